@@ -1,18 +1,56 @@
 # syntax=docker/dockerfile:1
-# One image with both programs. The command chooses the role:
-#   docker run IMAGE api | worker | migrate up
+# Two images of both programs:
+#   docker build -t forgerun .                    the roles: docker run forgerun api | worker | webhooks | migrate
+#   docker build -t forgerun:dev --target dev .   everything in one container, with Postgres and Redis
 
-FROM golang:1.26-bookworm AS build
+FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 ARG VERSION=dev
+ARG COMMIT=
+ARG DATE=
+ARG TARGETOS
+ARG TARGETARCH
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" \
+    build=github.com/forgerun/forgerun/internal/version; \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -buildvcs=false -trimpath \
+    -ldflags "-s -w -X $build.number=$VERSION -X $build.commit=$COMMIT -X $build.date=$DATE" \
     -o /out/ ./cmd/forgerun ./cmd/simulator
 
-FROM gcr.io/distroless/static-debian12:nonroot
+# For trying it out, and for tests of clients:
+#   docker run --rm -p 8080:8080 -p 8081:8081 forgerun:dev
+# It prints a client id, an API key and the operator's token. With "-v forgerun:/data" they stay the
+# same over restarts, and so do the jobs. Not for production: one process, one Postgres, no TLS.
+FROM debian:bookworm-slim AS dev
+ARG DEBIAN_FRONTEND=noninteractive
+# No cluster and no service: the program runs both servers itself, as its children.
+RUN mkdir -p /etc/postgresql-common/createcluster.d \
+    && echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.d/none.conf \
+    && apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates postgresql redis-server \
+    && rm -rf /var/lib/apt/lists/* \
+    && groupadd --system --gid 10001 forgerun \
+    && useradd --system --uid 10001 --gid forgerun --no-create-home --home-dir /data --shell /usr/sbin/nologin forgerun \
+    && install -d -o forgerun -g forgerun -m 0700 /data
+COPY --from=build /out/forgerun /out/simulator /usr/local/bin/
+# Both listeners are for the world outside the container. That of operators has a token then, which is
+# made at the first start and printed. The public URL is the one that the command above maps.
+ENV FORGERUN_HTTP_ADDR=0.0.0.0:8080 \
+    FORGERUN_ADMIN_ADDR=0.0.0.0:8081 \
+    FORGERUN_PUBLIC_URL=http://127.0.0.1:8080 \
+    FORGERUN_DATA_DIR=/data
+EXPOSE 8080 8081
+WORKDIR /data
+VOLUME /data
+USER forgerun:forgerun
+HEALTHCHECK --interval=5s --timeout=3s --start-period=60s --retries=3 \
+    CMD ["/usr/local/bin/forgerun", "healthcheck", "--url", "http://127.0.0.1:8080/readyz"]
+ENTRYPOINT ["/usr/local/bin/forgerun"]
+CMD ["dev"]
+
+FROM gcr.io/distroless/static-debian12:nonroot AS roles
 ARG VERSION=dev
 LABEL org.opencontainers.image.title="ForgeRun" \
       org.opencontainers.image.description="Job-execution HTTP service with synthetic, deterministic jobs" \

@@ -2,6 +2,11 @@
 
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
+DATE    ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
+
+BUILD   = github.com/forgerun/forgerun/internal/version
+LDFLAGS = -X $(BUILD).number=$(VERSION) -X $(BUILD).commit=$(COMMIT) -X $(BUILD).date=$(DATE)
 
 # Options for the programs that "demo", "dev" and "bench" start: make dev ARGS="..."
 ARGS      ?=
@@ -11,10 +16,10 @@ TESTFLAGS ?=
 FUZZTIME  ?= 30s
 
 # Every module of this repository.
-MODULES = . tools docs/examples/webhooks/go internal/bench/peers
+MODULES = . tools tools/oasdiff docs/examples/webhooks/go internal/bench/peers
 
 # The tests that hold the documentation against the code; none starts a server.
-DOC_TESTS = ^(TestReliabilityPage|TestConformancePage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestPageLists|TestExamplesOnThePage|TestSettingsAre)
+DOC_TESTS = ^(TestReliabilityPage|TestConformancePage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestDocumentationTypes|TestDocumentationLinks|TestPageLists|TestExamplesOnThePage|TestSettingsAre)
 
 GOLANGCI = $(GO) tool -modfile=tools/go.mod golangci-lint
 
@@ -22,7 +27,7 @@ GOLANGCI = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##### Run
 
@@ -37,12 +42,32 @@ demo: ## Run a job of each kind and print the table; then break things under loa
 .PHONY: dev
 dev: ## Start everything and stay up, with a ready client and API key
 	@scripts/setup.sh dev
+	@if [ -t 1 ]; then printf '\r\033[KBuilding ...'; fi
 	@$(MAKE) --no-print-directory build
 	@exec bin/forgerun dev $(ARGS)
 
 .PHONY: build
 build: ## Build bin/forgerun and bin/simulator
-	@$(GO) build -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/forgerun ./cmd/simulator
+	@$(GO) build -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/ ./cmd/forgerun ./cmd/simulator
+
+.PHONY: man
+man: build ## Write the man pages of both programs into build/man
+	@bin/forgerun man build/man
+	@bin/simulator man build/man
+
+# Where the site is served from: make site SITE_BASE=/forgerun
+SITE_BASE ?= /
+SITE = cd tools/site && SITE_BASE=$(SITE_BASE) node_modules/.bin/vitepress
+
+.PHONY: site
+site: ## Build docs as a site into build/site; a dead link fails (Node; installs the packages of tools/site)
+	@scripts/setup.sh site
+	@$(SITE) build
+
+.PHONY: site-dev
+site-dev: ## Serve docs as a site on loopback, and show changes as they are made
+	@scripts/setup.sh site
+	@$(SITE) dev --host 127.0.0.1
 
 ##### Test
 
@@ -57,7 +82,7 @@ PARALLEL = $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + (n + 1) / 2))
 .PHONY: test
 test: ## Run all tests with the race detector, on real Postgres and Redis
 	@scripts/setup.sh test
-	CGO_ENABLED=1 $(GO) test -race $(ONE_AT_A_TIME) -parallel $(PARALLEL) -timeout 30m $(TESTFLAGS) ./...
+	CGO_ENABLED=1 $(GO) test -race $(ONE_AT_A_TIME) -parallel $(PARALLEL) -timeout 60m $(TESTFLAGS) ./...
 
 # The packages whose tests start no Postgres, no Redis and no browser, below tasks with -short:
 # there the embedded Redis serves those that need no real one. SLOW are tests that wait for more
@@ -78,10 +103,11 @@ test-faults: ## Faults that need root or minutes, one after the other: full disk
 	$(GO) test -tags faults -run '^TestFault' -count=1 -p 1 -timeout 40m -v $(TESTFLAGS) ./cmd/forgerun ./internal/simulator/trial
 
 .PHONY: test-testbed
-test-testbed: ## The example clients under all profiles with 20 seeds, about 15 minutes; writes docs/testbed-report.md
+test-testbed: ## Example clients and libraries under all profiles with 20 seeds, 1,000 days of the clock, about 25 minutes; writes docs/explanation/testbed-report.md
 	@scripts/setup.sh ci
-	FORGERUN_TESTBED_SEEDS=20 FORGERUN_TESTBED_REPORT=$(CURDIR)/docs/testbed-report.md $(GO) test -count=1 -parallel 6 \
-	  -timeout 60m -run '^TestExampleClientsAreRight$$' $(TESTFLAGS) ./cmd/forgerun
+	FORGERUN_TESTBED_SEEDS=20 FORGERUN_TESTBED_REPORT=$(CURDIR)/docs/explanation/testbed-report.md $(GO) test -count=1 -parallel 6 \
+	  -timeout 60m -run '^(TestExampleClientsAreRight|TestClientLibrariesAreRight)$$' $(TESTFLAGS) ./cmd/forgerun
+	FORGERUN_TESTBED_DAYS=1000 $(GO) test -count=1 -run '^TestAJobAnHourForManyDays$$' -v $(TESTFLAGS) ./cmd/forgerun
 
 .PHONY: bench
 bench: ## Measure each figure against its target, about 10 minutes; ARGS="-help" tells the options
@@ -98,6 +124,12 @@ bench-full: ## All figures, those of large tables, webhooks, observing and the s
 	@scripts/setup.sh run
 	$(GO) run ./internal/bench $(ARGS) full
 
+.PHONY: picture
+picture: ## Play the scenes of docs/images/survives.svg and draw it, about 2 minutes
+	@scripts/setup.sh run
+	@$(MAKE) --no-print-directory build
+	$(GO) run ./internal/picture
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 	@GO="$(GO)" scripts/fuzz.sh "$(FUZZTIME)"
@@ -105,7 +137,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 ##### Check
 
 .PHONY: verify
-verify: fmt-check vet lint imports tidy-check generated migrations scripts ## All that is checked without running the service
+verify: fmt-check vet lint imports tidy-check generated api-diff migrations scripts site ## All that is checked without running the service
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -138,14 +170,49 @@ generated: ## What follows from code is in step with it: generated files, the ta
 		{ echo "go generate changed files (git diff shows them)"; exit 1; }
 	$(GO) test -count=1 -run '$(DOC_TESTS)' ./cmd/forgerun ./internal/simulator/scenario
 
+.PHONY: api-diff
+api-diff: ## The API document breaks no client of the last release; and a document that does is noticed
+	@GO="$(GO)" scripts/api-diff.sh
+	@GO="$(GO)" scripts/api-diff.sh --prove
+
 .PHONY: migrations
 migrations: ## Migrations are numbered without gaps, and none was edited
 	$(GO) test -count=1 ./migrations
 
 .PHONY: scripts
 scripts: ## shellcheck, where it is installed
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/*.sh; else echo "shellcheck is not installed: skipped"; fi
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/*.sh packaging/scripts/*.sh; else echo "shellcheck is not installed: skipped"; fi
+
+##### Release
+
+# The release tools, at these versions. They are not in tools/go.mod, since nothing else needs their hundreds of
+# modules; the checksums of the versions are those of sum.golang.org.
+GORELEASER    = github.com/goreleaser/goreleaser/v2@v2.15.4
+CYCLONEDX     = github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+RELEASE_TOOLS = $(CURDIR)/bin/release
+
+.PHONY: release-tools
+release-tools:
+	@GOBIN=$(RELEASE_TOOLS) $(GO) install $(GORELEASER)
+	@GOBIN=$(RELEASE_TOOLS) $(GO) install $(CYCLONEDX)
+
+.PHONY: snapshot
+snapshot: release-tools ## Build into dist all that a release has, and publish nothing (the first time builds the tools: minutes)
+	@PATH="$(RELEASE_TOOLS):$$PATH" goreleaser release --snapshot --clean $(ARGS)
+
+# The workflow calls it, for the tag that is checked out.
+.PHONY: release
+release: release-tools
+	@PATH="$(RELEASE_TOOLS):$$PATH" goreleaser release --clean $(ARGS)
+
+.PHONY: release-check
+release-check: ## What can be told of a release in seconds: its text, its API document, the definitions' files
+	@scripts/release-check.sh
+
+.PHONY: release-trial
+release-trial: ## Install and run what "snapshot" built: bare chroot, package, dev image; root on Debian, about 3 minutes
+	@scripts/release-trial.sh dist
 
 .PHONY: clean
 clean: ## Remove what was built (the data folder .forgerun stays)
-	@rm -rf bin coverage.*
+	@rm -rf bin build dist coverage.*

@@ -42,7 +42,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			"Writes of an old holder that changed nothing, repetitions after a lost answer included.",
 			[]string{"operation"}, "start", "finish", "deliver"),
 		TasksDropped: in.Counters("tasks_dropped_total", "Queue tasks without a job that waits.", []string{"reason"},
-			"stale", "unknown", "client_limit"),
+			"stale", "unknown", "client_limit", "paused"),
 		Slots:     in.Gauge("worker_slots", "Jobs that this worker process can hold at once."),
 		SlotsUsed: in.Gauge("worker_slots_used", "Jobs that this worker process holds."),
 		KindsRefused: in.Gauge("worker_kinds_refused",

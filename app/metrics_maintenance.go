@@ -32,8 +32,15 @@ const (
 // MaintenanceTasks are what the maintenance does again and again.
 var MaintenanceTasks = []string{
 	"leader", "scheduler", "relay", "probe", "rescuer", "batch_completer", "cleaner", "deliveries", "orphans", "outcomes", "backlog",
-	"clock", "history", "bulk", "erasures",
+	"clock", "pauses", "history", "bulk", "erasures", "schedules",
 }
+
+// What becomes of the due times of schedules.
+const (
+	DueRun     = "run"     // it has a job
+	DueMissed  = "missed"  // it has none: nobody looked in time, or the submission was refused
+	DueSkipped = "skipped" // it has none: an earlier run was not final
+)
 
 // VitalTasks are those without which jobs or deliveries stop.
 var VitalTasks = []string{"scheduler", "relay", "rescuer", "deliveries"}
@@ -49,6 +56,8 @@ type maintenanceMetrics struct {
 	LeasesExpired                   *prometheus.CounterVec
 	EpochsRaised, OutcomesPublished prometheus.Counter
 	ClockSteps                      *prometheus.CounterVec
+	DueTimes                        *prometheus.CounterVec
+	RunLateness                     prometheus.Histogram
 	WindowClosed                    prometheus.Gauge
 	Backlog                         backlogGauges
 }
@@ -74,6 +83,9 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 		EpochsRaised: in.Counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),
 		ClockSteps: in.Counters("clock_steps_total", "Times that a clock was found to have been set, by the maintenance's leader.",
 			[]string{"clock"}, PostgresClock, ProcessClock),
+		DueTimes: in.Counters("schedule_due_times_total", "Due times of schedules that passed, by what became of them.", []string{"result"},
+			DueRun, DueMissed, DueSkipped),
+		RunLateness: in.Histogram("schedule_run_lateness_seconds", "Time from the due time of a run and its jitter to its job.", telemetry.Quick),
 		WindowClosed: in.Gauge("dispatch_window_closed",
 			"1 while new jobs wait in storage until the relay gives them to the queue; 0: they are enqueued at once."),
 		OutcomesPublished: in.Counter("outcomes_published_total", "Outcomes appended to the outcome stream, repetitions included."),

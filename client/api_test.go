@@ -39,7 +39,19 @@ func TestRoutes(t *testing.T) {
 		"GET /v1/batches/b/jobs":    {call: func(c *client.Client) error { return drain(c.BatchJobs(ctx, "b")) }},
 		"GET /v1/bulk":              {call: func(c *client.Client) error { return drain(c.Bulks(ctx)) }},
 		"GET /v1/bulk/u":            {call: func(c *client.Client) error { return second(c.Bulk(ctx, "u")) }},
-		"POST /v1/bulk/u/abort":     {call: func(c *client.Client) error { return second(c.AbortBulk(ctx, "u")) }},
+		"POST /v1/schedules": {body: `{"interval":"1m","job":{"type":"EXECUTE"}}`, call: func(c *client.Client) error {
+			return second(c.CreateSchedule(ctx, client.ScheduleRequest{Interval: "1m", Job: client.JobRequest{Type: "EXECUTE"}}))
+		}},
+		"GET /v1/schedules":   {call: func(c *client.Client) error { return drain(c.Schedules(ctx)) }},
+		"GET /v1/schedules/s": {call: func(c *client.Client) error { return second(c.Schedule(ctx, "s")) }},
+		"PATCH /v1/schedules/s": {body: `{"cron":null}`, call: func(c *client.Client) error {
+			return second(c.UpdateSchedule(ctx, "s", map[string]any{"cron": nil}))
+		}},
+		"DELETE /v1/schedules/s":       {call: func(c *client.Client) error { return c.DeleteSchedule(ctx, "s") }},
+		"POST /v1/schedules/s/pause":   {call: func(c *client.Client) error { return second(c.PauseSchedule(ctx, "s")) }},
+		"POST /v1/schedules/s/resume":  {call: func(c *client.Client) error { return second(c.ResumeSchedule(ctx, "s")) }},
+		"POST /v1/schedules/s/trigger": {call: func(c *client.Client) error { return second(c.TriggerSchedule(ctx, "s")) }},
+		"POST /v1/bulk/u/abort":        {call: func(c *client.Client) error { return second(c.AbortBulk(ctx, "u")) }},
 		"GET /v1/bulk/u/items": {query: "result=FAILED",
 			call: func(c *client.Client) error { return drain(c.BulkItems(ctx, "u", "FAILED")) }},
 		"POST /v1/bulk": {body: `{"action":"retry","filter":{"state":"FAILED"},"rate":7}`, call: func(c *client.Client) error {
@@ -91,11 +103,11 @@ func TestRoutes(t *testing.T) {
 			_, err := c.Replay(ctx, "w", from.In(time.FixedZone("", 3600)), "next")
 			return err
 		}},
-		"GET /v1/jobs": {query: "batch_id=b&created_after=2030-01-31T12%3A00%3A00.0000005Z&limit=7" +
+		"GET /v1/jobs": {query: "batch_id=b&correlation_id=c&created_after=2030-01-31T12%3A00%3A00.0000005Z&limit=7" +
 			"&state=FAILED&type=EXECUTE&work_kind=SUCCESS_FAST",
 			call: func(c *client.Client) error {
 				return drain(c.Jobs(ctx, client.JobFilter{State: "FAILED", Type: "EXECUTE", WorkKind: "SUCCESS_FAST", BatchID: "b",
-					CreatedAfter: from, PageSize: 7}))
+					CorrelationID: "c", CreatedAfter: from, PageSize: 7}))
 			}},
 		"GET /v1/webhooks/w/deliveries": {query: "event_name=job.failed&state=PENDING", call: func(c *client.Client) error {
 			return drain(c.Deliveries(ctx, "w", client.DeliveryFilter{State: "PENDING", EventName: "job.failed"}))

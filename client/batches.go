@@ -18,24 +18,12 @@ type BatchReceipt struct {
 }
 
 // BatchItem is an item of a batch that was accepted, with JobID and State, or
-// refused, with Failure.
+// refused, with Failure, which has Violations.
 type BatchItem struct {
 	ItemID  string   `json:"item_id"`
 	JobID   string   `json:"job_id"`
 	State   string   `json:"state"`
-	Failure *Refusal `json:"failure"`
-}
-
-// Refusal says why an item of a batch was not accepted.
-type Refusal struct {
-	Type       string      `json:"type"`
-	Title      string      `json:"title"`
-	Status     int         `json:"status"`
-	Detail     string      `json:"detail"`
-	Code       string      `json:"code"`
-	Violations []Violation `json:"violations"`
-	Retryable  bool        `json:"retryable"`
-	Stage      string      `json:"processingStage"`
+	Failure *Outcome `json:"failure"`
 }
 
 // SubmitBatch submits 1 to 1,000 jobs with one idempotency key. Each is

@@ -6,16 +6,12 @@ import (
 	"time"
 )
 
-// Custom is the work kind that does what its request says: its params are
-// CustomParams. Only a service with a test bed has it.
-const Custom = "CUSTOM"
-
-// CustomParams are the params of a job of the kind Custom.
+// CustomParams are the params of a job of the kind KindCustom.
 type CustomParams struct {
 	Behavior Behavior `json:"behavior"`
 }
 
-// Behavior is what a job of the kind Custom does. What is zero is left out: the
+// Behavior is what a job of the kind KindCustom does. What is zero is left out: the
 // zero Behavior succeeds at once.
 type Behavior struct {
 	Seed        *int64           `json:"seed,omitempty"` // the same seed gives the same run; nil: the time of the request

@@ -30,7 +30,9 @@ func TestRetryAfterBeyondAllNumbers(t *testing.T) {
 		require.False(t, ok, value)
 	}
 	most := int(^uint(0) >> 1)
-	_, ok := (&client.Outcome{RetryableMember: true, RetryAfter: &most}).RetryDelay(time.Now(), 1)
+	outcome := parse(t, `{"jobStatus":"FAILED","retryable":true}`)
+	outcome.RetryAfter = &most
+	_, ok := outcome.RetryDelay(time.Now(), 1)
 	require.False(t, ok)
 }
 

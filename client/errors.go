@@ -14,6 +14,8 @@ var ErrNotModified = errors.New("client: not modified")
 // Problem is a problem document (RFC 9457) that the service answered a request
 // with. It is not the failure of a job: that is an Outcome.
 type Problem struct {
+	Method, URL string // of the request, without its query
+
 	Type     string
 	Title    string
 	Detail   string
@@ -46,6 +48,9 @@ type Violation struct {
 func (p *Problem) Error() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "forgerun answered %d", p.Status)
+	if p.Method != "" {
+		fmt.Fprintf(&text, " to %s %s", p.Method, p.URL)
+	}
 	for _, part := range []string{p.Code, p.Title, p.Detail} {
 		if part != "" {
 			text.WriteString(": " + line(part))
@@ -81,9 +86,9 @@ func (p *Problem) read(body []byte) error {
 // NoAnswerError says that no complete answer came. What the request was to do
 // may have been done or not. Err can be the context's error.
 type NoAnswerError struct {
-	Method, Path string
-	Tries        int // requests that were sent
-	Err          error
+	Method, URL string // of the request, without its query
+	Tries       int    // requests that were sent
+	Err         error
 }
 
 // Error names the request and the reason.
@@ -92,7 +97,7 @@ func (e *NoAnswerError) Error() string {
 	if e.Tries == 1 {
 		tries = "try"
 	}
-	return fmt.Sprintf("no answer to %s %s after %d %s: %v", e.Method, e.Path, e.Tries, tries, e.Err)
+	return fmt.Sprintf("no answer to %s %s after %d %s: %v", e.Method, e.URL, e.Tries, tries, e.Err)
 }
 
 // Unwrap gives the reason.
@@ -101,26 +106,26 @@ func (e *NoAnswerError) Unwrap() error { return e.Err }
 // UnexpectedError is an answer that ForgeRun does not give: of something
 // between it and the client, or of another service.
 type UnexpectedError struct {
-	Method, Path string
-	Status       int
-	ContentType  string
-	RequestID    string
-	RetryAfter   time.Duration
-	Tries        int
-	Reason       string
-	Body         []byte // up to 1 KiB of its beginning
+	Method, URL string // of the request, without its query
+	Status      int
+	ContentType string
+	RequestID   string
+	RetryAfter  time.Duration
+	Tries       int
+	Reason      string
+	Body        []byte // up to 1 KiB of its beginning
 }
 
 // Error names the request, the answer's status and what is wrong with it.
 func (e *UnexpectedError) Error() string {
-	return fmt.Sprintf("unexpected answer to %s %s: status %d, %q: %s", e.Method, e.Path, e.Status, e.ContentType, e.Reason)
+	return fmt.Sprintf("unexpected answer to %s %s: status %d, %q: %s", e.Method, e.URL, e.Status, e.ContentType, e.Reason)
 }
 
 // refusal makes an error of an answer that is not 2xx.
 func (c *Client) refusal(r *request, a *answer) error {
 	wait := retryAfter(a.header, c.now())
 	if a.status >= 400 && isJSON(a.header) {
-		p := &Problem{Status: a.status, RetryAfter: wait, Tries: a.tries, RequestID: a.requestID()}
+		p := &Problem{Method: r.method, URL: r.url(), Status: a.status, RetryAfter: wait, Tries: a.tries, RequestID: a.requestID()}
 		if err := p.read(a.body); err == nil {
 			return p
 		}
@@ -135,13 +140,17 @@ func (c *Client) refusal(r *request, a *answer) error {
 }
 
 func (r *request) lost(err error, tries int) error {
-	return &NoAnswerError{Method: r.method, Path: r.path, Tries: tries, Err: err}
+	return &NoAnswerError{Method: r.method, URL: r.url(), Tries: tries, Err: err}
 }
+
+// url is where the request goes, without its query, which can have values of the
+// caller's.
+func (r *request) url() string { return r.base + r.path }
 
 // unexpected makes the error of an answer that ForgeRun does not give.
 func (r *request) unexpected(a *answer, reason string) *UnexpectedError {
 	err := &UnexpectedError{
-		Method: r.method, Path: r.path, Status: a.status, Tries: a.tries, Reason: reason,
+		Method: r.method, URL: r.url(), Status: a.status, Tries: a.tries, Reason: reason,
 		ContentType: a.header.Get("Content-Type"), RequestID: a.requestID(),
 	}
 	if !r.secret {

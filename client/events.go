@@ -57,6 +57,7 @@ func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message,
 		if o.JobID != "" {
 			r = get(nil, "jobs", o.JobID, "events")
 		}
+		r.base = c.base
 		err := c.err
 		if err == nil && !fieldValue(o.LastEventID) {
 			err = errors.New("client: LastEventID has characters that a header cannot have")

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -241,28 +240,21 @@ func ExampleOutcome_RetryDelay() {
 func ExampleVerifier() {
 	c, done := connect(scripts{"GET /.well-known/http-message-signatures-directory": {respond(200, jsonType, fixture("directory"))}})
 	defer done()
-	verifier := client.Verifier{Secret: secret(), Keys: c.Directory().Key, Now: theirTime}
+	verifier := client.Verifier{
+		Secret: secret(),
+		Keys:   c.Directory().Key, // also protects the ce- headers, and the URL
+		URL:    "http://127.0.0.1:38793/in?x=1",
+		Now:    theirTime,
+	}
 
 	receive := func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
-		if err != nil {
-			return
-		}
-		err = verifier.VerifySecret(r.Header, body)
-		if err == nil { // also protects the ce- headers, and the URL
-			err = verifier.VerifyKey(r.Method, "http://127.0.0.1:38793/in?x=1", r.Header, body)
-		}
+		message, err := verifier.Verify(r)
 		switch {
 		case errors.Is(err, client.ErrSignature):
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		case err != nil:
 			w.WriteHeader(http.StatusServiceUnavailable) // it comes again
-			return
-		}
-		message, err := client.ParseDelivery(r.Header, body)
-		if err != nil {
-			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
 		// Here a program looks whether it knows message.WebhookID.

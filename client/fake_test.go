@@ -68,7 +68,8 @@ type reply struct {
 func ok(body string) reply { return reply{status: http.StatusOK, kind: jsonType, body: body} }
 
 // anything is an answer that each call takes, if it asks for the ids in it.
-var anything = ok(`{"job_id":"j","batch_id":"b","bulk_id":"u","webhook_id":"w","delivery_id":"d","client_id":"c","key_id":"k",
+var anything = ok(`{"job_id":"j","batch_id":"b","bulk_id":"u","schedule_id":"s","webhook_id":"w","delivery_id":"d","client_id":"c",
+	"key_id":"k",
 	"state":"QUEUED","status":"ok","revoked":true,"deleted":true,"data":[],"keys":[]}`)
 
 func problem(status int, code string) reply {
@@ -118,8 +119,9 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if answer.cut {
 		panic(http.ErrAbortHandler)
 	}
-	if r.Method == http.MethodDelete && strings.HasPrefix(r.URL.Path, "/v1/jobs/") && answer.status == http.StatusOK {
-		answer.status = http.StatusNoContent // the only call that is answered so
+	empty := strings.HasPrefix(r.URL.Path, "/v1/jobs/") || strings.HasPrefix(r.URL.Path, "/v1/schedules/")
+	if r.Method == http.MethodDelete && empty && answer.status == http.StatusOK {
+		answer.status = http.StatusNoContent // the only calls that are answered so
 	}
 	w.WriteHeader(answer.status)
 	_, _ = w.Write([]byte(answer.body))

@@ -30,15 +30,52 @@ const (
 
 // JobRequest is a job to be submitted.
 type JobRequest struct {
-	ItemID        string    `json:"item_id,omitempty"` // of a batch item only
-	Type          string    `json:"type"`
-	WorkKind      string    `json:"work_kind,omitempty"`   // "": one is drawn
-	ExecutionAt   time.Time `json:"execution_at,omitzero"` // Deferred only, and required there
-	Callback      string    `json:"callback,omitempty"`
-	Params        any       `json:"params,omitempty"` // what becomes a JSON object; of Custom, CustomParams
-	AutoRetry     bool      `json:"auto_retry,omitempty"`
-	Event         *Emission `json:"event,omitempty"` // EmitEvent only
-	CorrelationID string    `json:"correlation_id,omitempty"`
+	ItemID      string    `json:"item_id,omitempty"` // of a batch item only
+	Type        string    `json:"type"`
+	WorkKind    string    `json:"work_kind,omitempty"`   // KindSuccessFast, ...; "": one is drawn
+	ExecutionAt time.Time `json:"execution_at,omitzero"` // Deferred only, and required there
+	Callback    string    `json:"callback,omitempty"`
+	Params      any       `json:"params,omitempty"` // what becomes a JSON object; of KindCustom, CustomParams
+	AutoRetry   bool      `json:"auto_retry,omitempty"`
+	// Retry says how often the job is tried, and when; nil: as the service is set. With it the service retries by itself.
+	Retry         *RetryPolicy `json:"retry,omitempty"`
+	Event         *Emission    `json:"event,omitempty"` // EmitEvent only
+	CorrelationID string       `json:"correlation_id,omitempty"`
+}
+
+// RetryPolicy is what a request says about the attempts of its job; what it leaves out is as the service is set.
+type RetryPolicy struct {
+	MaxAttempts int      `json:"max_attempts,omitempty"` // the first one included, at most 100
+	Backoff     *Backoff `json:"backoff,omitempty"`
+	Codes       []string `json:"codes,omitempty"` // of failures that the service retries by itself; none: all that are retryable
+}
+
+// Backoff is how long a job waits between attempts; see ExponentialBackoff, ConstantBackoff and ListedBackoff.
+type Backoff struct {
+	Strategy string   `json:"strategy"`
+	Base     string   `json:"base,omitempty"`
+	Max      string   `json:"max,omitempty"`
+	Delay    string   `json:"delay,omitempty"`
+	Delays   []string `json:"delays,omitempty"`
+}
+
+// ExponentialBackoff doubles the wait each time, from base to most, with full jitter.
+func ExponentialBackoff(base, most time.Duration) *Backoff {
+	return &Backoff{Strategy: "EXPONENTIAL", Base: base.String(), Max: most.String()}
+}
+
+// ConstantBackoff waits for as long each time, without jitter.
+func ConstantBackoff(delay time.Duration) *Backoff {
+	return &Backoff{Strategy: "CONSTANT", Delay: delay.String()}
+}
+
+// ListedBackoff has one wait after the other, and the last one from then on, without jitter.
+func ListedBackoff(delays ...time.Duration) *Backoff {
+	b := &Backoff{Strategy: "LIST"}
+	for _, d := range delays {
+		b.Delays = append(b.Delays, d.String())
+	}
+	return b
 }
 
 // Emission is an event of the client's own.
@@ -108,12 +145,15 @@ type Job struct {
 	Attempt       int       `json:"attempt"`
 	Attempts      int       `json:"attempts"`
 	MaxAttempts   int       `json:"max_attempts"`
-	CanRetry      bool      `json:"can_retry"`
+	CanRetry      bool      `json:"can_retry"` // Retry would be accepted: attempts are left, and Failure is retryable
 	BatchID       string    `json:"batch_id"`
 	CorrelationID string    `json:"correlation_id"`
-	ItemID        string    `json:"item_id"` // in a batch's list
+	ScheduleID    string    `json:"schedule_id"`   // "" unless it is a run of a schedule
+	ScheduledFor  time.Time `json:"scheduled_for"` // the due time that it stands for; zero if it was triggered
+	ItemID        string    `json:"item_id"`       // in a batch's list
 
 	AutoRetry           bool              `json:"auto_retry"`
+	Retry               *RetryPolicy      `json:"retry"` // what its request said; nil: nothing
 	Callback            string            `json:"callback"`
 	Definition          *Definition       `json:"definition"`
 	Params              json.RawMessage   `json:"params"`
@@ -145,7 +185,7 @@ type Definition struct {
 	ExpectedOutcome string `json:"expected_outcome"`
 }
 
-// Waiting says why a job waits: SCHEDULED, BACKOFF, CLIENT_LIMIT, NO_WORKERS or QUEUE, and
+// Waiting says why a job waits: SCHEDULED, BACKOFF, PAUSED, CLIENT_LIMIT, NO_WORKERS or QUEUE, and
 // for the first two until when.
 type Waiting struct {
 	Reason string    `json:"reason"`
@@ -226,6 +266,8 @@ func jobOf(o *Outcome) *Job {
 // JobFilter selects jobs; zero members do not filter.
 type JobFilter struct {
 	State, Type, WorkKind, BatchID string
+	ScheduleID                     string
+	CorrelationID                  string    // exactly this one
 	CreatedAfter                   time.Time // inclusive
 	CreatedBefore                  time.Time // exclusive
 	PageSize                       int       // of one request, up to 100; 0: the service's default
@@ -240,6 +282,8 @@ func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[Job, erro
 	setIf(r.query, "type", filter.Type)
 	setIf(r.query, "work_kind", filter.WorkKind)
 	setIf(r.query, "batch_id", filter.BatchID)
+	setIf(r.query, "schedule_id", filter.ScheduleID)
+	setIf(r.query, "correlation_id", filter.CorrelationID)
 	return list[Job](ctx, c, r, false)
 }
 

@@ -68,18 +68,19 @@ type Outcome struct {
 	Scenario *Scenario // of a job's attempt: what its work kind lets it do
 	Language string    // of Title and Detail: en, de or fr
 
-	// RetryableMember is the member retryable: what counts is Retryable().
-	RetryableMember bool
 	// RetryAfter is the member retryAfter in seconds; nil if absent. What counts
 	// is RetryDelay().
 	RetryAfter *int
 
+	Violations []Violation                // of an item of a batch that was refused
 	Results    []ItemOutcome              // of a batch: items that failed
 	Emitted    *Emission                  // of event.emitted
 	Extensions map[string]json.RawMessage // members that are not known here
 
 	ReceivedAt time.Time // when this program got it
 	Warnings   []string  // what was ignored because it contradicts the draft
+
+	retryable bool // the member; Retryable weighs it
 }
 
 // Scenario is what the catalogue of work kinds lets a job do. Members that are not
@@ -131,7 +132,7 @@ func (o *Outcome) fields() []field {
 		{"jobId", &o.JobID}, {"jobStatus", &o.JobStatus}, {"submittedAt", &o.SubmittedAt}, {"completedAt", &o.CompletedAt},
 		{"correlationId", &o.CorrelationID}, {"processingStage", &o.ProcessingStage}, {"attempt", &o.Attempt},
 		{"scenario", &o.Scenario}, {"language", &o.Language},
-		{"retryable", &o.RetryableMember}, {"results", &o.Results}, {"emitted", &o.Emitted},
+		{"retryable", &o.retryable}, {"violations", &o.Violations}, {"results", &o.Results}, {"emitted", &o.Emitted},
 	}
 }
 
@@ -176,11 +177,12 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 // means that it has not.
 func (o *Outcome) Terminal() bool { return TerminalStatus(o.JobStatus) }
 
-// Retryable reports whether the same work may be submitted again: the member
+// Retryable reports whether the same work may be submitted again. It is the one
+// way to ask, of a job's Failure as of a batch item's: the member
 // retryable is true, and nothing says that the job goes on or succeeded. A
 // retryAfter alone is no permission.
 func (o *Outcome) Retryable() bool {
-	return o.RetryableMember && (o.JobStatus == "" || o.Terminal() && o.JobStatus != StatusCompleted)
+	return o.retryable && (o.JobStatus == "" || o.Terminal() && o.JobStatus != StatusCompleted)
 }
 
 // RetryDelay gives the wait until the work may be submitted again, after it

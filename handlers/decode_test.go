@@ -119,7 +119,29 @@ var badBodies = []struct {
 		job.CodeMalformed,
 		[]string{"/x", "/work_kind", "/auto_retry", "/params/a", "/event/y", "/event/name", "/callback", "/type"}},
 
+	{"string retry", `{"type":"EXECUTE","retry":"often"}`, job.CodeMalformed, []string{"/retry"}},
+	{"unknown in retry", `{"type":"EXECUTE","retry":{"times":3}}`, job.CodeMalformed, []string{"/retry/times"}},
+	{"number backoff", `{"type":"EXECUTE","retry":{"backoff":5}}`, job.CodeMalformed, []string{"/retry/backoff"}},
+
 	// Wrong values.
+	{"no attempts", `{"type":"EXECUTE","retry":{"max_attempts":0}}`, job.CodeValidationFailed, []string{"/retry/max_attempts"}},
+	{"many attempts", `{"type":"EXECUTE","retry":{"max_attempts":101}}`, job.CodeValidationFailed, []string{"/retry/max_attempts"}},
+	{"unknown code", `{"type":"EXECUTE","retry":{"codes":["RFA_JOB_NOT_FOUND"]}}`, job.CodeValidationFailed, []string{"/retry/codes/0"}},
+	{"empty backoff", `{"type":"EXECUTE","retry":{"backoff":{}}}`, job.CodeValidationFailed, []string{"/retry/backoff"}},
+	{"unknown strategy", `{"type":"EXECUTE","retry":{"backoff":{"strategy":"LINEAR"}}}`, job.CodeValidationFailed,
+		[]string{"/retry/backoff/strategy"}},
+	{"half a backoff", `{"type":"EXECUTE","retry":{"backoff":{"strategy":"EXPONENTIAL","base":"1s"}}}`, job.CodeValidationFailed,
+		[]string{"/retry/backoff"}},
+	{"another's member", `{"type":"EXECUTE","retry":{"backoff":{"strategy":"CONSTANT","delay":"1s","max":"2s"}}}`, job.CodeValidationFailed,
+		[]string{"/retry/backoff"}},
+	{"no delays", `{"type":"EXECUTE","retry":{"backoff":{"strategy":"LIST","delays":[]}}}`, job.CodeValidationFailed,
+		[]string{"/retry/backoff"}},
+	{"many delays", `{"type":"EXECUTE","retry":{"backoff":{"strategy":"LIST","delays":["1s"` + strings.Repeat(`,"1s"`, 100) + `]}}}`,
+		job.CodeValidationFailed, []string{"/retry/backoff/delays"}},
+	{"base above max", `{"type":"EXECUTE","retry":{"backoff":{"strategy":"EXPONENTIAL","base":"2s","max":"1s"}}}`, job.CodeValidationFailed,
+		[]string{"/retry/backoff"}},
+	{"long delay", `{"type":"EXECUTE","retry":{"backoff":{"strategy":"CONSTANT","delay":"25h"}}}`, job.CodeValidationFailed,
+		[]string{"/retry/backoff/delay"}},
 	{"unknown type", `{"type":"execute"}`, job.CodeValidationFailed, []string{"/type"}},
 	{"empty type", `{"type":""}`, job.CodeValidationFailed, []string{"/type"}},
 	{"unknown kind", `{"type":"EXECUTE","work_kind":"SUCCESS"}`, job.CodeValidationFailed, []string{"/work_kind"}},
@@ -278,6 +300,15 @@ func TestDecodeAccepts(t *testing.T) {
 				`"callback":"https://example.com/x?y=1","params": {"a" : [1.50, "\\u0000"]} ,"auto_retry":true,"correlation_id":"a.B-c_1"}`,
 			job.Request{Type: job.Deferred, WorkKind: job.SuccessFast, ExecutionAt: &when, Callback: "https://example.com/x?y=1",
 				Params: json.RawMessage(`{"a" : [1.50, "\\u0000"]}`), AutoRetry: true, CorrelationID: "a.B-c_1"}},
+		{"retry", `{"retry":{"max_attempts":5,"backoff":{"delays":["1.5s","1m"],"strategy":"LIST"},"codes":["RFA_EXEC_TIMEOUT"]},` +
+			`"type":"EXECUTE"}`,
+			job.Request{Type: job.Execute, AutoRetry: true, Retry: &job.RetryPolicy{
+				MaxAttempts: 5, Strategy: job.Listed, Delays: []time.Duration{1500 * time.Millisecond, time.Minute}, Codes: []job.Code{job.CodeTimeout},
+			}}},
+		{"retry on request alone", `{"type":"EXECUTE","auto_retry":false,"retry":{"backoff":{"strategy":"EXPONENTIAL","base":"1s","max":"1s"}}}`,
+			job.Request{Type: job.Execute, Retry: &job.RetryPolicy{Strategy: job.Exponential, Delays: []time.Duration{time.Second, time.Second}}}},
+		{"retry without a word", `{"type":"EXECUTE","auto_retry":null,"retry":{"backoff":{"strategy":"CONSTANT","delay":"0s"}}}`,
+			job.Request{Type: job.Execute, AutoRetry: true, Retry: &job.RetryPolicy{Strategy: job.Constant, Delays: []time.Duration{0}}}},
 		{"event", `{"type":"EMIT_EVENT","event":{"name":"order.paid","data": -0.5e-3 }}`,
 			job.Request{Type: job.EmitEvent, Emit: &job.Emission{Name: "order.paid", Data: json.RawMessage(`-0.5e-3`)}}},
 		{"event without data", `{"type":"EMIT_EVENT","event":{"name":"a","data":null}}`,
@@ -429,7 +460,7 @@ func TestFormAndValuesAreToldTogether(t *testing.T) {
 func TestViolationsSayWhatIsAllowed(t *testing.T) {
 	t.Parallel()
 	for member, want := range map[string]string{
-		`"colour":1`:              "type, work_kind, execution_at, callback, params, auto_retry, event, correlation_id, idempotency_key",
+		`"colour":1`:              "type, work_kind, execution_at, callback, params, auto_retry, retry, event, correlation_id, idempotency_key",
 		`"event":{"x":1}`:         "name, data",
 		`"work_kind":"X"`:         decode.OneOf(job.Kinds()),
 		`"type":"X"`:              decode.OneOf(job.Types),

@@ -2,9 +2,15 @@ package handlers
 
 import (
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"html"
 	"io"
 	"net/http"
+	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,13 +20,27 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// requirePage checks that the answer is a page that loads nothing.
-func requirePage(t *testing.T, a *answer) {
+// requirePage checks that the answer is a page that loads nothing, and whose
+// style and script are those of its policy.
+func requirePage(t *testing.T, a *answer, status int) {
 	t.Helper()
-	require.Equal(t, http.StatusOK, a.StatusCode)
+	require.Equal(t, status, a.StatusCode)
 	require.Equal(t, "text/html; charset=utf-8", a.Header.Get("Content-Type"))
-	require.Equal(t, "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'", a.Header.Get("Content-Security-Policy"))
-	for _, loading := range []string{"<script", "<link", "<img", "src=", "url(", "@import"} {
+	policy := a.Header.Get("Content-Security-Policy")
+	for _, rule := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} {
+		require.Contains(t, policy, rule)
+	}
+	require.NotContains(t, policy, "unsafe")
+	inline := regexp.MustCompile(`(?s)<(style|script)>(.*?)</(?:style|script)>`).FindAllStringSubmatch(a.text, -1)
+	require.NotEmpty(t, inline)
+	for _, part := range inline {
+		sum := sha256.Sum256([]byte(part[2]))
+		require.Contains(t, policy, part[1]+"-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
+		require.NotContains(t, part[2], "localStorage")
+		require.NotContains(t, part[2], "sessionStorage")
+		require.NotContains(t, part[2], "document.cookie")
+	}
+	for _, loading := range []string{"<link", "<img", " src=", "url(", "@import", " style=", " onclick=", "<form"} {
 		require.NotContains(t, a.text, loading)
 	}
 }
@@ -29,7 +49,7 @@ func TestDocsPageShowsTheDocument(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.send(http.MethodGet, "/docs", "", "Authorization", "-")
-	requirePage(t, a)
+	requirePage(t, a, http.StatusOK)
 	require.Equal(t, a.text, w.send(http.MethodGet, "/docs", "").text)
 
 	root := treeOf(t, docs.OpenAPI)
@@ -74,7 +94,7 @@ func TestRelationPages(t *testing.T) {
 		page, ok := docs.Relation(name)
 		require.True(t, ok)
 		a := w.send(http.MethodGet, "/rels/"+name, "", "Authorization", "-")
-		requirePage(t, a)
+		requirePage(t, a, http.StatusOK)
 		require.Equal(t, string(page), a.text)
 	}
 	w.send(http.MethodGet, "/rels/other", "").requireProblem(t, job.CodeRequestNotFound)
@@ -112,5 +132,88 @@ func TestDocumentsAreCompressedAndTagged(t *testing.T) {
 		require.Equal(t, tag, again.Header.Get("ETag"))
 		require.Equal(t, http.StatusOK, get("If-None-Match", tag).StatusCode, path)
 		require.Equal(t, http.StatusNotModified, get("If-None-Match", plain.Header.Get("ETag")).StatusCode, path)
+	}
+}
+
+// browsersAccept is what Chromium and Firefox send.
+const browsersAccept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+// A page that is not there is a page in a browser, and a problem document for
+// programs.
+func TestMissingPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for path, detail := range map[string]string{
+		"/problems/conflicts": "There is no problem type of this name. Did you mean conflict?",
+		"/problems/nosuch":    "There is no problem type of this name.",
+		"/rels/nosuch":        "There is no link relation of this name.",
+	} {
+		a := w.send(http.MethodGet, path, "", "Authorization", "-", "Accept", browsersAccept)
+		requirePage(t, a, http.StatusNotFound)
+		require.Contains(t, a.text, detail)
+		require.Equal(t, "Accept", a.Header.Get("Vary"))
+		require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+		for _, link := range []string{"/problems", "/docs"} {
+			require.Contains(t, a.text, `href="..`+link+`"`)
+		}
+		for _, accept := range []string{"-", "*/*", "application/json", "application/problem+json, text/html;q=0.5",
+			"text/html, application/problem+json"} {
+			p := w.send(http.MethodGet, path, "", "Authorization", "-", "Accept", accept)
+			require.Equal(t, detail, p.requireProblem(t, job.CodeRequestNotFound).Detail)
+			require.Equal(t, "Accept", p.Header.Get("Vary"))
+		}
+	}
+	require.Contains(t, w.log.String(), `"error_code":"RFA_REQUEST_NOT_FOUND"`)
+}
+
+// Every problem type has a page, whose sample is an answer that the document
+// allows. The links of the lists lead to them.
+func TestProblemPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root := treeOf(t, docs.OpenAPI)
+	var samples []example
+	schemas := map[bool]any{
+		false: map[string]any{"$ref": "#/components/schemas/Problem"}, true: map[string]any{"$ref": "#/components/schemas/FailureDocument"},
+	}
+	for _, slug := range docs.ProblemTypes() {
+		a := w.send(http.MethodGet, "/problems/"+slug, "", "Authorization", "-")
+		requirePage(t, a, http.StatusOK)
+		require.Contains(t, a.text, "<dt>What to do</dt>", slug)
+		found := regexp.MustCompile(`(?s)<pre tabindex="0">(.*?)</pre>`).FindStringSubmatch(a.text)
+		require.NotNil(t, found, slug)
+		text := html.UnescapeString(found[1])
+		head, body, answered := strings.Cut(text, "\n\n")
+		if !answered {
+			head, body = "", text
+		}
+		var document map[string]any
+		require.NoError(t, json.Unmarshal([]byte(body), &document), text)
+		require.Equal(t, publicURL+"/problems/"+slug, document["type"])
+		schema := schemas[!answered]
+		if strings.HasPrefix(slug, "batch-") && !answered {
+			schema = map[string]any{"$ref": "#/components/schemas/BatchFailureDocument"}
+		}
+		if answered {
+			require.Contains(t, head, "HTTP/1.1 "+strconv.Itoa(int(document["status"].(float64)))+" ")
+			require.Contains(t, a.text, "<dt>Send the request again?</dt>")
+		}
+		samples = append(samples, example{slug, schema, document})
+	}
+	require.Greater(t, len(samples), 40)
+	compiled := compileInto(t, root, samples)
+	for i, s := range samples {
+		require.NoError(t, compiled(i).Validate(plainOf(t, s.value)), s.at)
+	}
+	for _, path := range []string{"/problems", "/problems/"} {
+		list := w.send(http.MethodGet, path, "", "Authorization", "-")
+		requirePage(t, list, http.StatusOK)
+		links := regexp.MustCompile(`href="([^"#]+)"`).FindAllStringSubmatch(list.text, -1)
+		require.Len(t, links, len(samples)+1)
+		for _, link := range links {
+			target, err := (&url.URL{Path: path}).Parse(link[1])
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, w.send(http.MethodGet, target.Path, "", "Authorization", "-").StatusCode, target.Path)
+		}
 	}
 }

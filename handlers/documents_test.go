@@ -239,7 +239,7 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 		}),
 		"BulkAction": texts(job.BulkActions), "BulkResult": texts(job.BulkResults),
 		"BulkState": texts([]job.BulkState{job.BulkPending, job.BulkRunning, job.BulkDone, job.BulkAborted}),
-		"WaitingReason": texts([]job.WaitingReason{job.WaitingScheduled, job.WaitingBackoff, job.WaitingClientLimit,
+		"WaitingReason": texts([]job.WaitingReason{job.WaitingScheduled, job.WaitingBackoff, job.WaitingPaused, job.WaitingClientLimit,
 			job.WaitingNoWorkers, job.WaitingQueue}),
 		"EventName":     eventNames,
 		"Subscription":  append([]string{"*", "job.*"}, job.SubscribableEvents...),

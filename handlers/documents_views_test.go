@@ -93,6 +93,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		{jobMembers{}, []string{"JobMembers"}},
 		{summaryView{}, []string{"JobSummary", "BatchJob"}},
 		{selfView{}, []string{"SelfLink"}},
+		{policyView{}, []string{"RetryPolicy"}},
 		{definitionView{}, []string{"Definition"}},
 		{waitingView{}, []string{"Waiting"}},
 		{progressView{}, []string{"Progress"}},
@@ -121,6 +122,10 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		{itemFailureView{}, []string{"FailedItem"}},
 		{batchLinksView{}, []string{"BatchLinks"}},
 		{bulkReceiptView{}, []string{"BulkReceipt"}},
+		{scheduleView{}, []string{"Schedule"}},
+		{scheduleLinksView{}, []string{"ScheduleLinks"}},
+		{job.ScheduleError{}, []string{"ScheduleError"}},
+		{listView[*scheduleView]{}, []string{"SchedulePage"}},
 		{bulkCountView{}, []string{"BulkCount"}},
 		{bulkView{}, []string{"Bulk"}},
 		{bulkLinksView{}, []string{"BulkLinks"}},
@@ -139,6 +144,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		{testbed.Match{}, []string{"FaultMatch"}},
 		{testbed.Effect{}, []string{"FaultEffect"}},
 		{listView[faultView]{}, []string{"FaultPage"}},
+		{testbed.ClockState{}, []string{"Clock"}},
 		{testbed.Session{}, []string{"Session"}},
 		{listView[testbed.Session]{}, []string{"SessionPage"}},
 		{testbed.Verdict{}, []string{"Verdict"}},
@@ -175,9 +181,9 @@ func TestDocumentHasTheMembers(t *testing.T) {
 	// Those that are refinements of others, words, or requests.
 	others := []string{
 		"EmptyRequest", "KeyRequest", "RevokeRequest", "JobRequestMembers", "Emission", "BatchRequest", "WebhookRequest", "BulkRequest",
-		"BulkFilter", "SessionRequest", "FaultsRequest", "FaultRules", "FaultProfile", "FaultRule", "FixturesRequest", "Fixture",
+		"BulkFilter", "SessionRequest", "ClockMove", "FaultsRequest", "FaultRules", "FaultProfile", "FaultRule", "FixturesRequest", "Fixture",
 		"WebhookPatch", "SinceRequest", "CustomParams", "Behavior", "PlannedFailure", "PlannedProblem", "PlannedResult", "PlannedEvent",
-		"Warning",
+		"ScheduleRequest", "SchedulePatch", "Warning",
 		"EmissionDocument", "BulkCompletedData", "WebhookDisabledData", "WebhookTestData", "CloudEvent", "KeyDirectory", "SigningKey",
 	}
 	for name, schema := range root.in("components", "schemas") {
@@ -227,6 +233,8 @@ func TestDocumentHasTheRequests(t *testing.T) {
 	t.Parallel()
 	root := treeOf(t, docs.OpenAPI)
 	known := append(namesInCode(t, "decode/job.go", "members"), "idempotency_key")
+	scheduleMembers := []string{"name", "cron", "time_zone", "interval", "jitter", "start_at", "end_at", "overlap", "catch_up",
+		"catch_up_max", "job"}
 	tests := map[string][]string{
 		"JobRequest":       known,
 		"Emission":         namesInCode(t, "decode/job.go", "readEvent"),
@@ -236,8 +244,12 @@ func TestDocumentHasTheRequests(t *testing.T) {
 		"RevokeRequest":    namesInCode(t, "decode/client.go", "RevokeKey"),
 		"BulkRequest":      namesInCode(t, "decode/bulk.go", "Bulk"),
 		"BulkFilter":       namesInCode(t, "decode/bulk.go", "bulkFilter"),
+		"ScheduleRequest":  append(scheduleMembers, "paused"),
+		"SchedulePatch":    scheduleMembers,
+		"ScheduledJob":     without(known, "idempotency_key"),
 		"FaultProfile":     namesInCode(t, "decode/testbed.go", "FaultRules"),
 		"SessionRequest":   namesInCode(t, "decode/session.go", "Session"),
+		"ClockMove":        namesInCode(t, "decode/clock.go", "ClockMove"),
 		"FaultRule":        namesInCode(t, "decode/testbed.go", "faultRule"),
 		"FixturesRequest":  namesInCode(t, "decode/fixtures.go", "Fixtures"),
 		"Fixture":          namesInCode(t, "decode/fixtures.go", "fixture"),

@@ -325,18 +325,19 @@ func (l *logBuffer) String() string {
 
 // world is a server with its fakes.
 type world struct {
-	t        testing.TB
-	server   *Server
-	jobs     *fakeJobs
-	batches  *fakeBatches
-	clients  *fakeClients
-	log      *logBuffer
-	registry *prometheus.Registry
-	url      string // once started
-	webhooks *fakeWebhooks
-	bulk     *fakeBulk
-	testbed  *fakeTestbed
-	once     *fakeOnce
+	t         testing.TB
+	server    *Server
+	jobs      *fakeJobs
+	batches   *fakeBatches
+	clients   *fakeClients
+	log       *logBuffer
+	registry  *prometheus.Registry
+	url       string // once started
+	webhooks  *fakeWebhooks
+	bulk      *fakeBulk
+	schedules *fakeSchedules
+	testbed   *fakeTestbed
+	once      *fakeOnce
 
 	// madeUp says that the fakes do what no use case does, so that answers are
 	// not held against the OpenAPI document.
@@ -347,13 +348,13 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	t.Helper()
 	w := &world{
 		t: t, jobs: &fakeJobs{changed: make(chan chan struct{})}, batches: &fakeBatches{}, clients: &fakeClients{},
-		log: &logBuffer{}, registry: prometheus.NewRegistry(), bulk: &fakeBulk{}, testbed: &fakeTestbed{},
+		log: &logBuffer{}, registry: prometheus.NewRegistry(), bulk: &fakeBulk{}, schedules: &fakeSchedules{}, testbed: &fakeTestbed{},
 	}
 	w.webhooks, w.once = &fakeWebhooks{jobs: w.jobs}, &fakeOnce{known: map[onceKey]onceAnswer{}}
 	cfg := Config{PublicURL: publicURL}
 	deps := Deps{
 		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients, Webhooks: w.webhooks,
-		Proofs: w.webhooks, Bulk: w.bulk, Testbed: w.testbed,
+		Proofs: w.webhooks, Bulk: w.bulk, Schedules: w.schedules, Testbed: w.testbed,
 		Deliveries: w.webhooks, Idempotency: w.once,
 		Directory: func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
@@ -376,7 +377,7 @@ func (w *world) full() *world {
 	w.jobs.change = func(_ context.Context, _, id job.ID) (job.Change, error) {
 		return job.Change{JobID: id, State: job.Canceled, Attempt: 1, UpdatedAt: now}, nil
 	}
-	w.batches.batch, w.bulk.bulk, w.testbed.known = openBatch, aBulk, jobID
+	w.batches.batch, w.bulk.bulk, w.testbed.known, w.schedules.find = openBatch, aBulk, jobID, aSchedule
 	w.webhooks.find = func(_, _ job.ID) (*job.Webhook, error) { return aWebhook(), nil }
 	return w
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -111,6 +112,10 @@ func (r *call) replay(a job.Answer) {
 		return
 	}
 	for name, value := range a.Header {
+		if name == fiber.HeaderVary { // what this request's answer depends on stays
+			r.Vary(strings.Split(value, ", ")...)
+			continue
+		}
 		r.Set(name, value)
 	}
 	r.Status(a.Status)

@@ -52,9 +52,10 @@ func (f *fakeOnce) Once(ctx context.Context, key job.RequestKey, do func(context
 
 // bodies are those of requests that need one, by action.
 var bodies = map[string]string{
+	"move_clock":       `{"advance":"1h"}`,
 	"revoke_key":       `{"key_id":"abc"}`,
 	"register_webhook": `{"url":"https://example.com/x","events":["*"]}`, "redeliver_failed": `{"since":"2030-01-01T00:00:00Z"}`,
-	"begin_bulk":     `{"action":"retry","filter":{"all":true}}`,
+	"begin_bulk": `{"action":"retry","filter":{"all":true}}`, "create_schedule": `{"interval":"1m","job":{"type":"EXECUTE"}}`,
 	"replay_webhook": `{"since":"2030-01-01T00:00:00Z"}`,
 }
 
@@ -86,7 +87,7 @@ func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 			require.Equal(t, first.text, again.text, rt.path)
 		}
 	}
-	require.Equal(t, 20, tried)
+	require.Equal(t, 25, tried)
 	for _, known := range w.once.known {
 		require.NotContains(t, string(known.Body), testSecret)
 		require.NotContains(t, string(known.Body), "frk_secret")

@@ -217,13 +217,19 @@ func (s *Server) jobTag(r *call, j *job.Job) string {
 // maxPoll is the longest advised wait before the next look, in seconds.
 const maxPoll = 60
 
+// pausedPoll is the same of a job that waits for an operator.
+const pausedPoll = 5
+
 // pollAfter is the advised wait before the next look, in whole seconds: 1, or
 // for a job that waits for its time, until then but at most maxPoll.
 func (s *Server) pollAfter(j *job.Job) int {
-	if !j.State.Waiting() || j.Throttled() {
+	switch {
+	case j.Waiting == job.WaitingPaused:
+		return pausedPoll
+	case !j.State.Waiting() || j.Throttled() || j.Paused():
 		return 1
 	}
-	return min(maxPoll, max(1, seconds(j.RunAt.Sub(s.deps.Clock()))))
+	return min(maxPoll, max(1, seconds(s.deps.Real(j.RunAt).Sub(s.deps.Real(s.deps.Clock())))))
 }
 
 // filteredCost is as how many requests a list counts whose filter may have to
@@ -233,13 +239,18 @@ const filteredCost = 10
 func (s *Server) listJobs(r *call) error {
 	q := job.Query{
 		State: job.State(r.Query("state")), Type: job.Type(r.Query("type")), WorkKind: job.Kind(r.Query("work_kind")),
-		CreatedAfter: r.queryTime("created_after"), CreatedBefore: r.queryTime("created_before"),
+		CorrelationID: r.Query("correlation_id"),
+		CreatedAfter:  r.queryTime("created_after"), CreatedBefore: r.queryTime("created_before"),
 	}
 	if batch := r.Query("batch_id"); batch != "" {
 		q.BatchID, _ = job.ParseID(batch) // checked with the query
 	}
-	if q.State != "" || q.Type != "" || q.WorkKind != "" {
-		if err := s.limitItems(r, filteredCost, " A list that is filtered by state, type or kind counts as %d."); err != nil {
+	if schedule := r.Query("schedule_id"); schedule != "" {
+		q.ScheduleID, _ = job.ParseID(schedule)
+	}
+	if q.State != "" || q.Type != "" || q.WorkKind != "" || q.CorrelationID != "" {
+		const more = " A list that is filtered by state, type, kind or correlation id counts as %d."
+		if err := s.limitItems(r, filteredCost, more); err != nil {
 			return err
 		}
 	}

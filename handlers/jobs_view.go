@@ -81,6 +81,8 @@ type jobMembers struct {
 	CanRetry      bool         `json:"can_retry"`
 	BatchID       *job.ID      `json:"batch_id"`
 	CorrelationID *string      `json:"correlation_id"`
+	ScheduleID    *job.ID      `json:"schedule_id,omitempty"`   // of a run of a schedule
+	ScheduledFor  *job.Time    `json:"scheduled_for,omitempty"` // the due time that it stands for
 }
 
 func jobMembersOf(j *job.Job) jobMembers {
@@ -90,6 +92,7 @@ func jobMembersOf(j *job.Job) jobMembers {
 		StartedAt: job.TimeOf(j.StartedAt), FinishedAt: job.TimeOf(j.FinishedAt),
 		Attempt: j.Attempt, Attempts: j.Attempt, MaxAttempts: j.MaxAttempts, CanRetry: j.CanRetry(),
 		BatchID: idOrNull(j.BatchID), CorrelationID: orNull(j.CorrelationID),
+		ScheduleID: idOrNull(j.ScheduleID), ScheduledFor: job.TimeOf(j.ScheduledFor),
 	}
 	if j.State == job.Canceled {
 		m.CanceledAt = m.FinishedAt
@@ -116,6 +119,7 @@ func summaryViewOf(j *job.Job) summaryView {
 type jobView struct {
 	jobMembers
 	AutoRetry           bool            `json:"auto_retry"`
+	Retry               *policyView     `json:"retry,omitempty"` // what its request said
 	Callback            *string         `json:"callback"`
 	EstimatedCompletion *job.Time       `json:"estimated_completion"` // null unless it can be estimated
 	ExpiresAt           *job.Time       `json:"expires_at"`           // null until final
@@ -164,6 +168,7 @@ type linksView struct {
 	Report     string `json:"report,omitempty"`
 	Result     string `json:"result,omitempty"`
 	Batch      string `json:"batch,omitempty"`
+	Schedule   string `json:"schedule,omitempty"`
 }
 
 func jobPath(id job.ID) string { return "/v1/jobs/" + id.String() }
@@ -173,7 +178,7 @@ func resultPath(id job.ID) string { return jobPath(id) + "/result" }
 // jobViewOf shows j as it is now.
 func (s *Server) jobViewOf(j *job.Job, now time.Time) *jobView {
 	v := &jobView{
-		jobMembers: jobMembersOf(j), AutoRetry: j.AutoRetry, Callback: orNull(j.Callback),
+		jobMembers: jobMembersOf(j), AutoRetry: j.AutoRetry, Retry: policyViewOf(j.Definition.Policy()), Callback: orNull(j.Callback),
 		EstimatedCompletion: job.TimeOf(j.EstimatedCompletion(s.cfg.TimeScale)), ExpiresAt: s.expiryOf(j),
 		Params: j.Params, Links: linksOf(j, now), Waiting: waitingViewOf(j),
 	}
@@ -218,6 +223,9 @@ func linksOf(j *job.Job, now time.Time) linksView {
 	}
 	if !j.BatchID.IsZero() {
 		links.Batch = job.BatchPath(j.BatchID)
+	}
+	if !j.ScheduleID.IsZero() {
+		links.Schedule = job.SchedulePath(j.ScheduleID)
 	}
 	return links
 }

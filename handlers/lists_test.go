@@ -82,11 +82,11 @@ func TestListFilters(t *testing.T) {
 	w := newWorld(t)
 	got := twoPages(w)
 	after, before := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2030, 1, 2, 0, 0, 0, 1000, time.UTC)
-	query := "state=FAILED&type=EXECUTE&work_kind=SUCCESS_FAST&batch_id=" + batchID.String() +
+	query := "state=FAILED&type=EXECUTE&work_kind=SUCCESS_FAST&correlation_id=a-B_c.1&batch_id=" + batchID.String() +
 		"&created_after=2030-01-01T00:00:00Z&created_before=2030-01-02T00:00:00.0000001%2B00:00&limit=1"
 	w.send("GET", "/v1/jobs?"+query, "").page(t)
 	require.Empty(t, cmp.Diff(job.Query{
-		State: job.Failed, Type: job.Execute, WorkKind: job.SuccessFast, BatchID: batchID,
+		State: job.Failed, Type: job.Execute, WorkKind: job.SuccessFast, BatchID: batchID, CorrelationID: "a-B_c.1",
 		CreatedAfter: &after, CreatedBefore: &before, Limit: 1,
 	}, *got))
 }
@@ -108,12 +108,13 @@ func TestBadQueries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	bad := map[string][]string{
-		"limit":     {"", "0", "-1", "101", "1000000000000", "01", "1.0", "x", "1e1", "%201", "1%0a", "%00", "٣"},
-		"cursor":    {"", "x", "AAAA", "AAAA=", "!", strings.Repeat("A", 5000), "%00", "null"},
-		"state":     {"", "failed", "FAILED,QUEUED", "NOPE", "FAILED%00"},
-		"type":      {"", "execute", "NOPE"},
-		"work_kind": {"", "SUCCESS", "success_fast"},
-		"batch_id":  {"", "x", batchID.String() + "x", strings.ReplaceAll(batchID.String(), "-", ""), "'%20or%201=1"},
+		"limit":          {"", "0", "-1", "101", "1000000000000", "01", "1.0", "x", "1e1", "%201", "1%0a", "%00", "٣"},
+		"cursor":         {"", "x", "AAAA", "AAAA=", "!", strings.Repeat("A", 5000), "%00", "null"},
+		"state":          {"", "failed", "FAILED,QUEUED", "NOPE", "FAILED%00"},
+		"type":           {"", "execute", "NOPE"},
+		"work_kind":      {"", "SUCCESS", "success_fast"},
+		"batch_id":       {"", "x", batchID.String() + "x", strings.ReplaceAll(batchID.String(), "-", ""), "'%20or%201=1"},
+		"correlation_id": {"", "a%20b", "%00", "a*", strings.Repeat("a", 257)},
 		"created_after": {"", "now", "2030-01-01", "2030-01-01T00:00:00", "2030-01-01T00:00:00%2B01:00", "2030-01-01T00:00:00+00:00",
 			"2030-02-30T00:00:00Z", "1893456000"},
 		"created_before": {"", "now"},

@@ -48,7 +48,7 @@ func newMetrics(f telemetry.Factory, routes []route) *metrics {
 			[]string{"reason"}, "overload", "queue_full", "rate_limit"),
 		usual: map[string]usualAnswer{},
 	}
-	for _, rt := range append(routes, *nowhere) {
+	for _, rt := range append(routes, *nowhere, *preflight) {
 		m.usual[rt.action] = usualAnswer{
 			rt.method, rt.success,
 			m.requests.WithLabelValues(rt.path, rt.method, strconv.Itoa(rt.success)), m.duration.WithLabelValues(rt.path, class(rt.success)),

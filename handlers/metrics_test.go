@@ -40,6 +40,7 @@ func TestMetricsFromZero(t *testing.T) {
 	w := newWorld(t)
 	want := map[string]float64{
 		"http_requests_total 404 GET unmatched": 0, "http_request_duration_seconds 4xx unmatched": 0,
+		"http_requests_total 204 OPTIONS preflight": 0, "http_request_duration_seconds 2xx preflight": 0,
 		"http_requests_in_flight": 0, "streams_open job": 0, "streams_open client": 0, "stream_events_sent_total": 0,
 		"auth_failures_total RFA_AUTH_INVALID_CREDENTIALS": 0, "auth_failures_total RFA_AUTH_TOKEN_EXPIRED": 0,
 		"auth_attempts_failed_total": 0, "auth_attempts_refused_total address": 0, "auth_attempts_refused_total key": 0,
@@ -56,7 +57,7 @@ func TestMetricsFromZero(t *testing.T) {
 		want["http_request_duration_seconds 2xx "+rt.path] = 0
 	}
 	require.Equal(t, want, series(t, w.registry))
-	require.Len(t, w.server.metrics.usual, len(w.server.routes())+1, "each action is that of one route")
+	require.Len(t, w.server.metrics.usual, len(w.server.routes())+2, "each action is that of one route")
 }
 
 func TestMetrics(t *testing.T) {

@@ -30,6 +30,7 @@ func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
 	r.Set("X-Request-Id", r.idText)
 	r.Set("X-Content-Type-Options", "nosniff")
 	r.Set("Cache-Control", "no-store")
+	s.share(r)
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()
 	if err := s.run(r, handle); err != nil {

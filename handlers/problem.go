@@ -67,6 +67,9 @@ func (s *Server) sendProblem(r *call, err error) {
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(max(1, seconds(p.retryAfter))))
 	}
 	r.inLanguage(job.Languages[0])
+	if missing, ok := errors.AsType[noPage](err); ok && missing.send(r, &p) {
+		return
+	}
 	_ = r.send(p.Status, mimeProblem, &p) // strings and numbers: cannot fail
 }
 

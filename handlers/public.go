@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/job"
@@ -34,10 +35,11 @@ type healthView struct {
 
 const mimeYAML = "application/yaml" // RFC 9512; it has no charset parameter
 
-// document is the handler of a document of the program's own.
-func document(mime string, text []byte) func(*call) error {
-	d := newAsset(mime, text)
-	return d.send
+// document is the handler of a document of the program's own. Most processes
+// are never asked for it, so nothing is made of it before.
+func document(mime string, text func() []byte) func(*call) error {
+	made := sync.OnceValue(func() *asset { return newAsset(mime, text()) })
+	return func(r *call) error { return made().send(r) }
 }
 
 // asset is a text that is the same for all, with its entity tag and, made when
@@ -76,26 +78,28 @@ func (a *asset) send(r *call) error {
 	return r.Send(text)
 }
 
-// docsPage is the handler of the OpenAPI document as a page to read.
-func docsPage() func(*call) error {
-	page := sync.OnceValue(func() *asset { return newAsset(fiber.MIMETextHTMLCharsetUTF8, docs.Page()) })
+// docsPage is the handler of the OpenAPI document as a page to read and to try.
+func (s *Server) docsPage() func(*call) error {
+	page := sync.OnceValue(func() *asset { return newAsset(fiber.MIMETextHTMLCharsetUTF8, s.site.Docs()) })
 	return func(r *call) error {
-		r.Set(fiber.HeaderContentSecurityPolicy, pagePolicy)
+		r.Set(fiber.HeaderContentSecurityPolicy, docs.DocsPolicy)
 		return page().send(r)
 	}
 }
 
 // problemIndex answers with the list of all problem types. Their pages are at
 // base, seen from the list: the list has an address with a slash at its end too.
-func problemIndex(base string) func(*call) error {
-	return func(r *call) error { return r.html(docs.ProblemIndex(base)) }
+func problemIndex(base, docsURL string) func(*call) error {
+	return func(r *call) error { return r.html(docs.ProblemIndex(base, docsURL)) }
 }
 
 // problemPage answers with the page that a problem type URI points to.
-func problemPage(r *call) error {
-	page, ok := docs.Problem(r.Params("slug"))
+func (s *Server) problemPage(r *call) error {
+	slug := r.Params("slug")
+	page, ok := s.site.Problem(slug)
 	if !ok {
-		return job.Errorf(job.CodeRequestNotFound, "There is no problem type of this name.")
+		return noPage{job.Errorf(job.CodeRequestNotFound, "There is no problem type of this name.%s",
+			decode.DidYouMean(slug, docs.ProblemTypes()))}
 	}
 	return r.html(page)
 }
@@ -104,19 +108,34 @@ func problemPage(r *call) error {
 func relationPage(r *call) error {
 	page, ok := docs.Relation(r.Params("name"))
 	if !ok {
-		return job.Errorf(job.CodeRequestNotFound, "There is no link relation of this name.")
+		return noPage{job.Errorf(job.CodeRequestNotFound, "There is no link relation of this name.")}
 	}
 	return r.html(page)
 }
 
-// pagePolicy: pages load nothing from anywhere, and stand in no frame.
-const pagePolicy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+// noPage is the error of a path at which a page could be. In a browser it is a
+// page too.
+type noPage struct{ error }
 
-// html answers with a page of the program's own. It loads nothing from
-// anywhere.
+func (e noPage) Unwrap() error { return e.error }
+
+// send answers with a page instead of the problem document p, if the client
+// prefers that. It reports whether it did.
+func (e noPage) send(r *call, p *problem) bool {
+	r.Vary(fiber.HeaderAccept)
+	if !header.Prefers(r.list(fiber.HeaderAccept), fiber.MIMETextHTML, mimeProblem) {
+		return false
+	}
+	_ = r.html(docs.Missing(p.Detail, "../")) // bytes: cannot fail
+	r.Set(fiber.HeaderCacheControl, "no-store")
+	r.Status(p.Status)
+	return true
+}
+
+// html answers with a page of the program's own.
 func (r *call) html(page []byte) error {
 	r.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
-	r.Set(fiber.HeaderContentSecurityPolicy, pagePolicy)
+	r.Set(fiber.HeaderContentSecurityPolicy, docs.PagePolicy)
 	r.Set(fiber.HeaderCacheControl, "max-age=3600")
 	return r.Send(page)
 }

@@ -4,20 +4,25 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 )
 
 // The query parameters of lists.
 var (
+	correlationQuery = query.Parameter{
+		Name: "correlation_id", Valid: decode.ValidCorrelation, Want: strings.TrimSuffix(decode.CorrelationForm, "."),
+	}
 	createdQuery = []query.Parameter{query.Time("created_after"), query.Time("created_before")}
 	listQuery    = slices.Concat(query.Page, []query.Parameter{
 		query.Choice("state", job.States), query.Choice("type", job.Types), query.Choice("work_kind", job.AllKinds()),
-		query.ID("batch_id", "a batch"),
+		query.ID("batch_id", "a batch"), query.ID("schedule_id", "a schedule"), correlationQuery,
 	}, createdQuery)
 	deliveryQuery = slices.Concat(query.Page, []query.Parameter{
 		query.Choice("state", deliveryStates), query.Choice("event_name", job.SubscribableEvents),

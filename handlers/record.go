@@ -81,6 +81,9 @@ func (s *Server) keep(who job.ID, x *testbed.Exchange) {
 	}
 }
 
+// movedBy is how far the service's clock is from the machine's at least if a client has moved it.
+const movedBy = time.Second
+
 // exchange tells of the request and its answer, without what is secret in them.
 func (r *call) exchange() *testbed.Exchange {
 	request, answer := r.Request(), r.Response()
@@ -92,6 +95,9 @@ func (r *call) exchange() *testbed.Exchange {
 		LastEventID: header.Clip(r.list("Last-Event-ID")), KeyID: cmp.Or(r.caller, r.claimed).KeyID,
 		Reused: r.Context().ConnRequestNum() > 1, Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
 		Fault: r.fault, HungUp: r.hungUp,
+	}
+	if at := r.server.deps.Clock(); at.Sub(x.End).Abs() > movedBy {
+		x.At = at.UTC()
 	}
 	if query := string(request.URI().QueryString()); strings.Contains(query, keyPrefix) {
 		x.KeyInURL = true

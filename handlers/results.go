@@ -62,7 +62,8 @@ func (s *Server) getResult(r *call) error {
 // cacheResult lets the client keep the result for as long as it can be had. It
 // belongs to the one client alone.
 func (s *Server) cacheResult(r *call, tag string, expires time.Time) {
-	left := max(0, expires.Sub(s.deps.Clock()))
+	expires = s.deps.Real(expires)
+	left := max(0, expires.Sub(s.deps.Real(s.deps.Clock())))
 	r.Set(fiber.HeaderETag, tag)
 	r.Set(fiber.HeaderCacheControl, "private, max-age="+strconv.Itoa(int(left/time.Second)))
 	r.Set(fiber.HeaderExpires, expires.UTC().Format(http.TimeFormat))

@@ -71,8 +71,11 @@ var (
 // routes is the whole HTTP surface. Fiber gets it row by row, and derives 404
 // and 405 with Allow from it.
 func (s *Server) routes() []route {
-	page := docsPage()
-	return append(s.testbedRoutes(), []route{
+	return slices.Concat(s.testbedRoutes(), s.jobRoutes(), s.scheduleRoutes(), s.webhookRoutes(), s.documentRoutes())
+}
+
+func (s *Server) jobRoutes() []route {
+	return []route{
 		{post, "/v1/clients", registration, "create_client", nil, asJSON, fiber.StatusCreated, s.once(noBody(s.createClient))},
 		{post, "/v1/clients/:id/keys", registration, "create_key", nil, asJSON, fiber.StatusCreated, s.once(s.createKey)},
 		{post, "/v1/clients/:id/keys/renew", renewal, "renew_key", nil, asJSON, fiber.StatusOK, s.once(noBody(s.renewKey))},
@@ -102,7 +105,11 @@ func (s *Server) routes() []route {
 		{get, "/v1/bulk/:id", client, "get_bulk", nil, asJSON, fiber.StatusOK, s.getBulk},
 		{get, "/v1/bulk/:id/items", client, "list_bulk_items", bulkItemsQuery, asJSON, fiber.StatusOK, s.listBulkItems},
 		{post, "/v1/bulk/:id/abort", client, "abort_bulk", nil, asJSON, fiber.StatusOK, s.once(noBody(s.abortBulk))},
+	}
+}
 
+func (s *Server) webhookRoutes() []route {
+	return []route{
 		{post, "/v1/webhooks", client, "register_webhook", nil, asJSON, fiber.StatusCreated, s.registerWebhook},
 		{get, "/v1/webhooks", client, "list_webhooks", nil, asJSON, fiber.StatusOK, s.listWebhooks},
 		{get, "/v1/webhooks/:id", client, "get_webhook", nil, asJSON, fiber.StatusOK, s.getWebhook},
@@ -120,21 +127,27 @@ func (s *Server) routes() []route {
 		{get, "/v1/jobs/:id/deliveries/:delivery_id", client, "job_delivery", nil, asJSON, fiber.StatusOK, s.getDelivery},
 		{post, "/v1/jobs/:id/deliveries/:delivery_id/redeliver", client, "redeliver_of_job",
 			nil, asJSON, fiber.StatusAccepted, s.once(noBody(s.redeliver))},
+	}
+}
 
+// documentRoutes are open to everybody.
+func (s *Server) documentRoutes() []route {
+	page := s.docsPage()
+	return []route{
 		{get, "/healthz", public, "health", nil, nil, fiber.StatusOK, s.healthz},
 		{get, "/readyz", public, "ready", nil, nil, fiber.StatusOK, s.readyz},
-		{get, "/openapi.yaml", public, "openapi", nil, nil, fiber.StatusOK, document(mimeYAML, docs.OpenAPI)},
-		{get, "/openapi.json", public, "openapi_json", nil, nil, fiber.StatusOK, document(fiber.MIMEApplicationJSON, docs.OpenAPIJSON())},
-		{get, "/asyncapi.yaml", public, "asyncapi", nil, nil, fiber.StatusOK, document(mimeYAML, docs.AsyncAPI)},
-		{get, "/asyncapi.json", public, "asyncapi_json", nil, nil, fiber.StatusOK, document(fiber.MIMEApplicationJSON, docs.AsyncAPIJSON())},
+		{get, "/openapi.yaml", public, "openapi", nil, nil, fiber.StatusOK, document(mimeYAML, func() []byte { return docs.OpenAPI })},
+		{get, "/openapi.json", public, "openapi_json", nil, nil, fiber.StatusOK, document(fiber.MIMEApplicationJSON, docs.OpenAPIJSON)},
+		{get, "/asyncapi.yaml", public, "asyncapi", nil, nil, fiber.StatusOK, document(mimeYAML, func() []byte { return docs.AsyncAPI })},
+		{get, "/asyncapi.json", public, "asyncapi_json", nil, nil, fiber.StatusOK, document(fiber.MIMEApplicationJSON, docs.AsyncAPIJSON)},
 		{get, "/.well-known/http-message-signatures-directory", public, "signing_keys", nil, nil, fiber.StatusOK, s.signingKeys},
 		{get, "/", public, "root", nil, nil, fiber.StatusOK, page},
 		{get, "/docs", public, "docs", nil, nil, fiber.StatusOK, page},
 		{get, "/rels/:name", public, "relation", nil, nil, fiber.StatusOK, relationPage},
-		{get, "/problems", public, "problem_types", nil, nil, fiber.StatusOK, problemIndex("problems/")},
-		{get, "/problems/", public, "problems", nil, nil, fiber.StatusOK, problemIndex("")},
-		{get, "/problems/:slug", public, "problem", nil, nil, fiber.StatusOK, problemPage},
-	}...)
+		{get, "/problems", public, "problem_types", nil, nil, fiber.StatusOK, problemIndex("problems/", "docs")},
+		{get, "/problems/", public, "problems", nil, nil, fiber.StatusOK, problemIndex("", "../docs")},
+		{get, "/problems/:slug", public, "problem", nil, nil, fiber.StatusOK, s.problemPage},
+	}
 }
 
 // nowhere is the route of requests that no row takes.
@@ -220,8 +233,13 @@ func parameters(path []string) (n int) {
 	return n
 }
 
-// unmatched answers what Fiber found no route for: 404, or 405 with Allow.
+// unmatched answers what Fiber found no route for: 404, or 405 with Allow, or
+// what a browser asks for a page.
 func (s *Server) unmatched(c *fiber.Ctx, err error) error {
+	if s.isPreflight(c) {
+		s.serve(c, preflight, answerPreflight)
+		return nil
+	}
 	s.serve(c, nowhere, func(*call) error { return err })
 	return nil
 }

@@ -26,6 +26,9 @@ func examplePath(rt route) string {
 	if strings.HasPrefix(path, "/v1/bulk") {
 		return strings.Replace(path, ":id", bulkID.String(), 1)
 	}
+	if strings.HasPrefix(path, "/v1/schedules") {
+		return strings.Replace(path, ":id", scheduleID.String(), 1)
+	}
 	if strings.HasPrefix(path, "/v1/batches") {
 		return strings.Replace(path, ":id", batchID.String(), 1)
 	}
@@ -43,8 +46,14 @@ func exampleBody(rt route) string {
 		return `{"url":"https://example.com","events":["*"]}`
 	case rt.method == "POST" && rt.path == "/v1/bulk":
 		return `{"action":"retry","filter":{"all":true}}`
+	case rt.method == "POST" && rt.path == "/v1/schedules":
+		return `{"interval":"1m","job":{"type":"EXECUTE"}}`
+	case rt.path == "/v1/schedules/:id" && rt.method == "PATCH":
+		return `{"overlap":"skip"}`
 	case rt.path == "/v1/testbed/fixtures":
 		return `{"jobs":[{"state":"failed"}]}`
+	case rt.method == "POST" && rt.path == "/v1/testbed/clock":
+		return `{"advance":"1h"}`
 	case rt.method == "PUT":
 		return `[{"effect":{"status":503}}]`
 	case rt.method == "PATCH":
@@ -195,6 +204,8 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 		askedBulk = id
 		return nil, job.Errorf(job.CodeBulkNotFound, "There is no such bulk operation.")
 	}
+	var askedSchedule job.ID
+	w.schedules.find = func(_, id job.ID) (*job.Schedule, error) { askedSchedule = id; return nil, errNoSchedule }
 	for _, rt := range w.server.routes() {
 		if !strings.Contains(rt.path, ":id") || rt.access == operator { // the operator is told what there is: nothing
 			continue
@@ -213,6 +224,7 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 	require.Equal(t, nobody, askedBatch)
 	require.Equal(t, nobody, askedWebhook)
 	require.Equal(t, nobody, askedBulk)
+	require.Equal(t, nobody, askedSchedule)
 	require.Equal(t, nobody, w.clients.client, "not the zero id, which an anonymous caller has")
 	require.NotContains(t, w.log.String(), "ffffffff", "the stand-in is no job")
 }
@@ -271,6 +283,12 @@ func TestForeignIDsLookUnknown(t *testing.T) {
 			return nil, job.Errorf(job.CodeBulkNotFound, "There is no such bulk operation.")
 		}
 		return aBulk(client, id)
+	}
+	w.schedules.find = func(client, id job.ID) (*job.Schedule, error) {
+		if !own(client, id, scheduleID) {
+			return nil, errNoSchedule
+		}
+		return aSchedule(client, id)
 	}
 	w.webhooks.find = func(client, id job.ID) (*job.Webhook, error) {
 		if !own(client, id, webhookID) {

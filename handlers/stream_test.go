@@ -61,6 +61,7 @@ func TestJobStream(t *testing.T) {
 	th.closed(stream.EndOfJob, 1)
 
 	var line map[string]any
+	eventually(t, func() bool { return strings.Contains(th.log.String(), "stream ended") })
 	lines := strings.Split(strings.TrimSpace(th.log.String()), "\n")
 	require.Len(t, lines, 2, "one at the start, one at the end")
 	require.NoError(t, json.Unmarshal([]byte(lines[1]), &line))

@@ -39,11 +39,19 @@ type Testbed interface {
 	Session(ctx context.Context, client, id job.ID) (testbed.Session, error)
 	EndSession(ctx context.Context, client, id job.ID) (testbed.Session, error)
 	Verdict(ctx context.Context, client, id job.ID) (testbed.Verdict, error)
+
+	ClockState(ctx context.Context) (testbed.ClockState, error)
+	// MoveClock returns when the jobs that have become due are QUEUED.
+	MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.ClockState, error)
+
 	// Record records a request in the client's session, if it has one.
 	Record(ctx context.Context, client job.ID, x *testbed.Exchange) error
 }
 
-const faultsPath = "/v1/testbed/faults"
+const (
+	faultsPath = "/v1/testbed/faults"
+	clockPath  = "/v1/testbed/clock"
+)
 
 // testbedRoutes are those that only a test bed has.
 func (s *Server) testbedRoutes() []route {
@@ -56,6 +64,8 @@ func (s *Server) testbedRoutes() []route {
 		{fiber.MethodDelete, faultsPath, client, "remove_faults", nil, asJSON, fiber.StatusNoContent, noBody(s.removeFaults)},
 		{fiber.MethodPost, "/v1/testbed/reset", client, "reset", nil, asJSON, fiber.StatusOK, s.once(noBody(s.reset))},
 		{fiber.MethodPost, "/v1/testbed/fixtures", client, "make_fixtures", nil, asJSON, fiber.StatusCreated, s.makeFixtures},
+		{get, clockPath, client, "get_clock", nil, asJSON, fiber.StatusOK, s.getClock},
+		{fiber.MethodPost, clockPath, client, "move_clock", nil, asJSON, fiber.StatusOK, s.once(s.moveClock)},
 		{fiber.MethodDelete, faultsPath + "/:id", client, "remove_fault", nil, asJSON, fiber.StatusNoContent, noBody(s.removeFault)},
 	}...)
 }
@@ -153,6 +163,22 @@ func (s *Server) makeFixtures(r *call) error {
 	req := job.Request{ClientID: r.caller.ClientID, RequestID: r.idText, ReceivedAt: s.receivedAt(), IdempotencyKey: key}
 	from.complete(&req)
 	return respond(r, fiber.StatusCreated, fixtureViews)(s.deps.Testbed.MakeFixtures(r.ctx, req, wanted))
+}
+
+func (s *Server) getClock(r *call) error {
+	return respond(r, fiber.StatusOK, as[testbed.ClockState])(s.deps.Testbed.ClockState(r.ctx))
+}
+
+func (s *Server) moveClock(r *call) error {
+	body, err := r.body(false)
+	if err != nil {
+		return err
+	}
+	m, err := decode.ClockMove(body)
+	if err != nil {
+		return err
+	}
+	return respond(r, fiber.StatusOK, as[testbed.ClockState])(s.deps.Testbed.MoveClock(r.ctx, m))
 }
 
 // operations are those that a rule may name.

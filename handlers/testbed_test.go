@@ -26,6 +26,14 @@ type fakeTestbed struct {
 	records  []*testbed.Exchange
 }
 
+func (f *fakeTestbed) ClockState(context.Context) (testbed.ClockState, error) { return clockOfBed, nil }
+
+func (f *fakeTestbed) MoveClock(_ context.Context, m testbed.ClockMove) (testbed.ClockState, error) {
+	return m.From(clockOfBed)
+}
+
+var clockOfBed = testbed.ClockState{Now: job.Time(time.Date(2030, time.January, 31, 12, 0, 0, 0, time.UTC)), Rate: 1}
+
 func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) (
 	[]testbed.Counted, error,
 ) {

@@ -80,7 +80,8 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 		switch {
 		case rt.path == "/v1/jobs/batch", strings.HasPrefix(rt.path, "/v1/batches"):
 			want["forgerun.batch_id"] = batchID.String()
-		case rt.path == "/v1/jobs" && rt.method == "POST", strings.HasPrefix(rt.path, "/v1/jobs/"):
+		case rt.path == "/v1/jobs" && rt.method == "POST", strings.HasPrefix(rt.path, "/v1/jobs/"),
+			strings.HasSuffix(rt.path, "/trigger"):
 			want["forgerun.job_id"] = jobID.String()
 		case rt.path == "/v1/webhooks" && rt.method == "POST", strings.HasPrefix(rt.path, "/v1/webhooks/"):
 			want["forgerun.webhook_id"] = webhookID.String()

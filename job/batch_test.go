@@ -189,6 +189,7 @@ func TestWaitingFor(t *testing.T) {
 		{job.Created, now.Add(time.Hour), 1, job.WaitingScheduled},
 		{job.Created, now.Add(-time.Second), 0, job.WaitingScheduled},
 		{job.Queued, now.Add(time.Second), 1, job.WaitingBackoff},
+		{job.Queued, job.PausedUntil, 0, job.WaitingPaused},
 		{job.Queued, job.ThrottledUntil, 1, job.WaitingClientLimit},
 		{job.Queued, now, 0, job.WaitingNoWorkers},
 		{job.Queued, now, 1, job.WaitingQueue},

@@ -211,6 +211,7 @@ func (p *PlannedFailure) failure(attempt int, b Backoff) *Failure {
 // FailAsPlanned is Fail for a failure that was planned. The wait before an
 // automatic retry is the one that the failure advises, if that was planned.
 func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish {
+	b = h.Retry.backoff(b)
 	wait := b.Wait(h.Attempt, random)
 	if p.Problem.RetryAfter > 0 {
 		wait = time.Duration(p.Problem.RetryAfter) * time.Second
@@ -227,7 +228,7 @@ func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration 
 			return max(0, j.FinishedAt.Add(time.Duration(p.Problem.RetryAfter)*time.Second).Sub(now))
 		}
 	}
-	return b.Wait(j.Attempt, random)
+	return j.Backoff(b).Wait(j.Attempt, random)
 }
 
 // on puts what was planned into the document of a failure.

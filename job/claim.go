@@ -3,6 +3,7 @@ package job
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"time"
 )
@@ -78,6 +79,10 @@ type NotClaimed struct {
 	// Throttled: its client holds as many jobs as one may. The task is dropped; there
 	// will be another one.
 	Throttled bool
+	// Paused: its kind or client is, and it was put aside. The task is dropped; there will be another one.
+	Paused bool
+	// Stopped: everything is paused, or this worker is drained.
+	Stopped bool
 	// WorkerDead: the claiming worker's own lease has ended.
 	WorkerDead bool
 	// Unknown: there is no such job.
@@ -95,7 +100,8 @@ type Held struct {
 	WorkKind      Kind
 	MaxAttempts   int
 	AutoRetry     bool
-	LeaseExpiries int // how often a holder's lease ended before the job ran
+	Retry         *RetryPolicy // nil: as the service is set
+	LeaseExpiries int          // how often a holder's lease ended before the job ran
 }
 
 // Finish is the end of an attempt: SUCCEEDED with a result, or FAILED with a
@@ -112,6 +118,9 @@ type Finish struct {
 	Exhausted bool
 	// Emit adds event.emitted before the final event.
 	Emit *Emission
+	// EndedAt is when the work ended by the clock of a test bed, which may have jumped since; nil: now. Other clocks
+	// take no notice of it.
+	EndedAt *time.Time
 }
 
 // Finished is what a Finish did.
@@ -138,8 +147,18 @@ type Progress struct {
 	UpdatedAt      time.Time `json:"updated_at"`
 }
 
-// Observer is told of what happens while work is done. Either may be nil.
+// AttemptClock is the time that an attempt lives by.
+type AttemptClock interface {
+	Now() time.Time
+	// WaitUntil returns when t has come, or with an error when the attempt is to end before: of ctx, or of its own.
+	WaitUntil(ctx context.Context, t time.Time) error
+	// Start is when the attempt began.
+	Start() time.Time
+}
+
+// Observer is told of what happens while work is done. Each may be nil.
 type Observer struct {
+	Clock    AttemptClock // nil: this machine's, from the call on
 	Progress func(Progress)
 	// Emit records an event; before is how many the attempt has emitted. An error
 	// ends the work.
@@ -175,13 +194,14 @@ func (l Load) Plus(other Load, sign int) Load {
 // queues the next attempt in the same commit, after the backoff; random, from 0
 // to 1, is its jitter.
 func (h Held) Fail(reason Reason, b Backoff, random float64) Finish {
+	b = h.Retry.backoff(b)
 	return h.end(NewFailure(reason, h.Attempt, b), b.Wait(h.Attempt, random))
 }
 
 // end ends the held attempt with a failure; wait is that before an automatic retry.
 func (h Held) end(failure *Failure, wait time.Duration) Finish {
 	f := Finish{Lease: h.Lease, State: Failed, Failure: failure, Exhausted: h.Attempt >= h.MaxAttempts}
-	if h.AutoRetry && failure.Retryable && !f.Exhausted {
+	if h.AutoRetry && failure.Retryable && !f.Exhausted && h.Retry.retries(failure.Code) {
 		f.RetryWait = &wait
 	}
 	return f

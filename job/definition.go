@@ -28,6 +28,7 @@ func (t Type) Valid() bool { return t == Execute || t == Deferred || t == EmitEv
 type Emission struct {
 	Name string          `json:"name"`
 	Data json.RawMessage `json:"data,omitempty"`
+	At   *time.Time      `json:"-"` // when it was due, see Finish.EndedAt
 }
 
 // Definition says what a job does. It is made once, at acceptance, and never
@@ -41,6 +42,8 @@ type Definition struct {
 	Seed            int64     `json:"seed"`               // request timestamp, Unix microseconds
 	Emit            *Emission `json:"emit,omitempty"`     // EMIT_EVENT only
 	Behavior        *Behavior `json:"behavior,omitempty"` // CUSTOM only
+
+	Retry *RetryPolicy `json:"retry,omitempty"` // nil: as the service is set
 }
 
 // Catalogue is the configured part of the work-kind catalogue.

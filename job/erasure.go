@@ -11,7 +11,7 @@ import (
 // many were removed, and how many remain.
 var ErasedTables = []string{
 	"api_keys", "batches", "bulk_items", "bulk_operations", "client_events", "clients", "deliveries", "delivery_attempts", "events",
-	"idempotency_keys", "jobs", "outcome_outbox", "reports", "results", "testbed_exchanges", "testbed_faults", "testbed_sessions",
+	"idempotency_keys", "jobs", "outcome_outbox", "reports", "results", "schedules", "testbed_exchanges", "testbed_faults", "testbed_sessions",
 	"tombstones", "webhooks",
 }
 

@@ -40,6 +40,7 @@ const (
 	CodeWebhookNotFound Code = "RFA_WEBHOOK_NOT_FOUND"
 	CodeBatchNotFound   Code = "RFA_BATCH_NOT_FOUND"
 	CodeBulkNotFound    Code = "RFA_BULK_NOT_FOUND"
+	CodeScheduleMissing Code = "RFA_SCHEDULE_NOT_FOUND"
 	CodeJobNotFinished  Code = "RFA_JOB_NOT_FINISHED"
 	CodeResultNotFound  Code = "RFA_RESULT_NOT_FOUND"
 	CodeJobGone         Code = "RFA_JOB_GONE"
@@ -88,6 +89,7 @@ var Codes = []CodeSpec{
 	{CodeWebhookNotFound, 404, "webhook-not-found", "Webhook not found", "Check the webhook id."},
 	{CodeBatchNotFound, 404, "batch-not-found", "Batch not found", "Check the batch id."},
 	{CodeBulkNotFound, 404, "bulk-not-found", "Bulk operation not found", "Check the bulk operation's id."},
+	{CodeScheduleMissing, 404, "schedule-not-found", "Schedule not found", "Check the schedule's id; one that was deleted is not kept."},
 	{CodeJobNotFinished, 404, "job-not-finished", "Not finished yet",
 		"Ask again after Retry-After, or send Prefer: wait=30 to be answered as soon as it is there."},
 	{CodeResultNotFound, 404, "result-not-found", "The job has no result", "Read the job and its report: they say how it ended."},

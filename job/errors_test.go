@@ -38,22 +38,23 @@ var statuses = map[job.Code]int{
 	"RFA_DEPENDENCY_TIMEOUT":             504,
 	"RFA_CONFIG_INVALID":                 503,
 
-	"RFA_REQUEST_NOT_FOUND": 404,
-	"RFA_CLIENT_NOT_FOUND":  404,
-	"RFA_WEBHOOK_NOT_FOUND": 404,
-	"RFA_BATCH_NOT_FOUND":   404,
-	"RFA_BULK_NOT_FOUND":    404,
-	"RFA_JOB_NOT_FINISHED":  404,
-	"RFA_RESULT_NOT_FOUND":  404,
-	"RFA_JOB_GONE":          410,
-	"RFA_RESULT_GONE":       410,
+	"RFA_REQUEST_NOT_FOUND":  404,
+	"RFA_CLIENT_NOT_FOUND":   404,
+	"RFA_WEBHOOK_NOT_FOUND":  404,
+	"RFA_BATCH_NOT_FOUND":    404,
+	"RFA_BULK_NOT_FOUND":     404,
+	"RFA_SCHEDULE_NOT_FOUND": 404,
+	"RFA_JOB_NOT_FINISHED":   404,
+	"RFA_RESULT_NOT_FOUND":   404,
+	"RFA_JOB_GONE":           410,
+	"RFA_RESULT_GONE":        410,
 }
 
 var slugForm = regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 
 func TestCodes(t *testing.T) {
 	t.Parallel()
-	require.Len(t, statuses, 22+9)
+	require.Len(t, statuses, 22+10)
 	got := map[job.Code]int{}
 	for _, s := range job.Codes {
 		got[s.Code] = s.Status

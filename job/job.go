@@ -38,7 +38,9 @@ type Job struct {
 	Progress *Progress     // RUNNING only; nil if it is not known
 	Waiting  WaitingReason // "" unless the job waits
 
-	BatchID       ID // zero for none
+	BatchID       ID         // zero for none
+	ScheduleID    ID         // zero for none
+	ScheduledFor  *time.Time // the due time of its schedule that it stands for; nil of one that was triggered
 	Callback      string
 	CorrelationID string
 	TraceParent   string
@@ -65,6 +67,7 @@ type WaitingReason string
 const (
 	WaitingScheduled   WaitingReason = "SCHEDULED"    // for its execution_at
 	WaitingBackoff     WaitingReason = "BACKOFF"      // for the end of the wait between attempts
+	WaitingPaused      WaitingReason = "PAUSED"       // for an operator, who has stopped its kind, its client or everything
 	WaitingClientLimit WaitingReason = "CLIENT_LIMIT" // for the end of another job of its client
 	WaitingNoWorkers   WaitingReason = "NO_WORKERS"   // no worker is alive
 	WaitingQueue       WaitingReason = "QUEUE"        // for a free worker
@@ -77,6 +80,8 @@ func (r WaitingReason) Text() string {
 		return "Its execution_at has not come."
 	case WaitingBackoff:
 		return "An attempt failed, and the wait before the next one is not over."
+	case WaitingPaused:
+		return "The operator has paused its work kind, its client or the whole service."
 	case WaitingClientLimit:
 		return "Its client runs as many jobs as it may at once."
 	case WaitingNoWorkers:
@@ -102,6 +107,8 @@ func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
 		return ""
 	case j.State == Created:
 		return WaitingScheduled
+	case j.Paused():
+		return WaitingPaused
 	case j.Throttled():
 		return WaitingClientLimit
 	case j.RunAt.After(now):
@@ -214,6 +221,8 @@ type Query struct {
 	Type          Type
 	WorkKind      Kind
 	BatchID       ID
+	ScheduleID    ID
+	CorrelationID string
 	CreatedAfter  *time.Time // at this moment or later
 	CreatedBefore *time.Time // before this moment
 	After         ID         // go on after this job; the list runs from new to old

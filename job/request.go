@@ -24,6 +24,7 @@ type Request struct {
 	Callback    string
 	Params      json.RawMessage
 	AutoRetry   bool
+	Retry       *RetryPolicy // nil: as the service is set
 	Emit        *Emission
 	Behavior    *Behavior // of a CUSTOM job; nil: the zero one
 

@@ -51,12 +51,16 @@ func TestComposeStartsMonitoringOnlyWhenAsked(t *testing.T) {
 	watching := []string{"grafana", "jaeger", "prometheus"}
 	require.ElementsMatch(t, service, compose(t).ServiceNames())
 	require.ElementsMatch(t, append(watching, service...), compose(t, "monitoring").ServiceNames())
+	require.ElementsMatch(t, append([]string{"dev"}, service...), compose(t, "dev").ServiceNames())
 }
 
 func TestComposeServicesAreKeptWell(t *testing.T) {
 	t.Parallel()
 	exact := regexp.MustCompile(`:v?\d+\.\d+\.\d+$`)
-	for name, s := range compose(t, "monitoring").Services {
+	for name, s := range compose(t, "monitoring", "dev").Services {
+		require.NotNil(t, s.Deploy, name)
+		require.Positive(t, s.Deploy.Resources.Limits.MemoryBytes, name)
+		require.Positive(t, s.Deploy.Resources.Limits.NanoCPUs, name)
 		switch {
 		case s.Build != nil: // our own
 		case slices.Contains(s.Profiles, "monitoring"):
@@ -80,6 +84,26 @@ func TestComposeServicesAreKeptWell(t *testing.T) {
 		} else if name != "migrate" { // which ends
 			require.True(t, s.HealthCheck == nil || !s.HealthCheck.Disable, "%s: the image's check is in force", name)
 		}
+	}
+}
+
+// Every variable that the file reads is in .env.example, and the other way round.
+func TestEnvExampleListsWhatComposeReads(t *testing.T) {
+	t.Parallel()
+	names := func(file, pattern string) (found []string) {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(content), -1) {
+			if name := match[1]; !slices.Contains(found, name) {
+				found = append(found, name)
+			}
+		}
+		return found
+	}
+	read := names(composeFile, `\$\{([A-Z_]+)`)
+	require.ElementsMatch(t, append(read, "OTEL_EXPORTER_OTLP_ENDPOINT"), names("../.env.example", `(?m)^#?([A-Z_]+)=`))
+	for name := range requiredVariables {
+		require.Contains(t, names("../.env.example", `(?m)^([A-Z_]+)=$`), name, "it is empty, and not a comment")
 	}
 }
 

@@ -84,13 +84,13 @@ func TestAlertsSayWhatAPersonNeeds(t *testing.T) {
 	}
 }
 
-const runbookURL = "https://github.com/forgerun/forgerun/blob/main/docs/runbook.md#"
+const runbookURL = "https://github.com/forgerun/forgerun/blob/main/docs/how-to/runbook.md#"
 
 // Each alert has its paragraph, in the order of the rules, and no paragraph is
 // of an alert that does not exist.
 func TestRunbookHasEachAlert(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/runbook.md")
+	page, err := os.ReadFile("../docs/how-to/runbook.md")
 	require.NoError(t, err)
 	var headings, names []string
 	for _, match := range regexp.MustCompile(`(?m)^### (.+)$`).FindAllStringSubmatch(string(page), -1) {

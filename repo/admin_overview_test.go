@@ -22,7 +22,9 @@ func (f *fixture) situation() admin.Situation {
 func TestSituationOfNothing(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	require.Equal(t, admin.Situation{LeaderGone: true, Workers: admin.WorkerTotals{Alive: 1, Slots: 1}}, f.situation())
+	require.Equal(t, admin.Situation{
+		LeaderGone: true, Workers: admin.WorkerTotals{Alive: 1, Slots: 1}, Pauses: []admin.Pause{},
+	}, f.situation())
 	require.True(t, f.lead(newID()))
 	require.False(t, f.situation().LeaderGone)
 	f.exec(`UPDATE maintenance_state SET leader_expires_at = clock_timestamp() - interval '1 s'`)
@@ -49,8 +51,15 @@ func TestSituationCountsWhatIsThere(t *testing.T) {
 	want := admin.Situation{
 		Created: 1, Queued: 2, Assigned: 3, Running: 4,
 		Waiting: admin.WaitingJobs{Count: admin.Count{Count: 3}, OldestRunAt: &at}, Workers: admin.WorkerTotals{Alive: 1, Slots: 1, Held: 7},
+		Pauses: []admin.Pause{},
 	}
 	require.Equal(t, want, f.situation())
+
+	p := f.stop(job.PauseKind, "CPU_BURST", job.ModeDrain)
+	want.Pauses = []admin.Pause{{Scope: job.PauseKind, Target: "CPU_BURST", Mode: job.ModeDrain, Operator: "ann", Reason: "a release"}}
+	require.Equal(t, want, f.situation())
+	f.goOn(p)
+	want.Pauses = []admin.Pause{}
 
 	// A worker that is lost keeps its jobs for a moment.
 	f.exec(`UPDATE workers SET expires_at = now() - interval '1 s'`)

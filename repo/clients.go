@@ -17,7 +17,7 @@ const revocationChannel = "forgerun_keys"
 // InsertClient stores a new client and gives its moment of creation.
 func (s *Store) InsertClient(ctx context.Context, id job.ID) (job.Client, error) {
 	created, err := queryRowsAs(ctx, s, "insert client", pgx.RowTo[time.Time],
-		`INSERT INTO clients (client_id) VALUES ($1) RETURNING created_at`, uuid(id))
+		`INSERT INTO clients (client_id, created_at) VALUES ($1, clock_timestamp()) RETURNING created_at`, uuid(id))
 	if err != nil {
 		return job.Client{}, err
 	}

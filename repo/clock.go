@@ -24,9 +24,9 @@ const clockInterval = 5 * time.Second
 // answered once it is this machine's.
 func (s *Store) Now() time.Time {
 	if now, known := s.order.clock.now(); known {
-		return now
+		return s.serviceTime(now)
 	}
-	return time.Now()
+	return s.serviceTime(time.Now())
 }
 
 // FollowClock keeps Now near Postgres' clock until ctx ends, also where nothing is
@@ -47,7 +47,7 @@ func (s *Store) FollowClock(ctx context.Context) {
 // ReadClock asks Postgres for its time.
 func (s *Store) ReadClock(ctx context.Context) (time.Time, error) {
 	before, known := s.order.clock.now()
-	server, _, err := queryFirst(ctx, s, pgx.RowTo[time.Time], `SELECT clock_timestamp()`)
+	server, _, err := queryFirst(ctx, s, pgx.RowTo[time.Time], `SELECT pg_catalog.clock_timestamp()`)
 	if err == nil {
 		s.order.clock.observe(server, time.Now(), known && server.Before(before))
 	}
@@ -114,7 +114,7 @@ func (s *Store) learnClock() {
 	ctx, cancel := s.bound(context.Background())
 	defer cancel()
 	var server time.Time
-	if err := s.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&server); err == nil {
+	if err := s.pool.QueryRow(ctx, `SELECT pg_catalog.clock_timestamp()`).Scan(&server); err == nil {
 		s.order.clock.observe(server, time.Now(), false)
 	}
 }

@@ -54,9 +54,23 @@ var brokenElsewhere = map[string]string{
 	"bulk_operations_done_completely": bulk(`'retry', 1, 1, 0, now(), now(), false`),
 	"bulk_items_result_known":         bulkItem(`'LOST', now()`),
 	"bulk_items_result_complete":      bulkItem(`'PENDING', now()`),
+	"schedules_interval_in_range":     schedule(`NULL, 999, 0, 'allow', 'none', 1, true, NULL, NULL, false`),
+	"schedules_jitter_in_range":       schedule(`'x', NULL, -1, 'allow', 'none', 1, true, NULL, NULL, false`),
+	"schedules_overlap_known":         schedule(`'x', NULL, 0, 'kiss', 'none', 1, true, NULL, NULL, false`),
+	"schedules_catch_up_known":        schedule(`'x', NULL, 0, 'allow', 'some', 1, true, NULL, NULL, false`),
+	"schedules_catch_up_in_range":     schedule(`'x', NULL, 0, 'allow', 'all', 1001, true, NULL, NULL, false`),
+	"schedules_one_timetable":         schedule(`'x', 1000, 0, 'allow', 'all', 1, true, NULL, NULL, false`),
+	"schedules_paused_rests":          schedule(`'x', NULL, 0, 'allow', 'all', 1, true, now(), NULL, false`),
+	"schedules_active_is_looked_at":   schedule(`'x', NULL, 0, 'allow', 'all', 1, false, now(), NULL, false`),
+	"schedules_retries_due_time":      schedule(`'x', NULL, 0, 'allow', 'all', 1, false, NULL, NULL, true`),
 	"erasures_done_with_proof":        erasure(`now(), now(), NULL, NULL`),
 	"erasures_hash_is_sha256":         erasure(`now(), now(), '{}', '\x00'`),
 	"erasures_done_was_begun":         erasure(`NULL, now(), '{}', sha256('')`),
+	"pauses_scope_known":              pause(`'MOON', 'x', 'PAUSE'`),
+	"pauses_mode_known":               pause(`'WORKER', 'x', 'PAUSE'`),
+	"pauses_target_named":             pause(`'ALL', 'x', 'PAUSE'`),
+	"testbed_clock_rate": `INSERT INTO testbed_clock (number, real_at, service_at, rate, frozen)
+		VALUES (1, now(), now(), 3601, false)`,
 	"testbed_sessions_end_after_beginning": `INSERT INTO testbed_sessions (session_id, client_id, profile, seed, rules, created_at, ended_at)
 		VALUES (gen_random_uuid(), gen_random_uuid(), '', 1, '{}', now(), now() - interval '1 s')`,
 	"testbed_faults_counted": `INSERT INTO testbed_faults (client_id, position, rule_id, rule, seed, applied)
@@ -128,6 +142,12 @@ func bulk(values string) string {
 		finished_at, aborted) VALUES (gen_random_uuid(), 'ann', '{}', false, 'r', ` + values + `)`
 }
 
+func schedule(values string) string {
+	return `INSERT INTO schedules (schedule_id, client_id, name, time_zone, job, language, request_id, created_at, updated_at,
+		cron, interval_ms, jitter_ms, overlap, catch_up, catch_up_max, paused, due_at, look_at, retrying)
+		VALUES (gen_random_uuid(), gen_random_uuid(), '', '', '{}', 'en', 'r', now(), now(), ` + values + `)`
+}
+
 func erasure(values string) string {
 	return `INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id, started_at, finished_at, record, record_sha256)
 		VALUES (gen_random_uuid(), gen_random_uuid(), 'ann', '', 'r', ` + values + `)`
@@ -167,4 +187,9 @@ func TestSchemaRefusesBrokenRows(t *testing.T) {
 	require.NoError(t, err)
 	slices.Sort(tested)
 	require.ElementsMatch(t, names, slices.Compact(tested), "each CHECK has a row that breaks it")
+}
+
+// pause gives a statement that stores a pause with these values of scope, target and mode.
+func pause(values string) string {
+	return `INSERT INTO pauses (pause_id, operator, reason, scope, target, mode) VALUES (gen_random_uuid(), 'ann', 'r', ` + values + `)`
 }

@@ -43,6 +43,7 @@ var (
 	countBatches           = statement("countAlong", "{{table}}", "batches", "{{key}}", "batch_id")
 	countTombstones        = statement("countAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
 	countItems             = statement("countItems")
+	eraseSchedules         = statement("eraseSchedules")
 	eraseFaults            = statement("eraseFaults")
 	eraseSessions          = statement("eraseSessions")
 	eraseExchanges         = statement("eraseExchanges")

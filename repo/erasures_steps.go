@@ -44,6 +44,7 @@ type eraseStep struct {
 var eraseSteps = []eraseStep{
 	{eraseFirst, (*erasing).stop},
 	{"settle", (*erasing).settled},
+	{"schedules", limited("schedules", eraseSchedules)},
 	{"cancel", (*erasing).findUnfinished},
 	{"waiting_deliveries", (*erasing).waitingDeliveries},
 	{"jobs", (*erasing).jobs},
@@ -306,16 +307,16 @@ func (e *erasing) client(ctx context.Context) (bool, error) {
 // finish counts what it can by client, and ends the erasure with its record if nothing is
 // left. Otherwise all steps are done again.
 func (e *erasing) finish(ctx context.Context) (bool, error) {
-	var jobs, events, clientEvents, bulks, faults, sessions, exchanges, answers, keys, clients int
+	var jobs, events, clientEvents, bulks, schedules, faults, sessions, exchanges, answers, keys, clients int
 	var at time.Time
 	if err := e.tx.QueryRow(ctx, countErased, uuid(e.Erasure.ClientID)).Scan(
-		&jobs, &events, &clientEvents, &bulks, &faults, &sessions, &exchanges, &answers, &keys, &clients, &at); err != nil {
+		&jobs, &events, &clientEvents, &bulks, &schedules, &faults, &sessions, &exchanges, &answers, &keys, &clients, &at); err != nil {
 		return false, err
 	}
 	e.Erasure.Remaining["jobs"], e.Erasure.Remaining["events"], e.Erasure.Remaining["client_events"] = jobs, events, clientEvents
 	e.Erasure.Remaining["bulk_operations"], e.Erasure.Remaining["idempotency_keys"] = bulks, answers
 	e.Erasure.Remaining["testbed_faults"], e.Erasure.Remaining["testbed_sessions"] = faults, sessions
-	e.Erasure.Remaining["testbed_exchanges"] = exchanges
+	e.Erasure.Remaining["testbed_exchanges"], e.Erasure.Remaining["schedules"] = exchanges, schedules
 	e.Erasure.Remaining["api_keys"], e.Erasure.Remaining["clients"] = keys, clients
 	for _, n := range e.Erasure.Remaining {
 		if n > 0 {

@@ -17,7 +17,8 @@ import (
 )
 
 // ofNoClient are the tables that hold nothing of a client, or what is kept of it: see ADR 51.
-var ofNoClient = []string{"audit", "erasures", "goose_db_version", "history", "maintenance_state", "signing_keys", "workers"}
+var ofNoClient = []string{"audit", "erasures", "goose_db_version", "history", "maintenance_state", "pauses", "signing_keys",
+	"testbed_clock", "workers"}
 
 // rowsOfAClient fill each table that can hold a client's data, with jobs of two kinds.
 const rowsOfAClient = `
@@ -62,6 +63,10 @@ INSERT INTO testbed_exchanges (client_id, session_id, number, exchange)
 SELECT client_id, session_id, n, '{}' FROM testbed_sessions, generate_series(1, 3) n WHERE client_id = '{client}';
 INSERT INTO bulk_operations (bulk_id, client_id, operator, action, filter, rate, override, request_id, gathered_at, total)
 SELECT gen_random_uuid(), '{client}', '', 'retry', '{}', 1, false, 'r', now(), 1;
+INSERT INTO schedules (schedule_id, client_id, name, cron, time_zone, jitter_ms, overlap, catch_up, catch_up_max, job, language, request_id,
+	paused, created_at, updated_at)
+SELECT gen_random_uuid(), '{client}', 'n', '* * * * *', '', 0, 'allow', 'none', 1, '{"type":"EXECUTE"}', 'en', 'r', n = 1, now(), now()
+	FROM generate_series(1, 2) n;
 INSERT INTO bulk_items (bulk_id, job_id, client_id, attempt, event_seq)
 SELECT bulk_id, gen_random_uuid(), '{client}', 1, 1 FROM bulk_operations WHERE client_id = '{client}' OR operator = 'ann';
 `

@@ -17,6 +17,9 @@ var (
 	stepJobs       = statement("stepJobs", "{{candidates}}", "ready", "{{within}}", "")
 	stepJobsWithin = statement("stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}")
 	whyUnchanged   = statement("whyUnchanged")
+	// In a test bed, where an attempt ends when its work did, however far the clock has jumped; see testbed_clock.go.
+	stepJobsInTime       = statement("stepJobs", "{{candidates}}", "ready", "{{within}}", "", "{{moment}}", stepMoment)
+	stepJobsWithinInTime = statement("stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}", "{{moment}}", stepMoment)
 )
 
 // The steps of a worker with a job.
@@ -163,16 +166,20 @@ func (s *Store) exchangeQueries(steps []step, done *map[job.ID]*steppedRow, resu
 		return nil, err
 	}
 	most := s.cfg.ClientMaxHeld
+	all, within := stepJobs, stepJobsWithin
+	if s.cfg.Clock != nil {
+		all, within = stepJobsInTime, stepJobsWithinInTime
+	}
 	if most == 0 {
-		return []query{{stepJobs, arguments, into(done, collectSteps)}}, nil
+		return []query{{all, arguments, into(done, collectSteps)}}, nil
 	}
 	queries := make([]query, 0, 3)
 	if slices.ContainsFunc(steps, func(st step) bool { return st.claim != nil }) {
 		queries = append(queries,
 			query{lockClaims, nil, func(rows pgx.Rows) error { rows.Close(); return rows.Err() }},
-			query{stepJobsWithin, append(arguments, most), into(done, collectSteps)})
+			query{within, append(arguments, most), into(done, collectSteps)})
 	} else {
-		queries = append(queries, query{stepJobs, arguments, into(done, collectSteps)})
+		queries = append(queries, query{all, arguments, into(done, collectSteps)})
 	}
 	if slices.ContainsFunc(steps, func(st step) bool { return st.finish != nil }) {
 		queries = append(queries, query{resumeThrottled, []any{most, resumeLook, maxFlushItems}, into(resumed, collectTasks)})
@@ -232,6 +239,9 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []answer[step
 		queries = append(queries, query{claimedBefore, claimColumns(claims), into(&before, collectClaims)})
 	}
 	err := send(ctx, s.pool, queries)
+	if err == nil {
+		err = s.putAside(ctx, found)
+	}
 	for _, n := range left {
 		st, a := steps[n], &answers[n]
 		*a = answer[stepped]{}
@@ -255,6 +265,21 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []answer[step
 	}
 }
 
+// putAside puts those of the jobs aside that a pause of their kind or client stops.
+func (s *Store) putAside(ctx context.Context, found map[job.ID]guarded) error {
+	var paused []pgtype.UUID
+	for id, g := range found {
+		if g.paused && g.state == job.Queued && g.wait == 0 {
+			paused = append(paused, uuid(id))
+		}
+	}
+	if len(paused) == 0 {
+		return nil
+	}
+	_, err := s.pool.Exec(ctx, putJobsAside, paused)
+	return err
+}
+
 // guarded is what the guards of the steps look at.
 type guarded struct {
 	state     job.State
@@ -263,12 +288,15 @@ type guarded struct {
 	startedAt *time.Time
 	wait      time.Duration // until the job is due
 	throttled bool          // see job.ThrottledUntil
+	aside     bool          // see job.PausedUntil
+	paused    bool          // by its kind or client
+	stopped   bool          // by a pause of everything, or of the worker
 	alive     bool          // the worker, see whyUnchanged
 }
 
 func collectGuarded(rows pgx.Rows) (map[job.ID]guarded, error) {
 	return collectByID(rows, nil, func(g *guarded) []any {
-		return []any{&g.state, &g.attempt, &g.fence, &g.startedAt, &g.wait, &g.throttled, &g.alive}
+		return []any{&g.state, &g.attempt, &g.fence, &g.startedAt, &g.wait, &g.throttled, &g.aside, &g.paused, &g.stopped, &g.alive}
 	})
 }
 
@@ -290,6 +318,12 @@ func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) (a cla
 		return claimAnswer{not: job.NotClaimed{Unknown: true}}, false
 	case waits && g.throttled:
 		return claimAnswer{not: job.NotClaimed{Throttled: true}}, false
+	case waits && (g.aside || g.paused && g.wait == 0 && g.state == job.Queued):
+		return claimAnswer{not: job.NotClaimed{Paused: true}}, false
+	case waits && g.wait == 0 && g.stopped:
+		return claimAnswer{not: job.NotClaimed{StillWaiting: true, Stopped: true}}, false
+	case waits && g.wait == 0 && g.paused: // it is put aside once it is QUEUED
+		return claimAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}, false
 	case waits && g.wait == 0 && g.alive:
 		return claimAnswer{}, true
 	}

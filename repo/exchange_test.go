@@ -234,6 +234,6 @@ func (f *fixture) stepArguments(next job.State, leases ...job.Lease) []any {
 	return []any{
 		ids, attempts, slices.Repeat([]string{string(next)}, n), fences, workers, events,
 		text, text, make([]*bool, n), make([]*int, n), text, text, make([]*time.Duration, n), make([]bool, n), text,
-		text, make([][]byte, n), make([][]byte, n), time.Hour,
+		text, make([][]byte, n), make([][]byte, n), make([]*time.Time, n), time.Hour,
 	}
 }

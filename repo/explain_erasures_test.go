@@ -71,6 +71,7 @@ func init() {
 	add("eraseFaults", id+`, 500`, use{"testbed_faults_pkey", "client_id = "})
 	add("countErased", id, use{"jobs_client", "client_id = "}, use{"events_client", "client_id = "},
 		use{"client_events_client", "client_id = "},
-		use{"bulk_operations_client", "client_id = "}, use{"idempotency_keys_pkey", "client_id = "}, use{"api_keys_client", "client_id = "},
+		use{"bulk_operations_client", "client_id = "}, use{"schedules_client", "client_id = "},
+		use{"idempotency_keys_pkey", "client_id = "}, use{"api_keys_client", "client_id = "},
 		use{"clients_pkey", "client_id = "})
 }

@@ -3,7 +3,7 @@ package repo_test
 // How lists, deletes and batches find their rows.
 func init() {
 	const id = `'` + nobody + `'`
-	list := id + `, ` + id + `, '` + lastID + `', ` + id + `, NULL, NULL, NULL, NULL, NULL, 51`
+	list := id + `, ` + id + `, ` + id + `, '` + lastID + `', ` + id + `, NULL, NULL, NULL, NULL, NULL, NULL, 51`
 	add := func(name, args string, uses ...use) {
 		p := plans[name]
 		p.args, p.uses = args, uses
@@ -12,6 +12,8 @@ func init() {
 	add("listByClient", list, use{"jobs_client", "ROW(client_id, job_id) <"}, use{"jobs_client", "ROW(client_id, job_id) >="})
 	add("listByBatch", list, use{"jobs_batch", "ROW(batch_id, job_id) <"}, use{"jobs_batch", "ROW(batch_id, job_id) >="},
 		use{"batches_pkey", "batch_id = "})
+	add("listBySchedule", list, use{"jobs_schedule", "ROW(schedule_id, job_id) <"}, use{"jobs_schedule", "ROW(schedule_id, job_id) >="},
+		use{"jobs_schedule", "(schedule_id = "})
 	add("delete", id+`, `+id, byKey, use{"jobs_pkey", "job_id = ANY"},
 		use{"events_pkey", "job_id = ANY"}, use{"reports_pkey", "job_id = ANY"}, use{"results_pkey", "job_id = ANY"})
 	add("readBatch", id+`, `+id, use{"batches_pkey", "batch_id = "}, use{"jobs_batch", "batch_id = "})

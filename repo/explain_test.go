@@ -52,12 +52,12 @@ INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_att
 SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', CASE WHEN i % 2 = 0 THEN 'RUNNING' ELSE 'ASSIGNED' END, 4, false, 4,
 	at, at, at, at, at,
   (SELECT worker_id FROM workers ORDER BY worker_id OFFSET i % 20 LIMIT 1), 1, 'en', 'r' FROM n WHERE i <= 200;
-` + seedWebhooks + seedBulks + seedErasures + seedFaults + `
+` + seedWebhooks + seedBulks + seedSchedules + seedErasures + seedFaults + `
 ANALYZE`
 
 // bigTables are never read as a whole.
 var bigTables = []string{"jobs", "events", "reports", "results", "idempotency_keys", "tombstones", "client_events", "batches",
-	"webhooks", "deliveries", "delivery_attempts", "outcome_outbox", "bulk_operations", "bulk_items", "erasures"}
+	"webhooks", "deliveries", "delivery_attempts", "outcome_outbox", "bulk_operations", "bulk_items", "erasures", "schedules"}
 
 // use is an index that a statement must search a table by, with a condition
 // that narrows the search down.
@@ -65,6 +65,9 @@ type use struct{ index, condition string }
 
 // byKey is how transitions find their jobs.
 var byKey = use{"jobs_pkey", "job_id = "}
+
+// byKeys is the same of an array.
+var byKeys = use{"jobs_pkey", "job_id = ANY"}
 
 // plans says how each statement must find its rows, given arguments of the
 // usual size.
@@ -82,11 +85,14 @@ var plans = map[string]struct {
 	"stepWithin": {args: stepArguments + `, 5`, uses: []use{byKey, {"jobs_held", ""}, {"jobs_throttled", "job_id < "}}},
 	"resumeThrottled": {args: `5, 50000, 1000`, uses: []use{{"jobs_throttled", ""}, {"jobs_throttled", "client_id > "},
 		{"jobs_throttled", "client_id = "}, {"jobs_held", ""}, {"jobs_waiting", "run_at <= now()"}}},
+	"putJobsAside":  {args: `ARRAY[gen_random_uuid()]`, uses: []use{byKeys}},
+	"jobsAside":     {args: `'` + nobody + `', 1000`, uses: []use{{"jobs_paused", "job_id > "}}},
+	"resumeJobs":    {args: `ARRAY[gen_random_uuid()]`, uses: []use{byKeys}},
 	"whyUnchanged":  {args: arrays("uuid", "uuid"), uses: []use{byKey}},
 	"readHeld":      {args: `'` + nobody + `', ` + arrays("uuid", "1", "1"), uses: []use{byKey}},
 	"claimedBefore": {args: arrays("uuid", "1", "uuid"), uses: []use{byKey}},
 	"cancel":        {args: arrays("uuid", "uuid"), uses: []use{byKey}},
-	"emit": {args: `uuid7(now()), 1, 1, 0, gen_random_uuid(), '{}'`,
+	"emit": {args: `uuid7(now()), 1, 1, 0, gen_random_uuid(), '{}', NULL`,
 		uses: []use{byKey, {"events_pkey", "job_id = "}}},
 	"retry":       {args: arrays("uuid", "uuid", "1", "1s", "x"), uses: []use{byKey}},
 	"retryAnyway": {args: arrays("uuid", "uuid", "1", "1s", "x"), uses: []use{byKey}},
@@ -139,7 +145,8 @@ const busy = "0198c0de-0000-7000-8000-000000000001"
 const nobody = "00000000-0000-0000-0000-000000000000"
 
 // stepArguments are finishes.
-var stepArguments = arrays("uuid", "1", "SUCCEEDED", "1", "null", "uuid", "x", "x", "t", "1", "x", "x", "1s", "f", "null", "x", "x", "x") +
+var stepArguments = arrays("uuid", "1", "SUCCEEDED", "1", "null", "uuid", "x", "x", "t", "1", "x", "x", "1s", "f", "null", "x", "x", "x",
+	"null") +
 	`, '1 day'`
 
 // arrays makes array arguments of 32 elements each.
@@ -198,9 +205,12 @@ func explain(t *testing.T, f *fixture, conn *pgxpool.Conn, mode, statement, args
 
 func explainAs(t *testing.T, f *fixture, conn *pgxpool.Conn, options, mode, statement, args string) plan {
 	t.Helper()
+	if args != "" {
+		args = "(" + args + ")"
+	}
 	// Over the simple protocol: several statements, and text for any type.
 	results, err := conn.Conn().PgConn().Exec(f.ctx(), fmt.Sprintf(
-		`SET plan_cache_mode = %s; PREPARE p AS %s; EXPLAIN (%s) EXECUTE p(%s); DEALLOCATE p`,
+		`SET plan_cache_mode = %s; PREPARE p AS %s; EXPLAIN (%s) EXECUTE p%s; DEALLOCATE p`,
 		mode, statement, options, args)).ReadAll()
 	require.NoError(t, err)
 	var answer []struct{ Plan plan }
@@ -258,13 +268,13 @@ func requireIndexes(t *testing.T, f *fixture, pool *pgxpool.Pool, modes ...strin
 // locked may take them in any order.
 func requireLockOrder(t *testing.T, name string, p plan) {
 	t.Helper()
-	waits := !strings.Contains(repo.Statements[name], "SKIP LOCKED") && name != "emit" // which locks one row
+	waits := !strings.Contains(repo.Statements[name], "SKIP LOCKED") && !strings.HasPrefix(name, "emit") // which lock one row
 	p.walk(func(node plan) {
 		switch {
 		case node.NodeType == "LockRows" && waits:
 			ordered := node.walks("outcome_outbox_pkey") || node.sortsBy("job_id") || node.sortsBy("delivery_id") || node.sortsBy("webhook_id") ||
 				node.sortsBy("job_id", "attempt") || node.sortsBy("key_id") || node.walks("clients_pkey") || node.walks("webhooks_client") ||
-				node.walks("bulk_operations_pkey") || node.walks("testbed_faults_pkey")
+				node.sortsBy("schedule_id") || node.walks("schedules_pkey") || node.walks("bulk_operations_pkey") || node.walks("testbed_faults_pkey")
 			require.True(t, ordered, "%s: %+v", name, node)
 		case node.NodeType == "ModifyTable" && node.Relation == "idempotency_keys" && waits:
 			require.True(t, node.sortsBy("client_id", "key"), "%s: %+v", name, node)
@@ -283,7 +293,7 @@ func TestUpdatesInPlace(t *testing.T) {
 	require.Equal(t, 1, inPlace)
 	for name, args := range map[string]string{
 		"step": `'{` + waiting + `}', '{1}', '{ASSIGNED}', '{0}', '{` + f.worker.String() + `}', '{` + newID().String() + `}'` +
-			strings.Repeat(`, '{null}'`, 7) + `, '{f}'` + strings.Repeat(`, '{null}'`, 4) + `, '1 day'`,
+			strings.Repeat(`, '{null}'`, 7) + `, '{f}'` + strings.Repeat(`, '{null}'`, 5) + `, '1 day'`,
 		"cancel": `'{` + waiting + `}', '{` + f.client.String() + `}'`,
 	} {
 		all, inPlace = updatesOfJobs(t, f, repo.Statements[name], args)

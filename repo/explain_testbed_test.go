@@ -38,6 +38,16 @@ func init() {
 		"forgetAnswers": {id + `, 500`, []use{{"idempotency_keys_pkey", "client_id = "}}},
 		"expireResult":  {id + `, ` + id, []use{{"results_pkey", "job_id = "}}},
 		"sessionKeys":   {id, []use{{"api_keys_client", "client_id = "}}},
+
+		"readClockMove":    {"", nil},
+		"moveClock":        {`1, '1 s', '0 s', 1, 1, false`, nil},
+		"forgetMoves":      {`1`, nil},
+		"anyMoved":         {"", nil},
+		"anyDue":           {"", []use{{"jobs_scheduled", "execution_at <= now()"}}},
+		"stepInTime":       {plans["step"].args, plans["step"].uses},
+		"stepWithinInTime": {plans["stepWithin"].args, plans["stepWithin"].uses},
+		"emitInTime":       {plans["emit"].args, plans["emit"].uses},
+		"queueDueInTime":   {plans["queueDue"].args, plans["queueDue"].uses},
 	} {
 		known := plans[name]
 		known.args, known.uses = p.args, p.uses

@@ -51,6 +51,7 @@ func (b *batcher[T, R]) queued() int {
 // Statements are the SQL texts whose plans are tested.
 var Statements = map[string]string{
 	"insert": insertJobs, "step": stepJobs, "stepWithin": stepJobsWithin, "resumeThrottled": resumeThrottled,
+	"putJobsAside": putJobsAside, "jobsAside": jobsAside, "resumeJobs": resumeJobs,
 	"claimedBefore": claimedBefore, "whyUnchanged": whyUnchanged, "readHeld": readHeld, "cancel": cancelJobs,
 	"emit": emitEvent, "retry": retryJobs, "retryAnyway": retryAnyway, "release": releaseJobs, "queueDue": queueDue, "waiting": waitingJobs,
 	"redispatch": redispatchJobs, "load": countLoad, "unfinished": unfinishedJobs, "loadByClient": countLoadByClient,
@@ -59,9 +60,14 @@ var Statements = map[string]string{
 	"cleanTombstones": cleanTombstones, "cleanClientEvents": cleanClientEvents, "cleanBatches": cleanBatches,
 	"jobEvents": jobEvents, "eventSeqs": eventSeqs,
 	"clientEvents": clientEvents, "latestPositions": latestPositions, "endedBatches": endedBatches,
-	"listByClient": listByClient, "listByBatch": listByBatch, "delete": deleteJob,
+	"listByClient": listByClient, "listByBatch": listByBatch, "listBySchedule": listBySchedule, "delete": deleteJob,
 	"readBatch": readBatch, "openJobs": openJobs,
 	"readyAfter": readyAfter, "readyGiven": readyGiven, "lockGiven": lockGiven, "completeBatches": completeBatches,
+
+	"insertRuns": insertRuns, "countSchedules": countSchedules, "insertSchedule": insertSchedule, "readSchedule": readSchedule,
+	"lockSchedule": lockSchedule, "updateSchedule": updateSchedule, "deleteSchedule": deleteSchedule, "listSchedules": listSchedules,
+	"listAllSchedules": listAllSchedules, "nextLook": nextLook, "dueSchedules": dueSchedules, "dueSchedulesInTime": dueSchedulesInTime,
+	"advanceSchedules": advanceSchedules, "deferSchedules": deferSchedules, "eraseSchedules": eraseSchedules,
 
 	"insertBulk": insertBulk, "countOpenBulks": countOpenBulks, "readBulk": readBulk,
 	"listBulksOfClient": listBulksOfClient, "listBulks": listBulks, "listBulkItems": listBulkItems, "listBulkItemsWith": listBulkItemsWith,
@@ -71,6 +77,8 @@ var Statements = map[string]string{
 	"recordItems": recordItems, "finishBulk": finishBulk, "abortBulk": abortBulk,
 	"removeFaults": removeFaults, "insertFaults": insertFaults, "lockFaults": lockFaults, "listFaults": listFaults,
 	"countFaults": countFaults, "applyFault": applyFault,
+	"readClockMove": readClockMove, "moveClock": moveClock, "forgetMoves": forgetMoves, "anyMoved": anyMoved, "anyDue": anyDue,
+	"stepInTime": stepJobsInTime, "stepWithinInTime": stepJobsWithinInTime, "emitInTime": emitEventInTime, "queueDueInTime": queueDueInTime,
 	"startSession": startSession, "forgetSessions": forgetSessions, "endSession": endSession, "listSessions": listSessions,
 	"recordExchange": recordExchange, "sessionExchanges": sessionExchanges, "sessionJobs": sessionJobs,
 	"forgetAnswers": forgetAnswers, "expireResult": expireResult,

@@ -9,7 +9,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-var emitEvent = statement("emitEvent")
+var (
+	emitEvent       = statement("emitEvent")
+	emitEventInTime = statement("emitEvent", "{{moment}}", emitMoment)
+)
 
 // Emit adds event.emitted to the log of a running job. before is how many events
 // the attempt has emitted: an event whose answer was lost is not added again.
@@ -19,9 +22,12 @@ func (s *Store) Emit(ctx context.Context, l job.Lease, before int, e job.Emissio
 	if err != nil {
 		return err
 	}
-	id := eventIDs(1)[0]
+	id, text := eventIDs(1)[0], emitEvent
+	if s.cfg.Clock != nil {
+		text = emitEventInTime
+	}
 	for {
-		rows, err := queryRowsAs(ctx, s, "emit", pgx.RowTo[*bool], emitEvent, uuid(l.JobID), l.Attempt, l.Fence, before, id, data)
+		rows, err := queryRowsAs(ctx, s, "emit", pgx.RowTo[*bool], text, uuid(l.JobID), l.Attempt, l.Fence, before, id, data, e.At)
 		switch {
 		case err != nil:
 			return err

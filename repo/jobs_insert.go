@@ -11,7 +11,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-var insertJobs = statement("insertJobs")
+var (
+	insertJobs = statement("insertJobs")
+	insertRuns = statement("insertJobs", "{{scheduleMembers}}", ", schedule_id, scheduled_for",
+		"{{scheduleValues}}", ", (@schedules::uuid[])[n], (@scheduled_times::timestamptz[])[n]")
+)
 
 // jobsEndpoint is the scope of idempotency keys of POST /jobs.
 const jobsEndpoint = "jobs"
@@ -89,12 +93,17 @@ func submissionBytes(sub insertion) int {
 }
 
 func (s *Store) insertJobs(ctx context.Context, db querier, subs []insertion) ([]answer[job.Receipt], error) {
+	return s.insertWith(ctx, db, insertJobs, subs)
+}
+
+// insertWith sends insertJobs, or insertRuns with what that has besides.
+func (s *Store) insertWith(ctx context.Context, db querier, text string, subs []insertion, besides ...any) ([]answer[job.Receipt], error) {
 	type sub = insertion
 	definitions, err := jsonColumn(subs, func(x sub) (*job.Definition, bool) { return x.Job.Definition, true })
 	if err != nil {
 		return nil, err
 	}
-	rows, err := db.Query(ctx, insertJobs,
+	rows, err := db.Query(ctx, text, append([]any{
 		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.ID) }),
 		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.ClientID) }),
 		column(subs, func(x sub) string { return string(x.Job.Type) }),
@@ -113,7 +122,8 @@ func (s *Store) insertJobs(ctx context.Context, db querier, subs []insertion) ([
 		column(subs, func(x sub) []byte { return x.RequestHash[:] }),
 		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.BatchID) }),
 		column(subs, func(x sub) *time.Time { return nullable(x.at) }),
-		s.cfg.IdempotencyWindow, eventIDs(2*len(subs)))
+		s.cfg.IdempotencyWindow, eventIDs(2 * len(subs)),
+	}, besides...)...)
 	type stored struct {
 		job.Receipt
 		server time.Time // Postgres' clock in the statement

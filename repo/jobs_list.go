@@ -32,6 +32,9 @@ var (
 	// are not looked at.
 	listByBatch = statement("listJobs", "{{owner}}", "batch_id", "{{value}}", "@batch::uuid",
 		"{{guard}}", "batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)")
+	// A schedule may be deleted, so its jobs say whose it is.
+	listBySchedule = statement("listJobs", "{{owner}}", "schedule_id", "{{value}}", "@schedule::uuid", "{{guard}}",
+		"schedule_id IS NOT NULL AND (SELECT client_id FROM jobs WHERE schedule_id = @schedule ORDER BY schedule_id, job_id LIMIT 1) = @client")
 )
 
 // Jobs lists a client's jobs, the newest first by their ids, without Params
@@ -39,15 +42,19 @@ var (
 // 20,000 of its range ends there.
 func (s *Store) Jobs(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
 	list := listByClient
-	if !q.BatchID.IsZero() {
+	switch {
+	case !q.BatchID.IsZero():
 		list = listByBatch
+	case !q.ScheduleID.IsZero():
+		list = listBySchedule
 	}
 	from, to := idRange(q)
 	rows, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l listed[*job.Job], err error) {
 		l.item = &job.Job{}
 		return l, scanJob(row, l.item, &l.last, &l.wanted)
-	}, list, uuid(client), uuid(q.BatchID), [16]byte(to), [16]byte(from),
-		nullable(string(q.State)), nullable(string(q.Type)), nullable(string(q.WorkKind)), q.CreatedAfter, q.CreatedBefore, q.Limit+1)
+	}, list, uuid(client), uuid(q.BatchID), uuid(q.ScheduleID), [16]byte(to), [16]byte(from),
+		nullable(string(q.State)), nullable(string(q.Type)), nullable(string(q.WorkKind)), nullable(q.CorrelationID),
+		q.CreatedAfter, q.CreatedBefore, q.Limit+1)
 	jobs, next := onePage(rows, q.Limit, func(j *job.Job) job.ID { return j.ID })
 	return job.Page{Jobs: jobs, Next: next}, err
 }

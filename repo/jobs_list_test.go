@@ -69,8 +69,9 @@ func TestListFilters(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	queued, canceled := f.at(job.Queued), f.at(job.Canceled)
-	later := f.submit(deferred(time.Hour))
+	later := f.submit(deferred(time.Hour), func(s *job.Submission) { s.Job.CorrelationID = "Order.17" })
 	failing := f.submit(func(s *job.Submission) { s.Job.WorkKind = job.FailImmediate })
+	f.submit(func(s *job.Submission) { s.Job.ClientID, s.Job.CorrelationID = newID(), "Order.17" })
 	all := []job.ID{failing, later, canceled, queued}
 	at := func(id job.ID, by time.Duration) *time.Time {
 		moment := f.job(id).CreatedAt.Add(by)
@@ -84,6 +85,8 @@ func TestListFilters(t *testing.T) {
 		"state":              {job.Query{State: job.Canceled}, []job.ID{canceled}},
 		"type":               {job.Query{Type: job.Deferred}, []job.ID{later}},
 		"work kind":          {job.Query{WorkKind: job.FailImmediate}, []job.ID{failing}},
+		"correlation id":     {job.Query{CorrelationID: "Order.17"}, []job.ID{later}},
+		"only the whole id":  {job.Query{CorrelationID: "order.17"}, nil},
 		"two of them":        {job.Query{State: job.Queued, Type: job.Execute}, []job.ID{failing, queued}},
 		"two that exclude":   {job.Query{State: job.Canceled, Type: job.Deferred}, nil},
 		"after, inclusive":   {job.Query{CreatedAfter: at(later, 0)}, []job.ID{failing, later}},
@@ -186,34 +189,38 @@ func TestListOfAHundredThousandJobs(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	b := f.insertBatch(f.batch(1))
-	const nowhere = `, NULL, '` + lastID + `', '` + nobody + `', `
+	const nowhere = `, NULL, NULL, '` + lastID + `', '` + nobody + `', `
 	own := `'` + f.client.String() + `'`
-	require.Equal(t, 1, rowsRead(t, f, repo.Statements["listByClient"], own+nowhere+`NULL, NULL, NULL, NULL, NULL, 51`),
+	require.Equal(t, 1, rowsRead(t, f, repo.Statements["listByClient"], own+nowhere+`NULL, NULL, NULL, NULL, NULL, NULL, 51`),
 		"a plan that is made while there is little is good for more")
 	f.exec(hundredThousand, f.client.String(), b.ID.String())
 	f.exec(`ANALYZE jobs`)
 
-	require.LessOrEqual(t, rowsRead(t, f, repo.Statements["listByClient"], own+nowhere+`NULL, NULL, NULL, NULL, NULL, 51`), 52,
+	require.LessOrEqual(t, rowsRead(t, f, repo.Statements["listByClient"], own+nowhere+`NULL, NULL, NULL, NULL, NULL, NULL, 51`), 52,
 		"the jobs of the page, and a look ahead")
-	require.Equal(t, 20_000, rowsRead(t, f, repo.Statements["listByClient"], own+nowhere+`'FAILED', NULL, NULL, NULL, NULL, 51`),
+	require.Equal(t, 20_000, rowsRead(t, f, repo.Statements["listByClient"], own+nowhere+`'FAILED', NULL, NULL, NULL, NULL, NULL, 51`),
 		"a filter that wants nothing does not read everything")
 	few := `'` + one[string](f, `SELECT md5('3')`) + `'`
-	require.Equal(t, 2500, rowsRead(t, f, repo.Statements["listByClient"], few+nowhere+`'FAILED', NULL, NULL, NULL, NULL, 51`),
+	require.Equal(t, 2500, rowsRead(t, f, repo.Statements["listByClient"], few+nowhere+`'FAILED', NULL, NULL, NULL, NULL, NULL, 51`),
 		"other clients' jobs are not passed")
-	batch := `, '` + b.ID.String() + `', '` + lastID + `', '` + nobody + `', 'FAILED', NULL, NULL, NULL, NULL, 51`
+	batch := `, '` + b.ID.String() + `', NULL, '` + lastID + `', '` + nobody + `', 'FAILED', NULL, NULL, NULL, NULL, NULL, 51`
 	require.Equal(t, 201, rowsRead(t, f, repo.Statements["listByBatch"], own+batch))
 	require.Zero(t, rowsRead(t, f, repo.Statements["listByBatch"], few+batch), "nobody else's batch is looked through")
 
 	oldest := job.ID(one[[16]byte](f, `SELECT job_id FROM jobs WHERE client_id = $1 ORDER BY job_id LIMIT 1`, f.client.String()))
 	_, _, err := f.store.Cancel(f.ctx(), f.client, b.Items[0].JobID)
 	require.NoError(t, err)
-	f.exec(`UPDATE jobs SET work_kind = 'FAIL_IMMEDIATE' WHERE job_id = $1`, oldest.String())
+	f.exec(`UPDATE jobs SET work_kind = 'FAIL_IMMEDIATE', correlation_id = 'c' WHERE job_id = $1`, oldest.String())
 	got, pages := f.list(job.Query{WorkKind: job.FailImmediate, Limit: 50})
 	require.Equal(t, []job.ID{oldest}, got)
 	require.Equal(t, 6, pages, "100,001 jobs, 20,000 a page")
+	got, pages = f.list(job.Query{CorrelationID: "c", Limit: 50})
+	require.Equal(t, []job.ID{oldest}, got)
+	require.Equal(t, 6, pages, "there is no index of it")
 	day := one[time.Time](f, `SELECT now() - interval '1 day'`)
-	require.Less(t, rowsRead(t, f, repo.Statements["listByClient"], own+`, NULL, '`+lastID+`', '`+
-		one[string](f, `SELECT uuid7($1)::text`, day.Add(23*time.Hour))+`', 'FAILED', NULL, NULL, NULL, NULL, 51`), 3000, "times bound the ids")
+	require.Less(t, rowsRead(t, f, repo.Statements["listByClient"], own+`, NULL, NULL, '`+lastID+`', '`+
+		one[string](f, `SELECT uuid7($1)::text`, day.Add(23*time.Hour))+`', 'FAILED', NULL, NULL, NULL, NULL, NULL, 51`), 3000,
+		"times bound the ids")
 }
 
 // rowsRead counts the rows of jobs that a statement reads, and requires that

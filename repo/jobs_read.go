@@ -23,7 +23,8 @@ const jobColumns = `jobs.job_id, jobs.client_id, jobs.batch_id, jobs.type, jobs.
   jobs.state, coalesce(jobs.outcome, ''), jobs.attempt, jobs.max_attempts, jobs.auto_retry, jobs.event_seq,
   jobs.created_at, jobs.updated_at, jobs.execution_at, jobs.run_at, jobs.started_at, jobs.finished_at,
   jobs.failure_reason, jobs.failure_code, jobs.failure_retryable, jobs.failure_retry_after, jobs.failure_stage, jobs.failure_detail,
-  coalesce(jobs.callback, ''), coalesce(jobs.correlation_id, ''), coalesce(jobs.traceparent, ''), jobs.language, jobs.request_id`
+  coalesce(jobs.callback, ''), coalesce(jobs.correlation_id, ''), coalesce(jobs.traceparent, ''), jobs.language, jobs.request_id,
+  jobs.schedule_id, jobs.scheduled_for`
 
 // scanJob reads a row of leading columns and jobColumns. A definition that
 // cannot be read becomes nil: the job can be looked at, but not run.
@@ -34,7 +35,8 @@ func scanJob(row pgx.CollectableRow, j *job.Job, leading ...any) error {
 		&j.State, &j.Outcome, &j.Attempt, &j.MaxAttempts, &j.AutoRetry, &j.EventSeq,
 		&j.CreatedAt, &j.UpdatedAt, &j.ExecutionAt, &j.RunAt, &j.StartedAt, &j.FinishedAt,
 		&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail,
-		&j.Callback, &j.CorrelationID, &j.TraceParent, &j.Language, &j.RequestID)...)
+		&j.Callback, &j.CorrelationID, &j.TraceParent, &j.Language, &j.RequestID,
+		scanID(&j.ScheduleID), &j.ScheduledFor)...)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 var (
 	queueDue              = statement("queueDue")
+	queueDueInTime        = statement("queueDue", "{{moment}}", dueMoment)
 	waitingJobs           = statement("waitingJobs")
 	resumeThrottled       = statement("resumeThrottled")
 	redispatchJobs        = statement("redispatchJobs")
@@ -48,9 +49,10 @@ var (
 // is free: who lives has renewed it since. A row and not an advisory lock: a paused
 // process would keep the lock.
 func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
-	n, err := s.change(ctx, "lead", `UPDATE maintenance_state SET leader_id = $1, leader_expires_at = clock_timestamp() + $2::interval
-		WHERE leader_id = $1 OR leader_expires_at <= clock_timestamp() - $3::interval
-			OR leader_expires_at > clock_timestamp() + $2::interval + $4::interval`, uuid(holder), lease, vacant, sureExcess)
+	n, err := s.change(ctx, "lead", `UPDATE maintenance_state
+		SET leader_id = $1, leader_expires_at = pg_catalog.clock_timestamp() + $2::interval
+		WHERE leader_id = $1 OR leader_expires_at <= pg_catalog.clock_timestamp() - $3::interval
+			OR leader_expires_at > pg_catalog.clock_timestamp() + $2::interval + $4::interval`, uuid(holder), lease, vacant, sureExcess)
 	return n == 1, err
 }
 
@@ -90,12 +92,16 @@ func (s *Store) RaiseEpoch(ctx context.Context, current int64, redisRunID string
 func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	var told []byte
 	var definitions toldDefinition
+	text := queueDue
+	if s.cfg.Clock != nil {
+		text = queueDueInTime
+	}
 	return queryRowsAs(ctx, s, "schedule", func(row pgx.CollectableRow) (j job.Job, err error) {
 		err = row.Scan(scanID(&j.ID), scanID(&j.ClientID), &j.RequestID, &j.CorrelationID, &j.Callback, &j.TraceParent,
 			&j.WorkKind, &told, &j.ExecutionAt, &j.UpdatedAt)
 		j.Definition = definitions.read(told)
 		return j, err
-	}, queueDue, limit, eventIDs(limit))
+	}, text, limit, eventIDs(limit))
 }
 
 // toldDefinition reads what events tell of the definitions of many jobs; nil of one that is missing or damaged. What is
@@ -176,7 +182,7 @@ func (s *Store) CountDue(ctx context.Context, limit int) (int, error) {
 // LiveWorkers counts workers whose lease has not ended.
 func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
 	n, _, err := queryFirst(ctx, s, pgx.RowTo[int],
-		`SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > clock_timestamp()`)
+		`SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()`)
 	return n, err
 }
 
@@ -237,6 +243,7 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 		{cleanKeys, keep.Keys},
 		{cleanAudit, keep.Keys},
 		{cleanWorkers, deadWorkersKept},
+		{cleanPauses, 0},
 		{cleanHistory, historyKept},
 	} {
 		n, err := s.change(ctx, "clean", step.sql, step.keep, limit)

@@ -15,8 +15,9 @@ const maxHandOverWait = time.Second
 // created_at rises with the number of the flush, and what a flush committed is
 // handed over after what the one before it committed, or after that one failed.
 type order struct {
-	clock serverClock
-	late  prometheus.Counter // jobs that were handed over after younger ones
+	clock   serverClock
+	service func(time.Time) time.Time // the service's time by Postgres' clock
+	late    prometheus.Counter        // jobs that were handed over after younger ones
 
 	wait     time.Duration // maxHandOverWait
 	learning sync.Mutex    // held while Postgres is asked for its time
@@ -50,7 +51,9 @@ type handOver struct {
 }
 
 func newOrder(late prometheus.Counter) *order {
-	return &order{late: late, wait: maxHandOverWait, next: 1, ended: map[int64]*handOver{}}
+	return &order{
+		service: func(t time.Time) time.Time { return t }, late: late, wait: maxHandOverWait, next: 1, ended: map[int64]*handOver{},
+	}
 }
 
 // take gives the next place to a flush of n jobs. Its times are never ahead of
@@ -63,6 +66,7 @@ func (o *order) take(n int) place {
 	if !known {
 		return place{number: o.taken}
 	}
+	now = o.service(now)
 	length := time.Duration(n-1) * time.Microsecond
 	first := now.Add(-length).Truncate(time.Microsecond)
 	if !first.After(o.last) {
@@ -75,7 +79,7 @@ func (o *order) take(n int) place {
 // stored learns from a flush that was answered: the greatest created_at that it
 // was to get, the greatest that it got, and Postgres' time in its statement.
 func (o *order) stored(wanted, got, server time.Time) {
-	stepped := server.Before(wanted)
+	stepped := o.service(server).Before(wanted)
 	o.clock.observe(server, time.Now(), stepped)
 	o.mu.Lock()
 	defer o.mu.Unlock()

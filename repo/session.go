@@ -41,6 +41,9 @@ func setSession(c *pgconn.Config, cfg Config) {
 		settings["forgerun.outcome_stream"] = "on" // the trigger reports_published asks for it
 	}
 	setOnConnect(c, settings)
+	if cfg.Clock != nil {
+		searchTestbedFirst(c)
+	}
 	if c.ConnectTimeout == 0 || c.ConnectTimeout > cfg.Timeout {
 		c.ConnectTimeout = cfg.Timeout
 	}
@@ -55,6 +58,18 @@ func setOnConnect(c *pgconn.Config, settings map[string]string) {
 	}
 	c.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		return conn.Exec(ctx, set.String()).Close()
+	}
+}
+
+// searchTestbedFirst has sessions find now() and clock_timestamp() in the schema testbed, where they may be moved, before
+// those of Postgres. What is not to be moved names pg_catalog.
+func searchTestbedFirst(c *pgconn.Config) {
+	settings := c.AfterConnect
+	c.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		if err := settings(ctx, conn); err != nil {
+			return err
+		}
+		return conn.Exec(ctx, `SELECT set_config('search_path', 'testbed, pg_catalog, ' || current_setting('search_path'), false)`).Close()
 	}
 }
 

@@ -37,47 +37,89 @@ var sections = readSections()
 // constants are what the statements share with Go code.
 var constants = map[string]string{
 	"batchColumns": batchColumns, "bulkColumns": bulkColumns, "faultColumns": faultColumns, "sessionColumns": sessionColumns,
+	"scheduleColumns": scheduleColumns, "jumped": "NULL::timestamptz", "scheduleMembers": "", "scheduleValues": "",
 	"bulkItemColumns": bulkItemColumns, "bulkJobColumns": bulkJobColumns,
 	"claimedColumns":  strings.ReplaceAll(deliveryColumns, "deliveries.", "e."),
 	"deliveryColumns": deliveryColumns, "erasureColumns": erasureColumns,
 	"eventColumns": eventColumns, "heldColumns": heldColumns, "jobColumns": jobColumns, "listColumns": listColumns,
+	"pauseColumns":    pauseColumns,
 	"scenarioColumns": scenarioColumns, "steppedColumns": steppedColumns, "taskColumns": taskColumns, "webhookColumns": webhookColumns,
 	"batchBytes": strconv.Itoa(batchBytes), "maxClaimBytes": strconv.Itoa(maxClaimBytes),
 	"throttledUntil": "timestamptz '" + job.ThrottledUntil.Format(time.DateTime+"-07") + "'",
+	"pausedUntil":    "timestamptz '" + job.PausedUntil.Format(time.DateTime+"-07") + "'",
+	"moment":         "clock_timestamp()",
 	"maxCounted":     strconv.Itoa(maxCounted), "maxLooked": strconv.Itoa(maxLooked), "maxPickupBytes": strconv.Itoa(maxPickupBytes),
 }
 
-var (
-	reference = regexp.MustCompile(`\{\{(\w+)\}\}`)
-	parameter = regexp.MustCompile(`@(\w+)`)
-)
+// parameter is how a statement's parameter is written.
+var parameter = regexp.MustCompile(`@(\w+)`)
 
 // statement gives the statement of that name as it is sent: parameters are
 // numbered, and comments are gone. with are pairs of references, such as
 // {{owner}}, and what they stand for in this statement.
+//
+// All are made when the program starts: regular expressions would be most of
+// that start.
 func statement(name string, with ...string) string {
-	text := expand("{{"+name+"}}", strings.NewReplacer(with...))
-	return parameter.ReplaceAllStringFunc(text, func(p string) string {
-		i := slices.Index(sections[name].params, p[1:])
-		if i < 0 {
-			panic("repo: statement " + name + " has no parameter " + p)
+	text := expand("{{"+name+"}}", with)
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "@")
+		out.WriteString(before)
+		if !found {
+			return out.String()
 		}
-		return "$" + strconv.Itoa(i+1)
-	})
+		p, after := word(rest)
+		switch i := slices.Index(sections[name].params, p); {
+		case p == "": // an operator
+			out.WriteByte('@')
+		case i < 0:
+			panic("repo: statement " + name + " has no parameter " + p)
+		default:
+			out.WriteString("$" + strconv.Itoa(i+1))
+		}
+		text = after
+	}
 }
 
-func expand(text string, with *strings.Replacer) string {
-	return reference.ReplaceAllStringFunc(with.Replace(text), func(ref string) string {
-		name := ref[2 : len(ref)-2]
-		if value, ok := constants[name]; ok {
-			return value
+// word cuts off the letters, digits and underscores with which a text begins.
+func word(text string) (word, rest string) {
+	end := 0
+	for end < len(text) && (text[end] == '_' || text[end] >= '0' && text[end] <= '9' || text[end]|0x20 >= 'a' && text[end]|0x20 <= 'z') {
+		end++
+	}
+	return text[:end], text[end:]
+}
+
+func expand(text string, with []string) string {
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "{{")
+		out.WriteString(before)
+		if !found {
+			return out.String()
 		}
-		s, ok := sections[name]
-		if !ok {
-			panic("repo: nothing is called " + name)
+		name, after, _ := strings.Cut(rest, "}}")
+		out.WriteString(meaning(name, with))
+		text = after
+	}
+}
+
+// meaning is what a reference to the name stands for.
+func meaning(name string, with []string) string {
+	for i := 0; i < len(with); i += 2 {
+		if with[i] == "{{"+name+"}}" {
+			return expand(with[i+1], with)
 		}
-		return expand(s.text, with)
-	})
+	}
+	if value, ok := constants[name]; ok {
+		return value
+	}
+	s, ok := sections[name]
+	if !ok {
+		panic("repo: nothing is called " + name)
+	}
+	return expand(s.text, with)
 }
 
 // readSections parses the files. A comment has its line for itself.
@@ -92,16 +134,15 @@ func readSections() map[string]section {
 		if err != nil {
 			panic(err)
 		}
-		for _, text := range heads.Split(string(content), -1)[1:] {
+		// The heads of statements, and of fragments, which only stand within statements.
+		for text := range strings.SplitSeq(strings.ReplaceAll("\n"+string(content), "\n-- fragment: ", "\n-- name: "), "\n-- name: ") {
 			name, body, _ := strings.Cut(text, "\n")
 			all[name] = readSection(body)
 		}
 	}
+	delete(all, "") // what is before a file's first head
 	return all
 }
-
-// heads begin statements and fragments, which only stand within statements.
-var heads = regexp.MustCompile(`(?m)^-- (?:name|fragment): `)
 
 func readSection(body string) section {
 	var s section

@@ -29,14 +29,14 @@ func TestStatementsHaveAContractAndAreUsed(t *testing.T) {
 		require.FileExists(t, strings.TrimSuffix(f.Name(), ".sql")+".go")
 		content, err := sqlFiles.ReadFile("sql/" + f.Name())
 		require.NoError(t, err)
-		parts := heads.Split(string(content), -1)
+		parts := regexp.MustCompile(`(?m)^-- (?:name|fragment): `).Split(string(content), -1)
 		require.Empty(t, parts[0], "%s begins with a statement", f.Name())
 		for _, part := range parts[1:] {
 			name, body, _ := strings.Cut(part, "\n")
 			require.False(t, names[name], "%s is there twice", name)
 			names[name] = true
 			require.Regexp(t, `^-- [A-Z][a-z]`, body, "%s: its contract follows its name", name)
-			for _, ref := range reference.FindAllStringSubmatch(body, -1) {
+			for _, ref := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(body, -1) {
 				used[ref[1]] = true
 			}
 		}
@@ -72,10 +72,10 @@ func TestParametersAreNumberedAsListed(t *testing.T) {
 	for name, s := range sections {
 		for i, p := range s.params {
 			require.NotContains(t, s.params[:i], p, "%s", name)
-			require.Contains(t, expand(s.text, strings.NewReplacer("{{owner}}", "", "{{value}}", "", "{{guard}}", "",
+			require.Contains(t, expand(s.text, []string{"{{owner}}", "", "{{value}}", "", "{{guard}}", "",
 				"{{candidates}}", "", "{{table}}", "jobs", "{{key}}", "job_id", "{{order}}", "", "{{within}}", "{{withinLimit}}",
 				"{{range}}", "job_id < @id AND webhook_id < @after AND @at AND @from_id", "{{source}}", "jobs",
-				"{{sort}}", "job_id", "{{placed}}", "created_at")), "@"+p, "%s", name)
+				"{{sort}}", "job_id", "{{placed}}", "created_at", "{{scheduleValues}}", "@schedules, @scheduled_times"}), "@"+p, "%s", name)
 		}
 	}
 	require.Equal(t, "SELECT job_id FROM jobs WHERE batch_id = $1 AND finished_at IS NULL\n"+

@@ -67,6 +67,7 @@ func endColumns(ends []job.Finish) ([]any, error) {
 		column(ends, func(f job.Finish) bool { return f.Exhausted }),
 		emits,
 		mediaTypes, sums, bodies,
+		column(ends, func(f job.Finish) *time.Time { return f.EndedAt }),
 	}, nil
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -41,6 +42,7 @@ type Config struct {
 	Logger            *slog.Logger
 	Registry          prometheus.Registerer
 	TracerProvider    trace.TracerProvider // of spans of statements; nil: there are none
+	Clock             *clock.Clock         // of a test bed, which may be moved; nil: Postgres' own counts, and is not moved
 }
 
 // Store is the Postgres store of one process. It is safe for concurrent use.
@@ -96,6 +98,7 @@ func Open(cfg Config) (*Store, error) {
 	s.probe.own.config = pc.ConnConfig
 	showPool(shown, pool, s.probe.answers)
 	s.order = newOrder(s.metrics.late)
+	s.order.service = s.serviceTime
 	s.inserts = newBatcher("insert", s, s.insertJobs, submissionKey, submissionBytes)
 	s.inserts.order(s.learnClock, s.beginInserts)
 	s.cancels = newBatcher("cancel", s, s.cancelJobs, func(r cancelRequest) string { return string(r.id[:]) }, nil)
@@ -136,7 +139,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	if want := schemaVersion(); version < want {
 		return job.Errorf(job.CodeConfigInvalid, "The database schema has version %d, this program needs %d.", version, want)
 	}
-	return nil
+	return s.RefuseMovedClock(ctx)
 }
 
 // bound limits a call to the statement timeout and a little more, so that the

@@ -22,11 +22,11 @@ import (
 var (
 	grouped = []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"}
 	single  = []string{
-		"read", "batch", "complete", "delete", "clean", "release", "schedule", "resume throttled",
+		"read", "batch", "complete", "delete", "clean", "release", "schedule", "resume throttled", "resume paused", "pause",
 		"mark dead", "end stranded leases", "heartbeat", "reclaim",
 		"redeliver", "publish", "idempotency", "use key", "audit", "lead", "resign", "epoch", "raise epoch", "webhook",
 		"insert client", "change keys",
-		"signing key", "history", "bulk", "gather", "erase", "testbed", "emit",
+		"signing key", "history", "bulk", "schedules", "gather", "erase", "testbed", "emit",
 	}
 )
 

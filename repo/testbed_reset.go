@@ -22,6 +22,7 @@ func (s *Store) ExpireResult(ctx context.Context, client, id job.ID) error {
 // Sessions stay, with what they have recorded.
 var resetSteps = []eraseStep{
 	{"stop", (*erasing).stop},
+	{"schedules", limited("schedules", eraseSchedules)},
 	{"cancel", (*erasing).findUnfinished},
 	{"waiting_deliveries", (*erasing).waitingDeliveries},
 	{"jobs", (*erasing).jobs},

@@ -33,7 +33,7 @@ func (s *Store) NewLeases() *Leases {
 func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error {
 	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
-			VALUES ($1, $2, $3, 'ALIVE', clock_timestamp() + $4::interval)`, uuid(worker), name, concurrency, lease)
+			VALUES ($1, $2, $3, 'ALIVE', pg_catalog.clock_timestamp() + $4::interval)`, uuid(worker), name, concurrency, lease)
 		return err
 	})
 }
@@ -45,8 +45,9 @@ func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concu
 func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error) {
 	var held []job.Lease
 	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		tag, err := conn.Exec(ctx, `UPDATE workers SET heartbeat_at = clock_timestamp(), expires_at = clock_timestamp() + $2::interval
-			WHERE worker_id = $1 AND state = 'ALIVE' AND expires_at > clock_timestamp()`, uuid(worker), lease)
+		tag, err := conn.Exec(ctx, `UPDATE workers
+			SET heartbeat_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + $2::interval
+			WHERE worker_id = $1 AND state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()`, uuid(worker), lease)
 		if err != nil {
 			return err
 		}
@@ -86,7 +87,8 @@ func (l *Leases) Held(ctx context.Context, worker job.ID, leases []job.Lease) ([
 // are found by the rescuer at once.
 func (l *Leases) Retire(ctx context.Context, worker job.ID) error {
 	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `UPDATE workers SET state = 'STOPPED', expires_at = clock_timestamp() WHERE worker_id = $1`, uuid(worker))
+		_, err := conn.Exec(ctx, `UPDATE workers SET state = 'STOPPED', expires_at = pg_catalog.clock_timestamp()
+			WHERE worker_id = $1`, uuid(worker))
 		return err
 	})
 }
@@ -115,11 +117,11 @@ func (l *Leases) with(ctx context.Context, use func(context.Context, *pgx.Conn) 
 }
 
 const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(traceparent, '') AS traceparent,
-  attempt, fence, state, work_kind, max_attempts, auto_retry, lease_expiries`
+  attempt, fence, state, work_kind, max_attempts, auto_retry, definition -> 'retry', lease_expiries`
 
 func scanHeld(row pgx.CollectableRow) (h job.Held, err error) {
 	return h, row.Scan(scanID(&h.JobID), scanID(&h.ClientID), &h.RequestID, &h.CorrelationID, &h.TraceParent,
-		&h.Attempt, &h.Fence, &h.State, &h.WorkKind, &h.MaxAttempts, &h.AutoRetry, &h.LeaseExpiries)
+		&h.Attempt, &h.Fence, &h.State, &h.WorkKind, &h.MaxAttempts, &h.AutoRetry, &h.Retry, &h.LeaseExpiries)
 }
 
 // Orphans marks workers dead whose lease has ended, then answers with at most

@@ -8,9 +8,13 @@
 #   scripts/setup.sh ci     to test everything: Prometheus, which checks the rules
 #                           and dashboards, Chromium, which opens the pages, and
 #                           Node with the packages of tools/documents, which check
-#                           the API's documents, and PgBouncer. Without them, tests
-#                           that need them are skipped. Ubuntu has no package of Chromium:
-#                           install it by hand.
+#                           the API's documents, of clients/typescript and of
+#                           tools/site, which builds the site of docs, Python
+#                           with mypy for clients/python, and PgBouncer. Without them,
+#                           tests that need them are skipped. Ubuntu has no package of
+#                           Chromium: install it by hand.
+#   scripts/setup.sh site   to build the site of docs, and nothing else: make, Node and
+#                           the packages of tools/site
 #
 # Go is only checked. The rest is installed: with apt-get on Debian and Ubuntu
 # (through sudo unless root), with Homebrew on macOS. Servers are installed as
@@ -24,18 +28,22 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 main() {
   case "${1:-}" in
-    run | dev | test | ci) prepare "$1" ;;
+    run | dev | test | ci | site) prepare "$1" ;;
     apt) shift && install_as_root "$@" ;;
-    *) die "usage: scripts/setup.sh run|dev|test|ci" ;;
+    *) die "usage: scripts/setup.sh run|dev|test|ci|site" ;;
   esac
 }
 
 prepare() {
   local missing
-  check_go
+  [ "$1" = site ] || check_go
   missing=$(list_missing "$1")
   [ -z "$missing" ] || install_missing "$1" "$missing"
-  if [ "$1" = ci ]; then install_document_tools; fi
+  if [ "$1" = ci ]; then
+    install_node_packages tools/documents
+    install_node_packages clients/typescript
+  fi
+  if [ "$1" = site ] || [ "$1" = ci ]; then install_node_packages tools/site; fi
 }
 
 install_missing() {
@@ -72,23 +80,28 @@ check_go() {
   fi
 }
 
-# install_document_tools installs exactly the packages that the lock file names,
+# install_node_packages installs exactly the packages that the lock file of a folder names,
 # unless they are there. npm writes the file that is looked at when it is done.
-install_document_tools() {
-  local dir=$root/tools/documents
+install_node_packages() {
+  local dir=$root/$1
   [ "$dir/node_modules/.package-lock.json" -nt "$dir/package-lock.json" ] && return
-  say "running: npm ci (in tools/documents)"
+  say "running: npm ci (in $1)"
   (cd "$dir" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null) || die "npm ci failed (above)"
 }
 
 # list_missing names what is not there, among: make postgres redis cc prometheus
-# chromium node pgbouncer.
+# chromium node python pgbouncer.
 list_missing() {
   local missing=() database="" redis=""
   if [ "$1" = dev ]; then
     database=${FORGERUN_DATABASE_URL:-} redis=${FORGERUN_REDIS_URL:-}
   fi
   command -v make >/dev/null || missing+=(make)
+  if [ "$1" = site ]; then
+    have_node || missing+=(node)
+    echo "${missing[*]-}"
+    return
+  fi
   [ -n "$database" ] || { have_program postgres && have_program initdb; } || missing+=(postgres)
   [ -n "$redis" ] || have_program redis-server || have_program valkey-server || missing+=(redis)
   if { [ "$1" = test ] || [ "$1" = ci ]; } && ! can_compile; then missing+=(cc); fi
@@ -96,6 +109,7 @@ list_missing() {
     { command -v prometheus && command -v promtool; } >/dev/null || missing+=(prometheus)
     have_browser || missing+=(chromium)
     have_node || missing+=(node)
+    { command -v python3 && command -v mypy; } >/dev/null || missing+=(python)
     have_program pgbouncer || missing+=(pgbouncer)
   fi
   echo "${missing[*]-}"
@@ -120,7 +134,7 @@ have_browser() {
   command -v chromium || command -v chromium-browser || command -v google-chrome
 } >/dev/null
 
-# have_node asks for the versions that the document tools run with.
+# have_node asks for the versions that the tools and libraries here run with.
 have_node() {
   command -v npm >/dev/null && [ "$(node -p 'Number(process.versions.node.split(".")[0]) >= 18' 2>/dev/null)" = true ]
 }
@@ -142,6 +156,7 @@ install_with_brew() {
       prometheus) formulas+=(prometheus) ;;
       chromium) formulas+=(chromium) ;; # a cask; it puts the program on PATH
       node) formulas+=(node) ;;
+      python) formulas+=(python mypy) ;;
       pgbouncer) formulas+=(pgbouncer) ;;
     esac
   done
@@ -160,6 +175,7 @@ install_with_apt() {
       cc) packages+=(gcc libc6-dev) ;;
       prometheus) packages+=(prometheus) ;;
       node) packages+=(nodejs npm) ;;
+      python) packages+=(python3 python3-cryptography python3-setuptools python3-wheel mypy) ;;
       pgbouncer) packages+=(pgbouncer) ;;
       chromium)
         if grep -qsx 'ID=ubuntu' /etc/os-release; then

@@ -33,6 +33,8 @@ type Store struct {
 	LeaderUntil   time.Time
 
 	Chaos       func(operation string) (before, after error)
+	Paused      bool // jobs' kinds or clients are
+	Stopped     bool // everything is, or the worker
 	ClientLimit bool // each client holds as many jobs as one may
 	AlmostDue   int  // how many claims find a job that becomes due that moment
 	DeadOnly    bool // every claim finds its worker dead, whatever Renew says
@@ -220,6 +222,10 @@ func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (c *j
 			return claimOf(r, false), nil // the first answer was lost
 		}
 		waits, alive := r.Attempt == attempt && r.State.Waiting(), s.Alive(worker) && !s.DeadOnly
+		if waits && alive && (s.Paused || s.Stopped) {
+			not.Paused, not.Stopped, not.StillWaiting = s.Paused, s.Stopped, s.Stopped
+			return nil, nil
+		}
 		if waits && alive && s.ClientLimit {
 			not.Throttled = true
 			return nil, nil

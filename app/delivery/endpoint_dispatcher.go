@@ -16,6 +16,10 @@ const heldRounds = 4
 // have locked.
 const claimPause = 100 * time.Millisecond
 
+// soonest is the longest wait for what will be due shortly. By a clock that is frozen or slow it may be longer: then the
+// delivery's task in the queue, or the relay, begins anew.
+const soonest = time.Second
+
 // endpointDispatcher sends what is due to one endpoint, until nothing is. All of its state
 // belongs to the goroutine of run; the others answer through channels.
 //
@@ -158,7 +162,9 @@ func (p *endpointDispatcher) take(c claims) {
 	p.claiming = false
 	p.due = p.due || c.more
 	if c.next > 0 { // whoever woke us may have come early: clocks differ, and Postgres' decides
-		p.soon = time.After(c.next)
+		if wait := p.worker.cfg.Clock.Wait(c.next); wait <= soonest {
+			p.soon = time.After(wait)
+		}
 	}
 	p.waiting = append(p.waiting, c.deliveries...)
 	if len(c.deliveries) > 0 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -51,6 +52,8 @@ type Relay struct {
 	metrics *app.Metrics
 	log     *slog.Logger
 
+	Clock *clock.Clock // of a test bed, set before the first round; nil: the machine's
+
 	cursor  job.EndpointKey // where the walk over endpoints goes on; the leader's loop's own
 	waiting job.EndpointKey // the same of the walk over what waits for another attempt
 }
@@ -68,7 +71,11 @@ func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 	if err := r.reclaim(ctx, leading); err != nil {
 		return err
 	}
-	clients, last, err := r.store.DueClients(ctx, r.cursor, dueMinAge, dueLook)
+	minAge := dueMinAge
+	if r.Clock.Moved() { // frozen, it makes nothing older
+		minAge = 0
+	}
+	clients, last, err := r.store.DueClients(ctx, r.cursor, minAge, dueLook)
 	if err != nil {
 		return err
 	}

@@ -134,6 +134,9 @@ func (c *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 // lost finds its own work done and comes back as stale. What cannot be recorded
 // is sent again when the claim has ended.
 func (c *Worker) record(ctx context.Context, h held, sent job.Sent) {
+	if c.cfg.Clock.Moved() { // what is recorded lies between events of the same clock
+		sent.Attempt.StartedAt = c.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
+	}
 	r := c.judge(h.ClaimedDelivery, sent)
 	for try := 0; ; {
 		recorded, err := c.store.RecordDelivery(ctx, r)

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
 )
@@ -59,6 +60,7 @@ type WorkerConfig struct {
 	Policy      job.DeliveryPolicy
 	Rate        Rate         // of clients; nil: there is no limit
 	Tracer      trace.Tracer // nil: deliveries are not traced
+	Clock       *clock.Clock // of a test bed; nil: the machine's
 }
 
 const (

@@ -40,6 +40,11 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	if refused != nil {
 		return s.replayBatchOr(ctx, r, refused) // a version before may have accepted it, or it came in time
 	}
+	for i := range sub.Jobs {
+		if refusal := s.drained(&sub.Jobs[i]); refusal != nil {
+			return s.replayBatchOr(ctx, r, refusal)
+		}
+	}
 	done, err := s.capacity.reserve(r.ClientID, loadOfAll(sub.Jobs))
 	if err != nil {
 		return s.replayBatchOr(ctx, r, err)

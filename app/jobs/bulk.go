@@ -83,7 +83,7 @@ func (b *Bulk) retry(ctx context.Context, override bool, items []job.BulkItem) (
 				continue
 			}
 			dones = append(dones, done)
-			retries = append(retries, job.ItemRetry{Item: i, Wait: b.s.cfg.Backoff.Wait(j.Attempt, rand.Float64())})
+			retries = append(retries, job.ItemRetry{Item: i, Wait: j.Backoff(b.s.cfg.Backoff).Wait(j.Attempt, rand.Float64())})
 		}
 	}
 	if len(retries) == 0 {

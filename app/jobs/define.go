@@ -16,9 +16,11 @@ func (s *Service) define(r job.Request) (job.Job, []job.Violation) {
 			return job.Job{}, []job.Violation{{Pointer: "/work_kind", Detail: "No work kind is available."}}
 		}
 	}
-	return job.Job{
+	j := job.Job{
 		ID: app.NewID(), ClientID: r.ClientID, Type: r.Type, WorkKind: definition.WorkKind, Definition: &definition, Params: r.Params,
 		MaxAttempts: s.cfg.MaxAttempts, AutoRetry: r.AutoRetry, ExecutionAt: r.ExecutionAt, Callback: r.Callback,
 		CorrelationID: r.CorrelationID, TraceParent: r.TraceParent, Language: r.Language, RequestID: r.RequestID,
-	}, nil
+	}
+	j.WithRetry(r.Retry)
+	return j, nil
 }

@@ -36,6 +36,8 @@ type Window struct {
 	closed  bool
 	counted int // by storage
 	added   int // here, since the count began
+
+	countedAt time.Time // when the latest count ended
 }
 
 // NewWindow makes the window of a process, of so many jobs in the whole system.
@@ -69,6 +71,20 @@ func (w *Window) judge() {
 	}
 }
 
+// countIfOld counts, unless that was done not long ago: who dispatches in a process without Run calls it before.
+func (w *Window) countIfOld(ctx context.Context) error {
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	old := time.Since(w.countedAt) >= windowInterval
+	w.mu.Unlock()
+	if !old {
+		return nil
+	}
+	return w.Count(ctx)
+}
+
 // Run counts until ctx ends.
 func (w *Window) Run(ctx context.Context) {
 	for {
@@ -93,7 +109,7 @@ func (w *Window) Count(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.known, w.counted = true, n
+	w.known, w.counted, w.countedAt = true, n, time.Now()
 	w.added -= before
 	w.judge()
 	return nil

@@ -38,6 +38,9 @@ func (s *Service) annotated(ctx context.Context, j *job.Job) *job.Job {
 		j.Progress = s.progress.Progress(ctx, j.ID, j.Attempt)
 	}
 	j.Waiting = j.WaitingFor(s.cfg.Clock(), s.capacity.liveWorkers())
+	if (j.Waiting == job.WaitingQueue || j.Waiting == job.WaitingNoWorkers) && s.stopped().Stops(j.WorkKind, j.ClientID) {
+		j.Waiting = job.WaitingPaused
+	}
 	return j
 }
 

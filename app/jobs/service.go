@@ -41,8 +41,11 @@ type Config struct {
 	Clock       app.Clock     // time.Now if nil
 }
 
-// Deps is what a Service works with; all but Targets, Proofs, Capacity, Window and
-// Hub are required.
+// Pauses tells what operators have stopped.
+type Pauses interface{ Now() job.Pauses }
+
+// Deps is what a Service works with; all but Targets, Proofs, Capacity, Pauses,
+// Window and Hub are required.
 type Deps struct {
 	Jobs      JobStore
 	Reader    ReadStore
@@ -52,6 +55,7 @@ type Deps struct {
 	Proofs    ProofStore  // nil: callbacks need no proof
 	Progress  ProgressReader
 	Capacity  *Capacity   // nil: no limits, and nothing may be asked about live workers
+	Pauses    Pauses      // nil: nothing is stopped
 	Window    *Window     // nil: always open
 	Hub       *events.Hub // nil: nobody waits
 	Completer *batches.Completer
@@ -70,6 +74,7 @@ type Service struct {
 	proofs    ProofStore
 	progress  ProgressReader
 	capacity  *Capacity
+	pauses    Pauses
 	window    *Window
 	hub       *events.Hub
 	completer *batches.Completer
@@ -88,7 +93,7 @@ func New(cfg Config, d Deps) *Service {
 	}
 	return &Service{
 		cfg: cfg, jobs: d.Jobs, reader: d.Reader, batches: d.Batches, queue: d.Queue, targets: d.Targets, proofs: d.Proofs, progress: d.Progress,
-		capacity: d.Capacity, window: d.Window, hub: d.Hub, completer: d.Completer, metrics: d.Metrics, log: d.Log,
+		capacity: d.Capacity, pauses: d.Pauses, window: d.Window, hub: d.Hub, completer: d.Completer, metrics: d.Metrics, log: d.Log,
 	}
 }
 
@@ -169,6 +174,9 @@ func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error
 	j, violations := s.define(r)
 	if len(violations) > 0 {
 		return job.Receipt{}, job.Invalid(violations...)
+	}
+	if refusal := s.drained(&j); refusal != nil {
+		return s.replayOr(ctx, r, refusal)
 	}
 	app.Describe(trace.SpanFromContext(ctx), &j, 1)
 	task := firstTask(ctx, &j)

@@ -40,6 +40,12 @@ type Erasures interface {
 	Round(ctx context.Context, leading func() bool) error
 }
 
+// Schedules submits the jobs of schedules that are due.
+type Schedules interface {
+	Round(ctx context.Context, leading func() bool) error
+	Due() <-chan struct{} // has a round begun at once
+}
+
 // BacklogStore counts what there is to do in the whole system; no count goes
 // beyond the limit.
 type BacklogStore interface {
@@ -87,8 +93,10 @@ type Maintenance struct {
 	clock      *clockWatch  // nil: nobody watches it
 	history    HistoryStore // nil: it is not written
 	throttle   Throttle
-	bulk       Bulk     // nil: nobody does bulk operations
-	erasures   Erasures // nil: nobody erases clients
+	pauses     PauseStore // nil: nothing is resumed
+	bulk       Bulk       // nil: nobody does bulk operations
+	erasures   Erasures   // nil: nobody erases clients
+	schedules  Schedules  // nil: nobody runs schedules
 	metrics    *app.Metrics
 	log        *slog.Logger
 
@@ -103,8 +111,8 @@ type Maintenance struct {
 	elected chan struct{} // has the backlog counted at once
 }
 
-// Deps is what Maintenance works with; all but Clock, History, Bulk, Erasures,
-// Publisher and Tracer are required.
+// Deps is what Maintenance works with; all but Clock, History, Pauses, Bulk, Erasures,
+// Schedules, Publisher and Tracer are required.
 type Deps struct {
 	Store      Store
 	Claims     rescue.Store
@@ -115,8 +123,10 @@ type Deps struct {
 	Clock      ClockStore   // nil: clocks are not watched
 	History    HistoryStore // nil: none is written
 	Throttle   Throttle     // without a store nothing is resumed
+	Pauses     PauseStore   // nil: jobs that were put aside are not resumed
 	Bulk       Bulk         // nil: bulk operations are not done
 	Erasures   Erasures     // nil: clients are not erased
+	Schedules  Schedules    // nil: schedules are not run
 	Publisher  *Publisher   // nil: outcomes are not published
 	Completer  *batches.Completer
 	Backoff    job.Backoff
@@ -130,8 +140,9 @@ func New(d Deps) *Maintenance {
 	m := &Maintenance{
 		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, backlog: d.Backlog, queue: d.Queue,
 		relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
-		completer: d.Completer, history: d.History, throttle: d.Throttle, bulk: d.Bulk, erasures: d.Erasures,
-		metrics: d.Metrics, log: d.Log,
+		completer: d.Completer, history: d.History, throttle: d.Throttle, pauses: d.Pauses, bulk: d.Bulk, erasures: d.Erasures,
+		schedules: d.Schedules,
+		metrics:   d.Metrics, log: d.Log,
 		rescuer: &rescue.Rescuer{
 			Store: d.Claims, Queue: d.Queue, Completer: d.Completer, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log,
 			OfDead: true,
@@ -173,11 +184,18 @@ func (m *Maintenance) newTasks() []*task {
 	if m.throttle.Store != nil {
 		all = append(all, m.throttle.task(m.relay))
 	}
+	if m.pauses != nil {
+		sweep := &pauseSweep{store: m.pauses, relay: m.relay}
+		all = append(all, &task{name: "pauses", interval: pauseInterval, run: sweep.round})
+	}
 	if m.bulk != nil {
 		all = append(all, &task{name: "bulk", interval: bulkInterval, run: m.bulk.Round})
 	}
 	if m.erasures != nil {
 		all = append(all, &task{name: "erasures", interval: erasureInterval, run: m.erasures.Round})
+	}
+	if m.schedules != nil {
+		all = append(all, &task{name: "schedules", interval: SchedulerInterval, trigger: m.schedules.Due(), run: m.schedules.Round})
 	}
 	if m.publisher != nil {
 		all = append(all, &task{name: "outcomes", interval: publisherInterval, run: m.publisher.round})

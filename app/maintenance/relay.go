@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -74,7 +75,10 @@ type Relay struct {
 	metrics *app.Metrics
 	log     *slog.Logger
 
+	Clock *clock.Clock // of a test bed, set before the first round; nil: the machine's
+
 	givesWay atomic.Bool // many jobs are being queued: what the workers do not need at once can wait
+	again    atomic.Bool // jobs before the watermark were made due: the next round starts over
 
 	// Used by the relay's loop alone.
 	epoch int64           // that watermark and ahead belong to; 0 for none yet
@@ -108,11 +112,14 @@ func (r *Relay) round(ctx context.Context, leading func() bool) error {
 // The youngest jobs are left to whoever made them wait, unless the latest round
 // found jobs that nobody had enqueued: then the others leave theirs to the relay.
 func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
-	minAge := relayMinAge
+	minAge := r.minAge()
 	if r.alone {
-		minAge = relayFlushAge
+		minAge = min(minAge, relayFlushAge)
 	}
 	r.alone = false
+	if r.again.Swap(false) {
+		r.rewind()
+	}
 	cursor, room := r.passed(), unknownRoom
 	for leading() {
 		asked, followed := time.Now(), r.epoch != 0
@@ -124,7 +131,7 @@ func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 			cursor, room = job.QueueCursor{}, unknownRoom
 		}
 		if began && followed { // nobody's task is left
-			minAge = relayFlushAge
+			minAge = min(minAge, relayFlushAge)
 		}
 		tasks, err := r.store.Waiting(ctx, cursor, -minAge, r.batch())
 		if err != nil || len(tasks) == 0 {
@@ -164,11 +171,20 @@ func (r *Relay) rest(ctx context.Context, took time.Duration, room int) bool {
 	return app.Sleep(ctx, relayRest*took)
 }
 
+// minAge is relayMinAge, but where a clock was moved: frozen, it makes no job older. A task that is enqueued twice, or that
+// overtakes another one, does no harm.
+func (r *Relay) minAge() time.Duration {
+	if r.Clock.Moved() {
+		return 0
+	}
+	return relayMinAge
+}
+
 // watchHead sees to the jobs that come next while the queue is full: they may
 // have no task all the same, and a watermark that begins anew is not moved on before
 // there is room.
 func (r *Relay) watchHead(ctx context.Context) error {
-	tasks, err := r.store.Waiting(ctx, job.QueueCursor{}, -relayMinAge, r.batch())
+	tasks, err := r.store.Waiting(ctx, job.QueueCursor{}, -r.minAge(), r.batch())
 	if err != nil || len(tasks) == 0 {
 		return err
 	}
@@ -183,7 +199,7 @@ func (r *Relay) probe(ctx context.Context, _ func() bool) error {
 	}
 	for range probeBatches {
 		watermark := r.passed()
-		tasks, err := r.store.Waiting(ctx, r.probing, -relayMinAge, relayBatch)
+		tasks, err := r.store.Waiting(ctx, r.probing, -r.minAge(), relayBatch)
 		if err != nil {
 			return err
 		}
@@ -220,9 +236,7 @@ func (r *Relay) followEpoch(ctx context.Context) (began bool, err error) {
 		return false, err
 	}
 	r.epoch, r.ahead = epoch, job.QueueCursor{}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.watermark = job.QueueCursor{}
+	r.rewind()
 	return true, nil
 }
 
@@ -251,97 +265,13 @@ func (r *Relay) currentEpoch(ctx context.Context) (int64, error) {
 		r.log.InfoContext(ctx, "the queue is used for the first time", "action", "dispatch", "epoch", epoch+1)
 		return epoch + 1, nil
 	}
+	if sentinel == epoch {
+		// Another run of the server with the data of the last one: a restart, which is nothing to worry about, though a server
+		// that died may have lost what it had not written.
+		r.log.InfoContext(ctx, "the queue's server has started again with its data; waiting jobs without a task are dispatched anew",
+			"action", "dispatch", "epoch", epoch+1)
+		return epoch + 1, nil
+	}
 	r.log.WarnContext(ctx, "the queue was emptied or replaced; all waiting jobs are dispatched anew", "action", "dispatch", "epoch", epoch+1)
 	return epoch + 1, nil
-}
-
-// relay enqueues those of the tasks that the queue does not have, and reports how many that were.
-func (r *Relay) relay(ctx context.Context, tasks []job.Task, by string) (enqueued int, err error) {
-	enqueued, used, err := r.offer(ctx, tasks)
-	if err == nil && len(used) > 0 {
-		var more int
-		more, err = r.rename(ctx, used)
-		enqueued += more
-	}
-	r.metrics.Repaired.WithLabelValues(by).Add(float64(enqueued))
-	return enqueued, err
-}
-
-// rename gives tasks whose id is used a new one, except those that a living worker has taken and is about to claim. If the
-// new id is used too, or the job is locked, the probe finds it.
-func (r *Relay) rename(ctx context.Context, used []job.Task) (enqueued int, err error) {
-	lost, err := r.queue.Missing(ctx, used)
-	if err != nil || len(lost) == 0 {
-		return 0, err
-	}
-	renamed, err := r.store.Redispatch(ctx, lost)
-	if err != nil || len(renamed) == 0 {
-		return 0, err
-	}
-	enqueued, _, err = r.offer(ctx, renamed)
-	return enqueued, err
-}
-
-// offer enqueues tasks, and reports how many were not in the queue yet, and which
-// cannot be because their id is used.
-func (r *Relay) offer(ctx context.Context, tasks []job.Task) (enqueued int, used []job.Task, err error) {
-	answers, err := r.queue.Dispatch(ctx, tasks)
-	if err != nil {
-		return 0, nil, err
-	}
-	for i, t := range tasks {
-		switch answers[i] {
-		case job.TaskEnqueued:
-			enqueued++
-		case job.TaskIDUsed:
-			used = append(used, t)
-		}
-	}
-	return enqueued, used, nil
-}
-
-// unknownRoom says that the room in the window was not asked for: as long as
-// nothing waits it does not matter.
-const unknownRoom = -1 << 31
-
-// room is for how many more tasks the queue has room up to the limit, counting
-// those in the given states.
-func (r *Relay) room(ctx context.Context, limit int, states ...string) (int, error) {
-	depth, err := r.queue.Depth(ctx)
-	if err != nil {
-		return 0, err
-	}
-	for _, state := range states {
-		limit -= int(depth[state])
-	}
-	return limit, nil
-}
-
-// batch is how many jobs are looked at together: so many may be too many in the
-// queue, too.
-func (r *Relay) batch() int { return min(relayBatch, r.window) }
-
-// passed gives the watermark. One that lies ahead is from before this machine's clock
-// was set back: the walk starts over.
-func (r *Relay) passed() job.QueueCursor {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.watermark.RunAt.After(time.Now()) {
-		r.watermark = job.QueueCursor{}
-	}
-	return r.watermark
-}
-
-// pass moves the watermark on to the last of the tasks that is old enough: a
-// younger one may be committed later than its successors.
-func (r *Relay) pass(tasks []job.Task) {
-	oldEnough := time.Now().Add(-relayMinAge)
-	for _, t := range slices.Backward(tasks) {
-		if !t.RunAt.After(oldEnough) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.watermark = t.Cursor()
-			return
-		}
-	}
 }

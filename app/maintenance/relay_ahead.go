@@ -19,7 +19,7 @@ const (
 // each time. The others are looked at once: from where the queue's tasks end, if
 // some of the farthest gave way to nearer ones, were taken out or lost.
 func (r *Relay) fillAhead(ctx context.Context, leading func() bool) error {
-	near, err := r.store.Waiting(ctx, job.QueueCursor{RunAt: time.Now()}, nearHorizon, r.batch())
+	near, err := r.store.Waiting(ctx, job.QueueCursor{RunAt: r.Clock.Now()}, nearHorizon, r.batch())
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (r *Relay) aheadFrom(ctx context.Context) (job.QueueCursor, error) {
 	if last.Before(cursor.RunAt) {
 		cursor = job.QueueCursor{RunAt: last}
 	}
-	if now := time.Now(); cursor.RunAt.Before(now) {
+	if now := r.Clock.Now(); cursor.RunAt.Before(now) {
 		cursor = job.QueueCursor{RunAt: now}
 	}
 	return cursor, nil
@@ -86,10 +86,10 @@ func (r *Relay) probeAhead(ctx context.Context) error {
 	if err != nil || last.IsZero() {
 		return err
 	}
-	if now := time.Now(); r.probingAhead.RunAt.Before(now) {
+	if now := r.Clock.Now(); r.probingAhead.RunAt.Before(now) {
 		r.probingAhead = job.QueueCursor{RunAt: now}
 	}
-	tasks, err := r.store.Waiting(ctx, r.probingAhead, time.Until(last), relayBatch)
+	tasks, err := r.store.Waiting(ctx, r.probingAhead, last.Sub(r.Clock.Now()), relayBatch)
 	if err != nil {
 		return err
 	}

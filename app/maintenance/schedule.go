@@ -44,6 +44,18 @@ func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
+// Schedule queues all jobs whose time has come, but for those that another process is queueing, and submits those of
+// schedules that are due, whoever leads.
+func (m *Maintenance) Schedule(ctx context.Context) error {
+	always := func() bool { return true }
+	if m.schedules != nil {
+		if err := m.schedules.Round(ctx, always); err != nil {
+			return err
+		}
+	}
+	return m.schedule(ctx, always)
+}
+
 // queueDue queues jobs, and answers with them in batches, also when it fails. There
 // may be more of them. While there are many, the relay gives way.
 func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due [][]job.Job, more bool, err error) {

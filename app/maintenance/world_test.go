@@ -36,7 +36,8 @@ func (w *worldMaint) lead() (m *Maintenance, stop func()) {
 
 func (w *worldMaint) maintenance() *Maintenance {
 	return New(Deps{
-		Store: w.Store, Claims: w.Store, Backlog: w.Store, Clock: w.Clock, History: w.History, Bulk: noBulk{}, Erasures: noBulk{},
+		Store: w.Store, Claims: w.Store, Backlog: w.Store, Clock: w.Clock, History: w.History, Bulk: noBulk{},
+		Erasures: noBulk{}, Schedules: noBulk{}, Pauses: &asideStore{},
 		Queue:      w.Queue,
 		Relay:      NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
 		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
@@ -46,7 +47,9 @@ func (w *worldMaint) maintenance() *Maintenance {
 	})
 }
 
-// noBulk has no bulk operation and no erasure to do.
+// noBulk has no bulk operation, no erasure and no schedule to do.
 type noBulk struct{}
+
+func (noBulk) Due() <-chan struct{} { return nil }
 
 func (noBulk) Round(context.Context, func() bool) error { return nil }

@@ -2,6 +2,7 @@ package overview
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/forgerun/forgerun/job"
@@ -18,6 +19,7 @@ const (
 	WebhooksDisabled = "webhooks_disabled"
 	DeliveriesLate   = "deliveries_late"
 	ClientsThrottled = "clients_throttled"
+	Paused           = "paused"
 )
 
 // What asks for attention, and what does not yet.
@@ -36,6 +38,7 @@ const (
 	pageWebhooks   = "#/webhooks"
 	pageDeliveries = "#/deliveries?state=PENDING"
 	pageSystem     = "#/system"
+	pageQueues     = "#/queues"
 )
 
 // many reports whether more than the usual share of jobs failed.
@@ -53,6 +56,9 @@ func attention(now admin.Situation, failing *failures) []admin.Attention {
 	if now.LeaderGone {
 		add(NoLeader, pageSystem, "No process leads the maintenance: what is scheduled, lost or retried waits until one does.")
 	}
+	for _, p := range now.Pauses {
+		add(Paused, pageQueues, "%s has %s: %s", p.Operator, stopped(p), p.Reason)
+	}
 	late := since(now.AsOf, now.Waiting.OldestRunAt)
 	if now.Workers.Alive == 0 && now.Waiting.OldestRunAt != nil {
 		add(NoWorkers, pageWorkers, "No worker is alive, and jobs wait for one.")
@@ -61,7 +67,7 @@ func attention(now admin.Situation, failing *failures) []admin.Attention {
 		add(LostWorkers, pageWorkers, "%s without a lease still %s %s: the leader should have given them back.",
 			count(now.LostWorkers, "worker"), verb(now.LostWorkers, "holds", "hold"), count(now.LostJobs, "job"))
 	}
-	if late > jobLate {
+	if late > jobLate && !allPaused(now.Pauses) {
 		add(JobsLate, pageQueued, "The job that waits longest could have run %s ago.", roughly(late))
 	}
 	if failing != nil {
@@ -84,6 +90,25 @@ func attention(now admin.Situation, failing *failures) []admin.Attention {
 			count(now.Throttled, "client"), verb(now.Throttled, "runs", "run"))
 	}
 	return found
+}
+
+func allPaused(pauses []admin.Pause) bool {
+	return slices.ContainsFunc(pauses, func(p admin.Pause) bool { return p.Scope == job.PauseAll && p.Mode == job.ModePause })
+}
+
+// stopped says what a pause does.
+func stopped(p admin.Pause) string {
+	of := map[job.PauseScope]string{
+		job.PauseAll: "all jobs", job.PauseKind: "jobs of kind " + p.Target, job.PauseClient: "jobs of client " + p.Target,
+		job.PauseWorker: "worker " + p.Target,
+	}[p.Scope]
+	switch {
+	case p.Scope == job.PauseWorker:
+		return "drained " + of
+	case p.Mode == job.ModeDrain:
+		return "stopped submissions of " + of
+	}
+	return "paused " + of
 }
 
 // since is 0 for a moment that there is not.

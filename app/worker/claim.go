@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/internal/telemetry"
@@ -89,6 +91,11 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 		case not.Throttled:
 			w.metrics.TasksDropped.WithLabelValues("client_limit").Inc()
 			return job.ID{}, nil, job.ErrTaskStale
+		case not.Paused:
+			w.metrics.TasksDropped.WithLabelValues("paused").Inc()
+			return job.ID{}, nil, job.ErrTaskStale
+		case not.Stopped:
+			return job.ID{}, nil, &job.TaskEarly{Wait: stoppedWait}
 		case !not.StillWaiting:
 			w.metrics.TasksDropped.WithLabelValues("stale").Inc()
 			return job.ID{}, nil, job.ErrTaskStale
@@ -97,6 +104,17 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 		}
 	}
 	return job.ID{}, nil, errors.Join(failed, errBusy)
+}
+
+// stoppedWait is after which a task that was fetched before everything, or this worker, was stopped is offered again.
+const stoppedWait = time.Second
+
+// Stopped reports whether this worker is to fetch no tasks, by what operators have stopped. A worker that lost its lease and has
+// another one, with an id of its own, stays drained.
+func (w *Worker) Stopped(p job.Pauses) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.ids, p.StopsWorker) || p.StopsWorker(w.id)
 }
 
 // ease keeps a slot for a moment after a failed claim, so that a queue full of

@@ -80,6 +80,7 @@ func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
 		at, err := w.store.Start(ctx, c.Lease)
 		switch {
 		case err == nil:
+			c.Job.StartedAt = &at
 			w.reportStarted(ctx, c, at)
 			return true
 		case errors.Is(err, job.ErrStale):
@@ -146,16 +147,17 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 		w.log.ErrorContext(ctx, "job definition unusable", append(about(c, "run"), app.ErrorFields(err))...)
 		return w.failed(c, job.DefinitionInvalid), true
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Limit, errTimeLimit)
+	limited, timeline, cancel := w.limited(ctx, c)
 	defer cancel()
-	result, err := w.run(limited, c)
+	result, err := w.run(limited, c, timeline)
+	defer func() { finish.EndedAt = timeline.ended(err) }()
 	var failure interface{ FailureReason() job.Reason }
 	switch cause := context.Cause(limited); {
 	case errors.Is(cause, errCanceled), errors.Is(cause, errLeaseLost), errors.Is(err, job.ErrStale):
 		return job.Finish{}, false
 	case errors.As(err, &failure):
 		return w.failed(c, failure.FailureReason()), true
-	case errors.Is(cause, errTimeLimit): // however it ended: the limit is hard (section 17)
+	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // however it ended: the limit is hard (section 17)
 		return w.failed(c, job.TimedOut), true
 	case err == nil && !complete(result, d):
 		w.log.ErrorContext(ctx, "job output unusable", append(about(c, "finish"), app.ErrorFields(errIncomplete))...)
@@ -194,7 +196,7 @@ func usable(d *job.Definition, t job.Type) error {
 var errIncomplete = errors.New("the work ended without a complete result")
 
 // run calls the runner; a panic of the work becomes an error.
-func (w *Worker) run(ctx context.Context, c *job.Claim) (result *job.Result, err error) {
+func (w *Worker) run(ctx context.Context, c *job.Claim, timeline *timeline) (result *job.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			result, err = nil, fmt.Errorf("panic: %v\n%s", p, debug.Stack())
@@ -202,9 +204,14 @@ func (w *Worker) run(ctx context.Context, c *job.Claim) (result *job.Result, err
 	}()
 	report, end := w.reporter(ctx, c)
 	defer end()
-	return w.runner.Run(ctx, *c.Job.Definition, c.Attempt, job.Observer{
-		Progress: report, Emit: func(before int, e job.Emission) error { return w.emit(ctx, c, before, e) },
-	})
+	on := job.Observer{Progress: report, Emit: func(before int, e job.Emission) error {
+		e.At = timeline.latest()
+		return w.emit(ctx, c, before, e)
+	}}
+	if timeline != nil {
+		on.Clock = timeline
+	}
+	return w.runner.Run(ctx, *c.Job.Definition, c.Attempt, on)
 }
 
 // emit records an event of the work's own, as often as it takes while the claim is
@@ -254,7 +261,9 @@ func complete(r *job.Result, d *job.Definition) bool {
 }
 
 func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
-	held := job.Held{Lease: c.Lease, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry}
+	held := job.Held{
+		Lease: c.Lease, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry, Retry: c.Job.Definition.Policy(),
+	}
 	if p := plannedFailure(c); reason == job.CustomFailed && p != nil {
 		return held.FailAsPlanned(p, w.cfg.Backoff, rand.Float64())
 	}

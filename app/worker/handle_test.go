@@ -250,6 +250,55 @@ func TestHandleDropsTasksOfThrottledJobs(t *testing.T) {
 	})
 }
 
+// A task of a job that was put aside is dropped; what is stopped as a whole is offered again.
+func TestTasksOfWhatIsPaused(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.Store.Paused = true
+		require.NoError(t, w.handle(w.Add()))
+		require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("paused")))
+		w.Store.Paused, w.Store.Stopped = false, true
+		task := w.Add()
+		var early *job.TaskEarly
+		require.ErrorAs(t, w.worker.Handle(context.Background(), task), &early)
+		require.Equal(t, time.Second, early.Wait)
+		w.Store.Stopped = false
+		require.NoError(t, w.handle(task))
+		require.Equal(t, job.Succeeded, w.Store.Rows[task.JobID].State)
+	})
+}
+
+// A worker that lost its lease stays drained under its next one: operators named the process by the id that it had.
+func TestADrainedWorkerStaysDrained(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		id := func() job.ID {
+			id, err := w.worker.identity(t.Context())
+			require.NoError(t, err)
+			return id
+		}
+		before := id()
+		drained := job.Pauses{{Scope: job.PauseWorker, Target: before.String(), Mode: job.ModeDrain}}
+		require.True(t, w.worker.Stopped(drained))
+		require.True(t, w.worker.Stopped(job.Pauses{{Scope: job.PauseAll, Mode: job.ModePause}}))
+		require.False(t, w.worker.Stopped(job.Pauses{
+			{Scope: job.PauseAll, Mode: job.ModeDrain}, {Scope: job.PauseKind, Target: "SUCCESS_FAST", Mode: job.ModePause},
+			{Scope: job.PauseWorker, Target: app.NewID().String(), Mode: job.ModeDrain},
+		}))
+		w.worker.lose(before, errLapsed)
+		require.True(t, w.worker.Stopped(drained), "without a lease, too")
+		for range maxIdentities - 1 {
+			_, err := w.worker.register(t.Context())
+			require.NoError(t, err)
+		}
+		require.NotEqual(t, before, id())
+		require.True(t, w.worker.Stopped(drained))
+		require.Len(t, w.worker.ids, maxIdentities)
+	})
+}
+
 // A claim that comes before the scheduler passes QUEUED, and that counts.
 func TestClaimOfACreatedJobCountsAsQueued(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {

@@ -12,6 +12,9 @@ import (
 // errLapsed is why a lease ends that could not be renewed in time.
 var errLapsed = errors.New("the lease could not be renewed in time")
 
+// maxIdentities is how many leases back a worker knows by which id operators named it.
+const maxIdentities = 100
+
 // Run keeps the lease until ctx ends: it registers, beats, and when the lease
 // is lost stops everything and registers under a new id. When ctx ends, the
 // lease is given up for good; Drain must have come before. It may be called
@@ -51,6 +54,7 @@ func (w *Worker) register(ctx context.Context) (job.ID, error) {
 	}
 	w.mu.Lock()
 	w.id = id
+	w.ids = append(w.ids[max(0, len(w.ids)+1-maxIdentities):], id)
 	w.signalChange()
 	w.mu.Unlock()
 	w.suspects = nil

@@ -12,6 +12,7 @@ import (
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/app/rescue"
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -50,6 +51,7 @@ type Config struct {
 	Lease       time.Duration // without a heartbeat for this long, the worker counts as dead
 	Heartbeat   time.Duration
 	Limit       time.Duration // execution limit
+	Clock       *clock.Clock  // of a test bed, by which jobs take their time; nil: the machine's
 	Backoff     job.Backoff
 }
 
@@ -82,6 +84,7 @@ type Worker struct {
 
 	mu       sync.Mutex
 	id       job.ID           // current identity; zero while there is no valid lease
+	ids      []job.ID         // those of the latest leases, maxIdentities at most
 	draining bool             // nothing is claimed any more
 	over     bool             // the grace of Drain has ended
 	busy     map[attempt]bool // calls of Handle that claim or hold a job

@@ -10,6 +10,7 @@ import (
 	"github.com/forgerun/forgerun/app/clients"
 	"github.com/forgerun/forgerun/app/events"
 	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/app/schedules"
 	"github.com/forgerun/forgerun/app/testbed"
 	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/handlers/conn"
@@ -37,23 +38,22 @@ const registrationWindow = 10 * time.Minute
 
 // startAPI begins to serve.
 func (p *process) startAPI(ctx context.Context) (*api, error) {
-	a := &api{p: p, addr: p.listener.Addr().String(), failed: make(chan error, 2)}
-	a.clients = clients.New(p.cfg.clients(), p.store, nil, p.log)
+	a := &api{p: p, addr: reachable(p.listener.Addr()), failed: make(chan error, 2)}
+	a.clients = clients.New(p.cfg.clients(), p.store, p.movable(), p.log)
 	notifications := notify.NewEvents(p.redis)
 	hub := events.NewHub(p.store, notifications, p.metrics, p.log)
-	window := jobs.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
 	limiter := ratelimit.New(p.redis, ratelimit.Config{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
-	server := handlers.New(p.serverConfig(), p.serverDeps(a, hub, window, limiter))
+	server := handlers.New(p.serverConfig(), p.serverDeps(a, hub, limiter))
 
 	counting, cancel := context.WithTimeout(ctx, windowWait)
 	defer cancel()
-	_ = window.Count(counting) // Run logs what is wrong
+	_ = p.window.Count(counting) // Run logs what is wrong
 	err := p.parts.Start(ctx,
 		lifecycle.Part{Name: "notifications", Start: begin(func() { notifications.Start(hub.Received, hub.Resumed) }), Stop: notifications.Stop},
 		p.loop("Postgres clock", p.store.FollowClock),
 		p.loop("hub", hub.Run),
 		p.loop("capacity", p.capacity.Run),
-		p.loop("dispatch window", window.Run),
+		p.loop("dispatch window", p.window.Run),
 		p.loop("keys", a.clients.WatchKeys),
 		lifecycle.Part{Name: "rate limit", Start: begin(limiter.Start), Stop: limiter.Stop, Grace: closeGrace},
 		lifecycle.Part{
@@ -63,7 +63,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.log.Info("api listening", "address", a.addr, "public_url", p.cfg.PublicURL)
+	p.log.Info("api listening", "address", p.listener.Addr().String(), "public_url", p.cfg.PublicURL)
 	return a, nil
 }
 
@@ -96,7 +96,7 @@ func (c Config) limits() jobs.Limits {
 func (p *process) serverConfig() handlers.Config {
 	return handlers.Config{
 		PublicURL: p.cfg.PublicURL, TrustedProxies: p.cfg.Network.TrustedProxies, RequestTimeout: p.cfg.RequestTimeout,
-		Hosts:        p.hosts(p.cfg.HTTPAddr, true),
+		Hosts: p.hosts(p.cfg.HTTPAddr, true), Origins: p.cfg.Network.Origins,
 		MaxBodyBytes: p.cfg.MaxBodyBytes, MaxBodiesBytes: p.cfg.MaxBodiesBytes, MaxPayloadBytes: p.cfg.MaxPayload, TestBed: p.cfg.TestBed,
 		StorageConnections: p.store.MaxConnections(),
 		TimeScale:          p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
@@ -104,24 +104,32 @@ func (p *process) serverConfig() handlers.Config {
 	}
 }
 
+// movable is the time of a test bed, which clients can move; nil elsewhere: the machine's.
+func (p *process) movable() func() time.Time {
+	if p.clock == nil {
+		return nil
+	}
+	return p.store.Now
+}
+
+// newSchedules makes the use cases of schedules, whose jobs are submitted as those of requests are.
+func (p *process) newSchedules(service *jobs.Service) *schedules.Service {
+	return schedules.New(p.store, jobs.NewScheduled(service, p.store), p.cfg.ClientMaxSchedules, p.log)
+}
+
 // testbedCases are all use cases of a test bed.
 type testbedCases struct {
 	*testbed.Service
 	*testbed.Resetter
 	*testbed.Fixtures
+	*testbed.Clock
 }
 
 // serverDeps joins the use cases with what answers HTTP.
-func (p *process) serverDeps(
-	a *api, hub *events.Hub, window *jobs.Window, limiter *ratelimit.Limiter,
-) handlers.Deps {
-	var proofs jobs.ProofStore
-	if p.cfg.WebhookChallenge {
-		proofs = p.store
-	}
+func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter) handlers.Deps {
 	service := jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
-		Targets: p.guard(), Proofs: proofs, Capacity: p.capacity, Window: window, Hub: hub, Completer: p.completer,
+		Targets: p.guard(), Proofs: p.proofs(), Capacity: p.capacity, Pauses: p.pauses, Window: p.window, Hub: hub, Completer: p.completer,
 		Metrics: p.metrics, Log: p.log,
 	})
 	webhooks := p.newWebhooks(a.failed)
@@ -129,13 +137,13 @@ func (p *process) serverDeps(
 	if p.cfg.TestBed {
 		faults = testbedCases{
 			testbed.New(p.store, p.store.Now), testbed.NewResetter(p.store, service, p.queue),
-			testbed.NewFixtures(service, p.store, p.cfg.MaxRuntime, p.store.Now),
+			testbed.NewFixtures(service, p.store, p.cfg.MaxRuntime, p.store.Now), testbed.NewClock(p.store, p.maintenance),
 		}
 	}
 	return handlers.Deps{
-		Testbed: faults,
-		Bulk:    bulk.New(p.store, p.store, nil, p.log),
-		Jobs:    service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients,
+		Testbed: faults, Clock: p.movable(), Real: p.clock.Real,
+		Bulk: bulk.New(p.store, p.store, nil, p.log), Schedules: p.newSchedules(service),
+		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients,
 		CursorKey: service.CursorKey, Idempotency: app.NewIdempotency(p.store, p.metrics),
 		Webhooks: webhooks, Proofs: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
 		Limiter: limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),

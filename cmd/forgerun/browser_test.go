@@ -45,8 +45,6 @@ func newBrowser(t *testing.T, password string) *browser {
 	t.Cleanup(cancel)
 	ctx, closeTab := chromedp.NewContext(allocated)
 	t.Cleanup(closeTab)
-	ctx, stop := context.WithTimeout(ctx, patience)
-	t.Cleanup(stop)
 	b := &browser{ctx: ctx}
 	require.NoError(t, chromedp.Listen(ctx, func(event any) {
 		switch e := event.(type) {
@@ -74,6 +72,13 @@ func newBrowser(t *testing.T, password string) *browser {
 	return b
 }
 
+// inPage takes one step in a browser's page, which may last as long as anything that a test waits for.
+func inPage[T any](ctx context.Context, step chromedp.Action[T]) (T, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	return chromedp.Run(ctx, step)
+}
+
 // asynqmon, opened by an operator who knows the token, shows both queues and
 // needs nothing but the process that it is in.
 func TestQueueDashboardInABrowser(t *testing.T) {
@@ -88,9 +93,9 @@ func TestQueueDashboardInABrowser(t *testing.T) {
 
 	require.NoError(t, chromedp.Do(b.ctx, chromedp.Navigate("http://"+admin+"/asynqmon/"),
 		chromedp.WaitVisible(`//a[text()="jobs"]`), chromedp.WaitVisible(`//a[text()="webhooks"]`)))
-	text, err := chromedp.Run(b.ctx, chromedp.Text("body"))
+	text, err := inPage(b.ctx, chromedp.Text("body"))
 	require.NoError(t, err)
-	shot, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	shot, err := inPage(b.ctx, chromedp.FullScreenshot(100))
 	require.NoError(t, err)
 	for _, shown := range []string{"Queues", "jobs", "webhooks"} {
 		require.Contains(t, text, shown)
@@ -111,7 +116,7 @@ func TestQueueDashboardInABrowser(t *testing.T) {
 
 	require.NoError(t, chromedp.Do(b.ctx, chromedp.Navigate("http://"+admin+"/asynqmon/queues/jobs"),
 		chromedp.WaitVisible(`//*[contains(text(), "Pending")]`)))
-	text, err = chromedp.Run(b.ctx, chromedp.Text("body"))
+	text, err = inPage(b.ctx, chromedp.Text("body"))
 	require.NoError(t, err)
 	require.Regexp(t, `(?s)Processed\s+5\b`, text, "the five jobs")
 	b.mu.Lock()

@@ -157,13 +157,16 @@ func TestClientLibraryVerifiesWebhooks(t *testing.T) {
 		require.NoError(t, err)
 		got := r.await("the end", func(received) bool { return true })
 
-		v := client.Verifier{Secret: w.Secret, Keys: c.Directory().Key}
-		require.NoError(t, v.VerifySecret(got.header, []byte(got.body)))
-		require.NoError(t, v.VerifyKey(got.method, got.url, got.header, []byte(got.body)))
-		require.Error(t, v.VerifySecret(got.header, []byte(got.body+" ")))
-		require.Error(t, v.VerifyKey(got.method, got.url+"x", got.header, []byte(got.body)))
-		m, err := client.ParseDelivery(got.header, []byte(got.body))
+		v := client.Verifier{Secret: w.Secret, Keys: c.Directory().Key, URL: got.url}
+		m, err := v.Verify(got.request())
 		require.NoError(t, err)
+		altered := got
+		altered.body += " "
+		_, err = v.Verify(altered.request())
+		require.ErrorIs(t, err, client.ErrSignature)
+		v.Secret, v.URL = "", got.url+"x"
+		_, err = v.Verify(got.request())
+		require.ErrorIs(t, err, client.ErrSignature)
 		require.Equal(t, "job.succeeded", m.Name)
 		require.Contains(t, m.Subject, a.JobID)
 		s.awaitDeliveries()

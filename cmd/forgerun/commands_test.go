@@ -1,21 +1,18 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// commands are those of the usage text.
+// commands are those of the help text that serve, or look after, the service.
 func commands(t *testing.T) (names []string) {
 	t.Helper()
-	for line := range strings.Lines(usage) {
-		if after, ok := strings.CutPrefix(line, "  forgerun "); ok {
-			if name := strings.Fields(after)[0]; !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+	for _, c := range (&program{}).root().Commands() {
+		if c.GroupID == groupServe || c.GroupID == groupManage || c.Name() == "version" {
+			names = append(names, c.Name())
 		}
 	}
 	require.Contains(t, names, "rotate-signing-key")
@@ -51,13 +48,15 @@ func TestEveryCommandRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 	for args, sentence := range map[string]string{
 		"config doctor":        "with role api, worker, webhooks, dev, migrate, rotate-signing-key",
-		"config worker --json": "use 'config [ROLE]'",
-		"config --json":        "use 'config [ROLE]'",
+		"config worker --json": "unknown flag: --json",
+		"config worker api":    "use 'config [ROLE]'",
+		"migrat":               "did you mean migrate?",
+		"healthcheck --ulr x":  "did you mean --url?",
 		"migrate -to 99":       "there is no version 99 of the schema: this program knows 0 (none) to ",
 		"migrate -to -2":       "there is no version -2",
-		"migrate -to x":        "invalid value",
+		"migrate -to x":        "invalid argument",
 		"migrate up down":      `does not know "up down"`,
-		"migrate --json":       "flag provided but not defined",
+		"migrate --json":       "unknown flag: --json (forgerun migrate --help)",
 		"healthcheck -url":     "needs an argument",
 	} {
 		code, stdout, stderr := runWith(t, required, strings.Fields(args)...)

@@ -3,14 +3,13 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"log/slog"
-	"slices"
+	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/forgerun/forgerun/handlers/operator"
+	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
 )
@@ -28,8 +27,11 @@ type Config struct {
 	TraceURL                    string // "" or with {trace_id}
 	OpenRegistration            bool
 	DataDir                     string
+	Fetch                       Fetch
 	LogLevel                    slog.Level
 	LogFormat                   string
+	Screen                      term.Style // what standard output and standard error can show
+	Keys                        *os.File   // of dev: the terminal whose keys it takes; nil for none
 	Network                     Network
 	Tracing                     Tracing
 	WorkerConcurrency           int
@@ -47,6 +49,7 @@ type Config struct {
 	ClientMaxQueued             int
 	ClientMaxRunning            int
 	MaxScheduleAhead            time.Duration
+	ClientMaxSchedules          int
 	DispatchWindow              int
 	MaxBodyBytes, MaxPayload    int
 	MaxBodiesBytes              int
@@ -105,8 +108,11 @@ const day = 24 * time.Hour
 
 // variables ties each environment variable to its field.
 func (c *Config) variables() []variable {
-	return slices.Concat(c.serviceVariables(), c.limitVariables(), c.deliveryVariables(), c.networkVariables(),
-		c.tracingVariables())
+	var all []variable
+	for _, g := range c.groups() {
+		all = append(all, g.variables...)
+	}
+	return all
 }
 
 // serviceVariables are those of the stores, the listeners and the workers.
@@ -136,7 +142,9 @@ func (c *Config) serviceVariables() []variable {
 			parse: boolean(&c.OpenRegistration)},
 		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of dev's own stores", parse: text(&c.DataDir)},
 		{name: "FORGERUN_LOG_LEVEL", fallback: "info", help: "debug, info, warn or error", parse: level(&c.LogLevel)},
-		{name: "FORGERUN_LOG_FORMAT", fallback: "json", dev: "text", help: "json or text", parse: oneOf(&c.LogFormat, "json", "text")},
+		{name: "FORGERUN_LOG_FORMAT", fallback: "json", dev: "short",
+			help:  "json, text, or short: a line for each job that ends and for each warning",
+			parse: oneOf(&c.LogFormat, "json", "text", shortFormat)},
 		{name: "FORGERUN_WORKER_CONCURRENCY", fallback: "1", dev: "100", help: "jobs at once in a worker process",
 			parse: integer(&c.WorkerConcurrency, 1, 100_000)},
 		{name: "FORGERUN_TIME_SCALE", fallback: "1", help: "multiplies the jobs' durations and the execution limit; 0: jobs take no time",
@@ -155,7 +163,7 @@ func (c *Config) serviceVariables() []variable {
 	}
 }
 
-// limitVariables are those of limits, the catalogue, keys and retention.
+// limitVariables are those of limits and the catalogue.
 func (c *Config) limitVariables() []variable {
 	return []variable{
 		{name: "FORGERUN_RATE_LIMIT_PER_MINUTE", fallback: "6000", dev: "600000", help: "requests of one client per minute, over all processes",
@@ -174,6 +182,8 @@ func (c *Config) limitVariables() []variable {
 			parse: integer(&c.ClientMaxRunning, 0, 1_000_000)},
 		{name: "FORGERUN_MAX_SCHEDULE_AHEAD", fallback: "8784h", help: "how far in the future an execution_at may lie: 400",
 			parse: duration(&c.MaxScheduleAhead, time.Minute, 200*365*day)},
+		{name: "FORGERUN_CLIENT_MAX_SCHEDULES", fallback: "100", help: "schedules of one client; those that are there stay: 409",
+			parse: integer(&c.ClientMaxSchedules, 0, 100_000)},
 		{name: "FORGERUN_DISPATCH_WINDOW", fallback: "50000",
 			help:  "about how many jobs that come next live in Redis, and half as many whose time will come; the others wait in Postgres alone",
 			parse: integer(&c.DispatchWindow, 1, 10_000_000)},
@@ -187,29 +197,11 @@ func (c *Config) limitVariables() []variable {
 		{name: "FORGERUN_JOB_TYPES", fallback: "all", help: "allowed job types, separated by commas", parse: subset(&c.JobTypes, job.Types)},
 		{name: "FORGERUN_WORK_KINDS", fallback: "all", help: "allowed work kinds, separated by commas", parse: subset(&c.WorkKinds, job.Kinds())},
 		{name: "FORGERUN_TESTBED", fallback: "false", dev: "true",
-			help:  "the test bed for clients: work kind CUSTOM, and faults that they ask for in their own traffic; for api and webhooks",
+			help: "the test bed for clients: work kind CUSTOM, faults that they ask for in their own traffic, and a clock that they can " +
+				"move; the same for all processes",
 			parse: boolean(&c.TestBed)},
 		{name: "FORGERUN_RANDOM_FAIL_PROBABILITY", fallback: "0.2", help: "chance of a failing kind when the client names none",
 			parse: decimal(&c.FailProbability, 0, 1)},
-		{name: "FORGERUN_API_KEY_TTL", fallback: "2160h", help: "life of an API key", parse: duration(&c.APIKeyTTL, time.Second, 100*365*day)},
-		{name: "FORGERUN_API_KEY_OVERLAP", fallback: "10m", help: "how long a replaced API key stays valid",
-			parse: duration(&c.APIKeyOverlap, 0, 365*day)},
-		{name: "FORGERUN_API_KEY_RENEW_WINDOW", fallback: "168h", help: "how long after its end an API key can be renewed; 0s: not at all",
-			parse: duration(&c.APIKeyRenewWindow, 0, 365*day)},
-		{name: "FORGERUN_IDEMPOTENCY_WINDOW", fallback: "24h", help: "how long an idempotency key holds",
-			parse: duration(&c.IdempotencyWindow, time.Second, 365*day)},
-		{name: "FORGERUN_RETENTION_JOBS", fallback: "720h", help: "how long finished jobs are kept",
-			parse: duration(&c.RetentionJobs, time.Second, 100*365*day)},
-		{name: "FORGERUN_RETENTION_RESULTS", fallback: "24h", help: "how long result bodies are kept",
-			parse: duration(&c.RetentionResults, time.Second, 100*365*day)},
-		{name: "FORGERUN_RETENTION_KEYS", fallback: "2160h",
-			help:  "how long API keys are kept for audit after they were revoked or have expired, whichever came later; and what operators did",
-			parse: duration(&c.RetentionKeys, 0, 100*365*day)},
-		{name: "FORGERUN_RETENTION_TOMBSTONES", fallback: "2160h", help: "how long a removed job answers 410 instead of 404",
-			parse: duration(&c.RetentionTombstones, 0, 100*365*day)},
-		{name: "FORGERUN_RETENTION_UNUSED_CLIENTS", fallback: "720h",
-			help:  "how long clients are kept of whose keys none was ever used; an hour at least, 0s: for ever",
-			parse: duration(&c.RetentionUnusedClients, 0, 100*365*day)},
 		{name: "FORGERUN_MAX_STREAMS", fallback: "10000",
 			help:  "event streams and waiting requests at once, in one process: 503; the last tenth is for clients without any",
 			parse: integer(&c.MaxStreams, 1, 1_000_000)},
@@ -323,6 +315,9 @@ func (c *Config) contradictions(role string) []string {
 	}
 	add(role != "dev" && c.Operators().None() && c.AdminAddr != "" && !onLoopback(c.AdminAddr),
 		"FORGERUN_ADMIN_ADDR is not on loopback: set FORGERUN_ADMIN_TOKEN to guard it")
+	add(c.Network.Origins.Any() && c.OpenRegistration,
+		"FORGERUN_CORS_ORIGINS=* does not go with FORGERUN_OPEN_REGISTRATION: every web page that somebody near this service opens "+
+			"could create clients and run jobs. Name the origins")
 	return wrong
 }
 
@@ -336,34 +331,4 @@ func (c Config) Operators() operators.Tokens {
 // below a second.
 func (c Config) ExecutionLimit() time.Duration {
 	return max(time.Second, time.Duration(float64(c.MaxRuntime)*c.TimeScale))
-}
-
-// Print writes the effective values, secrets masked.
-func (c *Config) Print(w io.Writer, role string, getenv func(string) string) {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	defer func() { _ = table.Flush() }()
-	for _, v := range c.variables() {
-		value, origin := getenv(v.name), "set"
-		if value == "" {
-			value, origin = v.fallback, "default"
-			if role == "dev" && v.dev != "" {
-				value = v.dev
-			}
-		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t(%s)\t%s\n", v.name, printed(v, value), origin, v.help)
-	}
-}
-
-// unknownVariables lists FORGERUN_ variables that nothing reads: probably
-// mistyped.
-func unknownVariables(environ []string) []string {
-	var c Config
-	var unknown []string
-	for _, entry := range environ {
-		name, _, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, "FORGERUN_") && !slices.ContainsFunc(c.variables(), func(v variable) bool { return v.name == name }) {
-			unknown = append(unknown, name)
-		}
-	}
-	return unknown
 }

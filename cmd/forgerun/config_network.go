@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/cors"
 )
 
 // Network is what is configured of connections and requests by where they come from.
@@ -13,6 +14,7 @@ type Network struct {
 	TrustedProxies           conn.Proxies
 	MaxConnectionsPerAddress int
 	RegistrationRate         int
+	Origins                  cors.Origins
 }
 
 // networkVariables are those of connections.
@@ -28,6 +30,17 @@ func (c *Config) networkVariables() []variable {
 			help: "clients that an address may register a minute at each api process, where anybody may; 0: no limit; " +
 				"loopback and the operator have none",
 			parse: integer(&c.Network.RegistrationRate, 0, 1_000_000)},
+		{name: "FORGERUN_CORS_ORIGINS", dev: cors.Loopback,
+			help: "origins whose web pages may call the API from a browser, such as https://app.example.com,http://localhost:5173; " +
+				"loopback: all of this machine; *: all, not with FORGERUN_OPEN_REGISTRATION; unset: none",
+			parse: origins(&c.Network.Origins)},
+	}
+}
+
+func origins(field *cors.Origins) func(string) error {
+	return func(s string) (err error) {
+		*field, err = cors.Parse(s)
+		return err
 	}
 }
 

@@ -31,6 +31,8 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_ADMIN_READ_TOKEN":         {"short", "0123456789abcdef,"},
 		"FORGERUN_MASK_PARAMS":              {"[", "*a*,[b"},
 		"FORGERUN_OPEN_REGISTRATION":        {"maybe"},
+		"FORGERUN_DEV_FETCH":                {"maybe"},
+		"FORGERUN_DEV_FETCH_URL":            {"repo.example.com", "ftp://repo.example.com"},
 		"FORGERUN_TRACE_URL":                {"traces.example.com", "https://traces.example.com/trace", "javascript:{trace_id}"},
 		"FORGERUN_LOG_LEVEL":                {"loud"},
 		"FORGERUN_LOG_FORMAT":               {"xml"},
@@ -51,6 +53,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_CLIENT_MAX_QUEUED":        {"0"},
 		"FORGERUN_CLIENT_MAX_RUNNING":       {"-1", "1000001", "all"},
 		"FORGERUN_MAX_SCHEDULE_AHEAD":       {"1s", "a year"},
+		"FORGERUN_CLIENT_MAX_SCHEDULES":     {"-1", "100001", "many"},
 		"FORGERUN_DISPATCH_WINDOW":          {"0", "-1", "10000001", "1e3"},
 		"FORGERUN_MAX_BODY_BYTES":           {"1", "1MB", "2048"}, // less than a payload
 		"FORGERUN_MAX_BODIES_BYTES":         {"1", "4194304"},     // no more than four bodies
@@ -87,6 +90,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 
 		"FORGERUN_MAX_CONNECTIONS_PER_ADDRESS": {"0", "all"},
 		"FORGERUN_REGISTRATION_RATE":           {"-1", "1.5", "1/s"},
+		"FORGERUN_CORS_ORIGINS":                {"app.example.com", "https://app.example.com/", "null", "*,loopback", "https://*.example.com"},
 
 		"FORGERUN_DB_TIMEOUT": {"0s", "1ms"},
 
@@ -188,6 +192,10 @@ func TestConfigMasksSecrets(t *testing.T) {
 	require.NotContains(t, stdout+stderr, "hunter2")
 	code, stdout, stderr = runWith(t, secrets, "config", "worker")
 	require.Zero(t, code, stderr)
+	require.NotContains(t, stdout, "FORGERUN_MAX_RETRIES", "it has its default")
+	require.Contains(t, stdout, "variables have their default: forgerun config worker --all")
+	code, stdout, stderr = runWith(t, secrets, "config", "worker", "--all")
+	require.Zero(t, code, stderr)
 	require.NotContains(t, stdout+stderr, "hunter2")
 	require.Equal(t, len(secrets), strings.Count(stdout, "********"))
 	var cfg Config
@@ -238,7 +246,7 @@ func TestTracingIsConfigured(t *testing.T) {
 
 func TestConfigurationPageListsWhatExists(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/configuration.md")
+	page, err := os.ReadFile("../../docs/reference/configuration.md")
 	require.NoError(t, err)
 	var documented, actual []string
 	for line := range strings.Lines(string(page)) {
@@ -260,5 +268,5 @@ func TestConfigurationPageListsWhatExists(t *testing.T) {
 		}
 		actual = append(actual, "| "+v.name+" | "+fallback+" | "+or(v.dev, "(the same)")+" | "+v.help+" |")
 	}
-	require.Empty(t, cmp.Diff(actual, documented), "-code +docs/configuration.md")
+	require.Empty(t, cmp.Diff(actual, documented), "-code +docs/reference/configuration.md")
 }

@@ -30,22 +30,17 @@ func TestAxeIsAsPublished(t *testing.T) {
 // accessible checks that axe finds nothing serious or critical in the page as it is.
 func (c *consoleTab) accessible(at string) {
 	c.t.Helper()
-	loaded, err := chromedp.Run(c.ctx, chromedp.Evaluate[bool](`!!window.axe`))
-	require.NoError(c.t, err)
-	if !loaded {
+	if !evaluate[bool](c, `!!window.axe`) {
 		text, err := os.ReadFile(axeFile)
 		require.NoError(c.t, err)
 		// While a page is read again it is dimmed for a moment, which is not what its contrast is meant to be.
 		const undimmed = `; (sheet => { sheet.replaceSync(".page { opacity: 1 !important; transition: none !important }");
 			document.adoptedStyleSheets = [sheet]; })(new CSSStyleSheet()); true`
-		_, err = chromedp.Run(c.ctx, chromedp.Evaluate[bool](string(text)+undimmed))
-		require.NoError(c.t, err)
+		evaluate[bool](c, string(text)+undimmed)
 	}
-	found, err := chromedp.Run(c.ctx, chromedp.Evaluate[string](`axe.run(document, { resultTypes: ["violations"] }).then(r => JSON.stringify(
+	found := evaluate[string](c, `axe.run(document, { resultTypes: ["violations"] }).then(r => JSON.stringify(
 		r.violations.filter(v => v.impact === "serious" || v.impact === "critical").map(v => [v.id, v.impact,
-			v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + (n.any[0]?.message || n.failureSummary || ""))])))`,
-		chromedp.EvalAwaitPromise))
-	require.NoError(c.t, err)
+			v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + (n.any[0]?.message || n.failureSummary || ""))])))`)
 	var violations []any
 	require.NoError(c.t, json.Unmarshal([]byte(found), &violations))
 	require.Empty(c.t, violations, at)
@@ -66,12 +61,12 @@ func TestConsoleBulk(t *testing.T) {
 	c.open("jobs?state=FAILED")
 	c.press("Retry all that match…")
 	c.says("1,000 jobs match")
-	c.fill("rate", "50")
+	c.fill("rate", "10") // so that it lasts, however slow the browsers are
 	c.press("Retry 1,000")
 	c.until("the page of the operation", `location.hash.startsWith("#/bulk/") && document.body.innerText.includes("RUNNING")`)
-	c.until("progress, live", `document.querySelector("progress").value >= 100`)
+	c.until("progress, live", `document.querySelector("progress").value >= 50`)
 	c.do(chromedp.EmulateViewport(1440, 700))
-	shot, err := chromedp.Run(c.ctx, chromedp.FullScreenshot(80))
+	shot, err := inPage(c.ctx, chromedp.FullScreenshot(80))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(t.ArtifactDir(), "bulk-running.jpg"), shot, 0o600))
 	second := newConsole(t, s, other)
@@ -84,7 +79,7 @@ func TestConsoleBulk(t *testing.T) {
 	c.says("ABORTED")
 	second.says("ABORTED")
 	done := s.count(`SELECT count(*) FROM bulk_items WHERE result = 'SUCCEEDED'`)
-	require.GreaterOrEqual(t, done, 100)
+	require.GreaterOrEqual(t, done, 50)
 	require.Less(t, done, n)
 	require.Equal(t, done, s.count(`SELECT count(*) FROM events WHERE event_name = 'job.retried'`))
 	c.says(fmt.Sprintf("%d of 1,000", done))

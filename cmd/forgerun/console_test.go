@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -28,7 +27,12 @@ type consoleTab struct {
 }
 
 func newConsole(t *testing.T, s *stack, p *proc) *consoleTab {
-	c := &consoleTab{browser: newBrowser(t, ""), t: t, s: s, admin: p.logged("admin listening")["address"].(string)}
+	return newTab(t, s, p.logged("admin listening")["address"].(string), "/")
+}
+
+// newTab opens a page of an address.
+func newTab(t *testing.T, s *stack, address, path string) *consoleTab {
+	c := &consoleTab{browser: newBrowser(t, ""), t: t, s: s, admin: address}
 	require.NoError(t, chromedp.Listen(c.ctx, func(event any) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -41,13 +45,16 @@ func newConsole(t *testing.T, s *stack, p *proc) *consoleTab {
 			}
 		}
 	}))
-	c.do(chromedp.Navigate("http://" + c.admin + "/"))
+	c.do(chromedp.Navigate("http://" + address + path))
 	return c
 }
 
 func (c *consoleTab) do(steps ...chromedp.Action[chromedp.Void]) {
 	c.t.Helper()
-	require.NoError(c.t, chromedp.Do(c.ctx, steps...))
+	for _, step := range steps {
+		_, err := inPage(c.ctx, step)
+		require.NoError(c.t, err)
+	}
 }
 
 // until waits until an expression is true in the page.
@@ -55,13 +62,12 @@ func (c *consoleTab) until(what, expression string) {
 	c.t.Helper()
 	began := time.Now()
 	for {
-		done, err := chromedp.Run(c.ctx, chromedp.Evaluate[bool](expression))
+		done, err := inPage(c.ctx, chromedp.Evaluate[bool](expression))
 		if err == nil && done {
 			return
 		}
 		if time.Since(began) > patience/2 {
-			text, _ := chromedp.Run(c.ctx, chromedp.Evaluate[string](`location.href + " " + document.body.innerText`))
-			require.Fail(c.t, what, "%v: %s", err, text)
+			require.Fail(c.t, what, "%v: %s", err, evaluate[string](c, `location.href + " " + document.body.innerText`))
 		}
 		select {
 		case <-c.ctx.Done():
@@ -79,8 +85,7 @@ func (c *consoleTab) says(text string) {
 // open goes to a page of the console and waits for what it shows.
 func (c *consoleTab) open(page string) {
 	c.t.Helper()
-	_, err := chromedp.Run(c.ctx, chromedp.Evaluate[string](fmt.Sprintf(`location.hash = %q`, "#/"+page)))
-	require.NoError(c.t, err)
+	evaluate[string](c, fmt.Sprintf(`location.hash = %q`, "#/"+page))
 	name, _, _ := strings.Cut(page, "?")
 	c.until(page, fmt.Sprintf(`(document.querySelector(".page[data-ready]")?.dataset.key || "")
 		.replace(/\/(undefined|null)?$/, "") === %q`, name))
@@ -179,9 +184,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	c.noneWrong()
 
 	// What no page of this origin asked for is refused, the session's cookie notwithstanding.
-	forged, err := chromedp.Run(c.ctx, chromedp.Evaluate[int](`fetch("admin/v1/clients", {method: "POST"}).then(r => r.status)`,
-		chromedp.EvalAwaitPromise))
-	require.NoError(t, err)
+	forged := evaluate[int](c, `fetch("admin/v1/clients", {method: "POST"}).then(r => r.status)`)
 	require.Equal(t, http.StatusForbidden, forged)
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM clients`))
 }
@@ -190,7 +193,8 @@ func TestConsoleInABrowser(t *testing.T) {
 var consolePages = map[string]string{
 	"overview": "Jobs by state", "jobs": "FAIL_IMMEDIATE", "jobs?state=FAILED": "RFA_INTERNAL", "new": "Kind", "batches": "Batches",
 	"bulk":   "cancel",
-	"queues": "SUCCESS_FAST", "failures": "FAIL_IMMEDIATE", "webhooks": "http://127.0.0.1:10/", "deliveries": "PENDING", "workers": "ALIVE",
+	"queues": "SUCCESS_FAST", "failures": "FAIL_IMMEDIATE", "webhooks": "http://127.0.0.1:10/", "schedules": "Europe/Berlin",
+	"deliveries": "PENDING", "workers": "ALIVE",
 	"clients": "Clients", "erasures": "Erasures", "audit": "Audit", "system": "Workers alive",
 }
 
@@ -207,6 +211,7 @@ func TestConsolePages(t *testing.T) {
 	s.await("FAILED", failed)
 	u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`)
 	batch := u.submitBatch(api, `{"jobs":[`+execute("SUCCESS_FAST")+`]}`)
+	u.schedule(api, `{"name":"nightly","cron":"30 4 * * *","time_zone":"Europe/Berlin","job":{"type":"EXECUTE"}}`)
 	begun := s.operator("").call(api, "POST", "/admin/v1/bulk", `{"action":"cancel","filter":{"kind":"FAIL_IMMEDIATE"}}`)
 	require.Equal(t, http.StatusAccepted, begun.status, begun.body)
 	pages := map[string]string{"bulk/" + begun.text("bulk_id"): "DONE", "jobs/" + failed: "job.failed", "batches/" + batch: "Batch",
@@ -216,19 +221,14 @@ func TestConsolePages(t *testing.T) {
 	}
 	c := newConsole(t, s, api)
 	for _, scheme := range []string{"light", "dark"} {
-		_, err := chromedp.Call(c.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-		})
-		require.NoError(t, err)
 		for _, width := range []int64{360, 1440} {
-			c.do(chromedp.EmulateViewport(width, 900))
+			c.dress(width, scheme)
 			for page, text := range pages {
 				c.open(page)
 				c.says(text)
 				c.until(fmt.Sprintf("%s fits %d", page, width), `document.documentElement.scrollWidth <= innerWidth`)
 				c.accessible(fmt.Sprintf("%s, %s, %d", page, scheme, width))
-				c.accessible(fmt.Sprintf("%s, %s, %d", page, scheme, width))
-				shot, err := chromedp.Run(c.ctx, chromedp.FullScreenshot(80))
+				shot, err := inPage(c.ctx, chromedp.FullScreenshot(80))
 				require.NoError(t, err)
 				name, _, _ := strings.Cut(strings.ReplaceAll(page, "?", "-"), "/")
 				if strings.Contains(page, "/") {

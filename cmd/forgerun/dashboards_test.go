@@ -129,7 +129,7 @@ func TestRunbookFitsTheStores(t *testing.T) {
 // runbookBlocks gives the lines of the runbook's code blocks in a language.
 func runbookBlocks(t *testing.T, language string) (lines []string) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/runbook.md")
+	page, err := os.ReadFile("../../docs/how-to/runbook.md")
 	require.NoError(t, err)
 	for _, block := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		lines = append(lines, strings.Split(strings.TrimSpace(block[1]), "\n")...)

@@ -14,17 +14,17 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/forgerun/forgerun/internal/cli/access"
 	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/monitoring"
 	"github.com/forgerun/forgerun/repo"
 )
 
 // runDev is everything in one process, on stores of its own unless others are
 // configured.
 func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io.Writer) error {
-	log, err := monitoring.NewLogger(stderr, cfg.LogLevel, cfg.LogFormat)
+	log, err := cfg.newLogger(stderr)
 	if err != nil {
 		return err
 	}
@@ -45,19 +45,23 @@ func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io
 		}
 		cfg.OwnAdminToken = true
 	}
-	stores, err := startStores(ctx, &cfg, stdout, log)
+	show := screen{stdout, cfg.Screen}
+	defer show.done()
+	stores, err := startStores(ctx, &cfg, show, log)
 	if err != nil {
-		return err
+		return busy(cfg.DataDir, err)
 	}
 	defer stores.stop(log)
+	show.progress("Bringing the database schema up to date")
 	if err := repo.Migrate(ctx, cfg.DatabaseURL, -1); err != nil {
 		return err
 	}
-	return serveRole(ctx, cfg, "dev", unknown, stderr, func(p *process) (<-chan error, error) { return p.startDev(ctx, stdout) })
+	show.progress("Starting the API, the worker and webhooks")
+	return serveRole(ctx, cfg, "dev", unknown, stderr, func(p *process) (<-chan error, error) { return p.startDev(ctx, show) })
 }
 
 // startDev starts all roles, and says where they are.
-func (p *process) startDev(ctx context.Context, stdout io.Writer) (<-chan error, error) {
+func (p *process) startDev(ctx context.Context, show screen) (<-chan error, error) {
 	if err := p.startWorker(ctx); err != nil {
 		return nil, err
 	}
@@ -76,8 +80,9 @@ func (p *process) startDev(ctx context.Context, stdout io.Writer) (<-chan error,
 	if err != nil {
 		return nil, err
 	}
-	a.greet(stdout, login)
-	return a.failed, p.parts.Start(ctx, lifecycle.Close("addresses", remove))
+	show.done()
+	a.greet(show, login)
+	return a.failed, p.parts.Start(ctx, lifecycle.Close("addresses", remove), keyboard(p.cfg.Keys, func() { a.greet(show, login) }))
 }
 
 // ownMasterKey reads the data folder's master key, and makes one if there is none.
@@ -114,7 +119,7 @@ func (s *stores) stop(log *slog.Logger) {
 }
 
 // startStores starts what is not configured and notes its address in cfg.
-func startStores(ctx context.Context, cfg *Config, stdout io.Writer, log *slog.Logger) (s *stores, err error) {
+func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger) (s *stores, err error) {
 	s = &stores{}
 	defer func() {
 		if err != nil {
@@ -122,7 +127,8 @@ func startStores(ctx context.Context, cfg *Config, stdout io.Writer, log *slog.L
 		}
 	}()
 	if cfg.DatabaseURL == "" {
-		postgres, err := devstack.StartPostgres(ctx, devstack.PostgresOptions{Dir: filepath.Join(cfg.DataDir, "postgres"), Logger: log})
+		show.progress("Starting Postgres")
+		postgres, err := startOwnPostgres(ctx, cfg, log)
 		if err != nil {
 			return s, err
 		}
@@ -132,6 +138,7 @@ func startStores(ctx context.Context, cfg *Config, stdout io.Writer, log *slog.L
 	if cfg.RedisURL != "" {
 		return s, nil
 	}
+	show.progress("Starting Redis")
 	redis, err := devstack.StartRedis(ctx, devstack.RedisOptions{Dir: filepath.Join(cfg.DataDir, "redis"), Logger: log})
 	switch {
 	case err == nil:
@@ -144,8 +151,9 @@ func startStores(ctx context.Context, cfg *Config, stdout io.Writer, log *slog.L
 		}
 		s.stops = append(s.stops, embedded.Stop)
 		cfg.RedisURL = embedded.URL()
+		show.done()
 		_,
-			_ = fmt.Fprintln(stdout,
+			_ = fmt.Fprintln(show.out,
 			"No Redis server is installed: an embedded one is used. Its queue does not survive a restart;\nthe jobs do, Postgres has them.")
 	default:
 		return s, err
@@ -187,13 +195,15 @@ func (a *api) login(ctx context.Context) (login, error) {
 func (a *api) note(l login) (remove func(), err error) {
 	path := filepath.Join(a.p.cfg.DataDir, "dev.json")
 	err = writeJSON(path, struct {
-		URL      string `json:"url"`
-		AdminURL string `json:"admin_url"`
-		PID      int    `json:"pid"`
+		URL        string `json:"url"`
+		AdminURL   string `json:"admin_url"`
+		AdminToken string `json:"admin_token,omitempty"`
+		PID        int    `json:"pid"`
 		login
 		DatabaseURL string `json:"database_url"`
 		RedisURL    string `json:"redis_url"`
-	}{"http://" + a.addr, "http://" + a.p.adminAddr, os.Getpid(), l, a.p.cfg.DatabaseURL, a.p.cfg.RedisURL})
+	}{"http://" + a.addr, "http://" + a.p.adminAddr, access.FirstToken(a.p.cfg.AdminToken), os.Getpid(), l, a.p.cfg.DatabaseURL,
+		a.p.cfg.RedisURL})
 	return func() { _ = os.Remove(path) }, err
 }
 
@@ -210,35 +220,4 @@ func writeJSON(path string, v any) error {
 		return err
 	}
 	return os.Rename(path+".new", path)
-}
-
-// greet prints what a person needs for the first five minutes.
-func (a *api) greet(w io.Writer, l login) {
-	base, token := "http://"+a.addr+"/v1", ""
-	if a.p.cfg.OwnAdminToken {
-		token = "  Admin token " + a.p.cfg.AdminToken + " (also the password of the console's pages)\n"
-	}
-	_, _ = fmt.Fprintf(w, `
-ForgeRun %s is ready.
-
-  API         %s
-  Client id   %s
-  API key     %s
-%s  Docs        http://%s/docs
-  Console     http://%s/
-  Dashboard   http://%s%s/
-  Data        %s
-
-Submit a job, watch it to its end, look at it, read its report:
-
-  AUTH="Authorization: Bearer %s"
-  JOB=$(curl -s %s/jobs -H "$AUTH" -H "Content-Type: application/json" \
-     -d '{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}' | grep -o '[0-9a-f-]\{36\}'); echo "$JOB"
-  curl -sN %s/jobs/$JOB/events -H "$AUTH" -H "Accept: text/event-stream"
-  curl -s %s/jobs/$JOB -H "$AUTH"
-  curl -s %s/jobs/$JOB/report -H "$AUTH"
-
-Stop with Ctrl-C.
-`, version, base, l.ClientID, l.APIKey, token, a.addr, a.p.adminAddr, a.p.adminAddr, monitoring.DashboardPath, a.p.cfg.DataDir,
-		l.APIKey, base, base, base, base)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -31,33 +30,15 @@ type chaos struct {
 	seed   uint64
 }
 
-// chaosFlags reads the flags of dev. done says that there is nothing to run.
-func chaosFlags(args []string, stdout, stderr io.Writer) (c chaos, code int, done bool) {
-	flags := flag.NewFlagSet("dev", flag.ContinueOnError)
-	flags.StringVar(&c.asked, "chaos", "", "`faults` with the mean time between two of a kind, such as kill=10s,flush=30s")
-	flags.Uint64Var(&c.seed, "seed", 1, "what the times and targets of faults are drawn by")
-	flags.Usage = func() {
-		_, _ = fmt.Fprint(flags.Output(), "Usage: forgerun dev [--chaos FAULTS [--seed N]]\n\n"+
-			"Everything in one process, with its own Postgres and Redis. With --chaos the roles run as\n"+
-			"processes of their own, behind a port that survives them, and faults are done to them and to\n"+
-			"their stores. Configured by the environment: see 'forgerun config dev'.\n\nFlags:\n")
-		flags.PrintDefaults()
-		_, _ = fmt.Fprint(flags.Output(), "\nFaults:\n")
-		table := tabwriter.NewWriter(flags.Output(), 0, 0, 2, ' ', 0)
-		for _, k := range sim.Kinds() {
-			_, _ = fmt.Fprintf(table, "  %s\t%s\n", k.Name, k.Does)
-		}
-		_ = table.Flush()
+// faultList is the kinds of faults, for the help text.
+func faultList() string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, k := range sim.Kinds() {
+		_, _ = fmt.Fprintf(table, "  %s\t%s\n", k.Name, k.Does)
 	}
-	if code, done = parseFlags(flags, args, stdout, stderr); done {
-		return c, code, true
-	}
-	var err error
-	if c.faults, err = sim.ParseChaos(c.asked); err != nil {
-		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
-		return c, 2, true
-	}
-	return c, 0, false
+	_ = table.Flush()
+	return text.String()
 }
 
 // run is dev with faults: the roles as child processes, which are disturbed until ctx ends. What they store lasts as long.
@@ -79,7 +60,7 @@ func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, st
 	starting, cancel := context.WithTimeoutCause(ctx, chaosStart, errors.New("not everything was ready in time"))
 	defer cancel()
 	s, err := sim.Start(starting, sim.Options{
-		Forgerun: program, Dir: dir, Listen: cfg.HTTPAddr, APIs: chaosAPIs, Faults: true,
+		Forgerun: program, Dir: dir, Listen: cfg.HTTPAddr, APIs: chaosAPIs, Faults: true, Clock: c.faults.MovesClock(),
 		Concurrency: cfg.WorkerConcurrency, TimeScale: cfg.TimeScale, Env: chaosEnviron(environ), Log: stderr,
 	})
 	if err != nil {

@@ -96,7 +96,7 @@ func TestDevChaosUsage(t *testing.T) {
 		return map[string]string{"FORGERUN_DATABASE_URL": "postgres://x/y", "FORGERUN_REDIS_URL": "redis://x"}[name]
 	}
 	network := func(name string) string { return map[string]string{"FORGERUN_HTTP_ADDR": "0.0.0.0:1"}[name] }
-	for want, run := range map[string]struct {
+	for want, test := range map[string]struct {
 		getenv func(string) string
 		args   []string
 		code   int
@@ -108,11 +108,11 @@ func TestDevChaosUsage(t *testing.T) {
 		"does not know":                {none, []string{"now"}, 2},
 	} {
 		var stdout, stderr bytes.Buffer
-		code := runRole(t.Context(), "dev", run.args, run.getenv, nil, &stdout, &stderr)
-		require.Equal(t, run.code, code, stderr.String())
+		code := run(t.Context(), append([]string{"dev"}, test.args...), test.getenv, nil, &stdout, &stderr)
+		require.Equal(t, test.code, code, stderr.String())
 		require.Contains(t, stderr.String(), want)
 	}
 	var stdout, stderr bytes.Buffer
-	require.Zero(t, runRole(t.Context(), "dev", []string{"--help"}, none, nil, &stdout, &stderr))
+	require.Zero(t, run(t.Context(), []string{"dev", "--help"}, none, nil, &stdout, &stderr))
 	require.Contains(t, stdout.String(), "redis-pause")
 }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,6 +74,7 @@ func TestDevOnTheNetworkHasAToken(t *testing.T) {
 			return shown != nil
 		})
 		tokens = append(tokens, shown[1])
+		require.Contains(t, dev.stdout.String(), "http://127.0.0.1:"+admin[strings.LastIndex(admin, ":")+1:]+"/", "an address to open")
 		got, _ := visit(t, admin+"/debug/pprof/cmdline", "anything.example")
 		require.Equal(t, http.StatusUnauthorized, got)
 		got, _ = visit(t, admin+"/debug/pprof/cmdline", "anything.example", "Authorization", "Bearer "+shown[1])

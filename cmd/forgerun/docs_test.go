@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// docs/reliability.md names every end-to-end test here, and none that does not
+// docs/explanation/reliability.md names every end-to-end test here, and none that does not
 // exist.
 func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	t.Parallel()
@@ -34,8 +34,9 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestTraceOfAJob": true, "TestTraceOfARetry": true, "TestTraceOfACancel": true, "TestTraceOfAKey": true,
 		"TestEveryProcessShowsEveryMetric": true, "TestMetricsAndLogsAgreeWithRows": true, "TestQueueDashboardInABrowser": true,
 		"TestTracingIsConfigured": true, "TestDoctorFindsStuckJobs": true, "TestDoctorFindsAnotherMasterKey": true, "TestMaskAddress": true,
-		"TestEveryCommandHelps": true, "TestEveryCommandRefusesWhatItDoesNotKnow": true, "TestConsoleInABrowser": true,
-		"TestOperatorChanges": true, "TestConsoleErasesAClient": true, "TestConsolePages": true,
+		"TestScheduleFromEndToEnd": true, "TestEveryCommandHelps": true, "TestEveryCommandRefusesWhatItDoesNotKnow": true,
+		"TestConsoleInABrowser": true,
+		"TestOperatorChanges":   true, "TestConsoleErasesAClient": true, "TestConsolePages": true,
 		"TestDashboardsAndRulesUseMetricsThatExist": true, "TestDoctorFindsAHealthyStackHealthy": true, "TestDoctorFindsWhatIsWrong": true,
 		"TestDoctorOfDev": true, "TestDocumentedRequestsWork": true, "TestDocumentsSuitTheTools": true, "TestTypeScriptClient": true,
 		"TestDashboardAgreesWithTheRows": true, "TestDashboardShowsDeferredJobs": true, "TestDashboardShowsRetries": true,
@@ -53,9 +54,26 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestReset": true, "TestExampleClientsAreRight": true, "TestExampleMistakesAreNamed": true,
 		"TestTutorialOfTheTestBed": true, "TestClientLibraryOfATestBed": true,
 		"TestCustomJobDoesWhatItsRequestSays": true, "TestCustomJobIsCanceled": true, "TestParamsThatChangeNothingAreNamed": true,
-		"TestWithoutATestBedThereIsNoCustomKind": true,
+		"TestWithoutATestBedThereIsNoCustomKind": true, "TestClockMoves": true, "TestWhatFollowsTheClock": true,
+		"TestDeliveriesFollowTheClock": true, "TestMovedClockNeedsATestBed": true, "TestAJobAnHourForManyDays": true,
+		"TestPackagingNamesVariablesThatExist": true, "TestUnitsStartRoles": true, "TestUnitsAreSound": true,
+		"TestReleaseNamesFilesThatExist": true,
+		"TestTypeScriptLibrary":          true, "TestPythonLibrary": true, "TestClientLibrariesAreRight": true,
+		"TestDocumentationTypesOfClients": true,
+		"TestCommandLine":                 true, "TestConsoleIsOpened": true, "TestCompletionScripts": true, "TestManPages": true,
+		"TestPageListsTheHelpOfTheProgram": true, "TestPageListsCommandsThatExist": true, "TestDevInATerminal": true,
+		"TestPagesOfNamedOrigins":               true,
+		"TestAllOriginsNeedClosedRegistration":  true,
+		"TestDocsPage":                          true,
+		"TestDocsPageTriesRequests":             true,
+		"TestTakenAdminAddress":                 true,
+		"TestProfiles":                          true,
+		"TestDocumentationLinks":                true,
+		"TestCommandsOnPagesRun":                true,
+		"TestKubernetesFilesStartRoles":         true,
+		"TestDocumentationLinksNamesOfHeadings": true,
 	}
-	page, err := os.ReadFile("../../docs/reliability.md")
+	page, err := os.ReadFile("../../docs/explanation/reliability.md")
 	require.NoError(t, err)
 	named := map[string]bool{}
 	for _, name := range regexp.MustCompile(`\bTest\w+\b`).FindAllString(string(page), -1) {
@@ -68,13 +86,13 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		require.NoError(t, err)
 		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(t`).FindAllStringSubmatch(string(content), -1) {
 			name := match[1]
-			require.True(t, named[name] || unlisted[name], "%s is not in docs/reliability.md", name)
+			require.True(t, named[name] || unlisted[name], "%s is not in docs/explanation/reliability.md", name)
 		}
 	}
 	delete(named, "TestFlushAll") // the pattern in the last line
 	exist := existingTests(t)
 	for name := range named {
-		require.True(t, exist[name], "%s is named in docs/reliability.md, but nowhere else", name)
+		require.True(t, exist[name], "%s is named in docs/explanation/reliability.md, but nowhere else", name)
 	}
 }
 
@@ -104,10 +122,10 @@ func existingTests(t *testing.T) map[string]bool {
 func TestConformancePageNamesTestsThatExist(t *testing.T) {
 	t.Parallel()
 	exist := existingTests(t)
-	pages, err := filepath.Glob("../../docs/conformance/*.md")
+	pages, err := filepath.Glob("../../docs/explanation/conformance/*.md")
 	require.NoError(t, err)
 	require.Len(t, pages, 2, "the contract and the patterns")
-	for _, page := range append(pages, "../../docs/conformance.md") {
+	for _, page := range append(pages, "../../docs/explanation/conformance.md") {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		rules, columns := 0, 0
@@ -134,10 +152,10 @@ func TestConformancePageNamesTestsThatExist(t *testing.T) {
 	}
 }
 
-// The table of work kinds in docs/api.md is the catalogue.
+// The table of work kinds in docs/reference/api.md is the catalogue.
 func TestAPIPageListsTheCatalogue(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/api.md")
+	page, err := os.ReadFile("../../docs/reference/api.md")
 	require.NoError(t, err)
 	for _, kind := range job.Kinds() {
 		spec, _ := job.SpecOf(kind, 0)
@@ -161,7 +179,7 @@ var sourceFile = regexp.MustCompile(
 func TestDocumentationNamesFilesThatExist(t *testing.T) {
 	t.Parallel()
 	pages := []string{"../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md"}
-	for _, pattern := range []string{"../../docs/*.md", "../../docs/conformance/*.md", "../../docs/decisions/*.md"} {
+	for _, pattern := range []string{"../../docs/*/*.md", "../../docs/explanation/conformance/*.md"} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		pages = append(pages, found...)

@@ -4,50 +4,66 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/doctor"
 )
 
-// runDoctor looks at the configuration of a role and at its stores, and says
-// what to do about what it finds. It writes nothing anywhere.
-func runDoctor(ctx context.Context, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
-	role, asJSON := "", false
-	for _, arg := range args {
-		switch {
-		case isHelp(arg):
-			_, _ = fmt.Fprint(stdout, usage)
-			return 0
-		case arg == "--json" || arg == "-json":
-			asJSON = true
-		case role == "" && slices.Contains([]string{"dev", "api", "worker", "webhooks"}, arg):
-			role = arg
-		default:
-			_, _ = fmt.Fprintln(stderr, "forgerun doctor: use 'doctor [--json] [ROLE]', with role api (the default), worker, webhooks or dev.")
-			return 2
-		}
+// doctorRoles are the roles that can be examined.
+var doctorRoles = []string{"api", "worker", "webhooks", "dev"}
+
+func (p *program) doctorCommand() *cobra.Command {
+	asJSON := false
+	const use = "forgerun doctor: use 'doctor [--json] [ROLE]', with role api (the default), worker, webhooks or dev."
+	c := &cobra.Command{
+		Use: "doctor [ROLE]", Short: "Check configuration, Postgres and Redis of a role, and say what to do about each finding",
+		Long: "Looks at the configuration of a role (api) and at its stores, and says what to do about what it finds. It writes nothing " +
+			"anywhere.\n\nExit codes: 0 nothing is wrong, 1 something is, 2 the configuration is.",
+		ValidArgs: doctorRoles,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 || len(args) == 1 && !slices.Contains(doctorRoles, args[0]) {
+				return command.Usagef(use)
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			role := "api"
+			if len(args) > 0 {
+				role = args[0]
+			}
+			return p.doctor(c.Context(), role, asJSON)
+		},
 	}
-	if role == "" {
-		role = "api"
-	}
-	cfg, bad := LoadConfig(role, getenv)
-	all := examine(ctx, role, cfg, bad, unknownVariables(environ))
-	if err := all.Write(stdout, asJSON); err != nil {
-		_, _ = fmt.Fprintln(stderr, "forgerun doctor:", err)
-		return 1
+	c.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.Usagef("%w\n"+use, err) })
+	return c
+}
+
+// doctor looks at the configuration of a role and at its stores.
+func (p *program) doctor(ctx context.Context, role string, asJSON bool) error {
+	cfg, bad := LoadConfig(role, p.getenv)
+	all := examine(ctx, role, cfg, bad, unknownVariables(p.environ))
+	style := term.Of(p.stdout, p.getenv)
+	colors := map[doctor.Severity]term.Color{doctor.Healthy: term.Good, doctor.Warning: term.Warn, doctor.Failing: term.Bad}
+	paint := func(s doctor.Severity, text string) string { return style.Paint(colors[s], text) }
+	if err := all.Write(p.stdout, asJSON, paint); err != nil {
+		return fmt.Errorf("forgerun doctor: %w", err)
 	}
 	switch {
 	case bad != nil:
-		return 2
+		return command.Code(command.WrongUsage)
 	case all.Count(doctor.Failing) > 0:
-		return 1
+		return command.Code(command.Failed)
 	}
-	return 0
+	return nil
 }
 
 // examine judges the configuration and inspects the stores. A bad configuration

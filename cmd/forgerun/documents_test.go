@@ -19,15 +19,21 @@ const documentTools = "../../tools/documents"
 // requireDocumentTools skips the test of somebody who has not installed them.
 func requireDocumentTools(t *testing.T) {
 	t.Helper()
+	requireNodePackages(t, documentTools)
+}
+
+// requireNodePackages skips the test if the packages of a folder are not installed.
+func requireNodePackages(t *testing.T, dir string) {
+	t.Helper()
 	missing := missingProgram("node", "install Node 18 or later")
-	if _, err := os.Stat(filepath.Join(documentTools, "node_modules", ".package-lock.json")); missing == "" && err != nil {
-		missing = "run npm ci in tools/documents"
+	if _, err := os.Stat(filepath.Join(dir, "node_modules", ".package-lock.json")); missing == "" && err != nil {
+		missing = "run npm ci in " + strings.TrimPrefix(dir, "../../")
 	}
 	if missing == "" {
 		return
 	}
 	require.Empty(t, os.Getenv("CI"), "%s: scripts/setup.sh ci does", missing)
-	t.Skip("the documents are not held against linters and generators: " + missing)
+	t.Skip(missing)
 }
 
 // runNode runs a program of the folder of tools and gives what it says.

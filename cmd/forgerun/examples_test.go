@@ -149,6 +149,15 @@ func (r *examplesReport) write(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
+// parallelIfMany runs a part of a test beside others if there are many seeds. Otherwise the parts follow one another: parallel ones
+// come after all other tests, and the processes that wait for them take a third of a core meanwhile.
+func parallelIfMany(t *testing.T) {
+	t.Helper()
+	if seeds() > 1 {
+		t.Parallel()
+	}
+}
+
 // Each example client is right under every profile.
 func TestExampleClientsAreRight(t *testing.T) {
 	t.Parallel()
@@ -162,7 +171,7 @@ func TestExampleClientsAreRight(t *testing.T) {
 		for _, profile := range testbed.Profiles {
 			for seed := 1; seed <= seeds(); seed++ {
 				t.Run(fmt.Sprintf("%s/%s/%d", language, profile, seed), func(t *testing.T) {
-					t.Parallel()
+					parallelIfMany(t)
 					if e.missing != "" {
 						t.Skip(e.missing)
 					}
@@ -191,7 +200,6 @@ func TestExampleMistakesAreNamed(t *testing.T) {
 	}
 	for language, e := range exampleClients(t) {
 		t.Run(language, func(t *testing.T) {
-			t.Parallel()
 			source, err := os.ReadFile(filepath.Join(examples, sources[language]))
 			require.NoError(t, err)
 			head, _, _ := strings.Cut(string(source), "import")
@@ -217,7 +225,7 @@ func TestTutorialOfTheTestBed(t *testing.T) {
 	if missing := missingProgram("python3", "install Python 3"); missing != "" {
 		t.Skip(missing)
 	}
-	page, err := os.ReadFile("../../docs/testbed-tutorial.md")
+	page, err := os.ReadFile("../../docs/tutorials/testbed.md")
 	require.NoError(t, err)
 	s := newStack(t, withTestbed, slowJobs)
 	api := s.startLeader()

@@ -130,7 +130,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// TestFaultRedisUserIsTurnedOff: Redis speaks TLS, and to a user with the rights that docs/operations.md names; the
+// TestFaultRedisUserIsTurnedOff: Redis speaks TLS, and to a user with the rights that docs/how-to/operations.md names; the
 // user is turned off, its connections ended, and turned on again.
 func TestFaultRedisUserIsTurnedOff(t *testing.T) {
 	s := newStack(t)
@@ -168,13 +168,13 @@ func TestFaultRedisUserIsTurnedOff(t *testing.T) {
 	r.end()
 }
 
-// operationsACL reads the user line of docs/operations.md.
+// operationsACL reads the user line of docs/how-to/operations.md.
 func operationsACL(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/how-to/operations.md")
 	require.NoError(t, err)
 	_, line, found := strings.Cut(string(page), "\nACL SETUSER ")
-	require.True(t, found, "docs/operations.md has no ACL")
+	require.True(t, found, "docs/how-to/operations.md has no ACL")
 	line, _, _ = strings.Cut(line, "\n")
 	return strings.ReplaceAll(line, ">PASSWORD", "")
 }

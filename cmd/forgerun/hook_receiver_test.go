@@ -43,6 +43,11 @@ type received struct {
 	nth         int // how often this webhook-id has come, from 1
 }
 
+// request is what came, for a verifier.
+func (r received) request() *http.Request {
+	return &http.Request{Method: r.method, Header: r.header, Body: io.NopCloser(strings.NewReader(r.body))}
+}
+
 func (r received) id() string    { return r.header.Get("Webhook-Id") }
 func (r received) event() string { return r.header.Get("Ce-Type") }
 func (r received) job() string   { return strings.TrimPrefix(r.header.Get("Ce-Subject"), "jobs/") }

@@ -18,7 +18,7 @@ import (
 
 // The import rules. Package job is the ground floor; app and the adapters
 // (handlers, repo, tasks, webhook, work) meet in it and nowhere else, but for
-// telemetry, which knows nothing of jobs; programs join them. An arrow that is not in these two tables is a bug.
+// telemetry and clock, which know nothing of jobs; programs join them. An arrow that is not in these two tables is a bug.
 
 const module = "github.com/forgerun/forgerun"
 
@@ -31,6 +31,8 @@ var mayImport = []packageRule{
 	{"job/testbed/verdict", []string{"job", "job/testbed"}},
 	{"migrations", nil},
 	{"internal/telemetry", nil},
+	{"internal/clock", nil},
+	{"internal/timetable", []string{"job"}},
 	{"internal/authlimit", []string{"internal/telemetry"}},
 	{"internal/localhosts", nil},
 	{"internal/operators", []string{"internal/authlimit"}},
@@ -39,7 +41,10 @@ var mayImport = []packageRule{
 	{"internal/fair", nil},
 	{"internal/lifecycle", nil},
 	{"internal/process", nil},
+	{"internal/version", nil},
+	{"internal/holders", nil},
 	{"internal/devstack", []string{"internal/process"}},
+	{"internal/devstack/pgfetch", nil},
 
 	{"app", []string{"job", "internal/telemetry"}},
 	{"app/clients", []string{"app", "job", "internal/operators", "internal/telemetry"}},
@@ -47,23 +52,28 @@ var mayImport = []packageRule{
 	{"app/batches", []string{"app", "job", "internal/telemetry"}},
 	{"app/overview", []string{"job", "job/admin"}},
 	{"app/rescue", []string{"app", "app/batches", "job", "internal/telemetry"}},
-	{"app/delivery", []string{"app", "job", "internal/fair", "internal/telemetry"}},
+	{"app/delivery", []string{"app", "job", "internal/clock", "internal/fair", "internal/telemetry"}},
 	{"app/jobs", []string{"app", "app/batches", "app/events", "job", "internal/telemetry", "app/... test"}},
-	{"app/worker", []string{"app", "app/batches", "app/rescue", "job", "internal/telemetry", "app/... test"}},
+	{"app/worker", []string{"app", "app/batches", "app/rescue", "job", "internal/clock", "internal/telemetry", "app/... test"}},
 	{"app/testbed", []string{"app", "job", "job/testbed", "job/testbed/verdict"}},
+	{"app/schedules", []string{"app", "internal/timetable", "job", "app/... test"}},
 	{"app/bulk", []string{"app", "job", "internal/telemetry test", "app/... test"}},
+	{"app/pauses", []string{"app", "job"}},
 	{"app/erasures", []string{"app", "job", "internal/telemetry test", "app/... test"}},
-	{"app/maintenance", []string{"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/telemetry", "app/... test"}},
+	{"app/maintenance", []string{
+		"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/clock", "internal/telemetry", "app/... test",
+	}},
 	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
-	{"handlers", []string{"handlers/conn", "handlers/decode", "handlers/docs", "handlers/fault", "handlers/header", "handlers/query",
-		"handlers/report", "handlers/stream", "job", "job/testbed", "job/testbed/verdict",
-		"internal/authlimit", "internal/fair", "internal/telemetry"}},
+	{"handlers", []string{"handlers/conn", "handlers/cors", "handlers/decode", "handlers/docs", "handlers/fault", "handlers/header",
+		"handlers/query", "handlers/report", "handlers/stream", "job", "job/testbed", "job/testbed/verdict",
+		"internal/authlimit", "internal/fair", "internal/telemetry", "internal/timetable"}},
 	{"handlers/conn", []string{"internal/telemetry"}},
-	{"handlers/decode", []string{"job", "job/testbed"}},
+	{"handlers/cors", []string{"internal/localhosts", "handlers/docs test"}},
+	{"handlers/decode", []string{"internal/timetable", "job", "job/testbed"}},
 	{"handlers/fault", []string{"job", "job/testbed"}},
 	{"handlers/docs", []string{"job"}},
 	{"handlers/report", []string{"job", "job/testbed"}},
-	{"handlers/operator", []string{"handlers/decode", "handlers/query", "internal/operators", "job", "job/admin",
+	{"handlers/operator", []string{"handlers/decode", "handlers/query", "internal/operators", "internal/timetable", "job", "job/admin",
 		"internal/authlimit test", "internal/telemetry test"}},
 	{"handlers/query", []string{"handlers/decode", "job"}},
 	{"handlers/header", []string{"job", "handlers/decode test"}},
@@ -72,43 +82,53 @@ var mayImport = []packageRule{
 	{"tasks", []string{"job test", "internal/telemetry test", "tasks/... test"}},
 	{"tasks/redisconn", []string{"internal/telemetry", "job", "tasks/redistest test"}},
 	{"tasks/notify", []string{"job", "tasks/redisconn", "tasks/redistest test"}},
-	{"tasks/queue", []string{"job", "internal/telemetry", "tasks/redisconn", "tasks/notify", "tasks/redistest test"}},
+	{"tasks/queue", []string{"job", "internal/clock", "internal/telemetry", "tasks/redisconn", "tasks/notify", "tasks/redistest test"}},
 	{"tasks/consumer", []string{
-		"job", "internal/telemetry", "tasks/redisconn", "tasks/notify", "tasks/queue", "tasks/consumer/batch", "tasks/redistest test",
+		"job", "internal/clock", "internal/telemetry", "tasks/redisconn", "tasks/notify", "tasks/queue", "tasks/consumer/batch",
+		"tasks/redistest test",
 	}},
-	{"tasks/consumer/batch", []string{"job", "tasks/redisconn", "tasks/notify", "tasks/queue test", "tasks/redistest test"}},
+	{"tasks/consumer/batch", []string{"job", "internal/clock", "tasks/redisconn", "tasks/notify", "tasks/queue test", "tasks/redistest test"}},
 	{"tasks/ratelimit", []string{"job", "tasks/redisconn", "tasks/redistest test"}},
 	{"tasks/redistest", []string{"job", "internal/devstack", "tasks/redisconn"}}, // for tests
 	{"webhook", []string{"job", "job/testbed", "internal/telemetry"}},
 	{"internal/work", []string{"job"}},
-	{"repo", []string{"job", "job/admin", "job/testbed", "migrations", "internal/telemetry"}},
+	{"repo", []string{"job", "job/admin", "job/testbed", "migrations", "internal/clock", "internal/telemetry"}},
 	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what both found out about their servers
 	{"repo/repotest", []string{"job", "migrations", "repo", "internal/devstack"}},
 
 	// The outside world: what knows the service through HTTP, and through its rows
 	// where it is asked to, and never through its code.
-	{"client", nil},
+	{"client", []string{"job test"}},
 	{"examples/...", []string{"client"}},
+	{"clients/python/generate", []string{"handlers/docs"}},
 	{"internal/simulator/scenario", nil},
 	{"internal/simulator/history", nil},
-	{"internal/simulator/stack", []string{"internal/devstack", "internal/process"}},
+	{"internal/simulator/servicetime", nil},
+	{"internal/simulator/stack", []string{"client", "internal/devstack", "internal/process"}},
 	{"internal/simulator/facts", []string{"client", "internal/simulator/history"}},
-	{"internal/simulator/judge", []string{"internal/simulator/history"}},
+	{"internal/simulator/judge", []string{"internal/simulator/history", "internal/simulator/servicetime"}},
 	{"internal/simulator/judge/collect", []string{"client", "internal/simulator/facts", "internal/simulator/history",
-		"internal/simulator/judge"}},
+		"internal/simulator/judge", "internal/simulator/servicetime"}},
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history"}},
 	{"internal/simulator/verdict", []string{"client", "internal/simulator/judge"}},
 	{"internal/simulator/report", []string{"internal/simulator/history", "internal/simulator/judge"}},
 	{"internal/simulator/load", []string{
 		"client", "internal/simulator/facts", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report",
-		"internal/simulator/scenario",
+		"internal/simulator/scenario", "internal/simulator/servicetime",
 	}},
 	{"internal/simulator/tour", []string{"client", "internal/simulator/..."}},
 	{"internal/simulator/trial", []string{"client", "internal/devstack", "internal/simulator/..."}},
 
-	{"cmd/simulator", []string{"client", "internal/devstack", "internal/process", "internal/process", "internal/simulator/...", "job test"}},
+	// The command line of those who use and operate the service, an outside client too.
+	{"internal/cli/term", nil},
+	{"internal/cli/command", nil},
+	{"internal/cli/...", []string{"client", "internal/cli/..."}},
+
+	{"cmd/simulator", []string{"client", "internal/cli/command", "internal/devstack", "internal/process", "internal/simulator/...",
+		"internal/version", "job test"}},
 	{"cmd/...", []string{"..."}},
 	{"internal/bench/...", []string{"..."}},
+	{"internal/picture", []string{"client", "internal/devstack", "internal/simulator/stack"}}, // makes a picture of what users see
 }
 
 // testsMayImport is what test files may import of ours besides: real servers
@@ -140,7 +160,10 @@ var onlyIn = []struct {
 	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test",
 		"repo test", "tasks/... test", "webhook test", "internal/bench/... test"}},
 	{"go.opentelemetry.io/proto", []string{"monitoring test", "cmd/... test"}},
+	{"github.com/spf13", []string{"internal/cli/...", "cmd/..."}},
+	{"github.com/creack/pty", []string{"internal/picture", "internal/cli/... test", "cmd/... test"}},
 	{"github.com/chromedp", []string{"internal/simulator/report test", "cmd/... test"}},
+	{"github.com/ulikunitz/xz", []string{"internal/devstack/pgfetch"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},
 	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers test", "job test", "webhook test",
 		"internal/simulator/scenario", "cmd/... test"}},
@@ -198,6 +221,8 @@ func TestImportRulesCatch(t *testing.T) {
 		"the service in the simulator":   {"cmd/simulator/x.go", module + "/repo", true},
 		"the domain in the simulator":    {"cmd/simulator/x.go", module + "/job", true},
 		"the client in the simulator":    {"internal/simulator/load/x.go", module + "/client", false},
+		"the service in its CLI":         {"internal/cli/jobs/x.go", module + "/job", true},
+		"the client in the CLI":          {"internal/cli/jobs/x.go", module + "/client", false},
 		"library in the client":          {"client/x.go", "github.com/google/uuid", true},
 		"a program in a package":         {"app/x.go", module + "/cmd/forgerun", true},
 		"a package without a row":        {"util/x.go", "strings", true},

@@ -24,6 +24,7 @@ type history struct {
 type jobRow struct {
 	ID, RequestID string
 	BatchID       string // "" for none
+	Run           string // of a schedule at its due time; "" for none
 	State         job.State
 	Outcome       string
 	Attempt       int
@@ -145,7 +146,8 @@ func (s *stack) histories() map[string]*history {
 	require.NoError(s.t, err)
 	defer func() { _ = tx.Rollback(s.ctx()) }()
 	all := map[string]*history{}
-	for _, row := range rowsOf[jobRow](s, tx, `SELECT job_id::text, request_id, coalesce(batch_id::text, ''), state,
+	for _, row := range rowsOf[jobRow](s, tx, `SELECT job_id::text, request_id, coalesce(batch_id::text, ''),
+		coalesce(schedule_id::text || scheduled_for, ''), state,
 		coalesce(outcome, ''), attempt, event_seq,
 			fence, lease_expiries, run_at, execution_at, started_at FROM jobs`) {
 		all[row.ID] = &history{jobRow: row}
@@ -254,9 +256,13 @@ func (s *stack) requestViolations(all map[string]*history) (wrong []string) {
 			wrong = append(wrong, "job "+id+" was accepted and does not exist")
 		}
 	}
-	requests := map[string]string{}
+	requests, runs := map[string]string{}, map[string]string{}
 	for id, h := range all {
-		if other, twice := requests[h.RequestID]; twice && (h.BatchID == "" || h.BatchID != all[other].BatchID) {
+		if other, twice := runs[h.Run]; twice && h.Run != "" {
+			wrong = append(wrong, "jobs "+id+" and "+other+" are of one due time")
+		}
+		runs[h.Run] = id
+		if other, twice := requests[h.RequestID]; twice && h.Run == "" && (h.BatchID == "" || h.BatchID != all[other].BatchID) {
 			wrong = append(wrong, "jobs "+id+" and "+other+" come from one request")
 		}
 		requests[h.RequestID] = id

@@ -62,9 +62,10 @@ func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
 		require.True(t, ok, "a burst of the whole limit passes")
 	}
 	var free time.Time
+	freed := false // one passed; when the next may depends on how long the burst took
 	for i := 0; free.IsZero() || time.Now().Before(free); i++ {
-		a, ok := send(apis[i%2])
-		if ok {
+		var a answer
+		if a, freed = send(apis[i%2]); freed {
 			require.Less(t, time.Until(free), time.Second, "Retry-After is the first whole second after the time")
 			break
 		}
@@ -77,9 +78,11 @@ func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
 		}
 		time.Sleep(min(250*time.Millisecond, time.Until(free))) // the pace at which it is tried
 	}
-	time.Sleep(time.Until(free))
-	_, ok := send(apis[1])
-	require.True(t, ok, "after as long as Retry-After said")
+	if !freed {
+		time.Sleep(time.Until(free))
+		_, freed = send(apis[1])
+	}
+	require.True(t, freed, "after as long as Retry-After said")
 	for i := range 4 * limit {
 		send(apis[i%2])
 	}

@@ -1,49 +1,29 @@
 // Command forgerun is the job-execution service: API, worker, webhooks, and
-// everything in one process for development. It reads the configuration and joins the
-// packages; it holds no rules of its own.
+// everything in one process for development; and the command line of those who use and
+// operate it. It reads the configuration and joins the packages; it holds no rules of its own.
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/forgerun/forgerun/repo"
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/internal/cli"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/session"
+	"github.com/forgerun/forgerun/internal/cli/term"
+	build "github.com/forgerun/forgerun/internal/version"
 )
 
-// version is set when the program is built.
-var version = "dev"
-
-const usage = `ForgeRun executes jobs that are submitted over HTTP and never loses one.
-
-Usage:
-  forgerun dev            everything in one process, with its own Postgres and Redis
-                          (--chaos kill=10s,flush=30s: several, which are disturbed)
-  forgerun api            the HTTP API; any number of processes
-  forgerun worker         executes jobs; any number of processes
-  forgerun webhooks       delivers events to receivers; any number of processes
-  forgerun migrate        bring the database schema up to date (-to N: to version N, up or down)
-  forgerun rotate-signing-key
-                          make the next key that signs deliveries (--leaked: it signs at
-                          once, and all others are no longer valid)
-  forgerun config [ROLE]  the effective configuration of a role (api), secrets masked
-  forgerun doctor [ROLE]  checks configuration, Postgres and Redis of a role (api), and says
-                          what to do about each finding (--json: for machines); writes nothing
-  forgerun healthcheck    exit 0 if the process at -url is ready (for containers)
-  forgerun version
-
-Everything is configured by environment variables: see 'forgerun config'.
-The first five minutes:  forgerun dev
-`
+// version names this build in greetings, metrics, traces and requests.
+var version = build.Number()
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -53,78 +33,73 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Environ(), os.Stdout, os.Stderr))
 }
 
-// run is the program as a value: the exit code is 0 for success, 1 for a
-// failure while running, 2 for wrong usage or configuration.
+// run is the program as a value. It gives the exit code: see package command.
 func run(ctx context.Context, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
-	command := ""
-	if len(args) > 0 {
-		command, args = args[0], args[1:]
-	}
-	switch command {
-	case "dev", "api", "worker", "webhooks":
-		return runRole(ctx, command, args, getenv, environ, stdout, stderr)
-	case "migrate":
-		return runMigrate(ctx, args, getenv, stdout, stderr)
-	case "rotate-signing-key":
-		return runRotateSigningKey(ctx, args, getenv, stdout, stderr)
-	case "config":
-		return runConfig(args, getenv, stdout, stderr)
-	case "doctor":
-		return runDoctor(ctx, args, getenv, environ, stdout, stderr)
-	case "healthcheck":
-		return runHealthcheck(ctx, args, stdout, stderr)
-	case "version":
-		return runVersion(args, stdout, stderr)
-	case "help", "-h", "--help", "-help":
-		_, _ = fmt.Fprint(stdout, usage)
-		return 0
-	}
-	_, _ = fmt.Fprint(stderr, usage)
-	return 2
-}
-
-func runRole(ctx context.Context, role string, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
-	if len(args) == 1 && isHelp(args[0]) && role != "dev" {
-		_, _ = fmt.Fprint(stdout, usage)
-		return 0
-	}
-	var disturbed chaos
-	if role == "dev" {
-		var code int
-		var done bool
-		if disturbed, code, done = chaosFlags(args, stdout, stderr); done {
-			return code
-		}
-	} else if len(args) > 0 {
-		_, _ = fmt.Fprintf(stderr, "forgerun %s takes no arguments, but got %q; it is configured by the environment.\n", role,
-			strings.Join(args, " "))
-		return 2
-	}
-	cfg, err := LoadConfig(role, getenv)
+	p := &program{getenv: getenv, environ: environ, stdout: stdout, stderr: stderr}
+	code, err := command.Execute(ctx, p.root(), args, stdout, stderr)
 	if err != nil {
-		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
-		return 2
+		lastWords(stderr, sentence(err))
 	}
-	// Notify, so that a write to a pipe whose reader died is an error and not the end. Children do not
-	// inherit it, which they would if it were ignored.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	paceGarbage(getenv)
-	start := map[string]func(context.Context, Config, []string, io.Writer, io.Writer) error{
-		"dev": runDev, "api": runAPI, "worker": runWorker, "webhooks": runWebhooks,
-	}[role]
-	if disturbed.asked != "" {
-		start = func(ctx context.Context, cfg Config, _ []string, stdout, stderr io.Writer) error {
-			return disturbed.run(ctx, cfg, environ, stdout, stderr)
-		}
-	}
-	if err := start(ctx, cfg, unknownVariables(environ), stdout, stderr); err != nil {
-		lastWords(stderr, "forgerun:", err)
-		return 1
-	}
-	return 0
+	return code
 }
 
-// lastWords says why a role ends, and waits for a second at most for its reader:
+// program is what the commands are given.
+type program struct {
+	getenv         func(string) string
+	environ        []string
+	stdout, stderr io.Writer
+}
+
+// The groups of the help text.
+const (
+	groupServe  = "serve"
+	groupManage = "manage"
+	groupOther  = command.Others
+)
+
+// root is the program with all its commands.
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "forgerun",
+		Short: "Executes jobs that are submitted over HTTP and never loses one",
+		Long: `ForgeRun executes jobs that are submitted over HTTP and never loses one.
+
+The first five minutes:  forgerun dev
+The service is configured by environment variables: see 'forgerun config'.`,
+		Version: version,
+	}
+	root.AddGroup(&cobra.Group{ID: groupServe, Title: "Run the service:"})
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+		}
+		root.AddCommand(commands...)
+	}
+	webhooks := p.roleCommand("webhooks", "Delivers events to receivers; any number of processes. Below it: commands about webhooks",
+		runWebhooks)
+	add(groupServe, p.devCommand(), p.roleCommand("api", "The HTTP API; any number of processes", runAPI),
+		p.roleCommand("worker", "Executes jobs; any number of processes", runWorker), webhooks)
+	cli.Add(root, webhooks, &session.Session{
+		Getenv: p.getenv, Stdin: os.Stdin, Stdout: p.stdout, Stderr: p.stderr, Version: version,
+	})
+	root.AddGroup(&cobra.Group{ID: groupManage, Title: "Look after the service:"}, &cobra.Group{ID: groupOther, Title: "Other:"})
+	add(groupManage, p.migrateCommand(), p.configCommand(), p.doctorCommand(), p.rotateCommand(), healthcheckCommand())
+	add(groupOther, versionCommand())
+	root.AddCommand(command.Man(root, version))
+	return root
+}
+
+// sentence is what is printed of an error. Some begin with the name of the command. What others chose of it cannot steer a
+// terminal.
+func sentence(err error) string {
+	text := term.Printable(err.Error())
+	if strings.HasPrefix(text, "forgerun ") {
+		return text
+	}
+	return "forgerun: " + text
+}
+
+// lastWords says why the program ends, and waits for a second at most for its reader:
 // the process is to end.
 func lastWords(stderr io.Writer, words ...any) {
 	said := make(chan struct{})
@@ -138,93 +113,9 @@ func lastWords(stderr io.Writer, words ...any) {
 	}
 }
 
-func isHelp(arg string) bool {
-	return arg == "-h" || arg == "--help" || arg == "-help" || arg == "help"
-}
-
-// parseFlags reads the flags of a command that takes nothing else, unless it is
-// one of the words. If it is not to go on, done is true: it asked for help, or
-// is wrong.
-func parseFlags(flags *flag.FlagSet, args []string, stdout, stderr io.Writer, words ...string) (code int, done bool) {
-	var said bytes.Buffer
-	flags.SetOutput(&said)
-	if len(args) == 1 && isHelp(args[0]) {
-		args = []string{"-help"}
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "The version of this program", Args: command.Exactly(0),
+		Run: func(c *cobra.Command, _ []string) { _, _ = fmt.Fprint(c.OutOrStdout(), build.Get().Text("forgerun")) },
 	}
-	err := flags.Parse(args)
-	rest := flags.Args()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		_, _ = said.WriteTo(stdout)
-		return 0, true
-	case err == nil && len(rest) > 0 && !(len(rest) == 1 && slices.Contains(words, rest[0])):
-		_, _ = fmt.Fprintf(&said, "forgerun %s does not know %q.\n", flags.Name(), strings.Join(rest, " "))
-		flags.Usage()
-	case err == nil:
-		return 0, false
-	}
-	_, _ = said.WriteTo(stderr)
-	return 2, true
-}
-
-func runVersion(args []string, stdout, stderr io.Writer) int {
-	if code, done := parseFlags(flag.NewFlagSet("version", flag.ContinueOnError), args, stdout, stderr); done {
-		return code
-	}
-	_, _ = fmt.Fprintln(stdout, version)
-	return 0
-}
-
-func runMigrate(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("migrate", flag.ContinueOnError)
-	to := flags.Int64("to", -1, "schema `version` to go to, up or down; -1 is the newest")
-	if code, done := parseFlags(flags, args, stdout, stderr, "up"); done {
-		return code
-	}
-	if newest := repo.NewestSchema(); *to < -1 || *to > newest {
-		_, _ = fmt.Fprintf(stderr, "forgerun migrate: there is no version %d of the schema: this program knows 0 (none) to %d.\n", *to, newest)
-		return 2
-	}
-	cfg, err := LoadConfig("migrate", getenv)
-	if err != nil {
-		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
-		return 2
-	}
-	if err := repo.Migrate(ctx, cfg.DatabaseURL, *to); err != nil {
-		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
-		return 1
-	}
-	now, err := repo.Inspect(ctx, cfg.DatabaseURL)
-	if err != nil {
-		_, _ = fmt.Fprintln(stderr, "forgerun: the schema was brought to that version, but then Postgres", err)
-		return 1
-	}
-	_, _ = fmt.Fprintf(stdout, "The schema is at version %d.\n", now.SchemaVersion)
-	return 0
-}
-
-// configRoles are the roles whose configuration can be shown: those that read
-// any.
-var configRoles = []string{"api", "worker", "webhooks", "dev", "migrate", "rotate-signing-key"}
-
-func runConfig(args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	role := "api"
-	if len(args) > 0 {
-		role = args[0]
-	}
-	switch {
-	case slices.ContainsFunc(args, isHelp):
-		_, _ = fmt.Fprint(stdout, usage)
-		return 0
-	case len(args) > 1 || !slices.Contains(configRoles, role):
-		_, _ = fmt.Fprintf(stderr, "forgerun config: use 'config [ROLE]', with role %s; api is the default.\n", strings.Join(configRoles, ", "))
-		return 2
-	}
-	var cfg Config
-	cfg.Print(stdout, role, getenv)
-	if _, err := LoadConfig(role, getenv); err != nil {
-		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
-		return 2
-	}
-	return 0
 }

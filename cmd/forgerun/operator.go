@@ -7,6 +7,8 @@ import (
 	"github.com/forgerun/forgerun/app/erasures"
 	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/app/overview"
+	"github.com/forgerun/forgerun/app/pauses"
+	"github.com/forgerun/forgerun/app/schedules"
 	"github.com/forgerun/forgerun/handlers/operator"
 	"github.com/forgerun/forgerun/job"
 )
@@ -21,7 +23,8 @@ func (p *process) newOperatorAPI() *operator.API {
 		MaxPayload: p.cfg.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{
 		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Bulk: bulk.New(p.store, p.store, nil, p.log),
-		Erasures: erasures.New(p.store, p.log), Audit: p.store.Admin(), Marker: p.store.Admin(),
+		Schedules: schedules.New(p.store, nil, 0, p.log), // which creates none
+		Erasures:  erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Audit: p.store.Admin(), Marker: p.store.Admin(),
 		Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
 		Jobs: jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 			Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue, Targets: p.guard(),

@@ -15,7 +15,7 @@ import (
 
 // pooler starts PgBouncer in front of the stack's database and gives the URL of
 // the same database through it. Its configuration has nothing special: see
-// docs/operations.md.
+// docs/how-to/operations.md.
 func (s *stack) pooler(mode string) (url string) {
 	s.t.Helper()
 	program, err := exec.LookPath("pgbouncer")

@@ -19,9 +19,12 @@ import (
 	"github.com/forgerun/forgerun/app/erasures"
 	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/app/maintenance"
+	"github.com/forgerun/forgerun/app/pauses"
+	"github.com/forgerun/forgerun/app/schedules"
 	"github.com/forgerun/forgerun/app/worker"
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/authlimit"
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
@@ -47,13 +50,18 @@ type process struct {
 	queue     *queue.Queue
 	notifier  *delivery.Notifier // the queue of whatever writes events
 	completer *batches.Completer
-	capacity  *jobs.Capacity // its count is kept by the API's loop, and by bulk operations
+	capacity  *jobs.Capacity // its count is kept by the API's loop, and by bulk operations and schedules
+	window    *jobs.Window   // likewise
 
 	connections *conn.Metrics // of all listeners
 	attempts    *authlimit.Limiter
 
 	subscribers *delivery.Subscribers
+	pauses      *pauses.Watch
 	worker      atomic.Pointer[worker.Worker] // nil in roles without one, and before it starts
+
+	maintenance *maintenance.Maintenance
+	clock       *clock.Clock // of a test bed; nil elsewhere
 
 	parts     lifecycle.Group
 	listener  net.Listener // of the API; nil in the other roles
@@ -74,7 +82,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 			p.lines.Flush()
 		}
 	}()
-	log, err := monitoring.NewLogger(p.lines, cfg.LogLevel, cfg.LogFormat)
+	log, err := cfg.newLogger(p.lines)
 	if err != nil {
 		return nil, err
 	}
@@ -97,14 +105,20 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	p.notifier = delivery.NewNotifier(p.queue, p.subscribers)
 	p.completer = batches.NewCompleter(p.store, p.notifier, p.metrics, p.log)
 	p.capacity = jobs.NewCapacity(p.cfg.limits(), p.store, p.log)
-	return p, p.parts.Start(context.Background(),
-		p.adminPart(),
-		lifecycle.Close("store", p.store.Close),
+	p.pauses = pauses.NewWatch(p.store)
+	p.window = jobs.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
+	p.maintenance = p.newMaintenance()
+	parts := []lifecycle.Part{p.adminPart(), lifecycle.Close("store", p.store.Close)}
+	if p.clock != nil {
+		parts = append(parts, p.loop("clock of the test bed", p.store.FollowClockMoves))
+	}
+	return p, p.parts.Start(context.Background(), append(parts,
 		lifecycle.Part{Name: "queue", Start: begin(p.queue.Start), Stop: p.queue.Stop, Grace: closeGrace},
 		p.loop("subscribers", p.subscribers.Run),
+		p.loop("pauses", p.pauses.Run),
 		p.loop("batch completer", p.completer.Run),
-		p.loop("maintenance", p.newMaintenance().Run),
-	)
+		p.loop("maintenance", p.maintenance.Run),
+	)...)
 }
 
 // connect makes tracing, metrics and the connections to the stores.
@@ -123,9 +137,11 @@ func (p *process) connect() (err error) {
 	if err := p.parts.Start(context.Background(), connections); err != nil {
 		return err
 	}
-	p.queue = queue.New(p.redis, queue.Config{
-		MaxTaskTime: 2*cfg.ExecutionLimit() + cfg.ShutdownGrace, Scheduled: (cfg.DispatchWindow + 1) / 2,
-	})
+	taskTime := 2*cfg.ExecutionLimit() + cfg.ShutdownGrace
+	if cfg.TestBed {
+		p.clock, taskTime = clock.New(), unlimitedTaskTime
+	}
+	p.queue = queue.New(p.redis, queue.Config{MaxTaskTime: taskTime, Scheduled: (cfg.DispatchWindow + 1) / 2, Clock: p.clock})
 	p.store, err = repo.Open(repo.Config{
 		URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun " + p.role,
 		ResultTTL: cfg.RetentionResults, IdempotencyWindow: cfg.IdempotencyWindow,
@@ -135,13 +151,23 @@ func (p *process) connect() (err error) {
 		ClientMaxHeld: p.cfg.ClientMaxRunning,
 		Webhooks:      repo.WebhookLimits{DisableFailures: cfg.WebhookDisableFailures, DisableAfter: cfg.WebhookDisableAfter},
 		OutcomeStream: cfg.OutcomeStream != "",
-		Logger:        p.log, Registry: p.registry, TracerProvider: p.tracing,
+		Logger:        p.log, Registry: p.registry, TracerProvider: p.tracing, Clock: p.clock,
 	})
 	if err != nil {
 		return err
 	}
-	return p.store.RefusePooler(context.Background())
+	if err := p.store.RefusePooler(context.Background()); err != nil {
+		return err
+	}
+	if p.clock != nil {
+		_, _ = p.store.ReadClockMove(context.Background()) // what is not there yet is followed later
+		return nil
+	}
+	return p.store.RefuseMovedClock(context.Background())
 }
+
+// unlimitedTaskTime is after how long asynq gives a handler up where a job may take any time: its clock may be frozen.
+const unlimitedTaskTime = 10 * 365 * 24 * time.Hour
 
 // startTracing prepares what spans are begun with: nothing, unless they are to
 // be sent somewhere.
@@ -167,9 +193,9 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 	if role == "api" || role == "dev" {
 		var err error
 		if l, err = net.Listen("tcp", addr); err != nil {
-			return nil, fmt.Errorf("HTTP listener: %w", err)
+			return nil, taken("FORGERUN_HTTP_ADDR", addr, fmt.Errorf("HTTP listener: %w", err))
 		}
-		addr = l.Addr().String()
+		addr = reachable(l.Addr())
 	}
 	if cfg.PublicURL == "" {
 		cfg.PublicURL = "http://" + addr
@@ -188,15 +214,19 @@ func (p *process) limited(l net.Listener, name string, total func() int) *conn.L
 // newMaintenance makes the repairs that one of all processes does.
 func (p *process) newMaintenance() *maintenance.Maintenance {
 	leaders := p.newLeadersJobs()
+	relay := maintenance.NewRelay(p.store, p.queue, p.cfg.DispatchWindow, p.metrics, p.log)
+	deliveries := delivery.NewRelay(p.store, p.queue, p.metrics, p.log)
+	relay.Clock, deliveries.Clock = p.clock, p.clock
 	d := maintenance.Deps{
 		Store: p.store, Claims: p.store, Backlog: p.store, Clock: p.store, History: p.store,
-		Throttle: maintenance.Throttle{Store: p.store, Most: p.cfg.ClientMaxRunning},
-		Bulk:     bulk.NewRunner(p.store, jobs.NewBulk(leaders, p.store), p.metrics, nil, p.log),
-		Erasures: erasures.NewRunner(p.store, leaders, p.queue, nil, p.log),
-		Queue:    p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff,
+		Throttle:  maintenance.Throttle{Store: p.store, Most: p.cfg.ClientMaxRunning},
+		Pauses:    p.store,
+		Bulk:      bulk.NewRunner(p.store, jobs.NewBulk(leaders, p.store), p.metrics, nil, p.log),
+		Erasures:  erasures.NewRunner(p.store, leaders, p.queue, nil, p.log),
+		Schedules: schedules.NewRunner(p.store, jobs.NewScheduled(leaders, p.store), p.metrics, p.log),
+		Queue:     p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff,
 		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
-		Relay:      maintenance.NewRelay(p.store, p.queue, p.cfg.DispatchWindow, p.metrics, p.log),
-		Deliveries: delivery.NewRelay(p.store, p.queue, p.metrics, p.log),
+		Relay: relay, Deliveries: deliveries,
 	}
 	if p.cfg.OutcomeStream != "" {
 		d.Publisher = maintenance.NewPublisher(maintenance.PublisherConfig{
@@ -207,12 +237,20 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 }
 
 // newLeadersJobs makes the use cases of clients by which bulk operations and erasures change
-// jobs, without those parts of them that only requests need.
+// jobs and schedules submit them, without those parts of them that only requests need.
 func (p *process) newLeadersJobs() *jobs.Service {
-	return jobs.New(jobs.Config{Backoff: p.cfg.Backoff}, jobs.Deps{
-		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue, Capacity: p.capacity, Completer: p.completer,
-		Metrics: p.metrics, Log: p.log,
+	return jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
+		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue, Targets: p.guard(), Proofs: p.proofs(),
+		Capacity: p.capacity, Pauses: p.pauses, Window: p.window, Completer: p.completer, Metrics: p.metrics, Log: p.log,
 	})
+}
+
+// proofs are those that callbacks need, nil if they need none.
+func (p *process) proofs() jobs.ProofStore {
+	if !p.cfg.WebhookChallenge {
+		return nil
+	}
+	return p.store
 }
 
 // loop is a part that runs f. What it does last may wait for a statement.

@@ -101,16 +101,16 @@ func (p *process) adminPart() lifecycle.Part {
 	start := func(context.Context) error {
 		bound, err := net.Listen("tcp", p.cfg.AdminAddr)
 		if err != nil {
-			return fmt.Errorf("admin listener: %w", err)
+			return taken("FORGERUN_ADMIN_ADDR", p.cfg.AdminAddr, fmt.Errorf("admin listener: %w", err))
 		}
 		l := p.limited(bound, "admin", conn.ForAdmin)
-		p.adminAddr = l.Addr().String()
+		p.adminAddr = reachable(l.Addr())
 		go func() {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				p.log.Error("admin listener failed", "action", "serve_admin", errorFields(err))
 			}
 		}()
-		p.log.Info("admin listening", "address", p.adminAddr)
+		p.log.Info("admin listening", "address", l.Addr().String())
 		return nil
 	}
 	stop := func(ctx context.Context) error {

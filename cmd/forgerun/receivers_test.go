@@ -28,7 +28,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// snippets is where the receivers of docs/webhooks.md are.
+// snippets is where the receivers of docs/reference/webhooks.md are.
 const snippets = "../../docs/examples/webhooks"
 
 // captured is a delivery as its receiver saw it, in the form that the snippets
@@ -416,19 +416,19 @@ func TestReceiversRefuse(t *testing.T) {
 	}
 }
 
-// docs/webhooks.md quotes the snippets as they are, each of them.
+// docs/reference/webhooks.md quotes the snippets as they are, each of them.
 func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/webhooks.md")
+	page, err := os.ReadFile("../../docs/reference/webhooks.md")
 	require.NoError(t, err)
 	quoted := map[string]bool{}
 	for _, quote := range regexp.MustCompile("(?s)<!-- from (\\S+) -->\n```[a-z]+\n(.*?)\n```").FindAllStringSubmatch(string(page), -1) {
-		file, err := os.ReadFile(filepath.Join("../../docs", quote[1]))
+		file, err := os.ReadFile(filepath.Join("../../docs/reference", quote[1]))
 		require.NoError(t, err)
 		require.Contains(t, string(file), quote[2], "a quote from %s", quote[1])
 		quoted[quote[1]] = true
 	}
 	for _, name := range []string{"go/verify.go", "verify.mjs", "verify-plain.mjs", "verify.py"} {
-		require.True(t, quoted["examples/webhooks/"+name], "%s is not quoted", name)
+		require.True(t, quoted["../examples/webhooks/"+name], "%s is not quoted", name)
 	}
 }

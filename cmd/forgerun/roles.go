@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"flag"
-	"fmt"
 	"io"
-	"net/http"
-	"time"
 )
 
 // runAPI serves HTTP until ctx ends.
@@ -55,31 +51,4 @@ func serveRole(
 	case err := <-failed:
 		return err
 	}
-}
-
-// runHealthcheck asks a process whether it is ready.
-func runHealthcheck(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("healthcheck", flag.ContinueOnError)
-	url := flags.String("url", "http://127.0.0.1:8080/readyz", "`address` to ask")
-	if code, done := parseFlags(flags, args, stdout, stderr); done {
-		return code
-	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, *url, nil)
-	if err != nil {
-		_, _ = fmt.Fprintln(stderr, "forgerun healthcheck:", err)
-		return 2
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		_, _ = fmt.Fprintln(stderr, "forgerun healthcheck:", err)
-		return 1
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		_, _ = fmt.Fprintln(stderr, "forgerun healthcheck: the process answers", response.Status)
-		return 1
-	}
-	return 0
 }

@@ -157,6 +157,8 @@ func TestDevTerminatedUnderLoadAndStartedAgain(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "dev.json"))
 
 	dev = startDev(t, dir)
+	dev.logged("the queue's server has started again with its data; waiting jobs without a task are dispatched anew")
+	require.NotContains(t, dev.log.String(), "emptied or replaced", "nothing was lost")
 	readLogin()
 	require.Equal(t, first, u.key, "the key is the same")
 	for _, id := range append(s.acceptedIDs(), u.submit(dev, execute("PAYLOAD_SMALL", `"idempotency_key":"`+uuid.NewString()+`"`))) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,6 +82,7 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 	const jobs = 240
 	var writers errgroup.Group
 	writers.SetLimit(16)
+	var written atomic.Bool
 	go func() {
 		for i := range jobs {
 			writers.Go(func() error {
@@ -100,9 +102,11 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 				_ = s.redis.Start(s.ctx())
 			}
 		}
+		_ = writers.Wait()
+		written.Store(true)
 	}()
-	settled := func() bool {
-		return s.count(`SELECT count(*) FROM jobs WHERE client_id = $1 AND finished_at IS NOT NULL`, u.id) == jobs
+	settled := func() bool { // and nobody is about to retry one
+		return written.Load() && s.count(`SELECT count(*) FROM jobs WHERE client_id = $1 AND finished_at IS NOT NULL`, u.id) == jobs
 	}
 	var frames []frame
 	for total := 1; ; {

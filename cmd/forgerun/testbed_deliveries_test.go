@@ -15,13 +15,13 @@ import (
 
 // careful answers deliveries as a client should: it takes what the service has signed, whether it knows it or not.
 func careful(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request) {
-	v := client.Verifier{Secret: secret, Keys: c.Directory().Key}
+	keys := c.Directory().Key
 	return func(d received, w http.ResponseWriter, _ *http.Request) {
-		err := v.VerifyKey(d.method, d.url, d.header, []byte(d.body))
-		if secret != "" {
-			err = v.VerifySecret(d.header, []byte(d.body))
+		v := client.Verifier{Secret: secret}
+		if secret == "" {
+			v.Keys, v.URL = keys, d.url
 		}
-		if err != nil {
+		if _, err := v.Verify(d.request()); err != nil {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}

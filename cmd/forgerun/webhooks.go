@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/app/testbed"
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/job"
 	faults "github.com/forgerun/forgerun/job/testbed"
@@ -116,10 +118,12 @@ func (p *process) startWebhooks(ctx context.Context) error {
 	}
 	rate := ratelimit.New(p.redis, ratelimit.Config{Of: "deliveries", PerMinute: p.cfg.WebhookClientRate, Wait: rateWait})
 	w := delivery.NewWorker(delivery.WorkerConfig{
-		Concurrency: p.cfg.WebhookConcurrency, Timeout: limit, Rate: rate, Tracer: p.tracer,
+		Concurrency: p.cfg.WebhookConcurrency, Timeout: limit, Rate: rate, Tracer: p.tracer, Clock: p.clock,
 		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
 	}, p.store, sends, p.notifier, p.queue, p.metrics, p.log)
-	fetching := consumer.NewDeliveries(p.redis, consumer.Config{Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace}, w.Handle, w.Try)
+	fetching := consumer.NewDeliveries(p.redis, consumer.Config{
+		Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace, Clock: p.clock,
+	}, w.Handle, w.Try)
 	err = p.parts.Start(ctx,
 		p.loop("signing keys", keys.Run),
 		lifecycle.Close("sender", sender.Close),
@@ -173,36 +177,41 @@ func (p *process) untilStorageAnswers(ctx context.Context, what func(context.Con
 	}
 }
 
-// runRotateSigningKey adds the next key that signs deliveries.
-func runRotateSigningKey(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	fail := func(code int, err any) int {
-		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
-		return code
+func (p *program) rotateCommand() *cobra.Command {
+	leaked := false
+	c := &cobra.Command{
+		Use: "rotate-signing-key", Short: "Make the next key that signs deliveries",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return command.Usagef("forgerun rotate-signing-key takes --leaked or nothing; it is configured by the environment.")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return p.rotateSigningKey(c.Context(), leaked) },
 	}
-	if len(args) == 1 && isHelp(args[0]) {
-		_, _ = fmt.Fprint(stdout, usage)
-		return 0
-	}
-	leaked := len(args) == 1 && args[0] == "--leaked"
-	if len(args) > 0 && !leaked {
-		return fail(2, "rotate-signing-key takes --leaked or nothing; it is configured by the environment.")
-	}
-	cfg, err := LoadConfig("rotate-signing-key", getenv)
+	c.Flags().BoolVar(&leaked, "leaked", false, "the new key signs at once, and all others are no longer valid")
+	return c
+}
+
+// rotateSigningKey adds the next key that signs deliveries.
+func (p *program) rotateSigningKey(ctx context.Context, leaked bool) error {
+	wrong := func(err error) error { return &command.Exit{Code: command.WrongUsage, Err: err} }
+	cfg, err := LoadConfig("rotate-signing-key", p.getenv)
 	if err != nil {
-		return fail(2, err)
+		return wrong(err)
 	}
 	if cfg.SigningKeyFile != "" {
-		return fail(2,
+		return command.Usagef(
 			"the signing keys are in FORGERUN_SIGNING_KEY_FILE: put the new key first in that file, and restart the webhooks processes.")
 	}
 	vault, err := webhook.NewVault(cfg.MasterKey)
 	if err != nil {
-		return fail(2, err)
+		return wrong(err)
 	}
 	store, err := repo.Open(repo.Config{URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun rotate-signing-key",
 		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return fail(1, err)
+		return err
 	}
 	defer store.Close()
 	keyring := webhook.NewKeyring(vault, store, nil)
@@ -211,18 +220,18 @@ func runRotateSigningKey(ctx context.Context, args []string, getenv func(string)
 		rotate = keyring.Replace
 	}
 	if err := rotate(ctx); err != nil {
-		return fail(1, err)
+		return err
 	}
 	keys, err := store.SigningKeys(ctx)
 	if err != nil {
-		return fail(1, err)
+		return err
 	}
 	for _, k := range keys {
 		until := "with no end"
 		if k.RetiresAt != nil {
 			until = "until " + k.RetiresAt.Format(time.RFC3339)
 		}
-		_, _ = fmt.Fprintf(stdout, "%s  signs from %s, published %s\n", k.KID, k.SignsFrom.Format(time.RFC3339), until)
+		_, _ = fmt.Fprintf(p.stdout, "%s  signs from %s, published %s\n", k.KID, k.SignsFrom.Format(time.RFC3339), until)
 	}
-	return 0
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/forgerun/forgerun/app/worker"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/work"
+	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/consumer"
 )
 
@@ -16,11 +17,11 @@ func (p *process) startWorker(ctx context.Context) error {
 	limit, leases := p.cfg.ExecutionLimit(), p.store.NewLeases()
 	w := worker.New(worker.Config{
 		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
-		Limit: limit, Backoff: p.cfg.Backoff,
+		Limit: limit, Backoff: p.cfg.Backoff, Clock: p.clock,
 	}, p.store, leases, p.notifier, p.completer, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
 	p.worker.Store(w)
 	fetching := consumer.NewJobs(p.redis, consumer.Config{
-		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace,
+		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace, Clock: p.clock,
 	}, w.Handle, w.Canceled)
 	return p.parts.Start(ctx,
 		lifecycle.Close("worker leases", leases.Close),
@@ -28,7 +29,10 @@ func (p *process) startWorker(ctx context.Context) error {
 		p.loop("probes of refused work", w.ProbeRefused),
 		lifecycle.Part{
 			Name: "job consumer", Grace: p.cfg.ShutdownGrace,
-			Start: func(context.Context) error { return fetching.Start(context.Background()) },
+			Start: func(context.Context) error {
+				defer p.pauses.Follow(func(now job.Pauses) { fetching.Hold(w.Stopped(now)) })
+				return fetching.Start(context.Background())
+			},
 			// It takes no more tasks, then the running jobs have the grace.
 			Stop: func(ctx context.Context) error {
 				fetching.Quiet()

@@ -1,33 +1,29 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/simulator/tour"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
 )
 
-const demoHelp = `Usage: simulator demo [flags]
-
-Starts a whole ForgeRun of its own ("forgerun dev" as a child process, on free
+const demoHelp = `Starts a whole ForgeRun of its own ("forgerun dev" as a child process, on free
 loopback ports, at a fiftieth of the catalogue's durations), tours all 31 work
 kinds, restarts the service across the due time of SCHEDULED_LATE_RECOVERY,
 prints the table and stops everything. Webhooks are received by the demo itself
 on loopback. FORGERUN_ variables are not passed on.
 
 All files are in DIR/demo, which each demo empties first: the databases, and
-forgerun.log with the service's log. Nothing else is touched.
-
-Examples:
-  simulator demo
-  simulator demo --data-dir /tmp/forgerun --forgerun ./bin/forgerun
-`
+forgerun.log with the service's log. Nothing else is touched.`
 
 const (
 	demoScale   = 0.02
@@ -48,25 +44,29 @@ type demo struct {
 	stderr  io.Writer
 }
 
-func runDemo(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	dataDir := getenv("FORGERUN_DATA_DIR")
-	if dataDir == "" {
-		dataDir = ".forgerun"
+func demoCommand(getenv func(string) string, stdout, stderr io.Writer) *cobra.Command {
+	d := &demo{environ: os.Environ(), stdout: stdout, stderr: stderr}
+	c := &cobra.Command{
+		Use: "demo", Short: "Start a service of its own, tour it, stop it", Long: demoHelp,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return command.Usagef("unexpected argument %q (simulator demo --help)", args[0])
+			}
+			return nil
+		},
+		Example: `  simulator demo
+  simulator demo --data-dir /tmp/forgerun --forgerun ./bin/forgerun`,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if d.binary, err = trial.FindBinary(d.binary); err != nil {
+				return command.Usagef("%w", err)
+			}
+			return command.Code(d.run(c.Context()))
+		},
 	}
-	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
-	fs.StringVar(&dataDir, "data-dir", dataDir, "data `folder`; the demo uses its subfolder \"demo\"")
-	binary := fs.String("forgerun", "", "`path` of the forgerun binary (default: next to this one)")
-	if code, done := parse(fs, demoHelp, args, stdout, stderr); done {
-		return code
-	}
-	path, err := trial.FindBinary(*binary)
-	if err != nil {
-		return unusable(stderr, err)
-	}
-	d := &demo{
-		binary: path, dataDir: dataDir, environ: os.Environ(), stdout: stdout, stderr: stderr,
-	}
-	return d.run(ctx)
+	c.Flags().StringVar(&d.dataDir, "data-dir", cmp.Or(getenv("FORGERUN_DATA_DIR"), ".forgerun"),
+		"data `folder`; the demo uses its subfolder \"demo\"")
+	c.Flags().StringVar(&d.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
+	return c
 }
 
 // run plays the demo and gives the exit code. However it ends, the child is

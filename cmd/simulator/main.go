@@ -5,18 +5,18 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/version"
 )
 
 // The exit codes.
@@ -37,65 +37,42 @@ func main() {
 	os.Exit(code)
 }
 
-const usage = `simulator is a client of ForgeRun: it plays scenarios against a service, scales
-its workers, breaks things, and judges whether every promise was kept.
-
-Usage:
-  simulator run SCENARIO [flags]         play a scenario, judge it, write a report
-  simulator scenarios [NAME]             list the ready-made scenarios, or print one
-  simulator tour --url URL [--key KEY]   judge a running service, one job of each work kind
-  simulator demo [flags]                 start a service of its own, tour it, stop it
-  simulator verdict [flags] -- COMMAND   tell whether a client of yours is right
-  simulator version                      print the version
-  simulator COMMAND --help               flags and details of a command
-
-Examples:
-  simulator run steady
-  simulator run soak --duration 2m --workers 1..4 --chaos kill=10s,flush=30s,cut=1s
-  simulator run mine.yaml --url http://127.0.0.1:8080 --key frk_...
-  simulator demo
-  simulator verdict --profile flaky-network -- go test ./...
-  simulator tour --url https://forgerun.example.com --key frk_... --timeout 30m
-
+const exitCodes = `
 Exit codes:
   0  everything was as it should be
   1  it was not: a broken invariant, an unmet expectation, a work kind that behaved
      differently, or something that could not be judged; the output says what and why
   2  nothing could be judged: service away, wrong URL or key, bad flags or scenario
-  130  interrupted: nothing was judged
-`
+  130  interrupted: nothing was judged`
 
 // run is the whole program: it never exits the process and reads no global
 // but the clock and, for demo, the environment that its child inherits.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	command := ""
-	if len(args) > 0 {
-		command, args = args[0], args[1:]
+	root := &cobra.Command{
+		Use:   "simulator",
+		Short: "A client of ForgeRun that plays scenarios, breaks things, and judges",
+		Long: "simulator is a client of ForgeRun: it plays scenarios against a service, scales\n" +
+			"its workers, breaks things, and judges whether every promise was kept.\n" + exitCodes,
+		Version: versionLine(),
+		Example: `  simulator run steady
+  simulator run soak --duration 2m --workers 1..4 --chaos kill=10s,flush=30s,cut=1s
+  simulator run mine.yaml --url http://127.0.0.1:8080 --key frk_...
+  simulator demo
+  simulator verdict --profile flaky-network -- go test ./...
+  simulator tour --url https://forgerun.example.com --key frk_... --timeout 30m`,
 	}
-	switch command {
-	case "tour":
-		return runTour(ctx, args, stdout, stderr)
-	case "demo":
-		return runDemo(ctx, args, getenv, stdout, stderr)
-	case "run":
-		return runScenario(ctx, args, stdout, stderr)
-	case "verdict":
-		return runVerdict(ctx, args, stdout, stderr)
-	case "scenarios":
-		return runScenarios(args, stdout, stderr)
-	case "version", "--version", "-version":
-		fmt.Fprintln(stdout, versionLine())
-		return exitOK
-	case "help", "--help", "-help", "-h":
-		fmt.Fprint(stdout, usage)
-		return exitOK
-	case "":
-		fmt.Fprint(stderr, usage)
-		return exitUnusable
-	default:
-		return unusable(stderr, fmt.Errorf(
-			"there is no command %q: use run, scenarios, tour, demo, verdict or version (simulator --help)", command))
+	root.AddCommand(
+		runCommand(args, stdout, stderr), scenariosCommand(stdout, stderr), tourCommand(stdout, stderr), demoCommand(getenv, stdout, stderr),
+		verdictCommand(stdout, stderr),
+		&cobra.Command{Use: "version", Short: "Print the version", Args: command.Exactly(0),
+			Run: func(*cobra.Command, []string) { fmt.Fprint(stdout, version.Get().Text("simulator")) }},
+	)
+	root.AddCommand(command.Man(root, version.Number()))
+	code, err := command.Execute(ctx, root, args, stdout, stderr)
+	if err != nil {
+		return unusable(stderr, err)
 	}
+	return code
 }
 
 // unusable says in one sentence why nothing could be judged.
@@ -109,39 +86,5 @@ func unusable(stderr io.Writer, err error) int {
 	return exitUnusable
 }
 
-// parse reads flags. done reports that the command ends here with the given
-// code: help was asked for, or the flags are wrong.
-func parse(fs *flag.FlagSet, help string, args []string, stdout, stderr io.Writer) (code int, done bool) {
-	fs.SetOutput(io.Discard)
-	fs.Usage = func() {}
-	err := fs.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, help, "\nFlags:\n")
-		fs.SetOutput(stdout)
-		fs.PrintDefaults()
-		return exitOK, true
-	case err == nil && fs.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
-	if err != nil {
-		return unusable(stderr, fmt.Errorf("%w (simulator %s --help)", err, fs.Name())), true
-	}
-	return 0, false
-}
-
-// version is set by the linker in a release build.
-var version string
-
-// versionLine names the program's version, from the linker or else as the Go
-// tool recorded it.
-func versionLine() string {
-	number := version
-	if info, ok := debug.ReadBuildInfo(); ok && number == "" {
-		number = info.Main.Version
-	}
-	if number == "" {
-		number = "(devel)"
-	}
-	return fmt.Sprintf("simulator %s (%s)", number, runtime.Version())
-}
+// versionLine names the program and its version, for reports.
+func versionLine() string { return version.Get().Line("simulator") }

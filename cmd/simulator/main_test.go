@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// command runs the program as a shell would.
-func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+// simulate runs the program as a shell would.
+func simulate(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	code = run(t.Context(), args, func(string) string { return "" }, &out, &errOut)
@@ -38,13 +38,13 @@ func TestHelp(t *testing.T) {
 		{[]string{"--help"}, []string{"Examples:", "simulator demo", "Exit codes:"}},
 		{[]string{"help"}, []string{"Examples:"}},
 		{[]string{"tour", "--help"}, []string{
-			"Usage: simulator tour --url URL", "-timeout time", "15m", "-time-scale-hint number", "-receiver-addr address", "-receiver-url URL",
+			"simulator tour --url URL", "-timeout time", "15m", "-time-scale-hint number", "-receiver-addr address", "-receiver-url URL",
 			"-webhook-patience time", "1m0s",
 		}},
-		{[]string{"demo", "-h"}, []string{"Usage: simulator demo", "-data-dir folder", "default \".forgerun\"", "-forgerun path"}},
-		{[]string{"version"}, []string{"simulator ", "go1."}},
+		{[]string{"demo", "-h"}, []string{"simulator demo", "-data-dir folder", "default \".forgerun\"", "-forgerun path"}},
+		{[]string{"version"}, []string{"simulator ", "commit", "go        1."}},
 	} {
-		code, stdout, stderr := command(t, c.args...)
+		code, stdout, stderr := simulate(t, c.args...)
 		require.Equal(t, exitOK, code, c.args)
 		require.Empty(t, stderr, c.args)
 		for _, want := range c.want {
@@ -60,8 +60,8 @@ func TestBadUse(t *testing.T) {
 		want string
 	}{
 		"nothing":         {nil, "Usage:"},
-		"unknown command": {[]string{"toor"}, `there is no command "toor"`},
-		"unknown flag":    {[]string{"tour", "--speed", "9"}, "flag provided but not defined: -speed (simulator tour --help)"},
+		"unknown command": {[]string{"toor"}, `there is no command "simulator toor": did you mean tour?`},
+		"unknown flag":    {[]string{"tour", "--speed", "9"}, "unknown flag: --speed (simulator tour --help)"},
 		"argument":        {[]string{"demo", "now"}, `unexpected argument "now"`},
 		"no url":          {[]string{"tour"}, `"" is not the address of a service: give --url such as http://127.0.0.1:8080`},
 		"url without scheme": {
@@ -79,7 +79,7 @@ func TestBadUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			code, stdout, stderr := command(t, c.args...)
+			code, stdout, stderr := simulate(t, c.args...)
 			require.Equal(t, exitUnusable, code)
 			require.Empty(t, stdout)
 			require.Contains(t, stderr, c.want)
@@ -130,7 +130,7 @@ func TestUnusableServices(t *testing.T) {
 			if c.key != "" {
 				args = append(args, "--key", c.key)
 			}
-			code, stdout, stderr := command(t, args...)
+			code, stdout, stderr := simulate(t, args...)
 			require.Equal(t, exitUnusable, code, stdout)
 			require.Empty(t, stdout)
 			require.Contains(t, stderr, c.want)
@@ -167,7 +167,7 @@ func TestTourOverTheNetwork(t *testing.T) {
 			if key != "" {
 				args, clients = append(args, "--key", key), 0
 			}
-			code, stdout, stderr := command(t, args...)
+			code, stdout, stderr := simulate(t, args...)
 			require.Equal(t, exitOK, code, stdout+stderr)
 			require.Contains(t, stdout, "All 31 kinds behaved")
 			require.Equal(t, clients, f.clients)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -12,14 +11,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 	"github.com/forgerun/forgerun/internal/simulator/stack"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
 )
 
-const runHelp = `Usage: simulator run SCENARIO [flags]
-
-Plays a scenario and judges what the service made of it. SCENARIO is a file, or
+const runHelp = `Plays a scenario and judges what the service made of it. SCENARIO is a file, or
 the name of a ready-made one ("simulator scenarios" lists them).
 
 Without --url it starts a ForgeRun of its own, with its own Postgres and Redis,
@@ -32,12 +33,7 @@ Everything about a run is in the folder --out: report.html, report.json,
 junit.xml, and, where something was wrong, the history and the logs.
 
 Faults for --chaos, each with the mean time between two of them:
-%s
-Examples:
-  simulator run steady
-  simulator run soak --duration 2m --workers 1..4 --chaos kill=10s,stop=20s,cut=1s
-  simulator run ./mine.yaml --url http://127.0.0.1:8080 --key frk_... --database-url postgres://...
-`
+%s`
 
 // runFlags are what the command line of "run" says.
 type runFlags struct {
@@ -49,11 +45,32 @@ type runFlags struct {
 	jobs           int64
 }
 
-func runScenario(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	f, code, done := parseRun(args, stdout, stderr)
-	if done {
-		return code
+// runCommand plays a scenario. typed is the command line, for the report.
+func runCommand(typed []string, stdout, stderr io.Writer) *cobra.Command {
+	f := &runFlags{}
+	c := &cobra.Command{
+		Use: "run SCENARIO", Short: "Play a scenario, judge it, write a report", Long: fmt.Sprintf(runHelp, chaosHelp()),
+		ValidArgs: scenario.Names(), Args: command.Between(0, 1),
+		Example: `  simulator run steady
+  simulator run soak --duration 2m --workers 1..4 --chaos kill=10s,stop=20s,cut=1s
+  simulator run moved-clock --chaos clock=1s
+  simulator run ./mine.yaml --url http://127.0.0.1:8080 --key frk_... --database-url postgres://...`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return command.Usagef("name a scenario: a file, or one of %s (simulator run --help)", strings.Join(scenario.Names(), ", "))
+			}
+			if err := f.load(args[0]); err != nil {
+				return command.Usagef("%w", err)
+			}
+			return command.Code(f.play(c.Context(), typed[1:], stdout, stderr))
+		},
 	}
+	f.declare(c.Flags())
+	return c
+}
+
+// play plays the scenario and gives the exit code.
+func (f *runFlags) play(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	text, err := scenario.Text(f.scenario)
 	if err != nil { // it is a file
 		text, err = os.ReadFile(f.scenario)
@@ -77,16 +94,14 @@ func runScenario(ctx context.Context, args []string, stdout, stderr io.Writer) i
 		t.Discard(false)
 		return exitInterrupted
 	}
-	code = unusable(stderr, err)
+	code := unusable(stderr, err)
 	if logs := t.Discard(true); logs != "" {
 		fmt.Fprintf(stderr, "The logs are in %s\n", logs)
 	}
 	return code
 }
 
-// parseRun reads the flags and the scenario, and lets the flags overrule it.
-func parseRun(args []string, stdout, stderr io.Writer) (f runFlags, code int, done bool) {
-	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.URL, "url", "", "base `URL` of a running service; without it, one is started")
 	fs.StringVar(&f.Key, "key", "", "API `key` for that; without it, clients are registered")
 	fs.StringVar(&f.DatabaseURL, "database-url", "", "Postgres `URL` of the service at --url, for the judge")
@@ -104,25 +119,16 @@ func parseRun(args []string, stdout, stderr io.Writer) (f runFlags, code int, do
 	fs.StringVar(&f.ReceiverAddr, "receiver-addr", "127.0.0.1:0", "`address` on which to receive webhooks")
 	fs.StringVar(&f.ReceiverURL, "receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
 	fs.Func("time-scale-hint", "FORGERUN_TIME_SCALE of the service at --url, a `number`, if known", timeScale(&f.TimeScale))
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		f.scenario, args = args[0], args[1:]
-	}
-	if code, done := parse(fs, fmt.Sprintf(runHelp, chaosHelp()), args, stdout, stderr); done {
-		return f, code, true
-	}
-	if f.scenario == "" {
-		err := fmt.Errorf("name a scenario: a file, or one of %s (simulator run --help)", strings.Join(scenario.Names(), ", "))
-		return f, unusable(stderr, err), true
-	}
-	s, err := scenario.Load(f.scenario)
-	if err == nil {
-		f.Scenario, f.StartWorkers = s, f.workers != ""
-		err = f.overrule(s)
-	}
+}
+
+// load reads the scenario, and lets the flags overrule it.
+func (f *runFlags) load(name string) error {
+	s, err := scenario.Load(name)
 	if err != nil {
-		return f, unusable(stderr, err), true
+		return err
 	}
-	return f, 0, false
+	f.scenario, f.Scenario, f.StartWorkers = name, s, f.workers != ""
+	return f.overrule(s)
 }
 
 // overrule puts what the flags say in place of what the scenario says, and looks

@@ -62,9 +62,9 @@ func TestRunSoakUnderFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes two minutes")
 	}
-	t.Parallel()
+	// Not beside other tests: what it proves depends on how much is done in its time.
 	out := t.TempDir()
-	code, stdout, stderr := command(t, "run", "soak", "--duration", "60s", "--seed", "7", "--workers", "1..3",
+	code, stdout, stderr := simulate(t, "run", "soak", "--duration", "60s", "--seed", "7", "--workers", "1..3",
 		"--chaos", "kill=8s,stop=15s,term=20s,flush=20s,redis=30s,redis-pause=30s,redis-full=40s,postgres=40s,cut=2s,lose=3s,slow=10s,stall=20s",
 		"--forgerun", realForgerun(t), "--out", out)
 	require.Equal(t, exitOK, code, "%s\n%s", stdout, stderr)
@@ -95,6 +95,38 @@ func TestRunSoakUnderFaults(t *testing.T) {
 	require.NoError(t, xml.Unmarshal(junit, &suite))
 	require.NotEmpty(t, suite.Cases)
 	require.NoDirExists(t, filepath.Join(out, "history"), "it was not needed")
+}
+
+// TestRunSoakWithAClockThatJumps is the same for a service whose clock jumps, stands still and runs at other rates, beside faults of
+// other kinds: nothing starts before its time, and what has become due has ended.
+func TestRunSoakWithAClockThatJumps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute")
+	}
+	// Not beside other tests, as above.
+	out := t.TempDir()
+	code, stdout, stderr := simulate(t, "run", "moved-clock", "--seed", "7",
+		"--chaos", "clock=700ms,kill=6s,flush=10s,cut=2s,lose=3s", "--forgerun", realForgerun(t), "--out", out)
+	require.Equal(t, exitOK, code, "%s\n%s", stdout, stderr)
+	require.Contains(t, stdout, "no violation")
+
+	var told struct {
+		Totals struct{ Finished map[string]int }
+		Faults []struct{ Kind, Target string }
+	}
+	content, err := os.ReadFile(filepath.Join(out, "report.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content, &told))
+	require.Greater(t, told.Totals.Finished["SUCCEEDED"], 50)
+	moves := map[string]int{}
+	for _, f := range told.Faults {
+		if f.Kind == "clock" {
+			what, _, _ := strings.Cut(strings.TrimPrefix(f.Target, "clock, "), " ")
+			moves[what]++
+		}
+	}
+	require.Len(t, moves, 3, "it jumped, stood still and ran at another rate: %v", moves)
+	t.Logf("%s", stdout)
 }
 
 // newTrial is a run against a real service of its own, to be played step by step.
@@ -236,9 +268,9 @@ func TestRunBadUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			code, stdout, stderr := command(t, append(append([]string{"run"}, c.args...), "--out", filepath.Join(t.TempDir(), "out"))...)
+			code, stdout, stderr := simulate(t, append(append([]string{"run"}, c.args...), "--out", filepath.Join(t.TempDir(), "out"))...)
 			if c.args == nil {
-				code, stdout, stderr = command(t, "run")
+				code, stdout, stderr = simulate(t, "run")
 			}
 			require.Equal(t, exitUnusable, code, stderr)
 			require.Empty(t, stdout)
@@ -260,22 +292,22 @@ func TestTheReportShowsNoSecret(t *testing.T) {
 
 func TestScenariosAreListedAndPrinted(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := command(t, "scenarios")
+	code, stdout, stderr := simulate(t, "scenarios")
 	require.Equal(t, exitOK, code, stderr)
 	for _, name := range []string{
-		"tour", "steady", "burst", "cancel-storm", "retry-limits", "duplicate-storm", "scheduled-wave",
-		"webhook-chaos", "tenants", "slow-consumers", "soak", "overload",
+		"tour", "steady", "burst", "cancel-storm", "retry-limits", "duplicate-storm", "scheduled-wave", "schedules",
+		"webhook-chaos", "tenants", "slow-consumers", "soak", "overload", "moved-clock",
 	} {
 		require.Contains(t, stdout, name+" ")
 	}
-	code, stdout, _ = command(t, "scenarios", "steady")
+	code, stdout, _ = simulate(t, "scenarios", "steady")
 	require.Equal(t, exitOK, code)
 	_, err := scenario.Parse("steady.yaml", []byte(stdout))
 	require.NoError(t, err)
-	code, stdout, _ = command(t, "scenarios", "--schema")
+	code, stdout, _ = simulate(t, "scenarios", "--schema")
 	require.Equal(t, exitOK, code)
 	require.True(t, json.Valid([]byte(stdout)))
-	code, _, stderr = command(t, "scenarios", "nothing")
+	code, _, stderr = simulate(t, "scenarios", "nothing")
 	require.Equal(t, exitUnusable, code)
 	require.Contains(t, stderr, "nothing")
 }

@@ -1,39 +1,43 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-const scenariosHelp = `Usage: simulator scenarios [NAME] [--schema]
-
-Lists the ready-made scenarios, or prints one of them as the file that it is: a
-beginning for one of your own. With --schema it prints the JSON Schema of such
-files, which editors use to complete and check them.
-
-Examples:
-  simulator scenarios
+func scenariosCommand(stdout, stderr io.Writer) *cobra.Command {
+	schema := false
+	c := &cobra.Command{
+		Use: "scenarios [NAME]", Short: "List the ready-made scenarios, or print one", Args: command.Between(0, 1),
+		Long: "Lists the ready-made scenarios, or prints one of them as the file that it is: a\n" +
+			"beginning for one of your own. With --schema it prints the JSON Schema of such\n" +
+			"files, which editors use to complete and check them.",
+		Example: `  simulator scenarios
   simulator scenarios steady > mine.yaml
-  simulator scenarios --schema > scenario.schema.json
-`
+  simulator scenarios --schema > scenario.schema.json`,
+		ValidArgs: scenario.Names(),
+		RunE: func(_ *cobra.Command, args []string) error {
+			name := ""
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return command.Code(runScenarios(name, schema, stdout, stderr))
+		},
+	}
+	c.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of scenario files")
+	return c
+}
 
-func runScenarios(args []string, stdout, stderr io.Writer) int {
-	name := ""
-	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
-		name, args = args[0], args[1:]
-	}
-	fs := flag.NewFlagSet("scenarios", flag.ContinueOnError)
-	schema := fs.Bool("schema", false, "print the JSON Schema of scenario files")
-	if code, done := parse(fs, scenariosHelp, args, stdout, stderr); done {
-		return code
-	}
+func runScenarios(name string, schema bool, stdout, stderr io.Writer) int {
 	switch {
-	case *schema:
+	case schema:
 		_, _ = stdout.Write(scenario.Schema())
 		return exitOK
 	case name != "":

@@ -3,19 +3,19 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/simulator/receiver"
 	"github.com/forgerun/forgerun/internal/simulator/tour"
 )
 
-const tourHelp = `Usage: simulator tour --url URL [flags]
-
-Submits one job of each of the 31 work kinds to a running service, does the
+const tourHelp = `Submits one job of each of the 31 work kinds to a running service, does the
 client's part (cancels, retries, duplicates, schedules), waits for all of them,
 and compares every job, report and event with the catalogue. Without --key it
 registers a client of its own, which the service must allow.
@@ -29,35 +29,36 @@ must be able to call: on loopback that takes FORGERUN_WEBHOOK_ALLOW_PRIVATE at
 the service, elsewhere --receiver-addr and --receiver-url. How long a service
 goes on retrying is its own affair: with its defaults a quarter of an hour. The
 tour waits --webhook-patience for the end of a delivery and then says how far it
-came.
+came.`
 
-Examples:
-  simulator tour --url http://127.0.0.1:8080
+func tourCommand(stdout, stderr io.Writer) *cobra.Command {
+	o := tour.Options{Progress: stderr}
+	var receiverAddr, receiverURL string
+	c := &cobra.Command{
+		Use: "tour --url URL", Short: "Judge a running service, one job of each work kind", Long: tourHelp, Args: command.Exactly(0),
+		Example: `  simulator tour --url http://127.0.0.1:8080
   simulator tour --url http://127.0.0.1:8080 --key frk_... --timeout 30m
   simulator tour --url http://127.0.0.1:8080 --time-scale-hint 0.02
   simulator tour --url https://forgerun.example.com --key frk_... \
-    --receiver-addr :9000 --receiver-url http://192.0.2.7:9000
-`
-
-func runTour(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("tour", flag.ContinueOnError)
-	o := tour.Options{Progress: stderr}
-	fs.StringVar(&o.URL, "url", "", "base `URL` of the service (required)")
-	fs.StringVar(&o.Key, "key", "", "API `key`; without one a client is registered")
-	fs.DurationVar(&o.Timeout, "timeout", 15*time.Minute, "give up after this `time`")
-	receiverAddr := fs.String("receiver-addr", "127.0.0.1:0", "`address` on which to receive webhooks")
-	receiverURL := fs.String("receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
-	fs.DurationVar(&o.Patience, "webhook-patience", tour.DefaultPatience, "wait this `time` for the end of each delivery")
-	fs.Func("time-scale-hint", "the service's FORGERUN_TIME_SCALE, a `number`, if known: the tour then\n"+
+    --receiver-addr :9000 --receiver-url http://192.0.2.7:9000`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if o.Timeout <= 0 || o.Patience <= 0 {
+				return command.Usagef("--timeout and --webhook-patience must be above 0")
+			}
+			o.Listen = listenAt(receiverAddr, receiverURL)
+			return command.Code(playTour(c.Context(), o, stdout, stderr))
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.URL, "url", "", "base `URL` of the service (required)")
+	f.StringVar(&o.Key, "key", "", "API `key`; without one a client is registered")
+	f.DurationVar(&o.Timeout, "timeout", 15*time.Minute, "give up after this `time`")
+	f.StringVar(&receiverAddr, "receiver-addr", "127.0.0.1:0", "`address` on which to receive webhooks")
+	f.StringVar(&receiverURL, "receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
+	f.DurationVar(&o.Patience, "webhook-patience", tour.DefaultPatience, "wait this `time` for the end of each delivery")
+	f.Func("time-scale-hint", "the service's FORGERUN_TIME_SCALE, a `number`, if known: the tour then\n"+
 		"looks as often as needed and judges durations too", timeScale(&o.TimeScale))
-	if code, done := parse(fs, tourHelp, args, stdout, stderr); done {
-		return code
-	}
-	if o.Timeout <= 0 || o.Patience <= 0 {
-		return unusable(stderr, errors.New("--timeout and --webhook-patience must be above 0"))
-	}
-	o.Listen = listenAt(*receiverAddr, *receiverURL)
-	return playTour(ctx, o, stdout, stderr)
+	return c
 }
 
 // timeScale reads a time scale.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -14,14 +13,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
 	"github.com/forgerun/forgerun/internal/simulator/verdict"
 )
 
-const verdictHelp = `Usage: simulator verdict [flags] -- COMMAND [ARGUMENT...]
-
-Tells whether a client of ForgeRun is right. Starts a whole ForgeRun of its own
+const verdictHelp = `Tells whether a client of ForgeRun is right. Starts a whole ForgeRun of its own
 ("forgerun dev" as a child process, on free loopback ports, with its data in a
 temporary folder), or uses the one at --url, gives the command FORGERUN_URL and
 FORGERUN_API_KEY, disturbs what it does as the profile says, and prints which
@@ -30,16 +30,10 @@ rules it kept and broke, with the evidence. What the command prints is passed on
 Profiles: flaky-network, overloaded, maintenance-window, slow-everything, failover,
 duplicate-deliveries
 
-Examples:
-  simulator verdict -- go test ./...
-  simulator verdict --profile flaky-network --seed 7 --html verdict.html -- pytest
-  simulator verdict --rules idempotency-key,lost-answer --junit verdict.xml -- npm test
-
 Exit codes:
   0  no rule was broken, and the command ended with 0
   1  a rule was broken, or with --complete one was not exercised
-  2  the command failed, or nothing could be judged
-`
+  2  the command failed, or nothing could be judged`
 
 const (
 	verdictGrace   = 5 * time.Second // for the command to end, once it was told to
@@ -59,32 +53,41 @@ type verdictRun struct {
 	stdout, stderr    io.Writer
 }
 
-func runVerdict(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func verdictCommand(stdout, stderr io.Writer) *cobra.Command {
 	v := verdictRun{stdout: stdout, stderr: stderr}
-	if at := slices.Index(args, "--"); at >= 0 {
-		args, v.command = args[:at], args[at+1:]
+	rules := ""
+	c := &cobra.Command{
+		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Tell whether a client of yours is right", Long: verdictHelp,
+		DisableFlagsInUseLine: true,
+		Example: `  simulator verdict -- go test ./...
+  simulator verdict --profile flaky-network --seed 7 --html verdict.html -- pytest
+  simulator verdict --rules idempotency-key,lost-answer --junit verdict.xml -- npm test`,
+		RunE: func(c *cobra.Command, args []string) error {
+			at := c.ArgsLenAtDash()
+			if at > 0 || at < 0 && len(args) > 0 {
+				return command.Usagef("unexpected argument %q: the command follows -- (simulator verdict --help)", args[0])
+			}
+			if v.command = args; len(args) == 0 {
+				return command.Usagef("there is no command to run: simulator verdict [flags] -- COMMAND (simulator verdict --help)")
+			}
+			if rules != "" {
+				v.request.Rules = strings.Split(rules, ",")
+			}
+			return command.Code(v.run(c.Context()))
+		},
 	}
-	fs := flag.NewFlagSet("verdict", flag.ContinueOnError)
-	fs.StringVar(&v.request.Profile, "profile", "", "`name` of the faults that are brought about; none without it")
-	fs.Int64Var(&v.request.Seed, "seed", 1, "what the faults are drawn by")
-	rules := fs.String("rules", "", "`ids` of the rules to judge, separated by commas; all without it")
-	fs.StringVar(&v.url, "url", "", "`address` of a running test bed, instead of a service of its own")
-	fs.StringVar(&v.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
-	fs.Float64Var(&v.scale, "time-scale", 1, "`factor` of the durations of jobs, in a service of its own")
-	fs.StringVar(&v.json, "json", "", "`file` for the verdict as JSON")
-	fs.StringVar(&v.junit, "junit", "", "`file` for the verdict as JUnit XML")
-	fs.StringVar(&v.html, "html", "", "`file` for the verdict as a page")
-	fs.BoolVar(&v.complete, "complete", false, "fail if a rule was not exercised")
-	if code, done := parse(fs, verdictHelp, args, stdout, stderr); done {
-		return code
-	}
-	if len(v.command) == 0 {
-		return unusable(stderr, errors.New("there is no command to run: simulator verdict [flags] -- COMMAND (simulator verdict --help)"))
-	}
-	if *rules != "" {
-		v.request.Rules = strings.Split(*rules, ",")
-	}
-	return v.run(ctx)
+	f := c.Flags()
+	f.StringVar(&v.request.Profile, "profile", "", "`name` of the faults that are brought about; none without it")
+	f.Int64Var(&v.request.Seed, "seed", 1, "`number` that the faults are drawn by")
+	f.StringVar(&rules, "rules", "", "`ids` of the rules to judge, separated by commas; all without it")
+	f.StringVar(&v.url, "url", "", "`address` of a running test bed, instead of a service of its own")
+	f.StringVar(&v.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
+	f.Float64Var(&v.scale, "time-scale", 1, "`factor` of the durations of jobs, in a service of its own")
+	f.StringVar(&v.json, "json", "", "`file` for the verdict as JSON")
+	f.StringVar(&v.junit, "junit", "", "`file` for the verdict as JUnit XML")
+	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page")
+	f.BoolVar(&v.complete, "complete", false, "fail if a rule was not exercised")
+	return c
 }
 
 // run has the command judged by a service. However it ends, a service of its own is stopped, and its folder removed.

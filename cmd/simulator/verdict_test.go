@@ -79,7 +79,7 @@ func TestVerdict(t *testing.T) {
 			file := func(name string) string { return filepath.Join(dir, name) }
 			args := append([]string{"--url", url, "--junit", file("v.xml"), "--html", file("v.html"), "--json", file("v.json")}, test.flags...)
 			var stdout, stderr bytes.Buffer
-			code := runVerdict(t.Context(), append(args, "--", "sh", "-c", test.command), &stdout, &stderr)
+			code := run(t.Context(), append(append([]string{"verdict"}, args...), "--", "sh", "-c", test.command), noEnv, &stdout, &stderr)
 			require.Equal(t, test.code, code, stdout.String()+stderr.String())
 			require.Contains(t, stdout.String(), "at "+url+" with frk_secret\n")
 			require.Contains(t, stdout.String(), "The client waits.")
@@ -96,6 +96,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+func noEnv(string) string { return "" }
+
 // What cannot be judged is said before anything runs.
 func TestVerdictWithoutATestBed(t *testing.T) {
 	t.Parallel()
@@ -104,10 +106,10 @@ func TestVerdictWithoutATestBed(t *testing.T) {
 	for want, args := range map[string][]string{
 		"there is no command to run": {"--profile", "overloaded"},
 		"simulator: ":                {"--url", server.URL, "--", "false"},
-		"flag provided but not":      {"--profil", "x", "--", "true"},
+		"did you mean --profile?":    {"--profil", "x", "--", "true"},
 	} {
 		var stdout, stderr bytes.Buffer
-		require.Equal(t, exitUnusable, runVerdict(t.Context(), args, &stdout, &stderr), want)
+		require.Equal(t, exitUnusable, run(t.Context(), append([]string{"verdict"}, args...), noEnv, &stdout, &stderr), want)
 		require.Contains(t, stderr.String(), want)
 	}
 }

@@ -123,12 +123,12 @@ func TestTourFindsWebhookFlaws(t *testing.T) {
 		"events refused": {
 			flaws:  webhookFlaws{refuse: "/events"},
 			kinds:  allWebhookKinds,
-			reason: "the webhook cannot be registered: forgerun answered 400: RFA_JOB_VALIDATION_FAILED; /events Not so.",
+			reason: "/v1/webhooks: RFA_JOB_VALIDATION_FAILED; /events Not so.",
 		},
 		"no master key": {
 			flaws:  webhookFlaws{noMasterKey: true},
 			kinds:  allWebhookKinds,
-			reason: "the webhook cannot be registered: forgerun answered 503: RFA_CONFIG_INVALID: Told so by the test.",
+			reason: "/v1/webhooks: RFA_CONFIG_INVALID: Told so by the test.",
 		},
 		"no callback": {
 			flaws: webhookFlaws{noCallback: true},

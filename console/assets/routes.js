@@ -11,6 +11,7 @@ import * as jobs from "./pages/jobs.js";
 import * as newJob from "./pages/new.js";
 import * as overview from "./pages/overview.js";
 import * as queues from "./pages/queues.js";
+import * as schedules from "./pages/schedules.js";
 import * as system from "./pages/system.js";
 import * as webhooks from "./pages/webhooks.js";
 import * as workers from "./pages/workers.js";
@@ -18,7 +19,7 @@ import * as workers from "./pages/workers.js";
 // A page is made by a function of (context, id); it has title, load(signal), view(data), and may have every, ms between
 // two questions, often(data), whether no event of the stream tells of what is shown, and leave().
 const PAGES = {
-  overview: [overview.page], jobs: [jobs.page, job.page], new: [newJob.page], batches: [batches.page, batches.one],
+  overview: [overview.page], jobs: [jobs.page, job.page], new: [newJob.page], batches: [batches.page, batches.one], schedules: [schedules.page],
   workers: [workers.page], queues: [queues.page], webhooks: [webhooks.page], deliveries: [deliveries.page, deliveries.one],
   clients: [clients.page, clients.one], failures: [failures.page], erasures: [erasures.page, erasures.one], bulk: [bulk.page, bulk.one], audit: [audit.page], system: [system.page],
 };
@@ -26,7 +27,7 @@ const PAGES = {
 // NAV are the pages in the order of the menu, in groups.
 export const NAV = [
   [null, [["overview", "Overview"]]],
-  ["Work", [["jobs", "Jobs"], ["new", "New job"], ["batches", "Batches"], ["queues", "Queues"], ["failures", "Failures"], ["bulk", "Bulk changes"]]],
+  ["Work", [["jobs", "Jobs"], ["new", "New job"], ["batches", "Batches"], ["schedules", "Schedules"], ["queues", "Queues"], ["failures", "Failures"], ["bulk", "Bulk changes"]]],
   ["Delivery", [["webhooks", "Webhooks"], ["deliveries", "Deliveries"]]],
   ["Service", [["workers", "Workers"], ["clients", "Clients"], ["audit", "Audit"], ["system", "System"]]],
 ];

@@ -4,7 +4,7 @@
     FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... python3 client.py
 
 It submits a few jobs, waits until each has ended, and prints how. Answers that are lost, errors that pass and connections
-that break are survived; docs/testbed.md says how to bring them about.
+that break are survived; docs/reference/testbed.md says how to bring them about.
 """
 
 import http.client

@@ -20,6 +20,9 @@ import (
 // readWork reads what the params of a CUSTOM job say, and notes which params the
 // work kind ignores. It comes last: the kind may stand after the params.
 func (s *submission) readWork() {
+	if s.req.Retry != nil && !s.says {
+		s.req.AutoRetry = true
+	}
 	if s.err != nil || len(s.req.Params) == 0 {
 		return
 	}
@@ -134,19 +137,19 @@ func (d *decoder) share() float64 {
 }
 
 // list reads an array of at most so many values.
-func (b *behavior) list(most int, what string, item func()) {
-	if !b.begins('[', "an array") {
+func (d *decoder) list(most int, what string, item func()) {
+	if !d.begins('[', "an array") {
 		return
 	}
-	n := b.array(func(i int) {
+	n := d.array(func(i int) {
 		if i >= most {
-			b.tree()
+			d.tree()
 			return
 		}
 		item()
 	})
 	if n > most {
-		b.invalid(fmt.Sprintf("There may be at most %d %s.", most, what))
+		d.invalid(fmt.Sprintf("There may be at most %d %s.", most, what))
 	}
 }
 

@@ -17,6 +17,7 @@ type submission struct {
 	*decoder
 	req      job.Request
 	hasType  bool
+	says     bool // whether it is retried by the service
 	limits   Limits
 	paramsAt string // pointer to the params, where there is a test bed
 }
@@ -51,7 +52,7 @@ func Job(body []byte, key string, limits Limits) (job.Request, error) {
 		submissions.Put(s)
 	}()
 	s.reset(body)
-	s.req, s.hasType, s.limits = job.Request{}, false, limits
+	s.req, s.hasType, s.says, s.limits = job.Request{}, false, false, limits
 	s.req.IdempotencyKey, s.req.Hash = s.keyed(key, s.known)
 	s.require(s.hasType, "type")
 	if s.err != nil {
@@ -74,7 +75,11 @@ func (s *submission) members() []member {
 				s.paramsAt = s.pointer()
 			}
 		}},
-		{name: "auto_retry", read: func() { s.req.AutoRetry = s.boolean() }},
+		{name: "auto_retry", read: func() {
+			s.says = s.err == nil && s.json.PeekKind() != 'n'
+			s.req.AutoRetry = s.boolean()
+		}},
+		{name: "retry", read: s.readRetry},
 		{name: "event", read: s.readEvent},
 		{name: "correlation_id", read: func() { s.req.CorrelationID = s.word(ValidCorrelation, "The id must be "+CorrelationForm) }},
 	}

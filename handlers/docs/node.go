@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -90,6 +91,8 @@ type member struct {
 
 	Type     []word
 	Required bool
+	Example  string   // of a parameter, "" for none
+	Values   []string // of a parameter that is one of them
 }
 
 // word is a part of a type's name; some are links to schemas.
@@ -207,6 +210,13 @@ func (n node) pretty(indent string) string {
 		return line
 	}
 	return strings.TrimSpace(left) + "\n" + inner + strings.Join(parts, ",\n"+inner) + "\n" + indent + strings.TrimSpace(right)
+}
+
+// line writes a value as JSON on one line.
+func (n node) line() string {
+	var out bytes.Buffer
+	_ = json.Compact(&out, []byte(n.pretty(""))) // which is JSON
+	return out.String()
 }
 
 func (n node) scalar() string {

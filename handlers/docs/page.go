@@ -1,79 +1,47 @@
-// Package docs holds what the service says of itself: the descriptions of its
-// API and the pages to which documents, problems and links point.
 package docs
 
 import (
 	"bytes"
-	_ "embed" // the documents and the template
+	_ "embed" // the template, style and script
 	"html/template"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/forgerun/forgerun/job"
 )
 
-// The descriptions of the API, written by hand. Tests hold them against the
-// routes, the views and every answer.
 var (
-	//go:embed openapi.yaml
-	OpenAPI []byte
-	//go:embed asyncapi.yaml
-	AsyncAPI []byte
+	//go:embed page.html
+	pageText string
+	//go:embed page.css
+	pageStyle string
+	//go:embed page.js
+	pageScript string
 )
 
-// The same documents as JSON, their members in the same order.
-var (
-	OpenAPIJSON  = sync.OnceValue(func() []byte { return asJSON(OpenAPI) })
-	AsyncAPIJSON = sync.OnceValue(func() []byte { return asJSON(AsyncAPI) })
-)
+var pageTemplate = template.Must(template.New("docs").Funcs(template.FuncMap{
+	"paragraphs": paragraphs,
+	"anchor":     func(name string) string { return strings.ReplaceAll(name, " ", "-") },
+}).Parse(pageText))
 
-func asJSON(text []byte) []byte { return []byte(read(text).pretty("") + "\n") }
-
-// read cannot fail: the documents are the program's own, and tests read them.
-func read(text []byte) node {
-	var root yaml.Node
-	if err := yaml.Unmarshal(text, &root); err != nil {
-		panic(err)
-	}
-	return node{Node: root.Content[0], root: root.Content[0]}
-}
-
-// Operations gives the operationId of each operation by its method and path, as in "GET /v1/jobs/{id}".
-var Operations = sync.OnceValue(func() map[string]string {
-	all := map[string]string{}
-	for _, item := range read(OpenAPI).Get("paths").Members() {
-		for _, o := range item.Members() {
-			if id := o.Text("operationId"); id != "" {
-				all[strings.ToUpper(o.Key)+" "+item.Key] = id
-			}
-		}
-	}
-	return all
-})
-
-// Page is OpenAPI as a page to read. It is rendered when it is first asked for.
-var Page = sync.OnceValue(func() []byte { return render(OpenAPI) })
-
-//go:embed page.html
-var pageText string
-
-var pageTemplate = template.Must(template.New("docs").Funcs(template.FuncMap{"paragraphs": paragraphs}).Parse(pageText))
-
-// render cannot fail: the template is the program's own, and a test renders it.
-func render(text []byte) []byte {
+// renderDocs cannot fail: the template is the program's own, and a test renders it.
+func renderDocs(publicURL string) []byte {
 	var out bytes.Buffer
-	if err := pageTemplate.Execute(&out, page{read(text)}); err != nil {
+	if err := pageTemplate.Execute(&out, page{read(OpenAPI), publicURL}); err != nil {
 		panic(err)
 	}
 	return out.Bytes()
 }
 
 // page is the document as the template sees it.
-type page struct{ node }
+type page struct {
+	node
+	publicURL string
+}
+
+// Style and Script are what the page's policy allows: the very texts.
+func (page) Style() template.CSS { return template.CSS(baseStyle + pageStyle) } //nolint:gosec // the program's own
+func (page) Script() template.JS { return template.JS(pageScript) }             //nolint:gosec // the program's own
 
 // Codes are the error codes that the page explains.
 func (page) Codes() []job.CodeSpec { return job.Codes }
@@ -87,11 +55,22 @@ func (p page) Operations(tag string) []operation {
 	for _, item := range p.Get("paths").Members() {
 		for _, o := range item.Members() {
 			if tags := o.Get("tags").values(); len(tags) > 0 && tags[0] == tag {
-				operations = append(operations, operationOf(item, o))
+				operations = append(operations, operationOf(p.publicURL, item, o))
 			}
 		}
 	}
 	return operations
+}
+
+// Forms gives what the script needs to ask for values and to send a request.
+func (p page) Forms() map[string]form {
+	forms := map[string]form{}
+	for _, tag := range p.Get("tags").Entries() {
+		for _, o := range p.Operations(tag.Text("name")) {
+			forms[o.Text("operationId")] = o.form()
+		}
+	}
+	return forms
 }
 
 // Webhooks gives what receivers get. All that they can answer is an answer; none
@@ -99,12 +78,36 @@ func (p page) Operations(tag string) []operation {
 func (p page) Webhooks() []operation {
 	var operations []operation
 	for _, item := range p.Get("webhooks").Members() {
-		o := operationOf(item, item.Get("post"))
-		o.Method, o.Access = "POST", "signed"
+		o := operationOf("", item, item.Get("post"))
+		o.Method, o.Access, o.Curl, o.Stream = "POST", "signed", "", ""
 		o.Answers, o.Problems = append(o.Answers, o.Problems...), nil
 		operations = append(operations, o)
 	}
 	return operations
+}
+
+// message is what a stream or a broker sends.
+type message struct{ Name, Title, Sample string }
+
+// Messages gives those of the AsyncAPI document that belong to streams; what
+// receivers of webhooks get is among Webhooks.
+func (page) Messages() []message {
+	var messages []message
+	root := read(AsyncAPI)
+	for _, m := range root.Get("components").Get("messages").Members() {
+		for _, e := range m.Get("examples").Entries() {
+			event := e.Get("headers").Text("event")
+			if event == "" {
+				continue
+			}
+			sample := "event: " + event + "\ndata: " + e.Get("payload").line()
+			if id := e.Get("headers").Text("id"); id != "" {
+				sample = "id: " + id + "\n" + sample
+			}
+			messages = append(messages, message{m.Key, m.Text("title"), sample})
+		}
+	}
+	return messages
 }
 
 // Headers gives the headers that answers share.
@@ -116,40 +119,6 @@ func (p page) Headers() []member {
 		headers = append(headers, m)
 	}
 	return headers
-}
-
-// operation is an operation of a path or a webhook.
-type operation struct {
-	node
-	Method, Path string
-	Access       string // who may ask
-	Parameters   []member
-	Answers      []node // those that are not problems
-	Problems     []node
-}
-
-func operationOf(item, of node) operation {
-	o := operation{node: of, Method: strings.ToUpper(of.Key), Path: item.Key, Access: "API key optional"}
-	switch security := of.Get("security"); {
-	case !security.Exists():
-		o.Access = "API key"
-	case len(security.Content) == 0:
-		o.Access = "open"
-	}
-	for _, p := range slices.Concat(item.Get("parameters").Entries(), of.Get("parameters").Entries()) {
-		p = p.Follow()
-		m := p.Get("schema").member(p.Text("name"), p.Text("required") == "true")
-		m.In, m.About = p.Text("in"), p.Text("description")
-		o.Parameters = append(o.Parameters, m)
-	}
-	for _, r := range of.Get("responses").Members() {
-		if r.Key >= "4" && r.Ref() != "" {
-			o.Problems = append(o.Problems, r)
-		} else {
-			o.Answers = append(o.Answers, r)
-		}
-	}
-	return o
 }
 
 // span is a piece of a description.

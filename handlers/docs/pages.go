@@ -2,23 +2,22 @@ package docs
 
 import (
 	"bytes"
-	_ "embed" // the templates
+	_ "embed" // the templates and the style
 	"html/template"
-	"sync"
 
 	"github.com/forgerun/forgerun/job"
 )
 
-//go:embed pages.html
-var pagesText string
+var (
+	//go:embed pages.html
+	pagesText string
+	//go:embed base.css
+	baseStyle string
+)
 
-var pagesTemplates = template.Must(template.New("").Parse(pagesText))
-
-// Problem gives the page that a problem type URI points to.
-func Problem(slug string) (page []byte, ok bool) {
-	page, ok = problemPages()[slug]
-	return page, ok
-}
+var pagesTemplates = template.Must(template.New("").Funcs(template.FuncMap{
+	"style": func() template.CSS { return template.CSS(baseStyle) }, //nolint:gosec // the program's own
+}).Parse(pagesText))
 
 // Relation gives the page that a link relation of the API's own points to.
 func Relation(name string) (page []byte, ok bool) {
@@ -28,6 +27,11 @@ func Relation(name string) (page []byte, ok bool) {
 		}
 	}
 	return nil, false
+}
+
+// Missing gives the page that says that there is none. Its links begin with base.
+func Missing(detail, base string) []byte {
+	return renderPage("missing", struct{ Detail, Base string }{detail, base})
 }
 
 // relations are the link relations of this API's own (RFC 8288, section 2.1.2).
@@ -51,29 +55,62 @@ type entry struct {
 	Batch                      bool // of a batch
 	Retryable                  bool
 	Stage                      job.Stage
+
+	Repeat string // whether to send the request again
+	Sample string
 }
 
 // index is what the page of all problem types lists.
 type index struct {
 	Base    string // before the slug in a link
-	Entries []entry
+	Groups  []group
 	Stages  []job.StageSpec
+	DocsURL string // relative, too
+}
+
+// group is a part of the list.
+type group struct {
+	ID, Title string
+	Entries   []entry
 }
 
 // ProblemIndex gives the page of all problem types, with links that begin with
-// base.
-func ProblemIndex(base string) []byte {
-	return renderPage("index", index{base, problemEntries(), job.Stages})
+// base, and with that to the API's page.
+func ProblemIndex(base, docsURL string) []byte {
+	groups := []group{
+		{ID: "requests", Title: "Of requests"}, {ID: "jobs", Title: "Of attempts of jobs"}, {ID: "batches", Title: "Of batches"},
+	}
+	for _, e := range problemEntries() {
+		i := 0
+		switch {
+		case e.Failure:
+			i = 1
+		case e.Batch:
+			i = 2
+		}
+		groups[i].Entries = append(groups[i].Entries, e)
+	}
+	return renderPage("index", index{base, groups, job.Stages, docsURL})
+}
+
+// ProblemTypes names all problem types, as their pages' addresses end.
+func ProblemTypes() []string {
+	var slugs []string
+	for _, e := range problemEntries() {
+		slugs = append(slugs, e.Slug)
+	}
+	return slugs
 }
 
 // problemPages renders one page for each problem type.
-var problemPages = sync.OnceValue(func() map[string][]byte {
+func problemPages(publicURL string) map[string][]byte {
 	pages := map[string][]byte{}
 	for _, e := range problemEntries() {
+		e.Sample, e.Repeat = sampleOf(e, job.Links{PublicURL: publicURL}), repeatOf(e)
 		pages[e.Slug] = renderPage("problem", e)
 	}
 	return pages
-})
+}
 
 func problemEntries() []entry {
 	var entries []entry

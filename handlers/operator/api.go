@@ -71,11 +71,13 @@ type Deps struct {
 	Reader    Reader
 	Overview  Overviewer
 	Bulk      BulkOperations
+	Schedules Schedules
 	Progress  ProgressReader
 	Jobs      Jobs
 	Webhooks  Webhooks
 	Clients   Clients
 	Erasures  Erasures
+	Pauses    Pauses
 	Audit     Auditor
 	Marker    Marker
 	CursorKey func(ctx context.Context) ([]byte, error)

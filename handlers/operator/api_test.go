@@ -42,6 +42,9 @@ func (o operation) body() string {
 	if o.path == "/admin/v1/bulk" && o.method == "POST" {
 		return `{"action":"retry","filter":{"state":"FAILED"}}`
 	}
+	if o.path == "/admin/v1/pauses" && o.method == "POST" {
+		return `{"scope":"ALL","reason":"a release"}`
+	}
 	if strings.HasSuffix(o.path, "/erase") {
 		return `{"confirm":"` + anID.String() + `"}`
 	}

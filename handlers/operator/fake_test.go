@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +59,8 @@ func newWorld(t *testing.T, change ...func(*operator.Config)) *world {
 	api := operator.New(cfg, operator.Deps{
 		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, Overview: s, Marker: s, Bulk: bulks{s},
 		Erasures:  erasures{s},
+		Pauses:    pauses{s},
+		Schedules: schedules{s},
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil },
 		Log:       slog.New(slog.DiscardHandler),
 	})
@@ -115,6 +118,7 @@ type store struct {
 	bulk      job.BulkRequest
 	bulkQuery job.BulkQuery
 
+	paused        job.Pauses
 	erasure       job.ErasureRequest
 	erasuresAfter job.ID
 	erasuresLimit int
@@ -401,6 +405,26 @@ func (b bulks) Items(_ context.Context, _ job.BulkOwner, _ job.ID, q job.BulkQue
 
 func (b bulks) Abort(_ context.Context, o job.BulkOwner, _ job.ID) (*job.Bulk, error) {
 	return bulkOperation(), b.did("abort by " + o.Operator)
+}
+
+// pauses are pauses, whose list is named like their type.
+type pauses struct{ *store }
+
+func (p pauses) Pause(_ context.Context, asked job.Pause) (job.Pause, bool, error) {
+	added := !slices.ContainsFunc(p.paused, func(one job.Pause) bool { return one.Scope == asked.Scope && one.Target == asked.Target })
+	p.paused = append(p.paused, asked)
+	p.store.paused = p.paused
+	asked.ID, asked.CreatedAt = anID, time.Time(now)
+	return asked, added, p.did("pause by " + asked.Operator)
+}
+
+func (p pauses) Resume(_ context.Context, id job.ID) error { return p.did("resume " + id.String()) }
+
+func (p pauses) Pauses(context.Context) (job.Pauses, error) {
+	return job.Pauses{
+		{ID: anID, Scope: job.PauseAll, Mode: job.ModePause, Operator: "ann", Reason: "a release", CreatedAt: time.Time(now)},
+		{ID: anID, Scope: job.PauseKind, Target: "SUCCESS_FAST", Mode: job.ModeDrain, Operator: "ann", Reason: "r", CreatedAt: time.Time(now)},
+	}, p.err
 }
 
 // erasures are erasures, one of whose names is that of another list.

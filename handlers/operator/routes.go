@@ -54,7 +54,7 @@ var (
 var actions = []string{
 	"submit_job", "cancel_job", "retry_job", "delete_job", "enable_webhook", "disable_webhook", "test_webhook", "redeliver",
 	"create_client", "create_key", "revoke_key", "begin_bulk", "abort_bulk",
-	"erase_client",
+	"erase_client", "pause", "resume", "pause_schedule", "resume_schedule",
 }
 
 // text is a parameter that is any text.
@@ -77,14 +77,19 @@ func detailed(r route, detail func(*call) (json.RawMessage, error)) route {
 	return r
 }
 
-func (a *API) routes() []route {
-	get := func(path string, handle func(*call) (answer, error), parameters ...query.Parameter) route {
-		return route{method: http.MethodGet, path: "/admin/v1/" + path, query: parameters, handle: handle}
-	}
-	change := func(method, path, action, target string, handle func(*call) (answer, error)) route {
-		return route{method: method, path: "/admin/v1/" + path, handle: handle, action: action, target: target}
-	}
-	paged := func(parameters ...query.Parameter) []query.Parameter { return append(parameters, query.Page...) }
+func get(path string, handle func(*call) (answer, error), parameters ...query.Parameter) route {
+	return route{method: http.MethodGet, path: "/admin/v1/" + path, query: parameters, handle: handle}
+}
+
+func change(method, path, action, target string, handle func(*call) (answer, error)) route {
+	return route{method: method, path: "/admin/v1/" + path, handle: handle, action: action, target: target}
+}
+
+func paged(parameters ...query.Parameter) []query.Parameter { return append(parameters, query.Page...) }
+
+func (a *API) routes() []route { return append(a.readingRoutes(), a.changingRoutes()...) }
+
+func (a *API) readingRoutes() []route {
 	r := a.deps.Reader
 	return []route{
 		get("jobs", a.listJobs, paged(jobQuery...)...),
@@ -118,7 +123,12 @@ func (a *API) routes() []route {
 			handle: func(*call) (answer, error) { return answer{status: http.StatusOK, mime: "text/event-stream"}, nil },
 		},
 		get("jobs/{id}/result", a.getResult),
+	}
+}
 
+// changingRoutes are those of changes, and of the operations that changes begin.
+func (a *API) changingRoutes() []route {
+	return []route{
 		change(http.MethodPost, "jobs", "submit_job", "job", a.submitJob),
 		change(http.MethodPost, "jobs/{id}/cancel", "cancel_job", "job", a.cancelJob),
 		detailed(change(http.MethodPost, "jobs/{id}/retry", "retry_job", "job", a.retryJob), retryDetail),
@@ -128,6 +138,10 @@ func (a *API) routes() []route {
 		get("bulk/{id}/items", a.listBulkItems, paged(query.Choice("result", job.BulkResults))...),
 		detailed(change(http.MethodPost, "bulk", "begin_bulk", "bulk", a.beginBulk), bulkDetail),
 		change(http.MethodPost, "bulk/{id}/abort", "abort_bulk", "bulk", ofBulk(a.deps.Bulk.Abort)),
+		get("schedules", a.listSchedules, paged(clientQuery)...),
+		get("schedules/{id}", ofSchedule(a.getSchedule)),
+		change(http.MethodPost, "schedules/{id}/pause", "pause_schedule", "schedule", ofSchedule(a.pauseSchedule(true))),
+		change(http.MethodPost, "schedules/{id}/resume", "resume_schedule", "schedule", ofSchedule(a.pauseSchedule(false))),
 		change(http.MethodPost, "webhooks/{id}/enable", "enable_webhook", "webhook", a.enableWebhook(true)),
 		change(http.MethodPost, "webhooks/{id}/disable", "disable_webhook", "webhook", a.enableWebhook(false)),
 		change(http.MethodPost, "webhooks/{id}/test", "test_webhook", "webhook", a.testWebhook),
@@ -136,6 +150,9 @@ func (a *API) routes() []route {
 		change(http.MethodPost, "clients/{id}/keys", "create_key", "client", a.createKey),
 		change(http.MethodDelete, "clients/{id}/keys/{key_id}", "revoke_key", "client", a.revokeKey),
 		detailed(change(http.MethodPost, "clients/{id}/erase", "erase_client", "client", a.eraseClient), erasureDetail),
+		get("pauses", a.listPauses),
+		detailed(change(http.MethodPost, "pauses", "pause", "pause", a.pause), pauseDetail),
+		change(http.MethodDelete, "pauses/{id}", "resume", "pause", a.resume),
 		get("erasures", a.listErasures, paged()...),
 		get("erasures/{id}", a.getErasure),
 	}

@@ -102,7 +102,7 @@ func parse(args []string) (c command, err error) {
 	only := flags.String("only", "", "run only experiments whose names match this `regexp`, of any kind")
 	flags.BoolVar(&c.list, "list", false, "list the experiments and end")
 	flags.StringVar(&c.json, "json", "", "write the figures to this `file` (default bench-KIND.json, or bench-selected.json)")
-	flags.StringVar(&c.markdown, "markdown", "", "also write a table for docs/performance.md to this `file`")
+	flags.StringVar(&c.markdown, "markdown", "", "also write a table for docs/explanation/performance.md to this `file`")
 	flags.StringVar(&c.o.Picture, "picture", "", "peers: also draw them, to this SVG `file`")
 	flags.StringVar(&c.profile, "profile", "", "profile the whole path at the end and write CPU profiles, statements and shares "+
 		"to this `folder`; pg_stat_statements is loaded for the whole run")

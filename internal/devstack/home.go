@@ -149,12 +149,23 @@ func (h *home) acquire() error {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return fmt.Errorf("the folder %s is in use by another running stack", h.dir)
+			return &BusyError{Folder: h.dir, Lock: h.path(lockName)}
 		}
 		return fmt.Errorf("locking %s: %w", h.dir, err)
 	}
 	h.lock = f
 	return nil
+}
+
+// BusyError is a folder that another process runs a server in.
+type BusyError struct {
+	Folder string
+	Lock   string // the file whose lock that process holds
+}
+
+// Error names the folder.
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("the folder %s is in use by another running stack", e.Folder)
 }
 
 // release unlocks explicitly: a child between fork and exec has a copy of the descriptor, which would keep the lock.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -34,9 +35,11 @@ func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 }
 
 func (m machine) startPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
+	m.programDirs = append(slices.Clip(m.programDirs), o.Programs)
 	bins := m.find("postgres", "initdb")
 	if len(bins) == 0 {
-		return nil, notInstalled("the Postgres server (programs postgres and initdb)", "postgresql", "postgresql@17")
+		return nil, m.notInstalled("the Postgres server (programs postgres and initdb)",
+			installation{debian: "postgresql", fedora: "postgresql-server", homebrew: "postgresql@17"})
 	}
 	bin, err := chooseVersion(ctx, bins, filepath.Join(o.Dir, dataName))
 	if err != nil {

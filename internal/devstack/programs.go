@@ -22,6 +22,8 @@ var ErrNotInstalled = errors.New("not installed")
 type machine struct {
 	// programDirs are searched for programs in order. Of the matches of a glob pattern the highest version is first.
 	programDirs []string
+	// osRelease describes the system (os-release(5)).
+	osRelease string
 	// spareDir is where a root parent puts folders that the servers' user could not enter at their place; see openHome.
 	spareDir string
 }
@@ -37,7 +39,8 @@ func thisMachine() machine {
 			"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/valkey/bin", "/home/linuxbrew/.linuxbrew/bin",
 			"/usr/local/bin", "/usr/bin", "/usr/sbin",
 		),
-		spareDir: "/var/lib/forgerun",
+		osRelease: "/etc/os-release",
+		spareDir:  "/var/lib/forgerun",
 	}
 }
 
@@ -95,11 +98,6 @@ var firstNumber = regexp.MustCompile(`[0-9]+`)
 func versionInPath(binDir string) int {
 	n, _ := strconv.Atoi(firstNumber.FindString(filepath.Base(filepath.Dir(binDir))))
 	return n
-}
-
-func notInstalled(programs, debian, homebrew string) error {
-	return fmt.Errorf("devstack: %s: %w (Debian, Ubuntu: apt-get install %s; macOS: brew install %s)",
-		programs, ErrNotInstalled, debian, homebrew)
 }
 
 // chooseVersion returns the first of the program folders (bins, not empty) that can run the cluster in dataDir, which

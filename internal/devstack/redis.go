@@ -30,9 +30,11 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 }
 
 func (m machine) startRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
+	m.programDirs = append(slices.Clip(m.programDirs), o.Programs)
 	path, ok := m.findRedis()
 	if !ok {
-		return nil, notInstalled("the Redis server (program redis-server or valkey-server)", "redis-server", "redis")
+		return nil, m.notInstalled("the Redis server (program redis-server or valkey-server)",
+			installation{debian: "redis-server", fedora: "valkey", homebrew: "redis"})
 	}
 	s, err := m.newServer(ctx, "redis", o, path, []string{"redis", "valkey", "nobody"})
 	if err != nil {

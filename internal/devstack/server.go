@@ -38,6 +38,8 @@ type Options struct {
 	// Remove deletes such a folder with its link; MkdirTemp makes temporary folders
 	// that the user can reach.
 	Dir string
+	// Programs is a folder with the server's programs, for when the machine has none that will do; "" for none.
+	Programs string
 	// Port is the TCP port on 127.0.0.1; 0 chooses a free one.
 	Port int
 	// Settings are configuration parameters of Postgres, or directives of Redis with one value. They are given on the

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -27,8 +28,11 @@ type Finding struct {
 	Advice string   `json:"advice,omitempty"` // what to do about it; "" if nothing
 }
 
+// levelWidth is the width of the longest severity.
+const levelWidth = 4
+
 func (f Finding) String() string {
-	line := fmt.Sprintf("%-4s  %s: %s", f.Level, f.What, f.Found)
+	line := fmt.Sprintf("%-*s  %s: %s", levelWidth, f.Level, f.What, f.Found)
 	if f.Advice != "" {
 		line += " -> " + f.Advice
 	}
@@ -61,20 +65,32 @@ func (fs Findings) Count(s Severity) (n int) {
 	return n
 }
 
-// Write writes the report as text or JSON.
-func (fs Findings) Write(w io.Writer, asJSON bool) error {
+// Write writes the report as text or JSON. paint shows the severities and the advice of the text in colours; nil for none.
+func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text string) string) error {
 	if asJSON {
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(fs)
 	}
+	if paint == nil {
+		paint = func(_ Severity, text string) string { return text }
+	}
 	for _, f := range fs {
-		if _, err := fmt.Fprintln(w, f); err != nil {
+		line := f.String()[levelWidth:]
+		if _, err := fmt.Fprintln(w, paint(f.Level, fmt.Sprintf("%-*s", levelWidth, f.Level))+line); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "\n%d FAIL, %d warn, %d ok\n", fs.Count(Failing), fs.Count(Warning), fs.Count(Healthy))
+	counts := make([]string, 0, 3)
+	for _, s := range []Severity{Failing, Warning, Healthy} {
+		text := fmt.Sprintf("%d %s", fs.Count(s), s)
+		if fs.Count(s) > 0 {
+			text = paint(s, text)
+		}
+		counts = append(counts, text)
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(counts, ", "))
 	return err
 }
 

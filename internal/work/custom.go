@@ -16,7 +16,7 @@ import (
 type custom struct {
 	behavior *job.Behavior
 	plan     job.Timeline
-	start    time.Time
+	start    time.Time // by pace.clock
 	on       job.Observer
 	cpu      cpuBurst
 	memory   memorySpike
@@ -31,11 +31,12 @@ func (r *Runner) runCustom(ctx context.Context, d job.Definition, attempt int, o
 	for i := range plan.Events {
 		plan.Events[i].After = r.scaled(plan.Events[i].After)
 	}
+	t := clockOf(on)
 	c := &custom{
-		behavior: d.Behavior, plan: plan, start: time.Now().Add(-time.Duration(d.Behavior.BeginAt * float64(plan.Duration))), on: on,
+		behavior: d.Behavior, plan: plan, start: t.Start().Add(-time.Duration(d.Behavior.BeginAt * float64(plan.Duration))), on: on,
 		cpu: cpuBurst{turns: r.turns}, memory: memorySpike{budget: r.memory}, files: ioHeavy{dir: r.tempDir},
 		pace: pace{duration: plan.Duration, steps: d.Behavior.StepsTotal(), phase: "WORKING", items: (d.PayloadSize + 1023) / 1024,
-			report: on.Progress},
+			report: on.Progress, clock: t},
 	}
 	defer c.memory.release()
 	defer c.files.release()
@@ -101,8 +102,8 @@ func (c *custom) emit(ctx context.Context, n int) error {
 // that is left, and waits.
 func (c *custom) until(ctx context.Context, after time.Duration) error {
 	end := c.start.Add(after)
-	busy := time.Duration(float64(time.Until(end)) * c.behavior.CPU)
-	for stop := time.Now().Add(busy); busy > 0 && time.Now().Before(stop); {
+	now := c.pace.clock.Now()
+	for stop := now.Add(time.Duration(float64(end.Sub(now)) * c.behavior.CPU)); c.pace.clock.Now().Before(stop); {
 		if _, err := c.cpu.unit(ctx, 0); err != nil {
 			return err
 		}
@@ -110,7 +111,7 @@ func (c *custom) until(ctx context.Context, after time.Duration) error {
 			return context.Cause(ctx)
 		}
 	}
-	return waitUntil(ctx, end)
+	return c.pace.clock.WaitUntil(ctx, end)
 }
 
 // allocate takes the memory, as far as the budget of all runs has it.

@@ -2,7 +2,6 @@ package work
 
 import (
 	"context"
-	"time"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -50,13 +49,13 @@ func (idle) result(d job.Definition) *job.Result     { return document(d) }
 func (idle) release()                                {}
 
 // step does one of the steps: at least one unit, then more until the step's
-// share is done or the time is up. It returns context.Cause(ctx) when ctx ends.
-func step(ctx context.Context, l load, steps int, until time.Time) error {
+// share is done or there is no time left. It returns context.Cause(ctx) when ctx ends.
+func step(ctx context.Context, l load, steps int, timeLeft func() bool) error {
 	for n := range l.units(steps) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if more, err := l.unit(ctx, n); err != nil || !more || !time.Now().Before(until) {
+		if more, err := l.unit(ctx, n); err != nil || !more || !timeLeft() {
 			return err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,7 +30,9 @@ func (c *countdown) Err() error {
 	return nil
 }
 
-var farAway = time.Now().Add(time.Hour)
+func farAway() bool { return true }
+
+func past() bool { return false }
 
 func TestCPUBurstHashesUntilItIsStopped(t *testing.T) {
 	t.Parallel()
@@ -168,7 +169,6 @@ func TestStepsStopBetweenUnits(t *testing.T) {
 
 func TestStepsDoOneUnitWhenTheTimeIsUp(t *testing.T) {
 	t.Parallel()
-	var past time.Time
 	s := &memorySpike{budget: make(chan struct{}, 64)}
 	require.NoError(t, step(t.Context(), s, 1, past))
 	require.Len(t, s.held, 1)
@@ -228,7 +228,7 @@ func TestIOHeavyNoticesWrongContent(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, zero.Close()) }()
 	f := &ioHeavy{file: zero, written: make([]byte, blockSize), read: make([]byte, blockSize)}
-	require.ErrorIs(t, step(t.Context(), f, 1, time.Time{}), errReadBack)
+	require.ErrorIs(t, step(t.Context(), f, 1, past), errReadBack)
 }
 
 func TestIOHeavyRemovesItsFileWhereItCouldNotBefore(t *testing.T) {
@@ -248,9 +248,9 @@ func TestIOHeavyErrors(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	f := &ioHeavy{dir: t.TempDir()}
-	require.NoError(t, step(t.Context(), f, 1, time.Time{}))
+	require.NoError(t, step(t.Context(), f, 1, past))
 	require.NoError(t, f.file.Close())
-	require.ErrorIs(t, step(t.Context(), f, 1, time.Time{}), os.ErrClosed)
+	require.ErrorIs(t, step(t.Context(), f, 1, past), os.ErrClosed)
 	f.release()
 	requireEmptyDir(t, f.dir)
 }

@@ -87,7 +87,7 @@ func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, on job.
 	l := r.loadOf(d)
 	defer l.release()
 	reason, fails := d.WorkKind.FailsOn(attempt)
-	p := pace{duration: r.duration(d), steps: steps, phase: l.phase(), items: d.PayloadSize / 1024, report: on.Progress}
+	p := pace{duration: r.duration(d), steps: steps, phase: l.phase(), items: d.PayloadSize / 1024, report: on.Progress, clock: clockOf(on)}
 	switch {
 	case d.WorkKind == job.FailImmediate:
 		p.steps = 1
@@ -110,7 +110,8 @@ func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, on job.
 func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
 	l := r.loadOf(job.Definition{WorkKind: kind})
 	defer l.release()
-	return step(ctx, l, steps, time.Now().Add(r.limit))
+	until := time.Now().Add(r.limit)
+	return step(ctx, l, steps, func() bool { return time.Now().Before(until) })
 }
 
 // duration is how long d takes here. RUNS_OVER_TIMEOUT outlasts the limit

@@ -45,6 +45,7 @@ type Worker struct {
 	WorkerID    job.ID    `json:"worker_id"`
 	Name        string    `json:"name"`
 	State       string    `json:"state"`
+	Drained     bool      `json:"drained"` // an operator has it take no more jobs
 	Slots       int       `json:"slots"`
 	Held        int       `json:"held"`
 	Jobs        []HeldJob `json:"jobs"`

@@ -94,9 +94,20 @@ type Situation struct {
 	LostJobs    int  `json:"lost_jobs"`
 	LeaderGone  bool `json:"leader_gone"` // nobody has held the leader's lease for some seconds
 	Throttled   int  `json:"throttled"`   // clients with jobs that wait because their client runs enough of them
-	Disabled    int  `json:"disabled"`    // webhooks that the service has disabled
+	// Pauses are what operators have stopped.
+	Pauses   []Pause `json:"pauses"`
+	Disabled int     `json:"disabled"` // webhooks that the service has disabled
 	// OldestDeliveryAt is when the delivery was due that waits longest for a receiver that is enabled.
 	OldestDeliveryAt *job.Time `json:"oldest_delivery_at"`
+}
+
+// Pause is what an operator has stopped.
+type Pause struct {
+	Scope    job.PauseScope `json:"scope"`
+	Target   string         `json:"target"`
+	Mode     job.PauseMode  `json:"mode"`
+	Operator string         `json:"operator"`
+	Reason   string         `json:"reason"`
 }
 
 // Ends counts how jobs ended.

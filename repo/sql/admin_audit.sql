@@ -30,4 +30,5 @@ FROM judged WHERE wanted OR nth = {{maxLooked}} ORDER BY audit_id DESC LIMIT @li
 -- else locks such an entry.
 -- Parameters: @keep, @limit
 DELETE FROM audit WHERE audit_id IN (
-  SELECT audit_id FROM (SELECT audit_id, at FROM audit ORDER BY audit_id LIMIT @limit) oldest WHERE at <= now() - @keep::interval)
+  SELECT audit_id FROM (SELECT audit_id, at FROM audit ORDER BY audit_id LIMIT @limit) oldest
+    WHERE at <= pg_catalog.now() - @keep::interval)

@@ -73,7 +73,7 @@ SELECT to_json(r) FROM (
       WHERE (job_id, delivery_id) >= (@job, '00000000-0000-0000-0000-000000000000'::uuid)
         AND (job_id, delivery_id) <= (@job, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid) AND job_id IS NOT NULL
       ORDER BY job_id DESC, delivery_id DESC LIMIT @deliveries) d) AS deliveries,
-    clock_timestamp() AS as_of, (SELECT count(*) FROM workers WHERE workers.state = 'ALIVE' AND expires_at > now()) AS workers
+    clock_timestamp() AS as_of, (SELECT count(*) FROM workers WHERE workers.state = 'ALIVE' AND expires_at > pg_catalog.now()) AS workers
   FROM jobs WHERE job_id = @job
 ) r
 

@@ -9,7 +9,8 @@ deliveries.delivery_id, deliveries.client_id, deliveries.webhook_id, deliveries.
 -- Locks nothing.
 -- Parameters: @state, @after, @limit, @jobs
 SELECT to_json(r) FROM (
-  SELECT worker_id, name, state, concurrency AS slots, started_at, heartbeat_at, expires_at,
+  SELECT worker_id, name, state, EXISTS (SELECT FROM pauses WHERE scope = 'WORKER' AND target = worker_id::text) AS drained,
+    concurrency AS slots, started_at, heartbeat_at, expires_at,
     (SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id) AS held,
     (SELECT coalesce(json_agg(h), '[]') FROM (
       SELECT job_id, client_id, work_kind, state, attempt, assigned_at, started_at FROM jobs
@@ -160,7 +161,7 @@ SELECT to_json(r) FROM (
 {{walkEndpoints}}
 SELECT to_json(r) FROM (
   SELECT clock_timestamp() AS time, (SELECT max(version_id) FROM goose_db_version WHERE is_applied) AS schema_version,
-    CASE WHEN leader_id IS NOT NULL AND leader_expires_at > now()
+    CASE WHEN leader_id IS NOT NULL AND leader_expires_at > pg_catalog.now()
       THEN json_build_object('leader_id', leader_id, 'expires_at', leader_expires_at) END AS leader,
     epoch, alive.n AS workers_alive, alive.slots,
     json_build_object('used', due.n) AS dispatch_window,
@@ -178,7 +179,8 @@ SELECT to_json(r) FROM (
     (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @most + 1) j) waiting,
     (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() LIMIT @most + 1) j) due,
     (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @most + 1) j) held,
-    (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers WHERE state = 'ALIVE' AND expires_at > now()) alive,
+    (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers
+      WHERE state = 'ALIVE' AND expires_at > pg_catalog.now()) alive,
     (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE {{waiting}} LIMIT @most + 1) d) unsent,
     (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE claimed_until IS NOT NULL ORDER BY claimed_until LIMIT @most + 1) d) sending
 ) r

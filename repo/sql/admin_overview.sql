@@ -21,8 +21,10 @@ SELECT to_json(r) FROM (
         ORDER BY run_at, job_id LIMIT 1)) AS waiting,
     json_build_object('alive', alive.n, 'slots', alive.slots, 'held', held.assigned + held.running) AS workers,
     lost.n AS lost_workers, lost.held AS lost_jobs,
-    leader_expires_at <= now() - interval '3 s' AS leader_gone,
+    leader_expires_at <= pg_catalog.now() - interval '3 s' AS leader_gone,
     (SELECT count(*) FROM throttled) AS throttled, hooks.disabled,
+    (SELECT coalesce(json_agg(json_build_object('scope', scope, 'target', target, 'mode', mode, 'operator', operator, 'reason', reason)
+      ORDER BY created_at), '[]') FROM pauses) AS pauses,
     (SELECT min(next_attempt_at) FROM walk WHERE next_attempt_at <= now() AND {{endpointEnabled}}) AS oldest_delivery_at
   FROM maintenance_state,
     (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL LIMIT @most) j) created,
@@ -30,10 +32,11 @@ SELECT to_json(r) FROM (
       SELECT queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL ORDER BY run_at, job_id LIMIT @most + 1) j) waiting,
     (SELECT count(*) FILTER (WHERE state = 'ASSIGNED') AS assigned, count(*) FILTER (WHERE state = 'RUNNING') AS running
       FROM (SELECT state FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @most) j) held,
-    (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers WHERE state = 'ALIVE' AND expires_at > now()) alive,
+    (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers
+      WHERE state = 'ALIVE' AND expires_at > pg_catalog.now()) alive,
     (SELECT count(*) AS n, coalesce(sum(holding), 0) AS held FROM (
       SELECT (SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id) AS holding FROM workers
-      WHERE CASE state WHEN 'STOPPED' THEN heartbeat_at ELSE expires_at END <= now() - interval '5 s') w WHERE holding > 0) lost,
+      WHERE CASE state WHEN 'STOPPED' THEN heartbeat_at ELSE expires_at END <= pg_catalog.now() - interval '5 s') w WHERE holding > 0) lost,
     (SELECT count(*) FILTER (WHERE disabled_reason <> 'OWNER') AS disabled FROM (
       SELECT disabled_reason FROM webhooks WHERE deleted_at IS NULL ORDER BY client_id, webhook_id LIMIT @most) w) hooks
 ) r
@@ -48,4 +51,4 @@ SELECT concat_ws(' ', (SELECT job_id FROM jobs ORDER BY job_id DESC LIMIT 1),
   (SELECT delivery_id FROM deliveries ORDER BY delivery_id DESC LIMIT 1), (SELECT audit_id FROM audit ORDER BY audit_id DESC LIMIT 1),
   (SELECT concat_ws(' ', count(*), sum(event_seq)) FROM (
     SELECT event_seq FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @most) held),
-  (SELECT count(*) FROM workers WHERE state = 'ALIVE' AND expires_at > now()))
+  (SELECT count(*) FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.now()))

@@ -6,8 +6,8 @@ SELECT pg_advisory_xact_lock(hashtextextended('bulk operations', 0))
 -- Stores a bulk operation. Counts the open ones by the index bulk_operations_open: they are few. Those of clients have
 -- a limit together. No row: as many are open as may be.
 -- Parameters: @bulk, @client, @operator, @action, @filter, @rate, @override, @request_id, @most_own, @most_clients
-INSERT INTO bulk_operations (bulk_id, client_id, operator, action, filter, rate, override, request_id)
-SELECT @bulk, @client::uuid, @operator, @action, @filter, @rate, @override, @request_id
+INSERT INTO bulk_operations (bulk_id, client_id, operator, action, filter, rate, override, request_id, created_at)
+SELECT @bulk, @client::uuid, @operator, @action, @filter, @rate, @override, @request_id, clock_timestamp()
 FROM (SELECT count(client_id) AS clients, count(*) FILTER (WHERE client_id IS NOT DISTINCT FROM @client) AS own
   FROM bulk_operations WHERE finished_at IS NULL) AS open
 WHERE open.own < @most_own AND (@client IS NULL OR open.clients < @most_clients)

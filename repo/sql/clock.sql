@@ -56,13 +56,13 @@ SELECT client_id, endpoint_id, n, (SELECT count(*)::int FROM moved) FROM walk OR
 -- Skips what another transaction has locked.
 -- Parameters: @limit
 WITH far AS MATERIALIZED (
-  SELECT delivery_id FROM deliveries WHERE claimed_until > now() + interval '6 min' ORDER BY claimed_until
+  SELECT delivery_id FROM deliveries WHERE claimed_until > pg_catalog.now() + interval '6 min' ORDER BY claimed_until
     LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
 ), claims AS (
-  UPDATE deliveries SET claimed_until = now() + interval '6 min' WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM far))
+  UPDATE deliveries SET claimed_until = pg_catalog.now() + interval '6 min' WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM far))
 ), ahead AS MATERIALIZED (
-  SELECT worker_id FROM workers WHERE state = 'ALIVE' AND heartbeat_at > clock_timestamp() + interval '1 s'
+  SELECT worker_id FROM workers WHERE state = 'ALIVE' AND heartbeat_at > pg_catalog.clock_timestamp() + interval '1 s'
   ORDER BY worker_id FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE workers SET heartbeat_at = clock_timestamp(), expires_at = clock_timestamp() + (expires_at - heartbeat_at)
+UPDATE workers SET heartbeat_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + (expires_at - heartbeat_at)
 WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM ahead))

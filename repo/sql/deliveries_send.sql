@@ -93,7 +93,7 @@ WITH input AS MATERIALIZED (
 ), lost AS (
   DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM found WHERE bytes IS NULL))
 ), claimed AS (
-  UPDATE deliveries SET dispatch = dispatch + 1, claimed_until = clock_timestamp() + m.hold FROM measured m
+  UPDATE deliveries SET dispatch = dispatch + 1, claimed_until = pg_catalog.clock_timestamp() + m.hold FROM measured m
   WHERE deliveries.delivery_id = m.delivery_id AND m.before < {{maxClaimBytes}} AND m.before_all < {{maxPickupBytes}}
   RETURNING deliveries.*, m.asked, m.nth, m.prev_state, m.next_state, m.attempt, m.occurred_at, m.data, m.batch_id, m.about
 )
@@ -124,7 +124,8 @@ UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT
 -- locked.
 -- Parameters: @limit
 WITH expired AS MATERIALIZED (
-  SELECT delivery_id FROM deliveries WHERE claimed_until <= now() ORDER BY claimed_until LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
+  SELECT delivery_id FROM deliveries WHERE claimed_until <= pg_catalog.now() ORDER BY claimed_until
+    LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM expired))
 

@@ -12,8 +12,8 @@ SELECT {{erasureColumns}} FROM erasures WHERE client_id = @client
 -- Stores an erasure. From its commit on the triggers refuse_erased and deliver_events let nothing new be stored for the client.
 -- A transaction that does the same is waited for. No row: the client is being erased, or was.
 -- Parameters: @erasure, @client, @operator, @reason, @request_id
-INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id)
-VALUES (@erasure, @client, @operator, @reason, @request_id) ON CONFLICT (client_id) DO NOTHING
+INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id, created_at)
+VALUES (@erasure, @client, @operator, @reason, @request_id, clock_timestamp()) ON CONFLICT (client_id) DO NOTHING
 RETURNING {{erasureColumns}}
 
 -- name: revokeErasedKeys

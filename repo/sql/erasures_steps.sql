@@ -215,6 +215,12 @@ FROM (SELECT bulk_id, job_id FROM looked ORDER BY bulk_id DESC, job_id DESC LIMI
 DELETE FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT bulk_id FROM bulk_operations WHERE client_id = @client
   ORDER BY client_id, bulk_id LIMIT @limit))
 
+-- name: eraseSchedules
+-- Removes schedules of a client along the index schedules_client.
+-- Parameters: @client, @limit
+DELETE FROM schedules WHERE schedule_id = ANY (ARRAY(SELECT schedule_id FROM schedules WHERE client_id = @client
+  ORDER BY client_id, schedule_id LIMIT @limit))
+
 -- name: eraseFaults
 -- Removes the rules of a client's test bed by primary key.
 -- Parameters: @client, @limit
@@ -274,6 +280,7 @@ DELETE FROM clients WHERE client_id = @client
 SELECT (SELECT count(*)::int FROM jobs WHERE client_id = @client), (SELECT count(*)::int FROM events WHERE client_id = @client),
   (SELECT count(*)::int FROM client_events WHERE client_id = @client),
   (SELECT count(*)::int FROM bulk_operations WHERE client_id = @client),
+  (SELECT count(*)::int FROM schedules WHERE client_id = @client),
   (SELECT count(*)::int FROM testbed_faults WHERE client_id = @client),
   (SELECT count(*)::int FROM testbed_sessions WHERE client_id = @client),
   (SELECT count(*)::int FROM testbed_exchanges WHERE client_id = @client),

@@ -1,7 +1,8 @@
 -- name: stepJobs
 -- Takes each job one step on, by the state that comes next: a claim to ASSIGNED, which raises the fence; a start from
 -- there to RUNNING; a finish to SUCCEEDED or FAILED, and with a retry wait on to QUEUED as the next attempt. A finish
--- writes the report and the result too. Claims are of waiting, due jobs; one that is still CREATED passes through QUEUED.
+-- writes the report and the result too. Claims are of waiting, due jobs that no pause stops, of which there are few or none;
+-- one that is still CREATED passes through QUEUED.
 -- Starts and finishes are guarded by the lease. The worker of a claim or a start must be alive.
 --
 -- One statement for the three, since what a statement costs by itself is as much as forty rows: checks are parsed and
@@ -19,26 +20,27 @@
 --
 -- Where {{within}} is {{withinLimit}} there is a limit of claims, and @most; else it is nothing.
 -- Parameters: @ids, @attempts, @nexts, @fences, @workers, @event_ids, @reasons, @codes, @retryables, @retry_afters, @stages,
---   @details, @retry_waits, @exhausted, @emits, @media_types, @sha256s, @bodies, @result_ttl, @most
+--   @details, @retry_waits, @exhausted, @emits, @media_types, @sha256s, @bodies, @ended_times, @result_ttl, @most
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @attempts::int[], @nexts::text[], @fences::bigint[], @workers::uuid[], @event_ids::uuid[],
     @reasons::text[], @codes::text[], @retryables::boolean[], @retry_afters::int[], @stages::text[], @details::text[],
     @retry_waits::interval[], @exhausted::boolean[], @emits::jsonb[],
-    @media_types::text[], @sha256s::bytea[], @bodies::bytea[])
+    @media_types::text[], @sha256s::bytea[], @bodies::bytea[], @ended_times::timestamptz[])
   AS i(id, number, next, fence, worker, event_id, reason, code, retryable, retry_after, stage, detail,
-    retry_wait, exhausted, emit, media_type, sha256, body)
+    retry_wait, exhausted, emit, media_type, sha256, body, ended_at)
 ), {{candidates}} AS MATERIALIZED (
-  SELECT j.job_id, j.client_id, j.state AS prev, j.event_tx, j.started_at, j.updated_at, j.worker_id, i.*,
+  SELECT j.job_id, j.client_id, j.state AS prev, j.event_tx, j.started_at, j.updated_at, j.run_at, j.worker_id, i.*,
     event_data(j.work_kind, j.definition) AS data, j.callback IS NOT NULL AS called_back, i.retry_wait IS NOT NULL AS retried,
     i.next IN ('SUCCEEDED', 'FAILED') AS ends,
     j.event_seq + 1 + CASE WHEN j.state = 'CREATED' OR i.emit IS NOT NULL THEN 1 ELSE 0 END AS seq
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.attempt = i.number AND CASE i.next
       WHEN 'ASSIGNED' THEN j.state IN ('CREATED', 'QUEUED') AND j.run_at <= clock_timestamp()
+        AND NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}} OR {{pausesWorker}})
       WHEN 'RUNNING' THEN j.state = 'ASSIGNED' AND j.fence = i.fence
       ELSE j.state = 'RUNNING' AND j.fence = i.fence END
     AND (i.next NOT IN ('ASSIGNED', 'RUNNING') OR EXISTS (SELECT FROM workers w
-      WHERE w.worker_id = coalesce(i.worker, j.worker_id) AND w.state = 'ALIVE' AND w.expires_at > clock_timestamp()))
+      WHERE w.worker_id = coalesce(i.worker, j.worker_id) AND w.state = 'ALIVE' AND w.expires_at > pg_catalog.clock_timestamp()))
   ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
 ), {{within}} {{stamped}}, changed AS (
   UPDATE jobs SET updated_at = s.at, event_tx = s.tx, event_seq = s.seq + s.exhausted::int + s.retried::int,

@@ -24,7 +24,7 @@ WHERE j.oid = to_regclass('jobs') AND t.relkind = 'r' AND (t.relname <> 'goose_d
 -- it began may not be shown to clients in its order before it ends. Of other users' sessions only who may read all
 -- statistics sees the time.
 SELECT pid, who, place, what, age FROM (
-  SELECT pid, usename::text AS who, coalesce(datname::text, '') AS place, application_name AS what, clock_timestamp() - xact_start AS age
+  SELECT pid, usename::text AS who, coalesce(datname::text, '') AS place, application_name AS what, pg_catalog.clock_timestamp() - xact_start AS age
     FROM pg_stat_activity WHERE backend_xid IS NOT NULL
   UNION ALL
   SELECT 0, owner::text, database::text, gid, clock_timestamp() - prepared FROM pg_prepared_xacts
@@ -39,16 +39,16 @@ SELECT w.alive, w.slots, w.held,
     LIMIT 1), '0'),
   EXISTS (SELECT FROM jobs WHERE finished_at > now() - interval '1 minute' AND state <> 'CANCELED')
     OR EXISTS (SELECT FROM jobs WHERE worker_id IS NOT NULL AND started_at > now() - interval '1 minute'),
-  m.leader_expires_at > clock_timestamp() - interval '3 seconds',
-  m.leader_expires_at BETWEEN clock_timestamp() - interval '3 seconds' AND clock_timestamp(), m.epoch, m.redis_run_id,
+  m.leader_expires_at > pg_catalog.clock_timestamp() - interval '3 seconds',
+  m.leader_expires_at BETWEEN pg_catalog.clock_timestamp() - interval '3 seconds' AND pg_catalog.clock_timestamp(), m.epoch, m.redis_run_id,
   EXISTS (SELECT FROM webhooks WHERE deleted_at IS NULL),
-  EXISTS (SELECT FROM workers WHERE heartbeat_at > clock_timestamp() + interval '1 s')
-    OR EXISTS (SELECT FROM (SELECT run_at, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL
-      AND run_at > now() + interval '1 s' ORDER BY run_at, job_id LIMIT 10000) w
+  EXISTS (SELECT FROM workers WHERE heartbeat_at > pg_catalog.clock_timestamp() + interval '1 s')
+    OR NOT EXISTS (SELECT FROM testbed_clock) AND EXISTS (SELECT FROM (SELECT run_at, queued_at FROM jobs
+      WHERE worker_id IS NULL AND finished_at IS NULL AND run_at > now() + interval '1 s' ORDER BY run_at, job_id LIMIT 10000) w
       WHERE queued_at > now() + interval '1 s' AND run_at >= queued_at)
 FROM maintenance_state m, (SELECT count(*)::int AS alive, coalesce(sum(concurrency), 0)::int AS slots,
     coalesce(sum((SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id)), 0)::int AS held
-  FROM workers WHERE state = 'ALIVE' AND expires_at > clock_timestamp()) w
+  FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()) w
 
 -- name: inspectSigningKeys
 -- Reads the published keys. Locks nothing.

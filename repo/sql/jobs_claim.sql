@@ -11,7 +11,7 @@
 -- Trigger: events_delivered on events writes the deliveries of each event, to the client's enabled webhooks and to the
 -- job's callback, in the same transaction.
 stamped AS MATERIALIZED (
-  SELECT *, greatest(clock_timestamp(), updated_at) AS at, greatest(pg_current_xact_id(), event_tx) AS tx FROM ready
+  SELECT *, greatest({{moment}}, updated_at) AS at, greatest(pg_current_xact_id(), event_tx) AS tx FROM ready
 )
 
 -- fragment: throttled
@@ -38,8 +38,10 @@ WHERE jobs.state IN ('ASSIGNED', 'RUNNING') AND jobs.attempt = i.attempt AND job
 -- Parameters: @ids, @workers
 SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - clock_timestamp(), interval '0'),
   j.run_at >= {{throttledUntil}},
+  j.run_at >= {{pausedUntil}} AND j.run_at < {{throttledUntil}}, EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}),
+  EXISTS (SELECT FROM pauses p WHERE {{pausesWorker}}),
   EXISTS (SELECT FROM workers w WHERE w.worker_id = coalesce(i.worker, j.worker_id) AND w.state = 'ALIVE'
-    AND w.expires_at > clock_timestamp())
+    AND w.expires_at > pg_catalog.clock_timestamp())
 FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
 
 -- name: releaseJobs

@@ -5,10 +5,10 @@
 --
 -- Locks the job row, found by primary key, and changes no column that an index has; counts the job's own events by
 -- primary key. No row: the claim is no longer current. Trigger: events_delivered writes the deliveries.
--- Parameters: @job, @attempt, @fence, @before, @event_id, @emit
+-- Parameters: @job, @attempt, @fence, @before, @event_id, @emit, @due
 WITH ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt, j.updated_at, j.callback IS NOT NULL AS called_back,
-    event_data(j.work_kind, j.definition) AS data
+    event_data(j.work_kind, j.definition) AS data, @due::timestamptz AS due
   FROM jobs j
   WHERE j.job_id = @job AND j.state = 'RUNNING' AND j.attempt = @attempt AND j.fence = @fence
   FOR NO KEY UPDATE OF j

@@ -8,9 +8,11 @@
 -- @created_times are the times that the flush has in the order of flushes, NULL for Postgres' own; none is ahead of
 -- Postgres' clock. @request_hashes and @keys are those of the idempotency keys; @event_ids has two for each item. Trigger:
 -- events_delivered writes the deliveries. A time in the past is due from now on, so that nobody overtakes with it.
+-- scheduleMembers and scheduleValues are empty but for the runs of schedules, of which a second one for a due time fails the statement.
 -- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
 --   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,
---   @request_hashes, @batches, @created_times, @key_window, @event_ids
+--   @request_hashes, @batches, @created_times, @key_window, @event_ids,
+--   @schedules, @scheduled_times
 WITH input AS MATERIALIZED (
   SELECT *, least(created_time, clock_timestamp()) AS at FROM unnest(
     @ids::uuid[], @clients::uuid[], @types::text[], @work_kinds::text[], @definitions::jsonb[], @params::json[],
@@ -31,12 +33,12 @@ WITH input AS MATERIALIZED (
 ), new AS (
   INSERT INTO jobs (job_id, client_id, batch_id, type, work_kind, definition, params, state, max_attempts, auto_retry,
     event_seq, event_tx, created_at, updated_at, execution_at, run_at, queued_at,
-    callback, correlation_id, traceparent, language, request_id)
+    callback, correlation_id, traceparent, language, request_id{{scheduleMembers}})
   SELECT job_id, client_id, batch_id, type, work_kind, definition, params,
     CASE WHEN execution_at IS NULL THEN 'QUEUED' ELSE 'CREATED' END, max_attempts, auto_retry,
     CASE WHEN execution_at IS NULL THEN 2 ELSE 1 END, pg_current_xact_id(),
     at, at, execution_at, greatest(execution_at, at), CASE WHEN execution_at IS NULL THEN at END,
-    callback, correlation_id, traceparent, language, request_id
+    callback, correlation_id, traceparent, language, request_id{{scheduleValues}}
   FROM input WHERE key IS NULL OR job_id IN (SELECT resource_id FROM keys)
   RETURNING job_id, state, created_at
 ), log AS (
@@ -48,4 +50,4 @@ WITH input AS MATERIALIZED (
   JOIN (VALUES (1, 'job.created', NULL, 'CREATED'), (2, 'job.queued', 'CREATED', 'QUEUED')) AS e(seq, name, prev, next)
     ON e.seq = 1 OR i.execution_at IS NULL
 )
-SELECT job_id, state, created_at, clock_timestamp() FROM new
+SELECT job_id, state, created_at, pg_catalog.clock_timestamp() FROM new

@@ -43,22 +43,28 @@ WHERE j.job_id = @job AND j.client_id = @client
 
 -- name: listJobs
 -- Lists jobs, the newest first, along an index (owner, job_id) backwards: jobs_client, or jobs_batch for the jobs of
--- one batch. Each row says whether it is wanted; the maxLooked-th row is answered even if it is not, to go on from
+-- one batch, or jobs_schedule for those of one schedule. Each row says whether it is wanted; the maxLooked-th row is answered even if it is not, to go on from
 -- there. Locks nothing.
 --
 -- The planner must not be free to gather all jobs of the owner and sort them, or to walk the primary key past other
 -- clients' jobs, however good that looks by what it knows of the tables. So the range is a comparison of rows, which
 -- no other index can search; the session takes bitmaps away.
--- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @created_after, @created_before, @limit
+--
+-- The correlation id is a filter as any other, without an index: that would be a row in one more place for each submission, of up
+-- to 256 bytes and in random order where it is a trace-id, for a search that is rare. What it costs is bounded by maxLooked.
+-- Parameters: @client, @batch, @schedule, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @created_after,
+--   @created_before, @limit
 WITH looked AS (
   SELECT * FROM jobs WHERE ({{owner}}, job_id) < ({{value}}, @to_id) AND ({{owner}}, job_id) >= ({{value}}, @from_id) AND {{guard}}
   ORDER BY {{owner}} DESC, job_id DESC LIMIT {{maxLooked}}
 ), judged AS (
   SELECT *, row_number() OVER (ORDER BY {{owner}} DESC, job_id DESC) AS nth,
-    client_id = @client AND (@batch::uuid IS NULL OR batch_id = @batch) AND (@state::text IS NULL OR state = @state)
+    (client_id = @client AND (@batch::uuid IS NULL OR batch_id = @batch)
+      AND (@schedule::uuid IS NULL OR schedule_id = @schedule) AND (@state::text IS NULL OR state = @state)
       AND (@type::text IS NULL OR type = @type)
-      AND (@work_kind::text IS NULL OR work_kind = @work_kind) AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
-      AND (@created_before::timestamptz IS NULL OR created_at < @created_before) AS wanted FROM looked
+      AND (@work_kind::text IS NULL OR work_kind = @work_kind) AND (@correlation_id::text IS NULL OR correlation_id = @correlation_id)
+      AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
+      AND (@created_before::timestamptz IS NULL OR created_at < @created_before)) IS TRUE AS wanted FROM looked
 )
 SELECT nth = {{maxLooked}}, wanted, {{listColumns}} FROM judged AS jobs WHERE wanted OR nth = {{maxLooked}}
 ORDER BY {{owner}} DESC, job_id DESC LIMIT @limit

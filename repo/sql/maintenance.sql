@@ -119,7 +119,7 @@ FROM
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit) j) waiting,
   (SELECT count(*) FILTER (WHERE state = 'ASSIGNED') AS assigned, count(*) FILTER (WHERE state = 'RUNNING') AS running
     FROM (SELECT state FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @limit) j) held,
-  (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers WHERE state = 'ALIVE' AND expires_at > now()) alive,
+  (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.now()) alive,
   (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE {{waiting}} LIMIT @limit) d) unsent,
   (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE claimed_until IS NOT NULL ORDER BY claimed_until LIMIT @limit) d) sending,
   (SELECT count(*) FILTER (WHERE disabled_reason <> 'OWNER') AS disabled
@@ -218,7 +218,7 @@ DELETE FROM webhooks WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM old))
 -- Removes signing keys that no receiver needs any more.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
-  SELECT kid FROM signing_keys WHERE retires_at <= now() - @keep::interval LIMIT @limit FOR UPDATE SKIP LOCKED
+  SELECT kid FROM signing_keys WHERE retires_at <= pg_catalog.now() - @keep::interval LIMIT @limit FOR UPDATE SKIP LOCKED
 )
 DELETE FROM signing_keys WHERE kid = ANY (ARRAY(SELECT kid FROM old))
 
@@ -260,7 +260,7 @@ DELETE FROM api_keys WHERE key_id = ANY (ARRAY(SELECT key_id FROM old))
 -- Leaves the row of a worker that jobs still name: the rescuer finds them by it.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
-  SELECT worker_id FROM workers w WHERE state <> 'ALIVE' AND expires_at <= now() - @keep::interval
+  SELECT worker_id FROM workers w WHERE state <> 'ALIVE' AND expires_at <= pg_catalog.now() - @keep::interval
     AND NOT EXISTS (SELECT FROM jobs WHERE jobs.worker_id = w.worker_id) LIMIT @limit FOR UPDATE SKIP LOCKED
 )
 DELETE FROM workers WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM old))
@@ -293,7 +293,7 @@ WITH sent AS MATERIALIZED (
     AND o.attempt = i.number
   ORDER BY o.job_id FOR NO KEY UPDATE OF o SKIP LOCKED
 )
-UPDATE outcome_outbox SET published_at = clock_timestamp() FROM sent s
+UPDATE outcome_outbox SET published_at = pg_catalog.clock_timestamp() FROM sent s
 WHERE outcome_outbox.job_id = s.job_id AND outcome_outbox.attempt = s.attempt AND published_at IS NULL
 
 -- name: republishOutcomes
@@ -317,7 +317,7 @@ SELECT (SELECT count(*)::int FROM oldest), (SELECT count(*)::int FROM changed)
 -- IS TRUE keeps the planner from making a join of IN, which would compare all with all.
 -- Parameters: @min_age, @limit
 WITH old AS MATERIALIZED (
-  SELECT job_id, attempt FROM outcome_outbox WHERE published_at <= now() - @min_age::interval ORDER BY published_at
+  SELECT job_id, attempt FROM outcome_outbox WHERE published_at <= pg_catalog.now() - @min_age::interval ORDER BY published_at
     LIMIT @limit FOR UPDATE SKIP LOCKED
 )
 DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))

@@ -57,8 +57,8 @@ RETURNING {{webhookColumns}}
 -- has no such webhook.
 -- Parameters: @webhook, @client, @secret, @overlap
 UPDATE webhooks SET secret = @secret, old_secrets = (secret || old_secrets)[1:3],
-  old_secrets_until = ((at + @overlap::interval) || old_secrets_until)[1:3], updated_at = at
-FROM (VALUES (clock_timestamp())) AS v(at)
+  old_secrets_until = ((real_at + @overlap::interval) || old_secrets_until)[1:3], updated_at = at
+FROM (VALUES (clock_timestamp())) AS v(at), (VALUES (pg_catalog.clock_timestamp())) AS r(real_at)
 WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
 RETURNING {{webhookColumns}}
 
@@ -75,7 +75,7 @@ SELECT url FROM webhooks WHERE client_id = @client AND deleted_at IS NULL AND di
 
 -- fragment: isPublished
 -- Guards keys that receivers may still need.
-(retires_at IS NULL OR retires_at > clock_timestamp())
+(retires_at IS NULL OR retires_at > pg_catalog.clock_timestamp())
 
 -- name: signingKeys
 -- Reads the published keys, the oldest first. Locks nothing.
@@ -87,7 +87,7 @@ WHERE {{isPublished}} ORDER BY created_at, kid
 -- Parameters: @kid, @public, @private, @delay, @only_first
 INSERT INTO signing_keys (kid, public_key, private_key, created_at, signs_from)
 SELECT @kid, @public, @private, at, CASE WHEN k.known THEN at + @delay::interval ELSE at END
-FROM (VALUES (clock_timestamp())) AS v(at), (SELECT EXISTS (SELECT FROM signing_keys WHERE {{isPublished}}) AS known) AS k
+FROM (VALUES (pg_catalog.clock_timestamp())) AS v(at), (SELECT EXISTS (SELECT FROM signing_keys WHERE {{isPublished}}) AS known) AS k
 WHERE NOT (@only_first AND k.known)
 ON CONFLICT (kid) DO UPDATE SET created_at = excluded.created_at, signs_from = excluded.signs_from, retires_at = NULL
 WHERE signing_keys.retires_at IS NOT NULL
@@ -95,6 +95,6 @@ WHERE signing_keys.retires_at IS NOT NULL
 -- name: retireOtherKeys
 -- Retires all other keys, after the given one has begun to sign and the overlap is over; none later than it was to retire.
 -- Parameters: @kid, @overlap
-UPDATE signing_keys SET retires_at = least(retires_at, (SELECT greatest(signs_from, clock_timestamp()) FROM signing_keys
+UPDATE signing_keys SET retires_at = least(retires_at, (SELECT greatest(signs_from, pg_catalog.clock_timestamp()) FROM signing_keys
   WHERE kid = @kid) + @overlap::interval)
 WHERE kid <> @kid

@@ -10,7 +10,7 @@ WHERE jobs.attempt = i.number AND jobs.fence = i.token AND jobs.worker_id IS NOT
 -- Marks workers dead whose lease has ended. Locks them in order of their ids, and skips a worker that is just renewing
 -- its lease.
 WITH dead AS MATERIALIZED (
-  SELECT worker_id FROM workers WHERE state = 'ALIVE' AND expires_at <= clock_timestamp()
+  SELECT worker_id FROM workers WHERE state = 'ALIVE' AND expires_at <= pg_catalog.clock_timestamp()
   ORDER BY worker_id FOR UPDATE SKIP LOCKED
 )
 UPDATE workers SET state = 'DEAD' WHERE worker_id IN (SELECT worker_id FROM dead)

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/consumer/batch"
 	"github.com/forgerun/forgerun/tasks/notify"
@@ -38,6 +39,8 @@ type Config struct {
 	ShutdownTimeout time.Duration
 	// PlainFetch leaves fetching and removing tasks to asynq, one at a time, as with a version that package batch does not know.
 	PlainFetch bool
+	// Clock is that of a test bed, by which scheduled tasks wait for their time; nil: the machine's. asynq alone does not know it.
+	Clock *clock.Clock
 }
 
 func (c *Config) setDefaults() {
@@ -123,7 +126,7 @@ func (c *Consumer) connect() redis.UniversalClient {
 	if !c.cfg.PlainFetch && batch.Supported() {
 		c.broker = batch.New(c.client, batch.Config{
 			Queue: c.queue, Concurrency: c.cfg.Concurrency, CheckInterval: c.cfg.TaskCheckInterval,
-			DelayedCheckInterval: c.cfg.DelayedTaskCheckInterval, Timeout: timeout, Moved: c.wakeUps.Send, Stopping: c.stopping,
+			DelayedCheckInterval: c.cfg.DelayedTaskCheckInterval, Timeout: timeout, Moved: c.wakeUps.Send, Stopping: c.stopping, Clock: c.cfg.Clock,
 		})
 		c.broker.Start()
 		c.messages[notify.WakeUpChannel(c.queue)] = func(message string) {
@@ -239,6 +242,14 @@ func told(handle asynq.HandlerFunc) asynq.HandlerFunc {
 			return err
 		}
 		return nil
+	}
+}
+
+// Hold stops fetching for now, or goes on; handlers go on. It comes after Start. Where asynq fetches it does nothing: then handlers
+// give back what they may not do.
+func (c *Consumer) Hold(on bool) {
+	if c.broker != nil {
+		c.broker.Hold(on)
 	}
 }
 

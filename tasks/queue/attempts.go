@@ -149,7 +149,7 @@ func (s *steps) wait(d *job.Delivery) {
 	}
 	id := attemptName(d, d.Attempts+1)
 	s.add("wait", d, id, string(attemptMessage(id, d, d.Attempts+1, time.Time{})), *d.NextAttemptAt)
-	s.soon = s.soon || time.Until(*d.NextAttemptAt) < notify.DueSoon
+	s.soon = s.soon || s.q.clock.Wait(d.NextAttemptAt.Sub(s.q.clock.Now())) < notify.DueSoon
 }
 
 func (s *steps) add(step string, d *job.Delivery, id, message string, at time.Time) {

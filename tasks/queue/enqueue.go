@@ -43,8 +43,8 @@ func (q *Queue) put(ctx context.Context, name string, entries []entry, scheduled
 	if err := q.register(ctx); err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	arguments := append(make([]any, 0, 3+3*len(entries)), redisconn.TaskKey(name, ""), now.UnixNano(), scheduled)
+	now := q.clock.Now()
+	arguments := append(make([]any, 0, 3+3*len(entries)), redisconn.TaskKey(name, ""), time.Now().UnixNano(), scheduled)
 	for _, e := range entries {
 		at := ""
 		if e.at.After(now) {
@@ -67,7 +67,7 @@ func (q *Queue) put(ctx context.Context, name string, entries []entry, scheduled
 		case places[i] != placePut:
 		case !e.at.After(now):
 			q.wakeUps[name].Send()
-		case e.at.Sub(now) < notify.DueSoon:
+		case q.clock.Wait(e.at.Sub(now)) < notify.DueSoon:
 			q.dueSoon[name].Send()
 		}
 	}

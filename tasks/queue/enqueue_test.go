@@ -80,7 +80,7 @@ func TestEnqueueContractWithAsynq(t *testing.T) {
 	require.Equal(t, []string{TaskName(traced), TaskName(late), TaskName(due)}, pending[0])
 	require.Equal(t, pending[0], pending[1])
 	require.InDelta(t, float64(later.RunAt.Unix()+1), scores[0], 0)
-	require.InDelta(t, float64(later.RunAt.Unix())+0.124, scores[1], 1e-6, "rounded up to the millisecond")
+	require.InDelta(t, float64(later.RunAt.UnixMicro())/1e6, scores[1], 2e-6, "to the microsecond")
 }
 
 // A task whose key is something else is not there, and cannot be put: another dispatch of the job gets another name.

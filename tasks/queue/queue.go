@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/notify"
 	"github.com/forgerun/forgerun/tasks/redisconn"
@@ -29,6 +30,8 @@ type Config struct {
 	Buffer int
 	// Scheduled is how many tasks of jobs may wait in Redis for their time. Default 25000.
 	Scheduled int
+	// Clock is that of a test bed, by which tasks wait for their time; nil: the machine's.
+	Clock *clock.Clock
 }
 
 // Queue puts tasks into Redis, and publishes notifications.
@@ -38,6 +41,7 @@ type Config struct {
 type Queue struct {
 	*notify.Publisher
 	redis     *redisconn.Redis
+	clock     *clock.Clock
 	taskTime  time.Duration // see Config.MaxTaskTime
 	scheduled int
 	readers   *readers
@@ -61,6 +65,7 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 	q := &Queue{
 		Publisher: notify.NewPublisher(r, cfg.MaxTaskTime),
 		redis:     r,
+		clock:     cfg.Clock,
 		taskTime:  ceilSecond(cfg.MaxTaskTime),
 		scheduled: redisconn.Default(cfg.Scheduled, 25_000),
 		readers:   newReaders(r),

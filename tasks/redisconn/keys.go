@@ -24,15 +24,16 @@ func QueueKey(queue, name string) string { return fmt.Sprintf("asynq:{%s}:%s", q
 // TaskKey is the key of a task.
 func TaskKey(queue, id string) string { return QueueKey(queue, "t:"+id) }
 
-// Score is the place of a time in a set of tasks that wait for theirs: seconds since 1970, rounded up to a millisecond, so that
-// none comes early. asynq compares it with whole seconds, and shows it without its fraction.
+// Score is the place of a time in a set of tasks that wait for theirs: seconds since 1970, rounded up to a microsecond, in which
+// Postgres counts, so that none comes early. Redis' numbers are exact enough for that until the year 2242. asynq compares it with
+// whole seconds, and shows it without its fraction.
 func Score(t time.Time) string {
-	ms := t.Add(time.Millisecond - 1).UnixMilli()
-	return fmt.Sprintf("%d.%03d", ms/1000, ms%1000)
+	us := t.Add(time.Microsecond - 1).UnixMicro()
+	return fmt.Sprintf("%d.%06d", us/1e6, us%1e6)
 }
 
 // ScoreTime is the time of a Score.
-func ScoreTime(score float64) time.Time { return time.UnixMilli(int64(math.Round(score * 1000))) }
+func ScoreTime(score float64) time.Time { return time.UnixMicro(int64(math.Round(score * 1e6))) }
 
 // Depth counts the tasks of a queue by asynq state.
 func (r *Redis) Depth(ctx context.Context, queue string) (map[string]int64, error) {

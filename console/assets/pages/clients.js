@@ -5,6 +5,7 @@ import { age, time, used } from "../format.js";
 import { badge, button, card, copyButton, empty, facts, heading, idLink, link, mono, note, pager, table } from "../parts.js";
 import { ask } from "./erasures.js";
 import { nextPage, read } from "./lists.js";
+import { begin, list as stopped, read as pauses } from "./pauses.js";
 
 export function page(context) {
   const make = () => confirm({ title: "New client?", text: "A client has jobs, webhooks and API keys of its own.", action: "Make it", act: () => post("clients") })
@@ -37,10 +38,15 @@ export function one(context, id) {
     act: () => remove(`${at}/keys/${encodeURIComponent(key.key_id)}`) }).then(() => context.refresh());
   return {
     title: "Client …" + id.slice(-12),
-    load: signal => get(at, {}, signal), every: 5000,
+    load: async signal => {
+      const [client, all] = await Promise.all([get(at, {}, signal), pauses(signal)]);
+      return { ...client, pauses: all?.filter(p => p.scope === "CLIENT" && p.target === client.client_id) };
+    },
+    every: 5000,
     view: c => [
-      heading(["Client ", h("code", { class: "wrap" }, c.client_id)], copyButton(c.client_id, "Copy id"), context.session.read_only ? null : [button("New key…", add), button("Erase client…", () => ask(context, c.client_id), { class: "danger" })]),
+      heading(["Client ", h("code", { class: "wrap" }, c.client_id)], copyButton(c.client_id, "Copy id"), context.session.read_only ? null : [button("New key…", add), c.pauses ? button("Stop jobs…", () => begin(context, "CLIENT", c.client_id)) : null, button("Erase client…", () => ask(context, c.client_id), { class: "danger" })]),
       facts([["Since", time(c.created_at)], ["Jobs held by workers", used(c.active_jobs)], ["Jobs not ended", used(c.open_jobs)], ["Webhooks", used(c.webhooks)]]),
+      stopped(context, c.pauses),
       h("div", { class: "toolbar" }, [["jobs", "Jobs"], ["queues", "Queues"], ["batches", "Batches"], ["webhooks", "Webhooks"], ["deliveries", "Deliveries"], ["new", "New job"]].map(([to, text]) =>
         link(`${to}?client_id=${c.client_id}`, h("span", { class: "button" }, text)))),
       card("Keys", c.keys.length === 0 ? h("p", { class: "quiet" }, "It has none.") : table([

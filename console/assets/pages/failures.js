@@ -1,7 +1,8 @@
-import { get } from "../api.js";
+import { get, server } from "../api.js";
 import { h } from "../dom.js";
 import { age, number } from "../format.js";
-import { empty, heading, jobLink, table } from "../parts.js";
+import { button, empty, heading, jobLink, table } from "../parts.js";
+import { changeMatching } from "./bulk_actions.js";
 import { addressOf, filterBar, given } from "./lists.js";
 
 const HOURS = [1, 6, 24, 168];
@@ -22,13 +23,16 @@ export function page(context) {
       { title: "Jobs", num: true, cell: f => h("a", { class: "open", href: jobsOf(f, context.query) }, number(f.count)) }, { title: "Code", cell: f => h("code", {}, f.code) },
       { title: "Kind", cell: f => f.work_kind }, { title: "What happened", class: "wrap", cell: f => f.detail },
       { title: "First", num: true, cell: f => age(f.first_at) }, { title: "Last", num: true, cell: f => age(f.last_at) }, { title: "The last one", cell: f => jobLink(f.last_job_id) },
+      { title: "", cell: f => server.bulk && !context.session.read_only ? button("Retry all…", () => changeMatching("retry", filterOf(f, context.query), context), { class: "small" }) : "" },
     ], list.data, { key: f => [f.code, f.work_kind, f.detail].join("\n"), open: f => jobsOf(f, context.query), caption: "Failures" }),
     list.more ? h("p", { class: "quiet" }, "There is more than is shown: only the last 100,000 jobs that ended were looked at.") : null],
   };
 }
 
-function jobsOf(f, query) {
-  const filters = new URLSearchParams({ state: "FAILED", failure_code: f.code, kind: f.work_kind });
-  if (query.get("client_id")) filters.set("client_id", query.get("client_id"));
-  return "#/jobs?" + filters;
+// filterOf chooses the jobs of a group, whatever their detail is and whenever they failed.
+function filterOf(f, query) {
+  const filter = { state: "FAILED", failure_code: f.code, kind: f.work_kind };
+  return query.get("client_id") ? { ...filter, client_id: query.get("client_id") } : filter;
 }
+
+const jobsOf = (f, query) => "#/jobs?" + new URLSearchParams(filterOf(f, query));

@@ -49,7 +49,7 @@ function actions(job, context) {
     button("Delete…", () => destroy(job, context), { disabled: !final, class: "danger", title: final ? false : "Only jobs that have ended are deleted" }));
 }
 
-const ADVICE = { CLIENT_LIMIT: link("clients", "Clients and their limits"), NO_WORKERS: link("workers", "Workers"), QUEUE: link("queues", "Queues") };
+const ADVICE = { PAUSED: link("queues", "What is stopped"), CLIENT_LIMIT: link("clients", "Clients and their limits"), NO_WORKERS: link("workers", "Workers"), QUEUE: link("queues", "Queues") };
 
 function waiting(job) {
   if (!job.waiting) return null;

@@ -1,16 +1,21 @@
 import { get } from "../api.js";
 import { h } from "../dom.js";
 import { age, number } from "../format.js";
-import { clientLink, empty, filterLink, heading, link, table } from "../parts.js";
+import { button, clientLink, empty, filterLink, heading, link, table } from "../parts.js";
 import { filterBar, given } from "./lists.js";
+import { begin, list as stopped, read } from "./pauses.js";
 
 export function page(context) {
   return {
     title: "Queues",
-    load: signal => get("queues", given(context.query, ["client_id", "kind"]), signal),
+    load: async signal => {
+      const [waiting, pauses] = await Promise.all([get("queues", given(context.query, ["client_id", "kind"]), signal), read(signal)]);
+      return { ...waiting, pauses };
+    },
     every: 3000,
-    view: list => [heading("Queues", h("a", { class: "button", href: "asynqmon/" }, "Tasks in Redis")),
+    view: list => [heading("Queues", list.pauses && !context.session.read_only ? button("Stop jobs…", () => stop(context)) : null, h("a", { class: "button", href: "asynqmon/" }, "Tasks in Redis")),
       h("p", { class: "quiet" }, "What waits in Postgres, by client and kind, the longest queue first."),
+      stopped(context, list.pauses),
       filterBar("queues", context, [{ name: "client_id", title: "Client" }, { name: "kind", title: "Kind" }]),
       list.data.length === 0 ? empty("Nothing waits.", [link("new", "Submit a job"), ", or look at ", link("jobs?state=RUNNING", "what runs"), "."]) : table([
         { title: "Kind", cell: q => filterLink("jobs", "kind", q.work_kind) }, { title: "Client", cell: q => clientLink(q.client_id) },
@@ -20,5 +25,7 @@ export function page(context) {
       list.more ? h("p", { class: "quiet" }, "There is more than is shown: only the first 100,000 jobs that wait were looked at.") : null],
   };
 }
+
+const stop = async context => begin(context, "ALL", "", (await get("catalogue")).kinds.map(k => k.work_kind));
 
 const jobs = (q, state, n) => n ? h("a", { href: "#/jobs?" + new URLSearchParams({ state, kind: q.work_kind, client_id: q.client_id }) }, number(n)) : "0";

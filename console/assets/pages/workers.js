@@ -1,22 +1,30 @@
 import { h } from "../dom.js";
 import { age, number, time } from "../format.js";
-import { badge, empty, filterLink, heading, jobLink, pager, table, clientLink } from "../parts.js";
+import { badge, button, empty, filterLink, heading, jobLink, pager, table, clientLink } from "../parts.js";
 import { filterBar, nextPage, read } from "./lists.js";
+import { begin, read as pauses, resume } from "./pauses.js";
 
 export function page(context) {
   return {
     title: "Workers",
     load: read("workers", context.query, ["state"], 50),
     view: list => [heading("Workers"), filterBar("workers", context, [{ name: "state", title: "State", options: ["ALIVE", "DEAD", "STOPPED"] }]),
-      list.data.length === 0 ? empty("No workers.", ["Nothing runs without one: start one with ", h("code", {}, "forgerun worker"), "."]) : list.data.map(worker),
+      list.data.length === 0 ? empty("No workers.", ["Nothing runs without one: start one with ", h("code", {}, "forgerun worker"), "."]) : list.data.map(w => worker(w, context)),
       pager(list.page, nextPage("workers", context.query), context.query.get("cursor"))],
   };
 }
 
-function worker(w) {
+async function goOn(w, context) {
+  const drain = (await pauses())?.find(p => p.scope === "WORKER" && p.target === w.worker_id);
+  if (drain) await resume(context, drain);
+}
+
+function worker(w, context) {
+  const change = context.session.read_only || w.state !== "ALIVE" ? null
+    : w.drained ? button("Resume…", () => goOn(w, context), { class: "small" }) : button("Drain…", () => begin(context, "WORKER", w.worker_id), { class: "small" });
   return h("section", { class: "card worker", "data-key": w.worker_id },
-    h("div", { class: "line" }, h("h2", {}, w.name || w.worker_id), badge(w.state), h("span", { class: "quiet" }, "heartbeat ", age(w.heartbeat_at)),
-      h("span", { class: "push num" }, `${number(w.held)} of ${number(w.slots)} slots`)),
+    h("div", { class: "line" }, h("h2", {}, w.name || w.worker_id), badge(w.state), w.drained ? badge("DRAIN") : null, h("span", { class: "quiet" }, "heartbeat ", age(w.heartbeat_at)),
+      h("span", { class: "push num" }, `${number(w.held)} of ${number(w.slots)} slots`), change),
     h("meter", { min: 0, max: Math.max(1, w.slots), value: Math.min(w.held, w.slots), "aria-label": `${w.held} of ${w.slots} slots are held` }),
     h("p", { class: "quiet" }, h("code", { class: "wrap" }, w.worker_id), " started ", time(w.started_at), w.state === "ALIVE" ? [", dead without another heartbeat ", age(w.expires_at)] : null),
     w.jobs.length === 0 ? null : h("details", {}, h("summary", {}, `The jobs that it holds${w.held > w.jobs.length ? ` (the first ${w.jobs.length} of ${number(w.held)})` : ""}`), table([

@@ -6,8 +6,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"log"
 	"net"
 	"net/http"
@@ -18,10 +18,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-const (
-	patience = 2 * time.Minute // for all jobs
-	maxBody  = 8 << 20         // of a delivery
-)
+const patience = 2 * time.Minute // for all jobs
 
 func main() {
 	log.SetFlags(0)
@@ -44,7 +41,9 @@ func run(ctx context.Context) error {
 	}
 	defer stop()
 	var ids []string
-	for n, kind := range []string{"SUCCESS_FAST", "FAIL_IMMEDIATE", "SUCCESS_FAST", "SUCCESS_FAST"} {
+	for n, kind := range []string{
+		client.KindSuccessFast, client.KindFailImmediate, client.KindSuccessFast, client.KindSuccessFast,
+	} {
 		accepted, err := c.Submit(ctx, client.JobRequest{Type: client.Execute, WorkKind: kind},
 			client.CorrelationID(fmt.Sprintf("order-%d-%d", os.Getpid(), n)))
 		if err != nil {
@@ -62,9 +61,9 @@ func run(ctx context.Context) error {
 
 // ends are the jobs of which a delivery told that they have ended.
 type ends struct {
-	mu       sync.Mutex
-	known    map[string]bool // ids of deliveries
-	subjects map[string]bool
+	mu    sync.Mutex
+	known map[string]bool // ids of deliveries
+	jobs  map[string]bool
 }
 
 // receive registers a webhook of this process.
@@ -79,7 +78,7 @@ func receive(ctx context.Context, c *client.Client) (*ends, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	e := &ends{known: map[string]bool{}, subjects: map[string]bool{}}
+	e := &ends{known: map[string]bool{}, jobs: map[string]bool{}}
 	server := &http.Server{Handler: e.handler(client.Verifier{Secret: hook.Secret}), ReadTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }() // until it is closed
 	return e, func() { _ = server.Close() }, nil
@@ -88,21 +87,22 @@ func receive(ctx context.Context, c *client.Client) (*ends, func(), error) {
 // handler takes what was signed with the secret of the webhook, and nothing else. What comes again is answered like the first one.
 func (e *ends) handler(v client.Verifier) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-		if err != nil {
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		if err := v.VerifySecret(r.Header, body); err != nil {
+		message, err := v.Verify(r)
+		switch {
+		case errors.Is(err, client.ErrSignature):
 			log.Print("refused: ", err)
 			w.WriteHeader(http.StatusUnauthorized)
+			return
+		case err != nil: // it could not be checked, and comes again
+			log.Print(err)
+			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if id := r.Header.Get("Webhook-Id"); !e.known[id] {
-			e.known[id] = true
-			e.subjects[r.Header.Get("Ce-Subject")] = true
+		if !e.known[message.WebhookID] {
+			e.known[message.WebhookID] = true
+			e.jobs[message.JobID()] = true
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}
@@ -126,5 +126,5 @@ func (e *ends) await(ctx context.Context, ids []string) error {
 func (e *ends) has(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.subjects["jobs/"+id]
+	return e.jobs[id]
 }

@@ -1,6 +1,6 @@
 // Package loadgen submits jobs as fast as they are accepted (Closed) or at a constant
 // rate (OpenLoop). The simulator's generator takes three times the CPU, which would
-// lower the maximum rate of a service on the same cores (docs/performance.md).
+// lower the maximum rate of a service on the same cores (docs/explanation/performance.md).
 package loadgen
 
 import (

@@ -15,7 +15,7 @@ func Job(j *client.Job) *history.Job {
 		Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: j.Outcome, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
 		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt,
 		ExecutionAt: Optional(j.ExecutionAt), StartedAt: Optional(j.StartedAt), FinishedAt: Optional(j.FinishedAt),
-		Correlation: j.CorrelationID, Batch: j.BatchID,
+		Correlation: j.CorrelationID, Batch: j.BatchID, Schedule: j.ScheduleID, ScheduledFor: Optional(j.ScheduledFor),
 	}
 }
 

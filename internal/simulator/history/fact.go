@@ -24,6 +24,8 @@ const (
 	Streamed Kind = "streamed"
 	// Received is a delivery, as it came to the receiver.
 	Received Kind = "received"
+	// Scheduled is a schedule that was created.
+	Scheduled Kind = "scheduled"
 	// Strange is what must never be seen, such as another client's event or a
 	// delivery without a valid signature. Note says what.
 	Strange Kind = "strange"
@@ -61,7 +63,16 @@ type Fact struct {
 	Report     *Report     `json:"report,omitempty"`
 	Delivery   *Delivery   `json:"delivery,omitempty"`
 	Task       *Task       `json:"task,omitempty"`
+	Schedule   *Schedule   `json:"schedule,omitempty"`
 	Note       string      `json:"note,omitempty"`
+}
+
+// Schedule is one by interval, whose due times are from its creation to its end, an interval after the other.
+type Schedule struct {
+	ID        string        `json:"id"`
+	Interval  time.Duration `json:"interval"`
+	CreatedAt time.Time     `json:"created_at"`
+	EndAt     time.Time     `json:"end_at"`
 }
 
 // Submission is what a ticket asked for, and its requests.
@@ -129,7 +140,10 @@ type Job struct {
 	FinishedAt  *time.Time `json:"finished_at,omitempty"`
 	Correlation string     `json:"correlation_id,omitempty"`
 	Batch       string     `json:"batch_id,omitempty"`
-	Failure     string     `json:"failure,omitempty"` // its code
+	// Of a run of a schedule: which, and the due time that it stands for.
+	Schedule     string     `json:"schedule_id,omitempty"`
+	ScheduledFor *time.Time `json:"scheduled_for,omitempty"`
+	Failure      string     `json:"failure,omitempty"` // its code
 
 	// Of polls only.
 	Document *Failure `json:"failure_document,omitempty"`

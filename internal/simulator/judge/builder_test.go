@@ -404,6 +404,7 @@ func soundWorld() *world {
 	w.run.Counters = true
 	w.run.Collected.Measured = []Measure{{Name: "jobs_submitted_total", Metric: 18, Rows: 18, Counter: true}, {Name: "job_queue_depth"}}
 	w.run.Collected.Inconsistencies = []Inconsistency{{Invariant: ended, What: "open batches"}}
+	w.scheduled(emittingJob, 0)
 	return w
 }
 

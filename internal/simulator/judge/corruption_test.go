@@ -408,7 +408,7 @@ func rename(w *world, job int, kind string) {
 // Each corruption is found, as what it is, and in no other job.
 func TestCorruptionsAreCaught(t *testing.T) {
 	t.Parallel()
-	for _, c := range slices.Concat(corruptions, moreCorruptions) {
+	for _, c := range slices.Concat(corruptions, moreCorruptions, scheduleCorruptions) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			w := soundWorld()
@@ -441,7 +441,7 @@ func TestCorruptionsAreCaught(t *testing.T) {
 func TestEachInvariantHasACorruption(t *testing.T) {
 	t.Parallel()
 	of := map[string]int{}
-	for _, c := range slices.Concat(corruptions, moreCorruptions) {
+	for _, c := range slices.Concat(corruptions, moreCorruptions, scheduleCorruptions) {
 		of[c.invariant]++
 	}
 	for _, invariant := range Invariants {

@@ -23,6 +23,7 @@ const (
 	received  = "received"
 	timed     = "duration"
 	expected  = "catalogue"
+	scheduled = "schedule"
 )
 
 // Invariants are all that Judge checks.
@@ -42,4 +43,5 @@ var Invariants = []Invariant{
 	{received, "What receivers get is a known event, unchanged from try to try", []Source{Rows}},
 	{timed, "Durations are what lies between start and end, and as long as the work", []Source{Reports, Rows}},
 	{expected, "Each work kind ends as the catalogue says", []Source{Reports, Rows}},
+	{scheduled, "Each due time of a schedule has one job, none early, and no other time has one", []Source{Lists, Rows}},
 }

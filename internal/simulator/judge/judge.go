@@ -56,6 +56,8 @@ func (l FactList) Each(_ int, fn func(history.Fact) error) error {
 // Judge checks the history against all invariants, bucket by bucket, so that its
 // memory grows by one byte a ticket. Its error is the reader's or the context's.
 func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
+	run.latestSeen = run.moves().Latest(moveLag)
+	run.schedules = map[string]*scheduleRuns{}
 	b := newVerdictBuilder(&run)
 	if err := r.Each(history.Loose, b.checkUnattributed); err != nil {
 		return nil, err
@@ -80,6 +82,7 @@ func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 		return nil, err
 	}
 	b.checkUnattributedDeliveries()
+	b.checkSchedules()
 	b.checkMetrics()
 	if run.complete(Queue) && run.complete(Rows) {
 		b.verdict.Checked[tasked]++ // an empty queue counts as checked
@@ -116,6 +119,7 @@ func (b *verdictBuilder) count(j *jobFacts) {
 	}
 	if j.job != nil {
 		b.verdict.Jobs++
+		b.run.schedules[j.job.Schedule].add(j.job.ScheduledFor)
 		if ticket, ok := TicketOf(b.run.Run, j.job.Correlation); ok {
 			b.tickets.mark(ticket, ticketHasJob)
 		}

@@ -15,7 +15,7 @@ type observation struct {
 	sent, at time.Time // sent is zero where it is unknown
 	state    string
 	attempt  int       // 0: unknown
-	updated  time.Time // by Postgres' clock; zero: unknown
+	updated  time.Time // by the service's clock; zero: unknown
 	replay   bool      // repeats what the first answer said
 	first    int       // the first and the last step that fit it; set by match
 	last     int
@@ -59,10 +59,10 @@ func (c *checker) match(o *observation) bool {
 		if step.Next != o.state || o.attempt > 0 && step.Attempt != o.attempt || !o.updated.IsZero() && !step.At.Equal(o.updated) {
 			continue
 		}
-		if step.At.After(o.at.Add(clockSlack)) {
+		if step.At.After(c.run.latest(o.at)) {
 			continue // had not happened yet
 		}
-		if i+1 < len(c.steps) && !o.replay && c.steps[i+1].At.Before(o.asked().Add(-clockSlack)) {
+		if i+1 < len(c.steps) && !o.replay && c.happenedBefore(c.steps[i+1], o.asked()) {
 			continue // was over already
 		}
 		if !found {
@@ -71,6 +71,27 @@ func (c *checker) match(o *observation) bool {
 		o.last = i
 	}
 	return found
+}
+
+// happenedBefore: the step had happened when the simulator's clock showed at. What a moved clock passed over happens
+// later than its time says: then it had happened if it was seen.
+func (c *checker) happenedBefore(step history.Event, at time.Time) bool {
+	if real, known := c.run.moves().Since(step.At); known {
+		return real.Before(at.Add(-clockSlack))
+	}
+	return slices.ContainsFunc(c.facts, func(f history.Fact) bool {
+		if !f.At.Before(at) || f.Tenant != c.tenant {
+			return false
+		}
+		switch f.Kind {
+		case history.Received:
+			return f.Delivery.EventID == step.ID
+		case history.Streamed:
+			e, name := f.Event, plainName(f.Event.Name)
+			return name == step.Name && e.Attempt == step.Attempt && (e.Seq == step.Seq || endsAttempt(name))
+		}
+		return false
+	})
 }
 
 func (c *checker) observations() (all []*observation) {
@@ -101,23 +122,23 @@ func isRefusal(status int) bool {
 }
 
 // checkRefusals: valid requests are refused only for now, invalid ones always.
-func checkRefusals(s *history.Submission, must func(ok bool, invariant, format string, args ...any)) {
+func checkRefusals(s *history.Submission, run *RunContext, must func(ok bool, invariant, format string, args ...any)) {
 	for _, t := range s.Tries {
 		checkReceipt(s, t, must)
 		switch {
 		case t.Code == "RFA_EXEC_IDEMPOTENCY_CONFLICT":
 			must(false, answered, "a repetition of the same request was refused as another one under its key")
 		case isRefusal(t.Status):
-			must(!valid(s, t), answered, "a valid request was refused with %d %s", t.Status, t.Code)
+			must(!valid(s, t, run), answered, "a valid request was refused with %d %s", t.Status, t.Code)
 		case t.Accepted():
 			must(s.WorkKind != payloadInvalid, expected, "%s was accepted as job %s", payloadInvalid, t.Job)
 		}
 	}
 }
 
-// valid: there was nothing wrong with the request, and execution_at was ahead.
-func valid(s *history.Submission, t history.Try) bool {
-	ahead := func(at time.Time) bool { return s.ExecutionAt == nil || s.ExecutionAt.After(at.Add(clockSlack)) }
+// valid: there was nothing wrong with the request, and execution_at was ahead by the service's clock.
+func valid(s *history.Submission, t history.Try, run *RunContext) bool {
+	ahead := func(at time.Time) bool { return s.ExecutionAt == nil || s.ExecutionAt.After(run.latest(at)) }
 	return s.WorkKind != payloadInvalid && ahead(t.Sent) && ahead(t.Answered)
 }
 
@@ -136,7 +157,7 @@ func (c *checker) checkTries() {
 			continue
 		}
 		c.look(answered)
-		checkRefusals(f.Submission, c.must)
+		checkRefusals(f.Submission, c.run, c.must)
 		for _, t := range f.Submission.Tries {
 			if !t.Accepted() {
 				continue

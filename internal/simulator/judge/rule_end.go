@@ -29,10 +29,10 @@ func (c *checker) checkEnd() {
 	}
 }
 
-// isScheduled: it is CREATED or QUEUED, and its time was to come when it was read.
+// isScheduled: it is CREATED or QUEUED, and by the service's clock its time was to come when it was read.
 func (c *checker) isScheduled() bool {
 	due := cmp.Or(c.job.RunAt, c.job.ExecutionAt)
-	return waiting(c.job.State) && due != nil && due.After(c.run.asOf(c.source))
+	return waiting(c.job.State) && due != nil && due.After(c.run.serviceTime(c.run.asOf(c.source)))
 }
 
 // checkTerminalEvents: each attempt before the current one ended once, as FAILED;
@@ -106,7 +106,7 @@ func (c *checker) mayRemain(f *history.Fact) bool {
 	case "active":
 		return c.run.Killed || c.run.Chaos
 	case "scheduled":
-		return c.row.RunAt != nil && f.At.Before(c.row.RunAt.Add(maxOverdue))
+		return c.row.RunAt != nil && c.run.serviceTime(f.At.Add(-maxOverdue)).Before(*c.row.RunAt)
 	}
 	return false
 }

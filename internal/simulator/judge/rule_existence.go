@@ -29,6 +29,10 @@ func (c *checker) checkExistence() {
 	if lists && c.row != nil {
 		c.must(len(c.byKind[history.ListedJob]) > 0, accepted, "the rows have the job, and the API does not list it")
 	}
+	if c.job.Schedule != "" {
+		c.checkRun()
+		return
+	}
 	ticket, ours := TicketOf(c.run.Run, c.job.Correlation)
 	c.must(ours && ticket <= c.run.Tickets, accepted, "the job has correlation id %q, which nobody sent", c.job.Correlation)
 	for _, f := range submitted {
@@ -66,7 +70,7 @@ func (c *checker) checkKey() {
 		return
 	}
 	c.must(c.row.Keys <= 1, keyed, "%d idempotency keys lead to the job", c.row.Keys)
-	kept := c.run.asOf(c.source).Add(clockSlack).Sub(c.row.CreatedAt) < cmp.Or(c.run.KeyWindow, 24*time.Hour)
+	kept := c.run.latest(c.run.asOf(c.source)).Sub(c.row.CreatedAt) < cmp.Or(c.run.KeyWindow, 24*time.Hour)
 	c.must(c.row.Keys > 0 || !kept, keyed, "the job's idempotency key is not kept: another try would make another job")
 }
 

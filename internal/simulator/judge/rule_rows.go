@@ -2,7 +2,8 @@ package judge
 
 import "github.com/forgerun/forgerun/internal/simulator/history"
 
-// RowRule counts rows of whole tables that must not be there.
+// RowRule counts rows of whole tables that must not be there. @minute_ago is the service's time a minute of a real
+// clock ago; @minute and @ten_minutes are the most of it that passed in so long.
 type RowRule struct{ Invariant, What, SQL string }
 
 // RowRules are what collect.Run counts.
@@ -25,8 +26,8 @@ var RowRules = []RowRule{
 	{ended, "events of complete batches that are not",
 		`SELECT count(*) FROM client_events e JOIN batches b USING (batch_id) WHERE b.completed_at IS NULL`},
 	{ended, "batches that are open for more than a minute after their last job", `SELECT count(*) FROM batches b WHERE completed_at IS NULL
-		AND b.created_at < now() - interval '1 min' AND NOT EXISTS (SELECT FROM jobs j
-			WHERE j.batch_id = b.batch_id AND (j.finished_at IS NULL OR j.finished_at > now() - interval '1 min'))`},
+		AND b.created_at < @minute_ago AND NOT EXISTS (SELECT FROM jobs j
+			WHERE j.batch_id = b.batch_id AND (j.finished_at IS NULL OR j.finished_at > @minute_ago))`},
 	{ended, "complete batches whose counts, event and items disagree", `SELECT count(*) FROM batches b JOIN client_events e USING (batch_id)
 		WHERE b.completed_at IS NOT NULL AND e.event_name = 'batch.completed' AND (e.occurred_at <> b.completed_at
 			OR e.data -> 'status' IS DISTINCT FROM to_jsonb(b.status) OR e.data -> 'succeeded' IS DISTINCT FROM to_jsonb(b.succeeded)
@@ -51,12 +52,12 @@ var RowRules = []RowRule{
 			OR j.definition IS NOT NULL AND e.data -> 'duration_ms' IS DISTINCT FROM j.definition -> 'duration_ms')`},
 	{keyed, "keys of one client that lead to what another one has, or came after what they lead to", `SELECT count(*) FROM idempotency_keys k
 		LEFT JOIN jobs j ON j.job_id = k.resource_id LEFT JOIN batches b ON b.batch_id = k.resource_id
-		WHERE coalesce(j.client_id, b.client_id) <> k.client_id OR k.created_at > coalesce(j.created_at, b.created_at) + interval '1 min'
+		WHERE coalesce(j.client_id, b.client_id) <> k.client_id OR k.created_at > coalesce(j.created_at, b.created_at) + @minute::interval
 			OR k.expires_at <= k.created_at`},
 	{delivered, "deliveries that do not say what their last attempt was answered", `SELECT count(*) FROM deliveries d
 		JOIN delivery_attempts a ON a.delivery_id = d.delivery_id AND a.number = d.attempts
 		WHERE d.last_status IS DISTINCT FROM a.status
-			OR d.tried_at < a.started_at - interval '1 min' OR d.tried_at > a.started_at + interval '10 min'
+			OR d.tried_at < a.started_at - @minute::interval OR d.tried_at > a.started_at + @ten_minutes::interval
 			OR d.last_error IS DISTINCT FROM a.error AND d.last_error NOT IN ('WEBHOOK_DISABLED', 'WEBHOOK_DELETED')`},
 	{delivered, "deliveries whose attempts are not numbered one after the other", `SELECT count(*) FROM deliveries d JOIN (
 		SELECT delivery_id, count(*) AS n, min(number) AS first, max(number) AS last FROM delivery_attempts GROUP BY delivery_id) a

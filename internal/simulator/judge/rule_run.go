@@ -6,7 +6,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkEarly: nothing begins before execution_at. All times are Postgres'.
+// checkEarly: nothing begins before execution_at, and what a moved clock jumped or ran over is queued at that time, however
+// late it was. All times are the service's.
 func (c *checker) checkEarly() {
 	var due *time.Time
 	if c.submission != nil {
@@ -32,6 +33,7 @@ func (c *checker) checkEarly() {
 		begins := e.Next == queued || e.Next == assigned || e.Next == running
 		c.must(!begins || !e.At.Before(at), early, "event %d (%s) came %s before execution_at", e.Seq, e.Name, at.Sub(e.At))
 	}
+	c.checkPassed(at)
 	for _, n := range c.attempts {
 		start := c.reports[n].StartedAt
 		c.must(start == nil || !start.Before(at), early,
@@ -40,6 +42,23 @@ func (c *checker) checkEarly() {
 	if c.job != nil {
 		start := c.job.StartedAt
 		c.must(start == nil || !start.Before(at), early, "the job started at %s, before execution_at", clock(start))
+	}
+}
+
+// checkPassed: a job that existed when a moved clock came past its time was queued at that time.
+func (c *checker) checkPassed(due time.Time) {
+	if !c.logComplete || len(c.log) == 0 || !c.log[0].At.Before(due) {
+		return
+	}
+	p := c.run.moves().Passed(due, moveLag)
+	if !p.Exact {
+		return
+	}
+	for _, s := range c.steps {
+		if s.Prev == created && s.Next == queued {
+			c.must(s.At.Equal(due) || s.At.Before(p.Before), early, "the clock was moved past execution_at, and the job was queued %s later",
+				s.At.Sub(due))
+		}
 	}
 }
 

@@ -88,5 +88,6 @@ func (c *checker) checkStreamed(f *history.Fact, name string, seq int) {
 	e := c.log[seq-1]
 	same := e.Name == name && e.Attempt == f.Event.Attempt && (f.Event.ID == "" || f.Event.ID == e.ID)
 	c.must(same, streamed, "%s of attempt %d came as event %d, which is %s of attempt %d", name, f.Event.Attempt, seq, e.Name, e.Attempt)
-	c.must(!same || !f.At.Add(clockSlack).Before(e.At), streamed, "event %d (%s) came %s before it happened", seq, name, e.At.Sub(f.At))
+	c.must(!same || !c.run.latest(f.At).Before(e.At), streamed, "event %d (%s) came %s before it happened",
+		seq, name, e.At.Sub(c.run.serviceTime(f.At)))
 }

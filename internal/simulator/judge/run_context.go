@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/servicetime"
 )
 
 // RunContext is what is known of a run beside its facts.
@@ -33,6 +34,12 @@ type RunContext struct {
 	Webhooks  []Webhook
 	Streams   []Stream
 	Collected Collected
+
+	// Moves of the service's clock, as they were seen during the run. Those of the rows replace them.
+	Moves servicetime.Moves
+
+	schedules  map[string]*scheduleRuns       // by id, set by Judge
+	latestSeen func(real time.Time) time.Time // of the moves, set by Judge
 }
 
 // Webhook is a subscription from before the first submission.
@@ -55,6 +62,7 @@ type Stream struct {
 const (
 	clockSlack = time.Second      // by how much the simulator's and Postgres' clocks may differ
 	maxOverdue = 30 * time.Second // by how much a task in the queue may be late at the end
+	moveLag    = 10 * time.Second // how long a move of the clock may take until everybody follows it
 )
 
 // limit is the service's scaled execution limit, never below 1 s; 0: unknown.
@@ -92,6 +100,21 @@ func (run *RunContext) webhook(f *history.Fact) *Webhook {
 	return nil
 }
 
+// serviceTime is the service's time when Postgres' clock shows real. Without a clock that was moved both are the same.
+func (run *RunContext) serviceTime(real time.Time) time.Time { return run.moves().At(real) }
+
+// latest is the latest time that the service can have shown when the simulator's clock showed at.
+func (run *RunContext) latest(at time.Time) time.Time {
+	return run.latestSeen(at.Add(clockSlack))
+}
+
+func (run *RunContext) moves() servicetime.Moves {
+	if run.complete(Rows) {
+		return run.Collected.Moves
+	}
+	return run.Moves
+}
+
 // Source is where facts at the end come from.
 type Source string
 
@@ -112,8 +135,9 @@ type Collected struct {
 	// Webhooks says, by id, when a webhook was disabled, changed or deleted: from
 	// then on it need not get each event.
 	Webhooks        map[string]time.Time
-	Inconsistencies []Inconsistency // what RowRules found
-	Measured        []Measure       // metrics with what the rows say of the same
+	Moves           servicetime.Moves // of the service's clock, as the rows have them
+	Inconsistencies []Inconsistency   // what RowRules found
+	Measured        []Measure         // metrics with what the rows say of the same
 }
 
 // Inconsistency counts the rows that a RowRule found.

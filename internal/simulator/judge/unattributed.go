@@ -76,7 +76,9 @@ func (b *verdictBuilder) checkUnattributed(f history.Fact) error {
 	case f.Submission != nil: // ended without a job
 		b.tickets.mark(f.Ticket, flagsOf(f.Submission))
 		b.look(answered)
-		checkRefusals(f.Submission, func(ok bool, invariant, format string, args ...any) { b.must(ok, f, invariant, format, args...) })
+		checkRefusals(f.Submission, b.run, func(ok bool, invariant, format string, args ...any) { b.must(ok, f, invariant, format, args...) })
+	case f.Schedule != nil:
+		b.run.schedules[f.Schedule.ID] = &scheduleRuns{Schedule: *f.Schedule, tenant: f.Tenant, jobs: map[int64]int{}}
 	case f.Kind == history.Strange:
 		b.look(foreign)
 		b.must(false, f, foreign, "%s", strange(&f))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,7 +55,12 @@ func (e *Engine) Prepare(ctx context.Context) error {
 			return fmt.Errorf("registering the webhooks of tenant %d: %w", n+1, err)
 		}
 	}
-	return e.openStreams(ctx)
+	var background context.Context
+	background, e.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if err := e.followClock(ctx, background); err != nil {
+		return fmt.Errorf("the clock of the service: %w", err)
+	}
+	return e.openStreams(ctx, background)
 }
 
 // clients makes a quick client for the load, which tries once, since repetitions
@@ -83,6 +89,7 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	e.clock.url, e.clock.http = strings.TrimRight(e.o.URL, "/"), &http.Client{Transport: e.o.Transport}
 	slow, err = client.New(patient)
 	return quick, slow, err
 }
@@ -90,6 +97,7 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client) (*Account, error) {
 	a := &Account{Tenant: n, quick: quick, slow: slow}
 	if e.o.Key != "" {
+		e.clock.key = e.o.Key
 		return a, nil
 	}
 	id, err := slow.CreateClient(ctx)
@@ -100,6 +108,7 @@ func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client
 	if err != nil {
 		return nil, err
 	}
+	e.clock.key = key.APIKey // any will do
 	a.ClientID, a.quick, a.slow = id, quick.WithKey(key.APIKey), slow.WithKey(key.APIKey)
 	return a, nil
 }
@@ -132,9 +141,7 @@ func (e *Engine) subscribe(ctx context.Context, a *Account) error {
 const streamPatience = 15 * time.Second
 
 // openStreams returns when each tenant's first stream is connected.
-func (e *Engine) openStreams(ctx context.Context) error {
-	var streams context.Context
-	streams, e.stop = context.WithCancel(context.WithoutCancel(ctx))
+func (e *Engine) openStreams(ctx, streams context.Context) error {
 	var connected sync.WaitGroup
 	for _, a := range e.accounts {
 		for n := range e.o.Scenario.Readers.Streams {
@@ -161,7 +168,7 @@ func (e *Engine) openStreams(ctx context.Context) error {
 	}
 }
 
-// Close ends the streams. It may be called again.
+// Close ends the streams, and the looks at the clock. It may be called again.
 func (e *Engine) Close() {
 	if e.stop != nil {
 		e.stop()

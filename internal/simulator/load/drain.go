@@ -20,13 +20,13 @@ const (
 // without Options.Pending only for those to webhooks, not those to callbacks.
 func (e *Engine) Drain(ctx context.Context) (unfinished int, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
-	for e.jobs.waiting(limit) > 0 && time.Now().Before(limit) {
+	for e.jobs.waiting(e.serviceTime(limit)) > 0 && time.Now().Before(limit) {
 		e.askForSilent(ctx)
 		if Sleep(ctx, drainStep) != nil {
 			break
 		}
 	}
-	unfinished = e.jobs.waiting(limit)
+	unfinished = e.jobs.waiting(e.serviceTime(limit))
 	limit = time.Now().Add(e.o.Scenario.Drain)
 	for {
 		pending = e.pending(ctx)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/receiver"
 	"github.com/forgerun/forgerun/internal/simulator/report"
@@ -59,11 +60,13 @@ const inFlight = 2048
 // Engine drives one run. Its methods are called once each, in the order Prepare,
 // Run, Drain, Close.
 type Engine struct {
-	o        Options
-	accounts []*Account
-	jobs     *jobs
-	quick    *transport // nil: another one is used
-	awaitEnd bool       // closed loop: the next request comes after the job's end
+	o         Options
+	accounts  []*Account
+	schedules []*client.Schedule // of each account as many, in their order
+	jobs      *jobs
+	clock     serviceClock
+	quick     *transport // nil: another one is used
+	awaitEnd  bool       // closed loop: the next request comes after the job's end
 
 	background sync.WaitGroup // streams
 	stop       context.CancelFunc
@@ -107,6 +110,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		defer asker.Wait()
 		defer done()
 	}
+	if err := e.schedule(ctx); err != nil {
+		return err
+	}
 	next := shared(e.o.Scenario.Plan())
 	if closed := e.o.Scenario.Arrival.Closed; closed != nil {
 		e.runClosed(ctx, next, *closed)
@@ -114,6 +120,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.runOpen(ctx, next)
 	}
 	e.follows.Wait()
+	if err := e.awaitSchedules(ctx); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
 	return context.Cause(ctx)
 }
 

@@ -11,6 +11,9 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
+// farPatience is how long a job is followed whose time is beyond the drain: nobody waits for its end.
+const farPatience = 10 * time.Second
+
 // follow polls, cancels and retries an accepted job as the intent says, and releases
 // it at its end, or when the scenario's drain time after its own time is over.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
@@ -18,6 +21,8 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	patience := e.o.Scenario.Drain
 	if in.Ahead < patience {
 		patience += in.Ahead
+	} else {
+		patience = min(patience, in.Cancel.After+farPatience)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -52,7 +57,7 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 // recheck cancels a canceled job once more after Options.Recheck and polls it.
 func (e *Engine) recheck(ctx context.Context, t *ticket) {
 	wait := e.o.Recheck
-	if due := time.Until(t.request.ExecutionAt); due > 0 && due < time.Minute {
+	if due := t.request.ExecutionAt.Sub(e.serviceTime(time.Now())); due > 0 && due < time.Minute {
 		wait += due
 	}
 	if Sleep(ctx, wait) != nil {
@@ -192,7 +197,7 @@ func told(j *client.Job) *history.Job {
 	h := facts.Job(j)
 	if f := j.Failure; f != nil {
 		h.Failure = f.Code
-		h.Document = &history.Failure{Code: f.Code, Job: f.JobID, Status: f.JobStatus, Retryable: f.RetryableMember, RetryAfter: f.RetryAfter}
+		h.Document = &history.Failure{Code: f.Code, Job: f.JobID, Status: f.JobStatus, Retryable: f.Retryable(), RetryAfter: f.RetryAfter}
 	}
 	if d := j.Definition; d != nil {
 		h.DurationMS, h.ShouldFail, h.PayloadSize = &d.DurationMS, d.ShouldFail, &d.PayloadSize

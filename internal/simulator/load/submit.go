@@ -59,7 +59,7 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 			t.request.Params = params
 		}
 		if in.Type == scenario.Deferred {
-			t.request.ExecutionAt = intended.Add(in.Ahead).UTC().Truncate(time.Microsecond)
+			t.request.ExecutionAt = e.serviceTime(intended).Add(in.Ahead).UTC().Truncate(time.Microsecond)
 		}
 		if in.Type == scenario.EmitEvent {
 			t.request.Event = &client.Emission{Name: "simulated", Data: []byte(strconv.FormatInt(t.number, 10))}

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// ends are the stream events with an outcome document (docs/api.md, Watching).
+// ends are the stream events with an outcome document (docs/reference/api.md, Watching).
 var ends = map[string]struct{ name, state string }{
 	"job-succeeded": {"job.succeeded", client.Succeeded},
 	"job-failed":    {"job.failed", client.Failed},

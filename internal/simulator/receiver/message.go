@@ -1,10 +1,12 @@
 package receiver
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -53,6 +55,11 @@ func (m *message) read() error {
 	}
 	m.event = *event
 	return json.Unmarshal(event.Data, &m.data)
+}
+
+// request is the message as a Verifier takes it.
+func (m *message) request() *http.Request {
+	return &http.Request{Method: m.method, Header: m.header, Body: io.NopCloser(bytes.NewReader(m.body))}
 }
 
 // subjectID gives the id in a subject of that kind, "" in one of another.

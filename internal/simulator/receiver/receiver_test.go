@@ -38,7 +38,7 @@ func start(t *testing.T, o receiver.Options) *bench {
 		o.Names = map[string][]receiver.Answer{"hook": nil, "callback": nil}
 	}
 	if o.Keys == nil {
-		o.Keys = publishedKeys.Key
+		o.Keys = publishedKeys
 	}
 	b.Receiver, err = receiver.Listen("127.0.0.1:0", "", o)
 	require.NoError(t, err)
@@ -327,7 +327,7 @@ func TestKeysThatCannotBeHad(t *testing.T) {
 		if away.Load() {
 			return nil, errors.New("the service is away")
 		}
-		return publishedKeys.Key(id)
+		return publishedKeys(id)
 	}})
 	d := of(b.URL(0, "hook"), "d-1", "job-1")
 	status, err := d.send(t.Context(), t)

@@ -122,4 +122,9 @@ func (d *delivery) structured() {
 }
 
 // publishedKeys are those of the service's directory.
-var publishedKeys = client.KeySet{keyID: privateKey.Public().(ed25519.PublicKey)}
+func publishedKeys(id string) (ed25519.PublicKey, error) {
+	if id != keyID {
+		return nil, fmt.Errorf("%w: its key is not published", client.ErrSignature)
+	}
+	return privateKey.Public().(ed25519.PublicKey), nil
+}

@@ -16,13 +16,14 @@ func (r *Receiver) verify(ctx context.Context, m *message) (strange string, err 
 	unread := m.read() // first, so that the history has what it claims to be
 	if registered.id != "" {
 		v := client.Verifier{Secret: registered.secret}
-		if err := v.VerifySecret(m.header, m.body); err != nil {
+		if _, err := v.Verify(m.request()); err != nil && unread == nil {
 			return fmt.Sprintf("a message that the webhook's secret has not signed: %s", clip(err.Error())), nil
 		}
 	}
 	if r.options.Keys != nil {
-		v := client.Verifier{Keys: r.options.Keys}
-		switch err := v.VerifyKey(m.method, m.url, m.header, m.body); {
+		v := client.Verifier{Keys: r.options.Keys, URL: m.url}
+		switch _, err := v.Verify(m.request()); {
+		case unread != nil: // is told below
 		case errors.Is(err, client.ErrSignature):
 			return fmt.Sprintf("a message that no published key has signed: %s", clip(err.Error())), nil
 		case err != nil:

@@ -108,7 +108,7 @@ func TestSummaryBeginsWithTheVerdict(t *testing.T) {
 	t.Parallel()
 	run := sampleRun(time.Minute, 20, 30)
 	text := written(t, WriteSummary, run)
-	require.True(t, strings.HasPrefix(strings.TrimSpace(text), "PASSED  14 of 15 invariants checked"), text)
+	require.True(t, strings.HasPrefix(strings.TrimSpace(text), "PASSED  15 of 16 invariants checked"), text)
 	order := []string{"PASSED", "sent", "p99.9", "faults injected", "\nexpectations", "\ninvariants"}
 	for i := 1; i < len(order); i++ {
 		require.Less(t, strings.Index(text, order[i-1]), strings.Index(text, order[i]), "%s before %s", order[i-1], order[i])

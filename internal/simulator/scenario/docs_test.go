@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-const page = "../../../docs/scenarios.md"
+const page = "../../../docs/reference/scenarios.md"
 
 func read(t *testing.T, path string) string {
 	t.Helper()
@@ -74,13 +74,14 @@ func TestSettingsAreTheServices(t *testing.T) {
 	t.Parallel()
 	aside := []string{
 		"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_PUBLIC_URL",
-		"FORGERUN_ADMIN_TOKEN", "FORGERUN_ADMIN_READ_TOKEN", "FORGERUN_MASK_PARAMS",
-		"FORGERUN_OPEN_REGISTRATION", "FORGERUN_TRACE_URL", "FORGERUN_DATA_DIR", "FORGERUN_LOG_FORMAT",
+		"FORGERUN_ADMIN_TOKEN", "FORGERUN_ADMIN_READ_TOKEN", "FORGERUN_MASK_PARAMS", "FORGERUN_CORS_ORIGINS",
+		"FORGERUN_OPEN_REGISTRATION", "FORGERUN_TRACE_URL", "FORGERUN_DATA_DIR", "FORGERUN_DEV_FETCH", "FORGERUN_DEV_FETCH_URL",
+		"FORGERUN_LOG_FORMAT",
 		"FORGERUN_WORKER_CONCURRENCY", "FORGERUN_TIME_SCALE", "FORGERUN_MASTER_KEY", "FORGERUN_SIGNING_KEY_FILE",
 	}
 	var service []string
 	setting := regexp.MustCompile(`(?m)^\| (FORGERUN_[A-Z_]+) \|`)
-	for _, row := range setting.FindAllStringSubmatch(read(t, "../../../docs/configuration.md"), -1) {
+	for _, row := range setting.FindAllStringSubmatch(read(t, "../../../docs/reference/configuration.md"), -1) {
 		service = append(service, row[1])
 	}
 	require.ElementsMatch(t, service, append(members(t, "service: {env: {zzzzzzz: 1}}"), aside...))

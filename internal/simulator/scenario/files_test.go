@@ -46,7 +46,7 @@ func slotSeconds(w *scenario.Work, kind string, scale float64) float64 {
 func TestReadyMadeScenarios(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{
-		"burst", "cancel-storm", "duplicate-storm", "overload", "retry-limits", "scheduled-wave",
+		"burst", "cancel-storm", "duplicate-storm", "moved-clock", "overload", "retry-limits", "scheduled-wave", "schedules",
 		"slow-consumers", "soak", "steady", "tenants", "tour", "webhook-chaos",
 	}, scenario.Names())
 	for _, name := range scenario.Names() {

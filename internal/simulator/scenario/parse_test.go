@@ -57,6 +57,7 @@ receivers:
   - {name: some, events: [job.succeeded, "*"], answers: [{status: 500, share: 5%}]}
   - {name: all}
 readers: {streams: 2, slow: 1, slow_pause: 3s, poll: 50%}
+schedules: {count: 3, every: 2s}
 service: {workers: 1..4, concurrency: 7, time_scale: 0,
   env: {FORGERUN_MAX_RETRIES: 3, FORGERUN_DB_TIMEOUT: 2s, FORGERUN_WEBHOOK_ALLOW_PRIVATE: true}}
 chaos: kill=30s,redis-pause=1m30s
@@ -104,7 +105,8 @@ expect: {refused: 5%, submit_p99: 200ms, finish_p99: 10s}
 			}},
 			{Name: "all", Events: []string{"*"}, Answers: []scenario.Answer{{Status: 200, Share: 1}}},
 		},
-		Readers: scenario.Readers{Streams: 2, Slow: 1, SlowPause: 3 * time.Second, Poll: 0.5},
+		Readers:   scenario.Readers{Streams: 2, Slow: 1, SlowPause: 3 * time.Second, Poll: 0.5},
+		Schedules: scenario.Schedules{Count: 3, Every: 2 * time.Second},
 		Service: scenario.Service{Workers: "1..4", Concurrency: 7, TimeScale: &scale, Env: map[string]string{
 			"FORGERUN_MAX_RETRIES": "3", "FORGERUN_DB_TIMEOUT": "2s", "FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true",
 		}},
@@ -122,7 +124,7 @@ func TestSmallestScenario(t *testing.T) {
 	require.Equal(t, &scenario.Scenario{
 		Name: "scenario", Seed: 1, Jobs: 1, Drain: time.Minute, Tenants: 1, Pick: scenario.Weighted,
 		Arrival: scenario.Arrival{Closed: &scenario.Closed{Clients: 2}},
-		Readers: scenario.Readers{Streams: 1, SlowPause: 100 * time.Millisecond},
+		Readers: scenario.Readers{Streams: 1, SlowPause: 100 * time.Millisecond}, Schedules: scenario.Schedules{Every: time.Second},
 		Service: scenario.Service{Workers: "1", Concurrency: 100},
 	}, got)
 }

@@ -35,6 +35,7 @@ type Scenario struct {
 	Mix         []Work // at least one
 	Receivers   []Receiver
 	Readers     Readers
+	Schedules   Schedules
 	Service     Service
 	Chaos       string // like the flag --chaos; only its shape was looked at; "" none
 	Expect      Expect
@@ -127,6 +128,12 @@ type Readers struct {
 	Slow      int           // further ones of each tenant, read slowly and for nothing
 	SlowPause time.Duration `yaml:"slow_pause"` // after each message of a slow one
 	Poll      Share         // share of jobs that are polled besides, 0 to 1
+}
+
+// Schedules are of each tenant, and due from the beginning until Duration is over.
+type Schedules struct {
+	Count int
+	Every time.Duration
 }
 
 // Service says how the service is run when the simulator starts it itself.

@@ -184,6 +184,7 @@ var objects = []struct {
 	{[]string{"receivers"}, "receivers: [{name: a, zzzzzzz: 1}]"},
 	{[]string{"receivers", "answers"}, "receivers: [{name: a, answers: [{zzzzzzz: 1}]}]"},
 	{[]string{"readers"}, "readers: {zzzzzzz: 1}"},
+	{[]string{"schedules"}, "schedules: {zzzzzzz: 1}"},
 	{[]string{"service"}, "service: {zzzzzzz: 1}"},
 	{[]string{"service", "env"}, "service: {env: {zzzzzzz: 1}}"},
 	{[]string{"expect"}, "expect: {zzzzzzz: 1}"},

@@ -92,12 +92,19 @@ func (c Chaos) NeedsProxies() bool {
 	return slices.ContainsFunc(c.means, func(m mean) bool { return m.kind.needs == ourProxies })
 }
 
+// MovesClock reports whether a kind of fault needs Options.Clock because it moves the service's clock.
+func (c Chaos) MovesClock() bool {
+	return slices.ContainsFunc(c.means, func(m mean) bool { return m.kind.needs == ourClock })
+}
+
 // Check refuses faults that cannot, or must not, be done to the stack.
 func (c Chaos) Check(s *Stack) error {
 	for _, m := range c.means {
 		switch {
 		case m.kind.needs == ourServers && s.o.foreign():
 			return fmt.Errorf("chaos %s: Postgres and Redis were not started by the simulator, which does no fault to them", m.kind.Name)
+		case m.kind.needs == ourClock && (s.o.foreign() || !s.o.Clock):
+			return fmt.Errorf("chaos %s: the service was not started by the simulator as a test bed, whose clock may be moved", m.kind.Name)
 		case m.kind.needs == ourProxies && len(s.proxies()) == 0:
 			return fmt.Errorf("chaos %s: no connection leads through a proxy of the simulator", m.kind.Name)
 		}

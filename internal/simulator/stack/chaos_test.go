@@ -51,7 +51,7 @@ func TestKindsAreExplained(t *testing.T) {
 		_, err := ParseChaos(k.Name + "=1s")
 		require.NoError(t, err)
 	}
-	require.Len(t, seen, 12)
+	require.Len(t, seen, 13)
 }
 
 func planned(seed uint64, name string, every time.Duration, n int) []plannedFault {

@@ -52,7 +52,7 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 		"FORGERUN_LOG_LEVEL":             "warn",
 		"FORGERUN_LOG_FORMAT":            "json",
 	}
-	maps.Copy(env, o.Env)
+	maps.Copy(env, o.withClockEnviron())
 	env["FORGERUN_DATABASE_URL"], env["FORGERUN_REDIS_URL"] = databaseURL, redisURL
 	return env
 }

@@ -17,6 +17,7 @@ const (
 	ourProcesses need = iota
 	ourServers        // Postgres and Redis
 	ourProxies
+	ourClock
 )
 
 // Kind is a kind of fault.
@@ -44,6 +45,7 @@ var kinds = []Kind{
 	{"lose", "the next answer on a quarter of the connections is lost, and the connection with it", ourProxies, onProxy(lose)},
 	{"slow", "everything on the connections to one of them is delayed for a while", ourProxies, onProxy(slow)},
 	{"stall", "the connections to one of them pass nothing for a while", ourProxies, onProxy(stall)},
+	{"clock", "the service's clock jumps ahead by seconds to hours, stands still, or runs at another rate for a while", ourClock, moveClock},
 }
 
 // do does one fault. It reports whether anything was hit.

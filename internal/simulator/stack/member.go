@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os/exec"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/devstack"
@@ -102,7 +104,7 @@ func (m *member) runOnce() bool {
 	select {
 	case <-r.Exited():
 	case <-m.ctx.Done():
-		if err := r.Stop(m.stack.env.stopPatience()); err != nil {
+		if err := r.Stop(m.stack.env.stopPatience()); err != nil && (ready || !endedBySignal(err, syscall.SIGTERM)) {
 			m.err = fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
@@ -113,6 +115,17 @@ func (m *member) runOnce() bool {
 		}
 	}
 	return ready
+}
+
+// endedBySignal reports whether an error says so. A process that has just been started does not handle SIGTERM yet: it ends as any
+// program does.
+func endedBySignal(err error, signal syscall.Signal) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == signal
 }
 
 // launch runs the process on addresses that are free now.

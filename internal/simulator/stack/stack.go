@@ -41,6 +41,8 @@ type Options struct {
 	Lease time.Duration
 	// Faults leads the connections to Postgres, Redis, the API and receivers through proxies.
 	Faults bool
+	// Clock makes the service a test bed, whose clock faults may move.
+	Clock bool
 	// DatabaseURL and RedisURL, both or none, are servers that somebody else runs.
 	// No fault is done to them, and no proxy stands before anything but receivers.
 	// The schema is brought up to date only if APIs is not 0.
@@ -76,6 +78,7 @@ type Stack struct {
 	apis     []*member
 	webhooks []*member
 	workers  []*member
+	clockKey string   // of the client that moves the clock; "": it was never moved
 	balancer *proxy   // in front of the API; nil: it is reached directly
 	faulty   []*proxy // those that faults may be done to
 }
@@ -245,7 +248,7 @@ func (s *Stack) heal(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return s.healClock(ctx)
 }
 
 // Close ends everything, calls under way too, and removes the servers' data. A process that had to be killed is an

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unseenColumns are those that the judge cannot see changed, by the reason. docs/simulator.md has the same.
+// unseenColumns are those that the judge cannot see changed, by the reason. docs/reference/simulator.md has the same.
 var unseenColumns = []struct {
 	why     string
 	columns []string
@@ -23,7 +23,9 @@ var unseenColumns = []struct {
 		"api_keys.revoked_at", "api_keys.replaced_by", "api_keys.issued_by", "api_keys.made_by", "batches.correlation_id",
 		"client_events.webhook_id", "deliveries.claimed_until", "deliveries.traceparent", "jobs.dispatch_epoch", "jobs.traceparent",
 		"outcome_outbox.job_id", "outcome_outbox.attempt", "outcome_outbox.finished_at", "outcome_outbox.published_at",
-		"signing_keys.retires_at", "tombstones.job_id", "tombstones.client_id", "tombstones.expired_at", "webhooks.old_secrets",
+		"signing_keys.retires_at", "tombstones.job_id", "tombstones.client_id", "tombstones.expired_at",
+		"testbed_clock.number", "testbed_clock.real_at", "testbed_clock.service_at", "testbed_clock.rate", "testbed_clock.frozen",
+		"webhooks.old_secrets",
 		"webhooks.old_secrets_until", "webhooks.deleted_at", "webhooks.disabled_at", "webhooks.disabled_reason",
 		"webhooks.failing_since", "webhooks.proven_at", "webhooks.proven_url", "goose_db_version.tstamp",
 	}},
@@ -61,7 +63,7 @@ var unseenColumns = []struct {
 // TestPageSaysWhichColumnsAreNotSeen: each reason, with its columns table by table.
 func TestPageSaysWhichColumnsAreNotSeen(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/simulator.md")
+	page, err := os.ReadFile("../../../docs/reference/simulator.md")
 	require.NoError(t, err)
 	var rows []string
 	for _, u := range unseenColumns {

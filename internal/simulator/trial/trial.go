@@ -204,7 +204,7 @@ func (t *Trial) service(ctx context.Context) (string, error) {
 	}
 	o := stack.Options{
 		Forgerun: binary, Dir: t.dir, Concurrency: t.o.Scenario.Service.Concurrency, TimeScale: scale,
-		Env: t.o.Scenario.Service.Env, Lease: t.o.Lease, Faults: t.o.Scenario.Chaos != "",
+		Env: t.o.Scenario.Service.Env, Lease: t.o.Lease, Faults: t.o.Scenario.Chaos != "", Clock: t.chaos.MovesClock(),
 		DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
 	}
 	if t.stack, err = stack.Start(ctx, o); err != nil {
@@ -280,7 +280,7 @@ func (t *Trial) pending() func(context.Context) (int64, error) {
 				clients = append(clients, a.ClientID)
 			}
 		}
-		return collect.PendingDeliveries(ctx, t.o.DatabaseURL, clients, t.began)
+		return collect.PendingDeliveries(ctx, t.o.DatabaseURL, clients, t.engine.ClockMoves().At(t.began))
 	}
 }
 

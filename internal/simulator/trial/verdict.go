@@ -42,11 +42,11 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 		Progress: func(stage string, _ int64) { t.recorder.Stage("judge: " + stage) },
 	}
 	if t.o.Key != "" {
-		config.Since = t.began.Add(-time.Minute) // that client may have had jobs before
+		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // that client may have had jobs before
 	}
 	run := judge.RunContext{
 		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,
-		Chaos: t.o.Scenario.Chaos != "", Killed: t.harmed || t.shrunk,
+		Chaos: t.o.Scenario.Chaos != "", Moves: t.engine.ClockMoves(), Killed: t.harmed || t.shrunk,
 	}
 	if t.stack != nil {
 		config.MetricsURLs = t.stack.MetricsURLs()

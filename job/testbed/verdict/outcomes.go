@@ -9,10 +9,10 @@ import (
 	"github.com/forgerun/forgerun/job/testbed"
 )
 
-// learned reports whether the client saw a job final after a moment: read, streamed or delivered.
+// learned reports whether the client saw a job final after a moment of the service's clock: read, streamed or delivered.
 func (r *Record) learned(id job.ID, since time.Time) bool {
 	for i := range r.Exchanges {
-		if x := &r.Exchanges[i]; !x.End.Before(since) && shows(x, id) {
+		if x := &r.Exchanges[i]; !x.ServiceEnd().Before(since) && shows(x, id) {
 			return true
 		}
 	}

@@ -96,7 +96,7 @@ func tolerant(r *Record, f *finding) {
 			return
 		}
 		for _, id := range x.Shown {
-			learned := r.learned(id, x.End)
+			learned := r.learned(id, x.ServiceEnd())
 			f.judge(learned, x, either(learned, "The client went on, and learned what became of the job.",
 				"The client learned nothing more of job "+id.String()+"."),
 				"To ignore unknown members, to take an unknown state for one that is not final, and to go on.")

@@ -5,7 +5,7 @@ const (
 	rfc9110 = "https://www.rfc-editor.org/rfc/rfc9110#section-"
 	keyRef  = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07#section-2"
 	sseRef  = "https://html.spec.whatwg.org/multipage/server-sent-events.html#"
-	page    = "https://github.com/forgerun/forgerun/blob/main/docs/"
+	page    = "https://github.com/forgerun/forgerun/blob/main/docs/reference/"
 )
 
 // rules are all rules.

@@ -345,7 +345,7 @@ func rightJob(t *trace, n byte, random *rand.Rand) {
 // The page about the test bed has a row for each rule.
 func TestPageHasTheRules(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/testbed.md")
+	page, err := os.ReadFile("../../../docs/reference/testbed.md")
 	require.NoError(t, err)
 	for _, r := range verdict.Rules() {
 		require.Contains(t, string(page), fmt.Sprintf("| [`%s`](%s) | %s | %s |\n", r.ID, r.See, r.Title, r.Exercise))

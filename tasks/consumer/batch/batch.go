@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
@@ -52,6 +53,7 @@ type Config struct {
 	Timeout              time.Duration   // of each exchange
 	Moved                func()          // called when some tasks' time has come, and they are in the queue
 	Stopping             <-chan struct{} // closed before the servers are shut down
+	Clock                *clock.Clock    // by which scheduled tasks wait for their time
 }
 
 // Broker is the client that a consumer gives to its asynq servers. It passes on their commands, except for the scripts that it
@@ -78,6 +80,7 @@ func New(client redis.UniversalClient, cfg Config) *Broker {
 		UniversalClient: client, keys: fetcher.keys, fetcher: fetcher, finisher: newFinisher(client, cfg.Queue), moved: cfg.Moved,
 		forwarder: &forwarder{
 			client: client, keys: fetcher.keys, every: cfg.DelayedCheckInterval, due: make(chan struct{}, 1), stop: cfg.Stopping,
+			clock: cfg.Clock,
 		},
 	}
 }
@@ -103,6 +106,9 @@ func (b *Broker) Handle(ctx context.Context, handle func() error) (err error) {
 	return handle()
 }
 
+// Hold stops fetching for now, and puts back what was fetched and not handed over, or goes on.
+func (b *Broker) Hold(on bool) { b.fetcher.hold(on) }
+
 // Quiet stops fetching, and puts back what was fetched and not handed over. It may be called again, and before Start.
 func (b *Broker) Quiet() { b.fetcher.silence() }
 
@@ -120,15 +126,15 @@ func (b *Broker) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	case len(keys) == 9 && k.isTask(keys[0]) && keys[1] == k.active && keys[3] == k.archived && len(args) == 7:
 		return b.archive(ctx, keys[0][len(k.task):], keys[4], args)
 	case len(keys) == 8 && k.isTask(keys[0]) && keys[1] == k.active && keys[3] == k.retry:
-		if end := b.endings.take(keys[0][len(k.task):]); !end.due.IsZero() {
+		if end := b.endings.take(keys[0][len(k.task):]); end.early {
 			return postponeScript.Run(ctx, b.UniversalClient, []string{k.active, k.lease, k.scheduled, keys[0]}, keys[0][len(k.task):],
-				redisconn.Score(end.due))
+				redisconn.Score(b.forwarder.clock.Now().Add(end.wait)))
 		}
 	case b.forwards(keys, args):
 		if !b.forwarder.await(ctx) {
 			return answered(ctx, int64(0))
 		}
-		args = exactly(args)
+		args = b.forwarder.exactly(args)
 	}
 	return b.observe(keys, b.UniversalClient.EvalSha(ctx, sha, keys, shown(keys, args)...))
 }
@@ -136,7 +142,7 @@ func (b *Broker) EvalSha(ctx context.Context, sha string, keys []string, args ..
 // Eval is how asynq runs a script that Redis does not know yet.
 func (b *Broker) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	if b.forwards(keys, args) {
-		args = exactly(args)
+		args = b.forwarder.exactly(args)
 	}
 	return b.observe(keys, b.UniversalClient.Eval(ctx, script, keys, shown(keys, args)...))
 }

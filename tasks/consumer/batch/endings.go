@@ -22,7 +22,8 @@ type endings struct {
 
 type ending struct {
 	stale bool
-	due   time.Time // of a task that came early
+	early bool
+	wait  time.Duration // of a task that came early
 }
 
 // note remembers what err says.
@@ -37,7 +38,7 @@ func (e *endings) note(ctx context.Context, err error) {
 	case errors.Is(err, job.ErrTaskStale):
 		end.stale = true
 	case errors.As(err, &early):
-		end.due = time.Now().Add(early.Wait)
+		end.early, end.wait = true, early.Wait
 	default:
 		return
 	}

@@ -46,6 +46,7 @@ type fetcher struct {
 	quieted sync.Once
 	quiet   chan struct{} // closed: nothing more is fetched
 
+	held    atomic.Bool  // nothing is fetched for now
 	wokenAt atomic.Int64 // when a wake-up came, in nanoseconds since 1970
 
 	mu       sync.Mutex
@@ -86,6 +87,9 @@ func (f *fetcher) next(ctx context.Context, leaseEnd any) (string, error) {
 	defer f.mu.Unlock()
 	looked := f.looked
 	f.looked = time.Time{}
+	if f.held.Load() {
+		return "", redis.Nil
+	}
 	if len(f.ready) == 0 && !f.isQuiet() {
 		err := f.fill(ctx, leaseEnd)
 		if f.failed = err != nil; f.failed {
@@ -96,7 +100,7 @@ func (f *fetcher) next(ctx context.Context, leaseEnd any) (string, error) {
 			f.signal.fire() // the other servers were not woken either
 		}
 	}
-	if len(f.ready) == 0 || f.isQuiet() { // silence puts back what came too late
+	if len(f.ready) == 0 || f.isQuiet() || f.held.Load() { // silence and hold put back what came too late
 		return "", redis.Nil
 	}
 	task := f.ready[0]
@@ -170,6 +174,18 @@ func (f *fetcher) interval() time.Duration {
 		return min(missedWatch, f.every)
 	}
 	return f.every
+}
+
+// hold stops fetching, and puts back what was taken and not handed over; or goes on.
+func (f *fetcher) hold(on bool) {
+	if f.held.Swap(on) == on {
+		return
+	}
+	if on {
+		f.putBack()
+		return
+	}
+	f.signal.fire()
 }
 
 // silence ends fetching, and puts back what was taken and not handed over.

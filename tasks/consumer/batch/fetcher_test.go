@@ -88,6 +88,38 @@ func TestFetcherOfAPausedQueue(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// What was taken goes back while the consumer is held, in its order, and comes when it goes on.
+func TestFetcherOnHold(t *testing.T) {
+	t.Parallel()
+	r := redistest.Mini(t)
+	ts := redistest.Tasks(3)
+	q := queue.New(r, queue.Config{})
+	for _, task := range ts { // in this order
+		dispatchAll(t, q, task)
+	}
+	f := fetcherOf(r.Client, redistest.Within, 3, never)
+	next := func() (string, error) { return f.next(t.Context(), soon()) }
+	first, err := next()
+	require.NoError(t, err)
+	require.Contains(t, first, queue.TaskName(ts[0]))
+	woken := f.signal.wait()
+	for range 2 {
+		f.hold(true)
+		_, err = next()
+		require.ErrorIs(t, err, redis.Nil)
+		for _, task := range ts[1:] {
+			require.Equal(t, "pending", stateOf(t, r, task))
+		}
+	}
+	f.hold(false)
+	<-woken // who waits for tasks looks at once
+	for _, task := range ts[1:] {
+		message, err := next()
+		require.NoError(t, err)
+		require.Contains(t, message, queue.TaskName(task))
+	}
+}
+
 // A fetch that was on its way when the consumer became quiet brings tasks that
 // nobody gets.
 func TestFetchThatReturnsAfterQuiet(t *testing.T) {

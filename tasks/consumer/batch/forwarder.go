@@ -7,16 +7,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// forwarder has asynq's script that moves tasks whose time has come run at that time, to the millisecond. asynq calls it again and
+// forwarder has asynq's script that moves tasks whose time has come run at that time, to the microsecond. asynq calls it again and
 // again: once for the tasks that were scheduled, as often as there are some, and once for those that are to be retried.
 type forwarder struct {
 	client  redis.UniversalClient
 	keys    queueKeys
 	every   time.Duration   // how long it waits at most
 	due     chan struct{}   // tells that a task's time comes soon
+	clock   *clock.Clock    // by which they wait; nil: the machine's
 	stop    <-chan struct{} // closed: it waits no more
 	more    atomic.Bool     // the latest run moved tasks: there may be more of them
 	failing atomic.Bool     // the latest exchange failed
@@ -40,18 +42,20 @@ func (f *forwarder) await(ctx context.Context) bool {
 	defer timer.Stop()
 	end := time.Now().Add(f.every)
 	for {
+		moved := f.clock.Changed()
 		next, known := f.next(ctx)
 		left := time.Until(end)
 		if known && !f.failing.Load() {
-			left = min(left, time.Until(next))
+			left = min(left, f.clock.Wait(next.Sub(f.clock.Now())))
 		}
 		if left <= 0 {
-			return !known || !next.After(time.Now())
+			return !known || !next.After(f.clock.Now())
 		}
 		timer.Reset(left)
 		select {
 		case <-timer.C:
 		case <-f.due:
+		case <-moved:
 		case <-f.stop:
 			return false
 		}
@@ -65,7 +69,7 @@ func (f *forwarder) next(ctx context.Context) (time.Time, bool) {
 	case err != nil:
 		return time.Time{}, false
 	case len(first) == 0:
-		return time.Now().AddDate(1, 0, 0), true
+		return f.clock.Now().AddDate(1, 0, 0), true
 	}
 	return redisconn.ScoreTime(first[0].Score), true
 }
@@ -77,9 +81,9 @@ func (f *forwarder) ran(answer *redis.Cmd) {
 	f.failing.Store(err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT"))
 }
 
-// exactly gives the script the present time with its milliseconds in place of asynq's whole seconds.
-func exactly(args []any) []any {
+// exactly gives the script the present time with its microseconds in place of asynq's whole seconds.
+func (f *forwarder) exactly(args []any) []any {
 	exact := append([]any(nil), args...)
-	exact[0] = redisconn.Score(time.Now().Truncate(time.Millisecond))
+	exact[0] = redisconn.Score(f.clock.Now().Truncate(time.Microsecond))
 	return exact
 }

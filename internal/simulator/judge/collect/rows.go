@@ -10,6 +10,7 @@ import (
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/servicetime"
 )
 
 // ofRun selects the run's jobs j: all of the clients that it made ($1), and those
@@ -26,9 +27,9 @@ SELECT j.job_id::text, j.client_id::text, j.type, j.work_kind, j.state, coalesce
   coalesce(r.attempt, 0), coalesce(k.n, 0), j.worker_id IS NOT NULL,
   CASE jsonb_typeof(j.definition -> 'duration_ms') WHEN 'number' THEN (j.definition ->> 'duration_ms')::numeric::bigint END,
   coalesce(j.definition -> 'should_fail' = 'true', false), j.auto_retry,
-  coalesce(left(encode(sha256(convert_to(j.params::text, 'UTF8')), 'hex'), 16), '')
+  coalesce(left(encode(sha256(convert_to(j.params::text, 'UTF8')), 'hex'), 16), ''), coalesce(j.schedule_id::text, ''), j.scheduled_for
 FROM jobs j LEFT JOIN results r USING (job_id)
-  LEFT JOIN (SELECT resource_id, count(*) AS n FROM idempotency_keys WHERE expires_at > now() GROUP BY resource_id) k
+  LEFT JOIN (SELECT resource_id, count(*) AS n FROM idempotency_keys WHERE expires_at > $3 GROUP BY resource_id) k
     ON k.resource_id = coalesce(j.batch_id, j.job_id)
 WHERE ` + ofRun
 
@@ -66,6 +67,7 @@ FROM webhooks WHERE updated_at > created_at`
 type table struct {
 	name, sql string
 	fields    func(f *history.Fact) []any
+	timed     bool // $3 is the service's time
 }
 
 var tables = []table{
@@ -76,18 +78,19 @@ var tables = []table{
 			&j.Type, &j.WorkKind, &j.State, &j.Outcome, &j.Attempt, &j.MaxAttempts, &j.CreatedAt, &j.UpdatedAt, &j.ExecutionAt, &j.StartedAt,
 			&j.FinishedAt, &j.Correlation, &j.Batch, &j.Failure, &j.RequestID, &j.RunAt, &j.EventSeq, &j.Fence, &j.LeaseExpiries,
 			&j.ResultAttempt, &j.Keys, &j.Held, &j.DurationMS, &j.ShouldFail, &j.AutoRetry, &j.Params,
+			&j.Schedule, &j.ScheduledFor,
 		}
-	}},
+	}, true},
 	{"events", selectEvents, func(f *history.Fact) []any {
 		e := &history.Event{}
 		f.Kind, f.Event = history.StoredEvent, e
 		return []any{&e.ID, &e.Seq, &e.Name, &e.Prev, &e.Next, &e.Attempt, &e.At, &e.WorkKind, &e.Emitted}
-	}},
+	}, false},
 	{"reports", selectReports, func(f *history.Fact) []any {
 		r := &history.Report{}
 		f.Kind, f.Report = history.StoredReport, r
 		return []any{&r.Attempt, &r.Outcome, &r.StartedAt, &r.FinishedAt, &r.DurationMS, &r.Failure, &r.EventSeq}
-	}},
+	}, false},
 	{"deliveries", selectDeliveries, func(f *history.Fact) []any {
 		d := &history.Delivery{}
 		f.Kind, f.Delivery = history.StoredDeliver, d
@@ -95,12 +98,12 @@ var tables = []table{
 			&d.ID, &d.Webhook, &d.URL, &d.EventID, &d.EventName, &d.Seq, &d.State, &d.Attempts, &d.Status, &d.Error,
 			(*zeronull.Timestamptz)(&d.Next),
 		}
-	}},
+	}, false},
 	{"delivery_attempts", selectAttempts, func(f *history.Fact) []any {
 		d := &history.Delivery{}
 		f.Kind, f.Delivery = history.StoredTry, d
 		return []any{&d.ID, &d.Webhook, &d.EventID, &d.EventName, &d.Seq, &d.Attempts, &d.Status, &d.Error, &d.Tried}
-	}},
+	}, false},
 }
 
 // rows reads what the database says, as of one moment.
@@ -111,6 +114,9 @@ func (c *collector) rows(ctx context.Context) error {
 			if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&c.asOf); err != nil {
 				return err
 			}
+			if err := c.readMoves(ctx, tx); err != nil {
+				return fmt.Errorf("table testbed_clock: %w", err)
+			}
 			for _, t := range tables {
 				if err := c.readTable(ctx, tx, t); err != nil {
 					return fmt.Errorf("table %s: %w", t.name, err)
@@ -119,7 +125,13 @@ func (c *collector) rows(ctx context.Context) error {
 			rows, _ := tx.Query(ctx, selectWebhooks) // the next lines return its error
 			var id string
 			var since time.Time
-			note := func() error { c.found.Webhooks[id] = since; return nil }
+			note := func() error {
+				c.found.Webhooks[id] = since
+				if len(c.found.Moves) > 0 { // what happened before may have the time at which it was due
+					c.found.Webhooks[id] = time.Time{}
+				}
+				return nil
+			}
 			if _, err := pgx.ForEachRow(rows, []any{&id, &since}, note); err != nil {
 				return fmt.Errorf("table webhooks: %w", err)
 			}
@@ -128,9 +140,22 @@ func (c *collector) rows(ctx context.Context) error {
 	})
 }
 
+// readMoves reads how the service's clock was moved.
+func (c *collector) readMoves(ctx context.Context, tx pgx.Tx) error {
+	rows, _ := tx.Query(ctx, `SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END
+		FROM testbed_clock ORDER BY number`) // the next line returns its error
+	moves, err := pgx.CollectRows(rows, pgx.RowToStructByPos[servicetime.Move])
+	c.found.Moves = moves
+	return err
+}
+
 // readTable adds a fact for each of the run's rows, row by row.
 func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
-	rows, err := tx.Query(ctx, t.sql, c.clientIDs, c.Run+".")
+	arguments := []any{c.clientIDs, c.Run + "."}
+	if t.timed {
+		arguments = append(arguments, c.found.Moves.At(c.asOf))
+	}
+	rows, err := tx.Query(ctx, t.sql, arguments...)
 	if err != nil {
 		return err
 	}
@@ -164,9 +189,14 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
 
 // countInconsistencies counts the rows that must not be there.
 func (c *collector) countInconsistencies(ctx context.Context, tx pgx.Tx) error {
+	moves := c.found.Moves
+	times := pgx.NamedArgs{
+		"minute_ago": moves.At(c.asOf.Add(-time.Minute)),
+		"minute":     moves.Most(time.Minute / 2), "ten_minutes": moves.Most(5 * time.Minute),
+	}
 	for _, rule := range judge.RowRules {
 		found := judge.Inconsistency{Invariant: rule.Invariant, What: rule.What}
-		if err := tx.QueryRow(ctx, rule.SQL).Scan(&found.Count); err != nil {
+		if err := tx.QueryRow(ctx, rule.SQL, times).Scan(&found.Count); err != nil {
 			return fmt.Errorf("counting %s: %w", rule.What, err)
 		}
 		c.found.Inconsistencies = append(c.found.Inconsistencies, found)

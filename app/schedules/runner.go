@@ -1,0 +1,214 @@
+package schedules
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+)
+
+// DueStore reads schedules that are due, and writes what became of them.
+type DueStore interface {
+	// NextLook gives how long it is until a schedule is to be looked at; false if there is none.
+	NextLook(ctx context.Context) (wait time.Duration, any bool, err error)
+	DueSchedules(ctx context.Context, limit int) ([]job.DueSchedule, error)
+	// AdvanceSchedules writes steps and their jobs in one commit, and says of which.
+	AdvanceSchedules(ctx context.Context, steps []job.ScheduleStep) (map[job.ID]bool, error)
+	DeferSchedules(ctx context.Context, due []job.DueSchedule, wait time.Duration) error
+}
+
+// Runs are the jobs of runs: see jobs.Scheduled.
+type Runs interface {
+	Freshen(ctx context.Context) error
+	Prepare(ctx context.Context, schedule job.ID, r job.Request) (j job.Job, done func(stored bool), err error)
+	Stored(ctx context.Context, stored []job.Job)
+}
+
+const (
+	// schedulesAtOnce is how many schedules one transaction advances, and jobsAtOnce of how many jobs it is full.
+	schedulesAtOnce = 1000
+	jobsAtOnce      = 1000
+	// brokenWait is after how long a schedule is looked at again of which nothing could be written.
+	brokenWait = time.Minute
+)
+
+// Runner runs what is due, in the process that leads the maintenance.
+type Runner struct {
+	store   DueStore
+	runs    Runs
+	metrics *app.Metrics
+	log     *slog.Logger
+	wake    chan struct{}
+
+	mu    sync.Mutex // of a round: a test bed's clock has some, too
+	timer *time.Timer
+}
+
+// NewRunner makes a Runner.
+func NewRunner(store DueStore, runs Runs, m *app.Metrics, log *slog.Logger) *Runner {
+	return &Runner{store: store, runs: runs, metrics: m, log: log, wake: make(chan struct{}, 1)}
+}
+
+// Due tells when the next round should begin, where that is sooner than the usual one.
+func (r *Runner) Due() <-chan struct{} { return r.wake }
+
+// Round runs all that is due, and has itself woken when the next schedule is. Without
+// schedules it is one look at an index.
+func (r *Runner) Round(ctx context.Context, leading func() bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for leading() {
+		wait, any, err := r.store.NextLook(ctx)
+		if err != nil || !any {
+			return err
+		}
+		if wait > 0 {
+			r.wakeIn(wait)
+			return nil
+		}
+		if advanced, err := r.look(ctx); err != nil || !advanced {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Runner) wakeIn(wait time.Duration) {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.timer = time.AfterFunc(wait, func() {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// look advances the schedules that are due first, and reports whether there was one that could be.
+func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
+	due, err := r.store.DueSchedules(ctx, schedulesAtOnce)
+	if err != nil || len(due) == 0 {
+		return false, err
+	}
+	if err := r.runs.Freshen(ctx); err != nil {
+		return false, err
+	}
+	part := r.prepare(ctx, due)
+	n, err := r.commit(ctx, part)
+	if err != nil && ctx.Err() == nil && !unavailable(err) {
+		r.log.WarnContext(ctx, "schedules are advanced one by one", "action", "schedules", app.ErrorFields(err))
+		return r.single(ctx, due[:len(part.steps)+len(part.broken)])
+	}
+	if err == nil && len(part.broken) > 0 {
+		n += len(part.broken)
+		err = r.store.DeferSchedules(ctx, part.broken, brokenWait)
+	}
+	return n > 0, err
+}
+
+// part is what one transaction does.
+type part struct {
+	steps  []*stepper
+	dones  [][]func(stored bool) // of the jobs of each step
+	broken []job.DueSchedule     // whose timetable cannot be read
+	jobs   int
+}
+
+// prepare takes the steps of schedules, until there are enough jobs.
+func (r *Runner) prepare(ctx context.Context, due []job.DueSchedule) *part {
+	p := &part{}
+	for _, s := range due {
+		if p.jobs >= jobsAtOnce {
+			break
+		}
+		var dones []func(bool)
+		w, err := newStepper(s, func(at time.Time) (job.Job, error) {
+			j, done, err := r.runs.Prepare(ctx, s.ID, s.Request(at))
+			if err == nil {
+				dones = append(dones, done)
+			}
+			return j, err
+		})
+		if err != nil {
+			r.log.ErrorContext(ctx, "the timetable of a schedule cannot be read", "action", "schedules", "schedule_id", s.ID.String(),
+				app.ErrorFields(err))
+			p.broken = append(p.broken, s)
+			continue
+		}
+		w.do()
+		p.steps, p.dones, p.jobs = append(p.steps, w), append(p.dones, dones), p.jobs+len(w.step.Jobs)
+	}
+	return p
+}
+
+// commit writes a part, and tells of what was written. It gives the number of schedules that were advanced.
+func (r *Runner) commit(ctx context.Context, p *part) (n int, err error) {
+	if len(p.steps) == 0 {
+		return 0, nil
+	}
+	steps := make([]job.ScheduleStep, len(p.steps))
+	for i, w := range p.steps {
+		steps[i] = w.step
+	}
+	advanced, err := r.store.AdvanceSchedules(ctx, steps)
+	for i, w := range p.steps {
+		stored := advanced[w.step.ID]
+		for _, done := range p.dones[i] {
+			done(stored)
+		}
+		if stored {
+			n++
+			r.tell(ctx, w)
+		}
+	}
+	return n, err
+}
+
+// tell counts and logs a step that was written.
+func (r *Runner) tell(ctx context.Context, w *stepper) {
+	before, now := w.s.ScheduleProgress, w.step.ScheduleProgress
+	missed := now.Missed - before.Missed
+	r.metrics.DueTimes.WithLabelValues(app.DueRun).Add(float64(len(w.step.Jobs)))
+	r.metrics.DueTimes.WithLabelValues(app.DueMissed).Add(float64(missed))
+	r.metrics.DueTimes.WithLabelValues(app.DueSkipped).Add(float64(now.Skipped - before.Skipped))
+	for _, late := range w.late {
+		r.metrics.RunLateness.Observe(late)
+	}
+	if missed > 0 {
+		r.log.WarnContext(ctx, "due times of a schedule were missed", "action", "schedules", "schedule_id", w.s.ID.String(),
+			"client_id", w.s.ClientID.String(), "missed", missed)
+	}
+	r.runs.Stored(ctx, w.step.Jobs)
+}
+
+// single advances schedules one by one: one that cannot be written must not keep the others. Its turn comes again.
+func (r *Runner) single(ctx context.Context, due []job.DueSchedule) (advanced bool, err error) {
+	for _, s := range due {
+		one := []job.DueSchedule{s}
+		n, err := r.commit(ctx, r.prepare(ctx, one))
+		if err == nil && n > 0 {
+			advanced = true
+			continue
+		}
+		if ctx.Err() != nil || err != nil && unavailable(err) {
+			return advanced, err
+		}
+		if err != nil {
+			r.log.WarnContext(ctx, "a schedule is left for later", "action", "schedules", "schedule_id", s.ID.String(), app.ErrorFields(err))
+		}
+		if err := r.store.DeferSchedules(ctx, one, brokenWait); err != nil {
+			return advanced, err
+		}
+	}
+	return true, nil
+}
+
+// unavailable reports whether storage could not answer, whatever it was asked.
+func unavailable(err error) bool {
+	code := job.CodeOf(err)
+	return code == job.CodeStorageUnavailable || code == job.CodeDBError
+}

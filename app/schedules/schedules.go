@@ -1,0 +1,226 @@
+// Package schedules holds what submits jobs at times. The use cases create, show, change
+// and trigger schedules; the Runner, in the process that leads the maintenance, submits
+// the jobs that are due. How a job is submitted is not decided here, but where single jobs
+// are.
+package schedules
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/timetable"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Store is what the use cases need of storage. A zero client stands for anybody's
+// schedules.
+type Store interface {
+	// InsertSchedule calls begin with the time of creation in the schedule; it may have most schedules.
+	InsertSchedule(ctx context.Context, s job.Schedule, most int, begin func(*job.Schedule) error) (*job.Schedule, error)
+	Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error)
+	Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) (list []*job.Schedule, next job.ID, err error)
+	// ChangeSchedule calls change with the schedule, which nothing else changes meanwhile.
+	ChangeSchedule(ctx context.Context, client, id job.ID, change func(s *job.Schedule, now time.Time) error) (*job.Schedule, error)
+	DeleteSchedule(ctx context.Context, client, id job.ID) error
+}
+
+// Submitter checks and submits jobs.
+type Submitter interface {
+	Check(ctx context.Context, r job.Request) ([]job.Violation, error)
+	Trigger(ctx context.Context, schedule job.ID, r job.Request) (*job.Job, error)
+}
+
+// Service is the use cases of schedules.
+type Service struct {
+	store Store
+	jobs  Submitter // nil: nothing is created, changed or triggered
+	most  int       // schedules of a client
+	log   *slog.Logger
+}
+
+// New makes the use cases.
+func New(store Store, jobs Submitter, most int, log *slog.Logger) *Service {
+	return &Service{store, jobs, most, log}
+}
+
+// Create stores a schedule.
+func (s *Service) Create(ctx context.Context, r job.ScheduleRequest) (*job.Schedule, error) {
+	violations := r.Violations
+	if len(violations) == 0 { // of what could not be read nothing can be said
+		found, err := s.checkJob(ctx, r.Job)
+		if err != nil {
+			return nil, err
+		}
+		violations = append(checkTimes(&r.Schedule), found...)
+	}
+	if len(violations) > 0 {
+		return nil, r.Refusal(violations)
+	}
+	r.Schedule.ID, r.Schedule.Job = app.NewID(), job.ScheduledJobOf(r.Job)
+	created, err := s.store.InsertSchedule(ctx, r.Schedule, s.most, func(sched *job.Schedule) error {
+		return beginFrom(sched, sched.CreatedAt)
+	})
+	if err == nil {
+		app.AfterCommit(ctx, func() { s.logChange(ctx, "schedule created", "create_schedule", created) })
+	}
+	return created, err
+}
+
+// checkJob gives what is wrong with the job of a schedule, with pointers into the request.
+func (s *Service) checkJob(ctx context.Context, r job.Request) ([]job.Violation, error) {
+	violations, err := s.jobs.Check(ctx, r)
+	for i := range violations {
+		violations[i].Pointer = "/job" + violations[i].Pointer
+	}
+	return violations, err
+}
+
+// checkTimes gives what is wrong with when a schedule is due.
+func checkTimes(s *job.Schedule) (violations []job.Violation) {
+	add := func(pointer, detail string) {
+		violations = append(violations, job.Violation{Pointer: pointer, Detail: detail})
+	}
+	switch {
+	case s.Cron == "" && s.Interval == 0:
+		add("", "A schedule needs cron or interval.")
+	case s.Cron != "" && s.Interval != 0:
+		add("/interval", "A schedule has cron or interval, not both.")
+	case s.Interval != 0 && s.TimeZone != "":
+		add("/time_zone", "Only cron has a time zone: an interval is the same everywhere.")
+	case s.Interval != 0 && s.Jitter > s.Interval:
+		add("/jitter", "The jitter must not be longer than the interval.")
+	}
+	if s.StartAt != nil && s.EndAt != nil && s.EndAt.Before(*s.StartAt) {
+		add("/end_at", "The end must not be before the start.")
+	}
+	return violations
+}
+
+// errNever is the answer to a timetable without a due time.
+var errNever = job.Invalid(job.Violation{Pointer: "", Detail: "The schedule would never be due: no time matches cron in the next five " +
+	"years, or none between now and end_at."})
+
+// beginFrom makes a schedule due for the first time after a moment, or again after it was paused or changed. A due time
+// that has a job is not due again, though the clock was set back.
+func beginFrom(s *job.Schedule, now time.Time) error {
+	times, err := timetable.New(s.Timetable, s.Anchor())
+	if err != nil {
+		return err
+	}
+	s.DueAt, s.LookAt, s.Retrying = nil, nil, false
+	if s.Paused {
+		return nil
+	}
+	from := now
+	if s.LastDueAt != nil && s.LastDueAt.After(now) {
+		from = *s.LastDueAt
+	}
+	next, ok := times.After(from)
+	if !ok {
+		return errNever
+	}
+	look := begin(s, next)
+	s.DueAt, s.LookAt = &next, &look
+	if s.Pending != nil {
+		s.LookAt = &now
+	}
+	return nil
+}
+
+// Schedule reads a schedule of the client.
+func (s *Service) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error) {
+	return s.store.Schedule(ctx, client, id)
+}
+
+// Schedules lists the client's schedules, the newest first, and says where to go on.
+func (s *Service) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) ([]*job.Schedule, job.ID, error) {
+	return s.store.Schedules(ctx, client, q)
+}
+
+// Change changes a schedule of the client. If when it is due is changed, due times count
+// from now on.
+func (s *Service) Change(ctx context.Context, client, id job.ID, p job.SchedulePatch) (*job.Schedule, error) {
+	violations := p.Violations
+	if p.Job != nil && len(violations) == 0 {
+		found, err := s.checkJob(ctx, *p.Job)
+		if err != nil {
+			return nil, err
+		}
+		violations = append(violations, found...)
+	}
+	changed, err := s.store.ChangeSchedule(ctx, client, id, func(sched *job.Schedule, now time.Time) error {
+		if len(violations) == 0 {
+			p.Apply(sched)
+			violations = checkTimes(sched)
+		}
+		if len(violations) > 0 {
+			return job.ScheduleRequest{Unlisted: p.Unlisted, Malformed: p.Malformed}.Refusal(violations)
+		}
+		if !p.Times {
+			return nil
+		}
+		return beginFrom(sched, now)
+	})
+	if err == nil {
+		app.AfterCommit(ctx, func() { s.logChange(ctx, "schedule changed", "change_schedule", changed) })
+	}
+	return changed, err
+}
+
+// SetPaused keeps a schedule from being due, or has it be due again from now on: what
+// passes meanwhile is not caught up. One that is so already stays as it is.
+func (s *Service) SetPaused(ctx context.Context, client, id job.ID, paused bool) (*job.Schedule, error) {
+	changed, err := s.store.ChangeSchedule(ctx, client, id, func(sched *job.Schedule, now time.Time) error {
+		if sched.Paused == paused {
+			return nil
+		}
+		sched.Paused = paused
+		err := beginFrom(sched, now)
+		if errors.Is(err, errNever) { // it has ended meanwhile
+			err = nil
+			if sched.Pending != nil {
+				sched.LookAt = &now
+			}
+		}
+		return err
+	})
+	if err == nil {
+		message, action := "schedule resumed", "resume_schedule"
+		if paused {
+			message, action = "schedule paused", "pause_schedule"
+		}
+		app.AfterCommit(ctx, func() { s.logChange(ctx, message, action, changed) })
+	}
+	return changed, err
+}
+
+// Delete removes a schedule of the client. Its jobs stay.
+func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
+	err := s.store.DeleteSchedule(ctx, client, id)
+	if err == nil {
+		app.AfterCommit(ctx, func() {
+			s.logChange(ctx, "schedule deleted", "delete_schedule", &job.Schedule{ID: id, ClientID: client})
+		})
+	}
+	return err
+}
+
+// Trigger submits a job of a schedule at once, whether it is paused or not. It changes
+// nothing of its due times; for its overlap policy the job is a run as any other.
+func (s *Service) Trigger(ctx context.Context, client, id job.ID, now time.Time, requestID string) (*job.Job, error) {
+	sched, err := s.store.Schedule(ctx, client, id)
+	if err != nil {
+		return nil, err
+	}
+	r := sched.Request(now)
+	r.RequestID = requestID
+	return s.jobs.Trigger(ctx, id, r)
+}
+
+func (s *Service) logChange(ctx context.Context, message, action string, sched *job.Schedule) {
+	s.log.LogAttrs(ctx, slog.LevelInfo, message, slog.String("action", action), slog.String("schedule_id", sched.ID.String()),
+		slog.String("client_id", sched.ClientID.String()))
+}

@@ -1,0 +1,200 @@
+package schedules
+
+import (
+	"hash/fnv"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/timetable"
+	"github.com/forgerun/forgerun/job"
+)
+
+const (
+	// runsAtOnce is how many runs of one schedule one step submits: others have their turn in between.
+	runsAtOnce = 100
+	// pendingInterval is how often it is looked whether the run that another one waits for has ended.
+	pendingInterval = time.Second
+	// retryInterval is how long a submission rests that was refused.
+	retryInterval = time.Second
+	// maxMissed is how many due times of one gap are counted: a gap may be years, with a due time in each second.
+	maxMissed = 10_000
+)
+
+// submit makes the job of a run at its due time, or says why there is none.
+type submit func(due time.Time) (job.Job, error)
+
+// stepper decides what becomes of the due times of a schedule up to now. It walks them in
+// order; none is before its time, and each is given one of the ends that the counters have.
+type stepper struct {
+	s      job.DueSchedule
+	times  *timetable.Times
+	submit submit
+	step   job.ScheduleStep
+	late   []float64 // seconds by which runs were late
+}
+
+// newStepper makes the step of a schedule as it was read; an error is a timetable that
+// cannot be read.
+func newStepper(s job.DueSchedule, submit submit) (*stepper, error) {
+	times, err := timetable.New(s.Timetable, s.Anchor())
+	if err != nil {
+		return nil, err
+	}
+	return &stepper{s: s, times: times, submit: submit,
+		step: job.ScheduleStep{ID: s.ID, Version: s.Version, ScheduleProgress: s.ScheduleProgress}}, nil
+}
+
+// begin is when the run of a due time begins: the time and a jitter that is always the same of it.
+func begin(s *job.Schedule, due time.Time) time.Time {
+	if s.Jitter < time.Millisecond {
+		return due
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(s.ID[:])
+	_, _ = h.Write(due.UTC().AppendFormat(nil, time.RFC3339Nano))
+	return due.Add(time.Duration(h.Sum64()%uint64(s.Jitter.Milliseconds()+1)) * time.Millisecond)
+}
+
+// passed reports whether the run of a due time is to have begun.
+func (w *stepper) passed(due *time.Time) bool {
+	return due != nil && !begin(&w.s.Schedule, *due).After(w.s.Now)
+}
+
+// jumped reports whether the clock of a test bed has jumped over a due time: then it is on time.
+func (w *stepper) jumped(due time.Time) bool { return w.s.Jumped != nil && !due.After(*w.s.Jumped) }
+
+// after is the due time after another one; nil if there is none.
+func (w *stepper) after(due time.Time) *time.Time {
+	next, ok := w.times.After(due)
+	if !ok {
+		return nil
+	}
+	return &next
+}
+
+// do takes the step.
+func (w *stepper) do() {
+	p := &w.step.ScheduleProgress
+	if p.Pending != nil && !w.s.Busy {
+		w.runPending()
+	}
+	if p.Retrying { // it was tried until its next due time
+		if next := w.after(*p.DueAt); w.passed(next) {
+			p.Missed++
+			p.DueAt, p.Retrying = next, false
+		}
+	}
+	var chosen []time.Time
+	if !p.Retrying && w.passed(p.DueAt) {
+		chosen = w.catchUp()
+	}
+	refused := false
+	for n := 0; n < runsAtOnce && !refused && (len(chosen) > 0 || w.passed(p.DueAt)); n++ {
+		refused = w.due(&chosen)
+	}
+	if len(chosen) > 0 { // the next step goes on there
+		p.DueAt = &chosen[0]
+	}
+	w.lookAgain(refused)
+}
+
+// catchUp passes the due times that nobody looked at in time, and gives those that are run all the same. DueAt is the
+// one behind them.
+func (w *stepper) catchUp() (chosen []time.Time) {
+	p := &w.step.ScheduleProgress
+	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // and all before
+	if p.DueAt.After(late) || w.jumped(*p.DueAt) {
+		return nil
+	}
+	passed := 0
+	for due := p.DueAt; due != nil && !due.After(late) && passed < maxMissed; due = w.after(*due) {
+		passed++
+	}
+	n := map[job.CatchUp]int{job.CatchUpLast: 1, job.CatchUpAll: w.s.CatchUpMax}[w.s.CatchUp]
+	if n > 0 {
+		chosen = w.times.LastBefore(p.DueAt.Add(-time.Nanosecond), late, n)
+	}
+	p.Missed += int64(max(0, passed-len(chosen)))
+	p.DueAt = w.after(late)
+	return chosen
+}
+
+// due gives the next due time its end, and reports whether it must be tried again.
+func (w *stepper) due(chosen *[]time.Time) (refused bool) {
+	p := &w.step.ScheduleProgress
+	var due time.Time
+	var next *time.Time // the one after it
+	if len(*chosen) > 0 {
+		due, *chosen = (*chosen)[0], (*chosen)[1:]
+		if next = p.DueAt; len(*chosen) > 0 {
+			next = &(*chosen)[0]
+		}
+	} else {
+		due, next = *p.DueAt, w.after(*p.DueAt)
+		p.DueAt = next
+	}
+	switch {
+	case w.s.Busy && w.s.Overlap == job.OverlapQueueOne && p.Pending == nil:
+		p.Pending = &due
+	case w.s.Busy && w.s.Overlap != job.OverlapAllow:
+		p.Skipped++
+	case w.run(due):
+	case w.passed(next):
+		p.Missed++
+	default:
+		p.DueAt, p.Retrying, *chosen = &due, true, nil
+		return true
+	}
+	p.Retrying = false
+	return false
+}
+
+// runPending runs the due time that has waited for an earlier run.
+func (w *stepper) runPending() {
+	if p := &w.step.ScheduleProgress; w.run(*p.Pending) {
+		p.Pending = nil
+	}
+}
+
+// run submits the job of a due time; false if it was refused.
+func (w *stepper) run(due time.Time) bool {
+	p := &w.step.ScheduleProgress
+	j, err := w.submit(due)
+	if err != nil {
+		p.LastError = job.NewScheduleError(due, err)
+		return false
+	}
+	began := begin(&w.s.Schedule, due)
+	if j.ScheduledFor = &due; w.jumped(due) {
+		j.CreatedAt = began
+	}
+	w.step.Jobs = append(w.step.Jobs, j)
+	w.late = append(w.late, max(0, w.s.Now.Sub(began).Seconds()))
+	w.s.Busy = w.s.Overlap != job.OverlapAllow
+	p.Runs++
+	p.LastDueAt, p.LastJobID = &due, j.ID
+	return true
+}
+
+// lookAgain says when the leader has something to do next.
+func (w *stepper) lookAgain(refused bool) {
+	p := &w.step.ScheduleProgress
+	p.LookAt = nil
+	at := func(t time.Time) {
+		if p.LookAt == nil || t.Before(*p.LookAt) {
+			p.LookAt = &t
+		}
+	}
+	switch {
+	case p.DueAt == nil:
+	case refused || p.Retrying:
+		at(w.s.Now.Add(retryInterval))
+		if next := w.after(*p.DueAt); next != nil {
+			at(begin(&w.s.Schedule, *next))
+		}
+	default:
+		at(begin(&w.s.Schedule, *p.DueAt))
+	}
+	if p.Pending != nil {
+		at(w.s.Now.Add(pendingInterval))
+	}
+}

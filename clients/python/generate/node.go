@@ -1,0 +1,64 @@
+package main
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// node is a part of the document; the zero one is absent.
+type node struct{ *yaml.Node }
+
+type member struct {
+	name  string
+	value node
+}
+
+func (n node) exists() bool { return n.Node != nil }
+
+// text is the value of a scalar, "" for anything else.
+func (n node) text() string {
+	if n.Node == nil {
+		return ""
+	}
+	return n.Value
+}
+
+// members are those of an object, in their order.
+func (n node) members() (all []member) {
+	if n.Node == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		all = append(all, member{n.Content[i].Value, node{n.Content[i+1]}})
+	}
+	return all
+}
+
+func (n node) get(name string) node {
+	for _, m := range n.members() {
+		if m.name == name {
+			return m.value
+		}
+	}
+	return node{}
+}
+
+// list gives the entries of an array; a scalar is an array of one.
+func (n node) list() (all []node) {
+	switch {
+	case n.Node == nil:
+		return nil
+	case n.Kind == yaml.SequenceNode:
+		for _, entry := range n.Content {
+			all = append(all, node{entry})
+		}
+		return all
+	}
+	return []node{n}
+}
+
+// ref is the name of the schema that is referred to, "" for none.
+func (n node) ref() string {
+	return strings.TrimPrefix(n.get("$ref").text(), "#/components/schemas/")
+}

@@ -1,0 +1,95 @@
+"""A service that gives its replies in turn, and a client of it whose time does not pass."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from forgerun import Client
+
+
+@dataclass
+class Reply:
+    """One answer; cut closes the connection after what there is of the body."""
+
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+    cut: bool = False
+
+
+def ok(value: Any, headers: Mapping[str, str] | None = None, status: int = 200) -> Reply:
+    return Reply(status, headers or {}, json.dumps(value))
+
+
+def problem(status: int, code: str, headers: Mapping[str, str] | None = None, **more: Any) -> Reply:
+    document = {"type": "https://x/problems/y", "title": "T", "detail": "D", "status": 999, "code": code, **more}
+    return Reply(status, {"Content-Type": "application/problem+json", "X-Request-Id": "r1", **(headers or {})}, json.dumps(document))
+
+
+@dataclass
+class Sent:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Fake:
+    """The last reply comes again and again."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self.got: list[Sent] = []
+        self.waits: list[float] = []
+        self.connections: set[Any] = set()
+        self.silent = threading.Event()  # what a reply without an end waits for
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                fake.got.append(Sent(self.command, self.path, dict(self.headers.items()), body))
+                fake.connections.add(self.client_address)
+                reply = replies[min(len(fake.got), len(replies)) - 1]
+                self.close_connection = reply.cut
+                if reply.cut and not reply.body:
+                    return
+                self.send_response(reply.status)
+                headers = {"Content-Type": "application/json", "Content-Length": str(len(reply.body.encode())), **reply.headers}
+                if reply.status in (204, 304):
+                    del headers["Content-Length"]
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(reply.body.encode())
+                if "X-Silent" in reply.headers:
+                    fake.silent.wait()
+
+            do_GET = do_POST = do_DELETE = answer
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._clients: list[Client] = []
+
+    def client(self, **options: Any) -> Client:
+        client = Client(self.url, "frk_id_secret", sleep=self.waits.append, **options)
+        self._clients.append(client)
+        return client
+
+    def close(self) -> None:
+        self.silent.set()
+        for client in self._clients:
+            client.close()
+        self._server.shutdown()
+        self._server.server_close()

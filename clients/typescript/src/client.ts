@@ -1,0 +1,235 @@
+import { ForgeRunError, UnexpectedAnswerError } from "./errors.js";
+import { about, type Answer, backoff, type Call, type CallOptions, Http, type Options, passing, retryAfter } from "./http.js";
+import { follow, type StreamEvent, type StreamOptions } from "./stream.js";
+import * as t from "./types.js";
+
+/** Which jobs a list has. */
+export interface JobFilter {
+  state?: t.JobState;
+  type?: t.JobType;
+  work_kind?: t.WorkKind;
+  batch_id?: string;
+  /** RFC 3339 in UTC, inclusive. */
+  created_after?: string;
+  /** Exclusive. */
+  created_before?: string;
+  /** Of one page; the list has all. */
+  limit?: number;
+}
+
+/** What a job produced. */
+export interface Result {
+  readonly contentType: string;
+  readonly data: Uint8Array;
+}
+
+const longPoll = 20; // seconds for which the service may hold the answer to a poll back
+const defaultPoll = 1000; // ms between polls when the service names none
+const longestPoll = 60_000;
+
+/** A client of one ForgeRun service. Make one and keep it: connections are used again. */
+export class ForgeRun {
+  readonly #http: Http;
+
+  constructor(options: Options) {
+    this.#http = new Http(options);
+  }
+
+  /**
+   * Makes a client with its first key, where registration is open, as in `forgerun dev`: for tests. The key is shown this once; if its
+   * answer is lost, register again.
+   */
+  static async register(options: Omit<Options, "apiKey">): Promise<{ clientId: string; apiKey: string }> {
+    const anybody = new ForgeRun(options);
+    const { client_id } = await anybody.#call<t.Schemas["Client"]>({ method: "POST", path: "/v1/clients", keyed: true });
+    const key = await anybody.#call<t.Schemas["Key"]>({ method: "POST", path: `/v1/clients/${segment(client_id)}/keys`, once: true });
+    return { clientId: client_id, apiKey: key.api_key! };
+  }
+
+  /** Submits a job. Once this returns the job is stored, and runs whatever happens to the service. */
+  async submit(job: t.JobRequest, options?: CallOptions): Promise<t.JobReceipt> {
+    return this.#call({ method: "POST", path: "/v1/jobs", body: job, keyed: true }, options);
+  }
+
+  /** Submits a job and waits for its end. */
+  async run(job: t.JobRequest, options?: CallOptions): Promise<t.Job> {
+    const { job_id } = await this.submit(job, options);
+    return this.wait(job_id, options);
+  }
+
+  /** Reads a job as it is now. */
+  async get(id: string, options?: CallOptions): Promise<t.Job> {
+    return this.#call({ method: "GET", path: `/v1/jobs/${segment(id)}` }, options);
+  }
+
+  /**
+   * Waits until a job is final, in whatever state: its own failure is no error. It asks as often as the service advises, and goes on
+   * while the service is away, so bound it with a signal: `AbortSignal.timeout(60_000)`.
+   */
+  async wait(id: string, options?: CallOptions): Promise<t.Job> {
+    return this.#poll<t.Job>(`/v1/jobs/${segment(id)}`, t.isFinal, options);
+  }
+
+  /** Lists jobs, newest first, page by page as they are read. */
+  jobs(filter: JobFilter = {}, options?: CallOptions): AsyncGenerator<t.JobSummary, void, undefined> {
+    return this.#list("/v1/jobs", filter, options);
+  }
+
+  /** Ends a job that is not final. A final one stays as it is. */
+  async cancel(id: string, options?: CallOptions): Promise<t.JobChange> {
+    return this.#call({ method: "POST", path: `/v1/jobs/${segment(id)}/cancel` }, options);
+  }
+
+  /** Queues the next attempt of a job that FAILED. One whose failure is not retryable is a ProblemError with status 409. */
+  async retry(id: string, options?: CallOptions): Promise<t.JobRetry> {
+    return this.#call({ method: "POST", path: `/v1/jobs/${segment(id)}/retry`, keyed: true }, options);
+  }
+
+  /** Removes a final job with all that belongs to it. */
+  async delete(id: string, options?: CallOptions): Promise<void> {
+    await this.#http.send({ method: "DELETE", path: `/v1/jobs/${segment(id)}` }, options);
+  }
+
+  /** Reads the report of the latest attempt that has ended, or of that attempt. */
+  async report(id: string, options?: CallOptions & { attempt?: number }): Promise<t.Report> {
+    return this.#call({ method: "GET", path: `/v1/jobs/${segment(id)}/report${query({ attempt: options?.attempt })}` }, options);
+  }
+
+  /** Lists the attempts of a job. */
+  attempts(id: string, options?: CallOptions): AsyncGenerator<t.Attempt, void, undefined> {
+    return this.#list(`/v1/jobs/${segment(id)}/attempts`, {}, options);
+  }
+
+  /** Lists the log of a job up to now. */
+  events(id: string, options?: CallOptions): AsyncGenerator<t.Event, void, undefined> {
+    return this.#list(`/v1/jobs/${segment(id)}/events`, {}, options);
+  }
+
+  /** Reads what a job that SUCCEEDED produced, and checks its digest where the platform has `crypto.subtle`. */
+  async result(id: string, options?: CallOptions): Promise<Result> {
+    const call: Call = { method: "GET", path: `/v1/jobs/${segment(id)}/result`, headers: { Accept: "*/*" } };
+    const answer = await this.#http.send(call, options);
+    const digest = /sha-256=:([^:]+):/.exec(answer.headers.get("Repr-Digest") ?? "")?.[1];
+    if (digest !== undefined && globalThis.crypto?.subtle !== undefined) {
+      const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", answer.body.slice()));
+      if (btoa(String.fromCharCode(...sum)) !== digest) {
+        throw new UnexpectedAnswerError(this.#http.info(call), about(answer), "its bytes do not match Repr-Digest");
+      }
+    }
+    return { contentType: answer.headers.get("Content-Type") ?? "application/octet-stream", data: answer.body };
+  }
+
+  /** Follows a job from its beginning to its end. Each event comes once, and none is left out, whatever happens to connections. */
+  stream(id: string, options: StreamOptions = {}): AsyncGenerator<StreamEvent, void, undefined> {
+    return follow(this.#http, { method: "GET", path: `/v1/jobs/${segment(id)}/events` }, true, options);
+  }
+
+  /** Follows all jobs, batches and webhooks of the client, from now on, without end. */
+  streamAll(options: StreamOptions = {}): AsyncGenerator<StreamEvent, void, undefined> {
+    return follow(this.#http, { method: "GET", path: "/v1/events" }, false, options);
+  }
+
+  /** Submits 1 to 1,000 jobs with one idempotency key. Each is accepted or refused by itself: look for `failure` in each item. */
+  async submitBatch(jobs: readonly t.BatchItemRequest[], options?: CallOptions): Promise<t.BatchReceipt> {
+    return this.#call({ method: "POST", path: "/v1/jobs/batch", body: { jobs }, keyed: true }, options);
+  }
+
+  /** Reads a batch as it is now. */
+  async batch(id: string, options?: CallOptions): Promise<t.Batch> {
+    return this.#call({ method: "GET", path: `/v1/batches/${segment(id)}` }, options);
+  }
+
+  /** Waits until a batch is complete. */
+  async waitBatch(id: string, options?: CallOptions): Promise<t.Batch> {
+    return this.#poll<t.Batch>(`/v1/batches/${segment(id)}`, t.isComplete, options);
+  }
+
+  /** Lists the jobs of a batch. */
+  batchJobs(id: string, options?: CallOptions): AsyncGenerator<t.BatchJob, void, undefined> {
+    return this.#list(`/v1/batches/${segment(id)}/jobs`, {}, options);
+  }
+
+  /** Cancels the jobs of a batch that are not final. */
+  async cancelBatch(id: string, options?: CallOptions): Promise<t.Batch> {
+    return this.#call({ method: "POST", path: `/v1/batches/${segment(id)}/cancel` }, options);
+  }
+
+  /** Registers a webhook. Its `secret` is shown this once; null if an earlier answer had it: then rotate it. */
+  async createWebhook(webhook: t.WebhookRequest, options?: CallOptions): Promise<t.IssuedWebhook> {
+    return this.#call({ method: "POST", path: "/v1/webhooks", body: webhook, keyed: true }, options);
+  }
+
+  /** Gives a webhook a new secret. The old one stays valid for a day. Not repeated: only one answer has the secret. */
+  async rotateSecret(id: string, options?: CallOptions): Promise<t.IssuedWebhook> {
+    return this.#call({ method: "POST", path: `/v1/webhooks/${segment(id)}/rotate-secret`, once: true }, options);
+  }
+
+  /** Removes a webhook. */
+  async deleteWebhook(id: string, options?: CallOptions): Promise<void> {
+    await this.#http.send({ method: "DELETE", path: `/v1/webhooks/${segment(id)}` }, options);
+  }
+
+  /** Reads the published keys that deliveries are signed with. `Keys` of the webhooks module keeps them up to date. */
+  async signingKeys(options?: CallOptions): Promise<t.Schemas["KeyDirectory"]> {
+    const headers = { Accept: "application/http-message-signatures-directory+json, application/json" };
+    return this.#call({ method: "GET", path: "/.well-known/http-message-signatures-directory", headers }, options);
+  }
+
+  async #call<T>(call: Call, options?: CallOptions): Promise<T> {
+    return this.#http.json<T>(call, await this.#http.send(call, options));
+  }
+
+  /** Asks until the resource is final: with its tag, so that what is unchanged is a 304, and held back until it changes. */
+  async #poll<T>(path: string, final: (resource: T) => boolean, options?: CallOptions): Promise<T> {
+    let tag = "";
+    for (let failures = 0; ; ) {
+      const call: Call = { method: "GET", path, holds: longPoll, headers: { Prefer: `wait=${longPoll}` } };
+      if (tag) call.headers!["If-None-Match"] = tag;
+      const began = Date.now();
+      let answer: Answer;
+      try {
+        answer = await this.#http.send(call, options);
+      } catch (error) {
+        const asked = passing(error, true);
+        if (!(error instanceof ForgeRunError) || asked === undefined) throw error;
+        await this.#http.sleep(Math.min(longestPoll, Math.max(asked, backoff(++failures))), options?.signal);
+        continue;
+      }
+      failures = 0;
+      let wait = retryAfter(answer.headers) ?? defaultPoll;
+      if (answer.status === 304) {
+        wait -= Date.now() - began; // the answer was held back meanwhile
+      } else {
+        const resource = this.#http.json<T>(call, answer);
+        if (final(resource)) return resource;
+        tag = answer.headers.get("ETag") ?? "";
+      }
+      wait = Math.min(longestPoll, Math.max(0, wait));
+      await this.#http.sleep(wait * (1 + Math.random() / 10), options?.signal); // polls of many jobs drift apart
+    }
+  }
+
+  /** Reads a list to its end. A page may be short or empty before that. */
+  async *#list<T>(path: string, filter: object, options?: CallOptions): AsyncGenerator<T, void, undefined> {
+    let cursor: string | undefined;
+    do {
+      const call: Call = { method: "GET", path: path + query({ ...filter, cursor }) };
+      const page = await this.#call<{ data: T[]; page: { next_cursor: string | null } }>(call, options);
+      yield* page.data;
+      const next = page.page.next_cursor ?? undefined;
+      if (next !== undefined && next === cursor) throw new Error("the list has no end: its cursor leads to itself");
+      cursor = next;
+    } while (cursor !== undefined);
+  }
+}
+
+/** Ids are opaque and may have any character, but an empty one, or dots alone, would name something else. */
+function segment(id: string): string {
+  if (/^\.{0,2}$/.test(id)) throw new TypeError(`${JSON.stringify(id)} is no id`);
+  return encodeURIComponent(id);
+}
+
+function query(values: object): string {
+  const given = Object.entries(values).filter(([, value]) => value !== undefined);
+  return given.length === 0 ? "" : `?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}`;
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
+)
+
+func operatorsCommands(sh *shell) {
+	t := sh.t
+	failed := strings.TrimSpace(sh.ok("jobs", "submit", "FAIL_AFTER_RETRYABLE", "-o", "name"))
+	sh.exits(command.Failed, "", "jobs", "wait", failed)
+	sh.exits(command.Failed, "FORGERUN_ADMIN_TOKEN", "admin", "jobs", "list")
+	sh.env["FORGERUN_ADMIN_TOKEN"] = "ann:" + operatorToken + ",bob:another-token-of-bob"
+	chosen := []string{"--state", "FAILED", "--client", sh.client}
+	bulk := func(more ...string) []string {
+		return slices.Concat([]string{"admin", "bulk", "start", "retry"}, chosen, more)
+	}
+
+	require.Contains(t, sh.ok(append([]string{"admin", "jobs", "list"}, chosen...)...), failed)
+	require.Equal(t, "1\n", sh.ok(append([]string{"admin", "jobs", "count", "-o", "name"}, chosen...)...))
+	require.Contains(t, sh.ok("admin", "jobs", "get", failed, "-o", "yaml"), "attempts_log")
+	require.Contains(t, sh.ok("admin", "workers"), "ALIVE")
+	require.Contains(t, sh.ok("admin", "failures"), "FAIL_AFTER_RETRYABLE")
+	require.Contains(t, sh.ok("admin", "queues"), "QUEUED")
+	require.Contains(t, sh.ok(bulk("--dry-run")...), "WOULD CHANGE")
+	id := strings.TrimSpace(sh.ok(bulk("--wait", "--timeout", "1m", "-o", "name")...))
+	require.Contains(t, sh.ok("admin", "bulk", "get", id), "DONE")
+	require.Contains(t, sh.ok("admin", "bulk", "list"), id)
+	require.Contains(t, sh.ok("admin", "bulk", "items", id), failed)
+	sh.exits(command.Failed, "409", "admin", "bulk", "abort", id)
+	sh.exits(command.WrongUsage, "give a filter", "admin", "bulk", "start", "delete")
+	sh.exits(command.Failed, "", "jobs", "wait", failed)
+	sh.ok("admin", "jobs", "retry", failed, "--override")
+	sh.exits(command.Failed, "", "jobs", "wait", failed)
+	require.Contains(t, sh.ok("admin", "jobs", "cancel", failed), "FAILED")
+	sh.ok("admin", "jobs", "delete", failed)
+	sh.exits(command.Failed, "404", "admin", "jobs", "get", failed)
+
+	sh.exits(command.WrongUsage, "--reason", "admin", "pause", "all")
+	sh.exits(command.WrongUsage, "say what to pause", "admin", "pause", "worker", "x", "--reason", "r")
+	sh.exits(command.WrongUsage, "say what to drain", "admin", "drain", "all", "x", "--reason", "r")
+	sh.exits(command.Failed, "/target", "admin", "pause", "kind", "NOTHING", "--reason", "r")
+	pause := strings.TrimSpace(sh.ok("admin", "pause", "kind", "CPU_BURST", "--reason", "too hot", "-o", "name"))
+	require.Contains(t, sh.ok("admin", "pauses"), "too hot")
+	sh.ok("admin", "resume", pause)
+	require.NotContains(t, sh.ok("admin", "pauses"), pause)
+	sh.exits(command.Failed, "404", "admin", "resume", pause)
+
+	// Clients and keys: the secret of a key is printed by the command that makes it, and never again.
+	made := strings.Fields(sh.ok("clients", "create", "--with-key", "-o", "go-template={{.client_id}} {{.key_id}} {{.api_key}}"))
+	require.Len(t, made, 3)
+	client, key, secret := made[0], made[1], made[2]
+	sh.stack.secret(secret)
+	other := &shell{t: t, env: merge(sh.env, env{"FORGERUN_API_KEY": secret})}
+	other.ok("jobs", "list")
+	sh.secrets = append(sh.secrets, secret)
+	require.Contains(t, sh.ok("clients", "list"), client)
+	require.Contains(t, sh.ok("clients", "get", client), client)
+	require.Contains(t, sh.ok("keys", "list", client), key)
+	code, _, stderr := sh.run(t.Context(), "keys", "create", client)
+	require.Zero(t, code)
+	require.Contains(t, stderr, "--rotate replaces it")
+	renewed := strings.TrimSpace(other.ok("keys", "renew", client, "-o", "go-template={{.api_key}}"))
+	sh.stack.secret(renewed)
+	require.NotEqual(t, secret, renewed)
+	sh.ok("keys", "revoke", client, key)
+	other.exits(command.Failed, "403", "jobs", "list")
+
+	// The public API does the same where no admin listener is known, as far as anybody may.
+	delete(sh.env, "FORGERUN_ADMIN_URL")
+	public := strings.Fields(sh.ok("clients", "create", "--with-key", "-o", "go-template={{.client_id}} {{.api_key}}"))
+	require.Len(t, public, 2)
+	sh.stack.secret(public[1])
+	sh.exits(command.WrongUsage, "--admin-url", "clients", "list")
+}
+
+func TestConsoleIsOpened(t *testing.T) {
+	t.Parallel()
+	seen := filepath.Join(t.TempDir(), "seen")
+	browser := filepath.Join(t.TempDir(), "browser")
+	require.NoError(t, os.WriteFile(browser, []byte("#!/bin/sh\necho \"$1\" > "+seen+"\n"), 0o700))
+	sh := &shell{t: t, env: env{"BROWSER": browser, "FORGERUN_ADMIN_URL": "http://127.0.0.1:9/"}}
+	require.Equal(t, "http://127.0.0.1:9/\n", sh.ok("open"))
+	opened, err := os.ReadFile(seen)
+	require.NoError(t, err)
+	require.Equal(t, "http://127.0.0.1:9/\n", string(opened))
+	sh.env["BROWSER"] = "/does/not/exist"
+	sh.ok("open", "--print")
+	sh.exits(command.Failed, "open the address above", "open")
+}
+
+// The scripts are programs of their shells, and know the commands.
+func TestCompletionScripts(t *testing.T) {
+	t.Parallel()
+	sh := &shell{t: t, env: env{}}
+	for shell, check := range map[string]string{"bash": "-n", "zsh": "-n", "fish": "--no-execute"} {
+		script := sh.ok("completion", shell)
+		require.Contains(t, script, "__complete")
+		path := filepath.Join(t.TempDir(), "script")
+		require.NoError(t, os.WriteFile(path, []byte(script), 0o600))
+		program, err := exec.LookPath(shell)
+		if err != nil {
+			require.NotEqual(t, "bash", shell, "every machine with this repository's scripts has it")
+			continue
+		}
+		text, err := exec.Command(program, check, path).CombinedOutput()
+		require.NoError(t, err, "%s", text)
+	}
+	require.Contains(t, sh.ok("__complete", "jobs", "sub"), "submit\t")
+	require.Contains(t, sh.ok("__complete", "jobs", "list", "--state", ""), "SUCCEEDED")
+	require.Contains(t, sh.ok("__complete", "config", ""), "webhooks")
+	sh.exits(command.WrongUsage, "there is no command", "completion", "csh")
+}
+
+func TestManPages(t *testing.T) {
+	t.Parallel()
+	sh := &shell{t: t, env: env{}}
+	dir := filepath.Join(t.TempDir(), "man")
+	sh.ok("man", dir)
+	page, err := os.ReadFile(filepath.Join(dir, "forgerun-jobs-submit.1"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), `.TH "FORGERUN-JOBS-SUBMIT" "1"`)
+	require.Contains(t, string(page), "idempotency-key")
+}
+
+// What waits ends when it is told to.
+func interruptCommand(sh *shell) {
+	id := strings.TrimSpace(sh.ok("jobs", "submit", "SUCCESS_FAST", "--at", "+1h", "-o", "name"))
+	ctx, stop := context.WithCancel(sh.t.Context())
+	defer stop()
+	waiting := sh.start(ctx, "jobs", "watch", id)
+	eventually(sh.t, "it watches", func() bool { return strings.Contains(waiting.out.String(), "job-created") })
+	stop()
+	waiting.ends(sh.t, command.Interrupted)
+}
+
+// Profiles are made, used and forgotten; their keys are never shown.
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	sh := &shell{t: t, secrets: []string{"frk_of-a-profile"}, env: env{"HOME": home, "FORGERUN_DATA_DIR": t.TempDir()}}
+	sh.ok("profiles", "set", "one", "--url", "http://127.0.0.1:9", "--key", "frk_of-a-profile")
+	sh.ok("profiles", "set", "two", "--admin-url", "http://127.0.0.1:10")
+	require.Regexp(t, `(?m)^one +\* +http://127.0.0.1:9 +true`, sh.ok("profiles", "list"))
+	sh.ok("profiles", "use", "two")
+	require.Contains(t, sh.ok("open", "--print"), "http://127.0.0.1:10/")
+	sh.exits(command.WrongUsage, "there is no profile", "profiles", "use", "three")
+	sh.exits(command.WrongUsage, "needs --url or --admin-url", "profiles", "set", "three", "--key", "x")
+	sh.ok("profiles", "remove", "two")
+	require.NotContains(t, sh.ok("profiles", "list"), "two")
+	info, err := os.Stat(filepath.Join(home, ".config", "forgerun", "profiles.yaml"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}

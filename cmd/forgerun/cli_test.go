@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
+)
+
+// shell runs commands of the client in this process.
+type shell struct {
+	t       *testing.T
+	stack   *stack
+	client  string
+	env     env
+	secrets []string // that no command may print
+}
+
+func (s *shell) run(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	s.t.Helper()
+	var out, errors bytes.Buffer
+	code = run(ctx, args, func(name string) string { return s.env[name] }, nil, &out, &errors)
+	for _, secret := range s.secrets {
+		require.NotContains(s.t, out.String()+errors.String(), secret, args)
+	}
+	require.NotContains(s.t, out.String()+errors.String(), "\x1b", "what is no terminal has no colours")
+	return code, out.String(), errors.String()
+}
+
+// ok runs a command that succeeds, and gives what it printed.
+func (s *shell) ok(args ...string) string {
+	s.t.Helper()
+	code, stdout, stderr := s.run(s.t.Context(), args...)
+	require.Zero(s.t, code, "%v: %s", args, stderr)
+	return stdout
+}
+
+// value runs a command with -o json, and gives a member of the object.
+func (s *shell) value(member string, args ...string) any {
+	s.t.Helper()
+	var object map[string]any
+	require.NoError(s.t, json.Unmarshal([]byte(s.ok(append(args, "-o", "json")...)), &object), args)
+	return object[member]
+}
+
+func (s *shell) exits(want int, sentence string, args ...string) {
+	s.t.Helper()
+	code, stdout, stderr := s.run(s.t.Context(), args...)
+	require.Equal(s.t, want, code, "%v: %s%s", args, stdout, stderr)
+	require.Contains(s.t, stderr, sentence, args)
+}
+
+// operatorToken opens the operator API in the tests of the command line.
+const operatorToken = "0123456789abcdef-operator"
+
+// The commands on one real service, each test with a client of its own.
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorToken, "FORGERUN_WEBHOOK_BACKOFF_BASE": "50ms"})
+	s.secret(operatorToken)
+	api := s.startLeader()
+	s.startWorker()
+	s.start("webhooks", env{"FORGERUN_PUBLIC_URL": api.url})
+	for name, test := range map[string]func(*shell){ // one after the other: parallel ones would come after all other tests
+		"jobs": jobsByCommand, "output": outputOfCommands, "batches": batchesByCommand, "schedules": schedulesByCommand,
+		"operators": operatorsCommands,
+		"listen":    listenCommand, "listen and run": listenAndRun, "follow": followEvents, "interrupt": interruptCommand,
+		"terminal": watchInTerminal,
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := s.newUser(api)
+			test(&shell{t: t, stack: s, client: u.id, secrets: []string{u.key, operatorToken}, env: env{
+				"FORGERUN_URL": api.url, "FORGERUN_API_KEY": u.key, "HOME": t.TempDir(), "FORGERUN_DATA_DIR": t.TempDir(),
+				"FORGERUN_ADMIN_URL": "http://" + api.logged("admin listening")["address"].(string),
+			}})
+		})
+	}
+}
+
+func schedulesByCommand(sh *shell) {
+	t := sh.t
+	id := strings.TrimSpace(sh.ok("schedules", "create", "SUCCESS_FAST", "--cron", "30 4 * * MON", "--time-zone", "Europe/Berlin", "--overlap",
+		"skip", "--jitter", "30s", "--name", "weekly", "--params", `{"a": 1}`, "-o", "name"))
+	require.Equal(t, "Europe/Berlin", sh.value("time_zone", "schedules", "get", id))
+	require.Len(t, sh.value("next_runs", "schedules", "get", id), 5)
+	require.Contains(t, sh.ok("schedules", "list"), "weekly")
+	require.Contains(t, sh.ok("schedules", "pause", id), "PAUSED")
+	triggered := strings.TrimSpace(sh.ok("schedules", "trigger", id, "-o", "name"))
+	require.Equal(t, triggered, strings.TrimSpace(sh.ok("jobs", "list", "--schedule", id, "-o", "name")))
+	require.Contains(t, sh.ok("schedules", "resume", id), "ACTIVE")
+	sh.exits(command.Failed, "/cron", "schedules", "create", "--cron", "often")
+	sh.exits(command.WrongUsage, "--file has the whole schedule", "schedules", "create", "X", "--file", "x")
+	file := filepath.Join(t.TempDir(), "schedule.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"interval":"1h","job":{"type":"EMIT_EVENT","event":{"name":"tick"}}}`), 0o600))
+	require.Equal(t, "1h0m0s", sh.value("interval", "schedules", "create", "--file", file))
+	sh.ok("schedules", "delete", id)
+	sh.exits(command.Failed, "404", "schedules", "get", id)
+	sh.ok("jobs", "wait", triggered)
+}
+
+func jobsByCommand(sh *shell) {
+	t := sh.t
+	waiting := strings.TrimSpace(sh.ok("jobs", "submit", "SUCCESS_FAST", "--at", "+1h", "-o", "name"))
+	require.Equal(t, "DEFERRED", sh.value("type", "jobs", "get", waiting))
+	sh.exits(command.TimedOut, "the time to wait is over", "jobs", "wait", waiting, "--timeout", "200ms")
+	sh.exits(command.TimedOut, "the time to wait is over", "jobs", "watch", waiting, "--timeout", "200ms")
+	require.Contains(t, sh.ok("jobs", "cancel", waiting), "CANCELED")
+	sh.exits(command.Canceled, "", "jobs", "wait", waiting)
+
+	done := strings.TrimSpace(sh.ok("jobs", "submit", "PAYLOAD_SMALL", "--wait", "--correlation-id", "c-1", "-o", "name"))
+	require.Equal(t, "SUCCEEDED", sh.value("state", "jobs", "get", done))
+	require.Equal(t, "c-1", sh.value("correlation_id", "jobs", "get", done))
+	sh.exits(command.Failed, "", "jobs", "submit", "FAIL_IMMEDIATE", "--watch")
+	failed := strings.TrimSpace(sh.ok("jobs", "list", "--state", "FAILED", "-o", "name"))
+	sh.exits(command.Failed, "", "jobs", "wait", done, failed, waiting)
+	sh.exits(command.Failed, "not retryable", "jobs", "retry", failed)
+	again := strings.TrimSpace(sh.ok("jobs", "submit", "RETRY_ON_FAIL", "-o", "name"))
+	sh.exits(command.Failed, "", "jobs", "wait", again)
+	require.Contains(t, sh.ok("jobs", "retry", again, "--wait"), "SUCCEEDED")
+	require.Contains(t, sh.ok("jobs", "report", again, "--attempt", "1"), "FAILED")
+	require.Contains(t, sh.ok("jobs", "logs", done), "job.succeeded")
+	require.Contains(t, sh.ok("jobs", "logs", done, "--follow"), "job-succeeded")
+	require.Contains(t, sh.ok("jobs", "watch", done, "-o", "json"), `"name":"job-succeeded"`)
+
+	file := filepath.Join(t.TempDir(), "result")
+	sh.ok("jobs", "result", done, "--to", file)
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, sh.ok("jobs", "result", done), string(content))
+	sh.ok("jobs", "delete", done)
+	sh.exits(command.Failed, "410", "jobs", "get", done)
+
+	order := filepath.Join(t.TempDir(), "job.json")
+	require.NoError(t, os.WriteFile(order, []byte(`{"type":"EXECUTE","work_kind":"SUCCESS_FAST","idempotency_key":"order-17"}`), 0o600))
+	first := sh.value("job_id", "jobs", "submit", "--file", order)
+	code, stdout, stderr := sh.run(t.Context(), "jobs", "submit", "--file", order, "-o", "name")
+	require.Zero(t, code)
+	require.Equal(t, first, strings.TrimSpace(stdout))
+	require.Contains(t, stderr, "was used before")
+	sh.ok("jobs", "submit", "--event-name", "order.paid", "--event-data", `{"order": 17}`, "--wait")
+	require.Contains(t, sh.ok("events"), "event.emitted")
+}
+
+func outputOfCommands(sh *shell) {
+	t := sh.t
+	id := strings.TrimSpace(sh.ok("jobs", "submit", "SUCCESS_FAST", "--at", "+1h", "-o", "name"))
+	table := sh.ok("jobs", "list")
+	require.Regexp(t, `(?m)^JOB +STATE +KIND +ATTEMPT +AGE +DETAIL$`, table)
+	require.Regexp(t, `(?m)^`+id+`  CREATED +SUCCESS_FAST +1/4 `, table)
+	require.Contains(t, sh.ok("jobs", "list", "-o", "wide"), "CORRELATION")
+	var listed []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(sh.ok("jobs", "list", "-o", "json")), &listed))
+	require.Len(t, listed, 1)
+	require.Equal(t, id, listed[0]["job_id"])
+	require.Nil(t, listed[0]["started_at"], "what is not known is null")
+	var one map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(sh.ok("jobs", "get", id, "-o", "yaml")), &one))
+	require.Equal(t, 4, one["max_attempts"], "a number is no text")
+	require.Equal(t, id+" CREATED\n", sh.ok("jobs", "list", "-o", "go-template={{.job_id}} {{.state}}"))
+	sh.exits(command.WrongUsage, "there is no form of output", "jobs", "list", "-o", "xml")
+	sh.exits(command.WrongUsage, "cannot be read", "jobs", "list", "-o", "go-template={{")
+	sh.exits(command.WrongUsage, "did you mean submit?", "jobs", "sumbit")
+	sh.exits(command.WrongUsage, "something is missing: forgerun jobs get JOB...", "jobs", "get")
+	sh.exits(command.WrongUsage, "neither a time", "jobs", "list", "--after", "yesterday")
+	sh.exits(command.WrongUsage, "Usage:", "jobs")
+	sh.exits(command.WrongUsage, "must be a JSON object", "jobs", "submit", "--params", "[1]")
+	sh.exits(command.Failed, "RFA_JOB_VALIDATION_FAILED", "jobs", "submit", "NO_SUCH_KIND")
+	sh.exits(command.Failed, "FORGERUN_API_KEY", "jobs", "list", "--key", "frk_wrong")
+	require.Contains(t, sh.ok("jobs", "help"), "Usage:")
+}
+
+func batchesByCommand(sh *shell) {
+	t := sh.t
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "jobs")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	list := write("- type: EXECUTE\n  work_kind: SUCCESS_FAST\n- {type: EXECUTE, work_kind: PAYLOAD_SMALL}\n")
+	batch := sh.value("batch_id", "batch", "submit", list, "--wait").(string)
+	require.Equal(t, "COMPLETED", sh.value("status", "batch", "get", batch))
+	lines := write(`{"type":"EXECUTE","work_kind":"FAIL_IMMEDIATE"}` + "\n" + `{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}` + "\n")
+	sh.exits(command.Failed, "", "batch", "submit", lines, "--wait")
+	refused := write(`{"jobs": [{"type":"EXECUTE","work_kind":"NO_SUCH_KIND"}, {"type":"DEFERRED","execution_at":"2126-01-01T00:00:00Z"}]}`)
+	code, stdout, _ := sh.run(t.Context(), "batch", "submit", refused)
+	require.Equal(t, command.Failed, code)
+	require.Regexp(t, `(?m)^0 +- +REFUSED`, stdout)
+	id := strings.TrimPrefix(strings.SplitN(stdout, "\n", 2)[0], "Batch ")
+	sh.ok("batch", "cancel", id)
+	sh.exits(command.WrongUsage, "no list of jobs", "batch", "submit", write("nothing"))
+	sh.exits(command.WrongUsage, "no such file", "batch", "submit", "/does/not/exist")
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/forgerun/forgerun/internal/cli/access"
+	"github.com/forgerun/forgerun/internal/cli/term"
+)
+
+// variableGroup is variables about one thing.
+type variableGroup struct {
+	title     string
+	variables []variable
+}
+
+// groups are all variables, as they are shown.
+func (c *Config) groups() []variableGroup {
+	return []variableGroup{
+		{"Stores, listeners, workers", c.serviceVariables()},
+		{"Limits, work kinds, keys, retention", slices.Concat(c.limitVariables(), c.retentionVariables())},
+		{"Webhooks, outcome stream, time limits", c.deliveryVariables()},
+		{"Connections", c.networkVariables()},
+		{"Tracing", c.tracingVariables()},
+		{"What dev fetches", c.fetchVariables()},
+	}
+}
+
+// Print writes the effective values of a role in groups, secrets masked: those that differ from the default, or all.
+func (c *Config) Print(w io.Writer, style term.Style, role string, all bool, getenv func(string) string) {
+	hidden, shown := 0, 0
+	for _, g := range c.groups() {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		lines := 0
+		for _, v := range g.variables {
+			value, isSet := v.effective(role, getenv)
+			if !isSet && !all {
+				hidden++
+				continue
+			}
+			if lines == 0 {
+				if shown > 0 {
+					_, _ = fmt.Fprintln(w)
+				}
+				_, _ = fmt.Fprintln(w, style.Paint(term.Strong, g.title))
+			}
+			origin := map[bool]string{true: "(set)", false: "(default)"}[isSet]
+			_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", v.name, printed(v, value), origin, v.help)
+			lines++
+			shown++
+		}
+		_ = table.Flush()
+	}
+	if hidden > 0 {
+		if shown > 0 {
+			_, _ = fmt.Fprintln(w)
+		}
+		_, _ = fmt.Fprintf(w, "%d variables have their default: forgerun config %s --all\n", hidden, role)
+	}
+}
+
+// effective gives the value of a variable in a role, and whether it is set to something else than its default.
+func (v variable) effective(role string, getenv func(string) string) (value string, isSet bool) {
+	fallback := v.fallback
+	if role == "dev" && v.dev != "" {
+		fallback = v.dev
+	}
+	if value = getenv(v.name); value == "" || value == fallback {
+		return fallback, false
+	}
+	return value, true
+}
+
+// unknownVariables lists FORGERUN_ variables that nothing reads: probably
+// mistyped.
+func unknownVariables(environ []string) []string {
+	var c Config
+	var unknown []string
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "FORGERUN_") && !slices.Contains(access.Variables, name) &&
+			!slices.ContainsFunc(c.variables(), func(v variable) bool { return v.name == name }) {
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/term"
+	"github.com/forgerun/forgerun/repo"
+)
+
+func (p *program) migrateCommand() *cobra.Command {
+	var to int64
+	c := &cobra.Command{
+		Use: "migrate", Short: "Bring the database schema up to date, or to another version",
+		Long: "Brings the schema of the database at FORGERUN_DATABASE_URL to the newest version, or up or down to another one. " +
+			"Safe to run from ten places at once.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 && !slices.Equal(args, []string{"up"}) { // as other tools spell it
+				return command.Usagef("forgerun migrate does not know %q (forgerun migrate --help)", strings.Join(args, " "))
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return p.migrate(c.Context(), to) },
+	}
+	c.Flags().Int64Var(&to, "to", -1, "schema `version` to go to, up or down; -1 is the newest")
+	return c
+}
+
+func (p *program) migrate(ctx context.Context, to int64) error {
+	if newest := repo.NewestSchema(); to < -1 || to > newest {
+		return command.Usagef("forgerun migrate: there is no version %d of the schema: this program knows 0 (none) to %d.", to, newest)
+	}
+	cfg, err := LoadConfig("migrate", p.getenv)
+	if err != nil {
+		return &command.Exit{Code: command.WrongUsage, Err: err}
+	}
+	if err := repo.Migrate(ctx, cfg.DatabaseURL, to); err != nil {
+		return err
+	}
+	now, err := repo.Inspect(ctx, cfg.DatabaseURL)
+	if err != nil {
+		return fmt.Errorf("the schema was brought to that version, but then Postgres %w", err)
+	}
+	_, _ = fmt.Fprintf(p.stdout, "The schema is at version %d.\n", now.SchemaVersion)
+	return nil
+}
+
+// configRoles are the roles whose configuration can be shown: those that read
+// any.
+var configRoles = []string{"api", "worker", "webhooks", "dev", "migrate", "rotate-signing-key"}
+
+func (p *program) configCommand() *cobra.Command {
+	all := false
+	c := &cobra.Command{
+		Use: "config [ROLE]", Short: "The effective configuration of a role, secrets masked", ValidArgs: configRoles,
+		Long: "Prints the environment variables of a role (api) that differ from their defaults, in groups, or --all with their effective\n" +
+			"values. Secrets are masked.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 || len(args) == 1 && !slices.Contains(configRoles, args[0]) {
+				return command.Usagef("forgerun config: use 'config [ROLE]', with role %s; api is the default.", strings.Join(configRoles, ", "))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			role := "api"
+			if len(args) > 0 {
+				role = args[0]
+			}
+			var cfg Config
+			cfg.Print(p.stdout, term.Of(p.stdout, p.getenv), role, all, p.getenv)
+			if _, err := LoadConfig(role, p.getenv); err != nil {
+				return &command.Exit{Code: command.WrongUsage, Err: err}
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "show the variables that have their defaults too")
+	return c
+}
+
+func healthcheckCommand() *cobra.Command {
+	var url string
+	c := &cobra.Command{
+		Use: "healthcheck", Short: "Exit 0 if the process at --url is ready (for containers)", Args: command.Exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error { return healthcheck(c.Context(), url) },
+	}
+	c.Flags().StringVar(&url, "url", "http://127.0.0.1:8080/readyz", "`address` to ask")
+	return c
+}
+
+// healthcheck asks a process whether it is ready.
+func healthcheck(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return command.Usagef("forgerun healthcheck: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("forgerun healthcheck: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("forgerun healthcheck: the process answers %s", response.Status)
+	}
+	return nil
+}

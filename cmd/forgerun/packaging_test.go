@@ -1,0 +1,149 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const packaging = "../../packaging/"
+
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(content)
+}
+
+// unitFiles are the systemd units of the packages.
+func unitFiles(t *testing.T) []string {
+	t.Helper()
+	units, err := filepath.Glob(packaging + "systemd/*.service")
+	require.NoError(t, err)
+	require.Len(t, units, 4, "api, worker, webhooks, migrate")
+	return units
+}
+
+// What packages, containers and compose set is read by the programs.
+func TestPackagingNamesVariablesThatExist(t *testing.T) {
+	t.Parallel()
+	var cfg Config
+	var known []string
+	for _, v := range cfg.variables() {
+		known = append(known, v.name)
+	}
+	files := append(unitFiles(t), packaging+"forgerun.env", "../../.env.example", "../../docker-compose.yml", "../../Dockerfile",
+		"../../docs/how-to/install.md", packaging+"kubernetes/settings.yaml", "../../docs/how-to/kubernetes.md")
+	for _, file := range files {
+		names := regexp.MustCompile(`\b(?:FORGERUN|OTEL)_[A-Z_]+\b`).FindAllString(readText(t, file), -1)
+		for _, name := range names {
+			require.Contains(t, known, name, file)
+		}
+		require.True(t, len(names) > 0 || strings.Contains(file, "migrate"), file)
+	}
+}
+
+// directive returns the values of a unit's directive, in order.
+func directive(unit, name string) (values []string) {
+	for _, match := range regexp.MustCompile(`(?m)^`+name+`=(.*)$`).FindAllStringSubmatch(unit, -1) {
+		values = append(values, match[1])
+	}
+	return values
+}
+
+// The environment of a unit of the first worker, as systemd puts it together: what the files say goes before the unit.
+// An operator has filled in what is empty.
+func environmentOf(t *testing.T, unit string) env {
+	t.Helper()
+	e := env{}
+	for _, text := range append(directive(unit, "Environment"), strings.Split(readText(t, packaging+"forgerun.env"), "\n")...) {
+		if name, value, found := strings.Cut(text, "="); found && !strings.HasPrefix(text, "#") {
+			e[name] = strings.ReplaceAll(value, "%i", "1")
+		}
+	}
+	filledIn := env{
+		"FORGERUN_DATABASE_URL": "postgres://localhost/forgerun", "FORGERUN_MASTER_KEY": masterKey, "FORGERUN_ADMIN_TOKEN": "0123456789abcdef",
+	}
+	for name, value := range filledIn {
+		require.Empty(t, e[name], "%s is not for a package to know", name)
+		e[name] = value
+	}
+	return e
+}
+
+// A unit starts a role that takes its environment, and gives it the time that it needs to stop.
+func TestUnitsStartRoles(t *testing.T) {
+	t.Parallel()
+	admin := map[string]string{}
+	for _, file := range unitFiles(t) {
+		unit := readText(t, file)
+		role := strings.TrimPrefix(directive(unit, "ExecStart")[0], "/usr/bin/forgerun ")
+		require.True(t, strings.HasPrefix(filepath.Base(file), "forgerun-"+role), "%s starts %s", file, role)
+		environment := environmentOf(t, unit)
+		cfg, err := LoadConfig(role, func(name string) string { return environment[name] })
+		require.NoError(t, err, file)
+		require.Contains(t, directive(unit, "EnvironmentFile"), "/etc/forgerun/forgerun.env")
+		require.Equal(t, []string{"forgerun"}, directive(unit, "User"), file)
+		if role == "migrate" {
+			require.Equal(t, []string{"oneshot"}, directive(unit, "Type"))
+			continue
+		}
+		require.Equal(t, []string{"on-failure"}, directive(unit, "Restart"), file)
+		stop, err := time.ParseDuration(directive(unit, "TimeoutStopSec")[0])
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, stop, cfg.ShutdownGrace+10*time.Second, "%s: what runs gets its grace, and then the process ends", file)
+		require.NotContains(t, admin, cfg.AdminAddr, "the roles run on one machine")
+		admin[cfg.AdminAddr] = file
+	}
+}
+
+// systemd itself finds nothing to complain of, where its tool is installed, and few things open.
+func TestUnitsAreSound(t *testing.T) {
+	t.Parallel()
+	tool, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not installed")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir, copies := t.TempDir(), []string{}
+	for _, file := range unitFiles(t) {
+		path := filepath.Join(dir, strings.Replace(filepath.Base(file), "@", "@1", 1))
+		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(readText(t, file), "/usr/bin/forgerun", self)), 0o600))
+		copies = append(copies, path)
+	}
+	out, err := exec.CommandContext(t.Context(), tool, slices.Concat([]string{"verify", "--man=no"}, copies)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Empty(t, string(out))
+	for _, path := range copies {
+		out, err := exec.CommandContext(t.Context(), tool, "security", "--offline=true", "--threshold=20", path).CombinedOutput()
+		require.NoError(t, err, "%s: %s", path, out)
+	}
+}
+
+// What a release takes from the repository is there.
+func TestReleaseNamesFilesThatExist(t *testing.T) {
+	t.Parallel()
+	config := readText(t, "../../.goreleaser.yaml")
+	paths := regexp.MustCompile(`(?m)(?:src: |postinstall: |preremove: |postremove: )([\w./*-]+)`).FindAllStringSubmatch(config, -1)
+	require.Greater(t, len(paths), 10)
+	for _, path := range paths {
+		if strings.HasPrefix(path[1], "build/release/") { // made by scripts/release-files.sh
+			continue
+		}
+		found, err := filepath.Glob("../../" + path[1])
+		require.NoError(t, err)
+		require.NotEmpty(t, found, path[1])
+	}
+	version := regexp.MustCompile(`internal/version\.(number|commit|date)=`)
+	for _, file := range []string{"../../.goreleaser.yaml", "../../internal/version/version.go"} {
+		require.Len(t, version.FindAllString(readText(t, file), -1), 3, file)
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"log/slog"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/app/schedules"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+// benchSchedules are so many schedules that are due in the second before now.
+const benchSchedules = `INSERT INTO schedules (schedule_id, client_id, name, cron, time_zone, jitter_ms, overlap, catch_up,
+	catch_up_max, job,
+	language, request_id, paused, created_at, updated_at, due_at, look_at)
+SELECT gen_random_uuid(), md5((i % 100)::text)::uuid, '', '* * * * *', 'Europe/Berlin', 0, 'skip', 'last', 1,
+	'{"type":"EXECUTE","work_kind":"SUCCESS_FAST","params":{"a":1}}', 'en', 'r', false, now(), now(), at, at
+FROM generate_series(1, $1) i, (SELECT date_trunc('minute', now()) AS at) t`
+
+// benchRunner is a runner of schedules on a database of its own.
+func benchRunner(b *testing.B) (*schedules.Runner, *pgxpool.Pool) {
+	b.Helper()
+	url := repotest.URL(b)
+	store := repotest.OpenURL(b, url, func(c *repo.Config) { c.Timeout = time.Minute })
+	db, err := pgxpool.New(b.Context(), url)
+	require.NoError(b, err)
+	b.Cleanup(db.Close)
+	log, metrics := slog.New(slog.DiscardHandler), app.NewMetrics(prometheus.NewRegistry())
+	limits := jobs.Limits{Active: math.MaxInt32, Queued: math.MaxInt32, ClientActive: math.MaxInt32, ClientQueued: math.MaxInt32}
+	service := jobs.New(jobs.Config{
+		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}, MaxAttempts: 4,
+	}, jobs.Deps{Jobs: store, Queue: apptest.SilentQueue{}, Capacity: jobs.NewCapacity(limits, store, log), Metrics: metrics, Log: log})
+	return schedules.NewRunner(store, jobs.NewScheduled(service, store), metrics, log), db
+}
+
+// BenchmarkSchedulesDueAtOnce prints in how many seconds 10,000 schedules that are due at one moment have their jobs: two at most
+// are promised (docs/explanation/performance.md).
+func BenchmarkSchedulesDueAtOnce(b *testing.B) {
+	const n = 10_000
+	runner, db := benchRunner(b)
+	var took time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		_, err := db.Exec(b.Context(), `DELETE FROM schedules`)
+		require.NoError(b, err)
+		_, err = db.Exec(b.Context(), benchSchedules, n)
+		require.NoError(b, err)
+		before := countJobs(b, db)
+		b.StartTimer()
+		began := time.Now()
+		require.NoError(b, runner.Round(b.Context(), func() bool { return true }))
+		took += time.Since(began)
+		b.StopTimer()
+		require.Equal(b, n, countJobs(b, db)-before)
+		b.StartTimer()
+	}
+	b.ReportMetric(took.Seconds()/float64(b.N), "s/10000")
+}
+
+// BenchmarkNoSchedules is what the leader pays where there are none.
+func BenchmarkNoSchedules(b *testing.B) {
+	runner, _ := benchRunner(b)
+	for b.Loop() {
+		require.NoError(b, runner.Round(b.Context(), func() bool { return true }))
+	}
+}
+
+func countJobs(b *testing.B, db *pgxpool.Pool) (n int) {
+	b.Helper()
+	require.NoError(b, db.QueryRow(b.Context(), `SELECT count(*) FROM jobs`).Scan(&n))
+	return n
+}

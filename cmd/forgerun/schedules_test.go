@@ -1,0 +1,234 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// schedule creates a schedule and gives its path and id.
+func (u *user) schedule(api *proc, body string) (path, id string) {
+	u.s.t.Helper()
+	a := u.call(api, "POST", "/v1/schedules", body)
+	require.Equal(u.s.t, http.StatusCreated, a.status, a.body)
+	u.s.t.Cleanup(func() { u.s.acceptRuns(a.text("schedule_id")) })
+	return a.header.Get("Location"), a.text("schedule_id")
+}
+
+// acceptRuns notes the jobs of a schedule as ones that the client has.
+func (s *stack) acceptRuns(schedule string) {
+	for _, id := range s.runIDs(schedule) {
+		s.mu.Lock()
+		s.accepted[id] = true
+		s.mu.Unlock()
+	}
+}
+
+func (s *stack) runIDs(schedule string) (ids []string) {
+	rows, err := s.db.Query(s.t.Context(), `SELECT job_id::text FROM jobs WHERE schedule_id = $1 ORDER BY scheduled_for`, schedule)
+	if err == nil {
+		ids, _ = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	return ids
+}
+
+// runs are the due times that have a job, and when the jobs were created, in order.
+func (s *stack) runs(schedule string) (due, created []time.Time) {
+	s.t.Helper()
+	rows, err := s.db.Query(s.ctx(), `SELECT scheduled_for, created_at FROM jobs WHERE schedule_id = $1 AND scheduled_for IS NOT NULL
+		ORDER BY scheduled_for, created_at`, schedule)
+	require.NoError(s.t, err)
+	var at, made time.Time
+	_, err = pgx.ForEachRow(rows, []any{&at, &made}, func() error {
+		due, created = append(due, at.UTC()), append(created, made.UTC())
+		return nil
+	})
+	require.NoError(s.t, err)
+	return due, created
+}
+
+// awaitRuns waits for so many runs, and checks that each due time has one that is not early, and that none is left out.
+func (s *stack) awaitRuns(schedule string, n int, interval time.Duration) (due []time.Time) {
+	s.t.Helper()
+	var created []time.Time
+	eventually(s.t, fmt.Sprintf("%d runs", n), func() bool {
+		due, created = s.runs(schedule)
+		return len(due) >= n
+	})
+	s.requireExact(due, created, interval)
+	return due
+}
+
+func (s *stack) requireExact(due, created []time.Time, interval time.Duration) {
+	s.t.Helper()
+	for i := range due {
+		require.False(s.t, created[i].Before(due[i]), "none is early")
+		if i > 0 {
+			require.Equal(s.t, interval, due[i].Sub(due[i-1]), "one job for each due time: %v", due)
+		}
+	}
+}
+
+func TestScheduleFromEndToEnd(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	s.startWorker()
+	u := s.newUser(api)
+	path, id := u.schedule(api, `{"interval":"1s","overlap":"skip",
+		"job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST","correlation_id":"tick"}}`)
+	s.awaitRuns(id, 3, time.Second)
+	list := u.call(api, "GET", "/v1/jobs?schedule_id="+id, "").value("data").([]any)
+	first := list[len(list)-1].(map[string]any)
+	require.Equal(t, id, first["schedule_id"])
+	shown := u.call(api, "GET", "/v1/jobs/"+first["job_id"].(string), "")
+	require.Equal(t, path, shown.value("links").(map[string]any)["schedule"])
+	require.Equal(t, "tick", shown.text("correlation_id"))
+
+	paused := u.call(api, "POST", path+"/pause", "")
+	require.Equal(t, "PAUSED", paused.text("state"))
+	require.Empty(t, paused.value("next_runs"))
+	due, _ := s.runs(id)
+	triggered := u.call(api, "POST", path+"/trigger", "", "Idempotency-Key", `"once"`)
+	require.Equal(t, http.StatusAccepted, triggered.status)
+	again := u.call(api, "POST", path+"/trigger", "", "Idempotency-Key", `"once"`)
+	require.Equal(t, triggered.text("job_id"), again.text("job_id"))
+	s.await("SUCCEEDED", triggered.text("job_id"))
+	after, _ := s.runs(id)
+	require.Equal(t, due, after, "nothing is due while it is paused, and a triggered run is for no due time")
+
+	changed := u.call(api, "PATCH", path, `{"interval":null,"cron":"0 30 4 * * *","time_zone":"Europe/Berlin"}`)
+	require.Equal(t, http.StatusOK, changed.status, changed.body)
+	require.Len(t, u.call(api, "POST", path+"/resume", "").value("next_runs"), 5)
+	require.Equal(t, http.StatusNotFound, s.newUser(api).call(api, "GET", path, "").status)
+	require.Equal(t, http.StatusNoContent, u.call(api, "DELETE", path, "").status)
+	require.Equal(t, http.StatusNotFound, u.call(api, "GET", path, "").status)
+	require.NotEmpty(t, u.call(api, "GET", "/v1/jobs?schedule_id="+id, "").value("data"), "its jobs stay")
+	require.InDelta(t, len(due), api.metric(`schedule_due_times_total{result="run"}`), 0)
+
+	for body, pointer := range map[string]string{
+		`{"interval":"1s","job":{"type":"DEFERRED"}}`:                                "/job/type",
+		`{"interval":"1s","job":{"type":"EXECUTE","work_kind":"PAYLOAD_INVALID"}}`:   "/job/work_kind",
+		`{"interval":"1s","job":{"type":"EXECUTE","event":{"name":"x"}}}`:            "/job/event",
+		`{"interval":"1s","cron":"* * * * *","job":{"type":"EXECUTE"}}`:              "/interval",
+		`{"interval":"1s","jitter":"2s","job":{"type":"EXECUTE"}}`:                   "/jitter",
+		`{"interval":"1s","time_zone":"UTC","job":{"type":"EXECUTE"}}`:               "/time_zone",
+		`{"cron":"0 0 30 2 *","job":{"type":"EXECUTE"}}`:                             "",
+		`{"job":{"type":"EXECUTE"}}`:                                                 "",
+		`{"interval":"1s","end_at":"2001-01-01T00:00:00Z","job":{"type":"EXECUTE"}}`: "",
+	} {
+		refused := u.call(api, "POST", "/v1/schedules", body)
+		require.Equal(t, http.StatusBadRequest, refused.status, body)
+		require.Equal(t, pointer, refused.value("violations").([]any)[0].(map[string]any)["pointer"], body)
+	}
+	for _, run := range s.runIDs(id) {
+		s.await("SUCCEEDED", run)
+	}
+	s.acceptRuns(id)
+	s.checkInvariants()
+}
+
+// The leader is killed while schedules are due in each second, again and again: each due time gets one job.
+func TestLeaderIsKilledAtDueTimes(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	leader := s.startLeader()
+	other := s.startAPI()
+	u := s.newUser(other)
+	var ids []string
+	for range 20 {
+		_, id := u.schedule(other, `{"interval":"1s","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`)
+		ids = append(ids, id)
+	}
+	for range 2 {
+		first, _ := s.runs(ids[0])
+		due := s.awaitRuns(ids[0], len(first)+2, time.Second)
+		if wait := time.Until(due[len(due)-1].Add(time.Second)); wait > 0 {
+			time.Sleep(wait) // the moment at which it is due
+		}
+		leader.kill()
+		leader, other = other, s.startAPI()
+		s.awaitRuns(ids[0], len(due)+2, time.Second)
+	}
+	for _, id := range ids {
+		s.awaitRuns(id, 8, time.Second)
+	}
+	s.startWorker()
+	for _, id := range ids {
+		require.Equal(t, http.StatusNoContent, u.call(other, "DELETE", "/v1/schedules/"+id, "").status)
+		s.acceptRuns(id)
+	}
+	for _, id := range ids {
+		s.await("SUCCEEDED", s.runIDs(id)...)
+	}
+	s.checkInvariants()
+}
+
+// Nobody is there for a while, which is longer than a minute by the schedule's row: catch_up decides.
+func TestScheduleCatchesUp(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	ids := map[string]string{}
+	for _, policy := range []string{"none", "last", "all"} {
+		_, ids[policy] = u.schedule(api, `{"interval":"1m","catch_up":"`+policy+`","catch_up_max":3,"job":{"type":"EXECUTE"}}`)
+	}
+	api.kill()
+	_, err := s.db.Exec(s.ctx(), `UPDATE schedules SET created_at = created_at - interval '1 h', due_at = due_at - interval '10 min',
+		look_at = look_at - interval '10 min'`)
+	require.NoError(t, err)
+	api = s.startAPI()
+	for policy, want := range map[string]int{"none": 1, "last": 2, "all": 4} {
+		due := s.awaitRuns(ids[policy], want, time.Minute)
+		require.Len(t, due, want, policy)
+		shown := u.call(api, "GET", "/v1/schedules/"+ids[policy], "")
+		require.InDelta(t, 10-want, shown.value("missed"), 0, shown.body)
+	}
+}
+
+// Where there is no room, a run is tried until the next due time, and then told of as missed.
+func TestRefusedRunsAreMissed(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_MAX_ACTIVE_JOBS": "1"})
+	api := s.startLeader()
+	u := s.newUser(api)
+	blocking := u.submit(api, execute("SUCCESS_FAST"))
+	path, id := u.schedule(api, `{"interval":"2s","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`)
+	var shown answer
+	eventually(t, "a run is missed", func() bool {
+		shown = u.call(api, "GET", path, "")
+		return shown.value("missed").(float64) >= 1
+	})
+	require.Zero(t, shown.value("runs"))
+	require.Equal(t, "RFA_EXEC_QUEUE_FULL", shown.value("last_error").(map[string]any)["code"])
+	u.call(api, "POST", "/v1/jobs/"+blocking+"/cancel", "")
+	s.awaitRuns(id, 1, 2*time.Second)
+	require.Equal(t, http.StatusConflict, s.newUser(s.startAPI(env{"FORGERUN_CLIENT_MAX_SCHEDULES": "0"})).call(
+		s.procs[len(s.procs)-1], "POST", "/v1/schedules", `{"interval":"1s","job":{"type":"EXECUTE"}}`).status)
+}
+
+// Schedules live by the clock of the test bed: a jump leaves no due time out, and none comes twice, forth or back.
+func TestSchedulesFollowAMovedClock(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, testBed)
+	api := s.startLeader()
+	s.startAPI()
+	u := s.newUser(api)
+	frozen := u.moveClock(api, `{"freeze":true}`)
+	start := frozen.Now.Truncate(time.Hour).Add(time.Hour)
+	_, id := u.schedule(api, `{"cron":"0 * * * *","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`)
+	u.moveClock(api, `{"advance":"48h"}`)
+	due, created := s.runs(id)
+	require.Len(t, due, 48, "when the answer comes, all are there")
+	require.Equal(t, start, due[0])
+	s.requireExact(due, created, time.Hour)
+	require.Equal(t, due, created, "as if the time had passed")
+	u.moveClock(api, `{"rate":3600}`)
+	s.awaitRuns(id, 50, time.Hour)
+	s.startWorker()
+}

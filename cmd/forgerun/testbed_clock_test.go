@@ -1,0 +1,231 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// clockShows is an answer about the clock.
+type clockShows struct {
+	Now    time.Time
+	Rate   float64
+	Frozen bool
+}
+
+func (u *user) clock(api *proc) (c clockShows) {
+	u.s.t.Helper()
+	require.NoError(u.s.t, json.Unmarshal([]byte(u.call(api, "GET", "/v1/testbed/clock", "").body), &c))
+	return c
+}
+
+func (u *user) moveClock(api *proc, body string, headers ...string) (c clockShows) {
+	u.s.t.Helper()
+	a := u.call(api, "POST", "/v1/testbed/clock", body, headers...)
+	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &c))
+	return c
+}
+
+// eventTimes are the times of a job's events by their names.
+func (s *stack) eventTimes(id string) map[string]time.Time {
+	s.t.Helper()
+	rows, err := s.db.Query(s.ctx(), `SELECT event_name, occurred_at FROM events WHERE job_id = $1`, id)
+	require.NoError(s.t, err)
+	times := map[string]time.Time{}
+	var name string
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&name, &at}, func() error { times[name] = at.UTC(); return nil })
+	require.NoError(s.t, err)
+	return times
+}
+
+func (s *stack) state(id string) string {
+	return s.text(`SELECT state FROM jobs WHERE job_id = $1`, id)
+}
+
+func customAt(at time.Time, members ...string) string {
+	return fmt.Sprintf(`{"type":"DEFERRED","execution_at":%q,"work_kind":"CUSTOM",%s"params":{"behavior":{}}}`,
+		at.UTC().Format(time.RFC3339Nano), strings.Join(members, ""))
+}
+
+// A frozen clock stands still on all processes; what becomes due by a move is QUEUED when its answer comes, with the time at which
+// it was due, and is run; the clock survives a restart.
+func TestClockMoves(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, testBed)
+	api := s.startLeader()
+	u := s.newUser(api)
+	require.False(t, u.clock(api).Frozen)
+
+	frozen := u.moveClock(api, `{"freeze":true}`)
+	require.True(t, frozen.Frozen)
+	require.Equal(t, frozen.Now, u.clock(api).Now)
+	other := s.startAPI()
+	require.Equal(t, frozen.Now, u.clock(other).Now, "all processes have the same clock")
+
+	due := frozen.Now.Add(36 * time.Hour)
+	scheduled := u.submit(other, customAt(due))
+	later := u.submit(api, customAt(due.Add(24*time.Hour)))
+	now := u.submit(api, custom(`{}`))
+	require.Equal(t, "CREATED", s.state(scheduled))
+	moved := u.moveClock(api, `{"advance":"48h"}`)
+	require.Equal(t, frozen.Now.Add(48*time.Hour), moved.Now)
+	require.Equal(t, "QUEUED", s.state(scheduled), "nobody works yet")
+	require.Equal(t, "CREATED", s.state(later))
+	require.Equal(t, due, s.eventTimes(scheduled)["job.queued"], "the time at which it was due")
+
+	s.startWorker()
+	s.await("SUCCEEDED", scheduled, now)
+	require.Equal(t, frozen.Now, s.eventTimes(now)["job.created"])
+	require.Equal(t, due, s.eventTimes(scheduled)["job.succeeded"], "it took no time")
+
+	u.call(api, "POST", "/v1/testbed/clock", fmt.Sprintf(`{"set":%q}`, frozen.Now.Format(time.RFC3339Nano))).
+		requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
+	set := moved.Now.Add(12 * time.Hour)
+	require.Equal(t, set, u.moveClock(api, fmt.Sprintf(`{"set":%q}`, set.Format(time.RFC3339Nano))).Now)
+	s.await("SUCCEEDED", later)
+
+	once := u.moveClock(api, `{"advance":"1h"}`, "Idempotency-Key", "an-hour")
+	require.Equal(t, once, u.moveClock(other, `{"advance":"1h"}`, "Idempotency-Key", "an-hour"), "once for a key")
+	api.kill()
+	again := s.startAPI()
+	require.Equal(t, set.Add(time.Hour), u.clock(again).Now)
+
+	hour := u.submit(again, customAt(u.clock(again).Now.Add(time.Hour)))
+	fast := u.moveClock(again, `{"rate":3600}`)
+	require.False(t, fast.Frozen)
+	s.await("SUCCEEDED", hour)
+	require.Equal(t, u.moveClock(again, `{"freeze":true}`).Rate, 3600.0)
+	require.Equal(t, u.moveClock(again, `{"freeze":false}`).Rate, 3600.0, "it runs on as before")
+	u.moveClock(again, `{"rate":1}`)
+	s.checkInvariants()
+}
+
+// Everything that is scheduled follows the clock: durations and their steps, the execution limit, backoffs, retries of webhooks,
+// windows of idempotency keys, expiry of keys and results, and retention. A jump leaves nothing out, and each has its own time.
+func TestWhatFollowsTheClock(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, testBed, env{
+		"FORGERUN_RETRY_BACKOFF_BASE": "10m", "FORGERUN_RETRY_BACKOFF_MAX": "10m", "FORGERUN_MAX_RUNTIME": "60m",
+		"FORGERUN_API_KEY_TTL": "720h", "FORGERUN_RETENTION_JOBS": "240h",
+	})
+	api := s.startLeader()
+	s.startWorker()
+	u := s.newUser(api)
+	start := u.moveClock(api, `{"freeze":true}`).Now
+
+	running := u.submit(api, custom(`{"duration":"30m","emit":[{"name":"half","after":"15m"}]}`))
+	over := u.submit(api, execute("RUNS_OVER_TIMEOUT"))
+	retried := u.submit(api, custom(`{"duration":"5m","failures":[{"attempts":[1]}]}`, `"auto_retry":true`))
+	s.await("RUNNING", running, over, retried)
+	u.moveClock(api, `{"advance":"4m"}`)
+	require.Equal(t, 3, s.countJobs([]string{running, over, retried}, "RUNNING"))
+	u.moveClock(api, `{"advance":"26h"}`)
+	s.await("SUCCEEDED", running, retried)
+	s.await("FAILED", over)
+	times := s.eventTimes(running)
+	require.Equal(t, start.Add(15*time.Minute), times["event.emitted"])
+	require.Equal(t, start.Add(30*time.Minute), times["job.succeeded"], "it ended when it was to end")
+	require.Equal(t, start.Add(60*time.Minute), s.eventTimes(over)["job.failed"], "the execution limit")
+	require.Contains(t, u.get(api, over).body, "RFA_EXEC_TIMEOUT")
+	times = s.eventTimes(retried)
+	require.Equal(t, start.Add(5*time.Minute), times["job.retried"])
+	began := times["job.running"]
+	require.True(t, began.After(times["job.retried"]) && !began.After(start.Add(15*time.Minute)), "after the backoff: %s", began)
+	require.Equal(t, began.Add(5*time.Minute), times["job.succeeded"])
+	require.Contains(t, u.call(api, "GET", "/v1/jobs/"+running+"/report", "").body, `"duration_ms":1800000`)
+
+	const key = "order-1"
+	first := u.keyed(api, key, "/v1/jobs", custom(`{}`)).text("job_id")
+	require.Equal(t, first, u.keyed(api, key, "/v1/jobs", custom(`{}`)).text("job_id"))
+	s.await("SUCCEEDED", first)
+	require.Equal(t, http.StatusOK, u.call(api, "GET", "/v1/jobs/"+first+"/result", "").status)
+	u.moveClock(api, `{"advance":"24h"}`)
+	require.NotEqual(t, first, u.keyed(api, key, "/v1/jobs", custom(`{}`)).text("job_id"), "the window is over")
+	u.call(api, "GET", "/v1/jobs/"+first+"/result", "").requireProblem(t, 410, "RFA_RESULT_GONE")
+
+	u.moveClock(api, `{"advance":"240h"}`)
+	eventually(t, "jobs are gone", func() bool { return u.call(api, "GET", "/v1/jobs/"+first, "").status == http.StatusGone })
+	u.moveClock(api, `{"advance":"480h"}`)
+	u.call(api, "GET", "/v1/jobs", "").requireProblem(t, 401, "RFA_AUTH_TOKEN_EXPIRED")
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM workers WHERE state = 'ALIVE' AND expires_at > now()`), "leases are in real time")
+}
+
+// A delivery whose receiver failed is sent again when its backoff has passed by the clock.
+func TestDeliveriesFollowTheClock(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, testBed, env{"FORGERUN_WEBHOOK_BACKOFF_BASE": "2h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "2h"})
+	api, _, u := s.startDelivering()
+	r := newReceiver(t, func(d received, w http.ResponseWriter, _ *http.Request) {
+		if d.nth == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	u.subscribe(api, r.url, "job.succeeded")
+	u.moveClock(api, `{"freeze":true}`)
+	s.await("SUCCEEDED", u.submit(api, custom(`{}`)))
+	attempts := func() int { return s.count(`SELECT count(*) FROM delivery_attempts`) }
+	eventually(t, "an attempt that failed", func() bool { return attempts() == 1 })
+	u.moveClock(api, `{"advance":"2h"}`)
+	eventually(t, "another one", func() bool { return attempts() == 2 })
+	s.awaitDeliveries()
+}
+
+// Processes that do not follow a clock that was moved refuse to start, and say why.
+func TestMovedClockNeedsATestBed(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, testBed)
+	api := s.startAPI()
+	s.newUser(api).moveClock(api, `{"advance":"1h"}`)
+	for _, role := range []string{"worker", "api"} {
+		p := s.start(role, env{"FORGERUN_TESTBED": "false"})
+		require.Equal(t, 1, p.exitCode())
+		require.Contains(t, p.log.String(), "FORGERUN_TESTBED=true")
+	}
+}
+
+// One deferred job an hour, for many days of the clock, which is moved from day to day: each is queued at exactly its time, in their
+// order, none is left out, and all of them end. 1,000 days with FORGERUN_TESTBED_DAYS=1000.
+func TestAJobAnHourForManyDays(t *testing.T) {
+	t.Parallel()
+	days, err := strconv.Atoi(cmp.Or(os.Getenv("FORGERUN_TESTBED_DAYS"), "60"))
+	require.NoError(t, err)
+	s := newStack(t, testBed, env{
+		"FORGERUN_MAX_SCHEDULE_AHEAD": "26280h", "FORGERUN_RETENTION_JOBS": "87600h", "FORGERUN_API_KEY_TTL": "87600h",
+		"FORGERUN_CLIENT_MAX_ACTIVE": "100000", "FORGERUN_WORKER_CONCURRENCY": "50",
+	})
+	api := s.startLeader()
+	s.startWorker()
+	u := s.newUser(api)
+	start := u.moveClock(api, `{"freeze":true}`).Now
+	for day := 0; day < days; day += 40 {
+		var items []string
+		for hour := 24*day + 1; hour <= 24*min(days, day+40); hour++ {
+			items = append(items, customAt(start.Add(time.Duration(hour)*time.Hour)))
+		}
+		u.submitBatch(api, `{"jobs":[`+strings.Join(items, ",")+`]}`)
+	}
+	began := time.Now()
+	for day := 1; day <= days; day++ {
+		require.Equal(t, start.AddDate(0, 0, day), u.moveClock(api, `{"advance":"24h"}`).Now)
+		require.Equal(t, 24*day, s.count(`SELECT count(*) FROM jobs WHERE queued_at IS NOT NULL`), "all that is due is QUEUED")
+	}
+	t.Logf("%d days of the clock in %s", days, time.Since(began).Round(time.Millisecond))
+	eventually(t, "all jobs ended", func() bool {
+		return s.count(`SELECT count(*) FROM jobs WHERE state = 'SUCCEEDED'`) == 24*days
+	})
+	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE queued_at <> execution_at OR finished_at < execution_at`))
+	require.Zero(t, s.count(`SELECT count(*) FROM events e JOIN jobs USING (job_id)
+		WHERE event_name IN ('job.queued', 'job.assigned', 'job.succeeded') AND occurred_at <> execution_at`), "each event at its time")
+	s.checkInvariants()
+}

@@ -1,0 +1,45 @@
+// What operators have stopped: shown on the page of queues, begun there, on a client's and on a worker's.
+import { get, optional, post, remove } from "../api.js";
+import { confirm, field } from "../dialogs.js";
+import { h } from "../dom.js";
+import { age } from "../format.js";
+import { badge, button, card, clientLink, filterLink, mono, table } from "../parts.js";
+
+// read gives all pauses; null where another process is of a version without them.
+export const read = signal => optional(get("pauses", {}, signal)).then(list => list?.data ?? null);
+
+const reason = () => field("Why", h("input", { name: "reason", required: true, maxlength: 1000 }), "Others read it in the audit log.");
+
+const WHAT = { PAUSE: "Start none", DRAIN: "Accept none" };
+
+const does = p => p.scope === "WORKER" ? "takes no jobs" : p.mode === "PAUSE" ? "none is started" : "none is accepted";
+
+const of = p => p.scope === "ALL" ? "All jobs" : p.scope === "KIND" ? ["Jobs of kind ", filterLink("jobs", "kind", p.target)]
+  : p.scope === "CLIENT" ? ["Jobs of client ", clientLink(p.target)] : ["Worker ", mono(p.target)];
+
+// begin asks how a scope is to be stopped, and why.
+export function begin(context, scope, target, kinds) {
+  const chosen = kinds && field("Of", h("select", { name: "target" }, h("option", { value: "" }, "all kinds"), kinds.map(k => h("option", { value: k }, k))));
+  const mode = scope === "WORKER" ? null : field("What", h("select", { name: "mode" }, ["PAUSE", "DRAIN"].map(m => h("option", { value: m }, WHAT[m]))),
+    "Start none: what was accepted waits, and submissions are accepted. Accept none: submissions are refused, and what was accepted is run.");
+  const text = scope === "WORKER" ? "It takes no more jobs, and ends those that it has. Jobs go to other workers." : "What runs goes on.";
+  return confirm({ title: scope === "WORKER" ? "Drain this worker?" : "Stop jobs?", text, action: scope === "WORKER" ? "Drain" : "Stop", danger: true,
+    fields: [chosen, mode, reason()],
+    act: form => {
+      const kind = form.get("target");
+      const what = scope === "ALL" && kind ? { scope: "KIND", target: kind } : target ? { scope, target } : { scope };
+      return post("pauses", { ...what, mode: form.get("mode") || "DRAIN", reason: form.get("reason") });
+    } }).then(() => context.refresh());
+}
+
+export function resume(context, p) {
+  return confirm({ title: "Resume?", text: "What waited starts in the order in which it was queued.", action: "Resume", act: () => remove("pauses/" + p.pause_id) })
+    .then(() => context.refresh());
+}
+
+// list shows pauses, and nothing where there are none.
+export const list = (context, pauses) => !pauses || pauses.length === 0 ? null : card("Stopped", table([
+  { title: "Scope", cell: of }, { title: "Mode", cell: p => badge(p.mode) }, { title: "What", cell: does }, { title: "Why", cell: p => p.reason },
+  { title: "By", cell: p => p.operator }, { title: "Since", num: true, cell: p => age(p.created_at) },
+  { title: "", cell: p => context.session.read_only ? "" : button("Resume…", () => resume(context, p), { class: "small" }) },
+], pauses, { key: p => p.pause_id, caption: "What is stopped" }));

@@ -1,0 +1,183 @@
+package docs
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// The samples' ids and times, those of the OpenAPI document.
+var (
+	sampleJob   = mustID("0190a1b2-c3d4-7000-8000-000000000001")
+	sampleBatch = mustID("0190a1b2-c3d4-7000-8000-0000000000b1")
+	submittedAt = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
+	completedAt = submittedAt.Add(5020 * time.Millisecond)
+)
+
+func mustID(text string) job.ID {
+	id, err := job.ParseID(text)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
+// problemSample is a problem document as a request is answered with.
+type problemSample struct {
+	Type       string          `json:"type"`
+	Title      string          `json:"title"`
+	Status     int             `json:"status"`
+	Detail     string          `json:"detail"`
+	Instance   string          `json:"instance"`
+	Code       job.Code        `json:"code"`
+	Violations []job.Violation `json:"violations,omitempty"`
+	ExpiredAt  *job.Time       `json:"expired_at,omitempty"`
+	JobID      *job.ID         `json:"job_id,omitempty"`
+}
+
+// sampleOf gives an answer with a problem of the type, or the outcome document of
+// a failure, made as the service makes those.
+func sampleOf(e entry, links job.Links) string {
+	switch {
+	case e.Batch:
+		return pretty(links.BatchDocument(batchSample(e.Slug)))
+	case e.Failure:
+		failure := job.NewFailure(job.Reason(e.Slug), 1, job.Backoff{Base: 2 * time.Second, Max: time.Minute})
+		origin := job.Origin{JobID: sampleJob, CreatedAt: submittedAt, CorrelationID: "order-4711", Language: "en",
+			Scenario: scenarioOf(job.Reason(e.Slug))}
+		attempt := job.Attempt{Number: 1, State: job.Failed, Outcome: "FAILED", FinishedAt: &completedAt, Failure: failure}
+		return pretty(links.Document(origin, attempt))
+	}
+	p := problemSample{
+		Type: links.ProblemType(e.Slug), Title: e.Title, Status: e.Status, Detail: cmp.Or(sampleDetails[e.Code], e.Action),
+		Instance: "urn:uuid:0190a1b2-c3d4-7000-8000-0000000000f1", Code: e.Code,
+	}
+	switch e.Code {
+	case job.CodeValidationFailed:
+		p.Violations = []job.Violation{{Pointer: "/execution_at", Detail: "This is required for DEFERRED."}}
+		p.Detail = "The request has invalid values. /execution_at: This is required for DEFERRED."
+	case job.CodeMalformed:
+		p.Violations = []job.Violation{{Pointer: "/work_knd", Detail: "This member is not known. Did you mean work_kind?"}}
+		p.Detail = "The body is not of the expected form. /work_knd: This member is not known. Did you mean work_kind?"
+	case job.CodeJobGone, job.CodeResultGone:
+		p.ExpiredAt = job.TimeOf(&completedAt)
+	case job.CodeIdempotencyConflict:
+		p.JobID = &sampleJob
+	}
+	return head(e) + "\n" + pretty(p)
+}
+
+// sampleDetails are those whose usual detail says more than what to do.
+var sampleDetails = map[job.Code]string{
+	job.CodeMethodNotAllowed:   "This resource does not have that method. It has GET, HEAD, DELETE.",
+	job.CodeInvalidCredentials: "The request has no Authorization header. Send your API key once, as Authorization: Bearer frk_...",
+	job.CodeForbidden:          "This API key has the scope read, and this request needs submit. Use a key that has it.",
+	job.CodeConflict:           "The job is SUCCEEDED; only a FAILED job can be retried.",
+	job.CodeRateLimited:        "This client may send 6000 requests per minute.",
+	job.CodeJobNotFinished:     "The job is RUNNING: attempt 1 has not ended, and has no report yet.",
+	job.CodeRequestNotFound:    "Nothing is at this path. Did you mean /v1/jobs?",
+	job.CodeJobGone:            "The job was deleted.",
+	job.CodeIdempotencyConflict: "This idempotency key was used for a different request, which made " +
+		"job 0190a1b2-c3d4-7000-8000-000000000001. Repeat that request unchanged, or use a new key.",
+	job.CodePayloadTooLarge: "The request body is larger than this server allows.",
+	job.CodeResultNotFound:  "The job was CANCELED, and so it has no result.",
+	job.CodeWebhookNotFound: "No webhook with this id was found.",
+	job.CodeBatchNotFound:   "No batch with this id was found.",
+	job.CodeJobNotFound:     "No job with this id was found.",
+	job.CodeNotAcceptable:   "This resource is given as application/json or application/problem+json; the Accept header excludes that.",
+	job.CodeResultGone:      "The result has expired.",
+	job.CodeClientNotFound:  "No client with this id was found.",
+	job.CodeBulkNotFound:    "No bulk operation with this id was found.",
+	job.CodeScheduleMissing: "No schedule with this id was found.",
+}
+
+// scenarioOf gives that of a kind which fails so, or else of one that nothing but
+// its worker fails.
+func scenarioOf(reason job.Reason) job.Scenario {
+	kind := job.SuccessFast
+	if reason == job.CustomFailed {
+		kind = job.Custom
+	}
+	for _, k := range job.AllKinds() {
+		if spec, ok := job.SpecOf(k, 2*time.Minute); ok && spec.Reason == reason {
+			kind = k
+			break
+		}
+	}
+	spec, _ := job.SpecOf(kind, 2*time.Minute)
+	return job.Scenario{WorkKind: kind, DurationMS: spec.DurationMS, ExpectedOutcome: spec.Expected}
+}
+
+// head gives the lines of an answer before its body.
+func head(e entry) string {
+	text := fmt.Sprintf("HTTP/1.1 %d %s\nContent-Type: application/problem+json\n", e.Status, http.StatusText(e.Status))
+	switch {
+	case waits(e):
+		text += "Retry-After: 2\n"
+	case e.Status == http.StatusUnauthorized:
+		text += "WWW-Authenticate: Bearer\n"
+	case e.Code == job.CodeMethodNotAllowed:
+		text += "Allow: GET, HEAD, DELETE\n"
+	}
+	return text
+}
+
+// waits reports whether the answer has Retry-After.
+func waits(e entry) bool {
+	return e.Code == job.CodeJobNotFinished || e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable ||
+		e.Status == http.StatusGatewayTimeout
+}
+
+// repeatOf says whether a client should send the request again.
+func repeatOf(e entry) string {
+	switch {
+	case e.Batch, e.Failure:
+		return ""
+	case e.Code == job.CodeJobNotFinished:
+		return "Yes, after as many seconds as Retry-After says."
+	case e.Status == http.StatusTooManyRequests:
+		return "Yes, but only after as many seconds as Retry-After says. Nothing was done."
+	case waits(e):
+		return "Yes, after as many seconds as Retry-After says, and with the same Idempotency-Key: whether it had an effect is not known."
+	case e.Status >= http.StatusInternalServerError:
+		return "Yes, later and a few times, with the same Idempotency-Key: whether it had an effect is not known."
+	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
+		return "No, not with the same credentials. Failed attempts to authenticate are limited."
+	case e.Code == job.CodeConflict:
+		return "No, not before the state has changed."
+	case e.Status == http.StatusNotFound, e.Status == http.StatusGone:
+		return "No: the answer stays the same."
+	}
+	return "No, not unchanged: it would be answered in the same way. Nothing was done."
+}
+
+func batchSample(slug string) *job.Batch {
+	failed := job.ItemFailure{ItemID: "1", JobID: sampleJob, Status: job.StatusFailed, Reason: job.DependencyFailed,
+		Detail: job.DependencyFailed.Spec().Detail, Retryable: true, Stage: job.DependencyFailed.Spec().Stage}
+	outcome := &job.BatchOutcome{Status: job.StatusCompletedWithErrors, CompletedAt: completedAt, Succeeded: 1, Failed: 1}
+	outcome.Failures = []job.ItemFailure{failed}
+	if slug == job.BatchFailed {
+		second := failed
+		second.ItemID = "0"
+		outcome.Status, outcome.Succeeded, outcome.Failed = job.StatusFailed, 0, 2
+		outcome.Failures = []job.ItemFailure{second, failed}
+	}
+	return &job.Batch{ID: sampleBatch, CreatedAt: submittedAt, Language: "en", Items: make([]job.BatchItem, 2), Outcome: outcome}
+}
+
+// pretty writes a value of the program's own as JSON for people.
+func pretty(v any) string {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(v); err != nil {
+		panic(err)
+	}
+	return out.String()
+}

@@ -1,0 +1,50 @@
+package docs
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"sync"
+)
+
+// Site has the pages of a service at an address of its own, which they name in
+// what is to be copied.
+type Site struct {
+	publicURL string
+	docs      func() []byte
+	problems  func() map[string][]byte
+}
+
+// NewSite makes the pages of the service at a URL without a slash at its end.
+// They are rendered when they are first asked for.
+func NewSite(publicURL string) *Site {
+	return &Site{
+		publicURL: publicURL,
+		docs:      sync.OnceValue(func() []byte { return renderDocs(publicURL) }),
+		problems:  sync.OnceValue(func() map[string][]byte { return problemPages(publicURL) }),
+	}
+}
+
+// Docs is OpenAPI as a page to read and to try.
+func (s *Site) Docs() []byte { return s.docs() }
+
+// Problem gives the page that a problem type URI points to.
+func (s *Site) Problem(slug string) (page []byte, ok bool) {
+	page, ok = s.problems()[slug]
+	return page, ok
+}
+
+// The policies of pages (Content Security Policy, Level 3). Nothing is loaded
+// from anywhere, no form is sent, no frame holds a page. Style and script are
+// those in the page, known by their hashes: nothing that got into a page
+// otherwise is used. The page of the API may send requests to its own service.
+var (
+	PagePolicy = policy + "; style-src " + hashOf(baseStyle)
+	DocsPolicy = policy + "; style-src " + hashOf(baseStyle+pageStyle) + "; script-src " + hashOf(pageScript) + "; connect-src 'self'"
+)
+
+const policy = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}

@@ -1,0 +1,229 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/internal/timetable"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Schedules are the use cases of schedules.
+type Schedules interface {
+	Create(ctx context.Context, r job.ScheduleRequest) (*job.Schedule, error)
+	Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error)
+	Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) ([]*job.Schedule, job.ID, error)
+	Change(ctx context.Context, client, id job.ID, p job.SchedulePatch) (*job.Schedule, error)
+	Delete(ctx context.Context, client, id job.ID) error
+	SetPaused(ctx context.Context, client, id job.ID, paused bool) (*job.Schedule, error)
+	Trigger(ctx context.Context, client, id job.ID, now time.Time, requestID string) (*job.Job, error)
+}
+
+// scheduleRoutes are those of schedules.
+func (s *Server) scheduleRoutes() []route {
+	return []route{
+		{post, "/v1/schedules", client, "create_schedule", nil, asJSON, fiber.StatusCreated, s.once(s.createSchedule)},
+		{get, "/v1/schedules", client, "list_schedules", query.Page, asJSON, fiber.StatusOK, s.listSchedules},
+		{get, "/v1/schedules/:id", client, "get_schedule", nil, asJSON, fiber.StatusOK, s.getSchedule},
+		{fiber.MethodPatch, "/v1/schedules/:id", client, "update_schedule", nil, asJSON, fiber.StatusOK, s.updateSchedule},
+		{fiber.MethodDelete, "/v1/schedules/:id", client, "delete_schedule", nil, asJSON, fiber.StatusNoContent, noBody(s.deleteSchedule)},
+		{post, "/v1/schedules/:id/pause", client, "pause_schedule", nil, asJSON, fiber.StatusOK, s.once(noBody(s.pauseSchedule(true)))},
+		{post, "/v1/schedules/:id/resume", client, "resume_schedule", nil, asJSON, fiber.StatusOK, s.once(noBody(s.pauseSchedule(false)))},
+		{post, "/v1/schedules/:id/trigger", client, "trigger_schedule", nil, asJSON, fiber.StatusAccepted, s.once(noBody(s.triggerSchedule))},
+	}
+}
+
+func (s *Server) createSchedule(r *call) error {
+	body, err := r.body(false)
+	if err != nil {
+		return err
+	}
+	req, err := decode.Schedule(body, s.cfg.decodeLimits())
+	if err != nil {
+		return err
+	}
+	from, err := s.provenance(r)
+	if err != nil {
+		return err
+	}
+	req.Job.ClientID = r.caller.ClientID
+	req.Schedule.ClientID, req.Schedule.RequestID, req.Schedule.Language = r.caller.ClientID, r.idText, from.language
+	created, err := s.deps.Schedules.Create(r.ctx, req)
+	if err != nil {
+		return err
+	}
+	r.scheduleID, r.made = created.ID, created.ID
+	r.Set(fiber.HeaderLocation, job.SchedulePath(created.ID))
+	view := scheduleViewOf(created)
+	view.Warnings = req.Warnings
+	return r.json(fiber.StatusCreated, view)
+}
+
+func (s *Server) listSchedules(r *call) error {
+	const scope = "schedules"
+	after, err := s.cursorID(r, scope)
+	if err != nil {
+		return err
+	}
+	q := job.ScheduleQuery{After: after, Limit: r.queryLimit(query.DefaultLimit)}
+	list, next, err := s.deps.Schedules.Schedules(r.ctx, r.caller.ClientID, q)
+	if err != nil {
+		return err
+	}
+	return sendPage(s, r, scope, list, next, scheduleViewOf)
+}
+
+func (s *Server) getSchedule(r *call) error {
+	return respond(r, fiber.StatusOK, scheduleViewOf)(s.deps.Schedules.Schedule(r.ctx, r.caller.ClientID, r.scheduleID))
+}
+
+func (s *Server) updateSchedule(r *call) error {
+	body, err := r.bodyOf(false, fiber.MIMEApplicationJSON, mimeMergePatch)
+	if err != nil {
+		return err
+	}
+	patch, err := decode.SchedulePatch(body, s.cfg.decodeLimits())
+	if err != nil {
+		return err
+	}
+	if patch.Job != nil {
+		from, err := s.provenance(r)
+		if err != nil {
+			return err
+		}
+		patch.Job.ClientID, patch.Job.Language = r.caller.ClientID, from.language
+	}
+	changed, err := s.deps.Schedules.Change(r.ctx, r.caller.ClientID, r.scheduleID, patch)
+	if err != nil {
+		return err
+	}
+	view := scheduleViewOf(changed)
+	if patch.Job != nil {
+		view.Warnings = patch.Job.Warnings
+	}
+	return r.json(fiber.StatusOK, view)
+}
+
+func (s *Server) deleteSchedule(r *call) error {
+	r.Status(fiber.StatusNoContent)
+	return s.deps.Schedules.Delete(r.ctx, r.caller.ClientID, r.scheduleID)
+}
+
+func (s *Server) pauseSchedule(paused bool) func(*call) error {
+	return func(r *call) error {
+		return respond(r, fiber.StatusOK, scheduleViewOf)(s.deps.Schedules.SetPaused(r.ctx, r.caller.ClientID, r.scheduleID, paused))
+	}
+}
+
+// triggerSchedule answers 202 with the job, as a submission does.
+func (s *Server) triggerSchedule(r *call) error {
+	now := s.receivedAt()
+	j, err := s.deps.Schedules.Trigger(r.ctx, r.caller.ClientID, r.scheduleID, now, r.idText)
+	if err != nil {
+		return err
+	}
+	r.jobID, r.made = j.ID, j.ID
+	r.acceptedAt(jobPath(j.ID), false)
+	r.Set(fiber.HeaderRetryAfter, "1")
+	return r.json(fiber.StatusAccepted, receiptView{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(now)})
+}
+
+type scheduleView struct {
+	ScheduleID job.ID             `json:"schedule_id"`
+	Name       *string            `json:"name"`
+	State      job.ScheduleState  `json:"state"`
+	Cron       *string            `json:"cron"` // null with an interval
+	TimeZone   *string            `json:"time_zone"`
+	Interval   *string            `json:"interval"` // null with cron
+	Jitter     *string            `json:"jitter"`
+	StartAt    *job.Time          `json:"start_at"`
+	EndAt      *job.Time          `json:"end_at"`
+	Overlap    job.Overlap        `json:"overlap"`
+	CatchUp    job.CatchUp        `json:"catch_up"`
+	CatchUpMax int                `json:"catch_up_max"`
+	Job        scheduledJobView   `json:"job"`
+	Paused     bool               `json:"paused"`
+	CreatedAt  job.Time           `json:"created_at"`
+	UpdatedAt  job.Time           `json:"updated_at"`
+	NextRuns   []job.Time         `json:"next_runs"` // due times without jitter
+	WaitingFor *job.Time          `json:"waiting_for"`
+	LastRunAt  *job.Time          `json:"last_run_at"`
+	LastJobID  *job.ID            `json:"last_job_id"`
+	Runs       int64              `json:"runs"`
+	Missed     int64              `json:"missed"`
+	Skipped    int64              `json:"skipped"`
+	LastError  *job.ScheduleError `json:"last_error"`
+	Links      scheduleLinksView  `json:"links"`
+	Warnings   []job.Violation    `json:"warnings,omitempty"` // in the answer to its creation or change only
+}
+
+// scheduledJobView is the request for the job of each run, as a submission has it.
+type scheduledJobView struct {
+	Type          job.Type        `json:"type"`
+	WorkKind      *job.Kind       `json:"work_kind,omitempty"`
+	Callback      *string         `json:"callback,omitempty"`
+	Params        json.RawMessage `json:"params,omitempty"`
+	AutoRetry     *bool           `json:"auto_retry,omitempty"`
+	Retry         *policyView     `json:"retry,omitempty"`
+	Event         *job.Emission   `json:"event,omitempty"`
+	CorrelationID *string         `json:"correlation_id,omitempty"`
+}
+
+type scheduleLinksView struct {
+	Self    string `json:"self"`
+	Jobs    string `json:"jobs"`
+	Trigger string `json:"trigger"`
+	Pause   string `json:"pause,omitempty"`
+	Resume  string `json:"resume,omitempty"`
+}
+
+func scheduleViewOf(s *job.Schedule) *scheduleView {
+	self, j := job.SchedulePath(s.ID), s.Job
+	v := &scheduleView{
+		ScheduleID: s.ID, Name: orNull(s.Name), State: s.State(), Cron: orNull(s.Cron), TimeZone: orNull(s.TimeZone),
+		Interval: durationOrNull(s.Interval), Jitter: durationOrNull(s.Jitter), StartAt: job.TimeOf(s.StartAt), EndAt: job.TimeOf(s.EndAt),
+		Overlap: s.Overlap, CatchUp: s.CatchUp, CatchUpMax: s.CatchUpMax, Paused: s.Paused,
+		Job: scheduledJobView{
+			Type: j.Type, WorkKind: orNull(j.WorkKind), Callback: orNull(j.Callback), Params: j.Params, Event: j.Emit,
+			Retry: policyViewOf(j.Retry), CorrelationID: orNull(j.CorrelationID),
+		},
+		CreatedAt: job.Time(s.CreatedAt), UpdatedAt: job.Time(s.UpdatedAt), NextRuns: nextRunsOf(s), WaitingFor: job.TimeOf(s.Pending),
+		LastRunAt: job.TimeOf(s.LastDueAt), LastJobID: idOrNull(s.LastJobID), Runs: s.Runs, Missed: s.Missed, Skipped: s.Skipped,
+		LastError: s.LastError,
+		Links:     scheduleLinksView{Self: self, Jobs: "/v1/jobs?schedule_id=" + s.ID.String(), Trigger: self + "/trigger"},
+	}
+	if j.AutoRetry || j.Retry != nil { // which alone would mean yes
+		v.Job.AutoRetry = &j.AutoRetry
+	}
+	if s.Paused {
+		v.Links.Resume = self + "/resume"
+	} else {
+		v.Links.Pause = self + "/pause"
+	}
+	return v
+}
+
+// nextRunsOf are the due times that come next; none of a schedule that is paused or has ended.
+func nextRunsOf(s *job.Schedule) []job.Time {
+	next := []job.Time{}
+	times, err := timetable.New(s.Timetable, s.Anchor())
+	if err != nil || s.DueAt == nil {
+		return next
+	}
+	for _, at := range times.Next(*s.DueAt, job.ShownRuns) {
+		next = append(next, job.Time(at))
+	}
+	return next
+}
+
+func durationOrNull(d time.Duration) *string {
+	if d == 0 {
+		return nil
+	}
+	return new(d.String())
+}

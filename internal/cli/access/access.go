@@ -1,0 +1,168 @@
+// Package access finds out which service is meant and with which credentials: from flags, the environment, a profile, or a
+// running forgerun dev.
+package access
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
+)
+
+// The environment variables of the command line.
+const (
+	EnvURL      = "FORGERUN_URL"
+	EnvKey      = "FORGERUN_API_KEY"
+	EnvAdminURL = "FORGERUN_ADMIN_URL"
+	// EnvAdminToken is read by the servers as well: of several tokens, the first is used.
+	EnvAdminToken = "FORGERUN_ADMIN_TOKEN" //nolint:gosec // the name of a variable, no credential
+	EnvProfile    = "FORGERUN_PROFILE"
+	EnvProfiles   = "FORGERUN_PROFILES"
+	EnvDataDir    = "FORGERUN_DATA_DIR"
+)
+
+// Variables are those that only the command line reads, and the servers do not.
+var Variables = []string{EnvURL, EnvKey, EnvAdminURL, EnvProfile, EnvProfiles}
+
+// Place is a service with credentials. Members may be empty.
+type Place struct {
+	URL        string `yaml:"url,omitempty"`
+	Key        string `yaml:"key,omitempty"`
+	AdminURL   string `yaml:"admin_url,omitempty"`
+	AdminToken string `yaml:"admin_token,omitempty"`
+}
+
+// Flags are what the command line says.
+type Flags struct {
+	Place
+	Profile string
+}
+
+// source is a place, and where it was found.
+type source struct {
+	Place
+	name string
+}
+
+// Finder looks for the service.
+type Finder struct {
+	Flags  Flags
+	Getenv func(string) string
+}
+
+// ErrNowhere is an address that nothing tells.
+var ErrNowhere = errors.New("the address is not known")
+
+// Client finds the public API, and a key for it if there is one.
+func (f Finder) Client() (url, key string, err error) {
+	sources, missing, err := f.sources()
+	if err != nil {
+		return "", "", err
+	}
+	url, key = pick(sources, func(s source) (string, string) { return s.URL, s.Key })
+	if url == "" {
+		return "", "", nowhere("the service", "--url", EnvURL, missing)
+	}
+	return url, key, nil
+}
+
+// Operator finds the operator API, and a token for it if there is one.
+func (f Finder) Operator() (url, token string, err error) {
+	sources, missing, err := f.sources()
+	if err != nil {
+		return "", "", err
+	}
+	url, token = pick(sources, func(s source) (string, string) { return s.AdminURL, s.AdminToken })
+	if url == "" {
+		return "", "", nowhere("the admin listener", "--admin-url", EnvAdminURL, missing)
+	}
+	return url, token, nil
+}
+
+// AdminToken finds an operator's token that was given alone, as a flag or in the environment; "" if there is none.
+func (f Finder) AdminToken() string {
+	return cmp.Or(f.Flags.AdminToken, FirstToken(f.Getenv(EnvAdminToken)))
+}
+
+// pick takes the first address, and the first credential that may be sent there: one that was found with an address goes to no
+// other; one that flags or the environment name alone goes anywhere.
+func pick(sources []source, of func(source) (address, credential string)) (address, credential string) {
+	for _, s := range sources {
+		a, c := of(s)
+		if address == "" {
+			address = a
+		}
+		free := a == "" && (s.name == fromFlags || s.name == fromEnvironment)
+		if credential == "" && c != "" && (free || same(a, address)) {
+			credential = c
+		}
+	}
+	return address, credential
+}
+
+func same(a, b string) bool {
+	trim := func(s string) string { return strings.TrimSuffix(strings.TrimRight(s, "/"), "/v1") }
+	return trim(a) == trim(b)
+}
+
+const (
+	fromFlags       = "flags"
+	fromEnvironment = "environment"
+)
+
+// sources are all places that are known, the most deliberate first. missing says why there is no more.
+func (f Finder) sources() (sources []source, missing string, err error) {
+	sources = append(sources, source{f.Flags.Place, fromFlags})
+	environment := source{Place{
+		URL: f.Getenv(EnvURL), Key: f.Getenv(EnvKey), AdminURL: f.Getenv(EnvAdminURL), AdminToken: FirstToken(f.Getenv(EnvAdminToken)),
+	}, fromEnvironment}
+	profiles, err := LoadProfiles(f.Getenv)
+	if err != nil {
+		return nil, "", err
+	}
+	if name := f.Flags.Profile; name != "" { // named on the command line: it comes before the environment
+		place, err := profiles.Find(name)
+		return append(sources, source{place, "profile " + name}, environment), "", err
+	}
+	sources = append(sources, environment)
+	if name := cmp.Or(f.Getenv(EnvProfile), profiles.Current); name != "" {
+		place, err := profiles.Find(name)
+		if err != nil {
+			return nil, "", err
+		}
+		sources = append(sources, source{place, "profile " + name})
+	}
+	dev, err := runningDev(f.Getenv)
+	switch {
+	case errors.Is(err, errNoDev):
+		missing = err.Error()
+	case err != nil:
+		return nil, "", err
+	default:
+		sources = append(sources, source{dev, "dev"})
+	}
+	return sources, missing, nil
+}
+
+func nowhere(what, flag, variable, missing string) error {
+	if missing != "" {
+		missing = " (" + missing + ")"
+	}
+	return command.Usagef("%s: %w: give %s, set %s, make a profile (forgerun profiles set --help) "+
+		"or start forgerun dev in this folder%s", what, ErrNowhere, flag, variable, missing)
+}
+
+// namedToken is how FORGERUN_ADMIN_TOKEN has a token with a name.
+var namedToken = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,31}:`)
+
+// FirstToken gives the first of the tokens that FORGERUN_ADMIN_TOKEN may have, without its name.
+func FirstToken(list string) string {
+	first, _, _ := strings.Cut(list, ",")
+	return first[len(namedToken.FindString(first)):]
+}
+
+// String does not show credentials.
+func (p Place) String() string { return fmt.Sprintf("%s, %s", p.URL, p.AdminURL) }

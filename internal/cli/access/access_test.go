@@ -1,0 +1,114 @@
+package access_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/cli/access"
+)
+
+// world is an environment with a folder for profiles and one of dev.
+type world struct {
+	t   *testing.T
+	env map[string]string
+}
+
+func newWorld(t *testing.T) *world {
+	dir := t.TempDir()
+	return &world{t, map[string]string{access.EnvProfiles: filepath.Join(dir, "conf", "profiles.yaml"), access.EnvDataDir: dir}}
+}
+
+func (w *world) getenv(name string) string { return w.env[name] }
+
+func (w *world) dev(pid int) {
+	text := `{"pid": ` + strconv.Itoa(pid) + `, "url": "http://dev", "api_key": "k-dev", ` +
+		`"admin_url": "http://dev-admin", "admin_token": "t-dev"}`
+	require.NoError(w.t, os.WriteFile(filepath.Join(w.env[access.EnvDataDir], "dev.json"), []byte(text), 0o600))
+}
+
+func (w *world) profiles(current string) {
+	p, err := access.LoadProfiles(w.getenv)
+	require.NoError(w.t, err)
+	p.Current = current
+	p.All = map[string]access.Place{
+		"one": {URL: "http://one/v1", Key: "k-one", AdminURL: "http://one-admin", AdminToken: "t-one"}, "two": {URL: "http://two"},
+	}
+	require.NoError(w.t, p.Save())
+}
+
+func (w *world) finds(flags access.Flags, url, key string) {
+	w.t.Helper()
+	gotURL, gotKey, err := access.Finder{Flags: flags, Getenv: w.getenv}.Client()
+	require.NoError(w.t, err)
+	require.Equal(w.t, []string{url, key}, []string{gotURL, gotKey})
+}
+
+// What is more deliberate comes first, and a key goes to no other address than its own.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, _, err := access.Finder{Getenv: w.getenv}.Client()
+	require.ErrorIs(t, err, access.ErrNowhere)
+	require.ErrorContains(t, err, "FORGERUN_URL")
+	w.dev(os.Getpid())
+	w.finds(access.Flags{}, "http://dev", "k-dev")
+	url, token, err := access.Finder{Getenv: w.getenv}.Operator()
+	require.NoError(t, err)
+	require.Equal(t, []string{"http://dev-admin", "t-dev"}, []string{url, token})
+	w.profiles("one")
+	w.finds(access.Flags{}, "http://one/v1", "k-one")
+	w.finds(access.Flags{Place: access.Place{URL: "http://one"}}, "http://one", "k-one") // the same place
+	w.finds(access.Flags{Place: access.Place{URL: "http://elsewhere"}}, "http://elsewhere", "")
+	w.env[access.EnvProfile] = "two"
+	w.finds(access.Flags{}, "http://two", "")
+	w.env[access.EnvKey] = "k-env"
+	w.finds(access.Flags{}, "http://two", "k-env")
+	w.env[access.EnvURL] = "http://env"
+	w.finds(access.Flags{}, "http://env", "k-env")
+	w.finds(access.Flags{Profile: "two"}, "http://two", "") // the key of the environment is that address'
+	w.finds(access.Flags{Profile: "one"}, "http://one/v1", "k-one")
+	w.finds(access.Flags{Profile: "one", Place: access.Place{Key: "k-flag"}}, "http://one/v1", "k-flag")
+	_, _, err = access.Finder{Flags: access.Flags{Profile: "three"}, Getenv: w.getenv}.Client()
+	require.ErrorContains(t, err, `there is no profile "three"`)
+	require.ErrorContains(t, err, "there is one, two")
+}
+
+func TestDevThatHasEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dev(1 << 30)
+	_, _, err := access.Finder{Getenv: w.getenv}.Client()
+	require.ErrorContains(t, err, "has ended")
+}
+
+// Profiles have keys: nobody else may read them, and no error quotes them.
+func TestPermissionsOfProfiles(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.profiles("one")
+	path := w.env[access.EnvProfiles]
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.NoError(t, os.Chmod(path, 0o644))
+	_, _, err = access.Finder{Getenv: w.getenv}.Client()
+	require.ErrorContains(t, err, "chmod 600 "+path)
+	require.NoError(t, os.Chmod(path, 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("profiles: frk_x"), 0o600))
+	_, err = access.LoadProfiles(w.getenv)
+	require.ErrorContains(t, err, "cannot be read as profiles")
+	require.NotContains(t, err.Error(), "frk_x")
+}
+
+func TestFirstToken(t *testing.T) {
+	t.Parallel()
+	for list, want := range map[string]string{
+		"": "", "0123456789abcdef": "0123456789abcdef", "ann:one,bob:two": "one", "one,bob:two": "one", "Not-a-name:x": "Not-a-name:x",
+	} {
+		require.Equal(t, want, access.FirstToken(list))
+	}
+}

@@ -1,0 +1,108 @@
+package access
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
+)
+
+// Profiles are the services that somebody uses. They are kept in a file that nobody else can read.
+type Profiles struct {
+	Current string           `yaml:"current,omitempty"`
+	All     map[string]Place `yaml:"profiles,omitempty"`
+
+	path string
+}
+
+// LoadProfiles reads the file. One that others can read is refused: it has keys.
+func LoadProfiles(getenv func(string) string) (*Profiles, error) {
+	p := &Profiles{path: profilesPath(getenv)}
+	info, err := os.Stat(p.path)
+	if errors.Is(err, fs.ErrNotExist) || p.path == "" {
+		return p, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return nil, command.Usagef("%s has keys, and others can read it (mode %04o): chmod 600 %s", p.path, mode, p.path)
+	}
+	content, err := os.ReadFile(p.path)
+	if err != nil {
+		return nil, err
+	}
+	if err := yaml.Unmarshal(content, p); err != nil {
+		// The error of the library quotes the file, which has keys.
+		return nil, command.Usagef("%s cannot be read as profiles; 'forgerun help profiles-file' shows what it looks like", p.path)
+	}
+	return p, nil
+}
+
+// profilesPath is where the profiles are; "" if there is no place for them.
+func profilesPath(getenv func(string) string) string {
+	if path := getenv(EnvProfiles); path != "" {
+		return path
+	}
+	folder := getenv("XDG_CONFIG_HOME")
+	if folder == "" {
+		home := getenv("HOME")
+		if home == "" {
+			return ""
+		}
+		folder = filepath.Join(home, ".config")
+	}
+	return filepath.Join(folder, "forgerun", "profiles.yaml")
+}
+
+// Path is where they are kept.
+func (p *Profiles) Path() string { return p.path }
+
+// Names are those of all profiles, sorted.
+func (p *Profiles) Names() []string { return slices.Sorted(maps.Keys(p.All)) }
+
+// Find gives the place of a profile.
+func (p *Profiles) Find(name string) (Place, error) {
+	place, ok := p.All[name]
+	if !ok {
+		known := cmp.Or(strings.Join(p.Names(), ", "), "none")
+		return Place{}, command.Usagef("there is no profile %q in %s; there is %s", name, p.path, known)
+	}
+	return place, nil
+}
+
+// Save writes the file, whole or not at all, for its owner alone.
+func (p *Profiles) Save() error {
+	if p.path == "" {
+		return command.Usagef("there is no place for profiles: set HOME, XDG_CONFIG_HOME or %s", EnvProfiles)
+	}
+	content, err := yaml.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(p.path), 0o700); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(filepath.Dir(p.path), ".profiles-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), p.path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+		return fmt.Errorf("the profiles cannot be written: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+// Package accounts has the commands about clients and their API keys. Where an admin listener is known they use the operator
+// API, and the public API otherwise.
+package accounts
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/access"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/operator"
+	"github.com/forgerun/forgerun/internal/cli/output"
+	"github.com/forgerun/forgerun/internal/cli/session"
+)
+
+var clientView = output.View{ID: "client_id", Columns: []output.Column{
+	{Head: "CLIENT", Path: "client_id"},
+	{Head: "ACTIVE JOBS", Path: "active_jobs.used"},
+	{Head: "WEBHOOKS", Path: "webhooks.used"},
+	{Head: "AGE", Path: "created_at", Age: true},
+	{Head: "LIMIT", Path: "active_jobs.limit", Wide: true},
+}}
+
+var madeView = output.View{ID: "client_id", Columns: []output.Column{
+	{Head: "CLIENT", Path: "client_id"}, {Head: "KEY ID", Path: "key_id"}, {Head: "API KEY", Path: "api_key"},
+}}
+
+var keyView = output.View{ID: "key_id", Columns: []output.Column{
+	{Head: "KEY ID", Path: "key_id"},
+	{Head: "SCOPE", Path: "scope"},
+	{Head: "EXPIRES", Path: "expires_at", Age: true},
+	{Head: "REVOKED", Path: "revoked_at", Age: true},
+	{Head: "REPLACED BY", Path: "replaced_by"},
+}}
+
+var newKeyView = output.View{ID: "key_id", Columns: []output.Column{
+	{Head: "KEY ID", Path: "key_id"}, {Head: "API KEY", Path: "api_key"}, {Head: "EXPIRES", Path: "expires_at", Age: true},
+}}
+
+const whichAPI = "Where an admin listener is known (--admin-url, FORGERUN_ADMIN_URL, a profile, a running forgerun dev) this asks the\n" +
+	"operator API, and the public API otherwise."
+
+// ClientsCommand is "clients" with what is below it.
+func ClientsCommand(s *session.Session) *cobra.Command {
+	c := both(s, command.Group(&cobra.Command{
+		Use: "clients", Aliases: []string{"client"}, Short: "Make clients and look at them",
+		Long: "Makes clients and looks at them.\n\n" + whichAPI,
+	}))
+	c.AddCommand(createClientCommand(s), listClientsCommand(s), getClientCommand(s))
+	return c
+}
+
+// KeysCommand is "keys" with what is below it.
+func KeysCommand(s *session.Session) *cobra.Command {
+	c := both(s, command.Group(&cobra.Command{
+		Use: "keys", Aliases: []string{"key"}, Short: "Make, renew and revoke API keys",
+		Long: "Makes, renews and revokes API keys. A key is printed once, by the command that makes it.\n\n" + whichAPI,
+	}))
+	c.AddCommand(createKeyCommand(s), renewKeyCommand(s), listKeysCommand(s), revokeKeyCommand(s))
+	return c
+}
+
+func both(s *session.Session, c *cobra.Command) *cobra.Command {
+	return s.ForOperators(s.ForClients(c))
+}
+
+// apis gives the operator API if it is known, and the public one otherwise.
+func apis(s *session.Session) (*operator.Client, *client.Client, *output.Printer, error) {
+	printer, err := s.Printer()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	admin, err := s.Operator()
+	if !errors.Is(err, access.ErrNowhere) {
+		return admin, nil, printer, err
+	}
+	public, err := s.Client()
+	return nil, public, printer, err
+}
+
+// made is a client, with its first key if that was asked for.
+type made struct {
+	ClientID string `json:"client_id"`
+	KeyID    string `json:"key_id,omitempty"`
+	APIKey   string `json:"api_key,omitempty"`
+}
+
+func createClientCommand(s *session.Session) *cobra.Command {
+	withKey := false
+	c := &cobra.Command{
+		Use: "create", Short: "Make a client; --with-key makes its first API key too", Args: command.Exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error { return createClient(c.Context(), s, withKey) },
+	}
+	c.Flags().BoolVar(&withKey, "with-key", false, "make its first API key too, and print it")
+	return c
+}
+
+func createClient(ctx context.Context, s *session.Session, withKey bool) error {
+	admin, public, printer, err := apis(s)
+	if err != nil {
+		return err
+	}
+	var one made
+	if admin == nil { // anybody may, or the operator
+		if public, err = s.Registrar(); err != nil {
+			return err
+		}
+	}
+	if admin != nil {
+		if err := ask(ctx, admin, http.MethodPost, "/clients", nil, &one); err != nil {
+			return err
+		}
+	} else if one.ClientID, err = public.CreateClient(ctx); err != nil {
+		return err
+	}
+	if withKey {
+		key, err := createKey(ctx, admin, public, one.ClientID, false, "")
+		if err != nil {
+			s.Notef("The client %s was made.", one.ClientID)
+			return err
+		}
+		one.KeyID, one.APIKey = key.KeyID, key.APIKey
+	}
+	return printer.One(madeView, one)
+}
+
+func listClientsCommand(s *session.Session) *cobra.Command {
+	limit := 50
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List clients with their use of limits (operators)", Args: command.Exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			admin, err := s.Operator()
+			if err != nil {
+				return err
+			}
+			printer, err := s.Printer()
+			if err != nil {
+				return err
+			}
+			all, err := admin.List(c.Context(), "/clients", url.Values{}, limit)
+			if err != nil {
+				return err
+			}
+			return printer.List(clientView, all)
+		},
+	}
+	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
+	return c
+}
+
+func getClientCommand(s *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "get CLIENT", Short: "Show a client (operators)", Args: command.Exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			admin, err := s.Operator()
+			if err != nil {
+				return err
+			}
+			printer, err := s.Printer()
+			if err != nil {
+				return err
+			}
+			one, err := admin.Get(c.Context(), clientPath(args[0]), nil)
+			if err != nil {
+				return err
+			}
+			return printer.One(clientView, one)
+		},
+	}
+}
+
+func clientPath(id string) string { return "/clients/" + url.PathEscape(id) }

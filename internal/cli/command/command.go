@@ -1,0 +1,181 @@
+// Package command has what the command lines of this repository's programs have in common: exit codes, sentences about wrong
+// usage with suggestions, and the spellings of flags that older scripts use.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes.
+const (
+	Succeeded   = 0
+	Failed      = 1
+	WrongUsage  = 2   // of flags, arguments or configuration: nothing was done
+	Canceled    = 3   // the job was canceled
+	TimedOut    = 4   // the time to wait was over first
+	Interrupted = 130 // by Ctrl-C
+)
+
+// Others is the group of commands with help, completion and the like, if a program has it.
+const Others = "others"
+
+// Commands are listed in the order in which a program adds them: those that matter most come first.
+func init() { cobra.EnableCommandSorting = false }
+
+// Exit is an error that says how the program ends. Without Err nothing more is printed.
+type Exit struct {
+	Code int
+	Err  error
+}
+
+// Error is what is printed.
+func (e *Exit) Error() string {
+	if e.Err == nil {
+		return ""
+	}
+	return e.Err.Error()
+}
+
+// Unwrap gives the cause.
+func (e *Exit) Unwrap() error { return e.Err }
+
+// Code ends the program with an exit code, and prints nothing more. It is nil for 0.
+func Code(code int) error {
+	if code == Succeeded {
+		return nil
+	}
+	return &Exit{Code: code}
+}
+
+// Usagef is an error of whoever typed the command.
+func Usagef(format string, args ...any) error { return &Exit{WrongUsage, fmt.Errorf(format, args...)} }
+
+// Execute runs the program that root is, and gives its exit code. An error that is not an Exit is a failure. What is wrong is
+// in err, still to be printed.
+func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) (code int, err error) {
+	root.SetOut(stdout) // before the command "completion" is made, which keeps it
+	root.SetErr(stderr)
+	prepare(root)
+	root.SetArgs(Normalize(root, args))
+	err = root.ExecuteContext(ctx)
+	exit, known := errors.AsType[*Exit](err)
+	switch {
+	case err == nil:
+		return Succeeded, nil
+	case known && exit.Err == nil:
+		return exit.Code, nil
+	case known:
+		return exit.Code, err
+	}
+	return Failed, err
+}
+
+// prepare gives every command of the program the same manners.
+func prepare(root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return Usagef("%w%s (%s --help)", err, likelyFlag(c, err), c.CommandPath())
+	})
+	help := helpCommand(root)
+	if root.ContainsGroup(Others) {
+		help.GroupID = Others
+		root.SetCompletionCommandGroupID(Others)
+	}
+	root.SetHelpCommand(help)
+	if root.Args == nil {
+		Group(root)
+	}
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			Group(c)
+			c.Long = "Writes a script that completes commands, flags and some values. To load it for this session:\n\n" +
+				"  source <(" + root.Name() + " completion bash)\n\nThe help of each shell says how to load it for all."
+		}
+	}
+}
+
+// Group makes c a command that only has others below it. Without one of them it prints what there is.
+func Group(c *cobra.Command) *cobra.Command {
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return Unknown(c, args[0])
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		c.SetOut(c.ErrOrStderr())
+		_ = c.Usage()
+		return Code(WrongUsage)
+	}
+	return c
+}
+
+// Unknown says that there is no such command below c, and which ones may be meant.
+func Unknown(c *cobra.Command, name string) error {
+	c.SuggestionsMinimumDistance = 2
+	meant := ""
+	if near := c.SuggestionsFor(name); len(near) > 0 {
+		meant = ": did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return Usagef("there is no command %q%s (%s --help)", strings.Join([]string{c.CommandPath(), name}, " "), meant, c.CommandPath())
+}
+
+// Exactly takes n arguments, which usage names.
+func Exactly(n int) cobra.PositionalArgs { return Between(n, n) }
+
+// AtLeast takes n arguments or more.
+func AtLeast(n int) cobra.PositionalArgs { return Between(n, -1) }
+
+// Between takes from least to most arguments; most -1 is any number.
+func Between(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return Usagef("something is missing: %s (%s --help)", c.UseLine(), c.CommandPath())
+		case most >= 0 && len(args) > most:
+			return Usagef("%s does not know %q: %s (%s --help)", c.CommandPath(), strings.Join(args[most:], " "), c.UseLine(), c.CommandPath())
+		}
+		return nil
+	}
+}
+
+// helpCommand is "help", which knows commands and topics, and refuses what is neither.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND | TOPIC]",
+		Short: "Help about a command or a topic",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			found, _, err := root.Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []string
+			for _, c := range found.Commands() {
+				if !c.Hidden {
+					names = append(names, c.Name()+"\t"+c.Short)
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 1 && isHelp(args[0]) {
+				return c.Help()
+			}
+			found, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return Unknown(found, rest[0])
+			}
+			found.InitDefaultHelpFlag()
+			found.InitDefaultVersionFlag()
+			return found.Help()
+		},
+	}
+}

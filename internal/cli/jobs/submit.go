@@ -1,0 +1,205 @@
+package jobs
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/session"
+)
+
+// submitFlags describe a job.
+type submitFlags struct {
+	request               client.JobRequest
+	at, params, file, key string
+	eventName, eventData  string
+	attempts              int
+	delays                []time.Duration
+	wait, watch           bool
+	timeout               time.Duration
+}
+
+func submitCommand(s *session.Session) *cobra.Command {
+	var f submitFlags
+	c := &cobra.Command{
+		Use: "submit [KIND]", Short: "Submit a job", Args: command.Between(0, 1),
+		Long: "Submits a job. KIND is its work kind, such as SUCCESS_FAST; without one the service draws it. The type follows from the\n" +
+			"flags: --at makes it DEFERRED, --event-name EMIT_EVENT, otherwise it is EXECUTE.\n\n" +
+			"An idempotency key is always sent. Without --idempotency-key it is a new one for each command: if the answer is lost, it is\n" +
+			"told, so that you can repeat the command with it and get the same job.",
+		Example: "  forgerun jobs submit SUCCESS_FAST --wait\n" +
+			"  forgerun jobs submit RETRY_ON_FAIL --max-attempts 5 --retry-delay 1s,10s,1m\n" +
+			"  forgerun jobs submit CPU_BURST --at +10m --params '{\"note\": \"nightly\"}'\n" +
+			"  forgerun jobs submit --event-name order.paid --event-data '{\"order\": 17}'\n" +
+			"  forgerun jobs submit --file job.json --idempotency-key order-17",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				f.request.WorkKind = args[0]
+			}
+			return submit(c.Context(), s, f)
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.at, "at", "", "when to run it: a `time`, RFC 3339 or +DURATION from now")
+	flags.StringVar(&f.params, "params", "", "parameters as a `JSON` object, or @FILE")
+	flags.BoolVar(&f.request.AutoRetry, "auto-retry", false, "have the service retry it while that may help")
+	flags.IntVar(&f.attempts, "max-attempts", 0, "try it at most so many `times`; the service retries it by itself then")
+	flags.DurationSliceVar(&f.delays, "retry-delay", nil, "how long it waits between attempts: one `duration`, or several in their order")
+	flags.Lookup("retry-delay").DefValue = ""
+	flags.StringVar(&f.request.Callback, "callback", "", "`URL` that gets its events")
+	flags.StringVar(&f.request.CorrelationID, "correlation-id", "", "`id` of your own")
+	flags.StringVar(&f.eventName, "event-name", "", "publish an event of this `name`")
+	flags.StringVar(&f.eventData, "event-data", "", "data of that event, as `JSON` or @FILE")
+	flags.StringVarP(&f.file, "file", "f", "", "read the whole submission, a JSON object, from this `file`; - is standard input")
+	flags.StringVar(&f.key, "idempotency-key", "", "`key` that makes a repetition get the same job")
+	flags.BoolVarP(&f.wait, "wait", "w", false, "wait for its end, and exit as it ended")
+	flags.BoolVar(&f.watch, "watch", false, "show what happens to it until its end, and exit as it ended")
+	flags.DurationVar(&f.timeout, "timeout", 0, "with --wait or --watch: for how long; 0: no limit")
+	return c
+}
+
+func submit(ctx context.Context, s *session.Session, f submitFlags) error {
+	if err := f.complete(s, time.Now()); err != nil {
+		return err
+	}
+	api, err := s.Client()
+	if err != nil {
+		return err
+	}
+	printer, err := s.Printer()
+	if err != nil {
+		return err
+	}
+	if f.key == "" {
+		f.key = "cli-" + rand.Text()
+	}
+	accepted, err := api.Submit(ctx, f.request, client.IdempotencyKey(f.key))
+	if err != nil {
+		if _, lost := errors.AsType[*client.NoAnswerError](err); lost {
+			s.Notef("Whether the job was accepted is not known. The same command with --idempotency-key %s makes no second one.", f.key)
+		}
+		return err
+	}
+	for _, w := range accepted.Warnings {
+		s.Notef("warning: %s: %s", w.Pointer, w.Detail)
+	}
+	if accepted.Replayed {
+		s.Notef("This idempotency key was used before: no new job was made.")
+	}
+	switch {
+	case f.watch:
+		return watch(ctx, s, accepted.JobID, f.timeout)
+	case f.wait:
+		return wait(ctx, s, []string{accepted.JobID}, f.timeout)
+	}
+	job, err := api.Job(ctx, accepted.JobID)
+	if err != nil { // it was accepted all the same
+		return printer.One(jobView, accepted)
+	}
+	return printer.One(jobView, job)
+}
+
+// complete makes the submission of what the flags say.
+func (f *submitFlags) complete(s *session.Session, now time.Time) error {
+	if f.file != "" {
+		content, err := s.ReadFile(f.file)
+		if err != nil {
+			return err
+		}
+		if f.request != (client.JobRequest{}) || f.at != "" || f.params != "" || f.eventName != "" || f.attempts != 0 || f.delays != nil {
+			return command.Usagef("--file has the whole submission: leave KIND and the flags that describe a job out")
+		}
+		return f.read(content)
+	}
+	if f.attempts != 0 || f.delays != nil {
+		f.request.Retry = &client.RetryPolicy{MaxAttempts: f.attempts}
+		if f.delays != nil {
+			f.request.Retry.Backoff = client.ListedBackoff(f.delays...)
+		}
+	}
+	var err error
+	if f.request.Type = client.Execute; f.params != "" {
+		if f.request.Params, err = object(f.params, "--params"); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.at != "" && f.eventName != "":
+		return command.Usagef("an event is published at once: leave --at out")
+	case f.eventData != "" && f.eventName == "":
+		return command.Usagef("--event-data needs --event-name")
+	case f.at != "":
+		f.request.Type = client.Deferred
+		f.request.ExecutionAt, err = later(f.at, now)
+	case f.eventName != "":
+		f.request.Type, f.request.Event = client.EmitEvent, &client.Emission{Name: f.eventName}
+		if f.eventData != "" {
+			f.request.Event.Data, err = jsonText(f.eventData, "--event-data")
+		}
+	}
+	return err
+}
+
+// read takes a whole submission as the API does, with its idempotency key unless the flag has one.
+func (f *submitFlags) read(content []byte) error {
+	var whole struct {
+		client.JobRequest
+		IdempotencyKey string `json:"idempotency_key"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&whole); err != nil {
+		return command.Usagef("%s cannot be read as JSON of a submission: %w", f.file, err)
+	}
+	f.request, f.key = whole.JobRequest, cmp.Or(f.key, whole.IdempotencyKey)
+	return nil
+}
+
+// later reads a moment to come.
+func later(text string, now time.Time) (time.Time, error) {
+	if ahead, ok := strings.CutPrefix(text, "+"); ok {
+		d, err := time.ParseDuration(ahead)
+		if err != nil || d < 0 {
+			return time.Time{}, command.Usagef("--at: %q is no duration such as +10m", text)
+		}
+		return now.Add(d).UTC(), nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}, command.Usagef("--at: %q is neither a time such as 2026-01-31T12:00:00Z nor one from now such as +10m", text)
+	}
+	return at.UTC(), nil
+}
+
+// jsonText reads JSON of an argument, or of the file after @.
+func jsonText(text, flag string) (json.RawMessage, error) {
+	if name, ok := strings.CutPrefix(text, "@"); ok {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return nil, command.Usagef("%s: %w", flag, err)
+		}
+		text = string(content)
+	}
+	if !json.Valid([]byte(text)) {
+		return nil, command.Usagef("%s is no JSON", flag)
+	}
+	return json.RawMessage(text), nil
+}
+
+func object(text, flag string) (json.RawMessage, error) {
+	raw, err := jsonText(text, flag)
+	if err == nil && !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
+		err = command.Usagef("%s must be a JSON object", flag)
+	}
+	return raw, err
+}

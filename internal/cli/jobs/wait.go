@@ -1,0 +1,95 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/session"
+)
+
+// held is for how long the service holds an answer back, at most as long as it allows.
+const held = 20 * time.Second
+
+// atOnce is how many jobs are waited for at the same time.
+const atOnce = 16
+
+func waitCommand(s *session.Session) *cobra.Command {
+	var timeout time.Duration
+	c := &cobra.Command{
+		Use: "wait JOB...", Short: "Wait until jobs have ended, and exit as they ended", Args: command.AtLeast(1),
+		Long: "Waits until all of the jobs have ended. Exit codes: 0 all succeeded, 1 one failed, 3 one was canceled (and none failed), " +
+			"4 the time to wait was over first.",
+		Example: "  forgerun jobs wait JOB --timeout 5m && echo done",
+		RunE:    func(c *cobra.Command, ids []string) error { return wait(c.Context(), s, ids, timeout) },
+	}
+	c.Flags().DurationVar(&timeout, "timeout", 0, "for how long; 0: no limit")
+	return c
+}
+
+// wait waits for jobs and prints them as they ended.
+func wait(ctx context.Context, s *session.Session, ids []string, timeout time.Duration) error {
+	api, err := s.Client()
+	if err != nil {
+		return err
+	}
+	printer, err := s.Printer()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := session.Within(ctx, timeout)
+	defer cancel()
+	ended, errs := make([]*client.Job, len(ids)), make([]error, len(ids))
+	var waiting sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for i, id := range ids {
+		waiting.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			ended[i], errs[i] = api.Wait(ctx, id, client.PreferWait(held))
+		})
+	}
+	waiting.Wait()
+	var items []any
+	code := command.Succeeded
+	for i, id := range ids {
+		if errs[i] != nil {
+			return session.Explain(ctx, fmt.Errorf("%s: %w", id, errs[i]))
+		}
+		items = append(items, ended[i])
+		code = worse(code, codeOf(ended[i]))
+	}
+	if len(items) == 1 {
+		err = printer.One(jobView, items[0])
+	} else {
+		err = printer.List(jobView, items)
+	}
+	if err != nil {
+		return err
+	}
+	return command.Code(code)
+}
+
+// codeOf is the exit code of a job that has ended.
+func codeOf(job *client.Job) int {
+	switch job.State {
+	case client.Succeeded:
+		return command.Succeeded
+	case client.Canceled:
+		return command.Canceled
+	}
+	return command.Failed
+}
+
+// worse gives the code that tells more: a failure before a cancel before a success.
+func worse(a, b int) int {
+	if a == command.Failed || b == command.Failed {
+		return command.Failed
+	}
+	return max(a, b)
+}

@@ -1,0 +1,67 @@
+package output_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/cli/output"
+	"github.com/forgerun/forgerun/internal/cli/term"
+)
+
+var now = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+type thing struct {
+	ID     string    `json:"id"`
+	State  string    `json:"state"`
+	At     time.Time `json:"at"`
+	Secret string    `json:"secret"`
+	Size   int64     `json:"size"`
+}
+
+var view = output.View{ID: "id", Columns: []output.Column{
+	{Head: "ID", Path: "id"}, {Head: "STATE", Path: "state", State: true}, {Head: "AGE", Path: "at", Age: true},
+	{Head: "SIZE", Path: "size", Wide: true},
+}}
+
+func printed(t *testing.T, form string, style term.Style, items ...any) string {
+	t.Helper()
+	f, err := output.Parse(form)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	p := output.Printer{Form: f, Out: &out, Style: style, Now: func() time.Time { return now }}
+	require.NoError(t, p.List(view, items))
+	return out.String()
+}
+
+// Each form has what is known, and what others chose steers no terminal.
+func TestForms(t *testing.T) {
+	t.Parallel()
+	items := []any{thing{ID: "a", State: "FAILED", At: now.Add(-3 * time.Minute), Size: 1 << 60}, thing{ID: "long-one", State: "\x1b[2Jx"}}
+	for form, want := range map[string]string{
+		"table": "ID        STATE   AGE\na         FAILED  3m00s\nlong-one  \ufffd[2Jx   -\n",
+		"wide":  "ID        STATE   AGE    SIZE\na         FAILED  3m00s  1152921504606846976\nlong-one  \ufffd[2Jx   -      0\n",
+		"name":  "a\nlong-one\n",
+		"yaml": "- at: \"2026-01-31T11:57:00Z\"\n  id: a\n  size: 1152921504606846976\n  state: FAILED\n" +
+			"- at: null\n  id: long-one\n  size: 0\n  state: \"\\e[2Jx\"\n",
+		"go-template={{.id}}={{json .size}}": "a=1152921504606846976\nlong-one=0\n",
+	} {
+		require.Equal(t, want, printed(t, form, term.Style{}, items...), form)
+	}
+	require.JSONEq(t, `[{"at":"2026-01-31T11:57:00Z","id":"a","size":1152921504606846976,"state":"FAILED"}]`,
+		printed(t, "json", term.Style{}, items[0]))
+	require.Equal(t, "[]\n", printed(t, "json", term.Style{}))
+	require.Contains(t, printed(t, "table", term.Style{Colors: true}, items[0]), "\x1b[31mFAILED\x1b[0m")
+}
+
+func TestSpan(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		3 * time.Millisecond: "3ms", 1500 * time.Millisecond: "1.5s", 61 * time.Second: "61s", 61 * time.Minute: "61m00s",
+		25 * time.Hour: "25h00m", 50 * time.Hour: "2d2h",
+	} {
+		require.Equal(t, want, output.Span(d))
+	}
+}

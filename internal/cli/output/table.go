@@ -1,0 +1,123 @@
+package output
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forgerun/forgerun/internal/cli/term"
+)
+
+// Column is a column of a table.
+type Column struct {
+	Head string
+	Path string // of the value
+	Wide bool   // only in the wide form
+	Age  bool   // the value is a time: how long ago it was
+	// Show makes the text of the whole thing, in place of the value at Path.
+	Show func(value any) string
+	// State colours the text as the state that it is.
+	State bool
+	Color term.Color // of the text
+}
+
+// longest is how much of a text the narrow table shows.
+const longest = 60
+
+// table prints things with aligned columns.
+func (p *Printer) table(v View, items []any) error {
+	var columns []Column
+	for _, c := range v.Columns {
+		if !c.Wide || p.Form.name == "wide" {
+			columns = append(columns, c)
+		}
+	}
+	rows := [][]string{make([]string, len(columns))}
+	widths := make([]int, len(columns))
+	for i, c := range columns {
+		rows[0][i], widths[i] = c.Head, utf8.RuneCountInString(c.Head)
+	}
+	for _, item := range items {
+		value, err := Values(item)
+		if err != nil {
+			return err
+		}
+		row := make([]string, len(columns))
+		for i, c := range columns {
+			row[i] = p.cell(c, value)
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+		rows = append(rows, row)
+	}
+	for n, row := range rows {
+		var line strings.Builder
+		for i, text := range row {
+			color := columns[i].Color
+			switch {
+			case n == 0:
+				color = term.Strong
+			case columns[i].State:
+				color = term.StateColor(text)
+			}
+			line.WriteString(p.Style.Paint(color, text))
+			if i < len(row)-1 {
+				line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text)+2))
+			}
+		}
+		if _, err := fmt.Fprintln(p.Out, strings.TrimRight(line.String(), " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Printer) cell(c Column, value any) string {
+	text := ""
+	switch {
+	case c.Show != nil:
+		text = c.Show(value)
+	case c.Age:
+		text = p.age(Text(At(value, c.Path)))
+	default:
+		text = Text(At(value, c.Path))
+	}
+	if text = term.Line(text); text == "" {
+		return "-"
+	}
+	if p.Form.name != "wide" && utf8.RuneCountInString(text) > longest {
+		return string([]rune(text)[:longest-3]) + "..."
+	}
+	return text
+}
+
+// age is how long ago a time was, or how long it is until then.
+func (p *Printer) age(text string) string {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return text
+	}
+	d := p.Now().Sub(at)
+	if d < -time.Second {
+		return "in " + Span(-d)
+	}
+	return Span(max(0, d))
+}
+
+// Span is a duration for people, in one or two units.
+func Span(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 2*day:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd%dh", int(d/day), int(d%day/time.Hour))
+}

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"cmp"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/internal/cli/access"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/output"
+	"github.com/forgerun/forgerun/internal/cli/session"
+)
+
+func profilesCommand(s *session.Session) *cobra.Command {
+	c := s.Plain(command.Group(&cobra.Command{
+		Use: "profiles", Aliases: []string{"profile"}, Short: "The services that you use, with their keys",
+		Long: "Profiles are the services that you use, with their keys, in a file that nobody else can read: see 'forgerun help profiles-file'.",
+	}))
+	c.AddCommand(setProfileCommand(s), useProfileCommand(s), listProfilesCommand(s), removeProfileCommand(s))
+	return c
+}
+
+func setProfileCommand(s *session.Session) *cobra.Command {
+	var place access.Place
+	keyStdin, tokenStdin := false, false
+	c := &cobra.Command{
+		Use: "set NAME", Short: "Make or change a profile", Args: command.Exactly(1),
+		Long: "Makes or changes a profile; what no flag names stays. The first profile becomes the current one. Keys are better given on\n" +
+			"standard input: arguments are visible in ps and in the history of the shell.",
+		Example: "  forgerun profiles set staging --url https://staging.example.com --key-stdin < key.txt",
+		RunE: func(_ *cobra.Command, args []string) (err error) {
+			switch {
+			case keyStdin && tokenStdin:
+				return command.Usagef("standard input is read once: use --key-stdin and --admin-token-stdin one after the other")
+			case keyStdin:
+				place.Key, err = s.ReadSecret()
+			case tokenStdin:
+				place.AdminToken, err = s.ReadSecret()
+			}
+			if err != nil {
+				return err
+			}
+			return setProfile(s, args[0], place)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&place.URL, "url", "", "`address` of the service")
+	f.StringVar(&place.Key, "key", "", "API `key` (--key-stdin is better)")
+	f.BoolVar(&keyStdin, "key-stdin", false, "read the API key from standard input")
+	f.StringVar(&place.AdminURL, "admin-url", "", "`address` of the admin listener")
+	f.StringVar(&place.AdminToken, "admin-token", "", "operator's `token` (--admin-token-stdin is better)")
+	f.BoolVar(&tokenStdin, "admin-token-stdin", false, "read the operator's token from standard input")
+	return c
+}
+
+func setProfile(s *session.Session, name string, changes access.Place) error {
+	profiles, err := access.LoadProfiles(s.Getenv)
+	if err != nil {
+		return err
+	}
+	if profiles.All == nil {
+		profiles.All = map[string]access.Place{}
+	}
+	old := profiles.All[name]
+	profiles.All[name] = access.Place{
+		URL: cmp.Or(changes.URL, old.URL), Key: cmp.Or(changes.Key, old.Key),
+		AdminURL: cmp.Or(changes.AdminURL, old.AdminURL), AdminToken: cmp.Or(changes.AdminToken, old.AdminToken),
+	}
+	if profiles.All[name].URL == "" && profiles.All[name].AdminURL == "" {
+		return command.Usagef("a profile needs --url or --admin-url")
+	}
+	profiles.Current = cmp.Or(profiles.Current, name)
+	return profiles.Save()
+}
+
+func useProfileCommand(s *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "use NAME", Short: "Make a profile the current one; \"\" for none", Args: command.Exactly(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			profiles, err := access.LoadProfiles(s.Getenv)
+			if err != nil {
+				return err
+			}
+			if args[0] != "" {
+				if _, err := profiles.Find(args[0]); err != nil {
+					return err
+				}
+			}
+			profiles.Current = args[0]
+			return profiles.Save()
+		},
+	}
+}
+
+func removeProfileCommand(s *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "remove NAME", Short: "Forget a profile", Args: command.Exactly(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			profiles, err := access.LoadProfiles(s.Getenv)
+			if err != nil {
+				return err
+			}
+			if _, err := profiles.Find(args[0]); err != nil {
+				return err
+			}
+			delete(profiles.All, args[0])
+			if profiles.Current == args[0] {
+				profiles.Current = ""
+			}
+			return profiles.Save()
+		},
+	}
+}
+
+// listed is a profile as it is shown: without its secrets.
+type listed struct {
+	Name     string `json:"name"`
+	Current  bool   `json:"current"`
+	URL      string `json:"url"`
+	HasKey   bool   `json:"has_key"`
+	AdminURL string `json:"admin_url"`
+	HasToken bool   `json:"has_admin_token"`
+}
+
+var profileView = output.View{ID: "name", Columns: []output.Column{
+	{Head: "NAME", Path: "name"}, {Head: "CURRENT", Show: func(v any) string {
+		return map[bool]string{true: "*"}[output.At(v, "current") == true]
+	}},
+	{Head: "URL", Path: "url"}, {Head: "KEY", Path: "has_key"}, {Head: "ADMIN URL", Path: "admin_url"},
+	{Head: "ADMIN TOKEN", Path: "has_admin_token"},
+}}
+
+func listProfilesCommand(s *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List profiles, without their secrets", Args: command.Exactly(0),
+		RunE: func(*cobra.Command, []string) error {
+			profiles, err := access.LoadProfiles(s.Getenv)
+			if err != nil {
+				return err
+			}
+			printer, err := s.Printer()
+			if err != nil {
+				return err
+			}
+			var all []any
+			for _, name := range profiles.Names() {
+				p := profiles.All[name]
+				all = append(all, listed{name, name == profiles.Current, p.URL, p.Key != "", p.AdminURL, p.AdminToken != ""})
+			}
+			return printer.List(profileView, all)
+		},
+	}
+}

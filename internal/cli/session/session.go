@@ -1,0 +1,180 @@
+// Package session is what every command of the command line has: the service that it speaks to, and how it prints.
+package session
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/access"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/operator"
+	"github.com/forgerun/forgerun/internal/cli/output"
+	"github.com/forgerun/forgerun/internal/cli/term"
+)
+
+// Session is one run of the program.
+type Session struct {
+	Getenv         func(string) string
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Version        string
+
+	flags access.Flags
+	form  string
+}
+
+// ForClients adds the flags of commands that use the public API.
+func (s *Session) ForClients(c *cobra.Command) *cobra.Command {
+	f := c.PersistentFlags()
+	f.StringVar(&s.flags.URL, "url", "", "`address` of the service (FORGERUN_URL)")
+	f.StringVar(&s.flags.Key, "key", "", "API `key` (FORGERUN_API_KEY is better: other users see arguments in ps)")
+	return s.Plain(c)
+}
+
+// ForOperators adds the flags of commands that use the operator API.
+func (s *Session) ForOperators(c *cobra.Command) *cobra.Command {
+	f := c.PersistentFlags()
+	f.StringVar(&s.flags.AdminURL, "admin-url", "", "`address` of the admin listener (FORGERUN_ADMIN_URL)")
+	f.StringVar(&s.flags.AdminToken, "admin-token", "",
+		"operator's `token` (FORGERUN_ADMIN_TOKEN is better: other users see arguments in ps)")
+	return s.Plain(c)
+}
+
+// Plain adds the flags that all commands have.
+func (s *Session) Plain(c *cobra.Command) *cobra.Command {
+	f := c.PersistentFlags()
+	if f.Lookup("output") != nil {
+		return c
+	}
+	f.StringVar(&s.flags.Profile, "profile", "", "`name` of the profile to use (FORGERUN_PROFILE)")
+	f.StringVarP(&s.form, "output", "o", "table", "`form` of output: table, wide, json, yaml, name or go-template=TEMPLATE")
+	_ = c.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return output.Formats, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
+	_ = c.RegisterFlagCompletionFunc("profile", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		profiles, err := access.LoadProfiles(s.Getenv)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return profiles.Names(), cobra.ShellCompDirectiveNoFileComp
+	})
+	return c
+}
+
+func (s *Session) finder() access.Finder { return access.Finder{Flags: s.flags, Getenv: s.Getenv} }
+
+// Client makes a client of the public API.
+func (s *Session) Client() (*client.Client, error) {
+	url, key, err := s.finder().Client()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(client.Config{URL: url, Key: key, UserAgent: s.agent()})
+	if err != nil {
+		return nil, command.Usagef("%s", strings.TrimPrefix(err.Error(), "client: "))
+	}
+	return c, nil
+}
+
+// Registrar makes a client of the public API for what needs no key of a client: it sends the operator's token if one is known.
+func (s *Session) Registrar() (*client.Client, error) {
+	c, err := s.Client()
+	if err != nil {
+		return nil, err
+	}
+	return c.WithKey(s.finder().AdminToken()), nil
+}
+
+// Operator makes a client of the operator API.
+func (s *Session) Operator() (*operator.Client, error) {
+	url, token, err := s.finder().Operator()
+	if err != nil {
+		return nil, err
+	}
+	c, err := operator.New(url, token, s.agent())
+	if err != nil {
+		return nil, command.Usagef("%w", err)
+	}
+	return c, nil
+}
+
+func (s *Session) agent() string { return "forgerun-cli/" + s.Version }
+
+// Style is what standard output can show.
+func (s *Session) Style() term.Style { return term.Of(s.Stdout, s.Getenv) }
+
+// Printer prints in the form that was asked for.
+func (s *Session) Printer() (*output.Printer, error) {
+	form, err := output.Parse(s.form)
+	if err != nil {
+		return nil, command.Usagef("--output: %w", err)
+	}
+	return &output.Printer{Form: form, Out: s.Stdout, Style: s.Style(), Now: time.Now}, nil
+}
+
+// Notef tells a person something beside the output.
+func (s *Session) Notef(format string, args ...any) {
+	_, _ = fmt.Fprintln(s.Stderr, term.Line(fmt.Sprintf(format, args...)))
+}
+
+// ReadFile reads a file; "-" is standard input.
+func (s *Session) ReadFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(s.Stdin)
+	}
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return nil, command.Usagef("%w", err)
+	}
+	return content, nil
+}
+
+// ReadSecret reads a line of standard input.
+func (s *Session) ReadSecret() (string, error) {
+	line, err := bufio.NewReader(s.Stdin).ReadString('\n')
+	if line = strings.TrimSpace(line); line == "" {
+		return "", command.Usagef("standard input has no line: %w", err)
+	}
+	return line, nil
+}
+
+// Explain adds to an error what whoever sits in front of it can do.
+func Explain(ctx context.Context, err error) error {
+	exit, known := errors.AsType[*command.Exit](err)
+	switch {
+	case err == nil || known && exit != nil:
+		return err
+	case errors.Is(context.Cause(ctx), ErrTimedOut):
+		return &command.Exit{Code: command.TimedOut, Err: ErrTimedOut}
+	case ctx.Err() != nil:
+		return command.Code(command.Interrupted)
+	}
+	if problem, ok := errors.AsType[*client.Problem](err); ok && problem.Status == http.StatusUnauthorized {
+		return fmt.Errorf("%w: give the API key as FORGERUN_API_KEY, --key or in a profile", err)
+	}
+	if problem, ok := errors.AsType[*operator.Problem](err); ok && problem.Status == http.StatusUnauthorized {
+		return fmt.Errorf("%w Give it as FORGERUN_ADMIN_TOKEN, --admin-token or in a profile", err)
+	}
+	return err
+}
+
+// ErrTimedOut is the cause of a context of Within that has ended.
+var ErrTimedOut = errors.New("the time to wait is over")
+
+// Within bounds a context by the flag --timeout; 0 is no bound.
+func Within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, timeout, ErrTimedOut)
+}

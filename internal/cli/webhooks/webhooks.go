@@ -1,0 +1,200 @@
+// Package webhooks has the commands about webhooks of the client whose key is used, and a receiver to try them out with.
+package webhooks
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/jobs"
+	"github.com/forgerun/forgerun/internal/cli/output"
+	"github.com/forgerun/forgerun/internal/cli/session"
+)
+
+// Commands are those below "webhooks".
+func Commands(s *session.Session) []*cobra.Command {
+	all := []*cobra.Command{listenCommand(s), listCommand(s), deliveriesCommand(s), testCommand(s), redeliverCommand(s), replayCommand(s),
+		deleteCommand(s)}
+	for _, c := range all {
+		s.ForClients(c)
+	}
+	return all
+}
+
+var webhookView = output.View{ID: "webhook_id", Columns: []output.Column{
+	{Head: "WEBHOOK", Path: "webhook_id"},
+	{Head: "ENABLED", Path: "enabled", State: true},
+	{Head: "URL", Path: "url"},
+	{Head: "EVENTS", Path: "events"},
+	{Head: "FAILURES", Path: "consecutive_failures"},
+	{Head: "AGE", Path: "created_at", Age: true},
+	{Head: "DISABLED", Path: "disabled_reason.detail", Wide: true},
+	{Head: "DESCRIPTION", Path: "description", Wide: true},
+}}
+
+var deliveryView = output.View{ID: "delivery_id", Columns: []output.Column{
+	{Head: "DELIVERY", Path: "delivery_id"},
+	{Head: "STATE", Path: "state", State: true},
+	{Head: "EVENT", Path: "event_name"},
+	{Head: "JOB", Path: "job_id"},
+	{Head: "ATTEMPTS", Path: "attempts"},
+	{Head: "STATUS", Path: "last_status"},
+	{Head: "AGE", Path: "created_at", Age: true},
+	{Head: "NEXT", Path: "next_attempt_at", Age: true, Wide: true},
+	{Head: "ERROR", Path: "last_error.detail", Wide: true},
+}}
+
+// with gives do what most commands need.
+func with(s *session.Session, do func(*client.Client, *output.Printer) error) error {
+	api, err := s.Client()
+	if err != nil {
+		return err
+	}
+	printer, err := s.Printer()
+	if err != nil {
+		return err
+	}
+	return do(api, printer)
+}
+
+func listCommand(s *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the webhooks of the client", Args: command.Exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return with(s, func(api *client.Client, p *output.Printer) error {
+				all, err := api.Webhooks(c.Context())
+				if err != nil {
+					return err
+				}
+				items := make([]any, len(all))
+				for i, w := range all {
+					items[i] = w
+				}
+				return p.List(webhookView, items)
+			})
+		},
+	}
+}
+
+func deliveriesCommand(s *session.Session) *cobra.Command {
+	filter, limit := client.DeliveryFilter{}, 50
+	c := &cobra.Command{
+		Use: "deliveries WEBHOOK", Short: "List what was or will be delivered, the newest first", Args: command.Exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return with(s, func(api *client.Client, p *output.Printer) error {
+				all, err := jobs.Take(api.Deliveries(c.Context(), args[0], filter), limit)
+				if err != nil {
+					return err
+				}
+				return p.List(deliveryView, all)
+			})
+		},
+	}
+	c.Flags().StringVar(&filter.State, "state", "", "only deliveries in this `state`: PENDING, DELIVERED or FAILED")
+	c.Flags().StringVar(&filter.EventName, "event", "", "only deliveries of events with this `name`")
+	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
+	return c
+}
+
+func testCommand(s *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "test WEBHOOK", Short: "Send a webhook.test event to a webhook", Args: command.Exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return with(s, func(api *client.Client, p *output.Printer) error {
+				delivery, err := api.TestWebhook(c.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return p.One(deliveryView, delivery)
+			})
+		},
+	}
+}
+
+func redeliverCommand(s *session.Session) *cobra.Command {
+	since := ""
+	c := &cobra.Command{
+		Use: "redeliver WEBHOOK [DELIVERY...]", Short: "Send deliveries that failed, or were delivered, again", Args: command.AtLeast(1),
+		Long: "Sends the named deliveries of a webhook again, or with --since all that failed since then.",
+		Example: "  forgerun webhooks redeliver WEBHOOK DELIVERY\n" +
+			"  forgerun webhooks redeliver WEBHOOK --since 2h",
+		RunE: func(c *cobra.Command, args []string) error {
+			if (since == "") == (len(args) == 1) {
+				return command.Usagef("name deliveries, or give --since (forgerun webhooks redeliver --help)")
+			}
+			return with(s, func(api *client.Client, p *output.Printer) error {
+				if since != "" {
+					return again(c.Context(), p, since, args[0], api.RedeliverSince)
+				}
+				var all []any
+				for _, id := range args[1:] {
+					delivery, err := api.Redeliver(c.Context(), args[0], id)
+					if err != nil {
+						return err
+					}
+					all = append(all, delivery)
+				}
+				return p.List(deliveryView, all)
+			})
+		},
+	}
+	c.Flags().StringVar(&since, "since", "", "all that failed since this `time`: RFC 3339, or how long ago, as in 2h")
+	return c
+}
+
+func replayCommand(s *session.Session) *cobra.Command {
+	since := ""
+	c := &cobra.Command{
+		Use: "replay WEBHOOK --since TIME", Short: "Send all events since a time to a webhook, also those it never got", Args: command.Exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if since == "" {
+				return command.Usagef("give --since (forgerun webhooks replay --help)")
+			}
+			return with(s, func(api *client.Client, p *output.Printer) error {
+				return again(c.Context(), p, since, args[0], api.Replay)
+			})
+		},
+	}
+	c.Flags().StringVar(&since, "since", "", "the `time` from which on: RFC 3339, or how long ago, as in 2h")
+	return c
+}
+
+var replayView = output.View{ID: "queued", Columns: []output.Column{{Head: "QUEUED", Path: "queued"}}}
+
+// queue is RedeliverSince or Replay.
+type queue func(ctx context.Context, webhook string, from time.Time, cursor string, options ...client.Option) (*client.Replay, error)
+
+// again queues all deliveries since a time, a part with each request.
+func again(ctx context.Context, p *output.Printer, since, webhook string, do queue) error {
+	from, err := jobs.Ago(since, time.Now())
+	if err != nil {
+		return command.Usagef("--since: %w", err)
+	}
+	total := client.Replay{}
+	for cursor := ""; ; {
+		part, err := do(ctx, webhook, from, cursor)
+		if err != nil {
+			return err
+		}
+		total.Queued += part.Queued
+		if cursor = part.NextCursor; cursor == "" {
+			return p.One(replayView, total)
+		}
+	}
+}
+
+func deleteCommand(s *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "delete WEBHOOK", Short: "Delete a webhook", Args: command.Exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := s.Client()
+			if err != nil {
+				return err
+			}
+			return api.DeleteWebhook(c.Context(), args[0])
+		},
+	}
+}

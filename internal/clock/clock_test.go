@@ -1,0 +1,108 @@
+package clock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/clock"
+)
+
+var base = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func TestSetting(t *testing.T) {
+	t.Parallel()
+	later := base.Add(24 * time.Hour)
+	for name, c := range map[string]struct {
+		setting clock.Setting
+		after   time.Duration // of Postgres' clock
+		want    time.Time
+		wait    time.Duration // for an hour to pass
+	}{
+		"never moved": {clock.Setting{}, time.Hour, base.Add(time.Hour), time.Hour},
+		"advanced":    {clock.Setting{Number: 1, Real: base, Time: later, Rate: 1}, time.Minute, later.Add(time.Minute), time.Hour},
+		"frozen":      {clock.Setting{Number: 2, Real: base, Time: later}, time.Minute, later, clock.Never},
+		"fast":        {clock.Setting{Number: 3, Real: base, Time: later, Rate: 60}, time.Minute, later.Add(time.Hour), time.Minute},
+		"slow":        {clock.Setting{Number: 3, Real: base, Time: later, Rate: 0.1}, time.Minute, later.Add(6 * time.Second), 10 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, c.want, c.setting.At(base.Add(c.after)))
+			require.Equal(t, c.wait, c.setting.Wait(time.Hour))
+			require.Zero(t, c.setting.Wait(-time.Second))
+		})
+	}
+}
+
+func TestNilIsTheMachinesClock(t *testing.T) {
+	t.Parallel()
+	var c *clock.Clock
+	require.WithinDuration(t, time.Now(), c.Now(), time.Second)
+	require.False(t, c.Moved())
+	require.Nil(t, c.Changed())
+	require.Equal(t, time.Second, c.Wait(time.Second))
+	require.Equal(t, base, c.Real(base))
+	require.NoError(t, c.SleepUntil(t.Context(), time.Now().Add(-time.Second)))
+}
+
+// A sleeper wakes when its time has come, by the clock or by a move, and not before.
+func TestSleepUntil(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := clock.New()
+		start := time.Now()
+		require.NoError(t, c.SleepUntil(t.Context(), c.Now().Add(time.Hour)))
+		require.Equal(t, time.Hour, time.Since(start))
+
+		woken := make(chan time.Duration, 1)
+		start = time.Now()
+		due := c.Now().Add(time.Hour)
+		go func() {
+			_ = c.SleepUntil(t.Context(), due)
+			woken <- time.Since(start)
+		}()
+		time.Sleep(time.Minute)
+		c.Set(clock.Setting{Number: 1, Real: time.Now(), Time: c.Now()}, 0) // frozen
+		time.Sleep(10 * time.Hour)
+		require.Empty(t, woken)
+		c.Set(clock.Setting{Number: 2, Real: time.Now(), Time: c.Now(), Rate: 59}, 0) // 59 minutes are left
+		require.Equal(t, time.Minute+10*time.Hour+time.Minute, <-woken)
+
+		go func() {
+			_ = c.SleepUntil(t.Context(), c.Now().Add(time.Hour))
+			woken <- 0
+		}()
+		synctest.Wait()
+		c.Set(clock.Setting{Number: 3, Real: time.Now(), Time: c.Now().Add(2 * time.Hour), Rate: 1}, 0)
+		require.Zero(t, <-woken, "a jump over the time")
+
+		c.Set(clock.Setting{Number: 4, Real: time.Now(), Time: c.Now(), Rate: 60}, 0)
+		require.Equal(t, time.Now().Add(time.Minute), c.Real(c.Now().Add(time.Hour)))
+
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("gone")
+		cancel(gone)
+		require.ErrorIs(t, c.SleepUntil(ctx, c.Now().Add(time.Hour)), gone)
+	})
+}
+
+// An older setting that comes late changes nothing.
+func TestSettingsComeInAnyOrder(t *testing.T) {
+	t.Parallel()
+	c := clock.New()
+	changed := c.Changed()
+	c.Set(clock.Setting{Number: 2, Real: base, Time: base}, 0)
+	<-changed
+	changed = c.Changed()
+	c.Set(clock.Setting{Number: 1, Real: base, Time: base.Add(-time.Hour)}, 0)
+	require.Equal(t, base, c.Now())
+	select {
+	case <-changed:
+		t.Fatal("nothing has changed")
+	default:
+	}
+}

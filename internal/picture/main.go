@@ -1,0 +1,164 @@
+// Command picture makes the moving picture of the README: it starts the service, runs the scenes' commands in terminals, kills a
+// worker, and draws what the programs printed meanwhile. "make picture" runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/simulator/stack"
+)
+
+const (
+	workers = 2
+	// timeScale makes SUCCESS_SLOW, which takes 90 s, a matter of seconds.
+	timeScale = 0.05
+	// timeLapse is how much faster than it was the load is shown.
+	timeLapse = 15
+
+	soak = "simulator run soak --duration 15s --chaos kill=3s,stop=8s,flush=5s,cut=2s | grep -E 'PASSED|faults'"
+
+	label = "A terminal session: a job is submitted and watched. While it is RUNNING, its worker is killed with kill -9. " +
+		"The job's attempt fails when the worker's lease is over, the next one is given to another worker and succeeds. " +
+		"Then the simulator plays load with kills, pauses, an emptied Redis and cut connections, and says: PASSED, no violation."
+	note = "a real run; pauses are cut, the load is shown 15 times as fast"
+)
+
+func main() {
+	out := flag.String("out", "docs/images/survives.svg", "`file` to write")
+	bin := flag.String("bin", "bin", "`folder` of forgerun and simulator")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *bin, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "picture:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, bin, out string) (err error) {
+	if bin, err = filepath.Abs(bin); err != nil {
+		return err
+	}
+	dir, err := devstack.MkdirTemp("forgerun-picture-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	fmt.Println("Starting a service")
+	s, err := stack.Start(ctx, stack.Options{Forgerun: filepath.Join(bin, "forgerun"), Dir: dir, TimeScale: timeScale})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.Scale(ctx, workers); err != nil {
+		return err
+	}
+	key, err := register(ctx, s.URL())
+	if err != nil {
+		return err
+	}
+	r := record(dir, environ(bin, "FORGERUN_URL="+s.URL(), "FORGERUN_API_KEY="+key, "HOME="+dir))
+	err = play(ctx, r, s)
+	f := r.end()
+	if err != nil {
+		return err
+	}
+	drawn, err := svg(f, label, note)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: %.1f s, %d KB\n", out, f.length.Seconds(), len(drawn)/1024)
+	return os.WriteFile(out, []byte(drawn), 0o644)
+}
+
+// register makes a client, and gives its key.
+func register(ctx context.Context, url string) (string, error) {
+	c, err := client.New(client.Config{URL: url})
+	if err != nil {
+		return "", err
+	}
+	id, err := c.CreateClient(ctx)
+	if err != nil {
+		return "", err
+	}
+	key, err := c.CreateKey(ctx, id, false)
+	return key.APIKey, err
+}
+
+// play runs the scenes. It stops the service before the soak, which has one of its own.
+func play(ctx context.Context, r *recorder, s *stack.Stack) error {
+	fmt.Println("A job survives its worker")
+	if err := r.run(ctx, top, "forgerun jobs submit SUCCESS_SLOW --auto-retry"); err != nil {
+		return err
+	}
+	id, err := r.await(ctx, `(?m)^([0-9a-f-]{36})`)
+	if err != nil {
+		return err
+	}
+	watched := make(chan error, 1)
+	go func() { watched <- r.run(ctx, top, "forgerun jobs watch "+id[1]) }()
+	if _, err := r.await(ctx, `RUNNING \[#+\.+\] +[1-9]0%`); err != nil {
+		return err
+	}
+	pid, err := holder(ctx, r, s)
+	if err != nil {
+		return err
+	}
+	if err := r.run(ctx, low, "kill -9 "+pid+"   # the worker that runs the job"); err != nil {
+		return err
+	}
+	if err := <-watched; err != nil { // it exits with 0 only if the job succeeded
+		return err
+	}
+	if _, err := r.await(ctx, `job-failed .* attempt 1 (?s:.*)job-succeeded .* attempt 2`); err != nil {
+		return err
+	}
+	if err := s.Close(); err != nil {
+		return err
+	}
+	fmt.Println("Load and faults")
+	_, _ = r.panes[top].Write([]byte("\r\n"))
+	go func() {
+		if _, err := r.await(ctx, "sent +[0-9]"); err == nil {
+			r.setSpeed(timeLapse)
+		}
+	}()
+	if err := r.run(ctx, top, soak); err != nil {
+		return err
+	}
+	_, err = r.await(ctx, "PASSED")
+	return err
+}
+
+// holder is the process id of the worker that has the job.
+func holder(ctx context.Context, r *recorder, s *stack.Stack) (pid string, err error) {
+	admin, err := url.Parse(s.MetricsURLs()[0])
+	if err != nil {
+		return "", err
+	}
+	const ask = `forgerun admin workers --admin-url "$0" -o go-template='{{.held}} {{.name}}'`
+	cmd := exec.CommandContext(ctx, "sh", "-c", ask, "http://"+admin.Host)
+	cmd.Env = r.env
+	list, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, list)
+	}
+	for line := range strings.Lines(string(list)) {
+		if held, name, _ := strings.Cut(strings.TrimSpace(line), " "); held == "1" {
+			return name[strings.LastIndex(name, "/")+1:], nil
+		}
+	}
+	return "", fmt.Errorf("no worker has the job:\n%s", list)
+}

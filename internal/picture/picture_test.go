@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestScreenShowsWhatATerminalWould(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ printed, shown string }{
+		"lines":                     {"a\r\nb\r\n", "a\nb\n"},
+		"a line drawn again":        {"first\r\x1b[Kb", "b\n"},
+		"a full line":               {"0123456789\r\nb", "0123456789\nb\n"},
+		"a line that is too long":   {"0123456789ab", "0123456789\nab\n"},
+		"a block drawn again":       {"a\r\nb\r\nc\r\n\x1b[3A\r\x1b[Jd\r\n", "d\n"},
+		"sequences that are passed": {"\x1b[?25la\x1b[?25h", "a\n"},
+		"characters of two bytes":   {"×█", "×█\n"},
+	} {
+		s := &screen{columns: 10}
+		for i := range len(test.printed) { // in the smallest pieces
+			_, err := s.Write([]byte{test.printed[i]})
+			require.NoError(t, err)
+		}
+		require.Equal(t, test.shown, s.text(), name)
+	}
+}
+
+func TestScreenKeepsColours(t *testing.T) {
+	t.Parallel()
+	s := &screen{columns: 80}
+	_, _ = s.Write([]byte("QUEUED -> \x1b[36mRUNNING\x1b[0m  attempt 1  \r\n\r\n×  \x1b[1mJOB\x1b[0m"))
+	require.Equal(t, [][]span{
+		{{0, "QUEUED ->", ""}, {10, "RUNNING", "36"}, {19, "attempt 1", ""}}, nil, {{0, "×", ""}, {3, "JOB", "1"}},
+	}, s.shown())
+}
+
+// A recorder gives each line its time, cuts pauses, and takes what is faster at its speed.
+func TestRecorderKeepsTime(t *testing.T) {
+	t.Parallel()
+	r := &recorder{panes: []*screen{{columns: 10}, {columns: 10}}, speed: 1, open: map[[2]int]int{}}
+	_, _ = r.panes[top].Write([]byte("a"))
+	r.pass(0)
+	r.pass(time.Hour)
+	_, _ = r.panes[top].Write([]byte("\rb\r\nc"))
+	r.pass(time.Second)
+	r.setSpeed(10)
+	_, _ = r.panes[top].Write([]byte("\r\x1b[K"))
+	_, _ = r.panes[low].Write([]byte("d"))
+	r.pass(10 * time.Second)
+	require.Equal(t, []version{
+		{top, 0, 0, longest, []span{{0, "a", ""}}},
+		{top, 0, longest, 0, []span{{0, "b", ""}}},
+		{top, 1, longest, longest + time.Second, []span{{0, "c", ""}}},
+		{low, 0, longest + time.Second, 0, []span{{0, "d", ""}}},
+	}, r.film.versions)
+}
+
+func aFilm() film {
+	f := film{length: 10 * time.Second, versions: []version{
+		{top, 0, 0, time.Second, []span{{0, "$ a <b> & c", ""}}},
+		{top, 0, time.Second, 0, []span{{0, "RUNNING", "36"}, {8, "now", ""}}},
+	}}
+	for row := 1; row < 25; row++ {
+		f.versions = append(f.versions, version{top, row, 2 * time.Second, 0, []span{{0, "line", ""}}})
+	}
+	return f
+}
+
+func TestSVG(t *testing.T) {
+	t.Parallel()
+	drawn, err := svg(aFilm(), `what "happens" & why`, "a note")
+	require.NoError(t, err)
+	decoder := xml.NewDecoder(strings.NewReader(drawn))
+	for {
+		_, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+	}
+	require.Contains(t, drawn, `aria-label="what &#34;happens&#34; &amp; why"`)
+	require.NotContains(t, drawn, "%!", "what Fprintf writes of wrong arguments")
+	require.NotRegexp(t, `<script|href|url\([^#]|@import`, drawn, "nothing runs, nothing is loaded")
+
+	// The first line is there for a tenth of the time, the second one from then on and without motion.
+	require.Contains(t, drawn, `<g class="l k0"><text x="0.0" y="13" textLength="90.2">$ a &lt;b&gt; &amp; c</text></g>`)
+	require.Contains(t, drawn, "@keyframes k0 { 0% { visibility: hidden } 0.00% { visibility: visible } 10.00% { visibility: hidden } }")
+	require.Contains(t, drawn, `<g class="l k1 f"><text class="c" x="0.0" y="13" textLength="57.4">RUNNING</text>`)
+	require.Contains(t, drawn, "@keyframes k1 { 0% { visibility: hidden } 10.00% { visibility: visible } }")
+	require.Len(t, regexp.MustCompile(`<g class="l k2 f">`).FindAllString(drawn, -1), 24, "lines of one time share an animation")
+
+	// 25 lines: 6 are above the pane in the end, and more where it has fewer rows.
+	require.Regexp(t, `@keyframes w0 .* 20\.00% { transform: translateY\(-108px\) } }`, drawn)
+	require.Contains(t, drawn, ".s0 { animation-name: w0; transform: translateY(-108px) }")
+	require.Contains(t, drawn, ".s0 { animation-name: n0; transform: translateY(-288px) }")
+	require.Contains(t, drawn, "prefers-reduced-motion")
+}
+
+// What is drawn below the last lines for a while does not move them out of the pane.
+func TestSVGKeepsTheEndInSight(t *testing.T) {
+	t.Parallel()
+	f := aFilm()
+	f.versions = append(f.versions, version{top, 60, 3 * time.Second, 4 * time.Second, []span{{0, "for a while", ""}}})
+	drawn, err := svg(f, "", "")
+	require.NoError(t, err)
+	require.Contains(t, drawn, ".s0 { animation-name: w0; transform: translateY(-378px) }", "row 21 and after: 4 lines")
+}

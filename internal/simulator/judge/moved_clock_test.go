@@ -1,0 +1,142 @@
+package judge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/servicetime"
+)
+
+const (
+	jumpAt = 20 * time.Second // after the start of the world its clock jumps,
+	jumpBy = 10 * time.Minute // over most of what happens in it
+)
+
+// jumps makes the world one whose clock has jumped: what the service stored stays as it is, and what a client saw has the time of its
+// own clock. What was jumped over is seen soon after the jump, in the same order.
+func (w *world) jumps() *world {
+	from := w.start.Add(jumpAt)
+	w.run.Collected.Moves = servicetime.Moves{{Number: 1, Real: from, Service: from.Add(jumpBy), Rate: 1}}
+	seen := func(at *time.Time) {
+		switch {
+		case at.IsZero() || !at.After(from):
+		case at.After(from.Add(jumpBy)):
+			*at = at.Add(-jumpBy)
+		default:
+			*at = from.Add(at.Sub(from) / 1_000_000)
+		}
+	}
+	for i := range w.facts {
+		f := &w.facts[i]
+		seen(&f.At)
+		seen(&f.Sent)
+		if f.Submission != nil {
+			for n := range f.Submission.Tries {
+				seen(&f.Submission.Tries[n].Sent)
+				seen(&f.Submission.Tries[n].Answered)
+			}
+		}
+		if f.Action != nil {
+			seen(&f.Action.Sent)
+		}
+	}
+	return w
+}
+
+// spoilt are the invariants that are violated.
+func (w *world) spoilt(t *testing.T) map[string]int64 {
+	t.Helper()
+	v, err := Judge(t.Context(), FactList(w.facts), w.run)
+	require.NoError(t, err)
+	return v.ByInvariant
+}
+
+func TestSoundHistoryOfAMovedClockPasses(t *testing.T) {
+	t.Parallel()
+	w := soundWorld().jumps()
+	v, err := Judge(t.Context(), FactList(w.facts), w.run)
+	require.NoError(t, err)
+	require.Empty(t, printed(v))
+	for _, invariant := range Invariants {
+		require.Positive(t, v.Checked[invariant.Key], invariant.Key)
+	}
+
+	w.run.Collected.Moves = nil
+	require.NotEmpty(t, w.spoilt(t), "it is no history of a clock that was not moved")
+}
+
+// What is found where the clock was not moved is found where it was.
+func TestWhatIsSpoiltIsFoundUnderAMovedClock(t *testing.T) {
+	t.Parallel()
+	for _, c := range append(corruptions[:len(corruptions):len(corruptions)], moreCorruptions...) {
+		w := soundWorld()
+		c.spoil(w)
+		require.Positive(t, w.jumps().spoilt(t)[c.invariant], c.name)
+	}
+}
+
+func TestSpoiltByAMovedClock(t *testing.T) {
+	t.Parallel()
+	queuedEvent := func(w *world) *history.Event { return w.find(storedEvent, deferredJob, named("job.queued")).Event }
+	for _, c := range []struct {
+		name, invariant string
+		spoil           func(w *world)
+	}{
+		{"a job that starts before its time", early, func(w *world) {
+			e := queuedEvent(w)
+			e.At = e.At.Add(-time.Millisecond)
+		}},
+		{"a job that was jumped over and is queued with the time after the jump", early, func(w *world) {
+			for _, name := range []string{"job.queued", "job.assigned", "job.running", "job.succeeded"} {
+				w.find(storedEvent, deferredJob, named(name)).Event.At = w.start.Add(jumpAt + jumpBy + time.Minute)
+			}
+		}},
+		{"a job that was jumped over and never queued", ended, func(w *world) {
+			due := w.start.Add(jumpAt + jumpBy/2)
+			w.find(storedJob, waitingJob).Told.RunAt = &due
+		}},
+		{"an event on the stream before the clock showed its time", streamed, func(w *world) {
+			w.find(history.Streamed, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2)
+		}},
+		{"a delivery before the clock showed its time", received, func(w *world) {
+			w.find(history.Received, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2)
+		}},
+		{"an answer that is older than what was streamed", answered, func(w *world) {
+			f := w.find(history.Looked, polledJob)
+			last := w.find(history.Streamed, polledJob, named("job.succeeded")).At
+			f.Sent, f.At = last.Add(second), last.Add(2*second)
+		}},
+		{"a valid request that was refused, since its time was thought to be over", answered, func(w *world) {
+			s := w.refused()
+			at := w.start.Add(jumpAt + jumpBy + time.Hour)
+			s.WorkKind, s.ExecutionAt = "SCHEDULED_ON_TIME", &at
+			s.Tries[0].Sent, s.Tries[0].Answered = w.start.Add(jumpAt+second), w.start.Add(jumpAt+second)
+		}},
+		{"a delivery that waits past its time", delivered, func(w *world) {
+			w.delivery(func(d *history.Delivery) { d.State, d.Next = "PENDING", w.end().Add(-second) })
+		}},
+	} {
+		w := soundWorld().jumps()
+		c.spoil(w)
+		require.Positive(t, w.spoilt(t)[c.invariant], c.name)
+	}
+
+	w := soundWorld().jumps() // a time that was over after the jump alone
+	s := w.refused()
+	at := w.start.Add(jumpAt + jumpBy/2)
+	s.WorkKind, s.ExecutionAt = "SCHEDULED_ON_TIME", &at
+	s.Tries[0].Sent, s.Tries[0].Answered = w.start.Add(jumpAt+second), w.start.Add(jumpAt+second)
+	require.Empty(t, w.spoilt(t))
+}
+
+// Without rows the moves that were seen during the run count.
+func TestMovesThatWereSeen(t *testing.T) {
+	t.Parallel()
+	w := soundWorld().jumps().without(Rows, rowFacts...)
+	require.NotEmpty(t, w.spoilt(t), "the moves of rows that cannot be read are not known")
+	w.run.Moves = w.run.Collected.Moves
+	require.Empty(t, w.spoilt(t))
+}

@@ -1,0 +1,122 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/simulator/servicetime"
+)
+
+const (
+	clockStep    = 250 * time.Millisecond // between two looks at the clock of a test bed
+	clockTimeout = 5 * time.Second
+	clockSlack   = 50 * time.Millisecond // of service time that a look may be wrong by, besides what it takes
+	clockAnswer  = 1 << 16               // bytes that are read of an answer
+)
+
+// errNoClock: the service is no test bed, its time is the real one.
+var errNoClock = errors.New("the service has no clock that can be moved")
+
+// serviceClock knows the service's time by looking at the clock of the test bed.
+type serviceClock struct {
+	url, key string
+	http     *http.Client
+
+	mu    sync.Mutex
+	moves servicetime.Moves // as they were seen
+}
+
+// follow looks at the clock until ctx ends; without an answer what was seen last holds on.
+func (c *serviceClock) follow(ctx context.Context) {
+	for Sleep(ctx, clockStep) == nil {
+		_ = c.look(ctx)
+	}
+}
+
+// look asks for the service's time once. errNoClock: there is no such clock.
+func (c *serviceClock) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/v1/testbed/clock", nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+c.key)
+	request.Header.Set("User-Agent", userAgent)
+	sent := time.Now().UTC()
+	answer, err := c.http.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	took := time.Since(sent)
+	body, err := io.ReadAll(io.LimitReader(answer.Body, clockAnswer))
+	switch {
+	case err != nil:
+		return err
+	case answer.StatusCode == http.StatusNotFound:
+		return errNoClock
+	case answer.StatusCode != http.StatusOK:
+		return fmt.Errorf("the clock was not shown: %d", answer.StatusCode)
+	}
+	var shown struct {
+		Now    time.Time
+		Rate   float64
+		Frozen bool
+	}
+	if err := json.Unmarshal(body, &shown); err != nil || shown.Now.IsZero() {
+		return errNoClock
+	}
+	if shown.Frozen {
+		shown.Rate = 0
+	}
+	c.saw(servicetime.Move{Real: sent.Add(took / 2), Service: shown.Now, Rate: shown.Rate}, took)
+	return nil
+}
+
+// saw takes what a look of the given length has shown. It is a move if it is not what was to be expected.
+func (c *serviceClock) saw(m servicetime.Move, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	expected, rate := m.Real, 1.0
+	if n := len(c.moves); n > 0 {
+		if !m.Real.After(c.moves[n-1].Real) {
+			return
+		}
+		expected, rate = c.moves.At(m.Real), c.moves[n-1].Rate
+	}
+	slack := clockSlack + time.Duration(float64(took)*max(rate, 1))
+	if m.Rate != rate || expected.Sub(m.Service).Abs() > slack {
+		c.moves = append(c.moves, m)
+	}
+}
+
+func (c *serviceClock) seen() servicetime.Moves {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.moves[:len(c.moves):len(c.moves)]
+}
+
+// ClockMoves are the moves of the service's clock, as samples have shown them; none if it was never moved.
+func (e *Engine) ClockMoves() servicetime.Moves { return e.clock.seen() }
+
+// serviceTime is the service's time at a real moment.
+func (e *Engine) serviceTime(real time.Time) time.Time { return e.clock.seen().At(real) }
+
+// followClock finds out whether the service has a clock that can be moved, and looks at it until Close if it has.
+func (e *Engine) followClock(ctx, background context.Context) error {
+	switch err := e.clock.look(ctx); {
+	case errors.Is(err, errNoClock):
+		return nil
+	case err != nil:
+		return err
+	}
+	e.background.Go(func() { e.clock.follow(background) })
+	return nil
+}

@@ -1,0 +1,137 @@
+// Package servicetime knows how the clock of a test bed was moved: it maps moments of
+// a real clock to the service's time, by which jobs live.
+package servicetime
+
+import (
+	"slices"
+	"time"
+)
+
+// Move is one move of the clock: the service's time was Service when Postgres' clock showed Real, and has passed at
+// Rate since.
+type Move struct {
+	Number  int64 // from 1; 0: only a sample
+	Real    time.Time
+	Service time.Time
+	Rate    float64 // 0: it was frozen
+}
+
+func (m Move) at(real time.Time) time.Time {
+	if m.Rate == 1 { // exactly
+		return m.Service.Add(real.Sub(m.Real))
+	}
+	return m.Service.Add(time.Duration(float64(real.Sub(m.Real)) * m.Rate))
+}
+
+// Moves are those of a run, in their order. Without any the service's time is the real one.
+type Moves []Move
+
+// setting is the one that held at a real moment: the first move's before it, unless that was the first of all, before
+// which the clock was never moved.
+func (ms Moves) setting(real time.Time) Move {
+	switch after := ms.until(real); {
+	case after > 0:
+		return ms[after-1]
+	case len(ms) > 0 && ms[0].Number != 1:
+		return ms[0]
+	}
+	return unmoved(real)
+}
+
+// unmoved is the setting of a clock that was never moved.
+func unmoved(real time.Time) Move { return Move{Real: real, Service: real, Rate: 1} }
+
+// until counts the moves up to a real moment.
+func (ms Moves) until(real time.Time) int {
+	n, _ := slices.BinarySearchFunc(ms, real, func(m Move, at time.Time) int {
+		if m.Real.After(at) {
+			return 1
+		}
+		return -1
+	})
+	return n
+}
+
+// before is the setting that a move has ended.
+func (ms Moves) before(i int) Move {
+	if i > 0 {
+		return ms[i-1]
+	}
+	return unmoved(ms[i].Real)
+}
+
+// Latest gives the latest service time that anybody can have seen up to a real moment, if a move that slows the clock down
+// takes up to lag until it holds.
+func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
+	peaks := make([]time.Time, len(ms)) // where the settings up to each move can have come
+	for i, m := range ms {
+		if i > 0 || m.Number == 1 {
+			peaks[i] = ms.before(i).at(m.Real.Add(lag))
+		}
+		if i > 0 && peaks[i-1].After(peaks[i]) {
+			peaks[i] = peaks[i-1]
+		}
+	}
+	return func(real time.Time) time.Time {
+		at := ms.At(real)
+		if n := ms.until(real); n > 0 && peaks[n-1].After(at) {
+			return peaks[n-1]
+		}
+		return at
+	}
+}
+
+// At is the service's time when Postgres' clock shows real.
+func (ms Moves) At(real time.Time) time.Time { return ms.setting(real).at(real) }
+
+// Most is the most service time that passes within a real time d on both sides of a move: 2 d if the clock just runs.
+func (ms Moves) Most(d time.Duration) time.Duration {
+	most := 2 * d
+	for _, m := range ms {
+		most = max(most, ms.At(m.Real.Add(d)).Sub(ms.At(m.Real.Add(-d))))
+	}
+	return most
+}
+
+// Since gives the real moment at which the service's time reached at, if no move reached it or comes after it: then
+// whatever happened at that time happened at that moment.
+func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
+	if len(ms) == 0 {
+		return at, true
+	}
+	last := ms[len(ms)-1]
+	if last.Rate != 1 || !at.After(last.Service) {
+		return time.Time{}, false
+	}
+	return last.Real.Add(at.Sub(last.Service)), true
+}
+
+// Passing says how the service's time came past a moment.
+type Passing struct {
+	// Exact: the clock jumped over it, or did not run at the rate of a real clock. What is due then happens with that
+	// time, however late it happens.
+	Exact bool
+	// Before is the service's time up to which the setting before may have held on, for those to whom the move was slow
+	// to come.
+	Before time.Time
+}
+
+// Passed says how the service's time came past at, given how late a move may come; the zero value if a clock that was
+// never moved did, or none.
+func (ms Moves) Passed(at time.Time, lag time.Duration) Passing {
+	for i, m := range ms {
+		if i == 0 && m.Number != 1 && at.Before(m.Service) {
+			return Passing{} // nobody knows
+		}
+		before := ms.before(i)
+		jumped := at.After(before.at(m.Real)) && !at.After(m.Service)
+		ran := at.After(m.Service)
+		if rest := ms[i+1:]; len(rest) > 0 {
+			ran = ran && !at.After(m.at(rest[0].Real))
+		}
+		if jumped || ran {
+			return Passing{Exact: jumped || m.Rate != 1, Before: before.at(m.Real.Add(lag))}
+		}
+	}
+	return Passing{}
+}

@@ -1,0 +1,134 @@
+// Package timetable tells when a schedule is due. Cron expressions are those of
+// robfig/cron; time zones are those of the program itself, so that all processes agree
+// whatever their machines have.
+package timetable
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	_ "time/tzdata" // for machines without a database of time zones
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// parser reads five fields, or six with seconds before them. It knows no names such as
+// @daily: what a client has written is what it gets back, and @every is an interval.
+var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+
+// Times are the due times of a schedule.
+type Times struct {
+	cron     cron.Schedule // nil: interval
+	zone     *time.Location
+	interval time.Duration
+	anchor   time.Time
+	from     *time.Time
+	until    *time.Time
+}
+
+// New makes the due times of a timetable, whose intervals count from anchor.
+func New(t job.Timetable, anchor time.Time) (*Times, error) {
+	times := &Times{interval: t.Interval, anchor: anchor, from: t.StartAt, until: t.EndAt}
+	if t.Cron == "" {
+		return times, nil
+	}
+	var err error
+	if times.cron, err = ParseCron(t.Cron); err != nil {
+		return nil, err
+	}
+	times.zone, err = Zone(t.TimeZone)
+	return times, err
+}
+
+// ParseCron reads a cron expression.
+func ParseCron(text string) (cron.Schedule, error) {
+	if len(text) > job.MaxCronBytes {
+		return nil, fmt.Errorf("more than %d bytes", job.MaxCronBytes)
+	}
+	if strings.Contains(text, "=") { // TZ=, which is the parser's own
+		return nil, fmt.Errorf("a time zone within the expression")
+	}
+	return parser.Parse(text)
+}
+
+// zones are those that were asked for: each is read from the program's archive once.
+var zones sync.Map
+
+// Zone gives a time zone of the IANA database; "" is UTC.
+func Zone(name string) (*time.Location, error) {
+	if name == "" {
+		return time.UTC, nil
+	}
+	if name == "Local" || len(name) > job.MaxTimeZoneBytes {
+		return nil, fmt.Errorf("no such time zone")
+	}
+	if zone, ok := zones.Load(name); ok {
+		return zone.(*time.Location), nil
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, err
+	}
+	zones.Store(name, zone)
+	return zone, nil
+}
+
+// After gives the first due time after t; false if there is none.
+func (s *Times) After(t time.Time) (time.Time, bool) {
+	if s.from != nil && t.Before(*s.from) {
+		t = s.from.Add(-1)
+	}
+	var next time.Time
+	if s.cron != nil {
+		next = s.cron.Next(t.In(s.zone)).UTC()
+	} else {
+		next = s.afterInterval(t)
+	}
+	if next.IsZero() || s.until != nil && next.After(*s.until) {
+		return time.Time{}, false
+	}
+	return next, true
+}
+
+// afterInterval counts from the anchor, which is a due time itself only where it is the start.
+func (s *Times) afterInterval(t time.Time) time.Time {
+	if t.Before(s.anchor) {
+		if s.from != nil {
+			return s.anchor
+		}
+		return s.anchor.Add(s.interval)
+	}
+	return t.Add(s.interval - t.Sub(s.anchor)%s.interval)
+}
+
+// LastBefore gives the latest due times that are after one moment and not after
+// another, at most n, the earliest first. However many lie between, it looks at few more
+// than it gives.
+func (s *Times) LastBefore(after, until time.Time, n int) []time.Time {
+	for window := time.Duration(n) * time.Second; ; window *= 2 {
+		begin := until.Add(-window)
+		whole := !begin.After(after)
+		if whole {
+			begin = after
+		}
+		var found []time.Time
+		for at, ok := s.After(begin); ok && !at.After(until); at, ok = s.After(at) {
+			found = append(found, at)
+		}
+		if whole || len(found) >= n {
+			return found[max(0, len(found)-n):]
+		}
+	}
+}
+
+// Next gives the next due times from a given one on, which it begins with; at most n.
+func (s *Times) Next(due time.Time, n int) []time.Time {
+	var next []time.Time
+	for ok := true; ok && len(next) < n; due, ok = s.After(due) {
+		next = append(next, due)
+	}
+	return next
+}

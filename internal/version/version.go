@@ -1,0 +1,105 @@
+// Package version tells which build of ForgeRun a program is.
+//
+// A release build has it from the linker:
+//
+//	-ldflags "-X github.com/forgerun/forgerun/internal/version.number=v0.1.0
+//	  -X github.com/forgerun/forgerun/internal/version.commit=SHA
+//	  -X github.com/forgerun/forgerun/internal/version.date=2026-11-25T12:00:00Z"
+//
+// What the linker did not set comes from what the Go tool recorded, so that
+// "go install .../cmd/forgerun@latest" knows its version as well.
+package version
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"golang.org/x/mod/module"
+)
+
+// Set by the linker; see the package's documentation.
+var number, commit, date string
+
+// unreleased is the version of a build that nothing names.
+const unreleased = "dev"
+
+// Info is one build.
+type Info struct {
+	// Version is a tag such as "v0.1.0", a pseudo-version, what "git describe"
+	// says of a commit between two tags, or "dev".
+	Version string
+	// Commit is the hash of the commit, with "-dirty" if files differed from it;
+	// abbreviated if it is known from a pseudo-version alone; "" if unknown.
+	Commit string
+	// Date is the time of the commit, in RFC 3339; "" if unknown.
+	Date string
+	// Go is the version of the Go release it was compiled with.
+	Go string
+	// Platform is the system and architecture, such as "linux/amd64".
+	Platform string
+}
+
+// Get returns the build of the running program.
+func Get() Info {
+	build, _ := debug.ReadBuildInfo() // nil if there is none
+	return read(Info{Version: number, Commit: commit, Date: date}, build)
+}
+
+// Number is the version alone.
+func Number() string { return Get().Version }
+
+// read completes what the linker set.
+func read(linked Info, build *debug.BuildInfo) Info {
+	info := Info{Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if build != nil {
+		info = recorded(info, build)
+	}
+	info.Version = cmp.Or(linked.Version, info.Version, unreleased)
+	info.Commit = cmp.Or(linked.Commit, info.Commit)
+	info.Date = cmp.Or(linked.Date, info.Date)
+	return info
+}
+
+// recorded adds what the Go tool wrote into the program: the module's version,
+// and the commit where the build had the repository at hand.
+func recorded(info Info, build *debug.BuildInfo) Info {
+	if version := build.Main.Version; version != "(devel)" {
+		info.Version = version
+	}
+	if module.IsPseudoVersion(info.Version) {
+		info.Commit, _ = module.PseudoVersionRev(info.Version)
+		if at, err := module.PseudoVersionTime(info.Version); err == nil {
+			info.Date = at.Format("2006-01-02T15:04:05Z")
+		}
+	}
+	settings := map[string]string{}
+	for _, setting := range build.Settings {
+		settings[setting.Key] = setting.Value
+	}
+	if revision := settings["vcs.revision"]; revision != "" {
+		info.Commit, info.Date = revision, settings["vcs.time"]
+		if settings["vcs.modified"] == "true" {
+			info.Commit += "-dirty"
+		}
+	}
+	return info
+}
+
+// Text is the output of a program's version command: its name and version,
+// and a line each for what is known of the build.
+func (i Info) Text(program string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s %s\n", program, i.Version)
+	for _, line := range []struct{ name, value string }{
+		{"commit", i.Commit}, {"date", i.Date}, {"go", strings.TrimPrefix(i.Go, "go")}, {"platform", i.Platform},
+	} {
+		fmt.Fprintf(&text, "  %-9s %s\n", line.name, cmp.Or(line.value, "unknown"))
+	}
+	return text.String()
+}
+
+// Line is the same in one line, for reports: "simulator v0.1.0 (go1.26.8)".
+func (i Info) Line(program string) string { return fmt.Sprintf("%s %s (%s)", program, i.Version, i.Go) }

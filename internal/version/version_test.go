@@ -1,0 +1,73 @@
+package version
+
+import (
+	"runtime/debug"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const hash = "0123456789abcdef0123456789abcdef01234567"
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	settings := func(modified string) []debug.BuildSetting {
+		return []debug.BuildSetting{
+			{Key: "vcs.revision", Value: hash}, {Key: "vcs.time", Value: "2026-11-25T12:00:00Z"}, {Key: "vcs.modified", Value: modified},
+		}
+	}
+	for name, test := range map[string]struct {
+		linked Info
+		build  *debug.BuildInfo
+		want   Info
+	}{
+		"a release of goreleaser": {
+			linked: Info{Version: "v0.1.0", Commit: hash, Date: "2026-11-25T12:00:00Z"},
+			build:  &debug.BuildInfo{Main: debug.Module{Version: "v0.1.0+dirty"}, Settings: settings("true")},
+			want:   Info{Version: "v0.1.0", Commit: hash, Date: "2026-11-25T12:00:00Z"},
+		},
+		"go install of a tag": {
+			build: &debug.BuildInfo{Main: debug.Module{Version: "v0.1.0"}},
+			want:  Info{Version: "v0.1.0"},
+		},
+		"go install of a commit": {
+			build: &debug.BuildInfo{Main: debug.Module{Version: "v0.1.1-0.20261125120000-0123456789ab"}},
+			want:  Info{Version: "v0.1.1-0.20261125120000-0123456789ab", Commit: "0123456789ab", Date: "2026-11-25T12:00:00Z"},
+		},
+		"go build in a repository without tags": {
+			build: &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: settings("false")},
+			want:  Info{Version: "dev", Commit: hash, Date: "2026-11-25T12:00:00Z"},
+		},
+		"go build with changes": {
+			build: &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: settings("true")},
+			want:  Info{Version: "dev", Commit: hash + "-dirty", Date: "2026-11-25T12:00:00Z"},
+		},
+		"go build -buildvcs=false": {build: &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, want: Info{Version: "dev"}},
+		"nothing recorded":         {want: Info{Version: "dev"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := read(test.linked, test.build)
+			require.NotEmpty(t, got.Go)
+			require.Contains(t, got.Platform, "/")
+			got.Go, got.Platform = "", ""
+			require.Equal(t, test.want, got)
+		})
+	}
+}
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	info := Info{Version: "v0.1.0", Commit: hash, Date: "2026-11-25T12:00:00Z", Go: "go1.26.8", Platform: "linux/amd64"}
+	require.Equal(t, "forgerun v0.1.0\n  commit    "+hash+"\n  date      2026-11-25T12:00:00Z\n  go        1.26.8\n  platform  linux/amd64\n",
+		info.Text("forgerun"))
+	require.Equal(t, "simulator v0.1.0 (go1.26.8)", info.Line("simulator"))
+	info.Commit = ""
+	require.Contains(t, info.Text("forgerun"), "commit    unknown\n")
+}
+
+func TestGet(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "dev", Number())
+	require.Contains(t, Get().Text("forgerun"), "go ")
+}

@@ -1,0 +1,77 @@
+package job
+
+import (
+	"slices"
+	"time"
+)
+
+// Strategy is how the waits between the attempts of a job grow.
+type Strategy string
+
+// The strategies.
+const (
+	Exponential Strategy = "EXPONENTIAL" // doubled each time, with full jitter, as by default
+	Constant    Strategy = "CONSTANT"    // the same each time, without jitter
+	Listed      Strategy = "LIST"        // one after the other, then the last one, without jitter
+)
+
+// Strategies are all of them.
+var Strategies = []Strategy{Exponential, Constant, Listed}
+
+// Bounds of what a request may ask for.
+const (
+	MaxAttemptsAsked = 100
+	MaxDelays        = 100
+	MaxDelay         = 24 * time.Hour
+)
+
+// RetryPolicy is what a request says about the attempts of its job; what it leaves open is as the service is set.
+type RetryPolicy struct {
+	MaxAttempts int             `json:"max_attempts,omitempty"` // the first one included; 0: as the service is set
+	Strategy    Strategy        `json:"strategy,omitempty"`     // "": as the service is set
+	Delays      []time.Duration `json:"delays,omitempty"`       // LIST all, CONSTANT one, EXPONENTIAL the first wait and the longest
+	Codes       []Code          `json:"codes,omitempty"`        // of failures that the service retries by itself; none: all retryable ones
+}
+
+// attempts is how many there may be where usually there are so many.
+func (p *RetryPolicy) attempts(usual int) int {
+	if p == nil || p.MaxAttempts == 0 {
+		return usual
+	}
+	return p.MaxAttempts
+}
+
+// backoff gives the waits where usually they are b.
+func (p *RetryPolicy) backoff(b Backoff) Backoff {
+	switch {
+	case p == nil || p.Strategy == "" || len(p.Delays) == 0:
+		return b
+	case p.Strategy == Exponential:
+		return Backoff{Base: p.Delays[0], Max: p.Delays[len(p.Delays)-1]}
+	}
+	return Backoff{Exact: p.Delays}
+}
+
+// retries reports whether the service retries a failure with the code by itself, if it retries any.
+func (p *RetryPolicy) retries(c Code) bool {
+	return p == nil || len(p.Codes) == 0 || slices.Contains(p.Codes, c)
+}
+
+// Policy is what the request said about the attempts; nil: nothing, or the definition is damaged.
+func (d *Definition) Policy() *RetryPolicy {
+	if d == nil {
+		return nil
+	}
+	return d.Retry
+}
+
+// WithRetry gives the job the attempts and waits that its request asks for.
+func (j *Job) WithRetry(p *RetryPolicy) {
+	if p == nil {
+		return
+	}
+	j.Definition.Retry, j.MaxAttempts = p, p.attempts(j.MaxAttempts)
+}
+
+// Backoff gives the waits between j's attempts where usually they are b.
+func (j *Job) Backoff(b Backoff) Backoff { return j.Definition.Policy().backoff(b) }

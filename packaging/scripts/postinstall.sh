@@ -1,0 +1,37 @@
+#!/bin/sh
+# After the installation of a Debian or RPM package, first or upgrade: the user, the rights of the
+# configuration, and new programs for the units that run. Nothing is enabled or started.
+set -e
+
+if ! getent group forgerun >/dev/null; then
+  groupadd --system forgerun
+fi
+if ! getent passwd forgerun >/dev/null; then
+  useradd --system --gid forgerun --no-create-home --home-dir /nonexistent \
+    --shell /usr/sbin/nologin --comment "ForgeRun" forgerun
+fi
+
+# It holds secrets: root writes, the services read.
+chown root:forgerun /etc/forgerun /etc/forgerun/forgerun.env
+chmod 0750 /etc/forgerun
+chmod 0640 /etc/forgerun/forgerun.env
+
+if [ -d /run/systemd/system ]; then
+  systemctl daemon-reload
+  # Only those that run; each runs the migration first.
+  systemctl try-restart 'forgerun-api.service' 'forgerun-webhooks.service' 'forgerun-worker@*.service' || true
+fi
+
+# dpkg: "configure" with the former version, or without; rpm: how many versions there are.
+if { [ "$1" = configure ] && [ -z "$2" ]; } || [ "$1" = 1 ]; then
+  cat <<'TEXT'
+ForgeRun is installed; nothing runs yet.
+
+  1. Fill in /etc/forgerun/forgerun.env
+  2. Check it:   sudo systemd-run --quiet --pipe --wait --uid=forgerun \
+                   --property=EnvironmentFile=/etc/forgerun/forgerun.env forgerun doctor
+  3. Start it:   sudo systemctl enable --now forgerun-api forgerun-webhooks forgerun-worker@1
+
+To try it without any configuration, as an ordinary user: forgerun dev
+TEXT
+fi

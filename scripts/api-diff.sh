@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Compares the API document with that of the last release: a change that breaks clients fails.
+# docs/reference/versions.md says what may change; tools/oasdiff/severity.txt, where that differs from what
+# oasdiff assumes. What is meant to break goes into docs/releases/VERSION/accepted.txt, as oasdiff
+# prints it, with a line in CHANGELOG.md.
+#
+#   scripts/api-diff.sh [DOCUMENT]
+#   scripts/api-diff.sh --prove       it fails for a document that breaks clients, and for no other
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+last=$(find docs/releases -mindepth 1 -maxdepth 1 -type d | sort -V | tail -n 1)
+[ -n "$last" ] || { echo "docs/releases has no release to compare with" >&2 && exit 1; }
+released=$last/openapi.yaml
+
+breaking() {
+  local options=(--fail-on ERR --severity-levels tools/oasdiff/severity.txt)
+  [ ! -e "$last/accepted.txt" ] || options+=(--err-ignore "$last/accepted.txt")
+  "${GO:-go}" tool -modfile=tools/oasdiff/go.mod oasdiff breaking "${options[@]}" "$released" "$1"
+}
+
+compare() {
+  echo "comparing $1 with $released"
+  breaking "$1" || { echo "the API breaks clients of $last (docs/reference/versions.md)" >&2 && exit 1; }
+}
+
+# edit NAME SED-SCRIPT makes a document that differs from the released one.
+edit() {
+  sed "$2" "$released" >"$work/$1.yaml"
+  ! cmp -s "$released" "$work/$1.yaml" || { echo "the document for \"$1\" is the released one" >&2 && exit 1; }
+}
+
+prove() {
+  local name
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  edit removed-path 's|^  /v1/bulk/{id}/abort:|  /v1/bulk/{id}/stop:|'
+  edit removed-member 's|^            waiting: {|            waits_for: {|'
+  edit removed-parameter 's|name: created_after|name: created_since|'
+  edit new-kind 's|^\( *\)- SCHEDULED_ON_TIME$|&\n\1- SCHEDULED_NEVER|'
+  edit new-rule 's|enum: \[retry-after, stop-at-end|enum: [retry-after, new-rule, stop-at-end|'
+  edit new-path 's|^paths:|paths:\n  /v1/new:\n    get:\n      operationId: getNew\n      responses:\n        "204": {description: Nothing.}|'
+  for name in removed-path removed-member removed-parameter; do
+    ! breaking "$work/$name.yaml" >"$work/out" 2>&1 || { echo "not noticed: $name" >&2 && exit 1; }
+    grep -q '^error' "$work/out" || { cat "$work/out" >&2 && exit 1; }
+    echo "noticed: $name"
+  done
+  for name in new-kind new-rule new-path; do
+    breaking "$work/$name.yaml" >"$work/out" 2>&1 || { cat "$work/out" >&2 && exit 1; }
+    echo "allowed: $name"
+  done
+}
+
+case "${1:-}" in
+  --prove) prove ;;
+  *) compare "${1:-handlers/docs/openapi.yaml}" ;;
+esac

@@ -1,0 +1,41 @@
+// What makes pages that were written for GitHub right here.
+
+// slugify names headings as GitHub does, so that one #anchor is right on both.
+export function slugify(heading) {
+  return heading.trim().toLowerCase().replace(/[^\p{L}\p{M}\p{N}\p{Pc} -]/gu, '').replaceAll(' ', '-')
+}
+
+// The elements that pages may have. Others are text to the reader: <id> is a placeholder.
+const elements = new Set(('a b blockquote br code dd del details div dl dt em h1 h2 h3 h4 h5 h6 hr i img ins kbd li ol p picture pre q s ' +
+  'samp source span strong sub summary sup table tbody td tfoot th thead tr tt ul var').split(' '))
+
+// Languages of code that the highlighter does not know.
+const unknown = new Set(['promql', 'redis'])
+
+const tag = /<\/?([a-z][\w-]*)[^>]*>/gi
+
+// plainMarkdown keeps Vue, which compiles the pages, from reading templates and components in them.
+export function plainMarkdown(md) {
+  const {rules} = md.renderer
+  for (const name of ['text', 'code_inline', 'code_block']) {
+    const rule = rules[name]
+    rules[name] = (...given) => braces(rule(...given))
+  }
+  for (const name of ['html_inline', 'html_block']) {
+    const html = rules[name]
+    rules[name] = (...given) =>
+      braces(html(...given).replace(tag, (whole, element) => elements.has(element.toLowerCase()) ? whole : md.utils.escapeHtml(whole)))
+  }
+  const fence = rules.fence
+  rules.fence = (tokens, index, ...given) => {
+    const token = tokens[index]
+    const language = token.info.trim()
+    if (language === 'mermaid') return `<Diagram source="${encodeURIComponent(token.content)}" />`
+    if (unknown.has(language)) token.info = 'txt'
+    return fence(tokens, index, ...given)
+  }
+}
+
+function braces(html) {
+  return html.replaceAll('{{', '&#123;&#123;')
+}
