@@ -71,58 +71,36 @@ site-dev: ## Serve docs as a site on loopback, and show changes as they are made
 
 ##### Test
 
-# The tests of one package after the other: each keeps the machine busy by itself, with servers
-# and processes that are killed, paused and timed. Where there is flock, the next package is built
-# meanwhile (the lock is on the Makefile: go itself locks go.mod). The time limit counts from when a test was built, not from its turn.
-ONE_AT_A_TIME = $(if $(shell command -v flock),-p 2 -exec "flock --close $(CURDIR)/Makefile",-p 1)
-
-# Of the tests of one package so many run at once: most wait for processes, half of the time of two cores.
-PARALLEL = $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + (n + 1) / 2)))
-
 .PHONY: test
-test: ## Run all tests with the race detector, on real Postgres and Redis
+test: ## Run what a change must not break, on real Postgres and Redis: about 10 minutes on two cores
 	@scripts/setup.sh test
-	CGO_ENABLED=1 $(GO) test -race $(ONE_AT_A_TIME) -parallel $(PARALLEL) -timeout 60m $(TESTFLAGS) ./...
+	@GO="$(GO)" scripts/test.sh $(TESTFLAGS)
+
+.PHONY: test-all
+test-all: ## All of "test", the programs with the race detector, and what lasts: full disks, partitions, soaks, clients under all profiles
+	@scripts/setup.sh ci
+	@GO="$(GO)" FORGERUN_TEST_RACE=1 scripts/test.sh -tags slow $(TESTFLAGS)
 
 # The packages whose tests start no Postgres, no Redis and no browser, below tasks with -short:
-# there the embedded Redis serves those that need no real one. SLOW are tests that wait for more
-# than a few seconds.
+# there the embedded Redis serves those that need no real one.
 QUICK = ./webhook ./handlers/... ./app/... ./client ./internal/simulator/history ./internal/simulator/judge \
 	./internal/simulator/load ./internal/simulator/receiver ./internal/simulator/scenario ./internal/telemetry \
 	./internal/work ./job ./migrations ./tasks/...
-SLOW = ^TestNoSpellingReachesTheCanary$$
 
 .PHONY: test-quick
-test-quick: ## Run the tests that need no servers, but for one slow one: under a minute once built
-	$(GO) test -p 4 -short -skip '$(SLOW)' $(TESTFLAGS) $(QUICK)
+test-quick: ## Run the tests that need no servers: under a minute once built
+	$(GO) test -p 4 -short $(TESTFLAGS) $(QUICK)
 	$(GO) test -run '^TestImport' $(TESTFLAGS) ./cmd/forgerun
 
-.PHONY: test-faults
-test-faults: ## Faults that need root or minutes, one after the other: full disks, partitions, maintenance, clock steps
-	@scripts/setup.sh test
-	$(GO) test -tags faults -run '^TestFault' -count=1 -p 1 -timeout 40m -v $(TESTFLAGS) ./cmd/forgerun ./internal/simulator/trial
-
-.PHONY: test-testbed
-test-testbed: ## Example clients and libraries under all profiles with 20 seeds, 1,000 days of the clock, about 25 minutes; writes docs/explanation/testbed-report.md
-	@scripts/setup.sh ci
-	FORGERUN_TESTBED_SEEDS=20 FORGERUN_TESTBED_REPORT=$(CURDIR)/docs/explanation/testbed-report.md $(GO) test -count=1 -parallel 6 \
-	  -timeout 60m -run '^(TestExampleClientsAreRight|TestClientLibrariesAreRight)$$' $(TESTFLAGS) ./cmd/forgerun
-	FORGERUN_TESTBED_DAYS=1000 $(GO) test -count=1 -run '^TestAJobAnHourForManyDays$$' -v $(TESTFLAGS) ./cmd/forgerun
-
 .PHONY: bench
-bench: ## Measure each figure against its target, about 10 minutes; ARGS="-help" tells the options
+bench: ## Measure throughput, idle latency, River and asynq, a large table: about 15 minutes; ARGS="-help" tells the options
 	@scripts/setup.sh run
-	$(GO) run ./internal/bench $(ARGS) standard
+	$(GO) run ./internal/bench $(ARGS)
 
 .PHONY: bench-quick
-bench-quick: ## The figures of submission, the whole path and idle alone, about 1 minute
+bench-quick: ## Submission, the whole path and idle alone, about 1 minute; ARGS="-against PROGRAM -rounds 5" compares two builds in turns
 	@scripts/setup.sh run
-	$(GO) run ./internal/bench $(ARGS) quick
-
-.PHONY: bench-full
-bench-full: ## All figures, those of large tables, webhooks, observing and the simulator too
-	@scripts/setup.sh run
-	$(GO) run ./internal/bench $(ARGS) full
+	$(GO) run ./internal/bench -duration 4s -rounds 1 $(ARGS) throughput idle
 
 .PHONY: picture
 picture: ## Play the scenes of docs/images/survives.svg and draw it, about 2 minutes
@@ -150,7 +128,7 @@ fmt-check:
 
 .PHONY: vet
 vet:
-	$(GO) vet ./...
+	$(GO) vet -tags slow ./...
 
 .PHONY: lint
 lint: ## golangci-lint, at the version that tools/go.mod pins (its first run builds it)

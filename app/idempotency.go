@@ -81,7 +81,3 @@ func AfterCommit(ctx context.Context, f func()) {
 	}
 	f()
 }
-
-// InOnce reports whether the use case is done within Once. Its transaction holds
-// back the event streams of all clients, so long work should do a part only.
-func InOnce(ctx context.Context) bool { return ctx.Value(afterCommitKey{}) != nil }

@@ -16,13 +16,18 @@ func TestAllMetricsAreThereFromTheStart(t *testing.T) {
 	NewMetrics(registry)
 	families, err := registry.Gather()
 	require.NoError(t, err)
-	series := map[string]int{}
+	series, usual := map[string]int{}, map[string]string{}
 	for _, f := range families {
 		series[f.GetName()] = len(f.GetMetric())
 		for _, m := range f.GetMetric() {
+			if f.GetName() == "jobs_failed_total" {
+				usual[m.GetLabel()[1].GetValue()] = m.GetLabel()[0].GetValue()
+			}
 			require.Zero(t, m.GetCounter().GetValue()+m.GetGauge().GetValue()+m.GetHistogram().GetSampleSum())
 		}
 	}
+	require.Equal(t, []string{"RFA_EXEC_TIMEOUT", "RFA_DEPENDENCY_TIMEOUT", "RFA_EXEC_WORKER_UNAVAILABLE"},
+		[]string{usual["RUNS_OVER_TIMEOUT"], usual["RETRY_ON_FAIL"], usual["SUCCESS_FAST"]}, "the usual failure of a kind")
 	kinds, tasks := len(job.Kinds()), len(MaintenanceTasks)
 	require.Equal(t, map[string]int{
 		"jobs_submitted_total": kinds, "jobs_queued_total": kinds, "jobs_running_total": kinds, "jobs_succeeded_total": kinds,

@@ -63,24 +63,6 @@ func TestJobsThatAreShownAsOutcomes(t *testing.T) {
 	}
 }
 
-// A lost answer to a retry may hide that an attempt has begun: the key says that
-// it is the same request.
-func TestARetryWhoseAnswerWasLostIsRepeatedWithItsKey(t *testing.T) {
-	t.Parallel()
-	for name, answer := range map[string]reply{
-		"lost": {cut: true}, "502": {status: 502}, "504": problem(504, "RFA_EXEC_TIMEOUT"), "429": problem(429, "X"), "503": problem(503, "X"),
-	} {
-		s := serve(t, answer, anything)
-		_, err := s.c.Retry(t.Context(), "j")
-		require.NoError(t, err, name)
-		sent := s.requests()
-		require.Len(t, sent, 2)
-		key := sent[0].header.Get("Idempotency-Key")
-		require.GreaterOrEqual(t, len(key), 32)
-		require.Equal(t, key, sent[1].header.Get("Idempotency-Key"), name)
-	}
-}
-
 func TestASuccessHasToBeOne(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -200,25 +182,6 @@ func TestEventsEndWithWhatThereIs(t *testing.T) {
 	require.Equal(t, "application/json", s.requests()[0].header.Get("Accept"))
 }
 
-func TestOptionsOfAllCalls(t *testing.T) {
-	t.Parallel()
-	s := serve(t, anything)
-	ctx, german := t.Context(), client.Header("Accept-Language", "de")
-	for _, err := range []error{
-		second(s.c.Cancel(ctx, "j", german)), second(s.c.Retry(ctx, "j", german)), s.c.Delete(ctx, "j", german),
-		s.c.DeleteWebhook(ctx, "w", german),
-		second(s.c.Redeliver(ctx, "w", "d", german)), second(s.c.RedeliverJob(ctx, "j", "d", german)),
-		second(s.c.Replay(ctx, "w", time.Now(), "", german)),
-		second(s.c.Report(ctx, "j", 0, german)), second(s.c.CancelBatch(ctx, "b", german)), s.c.RevokeKey(ctx, "c", "k", german),
-	} {
-		require.NoError(t, err)
-	}
-	require.Len(t, s.requests(), 10)
-	for _, r := range s.requests() {
-		require.Equal(t, "de", r.header.Get("Accept-Language"), r.path)
-	}
-}
-
 func second[T any](_ T, err error) error { return err }
 
 type wrapped struct{ http.RoundTripper }
@@ -251,4 +214,23 @@ func TestOutcomesSurviveJSON(t *testing.T) {
 	text, err = client.Outcome{}.MarshalJSON()
 	require.NoError(t, err)
 	require.JSONEq(t, `{}`, string(text), "what is absent stays absent")
+}
+
+func TestOptionsOfAllCalls(t *testing.T) {
+	t.Parallel()
+	s := serve(t, anything)
+	ctx, german := t.Context(), client.Header("Accept-Language", "de")
+	for _, err := range []error{
+		second(s.c.Cancel(ctx, "j", german)), second(s.c.Retry(ctx, "j", german)), s.c.Delete(ctx, "j", german),
+		s.c.DeleteWebhook(ctx, "w", german),
+		second(s.c.Redeliver(ctx, "w", "d", german)), second(s.c.RedeliverJob(ctx, "j", "d", german)),
+		second(s.c.Replay(ctx, "w", time.Now(), "", german)),
+		second(s.c.Report(ctx, "j", 0, german)), second(s.c.CancelBatch(ctx, "b", german)), s.c.RevokeKey(ctx, "c", "k", german),
+	} {
+		require.NoError(t, err)
+	}
+	require.Len(t, s.requests(), 10)
+	for _, r := range s.requests() {
+		require.Equal(t, "de", r.header.Get("Accept-Language"), r.path)
+	}
 }

@@ -108,7 +108,11 @@ func TestWhatIsRepeated(t *testing.T) {
 				again := answer.again && !once[callName]
 				if again {
 					require.NoError(t, err)
-					require.Len(t, s.requests(), 2)
+					sent := s.requests()
+					require.Len(t, sent, 2)
+					key := sent[0].header.Get("Idempotency-Key")
+					require.Equal(t, key, sent[1].header.Get("Idempotency-Key"))
+					require.True(t, len(key) >= 32 || callName != "Submit" && callName != "Retry", "it says that it is the same request")
 					require.Len(t, s.clock.slept(), 1, "not at once")
 				} else {
 					require.Error(t, err)

@@ -2,14 +2,13 @@ package client
 
 import (
 	"bytes"
-	"fmt"
+	"context"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -105,44 +104,50 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
+// heldConnections are a service whose first connection does not answer, whose second one falls silent after an event, and whose
+// third one has heartbeats for longer than the limit before its event.
+type heldConnections struct{ connections int }
+
+func (h *heldConnections) RoundTrip(r *http.Request) (*http.Response, error) {
+	h.connections++
+	if h.connections == 1 {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	body, w := io.Pipe()
+	context.AfterFunc(r.Context(), func() { _ = w.CloseWithError(r.Context().Err()) })
+	go func(third bool) {
+		if !third {
+			_, _ = io.WriteString(w, "retry: 1\n\nid: 1\ndata: {}\n\n")
+			return
+		}
+		for range 4 {
+			_, _ = io.WriteString(w, ":\n\n")
+			time.Sleep(maxSilence / 2)
+		}
+		_, _ = io.WriteString(w, "id: 2\ndata: {}\n\n")
+	}(h.connections > 2)
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body, Request: r}, nil
+}
+
 // A connection that is silent is given up and the stream resumed; heartbeats
 // keep one alive, and a slow reader does not end it.
 func TestAStalledStreamIsResumed(t *testing.T) {
 	t.Parallel()
-	var connections atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n := connections.Add(1)
-		if n == 1 {
-			<-r.Context().Done() // not even a status
-			return
-		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		if n == 2 {
-			_, _ = fmt.Fprint(w, "retry: 1\n\nid: 1\ndata: {}\n\n")
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-			return
-		}
-		for range 15 { // heartbeats for longer than the limit
-			_, _ = fmt.Fprint(w, ":\n\n")
-			w.(http.Flusher).Flush()
-			time.Sleep(20 * time.Millisecond)
-		}
-		_, _ = fmt.Fprint(w, "id: 2\ndata: {}\n\n")
-	}))
-	defer server.Close()
-	c, err := New(Config{URL: server.URL})
-	require.NoError(t, err)
-	c.stall = 250 * time.Millisecond
-	var ids []string
-	for m, err := range c.Stream(t.Context(), StreamOptions{JobID: "j"}) {
+	synctest.Test(t, func(t *testing.T) {
+		service := &heldConnections{}
+		c, err := New(Config{URL: "http://forgerun.example", HTTP: &http.Client{Transport: service}})
 		require.NoError(t, err)
-		ids = append(ids, m.ID)
-		time.Sleep(c.stall + 50*time.Millisecond) // a reader that is busy
-		if m.ID == "2" {
-			break
+		var ids []string
+		for m, err := range c.Stream(t.Context(), StreamOptions{JobID: "j"}) {
+			require.NoError(t, err)
+			ids = append(ids, m.ID)
+			time.Sleep(2 * c.stall) // a reader that is busy
+			if m.ID == "2" {
+				break
+			}
 		}
-	}
-	require.Equal(t, []string{"1", "2"}, ids)
-	require.EqualValues(t, 3, connections.Load())
+		require.Equal(t, []string{"1", "2"}, ids)
+		require.Equal(t, 3, service.connections)
+	})
 }

@@ -160,17 +160,6 @@ func TestAServiceThatNeverAnswersIsGivenUp(t *testing.T) {
 	require.Len(t, s.requests(), 3)
 }
 
-func TestTheReaderMayLeave(t *testing.T) {
-	t.Parallel()
-	s := serve(t, stream(event("1", "job-created")+event("2", "job-queued")))
-	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
-		require.NoError(t, err)
-		require.Equal(t, "1", m.ID)
-		break
-	}
-	require.Len(t, s.requests(), 1)
-}
-
 func TestStreamEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

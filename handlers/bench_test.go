@@ -1,16 +1,14 @@
 package handlers
 
 import (
-	"bufio"
 	"io"
-	"net"
-	"net/http"
+	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/forgerun/forgerun/handlers/decode"
-	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
+
+	"github.com/forgerun/forgerun/handlers/decode"
 )
 
 // The bodies of a submission: a usual one, and one with all that costs.
@@ -40,7 +38,7 @@ func BenchmarkDecodeSubmit(b *testing.B) {
 func BenchmarkSubmitHandler(b *testing.B) {
 	for name, text := range map[string]string{"short": shortBody, "keyed": benchBody} {
 		b.Run(name, func(b *testing.B) {
-			w := newWorld(b, func(_ *Config, d *Deps) { d.Logger, d.Clock = discardInfo(), time.Now })
+			w := newWorld(b, func(_ *Config, d *Deps) { d.Logger, d.Clock = slog.New(slog.NewJSONHandler(io.Discard, nil)), time.Now })
 			handler := w.server.app.Handler()
 			var c fasthttp.RequestCtx
 			c.Init(&fasthttp.Request{}, nil, nil)
@@ -59,30 +57,4 @@ func BenchmarkSubmitHandler(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkSubmitOverTCP is the same through loopback connections.
-func BenchmarkSubmitOverTCP(b *testing.B) {
-	w := newWorld(b, func(_ *Config, d *Deps) { d.Logger = discardInfo() }).start()
-	b.SetParallelism(16)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		c, err := net.Dial("tcp", w.url[len("http://"):])
-		require.NoError(b, err)
-		defer func() { _ = c.Close() }()
-		request := []byte(submitHead + framing(len(benchBody), false) + benchBody)
-		r := bufio.NewReader(c)
-		for pb.Next() {
-			if _, err := c.Write(request); err != nil {
-				b.Error(err)
-				return
-			}
-			res, err := http.ReadResponse(r, nil)
-			if err != nil || res.StatusCode != 202 {
-				b.Error(err, res)
-				return
-			}
-			_, _ = io.Copy(io.Discard, res.Body)
-		}
-	})
 }

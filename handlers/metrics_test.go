@@ -2,9 +2,7 @@ package handlers
 
 import (
 	"context"
-	"net/http"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/stream"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -64,8 +63,8 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	zero := series(t, w.registry)
-	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
-	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
+	w.submit("")
+	w.submit("")
 	w.send("POST", "/v1/jobs", `{}`)
 	w.send("GET", "/a", "")
 	w.send("BREW", "/b", "")
@@ -86,20 +85,6 @@ func TestMetrics(t *testing.T) {
 	}, got)
 }
 
-// What no route ever sees is counted too.
-func TestUnreadableRequestsAreCounted(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t).start()
-	r, err := http.NewRequest("GET", w.url+"/v1/jobs", nil)
-	require.NoError(t, err)
-	r.Header.Set("X-Large", strings.Repeat("x", 20<<10))
-	res, err := http.DefaultTransport.RoundTrip(r)
-	require.NoError(t, err)
-	require.NoError(t, res.Body.Close())
-	require.Equal(t, 431, res.StatusCode)
-	require.Equal(t, 1.0, series(t, w.registry)["http_requests_total 431 GET unmatched"])
-}
-
 func TestRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -114,20 +99,16 @@ func TestRequestsInFlight(t *testing.T) {
 			during = inFlight()
 			return submit()
 		}
-		w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
+		w.submit("")
 		require.Equal(t, 1.0, during)
 		require.Zero(t, inFlight())
 	}
-	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Authorization", "-")
+	w.submit("", "Authorization", "-")
 	w.send("GET", "/nothing", "")
 	require.Zero(t, inFlight())
-}
-
-func TestOpenStreamsAreNotInFlight(t *testing.T) {
-	t.Parallel()
 	th := newStreamServer(t)
 	th.open(clientStream)
-	eventually(t, func() bool { return testutil.ToFloat64(th.server.metrics.inFlight) == 0 })
+	testkit.Eventually(t, "an open stream is not in flight", func() bool { return testutil.ToFloat64(th.server.metrics.inFlight) == 0 })
 }
 
 func TestAuthenticationFailuresAreCounted(t *testing.T) {
@@ -140,16 +121,17 @@ func TestAuthenticationFailuresAreCounted(t *testing.T) {
 		"-": job.CodeInvalidCredentials, "Bearer expired": job.CodeTokenExpired, "Bearer revoked": job.CodeKeyDisabled,
 		"Bearer " + adminKey: job.CodeForbidden,
 	} {
-		before := failures(code)
-		w.send("GET", jobPath(jobID), "", "Authorization", header).requireProblem(t, code)
-		require.Equal(t, before+1, failures(code))
+		w.send("GET", jobSelf, "", "Authorization", header).requireProblem(t, code)
+		require.Equal(t, 1.0, failures(code))
 	}
 	w.clients.err = job.Errorf(job.CodeForbidden, "Registration is closed.")
 	w.send("POST", "/v1/clients", "", "Authorization", "-").requireProblem(t, job.CodeForbidden)
 	require.Equal(t, 2.0, failures(job.CodeForbidden), "what a use case refuses counts as well")
-	w.send("GET", jobPath(jobID), "").requireProblem(t, job.CodeJobNotFound)
-	w.server.deps.Clients = brokenClients{}
-	w.send("GET", jobPath(jobID), "").requireProblem(t, job.CodeStorageUnavailable)
+	w.send("GET", jobSelf, "").requireProblem(t, job.CodeJobNotFound)
+	before := w.log.String()
+	w.clients.down = job.Errorf(job.CodeStorageUnavailable, "Storage cannot be reached.")
+	w.send("GET", jobSelf, "").requireProblem(t, job.CodeStorageUnavailable)
+	require.NotContains(t, w.log.String()[len(before):], "authentication failed", "it is not the client's fault")
 	require.Equal(t, []float64{1, 1, 1, 2}, []float64{failures(job.CodeInvalidCredentials), failures(job.CodeTokenExpired),
 		failures(job.CodeKeyDisabled), failures(job.CodeForbidden)})
 }
@@ -159,20 +141,19 @@ func TestRefusedStreamsAreCounted(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
 	r := th.open(jobStream)
-	th.keys.change(func() { delete(th.keys.keys, goodKey) })
+	th.clients.revoke(goodKey)
 	r.end()
 	th.closed(stream.Unauthorized, 1)
 	require.Equal(t, 1.0, testutil.ToFloat64(th.server.metrics.authFailures.WithLabelValues(string(job.CodeKeyDisabled))))
-	eventually(t, func() bool { return strings.Contains(th.log.String(), "stream ended") })
-	require.Contains(t, th.log.String(), `"error_code":"RFA_AUTH_API_KEY_DISABLED"`)
-	require.Contains(t, th.log.String(), `"job_id":"`+jobID.String()+`"`)
+	require.Contains(t, th.ended(), `"error_code":"RFA_AUTH_API_KEY_DISABLED"`)
+	require.Contains(t, th.ended(), `"job_id":"`+jobID.String()+`"`)
 }
 
 func TestDurationsHaveExemplars(t *testing.T) {
 	t.Parallel()
 	with, _ := traced(t)
 	w := newWorld(t, with)
-	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Traceparent", traceparent)
+	w.submit("", "Traceparent", traceparent)
 	families, err := w.registry.Gather()
 	require.NoError(t, err)
 	var ids []string
@@ -186,13 +167,4 @@ func TestDurationsHaveExemplars(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"http_request_duration_seconds trace_id " + clientTrace}, ids)
-}
-
-func TestWithoutMetrics(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(_ *Config, d *Deps) { d.Registry = nil }).full()
-	for _, rt := range w.server.routes() {
-		require.Equal(t, rt.success, w.send(rt.method, examplePath(rt), exampleBody(rt)).StatusCode)
-	}
-	require.Empty(t, series(t, w.registry))
 }

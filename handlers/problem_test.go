@@ -1,13 +1,10 @@
 package handlers
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"slices"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -22,41 +19,32 @@ func TestEveryCodeOfAUseCase(t *testing.T) {
 	for _, spec := range job.Codes {
 		w := newWorld(t)
 		w.madeUp = true
-		w.jobs.submit = func(context.Context, job.Request) (job.Receipt, error) {
-			e := job.Errorf(spec.Code, "Some detail.")
-			e.RetryAfter, e.Cause = 1500*time.Millisecond, errors.New("planted secret")
-			e.Violations = []job.Violation{{Pointer: "/type", Detail: "No."}}
-			return job.Receipt{}, fmt.Errorf("wrapped: %w", e)
-		}
-		a := w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
+		e := job.Errorf(spec.Code, "Some detail.")
+		e.RetryAfter, e.Cause = 1500*time.Millisecond, errors.New("planted secret")
+		e.Violations = []job.Violation{{Pointer: "/type", Detail: "No."}}
+		w.jobs.err = fmt.Errorf("wrapped: %w", e)
+		a := w.submit("")
 		p := a.requireProblem(t, spec.Code)
 		require.Equal(t, spec.Title, p.Title)
-		require.NotContains(t, a.text, "secret")
-		require.NotContains(t, a.text, "retryAfter")
-		require.NotContains(t, a.text, "wrapped")
-		require.Empty(t, a.Header.Get("Location"))
-		switch {
-		case spec.Code == job.CodeJobNotFinished, spec.Status == 429, spec.Status == 503, spec.Status == 504:
-			require.Equal(t, "2", a.Header.Get("Retry-After"))
-		default:
-			require.Empty(t, a.Header.Get("Retry-After"))
+		for _, part := range []string{"secret", "retryAfter", "wrapped"} {
+			require.NotContains(t, a.text, part)
 		}
+		require.Empty(t, a.Header.Get("Location"))
+		wait := ""
+		if spec.Code == job.CodeJobNotFinished || spec.Status == 429 || spec.Status == 503 || spec.Status == 504 {
+			wait = "2"
+		}
+		require.Equal(t, wait, a.Header.Get("Retry-After"))
 		if spec.Code != job.CodeInternal {
 			require.Equal(t, "Some detail.", p.Detail)
 		}
 		require.Equal(t, spec.Status < 500, len(p.Violations) == 1)
 		require.Equal(t, spec.Status >= 500, strings.Contains(w.log.String(), "planted secret"), "the log has the cause of what is our fault")
 	}
-}
-
-func TestRetryAfterIsAtLeastOne(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
-	w.jobs.submit = func(context.Context, job.Request) (job.Receipt, error) {
-		return job.Receipt{}, job.Errorf(job.CodeQueueFull, "")
-	}
-	a := w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
-	require.Equal(t, "1", a.Header.Get("Retry-After"))
+	w.jobs.err = job.Errorf(job.CodeQueueFull, "")
+	a := w.submit("")
+	require.Equal(t, "1", a.Header.Get("Retry-After"), "at least")
 	require.Equal(t, job.CodeQueueFull.Spec().Action, a.requireProblem(t, job.CodeQueueFull).Detail)
 }
 
@@ -76,7 +64,7 @@ func TestUnknownErrorsShowNothing(t *testing.T) {
 		w := newWorld(t)
 		w.jobs.submit = func(context.Context, job.Request) (job.Receipt, error) { return job.Receipt{}, fail() }
 		w.jobs.job = func(context.Context, job.ID, job.ID) (*job.Job, error) { return nil, fail() }
-		for _, a := range []*answer{w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`), w.send("GET", jobPath(jobID), "")} {
+		for _, a := range []*answer{w.submit(""), w.send("GET", jobSelf, "")} {
 			p := a.requireProblem(t, job.CodeInternal)
 			require.Equal(t, job.CodeInternal.Spec().Action, p.Detail, name)
 			for _, part := range strings.Fields(secret) {
@@ -86,71 +74,35 @@ func TestUnknownErrorsShowNothing(t *testing.T) {
 				require.NotContains(t, strings.Join(values, " "), "password", key)
 			}
 		}
-		log := w.log.String()
-		require.Contains(t, log, `"stack":"goroutine`, name)
+		require.Contains(t, w.log.String(), `"stack":"goroutine`, name)
 		if name != "nil pointer" {
-			require.Contains(t, log, "password authentication", name)
+			require.Contains(t, w.log.String(), "password authentication", name)
 		}
 	}
 }
 
 func TestRequestTimeout(t *testing.T) {
 	t.Parallel()
-	outcomes := map[string]func(error) error{
-		"as it is": func(err error) error { return err },
-		"wrapped":  func(err error) error { return fmt.Errorf("insert: %w", err) },
-		"as a storage error": func(err error) error {
-			return &job.Error{Code: job.CodeStorageUnavailable, Detail: "x", Cause: err}
-		},
+	w := newWorld(t, func(c *Config, _ *Deps) { c.RequestTimeout = 10 * time.Millisecond })
+	var outcome func(error) error
+	w.jobs.submit = func(ctx context.Context, _ job.Request) (job.Receipt, error) {
+		<-ctx.Done()
+		return job.Receipt{JobID: jobID, State: job.Queued, CreatedAt: now}, outcome(ctx.Err())
 	}
-	for name, outcome := range outcomes {
-		w := newWorld(t, func(c *Config, _ *Deps) { c.RequestTimeout = 10 * time.Millisecond })
-		w.jobs.submit = func(ctx context.Context, _ job.Request) (job.Receipt, error) {
-			<-ctx.Done()
-			return job.Receipt{}, outcome(ctx.Err())
-		}
-		a := w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
+	for name, timedOut := range map[string]func(error) error{
+		"as it is":           func(err error) error { return err },
+		"wrapped":            func(err error) error { return fmt.Errorf("insert: %w", err) },
+		"as a storage error": func(err error) error { return &job.Error{Code: job.CodeStorageUnavailable, Detail: "x", Cause: err} },
+	} {
+		outcome = timedOut
+		a := w.submit("")
 		a.requireProblem(t, job.CodeTimeout)
 		require.Equal(t, "1", a.Header.Get("Retry-After"), name)
 	}
-}
-
-func TestAnswersAfterTheTimeoutStand(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(c *Config, _ *Deps) { c.RequestTimeout = 10 * time.Millisecond })
-	conflict := false
-	w.jobs.submit = func(ctx context.Context, _ job.Request) (job.Receipt, error) {
-		<-ctx.Done()
-		if conflict {
-			return job.Receipt{}, job.Errorf(job.CodeIdempotencyConflict, "Other request.")
-		}
-		return job.Receipt{JobID: jobID, State: job.Queued, CreatedAt: now}, nil
-	}
-	require.Equal(t, 202, w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`).StatusCode, "what was committed is acknowledged")
-	conflict = true
-	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`).requireProblem(t, job.CodeIdempotencyConflict)
-}
-
-func TestRateLimited(t *testing.T) {
-	t.Parallel()
-	full := job.Allowance{Policy: "day", Limit: 100, Remaining: -1, Reset: time.Hour, RetryAfter: 90 * time.Second}
-	w := newWorld(t, func(_ *Config, d *Deps) { d.Limiter = fakeLimiter{answer: full} })
-	w.jobs.submit = func(context.Context, job.Request) (job.Receipt, error) {
-		t.Error("the use case was called")
-		return job.Receipt{}, nil
-	}
-	for _, rt := range w.server.routes() {
-		a := w.send(rt.method, examplePath(rt), exampleBody(rt))
-		if rt.access == public || rt.access == operator {
-			require.Equal(t, 200, a.StatusCode)
-			continue
-		}
-		a.requireProblem(t, job.CodeRateLimited)
-		require.Equal(t, "90", a.Header.Get("Retry-After"))
-		require.Equal(t, `"day";q=100;w=86400`, a.Header.Get("RateLimit-Policy"))
-		require.Equal(t, `"day";r=0;t=3600`, a.Header.Get("RateLimit"))
-		require.NotContains(t, strings.ToLower(a.text), "retryafter")
-	}
+	outcome = func(error) error { return nil }
+	require.Equal(t, 202, w.submit("").StatusCode, "what was committed is acknowledged")
+	outcome = func(error) error { return job.Errorf(job.CodeIdempotencyConflict, "Other request.") }
+	w.submit("").requireProblem(t, job.CodeIdempotencyConflict)
 }
 
 func TestRequestIDs(t *testing.T) {
@@ -159,12 +111,8 @@ func TestRequestIDs(t *testing.T) {
 	seen := map[string]bool{}
 	for _, own := range []string{"-", "", "abc", jobID.String() + "x", "{" + jobID.String() + "}", strings.Repeat("a", 300), `"><script>`,
 		"a b", "\xff"} {
-		for _, a := range []*answer{
-			w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "X-Request-Id", own),
-			w.send("GET", "/nowhere", "", "X-Request-Id", own),
-			w.send("GET", "/problems/conflict", "", "X-Request-Id", own),
-		} {
-			id := a.Header.Get("X-Request-Id")
+		for _, path := range []string{"/v1/jobs", "/nowhere", "/problems/conflict"} {
+			id := w.send("GET", path, "", "X-Request-Id", own).Header.Get("X-Request-Id")
 			require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, id)
 			require.False(t, seen[id])
 			seen[id] = true
@@ -179,72 +127,142 @@ func TestRequestIDs(t *testing.T) {
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.send("POST", "/v1/jobs", `{"type":"EXECUTE","idempotency_key":"hidden-key","params":{"x":"hidden-param"}}`, "X-Correlation-ID",
-		"evil\u00e9 \"quoted\"")
+	w.submit(`,"idempotency_key":"hidden-key","params":{"x":"hidden-param"}`, "X-Correlation-ID", "evil\u00e9 \"quoted\"")
 	w.send("POST", "/v1/jobs", `{"type":"hidden-value"}`)
 	w.send("GET", "/hidden-path?hidden=query", "")
-	var lines []map[string]any
-	scanner := bufio.NewScanner(strings.NewReader(w.log.String()))
-	for scanner.Scan() {
-		var line map[string]any
-		require.NoError(t, json.Unmarshal(scanner.Bytes(), &line), scanner.Text())
-		lines = append(lines, line)
-	}
-	require.Len(t, lines, 4)
+	w.send("POST", "/v1/clients", "", "Authorization", "Bearer "+adminKey)
+	lines := w.log.lines(t)
+	require.Len(t, lines, 5)
 	require.Equal(t, "correlation id ignored", lines[0]["msg"])
 	for _, key := range []string{"request_id", "client_id", "action", "method", "route", "status", "duration", "bytes"} {
 		require.Contains(t, lines[1], key)
 	}
-	require.Equal(t, "submit", lines[1]["action"])
-	require.Equal(t, "/v1/jobs", lines[1]["route"])
-	require.Equal(t, jobID.String(), lines[1]["job_id"])
-	require.Equal(t, clientA.String(), lines[1]["client_id"])
+	require.Equal(t, []any{"submit", "/v1/jobs", jobID.String(), clientA.String()},
+		[]any{lines[1]["action"], lines[1]["route"], lines[1]["job_id"], lines[1]["client_id"]})
 	require.NotContains(t, lines[1], "error_code")
+	require.NotContains(t, lines[1], "operator")
 	require.Equal(t, "RFA_JOB_VALIDATION_FAILED", lines[2]["error_code"])
 	require.Equal(t, "unmatched", lines[3]["route"])
+	require.Equal(t, []any{true, "ann"}, []any{lines[4]["admin"], lines[4]["operator"]}, "a change is found by the name of the token")
 	for _, secret := range []string{"hidden", goodKey, "\u00e9"} {
 		require.NotContains(t, w.log.String(), secret)
 	}
 }
 
-// A change by an operator is found by the name of the token.
-func TestAccessLogNamesTheOperator(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.send("POST", "/v1/clients", "", "Authorization", "Bearer "+adminKey)
-	w.send("GET", jobPath(jobID), "")
-	lines := slices.Collect(strings.Lines(w.log.String()))
-	require.Len(t, lines, 2)
-	require.Contains(t, lines[0], `"admin":true,"operator":"ann"`)
-	require.NotContains(t, lines[1], "operator")
-}
-
 func TestAuthenticationFailuresAreLogged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.send("GET", jobPath(jobID), "", "Authorization", "Bearer revoked").requireProblem(t, job.CodeKeyDisabled)
-	var line map[string]any
-	first, _, _ := strings.Cut(w.log.String(), "\n")
-	require.NoError(t, json.Unmarshal([]byte(first), &line))
-	require.Equal(t, "authentication failed", line["msg"])
-	require.Equal(t, clientB.String(), line["client_id"])
-	require.Equal(t, "revoked-key", line["key_id"])
-	require.Equal(t, "RFA_AUTH_API_KEY_DISABLED", line["error_code"])
+	w.send("GET", jobSelf, "", "Authorization", "Bearer revoked").requireProblem(t, job.CodeKeyDisabled)
+	line := w.log.lines(t)[0]
+	require.Equal(t, []any{"authentication failed", clientB.String(), "revoked-key", "RFA_AUTH_API_KEY_DISABLED"},
+		[]any{line["msg"], line["client_id"], line["key_id"], line["error_code"]})
 	require.Contains(t, line["reason"], "revoked")
 }
 
-func TestAuthenticationTrouble(t *testing.T) {
+func TestDetailNamesTheFirstViolation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.server.deps.Clients = brokenClients{}
-	a := w.send("GET", jobPath(jobID), "")
-	a.requireProblem(t, job.CodeStorageUnavailable)
-	require.NotContains(t, w.log.String(), "authentication failed", "it is not the client's fault")
-	require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+	for body, want := range map[string]string{
+		`{"type":"EXECUT"}`:               " values. /type: There is no such type. Did you mean EXECUTE? The type must be",
+		`{"type":"EXECUTE","workKind":1}`: " form. /workKind: This member is not known. Did you mean work_kind?",
+		`{}`:                              "/type: This member is required.",
+		`{"type":"EXECUTE","\u001b[31m\u202e":1}`: "/\uFFFD[31m\uFFFD: This member is not known.",
+		`[1]`: "The body is not of the expected form. The body must be a JSON object.",
+	} {
+		p := w.send("POST", "/v1/jobs", body).problem(t)
+		require.Contains(t, p.Detail, want)
+		require.Equal(t, 400, p.Status)
+	}
+	p := w.send("POST", "/v1/jobs", `{"type":"EXECUTE","a":1,"b":2,"c":3}`).problem(t)
+	require.Len(t, p.Violations, 3)
+	require.True(t, strings.HasSuffix(p.Detail, " 2 more are in violations."), p.Detail)
+
+	for query, want := range map[string]string{
+		"stat=QUEUED":             "stat: This parameter is not known. Did you mean state?",
+		"state=QUEUD":             "state: Must be one of CREATED, QUEUED, ASSIGNED, RUNNING, SUCCEEDED, FAILED, CANCELED. Did you mean QUEUED?",
+		"limit=0&limit=1&stat=1":  "limit: Must be a whole number from 1 to 100. 2 more are in violations.",
+		"%1b%5B31m%E2%80%AE=1":    "\uFFFD[31m\uFFFD: This parameter is not known. The query parameters",
+		"=":                       "The query parameters of this resource are limit, cursor, state",
+		strings.Repeat("a", 4000): strings.Repeat("a", 64) + ": This parameter is not known. The query",
+	} {
+		require.Contains(t, w.send("GET", "/v1/jobs?"+query, "").requireProblem(t, job.CodeMalformed).Detail, want)
+	}
+	require.Contains(t, w.send("POST", "/v1/webhooks", `{"url":"https://example.com/","events":["job.succeded"]}`).problem(t).Detail,
+		"/events/0: There is no such event. Did you mean job.succeeded?")
+	many := url.Values{}
+	for i := range 200 {
+		many.Set("state"+strings.Repeat("x", i), "1")
+	}
+	require.Len(t, w.send("GET", "/v1/jobs?"+many.Encode()[:12_000], "").problem(t).Violations, job.MaxViolations)
 }
 
-type brokenClients struct{ *fakeClients }
+func TestWrongPathsAreToldTheRightOnes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for path, want := range map[string]string{
+		"/v1/job":                            "Did you mean /v1/jobs?",
+		"/v1/jobs/":                          "Did you mean /v1/jobs?",
+		"/V1/Jobs":                           "Did you mean /v1/jobs?",
+		"/jobs":                              "Did you mean /v1/jobs?",
+		"/v1/batch/" + jobID.String():        "Did you mean /v1/batches/{id}?",
+		jobSelf + "/reports":                 "Did you mean /v1/jobs/{id}/report?",
+		jobSelf + "/attempt/1":               "Did you mean /v1/jobs/{id}/attempts/{n}?",
+		"/v1/jobs/a%0d%0a%1b/reports":        "Did you mean /v1/jobs/{id}/report?",
+		"/healtz":                            "Did you mean /healthz?",
+		"/openapi.yml":                       "Did you mean /openapi.yaml?",
+		"/v1/nothing":                        "",
+		"/" + strings.Repeat("a/", 20):       "",
+		"/v1/" + strings.Repeat("jobs", 100): "",
+	} {
+		p := w.send("GET", path, "", "Authorization", "-").requireProblem(t, job.CodeRequestNotFound)
+		require.Contains(t, p.Detail, publicURL+"/docs", path)
+		require.Contains(t, p.Detail, want, path)
+		require.Equal(t, want != "", strings.Contains(p.Detail, "Did you mean"), path)
+		require.NotContains(t, p.Detail, "\x1b")
+	}
+}
 
-func (brokenClients) Authenticate(context.Context, string) (job.Caller, error) {
-	return job.Caller{}, job.Errorf(job.CodeStorageUnavailable, "Storage cannot be reached.")
+// Where a header is refused, the answer shows the right form.
+func TestHeadersAreToldTheirForm(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.jobs.job = finishedJob
+	for _, test := range []struct{ method, path, name, value, want string }{
+		{"GET", jobSelf, "Authorization", goodKey, "Authorization: Bearer frk_..."},
+		{"GET", jobSelf, "Authorization", "Basic eDp5", "Authorization: Bearer frk_..."},
+		{"GET", jobSelf, "Accept", "text/html", "Send Accept: application/json, or none."},
+		{"GET", jobSelf + "/events", "Accept", "text/html", "application/json or application/problem+json or text/event-stream"},
+		{"POST", "/v1/jobs", "Content-Type", "text/plain", "Send the body as application/json."},
+		{"POST", "/v1/jobs", "Content-Encoding", "gzip", "without a Content-Encoding"},
+		{"POST", "/v1/jobs", "Idempotency-Key", "a b", "1 to 255 visible ASCII characters. For example: Idempotency-Key: "},
+	} {
+		body := ""
+		if test.method == "POST" {
+			body = `{"type":"EXECUTE"}`
+		}
+		p := w.send(test.method, test.path, body, test.name, test.value).problem(t)
+		require.Contains(t, p.Detail, test.want, test)
+		require.NotContains(t, p.Detail, "eDp5", "what was sent is not repeated")
+	}
+}
+
+// What the first request made is named: the key is the client's own.
+func TestIdempotencyConflictNamesWhatWasMade(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.jobs.err = &job.Error{Code: job.CodeIdempotencyConflict, Detail: "It made a job.", JobID: jobID}
+	a := w.submit("", "Idempotency-Key", "k")
+	a.requireProblem(t, job.CodeIdempotencyConflict)
+	require.Contains(t, a.text, `"job_id":"`+jobID.String()+`"`)
+	require.NotContains(t, a.text, "batch_id")
+}
+
+// Whatever a use case says, nothing can break a line or a terminal with it.
+func TestDetailsArePlainAndBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.jobs.err = job.Errorf(job.CodeConflict, "a\r\nb\x1b[31m\u202e%s", strings.Repeat("é", 2000))
+	p := w.submit("").requireProblem(t, job.CodeConflict)
+	require.LessOrEqual(t, len(p.Detail), job.MaxDetailBytes)
+	require.Contains(t, p.Detail, "a\uFFFD\uFFFDb\uFFFD[31m\uFFFDé")
 }

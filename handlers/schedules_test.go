@@ -11,13 +11,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-var scheduleID = mustID("01890000-0000-7000-8000-0000000000d1")
-
 var errNoSchedule = job.Errorf(job.CodeScheduleMissing, "There is no such schedule.")
 
 // fakeSchedules has the schedule that find gives; nil: none.
 type fakeSchedules struct {
-	find    func(client, id job.ID) (*job.Schedule, error)
+	*lookups
+	find    finder[*job.Schedule]
 	created []job.ScheduleRequest
 	changed []job.SchedulePatch
 	query   job.ScheduleQuery
@@ -30,17 +29,12 @@ func (f *fakeSchedules) Create(_ context.Context, r job.ScheduleRequest) (*job.S
 		return nil, r.Refusal(r.Violations)
 	}
 	s := r.Schedule
-	s.ID, s.CreatedAt, s.UpdatedAt, s.Job = scheduleID, now, now, job.ScheduledJobOf(r.Job)
-	due := now.Add(time.Minute)
-	s.DueAt = &due
+	s.ID, s.CreatedAt, s.UpdatedAt, s.DueAt, s.Job = scheduleID, now, now, at(60), job.ScheduledJobOf(r.Job)
 	return &s, nil
 }
 
-func (f *fakeSchedules) Schedule(_ context.Context, client, id job.ID) (*job.Schedule, error) {
-	if f.find == nil {
-		return nil, errNoSchedule
-	}
-	return f.find(client, id)
+func (f *fakeSchedules) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error) {
+	return f.find.of(ctx, f.lookups, client, id, scheduleID, errNoSchedule)
 }
 
 func (f *fakeSchedules) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) ([]*job.Schedule, job.ID, error) {
@@ -75,14 +69,12 @@ func (f *fakeSchedules) SetPaused(ctx context.Context, client, id job.ID, paused
 }
 
 func (f *fakeSchedules) Trigger(ctx context.Context, client, id job.ID, _ time.Time, _ string) (*job.Job, error) {
-	if _, err := f.Schedule(ctx, client, id); err != nil {
-		return nil, err
-	}
-	return &job.Job{ID: jobID}, nil
+	_, err := f.Schedule(ctx, client, id)
+	return &job.Job{ID: jobID}, err
 }
 
 // aSchedule is one that has missed a due time.
-func aSchedule(_, id job.ID) (*job.Schedule, error) {
+func aSchedule(_ context.Context, _, id job.ID) (*job.Schedule, error) {
 	due, last := time.Date(2030, 2, 1, 3, 30, 0, 0, time.UTC), now
 	return &job.Schedule{
 		ID: id, Name: "nightly", Timetable: job.Timetable{Cron: "30 4 * * *", TimeZone: "Europe/Berlin", Jitter: 90 * time.Second},
@@ -123,31 +115,21 @@ func TestScheduleIsCreated(t *testing.T) {
 func TestBadSchedules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
-	const good = `"interval":"1m"`
+	ofJob := func(job string) string { return `{"interval":"1m","job":` + job + `}` }
+	of := func(members string) string { return `{` + members + `,"job":{"type":"EXECUTE"}}` }
+	more := func(members string) string { return of(`"interval":"1m",` + members) }
 	for body, pointer := range map[string]string{
-		`{"interval":"1m"}`:                                                             "/job",
-		`{` + good + `,"job":{}}`:                                                       "/job/type",
-		`{` + good + `,"job":{"type":"X"}}`:                                             "/job/type",
-		`{` + good + `,"job":{"type":"EXECUTE","x":1}}`:                                 "/job/x",
-		`{` + good + `,"job":{"type":"EXECUTE","work_kind":"X"}}`:                       "/job/work_kind",
-		`{` + good + `,"job":{"type":"EXECUTE","callback":"x"}}`:                        "/job/callback",
-		`{` + good + `,"job":{"type":"EXECUTE","execution_at":"2031-01-31T12:00:00Z"}}`: "/job/execution_at",
-		`{` + good + `,"job":{"type":"EXECUTE","idempotency_key":"x"}}`:                 "/job/idempotency_key",
-		`{` + good + `,"job":[]}`:                                                       "/job",
-		`{"interval":"999ms","job":{"type":"EXECUTE"}}`:                                 "/interval",
-		`{"interval":"9999h","job":{"type":"EXECUTE"}}`:                                 "/interval",
-		`{"interval":"1.0000001s","job":{"type":"EXECUTE"}}`:                            "/interval",
-		`{"interval":60,"job":{"type":"EXECUTE"}}`:                                      "/interval",
-		`{` + good + `,"jitter":"2h","job":{"type":"EXECUTE"}}`:                         "/jitter",
-		`{"cron":"* * * *","job":{"type":"EXECUTE"}}`:                                   "/cron",
-		`{"cron":"TZ=UTC * * * * *","job":{"type":"EXECUTE"}}`:                          "/cron",
-		`{"cron":"* * * * *","time_zone":"X","job":{"type":"EXECUTE"}}`:                 "/time_zone",
-		`{` + good + `,"overlap":"x","job":{"type":"EXECUTE"}}`:                         "/overlap",
-		`{` + good + `,"catch_up":"x","job":{"type":"EXECUTE"}}`:                        "/catch_up",
-		`{` + good + `,"catch_up_max":1001,"job":{"type":"EXECUTE"}}`:                   "/catch_up_max",
-		`{` + good + `,"start_at":"x","job":{"type":"EXECUTE"}}`:                        "/start_at",
-		`{` + good + `,"name":"a\nb","job":{"type":"EXECUTE"}}`:                         "/name",
-		`{` + good + `,"schedule":1,"job":{"type":"EXECUTE"}}`:                          "/schedule",
+		`{"interval":"1m"}`: "/job", ofJob(`{}`): "/job/type", ofJob(`{"type":"X"}`): "/job/type", ofJob(`[]`): "/job",
+		ofJob(`{"type":"EXECUTE","x":1}`): "/job/x", ofJob(`{"type":"EXECUTE","work_kind":"X"}`): "/job/work_kind",
+		ofJob(`{"type":"EXECUTE","callback":"x"}`):                        "/job/callback",
+		ofJob(`{"type":"EXECUTE","execution_at":"2031-01-31T12:00:00Z"}`): "/job/execution_at",
+		ofJob(`{"type":"EXECUTE","idempotency_key":"x"}`):                 "/job/idempotency_key",
+		of(`"interval":"999ms"`):                                          "/interval", of(`"interval":"9999h"`): "/interval",
+		of(`"interval":"1.0000001s"`): "/interval",
+		of(`"interval":60`):           "/interval", of(`"cron":"* * * *"`): "/cron", of(`"cron":"TZ=UTC * * * * *"`): "/cron",
+		of(`"cron":"* * * * *","time_zone":"X"`): "/time_zone", more(`"jitter":"2h"`): "/jitter", more(`"overlap":"x"`): "/overlap",
+		more(`"catch_up":"x"`): "/catch_up", more(`"catch_up_max":1001`): "/catch_up_max", more(`"start_at":"x"`): "/start_at",
+		more(`"name":"a\nb"`): "/name", more(`"schedule":1`): "/schedule",
 	} {
 		p := w.send("POST", "/v1/schedules", body).problem(t)
 		require.Equal(t, 400, p.Status, body)
@@ -176,9 +158,9 @@ func TestScheduleIsShownAndChanged(t *testing.T) {
 		"last_error":{"scheduled_for":"2030-01-31T12:00:00.123456Z","code":"RFA_EXEC_QUEUE_FULL","detail":"Full."},
 		"links":{"self":"` + path + `","jobs":"/v1/jobs?schedule_id=` + scheduleID.String() + `","trigger":"` + path +
 		`/trigger","pause":"` + path + `/pause"}}`
-	require.JSONEq(t, shown, w.send("GET", path, "").text)
-	require.JSONEq(t, shown, w.send("POST", path+"/pause", "").text)
-	require.JSONEq(t, shown, w.send("POST", path+"/resume", "").text)
+	for _, a := range []*answer{w.send("GET", path, ""), w.send("POST", path+"/pause", ""), w.send("POST", path+"/resume", "")} {
+		require.JSONEq(t, shown, a.text)
+	}
 	require.Equal(t, []bool{true, false}, w.schedules.paused)
 	a := w.send("PATCH", path, `{"cron":null,"time_zone":null,"interval":"1h","end_at":"2031-01-01T00:00:00Z"}`,
 		"Content-Type", "application/merge-patch+json")

@@ -3,38 +3,30 @@ package handlers
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
 func TestShutdownBeforeServe(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	require.NoError(t, w.server.Shutdown(context.Background()))
-	require.NoError(t, w.server.Shutdown(context.Background()))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	served := make(chan error, 1)
-	go func() { served <- w.server.Serve(l) }()
-	require.NoError(t, within(t, served), "a server that was shut down does not start")
-	_, err = net.Dial("tcp", l.Addr().String())
+	w.shutdown()
+	w.shutdown()
+	w.start()
+	require.NoError(t, within(t, w.served), "a server that was shut down does not start")
+	_, err := net.Dial("tcp", w.url[len("http://"):])
 	require.Error(t, err)
-}
-
-// serving starts a server without a cleanup; the channel gets Serve's error.
-func serving(t *testing.T, w *world) (string, chan error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	served := make(chan error, 1)
-	go func() { served <- w.server.Serve(l) }()
-	return "http://" + l.Addr().String(), served
 }
 
 func TestShutdownFinishesWhatIsUnderWay(t *testing.T) {
@@ -46,57 +38,34 @@ func TestShutdownFinishesWhatIsUnderWay(t *testing.T) {
 		<-leave
 		return finishedJob(ctx, client, id)
 	}
-	url, served := serving(t, w)
-	status := make(chan int, 1)
-	go func() {
-		r, _ := http.NewRequest("GET", url+jobPath(jobID), nil)
-		r.Header.Set("Authorization", "Bearer "+goodKey)
-		res, err := http.DefaultClient.Do(r)
-		if err != nil {
-			status <- 0
-			return
-		}
-		_ = res.Body.Close()
-		if !res.Close {
-			t.Error("the answer does not say that the connection ends")
-		}
-		status <- res.StatusCode
-	}()
+	w.start()
+	answers := w.overNetwork("GET " + jobPath(jobID))
 	within(t, entered)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.server.Shutdown(context.Background()) }()
-	require.NoError(t, within(t, served), "Serve ends as soon as it accepts no more")
-	_, err := http.Get(url + "/healthz")
+	require.NoError(t, within(t, w.served), "Serve ends as soon as it accepts no more")
+	_, err := http.Get(w.url + "/healthz")
 	require.Error(t, err)
-	select {
-	case err := <-stopped:
-		t.Fatal("a request is under way, but Shutdown returned", err)
-	default:
-	}
+	require.Empty(t, stopped, "a request is under way")
 	close(leave)
-	require.Equal(t, 200, within(t, status))
+	a := within(t, answers)
+	require.Equal(t, 200, a.StatusCode)
+	require.True(t, a.Close, "the answer says that the connection ends")
 	require.NoError(t, within(t, stopped))
-	require.NoError(t, w.server.Shutdown(context.Background()), "twice is fine")
 }
 
-// HTTP clients open connections in advance. One on which nothing has come must
-// not hold the shutdown up until fasthttp takes it for idle, after 5 s.
-func TestShutdownDoesNotWaitForSilentConnections(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	url, served := serving(t, w)
-	silent, err := net.Dial("tcp", url[len("http://"):])
-	require.NoError(t, err)
-	defer func() { _ = silent.Close() }()
-	res, err := http.Get(url + "/healthz") // the listener has taken the one before
-	require.NoError(t, err)
-	_ = res.Body.Close()
-	http.DefaultClient.CloseIdleConnections()
-
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	require.NoError(t, w.server.Shutdown(ctx))
-	require.NoError(t, within(t, served))
+// overNetwork sends a request with a key on a connection of its own and gives its answer later.
+func (w *world) overNetwork(line string, headers ...string) chan *answer {
+	w.t.Helper()
+	c := w.dial()
+	text := line + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + goodKey + "\r\n"
+	for _, h := range headers {
+		text += h + "\r\n"
+	}
+	answers := make(chan *answer, 1)
+	w.write(c, text+"\r\n")
+	go func() { answers <- w.read(bufio.NewReader(c)) }()
+	return answers
 }
 
 func TestShutdownEndsWhatTakesTooLong(t *testing.T) {
@@ -108,41 +77,71 @@ func TestShutdownEndsWhatTakesTooLong(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	url, served := serving(t, w)
-	answers := make(chan *answer, 1)
-	go func() {
-		defer close(answers)
-		c, err := net.Dial("tcp", url[len("http://"):])
-		if err != nil {
-			return
-		}
-		defer func() { _ = c.Close() }()
-		_, _ = io.WriteString(c, "GET "+jobPath(jobID)+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+goodKey+"\r\n\r\n")
-		res, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			return
-		}
-		text, _ := io.ReadAll(res.Body)
-		answers <- &answer{res, string(text)}
-	}()
+	w.start()
+	answers := w.overNetwork("GET " + jobPath(jobID))
 	within(t, entered)
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, w.server.Shutdown(ctx), context.DeadlineExceeded)
-	require.NoError(t, within(t, served))
-	a := within(t, answers)
-	require.NotNil(t, a)
-	a.requireProblem(t, job.CodeStorageUnavailable)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.ErrorIs(t, w.server.Shutdown(ctx), context.Canceled)
+	within(t, answers).requireProblem(t, job.CodeStorageUnavailable)
 }
 
-// within receives, and gives up on what does not come.
-func within[T any](t *testing.T, c <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(patience):
-		require.FailNow(t, "it did not come in time")
-		panic("unreachable")
+// TestClientsDoNotMix keeps every request that the use cases get, while many
+// clients send at once over few connections, and sees afterwards that each is
+// still what its client sent: Fiber's strings would have changed by then.
+func TestClientsDoNotMix(t *testing.T) {
+	t.Parallel()
+	const senders, each = 16, 60
+	w := newWorld(t)
+	var mu sync.Mutex
+	kept, tokens := map[string]job.Request{}, map[string]bool{}
+	w.jobs.submit = func(_ context.Context, r job.Request) (job.Receipt, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		kept[r.RequestID] = r
+		return job.Receipt{JobID: mustID(r.RequestID), State: job.Queued, CreatedAt: now}, nil
+	}
+	w.clients.seen = func(_ context.Context, token string) {
+		mu.Lock()
+		defer mu.Unlock()
+		tokens[token] = true
+	}
+	w.start()
+	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 8}, Timeout: testkit.Patience}
+	defer client.CloseIdleConnections()
+	var wg sync.WaitGroup
+	for sender := range senders {
+		wg.Go(func() {
+			for n := range each {
+				mark := fmt.Sprintf("%06d%06d", sender, n)
+				body := strings.ReplaceAll(`{"type":"EMIT_EVENT","callback":"http://#.example","params":{"m":"#"},"idempotency_key":"k#",`+
+					`"event":{"name":"e#","data":"#"}}`, "#", mark)
+				r, _ := http.NewRequest("POST", w.url+"/v1/jobs", strings.NewReader(body))
+				id := "00000000-0000-4000-8000-" + mark
+				r.Header = http.Header{
+					"Authorization": {"Bearer " + goodKey + mark}, "Content-Type": {"application/json"},
+					"X-Request-Id": {id}, "X-Correlation-Id": {"c" + mark},
+				}
+				res, err := client.Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				text, _ := io.ReadAll(res.Body)
+				_ = res.Body.Close()
+				if res.Header.Get("X-Request-Id") != id || !strings.Contains(string(text), id) || res.Header.Get("Location") != "/v1/jobs/"+id {
+					t.Errorf("sent %s, got %s %s", id, res.Header, text)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, kept, senders*each)
+	require.Len(t, tokens, senders*each)
+	for id, r := range kept {
+		mark := id[24:]
+		require.True(t, tokens[goodKey+mark], mark)
+		require.Equal(t, strings.ReplaceAll(`c# k# http://#.example {"m":"#"} e# "#"`, "#", mark),
+			strings.Join([]string{r.CorrelationID, r.IdempotencyKey, r.Callback, string(r.Params), r.Emit.Name, string(r.Emit.Data)}, " "))
 	}
 }

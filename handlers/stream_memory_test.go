@@ -1,111 +1,85 @@
 package handlers
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
-	"net"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
 
-// copying are Events whose data is read anew each time, as from storage.
-type copying struct {
-	Events
-	reads *atomic.Int64
-}
-
-func (c copying) JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
-	log, err := c.Events.JobEvents(ctx, client, id, after, limit)
-	for i := range log.Events {
-		log.Events[i].Data = bytes.Clone(log.Events[i].Data)
-	}
-	c.reads.Add(1)
-	return log, err
-}
-
 // Readers that take almost nothing of very much hold no more than a page each.
 func TestSlowReadersHoldLittleMemory(t *testing.T) {
 	const streams = 20
-	var reads atomic.Int64
-	th := newStreamServer(t, func(_ *Config, d *Deps) { d.Events = copying{d.Events, &reads} }) // not parallel: it measures the heap
+	th := newStreamServer(t) // not parallel: it measures the heap
 	th.history.data = json.RawMessage(`{"x":"` + strings.Repeat("x", 256<<10) + `"}`)
 	for range 2 * stream.PageSize {
 		th.history.record(jobID, job.EventEmitted)
 	}
-	before := heapInUse()
+	before := memory()
 	for range streams {
-		th.ask("GET", jobStream)
+		th.stuck(jobStream)
 	}
 	th.history.watched(t, streams)
-	seen := int64(-1)
-	require.Eventually(t, func() bool { // until all are stuck: nobody reads any more
-		last := seen
-		seen = reads.Load()
-		return seen == last
-	}, streamPatience, 200*time.Millisecond)
-	used := heapInUse() - before
-	t.Logf("%d slow streams: %d KiB", streams, used>>10)
-	require.Less(t, used, int64(streams)*(2<<20))
+	for last := -1; last != th.history.readSoFar(); { // until all are stuck: nobody reads any more
+		last = th.history.readSoFar()
+		time.Sleep(200 * time.Millisecond)
+	}
+	require.Less(t, memory()-before, int64(streams)*(2<<20))
 }
 
-func heapInUse() int64 {
-	runtime.GC()
-	runtime.GC() // buffers in pools survive the first
+func (h *history) readSoFar() (n int) {
+	h.change(func() { n = h.reads })
+	return n
+}
+
+// idleStreams opens n streams over real connections, each of which has sent an
+// event, and gives what they cost in bytes each: memory that Go holds for heap
+// and stacks, the test's own ends of the connections included.
+func idleStreams(t testing.TB, n int) int {
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = n })
+	th.history.record(jobID, job.EventCreated)
+	buf := make([]byte, 16<<10)
+	open := func(count int) {
+		for range count {
+			c := th.dial()
+			th.write(c, th.request("GET", jobStream))
+			for got := ""; !strings.HasSuffix(got, "}\n\n"); {
+				k, err := c.Read(buf)
+				require.NoError(t, err)
+				got += string(buf[:k])
+			}
+		}
+	}
+	open(10)
+	before := memory()
+	open(n - 10)
+	th.history.watched(t, n)
+	return int(memory()-before) / (n - 10)
+}
+
+func memory() int64 {
 	var m runtime.MemStats
+	for range 4 { // stacks shrink by half at each collection, and buffers in pools survive the first
+		runtime.GC()
+	}
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// However long a page takes, a key that was revoked ends it soon.
-func TestKeyIsCheckedWithinAPage(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := newHistory()
-		h.add(clientA, jobID)
-		h.data = json.RawMessage(`{"x":"` + strings.Repeat("x", 8<<10) + `"}`)
-		for range 20 {
-			h.record(jobID, job.EventEmitted)
-		}
-		keys := &keyring{keys: map[string]job.ID{goodKey: clientA}}
-		s := New(Config{}, Deps{Reader: h, Events: h, Clients: keys})
-		near, far := net.Pipe()
-		release, err := s.limiter.Acquire(clientA)
-		require.NoError(t, err)
-		from := &jobSource{server: s, client: clientA, job: jobID}
-		st := &stream.Stream{
-			Source: from, JobID: jobID, Job: from.current, Client: clientA, Conn: near,
-			Head: stream.Start(""), Release: release, Authorization: [][]byte{[]byte("Bearer " + goodKey)},
-		}
-		st.First, err = from.Read(t.Context(), stream.PageSize)
-		require.NoError(t, err)
-		require.Len(t, st.First.Events, 20)
-		go s.streams.Run(st)
-		in, events := bufio.NewReader(far), 0
-		for {
-			b, err := readBlock(in)
-			if err != nil {
-				break
-			}
-			if b.event == "event-emitted" {
-				events++
-				keys.change(func() { keys.keys = nil })
-				time.Sleep(4 * time.Second)
-			}
-		}
-		require.LessOrEqual(t, events, 6, "4 s for each, and a look at the key every 15 s")
-		require.NoError(t, s.limiter.Wait(t.Context()))
-		require.Equal(t, 1.0, testutil.ToFloat64(s.streams.Metrics.Closed.WithLabelValues(string(stream.Unauthorized))))
-	})
+func TestIdleStreamsAreSmall(t *testing.T) {
+	const bound = 24 << 10 // 5,000 of them in 120 MB; under the race detector too
+	require.Less(t, idleStreams(t, 300), bound)
+}
+
+// BenchmarkIdleStreams reports the cost of an idle stream.
+func BenchmarkIdleStreams(b *testing.B) {
+	for b.Loop() {
+		b.ReportMetric(float64(idleStreams(b, 5000))/1024, "KiB/stream")
+	}
 }

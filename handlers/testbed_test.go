@@ -2,7 +2,7 @@ package handlers
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -16,14 +16,12 @@ import (
 
 // fakeTestbed has the rules that it was given last, and the effect that it is told.
 type fakeTestbed struct {
-	effect  *testbed.Effect
-	rules   []testbed.Counted
-	profile testbed.Profile
-	known   job.ID // of a rule
+	effect *testbed.Effect
+	rules  []testbed.Counted
+	known  job.ID // of a rule, and of a session
 
 	mu       sync.Mutex
 	operated []string
-	records  []*testbed.Exchange
 }
 
 func (f *fakeTestbed) ClockState(context.Context) (testbed.ClockState, error) { return clockOfBed, nil }
@@ -34,10 +32,10 @@ func (f *fakeTestbed) MoveClock(_ context.Context, m testbed.ClockMove) (testbed
 
 var clockOfBed = testbed.ClockState{Now: job.Time(time.Date(2030, time.January, 31, 12, 0, 0, 0, time.UTC)), Rate: 1}
 
-func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) (
+func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ job.ID, seed int64, rules []testbed.Rule, _ testbed.Profile) (
 	[]testbed.Counted, error,
 ) {
-	f.rules, f.profile = nil, p
+	f.rules = nil
 	for i, r := range rules {
 		f.rules = append(f.rules, testbed.Counted{Rule: r, ID: bulkID, Position: i + 1, Seed: seed})
 	}
@@ -104,64 +102,34 @@ func (f *fakeTestbed) Verdict(ctx context.Context, client, id job.ID) (testbed.V
 	return verdict.Of(&verdict.Record{Session: n}), err
 }
 
-func (f *fakeTestbed) Record(_ context.Context, _ job.ID, x *testbed.Exchange) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.records = append(f.records, x)
-	return nil
-}
-
-// Every operation has its operationId, so that a rule can name it.
-func TestEveryRouteHasAnOperation(t *testing.T) {
-	t.Parallel()
-	for _, rt := range newWorld(t).server.routes() {
-		if rt.path == "/problems/" { // described at /problems
-			continue
-		}
-		require.NotEmpty(t, rt.operation(), "%s %s", rt.method, rt.path)
-	}
-}
+func (*fakeTestbed) Record(context.Context, job.ID, *testbed.Exchange) error { return nil }
 
 // What is wrong with a rule is said with a pointer, and the rules stay.
 func TestWrongRulesAreRefused(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t)
+	w.testbed.rules = []testbed.Counted{{}}
+	effect := func(members string) string { return `[{"effect":{` + members + `}}]` }
+	match := func(members string) string { return `[{"match":{` + members + `},"effect":{"status":503}}]` }
 	for body, pointer := range map[string]string{
-		`{"effect":{}}`:               "/effect",
-		`[1]`:                         "/0",
-		`[{}]`:                        "/0/effect",
-		`[{"effect":{}}]`:             "/0/effect",
-		`[{"effect":{"status":200}}]`: "/0/effect/status",
-		`[{"effect":{"status":418}}]`: "/0/effect/status",
-		`[{"effect":{"status":503,"code":"RFA_INTERNAL"}}]`:                                                  "/0/effect/status",
-		`[{"effect":{"code":"RFA_NONE"}}]`:                                                                   "/0/effect/code",
-		`[{"effect":{"delay":"2 s"}}]`:                                                                       "/0/effect/delay",
-		`[{"effect":{"delay":"61s"}}]`:                                                                       "/0/effect/delay",
-		`[{"effect":{"close":"later"}}]`:                                                                     "/0/effect/close",
-		`[{"effect":{"close":"before","status":503}}]`:                                                       "/0/effect/close",
-		`[{"effect":{"retry_after":1}}]`:                                                                     "/0/effect/retry_after",
-		`[{"effect":{"html":true,"code":"RFA_INTERNAL"}}]`:                                                   "/0/effect/html",
-		`[{"effect":{"moved":true,"status":503}}]`:                                                           "/0/effect/moved",
-		`[{"effect":{"slow_bytes":0}}]`:                                                                      "/0/effect/slow_bytes",
-		`[{"effect":{"content_type":"a\nb"}}]`:                                                               "/0/effect/content_type",
-		`[{"effect":{"cut_after":-1}}]`:                                                                      "/0/effect/cut_after",
-		`[{"effect":{"language":"xx"}}]`:                                                                     "/0/effect/language",
-		`[{"effect":{"status":503}},{"match":{"operation":"submit"},"effect":{"status":503}}]`:               "/1/match/operation",
-		`[{"match":{"nth":1,"every":2},"effect":{"status":503}}]`:                                            "/0/match",
-		`[{"match":{"probability":0},"effect":{"status":503}}]`:                                              "/0/match/probability",
-		`[{"match":{"from":"2030-01-02T00:00:00Z","until":"2030-01-01T00:00:00Z"},"effect":{"status":503}}]`: "/0/match/until",
-		`[{"match":{"operation":"delivery"},"effect":{"status":503}}]`:                                       "/0/effect",
-		`{"profile":"perfect"}`:                                                                              "/profile",
-		`[{"effect":{"status":503}}] 1`:                                                                      "",
+		`{"effect":{}}`: "/effect", `[1]`: "/0", `[{}]`: "/0/effect", effect(``): "/0/effect", effect(`"status":200`): "/0/effect/status",
+		effect(`"status":418`): "/0/effect/status", effect(`"status":503,"code":"RFA_INTERNAL"`): "/0/effect/status",
+		effect(`"code":"RFA_NONE"`): "/0/effect/code", effect(`"delay":"2 s"`): "/0/effect/delay", effect(`"delay":"61s"`): "/0/effect/delay",
+		effect(`"close":"later"`): "/0/effect/close", effect(`"close":"before","status":503`): "/0/effect/close",
+		effect(`"retry_after":1`): "/0/effect/retry_after", effect(`"html":true,"code":"RFA_INTERNAL"`): "/0/effect/html",
+		effect(`"moved":true,"status":503`): "/0/effect/moved", effect(`"slow_bytes":0`): "/0/effect/slow_bytes",
+		effect(`"content_type":"a\nb"`): "/0/effect/content_type", effect(`"cut_after":-1`): "/0/effect/cut_after",
+		effect(`"language":"xx"`): "/0/effect/language", match(`"nth":1,"every":2`): "/0/match", match(`"probability":0`): "/0/match/probability",
+		`[{"effect":{"status":503}},{"match":{"operation":"submit"},"effect":{"status":503}}]`: "/1/match/operation",
+		match(`"from":"2030-01-02T00:00:00Z","until":"2030-01-01T00:00:00Z"`):                  "/0/match/until",
+		match(`"operation":"delivery"`):                                                        "/0/effect",
+		`{"profile":"perfect"}`:                                                                "/profile", effect(`"status":503`) + ` 1`: "",
 	} {
-		w := newWorld(t)
-		w.testbed.rules = []testbed.Counted{{}}
-		a := w.send("PUT", faultsPath, body)
-		require.Equal(t, 400, a.StatusCode, "%s: %s", body, a.text)
-		var p problem
-		require.NoError(t, json.Unmarshal([]byte(a.text), &p), a.text)
-		require.NotEmpty(t, p.Violations, "%s: %s", body, a.text)
+		p := w.send("PUT", faultsPath, body).problem(t)
+		require.Equal(t, 400, p.Status, body)
+		require.NotEmpty(t, p.Violations, body)
 		if body != `{"effect":{}}` {
-			require.Equal(t, pointer, p.Violations[0].Pointer, "%s: %s", body, a.text)
+			require.Equal(t, pointer, p.Violations[0].Pointer, body)
 		}
 		require.Len(t, w.testbed.rules, 1, "nothing has changed")
 	}
@@ -171,42 +139,28 @@ func TestWrongRulesAreRefused(t *testing.T) {
 func TestFaultsInsteadOfTheWork(t *testing.T) {
 	t.Parallel()
 	two := 2
-	for name, test := range map[string]struct {
-		effect testbed.Effect
-		status int
-		code   job.Code
+	for _, test := range []struct {
+		effect     testbed.Effect
+		status     int
+		text       string
+		name, want string // a header
 	}{
-		"status":  {testbed.Effect{Status: 503}, 503, job.CodeStorageUnavailable},
-		"code":    {testbed.Effect{Code: job.CodeRateLimited, RetryAfter: &two}, 429, job.CodeRateLimited},
-		"expired": {testbed.Effect{Status: 401}, 401, job.CodeInvalidCredentials},
-		"gone":    {testbed.Effect{Status: 410}, 410, job.CodeJobGone},
-		"proxy":   {testbed.Effect{HTML: true}, 502, ""},
-		"moved":   {testbed.Effect{Moved: true}, 308, ""},
+		{testbed.Effect{Status: 503}, 503, string(job.CodeStorageUnavailable), "Content-Type", "application/problem+json"},
+		{testbed.Effect{Code: job.CodeRateLimited, RetryAfter: &two}, 429, string(job.CodeRateLimited), "Retry-After", "2"},
+		{testbed.Effect{Status: 401}, 401, string(job.CodeInvalidCredentials), "Content-Type", "application/problem+json"},
+		{testbed.Effect{Status: 410}, 410, string(job.CodeJobGone), "Content-Type", "application/problem+json"},
+		{testbed.Effect{HTML: true}, 502, "<", "Content-Type", "text/html"},
+		{testbed.Effect{Moved: true}, 308, "", "Location", "/v1/jobs"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.testbed.effect, w.madeUp = &test.effect, true
-			w.jobs.submit = func(context.Context, job.Request) (job.Receipt, error) {
-				t.Error("the work was done")
-				return job.Receipt{}, nil
-			}
-			a := w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
-			require.Equal(t, test.status, a.StatusCode, a.text)
-			require.Equal(t, []string{"submitJob"}, w.testbed.operated)
-			switch {
-			case test.code != "":
-				require.Contains(t, a.text, `"code":"`+string(test.code)+`"`)
-			case test.effect.HTML:
-				require.Contains(t, a.Header.Get("Content-Type"), "text/html")
-			default:
-				require.Equal(t, "/v1/jobs", a.Header.Get("Location"))
-			}
-			if test.effect.RetryAfter != nil {
-				require.Equal(t, "2", a.Header.Get("Retry-After"))
-			}
-			require.NotContains(t, w.log.String(), `"request failed"`, "it is no failure of the service")
-		})
+		w := newWorld(t)
+		w.testbed.effect, w.madeUp = &test.effect, true
+		w.jobs.err = errors.New("the work was done")
+		a := w.submit("")
+		require.Equal(t, test.status, a.StatusCode, a.text)
+		require.Contains(t, a.text, test.text)
+		require.Contains(t, a.Header.Get(test.name), test.want)
+		require.Equal(t, []string{"submitJob"}, w.testbed.operated)
+		require.NotContains(t, w.log.String(), `"request failed"`, "it is no failure of the service")
 	}
 }
 
@@ -235,12 +189,11 @@ func TestFaultsOfAnswers(t *testing.T) {
 	w := newWorld(t)
 	w.madeUp = true
 	w.jobs.job = finishedJob
-	path := "/v1/jobs/" + jobID.String()
 	w.testbed.effect = &testbed.Effect{JobStatus: "PONDERING", Extensions: true, OmitOptional: true, ContentType: "text/plain"}
-	a := w.send("GET", path, "")
+	a := w.send("GET", jobSelf, "")
 	require.Equal(t, 200, a.StatusCode, a.text)
 	var view map[string]any
-	require.NoError(t, json.Unmarshal([]byte(a.text), &view))
+	a.json(t, &view)
 	require.Equal(t, "PONDERING", view["state"])
 	require.Contains(t, view, "x_extension")
 	require.NotContains(t, view, "correlation_id")

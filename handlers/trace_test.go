@@ -2,11 +2,10 @@ package handlers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
-	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,8 +59,7 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 	with, spans := traced(t)
 	w := newWorld(t, with).full()
 	for _, rt := range w.server.routes() {
-		a := w.send(rt.method, examplePath(rt), exampleBody(rt), "Traceparent", traceparent)
-		require.Equal(t, rt.success, a.StatusCode, rt.path)
+		a := w.try(rt, "Traceparent", traceparent)
 		if rt.access == public {
 			require.Empty(t, spans(), rt.path)
 			continue
@@ -94,16 +92,10 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 	w.send("PUT", "/v1/jobs", "", "Traceparent", traceparent)
 	require.Empty(t, spans(), "only the routes are traced")
 
-	w.send("HEAD", jobPath(jobID), "")
+	w.send("HEAD", jobSelf, "")
 	require.Equal(t, "HEAD /v1/jobs/:id", one(t, spans()).Name)
-}
 
-// Who is meant by a call to keys is said also where the caller is nobody, or
-// the operator.
-func TestSpansOfKeysSayWhose(t *testing.T) {
-	t.Parallel()
-	with, spans := traced(t)
-	w := newWorld(t, with)
+	// Who is meant by a call to keys is said also where the caller is the operator.
 	for path, body := range map[string]string{
 		"/v1/clients": "", clientPath("/keys"): `{"rotate":true}`, clientPath("/keys/renew"): "", clientPath("/keys/revoke"): `{"key_id":"abc"}`,
 	} {
@@ -117,155 +109,96 @@ func TestSpansOfKeysSayWhose(t *testing.T) {
 
 func clientPath(rest string) string { return "/v1/clients/" + clientA.String() + rest }
 
+// A good traceparent decides what is recorded, and by which trace; the job goes on from the request.
 func TestParentsOfSpans(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		headers []string
-		trace   string // "": a new one
-		none    bool   // nothing is recorded
-	}{
-		"none":                {nil, "", false},
-		"sampled":             {[]string{traceparent}, clientTrace, false},
-		"not sampled":         {[]string{unsampled}, "", true},
-		"unknown flags":       {[]string{traceparent[:53] + "fd"}, clientTrace, false},
-		"unknown flags alone": {[]string{traceparent[:53] + "fc"}, "", true},
-		"later version":       {[]string{"01" + traceparent[2:] + "-more"}, clientTrace, false},
-		"twice":               {[]string{traceparent, traceparent}, "", false},
-		"twice, later":        {[]string{"01" + traceparent[2:] + "-x", "y"}, "", false},
-		"in one line":         {[]string{traceparent + "," + traceparent}, "", false},
-		"empty":               {[]string{""}, "", false},
-		"spaces within":       {[]string{strings.Replace(traceparent, "4b", " b", 1)}, "", false},
-		"upper case":          {[]string{strings.ToUpper(traceparent)}, "", false},
-		"version ff":          {[]string{"ff" + traceparent[2:]}, "", false},
-		"longer version 00":   {[]string{traceparent + "-more"}, "", false},
-		"shorter":             {[]string{traceparent[:54]}, "", false},
-		"zero trace":          {[]string{"00-" + strings.Repeat("0", 32) + traceparent[35:]}, "", false},
-		"zero span":           {[]string{traceparent[:36] + strings.Repeat("0", 16) + "-01"}, "", false},
-		"no hex":              {[]string{strings.Replace(traceparent, "4bf9", "4bfg", 1)}, "", false},
-		"not ASCII":           {[]string{strings.Replace(traceparent, "4bf9", "4b\u00e9", 1)}, "", false},
-		"endless":             {[]string{"01" + traceparent[2:] + "-" + strings.Repeat("x", 9000)}, "", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			with, spans := traced(t)
-			w := newWorld(t, with)
-			got := w.capture()
-			r, err := http.NewRequest("POST", "http://forgerun.test/v1/jobs", strings.NewReader(`{"type":"EXECUTE"}`))
-			require.NoError(t, err)
-			r.Header = http.Header{"Authorization": {"Bearer " + goodKey}, "Content-Type": {"application/json"}, "Traceparent": test.headers}
-			require.Equal(t, 202, w.do(r).StatusCode)
-			if test.none {
-				require.Empty(t, spans())
-				require.Equal(t, test.headers[0], got.TraceParent, "as the client sent it")
-				return
-			}
-			s := one(t, spans())
-			require.Equal(t, "00-"+s.SpanContext.TraceID().String()+"-"+s.SpanContext.SpanID().String()+"-01", got.TraceParent,
-				"the job goes on from the request")
-			if test.trace == "" {
-				require.False(t, s.Parent.IsValid())
-				require.NotEqual(t, clientTrace, s.SpanContext.TraceID().String())
-				require.Empty(t, got.CorrelationID, "a trace of the server's own correlates nothing of the client's")
-				return
-			}
-			require.Equal(t, test.trace, s.SpanContext.TraceID().String())
-			require.Equal(t, clientSpan, s.Parent.SpanID().String())
-			require.Equal(t, test.trace, got.CorrelationID)
-		})
-	}
-}
-
-func TestUntracedServersPassTheHeaderOn(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(_ *Config, d *Deps) { d.Tracer = noop.Tracer{} })
-	got := w.capture()
-	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Traceparent", traceparent)
-	require.Equal(t, traceparent, got.TraceParent)
-}
-
-func TestItemsGoOnFromTheirBatch(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	w := newWorld(t, with)
-	var got job.BatchRequest
-	w.batches.submit = func(_ context.Context, r job.BatchRequest) (*job.Batch, bool, error) {
-		got = r
-		return &job.Batch{ID: batchID, ClientID: r.ClientID, CreatedAt: now}, false, nil
+	got := w.capture()
+	for parent, trace := range map[string]string{ // of clients; "": a new one, "none": nothing is recorded
+		"-": "", traceparent: clientTrace, unsampled: "none", traceparent[:53] + "fd": clientTrace, traceparent[:53] + "fc": "none",
+		"01" + traceparent[2:] + "-more": clientTrace, "": "", strings.ToUpper(traceparent): "",
+		"01" + traceparent[2:] + "-" + strings.Repeat("x", 9000): "", "twice": "",
+	} {
+		headers := []string{"Traceparent", parent}
+		if parent == "twice" {
+			headers = []string{"Traceparent", traceparent, "Traceparent", traceparent}
+		}
+		require.Equal(t, 202, w.submit("", headers...).StatusCode)
+		if trace == "none" {
+			require.Empty(t, spans())
+			require.Equal(t, parent, got.TraceParent, "as the client sent it")
+			continue
+		}
+		s := one(t, spans())
+		require.Equal(t, "00-"+s.SpanContext.TraceID().String()+"-"+s.SpanContext.SpanID().String()+"-01", got.TraceParent)
+		require.Equal(t, trace, got.CorrelationID, "a trace of the server's own correlates nothing of the client's")
+		require.Equal(t, trace != "", s.Parent.IsValid(), parent)
+		require.Equal(t, trace == clientTrace, s.SpanContext.TraceID().String() == clientTrace)
+		require.Equal(t, trace == clientTrace, s.Parent.SpanID().String() == clientSpan)
 	}
 	w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"},{"type":"EXECUTE"}]}`, "Traceparent", traceparent)
 	s := one(t, spans())
-	for _, item := range got.Items {
+	for _, item := range w.batches.got.Items {
 		require.Equal(t, "00-"+clientTrace+"-"+s.SpanContext.SpanID().String()+"-01", item.Request.TraceParent)
 	}
+
+	untraced := newWorld(t, func(_ *Config, d *Deps) { d.Tracer = noop.Tracer{} })
+	got = untraced.capture()
+	untraced.submit("", "Traceparent", traceparent)
+	require.Equal(t, traceparent, got.TraceParent)
 }
 
 func TestFailuresInSpans(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		change func(context.Context, job.ID, job.ID) (job.Change, error)
+	with, spans := traced(t)
+	w := newWorld(t, with)
+	for _, test := range []struct {
+		change func() error
 		key    string
 		code   job.Code
 		says   string // the span; "": it is no error
 	}{
-		"client's fault": {func(context.Context, job.ID, job.ID) (job.Change, error) { return job.Change{}, errNoJob }, goodKey,
-			job.CodeJobNotFound, ""},
-		"bad key": {nil, "nonsense", job.CodeInvalidCredentials, ""},
-		"storage": {func(context.Context, job.ID, job.ID) (job.Change, error) {
-			return job.Change{}, job.Errorf(job.CodeStorageUnavailable, "Storage cannot be reached.")
-		}, goodKey, job.CodeStorageUnavailable, "cannot be reached"},
-		"unknown": {func(context.Context, job.ID, job.ID) (job.Change, error) { return job.Change{}, errors.New("odd") }, goodKey,
-			job.CodeInternal, "odd"},
-		"panic": {func(context.Context, job.ID, job.ID) (job.Change, error) { panic("planted") }, goodKey, job.CodeInternal, "panic: planted"},
+		{func() error { return errNoJob }, goodKey, job.CodeJobNotFound, ""},
+		{nil, "nonsense", job.CodeInvalidCredentials, ""},
+		{func() error { return job.Errorf(job.CodeStorageUnavailable, "It cannot be reached.") }, goodKey, job.CodeStorageUnavailable,
+			"cannot be reached"},
+		{func() error { return errors.New("odd") }, goodKey, job.CodeInternal, "odd"},
+		{func() error { panic("planted") }, goodKey, job.CodeInternal, "panic: planted"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			with, spans := traced(t)
-			w := newWorld(t, with)
-			w.jobs.change = test.change
-			w.send("POST", jobPath(jobID)+"/retry", "", "Authorization", "Bearer "+test.key).requireProblem(t, test.code)
-			s := one(t, spans())
-			got := attributesOf(s)
-			require.Equal(t, string(test.code), got["forgerun.error_code"])
-			require.Equal(t, attribute.IntValue(test.code.Spec().Status).String(), got["http.response.status_code"])
-			if test.says == "" {
-				require.Equal(t, codes.Unset, s.Status.Code)
-				require.NotContains(t, got, "error.type")
-				return
-			}
-			require.Equal(t, codes.Error, s.Status.Code)
-			require.Contains(t, s.Status.Description, test.says)
-			require.Equal(t, string(test.code), got["error.type"])
-			require.NotContains(t, s.Status.Description, "goroutine", "stacks are for the log")
-		})
+		w.jobs.change = func(context.Context, job.ID, job.ID) (job.Change, error) { return job.Change{}, test.change() }
+		w.send("POST", jobSelf+"/retry", "", "Authorization", "Bearer "+test.key).requireProblem(t, test.code)
+		s := one(t, spans())
+		got := attributesOf(s)
+		require.Equal(t, string(test.code), got["forgerun.error_code"])
+		require.Equal(t, attribute.IntValue(test.code.Spec().Status).String(), got["http.response.status_code"])
+		if test.says == "" {
+			require.Equal(t, codes.Unset, s.Status.Code)
+			require.NotContains(t, got, "error.type")
+			continue
+		}
+		require.Equal(t, codes.Error, s.Status.Code)
+		require.Contains(t, s.Status.Description, test.says)
+		require.Equal(t, string(test.code), got["error.type"])
+		require.NotContains(t, s.Status.Description, "goroutine", "stacks are for the log")
 	}
-}
-
-// heard is what a use case was called with.
-type heard struct {
-	*fakeClients
-	spans []trace.SpanContext
-}
-
-func (h *heard) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
-	h.spans = append(h.spans, trace.SpanContextFromContext(ctx))
-	return h.fakeClients.Authenticate(ctx, bearer)
 }
 
 // The key is looked at before a wait and after it.
 func TestTheSpanSurvivesAWait(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
-	clients := &heard{}
-	w := newWorld(t, with, func(_ *Config, d *Deps) { d.Clients = clients })
+	w := newWorld(t, with)
+	var heard []trace.SpanContext
+	w.clients.seen = func(ctx context.Context, _ string) { heard = append(heard, trace.SpanContextFromContext(ctx)) }
 	waitFor(w, job.Succeeded)
-	require.Equal(t, 200, w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Prefer", "wait=5", "Traceparent", traceparent).StatusCode)
+	require.Equal(t, 200, w.submit("", "Prefer", "wait=5", "Traceparent", traceparent).StatusCode)
 	s := one(t, spans())
-	require.Len(t, clients.spans, 2)
-	require.False(t, clients.spans[0].IsValid(), "who it is decides whether the span goes on from the client's")
-	require.Equal(t, s.SpanContext.SpanID(), clients.spans[1].SpanID())
+	require.Len(t, heard, 2)
+	require.False(t, heard[0].IsValid(), "who it is decides whether the span goes on from the client's")
+	require.Equal(t, s.SpanContext.SpanID(), heard[1].SpanID())
 	require.Len(t, s.Events, 2)
-	require.Equal(t, "wait", s.Events[0].Name)
-	require.Equal(t, "waited", s.Events[1].Name)
+	require.Equal(t, []string{"wait", "waited"}, []string{s.Events[0].Name, s.Events[1].Name})
 }
 
 // Whoever is not known does not decide what is recorded.
@@ -286,12 +219,13 @@ func TestStrangersDoNotDecideWhatIsTraced(t *testing.T) {
 func TestStreamsHaveSpansOfTheirBeginning(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
-	var inStream context.Context
-	th := newStreamServer(t, with, func(_ *Config, d *Deps) {
-		d.Clients = authenticating{d.Clients, func(ctx context.Context) { inStream = ctx }}
-	}, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
+	th := newStreamServer(t, with, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
+	var inStream atomic.Pointer[context.Context]
+	th.clients.seen = func(ctx context.Context, _ string) { inStream.Store(&ctx) }
 	r := th.open(clientStream, "traceparent", traceparent)
-	require.True(t, r.block().comment, "it is alive")
+	for range 2 { // the second heartbeat comes after a look at the key
+		require.True(t, r.block().comment, "it is alive")
+	}
 	s := one(t, spans())
 	require.Equal(t, "GET /v1/events", s.Name)
 	require.Equal(t, "200", attributesOf(s)["http.response.status_code"])
@@ -299,11 +233,11 @@ func TestStreamsHaveSpansOfTheirBeginning(t *testing.T) {
 	_ = r.conn.Close()
 	th.closed(stream.ClientGone, 1)
 	require.Empty(t, spans(), "nothing more comes of it")
-	require.Equal(t, s.SpanContext.SpanID(), trace.SpanContextFromContext(inStream).SpanID(), "its log lines are found by the trace")
-	require.False(t, trace.SpanFromContext(inStream).IsRecording())
+	ctx := *inStream.Load()
+	require.Equal(t, s.SpanContext.SpanID(), trace.SpanContextFromContext(ctx).SpanID(), "its log lines are found by the trace")
+	require.False(t, trace.SpanFromContext(ctx).IsRecording())
 
-	missing := "/v1/jobs/01890000-0000-7000-8000-0000000000ff/events"
-	th.ask("GET", missing).problem(job.CodeJobNotFound)
+	th.ask("GET", "/v1/jobs/01890000-0000-7000-8000-0000000000ff/events").problem(job.CodeJobNotFound)
 	require.Equal(t, "404", attributesOf(one(t, spans()))["http.response.status_code"])
 }
 
@@ -320,17 +254,15 @@ func TestLogLinesOfTracedRequests(t *testing.T) {
 	with, _ := traced(t)
 	w := newWorld(t, with, func(_ *Config, d *Deps) { d.Logger = slog.New(tracingLog{d.Logger.Handler()}) })
 	w.jobs.change = func(context.Context, job.ID, job.ID) (job.Change, error) { panic("planted") }
-	w.send("POST", jobPath(jobID)+"/cancel", "", "Traceparent", traceparent)
-	w.send("POST", jobPath(jobID)+"/cancel", "", "Traceparent", traceparent, "Authorization", "Bearer revoked")
-	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Traceparent", traceparent, "X-Correlation-ID", "a b")
+	w.send("POST", jobSelf+"/cancel", "", "Traceparent", traceparent)
+	w.send("POST", jobSelf+"/cancel", "", "Traceparent", traceparent, "Authorization", "Bearer revoked")
+	w.submit("", "Traceparent", traceparent, "X-Correlation-ID", "a b")
 	var got []string
-	for line := range strings.Lines(w.log.String()) {
-		var l map[string]any
-		require.NoError(t, json.Unmarshal([]byte(line), &l))
+	for _, l := range w.log.lines(t) {
 		refused := l["msg"] == "authentication failed" || l["error_code"] == string(job.CodeKeyDisabled)
-		require.Equal(t, !refused, l["trace_id"] == clientTrace, line)
+		require.Equal(t, !refused, l["trace_id"] == clientTrace, l)
 		for _, name := range []string{"request_id", "client_id", "action"} {
-			require.Contains(t, l, name, line)
+			require.Contains(t, l, name)
 		}
 		got = append(got, l["msg"].(string))
 		if l["msg"] == "request failed" {
@@ -339,15 +271,4 @@ func TestLogLinesOfTracedRequests(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"request failed", "request", "authentication failed", "request", "correlation id ignored", "request"}, got)
-}
-
-// authenticating are Clients that tell of what they are asked with.
-type authenticating struct {
-	Clients
-	hear func(context.Context)
-}
-
-func (a authenticating) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
-	a.hear(ctx)
-	return a.Clients.Authenticate(ctx, bearer)
 }

@@ -1,11 +1,7 @@
 package handlers
 
 import (
-	"bufio"
 	"context"
-	"io"
-	"net"
-	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,28 +11,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// TestPreferInSeveralLines sends them as a client may.
-func TestPreferInSeveralLines(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.jobs.job = finishedJob
-	r, err := http.NewRequest("GET", "http://forgerun.test"+jobPath(jobID), nil)
-	require.NoError(t, err)
-	r.Header = http.Header{"Authorization": {"Bearer " + goodKey}, "Prefer": {"x", "respond-async, wait=40", "wait=3"}}
-	require.Equal(t, "wait=30", w.do(r).Header.Get("Preference-Applied"))
-}
-
 // stateful is a job whose state the test sets.
 type stateful struct{ state atomic.Value }
 
-func (f *stateful) job(context.Context, job.ID, job.ID) (*job.Job, error) {
-	j, _ := finishedJob(context.Background(), job.ID{}, job.ID{})
+func (f *stateful) job(ctx context.Context, client, id job.ID) (*job.Job, error) {
+	j, err := finishedJob(ctx, client, id)
 	j.State = f.state.Load().(job.State)
 	j.Outcome = job.OutcomeOf(j.State)
 	if j.State == job.Failed {
 		j.Failure = job.NewFailure(job.FailedImmediately, 1, job.Backoff{})
 	}
-	return j, nil
+	return j, err
 }
 
 func statefulJob(w *world, s job.State) *stateful {
@@ -46,18 +31,11 @@ func statefulJob(w *world, s job.State) *stateful {
 	return f
 }
 
-// inBackground sends a request and gives its answer later.
-func (w *world) inBackground(method, path, body string, headers ...string) chan *answer {
-	answers := make(chan *answer, 1)
-	go func() { answers <- w.send(method, path, body, headers...) }()
-	return answers
-}
-
 func TestGetWaitsForAChangeOfState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	f := statefulJob(w, job.Queued)
-	answers := w.inBackground("GET", jobPath(jobID), "", "Prefer", "wait=20")
+	answers := w.inBackground("GET", jobSelf, "", "Prefer", "wait=20")
 	w.jobs.wake(t) // read again, and still the same
 	require.Empty(t, answers)
 	f.state.Store(job.Assigned)
@@ -81,34 +59,38 @@ func TestGetWaitSeesANewAttempt(t *testing.T) {
 		require.True(t, done(j))
 		return j, nil
 	}
-	require.Contains(t, w.send("GET", jobPath(jobID), "", "Prefer", "wait=5").text, `"attempt":2`)
+	require.Contains(t, w.send("GET", jobSelf, "", "Prefer", "wait=5").text, `"attempt":2`)
+}
+
+// noWait makes a wait a fault.
+func noWait(w *world) {
+	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) {
+		w.t.Error("it waited")
+		return nil, errNoJob
+	}
 }
 
 func TestGetDoesNotWait(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		state         job.State
-		prefer, match string
-		applied       string
+	w := newWorld(t)
+	noWait(w)
+	for _, test := range []struct {
+		state                  job.State
+		prefer, match, applied string
 	}{
-		"final":                {job.Succeeded, "wait=20", "-", "wait=20"},
-		"failed":               {job.Failed, "wait=20", "-", "wait=20"},
-		"no preference":        {job.Running, "-", "-", ""},
-		"bad preference":       {job.Running, "wait=soon", "-", ""},
-		"zero":                 {job.Running, "wait=0", "-", "wait=0"},
-		"an earlier view":      {job.Running, "wait=20", `W/"4"`, "wait=20"},
-		"another kind of view": {job.Running, "wait=20", `W/"5-document"`, "wait=20"},
+		{job.Succeeded, "wait=20", "-", "wait=20"}, {job.Failed, "wait=20", "-", "wait=20"}, {job.Running, "-", "-", ""},
+		{job.Running, "wait=soon", "-", ""}, {job.Running, "wait=0", "-", "wait=0"},
+		{job.Running, "wait=20", `W/"4"`, "wait=20"},          // an earlier view
+		{job.Running, "wait=20", `W/"5-document"`, "wait=20"}, // another kind of view
 	} {
-		w := newWorld(t)
 		statefulJob(w, test.state)
-		w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) {
-			t.Error(name, "it waited")
-			return nil, errNoJob
-		}
-		a := w.send("GET", jobPath(jobID), "", "Prefer", test.prefer, "If-None-Match", test.match)
-		require.Equal(t, 200, a.StatusCode, name)
-		require.Equal(t, test.applied, a.Header.Get("Preference-Applied"), name)
+		a := w.send("GET", jobSelf, "", "Prefer", test.prefer, "If-None-Match", test.match)
+		require.Equal(t, 200, a.StatusCode, test)
+		require.Equal(t, test.applied, a.Header.Get("Preference-Applied"), test)
 	}
+	w.jobs.job = finishedJob
+	a := w.send("GET", jobSelf, "", "Prefer", "x", "Prefer", "respond-async, wait=40", "Prefer", "wait=3")
+	require.Equal(t, "wait=30", a.Header.Get("Preference-Applied"), "several lines are one list")
 }
 
 func TestGetWaitsWithTheCurrentTag(t *testing.T) {
@@ -117,7 +99,7 @@ func TestGetWaitsWithTheCurrentTag(t *testing.T) {
 	f := statefulJob(w, job.Running)
 	for _, match := range []string{`W/"5"`, `"4", "5"`, `*`} {
 		f.state.Store(job.Running)
-		answers := w.inBackground("GET", jobPath(jobID), "", "Prefer", "wait=20", "If-None-Match", match)
+		answers := w.inBackground("GET", jobSelf, "", "Prefer", "wait=20", "If-None-Match", match)
 		w.jobs.wake(t)
 		require.Empty(t, answers)
 		f.state.Store(job.Failed)
@@ -145,41 +127,35 @@ func TestSubmitWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	limit := waitFor(w, job.Running)
-	const body = `{"type":"EXECUTE"}`
-	a := w.send("POST", "/v1/jobs", body, "Prefer", "wait=60, respond-async")
+	a := w.submit("", "Prefer", "wait=60, respond-async")
 	require.Equal(t, 202, a.StatusCode)
-	require.InDelta(t, 30, limit.Seconds(), 5)
+	require.LessOrEqual(t, *limit, 30*time.Second)
+	require.Greater(t, *limit, 10*time.Second, "longer than a request without a wait")
 	require.Equal(t, "respond-async, wait=30", a.Header.Get("Preference-Applied"))
 	require.Contains(t, a.text, `"state":"RUNNING"`, "as it was seen last")
 	require.Equal(t, "1", a.Header.Get("Retry-After"))
 
 	waitFor(w, job.Succeeded)
-	a = w.send("POST", "/v1/jobs", body, "Prefer", "wait=60, respond-async")
+	a = w.submit("", "Prefer", "wait=60, respond-async")
 	require.Equal(t, 200, a.StatusCode)
 	require.Equal(t, "wait=30", a.Header.Get("Preference-Applied"))
-	require.Equal(t, jobPath(jobID), a.Header.Get("Location"))
-	require.Equal(t, "<"+jobPath(jobID)+`>; rel="status", <`+jobPath(jobID)+`/result>; rel="https://forgerun.example/rels/job-result"`,
-		a.Header.Get("Link"))
+	require.Equal(t, jobSelf, a.Header.Get("Location"))
+	require.Equal(t, "<"+jobSelf+`>; rel="status", <`+jobSelf+`/result>; rel="https://forgerun.example/rels/job-result"`, a.Header.Get("Link"))
 	w.jobs.job = finishedJob
-	get := w.send("GET", jobPath(jobID), "")
+	get := w.send("GET", jobSelf, "")
 	require.Equal(t, get.text, a.text)
 	for _, name := range []string{"ETag", "Vary", "Content-Type", "Retry-After", "Cache-Control"} {
 		require.Equal(t, get.Header.Values(name), a.Header.Values(name), name)
 	}
-
-	a = w.send("POST", "/v1/jobs", body, "Prefer", "wait=1", "Accept", "application/problem+json")
+	a = w.submit("", "Prefer", "wait=1", "Accept", "application/problem+json")
 	require.Contains(t, a.text, `"jobStatus":"COMPLETED"`)
-}
 
-// What was accepted is acknowledged, whatever becomes of the wait.
-func TestSubmitIsAcceptedWhateverBecomesOfTheWait(t *testing.T) {
-	t.Parallel()
+	// What was accepted is acknowledged, whatever becomes of the wait.
 	for _, err := range []error{errNoJob, context.DeadlineExceeded, job.Errorf(job.CodeStorageUnavailable, "x")} {
-		w := newWorld(t)
 		w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) { return nil, err }
-		a := w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Prefer", "wait=5")
+		a := w.submit("", "Prefer", "wait=5")
 		require.Equal(t, 202, a.StatusCode)
-		require.Equal(t, jobPath(jobID), a.Header.Get("Location"))
+		require.Equal(t, jobSelf, a.Header.Get("Location"))
 	}
 }
 
@@ -189,25 +165,22 @@ func TestNoWaitBeyondTheLimit(t *testing.T) {
 	statefulJob(w, job.Running)
 	release, err := w.server.limiter.Acquire(clientA)
 	require.NoError(t, err)
-	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) {
-		t.Error("it waited beyond the limit")
-		return nil, errNoJob
-	}
-	a := w.send("GET", jobPath(jobID), "", "Prefer", "wait=5")
+	noWait(w)
+	a := w.send("GET", jobSelf, "", "Prefer", "wait=5")
 	require.Equal(t, 200, a.StatusCode)
 	require.Empty(t, a.Header.Get("Preference-Applied"))
-	a = w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Prefer", "wait=5, respond-async")
+	a = w.submit("", "Prefer", "wait=5, respond-async")
 	require.Equal(t, 202, a.StatusCode)
 	require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"))
 	release()
 
 	waitFor(w, job.Running)
 	for range 3 { // each wait is counted only while it lasts
-		a = w.send("GET", jobPath(jobID), "", "Prefer", "wait=5")
+		a = w.send("GET", jobSelf, "", "Prefer", "wait=5")
 		require.Equal(t, "wait=5", a.Header.Get("Preference-Applied"))
 	}
 	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) { panic("planted") }
-	w.send("GET", jobPath(jobID), "", "Prefer", "wait=5").requireProblem(t, job.CodeInternal)
+	w.send("GET", jobSelf, "", "Prefer", "wait=5").requireProblem(t, job.CodeInternal)
 	release, err = w.server.limiter.Acquire(clientA)
 	require.NoError(t, err, "a panic gives it back too")
 	release()
@@ -227,7 +200,7 @@ func TestTheRequestsTimeBeginsAnewAfterAWait(t *testing.T) {
 		<-first.Done()
 		return nil, job.Errorf(job.CodeStorageUnavailable, "Storage cannot be reached.")
 	}
-	w.send("GET", jobPath(jobID), "", "Prefer", "wait=5").requireProblem(t, job.CodeStorageUnavailable)
+	w.send("GET", jobSelf, "", "Prefer", "wait=5").requireProblem(t, job.CodeStorageUnavailable)
 }
 
 // A job that is deleted while its client waits is gone.
@@ -237,37 +210,17 @@ func TestWaitEndsWithTheJob(t *testing.T) {
 	statefulJob(w, job.Running)
 	gone := job.Errorf(job.CodeJobGone, "The job was deleted.")
 	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) { return nil, gone }
-	w.send("GET", jobPath(jobID), "", "Prefer", "wait=5").requireProblem(t, job.CodeJobGone)
+	w.send("GET", jobSelf, "", "Prefer", "wait=5").requireProblem(t, job.CodeJobGone)
 }
 
 func TestShutdownEndsWaits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t).start()
 	statefulJob(w, job.Running)
-	url, served := serving(t, w)
-	answers := make(chan *answer, 1)
-	go func() {
-		defer close(answers)
-		c, err := net.Dial("tcp", url[len("http://"):])
-		if err != nil {
-			return
-		}
-		defer func() { _ = c.Close() }()
-		_, _ = io.WriteString(c, "GET "+jobPath(jobID)+" HTTP/1.1\r\nHost: x\r\nPrefer: wait=30\r\nAuthorization: Bearer "+goodKey+"\r\n\r\n")
-		res, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			return
-		}
-		text, _ := io.ReadAll(res.Body)
-		answers <- &answer{res, string(text)}
-	}()
+	answers := w.overNetwork("GET "+jobSelf, "Prefer: wait=30")
 	w.jobs.wake(t) // it waits
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	require.NoError(t, w.server.Shutdown(ctx))
-	require.NoError(t, within(t, served))
+	w.shutdown()
 	a := within(t, answers)
-	require.NotNil(t, a)
 	require.Equal(t, 200, a.StatusCode)
 	require.Contains(t, a.text, `"state":"RUNNING"`)
 }

@@ -29,20 +29,9 @@ func TestCustomIsNeverDrawn(t *testing.T) {
 	c.TestBed = true
 	require.Contains(t, c.Offered(), job.Custom)
 	require.Equal(t, job.Kinds(), c.Kinds, "the list of the catalogue is not written to")
-	for _, probability := range []float64{0, 0.5, 1} {
-		for _, kind := range job.Types {
-			for i := range 2_000 {
-				c.FailProbability = probability
-				with, err := c.Define(kind, "", requestedAt.Add(time.Duration(i)*time.Microsecond), nil)
-				require.NoError(t, err)
-				require.NotEqual(t, job.Custom, with.WorkKind)
-				plain := c
-				plain.TestBed = false
-				without, err := plain.Define(kind, "", requestedAt.Add(time.Duration(i)*time.Microsecond), nil)
-				require.NoError(t, err)
-				require.Equal(t, without, with, "the test bed changes nothing for others")
-			}
-		}
+	for i := range 500 {
+		at := requestedAt.Add(time.Duration(i) * time.Microsecond)
+		require.Equal(t, define(t, fullCatalogue(), job.Execute, "", at), define(t, c, job.Execute, "", at), "for others nothing changes")
 	}
 }
 
@@ -71,17 +60,14 @@ func TestBehaviorCheck(t *testing.T) {
 			Emit: []job.PlannedEvent{{After: 1}}},
 			[]string{"/jitter", "/failures/0/after", "/emit/0/after"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			catalogue := fullCatalogue()
-			catalogue.TestBed = true
-			var got []string
-			for _, v := range catalogue.Check(job.Request{Type: job.Execute, WorkKind: job.Custom, Behavior: &c.b}) {
-				require.NotEmpty(t, v.Detail)
-				got = append(got, strings.TrimPrefix(v.Pointer, "/params/behavior"))
-			}
-			require.Equal(t, c.want, got)
-		})
+		catalogue := fullCatalogue()
+		catalogue.TestBed = true
+		var got []string
+		for _, v := range catalogue.Check(job.Request{Type: job.Execute, WorkKind: job.Custom, Behavior: &c.b}) {
+			require.NotEmpty(t, v.Detail, name)
+			got = append(got, strings.TrimPrefix(v.Pointer, "/params/behavior"))
+		}
+		require.Equal(t, c.want, got, name)
 	}
 	require.Equal(t, []string{"/work_kind"}, pointers(fullCatalogue().Check(job.Request{Type: job.Execute, WorkKind: job.Custom})))
 	catalogue := fullCatalogue()
@@ -105,8 +91,7 @@ func TestDefineCustom(t *testing.T) {
 	require.Equal(t, job.EventEmitted, d.Emit.Name)
 	require.NoError(t, d.Validate())
 
-	stored, err := json.Marshal(d)
-	require.NoError(t, err)
+	stored := must(json.Marshal(d))(t)
 	var read job.Definition
 	require.NoError(t, json.Unmarshal(stored, &read))
 	require.Equal(t, d, read)

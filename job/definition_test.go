@@ -19,20 +19,8 @@ func fullCatalogue() job.Catalogue {
 
 func define(t *testing.T, c job.Catalogue, typ job.Type, kind job.Kind, at time.Time) job.Definition {
 	t.Helper()
-	d, err := c.Define(typ, kind, at, nil)
-	require.NoError(t, err)
+	d := must(c.Define(typ, kind, at, nil))(t)
 	return d
-}
-
-func TestTypes(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, []job.Type{"EXECUTE", "DEFERRED", "EMIT_EVENT"}, job.Types)
-	for _, typ := range job.Types {
-		require.True(t, typ.Valid())
-	}
-	for _, typ := range []job.Type{"", "execute", "INSTANT"} {
-		require.False(t, typ.Valid())
-	}
 }
 
 func TestDefineANamedKind(t *testing.T) {
@@ -105,19 +93,16 @@ func TestDrawKeepsToTheAllowedKinds(t *testing.T) {
 		"all fail, none should":     {[]job.Kind{job.FailImmediate, job.RetryOnFail}, 0, []job.Kind{job.FailImmediate, job.RetryOnFail}},
 		"one alone, and the banned": {[]job.Kind{job.PayloadInvalid, job.IOHeavy}, 0.2, []job.Kind{job.IOHeavy}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			drawn := map[job.Kind]bool{}
-			for i := range 200 {
-				cat := job.Catalogue{Kinds: c.allowed, FailProbability: c.probability, MaxRuntime: maxRuntime}
-				drawn[define(t, cat, job.Execute, "", requestedAt.Add(time.Duration(i)*time.Microsecond)).WorkKind] = true
-			}
-			want := map[job.Kind]bool{}
-			for _, k := range c.want {
-				want[k] = true
-			}
-			require.Equal(t, want, drawn)
-		})
+		drawn := map[job.Kind]bool{}
+		for i := range 200 {
+			cat := job.Catalogue{Kinds: c.allowed, FailProbability: c.probability, MaxRuntime: maxRuntime}
+			drawn[define(t, cat, job.Execute, "", requestedAt.Add(time.Duration(i)*time.Microsecond)).WorkKind] = true
+		}
+		want := map[job.Kind]bool{}
+		for _, k := range c.want {
+			want[k] = true
+		}
+		require.Equal(t, want, drawn, name)
 	}
 	for _, kinds := range [][]job.Kind{nil, {job.PayloadInvalid}} {
 		_, err := job.Catalogue{Kinds: kinds}.Define(job.Execute, "", requestedAt, nil)
@@ -135,13 +120,11 @@ func TestEmitEvent(t *testing.T) {
 	require.Equal(t, own, d.Emit)
 	require.Equal(t, job.SuccessFast, d.WorkKind, "it exists to publish: it never draws a failure")
 
-	d, err = c.Define(job.EmitEvent, job.RetryOnFail, requestedAt, nil)
-	require.NoError(t, err)
+	d = must(c.Define(job.EmitEvent, job.RetryOnFail, requestedAt, nil))(t)
 	require.Equal(t, &job.Emission{Name: "event.emitted"}, d.Emit)
 	require.Equal(t, job.RetryOnFail, d.WorkKind, "a named kind stands")
 
-	d, err = c.Define(job.Execute, "", requestedAt, own)
-	require.NoError(t, err)
+	d = must(c.Define(job.Execute, "", requestedAt, own))(t)
 	require.Nil(t, d.Emit)
 }
 
@@ -154,8 +137,7 @@ func TestDefinitionJSON(t *testing.T) {
 		"payload_size":4096,"expected_outcome":"FAILED","seed":1896091200123456}`, string(text))
 
 	d.Emit = &job.Emission{Name: "order.paid", Data: json.RawMessage(`{"n":1}`)}
-	text, err = json.Marshal(d)
-	require.NoError(t, err)
+	text = must(json.Marshal(d))(t)
 	require.Contains(t, string(text), `"emit":{"name":"order.paid","data":{"n":1}}`)
 	var back job.Definition
 	require.NoError(t, json.Unmarshal(text, &back))

@@ -44,15 +44,12 @@ func TestDeliveryPolicy(t *testing.T) {
 		"of our own, for too long":     {age: 73 * time.Hour, class: SendInternal, state: DeliveryFailed},
 		"of the receiver, though late": {age: 73 * time.Hour, class: SendServerError, state: DeliveryPending, least: base / 2, most: base},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := &Delivery{Tries: c.tries, Attempts: c.attempts, CreatedAt: now.Add(-c.age)}
-			sent := Sent{Attempt: DeliveryAttempt{StartedAt: now, Error: c.class}, RetryAfter: c.retryAfter}
-			for random, want := range map[float64]time.Duration{0: c.least, 1: c.most} {
-				state, wait := policy.Next(d, sent, random)
-				require.Equal(t, c.state, state)
-				require.Equal(t, want, wait)
-			}
-		})
+		d := &Delivery{Tries: c.tries, Attempts: c.attempts, CreatedAt: now.Add(-c.age)}
+		sent := Sent{Attempt: DeliveryAttempt{StartedAt: now, Error: c.class}, RetryAfter: c.retryAfter}
+		for random, want := range map[float64]time.Duration{0: c.least, 1: c.most} {
+			state, wait := policy.Next(d, sent, random)
+			require.Equal(t, c.state, state, name)
+			require.Equal(t, want, wait, name)
+		}
 	}
 }

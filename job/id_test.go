@@ -14,18 +14,15 @@ const idText = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 func TestParseID(t *testing.T) {
 	t.Parallel()
-	id, err := job.ParseID(idText)
-	require.NoError(t, err)
+	id := must(job.ParseID(idText))(t)
 	require.Equal(t, job.ID{0x01, 0x89, 0x0a, 0x5d, 0xac, 0x96, 0x77, 0x4b, 0xbc, 0xce, 0xb3, 0x02, 0x09, 0x9a, 0x80, 0x57}, id)
 	require.Equal(t, idText, id.String())
 	require.False(t, id.IsZero())
 
-	upper, err := job.ParseID(strings.ToUpper(idText))
-	require.NoError(t, err)
+	upper := must(job.ParseID(strings.ToUpper(idText)))(t)
 	require.Equal(t, id, upper)
 
-	zero, err := job.ParseID("00000000-0000-0000-0000-000000000000")
-	require.NoError(t, err)
+	zero := must(job.ParseID("00000000-0000-0000-0000-000000000000"))(t)
 	require.True(t, zero.IsZero())
 }
 
@@ -62,11 +59,36 @@ func TestIDInJSON(t *testing.T) {
 	var d doc
 	text := `{"id":"` + idText + `","set":{"` + idText + `":"x"}}`
 	require.NoError(t, json.Unmarshal([]byte(text), &d))
-	back, err := json.Marshal(d)
-	require.NoError(t, err)
+	back := must(json.Marshal(d))(t)
 	require.JSONEq(t, text, string(back))
 
 	kept := d.ID
 	require.ErrorIs(t, d.ID.UnmarshalText([]byte("x")), job.ErrBadID)
 	require.Equal(t, kept, d.ID, "a refused text changes nothing")
+}
+
+func FuzzParseID(f *testing.F) {
+	f.Add(idText)
+	f.Add(strings.ToUpper(idText))
+	for _, s := range badIDs {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := job.ParseID(s)
+		if err != nil {
+			require.ErrorIs(t, err, job.ErrBadID)
+			require.True(t, id.IsZero())
+			return
+		}
+		require.Equal(t, strings.ToLower(s), id.String())
+	})
+}
+
+// must gives the value of a call that has to succeed: must(f())(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return value
+	}
 }

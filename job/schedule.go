@@ -8,7 +8,6 @@ import (
 
 // Bounds of schedules.
 const (
-	DefaultSchedules   = 100 // of one client, unless it is configured otherwise
 	MaxCatchUp         = 1000
 	DefaultCatchUp     = 100
 	MinInterval        = time.Second

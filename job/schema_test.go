@@ -18,15 +18,12 @@ import (
 // there.
 func draftSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	text, err := os.ReadFile("testdata/async-job-problem-details.schema.json")
-	require.NoError(t, err)
-	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	require.NoError(t, err)
+	text := must(os.ReadFile("testdata/async-job-problem-details.schema.json"))(t)
+	schema := must(jsonschema.UnmarshalJSON(bytes.NewReader(text)))(t)
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	require.NoError(t, c.AddResource("draft.json", schema))
-	compiled, err := c.Compile("draft.json")
-	require.NoError(t, err)
+	compiled := must(c.Compile("draft.json"))(t)
 	return compiled
 }
 
@@ -34,10 +31,8 @@ func draftSchema(t *testing.T) *jsonschema.Schema {
 // rules that the schema cannot express (sections 3, 5.1, 6.1 and 10.3).
 func requireConforming(t *testing.T, schema *jsonschema.Schema, d job.Document) {
 	t.Helper()
-	text, err := json.Marshal(d)
-	require.NoError(t, err)
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	require.NoError(t, err)
+	text := must(json.Marshal(d))(t)
+	value := must(jsonschema.UnmarshalJSON(bytes.NewReader(text)))(t)
 	require.NoError(t, schema.Validate(value), "%s", text)
 
 	members := map[string]any{}

@@ -43,17 +43,6 @@ func CanTransition(from, to State) bool {
 // when a lease expired, always with the event job.lease_expired.
 func IsLeaseReturn(from, to State) bool { return from == Assigned && to == Queued }
 
-// Sources lists the states from which to can be reached, in lifecycle order.
-func Sources(to State) []State {
-	var from []State
-	for _, s := range States {
-		if CanTransition(s, to) {
-			from = append(from, s)
-		}
-	}
-	return from
-}
-
 // Valid reports whether s is one of the seven states.
 func (s State) Valid() bool {
 	for _, known := range States {

@@ -17,7 +17,6 @@ var goodTimes = map[string]time.Time{
 	"2030-01-31T12:00:00.123456Z":        time.Date(2030, 1, 31, 12, 0, 0, 123_456_000, time.UTC),
 	"2030-01-31T12:00:00.123456000Z":     time.Date(2030, 1, 31, 12, 0, 0, 123_456_000, time.UTC),
 	"2030-01-31T12:00:00.123456001Z":     time.Date(2030, 1, 31, 12, 0, 0, 123_457_000, time.UTC),
-	"2030-01-31T12:00:00.123456999Z":     time.Date(2030, 1, 31, 12, 0, 0, 123_457_000, time.UTC),
 	"2030-01-31T12:00:00.0000001Z":       time.Date(2030, 1, 31, 12, 0, 0, 1_000, time.UTC),
 	"2030-12-31T23:59:59.9999999Z":       time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC),
 	"1969-12-31T23:59:59.9999991Z":       time.Unix(0, 0).UTC(),
@@ -25,13 +24,6 @@ var goodTimes = map[string]time.Time{
 	"0001-01-01T00:00:00Z":               {},
 	"0000-01-01T00:00:00.0000005Z":       time.Date(0, 1, 1, 0, 0, 0, 1_000, time.UTC),
 	"9999-12-31T23:59:59.999999Z":        time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC),
-	"2030-01-31T12:00:00.1234+00:00":     time.Date(2030, 1, 31, 12, 0, 0, 123_400_000, time.UTC),
-	"2030-01-31T12:00:00.99999999Z":      time.Date(2030, 1, 31, 12, 0, 1, 0, time.UTC),
-	"2030-01-31T12:00:00.000000000Z":     time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC),
-	"2030-01-31T12:59:59.0Z":             time.Date(2030, 1, 31, 12, 59, 59, 0, time.UTC),
-	"2030-01-31T00:00:00.010+00:00":      time.Date(2030, 1, 31, 0, 0, 0, 10_000_000, time.UTC),
-	"2030-01-31T23:00:00.00000100Z":      time.Date(2030, 1, 31, 23, 0, 0, 1_000, time.UTC),
-	"2030-01-31T23:00:00.000001000Z":     time.Date(2030, 1, 31, 23, 0, 0, 1_000, time.UTC),
 	"2030-01-31T23:00:00.00000100+00:00": time.Date(2030, 1, 31, 23, 0, 0, 1_000, time.UTC),
 }
 
@@ -51,8 +43,7 @@ var badTimes = []string{
 func TestParseTime(t *testing.T) {
 	t.Parallel()
 	for text, want := range goodTimes {
-		got, err := job.ParseTime(text)
-		require.NoError(t, err, text)
+		got := must(job.ParseTime(text))(t)
 		require.Equal(t, want, got, text)
 		require.Equal(t, time.UTC, got.Location(), text)
 	}
@@ -66,8 +57,7 @@ func TestParseTime(t *testing.T) {
 func TestTimeInJSON(t *testing.T) {
 	t.Parallel()
 	local := time.Date(2030, 1, 31, 14, 30, 0, 123_456_789, time.FixedZone("", 2*3600+1800))
-	text, err := json.Marshal(job.Time(local))
-	require.NoError(t, err)
+	text := must(json.Marshal(job.Time(local)))(t)
 	require.Equal(t, `"2030-01-31T12:00:00.123456Z"`, string(text))
 
 	var back job.Time
@@ -77,4 +67,29 @@ func TestTimeInJSON(t *testing.T) {
 
 	require.Nil(t, job.TimeOf(nil))
 	require.Equal(t, job.Time(local), *job.TimeOf(&local))
+}
+
+func FuzzParseTime(f *testing.F) {
+	for s := range goodTimes {
+		f.Add(s)
+	}
+	for _, s := range badTimes {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := job.ParseTime(s)
+		if err != nil {
+			require.ErrorIs(t, err, job.ErrBadTime)
+			require.Zero(t, got)
+			return
+		}
+		exact := must(time.Parse(time.RFC3339Nano, s))(t)
+		require.Equal(t, time.UTC, got.Location())
+		require.False(t, got.Before(exact), "never earlier than what was written")
+		require.Less(t, got.Sub(exact), time.Microsecond)
+
+		text := must(job.Time(got).MarshalText())(t)
+		again := must(job.ParseTime(string(text)))(t)
+		require.True(t, got.Equal(again))
+	})
 }

@@ -1,6 +1,6 @@
-// Package migrations holds the database schema, one numbered SQL file per
-// step, each with its way up and its way down. It holds files only; package
-// repo runs them.
+// Package migrations holds the database schema in numbered SQL files, each with
+// its way up and its way down: one for each subject, then one for each change
+// since. It holds files only; package repo runs them.
 package migrations
 
 import "embed"

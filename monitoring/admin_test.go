@@ -86,6 +86,22 @@ func TestAdminGuardsDashboardsAndProfiles(t *testing.T) {
 	}
 }
 
+// Machines need no token, and without one to guard it the dashboard needs none either.
+func TestAdminIsOpenWhereMachinesLook(t *testing.T) {
+	t.Parallel()
+	h := admin(adminToken, true)
+	for path, status := range map[string]int{
+		"/healthz": http.StatusOK, "/readyz": http.StatusOK, "/metrics": http.StatusOK, "/nothing": http.StatusNotFound,
+		DashboardPath: http.StatusFound,
+	} {
+		require.Equal(t, status, get(h, path, nil).Code, path)
+	}
+	w := get(admin("", false), "/readyz", nil)
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	require.JSONEq(t, `{"status":"as it is"}`, w.Body.String())
+	require.Equal(t, "dashboard", get(admin("", true), DashboardPath+"/", nil).Body.String())
+}
+
 // Who may only read sees what an operator sees, and changes nothing.
 func TestAdminKnowsReaders(t *testing.T) {
 	t.Parallel()
@@ -138,17 +154,13 @@ func TestAdminSlowsGuesses(t *testing.T) {
 	h := admin(adminToken, true)
 	guess := func(r *http.Request) { r.Header.Set("Authorization", "Bearer a-guess") }
 	require.Equal(t, http.StatusOK, get(h, "/debug/pprof/cmdline", bearer).Code)
-	codes := map[int]int{}
-	for range 5000 {
-		codes[get(h, "/debug/pprof/cmdline", guess).Code]++
+	w := get(h, "/debug/pprof/cmdline", guess)
+	for w.Code != http.StatusTooManyRequests {
+		require.Equal(t, http.StatusUnauthorized, w.Code)
+		w = get(h, "/debug/pprof/cmdline", guess)
 	}
-	require.Positive(t, codes[http.StatusTooManyRequests])
-	require.Equal(t, 5000, codes[http.StatusTooManyRequests]+codes[http.StatusUnauthorized])
-	w := get(h, "/debug/pprof/cmdline", func(r *http.Request) { r.SetBasicAuth("anybody", "another guess") })
-	if w.Code == http.StatusTooManyRequests { // and not so slow that the next was due
-		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
-		require.NotEmpty(t, w.Header().Get("Retry-After"))
-	}
+	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+	require.NotEmpty(t, w.Header().Get("Retry-After"))
 	require.Equal(t, http.StatusOK, get(h, "/debug/pprof/cmdline", bearer).Code, "the operator's own token was right before")
 	require.Equal(t, http.StatusOK, get(h, "/metrics", nil).Code)
 }
@@ -173,16 +185,6 @@ func TestThrottle(t *testing.T) {
 		require.Equal(t, step.due, due, step.after)
 		require.Equal(t, step.count, count, step.after)
 	}
-}
-
-func TestAdminIsOpenWhereMachinesLook(t *testing.T) {
-	t.Parallel()
-	h := admin(adminToken, true)
-	require.Equal(t, http.StatusOK, get(h, "/healthz", nil).Code)
-	require.Equal(t, http.StatusOK, get(h, "/readyz", nil).Code)
-	require.Equal(t, http.StatusOK, get(h, "/metrics", nil).Code)
-	require.Equal(t, http.StatusNotFound, get(h, "/nothing", nil).Code)
-	require.Equal(t, http.StatusFound, get(h, DashboardPath, nil).Code)
 }
 
 func TestAdminPage(t *testing.T) {
@@ -245,18 +247,6 @@ func TestOtherSitesPagesGetNothing(t *testing.T) {
 	}
 }
 
-func TestAdminTellsThatItIsNotReady(t *testing.T) {
-	t.Parallel()
-	w := get(admin("", false), "/readyz", nil)
-	require.Equal(t, http.StatusServiceUnavailable, w.Code)
-	require.JSONEq(t, `{"status":"as it is"}`, w.Body.String())
-}
-
-func TestAdminWithoutTokenIsOpen(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "dashboard", get(admin("", true), DashboardPath+"/", nil).Body.String())
-}
-
 func TestAdminIsForReading(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(admin("", true))
@@ -297,22 +287,12 @@ func TestAdminAnswersStayHere(t *testing.T) {
 	}
 }
 
-// Not parallel: a process has one processor profile and one trace at a time.
-func TestProfilesTakeAsLongAsAsked(t *testing.T) {
-	h := admin(adminToken, true)
-	for _, path := range []string{"/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=0.5", "/debug/pprof/goroutine?seconds=1"} {
-		began := time.Now()
-		w := get(h, path, bearer)
-		require.Equal(t, http.StatusOK, w.Code, path)
-		require.GreaterOrEqual(t, time.Since(began), 500*time.Millisecond)
-		require.NotEmpty(t, w.Body.Bytes())
-		require.Equal(t, "application/octet-stream", w.Header().Get("Content-Type"))
-	}
-}
-
+// Not parallel: a process has one trace at a time.
 func TestProfilesAreBounded(t *testing.T) {
-	t.Parallel()
 	h := admin(adminToken, true)
+	w := get(h, "/debug/pprof/trace?seconds=0.01", bearer)
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Equal(t, "application/octet-stream", w.Header().Get("Content-Type"))
 	for _, seconds := range []string{"61", "60.001", "1e9", "Inf", "NaN", "-1", "0", "x", "99999999999999999999"} {
 		for _, profile := range []string{"profile", "trace", "heap", "goroutine"} {
 			w := get(h, "/debug/pprof/"+profile+"?seconds="+seconds, bearer)

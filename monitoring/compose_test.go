@@ -45,13 +45,26 @@ func compose(t *testing.T, profiles ...string) *types.Project {
 	return project
 }
 
-func TestComposeStartsMonitoringOnlyWhenAsked(t *testing.T) {
+func TestComposeMonitorsAndTracesOnlyWhenAsked(t *testing.T) {
 	t.Parallel()
 	service := []string{"api", "migrate", "postgres", "redis", "webhooks", "worker"}
 	watching := []string{"grafana", "jaeger", "prometheus"}
 	require.ElementsMatch(t, service, compose(t).ServiceNames())
 	require.ElementsMatch(t, append(watching, service...), compose(t, "monitoring").ServiceNames())
 	require.ElementsMatch(t, append([]string{"dev"}, service...), compose(t, "dev").ServiceNames())
+
+	const variable, collector = "OTEL_EXPORTER_OTLP_ENDPOINT", "http://jaeger:4318"
+	header, err := os.ReadFile(composeFile)
+	require.NoError(t, err)
+	require.Contains(t, string(header), variable+"="+collector+" docker compose --profile monitoring up")
+	variables := maps.Clone(requiredVariables)
+	variables[variable] = collector
+	traced, err := loadCompose(t, variables, "monitoring")
+	require.NoError(t, err)
+	for _, role := range []string{"api", "worker", "webhooks"} {
+		require.Nil(t, compose(t).Services[role].Environment[variable], role)
+		require.Equal(t, collector, *traced.Services[role].Environment[variable], role)
+	}
 }
 
 func TestComposeServicesAreKeptWell(t *testing.T) {
@@ -125,25 +138,6 @@ func TestComposeHoldsNoSecret(t *testing.T) {
 	for _, match := range secrets {
 		require.Regexp(t, `^$|^\*[a-z-]+$|^(&[a-z-]+ )?\$\{`, match[1], match[0])
 	}
-}
-
-func TestComposeTracesOnlyWhenAsked(t *testing.T) {
-	t.Parallel()
-	const variable, collector = "OTEL_EXPORTER_OTLP_ENDPOINT", "http://jaeger:4318"
-	for _, role := range []string{"api", "worker", "webhooks"} {
-		require.Nil(t, compose(t).Services[role].Environment[variable], role)
-	}
-	header, err := os.ReadFile(composeFile)
-	require.NoError(t, err)
-	require.Contains(t, string(header), variable+"="+collector+" docker compose --profile monitoring up")
-	variables := maps.Clone(requiredVariables)
-	variables[variable] = collector
-	traced, err := loadCompose(t, variables, "monitoring")
-	require.NoError(t, err)
-	for _, role := range []string{"api", "worker", "webhooks"} {
-		require.Equal(t, collector, *traced.Services[role].Environment[variable], role)
-	}
-	require.Contains(t, traced.Services, "jaeger")
 }
 
 type scrapeConfigs struct {

@@ -14,28 +14,21 @@ import (
 // NewLogger makes the process' logger: JSON, one object a line, or text for
 // people. Client-supplied text cannot break a line in either, nor steer a
 // terminal: both quote it. A line that is logged with the context of a recorded
-// span has its trace_id and span_id. Warnings and errors flush Lines.
+// span has its trace_id and span_id.
 func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
-	flush := func() {}
-	if lines, ok := w.(*Lines); ok {
-		flush = lines.flushWarning
-	}
 	switch format {
 	case "json":
-		lines := &plainHandler{Handler: slog.NewJSONHandler(escaper{w}, options), out: w}
-		return slog.New(&traceHandler{Handler: lines, flush: flush}), nil
+		return slog.New(&traceHandler{Handler: slog.NewJSONHandler(escaper{w}, options)}), nil
 	case "text":
-		return slog.New(&traceHandler{Handler: slog.NewTextHandler(w, options), flush: flush}), nil
+		return slog.New(&traceHandler{Handler: slog.NewTextHandler(w, options)}), nil
 	}
 	return nil, fmt.Errorf("log format %q: json or text", format)
 }
 
-// traceHandler adds the ids of the context's span at the top of a line, outside of all groups. It is used by pointer, as
-// plainHandler is: each method of a value would copy the record once more onto the stack of whoever logs.
+// traceHandler adds the ids of the context's span at the top of a line, outside of all groups.
 type traceHandler struct {
 	slog.Handler
-	flush func() // after warnings and errors
 	// outer is Handler without its groups and what is in them, and inner adds
 	// these; nil while there is no group.
 	outer slog.Handler
@@ -44,9 +37,6 @@ type traceHandler struct {
 
 // Handle makes traceHandler a slog.Handler.
 func (h *traceHandler) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level >= slog.LevelWarn {
-		defer h.flush()
-	}
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsSampled() {
 		return h.Handler.Handle(ctx, r)
@@ -63,7 +53,7 @@ func (h *traceHandler) Handle(ctx context.Context, r slog.Record) error {
 // WithAttrs makes traceHandler a slog.Handler.
 func (h *traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if h.inner == nil {
-		return &traceHandler{Handler: h.Handler.WithAttrs(attrs), flush: h.flush}
+		return &traceHandler{Handler: h.Handler.WithAttrs(attrs)}
 	}
 	return h.within(func(next slog.Handler) slog.Handler { return next.WithAttrs(attrs) })
 }
@@ -72,7 +62,7 @@ func (h *traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h *traceHandler) WithGroup(name string) slog.Handler {
 	if h.inner == nil {
 		plain := func(next slog.Handler) slog.Handler { return next }
-		h = &traceHandler{Handler: h.Handler, flush: h.flush, outer: h.Handler, inner: plain}
+		h = &traceHandler{Handler: h.Handler, outer: h.Handler, inner: plain}
 	}
 	return h.within(func(next slog.Handler) slog.Handler { return next.WithGroup(name) })
 }
@@ -80,7 +70,7 @@ func (h *traceHandler) WithGroup(name string) slog.Handler {
 func (h *traceHandler) within(add func(slog.Handler) slog.Handler) *traceHandler {
 	before := h.inner
 	return &traceHandler{
-		Handler: add(h.Handler), flush: h.flush, outer: h.outer,
+		Handler: add(h.Handler), outer: h.outer,
 		inner: func(next slog.Handler) slog.Handler { return add(before(next)) },
 	}
 }

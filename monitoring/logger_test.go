@@ -124,6 +124,10 @@ func TestLoggerTellsOfTheTrace(t *testing.T) {
 		test.log.DebugContext(ctx, "below the level")
 		require.Empty(t, line())
 	}
+	// An id in the log is one that can be looked up.
+	unrecorded, _ := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())).Tracer("test").Start(t.Context(), "span")
+	log.InfoContext(unrecorded, "hello")
+	require.NotContains(t, parsed(t, line()), "trace_id")
 	text, line := newLog(t, "text")
 	text.WithGroup("g").InfoContext(ctx, "hello", "n", 1)
 	require.Contains(t, line(), " trace_id="+span.SpanContext().TraceID().String())
@@ -140,30 +144,4 @@ func TestLoggersDoNotShareGroups(t *testing.T) {
 	require.Equal(t, map[string]any{"one": 1., "n": 1.}, parsed(t, line())["g"])
 	two.InfoContext(ctx, "hello", "n", 1)
 	require.Equal(t, map[string]any{"h": map[string]any{"n": 1.}}, parsed(t, line())["g"])
-}
-
-// An id in the log is one that can be looked up: of a trace that is not
-// recorded there is nothing to find.
-func TestLoggerIsSilentOfTracesThatAreNotRecorded(t *testing.T) {
-	t.Parallel()
-	provider := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
-	ctx, _ := provider.Tracer("test").Start(context.Background(), "span")
-	log, line := newLog(t, "json")
-	log.InfoContext(ctx, "hello")
-	require.NotContains(t, parsed(t, line()), "trace_id")
-}
-
-func TestPlainBytes(t *testing.T) {
-	t.Parallel()
-	for length := range 20 {
-		line := bytes.Repeat([]byte{'~'}, length)
-		require.True(t, isPlain(line), length)
-		for at := range length {
-			for b := range 256 {
-				line[at] = byte(b)
-				require.Equal(t, b < 0x7f, isPlain(line), "%x at %d of %d", b, at, length)
-			}
-			line[at] = 0
-		}
-	}
 }

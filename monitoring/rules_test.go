@@ -19,12 +19,16 @@ func TestPrometheusAcceptsRules(t *testing.T) {
 	tests, err := filepath.Glob("prometheus/*_test.yml")
 	require.NoError(t, err)
 	require.NotEmpty(t, tests)
-	for _, args := range [][]string{
-		{"check", "config", "prometheus/prometheus.yml"}, // and the rules that it names
-		append([]string{"test", "rules"}, tests...),
-	} {
-		out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput()
-		require.NoError(t, err, "promtool %v:\n%s", args, out)
+	runs := [][]string{{"check", "config", "prometheus/prometheus.yml"}} // and the rules that it names
+	for _, file := range tests {
+		runs = append(runs, []string{"test", "rules", file})
+	}
+	for _, args := range runs {
+		t.Run(filepath.Base(args[2]), func(t *testing.T) {
+			t.Parallel()
+			out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput()
+			require.NoError(t, err, "promtool %v:\n%s", args, out)
+		})
 	}
 }
 

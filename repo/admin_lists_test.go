@@ -13,11 +13,9 @@ import (
 
 // toTheEnd reads a list to its end, in pages of two.
 func toTheEnd[T any](t *testing.T, read func(after job.ID, limit int) (admin.Page[T], error)) (all []T) {
-	t.Helper()
 	var after job.ID
 	for range 1000 {
-		page, err := read(after, 2)
-		require.NoError(t, err)
+		page := must(read(after, 2))(t)
 		require.LessOrEqual(t, len(page.Data), 2)
 		all = append(all, page.Data...)
 		if after = page.Next; after.IsZero() {
@@ -29,7 +27,6 @@ func toTheEnd[T any](t *testing.T, read func(after job.ID, limit int) (admin.Pag
 }
 
 func TestAdminWorkersAndQueues(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	a := f.store.Admin()
 	others := []job.ID{f.newWorker(), f.newWorker()}
@@ -43,8 +40,7 @@ func TestAdminWorkersAndQueues(t *testing.T) {
 	mine := workers[2]
 	require.Equal(t, []any{"ALIVE", 1, 2}, []any{mine.State, mine.Slots, mine.Held})
 	require.ElementsMatch(t, held, []job.ID{mine.Jobs[0].JobID, mine.Jobs[1].JobID})
-	dead, err := a.Workers(f.ctx(), admin.Range{State: "DEAD", Limit: 2})
-	require.NoError(t, err)
+	dead := must(a.Workers(f.ctx(), admin.Range{State: "DEAD", Limit: 2}))(t)
 	require.Empty(t, dead.Data, "its lease has ended, and nobody has said so yet")
 
 	for range 3 {
@@ -52,21 +48,17 @@ func TestAdminWorkersAndQueues(t *testing.T) {
 	}
 	f.submit(deferred(time.Hour))
 	client, _ := f.another()
-	queues, err := a.Queues(f.ctx(), admin.Range{})
-	require.NoError(t, err)
+	queues := must(a.Queues(f.ctx(), admin.Range{}))(t)
 	require.False(t, queues.More)
 	require.Len(t, queues.Data, 2)
 	require.Equal(t, []any{f.client, job.SuccessFast, 3, 1},
 		[]any{queues.Data[0].ClientID, queues.Data[0].WorkKind, queues.Data[0].Queued, queues.Data[0].Scheduled})
 	require.NotNil(t, queues.Data[0].OldestRunAt)
 	require.Equal(t, []any{client, 1, 0}, []any{queues.Data[1].ClientID, queues.Data[1].Queued, queues.Data[1].Scheduled})
-	queues, err = a.Queues(f.ctx(), admin.Range{ClientID: client, WorkKind: job.CPUBurst})
-	require.NoError(t, err)
-	require.Empty(t, queues.Data)
+	require.Empty(t, must(a.Queues(f.ctx(), admin.Range{ClientID: client, WorkKind: job.CPUBurst}))(t).Data)
 }
 
 func TestAdminFailures(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	a := f.store.Admin()
 	var last job.ID
@@ -76,24 +68,18 @@ func TestAdminFailures(t *testing.T) {
 	f.at(job.Succeeded)
 	old := f.at(job.Failed)
 	f.exec(`UPDATE jobs SET finished_at = finished_at - interval '2 days' WHERE job_id = $1`, old.String())
-	groups, err := a.Failures(f.ctx(), admin.Range{})
-	require.NoError(t, err)
+	groups := must(a.Failures(f.ctx(), admin.Range{}))(t)
 	require.False(t, groups.More)
 	require.Len(t, groups.Data, 1)
 	g := groups.Data[0]
 	require.Equal(t, []any{3, last, job.SuccessFast}, []any{g.Count, g.LastJobID, g.WorkKind}, "of the last 24 hours")
 	require.True(t, time.Time(g.FirstAt).Before(time.Time(g.LastAt)))
 	from := time.Now().Add(-72 * time.Hour)
-	groups, err = a.Failures(f.ctx(), admin.Range{From: &from, Code: g.Code})
-	require.NoError(t, err)
-	require.Equal(t, 4, groups.Data[0].Count)
-	groups, err = a.Failures(f.ctx(), admin.Range{ClientID: newID()})
-	require.NoError(t, err)
-	require.Empty(t, groups.Data)
+	require.Equal(t, 4, must(a.Failures(f.ctx(), admin.Range{From: &from, Code: g.Code}))(t).Data[0].Count)
+	require.Empty(t, must(a.Failures(f.ctx(), admin.Range{ClientID: newID()}))(t).Data)
 }
 
 func TestAdminClients(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	a := f.store.Admin()
 	ids := map[job.ID]bool{}
@@ -113,20 +99,16 @@ func TestAdminClients(t *testing.T) {
 	for _, found := range clients {
 		require.True(t, ids[found.ClientID])
 	}
-	one, err := a.Client(f.ctx(), c.ID)
-	require.NoError(t, err)
+	one := must(a.Client(f.ctx(), c.ID))(t)
 	require.Equal(t, []int{1, 2, 0}, []int{*one.ActiveJobs.Used, *one.OpenJobs.Used, *one.Webhooks.Used})
 	require.Len(t, one.Keys, 1)
 	require.Equal(t, key.ID, one.Keys[0].KeyID)
-	shown, err := json.Marshal(one)
-	require.NoError(t, err)
-	require.NotContains(t, string(shown), "hash")
-	_, err = a.Client(f.ctx(), newID())
+	require.NotContains(t, string(must(json.Marshal(one))(t)), "hash")
+	_, err := a.Client(f.ctx(), newID())
 	require.ErrorContains(t, err, string(job.CodeClientNotFound))
 }
 
 func TestAdminWebhooksAndDeliveries(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	a := f.store.Admin()
 	first, second, gone := f.subscribe("*"), f.subscribe("job.failed"), f.subscribe("job.failed")
@@ -146,13 +128,11 @@ func TestAdminWebhooksAndDeliveries(t *testing.T) {
 	require.Equal(t, []job.ID{second, first}, hooks(admin.Range{ClientID: f.client}))
 	require.Equal(t, []job.ID{second}, hooks(admin.Range{Enabled: &no}))
 	require.Empty(t, hooks(admin.Range{ClientID: newID()}))
-	w, err := a.Webhook(f.ctx(), second)
-	require.NoError(t, err)
-	shown, err := json.Marshal(w)
-	require.NoError(t, err)
+	w := must(a.Webhook(f.ctx(), second))(t)
+	shown := must(json.Marshal(w))(t)
 	require.Contains(t, string(shown), `"disabled_reason":{"code":"OWNER","detail":"It was disabled by its owner."}`)
 	require.NotContains(t, string(shown), "secret")
-	_, err = a.Webhook(f.ctx(), gone)
+	_, err := a.Webhook(f.ctx(), gone)
 	require.ErrorContains(t, err, string(job.CodeWebhookNotFound))
 
 	id := f.submit()
@@ -170,18 +150,15 @@ func TestAdminWebhooksAndDeliveries(t *testing.T) {
 	f.deliverAll()
 	sent := deliveries(admin.Range{JobID: id, ClientID: f.client})
 	require.Len(t, sent, 2)
-	d, err := a.Delivery(f.ctx(), sent[0].DeliveryID)
-	require.NoError(t, err)
+	d := must(a.Delivery(f.ctx(), sent[0].DeliveryID))(t)
 	require.Equal(t, job.DeliveryDelivered, d.State)
 	require.Len(t, d.AttemptsLog, 1)
 	f.exec(`UPDATE delivery_attempts SET response_header = '{"X-A": ["1"]}', response_body = $1, error = 'HTTP_5XX', status = 500
 		WHERE delivery_id = $2`, []byte("an <answer>"), d.DeliveryID.String())
-	d, err = a.Delivery(f.ctx(), sent[0].DeliveryID)
-	require.NoError(t, err)
+	d = must(a.Delivery(f.ctx(), sent[0].DeliveryID))(t)
 	require.Equal(t, "an <answer>", *d.AttemptsLog[0].Response.Body)
 	f.exec(`UPDATE delivery_attempts SET response_body = '\xff00' WHERE delivery_id = $1`, d.DeliveryID.String())
-	d, err = a.Delivery(f.ctx(), sent[0].DeliveryID)
-	require.NoError(t, err)
+	d = must(a.Delivery(f.ctx(), sent[0].DeliveryID))(t)
 	require.Nil(t, d.AttemptsLog[0].Response.Body)
 	require.Equal(t, "/wA=", d.AttemptsLog[0].Response.BodyBase64)
 	_, err = a.Delivery(f.ctx(), newID())
@@ -189,7 +166,6 @@ func TestAdminWebhooksAndDeliveries(t *testing.T) {
 }
 
 func TestAdminBatchesAndSystem(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	a := f.store.Admin()
 	var ids []job.ID
@@ -201,12 +177,11 @@ func TestAdminBatchesAndSystem(t *testing.T) {
 	})
 	require.Equal(t, []job.ID{ids[2], ids[1], ids[0]}, []job.ID{batches[0].BatchID, batches[1].BatchID, batches[2].BatchID})
 	require.Equal(t, 2, batches[0].Total)
-	b, err := a.Batch(f.ctx(), ids[0])
-	require.NoError(t, err)
+	b := must(a.Batch(f.ctx(), ids[0]))(t)
 	require.Equal(t, map[string]int{
 		"created": 0, "queued": 2, "assigned": 0, "running": 0, "succeeded": 0, "failed": 0, "canceled": 0, "refused": 0,
 	}, b.Counts)
-	_, err = a.Batch(f.ctx(), newID())
+	_, err := a.Batch(f.ctx(), newID())
 	require.ErrorContains(t, err, string(job.CodeBatchNotFound))
 
 	f.at(job.Created)
@@ -214,12 +189,10 @@ func TestAdminBatchesAndSystem(t *testing.T) {
 	f.subscribe("*")
 	f.submit()
 	leader := newID()
-	s, err := a.System(f.ctx())
-	require.NoError(t, err)
+	s := must(a.System(f.ctx()))(t)
 	require.Nil(t, s.Leader)
 	require.True(t, f.lead(leader))
-	s, err = a.System(f.ctx())
-	require.NoError(t, err)
+	s = must(a.System(f.ctx()))(t)
 	require.Equal(t, leader, s.Leader.LeaderID)
 	require.Equal(t, []int{7, 1, 1, 2, 1, 1}, []int{s.Backlog.Queued.Count, s.Backlog.Scheduled.Count, s.Backlog.Held.Count,
 		s.Backlog.Deliveries.Count, s.WorkersAlive, s.Slots})
@@ -230,7 +203,6 @@ func TestAdminBatchesAndSystem(t *testing.T) {
 }
 
 func TestAudit(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	a := f.store.Admin()
 	entry := func(operator, action, target string) job.ID {
@@ -257,12 +229,9 @@ func TestAudit(t *testing.T) {
 	require.Equal(t, []job.ID{third, first}, list(admin.AuditQuery{Operator: "ann"}))
 	require.Equal(t, []job.ID{first}, list(admin.AuditQuery{Action: "cancel_job", TargetID: "x"}))
 	require.NoError(t, a.End(f.ctx(), second, 202, "y"))
-	page, err := a.Audit(f.ctx(), admin.AuditQuery{Operator: "bob", Limit: 10})
-	require.NoError(t, err)
+	page := must(a.Audit(f.ctx(), admin.AuditQuery{Operator: "bob", Limit: 10}))(t)
 	require.Equal(t, []any{202, "y"}, []any{*page.Data[0].Status, *page.Data[0].TargetID})
-	page, err = a.Audit(f.ctx(), admin.AuditQuery{Operator: "ann", Limit: 1})
-	require.NoError(t, err)
-	require.Nil(t, page.Data[0].Status, "nobody knows what became of it")
+	require.Nil(t, must(a.Audit(f.ctx(), admin.AuditQuery{Operator: "ann", Limit: 1}))(t).Data[0].Status, "nobody knows what became of it")
 
 	f.exec(`UPDATE audit SET at = at - interval '10 years' WHERE audit_id = $1`, first.String())
 	f.clean(100)

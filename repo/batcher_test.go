@@ -9,16 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
-// A batcher of strings, without a database: the item is its own key, and the
-// answer is the item. Flushes are what the test says.
+// A batcher of strings, without a database: the item is its own key, and the answer is the item. Flushes are what the test says.
 
 type flushOfStrings func(items []string) ([]answer[string], error)
 
@@ -70,19 +68,8 @@ func (g *gate) occupy(ctx context.Context, b *batcher[string, string]) (calls []
 
 func (b *batcher[T, R]) awaitQueued(t *testing.T, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return b.queued() == n }, 30*time.Second, time.Millisecond)
+	testkit.Eventually(t, "it comes about", func() bool { return b.queued() == n })
 }
-
-// closedPool is a pool that leads nowhere.
-func closedPool(t *testing.T) *pgxpool.Pool {
-	t.Helper()
-	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
-	require.NoError(t, err)
-	pool.Close()
-	return pool
-}
-
-func pgError(code string) error { return &pgconn.PgError{Code: code} }
 
 func TestBatcherKeepsEqualKeysApart(t *testing.T) {
 	t.Parallel()
@@ -183,92 +170,6 @@ func TestBatcherRefusesWhenFull(t *testing.T) {
 	require.Len(t, b.queue, maxQueued)
 }
 
-func TestBatcherSplitsOutTheBadItems(t *testing.T) {
-	t.Parallel()
-	for _, code := range []string{"22021", "23514"} {
-		var mu sync.Mutex
-		flushes := 0
-		g := newGate()
-		b := testBatcher(t, func(items []string) ([]answer[string], error) {
-			answers, err := g.flush(items)
-			mu.Lock()
-			defer mu.Unlock()
-			flushes++
-			if slices.Contains(items, "bad1") || slices.Contains(items, "bad2") {
-				return nil, pgError(code)
-			}
-			return answers, err
-		})
-		g.occupy(t.Context(), b)
-		calls := map[string]<-chan answer[string]{}
-		for i := range 64 {
-			item := strconv.Itoa(i)
-			switch i {
-			case 7:
-				item = "bad1"
-			case 40:
-				item = "bad2"
-			}
-			calls[item] = call(t.Context(), b, item)
-			b.awaitQueued(t, i+1)
-		}
-		close(g.open)
-		for item, done := range calls {
-			a := <-done
-			if item == "bad1" || item == "bad2" {
-				require.Equal(t, job.CodeInternal, job.CodeOf(a.err), item)
-				continue
-			}
-			require.NoError(t, a.err, item)
-			require.Equal(t, item, a.value)
-		}
-		b.stop()
-		require.Equal(t, 2+1+2*2*6-2, flushes, "one path to each bad item, both halves at each step, the first step shared")
-	}
-}
-
-func TestBatcherFailsTogetherWhenNoItemIsToBlame(t *testing.T) {
-	t.Parallel()
-	g := newGate()
-	b := testBatcher(t, func(items []string) ([]answer[string], error) {
-		_, _ = g.flush(items)
-		if len(items) > 1 {
-			return nil, pgError("25006")
-		}
-		return echo(items)
-	})
-	occupied := g.occupy(t.Context(), b)
-	first, second := call(t.Context(), b, "a"), call(t.Context(), b, "b")
-	b.awaitQueued(t, 2)
-	b.store.pool = closedPool(t)
-	close(g.open)
-	for _, done := range occupied {
-		require.NoError(t, (<-done).err)
-	}
-	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf((<-first).err))
-	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf((<-second).err))
-}
-
-func TestBatcherRepeatsAfterADeadlock(t *testing.T) {
-	t.Parallel()
-	for _, code := range []string{stateDeadlock, stateSerialization} {
-		tries := 0
-		b := testBatcher(t, func(items []string) ([]answer[string], error) {
-			if tries++; tries < deadlockTries {
-				return nil, pgError(code)
-			}
-			return echo(items)
-		})
-		v, err := b.do(t.Context(), "a")
-		require.NoError(t, err)
-		require.Equal(t, "a", v)
-
-		lost := testBatcher(t, func([]string) ([]answer[string], error) { return nil, pgError(code) })
-		_, err = lost.do(t.Context(), "a")
-		require.Equal(t, job.CodeDBError, job.CodeOf(err))
-	}
-}
-
 // A batch has one time limit for all of its parts, whatever its callers have.
 func TestBatcherBoundsTheTimeOfABatch(t *testing.T) {
 	t.Parallel()
@@ -304,13 +205,6 @@ func TestBatcherBoundsTheTimeOfABatch(t *testing.T) {
 	require.Equal(t, []int{1, 1, 5}, parts, "3, then 1 and 2, then 1 and 1")
 }
 
-func TestBatcherCatchesMissingAnswers(t *testing.T) {
-	t.Parallel()
-	b := testBatcher(t, func([]string) ([]answer[string], error) { return nil, nil })
-	_, err := b.do(t.Context(), "a")
-	require.Error(t, err)
-}
-
 func TestBatcherPassesAnItemsOwnError(t *testing.T) {
 	t.Parallel()
 	own := errors.New("own")
@@ -319,6 +213,9 @@ func TestBatcherPassesAnItemsOwnError(t *testing.T) {
 	})
 	_, err := b.do(t.Context(), "a")
 	require.ErrorIs(t, err, own)
+	b = testBatcher(t, func([]string) ([]answer[string], error) { return nil, nil })
+	_, err = b.do(t.Context(), "a")
+	require.Error(t, err, "an answer is missing")
 }
 
 func TestBatcherCancelledCaller(t *testing.T) {
@@ -356,7 +253,7 @@ func TestBatcherStopFlushesWhatWaits(t *testing.T) {
 	}
 	stopped := make(chan struct{})
 	go func() { b.stop(); close(stopped) }()
-	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.closed }, 30*time.Second, time.Millisecond)
+	testkit.Eventually(t, "it comes about", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.closed })
 	_, err := b.do(t.Context(), "late")
 	require.ErrorIs(t, err, errClosed)
 	select {

@@ -1,46 +1,32 @@
 package repo_test
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// completeBatches settles what can be completed of the given batches, or of all
-// there are.
+// completeBatches settles what can be completed of the given batches, or of all there are.
 func (f *fixture) completeBatches(ids ...job.ID) []job.Batch {
-	f.t.Helper()
 	if len(ids) == 0 {
 		ids, _ = f.readyBatches(job.ID{}, 1000)
 	}
-	completed, err := f.store.CompleteBatches(f.ctx(), ids)
-	require.NoError(f.t, err)
-	return completed
+	return must(f.store.CompleteBatches(f.ctx(), ids))(f.t)
 }
 
 func (f *fixture) readyBatches(after job.ID, look int) (ready []job.ID, last job.ID) {
-	f.t.Helper()
-	ready, last, err := f.store.ReadyBatches(f.ctx(), after, look)
-	require.NoError(f.t, err)
+	ready, last = must2(f.store.ReadyBatches(f.ctx(), after, look))(f.t)
 	return ready, last
 }
 
 // end brings a job that is QUEUED to a final state.
 func (f *fixture) end(id job.ID, s job.State, reason job.Reason) {
-	f.t.Helper()
 	switch s {
 	case job.Canceled:
-		_, _, err := f.store.Cancel(f.ctx(), f.client, id)
-		require.NoError(f.t, err)
+		f.cancel(id)
 	case job.Succeeded:
 		f.finish(success(f.claim(id, 1)))
 	default:
@@ -50,13 +36,11 @@ func (f *fixture) end(id job.ID, s job.State, reason job.Reason) {
 
 // told gives the data of the batch.completed events of a batch.
 func (f *fixture) told(id job.ID) []string {
-	f.t.Helper()
 	return one[[]string](f, `SELECT coalesce(array_agg(data::text), '{}') FROM client_events
 		WHERE batch_id = $1 AND client_id = $2 AND event_name = 'batch.completed'`, id.String(), f.client.String())
 }
 
 func TestSettleCountsEachEnd(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	b := f.insertBatch(f.batch(6, refusing(1)))
 	open := f.insertBatch(f.batch(1))
@@ -67,6 +51,10 @@ func TestSettleCountsEachEnd(t *testing.T) {
 	f.end(ids[3], job.Succeeded, "")
 	f.end(ids[4], job.Failed, job.FailedImmediately)
 	require.Empty(t, f.completeBatches(), "one job is unfinished")
+	for _, none := range [][]job.ID{nil, {}} { // are not all
+		completed := must(f.store.CompleteBatches(f.ctx(), none))(t)
+		require.Empty(t, completed)
+	}
 	require.Empty(t, f.completeBatches(b.ID))
 	require.Nil(t, f.readBatch(b.ID).Outcome)
 	f.end(ids[5], job.Succeeded, "")
@@ -94,38 +82,7 @@ func TestSettleCountsEachEnd(t *testing.T) {
 	require.Empty(t, f.told(open.ID))
 }
 
-// Every mix of three ends: the status is that of package job.
-func TestSettleStatus(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	states := []job.State{job.Succeeded, job.Failed, job.Canceled, "refused"}
-	want := map[job.ID]job.Status{}
-	for mix := range 4 * 4 * 4 {
-		counts := map[job.State]int{}
-		for _, digit := range []int{mix % 4, mix / 4 % 4, mix / 16} {
-			counts[states[digit]]++
-		}
-		b := f.insertBatch(f.batch(3-counts["refused"], refusing(counts["refused"])))
-		ids := jobsOf(b)
-		for _, s := range states[:3] {
-			for range counts[s] {
-				f.exec(`UPDATE jobs SET state = $2, outcome = $3, started_at = now(), finished_at = now(), failure_code = $4 WHERE job_id = $1`,
-					ids[0].String(), string(s), string(job.OutcomeOf(s)), map[bool]any{true: "RFA_INTERNAL"}[s == job.Failed])
-				ids = ids[1:]
-			}
-		}
-		want[b.ID] = job.BatchStatus(counts[job.Succeeded], counts[job.Failed]+counts["refused"], counts[job.Canceled])
-	}
-	completed := f.completeBatches()
-	require.Len(t, completed, len(want))
-	for _, b := range completed {
-		require.Equal(t, want[b.ID], b.Outcome.Status)
-		require.Equal(t, b.Outcome, f.readBatch(b.ID).Outcome)
-	}
-}
-
 func TestSettleListsTheFirstFailures(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	const n = job.MaxFailedItems + 10
 	b := f.insertBatch(f.batch(n))
@@ -141,30 +98,7 @@ func TestSettleListsTheFirstFailures(t *testing.T) {
 	}
 }
 
-func TestSettleOnce(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	b := f.insertBatch(f.batch(0, refusing(2)))
-	stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)}
-	completed := make([]int, 10)
-	inParallel(len(completed), func(i int) {
-		got, err := stores[i%2].CompleteBatches(f.ctx(), []job.ID{b.ID})
-		if err != nil {
-			t.Error(err)
-		}
-		completed[i] = len(got)
-	})
-	sum := 0
-	for _, n := range completed {
-		sum += n
-	}
-	require.Equal(t, 1, sum)
-	require.Len(t, f.told(b.ID), 1)
-	require.Equal(t, job.StatusFailed, f.readBatch(b.ID).Status())
-}
-
 func TestReadyBatchesAreFoundSliceBySlice(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	var all, refused []job.ID
 	for i := range 7 {
@@ -192,21 +126,8 @@ func TestReadyBatchesAreFoundSliceBySlice(t *testing.T) {
 	require.Zero(t, last)
 }
 
-func TestNoBatchesAreNotAll(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	b := f.insertBatch(f.batch(0, refusing(1)))
-	for _, none := range [][]job.ID{nil, {}} {
-		completed, err := f.store.CompleteBatches(f.ctx(), none)
-		require.NoError(t, err)
-		require.Empty(t, completed)
-	}
-	require.Nil(t, f.readBatch(b.ID).Outcome)
-}
-
 // Looking in vain takes no lock that a completion takes.
 func TestSettleLooksBeforeItLocks(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	open, ready := f.insertBatch(f.batch(1)), f.insertBatch(f.batch(0, refusing(1)))
 	unlock := f.lock(`LOCK TABLE batches IN EXCLUSIVE MODE`)
@@ -220,7 +141,6 @@ func TestSettleLooksBeforeItLocks(t *testing.T) {
 }
 
 func TestSettledBatchStaysAsItIs(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	b := f.insertBatch(f.batch(2))
 	ids := jobsOf(b)
@@ -229,8 +149,7 @@ func TestSettledBatchStaysAsItIs(t *testing.T) {
 	require.Len(t, f.completeBatches(), 1)
 	completed := f.readBatch(b.ID)
 
-	_, err := f.store.Retry(f.ctx(), f.client, ids[0], 1, 0, "")
-	require.NoError(t, err)
+	f.retry(ids[0], 1)
 	f.finish(success(f.claim(ids[0], 2)))
 	require.NoError(t, f.store.Delete(f.ctx(), f.client, ids[1]))
 	require.Empty(t, f.completeBatches())
@@ -240,7 +159,6 @@ func TestSettledBatchStaysAsItIs(t *testing.T) {
 }
 
 func TestSettleCountsJobsThatSomebodyWantsToDelete(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	b := f.insertBatch(f.batch(2))
 	ids := jobsOf(b)
@@ -249,8 +167,7 @@ func TestSettleCountsJobsThatSomebodyWantsToDelete(t *testing.T) {
 	require.Equal(t, job.CodeConflict, job.CodeOf(err))
 	require.ErrorContains(t, err, "belongs to a batch that is not complete")
 	f.exec(`UPDATE jobs SET finished_at = finished_at - interval '10 years' WHERE job_id = $1`, ids[0].String())
-	_, err = f.store.Clean(f.ctx(), 100)
-	require.NoError(t, err)
+	must(f.store.Clean(f.ctx(), 100))(t)
 	require.Empty(t, f.completeBatches())
 	f.end(ids[1], job.Canceled, "")
 	outcome := f.completeBatches(b.ID)[0].Outcome
@@ -260,68 +177,4 @@ func TestSettleCountsJobsThatSomebodyWantsToDelete(t *testing.T) {
 		require.NoError(t, f.store.Delete(f.ctx(), f.client, id), "now it counts no more")
 	}
 	require.Equal(t, outcome, f.readBatch(b.ID).Outcome)
-}
-
-// Whoever ends the last job tries to complete its batch; others finish, cancel, retry and
-// complete at the same time. Each batch is completed once, with an outcome that
-// counts each of its jobs.
-func TestSettleAgainstEverything(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)}
-	const batches, size = 12, 5
-	var all []*job.Batch
-	for range batches {
-		all = append(all, f.insertBatch(f.batch(size)))
-	}
-	note := func(err error) {
-		if err != nil && !errors.Is(err, job.ErrStale) {
-			t.Error(err)
-		}
-	}
-	inParallel(8, func(i int) {
-		ctx, s, r := context.Background(), stores[i%2], rand.New(rand.NewPCG(1, uint64(i)))
-		for range batches * size * 2 {
-			b := all[r.IntN(batches)]
-			id := jobsOf(b)[r.IntN(size)]
-			switch r.IntN(4) {
-			case 0:
-				_, _, err := s.Cancel(ctx, f.client, id)
-				note(err)
-			case 1:
-				_, err := s.Retry(ctx, f.client, id, 1, 0, "")
-				note(err)
-			default:
-				c, _, err := s.Claim(ctx, f.worker, id, 1+r.IntN(2))
-				note(err)
-				if c == nil {
-					continue
-				}
-				_, err = s.Start(ctx, c.Lease)
-				note(err)
-				_, err = s.Finish(ctx, failure(c.Lease, job.FailedOnce))
-				note(err)
-			}
-			_, err := s.CompleteBatches(ctx, []job.ID{b.ID})
-			note(err)
-		}
-	})
-	for _, b := range all {
-		open, err := f.store.OpenJobs(f.ctx(), f.client, b.ID)
-		require.NoError(t, err)
-		for _, id := range open {
-			_, _, err := f.store.Cancel(f.ctx(), f.client, id)
-			require.NoError(t, err)
-		}
-	}
-	f.completeBatches()
-	for _, b := range all {
-		outcome := f.readBatch(b.ID).Outcome
-		require.Equal(t, size, outcome.Failed+outcome.Canceled)
-		var told struct{ Failed, Canceled, Total int }
-		require.Len(t, f.told(b.ID), 1)
-		require.NoError(t, json.Unmarshal([]byte(f.told(b.ID)[0]), &told))
-		require.Equal(t, []int{outcome.Failed, outcome.Canceled, size}, []int{told.Failed, told.Canceled, told.Total})
-	}
-	f.checkInvariants()
 }

@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 // batch is one of n plain jobs of the fixture's client, changed by opts.
@@ -56,19 +56,14 @@ func refusing(n int) func(*job.BatchSubmission) {
 
 // insertBatch stores a new batch.
 func (f *fixture) insertBatch(sub job.BatchSubmission) *job.Batch {
-	f.t.Helper()
-	b, replayed, err := f.store.InsertBatch(f.ctx(), sub)
-	require.NoError(f.t, err)
+	b, replayed := must2(f.store.InsertBatch(f.ctx(), sub))(f.t)
 	require.False(f.t, replayed)
 	return b
 }
 
 // readBatch reads a batch of the fixture's client.
 func (f *fixture) readBatch(id job.ID) *job.Batch {
-	f.t.Helper()
-	b, err := f.store.Batch(f.ctx(), f.client, id)
-	require.NoError(f.t, err)
-	return b
+	return must(f.store.Batch(f.ctx(), f.client, id))(f.t)
 }
 
 func jobsOf(b *job.Batch) (ids []job.ID) {
@@ -81,7 +76,6 @@ func jobsOf(b *job.Batch) (ids []job.ID) {
 }
 
 func TestInsertBatch(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	sub := f.batch(3, refusing(1), func(s *job.BatchSubmission) {
 		later := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
@@ -100,7 +94,7 @@ func TestInsertBatch(t *testing.T) {
 	}
 	require.Equal(t, &want, b)
 	require.Equal(t, b, f.readBatch(b.ID))
-	require.WithinDuration(t, time.Now(), b.CreatedAt, time.Minute)
+	require.WithinDuration(t, time.Now(), b.CreatedAt, testkit.Patience)
 	require.Equal(t, time.UTC, b.CreatedAt.Location())
 	require.Equal(t, 1, one[int](f, `SELECT refused FROM batches`))
 	require.Equal(t, 3, f.countJobs())
@@ -113,76 +107,53 @@ func TestInsertBatch(t *testing.T) {
 	f.checkInvariants()
 }
 
+// Deliveries are written in the transaction of the events that they are for: the largest batch has the time for as many as
+// a client may have.
 func TestLargestBatch(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
+	for range job.MaxWebhooks {
+		f.subscribe("*")
+	}
 	b := f.insertBatch(f.batch(job.MaxBatchItems))
 	require.Equal(t, map[job.State]int{job.Queued: job.MaxBatchItems}, f.readBatch(b.ID).Counts)
-	open, err := f.store.OpenJobs(f.ctx(), f.client, b.ID)
-	require.NoError(t, err)
-	require.ElementsMatch(t, jobsOf(b), open)
+	require.ElementsMatch(t, jobsOf(b), must(f.store.OpenJobs(f.ctx(), f.client, b.ID))(t))
+	require.Equal(t, job.MaxBatchItems*job.MaxWebhooks*2, f.count("deliveries"), "of job.created and job.queued")
 }
 
 func TestBatchFollowsItsJobs(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	b := f.insertBatch(f.batch(4))
 	ids := jobsOf(b)
 	f.finish(success(f.claim(ids[0], 1)))
 	f.claim(ids[1], 1)
-	_, _, err := f.store.Cancel(f.ctx(), f.client, ids[2])
-	require.NoError(t, err)
+	f.cancel(ids[2])
+	f.retry(ids[0], 1) // changes nothing
 	got := f.readBatch(b.ID)
 	require.Equal(t, map[job.State]int{job.Succeeded: 1, job.Running: 1, job.Canceled: 1, job.Queued: 1}, got.Counts)
 	require.Equal(t, b.Items, got.Items, "these tell of the acceptance")
-	open, err := f.store.OpenJobs(f.ctx(), f.client, b.ID)
-	require.NoError(t, err)
-	require.ElementsMatch(t, []job.ID{ids[1], ids[3]}, open)
-
-	_, err = f.store.Retry(f.ctx(), f.client, ids[0], 1, 0, "")
-	require.NoError(t, err)
-	require.Equal(t, got.Counts, f.readBatch(b.ID).Counts, "what changes nothing counts for nothing")
-}
-
-func TestBatchBelongsToTheClient(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	b := f.insertBatch(f.batch(2, batchKeyed("k")))
-	stranger := newID()
-	_, unknown := f.store.Batch(f.ctx(), f.client, newID())
-	require.Equal(t, job.CodeBatchNotFound, job.CodeOf(unknown))
-	_, foreign := f.store.Batch(f.ctx(), stranger, b.ID)
-	require.Equal(t, unknown, foreign)
-	open, err := f.store.OpenJobs(f.ctx(), stranger, b.ID)
-	require.NoError(t, err)
-	require.Empty(t, open)
-	found, err := f.store.FindBatch(f.ctx(), stranger, "k", f.batch(0).RequestHash)
-	require.NoError(t, err)
-	require.Nil(t, found)
+	require.ElementsMatch(t, []job.ID{ids[1], ids[3]}, must(f.store.OpenJobs(f.ctx(), f.client, b.ID))(t))
 }
 
 func TestBatchKeys(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	f.submit(keyed("k")) // the key of a job is another one
-	found, err := f.store.FindBatch(f.ctx(), f.client, "k", f.batch(0).RequestHash)
-	require.NoError(t, err)
+	stranger := newID()
+	found := must(f.store.FindBatch(f.ctx(), f.client, "k", f.batch(0).RequestHash))(t)
 	require.Nil(t, found)
 	first := f.insertBatch(f.batch(2, batchKeyed("k")))
 	require.Equal(t, f.window.Seconds(), one[float64](f, `SELECT extract(epoch FROM expires_at - created_at)::float8 FROM idempotency_keys
 		WHERE state IS NULL`))
 
-	again, replayed, err := f.store.InsertBatch(f.ctx(), f.batch(2, batchKeyed("k")))
-	require.NoError(t, err)
+	again, replayed := must2(f.store.InsertBatch(f.ctx(), f.batch(2, batchKeyed("k"))))(t)
 	require.True(t, replayed)
 	require.Equal(t, first, again)
-	found, err = f.store.FindBatch(f.ctx(), f.client, "k", f.batch(0).RequestHash)
-	require.NoError(t, err)
-	require.Equal(t, first, found)
+	require.Equal(t, first, must(f.store.FindBatch(f.ctx(), f.client, "k", f.batch(0).RequestHash))(t))
 
+	require.Nil(t, must(f.store.FindBatch(f.ctx(), stranger, "k", f.batch(0).RequestHash))(t), "keys belong to their client")
+	require.Empty(t, must(f.store.OpenJobs(f.ctx(), stranger, first.ID))(t))
 	other := f.batch(2, batchKeyed("k"))
 	other.RequestHash = sha256.Sum256([]byte("another request"))
-	_, _, err = f.store.InsertBatch(f.ctx(), other)
+	_, _, err := f.store.InsertBatch(f.ctx(), other)
 	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
 	_, err = f.store.FindBatch(f.ctx(), f.client, "k", other.RequestHash)
 	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
@@ -199,35 +170,28 @@ func TestBatchKeys(t *testing.T) {
 }
 
 func TestConcurrentBatchesWithOneKeyMakeOneBatch(t *testing.T) {
-	t.Parallel()
-	for name, prepare := range map[string]func(f *fixture){
-		"new key":     func(*fixture) {},
-		"expired key": func(f *fixture) { f.insertBatch(f.batch(1, batchKeyed("k"))); f.expireKeys() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := setup(t)
-			prepare(f)
-			before := f.countJobs()
-			stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)} // as two processes
-			const n, size = 10, 50
-			batches, replays, errs := make([]*job.Batch, n), make([]bool, n), make([]error, n)
-			inParallel(n, func(i int) {
-				batches[i], replays[i], errs[i] = stores[i%2].InsertBatch(f.ctx(), f.batch(size, batchKeyed("k")))
-			})
-			made := 0
-			for i := range batches {
-				require.NoError(t, errs[i])
-				require.Equal(t, batches[0], batches[i])
-				if !replays[i] {
-					made++
-				}
-			}
-			require.Equal(t, 1, made)
-			require.Equal(t, before+size, f.countJobs())
-			f.checkInvariants()
+	f := setup(t)
+	stores := f.twoStores() // as two processes
+	const n, size = 10, 50
+	for _, which := range []string{"new", "expired"} {
+		before := f.countJobs()
+		batches, replays, errs := make([]*job.Batch, n), make([]bool, n), make([]error, n)
+		inParallel(n, func(i int) {
+			batches[i], replays[i], errs[i] = stores[i%2].InsertBatch(f.ctx(), f.batch(size, batchKeyed("k")))
 		})
+		made := 0
+		for i := range batches {
+			require.NoError(t, errs[i])
+			require.Equal(t, batches[0], batches[i])
+			if !replays[i] {
+				made++
+			}
+		}
+		require.Equal(t, 1, made, which)
+		require.Equal(t, before+size, f.countJobs(), which)
+		f.expireKeys()
 	}
+	f.checkInvariants()
 }
 
 // Batches that wait, for a key or for a lock, leave connections to others.
@@ -241,7 +205,6 @@ func TestWaitingBatchesStarveNobody(t *testing.T) {
 		"without keys": {nil, repo.MaxBatchInserts},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			f := setup(t, patient)
 			unlock := f.lock(`LOCK TABLE batches IN SHARE MODE`)
 			const n = 40
@@ -257,8 +220,7 @@ func TestWaitingBatchesStarveNobody(t *testing.T) {
 			}
 			f.awaitBlocked(test.blocked)
 			for range 20 { // and no more come to it
-				_, err := f.store.InsertJob(within(t, patience/6), f.submission())
-				require.NoError(t, err)
+				must(f.store.InsertJob(within(t, testkit.Patience/6), f.submission()))(t)
 				require.LessOrEqual(t, int(f.store.Pool().Stat().AcquiredConns()), test.blocked+repo.Flushers)
 			}
 			hasty, cancel := context.WithCancel(f.ctx())
@@ -282,7 +244,6 @@ func TestWaitingBatchesStarveNobody(t *testing.T) {
 }
 
 func TestBatchKeyOutlivesItsBatch(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	b := f.insertBatch(f.batch(1, batchKeyed("k"), refusing(1)))
 	f.end(jobsOf(b)[0], job.Canceled, "")
@@ -301,27 +262,15 @@ func TestBatchKeyOutlivesItsBatch(t *testing.T) {
 }
 
 func TestBrokenBatchLeavesNothing(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
+	f := setup(t, patient)
 	sub := f.batch(3, batchKeyed("k"))
 	sub.Jobs[2].MaxAttempts = 0
 	_, _, err := f.store.InsertBatch(f.ctx(), sub)
 	require.Equal(t, job.CodeInternal, job.CodeOf(err))
 	f.requireNothing()
-}
 
-func (f *fixture) requireNothing() {
-	f.t.Helper()
-	for _, table := range []string{"jobs", "events", "batches", "idempotency_keys"} {
-		require.Zero(f.t, f.count(table), table)
-	}
-}
-
-func TestBatchConnectionLostInTheMiddle(t *testing.T) {
-	t.Parallel()
-	f := setup(t, patient)
-	sub := f.batch(3, batchKeyed("k"))
-	for _, table := range []string{"jobs", "batches"} {
+	sub = f.batch(3, batchKeyed("k"))
+	for _, table := range []string{"jobs", "batches"} { // its connection is lost in the middle
 		unlock := f.lock(`LOCK TABLE ` + table + ` IN SHARE MODE`)
 		inserted := make(chan error)
 		go func() { _, _, err := f.store.InsertBatch(f.ctx(), sub); inserted <- err }()
@@ -335,16 +284,20 @@ func TestBatchConnectionLostInTheMiddle(t *testing.T) {
 	f.insertBatch(sub)
 }
 
+func (f *fixture) requireNothing() {
+	for _, table := range []string{"jobs", "events", "batches", "idempotency_keys"} {
+		require.Zero(f.t, f.count(table), table)
+	}
+}
+
 // killBlocked ends the one connection that waits for a lock.
 func (f *fixture) killBlocked() {
-	f.t.Helper()
 	f.awaitBlocked(1)
 	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 }
 
 // A commit that waits: a trigger runs at its very beginning.
 func TestBatchConnectionLostInTheCommit(t *testing.T) {
-	t.Parallel()
 	f := setup(t, patient)
 	f.exec(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END'`)
 	f.exec(`CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON batches DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()`)

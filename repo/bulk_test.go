@@ -4,34 +4,27 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/repo"
 )
 
 // bulk begins an operation of the fixture's client, changed by opts.
 func (f *fixture) bulk(action job.BulkAction, filter job.BulkFilter, opts ...func(*job.Bulk)) *job.Bulk {
-	f.t.Helper()
 	b := job.Bulk{ID: newID(), Owner: job.BulkOwner{ClientID: f.client}, Action: action, Filter: filter, Rate: 200, RequestID: "r-bulk"}
 	for _, opt := range opts {
 		opt(&b)
 	}
-	added, err := f.store.InsertBulk(f.ctx(), b)
-	require.NoError(f.t, err)
-	return added
+	return must(f.store.InsertBulk(f.ctx(), b))(f.t)
 }
 
 func ofOperator(b *job.Bulk) { b.Owner = job.BulkOwner{Operator: "anna"} }
 
 // gather takes the items of an operation, so many jobs at a time.
 func (f *fixture) gather(b *job.Bulk, look, most int) *job.Bulk {
-	f.t.Helper()
 	for b.GatheredAt == nil {
-		next, ok, err := f.store.GatherBulk(f.ctx(), b, look, most)
-		require.NoError(f.t, err)
+		next, ok := must2(f.store.GatherBulk(f.ctx(), b, look, most))(f.t)
 		require.True(f.t, ok)
 		b = next
 	}
@@ -39,10 +32,8 @@ func (f *fixture) gather(b *job.Bulk, look, most int) *job.Bulk {
 }
 
 func (f *fixture) items(b *job.Bulk, q job.BulkQuery) (ids []job.ID, items []job.BulkItem) {
-	f.t.Helper()
 	q.Limit = 100
-	items, next, err := f.store.BulkItems(f.ctx(), f.client, b.ID, q)
-	require.NoError(f.t, err)
+	items, next := must2(f.store.BulkItems(f.ctx(), f.client, b.ID, q))(f.t)
 	require.Zero(f.t, next)
 	for _, i := range items {
 		ids = append(ids, i.JobID)
@@ -51,7 +42,6 @@ func (f *fixture) items(b *job.Bulk, q job.BulkQuery) (ids []job.ID, items []job
 }
 
 func TestBulkGathersWhatMatches(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	correlated := f.submit(func(s *job.Submission) { s.Job.CorrelationID = "run-7" })
 	queued := f.submit()
@@ -76,8 +66,7 @@ func TestBulkGathersWhatMatches(t *testing.T) {
 		"a given client": {job.BulkFilter{ClientID: f.client}, []func(*job.Bulk){ofOperator}, all},
 	} {
 		b := f.gather(f.bulk(job.BulkCancel, test.filter, test.opts...), 2, 100)
-		items, next, err := f.store.BulkItems(f.ctx(), job.ID{}, b.ID, job.BulkQuery{Limit: 100})
-		require.NoError(t, err)
+		items, next := must2(f.store.BulkItems(f.ctx(), job.ID{}, b.ID, job.BulkQuery{Limit: 100}))(t)
 		require.Zero(t, next)
 		var ids []job.ID
 		for _, i := range items {
@@ -88,8 +77,7 @@ func TestBulkGathersWhatMatches(t *testing.T) {
 		require.Equal(t, len(test.want), b.Total, name)
 		require.False(t, b.More)
 
-		look, err := f.store.CountBulk(f.ctx(), b.JobsOf(), test.filter, job.ID{}, 100)
-		require.NoError(t, err)
+		look := must(f.store.CountBulk(f.ctx(), b.JobsOf(), test.filter, job.ID{}, 100))(t)
 		require.ElementsMatch(t, test.want, look.First, name)
 		require.Equal(t, len(test.want), look.Matched, name)
 		f.finishAll(b)
@@ -97,26 +85,18 @@ func TestBulkGathersWhatMatches(t *testing.T) {
 }
 
 // finishAll aborts an operation, so that another one may begin.
-func (f *fixture) finishAll(b *job.Bulk) {
-	f.t.Helper()
-	_, _, err := f.store.AbortBulk(f.ctx(), job.ID{}, b.ID)
-	require.NoError(f.t, err)
-}
+func (f *fixture) finishAll(b *job.Bulk) { must2(f.store.AbortBulk(f.ctx(), job.ID{}, b.ID))(f.t) }
 
-// Jobs that were created since are not meant, and the newest are taken where there are
-// too many.
+// Jobs that were created since are not meant, and the newest are taken where there are too many.
 func TestBulkTakesSoManyOfTheJobsBeforeIt(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	ids := []job.ID{f.submit(), f.submit(), f.submit()}
 	b := f.bulk(job.BulkCancel, job.BulkFilter{All: true})
 	f.submit()
-	first, ok, err := f.store.GatherBulk(f.ctx(), b, 2, 2)
-	require.NoError(t, err)
+	first, ok := must2(f.store.GatherBulk(f.ctx(), b, 2, 2))(t)
 	require.True(t, ok)
 	require.Equal(t, job.BulkRunning, first.State())
-	_, ok, err = f.store.GatherBulk(f.ctx(), b, 2, 2)
-	require.NoError(t, err)
+	_, ok = must2(f.store.GatherBulk(f.ctx(), b, 2, 2))(t)
 	require.False(t, ok, "a leader of before does the step again")
 	b = f.gather(first, 2, 2)
 	require.True(t, b.More)
@@ -126,7 +106,6 @@ func TestBulkTakesSoManyOfTheJobsBeforeIt(t *testing.T) {
 }
 
 func TestBulkLimits(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	var first *job.Bulk
 	for range job.MaxOpenBulksClient {
@@ -143,9 +122,7 @@ func TestBulkLimits(t *testing.T) {
 
 	f.finishAll(first)
 	f.bulk(job.BulkCancel, job.BulkFilter{All: true})
-	open, err := f.store.OpenBulks(f.ctx())
-	require.NoError(t, err)
-	require.Len(t, open, job.MaxOpenBulks-job.MaxOpenBulksOperator+1)
+	require.Len(t, must(f.store.OpenBulks(f.ctx()))(t), job.MaxOpenBulks-job.MaxOpenBulksOperator+1)
 }
 
 // retryAll retries items, as a use case would.
@@ -171,37 +148,29 @@ var errDied = errors.New("the leader died")
 
 // The change of a job and the result of its item are one commit.
 func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	id := f.at(job.Failed)
 	b := f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
 	before := f.all(id)
 
 	_, err := f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
-		ended, err := f.retryAll(false)(ctx, items)
-		require.NoError(t, err)
-		require.Equal(t, job.ItemSucceeded, ended[0].Result)
+		require.Equal(t, job.ItemSucceeded, must(f.retryAll(false)(ctx, items))(t)[0].Result)
 		return nil, errDied
 	})
 	require.Error(t, err)
 	require.Equal(t, before, f.all(id), "without its result it has no effect")
 
-	taken, err := f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false))
-	require.NoError(t, err)
+	taken := must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false)))(t)
 	require.Len(t, taken, 1)
 	require.Equal(t, job.Queued, f.state(id))
-	taken, err = f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false))
-	require.NoError(t, err)
-	require.Empty(t, taken, "it has a result")
+	require.Empty(t, must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false)))(t), "it has a result")
 	require.Equal(t, 2, f.job(id).Attempt)
 
-	done, ok, err := f.store.FinishBulk(f.ctx(), b.ID)
-	require.NoError(t, err)
+	done, ok := must2(f.store.FinishBulk(f.ctx(), b.ID))(t)
 	require.True(t, ok)
 	require.Equal(t, job.BulkDone, done.State())
 	require.Equal(t, []int{1, 1, 1, 0, 0}, []int{done.Total, done.Done, done.Succeeded, done.Skipped, done.Failed})
-	_, ok, err = f.store.FinishBulk(f.ctx(), b.ID)
-	require.NoError(t, err)
+	_, ok = must2(f.store.FinishBulk(f.ctx(), b.ID))(t)
 	require.False(t, ok)
 	_, items := f.items(b, job.BulkQuery{Result: job.ItemSucceeded})
 	require.Len(t, items, 1)
@@ -212,39 +181,30 @@ func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 	_, _, err = f.store.AbortBulk(f.ctx(), f.client, b.ID)
 	require.Equal(t, job.CodeConflict, job.CodeOf(err))
 	f.checkInvariants()
-}
 
-// A retry that was done since, by whomever, is not done again.
-func TestBulkRetriesTheAttemptThatItFound(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	id := f.at(job.Failed)
-	b := f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
-	_, err := f.store.Retry(f.ctx(), f.client, id, 1, 0, "")
-	require.NoError(t, err)
+	// A retry that was done since, by whomever, is not done again.
+	id = f.at(job.Failed)
+	b = f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
+	f.retry(id, 1)
 	f.finish(failure(f.claim(id, 2), job.FailedOnce))
-	_, err = f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false))
-	require.NoError(t, err)
+	must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false)))(t)
 	require.Equal(t, 2, f.job(id).Attempt)
-	_, items := f.items(b, job.BulkQuery{Result: job.ItemSkipped})
+	_, items = f.items(b, job.BulkQuery{Result: job.ItemSkipped})
 	require.Len(t, items, 1)
 }
 
 func TestBulkOverride(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	exhausted := f.run(attempts(1))
 	f.finish(failure(exhausted, job.FailedOnce))
 	hopeless := f.run()
 	f.finish(failure(hopeless, job.FailedImmediately))
 	b := f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
-	_, err := f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false))
-	require.NoError(t, err)
+	must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false)))(t)
 	require.Equal(t, []job.State{job.Failed, job.Failed}, []job.State{f.state(exhausted.JobID), f.state(hopeless.JobID)})
 
 	b = f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}, ofOperator), 100, 100)
-	_, err = f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(true))
-	require.NoError(t, err)
+	must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(true)))(t)
 	require.Equal(t, []job.State{job.Queued, job.Queued}, []job.State{f.state(exhausted.JobID), f.state(hopeless.JobID)})
 	require.Equal(t, 2, f.job(exhausted.JobID).MaxAttempts)
 	require.Equal(t, 4, f.job(hopeless.JobID).MaxAttempts)
@@ -253,32 +213,28 @@ func TestBulkOverride(t *testing.T) {
 }
 
 func TestBulkCancelsAndDeletes(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	queued, ended := f.submit(), f.at(job.Succeeded)
 	b := f.gather(f.bulk(job.BulkCancel, job.BulkFilter{All: true}), 100, 100)
-	_, err := f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
+	must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
 		require.Len(t, items, 2)
 		require.NotNil(t, items[0].Job)
 		canceled, err := f.store.CancelItems(ctx, items)
 		require.Len(t, canceled, 1)
 		return []job.BulkItem{items[0].End(job.ItemSucceeded, "", "")}, err
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Equal(t, job.Canceled, f.state(queued))
-	_, ok, err := f.store.FinishBulk(f.ctx(), b.ID)
-	require.NoError(t, err)
+	_, ok := must2(f.store.FinishBulk(f.ctx(), b.ID))(t)
 	require.False(t, ok, "an item was left")
 
 	b = f.gather(f.bulk(job.BulkDelete, job.BulkFilter{All: true}), 100, 100)
 	f.exec(`UPDATE bulk_items SET event_seq = event_seq - 1 WHERE bulk_id = $1 AND job_id = $2`, b.ID.String(), ended.String())
-	_, err = f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
+	must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
 		deleted, err := f.store.DeleteItems(ctx, items)
 		require.Equal(t, []job.ID{queued}, deleted, "one that has changed stays")
 		return nil, err
-	})
-	require.NoError(t, err)
-	_, err = f.store.Job(f.ctx(), f.client, queued)
+	}))(t)
+	_, err := f.store.Job(f.ctx(), f.client, queued)
 	require.Equal(t, job.CodeJobGone, job.CodeOf(err))
 	require.Equal(t, job.Succeeded, f.state(ended))
 	f.checkInvariants()
@@ -286,43 +242,33 @@ func TestBulkCancelsAndDeletes(t *testing.T) {
 
 // An abort comes before a part of the work or after it, and nothing is done any more.
 func TestBulkAborts(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	f.at(job.Failed)
 	b := f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
 	_, _, err := f.store.AbortBulk(f.ctx(), newID(), b.ID)
 	require.Equal(t, job.CodeBulkNotFound, job.CodeOf(err), "a stranger's")
-	aborted, changed, err := f.store.AbortBulk(f.ctx(), f.client, b.ID)
-	require.NoError(t, err)
+	aborted, changed := must2(f.store.AbortBulk(f.ctx(), f.client, b.ID))(t)
 	require.True(t, changed)
 	require.Equal(t, job.BulkAborted, aborted.State())
-	again, changed, err := f.store.AbortBulk(f.ctx(), f.client, b.ID)
-	require.NoError(t, err)
+	again, changed := must2(f.store.AbortBulk(f.ctx(), f.client, b.ID))(t)
 	require.False(t, changed)
 	require.Equal(t, aborted, again)
-	taken, err := f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false))
-	require.NoError(t, err)
-	require.Empty(t, taken)
-	_, ok, err := f.store.GatherBulk(f.ctx(), b, 10, 10)
-	require.NoError(t, err)
+	require.Empty(t, must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false)))(t))
+	_, ok := must2(f.store.GatherBulk(f.ctx(), b, 10, 10))(t)
 	require.False(t, ok)
 }
 
 func TestBulkListsAndRetention(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	f.submit()
 	first, second := f.bulk(job.BulkCancel, job.BulkFilter{All: true}), f.bulk(job.BulkCancel, job.BulkFilter{State: job.Queued})
 	foreign := f.bulk(job.BulkCancel, job.BulkFilter{All: true}, ofOperator)
-	page, next, err := f.store.Bulks(f.ctx(), f.client, job.BulkQuery{Limit: 1})
-	require.NoError(t, err)
+	page, next := must2(f.store.Bulks(f.ctx(), f.client, job.BulkQuery{Limit: 1}))(t)
 	require.Equal(t, second, page[0])
-	page, next, err = f.store.Bulks(f.ctx(), f.client, job.BulkQuery{Limit: 1, After: next})
-	require.NoError(t, err)
+	page, next = must2(f.store.Bulks(f.ctx(), f.client, job.BulkQuery{Limit: 1, After: next}))(t)
 	require.Equal(t, first, page[0])
 	require.Zero(t, next)
-	page, _, err = f.store.Bulks(f.ctx(), job.ID{}, job.BulkQuery{Limit: 10})
-	require.NoError(t, err)
+	page, _ = must2(f.store.Bulks(f.ctx(), job.ID{}, job.BulkQuery{Limit: 10}))(t)
 	require.Equal(t, []*job.Bulk{foreign, second, first}, page)
 
 	f.gather(first, 100, 100)
@@ -331,25 +277,8 @@ func TestBulkListsAndRetention(t *testing.T) {
 	f.finishAll(second)
 	f.exec(`UPDATE bulk_operations SET finished_at = now() - interval '8 days' WHERE bulk_id = $1`, first.ID.String())
 	for range 2 {
-		_, err = f.store.Clean(f.ctx(), 100)
-		require.NoError(t, err)
+		must(f.store.Clean(f.ctx(), 100))(t)
 	}
 	require.Equal(t, 2, f.count("bulk_operations"))
 	require.Equal(t, second.ID.String(), one[string](f, `SELECT string_agg(DISTINCT bulk_id::text, ' ') FROM bulk_items`))
-}
-
-// Programs of before know nothing of operations: one that waits is done by the next leader
-// that does.
-func TestMigrateBulkDownAndUp(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	newest := schema(t, f)
-	f.gather(f.bulk(job.BulkCancel, job.BulkFilter{All: true}), 10, 10)
-	require.NoError(t, repo.Migrate(f.ctx(), f.url, 13))
-	f.submitBefore("")
-	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
-	require.Equal(t, newest, schema(t, f))
-	b := f.gather(f.bulk(job.BulkCancel, job.BulkFilter{All: true}), 10, 10)
-	require.Equal(t, 1, b.Total)
-	require.WithinDuration(t, time.Now(), b.CreatedAt, time.Hour)
 }

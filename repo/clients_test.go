@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
@@ -18,12 +19,7 @@ import (
 // decision is what ChangeKeys is given.
 type decision = func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)
 
-func (f *fixture) newClient() job.Client {
-	f.t.Helper()
-	c, err := f.store.InsertClient(f.ctx(), newID())
-	require.NoError(f.t, err)
-	return c
-}
+func (f *fixture) newClient() job.Client { return must(f.store.InsertClient(f.ctx(), newID()))(f.t) }
 
 // key is a fresh key of a client, created at the given moment.
 func key(client job.ID, id string, now time.Time) job.APIKey {
@@ -33,7 +29,6 @@ func key(client job.ID, id string, now time.Time) job.APIKey {
 }
 
 func (f *fixture) addKey(client job.ID, id string) job.APIKey {
-	f.t.Helper()
 	var added job.APIKey
 	require.NoError(f.t, f.store.ChangeKeys(f.ctx(), client, func(_ job.Client, now time.Time, _ []job.APIKey) (job.KeyChange, error) {
 		added = key(client, id, now)
@@ -43,7 +38,6 @@ func (f *fixture) addKey(client job.ID, id string) job.APIKey {
 }
 
 func (f *fixture) changeKey(s *repo.Store, client job.ID, id string, change func(k *job.APIKey)) {
-	f.t.Helper()
 	require.NoError(f.t, s.ChangeKeys(f.ctx(), client, func(_ job.Client, _ time.Time, keys []job.APIKey) (job.KeyChange, error) {
 		for _, k := range keys {
 			if k.ID == id {
@@ -56,10 +50,9 @@ func (f *fixture) changeKey(s *repo.Store, client job.ID, id string, change func
 }
 
 func TestInsertClient(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	c := f.newClient()
-	require.WithinDuration(t, time.Now(), c.CreatedAt, time.Minute)
+	require.WithinDuration(t, time.Now(), c.CreatedAt, testkit.Patience)
 	_, err := f.store.InsertClient(f.ctx(), c.ID)
 	require.Equal(t, job.CodeConflict, job.CodeOf(err))
 	_, err = f.store.InsertClient(f.ctx(), job.ID{})
@@ -67,17 +60,13 @@ func TestInsertClient(t *testing.T) {
 }
 
 func TestKeysAreStoredAndRead(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	c := f.newClient()
-	none, err := f.store.Key(f.ctx(), "k1")
-	require.NoError(t, err)
-	require.Nil(t, none)
+	require.Nil(t, must(f.store.Key(f.ctx(), "k1"))(t))
 
 	first, second := f.addKey(c.ID, "k1"), f.addKey(c.ID, "k2")
 	f.addKey(f.newClient().ID, "another client's")
-	got, err := f.store.Key(f.ctx(), "k1")
-	require.NoError(t, err)
+	got := must(f.store.Key(f.ctx(), "k1"))(t)
 	require.Empty(t, cmp.Diff(&first, got))
 
 	revoked := first.CreatedAt.Add(time.Minute)
@@ -88,27 +77,19 @@ func TestKeysAreStoredAndRead(t *testing.T) {
 		first.RevokedAt, first.ReplacedBy, first.ExpiresAt = &revoked, "k2", revoked.Add(time.Second)
 		require.Empty(t, cmp.Diff([]job.APIKey{second, first}, keys), "all keys of the client, newest first")
 		require.Equal(t, c, got)
-		require.WithinDuration(t, time.Now(), now, time.Minute)
+		require.WithinDuration(t, time.Now(), now, testkit.Patience)
 		return job.KeyChange{}, nil
 	}))
 }
 
-func TestChangeKeysOfAnUnknownClient(t *testing.T) {
-	t.Parallel()
+func TestCursorKeyIsTheSameForAllProcesses(t *testing.T) {
 	f := setup(t)
-	refusal := job.Errorf(job.CodeClientNotFound, "No client.")
-	err := f.store.ChangeKeys(f.ctx(), newID(), func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
-		require.True(t, c.ID.IsZero())
-		require.True(t, now.IsZero())
-		require.Empty(t, keys)
-		return job.KeyChange{}, refusal
-	})
-	require.Same(t, refusal, err, "a decision's error comes back as it is")
-	require.Zero(t, f.storageErrors())
+	again := must(f.twoStores()[1].CursorKey(f.ctx()))(t)
+	require.Len(t, again, 32)
+	require.Equal(t, f.cursorKey(), again)
 }
 
 func TestChangeKeysIsAllOrNothing(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	c := f.newClient()
 	k1 := f.addKey(c.ID, "k1")
@@ -124,17 +105,24 @@ func TestChangeKeysIsAllOrNothing(t *testing.T) {
 		},
 	} {
 		require.Error(t, f.store.ChangeKeys(f.ctx(), c.ID, decide), name)
-		got, err := f.store.Key(f.ctx(), "k1")
-		require.NoError(t, err)
-		require.Equal(t, &k1, got, name)
+		require.Equal(t, &k1, must(f.store.Key(f.ctx(), "k1"))(t), name)
 		require.Equal(t, 1, f.count("api_keys"), name)
 	}
+
+	refusal, troubles := job.Errorf(job.CodeClientNotFound, "No client."), f.storageErrors()
+	err := f.store.ChangeKeys(f.ctx(), newID(), func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
+		require.True(t, c.ID.IsZero())
+		require.True(t, now.IsZero())
+		require.Empty(t, keys)
+		return job.KeyChange{}, refusal
+	})
+	require.Same(t, refusal, err, "a decision's error comes back as it is")
+	require.Equal(t, troubles, f.storageErrors())
 }
 
 func TestConcurrentChangesOfAClientsKeysTakeTurns(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
-	stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)}
+	stores := f.twoStores()
 	c := f.newClient()
 	const n = 30
 	errs := make([]error, n)
@@ -159,35 +147,34 @@ func TestConcurrentChangesOfAClientsKeysTakeTurns(t *testing.T) {
 type watch struct {
 	changed   chan string
 	connected chan bool
+	end       func()
 }
 
 func (f *fixture) watch(s *repo.Store) watch {
-	f.t.Helper()
-	w := watch{make(chan string, 100), make(chan bool, 100)}
+	w := watch{changed: make(chan string, 100), connected: make(chan bool, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		s.WatchKeys(ctx, func(id string) { w.changed <- id }, func(up bool) { w.connected <- up })
 	}()
-	f.t.Cleanup(func() { cancel(); <-ended })
+	w.end = func() { cancel(); <-ended }
+	f.t.Cleanup(w.end)
 	require.True(f.t, receive(f.t, w.connected))
 	return w
 }
 
 func receive[T any](t testing.TB, c <-chan T) T {
-	t.Helper()
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		require.Fail(t, "nothing came")
 		panic("unreachable")
 	}
 }
 
 func TestWatchKeysTellsOfChanges(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	w := f.watch(repotest.OpenURL(t, f.url))
 	c := f.newClient()
@@ -203,10 +190,11 @@ func TestWatchKeysTellsOfChanges(t *testing.T) {
 	require.Equal(t, "new", receive(t, w.changed))
 	require.Empty(t, w.changed)
 	require.Empty(t, w.connected)
+	w.end()
+	require.False(t, receive(t, w.connected), "from here on nothing may be trusted")
 }
 
 func TestWatchKeysSurvivesQuietTimes(t *testing.T) {
-	t.Parallel()
 	const quiet = time.Second
 	f := setup(t)
 	w := f.watch(repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Timeout, c.ApplicationName = quiet, "watcher" }))
@@ -223,7 +211,6 @@ func TestWatchKeysSurvivesQuietTimes(t *testing.T) {
 }
 
 func TestWatchKeysReconnects(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	w := f.watch(repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Timeout, c.ApplicationName = 2*time.Second, "watcher" }))
 	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'watcher'`)
@@ -236,18 +223,88 @@ func TestWatchKeysReconnects(t *testing.T) {
 	require.Equal(t, "k", receive(t, w.changed))
 }
 
-func TestWatchKeysEndsWithItsContext(t *testing.T) {
-	t.Parallel()
+func (f *fixture) useKey(id string) (exists bool) {
+	exists = must(f.store.UseKey(f.ctx(), id))(f.t)
+	return exists
+}
+
+// ageClient lets a client and its keys have been made longer ago.
+func (f *fixture) ageClient(id job.ID, by time.Duration) {
+	f.exec(`UPDATE clients SET created_at = created_at - $2::interval WHERE client_id = $1`, id.String(), by)
+	f.exec(`UPDATE api_keys SET created_at = created_at - $2::interval WHERE client_id = $1`, id.String(), by)
+}
+
+func (f *fixture) clientExists(id job.ID) bool {
+	return one[bool](f, `SELECT EXISTS (SELECT FROM clients WHERE client_id = $1)`, id.String())
+}
+
+func TestCleanRemovesClientsThatWereNeverUsed(t *testing.T) {
 	f := setup(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	said := make(chan bool, 10)
-	ended := make(chan struct{})
+	clients := map[string]job.ID{}
+	add := func(name string, age time.Duration, keys ...string) {
+		clients[name] = f.newClient().ID
+		for _, k := range keys {
+			f.addKey(clients[name], k)
+		}
+		f.ageClient(clients[name], age)
+	}
+	add("no key", month+time.Minute)
+	add("two keys", month+time.Minute, "a", "b")
+	add("young", month-time.Minute, "c")
+	add("used", month+time.Minute, "d", "e")
+	f.useKey("e")
+	add("with a new key", month+time.Minute, "f")
+	f.addKey(clients["with a new key"], "g")
+	add("perhaps with keys that are removed", 3*month+time.Minute)
+	add("with a webhook", month+time.Minute, "h")
+	f.exec(`INSERT INTO clients (client_id, created_at) VALUES ($1, now() - interval '31 days') ON CONFLICT DO NOTHING`, f.client.String())
+	f.submit()
+	hook := f.subscribe(job.EventCreated)
+	f.exec(`UPDATE webhooks SET client_id = $1 WHERE webhook_id = $2`, clients["with a webhook"].String(), hook.String())
+
+	f.clean(1)
+	for range 5 {
+		f.clean(1) // a slice each
+	}
+	for name, id := range clients {
+		require.Equal(t, name != "no key" && name != "two keys", f.clientExists(id), name)
+	}
+	require.True(t, f.clientExists(f.client), "it has a job")
+	require.False(t, f.useKey("a"))
+	require.Equal(t, 6, f.count("api_keys"))
+}
+
+// Who begins to use a key while its client is removed keeps it, or is told that the key is gone.
+func TestAClientThatBeginsWhileItIsRemoved(t *testing.T) {
+	f := setup(t)
+	const n = 40
+	ids := make([]job.ID, n)
+	for i := range ids {
+		ids[i] = f.newClient().ID
+		f.addKey(ids[i], fmt.Sprint("key-", i))
+		f.ageClient(ids[i], month+time.Minute)
+	}
+	begun, err := f.db.Begin(f.ctx()) // a use that commits while the removal waits for it
+	require.NoError(t, err)
+	must(begun.Exec(f.ctx(), `UPDATE api_keys SET used_at = now() WHERE key_id = 'key-0'`))(t)
+	cleaned := make(chan error)
 	go func() {
-		defer close(ended)
-		f.store.WatchKeys(ctx, func(string) {}, func(up bool) { said <- up })
+		_, err := f.store.Clean(f.ctx(), 1000)
+		cleaned <- err
 	}()
-	require.True(t, receive(t, said))
-	cancel()
-	receive(t, ended)
-	require.False(t, receive(t, said), "from here on nothing may be trusted")
+	f.awaitBlocked(1)
+	used := make(chan bool)
+	go func() { // waits for the removal, or comes before it
+		exists, err := f.store.UseKey(f.ctx(), "key-1")
+		if err != nil {
+			t.Error(err)
+		}
+		used <- exists
+	}()
+	require.NoError(t, begun.Commit(f.ctx()))
+	require.NoError(t, <-cleaned)
+	require.Equal(t, <-used, f.clientExists(ids[1]))
+	require.True(t, f.clientExists(ids[0]))
+	require.True(t, f.useKey("key-0"))
+	require.False(t, f.clientExists(ids[2]))
 }

@@ -1,18 +1,24 @@
 package repo_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/clock"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 // shiftJob leaves a job as if Postgres' clock had been ahead when it was written.
 func (f *fixture) shiftJob(id job.ID, by time.Duration) {
-	f.t.Helper()
 	f.exec(`UPDATE jobs SET created_at = created_at + $2::interval, updated_at = updated_at + $2::interval,
 		queued_at = queued_at + $2::interval, run_at = CASE WHEN run_at = execution_at THEN run_at ELSE run_at + $2::interval END
 		WHERE job_id = $1`, id.String(), by)
@@ -20,12 +26,10 @@ func (f *fixture) shiftJob(id job.ID, by time.Duration) {
 
 // moveJobs goes through all that waits, as the leader does.
 func (f *fixture) moveJobs(look int) (moved int) {
-	f.t.Helper()
 	var at job.QueueCursor
 	for calls := 0; ; calls++ {
 		require.Less(f.t, calls, 100, "the walk ends")
-		n, last, err := f.store.MoveStrandedJobs(f.ctx(), at, look)
-		require.NoError(f.t, err)
+		n, last := must2(f.store.MoveStrandedJobs(f.ctx(), at, look))(f.t)
 		moved += n
 		if at = last; last == (job.QueueCursor{}) {
 			return moved
@@ -34,13 +38,11 @@ func (f *fixture) moveJobs(look int) (moved int) {
 }
 
 func (f *fixture) requireWait(id job.ID, wait time.Duration) {
-	f.t.Helper()
 	at := one[time.Time](f, `SELECT run_at FROM jobs WHERE job_id = $1`, id.String())
-	require.WithinDuration(f.t, one[time.Time](f, `SELECT clock_timestamp()`).Add(wait), at, patience/2)
+	require.WithinDuration(f.t, one[time.Time](f, `SELECT clock_timestamp()`).Add(wait), at, testkit.Patience)
 }
 
 func TestJobsOfAClockThatWasAheadAreDueAgain(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	var instant []job.ID
 	for range 5 {
@@ -83,7 +85,6 @@ func TestJobsOfAClockThatWasAheadAreDueAgain(t *testing.T) {
 }
 
 func TestDeliveriesOfAClockThatWasAheadAreDueAgain(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	hook, other := f.subscribe(job.EventCreated), f.subscribe(job.EventCreated)
 	f.submit()
@@ -93,8 +94,7 @@ func TestDeliveriesOfAClockThatWasAheadAreDueAgain(t *testing.T) {
 	moved := func() (moved int) {
 		var at job.EndpointKey
 		for {
-			n, last, err := f.store.MoveStrandedDeliveries(f.ctx(), at, 1, 100)
-			require.NoError(t, err)
+			n, last := must2(f.store.MoveStrandedDeliveries(f.ctx(), at, 1, 100))(t)
 			moved += n
 			if at = last; last == (job.EndpointKey{}) {
 				return moved
@@ -105,13 +105,12 @@ func TestDeliveriesOfAClockThatWasAheadAreDueAgain(t *testing.T) {
 	require.Zero(t, moved())
 	require.Len(t, f.claimAll(other, 1), 1)
 	next := one[time.Time](f, `SELECT next_attempt_at FROM deliveries WHERE webhook_id = $1`, hook.String())
-	require.WithinDuration(t, time.Now().Add(10*time.Minute), next, patience/2)
+	require.WithinDuration(t, time.Now().Add(10*time.Minute), next, testkit.Patience)
 	f.exec(`UPDATE deliveries SET tried_at = now() WHERE webhook_id = $1`, hook.String())
 	require.Zero(t, moved(), "a wait of this clock")
 }
 
 func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	hook := f.subscribe(job.EventCreated)
 	f.submit()
@@ -128,4 +127,135 @@ func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
 	f.exec(`UPDATE maintenance_state SET leader_expires_at = leader_expires_at + interval '1 h'`)
 	led, err = f.store.Lead(f.ctx(), holder, 5*time.Second, 0)
 	require.True(t, led && err == nil, "who leads has renewed it since")
+}
+
+func asTestbed(c *repo.Config) { c.Clock = clock.New() }
+
+// move moves the clock, and has the store follow it.
+func move(t *testing.T, s *repo.Store, m testbed.ClockMove) testbed.ClockState {
+	_, settle := must2(s.MoveClock(t.Context(), m.From))(t)
+	return must(settle(t.Context()))(t)
+}
+
+func advance(by time.Duration) testbed.ClockMove { return testbed.ClockMove{Advance: &by} }
+
+func frozenBe(frozen bool) testbed.ClockMove { return testbed.ClockMove{Freeze: &frozen} }
+
+func rate(rate float64) testbed.ClockMove { return testbed.ClockMove{Rate: &rate} }
+
+// shown is what a session takes the time for.
+func shown(t *testing.T, pool *pgxpool.Pool) (now, precise time.Time) {
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT now(), clock_timestamp()`).Scan(&now, &precise))
+	return now, precise
+}
+
+// Each session of a test bed has the clock as it was moved; others, and another process' store that was not told, have not.
+func TestClockOfSessions(t *testing.T) {
+	f := setup(t)
+	s, other := repotest.OpenURL(t, f.url, asTestbed), repotest.OpenURL(t, f.url, asTestbed)
+	near := func(want, got time.Time) { require.WithinDuration(t, want, got, testkit.Patience) }
+	now, precise := shown(t, s.Pool())
+	near(time.Now(), now)
+	near(time.Now(), precise)
+	require.False(t, move(t, s, testbed.ClockMove{Rate: ptr(1.0)}).Frozen)
+
+	day := time.Now().Add(24 * time.Hour)
+	near(day, time.Time(move(t, s, advance(24*time.Hour)).Now))
+	for range 3 { // on every connection
+		now, precise = shown(t, other.Pool())
+		near(day, now)
+		near(day, precise)
+	}
+	now, _ = shown(t, f.store.Pool())
+	near(time.Now(), now)
+	near(time.Now(), other.Now())
+	must(other.ReadClockMove(t.Context()))(t)
+	near(day, other.Now())
+
+	frozen := time.Time(move(t, s, frozenBe(true)).Now)
+	now, precise = shown(t, other.Pool())
+	require.Equal(t, frozen, now.UTC())
+	require.Equal(t, frozen, precise.UTC())
+	state := move(t, s, rate(3600))
+	require.False(t, state.Frozen)
+	testkit.Eventually(t, "it comes about", func() bool {
+		now, _ := shown(t, s.Pool())
+		return now.Sub(frozen) > 10*time.Minute
+	})
+	require.True(t, move(t, s, frozenBe(true)).Frozen)
+	require.InDelta(t, 3600, move(t, s, frozenBe(false)).Rate, 0)
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// The clock never shows an earlier time than before, whatever is asked for while it is being read.
+func TestClockNeverGoesBackwards(t *testing.T) {
+	f := setup(t)
+	s := repotest.OpenURL(t, f.url, asTestbed)
+	stop, failed := make(chan struct{}), make(chan string, 4)
+	for range 2 {
+		go func() {
+			var before time.Time
+			for {
+				var at time.Time
+				if err := s.Pool().QueryRow(t.Context(), `SELECT clock_timestamp()`).Scan(&at); err != nil || at.Before(before) {
+					failed <- before.String() + " then " + at.String()
+					return
+				}
+				before = at
+				select {
+				case <-stop:
+					failed <- ""
+					return
+				default:
+				}
+			}
+		}()
+	}
+	for range 10 {
+		for _, m := range []testbed.ClockMove{frozenBe(true), frozenBe(false), rate(3600), rate(0.1), rate(1), advance(time.Hour), advance(0)} {
+			move(t, s, m)
+		}
+	}
+	close(stop)
+	require.Empty(t, <-failed)
+	require.Empty(t, <-failed)
+
+	now := time.Now()
+	_, _, err := s.MoveClock(t.Context(), testbed.ClockMove{Set: &now}.From)
+	var known *job.Error
+	require.True(t, errors.As(err, &known), "%v", err)
+	require.Equal(t, job.CodeValidationFailed, known.Code)
+	_, _, err = s.MoveClock(t.Context(), advance(200*365*24*time.Hour).From)
+	require.Error(t, err, "times beyond have a meaning of their own")
+}
+
+// A move that slows the clock down and is committed late, because its process was held up, does not make it go backwards.
+func TestLateMoveOfTheClock(t *testing.T) {
+	f := setup(t)
+	s := repotest.OpenURL(t, f.url, asTestbed)
+	move(t, s, rate(3600))
+	_, settle := must2(s.MoveClock(t.Context(), func(c testbed.ClockState) (testbed.ClockState, error) {
+		_, err := f.db.Exec(t.Context(), `SELECT pg_sleep(0.3)`)
+		c.Frozen = true
+		return c, err
+	}))(t)
+	var read time.Time // what the faster clock could have shown at the latest
+	require.NoError(t, f.db.QueryRow(t.Context(), `SELECT service_at + (clock_timestamp() - real_at) * rate FROM testbed_clock
+		ORDER BY number LIMIT 1`).Scan(&read))
+	state := must(settle(t.Context()))(t)
+	require.True(t, state.Frozen)
+	require.False(t, time.Time(state.Now).Before(read), "%s, but %s may have been read", time.Time(state.Now), read)
+}
+
+// A process that does not follow the clock refuses a database whose clock was moved, and is not ready.
+func TestMovedClockIsRefused(t *testing.T) {
+	f := setup(t)
+	require.NoError(t, f.store.RefuseMovedClock(t.Context()))
+	require.NoError(t, f.store.Ping(t.Context()))
+	s := repotest.OpenURL(t, f.url, asTestbed)
+	move(t, s, advance(time.Hour))
+	require.ErrorContains(t, f.store.RefuseMovedClock(t.Context()), "FORGERUN_TESTBED=true")
+	require.ErrorContains(t, f.store.Ping(t.Context()), "FORGERUN_TESTBED=true")
+	require.NoError(t, s.Ping(t.Context()))
 }

@@ -2,7 +2,6 @@ package repo_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
@@ -21,7 +21,6 @@ func impatient(c *repo.Config) { c.Timeout = 2 * time.Second }
 
 // requireTrouble checks an error that storage trouble causes.
 func requireTrouble(t *testing.T, err error, codes ...job.Code) {
-	t.Helper()
 	require.Error(t, err)
 	require.Contains(t, codes, job.CodeOf(err), "%v", err)
 	var e *job.Error
@@ -30,7 +29,6 @@ func requireTrouble(t *testing.T, err error, codes ...job.Code) {
 }
 
 func TestLockedTable(t *testing.T) {
-	t.Parallel()
 	f := setup(t, impatient)
 	l, assigned, queued := f.run(), f.assigned(f.submit(), 1), f.submit()
 	before := f.all(l.JobID) + f.all(queued) + f.all(assigned.JobID)
@@ -38,7 +36,7 @@ func TestLockedTable(t *testing.T) {
 
 	// Without batches that are given up as a whole this would take minutes.
 	const many = 200
-	ctx := within(t, patience/2)
+	ctx := within(t, testkit.Patience/2)
 	calls := map[string]func() error{
 		"job":       func() error { _, err := f.store.Job(ctx, f.client, queued); return err },
 		"claim":     func() error { _, _, err := f.store.Claim(ctx, f.worker, queued, 1); return err },
@@ -83,7 +81,6 @@ func TestLockedTable(t *testing.T) {
 // A row that somebody has locked costs its own caller a lock timeout. The
 // callers whose items share its flush wait with it once, and go on.
 func TestLockedRowSplitsOut(t *testing.T) {
-	t.Parallel()
 	f := setup(t, impatient)
 	const n = 30
 	ids := make([]job.ID, n)
@@ -116,48 +113,13 @@ func TestLockedRowSplitsOut(t *testing.T) {
 	require.Equal(t, len(locked), f.storageErrors())
 	unlock()
 	for id := range locked {
-		_, before, err := f.store.Cancel(f.ctx(), f.client, id)
-		require.NoError(t, err)
+		_, before := must2(f.store.Cancel(f.ctx(), f.client, id))(t)
 		require.Equal(t, job.Queued, before.State, "nothing had been written")
 	}
 	f.checkInvariants()
 }
 
-// A key that another transaction is inserting, and does not commit.
-func TestLockedKeySplitsOut(t *testing.T) {
-	t.Parallel()
-	f := setup(t, impatient)
-	unlock := f.lock(`INSERT INTO idempotency_keys VALUES ($1, 'jobs', 'k', 'hash', gen_random_uuid(), 'QUEUED', now(),
-		now() + interval '1 day')`, f.client.String())
-	subs := append(f.submissions(20), f.submission(keyed("k")))
-	errs := f.insertAll(f.ctx(), subs)()
-	requireTrouble(t, errs[20], job.CodeDBError)
-	require.NoError(t, errors.Join(errs[:20]...))
-	unlock()
-	_, err := f.store.InsertJob(f.ctx(), subs[20])
-	require.NoError(t, err)
-	require.Equal(t, 21, f.countJobs())
-}
-
-func TestConnectionLostInTheMiddle(t *testing.T) {
-	t.Parallel()
-	f := setup(t, patient)
-	sub := f.submission(keyed("k"))
-	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
-	wait := f.insertAll(f.ctx(), []job.Submission{sub})
-	f.awaitBlocked(1)
-	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
-	requireTrouble(t, wait()[0], job.CodeStorageUnavailable)
-	unlock()
-	require.Zero(t, f.countJobs())
-	require.Zero(t, f.count("idempotency_keys"))
-	receipt, err := f.store.InsertJob(f.ctx(), sub)
-	require.NoError(t, err)
-	require.False(t, receipt.Replayed)
-}
-
 func TestReadOnlyDatabase(t *testing.T) {
-	t.Parallel()
 	f := setup(t, impatient)
 	id := f.submit()
 	readOnly := func(value string) {
@@ -177,17 +139,16 @@ func TestReadOnlyDatabase(t *testing.T) {
 		require.Equal(t, job.Queued, f.job(id).State, "reads go on")
 	}
 	readOnly("off")
-	require.Eventually(t, func() bool {
+	testkit.Eventually(t, "it comes about", func() bool {
 		_, err := f.store.InsertJob(f.ctx(), f.submission())
 		return err == nil
-	}, patience, tick)
+	})
 	f.claim(id, 1)
 	require.Equal(t, 2, f.countJobs())
 	f.checkInvariants()
 }
 
-// load keeps submitting and executing until ctx ends, whatever happens. It
-// tells what was acknowledged, and hands on every error.
+// load keeps submitting and executing until ctx ends, whatever happens. It tells what was acknowledged, and hands on every error.
 type load struct {
 	mu      sync.Mutex
 	jobs    []job.ID
@@ -242,8 +203,7 @@ func TestPostgresCrash(t *testing.T) {
 	f := setupAt(t, server.URL(), impatient)
 	w := f.watch(f.store)
 	leases := f.leases()
-	_, err := leases.Renew(f.ctx(), f.worker, time.Hour)
-	require.NoError(t, err)
+	must(leases.Renew(f.ctx(), f.worker, time.Hour))(t)
 
 	l := &load{ended: map[job.ID]bool{}}
 	ctx, stop := context.WithCancel(t.Context())
@@ -253,14 +213,14 @@ func TestPostgresCrash(t *testing.T) {
 	}
 	more := func(n int) {
 		before, _ := l.count()
-		require.Eventually(t, func() bool { now, _ := l.count(); return now >= before+n }, patience, tick)
+		testkit.Eventually(t, "it comes about", func() bool { now, _ := l.count(); return now >= before+n })
 	}
 	more(50)
 	require.NoError(t, server.Stop(devstack.Immediate))
 	troubles := func() int { _, n := l.count(); return n }
 	before := troubles()
-	require.Eventually(t, func() bool { return troubles() > before+16 }, patience, tick)
-	_, err = f.store.Job(f.ctx(), f.client, newID())
+	testkit.Eventually(t, "it comes about", func() bool { return troubles() > before+16 })
+	_, err := f.store.Job(f.ctx(), f.client, newID())
 	requireTrouble(t, err, job.CodeStorageUnavailable)
 	_, err = leases.Renew(f.ctx(), f.worker, time.Hour)
 	requireTrouble(t, err, job.CodeStorageUnavailable)
@@ -276,9 +236,8 @@ func TestPostgresCrash(t *testing.T) {
 	for _, err := range l.trouble {
 		requireTrouble(t, err, job.CodeStorageUnavailable, job.CodeDBError)
 	}
-	_, err = late.InsertJob(f.ctx(), f.submission())
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { _, err := leases.Renew(f.ctx(), f.worker, time.Hour); return err == nil }, patience, tick)
+	must(late.InsertJob(f.ctx(), f.submission()))(t)
+	testkit.Eventually(t, "it comes about", func() bool { _, err := leases.Renew(f.ctx(), f.worker, time.Hour); return err == nil })
 	require.False(t, receive(t, w.connected))
 	for !receive(t, w.connected) { // it may have tried in vain
 	}

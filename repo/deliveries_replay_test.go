@@ -6,21 +6,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 func (f *fixture) replay(hook job.ID, since time.Time, after job.Position, limit int) job.Replay {
-	f.t.Helper()
-	r, err := f.store.ReplayEvents(f.ctx(), f.client, hook, since, after, limit)
-	require.NoError(f.t, err)
-	return r
+	return must(f.store.ReplayEvents(f.ctx(), f.client, hook, since, after, limit))(f.t)
 }
 
-// replayAll repeats a replay until there is no more, and tells how much was
-// queued, in how many calls.
+// replayAll repeats a replay until there is no more, and tells how much was queued, in how many calls.
 func (f *fixture) replayAll(hook job.ID, since time.Time, limit int) (queued, calls int) {
-	f.t.Helper()
 	var after job.Position
 	for {
 		r := f.replay(hook, since, after, limit)
@@ -34,25 +31,22 @@ func (f *fixture) replayAll(hook job.ID, since time.Time, limit int) (queued, ca
 }
 
 func TestReplayBringsWhatWasMissed(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	hook := f.subscribe("job.*", job.EventBatchCompleted, job.EventWebhookTest, job.EventWebhookDisabled)
 	other := f.subscribe(job.EventCreated)
 	before := f.submit()
 	f.record(givenUp(f.claimAll(hook, 1)[0]))
 	f.patch(hook, enabled(false))
-	_, err := f.store.FailOrphans(f.ctx(), 100, 100)
-	require.NoError(t, err)
+	must(f.store.FailOrphans(f.ctx(), 100, 100))(t)
 
 	early := f.at(job.Succeeded)
 	f.exec(`UPDATE events SET occurred_at = occurred_at - interval '1 hour' WHERE job_id = $1 AND seq = 1`, early.String())
 	late := f.at(job.Failed)
-	_, err = f.store.TestWebhook(f.ctx(), f.client, other)
-	require.NoError(t, err)
+	f.testWebhook(other)
 	f.exec(`INSERT INTO client_events (event_id, client_id, event_name, occurred_at, webhook_id, data)
 		SELECT gen_random_uuid(), $1, 'webhook.disabled', clock_timestamp(), w::uuid, '{}' FROM unnest(ARRAY[$2, $3]) w`, f.client.String(),
 		hook.String(), other.String())
-	_, err = f.store.ReplayEvents(f.ctx(), f.client, hook, time.Time{}, job.Position{}, 10)
+	_, err := f.store.ReplayEvents(f.ctx(), f.client, hook, time.Time{}, job.Position{}, 10)
 	require.Equal(t, job.CodeConflict, job.CodeOf(err), "it is disabled")
 	f.patch(hook, enabled(true))
 	after := f.submit()
@@ -79,7 +73,6 @@ func TestReplayBringsWhatWasMissed(t *testing.T) {
 }
 
 func TestReplaysAtOnceMakeOneDelivery(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	for range 20 {
 		f.submit()
@@ -96,10 +89,8 @@ func TestReplaysAtOnceMakeOneDelivery(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A long history costs each call a limited number of reads; the next one goes
-// on where it ended.
+// A long history costs each call a limited number of reads; the next one goes on where it ended.
 func TestReplayOfALongHistory(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	// 30,000 events that have a delivery, and two that have none.
 	f.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
@@ -129,7 +120,6 @@ func TestReplayOfALongHistory(t *testing.T) {
 
 // FAILED deliveries need no position: what was sent again is FAILED no more.
 func TestReplayBeginsWithWhatFailed(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	f.submit()
 	hook := f.subscribe(job.EventCreated, job.EventQueued)
@@ -146,49 +136,20 @@ func TestReplayBeginsWithWhatFailed(t *testing.T) {
 	r := f.replay(hook, time.Time{}, job.Position{}, 2)
 	require.Equal(t, 2, r.Queued, "the last one that failed, and the first event that was missed")
 	require.True(t, r.More)
-	r = f.replay(hook, time.Time{}, r.Next, 2)
-	require.Equal(t, job.Replay{Queued: 1}, r)
+	require.Equal(t, job.Replay{Queued: 1}, f.replay(hook, time.Time{}, r.Next, 2))
 	f.checkInvariants()
-}
-
-// Two replays of one webhook go their own ways.
-func TestReplaysOfDifferentTimesTakeTurns(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	for range 10 {
-		f.submit()
-	}
-	f.exec(`UPDATE events SET occurred_at = occurred_at - interval '1 hour'
-		WHERE tx < (SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY tx::text::bigint) FROM events)::text::xid8`)
-	hook := f.subscribe("job.*")
-	total, calls := 0, 0
-	var after [2]job.Position
-	for more := [2]bool{true, true}; more[0] || more[1]; calls++ {
-		for i, since := range []time.Time{{}, time.Now().Add(-time.Minute)} {
-			if more[i] {
-				r := f.replay(hook, since, after[i], 3)
-				total, more[i], after[i] = total+r.Queued, r.More, r.Next
-			}
-		}
-	}
-	require.Equal(t, 20, total)
-	require.Equal(t, 20, f.count("deliveries"))
-	require.LessOrEqual(t, calls, 7)
 }
 
 // awaitPast waits until no transaction of this server is older than an event.
 func (f *fixture) awaitPast() {
-	f.t.Helper()
-	require.Eventually(f.t, func() bool {
+	testkit.Eventually(f.t, "it comes about", func() bool {
 		return one[bool](f, `SELECT max(tx::text::bigint) < pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM events`)
-	}, patience, 10*time.Millisecond)
+	})
 }
 
 // hold keeps a transaction under way, which could still write events.
 func (f *fixture) hold() (number uint64, end func()) {
-	f.t.Helper()
-	tx, err := f.db.Begin(f.ctx())
-	require.NoError(f.t, err)
+	tx := must(f.db.Begin(f.ctx()))(f.t)
 	require.NoError(f.t, tx.QueryRow(f.ctx(), `SELECT pg_current_xact_id()`).Scan(&number))
 	f.t.Cleanup(func() { _ = tx.Rollback(f.ctx()) }) // or the pool could not be closed
 	return number, func() { require.NoError(f.t, tx.Rollback(f.ctx())) }
@@ -196,10 +157,9 @@ func (f *fixture) hold() (number uint64, end func()) {
 
 // While a transaction is under way that may still write events, a replay sends
 // later ones, but does not pass them, and ends all the same.
-//
-//nolint:paralleltest // it would hold up the replays of other tests: transactions are numbered for the whole server
+// It runs alone: it would hold up the replays of other tests, since transactions are numbered for the whole server.
 func TestReplayPassesNothingThatIsUnderWay(t *testing.T) {
-	f := setup(t)
+	f := setupAt(t, repotest.URL(t))
 	f.submit()
 	number, end := f.hold()
 	for range 5 {
@@ -225,7 +185,6 @@ func TestReplayPassesNothingThatIsUnderWay(t *testing.T) {
 }
 
 func TestReplayGoesOnOnlyForAnEnabledWebhookOfTheClient(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	for range 3 {
 		f.submit()

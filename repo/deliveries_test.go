@@ -9,23 +9,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
 // claimAll claims what is due for an endpoint, at most n.
 func (f *fixture) claimAll(endpoint job.ID, n int) []job.ClaimedDelivery {
-	f.t.Helper()
-	claim, err := f.store.ClaimDeliveries(f.ctx(), f.client, endpoint, n, time.Hour)
-	require.NoError(f.t, err)
+	claim := must(f.store.ClaimDeliveries(f.ctx(), f.client, endpoint, n, time.Hour))(f.t)
 	return claim.Deliveries
 }
 
-func (f *fixture) endpoints() []job.ID {
-	f.t.Helper()
-	ids, err := f.store.DueEndpoints(f.ctx(), f.client)
-	require.NoError(f.t, err)
-	return ids
-}
+func (f *fixture) endpoints() []job.ID { return must(f.store.DueEndpoints(f.ctx(), f.client))(f.t) }
 
 // delivered is what a receiver's 200 makes of a claimed delivery.
 func delivered(p job.ClaimedDelivery) job.DeliveryResult {
@@ -50,16 +44,11 @@ func givenUp(p job.ClaimedDelivery) job.DeliveryResult {
 }
 
 func (f *fixture) record(r job.DeliveryResult) job.Recorded {
-	f.t.Helper()
-	done, err := f.store.RecordDelivery(f.ctx(), r)
-	require.NoError(f.t, err)
-	return done
+	return must(f.store.RecordDelivery(f.ctx(), r))(f.t)
 }
 
-// deliverAll sends everything that is due, successfully, and gives it in the
-// order in which it was claimed.
+// deliverAll sends everything that is due, successfully, and gives it in the order in which it was claimed.
 func (f *fixture) deliverAll() (sent []job.ClaimedDelivery) {
-	f.t.Helper()
 	for _, endpoint := range f.endpoints() {
 		for claimed := f.claimAll(endpoint, 100); len(claimed) > 0; claimed = f.claimAll(endpoint, 100) {
 			for _, p := range claimed {
@@ -71,10 +60,8 @@ func (f *fixture) deliverAll() (sent []job.ClaimedDelivery) {
 	return sent
 }
 
-// sentTo lists "target event" of all deliveries of a job, in order; the target
-// is a webhook's description, or a callback's URL.
+// sentTo lists "target event" of all deliveries of a job, in order; the target is a webhook's description, or a callback's URL.
 func (f *fixture) sentTo(where string, args ...any) []string {
-	f.t.Helper()
 	text := one[string](f, `SELECT coalesce(string_agg(coalesce(w.description, d.url) || ' ' || event_name, ',' ORDER BY job_id,
 		coalesce(w.description, d.url), seq), '')
 		FROM deliveries d LEFT JOIN webhooks w USING (webhook_id) WHERE `+where, args...)
@@ -84,16 +71,13 @@ func (f *fixture) sentTo(where string, args ...any) []string {
 	return strings.Split(text, ",")
 }
 
-// Each kind of event has its deliveries as soon as it is there, whichever
-// statement writes it.
+// Each kind of event has its deliveries as soon as it is there, whichever statement writes it.
 func TestEventsHaveTheirDeliveries(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	named := func(name string, events ...string) job.ID {
 		sub := f.hook(events...)
 		sub.Description = name
-		w, err := f.store.InsertWebhook(f.ctx(), sub)
-		require.NoError(t, err)
+		w := must(f.store.InsertWebhook(f.ctx(), sub))(t)
 		return w.ID
 	}
 	named("all", "*")
@@ -103,12 +87,10 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, named("gone", "*")))
 	stranger := f.hook("*")
 	stranger.ClientID = newID()
-	_, err := f.store.InsertWebhook(f.ctx(), stranger)
-	require.NoError(t, err)
+	must(f.store.InsertWebhook(f.ctx(), stranger))(t)
 
 	callback := func(s *job.Submission) { s.Job.Callback = "http://cb.test/x" }
 	check := func(id job.ID) {
-		t.Helper()
 		var want []string
 		log := f.names(id)
 		add := func(target string, wants func(string) bool) {
@@ -135,15 +117,12 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 	end.Exhausted = true
 	f.finish(end)
 	check(l.JobID)
-	_, err = f.store.Retry(f.ctx(), f.client, l.JobID, 2, 0, "")
-	require.NoError(t, err)
+	f.retry(l.JobID, 2)
 	check(l.JobID)
 	l = f.assigned(l.JobID, 3)
-	_, err = f.store.Release(f.ctx(), []job.Lease{l}, []time.Duration{0})
-	require.NoError(t, err)
+	f.release(l)
 	check(l.JobID)
-	_, _, err = f.store.Cancel(f.ctx(), f.client, l.JobID)
-	require.NoError(t, err)
+	f.cancel(l.JobID)
 	check(l.JobID)
 	names := strings.Join(f.names(l.JobID), " ")
 	for _, name := range []string{job.EventEmitted, job.EventRetriesExhausted, job.EventRetried, job.EventLeaseExpired, job.EventCanceled} {
@@ -152,8 +131,7 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 
 	later := f.submit(callback, deferred(time.Hour))
 	f.makeDue(later)
-	_, err = f.store.QueueDue(f.ctx(), 10)
-	require.NoError(t, err)
+	f.queueDue(10)
 	check(later)
 	early := f.submit(callback, deferred(time.Hour))
 	f.makeDue(early)
@@ -161,57 +139,47 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 	check(early)
 
 	b := f.batch(2)
-	inserted, _, err := f.store.InsertBatch(f.ctx(), b)
-	require.NoError(t, err)
+	inserted, _ := must2(f.store.InsertBatch(f.ctx(), b))(t)
 	for _, j := range b.Jobs {
 		require.Len(t, f.sentTo(`job_id = $1`, j.ID.String()), 4, "two events for two webhooks")
-		_, _, err := f.store.Cancel(f.ctx(), f.client, j.ID)
-		require.NoError(t, err)
+		f.cancel(j.ID)
 	}
-	_, err = f.store.CompleteBatches(f.ctx(), []job.ID{inserted.ID})
-	require.NoError(t, err)
+	must(f.store.CompleteBatches(f.ctx(), []job.ID{inserted.ID}))(t)
 	require.Equal(t, []string{"all batch.completed", "ends batch.completed"}, f.sentTo(`job_id IS NULL`))
 	require.Zero(t, one[int](f, `SELECT count(*)::int FROM deliveries WHERE client_id <> $1`, f.client.String()))
 	f.checkInvariants()
 }
 
 func TestTestOfAWebhook(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	id, other := f.subscribe(job.EventSucceeded), f.subscribe("*")
-	d, err := f.store.TestWebhook(f.ctx(), f.client, id)
-	require.NoError(t, err)
+	d := must(f.store.TestWebhook(f.ctx(), f.client, id))(t)
 	require.Equal(t, job.EventWebhookTest, d.EventName)
 	require.Equal(t, 1, f.count("deliveries"), "nobody else is told")
 	p := f.claimAll(id, 10)[0]
 	require.Equal(t, d.ID, p.ID)
 	require.Equal(t, id, p.Occurrence.Webhook)
 	require.JSONEq(t, fmt.Sprintf(`{"webhookId": %q}`, id), string(p.Occurrence.Data))
-	require.Eventually(t, func() bool {
-		page, err := f.store.ClientEvents(f.ctx(), f.client, job.Position{}, 10)
-		require.NoError(t, err)
+	testkit.Eventually(t, "it comes about", func() bool {
+		page := must(f.store.ClientEvents(f.ctx(), f.client, job.Position{}, 10))(t)
 		return len(page.Events) == 1 && page.Events[0].Webhook == id
-	}, patience, tick)
+	})
 	f.patch(other, enabled(false))
-	_, err = f.store.TestWebhook(f.ctx(), f.client, other)
+	_, err := f.store.TestWebhook(f.ctx(), f.client, other)
 	require.Equal(t, job.CodeConflict, job.CodeOf(err))
 	f.checkInvariants()
 }
 
 func (f *fixture) deliveries(q job.DeliveryQuery) job.DeliveryPage {
-	f.t.Helper()
-	page, err := f.store.Deliveries(f.ctx(), f.client, q)
-	require.NoError(f.t, err)
-	return page
+	return must(f.store.Deliveries(f.ctx(), f.client, q))(f.t)
 }
 
 func TestListOfDeliveries(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	hook, _ := f.subscribe("job.*"), f.subscribe("*")
 	first := f.at(job.Succeeded)
 	middle := one[time.Time](f, `SELECT clock_timestamp()`)
-	require.Eventually(t, func() bool { return f.store.CreatedNow().After(middle) }, patience, tick)
+	testkit.Eventually(t, "it comes about", func() bool { return f.store.CreatedNow().After(middle) })
 	f.at(job.Failed)
 	f.record(givenUp(f.claimAll(hook, 1)[0]))
 	owner := job.DeliveryOwner{WebhookID: hook}
@@ -241,7 +209,6 @@ func TestListOfDeliveries(t *testing.T) {
 }
 
 func TestLogAndRedelivery(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	hook := f.subscribe(job.EventCreated)
 	id := f.submit()
@@ -252,41 +219,35 @@ func TestLogAndRedelivery(t *testing.T) {
 	a.Header, a.Body, a.Truncated = map[string][]string{"X": {"a\x00b", "c"}}, []byte{0, 255}, true
 	a.StartedAt = a.StartedAt.UTC().Truncate(time.Microsecond)
 	recorded := f.record(r)
-	require.WithinDuration(t, time.Now().Add(time.Hour), *recorded.NextAttemptAt, time.Minute)
+	require.WithinDuration(t, time.Now().Add(time.Hour), *recorded.NextAttemptAt, testkit.Patience)
 	recorded.NextAttemptAt = nil
 	require.Equal(t, job.Recorded{Number: 1}, recorded)
 
-	d, log, err := f.store.Delivery(f.ctx(), f.client, owner, p.ID)
-	require.NoError(t, err)
+	d, log := must2(f.store.Delivery(f.ctx(), f.client, owner, p.ID))(t)
 	a.Number = 1
 	require.Equal(t, []job.DeliveryAttempt{*a}, log)
 	require.Equal(t, job.DeliveryPending, d.State)
 	require.Equal(t, []any{1, 1, 500, job.SendServerError}, []any{d.Attempts, d.Tries, d.LastStatus, d.LastError})
-	require.WithinDuration(t, time.Now().Add(time.Hour), *d.NextAttemptAt, time.Minute)
+	require.WithinDuration(t, time.Now().Add(time.Hour), *d.NextAttemptAt, testkit.Patience)
 	require.Empty(t, f.claimAll(hook, 1), "it is not due")
 
-	again, err := f.store.Redeliver(f.ctx(), f.client, owner, p.ID)
-	require.NoError(t, err)
+	again := must(f.store.Redeliver(f.ctx(), f.client, owner, p.ID))(t)
 	require.Equal(t, 1, again.Tries, "it only waits no longer")
 	p = f.claimAll(hook, 1)[0]
-	sending, err := f.store.Redeliver(f.ctx(), f.client, owner, p.ID)
-	require.NoError(t, err)
-	require.Equal(t, p.ClaimedUntil, sending.ClaimedUntil, "it is being sent")
+	require.Equal(t, p.ClaimedUntil, must(f.store.Redeliver(f.ctx(), f.client, owner, p.ID))(t).ClaimedUntil, "it is being sent")
 	require.Equal(t, 2, f.record(givenUp(p)).Number)
-	again, err = f.store.Redeliver(f.ctx(), f.client, job.DeliveryOwner{JobID: id}, p.ID)
-	require.NoError(t, err)
+	again = must(f.store.Redeliver(f.ctx(), f.client, job.DeliveryOwner{JobID: id}, p.ID))(t)
 	require.Equal(t, []any{job.DeliveryPending, 2, 0}, []any{again.State, again.Attempts, again.Tries})
 	require.Nil(t, again.SettledAt)
 	f.checkInvariants()
 	p = f.claimAll(hook, 1)[0]
 	require.Equal(t, 0, p.Tries)
 	f.record(delivered(p))
-	_, log, err = f.store.Delivery(f.ctx(), f.client, owner, p.ID)
-	require.NoError(t, err)
+	_, log = must2(f.store.Delivery(f.ctx(), f.client, owner, p.ID))(t)
 	require.Equal(t, []int{1, 2, 3}, []int{log[0].Number, log[1].Number, log[2].Number})
 
 	f.patch(hook, enabled(false))
-	_, err = f.store.Redeliver(f.ctx(), f.client, owner, p.ID)
+	_, err := f.store.Redeliver(f.ctx(), f.client, owner, p.ID)
 	require.Equal(t, job.CodeConflict, job.CodeOf(err))
 	_, err = f.store.RedeliverFailed(f.ctx(), f.client, hook, time.Time{}, 10)
 	require.Equal(t, job.CodeConflict, job.CodeOf(err))
@@ -294,7 +255,6 @@ func TestLogAndRedelivery(t *testing.T) {
 }
 
 func TestRedeliverFailed(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	hook := f.subscribe(job.EventCreated)
 	for range 5 {
@@ -306,13 +266,10 @@ func TestRedeliverFailed(t *testing.T) {
 		f.record(givenUp(p))
 	}
 	f.record(delivered(claimed[4]))
-	r, err := f.store.RedeliverFailed(f.ctx(), f.client, hook, claimed[1].CreatedAt, 2)
-	require.NoError(t, err)
+	r := must(f.store.RedeliverFailed(f.ctx(), f.client, hook, claimed[1].CreatedAt, 2))(t)
 	require.Equal(t, job.Replay{Queued: 2, More: true}, r)
 	due := f.claimAll(hook, 10)
 	require.Equal(t, []job.ID{claimed[1].ID, claimed[2].ID}, []job.ID{due[0].ID, due[1].ID}, "the oldest first")
-	r, err = f.store.RedeliverFailed(f.ctx(), f.client, hook, claimed[1].CreatedAt, 2)
-	require.NoError(t, err)
-	require.Equal(t, job.Replay{Queued: 1}, r)
+	require.Equal(t, job.Replay{Queued: 1}, must(f.store.RedeliverFailed(f.ctx(), f.client, hook, claimed[1].CreatedAt, 2))(t))
 	f.checkInvariants()
 }

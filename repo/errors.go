@@ -22,6 +22,7 @@ const (
 	stateQueryCanceled   = "57014"
 	stateReadOnly        = "25006"
 	stateUniqueViolation = "23505"
+	stateUndefinedTable  = "42P01"
 
 	// constraintNotErased is what the triggers of erasures name.
 	constraintNotErased = "client_not_erased"

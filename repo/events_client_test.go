@@ -13,14 +13,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// The databases of all tests share the server's transaction numbers: whatever
-// is under way in any of them holds every feed up. So tests wait for what a
-// feed has to show, and only what it must not show is asked for once.
+// The databases of all tests share the server's transaction numbers: whatever is under way in any of them holds every feed up. So
+// tests wait for what a feed has to show, and only what it must not show is asked for once.
 
 func eventOf(t testing.TB, e job.Event) event {
 	var data map[string]any
@@ -29,14 +28,10 @@ func eventOf(t testing.TB, e job.Event) event {
 }
 
 func (f *fixture) feed(after job.Position, limit int) job.Feed {
-	f.t.Helper()
-	feed, err := f.store.ClientEvents(f.ctx(), f.client, after, limit)
-	require.NoError(f.t, err)
-	return feed
+	return must(f.store.ClientEvents(f.ctx(), f.client, after, limit))(f.t)
 }
 
-// follower reads a client's feed page by page, each from where the one before
-// ended.
+// follower reads a client's feed page by page, each from where the one before ended.
 type follower struct {
 	f    *fixture
 	at   job.Position
@@ -58,7 +53,7 @@ func (r *follower) read(limit int) bool {
 // readAll reads until everything that is committed has been shown.
 func (r *follower) readAll(limit int) []job.Occurrence {
 	r.f.t.Helper()
-	for deadline := time.Now().Add(patience); r.read(limit); {
+	for deadline := time.Now().Add(testkit.Patience); r.read(limit); {
 		require.True(r.f.t, time.Now().Before(deadline), "the feed is held up for too long")
 	}
 	return r.seen
@@ -66,18 +61,15 @@ func (r *follower) readAll(limit int) []job.Occurrence {
 
 // places lists what the feed of the fixture's client should hold, in order.
 func (f *fixture) places() []job.Position {
-	f.t.Helper()
-	rows, err := f.db.Query(f.ctx(), `SELECT tx, id, seq FROM (
+	rows := must(f.db.Query(f.ctx(), `SELECT tx, id, seq FROM (
 		SELECT client_id, tx, job_id AS id, seq FROM events UNION ALL SELECT client_id, tx, event_id, 0 FROM client_events) e
-		WHERE client_id = $1 ORDER BY tx, id, seq`, f.client.String())
-	require.NoError(f.t, err)
-	places, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p job.Position, err error) {
+		WHERE client_id = $1 ORDER BY tx, id, seq`, f.client.String()))(f.t)
+	places := must(pgx.CollectRows(rows, func(row pgx.CollectableRow) (p job.Position, err error) {
 		var id [16]byte
 		err = row.Scan(&p.Tx, &id, &p.Seq)
 		p.ID = id
 		return p, err
-	})
-	require.NoError(f.t, err)
+	}))(f.t)
 	return places
 }
 
@@ -93,7 +85,6 @@ func positions(events []job.Occurrence) []job.Position {
 func (f *fixture) clientEvent(db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) (id job.ID) {
-	f.t.Helper()
 	id = newID()
 	require.NoError(f.t, db.QueryRow(f.ctx(), `INSERT INTO client_events (event_id, client_id, event_name, occurred_at, data)
 		VALUES ($1, $2, 'x', now(), '{"n": 1}') RETURNING true`, id.String(), f.client.String()).Scan(new(bool)))
@@ -101,7 +92,6 @@ func (f *fixture) clientEvent(db interface {
 }
 
 func TestFeedHoldsAllEventsOfAClient(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	failed, waiting := f.at(job.Failed), f.submit()
 	own := f.clientEvent(f.db)
@@ -136,7 +126,6 @@ func TestFeedHoldsAllEventsOfAClient(t *testing.T) {
 }
 
 func TestFeedInPages(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	for range 4 {
 		f.at(job.Canceled)
@@ -154,30 +143,25 @@ func TestFeedInPages(t *testing.T) {
 	}
 }
 
-// A transaction may get its number, then wait for the row of a job that a later
-// one holds. Its event comes after the other's.
+// A transaction may get its number, then wait for the row of a job that a later one holds. Its event comes after the other's.
 func TestFeedKeepsAJobsOrderUnderContention(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	id := f.submit()
 	r := &follower{f: f}
 	require.Len(t, r.readAll(1), 2)
 
 	begin := func() pgx.Tx {
-		tx, err := f.db.Begin(f.ctx())
-		require.NoError(t, err)
+		tx := must(f.db.Begin(f.ctx()))(t)
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-		_, err = tx.Exec(f.ctx(), `SELECT pg_current_xact_id()`)
-		require.NoError(t, err)
+		must(tx.Exec(f.ctx(), `SELECT pg_current_xact_id()`))(t)
 		return tx
 	}
 	early := begin()
 	late := begin()
-	_, err := late.Exec(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.Lease{JobID: id, Attempt: 1})...)
-	require.NoError(t, err)
+	must(late.Exec(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.Lease{JobID: id, Attempt: 1})...))(t)
 	waited := make(chan error, 1)
 	go func() {
-		_, err := early.Exec(context.Background(), repo.Statements["cancel"], []string{id.String()}, []string{f.client.String()})
+		_, err := early.Exec(context.Background(), repo.Statements["cancelJobs"], []string{id.String()}, []string{f.client.String()})
 		waited <- err
 	}()
 	f.awaitBlocked(1)
@@ -195,7 +179,6 @@ func TestFeedKeepsAJobsOrderUnderContention(t *testing.T) {
 }
 
 func TestFeedIsHeldByAnEarlierTransaction(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	f.submit()
 	r := &follower{f: f}
@@ -204,13 +187,10 @@ func TestFeedIsHeldByAnEarlierTransaction(t *testing.T) {
 
 	id := f.submit()
 	require.Equal(t, job.Feed{Held: true}, f.feed(r.at, 10))
-	latest, err := f.store.LatestPositions(f.ctx(), []job.ID{f.client, newID()})
-	require.NoError(t, err)
+	latest := must(f.store.LatestPositions(f.ctx(), []job.ID{f.client, newID()}))(t)
 	places := f.places()
 	require.Equal(t, map[job.ID]job.Position{f.client: places[len(places)-1]}, latest, "it is told of all the same")
-	stranger, err := f.store.ClientEvents(f.ctx(), newID(), r.at, 10)
-	require.NoError(t, err)
-	require.Equal(t, job.Feed{}, stranger, "other clients' events hold nothing up")
+	require.Equal(t, job.Feed{}, must(f.store.ClientEvents(f.ctx(), newID(), r.at, 10))(t), "other clients' events hold nothing up")
 
 	end()
 	seen := r.readAll(10)
@@ -221,46 +201,22 @@ func TestFeedIsHeldByAnEarlierTransaction(t *testing.T) {
 	end = f.lock(`SELECT pg_current_xact_id()`)
 	own := f.clientEvent(f.db)
 	require.Equal(t, job.Feed{Held: true}, f.feed(r.at, 10), "events of no job too")
-	latest, err = f.store.LatestPositions(f.ctx(), []job.ID{f.client})
-	require.NoError(t, err)
-	require.Equal(t, own, latest[f.client].ID)
+	require.Equal(t, own, must(f.store.LatestPositions(f.ctx(), []job.ID{f.client}))(t)[f.client].ID)
 	end()
 	require.Equal(t, own, r.readAll(10)[4].ID)
 }
 
-func TestFeedShowsNothingThatWasRolledBack(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	id := f.submit()
-	tx, err := f.db.Begin(f.ctx())
-	require.NoError(t, err)
-	_, err = tx.Exec(f.ctx(), repo.Statements["cancel"], []string{id.String()}, []string{f.client.String()})
-	require.NoError(t, err)
-	f.clientEvent(tx)
-	require.NoError(t, tx.Rollback(f.ctx()))
-	require.Equal(t, []string{job.EventCreated, job.EventQueued}, occurred((&follower{f: f}).readAll(10)))
-	f.claim(id, 1)
-	require.Equal(t, []string{job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning}, occurred((&follower{f: f}).readAll(10)))
-	f.checkInvariants()
-}
-
 func TestFeedEnd(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	f.at(job.Succeeded)
 	(&follower{f: f}).readAll(100)
-	end, err := f.store.FeedEnd(f.ctx())
-	require.NoError(t, err)
+	end := must(f.store.FeedEnd(f.ctx()))(t)
 	require.Equal(t, job.Feed{}, f.feed(end, 100))
 	id := f.submit()
 	seen := (&follower{f: f, at: end}).readAll(100)
 	require.Len(t, seen, 2)
 	require.Equal(t, id, seen[0].JobID)
-}
 
-func TestFeedPositionAhead(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
 	f.submit()
 	for _, tx := range []uint64{1 << 62, math.MaxUint64} {
 		_, err := f.store.ClientEvents(f.ctx(), f.client, job.Position{Tx: tx}, 10)
@@ -271,29 +227,24 @@ func TestFeedPositionAhead(t *testing.T) {
 }
 
 func TestFeedTellsOfBatches(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	accepted := f.submission().Job
-	b, _, err := f.store.InsertBatch(f.ctx(), job.BatchSubmission{
+	b, _ := must2(f.store.InsertBatch(f.ctx(), job.BatchSubmission{
 		Batch: job.Batch{
 			ID: newID(), ClientID: f.client, Language: "fr", RequestID: "r-1", CorrelationID: "c-1",
 			Items: []job.BatchItem{{ItemID: "a", JobID: accepted.ID}, {ItemID: "b", Refusal: &job.Refusal{Code: job.CodeValidationFailed,
 				Detail: "no"}}},
 		},
 		Jobs: []job.Job{accepted},
-	})
-	require.NoError(t, err)
+	}))(t)
 	f.finish(success(f.claim(accepted.ID, 1)))
-	completed, err := f.store.CompleteBatches(f.ctx(), []job.ID{b.ID})
-	require.NoError(t, err)
-	require.Len(t, completed, 1)
+	require.Len(t, must(f.store.CompleteBatches(f.ctx(), []job.ID{b.ID}))(t), 1)
 
 	r := &follower{f: f}
 	seen := r.readAll(100)
 	last := seen[len(seen)-1]
 	require.Equal(t, job.EventBatchCompleted, last.Name, "after all of its jobs' events")
-	want, err := f.store.Batch(f.ctx(), f.client, b.ID)
-	require.NoError(t, err)
+	want := must(f.store.Batch(f.ctx(), f.client, b.ID))(t)
 	require.Equal(t, 2, last.Batch.Total())
 	want.Items, want.Unread, want.Counts = nil, 2, nil // what nobody tells is not read
 	require.Equal(t, want, last.Batch)
@@ -306,14 +257,12 @@ func TestFeedTellsOfBatches(t *testing.T) {
 	require.Equal(t, positions(seen[:len(seen)-1]), positions(f.feed(job.Position{}, 100).Events), "an event goes with its batch")
 }
 
-// A reader that pages along while everybody does everything sees each event
-// once, in the feed's order, which is that of each job.
+// A reader that pages along while everybody does everything sees each event once, in the feed's order, which is that of each job.
 func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	c := &chaos{f: f, stores: []*repo.Store{f.store, repotest.OpenURL(t, f.url)}, claimed: map[job.Lease]job.ID{}}
+	c := &chaos{f: f, stores: f.twoStores(), claimed: map[job.Lease]job.ID{}}
 	for range 6 {
 		c.jobs = append(c.jobs, f.submit())
 	}
@@ -364,8 +313,7 @@ func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 	}
 }
 
-// transaction gets a number, lets others pass, and then cancels a job, or tells
-// of something else, or gives up after all.
+// transaction gets a number, lets others pass, and then cancels a job, or tells of something else, or gives up after all.
 func (c *chaos) transaction(ctx context.Context, dice *rand.Rand) error {
 	tx, err := c.f.db.Begin(ctx)
 	if err != nil {
@@ -377,7 +325,7 @@ func (c *chaos) transaction(ctx context.Context, dice *rand.Rand) error {
 	}
 	if dice.IntN(3) > 0 {
 		c.f.clientEvent(tx)
-	} else if _, err := tx.Exec(ctx, repo.Statements["cancel"], []string{pick(c, dice, &c.jobs).String()},
+	} else if _, err := tx.Exec(ctx, repo.Statements["cancelJobs"], []string{pick(c, dice, &c.jobs).String()},
 		[]string{c.f.client.String()}); err != nil {
 		return err
 	}
@@ -385,91 +333,4 @@ func (c *chaos) transaction(ctx context.Context, dice *rand.Rand) error {
 		return nil
 	}
 	return tx.Commit(ctx)
-}
-
-// However long a client's history is, a page costs what it shows.
-func TestFeedReadsNoFurtherThanItsLimit(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	f.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, tx, data)
-		SELECT gen_random_uuid(), $1, 1, gen_random_uuid(), 'x', 1, now(), (i % 1000 + 1)::text::xid8, '{}' FROM generate_series(1, 20000) i`,
-		f.client.String())
-	f.exec(`INSERT INTO client_events (event_id, client_id, event_name, occurred_at, tx, data)
-		SELECT gen_random_uuid(), $1, 'x', now(), (i % 1000 + 1)::text::xid8, '{}' FROM generate_series(1, 5000) i`, f.client.String())
-	f.exec(`ANALYZE`)
-	const limit = 10
-	for _, after := range []string{"0", "500", "1000"} {
-		args := fmt.Sprintf(`'%s', '%s', '%s', 0, %d, 262144`, f.client, after, nobody, limit)
-		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-			conn, err := f.store.Pool().Acquire(f.ctx())
-			require.NoError(t, err)
-			p := explainAs(t, f, conn, "ANALYZE, FORMAT JSON", mode, repo.Statements["clientEvents"], args)
-			conn.Release()
-			p.walk(func(node plan) { require.LessOrEqual(t, node.Rows, 2.0*limit, "%s after %s: %+v", mode, after, p) })
-		}
-	}
-	conn, err := f.store.Pool().Acquire(f.ctx())
-	require.NoError(t, err)
-	defer conn.Release()
-	p := explainAs(t, f, conn, "ANALYZE, FORMAT JSON", "force_generic_plan", repo.Statements["latestPositions"], `'{`+f.client.String()+`}'`)
-	p.walk(func(node plan) { require.LessOrEqual(t, node.Rows, 2.0, "%+v", p) })
-}
-
-// large records an event whose data has the given size in bytes, and packs well.
-func (f *fixture) large(id job.ID, seq, size int) {
-	f.t.Helper()
-	f.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
-		VALUES ($1, $2, $3, gen_random_uuid(), 'event.emitted', 1, now(), jsonb_build_object('d', repeat('x', $4)))`,
-		id.String(), f.client.String(), seq, size-len(`{"d": ""}`))
-	f.exec(`UPDATE jobs SET event_seq = $2 WHERE job_id = $1`, id.String(), seq)
-}
-
-// dataBytes counts the data of a page.
-func dataBytes(events []job.Occurrence) (n int) {
-	for _, e := range events {
-		n += len(e.Data)
-	}
-	return n
-}
-
-// However large events are, a page is not: it ends with the event that makes
-// 256 KiB full, and says that there is more.
-func TestPagesAreBoundedInBytes(t *testing.T) {
-	t.Parallel()
-	const kib = 1 << 10
-	f := setup(t)
-	id := f.submit() // two events
-	for i, size := range []int{256 * kib, 256 * kib, 300 * kib, 100 * kib, 100 * kib, 100 * kib, 10, 10} {
-		f.large(id, 3+i, size)
-	}
-	all := f.places()
-	require.Len(t, all, 10)
-	require.Len(t, (&follower{f: f}).readAll(100), 10)
-
-	var pages []int
-	for at := (job.Position{}); ; {
-		feed := f.feed(at, 100)
-		log := f.events(id, at.Seq, 100)
-		require.Equal(t, seqs(log.Events), seqs(feed.Events), "both kinds of pages end alike")
-		require.LessOrEqual(t, dataBytes(feed.Events), 512*kib)
-		pages = append(pages, len(feed.Events))
-		at = feed.Events[len(feed.Events)-1].Position
-		require.Equal(t, at.Seq < 10, feed.More)
-		require.Equal(t, 10, log.Last)
-		if !feed.More {
-			break
-		}
-	}
-	require.Equal(t, []int{3, 1, 1, 3, 2}, pages)
-	feed := f.feed(all[7], 1)
-	require.Len(t, feed.Events, 1)
-	require.True(t, feed.More, "the limit ends a page too")
-	require.False(t, f.feed(all[7], 2).More)
-}
-
-func seqs(events []job.Occurrence) (all []int) {
-	for _, e := range events {
-		all = append(all, e.Seq)
-	}
-	return all
 }

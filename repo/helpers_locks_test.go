@@ -4,8 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/repo"
 )
 
@@ -15,45 +14,36 @@ import (
 // lock runs a locking statement in a transaction of its own and holds what it
 // locked until unlock, which may be called twice, or until the test ends.
 func (f *fixture) lock(sql string, args ...any) (unlock func()) {
-	f.t.Helper()
-	tx, err := f.db.Begin(f.ctx())
-	require.NoError(f.t, err)
+	tx := must(f.db.Begin(f.ctx()))(f.t)
 	unlock = sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
 	f.t.Cleanup(unlock)
-	_, err = tx.Exec(f.ctx(), sql, args...)
-	require.NoError(f.t, err)
+	must(tx.Exec(f.ctx(), sql, args...))(f.t)
 	return unlock
 }
 
 // lockRow locks one job as a transition would.
 func (f *fixture) lockRow(id string) (unlock func()) {
-	f.t.Helper()
 	return f.lock(`SELECT FROM jobs WHERE job_id = $1 FOR UPDATE`, id)
 }
 
 // awaitBlocked waits until n sessions of the fixture's database wait for locks.
 func (f *fixture) awaitBlocked(n int) {
-	f.t.Helper()
 	f.await(`SELECT count(*) = $1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`, n)
 }
 
 // await waits until a query answers true.
 func (f *fixture) await(sql string, args ...any) {
-	f.t.Helper()
-	require.Eventually(f.t, func() bool { return one[bool](f, sql, args...) }, patience, tick, sql)
+	testkit.Eventually(f.t, sql, func() bool { return one[bool](f, sql, args...) })
 }
 
 // awaitQueued waits until n items of an operation wait for a flusher.
 func (f *fixture) awaitQueued(operation string, n int) {
-	f.t.Helper()
-	require.Eventually(f.t, func() bool { return f.store.Queued(operation) == n }, patience, tick)
+	testkit.Eventually(f.t, "it comes about", func() bool { return f.store.Queued(operation) == n })
 }
 
-// occupy keeps all flushers of an operation waiting for a table lock: do must
-// hand in one item of it. What is handed in afterwards queues up until
-// release. Flushers that are busy have taken one item each.
+// occupy keeps all flushers of an operation waiting for a table lock: do must hand in one item of it. What is handed in afterwards
+// queues up until release. Flushers that are busy have taken one item each.
 func (f *fixture) occupy(do func()) (release func()) {
-	f.t.Helper()
 	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
 	var busy sync.WaitGroup
 	for n := range repo.Flushers {
@@ -67,10 +57,20 @@ func (f *fixture) occupy(do func()) (release func()) {
 }
 
 // occupyInserts is occupy for inserts. The store must be patient.
-func (f *fixture) occupyInserts() (release func()) {
-	f.t.Helper()
-	return f.occupy(func() { f.submit() })
+func (f *fixture) occupyInserts() (release func()) { return f.occupy(func() { f.submit() }) }
+
+// together does n things at once so that they share a flush: they queue up behind busy flushers of the operation, which
+// occupy keeps so.
+func (f *fixture) together(operation string, occupy func(), n int, do func(i int)) {
+	release := f.occupy(occupy)
+	var calls sync.WaitGroup
+	for i := range n {
+		calls.Go(func() { do(i) })
+	}
+	f.awaitQueued(operation, n)
+	release()
+	calls.Wait()
 }
 
 // patient lets statements wait for locks as long as a test takes.
-func patient(c *repo.Config) { c.Timeout = 3 * patience }
+func patient(c *repo.Config) { c.Timeout = 3 * testkit.Patience }

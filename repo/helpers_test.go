@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
@@ -22,15 +23,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// patience bounds every wait of a test. Nothing waits for so long unless it is
-// broken.
-const patience = 60 * time.Second
-
-// tick is how often a condition without an event of its own is looked at.
-const tick = 2 * time.Millisecond
-
-// fixture is a store on a database of its own, a client, a live worker, and a
-// way around the store.
+// fixture is a store on a database of its own, a client, a live worker, and a way around the store. Its methods do without
+// Helper: testify shows all calls that led to a failure.
 type fixture struct {
 	t      testing.TB
 	url    string
@@ -43,21 +37,19 @@ type fixture struct {
 	window   time.Duration        // of its idempotency keys
 }
 
-func setup(t testing.TB, opts ...func(*repo.Config)) *fixture {
-	t.Helper()
+// setup makes the fixture of a test that runs beside the others.
+func setup(t *testing.T, opts ...func(*repo.Config)) *fixture {
+	t.Parallel()
 	return setupAt(t, repotest.URL(t), opts...)
 }
 
 func setupAt(t testing.TB, url string, opts ...func(*repo.Config)) *fixture {
-	t.Helper()
 	f := &fixture{t: t, url: url, client: newID(), registry: prometheus.NewRegistry()}
 	observed := func(c *repo.Config) { c.Registry, f.window = f.registry, c.IdempotencyWindow }
 	f.store = repotest.OpenURL(t, url, append(opts, observed)...)
-	cfg, err := pgxpool.ParseConfig(url)
-	require.NoError(t, err)
+	cfg := must(pgxpool.ParseConfig(url))(t)
 	cfg.AfterConnect = repo.ScanUTC
-	db, err := pgxpool.NewWithConfig(f.ctx(), cfg)
-	require.NoError(t, err)
+	db := must(pgxpool.NewWithConfig(f.ctx(), cfg))(t)
 	t.Cleanup(db.Close)
 	f.db = db
 	f.worker = f.newWorker()
@@ -65,7 +57,7 @@ func setupAt(t testing.TB, url string, opts ...func(*repo.Config)) *fixture {
 }
 
 // ctx bounds one step of the test.
-func (f *fixture) ctx() context.Context { return within(f.t, patience) }
+func (f *fixture) ctx() context.Context { return within(f.t, testkit.Patience) }
 
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -73,11 +65,26 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// must gives the value of a call that must not fail: must(call())(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		require.NoError(t, err)
+		return value
+	}
+}
+
+// must2 is must for calls that give two values.
+func must2[A, B any](a A, b B, err error) func(testing.TB) (A, B) {
+	return func(t testing.TB) (A, B) {
+		require.NoError(t, err)
+		return a, b
+	}
+}
+
 func newID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
 
 // newWorker registers a worker whose lease outlasts the test.
 func (f *fixture) newWorker() job.ID {
-	f.t.Helper()
 	id := newID()
 	leases := f.store.NewLeases()
 	defer leases.Close()
@@ -87,24 +94,22 @@ func (f *fixture) newWorker() job.ID {
 
 // expireWorker ends a worker's lease on Postgres' clock.
 func (f *fixture) expireWorker(id job.ID) {
-	f.t.Helper()
 	f.exec(`UPDATE workers SET expires_at = clock_timestamp() - interval '1 ms' WHERE worker_id = $1`, id.String())
 }
 
-func (f *fixture) exec(sql string, args ...any) {
-	f.t.Helper()
-	_, err := f.db.Exec(f.ctx(), sql, args...)
-	require.NoError(f.t, err)
+func (f *fixture) exec(sql string, args ...any) { must(f.db.Exec(f.ctx(), sql, args...))(f.t) }
+
+// script runs several statements.
+func (f *fixture) script(sql string) {
+	conn := must(f.db.Acquire(f.ctx()))(f.t)
+	defer conn.Release()
+	must(conn.Conn().PgConn().Exec(f.ctx(), sql).ReadAll())(f.t)
 }
 
 // one reads a single value.
 func one[T any](f *fixture, sql string, args ...any) T {
-	f.t.Helper()
-	rows, err := f.db.Query(f.ctx(), sql, args...)
-	require.NoError(f.t, err)
-	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
-	require.NoError(f.t, err)
-	return v
+	rows := must(f.db.Query(f.ctx(), sql, args...))(f.t)
+	return must(pgx.CollectExactlyOneRow(rows, pgx.RowTo[T]))(f.t)
 }
 
 // submission is a plain job of the fixture's client, changed by opts.
@@ -135,65 +140,66 @@ func keyed(key string) func(*job.Submission) {
 	return func(s *job.Submission) { s.IdempotencyKey = key }
 }
 
-func attempts(n int) func(*job.Submission) {
-	return func(s *job.Submission) { s.Job.MaxAttempts = n }
-}
+func attempts(n int) func(*job.Submission) { return func(s *job.Submission) { s.Job.MaxAttempts = n } }
 
 // submit stores a job and returns its id.
 func (f *fixture) submit(opts ...func(*job.Submission)) job.ID {
-	f.t.Helper()
 	sub := f.submission(opts...)
-	_, err := f.store.InsertJob(f.ctx(), sub)
-	require.NoError(f.t, err)
+	must(f.store.InsertJob(f.ctx(), sub))(f.t)
 	return sub.Job.ID
 }
 
 // claim claims attempt n of a job for the fixture's worker and starts it.
-func (f *fixture) claim(id job.ID, n int) job.Lease {
-	f.t.Helper()
-	return f.start(f.assigned(id, n))
-}
+func (f *fixture) claim(id job.ID, n int) job.Lease { return f.start(f.assigned(id, n)) }
 
 // assigned claims attempt n of a job for the fixture's worker.
 func (f *fixture) assigned(id job.ID, n int) job.Lease {
-	f.t.Helper()
-	c, _, err := f.store.Claim(f.ctx(), f.worker, id, n)
-	require.NoError(f.t, err)
+	c, _ := f.tryClaim(id, n)
 	require.NotNil(f.t, c, "the job is not to be had")
 	return c.Lease
 }
 
 func (f *fixture) start(l job.Lease) job.Lease {
-	f.t.Helper()
-	_, err := f.store.Start(f.ctx(), l)
-	require.NoError(f.t, err)
+	must(f.store.Start(f.ctx(), l))(f.t)
 	return l
 }
 
 // run submits a job and brings it to RUNNING.
-func (f *fixture) run(opts ...func(*job.Submission)) job.Lease {
-	f.t.Helper()
-	return f.claim(f.submit(opts...), 1)
+func (f *fixture) run(opts ...func(*job.Submission)) job.Lease { return f.claim(f.submit(opts...), 1) }
+
+func (f *fixture) finish(end job.Finish) job.Finished { return must(f.store.Finish(f.ctx(), end))(f.t) }
+
+// tryClaim asks for attempt n of a job for the fixture's worker.
+func (f *fixture) tryClaim(id job.ID, n int) (*job.Claim, job.NotClaimed) {
+	return must2(f.store.Claim(f.ctx(), f.worker, id, n))(f.t)
 }
 
-func (f *fixture) finish(end job.Finish) job.Finished {
-	f.t.Helper()
-	done, err := f.store.Finish(f.ctx(), end)
-	require.NoError(f.t, err)
-	return done
+func (f *fixture) release(leases ...job.Lease) []job.Task {
+	return must(f.store.Release(f.ctx(), leases, make([]time.Duration, len(leases))))(f.t)
 }
+
+func (f *fixture) queueDue(limit int) []job.Job { return must(f.store.QueueDue(f.ctx(), limit))(f.t) }
+
+func (f *fixture) cancel(id job.ID) { must2(f.store.Cancel(f.ctx(), f.client, id))(f.t) }
+
+// retry asks for a retry of a job whose attempt n has failed.
+func (f *fixture) retry(id job.ID, n int) job.Change {
+	return must(f.store.Retry(f.ctx(), f.client, id, n, 0, ""))(f.t)
+}
+
+func (f *fixture) report(id job.ID, attempt int) *job.Report {
+	return must(f.store.Report(f.ctx(), f.client, id, attempt))(f.t)
+}
+
+func (f *fixture) orphans(limit int) []job.Held { return must(f.store.Orphans(f.ctx(), limit))(f.t) }
+
+func (f *fixture) testWebhook(hook job.ID) { must(f.store.TestWebhook(f.ctx(), f.client, hook))(f.t) }
 
 // job reads a job of the fixture's client.
-func (f *fixture) job(id job.ID) *job.Job {
-	f.t.Helper()
-	j, err := f.store.Job(f.ctx(), f.client, id)
-	require.NoError(f.t, err)
-	return j
-}
+func (f *fixture) job(id job.ID) *job.Job { return must(f.store.Job(f.ctx(), f.client, id))(f.t) }
 
 // makeDue lets the time of a DEFERRED job have come a moment ago.
 func (f *fixture) makeDue(id job.ID) {
-	f.t.Helper()
 	f.exec(`UPDATE jobs SET execution_at = clock_timestamp() - interval '1 ms', run_at = clock_timestamp() - interval '1 ms'
 		WHERE job_id = $1`, id.String())
 }
@@ -227,24 +233,20 @@ type event struct {
 
 // log reads the events of a job in order.
 func (f *fixture) log(id job.ID) []event {
-	f.t.Helper()
-	rows, err := f.db.Query(f.ctx(), `SELECT seq, event_name, coalesce(prev_state, ''), coalesce(next_state, ''), attempt, occurred_at, data
-		FROM events WHERE job_id = $1 ORDER BY seq`, id.String())
-	require.NoError(f.t, err)
-	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e event, err error) {
+	rows := must(f.db.Query(f.ctx(), `SELECT seq, event_name, coalesce(prev_state, ''), coalesce(next_state, ''), attempt, occurred_at, data
+		FROM events WHERE job_id = $1 ORDER BY seq`, id.String()))(f.t)
+	events := must(pgx.CollectRows(rows, func(row pgx.CollectableRow) (e event, err error) {
 		var data []byte
 		if err := row.Scan(&e.Seq, &e.Name, &e.Prev, &e.Next, &e.Attempt, &e.At, &data); err != nil {
 			return e, err
 		}
 		return e, json.Unmarshal(data, &e.Data)
-	})
-	require.NoError(f.t, err)
+	}))(f.t)
 	return events
 }
 
 // names lists the names of a job's events in order.
 func (f *fixture) names(id job.ID) []string {
-	f.t.Helper()
 	var names []string
 	for _, e := range f.log(id) {
 		names = append(names, e.Name)
@@ -253,13 +255,11 @@ func (f *fixture) names(id job.ID) []string {
 }
 
 func (f *fixture) state(id job.ID) job.State {
-	f.t.Helper()
 	return job.State(one[string](f, `SELECT state FROM jobs WHERE job_id = $1`, id.String()))
 }
 
 // all shows everything that is stored of a job, to tell whether it changed.
 func (f *fixture) all(id job.ID) string {
-	f.t.Helper()
 	return one[string](f, `SELECT jsonb_pretty(jsonb_build_object(
 		'job', (SELECT to_jsonb(j) FROM jobs j WHERE job_id = $1),
 		'events', (SELECT jsonb_agg(to_jsonb(e) ORDER BY seq) FROM events e WHERE job_id = $1),
@@ -272,7 +272,6 @@ func (f *fixture) all(id job.ID) string {
 // flushes tells how many statements an operation of the fixture's store has
 // used, how many items they carried together, and how long they took.
 func (f *fixture) flushes(operation string) (statements, items int, seconds float64) {
-	f.t.Helper()
 	n, sum := f.metric("group_commit_items", operation)
 	_, seconds = f.metric("group_commit_seconds", operation)
 	return n, int(sum), seconds
@@ -281,30 +280,24 @@ func (f *fixture) flushes(operation string) (statements, items int, seconds floa
 // awaitFlushed waits until an operation has carried so many items, and tells in
 // how many statements. Items are counted a moment after they are answered.
 func (f *fixture) awaitFlushed(operation string, items int) (statements int) {
-	f.t.Helper()
-	require.Eventually(f.t, func() bool {
+	testkit.Eventually(f.t, "it comes about", func() bool {
 		n, done, _ := f.flushes(operation)
 		statements = n
 		return done == items
-	}, patience, tick)
+	})
 	return statements
 }
 
 // storageErrors tells how many failed operations the store has counted.
 func (f *fixture) storageErrors() int {
-	f.t.Helper()
 	_, sum := f.metric("database_errors_total", "")
 	return int(sum)
 }
 
-// metric adds up a metric of the fixture's store: the observations of a
-// histogram and their sum, or the value of a counter; for one operation, or
-// with "" for all.
+// metric adds up a metric of the fixture's store: the observations of a histogram and their sum, or the value of a counter; for
+// one operation, or with "" for all.
 func (f *fixture) metric(name, operation string) (n int, sum float64) {
-	f.t.Helper()
-	families, err := f.registry.Gather()
-	require.NoError(f.t, err)
-	for _, family := range families {
+	for _, family := range must(f.registry.Gather())(f.t) {
 		if family.GetName() != name {
 			continue
 		}

@@ -1,53 +1,118 @@
 package repo_test
 
 import (
+	"context"
 	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// expireKeys ends the window of all idempotency keys.
-func (f *fixture) expireKeys() {
-	f.t.Helper()
-	f.exec(`UPDATE idempotency_keys SET expires_at = clock_timestamp()`)
+// insertAll submits jobs at once and gives the errors in their order.
+func (f *fixture) insertAll(ctx context.Context, subs []job.Submission) (wait func() []error) {
+	errs := make([]error, len(subs))
+	var calls sync.WaitGroup
+	for i, sub := range subs {
+		calls.Go(func() { _, errs[i] = f.store.InsertJob(ctx, sub) })
+	}
+	return func() []error {
+		calls.Wait()
+		return errs
+	}
 }
 
-func (f *fixture) countJobs() int {
-	f.t.Helper()
-	return one[int](f, `SELECT count(*)::int FROM jobs`)
+func (f *fixture) submissions(n int, opts ...func(*job.Submission)) []job.Submission {
+	subs := make([]job.Submission, n)
+	for i := range subs {
+		subs[i] = f.submission(opts...)
+	}
+	return subs
+}
+
+// What a job takes counts towards the bound of a flush.
+func TestInsertsAreBoundedInBytes(t *testing.T) {
+	f := setup(t, patient)
+	big, items := json.RawMessage(`"`+strings.Repeat("x", 1<<20)+`"`), 0
+	for name, opt := range map[string]func(*job.Submission){ // 4 to a flush
+		"params": func(s *job.Submission) { s.Job.Params = big },
+		"event":  func(s *job.Submission) { s.Job.Definition.Emit = &job.Emission{Name: "big", Data: big} },
+	} {
+		before := f.awaitFlushed("insert", items)
+		f.together("insert", func() { f.submit() }, 10, func(int) { f.submit(opt) })
+		items += 10 + repo.Flushers
+		require.Equal(t, 3+repo.Flushers, f.awaitFlushed("insert", items)-before, name)
+	}
+}
+
+func TestCloseFlushesWhatWaits(t *testing.T) {
+	f := setup(t, patient)
+	release := f.occupyInserts()
+	subs := f.submissions(50)
+	wait := f.insertAll(f.ctx(), subs)
+	f.awaitQueued("insert", len(subs))
+	closed := make(chan struct{})
+	go func() { f.store.Close(); close(closed) }()
+	testkit.Eventually(t, "it comes about", func() bool { // it takes no more
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := f.store.InsertJob(ctx, f.submission())
+		return err != nil && strings.Contains(err.Error(), "shutting down")
+	})
+	release()
+	require.NoError(t, errors.Join(wait()...))
+	<-closed
+	require.Equal(t, len(subs)+repo.Flushers, f.countJobs())
+	f.store.Close()
+}
+
+// expireKeys ends the window of all idempotency keys.
+func (f *fixture) expireKeys() { f.exec(`UPDATE idempotency_keys SET expires_at = clock_timestamp()`) }
+
+func (f *fixture) countJobs() int { return f.count("jobs") }
+
+// anotherRequest has the key of a submission and another content.
+func anotherRequest(s *job.Submission) { s.RequestHash = sha256.Sum256([]byte("another request")) }
+
+// twoStores are the fixture's store and that of another process.
+func (f *fixture) twoStores() []*repo.Store {
+	return []*repo.Store{f.store, repotest.OpenURL(f.t, f.url)}
 }
 
 func TestSameKeySameRequestGetsTheFirstAnswer(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
-	first, err := f.store.InsertJob(f.ctx(), f.submission(keyed("k")))
-	require.NoError(t, err)
+	first := must(f.store.InsertJob(f.ctx(), f.submission(keyed("k"))))(t)
+	require.Equal(t, f.window.Seconds(), one[float64](f, `SELECT extract(epoch FROM expires_at - created_at)::float8 FROM idempotency_keys`))
 	f.claim(first.JobID, 1) // what became of the job does not change the answer
 
-	again, err := f.store.InsertJob(f.ctx(), f.submission(keyed("k")))
-	require.NoError(t, err)
+	again := must(f.store.InsertJob(f.ctx(), f.submission(keyed("k"))))(t)
 	want := first
 	want.Replayed = true
 	require.Equal(t, want, again)
 	require.Equal(t, 1, f.countJobs())
-
-	found, err := f.store.FindReceipt(f.ctx(), f.client, "k", f.submission().RequestHash)
-	require.NoError(t, err)
+	found := must(f.store.FindReceipt(f.ctx(), f.client, "k", f.submission().RequestHash))(t)
 	require.Equal(t, &want, found)
+
+	stranger := newID() // who has keys of its own
+	require.Nil(t, must(f.store.FindReceipt(f.ctx(), stranger, "k", f.submission().RequestHash))(t))
+	f.submit(keyed("k"), func(s *job.Submission) { s.Job.ClientID = stranger })
+	require.Equal(t, 2, f.countJobs())
 }
 
 func TestSameKeyOtherRequestIsAConflict(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	first := f.submit(keyed("k"))
 	before := f.all(first)
-	other := f.submission(keyed("k"))
-	other.RequestHash = sha256.Sum256([]byte("another request"))
+	other := f.submission(keyed("k"), anotherRequest)
 	_, err := f.store.InsertJob(f.ctx(), other)
 	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
 	_, err = f.store.FindReceipt(f.ctx(), f.client, "k", other.RequestHash)
@@ -59,146 +124,72 @@ func TestSameKeyOtherRequestIsAConflict(t *testing.T) {
 	require.Equal(t, 1, f.countJobs())
 	require.Equal(t, before, f.all(first))
 	require.Zero(t, f.storageErrors(), "a client's mistake is no trouble of the database")
-}
 
-func TestKeysBelongToTheirClient(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	f.submit(keyed("k"))
-	stranger := newID()
-	found, err := f.store.FindReceipt(f.ctx(), stranger, "k", f.submission().RequestHash)
-	require.NoError(t, err)
-	require.Nil(t, found)
-	receipt, err := f.store.InsertJob(f.ctx(), f.submission(keyed("k"), func(s *job.Submission) { s.Job.ClientID = stranger }))
-	require.NoError(t, err)
-	require.False(t, receipt.Replayed)
-	require.Equal(t, 2, f.countJobs())
-}
-
-func TestExpiredKeyIsReplaced(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	f.submit(keyed("k"))
 	f.expireKeys()
-	other := f.submission(keyed("k"))
-	other.RequestHash = sha256.Sum256([]byte("another request"))
-	found, err := f.store.FindReceipt(f.ctx(), f.client, "k", other.RequestHash)
-	require.NoError(t, err)
-	require.Nil(t, found)
-
-	receipt, err := f.store.InsertJob(f.ctx(), other)
-	require.NoError(t, err)
-	require.Equal(t, other.Job.ID, receipt.JobID)
-	require.False(t, receipt.Replayed)
-	again, err := f.store.InsertJob(f.ctx(), other)
-	require.NoError(t, err)
-	require.Equal(t, other.Job.ID, again.JobID)
-	require.True(t, again.Replayed)
+	require.Nil(t, must(f.store.FindReceipt(f.ctx(), f.client, "k", other.RequestHash))(t))
+	for _, replayed := range []bool{false, true} {
+		receipt := must(f.store.InsertJob(f.ctx(), other))(t)
+		require.Equal(t, other.Job.ID, receipt.JobID, "an expired key is taken over")
+		require.Equal(t, replayed, receipt.Replayed)
+	}
 	require.Equal(t, 2, f.countJobs())
 }
 
-func TestKeyHoldsForItsWindow(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	f.submit(keyed("k"))
-	require.Equal(t, f.window.Seconds(), one[float64](f, `SELECT extract(epoch FROM expires_at - created_at)::float8 FROM idempotency_keys`))
+// requireOneJob submits so many jobs with one key at once, through two processes, and requires that they are one.
+func (f *fixture) requireOneJob(n int) {
+	before, stores := f.countJobs(), f.twoStores()
+	receipts, errs := make([]job.Receipt, n), make([]error, n)
+	inParallel(n, func(i int) { receipts[i], errs[i] = stores[i%2].InsertJob(f.ctx(), f.submission(keyed("k"))) })
+	made := 0
+	for i, r := range receipts {
+		require.NoError(f.t, errs[i])
+		require.Equal(f.t, receipts[0].JobID, r.JobID)
+		require.Equal(f.t, receipts[0].CreatedAt, r.CreatedAt)
+		if !r.Replayed {
+			made++
+		}
+	}
+	require.Equal(f.t, 1, made)
+	require.Equal(f.t, before+1, f.countJobs())
 }
 
 func TestConcurrentSubmissionsWithOneKeyMakeOneJob(t *testing.T) {
-	t.Parallel()
-	for name, prepare := range map[string]func(f *fixture){
-		"new key":     func(*fixture) {},
-		"expired key": func(f *fixture) { f.submit(keyed("k")); f.expireKeys() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := setup(t)
-			prepare(f)
-			before := f.countJobs()
-			stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)} // as two processes
+	f := setup(t, patient)
+	f.requireOneJob(200)
+	f.expireKeys()
+	f.requireOneJob(200)
 
-			const n = 200
-			receipts, errs := make([]job.Receipt, n), make([]error, n)
-			inParallel(n, func(i int) {
-				receipts[i], errs[i] = stores[i%2].InsertJob(f.ctx(), f.submission(keyed("k")))
-			})
-			made := 0
-			for i, r := range receipts {
-				require.NoError(t, errs[i])
-				require.Equal(t, receipts[0].JobID, r.JobID)
-				require.Equal(t, receipts[0].CreatedAt, r.CreatedAt)
-				if !r.Replayed {
-					made++
-				}
-			}
-			require.Equal(t, 1, made)
-			require.Equal(t, before+1, f.countJobs())
-		})
-	}
-}
-
-func TestConcurrentConflictingRequestsWithOneKeyMakeOneJob(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)}
-	const n = 40
-	errs := make([]error, n)
-	inParallel(n, func(i int) {
+	f.expireKeys() // requests that differ
+	stores := f.twoStores()
+	errs := make([]error, 40)
+	inParallel(len(errs), func(i int) {
 		sub := f.submission(keyed("k"))
 		sub.RequestHash = sha256.Sum256([]byte{byte(i)})
 		_, errs[i] = stores[i%2].InsertJob(f.ctx(), sub)
 	})
-	accepted := 0
-	for _, err := range errs {
-		if err == nil {
-			accepted++
-			continue
-		}
+	accepted := slices.Index(errs, nil)
+	require.NotEqual(t, -1, accepted)
+	for _, err := range slices.Delete(errs, accepted, accepted+1) {
 		require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
 	}
-	require.Equal(t, 1, accepted)
-	require.Equal(t, 1, f.countJobs())
+	require.Equal(t, 3, f.countJobs())
+
+	f.expireKeys() // in one queue
+	f.together("insert", func() { f.submit() }, 3, func(int) { f.submit(keyed("k")) })
+	require.Equal(t, 3+repo.Flushers+1, f.countJobs())
 }
 
-func TestKeyTwiceInAQueue(t *testing.T) {
-	t.Parallel()
-	f := setup(t, patient)
-	release := f.occupyInserts()
-	receipts := make([]job.Receipt, 3)
-	errs := make([]error, 3)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		inParallel(3, func(i int) { receipts[i], errs[i] = f.store.InsertJob(f.ctx(), f.submission(keyed("k"))) })
-	}()
-	f.awaitQueued("insert", 3)
-	release()
-	<-done
-	made := 0
-	for i := range receipts {
-		require.NoError(t, errs[i])
-		require.Equal(t, receipts[0].JobID, receipts[i].JobID)
-		if !receipts[i].Replayed {
-			made++
-		}
-	}
-	require.Equal(t, 1, made)
-}
-
-// Two processes insert the same keys in opposite orders; sorted, they cannot
-// deadlock.
+// Two processes insert the same keys in opposite orders; sorted, they cannot deadlock.
 func TestKeysInOppositeOrders(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
-	stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)}
+	stores := f.twoStores()
 	const keys = 50
 	ids := make([][keys]job.ID, len(stores))
 	errs := make([]error, len(stores)*keys)
 	inParallel(len(errs), func(i int) {
-		s, k := i%2, i/2
-		key := k
+		s, key := i%2, i/2
 		if s == 1 {
-			key = keys - 1 - k
+			key = keys - 1 - key
 		}
 		r, err := stores[s].InsertJob(f.ctx(), f.submission(keyed(string(rune('A'+key)))))
 		ids[s][key], errs[i] = r.JobID, err

@@ -60,6 +60,7 @@ type Inspection struct {
 	RoundTrip   time.Duration // half of it is how wrong ClockOffset may be
 
 	SchemaVersion, NeededVersion int64    // SchemaVersion 0: no table of ours is there
+	FormerSchema                 bool     // of a program before 0.1.0: it cannot be migrated
 	MissingPrivileges            []string // such as "INSERT on jobs"
 
 	Writing *Transaction // the oldest one that writes, if it is older than a second
@@ -200,13 +201,13 @@ func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
 	if err != nil || !canRead {
 		return err
 	}
-	return tx.QueryRow(ctx, readSchemaVersion).Scan(&i.SchemaVersion)
+	return tx.QueryRow(ctx, readSchemaVersion).Scan(&i.SchemaVersion, &i.FormerSchema)
 }
 
 // readState is only for the schema that this program knows, and for a user who
 // may read it.
 func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
-	if i.SchemaVersion != i.NeededVersion || len(i.MissingPrivileges) > 0 {
+	if i.SchemaVersion != i.NeededVersion || i.FormerSchema || len(i.MissingPrivileges) > 0 {
 		return nil
 	}
 	var s State

@@ -4,13 +4,13 @@ import (
 	"net"
 	"net/url"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
@@ -18,9 +18,7 @@ import (
 
 // changed is a database URL with something else in it.
 func changed(t *testing.T, raw string, change func(*url.URL)) string {
-	t.Helper()
-	u, err := url.Parse(raw)
-	require.NoError(t, err)
+	u := must(url.Parse(raw))(t)
 	change(u)
 	return u.String()
 }
@@ -28,8 +26,7 @@ func changed(t *testing.T, raw string, change func(*url.URL)) string {
 func TestInspectDurableServer(t *testing.T) {
 	t.Parallel()
 	server := repotest.Server(t)
-	i, err := repo.Inspect(t.Context(), server.URL()+"&pool_max_conns=33")
-	require.NoError(t, err)
+	i := must(repo.Inspect(t.Context(), server.URL()+"&pool_max_conns=33"))(t)
 	require.Equal(t, map[string]string{
 		"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "default_transaction_read_only": "off",
 		"autovacuum": "on", "track_counts": "on", "max_connections": "100", "data_checksums": i.Settings["data_checksums"],
@@ -50,25 +47,10 @@ func TestInspectDurableServer(t *testing.T) {
 	require.True(t, strings.HasSuffix(i.Place, "/forgerun"), i.Place)
 }
 
-func TestInspectHangingServer(t *testing.T) {
-	t.Parallel()
-	server := repotest.Server(t)
-	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGSTOP))
-	t.Cleanup(func() { require.NoError(t, syscall.Kill(server.PID(), syscall.SIGCONT)) })
-	for name, query := range map[string]string{"as of the tests": "sslmode=disable", "TLS if it has it": "", "TLS": "sslmode=require"} {
-		i, err := repo.Inspect(within(t, patience), changed(t, server.URL(), func(u *url.URL) { u.RawQuery = query }))
-		require.ErrorIs(t, err, repo.ErrSilent, name)
-		require.NotEmpty(t, i.Place)
-	}
-}
-
 func TestInspectState(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	inspect := func() repo.State {
-		t.Helper()
-		i, err := repo.Inspect(f.ctx(), f.url)
-		require.NoError(t, err)
+		i := must(repo.Inspect(f.ctx(), f.url))(t)
 		require.Equal(t, "off", i.Settings["fsync"], "as of the server of the tests")
 		require.NotNil(t, i.State)
 		return *i.State
@@ -80,9 +62,7 @@ func TestInspectState(t *testing.T) {
 	f.exec(`UPDATE jobs SET run_at = now() - interval '5 minutes' WHERE job_id = $1`, f.submit())
 	keys := []job.SigningKey{{KID: "kid", Public: make([]byte, 32), Sealed: []byte("sealed")}}
 	require.NoError(t, f.store.AddSigningKey(f.ctx(), keys[0], true, 0, 0))
-	led, err := f.store.Lead(f.ctx(), newID(), time.Hour, 0)
-	require.NoError(t, err)
-	require.True(t, led)
+	require.True(t, must(f.store.Lead(f.ctx(), newID(), time.Hour, 0))(t))
 	require.NoError(t, f.store.RaiseEpoch(f.ctx(), 1, "run"))
 	state := inspect()
 	require.InDelta(t, 5*time.Minute, state.OldestDue, float64(time.Minute))
@@ -98,8 +78,7 @@ func TestInspectState(t *testing.T) {
 	require.False(t, inspect().Moving)
 	f.expireWorker(f.worker)
 	f.exec(`UPDATE webhooks SET deleted_at = now()`)
-	_, err = f.store.Lead(f.ctx(), newID(), 0, -2*time.Hour)
-	require.NoError(t, err)
+	must(f.store.Lead(f.ctx(), newID(), 0, -2*time.Hour))(t)
 	state = inspect()
 	require.Equal(t, []bool{true, true}, []bool{state.HasLeader, state.LeaderOpen})
 	f.exec(`UPDATE maintenance_state SET leader_expires_at = '-infinity'`)
@@ -108,33 +87,28 @@ func TestInspectState(t *testing.T) {
 }
 
 func TestInspectSchema(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	needed := one[int64](f, `SELECT max(version_id) FROM goose_db_version`)
 	for _, version := range []int64{needed - 1, needed + 7, needed} {
 		f.exec(`UPDATE goose_db_version SET version_id = $1 WHERE id = (SELECT max(id) FROM goose_db_version)`, version)
-		i, err := repo.Inspect(f.ctx(), f.url)
-		require.NoError(t, err)
+		i := must(repo.Inspect(f.ctx(), f.url))(t)
 		require.Equal(t, version, i.SchemaVersion)
 		require.Equal(t, needed, i.NeededVersion)
 		require.Equal(t, version == needed, i.State != nil, "an unknown schema is not read")
 	}
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, 0))
 	f.exec(`DROP TABLE goose_db_version`)
-	i, err := repo.Inspect(f.ctx(), f.url)
-	require.NoError(t, err)
+	i := must(repo.Inspect(f.ctx(), f.url))(t)
 	require.Zero(t, i.SchemaVersion)
 	require.Empty(t, i.MissingPrivileges)
 }
 
 // Nothing is written, so nobody has to be able to.
 func TestInspectReadOnlyDatabase(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	f.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)
 	f.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$`)
-	i, err := repo.Inspect(f.ctx(), f.url)
-	require.NoError(t, err)
+	i := must(repo.Inspect(f.ctx(), f.url))(t)
 	require.Equal(t, "on", i.Settings["default_transaction_read_only"])
 	require.Equal(t, "off", i.Settings["synchronous_commit"], "what a session gets, whoever set it")
 	require.NotNil(t, i.State)
@@ -142,7 +116,6 @@ func TestInspectReadOnlyDatabase(t *testing.T) {
 
 // newRole makes a role that may log in, and is gone after the test.
 func (f *fixture) newRole(options string) (name string) {
-	f.t.Helper()
 	name = "inspect_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	f.exec(`CREATE ROLE ` + name + ` LOGIN PASSWORD 'planted-secret' ` + options)
 	f.t.Cleanup(func() {
@@ -153,13 +126,11 @@ func (f *fixture) newRole(options string) (name string) {
 }
 
 func TestInspectAsAnotherUser(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	name := f.newRole("CONNECTION LIMIT 7")
 	as := changed(t, f.url, func(u *url.URL) { u.User = url.UserPassword(name, "planted-secret") })
 
-	i, err := repo.Inspect(f.ctx(), as)
-	require.NoError(t, err)
+	i := must(repo.Inspect(f.ctx(), as))(t)
 	require.Contains(t, i.MissingPrivileges, "SELECT on goose_db_version")
 	require.Contains(t, i.MissingPrivileges, "DELETE on deliveries")
 	require.NotContains(t, i.MissingPrivileges, "INSERT on goose_db_version")
@@ -170,20 +141,17 @@ func TestInspectAsAnotherUser(t *testing.T) {
 
 	f.exec(`GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO ` + name)
 	f.exec(`REVOKE UPDATE ON jobs FROM ` + name)
-	i, err = repo.Inspect(f.ctx(), as)
-	require.NoError(t, err)
+	i = must(repo.Inspect(f.ctx(), as))(t)
 	require.Equal(t, []string{"UPDATE on jobs"}, i.MissingPrivileges)
 	require.Equal(t, i.NeededVersion, i.SchemaVersion)
 
 	f.exec(`GRANT UPDATE ON jobs TO ` + name)
-	i, err = repo.Inspect(f.ctx(), as)
-	require.NoError(t, err)
+	i = must(repo.Inspect(f.ctx(), as))(t)
 	require.Empty(t, i.MissingPrivileges)
 	require.NotNil(t, i.State)
 }
 
 func TestInspectObstacles(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	name := f.newRole("CONNECTION LIMIT 0")
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
@@ -212,7 +180,7 @@ func TestInspectObstacles(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
-			_, err := repo.Inspect(within(t, patience), changed(t, f.url, c.to))
+			_, err := repo.Inspect(within(t, testkit.Patience), changed(t, f.url, c.to))
 			require.ErrorIs(t, err, c.is)
 			require.ErrorContains(t, err, c.words)
 			require.NotContains(t, err.Error(), "planted-secret")
@@ -221,12 +189,9 @@ func TestInspectObstacles(t *testing.T) {
 	}
 }
 
-// endingAtOnce is the address of somebody who reads a little and ends every
-// connection.
+// endingAtOnce is the address of somebody who reads a little and ends every connection.
 func endingAtOnce(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {

@@ -17,27 +17,31 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// chaos is a handful of jobs on which everybody does everything at once,
-// leases that are long gone included.
+// chaos is a handful of jobs on which everybody does everything at once, leases that are long gone included.
 type chaos struct {
-	f      *fixture
-	stores []*repo.Store
+	f       *fixture
+	stores  []*repo.Store
+	removes bool
 
 	mu      sync.Mutex
 	jobs    []job.ID
+	batches []job.ID
 	leases  []job.Lease
 	claimed map[job.Lease]job.ID // the worker to whom it was given
 	errs    []error
 }
 
 func (c *chaos) note(err error) {
-	if err == nil || errors.Is(err, job.ErrStale) {
+	if err == nil || errors.Is(err, job.ErrStale) || job.CodeOf(err) == job.CodeJobGone {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.errs = append(c.errs, err)
 }
+
+// chaosBatch is the size of its batches.
+const chaosBatch = 3
 
 func pick[T any](c *chaos, r *rand.Rand, from *[]T) (v T) {
 	c.mu.Lock()
@@ -49,6 +53,16 @@ func pick[T any](c *chaos, r *rand.Rand, from *[]T) (v T) {
 }
 
 func (c *chaos) submit(ctx context.Context, s *repo.Store, r *rand.Rand) {
+	if r.IntN(4) == 0 {
+		b, _, err := s.InsertBatch(ctx, c.f.batch(chaosBatch))
+		c.note(err)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err == nil {
+			c.batches, c.jobs = append(c.batches, b.ID), append(c.jobs, jobsOf(b)...)
+		}
+		return
+	}
 	sub := c.f.submission(attempts(1 + r.IntN(4)))
 	if r.IntN(2) == 0 {
 		deferred(time.Duration(r.IntN(200)) * time.Millisecond)(&sub)
@@ -103,7 +117,19 @@ func (c *chaos) finish(ctx context.Context, s *repo.Store, r *rand.Rand) {
 
 // maintain does one of the leader's chores.
 func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
-	switch r.IntN(4) {
+	switch r.IntN(6) {
+	case 5: // as whoever ends a job does
+		_, err := s.CompleteBatches(ctx, []job.ID{pick(c, r, &c.batches)})
+		c.note(err)
+	case 4: // some are old by now
+		if !c.removes {
+			return
+		}
+		_, err := c.f.db.Exec(ctx, `UPDATE jobs SET finished_at = finished_at - interval '31 days'
+			WHERE finished_at IS NOT NULL AND job_id = (SELECT job_id FROM jobs ORDER BY random() LIMIT 1)`)
+		c.note(err)
+		_, err = s.Clean(ctx, 3)
+		c.note(err)
 	case 0:
 		_, err := s.QueueDue(ctx, 5)
 		c.note(err)
@@ -129,8 +155,7 @@ func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	}
 }
 
-// step does one random thing. Claims, starts and finishes come most often, so that jobs
-// get somewhere.
+// step does one random thing. Claims, starts and finishes come most often, so that jobs get somewhere.
 func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker job.ID) {
 	switch n := r.IntN(20); {
 	case n < 3:
@@ -148,17 +173,20 @@ func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker jo
 	case n < 18:
 		_, err := s.Retry(ctx, c.f.client, pick(c, r, &c.jobs), 1+r.IntN(3), 0, "")
 		c.note(err)
+	case n < 19 && c.removes && r.IntN(4) == 0:
+		if err := s.Delete(ctx, c.f.client, pick(c, r, &c.jobs)); job.CodeOf(err) != job.CodeConflict {
+			c.note(err)
+		}
 	default:
 		c.maintain(ctx, s, r)
 	}
 }
 
 func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	c := &chaos{f: f, stores: []*repo.Store{f.store, repotest.OpenURL(t, f.url)}, claimed: map[job.Lease]job.ID{}}
+	c := &chaos{f: f, stores: f.twoStores(), removes: true, claimed: map[job.Lease]job.ID{}}
 	workers := []job.ID{f.worker, f.newWorker(), f.newWorker(), f.newWorker()}
 	hook := f.subscribe("*")
 	for range 10 {
@@ -175,6 +203,14 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 		}
 	})
 	require.NoError(t, errors.Join(c.errs...))
+	for _, id := range c.batches { // each is completed once, with an outcome that counts each of its jobs
+		for _, open := range must(f.store.OpenJobs(f.ctx(), f.client, id))(t) {
+			f.cancel(open)
+		}
+	}
+	f.completeBatches()
+	f.exec(`DELETE FROM idempotency_keys WHERE resource_id IN (SELECT job_id FROM tombstones)`) // which outlive their jobs
+	require.Equal(t, len(c.batches), one[int](f, `SELECT count(*)::int FROM batches WHERE succeeded + failed + canceled = $1`, chaosBatch))
 	f.checkInvariants()
 	require.Zero(t, one[int](f, `SELECT count(*)::int FROM events e FULL JOIN (SELECT * FROM deliveries
 		WHERE webhook_id = $1) d USING (event_id)
@@ -184,4 +220,10 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 		require.NotZero(t, one[int](f, `SELECT count(*)::int FROM events WHERE event_name = $1`, name), "nothing of this kind came about: %s",
 			name)
 	}
+}
+
+// checkInvariants reads the whole database and checks what must hold after anything.
+func (f *fixture) checkInvariants() {
+	_, wrong := must2(repotest.Violations(f.ctx(), f.db))(f.t)
+	require.Empty(f.t, wrong)
 }

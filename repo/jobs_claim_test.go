@@ -1,7 +1,7 @@
 package repo_test
 
 import (
-	"sync"
+	"errors"
 	"testing"
 	"time"
 
@@ -9,17 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 func TestClaimAssignsAWaitingJob(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	id := f.submit()
-	c, not, err := f.store.Claim(f.ctx(), f.worker, id, 1)
-	require.NoError(t, err)
+	c, not := f.tryClaim(id, 1)
 	require.Zero(t, not)
+	require.False(t, c.WasCreated)
 	require.Equal(t, job.Lease{JobID: id, Attempt: 1, Fence: 1}, c.Lease)
 	require.Empty(t, cmp.Diff(f.job(id), &c.Job), "the claim carries the job as it is stored")
 	require.Equal(t, job.Assigned, c.Job.State)
@@ -36,7 +33,6 @@ func TestClaimAssignsAWaitingJob(t *testing.T) {
 }
 
 func TestClaimFromCreatedPassesThroughQueued(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	id := f.submit(deferred(time.Hour))
 	f.makeDue(id)
@@ -47,44 +43,45 @@ func TestClaimFromCreatedPassesThroughQueued(t *testing.T) {
 	require.Equal(t, 3, f.job(id).EventSeq)
 	require.Equal(t, log[2].At, log[1].At)
 	require.Equal(t, log[1].At, one[time.Time](f, `SELECT queued_at FROM jobs WHERE job_id = $1`, id.String()))
-	n, err := countDue(f.store, f.ctx(), 10)
-	require.NoError(t, err)
+	n := len(f.queueDue(10))
 	require.Zero(t, n)
 }
 
 func TestClaimRefusals(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
-	retired := f.newWorker()
-	leases := f.store.NewLeases()
-	defer leases.Close()
-	require.NoError(t, leases.Retire(f.ctx(), retired))
-	expired := f.newWorker()
-	f.expireWorker(expired)
-	dead := f.newWorker()
-	f.exec(`UPDATE workers SET state = 'DEAD' WHERE worker_id = $1`, dead.String())
-
+	gone := f.goneWorkers()
 	early := f.submit(deferred(time.Hour))
-	backedOff := f.run()
+	backedOff, next, canceled, returned := f.run(), f.run(), f.run().JobID, f.assigned(f.submit(), 1)
 	f.finish(withRetry(failure(backedOff, job.FailedOnce), time.Minute))
+	f.finish(withRetry(failure(next, job.FailedOnce), 0))
+	f.claim(next.JobID, 2)
+	f.cancel(canceled)
+	must(f.store.Release(f.ctx(), []job.Lease{returned}, []time.Duration{time.Hour}))(t)
+	dead := job.NotClaimed{StillWaiting: true, WorkerDead: true}
 	tests := map[string]struct {
 		worker, id job.ID
 		attempt    int
 		not        job.NotClaimed
 	}{
-		"not due":         {f.worker, early, 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
-		"in its backoff":  {f.worker, backedOff.JobID, 2, job.NotClaimed{StillWaiting: true, Wait: time.Minute}},
-		"earlier attempt": {f.worker, backedOff.JobID, 1, job.NotClaimed{Wait: time.Minute}},
-		"later attempt":   {f.worker, f.submit(), 2, job.NotClaimed{}},
-		"assigned":        {f.newWorker(), f.assigned(f.submit(), 1).JobID, 1, job.NotClaimed{}},
-		"running":         {f.newWorker(), f.run().JobID, 1, job.NotClaimed{}},
-		"final":           {f.worker, f.force(job.Canceled), 1, job.NotClaimed{}},
-		"unknown job":     {f.worker, newID(), 1, job.NotClaimed{Unknown: true}},
-		"unknown worker":  {newID(), f.submit(), 1, job.NotClaimed{StillWaiting: true, WorkerDead: true}},
-		"no worker":       {job.ID{}, f.submit(), 1, job.NotClaimed{StillWaiting: true, WorkerDead: true}},
-		"retired worker":  {retired, f.submit(), 1, job.NotClaimed{StillWaiting: true, WorkerDead: true}},
-		"dead worker":     {dead, f.submit(), 1, job.NotClaimed{StillWaiting: true, WorkerDead: true}},
-		"expired worker":  {expired, f.submit(), 1, job.NotClaimed{StillWaiting: true, WorkerDead: true}},
+		"not due":               {f.worker, early, 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
+		"in its backoff":        {f.worker, backedOff.JobID, 2, job.NotClaimed{StillWaiting: true, Wait: time.Minute}},
+		"taken back":            {f.worker, returned.JobID, 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
+		"earlier attempt":       {f.worker, backedOff.JobID, 1, job.NotClaimed{Wait: time.Minute}},
+		"later attempt":         {f.worker, f.submit(), 2, job.NotClaimed{}},
+		"its next attempt runs": {f.worker, next.JobID, 1, job.NotClaimed{}},
+		"a later one of its":    {f.worker, f.run().JobID, 2, job.NotClaimed{}},
+		"another's, assigned":   {f.newWorker(), f.assigned(f.submit(), 1).JobID, 1, job.NotClaimed{}},
+		"another's, running":    {f.newWorker(), f.run().JobID, 1, job.NotClaimed{}},
+		"running, no worker":    {job.ID{}, f.run().JobID, 1, job.NotClaimed{}},
+		"canceled":              {f.worker, canceled, 1, job.NotClaimed{}},
+		"succeeded":             {f.worker, f.at(job.Succeeded), 1, job.NotClaimed{}},
+		"failed":                {f.worker, f.at(job.Failed), 1, job.NotClaimed{}},
+		"unknown job":           {f.worker, newID(), 1, job.NotClaimed{Unknown: true}},
+		"unknown worker":        {newID(), f.submit(), 1, dead},
+		"no worker":             {job.ID{}, f.submit(), 1, dead},
+		"retired worker":        {gone["retired"], f.submit(), 1, dead},
+		"dead worker":           {gone["dead"], f.submit(), 1, dead},
+		"expired worker":        {gone["expired"], f.submit(), 1, dead},
 	}
 	for name, test := range tests {
 		before := f.all(test.id)
@@ -97,12 +94,21 @@ func TestClaimRefusals(t *testing.T) {
 		require.Equal(t, test.not, not, name)
 		require.Equal(t, before, f.all(test.id), name)
 	}
+	require.Zero(t, f.storageErrors(), "a claim in vain is no trouble of the database")
+}
+
+// goneWorkers are workers that must not claim any more.
+func (f *fixture) goneWorkers() map[string]job.ID {
+	gone := map[string]job.ID{"expired": f.newWorker(), "dead": f.newWorker(), "retired": f.newWorker()}
+	f.expireWorker(gone["expired"])
+	f.exec(`UPDATE workers SET state = 'DEAD' WHERE worker_id = $1`, gone["dead"].String())
+	require.NoError(f.t, f.leases().Retire(f.ctx(), gone["retired"]))
+	return gone
 }
 
 func TestConcurrentClaimsHaveOneWinner(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
-	stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)}
+	stores := f.twoStores()
 	workers := []job.ID{f.worker, f.newWorker(), f.newWorker()}
 	const jobs, claimants = 20, 6
 	ids := make([]job.ID, jobs)
@@ -110,9 +116,7 @@ func TestConcurrentClaimsHaveOneWinner(t *testing.T) {
 		ids[i] = f.submit()
 	}
 	claims, errs := make([]*job.Claim, jobs*claimants), make([]error, jobs*claimants)
-	inParallel(len(claims), func(i int) {
-		claims[i], _, errs[i] = stores[i%2].Claim(f.ctx(), workers[i%3], ids[i/claimants], 1)
-	})
+	inParallel(len(claims), func(i int) { claims[i], _, errs[i] = stores[i%2].Claim(f.ctx(), workers[i%3], ids[i/claimants], 1) })
 	for n, id := range ids {
 		winner := one[string](f, `SELECT worker_id::text FROM jobs WHERE job_id = $1`, id.String())
 		for i := n * claimants; i < (n+1)*claimants; i++ {
@@ -128,36 +132,40 @@ func TestConcurrentClaimsHaveOneWinner(t *testing.T) {
 	f.checkInvariants()
 }
 
+// Each claim of a flush is answered on its own; a task that is delivered many times to one worker asks as often, and
+// the claim is one.
 func TestClaimsOfOneFlushAreAnsweredEachOnItsOwn(t *testing.T) {
-	t.Parallel()
 	f := setup(t, patient)
-	good, early, gone := f.submit(), f.submit(deferred(time.Hour)), newID()
-	release := f.occupy(func() { _, _, _ = f.store.Claim(f.ctx(), f.worker, newID(), 1) })
-	ids := []job.ID{early, good, gone}
-	claims, nots := make([]*job.Claim, len(ids)), make([]job.NotClaimed, len(ids))
-	var calls sync.WaitGroup
-	for i, id := range ids {
-		calls.Go(func() { claims[i], nots[i], _ = f.store.Claim(f.ctx(), f.worker, id, 1) })
-	}
-	f.awaitQueued("claim", len(ids))
-	release()
-	calls.Wait()
+	good, foreign, stranger := f.submit(), f.submit(), f.newWorker()
+	ids := []job.ID{f.submit(deferred(time.Hour)), newID(), foreign, good, good, good, good}
+	claims, nots, errs := make([]*job.Claim, len(ids)), make([]job.NotClaimed, len(ids)), make([]error, len(ids))
+	f.together("claim", func() { _, _, _ = f.store.Claim(f.ctx(), f.worker, newID(), 1) }, len(ids), func(i int) {
+		worker := f.worker
+		if ids[i] == foreign {
+			worker = stranger
+		}
+		claims[i], nots[i], errs[i] = f.store.Claim(f.ctx(), worker, ids[i], 1)
+	})
+	require.NoError(t, errors.Join(errs...))
 	require.Nil(t, claims[0])
 	require.True(t, nots[0].StillWaiting)
-	require.Equal(t, good, claims[1].JobID)
-	require.Nil(t, claims[2])
-	require.Equal(t, job.NotClaimed{Unknown: true}, nots[2])
+	require.Nil(t, claims[1])
+	require.Equal(t, job.NotClaimed{Unknown: true}, nots[1])
+	for i, c := range claims[2:] {
+		require.NotNil(t, c)
+		require.Equal(t, job.Lease{JobID: ids[2+i], Attempt: 1, Fence: 1}, c.Lease)
+	}
+	require.Len(t, f.log(good), 3)
+	f.checkInvariants()
 }
 
 func TestFenceRisesWithEachClaim(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	id := f.submit()
 	for n := range 5 {
 		l := f.assigned(id, 1)
 		require.EqualValues(t, n+1, l.Fence)
-		_, err := f.store.Release(f.ctx(), []job.Lease{l}, []time.Duration{0})
-		require.NoError(t, err)
+		f.release(l)
 	}
 	l := f.claim(id, 1)
 	f.finish(withRetry(failure(l, job.FailedOnce), 0))
@@ -165,7 +173,6 @@ func TestFenceRisesWithEachClaim(t *testing.T) {
 }
 
 func TestClaimOfADamagedDefinition(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	for _, definition := range []string{`NULL`, `'null'`, `'[]'`, `'{"duration_ms": "x"}'`} {
 		id := f.submit()
@@ -181,108 +188,32 @@ func TestClaimOfADamagedDefinition(t *testing.T) {
 	}
 }
 
-// The answer to a claim may be lost: who holds the job is told again, and
-// nobody else.
+// The answer to a claim may be lost: who holds the job is told again, and nobody else.
 func TestClaimIsAnsweredAgain(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	id := f.submit(deferred(time.Hour))
 	f.makeDue(id)
-	first, _, err := f.store.Claim(f.ctx(), f.worker, id, 1)
-	require.NoError(t, err)
+	first, _ := f.tryClaim(id, 1)
 	require.True(t, first.WasCreated)
 	before := f.all(id)
 	for range 2 {
-		again, _, err := f.store.Claim(f.ctx(), f.worker, id, 1)
-		require.NoError(t, err)
+		again, _ := f.tryClaim(id, 1)
 		first.WasCreated = false // that step was told of with the first answer
 		require.Empty(t, cmp.Diff(first, again))
 		require.Equal(t, before, f.all(id), "nothing happens twice")
 	}
 	f.start(first.Lease)
-	again, _, err := f.store.Claim(f.ctx(), f.worker, id, 1)
-	require.NoError(t, err)
+	again, _ := f.tryClaim(id, 1)
 	require.Equal(t, first.Lease, again.Lease, "when it runs as well")
 }
 
-func TestClaimIsAnsweredAgainToItsHolderOnly(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	succeeded, failed, canceled := f.at(job.Succeeded), f.at(job.Failed), f.run().JobID
-	_, _, err := f.store.Cancel(f.ctx(), f.client, canceled)
-	require.NoError(t, err)
-	next := f.run()
-	f.finish(withRetry(failure(next, job.FailedOnce), 0))
-	f.claim(next.JobID, 2)
-	returned := f.assigned(f.submit(), 1)
-	_, err = f.store.Release(f.ctx(), []job.Lease{returned}, []time.Duration{time.Hour})
-	require.NoError(t, err)
-	for name, test := range map[string]struct {
-		worker, id job.ID
-		attempt    int
-	}{
-		"another worker":         {f.newWorker(), f.run().JobID, 1},
-		"no worker":              {job.ID{}, f.run().JobID, 1},
-		"a later attempt":        {f.worker, f.run().JobID, 2},
-		"its next attempt runs":  {f.worker, next.JobID, 1},
-		"succeeded":              {f.worker, succeeded, 1},
-		"failed":                 {f.worker, failed, 1},
-		"canceled":               {f.worker, canceled, 1},
-		"taken back":             {f.worker, returned.JobID, 1},
-		"another's, not started": {f.newWorker(), f.assigned(f.submit(), 1).JobID, 1},
-	} {
-		before := f.all(test.id)
-		c, _, err := f.store.Claim(f.ctx(), test.worker, test.id, test.attempt)
-		require.NoError(t, err, name)
-		require.Nil(t, c, name)
-		require.Equal(t, before, f.all(test.id), name)
-	}
-	require.Zero(t, f.storageErrors(), "a claim in vain is no trouble of the database")
-}
-
-// A task that is delivered many times to one worker asks as often.
-func TestConcurrentClaimsOfOneWorkerAreOneClaim(t *testing.T) {
-	t.Parallel()
-	f := setup(t, patient)
-	id, other, foreign := f.submit(), f.submit(), f.submit()
-	stranger := f.newWorker()
-	release := f.occupy(func() { _, _, _ = f.store.Claim(f.ctx(), f.worker, newID(), 1) })
-	const times = 10
-	claims, errs := make([]*job.Claim, times), make([]error, times)
-	var calls sync.WaitGroup
-	for i := range times {
-		calls.Go(func() { claims[i], _, errs[i] = f.store.Claim(f.ctx(), f.worker, id, 1) })
-	}
-	for claimed, worker := range map[job.ID]job.ID{other: f.worker, foreign: stranger} {
-		calls.Go(func() {
-			c, _, err := f.store.Claim(f.ctx(), worker, claimed, 1)
-			if err != nil || c == nil || c.JobID != claimed {
-				t.Errorf("%+v %v", c, err)
-			}
-		})
-	}
-	f.awaitQueued("claim", times+2)
-	release()
-	calls.Wait()
-	for i, c := range claims {
-		require.NoError(t, errs[i])
-		require.NotNil(t, c)
-		require.Equal(t, job.Lease{JobID: id, Attempt: 1, Fence: 1}, c.Lease)
-	}
-	require.Len(t, f.log(id), 3)
-	f.checkInvariants()
-}
-
-// stale lists leases that are not current any more, on jobs that have passed
-// through the given step under another.
-func stale(t *testing.T, f *fixture, current func() job.Lease) map[string]job.Lease {
-	t.Helper()
+// stale lists leases that are not current any more, on jobs that have passed through the given step under another.
+func stale(f *fixture, current func() job.Lease) map[string]job.Lease {
 	older := func(l job.Lease) job.Lease { l.Fence--; return l }
 	newer := func(l job.Lease) job.Lease { l.Fence++; return l }
 	attempt := func(l job.Lease) job.Lease { l.Attempt++; return l }
 	canceled := current()
-	_, _, err := f.store.Cancel(f.ctx(), f.client, canceled.JobID)
-	require.NoError(t, err)
+	f.cancel(canceled.JobID)
 	return map[string]job.Lease{
 		"old fence":     older(current()),
 		"future fence":  newer(current()),
@@ -290,4 +221,55 @@ func stale(t *testing.T, f *fixture, current func() job.Lease) map[string]job.Le
 		"canceled":      canceled,
 		"unknown job":   {JobID: newID(), Attempt: 1, Fence: 1},
 	}
+}
+
+func TestStart(t *testing.T) {
+	f := setup(t)
+	id := f.submit()
+	c, _ := f.tryClaim(id, 1)
+	at := must(f.store.Start(f.ctx(), c.Lease))(t)
+	require.True(t, at.After(c.Job.UpdatedAt), "a time of its own")
+	j := f.job(id)
+	require.Equal(t, job.Running, j.State)
+	require.Equal(t, at, *j.StartedAt)
+	require.Equal(t, at, j.UpdatedAt)
+	require.Equal(t, c.Job.UpdatedAt, one[time.Time](f, `SELECT assigned_at FROM jobs WHERE job_id = $1`, id.String()))
+	log := f.log(id)
+	require.Len(t, log, 4)
+	require.Empty(t, cmp.Diff(event{4, job.EventRunning, "ASSIGNED", "RUNNING", 1, at, log[2].Data}, log[3]))
+
+	before := f.all(id)
+	again, err := f.store.Start(f.ctx(), c.Lease)
+	require.NoError(t, err, "its answer may have been lost")
+	require.Equal(t, at, again)
+	require.Equal(t, before, f.all(id), "nothing happens twice")
+	f.checkInvariants()
+}
+
+func TestStartIsFenced(t *testing.T) {
+	f := setup(t)
+	assigned := func() job.Lease { return f.assigned(f.submit(), 1) }
+	leases := stale(f, assigned)
+	for name, id := range f.goneWorkers() {
+		l := assigned()
+		f.exec(`UPDATE jobs SET worker_id = $2 WHERE job_id = $1`, l.JobID.String(), id.String())
+		leases["its worker is "+name] = l
+	}
+
+	released, reclaimed := assigned(), assigned()
+	f.release(released, reclaimed)
+	f.claim(reclaimed.JobID, 1)
+	leases["given back"], leases["another claim runs"] = released, reclaimed
+	leases["never claimed"] = job.Lease{JobID: f.submit(), Attempt: 1}
+	ended := f.run()
+	f.finish(success(ended))
+	leases["ended"] = ended
+	for name, l := range leases {
+		before := f.all(l.JobID)
+		_, err := f.store.Start(f.ctx(), l)
+		require.ErrorIs(t, err, job.ErrStale, name)
+		require.Equal(t, before, f.all(l.JobID), name)
+	}
+	require.Zero(t, f.storageErrors())
+	f.checkInvariants()
 }

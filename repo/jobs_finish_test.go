@@ -9,11 +9,84 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
+func TestEmitWhileItRuns(t *testing.T) {
+	f := setup(t)
+	l := f.run()
+	first := job.Emission{Name: "order.paid", Data: json.RawMessage(`{"order": 4711}`)}
+	require.NoError(t, f.store.Emit(f.ctx(), l, 0, first))
+	once := f.all(l.JobID)
+	require.NoError(t, f.store.Emit(f.ctx(), l, 0, first), "its answer was lost")
+	require.Equal(t, once, f.all(l.JobID), "it is there already")
+	require.NoError(t, f.store.Emit(f.ctx(), l, 1, job.Emission{Name: "order.sent"}))
+
+	log := f.log(l.JobID)
+	require.Equal(t, []string{"job.created", "job.queued", "job.assigned", "job.running", "event.emitted", "event.emitted"}, f.names(l.JobID))
+	require.Equal(t, map[string]any{"order": 4711.0}, log[4].Data["data"])
+	require.Equal(t, "SUCCESS_FAST", log[4].Data["work_kind"])
+	require.Equal(t, "order.sent", log[5].Data["name"])
+	require.Nil(t, log[5].Data["data"])
+	require.Equal(t, 6, f.job(l.JobID).EventSeq)
+	f.finish(success(l))
+	require.Len(t, f.report(l.JobID, 1).Events, 7)
+
+	e := job.Emission{Name: "late"}
+	assigned, ended := f.assigned(f.submit(), 1), f.run()
+	f.finish(success(ended))
+	other := f.run()
+	before := f.all(other.JobID)
+	for name, l := range map[string]job.Lease{
+		"not started": assigned, "ended": ended,
+		"older fence":     {JobID: other.JobID, Attempt: other.Attempt, Fence: other.Fence - 1},
+		"other attempt":   {JobID: other.JobID, Attempt: other.Attempt + 1, Fence: other.Fence},
+		"job of no table": {JobID: newID(), Attempt: 1, Fence: 1},
+	} {
+		require.ErrorIs(t, f.store.Emit(f.ctx(), l, 0, e), job.ErrStale, name)
+	}
+	require.Equal(t, before, f.all(other.JobID))
+}
+
+// A change of the row that is committed after the statement began makes it look again.
+func TestEmitLooksAgain(t *testing.T) {
+	f := setup(t)
+	l := f.run()
+	tx := must(f.db.Begin(f.ctx()))(t)
+	must(tx.Exec(f.ctx(), `UPDATE jobs SET event_seq = event_seq + 1 WHERE job_id = $1`, l.JobID.String()))(t)
+	_, err := tx.Exec(f.ctx(), `INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
+		SELECT job_id, client_id, event_seq, gen_random_uuid(), 'event.emitted', 1, now(), '{}' FROM jobs WHERE job_id = $1`, l.JobID.String())
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- f.store.Emit(f.ctx(), l, 0, job.Emission{Name: "again"}) }()
+	testkit.Eventually(t, "it comes about", func() bool {
+		return one[int](f, `SELECT count(*)::int FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`) > 0
+	})
+	require.NoError(t, tx.Commit(f.ctx()))
+	require.NoError(t, <-done)
+	require.Len(t, f.log(l.JobID), 5, "the event is there: it is not written again")
+}
+
+// What a request plans for failures is with the attempt, wherever it is read.
+func TestPlannedFailuresAreReadWithTheJob(t *testing.T) {
+	f := setup(t)
+	planned := []job.PlannedFailure{{Attempts: []int{1}, Problem: job.PlannedProblem{Title: "Out of stock",
+		Extensions: json.RawMessage(`{"item": 17}`)}}}
+	l := f.run(func(s *job.Submission) {
+		d := job.DefineCustom(job.Execute, &job.Behavior{Failures: planned, Duration: time.Second}, time.Now(), nil)
+		s.Job.WorkKind, s.Job.Definition = job.Custom, &d
+	})
+	f.finish(failure(l, job.CustomFailed))
+	require.Equal(t, planned, f.job(l.JobID).Origin().Failures)
+	require.Equal(t, planned, f.report(l.JobID, 1).Origin.Failures)
+	origin, _ := must2(f.store.Attempts(f.ctx(), f.client, l.JobID))(t)
+	require.Equal(t, planned, origin.Failures)
+	log := must(f.store.Events(f.ctx(), f.client, l.JobID, 0, 100))(t)
+	require.Equal(t, planned, log.Events[len(log.Events)-1].Origin.Failures)
+}
+
 func TestFinishWithSuccess(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	batch := newID()
 	l := f.run(func(s *job.Submission) { s.Job.BatchID = batch })
@@ -37,8 +110,7 @@ func TestFinishWithSuccess(t *testing.T) {
 	require.Equal(t, sha256.Sum256(end.Result.Body), j.Result.SHA256)
 	require.True(t, one[bool](f, `SELECT worker_id IS NULL FROM jobs WHERE job_id = $1`, l.JobID.String()))
 
-	r, err := f.store.Report(f.ctx(), f.client, l.JobID, 0)
-	require.NoError(t, err)
+	r := f.report(l.JobID, 0)
 	require.Equal(t, job.Attempt{Number: 1, State: job.Succeeded, Outcome: job.OutcomeSuccess, StartedAt: j.StartedAt,
 		FinishedAt: j.FinishedAt}, r.Attempt)
 	require.Equal(t, done.Duration, r.Duration)
@@ -47,7 +119,6 @@ func TestFinishWithSuccess(t *testing.T) {
 }
 
 func TestFinishWithFailure(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	for _, reason := range []job.Reason{job.FailedOnce, job.FailedImmediately} { // retryable or not
 		l := f.run()
@@ -66,8 +137,7 @@ func TestFinishWithFailure(t *testing.T) {
 		require.Equal(t, string(reason), log[4].Data["reason"])
 		require.Equal(t, "SUCCESS_FAST", log[4].Data["work_kind"])
 
-		r, err := f.store.Report(f.ctx(), f.client, l.JobID, 1)
-		require.NoError(t, err)
+		r := f.report(l.JobID, 1)
 		require.Equal(t, job.Attempt{
 			Number: 1, State: job.Failed, Outcome: job.OutcomeFailed, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt, Failure: end.Failure,
 		}, r.Attempt)
@@ -75,7 +145,6 @@ func TestFinishWithFailure(t *testing.T) {
 }
 
 func TestFinishWithAutomaticRetry(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	l := f.run()
 	f.exec(`UPDATE jobs SET dispatch = 3, dispatch_epoch = 1 WHERE job_id = $1`, l.JobID.String())
@@ -96,20 +165,17 @@ func TestFinishWithAutomaticRetry(t *testing.T) {
 		AND num_nulls(failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail) = 6
 		FROM jobs WHERE job_id = $1`, l.JobID.String()))
 
-	r, err := f.store.Report(f.ctx(), f.client, l.JobID, 0)
-	require.NoError(t, err)
+	r := f.report(l.JobID, 0)
 	require.Equal(t, 1, r.Number)
 	require.Equal(t, end.Failure, r.Failure, "the failed attempt is kept")
 	require.Equal(t, job.EventFailed, r.Events[len(r.Events)-1].Name, "the retry belongs to the next attempt")
 
-	c, not, err := f.store.Claim(f.ctx(), f.worker, l.JobID, 2)
-	require.NoError(t, err)
+	c, not := f.tryClaim(l.JobID, 2)
 	require.Nil(t, c)
 	require.True(t, not.StillWaiting, "not before its backoff is over")
 }
 
 func TestFinishOrdersItsEvents(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	emit := func(e job.Finish) job.Finish {
 		e.Emit = &job.Emission{Name: "order.shipped", Data: json.RawMessage(`{"n":1}`)}
@@ -154,17 +220,15 @@ func TestFinishOrdersItsEvents(t *testing.T) {
 					"name": "order.shipped", "data": map[string]any{"n": 1.0}}, e.Data), name)
 			}
 		}
-		r, err := f.store.Report(f.ctx(), f.client, l.JobID, 1)
-		require.NoError(t, err)
+		r := f.report(l.JobID, 1)
 		require.Len(t, r.Events, 4+test.reported, name)
 		require.Equal(t, test.events[test.reported-1], r.Events[len(r.Events)-1].Name, name)
 	}
 }
 
 func TestFinishIsFenced(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
-	leases := stale(t, f, func() job.Lease { return f.run() })
+	leases := stale(f, func() job.Lease { return f.run() })
 	leases["not started"] = f.assigned(f.submit(), 1)
 	ended := f.run()
 	f.finish(success(ended))
@@ -185,10 +249,8 @@ func TestFinishIsFenced(t *testing.T) {
 	require.Zero(t, f.storageErrors())
 }
 
-// The schema refuses what the callers must not ask for, and nothing of the
-// statement stays.
+// The schema refuses what the callers must not ask for, and nothing of the statement stays.
 func TestFinishRefusesNonsense(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	last := f.run(attempts(1))
 	ends := map[string]job.Finish{

@@ -3,18 +3,19 @@ package repo_test
 import (
 	"encoding/json"
 	"errors"
-	"sync"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
 func TestInsertJobStoresAllOfIt(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	sub := f.submission(func(s *job.Submission) {
 		j := &s.Job
@@ -24,83 +25,57 @@ func TestInsertJobStoresAllOfIt(t *testing.T) {
 		j.Callback, j.CorrelationID = "https://example.org/a?b=c", `'; DROP TABLE jobs; --`
 		j.TraceParent, j.Language, j.RequestID = "00-4bf9-00f0-01", "de-CH", "r-\u00e4\u4e16\U0001f600"
 	})
-	receipt, err := f.store.InsertJob(f.ctx(), sub)
-	require.NoError(t, err)
+	receipt := must(f.store.InsertJob(f.ctx(), sub))(t)
 	require.Equal(t, job.Receipt{JobID: sub.Job.ID, State: job.Queued, CreatedAt: receipt.CreatedAt}, receipt)
 
 	want := sub.Job
 	want.State, want.Attempt, want.EventSeq = job.Queued, 1, 2
 	want.CreatedAt, want.UpdatedAt, want.RunAt = receipt.CreatedAt, receipt.CreatedAt, receipt.CreatedAt
 	require.Empty(t, cmp.Diff(&want, f.job(sub.Job.ID)))
-	require.WithinDuration(t, time.Now(), receipt.CreatedAt, time.Minute)
-}
+	require.WithinDuration(t, time.Now(), receipt.CreatedAt, testkit.Patience)
 
-func TestInsertJobLeavesOutWhatIsAbsent(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	id := f.submit()
-	require.True(t, one[bool](f, `SELECT num_nulls(params, execution_at, callback, correlation_id, traceparent, batch_id) = 6
-		FROM jobs WHERE job_id = $1`, id.String()))
-	require.Nil(t, f.job(id).Params)
+	_, err := f.store.InsertJob(f.ctx(), sub)
+	require.Equal(t, job.CodeConflict, job.CodeOf(err))
+	require.Empty(t, cmp.Diff(&want, f.job(sub.Job.ID)))
 }
 
 func TestInsertJobWritesEvents(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	data := map[string]any{"work_kind": "SUCCESS_FAST", "duration_ms": 1000.0, "expected_outcome": "SUCCEEDED"}
 
 	sub := f.submission()
-	now, err := f.store.InsertJob(f.ctx(), sub)
-	require.NoError(t, err)
+	now := must(f.store.InsertJob(f.ctx(), sub))(t)
 	require.Empty(t, cmp.Diff([]event{
 		{1, job.EventCreated, "", "CREATED", 1, now.CreatedAt, data},
 		{2, job.EventQueued, "CREATED", "QUEUED", 1, now.CreatedAt, data},
 	}, f.log(sub.Job.ID)))
 
 	sub = f.submission(deferred(time.Hour))
-	later, err := f.store.InsertJob(f.ctx(), sub)
-	require.NoError(t, err)
+	later := must(f.store.InsertJob(f.ctx(), sub))(t)
 	require.Equal(t, job.Created, later.State)
 	require.Empty(t, cmp.Diff([]event{{1, job.EventCreated, "", "CREATED", 1, later.CreatedAt, data}}, f.log(sub.Job.ID)))
 	stored := f.job(sub.Job.ID)
+	require.Nil(t, stored.Params)
 	require.Equal(t, job.Created, stored.State)
 	require.Equal(t, *sub.Job.ExecutionAt, *stored.ExecutionAt)
 	require.Equal(t, *sub.Job.ExecutionAt, stored.RunAt)
+
+	id := f.submit(deferred(-time.Minute)) // it was in the future when it was checked
+	require.Equal(t, job.Created, f.state(id))
+	require.True(t, one[bool](f, `SELECT run_at = created_at AND execution_at < created_at - interval '50s'
+		FROM jobs WHERE job_id = $1`, id.String()),
+		"it is due from now on, and stays as it was given")
+	n := len(f.queueDue(10))
+	require.Equal(t, 1, n)
 }
 
 func TestEventIDsAreVersion7(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	f.exec(`CREATE TABLE moments AS SELECT to_timestamp(i * 86400.123) AS at FROM generate_series(1, 20000, 7) i`)
 	require.Equal(t, 0, one[int](f, `SELECT count(*)::int FROM (SELECT at, uuid7(at)::text AS id FROM moments) m
 		WHERE substr(id, 15, 1) <> '7' OR substr(id, 20, 1) NOT IN ('8', '9', 'a', 'b')
 			OR abs(('x' || substr(id, 1, 8) || substr(id, 10, 4))::bit(48)::bigint - extract(epoch FROM at) * 1000) > 0.5`))
 	require.Equal(t, 1000, one[int](f, `SELECT count(DISTINCT uuid7(to_timestamp(1)))::int FROM generate_series(1, 1000)`))
-}
-
-func TestInsertJobOfDeferredTimeInThePast(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	id := f.submit(deferred(-time.Minute)) // it was in the future when it was checked
-	require.Equal(t, job.Created, f.state(id))
-	require.True(t, one[bool](f, `SELECT run_at = created_at AND execution_at < created_at - interval '50s'
-		FROM jobs WHERE job_id = $1`, id.String()),
-		"it is due from now on, and stays as it was given")
-	n, err := countDue(f.store, f.ctx(), 10)
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-}
-
-func TestInsertJobTwiceIsAConflict(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	sub := f.submission()
-	_, err := f.store.InsertJob(f.ctx(), sub)
-	require.NoError(t, err)
-	before := f.all(sub.Job.ID)
-	_, err = f.store.InsertJob(f.ctx(), sub)
-	require.Equal(t, job.CodeConflict, job.CodeOf(err))
-	require.Equal(t, before, f.all(sub.Job.ID))
 }
 
 // badRows are submissions that Postgres refuses, each for another reason.
@@ -118,35 +93,23 @@ func badRows(f *fixture) map[string]job.Submission {
 }
 
 func TestInsertJobOneBadRowFailsAlone(t *testing.T) {
-	t.Parallel()
 	f := setup(t, patient)
 	bad := badRows(f)
-	release := f.occupyInserts()
-
 	const good = 50
-	var mu sync.Mutex
-	refused := map[string]error{}
-	var calls sync.WaitGroup
-	for name, sub := range bad {
-		sub.IdempotencyKey = name
-		calls.Go(func() {
-			_, err := f.store.InsertJob(f.ctx(), sub)
-			mu.Lock()
-			defer mu.Unlock()
-			refused[name] = err
-		})
-	}
-	errs := make([]error, good)
-	for i := range good {
-		calls.Go(func() { _, errs[i] = f.store.InsertJob(f.ctx(), f.submission()) })
-	}
-	f.awaitQueued("insert", good+len(bad))
-	release()
-	calls.Wait()
-
+	names := slices.Collect(maps.Keys(bad))
+	errs, refused := make([]error, good), make([]error, len(bad))
+	f.together("insert", func() { f.submit() }, good+len(bad), func(i int) {
+		if i < good {
+			_, errs[i] = f.store.InsertJob(f.ctx(), f.submission())
+			return
+		}
+		sub := bad[names[i-good]]
+		sub.IdempotencyKey = names[i-good]
+		_, refused[i-good] = f.store.InsertJob(f.ctx(), sub)
+	})
 	require.NoError(t, errors.Join(errs...))
-	require.Len(t, refused, len(bad))
-	for name, err := range refused {
+	for i, err := range refused {
+		name := names[i]
 		require.Equal(t, job.CodeInternal, job.CodeOf(err), "%s: %v", name, err)
 		var e *job.Error
 		require.ErrorAs(t, err, &e)
@@ -158,13 +121,11 @@ func TestInsertJobOneBadRowFailsAlone(t *testing.T) {
 	require.Equal(t, 3, f.awaitFlushed("insert", good+len(bad)+2))
 }
 
-// A flush that is held up, by a key that another session is taking, does not keep
-// the next one from its commit; what both stored is handed over in the order of
-// created_at all the same.
+// A flush that is held up, by a key that another session is taking, does not keep the next one from its commit; what both stored
+// is handed over in the order of created_at all the same.
 func TestCommitsAreHandedOverInOrder(t *testing.T) {
-	t.Parallel()
 	f := setup(t, patient)
-	f.store.KeepOrder(patience)
+	f.store.KeepOrder(testkit.Patience)
 	f.submit() // Postgres' time is known from here on
 	handed := make(chan job.Receipt, 2)
 	committed := func(s *job.Submission) { s.Committed = func(r job.Receipt) { handed <- r } }
@@ -176,12 +137,63 @@ func TestCommitsAreHandedOverInOrder(t *testing.T) {
 		heldUp <- err
 	}()
 	f.awaitBlocked(1)
-	second, err := f.store.InsertJob(f.ctx(), f.submission(committed))
-	require.NoError(t, err)
+	second := must(f.store.InsertJob(f.ctx(), f.submission(committed)))(t)
 	require.Empty(t, handed, "the second waits for the first")
 	unlock()
 	require.NoError(t, <-heldUp)
 	first := <-handed
 	require.Equal(t, second, <-handed)
 	require.True(t, first.CreatedAt.Before(second.CreatedAt))
+}
+
+func TestDeleteRemovesAFinalJobWithAllThatBelongsToIt(t *testing.T) {
+	f := setup(t)
+	other := f.at(job.Succeeded)
+	kept := f.all(other)
+	for _, s := range []job.State{job.Succeeded, job.Failed, job.Canceled} {
+		id := f.at(s)
+		require.NoError(t, f.store.Delete(f.ctx(), f.client, id))
+		for _, table := range []string{"jobs", "events", "reports", "results"} {
+			require.Zero(t, one[int](f, `SELECT count(*)::int FROM `+table+` WHERE job_id = $1`, id.String()), table)
+		}
+		_, err := f.store.Job(f.ctx(), f.client, id)
+		require.Equal(t, job.CodeJobGone, job.CodeOf(err))
+		var gone *job.Error
+		require.ErrorAs(t, err, &gone)
+		require.WithinDuration(t, time.Now(), *gone.ExpiredAt, testkit.Patience)
+
+		require.NoError(t, f.store.Delete(f.ctx(), f.client, id), "again")
+		require.Equal(t, *gone.ExpiredAt, one[time.Time](f, `SELECT expired_at FROM tombstones WHERE job_id = $1`, id.String()))
+	}
+	require.Equal(t, kept, f.all(other))
+	f.checkInvariants()
+}
+
+func TestDeleteRefusesJobsThatAreNotFinal(t *testing.T) {
+	f := setup(t)
+	for _, s := range []job.State{job.Created, job.Queued, job.Assigned, job.Running} {
+		id := f.at(s)
+		before := f.all(id)
+		err := f.store.Delete(f.ctx(), f.client, id)
+		require.Equal(t, job.CodeConflict, job.CodeOf(err))
+		require.ErrorContains(t, err, "is "+string(s)+";")
+		require.Equal(t, before, f.all(id))
+	}
+}
+
+// While the delete waits for the row, the job is retried and ends again. What
+// that wrote is not in the snapshot of the delete that waited.
+func TestDeleteOfAJobThatEndedAnewMeanwhile(t *testing.T) {
+	f := setup(t, patient)
+	id := f.at(job.Failed)
+	tx := must(f.db.Begin(f.ctx()))(t)
+	must(tx.Exec(f.ctx(), `UPDATE jobs SET event_seq = event_seq + 1 WHERE job_id = $1`, id.String()))(t)
+	must(tx.Exec(f.ctx(), `INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
+		SELECT job_id, client_id, event_seq, gen_random_uuid(), 'x', 1, now(), '{}' FROM jobs`))(t)
+	deleted := make(chan error)
+	go func() { deleted <- f.store.Delete(f.ctx(), f.client, id) }()
+	f.awaitBlocked(1)
+	require.NoError(t, tx.Commit(f.ctx()))
+	require.NoError(t, <-deleted)
+	require.Zero(t, f.count("jobs")+f.count("events"))
 }

@@ -11,42 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func TestReadsBelongToTheClient(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	id := f.at(job.Succeeded)
-	for _, test := range []struct{ client, id job.ID }{{newID(), id}, {job.ID{}, id}, {f.client, newID()}, {f.client, job.ID{}}} {
-		_, jobErr := f.store.Job(f.ctx(), test.client, test.id)
-		_, reportErr := f.store.Report(f.ctx(), test.client, test.id, 0)
-		_, eventsErr := f.store.Events(f.ctx(), test.client, test.id, 0, 10)
-		require.Equal(t, job.CodeJobNotFound, job.CodeOf(jobErr))
-		require.Equal(t, jobErr, reportErr, "nothing tells a foreign job from one that never existed")
-		require.Equal(t, jobErr, eventsErr)
-	}
-}
-
-// A foreign id costs as many statements as one that never was.
-func TestReadsOfForeignJobsCostTheSame(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	foreign, stranger := f.at(job.Succeeded), newID()
-	for name, read := range map[string]func(id job.ID) error{
-		"job":    func(id job.ID) error { _, err := f.store.Job(f.ctx(), stranger, id); return err },
-		"report": func(id job.ID) error { _, err := f.store.Report(f.ctx(), stranger, id, 0); return err },
-		"events": func(id job.ID) error { _, err := f.store.Events(f.ctx(), stranger, id, 0, 10); return err },
-	} {
-		statements := func(id job.ID) int64 {
-			before := f.store.Pool().Stat().AcquireCount()
-			require.Error(t, read(id))
-			return f.store.Pool().Stat().AcquireCount() - before
-		}
-		require.Positive(t, statements(foreign), name)
-		require.Equal(t, statements(newID()), statements(foreign), name)
-	}
-}
-
 func TestReportShowsTheWholeLogUpToItsEnd(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	l := f.run()
 	end := withRetry(failure(l, job.FailedOnce), 0)
@@ -54,8 +19,7 @@ func TestReportShowsTheWholeLogUpToItsEnd(t *testing.T) {
 	f.finish(end)
 	f.claim(l.JobID, 2)
 
-	r, err := f.store.Report(f.ctx(), f.client, l.JobID, 0)
-	require.NoError(t, err)
+	r := f.report(l.JobID, 0)
 	require.Equal(t, 1, r.Number, "attempt 2 has not ended")
 	log := f.log(l.JobID)
 	require.Len(t, r.Events, 6)
@@ -70,17 +34,13 @@ func TestReportShowsTheWholeLogUpToItsEnd(t *testing.T) {
 	}
 
 	f.finish(success(job.Lease{JobID: l.JobID, Attempt: 2, Fence: 2}))
-	latest, err := f.store.Report(f.ctx(), f.client, l.JobID, 0)
-	require.NoError(t, err)
+	latest := f.report(l.JobID, 0)
 	require.Equal(t, 2, latest.Number)
 	require.Len(t, latest.Events, len(f.log(l.JobID)))
-	first, err := f.store.Report(f.ctx(), f.client, l.JobID, 1)
-	require.NoError(t, err)
-	require.Empty(t, cmp.Diff(r, first), "a report never changes")
+	require.Empty(t, cmp.Diff(r, f.report(l.JobID, 1)), "a report never changes")
 }
 
 func TestReportThatDoesNotExistYet(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	running, ended := f.at(job.Running), f.at(job.Failed)
 	second := f.claim(f.submit(), 1)
@@ -108,7 +68,6 @@ func TestReportThatDoesNotExistYet(t *testing.T) {
 }
 
 func TestTimesAreUTC(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	j := f.job(f.at(job.Failed))
 	for _, at := range []time.Time{j.CreatedAt, j.UpdatedAt, j.RunAt, *j.StartedAt, *j.FinishedAt} {
@@ -116,13 +75,255 @@ func TestTimesAreUTC(t *testing.T) {
 	}
 }
 
-func TestDamagedDefinitionCanBeLookedAt(t *testing.T) {
-	t.Parallel()
+func TestAttempts(t *testing.T) {
 	f := setup(t)
-	id := f.submit()
-	f.exec(`UPDATE jobs SET definition = '"x"' WHERE job_id = $1`, id.String())
-	require.Nil(t, f.job(id).Definition)
-	_, before, err := f.store.Cancel(f.ctx(), f.client, id)
-	require.NoError(t, err)
-	require.Nil(t, before.Definition)
+	id := f.submit(func(s *job.Submission) { s.Job.CorrelationID, s.Job.Language = "c", "de" })
+	origin := f.job(id).Origin()
+	require.Equal(t, []string{"c", "de"}, []string{origin.CorrelationID, origin.Language})
+	requireAttempts := func(want ...job.Attempt) {
+		gotOrigin, got := must2(f.store.Attempts(f.ctx(), f.client, id))(t)
+		require.Equal(t, origin, gotOrigin)
+		require.Equal(t, want, got)
+	}
+	current := func() job.Attempt { return f.job(id).CurrentAttempt() }
+
+	requireAttempts(current())
+	l := f.claim(id, 1)
+	requireAttempts(current())
+	f.finish(failure(l, job.FailedOnce))
+	first := current()
+	require.NotNil(t, first.Failure)
+	requireAttempts(first)
+	f.retry(id, 1)
+	requireAttempts(first, job.Attempt{Number: 2, State: job.Queued})
+	f.finish(success(f.claim(id, 2)))
+	requireAttempts(first, current())
+
+	require.NoError(t, f.store.Delete(f.ctx(), f.client, id))
+	_, _, err := f.store.Attempts(f.ctx(), f.client, id)
+	require.Equal(t, job.CodeJobGone, job.CodeOf(err))
+}
+
+func TestAttemptThatWasCanceledBeforeItRan(t *testing.T) {
+	f := setup(t)
+	id := f.at(job.Canceled)
+	_, got := must2(f.store.Attempts(f.ctx(), f.client, id))(t)
+	require.Equal(t, []job.Attempt{f.job(id).CurrentAttempt()}, got)
+	require.Nil(t, got[0].StartedAt)
+	require.Equal(t, job.OutcomeCanceled, got[0].Outcome)
+	log := f.events(id, 2, 1)
+	require.True(t, log.Ended)
+	require.Equal(t, &got[0], log.Events[0].Ended)
+}
+
+func TestResult(t *testing.T) {
+	f := setup(t)
+	l := f.run()
+	end := success(l)
+	f.finish(end)
+	got := must(f.store.Result(f.ctx(), f.client, l.JobID))(t)
+	require.Equal(t, &job.StoredResult{Result: *end.Result, ExpiresAt: f.job(l.JobID).Result.ExpiresAt}, got)
+
+	f.exec(`UPDATE results SET body = '', size = 0`)
+	require.Empty(t, must(f.store.Result(f.ctx(), f.client, l.JobID))(t).Body)
+	require.Zero(t, f.count("outcome_outbox"), "nobody asks for the stream of outcomes")
+
+	require.NoError(t, f.store.Delete(f.ctx(), f.client, l.JobID))
+	_, err := f.store.Result(f.ctx(), f.client, l.JobID)
+	require.Equal(t, job.CodeJobGone, job.CodeOf(err))
+}
+
+func TestResultThatDoesNotExist(t *testing.T) {
+	f := setup(t)
+	for s, want := range map[job.State]job.Code{
+		job.Created: job.CodeJobNotFinished, job.Queued: job.CodeJobNotFinished, job.Running: job.CodeJobNotFinished,
+		job.Failed: job.CodeResultNotFound, job.Canceled: job.CodeResultNotFound,
+	} {
+		_, err := f.store.Result(f.ctx(), f.client, f.at(s))
+		require.Equal(t, want, job.CodeOf(err), s)
+		require.ErrorContains(t, err, "no result")
+		require.ErrorContains(t, err, string(s))
+	}
+	without := f.at(job.Succeeded)
+	f.exec(`DELETE FROM results WHERE job_id = $1`, without.String())
+	_, err := f.store.Result(f.ctx(), f.client, without)
+	require.Equal(t, job.CodeResultNotFound, job.CodeOf(err))
+}
+
+func TestResultExpires(t *testing.T) {
+	f := setup(t)
+	id := f.at(job.Succeeded)
+	f.exec(`UPDATE results SET expires_at = clock_timestamp()`)
+	expired := f.job(id).Result.ExpiresAt
+	requireGone := func() {
+		_, err := f.store.Result(f.ctx(), f.client, id)
+		require.Equal(t, job.CodeResultGone, job.CodeOf(err))
+		var gone *job.Error
+		require.ErrorAs(t, err, &gone)
+		require.Equal(t, expired, *gone.ExpiredAt)
+	}
+	requireGone() // the body is still there
+	f.clean(10)
+	require.True(t, one[bool](f, `SELECT body IS NULL FROM results`))
+	requireGone()
+}
+
+// events reads a part of a job's log.
+func (f *fixture) events(id job.ID, after, limit int) job.Log {
+	return must(f.store.Events(f.ctx(), f.client, id, after, limit))(f.t)
+}
+
+// requireSame compares events of the API with rows of the log.
+func (f *fixture) requireSame(rows []event, got []job.Occurrence) {
+	require.Len(f.t, got, len(rows))
+	for i, o := range got {
+		require.Empty(f.t, cmp.Diff(rows[i], eventOf(f.t, o.Event)))
+		require.Equal(f.t, one[string](f, `SELECT event_id::text FROM events WHERE job_id = $1 AND seq = $2`, o.JobID.String(), o.Seq),
+			o.ID.String())
+	}
+}
+
+func TestEventsTellEveryAttemptsOwnEnd(t *testing.T) {
+	f := setup(t)
+	l := f.run(attempts(2))
+	f.exec(`UPDATE jobs SET correlation_id = 'c-1', language = 'de' WHERE job_id = $1`, l.JobID.String())
+	f.finish(withRetry(failure(l, job.FailedOnce), 0))
+	l = f.claim(l.JobID, 2)
+	end := failure(l, job.TimedOut)
+	end.Exhausted = true
+	f.finish(end)
+
+	log := f.events(l.JobID, 0, 100)
+	f.requireSame(f.log(l.JobID), log.Events)
+	var ended []job.Attempt
+	for _, e := range log.Events {
+		require.Equal(t, f.job(l.JobID).Origin(), e.Origin)
+		require.Equal(t, e.Next.Final(), e.Ended != nil, "%s", e.Name)
+		require.Nil(t, e.Batch)
+		if e.Ended != nil {
+			ended = append(ended, *e.Ended)
+		}
+	}
+	var want []job.Attempt
+	for n := 1; n <= 2; n++ {
+		r := f.report(l.JobID, n)
+		require.Equal(t, f.job(l.JobID).Origin(), r.Origin)
+		want = append(want, r.Attempt)
+	}
+	require.Equal(t, want, ended)
+	require.Equal(t, job.FailedOnce, ended[0].Failure.Reason, "not that of the attempt after it")
+	require.True(t, log.Ended)
+	require.Equal(t, job.EventRetriesExhausted, log.Events[log.Last-1].Name)
+}
+
+func TestEventsInPages(t *testing.T) {
+	f := setup(t)
+	id := f.at(job.Succeeded) // created, queued, assigned, running, succeeded
+	all := f.events(id, 0, 100)
+	require.Len(t, all.Events, 5)
+	for _, test := range []struct {
+		after, limit int
+		first, n     int
+		ended        bool
+	}{
+		{0, 2, 1, 2, false}, {2, 2, 3, 2, false}, {4, 2, 5, 1, true}, {3, 2, 4, 2, true}, {3, 1, 4, 1, false},
+		{5, 2, 0, 0, true}, {-7, 1, 1, 1, false},
+	} {
+		log := f.events(id, test.after, test.limit)
+		require.Equal(t, 5, log.Last)
+		require.Equal(t, test.ended, log.Ended, "%+v", test)
+		require.Len(t, log.Events, test.n, "%+v", test)
+		if test.n > 0 {
+			require.Equal(t, all.Events[test.first-1:test.first-1+test.n], log.Events)
+		}
+	}
+
+	id = f.at(job.Failed)
+	require.True(t, f.events(id, 0, 100).Ended)
+	f.retry(id, 1)
+	log := f.events(id, 5, 100)
+	require.False(t, log.Ended)
+	require.Equal(t, []string{job.EventRetried}, occurred(log.Events))
+	require.Equal(t, job.Failed, f.events(id, 0, 5).Events[4].Ended.State, "it stays known")
+
+	waiting := f.submit()
+	log = f.events(waiting, 2, 100)
+	require.Empty(t, log.Events)
+	require.Equal(t, 2, log.Last)
+	require.False(t, log.Ended)
+}
+
+func occurred(events []job.Occurrence) []string {
+	names := make([]string, len(events))
+	for i, e := range events {
+		names[i] = e.Name
+	}
+	return names
+}
+
+func TestEventSeqs(t *testing.T) {
+	f := setup(t)
+	waiting, ended, gone := f.submit(), f.at(job.Succeeded), f.at(job.Failed)
+	f.age(gone, 2*month)
+	f.clean(10)
+	seqs := must(f.store.EventSeqs(f.ctx(), []job.ID{ended, newID(), gone, waiting}))(t)
+	require.Equal(t, map[job.ID]int{waiting: 2, ended: 5}, seqs)
+	require.Empty(t, must(f.store.EventSeqs(f.ctx(), nil))(t))
+}
+
+// origins gives what each way to read a job says of its origin.
+func (f *fixture) origins(id job.ID) map[string]job.Origin {
+	all := map[string]job.Origin{"job": f.job(id).Origin()}
+	var err error
+	all["attempts"], _, err = f.store.Attempts(f.ctx(), f.client, id)
+	require.NoError(f.t, err)
+	report := must(f.store.Report(f.ctx(), f.client, id, 0))(f.t)
+	all["report"] = report.Origin
+	for _, o := range f.events(id, 0, 100).Events {
+		all["event "+o.Name] = o.Origin
+	}
+	for _, o := range (&follower{f: f}).readAll(1000) {
+		if o.JobID == id {
+			all["client's event "+o.Name] = o.Origin
+		}
+	}
+	for _, m := range f.outcomes(100) {
+		if m.JobID == id {
+			all["outcome"] = m.Origin
+		}
+	}
+	return all
+}
+
+func TestScenarioIsReadEverywhere(t *testing.T) {
+	f := setup(t, streaming)
+	l := f.run()
+	f.finish(success(l))
+	want := f.job(l.JobID).Origin()
+	definition := f.job(l.JobID).Definition
+	require.Equal(t, job.Scenario{
+		WorkKind: definition.WorkKind, DurationMS: definition.DurationMS, ExpectedOutcome: definition.ExpectedOutcome,
+	}, want.Scenario)
+	require.Positive(t, want.Scenario.DurationMS)
+	origins := f.origins(l.JobID)
+	require.Len(t, origins, 4+2*5, "each event in both histories")
+	for where, got := range origins {
+		require.Equal(t, want, got, where)
+	}
+}
+
+// What a damaged definition said is left out, and fails no statement.
+func TestScenarioOfADamagedDefinition(t *testing.T) {
+	f := setup(t, streaming)
+	for _, definition := range []string{`NULL`, `'null'`, `'[]'`, `'"x"'`, `'{"duration_ms": "x"}'`} {
+		id := f.submit()
+		f.exec(`UPDATE jobs SET definition = `+definition+` WHERE job_id = $1`, id.String())
+		f.finish(failure(f.claim(id, 1), job.DefinitionInvalid))
+		for where, got := range f.origins(id) {
+			require.Equal(t, job.Scenario{WorkKind: f.job(id).WorkKind}, got.Scenario, "%s %s", where, definition)
+		}
+		canceled := f.submit()
+		f.exec(`UPDATE jobs SET definition = `+definition+` WHERE job_id = $1`, canceled.String())
+		f.cancel(canceled)
+	}
 }

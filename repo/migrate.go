@@ -41,11 +41,34 @@ func Migrate(ctx context.Context, url string, version int64) error {
 	if err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
+	if err := refuseFormerSchema(ctx, db); err != nil {
+		return err
+	}
 	if err := unlessLocked(ctx, func() error { return migrateTo(ctx, provider, version) }); err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
 	if err := unlessLocked(ctx, func() error { return relabelEvents(ctx, db, provider) }); err != nil {
 		return fmt.Errorf("labels of events: %w", err)
+	}
+	return nil
+}
+
+// formerSchema is said of a database whose schema no release has made: its
+// versions had numbers of their own.
+const formerSchema = "database was made by a program before version 0.1.0 and cannot be migrated: use a new, empty database"
+
+// refuseFormerSchema gives an error for a database of that kind.
+func refuseFormerSchema(ctx context.Context, db *sql.DB) error {
+	var version int64
+	var former bool
+	err := db.QueryRowContext(ctx, readSchemaVersion).Scan(&version, &former)
+	switch {
+	case hasState(err, stateUndefinedTable): // nothing was migrated yet
+		return nil
+	case err != nil:
+		return fmt.Errorf("migrations: %w", err)
+	case former:
+		return errors.New("the " + formerSchema)
 	}
 	return nil
 }
@@ -84,7 +107,7 @@ func migrateTo(ctx context.Context, provider *goose.Provider, version int64) err
 	}
 	current, err := provider.GetDBVersion(ctx)
 	switch {
-	case err != nil:
+	case err != nil, current == version:
 	case current > version:
 		_, err = provider.DownTo(ctx, version)
 	default:
@@ -136,8 +159,11 @@ func openSQL(url string) (*sql.DB, error) {
 	return stdlib.OpenDB(*cfg.ConnConfig), nil
 }
 
-// readSchemaVersion reads the version that the database has.
-const readSchemaVersion = `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`
+// readSchemaVersion reads the version that the database has, and whether it is
+// one of a former schema: then the function is missing that the first of our
+// migrations makes.
+const readSchemaVersion = `SELECT coalesce(max(version_id), 0), count(*) FILTER (WHERE version_id > 0) > 0
+  AND to_regprocedure('schema_since()') IS NULL FROM goose_db_version WHERE is_applied`
 
 // schemaVersion is the number of the newest migration.
 var schemaVersion = sync.OnceValue(func() int64 {
@@ -155,9 +181,6 @@ var schemaVersion = sync.OnceValue(func() int64 {
 	return newest
 })
 
-// labelsSince is the first version of the schema that has labels in all its tables.
-const labelsSince = 2
-
 // relabelEvents repairs a database that was restored from a dump into another
 // server. Transactions are numbered anew there, so the labels of old events can
 // lie ahead: ClientEvents would not show such events for a long time, and new
@@ -168,7 +191,7 @@ const labelsSince = 2
 // gone, they are refused for good, and so are cursors of lists and of replays.
 func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
-	if err != nil || version < labelsSince {
+	if err != nil || version < schemaVersion() { // the tables are not all there
 		return err
 	}
 	if ahead, err := labelsAhead(ctx, db); err != nil || !ahead {

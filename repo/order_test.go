@@ -63,8 +63,7 @@ func TestHandOversKeepTheOrderOfFlushes(t *testing.T) {
 	})
 }
 
-// A flush whose commit takes longer than a second keeps nobody back, and its own
-// jobs are handed over when it ends.
+// A flush whose commit takes longer than a second keeps nobody back, and its own jobs are handed over when it ends.
 func TestAFlushWaitsASecondForTheOneBefore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -128,4 +127,16 @@ func TestTimesFollowAClockThatIsSet(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whatever this machine's clock shows, the time is Postgres'.
+func TestNowIsPostgresTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Store{order: testOrder()}
+		require.True(t, s.Now().Equal(time.Now()), "nothing is known yet")
+		s.order.clock.observe(time.Now().Add(-time.Hour), time.Now(), false)
+		time.Sleep(10 * time.Minute) // without an answer
+		require.True(t, s.Now().Equal(time.Now().Add(-time.Hour)))
+	})
 }

@@ -8,43 +8,34 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/repo"
 )
 
 // stop stores a pause.
 func (f *fixture) stop(scope job.PauseScope, target string, mode job.PauseMode) job.Pause {
-	f.t.Helper()
-	p, added, err := f.store.AddPause(f.ctx(), job.Pause{
+	p, added := must2(f.store.AddPause(f.ctx(), job.Pause{
 		ID: newID(), Scope: scope, Target: target, Mode: mode, Operator: "ann", Reason: "a release",
-	})
-	require.NoError(f.t, err)
+	}))(f.t)
 	require.True(f.t, added)
 	return p
 }
 
 func (f *fixture) goOn(p job.Pause) {
-	f.t.Helper()
-	removed, err := f.store.RemovePause(f.ctx(), p.ID)
-	require.NoError(f.t, err)
-	require.Equal(f.t, p, removed)
+	require.Equal(f.t, p, must(f.store.RemovePause(f.ctx(), p.ID))(f.t))
 }
 
 // refused claims a job, and gives why it is not claimed.
 func (f *fixture) refused(id job.ID) job.NotClaimed {
-	f.t.Helper()
-	c, not, err := f.store.Claim(f.ctx(), f.worker, id, 1)
-	require.NoError(f.t, err)
+	c, not := must2(f.store.Claim(f.ctx(), f.worker, id, 1))(f.t)
 	require.Nil(f.t, c)
 	return not
 }
 
 // resumePaused resumes what no pause stops any more, in steps of two jobs.
 func (f *fixture) resumePaused() (resumed []job.ID) {
-	f.t.Helper()
 	for after := (job.ID{}); ; {
-		tasks, last, err := f.store.ResumePaused(f.ctx(), after, 2)
-		require.NoError(f.t, err)
+		tasks, last := must2(f.store.ResumePaused(f.ctx(), after, 2))(f.t)
 		resumed = append(resumed, taskIDs(tasks)...)
 		if last.IsZero() {
 			return resumed
@@ -63,7 +54,6 @@ func TestPausedJobsArePutAside(t *testing.T) {
 		{job.PauseKind, func(*fixture) string { return string(job.SuccessFast) }},
 	} {
 		t.Run(string(test.scope), func(t *testing.T) {
-			t.Parallel()
 			f := setup(t)
 			kind := func(s *job.Submission) { s.Job.WorkKind = job.SuccessFast }
 			first, second, third := f.submit(kind), f.submit(kind), f.submit(kind)
@@ -98,7 +88,6 @@ func TestPausedJobsArePutAside(t *testing.T) {
 
 // Where everything is paused, or the worker is drained, jobs keep their place: nobody fetches their tasks.
 func TestWhatIsStoppedAsAWholeKeepsItsPlace(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	id, future := f.submit(), f.submit(deferred(time.Hour))
 	before := f.all(id)
@@ -112,26 +101,17 @@ func TestWhatIsStoppedAsAWholeKeepsItsPlace(t *testing.T) {
 	require.Equal(t, before, f.all(id))
 	require.Empty(t, f.resumePaused())
 	other := f.newWorker()
-	c, _, err := f.store.Claim(f.ctx(), other, f.submit(), 1)
-	require.NoError(t, err)
+	c, _ := must2(f.store.Claim(f.ctx(), other, f.submit(), 1))(t)
 	require.NotNil(t, c, "another worker is not drained")
 	f.goOn(worker)
+	f.stop(job.PauseAll, "", job.ModeDrain) // what was accepted is run
+	f.stop(job.PauseClient, f.client.String(), job.ModeDrain)
 	f.assigned(id, 1)
 	f.checkInvariants()
 }
 
-// A drain stops no claim: what was accepted is run.
-func TestDrainedJobsAreRun(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	f.stop(job.PauseAll, "", job.ModeDrain)
-	f.stop(job.PauseClient, f.client.String(), job.ModeDrain)
-	f.assigned(f.submit(), 1)
-}
-
 // A job whose time has come while it is CREATED is put aside once it is QUEUED.
 func TestCreatedJobsAreNotPutAside(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	id := f.submit(deferred(time.Hour))
 	f.stop(job.PauseClient, f.client.String(), job.ModePause)
@@ -139,15 +119,13 @@ func TestCreatedJobsAreNotPutAside(t *testing.T) {
 	before := f.all(id)
 	require.Equal(t, job.NotClaimed{StillWaiting: true, Wait: time.Second}, f.refused(id))
 	require.Equal(t, before, f.all(id))
-	_, err := f.store.QueueDue(f.ctx(), 10)
-	require.NoError(t, err)
+	f.queueDue(10)
 	require.Equal(t, job.NotClaimed{Paused: true}, f.refused(id))
 	require.Equal(t, job.WaitingPaused, f.job(id).WaitingFor(time.Now(), 1))
 }
 
 // Jobs are paused and resumed while they are claimed: none is lost, none is claimed while it is paused.
 func TestPausesBesideClaims(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	var ids []job.ID
 	for range 40 {
@@ -178,7 +156,7 @@ func TestPausesBesideClaims(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { claiming.Wait(); close(done) }()
-	require.Eventually(t, func() bool {
+	testkit.Eventually(t, "it comes about", func() bool {
 		f.resumePaused()
 		select {
 		case <-done:
@@ -186,7 +164,7 @@ func TestPausesBesideClaims(t *testing.T) {
 		default:
 			return false
 		}
-	}, time.Minute, 10*time.Millisecond)
+	})
 	for _, err := range errs {
 		require.NoError(t, err)
 	}
@@ -194,21 +172,18 @@ func TestPausesBesideClaims(t *testing.T) {
 }
 
 func TestPausesAreKept(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	first := f.stop(job.PauseAll, "", job.ModePause)
-	again, added, err := f.store.AddPause(f.ctx(), job.Pause{
+	again, added := must2(f.store.AddPause(f.ctx(), job.Pause{
 		ID: newID(), Scope: job.PauseAll, Mode: job.ModePause, Operator: "bob", Reason: "another",
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.False(t, added)
 	require.Equal(t, first, again, "the first stays as it is")
 	drain := f.stop(job.PauseAll, "", job.ModeDrain)
-	all, err := f.store.Pauses(f.ctx())
-	require.NoError(t, err)
+	all := must(f.store.Pauses(f.ctx()))(t)
 	require.Equal(t, job.Pauses{first, drain}, all)
 
-	_, _, err = f.store.AddPause(f.ctx(), job.Pause{
+	_, _, err := f.store.AddPause(f.ctx(), job.Pause{
 		ID: newID(), Scope: job.PauseWorker, Target: newID().String(), Mode: job.ModeDrain, Operator: "ann", Reason: "r",
 	})
 	require.Equal(t, job.CodeRequestNotFound, job.CodeOf(err), "there is no such worker")
@@ -225,29 +200,11 @@ func TestPausesAreKept(t *testing.T) {
 
 // A drained worker's row is removed some time after it stopped, and with it what operators said of it.
 func TestPausesOfWorkersThatAreGone(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	kept := f.stop(job.PauseWorker, f.worker.String(), job.ModeDrain)
 	gone := f.newWorker()
 	f.stop(job.PauseWorker, gone.String(), job.ModeDrain)
 	f.exec(`DELETE FROM workers WHERE worker_id = $1`, gone.String())
-	_, err := f.store.Clean(f.ctx(), 10)
-	require.NoError(t, err)
-	all, err := f.store.Pauses(f.ctx())
-	require.NoError(t, err)
-	require.Equal(t, job.Pauses{kept}, all)
-}
-
-// TestTheWayDownResumesPausedJobs: the version before would let them wait for good.
-func TestTheWayDownResumesPausedJobs(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	id := f.submit()
-	before := f.job(id).RunAt
-	f.stop(job.PauseClient, f.client.String(), job.ModePause)
-	require.Equal(t, job.NotClaimed{Paused: true}, f.refused(id))
-	require.NoError(t, repo.Migrate(f.ctx(), f.url, 19))
-	require.Equal(t, before, one[time.Time](f, `SELECT run_at FROM jobs WHERE job_id = $1`, id.String()))
-	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
-	f.checkInvariants()
+	must(f.store.Clean(f.ctx(), 10))(t)
+	require.Equal(t, job.Pauses{kept}, must(f.store.Pauses(f.ctx()))(t))
 }

@@ -132,9 +132,13 @@ func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	var version int64
-	err := s.pool.QueryRow(ctx, readSchemaVersion).Scan(&version)
+	var former bool
+	err := s.pool.QueryRow(ctx, readSchemaVersion).Scan(&version, &former)
 	if err != nil {
 		return translate(err)
+	}
+	if former {
+		return job.Errorf(job.CodeConfigInvalid, "The "+formerSchema+".")
 	}
 	if want := schemaVersion(); version < want {
 		return job.Errorf(job.CodeConfigInvalid, "The database schema has version %d, this program needs %d.", version, want)

@@ -2,7 +2,9 @@ package repo_test
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,7 +15,6 @@ import (
 // Requests that come together each get a number of their own, each rule counts what it is about, and a client has nothing of
 // another one.
 func TestFaultsAreCounted(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	other := newID()
 	rule := func(n int, r testbed.Rule) testbed.Counted { return testbed.Counted{Rule: r, ID: newID(), Position: n} }
@@ -44,8 +45,7 @@ func TestFaultsAreCounted(t *testing.T) {
 	}
 	require.Len(t, numbers, n)
 	require.NoError(t, f.store.FaultApplied(f.ctx(), f.client, rules[0]))
-	list, err := f.store.Faults(f.ctx(), f.client)
-	require.NoError(t, err)
+	list := must(f.store.Faults(f.ctx(), f.client))(t)
 	require.Len(t, list, 3)
 	for i, want := range []int64{n, n, 0} {
 		require.Equal(t, rules[i].ID, list[i].ID)
@@ -54,21 +54,15 @@ func TestFaultsAreCounted(t *testing.T) {
 	}
 	require.EqualValues(t, 1, list[0].Applied)
 
-	removed, err := f.store.RemoveFaults(f.ctx(), other, rules[0].ID)
-	require.NoError(t, err)
+	removed := must(f.store.RemoveFaults(f.ctx(), other, rules[0].ID))(t)
 	require.Zero(t, removed, "of another client")
-	removed, err = f.store.RemoveFaults(f.ctx(), f.client, rules[0].ID)
-	require.NoError(t, err)
-	require.Equal(t, 1, removed)
-	removed, err = f.store.RemoveFaults(f.ctx(), f.client, job.ID{})
-	require.NoError(t, err)
-	require.Equal(t, 2, removed)
+	require.Equal(t, 1, must(f.store.RemoveFaults(f.ctx(), f.client, rules[0].ID))(t))
+	require.Equal(t, 2, must(f.store.RemoveFaults(f.ctx(), f.client, job.ID{}))(t))
 	require.Equal(t, 1, f.count("testbed_faults"))
 }
 
 // Two that replace the rules at once leave those of one of them.
 func TestFaultsAreReplacedAsAWhole(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	var group sync.WaitGroup
 	for size := 1; size <= 8; size++ {
@@ -83,7 +77,80 @@ func TestFaultsAreReplacedAsAWhole(t *testing.T) {
 		})
 	}
 	group.Wait()
-	list, err := f.store.Faults(f.ctx(), f.client)
-	require.NoError(t, err)
+	list := must(f.store.Faults(f.ctx(), f.client))(t)
 	require.EqualValues(t, list[0].Seed, len(list))
+}
+
+func newSession() testbed.Session {
+	return testbed.Session{ID: newID(), Profile: testbed.FlakyNetwork, Seed: 7, Rules: []string{"backoff"}}
+}
+
+// Of sessions that are begun at once a client gets one, requests that come at once are all recorded, each once, and another client
+// has nothing of it.
+func TestSessionsRecord(t *testing.T) {
+	f := setup(t)
+	other := newID()
+	var group sync.WaitGroup
+	var begun atomic.Pointer[testbed.Session]
+	for range 8 {
+		group.Go(func() {
+			n, ok, err := f.store.StartSession(f.ctx(), f.client, newSession(), testbed.MaxSessions)
+			if err != nil || ok && !begun.CompareAndSwap(nil, &n) {
+				t.Error("two sessions are open", err)
+			}
+		})
+	}
+	group.Wait()
+	session := *begun.Load()
+	require.Nil(t, session.EndedAt)
+	require.Equal(t, newSession().Rules, session.Rules)
+
+	const requests = 20
+	at := time.Now().UTC().Truncate(time.Microsecond)
+	for n := range requests {
+		group.Go(func() {
+			x := &testbed.Exchange{Start: at.Add(-time.Duration(n) * time.Second), Method: "GET", Status: 200, Shown: []job.ID{newID()}}
+			if f.store.Record(f.ctx(), f.client, x) != nil || f.store.Record(f.ctx(), other, x) != nil {
+				t.Error("it was not recorded")
+			}
+		})
+	}
+	group.Wait()
+	exchanges, runs, attempts, err := f.store.Recorded(f.ctx(), f.client, session)
+	require.NoError(t, err)
+	require.Len(t, exchanges, requests)
+	require.Empty(t, runs)
+	require.Empty(t, attempts)
+	for n := range exchanges {
+		require.Equal(t, at.Add(time.Duration(n+1-requests)*time.Second), exchanges[n].Start, "in the order of their beginnings")
+		require.Len(t, exchanges[n].Shown, 1)
+	}
+	require.Equal(t, requests, f.count("testbed_exchanges"), "a client without a session has no record")
+
+	_, found := must2(f.store.EndSession(f.ctx(), other, session.ID))(t)
+	require.False(t, found)
+	ended, found := must2(f.store.EndSession(f.ctx(), f.client, session.ID))(t)
+	require.True(t, found)
+	require.Equal(t, requests, ended.Recorded)
+	again, _ := must2(f.store.EndSession(f.ctx(), f.client, session.ID))(t)
+	require.Equal(t, ended, again)
+	require.NoError(t, f.store.Record(f.ctx(), f.client, &testbed.Exchange{}))
+	require.Equal(t, requests, f.count("testbed_exchanges"), "it has ended")
+}
+
+// The oldest sessions go, with what they recorded.
+func TestSessionsAreForgotten(t *testing.T) {
+	f := setup(t)
+	const keep = 2
+	var last testbed.Session
+	for range 5 {
+		n, ok := must2(f.store.StartSession(f.ctx(), f.client, newSession(), keep))(t)
+		require.True(t, ok)
+		require.NoError(t, f.store.Record(f.ctx(), f.client, &testbed.Exchange{Method: "GET"}))
+		last, _ = must2(f.store.EndSession(f.ctx(), f.client, n.ID))(t)
+	}
+	list := must(f.store.Sessions(f.ctx(), f.client))(t)
+	require.Len(t, list, keep+1, "the last one was open when the others were counted")
+	require.Equal(t, last.ID, list[0].ID)
+	require.Equal(t, keep+1, f.count("testbed_exchanges"))
 }

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 )
@@ -52,7 +53,6 @@ func (s traces) below(parent trace.SpanContext) (found tracetest.SpanStubs) {
 
 // only gives the one span right below another that has the name.
 func (s traces) only(t *testing.T, parent trace.SpanContext, name string) tracetest.SpanStub {
-	t.Helper()
 	var found []tracetest.SpanStub
 	for _, span := range s.below(parent) {
 		if span.Name == name {
@@ -74,7 +74,6 @@ func attributes(span tracetest.SpanStub) map[attribute.Key]any {
 // Callers that share a statement have a span each: the statement's is below the
 // first one's, the others point there, and who is not traced has none.
 func TestSpansOfASharedStatement(t *testing.T) {
-	t.Parallel()
 	spans := newTraces()
 	f := setup(t, patient, spans.store)
 	release := f.occupyInserts()
@@ -118,15 +117,12 @@ func TestSpansOfASharedStatement(t *testing.T) {
 	}
 	require.Equal(t, len(requests), commits)
 	traceID := requests[0].SpanContext().TraceID().String()
-	require.Eventually(t, func() bool { return slices.Contains(f.exemplars("group_commit_seconds"), traceID) }, patience, tick)
+	testkit.Eventually(t, "it comes about", func() bool { return slices.Contains(f.exemplars("group_commit_seconds"), traceID) })
 }
 
 // exemplars gives the traces that a histogram names as examples.
 func (f *fixture) exemplars(histogram string) (traces []string) {
-	f.t.Helper()
-	families, err := f.registry.Gather()
-	require.NoError(f.t, err)
-	for _, family := range families {
+	for _, family := range must(f.registry.Gather())(f.t) {
 		for _, m := range family.GetMetric() {
 			for _, b := range m.GetHistogram().GetBucket() {
 				if e := b.GetExemplar(); e != nil && family.GetName() == histogram {
@@ -140,7 +136,6 @@ func (f *fixture) exemplars(histogram string) (traces []string) {
 
 // Each operation of a job has its span, and every statement is below one.
 func TestSpansOfEachOperation(t *testing.T) {
-	t.Parallel()
 	spans := newTraces()
 	f := setup(t, spans.store)
 	hook := f.subscribe(job.EventCreated)
@@ -187,19 +182,16 @@ func TestSpansOfEachOperation(t *testing.T) {
 		require.Contains(t, statement["db.query.text"], step.statement+" ")
 	}
 	ctx, request := spans.request(f.ctx(), "request")
-	_, err := f.store.Job(ctx, f.client, id)
-	require.NoError(t, err)
+	must(f.store.Job(ctx, f.client, id))(t)
 	spans.only(t, request.SpanContext(), "query SELECT")
 
-	text, err := json.Marshal(spans.GetSpans())
-	require.NoError(t, err)
+	text := must(json.Marshal(spans.GetSpans()))(t)
 	for _, planted := range []string{"planted", id.String(), f.client.String(), "pgx.query.parameters"} {
 		require.NotContains(t, string(text), planted, "no parameter is shown")
 	}
 }
 
 func TestSpansOfWhatFails(t *testing.T) {
-	t.Parallel()
 	spans := newTraces()
 	f := setup(t, spans.store)
 	stale, broken := f.run(), f.submission(func(s *job.Submission) { s.Job.MaxAttempts = -1 })
@@ -224,7 +216,6 @@ func TestSpansOfWhatFails(t *testing.T) {
 
 // A caller who leaves ends its span, whatever becomes of its item.
 func TestSpansOfCallersWhoLeave(t *testing.T) {
-	t.Parallel()
 	spans := newTraces()
 	f := setup(t, patient, spans.store)
 	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
@@ -241,7 +232,6 @@ func TestSpansOfCallersWhoLeave(t *testing.T) {
 
 // What nobody asked for is in no trace: no span begins without a request.
 func TestNoSpansWithoutARequest(t *testing.T) {
-	t.Parallel()
 	spans := newTraces()
 	f := setup(t, spans.store)
 	leases := f.leases()
@@ -270,13 +260,12 @@ func TestStatementsAreNamedInOneWord(t *testing.T) {
 	t.Parallel()
 	for statement, want := range map[string]string{
 		"-- ping": "PING", "begin": "BEGIN", "commit": "COMMIT", " select 1": "SELECT", "": "",
-		repo.Statements["step"]: "UPDATE", repo.Statements["insert"]: "INSERT", repo.Statements["delete"]: "DELETE",
-		repo.Statements["waiting"]: "SELECT", repo.Statements["backlog"]: "SELECT", repo.Statements["lockGiven"]: "SELECT",
+		repo.Statements["step"]: "UPDATE", repo.Statements["insertJobs"]: "INSERT", repo.Statements["lockGiven"]: "SELECT",
 		`SELECT FROM jobs FOR NO KEY UPDATE OF j SKIP LOCKED`: "SELECT",
 	} {
 		require.Equal(t, want, repo.Verb(statement), statement)
 	}
 	for name, statement := range repo.Statements {
-		require.True(t, slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE"}, repo.Verb(statement)), name)
+		require.Contains(t, []string{"SELECT", "INSERT", "UPDATE", "DELETE", "LOCK"}, repo.Verb(statement), name)
 	}
 }

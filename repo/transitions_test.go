@@ -2,10 +2,13 @@ package repo_test
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -15,7 +18,6 @@ import (
 // force makes a job in a state without any help of the store: due, held by the
 // fixture's worker under fence 1 if the state has a holder, attempt 1 of 4.
 func (f *fixture) force(s job.State) job.ID {
-	f.t.Helper()
 	id := newID()
 	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq, fence,
 		worker_id,
@@ -41,16 +43,14 @@ func operations(f *fixture) map[string]func(id job.ID) error {
 			_, err := f.store.InsertJob(f.ctx(), f.submission(func(s *job.Submission) { s.Job.ID = id }))
 			return err
 		},
-		"queue":   func(job.ID) error { _, err := f.store.QueueDue(f.ctx(), 10); return err },
-		"claim":   func(id job.ID) error { _, _, err := f.store.Claim(f.ctx(), f.worker, id, 1); return err },
-		"start":   func(id job.ID) error { _, err := f.store.Start(f.ctx(), lease(id)); return err },
-		"succeed": ends(success),
-		"fail":    ends(func(l job.Lease) job.Finish { return failure(l, job.FailedOnce) }),
-		"fail and retry": ends(func(l job.Lease) job.Finish {
-			return withRetry(failure(l, job.FailedOnce), time.Second)
-		}),
-		"cancel": func(id job.ID) error { _, _, err := f.store.Cancel(f.ctx(), f.client, id); return err },
-		"retry":  func(id job.ID) error { _, err := f.store.Retry(f.ctx(), f.client, id, 1, 0, ""); return err },
+		"queue":          func(job.ID) error { _, err := f.store.QueueDue(f.ctx(), 10); return err },
+		"claim":          func(id job.ID) error { _, _, err := f.store.Claim(f.ctx(), f.worker, id, 1); return err },
+		"start":          func(id job.ID) error { _, err := f.store.Start(f.ctx(), lease(id)); return err },
+		"succeed":        ends(success),
+		"fail":           ends(func(l job.Lease) job.Finish { return failure(l, job.FailedOnce) }),
+		"fail and retry": ends(func(l job.Lease) job.Finish { return withRetry(failure(l, job.FailedOnce), time.Second) }),
+		"cancel":         func(id job.ID) error { _, _, err := f.store.Cancel(f.ctx(), f.client, id); return err },
+		"retry":          func(id job.ID) error { _, err := f.store.Retry(f.ctx(), f.client, id, 1, 0, ""); return err },
 		"release": func(id job.ID) error {
 			_, err := f.store.Release(f.ctx(), []job.Lease{lease(id)}, []time.Duration{0})
 			return err
@@ -58,8 +58,7 @@ func operations(f *fixture) map[string]func(id job.ID) error {
 	}
 }
 
-// expectedRefusal reports whether err is how an operation says that it found
-// nothing to do; most of them say so without an error.
+// expectedRefusal reports whether err is how an operation says that it found nothing to do; most of them say so without an error.
 func expectedRefusal(err error) bool {
 	return err == nil || errors.Is(err, job.ErrStale) || job.CodeOf(err) == job.CodeConflict
 }
@@ -67,7 +66,6 @@ func expectedRefusal(err error) bool {
 // TestTransitionsAreThoseOfTheTable tries every operation on a job in every
 // state. Together they cause every pair that the table allows, and no other.
 func TestTransitionsAreThoseOfTheTable(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	caused := map[[2]job.State]bool{}
 	for _, from := range job.States {
@@ -104,10 +102,8 @@ func TestTransitionsAreThoseOfTheTable(t *testing.T) {
 	require.Empty(t, cmp.Diff(allowed, caused))
 }
 
-// Postgres' clock may be set back: then the log stands still, it does not run
-// backwards.
+// Postgres' clock may be set back: then the log stands still, it does not run backwards.
 func TestTimeOfEventsNeverRunsBackwards(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	steps := 0
 	for _, from := range job.States {
@@ -126,10 +122,8 @@ func TestTimeOfEventsNeverRunsBackwards(t *testing.T) {
 	require.Greater(t, steps, 10)
 }
 
-// TestSchemaKnowsTheTable compares the CHECK of the event log with the table,
-// pair by pair, "no state" included.
+// TestSchemaKnowsTheTable compares the CHECK of the event log with the table, pair by pair, "no state" included.
 func TestSchemaKnowsTheTable(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	states := append([]job.State{"", "DREAMING"}, job.States...)
 	for _, name := range []string{job.EventQueued, job.EventLeaseExpired} {
@@ -156,8 +150,80 @@ func TestSchemaKnowsTheTable(t *testing.T) {
 }
 
 func requireBroken(t *testing.T, constraint string, err error) {
-	t.Helper()
 	var pg *pgconn.PgError
 	require.ErrorAs(t, err, &pg)
 	require.Equal(t, constraint, pg.ConstraintName, pg.Message)
+}
+
+// broken is a change to a sound job that a named CHECK of the schema refuses.
+var broken = []struct {
+	constraint string
+	state      job.State // of the job before the change
+	set        string
+}{
+	{"jobs_type_known", job.Queued, `type = 'DREAM', execution_at = NULL`},
+	{"jobs_state_known", job.Queued, `state = 'DREAMING'`},
+	{"jobs_event_seq_positive", job.Queued, `event_seq = 0`},
+	{"jobs_final_has_outcome", job.Queued, `outcome = 'SUCCESS', finished_at = now()`},
+	{"jobs_final_has_outcome", job.Succeeded, `outcome = 'FAILED'`},
+	{"jobs_final_has_outcome", job.Succeeded, `outcome = NULL, finished_at = NULL`},
+	{"jobs_final_has_finish", job.Succeeded, `finished_at = NULL`},
+	{"jobs_final_has_finish", job.Running, `finished_at = now()`},
+	{"jobs_held_has_worker", job.Assigned, `worker_id = NULL`},
+	{"jobs_held_has_worker", job.Running, `worker_id = NULL`},
+	{"jobs_held_has_worker", job.Queued, `worker_id = gen_random_uuid()`},
+	{"jobs_held_has_worker", job.Canceled, `worker_id = gen_random_uuid()`},
+	{"jobs_created_not_queued", job.Created, `queued_at = now()`},
+	{"jobs_created_not_queued", job.Queued, `queued_at = NULL`},
+	{"jobs_created_not_queued", job.Failed, `queued_at = NULL`},
+	{"jobs_run_has_start", job.Running, `started_at = NULL`},
+	{"jobs_run_has_start", job.Failed, `started_at = NULL`},
+	{"jobs_failed_has_failure", job.Failed, `failure_code = NULL`},
+	{"jobs_failed_has_failure", job.Succeeded, `failure_code = 'RFA_INTERNAL'`},
+	{"jobs_failed_has_failure", job.Queued, `failure_code = 'RFA_INTERNAL'`},
+	{"jobs_created_has_execution_at", job.Created, `execution_at = NULL, type = 'EXECUTE'`},
+	{"jobs_deferred_has_execution_at", job.Queued, `type = 'EXECUTE'`},
+	{"jobs_deferred_has_execution_at", job.Queued, `execution_at = NULL`},
+	{"jobs_never_early", job.Queued, `run_at = execution_at - interval '1 microsecond'`},
+	{"jobs_never_early", job.Running, `started_at = execution_at - interval '1 microsecond'`},
+	{"jobs_attempt_in_range", job.Queued, `attempt = 0`},
+	{"jobs_attempt_in_range", job.Queued, `attempt = max_attempts + 1`},
+}
+
+// brokenElsewhere are statements that the CHECKs of other tables refuse.
+func brokenElsewhere() map[string]string {
+	broken, insert := map[string]string{}, ""
+	for line := range strings.SplitSeq(strings.ReplaceAll(read("broken.txt"), "\n\t", " "), "\n") {
+		if head, ok := strings.CutPrefix(line, "= "); ok {
+			insert = head
+		} else if constraint, values, ok := strings.Cut(line, ": "); ok && !strings.HasPrefix(line, "--") {
+			if broken[constraint] = values; insert != "-" {
+				broken[constraint] = insert + values + ")"
+			}
+		}
+	}
+	return broken
+}
+
+func TestSchemaRefusesBrokenRows(t *testing.T) {
+	f := setup(t)
+	tested := []string{"events_transition_allowed"} // by TestSchemaKnowsTheTable
+	for _, b := range broken {
+		_, err := f.db.Exec(f.ctx(), `UPDATE jobs SET `+b.set+` WHERE job_id = $1`, f.force(b.state).String())
+		require.Error(t, err, "%s: %s of a job that is %s", b.constraint, b.set, b.state)
+		requireBroken(t, b.constraint, err)
+		tested = append(tested, b.constraint)
+	}
+	for constraint, sql := range brokenElsewhere() {
+		_, err := f.db.Exec(f.ctx(), sql)
+		require.Error(t, err, constraint)
+		requireBroken(t, constraint, err)
+		tested = append(tested, constraint)
+	}
+
+	rows := must(f.db.Query(f.ctx(), `SELECT conname FROM pg_constraint
+		WHERE contype = 'c' AND connamespace = 'public'::regnamespace AND conrelid <> 'goose_db_version'::regclass`))(t)
+	names := must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
+	slices.Sort(tested)
+	require.ElementsMatch(t, names, slices.Compact(tested), "each CHECK has a row that breaks it")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
@@ -23,43 +24,32 @@ func (f *fixture) hook(events ...string) job.Webhook {
 
 // subscribe stores a webhook that asks for the given events.
 func (f *fixture) subscribe(events ...string) job.ID {
-	f.t.Helper()
-	w, err := f.store.InsertWebhook(f.ctx(), f.hook(events...))
-	require.NoError(f.t, err)
+	w := must(f.store.InsertWebhook(f.ctx(), f.hook(events...)))(f.t)
 	return w.ID
 }
 
 func (f *fixture) webhook(id job.ID) *job.Webhook {
-	f.t.Helper()
-	w, err := f.store.Webhook(f.ctx(), f.client, id)
-	require.NoError(f.t, err)
-	return w
+	return must(f.store.Webhook(f.ctx(), f.client, id))(f.t)
 }
 
 func (f *fixture) patch(id job.ID, p job.WebhookPatch) *job.Webhook {
-	f.t.Helper()
-	w, err := f.store.UpdateWebhook(f.ctx(), f.client, id, p)
-	require.NoError(f.t, err)
-	return w
+	return must(f.store.UpdateWebhook(f.ctx(), f.client, id, p))(f.t)
 }
 
 func enabled(on bool) job.WebhookPatch { return job.WebhookPatch{Enabled: &on} }
 
 func TestWebhookLife(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	sub := f.hook(job.EventSucceeded, "job.*")
-	w, err := f.store.InsertWebhook(f.ctx(), sub)
-	require.NoError(t, err)
+	w := must(f.store.InsertWebhook(f.ctx(), sub))(t)
 	want := sub
 	want.CreatedAt, want.UpdatedAt = w.CreatedAt, w.CreatedAt
 	require.Equal(t, want, w)
-	require.WithinDuration(t, time.Now(), w.CreatedAt, time.Minute)
+	require.WithinDuration(t, time.Now(), w.CreatedAt, testkit.Patience)
 	require.Equal(t, &want, f.webhook(w.ID))
 
 	second := f.subscribe("*")
-	all, err := f.store.Webhooks(f.ctx(), f.client)
-	require.NoError(t, err)
+	all := must(f.store.Webhooks(f.ctx(), f.client))(t)
 	require.Equal(t, []job.ID{second, w.ID}, []job.ID{all[0].ID, all[1].ID}, "newest first")
 
 	url, mode := "http://y.test", job.ContentStructured
@@ -68,8 +58,7 @@ func TestWebhookLife(t *testing.T) {
 	require.Equal(t, &want, w2, "what a patch does not name stays")
 	require.True(t, w2.UpdatedAt.After(w.UpdatedAt))
 
-	clients, err := f.store.Subscribers(f.ctx())
-	require.NoError(t, err)
+	clients := must(f.store.Subscribers(f.ctx()))(t)
 	require.Equal(t, []job.ID{f.client}, clients)
 	off := f.patch(second, enabled(false))
 	require.Equal(t, job.DisabledByOwner, off.Disabled.Reason)
@@ -88,24 +77,19 @@ func TestWebhookLife(t *testing.T) {
 	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, second))
 	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, w.ID))
 	require.Equal(t, job.CodeWebhookNotFound, job.CodeOf(f.store.DeleteWebhook(f.ctx(), f.client, w.ID)))
-	clients, err = f.store.Subscribers(f.ctx())
-	require.NoError(t, err)
-	require.Empty(t, clients)
+	require.Empty(t, must(f.store.Subscribers(f.ctx()))(t))
 }
 
 func TestRotatedSecretStaysValid(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	id := f.subscribe("*")
-	w, err := f.store.RotateWebhookSecret(f.ctx(), f.client, id, []byte("second"), time.Hour)
-	require.NoError(t, err)
+	w := must(f.store.RotateWebhookSecret(f.ctx(), f.client, id, []byte("second"), time.Hour))(t)
 	require.Len(t, w.Secrets, 2)
 	require.Equal(t, job.SealedSecret{Sealed: []byte("second")}, w.Secrets[0])
 	require.Equal(t, "first", string(w.Secrets[1].Sealed))
-	require.WithinDuration(t, time.Now().Add(time.Hour), *w.Secrets[1].Until, time.Minute)
+	require.WithinDuration(t, time.Now().Add(time.Hour), *w.Secrets[1].Until, testkit.Patience)
 	for _, secret := range []string{"third", "fourth", "fifth"} {
-		_, err = f.store.RotateWebhookSecret(f.ctx(), f.client, id, []byte(secret), time.Hour)
-		require.NoError(t, err)
+		must(f.store.RotateWebhookSecret(f.ctx(), f.client, id, []byte(secret), time.Hour))(t)
 	}
 	var sealed []string
 	for _, s := range f.webhook(id).Secrets {
@@ -116,36 +100,14 @@ func TestRotatedSecretStaysValid(t *testing.T) {
 	require.Len(t, f.webhook(id).Secrets, 3)
 	f.exec(`UPDATE webhooks SET old_secrets_until = array_fill(clock_timestamp(), ARRAY[3])`)
 	require.Len(t, f.webhook(id).Secrets, 1)
-}
-
-// Deliveries are written in the transaction of the events that they are for: the
-// largest batch has the time for as many as a client may have.
-func TestLargestBatchForAllWebhooks(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	for range job.MaxWebhooks {
-		f.subscribe("*")
-	}
-	_, _, err := f.store.InsertBatch(f.ctx(), f.batch(1000))
-	require.NoError(t, err)
-	require.Equal(t, 1000*job.MaxWebhooks*2, f.count("deliveries"), "of job.created and job.queued")
-}
-
-func TestDeletedWebhookHasNoSecrets(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	id := f.subscribe("*")
-	_, err := f.store.RotateWebhookSecret(f.ctx(), f.client, id, []byte("second"), time.Hour)
-	require.NoError(t, err)
+	must(f.store.RotateWebhookSecret(f.ctx(), f.client, id, []byte("last"), time.Hour))(t)
 	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, id))
 	require.Equal(t, "0 0 0", one[string](f, `SELECT concat_ws(' ', length(secret), cardinality(old_secrets), cardinality(old_secrets_until))
 		FROM webhooks`))
 }
 
-// Ten processes add webhooks for one client at once; while the table is locked,
-// each of them has come as far as it can.
+// Ten processes add webhooks for one client at once; while the table is locked, each of them has come as far as it can.
 func TestWebhooksAreLimited(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	f.exec(`INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
 		SELECT gen_random_uuid(), $1, 'u', '{*}', '', 'binary', 'x', now(), now() FROM generate_series(1, $2)`, f.client.String(),
@@ -174,75 +136,7 @@ func TestWebhooksAreLimited(t *testing.T) {
 	require.Equal(t, 3, f.count("idempotency_keys"), "who was refused has used no key")
 }
 
-// Foreign webhooks and jobs are told of like those that never were, and cost
-// as many statements.
-func TestForeignWebhooksCostTheSame(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	foreign, foreignJob, stranger := f.subscribe("*"), f.at(job.Succeeded), newID()
-	delivery := one[string](f, `SELECT delivery_id::text FROM deliveries LIMIT 1`)
-	did, err := job.ParseID(delivery)
-	require.NoError(t, err)
-	hook := func(id job.ID) job.DeliveryOwner { return job.DeliveryOwner{WebhookID: id} }
-	of := func(id job.ID) job.DeliveryOwner { return job.DeliveryOwner{JobID: id} }
-	for name, ask := range map[string]func(webhook, job, delivery job.ID) error{
-		"read": func(w, _, _ job.ID) error { _, err := f.store.Webhook(f.ctx(), stranger, w); return err },
-		"update": func(w, _, _ job.ID) error {
-			_, err := f.store.UpdateWebhook(f.ctx(), stranger, w, enabled(false))
-			return err
-		},
-		"delete": func(w, _, _ job.ID) error { return f.store.DeleteWebhook(f.ctx(), stranger, w) },
-		"rotate": func(w, _, _ job.ID) error {
-			_, err := f.store.RotateWebhookSecret(f.ctx(), stranger, w, []byte("x"), time.Hour)
-			return err
-		},
-		"test": func(w, _, _ job.ID) error { _, err := f.store.TestWebhook(f.ctx(), stranger, w); return err },
-		"failed": func(w, _, _ job.ID) error {
-			_, err := f.store.RedeliverFailed(f.ctx(), stranger, w, time.Time{}, 9)
-			return err
-		},
-		"replay": func(w, _, _ job.ID) error {
-			_, err := f.store.ReplayEvents(f.ctx(), stranger, w, time.Time{}, job.Position{}, 9)
-			return err
-		},
-		"list": func(w, _, _ job.ID) error {
-			_, err := f.store.Deliveries(f.ctx(), stranger, job.DeliveryQuery{Owner: hook(w), Limit: 9})
-			return err
-		},
-		"list of a job": func(_, j, _ job.ID) error {
-			_, err := f.store.Deliveries(f.ctx(), stranger, job.DeliveryQuery{Owner: of(j), Limit: 9})
-			return err
-		},
-		"delivery":          func(w, _, d job.ID) error { _, _, err := f.store.Delivery(f.ctx(), stranger, hook(w), d); return err },
-		"delivery of a job": func(_, j, d job.ID) error { _, _, err := f.store.Delivery(f.ctx(), stranger, of(j), d); return err },
-		"redeliver":         func(w, _, d job.ID) error { _, err := f.store.Redeliver(f.ctx(), stranger, hook(w), d); return err },
-	} {
-		cost := func(w, j, d job.ID) (int64, error) {
-			before := f.store.Pool().Stat().AcquireCount()
-			err := ask(w, j, d)
-			return f.store.Pool().Stat().AcquireCount() - before, err
-		}
-		there, errThere := cost(foreign, foreignJob, did)
-		never, errNever := cost(newID(), newID(), newID())
-		require.Contains(t, []job.Code{job.CodeWebhookNotFound, job.CodeJobNotFound}, job.CodeOf(errThere), name)
-		require.Equal(t, errNever, errThere, name)
-		require.Equal(t, never, there, name)
-	}
-	require.Nil(t, f.webhook(foreign).Disabled)
-
-	_, _, err = f.store.Delivery(f.ctx(), f.client, hook(f.subscribe("*")), did)
-	require.Equal(t, job.CodeRequestNotFound, job.CodeOf(err), "a delivery of another webhook")
-	_, _, err = f.store.Delivery(f.ctx(), f.client, of(f.submit()), did)
-	require.Equal(t, job.CodeRequestNotFound, job.CodeOf(err), "and of another job")
-	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, foreign))
-	_, _, err = f.store.Delivery(f.ctx(), f.client, hook(foreign), did)
-	require.Equal(t, job.CodeWebhookNotFound, job.CodeOf(err), "of a deleted webhook")
-	_, _, err = f.store.Delivery(f.ctx(), f.client, of(foreignJob), did)
-	require.NoError(t, err, "the job shows it still")
-}
-
 func TestCleanRemovesDeletedWebhooks(t *testing.T) {
-	t.Parallel()
 	f := setup(t)
 	old, young := f.subscribe("*"), f.subscribe("*")
 	f.at(job.Succeeded)
@@ -255,4 +149,91 @@ func TestCleanRemovesDeletedWebhooks(t *testing.T) {
 	require.Equal(t, 1, f.count("webhooks"))
 	require.Equal(t, n/2, f.count("deliveries"))
 	f.checkInvariants()
+}
+
+// proven stores a webhook whose receiver said that it wants events at a URL.
+func (f *fixture) proven(url string) job.ID {
+	hook := f.hook("*")
+	hook.URL, hook.ProvenAt = url, &time.Time{}
+	w := must(f.store.InsertWebhook(f.ctx(), hook))(f.t)
+	require.WithinDuration(f.t, time.Now(), *w.ProvenAt, testkit.Patience, "by Postgres' clock")
+	return w.ID
+}
+
+func (f *fixture) provenURLs() []string { return must(f.store.ProvenURLs(f.ctx(), f.client))(f.t) }
+
+// A proof is of one URL, and counts while the webhook has it and is enabled.
+func TestProofsOfWebhooks(t *testing.T) {
+	f := setup(t)
+	plain := f.subscribe("*")
+	require.Nil(t, f.webhook(plain).ProvenAt)
+	require.Empty(t, f.provenURLs())
+	hook := f.proven("https://a.test/x")
+	other := f.hook("*")
+	other.ClientID, other.ProvenAt = newID(), &time.Time{}
+	must(f.store.InsertWebhook(f.ctx(), other))(t)
+	require.Equal(t, []string{"https://a.test/x"}, f.provenURLs(), "the client's own only")
+
+	f.patch(hook, enabled(false))
+	require.Empty(t, f.provenURLs(), "a disabled webhook")
+	text := "another description"
+	require.NotNil(t, f.patch(hook, job.WebhookPatch{Enabled: new(true), Description: &text}).ProvenAt)
+	require.NotNil(t, f.patch(hook, job.WebhookPatch{URL: new("https://a.test/x")}).ProvenAt, "the URL that it has")
+	require.Len(t, f.provenURLs(), 1)
+
+	require.Nil(t, f.patch(hook, job.WebhookPatch{URL: new("https://b.test/")}).ProvenAt)
+	require.Empty(t, f.provenURLs())
+	require.Nil(t, f.patch(hook, job.WebhookPatch{URL: new("https://a.test/x")}).ProvenAt, "that was long ago")
+	require.NotNil(t, f.patch(hook, job.WebhookPatch{URL: new("https://b.test/"), Proven: true}).ProvenAt)
+	require.NotNil(t, f.patch(plain, job.WebhookPatch{URL: &f.webhook(plain).URL, Proven: true}).ProvenAt)
+	require.ElementsMatch(t, []string{"https://b.test/", "https://x.test/in"}, f.provenURLs())
+
+	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, hook))
+	require.Equal(t, []string{"https://x.test/in"}, f.provenURLs())
+	f.checkInvariants()
+}
+
+func signingKey(kid string) job.SigningKey {
+	return job.SigningKey{KID: kid, Public: make([]byte, 32), Sealed: []byte("sealed " + kid)}
+}
+
+func (f *fixture) signingKeys() []job.SigningKey { return must(f.store.SigningKeys(f.ctx()))(f.t) }
+
+func (f *fixture) addSigningKey(kid string, onlyFirst bool) {
+	require.NoError(f.t, f.store.AddSigningKey(f.ctx(), signingKey(kid), onlyFirst, 10*time.Minute, 24*time.Hour))
+}
+
+func TestSigningKeys(t *testing.T) {
+	f := setup(t)
+	require.Empty(t, f.signingKeys())
+	f.addSigningKey("a", false)
+	keys := f.signingKeys()
+	require.Equal(t, []any{"a", "sealed a"}, []any{keys[0].KID, string(keys[0].Sealed)})
+	require.WithinDuration(t, time.Now(), keys[0].SignsFrom, testkit.Patience, "the first one signs at once")
+	require.Nil(t, keys[0].RetiresAt)
+
+	f.addSigningKey("x", true)
+	require.Equal(t, keys, f.signingKeys(), "there is one already")
+	f.addSigningKey("a", false)
+	require.Equal(t, keys, f.signingKeys(), "it is known")
+
+	f.addSigningKey("b", false)
+	keys = f.signingKeys()
+	require.Len(t, keys, 2)
+	require.Equal(t, "b", keys[1].KID)
+	require.WithinDuration(t, time.Now().Add(10*time.Minute), keys[1].SignsFrom, testkit.Patience)
+	require.Equal(t, keys[1].SignsFrom.Add(24*time.Hour), *keys[0].RetiresAt)
+	f.addSigningKey("b", false)
+	require.Equal(t, keys, f.signingKeys(), "repeated, it changes nothing")
+
+	f.addSigningKey("a", false)
+	keys = f.signingKeys()
+	require.Equal(t, "a", keys[1].KID, "one that was on its way out is the newest again")
+	require.Nil(t, keys[1].RetiresAt)
+	require.NotNil(t, keys[0].RetiresAt)
+
+	f.exec(`UPDATE signing_keys SET retires_at = clock_timestamp() WHERE kid = 'b'`)
+	require.Len(t, f.signingKeys(), 1)
+	f.clean(100)
+	require.Equal(t, 1, f.count("signing_keys"))
 }

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
@@ -72,15 +70,6 @@ func TestInspectPausedQueues(t *testing.T) {
 	require.Equal(t, []string{"webhooks"}, inspect(t, server.URL()).Paused)
 }
 
-func TestInspectCarelessRedis(t *testing.T) {
-	t.Parallel()
-	server, _ := startRedis(t, map[string]string{"appendonly": "no", "maxmemory": "50mb", "maxmemory-policy": "allkeys-lru"})
-	s := inspectOne(t, server.URL())
-	require.Equal(t, "0", s.AppendOnly)
-	require.Equal(t, "allkeys-lru", s.Policy)
-	require.Equal(t, int64(50<<20), s.MaxMemory)
-}
-
 // A provider's user may use neither CONFIG nor TIME.
 func TestInspectWithFewRights(t *testing.T) {
 	t.Parallel()
@@ -97,29 +86,6 @@ func TestInspectWithFewRights(t *testing.T) {
 	require.ErrorContains(t, err, "NOPERM")
 }
 
-func TestInspectReplica(t *testing.T) {
-	t.Parallel()
-	replica, _ := startRedis(t, map[string]string{"replicaof": fmt.Sprint("127.0.0.1 ", redistest.Own(t).Port())})
-	require.Equal(t, "slave", inspectOne(t, replica.URL()).Role)
-}
-
-func TestInspectBySentinel(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	s := inspectOne(t, "redis-sentinel://"+startSentinel(t, server.Port())+"?master=main")
-	require.Equal(t, "master", s.Role)
-	require.Equal(t, runIDOf(t, server), s.RunID)
-}
-
-func runIDOf(t *testing.T, server *devstack.Redis) (runID string) {
-	t.Helper()
-	info, err := redistest.Connect(t, server.URL()).Client.Info(t.Context(), "server").Result()
-	require.NoError(t, err)
-	_, rest, _ := strings.Cut(info, "\nrun_id:")
-	runID, _, _ = strings.Cut(rest, "\r")
-	return runID
-}
-
 func TestInspectCluster(t *testing.T) {
 	t.Parallel()
 	server, _ := startRedis(t, map[string]string{"cluster-enabled": "yes"})
@@ -134,11 +100,6 @@ func TestInspectCluster(t *testing.T) {
 	require.Equal(t, "1", i.Servers[0].AppendOnly)
 	require.Equal(t, int64(5), i.Epoch)
 	require.Equal(t, i.Servers[0].RunID, i.EpochRunID)
-}
-
-func TestInspectImitation(t *testing.T) {
-	t.Parallel()
-	require.Empty(t, inspectOne(t, redistest.MiniURL(t)).Version)
 }
 
 func TestInspectRedisObstacles(t *testing.T) {

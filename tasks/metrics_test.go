@@ -3,13 +3,35 @@ package tasks_test
 import (
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
-	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/stretchr/testify/require"
 )
+
+func TestDepthsOfBothQueues(t *testing.T) {
+	t.Parallel()
+	r, registry := redistest.ConnectCounted(t, redistest.MiniURL(t), redistest.Within)
+	q := queue.New(r, queue.Config{})
+	dispatchAll(t, q, redistest.Tasks(3)...)
+	require.NoError(t, q.WakeDeliveries(t.Context(), redistest.IDs(2)))
+	want := map[[2]string]float64{{redisconn.Jobs, "pending"}: 3, {redisconn.Webhooks, "pending"}: 2}
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() != "asynq_queue_tasks" {
+			continue
+		}
+		require.Len(t, f.GetMetric(), 12)
+		for _, m := range f.GetMetric() {
+			labels := [2]string{m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue()}
+			require.Equal(t, want[labels], m.GetGauge().GetValue(), labels)
+		}
+	}
+}
 
 func TestMetricsAreThereFromTheStart(t *testing.T) {
 	t.Parallel()
@@ -38,37 +60,4 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 		return testutil.ToFloat64(r.Metrics.Notifications.WithLabelValues(redisconn.ResultOK)) == 50
 	})
 	require.Equal(t, want, redistest.SeriesOf(t, registry))
-}
-
-func TestMetricsThatAreOff(t *testing.T) {
-	t.Parallel()
-	r, err := redisconn.Connect(redistest.MiniURL(t), redisconn.Options{Registry: nil, Timeout: redistest.Within})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = r.Close() })
-	q := startQueue(t, r)
-	q.Enqueue(redistest.Task())
-	redistest.Eventually(t, func() bool {
-		return r.Client.LLen(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending")).Val() == 1
-	})
-}
-
-func TestDepthsOfBothQueues(t *testing.T) {
-	t.Parallel()
-	r, registry := redistest.ConnectCounted(t, redistest.MiniURL(t), redistest.Within)
-	q := queue.New(r, queue.Config{})
-	dispatchAll(t, q, redistest.Tasks(3)...)
-	require.NoError(t, q.WakeDeliveries(t.Context(), redistest.IDs(2)))
-	want := map[[2]string]float64{{redisconn.Jobs, "pending"}: 3, {redisconn.Webhooks, "pending"}: 2}
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	for _, f := range families {
-		if f.GetName() != "asynq_queue_tasks" {
-			continue
-		}
-		require.Len(t, f.GetMetric(), 12)
-		for _, m := range f.GetMetric() {
-			labels := [2]string{m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue()}
-			require.Equal(t, want[labels], m.GetGauge().GetValue(), labels)
-		}
-	}
 }

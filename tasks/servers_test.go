@@ -17,9 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/tasks/redistest"
-	"github.com/stretchr/testify/require"
 )
 
 // startRedis starts a server with settings in a folder of its own.

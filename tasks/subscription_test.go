@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/consumer"
 	"github.com/forgerun/forgerun/tasks/redistest"
-	"github.com/stretchr/testify/require"
 )
 
 func TestWorkersWithoutPubSub(t *testing.T) {

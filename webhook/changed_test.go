@@ -2,8 +2,6 @@ package webhook
 
 import (
 	"crypto/ed25519"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -15,32 +13,25 @@ import (
 	"github.com/forgerun/forgerun/job/testbed"
 )
 
-// sendTo sends a delivery with an effect, and gives what the receiver has of it.
-func sendTo(t *testing.T, e testbed.Effect) (c captured, secret string, public ed25519.PublicKey) {
+// sendChanged sends a delivery with an effect, and gives what the receiver has of it.
+func sendChanged(t *testing.T, e testbed.Effect) (c captured, secret string, public ed25519.PublicKey) {
 	t.Helper()
-	got := make(chan captured, 1)
-	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err == nil {
-			got <- captured{"http", r.Method, r.Host, r.RequestURI, r.Header.Clone(), body}
-		}
-	}))
-	t.Cleanup(receiver.Close)
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	r := newReceiver(t, (*httptest.Server).Start, nil)
+	s := localSender(t)
 	p := sampleParcel(t)
-	p.Target.URL = receiver.URL + "/in?x=1"
+	p.Target.URL = r.URL + "/in?x=1"
 	require.Equal(t, job.SendError(""), s.SendChanged(t.Context(), p, e).Attempt.Error)
 	secrets, err := s.reveal(p, time.Now())
 	require.NoError(t, err)
 	key, err := s.keys.current(time.Now())
 	require.NoError(t, err)
-	return <-got, secrets[0], ed25519.PublicKey(key.Public)
+	return r.all()[0], secrets[0], ed25519.PublicKey(key.Public)
 }
 
 func TestTamperedRequestsHaveNoValidSignature(t *testing.T) {
 	t.Parallel()
 	for _, tamper := range testbed.Tampers {
-		c, secret, public := sendTo(t, testbed.Effect{Tamper: tamper})
+		c, secret, public := sendChanged(t, testbed.Effect{Tamper: tamper})
 		require.Error(t, verifyStandard(secret, c.body, c.header), tamper)
 		_, err := c.verify(public, time.Now())
 		require.Error(t, err, tamper)
@@ -55,7 +46,7 @@ func TestChangedDeliveriesAreValid(t *testing.T) {
 	t.Parallel()
 	const padding = 100_000
 	for _, e := range []testbed.Effect{{}, {Repeat: 1}, {RotatedSecret: true}, {Padding: padding}} {
-		c, secret, public := sendTo(t, e)
+		c, secret, public := sendChanged(t, e)
 		require.NoError(t, verifyStandard(secret, c.body, c.header), "%+v", e)
 		_, err := c.verify(public, time.Now())
 		require.NoError(t, err, "%+v", e)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -51,6 +52,20 @@ func newSender(t testing.TB, cfg SenderConfig) *Sender {
 	s := NewSender(cfg, keys, NewSecrets(v))
 	t.Cleanup(s.Close)
 	return s
+}
+
+// localSender may call this machine.
+func localSender(t testing.TB) *Sender {
+	t.Helper()
+	return newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: testkit.Patience})
+}
+
+// sendTo sends the sample to a URL.
+func sendTo(t testing.TB, s *Sender, url string) job.Sent {
+	t.Helper()
+	p := sampleParcel(t)
+	p.Target.URL = url
+	return s.Send(t.Context(), p)
 }
 
 // sampleParcel is a job's failure on its way to a subscription.

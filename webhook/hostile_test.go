@@ -3,14 +3,10 @@ package webhook
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -19,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -56,6 +53,16 @@ func newScript(t *testing.T, play script) (url string, ended chan struct{}) {
 		}
 	}()
 	return "http://" + l.Addr().String() + "/", ended
+}
+
+// requireEnded waits until the sender has closed the connection: nothing goes on behind our back.
+func requireEnded(t *testing.T, ended <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ended:
+	case <-time.After(testkit.Patience):
+		require.Fail(t, "the receiver is still connected")
+	}
 }
 
 // say writes a text and closes the connection.
@@ -117,7 +124,7 @@ const ok = "HTTP/1.1 200 OK\r\n"
 
 func TestHostileReceivers(t *testing.T) {
 	t.Parallel()
-	const soon, late = time.Second, 30 * time.Second // the time limit: it matters, or it must not be reached
+	const soon, late = 500 * time.Millisecond, time.Minute // the time limit: it matters, or it must not be reached
 	long := strings.Repeat("x", 16<<10)
 	tests := map[string]struct {
 		play    script
@@ -126,56 +133,39 @@ func TestHostileReceivers(t *testing.T) {
 		status  int
 		body    int // stored bytes; -1 for any
 	}{
-		"hangs":                       {hang, soon, job.SendTimeout, 0, 0},
-		"hangs in the status line":    {sayAndHang("HTTP/1.1 20"), soon, job.SendTimeout, 0, 0},
-		"hangs in the head":           {sayAndHang(ok + "A: b\r\n"), soon, job.SendTimeout, 0, 0},
-		"hangs before the body":       {sayAndHang(ok + "Content-Length: 10\r\n\r\n"), soon, job.SendTimeout, 200, 0},
-		"hangs in the body":           {sayAndHang(ok + "Content-Length: 10\r\n\r\nhalf"), soon, job.SendTimeout, 200, 4},
-		"hangs in a chunk":            {sayAndHang(ok + "Transfer-Encoding: chunked\r\n\r\nff\r\nhalf"), soon, job.SendTimeout, 200, 4},
-		"hangs in a failure's body":   {sayAndHang("HTTP/1.1 500 No\r\nContent-Length: 10\r\n\r\nhalf"), soon, job.SendServerError, 500, 4},
-		"drips the status line":       {drip("HTTP/1.1 200 ", "x"), soon, job.SendTimeout, 0, 0},
-		"drips headers":               {drip(ok, "A: b\r\n"), soon, job.SendTimeout, 0, 0},
-		"drips the body":              {drip(ok+"Content-Length: 100000\r\n\r\n", "x"), soon, job.SendTimeout, 200, -1},
-		"drips chunks":                {drip(ok+"Transfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"), soon, job.SendTimeout, 200, -1},
-		"drips 100 Continue":          {drip("", "HTTP/1.1 100 Continue\r\n\r\n"), soon, job.SendTimeout, 0, 0},
-		"floods with 100 Continue":    {repeat("", "HTTP/1.1 100 Continue\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"floods with 103 Early Hints": {repeat("", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"endless status line":         {repeat("HTTP/1.1 200 ", long), late, job.SendBadAnswer, 0, 0},
-		"endless header":              {repeat(ok+"A: ", long), late, job.SendBadAnswer, 0, 0},
-		"endless headers":             {repeat(ok, "A: b\r\n"), late, job.SendBadAnswer, 0, 0},
-		"large head":                  {say(ok + "A: " + strings.Repeat("x", 70<<10) + "\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"endless body":                {repeat(ok+"\r\n", long), late, "", 200, job.MaxStoredBody},
-		"endless chunks": {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n", "4000\r\n"+long+"\r\n"), late, "", 200,
-			job.MaxStoredBody},
-		"endless small chunks":      {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"), late, "", 200, job.MaxStoredBody},
+		"hangs":                     {hang, soon, job.SendTimeout, 0, 0},
+		"hangs in the status line":  {sayAndHang("HTTP/1.1 20"), soon, job.SendTimeout, 0, 0},
+		"hangs in the head":         {sayAndHang(ok + "A: b\r\n"), soon, job.SendTimeout, 0, 0},
+		"hangs before the body":     {sayAndHang(ok + "Content-Length: 10\r\n\r\n"), soon, job.SendTimeout, 200, 0},
+		"hangs in the body":         {sayAndHang(ok + "Content-Length: 10\r\n\r\nhalf"), soon, job.SendTimeout, 200, 4},
+		"hangs in a failure's body": {sayAndHang("HTTP/1.1 500 No\r\nContent-Length: 10\r\n\r\nhalf"), soon, job.SendServerError, 500, 4},
+		"drips headers":             {drip(ok, "A: b\r\n"), soon, job.SendTimeout, 0, 0},
+		"drips the body":            {drip(ok+"Content-Length: 100000\r\n\r\n", "x"), soon, job.SendTimeout, 200, -1},
+		"drips 100 Continue":        {drip("", "HTTP/1.1 100 Continue\r\n\r\n"), soon, job.SendTimeout, 0, 0},
+		"floods with 100 Continue":  {repeat("", "HTTP/1.1 100 Continue\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"endless header":            {repeat(ok+"A: ", long), late, job.SendBadAnswer, 0, 0},
+		"large head":                {say(ok + "A: " + strings.Repeat("x", 70<<10) + "\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"endless body":              {repeat(ok+"\r\n", long), late, "", 200, job.MaxStoredBody},
+		"endless chunks":            {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n", "4000\r\n"+long+"\r\n"), late, "", 200, job.MaxStoredBody},
 		"endless chunk extension":   {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n1;", long), late, job.SendBadAnswer, 200, 0},
 		"endless trailer":           {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n0\r\nA: ", long), late, job.SendBadAnswer, 200, 0},
 		"huge length":               {repeat(ok+"Content-Length: 9223372036854775807\r\n\r\n", long), late, "", 200, job.MaxStoredBody},
-		"endless body of a failure": {repeat("HTTP/1.1 503 Busy\r\n\r\n", long), late, job.SendServerError, 503, job.MaxStoredBody},
 		"closes":                    {say(""), late, job.SendReset, 0, 0},
 		"closes in the head":        {say(ok + "A: b"), late, job.SendReset, 0, 0},
 		"closes in the body":        {say(ok + "Content-Length: 10\r\n\r\nhalf"), late, job.SendReset, 200, 4},
-		"closes in a chunk":         {say(ok + "Transfer-Encoding: chunked\r\n\r\nff\r\nhalf"), late, job.SendReset, 200, 4},
 		"closes when it is gone":    {say("HTTP/1.1 410 Gone\r\nContent-Length: 10\r\n\r\nhalf"), late, job.SendGone, 410, 4},
 		"resets":                    {reset(""), late, job.SendReset, 0, 0},
-		"resets in the head":        {reset(ok), late, job.SendReset, 0, 0},
 		"garbage":                   {say("\x00\x01\x02\xff garbage\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"another protocol":          {say("SSH-2.0-OpenSSH_9.9\r\n"), late, job.SendBadAnswer, 0, 0},
 		"HTTP/2 without TLS": {say("\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00\r\n"), late,
 			job.SendBadAnswer, 0, 0},
-		"no status":       {say("HTTP/1.1 abc\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"negative status": {say("HTTP/1.1 -20 No\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"status 000":      {say("HTTP/1.1 000 No\r\nContent-Length: 0\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"status 999":      {say("HTTP/1.1 999 No\r\nContent-Length: 0\r\n\r\n"), late, job.SendBadAnswer, 999, 0},
+		"status 999": {say("HTTP/1.1 999 No\r\nContent-Length: 0\r\n\r\n"), late, job.SendBadAnswer, 999, 0},
 		"switches protocols": {sayAndHang("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), late,
 			job.SendBadAnswer, 101, 0},
 		"no header":         {say(ok + "no colon\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
 		"two lengths":       {say(ok + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx"), late, job.SendBadAnswer, 0, 0},
-		"negative length":   {say(ok + "Content-Length: -1\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
 		"unknown coding":    {say(ok + "Transfer-Encoding: zip\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
 		"bad chunk":         {say(ok + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), late, job.SendBadAnswer, 200, 0},
 		"compressed bomb":   {repeat(ok+"Content-Encoding: gzip\r\n\r\n", long), late, "", 200, job.MaxStoredBody},
-		"HTTP/1.0":          {say("HTTP/1.0 200 OK\r\n\r\nold"), late, "", 200, 3},
 		"more than it says": {say(ok + "Content-Length: 2\r\n\r\nmore"), late, "", 200, 2},
 	}
 	for name, test := range tests {
@@ -183,9 +173,7 @@ func TestHostileReceivers(t *testing.T) {
 			t.Parallel()
 			url, ended := newScript(t, test.play)
 			s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: test.timeout})
-			p := sampleParcel(t)
-			p.Target.URL = url
-			a := s.Send(t.Context(), p).Attempt
+			a := sendTo(t, s, url).Attempt
 			require.Equal(t, test.want, a.Error)
 			require.Equal(t, test.status, a.Status)
 			if test.body >= 0 {
@@ -196,11 +184,7 @@ func TestHostileReceivers(t *testing.T) {
 				require.GreaterOrEqual(t, a.Duration, soon)
 			}
 			s.Close()
-			select { // the connection is closed: nothing goes on behind our back
-			case <-ended:
-			case <-time.After(20 * time.Second):
-				require.Fail(t, "the receiver is still connected")
-			}
+			requireEnded(t, ended)
 		})
 	}
 }
@@ -217,98 +201,21 @@ func TestReceiverThatClosesIdleConnections(t *testing.T) {
 		_, _ = io.WriteString(conn, ok+"Content-Length: 0\r\n\r\n")
 		_, _ = conn.Read(make([]byte, 64<<10)) // the next request
 	})
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 30 * time.Second})
-	for range 20 {
-		p := sampleParcel(t)
-		p.Target.URL = url
-		require.Empty(t, s.Send(t.Context(), p).Attempt.Error)
+	s := localSender(t)
+	for range 5 {
+		require.Empty(t, sendTo(t, s, url).Attempt.Error)
 	}
-	require.EqualValues(t, 20, answers.Load())
+	require.EqualValues(t, 5, answers.Load())
 }
 
 func TestStoredHeadIsPlainText(t *testing.T) {
 	t.Parallel()
 	url, _ := newScript(t, say(ok+"Set-Cookie: session=secret\r\nSet-Cookie: b=secret\r\n"+
 		"X-Bytes: a\xffb\tc\xc3\xbc\r\nX-Two: 1\r\nX-Two: 2\r\nContent-Length: 0\r\n\r\n"))
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 30 * time.Second})
-	p := sampleParcel(t)
-	p.Target.URL = url
-	a := s.Send(t.Context(), p).Attempt
+	s := localSender(t)
+	a := sendTo(t, s, url).Attempt
 	require.Empty(t, a.Error)
 	require.Equal(t, map[string][]string{"X-Bytes": {"a\ufffdb\ufffdcü"}, "X-Two": {"1", "2"}, "Content-Length": {"0"}}, a.Header)
-}
-
-func rootsOf(s *httptest.Server) *x509.CertPool {
-	roots := x509.NewCertPool()
-	roots.AddCert(s.Certificate())
-	return roots
-}
-
-// drainingListener has each connection read to its end before it is closed. In TLS 1.3 the alert about a missing certificate
-// crosses the request: a close that leaves the request unread resets the connection, and the alert may be lost.
-type drainingListener struct{ net.Listener }
-
-type drainingConn struct{ *net.TCPConn }
-
-func (l drainingListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return drainingConn{c.(*net.TCPConn)}, nil
-}
-
-func (c drainingConn) Close() error {
-	_ = c.CloseWrite()
-	_, _ = io.Copy(io.Discard, c.TCPConn)
-	return c.TCPConn.Close()
-}
-
-func TestTLS(t *testing.T) {
-	t.Parallel()
-	quiet := log.New(io.Discard, "", 0)
-	good := newReceiver(t, func(s *httptest.Server) {
-		s.Config.ErrorLog = quiet
-		s.StartTLS()
-	}, nil)
-	old := newReceiver(t, func(s *httptest.Server) {
-		s.TLS, s.Config.ErrorLog = &tls.Config{MaxVersion: tls.VersionTLS11}, quiet
-		s.StartTLS()
-	}, nil)
-	plain := newReceiver(t, (*httptest.Server).Start, nil)
-	clients := newReceiver(t, func(s *httptest.Server) {
-		s.TLS, s.Config.ErrorLog = &tls.Config{ClientAuth: tls.RequireAnyClientCert}, quiet
-		s.Listener = drainingListener{s.Listener}
-		s.StartTLS()
-	}, nil)
-	other, err := net.Listen("tcp", "127.0.0.1:0") // accepts, in the kernel, and says nothing
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = other.Close() })
-	address := func(r *receiver) string { return r.Listener.Addr().String() }
-	roots := rootsOf(good.Server)
-	for name, test := range map[string]struct {
-		address string
-		roots   *x509.CertPool
-		timeout time.Duration
-		want    job.SendError
-	}{
-		"trusted":             {address(good), roots, 30 * time.Second, ""},
-		"not trusted":         {address(good), nil, 30 * time.Second, job.SendTLS},
-		"old version":         {address(old), roots, 30 * time.Second, job.SendTLS},
-		"not TLS":             {address(plain), roots, 30 * time.Second, job.SendTLS},
-		"wants a certificate": {address(clients), roots, 30 * time.Second, job.SendTLS},
-		"another name":        {strings.Replace(address(good), "127.0.0.1", "other.example.org", 1), roots, 30 * time.Second, job.SendTLS},
-		"hangs":               {other.Addr().String(), roots, time.Second, job.SendTimeout},
-	} {
-		s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: test.timeout, RootCAs: test.roots})
-		s.dialer.Resolver = resolver(func(string) []netip.Addr { return loopback })
-		p := sampleParcel(t)
-		p.Target.URL = "https://" + test.address + "/"
-		require.Equal(t, test.want, s.Send(t.Context(), p).Attempt.Error, name)
-	}
-	for _, r := range []*receiver{old, plain, clients} {
-		require.Empty(t, r.all())
-	}
 }
 
 func TestNoConnection(t *testing.T) {
@@ -317,15 +224,13 @@ func TestNoConnection(t *testing.T) {
 	require.NoError(t, err)
 	address := l.Addr().String()
 	require.NoError(t, l.Close())
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 30 * time.Second})
+	s := localSender(t)
 	s.dialer.Resolver = resolver(func(string) []netip.Addr { return nil })
 	for target, want := range map[string]job.SendError{
 		"http://" + address + "/": job.SendRefused, "https://" + address + "/": job.SendRefused,
 		"http://unknown.example/": job.SendDNS, "https://unknown.example/": job.SendDNS,
 	} {
-		p := sampleParcel(t)
-		p.Target.URL = target
-		a := s.Send(t.Context(), p).Attempt
+		a := sendTo(t, s, target).Attempt
 		require.Equal(t, want, a.Error, target)
 		require.Zero(t, a.Status)
 	}
@@ -338,9 +243,7 @@ func TestNameServerThatHangs(t *testing.T) {
 	t.Cleanup(func() { close(block) })
 	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: time.Second})
 	s.dialer.Resolver = resolver(func(string) []netip.Addr { <-block; return nil })
-	p := sampleParcel(t)
-	p.Target.URL = "http://slow.example/"
-	class := s.Send(t.Context(), p).Attempt.Error
+	class := sendTo(t, s, "http://slow.example/").Attempt.Error
 	require.Contains(t, []job.SendError{job.SendTimeout, job.SendDNS}, class)
 }
 

@@ -82,7 +82,7 @@ func TestDelivery(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 		_, _ = io.WriteString(w, "thanks")
 	})
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	s := localSender(t)
 	p := sampleParcel(t)
 	second, sealed, err := s.secrets.New(webhookID)
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestDelivery(t *testing.T) {
 func TestUnreadableOldSecretIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	s := localSender(t)
 	p := sampleParcel(t)
 	p.Target.URL = r.URL
 	_, sealed, err := s.secrets.New(webhookID)
@@ -152,52 +152,10 @@ func TestUnreadableOldSecretIsLeftOut(t *testing.T) {
 	require.Len(t, r.all(), 1, "nothing is sent without its signature")
 }
 
-// Whatever is covered cannot be changed on the way.
-func TestTamperedDeliveriesAreRefused(t *testing.T) {
-	t.Parallel()
-	r := newReceiver(t, (*httptest.Server).Start, nil)
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
-	p := sampleParcel(t)
-	p.Target.URL = r.URL
-	require.Empty(t, s.Send(t.Context(), p).Attempt.Error)
-	public, other := publicKey(t, s), make(ed25519.PublicKey, ed25519.PublicKeySize)
-	good := r.all()[0]
-	_, err := good.verify(public, time.Now())
-	require.NoError(t, err)
-	for name, change := range map[string]func(c *captured){
-		"method": func(c *captured) { c.method = "PUT" }, "target": func(c *captured) { c.target = "/other" },
-		"host": func(c *captured) { c.host = "example.com" }, "scheme": func(c *captured) { c.scheme = "https" },
-		"body": func(c *captured) { c.body = append(bytes.Clone(c.body), ' ') },
-		"id":   func(c *captured) { c.header.Set("Webhook-Id", eventID.String()) },
-		"type": func(c *captured) { c.header.Set("Content-Type", mimeJSON) },
-		"event": func(c *captured) {
-			c.header.Set("Ce-Type", "job.succeeded")
-		},
-		"digest": func(c *captured) {
-			c.body = []byte("{}")
-			d, _ := contentDigest(c.body)
-			c.header.Set("Content-Digest", d)
-		},
-		"created": func(c *captured) {
-			c.header.Set("Signature-Input", strings.Replace(c.header.Get("Signature-Input"), "created=", "created=1", 1))
-		},
-	} {
-		c := good
-		c.header = good.header.Clone()
-		change(&c)
-		_, err := c.verify(public, time.Now())
-		require.Error(t, err, name)
-	}
-	_, err = good.verify(other, time.Now())
-	require.Error(t, err)
-	_, err = good.verify(public, time.Now().Add(time.Hour))
-	require.Error(t, err, "it ends")
-}
-
 func TestStructuredDelivery(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	s := localSender(t)
 	p := sampleParcel(t)
 	p.Target.URL, p.Target.ContentMode = r.URL, job.ContentStructured
 	require.Empty(t, s.Send(t.Context(), p).Attempt.Error)
@@ -220,7 +178,7 @@ func TestStructuredDelivery(t *testing.T) {
 func TestCallback(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	s := localSender(t)
 	s.secrets = nil
 	p := sampleParcel(t)
 	p.WebhookID, p.Target.Secrets, p.Target.URL = job.ID{}, nil, r.URL
@@ -237,7 +195,7 @@ func TestCallback(t *testing.T) {
 func TestSignedTargetIsTheOneReceived(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	s := localSender(t)
 	s.dialer.Resolver = resolver(func(string) []netip.Addr { return loopback })
 	_, port, err := net.SplitHostPort(r.Listener.Addr().String())
 	require.NoError(t, err)
@@ -245,9 +203,7 @@ func TestSignedTargetIsTheOneReceived(t *testing.T) {
 		"", "/", "?a=b", "/?", "/a%2Fb", "/a//b", "//a", "/ä?ü=ö%20x&y=1", "/%e4", "/a;b=c,d", "/!$&'()*+,;=:@", "/..//./x", "/%7Etilde~",
 		`/"quoted"?"q"=<>|^`, "/a?b?c=/d",
 	} {
-		p := sampleParcel(t)
-		p.Target.URL = "http://Receiver.Example:" + port + rest
-		require.Empty(t, s.Send(t.Context(), p).Attempt.Error, rest)
+		require.Empty(t, sendTo(t, s, "http://Receiver.Example:"+port+rest).Attempt.Error, rest)
 		c := r.all()[i]
 		_, err := c.verify(publicKey(t, s), time.Now())
 		require.NoError(t, err, "%s: %s", rest, c.target)
@@ -280,16 +236,14 @@ func TestStatusesAreClassified(t *testing.T) {
 		w.Header().Set("Retry-After", "7")
 		w.WriteHeader(status)
 	})
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	s := localSender(t)
 	for status, want := range map[int]job.SendError{
 		200: "", 201: "", 202: "", 204: "", 206: "", 226: "", 299: "", 300: job.SendRedirect, 304: job.SendRedirect, 308: job.SendRedirect,
 		400: job.SendClientError, 401: job.SendClientError, 404: job.SendClientError, 410: job.SendGone, 429: job.SendRateLimited,
 		499: job.SendClientError,
 		500: job.SendServerError, 503: job.SendServerError, 599: job.SendServerError, 600: job.SendBadAnswer, 999: job.SendBadAnswer,
 	} {
-		p := sampleParcel(t)
-		p.Target.URL = r.URL + "/" + strconv.Itoa(status)
-		sent := s.Send(t.Context(), p)
+		sent := sendTo(t, s, r.URL+"/"+strconv.Itoa(status))
 		require.Equal(t, want, sent.Attempt.Error, status)
 		require.Equal(t, status, sent.Attempt.Status)
 		require.Equal(t, 7*time.Second, sent.RetryAfter)
@@ -313,81 +267,14 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 			r := newReceiver(t, (*httptest.Server).Start, func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = w.Write(bytes.Repeat([]byte("x"), test.bytes))
 			})
-			s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 20 * time.Second})
+			s := localSender(t)
 			for range 10 {
-				p := sampleParcel(t)
-				p.Target.URL = r.URL
-				a := s.Send(t.Context(), p).Attempt
+				a := sendTo(t, s, r.URL).Attempt
 				require.Empty(t, a.Error)
 				require.Len(t, a.Body, min(test.bytes, job.MaxStoredBody))
 				require.Equal(t, test.bytes > job.MaxStoredBody, a.Truncated)
 			}
 			require.Equal(t, test.conns, r.conns.Load())
-		})
-	}
-}
-
-func TestHTTP2(t *testing.T) {
-	t.Parallel()
-	var proto atomic.Int32
-	r := newReceiver(t, func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() }, func(_ http.ResponseWriter, q *http.Request) {
-		proto.Store(int32(q.ProtoMajor))
-	})
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 20 * time.Second, RootCAs: rootsOf(r.Server)})
-	var wg sync.WaitGroup
-	for range 10 {
-		wg.Go(func() {
-			p := sampleParcel(t)
-			p.Target.URL = r.URL + "/hook"
-			require.Empty(t, s.Send(t.Context(), p).Attempt.Error)
-		})
-	}
-	wg.Wait()
-	require.EqualValues(t, 2, proto.Load())
-	for _, c := range r.all() {
-		_, err := c.verify(publicKey(t, s), time.Now())
-		require.NoError(t, err)
-	}
-}
-
-func TestHostileReceiversWithHTTP2(t *testing.T) {
-	t.Parallel()
-	endless := func(w http.ResponseWriter, _ *http.Request) {
-		for {
-			if _, err := w.Write(make([]byte, 16<<10)); err != nil {
-				return
-			}
-		}
-	}
-	for name, test := range map[string]struct {
-		answer  http.HandlerFunc
-		timeout time.Duration
-		want    job.SendError
-		body    int
-	}{
-		"endless body": {endless, 30 * time.Second, "", job.MaxStoredBody},
-		"hangs":        {func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }, time.Second, job.SendTimeout, 0},
-		"large head": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("A", strings.Repeat("x", 2*maxAnswerHead)) // the transport gives the connection up
-		}, 30 * time.Second, job.SendReset, 0},
-		"resets": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 30 * time.Second, job.SendReset, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ended := make(chan struct{}, 10)
-			r := newReceiver(t, func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() }, func(w http.ResponseWriter, q *http.Request) {
-				defer func() { ended <- struct{}{} }()
-				test.answer(w, q)
-			})
-			s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: test.timeout, RootCAs: rootsOf(r.Server)})
-			p := sampleParcel(t)
-			p.Target.URL = r.URL
-			a := s.Send(t.Context(), p).Attempt
-			require.Equal(t, test.want, a.Error)
-			require.Len(t, a.Body, test.body)
-			if test.want != job.SendTimeout { // which may come before the handler
-				<-ended
-			}
 		})
 	}
 }

@@ -27,7 +27,7 @@ func TestTraceparentOfDeliveries(t *testing.T) {
 	ctx, span := telemetry.Continue(t.Context(), provider.Tracer(telemetry.Scope), ofTheEvent, telemetry.SpanDeliver)
 	defer span.End()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	s := localSender(t)
 	for name, test := range map[string]struct {
 		ctx    context.Context
 		stored string

@@ -61,24 +61,20 @@ func (s *Store) RaiseEpoch(ctx context.Context, current int64, runID string) err
 
 func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error) {
 	return Call(ctx, s, "Waiting", func() (tasks []job.Task, err error) {
-		for _, t := range s.dueWithin(ahead) {
-			if t.Cursor().Compare(after) > 0 {
-				tasks = append(tasks, t)
-			}
-		}
+		tasks = s.dueWithin(ahead, after)
 		return tasks[:min(limit, len(tasks))], nil
 	})
 }
 
 func (s *Store) CountDue(ctx context.Context, limit int) (int, error) {
-	return Call(ctx, s, "CountDue", func() (int, error) { return min(len(s.dueWithin(0)), limit), nil })
+	return Call(ctx, s, "CountDue", func() (int, error) { return min(len(s.dueWithin(0, job.QueueCursor{})), limit), nil })
 }
 
-// dueWithin gives the tasks of waiting jobs that are due by then, in their order.
-func (s *Store) dueWithin(ahead time.Duration) (tasks []job.Task) {
+// dueWithin gives the tasks of waiting jobs after a place that are due by then, in their order.
+func (s *Store) dueWithin(ahead time.Duration, after job.QueueCursor) (tasks []job.Task) {
 	for _, r := range s.Rows {
-		if r.State.Waiting() && !r.RunAt.After(time.Now().Add(ahead)) {
-			tasks = append(tasks, TaskOf(r))
+		if t := TaskOf(r); r.State.Waiting() && !r.RunAt.After(time.Now().Add(ahead)) && t.Cursor().Compare(after) > 0 {
+			tasks = append(tasks, t)
 		}
 	}
 	slices.SortFunc(tasks, func(a, b job.Task) int { return a.Cursor().Compare(b.Cursor()) })

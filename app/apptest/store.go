@@ -32,12 +32,8 @@ type Store struct {
 	Leader        job.ID
 	LeaderUntil   time.Time
 
-	Chaos       func(operation string) (before, after error)
-	Paused      bool // jobs' kinds or clients are
-	Stopped     bool // everything is, or the worker
-	ClientLimit bool // each client holds as many jobs as one may
-	AlmostDue   int  // how many claims find a job that becomes due that moment
-	DeadOnly    bool // every claim finds its worker dead, whatever Renew says
+	Chaos  func(ctx context.Context) (before, after error)
+	Refuse func() (not job.NotClaimed) // what a claim is answered with that would come about; the zero one: it does
 }
 
 // Row is a job as it is stored.
@@ -92,7 +88,7 @@ func Call[T any](ctx context.Context, s *Store, operation string, do func() (T, 
 	h := s.hooks[operation]
 	var refused, lost error
 	if s.Chaos != nil {
-		refused, lost = s.Chaos(operation)
+		refused, lost = s.Chaos(ctx)
 	}
 	s.Mu.Unlock()
 	if refused != nil {
@@ -122,6 +118,14 @@ func Call[T any](ctx context.Context, s *Store, operation string, do func() (T, 
 func Do(ctx context.Context, s *Store, operation string, do func() error) error {
 	_, err := Call(ctx, s, operation, func() (struct{}, error) { return struct{}{}, do() })
 	return err
+}
+
+// Slow is a hook that takes its time.
+func Slow(d time.Duration) func(context.Context) error {
+	return func(context.Context) error {
+		time.Sleep(d)
+		return nil
+	}
 }
 
 // Fails is a hook that fails n times, or always for a negative n.
@@ -221,19 +225,14 @@ func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (c *j
 		if r.State.Held() && r.Attempt == attempt && r.Worker == worker {
 			return claimOf(r, false), nil // the first answer was lost
 		}
-		waits, alive := r.Attempt == attempt && r.State.Waiting(), s.Alive(worker) && !s.DeadOnly
-		if waits && alive && (s.Paused || s.Stopped) {
-			not.Paused, not.Stopped, not.StillWaiting = s.Paused, s.Stopped, s.Stopped
-			return nil, nil
-		}
-		if waits && alive && s.ClientLimit {
-			not.Throttled = true
-			return nil, nil
-		}
-		due := !r.RunAt.After(time.Now()) && s.AlmostDue == 0
-		if !waits || !due || !alive {
-			s.AlmostDue = max(0, s.AlmostDue-1)
+		waits, alive := r.Attempt == attempt && r.State.Waiting(), s.Alive(worker)
+		switch {
+		case !waits || !alive || r.RunAt.After(time.Now()):
 			not = job.NotClaimed{StillWaiting: waits, Wait: max(0, time.Until(r.RunAt)), WorkerDead: !alive}
+		case s.Refuse != nil:
+			not = s.Refuse()
+		}
+		if not != (job.NotClaimed{}) || !waits {
 			return nil, nil
 		}
 		wasCreated := r.State == job.Created

@@ -3,7 +3,10 @@ package apptest
 import (
 	"context"
 	"crypto/sha256"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
@@ -90,3 +93,20 @@ func FailedJob(r *Row) {
 
 // Percent is progress without a phase.
 func Percent(n int) *job.Progress { return &job.Progress{Percentage: n} }
+
+// Event is what tells of a step of a job.
+func Event(t job.Task) job.Notification { return job.Notification{ClientID: ClientA, JobID: t.JobID} }
+
+// End is what tells of the end of an attempt.
+func End(t job.Task) job.Notification {
+	return job.Notification{ClientID: ClientA, JobID: t.JobID, Attempt: t.Attempt, Ended: true}
+}
+
+// Must gives the value of a call that has to succeed: Must(f())(t).
+func Must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return value
+	}
+}

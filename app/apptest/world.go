@@ -6,6 +6,7 @@ package apptest
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -42,7 +43,22 @@ func NewWorld(t testing.TB) *World {
 	w.spans = tracetest.NewInMemoryExporter()
 	w.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))
 	w.Logger = slog.New(slog.NewJSONHandler(w.Log, nil))
+	t.Cleanup(w.requireSoundLines)
 	return w
+}
+
+// requireSoundLines asserts of all lines that tell of trouble that they say what it was about and what went wrong (section 16).
+func (w *World) requireSoundLines() {
+	w.Log.mu.Lock()
+	defer w.Log.mu.Unlock()
+	for line := range strings.Lines(w.Log.Buf.String()) {
+		if !strings.Contains(line, `"level":"INFO"`) {
+			require.Contains(w.T, line, `"action":"`)
+		}
+		if strings.Contains(line, `"error_message":`) {
+			require.Contains(w.T, line, `"error_code":"`)
+		}
+	}
 }
 
 // Bubble runs a test on a clock of its own, which advances when every goroutine
@@ -51,6 +67,12 @@ func Bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, f)
+}
+
+// Run runs a subtest in a bubble.
+func Run(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { Bubble(t, f) })
 }
 
 // Pass sleeps for d and waits until every goroutine is idle. Only the test's own

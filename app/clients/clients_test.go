@@ -2,10 +2,7 @@ package clients
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -33,11 +30,11 @@ var (
 	admin     = job.Caller{Admin: true}
 )
 
-// keyWorld is the part of the use cases that is about clients and keys.
+// keyWorld is the use cases of clients and keys.
 type keyWorld struct {
 	*Service
+	*apptest.World
 	t    *testing.T
-	w    *worldClients
 	fake *fakeKeys
 }
 
@@ -46,16 +43,23 @@ func newKeyWorld(t *testing.T, change ...func(*Config)) *keyWorld {
 	for _, f := range change {
 		f(&cfg)
 	}
-	w := newWorldClients(t)
-	k := &keyWorld{t: t, w: w, fake: newFakeKeys()}
-	k.Service = New(cfg, k.fake, nil, w.Logger)
+	k := &keyWorld{t: t, World: apptest.NewWorld(t), fake: newFakeKeys()}
+	k.Service = New(cfg, k.fake, nil, k.Logger)
 	return k
 }
 
+// withKeys runs a test of the use cases, with the usual configuration.
+func withKeys(t *testing.T, f func(t *testing.T, k *keyWorld)) {
+	t.Helper()
+	apptest.Bubble(t, func(t *testing.T) { f(t, newKeyWorld(t)) })
+}
+
+// second gives the error of a call that answers with a value, too.
+func second[T any](_ T, err error) error { return err }
+
 func (k *keyWorld) newClient() job.ID {
 	k.t.Helper()
-	c, err := k.CreateClient(context.Background(), admin)
-	require.NoError(k.t, err)
+	c := apptest.Must(k.CreateClient(context.Background(), admin))(k.t)
 	return c.ID
 }
 
@@ -65,6 +69,34 @@ func (k *keyWorld) issue(key job.IssuedKey, err error) job.IssuedKey {
 	require.NoError(k.t, err)
 	require.NotEmpty(k.t, key.Secret)
 	return key
+}
+
+// newKey is the first key of a new client.
+func (k *keyWorld) newKey() job.IssuedKey {
+	k.t.Helper()
+	return k.issue(k.create(admin, k.newClient(), false))
+}
+
+// refused asserts with which code something is refused.
+func (k *keyWorld) refused(want job.Code, err error, why ...any) {
+	k.t.Helper()
+	require.Equal(k.t, want, job.CodeOf(err), why...)
+}
+
+// valid asserts that keys are good for authentication.
+func (k *keyWorld) valid(keys ...job.IssuedKey) {
+	k.t.Helper()
+	for _, key := range keys {
+		require.Empty(k.t, k.code(key.Secret))
+	}
+}
+
+// ended asserts that keys are not, and why.
+func (k *keyWorld) ended(want job.Code, keys ...job.IssuedKey) {
+	k.t.Helper()
+	for _, key := range keys {
+		require.Equal(k.t, want, k.code(key.Secret))
+	}
 }
 
 func (k *keyWorld) create(caller job.Caller, client job.ID, rotate bool) (job.IssuedKey, error) {
@@ -92,217 +124,156 @@ func callerOf(key job.IssuedKey) job.Caller {
 }
 
 func TestCreateClient(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		a, err := k.CreateClient(context.Background(), anonymous)
-		require.NoError(t, err)
+	withKeys(t, func(t *testing.T, k *keyWorld) {
+		a := apptest.Must(k.CreateClient(context.Background(), anonymous))(t)
 		require.EqualValues(t, 4, a.ID[6]>>4, "a version 4 UUID")
-		require.Len(t, k.w.Log.Lines(t, map[string]any{"action": "create_client", "client_id": a.ID.String()}), 1)
 
 		closed := newKeyWorld(t, func(c *Config) { c.OpenRegistration = false })
-		_, err = closed.CreateClient(context.Background(), anonymous)
-		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(err))
-		_, err = closed.CreateClient(context.Background(), job.Caller{ClientID: apptest.ClientA})
-		require.Equal(t, job.CodeForbidden, job.CodeOf(err))
+		k.refused(job.CodeInvalidCredentials, second(closed.CreateClient(context.Background(), anonymous)))
+		k.refused(job.CodeForbidden, second(closed.CreateClient(context.Background(), job.Caller{ClientID: apptest.ClientA})))
 		require.Empty(t, closed.fake.clients)
-		_, err = closed.CreateClient(context.Background(), admin)
-		require.NoError(t, err)
-
-		k.fake.err = apptest.ErrStorage
-		_, err = k.CreateClient(context.Background(), anonymous)
-		require.ErrorIs(t, err, apptest.ErrStorage)
+		client := closed.newClient()
+		k.refused(job.CodeInvalidCredentials, second(closed.create(anonymous, client, false)))
+		closed.issue(closed.create(admin, client, false))
 	})
 }
 
 func TestTheFirstKeyIsOpenOnceAndForAWhile(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
+	withKeys(t, func(t *testing.T, k *keyWorld) {
 		client := k.newClient()
+		k.refused(job.CodeInvalidCredentials, second(k.CreateKey(context.Background(), anonymous, client, false, job.ScopeRead)), "it may do all")
 		key := k.issue(k.create(anonymous, client, false))
 		require.Equal(t, client, key.ClientID)
 		require.Equal(t, time.Now().Add(testKeys.TTL), key.ExpiresAt)
-		caller, err := k.Authenticate(context.Background(), key.Secret)
-		require.NoError(t, err)
+		caller := apptest.Must(k.Authenticate(context.Background(), key.Secret))(t)
 		require.Equal(t, callerOf(key), caller)
-
 		for _, rotate := range []bool{false, true} {
-			_, err = k.create(anonymous, client, rotate)
-			require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(err), "once")
+			k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, client, rotate)), "once")
 		}
 		require.NoError(t, k.revoke(admin, client, key.ID))
-		_, err = k.create(anonymous, client, false)
-		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(err), "not after a revocation either")
+		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, client, false)), "not after a revocation either")
 
-		late := k.newClient()
+		inTime, late := k.newClient(), k.newClient()
 		apptest.Pass(testKeys.RegistrationWindow)
-		inTime := late
 		k.issue(k.create(anonymous, inTime, false))
-		later := k.newClient()
-		apptest.Pass(testKeys.RegistrationWindow + time.Nanosecond)
-		_, err = k.create(anonymous, later, false)
-		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(err), "the window is over")
-		k.issue(k.create(admin, later, false))
-
-		_, err = k.create(anonymous, app.NewID(), false)
-		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(err), "which clients exist is nobody's business")
-	})
-}
-
-func TestTheFirstKeyNeedsTheOperatorWhenRegistrationIsClosed(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t, func(c *Config) { c.OpenRegistration = false })
-		client := k.newClient()
-		_, err := k.create(anonymous, client, false)
-		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(err))
-		k.issue(k.create(admin, client, false))
-	})
-}
-
-func TestTenFirstKeysAtOnceAreOne(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		client := k.newClient()
-		var all sync.WaitGroup
-		for range 10 {
-			all.Go(func() { _, _ = k.create(anonymous, client, false) })
-		}
-		all.Wait()
-		require.Len(t, k.fake.keys, 1)
+		apptest.Pass(time.Nanosecond)
+		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, late, false)), "the window is over")
+		k.issue(k.create(admin, late, false))
+		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, app.NewID(), false)), "which clients exist is nobody's business")
 	})
 }
 
 func TestRepeatedCreationGivesMetadataOnly(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		client := k.newClient()
-		first := k.issue(k.create(anonymous, client, false))
-		again, err := k.create(callerOf(first), client, false)
+	withKeys(t, func(t *testing.T, k *keyWorld) {
+		first := k.newKey()
+		again, err := k.create(callerOf(first), first.ClientID, false)
 		require.NoError(t, err)
 		require.Equal(t, job.IssuedKey{APIKey: first.APIKey}, again)
 		require.Len(t, k.fake.keys, 1)
 
-		second := k.issue(k.create(callerOf(first), client, true))
-		again, err = k.create(admin, client, false)
-		require.NoError(t, err)
+		second := k.issue(k.create(callerOf(first), first.ClientID, true))
+		again = apptest.Must(k.create(admin, first.ClientID, false))(t)
 		require.Equal(t, second.ID, again.ID, "the current key, not the replaced one")
 	})
 }
 
 func TestAReplacedKeyStaysValidForTheOverlap(t *testing.T) {
-	replace := map[string]func(k *keyWorld, old job.IssuedKey) (job.IssuedKey, error){
+	for name, replace := range map[string]func(k *keyWorld, old job.IssuedKey) (job.IssuedKey, error){
 		"rotate": func(k *keyWorld, old job.IssuedKey) (job.IssuedKey, error) {
 			return k.create(callerOf(old), old.ClientID, true)
 		},
 		"renew": func(k *keyWorld, old job.IssuedKey) (job.IssuedKey, error) {
 			return k.renew(callerOf(old), old.ClientID)
 		},
-	}
-	for name, replace := range replace {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				k := newKeyWorld(t)
-				old := k.issue(k.create(admin, k.newClient(), false))
-				key := k.issue(replace(k, old))
-				require.NotEqual(t, old.ID, key.ID)
-				apptest.Pass(testKeys.Overlap - time.Microsecond)
-				require.Empty(t, k.code(old.Secret))
+	} {
+		apptest.Run(t, name, func(t *testing.T) {
+			k := newKeyWorld(t)
+			old := k.newKey()
+			key := k.issue(replace(k, old))
+			require.NotEqual(t, old.ID, key.ID)
+			apptest.Pass(testKeys.Overlap - time.Microsecond)
+			k.valid(old)
 
-				lost := k.issue(replace(k, old)) // the first answer did not arrive: the old key still replaces
-				stored, err := k.fake.Key(context.Background(), old.ID)
-				require.NoError(t, err)
-				require.Equal(t, key.ID, stored.ReplacedBy, "what took over first")
-				apptest.Pass(time.Microsecond)
-				require.Equal(t, job.CodeTokenExpired, k.code(old.Secret), "its end does not move")
-				require.Empty(t, k.code(key.Secret))
-				require.Empty(t, k.code(lost.Secret))
-				apptest.Pass(testKeys.Overlap)
-				require.Equal(t, job.CodeTokenExpired, k.code(key.Secret))
-				require.Empty(t, k.code(lost.Secret))
-			})
+			lost := k.issue(replace(k, old)) // the first answer did not arrive: the old key still replaces
+			stored := apptest.Must(k.fake.Key(context.Background(), old.ID))(t)
+			require.Equal(t, key.ID, stored.ReplacedBy, "what took over first")
+			apptest.Pass(time.Microsecond)
+			k.ended(job.CodeTokenExpired, old) // its end does not move
+			k.valid(key, lost)
+			apptest.Pass(testKeys.Overlap)
+			k.ended(job.CodeTokenExpired, key)
+			k.valid(lost)
+
+			apptest.Pass(time.Until(lost.ExpiresAt) - time.Second)
+			k.issue(replace(k, lost))
+			apptest.Pass(time.Second)
+			k.ended(job.CodeTokenExpired, lost) // a replacement never lengthens a life
 		})
 	}
 }
 
-func TestAReplacementNeverLengthensALife(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		old := k.issue(k.create(admin, k.newClient(), false))
-		apptest.Pass(testKeys.TTL - time.Second)
-		k.issue(k.renew(callerOf(old), old.ClientID))
-		apptest.Pass(time.Second)
-		require.Equal(t, job.CodeTokenExpired, k.code(old.Secret))
-	})
-}
-
 func TestRenewNeedsAKeyToRenew(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
+	withKeys(t, func(_ *testing.T, k *keyWorld) {
 		client := k.newClient()
-		_, err := k.renew(anonymous, client)
-		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(err))
-		_, err = k.renew(admin, client)
-		require.Equal(t, job.CodeConflict, job.CodeOf(err))
-		_, err = k.renew(admin, app.NewID())
-		require.Equal(t, job.CodeClientNotFound, job.CodeOf(err), "a client that does not exist is not one without a key")
+		k.refused(job.CodeInvalidCredentials, second(k.renew(anonymous, client)))
+		k.refused(job.CodeConflict, second(k.renew(admin, client)))
+		k.refused(job.CodeClientNotFound, second(k.renew(admin, app.NewID())), "a client that does not exist is not one without a key")
 		key := k.issue(k.create(admin, client, false))
 		apptest.Pass(testKeys.TTL)
-		_, err = k.renew(admin, client)
-		require.Equal(t, job.CodeConflict, job.CodeOf(err), "it has expired")
-		require.Equal(t, job.CodeTokenExpired, k.code(key.Secret))
+		k.refused(job.CodeConflict, second(k.renew(admin, client)), "it has expired")
+		k.ended(job.CodeTokenExpired, key)
 	})
 }
 
 func TestRevoke(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		k.w.Background(k.WatchKeys)
-		key := k.issue(k.create(admin, k.newClient(), false))
-		other := k.issue(k.create(admin, k.newClient(), false))
-		require.Empty(t, k.code(key.Secret))
+	withKeys(t, func(t *testing.T, k *keyWorld) {
+		k.Background(k.WatchKeys)
+		key, other := k.newKey(), k.newKey()
+		k.valid(key)
+		k.refused(job.CodeInvalidCredentials, k.revoke(anonymous, key.ClientID, key.ID))
+		k.refused(job.CodeClientNotFound, k.revoke(callerOf(other), key.ClientID, key.ID))
+		k.refused(job.CodeRequestNotFound, k.revoke(callerOf(other), other.ClientID, key.ID), "the key of somebody else")
+		k.refused(job.CodeClientNotFound, k.revoke(admin, app.NewID(), key.ID))
+		k.valid(key)
 
-		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(k.revoke(anonymous, key.ClientID, key.ID)))
-		require.Equal(t, job.CodeClientNotFound, job.CodeOf(k.revoke(callerOf(other), key.ClientID, key.ID)))
-		require.Equal(t, job.CodeRequestNotFound, job.CodeOf(k.revoke(callerOf(other), other.ClientID, key.ID)), "the key of somebody else")
-		require.Equal(t, job.CodeClientNotFound, job.CodeOf(k.revoke(admin, app.NewID(), key.ID)))
-		require.Empty(t, k.code(key.Secret))
-
+		notify := k.fake.changed
+		k.fake.changed = func(string) {} // it is on its way: here none is needed
 		require.NoError(t, k.revoke(callerOf(key), key.ClientID, key.ID))
+		k.ended(job.CodeKeyDisabled, key)
 		at := *k.fake.keys[1].RevokedAt
-		require.Equal(t, job.CodeKeyDisabled, k.code(key.Secret))
 		apptest.Pass(time.Minute)
 		require.NoError(t, k.revoke(admin, key.ClientID, key.ID), "again")
 		require.Equal(t, at, *k.fake.keys[1].RevokedAt)
-		require.Len(t, k.w.Log.Lines(t, map[string]any{"action": "revoke_key", "new": true}), 1)
-		require.Empty(t, k.code(other.Secret))
+		require.Len(t, k.Log.Lines(t, map[string]any{"action": "revoke_key", "new": true}), 1)
 
+		k.valid(other)
+		k.fake.changed = notify
+		elsewhere := newKeyWorld(t)
+		elsewhere.store = k.fake
+		require.NoError(t, elsewhere.revoke(admin, other.ClientID, other.ID))
+		k.ended(job.CodeKeyDisabled, other) // it is heard of
 		apptest.Pass(testKeys.TTL)
-		require.Equal(t, job.CodeKeyDisabled, k.code(key.Secret), "revoked weighs more than expired")
+		k.ended(job.CodeKeyDisabled, key) // revoked weighs more than expired
 	})
 }
 
 func TestAClientHasAtMostTenValidKeys(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		client := k.newClient()
-		keys := []job.IssuedKey{k.issue(k.create(admin, client, false))}
+	withKeys(t, func(t *testing.T, k *keyWorld) {
+		keys := []job.IssuedKey{k.newKey()}
+		client := keys[0].ClientID
 		for range maxKeys - 1 {
 			keys = append(keys, k.issue(k.renew(admin, client)))
 		}
-		for _, key := range keys {
-			require.Empty(t, k.code(key.Secret))
-		}
-		_, err := k.renew(admin, client)
-		require.Equal(t, job.CodeConflict, job.CodeOf(err))
-		_, err = k.create(admin, client, true)
-		require.Equal(t, job.CodeConflict, job.CodeOf(err))
+		k.valid(keys...)
+		k.refused(job.CodeConflict, second(k.renew(admin, client)))
+		k.refused(job.CodeConflict, second(k.create(admin, client, true)))
 		require.NoError(t, k.revoke(admin, client, keys[3].ID))
 		k.issue(k.renew(admin, client))
 	})
 }
 
 func TestOtherClientsKeysDoNotExist(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
+	withKeys(t, func(t *testing.T, k *keyWorld) {
 		client := k.newClient()
 		stranger := job.Caller{ClientID: k.newClient()}
 		for what, err := range map[string]error{
@@ -318,166 +289,15 @@ func TestOtherClientsKeysDoNotExist(t *testing.T) {
 }
 
 func TestKeyChangesReportStorageTrouble(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		key := k.issue(k.create(admin, k.newClient(), false))
+	withKeys(t, func(t *testing.T, k *keyWorld) {
+		key := k.newKey()
 		k.fake.err = apptest.ErrStorage
 		for _, err := range []error{
+			second(k.CreateClient(context.Background(), anonymous)),
 			second(k.create(admin, key.ClientID, true)), second(k.renew(admin, key.ClientID)), k.revoke(admin, key.ClientID, key.ID),
 			second(k.Authenticate(context.Background(), key.Secret)),
 		} {
 			require.ErrorIs(t, err, apptest.ErrStorage, "not 401: nobody knows")
 		}
-	})
-}
-
-func TestAuthenticate(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		key := k.issue(k.create(admin, k.newClient(), false))
-		unknown, _ := newAPIKey()
-		forged := key.Secret[:keyLength-secretLength-checksumLength] + randomBase62(secretLength)
-		forged += checksum(forged) // the id of a real key with another secret
-		for bearer, want := range map[string]job.Code{
-			"":                  "", // while anybody may register
-			"nonsense":          job.CodeInvalidCredentials,
-			unknown:             job.CodeInvalidCredentials,
-			forged:              job.CodeInvalidCredentials,
-			operatorToken + "x": job.CodeInvalidCredentials,
-			operatorToken:       "",
-			readerToken:         job.CodeForbidden,
-			key.Secret:          "",
-		} {
-			require.Equal(t, want, k.code(bearer), "%q", bearer)
-		}
-		require.Equal(t, 3, k.fake.lookups, "what is not a key is not looked up")
-		caller, err := k.Authenticate(context.Background(), operatorToken)
-		require.NoError(t, err)
-		require.Equal(t, job.Caller{Admin: true, Operator: "admin"}, caller)
-
-		closed := newKeyWorld(t, func(c *Config) { c.Operators, c.OpenRegistration = operators.Tokens{}, false })
-		caller, err = closed.Authenticate(context.Background(), "")
-		require.Error(t, err, "no token is not an empty token")
-		require.Equal(t, anonymous, caller)
-		caller, err = newKeyWorld(t, func(c *Config) { c.Operators = operators.Tokens{} }).Authenticate(context.Background(), "")
-		require.NoError(t, err, "anybody may register")
-		require.Equal(t, anonymous, caller)
-	})
-}
-
-func TestAKeyExpiresToTheInstant(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		k.w.Background(k.WatchKeys)
-		key := k.issue(k.create(admin, k.newClient(), false))
-		apptest.Pass(time.Until(key.ExpiresAt) - time.Nanosecond)
-		require.Empty(t, k.code(key.Secret))
-		require.Empty(t, k.code(key.Secret))
-		require.Equal(t, 1, k.fake.lookups, "from memory")
-		apptest.Pass(time.Nanosecond)
-		caller, err := k.Authenticate(context.Background(), key.Secret)
-		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
-		require.Equal(t, key.ClientID, caller.ClientID, "for the log")
-	})
-}
-
-func TestKeysAreRememberedOnlyWhileChangesAreHeardOf(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		key := k.issue(k.create(admin, k.newClient(), false))
-		lookups := func(want int, why string) {
-			t.Helper()
-			require.Empty(t, k.code(key.Secret))
-			require.Equal(t, want, k.fake.lookups, why)
-		}
-		lookups(1, "")
-		lookups(2, "nobody watches yet")
-		stop := k.w.Background(k.WatchKeys)
-		lookups(3, "")
-		lookups(3, "remembered")
-		k.fake.changed(key.ID)
-		lookups(4, "forgotten on notice")
-		k.fake.connected(false)
-		lookups(5, "forgotten when the watch broke")
-		lookups(6, "and not remembered until it is back")
-		k.fake.connected(true)
-		lookups(7, "")
-		lookups(7, "")
-		stop()
-		synctest.Wait()
-		lookups(8, "")
-		lookups(9, "")
-	})
-}
-
-func TestARevocationHereNeedsNoNotice(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		k.w.Background(k.WatchKeys)
-		key := k.issue(k.create(admin, k.newClient(), false))
-		require.Empty(t, k.code(key.Secret))
-		k.fake.changed = func(string) {} // it is on its way
-		require.NoError(t, k.revoke(admin, key.ClientID, key.ID))
-		require.Equal(t, job.CodeKeyDisabled, k.code(key.Secret))
-	})
-}
-
-func TestARevocationElsewhereIsHeardOf(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		k.w.Background(k.WatchKeys)
-		key := k.issue(k.create(admin, k.newClient(), false))
-		require.Empty(t, k.code(key.Secret))
-		elsewhere := newKeyWorld(t)
-		elsewhere.store = k.fake
-		require.NoError(t, elsewhere.revoke(admin, key.ClientID, key.ID))
-		require.Equal(t, job.CodeKeyDisabled, k.code(key.Secret))
-	})
-}
-
-func TestAnOvertakenLookUpIsNotRemembered(t *testing.T) {
-	for name, overtake := range map[string]func(*keyWorld, job.IssuedKey){
-		"by a revocation":            func(k *keyWorld, key job.IssuedKey) { require.NoError(k.t, k.revoke(admin, key.ClientID, key.ID)) },
-		"by a broken watch":          func(k *keyWorld, _ job.IssuedKey) { k.fake.connected(false) },
-		"by a watch that was broken": func(k *keyWorld, _ job.IssuedKey) { k.fake.connected(false); k.fake.connected(true) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				k := newKeyWorld(t)
-				k.w.Background(k.WatchKeys)
-				key := k.issue(k.create(admin, k.newClient(), false))
-				k.fake.onKey = func() {
-					k.fake.onKey = nil
-					overtake(k, key)
-				}
-				_ = k.code(key.Secret)
-				require.Empty(t, k.known)
-			})
-		})
-	}
-}
-
-func TestTheMemoryOfKeysIsBounded(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		k.w.Background(k.WatchKeys)
-		for range maxRemembered {
-			k.known[randomBase62(keyIDLength)] = job.APIKey{}
-		}
-		key := k.issue(k.create(admin, k.newClient(), false))
-		require.Empty(t, k.code(key.Secret))
-		require.Len(t, k.known, 1)
-	})
-}
-
-func TestSecretsAreNotStoredOrLogged(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		key := k.issue(k.create(admin, k.newClient(), false))
-		require.Empty(t, k.code(key.Secret))
-		secret := key.Secret[len(keyPrefix)+keyIDLength+1:]
-		require.NotContains(t, k.w.Log.Buf.String(), secret)
-		require.True(t, slices.ContainsFunc(k.fake.keys, func(stored job.APIKey) bool { return stored.SecretHash == hashAPIKey(key.Secret) }))
-		require.Len(t, k.w.Log.Lines(t, map[string]any{"action": "create_key", "client_id": key.ClientID.String(), "key_id": key.ID}), 1)
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app/apptest"
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -24,7 +23,7 @@ func (k *keyWorld) present(key job.IssuedKey) (job.IssuedKey, error) {
 
 // expired is a client's key that has just expired.
 func (k *keyWorld) expired() job.IssuedKey {
-	key := k.issue(k.create(admin, k.newClient(), false))
+	key := k.newKey()
 	require.Empty(k.t, k.code(key.Secret), "it was used")
 	apptest.Pass(testKeys.TTL)
 	require.Equal(k.t, job.CodeTokenExpired, k.code(key.Secret))
@@ -32,42 +31,36 @@ func (k *keyWorld) expired() job.IssuedKey {
 }
 
 func TestAnExpiredKeyIsRenewedWithinTheWindow(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
+	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.expired()
 		apptest.Pass(testKeys.RenewWindow - time.Microsecond)
 		next := k.issue(k.present(key))
-		require.Equal(t, job.CodeTokenExpired, k.code(key.Secret), "for everything else it stays expired")
-		require.Empty(t, k.code(next.Secret))
+		k.ended(job.CodeTokenExpired, key) // for everything else it stays expired
+		k.valid(next)
 
 		late := k.expired()
 		apptest.Pass(testKeys.RenewWindow)
-		_, err := k.present(late)
-		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
+		k.refused(job.CodeTokenExpired, second(k.present(late)))
 
 		off := newKeyWorld(t, func(c *Config) { c.RenewWindow = 0 })
-		_, err = off.present(off.expired())
-		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
+		k.refused(job.CodeTokenExpired, second(off.present(off.expired())))
 	})
 }
 
 func TestALostAnswerIsMendedByAnotherRenewal(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
+	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.expired()
 		lost := k.issue(k.present(key))
 		got := k.issue(k.present(key))
 		apptest.Pass(testKeys.Overlap)
-		require.Equal(t, job.CodeTokenExpired, k.code(lost.Secret), "the one that nobody has ends with the overlap")
-		require.Empty(t, k.code(got.Secret))
+		k.ended(job.CodeTokenExpired, lost) // the one that nobody has ends with the overlap
+		k.valid(got)
 		for _, old := range []job.IssuedKey{key, lost} {
-			_, err := k.present(old)
-			require.Equal(t, job.CodeForbidden, job.CodeOf(err), "a successor was used")
+			k.refused(job.CodeForbidden, second(k.present(old)), "a successor was used")
 		}
-		_, err := k.present(got)
-		require.NoError(t, err)
+		require.NoError(t, second(k.present(got)))
 
-		replaced := k.issue(k.create(admin, k.newClient(), false))
+		replaced := k.newKey()
 		unseen := k.issue(k.present(replaced)) // before its end
 		apptest.Pass(testKeys.Overlap)
 		k.issue(k.present(replaced))
@@ -76,59 +69,34 @@ func TestALostAnswerIsMendedByAnotherRenewal(t *testing.T) {
 }
 
 func TestWhatARotationOrARevocationEndedIsNotRenewed(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		rotated := k.issue(k.create(admin, k.newClient(), false))
+	withKeys(t, func(t *testing.T, k *keyWorld) {
+		rotated := k.newKey()
 		k.issue(k.create(callerOf(rotated), rotated.ClientID, true))
 		apptest.Pass(testKeys.Overlap)
-		_, err := k.present(rotated)
-		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
+		k.refused(job.CodeTokenExpired, second(k.present(rotated)))
 
 		older := k.expired()
 		k.issue(k.create(admin, older.ClientID, true))
-		_, err = k.present(older)
-		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err), "a rotation ends those that had expired before, too")
+		k.refused(job.CodeTokenExpired, second(k.present(older)), "a rotation ends those that had expired before, too")
 
 		unknown := k.expired()
 		k.issue(k.present(unknown))
 		k.fake.keys[0].IssuedBy = "" // as the version before stores it
-		_, err = k.present(unknown)
-		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
+		k.refused(job.CodeTokenExpired, second(k.present(unknown)))
 
 		revoked := k.expired()
 		require.NoError(t, k.revoke(admin, revoked.ClientID, revoked.ID))
-		_, err = k.present(revoked)
-		require.Equal(t, job.CodeKeyDisabled, job.CodeOf(err))
+		k.refused(job.CodeKeyDisabled, second(k.present(revoked)))
 
 		other, key := k.newClient(), k.expired()
-		_, err = k.renew(job.Caller{ClientID: key.ClientID, KeyID: key.ID, Expired: true}, other)
-		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
-	})
-}
-
-func TestTenRenewalsOfAnExpiredKeyAtOnce(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		key := k.expired()
-		var all sync.WaitGroup
-		for range 10 {
-			all.Go(func() {
-				if _, err := k.present(key); err != nil {
-					t.Errorf("%v", err)
-				}
-			})
-		}
-		all.Wait()
-		apptest.Pass(testKeys.Overlap)
-		require.Len(t, usableKeys(k.fake.keys, time.Now()), 1, "the last one")
+		k.refused(job.CodeTokenExpired, second(k.renew(job.Caller{ClientID: key.ClientID, KeyID: key.ID, Expired: true}, other)))
 	})
 }
 
 func TestAFirstUseIsWrittenOnceAndBeforeItCounts(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		defer k.w.Background(k.WatchKeys)()
-		key := k.issue(k.create(admin, k.newClient(), false))
+	withKeys(t, func(t *testing.T, k *keyWorld) {
+		defer k.Background(k.WatchKeys)()
+		key := k.newKey()
 		k.fake.useErr = apptest.ErrStorage
 		_, err := k.Authenticate(context.Background(), key.Secret)
 		require.ErrorIs(t, err, apptest.ErrStorage, "a use that nobody remembers is none")
@@ -140,7 +108,7 @@ func TestAFirstUseIsWrittenOnceAndBeforeItCounts(t *testing.T) {
 		all.Wait()
 		written := k.fake.written
 		for range 10 {
-			require.Empty(t, k.code(key.Secret))
+			k.valid(key)
 		}
 		require.NotNil(t, k.fake.keys[0].UsedAt)
 		require.Equal(t, written, k.fake.written, "later uses write nothing")
@@ -148,47 +116,28 @@ func TestAFirstUseIsWrittenOnceAndBeforeItCounts(t *testing.T) {
 }
 
 func TestAKeyIsRemovedBeforeItsFirstUse(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		defer k.w.Background(k.WatchKeys)()
-		key := k.issue(k.create(admin, k.newClient(), false))
+	withKeys(t, func(t *testing.T, k *keyWorld) {
+		defer k.Background(k.WatchKeys)()
+		key := k.newKey()
 		k.fake.useErr = apptest.ErrStorage // the process remembers the key, which is unused
-		_, err := k.Authenticate(context.Background(), key.Secret)
-		require.ErrorIs(t, err, apptest.ErrStorage)
+		require.ErrorIs(t, second(k.Authenticate(context.Background(), key.Secret)), apptest.ErrStorage)
 		k.fake.useErr, k.fake.keys = nil, nil
 		for range 2 {
-			require.Equal(t, job.CodeInvalidCredentials, k.code(key.Secret))
+			k.ended(job.CodeInvalidCredentials, key)
 		}
 		require.Equal(t, 1, k.fake.written, "it is remembered no longer")
-	})
-}
-
-func TestLinesOfKeysHaveTheirRequest(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		as := func(request string) context.Context { return telemetry.WithRequest(context.Background(), request) }
-		c, err := k.CreateClient(as("create_client"), admin)
-		require.NoError(t, err)
-		key := k.issue(k.CreateKey(as("create_key"), admin, c.ID, false, job.ScopeAll))
-		k.issue(k.RenewKey(as("renew_key"), callerOf(key), c.ID))
-		require.NoError(t, k.RevokeKey(as("revoke_key"), admin, c.ID, key.ID))
-		for _, action := range []string{"create_client", "create_key", "renew_key", "revoke_key"} {
-			require.Len(t, k.w.Log.Lines(t, map[string]any{"action": action}), 1, action)
-			require.Len(t, k.w.Log.Lines(t, map[string]any{"action": action, "request_id": action, "client_id": c.ID.String()}), 1, action)
-		}
 	})
 }
 
 // Who has a leaked key cannot take the client away from its owner after the owner
 // has used a newer one.
 func TestAReplacedKeyChangesNothingOnceItsSuccessorWasUsed(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		leaked := k.issue(k.create(admin, k.newClient(), false))
+	withKeys(t, func(t *testing.T, k *keyWorld) {
+		leaked := k.newKey()
 		lost := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
 		mended := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
-		require.Empty(t, k.code(mended.Secret), "the owner uses it")
-		require.Empty(t, k.code(leaked.Secret), "the overlap goes on")
+		k.valid(mended) // the owner uses it
+		k.valid(leaked) // the overlap goes on
 		for _, err := range []error{
 			second(k.renew(callerOf(leaked), leaked.ClientID)),
 			second(k.create(callerOf(leaked), leaked.ClientID, true)),
@@ -197,38 +146,34 @@ func TestAReplacedKeyChangesNothingOnceItsSuccessorWasUsed(t *testing.T) {
 		} {
 			require.Equal(t, job.CodeForbidden, job.CodeOf(err))
 		}
-		require.Empty(t, k.code(mended.Secret))
+		k.valid(mended)
 		k.issue(k.renew(callerOf(mended), leaked.ClientID))
 		require.NoError(t, k.revoke(callerOf(leaked), leaked.ClientID, leaked.ID), "it may end itself")
 	})
 }
 
 func TestRevokeEndsWhatTheKeyMade(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
-		k.w.Background(k.WatchKeys)
-		leaked := k.issue(k.create(admin, k.newClient(), false))
+	withKeys(t, func(t *testing.T, k *keyWorld) {
+		k.Background(k.WatchKeys)
+		leaked := k.newKey()
 		thiefs := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
 		deeper := k.issue(k.renew(callerOf(thiefs), leaked.ClientID))
 		operators := k.issue(k.create(admin, leaked.ClientID, true))
 		require.NoError(t, k.revoke(admin, leaked.ClientID, leaked.ID))
-		for _, key := range []job.IssuedKey{leaked, thiefs, deeper} {
-			require.Equal(t, job.CodeKeyDisabled, k.code(key.Secret))
-		}
-		require.Empty(t, k.code(operators.Secret), "the leaked key did not make it")
+		k.ended(job.CodeKeyDisabled, leaked, thiefs, deeper)
+		k.valid(operators) // the leaked key did not make it
 
 		owners := k.issue(k.renew(callerOf(operators), leaked.ClientID))
 		require.NoError(t, k.revoke(callerOf(owners), leaked.ClientID, operators.ID))
-		require.Equal(t, job.CodeKeyDisabled, k.code(operators.Secret))
-		require.Empty(t, k.code(owners.Secret), "the key that asks is spared")
+		k.ended(job.CodeKeyDisabled, operators)
+		k.valid(owners) // the key that asks is spared
 		require.NoError(t, k.revoke(callerOf(owners), leaked.ClientID, owners.ID))
-		require.Equal(t, job.CodeKeyDisabled, k.code(owners.Secret))
+		k.ended(job.CodeKeyDisabled, owners)
 	})
 }
 
 func TestKeysOfALesserScopeStandBeside(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t)
+	withKeys(t, func(t *testing.T, k *keyWorld) {
 		scoped := func(caller job.Caller, client job.ID, scope job.Scope) (job.IssuedKey, error) {
 			return k.CreateKey(context.Background(), caller, client, false, scope)
 		}
@@ -237,18 +182,15 @@ func TestKeysOfALesserScopeStandBeside(t *testing.T) {
 		all := k.issue(k.create(anonymous, client, false))
 		read := k.issue(scoped(callerOf(all), client, job.ScopeRead))
 		submit := k.issue(scoped(callerOf(all), client, job.ScopeSubmit))
-		caller, err := k.Authenticate(context.Background(), read.Secret)
-		require.NoError(t, err)
+		caller := apptest.Must(k.Authenticate(context.Background(), read.Secret))(t)
 		require.Equal(t, job.ScopeRead, caller.Scope)
 
 		k.issue(k.renew(callerOf(all), client)) // lost: the use of a lesser key says nothing about it
 		newest := k.issue(k.renew(callerOf(all), client))
 		apptest.Pass(testKeys.Overlap)
-		require.Equal(t, job.CodeTokenExpired, k.code(all.Secret))
-		for _, key := range []job.IssuedKey{read, submit, newest} {
-			require.Empty(t, k.code(key.Secret), "they were not replaced")
-		}
+		k.ended(job.CodeTokenExpired, all)
+		k.valid(read, submit, newest) // they were not replaced
 		require.NoError(t, k.revoke(callerOf(newest), client, all.ID))
-		require.Equal(t, job.CodeKeyDisabled, k.code(read.Secret), "the revoked key made it")
+		k.ended(job.CodeKeyDisabled, read) // the revoked key made it
 	})
 }

@@ -56,35 +56,26 @@ func TestRegistrationNeedsAProof(t *testing.T) {
 		h, challenge := newChallengedWorld(t, nil)
 		_, err := h.Register(t.Context(), webhookRequest(func(r *job.WebhookRequest) { r.URL = "http://localhost/" }))
 		require.Equal(t, job.CodeValidationFailed, job.CodeOf(err), "a request that is refused anyhow needs none")
-		_, err = h.Register(t.Context(), webhookRequest())
-		require.ErrorIs(t, err, job.ErrUnproven)
+		require.ErrorIs(t, second(h.Register(t.Context(), webhookRequest())), job.ErrUnproven)
 		require.Empty(t, h.w.Store.webhooks)
 		require.NoError(t, h.Prove(t.Context(), apptest.ClientA, webhookRequest().URL))
 		require.Equal(t, []string{webhookRequest().URL}, challenge.asked)
-		require.NotNil(t, h.registered(func(r *job.WebhookRequest) { r.Proven = true }).ProvenAt)
+		issued := h.registered(func(r *job.WebhookRequest) { r.Proven = true })
+		require.NotNil(t, issued.ProvenAt)
+
+		url, text := "https://other.example/", "mine"
+		require.NoError(t, second(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{Description: &text})), "what is not the URL")
+		for _, u := range []string{url, webhookRequest().URL} {
+			require.ErrorIs(t, second(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{URL: &u})), job.ErrUnproven)
+		}
+		_, err = h.Update(t.Context(), apptest.ClientB, issued.ID, job.WebhookPatch{URL: &url})
+		require.Equal(t, job.CodeWebhookNotFound, job.CodeOf(err), "nobody is asked because of another client's webhook")
+		w := apptest.Must(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{URL: &url, Proven: true}))(t)
+		require.Equal(t, url, w.URL)
 
 		without := newWebhookWorld(t)
 		require.NoError(t, without.Prove(t.Context(), apptest.ClientA, "https://receiver.example/"))
 		require.Nil(t, without.registered().ProvenAt)
-	})
-}
-
-func TestChangeOfTheURLNeedsAProof(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		h, _ := newChallengedWorld(t, nil)
-		id := h.registered(func(r *job.WebhookRequest) { r.Proven = true }).ID
-		url, text := "https://other.example/", "mine"
-		_, err := h.Update(t.Context(), apptest.ClientA, id, job.WebhookPatch{Description: &text})
-		require.NoError(t, err, "what is not the URL")
-		for _, u := range []string{url, webhookRequest().URL} {
-			_, err = h.Update(t.Context(), apptest.ClientA, id, job.WebhookPatch{URL: &u})
-			require.ErrorIs(t, err, job.ErrUnproven)
-		}
-		_, err = h.Update(t.Context(), apptest.ClientB, id, job.WebhookPatch{URL: &url})
-		require.Equal(t, job.CodeWebhookNotFound, job.CodeOf(err), "nobody is asked because of another client's webhook")
-		w, err := h.Update(t.Context(), apptest.ClientA, id, job.WebhookPatch{URL: &url, Proven: true})
-		require.NoError(t, err)
-		require.Equal(t, url, w.URL)
 	})
 }
 

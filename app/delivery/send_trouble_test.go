@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"testing"
@@ -32,29 +31,22 @@ func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
 		"the record fails for long": {"RecordDelivery", apptest.Hook{Before: apptest.Fails(recordTries, apptest.ErrStorage)},
 			hold + 3*time.Second, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newSendingWorld(t, answers(200, 0))
-				w.hinting()
-				w.Store.Hook(c.operation, c.hook)
-				id := w.Store.deliver(apptest.ClientA, endpointA)
-				w.wake(apptest.ClientA)
-				apptest.Pass(c.within)
-				d := w.Store.delivery(id)
-				require.Equal(t, job.DeliveryDelivered, d.State)
-				require.Len(t, d.Results, 1)
-				require.Len(t, w.sender.begun(), c.sends)
-			})
+		apptest.Run(t, name, func(t *testing.T) {
+			w := newSendingWorld(t, answers(200, 0))
+			w.hinting()
+			w.Store.Hook(c.operation, c.hook)
+			id := w.attempted(c.within)
+			d := w.Store.delivery(id)
+			require.Equal(t, job.DeliveryDelivered, d.State)
+			require.Len(t, d.Results, 1)
+			require.Len(t, w.sender.begun(), c.sends)
 		})
 	}
 }
 
 func TestALateResultChangesNothing(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(200, time.Second))
-		id := w.Store.deliver(apptest.ClientA, endpointA)
-		w.wake(apptest.ClientA)
-		synctest.Wait()
+	sending(t, answers(200, time.Second), func(t *testing.T, w *sendingWorld) {
+		id := w.attempted(0)
 		w.Store.Update(func() { w.Store.row(id).Fence++ })
 		apptest.Pass(2 * time.Second)
 		require.Empty(t, w.Store.delivery(id).Results)
@@ -67,8 +59,7 @@ func TestALateResultChangesNothing(t *testing.T) {
 
 // An answer that storage refuses must not have the delivery repeated for good.
 func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(200, 0))
+	sending(t, answers(200, 0), func(t *testing.T, w *sendingWorld) {
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Fails(1, &job.Error{Code: job.CodeInternal,
 			Detail: "invalid byte sequence"})})
@@ -83,8 +74,7 @@ func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
 // A send that would outlast its claim does not begin: somebody else may have
 // the delivery by then.
 func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(200, 0))
+	sending(t, answers(200, 0), func(t *testing.T, w *sendingWorld) {
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		late := make(chan struct{})
 		w.Store.Hook("ClaimDeliveries", apptest.Hook{After: func(context.Context) error { <-late; return nil }})
@@ -103,8 +93,7 @@ func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
 
 // What waits behind a receiver that is slow is given back for others in time.
 func TestWhatWaitsTooLongIsGivenBack(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, hanging)
+	sending(t, hanging, func(t *testing.T, w *sendingWorld) {
 		first := app.NewID()
 		for seq := 1; seq <= 4; seq++ {
 			w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.JobID, r.Seq = first, seq })
@@ -122,11 +111,8 @@ func TestWhatWaitsTooLongIsGivenBack(t *testing.T) {
 
 // Others, or this process later, may send it in time.
 func TestWhatAnEndpointThatBeginsToFailCannotTakeIsGivenBack(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(410, time.Second))
-		for range 20 {
-			w.Store.deliver(apptest.ClientA, endpointA)
-		}
+	sending(t, answers(410, time.Second), func(t *testing.T, w *sendingWorld) {
+		w.Store.deliverMany(20, apptest.ClientA, endpointA)
 		w.wake(apptest.ClientA)
 		apptest.Pass(500 * time.Millisecond)
 		_, claimed := w.Store.inState(job.DeliveryPending)
@@ -142,14 +128,11 @@ func TestWhatAnEndpointThatBeginsToFailCannotTakeIsGivenBack(t *testing.T) {
 // Results that storage does not take hold up the sending in the end: otherwise
 // everything would be sent again and again.
 func TestUnrecordedResultsAreBounded(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(200, 0))
+	sending(t, answers(200, 0), func(t *testing.T, w *sendingWorld) {
 		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Hangs})
 		clients := []job.ID{apptest.ClientA, apptest.ClientB}
 		for i := range 10 {
-			for range 20 {
-				w.Store.deliver(clients[i%2], job.ID{1, byte(i)})
-			}
+			w.Store.deliverMany(20, clients[i%2], job.ID{1, byte(i)})
 		}
 		w.wake(clients...)
 		apptest.Pass(5 * time.Second)
@@ -164,94 +147,69 @@ func TestUnrecordedResultsAreBounded(t *testing.T) {
 
 // Results are recorded beside the sends, not between them.
 func TestSlowRecordsDelayNoSend(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(200, 10*time.Millisecond))
-		w.Store.Hook("RecordDelivery", apptest.Hook{Before: func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }})
-		for range 100 {
-			w.Store.deliver(apptest.ClientA, endpointA)
-		}
+	sending(t, answers(200, 10*time.Millisecond), func(t *testing.T, w *sendingWorld) {
+		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Slow(100 * time.Millisecond)})
+		w.Store.deliverMany(100, apptest.ClientA, endpointA)
 		w.wake(apptest.ClientA)
 		apptest.Pass(520 * time.Millisecond)
 		require.Len(t, w.sender.begun(), 100, "two at once, each a hundredth of a second")
 	})
 }
 
-func TestStoppingWaitsForSendsAndGivesTheRestBack(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(200, 3*time.Second))
-		for range 20 {
-			w.Store.deliver(apptest.ClientA, endpointA)
-		}
-		w.wake(apptest.ClientA)
-		apptest.Pass(time.Second)
-		_, claimed := w.Store.inState(job.DeliveryPending)
-		require.Equal(t, heldRounds, claimed, "one is sent, the others wait")
-		began := time.Now()
-		w.stop(w.worker, 10*time.Second)
-		require.Equal(t, 2*time.Second, time.Since(began))
-		delivered, _ := w.Store.inState(job.DeliveryDelivered)
-		require.Equal(t, 1, delivered)
-		_, claimed = w.Store.inState(job.DeliveryPending)
-		require.Zero(t, claimed)
-		require.Len(t, w.sender.begun(), 1)
-	})
-}
-
-// What a shutdown cuts off did not fail: it is sent again, by somebody else.
-func TestStoppingCutsOffWhatTakesTooLong(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(200, 8*time.Second))
-		for range 20 {
-			w.Store.deliver(apptest.ClientA, endpointA)
-		}
-		w.wake(apptest.ClientA)
-		apptest.Pass(time.Second)
-		began := time.Now()
-		w.stop(w.worker, 2*time.Second)
-		require.Equal(t, 2*time.Second, time.Since(began))
-		n, claimed := w.Store.inState(job.DeliveryPending)
-		require.Equal(t, []int{20, 0}, []int{n, claimed})
-		require.Zero(t, w.Store.Count("RecordDelivery"))
-	})
-}
-
-func TestStoppingWhileEverythingHangs(t *testing.T) {
-	for _, operation := range []string{"ClaimDeliveries", "RecordDelivery", "ReleaseDeliveries", "DueEndpoints"} {
-		t.Run(operation, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newSendingWorld(t, answers(200, 100*time.Millisecond))
-				for range 20 {
-					w.Store.deliver(apptest.ClientA, endpointA)
-				}
-				w.Store.Hook(operation, apptest.Hook{Before: apptest.Hangs})
-				ctx, cancel := context.WithCancel(context.Background())
-				handled := make(chan error, 1)
-				go func() { handled <- w.worker.Handle(ctx, apptest.ClientA) }()
-				apptest.Pass(50 * time.Millisecond)
-				began := time.Now()
-				w.stop(w.worker, time.Second)
-				require.LessOrEqual(t, time.Since(began), time.Second+cutGrace)
-				cancel()
-				if err := <-handled; err != nil {
-					require.ErrorIs(t, err, context.Canceled)
-				}
-			})
+// Stopping waits for sends, for as long as it may; what it cuts off did not fail, and what waits is given back: somebody else
+// sends it.
+func TestStopping(t *testing.T) {
+	late := func(w *sendingWorld) { w.Store.Hook("ClaimDeliveries", apptest.Hook{After: apptest.Slow(time.Second)}) }
+	for name, c := range map[string]struct {
+		takes       time.Duration // each send
+		change      func(*sendingWorld)
+		runs, grace time.Duration
+		took        time.Duration
+		held        int // when it begins
+		delivered   int
+	}{
+		"waits for sends":            {3 * time.Second, func(*sendingWorld) {}, time.Second, 10 * time.Second, 2 * time.Second, heldRounds, 1},
+		"cuts off what is too long":  {8 * time.Second, func(*sendingWorld) {}, time.Second, 2 * time.Second, 2 * time.Second, heldRounds, 0},
+		"gives a late claim back":    {0, late, 0, time.Minute, time.Second, heldRounds, 0},
+		"does not wait for the rate": {0, func(w *sendingWorld) { w.limit(1) }, time.Second, time.Minute, 0, 0, 1},
+	} {
+		apptest.Run(t, name, func(t *testing.T) {
+			w := newSendingWorld(t, answers(200, c.takes))
+			w.Store.deliverMany(20, apptest.ClientA, endpointA)
+			c.change(w)
+			w.wake(apptest.ClientA)
+			apptest.Pass(c.runs)
+			_, held := w.Store.inState(job.DeliveryPending)
+			require.Equal(t, c.held, held, "one is sent, the others wait")
+			began := time.Now()
+			w.stop(w.worker, c.grace)
+			require.Equal(t, c.took, time.Since(began))
+			waiting, held := w.Store.inState(job.DeliveryPending)
+			require.Equal(t, []int{20 - c.delivered, 0}, []int{waiting, held})
+			require.Equal(t, c.delivered, w.Store.Count("RecordDelivery"))
 		})
 	}
 }
 
-// A claim whose answer comes during the stop is given back as well.
-func TestAClaimThatIsAnsweredDuringTheStopIsGivenBack(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(200, 0))
-		w.Store.deliver(apptest.ClientA, endpointA)
-		w.Store.Hook("ClaimDeliveries", apptest.Hook{After: func(context.Context) error { time.Sleep(time.Second); return nil }})
-		w.wake(apptest.ClientA)
-		w.stop(w.worker, time.Minute)
-		n, claimed := w.Store.inState(job.DeliveryPending)
-		require.Equal(t, []int{1, 0}, []int{n, claimed})
-		require.Empty(t, w.sender.begun())
-	})
+func TestStoppingWhileEverythingHangs(t *testing.T) {
+	for _, operation := range []string{"ClaimDeliveries", "RecordDelivery", "ReleaseDeliveries", "DueEndpoints"} {
+		apptest.Run(t, operation, func(t *testing.T) {
+			w := newSendingWorld(t, answers(200, 100*time.Millisecond))
+			w.Store.deliverMany(20, apptest.ClientA, endpointA)
+			w.Store.Hook(operation, apptest.Hook{Before: apptest.Hangs})
+			ctx, cancel := context.WithCancel(context.Background())
+			handled := make(chan error, 1)
+			go func() { handled <- w.worker.Handle(ctx, apptest.ClientA) }()
+			apptest.Pass(50 * time.Millisecond)
+			began := time.Now()
+			w.stop(w.worker, time.Second)
+			require.LessOrEqual(t, time.Since(began), time.Second+cutGrace)
+			cancel()
+			if err := <-handled; err != nil {
+				require.ErrorIs(t, err, context.Canceled)
+			}
+		})
+	}
 }
 
 // Workers that come and go on stores that fail in all ways, receivers that
@@ -259,8 +217,8 @@ func TestAClaimThatIsAnsweredDuringTheStopIsGivenBack(t *testing.T) {
 // given up, and what counts as delivered was received.
 func TestDeliveringOnStoresThatFail(t *testing.T) {
 	for seed := range uint64(4) {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) { deliverOnStoresThatFail(t, &sharedRand{r: rand.New(rand.NewPCG(seed, 1))}) })
+		apptest.Run(t, strconv.FormatUint(seed, 10), func(t *testing.T) {
+			deliverOnStoresThatFail(t, &sharedRand{r: rand.New(rand.NewPCG(seed, 1))})
 		})
 	}
 }
@@ -283,7 +241,7 @@ func deliverOnStoresThatFail(t *testing.T, random *sharedRand) {
 		w.Store.Update(func() { received[p.Delivery.ID] = received[p.Delivery.ID] || sent.Attempt.Error == "" })
 		return sent
 	}
-	w.Store.Chaos = func(string) (before, after error) { // with the lock held
+	w.Store.Chaos = func(context.Context) (before, after error) { // with the lock held
 		switch n := random.n(20); {
 		case calm || n > 1:
 			return nil, nil
@@ -312,27 +270,6 @@ func deliverOnStoresThatFail(t *testing.T, random *sharedRand) {
 		for _, r := range w.Store.deliveries {
 			require.LessOrEqual(t, len(r.Results), 1+testDeliveryPolicy.MaxRetries)
 			require.True(t, r.State != job.DeliveryDelivered || received[r.ID], "delivered without being received")
-		}
-	})
-}
-
-func TestTheLineOfADelivery(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(503, 0))
-		w.Logger = slog.New(apptest.TracingHandler{Handler: slog.NewJSONHandler(w.Log, nil)})
-		w.worker = w.newSender()
-		id := w.Store.deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
-		w.wake(apptest.ClientA)
-		apptest.Pass(time.Second)
-		lines := w.Log.Lines(t, map[string]any{"msg": "delivery attempt"})
-		require.Len(t, lines, 1)
-		for field, want := range map[string]any{
-			"action": "deliver", "delivery_id": id.String(), "client_id": apptest.ClientA.String(), "webhook_id": endpointA.String(),
-			"status":        503.0,
-			"current_state": "PENDING", "next_state": "PENDING", "error_code": "HTTP_5XX", "error_message": job.SendServerError.Text(),
-			"trace_id": w.Span("request").SpanContext.TraceID().String(), "span_id": w.Span("deliver event").SpanContext.SpanID().String(),
-		} {
-			require.Equal(t, want, lines[0][field], field)
 		}
 	})
 }

@@ -35,6 +35,12 @@ func newWebhookWorld(t *testing.T, change ...func(*WebhooksDeps)) *webhookWorld 
 	return h
 }
 
+// registering runs a test of the use cases of webhooks.
+func registering(t *testing.T, f func(t *testing.T, h *webhookWorld)) {
+	t.Helper()
+	apptest.Bubble(t, func(t *testing.T) { f(t, newWebhookWorld(t)) })
+}
+
 func webhookRequest(change ...func(*job.WebhookRequest)) job.WebhookRequest {
 	r := job.WebhookRequest{
 		ClientID: apptest.ClientA, URL: "https://receiver.example/secret-path",
@@ -48,52 +54,8 @@ func webhookRequest(change ...func(*job.WebhookRequest)) job.WebhookRequest {
 
 func (h *webhookWorld) registered(change ...func(*job.WebhookRequest)) job.IssuedWebhook {
 	h.w.T.Helper()
-	issued, err := h.Register(context.Background(), webhookRequest(change...))
-	require.NoError(h.w.T, err)
+	issued := apptest.Must(h.Register(context.Background(), webhookRequest(change...)))(h.w.T)
 	return issued
-}
-
-func TestRegisterWebhook(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		h := newWebhookWorld(t)
-		issued, err := h.Register(telemetry.WithRequest(t.Context(), "request-1"), webhookRequest())
-		require.NoError(t, err)
-		require.True(t, strings.HasPrefix(issued.Secret, "whsec_"))
-		require.Equal(t, job.ContentBinary, issued.ContentMode)
-		stored := h.w.Store.webhooks[issued.ID].Webhook
-		require.Equal(t, []any{apptest.ClientA, "https://receiver.example/secret-path", []string{"job.*", "batch.completed"}},
-			[]any{stored.ClientID, stored.URL, stored.Events})
-		revealed, err := fakeSecrets{}.Reveal(stored.ID, stored.Secrets[0].Sealed)
-		require.NoError(t, err)
-		require.Equal(t, issued.Secret, revealed)
-		require.True(t, h.subscribers.Has(apptest.ClientA), "at once")
-
-		lines := h.w.Log.Lines(t, map[string]any{"action": "register_webhook"})
-		require.Len(t, lines, 1)
-		require.Equal(t, []any{apptest.ClientA.String(), issued.ID.String(), "request-1"},
-			[]any{lines[0]["client_id"], lines[0]["webhook_id"], lines[0]["request_id"]})
-	})
-}
-
-func TestNoURLAndNoSecretIsLogged(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		h := newWebhookWorld(t)
-		first, err := h.Register(telemetry.WithRequest(t.Context(), "register_webhook"), webhookRequest())
-		require.NoError(t, err)
-		second, err := h.RotateSecret(telemetry.WithRequest(t.Context(), "rotate_webhook_secret"), apptest.ClientA, first.ID)
-		require.NoError(t, err)
-		url := "https://other.example/secret-path"
-		_, err = h.Update(telemetry.WithRequest(t.Context(), "update_webhook"), apptest.ClientA, first.ID, job.WebhookPatch{URL: &url})
-		require.NoError(t, err)
-		require.NoError(t, h.Unregister(telemetry.WithRequest(t.Context(), "delete_webhook"), apptest.ClientA, first.ID))
-		for _, action := range []string{"register_webhook", "rotate_webhook_secret", "update_webhook", "delete_webhook"} {
-			require.Len(t, h.w.Log.Lines(t, map[string]any{
-				"action": action, "request_id": action, "webhook_id": first.ID.String()}), 1, "%s: of its own request", action)
-		}
-		for _, secret := range []string{"example", "secret-path", first.Secret, second.Secret} {
-			require.NotContains(t, h.w.Log.Buf.String(), secret)
-		}
-	})
 }
 
 func TestRegisterTellsEverythingThatIsWrong(t *testing.T) {
@@ -118,18 +80,16 @@ func TestRegisterTellsEverythingThatIsWrong(t *testing.T) {
 			r.Events, r.Description = []string{"*"}, strings.Repeat("ä", 256)
 		}, nil, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				h := newWebhookWorld(t)
-				_, err := h.Register(context.Background(), webhookRequest(c.change))
-				if c.want == nil {
-					require.NoError(t, err)
-					return
-				}
-				require.Equal(t, c.want, pointers(t, err))
-				require.Equal(t, c.code, job.CodeOf(err))
-				require.Empty(t, h.w.Store.webhooks)
-			})
+		apptest.Run(t, name, func(t *testing.T) {
+			h := newWebhookWorld(t)
+			_, err := h.Register(context.Background(), webhookRequest(c.change))
+			if c.want == nil {
+				require.NoError(t, err)
+				return
+			}
+			require.Equal(t, c.want, pointers(t, err))
+			require.Equal(t, c.code, job.CodeOf(err))
+			require.Empty(t, h.w.Store.webhooks)
 		})
 	}
 }
@@ -147,8 +107,7 @@ func pointers(t *testing.T, err error) (list []string) {
 }
 
 func TestUpdateChecksWhatItChanges(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		h := newWebhookWorld(t)
+	registering(t, func(t *testing.T, h *webhookWorld) {
 		id := h.registered().ID
 		bad, long, mode := "http://localhost", strings.Repeat("x", 257), job.ContentMode("")
 		_, err := h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{
@@ -157,43 +116,21 @@ func TestUpdateChecksWhatItChanges(t *testing.T) {
 		})
 		require.Equal(t, []string{"/enabled", "/url", "/events", "/description", "/content_mode"}, pointers(t, err))
 		require.Zero(t, h.w.Store.Count("UpdateWebhook"))
-		_, err = h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{})
-		require.NoError(t, err, "nothing is changed")
+		require.NoError(t, second(h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{})), "nothing is changed")
 	})
 }
 
 func TestEnablingAWebhookMakesItsClientASubscriber(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		h := newWebhookWorld(t)
+	registering(t, func(t *testing.T, h *webhookWorld) {
 		id, off, on := h.registered().ID, false, true
-		w, err := h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{Enabled: &off})
-		require.NoError(t, err)
+		w := apptest.Must(h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{Enabled: &off}))(t)
 		require.Equal(t, job.DisabledByOwner, w.Disabled.Reason)
 		require.Empty(t, h.w.Queue.Woken())
 		require.NoError(t, h.subscribers.read(context.Background()))
 		require.False(t, h.subscribers.Has(apptest.ClientA))
-		_, err = h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{Enabled: &on})
-		require.NoError(t, err)
+		require.NoError(t, second(h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{Enabled: &on})))
 		require.True(t, h.subscribers.Has(apptest.ClientA))
 		require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Woken(), "what was waiting")
-	})
-}
-
-func TestRotatingKeepsTheOldSecretForADay(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		h := newWebhookWorld(t)
-		first := h.registered()
-		second, err := h.RotateSecret(context.Background(), apptest.ClientA, first.ID)
-		require.NoError(t, err)
-		require.NotEqual(t, first.Secret, second.Secret)
-		secrets := h.w.Store.webhooks[first.ID].Secrets
-		require.Len(t, secrets, 2)
-		for i, want := range []string{second.Secret, first.Secret} {
-			revealed, err := fakeSecrets{}.Reveal(first.ID, secrets[i].Sealed)
-			require.NoError(t, err)
-			require.Equal(t, want, revealed)
-		}
-		require.Equal(t, time.Now().Add(24*time.Hour), *secrets[1].Until)
 	})
 }
 
@@ -211,129 +148,91 @@ func TestWithoutAMasterKeyTheOperatorIsCalledFor(t *testing.T) {
 	})
 }
 
-func TestForeignWebhooksAreNotFound(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		h := newWebhookWorld(t)
-		id, ctx := h.registered().ID, context.Background()
-		for name, do := range map[string]func() error{
-			"read":   func() error { _, err := h.Webhook(ctx, apptest.ClientB, id); return err },
-			"update": func() error { _, err := h.Update(ctx, apptest.ClientB, id, job.WebhookPatch{}); return err },
-			"rotate": func() error { _, err := h.RotateSecret(ctx, apptest.ClientB, id); return err },
-			"delete": func() error { return h.Unregister(ctx, apptest.ClientB, id) },
-		} {
-			require.Equal(t, job.CodeWebhookNotFound, job.CodeOf(do()), name)
-		}
-		list, err := h.Webhooks.Webhooks(ctx, apptest.ClientB)
+func TestRegisterWebhook(t *testing.T) {
+	registering(t, func(t *testing.T, h *webhookWorld) {
+		first := apptest.Must(h.Register(telemetry.WithRequest(t.Context(), "register_webhook"), webhookRequest()))(t)
+		require.True(t, strings.HasPrefix(first.Secret, "whsec_"))
+		require.Equal(t, job.ContentBinary, first.ContentMode)
+		stored := h.w.Store.webhooks[first.ID]
+		require.Equal(t, []any{apptest.ClientA, "https://receiver.example/secret-path", []string{"job.*", "batch.completed"}},
+			[]any{stored.ClientID, stored.URL, stored.Events})
+		h.reveals(stored, first.Secret)
+		require.True(t, h.subscribers.Has(apptest.ClientA), "at once")
+
+		second := apptest.Must(h.RotateSecret(telemetry.WithRequest(t.Context(), "rotate_webhook_secret"), apptest.ClientA, first.ID))(t)
+		require.NotEqual(t, first.Secret, second.Secret)
+		h.reveals(stored, second.Secret, first.Secret)
+		require.Equal(t, time.Now().Add(24*time.Hour), *stored.Secrets[1].Until, "the old one is kept for a day")
+		url := "https://other.example/secret-path"
+		_, err := h.Update(telemetry.WithRequest(t.Context(), "update_webhook"), apptest.ClientA, first.ID, job.WebhookPatch{URL: &url})
 		require.NoError(t, err)
-		require.Empty(t, list)
-		require.False(t, h.subscribers.Has(apptest.ClientB))
-		require.NoError(t, h.Unregister(ctx, apptest.ClientA, id))
-		require.Equal(t, job.CodeWebhookNotFound, job.CodeOf(h.Unregister(ctx, apptest.ClientA, id)), "repeated")
-	})
-}
-
-func TestWhatIsToBeSentWakesTheWorkers(t *testing.T) {
-	owner, id, ctx := job.DeliveryOwner{JobID: job.ID{1}}, job.ID{2}, context.Background()
-	for name, do := range map[string]func(*Webhooks) error{
-		"test":      func(s *Webhooks) error { _, err := s.Test(ctx, apptest.ClientA, id); return err },
-		"redeliver": func(s *Webhooks) error { _, err := s.Redeliver(ctx, apptest.ClientA, owner, id); return err },
-		"failed":    func(s *Webhooks) error { _, err := s.RedeliverFailed(ctx, apptest.ClientA, id, time.Now()); return err },
-		"replay": func(s *Webhooks) error {
-			_, err := s.Replay(ctx, apptest.ClientA, id, time.Now(), job.Position{})
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				h := newWebhookWorld(t)
-				h.deliveries.replays = 1
-				h.deliveries.err = apptest.ErrStorage
-				require.ErrorIs(t, do(h.Webhooks), apptest.ErrStorage)
-				require.Empty(t, h.w.Queue.Woken())
-				h.deliveries.replays, h.deliveries.err = 1, nil
-				h.clock = func() time.Time { return time.Now().Add(time.Hour) }
-				require.NoError(t, do(h.Webhooks))
-				require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Woken())
-			})
-		})
-	}
-}
-
-func TestOwnersArePassedOn(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		h := newWebhookWorld(t)
-		owners := []job.DeliveryOwner{{JobID: job.ID{1}}, {WebhookID: job.ID{2}}}
-		for _, owner := range owners {
-			_, err := h.Deliveries(context.Background(), apptest.ClientA, job.DeliveryQuery{Owner: owner})
-			require.NoError(t, err)
-			_, _, err = h.Delivery(context.Background(), apptest.ClientA, owner, job.ID{3})
-			require.NoError(t, err)
-			_, err = h.Redeliver(context.Background(), apptest.ClientA, owner, job.ID{3})
-			require.NoError(t, err)
+		require.NoError(t, h.Unregister(telemetry.WithRequest(t.Context(), "delete_webhook"), apptest.ClientA, first.ID))
+		for _, action := range []string{"register_webhook", "rotate_webhook_secret", "update_webhook", "delete_webhook"} {
+			require.Len(t, h.w.Log.Lines(t, map[string]any{"action": action, "request_id": action, "webhook_id": first.ID.String(),
+				"client_id": apptest.ClientA.String()}), 1, "%s: of its own request", action)
 		}
-		require.Equal(t, []job.DeliveryOwner{owners[0], owners[0], owners[0], owners[1], owners[1], owners[1]}, h.deliveries.asked)
+		for _, secret := range []string{"example", "secret-path", first.Secret, second.Secret} {
+			require.NotContains(t, h.w.Log.Buf.String(), secret)
+		}
 	})
 }
 
-// However much there is, a request does one step, and says where the next one goes on.
-func TestReplay(t *testing.T) {
-	goOn := job.Replay{Queued: replayBatch, More: true, Next: job.Position{Tx: 8}}
-	for name, c := range map[string]struct {
-		replays int
-		passes  int
-		want    job.Replay
-	}{
-		"nothing":            {want: job.Replay{}},
-		"a few":              {replays: 7, want: job.Replay{Queued: 7}},
-		"many":               {replays: 5*replayBatch + 1, want: goOn},
-		"long after nothing": {replays: 1, passes: 4, want: job.Replay{More: true, Next: job.Position{Tx: 8}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				h := newWebhookWorld(t)
-				h.deliveries.replays, h.deliveries.passes = c.replays, c.passes
-				got, err := h.Replay(context.Background(), apptest.ClientA, app.NewID(), time.Now().Add(-time.Hour), job.Position{Tx: 7})
-				require.NoError(t, err)
-				require.Equal(t, c.want, got)
-				require.Equal(t, []int{replayBatch}, h.deliveries.limits, "one statement")
-				require.Equal(t, []job.Position{{Tx: 7}}, h.deliveries.after)
-				require.Len(t, h.w.Queue.Woken(), min(1, c.want.Queued))
-			})
-		})
+// reveals asserts which secrets are stored, sealed.
+func (h *webhookWorld) reveals(r *webhookRow, secrets ...string) {
+	h.w.T.Helper()
+	require.Len(h.w.T, r.Secrets, len(secrets))
+	for i, want := range secrets {
+		revealed := apptest.Must(fakeSecrets{}.Reveal(r.ID, r.Secrets[i].Sealed))(h.w.T)
+		require.Equal(h.w.T, want, revealed)
 	}
 }
 
-// What was queued before the trouble is sent all the same.
-func TestAReplayThatFailsHalfWay(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		h := newWebhookWorld(t)
-		h.deliveries.failsAfter = 3
-		_, err := h.Replay(context.Background(), apptest.ClientA, app.NewID(), time.Now(), job.Position{})
-		require.ErrorIs(t, err, apptest.ErrStorage)
-		require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Woken())
-	})
-}
+// Whatever queues deliveries wakes the workers once, also if it fails half-way; a replay does one step in a request, and says where
+// the next one goes on; nothing of the future is sent again.
+func TestReplay(t *testing.T) {
+	registering(t, func(t *testing.T, h *webhookWorld) {
+		id, ctx := job.ID{2}, context.Background()
+		from := job.Position{Tx: 7}
+		replay := func(since time.Time) error {
+			got, err := h.Replay(ctx, apptest.ClientA, id, since, from)
+			require.True(t, err != nil || got == h.deliveries.replay)
+			return err
+		}
+		failed := func(since time.Time) error { return second(h.RedeliverFailed(ctx, apptest.ClientA, id, since)) }
+		for name, do := range map[string]func(time.Time) error{
+			"test": func(time.Time) error { return second(h.Test(ctx, apptest.ClientA, id)) },
+			"redeliver": func(time.Time) error {
+				return second(h.Redeliver(ctx, apptest.ClientA, job.DeliveryOwner{JobID: job.ID{1}}, id))
+			},
+			"failed": failed, "replay": replay,
+		} {
+			h.deliveries.replay, h.deliveries.err = job.Replay{}, apptest.ErrStorage
+			require.ErrorIs(t, do(time.Now()), apptest.ErrStorage, name)
+			require.Empty(t, h.w.Queue.Woken(), name)
+			h.deliveries.replay, h.deliveries.err = job.Replay{Queued: 3, More: true, Next: job.Position{Tx: 8}}, nil
+			require.NoError(t, do(time.Now().Add(-time.Hour)), name)
+			require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Woken(), name)
+		}
+		require.Len(t, h.deliveries.asked, 4, "one statement each")
 
-func TestReplaysOfTheFutureAreRefused(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		h := newWebhookWorld(t)
-		soon := time.Now().Add(time.Second)
-		_, redeliver := h.RedeliverFailed(context.Background(), apptest.ClientA, app.NewID(), soon)
-		_, replay := h.Replay(context.Background(), apptest.ClientA, app.NewID(), soon, job.Position{})
-		for _, err := range []error{redeliver, replay} {
+		h.deliveries.asked = nil
+		h.deliveries.replay, h.deliveries.err = job.Replay{Queued: 3}, apptest.ErrStorage
+		require.ErrorIs(t, replay(time.Now()), apptest.ErrStorage)
+		require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Woken(), "what was queued before the trouble is sent all the same")
+		h.deliveries.replay, h.deliveries.err = job.Replay{}, nil
+		require.NoError(t, replay(time.Now()))
+		require.Empty(t, h.w.Queue.Woken(), "nothing was queued")
+		require.Equal(t, []replayAsked{{from, replayBatch}, {from, replayBatch}}, h.deliveries.asked)
+
+		for _, do := range []func(time.Time) error{replay, failed} {
+			err := do(time.Now().Add(time.Second))
 			require.Equal(t, []string{"/since"}, pointers(t, err))
 			require.Equal(t, job.CodeValidationFailed, job.CodeOf(err))
 		}
-		require.Empty(t, h.deliveries.limits)
+		h.clock = func() time.Time { return time.Now().Add(time.Hour) }
+		require.NoError(t, replay(time.Now().Add(time.Second)), "by the clock of the test bed it is past")
 	})
 }
 
-// noLocals is a Targets that refuses what has the word local in it.
-type noLocals struct{}
-
-func (noLocals) Check(url string) string {
-	if strings.Contains(url, "local") {
-		return "The host is a local one."
-	}
-	return ""
-}
+// second gives the error of a call that answers with a value, too.
+func second[T any](_ T, err error) error { return err }

@@ -40,6 +40,12 @@ func newSendingWorld(t *testing.T, send func(context.Context, job.ClaimedDeliver
 	return c
 }
 
+// sending runs a test with a worker whose sends end as send says.
+func sending(t *testing.T, send func(context.Context, job.ClaimedDelivery) job.Sent, f func(t *testing.T, w *sendingWorld)) {
+	t.Helper()
+	apptest.Bubble(t, func(t *testing.T) { f(t, newSendingWorld(t, send)) })
+}
+
 func (w *sendingWorld) newSender() *Worker {
 	c := NewWorker(WorkerConfig{Concurrency: 10, Timeout: testTimeout, Policy: testDeliveryPolicy, Tracer: w.Tracer()},
 		w.Store, w.sender, w.Queue, w.Queue, w.Metrics, w.Logger)
@@ -59,6 +65,15 @@ func (w *sendingWorld) wake(clients ...job.ID) {
 	for _, client := range clients {
 		require.NoError(w.T, w.current().Handle(context.Background(), client))
 	}
+}
+
+// attempted stores a delivery, wakes the worker for it, and lets so much time pass.
+func (w *sendingWorld) attempted(wait time.Duration, change ...func(*deliveryRow)) job.ID {
+	w.T.Helper()
+	id := w.Store.deliver(apptest.ClientA, endpointA, change...)
+	w.wake(apptest.ClientA)
+	apptest.Pass(wait)
+	return id
 }
 
 func (w *sendingWorld) current() *Worker {
@@ -101,8 +116,7 @@ func (w *sendingWorld) running() int {
 }
 
 func TestDelivering(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(200, 30*time.Millisecond))
+	sending(t, answers(200, 30*time.Millisecond), func(t *testing.T, w *sendingWorld) {
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		apptest.Pass(20 * time.Millisecond)
 		w.wake(apptest.ClientA)
@@ -127,20 +141,14 @@ func TestDelivering(t *testing.T) {
 		require.InDelta(t, 0.03, w.Sum("webhook_send_seconds"), 1e-6)
 		require.InDelta(t, 0.05, w.Sum("webhook_latency_seconds"), 1e-6)
 		require.Zero(t, w.Metric(w.Metrics.Sends)+w.Metric(w.Metrics.Dispatchers))
-	})
-}
 
-func TestOfACallbackOnlyTheHostIsLogged(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(410, 0))
-		id := w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) {
-			r.WebhookID, r.URL = job.ID{}, "https://receiver.example:8443/secret?token=secret"
-		})
+		w.sender.send = answers(410, 0)
+		id = w.Store.deliver(apptest.ClientA, endpointB, toCallback)
 		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
-		lines := w.Log.Lines(t, map[string]any{"action": "deliver", "error_code": "GONE"})
+		lines = w.Log.Lines(t, map[string]any{"action": "deliver", "error_code": "GONE"})
 		require.Len(t, lines, 1)
-		require.Equal(t, "receiver.example:8443", lines[0]["callback_host"])
+		require.Equal(t, "receiver.example:8443", lines[0]["callback_host"], "of a callback only the host is logged")
 		require.NotContains(t, lines[0], "webhook_id")
 		require.NotContains(t, w.Log.Buf.String(), "secret")
 		require.Equal(t, job.DeliveryFailed, w.Store.delivery(id).State)
@@ -149,8 +157,7 @@ func TestOfACallbackOnlyTheHostIsLogged(t *testing.T) {
 }
 
 func TestFailuresAreRetriedUntilTheLimit(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(500, 0))
+	sending(t, answers(500, 0), func(t *testing.T, w *sendingWorld) {
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		w.hinting()
 		apptest.Pass(10 * time.Minute)
@@ -168,29 +175,6 @@ func TestFailuresAreRetriedUntilTheLimit(t *testing.T) {
 		require.Equal(t, 9.0, w.Metric(w.Metrics.DeliveryFailures.WithLabelValues("HTTP_5XX", "5xx")))
 		require.Zero(t, w.Sum("webhook_latency_seconds"))
 	})
-}
-
-// The limit counts from the last redelivery.
-func TestTriesCountFromTheLastRedelivery(t *testing.T) {
-	for name, c := range map[string]struct {
-		attempts, tries int
-		want            job.DeliveryState
-	}{
-		"redelivered":   {attempts: 9, tries: 0, want: job.DeliveryPending},
-		"one is left":   {attempts: 16, tries: 7, want: job.DeliveryPending},
-		"none is left":  {attempts: 8, tries: 8, want: job.DeliveryFailed},
-		"the first one": {want: job.DeliveryPending},
-	} {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newSendingWorld(t, answers(500, 0))
-				id := w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.Attempts, r.Tries = c.attempts, c.tries })
-				w.wake(apptest.ClientA)
-				apptest.Pass(time.Second)
-				require.Equal(t, c.want, w.Store.delivery(id).State)
-			})
-		})
-	}
 }
 
 func TestDeliveriesOfAJobAreSentInOrder(t *testing.T) {
@@ -230,8 +214,7 @@ func TestDeliveriesOfAJobAreSentInOrder(t *testing.T) {
 }
 
 func TestDeliveriesOfNoJobAreIndependent(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(200, time.Second))
+	sending(t, answers(200, time.Second), func(t *testing.T, w *sendingWorld) {
 		for range 10 {
 			w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.JobID = job.ID{} })
 		}
@@ -281,8 +264,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 }
 
 func TestAWakeUpThatFailsIsOfferedAgain(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(200, 0))
+	sending(t, answers(200, 0), func(t *testing.T, w *sendingWorld) {
 		w.Store.Hook("DueEndpoints", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 		require.ErrorIs(t, w.worker.Handle(context.Background(), apptest.ClientA), apptest.ErrStorage)
 		w.wake(apptest.ClientA)
@@ -290,24 +272,21 @@ func TestAWakeUpThatFailsIsOfferedAgain(t *testing.T) {
 }
 
 func TestTheServerSaysWhyItDisabledAWebhook(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(410, 0))
-		id := w.Store.deliver(apptest.ClientA, endpointA)
-		w.wake(apptest.ClientA)
-		apptest.Pass(time.Second)
+	sending(t, answers(410, 0), func(t *testing.T, w *sendingWorld) {
+		at := time.Now().Add(time.Hour)
+		w.Queue.Attempted(job.Delivery{ID: job.ID{3}, Endpoint: endpointA, State: job.DeliveryPending, NextAttemptAt: &at})
+		id := w.attempted(time.Second)
 		require.Equal(t, job.DisabledGone, w.Store.delivery(id).Results[0].Disable)
 		require.Equal(t, 1.0, w.Metric(w.Metrics.WebhooksDisabled.WithLabelValues("GONE")))
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "webhook disabled", "reason": "GONE", "webhook_id": endpointA.String()}), 1)
 		require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.Queue.Notifications(), "the event of it")
+		require.Empty(t, w.Queue.WaitingDeliveries(), "what waits for it is dropped")
 	})
 }
 
 func TestSendingThatPanicsIsAFailedAttempt(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, func(context.Context, job.ClaimedDelivery) job.Sent { panic("boom") })
-		id := w.Store.deliver(apptest.ClientA, endpointA)
-		w.wake(apptest.ClientA)
-		apptest.Pass(time.Second)
+	sending(t, func(context.Context, job.ClaimedDelivery) job.Sent { panic("boom") }, func(t *testing.T, w *sendingWorld) {
+		id := w.attempted(time.Second)
 		d := w.Store.delivery(id)
 		require.Equal(t, job.SendInternal, d.Results[0].Sent.Attempt.Error)
 		require.Equal(t, job.DeliveryPending, d.State)
@@ -326,16 +305,13 @@ func TestNoSendOutlastsItsClaim(t *testing.T) {
 			<-ctx.Done()
 			return failedWith(began, job.SendTimeout, 0)
 		})
-		id := w.Store.deliver(apptest.ClientA, endpointA)
-		w.wake(apptest.ClientA)
-		apptest.Pass(testTimeout + 2*time.Second)
+		id := w.attempted(testTimeout + 2*time.Second)
 		require.Equal(t, testTimeout+sendGrace, w.Store.delivery(id).Results[0].Sent.Attempt.Duration)
 	})
 }
 
 func TestAStoppedWorkerTakesNoWakeUps(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, answers(200, 0))
+	sending(t, answers(200, 0), func(t *testing.T, w *sendingWorld) {
 		w.stop(w.worker, time.Minute)
 		w.stop(w.worker, time.Minute)
 		w.Store.deliver(apptest.ClientA, endpointA)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -37,13 +36,6 @@ func (w *worldEvents) requireQuiet(notifications <-chan job.Notification, what s
 	w.T.Helper()
 	n, ok := heard(notifications)
 	require.False(w.T, ok, "%s: %+v", what, n)
-}
-
-// read reads a job's history as a stream does.
-func (w *worldEvents) read(t job.Task) {
-	w.T.Helper()
-	_, err := w.reader.JobEvents(context.Background(), apptest.ClientA, t.JobID, 0, 100)
-	require.NoError(w.T, err)
 }
 
 func TestHubListensForWatchedClientsOnly(t *testing.T) {
@@ -149,19 +141,31 @@ func TestHubMergesWhatIsNotReceived(t *testing.T) {
 	}
 }
 
-// Everything at once, for the race detector; and whoever stays gets the last
-// word.
+// read reads a job's history as a stream does.
+func (w *worldEvents) read(t job.Task) {
+	w.T.Helper()
+	_, err := w.reader.JobEvents(context.Background(), apptest.ClientA, t.JobID, 0, 100)
+	require.NoError(w.T, err)
+}
+
+// watch watches a job, or all of a client for the zero task.
+func (w *worldEvents) watch(t job.Task) <-chan job.Notification {
+	notifications, stop := w.reader.Watch(apptest.ClientA, t.JobID)
+	w.T.Cleanup(stop)
+	return notifications
+}
+
+// Everything at once, for the race detector; and whoever stays gets the last word.
 func TestHubUnderLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorldEvents(t)
 	jobs := []job.ID{{}, app.NewID(), app.NewID(), app.NewID()}
 	var loud, quiet sync.WaitGroup
-	calm := make(chan struct{})
 	for i := range 8 {
 		loud.Go(func() {
-			for n := range 2000 {
+			for n := range 1000 {
 				id := jobs[(n+i)%len(jobs)]
-				w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: id, Attempt: 1, Progress: apptest.Percent(n / 20)})
+				w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: id, Attempt: 1, Progress: apptest.Percent(n / 10)})
 				w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: id})
 				if n%100 == 0 {
 					w.hub.Resumed(apptest.ClientA)
@@ -170,13 +174,12 @@ func TestHubUnderLoad(t *testing.T) {
 			}
 		})
 		loud.Go(func() { // come and go
-			for n := range 2000 {
+			for n := range 1000 {
 				notifications, stop := w.hub.Watch(apptest.ClientA, jobs[(n+i)%len(jobs)])
 				w.hub.saw(apptest.ClientA, jobs[n%len(jobs)], job.Position{Seq: n})
 				if n%2 == 0 {
 					heard(notifications)
 				}
-				stop()
 				stop()
 			}
 		})
@@ -185,21 +188,8 @@ func TestHubUnderLoad(t *testing.T) {
 		notifications, stop := w.hub.Watch(apptest.ClientA, jobs[i%len(jobs)])
 		quiet.Go(func() {
 			defer stop()
-			for {
-				select {
-				case n := <-notifications:
-					if n.Ended {
-						return
-					}
-				case <-calm:
-					select {
-					case n := <-notifications:
-						if !n.Ended {
-							t.Errorf("the last word was lost: %+v", n)
-						}
-					default:
-						t.Error("the last word was lost")
-					}
+			for n := range notifications {
+				if n.Ended {
 					return
 				}
 			}
@@ -209,146 +199,108 @@ func TestHubUnderLoad(t *testing.T) {
 	for _, id := range jobs {
 		w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: id, Ended: true})
 	}
-	close(calm)
-	quiet.Wait()
+	quiet.Wait() // for ever, if the last word was lost
 	require.Empty(t, w.hub.clients)
-	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("job")))
-	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("client")))
+	require.Zero(t, w.Sum("watchers"))
 	watched, _ := w.listener.watching(apptest.ClientA)
 	require.False(t, watched)
 }
 
 func TestSweepMakesUpForLostNotifications(t *testing.T) {
 	for name, connected := range map[string]bool{"connected": true, "cut off": false} {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorldEvents(t)
-				w.listener.up.Store(connected)
-				w.Background(w.hub.Run)
-				interval := SweepInterval
-				if connected {
-					interval *= calmRounds
-				}
-				task := w.Add(func(r *apptest.Row) { r.EventSeq = 2 })
-				notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
-				defer stop()
-				feed, leave := w.reader.Watch(apptest.ClientA, job.ID{})
-				defer leave()
-				w.read(task)
-				_, err := w.reader.ClientEvents(context.Background(), apptest.ClientA, job.Position{}, 100)
-				require.NoError(t, err)
-				apptest.Pass(2 * interval)
-				w.requireQuiet(notifications, "nothing happened")
-				w.requireQuiet(feed, "nothing happened")
+		apptest.Run(t, name, func(t *testing.T) {
+			w := newWorldEvents(t)
+			w.listener.up.Store(connected)
+			w.Background(w.hub.Run)
+			interval := SweepInterval
+			if connected {
+				interval *= calmRounds
+			}
+			old := func(r *apptest.Row) { r.EventSeq = 2 }
+			task, same, gone := w.Add(old), w.Add(old), w.Add(apptest.FailedJob)
+			notifications, unchanged, deleted, feed := w.watch(task), w.watch(same), w.watch(gone), w.watch(job.Task{})
+			for _, t := range []job.Task{task, same, gone} {
+				w.read(t)
+			}
+			_, err := w.reader.ClientEvents(context.Background(), apptest.ClientA, job.Position{}, 100)
+			require.NoError(t, err)
+			apptest.Pass(2 * interval)
+			w.requireQuiet(notifications, "nothing happened")
+			w.requireQuiet(feed, "nothing happened")
 
-				w.Happens(task, job.Assigned)
-				apptest.Pass(interval)
-				require.Equal(t, job.Notification{ClientID: apptest.ClientA, JobID: task.JobID}, w.requireHeard(notifications, "a lost notification"))
-				require.Equal(t, job.Notification{ClientID: apptest.ClientA}, w.requireHeard(feed, "a lost notification"))
-				require.Equal(t, 2.0, w.Metric(w.Metrics.Notifications.WithLabelValues("sweep")))
-				apptest.Pass(2 * interval)
-				w.requireQuiet(notifications, "nothing else happened")
-				w.requireQuiet(feed, "nothing else happened")
-			})
+			w.Happens(task, job.Assigned)
+			w.Store.Update(func() { delete(w.Store.Rows, gone.JobID) })
+			apptest.Pass(interval)
+			require.Equal(t, job.Notification{ClientID: apptest.ClientA, JobID: task.JobID}, w.requireHeard(notifications, "a lost notification"))
+			require.Equal(t, job.Notification{ClientID: apptest.ClientA}, w.requireHeard(feed, "a lost notification"))
+			w.requireHeard(deleted, "it is gone")
+			w.requireQuiet(unchanged, "no stampede")
+			require.Equal(t, 3.0, w.Metric(w.Metrics.Notifications.WithLabelValues("sweep")))
+			if connected {
+				return
+			}
+			w.Store.Hook("Events", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
+			_, err = w.reader.JobEvents(context.Background(), apptest.ClientA, task.JobID, 2, 10)
+			require.Error(t, err)
+			apptest.Pass(interval)
+			w.requireHeard(notifications, "whose reading failed, again")
 		})
 	}
 }
 
-// Between a watcher's reading and the first sweep, notifications may be lost too.
+// Between a watcher's reading and the first sweep, notifications may be lost too; and a sweep may answer between a watcher's reading
+// and its report of it.
 func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldEvents(t)
+	bubble(t, func(_ *testing.T, w *worldEvents) {
 		w.listener.up.Store(false)
 		w.Background(w.hub.Run)
-		old := func(r *apptest.Row) { r.EventSeq = 2 }
-		changed, same := w.Add(old), w.Add(old)
-		var watching []<-chan job.Notification
-		for range 100 {
-			for _, task := range []job.Task{changed, same} {
-				notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
-				defer stop()
-				w.read(task)
-				watching = append(watching, notifications)
-			}
-		}
+		changed, same := w.Add(), w.Add()
+		first, second := w.watch(changed), w.watch(same)
+		w.read(changed)
+		w.read(same)
 		w.Happens(changed, job.Assigned)
 		apptest.Pass(SweepInterval)
-		for i, notifications := range watching {
-			if i%2 == 0 {
-				w.requireHeard(notifications, "of the change")
-			} else {
-				w.requireQuiet(notifications, "no stampede")
-			}
-		}
-	})
-}
+		w.requireHeard(first, "of the change")
+		w.requireQuiet(second, "no stampede")
 
-// A sweep may answer between a watcher's reading and its report of it.
-func TestASweepDuringTheFirstReading(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldEvents(t)
-		w.listener.up.Store(false)
-		w.Background(w.hub.Run)
-		task := w.Add()
-		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
-		defer stop()
+		late := w.Add()
+		notifications := w.watch(late)
 		w.Store.Hook("Events", apptest.Hook{After: func(context.Context) error { // a slow answer
-			w.Happens(task, job.Assigned)
+			w.Happens(late, job.Assigned)
 			time.Sleep(3 * SweepInterval / 2)
 			return nil
 		}})
-		w.read(task)
+		w.read(late)
 		w.requireQuiet(notifications, "the sweep could not know")
 		apptest.Pass(SweepInterval)
 		w.requireHeard(notifications, "what came after the reading")
 	})
 }
 
-func TestAReaderThatFailedIsPokedAgain(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldEvents(t)
-		w.listener.up.Store(false)
-		w.Background(w.hub.Run)
-		task := w.Add(func(r *apptest.Row) { r.EventSeq = 2 })
-		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
-		defer stop()
+func TestSweepThroughStorageTrouble(t *testing.T) {
+	bubble(t, func(t *testing.T, w *worldEvents) {
+		stop := w.Background(w.hub.Run)
+		task := w.Add()
+		notifications := w.watch(task)
 		w.read(task)
-		feed, leave := w.reader.Watch(apptest.ClientA, job.ID{})
-		defer leave()
-		apptest.Pass(SweepInterval)
 		w.Happens(task, job.Assigned)
+		w.Store.Hook("EventSeqs", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
+		apptest.Pass((calmRounds + 1) * SweepInterval)
+		w.requireQuiet(notifications, "storage is away")
 		apptest.Pass(SweepInterval)
-		w.requireHeard(notifications, "of the event")
-		w.requireHeard(feed, "of the event")
-		w.Store.Hook("Events", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		w.Store.Hook("ClientEvents", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		_, err := w.reader.JobEvents(context.Background(), apptest.ClientA, task.JobID, 2, 10)
-		require.Error(t, err)
-		_, err = w.reader.ClientEvents(context.Background(), apptest.ClientA, job.Position{}, 10)
-		require.Error(t, err)
-		apptest.Pass(SweepInterval)
-		w.requireHeard(notifications, "again")
-		w.requireHeard(feed, "again")
-	})
-}
+		w.requireHeard(notifications, "soon after it is back")
+		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot look for missed events"}), 2)
 
-func TestAWatchedJobThatIsDeleted(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldEvents(t)
-		w.Background(w.hub.Run)
-		task := w.Add(apptest.FailedJob)
-		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
-		defer stop()
-		w.read(task)
-		w.Store.Update(func() { delete(w.Store.Rows, task.JobID) })
+		w.Store.Hook("EventSeqs", apptest.Hook{Before: apptest.Hangs})
 		apptest.Pass(calmRounds * SweepInterval)
-		w.requireHeard(notifications, "it is gone")
+		stop() // at once, although storage hangs
+		w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: task.JobID})
+		w.requireHeard(notifications, "a hub that is stopped does no harm")
 	})
 }
 
 func TestSweepAsksOnceForAll(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldEvents(t)
+	bubble(t, func(t *testing.T, w *worldEvents) {
 		w.listener.up.Store(false)
 		w.Background(w.hub.Run)
 		apptest.Pass(10 * SweepInterval)
@@ -379,30 +331,5 @@ func TestSweepAsksOnceForAll(t *testing.T) {
 		w.Store.Asked = nil
 		apptest.Pass(10 * SweepInterval)
 		require.Empty(t, w.Store.Asked)
-	})
-}
-
-func TestSweepThroughStorageTrouble(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldEvents(t)
-		stop := w.Background(w.hub.Run)
-		task := w.Add()
-		notifications, leave := w.reader.Watch(apptest.ClientA, task.JobID)
-		defer leave()
-		w.read(task)
-		w.Happens(task, job.Assigned)
-		w.Store.Hook("EventSeqs", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
-		apptest.Pass((calmRounds + 1) * SweepInterval)
-		w.requireQuiet(notifications, "storage is away")
-		apptest.Pass(SweepInterval)
-		w.requireHeard(notifications, "soon after it is back")
-		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot look for missed events"}), 2)
-
-		w.Store.Hook("EventSeqs", apptest.Hook{Before: apptest.Hangs})
-		apptest.Pass(calmRounds * SweepInterval)
-		stop() // at once, although storage hangs
-		w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: task.JobID})
-		w.requireHeard(notifications, "a hub that is stopped does no harm")
-		synctest.Wait()
 	})
 }

@@ -1,11 +1,9 @@
 package jobs
 
 import (
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,9 +15,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func newAdmission() (*Admission, *apptest.LogBuffer) {
-	log := &apptest.LogBuffer{}
-	return NewAdmission(AdmissionFloor, nil, prometheus.NewRegistry(), slog.New(slog.NewJSONHandler(log, nil))), log
+func newAdmission() (*Admission, *prometheus.Registry, *apptest.LogBuffer) {
+	log, registry := &apptest.LogBuffer{}, prometheus.NewRegistry()
+	return NewAdmission(AdmissionFloor, nil, registry, slog.New(slog.NewJSONHandler(log, nil))), registry, log
 }
 
 // enter sends in n submissions at once and gives how many were admitted.
@@ -38,28 +36,44 @@ func leave(a *Admission, n int) {
 	}
 }
 
-func TestAdmissionTakesBursts(t *testing.T) {
-	t.Parallel()
-	a, log := newAdmission()
-	for range 3 { // one after the other, whatever went before
-		require.Equal(t, AdmissionFloor, enter(a, AdmissionFloor))
-		leave(a, AdmissionFloor)
-	}
-	require.Empty(t, log.Lines(t, nil))
-}
+func TestAdmissionRefusesWhatIsAboveItsBound(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		a, registry, log := newAdmission()
+		for range 10_000 { // bodies that are not valid are answered quickly, and raise nothing
+			require.NoError(t, a.Enter())
+			a.Leave(false)
+		}
+		require.Empty(t, log.Lines(t, nil))
+		require.Equal(t, AdmissionFloor, enter(a, AdmissionFloor+1))
+		var refusal *job.Error
+		require.ErrorAs(t, a.Enter(), &refusal)
+		require.Equal(t, job.CodeQueueFull, refusal.Code)
+		require.Positive(t, refusal.RetryAfter)
+		leave(a, 1)
+		require.NoError(t, a.Enter(), "there is room again at once")
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP submissions_waiting Submissions that are being stored or wait for it in this process.
+# TYPE submissions_waiting gauge
+submissions_waiting 4096
+# HELP submissions_waiting_limit Submissions that may wait in this process; what comes on top is refused.
+# TYPE submissions_waiting_limit gauge
+submissions_waiting_limit 4096
+`)))
 
-func TestAdmissionRefusesWhatIsAbove(t *testing.T) {
-	t.Parallel()
-	a, _ := newAdmission()
-	require.Equal(t, AdmissionFloor, enter(a, AdmissionFloor+1))
-	err := a.Enter()
-	require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
-	var refusal *job.Error
-	require.ErrorAs(t, err, &refusal)
-	require.Positive(t, refusal.RetryAfter)
-
-	leave(a, 1)
-	require.NoError(t, a.Enter(), "there is room again at once")
+		a, _, log = newAdmission()
+		for range 3 { // bursts, one after the other, whatever went before
+			require.Equal(t, AdmissionFloor, enter(a, AdmissionFloor))
+			leave(a, AdmissionFloor)
+		}
+		require.Empty(t, log.Lines(t, nil))
+		var group sync.WaitGroup
+		for range 10 {
+			group.Go(func() { leave(a, enter(a, 1000)) })
+		}
+		group.Wait()
+		waiting, _ := a.look()
+		require.Zero(t, waiting)
+	})
 }
 
 // fastStore takes submissions at a rate that can be changed.
@@ -97,7 +111,7 @@ func (s *fastStore) serve(d time.Duration, offered int) (accepted, refused int) 
 
 func TestAdmissionUnderOverload(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		a, _ := newAdmission()
+		a, _, _ := newAdmission()
 		s := &fastStore{admission: a, perTick: 40} // 8,000 a second
 		_, refused := s.serve(2*time.Second, 39)
 		require.Zero(t, refused, "below what storage takes nobody is refused")
@@ -119,7 +133,7 @@ func TestAdmissionUnderOverload(t *testing.T) {
 // and leave even less.
 func TestAdmissionRemembersWhatStorageCanDo(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		a, _ := newAdmission()
+		a, _, _ := newAdmission()
 		s := &fastStore{admission: a, perTick: 80} // 16,000 a second
 		s.serve(2*time.Second, 75)
 		s.perTick = 10
@@ -133,7 +147,7 @@ func TestAdmissionRemembersWhatStorageCanDo(t *testing.T) {
 
 func TestAdmissionWhileStorageStandsStill(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		a, log := newAdmission()
+		a, _, log := newAdmission()
 		s := &fastStore{admission: a, perTick: 80} // 16,000 a second
 		s.serve(time.Second, 75)
 		s.perTick = 0
@@ -148,53 +162,4 @@ func TestAdmissionWhileStorageStandsStill(t *testing.T) {
 		_, refused = s.serve(time.Second, 75)
 		require.Zero(t, refused, "as soon as storage goes on, so does the service")
 	})
-}
-
-func TestAdmissionIsNotRaisedByWhatIsNotAccepted(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		a, _ := newAdmission()
-		for range 10_000 { // bodies that are not valid are answered quickly
-			require.NoError(t, a.Enter())
-			a.Leave(false)
-		}
-		require.Equal(t, AdmissionFloor, enter(a, 2*AdmissionFloor))
-	})
-}
-
-func TestAdmissionMetrics(t *testing.T) {
-	t.Parallel()
-	registry := prometheus.NewRegistry()
-	a := NewAdmission(AdmissionFloor, nil, registry, slog.New(slog.DiscardHandler))
-	enter(a, 3)
-	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP submissions_waiting Submissions that are being stored or wait for it in this process.
-# TYPE submissions_waiting gauge
-submissions_waiting 3
-# HELP submissions_waiting_limit Submissions that may wait in this process; what comes on top is refused.
-# TYPE submissions_waiting_limit gauge
-submissions_waiting_limit 4096
-`)))
-}
-
-func TestAdmissionConcurrently(t *testing.T) {
-	t.Parallel()
-	a := NewAdmission(AdmissionFloor, nil, prometheus.NewRegistry(), slog.New(slog.NewJSONHandler(io.Discard, nil)))
-	var inside, most atomic.Int64
-	var group sync.WaitGroup
-	for range 10 {
-		group.Go(func() {
-			for range 200 {
-				n := enter(a, 100)
-				now := inside.Add(int64(n))
-				for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
-				}
-				inside.Add(-int64(n))
-				leave(a, n)
-			}
-		})
-	}
-	group.Wait()
-	waiting, _ := a.look()
-	require.Zero(t, waiting)
-	require.Positive(t, most.Load())
 }

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -17,69 +18,23 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// link is a worker's way to storage; it can be cut, as by a partition or, if
-// for good, by a kill.
-type link struct {
-	*fakeStore
-	cut atomic.Bool
-}
-
-func (l *link) down() error {
-	if l.cut.Load() {
-		return apptest.ErrStorage
-	}
-	return nil
-}
-
-func (l *link) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
-	if err := l.down(); err != nil {
-		return nil, job.NotClaimed{}, err
-	}
-	return l.fakeStore.Claim(ctx, worker, id, attempt)
-}
-
-func (l *link) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
-	if err := l.down(); err != nil {
-		return job.Finished{}, err
-	}
-	return l.fakeStore.Finish(ctx, f)
-}
-
-func (l *link) Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error {
-	if err := l.down(); err != nil {
-		return err
-	}
-	return l.fakeStore.Register(ctx, worker, name, concurrency, lease)
-}
-
-func (l *link) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error) {
-	if err := l.down(); err != nil {
-		return nil, err
-	}
-	return l.fakeStore.Renew(ctx, worker, lease)
-}
-
-func (l *link) Retire(ctx context.Context, worker job.ID) error {
-	if err := l.down(); err != nil {
-		return err
-	}
-	return l.fakeStore.Retire(ctx, worker)
-}
-
 // model is three workers, two processes that could lead, and clients, on
 // stores that fail in all ways at random.
 type model struct {
 	*worldJobs
 	random *lockedRand
-	links  []*link
 	loads  []*worker.Worker
 	slots  []*app.Metrics // of each worker
+	cut    [3]atomic.Bool // whether a worker's way to storage is cut, as by a partition
 	clean  atomic.Bool    // no more faults
 
 	service *Service
 	ids     []job.ID
 	waiting sync.WaitGroup
 }
+
+// ofWorker is the number of the worker that asks storage, in its context.
+type ofWorker struct{}
 
 type lockedRand struct {
 	mu sync.Mutex
@@ -94,7 +49,10 @@ func (l *lockedRand) n(n int) int {
 
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{worldJobs: newWorldJobs(t), random: &lockedRand{r: rand.New(rand.NewPCG(seed, 0))}}
-	m.Store.Chaos = func(string) (before, after error) {
+	m.Store.Chaos = func(ctx context.Context) (before, after error) {
+		if i, ok := ctx.Value(ofWorker{}).(int); ok && m.cut[i].Load() {
+			return apptest.ErrStorage, nil
+		}
 		if m.clean.Load() {
 			return nil, nil
 		}
@@ -115,17 +73,15 @@ func newModel(t *testing.T, seed uint64) *model {
 		}
 		return apptest.Takes(time.Duration(m.random.n(40_000))*time.Millisecond)(ctx, d, attempt)
 	})
-	for range 3 {
-		l := &link{fakeStore: m.Store}
+	for i := range m.cut {
 		metrics := app.NewMetrics(nil)
 		load := worker.New(worker.Config{
 			Name: "model", Concurrency: 5, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: 30 * time.Second, Backoff: apptest.Backoff,
-		}, l, l, m.Queue, m.completer, run, metrics, m.Logger)
-		m.links, m.loads = append(m.links, l), append(m.loads, load)
-		m.slots = append(m.slots, metrics)
-		m.Background(load.Run)
+		}, m.Store, m.Store, m.Queue, m.completer, run, metrics, m.Logger)
+		m.loads, m.slots = append(m.loads, load), append(m.slots, metrics)
+		m.Background(func(ctx context.Context) { load.Run(context.WithValue(ctx, ofWorker{}, i)) })
 		for range 6 {
-			m.Background(func(ctx context.Context) { m.fetch(ctx, load) })
+			m.Background(func(ctx context.Context) { m.fetch(context.WithValue(ctx, ofWorker{}, i), load) })
 		}
 	}
 	m.lead()
@@ -145,11 +101,45 @@ func (m *model) fetch(ctx context.Context, load *worker.Worker) {
 	}
 }
 
+// take gives a task that is due, and makes it active.
+func (m *model) take() (taken job.Task, ok bool) {
+	m.Queue.Change(func() {
+		for name, t := range m.Queue.Tasks {
+			if m.Queue.Err == nil && t.State == "pending" && !t.RunAt.After(time.Now()) {
+				t.State = "active"
+				m.Queue.Tasks[name] = t
+				taken, ok = t.Task, true
+				return
+			}
+		}
+	})
+	return taken, ok
+}
+
+// done ends an active task; with an error it is offered again later.
+func (m *model) done(t job.Task, err error) {
+	m.Queue.Change(func() {
+		name := apptest.TaskName(t)
+		if _, ok := m.Queue.Tasks[name]; !ok {
+			return // flushed meanwhile
+		}
+		delete(m.Queue.Tasks, name)
+		if apptest.Trouble(err) != nil {
+			wait := time.Second
+			if early := (*job.TaskEarly)(nil); errors.As(err, &early) {
+				wait = early.Wait
+			}
+			t.RunAt = time.Now().Add(wait)
+			m.Queue.Tasks[name] = apptest.Queued{Task: t, State: "pending"}
+		}
+	})
+}
+
 // client submits, cancels and retries.
 func (m *model) client(jobs int) {
 	for range jobs {
 		time.Sleep(time.Duration(m.random.n(1000)) * time.Millisecond)
-		r := newRequest(func(r *job.Request) { r.AutoRetry, r.WorkKind = m.random.n(2) == 0, "" })
+		r := newRequest(ofKind(""), func(r *job.Request) { r.AutoRetry = m.random.n(2) == 0 })
 		if m.random.n(4) == 0 {
 			deferred(time.Duration(1+m.random.n(120)) * time.Second)(&r)
 		}
@@ -157,21 +147,25 @@ func (m *model) client(jobs int) {
 			m.ids = append(m.ids, receipt.JobID)
 			m.waiting.Go(func() { m.await(receipt.JobID) })
 		}
-		if m.random.n(10) == 0 {
-			m.batch()
-		}
 		if len(m.ids) == 0 {
 			continue
 		}
 		id := m.ids[m.random.n(len(m.ids))]
-		switch m.random.n(5) {
-		case 0:
+		switch m.random.n(10) {
+		case 0, 1:
 			_, _ = m.service.Cancel(context.Background(), apptest.ClientA, id)
 			for _, load := range m.loads {
 				load.Canceled(id)
 			}
-		case 1:
+		case 2, 3:
 			_, _ = m.service.Retry(context.Background(), apptest.ClientA, id)
+		case 4:
+			b, _, err := m.service.SubmitBatch(context.Background(), newBatchRequest(newRequest(), newRequest(deferred(10*time.Second)),
+				newRequest(ofKind(job.PayloadInvalid))))
+			if err == nil && m.random.n(3) == 0 {
+				time.Sleep(time.Duration(m.random.n(30)) * time.Second)
+				_, _ = m.service.CancelBatch(context.Background(), apptest.ClientA, b.ID)
+			}
 		}
 	}
 }
@@ -179,25 +173,14 @@ func (m *model) client(jobs int) {
 // await waits for the end of a job. All notifications are lost on their way.
 func (m *model) await(id job.ID) {
 	for {
-		j, err := m.service.Await(context.Background(), apptest.ClientA, id, modelFinal)
+		j, err := m.service.Await(context.Background(), apptest.ClientA, id, isFinal)
 		if err == nil {
-			if !modelFinal(j) {
+			if !isFinal(j) {
 				m.T.Errorf("the wait is over, and the job is %s", j.State)
 			}
 			return
 		}
 		time.Sleep(time.Second)
-	}
-}
-
-// batch submits a batch, and sometimes cancels it.
-func (m *model) batch() {
-	r := newBatchRequest(newRequest(), newRequest(deferred(10*time.Second)),
-		newRequest(func(r *job.Request) { r.WorkKind = job.PayloadInvalid }))
-	b, _, err := m.service.SubmitBatch(context.Background(), r)
-	if err == nil && m.random.n(3) == 0 {
-		time.Sleep(time.Duration(m.random.n(30)) * time.Second)
-		_, _ = m.service.CancelBatch(context.Background(), apptest.ClientA, b.ID)
 	}
 }
 
@@ -216,10 +199,10 @@ func (m *model) misfortune(ctx context.Context) {
 		case 3:
 			m.Queue.Change(func() { m.Queue.Deaf = !m.Queue.Deaf })
 		case 4:
-			l := m.links[m.random.n(len(m.links))]
-			l.cut.Store(true)
+			cut := &m.cut[m.random.n(len(m.cut))]
+			cut.Store(true)
 			app.Sleep(ctx, time.Duration(m.random.n(60))*time.Second)
-			l.cut.Store(false)
+			cut.Store(false)
 		}
 	}
 }
@@ -229,42 +212,38 @@ func (m *model) misfortune(ctx context.Context) {
 // one is answered; and every batch has an outcome.
 func TestEveryJobEndsWhateverHappens(t *testing.T) {
 	for seed := range uint64(4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				m := newModel(t, seed)
-				calm := m.Background(m.misfortune)
-				m.client(150)
-				calm()
-				m.clean.Store(true)
-				apptest.Pass(10 * time.Minute)
+		apptest.Run(t, fmt.Sprint(seed), func(t *testing.T) {
+			m := newModel(t, seed)
+			calm := m.Background(m.misfortune)
+			m.client(150)
+			calm()
+			m.clean.Store(true)
+			apptest.Pass(10 * time.Minute)
 
-				require.Greater(t, len(m.ids), 100)
-				m.waiting.Wait()
-				require.Zero(t, m.Sum("watchers"))
-				m.Store.Mu.Lock()
-				defer m.Store.Mu.Unlock()
-				for id, r := range m.Store.Rows {
-					require.True(t, r.State.Final(), "%s: %v", id, r.History)
-					attempts := map[int]bool{}
-					for _, end := range r.Ends {
-						require.False(t, attempts[end.Attempt], "attempt %d ended twice: %v", end.Attempt, r.History)
-						attempts[end.Attempt] = true
-					}
+			require.Greater(t, len(m.ids), 100)
+			m.waiting.Wait()
+			require.Zero(t, m.Sum("watchers"))
+			m.Store.Mu.Lock()
+			defer m.Store.Mu.Unlock()
+			for id, r := range m.Store.Rows {
+				require.True(t, r.State.Final(), "%s: %v", id, r.History)
+				attempts := map[int]bool{}
+				for _, end := range r.Ends {
+					require.False(t, attempts[end.Attempt], "attempt %d ended twice: %v", end.Attempt, r.History)
+					attempts[end.Attempt] = true
 				}
-				require.NotEmpty(t, m.Store.Batches)
-				for _, b := range m.Store.Batches {
-					require.NotNil(t, b.Outcome)
-				}
-				m.Queue.Mu.Lock()
-				defer m.Queue.Mu.Unlock()
-				require.Empty(t, m.Queue.Tasks, "at rest no task is left")
-				for i, load := range m.loads {
-					require.Zero(t, m.Metric(m.slots[i].SlotsUsed), "jobs that it holds")
-					require.True(t, load.Alive())
-				}
-			})
+			}
+			require.NotEmpty(t, m.Store.Batches)
+			for _, b := range m.Store.Batches {
+				require.NotNil(t, b.Outcome)
+			}
+			m.Queue.Mu.Lock()
+			defer m.Queue.Mu.Unlock()
+			require.Empty(t, m.Queue.Tasks, "at rest no task is left")
+			for i, load := range m.loads {
+				require.Zero(t, m.Metric(m.slots[i].SlotsUsed), "jobs that it holds")
+				require.True(t, load.Alive())
+			}
 		})
 	}
 }
-
-func modelFinal(j *job.Job) bool { return j.State.Final() }

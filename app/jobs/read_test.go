@@ -10,19 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/app/events"
 	"github.com/forgerun/forgerun/job"
 )
 
+// read reads a job that must be there.
+func (w *worldJobs) read(s *Service, id job.ID) *job.Job {
+	w.T.Helper()
+	j := apptest.Must(s.Job(context.Background(), apptest.ClientA, id))(w.T)
+	return j
+}
+
 func TestWhatAJobWaitsFor(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldJobs(t)
-		s := w.service(10)
-		waiting := func(task job.Task) job.WaitingReason {
-			j, err := s.Job(context.Background(), apptest.ClientA, task.JobID)
-			require.NoError(t, err)
-			return j.Waiting
-		}
-		queued, scheduled, running := w.Add(), w.AddDeferred(time.Hour), w.Add(func(r *apptest.Row) { r.State = job.Running })
+	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
+		waiting := func(task job.Task) job.WaitingReason { return w.read(s, task.JobID).Waiting }
+		queued, scheduled, running := w.Add(), w.AddDeferred(time.Hour), w.Add(inState(job.Running))
 		backoff := w.Add(func(r *apptest.Row) { r.RunAt = time.Now().Add(time.Hour) })
 		require.Equal(t, job.WaitingQueue, waiting(queued), "nobody has counted yet")
 		w.Background(s.capacity.Run)
@@ -38,84 +40,61 @@ func TestWhatAJobWaitsFor(t *testing.T) {
 		stop()
 		apptest.Pass(2 * capacityInterval)
 		require.Equal(t, job.WaitingQueue, waiting(queued), "as counted last")
-		require.NotEmpty(t, w.Log.Lines(t, map[string]any{"msg": "cannot count workers"}))
 		apptest.Pass(capacityInterval)
 		require.Equal(t, job.WaitingNoWorkers, waiting(queued))
+
+		stopped := &stops{job.Pauses{{Scope: job.PauseClient, Target: apptest.ClientA.String(), Mode: job.ModePause}}}
+		s.pauses = stopped
+		require.Equal(t, job.WaitingPaused, waiting(queued))
+		require.Equal(t, job.WaitingScheduled, waiting(scheduled), "its time comes first")
+		stopped.now[0].Mode = job.ModeDrain
+		require.Equal(t, job.WaitingNoWorkers, waiting(queued), "it is run")
 	})
 }
 
-func TestTheProgressOfAJob(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldJobs(t)
-		s := w.service(10)
-		progress := func(task job.Task) *job.Progress {
-			j, err := s.Job(context.Background(), apptest.ClientA, task.JobID)
-			require.NoError(t, err)
-			return j.Progress
-		}
-		running, ended := w.Add(func(r *apptest.Row) { r.State, r.Attempt = job.Running, 2 }), w.Add(apptest.FailedJob)
-		w.Queue.Publish(job.Notification{JobID: ended.JobID, Attempt: 1, Progress: apptest.Percent(90)})
-		w.Queue.Publish(job.Notification{JobID: running.JobID, Attempt: 1, Progress: apptest.Percent(90)})
-		require.Nil(t, progress(ended), "it runs no more")
-		require.Nil(t, progress(running), "of an earlier attempt")
-		w.Queue.Publish(job.Notification{JobID: running.JobID, Attempt: 2, Progress: apptest.Percent(10)})
-		require.Equal(t, apptest.Percent(10), progress(running))
-	})
-}
+// stops are pauses that a test sets.
+type stops struct{ now job.Pauses }
 
-func TestReadingWhatBelongsToAJob(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldJobs(t)
-		s := w.service(10)
-		task := w.Add(apptest.FailedJob)
-		ctx := context.Background()
-		origin, attempts, err := s.Attempts(ctx, apptest.ClientA, task.JobID)
-		require.NoError(t, err)
-		require.Equal(t, task.JobID, origin.JobID)
-		require.Len(t, attempts, 1)
-		result, err := s.Result(ctx, apptest.ClientA, task.JobID)
-		require.NoError(t, err)
-		require.NotEmpty(t, result.Body)
-		page, err := s.List(ctx, apptest.ClientA, job.Query{})
-		require.NoError(t, err)
-		require.Len(t, page.Jobs, 1)
-		log, err := w.reader.JobEvents(ctx, apptest.ClientA, task.JobID, 0, 10)
-		require.NoError(t, err)
-		require.True(t, log.Ended)
-		end, err := w.reader.FeedEnd(ctx)
-		require.NoError(t, err)
-		feed, err := w.reader.ClientEvents(ctx, apptest.ClientA, end, 10)
-		require.NoError(t, err)
-		require.Empty(t, feed.Events)
+func (s *stops) Now() job.Pauses { return s.now }
 
-		other := func() error { _, _, err := s.Attempts(ctx, apptest.ClientB, task.JobID); return err }
-		for what, err := range map[string]error{
-			"attempts": other(),
-			"result":   second(s.Result(ctx, apptest.ClientB, task.JobID)),
-			"events":   second(w.reader.JobEvents(ctx, apptest.ClientB, task.JobID, 0, 10)),
-			"delete":   s.Delete(ctx, apptest.ClientB, task.JobID),
+func TestDrainedSubmissionsAreRefused(t *testing.T) {
+	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
+		stopped := &stops{}
+		s.pauses = stopped
+		first := w.submit(s, withKey("key"))
+		client := apptest.ClientA.String()
+		for _, p := range []job.Pause{
+			{Scope: job.PauseAll}, {Scope: job.PauseClient, Target: client}, {Scope: job.PauseKind, Target: string(job.SuccessFast)},
 		} {
-			require.Equal(t, job.CodeJobNotFound, job.CodeOf(err), what)
+			p.Mode = job.ModeDrain
+			stopped.now = job.Pauses{p}
+			refusal := w.refused(s)
+			require.Equal(t, job.CodeQueueFull, refusal.Code, "%+v", p)
+			require.Contains(t, refusal.Detail, "The operator has stopped taking")
+			_, _, err := s.SubmitBatch(context.Background(), newBatchRequest(newRequest(ofKind(job.RunsLong)), newRequest()))
+			require.Equal(t, job.CodeQueueFull, job.CodeOf(err), "%+v", p)
+			require.Equal(t, first.JobID, w.submit(s, withKey("key")).JobID, "it was accepted before")
+			require.Len(t, w.Store.Rows, 1)
 		}
-		require.Equal(t, job.CodeConflict, job.CodeOf(s.Delete(ctx, apptest.ClientA, w.Add().JobID)))
-		require.NoError(t, s.Delete(ctx, apptest.ClientA, task.JobID))
+		for _, p := range []job.Pause{
+			{Scope: job.PauseAll, Mode: job.ModePause}, {Scope: job.PauseWorker, Target: client, Mode: job.ModeDrain},
+			{Scope: job.PauseKind, Target: string(job.FailImmediate), Mode: job.ModeDrain},
+		} {
+			stopped.now = job.Pauses{p}
+			w.submit(s)
+		}
+		require.Equal(t, 4, s.capacity.mine.Active, "what was refused took no room")
 	})
 }
 
 func TestTheCursorKeyIsReadOnce(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldJobs(t)
-		s := w.service(10)
+	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
 		w.Store.Hook("CursorKey", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		_, err := s.CursorKey(context.Background())
-		require.ErrorIs(t, err, apptest.ErrStorage)
-		w.Store.Hook("CursorKey", apptest.Hook{Before: func(context.Context) error { time.Sleep(time.Second); return nil }})
+		require.ErrorIs(t, second(s.CursorKey(context.Background())), apptest.ErrStorage)
+		w.Store.Hook("CursorKey", apptest.Hook{Before: apptest.Slow(time.Second)})
 		impatient, cancel := context.WithCancel(context.Background())
 		first := make(chan error, 1)
-		go func() {
-			_, err := s.CursorKey(impatient)
-			first <- err
-		}()
+		go func() { first <- second(s.CursorKey(impatient)) }()
 		synctest.Wait()
 		var all sync.WaitGroup
 		for range 100 {
@@ -129,9 +108,184 @@ func TestTheCursorKeyIsReadOnce(t *testing.T) {
 		cancel() // who asked first gives up, and takes nobody along
 		require.ErrorIs(t, <-first, context.Canceled)
 		all.Wait()
-		key, err := s.CursorKey(context.Background())
-		require.NoError(t, err)
-		require.Equal(t, "the key", string(key))
+		require.NoError(t, second(s.CursorKey(context.Background())))
 		require.Equal(t, 2, w.Store.Count("CursorKey"))
+	})
+}
+
+func isFinal(j *job.Job) bool { return j.State.Final() }
+
+type awaited struct {
+	job *job.Job
+	err error
+}
+
+// awaiting waits for the end of a job in the background.
+func (w *worldJobs) awaiting(s *Service, limit time.Duration, id job.ID) <-chan awaited {
+	answer := make(chan awaited, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		j, err := s.Await(ctx, apptest.ClientA, id, isFinal)
+		answer <- awaited{j, err}
+	}()
+	synctest.Wait()
+	return answer
+}
+
+// ended asserts that a wait came to its end, with a job in a state.
+func (w *worldJobs) ended(answer <-chan awaited, want job.State) *job.Job {
+	w.T.Helper()
+	a := <-answer
+	require.NoError(w.T, a.err)
+	require.Equal(w.T, want, a.job.State)
+	require.Zero(w.T, w.Sum("watchers"))
+	return a.job
+}
+
+// receiveAll gives the hub what was published.
+func (w *worldJobs) receiveAll() {
+	for _, n := range w.Queue.Notifications() {
+		w.hub.Received(n)
+	}
+	synctest.Wait()
+}
+
+func TestAwait(t *testing.T) {
+	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
+		w.Background(w.hub.Run)
+		w.runner = apptest.Takes(10 * time.Second)
+		w.start()
+		task := w.Add()
+		answer := w.awaiting(s, 30*time.Second, task.JobID)
+		running := w.handling(task)
+		w.receiveAll()
+		apptest.Pass(5 * time.Second)
+		reads := w.Store.Count("Job")
+		w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: task.JobID, Attempt: 1, Progress: apptest.Percent(50)})
+		synctest.Wait()
+		require.Equal(t, reads, w.Store.Count("Job"), "progress is no reason to read")
+		require.NoError(t, <-running)
+		w.receiveAll()
+		require.Len(t, answer, 1, "told of the end")
+		w.ended(answer, job.Succeeded)
+		require.LessOrEqual(t, w.Store.Count("Job"), 5, "read with its events only")
+
+		reads = w.Store.Count("Job")
+		w.ended(w.awaiting(s, time.Minute, task.JobID), job.Succeeded)
+		require.Equal(t, reads+1, w.Store.Count("Job"), "what is done already")
+	})
+}
+
+func TestAwaitEndsInTime(t *testing.T) {
+	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
+		w.Background(w.hub.Run)
+		task := w.Add(inState(job.Running))
+		began := time.Now()
+		answer := w.awaiting(s, 30*time.Second, task.JobID)
+		apptest.Pass(20 * time.Second)
+		w.Queue.Publish(job.Notification{JobID: task.JobID, Attempt: 1, Progress: apptest.Percent(60)})
+		j := w.ended(answer, job.Running)
+		require.Equal(t, 30*time.Second, time.Since(began))
+		require.Equal(t, apptest.Percent(60), j.Progress, "as it is at the end")
+		require.Equal(t, 1, w.Store.Count("Job"), "waiting costs storage nothing")
+		w.Store.Change(task.JobID, apptest.FailedJob)
+		require.Nil(t, w.read(s, task.JobID).Progress, "it runs no more")
+	})
+}
+
+// The change comes after the job was read and before anybody waits.
+func TestAwaitMissesNothingBetweenReadingAndWaiting(t *testing.T) {
+	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
+		task := w.Add()
+		first := true
+		w.Store.Hook("Job", apptest.Hook{After: func(context.Context) error {
+			if first {
+				first = false
+				w.Happens(task, job.Canceled)
+				w.hub.Received(apptest.Event(task))
+			}
+			return nil
+		}})
+		w.ended(w.awaiting(s, time.Minute, task.JobID), job.Canceled)
+		require.Equal(t, 2, w.Store.Count("Job"))
+	})
+}
+
+func TestAwaitWithoutNotifications(t *testing.T) {
+	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
+		w.listener.up.Store(false)
+		w.Background(w.hub.Run)
+		task := w.Add()
+		answer := w.awaiting(s, 30*time.Second, task.JobID)
+		began := time.Now()
+		w.Happens(task, job.Canceled)
+		w.ended(answer, job.Canceled)
+		require.LessOrEqual(t, time.Since(began), events.SweepInterval)
+
+		gone := w.Add()
+		answer = w.awaiting(s, 30*time.Second, gone.JobID)
+		require.NoError(t, s.Delete(context.Background(), apptest.ClientA, gone.JobID))
+		a := <-answer
+		require.Equal(t, job.CodeJobNotFound, job.CodeOf(a.err), "the store's own answer")
+		require.Nil(t, a.job)
+	})
+}
+
+func TestAwaitThroughTrouble(t *testing.T) {
+	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
+		task := w.Add()
+		// again waits, and has the read after the first one go wrong.
+		again := func(before func(context.Context) error) <-chan awaited {
+			w.Store.Hook("Job", apptest.Hook{})
+			answer := w.awaiting(s, 10*time.Second, task.JobID)
+			w.Store.Hook("Job", apptest.Hook{Before: before})
+			w.hub.Received(apptest.Event(task))
+			return answer
+		}
+		w.Store.Hook("Job", apptest.Hook{Before: apptest.Hangs})
+		require.ErrorIs(t, (<-w.awaiting(s, time.Second, task.JobID)).err, context.DeadlineExceeded, "it was never read")
+		w.ended(again(apptest.Hangs), job.Queued) // the time was up while it was read again
+		require.ErrorIs(t, (<-again(apptest.Fails(1, apptest.ErrStorage))).err, apptest.ErrStorage)
+		require.Zero(t, w.Sum("watchers"))
+	})
+}
+
+// All watchers want to read at once when notifications come in again.
+func TestFewWatchersReadAtOnce(t *testing.T) {
+	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
+		task := w.Add()
+		var mu sync.Mutex
+		reading, most := 0, 0
+		change := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			reading += n
+			most = max(most, reading)
+		}
+		slow := apptest.Hook{Before: func(context.Context) error {
+			change(1)
+			time.Sleep(time.Second)
+			change(-1)
+			return nil
+		}}
+		for _, operation := range []string{"Job", "Events", "ClientEvents"} {
+			w.Store.Hook(operation, slow)
+		}
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() { _, _ = w.reader.JobEvents(context.Background(), apptest.ClientA, task.JobID, 0, 10) })
+			all.Go(func() { _, _ = w.reader.ClientEvents(context.Background(), apptest.ClientA, job.Position{}, 10) })
+			all.Go(func() {
+				_, _ = s.Await(context.Background(), apptest.ClientA, task.JobID, func(*job.Job) bool { return true })
+			})
+		}
+		synctest.Wait()
+		hasty, cancel := context.WithTimeout(context.Background(), time.Second/2)
+		defer cancel()
+		require.ErrorIs(t, second(w.reader.JobEvents(hasty, apptest.ClientA, task.JobID, 0, 10)), context.DeadlineExceeded)
+		all.Wait()
+		require.Equal(t, events.MaxConcurrentReads, most)
+		require.Equal(t, 40, w.Store.Count("Events")+w.Store.Count("ClientEvents"))
 	})
 }

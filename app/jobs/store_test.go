@@ -9,70 +9,66 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// fakeStore adds to the shared store what only the use cases of clients need.
+// fakeStore adds to the shared store what only the use cases of clients need, without the guards that are the SQL's. What only
+// passes through is in none of its methods.
 type fakeStore struct {
 	*apptest.Store
-	keys map[string]receiptRow
+	JobStore
+	ReadStore
+	BatchStore
+	receipts map[string]job.Receipt // by idempotency key
+	batches  map[string]job.ID      // the same of batches
+	conflict error                  // what a key that is known is answered with, if not its first answer
 }
 
-func newFakeStore(s *apptest.Store) *fakeStore { return &fakeStore{s, map[string]receiptRow{}} }
+func newFakeStore(s *apptest.Store) *fakeStore {
+	return &fakeStore{Store: s, receipts: map[string]job.Receipt{}, batches: map[string]job.ID{}}
+}
 
-type receiptRow struct {
-	job.Receipt
-	hash [32]byte
+// add stores a job as a submission does.
+func (s *fakeStore) add(j job.Job) *apptest.Row {
+	now := time.Now()
+	r := &apptest.Row{Job: j, History: []job.State{job.Created}}
+	r.State, r.Attempt, r.CreatedAt, r.UpdatedAt, r.RunAt = job.Created, 1, now, now, now
+	s.Record(r, 1)
+	if r.ExecutionAt != nil {
+		r.RunAt = *r.ExecutionAt
+	} else {
+		s.Move(r, job.Queued)
+	}
+	s.Rows[r.ID] = r
+	return r
 }
 
 func (s *fakeStore) InsertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
-	receipt, err := s.insertJob(ctx, sub)
+	receipt, err := apptest.Call(ctx, s.Store, "InsertJob", func() (job.Receipt, error) {
+		if known, err := s.receipt(sub.IdempotencyKey); known != nil || err != nil {
+			return *known, err
+		}
+		r := s.add(sub.Job)
+		receipt := job.Receipt{JobID: r.ID, State: r.State, CreatedAt: r.CreatedAt}
+		if sub.IdempotencyKey != "" {
+			s.receipts[sub.IdempotencyKey] = receipt
+		}
+		return receipt, nil
+	})
 	if err == nil && !receipt.Replayed {
 		sub.Committed(receipt)
 	}
 	return receipt, err
 }
 
-func (s *fakeStore) insertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
-	return apptest.Call(ctx, s.Store, "InsertJob", func() (job.Receipt, error) {
-		name := sub.Job.ClientID.String() + sub.IdempotencyKey
-		if sub.IdempotencyKey != "" {
-			if known, err := s.receipt(name, sub.RequestHash); known != nil || err != nil {
-				return *known, err
-			}
-		}
-		r := &apptest.Row{Job: sub.Job}
-		now := time.Now()
-		r.Attempt, r.CreatedAt, r.UpdatedAt, r.RunAt = 1, now, now, now
-		r.State, r.History = job.Created, []job.State{job.Created}
-		if r.ExecutionAt != nil {
-			r.RunAt = *r.ExecutionAt
-		} else {
-			r.State, r.History = job.Queued, append(r.History, job.Queued)
-		}
-		s.Rows[r.ID] = r
-		s.Record(r, len(r.History))
-		receipt := job.Receipt{JobID: r.ID, State: r.State, CreatedAt: now}
-		if sub.IdempotencyKey != "" {
-			s.keys[name] = receiptRow{receipt, sub.RequestHash}
-		}
-		return receipt, nil
-	})
-}
-
-func (s *fakeStore) receipt(name string, hash [32]byte) (*job.Receipt, error) {
-	known, ok := s.keys[name]
-	switch {
-	case !ok:
+func (s *fakeStore) receipt(key string) (*job.Receipt, error) {
+	known, ok := s.receipts[key]
+	if !ok {
 		return nil, nil
-	case known.hash != hash:
-		return &job.Receipt{}, job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
 	}
 	known.Replayed = true
-	return &known.Receipt, nil
+	return &known, s.conflict
 }
 
-func (s *fakeStore) FindReceipt(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Receipt, error) {
-	return apptest.Call(ctx, s.Store, "FindReceipt", func() (*job.Receipt, error) {
-		return s.receipt(client.String()+key, hash)
-	})
+func (s *fakeStore) FindReceipt(ctx context.Context, _ job.ID, key string, _ [32]byte) (*job.Receipt, error) {
+	return apptest.Call(ctx, s.Store, "FindReceipt", func() (*job.Receipt, error) { return s.receipt(key) })
 }
 
 func (s *fakeStore) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
@@ -86,44 +82,26 @@ func (s *fakeStore) Job(ctx context.Context, client, id job.ID) (*job.Job, error
 	})
 }
 
-func (s *fakeStore) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
-	return apptest.Call(ctx, s.Store, "Report", func() (*job.Report, error) {
-		if _, err := s.Own(client, id); err != nil {
-			return nil, err
-		}
-		return &job.Report{Origin: job.Origin{JobID: id}, Attempt: job.Attempt{Number: attempt}}, nil
-	})
-}
-
 func changeOf(r *apptest.Row, changed bool) job.Change {
 	return job.Change{JobID: r.ID, State: r.State, Attempt: r.Attempt, UpdatedAt: r.UpdatedAt, RunAt: r.RunAt, Changed: changed}
 }
 
-type canceledRow struct {
-	change job.Change
-	before *job.Job
-}
-
-func (s *fakeStore) Cancel(ctx context.Context, client, id job.ID) (job.Change, *job.Job, error) {
-	c, err := apptest.Call(ctx, s.Store, "Cancel", func() (canceledRow, error) {
+func (s *fakeStore) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
+	before, err = apptest.Call(ctx, s.Store, "Cancel", func() (*job.Job, error) {
 		r, err := s.Own(client, id)
 		if err != nil {
-			return canceledRow{}, err
+			return nil, err
 		}
 		if r.State.Final() {
-			return canceledRow{change: changeOf(r, false)}, nil
+			change = changeOf(r, false)
+			return nil, nil
 		}
-		before := r.Job
+		was := r.Job
 		s.Move(r, job.Canceled)
-		return canceledRow{changeOf(r, true), &before}, nil
+		change = changeOf(r, true)
+		return &was, nil
 	})
-	return c.change, c.before, err
-}
-
-func (s *fakeStore) RetryAnyway(
-	ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string,
-) (job.Change, error) {
-	return s.Retry(ctx, client, id, attempt, wait, traceparent)
+	return change, before, err
 }
 
 func (s *fakeStore) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
@@ -143,32 +121,10 @@ func (s *fakeStore) Retry(ctx context.Context, client, id job.ID, attempt int, w
 	})
 }
 
-func (s *fakeStore) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) {
-	r, err := apptest.Call(ctx, s.Store, "Attempts", func() (*apptest.Row, error) { return s.Own(client, id) })
-	if err != nil {
-		return job.Origin{}, nil, err
-	}
-	return r.Origin(), []job.Attempt{r.CurrentAttempt()}, nil
-}
-
-func (s *fakeStore) Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
-	return apptest.Call(ctx, s.Store, "Result", func() (*job.StoredResult, error) {
-		r, err := s.Own(client, id)
-		if err != nil {
-			return nil, err
-		}
-		return &job.StoredResult{Result: *apptest.GoodResult(*r.Definition)}, nil
-	})
-}
-
-func (s *fakeStore) Jobs(ctx context.Context, client job.ID, _ job.Query) (job.Page, error) {
-	return apptest.Call(ctx, s.Store, "Jobs", func() (page job.Page, err error) {
-		for _, r := range s.Rows {
-			if r.ClientID == client {
-				page.Jobs = append(page.Jobs, &r.Job)
-			}
-		}
-		return page, nil
+func (s *fakeStore) Delete(ctx context.Context, _, id job.ID) error {
+	return apptest.Do(ctx, s.Store, "Delete", func() error {
+		delete(s.Rows, id)
+		return nil
 	})
 }
 
@@ -176,60 +132,102 @@ func (s *fakeStore) CursorKey(ctx context.Context) ([]byte, error) {
 	return apptest.Call(ctx, s.Store, "CursorKey", func() ([]byte, error) { return []byte("the key"), nil })
 }
 
-func (s *fakeStore) Delete(ctx context.Context, client, id job.ID) error {
-	_, err := apptest.Call(ctx, s.Store, "Delete", func() (struct{}, error) {
-		r, err := s.Own(client, id)
-		switch {
-		case err != nil:
-			return struct{}{}, err
-		case !r.State.Final():
-			return struct{}{}, job.Errorf(job.CodeConflict, "The job is %s.", r.State)
+func (s *fakeStore) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
+	b, err = apptest.Call(ctx, s.Store, "InsertBatch", func() (*job.Batch, error) {
+		if known, err := s.batchOf(sub.IdempotencyKey); known != nil || err != nil {
+			replayed = true
+			return known, err
 		}
-		delete(s.Rows, id)
-		return struct{}{}, nil
+		b := sub.Batch
+		b.CreatedAt = time.Now()
+		s.Batches[b.ID] = &b
+		if sub.IdempotencyKey != "" {
+			s.batches[sub.IdempotencyKey] = b.ID
+		}
+		for _, j := range sub.Jobs {
+			s.add(j)
+		}
+		return s.Counted(&b), nil
 	})
-	return err
+	if err == nil && !replayed {
+		sub.Committed()
+	}
+	return b, replayed, err
+}
+
+func (s *fakeStore) batchOf(key string) (*job.Batch, error) {
+	id, ok := s.batches[key]
+	if !ok {
+		return nil, nil
+	}
+	return s.Counted(s.Batches[id]), s.conflict
+}
+
+func (s *fakeStore) FindBatch(ctx context.Context, _ job.ID, key string, _ [32]byte) (*job.Batch, error) {
+	return apptest.Call(ctx, s.Store, "FindBatch", func() (*job.Batch, error) { return s.batchOf(key) })
+}
+
+func (s *fakeStore) Batch(ctx context.Context, _, id job.ID) (*job.Batch, error) {
+	return apptest.Call(ctx, s.Store, "Batch", func() (*job.Batch, error) { return s.Counted(s.Batches[id]), nil })
+}
+
+func (s *fakeStore) OpenJobs(ctx context.Context, _, batch job.ID) ([]job.ID, error) {
+	return apptest.Call(ctx, s.Store, "OpenJobs", func() (open []job.ID, err error) {
+		for id, r := range s.Rows {
+			if r.BatchID == batch && !r.State.Final() {
+				open = append(open, id)
+			}
+		}
+		return open, nil
+	})
+}
+
+func (s *fakeStore) CancelAll(ctx context.Context, client job.ID, ids []job.ID) (all []job.Canceling, err error) {
+	for _, id := range ids {
+		change, before, one := s.Cancel(ctx, client, id)
+		switch {
+		case one != nil && job.CodeOf(one) != job.CodeJobNotFound:
+			err = one
+		case before != nil:
+			all = append(all, job.Canceling{Change: change, Before: before})
+		}
+	}
+	return all, err
+}
+
+func (s *fakeStore) Load(ctx context.Context, _ int) (sum job.Load, err error) {
+	loads, err := s.loads(ctx, "Load")
+	for _, l := range loads {
+		sum = sum.Plus(l, 1)
+	}
+	return sum, err
 }
 
 func (s *fakeStore) LoadByClient(ctx context.Context, _, few int) (map[job.ID]job.Load, error) {
-	return apptest.Call(ctx, s.Store, "LoadByClient", func() (map[job.ID]job.Load, error) {
+	loads, err := s.loads(ctx, "LoadByClient")
+	maps.DeleteFunc(loads, func(_ job.ID, l job.Load) bool { return l.Active <= few })
+	return loads, err
+}
+
+// loads counts the jobs that are not final, by client.
+func (s *fakeStore) loads(ctx context.Context, operation string) (map[job.ID]job.Load, error) {
+	return apptest.Call(ctx, s.Store, operation, func() (map[job.ID]job.Load, error) {
 		loads := map[job.ID]job.Load{}
 		for _, r := range s.Rows {
-			if r.State.Final() {
-				continue
+			one := job.Load{Active: 1}
+			if r.State == job.Queued {
+				one.Queued = 1
 			}
-			loads[r.ClientID] = loads[r.ClientID].Plus(loadOfState(r.State), 1)
+			if !r.State.Final() {
+				loads[r.ClientID] = loads[r.ClientID].Plus(one, 1)
+			}
 		}
-		maps.DeleteFunc(loads, func(_ job.ID, l job.Load) bool { return l.Active <= few })
 		return loads, nil
 	})
 }
 
-func loadOfState(s job.State) job.Load {
-	if s == job.Queued {
-		return job.Load{Active: 1, Queued: 1}
-	}
-	return job.Load{Active: 1}
-}
-
-func (s *fakeStore) Load(ctx context.Context, limit int) (job.Load, error) {
-	return apptest.Call(ctx, s.Store, "Load", func() (job.Load, error) {
-		var load job.Load
-		for _, r := range s.Rows {
-			if !r.State.Final() {
-				load.Active++
-			}
-			if r.State == job.Queued {
-				load.Queued++
-			}
-		}
-		return job.Load{Active: min(load.Active, limit+1), Queued: min(load.Queued, limit+1)}, nil
-	})
-}
-
 func (s *fakeStore) LiveWorkers(ctx context.Context) (int, error) {
-	return apptest.Call(ctx, s.Store, "LiveWorkers", func() (int, error) {
-		n := 0
+	return apptest.Call(ctx, s.Store, "LiveWorkers", func() (n int, err error) {
 		for id := range s.Workers {
 			if s.Alive(id) {
 				n++

@@ -2,11 +2,11 @@ package jobs
 
 import (
 	"context"
-	"maps"
-	"slices"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +17,6 @@ import (
 	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/app/rescue"
 	"github.com/forgerun/forgerun/app/worker"
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -43,6 +42,18 @@ func newWorldJobs(t testing.TB) *worldJobs {
 	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 	w.worker = w.newWorker()
 	return w
+}
+
+// bubble runs a test in a world of its own.
+func bubble(t *testing.T, f func(t *testing.T, w *worldJobs)) {
+	t.Helper()
+	apptest.Bubble(t, func(t *testing.T) { f(t, newWorldJobs(t)) })
+}
+
+// serving runs a test with a service that has room for ten jobs.
+func serving(t *testing.T, f func(t *testing.T, w *worldJobs, s *Service)) {
+	t.Helper()
+	bubble(t, func(t *testing.T, w *worldJobs) { f(t, w, w.service(10)) })
 }
 
 func (w *worldJobs) newWorker(change ...func(*worker.Config)) *worker.Worker {
@@ -88,30 +99,6 @@ func (w *worldJobs) lead() (m *maintenance.Maintenance, stop func()) {
 	return m, w.Background(m.Run)
 }
 
-// process hands a task to the worker as the queue does: in a span that goes on
-// from where the task says.
-func (w *worldJobs) process(t job.Task) error {
-	ctx, span := telemetry.Continue(context.Background(), w.Tracer(), t.TraceParent, telemetry.SpanProcess)
-	defer span.End()
-	return apptest.Trouble(w.worker.Handle(ctx, t))
-}
-
-// workerID is that of the only worker.
-func (w *worldJobs) workerID() job.ID {
-	w.Store.Mu.Lock()
-	defer w.Store.Mu.Unlock()
-	require.Len(w.T, w.Store.Workers, 1)
-	return slices.Collect(maps.Keys(w.Store.Workers))[0]
-}
-
-// giveBack rescues what lost workers held.
-func (w *worldJobs) giveBack() error {
-	r := &rescue.Rescuer{
-		Store: w.Store, Queue: w.Queue, Completer: w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
-	}
-	return r.GiveBack(context.Background(), w.Orphans())
-}
-
 // second gives the error of a call that answers with a value, too.
 func second[T any](_ T, err error) error { return err }
 
@@ -121,3 +108,108 @@ type connection struct{ up atomic.Bool }
 func (*connection) Watch(job.ID)      {}
 func (*connection) Unwatch(job.ID)    {}
 func (c *connection) Connected() bool { return c.up.Load() }
+
+// giveBack rescues what lost workers held.
+func (w *worldJobs) giveBack() error {
+	r := &rescue.Rescuer{
+		Store: w.Store, Queue: w.Queue, Completer: w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
+	}
+	return r.GiveBack(context.Background(), w.Orphans())
+}
+
+// service makes the use cases of clients; limit bounds active and queued jobs.
+func (w *worldJobs) service(limit int, change ...func(*Config)) *Service {
+	cfg := Config{Catalogue: testCatalogue, MaxAttempts: 4, Backoff: apptest.Backoff}
+	for _, f := range change {
+		f(&cfg)
+	}
+	capacity := NewCapacity(oneClient(limit, limit), w.Store, w.Logger)
+	return New(cfg, Deps{
+		Jobs: w.Store, Reader: w.Store, Batches: w.Store, Queue: w.Queue, Progress: w.Queue,
+		Capacity: capacity, Hub: w.hub, Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,
+	})
+}
+
+// submit submits a job that must be accepted.
+func (w *worldJobs) submit(s *Service, change ...func(*job.Request)) job.Receipt {
+	w.T.Helper()
+	receipt := apptest.Must(s.Submit(context.Background(), newRequest(change...)))(w.T)
+	return receipt
+}
+
+// refused submits a job that must not be, and gives the refusal.
+func (w *worldJobs) refused(s *Service, change ...func(*job.Request)) *job.Error {
+	w.T.Helper()
+	_, err := s.Submit(context.Background(), newRequest(change...))
+	var refusal *job.Error
+	require.ErrorAs(w.T, err, &refusal)
+	return refusal
+}
+
+// nothingDone asserts that a refused submission left no trace.
+func (w *worldJobs) nothingDone() {
+	w.T.Helper()
+	require.Empty(w.T, w.Store.Rows)
+	require.Empty(w.T, w.Queue.Sent())
+	require.Empty(w.T, w.Queue.Notifications())
+	require.Zero(w.T, w.Sum("jobs_submitted_total")+w.Sum("jobs_queued_total"))
+	require.Empty(w.T, w.Log.Lines(w.T, map[string]any{"msg": "job transition"}))
+}
+
+var testCatalogue = job.Catalogue{Types: job.Types, Kinds: job.Kinds(), FailProbability: 0.2, MaxRuntime: apptest.Limit}
+
+func newRequest(change ...func(*job.Request)) job.Request {
+	r := job.Request{
+		ClientID: apptest.ClientA, RequestID: "request-1", ReceivedAt: time.Now(), Type: job.Execute, WorkKind: job.SuccessFast,
+		Hash: [32]byte{1},
+	}
+	for _, f := range change {
+		f(&r)
+	}
+	return r
+}
+
+func newRequests(n int) []job.Request {
+	items := make([]job.Request, n)
+	for i := range items {
+		items[i] = newRequest()
+	}
+	return items
+}
+
+// newBatchRequest is a request for jobs, one for each item.
+func newBatchRequest(items ...job.Request) job.BatchRequest {
+	r := job.BatchRequest{ClientID: apptest.ClientA, RequestID: "request-1", ReceivedAt: time.Now(), Hash: [32]byte{1}, Language: "de"}
+	for i, item := range items {
+		r.Items = append(r.Items, job.ItemRequest{ItemID: fmt.Sprint("item-", i), Request: item})
+	}
+	return r
+}
+
+func deferred(d time.Duration) func(*job.Request) {
+	return func(r *job.Request) {
+		at := time.Now().Add(d)
+		r.Type, r.ExecutionAt = job.Deferred, &at
+	}
+}
+
+func withKey(key string) func(*job.Request)   { return func(r *job.Request) { r.IdempotencyKey = key } }
+func calling(url string) func(*job.Request)   { return func(r *job.Request) { r.Callback = url } }
+func ofKind(kind job.Kind) func(*job.Request) { return func(r *job.Request) { r.WorkKind = kind } }
+func of(client job.ID) func(*job.Request)     { return func(r *job.Request) { r.ClientID = client } }
+func inState(s job.State) func(*apptest.Row)  { return func(r *apptest.Row) { r.State = s } }
+
+// flawed is a request in whose body something is wrong.
+func flawed(pointer string, malformed bool) func(*job.Request) {
+	return func(r *job.Request) {
+		r.Malformed, r.Violations = malformed, []job.Violation{{Pointer: pointer, Detail: "Not as it should be."}}
+	}
+}
+
+// pointers gives what violations point at.
+func pointers(violations []job.Violation) (list []string) {
+	for _, v := range violations {
+		list = append(list, v.Pointer)
+	}
+	return list
+}

@@ -57,24 +57,22 @@ func (w *worldMaint) behind(o *obstacle, name string) *Maintenance {
 func TestALeaderThatCannotWorkIsReplaced(t *testing.T) {
 	for _, name := range []string{"scheduler", "relay", "rescuer", "deliveries"} {
 		for kind, before := range map[string]func(context.Context) error{"fails": apptest.Fails(-1, apptest.ErrStorage), "hangs": apptest.Hangs} {
-			t.Run(name+" "+kind, func(t *testing.T) {
-				apptest.Bubble(t, func(t *testing.T) {
-					w := newWorldMaint(t)
-					o := &obstacle{}
-					first := w.behind(o, name)
-					second, _ := w.lead()
-					apptest.Pass(10 * time.Second)
-					require.True(t, first.Leading())
-					o.set(before)
-					apptest.Pass(blockedAfter - time.Second)
-					require.True(t, first.Leading())
-					apptest.Pass(4 * time.Second)
-					require.False(t, first.Leading())
-					require.True(t, second.Leading())
-					require.Equal(t, 1.0, w.Sum("maintenance_blocked"))
-					apptest.Pass(time.Minute)
-					require.True(t, second.Leading())
-				})
+			apptest.Run(t, name+" "+kind, func(t *testing.T) {
+				w := newWorldMaint(t)
+				o := &obstacle{}
+				first := w.behind(o, name)
+				second, _ := w.lead()
+				apptest.Pass(10 * time.Second)
+				require.True(t, first.Leading())
+				o.set(before)
+				apptest.Pass(blockedAfter - time.Second)
+				require.True(t, first.Leading())
+				apptest.Pass(4 * time.Second)
+				require.False(t, first.Leading())
+				require.True(t, second.Leading())
+				require.Equal(t, 1.0, w.Sum("maintenance_blocked"))
+				apptest.Pass(time.Minute)
+				require.True(t, second.Leading())
 			})
 		}
 	}
@@ -82,8 +80,7 @@ func TestALeaderThatCannotWorkIsReplaced(t *testing.T) {
 
 // Once the obstacle is gone, a process can lead again.
 func TestAProcessFindsOutThatItCanLead(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
+	bubble(t, func(t *testing.T, w *worldMaint) {
 		o := &obstacle{before: apptest.Fails(-1, apptest.ErrStorage)}
 		first := w.behind(o, "relay")
 		second, stop := w.lead()
@@ -101,8 +98,7 @@ func TestAProcessFindsOutThatItCanLead(t *testing.T) {
 
 // Where nobody can do all of it, one does what it can, without a pause.
 func TestSomebodyLeadsThoughAllAreBlocked(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
+	bubble(t, func(t *testing.T, w *worldMaint) {
 		o := &obstacle{}
 		all := []*Maintenance{w.behind(o, "relay"), w.behind(o, "relay"), w.behind(o, "relay")}
 		apptest.Pass(time.Second)
@@ -125,8 +121,7 @@ func TestSomebodyLeadsThoughAllAreBlocked(t *testing.T) {
 
 // A round that takes long is not one that hangs.
 func TestALongRoundIsNoObstacle(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
+	bubble(t, func(t *testing.T, w *worldMaint) {
 		m := w.maintenance()
 		for _, task := range m.tasks {
 			if task.name == "scheduler" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -17,66 +18,72 @@ var tasksOf = []string{
 	"QueueDue", "Waiting", "Orphans", "Clean", "ReclaimDeliveries", "DueClients", "WaitingDeliveries", "FailOrphans", "UnpublishedOutcomes",
 }
 
+// counts is how often each of them was asked.
+func (w *worldMaint) counts() map[string]int {
+	counts := map[string]int{}
+	for _, task := range tasksOf {
+		counts[task] = w.Store.Count(task)
+	}
+	return counts
+}
+
+// leadingOf counts those who lead.
+func leadingOf(all []*Maintenance) (n int) {
+	for _, m := range all {
+		if m.Leading() {
+			n++
+		}
+	}
+	return n
+}
+
 func TestOneOfManyLeads(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		leaders := make([]*Maintenance, 5)
-		for i := range leaders {
-			leaders[i], _ = w.lead()
+	bubble(t, func(t *testing.T, w *worldMaint) {
+		all := make([]*Maintenance, 5)
+		for i := range all {
+			all[i], _ = w.lead()
 		}
 		for range 100 {
 			apptest.Pass(700 * time.Millisecond)
-			leading := 0
-			for _, m := range leaders {
-				if m.Leading() {
-					leading++
-				}
-			}
-			require.Equal(t, 1, leading)
+			require.Equal(t, 1, leadingOf(all))
 		}
-		for _, task := range tasksOf {
-			require.NotZero(t, w.Store.Count(task), task)
+		for task, n := range w.counts() {
+			require.NotZero(t, n, task)
 		}
 	})
 }
 
 func TestOnlyTheLeaderWorks(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour)
+	bubble(t, func(t *testing.T, w *worldMaint) {
+		w.otherLeads()
 		m, _ := w.lead()
 		apptest.Pass(time.Minute)
 		require.False(t, m.Leading())
-		for _, task := range tasksOf {
-			require.Zero(t, w.Store.Count(task), task)
+		for task, n := range w.counts() {
+			require.Zero(t, n, task)
 		}
-		require.Zero(t, w.Metric(w.Metrics.Leading))
+		w.requireNoBacklog()
+		require.Zero(t, w.Store.Count("Backlog"))
+		require.Empty(t, w.History.written)
 	})
 }
 
-func TestALeaderResigns(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
+func TestALeaderIsReplaced(t *testing.T) {
+	bubble(t, func(t *testing.T, w *worldMaint) {
 		first, stop := w.lead()
 		require.True(t, first.Leading())
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Leading))
 		stop()
 		require.False(t, first.Leading())
 		require.Zero(t, w.Metric(w.Metrics.Leading))
-		second, _ := w.lead()
+		second, stop := w.lead()
 		require.True(t, second.Leading(), "at once")
-	})
-}
 
-func TestADeadLeaderIsReplacedWithinSeconds(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		_, stop := w.lead()
-		second, _ := w.lead()
+		third, _ := w.lead()
 		w.Store.Hook("Resign", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
 		began := time.Now()
-		stop()
-		for !second.Leading() {
+		stop() // as who dies
+		for !third.Leading() {
 			apptest.Pass(100 * time.Millisecond)
 		}
 		require.LessOrEqual(t, time.Since(began), leaderLease+leaderInterval)
@@ -84,51 +91,37 @@ func TestADeadLeaderIsReplacedWithinSeconds(t *testing.T) {
 }
 
 // A leader that cannot ask any more must stop before storage lets another one
-// lead.
+// lead; a long round ends with the leadership.
 func TestALeaderStopsByItsOwnClock(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
-		"cannot ask":     apptest.Fails(-1, apptest.ErrStorage),
-		"gets no answer": apptest.Hangs,
+		"cannot ask": apptest.Fails(-1, apptest.ErrStorage), "gets no answer": apptest.Hangs,
 	} {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorldMaint(t)
-				m, _ := w.lead()
-				asked := time.Now()
-				apptest.Pass(leaderInterval / 2)
-				w.Store.Hook("Lead", apptest.Hook{Before: before})
-				apptest.Pass(time.Until(asked.Add(leaderLease)))
-				require.False(t, m.Leading())
-				counts := map[string]int{}
-				for _, task := range tasksOf {
-					counts[task] = w.Store.Count(task)
-				}
-				apptest.Pass(time.Minute)
-				for _, task := range tasksOf {
-					require.Equal(t, counts[task], w.Store.Count(task), task)
-				}
-			})
+		apptest.Run(t, name, func(t *testing.T) {
+			w := newWorldMaint(t)
+			w.Store.cleanings = 1 << 30
+			w.Store.Hook("Clean", apptest.Hook{After: apptest.Slow(100 * time.Millisecond)})
+			m, _ := w.lead()
+			apptest.Pass(cleanerInterval + 10*time.Second)
+			require.InDelta(t, 50, w.Store.Count("Clean"), 2, "the cleaner leaves storage as much time as it takes")
+			w.Store.Hook("Lead", apptest.Hook{Before: before})
+			var until time.Time
+			w.Store.Update(func() { until = w.Store.LeaderUntil })
+			apptest.Pass(time.Until(until))
+			require.False(t, m.Leading())
+			counts := w.counts()
+			apptest.Pass(time.Minute)
+			require.Equal(t, counts, w.counts())
+			require.Zero(t, w.Metric(w.Metrics.Leading))
+			require.Equal(t, name == "cannot ask", w.Metric(w.Metrics.MaintenanceErrors.WithLabelValues("leader")) > 0)
+			require.Len(t, w.Log.Lines(t, map[string]any{"msg": "leadership changed", "leading": false}), 1)
 		})
 	}
 }
 
-func TestLostLeadershipShows(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		w.lead()
-		w.Store.Hook("Lead", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
-		apptest.Pass(2 * leaderLease)
-		require.Zero(t, w.Metric(w.Metrics.Leading))
-		require.NotZero(t, w.Metric(w.Metrics.MaintenanceErrors.WithLabelValues("leader")))
-		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "leadership changed", "leading": false}), 1)
-	})
-}
-
 // A process that was paused while it asked finds an answer of long ago.
 func TestALateAnswerMakesNoLeader(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		w.Store.Hook("Lead", apptest.Hook{After: func(context.Context) error { time.Sleep(leaderLease + time.Second); return nil }})
+	bubble(t, func(t *testing.T, w *worldMaint) {
+		w.Store.Hook("Lead", apptest.Hook{After: apptest.Slow(leaderLease + time.Second)})
 		m, _ := w.lead()
 		for range 50 {
 			require.False(t, m.Leading())
@@ -140,43 +133,33 @@ func TestALateAnswerMakesNoLeader(t *testing.T) {
 
 func TestStoppingWhileStorageHangs(t *testing.T) {
 	for _, operation := range append([]string{"Lead", "Resign", "Epoch"}, tasksOf...) {
-		t.Run(operation, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorldMaint(t)
-				w.Store.Hook(operation, apptest.Hook{Before: apptest.Hangs})
-				_, stop := w.lead()
-				apptest.Pass(cleanerInterval + time.Second)
-				began := time.Now()
-				stop()
-				require.LessOrEqual(t, time.Since(began), leaderInterval)
-			})
+		apptest.Run(t, operation, func(t *testing.T) {
+			w := newWorldMaint(t)
+			w.Store.Hook(operation, apptest.Hook{Before: apptest.Hangs})
+			_, stop := w.lead()
+			apptest.Pass(cleanerInterval + time.Second)
+			began := time.Now()
+			stop()
+			require.LessOrEqual(t, time.Since(began), leaderInterval)
 		})
 	}
 }
 
 func TestDeferredJobsAreQueuedInTime(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		tasks := make([]job.Task, 2*schedulerBatch+10)
-		for i := range tasks {
-			tasks[i] = w.AddDeferred(10 * time.Second)
-		}
-		missed := w.AddDeferred(-time.Hour)
+	bubble(t, func(t *testing.T, w *worldMaint) {
+		task, missed := w.AddDeferred(10*time.Second), w.AddDeferred(-time.Hour)
 		w.lead()
 		apptest.Pass(time.Second)
 		require.Equal(t, job.Queued, w.Store.RowOf(missed.JobID).State, "a missed time is due at once")
-		require.Equal(t, job.Created, w.Store.RowOf(tasks[0].JobID).State)
+		require.Equal(t, job.Created, w.Store.RowOf(task.JobID).State)
 		apptest.Pass(9*time.Second + SchedulerInterval)
-		for _, task := range tasks {
-			require.Equal(t, job.Queued, w.Store.RowOf(task.JobID).State)
-		}
-		require.Equal(t, float64(len(tasks)+1), w.Metric(w.Metrics.Repaired.WithLabelValues("scheduler")))
+		require.Equal(t, job.Queued, w.Store.RowOf(task.JobID).State)
+		require.Equal(t, 2.0, w.Metric(w.Metrics.Repaired.WithLabelValues("scheduler")))
 	})
 }
 
 func TestJobsOfDeadWorkersAreGivenBack(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
+	bubble(t, func(t *testing.T, w *worldMaint) {
 		for range rescuerBatch {
 			w.Add(apptest.HeldByTheDead(job.Assigned))
 			w.Add(apptest.HeldByTheDead(job.Running))
@@ -184,27 +167,14 @@ func TestJobsOfDeadWorkersAreGivenBack(t *testing.T) {
 		w.lead()
 		apptest.Pass(RescuerInterval)
 		require.Empty(t, w.Orphans(), "in one round, however many")
-	})
-}
-
-func TestRescueDoesNotSpinOnTrouble(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		for range 2 * rescuerBatch {
-			w.Add(apptest.HeldByTheDead(job.Assigned))
+		for _, state := range []string{"ASSIGNED", "RUNNING"} {
+			require.EqualValues(t, rescuerBatch, w.Metric(w.Metrics.LeasesExpired.WithLabelValues(state)))
 		}
-		w.Store.Hook("Release", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
-		w.lead()
-		apptest.Pass(10*RescuerInterval + time.Millisecond)
-		require.Equal(t, 10, w.Store.Count("Orphans"))
-		require.Equal(t, 10.0, w.Metric(w.Metrics.MaintenanceErrors.WithLabelValues("rescuer")))
-		require.NotEmpty(t, w.Log.Lines(t, map[string]any{"msg": "maintenance failed", "task": "rescuer"}))
 	})
 }
 
 func TestCleaningGoesOnWhileThereIsMore(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
+	bubble(t, func(t *testing.T, w *worldMaint) {
 		w.Store.cleanings = 7
 		w.lead()
 		apptest.Pass(cleanerInterval + time.Millisecond)
@@ -216,45 +186,35 @@ func TestCleaningGoesOnWhileThereIsMore(t *testing.T) {
 	})
 }
 
-func TestLongRoundsEndWithLeadership(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		w.Store.cleanings = 1 << 30
-		w.Store.Hook("Clean", apptest.Hook{After: func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }})
+// The process that ended the last job died before it completed the batch. A round looks at the open batches after those of the round
+// before, and then from the beginning again.
+func TestMaintenanceCompletesWhatNobodyDid(t *testing.T) {
+	bubble(t, func(t *testing.T, w *worldMaint) {
+		early, late, open := w.addBatch(job.Succeeded), w.addBatch(job.Succeeded), w.addBatch(job.Queued)
+		m := w.maintenance()
+		m.completeAfter = early.ID
+		w.Store.Hook("CompleteBatches", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
+		round := func() error { return m.completeBatches(t.Context(), always) }
+		require.ErrorIs(t, round(), apptest.ErrStorage)
+		require.Equal(t, early.ID, m.completeAfter, "they are tried again")
+		require.NoError(t, round())
+		require.Equal(t, []bool{false, true}, []bool{early.Outcome != nil, late.Outcome != nil})
+		for range batches.ChunkSize + 5 {
+			w.addBatch(job.Succeeded)
+		}
 		w.lead()
-		apptest.Pass(cleanerInterval)
-		w.Store.Hook("Lead", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
-		apptest.Pass(2 * leaderLease)
-		cleanings := w.Store.Count("Clean")
-		require.Greater(t, cleanings, 10)
-		apptest.Pass(time.Minute)
-		require.Equal(t, cleanings, w.Store.Count("Clean"))
+		apptest.Pass(completerInterval)
+		require.NotNil(t, early.Outcome)
+		require.Nil(t, open.Outcome)
+		require.EqualValues(t, 2+batches.ChunkSize+5, w.Metric(w.Metrics.Repaired.WithLabelValues("batch_completer")))
+		require.EqualValues(t, 2+batches.ChunkSize+5, w.Metric(w.Metrics.BatchesCompleted.WithLabelValues("COMPLETED")))
 	})
 }
 
-func TestTwoLeadersForAMomentAreHarmless(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		for range 300 {
-			w.Add(apptest.HeldByTheDead(job.Assigned))
-			w.Add(apptest.HeldByTheDead(job.Running, func(r *apptest.Row) { r.AutoRetry = true }))
-			w.AddDeferred(3 * time.Second)
-		}
-		a, _ := w.lead()
-		b, _ := w.lead()
-		for range 100 {
-			for _, m := range []*Maintenance{a, b} { // storage would never say so
-				m.setLeading(true, time.Now())
-			}
-			apptest.Pass(100 * time.Millisecond)
-		}
-		require.Equal(t, 300.0, w.Metric(w.Metrics.Repaired.WithLabelValues("scheduler")))
-		require.Equal(t, 300.0, w.Metric(w.Metrics.Repaired.WithLabelValues("rescuer_requeued")))
-		require.Equal(t, 300.0, w.Sum("jobs_failed_total"))
-		w.Store.Mu.Lock()
-		defer w.Store.Mu.Unlock()
-		for _, r := range w.Store.Rows {
-			require.Equal(t, "pending", w.Queue.State(apptest.TaskOf(r)))
-		}
-	})
+// addBatch stores a batch of one job.
+func (w *worldMaint) addBatch(state job.State) *job.Batch {
+	b := &job.Batch{ID: app.NewID(), ClientID: apptest.ClientA, RequestID: "request-1", CreatedAt: time.Now()}
+	w.Store.Update(func() { w.Store.Batches[b.ID] = b })
+	w.Add(func(r *apptest.Row) { r.BatchID, r.State = b.ID, state })
+	return b
 }

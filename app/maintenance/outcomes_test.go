@@ -10,7 +10,6 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
-	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -53,8 +52,7 @@ func (w *worldMaint) appended() map[string]int {
 }
 
 func TestOutcomesArePublishedAsTheDocumentsOfTheAPI(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
+	bubble(t, func(t *testing.T, w *worldMaint) {
 		good, bad := w.addOutcome(nil), w.addOutcome(job.NewFailure(job.TimedOut, 1, apptest.Backoff))
 		w.lead()
 		apptest.Pass(2 * publisherInterval)
@@ -85,87 +83,66 @@ func TestOutcomesArePublishedAsTheDocumentsOfTheAPI(t *testing.T) {
 	})
 }
 
+// publisher is one whose rounds a test takes by itself.
+func (w *worldMaint) publisher() *Publisher {
+	return NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen}, w.Store, w.Queue, w.Metrics, w.Logger)
+}
+
+// A round has as many pages as it takes, and ends with the leadership.
 func TestOutcomesOfOneRoundAreManyPages(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
+	bubble(t, func(t *testing.T, w *worldMaint) {
 		for range 3*publisherBatch + 1 {
 			w.addOutcome(nil)
 		}
-		w.lead()
-		apptest.Pass(publisherInterval)
-		require.Len(t, w.Queue.stream, 3*publisherBatch+1)
+		rounds, p := 0, w.publisher()
+		require.NoError(t, p.round(context.Background(), func() bool { rounds++; return rounds <= 2 }))
+		require.Equal(t, 2*publisherBatch, len(w.Queue.stream))
+		require.NoError(t, p.round(context.Background(), always))
+		require.Equal(t, 3*publisherBatch+1, len(w.Queue.stream))
 		require.Zero(t, w.unpublished())
 	})
 }
 
 func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
-	for name, trouble := range map[string]func(*worldMaint){
-		"the stream is away": func(w *worldMaint) { w.Queue.Change(func() { w.Queue.Err = apptest.ErrQueue }) },
-		"the stream's answer is lost": func(w *worldMaint) {
+	storage := func(operation string, h apptest.Hook) func(*worldMaint) {
+		return func(w *worldMaint) { w.Store.Hook(operation, h) }
+	}
+	away, lost := apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)}, apptest.Hook{After: apptest.Fails(-1, apptest.ErrStorage)}
+	for name, c := range map[string]struct {
+		trouble func(*worldMaint)
+		during  int // appended while it lasts, -1 for as often as it is tried
+	}{
+		"the stream is away": {func(w *worldMaint) { w.Queue.Change(func() { w.Queue.Err = apptest.ErrQueue }) }, 0},
+		"the stream's answer is lost": {func(w *worldMaint) {
 			w.Queue.Change(func() { w.Queue.Err, w.Queue.appendsLost = apptest.ErrQueue, true })
-		},
-		"storage is away": func(w *worldMaint) {
-			w.Store.Hook("UnpublishedOutcomes", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
-		},
-		"storage does not note it": func(w *worldMaint) {
-			w.Store.Hook("MarkPublished", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
-		},
-		"storage's answer to it is lost": func(w *worldMaint) {
-			w.Store.Hook("MarkPublished", apptest.Hook{After: apptest.Fails(-1, apptest.ErrStorage)})
-		},
+		}, -1},
+		"storage is away":                {storage("UnpublishedOutcomes", away), 0},
+		"storage does not note it":       {storage("MarkPublished", away), 1}, // and not five times a second
+		"storage's answer to it is lost": {storage("MarkPublished", lost), 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorldMaint(t)
-				id := w.addOutcome(nil)
-				trouble(w)
-				w.lead()
-				apptest.Pass(10 * publisherInterval)
-				require.NotZero(t, w.Metric(w.Metrics.MaintenanceErrors.WithLabelValues("outcomes")))
-
-				w.Queue.Change(func() { w.Queue.Err = nil })
-				w.Store.Hook("UnpublishedOutcomes", apptest.Hook{})
-				w.Store.Hook("MarkPublished", apptest.Hook{})
-				apptest.Pass(2 * publisherInterval)
-				require.NotZero(t, w.appended()[id.String()])
-				require.Zero(t, w.unpublished())
-			})
+		apptest.Run(t, name, func(t *testing.T) {
+			w := newWorldMaint(t)
+			id := w.addOutcome(nil)
+			c.trouble(w)
+			w.lead()
+			apptest.Pass(time.Minute)
+			require.NotZero(t, w.Metric(w.Metrics.MaintenanceErrors.WithLabelValues("outcomes")))
+			if c.during >= 0 {
+				require.Equal(t, c.during, w.appended()[id.String()])
+			}
+			w.Queue.Change(func() { w.Queue.Err = nil })
+			w.Store.Hook("UnpublishedOutcomes", apptest.Hook{})
+			w.Store.Hook("MarkPublished", apptest.Hook{})
+			apptest.Pass(2 * publisherInterval)
+			require.NotZero(t, w.appended()[id.String()])
+			require.Zero(t, w.unpublished())
 		})
 	}
 }
 
-// Otherwise it would append the same ones five times a second.
-func TestNothingIsRepeatedWhileStorageCannotNoteIt(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		id := w.addOutcome(nil)
-		w.Store.Hook("MarkPublished", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
-		w.lead()
-		apptest.Pass(time.Minute)
-		require.Equal(t, map[string]int{id.String(): 1}, w.appended())
-	})
-}
-
-func TestTheStreamIsRepairedWhenItsServerWasEmptied(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		id := w.addOutcome(nil)
-		w.lead()
-		apptest.Pass(time.Second)
-		require.Len(t, w.Queue.stream, 1)
-		w.Queue.Flush()
-		w.Queue.Change(func() { w.Queue.stream = nil })
-		w.Store.Hook("RepublishOutcomes", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
-		apptest.Pass(2 * time.Second)
-		require.Equal(t, map[string]int{id.String(): 1}, w.appended())
-		require.Zero(t, w.unpublished())
-	})
-}
-
 // The server takes with it what it was given last. It may be away for long.
-func TestWhatWasPublishedBeforeTheServerWentAwayIsPublishedAgain(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
+func TestTheStreamIsRepairedWhenItsServerWasEmptied(t *testing.T) {
+	bubble(t, func(t *testing.T, w *worldMaint) {
 		w.lead()
 		old := w.addOutcome(nil)
 		apptest.Pass(publishedKept + removalInterval + time.Second)
@@ -174,35 +151,27 @@ func TestWhatWasPublishedBeforeTheServerWentAwayIsPublishedAgain(t *testing.T) {
 		apptest.Pass(time.Second)
 		require.Equal(t, map[string]int{old.String(): 1, recent.String(): 1}, w.appended())
 
+		w.Store.Hook("RepublishOutcomes", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
 		w.Queue.Change(func() { w.Queue.Err = apptest.ErrQueue })
 		apptest.Pass(5 * time.Minute)
 		w.Queue.Flush()
 		w.Queue.Change(func() { w.Queue.Err, w.Queue.RunID, w.Queue.stream = nil, "another", nil })
 		apptest.Pass(5 * time.Second)
 		require.Equal(t, map[string]int{recent.String(): 1}, w.appended())
+		require.Zero(t, w.unpublished())
 	})
 }
 
-// The leader before may have died between raising the epoch and the repair.
-func TestANewLeaderRepairsTheStream(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
+// The leader before may have died between raising the epoch and the repair. And what the stream had when it was emptied is not noted
+// as published after.
+func TestWhoLeadsNextRepairsTheStream(t *testing.T) {
+	bubble(t, func(t *testing.T, w *worldMaint) {
 		id := w.addOutcome(nil)
 		w.Store.outbox[0].Published = time.Now()
-		w.lead()
-		apptest.Pass(time.Second)
-		require.Equal(t, map[string]int{id.String(): 1}, w.appended())
-	})
-}
-
-// What the stream had when it was emptied is not noted as published after.
-func TestWhatWasAppendedBeforeTheRepairIsAppendedAgain(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		p := NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen}, w.Store, w.Queue, w.Metrics, w.Logger)
-		id := w.addOutcome(nil)
+		p := w.publisher()
 		w.Store.Hook("MarkPublished", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 		require.Error(t, p.round(context.Background(), always))
+		require.Equal(t, map[string]int{id.String(): 1}, w.appended())
 		w.Queue.stream = nil
 		require.NoError(t, w.Store.RaiseEpoch(context.Background(), w.Store.DispatchEpoch, "another"))
 		require.NoError(t, p.round(context.Background(), always))
@@ -210,30 +179,14 @@ func TestWhatWasAppendedBeforeTheRepairIsAppendedAgain(t *testing.T) {
 	})
 }
 
-func TestPublishingEndsWithLeadership(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
-		for range 5 * publisherBatch {
-			w.addOutcome(nil)
-		}
-		p := NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen}, w.Store, w.Queue, w.Metrics, w.Logger)
-		rounds := 0
-		require.NoError(t, p.round(context.Background(), func() bool { rounds++; return rounds <= 2 }))
-		require.Len(t, w.Queue.stream, 2*publisherBatch)
-	})
-}
-
 func TestWithoutAStreamNothingIsPublished(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldMaint(t)
+	bubble(t, func(t *testing.T, w *worldMaint) {
+		m := w.maintenance()
+		m.publisher = nil
+		m.tasks = m.newTasks()
 		w.addOutcome(nil)
-		m := New(Deps{
-			Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
-			Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger), Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,
-		})
 		w.Background(m.Run)
 		apptest.Pass(time.Minute)
 		require.Zero(t, w.Store.Count("UnpublishedOutcomes"))
-		require.Empty(t, w.Queue.stream)
 	})
 }

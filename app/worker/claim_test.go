@@ -14,13 +14,19 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// countingRuns is a runner that also counts how often it is called.
-func countingRuns(runner apptest.RunnerFunc) (apptest.RunnerFunc, *atomic.Int64) {
-	var runs atomic.Int64
-	return func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
-		runs.Add(1)
-		return runner(ctx, d, attempt)
-	}, &runs
+// counting runs a test with a worker whose work takes a second, and counts how often it begins.
+func counting(t *testing.T, f func(t *testing.T, w *world, runs *atomic.Int64), change ...func(*Config)) {
+	t.Helper()
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, change...)
+		var runs atomic.Int64
+		w.runner = func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
+			runs.Add(1)
+			return apptest.Takes(time.Second)(ctx, d, attempt)
+		}
+		w.start()
+		f(t, w, &runs)
+	})
 }
 
 // ranOnce asserts that a job ran once to its end, and was told of once.
@@ -33,47 +39,40 @@ func (w *world) ranOnce(task job.Task, runs *atomic.Int64) {
 	w.Logged(task, "assign", "QUEUED", "ASSIGNED")
 	w.Logged(task, "run", "ASSIGNED", "RUNNING")
 	w.Logged(task, "finish", "RUNNING", "SUCCEEDED")
-	require.Equal(w.T, []job.Notification{event(task), event(task), end(task)}, w.Queue.Notifications())
+	require.Equal(w.T, []job.Notification{apptest.Event(task), apptest.Event(task), apptest.End(task)}, w.Queue.Notifications())
 	require.Zero(w.T, w.Sum("fenced_writes_total"))
 	synctest.Wait()
 	require.Empty(w.T, w.worker.holding)
 }
 
-func TestClaimIsRepeatedThroughStorageTrouble(t *testing.T) {
-	for name, h := range map[string]apptest.Hook{
-		"refused":      {Before: apptest.Fails(10, apptest.ErrStorage)},
-		"answer lost":  {After: apptest.Fails(1, apptest.ErrStorage)},
-		"answers lost": {After: apptest.Fails(4, apptest.ErrStorage)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorld(t, func(c *Config) { c.Lease, c.Heartbeat = 3*time.Minute, time.Minute }) // none comes in between
-				runner, runs := countingRuns(apptest.Takes(time.Second))
-				w.runner = runner
-				w.start()
-				task := w.Add()
-				w.Store.Hook("Claim", h)
-				require.NoError(t, w.handle(task))
-				w.ranOnce(task, runs)
-				lines := w.Log.Lines(t, map[string]any{"level": "WARN", "action": "assign", "job_id": task.JobID.String(), "attempt": 1.0})
-				require.Len(t, lines, w.Store.Count("Claim")-1)
-				require.Equal(t, "RFA_STORAGE_UNAVAILABLE", lines[0]["error_code"])
+func TestClaimAndStartAreRepeatedThroughStorageTrouble(t *testing.T) {
+	for operation, action := range map[string]string{"Claim": "assign", "Start": "start"} {
+		for name, h := range map[string]apptest.Hook{
+			"refused":      {Before: apptest.Fails(10, apptest.ErrStorage)},
+			"answers lost": {After: apptest.Fails(4, apptest.ErrStorage)},
+		} {
+			t.Run(operation+" "+name, func(t *testing.T) {
+				counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
+					task := w.Add()
+					w.Store.Hook(operation, h)
+					require.NoError(t, w.handle(task))
+					w.ranOnce(task, runs)
+					lines := w.Log.Lines(t, map[string]any{"level": "WARN", "action": action, "job_id": task.JobID.String(), "attempt": 1.0})
+					require.Len(t, lines, w.Store.Count(operation)-1)
+					require.Equal(t, "RFA_STORAGE_UNAVAILABLE", lines[0]["error_code"])
 
-				require.NoError(t, w.handle(task), "offered again, the task is used")
-				require.EqualValues(t, 1, runs.Load())
-				require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
+					require.NoError(t, w.handle(task), "offered again, the task is used")
+					require.EqualValues(t, 1, runs.Load())
+					require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
+				}, func(c *Config) { c.Lease, c.Heartbeat = 3*time.Minute, time.Minute }) // none comes in between
 			})
-		})
+		}
 	}
 }
 
 // The queue gives a task up whose claim had no answer, and offers it anew.
 func TestALostClaimIsAnsweredToTheNextTask(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		runner, runs := countingRuns(apptest.Takes(time.Second))
-		w.runner = runner
-		w.start()
+	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 		task := w.Add()
 		w.Store.Hook("Claim", apptest.Hook{After: apptest.Fails(-1, apptest.ErrStorage)})
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second/2)
@@ -91,28 +90,19 @@ func TestALostClaimIsAnsweredToTheNextTask(t *testing.T) {
 }
 
 func TestTasksOfOneJobRunItOnce(t *testing.T) {
-	for name, h := range map[string]apptest.Hook{
-		"one after the other": {},
-		"claims at once":      {After: func(context.Context) error { time.Sleep(time.Second); return nil }},
-	} {
+	for name, h := range map[string]apptest.Hook{"one after the other": {}, "claims at once": {After: apptest.Slow(time.Second / 2)}} {
 		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				runner, runs := countingRuns(apptest.Takes(3 * time.Second))
-				w.runner = runner
-				w.start()
+			counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 				w.Store.Hook("Claim", h)
 				task := w.Add()
 				again := task
 				again.Dispatch++
-				began := time.Now()
 				answers := []<-chan error{w.handling(task), w.handling(again), w.handling(task)}
-				apptest.Pass(2 * time.Second)
+				apptest.Pass(time.Second * 3 / 4)
 				require.Equal(t, 1.0, w.Metric(w.Metrics.SlotsUsed))
 				for _, answer := range answers {
 					require.NoError(t, <-answer)
 				}
-				require.LessOrEqual(t, time.Since(began), 4*time.Second)
 				w.ranOnce(task, runs)
 				require.Equal(t, 1, w.Store.Count("Claim"))
 				require.Equal(t, 2.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
@@ -123,16 +113,13 @@ func TestTasksOfOneJobRunItOnce(t *testing.T) {
 
 // A claim whose answer is out is no lost one, for however many heartbeats.
 func TestASlowClaimIsNotGivenBack(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, func(c *Config) { c.Lease, c.Heartbeat = time.Minute, time.Second })
-		runner, runs := countingRuns(apptest.Takes(time.Second))
-		w.runner = runner
-		w.start()
-		w.Store.Hook("Claim", apptest.Hook{After: func(context.Context) error { time.Sleep(10 * time.Second); return nil }})
+	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
+		w.Store.Hook("Claim", apptest.Hook{After: apptest.Slow(10 * time.Second)})
 		task := w.Add()
 		require.NoError(t, w.handle(task))
 		w.ranOnce(task, runs)
-	})
+		require.Zero(t, w.Store.Count("Release"))
+	}, func(c *Config) { c.Lease, c.Heartbeat = time.Minute, time.Second })
 }
 
 // A worker asks for a lost claim under the identity that it had then. When that
@@ -146,11 +133,7 @@ func TestALostClaimEndsWithTheLease(t *testing.T) {
 		"refused":     {h: apptest.Hook{Before: apptest.Fails(3, apptest.ErrStorage)}, own: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				runner, runs := countingRuns(apptest.Takes(time.Second))
-				w.runner = runner
-				w.start()
+			counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 				first := w.identityNow()
 				task := w.Add()
 				w.Store.Hook("Claim", test.h)
@@ -164,28 +147,116 @@ func TestALostClaimEndsWithTheLease(t *testing.T) {
 					return
 				}
 				require.Zero(t, runs.Load())
-				require.Equal(t, job.Assigned, w.Store.RowOf(task.JobID).State)
 				require.Equal(t, first, w.Store.RowOf(task.JobID).Worker)
-				w.lead()
-				apptest.Pass(maintenance.RescuerInterval + time.Second)
-				require.Equal(t, job.Queued, w.Store.RowOf(task.JobID).State, "no attempt is used up")
+				w.rescued(task)
 			})
 		})
 	}
 }
 
-func TestCancelWhileTheClaimHasStorageTrouble(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		runner, runs := countingRuns(apptest.Takes(time.Second))
-		w.runner = runner
+// rescued asserts that a job that is ASSIGNED is given back by the rescuer, in the same attempt.
+func (w *world) rescued(task job.Task) {
+	w.T.Helper()
+	require.Equal(w.T, job.Assigned, w.Store.RowOf(task.JobID).State)
+	w.lead()
+	apptest.Pass(maintenance.RescuerInterval + time.Second)
+	require.Equal(w.T, job.Queued, w.Store.RowOf(task.JobID).State)
+	require.Equal(w.T, 1, w.Store.RowOf(task.JobID).Attempt, "no attempt is used up")
+}
+
+// never is work that may not begin.
+func (w *world) never(context.Context, job.Definition, int) (*job.Result, error) {
+	w.T.Error("a job ran that was not started")
+	return nil, nil
+}
+
+// requireUnstarted checks that a job was claimed and nothing more: what is known
+// of it was published once.
+func (w *world) requireUnstarted(task job.Task, fenced float64) {
+	w.T.Helper()
+	require.Equal(w.T, []job.Notification{apptest.Event(task)}, w.Queue.Notifications())
+	require.Equal(w.T, fenced, w.Metric(w.Metrics.FencedWrites.WithLabelValues("start")))
+	require.Zero(w.T, w.Metric(w.Metrics.Running.WithLabelValues("SUCCESS_FAST")))
+	require.Zero(w.T, w.Store.Count("Finish"))
+	require.Empty(w.T, w.worker.holding)
+}
+
+func TestCancelBetweenClaimAndStart(t *testing.T) {
+	for name, test := range map[string]struct {
+		operation string
+		before    bool // the cancel comes before the operation has done its work
+		signal    bool
+		fenced    float64
+	}{
+		"before the claim is answered":            {"Claim", false, false, 1},
+		"signalled before the claim is answered":  {"Claim", false, true, 1},
+		"while the start is on its way":           {"Start", true, false, 1},
+		"signalled while the start is on its way": {"Start", true, true, 0},
+	} {
+		apptest.Run(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			w.runner = w.never
+			w.start()
+			task := w.Add()
+			cancel := func(context.Context) error {
+				w.Happens(task, job.Canceled)
+				if test.signal {
+					w.worker.Canceled(task.JobID)
+				}
+				return nil
+			}
+			h := apptest.Hook{After: cancel}
+			if test.before {
+				h = apptest.Hook{Before: cancel}
+			}
+			w.Store.Hook(test.operation, h)
+			require.NoError(t, w.handle(task), "there is nothing left for the queue to do")
+			w.requireUnstarted(task, test.fenced)
+		})
+	}
+}
+
+func TestCancelDuringStorageTrouble(t *testing.T) {
+	for operation, h := range map[string]apptest.Hook{
+		"Claim": {After: apptest.Fails(5, apptest.ErrStorage)}, "Start": {Before: apptest.Fails(-1, apptest.ErrStorage)},
+	} {
+		apptest.Run(t, operation, func(t *testing.T) {
+			w := newWorld(t)
+			w.runner = w.never
+			w.start()
+			task := w.Add()
+			w.Store.Hook(operation, h)
+			handled := w.handling(task)
+			w.cancel(task)
+			require.NoError(t, <-handled, "there is nothing left for the queue to do")
+			if operation == "Start" {
+				w.requireUnstarted(task, 0)
+				return
+			}
+			require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
+		})
+	}
+}
+
+// The lease ends between claim and start, on Postgres' clock: the worker drops
+// the job, and the rescuer gives it back.
+func TestALeaseThatEndsBeforeTheStart(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.runner = w.never
 		w.start()
 		task := w.Add()
-		w.Store.Hook("Claim", apptest.Hook{After: apptest.Fails(5, apptest.ErrStorage)})
-		running := w.handling(task)
-		w.cancel(task)
-		require.NoError(t, <-running, "there is nothing left for the queue to do")
-		require.Zero(t, runs.Load())
-		require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
+		w.Store.Hook("Start", apptest.Hook{Before: func(context.Context) error {
+			w.Store.Expire()
+			return nil
+		}})
+		require.NoError(t, w.handle(task))
+		w.requireUnstarted(task, 1)
+		w.rescued(task)
+
+		w.Store.Hook("Start", apptest.Hook{})
+		w.runner = apptest.Takes(time.Second)
+		row := w.Store.RowOf(task.JobID)
+		require.NoError(t, w.handle(apptest.TaskOf(&row)))
+		w.Ended(task, job.Succeeded)
 	})
 }

@@ -2,6 +2,9 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,48 +16,62 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func TestHandleDropsUsedTasks(t *testing.T) {
-	used := map[string]func(w *world) job.Task{
-		"earlier attempt": func(w *world) job.Task {
+// refusing has each claim answered with not, the zero one: as it comes.
+func (w *world) refusing(not job.NotClaimed) {
+	w.Store.Update(func() { w.Store.Refuse = func() job.NotClaimed { return not } })
+}
+
+// What storage says of a job that is not claimed decides what becomes of its task.
+func TestHandleDropsTasks(t *testing.T) {
+	for name, c := range map[string]struct {
+		make   func(w *world) job.Task
+		reason string
+	}{
+		"of an earlier attempt": {func(w *world) job.Task {
 			task := w.Add(func(r *apptest.Row) { r.Attempt = 2 })
 			task.Attempt = 1
 			return task
-		},
-		"canceled": func(w *world) job.Task { return w.Add(func(r *apptest.Row) { r.State = job.Canceled }) },
-		"held by somebody": func(w *world) job.Task {
+		}, "stale"},
+		"of a job that is held by somebody": {func(w *world) job.Task {
 			return w.Add(func(r *apptest.Row) { r.State, r.Worker = job.Running, app.NewID() })
-		},
-	}
-	for name, make := range used {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
-					t.Error("a used task ran its job")
-					return nil, nil
-				}
-				w.start()
-				require.NoError(t, w.handle(make(w)))
-				require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
-				require.Empty(t, w.Queue.Sent())
-			})
+		}, "stale"},
+		"of an unknown job": {func(*world) job.Task { return job.Task{JobID: app.NewID(), Attempt: 1} }, "unknown"},
+		"of a throttled job": {func(w *world) job.Task {
+			w.refusing(job.NotClaimed{Throttled: true})
+			return w.Add()
+		}, "client_limit"},
+		"of a paused job": {func(w *world) job.Task {
+			w.refusing(job.NotClaimed{Paused: true})
+			return w.Add()
+		}, "paused"},
+	} {
+		apptest.Run(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			w.runner = w.never
+			w.start()
+			require.ErrorIs(t, w.worker.Handle(context.Background(), c.make(w)), job.ErrTaskStale)
+			require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues(c.reason)))
+			require.Equal(t, 1.0, w.Sum("tasks_dropped_total"))
+			require.Empty(t, w.Queue.Sent())
 		})
 	}
 }
 
-// The queue keeps an early task until its time.
+// The queue keeps a task until its time, and what is stopped as a whole is offered again.
 func TestHandleLeavesAnEarlyTaskToTheQueue(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
+	working(t, nil, func(t *testing.T, w *world) {
 		task := w.Add(func(r *apptest.Row) { r.RunAt, r.Dispatch = time.Now().Add(10*time.Second), 3 })
 		task.Dispatch = 1 // an older task of the same attempt is as good
 		var early *job.TaskEarly
 		require.ErrorAs(t, w.worker.Handle(context.Background(), task), &early)
 		require.Equal(t, 10*time.Second, early.Wait)
 		require.Equal(t, job.Queued, w.Store.RowOf(task.JobID).State)
-		require.Empty(t, w.Queue.Sent())
 		apptest.Pass(early.Wait)
+		w.refusing(job.NotClaimed{Stopped: true, StillWaiting: true})
+		require.ErrorAs(t, w.worker.Handle(context.Background(), task), &early)
+		require.Equal(t, time.Second, early.Wait)
+		w.refusing(job.NotClaimed{})
+		require.Empty(t, w.Queue.Sent())
 		require.NoError(t, w.handle(task))
 		w.Ended(task, job.Succeeded)
 	})
@@ -62,55 +79,39 @@ func TestHandleLeavesAnEarlyTaskToTheQueue(t *testing.T) {
 
 // What the queue is told of a task agrees with what was recorded.
 func TestHandleTellsHowItsTaskEnded(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.runner = apptest.Fixed(nil, apptest.Failure{Reason: job.DependencyFailed})
-		w.start()
+	working(t, apptest.Fixed(nil, apptest.Failure{Reason: job.DependencyFailed}), func(t *testing.T, w *world) {
 		task := w.Add(func(r *apptest.Row) { r.AutoRetry = true })
 		var failed *job.TaskFailed
 		require.ErrorAs(t, w.worker.Handle(context.Background(), task), &failed)
 		failure := job.NewFailure(job.DependencyFailed, 1, apptest.Backoff)
 		require.Equal(t, string(failure.Code)+": "+failure.Detail, failed.Text)
 		next := w.Queue.Sent()[0]
-		require.Equal(t, job.DependencyFailed, next.Reason)
-		require.Equal(t, 2, next.Attempt)
+		require.Equal(t, []any{job.DependencyFailed, 2}, []any{next.Reason, next.Attempt})
 		require.NotZero(t, next.ClientID)
 		require.NotEmpty(t, next.WorkKind)
 		require.ErrorIs(t, w.worker.Handle(context.Background(), task), job.ErrTaskStale)
-		require.ErrorIs(t, w.worker.Handle(context.Background(), job.Task{JobID: app.NewID(), Attempt: 1}), job.ErrTaskStale)
 	})
 }
 
 func TestHandleClaimsAJobThatBecomesDueMeanwhile(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.Store.AlmostDue = claimTries - 1
+	working(t, nil, func(t *testing.T, w *world) {
+		almost := claimTries - 1 // that it is due
+		w.Store.Refuse = func() job.NotClaimed {
+			almost--
+			return job.NotClaimed{StillWaiting: almost >= 0}
+		}
 		task := w.Add()
 		require.NoError(t, w.handle(task))
 		w.Ended(task, job.Succeeded)
 
-		w.Store.AlmostDue = 100
+		almost = 100
 		require.ErrorIs(t, w.handle(w.Add()), errBusy, "not for ever")
 		require.Equal(t, 2*claimTries, w.Store.Count("Claim"))
 	})
 }
 
-func TestHandleClaimsADeferredJobThatTheSchedulerHasNotSeen(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		task := w.AddDeferred(time.Second)
-		apptest.Pass(time.Second)
-		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.State{job.Created, job.Queued, job.Assigned, job.Running, job.Succeeded}, w.Store.RowOf(task.JobID).History)
-	})
-}
-
 func TestHandleOnADeadWorkerFindsANewLeaseAtOnce(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
+	working(t, nil, func(t *testing.T, w *world) {
 		first := w.worker.id
 		w.Store.Expire()
 		began := time.Now()
@@ -120,89 +121,49 @@ func TestHandleOnADeadWorkerFindsANewLeaseAtOnce(t *testing.T) {
 		require.Zero(t, time.Since(began), "without waiting for the next heartbeat")
 		require.NotEqual(t, first, w.worker.id)
 		require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
-	})
-}
 
-func TestHandleDoesNotWaitForeverForAnotherLease(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.Store.DeadOnly = true // the claim looked just before a renewal was committed
-		require.ErrorIs(t, w.handle(w.Add()), errBusy)
-		require.Equal(t, claimTries, w.Store.Count("Claim"))
+		claims := w.Store.Count("Claim")
+		w.refusing(job.NotClaimed{StillWaiting: true, WorkerDead: true}) // the claim looked just before a renewal was committed
+		require.ErrorIs(t, w.handle(w.Add()), errBusy, "not for ever")
+		require.Equal(t, claims+claimTries, w.Store.Count("Claim"))
 	})
 }
 
 func TestHandleEasesOffWithStorageTrouble(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.Store.Hook("Claim", apptest.Hook{Before: apptest.Fails(2*claimTries, apptest.ErrStorage)})
-		began := time.Now()
-		task := w.Add()
-		require.NoError(t, w.handle(task))
-		w.Ended(task, job.Succeeded)
-		require.Equal(t, 2*claimTries*w.worker.pause(), time.Since(began), "a whole queue must not be churned through meanwhile")
-	})
-}
-
-func TestHandleWaitsForALease(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.Store.Hook("Register", apptest.Hook{Before: apptest.Fails(3, apptest.ErrStorage)})
+		w.Store.Hook("Claim", apptest.Hook{Before: apptest.Fails(2*claimTries, apptest.ErrStorage)})
 		w.start()
-		task := w.Add()
 		began := time.Now()
+		task := w.Add()
 		require.NoError(t, w.handle(task))
 		w.Ended(task, job.Succeeded)
-		require.Equal(t, 3*w.worker.pause(), time.Since(began))
-		require.Equal(t, 1, w.Store.Count("Claim"))
+		require.Equal(t, (3+2*claimTries)*w.worker.pause(), time.Since(began), "a whole queue must not be churned through meanwhile")
+		require.Equal(t, 2*claimTries+1, w.Store.Count("Claim"))
 	})
 }
 
 func TestHandleStopsWaitingWithTheQueue(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Concurrency = 1 })
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, w.worker.Handle(ctx, w.Add()), context.DeadlineExceeded, "there is no lease")
-
 		w.runner = apptest.Takes(time.Minute)
+		impatient := func(task job.Task) error {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			return w.worker.Handle(ctx, task)
+		}
+		require.ErrorIs(t, impatient(w.Add()), context.DeadlineExceeded, "there is no lease")
 		w.start()
 		running := w.handling(w.Add())
-		ctx, cancel = context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, w.worker.Handle(ctx, w.Add()), context.DeadlineExceeded, "there is no slot")
+		require.ErrorIs(t, impatient(w.Add()), context.DeadlineExceeded, "there is no slot")
 		require.NoError(t, <-running)
-	})
-}
 
-func TestTheQueuesOpinionDoesNotStopAJob(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.runner = apptest.Takes(40 * time.Second)
-		w.start()
-		task := w.Add()
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		require.NoError(t, w.worker.Handle(ctx, task))
-		require.Error(t, ctx.Err())
-		w.Ended(task, job.Succeeded)
-	})
-}
-
-func TestAClaimIsNotGivenUpHalfWay(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
 		task := w.Add()
 		w.Store.Hook("Claim", apptest.Hook{After: func(ctx context.Context) error {
 			app.Sleep(ctx, 2*time.Second)
 			return ctx.Err()
 		}})
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		require.NoError(t, w.worker.Handle(ctx, task))
+		require.NoError(t, impatient(task), "neither a claim nor a job is given up half-way")
 		w.Ended(task, job.Succeeded)
 	})
 }
@@ -229,57 +190,10 @@ func TestHandleRunsNoMoreJobsAtOnceThanItHasSlots(t *testing.T) {
 	})
 }
 
-func TestHandleCountsTasksOfUnknownJobs(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		require.NoError(t, w.handle(job.Task{JobID: app.NewID(), Attempt: 1}))
-		require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("unknown")))
-		require.Equal(t, 0.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
-	})
-}
-
-// TestHandleDropsTasksOfThrottledJobs: there will be others.
-func TestHandleDropsTasksOfThrottledJobs(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.Store.ClientLimit = true
-		require.NoError(t, w.handle(w.Add()))
-		require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("client_limit")))
-	})
-}
-
-// A task of a job that was put aside is dropped; what is stopped as a whole is offered again.
-func TestTasksOfWhatIsPaused(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.Store.Paused = true
-		require.NoError(t, w.handle(w.Add()))
-		require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("paused")))
-		w.Store.Paused, w.Store.Stopped = false, true
-		task := w.Add()
-		var early *job.TaskEarly
-		require.ErrorAs(t, w.worker.Handle(context.Background(), task), &early)
-		require.Equal(t, time.Second, early.Wait)
-		w.Store.Stopped = false
-		require.NoError(t, w.handle(task))
-		require.Equal(t, job.Succeeded, w.Store.Rows[task.JobID].State)
-	})
-}
-
 // A worker that lost its lease stays drained under its next one: operators named the process by the id that it had.
 func TestADrainedWorkerStaysDrained(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		id := func() job.ID {
-			id, err := w.worker.identity(t.Context())
-			require.NoError(t, err)
-			return id
-		}
-		before := id()
+	working(t, nil, func(t *testing.T, w *world) {
+		before := w.identityNow()
 		drained := job.Pauses{{Scope: job.PauseWorker, Target: before.String(), Mode: job.ModeDrain}}
 		require.True(t, w.worker.Stopped(drained))
 		require.True(t, w.worker.Stopped(job.Pauses{{Scope: job.PauseAll, Mode: job.ModePause}}))
@@ -293,21 +207,68 @@ func TestADrainedWorkerStaysDrained(t *testing.T) {
 			_, err := w.worker.register(t.Context())
 			require.NoError(t, err)
 		}
-		require.NotEqual(t, before, id())
+		require.NotEqual(t, before, w.identityNow())
 		require.True(t, w.worker.Stopped(drained))
 		require.Len(t, w.worker.ids, maxIdentities)
 	})
 }
 
-// A claim that comes before the scheduler passes QUEUED, and that counts.
-func TestClaimOfACreatedJobCountsAsQueued(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+// fullDisk is a machine on which one kind cannot be run for a while.
+type fullDisk struct {
+	full atomic.Bool
+	kind job.Kind
+	ran  int
+}
+
+func (f *fullDisk) Probe(_ context.Context, k job.Kind) error {
+	if f.full.Load() && k == f.kind {
+		return fmt.Errorf("%w: no space left", job.ErrExhausted)
+	}
+	return nil
+}
+
+func (f *fullDisk) Run(ctx context.Context, d job.Definition, _ int, _ job.Observer) (*job.Result, error) {
+	f.ran++
+	if err := f.Probe(ctx, d.WorkKind); err != nil {
+		return nil, err
+	}
+	return apptest.GoodResult(d), nil
+}
+
+func TestWorkThatThisMachineCannotDoIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		disk := &fullDisk{kind: job.IOHeavy}
+		disk.full.Store(true)
+		w.worker.runner = disk
 		w.start()
-		queued := w.Metrics.Queued.WithLabelValues(string(job.SuccessFast))
-		past := time.Now().Add(-time.Second)
-		task := w.Add(func(r *apptest.Row) { r.State, r.ExecutionAt, r.WorkKind = job.Created, &past, job.SuccessFast })
-		require.NoError(t, w.handle(task))
-		require.Equal(t, 1.0, w.Metric(queued))
+		w.Background(w.worker.ProbeRefused)
+		heavy := func(r *apptest.Row) { r.WorkKind, r.Definition = job.IOHeavy, apptest.DefinitionOf(job.IOHeavy) }
+		first := w.Add(heavy)
+		require.NoError(t, w.handle(first))
+		end := w.Store.RowOf(first.JobID)
+		require.Equal(t, job.Failed, end.State)
+		require.Equal(t, []any{job.WorkerExhausted, true}, []any{end.Failure.Reason, end.Failure.Retryable})
+		require.Equal(t, []job.Kind{job.IOHeavy}, w.worker.Refused())
+		require.Equal(t, 1.0, w.Metric(w.Metrics.KindsRefused))
+
+		named, unnamed, other := w.Add(heavy), w.Add(heavy), w.Add()
+		named.WorkKind = job.IOHeavy
+		var early *job.TaskEarly
+		require.True(t, errors.As(w.worker.Handle(context.Background(), named), &early), "others may take it")
+		require.NoError(t, w.handle(unnamed))
+		row := w.Store.RowOf(unnamed.JobID)
+		require.Equal(t, []any{job.Queued, 1}, []any{row.State, row.Attempt}, "given back, in the same attempt")
+		require.NoError(t, w.handle(other))
+		require.Equal(t, job.Succeeded, w.Store.RowOf(other.JobID).State)
+		require.Equal(t, 2, disk.ran)
+
+		apptest.Pass(time.Minute)
+		require.NotEmpty(t, w.worker.Refused())
+		disk.full.Store(false)
+		apptest.Pass(2 * probeInterval)
+		require.Empty(t, w.worker.Refused())
+		require.Zero(t, w.Metric(w.Metrics.KindsRefused))
+		require.NoError(t, w.handle(named))
+		require.Equal(t, job.Succeeded, w.Store.RowOf(named.JobID).State)
 	})
 }

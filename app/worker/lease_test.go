@@ -30,8 +30,7 @@ func (w *world) holdsUnknowingly(s job.State) func(*apptest.Row) {
 }
 
 func TestTheLeaseIsKeptWithHeartbeats(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		require.False(t, w.worker.Alive())
 		w.start()
 		require.True(t, w.worker.Alive())
@@ -45,10 +44,7 @@ func TestTheLeaseIsKeptWithHeartbeats(t *testing.T) {
 }
 
 func TestAFailedHeartbeatIsRepeatedSoon(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.runner = apptest.Takes(time.Minute)
-		w.start()
+	working(t, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
 		task := w.Add()
 		running := w.handling(task)
 		w.Store.Hook("Renew", apptest.Hook{Before: apptest.Fails(15, apptest.ErrStorage)})
@@ -72,54 +68,47 @@ func TestTheLeaseIsLostBeforeStorageCountsItOut(t *testing.T) {
 		}
 		return apptest.Hangs(ctx)
 	}
-	slow := func(context.Context) error { time.Sleep(9 * time.Second); return nil }
 	for name, h := range map[string]apptest.Hook{
-		"slow, then hangs":          {Before: slowThenSilent, After: slow},
+		"slow, then hangs":          {Before: slowThenSilent, After: apptest.Slow(9 * time.Second)},
 		"fails":                     {Before: apptest.Fails(-1, apptest.ErrStorage)},
 		"hangs":                     {Before: apptest.Hangs},
 		"hangs and does not stop":   {Before: stubborn},
 		"answers are lost":          {After: apptest.Hangs},
-		"the answer comes too late": {After: func(context.Context) error { time.Sleep(apptest.LeaseTime); return nil }},
+		"the answer comes too late": {After: apptest.Slow(apptest.LeaseTime)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.runner = apptest.Takes(time.Hour)
-				began := time.Now()
-				w.start()
-				first := w.identityNow()
-				task := w.Add()
-				running := w.handling(task)
-				w.Store.Hook("Renew", h)
-				require.NoError(t, <-running)
+		apptest.Run(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			w.runner = apptest.Takes(time.Hour)
+			began := time.Now()
+			w.start()
+			first := w.identityNow()
+			task := w.Add()
+			running := w.handling(task)
+			w.Store.Hook("Renew", h)
+			require.NoError(t, <-running)
 
-				require.GreaterOrEqual(t, time.Since(began), apptest.LeaseTime/2, "not at the first failure")
-				w.Store.Mu.Lock()
-				expires := w.Store.Workers[first].Expires
-				w.Store.Mu.Unlock()
-				require.True(t, time.Now().Before(expires))
-				require.NotEqual(t, first, w.identityNow())
-				require.Zero(t, w.Store.Count("Finish"))
-				require.Equal(t, job.Running, w.Store.RowOf(task.JobID).State, "the rescuer decides")
-				require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
-				require.Len(t, w.Log.Lines(t, map[string]any{"level": "ERROR", "jobs": 1.0}), 1)
+			require.GreaterOrEqual(t, time.Since(began), apptest.LeaseTime/2, "not at the first failure")
+			w.Store.Update(func() { require.True(t, time.Now().Before(w.Store.Workers[first].Expires)) })
+			require.NotEqual(t, first, w.identityNow())
+			require.Zero(t, w.Store.Count("Finish"))
+			require.Equal(t, job.Running, w.Store.RowOf(task.JobID).State, "the rescuer decides")
+			require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
+			require.Len(t, w.Log.Lines(t, map[string]any{"level": "ERROR", "jobs": 1.0}), 1)
 
-				w.Store.Hook("Renew", apptest.Hook{})
-				apptest.Pass(5 * apptest.LeaseTime)
-				require.True(t, w.worker.Alive())
-				require.NotEqual(t, first, w.identityNow())
-				require.True(t, w.Store.Workers[first].Retired, "storage may count the old lease on")
-				require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
-			})
+			w.Store.Hook("Renew", apptest.Hook{})
+			apptest.Pass(5 * apptest.LeaseTime)
+			require.True(t, w.worker.Alive())
+			require.NotEqual(t, first, w.identityNow())
+			require.True(t, w.Store.Workers[first].Retired, "storage may count the old lease on")
+			require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
 		})
 	}
 }
 
 func TestTheLeaseCountsFromBeforeTheRegistration(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.runner = apptest.Takes(time.Hour)
-		w.Store.Hook("Register", apptest.Hook{After: func(context.Context) error { time.Sleep(10 * time.Second); return nil }})
+		w.Store.Hook("Register", apptest.Hook{After: apptest.Slow(10 * time.Second)})
 		w.Store.Hook("Renew", apptest.Hook{Before: apptest.Hangs})
 		began := time.Now()
 		w.start()
@@ -129,10 +118,7 @@ func TestTheLeaseCountsFromBeforeTheRegistration(t *testing.T) {
 }
 
 func TestAWorkerThatStorageCallsDeadStopsEverything(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.runner = apptest.Takes(time.Hour)
-		w.start()
+	working(t, apptest.Takes(time.Hour), func(t *testing.T, w *world) {
 		first := w.identityNow()
 		a, b := w.handling(w.Add()), w.handling(w.Add())
 		w.Store.Expire()
@@ -149,8 +135,7 @@ func TestAWorkerThatStorageCallsDeadStopsEverything(t *testing.T) {
 }
 
 func TestJobsOfAnEarlierLeaseAreNotFinishedUnderTheNext(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		release := make(chan struct{})
 		w.runner = func(_ context.Context, d job.Definition, _ int) (*job.Result, error) {
 			<-release // work that does not stop when it should
@@ -170,9 +155,7 @@ func TestJobsOfAnEarlierLeaseAreNotFinishedUnderTheNext(t *testing.T) {
 
 // The claim was committed under a lease that ended before its answer came.
 func TestAClaimThatOutlivesItsLeaseIsNotRun(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
+	working(t, nil, func(t *testing.T, w *world) {
 		first := w.identityNow()
 		task := w.Add()
 		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
@@ -197,10 +180,7 @@ func TestAClaimThatOutlivesItsLeaseIsNotRun(t *testing.T) {
 }
 
 func TestJobsThatStorageTookAwayAreStopped(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.runner = apptest.Takes(time.Hour)
-		w.start()
+	working(t, apptest.Takes(time.Hour), func(t *testing.T, w *world) {
 		task := w.Add()
 		running := w.handling(task)
 		w.Store.Change(task.JobID, func(r *apptest.Row) { r.Fence, r.Worker = r.Fence+1, app.NewID() })
@@ -213,10 +193,7 @@ func TestJobsThatStorageTookAwayAreStopped(t *testing.T) {
 }
 
 func TestAJobThatIsClaimedDuringAHeartbeatIsNotStopped(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.runner = apptest.Takes(time.Minute)
-		w.start()
+	working(t, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
 		task := w.Add()
 		var running <-chan error
 		w.Store.Hook("Renew", apptest.Hook{After: func(context.Context) error {
@@ -236,9 +213,7 @@ func TestAJobThatIsClaimedDuringAHeartbeatIsNotStopped(t *testing.T) {
 }
 
 func TestJobsOfLostClaimsAreGivenBackOnTheSecondBeat(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
+	working(t, nil, func(t *testing.T, w *world) {
 		assigned := w.Add(w.holdsUnknowingly(job.Assigned))
 		running := w.Add(w.holdsUnknowingly(job.Running))
 		apptest.Pass(apptest.Heartbeat + time.Second)
@@ -254,57 +229,33 @@ func TestJobsOfLostClaimsAreGivenBackOnTheSecondBeat(t *testing.T) {
 	})
 }
 
-func TestAClaimWhoseAnswerIsSlowIsNotGivenBackTwice(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		task := w.Add()
-		w.Store.Hook("Claim", apptest.Hook{After: func(context.Context) error {
-			time.Sleep(apptest.Heartbeat + time.Second) // longer than to one beat, not to two
-			return nil
-		}})
-		require.NoError(t, w.handle(task))
-		w.Ended(task, job.Succeeded)
-		apptest.Pass(3 * apptest.Heartbeat)
-		require.Zero(t, w.Store.Count("Release"))
-		require.Equal(t, 1, w.Store.Count("Finish"))
-	})
-}
-
 func TestGivingBackIsRepeatedUntilStorageAgrees(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
+	working(t, nil, func(t *testing.T, w *world) {
 		task := w.Add(w.holdsUnknowingly(job.Assigned))
 		w.Store.Hook("Release", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
 		apptest.Pass(4*apptest.Heartbeat + time.Second)
 		require.Equal(t, job.Queued, w.Store.RowOf(task.JobID).State, "beats 2 and 3 failed, beat 4 did not")
 		require.Equal(t, 3, w.Store.Count("Release"))
-	})
-}
 
-func TestGivingBackNeverCostsTheLease(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.Add(w.holdsUnknowingly(job.Assigned))
+		w.Store.Hook("Finish", apptest.Hook{Before: apptest.Hangs})
 		for range 200 {
 			w.Add(w.holdsUnknowingly(job.Running))
 		}
-		w.Store.Hook("Release", apptest.Hook{Before: apptest.Hangs})
-		w.Store.Hook("Finish", apptest.Hook{Before: apptest.Hangs})
 		apptest.Pass(5 * time.Minute)
-		require.Equal(t, 1, w.Store.Count("Register"))
+		require.Equal(t, 1, w.Store.Count("Register"), "it never costs the lease")
 		require.Zero(t, w.Metric(w.Metrics.LeasesLost))
 	})
 }
 
 func TestRunGivesTheLeaseUp(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
+		w.runner = apptest.Takes(time.Hour)
 		stop := w.start()
 		id := w.identityNow()
+		running := w.handling(w.Add()) // without a drain
 		stop()
+		require.NoError(t, <-running)
+		require.Zero(t, w.Store.Count("Finish"), "the rescuer fails them")
 		require.True(t, w.Store.Workers[id].Retired)
 		require.False(t, w.worker.Alive())
 		require.Zero(t, w.Metric(w.Metrics.LeasesLost), "it was not lost")
@@ -315,28 +266,14 @@ func TestRunGivesTheLeaseUp(t *testing.T) {
 
 func TestRunEndsWhileStorageIsAway(t *testing.T) {
 	for _, operation := range []string{"Register", "Renew", "Retire"} {
-		t.Run(operation, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.Store.Hook(operation, apptest.Hook{Before: apptest.Hangs})
-				stop := w.start()
-				apptest.Pass(apptest.Heartbeat + time.Second)
-				began := time.Now()
-				stop()
-				require.LessOrEqual(t, time.Since(began), apptest.Heartbeat)
-			})
+		apptest.Run(t, operation, func(t *testing.T) {
+			w := newWorld(t)
+			w.Store.Hook(operation, apptest.Hook{Before: apptest.Hangs})
+			stop := w.start()
+			apptest.Pass(apptest.Heartbeat + time.Second)
+			began := time.Now()
+			stop()
+			require.LessOrEqual(t, time.Since(began), apptest.Heartbeat)
 		})
 	}
-}
-
-func TestRunThatEndsWithoutADrainStopsItsJobs(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.runner = apptest.Takes(time.Hour)
-		stop := w.start()
-		running := w.handling(w.Add())
-		stop()
-		require.NoError(t, <-running)
-		require.Zero(t, w.Store.Count("Finish"), "the lease was given up: the rescuer fails them")
-	})
 }

@@ -27,6 +27,22 @@ func newWorld(t testing.TB, change ...func(*Config)) *world {
 	return w
 }
 
+// bubble runs a test in a world of its own.
+func bubble(t *testing.T, f func(t *testing.T, w *world)) {
+	t.Helper()
+	apptest.Bubble(t, func(t *testing.T) { f(t, newWorld(t)) })
+}
+
+// working runs a test with a worker that is started; without a runner its work succeeds at once.
+func working(t *testing.T, runner apptest.RunnerFunc, f func(t *testing.T, w *world)) {
+	t.Helper()
+	bubble(t, func(t *testing.T, w *world) {
+		w.runner = runner
+		w.start()
+		f(t, w)
+	})
+}
+
 func (w *world) newWorker(change ...func(*Config)) *Worker {
 	cfg := Config{
 		Name: "test", Concurrency: 4, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"context"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 // Redis hangs before the api connects to it, so nothing can be enqueued.
@@ -40,8 +45,7 @@ func TestAPIKilledAfterEnqueue(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The statement is on its way when the process dies: nobody knows whether it
-// will be committed. The same key finds out.
+// The statement is on its way when the process dies: nobody knows whether it will be committed. The same key finds out.
 func TestAPIKilledBeforeCommit(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, patient)
@@ -111,5 +115,140 @@ func TestThousandConcurrentRequestsWithOneKey(t *testing.T) {
 	conflict := u.trySubmit(apis[1], execute("SUCCESS_SLOW", `"idempotency_key":"the-only-one"`))
 	conflict.requireProblem(t, http.StatusConflict, "RFA_EXEC_IDEMPOTENCY_CONFLICT")
 	s.await("SUCCEEDED", s.acceptedIDs()...)
+	s.checkInvariants()
+}
+
+// behindProxy is a stack whose worker, or api, reaches Postgres through a proxy that loses answers.
+func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
+	t.Helper()
+	s := newStack(t)
+	p := newLossyProxy(t, s.databaseURL)
+	return s, p, env{"FORGERUN_DATABASE_URL": p.url(s.databaseURL), "FORGERUN_HEARTBEAT_INTERVAL": "500ms"}
+}
+
+// workerSteps is a part of the statement that all steps of a worker share; the next state is one of its arguments.
+const workerSteps = `INSERT INTO results`
+
+// The answer to a step of the worker is lost: it asks again, is answered, and the job has taken the step once.
+func TestStepWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	for state, line := range map[string]string{
+		"ASSIGNED": "cannot claim a job", "RUNNING": "storage trouble while a job is held", "SUCCEEDED": "storage trouble while a job is held",
+	} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			s, proxy, through := behindProxy(t)
+			api := s.startLeader()
+			u := s.newUser(api)
+			worker := s.startWorker(through)
+			lost := proxy.loseAnswerTo(workerSteps, state)
+			id := u.submit(api, execute("SUCCESS_FAST"))
+			lost(t)
+			worker.logged(line)
+			s.await("SUCCEEDED", id, u.submit(api, execute("SUCCESS_FAST")))
+			s.requireEvents(id, "job.created", "job.queued", "job.assigned", "job.running", "job.succeeded")
+			require.EqualValues(t, 1, u.get(api, id).value("attempt"))
+			require.Equal(t, 1, s.count(`SELECT count(*) FROM workers`))
+			s.checkInvariants()
+		})
+	}
+}
+
+func TestSubmissionWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	s, proxy, through := behindProxy(t)
+	s.startWorker()
+	api := s.startAPI(through)
+	u := s.newUser(api)
+	body := execute("SUCCESS_FAST", `"idempotency_key":"`+uuid.NewString()+`"`)
+	lost := proxy.loseAnswerTo(`INSERT INTO idempotency_keys`, "")
+	a := u.trySubmit(api, body)
+	lost(t)
+	require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
+	require.Nil(t, a.value("job_id"))
+	again := u.trySubmit(api, body)
+	require.Equal(t, http.StatusAccepted, again.status, again.body)
+	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM jobs`))
+	s.await("SUCCEEDED", again.text("job_id")) // nobody enqueued it: the relay does
+	s.checkInvariants()
+}
+
+// keyed sends a POST with an idempotency key, which must succeed.
+func (u *user) keyed(api *proc, key, path, body string) answer {
+	u.s.t.Helper()
+	a := u.call(api, "POST", path, body, "Idempotency-Key", key)
+	require.NoError(u.s.t, a.err)
+	require.Less(u.s.t, a.status, http.StatusBadRequest, "%s: %s", path, a.body)
+	return a
+}
+
+// An answer that is not committed is none: the repetition does it.
+func TestRetryWhoseProcessDiesBeforeItsCommit(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startAPI()
+	s.startWorker()
+	u := s.newUser(api)
+	id := u.submit(api, execute("RETRY_LIMIT_REACHED"))
+	s.await("FAILED", id)
+	s.exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$`)
+	s.exec(`CREATE TRIGGER hold BEFORE UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION hold()`) // the answer, after the retry
+	asked := make(chan answer, 1)
+	go func() { asked <- u.call(api, "POST", "/v1/jobs/"+id+"/retry", "", "Idempotency-Key", "k") }()
+	eventually(t, "the answer is being stored", func() bool {
+		return s.count(`SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`) == 1
+	})
+	require.Equal(t, 1, s.count(`SELECT attempt FROM jobs WHERE job_id = $1`, id))
+	api.kill()
+	require.Error(t, (<-asked).err)
+	s.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`)
+	s.exec(`DROP TRIGGER hold ON idempotency_keys`)
+	api = s.startAPI()
+	first := u.keyed(api, "k", "/v1/jobs/"+id+"/retry", "")
+	require.Equal(t, true, first.value("changed"))
+	require.Empty(t, first.header.Get("Idempotency-Replayed"))
+	require.Equal(t, 2, s.count(`SELECT attempt FROM jobs WHERE job_id = $1`, id))
+	s.checkInvariants()
+}
+
+// emptyDatabase makes a database without any schema on the shared server.
+func emptyDatabase(t *testing.T) string {
+	t.Helper()
+	other := repotest.URL(t)
+	admin := openPool(t, other)
+	name := "forgerun_empty_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	_, err := admin.Exec(t.Context(), `CREATE DATABASE `+name+` TEMPLATE template0`)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.Background(), `DROP DATABASE `+name+` WITH (FORCE)`)
+		require.NoError(t, err)
+	})
+	u, err := url.Parse(other)
+	require.NoError(t, err)
+	u.Path = "/" + name
+	return u.String()
+}
+
+func TestTenProcessesStartOnAnEmptyDatabase(t *testing.T) {
+	t.Parallel()
+	s := newStackOn(t, emptyDatabase(t))
+	api, worker := s.start("api"), s.start("worker")
+	api.waitAPI()
+	nobody := &user{s: s}
+	require.Equal(t, http.StatusServiceUnavailable, nobody.call(api, "GET", "/readyz", "").status, "there is no schema yet")
+	var migrations []*proc
+	for range 8 {
+		migrations = append(migrations, s.start("migrate"))
+	}
+	for _, m := range migrations {
+		require.Zero(t, m.exitCode(), m.log)
+	}
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM maintenance_state`))
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM goose_db_version WHERE version_id = 1`))
+	worker.logged("worker registered")
+	require.Equal(t, http.StatusOK, nobody.call(api, "GET", "/readyz", "").status)
+	u := s.newUser(api)
+	s.await("SUCCEEDED", u.submit(api, execute("SUCCESS_FAST")))
 	s.checkInvariants()
 }

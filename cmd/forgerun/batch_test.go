@@ -103,27 +103,6 @@ func TestBatchWithMixedEnds(t *testing.T) {
 	last := all.until("batch-completed")
 	require.Equal(t, id, last[len(last)-1].text("jobId"))
 	require.Equal(t, 1, s.completions(id))
-
-	list := u.call(api, "GET", "/v1/batches/"+id+"/jobs?limit=2", "")
-	require.Len(t, list.value("data").([]any), 2, list.body)
-	rest := u.call(api, "GET", "/v1/batches/"+id+"/jobs?limit=2&cursor="+list.text("page.next_cursor"), "")
-	require.Len(t, rest.value("data").([]any), 1, rest.body)
-	s.checkInvariants()
-}
-
-func TestBatchIsCanceled(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
-	id := u.submitBatch(api, batchBody("SUCCESS_FAST", "SUCCESS_FAST", "SUCCESS_FAST"))
-	for range 2 {
-		a := u.call(api, "POST", "/v1/batches/"+id+"/cancel", "")
-		require.Equal(t, http.StatusOK, a.status, a.body)
-		require.EqualValues(t, 3, a.value("counts.canceled"), a.body)
-	}
-	require.Equal(t, "CANCELLED", u.awaitBatch(api, id).text("status"))
-	require.Equal(t, 1, s.completions(id))
 	s.checkInvariants()
 }
 
@@ -182,52 +161,3 @@ func TestAPIKilledWhileABatchIsStored(t *testing.T) {
 }
 
 const farAway = `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`
-
-// What the client canceled is no error of its batch: only a failed item makes
-// one.
-func TestBatchWithCanceledItems(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
-	s.startWorker()
-	for _, test := range []struct {
-		items          []string
-		status, detail string
-	}{
-		{[]string{execute("SUCCESS_FAST"), farAway, execute("SUCCESS_FAST")}, "COMPLETED",
-			"2 of 3 items completed successfully, 1 was canceled."},
-		{[]string{farAway, farAway}, "CANCELLED", "0 of 2 items completed successfully, 2 were canceled."},
-		{[]string{farAway, `{"type":"NO_SUCH_TYPE"}`}, "COMPLETED_WITH_ERRORS",
-			"0 of 2 items completed successfully, 1 failed, 1 was canceled. Only failed items are listed."},
-		{[]string{`{"type":"NO_SUCH_TYPE"}`}, "FAILED", "0 of 1 items completed successfully, 1 failed. Only failed items are listed."},
-	} {
-		id := u.submitBatch(api, `{"jobs":[`+strings.Join(test.items, ",")+`]}`)
-		eventually(t, "the others have ended", func() bool {
-			return s.count(`SELECT count(*) FROM jobs WHERE batch_id = $1 AND finished_at IS NULL AND type = 'EXECUTE'`, id) == 0
-		})
-		require.Equal(t, http.StatusOK, u.call(api, "POST", "/v1/batches/"+id+"/cancel", "").status)
-		require.Equal(t, test.status, u.awaitBatch(api, id).text("status"))
-		document := u.call(api, "GET", "/v1/batches/"+id, "", "Accept", "application/problem+json")
-		require.Equal(t, []string{test.status, test.detail, "en"},
-			[]string{document.text("jobStatus"), document.text("detail"), document.text("language")}, document.body)
-		require.Equal(t, "en", document.header.Get("Content-Language"))
-	}
-	s.checkInvariants()
-}
-
-// The instance of a refused item leads to its batch.
-func TestRefusedItemHasAnInstance(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startAPI()
-	u := s.newUser(api)
-	a := u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[`+farAway+`,{"type":"NO_SUCH_TYPE"}]}`)
-	require.Equal(t, http.StatusAccepted, a.status, a.body)
-	jobs := a.value("jobs").([]any)
-	require.NotContains(t, jobs[0], "failure")
-	instance := jobs[1].(map[string]any)["failure"].(map[string]any)["instance"].(string)
-	require.Equal(t, "/v1/batches/"+a.text("batch_id")+"#/jobs/1", instance)
-	path, _, _ := strings.Cut(instance, "#")
-	require.Equal(t, a.text("batch_id"), u.call(api, "GET", path, "").text("batch_id"))
-}

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"image/png"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -79,8 +76,7 @@ func inPage[T any](ctx context.Context, step chromedp.Action[T]) (T, error) {
 	return chromedp.Run(ctx, step)
 }
 
-// asynqmon, opened by an operator who knows the token, shows both queues and
-// needs nothing but the process that it is in.
+// asynqmon, opened by an operator who knows the token, shows both queues and needs nothing but the process that it is in.
 func TestQueueDashboardInABrowser(t *testing.T) {
 	t.Parallel()
 	const token = "an-operators-long-token"
@@ -103,15 +99,6 @@ func TestQueueDashboardInABrowser(t *testing.T) {
 	for _, action := range []string{"Pause", "Delete"} {
 		require.NotContains(t, text, action, "the dashboard changes nothing")
 	}
-	picture, err := png.Decode(bytes.NewReader(shot))
-	require.NoError(t, err)
-	colors := map[any]bool{}
-	for y := range picture.Bounds().Dy() {
-		for x := range picture.Bounds().Dx() {
-			colors[picture.At(x, y)] = true
-		}
-	}
-	require.Greater(t, len(colors), 50, "the page is drawn")
 	require.NoError(t, os.WriteFile(filepath.Join(t.ArtifactDir(), "asynqmon.png"), shot, 0o600))
 
 	require.NoError(t, chromedp.Do(b.ctx, chromedp.Navigate("http://"+admin+"/asynqmon/queues/jobs"),
@@ -124,40 +111,5 @@ func TestQueueDashboardInABrowser(t *testing.T) {
 	require.NotEmpty(t, b.hosts)
 	for _, host := range b.hosts {
 		require.Equal(t, admin, host, "asked by the page")
-	}
-}
-
-// What is behind the token is so on a running process: nobody else gets in, a
-// client with its API key least of all.
-func TestAdminPagesNeedTheToken(t *testing.T) {
-	t.Parallel()
-	const token = "an-operators-long-token"
-	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": token})
-	api := s.startAPI()
-	u := s.newUser(api)
-	s.secret(token)
-	admin := "http://" + api.logged("admin listening")["address"].(string)
-	get := func(path string, credentials func(*http.Request)) int {
-		request, err := http.NewRequest(http.MethodGet, admin+path, nil)
-		require.NoError(t, err)
-		credentials(request)
-		client := &http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-		response, err := client.Do(request)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		return response.StatusCode
-	}
-	bearer := func(token string) func(*http.Request) {
-		return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
-	}
-	for _, path := range []string{"/asynqmon/", "/asynqmon/api/queues", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
-		require.Equal(t, http.StatusUnauthorized, get(path, func(*http.Request) {}), path)
-		require.Equal(t, http.StatusUnauthorized, get(path, bearer(u.key)), path)
-		require.Equal(t, http.StatusUnauthorized, get(path, func(r *http.Request) { r.SetBasicAuth(u.id, u.key) }), path)
-		require.Equal(t, http.StatusOK, get(path, bearer(token)), path)
-		require.Equal(t, http.StatusOK, get(path, func(r *http.Request) { r.SetBasicAuth("operator", token) }), path)
-	}
-	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
-		require.Equal(t, http.StatusOK, get(path, func(*http.Request) {}), path)
 	}
 }

@@ -73,6 +73,7 @@ func operatorsCommands(sh *shell) {
 	sh.stack.secret(renewed)
 	require.NotEqual(t, secret, renewed)
 	sh.ok("keys", "revoke", client, key)
+	eventually(t, "each process has heard of it", func() bool { code, _, _ := other.run(t.Context(), "jobs", "list"); return code != 0 })
 	other.exits(command.Failed, "403", "jobs", "list")
 
 	// The public API does the same where no admin listener is known, as far as anybody may.

@@ -98,8 +98,7 @@ func (a answer) text(path string) string {
 	return text
 }
 
-// requireProblem checks the form of a refusal: a problem document with this
-// status and code that promises no job.
+// requireProblem checks the form of a refusal: a problem document with this status and code that promises no job.
 func (a answer) requireProblem(t *testing.T, status int, code string) {
 	t.Helper()
 	require.NoError(t, a.err)
@@ -165,8 +164,7 @@ func (u *user) get(api *proc, id string) answer {
 	return a
 }
 
-// requireLost checks that the job failed because its worker was lost or shut
-// down, and may be tried again.
+// requireLost checks that the job failed because its worker was lost or shut down, and may be tried again.
 func (u *user) requireLost(api *proc, id, reason string) {
 	u.s.t.Helper()
 	a := u.get(api, id)
@@ -194,9 +192,8 @@ type load struct {
 	refused []answer
 }
 
-// startLoad lets n clients submit jobs, each under a key of its own that is
-// repeated, for as long as the client lives, until it is accepted: so every
-// key must end up with exactly one job.
+// startLoad lets n clients submit jobs, each under a key of its own that is repeated, for as long as the client lives, until it is
+// accepted: so every key must end up with exactly one job.
 func (u *user) startLoad(api func() *proc, n int, body func(key string) string) *load {
 	l := &load{stopping: make(chan struct{})}
 	for range n {

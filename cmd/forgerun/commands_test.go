@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -69,5 +71,84 @@ func TestEveryCommandRefusesWhatItDoesNotKnow(t *testing.T) {
 			role)
 		require.Zero(t, code)
 		require.Contains(t, stdout, "FORGERUN_DATABASE_URL")
+	}
+}
+
+// Of an address only the password is masked; all of it where one cannot be sure what the password is.
+func TestMaskAddress(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		"postgres://me:hunter2@db.example.com/x": "postgres://me:********@db.example.com/x",
+		"postgresql://me:hunter2@db:5432/x?sslmode=require&pool_max_conns=30": "postgresql://me:********@db:5" +
+			"432/x?sslmode=require&pool_max_conns=30",
+		"postgres://me@db/x": "postgres://me@db/x",
+		"postgres://db":      "postgres://db",
+		"postgres:///x?host=/run/postgresql&user=me&password=hunter2": "postgres:///x?host=/run/postgresql&user=me&password=********",
+		"postgres://db/x?user=me:hunter2&sslmode=disable":             "postgres://db/x?********&sslmode=disable",
+		"postgres://db/x?sslmode=require;password=hunter2":            "postgres://db/x?********",
+		"postgres://db/x?options=-chunter2&pwd=hunter2&hunter2":       "postgres://db/x?********&********&********",
+		"postgres://me:hunter2@a:5432,b:5433,[::1]:5434/x":            "postgres://me:********@a:5432,b:5433,[::1]:5434/x",
+		"postgres://me:h@unter2@db/x":                                 "postgres://me:********@db/x",
+		"postgres://me:h%40unter2@db/x":                               "postgres://me:********@db/x",
+		"postgres://me:@db/x":                                         "postgres://me:********@db/x",
+		"redis://:hunter2@cache":                                      "redis://:********@cache",
+		"rediss://me:hunter2@cache:6380/2?skip_verify=true":           "rediss://me:********@cache:6380/2?skip_verify=true",
+		"unix://:hunter2@/run/redis.sock?db=1":                        "unix://:********@/run/redis.sock?db=1",
+		"redis-cluster://me:hunter2@a:7000,b:7001":                    "redis-cluster://me:********@a:7000,b:7001",
+		"redis-sentinel://:hunter2@a,b:26379/1?master=m&sentinel_password=hunt2": "redis-sentinel://:********@a," +
+			"b:26379/1?master=m&sentinel_password=********",
+
+		"redis://hunter2@cache":                            mask,
+		"postgres://me:hun/ter2@db/x":                      mask,
+		"postgres://me:12/hunter2@db/x":                    mask,
+		"postgres://me:1?hunter2@db/x":                     mask,
+		"postgres://me:1#hunter2@db/x":                     mask,
+		"postgres://me:hunter2":                            mask,
+		"postgres://me:hunter%zz@db/x":                     mask,
+		"postgres://me:hunter2@db/x?sslmode=%zz&user=me@x": mask,
+		"postgres://me:hunter2@db:port/x":                  mask,
+		"host=db user=me password=hunter2":                 mask,
+		"mysql://me:hunter2@db/x":                          mask,
+		"hunter2-hunter2-hunter2":                          mask,
+		"postgres://me:hunter2@db/x\npostgres://hunter2":   mask,
+		"": "",
+	} {
+		require.Equal(t, want, printed(variable{secret: true}, raw), raw)
+	}
+	require.Equal(t, "text", printed(variable{}, "text"))
+}
+
+// shownHelp is a block of the page with what the program prints.
+var shownHelp = regexp.MustCompile("(?ms)^```text\n\\$ forgerun ([^\n]*)\n(.*?)^```$")
+
+// What docs/reference/cli.md shows of the program's help is what the program prints.
+func TestPageListsTheHelpOfTheProgram(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/reference/cli.md")
+	require.NoError(t, err)
+	var shown []string
+	for _, block := range shownHelp.FindAllStringSubmatch(string(page), -1) {
+		code, stdout, _ := runWith(t, nil, strings.Fields(block[1])...)
+		require.Zero(t, code, block[1])
+		require.Equal(t, stdout, block[2], "forgerun %s in docs/reference/cli.md", block[1])
+		shown = append(shown, block[1])
+	}
+	require.Subset(t, shown, []string{"--help", "jobs submit --help", "webhooks listen --help", "admin --help", "help exit-codes"})
+}
+
+// Every command that the page calls in its examples exists.
+func TestPageListsCommandsThatExist(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/reference/cli.md")
+	require.NoError(t, err)
+	root := (&program{getenv: func(string) string { return "" }}).root()
+	calls := regexp.MustCompile(`(?m)^forgerun ([a-z-]+(?: [a-z-]+)?)`).FindAllStringSubmatch(string(page), -1)
+	require.Greater(t, len(calls), 40)
+	for _, call := range calls {
+		if words := strings.Fields(call[1]); words[0] != "help" && words[0] != "completion" {
+			found, rest, err := root.Find(words)
+			require.NoError(t, err)
+			require.True(t, len(rest) == 0 || !found.HasAvailableSubCommands(), "forgerun %s", call[1])
+		}
 	}
 }

@@ -207,8 +207,7 @@ func TestConfigMasksSecrets(t *testing.T) {
 	require.Contains(t, stderr, "FORGERUN_MAX_RETRIES")
 }
 
-// What OpenTelemetry's library would refuse at the start, the doctor refuses as
-// well; what it allows, both allow.
+// What OpenTelemetry's library would refuse at the start, the doctor refuses as well; what it allows, both allow.
 func TestTracingIsConfigured(t *testing.T) {
 	t.Parallel()
 	const collector = "http://127.0.0.1:4318"

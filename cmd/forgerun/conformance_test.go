@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
@@ -50,8 +51,7 @@ func requireConforming(t *testing.T, schema *jsonschema.Schema, text string) {
 	}
 }
 
-// Every way in which an outcome is told over HTTP and server-sent events, for
-// every kind of the catalogue.
+// Every way in which an outcome is told over HTTP and server-sent events, for every kind of the catalogue.
 func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 	t.Parallel()
 	schema := draftSchema(t)
@@ -67,7 +67,7 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 		items = append(items, execute(string(kind)))
 		ids = append(ids, u.submit(api, execute(string(kind)), "X-Correlation-ID", "order-17", "Accept-Language", "de-CH, fr;q=0.5"))
 	}
-	canceled := u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`)
+	canceled := u.submit(api, farAway)
 	waiting := u.call(api, "GET", "/v1/jobs/"+canceled, "", "Accept", "application/problem+json")
 	require.Equal(t, "application/json", waiting.header.Get("Content-Type"), "nothing failed (section 11.7)")
 	requireConforming(t, schema, waiting.body)
@@ -124,37 +124,79 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 	requireConforming(t, schema, document.body)
 	require.Equal(t, "COMPLETED_WITH_ERRORS", document.text("jobStatus"))
 	require.Contains(t, document.header.Get("Link"), "/rels/batch-jobs")
+	for _, a := range []answer{document, u.get(api, ids[0])} {
+		for _, rel := range regexp.MustCompile(`rel="([^"]*)"`).FindAllStringSubmatch(a.header.Get("Link"), -1) {
+			require.True(t, rel[1] == "status" || strings.HasPrefix(rel[1], api.url+"/rels/"), "section 6.5: registered, or a URI: %s", rel[1])
+		}
+	}
 }
 
-// No relation in a Link header is a short name that is not registered (section
-// 6.5).
-func TestLinkRelationsAreRegisteredOrURIs(t *testing.T) {
+var outcomes = env{"FORGERUN_OUTCOME_STREAM": "forgerun:outcomes", "FORGERUN_PUBLIC_URL": "http://forgerun.test"}
+
+// outcomeEntries reads the stream: the documents by job.
+func (s *stack) outcomeEntries() map[string][]redis.XMessage {
+	s.t.Helper()
+	entries, err := s.rdb.XRange(s.ctx(), "forgerun:outcomes", "-", "+").Result()
+	require.NoError(s.t, err)
+	found := map[string][]redis.XMessage{}
+	for _, e := range entries {
+		key := e.Values["key"].(string)
+		found[key] = append(found[key], e)
+	}
+	return found
+}
+
+// Each attempt's outcome is in the stream, as the resource of the attempt shows it.
+func TestOutcomeStream(t *testing.T) {
 	t.Parallel()
-	s := newStack(t)
+	s := newStack(t, outcomes)
 	api := s.startLeader()
-	u := s.newUser(api)
 	s.startWorker()
-	job := u.trySubmit(api, execute("SUCCESS_FAST"))
-	batch := u.call(api, "POST", "/v1/jobs/batch", batchBody("FAIL_IMMEDIATE"))
-	s.await("SUCCEEDED", job.text("job_id"))
-	u.awaitBatch(api, batch.text("batch_id"))
-	var relations []string
-	for _, a := range []answer{
-		job, batch, u.get(api, job.text("job_id")),
-		u.call(api, "GET", "/v1/jobs/"+job.text("job_id"), "", "Accept", "application/problem+json"),
-		u.call(api, "GET", "/v1/batches/"+batch.text("batch_id"), "", "Accept", "application/problem+json"),
-	} {
-		for _, match := range regexp.MustCompile(`rel="([^"]*)"`).FindAllStringSubmatch(strings.Join(a.header.Values("Link"), ","), -1) {
-			relations = append(relations, match[1])
+	u := s.newUser(api)
+	good, bad := u.submit(api, execute("SUCCESS_FAST")), u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`), "Accept-Language", "fr")
+	late := u.submit(api, farAway)
+	require.Equal(t, 200, u.call(api, "POST", "/v1/jobs/"+late+"/cancel", "").status)
+	s.await("SUCCEEDED", good, bad)
+	var entries map[string][]redis.XMessage
+	eventually(t, "all outcomes are published", func() bool {
+		entries = s.outcomeEntries()
+		return len(entries[good]) > 0 && len(entries[bad]) > 1 && len(entries[late]) > 0
+	})
+	require.Len(t, entries, 3)
+	for id, statuses := range map[string]string{good: "COMPLETED", bad: "FAILED COMPLETED", late: "CANCELLED"} {
+		require.Len(t, entries[id], len(strings.Fields(statuses)))
+		for i, status := range strings.Fields(statuses) {
+			entry := entries[id][i].Values
+			told := answer{body: entry["value"].(string)}
+			require.Equal(t, []string{id, status}, []string{told.text("jobId"), told.text("jobStatus")})
+			shown := u.call(api, "GET", told.text("instance"), "", "Accept", "application/problem+json")
+			require.Equal(t, shown.header.Get("Content-Type"), entry["content-type"])
+			require.Equal(t, shown.value("scenario"), told.value("scenario"))
+			if status == "FAILED" {
+				require.Equal(t, "fr", shown.text("language"))
+				require.Equal(t, []any{"en", "en"}, []any{told.text("language"), entry["content-language"]})
+				require.Equal(t, "A transient fault ended this attempt.", told.text("detail"))
+			}
 		}
 	}
-	require.Len(t, relations, 5)
-	for _, relation := range relations {
-		if relation == "status" { // RFC 8631
-			continue
-		}
-		require.True(t, strings.HasPrefix(relation, api.url+"/rels/"), relation)
-		page := u.call(api, "GET", strings.TrimPrefix(relation, api.url), "")
-		require.Equal(t, http.StatusOK, page.status, relation)
-	}
+	s.checkInvariants()
+}
+
+// Outcomes that were not published, because Redis was away or the leader died, are published later; none is missing.
+func TestOutcomeStreamIsRepaired(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, outcomes)
+	first := s.startLeader()
+	s.startWorker()
+	u := s.newUser(first)
+	ids := u.submitMany(first, 50, execute("PAYLOAD_SMALL"))
+	first.kill()
+	s.endLead()
+	api := s.startAPI()
+	ids = append(ids, u.submitMany(api, 50, execute("PAYLOAD_SMALL"))...)
+	s.await("SUCCEEDED", ids...)
+	eventually(t, "all outcomes are published", func() bool { return len(s.outcomeEntries()) == len(ids) })
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err()) // as a crash loses what Redis has not written
+	eventually(t, "they are published again", func() bool { return len(s.outcomeEntries()) == len(ids) })
+	s.checkInvariants()
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"os"
@@ -198,8 +200,7 @@ var consolePages = map[string]string{
 	"clients": "Clients", "erasures": "Erasures", "audit": "Audit", "system": "Workers alive",
 }
 
-// Every page, in both colour schemes, on a phone and on a desktop: it shows what there is, fits the window, and its script
-// finds nothing wrong.
+// Every page shows what there is, fits the window, and its script finds nothing wrong.
 func TestConsolePages(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -209,7 +210,7 @@ func TestConsolePages(t *testing.T) {
 	u.subscribe(api, "http://127.0.0.1:10/", "*")
 	failed := u.submit(api, execute("FAIL_IMMEDIATE"))
 	s.await("FAILED", failed)
-	u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`)
+	u.submit(api, farAway)
 	batch := u.submitBatch(api, `{"jobs":[`+execute("SUCCESS_FAST")+`]}`)
 	u.schedule(api, `{"name":"nightly","cron":"30 4 * * *","time_zone":"Europe/Berlin","job":{"type":"EXECUTE"}}`)
 	begun := s.operator("").call(api, "POST", "/admin/v1/bulk", `{"action":"cancel","filter":{"kind":"FAIL_IMMEDIATE"}}`)
@@ -220,25 +221,17 @@ func TestConsolePages(t *testing.T) {
 		pages[page] = text
 	}
 	c := newConsole(t, s, api)
-	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{360, 1440} {
-			c.dress(width, scheme)
-			for page, text := range pages {
-				c.open(page)
-				c.says(text)
-				c.until(fmt.Sprintf("%s fits %d", page, width), `document.documentElement.scrollWidth <= innerWidth`)
-				c.accessible(fmt.Sprintf("%s, %s, %d", page, scheme, width))
-				shot, err := inPage(c.ctx, chromedp.FullScreenshot(80))
-				require.NoError(t, err)
-				name, _, _ := strings.Cut(strings.ReplaceAll(page, "?", "-"), "/")
-				if strings.Contains(page, "/") {
-					name += "-one"
-				}
-				path := filepath.Join(t.ArtifactDir(), fmt.Sprintf("%s-%s-%d.jpg", name, scheme, width))
-				require.NoError(t, os.WriteFile(path, shot, 0o600))
+	c.everyLook(func(at string) {
+		for page, text := range pages {
+			c.open(page)
+			c.says(text)
+			name, _, _ := strings.Cut(strings.ReplaceAll(page, "?", "-"), "/")
+			if strings.Contains(page, "/") {
+				name += "-one"
 			}
+			c.seen(name + "-" + at)
 		}
-	}
+	})
 	c.noneWrong()
 }
 
@@ -261,4 +254,61 @@ func TestConsoleOfADeadProcess(t *testing.T) {
 	other.says("QUEUED")
 	s.startWorker()
 	other.says("SUCCEEDED")
+}
+
+// axe checks pages for what keeps people with disabilities from using them.
+const (
+	axeFile = "testdata/axe/axe.min.js"
+	axeSum  = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+)
+
+func TestAxeIsAsPublished(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(axeFile)
+	require.NoError(t, err)
+	sum := sha256.Sum256(text)
+	require.Equal(t, axeSum, hex.EncodeToString(sum[:]))
+}
+
+// An operator retries all jobs that match, sees how far it is, and stops it; another process shows the same.
+func TestConsoleBulk(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "50"})
+	api, other := s.startLeader(), s.startAPI()
+	s.startWorker()
+	u := s.newUser(api)
+	const n = 200
+	ids := u.submitAlike(api, n, execute("RETRY_ON_FAIL"))
+	s.await("FAILED", ids...)
+	c := newConsole(t, s, api)
+	c.login(operatorsToken)
+	c.open("jobs?state=FAILED")
+	c.press("Retry all that match…")
+	c.says("200 jobs match")
+	c.fill("rate", "10") // so that it lasts, however slow the browsers are
+	c.press("Retry 200")
+	c.until("the page of the operation", `location.hash.startsWith("#/bulk/") && document.body.innerText.includes("RUNNING")`)
+	c.until("progress, live", `document.querySelector("progress").value >= 20`)
+	c.do(chromedp.EmulateViewport(1440, 700))
+	shot, err := inPage(c.ctx, chromedp.FullScreenshot(80))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(t.ArtifactDir(), "bulk-running.jpg"), shot, 0o600))
+	second := newConsole(t, s, other)
+	second.login(operatorsToken)
+	second.open("bulk")
+	second.says("RUNNING")
+	c.press("Stop")
+	c.says("Stop this change?")
+	c.press("Stop it")
+	c.says("ABORTED")
+	second.says("ABORTED")
+	done := s.count(`SELECT count(*) FROM bulk_items WHERE result = 'SUCCEEDED'`)
+	require.GreaterOrEqual(t, done, 20)
+	require.Less(t, done, n)
+	require.Equal(t, done, s.count(`SELECT count(*) FROM events WHERE event_name = 'job.retried'`))
+	c.says(fmt.Sprintf("%d of 200", done))
+	c.open("audit")
+	c.says("abort_bulk")
+	c.noneWrong()
+	second.noneWrong()
 }

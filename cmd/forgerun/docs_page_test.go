@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +31,35 @@ func evaluate[T any](c *consoleTab, expression string) T {
 	return value
 }
 
+// A look is a width and a colour scheme. Pages are looked at in one; with -tags slow on a phone and on a desktop, in both colour
+// schemes, and axe looks too.
+type look struct {
+	width  int64
+	scheme string
+}
+
+var (
+	looks      = []look{{1400, "light"}}
+	accessible = func(*consoleTab, string) {}
+)
+
+func (c *consoleTab) everyLook(at func(name string)) {
+	for _, l := range looks {
+		c.dress(l.width, l.scheme)
+		at(fmt.Sprintf("%s-%d", l.scheme, l.width))
+	}
+}
+
+// seen checks that the page fits the window and is accessible, and keeps a picture of it.
+func (c *consoleTab) seen(name string) {
+	c.t.Helper()
+	c.until(name+" fits", `document.documentElement.scrollWidth <= innerWidth`)
+	accessible(c, name)
+	shot, err := inPage(c.ctx, chromedp.FullScreenshot(80))
+	require.NoError(c.t, err)
+	require.NoError(c.t, os.WriteFile(filepath.Join(c.t.ArtifactDir(), name+".jpg"), shot, 0o600))
+}
+
 // dress chooses a width and a colour scheme.
 func (c *consoleTab) dress(width int64, scheme string) {
 	c.t.Helper()
@@ -41,46 +70,13 @@ func (c *consoleTab) dress(width int64, scheme string) {
 	c.do(chromedp.EmulateViewport(width, 900))
 }
 
-// everyDress looks at the page on a phone and on a desktop, in both colour schemes.
-func (c *consoleTab) everyDress(look func(at string)) {
-	for _, width := range []int64{360, 1400} {
-		for _, scheme := range []string{"light", "dark"} {
-			c.dress(width, scheme)
-			look(fmt.Sprintf("%s-%d", scheme, width))
-		}
-	}
-}
-
-// seen checks that the page fits the window and is accessible, and keeps a picture of it.
-func (c *consoleTab) seen(name string) {
-	c.t.Helper()
-	c.until(name+" fits", `document.documentElement.scrollWidth <= innerWidth`)
-	if strings.HasSuffix(name, "-360") { // contrast depends on the scheme alone
-		c.accessibleUnfolded(name)
-	}
-	shot, err := inPage(c.ctx, chromedp.FullScreenshot(100))
-	require.NoError(c.t, err)
-	require.NoError(c.t, os.WriteFile(filepath.Join(c.t.ArtifactDir(), name+".png"), shot, 0o600))
-}
-
-// accessibleUnfolded checks what is seen of the page. What is folded away is taken out meanwhile: nobody meets it, and axe takes
-// many seconds for its 15,000 elements.
-func (c *consoleTab) accessibleUnfolded(at string) {
-	c.t.Helper()
-	evaluate[bool](c, `window.parked = [...document.querySelectorAll("details:not([open]) > :not(summary)")].map(e => [e, e.parentElement]),
-		parked.forEach(([e]) => e.remove()), true`)
-	c.accessible(at)
-	evaluate[bool](c, `parked.forEach(([e, parent]) => parent.append(e)), true`)
-}
-
 // operation opens the details of one.
 func (c *consoleTab) operation(id string) {
 	c.t.Helper()
 	c.until("the operation "+id, fmt.Sprintf(`(location.hash = %q, document.getElementById(%[1]q).open)`, id))
 }
 
-// The page has a sample and a curl line for each operation, no dead link, is short, fits and is accessible on a phone and on
-// a desktop in both colour schemes.
+// The page has a sample and a curl line for each operation, no dead link, is short, and fits.
 func TestDocsPage(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -113,7 +109,7 @@ func TestDocsPage(t *testing.T) {
 	require.Empty(t, evaluate[[]string](c, `[...document.querySelectorAll("[id]")].map(e => e.id)
 		.filter((id, i, ids) => ids.indexOf(id) !== i)`), "two things of one id")
 
-	c.everyDress(func(at string) {
+	c.everyLook(func(at string) {
 		require.Less(t, evaluate[int](c, `document.documentElement.scrollHeight`), 2500, "%s: short while it is folded", at)
 		require.Less(t, evaluate[int](c, `Math.round(document.querySelector("main p").getBoundingClientRect().top + scrollY)`), 200,
 			"what it is comes first")
@@ -132,7 +128,7 @@ func TestDocsPage(t *testing.T) {
 		c.do(chromedp.Navigate("http://" + c.admin + "/" + path))
 		c.until(path+" fits", `document.documentElement.scrollWidth <= innerWidth`)
 	}
-	c.everyDress(func(at string) { c.seen("problem-" + at) })
+	c.everyLook(func(at string) { c.seen("problem-" + at) })
 	c.noneWrong()
 }
 
@@ -199,21 +195,77 @@ func TestDocsPageTriesRequests(t *testing.T) {
 	c.noneWrong()
 
 	// The line to copy works in a shell as it is.
-	shell := func(id string) string {
-		line := evaluate[string](c, fmt.Sprintf(`document.querySelector("#%s .curl").textContent`, id))
-		require.True(t, strings.HasPrefix(line, "curl "))
-		command := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(line, "curl ", "curl -sS --fail-with-body ", 1))
-		command.Env = append(slices.Clone(os.Environ()), "FORGERUN_API_KEY="+u.key)
-		out, err := command.CombinedOutput()
-		require.NoError(t, err, "%s\n%s", line, out)
-		return string(out)
+	line := evaluate[string](c, `document.querySelector("#submitJob .curl").textContent`)
+	said := runIn(t, ".", []string{"FORGERUN_API_KEY=" + u.key}, "sh", "-c", strings.Replace(line, "curl ", "curl -sS --fail-with-body ", 1))
+	require.Contains(t, said, `"job_id"`)
+}
+
+// The script of a page of a named origin does what any client does, and reads errors and streams; other pages, and the admin
+// listener, get nothing.
+func TestPagesOfNamedOrigins(t *testing.T) {
+	t.Parallel()
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprint(w, "<!DOCTYPE html><title>An application</title>")
+	})
+	named, other := httptest.NewServer(page), httptest.NewServer(page)
+	t.Cleanup(named.Close)
+	t.Cleanup(other.Close)
+	s := newStack(t, env{"FORGERUN_CORS_ORIGINS": named.URL})
+	api := s.startAPI()
+	u := s.newUser(api)
+	c := &consoleTab{browser: newBrowser(t, ""), t: t, s: s}
+	ask := func(method, url, body, headers string) string {
+		return fmt.Sprintf(`fetch(%q, { method: %q, body: %s, headers: { Authorization: "Bearer %s", %s } })`, url, method, body, u.key, headers)
 	}
-	if _, err := exec.LookPath("curl"); err != nil {
-		require.Empty(t, os.Getenv("CI"), "no curl")
-		return
+	get := func(path, headers string) string { return ask("GET", api.url+path, "undefined", headers) }
+	const reads, text = `.then(r => r.status + " " + (r.headers.get("Location") || r.headers.get("WWW-Authenticate")))`, `.then(r => r.text())`
+
+	c.do(chromedp.Navigate(named.URL))
+	submitted := evaluate[string](c, ask("POST", api.url+"/v1/jobs", fmt.Sprintf("%q", execute("SUCCESS_FAST")),
+		`"Content-Type": "application/json", "Idempotency-Key": "of-a-page", "X-Correlation-ID": "page-7"`)+reads)
+	id := s.text(`SELECT job_id::text FROM jobs`)
+	require.Equal(t, "202 /v1/jobs/"+id, submitted)
+	require.Contains(t, evaluate[string](c, get("/v1/jobs?correlation_id=page-7", "")+text), id)
+	require.Contains(t, evaluate[string](c, get("/v1/jobs?correlation_id=page-8", "")+text), `"data":[]`)
+	require.Equal(t, "401 Bearer", evaluate[string](c, get("/v1/jobs", `Authorization: "Bearer frk_nobody"`)+reads))
+	require.Contains(t, evaluate[string](c, fmt.Sprintf(`fetch(%q)`, api.url+"/openapi.yaml")+text), "openapi: 3.1.0")
+	require.Contains(t, evaluate[string](c, get("/v1/jobs/"+id+"/events", `Accept: "text/event-stream", "Last-Event-ID": "1"`)+
+		`.then(async r => {
+			const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
+			let text = String(r.status), done = r.status !== 200;
+			while (!done && !text.includes("event: job-queued")) {
+				const part = await reader.read();
+				[text, done] = [text + part.value, part.done];
+			}
+			await reader.cancel();
+			return text;
+		})`), "event: job-queued")
+	const refused = `.then(r => "answered " + r.status, e => "refused")`
+	admin := "http://" + api.logged("admin listening")["address"].(string)
+	require.Equal(t, "refused", evaluate[string](c, fmt.Sprintf(`fetch(%q)`, admin+"/healthz")+refused))
+	require.Equal(t, "refused", evaluate[string](c, ask("GET", admin+"/admin/v1/clients", "undefined", "")+refused))
+
+	c.do(chromedp.Navigate(other.URL))
+	require.Equal(t, "refused", evaluate[string](c, get("/v1/jobs", "")+refused))
+	require.Equal(t, "refused", evaluate[string](c, fmt.Sprintf(`fetch(%q)`, api.url+"/openapi.yaml")+refused))
+}
+
+// All origins, and registration that is open to anybody who reaches the service, do not go together.
+func TestAllOriginsNeedClosedRegistration(t *testing.T) {
+	t.Parallel()
+	for _, environment := range []env{{"FORGERUN_OPEN_REGISTRATION": "true"}, nil} {
+		all := merge(required, env{"FORGERUN_CORS_ORIGINS": "*"}, environment)
+		_, err := LoadConfig("api", func(name string) string { return all[name] })
+		if environment == nil {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, "FORGERUN_CORS_ORIGINS=* does not go with FORGERUN_OPEN_REGISTRATION")
 	}
-	require.Contains(t, shell("submitJob"), `"job_id"`)
-	require.Equal(t, 3, s.count(`SELECT count(*) FROM jobs`))
-	require.Contains(t, shell("listJobs"), id)
-	require.Contains(t, shell("submitBatch"), `"batch_id"`)
+	cfg, err := LoadConfig("dev", func(string) string { return "" })
+	require.NoError(t, err)
+	require.True(t, cfg.Network.Origins.Allows("http://localhost:5173"))
+	require.True(t, cfg.Network.Origins.Allows("http://127.0.0.1:3000"))
+	require.False(t, cfg.Network.Origins.Allows("https://app.example.com"))
 }

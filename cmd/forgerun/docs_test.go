@@ -5,101 +5,40 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
 )
 
-// docs/explanation/reliability.md names every end-to-end test here, and none that does not
-// exist.
+// aboutFaults are the files whose tests docs/explanation/reliability.md names, each of them.
+var aboutFaults = regexp.MustCompile(`/(?:\w+_fault|\w+_crash|faults\w*|leader|shutdown|ready\w*|keys|limits)_test\.go$`)
+
+// docs/explanation/reliability.md names every test of a fault, and none that does not exist.
 func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	t.Parallel()
-	unlisted := map[string]bool{ // about this program's papers and its contract, not about faults
-		"TestMain": true, "TestReliabilityPageNamesEveryTest": true, "TestConfigurationPageListsWhatExists": true,
-		"TestImportRulesHold": true, "TestImportRulesCatch": true,
-		"TestConformancePageNamesTestsThatExist": true, "TestAPIPageListsTheCatalogue": true, "TestEndToEndFlow": true,
-		"TestDocumentationNamesFilesThatExist": true,
-		"TestWaitingForTheEnd":                 true, "TestGCPercent": true, "TestAllowedGarbage": true, "TestAfterEachCollection": true,
-		"TestBatchWithMixedEnds": true, "TestBatchIsCanceled": true,
-		"TestBatchWithCanceledItems": true, "TestRefusedItemHasAnInstance": true,
-		"TestLinesOfAnActionHaveItsRequestID":   true,
-		"TestOutcomeDocumentsConformToTheDraft": true, "TestLinkRelationsAreRegisteredOrURIs": true,
-		"TestWebhookSuccess": true, "TestWebhookOfAFailure": true, "TestWebhookOfAnEmittedEvent": true, "TestWebhookSlowReceiver": true,
-		"TestDeliveryIsPrompt": true, "TestRotation": true, "TestOutcomeStream": true, "TestNoOutcomeStream": true,
-		"TestReceiversAccept": true, "TestReceiversRefuse": true, "TestWebhooksPageQuotesTheSnippets": true,
-		"TestTraceOfAJob": true, "TestTraceOfARetry": true, "TestTraceOfACancel": true, "TestTraceOfAKey": true,
-		"TestEveryProcessShowsEveryMetric": true, "TestMetricsAndLogsAgreeWithRows": true, "TestQueueDashboardInABrowser": true,
-		"TestTracingIsConfigured": true, "TestDoctorFindsStuckJobs": true, "TestDoctorFindsAnotherMasterKey": true, "TestMaskAddress": true,
-		"TestScheduleFromEndToEnd": true, "TestEveryCommandHelps": true, "TestEveryCommandRefusesWhatItDoesNotKnow": true,
-		"TestConsoleInABrowser": true,
-		"TestOperatorChanges":   true, "TestConsoleErasesAClient": true, "TestConsolePages": true,
-		"TestDashboardsAndRulesUseMetricsThatExist": true, "TestDoctorFindsAHealthyStackHealthy": true, "TestDoctorFindsWhatIsWrong": true,
-		"TestDoctorOfDev": true, "TestDocumentedRequestsWork": true, "TestDocumentsSuitTheTools": true, "TestTypeScriptClient": true,
-		"TestDashboardAgreesWithTheRows": true, "TestDashboardShowsDeferredJobs": true, "TestDashboardShowsRetries": true,
-		"TestRetriesStartWhenTheyAreDue": true,
-		"TestDoctorUsage":                true, "TestDoctorJudgesPostgres": true, "TestDoctorJudgesRedis": true,
-		"TestDoctorKnowsEveryObstacle": true,
-		"TestDoctorJudgesTheOthers":    true, "TestDoctorJudgesTheConfiguration": true, "TestRunbookFitsTheStores": true,
-		"TestSelectorsAreFound": true, "TestWhatIsNotFinished": true, "TestResultOfAJobWithoutOne": true, "TestProblemsTellWhatToDo": true,
-		"TestIdempotencyConflictNamesWhatWasMade": true,
-		"TestClientLibrary":                       true, "TestClientLibraryBatch": true, "TestClientLibraryVerifiesWebhooks": true,
-		"TestFailureThatIsNotRetryableIsNotRetried": true, "TestCancelAndItsRepetition": true,
-		"TestBulkCancelIsAborted": true, "TestConsoleBulk": true, "TestAxeIsAsPublished": true,
-		"TestFaultsOnTheWire": true, "TestFaultsOfStreams": true, "TestOurClientIsRight": true, "TestNaiveClientIsCaught": true,
-		"TestDisturbedDeliveries": true, "TestFaultsOfDeliveriesAreChecked": true, "TestFixtures": true, "TestDevChaosUsage": true,
-		"TestReset": true, "TestExampleClientsAreRight": true, "TestExampleMistakesAreNamed": true,
-		"TestTutorialOfTheTestBed": true, "TestClientLibraryOfATestBed": true,
-		"TestCustomJobDoesWhatItsRequestSays": true, "TestCustomJobIsCanceled": true, "TestParamsThatChangeNothingAreNamed": true,
-		"TestWithoutATestBedThereIsNoCustomKind": true, "TestClockMoves": true, "TestWhatFollowsTheClock": true,
-		"TestDeliveriesFollowTheClock": true, "TestMovedClockNeedsATestBed": true, "TestAJobAnHourForManyDays": true,
-		"TestPackagingNamesVariablesThatExist": true, "TestUnitsStartRoles": true, "TestUnitsAreSound": true,
-		"TestReleaseNamesFilesThatExist": true,
-		"TestTypeScriptLibrary":          true, "TestPythonLibrary": true, "TestClientLibrariesAreRight": true,
-		"TestDocumentationTypesOfClients": true,
-		"TestCommandLine":                 true, "TestConsoleIsOpened": true, "TestCompletionScripts": true, "TestManPages": true,
-		"TestPageListsTheHelpOfTheProgram": true, "TestPageListsCommandsThatExist": true, "TestDevInATerminal": true,
-		"TestPagesOfNamedOrigins":               true,
-		"TestAllOriginsNeedClosedRegistration":  true,
-		"TestDocsPage":                          true,
-		"TestDocsPageTriesRequests":             true,
-		"TestTakenAdminAddress":                 true,
-		"TestProfiles":                          true,
-		"TestDocumentationLinks":                true,
-		"TestCommandsOnPagesRun":                true,
-		"TestKubernetesFilesStartRoles":         true,
-		"TestDocumentationLinksNamesOfHeadings": true,
-	}
-	page, err := os.ReadFile("../../docs/explanation/reliability.md")
-	require.NoError(t, err)
-	named := map[string]bool{}
-	for _, name := range regexp.MustCompile(`\bTest\w+\b`).FindAllString(string(page), -1) {
-		named[name] = true
-	}
-	files, err := filepath.Glob("*_test.go")
-	require.NoError(t, err)
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(t`).FindAllStringSubmatch(string(content), -1) {
-			name := match[1]
-			require.True(t, named[name] || unlisted[name], "%s is not in docs/explanation/reliability.md", name)
-		}
-	}
-	delete(named, "TestFlushAll") // the pattern in the last line
+	page := readText(t, "../../docs/explanation/reliability.md")
 	exist := existingTests(t)
-	for name := range named {
-		require.True(t, exist[name], "%s is named in docs/explanation/reliability.md, but nowhere else", name)
+	for _, name := range regexp.MustCompile(`\bTest\w+\b`).FindAllString(page, -1) {
+		require.True(t, exist[name] != "" || name == "TestFlushAll", "%s is named in docs/explanation/reliability.md, but nowhere else", name)
+	}
+	for name, file := range exist {
+		if filepath.Dir(file) == "../../cmd/forgerun" && aboutFaults.MatchString(file) {
+			require.Contains(t, page, name, "docs/explanation/reliability.md")
+		}
 	}
 }
 
-// existingTests are the names of the tests of all packages.
-func existingTests(t *testing.T) map[string]bool {
+// existingTests are the names of the tests of all packages, with their files.
+func existingTests(t *testing.T) map[string]string {
 	t.Helper()
-	exist := map[string]bool{}
+	exist := map[string]string{}
 	err := filepath.WalkDir("../..", func(file string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(file, "_test.go") {
 			return err
@@ -109,7 +48,7 @@ func existingTests(t *testing.T) map[string]bool {
 			return err
 		}
 		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(t`).FindAllStringSubmatch(string(content), -1) {
-			exist[match[1]] = true
+			exist[match[1]] = file
 		}
 		return nil
 	})
@@ -145,7 +84,7 @@ func TestConformancePageNamesTestsThatExist(t *testing.T) {
 			}
 			require.NotEmpty(t, named, "%s: a rule without a test: %s", page, line)
 			for name := range strings.SplitSeq(named, ", ") {
-				require.True(t, exist[name], "%s: %q does not exist", page, name)
+				require.NotEmpty(t, exist[name], "%s: %q does not exist", page, name)
 			}
 		}
 		require.Greater(t, rules, 50, page)
@@ -188,10 +127,128 @@ func TestDocumentationNamesFilesThatExist(t *testing.T) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, named := range sourceFile.FindAllStringSubmatch(string(text), -1) {
-			name := strings.Replace(named[1], "NNNNN_what", "00001_core", 1) // the name of a migration to come
+			name := strings.Replace(named[1], "NNNNN_what", "00001_functions", 1) // the name of a migration to come
 			found, err := filepath.Glob("../../" + name)
 			require.NoError(t, err)
 			require.NotEmpty(t, found, "%s in %s", name, page)
 		}
 	}
+}
+
+var (
+	codeBlock  = regexp.MustCompile("(?ms)^ *```.*?^ *```[^\n]*$")
+	codeSpan   = regexp.MustCompile("`[^`\n]+`")
+	inlineLink = regexp.MustCompile(`\]\(<?([^)>\s]+)`)
+	namedLink  = regexp.MustCompile(`(?m)^\[[^\]]+\]: +(\S+)`)
+	htmlLink   = regexp.MustCompile(`(?:src|href)="([^"]+)"`)
+	htmlAnchor = regexp.MustCompile(`(?:id|name)="([^"]+)"`)
+	heading    = regexp.MustCompile(`(?m)^#{1,6} +(.+?)[ #]*$`)
+	linkText   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	elsewhere  = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:|//)`)
+)
+
+// Every link from a page to a file of this repository leads to one, and every
+// #anchor to a heading, by the names that GitHub gives to headings.
+func TestDocumentationLinks(t *testing.T) {
+	t.Parallel()
+	pages := markdownFiles(t)
+	require.Greater(t, len(pages), 50)
+	anchors := map[string][]string{}
+	for _, page := range pages {
+		content, err := os.ReadFile(page)
+		require.NoError(t, err)
+		anchors[page] = anchorsOf(string(content))
+	}
+	for _, page := range pages {
+		content, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, link := range linksOf(string(content)) {
+			if elsewhere.MatchString(link) {
+				continue
+			}
+			name, anchor, _ := strings.Cut(link, "#")
+			target := page
+			if name != "" {
+				target = filepath.Join(filepath.Dir(page), name)
+			}
+			_, err := os.Stat(target)
+			// A path from the root is one of GitHub's site, not of the repository.
+			assert.True(t, err == nil && !strings.HasPrefix(name, "/"), "%s: %s does not exist", page, link)
+			if known, isPage := anchors[target]; isPage && anchor != "" {
+				assert.Contains(t, known, anchor, "%s: %s has no such heading", page, link)
+			}
+		}
+	}
+}
+
+// markdownFiles are the pages of this repository, without those of packages installed in it.
+func markdownFiles(t *testing.T) []string {
+	t.Helper()
+	pages, err := filepath.Glob("../../*.md")
+	require.NoError(t, err)
+	for _, folder := range []string{"docs", "clients", "examples"} {
+		err := filepath.WalkDir(filepath.Join("../..", folder), func(file string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Name() == "node_modules" {
+				return filepath.SkipDir
+			}
+			if strings.HasSuffix(file, ".md") {
+				pages = append(pages, file)
+			}
+			return err
+		})
+		require.NoError(t, err)
+	}
+	return pages
+}
+
+func linksOf(page string) []string {
+	page = codeSpan.ReplaceAllString(codeBlock.ReplaceAllString(page, ""), "")
+	var links []string
+	for _, form := range []*regexp.Regexp{inlineLink, namedLink, htmlLink} {
+		for _, found := range form.FindAllStringSubmatch(page, -1) {
+			links = append(links, found[1])
+		}
+	}
+	return links
+}
+
+// anchorsOf numbers headings of one name as GitHub does: what, what-1, what-2.
+func anchorsOf(page string) []string {
+	page = codeBlock.ReplaceAllString(page, "")
+	var anchors []string
+	for _, found := range heading.FindAllStringSubmatch(page, -1) {
+		name := anchorOf(found[1])
+		anchor := name
+		for n := 1; slices.Contains(anchors, anchor); n++ {
+			anchor = name + "-" + strconv.Itoa(n)
+		}
+		anchors = append(anchors, anchor)
+	}
+	for _, found := range htmlAnchor.FindAllStringSubmatch(page, -1) {
+		anchors = append(anchors, found[1])
+	}
+	return anchors
+}
+
+// anchorOf is what GitHub makes of a heading. tools/site has the same in slugify.
+func anchorOf(heading string) string {
+	heading = strings.ToLower(linkText.ReplaceAllString(heading, "$1"))
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-', unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.Pc):
+			return r
+		default:
+			return -1
+		}
+	}, heading)
+}
+
+func TestDocumentationLinksNamesOfHeadings(t *testing.T) {
+	t.Parallel()
+	page := "# The `{id}` of a_job: *what*?\n\n```sh\n# a comment\n```\n## [Limits](x.md) & errors ##\n## Same\n## Same\n" +
+		"1. item\n   ```\n   [x](none.md)\n   ```\n`[y](none.md)` [`z`](z.md#a) <a id=\"old\" href=\"w.md\">w</a>\n\n[v]: v.md\n"
+	require.Equal(t, []string{"the-id-of-a_job-what", "limits--errors", "same", "same-1", "old"}, anchorsOf(page))
+	require.Equal(t, []string{"x.md", "z.md#a", "v.md", "w.md"}, linksOf(page))
 }

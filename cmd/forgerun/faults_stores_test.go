@@ -1,4 +1,4 @@
-//go:build faults && linux
+//go:build slow && linux
 
 package main
 
@@ -240,8 +240,7 @@ func TestFaultStandby(t *testing.T) {
 	r.end()
 }
 
-// limitMemory gives a control group of processes that together may have so much memory, and how many of them were
-// killed for it.
+// limitMemory gives a control group of processes that together may have so much memory, and how many of them were killed for it.
 func limitMemory(t *testing.T, limit int) (join func(pid int), killed func() int) {
 	t.Helper()
 	write := func(path, value string) error { return os.WriteFile(path, []byte(value), 0o600) }

@@ -1,18 +1,15 @@
-//go:build faults && linux
+//go:build slow && linux
 
 package main
 
 import (
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,11 +21,9 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// These tests need minutes, or root for a file system of their own: run them
-// with "make test-faults". One runs at a time.
+// These tests need minutes, or root for a file system of their own: run them with "make test-all". One runs at a time.
 
-// trial is a stack under load: api, worker, webhooks, and a receiver of every
-// event, which clients keep busy until the end.
+// trial is a stack under load: api, worker, webhooks, and a receiver of every event, which clients keep busy until the end.
 type trial struct {
 	*stack
 	u    *user
@@ -121,8 +116,7 @@ func fillUp(t *testing.T, dir string) (release func()) {
 	return func() { require.NoError(t, os.Remove(path)) }
 }
 
-// The disk of the tables is full: what needs room is refused, and everything
-// goes on when there is some.
+// The disk of the tables is full: what needs room is refused, and everything goes on when there is some.
 func TestFaultTablesWithoutDiskSpace(t *testing.T) {
 	postgres := repotest.Server(t)
 	dir := smallDisk(t, postgres.URL())
@@ -158,8 +152,7 @@ func TestFaultWALWithoutDiskSpace(t *testing.T) {
 	r.end()
 }
 
-// The disk of Redis' file is full: it takes no writes, and jobs are accepted all
-// the same and run through the relay once it does.
+// The disk of Redis' file is full: it takes no writes, and jobs are accepted all the same and run through the relay once it does.
 func TestFaultRedisWithoutDiskSpace(t *testing.T) {
 	dir := mountSmall(t, "48m")
 	s := newStack(t)
@@ -204,30 +197,23 @@ func TestFaultDatabaseMaintenance(t *testing.T) {
 	r.end()
 }
 
-// switchboard stands between one process and one server; while it is cut, nothing
-// passes and no connection ends, as when packets are dropped.
-type switchboard struct {
-	address string
-	cut     atomic.Bool
-}
-
 // TestFaultPartitions cuts each role from each store, one after the other.
 func TestFaultPartitions(t *testing.T) {
 	s := newStack(t)
-	own, cuts := map[string]env{}, map[string]*switchboard{}
+	own, cuts := map[string]env{}, map[string]*wire{}
 	for _, role := range []string{"api", "worker", "webhooks"} {
-		database, redis := newSwitchboard(t, hostOf(t, s.databaseURL)), newSwitchboard(t, hostOf(t, s.redis.URL()))
+		database, redis := newWire(t, hostOf(t, s.databaseURL)), newWire(t, hostOf(t, s.redis.URL()))
 		own[role] = env{
-			"FORGERUN_DATABASE_URL": throughHost(t, s.databaseURL, database.address),
-			"FORGERUN_REDIS_URL":    throughHost(t, s.redis.URL(), redis.address),
+			"FORGERUN_DATABASE_URL": database.through(t, s.databaseURL),
+			"FORGERUN_REDIS_URL":    redis.through(t, s.redis.URL()),
 		}
 		cuts[role+" from Postgres"], cuts[role+" from Redis"] = database, redis
 	}
 	r := newTrial(s, own)
 	for who, between := range cuts {
-		between.cut.Store(true)
+		between.stalled.Store(true)
 		time.Sleep(12 * time.Second) // longer than leases and time limits of statements
-		between.cut.Store(false)
+		between.stalled.Store(false)
 		r.progress("after cutting " + who)
 	}
 	r.end()
@@ -261,73 +247,9 @@ func TestFaultClockStep(t *testing.T) {
 	r.end()
 }
 
-func newSwitchboard(t *testing.T, server string) *switchboard {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	b := &switchboard{address: l.Addr().String()}
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go b.join(client, server)
-		}
-	}()
-	return b
-}
-
-func (b *switchboard) join(client net.Conn, address string) {
-	defer func() { _ = client.Close() }()
-	b.wait()
-	server, err := net.Dial("tcp", address)
-	if err != nil {
-		return
-	}
-	defer func() { _ = server.Close() }()
-	go func() {
-		defer func() { _, _ = client.Close(), server.Close() }()
-		b.pass(client, server)
-	}()
-	b.pass(server, client)
-}
-
-// pass copies one direction while nothing is cut.
-func (b *switchboard) pass(to io.Writer, from io.Reader) {
-	piece := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(piece)
-		b.wait()
-		if n > 0 {
-			if _, err := to.Write(piece[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (b *switchboard) wait() {
-	for b.cut.Load() {
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 func hostOf(t *testing.T, text string) string {
 	t.Helper()
 	u, err := url.Parse(text)
 	require.NoError(t, err)
 	return u.Host
-}
-
-func throughHost(t *testing.T, text, host string) string {
-	t.Helper()
-	u, err := url.Parse(text)
-	require.NoError(t, err)
-	u.Host = host
-	return u.String()
 }

@@ -3,8 +3,12 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,7 +19,7 @@ import (
 // see the end, download the result, lose it by its time, delete the job.
 func TestEndToEndFlow(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, env{"FORGERUN_TIME_SCALE": "1"}) // LARGE_OUTPUT takes 9 s
+	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.3"}) // LARGE_OUTPUT takes 2.7 s
 	api := s.startLeader()
 	s.startWorker()
 	u := s.newUser(api)
@@ -98,8 +102,7 @@ func TestEndToEndFlow(t *testing.T) {
 	require.Equal(t, "EXPIRED", expired.text("result.state"), expired.body)
 	require.NotEqual(t, done.header.Get("ETag"), expired.header.Get("ETag"))
 
-	// 7. The client deletes the job, which is safe to repeat; it is gone for
-	// its owner and never was for anybody else.
+	// 7. The client deletes the job, which is safe to repeat; it is gone for its owner and never was for anybody else.
 	for range 2 {
 		deleted := u.call(api, "DELETE", path, "")
 		require.Equal(t, http.StatusNoContent, deleted.status, deleted.body)
@@ -109,4 +112,146 @@ func TestEndToEndFlow(t *testing.T) {
 	gone.requireProblem(t, http.StatusGone, "RFA_JOB_GONE")
 	require.NotEmpty(t, gone.text("expired_at"))
 	s.newUser(api).call(api, "GET", path, "").requireProblem(t, http.StatusNotFound, "RFA_JOB_NOT_FOUND")
+}
+
+// A request says how often its job is tried, how long it waits, and which failures the service retries; the service says the same in
+// the job and in the failure. A worker that is killed is a failure like others.
+func TestRetriesAsTheRequestSays(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_RETRY_BACKOFF_BASE": "1h", "FORGERUN_RETRY_BACKOFF_MAX": "1h", "FORGERUN_TIME_SCALE": "0.05"}, quickLease)
+	api := s.startLeader()
+	worker := s.startWorker()
+	u := s.newUser(api)
+	const list = `{"max_attempts":3,"backoff":{"strategy":"LIST","delays":["1.2s","0s"]}}`
+	exhausted := u.submit(api, execute("RETRY_LIMIT_REACHED", `"retry":`+list))
+	succeeds := u.submit(api, execute("RETRY_ON_FAIL", `"retry":{"backoff":{"strategy":"CONSTANT","delay":"0s"}}`))
+	once := u.submit(api, execute("RETRY_ON_FAIL", `"retry":{"max_attempts":1}`))
+	others := u.submit(api, execute("RETRY_ON_FAIL", `"retry":{"codes":["RFA_EXEC_TIMEOUT"],"backoff":{"strategy":"CONSTANT","delay":"0s"}}`))
+	asked := u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":false,"retry":{"backoff":{"strategy":"CONSTANT","delay":"0s"}}`))
+	s.await("FAILED", exhausted, once, others, asked)
+	s.await("SUCCEEDED", succeeds)
+
+	j := u.get(api, exhausted)
+	said, err := json.Marshal(j.value("retry"))
+	require.NoError(t, err)
+	require.JSONEq(t, list, string(said))
+	require.InDelta(t, 3, j.value("max_attempts"), 0)
+	require.InDelta(t, 3, j.value("attempt"), 0)
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM events WHERE job_id = $1 AND event_name = 'job.retries_exhausted'`, exhausted))
+	require.GreaterOrEqual(t, s.waitAfter(exhausted, 1), 1200*time.Millisecond)
+	require.Equal(t, 2, s.count(`SELECT failure_retry_after FROM reports WHERE job_id = $1 AND attempt = 1`, exhausted), "in whole seconds")
+	require.InDelta(t, 1, u.get(api, once).value("attempt"), 0)
+	require.InDelta(t, 1, u.get(api, others).value("attempt"), 0, "the service does not retry that code")
+	for _, id := range []string{others, asked} { // the client may, and waits as it said
+		a := u.call(api, "POST", "/v1/jobs/"+id+"/retry", "")
+		require.Equal(t, http.StatusOK, a.status, a.body)
+	}
+	s.await("SUCCEEDED", others, asked)
+
+	running := u.submit(api, execute("RUNS_LONG", `"retry":{"backoff":{"strategy":"CONSTANT","delay":"0s"}}`))
+	s.await("RUNNING", running)
+	worker.kill()
+	s.startWorker()
+	eventually(t, "it is tried again", func() bool {
+		return s.count(`SELECT count(*) FROM events WHERE job_id = $1 AND attempt = 2 AND event_name = 'job.running'`, running) == 1
+	})
+	u.call(api, "POST", "/v1/jobs/"+running+"/cancel", "")
+	s.awaitFinal(s.acceptedIDs()...)
+	s.checkInvariants()
+}
+
+// waitAfter is the time from the end of an attempt to the start of the next one.
+func (s *stack) waitAfter(id string, attempt int) time.Duration {
+	s.t.Helper()
+	ms := s.count(`SELECT (extract(epoch FROM n.started_at - r.finished_at) * 1000)::int FROM reports r
+		JOIN reports n ON n.job_id = r.job_id AND n.attempt = r.attempt + 1 WHERE r.job_id = $1 AND r.attempt = $2`, id, attempt)
+	return time.Duration(ms) * time.Millisecond
+}
+
+// submitFrom has 15 senders of one client submit n jobs each, one after the other,
+// to the processes in turn, and waits until all have ended.
+func (s *stack) submitFrom(u *user, n int, apis ...*proc) []string {
+	s.t.Helper()
+	const senders = 15
+	ids := make([][]string, senders)
+	var all sync.WaitGroup
+	for i := range senders {
+		all.Go(func() {
+			for range n {
+				a := u.trySubmit(apis[i%len(apis)], execute("PAYLOAD_SMALL"))
+				if a.err == nil && a.status == 202 {
+					ids[i] = append(ids[i], a.text("job_id"))
+				}
+			}
+		})
+	}
+	all.Wait()
+	flat := slices.Concat(ids...)
+	require.Len(s.t, flat, senders*n)
+	s.awaitFinal(flat...)
+	return flat
+}
+
+// displaced gives the number of jobs that started before one that was created
+// earlier, the most places and the longest time of creation between two such jobs.
+func (s *stack) displaced(ids []string) (jobs, places int, distance time.Duration) {
+	s.t.Helper()
+	err := s.db.QueryRow(s.ctx(), `
+		WITH j AS (SELECT created_at, started_at FROM jobs WHERE job_id = ANY($1::uuid[])),
+		d AS (SELECT count(*) AS places, j.created_at - min(o.created_at) AS distance
+			FROM j JOIN j o ON o.created_at < j.created_at AND o.started_at > j.started_at GROUP BY j.created_at, j.started_at)
+		SELECT count(*), coalesce(max(places), 0), coalesce(max(distance), '0') FROM d`, ids).Scan(&jobs, &places, &distance)
+	require.NoError(s.t, err)
+	return jobs, places, distance
+}
+
+// lateCommits is how many jobs had a commit so long that others did not wait for it.
+func lateCommits(api *proc) float64 { return api.metric("submissions_out_of_order_total") }
+
+// notEnqueued is how many tasks Redis did not take within a second, and those that the relay dispatched in their place:
+// it takes what is committed, and does not wait for what is not.
+func notEnqueued(api *proc) float64 {
+	all := api.scrape()
+	total := sum(all, "tasks_dispatched_total", "result", "ok")
+	for _, result := range []string{"failed", "dropped", "skipped"} {
+		total += sum(all, "tasks_enqueued_total", "result", result)
+	}
+	return total
+}
+
+// Section 12: jobs are dequeued in creation order. Across processes the order is that of the hand-overs: of commits that take less
+// than a second, none is further from its place. Commits that take longer, and tasks that Redis did not take within a second, are left
+// out of that, and counted: such a round is repeated.
+func TestJobsStartInTheOrderOfTheirCreation(t *testing.T) {
+	t.Parallel()
+	for processes := 1; processes <= 2; processes++ {
+		t.Run(fmt.Sprint(processes, " processes"), func(t *testing.T) {
+			s := newStack(t, env{"FORGERUN_WORKER_CONCURRENCY": "1"})
+			apis := []*proc{s.startLeader()}
+			for len(apis) < processes {
+				apis = append(apis, s.startAPI())
+			}
+			s.startWorker()
+			u := s.newUser(apis[0])
+			passedOver := func() (n float64) {
+				for _, api := range apis {
+					n += lateCommits(api) + notEnqueued(api)
+				}
+				return n
+			}
+			for range 5 {
+				before := passedOver()
+				jobs, places, distance := s.displaced(s.submitFrom(u, 8, apis...))
+				if passedOver() > before {
+					continue
+				}
+				if processes == 1 {
+					require.Zero(t, jobs, "%d jobs started before older ones, by up to %d places and %v", jobs, places, distance)
+				}
+				require.Less(t, distance, time.Second)
+				break
+			}
+			s.checkInvariants()
+		})
+	}
 }

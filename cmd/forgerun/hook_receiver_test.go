@@ -17,8 +17,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/apitest"
 )
 
-// receiver is somebody's server that gets deliveries. Each is held against the
-// OpenAPI document.
+// receiver is somebody's server that gets deliveries. Each is held against the OpenAPI document.
 type receiver struct {
 	t          *testing.T
 	url        string
@@ -226,8 +225,7 @@ func (u *user) subscribe(api *proc, url string, events ...string) subscription {
 	return w
 }
 
-// deliveries reads the log of deliveries of a webhook or job, at its path,
-// newest first.
+// deliveries reads the log of deliveries of a webhook or job, at its path, newest first.
 func (u *user) deliveries(api *proc, path, query string) []map[string]any {
 	u.s.t.Helper()
 	a := u.call(api, "GET", path+"/deliveries"+query, "")

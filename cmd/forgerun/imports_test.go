@@ -89,12 +89,13 @@ var mayImport = []packageRule{
 	}},
 	{"tasks/consumer/batch", []string{"job", "internal/clock", "tasks/redisconn", "tasks/notify", "tasks/queue test", "tasks/redistest test"}},
 	{"tasks/ratelimit", []string{"job", "tasks/redisconn", "tasks/redistest test"}},
-	{"tasks/redistest", []string{"job", "internal/devstack", "tasks/redisconn"}}, // for tests
-	{"webhook", []string{"job", "job/testbed", "internal/telemetry"}},
+	{"tasks/redistest", []string{"job", "internal/devstack", "internal/testkit", "tasks/redisconn"}}, // for tests
+	{"webhook", []string{"job", "job/testbed", "internal/telemetry", "client test"}},
 	{"internal/work", []string{"job"}},
 	{"repo", []string{"job", "job/admin", "job/testbed", "migrations", "internal/clock", "internal/telemetry"}},
 	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what both found out about their servers
 	{"repo/repotest", []string{"job", "migrations", "repo", "internal/devstack"}},
+	{"internal/testkit", nil}, // for tests
 
 	// The outside world: what knows the service through HTTP, and through its rows
 	// where it is asked to, and never through its code.
@@ -127,14 +128,15 @@ var mayImport = []packageRule{
 	{"cmd/simulator", []string{"client", "internal/cli/command", "internal/devstack", "internal/process", "internal/simulator/...",
 		"internal/version", "job test"}},
 	{"cmd/...", []string{"..."}},
-	{"internal/bench/...", []string{"..."}},
+	{"internal/bench/...", []string{"client", "internal/bench/...", "internal/devstack", "internal/process", "internal/work test", "job test",
+		"repo test"}},
 	{"internal/picture", []string{"client", "internal/devstack", "internal/simulator/stack"}}, // makes a picture of what users see
 }
 
 // testsMayImport is what test files may import of ours besides: real servers
 // and databases, and the check of answers. An adapter's test needs no other
 // adapter; what takes two of them is tested in cmd/forgerun, end to end.
-var testsMayImport = []string{"internal/devstack", "repo/repotest", "handlers/apitest", "app/apptest"}
+var testsMayImport = []string{"internal/devstack", "internal/testkit", "repo/repotest", "handlers/apitest", "app/apptest"}
 
 // onlyIn says which packages may see a library at all, tests included: no type
 // of it leaves them.
@@ -145,11 +147,11 @@ var onlyIn = []struct {
 	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/devstack", "internal/simulator/judge/collect",
 		"internal/simulator/trial test", "internal/bench/...", "cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
-	{"github.com/hibiken", []string{"tasks/...", "internal/bench/...", "cmd/... test"}},
+	{"github.com/hibiken", []string{"tasks/...", "cmd/... test"}},
 	{"github.com/redis/go-redis", []string{"tasks/...", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...",
 		"cmd/... test"}},
 	{"github.com/alicebob/miniredis", []string{"internal/devstack", "tasks/... test"}},
-	{"github.com/gofiber/fiber", []string{"handlers", "internal/bench/..."}},
+	{"github.com/gofiber/fiber", []string{"handlers"}},
 	{"github.com/valyala/fasthttp", []string{"handlers", "handlers/fault", "internal/simulator/load", "internal/bench/..."}},
 	{"github.com/pb33f", []string{"handlers test"}},
 	{"github.com/dunglas/httpsfv", []string{"webhook", "handlers/header", "cmd/..."}},
@@ -158,7 +160,7 @@ var onlyIn = []struct {
 	{"github.com/exaring/otelpgx", []string{"repo"}},
 	{"go.opentelemetry.io/otel/exporters", []string{"monitoring"}},
 	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test",
-		"repo test", "tasks/... test", "webhook test", "internal/bench/... test"}},
+		"repo test", "tasks/... test", "webhook test"}},
 	{"go.opentelemetry.io/proto", []string{"monitoring test", "cmd/... test"}},
 	{"github.com/spf13", []string{"internal/cli/...", "cmd/..."}},
 	{"github.com/creack/pty", []string{"internal/picture", "internal/cli/... test", "cmd/... test"}},

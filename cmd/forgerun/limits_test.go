@@ -1,14 +1,19 @@
 package main
 
 import (
-	"io"
+	"bufio"
+	"fmt"
+	"net"
 	"net/http"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
@@ -37,74 +42,6 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, other.look(apis[0], other.key).status, "another client is not concerned")
 }
 
-// Two processes are asked for more than a minute, faster than the limit allows. Whatever passed, no span of 60 seconds has more
-// than the limit; a burst of all of it passes, and so does a request that waited for as long as the refusal says.
-func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
-	t.Parallel()
-	const limit = 60
-	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": strconv.Itoa(limit)})
-	apis := []*proc{s.startAPI(), s.startAPI()}
-	u := s.newUser(apis[0])
-	type span struct{ sent, answered time.Time }
-	var passed []span
-	send := func(api *proc) (a answer, ok bool) {
-		sent := time.Now()
-		a = u.look(api, u.key)
-		if a.status != http.StatusTooManyRequests {
-			require.Equal(t, http.StatusNotFound, a.status, a.body)
-			passed = append(passed, span{sent, time.Now()})
-			return a, true
-		}
-		return a, false
-	}
-	for range limit {
-		_, ok := send(apis[0])
-		require.True(t, ok, "a burst of the whole limit passes")
-	}
-	var free time.Time
-	freed := false // one passed; when the next may depends on how long the burst took
-	for i := 0; free.IsZero() || time.Now().Before(free); i++ {
-		var a answer
-		if a, freed = send(apis[i%2]); freed {
-			require.Less(t, time.Until(free), time.Second, "Retry-After is the first whole second after the time")
-			break
-		}
-		require.Contains(t, a.header.Get("Ratelimit"), `"minute";r=0;t=`)
-		wait, err := strconv.Atoi(a.header.Get("Retry-After"))
-		require.NoError(t, err)
-		require.LessOrEqual(t, wait, 61)
-		if free.IsZero() {
-			free = time.Now().Add(time.Duration(wait) * time.Second)
-		}
-		time.Sleep(min(250*time.Millisecond, time.Until(free))) // the pace at which it is tried
-	}
-	if !freed {
-		time.Sleep(time.Until(free))
-		_, freed = send(apis[1])
-	}
-	require.True(t, freed, "after as long as Retry-After said")
-	for i := range 4 * limit {
-		send(apis[i%2])
-	}
-	for _, api := range apis {
-		require.NotContains(t, api.log.String(), "the shared rate limit", "it did not answer for half a second: nothing was shown")
-	}
-	for i := limit; i < len(passed); i++ {
-		require.GreaterOrEqual(t, passed[i].answered.Sub(passed[i-limit].sent), time.Minute, "requests %d to %d", i-limit, i)
-	}
-}
-
-func TestDailyQuota(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_DAILY_QUOTA": "5"})
-	api := s.startAPI()
-	u := s.newUser(api)
-	for range 5 {
-		require.Equal(t, http.StatusNotFound, u.look(api, u.key).status)
-	}
-	u.look(api, u.key).requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
-}
-
 func TestQueueLimitRefusesAndStillReplays(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, env{
@@ -113,8 +50,7 @@ func TestQueueLimitRefusesAndStillReplays(t *testing.T) {
 	api := s.startLeader()
 	u := s.newUser(api)
 	first := execute("PAYLOAD_SMALL", `"idempotency_key":"first"`)
-	// For a moment a job may count twice, as accepted here and as found in
-	// storage: room may be refused, but is never given twice.
+	// For a moment a job may count twice, as accepted here and as found in storage: room may be refused, but is never given twice.
 	fill := func(body func() string) {
 		eventually(t, "there is room", func() bool { return u.trySubmit(api, body()).status == http.StatusAccepted })
 	}
@@ -141,32 +77,164 @@ func TestQueueLimitRefusesAndStillReplays(t *testing.T) {
 	s.checkInvariants()
 }
 
-func TestBodyLimits(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_MAX_BODY_BYTES": "4096", "FORGERUN_MAX_PAYLOAD_BYTES": "1024"})
-	api := s.startAPI()
-	u := s.newUser(api)
-	filler := func(n int) string { return execute("PAYLOAD_SMALL", `"params":{"x":"`+strings.Repeat("a", n)+`"}`) }
-	u.submit(api, filler(1000))
-	u.trySubmit(api, filler(1100)).requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
-	u.trySubmit(api, filler(5000)).requireProblem(t, http.StatusRequestEntityTooLarge, "RFA_REQUEST_PAYLOAD_TOO_LARGE")
-	u.trySubmit(api, filler(3<<20)).requireProblem(t, http.StatusRequestEntityTooLarge, "RFA_REQUEST_PAYLOAD_TOO_LARGE")
-	endless, err := http.NewRequest("POST", api.url+"/v1/jobs", io.LimitReader(zeros{}, 3<<20)) // without a length
-	require.NoError(t, err)
-	endless.Header.Set("Authorization", "Bearer "+u.key)
-	endless.Header.Set("Content-Type", "application/json")
-	response, err := s.http.Do(endless)
-	require.NoError(t, err)
-	require.NoError(t, response.Body.Close())
-	require.Equal(t, http.StatusRequestEntityTooLarge, response.StatusCode)
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM jobs`))
+const operatorsToken = "the-operators-own-token"
+
+// asOperator sends a request with the operator's token.
+func (s *stack) asOperator(api *proc, method, path, body string) answer {
+	return (&user{s: s, key: operatorsToken}).call(api, method, path, body)
 }
 
-type zeros struct{}
+func TestOneClientCannotFillTheService(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{
+		"FORGERUN_MAX_ACTIVE_JOBS": "40", "FORGERUN_MAX_QUEUE_SIZE": "40", "FORGERUN_MAX_SCHEDULE_AHEAD": "24h",
+		"FORGERUN_ADMIN_TOKEN": operatorsToken,
+	})
+	one, two := s.startLeader(), s.startAPI()
+	greedy, other := s.newUser(one), s.newUser(one)
 
-func (zeros) Read(b []byte) (int, error) {
-	for i := range b {
-		b[i] = '0'
+	const never = `{"type":"DEFERRED","work_kind":"SCHEDULED_ON_TIME","execution_at":"9999-01-01T00:00:00Z"}`
+	problem := greedy.trySubmit(one, never)
+	problem.requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
+	require.Contains(t, problem.body, `"pointer":"/execution_at"`)
+
+	greedy.submitBatch(one, `{"jobs":[`+strings.Repeat(deferred(time.Hour)+",", 9)+deferred(time.Hour)+`]}`) // a quarter of 40
+	refused := greedy.trySubmit(one, deferred(time.Hour))
+	refused.requireProblem(t, http.StatusServiceUnavailable, "RFA_EXEC_QUEUE_FULL")
+	require.Contains(t, refused.body, "one client may have 10 jobs that are not final")
+	require.NotEmpty(t, refused.header.Get("Retry-After"))
+	eventually(t, "the other process knows, too", func() bool {
+		return greedy.trySubmit(two, execute("PAYLOAD_SMALL")).status == http.StatusServiceUnavailable
+	})
+	var accepted []string
+	for range 8 {
+		accepted = append(accepted, other.submit(one, execute("PAYLOAD_SMALL")))
 	}
-	return len(b), nil
+
+	cancel := "/v1/clients/" + greedy.id + "/jobs/cancel"
+	greedy.call(one, "POST", cancel, "").requireProblem(t, http.StatusForbidden, "RFA_AUTH_FORBIDDEN")
+	canceled := s.asOperator(one, "POST", cancel, "")
+	require.Equal(t, http.StatusOK, canceled.status, canceled.body)
+	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE client_id = $1 AND finished_at IS NULL`, greedy.id))
+	require.Equal(t, 8, s.count(`SELECT count(*) FROM jobs WHERE client_id = $1 AND finished_at IS NULL`, other.id))
+	require.JSONEq(t, `{"canceled":0,"more":false}`, s.asOperator(two, "POST", cancel, "").body)
+	eventually(t, "there is room again", func() bool {
+		return greedy.trySubmit(one, execute("PAYLOAD_SMALL")).status == http.StatusAccepted
+	})
+	s.startWorker()
+	s.await("SUCCEEDED", accepted...)
+	s.checkInvariants()
+}
+
+// heldAtOnce tells how many jobs of a client workers held at once, at most, as the events say it.
+func (s *stack) heldAtOnce(client string) int {
+	s.t.Helper()
+	return s.count(`SELECT coalesce(max(held), 0)::int FROM (
+		SELECT sum(change) OVER (ORDER BY occurred_at, change ROWS UNBOUNDED PRECEDING) AS held FROM (
+			SELECT occurred_at, CASE WHEN event_name = 'job.assigned' THEN 1 ELSE -1 END AS change FROM events
+			WHERE client_id::text = $1 AND (event_name = 'job.assigned'
+				OR prev_state IN ('ASSIGNED', 'RUNNING') AND next_state NOT IN ('ASSIGNED', 'RUNNING'))
+		) changes
+	) sums`, client)
+}
+
+// TestOneClientRunsNoMoreThanItsLimit: over several workers, one of which is killed, and with an emptied Redis. Its
+// other jobs say what they wait for, those of others pass them, and all of them run in the end.
+func TestOneClientRunsNoMoreThanItsLimit(t *testing.T) {
+	t.Parallel()
+	const most, jobs = 3, 30
+	s := newStack(t, env{"FORGERUN_CLIENT_MAX_RUNNING": fmt.Sprint(most), "FORGERUN_TIME_SCALE": "0.5"}, quickLease)
+	api := s.startLeader()
+	greedy, other := s.newUser(api), s.newUser(api)
+	body := `{"type":"EXECUTE","work_kind":"SUCCESS_FAST","auto_retry":true}`
+	workers := []*proc{s.startWorker(), s.startWorker(), s.startWorker()} // first, however long that takes: most jobs must wait at once
+	ids := greedy.submitMany(api, jobs, body)
+
+	throttled := func() int {
+		return s.count(`SELECT count(*) FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at > now() + interval '1 year'`)
+	}
+	eventually(t, "what does not fit waits in Postgres alone", func() bool { return throttled() >= jobs/2 })
+	waits := s.text(`SELECT job_id::text FROM jobs WHERE run_at > now() + interval '1 year' ORDER BY job_id DESC LIMIT 1`)
+	require.Equal(t, map[string]any{"reason": "CLIENT_LIMIT", "until": nil}, greedy.get(api, waits).value("waiting"))
+
+	quick := other.submitMany(api, 5, execute("PAYLOAD_SMALL"))
+	s.awaitFinal(quick...)
+	require.Positive(t, throttled(), "others did not wait for the greedy one's jobs")
+
+	eventually(t, "places were given anew", func() bool { return s.countJobs(ids, "SUCCEEDED") > most })
+	require.NoError(t, s.rdb.FlushAll(s.ctx()).Err())
+	workers[0].kill()
+	s.awaitFinal(ids...)
+	require.Equal(t, jobs, s.countJobs(ids, "SUCCEEDED"))
+	require.Equal(t, most, s.heldAtOnce(greedy.id))
+	s.checkInvariants()
+}
+
+// Many more connections than files, all silent, end neither the process nor the
+// clients that it has: on the API's listener as on the admin listener.
+func TestMoreConnectionsThanFiles(t *testing.T) {
+	t.Parallel()
+	const files, attempts = 256, 2000
+	s := newStack(t)
+	self := testkit.Program(t, "forgerun")
+	shell, err := exec.LookPath("sh")
+	require.NoError(t, err)
+	p := startProgram(t, shell, s.env, s.knownSecrets, "-c", fmt.Sprintf("ulimit -n %d; exec %s api", files, self))
+	s.procs = append(s.procs, p)
+	p.waitAPI()
+	admin := p.logged("admin listening")["address"].(string)
+	u := s.newUser(p)
+	for _, addr := range []string{strings.TrimPrefix(p.url, "http://"), admin} {
+		established, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		in := bufio.NewReader(established)
+		ask := func() {
+			_, err := fmt.Fprint(established, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+			require.NoError(t, err)
+			response, err := http.ReadResponse(in, nil)
+			require.NoError(t, err)
+			_, err = in.Discard(int(response.ContentLength))
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, response.StatusCode)
+		}
+		for n := range attempts {
+			silent, err := net.Dial("tcp", addr)
+			require.NoError(t, err)
+			defer func() { _ = silent.Close() }()
+			if n%100 == 0 {
+				ask()
+			}
+		}
+		ask()
+		require.NoError(t, established.Close())
+		u.submit(p, `{"type":"EXECUTE"}`)
+	}
+	require.Greater(t, p.metric(`connections_refused_total{reason="idle"}`), float64(attempts))
+	p.terminate()
+	require.Equal(t, 0, p.exitCode())
+}
+
+// A submission counts as a request for each 16 KiB of its params, and a batch for each of its jobs: whole or not at all, and what is
+// larger than the limit costs all of it.
+func TestLargeSubmissionsCostWhatTheyAre(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "20"})
+	api := s.startAPI()
+	large := func(bytes int) string {
+		return execute("PAYLOAD_SMALL", `"params":{"a":"`+strings.Repeat("x", bytes)+`"}`)
+	}
+	batch := func(n int) string {
+		return `{"jobs":[` + strings.Repeat(execute("PAYLOAD_SMALL")+",", n-1) + execute("PAYLOAD_SMALL") + `]}`
+	}
+	u, other := s.newUser(api), s.newUser(api)
+	u.submit(api, large(15<<10))  // one
+	u.submit(api, large(200<<10)) // and thirteen
+	refused := u.trySubmit(api, large(110<<10))
+	refused.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
+	require.Contains(t, refused.body, "this one as 7")
+	u.call(api, "POST", "/v1/jobs/batch", batch(7)).requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
+	u.submitBatch(api, batch(3)) // refused requests count as well
+	require.Equal(t, 2+3, s.count(`SELECT count(*) FROM jobs`))
+	other.submitBatch(api, batch(100))
+	other.trySubmit(api, execute("PAYLOAD_SMALL")).requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
 }

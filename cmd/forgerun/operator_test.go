@@ -71,7 +71,7 @@ func TestOperatorAPI(t *testing.T) {
 	hook := u.subscribe(api, receiver.url, "*").id
 	failed := u.submit(api, execute("FAIL_IMMEDIATE", `"params":{"password":"hunter2","id":12345678901234567890}`))
 	done := u.submit(api, execute("SUCCESS_FAST"))
-	later := u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`)
+	later := u.submit(api, farAway)
 	batch := u.submitBatch(api, `{"jobs":[`+execute("SUCCESS_FAST")+`]}`)
 	s.await("FAILED", failed)
 	s.await("SUCCEEDED", done)
@@ -125,8 +125,7 @@ func TestOperatorChanges(t *testing.T) {
 	submit := func(p *proc, job string) string {
 		return change(p, http.StatusAccepted, "POST", "jobs", `{"client_id":"`+u.id+`","job":`+job+`}`).text("job_id")
 	}
-	never := `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`
-	waiting := submit(sender, never)
+	waiting := submit(sender, farAway)
 	require.Equal(t, http.StatusOK, u.call(api, "GET", "/v1/jobs/"+waiting, "").status, "it is the client's")
 	change(worker, http.StatusOK, "POST", "jobs/"+waiting+"/cancel", "")
 	s.await("CANCELED", waiting)
@@ -143,11 +142,8 @@ func TestOperatorChanges(t *testing.T) {
 	hopeless := submit(worker, execute("FAIL_IMMEDIATE"))
 	s.await("FAILED", hopeless)
 	change(sender, http.StatusConflict, "POST", "jobs/"+hopeless+"/retry", `{"override":false}`)
-	for range 4 { // one beyond its attempts
-		change(sender, http.StatusAccepted, "POST", "jobs/"+hopeless+"/retry", `{"override":true}`)
-		s.await("FAILED", hopeless)
-	}
-	require.Equal(t, 5, s.count(`SELECT max_attempts FROM jobs WHERE job_id = $1 AND attempt = 5`, hopeless))
+	change(sender, http.StatusAccepted, "POST", "jobs/"+hopeless+"/retry", `{"override":true}`)
+	s.await("FAILED", hopeless)
 
 	change(worker, http.StatusOK, "POST", "webhooks/"+hook+"/disable", "")
 	require.Contains(t, u.call(api, "GET", "/v1/webhooks/"+hook, "").body, `"enabled":false`)
@@ -168,11 +164,112 @@ func TestOperatorChanges(t *testing.T) {
 	change(worker, http.StatusNoContent, "DELETE", "clients/"+client+"/keys/"+made.text("key_id"), "")
 	eventually(t, "the key is refused", func() bool { return newcomer.call(api, "GET", "/v1/jobs", "").status == http.StatusForbidden })
 
-	log := s.text(`SELECT string_agg(concat_ws(' ', operator, action, status), ', ' ORDER BY audit_id) FROM audit`)
-	require.Equal(t, "ann submit_job 202, ann cancel_job 200, ann retry_job 409, ann delete_job 204, ann submit_job 202, ann retry_job 202, "+
-		"ann submit_job 202, ann retry_job 409, ann retry_job 202, ann retry_job 202, ann retry_job 202, ann retry_job 202, "+
-		"ann disable_webhook 200, ann enable_webhook 200, ann test_webhook 202, ann redeliver 202, ann create_client 201, ann create_key 201, "+
-		"ann revoke_key 204", log)
-	require.Len(t, ann.call(sender, "GET", "/admin/v1/audit?operator=ann", "").ids(t, "audit_id"), 19)
+	log := s.text(`SELECT string_agg(concat_ws(' ', action, status), ', ' ORDER BY audit_id) FROM audit WHERE operator = 'ann'`)
+	require.Equal(t, "submit_job 202, cancel_job 200, retry_job 409, delete_job 204, submit_job 202, retry_job 202, "+
+		"submit_job 202, retry_job 409, "+
+		"retry_job 202, disable_webhook 200, enable_webhook 200, test_webhook 202, redeliver 202, create_client 201, create_key 201, "+
+		"revoke_key 204", log)
 	require.Equal(t, []string{client}, ann.call(api, "GET", "/admin/v1/audit?action=create_client", "").ids(t, "target_id"))
+}
+
+// stop has an operator stop something, and gives the way to let it go on. Statements that saw what was before are over when it
+// returns.
+func (c operatorClient) stop(p *proc, body string) (goOn func(*proc)) {
+	c.s.t.Helper()
+	a := c.call(p, "POST", "/admin/v1/pauses", body)
+	require.Equal(c.s.t, http.StatusCreated, a.status, a.body)
+	stopped := c.s.now()
+	eventually(c.s.t, "claims that were under way are over", func() bool {
+		return c.s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start <= $1::timestamptz
+			AND pid <> pg_backend_pid()`, stopped) == 0
+	})
+	return func(p *proc) {
+		c.s.t.Helper()
+		r := c.call(p, "DELETE", "/admin/v1/pauses/"+a.text("pause_id"), "")
+		require.Equal(c.s.t, http.StatusNoContent, r.status, r.body)
+	}
+}
+
+// assignedSince counts jobs that were claimed after the moment.
+func (s *stack) assignedSince(moment string, condition string) int {
+	return s.count(`SELECT count(*) FROM events JOIN jobs USING (job_id)
+		WHERE event_name = 'job.assigned' AND occurred_at > $1::timestamptz AND (`+condition+`)`, moment)
+}
+
+func (s *stack) now() string { return s.text(`SELECT clock_timestamp()::text`) }
+
+// Everything is paused while jobs run and others are submitted: from the answer on nothing is claimed, though Redis is emptied and
+// every process is killed and started again. Then all of it runs.
+func TestEverythingIsPaused(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "4"})
+	api := s.startLeader()
+	worker := s.startWorker()
+	u, ann := s.newUser(api), s.operator(operatorsToken)
+	ids := u.submitMany(api, 40, execute("PAYLOAD_SMALL"))
+	eventually(t, "some run", func() bool { return s.countJobs(ids, "SUCCEEDED") > 0 })
+	goOn := ann.stop(worker, `{"scope":"ALL","reason":"a release"}`)
+	paused := s.now()
+	ids = append(ids, u.submitMany(api, 20, execute("PAYLOAD_SMALL"))...)
+	last := ids[len(ids)-1]
+	eventually(t, "the client sees it", func() bool {
+		waiting, _ := u.get(api, last).value("waiting").(map[string]any)
+		return waiting["reason"] == "PAUSED"
+	})
+	require.Equal(t, "5", u.get(api, last).header.Get("Retry-After"))
+
+	require.NoError(t, s.rdb.FlushAll(s.ctx()).Err())
+	worker.kill()
+	api.kill()
+	s.endLead()
+	api = s.startLeader()
+	s.startWorker()
+	flushed := s.count(`SELECT epoch FROM maintenance_state`)
+	require.NoError(t, s.rdb.FlushAll(s.ctx()).Err())
+	eventually(t, "the tasks are back", func() bool { return s.count(`SELECT epoch FROM maintenance_state`) > flushed && len(s.tasks()) > 20 })
+	require.Zero(t, s.assignedSince(paused, "true"))
+
+	a := ann.call(api, "GET", "/admin/v1/overview", "")
+	require.Contains(t, a.body, `"ann has paused all jobs: a release"`)
+	again := ann.call(api, "POST", "/admin/v1/pauses", `{"scope":"ALL","reason":"another"}`)
+	require.Equal(t, http.StatusOK, again.status)
+	require.Equal(t, "a release", again.text("reason"))
+	goOn(api)
+	s.awaitFinal(ids...)
+	require.Zero(t, s.assignedSince(paused, `occurred_at < (SELECT at FROM audit WHERE action = 'resume' LIMIT 1)`))
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM audit WHERE action = 'pause' AND operator = 'ann' AND detail->>'reason' = 'a release'`))
+	s.checkInvariants()
+}
+
+// A kind and a client are paused on a queue that they share with others: these go on, and what was put aside comes later in the
+// order in which it was queued, whoever leads then.
+func TestAKindAndAClientArePaused(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "1"})
+	leader := s.startLeader()
+	api := s.startAPI()
+	u, other, ann := s.newUser(api), s.newUser(api), s.operator(operatorsToken)
+	kind := ann.stop(api, `{"scope":"KIND","target":"PAYLOAD_LARGE","reason":"too large"}`)
+	client := ann.stop(api, `{"scope":"CLIENT","target":"`+u.id+`","reason":"asked for"}`)
+	s.startWorker()
+	paused := s.now()
+	ids := u.submitAlike(api, 30, execute("PAYLOAD_SMALL"))
+	large := other.submit(api, execute("PAYLOAD_LARGE"))
+	s.await("SUCCEEDED", other.submit(api, execute("PAYLOAD_SMALL")))
+	require.Equal(t, map[string]any{"reason": "PAUSED", "until": nil}, other.get(api, large).value("waiting"))
+	eventually(t, "all are aside", func() bool {
+		return s.count(`SELECT count(*) FROM jobs WHERE run_at > now() + interval '1 year'`) == 31
+	})
+	require.Zero(t, s.assignedSince(paused, `work_kind <> 'PAYLOAD_SMALL' OR jobs.client_id = '`+u.id+`'`))
+
+	leader.kill()
+	s.endLead()
+	client(api)
+	s.awaitFinal(ids...)
+	require.Zero(t, s.assignedSince(paused, `job_id = '`+large+`'`))
+	kind(api)
+	s.awaitFinal(large)
+	started := s.text(`SELECT string_agg(job_id::text, ',' ORDER BY started_at) FROM jobs WHERE client_id = $1`, u.id)
+	require.Equal(t, strings.Join(ids, ","), started, "in their order")
+	s.checkInvariants()
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pooler starts PgBouncer in front of the stack's database and gives the URL of
-// the same database through it. Its configuration has nothing special: see
-// docs/how-to/operations.md.
+// pooler starts PgBouncer in front of the stack's database and gives the URL of the same database through it. Its configuration has
+// nothing special: see docs/how-to/operations.md.
 func (s *stack) pooler(mode string) (url string) {
 	s.t.Helper()
 	program, err := exec.LookPath("pgbouncer")

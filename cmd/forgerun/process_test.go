@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 // proc is a process of the service. It is killed when the test ends.
@@ -30,14 +31,11 @@ type proc struct {
 	paused bool
 }
 
-// startProc runs the program with this environment and nothing else of ours.
-// What every process must keep to is checked at its end: no data race, every
-// log line one JSON object, none of the secrets in it.
+// startProc runs the program with this environment and nothing else of ours. What every process must keep to is checked at its end:
+// no data race, every log line one JSON object, none of the secrets in it.
 func startProc(t *testing.T, env map[string]string, secrets func() []string, args ...string) *proc {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	return startProgram(t, self, env, secrets, args...)
+	return startProgram(t, testkit.Program(t, "forgerun"), env, secrets, args...)
 }
 
 func startProgram(t *testing.T, program string, env map[string]string, secrets func() []string, args ...string) *proc {
@@ -50,7 +48,7 @@ func startProgram(t *testing.T, program string, env map[string]string, secrets f
 
 func newProc(t *testing.T, program string, env map[string]string, args ...string) *proc {
 	p := &proc{t: t, cmd: exec.Command(program, args...), stdout: newOutput(), log: newOutput(), done: make(chan struct{})}
-	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), asProgram + "=1"}
+	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
 	for name, value := range env {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
 	}
@@ -73,16 +71,6 @@ func (p *proc) run(env map[string]string, secrets func() []string) {
 			t.Logf("--- %v, process %d, ended with %d:\n%s", args, p.cmd.Process.Pid, p.cmd.ProcessState.ExitCode(), p.log.tail())
 		}
 	})
-}
-
-// buildProgram builds the program as it is shipped, without the race detector:
-// what it costs can be measured only so.
-func buildProgram(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "forgerun")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, ".").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return path
 }
 
 func (p *proc) checkLog(isJSON bool, secrets []string) {
@@ -119,8 +107,7 @@ func (p *proc) kill() {
 	<-p.done
 }
 
-// pause returns when the process stands still: on a busy machine its threads go on
-// for a while after the signal.
+// pause returns when the process stands still: on a busy machine its threads go on for a while after the signal.
 func (p *proc) pause() {
 	p.signal(syscall.SIGSTOP)
 	p.paused = true
@@ -185,24 +172,25 @@ func containsAll(text string, parts []string) bool {
 	return true
 }
 
-// metric reads a sample from the admin listener, such as
-// fenced_writes_total{operation="finish"}; 0 if it is absent.
-func (p *proc) metric(sample string) float64 {
+// admin asks the admin listener.
+func (p *proc) admin(path string) (status int, body string) {
 	p.t.Helper()
-	admin := p.logged("admin listening")["address"].(string)
-	response, err := http.Get("http://" + admin + "/metrics")
+	response, err := http.Get("http://" + p.logged("admin listening")["address"].(string) + path)
 	require.NoError(p.t, err)
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
+	text, err := io.ReadAll(response.Body)
 	require.NoError(p.t, err)
-	for line := range strings.Lines(string(body)) {
-		if value, ok := strings.CutPrefix(line, sample+" "); ok {
-			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			require.NoError(p.t, err)
-			return n
-		}
-	}
-	return 0
+	return response.StatusCode, string(text)
+}
+
+// metric reads a sample, such as fenced_writes_total{operation="finish"}; 0 if it is absent.
+func (p *proc) metric(sample string) float64 {
+	p.t.Helper()
+	_, body := p.admin("/metrics")
+	_, value, _ := strings.Cut("\n"+body, "\n"+sample+" ")
+	value, _, _ = strings.Cut(value, "\n")
+	n, _ := strconv.ParseFloat(value, 64)
+	return n
 }
 
 // output is what a process writes, readable meanwhile.
@@ -225,8 +213,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// tail is the end of the output, without the lines that only say that all is
-// well.
+// tail is the end of the output, without the lines that only say that all is well.
 func (o *output) tail() string {
 	const lines = 40
 	var kept []string
@@ -238,21 +225,10 @@ func (o *output) tail() string {
 	return strings.Join(kept[max(0, len(kept)-lines):], "")
 }
 
-// patience bounds every wait for something that must happen. The machine may be
-// busy; what is promised in seconds is asserted where it is promised.
-const patience = 90 * time.Second
-
-// eventually polls for a condition that announces itself by no event.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !condition() {
-		if time.Now().After(deadline) {
-			require.FailNow(t, "did not happen: "+what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
+var (
+	patience   = testkit.Patience
+	eventually = testkit.Eventually
+)
 
 // merge joins environments; later ones win.
 func merge(envs ...map[string]string) map[string]string {

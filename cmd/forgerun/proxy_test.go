@@ -7,23 +7,21 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// lossyProxy stands between a process and Postgres. It can lose the answer to
-// one statement: the statement is executed and committed, then both
-// connections break before the process hears of it.
+// lossyProxy stands between a process and Postgres. It can lose the answer to one statement: the statement is executed and
+// committed, then both connections break before the process hears of it.
 type lossyProxy struct {
 	listener net.Listener
 	server   string
 
-	mu     sync.Mutex
-	lose   *execution // whose next answer is lost, nil for none
-	broken string     // part of the statements that break their connection, "" for none
-	hung   string     // part of the statements that are never answered, "" for none
+	mu   sync.Mutex
+	lose *execution // whose next answer is lost, nil for none
 }
 
 // execution is one of a statement with an argument.
@@ -36,19 +34,8 @@ func newLossyProxy(t *testing.T, databaseURL string) *lossyProxy {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
 	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	p := &lossyProxy{listener: l, server: u.Host}
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go p.serve(client)
-		}
-	}()
+	p := &lossyProxy{listener: loopback(t), server: u.Host}
+	go acceptAll(p.listener, p.serve)
 	return p
 }
 
@@ -59,8 +46,7 @@ func (p *lossyProxy) url(databaseURL string) string {
 	return u.String()
 }
 
-// loseAnswerTo arms the proxy. The function that it returns waits until the
-// answer is lost.
+// loseAnswerTo arms the proxy. The function that it returns waits until the answer is lost.
 func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testing.T)) {
 	lost := make(chan struct{})
 	p.mu.Lock()
@@ -87,28 +73,6 @@ func (p *lossyProxy) take(sql, bind []byte) (lost chan struct{}, ok bool) {
 	return lost, true
 }
 
-// breakOn breaks each connection that executes such a statement, from now on.
-func (p *lossyProxy) breakOn(marker string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.broken = marker
-}
-
-// hangOn leaves each such statement without an answer, from now on.
-func (p *lossyProxy) hangOn(marker string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.hung = marker
-}
-
-// obstructs reports whether a statement breaks its connection, or hangs.
-func (p *lossyProxy) obstructs(sql []byte) (breaks, hangs bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	is := func(marker string) bool { return marker != "" && bytes.Contains(sql, []byte(marker)) }
-	return is(p.broken), is(p.hung)
-}
-
 func (p *lossyProxy) serve(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := net.Dial("tcp", p.server)
@@ -131,8 +95,7 @@ func (p *lossyProxy) serve(client net.Conn) {
 	relayAnswers(server, client, doomed)
 }
 
-// forward passes on what the client says, and dooms the connection when it
-// executes the statement.
+// forward passes on what the client says, and dooms the connection when it executes the statement.
 func (p *lossyProxy) forward(client io.Reader, server io.Writer, doomed chan<- chan struct{}) {
 	statements := map[string][]byte{} // SQL by name, from Parse messages
 	for {
@@ -140,10 +103,7 @@ func (p *lossyProxy) forward(client io.Reader, server io.Writer, doomed chan<- c
 		if err != nil {
 			return
 		}
-		var sql []byte // that is executed
 		switch message[0] {
-		case 'Q':
-			sql = message[5:]
 		case 'P':
 			name, rest, _ := bytes.Cut(message[5:], []byte{0})
 			statements[string(name)] = rest
@@ -153,13 +113,6 @@ func (p *lossyProxy) forward(client io.Reader, server io.Writer, doomed chan<- c
 			if lost, ok := p.take(statements[string(name)], message); ok {
 				doomed <- lost
 			}
-			sql = statements[string(name)]
-		}
-		if breaks, hangs := p.obstructs(sql); breaks {
-			return
-		} else if hangs {
-			_, _ = io.Copy(io.Discard, client) // until the process gives up
-			return
 		}
 		if _, err := server.Write(message); err != nil {
 			return
@@ -210,35 +163,35 @@ func readBody(r io.Reader, head []byte) ([]byte, error) {
 	return append(append(head, length...), body...), err
 }
 
-// wire stands between a process and a server, and can be cut.
+// wire stands between a process and a server. It can be cut: all connections break, and new ones are refused. And it can be
+// stalled: nothing passes and no connection ends, as when packets are dropped.
 type wire struct {
 	listener net.Listener
 	server   string
 
-	mu    sync.Mutex
-	cut   bool
-	conns map[net.Conn]bool
+	mu      sync.Mutex
+	cut     bool
+	conns   map[net.Conn]bool
+	stalled atomic.Bool
 }
 
 func newWire(t *testing.T, server string) *wire {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	w := &wire{listener: l, server: server, conns: map[net.Conn]bool{}}
-	t.Cleanup(func() { _ = l.Close(); w.setCut(true) })
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go w.serve(client)
-		}
-	}()
+	w := &wire{listener: loopback(t), server: server, conns: map[net.Conn]bool{}}
+	t.Cleanup(func() { w.stalled.Store(false); w.setCut(true) })
+	go acceptAll(w.listener, w.serve)
 	return w
 }
 
-// setCut breaks all connections and refuses new ones, or lets them through again.
+// through is an address with the wire in the server's place.
+func (w *wire) through(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	u.Host = w.listener.Addr().String()
+	return u.String()
+}
+
 func (w *wire) setCut(cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -262,6 +215,7 @@ func (w *wire) keep(c net.Conn) bool {
 
 func (w *wire) serve(client net.Conn) {
 	defer func() { _ = client.Close() }()
+	w.wait()
 	if !w.keep(client) {
 		return
 	}
@@ -271,8 +225,45 @@ func (w *wire) serve(client net.Conn) {
 	}
 	defer func() { _ = server.Close() }()
 	go func() {
-		defer func() { _ = server.Close() }()
-		_, _ = io.Copy(server, client)
+		defer func() { _, _ = client.Close(), server.Close() }()
+		w.pass(client, server)
 	}()
-	_, _ = io.Copy(client, server)
+	w.pass(server, client)
+}
+
+// pass copies one direction.
+func (w *wire) pass(to io.Writer, from io.Reader) {
+	piece := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(piece)
+		w.wait()
+		if _, failed := to.Write(piece[:n]); err != nil || failed != nil {
+			return
+		}
+	}
+}
+
+func (w *wire) wait() {
+	for w.stalled.Load() {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// loopback opens a port of this machine for the time of the test.
+func loopback(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func acceptAll(l net.Listener, serve func(net.Conn)) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go serve(conn)
+	}
 }

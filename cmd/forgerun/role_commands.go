@@ -56,6 +56,5 @@ func (p *program) runRole(ctx context.Context, role string, start startRole, cha
 	// Notify, so that a write to a pipe whose reader died is an error and not the end. Children do not
 	// inherit it, which they would if it were ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	paceGarbage(p.getenv)
 	return start(ctx, cfg, unknownVariables(p.environ), p.stdout, p.stderr)
 }

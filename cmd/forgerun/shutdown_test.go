@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 func TestAPITerminatedUnderLoad(t *testing.T) {
@@ -61,13 +63,13 @@ func TestAPITerminatedAnswersWhatItHasBegun(t *testing.T) {
 
 func TestWorkerTerminatedUnderLoad(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.5", "FORGERUN_SHUTDOWN_GRACE": "15s"})
+	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.2", "FORGERUN_SHUTDOWN_GRACE": "4s"})
 	api := s.startLeader()
 	u := s.newUser(api)
 	worker := s.startWorker()
-	long := u.submitMany(api, 2, execute("SUCCESS_SLOW")) // 45 s
+	long := u.submitMany(api, 2, execute("RUNS_LONG")) // 22 s
 	s.await("RUNNING", long...)
-	short := u.submitMany(api, 2, execute("SUCCESS_NORMAL")) // 5 s
+	short := u.submitMany(api, 2, execute("SUCCESS_NORMAL")) // 2 s
 	s.await("RUNNING", short...)
 	waiting := u.submitMany(api, 20, execute("PAYLOAD_SMALL"))
 	worker.terminate()
@@ -189,4 +191,54 @@ func childrenOf(t *testing.T, pid int) []int {
 		}
 	}
 	return children
+}
+
+// startUnread starts a worker whose standard error is a pipe that nobody reads, and gives the end to read from.
+func (s *stack) startUnread(environment ...env) (*proc, *os.File) {
+	s.t.Helper()
+	self := testkit.Program(s.t, "forgerun")
+	reader, writer, err := os.Pipe()
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = reader.Close() })
+	all := merge(s.env, merge(environment...))
+	p := newProc(s.t, self, all, "worker")
+	p.cmd.Stderr = writer
+	p.run(all, s.knownSecrets)
+	require.NoError(s.t, writer.Close())
+	s.mu.Lock()
+	s.procs = append(s.procs, p)
+	s.mu.Unlock()
+	eventually(s.t, "the worker is registered", func() bool {
+		return s.count(`SELECT count(*) FROM workers WHERE state = 'ALIVE'`) == 1
+	})
+	return p, reader
+}
+
+// Nobody reads the log of a worker, so that it fills the pipe, or its reader dies: jobs run on and end, and SIGTERM drains.
+func TestWorkerWhoseLogIsNotRead(t *testing.T) {
+	t.Parallel()
+	for name, dies := range map[string]bool{"full": false, "gone": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.02", "FORGERUN_WORKER_CONCURRENCY": "32"})
+			api := s.startLeader()
+			u := s.newUser(api)
+			worker, log := s.startUnread()
+			if dies {
+				require.NoError(t, log.Close())
+			}
+			s.await("SUCCEEDED", u.submitMany(api, 200, execute("SUCCESS_FAST"))...) // three lines each, of 400 bytes
+			last := u.submit(api, execute("SUCCESS_SLOW"))                           // 1.8 s
+			s.await("RUNNING", last)
+			worker.terminate()
+			require.Zero(t, worker.exitCode())
+			s.await("SUCCEEDED", last)
+			if !dies {
+				text := make([]byte, 64<<10)
+				n, err := log.Read(text)
+				require.NoError(t, err)
+				require.Positive(t, strings.Count(string(text[:n]), "job transition"))
+			}
+			s.checkInvariants()
+		})
+	}
 }

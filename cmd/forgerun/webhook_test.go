@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a receiver of everything gets of a job that runs through at once, and
-// what its callback gets of it, in order.
+// What a receiver of everything gets of a job that runs through at once, and what its callback gets of it, in order.
 var life = []string{"job.created", "job.queued", "job.assigned", "job.running", "job.succeeded"}
 
 // startDelivering starts one process of each role.
@@ -39,8 +38,7 @@ func (r received) seq() int {
 	return n
 }
 
-// WEBHOOK_SUCCESS: every event reaches the subscription, every change of state
-// the callback, each once.
+// WEBHOOK_SUCCESS: every event reaches the subscription, every change of state the callback, each once.
 func TestWebhookSuccess(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, hooks)
@@ -116,233 +114,154 @@ func TestWebhookOfAFailure(t *testing.T) {
 	s.checkInvariants()
 }
 
-// WEBHOOK_TIMEOUT: a receiver that does not answer in time is asked again; the
-// job has ended long before.
-func TestWebhookTimeout(t *testing.T) {
+// An endpoint that keeps failing for long enough is disabled. The owner sees why, and can have what was missed.
+func TestDisabledWebhookAndReplay(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "2s", "FORGERUN_WEBHOOK_MAX_RETRIES": "20"})
+	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_DISABLE_FAILURES": "3", "FORGERUN_WEBHOOK_DISABLE_AFTER": "1ms"})
 	api, _, u := s.startDelivering()
-	hanging, release := hold()
-	defer release()
-	r := newReceiver(t, func(d received, w http.ResponseWriter, request *http.Request) {
-		if d.nth == 1 {
-			hanging(d, w, request)
-		}
-	})
-	hook := u.subscribe(api, r.url, "job.succeeded")
-	id := u.submit(api, execute("WEBHOOK_TIMEOUT"))
-	s.await("SUCCEEDED", id)
+	broken, watcher := newReceiver(t, answering(http.StatusInternalServerError)), newReceiver(t, nil)
+	began := time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
+	hook := u.subscribe(api, broken.url, "job.succeeded")
+	u.subscribe(api, watcher.url, "webhook.disabled")
+	missed := []string{u.submit(api, execute("WEBHOOK_SUCCESS"))}
+	path := "/v1/webhooks/" + hook.id
+	told := watcher.await("webhook.disabled", func(d received) bool { return d.event() == "webhook.disabled" })
+	require.Equal(t, hook.id, told.value("webhookId"))
+	require.Equal(t, "FAILING", told.value("reason"))
 	s.awaitDeliveries()
-	require.Equal(t, "DELIVERED", u.deliveries(api, "/v1/webhooks/"+hook.id, "")[0]["state"])
-	errors := s.attemptErrors(id)
-	require.Equal(t, "TIMEOUT", errors[0])
-	require.Empty(t, errors[len(errors)-1])
-	s.checkInvariants()
-}
+	a := u.call(api, "GET", path, "")
+	require.Equal(t, false, a.value("enabled"), a.body)
+	require.Equal(t, "FAILING", a.text("disabled_reason.code"), a.body)
 
-// attemptErrors are the classes of the attempts about a job, in order.
-func (s *stack) attemptErrors(job string) (classes []string) {
-	s.t.Helper()
-	rows, err := s.db.Query(s.ctx(), `SELECT coalesce(a.error, '') FROM delivery_attempts a JOIN deliveries USING (delivery_id)
-		WHERE job_id = $1 ORDER BY number`, job)
-	require.NoError(s.t, err)
-	for rows.Next() {
-		var class string
-		require.NoError(s.t, rows.Scan(&class))
-		classes = append(classes, class)
+	missed = append(missed, u.submitMany(api, 5, execute("WEBHOOK_SUCCESS"))...)
+	s.await("SUCCEEDED", missed...)
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM deliveries WHERE webhook_id = $1`, hook.id), "a disabled webhook gets none")
+	broken.behave(answering(http.StatusOK))
+	a = u.call(api, "PATCH", path, `{"enabled":true}`)
+	require.Equal(t, http.StatusOK, a.status, a.body)
+	a = u.call(api, "POST", path+"/replay", `{"since":"`+began+`"}`)
+	require.Equal(t, http.StatusAccepted, a.status, a.body)
+	require.Equal(t, 6.0, a.value("queued"), a.body)
+	require.Nil(t, a.value("next_cursor"), a.body)
+	s.awaitDeliveries()
+	for _, id := range missed {
+		require.NotEmpty(t, broken.of(id))
 	}
-	require.NoError(s.t, rows.Err())
-	return classes
-}
-
-// WEBHOOK_5XX: refused first, then accepted.
-func TestWebhook5XX(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks)
-	api, _, u := s.startDelivering()
-	r := newReceiver(t, func(d received, w http.ResponseWriter, _ *http.Request) {
-		if d.nth <= 2 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})
-	hook := u.subscribe(api, r.url, "job.succeeded")
-	id := u.submit(api, execute("WEBHOOK_5XX"))
-	s.await("SUCCEEDED", id)
-	s.awaitDeliveries()
-	require.Equal(t, []string{"HTTP_5XX", "HTTP_5XX", ""}, s.attemptErrors(id))
-	got := r.of(id)
-	require.Len(t, got, 3)
-	require.Equal(t, got[0].id(), got[2].id(), "the same id on each try")
-	a := u.call(api, "GET", "/v1/webhooks/"+hook.id, "")
-	require.Equal(t, true, a.value("enabled"), a.body)
-	require.Equal(t, 0.0, a.value("consecutive_failures"), a.body)
+	a = u.call(api, "POST", path+"/replay", `{"since":"`+began+`"}`)
+	require.Equal(t, 0.0, a.value("queued"), a.body)
 	s.checkInvariants()
 }
 
-// WEBHOOK_RETRIES_EXHAUSTED: given up, kept, and sent again when asked for.
-func TestWebhookRetriesExhausted(t *testing.T) {
+// A receiver that hangs, one that refuses and one that refuses for good: tried again under the same id, or given up, kept, and sent
+// again when asked for. The job has ended long before.
+func TestReceiversThatFail(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, hooks)
+	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "1s"})
 	api, _, u := s.startDelivering()
-	r := newReceiver(t, answering(http.StatusInternalServerError))
-	hook := u.subscribe(api, r.url, "job.succeeded")
+	hang, release := hold()
+	defer release()
+	late := newReceiver(t, func(d received, w http.ResponseWriter, request *http.Request) {
+		if d.nth == 1 {
+			hang(d, w, request)
+		}
+	})
+	refusing, dead := newReceiver(t, failing(2)), newReceiver(t, failing(1000))
+	hooks := []string{u.subscribe(api, late.url, "job.succeeded").id, u.subscribe(api, refusing.url, "job.succeeded").id,
+		u.subscribe(api, dead.url, "job.succeeded").id}
 	id := u.submit(api, execute("WEBHOOK_RETRIES_EXHAUSTED"))
 	s.await("SUCCEEDED", id)
 	s.awaitDeliveries()
-	path := "/v1/webhooks/" + hook.id
+	errors := func(hook string) string {
+		return s.text(`SELECT string_agg(coalesce(a.error, 'none'), ' ' ORDER BY number) FROM delivery_attempts a
+			JOIN deliveries d USING (delivery_id) WHERE webhook_id = $1`, hook)
+	}
+	require.Regexp(t, `^TIMEOUT( TIMEOUT)* none$`, errors(hooks[0]))
+	require.Equal(t, "HTTP_5XX HTTP_5XX none", errors(hooks[1]))
+	require.Equal(t, "HTTP_5XX HTTP_5XX HTTP_5XX HTTP_5XX", errors(hooks[2]))
+	got := refusing.of(id)
+	require.Len(t, got, 3)
+	require.Equal(t, got[0].id(), got[2].id(), "the same id on each try")
+	require.EqualValues(t, 0, u.call(api, "GET", "/v1/webhooks/"+hooks[1], "").value("consecutive_failures"))
+
+	path := "/v1/webhooks/" + hooks[2]
 	failed := u.deliveries(api, path, "?state=FAILED")
 	require.Len(t, failed, 1)
-	require.Equal(t, 4.0, failed[0]["attempts"])
-	require.Len(t, r.of(id), 4)
-
-	r.behave(answering(http.StatusOK))
+	require.EqualValues(t, 4, failed[0]["attempts"])
+	dead.behave(answering(http.StatusOK))
 	a := u.call(api, "POST", path+"/deliveries/"+failed[0]["delivery_id"].(string)+"/redeliver", "")
 	require.Equal(t, http.StatusAccepted, a.status, a.body)
 	s.awaitDeliveries()
 	again := u.deliveries(api, path, "")
-	require.Equal(t, "DELIVERED", again[0]["state"])
-	require.Equal(t, 5.0, again[0]["attempts"])
-	require.Equal(t, "SUCCEEDED", u.get(api, id).text("state"))
+	require.Equal(t, []any{"DELIVERED", 5.0}, []any{again[0]["state"], again[0]["attempts"]})
 	s.checkInvariants()
 }
 
-// WEBHOOK_SLOW_RECEIVER: late, but within the limit, is delivered.
-func TestWebhookSlowReceiver(t *testing.T) {
+// challenged is the environment in which receivers are asked.
+var challenged = env{"FORGERUN_WEBHOOK_CHALLENGE": "true", "FORGERUN_PUBLIC_URL": "http://forgerun.test"}
+
+// register asks for a webhook at a URL.
+func (u *user) register(api *proc, url string, headers ...string) answer {
+	return u.call(api, "POST", "/v1/webhooks", `{"url":"`+url+`","events":["job.succeeded"]}`, headers...)
+}
+
+// requireRefused wants a refusal because of the one member, for the reason.
+func requireRefused(t *testing.T, a answer, pointer, why string) {
+	t.Helper()
+	require.NoError(t, a.err)
+	require.Equal(t, http.StatusBadRequest, a.status, a.body)
+	require.Equal(t, "RFA_JOB_VALIDATION_FAILED", a.text("code"), a.body)
+	found := a.value("violations").([]any)
+	require.Len(t, found, 1, a.body)
+	require.Equal(t, pointer, found[0].(map[string]any)["pointer"], a.body)
+	require.Contains(t, found[0].(map[string]any)["detail"], why)
+}
+
+// Where FORGERUN_WEBHOOK_CHALLENGE is on, nobody gets events who did not say that it wants them, at a webhook or a callback.
+func TestWebhooksProveThatTheyWantEvents(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
+	s := newStack(t, hooks, challenged)
 	api, _, u := s.startDelivering()
-	slow, release := hold()
-	defer release()
-	r := newReceiver(t, slow)
-	hook := u.subscribe(api, r.url, "job.succeeded")
-	id := u.submit(api, execute("WEBHOOK_SLOW_RECEIVER"))
-	r.await("the end", func(d received) bool { return d.job() == id })
-	require.Equal(t, "SUCCEEDED", u.get(api, id).text("state"), "the job does not wait for its receiver")
-	require.Equal(t, "PENDING", u.deliveries(api, "/v1/webhooks/"+hook.id, "")[0]["state"])
-	release()
-	s.awaitDeliveries()
-	require.Len(t, r.of(id), 1)
-	s.checkInvariants()
-}
+	willing, other := newReceiver(t, nil), newReceiver(t, nil)
 
-// One endpoint that hangs takes its share of the slots and nothing else; the
-// deliveries to others arrive as before.
-func TestHangingReceiverBesideAHealthyOne(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "120s", "FORGERUN_WEBHOOK_CONCURRENCY": "10"})
-	api, _, u := s.startDelivering()
-	hang, release := hold()
-	defer release()
-	hanging, healthy := newReceiver(t, hang), newReceiver(t, nil)
-	other := s.newUser(api)
-	u.subscribe(api, hanging.url)
-	u.subscribe(api, healthy.url)
-	other.subscribe(api, healthy.url+"/other")
-	u.submitMany(api, 40, execute("WEBHOOK_SUCCESS"))
-	ids := other.submitMany(api, 40, execute("WEBHOOK_SUCCESS"))
-	s.await("SUCCEEDED", s.acceptedIDs()...)
-	eventually(t, "the healthy endpoints have everything", func() bool { return len(healthy.all()) == 80*len(life) })
-	for _, id := range ids {
-		require.Equal(t, life, eventNames(healthy.of(id)))
+	other.agreeing(answeringAsked(http.StatusNoContent))
+	requireRefused(t, u.register(api, other.url), "/url", "has no WebHook-Allowed-Origin")
+	other.agreeing(allow("other.example"))
+	requireRefused(t, u.register(api, other.url, "Idempotency-Key", "refused"), "/url", "allows other origins")
+	other.agreeing(answeringAsked(http.StatusMethodNotAllowed))
+	requireRefused(t, u.register(api, other.url), "/url", "with status 405")
+	other.agreeing(http.RedirectHandler(willing.url, http.StatusTemporaryRedirect).ServeHTTP)
+	requireRefused(t, u.register(api, other.url), "/url", "with status 307")
+	require.Empty(t, willing.questions(), "no redirect is followed")
+	require.Zero(t, s.count(`SELECT count(*) FROM webhooks`))
+	requireRefused(t, u.trySubmit(api, execute("WEBHOOK_SUCCESS", `"callback":"`+willing.url+`/done"`)), "/callback", "Register a webhook")
+
+	for range 2 {
+		a := u.register(api, willing.url+"/in", "Idempotency-Key", "taken")
+		require.Equal(t, http.StatusCreated, a.status, a.body)
+		require.NotNil(t, a.value("proven_at"), a.body)
+		if secret := a.value("secret"); secret != nil {
+			s.secret(secret.(string))
+		}
 	}
-	hanging.mu.Lock()
-	require.LessOrEqual(t, hanging.most, 2, "a fifth of the slots")
-	require.GreaterOrEqual(t, hanging.most, 1)
-	hanging.mu.Unlock()
-	require.Equal(t, 40*len(life), s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING'`))
-	release()
-	s.awaitDeliveries()
-	require.Len(t, hanging.all(), 40*len(life), "nothing was sent twice")
-	s.checkInvariants()
-}
-
-// An event reaches an idle receiver at once; the bound is generous, the
-// benchmark measures.
-func TestDeliveryIsPrompt(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks)
-	api, webhooks, u := s.startDelivering()
-	r := newReceiver(t, nil)
-	u.subscribe(api, r.url, "job.succeeded")
-	s.await("SUCCEEDED", u.submit(api, execute("WEBHOOK_SUCCESS"))) // the first one may wait for the relay
-	s.awaitDeliveries()
-	before := webhooks.metric(`webhook_deliveries_total{event="job.succeeded",result="delivered"}`)
-	require.Equal(t, 1.0, before)
-	for range 10 {
-		id := u.submit(api, execute("WEBHOOK_SUCCESS"))
-		r.await("the end", func(d received) bool { return d.job() == id })
-	}
-	s.awaitDeliveries()
-	require.Equal(t, before+10, webhooks.metric(`webhook_deliveries_total{event="job.succeeded",result="delivered"}`))
-	require.Less(t, api.metric(`maintenance_deliveries_total{by="woken"}`), 10.0, "the hints led to them, not the relay")
-	s.checkInvariants()
-}
-
-// An endpoint that is gone is disabled at once; one that keeps failing when it
-// has done so for long enough. The owner sees why, and can have what was
-// missed.
-func TestDisabledWebhookAndReplay(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		status int
-		reason string
-	}{
-		"gone":    {http.StatusGone, "GONE"},
-		"failing": {http.StatusInternalServerError, "FAILING"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_DISABLE_FAILURES": "3", "FORGERUN_WEBHOOK_DISABLE_AFTER": "1ms"})
-			api, _, u := s.startDelivering()
-			broken, watcher := newReceiver(t, answering(c.status)), newReceiver(t, nil)
-			began := time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
-			hook := u.subscribe(api, broken.url, "job.succeeded")
-			u.subscribe(api, watcher.url, "webhook.disabled")
-			missed := []string{u.submit(api, execute("WEBHOOK_SUCCESS"))}
-			path := "/v1/webhooks/" + hook.id
-			told := watcher.await("webhook.disabled", func(d received) bool { return d.event() == "webhook.disabled" })
-			require.Equal(t, hook.id, told.value("webhookId"))
-			require.Equal(t, c.reason, told.value("reason"))
-			s.awaitDeliveries()
-			a := u.call(api, "GET", path, "")
-			require.Equal(t, false, a.value("enabled"), a.body)
-			require.Equal(t, c.reason, a.text("disabled_reason.code"), a.body)
-
-			missed = append(missed, u.submitMany(api, 5, execute("WEBHOOK_SUCCESS"))...)
-			s.await("SUCCEEDED", missed...)
-			require.Equal(t, 1, s.count(`SELECT count(*) FROM deliveries WHERE webhook_id = $1`, hook.id), "a disabled webhook gets none")
-			broken.behave(answering(http.StatusOK))
-			a = u.call(api, "PATCH", path, `{"enabled":true}`)
-			require.Equal(t, http.StatusOK, a.status, a.body)
-			a = u.call(api, "POST", path+"/replay", `{"since":"`+began+`"}`)
-			require.Equal(t, http.StatusAccepted, a.status, a.body)
-			require.Equal(t, 6.0, a.value("queued"), a.body)
-			require.Nil(t, a.value("next_cursor"), a.body)
-			s.awaitDeliveries()
-			for _, id := range missed {
-				require.NotEmpty(t, broken.of(id))
-			}
-			a = u.call(api, "POST", path+"/replay", `{"since":"`+began+`"}`)
-			require.Equal(t, 0.0, a.value("queued"), a.body)
-			s.checkInvariants()
-		})
-	}
-}
-
-// EMIT_EVENT: the client's own event reaches its webhook and its callback.
-func TestWebhookOfAnEmittedEvent(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks)
-	api, _, u := s.startDelivering()
-	subscribed, called := newReceiver(t, nil), newReceiver(t, nil)
-	u.subscribe(api, subscribed.url, "event.emitted")
-	id := u.submit(api, `{"type":"EMIT_EVENT","callback":"`+called.url+`","event":{"name":"order.shipped","data":{"n":[1,2,"ü<"]}}}`)
+	require.Equal(t, []string{"forgerun.test"}, willing.questions(), "for a key that is known nobody is asked again")
+	id := u.submit(api, execute("WEBHOOK_SUCCESS", `"callback":"`+willing.url+`/done"`))
+	batch := u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[`+execute("WEBHOOK_SUCCESS", `"callback":"`+willing.url+`"`)+`,`+
+		execute("WEBHOOK_SUCCESS", `"callback":"`+other.url+`"`)+`]}`)
+	require.Equal(t, http.StatusAccepted, batch.status, batch.body)
+	require.Contains(t, batch.body, `"/jobs/1/callback"`)
+	stranger := s.newUser(api).trySubmit(api, execute("WEBHOOK_SUCCESS", `"callback":"`+willing.url+`"`))
+	requireRefused(t, stranger, "/callback", "Register a webhook")
 	s.await("SUCCEEDED", id)
 	s.awaitDeliveries()
-	got := subscribed.of(id)
-	require.Len(t, got, 1)
-	require.Equal(t, "order.shipped", got[0].value("emitted.name"))
-	require.Equal(t, map[string]any{"n": []any{1.0, 2.0, "ü<"}}, got[0].value("emitted.data"))
-	require.Contains(t, eventNames(called.of(id)), "event.emitted")
+	require.Len(t, willing.of(id), len(life)+1, "the callback's and the webhook's")
+	for _, d := range willing.all() {
+		require.Equal(t, "forgerun.test", d.header.Get("WebHook-Request-Origin"))
+	}
+	require.Empty(t, other.all())
 	s.checkInvariants()
+}
+
+// answeringAsked is a receiver that does not know of such questions.
+func answeringAsked(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }

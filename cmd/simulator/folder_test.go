@@ -4,9 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 func TestClaimFolderEmptiesItsOwn(t *testing.T) {
@@ -20,6 +21,9 @@ func TestClaimFolderEmptiesItsOwn(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(first.path, "pg", "base"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(first.path, "pg", "base", "1"), nil, 0o600))
 	require.NoError(t, os.Symlink(outside, filepath.Join(first.path, "link")))
+	_, err = claimFolder(dataDir)
+	require.ErrorContains(t, err, "still uses "+first.path)
+	require.DirExists(t, filepath.Join(first.path, "pg", "base"), "another demo has deleted nothing")
 	first.release()
 
 	second := claimSoon(t, dataDir)
@@ -36,50 +40,37 @@ func TestClaimFolderEmptiesItsOwn(t *testing.T) {
 // executes its program.
 func claimSoon(t *testing.T, dataDir string) (f *folder) {
 	t.Helper()
-	require.Eventually(t, func() (ok bool) {
+	testkit.Eventually(t, "nothing uses the folder any more", func() (ok bool) {
 		var err error
 		f, err = claimFolder(dataDir)
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	})
 	return f
 }
 
-func TestClaimFolderRefusesAnotherDemo(t *testing.T) {
-	t.Parallel()
-	dataDir := t.TempDir()
-	first, err := claimFolder(dataDir)
-	require.NoError(t, err)
-	defer first.release()
-	kept := filepath.Join(first.path, "kept")
+// thesisIn makes a folder with somebody's work in it.
+func thesisIn(t *testing.T, dir string) (kept string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	kept = filepath.Join(dir, "thesis.txt")
 	require.NoError(t, os.WriteFile(kept, nil, 0o600))
-	_, err = claimFolder(dataDir)
-	require.ErrorContains(t, err, "still uses "+first.path)
-	require.FileExists(t, kept)
+	return kept
 }
 
 func TestClaimFolderDeletesNothingForeign(t *testing.T) {
 	t.Parallel()
 	for name, make := range map[string]func(t *testing.T, demo string) (kept string){
-		"no marker": func(t *testing.T, demo string) string {
-			require.NoError(t, os.Mkdir(demo, 0o700))
-			kept := filepath.Join(demo, "thesis.txt")
-			require.NoError(t, os.WriteFile(kept, nil, 0o600))
-			return kept
-		},
+		"no marker": thesisIn,
 		"marker is a link": func(t *testing.T, demo string) string {
-			require.NoError(t, os.Mkdir(demo, 0o700))
-			kept := filepath.Join(demo, "thesis.txt")
-			require.NoError(t, os.WriteFile(kept, nil, 0o600))
+			kept := thesisIn(t, demo)
 			require.NoError(t, os.Symlink(kept, filepath.Join(demo, marker)))
 			return kept
 		},
 		"a link to elsewhere": func(t *testing.T, demo string) string {
 			elsewhere := t.TempDir()
-			kept := filepath.Join(elsewhere, "thesis.txt")
-			require.NoError(t, os.WriteFile(kept, nil, 0o600))
 			require.NoError(t, os.WriteFile(filepath.Join(elsewhere, marker), nil, 0o600))
 			require.NoError(t, os.Symlink(elsewhere, demo))
-			return kept
+			return thesisIn(t, elsewhere)
 		},
 		"a file": func(t *testing.T, demo string) string {
 			require.NoError(t, os.WriteFile(demo, nil, 0o600))

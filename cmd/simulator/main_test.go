@@ -3,45 +3,45 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asServiceVar) != "" {
-		os.Exit(serviceMain()) // this process plays forgerun dev: see service_test.go
-	}
 	code := m.Run()
-	removeBinary()
+	testkit.RemovePrograms()
 	os.Exit(code)
 }
 
 // simulate runs the program as a shell would.
 func simulate(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	return simulateIn(t.Context(), args...)
+}
+
+func simulateIn(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errOut bytes.Buffer
-	code = run(t.Context(), args, func(string) string { return "" }, &out, &errOut)
+	code = run(ctx, args, func(string) string { return "" }, &out, &errOut)
 	return code, out.String(), errOut.String()
 }
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		args []string
-		want []string
+		args, want []string
 	}{
 		{[]string{"--help"}, []string{"Examples:", "simulator demo", "Exit codes:"}},
-		{[]string{"help"}, []string{"Examples:"}},
-		{[]string{"tour", "--help"}, []string{
-			"simulator tour --url URL", "-timeout time", "15m", "-time-scale-hint number", "-receiver-addr address", "-receiver-url URL",
-			"-webhook-patience time", "1m0s",
-		}},
-		{[]string{"demo", "-h"}, []string{"simulator demo", "-data-dir folder", "default \".forgerun\"", "-forgerun path"}},
+		{[]string{"tour", "--help"}, []string{"simulator tour --url URL", "15m", "-time-scale-hint number", "-receiver-addr address", "1m0s"}},
+		{[]string{"run", "--help"}, []string{"  redis-pause "}},
 		{[]string{"version"}, []string{"simulator ", "commit", "go        1."}},
 	} {
 		code, stdout, stderr := simulate(t, c.args...)
@@ -53,76 +53,92 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// serve gives the address of a server whose every answer is this one.
+func serve(t *testing.T, status int, mediaType, body string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", mediaType)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+const (
+	problemType = "application/problem+json"
+	away        = "http://127.0.0.1:1"
+)
+
+// What was typed wrongly, and what cannot be used, is told in one sentence before anything runs.
 func TestBadUse(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		args []string
-		want string
-	}{
-		"nothing":         {nil, "Usage:"},
-		"unknown command": {[]string{"toor"}, `there is no command "simulator toor": did you mean tour?`},
-		"unknown flag":    {[]string{"tour", "--speed", "9"}, "unknown flag: --speed (simulator tour --help)"},
-		"argument":        {[]string{"demo", "now"}, `unexpected argument "now"`},
-		"no url":          {[]string{"tour"}, `"" is not the address of a service: give --url such as http://127.0.0.1:8080`},
-		"url without scheme": {
-			[]string{"tour", "--url", "localhost:8080"}, `"localhost:8080" is not the address of a service`,
-		},
-		"url with query": {[]string{"tour", "--url", "http://x/?a=b"}, "is not the address of a service"},
-		"no number":      {[]string{"tour", "--url", "http://x", "--time-scale-hint", "fast"}, "must be a number from 0 to 1000"},
-		"NaN":            {[]string{"tour", "--url", "http://x", "--time-scale-hint", "NaN"}, "must be a number from 0 to 1000"},
-		"no time":        {[]string{"tour", "--url", "http://x", "--timeout", "0s"}, "--timeout and --webhook-patience must be above 0"},
-		"no patience":    {[]string{"tour", "--url", "http://x", "--webhook-patience", "0s"}, "--timeout and --webhook-patience must be above 0"},
-		"no receiver":    {[]string{"tour", "--url", "http://x", "--receiver-addr", "nowhere"}, "choose another --receiver-addr"},
-		"receiver where": {[]string{"tour", "--url", "http://x", "--receiver-addr", ":0"}, "say with --receiver-url"},
-		"receiver URL":   {[]string{"tour", "--url", "http://x", "--receiver-url", "x"}, "give --receiver-url such as"},
-		"no binary":      {[]string{"demo", "--forgerun", "/does/not/exist"}, "there is no forgerun program at /does/not/exist"},
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	require.NoError(t, os.WriteFile(bad, []byte("jobs: 5\narrival: {open: [{rate: 5/s}]}\nmix:\n  - kind: SUCCES_FAST\n"), 0o600))
+	usable := serve(t, http.StatusCreated, "application/json", `{"client_id":"c","api_key":"k","key_id":"i"}`)
+	for line, want := range map[string]string{
+		"toor":                      `there is no command "simulator toor": did you mean tour?`,
+		"tour --speed 9":            "unknown flag: --speed (simulator tour --help)",
+		"tour":                      `"" is not the address of a service: give --url such as http://127.0.0.1:8080`,
+		"tour --url localhost:8080": `"localhost:8080" is not the address of a service`,
+		"tour --url http://x/?a=b":  "is not the address of a service",
+		"tour --url http://x --time-scale-hint a":       "must be a number from 0 to 1000",
+		"tour --url http://x --time-scale-hint NaN":     "must be a number from 0 to 1000",
+		"tour --url http://x --timeout 0s":              "--timeout and --webhook-patience must be above 0",
+		"tour --url http://x --webhook-patience 0s":     "--timeout and --webhook-patience must be above 0",
+		"tour --url http://x --receiver-addr no":        "choose another --receiver-addr",
+		"tour --url http://x --receiver-url x":          "give --receiver-url such as",
+		"demo now":                                      `unexpected argument "now"`,
+		"demo --forgerun /none":                         "there is no forgerun program at /none",
+		"scenarios nothing":                             `there is no ready-made scenario "nothing", only `,
+		"verdict --profile overloaded":                  "there is no command to run",
+		"verdict --profil x -- true":                    "did you mean --profile?",
+		"run":                                           "name a scenario: a file, or one of burst",
+		"run stedy":                                     `did you mean "steady"?`,
+		"run " + bad:                                    `bad.yaml:4:11: kind: unknown work kind "SUCCES_FAST", the nearest is SUCCESS_FAST`,
+		"run steady --url " + away:                      "nothing answers at " + away,
+		"run steady --chaos kil=3s":                     `there is no fault "kil"; there are kill`,
+		"run steady --workers many":                     "many",
+		"run steady --forgerun /none":                   "/none",
+		"run steady --url " + away + " --chaos kill=3s": "--chaos breaks only what the simulator started",
+		"run steady --url " + away + " --workers 2":     "--workers for a service at --url needs its --database-url",
+		"run steady --key frk_x":                        "are about a service at --url",
+		"run steady --lease 10ms":                       "--lease must be at least 1s",
+		"run steady --redis-url redis://:hush@127.0.0.1:1 --url " + usable:               "the Redis server does not answer",
+		"run steady --url " + usable + " --database-url postgres://u:hush@127.0.0.1:1/d": "the database cannot be read",
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(line, func(t *testing.T) {
 			t.Parallel()
-			code, stdout, stderr := simulate(t, c.args...)
-			require.Equal(t, exitUnusable, code)
-			require.Empty(t, stdout)
-			require.Contains(t, stderr, c.want)
-			if c.args != nil {
-				require.Equal(t, 1, strings.Count(stderr, "\n"), "one sentence: %s", stderr)
+			args := strings.Fields(line)
+			if args[0] == "run" && len(args) > 1 {
+				args = append(args, "--out", filepath.Join(t.TempDir(), "out"))
 			}
+			code, stdout, stderr := simulate(t, args...)
+			require.Equal(t, exitUnusable, code, stderr)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, want)
+			require.NotContains(t, stderr, "hush")
+			require.LessOrEqual(t, strings.Count(stderr, "\n"), 2, stderr) // the second one says where logs are
 		})
 	}
 }
 
 func TestUnusableServices(t *testing.T) {
 	t.Parallel()
-	gone := httptest.NewServer(nil)
-	gone.Close()
-	serve := func(h http.Handler) string {
-		s := httptest.NewServer(h)
-		t.Cleanup(s.Close)
-		return s.URL
+	problem := func(status int, code string) string {
+		return serve(t, status, problemType, `{"code":"`+code+`","detail":"So."}`)
 	}
-	closed := newFake(1)
-	closed.flaws.closed = true
-	busy := newFake(1)
-	busy.busy = 1
-	for name, c := range map[string]struct {
-		url, key, want string
-	}{
-		"away":              {gone.URL, "", "nothing answers at " + gone.URL},
-		"away, with key":    {gone.URL, fakeKey, "connection refused"},
-		"wrong key":         {serve(newFake(1).handler()), "frk_wrong", "refuses the key: 401 RFA_AUTH_INVALID_CREDENTIALS"},
-		"strangers refused": {serve(closed.handler()), "", "does not let strangers register (403 RFA_AUTH_FORBIDDEN"},
-		"not now":           {serve(busy.handler()), fakeKey, "is not usable now"},
-		"another server":    {serve(http.NotFoundHandler()), "", "something answers at http://127.0.0.1"},
-		"another, with key": {serve(http.NotFoundHandler()), fakeKey, "but not as ForgeRun does"},
-		"wrong path": {serve(newFake(1).handler()) + "/api", "",
-			"but not as ForgeRun does (POST /v1/clients: 404 with text/plain): is --url right?"},
-		"wrong path, ForgeRun itself": {serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			newFake(1).problem(w, http.StatusNotFound, "RFA_REQUEST_NOT_FOUND")
-		})), fakeKey, "404 RFA_REQUEST_NOT_FOUND (Told so by the test.)): is --url right?"},
-		"no client id": {serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusCreated)
-			_, _ = w.Write([]byte(`{}`))
-		})), "", "without a client id or key"},
+	foreign := serve(t, http.StatusNotFound, "text/plain", "404 page not found")
+	for name, c := range map[string]struct{ url, key, want string }{
+		"away":              {away, "", "nothing answers at " + away},
+		"away, with key":    {away, "frk_x", "connection refused"},
+		"wrong key":         {problem(401, "RFA_AUTH_INVALID_CREDENTIALS"), "frk_wrong", "refuses the key: 401 RFA_AUTH_INVALID_CREDENTIALS"},
+		"strangers refused": {problem(403, "RFA_AUTH_FORBIDDEN"), "", "does not let strangers register (403 RFA_AUTH_FORBIDDEN"},
+		"not now":           {problem(503, "RFA_STORAGE_UNAVAILABLE"), "frk_x", "is not usable now"},
+		"another server":    {foreign, "", "but not as ForgeRun does (POST /v1/clients: 404 with text/plain): is --url right?"},
+		"another, with key": {foreign, "frk_x", "but not as ForgeRun does"},
+		"wrong path":        {problem(404, "RFA_REQUEST_NOT_FOUND"), "frk_x", "404 RFA_REQUEST_NOT_FOUND (So.)): is --url right?"},
+		"no client id":      {serve(t, 201, "application/json", `{}`), "", "without a client id or key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,42 +152,6 @@ func TestUnusableServices(t *testing.T) {
 			require.Contains(t, stderr, c.want)
 			require.Equal(t, 1, strings.Count(stderr, "\n"), "one sentence: %s", stderr)
 			require.NotContains(t, stderr, "frk_", "keys are never shown")
-		})
-	}
-}
-
-func TestInterruptedAtOnce(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	server := httptest.NewServer(newFake(1).handler())
-	defer server.Close()
-	var stdout, stderr bytes.Buffer
-	code := run(ctx, []string{"tour", "--url", server.URL}, os.Getenv, &stdout, &stderr)
-	require.Equal(t, exitInterrupted, code)
-}
-
-// TestTourOverTheNetwork is the whole program against a real listener, with a
-// key of its own and with a given one.
-func TestTourOverTheNetwork(t *testing.T) {
-	t.Parallel()
-	for name, key := range map[string]string{"registers": "", "brings a key": fakeKey} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFake(0.02)
-			f.flaws.holdRunning = "CANCEL_DURING_RUN"
-			server := httptest.NewServer(f.handler())
-			defer server.Close()
-			args := []string{"tour", "--url", server.URL + "/v1", "--time-scale-hint", "0.02", "--timeout", "1m"}
-			clients := 1
-			if key != "" {
-				args, clients = append(args, "--key", key), 0
-			}
-			code, stdout, stderr := simulate(t, args...)
-			require.Equal(t, exitOK, code, stdout+stderr)
-			require.Contains(t, stdout, "All 31 kinds behaved")
-			require.Equal(t, clients, f.clients)
-			f.requireNothingLeft(t)
 		})
 	}
 }

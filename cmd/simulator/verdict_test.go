@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -78,11 +77,10 @@ func TestVerdict(t *testing.T) {
 			dir := t.TempDir()
 			file := func(name string) string { return filepath.Join(dir, name) }
 			args := append([]string{"--url", url, "--junit", file("v.xml"), "--html", file("v.html"), "--json", file("v.json")}, test.flags...)
-			var stdout, stderr bytes.Buffer
-			code := run(t.Context(), append(append([]string{"verdict"}, args...), "--", "sh", "-c", test.command), noEnv, &stdout, &stderr)
-			require.Equal(t, test.code, code, stdout.String()+stderr.String())
-			require.Contains(t, stdout.String(), "at "+url+" with frk_secret\n")
-			require.Contains(t, stdout.String(), "The client waits.")
+			code, stdout, stderr := simulate(t, append(append([]string{"verdict"}, args...), "--", "sh", "-c", test.command)...)
+			require.Equal(t, test.code, code, stdout+stderr)
+			require.Contains(t, stdout, "at "+url+" with frk_secret\n")
+			require.Contains(t, stdout, "The client waits.")
 			require.True(t, ended.Load())
 			for name, want := range map[string]string{
 				"v.xml": "as application/xml", "v.html": "as text/html",
@@ -96,20 +94,12 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func noEnv(string) string { return "" }
-
-// What cannot be judged is said before anything runs.
+// A service without a test bed is told before anything runs.
 func TestVerdictWithoutATestBed(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(server.Close)
-	for want, args := range map[string][]string{
-		"there is no command to run": {"--profile", "overloaded"},
-		"simulator: ":                {"--url", server.URL, "--", "false"},
-		"did you mean --profile?":    {"--profil", "x", "--", "true"},
-	} {
-		var stdout, stderr bytes.Buffer
-		require.Equal(t, exitUnusable, run(t.Context(), append([]string{"verdict"}, args...), noEnv, &stdout, &stderr), want)
-		require.Contains(t, stderr.String(), want)
-	}
+	ran := filepath.Join(t.TempDir(), "ran")
+	code, _, stderr := simulate(t, "verdict", "--url", serve(t, 404, "text/plain", ""), "--", "touch", ran)
+	require.Equal(t, exitUnusable, code)
+	require.Contains(t, stderr, "simulator: ")
+	require.NoFileExists(t, ran)
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -81,84 +80,72 @@ func answer(status int, body string, headers ...string) *http.Response {
 
 func TestVerify(t *testing.T) {
 	t.Parallel()
-	const (
-		asJSON    = "application/json"
-		asProblem = "application/problem+json"
-		thisPath  = "/things/1"
-	)
-	ct := http.CanonicalHeaderKey("content-type")
-	tests := map[string]struct {
+	// header gives the headers of a good thing, with changes; "-" takes one away.
+	header := func(changes ...string) http.Header {
+		h := http.Header{"Content-Type": {"application/json"}, "X-Id": {id}}
+		for i := 0; i < len(changes); i += 2 {
+			if h.Del(changes[i]); changes[i+1] != "-" {
+				h.Set(changes[i], changes[i+1])
+			}
+		}
+		return h
+	}
+	none, problem := http.Header{}, http.Header{"Content-Type": {"application/problem+json"}}
+	of := func(members string) string { return `{` + members + `}` }
+	document := apitest.New(t, []byte(things))
+	for _, test := range []struct {
 		method, path string
-		res          *http.Response
+		status       int
+		header       http.Header
 		body         string
 		wrong        string // part of what is said; "" for nothing
 	}{
-		"right":                   {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id), thing, ""},
-		"right with more headers": {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id, "Retry-After", "5", "Date", "now"), thing, ""},
-		"HEAD":                    {"HEAD", thisPath, answer(200, "", ct, asJSON, "X-Id", id), "", ""},
-		"stream":                  {"GET", thisPath, answer(200, "", ct, "text/event-stream", "X-Id", id), "data: 1\n\n", ""},
-		"nothing new":             {"GET", thisPath, answer(304, ""), "", ""},
-		"deleted":                 {"DELETE", thisPath, answer(204, ""), "", ""},
-		"plain path wins":         {"GET", "/things/all", answer(200, "", ct, "image/png"), "PNG", ""},
-		"missing":                 {"GET", thisPath, answer(404, "", ct, asProblem), `{"status": 404}`, ""},
-		"no such path":            {"GET", "/nothing", answer(404, "", ct, asProblem), `{"status": 404}`, ""},
-		"no such method":          {"PUT", thisPath, answer(405, "", ct, asProblem), `{"status": 405}`, ""},
-		"unreadable anywhere":     {"PUT", "/nothing", answer(400, "", ct, asProblem), `{"status": 400}`, ""},
-
-		"extra member": {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id),
-			`{"name": "a", "made": "2030-01-31T12:00:00Z", "color": 1}`, "color"},
-		"missing member":      {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id), `{"name": "a"}`, "made"},
-		"wrong type":          {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id), `{"name": 1, "made": "2030-01-31T12:00:00Z"}`, "/name"},
-		"wrong null":          {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id), `{"name": "a", "made": null}`, "/made"},
-		"wrong format":        {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id), `{"name": "a", "made": "yesterday"}`, "date-time"},
-		"not JSON":            {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id), `{"name": `, "not JSON"},
-		"two values":          {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id), thing + thing, "not JSON"},
-		"no body":             {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id), "", "not JSON"},
-		"unknown status":      {"GET", thisPath, answer(201, "", ct, asJSON, "X-Id", id), thing, "the status"},
-		"wrong media type":    {"GET", thisPath, answer(200, "", ct, "text/plain", "X-Id", id), thing, "text/plain"},
-		"no media type":       {"GET", thisPath, answer(200, "", "X-Id", id), thing, "media type"},
-		"missing header":      {"GET", thisPath, answer(200, "", ct, asJSON), thing, "X-Id is missing"},
-		"wrong header":        {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", "1"), thing, "uuid"},
-		"header not a number": {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id, "Retry-After", "soon"), thing, "Retry-After"},
-		"header too small":    {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id, "Retry-After", "0"), thing, "Retry-After"},
-		"extra header":        {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id, "Etag", `"1"`), thing, "Etag"},
-		"body after 204":      {"DELETE", thisPath, answer(204, ""), "{}", "has a body"},
-		"body of HEAD":        {"HEAD", thisPath, answer(200, "", ct, asJSON, "X-Id", id), thing, "has a body"},
-		"another status":      {"GET", thisPath, answer(404, "", ct, asProblem), `{"status": 400}`, "status 400"},
-		"undocumented 404":    {"DELETE", thisPath, answer(404, "", ct, asProblem), `{"status": 404}`, "the status"},
-		"405 of a method":     {"GET", thisPath, answer(405, "", ct, asProblem), `{"status": 405}`, "the status"},
-		"405 of no path":      {"GET", "/nothing", answer(405, "", ct, asProblem), `{"status": 405}`, "the status"},
-		"200 of no path":      {"GET", "/nothing", answer(200, "", ct, asJSON), `{}`, "the status"},
-		"empty parameter":     {"GET", "/things/", answer(200, "", ct, asJSON, "X-Id", id), thing, "the status"},
-	}
-	document := apitest.New(t, []byte(things))
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			err := document.Verify(test.method, test.path, test.res, []byte(test.body))
-			if test.wrong == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.ErrorContains(t, err, test.wrong)
-		})
+		{"GET", "/things/1", 200, header("Retry-After", "5", "Date", "now"), thing, ""}, {"HEAD", "/things/1", 200, header(), "", ""},
+		{"GET", "/things/1", 200, header("Content-Type", "text/event-stream"), "data: 1\n\n", ""}, {"GET", "/things/1", 304, none, "", ""},
+		{"DELETE", "/things/1", 204, none, "", ""}, {"GET", "/things/1", 404, problem, of(`"status": 404`), ""},
+		{"GET", "/things/all", 200, header("Content-Type", "image/png", "X-Id", "-"), "PNG", ""}, // the plain path wins
+		{"GET", "/nothing", 404, problem, of(`"status": 404`), ""}, {"PUT", "/things/1", 405, problem, of(`"status": 405`), ""},
+		{"PUT", "/nothing", 400, problem, of(`"status": 400`), ""},
+		// Bodies.
+		{"GET", "/things/1", 200, header(), of(`"name": "a", "made": "2030-01-31T12:00:00Z", "color": 1`), "color"},
+		{"GET", "/things/1", 200, header(), of(`"name": "a"`), "made"},
+		{"GET", "/things/1", 200, header(), of(`"name": "a", "made": null`), "/made"},
+		{"GET", "/things/1", 200, header(), of(`"name": 1, "made": "2030-01-31T12:00:00Z"`), "/name"},
+		{"GET", "/things/1", 200, header(), of(`"name": "a", "made": "yesterday"`), "date-time"},
+		{"GET", "/things/1", 200, header(), `{"name": `, "not JSON"}, {"GET", "/things/1", 200, header(), thing + thing, "not JSON"},
+		{"GET", "/things/1", 200, header(), "", "not JSON"}, {"DELETE", "/things/1", 204, none, "{}", "has a body"},
+		{"HEAD", "/things/1", 200, header(), thing, "has a body"}, {"GET", "/things/1", 404, problem, of(`"status": 400`), "status 400"},
+		// Statuses and headers.
+		{"GET", "/things/1", 201, header(), thing, "the status"}, {"DELETE", "/things/1", 404, problem, of(`"status": 404`), "the status"},
+		{"GET", "/things/1", 405, problem, of(`"status": 405`), "the status"},
+		{"GET", "/nothing", 405, problem, of(`"status": 405`), "the status"},
+		{"GET", "/nothing", 200, header("X-Id", "-"), "{}", "the status"}, {"GET", "/things/", 200, header(), thing, "the status"},
+		{"GET", "/things/1", 200, header("Content-Type", "text/plain"), thing, "text/plain"},
+		{"GET", "/things/1", 200, header("Content-Type", "-"), thing, "media type"},
+		{"GET", "/things/1", 200, header("X-Id", "-"), thing, "X-Id is missing"},
+		{"GET", "/things/1", 200, header("X-Id", "1"), thing, "uuid"},
+		{"GET", "/things/1", 200, header("Retry-After", "soon"), thing, "Retry-After"},
+		{"GET", "/things/1", 200, header("Retry-After", "0"), thing, "Retry-After"},
+		{"GET", "/things/1", 200, header("Etag", `"1"`), thing, "Etag"},
+	} {
+		err := document.Verify(test.method, test.path, &http.Response{StatusCode: test.status, Header: test.header}, []byte(test.body))
+		if test.wrong == "" {
+			require.NoError(t, err, test)
+			continue
+		}
+		require.ErrorContains(t, err, test.wrong, test)
 	}
 }
 
 // recorder is a test that notes its failures.
 type recorder struct {
 	testing.TB
-	mu     sync.Mutex
 	failed int
 }
 
 func (r *recorder) Helper() {}
 
-func (r *recorder) Errorf(string, ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failed++
-}
+func (r *recorder) Errorf(string, ...any) { r.failed++ }
 
 type roundTrip func(*http.Request) (*http.Response, error)
 
@@ -166,58 +153,89 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 func TestTransport(t *testing.T) {
 	t.Parallel()
+	const asJSON, asStream, frame = "application/json", "text/event-stream", "data: 1\n\n"
 	broken := errors.New("broken")
-	tests := map[string]struct {
-		res    *http.Response
-		body   string
-		fails  bool
-		breaks bool
+	for _, test := range []struct {
+		media, id, body string
+		fails, breaks   bool
 	}{
-		"right":            {answer(200, thing, "Content-Type", "application/json", "X-Id", id), thing, false, false},
-		"wrong":            {answer(200, "{}", "Content-Type", "application/json", "X-Id", id), "{}", true, false},
-		"right stream":     {answer(200, "data: 1\n\n", "Content-Type", "text/event-stream", "X-Id", id), "data: 1\n\n", false, false},
-		"wrong stream":     {answer(200, "data: 1\n\n", "Content-Type", "text/event-stream"), "data: 1\n\n", true, false},
-		"broken off":       {answer(200, `{"na`, "Content-Type", "application/json", "X-Id", id), `{"na`, false, true},
-		"nothing came yet": {nil, "", false, true},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			rec := &recorder{TB: t}
-			if test.breaks && test.res != nil {
-				test.res.Body = io.NopCloser(io.MultiReader(test.res.Body, endingWith{broken}))
+		{asJSON, id, thing, false, false}, {asJSON, id, "{}", true, false},
+		{asStream, id, frame, false, false}, {asStream, "1", frame, true, false},
+		{asJSON, id, `{"na`, false, true},
+	} {
+		rec := &recorder{TB: t}
+		transport := apitest.New(rec, []byte(things)).Transport(roundTrip(func(*http.Request) (*http.Response, error) {
+			res := answer(200, test.body, "Content-Type", test.media, "X-Id", test.id)
+			if test.breaks {
+				res.Body = io.NopCloser(io.MultiReader(res.Body, endingWith{broken}))
 			}
-			transport := apitest.New(rec, []byte(things)).Transport(roundTrip(func(*http.Request) (*http.Response, error) {
-				if test.res == nil {
-					return nil, broken
-				}
-				return test.res, nil
-			}))
-			res, err := transport.RoundTrip(httptest.NewRequest(http.MethodGet, "/things/1", nil))
-			if test.res == nil {
-				require.ErrorIs(t, err, broken)
-				return
-			}
-			require.NoError(t, err)
-			body, err := io.ReadAll(res.Body)
-			require.Equal(t, test.breaks, errors.Is(err, broken))
-			require.Equal(t, test.body, string(body), "the body can be read again")
-			require.NoError(t, res.Body.Close())
-			require.Equal(t, test.fails, rec.failed > 0)
-		})
+			return res, nil
+		}))
+		res, err := transport.RoundTrip(httptest.NewRequest(http.MethodGet, "/things/1", nil))
+		require.NoError(t, err)
+		body, err := io.ReadAll(res.Body)
+		require.Equal(t, test.breaks, errors.Is(err, broken))
+		require.Equal(t, test.body, string(body), "the body can be read again")
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, test.fails, rec.failed > 0)
 	}
+	_, err := apitest.New(t, []byte(things)).Transport(roundTrip(func(*http.Request) (*http.Response, error) { return nil, broken })).
+		RoundTrip(httptest.NewRequest(http.MethodGet, "/things/1", nil))
+	require.ErrorIs(t, err, broken)
 }
 
 type endingWith struct{ err error }
 
 func (e endingWith) Read([]byte) (int, error) { return 0, e.err }
 
-func TestCheckFailsTheTest(t *testing.T) {
+const talk = `
+asyncapi: 3.0.0
+channels:
+  one:
+    address: /things/{id}/events
+    messages:
+      made: { $ref: "#/components/messages/made" }
+      moving: { $ref: "#/components/messages/moving" }
+  all:
+    address: /events
+    messages:
+      made: { $ref: "#/components/messages/made" }
+components:
+  messageTraits:
+    kept: { headers: { type: object, required: [id, event] } }
+    passing: { headers: { type: object, required: [event], additionalProperties: false, properties: { event: {} } } }
+  messages:
+    made:
+      traits: [{ $ref: "#/components/messageTraits/kept" }]
+      payload: { $ref: "#/components/schemas/Thing" }
+    moving:
+      traits: [{ $ref: "#/components/messageTraits/passing" }]
+      payload: { type: object }
+  schemas:
+    Thing: { type: object, required: [n], additionalProperties: false, properties: { n: { type: integer } } }
+`
+
+func TestFrames(t *testing.T) {
 	t.Parallel()
-	rec := &recorder{TB: t}
-	document := apitest.New(t, []byte(things))
-	document.Check(rec, httptest.NewRequest(http.MethodDelete, "/things/1", nil), answer(204, ""), nil)
-	require.Zero(t, rec.failed)
-	document.Check(rec, httptest.NewRequest(http.MethodDelete, "/things/1", nil), answer(200, ""), nil)
-	require.Equal(t, 1, rec.failed)
+	s := apitest.NewStreams(t, []byte(talk))
+	for _, test := range []struct{ path, id, event, data, wrong string }{
+		{"/things/7/events", "1", "made", `{"n": 1}`, ""},
+		{"/events", "1", "made", `{"n": 1}`, ""},
+		{"/things/7/events", "", "moving", `{}`, ""},
+		{"/things/7/events", "1", "made", `{"n": "1"}`, "got string"},
+		{"/things/7/events", "1", "made", `{"n": 1, "m": 2}`, "additional properties 'm'"},
+		{"/things/7/events", "1", "made", `{"n": 1`, "not JSON"},
+		{"/things/7/events", "", "made", `{"n": 1}`, "missing property 'id'"},
+		{"/things/7/events", "1", "moving", `{}`, "additional properties 'id'"},
+		{"/things/7/events", "1", "lost", `{}`, `no message "lost"`},
+		{"/events", "", "moving", `{}`, `no message "moving"`},
+		{"/nothing", "1", "made", `{"n": 1}`, "no stream is documented"},
+	} {
+		err := s.Verify(test.path, test.id, test.event, test.data)
+		if test.wrong == "" {
+			require.NoError(t, err, "%+v", test)
+			continue
+		}
+		require.ErrorContains(t, err, test.wrong, "%+v", test)
+	}
 }

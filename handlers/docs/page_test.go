@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"html/template"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,16 +15,4 @@ func TestDocsPageText(t *testing.T) {
 	page := string(NewSite("https://forgerun.example").Docs())
 	require.NotContains(t, page, "%!", "a template that failed")
 	require.NotContains(t, page, "ZgotmplZ", "what the template took for dangerous")
-}
-
-func TestRelations(t *testing.T) {
-	t.Parallel()
-	var names []string
-	for _, rel := range relations {
-		page, ok := Relation(rel.Name)
-		require.True(t, ok)
-		require.Contains(t, string(page), template.HTMLEscapeString(rel.About))
-		names = append(names, rel.Name)
-	}
-	require.Equal(t, []string{"job-result", "batch-jobs"}, names)
 }

@@ -39,22 +39,21 @@ func documented(t *testing.T) (all []operation) {
 }
 
 func (o operation) body() string {
-	if o.path == "/admin/v1/bulk" && o.method == "POST" {
+	switch {
+	case o.method+o.path == "POST/admin/v1/bulk":
 		return `{"action":"retry","filter":{"state":"FAILED"}}`
-	}
-	if o.path == "/admin/v1/pauses" && o.method == "POST" {
+	case o.method+o.path == "POST/admin/v1/pauses":
 		return `{"scope":"ALL","reason":"a release"}`
-	}
-	if strings.HasSuffix(o.path, "/erase") {
+	case strings.HasSuffix(o.path, "/erase"):
 		return `{"confirm":"` + anID.String() + `"}`
-	}
-	if o.path == "/admin/v1/jobs" {
+	case o.path == "/admin/v1/jobs":
 		return `{"client_id":"` + anID.String() + `","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`
 	}
 	return ""
 }
 
-// Every operation of the document is there for operators, and for nobody else; those that only read change nothing.
+// Every operation of the document is there for operators, and for nobody else; those that only read change nothing, and
+// every change is in the audit log as the one it is, whose filter knows it.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	for _, o := range documented(t) {
@@ -73,10 +72,24 @@ func TestAccess(t *testing.T) {
 		}
 		require.Empty(t, w.store.done, o)
 		require.Empty(t, w.store.entries, o)
-		r := w.send(changeToken, o.method, o.path, o.body())
+		const request = "0190a1b2-c3d4-7000-8000-000000000b01"
+		r := w.send(changeToken, o.method, o.path, o.body(), "X-Request-Id", request)
 		require.Less(t, r.StatusCode, 300, "%s %s", o, r.text)
 		require.Len(t, w.store.entries, len(w.store.done))
-		require.Equal(t, o.method != "GET", len(w.store.done) == 1, o)
+		if o.method == "GET" {
+			require.Empty(t, w.store.done, o)
+			continue
+		}
+		require.Len(t, w.store.done, 1, o)
+		e := w.store.entries[0]
+		require.Equal(t, []string{"ann", request}, []string{e.Operator, e.RequestID})
+		require.Equal(t, strings.Contains(o.path, anID.String()), e.TargetID != nil, o)
+		require.Equal(t, r.StatusCode, w.store.ended[0], o)
+		if e.TargetID == nil {
+			require.Equal(t, anID.String(), w.store.ended[1], "what was made")
+		}
+		require.Equal(t, http.StatusOK, w.get("/admin/v1/audit?action="+e.Action+"&operator=ann&target_id=x").StatusCode, e.Action)
+		require.Equal(t, admin.AuditQuery{Action: e.Action, Operator: "ann", TargetID: "x", Limit: 50}, w.store.auditQ)
 	}
 }
 
@@ -103,47 +116,25 @@ func TestPathsAndMethods(t *testing.T) {
 	require.Equal(t, http.StatusOK, head.StatusCode)
 }
 
-// Every change of the document is in the audit log as the one it is, and the log's filter knows it.
-func TestChangesAreAudited(t *testing.T) {
-	t.Parallel()
-	for _, o := range documented(t) {
-		if o.method == "GET" {
-			continue
-		}
-		w := newWorld(t)
-		r := w.send(changeToken, o.method, o.path, o.body(), "X-Request-Id", "0190a1b2-c3d4-7000-8000-000000000b01")
-		require.Len(t, w.store.entries, 1, o)
-		e := w.store.entries[0]
-		require.Equal(t, []string{"ann", "0190a1b2-c3d4-7000-8000-000000000b01"}, []string{e.Operator, e.RequestID})
-		require.Equal(t, strings.Contains(o.path, anID.String()), e.TargetID != nil, o)
-		require.Equal(t, r.StatusCode, w.store.ended[0], o)
-		if e.TargetID == nil {
-			require.Equal(t, anID.String(), w.store.ended[1], "what was made")
-		}
-		require.Equal(t, http.StatusOK, w.get("/admin/v1/audit?action="+e.Action+"&operator=ann&target_id=x").StatusCode, e.Action)
-		require.Equal(t, admin.AuditQuery{Action: e.Action, Operator: "ann", TargetID: "x", Limit: 50}, w.store.auditQ)
-	}
-}
-
 // What cannot be kept is not done; what failed is kept as that.
 func TestAuditComesFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.store.err = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database cannot be reached."}
-	r := w.send(changeToken, "POST", "/admin/v1/clients", "")
+	r := w.post("/admin/v1/clients", "")
 	require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
 	require.NotEmpty(t, r.Header.Get("Retry-After"))
 	require.Empty(t, w.store.done)
 
 	w = newWorld(t)
-	r = w.send(changeToken, "POST", "/admin/v1/jobs", `{"client_id":"`+anID.String()+`","job":{"type":"EXECUTE","nope":1}}`)
+	r = w.post("/admin/v1/jobs", `{"client_id":"`+anID.String()+`","job":{"type":"EXECUTE","nope":1}}`)
 	require.Equal(t, http.StatusBadRequest, r.StatusCode)
 	require.Contains(t, r.text, `"pointer":"/job/nope"`)
 	require.Equal(t, []any{http.StatusBadRequest, ""}, w.store.ended)
 	require.Empty(t, w.store.done)
 }
 
-// Errors of storage and of the program tell nothing of themselves.
+// Errors of storage and of the program tell nothing of themselves. What became of a use case that panics is not known.
 func TestErrorsAreHidden(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -152,14 +143,8 @@ func TestErrorsAreHidden(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, r.StatusCode)
 	require.NotContains(t, r.text, "10.0.0.1")
 	require.Contains(t, r.text, `"type":"http://x.test/problems/`)
-}
-
-// A use case that panics costs its own request, and what became of it is not known.
-func TestPanics(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.store.panics = true
-	r := w.send(changeToken, "POST", "/admin/v1/jobs/"+anID.String()+"/cancel", "")
+	w.store.err, w.store.panics = nil, true
+	r = w.post("/admin/v1/jobs/"+anID.String()+"/cancel", "")
 	require.Equal(t, http.StatusInternalServerError, r.StatusCode)
 	require.NotContains(t, r.text, "broken use case")
 	require.Len(t, w.store.entries, 1)
@@ -172,12 +157,12 @@ func TestOverride(t *testing.T) {
 	w := newWorld(t)
 	path := "/admin/v1/jobs/" + anID.String() + "/retry"
 	for _, body := range []string{"", `{}`, `{"override":false}`, `{"override":true}`} {
-		require.Equal(t, http.StatusAccepted, w.send(changeToken, "POST", path, body).StatusCode, body)
+		require.Equal(t, http.StatusAccepted, w.post(path, body).StatusCode, body)
 	}
 	require.Equal(t, []string{"retry", "retry", "retry", "retry anyway"}, w.store.done)
 	require.JSONEq(t, `{"override":false}`, string(w.store.entries[0].Detail))
 	require.JSONEq(t, `{"override":true}`, string(w.store.entries[3].Detail))
-	require.Equal(t, http.StatusBadRequest, w.send(changeToken, "POST", path, `{"overide":true}`).StatusCode)
+	require.Equal(t, http.StatusBadRequest, w.post(path, `{"overide":true}`).StatusCode)
 	require.Len(t, w.store.entries, 4)
 }
 
@@ -188,7 +173,7 @@ func TestBulk(t *testing.T) {
 	id := anID.String()
 	filter := `{"state":"FAILED","kind":"CPU_BURST","type":"EXECUTE","client_id":"` + id + `","batch_id":"` + id + `","correlation_id":"a",` +
 		`"failure_code":"RFA_INTERNAL","from":"2030-01-02T03:04:05.000006Z","to":"2030-01-02T03:04:05.000006Z"}`
-	r := w.send(changeToken, "POST", "/admin/v1/bulk", `{"action":"retry","filter":`+filter+`,"dry_run":true,"override":true,"rate":7}`)
+	r := w.post("/admin/v1/bulk", `{"action":"retry","filter":`+filter+`,"dry_run":true,"override":true,"rate":7}`)
 	require.Equal(t, http.StatusOK, r.StatusCode, r.text)
 	require.Contains(t, r.text, `"sample":[{"job_id":"`+id+`"`)
 	require.Empty(t, w.store.done)
@@ -203,10 +188,10 @@ func TestBulk(t *testing.T) {
 	require.JSONEq(t, `{"action":"retry","filter":`+filter+`,"dry_run":true,"override":true,"rate":7}`, string(w.store.entries[0].Detail))
 	for _, body := range []string{"", `{}`, `{"action":"retry","filter":{}}`, `{"action":"burn","filter":{"all":true}}`,
 		`{"action":"retry","filter":{"work_kind":"CPU_BURST"}}`, `{"action":"cancel","filter":{"all":true},"override":true}`} {
-		require.Equal(t, http.StatusBadRequest, w.send(changeToken, "POST", "/admin/v1/bulk", body).StatusCode, body)
+		require.Equal(t, http.StatusBadRequest, w.post("/admin/v1/bulk", body).StatusCode, body)
 	}
 	w.store.nexts = []job.ID{anID}
-	cursor := cursorOf(t, w.get("/admin/v1/bulk/"+id+"/items?result=SKIPPED&limit=3"))
+	cursor := w.get("/admin/v1/bulk/" + id + "/items?result=SKIPPED&limit=3").cursor(t)
 	w.get("/admin/v1/bulk/" + id + "/items?result=SKIPPED&cursor=" + cursor)
 	require.Equal(t, job.BulkQuery{After: anID, Limit: 50, Result: job.ItemSkipped}, w.store.bulkQuery)
 }
@@ -247,25 +232,13 @@ func TestFiltersReachStorage(t *testing.T) {
 	require.Equal(t, admin.Range{Code: job.CodeInternal, WorkKind: job.CPUBurst, Limit: 50}, w.store.narrow)
 }
 
-func cursorOf(t *testing.T, r reply) string {
-	t.Helper()
-	var p struct {
-		Page struct {
-			NextCursor *string `json:"next_cursor"`
-		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(r.text), &p))
-	require.NotNil(t, p.Page.NextCursor)
-	return *p.Page.NextCursor
-}
-
 // A cursor leads to the place where its page ended, and belongs to its list and filters.
 func TestCursors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	place := admin.Place{At: time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC), ID: anID}
 	w.store.places = []admin.Place{place}
-	cursor := cursorOf(t, w.get("/admin/v1/jobs?state=FAILED"))
+	cursor := w.get("/admin/v1/jobs?state=FAILED").cursor(t)
 	require.Equal(t, http.StatusOK, w.get("/admin/v1/jobs?state=FAILED&limit=3&cursor="+cursor).StatusCode)
 	require.Equal(t, place, w.store.query.After)
 	for _, other := range []string{"jobs?cursor=", "jobs?state=SUCCEEDED&cursor=", "webhooks?cursor="} {
@@ -273,7 +246,7 @@ func TestCursors(t *testing.T) {
 	}
 	for _, list := range []string{"workers", "clients", "webhooks", "deliveries", "batches", "audit"} {
 		w.store.nexts = []job.ID{anID}
-		cursor := cursorOf(t, w.get("/admin/v1/"+list))
+		cursor := w.get("/admin/v1/" + list).cursor(t)
 		require.Equal(t, http.StatusOK, w.get("/admin/v1/"+list+"?cursor="+cursor).StatusCode, list)
 		after := w.store.narrow.After
 		if list == "audit" {
@@ -299,25 +272,17 @@ func TestMask(t *testing.T) {
 	require.Contains(t, r.text, `"data":{"data":{"db_password":"***"}}`)
 }
 
-// A job links to its trace where the operator said how.
-func TestTraceURL(t *testing.T) {
+// A job links to its trace where the operator said how; a result is saved, never shown as a page of this origin.
+func TestLinksOfAJob(t *testing.T) {
 	t.Parallel()
 	trace, address := "4bf92f3577b34da6a3ce929d0e0e4736", "https://traces.example.com/"+operator.TraceIDMark+"?of=forgerun"
-	for want, w := range map[string]*world{
-		`"trace_url":null`: newWorld(t),
-		`"trace_url":"https://traces.example.com/` + trace + `?of=forgerun"`: newWorld(t, func(c *operator.Config) { c.TraceURL = address }),
-	} {
-		w.store.job.TraceID = &trace
-		require.Contains(t, w.get("/admin/v1/jobs/"+anID.String()).text, want)
-	}
-	none := newWorld(t, func(c *operator.Config) { c.TraceURL = address })
-	require.Contains(t, none.get("/admin/v1/jobs/"+anID.String()).text, `"trace_url":null`)
-}
-
-// A result is saved, never shown as a page of this origin.
-func TestResultIsAnAttachment(t *testing.T) {
-	t.Parallel()
-	r := newWorld(t).get("/admin/v1/jobs/" + anID.String() + "/result")
+	path := "/admin/v1/jobs/" + anID.String()
+	none, with := newWorld(t), newWorld(t, func(c *operator.Config) { c.TraceURL = address })
+	require.Contains(t, with.get(path).text, `"trace_url":null`)
+	none.store.job.TraceID, with.store.job.TraceID = &trace, &trace
+	require.Contains(t, none.get(path).text, `"trace_url":null`)
+	require.Contains(t, with.get(path).text, `"trace_url":"https://traces.example.com/`+trace+`?of=forgerun"`)
+	r := none.get(path + "/result")
 	require.Equal(t, `attachment; filename="`+anID.String()+`"`, r.Header.Get("Content-Disposition"))
 	require.Equal(t, "<b>", r.text)
 }
@@ -330,11 +295,11 @@ func TestBodies(t *testing.T) {
 		`{"scope":"nope"}`: 400, `{"x":1}`: 400, `{`: 400, `{} {}`: 400, `[]`: 400, `{"scope":"read"}`: 201, `{}`: 201, ``: 201,
 		strings.Repeat(" ", 1<<20+1): 413,
 	} {
-		require.Equal(t, status, w.send(changeToken, "POST", keys, body).StatusCode, "%.20s", body)
+		require.Equal(t, status, w.post(keys, body).StatusCode, "%.20s", body)
 	}
-	require.Equal(t, 415, w.send(changeToken, "POST", keys, `{"scope":"read"}`, "Content-Type", "text/plain").StatusCode)
-	require.Equal(t, 400, w.send(changeToken, "POST", "/admin/v1/jobs", `{"client_id":"`+anID.String()+`"}`).StatusCode)
-	w.send(changeToken, "POST", "/admin/v1/jobs", operation{"POST", "/admin/v1/jobs"}.body(), "Idempotency-Key", "k1")
+	require.Equal(t, 415, w.post(keys, `{"scope":"read"}`, "Content-Type", "text/plain").StatusCode)
+	require.Equal(t, 400, w.post("/admin/v1/jobs", `{"client_id":"`+anID.String()+`"}`).StatusCode)
+	w.post("/admin/v1/jobs", operation{"POST", "/admin/v1/jobs"}.body(), "Idempotency-Key", "k1")
 	require.Equal(t, []any{anID, "k1", job.SuccessFast, "en"},
 		[]any{w.store.request.ClientID, w.store.request.IdempotencyKey, w.store.request.WorkKind, w.store.request.Language})
 }

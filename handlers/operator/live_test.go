@@ -5,21 +5,18 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
-
-const patience = 30 * time.Second
 
 // stream opens a stream and gives its lines; the channel is closed at its end.
 func (w *world) stream(server *httptest.Server) <-chan string {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), testkit.Patience)
 	w.t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/admin/v1/live", http.NoBody)
 	require.NoError(w.t, err)
@@ -39,44 +36,22 @@ func (w *world) stream(server *httptest.Server) <-chan string {
 	return lines
 }
 
-func next(t *testing.T, lines <-chan string, want string) {
-	t.Helper()
-	for {
-		select {
-		case line, open := <-lines:
-			require.True(t, open, "the stream has ended")
-			if line == want {
-				return
-			}
-		case <-time.After(patience):
-			require.Fail(t, "not told", want)
-		}
-	}
-}
-
-// Everybody who listens is told that something has happened, and storage is asked for all of them together.
+// Who listens is told that something has happened, until the process stops.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	server := httptest.NewServer(w.handler)
 	t.Cleanup(server.Close)
-	w.store.mark("1")
-	one, two := w.stream(server), w.stream(server)
-	next(t, one, "event: changed")
-	w.store.mark("2")
-	next(t, one, "event: changed")
-	next(t, two, "event: changed")
-	w.store.failMark(job.Errorf(job.CodeStorageUnavailable, "The database is away."))
-	w.store.mark("3")
-	w.store.failMark(nil)
-	next(t, two, "event: changed")
-	w.api.Close()
-	w.api.Close()
-	for _, lines := range []<-chan string{one, two} {
-		for range lines { // to its end
-		}
+	lines := w.stream(server)
+	for line := ""; line != "event: changed"; {
+		var open bool
+		line, open = <-lines // which its context ends
+		require.True(t, open, "the stream has ended")
 	}
-	require.Eventually(t, func() bool { return !w.store.askedFor() }, patience, 10*time.Millisecond, "nobody listens, and nobody asks")
+	w.api.Close()
+	w.api.Close()
+	for range lines { // to its end
+	}
 }
 
 func TestLiveIsForOperatorsAndBounded(t *testing.T) {
@@ -85,9 +60,8 @@ func TestLiveIsForOperatorsAndBounded(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, w.send("", "GET", "/admin/v1/live", "").StatusCode)
 	require.Equal(t, http.StatusUnauthorized, w.send("frk_a_b", "GET", "/admin/v1/live", "").StatusCode)
 	require.Equal(t, http.StatusBadRequest, w.get("/admin/v1/live?x=1").StatusCode)
-	require.Equal(t, http.StatusMethodNotAllowed, w.send(changeToken, "POST", "/admin/v1/live", "").StatusCode)
-	head := w.send(readToken, "HEAD", "/admin/v1/live", "")
-	require.Equal(t, http.StatusOK, head.StatusCode)
+	require.Equal(t, http.StatusMethodNotAllowed, w.post("/admin/v1/live", "").StatusCode)
+	require.Equal(t, http.StatusOK, w.send(readToken, "HEAD", "/admin/v1/live", "").StatusCode)
 
 	server := httptest.NewServer(w.handler)
 	t.Cleanup(server.Close)
@@ -98,5 +72,21 @@ func TestLiveIsForOperatorsAndBounded(t *testing.T) {
 	refused := w.get("/admin/v1/live")
 	require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
 	require.Equal(t, "15", refused.Header.Get("Retry-After"))
-	require.True(t, strings.Contains(refused.text, "another process"), refused.text)
+	require.Contains(t, refused.text, "another process")
+}
+
+func TestGetOverview(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for query, step := range map[string]string{"": "10", "?window=15m": "10", "?window=1h": "60", "?window=24h": "300"} {
+		require.JSONEq(t, `{"as_of": "2030-01-02T03:04:05.000006Z", "states": {"CREATED": 0, "QUEUED": 0, "ASSIGNED": 0, "RUNNING": 0,
+			"SUCCEEDED": 0, "FAILED": 0, "CANCELED": 0}, "waiting": {"count": 0, "more": false, "oldest_run_at": null},
+			"workers": {"alive": 0, "slots": 0, "held": 0}, "history": {"step_seconds": `+step+`, "buckets": []}, "attention": []}`,
+			w.get("/admin/v1/overview"+query).text)
+	}
+	for _, query := range []string{"?window=2h", "?window=", "?window=1h&window=1h", "?since=1h"} {
+		require.Equal(t, http.StatusBadRequest, w.get("/admin/v1/overview"+query).StatusCode, query)
+	}
+	w.store.err = job.Errorf(job.CodeStorageUnavailable, "It is away.")
+	require.Equal(t, http.StatusServiceUnavailable, w.get("/admin/v1/overview").StatusCode)
 }

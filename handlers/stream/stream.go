@@ -69,9 +69,10 @@ type Stream struct {
 	Job func(context.Context) *job.Job
 
 	Conn          net.Conn
-	Head          []byte // what is written first
-	First         Page   // what is written next
-	Release       func() // of the limiter
+	Accepted      *conn.Conn // the connection itself, below what a test bed puts before it; nil: Conn is none of a listener's
+	Head          []byte     // what is written first
+	First         Page       // what is written next
+	Release       func()     // of the limiter
 	Authorization [][]byte
 
 	RequestID string
@@ -109,8 +110,8 @@ func (e *Engine) Run(st *Stream) {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // an error that came of it says less
 	}
-	if c, ok := st.Conn.(*conn.Conn); ok && errors.Is(err, Stalled) {
-		c.Discard()
+	if st.Accepted != nil && errors.Is(err, Stalled) {
+		st.Accepted.Discard()
 	}
 	end(err)
 	<-gone
@@ -151,8 +152,8 @@ func (st *Stream) waitForClose() {
 			return
 		}
 		n += k
-		if c, ok := st.Conn.(*conn.Conn); ok {
-			c.DrainOnClose(maxInput, time.Second)
+		if st.Accepted != nil {
+			st.Accepted.DrainOnClose(maxInput, time.Second)
 		}
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 // parentEnv makes the test binary be a parent of servers that waits to be killed.
@@ -30,13 +32,15 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	_ = os.RemoveAll(made.dir)
+	os.Exit(code)
 }
 
 // testContext bounds a test's waits.
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -57,10 +61,39 @@ func tempDir(t *testing.T) string {
 	return dir
 }
 
+// made has the folder of a cluster that is made once: initdb takes seconds.
+var made struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// postgresDir is a folder of the test's own with a cluster that nobody has used.
+func postgresDir(t *testing.T) string {
+	t.Helper()
+	made.once.Do(func() {
+		if made.dir, made.err = MkdirTemp("devstack-test-"); made.err != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+		defer cancel()
+		var p *Postgres
+		if p, made.err = StartPostgres(ctx, PostgresOptions{Dir: filepath.Join(made.dir, "postgres"), throwaway: true}); made.err == nil {
+			made.err = p.Stop(Fast)
+		}
+	})
+	require.NoError(t, made.err)
+	dir := filepath.Join(tempDir(t), "postgres")
+	out, err := exec.Command("cp", "-a", filepath.Join(made.dir, "postgres"), dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return dir
+}
+
+// startPostgres starts it in a folder that has a cluster already, unless one is given.
 func startPostgres(t *testing.T, o PostgresOptions) *Postgres {
 	t.Helper()
 	if o.Dir == "" {
-		o.Dir = filepath.Join(tempDir(t), "postgres")
+		o.Dir = postgresDir(t)
 	}
 	p, err := StartPostgres(testContext(t), o)
 	require.NoError(t, err)
@@ -112,12 +145,6 @@ func redisClient(t *testing.T, url string) *redis.Client {
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-// eventually waits for a condition for which there is no event.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	require.Eventually(t, condition, 30*time.Second, 5*time.Millisecond, what)
 }
 
 // startStranger runs a harmless process that is no server, as the user that

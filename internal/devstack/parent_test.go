@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 // beParent is the helper process: it starts both servers, prints their URLs and
@@ -61,66 +62,48 @@ func endThreads() {
 	all.Wait()
 }
 
+// requirePrivate checks that a server is out of the terminal's reach, and sees nothing of this process's environment.
+func requirePrivate(t *testing.T, pid int) {
+	t.Helper()
+	group, err := syscall.Getpgid(pid)
+	require.NoError(t, err)
+	require.Equal(t, pid, group, "a process group of its own")
+	if runtime.GOOS != "linux" {
+		return // no /proc
+	}
+	require.NotEmpty(t, os.Getenv("HOME"))
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	require.NoError(t, err)
+	require.NotContains(t, string(env), "HOME=")
+}
+
 func TestKilledParentLeavesNothing(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux ends a child with its parent; elsewhere the next start does")
 	}
-	for _, paused := range []string{"", "paused"} {
-		dir := tempDir(t)
-		parent := startParent(t, dir, "DEVSTACK_TEST_PAUSE_REDIS="+paused)
-		execSQL(t, parent.postgresURL, "CREATE TABLE kept AS SELECT 'yes' AS value")
-		family := append(childrenOf(t, parent.postgresPID), parent.postgresPID, parent.redisPID)
-		family = slices.DeleteFunc(family, process.HasEnded) // the session of the statement may be among its children
-		require.Contains(t, family, parent.postgresPID)
-		require.Contains(t, family, parent.redisPID)
-		require.Greater(t, len(family), 4, "Postgres' own processes count too")
+	for _, how := range []string{"", "DEVSTACK_TEST_PAUSE_REDIS=1", "at once"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Dir(postgresDir(t))
+			parent := startParent(t, dir, how)
+			execSQL(t, parent.postgresURL, "CREATE TABLE kept AS SELECT 'yes' AS value")
+			family := append(childrenOf(t, parent.postgresPID), parent.postgresPID, parent.redisPID)
+			family = slices.DeleteFunc(family, process.HasEnded) // the session of the statement may be among its children
+			require.Subset(t, family, []int{parent.postgresPID, parent.redisPID})
+			require.Greater(t, len(family), 4, "Postgres' own processes count too")
 
-		require.NoError(t, parent.cmd.Process.Kill())
-		_ = parent.cmd.Wait()
-		for _, pid := range family {
-			eventually(t, "all children are gone", func() bool { return process.HasEnded(pid) })
-		}
-		p := startPostgres(t, PostgresOptions{Dir: filepath.Join(dir, "postgres")})
-		require.Equal(t, "yes", queryText(t, p.URL(), "SELECT value FROM kept"))
-		startRedis(t, RedisOptions{Dir: filepath.Join(dir, "redis")})
-	}
-}
-
-// The next parent may come while the servers of the killed one still end.
-func TestStartRightAfterAKilledParent(t *testing.T) {
-	t.Parallel()
-	dir := tempDir(t)
-	parent := startParent(t, dir)
-	execSQL(t, parent.postgresURL, "CREATE TABLE kept AS SELECT 'yes' AS value")
-	require.NoError(t, redisClient(t, parent.redisURL).Set(testContext(t), "kept", "yes", 0).Err())
-	require.NoError(t, parent.cmd.Process.Kill())
-	_ = parent.cmd.Wait()
-	p := startPostgres(t, PostgresOptions{Dir: filepath.Join(dir, "postgres")})
-	require.Equal(t, "yes", queryText(t, p.URL(), "SELECT value FROM kept"))
-	r := startRedis(t, RedisOptions{Dir: filepath.Join(dir, "redis")})
-	require.Equal(t, "yes", redisClient(t, r.URL()).Get(testContext(t), "kept").Val())
-}
-
-func TestServersAreOutOfTheTerminalsReach(t *testing.T) {
-	t.Parallel()
-	for _, pid := range []int{startPostgres(t, PostgresOptions{}).PID(), startRedis(t, RedisOptions{}).PID()} {
-		group, err := syscall.Getpgid(pid)
-		require.NoError(t, err)
-		require.Equal(t, pid, group, "a process group of its own")
-	}
-}
-
-func TestServersDoNotSeeTheParentsEnvironment(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("reads /proc")
-	}
-	require.NotEmpty(t, os.Getenv("HOME"))
-	for _, pid := range []int{startPostgres(t, PostgresOptions{}).PID(), startRedis(t, RedisOptions{}).PID()} {
-		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		require.NoError(t, err)
-		require.NotContains(t, string(env), "HOME=")
+			require.NoError(t, parent.cmd.Process.Kill())
+			_ = parent.cmd.Wait()
+			if how != "at once" { // the next parent may come while the servers of the killed one still end
+				for _, pid := range family {
+					testkit.Eventually(t, "all children are gone", func() bool { return process.HasEnded(pid) })
+				}
+			}
+			p := startPostgres(t, PostgresOptions{Dir: filepath.Join(dir, "postgres")})
+			require.Equal(t, "yes", queryText(t, p.URL(), "SELECT value FROM kept"))
+			startRedis(t, RedisOptions{Dir: filepath.Join(dir, "redis")})
+		})
 	}
 }
 

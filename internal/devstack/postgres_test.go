@@ -16,13 +16,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-func TestPostgresKeepsDataOverStopAndStart(t *testing.T) {
+func TestPostgresKeepsDataOverStopsAndCrashes(t *testing.T) {
 	t.Parallel()
-	p := startPostgres(t, PostgresOptions{})
+	text, log := newLogBuffer()
+	p := startPostgres(t, PostgresOptions{Logger: log})
 	url, port, pid := p.URL(), p.Port(), p.PID()
 	execSQL(t, url, "CREATE TABLE kept AS SELECT 'yes' AS value")
+	startedAgain := func() {
+		t.Helper()
+		require.NoError(t, p.Start(testContext(t)))
+		require.Equal(t, []any{url, port}, []any{p.URL(), p.Port()})
+		require.Equal(t, "yes", queryText(t, url, "SELECT value FROM kept"))
+	}
 
 	require.NoError(t, p.Stop(Fast))
 	require.NoError(t, p.Stop(Fast), "a second stop")
@@ -31,26 +39,38 @@ func TestPostgresKeepsDataOverStopAndStart(t *testing.T) {
 	require.True(t, process.HasEnded(pid))
 	_, err := pgx.Connect(testContext(t), url)
 	require.Error(t, err)
-
-	require.NoError(t, p.Start(testContext(t)))
-	require.Equal(t, url, p.URL())
-	require.Equal(t, port, p.Port())
-	require.Equal(t, "yes", queryText(t, url, "SELECT value FROM kept"))
+	startedAgain()
 	require.NotContains(t, p.server.current.Load().Output(), "recovery", "a fast stop is an orderly one")
-
 	again := p.PID()
 	require.NoError(t, p.Start(testContext(t)), "a start of what runs")
 	require.Equal(t, again, p.PID())
+
+	require.NoError(t, p.Stop(Immediate))
+	startedAgain()
+	require.Contains(t, p.server.current.Load().Output(), "not properly shut down")
+	require.False(t, text.contains("although nobody stopped it"))
+
+	require.NoError(t, syscall.Kill(p.PID(), syscall.SIGKILL))
+	testkit.Eventually(t, "the death is reported", func() bool { return text.contains("although nobody stopped it") })
+	require.Zero(t, p.PID())
+	require.FileExists(t, p.cluster.pidFile())
+	startedAgain()
 }
 
-func TestPostgresImmediateStopIsACrashThatLosesNothing(t *testing.T) {
+// What a start of a new folder leaves when it fails is used by the next one.
+func TestPostgresFailedStartShowsTheLogAndCanBeRepeated(t *testing.T) {
 	t.Parallel()
-	p := startPostgres(t, PostgresOptions{})
-	execSQL(t, p.URL(), "CREATE TABLE kept AS SELECT 'yes' AS value")
-	require.NoError(t, p.Stop(Immediate))
-	require.NoError(t, p.Start(testContext(t)))
-	require.Equal(t, "yes", queryText(t, p.URL(), "SELECT value FROM kept"))
-	require.Contains(t, p.server.current.Load().Output(), "not properly shut down")
+	dir := filepath.Join(tempDir(t), "not", "yet", "there")
+	_, err := StartPostgres(testContext(t), PostgresOptions{Dir: dir, Settings: map[string]string{"max_konnections": "1"}})
+	require.ErrorIs(t, err, process.ErrExited)
+	require.ErrorContains(t, err, `unrecognized configuration parameter "max_konnections"`)
+	require.ErrorContains(t, err, filepath.Join(dir, "postgres.log"))
+
+	first := startPostgres(t, PostgresOptions{Dir: dir})
+	execSQL(t, first.URL(), "CREATE TABLE kept AS SELECT 'yes' AS value")
+	require.NoError(t, first.Stop(Fast))
+	second := startPostgres(t, PostgresOptions{Dir: dir})
+	require.Equal(t, "yes", queryText(t, second.URL(), "SELECT value FROM kept"))
 }
 
 func TestPostgresConfiguration(t *testing.T) {
@@ -62,20 +82,17 @@ func TestPostgresConfiguration(t *testing.T) {
 		"listen_addresses": "*",
 	}})
 	for name, want := range map[string]string{
-		"max_connections":          "17",
-		"work_mem":                 "5MB",
-		"listen_addresses":         "127.0.0.1",
-		"unix_socket_directories":  "",
-		"port":                     strconv.Itoa(p.Port()),
-		"fsync":                    "on",
-		"synchronous_commit":       "on",
-		"full_page_writes":         "on",
-		"timezone":                 "UTC",
-		"log_timezone":             "UTC",
-		"server_encoding":          "UTF8",
-		"password_encryption":      "scram-sha-256",
-		"logging_collector":        "off",
-		"session_replication_role": "origin",
+		"max_connections":         "17",
+		"work_mem":                "5MB",
+		"listen_addresses":        "127.0.0.1",
+		"unix_socket_directories": "",
+		"port":                    strconv.Itoa(p.Port()),
+		"fsync":                   "on",
+		"synchronous_commit":      "on",
+		"timezone":                "UTC",
+		"log_timezone":            "UTC",
+		"server_encoding":         "UTF8",
+		"password_encryption":     "scram-sha-256",
 	} {
 		require.Equal(t, want, queryText(t, p.URL(), "SHOW "+name), name)
 	}
@@ -83,55 +100,24 @@ func TestPostgresConfiguration(t *testing.T) {
 	require.Equal(t, "C", collation)
 	require.Equal(t, "É", queryText(t, p.URL(), "SELECT CASE current_setting('lc_ctype') WHEN 'C' THEN 'É' ELSE upper('é') END"))
 	require.Equal(t, "forgerun forgerun", queryText(t, p.URL(), "SELECT current_user || ' ' || current_database()"))
-}
 
-func TestPostgresAsksForItsPassword(t *testing.T) {
-	t.Parallel()
-	p := startPostgres(t, PostgresOptions{})
+	requirePrivate(t, p.PID())
 	parsed, err := url.Parse(p.URL())
 	require.NoError(t, err)
 	require.Equal(t, "127.0.0.1:"+strconv.Itoa(p.Port()), parsed.Host)
 	parsed.User = url.UserPassword("forgerun", "guess")
 	_, err = pgx.Connect(testContext(t), parsed.String())
 	require.ErrorContains(t, err, "password authentication failed")
-
 	info, err := os.Stat(p.server.home.path(passwordName))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	text, err := os.ReadFile(p.server.home.path("postgres.log"))
 	require.NoError(t, err)
 	require.NotContains(t, string(text), p.cluster.password)
-}
 
-func TestPostgresUsesAFolderAgain(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(tempDir(t), "not", "yet", "there")
-	first := startPostgres(t, PostgresOptions{Dir: dir})
-	execSQL(t, first.URL(), "CREATE TABLE kept AS SELECT 'yes' AS value")
-	require.NoError(t, first.Stop(Fast))
-
-	second := startPostgres(t, PostgresOptions{Dir: dir})
-	require.Equal(t, "yes", queryText(t, second.URL(), "SELECT value FROM kept"))
-}
-
-func TestPostgresFolderInUseIsRefused(t *testing.T) {
-	t.Parallel()
-	p := startPostgres(t, PostgresOptions{})
-	_, err := StartPostgres(testContext(t), PostgresOptions{Dir: p.server.home.dir})
+	_, err = StartPostgres(testContext(t), PostgresOptions{Dir: p.server.home.dir})
 	require.ErrorContains(t, err, "in use by another running stack")
 	require.Equal(t, "1", queryText(t, p.URL(), "SELECT '1'"), "the first one goes on")
-}
-
-func TestPostgresFailedStartShowsTheLogAndCanBeRepeated(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(tempDir(t), "postgres")
-	_, err := StartPostgres(testContext(t), PostgresOptions{Dir: dir, Settings: map[string]string{"max_konnections": "1"}})
-	require.ErrorIs(t, err, process.ErrExited)
-	require.ErrorContains(t, err, `unrecognized configuration parameter "max_konnections"`)
-	require.ErrorContains(t, err, filepath.Join(dir, "postgres.log"))
-
-	p := startPostgres(t, PostgresOptions{Dir: dir})
-	require.Equal(t, "1", queryText(t, p.URL(), "SELECT '1'"))
 }
 
 func TestPostgresHalfDoneInitdbIsRedone(t *testing.T) {
@@ -144,7 +130,7 @@ func TestPostgresHalfDoneInitdbIsRedone(t *testing.T) {
 		failed <- err
 	}()
 	halfDone := filepath.Join(dir, initdbPrefix+"*", "PG_VERSION")
-	eventually(t, "initdb is at work", func() bool {
+	testkit.Eventually(t, "initdb is at work", func() bool {
 		found, _ := filepath.Glob(halfDone)
 		return len(found) == 1
 	})
@@ -157,16 +143,6 @@ func TestPostgresHalfDoneInitdbIsRedone(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(dir, initdbPrefix+"*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
-}
-
-func TestPostgresPIDFileOfADeadServer(t *testing.T) {
-	t.Parallel()
-	p := startPostgres(t, PostgresOptions{})
-	require.NoError(t, syscall.Kill(p.PID(), syscall.SIGKILL))
-	eventually(t, "the death is noticed", func() bool { return p.PID() == 0 })
-	require.FileExists(t, p.cluster.pidFile())
-	require.NoError(t, p.Start(testContext(t)))
-	require.Equal(t, "1", queryText(t, p.URL(), "SELECT '1'"))
 }
 
 func TestPostgresPIDFileWithAStrangersPID(t *testing.T) {
@@ -196,7 +172,7 @@ func TestPostgresOrphanIsStoppedFirst(t *testing.T) {
 
 	text, log := newLogBuffer()
 	second := startPostgres(t, PostgresOptions{Dir: first.server.home.dir, Logger: log})
-	eventually(t, "the orphan is gone", orphan.HasExited)
+	testkit.Eventually(t, "the orphan is gone", orphan.HasExited)
 	require.True(t, text.contains("a former parent left behind"))
 	require.Equal(t, "yes", queryText(t, second.URL(), "SELECT value FROM kept"))
 }
@@ -231,15 +207,15 @@ func TestPostgresWaitsForBackendsOfAKilledServer(t *testing.T) {
 		_, _ = conn.Exec(ctx, "DO $$ BEGIN LOOP END LOOP; END $$")
 	}()
 	defer func() { endBackend(); <-ended }()
-	eventually(t, "the backend is busy", func() bool {
+	testkit.Eventually(t, "the backend is busy", func() bool {
 		return queryText(t, p.URL(), "SELECT count(*)::text FROM pg_stat_activity WHERE state='active' AND query LIKE 'DO %'") == "1"
 	})
 	require.NoError(t, syscall.Kill(p.PID(), syscall.SIGKILL))
-	eventually(t, "the death is noticed", func() bool { return p.PID() == 0 })
+	testkit.Eventually(t, "the death is noticed", func() bool { return p.PID() == 0 })
 
 	started := make(chan error, 1)
 	go func() { started <- p.Start(testContext(t)) }()
-	eventually(t, "a start meets the backend", func() bool {
+	testkit.Eventually(t, "a start meets the backend", func() bool {
 		text, err := os.ReadFile(p.server.home.path("postgres.log"))
 		return err == nil && strings.Contains(string(text), "pre-existing shared memory block")
 	})
@@ -249,24 +225,13 @@ func TestPostgresWaitsForBackendsOfAKilledServer(t *testing.T) {
 	require.Equal(t, "1", queryText(t, p.URL(), "SELECT '1'"))
 }
 
-func TestPostgresDeathIsReported(t *testing.T) {
-	t.Parallel()
-	text, log := newLogBuffer()
-	p := startPostgres(t, PostgresOptions{Logger: log})
-	require.NoError(t, syscall.Kill(p.PID(), syscall.SIGQUIT))
-	eventually(t, "the report", func() bool { return text.contains("although nobody stopped it") })
-	require.NoError(t, p.Start(testContext(t)))
-	require.NoError(t, p.Stop(Fast))
-	require.False(t, text.contains("ended although nobody stopped it\" pid="+strconv.Itoa(p.PID())))
-}
-
 func TestPostgresPorts(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = taken.Close() }()
 	port := taken.Addr().(*net.TCPAddr).Port
-	dir := filepath.Join(tempDir(t), "postgres")
+	dir := postgresDir(t)
 
 	_, err = StartPostgres(testContext(t), PostgresOptions{Dir: dir, Port: port})
 	require.ErrorIs(t, err, errPortTaken)
@@ -278,21 +243,6 @@ func TestPostgresPorts(t *testing.T) {
 	require.NoError(t, err)
 	p := startPostgres(t, PostgresOptions{Dir: dir, Port: free.number})
 	require.Equal(t, free.number, p.Port())
-}
-
-func TestPostgresTakesAnotherPortWhenItsChoiceIsTaken(t *testing.T) {
-	t.Parallel()
-	p := startPostgres(t, PostgresOptions{})
-	require.NoError(t, p.Stop(Fast))
-	taken, err := net.Listen("tcp4", address(p.Port()))
-	require.NoError(t, err)
-	defer func() { _ = taken.Close() }()
-
-	require.ErrorIs(t, p.Start(testContext(t)), errPortTaken, "a known port is not changed")
-	p.server.fixed = false // as before the first start
-	require.NoError(t, p.Start(testContext(t)))
-	require.NotEqual(t, taken.Addr().(*net.TCPAddr).Port, p.Port())
-	require.Equal(t, "1", queryText(t, p.URL(), "SELECT '1'"))
 }
 
 func TestPostgresStopsFromManyGoroutines(t *testing.T) {

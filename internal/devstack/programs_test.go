@@ -40,14 +40,6 @@ func TestMissingServersAreNamed(t *testing.T) {
 	require.NoDirExists(t, dir)
 }
 
-func TestFolderIsRequired(t *testing.T) {
-	t.Parallel()
-	_, err := StartPostgres(testContext(t), PostgresOptions{})
-	require.ErrorContains(t, err, "Dir is empty")
-	_, err = StartRedis(testContext(t), RedisOptions{})
-	require.ErrorContains(t, err, "Dir is empty")
-}
-
 func TestProgramsAreFoundInOrder(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.EvalSymlinks(t.TempDir())

@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 func TestRedisKeepsDataOverKillAndStop(t *testing.T) {
 	t.Parallel()
-	r := startRedis(t, RedisOptions{})
+	text, log := newLogBuffer()
+	r := startRedis(t, RedisOptions{Logger: log})
 	url, port := r.URL(), r.Port()
 	require.Equal(t, "redis://127.0.0.1:"+strconv.Itoa(port)+"/0", url)
 	client := redisClient(t, url)
@@ -38,6 +40,11 @@ func TestRedisKeepsDataOverKillAndStop(t *testing.T) {
 	require.NoError(t, r.Start(testContext(t)), "a start of what runs")
 	require.Equal(t, pid, r.PID())
 	require.Equal(t, "2", client.Get(testContext(t), "second").Val())
+
+	require.False(t, text.contains("although nobody stopped it"))
+	require.NoError(t, syscall.Kill(r.PID(), syscall.SIGKILL))
+	testkit.Eventually(t, "the report", func() bool { return text.contains("although nobody stopped it") })
+	require.NoError(t, r.Start(testContext(t)))
 }
 
 func TestRedisConfiguration(t *testing.T) {
@@ -56,6 +63,7 @@ func TestRedisConfiguration(t *testing.T) {
 	} {
 		require.Equal(t, want, client.ConfigGet(testContext(t), name).Val()[name], name)
 	}
+	requirePrivate(t, r.PID())
 }
 
 func TestRedisPauseAndResume(t *testing.T) {
@@ -87,7 +95,7 @@ func TestRedisOrphanIsStoppedFirst(t *testing.T) {
 		}
 		text, log := newLogBuffer()
 		second := startRedis(t, RedisOptions{Dir: first.server.home.dir, Logger: log})
-		eventually(t, "the orphan is gone", orphan.HasExited)
+		testkit.Eventually(t, "the orphan is gone", orphan.HasExited)
 		require.True(t, text.contains("a former parent left behind"))
 		require.False(t, text.contains("signal=killed"), "it ended in order")
 		require.Equal(t, "yes", redisClient(t, second.URL()).Get(testContext(t), "kept").Val())
@@ -109,22 +117,6 @@ func TestRedisPIDFileOfAnotherRedisIsNoOrphan(t *testing.T) {
 	require.False(t, found)
 }
 
-func TestRedisFolderInUseIsRefused(t *testing.T) {
-	t.Parallel()
-	r := startRedis(t, RedisOptions{})
-	_, err := StartRedis(testContext(t), RedisOptions{Dir: r.server.home.dir})
-	require.ErrorContains(t, err, "in use by another running stack")
-	require.NoError(t, redisClient(t, r.URL()).Ping(testContext(t)).Err())
-}
-
-func TestRedisFailedStartShowsTheLog(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(tempDir(t), "redis")
-	_, err := StartRedis(testContext(t), RedisOptions{Dir: dir, Settings: map[string]string{"maxmemory": "much"}})
-	require.ErrorIs(t, err, process.ErrExited)
-	require.ErrorContains(t, err, "memory value")
-}
-
 // Another Redis on the chosen port answers PING: it must not pass for ours.
 func TestRedisTakesAnotherPortWhenItsChoiceIsTaken(t *testing.T) {
 	t.Parallel()
@@ -137,18 +129,6 @@ func TestRedisTakesAnotherPortWhenItsChoiceIsTaken(t *testing.T) {
 	r.server.port, r.server.fixed = other.Port(), false
 	require.NoError(t, r.Start(testContext(t)))
 	require.NotEqual(t, other.Port(), r.Port())
-}
-
-func TestRedisDeathIsReported(t *testing.T) {
-	t.Parallel()
-	text, log := newLogBuffer()
-	r := startRedis(t, RedisOptions{Logger: log})
-	require.NoError(t, r.Stop())
-	require.NoError(t, r.Start(testContext(t)))
-	require.False(t, text.contains("although nobody stopped it"))
-	require.NoError(t, syscall.Kill(r.PID(), syscall.SIGKILL))
-	eventually(t, "the report", func() bool { return text.contains("although nobody stopped it") })
-	require.NoError(t, r.Start(testContext(t)))
 }
 
 func TestReservedPortIsNotChosenTwice(t *testing.T) {
@@ -171,7 +151,7 @@ func TestMiniredisTimeGoesOn(t *testing.T) {
 	client := redisClient(t, m.URL())
 	require.NoError(t, client.Set(testContext(t), "short", "1", 300*time.Millisecond).Err())
 	require.NoError(t, client.Set(testContext(t), "long", "1", time.Hour).Err())
-	eventually(t, "the key expires", func() bool { return client.Exists(testContext(t), "short").Val() == 0 })
+	testkit.Eventually(t, "the key expires", func() bool { return client.Exists(testContext(t), "short").Val() == 0 })
 	require.EqualValues(t, 1, client.Exists(testContext(t), "long").Val())
 	require.Greater(t, client.TTL(testContext(t), "long").Val(), 58*time.Minute, "no faster than real time")
 	require.NoError(t, m.Stop())

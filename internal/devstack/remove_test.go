@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 func TestRemoveDeletesAServersFolder(t *testing.T) {
@@ -23,13 +25,12 @@ func TestRemoveDeletesAServersFolder(t *testing.T) {
 
 func TestRemoveStopsAnOrphan(t *testing.T) {
 	t.Parallel()
-	for _, s := range []*server{startPostgres(t, PostgresOptions{}).server, startRedis(t, RedisOptions{}).server} {
-		require.NoError(t, s.stop(step(s.program.command(s.port).DeathSignal, quitGrace)))
-		orphan := runOrphan(t, s)
-		require.NoError(t, Remove(s.home.dir))
-		eventually(t, "the orphan is gone", orphan.HasExited)
-		require.NoDirExists(t, s.home.dir)
-	}
+	s := startPostgres(t, PostgresOptions{}).server
+	require.NoError(t, s.stop(step(s.program.command(s.port).DeathSignal, quitGrace)))
+	orphan := runOrphan(t, s)
+	require.NoError(t, Remove(s.home.dir))
+	testkit.Eventually(t, "the orphan is gone", orphan.HasExited)
+	require.NoDirExists(t, s.home.dir)
 }
 
 func TestRemoveRefusesOtherFolders(t *testing.T) {
@@ -38,21 +39,4 @@ func TestRemoveRefusesOtherFolders(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "precious"), nil, 0o600))
 	require.ErrorContains(t, Remove(dir), "not a server's folder")
 	require.FileExists(t, filepath.Join(dir, "precious"))
-}
-
-func TestRemoveFindsWhatRootKeepsElsewhere(t *testing.T) {
-	t.Parallel()
-	requireRoot(t)
-	m := thisMachine()
-	m.spareDir = filepath.Join(tempDir(t), "spare")
-	dir := filepath.Join(t.TempDir(), "redis")
-	r, err := m.startRedis(testContext(t), RedisOptions{Dir: dir})
-	require.NoError(t, err)
-	require.NoError(t, r.Kill())
-	require.NoError(t, Remove(dir))
-	_, err = os.Lstat(dir)
-	require.ErrorIs(t, err, os.ErrNotExist)
-	left, err := os.ReadDir(m.spareDir)
-	require.NoError(t, err)
-	require.Empty(t, left)
 }

@@ -46,31 +46,34 @@ func TestRootKeepsFilesElsewhereWhenTheUserCannotReachThem(t *testing.T) {
 	m := thisMachine()
 	m.spareDir = filepath.Join(tempDir(t), "spare")
 	text, log := newLogBuffer()
-	o := PostgresOptions{Dir: filepath.Join(closed, "stack", "postgres"), Logger: log, throwaway: true}
+	o := RedisOptions{Dir: filepath.Join(closed, "stack", "redis"), Logger: log}
+	start := func() (r *Redis, kept int64) {
+		r, err := m.startRedis(testContext(t), o)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, r.Kill()) })
+		kept, err = redisClient(t, r.URL()).Exists(testContext(t), "kept").Result()
+		require.NoError(t, err)
+		return r, kept
+	}
 
-	first, err := m.startPostgres(testContext(t), o)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, first.Stop(Immediate)) })
-	execSQL(t, first.URL(), "CREATE TABLE kept AS SELECT 'yes' AS value")
-	require.NoError(t, first.Stop(Fast))
+	first, _ := start()
+	require.NoError(t, redisClient(t, first.URL()).Set(testContext(t), "kept", "yes", 0).Err())
+	require.NoError(t, first.Stop())
 	link, err := os.Readlink(o.Dir)
 	require.NoError(t, err)
 	require.Equal(t, m.spareDir, filepath.Dir(link))
 	require.True(t, text.contains("kept_in="+link))
-	require.FileExists(t, filepath.Join(o.Dir, "postgres.log"))
+	require.FileExists(t, filepath.Join(o.Dir, "redis.log"))
 
-	second, err := m.startPostgres(testContext(t), o)
+	second, kept := start()
+	require.EqualValues(t, 1, kept)
+	require.NoError(t, second.Stop())
+	require.NoError(t, Remove(o.Dir))
+	_, err = os.Lstat(o.Dir)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	left, err := os.ReadDir(m.spareDir)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, second.Stop(Immediate)) })
-	require.Equal(t, "yes", queryText(t, second.URL(), "SELECT value FROM kept"))
-	require.NoError(t, second.Stop(Fast))
-
-	require.NoError(t, os.Remove(o.Dir))
-	third, err := m.startPostgres(testContext(t), o)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, third.Stop(Immediate)) })
-	require.Equal(t, "0", queryText(t, third.URL(), "SELECT count(*)::text FROM pg_tables WHERE tablename='kept'"),
-		"without the link the cluster is a new one")
+	require.Empty(t, left, "it is removed with its link")
 }
 
 func TestRootSaysWhatToDoWhenThereIsNoWay(t *testing.T) {

@@ -84,6 +84,7 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 		{func(i *repo.Inspection) { i.Encoding = "SQL_ASCII" }, Failing, []string{"SQL_ASCII", "createdb -E UTF8"}},
 		{func(i *repo.Inspection) { i.SchemaVersion = 0 }, Failing, []string{"schema: none", "forgerun migrate"}},
 		{func(i *repo.Inspection) { i.SchemaVersion = 2 }, Failing, []string{"version 2, this program needs 3", "forgerun migrate"}},
+		{func(i *repo.Inspection) { i.SchemaVersion, i.FormerSchema = 20, true }, Failing, []string{"before version 0.1.0", "empty database"}},
 		{func(i *repo.Inspection) { i.SchemaVersion = 4 }, Warning, []string{"version 4, this program needs 3", "works with it"}},
 		{func(i *repo.Inspection) {
 			i.MissingPrivileges = []string{"A on a", "B on b", "C on c", "D on d", "E on e"}

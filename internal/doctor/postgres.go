@@ -76,6 +76,8 @@ func (fs *Findings) judgeSchema(i repo.Inspection) {
 	found := fmt.Sprintf("version %d", i.SchemaVersion)
 	differs := fmt.Sprintf("%s, this program needs %d", found, i.NeededVersion)
 	switch {
+	case i.FormerSchema:
+		fs.Fail(what, "of a program before version 0.1.0, and cannot be migrated", "use a new, empty database")
 	case i.SchemaVersion == 0 && len(i.MissingPrivileges) > 0:
 		fs.Fail(what, "its version cannot be read", "give the user the privileges below")
 	case i.SchemaVersion == 0:

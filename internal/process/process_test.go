@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 // parentEnv makes the test binary be a parent of a process, to be killed.
@@ -35,12 +37,9 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-// patience bounds every wait for something that must happen.
-const patience = 30 * time.Second
-
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -82,13 +81,13 @@ func TestExitState(t *testing.T) {
 	require.Equal(t, "out\nerr\n", p.Output())
 	require.True(t, HasEnded(p.PID()))
 	require.ErrorIs(t, p.Signal(syscall.SIGTERM), ErrNotRunning)
-	require.ErrorContains(t, p.Stop(patience), "did not end cleanly: exit status 3")
+	require.ErrorContains(t, p.Stop(testkit.Patience), "did not end cleanly: exit status 3")
 
 	p = start(t, shell(t, "true"))
 	require.NoError(t, p.Wait(testContext(t)))
 	require.Zero(t, p.ExitCode())
 	require.EqualError(t, p.ExitReason(), "exit status 0")
-	require.NoError(t, p.Stop(patience))
+	require.NoError(t, p.Stop(testkit.Patience))
 }
 
 func TestCommandIsRunAsToldTo(t *testing.T) {
@@ -127,9 +126,9 @@ func TestStopTwiceAndBeforeTheStart(t *testing.T) {
 	group, err := syscall.Getpgid(p.PID())
 	require.NoError(t, err)
 	require.Equal(t, p.PID(), group, "a process group of its own")
-	require.NoError(t, p.Stop(patience))
+	require.NoError(t, p.Stop(testkit.Patience))
 	require.True(t, p.IsStopping())
-	require.NoError(t, p.Stop(patience))
+	require.NoError(t, p.Stop(testkit.Patience))
 	p.Kill()
 	require.Zero(t, p.ExitCode())
 }
@@ -140,7 +139,7 @@ func TestPausedProcessIsStopped(t *testing.T) {
 	require.NoError(t, p.Pause())
 	require.NoError(t, p.Continue())
 	require.NoError(t, p.Pause())
-	require.NoError(t, p.Stop(patience))
+	require.NoError(t, p.Stop(testkit.Patience))
 	require.ErrorIs(t, p.Continue(), ErrNotRunning)
 }
 
@@ -166,14 +165,14 @@ func TestKillReachesGrandchildren(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, end(p), name)
 		require.Equal(t, -1, p.ExitCode())
-		require.Eventually(t, func() bool { return HasEnded(grandchild) }, patience, time.Millisecond, name)
+		testkit.Eventually(t, name, func() bool { return HasEnded(grandchild) })
 	}
 }
 
 func TestStepsAreTakenInOrder(t *testing.T) {
 	t.Parallel()
 	p, _ := startSaying(t, "trap '' INT; trap 'exit 5' QUIT; echo ready; while :; do sleep 0.01; done")
-	err := p.End(Step{syscall.SIGINT, 50 * time.Millisecond}, Step{syscall.SIGQUIT, patience})
+	err := p.End(Step{syscall.SIGINT, 50 * time.Millisecond}, Step{syscall.SIGQUIT, testkit.Patience})
 	require.ErrorContains(t, err, "had not ended 50ms after SIGINT")
 	require.Equal(t, 5, p.ExitCode())
 }
@@ -182,7 +181,7 @@ func TestKillDuringAStop(t *testing.T) {
 	t.Parallel()
 	p, _ := startSaying(t, "trap '' TERM; echo ready; while :; do sleep 0.01; done")
 	stopped := make(chan error)
-	go func() { stopped <- p.Stop(patience) }()
+	go func() { stopped <- p.Stop(testkit.Patience) }()
 	<-p.Stopping()
 	p.Kill()
 	require.NoError(t, <-stopped, "the kill was asked for too")
@@ -237,5 +236,5 @@ func TestProcessesDieWithTheirParent(t *testing.T) {
 	require.Equal(t, []string{"sleep", "600"}, CommandLine(testContext(t), child))
 	require.NoError(t, parent.Process.Kill())
 	_ = parent.Wait()
-	require.Eventually(t, func() bool { return HasEnded(child) }, patience, 5*time.Millisecond, "the child is gone")
+	testkit.Eventually(t, "the child is gone", func() bool { return HasEnded(child) })
 }

@@ -3,7 +3,6 @@ package telemetry_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,16 +76,6 @@ func TestContinue(t *testing.T) {
 		"unsampled":                   {unsampled, false},
 		"none":                        {"", false},
 		"nonsense":                    {"nonsense", false},
-		"cut off":                     {sampled[:40], false},
-		"too long":                    {sampled + "-more", false},
-		"no version":                  {"ff" + sampled[2:], false},
-		"capitals":                    {strings.ToUpper(sampled), false},
-		"no trace":                    {"00-00000000000000000000000000000000-b7ad6b7169203331-01", false},
-		"no span":                     {"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", false},
-		"not hexadecimal":             {"00-0af7651916cd43dd8448eb211c80319x-b7ad6b7169203331-01", false},
-		"two lines":                   {sampled + "\n" + sampled, false},
-		"not text":                    {"\xff\x00", false},
-		"huge":                        {strings.Repeat("0", 1<<20), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -130,16 +119,13 @@ func TestTraceparentAndBack(t *testing.T) {
 	got := spans.GetSpans()[0]
 	require.Equal(t, first.SpanContext().TraceID(), got.SpanContext.TraceID())
 	require.Equal(t, first.SpanContext().SpanID(), got.Parent.SpanID())
-}
 
-func TestThereIsNoTraceparentOfWhatIsNotRecorded(t *testing.T) {
-	t.Parallel()
 	require.Empty(t, telemetry.Traceparent(context.Background()))
 	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())).Tracer("test")
 	ctx, span := never.Start(context.Background(), "dropped")
 	defer span.End()
 	require.True(t, span.SpanContext().IsValid())
-	require.Empty(t, telemetry.Traceparent(ctx))
+	require.Empty(t, telemetry.Traceparent(ctx), "what is not recorded")
 }
 
 func TestEnd(t *testing.T) {

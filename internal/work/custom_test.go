@@ -95,8 +95,7 @@ func TestCustomResult(t *testing.T) {
 	t.Parallel()
 	run := func(r job.PlannedResult, seed int64) *job.Result {
 		d := defineCustom(job.Behavior{Result: r, Seed: &seed})
-		result, err := New(Config{}).Run(t.Context(), d, 1, job.Observer{})
-		require.NoError(t, err)
+		result := must(New(Config{}).Run(t.Context(), d, 1, job.Observer{}))(t)
 		require.Len(t, result.Body, d.PayloadSize)
 		return result
 	}
@@ -135,6 +134,10 @@ func TestCustomUsesWhatItIsToldTo(t *testing.T) {
 	_, err = New(Config{TempDir: "/nonexistent"}).Run(t.Context(), defineCustom(job.Behavior{IOBytes: 1}), 1, job.Observer{})
 	require.ErrorIs(t, err, job.ErrExhausted)
 	require.ErrorIs(t, New(Config{TempDir: "/nonexistent", Limit: second}).Probe(t.Context(), job.Custom), job.ErrExhausted)
+	lost := errors.New("lost")
+	_, err = New(Config{}).Run(t.Context(), defineCustom(job.Behavior{Emit: []job.PlannedEvent{{}}}), 1,
+		job.Observer{Emit: func(int, job.Emission) error { return lost }})
+	require.Equal(t, lost, err, "it ends if an event cannot be recorded")
 }
 
 func TestCustomWritesAllItsBlocks(t *testing.T) {
@@ -145,13 +148,11 @@ func TestCustomWritesAllItsBlocks(t *testing.T) {
 		for i := range steps {
 			require.NoError(t, c.write(t.Context(), i))
 		}
-		info, err := c.files.file.Stat()
-		require.NoError(t, err)
+		info := must(c.files.file.Stat())(t)
 		require.EqualValues(t, 10*blockSize, info.Size())
 		c.files.release()
 	}
-	left, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	left := must(os.ReadDir(dir))(t)
 	require.Empty(t, left)
 }
 
@@ -171,12 +172,4 @@ func TestCustomStopsAtOnce(t *testing.T) {
 			require.Equal(t, after, time.Since(start))
 		}
 	})
-}
-
-func TestCustomEndsIfAnEventCannotBeRecorded(t *testing.T) {
-	t.Parallel()
-	lost := errors.New("lost")
-	_, err := New(Config{}).Run(t.Context(), defineCustom(job.Behavior{Emit: []job.PlannedEvent{{}}}), 1,
-		job.Observer{Emit: func(int, job.Emission) error { return lost }})
-	require.Equal(t, lost, err)
 }

@@ -17,14 +17,14 @@ func TestATempFolderThatIsGoneIsTheMachines(t *testing.T) {
 	r := New(Config{TempDir: dir, Limit: limit})
 	_, err := r.Run(t.Context(), define(t, job.IOHeavy), 1, job.Observer{})
 	require.ErrorIs(t, err, job.ErrExhausted)
+	require.ErrorIs(t, err, os.ErrNotExist)
 	require.ErrorIs(t, r.Probe(t.Context(), job.IOHeavy), job.ErrExhausted)
-	require.NoError(t, r.Probe(t.Context(), job.PayloadSmall))
-	require.NoError(t, r.Probe(t.Context(), job.MemorySpike))
+	for _, kind := range []job.Kind{job.PayloadSmall, job.MemorySpike} {
+		require.NoError(t, r.Probe(t.Context(), kind))
+	}
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	require.NoError(t, r.Probe(t.Context(), job.IOHeavy))
-	left, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, left)
+	requireEmptyDir(t, dir)
 }
 
 // It needs root.

@@ -52,6 +52,7 @@ func TestCPUBurstWaitsForATurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Config{})
+		require.Equal(t, max(1, runtime.GOMAXPROCS(0)/2), cap(r.turns), "half of the CPUs are left")
 		for range cap(r.turns) {
 			r.turns <- struct{}{}
 		}
@@ -75,23 +76,33 @@ func TestCPUBurstWaitsForATurn(t *testing.T) {
 	})
 }
 
-func TestCPUBurstLeavesHalfOfTheCPUs(t *testing.T) {
+func TestMemorySpikeGrowsToItsBoundAndGivesMemoryBack(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, max(1, runtime.GOMAXPROCS(0)/2), cap(New(Config{}).turns))
-}
-
-func TestMemorySpikeGrowsToItsBound(t *testing.T) {
-	t.Parallel()
+	d := define(t, job.MemorySpike)
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Config{TimeScale: 1})
 		var held []int
-		_, err := r.Run(t.Context(), define(t, job.MemorySpike), 1, job.Observer{Progress: func(job.Progress) {
-			held = append(held, len(r.memory))
-		}})
+		_, err := r.Run(t.Context(), d, 1, job.Observer{Progress: func(job.Progress) { held = append(held, len(r.memory)) }})
 		require.NoError(t, err)
 		require.Equal(t, []int{0, 7, 14, 21, 28, 35, 42, 49, 56, 63, 64}, held, "MiB held at each report")
 		require.Empty(t, r.memory)
 	})
+	for name, end := range map[string]func(cancel func(error)){
+		"a cancel": func(cancel func(error)) { cancel(errStopped) }, "a panic": func(func(error)) { panic("boom") },
+	} {
+		r := New(Config{})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = r.Run(ctx, d, 1, job.Observer{Progress: func(p job.Progress) {
+				if p.StepsCompleted == 1 {
+					require.NotEmpty(t, r.memory)
+					end(cancel)
+				}
+			}})
+		}()
+		require.Empty(t, r.memory, "after %s", name)
+	}
 }
 
 func TestMemorySpikeReallyTouchesItsMemory(t *testing.T) {
@@ -118,89 +129,40 @@ func TestMemorySpikeReallyTouchesItsMemory(t *testing.T) {
 	require.Empty(t, r.memory)
 }
 
-func TestMemorySpikeGivesMemoryBack(t *testing.T) {
+// A step stops between two units, and does one at least when the time is up; together the steps do all.
+func TestStepsOfUnits(t *testing.T) {
 	t.Parallel()
-	d := define(t, job.MemorySpike)
-	t.Run("after a cancel", func(t *testing.T) {
-		t.Parallel()
-		r := New(Config{TimeScale: 0.001})
-		ctx, cancel := context.WithCancelCause(t.Context())
-		_, err := r.Run(ctx, d, 1, job.Observer{Progress: func(p job.Progress) {
-			if p.StepsCompleted == 3 {
-				require.NotEmpty(t, r.memory)
-				cancel(errStopped)
-			}
-		}})
-		require.Equal(t, errStopped, err)
-		require.Empty(t, r.memory)
-	})
-	t.Run("after a panic", func(t *testing.T) {
-		t.Parallel()
-		r := New(Config{})
-		require.PanicsWithValue(t, "boom", func() {
-			_, _ = r.Run(t.Context(), d, 1, job.Observer{Progress: func(p job.Progress) {
-				if p.StepsCompleted == 1 {
-					require.NotEmpty(t, r.memory)
-					panic("boom")
-				}
-			}})
-		})
-		require.Empty(t, r.memory)
-	})
-}
-
-func TestStepsStopBetweenUnits(t *testing.T) {
-	t.Parallel()
+	size := func(f *ioHeavy) int64 {
+		info := must(f.file.Stat())(t)
+		return info.Size()
+	}
 	s := &memorySpike{budget: make(chan struct{}, 64)}
 	_ = step(&countdown{t.Context(), 3}, s, 1, farAway)
 	require.Len(t, s.held, 3)
+	require.NoError(t, step(t.Context(), s, 1, past))
+	require.Len(t, s.held, 4)
 
 	f := &ioHeavy{dir: t.TempDir()}
 	defer f.release()
 	_ = step(&countdown{t.Context(), 3}, f, steps, farAway)
-	info, err := f.file.Stat()
-	require.NoError(t, err)
-	require.EqualValues(t, 3*blockSize, info.Size())
+	require.EqualValues(t, 3*blockSize, size(f))
 
 	o := newSmallOutputs(define(t, job.ManySmallOutputs))
 	_ = step(&countdown{t.Context(), 2}, o, 1, farAway)
 	require.Len(t, o.body, 2*lineSize)
-}
-
-func TestStepsDoOneUnitWhenTheTimeIsUp(t *testing.T) {
-	t.Parallel()
-	s := &memorySpike{budget: make(chan struct{}, 64)}
-	require.NoError(t, step(t.Context(), s, 1, past))
-	require.Len(t, s.held, 1)
-
-	f := &ioHeavy{dir: t.TempDir()}
-	defer f.release()
-	require.NoError(t, step(t.Context(), f, 1, past))
-	info, err := f.file.Stat()
-	require.NoError(t, err)
-	require.EqualValues(t, blockSize, info.Size())
-
-	o := newSmallOutputs(define(t, job.ManySmallOutputs))
 	require.NoError(t, step(t.Context(), o, 1, past))
-	require.Len(t, o.body, lineSize)
+	require.Len(t, o.body, 3*lineSize)
+	o = newSmallOutputs(define(t, job.ManySmallOutputs))
+	for i := range steps {
+		before := len(o.body)
+		require.NoError(t, step(t.Context(), o, steps, farAway))
+		require.Greater(t, len(o.body), before)
+		require.Equal(t, i == steps-1, len(o.body) == cap(o.body), "all is there after the last step")
+	}
 
 	b := &cpuBurst{turns: make(chan struct{}, 1)}
 	require.NoError(t, step(t.Context(), b, 1, past))
 	require.NotZero(t, b.block)
-}
-
-func TestManySmallOutputsGrowStepByStep(t *testing.T) {
-	t.Parallel()
-	o := newSmallOutputs(define(t, job.ManySmallOutputs))
-	before := 0
-	for range steps - 1 {
-		require.NoError(t, step(t.Context(), o, steps, farAway))
-		require.Greater(t, len(o.body), before)
-		require.Less(t, len(o.body), cap(o.body))
-		before = len(o.body)
-	}
-	require.NoError(t, step(t.Context(), o, steps, farAway))
-	require.Len(t, o.body, cap(o.body), "all is there after the last step")
 }
 
 func TestIOHeavyWritesItsFile(t *testing.T) {
@@ -208,58 +170,34 @@ func TestIOHeavyWritesItsFile(t *testing.T) {
 	f := &ioHeavy{dir: t.TempDir()}
 	content := func() []byte {
 		require.NoError(t, step(t.Context(), f, steps, farAway))
-		all, err := io.ReadAll(io.NewSectionReader(f.file, 0, 1<<30))
-		require.NoError(t, err)
+		all := must(io.ReadAll(io.NewSectionReader(f.file, 0, 1<<30)))(t)
 		require.Len(t, all, 4<<20, "however many steps there are")
 		require.Equal(t, f.written, all[len(all)-blockSize:])
 		require.NotContains(t, string(all), "\x00")
 		return all
 	}
 	require.NotEqual(t, content(), content(), "each step writes something else")
-	f.release()
-	_, err := f.file.Stat()
-	require.ErrorIs(t, err, os.ErrClosed)
-	requireEmptyDir(t, f.dir)
-}
-
-func TestIOHeavyNoticesWrongContent(t *testing.T) {
-	t.Parallel()
-	zero, err := os.OpenFile("/dev/zero", os.O_RDWR, 0) // takes everything, gives zeros
-	require.NoError(t, err)
-	defer func() { require.NoError(t, zero.Close()) }()
-	f := &ioHeavy{file: zero, written: make([]byte, blockSize), read: make([]byte, blockSize)}
-	require.ErrorIs(t, step(t.Context(), f, 1, past), errReadBack)
-}
-
-func TestIOHeavyRemovesItsFileWhereItCouldNotBefore(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file, err := os.CreateTemp(dir, "forgerun-io-*")
-	require.NoError(t, err)
-	f := &ioHeavy{dir: dir, file: file}
-	f.release()
-	requireEmptyDir(t, dir)
-}
-
-func TestIOHeavyErrors(t *testing.T) {
-	t.Parallel()
-	missing := filepath.Join(t.TempDir(), "missing")
-	_, err := New(Config{TempDir: missing}).Run(t.Context(), define(t, job.IOHeavy), 1, job.Observer{})
-	require.ErrorIs(t, err, os.ErrNotExist)
-
-	f := &ioHeavy{dir: t.TempDir()}
-	require.NoError(t, step(t.Context(), f, 1, past))
 	require.NoError(t, f.file.Close())
 	require.ErrorIs(t, step(t.Context(), f, 1, past), os.ErrClosed)
 	f.release()
+	requireEmptyDir(t, f.dir)
+
+	zero, err := os.OpenFile("/dev/zero", os.O_RDWR, 0) // takes everything, gives zeros
+	require.NoError(t, err)
+	defer func() { require.NoError(t, zero.Close()) }()
+	wrong := &ioHeavy{file: zero, written: make([]byte, blockSize), read: make([]byte, blockSize)}
+	require.ErrorIs(t, step(t.Context(), wrong, 1, past), errReadBack)
+
+	file, err := os.CreateTemp(f.dir, "forgerun-io-*") // as where an open file cannot be removed
+	require.NoError(t, err)
+	(&ioHeavy{dir: f.dir, file: file}).release()
 	requireEmptyDir(t, f.dir)
 }
 
 // openFiles counts this process's open files under dir, removed ones included.
 func openFiles(t *testing.T, dir string) int {
 	t.Helper()
-	links, err := filepath.Glob("/proc/self/fd/*")
-	require.NoError(t, err)
+	links := must(filepath.Glob("/proc/self/fd/*"))(t)
 	count := 0
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir) {
@@ -271,8 +209,7 @@ func openFiles(t *testing.T, dir string) int {
 
 func requireEmptyDir(t *testing.T, dir string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	entries := must(os.ReadDir(dir))(t)
 	require.Empty(t, entries)
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -51,33 +50,4 @@ func TestSharedServer(t *testing.T) {
 	}
 	require.Equal(t, 1, count("forgerun_template_%"))
 	require.Equal(t, each, count("forgerun_test_%"))
-}
-
-func TestMainIsNeeded(t *testing.T) {
-	t.Parallel()
-	var s server
-	_, err := s.clone(t.Context())
-	require.ErrorContains(t, err, "repotest.Main")
-	require.NoError(t, s.stop())
-}
-
-func TestURLOfAnotherKind(t *testing.T) {
-	t.Parallel()
-	_, err := withDatabase("host=localhost", "x")
-	require.ErrorContains(t, err, urlVariable)
-	u, err := withDatabase("postgres://u:p@h:1/db?sslmode=disable", "x")
-	require.NoError(t, err)
-	require.Equal(t, "postgres://u:p@h:1/x?sslmode=disable", u)
-}
-
-// A crash of one's own server harms nobody else's.
-func TestServerCanBeStoppedAndStarted(t *testing.T) {
-	t.Parallel()
-	server := Server(t)
-	s := OpenURL(t, server.URL(), func(c *repo.Config) { c.Timeout = 2 * time.Second })
-	require.NoError(t, s.Ping(t.Context()))
-	require.NoError(t, server.Stop(0))
-	require.Error(t, s.Ping(t.Context()))
-	require.NoError(t, server.Start(t.Context()))
-	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, time.Minute, time.Millisecond)
 }

@@ -70,16 +70,3 @@ func TestCancelSignal(t *testing.T) {
 	}
 	require.Equal(t, 8., testutil.ToFloat64(receiver.Metrics.Signals.WithLabelValues(redisconn.ResultBad)))
 }
-
-func TestCancelSignalAfterARestart(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	r := redistest.Connect(t, server.URL())
-	q := startQueue(t, r, queue.Config{})
-	received := listen(t, r, q)
-	require.NoError(t, server.Kill())
-	q.SignalCancel(redistest.Task().JobID)
-	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Signals.WithLabelValues(redisconn.ResultFailed)) > 0 })
-	require.NoError(t, server.Start(t.Context()))
-	requireSignals(t, q, received)
-}

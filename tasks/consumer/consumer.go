@@ -167,7 +167,7 @@ func (c *Consumer) serverConfig(ctx context.Context, i int, log asynq.Logger) as
 	return asynq.Config{
 		Concurrency:              concurrency,
 		BaseContext:              func() context.Context { return base },
-		Queues:                   map[string]int{c.queue: queue.ReadsJSON},
+		Queues:                   map[string]int{c.queue: 1},
 		TaskCheckInterval:        check,
 		DelayedTaskCheckInterval: delayed,
 		ShutdownTimeout:          c.cfg.ShutdownTimeout,

@@ -44,50 +44,38 @@ func countedTasks(t testing.TB, r *redisconn.Redis) int {
 	return info.Processed + info.Failed + info.ProcessedTotal + info.FailedTotal
 }
 
-// The time of a next attempt comes as a task, on time; it leaves no statistics.
+// The time of a next attempt comes as a task, of which consumers are told; it leaves no statistics.
 func TestAttemptsAreBegunByTheirTasks(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Connect(t, redistest.Own(t).URL())
 	q := startQueue(t, r, queue.Config{})
-	type begun struct {
-		at   job.EndpointKey
-		when time.Time
-	}
-	tried, fail := make(chan begun, 100), atomic.Bool{}
-	c := NewDeliveries(r, Config{Concurrency: 4}, nil, func(_ context.Context, at job.EndpointKey) error {
-		tried <- begun{at, time.Now()}
+	tried, fail := make(chan job.EndpointKey, 100), atomic.Bool{}
+	c := NewDeliveries(r, Config{Concurrency: 4, TaskCheckInterval: never}, nil, func(_ context.Context, at job.EndpointKey) error {
+		tried <- at
 		if fail.CompareAndSwap(true, false) {
 			return errors.New("no room")
 		}
 		return nil
 	})
-	require.NoError(t, c.Start(t.Context()))
+	listening(t, r, redisconn.Webhooks, func() { require.NoError(t, c.Start(t.Context())) })
 	t.Cleanup(func() { _ = c.Stop(context.Background()) })
-	best := time.Hour
-	for range 5 {
-		endpoint := redistest.Task().JobID
-		at := time.Now().Add(1300 * time.Millisecond)
+	schedule := func(endpoint job.ID, after time.Duration) time.Time {
+		at := time.Now().Add(after)
 		n, err := q.ScheduleDeliveries(t.Context(), []job.Delivery{{
 			ID: redistest.Task().JobID, ClientID: anna, Endpoint: endpoint, State: job.DeliveryPending, Attempts: 1, NextAttemptAt: &at,
 		}})
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
-		b := redistest.Receive(t, tried, "the attempt")
-		require.Equal(t, job.EndpointKey{Client: anna, Endpoint: endpoint}, b.at)
-		require.False(t, b.when.Before(at), "never before its time")
-		best = min(best, b.when.Sub(at))
+		return at
 	}
-	require.Less(t, best, 250*time.Millisecond)
-	require.Zero(t, countedTasks(t, r))
+	at := schedule(anna, 400*time.Millisecond)
+	require.Equal(t, job.EndpointKey{Client: anna, Endpoint: anna}, redistest.Receive(t, tried, "the attempt"))
+	require.False(t, time.Now().Before(at), "never before its time")
 
 	fail.Store(true)
-	at := time.Now().Add(-time.Second)
-	_, err := q.ScheduleDeliveries(t.Context(), []job.Delivery{{
-		ID: redistest.Task().JobID, ClientID: anna, Endpoint: bert, State: job.DeliveryPending, Attempts: 1, NextAttemptAt: &at,
-	}})
-	require.NoError(t, err)
-	require.Equal(t, bert, redistest.Receive(t, tried, "what was due before").at.Endpoint)
-	require.Equal(t, bert, redistest.Receive(t, tried, "the same again").at.Endpoint)
+	schedule(bert, -time.Second)
+	require.Equal(t, bert, redistest.Receive(t, tried, "what was due before").Endpoint)
+	require.Equal(t, bert, redistest.Receive(t, tried, "the same again").Endpoint)
 	redistest.Eventually(t, func() bool {
 		depth, err := r.Depth(t.Context(), redisconn.Webhooks)
 		return err == nil && depth["active"]+depth["scheduled"]+depth["pending"]+depth["retry"]+depth["archived"] == 0
@@ -111,7 +99,7 @@ func TestDeliveriesConsumeTheirQueueOnly(t *testing.T) {
 	}
 	require.ElementsMatch(t, clients, got)
 	require.Equal(t, "pending", stateOf(t, r, task))
-	redistest.Eventually(t, func() bool { return len(deliveryStates(t, r, clients[99])) == 0 }, "a handled task leaves nothing behind")
+	redistest.Eventually(t, func() bool { return len(redistest.DeliveryStates(t, r, clients[99])) == 0 }, "nothing is left behind")
 	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultOK)) == 100 })
 	require.Zero(t, countedTasks(t, r), "only attempts to deliver are counted")
 
@@ -121,63 +109,37 @@ func TestDeliveriesConsumeTheirQueueOnly(t *testing.T) {
 	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)))
 }
 
-// A handler may have read storage before the event that a task is about was
-// committed.
+// A handler may have read storage before the event that a task is about was committed.
 func TestAWakeUpWhileTheClientIsHandledIsNotLost(t *testing.T) {
 	t.Parallel()
-	for name, wake := range map[string]func(*queue.Queue, job.ID) error{
-		"wake": func(q *queue.Queue, client job.ID) error { q.WakeDelivery(client); return nil },
-		"wake all": func(q *queue.Queue, client job.ID) error {
-			return q.WakeDeliveries(context.Background(), []job.ID{client})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := redistest.Mini(t)
-			q := startQueue(t, r, queue.Config{})
-			started, release := make(chan job.ID), make(chan struct{})
-			startDeliveriesWith(t, r, Config{Concurrency: 10}, func(_ context.Context, client job.ID) error {
-				started <- client
-				<-release
-				return nil
-			})
-			t.Cleanup(func() { close(release) }) // before the consumer's Stop
-			for range deliveryNames {
-				require.NoError(t, wake(q, anna))
-				require.Equal(t, anna, redistest.Receive(t, started, "the handler"))
-			}
-			require.Equal(t, []string{"active", "active", "active"}, deliveryStates(t, r, anna))
-			require.NoError(t, wake(q, anna))
-			redistest.Eventually(t, func() bool { return wakeUpsOf(r, redisconn.ResultUsed) == 1 })
-			release <- struct{}{}
-			redistest.Eventually(t, func() bool { return wakeUpsOf(r, redisconn.ResultOK) == deliveryNames })
-			redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultOK)) == 1 })
-			redistest.Eventually(t, func() bool {
-				require.NoError(t, wake(q, anna))
-				select {
-				case <-started:
-					return true
-				default:
-					return false
-				}
-			}, "a name that became free is used again")
-		})
-	}
-}
-
-func TestDeliveriesHandleAFailedTaskAgain(t *testing.T) {
-	t.Parallel()
 	r := redistest.Mini(t)
-	require.NoError(t, queue.New(r, queue.Config{}).WakeDeliveries(t.Context(), []job.ID{anna}))
-	var tries atomic.Int32
-	startDeliveriesWith(t, r, Config{DelayedTaskCheckInterval: 20 * time.Millisecond}, func(context.Context, job.ID) error {
-		if tries.Add(1) < 2 {
-			return errors.New("no database")
-		}
+	q := startQueue(t, r, queue.Config{})
+	wake := func() { require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna})) }
+	started, release := make(chan job.ID), make(chan struct{})
+	startDeliveriesWith(t, r, Config{Concurrency: 10}, func(_ context.Context, client job.ID) error {
+		started <- client
+		<-release
 		return nil
 	})
-	redistest.Eventually(t, func() bool { return tries.Load() == 2 && len(deliveryStates(t, r, anna)) == 0 })
-	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultFailed)))
+	t.Cleanup(func() { close(release) }) // before the consumer's Stop
+	for range deliveryNames {
+		wake()
+		require.Equal(t, anna, redistest.Receive(t, started, "the handler"))
+	}
+	require.Equal(t, []string{"active", "active", "active"}, redistest.DeliveryStates(t, r, anna))
+	wake()
+	require.Equal(t, 1., redistest.WakeUps(r, redisconn.ResultUsed))
+	release <- struct{}{}
+	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultOK)) == 1 })
+	redistest.Eventually(t, func() bool {
+		wake()
+		select {
+		case <-started:
+			return true
+		default:
+			return false
+		}
+	}, "a name that became free is used again")
 }
 
 // asynq would archive the task at last, keep its name taken for months, and count what is no attempt to deliver.
@@ -195,7 +157,7 @@ func TestADeliveryTaskThatFailsOftenIsNeitherArchivedNorCounted(t *testing.T) {
 	})
 	redistest.Eventually(t, func() bool {
 		_ = inspector(r).RunTask(redisconn.Webhooks, anna.String()) // without its wait
-		return len(deliveryStates(t, r, anna)) == 0
+		return len(redistest.DeliveryStates(t, r, anna)) == 0
 	})
 	require.Equal(t, int32(21), tries.Load())
 	require.Zero(t, countedTasks(t, r))
@@ -210,10 +172,10 @@ func TestDeliveriesArchiveWhatTheyCannotRead(t *testing.T) {
 	client := asynq.NewClientFromRedisClient(r.Client)
 	for _, task := range []*asynq.Task{
 		asynq.NewTask(queue.DeliveryTask, nil),
-		asynq.NewTask(queue.DeliveryTask, []byte("0190F3A4-7D6E-7C55-8A2B-3D1F5E6A7B8C")),
-		asynq.NewTask(queue.DeliveryTask, []byte(job.ID{}.String())),
-		asynq.NewTask(queue.DeliveryTask, []byte(queue.TaskName(redistest.Task()))),
-		asynq.NewTask(queue.JobTask, []byte(anna.String())),
+		asynq.NewTask(queue.DeliveryTask, []byte(anna.String())),
+		asynq.NewTask(queue.DeliveryTask, []byte(`{"client":"0190F3A4-7D6E-7C55-8A2B-3D1F5E6A7B8C"}`)),
+		asynq.NewTask(queue.DeliveryTask, []byte(`{"client":"`+job.ID{}.String()+`"}`)),
+		asynq.NewTask(queue.JobTask, []byte(`{"client":"`+anna.String()+`"}`)),
 	} {
 		_, err := client.Enqueue(task, asynq.Queue(redisconn.Webhooks))
 		require.NoError(t, err)
@@ -227,52 +189,4 @@ func TestDeliveriesArchiveWhatTheyCannotRead(t *testing.T) {
 	})
 	require.Equal(t, 5., testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultBad)))
 	require.Empty(t, handled)
-}
-
-func TestDeliveriesStop(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	q := queue.New(r, queue.Config{})
-	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna}))
-	started, release := make(chan struct{}), make(chan struct{})
-	c := startDeliveriesWith(t, r, Config{ShutdownTimeout: 50 * time.Millisecond}, func(context.Context, job.ID) error {
-		close(started)
-		<-release
-		return nil
-	})
-	t.Cleanup(func() { close(release) })
-	redistest.Receive(t, started, "the handler")
-	c.Quiet()
-	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{bert}))
-	_ = c.Stop(context.Background())
-	_ = c.Stop(context.Background())
-	require.Equal(t, []string{"pending"}, deliveryStates(t, r, anna), "put back")
-	require.Equal(t, []string{"pending"}, deliveryStates(t, r, bert))
-
-	unused := NewDeliveries(r, Config{}, nil, nil)
-	_ = unused.Stop(context.Background())
-	require.NoError(t, unused.Start(t.Context()))
-	require.Empty(t, unused.servers)
-}
-
-func TestDeliveriesSurviveRedis(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	require.NoError(t, server.Stop())
-	r := redistest.Connect(t, server.URL())
-	q := startQueue(t, r, queue.Config{})
-	handled := startDeliveries(t, r, Config{})
-	for range 2 {
-		require.NoError(t, server.Start(t.Context()))
-		redistest.Eventually(t, func() bool {
-			q.WakeDelivery(anna)
-			select {
-			case <-handled:
-				return true
-			default:
-				return false
-			}
-		})
-		require.NoError(t, server.Kill())
-	}
 }

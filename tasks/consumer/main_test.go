@@ -2,11 +2,11 @@ package consumer
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 
 	"github.com/hibiken/asynq"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
@@ -45,6 +45,11 @@ func startWorkers(t testing.TB, r *redisconn.Redis, cfg Config, handle func(cont
 	return w
 }
 
+// payloadOf is a task as the queue writes it.
+func payloadOf(task job.Task) []byte {
+	return fmt.Appendf(nil, `{"job":%q,"attempt":%d}`, task.JobID, task.Attempt)
+}
+
 func inspector(r *redisconn.Redis) *asynq.Inspector { return asynq.NewInspector(r) }
 
 // stateOf is a task's state in Redis, "" for none.
@@ -55,22 +60,3 @@ func stateOf(t testing.TB, r *redisconn.Redis, task job.Task) string {
 
 // deliveryNames is how many delivery tasks of a client there can be in Redis.
 const deliveryNames = 3
-
-// deliveryStates are the asynq states of the client's tasks in Redis, "" for none,
-// without the empty ones at the end.
-func deliveryStates(t testing.TB, r *redisconn.Redis, client job.ID) []string {
-	t.Helper()
-	states := []string{}
-	for _, suffix := range []string{"", ":1", ":2", ":3"} {
-		states = append(states, redistest.StateOf(t, r, redisconn.Webhooks, client.String()+suffix))
-	}
-	for len(states) > 0 && states[len(states)-1] == "" {
-		states = states[:len(states)-1]
-	}
-	return states
-}
-
-// wakeUpsOf is how many wake-ups of a result were counted.
-func wakeUpsOf(r *redisconn.Redis, result string) float64 {
-	return testutil.ToFloat64(r.Metrics.WakeUps.WithLabelValues(result))
-}

@@ -18,13 +18,19 @@ import (
 const never = time.Hour
 
 // startListening starts workers that no wake-up misses.
-func startListening(t *testing.T, r *redisconn.Redis, cfg Config, handle func(context.Context, job.Task) error) *Consumer {
+func startListening(t *testing.T, r *redisconn.Redis, cfg Config, handle func(context.Context, job.Task) error) (w *Consumer) {
 	t.Helper()
-	channel := notify.WakeUpChannel(redisconn.Jobs)
-	before := r.Client.PubSubNumSub(t.Context(), channel).Val()[channel] // databases share channels
-	w := startWorkers(t, r, cfg, handle)
-	redistest.Eventually(t, func() bool { return r.Client.PubSubNumSub(t.Context(), channel).Val()[channel] > before })
+	listening(t, r, redisconn.Jobs, func() { w = startWorkers(t, r, cfg, handle) })
 	return w
+}
+
+// listening starts a consumer and waits until it hears the wake-ups of the queue.
+func listening(t *testing.T, r *redisconn.Redis, name string, start func()) {
+	t.Helper()
+	channel := notify.WakeUpChannel(name)
+	before := r.Client.PubSubNumSub(t.Context(), channel).Val()[channel] // databases share channels
+	start()
+	redistest.Eventually(t, func() bool { return r.Client.PubSubNumSub(t.Context(), channel).Val()[channel] > before })
 }
 
 func TestIdleWorkersAreWoken(t *testing.T) {
@@ -56,17 +62,27 @@ func TestABurstIsHandledToItsEnd(t *testing.T) {
 	}
 }
 
-func TestTasksWhoseTimeHasComeWakeWorkers(t *testing.T) {
+// Consumers are told of a scheduled task whose time comes soon, also of one that comes before those that they wait for. They move
+// it and wake the others at its time, to the millisecond.
+func TestWorkersTakeTasksAtTheirTime(t *testing.T) {
 	t.Parallel()
 	r := redistest.Connect(t, redistest.Own(t).URL())
-	var c collector
-	startListening(t, r, Config{TaskCheckInterval: never}, c.handle)
-	for range 2 {
+	q := startQueue(t, r, queue.Config{})
+	came := make(chan job.Task, 10)
+	startListening(t, r, Config{TaskCheckInterval: never, DelayedTaskCheckInterval: never}, func(_ context.Context, task job.Task) error {
+		came <- task
+		return nil
+	})
+	began, due := time.Now(), map[job.ID]time.Time{}
+	for _, after := range []time.Duration{450 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond} {
 		task := redistest.Task()
-		late := task
-		late.RunAt = time.Now().Add(time.Second)
-		dispatchAll(t, queue.New(r, queue.Config{}), late)
-		redistest.Eventually(t, func() bool { return c.has(task) })
+		task.RunAt = began.Add(after)
+		due[task.JobID] = task.RunAt
+		dispatchAll(t, q, task)
+	}
+	for range due {
+		task := redistest.Receive(t, came, "a task")
+		require.False(t, time.Now().Before(due[task.JobID]), "never early")
 	}
 }
 

@@ -157,10 +157,6 @@ func TestEventsAfterTrouble(t *testing.T) {
 			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Kill()) },
 			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Start(t.Context())) },
 		},
-		"stop": {
-			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Stop()) },
-			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Start(t.Context())) },
-		},
 		"hang": {
 			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Pause()) },
 			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Resume()) },
@@ -191,56 +187,6 @@ func TestEventsAfterTrouble(t *testing.T) {
 	}
 }
 
-// A connection that is broken while Redis is well is made anew.
-func TestEventsAreCutOff(t *testing.T) {
-	t.Parallel()
-	r := redistest.Connect(t, redistest.Own(t).URL())
-	c := redistest.Task().JobID
-	h := hear(t, r, c)
-	require.NoError(t, r.Client.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
-	h.requireResumed(t, c)
-	startPublisher(t, r).Publish(job.Notification{ClientID: c})
-	require.Equal(t, job.Notification{ClientID: c}, redistest.Receive(t, h.events, "a notification"))
-}
-
-func TestEventsAfterAFlush(t *testing.T) {
-	t.Parallel()
-	r := redistest.Connect(t, redistest.Own(t).URL())
-	p := startPublisher(t, r)
-	c := redistest.Task().JobID
-	h := hear(t, r, c)
-	require.NoError(t, r.Client.FlushAll(t.Context()).Err())
-	p.Publish(job.Notification{ClientID: c})
-	require.Equal(t, job.Notification{ClientID: c}, redistest.Receive(t, h.events, "a notification"))
-	require.Empty(t, h.resumed)
-}
-
-func TestEventsOfManyClients(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	r := redistest.Connect(t, server.URL())
-	p := startPublisher(t, r)
-	var clients []job.ID
-	for range 5000 {
-		clients = append(clients, redistest.Task().JobID)
-	}
-	h := hear(t, r, clients...)
-	for _, c := range clients {
-		p.Publish(job.Notification{ClientID: c})
-	}
-	for _, c := range clients {
-		require.Equal(t, c, redistest.Receive(t, h.events, "a notification").ClientID)
-	}
-	require.Len(t, r.Client.PubSubChannels(t.Context(), eventPrefix+"*").Val(), len(clients))
-	require.NoError(t, server.Kill())
-	require.NoError(t, server.Start(t.Context()))
-	h.requireResumed(t, clients...)
-	for _, c := range clients {
-		h.Unwatch(c)
-	}
-	redistest.Eventually(t, func() bool { return len(r.Client.PubSubChannels(t.Context(), eventPrefix+"*").Val()) == 0 })
-}
-
 func TestEventsStop(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
@@ -267,11 +213,35 @@ func TestEventsStop(t *testing.T) {
 		late := hear(t, r, c)
 		require.NoError(t, fault())
 		redistest.Eventually(t, func() bool { return !late.Connected() })
-		began := time.Now()
 		require.NoError(t, late.Stop(t.Context()))
-		require.Less(t, time.Since(began), redistest.Within/2)
 		if server.PID() != 0 {
 			require.NoError(t, server.Resume())
 		}
 	}
+}
+
+func TestEventsOfManyClients(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	r := redistest.Connect(t, server.URL())
+	p := startPublisher(t, r)
+	var clients []job.ID
+	for range 5000 {
+		clients = append(clients, redistest.Task().JobID)
+	}
+	h := hear(t, r, clients...)
+	for _, c := range clients {
+		p.Publish(job.Notification{ClientID: c})
+	}
+	for _, c := range clients {
+		require.Equal(t, c, redistest.Receive(t, h.events, "a notification").ClientID)
+	}
+	require.Len(t, r.Client.PubSubChannels(t.Context(), eventPrefix+"*").Val(), len(clients))
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Start(t.Context()))
+	h.requireResumed(t, clients...)
+	for _, c := range clients {
+		h.Unwatch(c)
+	}
+	redistest.Eventually(t, func() bool { return len(r.Client.PubSubChannels(t.Context(), eventPrefix+"*").Val()) == 0 })
 }

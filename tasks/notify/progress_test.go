@@ -90,18 +90,6 @@ func TestGarbageIsNoProgress(t *testing.T) {
 	})
 }
 
-func TestProgressAfterAFlush(t *testing.T) {
-	t.Parallel()
-	r := redistest.Connect(t, redistest.Own(t).URL())
-	p := startPublisher(t, r)
-	p.Publish(progressOf(1, 10))
-	requireProgress(t, p, first, 1, &job.Progress{Percentage: 10})
-	require.NoError(t, r.Client.FlushAll(t.Context()).Err())
-	require.Nil(t, p.Progress(t.Context(), first, 1))
-	p.Publish(progressOf(1, 20))
-	requireProgress(t, p, first, 1, &job.Progress{Percentage: 20})
-}
-
 // A Redis that is gone or hangs costs the first reader a moment and the others
 // nothing.
 func TestProgressWithoutRedis(t *testing.T) {
@@ -113,12 +101,10 @@ func TestProgressWithoutRedis(t *testing.T) {
 	requireProgress(t, p, first, 1, &job.Progress{Percentage: 10})
 
 	require.NoError(t, server.Pause())
-	began := time.Now()
-	const readers = 10_000
-	for range readers {
+	for range 1000 {
 		require.Nil(t, p.Progress(t.Context(), first, 1))
 	}
-	require.Less(t, time.Since(began), readers*progressWait/100)
+	require.Less(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("progress")), 10., "few ask")
 	require.True(t, p.reading.IsOpen())
 	require.False(t, p.events.cfg.Circuit.IsOpen(), "slow reading does not end publishing")
 	require.False(t, p.signals.cfg.Circuit.IsOpen())

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/tasks/redisconn"
-	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
 const rest10 = 10 * time.Millisecond
@@ -222,29 +221,4 @@ func TestSenderSkipsAndDrops(t *testing.T) {
 	close(release)
 	s.running.Wait()
 	require.GreaterOrEqual(t, testutil.ToFloat64(cfg.Results.WithLabelValues(redisconn.ResultDropped)), 6.)
-}
-
-// In the way of wake-ups: many cost few, and the last is never lost.
-func TestWakeUpsAreMerged(t *testing.T) {
-	t.Parallel()
-	r := redistest.Connect(t, redistest.Own(t).URL())
-	channel, received := WakeUpChannel("x"), make(chan string, 10_000)
-	s := NewSubscriber(r, SubscriberConfig{
-		Client: r.Client, Outages: redisconn.NewCircuit("testing", slog.New(slog.DiscardHandler), nil),
-		Received: func(_, m string) { received <- m },
-	}, channel)
-	s.Start()
-	t.Cleanup(func() { _ = s.Stop(context.Background()) })
-	redistest.Eventually(t, func() bool { return r.Client.PubSubNumSub(t.Context(), channel).Val()[channel] == 1 })
-	w := NewWakeUps(r, "x", MessageTasks)
-	w.Start()
-	began := time.Now()
-	for time.Since(began) < 20*wakeUpPause {
-		w.Send()
-	}
-	redistest.Receive(t, received, "a wake-up")
-	w.Send()
-	require.NoError(t, w.Stop(t.Context()))
-	require.LessOrEqual(t, len(received), 2+int(time.Since(began)/wakeUpPause))
-	require.Zero(t, w.Len(), "what was sent before the end went out")
 }

@@ -13,7 +13,7 @@ const wakeUpPause = 5 * time.Millisecond
 // WakeUpChannel is where a queue's consumers are woken. A lost wake-up costs them their TaskCheckInterval.
 func WakeUpChannel(queue string) string { return "forgerun:bell:" + queue }
 
-// The messages of the channel. Consumers of the version before read none, and take each for a wake-up.
+// The messages of the channel.
 const (
 	MessageTasks = ""    // there are tasks
 	MessageDue   = "due" // there is a task whose time comes soon

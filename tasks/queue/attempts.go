@@ -54,7 +54,7 @@ func (q *Queue) newAttempts() *notify.Sender[*shown] {
 }
 
 func (q *Queue) sendAttempts(ctx context.Context, items []*shown) error {
-	s := q.newSteps()
+	s := &steps{q: q}
 	for _, item := range items {
 		if item.drop {
 			s.add("drop", &item.delivery, "", "", time.Time{})
@@ -67,19 +67,15 @@ func (q *Queue) sendAttempts(ctx context.Context, items []*shown) error {
 }
 
 // ScheduleDeliveries makes a task of each delivery that waits for its next attempt and has none, as far as there is room, and gives
-// how many it made. With an error some may be there; all can be offered again. It makes none while a consumer of the version before
-// is there, which cannot read them: the relay wakes the clients then.
+// how many it made. With an error some may be there; all can be offered again.
 func (q *Queue) ScheduleDeliveries(ctx context.Context, waiting []job.Delivery) (n int, err error) {
-	if q.readers.readNames(redisconn.Webhooks) {
-		return 0, nil
-	}
 	for chunk := range slices.Chunk(waiting, askChunk) {
 		missing, err := q.withoutTask(ctx, chunk)
 		if err != nil {
 			return n, q.redis.Failed("wake", err)
 		}
 		for some := range slices.Chunk(missing, attemptBatch) {
-			s := q.newSteps()
+			s := &steps{q: q}
 			for i := range some {
 				s.wait(&some[i])
 			}
@@ -114,14 +110,9 @@ func (q *Queue) withoutTask(ctx context.Context, waiting []job.Delivery) (missin
 // steps are what one run of the script does.
 type steps struct {
 	q                *Queue
-	asTasks          bool // consumers can read tasks of deliveries
 	attempts, failed int
 	soon             bool // the time of one of the tasks is near
 	args             []any
-}
-
-func (q *Queue) newSteps() *steps {
-	return &steps{q: q, asTasks: !q.readers.readNames(redisconn.Webhooks)}
 }
 
 // attempt counts an attempt, and shows the delivery after it.
@@ -134,9 +125,7 @@ func (s *steps) attempt(d *job.Delivery) {
 	s.failed++
 	switch d.State {
 	case job.DeliveryPending:
-		if s.asTasks {
-			s.wait(d)
-		}
+		s.wait(d)
 	case job.DeliveryFailed:
 		id := attemptName(d, d.Attempts) + ":failed"
 		s.add("keep", d, id, string(attemptMessage(id, d, d.Attempts, time.Now())), time.Time{})

@@ -60,11 +60,10 @@ func (q *Queue) sendWakeUps(ctx context.Context, clients []job.ID) error {
 // putDeliveries puts the n-th task of each client, counts what became of them, and gives those clients for which it found a task of
 // that name that is not pending, or, with an error, all.
 func (q *Queue) putDeliveries(ctx context.Context, clients []job.ID, n int, results map[string]int) (left []job.ID, err error) {
-	names := q.readers.readNames(redisconn.Webhooks)
 	entries := make([]entry, len(clients))
 	for i, client := range clients {
 		m := message{
-			kind: DeliveryTask, payload: wakeUpPayload(client.String(), names), id: deliveryName(client.String(), n), queue: redisconn.Webhooks,
+			kind: DeliveryTask, payload: wakeUpPayload(client.String()), id: deliveryName(client.String(), n), queue: redisconn.Webhooks,
 			timeout: deliveryTime,
 		}
 		entries[i] = entry{id: m.id, message: m.encode()}

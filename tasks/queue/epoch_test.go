@@ -66,13 +66,3 @@ func TestEpochTellsOfARestart(t *testing.T) {
 	require.Equal(t, int64(3), epoch, "the append-only file has it")
 	require.NotEqual(t, before, after)
 }
-
-// The embedded Redis of a machine that has none has no run id.
-func TestEpochOnMiniredis(t *testing.T) {
-	t.Parallel()
-	q := New(redistest.Mini(t), Config{})
-	require.NoError(t, q.SetEpoch(t.Context(), 5))
-	epoch, runID := epochOf(t, q)
-	require.Equal(t, int64(5), epoch)
-	require.Empty(t, runID)
-}

@@ -3,7 +3,6 @@ package queue
 import (
 	"bytes"
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -78,30 +77,6 @@ func TestOutcomesNeedAStream(t *testing.T) {
 	err := New(r, Config{}).AppendOutcomes(t.Context(), "outcomes", 10, newEntries(3, 1))
 	require.ErrorContains(t, err, `the key "outcomes" is in use and holds no stream: WRONGTYPE`)
 	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("append")))
-}
-
-func TestOutcomesWithoutPermission(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		forbid   []any
-		password string
-		want     string
-	}{
-		"command forbidden": {[]any{"ACL", "SETUSER", "default", "-xadd"}, "", "NOPERM"},
-		"key forbidden":     {[]any{"ACL", "SETUSER", "default", "resetkeys", "~asynq:*"}, "", "NOPERM"},
-		"wrong password":    {[]any{"CONFIG", "SET", "requirepass", "secret"}, ":wrong@", "WRONGPASS"},
-		// Redis may hang up on a stranger who sends more than a few words.
-		"no password": {[]any{"CONFIG", "SET", "requirepass", "secret"}, "", "append"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Own(t)
-			require.NoError(t, redistest.Connect(t, server.URL()).Client.Do(t.Context(), test.forbid...).Err())
-			r := redistest.Connect(t, strings.Replace(server.URL(), "redis://", "redis://"+test.password, 1))
-			err := New(r, Config{}).AppendOutcomes(t.Context(), "outcomes", 10, newEntries(3, 1))
-			require.ErrorContains(t, err, test.want)
-		})
-	}
 }
 
 func TestOutcomesWhileRedisIsOutOfMemory(t *testing.T) {

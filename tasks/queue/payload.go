@@ -4,13 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
-	"strings"
 
 	"github.com/forgerun/forgerun/job"
 )
 
 // The asynq types: of a task that points at a job, and of one that names a client
-// that may have something to deliver, whose payload is the client's id.
+// that may have something to deliver.
 const (
 	JobTask      = "job"
 	DeliveryTask = "deliveries"
@@ -39,11 +38,8 @@ type jobPayload struct {
 	Reason   job.Reason `json:"reason,omitempty"` // why the attempt before failed
 }
 
-// payloadOf writes a task as JSON, or as its name for consumers that read nothing else.
-func payloadOf(t job.Task, name bool) []byte {
-	if name {
-		return []byte(TaskName(t))
-	}
+// payloadOf writes a task as JSON.
+func payloadOf(t job.Task) []byte {
 	p := jobPayload{Job: t.JobID.String(), Attempt: t.Attempt, Dispatch: t.Dispatch, Kind: t.WorkKind, Reason: t.Reason}
 	if !t.ClientID.IsZero() {
 		p.Client = t.ClientID.String()
@@ -52,55 +48,30 @@ func payloadOf(t job.Task, name bool) []byte {
 	return b
 }
 
-// ParseTask reads a task's payload: its name, in exactly the spelling of TaskName, or the JSON of payloadOf, of which only the
-// name's members and the kind count; the name says nothing of the kind. Attempts count from 1, dispatches from 0.
+// ParseTask reads the JSON of payloadOf, of which only the name's members and the kind count. Attempts count from 1, dispatches
+// from 0.
 func ParseTask(payload string) (job.Task, error) {
-	if !strings.HasPrefix(payload, "{") {
-		return parseName(payload)
-	}
 	var p struct {
-		Job      string `json:"job"`
-		Attempt  int    `json:"attempt"`
-		Dispatch int    `json:"dispatch"`
-		Kind     string `json:"kind"`
+		Job      string   `json:"job"`
+		Attempt  int      `json:"attempt"`
+		Dispatch int      `json:"dispatch"`
+		Kind     job.Kind `json:"kind"`
 	}
 	if err := json.Unmarshal([]byte(payload), &p); err != nil {
 		return job.Task{}, ErrBadPayload
 	}
-	t, err := parseName(p.Job + ":" + strconv.Itoa(p.Attempt) + ":" + strconv.Itoa(p.Dispatch))
-	if err == nil {
-		t.WorkKind = job.Kind(p.Kind)
-	}
-	return t, err
-}
-
-func parseName(name string) (job.Task, error) {
-	id, numbers, _ := strings.Cut(name, ":")
-	attempt, dispatch, _ := strings.Cut(numbers, ":")
-	var t job.Task
-	var err1, err2, err3 error
-	t.JobID, err1 = job.ParseID(id)
-	t.Attempt, err2 = strconv.Atoi(attempt)
-	t.Dispatch, err3 = strconv.Atoi(dispatch)
-	if err1 != nil || err2 != nil || err3 != nil || t.JobID.IsZero() || t.Attempt < 1 || t.Dispatch < 0 || TaskName(t) != name {
+	id, err := parseID(p.Job)
+	if err != nil || p.Attempt < 1 || p.Dispatch < 0 {
 		return job.Task{}, ErrBadPayload
 	}
-	return t, nil
+	return job.Task{JobID: id, Attempt: p.Attempt, Dispatch: p.Dispatch, WorkKind: p.Kind}, nil
 }
 
-// wakeUpPayload writes a delivery task: a client's id as JSON, or alone for consumers that read nothing else.
-func wakeUpPayload(client string, name bool) []byte {
-	if name {
-		return []byte(client)
-	}
-	return []byte(`{"client":"` + client + `"}`)
-}
+// wakeUpPayload writes a delivery task: a client's id as JSON.
+func wakeUpPayload(client string) []byte { return []byte(`{"client":"` + client + `"}`) }
 
-// ParseDelivery reads a delivery task's payload: a client's id, or the JSON of wakeUpPayload.
+// ParseDelivery reads the JSON of wakeUpPayload.
 func ParseDelivery(payload string) (job.ID, error) {
-	if !strings.HasPrefix(payload, "{") {
-		return parseID(payload)
-	}
 	var p struct {
 		Client string `json:"client"`
 	}

@@ -44,7 +44,6 @@ type Queue struct {
 	clock     *clock.Clock
 	taskTime  time.Duration // see Config.MaxTaskTime
 	scheduled int
-	readers   *readers
 
 	tasks    *notify.Sender[job.Task]
 	removals *notify.Sender[removal]
@@ -68,7 +67,6 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 		clock:     cfg.Clock,
 		taskTime:  ceilSecond(cfg.MaxTaskTime),
 		scheduled: redisconn.Default(cfg.Scheduled, 25_000),
-		readers:   newReaders(r),
 		wakeUps:   map[string]notify.WakeUps{},
 		dueSoon:   map[string]notify.WakeUps{},
 	}
@@ -140,7 +138,6 @@ var enqueueResults = [...]string{placeTaken: redisconn.ResultConflict, placePut:
 // putTasks puts at most maxPut tasks into the queue, in their order.
 func (q *Queue) putTasks(ctx context.Context, ts []job.Task) ([]placed, error) {
 	entries := make([]entry, len(ts))
-	names := q.readers.readNames(redisconn.Jobs)
 	end := func(error) {}
 	if q.redis.Tracer != nil { // else whoever takes the task may trace it
 		ts = slices.Clone(ts)
@@ -148,7 +145,7 @@ func (q *Queue) putTasks(ctx context.Context, ts []job.Task) ([]placed, error) {
 	}
 	for i, t := range ts {
 		m := message{
-			kind: JobTask, payload: payloadOf(t, names), id: TaskName(t), queue: redisconn.Jobs, timeout: q.taskTime, traceparent: t.TraceParent,
+			kind: JobTask, payload: payloadOf(t), id: TaskName(t), queue: redisconn.Jobs, timeout: q.taskTime, traceparent: t.TraceParent,
 		}
 		entries[i] = entry{m.id, m.encode(), t.RunAt}
 	}

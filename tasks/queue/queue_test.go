@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -33,29 +34,11 @@ func TestEnqueue(t *testing.T) {
 	require.Zero(t, info.Retention, "a finished task's name is free at once")
 
 	q.Enqueue(task)
-	redistest.Eventually(t, func() bool {
-		return testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultConflict)) == 1
-	})
-	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultOK)))
+	redistest.Eventually(t, func() bool { return enqueuedOf(r, redisconn.ResultConflict) == 1 })
+	require.Equal(t, 1., enqueuedOf(r, redisconn.ResultOK))
 	depth, err := q.Depth(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{"pending": 1, "active": 0, "scheduled": 0, "retry": 0, "archived": 0, "completed": 0}, depth)
-}
-
-func TestEnqueueForLater(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	q := startQueue(t, r, Config{})
-	past, later := redistest.Task(), redistest.Task()
-	past.RunAt = time.Now().Add(-time.Hour)
-	later.RunAt = time.Now().Add(time.Hour).Truncate(time.Second).Add(time.Millisecond)
-	q.Enqueue(past)
-	q.Enqueue(later)
-	redistest.Eventually(t, func() bool { return stateOf(t, r, past) == "pending" })
-	redistest.Eventually(t, func() bool { return stateOf(t, r, later) == "scheduled" })
-	score, err := r.Client.ZScore(t.Context(), redisconn.QueueKey(redisconn.Jobs, "scheduled"), TaskName(later)).Result()
-	require.NoError(t, err)
-	require.InDelta(t, float64(later.RunAt.UnixMilli())/1000, score, 1e-6)
 }
 
 // Nobody reads the buffer of a queue that was not started, so a call that waited
@@ -75,42 +58,14 @@ func TestEnqueueNeverWaits(t *testing.T) {
 	require.Equal(t, 3., testutil.ToFloat64(r.Metrics.Signals.WithLabelValues(redisconn.ResultDropped)))
 }
 
-// While Redis hangs, tasks do not pile up: they are given up, until it answers
-// again.
-func TestEnqueueWhileRedisHangs(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	r := redistest.ConnectHanging(t, server.URL())
-	q := startQueue(t, r, Config{})
-	first := redistest.Task()
-	q.Enqueue(first)
-	redistest.Eventually(t, func() bool { return stateOf(t, r, first) == "pending" })
-
-	require.NoError(t, server.Pause())
-	for _, task := range redistest.Tasks(1000) {
-		q.Enqueue(task)
-	}
-	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Buffered) == 0 })
-	require.Positive(t, testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultFailed)))
-	require.GreaterOrEqual(t, testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultSkipped)), 1000.-maxPut)
-	_, err := q.Dispatch(t.Context(), redistest.Tasks(3))
-	require.Error(t, err)
-
-	require.NoError(t, server.Resume())
-	redistest.Eventually(t, func() bool {
-		task := redistest.Task()
-		q.Enqueue(task)
-		time.Sleep(10 * time.Millisecond)
-		return stateOf(t, r, task) == "pending"
-	})
-}
-
 func TestQueueStopSendsWhatIsBuffered(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
 	q := New(r, Config{})
-	for _, task := range redistest.Tasks(500) {
+	clients := redistest.IDs(500)
+	for i, task := range redistest.Tasks(500) {
 		q.Enqueue(task)
+		q.WakeDelivery(clients[i])
 	}
 	q.Start()
 	q.Start()
@@ -119,41 +74,77 @@ func TestQueueStopSendsWhatIsBuffered(t *testing.T) {
 	depth, err := q.Depth(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, int64(500), depth["pending"])
+	require.Equal(t, 500., redistest.WakeUps(r, redisconn.ResultOK))
 
 	q.Enqueue(redistest.Task())
 	q.SignalCancel(job.ID{1})
-	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultDropped)))
+	q.WakeDelivery(anna)
+	require.Equal(t, 1., enqueuedOf(r, redisconn.ResultDropped))
 	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Signals.WithLabelValues(redisconn.ResultDropped)))
+	require.Equal(t, 1., redistest.WakeUps(r, redisconn.ResultDropped))
 	_, err = q.Dispatch(t.Context(), redistest.Tasks(1))
 	require.NoError(t, err, "only the background is stopped")
+
+	unused := New(redistest.Mini(t), Config{})
+	unused.Enqueue(redistest.Task())
+	require.NoError(t, unused.Stop(t.Context()))
+	unused.Start()
+	require.NoError(t, unused.Stop(t.Context()))
 }
 
-func TestQueueStopBeforeStart(t *testing.T) {
+// enqueuedOf is how many tasks of a result were counted.
+func enqueuedOf(r *redisconn.Redis, result string) float64 {
+	return testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(result))
+}
+
+// While Redis hangs, what was for it does not pile up: it is given up, until Redis answers again.
+func TestNothingWaitsForARedisThatHangs(t *testing.T) {
 	t.Parallel()
-	q := New(redistest.Mini(t), Config{})
-	q.Enqueue(redistest.Task())
-	require.NoError(t, q.Stop(t.Context()))
-	q.Start()
-	require.NoError(t, q.Stop(t.Context()))
+	server := redistest.Own(t)
+	r := redistest.ConnectHanging(t, server.URL())
+	q := startQueue(t, r, Config{})
+	redistest.Eventually(t, func() bool { return q.Ping(t.Context()) == nil })
+	require.NoError(t, server.Pause())
+	const total = 1000
+	clients := redistest.IDs(total)
+	for i, task := range redistest.Tasks(total) {
+		q.Enqueue(task)
+		q.WakeDelivery(clients[i])
+	}
+	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Buffered) == 0 })
+	redistest.Eventually(t, func() bool {
+		return redistest.WakeUps(r, redisconn.ResultFailed)+redistest.WakeUps(r, redisconn.ResultSkipped) == total
+	})
+	require.Positive(t, enqueuedOf(r, redisconn.ResultFailed))
+	require.GreaterOrEqual(t, enqueuedOf(r, redisconn.ResultSkipped), float64(total-maxPut))
+
+	require.NoError(t, server.Resume())
+	redistest.Eventually(t, func() bool {
+		q.Enqueue(redistest.Task())
+		q.WakeDelivery(redistest.Task().JobID)
+		return enqueuedOf(r, redisconn.ResultOK) > 0 && redistest.WakeUps(r, redisconn.ResultOK) > 0
+	})
 }
 
-func TestQueueStopWhileRedisHangs(t *testing.T) {
+func TestQueueStopsWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
 	r := redistest.ConnectHanging(t, server.URL())
 	redistest.Eventually(t, func() bool { return r.Ping(t.Context()) == nil })
 	require.NoError(t, server.Pause())
 	q := New(r, Config{})
-	q.Start()
-	for _, task := range redistest.Tasks(1000) {
+	const total = 10 * maxPut
+	clients := redistest.IDs(total)
+	for i, task := range redistest.Tasks(total) {
 		q.Enqueue(task)
+		q.WakeDelivery(clients[i])
 	}
+	q.Start()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, q.Stop(ctx), context.Canceled)
-	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Buffered) == 0 })
 	redistest.Eventually(t, func() bool {
-		return testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultDropped)) >= 1000-maxPut
+		return enqueuedOf(r, redisconn.ResultDropped) >= total-maxPut && redistest.WakeUps(r, redisconn.ResultDropped) >= total-maxPut
 	})
 }
 
@@ -164,28 +155,35 @@ func TestRedisThatIsDown(t *testing.T) {
 	r := redistest.Connect(t, server.URL())
 	q := startQueue(t, r, Config{})
 	ctx := t.Context()
-
+	const total = 10_000
+	for _, client := range redistest.IDs(total) {
+		q.WakeDelivery(client)
+	}
+	redistest.Eventually(t, func() bool {
+		return redistest.WakeUps(r, redisconn.ResultFailed)+redistest.WakeUps(r, redisconn.ResultSkipped) == total
+	})
+	require.Greater(t, redistest.WakeUps(r, redisconn.ResultSkipped), total/2.)
 	q.Enqueue(redistest.Task())
-	q.SignalCancel(redistest.Task().JobID)
-	_, err := q.Dispatch(ctx, redistest.Tasks(100))
-	require.Error(t, err)
-	_, err = q.Missing(ctx, redistest.Tasks(100))
-	require.Error(t, err)
-	_, _, err = q.Epoch(ctx)
-	require.Error(t, err)
-	_, err = q.Depth(ctx)
-	require.Error(t, err)
-	require.Error(t, q.SetEpoch(ctx, 1))
-	require.Error(t, q.Ping(ctx))
-	for _, operation := range []string{"dispatch", "probe", "epoch", "depth", "ping"} {
+	redistest.Eventually(t, func() bool { return enqueuedOf(r, redisconn.ResultFailed) == 1 }, "enqueueing has a circuit of its own")
+	for operation, call := range map[string]func() error{
+		"dispatch": func() error { _, err := q.Dispatch(ctx, redistest.Tasks(100)); return err },
+		"probe":    func() error { _, err := q.Missing(ctx, redistest.Tasks(100)); return err },
+		"epoch":    func() error { _, _, err := q.Epoch(ctx); return errors.Join(err, q.SetEpoch(ctx, 1)) },
+		"depth":    func() error { _, err := q.Depth(ctx); return err },
+		"ping":     func() error { return q.Ping(ctx) },
+		"wake":     func() error { return q.WakeDeliveries(ctx, redistest.IDs(3)) },
+	} {
+		require.Error(t, call(), operation)
 		require.Positive(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues(operation)), operation)
 	}
 
 	require.NoError(t, server.Start(ctx))
 	redistest.Eventually(t, func() bool { return q.Ping(ctx) == nil })
-	answers, err := q.Dispatch(ctx, redistest.Tasks(1))
-	require.NoError(t, err)
-	require.Equal(t, []job.Dispatched{job.TaskEnqueued}, answers)
+	dispatchAll(t, q, redistest.Task())
+	redistest.Eventually(t, func() bool {
+		q.WakeDelivery(redistest.Task().JobID)
+		return redistest.WakeUps(r, redisconn.ResultOK) > 0
+	})
 }
 
 // What is sent while the queue stops wakes consumers, and what is for later does
@@ -229,9 +227,7 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 	for _, task := range ts[:half] {
 		q.Enqueue(task)
 	}
-	redistest.Eventually(t, func() bool {
-		return testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultOK)) == float64(half)
-	})
+	redistest.Eventually(t, func() bool { return enqueuedOf(r, redisconn.ResultOK) == float64(half) })
 	require.NoError(t, r.Client.ScriptFlush(t.Context()).Err())
 	answers, err := q.Dispatch(t.Context(), ts)
 	require.NoError(t, err)
@@ -242,6 +238,12 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 		}
 		require.Equal(t, want, a)
 	}
+	dispatchedOf := func(result string) float64 { return testutil.ToFloat64(r.Metrics.Dispatched.WithLabelValues(result)) }
+	require.Equal(t, float64(len(ts)-half), dispatchedOf(redisconn.ResultOK))
+	require.Equal(t, float64(half), dispatchedOf(redisconn.ResultPresent))
+	missing, err := q.Missing(t.Context(), ts)
+	require.NoError(t, err)
+	require.Empty(t, missing)
 	pending, err := r.Client.LRange(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 0, -1).Result()
 	require.NoError(t, err)
 	slices.Reverse(pending) // asynq takes from the end

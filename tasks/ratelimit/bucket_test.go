@@ -12,16 +12,6 @@ import (
 
 var noon = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 
-func TestRates(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ perMinute, perDay, chunk int }{
-		{1, 0, 1}, {59, 0, 1}, {60, 0, 1}, {120, 0, 2}, {6000, 0, 100}, {1 << 40, 0, 100},
-		{6000, 10, 1}, {6000, 1000, 10}, {0, 1000, 10}, {0, 1_000_000, 100},
-	} {
-		require.Equal(t, c.chunk, newRates(c.perMinute, c.perDay).chunk, "%+v", c)
-	}
-}
-
 // at is an answer of noon's day.
 func at(taken, available, used int) answer {
 	return answer{taken: taken, available: available, slot: 7, day: dayOf(noon), dayLeft: 12 * time.Hour, used: used}
@@ -65,15 +55,6 @@ func TestBucketAloneByDay(t *testing.T) {
 	require.Equal(t, passed, b.take(midnight, 1, true))
 	require.Equal(t, 2, b.allowance(midnight, 1, passed, true).Remaining)
 	require.Equal(t, dayOf(noon)+3, func() int64 { b.advance(midnight.Add(50 * time.Hour)); return b.day }())
-}
-
-// The day is that of Redis, even if the clock here is ahead.
-func TestBucketGoesByTheDayOfRedis(t *testing.T) {
-	t.Parallel()
-	b := newBucket(newRates(100, 3), noon.Add(13*time.Hour))
-	b.receive(noon.Add(13*time.Hour), noon.Add(13*time.Hour), at(0, 100, 3))
-	require.Equal(t, quotaUsed, b.take(noon.Add(13*time.Hour), 1, false))
-	require.Equal(t, 12*time.Hour, b.allowance(noon.Add(13*time.Hour), 1, quotaUsed, false).RetryAfter)
 }
 
 func TestBucketUsesWhatItHolds(t *testing.T) {
@@ -134,25 +115,6 @@ func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	}
 }
 
-func TestBucketGivesBackWhatItDoesNotUse(t *testing.T) {
-	t.Parallel()
-	b := newBucket(newRates(600, 1000), noon)
-	b.receive(noon, noon, at(10, 590, 10))
-	later := at(10, 580, 20)
-	later.slot = 8
-	b.receive(noon.Add(time.Millisecond), noon.Add(time.Millisecond), later)
-	require.Equal(t, passed, b.take(noon.Add(keepHeld-1), 1, false))
-	require.Equal(t, 19, b.held)
-	require.Equal(t, passed, b.take(noon.Add(keepHeld), 1, false), "of the second")
-	require.False(t, b.idle(noon.Add(keepHeld)))
-	r := b.report(noon.Add(keepHeld + time.Millisecond))
-	require.Equal(t, [][2]int{{9, 7}, {9, 8}}, [][2]int{{r.unused[0].n, int(r.unused[0].slot)}, {r.unused[1].n, int(r.unused[1].slot)}})
-	require.Equal(t, -18, r.usedChange())
-	b.takeBack(r)
-	require.True(t, b.report(noon.Add(minute)).none(), "what may have arrived is not given back twice")
-	require.True(t, b.idle(noon.Add(2*minute)))
-}
-
 // A token counts for a minute after its last possible use, so the time of use begins when the question was sent.
 func TestBucketDoesNotUseWhatCameTooLate(t *testing.T) {
 	t.Parallel()
@@ -177,49 +139,21 @@ func TestBucketAtMidnight(t *testing.T) {
 	require.Zero(t, r.usedChange())
 }
 
-func TestBucketReportsWhatPassedAlone(t *testing.T) {
+func TestBucketGivesBackWhatItDoesNotUse(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 1000), noon)
-	for range 3 {
-		require.Equal(t, passed, b.take(noon, 1, true))
-	}
-	r := b.report(noon)
-	require.Equal(t, report{owed: 3, owedToday: 3, counting: 3, day: dayOf(noon)}, r)
+	b.receive(noon, noon, at(10, 590, 10))
+	later := at(10, 580, 20)
+	later.slot = 8
+	b.receive(noon.Add(time.Millisecond), noon.Add(time.Millisecond), later)
+	require.Equal(t, passed, b.take(noon.Add(keepHeld-1), 1, false))
+	require.Equal(t, 19, b.held)
+	require.Equal(t, passed, b.take(noon.Add(keepHeld), 1, false), "of the second")
+	require.False(t, b.idle(noon.Add(keepHeld)))
+	r := b.report(noon.Add(keepHeld + time.Millisecond))
+	require.Equal(t, [][2]int{{9, 7}, {9, 8}}, [][2]int{{r.unused[0].n, int(r.unused[0].slot)}, {r.unused[1].n, int(r.unused[1].slot)}})
+	require.Equal(t, -18, r.usedChange())
 	b.takeBack(r)
-	later := noon.Add(2 * minute)
-	require.Equal(t, passed, b.take(later, 1, true))
-	r = b.report(later)
-	require.Equal(t, report{owed: 4, owedToday: 4, counting: 1, day: dayOf(noon)}, r, "some are over")
-	// After midnight nobody asks any more for the day.
-	midnight := noon.Add(12 * time.Hour)
-	require.Equal(t, passed, b.take(midnight, 1, true))
-	b.takeBack(r)
-	require.Equal(t, 1, b.report(midnight).owedToday)
-}
-
-// Even if Redis forgets everything again and again, one process never lets more pass than the limit.
-func TestBucketIsBoundedByItself(t *testing.T) {
-	t.Parallel()
-	b := newBucket(newRates(600, 0), noon)
-	count := 0
-	for range 5000 {
-		switch b.take(noon, 1, false) {
-		case passed:
-			count++
-		case mustAsk:
-			b.receive(noon, noon, at(10, 600, 10))
-		default:
-		}
-	}
-	require.Equal(t, 600, count)
-}
-
-func TestBucketIdle(t *testing.T) {
-	t.Parallel()
-	b := newBucket(newRates(60, 0), noon)
-	require.True(t, b.idle(noon))
-	require.Equal(t, passed, b.take(noon, 1, true))
-	b.report(noon)
-	require.False(t, b.idle(noon.Add(minute+slotWidth-time.Microsecond)))
-	require.True(t, b.idle(noon.Add(minute+slotWidth)))
+	require.True(t, b.report(noon.Add(minute)).none(), "what may have arrived is not given back twice")
+	require.True(t, b.idle(noon.Add(2*minute)))
 }

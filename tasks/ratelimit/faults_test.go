@@ -109,18 +109,6 @@ func TestLimiterDoesNotWaitForASlowRedis(t *testing.T) {
 	requireShared(t, l)
 }
 
-// What others took counts only while Redis can tell.
-func TestLimiterAloneKnowsOnlyItself(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	client := redistest.Task().JobID
-	a, b := w.process(Config{PerMinute: 50}, 0), w.process(Config{PerMinute: 50}, 0)
-	require.Equal(t, 50, hammer(t, client, b))
-	require.Zero(t, hammer(t, client, a))
-	a.circuit.Report(errSlow)
-	require.True(t, a.Allow(t.Context(), client).OK)
-}
-
 // A flushed Redis forgets, but what passed one process is not forgotten there.
 func TestLimiterAfterAFlush(t *testing.T) {
 	t.Parallel()

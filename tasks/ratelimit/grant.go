@@ -105,7 +105,7 @@ func (l *Limiter) key(id job.ID) string {
 	return limiterKey(id)
 }
 
-// limiterKey names the hash of a client. Processes of earlier versions count under forgerun:limit:, in another form.
+// limiterKey names the hash of a client.
 func limiterKey(id job.ID) string { return "forgerun:rate:{" + id.String() + "}" }
 
 // giveBack returns all unused tokens, and reports what passed without one.

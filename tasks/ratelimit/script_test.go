@@ -77,18 +77,6 @@ func TestLimiterOnDamagedData(t *testing.T) {
 	require.Equal(t, 50, hammer(t, client, w.process(Config{PerMinute: 50}, 0)))
 }
 
-// The version before counts under other names, in another form: neither reads the other's.
-func TestVersionsDoNotReadEachOther(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	client := redistest.Task().JobID
-	before := "forgerun:limit:{" + client.String() + "}"
-	w.mini.HSet(before, "level", "0", "at", "1896091200000000", "day", "21945", "used", "5")
-	require.Equal(t, 50, hammer(t, client, w.process(Config{PerMinute: 50}, 0)))
-	require.Equal(t, "0", w.mini.HGet(before, "level"))
-	require.ElementsMatch(t, []string{before, limiterKey(client)}, w.mini.Keys())
-}
-
 // A real Redis runs the same script, by its own clock.
 func TestLimiterOnRealRedis(t *testing.T) {
 	t.Parallel()

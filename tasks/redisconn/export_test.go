@@ -2,9 +2,6 @@ package redisconn
 
 import "net"
 
-// ScrapeTimeout is how long a scrape waits for Redis.
-const ScrapeTimeout = scrapeTimeout
-
 // Connections counts the connections of all clients.
 func (r *Redis) Connections(up bool) (total, idle, timeouts int64, ok bool) { return r.connections(up) }
 

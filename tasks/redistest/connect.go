@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
@@ -83,4 +85,23 @@ func StateOf(t testing.TB, r *redisconn.Redis, queue, id string) string {
 		require.ErrorIs(t, err, redis.Nil)
 	}
 	return state
+}
+
+// DeliveryStates are the asynq states of a client's delivery tasks, of which there are three at most, without missing ones at the
+// end.
+func DeliveryStates(t testing.TB, r *redisconn.Redis, client job.ID) []string {
+	t.Helper()
+	states := []string{}
+	for _, suffix := range []string{"", ":1", ":2", ":3"} {
+		states = append(states, StateOf(t, r, redisconn.Webhooks, client.String()+suffix))
+	}
+	for len(states) > 0 && states[len(states)-1] == "" {
+		states = states[:len(states)-1]
+	}
+	return states
+}
+
+// WakeUps is how many wake-ups of deliveries had the result.
+func WakeUps(r *redisconn.Redis, result string) float64 {
+	return testutil.ToFloat64(r.Metrics.WakeUps.WithLabelValues(result))
 }

@@ -21,11 +21,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
 // Within bounds every wait for something that will happen.
-const Within = 30 * time.Second
+var Within = testkit.Patience
 
 // shared is nil with -short.
 var shared *devstack.Redis
@@ -141,7 +142,7 @@ func IDs(n int) []job.ID {
 // Eventually waits for the condition.
 func Eventually(t testing.TB, condition func() bool, what ...any) {
 	t.Helper()
-	require.Eventually(t, condition, Within, 5*time.Millisecond, what...)
+	testkit.Eventually(t, fmt.Sprint(what...), condition)
 }
 
 // Receive waits for a value.

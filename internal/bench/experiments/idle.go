@@ -16,61 +16,60 @@ import (
 	"github.com/forgerun/forgerun/internal/process"
 )
 
-// Targets at idle.
-const (
-	idle50Target  = 4.0  // ms
-	idle99Target  = 12.0 // ms
-	idleCPUTarget = 0.5  // % of a core
-)
-
 const (
 	idleJobs = 500
 	// idleWindow is how long nothing is done while the CPU time is taken.
 	idleWindow = 10 * time.Second
 )
 
+// idle is what one program did in one round.
+type idle struct {
+	starts *hdrhistogram.Histogram // from a request to RUNNING
+	cpu    float64                 // of the worker and on its behalf, in percent of a core
+}
+
+func (i idle) p50() float64 { return loadgen.Quantile(i.starts, 50) }
+func (i idle) p99() float64 { return loadgen.Quantile(i.starts, 99) }
+
+func (i idle) String() string {
+	return fmt.Sprintf("%d single jobs RUNNING after p50 %.2f ms, p99 %.2f ms; at rest a worker takes %.2f %% of a core",
+		idleJobs, i.p50(), i.p99(), i.cpu)
+}
+
 // Idle measures how soon a single job runs when there is nothing else to do, and
 // what waiting for it costs.
 func Idle(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
-	var p50, p99, cpu []float64
-	err := l.Phase(ctx, l.Options, l.StartService, func(d *lab.Database, sys lab.System) error {
-		for range l.Options.Rounds {
-			var with lab.Usage
-			err := lab.WithWorker(sys, func(worker *lab.Program) error {
-				lab.Pause(ctx, lab.Quiet)
-				starts, err := startsOneByOne(ctx, d, sys, idleJobs)
-				if err != nil {
-					return err
-				}
-				at := func(q float64) float64 { return loadgen.Milliseconds(loadgen.Quantile(starts, q)) }
-				p50, p99 = append(p50, at(50)), append(p99, at(99))
-				l.Printf("%d single jobs: submit to RUNNING p50 %.2f ms, p99 %.2f, at most %.2f", idleJobs, at(50), at(99), at(100))
-				with = l.Rest(ctx, idleWindow, sys, worker)
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-			without := l.Rest(ctx, idleWindow, sys)
-			cpu = append(cpu, with.CoreShare()-without.CoreShare())
-			l.Printf("at rest: with a worker %s; without it %s", with.PerCore(), without.PerCore())
-		}
-		return ctx.Err()
-	})
+	got, err := figures.InTurns(l.Rounds, programs(ctx, l, measureIdle)...)
 	if err != nil {
 		return nil, err
 	}
 	return []figures.Figure{
-		figures.AtMost("submit to RUNNING at idle, p50", idle50Target, figures.Median(p50), "ms", fmt.Sprintf("%d single jobs", idleJobs)),
-		figures.AtMost("submit to RUNNING at idle, p99", idle99Target, figures.Median(p99), "ms", ""),
-		figures.AtMost("CPU of an idle worker process and on its behalf", idleCPUTarget, figures.Median(cpu), "% of a core",
-			fmt.Sprintf("with it less without it, %v each", idleWindow)),
+		figures.New("Submit to RUNNING at rest, p50, ms", got, idle.p50),
+		figures.New("Submit to RUNNING at rest, p99, ms", got, idle.p99),
+		figures.New("CPU of an idle worker and on its behalf, % of a core", got, func(i idle) float64 { return i.cpu }),
 	}, nil
+}
+
+func measureIdle(ctx context.Context, l *lab.Lab, s lab.Service) (i idle, err error) {
+	err = l.Phase(ctx, s, func(sys lab.System) error {
+		err := sys.WithWorker(ctx, func(worker *process.Process) (err error) {
+			lab.Pause(ctx, lab.Quiet)
+			if i.starts, err = startsOneByOne(ctx, sys, idleJobs); err == nil {
+				i.cpu = l.AtRest(ctx, idleWindow, sys, worker).CoreShare()
+			}
+			return err
+		})
+		if err == nil {
+			i.cpu -= l.AtRest(ctx, idleWindow, sys, nil).CoreShare()
+		}
+		return err
+	})
+	return i, err
 }
 
 // startsOneByOne submits single jobs with random gaps, long enough for the one
 // before to be over, and gives the times from a request to the start of its job.
-func startsOneByOne(ctx context.Context, d *lab.Database, sys lab.System, n int) (*hdrhistogram.Histogram, error) {
+func startsOneByOne(ctx context.Context, sys lab.System, n int) (*hdrhistogram.Histogram, error) {
 	client := loadgen.NewClient(1)
 	defer client.CloseIdleConnections()
 	s := loadgen.NewSubmission(client, sys.Target)
@@ -90,10 +89,10 @@ func startsOneByOne(ctx context.Context, d *lab.Database, sys lab.System, n int)
 		}
 		sent[id] = at
 	}
-	if err := d.AllFinished(ctx, began, n, time.Minute); err != nil {
+	if err := sys.DB.AllFinished(ctx, began, n); err != nil {
 		return nil, err
 	}
-	rows, err := d.Conn.Query(ctx, "SELECT job_id, started_at FROM jobs WHERE created_at >= $1", began)
+	rows, err := sys.DB.Conn.Query(ctx, "SELECT job_id, started_at FROM jobs WHERE created_at >= $1", began)
 	if err != nil {
 		return nil, err
 	}

@@ -1,54 +1,92 @@
-// Package figures judges what was measured against its target, and writes it down.
+// Package figures measures systems in turns and writes down what came of it: medians of
+// the rounds, and of the ratios of each round.
 package figures
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 )
 
-// Figure is one line of the result.
+// Side is one of the systems that are compared.
+type Side[T any] struct {
+	Name    string
+	Measure func() (T, error)
+	Samples []T // one of each round
+}
+
+// InTurns measures the sides, round after round, in an order that is reversed each
+// time: a machine whose speed drifts favors none of them.
+func InTurns[T any](rounds int, sides ...Side[T]) ([]Side[T], error) {
+	for round := range rounds {
+		for i := range sides {
+			if round%2 == 1 {
+				i = len(sides) - 1 - i
+			}
+			side := &sides[i]
+			sample, err := side.Measure()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", side.Name, err)
+			}
+			fmt.Printf("  round %d of %d, %s: %v\n", round+1, rounds, side.Name, sample)
+			side.Samples = append(side.Samples, sample)
+		}
+	}
+	return sides, nil
+}
+
+// Figure is one value of all sides that have it, the one of interest first.
 type Figure struct {
-	Figure   string  `json:"figure"`
-	Target   float64 `json:"target"`
-	Measured float64 `json:"measured"`
-	Unit     string  `json:"unit"` // of both
-	OK       bool    `json:"ok"`
-	AtMost   bool    `json:"at_most"`        // the target is an upper bound; otherwise a lower one
-	Note     string  `json:"note,omitempty"` // the absolute values behind a ratio, in a few words
+	Name  string // with the unit
+	Sides []Values
 }
 
-// AtLeast judges a figure that is better when it is higher.
-func AtLeast(name string, target, measured float64, unit, note string) Figure {
-	return Figure{Figure: name, Target: target, Measured: measured, Unit: unit, OK: measured >= target, Note: note}
+// Values are those of one side, round by round.
+type Values struct {
+	Name   string
+	Values []float64
 }
 
-// AtMost judges a figure that is better when it is lower.
-func AtMost(name string, target, measured float64, unit, note string) Figure {
-	return Figure{Figure: name, Target: target, Measured: measured, Unit: unit, OK: measured <= target, AtMost: true, Note: note}
-}
-
-// cells of a figure's line: name, target, measured, measured in terms of the target,
-// verdict, note.
-func (f Figure) cells() []string {
-	sign, ratio, verdict := ">=", "-", "FALLS SHORT"
-	if f.AtMost {
-		sign = "<="
+// New takes a value of each side's samples. A side has none when it is 0.
+func New[T any](name string, sides []Side[T], of func(T) float64) Figure {
+	f := Figure{Name: name}
+	for _, side := range sides {
+		v := Values{Name: side.Name}
+		for _, s := range side.Samples {
+			v.Values = append(v.Values, of(s))
+		}
+		if v.median() != 0 {
+			f.Sides = append(f.Sides, v)
+		}
 	}
-	if f.Target != 0 {
-		ratio = number(f.Measured / f.Target)
-	}
-	if f.OK {
-		verdict = "ok"
-	}
-	return []string{f.Figure, sign + " " + number(f.Target) + " " + f.Unit, number(f.Measured), ratio, verdict, f.Note}
+	return f
 }
 
-var columns = []string{"figure", "target", "measured", "ratio", "ok", ""}
+func (v Values) median() float64 { return median(v.Values) }
+
+// median is 0 for no values.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted, n := slices.Sorted(slices.Values(values)), len(values)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// ratio is the median of the rounds' ratios, with the smallest and the largest of them.
+func (v Values) ratio(to Values) string {
+	var ratios []float64
+	for i := range min(len(v.Values), len(to.Values)) {
+		ratios = append(ratios, v.Values[i]/to.Values[i])
+	}
+	text := number(median(ratios))
+	if len(ratios) > 1 {
+		text += fmt.Sprintf(" (%s to %s)", number(slices.Min(ratios)), number(slices.Max(ratios)))
+	}
+	return text
+}
 
 // number has three significant digits, more only before the point.
 func number(v float64) string {
@@ -58,39 +96,23 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// WriteTable writes the figures for a terminal.
-func WriteTable(w io.Writer, figures []Figure) error {
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(table, strings.Join(columns, "\t"))
-	for _, f := range figures {
-		_, _ = fmt.Fprintln(table, strings.Join(f.cells(), "\t"))
+// WriteTable writes the figures in Markdown, with a line for each comparison.
+func WriteTable(w io.Writer, list []Figure) error {
+	table := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	line := func(a, b, c, d string) { _, _ = fmt.Fprintf(table, "| %s\t| %s\t| %s\t| %s\t|\n", a, b, c, d) }
+	line("figure", "measured", "compared with", "ratio")
+	line("---", "---", "---", "---")
+	for _, f := range list {
+		if len(f.Sides) == 0 {
+			continue
+		}
+		ours := f.Sides[0]
+		for _, other := range f.Sides[1:] {
+			line(f.Name, number(ours.median()), number(other.median())+" ("+other.Name+")", ours.ratio(other))
+		}
+		if len(f.Sides) == 1 {
+			line(f.Name, number(ours.median()), "", "")
+		}
 	}
 	return table.Flush()
-}
-
-// WriteMarkdown writes them for a document, after a description of the machine.
-func WriteMarkdown(path string, about []string, figures []Figure) error {
-	var b strings.Builder
-	_, _ = fmt.Fprintf(&b, "%s\n\n", strings.Join(about, "; "))
-	line := func(cells []string) {
-		for i, cell := range cells {
-			cells[i] = strings.ReplaceAll(cell, "|", `\|`)
-		}
-		_, _ = fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
-	}
-	line(append([]string{}, columns...))
-	_, _ = fmt.Fprintln(&b, strings.Repeat("|---", len(columns))+"|")
-	for _, f := range figures {
-		line(f.cells())
-	}
-	return os.WriteFile(path, []byte(b.String()), 0o644)
-}
-
-// WriteJSON writes a list of figures, an empty one too.
-func WriteJSON(path string, figures []Figure) error {
-	content, err := json.MarshalIndent(append([]Figure{}, figures...), "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(content, '\n'), 0o644)
 }

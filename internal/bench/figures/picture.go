@@ -6,58 +6,44 @@ import (
 	"strings"
 )
 
-// Bars is one part of a picture: the same measure of several systems.
-type Bars struct {
-	Title  string
-	Format string // of a value
-	Values []Bar
-}
-
-// Bar is the value of one system; one of 0 has none.
-type Bar struct {
-	System string
-	Value  float64
-}
-
 // Sizes of a picture, in pixels.
 const (
-	barHeight  = 18
-	barStep    = 24
-	titleSpace = 34
+	barHeight  = 13
+	barStep    = 18
+	titleSpace = 28
 	labelWidth = 90
 	barWidth   = 420
 	imageWidth = labelWidth + barWidth + 120
 )
 
-// Picture draws the parts below each other, as an SVG for light and dark pages. The first system is highlighted.
-func Picture(parts []Bars) string {
+// Picture draws the figures that compare something below each other, as an SVG for light
+// and dark pages. The first system is highlighted.
+func Picture(list []Figure) string {
 	var b strings.Builder
 	y := 0
-	for _, p := range parts {
-		y += titleSpace
-		fmt.Fprintf(&b, `<text class="t" x="0" y="%d">%s</text>`+"\n", y-10, html.EscapeString(p.Title))
-		most := 0.0
-		for _, v := range p.Values {
-			most = max(most, v.Value)
+	for _, f := range list {
+		if len(f.Sides) < 2 {
+			continue
 		}
-		for i, v := range p.Values {
-			if v.Value == 0 {
-				continue
-			}
-			class := "o"
-			if i == 0 {
-				class = "f"
-			}
-			width := max(1, v.Value/most*barWidth)
+		y += titleSpace
+		fmt.Fprintf(&b, `<text class="t" x="0" y="%d">%s</text>`+"\n", y-8, html.EscapeString(f.Name))
+		most := 0.0
+		for _, v := range f.Sides {
+			most = max(most, v.median())
+		}
+		class := "f"
+		for _, v := range f.Sides {
+			width := max(1, v.median()/most*barWidth)
 			fmt.Fprintf(&b, `<text x="0" y="%d">%s</text><rect class="%s" x="%d" y="%d" width="%.0f" height="%d" rx="2"/>`+
-				`<text x="%.0f" y="%d">%s</text>`+"\n", y+13, html.EscapeString(v.System), class, labelWidth, y, width, barHeight,
-				labelWidth+width+8, y+13, html.EscapeString(fmt.Sprintf(p.Format, v.Value)))
+				`<text x="%.0f" y="%d">%s</text>`+"\n", y+11, html.EscapeString(v.Name), class, labelWidth, y, width, barHeight,
+				labelWidth+width+8, y+11, number(v.median()))
 			y += barStep
+			class = "o"
 		}
 	}
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img">
 <style>
-text { font: 13px system-ui, sans-serif; fill: #24292f; } .t { font-weight: 600; }
+text { font: 12px system-ui, sans-serif; fill: #24292f; } .t { font-weight: 600; }
 .f { fill: #0b6bcb; } .o { fill: #a9b4c0; }
 @media (prefers-color-scheme: dark) { text { fill: #e6edf3; } .f { fill: #58a6ff; } .o { fill: #57606a; } }
 </style>

@@ -1,9 +1,7 @@
 package lab
 
 import (
-	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -21,6 +19,7 @@ func TestSharesOfTheCores(t *testing.T) {
 		"others 15 %, taken by the host 5 %, idle 10 %", u.shares(2))
 	require.InEpsilon(t, 90.0, u.CoreShare(), 1e-9)
 	require.Equal(t, "CPU unknown", Usage{}.shares(2))
+	require.InEpsilon(t, 6.5, Path{Jobs: 2000, Usage: u}.CPU(), 1e-9)
 }
 
 // The tree of a process has what its children needed, ended ones too.
@@ -42,33 +41,4 @@ func TestCPUOfAProcessTree(t *testing.T) {
 	}
 	require.Greater(t, used, 0.02)
 	require.Zero(t, processes{}.tree(0))
-}
-
-func TestMemory(t *testing.T) {
-	t.Parallel()
-	now, peak, err := ProcessMemory(os.Getpid())
-	require.NoError(t, err)
-	require.Greater(t, now, 1.0)
-	require.GreaterOrEqual(t, peak, now)
-}
-
-func TestPollGivesUp(t *testing.T) {
-	t.Parallel()
-	err := Poll(t.Context(), time.Nanosecond, "the moon", func() (bool, error) { return false, nil })
-	require.ErrorContains(t, err, "the moon")
-	require.ErrorIs(t, err, ErrLate)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, Poll(ctx, time.Minute, "", func() (bool, error) { return false, nil }), context.Canceled)
-}
-
-// Each side after the other, and the other way round next.
-func TestSidesTakeTurns(t *testing.T) {
-	t.Parallel()
-	var order []int
-	require.NoError(t, InTurns(2, 3, func(_, side int) error {
-		order = append(order, side)
-		return nil
-	}))
-	require.Equal(t, []int{0, 1, 2, 2, 1, 0}, order)
 }

@@ -1,93 +1,126 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/devstack"
-	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/internal/bench/loadgen"
+	"github.com/forgerun/forgerun/internal/process"
 )
 
-// StartService starts the service on a free address, and on another one if that was
-// taken meanwhile. It does not choose its own: not every log level shows it.
-func (l *Lab) StartService(ctx context.Context, d *Database, o Options) (sys System, err error) {
-	for range 5 {
-		if sys, err = l.tryService(ctx, d, o); !errors.Is(err, errAddressTaken) {
-			break
-		}
-	}
-	return sys, err
+const (
+	readyWithin = 20 * time.Second // bounds the start of a process
+	stopGrace   = 2 * time.Minute
+)
+
+// System is what is measured: an API, and a worker that can be started later.
+type System struct {
+	loadgen.Target
+	DB      *Database
+	API     *process.Process
+	command process.Command
 }
 
-func (l *Lab) tryService(ctx context.Context, d *Database, o Options) (sys System, err error) {
-	address, err := devstack.FreeAddress()
-	if err != nil {
-		return sys, err
-	}
-	sys.Base = "http://" + address
-	sys.URL = sys.Base + "/v1/jobs"
-	sys.Env = append([]string{
-		"FORGERUN_DATABASE_URL=" + d.URL + "&pool_max_conns=24", "FORGERUN_REDIS_URL=" + d.RedisURL,
-		"FORGERUN_HTTP_ADDR=" + address, "FORGERUN_ADMIN_ADDR=127.0.0.1:0", "FORGERUN_OPEN_REGISTRATION=true",
-		"FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_MAX_SCHEDULE_AHEAD=876000h",
-		"FORGERUN_CLIENT_MAX_ACTIVE=1000000000", "FORGERUN_CLIENT_MAX_QUEUED=1000000000", "FORGERUN_TIME_SCALE=0",
-		fmt.Sprintf("FORGERUN_WORKER_CONCURRENCY=%d", o.Slots),
-		"FORGERUN_MASTER_KEY=" + base64.StdEncoding.EncodeToString(make([]byte, 32)), "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true",
-		"FORGERUN_PUBLIC_URL=http://127.0.0.1",
-	}, o.Env...)
-	program := cmp.Or(o.Program, l.program)
-	sys.StartWorker = func() (*Program, error) {
-		const alive = "SELECT count(*) FROM workers WHERE state = 'ALIVE'"
-		before, err := d.Number(ctx, alive)
-		if err != nil {
-			return nil, err
-		}
-		w, err := Launch(program, sys.Env, "worker")
-		if err != nil {
-			return nil, err
-		}
-		return w, w.Until(ctx, func() bool {
-			now, err := d.Number(ctx, alive)
-			return err == nil && now > before
-		})
-	}
-	if sys.API, err = Launch(program, sys.Env, "api"); err != nil {
-		return sys, err
-	}
-	err = sys.API.Until(ctx, func() bool { return sys.register(ctx) == nil })
-	return sys, err
+// Phase runs a system on a database of its own while it is used.
+func (l *Lab) Phase(ctx context.Context, s Service, use func(System) error) error {
+	return l.WithDatabase(ctx, func(d *Database) error { return l.Serve(ctx, d, s, use) })
 }
 
-// register makes a client and its key.
-func (s *System) register(ctx context.Context) error {
-	c, err := client.New(client.Config{URL: s.Base, MaxTries: 1})
+// Serve runs an api process on the database while it is used, for the owner of the
+// database's key, or for a new client if there is none. The program brings the schema
+// up to its own version.
+func (l *Lab) Serve(ctx context.Context, d *Database, s Service, use func(System) error) (err error) {
+	sys := System{DB: d, command: process.Command{
+		Path: s.Path, Log: process.Log{Mode: 0o600, Bounded: true}, Dir: l.Dir, DeathSignal: syscall.SIGKILL,
+		Env: append(os.Environ(),
+			"FORGERUN_DATABASE_URL="+d.URL+"&pool_max_conns=24", "FORGERUN_REDIS_URL="+l.Servers.Redis.URL(),
+			"FORGERUN_HTTP_ADDR=127.0.0.1:0", "FORGERUN_ADMIN_ADDR=127.0.0.1:0", "FORGERUN_PUBLIC_URL=http://127.0.0.1",
+			"FORGERUN_OPEN_REGISTRATION=true", "FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_CLIENT_MAX_ACTIVE=1000000000",
+			"FORGERUN_CLIENT_MAX_QUEUED=1000000000", "FORGERUN_TIME_SCALE=0", "FORGERUN_WORKER_CONCURRENCY="+strconv.Itoa(s.Slots),
+			"FORGERUN_MASTER_KEY="+base64.StdEncoding.EncodeToString(make([]byte, 32))),
+	}}
+	if err := process.Run(ctx, sys.role("migrate")); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	var address []string
+	sys.API, err = sys.start(ctx, "api", func(log string) bool {
+		address = listening.FindStringSubmatch(log)
+		return address != nil
+	})
+	defer func() { err = errors.Join(err, sys.API.Stop(stopGrace)) }()
 	if err != nil {
 		return err
+	}
+	url := "http://" + address[1]
+	if d.Key == "" {
+		if d.Key, err = register(ctx, url); err != nil {
+			return err
+		}
+	}
+	sys.Target = loadgen.Target{URL: url + "/v1/jobs", Key: d.Key}
+	return use(sys)
+}
+
+var listening = regexp.MustCompile(`"api listening".*"address":"([^"]+)"`)
+
+// register makes a client and its key.
+func register(ctx context.Context, url string) (key string, err error) {
+	c, err := client.New(client.Config{URL: url})
+	if err != nil {
+		return "", err
 	}
 	id, err := c.CreateClient(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
-	key, err := c.CreateKey(ctx, id, false)
+	made, err := c.CreateKey(ctx, id, false)
+	return made.APIKey, err
+}
+
+// WithWorker runs a worker process while it is used.
+func (s System) WithWorker(ctx context.Context, use func(*process.Process) error) error {
+	const alive = "SELECT count(*) FROM workers WHERE state = 'ALIVE'"
+	before, err := s.DB.Number(ctx, alive)
 	if err != nil {
 		return err
 	}
-	s.Key = key.APIKey
-	s.Client, err = uuid.Parse(id)
-	return err
+	worker, err := s.start(ctx, "worker", func(string) bool {
+		now, err := s.DB.Number(ctx, alive)
+		return err == nil && now > before
+	})
+	if err == nil {
+		err = use(worker)
+	}
+	return errors.Join(err, worker.Stop(stopGrace))
 }
 
-// Catalogue defines jobs as the service does by default.
-var Catalogue = job.Catalogue{Kinds: job.Kinds(), MaxRuntime: 2 * time.Minute}
+// role is the command of a process of the service, which has a log of its own.
+func (s System) role(name string) process.Command {
+	c := s.command
+	c.Args, c.Log.Path = []string{name}, filepath.Join(c.Dir, name+".log")
+	return c
+}
 
-// Launch starts another role of the service beside a system.
-func (l *Lab) Launch(sys System, role string) (*Program, error) {
-	return Launch(l.program, sys.Env, role)
+// start starts a process and waits until it is ready, as its log or something else says.
+func (s System) start(ctx context.Context, role string, ready func(log string) bool) (*process.Process, error) {
+	p, err := process.Start(s.role(role))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	if err := p.Await(ctx, func(context.Context) (bool, error) { return ready(p.Output()), nil }); err != nil {
+		p.Kill()
+		return p, p.Explain(fmt.Errorf("the %s did not get ready: %w", role, err))
+	}
+	return p, nil
 }

@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // Usage is the CPU time, in seconds, of each group of processes so far, or what
@@ -24,30 +24,24 @@ type Usage struct {
 	Took                                    float64 // seconds; of a difference
 }
 
-// Usage of a system and of its workers, with all their descendants.
-func (l *Lab) Usage(sys System, workers ...*Program) Usage {
+// Usage of a system and of its worker, if there is one, with all their descendants.
+func (l *Lab) Usage(sys System, worker *process.Process) Usage {
 	p := readProcesses()
 	u := Usage{
-		At: time.Now(), API: p.tree(sys.API.PID()), Postgres: p.tree(l.Servers.Postgres.PID()), Redis: p.tree(l.Servers.Redis.PID()),
-		Generator: OwnCPU(),
+		At: time.Now(), API: p.tree(sys.API.PID()), Worker: p.tree(worker.PID()), Postgres: p.tree(l.Servers.Postgres.PID()),
+		Redis: p.tree(l.Servers.Redis.PID()), Generator: ownCPU(),
 	}
 	u.Machine, u.Stolen = machineCPU()
-	for _, w := range workers {
-		u.Worker += p.tree(w.PID())
-	}
 	return u
 }
 
-// Rest gives what a system uses within the window while nothing is asked of it.
-func (l *Lab) Rest(ctx context.Context, window time.Duration, sys System, workers ...*Program) Usage {
+// AtRest gives what a system uses within the window while nothing is asked of it.
+func (l *Lab) AtRest(ctx context.Context, window time.Duration, sys System, worker *process.Process) Usage {
 	Pause(ctx, Quiet)
-	before := l.Usage(sys, workers...)
+	before := l.Usage(sys, worker)
 	Pause(ctx, window)
-	return l.Usage(sys, workers...).Since(before)
+	return l.Usage(sys, worker).Since(before)
 }
-
-// Quiet is how long a system gets to come to rest.
-const Quiet = 2 * time.Second
 
 // Since gives the difference.
 func (u Usage) Since(before Usage) Usage {
@@ -60,13 +54,6 @@ func (u Usage) Since(before Usage) Usage {
 
 // CoreShare is what worker, Postgres and Redis took, in percent of a core.
 func (u Usage) CoreShare() float64 { return 100 * (u.Worker + u.Postgres + u.Redis) / u.Took }
-
-// PerCore gives the percentages of one core.
-func (u Usage) PerCore() string {
-	of := func(seconds float64) float64 { return 100 * seconds / u.Took }
-	return fmt.Sprintf("%.2f %% of a core (worker %.2f, Postgres %.2f, Redis %.2f), api %.2f",
-		u.CoreShare(), of(u.Worker), of(u.Postgres), of(u.Redis), of(u.API))
-}
 
 // Service is what the system used: everything but the load generator.
 func (u Usage) Service() float64 { return u.API + u.Worker + u.Postgres + u.Redis }
@@ -96,8 +83,8 @@ func (u Usage) shares(cores int) string {
 	return b.String()
 }
 
-// OwnCPU is the user and system time of this process alone.
-func OwnCPU() float64 {
+// ownCPU is the user and system time of this process alone.
+func ownCPU() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0
@@ -140,8 +127,11 @@ func scheduled(pid int) (seconds float64) {
 	return seconds
 }
 
-// tree sums a process and its descendants.
+// tree sums a process and its descendants; 0 is no process.
 func (p processes) tree(root int) (seconds float64) {
+	if root == 0 {
+		return 0
+	}
 	for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
 		seconds += p.used[queue[0]]
 		queue = append(queue, p.children[queue[0]]...)
@@ -157,28 +147,8 @@ func machineCPU() (busy, stolen float64) {
 	return c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ, c.Steal
 }
 
-// RedisMemory is what the Redis server has allocated, in bytes.
-func RedisMemory(ctx context.Context, client *redis.Client) (float64, error) {
-	info := client.InfoMap(ctx, "memory")
-	if info.Err() != nil {
-		return 0, info.Err()
-	}
-	return strconv.ParseFloat(info.Item("Memory", "used_memory"), 64)
-}
-
-// ProcessMemory is a process' resident memory and the most that it ever was, in
-// MB of a million bytes.
-func ProcessMemory(pid int) (now, peak float64, err error) {
-	proc, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0, 0, err
-	}
-	status, err := proc.NewStatus()
-	return float64(status.VmRSS) / 1e6, float64(status.VmHWM) / 1e6, err
-}
-
 // ServersCPU is the CPU time of Postgres and Redis so far, in seconds.
-func (l *Lab) ServersCPU() (postgres, redis float64) {
+func (l *Lab) ServersCPU() float64 {
 	p := readProcesses()
-	return p.tree(l.Servers.Postgres.PID()), p.tree(l.Servers.Redis.PID())
+	return p.tree(l.Servers.Postgres.PID()) + p.tree(l.Servers.Redis.PID())
 }

@@ -30,9 +30,6 @@ type Load struct {
 // Rate is per second.
 func (l Load) Rate() float64 { return float64(l.Accepted) / l.Took.Seconds() }
 
-// Quantile of the latency.
-func (l Load) Quantile(q float64) time.Duration { return Quantile(l.Latency, q) }
-
 // Submit submits jobs. A client that fails ends the others.
 func (c Closed) Submit(ctx context.Context, to Target) (Load, error) {
 	client := NewClient(c.Clients)

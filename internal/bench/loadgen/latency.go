@@ -1,9 +1,15 @@
 package loadgen
 
 import (
+	"cmp"
+	"context"
+	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // NewHistogram is of microseconds, up to a minute.
@@ -16,45 +22,31 @@ func Record(h *hdrhistogram.Histogram, d time.Duration) {
 	_ = h.RecordValue(min(max(1, d.Microseconds()), time.Minute.Microseconds())) // it fits
 }
 
-// Quantile of a histogram of microseconds.
-func Quantile(h *hdrhistogram.Histogram, q float64) time.Duration {
-	return time.Duration(h.ValueAtQuantile(q)) * time.Microsecond
+// Quantile of a histogram of microseconds, in milliseconds.
+func Quantile(h *hdrhistogram.Histogram, q float64) float64 {
+	return float64(h.ValueAtQuantile(q)) / 1000
 }
 
-// Milliseconds converts for a figure.
-func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// Round shortens a latency for the log.
-func Round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
-
-// Latencies are histograms by the status of the answer; status 0 is no answer.
-type Latencies map[int]*hdrhistogram.Histogram
-
-func (l Latencies) of(status int) *hdrhistogram.Histogram {
-	if l[status] == nil {
-		l[status] = NewHistogram()
-	}
-	return l[status]
-}
-
-func (l Latencies) merge(other Latencies) {
-	for status, h := range other {
-		l.of(status).Merge(h)
-	}
-}
-
-// all answers with the given statuses.
-func (l Latencies) all(statuses ...int) *hdrhistogram.Histogram {
-	h := NewHistogram()
-	for _, status := range statuses {
-		if l[status] != nil {
-			h.Merge(l[status])
+// Paced sends requests at a constant rate, whatever becomes of the ones before, and
+// gives the times from when each was due to its answer.
+func Paced(ctx context.Context, rate float64, during time.Duration, send func(i int) error) (*hdrhistogram.Histogram, error) {
+	latency := NewHistogram()
+	var mu sync.Mutex
+	group, sending := errgroup.WithContext(ctx)
+	started := time.Now()
+	for i := range int(rate * during.Seconds()) {
+		due := started.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+		if !process.Sleep(sending, time.Until(due)) {
+			break
 		}
+		group.Go(func() error {
+			err := send(i)
+			took := time.Since(due)
+			mu.Lock()
+			defer mu.Unlock()
+			Record(latency, took)
+			return err
+		})
 	}
-	return h
-}
-
-// Quantile of all answers with the given statuses; 0 if there are none.
-func (l Latencies) Quantile(q float64, statuses ...int) time.Duration {
-	return Quantile(l.all(statuses...), q)
+	return latency, cmp.Or(group.Wait(), ctx.Err())
 }

@@ -2,7 +2,9 @@ package loadgen
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,115 +12,79 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestScheduleIsEven(t *testing.T) {
-	t.Parallel()
-	require.Zero(t, OpenLoop{Rate: 2500}.due(0))
-	require.Equal(t, 400*time.Microsecond, OpenLoop{Rate: 2500}.due(1))
-	require.Equal(t, time.Second, OpenLoop{Rate: 2500}.due(2500))
-	require.Equal(t, time.Hour, OpenLoop{Rate: 3000}.due(3600*3000), "no error adds up")
-}
-
-// Latency counts from when a request was due: one that had to wait for a
-// connection is slow although its answer was quick.
-func TestLatencyCountsFromWhenARequestWasDue(t *testing.T) {
-	t.Parallel()
-	const slow = 50 * time.Millisecond
-	got := OpenLoop{Rate: 100, During: 50 * time.Millisecond, Connections: 1, Patience: time.Minute}.Run(t.Context(), func() func() int {
-		return func() int { time.Sleep(slow); return 202 }
-	})
-	require.Equal(t, 5, got.Count(202))
-	require.GreaterOrEqual(t, Quantile(got.FromDue[202], 100), 5*slow-40*time.Millisecond, "the last one was due after 40 ms")
-	require.Less(t, Quantile(got.FromSent[202], 50), 4*slow)
-}
-
 func TestQuantiles(t *testing.T) {
 	t.Parallel()
 	h := NewHistogram()
 	for i := range 100 {
 		Record(h, time.Duration(i+1)*time.Millisecond)
 	}
-	require.InEpsilon(t, 50*time.Millisecond, Quantile(h, 50), 0.01)
-	require.InEpsilon(t, 99*time.Millisecond, Quantile(h, 99), 0.01)
+	require.InEpsilon(t, 50, Quantile(h, 50), 0.01)
+	require.InEpsilon(t, 99, Quantile(h, 99), 0.01)
 	Record(h, time.Hour)
 	Record(h, -time.Second)
 	require.EqualValues(t, 102, h.TotalCount(), "what is out of range is counted too")
-	require.InEpsilon(t, time.Minute, Quantile(h, 100), 0.01)
-	require.Equal(t, time.Microsecond, Quantile(h, 0))
+	require.InEpsilon(t, 60_000, Quantile(h, 100), 0.01)
 }
 
+func TestClosedLoopCountsWhatIsAccepted(t *testing.T) {
+	t.Parallel()
+	var received atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if received.Add(1) > 20 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	t.Cleanup(server.Close)
+	load, err := Closed{Clients: 4, Jobs: 20}.Submit(t.Context(), Target{URL: server.URL})
+	require.NoError(t, err)
+	require.Equal(t, 20, load.Accepted)
+	require.EqualValues(t, 20, received.Load())
+
+	_, err = Closed{Clients: 4, During: time.Hour}.Submit(t.Context(), Target{URL: server.URL})
+	require.ErrorContains(t, err, "answer 503", "one that is refused ends the others")
+}
+
+// A client whose gate is shut waits until a job has finished.
 func TestGateKeepsTheBacklogBounded(t *testing.T) {
 	t.Parallel()
 	g := NewGate(2)
-	ctx, end := context.WithCancel(t.Context())
-	entered := make(chan struct{})
-	go func() {
-		for range 5 {
-			_ = g.enter(ctx)
-			entered <- struct{}{}
-		}
-	}()
-	within := func(want bool) {
-		t.Helper()
-		select {
-		case <-entered:
-			require.True(t, want, "one too many")
-		case <-time.After(map[bool]time.Duration{true: 10 * time.Second, false: 50 * time.Millisecond}[want]):
-			require.False(t, want, "no client gets in")
-		}
-	}
-	within(true)
-	within(true)
-	within(false)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, g.enter(t.Context()))
+	require.NoError(t, g.enter(t.Context()))
+	require.Len(t, g.unfinished, 2)
 	g.Update(1)
-	within(true)
-	within(false)
-	end()
-	within(true)
-	within(true)
+	require.Len(t, g.unfinished, 1)
+	require.NoError(t, g.enter(t.Context()))
+	require.ErrorIs(t, g.enter(ended), context.Canceled)
+	g.Update(9)
+	require.Empty(t, g.unfinished, "jobs that did not come through the gate do not count")
 
 	var open *Gate
 	require.NoError(t, open.enter(t.Context()))
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
 	require.ErrorIs(t, open.enter(ended), context.Canceled)
 }
 
-// Requests leave at their rate whatever becomes of the ones before, and what
-// finds no connection in time is counted apart from what was refused.
-func TestOpenLoopOffersAllAndCountsAnswers(t *testing.T) {
+// Requests leave at their rate although none is answered before all were sent.
+func TestPacedRequestsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
+	const n = 20
 	var sent atomic.Int64
-	statuses := []int{http.StatusAccepted, http.StatusServiceUnavailable}
-	got := OpenLoop{Rate: 1000, During: 100 * time.Millisecond, Connections: 4, Patience: time.Minute}.Run(t.Context(), func() func() int {
-		return func() int { return statuses[sent.Add(1)%2] }
+	all := make(chan struct{})
+	latency, err := Paced(t.Context(), 1000, n*time.Millisecond, func(int) error {
+		if sent.Add(1) == n {
+			close(all)
+		}
+		<-all
+		return nil
 	})
-	require.Equal(t, 100, got.Offered)
-	require.Zero(t, got.Unsent)
-	require.Equal(t, 50, got.Count(http.StatusAccepted))
-	require.Equal(t, 100, got.Count(statuses...))
-	require.GreaterOrEqual(t, got.Took, 99*time.Millisecond)
-	require.Contains(t, got.String(), "50 x 202")
+	require.NoError(t, err)
+	require.EqualValues(t, n, latency.TotalCount())
+	require.GreaterOrEqual(t, Quantile(latency, 100), float64(n-2), "from when the first was due until the last was sent")
 
-	blocked := make(chan struct{})
-	time.AfterFunc(200*time.Millisecond, func() { close(blocked) })
-	impatient := OpenLoop{Rate: 1000, During: 50 * time.Millisecond, Connections: 1, Patience: 10 * time.Millisecond}
-	got = impatient.Run(t.Context(), func() func() int {
-		return func() int { <-blocked; return 0 }
-	})
-	require.Equal(t, 50, got.Offered)
-	require.Equal(t, 1, got.Count(0), "it never got an answer")
-	require.Equal(t, 49, got.Unsent, "the one connection was taken")
-	require.Contains(t, got.String(), "1 x no answer")
-	require.Contains(t, got.String(), "49 not sent")
-}
-
-// A latency counts from when a request was due, and from when it was sent.
-func TestOpenLoopCountsFromDueAndFromSent(t *testing.T) {
-	t.Parallel()
-	queue := make(chan time.Time, 1)
-	queue <- time.Now().Add(-time.Second)
-	close(queue)
-	got := OpenLoop{Patience: time.Minute}.answer(queue, func() int { return http.StatusOK })
-	require.Greater(t, Quantile(got.FromDue[http.StatusOK], 50), 900*time.Millisecond)
-	require.Less(t, Quantile(got.FromSent[http.StatusOK], 50), 900*time.Millisecond)
+	broken := errors.New("no")
+	_, err = Paced(t.Context(), 1000, time.Hour, func(int) error { return broken })
+	require.ErrorIs(t, err, broken)
 }

@@ -1,6 +1,6 @@
-// Package loadgen submits jobs as fast as they are accepted (Closed) or at a constant
-// rate (OpenLoop). The simulator's generator takes three times the CPU, which would
-// lower the maximum rate of a service on the same cores (docs/explanation/performance.md).
+// Package loadgen submits jobs as fast as they are accepted and reads them at a constant
+// rate. The simulator's generator keeps a history and takes three times the CPU, which
+// would lower the maximum rate of a service on the same cores.
 package loadgen
 
 import (
@@ -15,48 +15,40 @@ import (
 // Target is where jobs are submitted.
 type Target struct {
 	URL, Key string
-	Body     []byte // nil: Body
+	Body     []byte // nil: a job of no duration with a result of 1 KB
 }
 
-// Body is what is submitted: a job of no duration with a result of 1 KB.
-var Body = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`)
+var defaultBody = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`)
 
 // Submission is a request that one goroutine can send again and again.
 type Submission struct {
-	Request  *fasthttp.Request
-	Response *fasthttp.Response
 	client   *fasthttp.Client
+	request  *fasthttp.Request
+	response *fasthttp.Response
 }
 
 // NewSubmission makes the request.
 func NewSubmission(client *fasthttp.Client, to Target) Submission {
-	s := Submission{client: client, Request: fasthttp.AcquireRequest(), Response: fasthttp.AcquireResponse()}
-	s.Request.SetRequestURI(to.URL)
-	s.Request.Header.SetMethod(fasthttp.MethodPost)
-	s.Request.Header.SetContentType("application/json")
-	s.Request.Header.Set("Authorization", "Bearer "+to.Key)
-	s.Request.SetBodyRaw(Body)
+	s := Submission{client: client, request: newRequest(to.URL, to.Key), response: fasthttp.AcquireResponse()}
+	s.request.Header.SetMethod(fasthttp.MethodPost)
+	s.request.Header.SetContentType("application/json")
+	s.request.SetBodyRaw(defaultBody)
 	if to.Body != nil {
-		s.Request.SetBodyRaw(to.Body)
+		s.request.SetBodyRaw(to.Body)
 	}
 	return s
 }
 
-// Send submits a job. Anything but 202 is an error.
-func (s Submission) Send() error {
-	err := s.client.Do(s.Request, s.Response)
-	if err == nil && s.Response.StatusCode() != fasthttp.StatusAccepted {
-		err = fmt.Errorf("answer %d: %s", s.Response.StatusCode(), s.Response.Body())
-	}
-	return err
+func newRequest(url, key string) *fasthttp.Request {
+	r := fasthttp.AcquireRequest()
+	r.SetRequestURI(url)
+	r.Header.Set("Authorization", "Bearer "+key)
+	return r
 }
 
-// Status sends the request and gives the status of the answer, 0 if there is none.
-func (s Submission) Status() int {
-	if err := s.client.Do(s.Request, s.Response); err != nil {
-		return 0
-	}
-	return s.Response.StatusCode()
+// Send submits a job. Anything but 202 is an error.
+func (s Submission) Send() error {
+	return send(s.client, s.request, s.response, fasthttp.StatusAccepted)
 }
 
 // JobID is that of the job which was accepted last.
@@ -64,11 +56,30 @@ func (s Submission) JobID() (uuid.UUID, error) {
 	var receipt struct {
 		ID uuid.UUID `json:"job_id"`
 	}
-	err := json.Unmarshal(s.Response.Body(), &receipt)
+	err := json.Unmarshal(s.response.Body(), &receipt)
 	return receipt.ID, err
+}
+
+// Read gets an address. Anything but 200 is an error.
+func Read(client *fasthttp.Client, url, key string) error {
+	request, response := newRequest(url, key), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(request)
+	defer fasthttp.ReleaseResponse(response)
+	return send(client, request, response, fasthttp.StatusOK)
+}
+
+func send(client *fasthttp.Client, request *fasthttp.Request, response *fasthttp.Response, want int) error {
+	err := client.Do(request, response)
+	if err == nil && response.StatusCode() != want {
+		err = fmt.Errorf("answer %d: %s", response.StatusCode(), response.Body())
+	}
+	return err
 }
 
 // NewClient has so many connections at most, which stay open between requests.
 func NewClient(connections int) *fasthttp.Client {
-	return &fasthttp.Client{MaxConnsPerHost: connections, ReadTimeout: 20 * time.Second, MaxIdleConnDuration: time.Minute}
+	const patience = 20 * time.Second
+	return &fasthttp.Client{
+		MaxConnsPerHost: connections, MaxConnWaitTimeout: patience, ReadTimeout: patience, MaxIdleConnDuration: time.Minute,
+	}
 }

@@ -25,20 +25,17 @@ import (
 
 const usage = `Usage: peers [options] river|asynq ADDRESS PHASE...
 
-ADDRESS is that of an empty database of Postgres, or of Redis. Phases:
+ADDRESS is that of an empty database of Postgres, or of Redis. Phases: insert (one
+by one), batch (1,000 at a time by 4 producers), drain (what those left is worked
+off), sustained (inserted and worked off at the same time).
 
-  insert     jobs are inserted one by one, nobody works
-  batch      jobs are inserted 1,000 at a time by 4 producers, nobody works
-  drain      what the phases before left is worked off
-  sustained  jobs are inserted and worked off at the same time
-
-Options:
 `
 
-// options of a run.
-type options struct {
-	jobs, producers, workers int
-}
+var (
+	jobs      = flag.Int("jobs", 20_000, "jobs of a phase")
+	producers = flag.Int("producers", 32, "goroutines that insert one by one")
+	workers   = flag.Int("workers", 100, "jobs at once")
+)
 
 // payload is what each job has: 150 bytes.
 var payload = strings.Repeat("x", 150)
@@ -57,19 +54,7 @@ type peer interface {
 	close()
 }
 
-// measured is what is printed of a phase.
-type measured struct {
-	Phase string  `json:"phase"`
-	Jobs  int     `json:"jobs"`
-	Took  float64 `json:"took"` // seconds
-	CPU   float64 `json:"cpu"`  // seconds of this process
-}
-
 func main() {
-	o := options{}
-	flag.IntVar(&o.jobs, "jobs", 20_000, "jobs of a phase")
-	flag.IntVar(&o.producers, "producers", 32, "goroutines that insert one by one")
-	flag.IntVar(&o.workers, "workers", 100, "jobs at once")
 	flag.Usage = func() {
 		_, _ = fmt.Fprint(flag.CommandLine.Output(), usage)
 		flag.PrintDefaults()
@@ -77,19 +62,18 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := o.run(ctx, flag.Args()); err != nil {
+	if err := run(ctx, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
 	}
 }
 
-func (o options) run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string) error {
 	if len(args) < 3 {
 		flag.Usage()
 		return errors.New("a system, an address and a phase are needed")
 	}
-	starters := map[string]func(context.Context, string) (peer, error){"river": newRiver, "asynq": newAsynq}
-	start, known := starters[args[0]]
+	start, known := map[string]func(context.Context, string) (peer, error){"river": newRiver, "asynq": newAsynq}[args[0]]
 	if !known {
 		return fmt.Errorf("there is no system %q", args[0])
 	}
@@ -100,47 +84,44 @@ func (o options) run(ctx context.Context, args []string) error {
 	defer p.close()
 	left := 0 // jobs that nobody has worked off
 	for _, phase := range args[2:] {
-		m, err := o.phase(ctx, p, phase, &left)
+		began, cpu := time.Now(), ownCPU()
+		n, err := do(ctx, p, phase, &left)
 		if err != nil {
 			return fmt.Errorf("%s: %w", phase, err)
 		}
-		if err := json.NewEncoder(os.Stdout).Encode(m); err != nil {
+		fields := map[string]any{"phase": phase, "jobs": n, "took": time.Since(began).Seconds(), "cpu": ownCPU() - cpu}
+		if err := json.NewEncoder(os.Stdout).Encode(fields); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// phase does one and measures it.
-func (o options) phase(ctx context.Context, p peer, name string, left *int) (m measured, err error) {
-	m = measured{Phase: name, Jobs: o.jobs}
-	began, cpu := time.Now(), ownCPU()
-	switch name {
+// do does one phase, of so many jobs.
+func do(ctx context.Context, p peer, phase string, left *int) (n int, err error) {
+	switch phase {
 	case "insert":
-		err = repeat(ctx, o.producers, o.jobs, p.insert)
-		*left += o.jobs
+		*left += *jobs
+		return *jobs, repeat(ctx, *producers, *jobs, p.insert)
 	case "batch":
-		err = repeat(ctx, batchProducers, o.jobs/batchSize, p.insertBatch)
-		m.Jobs = o.jobs / batchSize * batchSize
-		*left += m.Jobs
+		n = *jobs / batchSize * batchSize
+		*left += n
+		return n, repeat(ctx, batchProducers, n/batchSize, p.insertBatch)
 	case "drain":
-		m.Jobs, *left = *left, 0
-		err = o.working(ctx, p, m.Jobs, func() error { return nil })
+		n, *left = *left, 0
+		return n, working(ctx, p, n, func() error { return nil })
 	case "sustained":
-		err = o.working(ctx, p, o.jobs, func() error { return repeat(ctx, o.producers, o.jobs, p.insert) })
-	default:
-		err = errors.New("there is no such phase")
+		return *jobs, working(ctx, p, *jobs, func() error { return repeat(ctx, *producers, *jobs, p.insert) })
 	}
-	m.Took, m.CPU = time.Since(began).Seconds(), ownCPU()-cpu
-	return m, err
+	return 0, errors.New("there is no such phase")
 }
 
 // working runs workers while do inserts jobs, until so many are done. What the workers
 // take to stop is counted: they finish what they hold.
-func (o options) working(ctx context.Context, p peer, jobs int, do func() error) error {
+func working(ctx context.Context, p peer, jobs int, do func() error) error {
 	var done atomic.Int64
 	finished := make(chan struct{})
-	stop, err := p.work(ctx, o.workers, func() {
+	stop, err := p.work(ctx, *workers, func() {
 		if done.Add(1) == int64(jobs) {
 			close(finished)
 		}

@@ -153,23 +153,3 @@ func TestAFullDiskIsTold(t *testing.T) {
 	require.ErrorContains(t, w.Err(), "no space left", "still the first error")
 	<-asked
 }
-
-func BenchmarkAdd(b *testing.B) {
-	w, err := history.Create(b.TempDir())
-	require.NoError(b, err)
-	now := time.Now().UTC()
-	b.ReportAllocs()
-	for i := range b.N {
-		w.Add(history.Fact{
-			At: now, Kind: history.Submitted, Ticket: int64(i), Job: "0190a1b2-c3d4-7000-8000-0000000000e5",
-			Submission: &history.Submission{
-				Key: "k", Type: "EXECUTE", WorkKind: "SUCCESS_FAST", Intended: now,
-				Tries: []history.Try{{
-					Sent: now, Answered: now, Status: 202, State: "QUEUED",
-					RequestID: "0190a1b2-c3d4-7000-8000-0000000000e5", Job: "0190a1b2-c3d4-7000-8000-0000000000e5",
-				}},
-			},
-		})
-	}
-	require.NoError(b, w.Close())
-}

@@ -186,14 +186,16 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 	}
 	stored := t.fact(history.StoredDeliver)
 	stored.At, stored.Delivery, stored.Ticket = t.w.end(), &d, 0
-	told, toldDelivery := stored, d
-	told.Kind, told.Delivery = history.ToldDelivery, &toldDelivery
+	told, shown := stored, d
+	shown.HasLog, shown.CreatedAt, shown.SettledAt = true, t.now, t.now.Add(time.Duration(len(answers))*100*time.Millisecond)
+	told.Kind, told.Delivery = history.ToldDelivery, &shown
 	t.w.facts = append(t.w.facts, stored, told)
 	for n, status := range answers {
+		shown.Log = append(shown.Log, history.LoggedTry{Number: n + 1, Status: status, Took: 20 * time.Millisecond})
 		at := t.now.Add(time.Duration(n+1) * 100 * time.Millisecond)
 		tried, got := d, d
 		tried.State, tried.Attempts, tried.Status, tried.Tried = "", n+1, status, at
-		got.State, got.Error, got.Attempts, got.Status, got.Body = "", "", 0, status, "digest of "+e.ID
+		got.State, got.Error, got.Attempts, got.Status, got.Body, got.After = "", "", 0, status, "digest of "+e.ID, 10*time.Millisecond
 		scenario := e.Scenario
 		got.JobStatus, got.Emitted, got.Scenario, got.WorkKind = statusOf(e.Name, t.row.Failure), e.Emitted, &scenario, e.WorkKind
 		f := t.fact(history.StoredTry)
@@ -295,6 +297,15 @@ func (t *tale) acts(verb string, status int) *tale {
 func (t *tale) looks() *tale {
 	f := t.fact(history.Looked)
 	told := t.shown()
+	kind := catalogue[told.WorkKind]
+	ms, size := kind.duration.Milliseconds(), int64(kind.result)
+	told.DurationMS, told.ShouldFail, told.PayloadSize = &ms, kind.fails > 0, &size
+	switch told.State {
+	case succeeded:
+		told.Result = &history.Result{Size: size, Checksum: true}
+	case failed:
+		told.Document = documentOf(t.id, told.Failure)
+	}
 	f.At, f.Sent, f.Told = t.now.Add(4*time.Millisecond), t.now.Add(2*time.Millisecond), &told
 	t.w.add(f)
 	return t.wait(10 * time.Millisecond)
@@ -335,135 +346,4 @@ func (t *tale) close() *tale {
 		t.w.add(f)
 	}
 	return t
-}
-
-// Numbers of the jobs of a sound world.
-const (
-	plainJob = iota + 1
-	deferredJob
-	retriedJob
-	canceledJob
-	lostJob
-	batchJob
-	calledJob
-	repeatedJob
-	exhaustedJob
-	othersJob
-	othersCanceledJob
-	polledJob
-	autoJob
-	waitingJob
-	timedOutJob
-	unansweredJob
-	emittingJob
-	failingJob // to be delivered to its callback
-)
-
-// soundWorld tells of one job of each sort.
-func soundWorld() *world {
-	w := newWorld()
-	w.job(0, "SUCCESS_FAST").success().close()
-	w.job(0, "SCHEDULED_ON_TIME", deferred(30*second)).success().close()
-	w.job(0, "RETRY_ON_FAIL").failure("RFA_DEPENDENCY_TIMEOUT").wait(second).retried().acts("retry", 200).wait(second).success().close()
-	w.job(0, "CANCEL_DURING_RUN").claim().run().wait(second).ends(canceled, "").acts("cancel", 200).close()
-	w.job(0, "SUCCESS_NORMAL").claim().loseLease().wait(second).success().close()
-	w.job(0, "PAYLOAD_SMALL", inBatch("batch-1")).success().close()
-	w.job(0, "WEBHOOK_5XX", calledBack("http://receiver/callback")).success().close()
-	w.job(0, "DUPLICATE_SUBMIT_SAME_KEY").try(true).wait(second).try(true).success().close()
-	exhausted := w.job(0, "RETRY_LIMIT_REACHED").failure("RFA_DEPENDENCY_TIMEOUT")
-	for range 3 {
-		exhausted.wait(second).retried().acts("retry", 200).wait(second).failure("RFA_DEPENDENCY_TIMEOUT")
-	}
-	exhausted.acts("retry", 409).close()
-	w.job(1, "FAIL_IMMEDIATE").failure("RFA_INTERNAL").close()
-	w.job(1, "CANCEL_BEFORE_START").wait(second).ends(canceled, "").acts("cancel", 200).close()
-	w.job(1, "SUCCESS_FAST").looks().claim().looks().run().looks().looks().ends(succeeded, "").looks().acts("cancel", 200).close()
-	w.job(1, "RETRY_ON_FAIL", autoRetry).failure("RFA_DEPENDENCY_TIMEOUT").retried().wait(second).success().close()
-	w.job(1, "SCHEDULED_FAR_FUTURE", deferred(48*time.Hour)).close()
-	w.job(1, "RUNS_OVER_TIMEOUT").claim().run().wait(2*time.Minute).ends(failed, "RFA_EXEC_TIMEOUT").close()
-	unanswered := w.job(1, "SUCCESS_FAST")
-	unanswered.sub.Tries[0] = history.Try{Sent: unanswered.now, Status: 0, Error: "connection lost"}
-	unanswered.success().close()
-	w.find(history.Submitted, unansweredJob).Job = ""
-
-	w.job(0, "SUCCESS_FAST", emits, calledBack("http://receiver/callback")).success().close()
-	w.job(0, "SUCCESS_FAST", calledBack(brokenURL)).success().close()
-	stranger := w.fact(history.Intruded, plainJob)
-	stranger.Tenant, stranger.Action = 1, &history.Action{Verb: "get", Sent: w.end(), Status: 404, Code: "RFA_JOB_NOT_FOUND"}
-	w.add(stranger)
-
-	refused := &history.Submission{Key: "key", Type: "EXECUTE", WorkKind: "PAYLOAD_INVALID",
-		Tries: []history.Try{{Sent: w.start, Answered: w.start, Status: 400}}}
-	w.last++
-	w.run.Tickets = w.last
-	w.add(history.Fact{At: w.start, Kind: history.Submitted, Ticket: w.last, Submission: refused})
-	w.batchCompleted()
-	task := w.fact(history.QueuedTask, waitingJob)
-	task.Task = &history.Task{Queue: "jobs", ID: jobName(waitingJob) + ":1:0", State: "scheduled", Attempt: 1}
-	w.add(task)
-	w.run.Counters = true
-	w.run.Collected.Measured = []Measure{{Name: "jobs_submitted_total", Metric: 18, Rows: 18, Counter: true}, {Name: "job_queue_depth"}}
-	w.run.Collected.Inconsistencies = []Inconsistency{{Invariant: ended, What: "open batches"}}
-	w.scheduled(emittingJob, 0)
-	return w
-}
-
-// batchCompleted tells of an event of no job, delivered on the second try.
-func (w *world) batchCompleted() {
-	d := history.Delivery{ID: "batch-delivery", Webhook: "hook-0", EventID: "batch-event", EventName: "batch.completed"}
-	stored := d
-	stored.State, stored.Attempts = "DELIVERED", 2
-	w.add(history.Fact{Kind: history.StoredDeliver, At: w.end(), Delivery: &stored})
-	for _, status := range []int{503, 204} {
-		tried, got := d, d
-		tried.Status, got.Status, got.Body = status, status, "digest"
-		w.add(history.Fact{Kind: history.StoredTry, At: w.end(), Delivery: &tried})
-		w.add(history.Fact{Kind: history.Received, At: w.start, Delivery: &got})
-	}
-}
-
-func jobName(n int) string { return fmt.Sprintf("job-%04d", n) }
-
-func (w *world) fact(k history.Kind, job int) history.Fact {
-	return history.Fact{Kind: k, At: w.end(), Job: jobName(job), Tenant: w.find(history.StoredJob, job).Tenant}
-}
-
-// find gives the first fact of the kind about the job that passes all tests.
-func (w *world) find(k history.Kind, job int, tests ...func(*history.Fact) bool) *history.Fact {
-	for i := range w.facts {
-		f := &w.facts[i]
-		ok := f.Kind == k && (f.Job == jobName(job) || k == history.Submitted && f.Ticket == int64(job))
-		for _, test := range tests {
-			ok = ok && test(f)
-		}
-		if ok {
-			return f
-		}
-	}
-	panic(fmt.Sprint("no fact ", k, " of job ", job))
-}
-
-// drop removes a fact that find gave.
-func (w *world) drop(f *history.Fact) {
-	for i := range w.facts {
-		if &w.facts[i] == f {
-			w.facts = slices.Delete(w.facts, i, i+1)
-			return
-		}
-	}
-}
-
-// dropAll removes all facts that pass the test.
-func (w *world) dropAll(test func(*history.Fact) bool) {
-	w.facts = slices.DeleteFunc(w.facts, func(f history.Fact) bool { return test(&f) })
-}
-
-func named(name string) func(*history.Fact) bool {
-	return func(f *history.Fact) bool {
-		return f.Event != nil && plainName(f.Event.Name) == name || f.Delivery != nil && f.Delivery.EventName == name
-	}
-}
-
-func kindOf(k history.Kind, job int) func(*history.Fact) bool {
-	return func(f *history.Fact) bool { return f.Kind == k && f.Job == jobName(job) }
 }

@@ -26,9 +26,12 @@ func (w *world) write(t testing.TB) *history.Reader {
 // Jobs and Each make the world a reader of itself: disks are slow. All jobs are
 // in the first bucket.
 func (w *world) Jobs(bucket int, fn func(map[string][]history.Fact) error) error {
+	if bucket > 0 {
+		return nil
+	}
 	jobs := map[string][]history.Fact{}
 	for _, f := range w.facts {
-		if bucket == 0 && f.Job != "" {
+		if f.Job != "" {
 			jobs[f.Job] = append(jobs[f.Job], f)
 		}
 	}
@@ -36,8 +39,11 @@ func (w *world) Jobs(bucket int, fn func(map[string][]history.Fact) error) error
 }
 
 func (w *world) Each(bucket int, fn func(history.Fact) error) error {
+	if bucket != history.Loose {
+		return nil
+	}
 	for _, f := range w.facts {
-		if bucket == history.Loose && f.Job == "" {
+		if f.Job == "" {
 			if err := fn(f); err != nil {
 				return err
 			}

@@ -35,26 +35,33 @@ func (w *world) theSchedule() *history.Schedule {
 
 // scheduleCorruptions spoil the schedule of the sound world.
 var scheduleCorruptions = []corruption{
-	{"a due time without a job", scheduled, 0, func(w *world) { s := w.theSchedule(); s.EndAt = s.EndAt.Add(s.Interval) }, true},
-	{"a due time with two jobs", scheduled, 0, func(w *world) { w.runOf("schedule-1", failingJob, w.theSchedule().EndAt) }, true},
-	{"a run for another time", scheduled, failingJob, func(w *world) {
+	{"0 jobs stand for 03:04:23.000000Z of schedule schedule-1, not one", scheduled, 0, func(w *world) {
+		s := w.theSchedule()
+		s.EndAt = s.EndAt.Add(s.Interval)
+	}, true},
+	{"2 jobs stand for 03:04:22.000000Z of schedule schedule-1, not one", scheduled, 0, func(w *world) {
+		w.runOf("schedule-1", failingJob, w.theSchedule().EndAt)
+	}, true},
+	{"the job stands for 03:04:21.999000Z, which is no due time of its schedule", scheduled, failingJob, func(w *world) {
 		w.runOf("schedule-1", failingJob, w.theSchedule().EndAt.Add(-time.Millisecond))
 	}, true},
-	{"a run after the end", scheduled, failingJob, func(w *world) {
+	{"the job stands for 03:04:23.000000Z, which is no due time of its schedule", scheduled, failingJob, func(w *world) {
 		w.runOf("schedule-1", failingJob, w.theSchedule().EndAt.Add(w.theSchedule().Interval))
 	}, false},
-	{"a run that is early", scheduled, emittingJob, func(w *world) {
+	{"was created before, at 03:04:22.000000Z", scheduled, emittingJob, func(w *world) {
 		due := w.theSchedule().EndAt.Add(time.Second)
 		*w.theSchedule() = history.Schedule{ID: "schedule-1", Interval: time.Second, CreatedAt: due.Add(-time.Second), EndAt: due}
 		w.runOf("schedule-1", emittingJob, due)
 	}, true},
-	{"a run that was not asked for", scheduled, 0, func(w *world) {
+	{"schedule schedule-1 has 1 runs for no due time, and nobody triggered it", scheduled, 0, func(w *world) {
 		for _, kind := range []history.Kind{storedJob, history.ListedJob} {
 			w.find(kind, failingJob).Told.Schedule = "schedule-1"
 		}
 	}, true},
-	{"a run of a schedule that nobody created", accepted, failingJob, func(w *world) { w.runOf("schedule-2", failingJob, w.start) }, true},
-	{"a run of another's schedule", foreign, othersJob, func(w *world) {
+	{"the job is a run of schedule schedule-2, which nobody created", accepted, failingJob, func(w *world) {
+		w.runOf("schedule-2", failingJob, w.start)
+	}, true},
+	{"the job is a run of a schedule of tenant 0", foreign, othersJob, func(w *world) {
 		w.runOf("schedule-1", othersJob, w.theSchedule().EndAt)
 		w.runOf("", emittingJob, w.start)
 		w.theSchedule().CreatedAt = w.theSchedule().EndAt.Add(-time.Second)

@@ -16,6 +16,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/report"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 // fake is a service that keeps its jobs in memory and ends each as its work kind
@@ -218,7 +219,6 @@ type played struct {
 	engine   *Engine
 	recorder *report.Recorder
 	facts    map[history.Kind][]history.Fact
-	took     time.Duration
 }
 
 // tries are those of a ticket.
@@ -239,12 +239,10 @@ func (f *fake) play(text string) played {
 	facts, err := history.Create(dir)
 	require.NoError(f.t, err)
 	p := played{recorder: report.NewRecorder(time.Now()), facts: map[history.Kind][]history.Fact{}}
-	p.engine, err = New(Options{URL: f.http.URL, Run: "run", Scenario: s, History: facts, Recorder: p.recorder, Patience: 10 * time.Second})
+	p.engine, err = New(Options{URL: f.http.URL, Run: "run", Scenario: s, History: facts, Recorder: p.recorder, Patience: testkit.Patience})
 	require.NoError(f.t, err)
 	require.NoError(f.t, p.engine.Prepare(f.t.Context()))
-	began := time.Now()
 	require.NoError(f.t, p.engine.Run(f.t.Context()))
-	p.took = time.Since(began)
 	unfinished, _ := p.engine.Drain(f.t.Context())
 	require.Zero(f.t, unfinished)
 	p.engine.Close()

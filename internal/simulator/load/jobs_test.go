@@ -22,134 +22,106 @@ func newWatched() *watchedJobs {
 	return w
 }
 
-func ticketed(auto bool) func(*job) {
-	return func(j *job) { j.ticket, j.autoRetry = 1, auto }
-}
+// step is something that becomes known of the job a.
+type step func(t *testing.T, w *watchedJobs)
 
-func at(state string, attempt int) update {
-	return update{state: state, attempt: attempt, at: time.Now(), retryable: true, streamed: true}
-}
-
-func TestAJobIsForgottenAtItsEnd(t *testing.T) {
-	t.Parallel()
-	w := newWatched()
-	w.accepted("a", client.Queued, false, ticketed(false))
-	for _, state := range []string{client.Assigned, client.Running} {
-		w.saw("a", at(state, 1))
-		require.Equal(t, 1, w.waiting(time.Now()))
+func taken(held, auto bool) step {
+	return func(_ *testing.T, w *watchedJobs) {
+		w.accepted("a", client.Queued, held, func(j *job) { j.ticket, j.autoRetry = 1, auto })
 	}
-	w.saw("a", at(client.Succeeded, 1))
-	require.Equal(t, []string{client.Succeeded}, w.ends)
-	require.Zero(t, w.open.Load())
-	require.Equal(t, 1, w.states[client.Succeeded])
-	require.Zero(t, w.states[client.Running])
 }
 
-func TestEventsThatAreQuickerThanTheAnswer(t *testing.T) {
-	t.Parallel()
-	w := newWatched()
-	for _, state := range []string{client.Created, client.Queued, client.Assigned, client.Running, client.Succeeded} {
-		w.saw("a", at(state, 1))
+func streamed(attempt int, states ...string) step {
+	return func(_ *testing.T, w *watchedJobs) {
+		for _, state := range states {
+			w.saw("a", update{state: state, attempt: attempt, at: time.Now(), retryable: true, streamed: true})
+		}
 	}
-	require.Empty(t, w.ends, "it is not known whose it is")
-	w.accepted("a", client.Queued, false, ticketed(false))
-	require.Equal(t, []string{client.Succeeded}, w.ends)
-	require.Zero(t, w.open.Load())
 }
 
-func TestNewsThatComeLateChangeNothing(t *testing.T) {
-	t.Parallel()
-	w := newWatched()
-	w.accepted("a", client.Queued, true, ticketed(false))
-	w.saw("a", at(client.Running, 1))
-	w.saw("a", at(client.Assigned, 1))
-	state, _, _ := w.look("a")
-	require.Equal(t, client.Running, state)
-	w.saw("a", at(client.Failed, 1))
-	w.saw("a", at(client.Queued, 2))
-	w.saw("a", at(client.Failed, 1))
-	state, attempt, _ := w.look("a")
-	require.Equal(t, client.Queued, state)
-	require.Equal(t, 2, attempt)
+// answered is what a poll, or the answer to a cancel or a retry, tells.
+func answered(attempt int, state string) step {
+	return func(_ *testing.T, w *watchedJobs) { w.saw("a", update{state: state, attempt: attempt, at: time.Now()}) }
 }
 
-func TestALeaseThatExpiredSetsAJobBack(t *testing.T) {
-	t.Parallel()
-	w := newWatched()
-	w.accepted("a", client.Queued, false, ticketed(false))
-	w.saw("a", at(client.Assigned, 1))
-	w.saw("a", at(client.Queued, 1))
-	require.Equal(t, 1, w.states[client.Queued])
-	w.saw("a", at(client.Assigned, 1))
-	w.saw("a", at(client.Running, 1))
-	w.saw("a", at(client.Succeeded, 1))
-	require.Equal(t, []string{client.Succeeded}, w.ends)
+func released(_ *testing.T, w *watchedJobs)  { w.release("a") }
+func exhausted(_ *testing.T, w *watchedJobs) { w.exhausted("a") }
+
+// shows: the job has not ended, and was seen so last.
+func shows(attempt int, state string) step {
+	return func(t *testing.T, w *watchedJobs) {
+		require.Empty(t, w.ends)
+		got, n, _ := w.look("a")
+		require.Equal(t, state, got)
+		require.Equal(t, attempt, n)
+		require.Equal(t, 1, w.states[state])
+	}
 }
 
-func TestAHeldJobIsKeptUntilItIsReleased(t *testing.T) {
+// A job is counted in one state at a time, and forgotten at its end, when its end was streamed and nobody holds it.
+func TestJobsUntilTheirEnd(t *testing.T) {
+	t.Parallel()
+	const (
+		queued, assigned, running = client.Queued, client.Assigned, client.Running
+		failed, succeeded         = client.Failed, client.Succeeded
+	)
+	unknown := func(t *testing.T, w *watchedJobs) { require.Empty(t, w.ends, "it is not known whose it is") }
+	forGood := func(_ *testing.T, w *watchedJobs) {
+		w.saw("a", update{state: failed, attempt: 1, at: time.Now(), streamed: true})
+	}
+	for name, c := range map[string]struct {
+		end   string
+		steps []step
+	}{
+		"as usual": {succeeded, []step{
+			taken(false, false), streamed(1, assigned, running), shows(1, running), streamed(1, succeeded),
+		}},
+		"events quicker than the answer": {succeeded, []step{streamed(1, queued, running, succeeded), unknown, taken(false, false)}},
+		"news that come late": {succeeded, []step{
+			taken(true, false), streamed(1, running, assigned), shows(1, running), streamed(1, failed), streamed(2, queued),
+			streamed(1, failed), shows(2, queued), released, streamed(2, succeeded),
+		}},
+		"a lease that expired": {succeeded, []step{
+			taken(false, false), streamed(1, assigned, queued), shows(1, queued),
+			streamed(1, assigned, running, succeeded),
+		}},
+		"held, and retried": {succeeded, []step{
+			taken(true, false), streamed(1, failed), shows(1, failed), streamed(2, queued), released, shows(2, queued),
+			streamed(2, succeeded),
+		}},
+		"retried by the server": {failed, []step{
+			taken(false, true), streamed(1, failed), shows(1, failed), streamed(2, queued, failed),
+			exhausted, exhausted,
+		}},
+		"failed for good": {failed, []step{taken(false, true), forGood}},
+		"an end that is streamed late": {succeeded, []step{
+			taken(true, false), answered(1, succeeded), released, shows(1, succeeded),
+			streamed(1, assigned, succeeded),
+		}},
+		"the end of an attempt after that": {succeeded, []step{
+			taken(true, false), streamed(1, failed), answered(2, queued), answered(2, succeeded), released, shows(2, succeeded),
+			streamed(2, succeeded),
+		}},
+	} {
+		w := newWatched()
+		for _, s := range c.steps {
+			s(t, w)
+		}
+		require.Equal(t, []string{c.end}, w.ends, name)
+		require.Zero(t, w.open.Load(), name)
+		require.Zero(t, w.waiting(time.Now()), name)
+		require.Equal(t, 1, w.states[c.end], name)
+		require.Zero(t, w.states[running], name)
+	}
+}
+
+func TestAChangeIsToldToWhoWaitsForIt(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
-	w.accepted("a", client.Queued, true, ticketed(false))
+	taken(true, false)(t, w)
 	_, _, changed := w.look("a")
-	w.saw("a", at(client.Failed, 1))
-	select {
-	case <-changed:
-	default:
-		t.Fatal("who waits for update is not told")
-	}
-	require.Empty(t, w.ends)
-	w.saw("a", at(client.Queued, 2)) // it was retried
-	w.release("a")
-	require.Empty(t, w.ends)
-	w.saw("a", at(client.Succeeded, 2))
-	require.Equal(t, []string{client.Succeeded}, w.ends)
-}
-
-func TestAJobThatTheServerRetriesGoesOn(t *testing.T) {
-	t.Parallel()
-	w := newWatched()
-	w.accepted("a", client.Queued, false, ticketed(true))
-	w.saw("a", at(client.Failed, 1))
-	require.Empty(t, w.ends)
-	w.saw("a", at(client.Queued, 2))
-	w.saw("a", at(client.Failed, 2))
-	w.exhausted("a")
-	require.Equal(t, []string{client.Failed}, w.ends)
-	w.exhausted("a")
-	require.Zero(t, w.open.Load(), "a forgotten job is not brought back")
-
-	w.accepted("b", client.Queued, false, ticketed(true))
-	w.saw("b", update{state: client.Failed, attempt: 1, at: time.Now(), streamed: true}) // a failure for good
-	require.Len(t, w.ends, 2)
-}
-
-// A poll, or the answer to a cancel, may know the end before the stream tells it.
-func TestAJobIsKeptUntilItsEndWasStreamed(t *testing.T) {
-	t.Parallel()
-	w := newWatched()
-	w.accepted("a", client.Queued, true, ticketed(false))
-	w.saw("a", update{state: client.Canceled, attempt: 1, at: time.Now()})
-	w.release("a")
-	require.Empty(t, w.ends)
-	require.Equal(t, 1, w.waiting(time.Now()))
-	w.saw("a", at(client.Assigned, 1)) // on its way still
-	w.saw("a", at(client.Canceled, 1))
-	require.Equal(t, []string{client.Canceled}, w.ends)
-	require.Zero(t, w.open.Load())
-	require.Equal(t, 1, w.states[client.Canceled])
-}
-
-func TestTheEndOfARetriedAttemptHasToBeStreamedToo(t *testing.T) {
-	t.Parallel()
-	w := newWatched()
-	w.accepted("a", client.Queued, true, ticketed(false))
-	w.saw("a", at(client.Failed, 1))
-	w.saw("a", update{state: client.Queued, attempt: 2, at: time.Now()})    // the retry's answer
-	w.saw("a", update{state: client.Succeeded, attempt: 2, at: time.Now()}) // a poll
-	w.release("a")
-	require.Empty(t, w.ends)
-	w.saw("a", at(client.Succeeded, 2))
-	require.Equal(t, []string{client.Succeeded}, w.ends)
+	streamed(1, client.Failed)(t, w)
+	<-changed
 }
 
 func TestScheduledJobsBeyondTheLimitAreNotWaitedFor(t *testing.T) {

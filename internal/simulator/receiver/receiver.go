@@ -71,9 +71,9 @@ const (
 	registrationLimit = 5 * time.Second // how long a message waits for the registration of its address
 )
 
-// New makes a receiver that does not listen by itself: it is a handler of requests
+// newReceiver makes a receiver that does not listen by itself: it is a handler of requests
 // to publicURL.
-func New(publicURL string, o Options) (*Receiver, error) {
+func newReceiver(publicURL string, o Options) (*Receiver, error) {
 	r := &Receiver{options: o, webhooks: map[address]webhook{}, pending: map[address]chan struct{}{}, bases: map[string]string{}}
 	r.closed, r.close = context.WithCancel(context.Background())
 	r.server = &http.Server{
@@ -96,7 +96,7 @@ func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 		}
 		publicURL = "http://" + listener.Addr().String()
 	}
-	r, err := New(publicURL, o)
+	r, err := newReceiver(publicURL, o)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -19,10 +18,9 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
-)
 
-// patience is far more than a page takes on a busy machine.
-const patience = 3 * time.Minute
+	"github.com/forgerun/forgerun/internal/testkit"
+)
 
 // findBrowser gives a Chromium. People who test without one skip such tests.
 func findBrowser(t *testing.T) string {
@@ -79,7 +77,7 @@ func TestPageInABrowser(t *testing.T) {
 	t.Cleanup(cancel)
 	ctx, closeTab := chromedp.NewContext(allocated)
 	t.Cleanup(closeTab)
-	ctx, stop := context.WithTimeout(ctx, patience)
+	ctx, stop := context.WithTimeout(ctx, 3*testkit.Patience)
 	t.Cleanup(stop)
 
 	var mu sync.Mutex
@@ -105,7 +103,7 @@ func TestPageInABrowser(t *testing.T) {
 	_, err = chromedp.Call(ctx, network.Enable, network.EnableParams{})
 	require.NoError(t, err)
 
-	for _, name := range []string{"nothing", "one second", "faults", "violations", "hostile"} {
+	for _, name := range []string{"nothing", "faults", "violations", "hostile"} {
 		run := runs()[name]
 		file := filepath.Join(t.TempDir(), "report.html")
 		require.NoError(t, os.WriteFile(file, []byte(written(t, WriteHTML, run)), 0o600))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -180,29 +179,6 @@ func TestManyGoroutinesRecordAtOnce(t *testing.T) {
 		[]int64{n.Arrivals, total(n.Answers), total(n.Finished), n.Delivered, n.Injected})
 }
 
-// Ten hours at 20,000 different latencies a second must not take more memory than
-// ten minutes.
-func TestMemoryIsBounded(t *testing.T) {
-	r := newRecorder(began, (&clock{began}).read)
-	random := rand.New(rand.NewPCG(1, 1))
-	before := heap()
-	for s := range 36_000 {
-		at := began.Add(time.Duration(s) * time.Second)
-		for range 10 {
-			r.Answered(at, at.Add(time.Duration(math.Exp(random.NormFloat64()*3))*time.Millisecond), Accepted)
-		}
-	}
-	require.Less(t, heap()-before, int64(16<<20))
-	runtime.KeepAlive(r)
-}
-
-func heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
 // One operation is a whole job: at 20,000 a second it may take 5 µs of a core at
 // most to stay below a tenth of it.
 func BenchmarkJob(b *testing.B) {
@@ -215,23 +191,5 @@ func BenchmarkJob(b *testing.B) {
 		r.Sent(intended)
 		r.Answered(intended, at, Accepted)
 		r.Finished(intended, at, "SUCCEEDED")
-	}
-}
-
-func BenchmarkMoved(b *testing.B) {
-	r := NewRecorder(time.Now())
-	for range b.N {
-		r.Moved("QUEUED", "RUNNING")
-	}
-}
-
-func BenchmarkSnapshot(b *testing.B) {
-	r := NewRecorder(time.Now())
-	now := time.Now()
-	for i := range 1_000_000 {
-		r.Answered(now, now.Add(time.Duration(i)*time.Microsecond), Accepted)
-	}
-	for b.Loop() {
-		r.Snapshot()
 	}
 }

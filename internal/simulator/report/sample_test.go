@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
@@ -17,82 +16,51 @@ type clock struct{ now time.Time }
 
 func (c *clock) read() time.Time { return c.now }
 
-// recorded is a run that took so long, with jobs at a rate and faults spread over
-// it, as a real one would look.
+var faultKinds = []string{"kill", "stop", "term", "flush", "redis", "postgres", "redis-pause", "cut", "slow"}
+
+// sampleRun is a run that took so long, with jobs at a rate and faults spread over it, as a real one would look.
 func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 	c := &clock{began}
 	r := newRecorder(began, c.read)
-	random := rand.New(rand.NewPCG(1, 2))
-	kinds := []string{"kill", "stop", "term", "flush", "redis", "postgres", "redis-pause", "cut", "slow"}
 	r.Stage("load")
-	r.Workers(2)
-	var finishes []func(time.Time)
-	nextFault := 0
-	step := 100 * time.Millisecond
-	if took > 2*time.Hour {
-		step = 10 * time.Second
-	}
+	var open []time.Time // when those that have not ended were to be sent
+	step, sent, injected := max(took/1000, 100*time.Millisecond), 0, 0
 	for at := time.Duration(0); at < took; at += step {
 		c.now = began.Add(at)
 		share := at.Seconds() / took.Seconds()
 		r.Workers(2 + int(3*share))
-		for nextFault < faults && float64(nextFault) <= share*float64(faults) {
-			k := random.IntN(len(kinds))
-			lasts := time.Duration(0)
-			if k == 1 || k == 6 || k == 8 {
-				lasts = time.Duration(random.IntN(3000)) * time.Millisecond
+		for ; injected < faults && float64(injected) <= share*float64(faults); injected++ {
+			k, lasts := injected%len(faultKinds), time.Duration(0)
+			if k%3 == 1 {
+				lasts = time.Duration(injected%3000) * time.Millisecond
 			}
-			r.Fault(kinds[k], fmt.Sprint("worker ", random.IntN(4)), c.now, c.now.Add(lasts), 1+random.IntN(3)*(k/7))
-			nextFault++
+			r.Fault(faultKinds[k], fmt.Sprint("worker ", k%4), c.now, c.now.Add(lasts), 1+k/7)
 		}
-		if share > 0.93 && len(r.stages) < 2 {
-			r.Stage("drain")
-		}
-		due := perSecond * (1 + 0.4*math.Sin(9*share))
-		if share > 0.93 {
-			due = 0
-		}
-		for range int(due*step.Seconds() + random.Float64()) {
-			intended := c.now
-			latency := time.Duration(math.Exp(random.NormFloat64()*0.7+1.6)*float64(time.Millisecond)) +
-				time.Duration(60*max(0, random.Float64()-0.99)*100*float64(time.Millisecond))
-			class := Accepted
-			if random.Float64() < 0.01 {
-				class = []string{Refused, Failed, Unanswered}[random.IntN(3)]
+		for ; share < 0.9 && float64(sent) < at.Seconds()*perSecond; sent++ {
+			latency := time.Duration(math.Exp(float64(sent%100)/20) * float64(time.Millisecond))
+			class := []string{Accepted, Refused, Failed, Unanswered}[max(0, sent%200-196)]
+			r.Sent(c.now)
+			r.Answered(c.now, c.now.Add(latency), class)
+			if class == Accepted {
+				r.Moved("", "QUEUED")
+				open = append(open, c.now)
 			}
-			r.Sent(intended)
-			r.Answered(intended, intended.Add(latency), class)
-			if class != Accepted {
-				continue
-			}
-			r.Moved("", "QUEUED")
-			state := "QUEUED"
-			end := []string{"SUCCEEDED", "SUCCEEDED", "SUCCEEDED", "FAILED", "CANCELED"}[random.IntN(5)]
-			finishes = append(finishes, func(now time.Time) {
-				if state == "QUEUED" {
-					r.Moved("QUEUED", "RUNNING")
-					state = "RUNNING"
-				}
-				r.Moved(state, end)
-				r.Finished(intended, now, end)
-				r.Delivered(now, random.Float64() < 0.9)
-			})
 		}
-		done := int(float64(len(finishes)) * random.Float64() * 0.2)
-		if share > 0.93 {
-			done = max(done, min(len(finishes), 3))
-		}
-		for _, finish := range finishes[:done] {
-			finish(c.now)
-		}
-		finishes = finishes[done:]
-		if len(finishes) > 20 && random.Float64() < 0.5 {
+		for len(open) > 3 {
+			end := []string{"SUCCEEDED", "SUCCEEDED", "FAILED", "CANCELED"}[len(open)%4]
 			r.Moved("QUEUED", "RUNNING")
-			r.Moved("RUNNING", "QUEUED")
+			r.Moved("RUNNING", end)
+			r.Finished(open[0], c.now, end)
+			r.Delivered(c.now, len(open)%10 > 0)
+			open = open[1:]
 		}
 	}
 	c.now = began.Add(took)
-	run := r.Run()
+	return described(r.Run())
+}
+
+// described says of a run what its flags, its service and its judge would.
+func described(run Run) Run {
 	run.Scenario, run.Description, run.Seed = "soak", "A mix of all kinds at a steady rate, with every fault that there is.", 42
 	run.Text = "name: soak\nduration: 10m\narrival:\n  rate: 40\n"
 	run.Command = "simulator run soak --chaos kill=30s,stop=60s --seed 42"

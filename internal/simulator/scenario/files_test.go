@@ -2,8 +2,6 @@ package scenario_test
 
 import (
 	"os"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,36 +10,6 @@ import (
 
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
-
-// milliseconds is how long each kind runs at time scale 1 (specification, section
-// 6). RUNS_OVER_TIMEOUT ends at the limit of a second at least.
-var milliseconds = map[string]float64{
-	"SUCCESS_FAST": 1_000, "SUCCESS_NORMAL": 10_000, "SUCCESS_SLOW": 90_000, "FAIL_IMMEDIATE": 500,
-	"FAIL_AFTER_PROGRESS": 20_000, "FAIL_AFTER_RETRYABLE": 5_000, "RUNS_LONG": 110_000, "RUNS_OVER_TIMEOUT": 121_000,
-	"CPU_BURST": 8_000, "MEMORY_SPIKE": 12_000, "IO_HEAVY": 15_000, "MANY_SMALL_OUTPUTS": 9_000, "LARGE_OUTPUT": 9_000,
-	"CANCEL_BEFORE_START": 5_000, "CANCEL_DURING_RUN": 10_000, "RETRY_ON_FAIL": 3_000, "RETRY_LIMIT_REACHED": 3_000,
-	"PAYLOAD_INVALID": 0,
-}
-
-// attempts is how often a failing kind runs if it is retried.
-var attempts = map[string]float64{
-	"RETRY_ON_FAIL": 2, "RETRY_LIMIT_REACHED": 4, "FAIL_AFTER_RETRYABLE": 4, "FAIL_AFTER_PROGRESS": 4, "RUNS_OVER_TIMEOUT": 4,
-}
-
-func slotSeconds(w *scenario.Work, kind string, scale float64) float64 {
-	ms, ok := milliseconds[kind]
-	if !ok {
-		ms = 2_000
-	}
-	seconds := ms / 1000 * scale
-	if kind == "RUNS_OVER_TIMEOUT" {
-		seconds = max(seconds, 1)
-	}
-	if n := attempts[kind]; n > 0 && (w.AutoRetry || w.Retry != nil) {
-		seconds *= n
-	}
-	return seconds
-}
 
 func TestReadyMadeScenarios(t *testing.T) {
 	t.Parallel()
@@ -74,40 +42,6 @@ func TestReadyMadeScenarios(t *testing.T) {
 	}
 	_, err := scenario.Text("none")
 	require.ErrorIs(t, err, os.ErrNotExist)
-}
-
-var firstNumber = regexp.MustCompile(`^[0-9]+`)
-
-// All but overload leave the workers room: the slots that are used on average,
-// over the slots that there are at the start.
-func TestReadyMadeScenariosFitTheirWorkers(t *testing.T) {
-	t.Parallel()
-	for _, name := range scenario.Names() {
-		s, err := scenario.Load(name)
-		require.NoError(t, err)
-		if s.Arrival.Closed != nil {
-			continue // it cannot ask for more than it gets
-		}
-		used, jobs := 0.0, 0.0
-		for _, i := range first(s, 1_000_000) {
-			kinds := slices.Concat(i.Kinds, []string{i.Kind}[:min(len(i.Kind), 1)])
-			for _, kind := range kinds {
-				n := float64(i.Tickets) / float64(len(kinds))
-				used += n * slotSeconds(i.Work, kind, *s.Service.TimeScale)
-				jobs += n
-			}
-		}
-		workers := firstNumber.FindString(s.Service.Workers)
-		slots := float64(s.Service.Concurrency * int(workers[0]-'0'))
-		busy := used / s.Duration.Seconds() / slots
-		t.Logf("%-16s %6.1f jobs/s, %5.1f of %3.0f slots, %3.0f %%", name, jobs/s.Duration.Seconds(), busy*slots, slots, 100*busy)
-		if name == "overload" {
-			require.Greater(t, busy, 2.0)
-			continue
-		}
-		require.Less(t, busy, 0.8, name)
-		require.Less(t, jobs/s.Duration.Seconds(), 150.0, "jobs per second of %s", name)
-	}
 }
 
 func TestTourHasEachKindAndTheClientsPart(t *testing.T) {

@@ -1,7 +1,6 @@
 package scenario_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -217,21 +216,6 @@ mix:
 	require.Equal(t, slices.Concat(round, round, round), got)
 }
 
-func TestBatchesHaveAllKinds(t *testing.T) {
-	t.Parallel()
-	s := parse(t, `{jobs: 500, arrival: {closed: {clients: 1}}, mix: [{kinds: ALL, batch: 10}]}`)
-	seen := map[string]int{}
-	for _, i := range first(s, 500) {
-		for _, kind := range i.Kinds {
-			seen[kind]++
-		}
-	}
-	require.Len(t, seen, 31)
-	for kind, n := range seen {
-		require.Greater(t, n, 100, kind)
-	}
-}
-
 func TestNothingIsDrawnThatIsNotAskedFor(t *testing.T) {
 	t.Parallel()
 	s := parse(t, `{jobs: 1000, arrival: {closed: {clients: 1}}, mix: [{kind: SUCCESS_FAST}]}`)
@@ -255,33 +239,4 @@ func TestPlanMakesNoGarbage(t *testing.T) {
 			t.Fatal("the plan ended")
 		}
 	}))
-}
-
-func BenchmarkPlan(b *testing.B) {
-	s := parse(b, mixed)
-	s.Duration = 7 * 24 * time.Hour
-	p := s.Plan()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, ok := p.Next(); !ok {
-			p = s.Plan()
-		}
-	}
-}
-
-func ExampleScenario_Plan() {
-	s, err := scenario.Load("retry-limits")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	p := s.Plan()
-	for range 3 {
-		i, _ := p.Next()
-		fmt.Println(i.N, i.At, i.Kind, i.Retries)
-	}
-	// Output:
-	// 1 0s RUNS_OVER_TIMEOUT 0
-	// 2 33.333333ms RETRY_LIMIT_REACHED 6
-	// 3 66.666666ms RETRY_ON_FAIL 1
 }

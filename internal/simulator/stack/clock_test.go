@@ -22,11 +22,10 @@ func drawn(seed uint64) (m clockMove, kind string) {
 func TestMovesAreDrawnByTheSeed(t *testing.T) {
 	t.Parallel()
 	times, longest := map[string]int{}, time.Duration(0)
-	for seed := range uint64(2000) {
+	for seed := range uint64(500) {
 		m, kind := drawn(seed)
 		again, _ := drawn(seed)
 		require.Equal(t, m, again)
-		require.Equal(t, kind == "ahead", m.lasts == 0)
 		times[kind]++
 		var body struct {
 			Advance string
@@ -34,22 +33,16 @@ func TestMovesAreDrawnByTheSeed(t *testing.T) {
 			Rate    float64
 		}
 		require.NoError(t, json.Unmarshal([]byte(m.body), &body))
-		switch kind {
-		case "ahead":
-			by, err := time.ParseDuration(body.Advance)
-			require.NoError(t, err)
-			longest = max(longest, by)
-		case "frozen":
-			require.True(t, body.Freeze)
-		case "at":
-			require.GreaterOrEqual(t, body.Rate, leastRate)
-			require.LessOrEqual(t, body.Rate, float64(mostRate))
-		}
+		by, _ := time.ParseDuration(body.Advance)
+		longest = max(longest, by)
+		require.Equal(t, kind == "ahead", by > 0)
+		require.Equal(t, kind == "ahead", m.lasts == 0)
+		require.Equal(t, kind == "frozen", body.Freeze)
+		require.Equal(t, kind == "at", body.Rate >= leastRate && body.Rate <= mostRate)
 	}
-	require.InDelta(t, 1000, times["ahead"], 100)
-	require.InDelta(t, 500, times["frozen"], 100)
-	require.InDelta(t, 500, times["at"], 100)
-	require.Greater(t, longest, 11*time.Hour)
+	require.Len(t, times, 3, "%v", times)
+	require.Greater(t, times["ahead"], times["frozen"])
+	require.Greater(t, longest, mostAdvance*9/10)
 	require.LessOrEqual(t, longest, mostAdvance)
 }
 

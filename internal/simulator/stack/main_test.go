@@ -7,9 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -19,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 // TestMain is also the program that the quick tests supervise: one that says it
@@ -29,9 +28,7 @@ func TestMain(m *testing.M) {
 		os.Exit(beFake(os.Getenv("FORGERUN_FAKE")))
 	default:
 		code := m.Run()
-		if built.dir != "" {
-			_ = os.RemoveAll(built.dir)
-		}
+		testkit.RemovePrograms()
 		os.Exit(code)
 	}
 }
@@ -51,46 +48,14 @@ func beFake(manner string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if manner == "deaf" {
-		signal.Ignore(syscall.SIGTERM) // NotifyContext would undo an earlier one
-	}
 	go func() { _ = http.Serve(l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) }()
 	<-ctx.Done()
-	if manner == "slow" {
-		stop() // the next signal has its default meaning, as with the real program
-		fmt.Println("ending")
-		time.Sleep(200 * time.Millisecond)
-	}
 	return 0
 }
 
-// built is the real program, built once.
-var built struct {
-	once sync.Once
-	dir  string
-	out  []byte
-	err  error
-}
-
-func forgerun(t *testing.T) string {
-	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "forgerun-simulator-stack-test-"); built.err == nil {
-			build := exec.Command("go", "build", "-buildvcs=false",
-				"-o", filepath.Join(built.dir, "forgerun"), "github.com/forgerun/forgerun/cmd/forgerun")
-			built.out, built.err = build.CombinedOutput()
-		}
-	})
-	require.NoError(t, built.err, "%s", built.out)
-	return filepath.Join(built.dir, "forgerun")
-}
-
-// patience bounds every wait for something that must happen.
-const patience = 60 * time.Second
-
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -98,7 +63,7 @@ func testContext(t *testing.T) context.Context {
 // startReal starts a stack of the real program and real servers.
 func startReal(t *testing.T, o Options) *Stack {
 	t.Helper()
-	o.Forgerun, o.Lease = forgerun(t), time.Second
+	o.Forgerun, o.Lease = testkit.Program(t, "forgerun"), time.Second
 	return startStack(t, o)
 }
 
@@ -174,16 +139,10 @@ func requireGone(t *testing.T, pids []int) {
 	}
 }
 
-// eventually polls for a condition for which there is no event.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	require.Eventually(t, condition, patience, 5*time.Millisecond, what)
-}
-
 // requireAnswers asks the API for its own health.
 func requireAnswers(t *testing.T, s *Stack) {
 	t.Helper()
-	eventually(t, "the API answers", func() bool {
+	testkit.Eventually(t, "the API answers", func() bool {
 		answer, err := healthClient.Get(s.URL() + "/readyz")
 		if err != nil {
 			return false

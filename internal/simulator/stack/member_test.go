@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 func TestScaleUpAndDown(t *testing.T) {
@@ -49,7 +49,7 @@ func TestWorkerThatDiesIsStartedAgain(t *testing.T) {
 	require.NoError(t, s.Scale(testContext(t), 2))
 	before := pids(s)
 	require.NoError(t, syscall.Kill(before[0], syscall.SIGKILL))
-	eventually(t, "another one lives", func() bool {
+	testkit.Eventually(t, "another one lives", func() bool {
 		now := pids(s)
 		return len(now) == 2 && now[0] != before[0] && now[1] == before[1]
 	})
@@ -89,7 +89,7 @@ func TestPausedProcessIsScaledAway(t *testing.T) {
 		f, _ := kindNamed(t, "stop").do(ctx, s, 1)
 		struck <- f
 	}()
-	eventually(t, "it is paused", func() bool { return isPaused(before[0]) })
+	testkit.Eventually(t, "it is paused", func() bool { return isPaused(before[0]) })
 	require.NoError(t, s.Scale(testContext(t), 0))
 	requireGone(t, before)
 	f := <-struck
@@ -110,7 +110,7 @@ func TestHealResumesAndEndOfFaultToo(t *testing.T) {
 		f, _ := kindNamed(t, "stop").do(ctx, s, 1)
 		struck <- f
 	}()
-	eventually(t, "it is paused", func() bool { return isPaused(pid) })
+	testkit.Eventually(t, "it is paused", func() bool { return isPaused(pid) })
 	_, another := kindNamed(t, "kill").do(testContext(t), s, 2)
 	require.False(t, another, "one fault at a time on a process")
 	require.NoError(t, s.Heal(testContext(t)))
@@ -142,55 +142,6 @@ func TestProcessThatNeverGetsReady(t *testing.T) {
 	text, readErr := os.ReadFile(filepath.Join(s.logDir(), "worker-1.log"))
 	require.NoError(t, readErr)
 	require.Equal(t, 1, strings.Count(string(text), "bad configuration"), "a refusal is final")
-}
-
-func TestProcessThatIgnoresSIGTERM(t *testing.T) {
-	t.Parallel()
-	s := startFake(t, "deaf")
-	require.NoError(t, s.Scale(testContext(t), 1))
-	p := s.members()[0].living()
-	err := p.Stop(50 * time.Millisecond)
-	require.ErrorContains(t, err, "had not ended 50ms after SIGTERM and was killed")
-	requireGone(t, []int{p.PID()})
-	m := s.members()[0]
-	again, err := m.awaitReady(testContext(t))
-	require.NoError(t, err, "and it is started again")
-	m.stop()
-	again.Kill() // it would keep Close waiting
-}
-
-func TestEndsThatMeet(t *testing.T) {
-	t.Parallel()
-	p := startProcess(t, "slow") // it takes a while to end, or ends at once at a second SIGTERM
-	errs := make(chan error)
-	go func() { errs <- p.Stop(patience) }()
-	eventually(t, "it is about to end", func() bool { return p.Output() == "ending\n" })
-	require.NoError(t, p.Stop(patience))
-	require.NoError(t, <-errs)
-
-	p = startProcess(t, "deaf")
-	go func() { errs <- p.Stop(patience) }()
-	eventually(t, "the end is asked for", func() bool { return p.IsStopping() })
-	p.Kill()
-	require.NoError(t, <-errs, "the kill was asked for too")
-}
-
-// startProcess starts one fake worker that nobody supervises.
-func startProcess(t *testing.T, manner string) *run {
-	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	admin, err := devstack.FreeAddress()
-	require.NoError(t, err)
-	env := environ{"FORGERUN_FAKE": manner, "FORGERUN_ADMIN_ADDR": admin}
-	p, err := process.Start(process.Command{
-		Path: self, Args: []string{"worker"}, Env: env.list(), Log: process.Log{Path: filepath.Join(t.TempDir(), "log"), Mode: 0o600},
-	})
-	require.NoError(t, err)
-	t.Cleanup(p.Kill)
-	r := &run{Process: p, admin: admin}
-	require.NoError(t, r.Await(testContext(t), r.healthy))
-	return r
 }
 
 func TestBadOptions(t *testing.T) {

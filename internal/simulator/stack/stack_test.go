@@ -2,7 +2,6 @@ package stack
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,68 +10,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/devstack"
-	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/testkit"
 )
-
-// TestChaosHealsAndLeavesNothing does every kind of fault, all at once and far
-// too often, while workers are scaled, and ends in the middle of it.
-func TestChaosHealsAndLeavesNothing(t *testing.T) {
-	t.Parallel()
-	s := startReal(t, Options{Faults: true, APIs: 2})
-	requireAnswers(t, s)
-	require.NoError(t, s.Scale(testContext(t), 2))
-	require.Len(t, s.MetricsURLs(), 2+1+2)
-
-	c, err := ParseChaos("kill=1s,stop=2s,term=2s,flush=1s,redis=3s,redis-pause=3s,redis-full=3s,postgres=3s," +
-		"cut=300ms,lose=500ms,slow=1s,stall=2s")
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(testContext(t), 6*time.Second)
-	defer cancel()
-	var faults []Fault
-	var running sync.WaitGroup
-	running.Go(func() { // a client, without which there is little to cut
-		for process.Sleep(ctx, 10*time.Millisecond) {
-			if answer, err := healthClient.Get(s.URL() + "/readyz"); err == nil {
-				_ = answer.Body.Close()
-			}
-		}
-	})
-	running.Go(func() {
-		for n := 1; ctx.Err() == nil; n = n%3 + 1 {
-			_ = s.Scale(ctx, n) // it may be interrupted, and what a fault hits may end badly
-		}
-	})
-	require.NoError(t, c.Run(ctx, s, 1, func(f Fault) { faults = append(faults, f) }))
-	running.Wait()
-	hit := map[string]int{}
-	for _, f := range faults {
-		hit[f.Kind] += f.Count
-		require.NoError(t, f.Err, "%+v", f)
-		require.Positive(t, f.Count)
-		require.False(t, f.Until.Before(f.At))
-	}
-	t.Log(hit)
-	require.GreaterOrEqual(t, len(hit), 8, "%v", hit)
-
-	// Run has healed everything, but the number of workers is the caller's.
-	require.NoError(t, s.Scale(testContext(t), 1))
-	require.Len(t, s.MetricsURLs(), 2+1+1)
-	requireAnswers(t, s)
-	all := pids(s)
-	require.NoError(t, s.Close())
-	requireGone(t, all)
-	left, err := filepath.Glob(filepath.Join(s.o.Dir, "*"))
-	require.NoError(t, err)
-	require.Equal(t, []string{s.logDir()}, left)
-	for _, name := range []string{"api-1", "api-2", "webhooks-1", "worker-1", "migrate", "postgres", "redis"} {
-		require.FileExists(t, filepath.Join(s.logDir(), name+".log"))
-	}
-}
 
 func TestEachFaultOnRealServers(t *testing.T) {
 	t.Parallel()
@@ -98,7 +41,7 @@ func TestEachFaultOnRealServers(t *testing.T) {
 	short, cancel := context.WithCancel(ctx)
 	full := make(chan Fault)
 	go func() { full <- strikeUntil(short, t, s, "redis-full", 1) }()
-	eventually(t, "writes are refused", func() bool {
+	testkit.Eventually(t, "writes are refused", func() bool {
 		err := s.redis.Do(ctx, "SET mine 1")
 		return err != nil && err.Error() != ""
 	})
@@ -164,7 +107,7 @@ func addressesAreDirect(t *testing.T, s *Stack) {
 }
 
 func folderInUse(t *testing.T, s *Stack) {
-	_, err := Start(testContext(t), Options{Forgerun: forgerun(t), Dir: s.o.Dir})
+	_, err := Start(testContext(t), Options{Forgerun: testkit.Program(t, "forgerun"), Dir: s.o.Dir})
 	require.Error(t, err)
 	require.NoError(t, s.Heal(testContext(t)))
 	requireAnswers(t, s)
@@ -187,7 +130,7 @@ func foreignServersAreSpared(t *testing.T, theirs *Stack) {
 func serversThatDie(t *testing.T, s *Stack) {
 	require.NoError(t, s.redis.Kill())
 	require.NoError(t, s.postgres.Stop(devstack.Immediate))
-	eventually(t, "both are back", func() bool { return s.redis.PID() != 0 && s.postgres.PID() != 0 })
+	testkit.Eventually(t, "both are back", func() bool { return s.redis.PID() != 0 && s.postgres.PID() != 0 })
 	require.NoError(t, s.Heal(testContext(t)))
 }
 
@@ -197,7 +140,7 @@ func TestBadConfigurationStopsTheStart(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	_, err = Start(testContext(t), Options{
-		Forgerun: forgerun(t), Dir: dir, Faults: true, Env: map[string]string{"FORGERUN_MAX_RETRIES": "many"},
+		Forgerun: testkit.Program(t, "forgerun"), Dir: dir, Faults: true, Env: map[string]string{"FORGERUN_MAX_RETRIES": "many"},
 	})
 	require.ErrorContains(t, err, "FORGERUN_MAX_RETRIES")
 	require.NoDirExists(t, filepath.Join(dir, "postgres"))
@@ -231,13 +174,17 @@ func TestCloseDuringFaults(t *testing.T) {
 		ended <- c.Run(testContext(t), s, 1, func(Fault) { once.Do(func() { close(began) }) })
 	}()
 	<-began
-	all := pids(s)
-	require.NoError(t, s.Close(), "%v", fmt.Sprint(all))
+	require.NoError(t, s.Close())
 	require.NoError(t, <-ended)
 	for _, m := range s.members() {
 		<-m.done
 	}
 	require.Zero(t, s.postgres.PID())
 	require.Zero(t, s.redis.PID())
-	require.NoDirExists(t, filepath.Join(s.o.Dir, "postgres"))
+	left, err := filepath.Glob(filepath.Join(s.o.Dir, "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{s.logDir()}, left)
+	for _, name := range []string{"api-1", "webhooks-1", "migrate", "postgres", "redis"} {
+		require.FileExists(t, filepath.Join(s.logDir(), name+".log"))
+	}
 }

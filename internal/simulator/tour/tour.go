@@ -65,8 +65,6 @@ type Options struct {
 	// Listen starts the receiver of webhooks.
 	Listen   func(receiver.Options) (*receiver.Receiver, error)
 	Progress io.Writer
-	// Slow is how late the slow receiver answers; 0: as the scenario says.
-	Slow time.Duration
 }
 
 // errTimeUp ends the tour at its timeout.
@@ -131,9 +129,6 @@ func (t *tour) listen(address string) error {
 	names := map[string][]receiver.Answer{}
 	for _, r := range t.scenario.Receivers {
 		for _, a := range r.Answers {
-			if t.o.Slow > 0 && a.After > 0 {
-				a.After = t.o.Slow
-			}
 			answer := receiver.Answer{Status: a.Status, After: a.After, Hang: a.Hang, Reset: a.Reset}
 			names[r.Name] = append(names[r.Name], answer)
 		}

@@ -183,9 +183,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		},
 		"stop-at-end":          func(t *trace) { again(t, poll(1, conditional, final), 4) },
 		"conditional-requests": func(t *trace) { t.send(submit(7)).send(poll(7)).wait(time.Second).send(poll(7)) },
-		"backoff": func(t *trace) {
-			t.send(submit(7, unavailable)).wait(time.Second).send(submit(7))
-		},
+		"backoff":              func(t *trace) { t.send(submit(7, unavailable)).wait(time.Second).send(submit(7)) },
 		"retry-only-retryable": func(t *trace) {
 			again(t, submit(7, func(x *testbed.Exchange) {
 				x.Status, x.Code, x.Made, x.Shown = 400, job.CodeValidationFailed, job.ID{}, nil
@@ -194,9 +192,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		"idempotency-key": func(t *trace) {
 			t.send(submit(7, unavailable)).wait(2 * time.Second).send(submit(7, func(x *testbed.Exchange) { x.Key = "other" }))
 		},
-		"same-body": func(t *trace) {
-			t.send(submit(7, func(x *testbed.Exchange) { x.Key = "key 2" }))
-		},
+		"same-body": func(t *trace) { t.send(submit(7, func(x *testbed.Exchange) { x.Key = "key 2" })) },
 		"one-job-per-intention": func(t *trace) {
 			t.send(submit(7)).wait(time.Second).send(submit(7, func(x *testbed.Exchange) { x.Key, x.Made, x.Job = "other", id(8), id(8) }))
 		},
@@ -212,9 +208,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 			x.Fault = &testbed.Effect{CutAfter: new(1)}
 			t.send(x).wait(time.Second).send(stream(""))
 		},
-		"tolerant-reader": func(t *trace) {
-			t.send(submit(7)).send(poll(7, with(&testbed.Effect{JobStatus: "PONDERING"})))
-		},
+		"tolerant-reader": func(t *trace) { t.send(submit(7)).send(poll(7, with(&testbed.Effect{JobStatus: "PONDERING"}))) },
 		"deliveries-answered": func(t *trace) {
 			t.Attempts = append(t.Attempts, testbed.Attempt{DeliveryID: id(9), Number: 2, At: t.now, Status: 500, Error: "HTTP_5XX"})
 		},

@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
@@ -196,64 +195,6 @@ func TestArchiveIsBounded(t *testing.T) {
 	require.Equal(t, "archived", stateOf(t, r, old[602]))
 	require.Equal(t, "2", r.Client.Get(t.Context(), fetcher.keys.failed).Val())
 	require.Equal(t, "2", r.Client.Get(t.Context(), fetcher.keys.count).Val())
-}
-
-// A task that came early is handled again at its time, and one with which there was nothing to do is forgotten. Neither counts.
-func TestEarlyAndStaleTasksAreNotCounted(t *testing.T) {
-	t.Parallel()
-	r := redistest.DB(t)
-	b := newBroker(t, r, 2, time.Millisecond)
-	early, stale := redistest.Task(), redistest.Task()
-	dispatchAll(t, queue.New(r, queue.Config{}), early, stale)
-	const wait = 300 * time.Millisecond
-	began := make(chan time.Time, 10)
-	serve(t, b, 1, 2, func(payload string) error {
-		task, err := queue.ParseTask(payload)
-		switch {
-		case err != nil:
-			return err
-		case task == stale:
-			return job.ErrTaskStale
-		}
-		began <- time.Now()
-		if len(began) == 1 {
-			return &job.TaskEarly{Wait: wait}
-		}
-		return nil
-	})
-	redistest.Eventually(t, func() bool { return len(began) == 2 })
-	require.GreaterOrEqual(t, -time.Until(<-began)+time.Until(<-began), wait)
-	processed := redisconn.QueueKey(redisconn.Jobs, "processed")
-	redistest.Eventually(t, func() bool { return r.Client.Exists(t.Context(), processed).Val() == 1 })
-	redistest.Eventually(t, func() bool { return stateOf(t, r, stale) == "" && stateOf(t, r, early) == "" })
-	require.Equal(t, "1", r.Client.Get(t.Context(), processed).Val())
-	require.Zero(t, r.Client.Exists(t.Context(), b.keys.failed, b.keys.active, b.keys.lease, b.keys.retry).Val())
-}
-
-// Tasks come at their time, not at the next second, also one that is scheduled while a later one is waited for.
-func TestTasksComeAtTheirTime(t *testing.T) {
-	t.Parallel()
-	r := redistest.DB(t)
-	q := queue.New(r, queue.Config{})
-	b := newBroker(t, r, 10, never)
-	b.forwarder.every = never
-	came := make(chan time.Time, 10)
-	serve(t, b, 1, 10, func(string) error {
-		came <- time.Now()
-		return nil
-	})
-	second := time.Now().Truncate(time.Second).Add(2 * time.Second)
-	for _, after := range []time.Duration{700 * time.Millisecond, 100 * time.Millisecond, 400 * time.Millisecond} {
-		task := redistest.Task()
-		task.RunAt = second.Add(after)
-		dispatchAll(t, q, task)
-		b.TellDue()
-		b.TellDue()
-	}
-	for _, after := range []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 700 * time.Millisecond} {
-		at := redistest.Receive(t, came, "a task")
-		require.False(t, at.Before(second.Add(after)), "never early")
-	}
 }
 
 // keysAndValues is all that Redis has, but for what a server writes about itself.

@@ -1,18 +1,19 @@
 package batch
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/forgerun/forgerun/tasks/queue"
-	"github.com/forgerun/forgerun/tasks/redisconn"
-	"github.com/forgerun/forgerun/tasks/redistest"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/queue"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
 // never is a check interval with which only a wake-up brings tasks.
@@ -21,140 +22,133 @@ const never = time.Hour
 // soon is a lease's end as asynq gives it.
 func soon() int64 { return time.Now().Add(30 * time.Second).Unix() }
 
+// fetching is a fetcher, and tasks that wait in this order.
+type fetching struct {
+	*fetcher
+	t  *testing.T
+	r  *redisconn.Redis
+	ts []job.Task
+}
+
+func newFetching(t *testing.T, tasks, concurrency int) *fetching {
+	t.Helper()
+	r := redistest.Mini(t)
+	f := &fetching{fetcherOf(r.Client, redistest.Within, concurrency, never), t, r, redistest.Tasks(tasks)}
+	q := queue.New(r, queue.Config{})
+	for _, task := range f.ts {
+		dispatchAll(t, q, task)
+	}
+	return f
+}
+
+// requireNext fetches these tasks.
+func (f *fetching) requireNext(ts ...job.Task) {
+	f.t.Helper()
+	for _, task := range ts {
+		message, err := f.next(f.t.Context(), soon())
+		require.NoError(f.t, err)
+		require.Contains(f.t, message, queue.TaskName(task))
+	}
+}
+
+// requireNone fetches nothing, and these tasks wait.
+func (f *fetching) requireNone(waiting ...job.Task) {
+	f.t.Helper()
+	_, err := f.next(f.t.Context(), soon())
+	require.ErrorIs(f.t, err, redis.Nil)
+	for _, task := range waiting {
+		require.Equal(f.t, "pending", stateOf(f.t, f.r, task))
+	}
+}
+
+// requireTaken wants so many tasks taken, each with a lease: asynq runs them again when a worker is lost.
+func (f *fetching) requireTaken(n int64) {
+	f.t.Helper()
+	require.Equal(f.t, n, f.r.Client.LLen(f.t.Context(), f.keys.active).Val())
+	require.Equal(f.t, n, f.r.Client.ZCard(f.t.Context(), f.keys.lease).Val())
+}
+
 func TestFetcherTakesNoMoreThanItHasSlots(t *testing.T) {
 	t.Parallel()
-	r := redistest.Mini(t)
-	ts := redistest.Tasks(10)
-	dispatchAll(t, queue.New(r, queue.Config{}), ts...)
-	f := fetcherOf(r.Client, redistest.Within, 3, never)
-	active := func() int64 { return r.Client.LLen(t.Context(), redisconn.QueueKey(redisconn.Jobs, "active")).Val() }
-	for range 3 {
-		_, err := f.next(t.Context(), soon())
-		require.NoError(t, err)
-		require.Equal(t, int64(3), active())
+	f := newFetching(t, 10, 3)
+	for _, task := range f.ts[:3] {
+		f.requireNext(task)
+		f.requireTaken(3)
 	}
 	for range 2 {
 		f.slots.enter()
 		f.slots.leave()
 	}
-	_, err := f.next(t.Context(), soon())
-	require.NoError(t, err)
-	require.Equal(t, int64(5), active())
-	require.Equal(t, int64(5), r.Client.ZCard(t.Context(), redisconn.QueueKey(redisconn.Jobs, "lease")).Val(),
-		"asynq runs them again when a worker is lost")
+	f.requireNext(f.ts[3])
+	f.requireTaken(5)
 }
 
 func TestFetcherPutsBackWhatItDidNotHandOver(t *testing.T) {
 	t.Parallel()
-	r := redistest.Mini(t)
-	ts := redistest.Tasks(6)
-	q := queue.New(r, queue.Config{})
-	for _, task := range ts { // in this order
-		dispatchAll(t, q, task)
-	}
-	f := fetcherOf(r.Client, redistest.Within, 4, never)
-	first, err := f.fetch(t.Context(), soon())
-	require.NoError(t, err)
-	require.Contains(t, first, queue.TaskName(ts[0]))
+	f := newFetching(t, 6, 4)
+	f.requireNext(f.ts[0])
 	f.silence()
 	f.silence()
-	_, err = f.fetch(t.Context(), soon())
-	require.ErrorIs(t, err, redis.Nil, "it is quiet")
-	require.Equal(t, "active", stateOf(t, r, ts[0]))
-	require.Equal(t, int64(1), r.Client.ZCard(t.Context(), redisconn.QueueKey(redisconn.Jobs, "lease")).Val())
-
-	f = fetcherOf(r.Client, redistest.Within, 10, never)
-	for _, task := range ts[1:] {
-		require.Equal(t, "pending", stateOf(t, r, task))
-	}
-	for _, task := range ts[1:] {
-		message, err := f.fetch(t.Context(), soon())
-		require.NoError(t, err)
-		require.Contains(t, message, queue.TaskName(task), "in their order")
-	}
+	f.requireNone(f.ts[1:]...)
+	require.Equal(t, "active", stateOf(t, f.r, f.ts[0]))
+	f.requireTaken(1)
+	f.fetcher = fetcherOf(f.r.Client, redistest.Within, 10, never)
+	f.requireNext(f.ts[1:]...) // in their order
 }
 
 func TestFetcherOfAPausedQueue(t *testing.T) {
 	t.Parallel()
-	r := redistest.Mini(t)
-	task := redistest.Task()
-	dispatchAll(t, queue.New(r, queue.Config{}), task)
-	require.NoError(t, asynq.NewInspector(r).PauseQueue(redisconn.Jobs))
-	f := fetcherOf(r.Client, redistest.Within, 1, time.Millisecond)
+	f := newFetching(t, 1, 1)
+	f.every = time.Millisecond
+	require.NoError(t, asynq.NewInspector(f.r).PauseQueue(redisconn.Jobs))
 	_, err := f.fetch(t.Context(), soon())
 	require.ErrorIs(t, err, redis.Nil)
-	require.NoError(t, asynq.NewInspector(r).UnpauseQueue(redisconn.Jobs))
-	_, err = f.fetch(t.Context(), soon())
-	require.NoError(t, err)
+	require.NoError(t, asynq.NewInspector(f.r).UnpauseQueue(redisconn.Jobs))
+	f.requireNext(f.ts...)
 }
 
 // What was taken goes back while the consumer is held, in its order, and comes when it goes on.
 func TestFetcherOnHold(t *testing.T) {
 	t.Parallel()
-	r := redistest.Mini(t)
-	ts := redistest.Tasks(3)
-	q := queue.New(r, queue.Config{})
-	for _, task := range ts { // in this order
-		dispatchAll(t, q, task)
-	}
-	f := fetcherOf(r.Client, redistest.Within, 3, never)
-	next := func() (string, error) { return f.next(t.Context(), soon()) }
-	first, err := next()
-	require.NoError(t, err)
-	require.Contains(t, first, queue.TaskName(ts[0]))
+	f := newFetching(t, 3, 3)
+	f.requireNext(f.ts[0])
 	woken := f.signal.wait()
 	for range 2 {
 		f.hold(true)
-		_, err = next()
-		require.ErrorIs(t, err, redis.Nil)
-		for _, task := range ts[1:] {
-			require.Equal(t, "pending", stateOf(t, r, task))
-		}
+		f.requireNone(f.ts[1:]...)
 	}
 	f.hold(false)
 	<-woken // who waits for tasks looks at once
-	for _, task := range ts[1:] {
-		message, err := next()
-		require.NoError(t, err)
-		require.Contains(t, message, queue.TaskName(task))
-	}
+	f.requireNext(f.ts[1:]...)
 }
 
-// A fetch that was on its way when the consumer became quiet brings tasks that
-// nobody gets.
+// A fetch that was on its way when the consumer became quiet brings tasks that nobody gets.
 func TestFetchThatReturnsAfterQuiet(t *testing.T) {
 	t.Parallel()
-	r := redistest.Mini(t)
-	task := redistest.Task()
-	dispatchAll(t, queue.New(r, queue.Config{}), task)
-	f := fetcherOf(r.Client, redistest.Within, 1, never)
+	f := newFetching(t, 1, 1)
 	require.NoError(t, f.fill(t.Context(), soon()))
 	close(f.quiet)
-	_, err := f.next(t.Context(), soon())
-	require.ErrorIs(t, err, redis.Nil)
+	f.requireNone()
 	f.putBack()
-	require.Equal(t, "pending", stateOf(t, r, task))
+	require.Equal(t, "pending", stateOf(t, f.r, f.ts[0]))
 }
 
 // A word to give tasks back may come twice, and the second time too late.
 func TestGivingBackTakesFromNobodyElse(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
-	task := redistest.Task()
-	dispatchAll(t, queue.New(r, queue.Config{}), task)
-	f, other := fetcherOf(r.Client, redistest.Within, 1, never), fetcherOf(r.Client, redistest.Within, 1, never)
+	f := newFetching(t, 1, 1)
 	first := soon()
 	require.NoError(t, f.fill(t.Context(), first))
 	given := f.ready
 	f.putBack()
-	_, err := other.next(t.Context(), first+1)
+	_, err := fetcherOf(f.r.Client, redistest.Within, 1, never).next(t.Context(), first+1)
 	require.NoError(t, err)
 	f.ready = given
 	f.putBack()
-	require.Equal(t, "active", stateOf(t, r, task))
-	require.Equal(t, float64(first+1), r.Client.ZScore(t.Context(), f.keys.lease, queue.TaskName(task)).Val())
-	require.Equal(t, []string{queue.TaskName(task)}, r.Client.LRange(t.Context(), f.keys.active, 0, -1).Val())
-	require.Zero(t, r.Client.LLen(t.Context(), f.keys.pending).Val())
+	require.Equal(t, "active", stateOf(t, f.r, f.ts[0]))
+	f.requireTaken(1)
+	require.Equal(t, float64(first+1), f.r.Client.ZScore(t.Context(), f.keys.lease, queue.TaskName(f.ts[0])).Val())
+	require.Zero(t, f.r.Client.LLen(t.Context(), f.keys.pending).Val())
 }
 
 // Redis executes what it had received before it hung. Those tasks nobody has.
@@ -227,19 +221,11 @@ func TestRedisForgetsTheScripts(t *testing.T) {
 
 func TestFetcherForgetsTasksThatAreGone(t *testing.T) {
 	t.Parallel()
-	r := redistest.Mini(t)
-	gone, task := redistest.Task(), redistest.Task()
-	q := queue.New(r, queue.Config{})
-	dispatchAll(t, q, gone)
-	dispatchAll(t, q, task)
-	require.NoError(t, r.Client.Del(t.Context(), redisconn.TaskKey(redisconn.Jobs, queue.TaskName(gone))).Err())
-	f := fetcherOf(r.Client, redistest.Within, 5, never)
-	message, err := f.next(t.Context(), soon())
-	require.NoError(t, err)
-	require.Contains(t, message, queue.TaskName(task))
-	require.Empty(t, stateOf(t, r, gone))
-	require.Equal(t, []string{queue.TaskName(task)}, r.Client.LRange(t.Context(), f.keys.active, 0, -1).Val())
-	require.Equal(t, int64(1), r.Client.ZCard(t.Context(), f.keys.lease).Val())
+	f := newFetching(t, 2, 5)
+	require.NoError(t, f.r.Client.Del(t.Context(), redisconn.TaskKey(redisconn.Jobs, queue.TaskName(f.ts[0]))).Err())
+	f.requireNext(f.ts[1])
+	require.Empty(t, stateOf(t, f.r, f.ts[0]))
+	f.requireTaken(1)
 }
 
 // asynq never calls a handler for a message that it cannot read.
@@ -269,47 +255,6 @@ func TestUnreadableTasksCostNoSlots(t *testing.T) {
 	}
 	s.mu.Unlock()
 	require.Equal(t, 4, s.free())
-}
-
-// A look that found tasks is no reason for suspicion when a wake-up comes after
-// it, nor when another fetch came first.
-func TestSuspicionOfLostWakeUps(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	dispatchAll(t, queue.New(r, queue.Config{}), redistest.Tasks(2)...)
-	f := fetcherOf(r.Client, redistest.Within, 1, never)
-	look := func() {
-		f.looked = time.Now()
-		_, err := f.next(t.Context(), soon())
-		require.NoError(t, err)
-	}
-	look()
-	require.Equal(t, missedWatch, f.interval())
-	f.wakeUp()
-	require.Equal(t, never, f.interval())
-	f.ready = append(f.ready, fetched{"x", "y"})
-	look()
-	_, err := f.next(t.Context(), soon())
-	require.NoError(t, err)
-	require.Equal(t, never, f.interval())
-}
-
-// All wait for a wake-up, and one of them keeps watch.
-func TestFetcherWakesAll(t *testing.T) {
-	t.Parallel()
-	f := fetcherOf(redistest.Mini(t).Client, redistest.Within, 5, never)
-	var waiting sync.WaitGroup
-	for range 5 {
-		waiting.Go(func() { _, _ = f.fetch(t.Context(), soon()) })
-	}
-	redistest.Eventually(t, func() bool { return len(f.watch) == 1 })
-	redistest.Eventually(t, func() bool {
-		f.signal.fire()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		return redisconn.WaitFor(ctx, waiting.Wait) == nil
-	})
-	require.Empty(t, f.watch)
 }
 
 // No wake-up comes: the queue was not started. After that wake-ups are not

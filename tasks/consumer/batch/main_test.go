@@ -64,7 +64,7 @@ func serve(t testing.TB, client redis.UniversalClient, servers, concurrency int,
 	t.Helper()
 	for range servers {
 		s := asynq.NewServerFromRedisClient(client, asynq.Config{
-			Concurrency: concurrency / servers, Queues: map[string]int{redisconn.Jobs: queue.ReadsJSON}, TaskCheckInterval: time.Millisecond,
+			Concurrency: concurrency / servers, Queues: map[string]int{redisconn.Jobs: 1}, TaskCheckInterval: time.Millisecond,
 			DelayedTaskCheckInterval: time.Millisecond, ShutdownTimeout: 100 * time.Millisecond,
 			Logger: redisconn.NewAsynqLog(redistest.Log(t)),
 		})

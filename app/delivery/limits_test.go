@@ -1,0 +1,125 @@
+package delivery
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
+)
+
+// fakeRate lets so many attempts of each client pass in any minute.
+type fakeRate struct {
+	perMinute int
+
+	mu     sync.Mutex
+	passed map[job.ID][]time.Time
+	asked  int
+}
+
+func (f *fakeRate) Allow(_ context.Context, client job.ID) job.Allowance {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked++
+	now, passed := time.Now(), f.passed[client]
+	if len(passed) >= f.perMinute {
+		if free := passed[len(passed)-f.perMinute].Add(time.Minute); free.After(now) {
+			return job.Allowance{RetryAfter: free.Sub(now)}
+		}
+	}
+	f.passed[client] = append(passed, now)
+	return job.Allowance{OK: true}
+}
+
+func (w *sendingWorld) limit(perMinute int) *fakeRate {
+	rate := &fakeRate{perMinute: perMinute, passed: map[job.ID][]time.Time{}}
+	w.worker.cfg.Rate = rate
+	return rate
+}
+
+// What is over a client's rate waits: it is not lost, no attempt is used up, and
+// other clients' deliveries go on. Storage is not asked again and again meanwhile.
+func TestDeliveriesOverTheRateWait(t *testing.T) {
+	sending(t, answers(200, 10*time.Millisecond), func(t *testing.T, w *sendingWorld) {
+		rate := w.limit(5)
+		var ids []job.ID
+		for range 17 {
+			ids = append(ids, w.Store.deliver(apptest.ClientA, endpointA))
+		}
+		w.hinting()
+		var claims atomic.Int32
+		w.Store.Hook("ClaimDeliveries", apptest.Hook{Before: func(context.Context) error { claims.Add(1); return nil }})
+		w.wake(apptest.ClientA)
+		apptest.Pass(30 * time.Second)
+		require.Len(t, w.sender.begun(), 5)
+		w.Store.deliver(apptest.ClientB, endpointB)
+		w.Queue.WakeDelivery(apptest.ClientB)
+		apptest.Pass(time.Second)
+		require.Len(t, w.sender.begun(), 6, "of the other client at once")
+		for _, id := range ids {
+			d := w.Store.delivery(id)
+			require.Equal(t, d.State == job.DeliveryDelivered, d.Attempts == 1, "no attempt is used up")
+			require.Nil(t, d.ClaimedUntil, "nothing is held meanwhile")
+		}
+		apptest.Pass(40 * time.Second)
+		require.Len(t, w.sender.begun(), 11)
+		apptest.Pass(2 * time.Minute)
+		require.Len(t, w.sender.begun(), 18)
+		for _, id := range ids {
+			require.Equal(t, job.DeliveryDelivered, w.Store.delivery(id).State)
+			require.Equal(t, 1, w.Store.delivery(id).Attempts)
+		}
+		require.Less(t, claims.Load(), int32(60), "in three minutes")
+		require.Less(t, rate.asked, 200)
+		apptest.Pass(time.Minute)
+		require.Zero(t, w.running())
+	})
+}
+
+// Webhooks at one origin share what one endpoint may take, however their URLs are
+// written; those of another client, or at another port, do not.
+func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		now, most := map[string]int{}, map[string]int{}
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+			at := originOf(p)
+			key := at.client.String() + at.origin
+			mu.Lock()
+			now[key]++
+			most[key] = max(most[key], now[key])
+			mu.Unlock()
+			defer func() {
+				mu.Lock()
+				defer mu.Unlock()
+				now[key]--
+			}()
+			return answers(200, 100*time.Millisecond)(ctx, p)
+		})
+		urls := []string{"http://one.example/a", "http://ONE.example:80/b", "HTTP://one.example/?c", "http://one.example:81/"}
+		for _, client := range []job.ID{apptest.ClientA, apptest.ClientB} {
+			for i, url := range urls {
+				endpoint := job.ID{client[0], client[15], 0xe, byte(i)}
+				for range 30 {
+					w.Store.deliver(client, endpoint, func(r *deliveryRow) { r.URL = url })
+				}
+			}
+		}
+		w.hinting()
+		w.wake(apptest.ClientA, apptest.ClientB)
+		apptest.Pass(10 * time.Minute)
+		require.Len(t, w.sender.begun(), 2*4*30)
+		require.Len(t, most, 4, "two origins of two clients")
+		for key, n := range most {
+			require.LessOrEqual(t, n, 2, key) // a fifth of ten
+		}
+		w.worker.origins.mu.Lock()
+		defer w.worker.origins.mu.Unlock()
+		require.Empty(t, w.worker.origins.gates)
+	})
+}

@@ -1,0 +1,314 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+// devStack is a stack for dev processes with stores that exist.
+func devStack(t *testing.T) *stack {
+	return newStack(t, env{"FORGERUN_LOG_FORMAT": "json", "FORGERUN_DATA_DIR": t.TempDir()})
+}
+
+// visit asks as a browser would, for a host that need not be the address.
+func visit(t *testing.T, url, host string, header ...string) (status int, body string) {
+	t.Helper()
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	require.NoError(t, err)
+	request.Host = host
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := (&http.Client{Timeout: patience}).Do(request)
+	require.NoError(t, err)
+	content, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	if response.StatusCode == http.StatusMisdirectedRequest {
+		require.Equal(t, "application/problem+json", response.Header.Get("Content-Type"))
+	}
+	return response.StatusCode, string(content)
+}
+
+// A page whose own name points to this machine gets nothing from dev.
+func TestDevRefusesForeignHosts(t *testing.T) {
+	t.Parallel()
+	s := devStack(t)
+	dev := s.start("dev", env{"FORGERUN_PUBLIC_URL": "https://dev.example.com"})
+	dev.waitAPI()
+	admin := "http://" + dev.logged("admin listening")["address"].(string)
+	for host, status := range map[string]int{
+		"localhost:8080": 200, "console.localhost": 200, "[::1]:8080": 200, "dev.example.com": 200, "rebind.example:8080": 421,
+	} {
+		for _, url := range []string{dev.url + "/healthz", dev.url + "/docs", dev.url + "/openapi.json", admin + "/", admin + "/metrics"} {
+			got, body := visit(t, url, host, "X-Forwarded-Host", "localhost")
+			require.Equal(t, status, got, "%s for %s: %s", url, host, body)
+		}
+	}
+	got, body := visit(t, dev.url+"/v1/nothing", "rebind.example")
+	require.Equal(t, http.StatusMisdirectedRequest, got)
+	require.Contains(t, body, "rebind.example")
+	for _, site := range []string{"cross-site", "same-site"} { // which all ports of localhost are
+		got, _ = visit(t, admin+"/metrics", "localhost", "Sec-Fetch-Site", site)
+		require.Equal(t, http.StatusForbidden, got)
+	}
+}
+
+// Others may reach dev where it is not on loopback: its dashboards have a token then.
+func TestDevOnTheNetworkHasAToken(t *testing.T) {
+	t.Parallel()
+	s := devStack(t)
+	var tokens []string
+	for range 2 { // the second time with the same data
+		dev := s.start("dev", env{"FORGERUN_ADMIN_ADDR": "0.0.0.0:0"})
+		dev.waitAPI()
+		admin := "http://" + dev.logged("admin listening")["address"].(string)
+		var shown []string
+		eventually(t, "the token is shown", func() bool {
+			shown = regexp.MustCompile(`Admin token (\S{40,})`).FindStringSubmatch(dev.stdout.String())
+			return shown != nil
+		})
+		tokens = append(tokens, shown[1])
+		require.Contains(t, dev.stdout.String(), "http://127.0.0.1:"+admin[strings.LastIndex(admin, ":")+1:]+"/", "an address to open")
+		got, _ := visit(t, admin+"/debug/pprof/cmdline", "anything.example")
+		require.Equal(t, http.StatusUnauthorized, got)
+		got, _ = visit(t, admin+"/debug/pprof/cmdline", "anything.example", "Authorization", "Bearer "+shown[1])
+		require.Equal(t, http.StatusOK, got)
+		require.NotContains(t, dev.log.String(), shown[1])
+		dev.kill()
+	}
+	require.Equal(t, tokens[0], tokens[1])
+}
+
+// Whatever is done to the processes behind it, the port stays, and a client gets all its jobs to their ends.
+func TestDevWithChaos(t *testing.T) {
+	t.Parallel()
+	dir, err := devstack.MkdirTemp("forgerun-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	self := testkit.Program(t, "forgerun")
+	address, err := devstack.FreeAddress()
+	require.NoError(t, err)
+	dev := exec.CommandContext(t.Context(), self, "dev", "--chaos", "kill=1s,flush=2s,cut=1s", "--seed", "3")
+	dev.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "FORGERUN_DATA_DIR=" + dir, "FORGERUN_HTTP_ADDR=" + address,
+		"FORGERUN_TIME_SCALE=0.1",
+	}
+	dev.SysProcAttr = dieWithTest()
+	stderr := newOutput()
+	dev.Stderr = stderr
+	stdout, err := dev.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, dev.Start())
+	lines := make(chan string, 1000)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(stdout); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	key := ""
+	for line := range lines {
+		if found := regexp.MustCompile(`API key +(\S+)`).FindStringSubmatch(line); found != nil {
+			key = found[1]
+			break
+		}
+	}
+	require.NotEmpty(t, key, stderr.tail())
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	c, err := client.New(client.Config{URL: "http://" + address, Key: key, MaxTries: 20})
+	require.NoError(t, err)
+	faults := map[string]bool{}
+	for len(faults) < 2 {
+		require.NoError(t, ctx.Err(), "faults so far: %v", faults)
+		accepted, err := c.Submit(ctx, client.JobRequest{Type: client.Execute, WorkKind: "SUCCESS_FAST"})
+		require.NoError(t, err)
+		j, err := c.Wait(ctx, accepted.JobID)
+		require.NoError(t, err)
+		require.True(t, j.Final(), j.State) // or its worker was lost
+		for more := true; more; {
+			select {
+			case line := <-lines:
+				if word := strings.Fields(line); len(word) > 2 {
+					faults[word[1]] = true
+				}
+			default:
+				more = false
+			}
+		}
+	}
+	require.NoError(t, dev.Process.Signal(syscall.SIGTERM))
+	for range lines { // to its end
+	}
+	require.NoError(t, dev.Wait(), stderr.tail())
+	for _, name := range []string{"postgres", "redis"} {
+		_, err := os.Stat(dir + "/chaos/" + name)
+		require.ErrorIs(t, err, os.ErrNotExist, "nothing is left but logs")
+	}
+}
+
+// What cannot be done is said at once.
+func TestDevChaosUsage(t *testing.T) {
+	t.Parallel()
+	none := func(string) string { return "" }
+	stores := func(name string) string {
+		return map[string]string{"FORGERUN_DATABASE_URL": "postgres://x/y", "FORGERUN_REDIS_URL": "redis://x"}[name]
+	}
+	network := func(name string) string { return map[string]string{"FORGERUN_HTTP_ADDR": "0.0.0.0:1"}[name] }
+	for want, test := range map[string]struct {
+		getenv func(string) string
+		args   []string
+		code   int
+	}{
+		`there is no fault "hat"`:      {none, []string{"--chaos", "hat=1s"}, 2},
+		"the mean interval of kill is": {none, []string{"--chaos", "kill=1ms"}, 2},
+		"to its own Postgres and":      {stores, []string{"--chaos", "kill=1s"}, 1},
+		"listens on this machine":      {network, []string{"--chaos", "kill=1s"}, 1},
+		"does not know":                {none, []string{"now"}, 2},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), append([]string{"dev"}, test.args...), test.getenv, nil, &stdout, &stderr)
+		require.Equal(t, test.code, code, stderr.String())
+		require.Contains(t, stderr.String(), want)
+	}
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"dev", "--help"}, none, nil, &stdout, &stderr))
+	require.Contains(t, stdout.String(), "redis-pause")
+}
+
+// inTerminal runs the program in a terminal of its own.
+func inTerminal(t *testing.T, environment env, args ...string) (terminal *os.File, shown *output, cmd *exec.Cmd) {
+	t.Helper()
+	self := testkit.Program(t, "forgerun")
+	cmd = exec.Command(self, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TERM=xterm"}
+	for name, value := range environment {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 160})
+	require.NoError(t, err)
+	shown = newOutput()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(shown, terminal) // until the program has ended
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = terminal.Close()
+		<-read
+	})
+	return terminal, shown, cmd
+}
+
+const (
+	red  = "\x1b[31m"
+	link = "\x1b]8;;http://127.0.0.1:"
+)
+
+// dev in a terminal: progress, links, a coloured line for each job, the banner again on ?; a client finds it; what is taken is
+// told with its holder.
+func TestDevInATerminal(t *testing.T) {
+	t.Parallel()
+	base, err := devstack.MkdirTemp("forgerun-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { removeAll(t, base) })
+	dir := filepath.Join(base, "data")
+	const token = "0123456789abcdef-of-dev"
+	terminal, shown, dev := inTerminal(t, env{
+		"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": "127.0.0.1:0", "FORGERUN_ADMIN_ADDR": "127.0.0.1:0", "FORGERUN_TIME_SCALE": "0",
+		"FORGERUN_ADMIN_TOKEN": "ann:" + token,
+	}, "dev")
+	const ready = "is ready."
+	eventually(t, "dev is ready", func() bool { return strings.Contains(shown.String(), "? shows this again.") })
+	require.Contains(t, shown.String(), "\r\x1b[K\x1b[2mStarting Redis ...")
+	require.Contains(t, shown.String(), link)
+
+	info, err := os.Stat(filepath.Join(dir, "dev.json"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	sh := &shell{t: t, secrets: []string{token}, env: env{"FORGERUN_DATA_DIR": dir, "HOME": t.TempDir()}}
+	sh.exits(1, "", "jobs", "submit", "FAIL_IMMEDIATE", "--wait")
+	failed := strings.TrimSpace(sh.ok("jobs", "list", "-o", "name"))
+	require.Contains(t, sh.ok("admin", "jobs", "list"), failed, "with the token that dev noted")
+	eventually(t, "the end of the job is shown", func() bool { return strings.Contains(shown.String(), failed) })
+	require.Contains(t, shown.String(), red+"FAILED   \x1b[0m  "+failed+"  FAIL_IMMEDIATE")
+	require.NotContains(t, shown.String(), "INFO", "nothing else is")
+
+	require.Equal(t, 1, strings.Count(shown.String(), ready))
+	_, err = terminal.WriteString("?")
+	require.NoError(t, err)
+	eventually(t, "the banner is shown again", func() bool { return strings.Count(shown.String(), ready) == 2 })
+
+	var noted struct {
+		URL string `json:"url"`
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "dev.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content, &noted))
+	holder := fmt.Sprintf("process %d", dev.Process.Pid)
+	sh.exits(1, "FORGERUN_DATA_DIR: the folder "+dir+" is used by "+holder, "dev")
+	address := strings.TrimPrefix(noted.URL, "http://")
+	sh.env = merge(required, env{"FORGERUN_HTTP_ADDR": address})
+	sh.exits(1, "FORGERUN_HTTP_ADDR: "+address+" is taken by "+holder, "api")
+
+	_, err = terminal.WriteString("\x03") // Ctrl-C
+	require.NoError(t, err)
+	require.NoError(t, dev.Wait())
+	sh.env = env{"FORGERUN_DATA_DIR": dir, "HOME": t.TempDir()}
+	sh.exits(2, "start forgerun dev in this folder (none runs here)", "jobs", "list")
+}
+
+func TestTakenAdminAddress(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	address := l.Addr().String()
+	sh := &shell{t: t, env: merge(required, env{"FORGERUN_ADMIN_ADDR": address, "FORGERUN_HTTP_ADDR": "127.0.0.1:0"})}
+	sh.exits(1, fmt.Sprintf("FORGERUN_ADMIN_ADDR: %s is taken by process %d", address, os.Getpid()), "api")
+}
+
+// A terminal gets colours and a progress bar, unless NO_COLOR forbids the colours.
+func watchInTerminal(sh *shell) {
+	t := sh.t
+	for _, noColor := range []string{"", "1"} {
+		job := strings.TrimSpace(sh.ok("jobs", "submit", "RETRY_ON_FAIL", "-o", "name"))
+		_, shown, cmd := inTerminal(t, merge(sh.env, env{"NO_COLOR": noColor}), "jobs", "watch", job)
+		require.Error(t, cmd.Wait())
+		require.Equal(t, 1, cmd.ProcessState.ExitCode())
+		eventually(t, "all is shown", func() bool {
+			return strings.Count(shown.String(), job) > 3 && strings.Contains(shown.String(), "DETAIL")
+		})
+		require.Regexp(t, `RUNNING.* \[[#.]{24}\] +\d+%`, shown.String())
+		require.Equal(t, noColor == "", strings.Contains(shown.String(), red+"FAILED"))
+		require.Equal(t, noColor == "", strings.Contains(shown.String(), "\x1b[3"))
+	}
+	_, shown, cmd := inTerminal(t, merge(sh.env, env{"FORGERUN_DATABASE_URL": ""}), "doctor")
+	require.Error(t, cmd.Wait())
+	eventually(t, "the findings are shown in colour", func() bool { return strings.Contains(shown.String(), red+"FAIL\x1b[0m  ") })
+}

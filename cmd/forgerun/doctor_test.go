@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/doctor"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+// only asks for the one finding that is not ok; its text must have the words.
+func only(t *testing.T, all doctor.Findings, want doctor.Severity, words ...string) {
+	t.Helper()
+	var bad doctor.Findings
+	for _, f := range all {
+		require.NotEmpty(t, f.What)
+		require.NotEmpty(t, f.Found)
+		require.Equal(t, f.Level != doctor.Healthy, f.Advice != "", "advice for what is not well, and only for that: %v", f)
+		require.NotContains(t, f.String(), "\n")
+		if f.Level != doctor.Healthy {
+			bad = append(bad, f)
+		}
+	}
+	if want == doctor.Healthy {
+		require.Empty(t, bad)
+		for _, word := range words {
+			require.Contains(t, fmt.Sprint(all), word)
+		}
+		return
+	}
+	require.Len(t, bad, 1)
+	require.Equal(t, want, bad[0].Level)
+	for _, word := range words {
+		require.Contains(t, bad[0].String(), word)
+	}
+}
+
+func TestDoctorJudgesTheConfiguration(t *testing.T) {
+	t.Parallel()
+	good := env{
+		"FORGERUN_DATABASE_URL": "postgres://db/x", "FORGERUN_REDIS_URL": "redis://cache", "FORGERUN_MASTER_KEY": masterKey,
+		"FORGERUN_PUBLIC_URL": "https://forgerun.example.com", "FORGERUN_ADMIN_ADDR": "127.0.0.1:8081",
+	}
+	for _, c := range []struct {
+		role  string
+		env   env
+		level doctor.Severity
+		words []string
+	}{
+		{"api", nil, doctor.Healthy, []string{"valid for api"}},
+		{"worker", nil, doctor.Healthy, []string{"lease: 30s, heartbeat every 5s, statements up to 5s"}},
+		{"webhooks", nil, doctor.Healthy, nil},
+		{"worker", env{"FORGERUN_PUBLIC_URL": ""}, doctor.Healthy, nil},
+		{"dev", env{"FORGERUN_PUBLIC_URL": "", "FORGERUN_DATABASE_URL": "", "FORGERUN_REDIS_URL": ""}, doctor.Healthy, nil},
+		{"api", env{"FORGERUN_MAX_RETRIES": "few"}, doctor.Failing, []string{`FORGERUN_MAX_RETRIES="few": a whole number`}},
+		{"webhooks", env{"FORGERUN_MASTER_KEY": ""}, doctor.Failing, []string{"FORGERUN_MASTER_KEY is required"}},
+		{"worker", env{"FORGERUN_ADMIN_ADDR": ""}, doctor.Warning, []string{"no metrics"}},
+		{"api", env{"FORGERUN_ADMIN_ADDR": "0.0.0.0:8081", "FORGERUN_ADMIN_TOKEN": "0123456789abcdef"}, doctor.Warning,
+			[]string{"0.0.0.0:8081 is not on loopback"}},
+		{"api", env{"FORGERUN_PUBLIC_URL": ""}, doctor.Warning, []string{"http://127.0.0.1:8080"}},
+		{"api", env{"FORGERUN_PUBLIC_URL": "https://localhost:8443"}, doctor.Warning, []string{"on loopback"}},
+		{"webhooks", env{"FORGERUN_PUBLIC_URL": "http://[::1]"}, doctor.Warning, []string{"on loopback"}},
+		{"api", env{"FORGERUN_PUBLIC_URL": "http://forgerun.example.com"}, doctor.Warning, []string{"not https"}},
+		{"api", env{"FORGERUN_OPEN_REGISTRATION": "true", "FORGERUN_WEBHOOK_CHALLENGE": "true"}, doctor.Warning,
+			[]string{"FORGERUN_OPEN_REGISTRATION=false"}},
+		{"webhooks", env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true"}, doctor.Warning, []string{"FORGERUN_WEBHOOK_ALLOW_PRIVATE=false"}},
+		{"worker", env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true"}, doctor.Healthy, nil},
+		{"worker", env{"FORGERUN_HEARTBEAT_INTERVAL": "9s"}, doctor.Warning, []string{"FORGERUN_HEARTBEAT_INTERVAL"}},
+		{"worker", env{"FORGERUN_DB_TIMEOUT": "25s"}, doctor.Warning, []string{"FORGERUN_LEASE_TIMEOUT"}},
+		{"webhooks", env{"FORGERUN_SIGNING_KEY_FILE": "/nowhere"}, doctor.Failing, []string{"/nowhere cannot be read"}},
+		{"webhooks", env{"FORGERUN_SIGNING_KEY_FILE": "doctor_test.go"}, doctor.Healthy, []string{"can be read"}},
+		{"api", env{"FORGERUN_MASTER_KEY": ""}, doctor.Warning, []string{"cannot register webhooks nor rotate"}},
+	} {
+		environment := merge(good, c.env)
+		cfg, bad := LoadConfig(c.role, func(name string) string { return environment[name] })
+		fs := configFindings{}
+		fs.judgeConfig(c.role, cfg, bad, nil)
+		fs.judgeMasterKey(c.role, cfg, &repo.State{HasWebhooks: true})
+		only(t, fs.Findings, c.level, c.words...)
+	}
+	fs := configFindings{}
+	fs.judgeConfig("api", Config{}, errors.New("bad configuration:\n  A=1: x\n  B=2: y"), []string{"FORGERUN_TIMESCALE"})
+	require.Equal(t, 2, fs.Count(doctor.Failing))
+	require.Equal(t, 1, fs.Count(doctor.Warning))
+	require.Contains(t, fs.Findings[2].String(), "FORGERUN_TIMESCALE is no variable")
+	require.False(t, strings.Contains(fs.Findings[0].String(), "\n"))
+	open := configFindings{}
+	open.judgeConsent(Config{})
+	only(t, open.Findings, doctor.Warning, "FORGERUN_WEBHOOK_CHALLENGE=true")
+	asked := configFindings{}
+	asked.judgeConsent(Config{WebhookChallenge: true, PublicURL: "https://forgerun.example.com"})
+	only(t, asked.Findings, doctor.Healthy, "in the name of forgerun.example.com")
+	few, enough, worker := configFindings{}, configFindings{}, configFindings{}
+	few.judgeFiles("api", 683)
+	only(t, few.Findings, doctor.Warning, "room for 683", "LimitNOFILE")
+	enough.judgeFiles("api", fewConnections)
+	only(t, enough.Findings, doctor.Healthy, "room for 2000")
+	worker.judgeFiles("worker", 683)
+	only(t, worker.Findings, doctor.Healthy)
+}
+
+// doctor runs the command in this process; every secret of the environment is looked for in what it prints.
+func (s *stack) doctor(environment env, args ...string) (code int, report string) {
+	s.t.Helper()
+	all := merge(s.env, environment)
+	var environ []string
+	for name, value := range all {
+		environ = append(environ, name+"="+value)
+	}
+	var stdout, stderr bytes.Buffer
+	code = run(s.ctx(), append([]string{"doctor"}, args...), func(name string) string { return all[name] }, environ, &stdout, &stderr)
+	require.Empty(s.t, stderr.String())
+	for _, secret := range append(s.knownSecrets(), passwordOf(all["FORGERUN_DATABASE_URL"]), passwordOf(all["FORGERUN_REDIS_URL"])) {
+		if secret != "" {
+			require.NotContains(s.t, stdout.String(), secret)
+		}
+	}
+	return code, stdout.String()
+}
+
+func passwordOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "" // a bad address on purpose
+	}
+	password, _ := u.User.Password()
+	return password
+}
+
+func TestDoctorFindsAHealthyStackHealthy(t *testing.T) {
+	t.Parallel()
+	s := newStackOn(t, repotest.Server(t).URL(), env{
+		"FORGERUN_OPEN_REGISTRATION": "false", "FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false", "FORGERUN_PUBLIC_URL": "https://forgerun.example.com",
+	})
+	s.startLeader()
+	s.startWorker()
+	eventually(t, "the epoch is in Redis", func() bool { return s.rdb.Exists(s.ctx(), "forgerun:epoch").Val() == 1 })
+	p := startProc(t, s.env, s.knownSecrets, "doctor")
+	require.Zero(t, p.exitCode(), p.stdout)
+	report := p.stdout.String()
+	require.NotContains(t, report, passwordOf(s.databaseURL))
+	require.Contains(t, report, "\n0 FAIL, 0 warn, ")
+	for _, line := range []string{"ok    configuration: valid for api", "ok    Postgres fsync: on",
+		"ok    Redis persistence: appendonly is yes", "ok    workers: 1 alive, room for 4", "ok    leader: there is one", "in both stores"} {
+		require.Contains(t, report, line)
+	}
+
+	code, report := s.doctor(nil, "worker", "--json")
+	require.Zero(t, code, report)
+	var all []map[string]string
+	require.NoError(t, json.Unmarshal([]byte(report), &all))
+	require.Equal(t, map[string]string{"level": "ok", "what": "configuration", "found": "valid for worker"}, all[0])
+}
+
+// Everything that is wrong is reported at once.
+func TestDoctorFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	s := newStackOn(t, emptyDatabase(t), env{"FORGERUN_TIMESCALE": "1"})
+	require.NoError(t, s.rdb.ConfigSet(s.ctx(), "appendonly", "no").Err())
+	require.NoError(t, s.rdb.ConfigSet(s.ctx(), "maxmemory", "100mb").Err())
+	require.NoError(t, s.rdb.ConfigSet(s.ctx(), "maxmemory-policy", "allkeys-lru").Err())
+	code, report := s.doctor(nil, "api")
+	require.Equal(t, 1, code)
+	for _, line := range []string{
+		"warn  configuration: FORGERUN_TIMESCALE is no variable",
+		"warn  registration: open",
+		"FAIL  Postgres schema: none",
+		"FAIL  Postgres fsync: off", // the server of the tests
+		"warn  Redis persistence: appendonly is no",
+		"FAIL  Redis maxmemory-policy: allkeys-lru",
+	} {
+		require.Contains(t, report, line)
+	}
+	require.Zero(t, s.count(`SELECT count(*) FROM pg_tables WHERE schemaname = 'public'`), "nothing is written")
+	require.Zero(t, s.rdb.DBSize(s.ctx()).Val())
+
+	code, report = s.doctor(env{"FORGERUN_MAX_RETRIES": "few"}, "worker")
+	require.Equal(t, 2, code)
+	require.Contains(t, report, `FAIL  configuration: FORGERUN_MAX_RETRIES="few": a whole number from 0 to 100`)
+	require.Contains(t, report, "FAIL  Postgres schema: none", "looked at all the same")
+}
+
+func TestDoctorWithoutStores(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	wrong, err := url.Parse(s.databaseURL)
+	require.NoError(t, err)
+	wrong.User = url.UserPassword("forgerun", "planted-secret")
+	require.NoError(t, s.rdb.ConfigSet(s.ctx(), "requirepass", "right").Err())
+	redis := fmt.Sprintf("redis://:planted-secret@127.0.0.1:%d", s.redis.Port())
+	code, report := s.doctor(env{"FORGERUN_DATABASE_URL": wrong.String(), "FORGERUN_REDIS_URL": redis})
+	require.Equal(t, 1, code)
+	require.Contains(t, report, "refuses the login: password authentication failed")
+	require.Contains(t, report, "refuses the login: WRONGPASS")
+
+	code, report = s.doctor(env{"FORGERUN_DATABASE_URL": "postgres://u:planted-secret@127.0.0.1:1/x",
+		"FORGERUN_REDIS_URL": "redis://:planted-secret@127.0.0.1:1"})
+	require.Equal(t, 1, code)
+	require.Contains(t, report, "FAIL  Postgres: at 127.0.0.1:1/x does not accept connections -> ")
+	require.Contains(t, report, "FAIL  Redis: at 127.0.0.1:1 does not accept connections -> ")
+
+	code, report = s.doctor(env{"FORGERUN_DATABASE_URL": "postgres://u:planted%secret@db/x", "FORGERUN_REDIS_URL": "http://:planted-secret@x"})
+	require.Equal(t, 1, code)
+	require.NotContains(t, report, "planted")
+	require.Contains(t, report, "FAIL  Postgres: (FORGERUN_DATABASE_URL) has an address that cannot be read")
+	require.Contains(t, report, "FAIL  Redis: (FORGERUN_REDIS_URL) has an address that cannot be read")
+}
+
+func TestDoctorWithHangingStores(t *testing.T) {
+	t.Parallel()
+	postgres := repotest.Server(t)
+	s := newStackOn(t, postgres.URL())
+	require.NoError(t, syscall.Kill(postgres.PID(), syscall.SIGSTOP))
+	t.Cleanup(func() { require.NoError(t, syscall.Kill(postgres.PID(), syscall.SIGCONT)) })
+	require.NoError(t, s.redis.Pause())
+	code, report := s.doctor(nil)
+	require.Equal(t, 1, code)
+	require.Equal(t, 2, strings.Count(report, "does not answer in time"), report)
+}
+
+// dev's own stores are found where a running dev notes them.
+func TestDoctorOfDev(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	dir := t.TempDir()
+	own := env{"FORGERUN_DATABASE_URL": "", "FORGERUN_REDIS_URL": "", "FORGERUN_DATA_DIR": dir}
+	code, report := s.doctor(own, "dev")
+	require.Zero(t, code)
+	require.Contains(t, report, "ok    Postgres: dev starts its own; it does not run now")
+	noted := fmt.Sprintf(`{"database_url": %q, "redis_url": %q}`, s.databaseURL, s.redis.URL())
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "dev.json"), []byte(noted), 0o600))
+	code, report = s.doctor(own, "dev")
+	require.Equal(t, 1, code, "fsync is off on the server of the tests")
+	require.Contains(t, report, "FAIL  Postgres fsync: off")
+	require.Contains(t, report, fmt.Sprintf("at 127.0.0.1:%d", s.redis.Port()))
+}
+
+func TestDoctorUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"doctor", "migrate"}, {"doctor", "api", "worker"}, {"doctor", "--yaml"}} {
+		code, stdout, stderr := runWith(t, required, args...)
+		require.Equal(t, 2, code)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "doctor [--json] [ROLE]")
+	}
+	code, stdout, _ := runWith(t, nil, "doctor", "--help")
+	require.Zero(t, code)
+	require.Contains(t, stdout, "forgerun doctor")
+	code, stdout, _ = runWith(t, nil, "doctor")
+	require.Equal(t, 2, code)
+	require.Contains(t, stdout, "FORGERUN_DATABASE_URL is required")
+}

@@ -1,0 +1,225 @@
+//go:build slow
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+const examples = "../../examples"
+
+// example is how to run a client in one language, and its naive twin.
+type example struct {
+	right, naive []string
+	missing      string // what it needs and is not there
+
+	profile testbed.Profile // that shows what the naive one does
+	seed    int
+	broken  []string
+}
+
+// exampleClients are all of examples/README.md.
+func exampleClients(t *testing.T) map[string]example {
+	t.Helper()
+	dir := t.TempDir()
+	program := func(path ...string) string { return filepath.Join(append([]string{examples}, path...)...) }
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "./"+program("go", "client"), "./"+program("go", "naive"))
+	said, err := build.CombinedOutput()
+	require.NoError(t, err, string(said))
+	requireDocumentTools(t)
+	runIn(t, documentTools, nil, "node", "node_modules/typescript/bin/tsc", "--strict", "--target", "es2022",
+		"--lib", "es2022,dom,dom.iterable",
+		"--module", "commonjs", "--outDir", dir, "../../examples/typescript/client.ts", "../../examples/typescript/naive.ts")
+	return map[string]example{
+		"go": {
+			right: []string{filepath.Join(dir, "client")}, naive: []string{filepath.Join(dir, "naive")},
+			profile: testbed.DuplicateDeliveries, seed: 7,
+			broken: []string{
+				"tampered-refused", "repeated-delivery", "deliveries-answered", "retry-after", "conditional-requests", "correlation-ids",
+				"connection-reuse",
+			},
+		},
+		"typescript": {
+			right: []string{"node", filepath.Join(dir, "client.js")}, naive: []string{"node", filepath.Join(dir, "naive.js")},
+			profile: testbed.FlakyNetwork, seed: 7,
+			broken: []string{"idempotency-key", "one-job-per-intention", "stream-resume", "retry-after", "conditional-requests"},
+		},
+		"python": {
+			right: []string{"python3", program("python", "client.py")}, naive: []string{"python3", program("python", "naive.py")},
+			missing: missingProgram("python3", "install Python 3"), profile: testbed.Overloaded, seed: 2,
+			broken: []string{
+				"retry-after", "conditional-requests", "backoff", "idempotency-key", "connection-reuse", "stop-at-end", "no-key-in-url",
+			},
+		},
+		"sh": {
+			right: []string{"sh", program("sh", "client.sh")}, naive: []string{"sh", program("sh", "naive.sh")},
+			missing: missingProgram("curl", "install curl"), seed: 1,
+			broken: []string{
+				"no-key-in-url", "content-negotiation", "not-retryable", "outcome-learned", "same-body", "connection-reuse",
+			},
+		},
+	}
+}
+
+// seeds are those that a test of the test bed takes: one, or as many as FORGERUN_TESTBED_SEEDS says.
+func seeds() int {
+	n, err := strconv.Atoi(os.Getenv("FORGERUN_TESTBED_SEEDS"))
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+// examplesReport is what came of the right clients. With FORGERUN_TESTBED_REPORT it becomes that file.
+type examplesReport struct {
+	mu   sync.Mutex
+	rows map[string]*exampleRow
+}
+
+type exampleRow struct {
+	seeds, requests int
+	held            map[string]bool
+}
+
+func (r *examplesReport) add(language string, profile testbed.Profile, v testbed.Verdict) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rows == nil {
+		r.rows = map[string]*exampleRow{}
+	}
+	name := language + " | " + string(profile)
+	row := r.rows[name]
+	if row == nil {
+		row = &exampleRow{held: map[string]bool{}}
+		r.rows[name] = row
+	}
+	row.seeds++
+	row.requests += v.Recorded
+	for _, result := range v.Results {
+		if result.Status == testbed.Held {
+			row.held[result.Rule] = true
+		}
+	}
+}
+
+func (r *examplesReport) write(t *testing.T) {
+	path := os.Getenv("FORGERUN_TESTBED_REPORT")
+	if path == "" || t.Failed() {
+		return
+	}
+	text := "# The example clients under the profiles of the test bed\n\nNo client broke a rule.\n\n" +
+		"| client | profile | seeds | requests | rules that were exercised |\n|---|---|---|---|---|\n"
+	for _, name := range slices.Sorted(maps.Keys(r.rows)) {
+		row := r.rows[name]
+		text += fmt.Sprintf("| %s | %d | %d | %s |\n", name, row.seeds, row.requests, strings.Join(slices.Sorted(maps.Keys(row.held)), ", "))
+	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// parallelIfMany runs a part of a test beside others if there are many seeds. Otherwise the parts follow one another: parallel ones
+// come after all other tests, and the processes that wait for them take a third of a core meanwhile.
+func parallelIfMany(t *testing.T) {
+	t.Helper()
+	if seeds() > 1 {
+		t.Parallel()
+	}
+}
+
+// Each example client is right under every profile.
+func TestExampleClientsAreRight(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks, withTestbed)
+	api := s.startLeader()
+	s.startWorker()
+	s.startWebhooks()
+	report := examplesReport{}
+	t.Cleanup(func() { report.write(t) })
+	for language, e := range exampleClients(t) {
+		for _, profile := range testbed.Profiles {
+			for seed := 1; seed <= seeds(); seed++ {
+				t.Run(fmt.Sprintf("%s/%s/%d", language, profile, seed), func(t *testing.T) {
+					parallelIfMany(t)
+					if e.missing != "" {
+						t.Skip(e.missing)
+					}
+					said, v, broken, err := s.runJudged(t, api, e.right, profile, seed)
+					require.NoError(t, err, said)
+					require.Empty(t, broken, said)
+					report.add(language, profile, v)
+				})
+			}
+		}
+	}
+}
+
+// Of each naive one the verdict names the mistakes that are listed at its top, and no other.
+func TestExampleMistakesAreNamed(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks, withTestbed, slowJobs)
+	api := s.startLeader()
+	s.startWorker()
+	s.startWebhooks()
+	sources := map[string]string{
+		"go": "go/naive/main.go", "typescript": "typescript/naive.ts", "python": "python/naive.py", "sh": "sh/naive.sh",
+	}
+	for language, e := range exampleClients(t) {
+		t.Run(language, func(t *testing.T) {
+			source, err := os.ReadFile(filepath.Join(examples, sources[language]))
+			require.NoError(t, err)
+			head, _, _ := strings.Cut(string(source), "import")
+			for _, rule := range e.broken {
+				require.Contains(t, head, rule)
+			}
+			if e.missing != "" {
+				t.Skip(e.missing)
+			}
+			said, _, broken, _ := s.runJudged(t, api, e.naive, e.profile, e.seed)
+			var names []string
+			for name := range broken {
+				names = append(names, name)
+			}
+			require.ElementsMatch(t, e.broken, names, "%s\n%+v", said, broken)
+		})
+	}
+}
+
+// The tutorial's program is as red as the page says, and the repaired one is right.
+func TestTutorialOfTheTestBed(t *testing.T) {
+	t.Parallel()
+	if missing := missingProgram("python3", "install Python 3"); missing != "" {
+		t.Skip(missing)
+	}
+	page, err := os.ReadFile("../../docs/tutorials/testbed.md")
+	require.NoError(t, err)
+	s := newStack(t, withTestbed, slowJobs)
+	api := s.startLeader()
+	s.startWorker()
+	for name, want := range map[string][]string{
+		"orders.py":       {"retry-after", "conditional-requests", "backoff", "connection-reuse", "correlation-ids"},
+		"orders_fixed.py": nil,
+	} {
+		program := filepath.Join(examples, "tutorial", name)
+		source, err := os.ReadFile(program)
+		require.NoError(t, err)
+		require.Contains(t, string(page), "```python\n"+string(source)+"```")
+		said, _, broken, err := s.runJudged(t, api, []string{"python3", program}, testbed.Overloaded, 2)
+		require.NoError(t, err, said)
+		require.ElementsMatch(t, want, slices.Collect(maps.Keys(broken)), said)
+	}
+}
+
+// slowJobs has jobs take long enough to be polled more than once, also on a busy machine.
+var slowJobs = env{"FORGERUN_TIME_SCALE": "3"}

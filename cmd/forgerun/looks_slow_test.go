@@ -1,0 +1,143 @@
+//go:build slow
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func init() {
+	looks = []look{{360, "light"}, {360, "dark"}, {1400, "light"}, {1400, "dark"}}
+	accessible = findNoBarrier
+	verifiers = allVerifiers
+}
+
+// findNoBarrier checks that axe finds nothing serious or critical in what is seen of the page. What is folded away is taken out
+// meanwhile: nobody meets it, and axe takes many seconds for 15,000 elements.
+func findNoBarrier(c *consoleTab, at string) {
+	c.t.Helper()
+	if !evaluate[bool](c, `!!window.axe`) {
+		text, err := os.ReadFile(axeFile)
+		require.NoError(c.t, err)
+		// While a page is read again it is dimmed for a moment, which is not what its contrast is meant to be.
+		const undimmed = `; (sheet => { sheet.replaceSync(".page { opacity: 1 !important; transition: none !important }");
+			document.adoptedStyleSheets = [sheet]; })(new CSSStyleSheet()); true`
+		evaluate[bool](c, string(text)+undimmed)
+	}
+	evaluate[bool](c, `window.parked = [...document.querySelectorAll("details:not([open]) > :not(summary)")].map(e => [e, e.parentElement]),
+		parked.forEach(([e]) => e.remove()), true`)
+	found := evaluate[string](c, `axe.run(document, { resultTypes: ["violations"] }).then(r => JSON.stringify(
+		r.violations.filter(v => v.impact === "serious" || v.impact === "critical").map(v => [v.id, v.impact,
+			v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + (n.any[0]?.message || n.failureSummary || ""))])))`)
+	evaluate[bool](c, `parked.forEach(([e, parent]) => parent.append(e)), true`)
+	var violations []any
+	require.NoError(c.t, json.Unmarshal([]byte(found), &violations))
+	require.Empty(c.t, violations, at)
+}
+
+func allVerifiers(t *testing.T) []verifier {
+	t.Helper()
+	return []verifier{goVerifier(t), npmVerifier(t), nodeVerifier(), pythonVerifier(t)}
+}
+
+func nodeVerifier() verifier {
+	return verifier{
+		name: "Node alone", missing: missingProgram("node", "install Node 20 or later"),
+		command: []string{"node", filepath.Join(snippets, "verify-plain.mjs")},
+	}
+}
+
+// npmVerifier runs a copy of the snippet beside the packages.
+func npmVerifier(t *testing.T) verifier {
+	v := verifier{name: "Node with npm packages", missing: missingProgram("node", "install Node 20 or later")}
+	if v.missing == "" {
+		v.missing = missingProgram("npm", "install npm")
+	}
+	if v.missing != "" {
+		return v
+	}
+	packages, err := npmPackages()
+	if err != nil {
+		v.missing = "its npm packages cannot be installed; run npm ci in docs/examples/webhooks to see why: " + err.Error()
+		return v
+	}
+	dir := t.TempDir()
+	v.command = []string{"node", filepath.Join(dir, "verify.mjs")}
+	script, err := os.ReadFile(filepath.Join(snippets, "verify.mjs"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(v.command[1], script, 0o600))
+	require.NoError(t, os.Symlink(packages, filepath.Join(dir, "node_modules")))
+	return v
+}
+
+// npmPackages installs the packages that the snippets' lock file pins, once for each content of that file, and gives their folder.
+// Others may install them at the same time: who is first puts them in place.
+var npmPackages = sync.OnceValues(func() (string, error) {
+	lock, err := os.ReadFile(filepath.Join(snippets, "package-lock.json"))
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	sum := sha256.Sum256(lock)
+	home := filepath.Join(cache, "forgerun-test")
+	place := filepath.Join(home, "npm-"+hex.EncodeToString(sum[:8]))
+	packages := filepath.Join(place, "node_modules")
+	if _, err := os.Stat(packages); err == nil {
+		return packages, nil
+	}
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return "", err
+	}
+	work, err := os.MkdirTemp(home, "installing-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(work)
+	for _, name := range []string{"package.json", "package-lock.json"} {
+		content, err := os.ReadFile(filepath.Join(snippets, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(work, name), content, 0o600)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	install := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--loglevel=error")
+	install.Dir = work
+	if output, err := install.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(output))
+	}
+	if err := os.Rename(work, place); err != nil {
+		if _, lost := os.Stat(packages); lost != nil {
+			return "", err
+		}
+	}
+	return packages, nil
+})
+
+func pythonVerifier(t *testing.T) verifier {
+	v := verifier{name: "Python", missing: missingProgram("python3", "install Python 3.9 or later")}
+	v.command = []string{"python3", filepath.Join(snippets, "verify.py")}
+	if v.missing == "" && exec.CommandContext(t.Context(), "python3", "-c", "import cryptography").Run() != nil {
+		v.missing = "its package cryptography is missing; pip install cryptography"
+	}
+	return v
+}

@@ -1,0 +1,104 @@
+//go:build slow
+
+package main
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Two processes are asked for more than a minute, faster than the limit allows. Whatever passed, no span of 60 seconds has more
+// than the limit; a burst of all of it passes, and so does a request that waited for as long as the refusal says.
+func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 60
+	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": strconv.Itoa(limit)})
+	apis := []*proc{s.startAPI(), s.startAPI()}
+	u := s.newUser(apis[0])
+	type span struct{ sent, answered time.Time }
+	var passed []span
+	send := func(api *proc) (a answer, ok bool) {
+		sent := time.Now()
+		a = u.look(api, u.key)
+		if a.status != http.StatusTooManyRequests {
+			require.Equal(t, http.StatusNotFound, a.status, a.body)
+			passed = append(passed, span{sent, time.Now()})
+			return a, true
+		}
+		return a, false
+	}
+	for range limit {
+		_, ok := send(apis[0])
+		require.True(t, ok, "a burst of the whole limit passes")
+	}
+	var free time.Time
+	freed := false // one passed; when the next may depends on how long the burst took
+	for i := 0; free.IsZero() || time.Now().Before(free); i++ {
+		var a answer
+		if a, freed = send(apis[i%2]); freed {
+			break
+		}
+		require.Contains(t, a.header.Get("Ratelimit"), `"minute";r=0;t=`)
+		wait, err := strconv.Atoi(a.header.Get("Retry-After"))
+		require.NoError(t, err)
+		require.LessOrEqual(t, wait, 61)
+		if free.IsZero() {
+			free = time.Now().Add(time.Duration(wait) * time.Second)
+		}
+		time.Sleep(min(250*time.Millisecond, time.Until(free))) // the pace at which it is tried
+	}
+	if !freed {
+		time.Sleep(time.Until(free))
+		_, freed = send(apis[1])
+	}
+	require.True(t, freed, "after as long as Retry-After said")
+	for i := range 4 * limit {
+		send(apis[i%2])
+	}
+	for _, api := range apis {
+		require.NotContains(t, api.log.String(), "the shared rate limit", "it did not answer for half a second: nothing was shown")
+	}
+	for i := limit; i < len(passed); i++ {
+		require.GreaterOrEqual(t, passed[i].answered.Sub(passed[i-limit].sent), time.Minute, "requests %d to %d", i-limit, i)
+	}
+}
+
+// asynq gives a handler up when Redis has been away for 30 s. The jobs must not notice.
+func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
+	t.Parallel()
+	const away = 40 * time.Second
+	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.6"}) // SUCCESS_SLOW takes 54 s
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	ids := u.submitMany(api, 4, execute("SUCCESS_SLOW"))
+	s.await("RUNNING", ids...)
+	require.NoError(t, s.redis.Kill())
+	time.Sleep(away) // the length of the outage is what is tested
+	require.Equal(t, 4, s.countJobs(ids, "RUNNING"))
+	require.NoError(t, s.redis.Start(t.Context()))
+	s.await("SUCCEEDED", ids...)
+	for _, id := range ids {
+		require.EqualValues(t, 1, u.get(api, id).value("attempt"))
+	}
+	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1`))
+	s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))
+	s.checkInvariants()
+}
+
+// Retention goes by the clock of the test bed; the cleaner comes by twice a minute of real time.
+func TestRetentionFollowsTheClock(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, testBed, env{"FORGERUN_RETENTION_JOBS": "240h"})
+	api := s.startLeader()
+	s.startWorker()
+	u := s.newUser(api)
+	id := u.submit(api, custom(`{}`))
+	s.await("SUCCEEDED", id)
+	u.moveClock(api, `{"advance":"241h"}`)
+	eventually(t, "the job is gone", func() bool { return u.call(api, "GET", "/v1/jobs/"+id, "").status == http.StatusGone })
+}

@@ -1,0 +1,181 @@
+//go:build slow
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pageBlock is a block of a page that readers copy into a shell.
+var pageBlock = regexp.MustCompile("(?ms)^```sh( background)?\n(.*?)^```$")
+
+// exits marks a command that is meant to fail.
+var exits = regexp.MustCompile(`(?m)^(.*?) +# .*exits with (\d+)$`)
+
+// pageReader follows pages with a copy of the repository and nothing else of ours.
+type pageReader struct {
+	t           *testing.T
+	folder      string
+	environment []string
+	address     string
+	key, job    string // what the programs printed last
+	shell       io.Writer
+	said        *bufio.Scanner
+	running     []*exec.Cmd // of blocks that go on in the background
+}
+
+// Every command of the README and of the tutorials works, one after the other, on a fresh copy: all that is filled in is what
+// readers are told to.
+func TestCommandsOnPagesRun(t *testing.T) {
+	t.Parallel()
+	folder := copyOfRepository(t)
+	for _, page := range []string{"README.md", "docs/tutorials/first-jobs.md", "docs/tutorials/testbed.md"} {
+		text, err := os.ReadFile("../../" + page)
+		require.NoError(t, err)
+		blocks := pageBlock.FindAllStringSubmatch(string(text), -1)
+		require.NotEmpty(t, blocks, page)
+		r := newPageReader(t, folder)
+		for _, block := range blocks {
+			if strings.HasPrefix(block[2], "make test") {
+				continue // which runs this test
+			}
+			r.run(page, block[2], block[1] != "")
+		}
+		r.stop()
+	}
+}
+
+func newPageReader(t *testing.T, folder string) *pageReader {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer free.Close()
+	r := &pageReader{t: t, folder: folder, address: free.Addr().String()}
+	r.environment = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GOFLAGS=-trimpath", // what is built is the same in each folder
+		"FORGERUN_HTTP_ADDR=" + r.address, "FORGERUN_ADMIN_ADDR=127.0.0.1:0",
+	}
+	shell := r.command("bash")
+	r.shell, err = shell.StdinPipe()
+	require.NoError(t, err)
+	out, err := shell.StdoutPipe()
+	require.NoError(t, err)
+	shell.Stderr = shell.Stdout
+	r.said = bufio.NewScanner(out)
+	require.NoError(t, shell.Start())
+	t.Cleanup(func() { _ = shell.Process.Kill(); _ = shell.Wait() })
+	_, err = fmt.Fprintln(r.shell, `set -e; curl() { command curl --fail-with-body --silent --show-error "$@"; }`)
+	require.NoError(t, err)
+	return r
+}
+
+// copyOfRepository copies what git knows of, and what it would be told of.
+func copyOfRepository(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	copying := exec.CommandContext(t.Context(), "sh", "-c",
+		`git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 cp --parents -P -t "$0"`, folder)
+	copying.Dir = "../.."
+	out, err := copying.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return folder
+}
+
+func (r *pageReader) command(name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(r.t.Context(), name, args...)
+	c.Dir, c.Env, c.SysProcAttr = r.folder, r.environment, dieWithTest()
+	return c
+}
+
+// run types a block. One in the background goes on; what it is for is there when it has printed its first line, and the service
+// when it has printed the key.
+func (r *pageReader) run(page, block string, background bool) {
+	r.t.Helper()
+	block = strings.NewReplacer("frk_...", r.key, "localhost:8080", r.address, "JOB_ID", r.job).Replace(block)
+	if background {
+		r.begin(page, block)
+		return
+	}
+	block = exits.ReplaceAllString(block, "if $1; then false; else test $$? -eq $2; fi")
+	_, err := fmt.Fprintf(r.shell, "{\n%s\n} </dev/null\necho; echo done with the block\n", block)
+	require.NoError(r.t, err)
+	var said strings.Builder
+	for r.said.Scan() {
+		line := r.said.Text()
+		if line == "done with the block" {
+			return
+		}
+		said.WriteString(line + "\n")
+		r.note(line)
+	}
+	require.Fail(r.t, "a command failed", "%s says:\n%s\nanswer:\n%s", page, block, said.String())
+}
+
+var printedKey, printedJob = regexp.MustCompile(`\bfrk_\w+`), regexp.MustCompile(`"job_id":"([0-9a-f-]{36})"`)
+
+func (r *pageReader) note(line string) {
+	if key := printedKey.FindString(line); key != "" {
+		r.key = key
+	}
+	if id := printedJob.FindStringSubmatch(line); id != nil {
+		r.job = id[1]
+	}
+}
+
+func (r *pageReader) begin(page, block string) {
+	r.t.Helper()
+	c := r.command("bash", "-c", block)
+	if c.SysProcAttr == nil {
+		c.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	c.SysProcAttr.Setpgid = true // Ctrl-C in a terminal is for all that runs there
+	out, err := c.StdoutPipe()
+	require.NoError(r.t, err)
+	c.Stderr = c.Stdout
+	require.NoError(r.t, c.Start())
+	r.t.Cleanup(func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }) // when the test failed before Ctrl-C
+	r.running = append(r.running, c)
+	wanted := regexp.MustCompile(`.`)
+	if strings.Contains(block, "make dev") {
+		wanted = printedKey
+	}
+	lines := bufio.NewScanner(out)
+	var said strings.Builder
+	for lines.Scan() {
+		said.WriteString(lines.Text() + "\n")
+		r.note(lines.Text())
+		if wanted.MatchString(lines.Text()) {
+			go func() { _, _ = io.Copy(io.Discard, out) }()
+			return
+		}
+	}
+	require.Fail(r.t, "it ended", "%s says:\n%s\nanswer:\n%s", page, block, said.String())
+}
+
+// stop presses Ctrl-C in all terminals.
+func (r *pageReader) stop() {
+	for _, c := range r.running {
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGINT)
+		ended := make(chan struct{})
+		go func() { _ = c.Wait(); close(ended) }()
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			require.Fail(r.t, "it does not end by Ctrl-C", "%v", c.Args)
+		}
+	}
+	require.NoFileExists(r.t, filepath.Join(r.folder, ".forgerun", "dev.json"), "which is there while it runs")
+}

@@ -1,0 +1,327 @@
+package decode
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var limits = Limits{MaxPayload: 1000}
+
+// execute writes a submission with some more members.
+func execute(members string) string { return `{"type":"EXECUTE",` + members + `}` }
+
+func param(value string) string { return execute(`"params":{"a":` + value + `}`) }
+
+func emit(event string) string { return `{"type":"EMIT_EVENT","event":` + event + `}` }
+
+func retry(policy string) string { return execute(`"retry":{` + policy + `}`) }
+
+func backoff(strategy string) string { return retry(`"backoff":{"strategy":` + strategy + `}`) }
+
+// many writes a list of n times the same.
+func many(n int, of string) string {
+	return "[" + strings.TrimSuffix(strings.Repeat(of+",", n), ",") + "]"
+}
+
+var long = strings.Repeat("x", 1000)
+
+// badBodies are submissions that must be refused, by code: with violations at exactly
+// the given pointers, in this order.
+var badBodies = map[job.Code]map[string]string{
+	job.CodeMalformed: {
+		// Not JSON at all.
+		` `: "", `hello`: "", `{"type":"EXECUTE"`: "", `{"type":"EXEC`: "", `{"ty`: "", `{,"type":"EXECUTE"}`: "", `{"type":"EXECUTE",}`: "",
+		`{"type" "EXECUTE"}`: "/type", `{type:"EXECUTE"}`: "", `{"type":"EXECUTE"/* x */}`: "", "\ufeff{\"type\":\"EXECUTE\"}": "",
+		`{"type":"EXECUTE"}{"type":"EXECUTE"}`: "", `{"type":"EXECUTE"} x`: "", "{\"type\":\"EXECUTE\"}\x00": "", `[{"type":"EXECUTE"}]`: "",
+		`"EXECUTE"`: "", `1`: "", `null`: "", `{"type":EXECUTE}`: "/type", "{\"type\":\"EXE\nCUTE\"}": "/type", `{"type":"\x45XECUTE"}`: "/type",
+		"{\"type\":\"EXECUTE\xff\"}": "/type", "\xff\xfe{\x00}\x00": "",
+		param(`NaN`): "/params/a", param(`0x10`): "/params", param(`01`): "/params", param(`+1`): "/params/a", param(`1.`): "/params/a",
+		param("\"\xc3\x28\""): "/params/a", param(`"\ud800"`): "/params/a", param(`[1`): "/params/a",
+		// JSON, but more than one reading.
+		`{"type":"EXECUTE","typ\u0065":"EXECUTE"}`: "/type", param(`{"b":1,"b":2}`): "/params/a/b",
+		emit(`{"name":"a","name":"b"}`): "/event/name",
+		// NUL, depth, numbers.
+		`{"type":"\u0000"}`: "/type", execute(`"idempotency_key":"a\u0000"`): "/idempotency_key", param(`["x","\\\u0000"]`): "/params/a/1",
+		execute(`"params":{"\u0000":1}`): "/params", emit(`{"name":"a","data":"\u0000"}`): "/event/data",
+		param(strings.Repeat("[", 63) + strings.Repeat("]", 63)):                             "/params/a" + strings.Repeat("/0", 62),
+		execute(`"params":` + strings.Repeat(`{"a":`, 400) + `1` + strings.Repeat(`}`, 400)): "/params" + strings.Repeat("/a", 63),
+		param(strings.Repeat("[", 500_000)):                                                  "/params/a" + strings.Repeat("/0", 62),
+		`{"x":` + strings.Repeat("[", 500_000):                                               "/x /x" + strings.Repeat("/0", 63),
+		strings.Repeat("[", 500_000):                                                         strings.Repeat("/0", 64),
+		param(strings.Repeat("9", 65)):                                                       "/params/a", param(`1e301`): "/params/a",
+		param(`[0,1E-301]`):             "/params/a/1",
+		param(`1e99999999999999999999`): "/params/a", param(`1234567890e300`): "/params/a",
+		// The wrong structure.
+		`{}`: "/type", `{"type":null}`: "/type", `{"type":1}`: "/type", execute(`"typo":{"a":[1]}`): "/typo", `{"Type":"EXECUTE"}`: "/Type /type",
+		execute(`"a/b~":1`): "/a~1b~0", execute(`"":1`): "/", execute(`"` + long + `":1`): "", execute(`"work_kind":5`): "/work_kind",
+		`{"type":"DEFERRED","execution_at":1893456000}`: "/execution_at", execute(`"callback":["http://a"]`): "/callback",
+		execute(`"params":[1]`): "/params", execute(`"params":"{}"`): "/params", execute(`"auto_retry":"true"`): "/auto_retry",
+		execute(`"idempotency_key":{}`): "/idempotency_key", execute(`"correlation_id":7`): "/correlation_id", emit(`"a"`): "/event",
+		emit(`{}`): "/event/name", emit(`{"name":null}`): "/event/name", emit(`{"name":"a","x":1}`): "/event/x",
+		execute(`"retry":"often"`): "/retry", retry(`"times":3`): "/retry/times", retry(`"backoff":5`): "/retry/backoff",
+		`{"x":1,"work_kind":1,"auto_retry":0,"params":{"a":"\u0000"},"event":{"y":1},"callback":"ftp://a","type":"NOPE"}`: "/x /work_kind " +
+			"/auto_retry /params/a /event/y /event/name /callback /type",
+	},
+	job.CodeValidationFailed: {
+		retry(`"max_attempts":0`): "/retry/max_attempts", retry(`"max_attempts":101`): "/retry/max_attempts",
+		retry(`"codes":["RFA_JOB_NOT_FOUND"]`): "/retry/codes/0", retry(`"backoff":{}`): "/retry/backoff",
+		backoff(`"LINEAR"`): "/retry/backoff/strategy", backoff(`"EXPONENTIAL","base":"1s"`): "/retry/backoff",
+		backoff(`"CONSTANT","delay":"1s","max":"2s"`): "/retry/backoff", backoff(`"LIST","delays":[]`): "/retry/backoff",
+		backoff(`"LIST","delays":` + many(101, `"1s"`)): "/retry/backoff/delays", backoff(`"CONSTANT","delay":"25h"`): "/retry/backoff/delay",
+		backoff(`"EXPONENTIAL","base":"2s","max":"1s"`): "/retry/backoff",
+		`{"type":"execute"}`:                            "/type", `{"type":""}`: "/type",
+		execute(`"work_kind":"SUCCESS"`): "/work_kind", execute(`"work_kind":""`): "/work_kind",
+		`{"type":"DEFERRED","execution_at":"2030-01-31T12:00:00"}`:       "/execution_at",
+		`{"type":"DEFERRED","execution_at":"2030-01-31T12:00:00+01:00"}`: "/execution_at",
+		`{"type":"DEFERRED","execution_at":"2030-02-30T12:00:00Z"}`:      "/execution_at",
+		`{"type":"DEFERRED","execution_at":""}`:                          "/execution_at",
+		param(`"` + long + `"`):                                          "/params", emit(`{"name":"a","data":"` + long + `"}`): "/event/data",
+		execute(`"idempotency_key":""`): "/idempotency_key", execute(`"idempotency_key":"` + long[:256] + `"`): "/idempotency_key",
+		execute(`"idempotency_key":"a b"`): "/idempotency_key", execute(`"idempotency_key":"ä"`): "/idempotency_key",
+		execute(`"idempotency_key":"a\r\nb"`): "/idempotency_key", execute(`"correlation_id":""`): "/correlation_id",
+		execute(`"correlation_id":"a\r\nX-Evil: 1"`): "/correlation_id", execute(`"correlation_id":"<script>"`): "/correlation_id",
+		execute(`"correlation_id":"` + long[:257] + `"`): "/correlation_id", emit(`{"name":""}`): "/event/name",
+		emit(`{"name":"` + long[:129] + `"}`): "/event/name", emit(`{"name":"a b"}`): "/event/name",
+		`{"type":"A","work_kind":"B","callback":"C","idempotency_key":""}`: "/type /work_kind /callback /idempotency_key",
+	},
+}
+
+// told gives the pointers of what a decoder refuses with a code: by an error, or by the violations of a request.
+func told(t *testing.T, code job.Code, err error, malformed bool, violations []job.Violation) string {
+	t.Helper()
+	refusal := job.Request{Malformed: malformed}.Refusal(violations)
+	if err != nil {
+		require.ErrorAs(t, err, &refusal)
+	}
+	require.Equal(t, code, refusal.Code, refusal.Violations)
+	at := make([]string, len(refusal.Violations))
+	for i, v := range refusal.Violations {
+		at[i] = v.Pointer
+		require.NotEmpty(t, v.Detail)
+		require.LessOrEqual(t, len(v.Detail), 700)
+	}
+	return strings.Join(at, " ")
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	t.Parallel()
+	for code, bodies := range badBodies {
+		for body, at := range bodies {
+			r, err := Job([]byte(body), "", limits)
+			require.Equal(t, at, told(t, code, err, r.Malformed, r.Violations), "%.200q", body)
+		}
+	}
+}
+
+func TestDecodeAccepts(t *testing.T) {
+	t.Parallel()
+	deepest := `{"a":` + strings.Repeat("[", 62) + strings.Repeat("]", 62) + `}`
+	numbers := `{"a":[1e300,1E-300,` + strings.Repeat("9", 64) + `]}`
+	when := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
+	for body, want := range map[string]job.Request{
+		"{\r\n\t\"t\\u0079pe\" : \"EXEC\\u0055TE\" }": {Type: job.Execute},
+		`{"type":"EXECUTE","work_kind":null,"execution_at":null,"callback":null,"params":null,"auto_retry":null,"event":null,` +
+			`"idempotency_key":null,"correlation_id":null}`: {Type: job.Execute},
+		`{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2030-01-31T12:00:00Z",` +
+			`"callback":"https://example.com/x?y=1","params": {"a" : [1.50, "\\u0000"]} ,"auto_retry":true,"correlation_id":"a.B-c_1"}`: {
+			Type: job.Deferred, WorkKind: job.SuccessFast, ExecutionAt: &when, Callback: "https://example.com/x?y=1",
+			Params: json.RawMessage(`{"a" : [1.50, "\\u0000"]}`), AutoRetry: true, CorrelationID: "a.B-c_1"},
+		retry(`"max_attempts":5,"backoff":{"delays":["1.5s","1m"],"strategy":"LIST"},"codes":["RFA_EXEC_TIMEOUT"]`): {
+			Type: job.Execute, AutoRetry: true, Retry: &job.RetryPolicy{MaxAttempts: 5, Strategy: job.Listed,
+				Delays: []time.Duration{1500 * time.Millisecond, time.Minute}, Codes: []job.Code{job.CodeTimeout}}},
+		execute(`"auto_retry":false,"retry":{"backoff":{"strategy":"EXPONENTIAL","base":"1s","max":"1s"}}`): {
+			Type: job.Execute, Retry: &job.RetryPolicy{Strategy: job.Exponential, Delays: []time.Duration{time.Second, time.Second}}},
+		execute(`"auto_retry":null,"retry":{"backoff":{"strategy":"CONSTANT","delay":"0s"}}`): {
+			Type: job.Execute, AutoRetry: true, Retry: &job.RetryPolicy{Strategy: job.Constant, Delays: []time.Duration{0}}},
+		emit(`{"name":"order.paid","data": -0.5e-3 }`): {
+			Type: job.EmitEvent, Emit: &job.Emission{Name: "order.paid", Data: json.RawMessage(`-0.5e-3`)}},
+		emit(`{"name":"a","data":null}`): {Type: job.EmitEvent, Emit: &job.Emission{Name: "a"}},
+		// Wrong combinations are not decided here.
+		execute(`"event":{"name":"a"}`): {Type: job.Execute, Emit: &job.Emission{Name: "a"}},
+		execute(`"params":` + deepest):  {Type: job.Execute, Params: json.RawMessage(deepest)},
+		execute(`"params":` + numbers):  {Type: job.Execute, Params: json.RawMessage(numbers)},
+		param(`"\ud83d\ude00😀"`):        {Type: job.Execute, Params: json.RawMessage(`{"a":"\ud83d\ude00😀"}`)},
+	} {
+		got, err := Job([]byte(body), "", limits)
+		require.NoError(t, err, body)
+		require.Equal(t, want.Params != nil, len(got.Warnings) > 0, body)
+		got.Warnings = nil
+		require.Empty(t, cmp.Diff(want, got), body)
+	}
+}
+
+// Nothing of a body is in what it was read into, and nothing of one request in the next.
+func TestDecodersKeepNothingOfTheirLastBody(t *testing.T) {
+	t.Parallel()
+	var group sync.WaitGroup
+	for range 10 {
+		group.Go(func() {
+			for range 100 {
+				body := []byte(execute(`"callback":"http://example.com","params":{"a":1},"idempotency_key":"k","correlation_id":"c",` +
+					`"event":{"name":"n","data":[2]},"work_kind":"SUCCESS_FAST","auto_retry":true,"no":1`))
+				first, err := Job(body, "", limits)
+				require.NoError(t, err)
+				second, err := Job([]byte(`{"type":"EXECUTE"}`), "", limits)
+				require.NoError(t, err)
+				require.Empty(t, second.Violations)
+				second.Violations = nil
+				require.Equal(t, job.Request{Type: job.Execute}, second)
+				_, err = Job([]byte(`{"type":`), "", limits)
+				require.Error(t, err)
+				clear(body) // which is the next request's
+				require.Equal(t, []string{"http://example.com", `{"a":1}`, "k", "c", "n", "[2]", "/no"}, []string{first.Callback,
+					string(first.Params), first.IdempotencyKey, first.CorrelationID, first.Emit.Name, string(first.Emit.Data),
+					first.Violations[0].Pointer})
+				body = []byte(`{"url":"https://example.com","events":["*"],"description":"abc","idempotency_key":"kkk"}`)
+				hook, err := Webhook(body, "")
+				require.NoError(t, err)
+				clear(body)
+				require.Equal(t, []string{"https://example.com", "*", "abc", "kkk"},
+					[]string{hook.URL, hook.Events[0], hook.Description, hook.IdempotencyKey})
+			}
+		})
+	}
+	group.Wait()
+}
+
+// hashOf is that of a body of one of the kinds that have keys.
+func hashOf(t *testing.T, body, key string) [32]byte {
+	t.Helper()
+	if strings.Contains(body, `"url"`) {
+		r, err := Webhook([]byte(body), key)
+		require.NoError(t, err)
+		require.Empty(t, r.Violations)
+		return r.Hash
+	}
+	if strings.Contains(body, `"jobs"`) {
+		r, err := Batch([]byte(body), key, limits)
+		require.NoError(t, err)
+		return r.Hash
+	}
+	r, err := Job([]byte(body), key, limits)
+	require.NoError(t, err)
+	require.Empty(t, r.Violations)
+	return r.Hash
+}
+
+func TestHashIsCanonical(t *testing.T) {
+	t.Parallel()
+	const of = `"params":{"a":1,"b":[1.0,{"x":1,"y":2}]}`
+	for base, test := range map[string]struct{ same, other []string }{
+		execute(of + `,"idempotency_key":"k"`): {
+			[]string{execute(of), `{"idempotency_key":"k","params":{"b":[1.0,{"y":2,"x":1}],"a":1},"type":"EXECUTE"}`,
+				" {\n\"idempotency\\u005fkey\": \"k\" , \"par\\u0061ms\" : { \"\\u0061\" : 1, \"b\" " +
+					":[1.0,{\"x\":1,\"y\":2}]},\"type\":\"\\u0045XECUTE\"} "},
+			[]string{`{"type":"EXECUTE"}`, execute(`"params":{"a":1,"b":[1,{"x":1,"y":2}]}`),
+				execute(`"params":{"a":1,"b":[1.0,{"x":1,"y":3}]}`), execute(of + `,"auto_retry":false`)},
+		},
+		param("12345678901234567890"): {nil, []string{param("12345678901234567891")}}, // numbers are not rounded
+		`{"jobs":[{"type":"EXECUTE","item_id":"a"},{"x":1}],"idempotency_key":"k"}`: {
+			[]string{` { "jobs" : [ {"item_id":"\u0061", "type":"EXECUTE"},{"x":1} ] } `},
+			[]string{`{"jobs":[{"type":"EXECUTE","item_id":"b"},{"x":1}]}`, `{"jobs":[{"x":1},{"type":"EXECUTE","item_id":"a"}]}`,
+				`{"jobs":[{"type":"EXECUTE","item_id":"a"},{"x":2}]}`},
+		},
+		`{"url":"https://example.com","events":["*","job.failed"],"idempotency_key":"k"}`: {
+			[]string{` { "events" : ["\u002a", "job.failed" ] , "url":"https://example.com" } `},
+			[]string{`{"url":"https://example.com","events":["job.failed","*"]}`,
+				`{"url":"https://example.com","events":["*","job.failed"],"description":""}`},
+		},
+	} {
+		hash := hashOf(t, base, "k")
+		require.NotZero(t, hash, base)
+		for _, same := range test.same {
+			require.Equal(t, hash, hashOf(t, same, "k"), same)
+		}
+		for _, other := range test.other {
+			require.NotEqual(t, hash, hashOf(t, other, "k"), other)
+			require.Zero(t, hashOf(t, other, ""), "no key, no hash")
+		}
+	}
+}
+
+// What is stored must be found again by every version: the hash is that of a body's
+// members in canonical form as jsontext gives it for the whole object.
+func TestHashOfMembersIsThatOfTheWhole(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{
+		`{"type":"EXECUTE"}`, ` { "work_kind" : "SUCCESS_FAST" ,"type"	:
+			"EXECUTE" , "auto_retry": true, "params":null } `,
+		`{"type":"EXEC\u0055TE","correlation_id":"a-b","params":{"z":1.50,"a":[{"y":"\u00e4\/","b":1E5},null,-0,12345678901234567890]}}`,
+		`{"idempotency_key":"k","\u0074ype":"EXECUTE","params":{"text":"a{b[c","ä":{}}}`,
+		`{"type":"EMIT_EVENT","event":{"name":"x","data":[1, 2 ,{"b":2,"a":1}]},"callback":"https://example.com/{x}"}`,
+	} {
+		var members map[string]jsontext.Value
+		require.NoError(t, json.Unmarshal([]byte(body), &members))
+		delete(members, "idempotency_key")
+		text, err := json.Marshal(members)
+		require.NoError(t, err)
+		whole := jsontext.Value(text)
+		require.NoError(t, whole.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)))
+		require.Equal(t, sha256.Sum256(whole), hashOf(t, body, "k"), body)
+	}
+}
+
+func TestFormAndValuesAreToldTogether(t *testing.T) {
+	t.Parallel()
+	catalogue := job.Catalogue{Types: job.Types, Kinds: job.Kinds()}
+	for code, bodies := range map[job.Code]map[string]string{
+		job.CodeMalformed: {
+			execute(`"execution_at":"2030-01-01T00:00:00Z","colour":1`): "/colour /execution_at",
+			`{"type":"DEFERRED","auto_retry":"x","callback":"x"}`:       "/auto_retry /callback /execution_at",
+			`{"type":"DEFERRED","execution_at":5}`:                      "/execution_at", `{"work_kind":"SUCCESS_FAST"}`: "/type",
+			execute(`"event":{"name":"a"}`) + " x": " /event",
+		},
+		job.CodeValidationFailed: {execute(`"callback":"x","work_kind":"PAYLOAD_INVALID"`): "/callback /work_kind"},
+	} {
+		for body, at := range bodies {
+			r, err := Job([]byte(body), "", limits)
+			require.NoError(t, err, body)
+			require.Equal(t, at, told(t, code, nil, r.Malformed, catalogue.Check(r)), body)
+		}
+	}
+	_, err := Job([]byte(`{"type":"DEFERRED","colour":1`), "", limits)
+	require.Equal(t, "/colour ", told(t, job.CodeMalformed, err, true, nil), "of what was not read to its end only the form is judged")
+}
+
+// TestViolationsSayWhatIsAllowed, and not only that something is not.
+func TestViolationsSayWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	for member, want := range map[string]string{
+		`"colour":1`:      "type, work_kind, execution_at, callback, params, auto_retry, retry, event, correlation_id, idempotency_key",
+		`"event":{"x":1}`: "name, data", `"work_kind":"X"`: OneOf(job.Kinds()), `"type":"X"`: OneOf(job.Types),
+		`"callback":"http://[::"`: "such as https://", `"idempotency_key":""`: "1 to 255",
+		`"params":{"a":1e999}`: "64 characters and exponents from -300 to 300",
+	} {
+		r, err := Job([]byte(`{`+member+`}`), "", limits)
+		require.NoError(t, err)
+		require.Contains(t, r.Violations[0].Detail+r.Violations[len(r.Violations)-1].Detail, want)
+	}
+	for body, want := range map[string]string{
+		hook(`,"colour":1`): "url, events, description, content_mode, idempotency_key",
+		`{"url":"https://example.com","events":["job.progress"]}`: job.SubscribableNames() +
+			". Progress, job.progress, is shown in event streams only.",
+		`{"url":"https://example.com","events":` + many(22, `"*"`) + `}`: "1 to 20 names of events and has 22",
+		hook(`,"content_mode":"x"`):                                      "binary or structured",
+		hook(`,"description":"` + long[:300] + `"`):                      "at most 256 characters and has 300",
+		`{"url":"http://[::","events":["*"]}`:                            "such as https://",
+	} {
+		r, err := Webhook([]byte(body), "")
+		require.NoError(t, err)
+		require.Len(t, r.Violations, 1, body)
+		require.Contains(t, r.Violations[0].Detail, want)
+	}
+	_, err := RevokeKey([]byte(`{"key_id":""}`))
+	var refusal *job.Error
+	require.ErrorAs(t, err, &refusal)
+	require.Contains(t, refusal.Violations[0].Detail, "1 to 128")
+}

@@ -1,0 +1,176 @@
+package operator_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+func TestEraseAClient(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	target := "/admin/v1/clients/" + anID.String() + "/erase"
+	for _, body := range []string{
+		``, `{}`, `{"confirm":""}`, `{"confirm":"` + anID.String() + `","reason":"a\nb"}`,
+		`{"confirm":"0190a1b2-c3d4-7000-8000-0000000000e1"}`,
+		`{"confirm":"` + anID.String() + `","more":1}`,
+		`{"confirm":"` + anID.String() + `","reason":"` + strings.Repeat("x", 1001) + `"}`,
+	} {
+		require.Equal(t, http.StatusBadRequest, w.post(target, body).StatusCode, body)
+	}
+	require.Empty(t, w.store.done)
+	r := w.post(target, `{"confirm":"`+anID.String()+`","reason":"asked for"}`,
+		"X-Request-Id", "0190a1b2-c3d4-7000-8000-000000000b01")
+	require.Equal(t, http.StatusAccepted, r.StatusCode, r.text)
+	require.Equal(t, "/admin/v1/erasures/"+anID.String(), r.Header.Get("Location"))
+	require.JSONEq(t, `{"erasure_id":"`+anID.String()+`","client_id":"`+anID.String()+`","state":"RUNNING"}`, r.text)
+	require.Equal(t, job.ErasureRequest{
+		ClientID: anID, Operator: "ann", Reason: "asked for", RequestID: "0190a1b2-c3d4-7000-8000-000000000b01",
+	}, w.store.erasure)
+	require.JSONEq(t, `{"confirmed":true,"reason":"asked for"}`, string(w.store.entries[len(w.store.entries)-1].Detail))
+	require.Equal(t, http.StatusNotFound, w.post("/admin/v1/clients/x/erase", `{}`).StatusCode)
+}
+
+// The hash is of the record as it stands in the answer.
+func TestErasuresTellTheirProof(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var e struct {
+		State string
+		Proof struct {
+			Remaining map[string]int
+			Record    json.RawMessage
+			SHA256    string `json:"sha256"`
+		}
+	}
+	w.get("/admin/v1/erasures/"+anID.String()).json(t, &e)
+	require.Equal(t, "DONE", e.State)
+	require.Len(t, e.Proof.Remaining, len(job.ErasedTables))
+	sum := sha256.Sum256(e.Proof.Record)
+	require.Equal(t, hex.EncodeToString(sum[:]), e.Proof.SHA256)
+
+	w.store.nexts = []job.ID{anID}
+	list := w.get("/admin/v1/erasures?limit=2")
+	var page struct {
+		Data []struct {
+			State string
+			Proof *struct{}
+		}
+	}
+	list.json(t, &page)
+	require.Equal(t, "RUNNING", page.Data[0].State)
+	require.Nil(t, page.Data[0].Proof)
+	require.NotNil(t, page.Data[1].Proof)
+	require.Equal(t, 2, w.store.erasuresLimit)
+	w.get("/admin/v1/erasures?limit=2&cursor=" + list.cursor(t))
+	require.Equal(t, anID, w.store.erasuresAfter)
+}
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	const target = "/admin/v1/pauses"
+	w := newWorld(t)
+	of := func(members string) string { return `{` + members + `,"reason":"r"}` }
+	because := func(reason string) string { return `{"scope":"ALL","reason":"` + reason + `"}` }
+	id := anID.String()
+	for pointer, bodies := range map[string][]string{
+		"/scope": {`{"reason":"r"}`, of(`"scope":"QUEUE"`)},
+		"/target": {of(`"scope":"ALL","target":"x"`), of(`"scope":"KIND"`), of(`"scope":"KIND","target":"NOTHING"`),
+			of(`"scope":"CLIENT","target":"x"`), of(`"scope":"WORKER","target":"00000000-0000-0000-0000-000000000000"`)},
+		"/mode":   {of(`"scope":"WORKER","target":"` + id + `","mode":"PAUSE"`), of(`"scope":"ALL","mode":"STOP"`)},
+		"/reason": {`{"scope":"ALL"}`, because(" "), because(`a\nb`), because(strings.Repeat("x", 1001))},
+	} {
+		for _, body := range bodies {
+			r := w.post(target, body)
+			require.Equal(t, http.StatusBadRequest, r.StatusCode, body)
+			require.Contains(t, r.text, `"pointer":"`+pointer+`"`, body)
+		}
+	}
+	require.Empty(t, w.store.paused)
+
+	for body, want := range map[string]job.Pause{
+		of(`"scope":"ALL"`): {Scope: job.PauseAll, Mode: job.ModePause},
+		of(`"scope":"KIND","target":"SUCCESS_FAST","mode":"DRAIN"`): {Scope: job.PauseKind, Target: "SUCCESS_FAST", Mode: job.ModeDrain},
+		of(`"scope":"CLIENT","target":"` + id + `"`):                {Scope: job.PauseClient, Target: id, Mode: job.ModePause},
+		of(`"scope":"WORKER","target":"` + id + `"`):                {Scope: job.PauseWorker, Target: id, Mode: job.ModeDrain},
+	} {
+		w := newWorld(t)
+		want.Operator, want.Reason = "ann", "r"
+		r := w.post(target, body)
+		require.Equal(t, http.StatusCreated, r.StatusCode, r.text)
+		require.Equal(t, job.Pauses{want}, w.store.paused)
+		require.Equal(t, http.StatusOK, w.post(target, body).StatusCode, "it was there already")
+		entry := w.store.entries[len(w.store.entries)-1]
+		require.Equal(t, "pause", entry.Action)
+		require.Contains(t, string(entry.Detail), want.Reason)
+	}
+
+	require.Equal(t, http.StatusNoContent, w.send(changeToken, "DELETE", target+"/"+anID.String(), "").StatusCode)
+	require.Equal(t, "resume "+anID.String(), w.store.done[len(w.store.done)-1])
+	require.Equal(t, http.StatusNotFound, w.send(changeToken, "DELETE", target+"/x", "").StatusCode)
+	require.Contains(t, w.get(target).text, `"scope":"KIND","target":"SUCCESS_FAST","mode":"DRAIN"`)
+	require.Contains(t, w.get(target).text, `"scope":"ALL","target":null,"mode":"PAUSE"`)
+}
+
+// schedules has one, and notes in done what is done to it.
+type schedules struct{ s *store }
+
+func aSchedule(id job.ID, paused bool) *job.Schedule {
+	due := time.Date(2030, 1, 2, 4, 30, 0, 0, time.UTC)
+	s := &job.Schedule{
+		ID: id, ClientID: anID, Timetable: job.Timetable{Cron: "30 4 * * *"}, Overlap: job.OverlapSkip, CatchUp: job.CatchUpLast, Paused: paused,
+		Job:              job.ScheduledJob{Type: job.Execute, Params: []byte(`{"password":"x"}`)},
+		ScheduleProgress: job.ScheduleProgress{DueAt: &due, Missed: 2, LastError: &job.ScheduleError{Code: job.CodeQueueFull, Detail: "Full."}},
+	}
+	if paused {
+		s.DueAt = nil
+	}
+	return s
+}
+
+func (f schedules) Schedule(_ context.Context, client, id job.ID) (*job.Schedule, error) {
+	if !client.IsZero() {
+		panic("operators see those of all clients")
+	}
+	return aSchedule(id, false), f.s.err
+}
+
+func (f schedules) Schedules(_ context.Context, client job.ID, _ job.ScheduleQuery) ([]*job.Schedule, job.ID, error) {
+	listed := aSchedule(anID, false)
+	listed.LastJobID = client // to show whose were asked for
+	return []*job.Schedule{listed}, anID, f.s.err
+}
+
+func (f schedules) SetPaused(_ context.Context, client, id job.ID, paused bool) (*job.Schedule, error) {
+	if !client.IsZero() {
+		panic("operators pause those of all clients")
+	}
+	f.s.done = append(f.s.done, "pause schedule")
+	return aSchedule(id, paused), f.s.err
+}
+
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	list := w.get("/admin/v1/schedules?client_id=" + anID.String())
+	require.Equal(t, 200, list.StatusCode, list.text)
+	require.Contains(t, list.text, `"last_job_id":"`+anID.String()+`"`)
+	require.Contains(t, list.text, `"next_runs":["2030-01-02T04:30:00.000000Z","2030-01-03T04:30:00.000000Z"`)
+	require.NotContains(t, list.text, "password", "what clients send is not shown")
+	paused := w.send(changeToken, "POST", "/admin/v1/schedules/"+anID.String()+"/pause", "")
+	require.Contains(t, paused.text, `"state":"PAUSED"`)
+	require.Contains(t, paused.text, `"next_runs":[]`)
+	require.Contains(t, w.send(changeToken, "POST", "/admin/v1/schedules/"+anID.String()+"/resume", "").text, `"state":"ACTIVE"`)
+	require.Len(t, w.store.entries, 2, "each is in the audit log")
+	require.Equal(t, "resume_schedule", w.store.entries[1].Action)
+	require.Equal(t, "schedule", w.store.entries[1].TargetType)
+}

@@ -1,0 +1,58 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// marker counts how often it is asked, and fails while it has no mark.
+type marker struct {
+	text  atomic.Value
+	asked atomic.Int32
+}
+
+func (m *marker) Mark(context.Context) (string, error) {
+	m.asked.Add(1)
+	if text := m.text.Load().(string); text != "" {
+		return text, nil
+	}
+	return "", errors.New("away")
+}
+
+// Everybody who listens is told that something has happened. Storage is asked for all of them together, once a second,
+// and not at all while there are none.
+func TestStorageIsAskedForAllWhoListen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &marker{}
+		m.text.Store("1")
+		l := newLive(m, slog.New(slog.DiscardHandler))
+		one, leaveOne, err := l.listen()
+		require.NoError(t, err)
+		two, leaveTwo, err := l.listen()
+		require.NoError(t, err)
+		time.Sleep(time.Second / 2) // between two looks
+		for i, told := range []int{1, 0, 1, 0, 1} {
+			m.text.Store([]string{"1", "1", "2", "", "3"}[i])
+			time.Sleep(10 * time.Second)
+			require.EqualValues(t, 10*(i+1)+1, m.asked.Load())
+			require.Equal(t, []int{told, told}, []int{len(one), len(two)}, i)
+			for len(one) > 0 {
+				<-one
+				<-two
+			}
+		}
+		leaveOne()
+		leaveTwo()
+		before := m.asked.Load()
+		time.Sleep(time.Minute)
+		require.Equal(t, before, m.asked.Load(), "nobody listens, and nobody asks")
+	})
+}

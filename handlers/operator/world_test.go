@@ -1,0 +1,115 @@
+package operator_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/operator"
+	"github.com/forgerun/forgerun/internal/authlimit"
+	"github.com/forgerun/forgerun/internal/operators"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+const (
+	changeToken = "a-token-that-may-change"
+	readToken   = "a-token-that-may-read"
+)
+
+// world is an API with a store that the test fills.
+type world struct {
+	t       *testing.T
+	handler http.Handler
+	api     *operator.API
+	store   *store
+	checked *apitest.Document
+}
+
+func newWorld(t *testing.T, change ...func(*operator.Config)) *world {
+	tokens, err := operators.Parse("ann:"+changeToken, readToken)
+	require.NoError(t, err)
+	s := &store{}
+	mask, err := operator.ParseMask("*password*,*Secret*")
+	require.NoError(t, err)
+	cfg := operator.Config{
+		PublicURL: "http://x.test", Version: "v1", Timeout: time.Minute, Mask: mask, MaxPayload: 1000,
+		Limits:    operator.Limits{ClientActive: 5, Window: 7},
+		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute},
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	api := operator.New(cfg, operator.Deps{
+		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, Overview: s, Marker: s, Bulk: bulks{s},
+		Erasures: erasures{s}, Pauses: pauses{s}, Schedules: schedules{s},
+		CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil }, Log: slog.New(slog.DiscardHandler),
+	})
+	guard := operators.Guard{
+		Tokens: tokens, Attempts: authlimit.New(nil, telemetry.In(nil)), Log: slog.New(slog.DiscardHandler),
+		Source: func(*http.Request) netip.Addr { return netip.MustParseAddr("192.0.2.1") },
+	}
+	return &world{t, api.Handler(guard), api, s, apitest.New(t, operator.Document())}
+}
+
+type reply struct {
+	*http.Response
+	text string
+}
+
+// json reads the body into a value.
+func (r reply) json(t *testing.T, into any) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(r.text), into), r.text)
+}
+
+// cursor gives that of the next page.
+func (r reply) cursor(t *testing.T) string {
+	t.Helper()
+	var p struct {
+		Page struct {
+			NextCursor string `json:"next_cursor"`
+		}
+	}
+	r.json(t, &p)
+	require.NotEmpty(t, p.Page.NextCursor)
+	return p.Page.NextCursor
+}
+
+// send asks, as who has the token, and holds the answer against the API's document.
+func (w *world) send(token, method, target, body string, headers ...string) reply {
+	w.t.Helper()
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	recorder := httptest.NewRecorder()
+	w.handler.ServeHTTP(recorder, r)
+	res := recorder.Result()
+	if res.StatusCode != http.StatusMethodNotAllowed && !strings.HasPrefix(target, "/admin/v1/nothing") {
+		w.checked.Check(w.t, r, res, recorder.Body.Bytes())
+	}
+	return reply{res, recorder.Body.String()}
+}
+
+func (w *world) get(target string) reply { return w.send(readToken, "GET", target, "") }
+
+// post is a change of somebody who may.
+func (w *world) post(target, body string, headers ...string) reply {
+	return w.send(changeToken, "POST", target, body, headers...)
+}

@@ -1,0 +1,212 @@
+package handlers
+
+import (
+	"bufio"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+	"github.com/forgerun/forgerun/job"
+)
+
+// early makes reports and results come with the end of the job, as storage does.
+func early(w *world, f *stateful) {
+	refused := func() error {
+		switch s := f.state.Load().(job.State); s {
+		case job.Succeeded:
+			return nil
+		case job.Failed:
+			return job.Errorf(job.CodeResultNotFound, "The job FAILED.")
+		default:
+			return job.Errorf(job.CodeJobNotFinished, "The job is %s.", s)
+		}
+	}
+	w.jobs.report = func(ctx context.Context, client, id job.ID, n int) (*job.Report, error) {
+		if err := refused(); err != nil {
+			return nil, err
+		}
+		return finishedReport(ctx, client, id, n)
+	}
+	w.jobs.result = func(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
+		if err := refused(); err != nil {
+			return nil, err
+		}
+		return storedResult(ctx, client, id)
+	}
+}
+
+func reportPath(id job.ID) string { return jobPath(id) + "/report" }
+
+func TestWhatIsNotFinishedSaysWhenToLookAgain(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{reportPath(jobID), reportPath(jobID) + "?attempt=1", resultPath(jobID)} {
+		w := newWorld(t)
+		f := statefulJob(w, job.Running)
+		early(w, f)
+		noWait(w)
+		for prefer, applied := range map[string]string{"-": "", "wait=soon": "", "respond-async": "", "wait=0": "wait=0"} {
+			a := w.send("GET", path, "", "Prefer", prefer)
+			require.Equal(t, "The job is RUNNING.", a.requireProblem(t, job.CodeJobNotFinished).Detail)
+			require.Equal(t, "1", a.Header.Get("Retry-After"))
+			require.Equal(t, applied, a.Header.Get("Preference-Applied"), prefer)
+		}
+		w.changed(func(j *job.Job) { j.State, j.RunAt = job.Queued, now.Add(20*time.Second) })
+		require.Equal(t, "20", w.send("GET", path, "").Header.Get("Retry-After"), "it waits for its time")
+		w.jobs.job = nil
+		w.send("GET", path, "").requireProblem(t, job.CodeJobNotFound) // it was deleted meanwhile
+
+		w.jobs.job = f.job
+		f.state.Store(job.Succeeded)
+		a := w.send("GET", path, "", "Prefer", "wait=5")
+		require.Equal(t, 200, a.StatusCode)
+		require.Equal(t, "wait=5", a.Header.Get("Preference-Applied"))
+		require.Empty(t, a.Header.Get("Retry-After"))
+	}
+}
+
+func TestWhatIsNotFinishedIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{reportPath(jobID), reportPath(jobID) + "?attempt=1", resultPath(jobID)} {
+		w := newWorld(t)
+		f := statefulJob(w, job.Queued)
+		early(w, f)
+		answers := w.inBackground("GET", path, "", "Prefer", "wait=20")
+		f.state.Store(job.Running)
+		w.jobs.wake(t)
+		require.Empty(t, answers, "it has not ended")
+		f.state.Store(job.Succeeded)
+		w.jobs.wake(t)
+		a := within(t, answers)
+		require.Equal(t, 200, a.StatusCode, a.text)
+		require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
+
+		// The time is up: what the answer says is true now, not when the wait began.
+		f.state.Store(job.Queued)
+		w.jobs.await = func(ctx context.Context, done func(*job.Job) bool) (*job.Job, error) {
+			f.state.Store(job.Running)
+			j, err := w.jobs.job(ctx, clientA, jobID)
+			require.False(t, done(j))
+			return j, err
+		}
+		a = w.send("GET", path, "", "Prefer", "wait=1")
+		require.Equal(t, "The job is RUNNING.", a.requireProblem(t, job.CodeJobNotFinished).Detail)
+		require.Equal(t, "1", a.Header.Get("Retry-After"))
+		require.Equal(t, "wait=1", a.Header.Get("Preference-Applied"))
+	}
+}
+
+func TestResultOfAJobThatFailsMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := statefulJob(w, job.Running)
+	early(w, f)
+	answers := w.inBackground("GET", resultPath(jobID), "", "Prefer", "wait=20")
+	w.jobs.wake(t)
+	f.state.Store(job.Failed)
+	w.jobs.wake(t)
+	a := within(t, answers)
+	a.requireProblem(t, job.CodeResultNotFound)
+	require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
+	require.Empty(t, a.Header.Get("Retry-After"), "there is nothing to wait for")
+}
+
+// The report that is asked for decides how long to wait.
+func TestWaitForAnAttemptToEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	early(w, statefulJob(w, job.Queued))
+	for _, test := range []struct {
+		query   string
+		attempt int
+		state   job.State
+		ended   bool
+	}{
+		{"", 1, job.Running, false}, {"", 1, job.Failed, true}, {"", 2, job.Queued, true}, {"?attempt=1", 2, job.Queued, true},
+		{"?attempt=2", 1, job.Failed, false}, {"?attempt=2", 2, job.Running, false}, {"?attempt=2", 2, job.Canceled, true},
+	} {
+		w.jobs.await = func(_ context.Context, done func(*job.Job) bool) (*job.Job, error) {
+			j := &job.Job{State: test.state, Attempt: test.attempt}
+			require.Equal(t, test.ended, done(j), test)
+			return j, nil
+		}
+		w.send("GET", reportPath(jobID)+test.query, "", "Prefer", "wait=1")
+	}
+}
+
+const waitingGet = "GET " + jobSelf + " HTTP/1.1\r\nHost: x\r\nPrefer: wait=30\r\nAuthorization: Bearer " + goodKey + "\r\n\r\n"
+
+func (w *world) held() int {
+	total, _ := w.server.limiter.Held()
+	return total
+}
+
+// A client that gives up waiting is not counted any more.
+func TestWaitEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).start()
+	statefulJob(w, job.Running)
+	for range 5 {
+		c := w.dial()
+		w.write(c, waitingGet)
+		w.jobs.wake(t) // it waits
+		require.Equal(t, 1, w.held())
+		require.NoError(t, c.Close())
+		testkit.Eventually(t, "it is not counted any more", func() bool { return w.held() == 0 })
+	}
+	c := w.dial() // one that only says that it will ask nothing more gets its answer
+	w.write(c, waitingGet)
+	w.jobs.wake(t)
+	require.NoError(t, c.CloseWrite())
+	require.Equal(t, 200, w.read(bufio.NewReader(c)).StatusCode)
+}
+
+// While a client waits it may send its next request, which is answered after
+// the wait: all of it, and on the same connection.
+func TestWaitOnAConnectionThatGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).start()
+	f := statefulJob(w, job.Running)
+	c := w.dial()
+	in := bufio.NewReader(c)
+	for range 5 {
+		f.state.Store(job.Running)
+		w.write(c, waitingGet)
+		w.jobs.wake(t)
+		for _, part := range []string{getHealth[:1], getHealth[1:], waitingGet} {
+			w.write(c, part)
+		}
+		f.state.Store(job.Succeeded)
+		w.jobs.wake(t)
+		for range 3 { // the last does not wait: the job has ended
+			require.Equal(t, 200, w.read(in).StatusCode)
+		}
+		w.write(c, getHealth)
+		require.Equal(t, 200, w.read(in).StatusCode)
+	}
+}
+
+// A key that is revoked while its client waits does not read any more. What was
+// accepted before is acknowledged all the same.
+func TestKeyIsCheckedAfterAWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	statefulJob(w, job.Running)
+	meanwhile := func(do func()) {
+		w.clients.change(func() { w.clients.gone = nil })
+		w.jobs.await = func(ctx context.Context, _ func(*job.Job) bool) (*job.Job, error) {
+			do()
+			return finishedJob(ctx, clientA, jobID)
+		}
+	}
+	meanwhile(func() { w.clients.revoke(goodKey) })
+	w.send("GET", jobSelf, "", "Prefer", "wait=5").requireProblem(t, job.CodeKeyDisabled)
+	meanwhile(func() { w.clients.revoke(goodKey) })
+	a := w.submit("", "Prefer", "wait=5")
+	require.Equal(t, 202, a.StatusCode)
+	require.Contains(t, a.text, `"state":"QUEUED"`)
+	meanwhile(func() { w.clients.change(func() { w.clients.down = job.Errorf(job.CodeStorageUnavailable, "away") }) })
+	require.Equal(t, 200, w.send("GET", jobSelf, "", "Prefer", "wait=5").StatusCode, "nothing is known against it")
+}

@@ -1,0 +1,95 @@
+package experiments
+
+import (
+	"context"
+	"crypto/sha256"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/work"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
+
+// What the peers' program prints is read phase by phase.
+func TestPeersOutput(t *testing.T) {
+	t.Parallel()
+	var p peer
+	require.NoError(t, p.read([]byte(`{"phase":"insert","jobs":20000,"took":4,"cpu":1}
+{"phase":"drain","jobs":20000,"took":2,"cpu":1}
+`), 9))
+	require.NoError(t, p.read([]byte(`{"phase":"batch","jobs":20000,"took":1,"cpu":1}`), 9))
+	require.NoError(t, p.read([]byte(`{"phase":"sustained","jobs":20000,"took":8,"cpu":3}`), 2))
+	require.Equal(t, peer{insert: 5000, drain: 10_000, batch: 20_000, sustained: 2500, cpu: 0.25}, p)
+	require.Error(t, p.read([]byte("panic"), 0))
+}
+
+// Copied jobs pass the schema's checks, can be read as the service reads them, are spread over clients and weeks,
+// and only the last day's results have bodies, so that the cleaner has nothing to do about them.
+func TestCopiedJobsAreAsTheServiceLeavesThem(t *testing.T) {
+	t.Parallel()
+	url := repotest.URL(t)
+	store := repotest.OpenURL(t, url)
+	finished := finishJob(t, store)
+	const jobs = 2900
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	require.NoError(t, copyJobs(t.Context(), conn, uuid.UUID(finished.ID), jobs))
+
+	count := func(sql string) (n int) {
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*)::int FROM "+sql).Scan(&n))
+		return n
+	}
+	require.Equal(t, jobs+1, count("jobs"))
+	require.Equal(t, jobs+1, count("reports"))
+	require.Equal(t, 5*(jobs+1), count("events JOIN jobs USING (job_id, client_id)"))
+	require.Equal(t, jobs/200+1, count("jobs WHERE client_id = '"+finished.ClientID.String()+"'"))
+	require.InDelta(t, 29, count("(SELECT DISTINCT date_bin('1 day', created_at, now()) FROM jobs) d"), 1)
+	require.InDelta(t, jobs/29, count("results WHERE body IS NOT NULL"), 2)
+	require.Zero(t, count("results WHERE body IS NOT NULL AND expires_at < now()"))
+	require.Zero(t, count("jobs j JOIN events e USING (job_id) WHERE e.seq = j.event_seq AND e.occurred_at <> j.finished_at"))
+
+	var id [16]byte
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT job_id FROM jobs WHERE client_id = $1 ORDER BY created_at LIMIT 1",
+		[16]byte(finished.ClientID)).Scan(&id))
+	got, err := store.Job(t.Context(), finished.ClientID, job.ID(id))
+	require.NoError(t, err)
+	require.Equal(t, job.Succeeded, got.State)
+}
+
+// finishJob stores a job and brings it to SUCCEEDED, as the service does.
+func finishJob(t *testing.T, store *repo.Store) job.Job {
+	t.Helper()
+	catalogue := job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}
+	definition, err := catalogue.Define(job.Execute, job.PayloadSmall, time.Now(), nil)
+	require.NoError(t, err)
+	newID := func() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
+	j := job.Job{
+		ID: newID(), ClientID: newID(), Type: job.Execute, WorkKind: job.PayloadSmall, Definition: &definition, MaxAttempts: 4,
+		Language: "en", RequestID: uuid.NewString(),
+	}
+	_, err = store.InsertJob(t.Context(), job.Submission{Job: j, RequestHash: sha256.Sum256(nil)})
+	require.NoError(t, err)
+	leases, worker := store.NewLeases(), newID()
+	defer leases.Close()
+	require.NoError(t, leases.Register(t.Context(), worker, "w", 1, time.Hour))
+	claim, _, err := store.Claim(t.Context(), worker, j.ID, 1)
+	require.NoError(t, err)
+	require.NotNil(t, claim)
+	_, err = store.Start(t.Context(), claim.Lease)
+	require.NoError(t, err)
+	result, err := work.New(work.Config{Limit: time.Minute}).Run(t.Context(), definition, 1, job.Observer{})
+	require.NoError(t, err)
+	_, err = store.Finish(t.Context(), job.Finish{Lease: claim.Lease, State: job.Succeeded, Result: result})
+	require.NoError(t, err)
+	return j
+}

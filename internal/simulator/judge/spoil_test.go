@@ -1,0 +1,201 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+)
+
+// Short names of the kinds of facts that are spoilt most.
+const (
+	submitted      = history.Submitted
+	listed         = history.ListedJob
+	streams        = history.Streamed
+	came           = history.Received
+	storedEvent    = history.StoredEvent
+	storedReport   = history.StoredReport
+	storedJob      = history.StoredJob
+	storedDelivery = history.StoredDeliver
+	toldReport     = history.ToldReport
+	toldDelivery   = history.ToldDelivery
+)
+
+func jobName(n int) string { return fmt.Sprintf("job-%04d", n) }
+
+func (w *world) fact(k history.Kind, job int) history.Fact {
+	return history.Fact{Kind: k, At: w.end(), Job: jobName(job), Tenant: w.find(history.StoredJob, job).Tenant}
+}
+
+// find gives the first fact of the kind about the job that passes all tests.
+func (w *world) find(k history.Kind, job int, tests ...func(*history.Fact) bool) *history.Fact {
+	for i := range w.facts {
+		f := &w.facts[i]
+		ok := f.Kind == k && (f.Job == jobName(job) || k == history.Submitted && f.Ticket == int64(job))
+		for _, test := range tests {
+			ok = ok && test(f)
+		}
+		if ok {
+			return f
+		}
+	}
+	panic(fmt.Sprint("no fact ", k, " of job ", job))
+}
+
+// drop removes a fact that find gave.
+func (w *world) drop(f *history.Fact) {
+	for i := range w.facts {
+		if &w.facts[i] == f {
+			w.facts = slices.Delete(w.facts, i, i+1)
+			return
+		}
+	}
+}
+
+// dropAll removes all facts that pass the test.
+func (w *world) dropAll(test func(*history.Fact) bool) {
+	w.facts = slices.DeleteFunc(w.facts, func(f history.Fact) bool { return test(&f) })
+}
+
+func named(name string) func(*history.Fact) bool {
+	return func(f *history.Fact) bool {
+		return f.Event != nil && plainName(f.Event.Name) == name || f.Delivery != nil && f.Delivery.EventName == name
+	}
+}
+
+func kindOf(k history.Kind, job int) func(*history.Fact) bool {
+	return func(f *history.Fact) bool { return f.Kind == k && f.Job == jobName(job) }
+}
+
+// again adds a copy of the fact that find gives.
+func (w *world) again(k history.Kind, job int, tests ...func(*history.Fact) bool) *history.Fact {
+	f := *w.find(k, job, tests...)
+	if f.Report != nil {
+		r := *f.Report
+		f.Report = &r
+	}
+	if f.Event != nil {
+		e := *f.Event
+		f.Event = &e
+	}
+	if f.Delivery != nil {
+		d := *f.Delivery
+		f.Delivery = &d
+	}
+	w.add(f)
+	return &w.facts[len(w.facts)-1]
+}
+
+// change spoils all facts about a job (0: about none) that pass the tests.
+func (w *world) change(job int, fn func(f *history.Fact), tests ...func(*history.Fact) bool) {
+	for i := range w.facts {
+		f := &w.facts[i]
+		ok := f.Job == jobName(job) || job == 0 && f.Job == ""
+		for _, test := range tests {
+			ok = ok && test(f)
+		}
+		if ok {
+			fn(f)
+		}
+	}
+}
+
+func of(kinds ...history.Kind) func(*history.Fact) bool {
+	return func(f *history.Fact) bool { return slices.Contains(kinds, f.Kind) }
+}
+
+// What the rows, the client, the streams and the API have of a job.
+func (w *world) row(job int) *history.Job        { return w.find(storedJob, job).Told }
+func (w *world) sub(job int) *history.Submission { return w.find(submitted, job).Submission }
+func (w *world) report(job int) *history.Report  { return w.find(storedReport, job).Report }
+func (w *world) shown(job int) *history.Report   { return w.find(toldReport, job).Report }
+
+func (w *world) event(job int, name string) *history.Event {
+	return w.find(storedEvent, job, named(name)).Event
+}
+
+func (w *world) onStream(job int, name string) *history.Event {
+	return w.find(streams, job, named(name)).Event
+}
+
+// told spoils the job as rows and lists have it.
+func (w *world) told(job int, fn func(j *history.Job)) {
+	w.change(job, func(f *history.Fact) { fn(f.Told) }, of(storedJob, listed))
+}
+
+// reports spoils all reports of the job, as they are stored and as the API shows them.
+func (w *world) reports(job int, fn func(r *history.Report)) {
+	w.change(job, func(f *history.Fact) { fn(f.Report) }, of(storedReport, toldReport))
+}
+
+func (w *world) refused() *history.Submission {
+	for i := range w.facts {
+		if s := w.facts[i].Submission; s != nil && s.WorkKind == payloadInvalid {
+			return s
+		}
+	}
+	panic("nothing was refused")
+}
+
+// twin makes another job of the same ticket, a second before the first.
+func twin(w *world, job int) {
+	for _, f := range w.facts {
+		if f.Job != jobName(job) || f.Kind == history.Submitted {
+			continue
+		}
+		f.Job = "twin"
+		if f.Told != nil {
+			told := *f.Told
+			told.CreatedAt = told.CreatedAt.Add(-second)
+			f.Told = &told
+		}
+		w.add(f)
+	}
+}
+
+// rename gives the job another work kind wherever it is told.
+func rename(w *world, job int, kind string) {
+	for i := range w.facts {
+		f := &w.facts[i]
+		if f.Job != jobName(job) {
+			continue
+		}
+		if f.Told != nil {
+			f.Told.WorkKind, f.Told.DurationMS = kind, nil
+		}
+		if f.Submission != nil {
+			f.Submission.WorkKind = kind
+		}
+	}
+}
+
+func correlated(id string) func(w *world) {
+	return func(w *world) { w.told(plainJob, func(j *history.Job) { j.Correlation = id }) }
+}
+
+// failedWith gives the job's failure another code wherever it is told.
+func failedWith(job int, code string) func(w *world) {
+	return func(w *world) {
+		w.reports(job, func(r *history.Report) { r.Failure = code })
+		w.change(job, func(f *history.Fact) { f.Told.Document = documentOf(f.Job, code) }, of(history.Looked))
+	}
+}
+
+func intruder(status int) func(w *world) {
+	return func(w *world) { w.find(history.Intruded, plainJob).Action.Status = status }
+}
+
+func (w *world) typed(job int, name string) {
+	w.told(job, func(j *history.Job) { j.Type = name })
+	w.sub(job).Type = name
+}
+
+// documentOf is what a poll shows of a failure.
+func documentOf(job, code string) *history.Failure {
+	d := &history.Failure{Code: code, Job: job, Status: statusOf("job.failed", code)}
+	if code != codeInternal {
+		after := 1
+		d.Retryable, d.RetryAfter = true, &after
+	}
+	return d
+}

@@ -1,0 +1,108 @@
+package scenario_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
+)
+
+// Each of these must be refused soon and with little memory.
+func TestHostileFiles(t *testing.T) {
+	t.Parallel()
+	const full = 1 << 18 // as large as is soon tested
+	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
+	for c := 'b'; c < 'z'; c++ {
+		bomb += fmt.Sprintf("%c: &%c [%s]\n", c, c, strings.Repeat(fmt.Sprintf("*%c,", c-1), 9))
+	}
+	for name, text := range map[string]string{
+		"aliases":       bomb,
+		"large":         strings.Repeat("# much\n", 1<<18),
+		"brackets":      strings.Repeat("[", full),
+		"deep":          strings.Repeat("[", 9000) + strings.Repeat("]", 9000),
+		"unknown":       strings.Repeat("a: 1\n", full/5),
+		"long name":     strings.Repeat("a", full-10) + ": 1",
+		"long duration": "duration: " + strings.Repeat("9s", full/2-10),
+		"documents":     strings.Repeat("---\n", full/4),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := mistakes(t, text)
+			require.NotEmpty(t, got)
+			require.LessOrEqual(t, len(got), 20)
+			for _, m := range got {
+				require.Less(t, len(m), 2000)
+			}
+		})
+	}
+}
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	s, err := scenario.Load("steady")
+	require.NoError(t, err)
+	require.Equal(t, "steady", s.Name)
+
+	_, err = scenario.Load("stedy")
+	require.ErrorContains(t, err, `no scenario "stedy": there is neither such a file nor a ready-made one, `+
+		`did you mean "steady"? Ready-made: burst, cancel-storm,`)
+	_, err = scenario.Load("no/such/file.yaml")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = scenario.Load(t.TempDir())
+	require.ErrorContains(t, err, "reading the scenario")
+	_, err = scenario.Load("../steady")
+	require.Error(t, err)
+
+	path := filepath.Join(t.TempDir(), "own.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(frame("seed: 5")), 0o600))
+	s, err = scenario.Load(path)
+	require.NoError(t, err)
+	require.Equal(t, "own", s.Name)
+	require.NoError(t, os.WriteFile(path, []byte(frame("seed: x")), 0o600))
+	_, err = scenario.Load(path)
+	require.EqualError(t, err, path+`:1:7: seed must be a whole number from 0 to 18446744073709551615, not "x"`)
+	require.NoError(t, os.WriteFile(path, make([]byte, 2<<20), 0o600))
+	_, err = scenario.Load(path)
+	require.EqualError(t, err, path+`:1:1: the file is too large: a scenario has at most 1048576 bytes`)
+}
+
+func FuzzParse(f *testing.F) {
+	for _, name := range scenario.Names() {
+		text, err := scenario.Text(name)
+		require.NoError(f, err)
+		f.Add(text)
+	}
+	f.Add([]byte(mixed))
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("--- \n...\n---"))
+	f.Add([]byte(frame("service: {env: {FORGERUN_MAX_RETRIES: 1}}\nchaos: kill=1s")))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := scenario.Parse("fuzz.yaml", text)
+		if err == nil {
+			p := s.Plan() // what was accepted can be planned
+			last := time.Duration(0)
+			for range 10 {
+				i, ok := p.Next()
+				require.True(t, !ok || i.At >= last && i.Tickets > 0 && i.Tenant < s.Tenants)
+				last = i.At
+			}
+			return
+		}
+		var invalid *scenario.InvalidError
+		require.True(t, errors.As(err, &invalid), "%v", err)
+		require.NotEmpty(t, invalid.Mistakes)
+		require.LessOrEqual(t, len(invalid.Mistakes), 20)
+		for _, m := range invalid.Mistakes {
+			require.Positive(t, m.Line)
+			require.Positive(t, m.Column)
+			require.NotEmpty(t, m.What)
+		}
+	})
+}

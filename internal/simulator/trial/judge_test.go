@@ -1,0 +1,193 @@
+package trial
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
+)
+
+func printed(v *judge.Verdict) string {
+	var text strings.Builder
+	for _, violation := range v.Violations {
+		violation.Write(&text)
+	}
+	return text.String()
+}
+
+// TestJudgeOfARealService judges a run of a real service, once as it is, then with sources that cannot be read, and then with
+// rows that are spoilt.
+func TestJudgeOfARealService(t *testing.T) {
+	t.Parallel()
+	p := play(t)
+	collected, v := p.judge()
+	require.Empty(t, collected.Missing)
+	require.Empty(t, printed(v))
+	for _, invariant := range judge.Invariants {
+		require.Positive(t, v.Checked[invariant.Key], invariant.Key)
+		require.Empty(t, v.Skipped[invariant.Key], invariant.Key)
+	}
+	p.config.MaxWait = 100 * time.Millisecond
+	p.missing()
+	p.strangersJob()
+	p.spoilt()
+}
+
+// strangersJob: nothing is wrong with another client's job in the queue, nor with a second key that has expired.
+func (p *played) strangersJob() {
+	c, err := client.New(client.Config{URL: p.trial.stack.URL()})
+	require.NoError(p.t, err)
+	id, err := c.CreateClient(p.t.Context())
+	require.NoError(p.t, err)
+	key, err := c.CreateKey(p.t.Context(), id, false)
+	require.NoError(p.t, err)
+	c, err = client.New(client.Config{URL: p.trial.stack.URL(), Key: key.APIKey})
+	require.NoError(p.t, err)
+	_, err = c.Submit(p.t.Context(), client.JobRequest{
+		Type: client.Deferred, WorkKind: client.KindSuccessFast, ExecutionAt: time.Now().Add(time.Hour),
+	})
+	require.NoError(p.t, err)
+	p.exec(`INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, state, created_at, expires_at)
+		SELECT client_id, endpoint, 'expired', request_hash, resource_id, state, created_at, now()
+		FROM idempotency_keys WHERE resource_id IS NOT NULL LIMIT 1`)
+	metrics := p.config.MetricsURLs
+	p.config.MetricsURLs = nil // which have not counted it yet
+	collected, v := p.judge()
+	require.Empty(p.t, collected.Missing)
+	require.Empty(p.t, printed(v))
+	p.config.MetricsURLs = metrics
+}
+
+// missing: a source that cannot be read is told, with the reason and no secret, and the others are judged all the same.
+func (p *played) missing() {
+	good := p.config
+	idle := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "backlog_timestamp_seconds 0\n")
+	}))
+	p.t.Cleanup(idle.Close)
+	for why, c := range map[string]struct {
+		source judge.Source
+		miss   func(c *collect.Config)
+	}{
+		"failed to connect": {judge.Rows, func(c *collect.Config) { c.DatabaseURL = "postgres://user:hush@127.0.0.1:1/none" }},
+		"refused":           {judge.Queue, func(c *collect.Config) { c.RedisURL = "redis://:hush@127.0.0.1:1/0" }},
+		"answered 404":      {judge.Metrics, func(c *collect.Config) { c.MetricsURLs = []string{p.trial.stack.URL() + "/nothing"} }},
+		"no process has":    {judge.Metrics, func(c *collect.Config) { c.MetricsURLs = []string{idle.URL} }},
+		"jobs of tenant 0": {judge.Lists, func(c *collect.Config) {
+			stranger, err := client.New(client.Config{URL: p.trial.stack.URL(), Key: "frk_hush"})
+			require.NoError(p.t, err)
+			c.Accounts = []collect.Account{{ClientID: c.Accounts[0].ClientID, Client: stranger}}
+		}},
+	} {
+		p.config = good
+		c.miss(&p.config)
+		collected, v := p.judge()
+		require.Contains(p.t, collected.Missing[c.source], why)
+		require.NotContains(p.t, fmt.Sprint(collected.Missing), "hush")
+		require.Empty(p.t, printed(v), why)
+		for _, invariant := range judge.Invariants {
+			require.True(p.t, v.Checked[invariant.Key] > 0 || v.Skipped[invariant.Key] != "", "%s passed silently", invariant.Key)
+		}
+	}
+	p.config = good
+}
+
+// damages are statements, each for the rows of another job of those that succeeded at once, and what is to be found: of the job,
+// or of no job in particular.
+var damages = []struct{ sql, want string }{
+	{"UPDATE deliveries SET url = 'http://receiver/1' WHERE url IS NOT NULL AND event_name = 'job.running' AND job_id = $1",
+		"delivery: 1 callbacks that do not lead where their job says"}, // of a job with a callback
+	{"DELETE FROM jobs WHERE job_id = $1", "accepted: the job was accepted, and is not there any more"},
+	{"DELETE FROM events WHERE seq = 3 AND job_id = $1", "log: event_seq is 5 with 4 events"},
+	{"DELETE FROM reports WHERE job_id = $1", "final: attempt 1 ended and has no report"},
+	{"DELETE FROM results WHERE job_id = $1", "final: the job is SUCCEEDED without a result"},
+	{"DELETE FROM deliveries WHERE job_id = $1", "delivery: event 5 (job.succeeded) has no delivery to webhook "},
+	{"DELETE FROM delivery_attempts WHERE delivery_id IN (SELECT delivery_id FROM deliveries WHERE job_id = $1)", " attempts, 0 are recorded"},
+	{"UPDATE jobs SET fence = 7 WHERE job_id = $1", "fence: the job was claimed 1 times, its fence is 7"},
+	{"UPDATE jobs SET client_id = gen_random_uuid() WHERE job_id = $1", "foreign: a row of tenant "},
+	{"UPDATE jobs SET failure_reason = 'x' WHERE job_id = $1", " jobs whose failure is not that of their report"},
+	{"UPDATE jobs SET finished_at = finished_at + interval '1 ms' WHERE job_id = $1",
+		"log: 1 jobs whose times are not those of their last events"},
+	{"UPDATE jobs SET event_tx = '1' WHERE job_id = $1", " events that are another client's than their job, or labelled otherwise"},
+	{"UPDATE events SET client_id = gen_random_uuid() WHERE seq = 3 AND job_id = $1", "foreign: a stored event of tenant "},
+	{"UPDATE events SET data = '{}' WHERE seq = 2 AND job_id = $1", "stream: 1 events whose data are not their job's"},
+	{"UPDATE events SET occurred_at = occurred_at - interval '1 hour' WHERE seq = 3 AND job_id = $1",
+		"log: event 3 (job.assigned) is earlier than the one before"},
+	{"UPDATE events SET event_name = 'event.emitted', prev_state = NULL, next_state = NULL WHERE seq = 3 AND job_id = $1",
+		"log: 1 events are the client's own, expected 0"},
+	{"UPDATE reports SET duration_ms = duration_ms + 7 WHERE job_id = $1", "duration: attempt 1 took "},
+	{"UPDATE results SET sha256 = sha256('y') WHERE job_id = $1", "answers: 1 results that are not as long, or not of the digest"},
+	{"INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, state, created_at, expires_at) " +
+		"SELECT client_id, endpoint, 'other', request_hash, resource_id, state, created_at, expires_at " +
+		"FROM idempotency_keys WHERE resource_id = $1",
+		"key: 2 idempotency keys lead to the job"},
+	{"UPDATE idempotency_keys SET expires_at = now() WHERE resource_id = $1", "key: the job's idempotency key is not kept"},
+	{"UPDATE idempotency_keys SET client_id = gen_random_uuid() WHERE resource_id = $1",
+		" keys of one client that lead to what another one has"},
+	{"UPDATE deliveries SET last_status = 299 WHERE job_id = $1",
+		" deliveries that do not say what their last attempt was answered"},
+	{"UPDATE deliveries SET endpoint_id = gen_random_uuid() WHERE job_id = $1",
+		"delivery: 1 deliveries at another endpoint than their webhook"},
+	{"UPDATE deliveries SET state = 'FAILED', last_error = 'HTTP_5XX', last_status = 500 WHERE job_id = $1",
+		" is FAILED (HTTP_5XX, last status 500) after "},
+	{"UPDATE delivery_attempts SET number = number + 7 WHERE delivery_id IN (SELECT delivery_id FROM deliveries WHERE job_id = $1)",
+		" deliveries whose attempts are not numbered one after the other"},
+	{"UPDATE batches SET failed = failed + 1 WHERE $1 <> '' AND batch_id = (SELECT min(batch_id::text)::uuid FROM batches)",
+		"final: 1 complete batches whose counts, event and items disagree"},
+	{"DELETE FROM client_events WHERE $1 <> '' AND batch_id = (SELECT max(batch_id::text)::uuid FROM batches)",
+		"final: 1 complete batches without exactly one event"},
+}
+
+// spoilt: what was spoilt is found, and nothing else is accused.
+func (p *played) spoilt() {
+	p.exec(`SET session_replication_role = replica`) // no triggers, no foreign keys
+	rows, err := p.db.Query(p.t.Context(), `SELECT job_id::text FROM jobs j WHERE state = 'SUCCEEDED' AND attempt = 1 AND batch_id IS NULL
+		AND type <> 'EMIT_EVENT' AND EXISTS (SELECT FROM deliveries d WHERE d.job_id = j.job_id AND d.webhook_id IS NOT NULL)
+		ORDER BY work_kind <> 'WEBHOOK_SUCCESS', job_id LIMIT $1`, len(damages))
+	require.NoError(p.t, err)
+	victims, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(p.t, err)
+	require.Len(p.t, victims, len(damages), "the scenario has a job for each")
+	for n, d := range damages {
+		p.exec(d.sql, victims[n])
+	}
+	address, err := url.Parse(p.config.RedisURL)
+	require.NoError(p.t, err)
+	redis, err := net.Dial("tcp", address.Host)
+	require.NoError(p.t, err)
+	_, err = fmt.Fprintf(redis, "HSET asynq:{jobs}:t:%s:1:0 state pending\r\n", victims[0])
+	require.NoError(p.t, err)
+	_, err = redis.Read(make([]byte, 1))
+	require.NoError(p.t, err)
+	require.NoError(p.t, redis.Close())
+
+	_, v := p.judge()
+	text := printed(v)
+	for n, d := range damages {
+		require.True(p.t, slices.ContainsFunc(v.Violations, func(v judge.Violation) bool {
+			return strings.Contains(v.Invariant+": "+v.What, d.want) && (v.Job == victims[n] || v.Job == "")
+		}), "%s of %s\n%s", d.want, victims[n], text)
+	}
+	for _, violation := range v.Violations {
+		require.Contains(p.t, append(victims, ""), violation.Job, violation.What)
+	}
+	require.Contains(p.t, text, "metrics: webhook_deliveries_total is ")
+	require.Contains(p.t, text, "queue: task "+victims[0])
+	require.NoError(p.t, p.trial.Write(p.trial.Summarize(p.trial.Numbers(), v)))
+	require.DirExists(p.t, filepath.Join(p.trial.o.Out, historyFolder), "it is kept where something was wrong")
+	require.FileExists(p.t, filepath.Join(p.trial.o.Out, "logs", "api-1.log"))
+}

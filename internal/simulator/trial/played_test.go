@@ -1,0 +1,122 @@
+package trial
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	testkit.RemovePrograms()
+	os.Exit(code)
+}
+
+// columnsScenario has jobs of every end, and what belongs to them.
+const columnsScenario = `
+seed: 7
+jobs: 60
+tenants: 1
+drain: 60s
+arrival: {open: [{rate: 30/s}]}
+mix:
+  - {kind: SUCCESS_FAST, weight: 3, params_bytes: 100}
+  - {kind: PAYLOAD_SMALL, weight: 2}
+  - {kind: FAIL_IMMEDIATE, weight: 2}
+  - {kind: RETRY_ON_FAIL, auto_retry: true, weight: 2}
+  - {kind: RETRY_LIMIT_REACHED, retry: {max: 5}, weight: 1}
+  - {kind: CANCEL_DURING_RUN, cancel: {in: RUNNING, after: 0s..50ms}, weight: 1}
+  - {kind: DUPLICATE_SUBMIT_SAME_KEY, duplicate: {copies: 2, at_once: true}, weight: 2}
+  - {kind: SCHEDULED_ON_TIME, type: DEFERRED, ahead: 1s..3s, weight: 2}
+  - {kind: WEBHOOK_SUCCESS, callback: called, weight: 2}
+  - {kinds: [SUCCESS_FAST, FAIL_IMMEDIATE], batch: 5, weight: 2}
+  - {type: EMIT_EVENT, weight: 1}
+receivers:
+  - {name: all, events: [job.succeeded, job.failed, job.canceled, batch.completed], answers: [{status: 503, share: 20%}]}
+  - {name: called, callback: true}
+service:
+  workers: 1
+  time_scale: 0.01
+  env: {FORGERUN_RETRY_BACKOFF_BASE: 50ms, FORGERUN_RETRY_BACKOFF_MAX: 200ms}
+`
+
+// played is a trial that has been driven, with all that the judge needs to judge again.
+type played struct {
+	t      *testing.T
+	trial  *Trial
+	db     *pgx.Conn
+	config collect.Config
+	run    judge.RunContext
+	facts  judge.FactList // of the load
+}
+
+// factSink takes what is collected, from several goroutines.
+type factSink struct {
+	mu   sync.Mutex
+	list judge.FactList
+}
+
+// Add takes a fact.
+func (s *factSink) Add(f history.Fact) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, f)
+}
+
+func play(t *testing.T) *played {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := scenario.Parse("columns.yaml", []byte(columnsScenario))
+	require.NoError(t, err)
+	trial := New(Options{Scenario: s, Text: columnsScenario, Binary: testkit.Program(t, "forgerun"), Lease: 3 * time.Second,
+		ReceiverAddr: "127.0.0.1:0", Sample: 2000, Out: filepath.Join(dir, "out"), Stdout: io.Discard, Stderr: io.Discard})
+	t.Cleanup(func() { require.NoError(t, trial.Close()); _ = os.RemoveAll(trial.Dir()) })
+	require.NoError(t, trial.Prepare(t.Context()))
+	require.NoError(t, trial.Drive(t.Context()))
+	p := &played{t: t, trial: trial}
+	p.config, p.run = trial.judgement()
+	p.db, err = pgx.Connect(t.Context(), trial.DatabaseURL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.db.Close(context.Background()) })
+
+	require.NoError(t, trial.facts.Close())
+	written, err := history.Open(filepath.Join(trial.o.Out, historyFolder))
+	require.NoError(t, err)
+	for bucket := range history.Buckets + 1 {
+		require.NoError(t, written.Each(bucket, func(f history.Fact) error { p.facts = append(p.facts, f); return nil }))
+	}
+	return p
+}
+
+func (p *played) exec(sql string, arguments ...any) {
+	p.t.Helper()
+	_, err := p.db.Exec(p.t.Context(), sql, arguments...)
+	require.NoError(p.t, err, sql)
+}
+
+// judge asks the service again, and judges.
+func (p *played) judge() (collected judge.Collected, verdict *judge.Verdict) {
+	p.t.Helper()
+	facts := &factSink{list: slices.Clone(p.facts)}
+	run := p.run
+	collected, err := collect.Run(p.t.Context(), p.config, facts)
+	require.NoError(p.t, err)
+	run.Collected = collected
+	verdict, err = judge.Judge(p.t.Context(), facts.list, run)
+	require.NoError(p.t, err)
+	return collected, verdict
+}

@@ -1,0 +1,58 @@
+package testkit
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// raceVariable makes Program build with the race detector.
+const raceVariable = "FORGERUN_TEST_RACE"
+
+var programs struct {
+	mu    sync.Mutex
+	dir   string
+	built map[string]error
+}
+
+// Program builds cmd/NAME as it is shipped, once for a test binary, and returns its path. With FORGERUN_TEST_RACE=1 it has the
+// race detector. The package's TestMain calls RemovePrograms at its end.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	programs.mu.Lock()
+	defer programs.mu.Unlock()
+	if programs.dir == "" {
+		var err error
+		programs.dir, err = os.MkdirTemp("", "forgerun-programs-")
+		require.NoError(t, err)
+		programs.built = map[string]error{}
+	}
+	path := filepath.Join(programs.dir, name)
+	err, known := programs.built[name]
+	if !known {
+		err = build(name, path)
+		programs.built[name] = err
+	}
+	require.NoError(t, err)
+	return path
+}
+
+func build(name, path string) error {
+	args := []string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", path}
+	if os.Getenv(raceVariable) == "1" {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, "github.com/forgerun/forgerun/cmd/"+name)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// RemovePrograms removes what Program built.
+func RemovePrograms() { _ = os.RemoveAll(programs.dir) }

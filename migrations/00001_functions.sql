@@ -1,0 +1,37 @@
+-- +goose Up
+
+-- The first version whose programs make a schema of this kind. A database that has tables of ours but not this function is of a
+-- program before it, and cannot be migrated.
+CREATE FUNCTION schema_since() RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT '0.1.0' $$;
+
+-- A version 7 UUID of the given moment (RFC 9562): 48 bits of milliseconds,
+-- the rest random. Setting bits 52 and 53 turns version 4 into version 7.
+-- +goose StatementBegin
+CREATE FUNCTION uuid7(at timestamptz) RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
+  SELECT encode(set_bit(set_bit(overlay(
+    uuid_send(gen_random_uuid())
+    PLACING substring(int8send((extract(epoch FROM at) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
+    52, 1), 53, 1), 'hex')::uuid
+$$;
+-- +goose StatementEnd
+
+-- What every event of a job tells of its scenario.
+-- +goose StatementBegin
+CREATE FUNCTION event_data(work_kind text, definition jsonb) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
+  SELECT jsonb_build_object('work_kind', work_kind,
+    'duration_ms', definition -> 'duration_ms', 'expected_outcome', definition -> 'expected_outcome')
+$$;
+-- +goose StatementEnd
+
+-- The endpoint of callbacks: of one client, at one origin (scheme, host, port;
+-- the scheme's own port may be left out). Not by md5, which some builds refuse;
+-- and a backslash must be doubled in text that becomes bytea.
+-- +goose StatementBegin
+CREATE FUNCTION callback_endpoint(client uuid, url text) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT encode(substring(sha256(replace(client::text || regexp_replace(lower(coalesce(substring(url FROM '^[^:]+://[^/?#]+'), url)),
+    '^(?:(http://.*):(?:0*80)?|(https://.*):(?:0*443)?)$', '\1\2'), '\', '\\')::bytea) FROM 1 FOR 16), 'hex')::uuid
+$$;
+-- +goose StatementEnd
+
+-- +goose Down
+DROP FUNCTION callback_endpoint(uuid, text), event_data(text, jsonb), uuid7(timestamptz), schema_since();

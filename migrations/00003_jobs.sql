@@ -1,0 +1,144 @@
+-- +goose Up
+
+-- No index mentions state, so the step from ASSIGNED to RUNNING is an
+-- update in place (HOT). The partial indexes use columns that say the same by the checks below:
+-- waiting <=> worker_id and finished_at are null; CREATED <=> queued_at and finished_at are null.
+CREATE TABLE jobs (
+  job_id         uuid PRIMARY KEY,
+  client_id      uuid NOT NULL, -- no foreign key: clients are never deleted, and the check would lock their rows
+  batch_id       uuid,
+  schedule_id    uuid,
+  scheduled_for  timestamptz, -- the due time of its schedule that it stands for; null for a run that was triggered
+  type           text NOT NULL CONSTRAINT jobs_type_known CHECK (type IN ('EXECUTE', 'DEFERRED', 'EMIT_EVENT')),
+  work_kind      text NOT NULL,
+  definition     jsonb, -- missing or damaged: the worker fails the job
+  params         json,
+  state          text NOT NULL,
+  outcome        text,
+  attempt        int NOT NULL DEFAULT 1,
+  max_attempts   int NOT NULL,
+  auto_retry     boolean NOT NULL,
+  event_seq      int NOT NULL CONSTRAINT jobs_event_seq_positive CHECK (event_seq > 0), -- of its latest event
+  event_tx       xid8 NOT NULL DEFAULT '0', -- the label of its latest event, see events
+
+  fence          bigint NOT NULL DEFAULT 0,
+  worker_id      uuid,
+  lease_expiries int NOT NULL DEFAULT 0,
+  dispatch       int NOT NULL DEFAULT 0,
+  dispatch_epoch bigint,
+
+  created_at     timestamptz NOT NULL,
+  updated_at     timestamptz NOT NULL,
+  execution_at   timestamptz,
+  run_at         timestamptz NOT NULL,
+  queued_at      timestamptz,
+  assigned_at    timestamptz,
+  started_at     timestamptz,
+  finished_at    timestamptz,
+
+  failure_reason      text,
+  failure_code        text,
+  failure_retryable   boolean,
+  failure_retry_after int,
+  failure_stage       text,
+  failure_detail      text,
+
+  callback       text,
+  correlation_id text,
+  traceparent    text,
+  language       text NOT NULL,
+  request_id     text NOT NULL,
+
+  CONSTRAINT jobs_state_known CHECK (state IN ('CREATED', 'QUEUED', 'ASSIGNED', 'RUNNING', 'SUCCEEDED', 'FAILED', 'CANCELED')),
+  CONSTRAINT jobs_final_has_outcome CHECK (outcome IS NOT DISTINCT FROM
+    CASE state WHEN 'SUCCEEDED' THEN 'SUCCESS' WHEN 'FAILED' THEN 'FAILED' WHEN 'CANCELED' THEN 'CANCELED' END),
+  CONSTRAINT jobs_final_has_finish CHECK ((outcome IS NULL) = (finished_at IS NULL)),
+  CONSTRAINT jobs_held_has_worker CHECK ((state IN ('ASSIGNED', 'RUNNING')) = (worker_id IS NOT NULL)),
+  CONSTRAINT jobs_created_not_queued CHECK (
+    CASE state WHEN 'CREATED' THEN queued_at IS NULL WHEN 'CANCELED' THEN true ELSE queued_at IS NOT NULL END),
+  CONSTRAINT jobs_run_has_start CHECK (state NOT IN ('RUNNING', 'SUCCEEDED', 'FAILED') OR started_at IS NOT NULL),
+  CONSTRAINT jobs_failed_has_failure CHECK ((state = 'FAILED') = (failure_code IS NOT NULL)),
+  CONSTRAINT jobs_created_has_execution_at CHECK (state <> 'CREATED' OR execution_at IS NOT NULL),
+  CONSTRAINT jobs_deferred_has_execution_at CHECK ((type = 'DEFERRED') = (execution_at IS NOT NULL)),
+  CONSTRAINT jobs_never_early CHECK (
+    execution_at IS NULL OR (run_at >= execution_at AND (started_at IS NULL OR started_at >= execution_at))),
+  CONSTRAINT jobs_attempt_in_range CHECK (attempt BETWEEN 1 AND max_attempts)
+)
+-- A job moves through four indexes in its life and leaves dead entries at the
+-- heads of jobs_waiting, jobs_scheduled and jobs_ended, which are walked from
+-- there again and again. And the counting of a million waiting jobs reads no row
+-- of which a vacuum has said that everybody sees it. With the usual fifth of a
+-- table, which keeps ended jobs for weeks, both would wait for a million changes.
+WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
+
+-- With the client and the time of queuing, so that what waits is counted by client in the index alone: there may be a
+-- million rows of it. Neither makes an update touch an index that it would not touch without: a client never changes, and the
+-- time of queuing decides about jobs_scheduled.
+CREATE INDEX jobs_waiting ON jobs (run_at, job_id) INCLUDE (client_id, queued_at) WHERE worker_id IS NULL AND finished_at IS NULL;
+CREATE INDEX jobs_scheduled ON jobs (execution_at, job_id) WHERE queued_at IS NULL AND finished_at IS NULL;
+CREATE INDEX jobs_held ON jobs (worker_id) WHERE worker_id IS NOT NULL;
+CREATE INDEX jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_client ON jobs (client_id, job_id);
+-- Jobs that wait until their client runs fewer jobs: that time, which never comes, stands in run_at. Without such jobs
+-- the index is empty, and no update touches it that does not touch jobs_waiting.
+CREATE INDEX jobs_throttled ON jobs (client_id, job_id)
+  WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= '2200-01-01 00:00:00+00';
+-- The same for jobs that wait until their kind or client goes on.
+CREATE INDEX jobs_paused ON jobs (job_id)
+  WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL
+    AND run_at >= '2199-01-01 00:00:00+00' AND run_at < '2200-01-01 00:00:00+00';
+
+-- Other jobs have no row in these.
+CREATE INDEX jobs_batch ON jobs (batch_id, job_id) WHERE batch_id IS NOT NULL;
+CREATE INDEX jobs_batch_open ON jobs (batch_id) WHERE batch_id IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX jobs_schedule ON jobs (schedule_id, job_id) WHERE schedule_id IS NOT NULL;
+CREATE INDEX jobs_schedule_open ON jobs (schedule_id) WHERE schedule_id IS NOT NULL AND finished_at IS NULL;
+-- It begins with the time, so that it is not taken for a search of the jobs of one schedule.
+CREATE UNIQUE INDEX jobs_one_for_each_due_time ON jobs (scheduled_for, schedule_id) WHERE scheduled_for IS NOT NULL;
+
+-- One report per finished attempt; it never changes. event_seq is the last
+-- event of the attempt: the report's log ends there.
+CREATE TABLE reports (
+  job_id      uuid NOT NULL,
+  attempt     int NOT NULL,
+  outcome     text NOT NULL CONSTRAINT reports_outcome_known CHECK (outcome IN ('SUCCESS', 'FAILED', 'CANCELED')),
+  started_at  timestamptz,
+  finished_at timestamptz NOT NULL,
+  duration_ms bigint NOT NULL CONSTRAINT reports_duration_positive CHECK (duration_ms >= 0),
+  event_seq   int NOT NULL,
+  worker_id   uuid,
+  failure_reason      text,
+  failure_code        text,
+  failure_retryable   boolean,
+  failure_retry_after int,
+  failure_stage       text,
+  failure_detail      text,
+  PRIMARY KEY (job_id, attempt),
+  CONSTRAINT reports_run_has_start CHECK (outcome = 'CANCELED' OR started_at IS NOT NULL),
+  CONSTRAINT reports_failed_has_failure CHECK ((outcome = 'FAILED') = (failure_code IS NOT NULL))
+);
+
+-- An expired result loses its body, and keeps what it was and when it expired.
+CREATE TABLE results (
+  job_id     uuid PRIMARY KEY,
+  attempt    int NOT NULL,
+  media_type text NOT NULL,
+  size       int NOT NULL,
+  sha256     bytea NOT NULL CONSTRAINT results_sha256_length CHECK (length(sha256) = 32),
+  expires_at timestamptz NOT NULL,
+  body       bytea,
+  CONSTRAINT results_complete CHECK (length(body) = size)
+);
+ALTER TABLE results ALTER COLUMN body SET STORAGE EXTERNAL; -- bodies are noise: compressing them is wasted time
+CREATE INDEX results_expiry ON results (expires_at) WHERE body IS NOT NULL;
+
+-- Jobs that were removed.
+CREATE TABLE tombstones (
+  job_id     uuid PRIMARY KEY,
+  client_id  uuid NOT NULL,
+  expired_at timestamptz NOT NULL
+);
+CREATE INDEX tombstones_expiry ON tombstones (expired_at);
+
+-- +goose Down
+DROP TABLE tombstones, results, reports, jobs;

@@ -1,0 +1,81 @@
+-- +goose Up
+
+-- items is the answer to the request, accepted and refused ones in its order;
+-- it never changes. The outcome is taken once.
+CREATE TABLE batches (
+  batch_id       uuid PRIMARY KEY,
+  client_id      uuid NOT NULL,
+  created_at     timestamptz NOT NULL,
+  correlation_id text,
+  language       text NOT NULL,
+  request_id     text NOT NULL,
+  items          jsonb NOT NULL,
+  refused        int NOT NULL,
+  status         text,
+  completed_at   timestamptz,
+  succeeded      int,
+  failed         int,
+  canceled       int,
+  failures       jsonb,
+  CONSTRAINT batches_status_known CHECK (status IN ('COMPLETED', 'COMPLETED_WITH_ERRORS', 'FAILED', 'CANCELLED')),
+  CONSTRAINT batches_outcome_complete CHECK (num_nulls(status, completed_at, succeeded, failed, canceled, failures) IN (0, 6))
+);
+CREATE INDEX batches_open ON batches (batch_id) WHERE completed_at IS NULL;
+CREATE INDEX batches_ended ON batches (completed_at) WHERE completed_at IS NOT NULL;
+CREATE TRIGGER batches_of_a_client AFTER INSERT ON batches REFERENCING NEW TABLE AS added
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
+
+-- Operations on many jobs. The jobs are gathered into bulk_items first, in steps: position is the job before which the
+-- next step goes on. Then the items are done; the counters are written with their results. client_id is null for an
+-- operation of an operator. No index mentions what changes with each item, so those updates are in place.
+CREATE TABLE bulk_operations (
+  bulk_id     uuid PRIMARY KEY,
+  client_id   uuid,
+  operator    text NOT NULL,
+  action      text NOT NULL CONSTRAINT bulk_operations_action_known CHECK (action IN ('retry', 'cancel', 'delete')),
+  filter      jsonb NOT NULL,
+  rate        int NOT NULL CONSTRAINT bulk_operations_rate_in_range CHECK (rate BETWEEN 1 AND 1000),
+  override    boolean NOT NULL,
+  request_id  text NOT NULL,
+  created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+  started_at  timestamptz,
+  gathered_at timestamptz,
+  finished_at timestamptz,
+  aborted     boolean NOT NULL DEFAULT false,
+  position    uuid,
+  more        boolean NOT NULL DEFAULT false, -- than one operation may have
+  total       int NOT NULL DEFAULT 0,
+  succeeded   int NOT NULL DEFAULT 0,
+  skipped     int NOT NULL DEFAULT 0,
+  failed      int NOT NULL DEFAULT 0,
+  CONSTRAINT bulk_operations_counted CHECK (least(succeeded, skipped, failed) >= 0 AND succeeded + skipped + failed <= total),
+  CONSTRAINT bulk_operations_ends_once CHECK (finished_at IS NOT NULL OR NOT aborted),
+  CONSTRAINT bulk_operations_done_completely CHECK (aborted OR finished_at IS NULL
+    OR gathered_at IS NOT NULL AND succeeded + skipped + failed = total)
+) WITH (fillfactor = 50);
+CREATE INDEX bulk_operations_client ON bulk_operations (client_id, bulk_id);
+CREATE INDEX bulk_operations_open ON bulk_operations (bulk_id) WHERE finished_at IS NULL;
+CREATE INDEX bulk_operations_ended ON bulk_operations (finished_at) WHERE finished_at IS NOT NULL;
+CREATE TRIGGER bulk_operations_of_a_client AFTER INSERT ON bulk_operations REFERENCING NEW TABLE AS added
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
+
+-- attempt and event_seq are those that the job had when it was gathered.
+CREATE TABLE bulk_items (
+  bulk_id   uuid NOT NULL,
+  job_id    uuid NOT NULL,
+  client_id uuid NOT NULL,
+  attempt   int NOT NULL,
+  event_seq int NOT NULL,
+  result    text NOT NULL DEFAULT 'PENDING'
+    CONSTRAINT bulk_items_result_known CHECK (result IN ('PENDING', 'SUCCEEDED', 'SKIPPED', 'FAILED')),
+  code      text,
+  detail    text,
+  ended_at  timestamptz,
+  PRIMARY KEY (bulk_id, job_id),
+  CONSTRAINT bulk_items_result_complete CHECK ((result = 'PENDING') = (ended_at IS NULL))
+);
+-- Begins with the result, so that the planner does not take it for the primary key where one operation is meant.
+CREATE INDEX bulk_items_result ON bulk_items (result, bulk_id, job_id);
+
+-- +goose Down
+DROP TABLE bulk_items, bulk_operations, batches;

@@ -1,0 +1,68 @@
+-- +goose Up
+
+-- One row: who leads, the dispatch epoch, and the key that signs the cursors of lists, alike in all processes.
+CREATE TABLE maintenance_state (
+  only_row          boolean PRIMARY KEY DEFAULT true CONSTRAINT maintenance_state_one_row CHECK (only_row),
+  leader_id         uuid,
+  leader_expires_at timestamptz NOT NULL DEFAULT '-infinity',
+  epoch             bigint NOT NULL DEFAULT 1,
+  redis_run_id      text NOT NULL DEFAULT '',
+  cursor_key        bytea NOT NULL DEFAULT sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))
+);
+INSERT INTO maintenance_state DEFAULT VALUES;
+
+CREATE TABLE workers (
+  worker_id    uuid PRIMARY KEY,
+  name         text NOT NULL,
+  concurrency  int NOT NULL,
+  state        text NOT NULL CONSTRAINT workers_state_known CHECK (state IN ('ALIVE', 'DEAD', 'STOPPED')),
+  started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  heartbeat_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  expires_at   timestamptz NOT NULL
+);
+
+-- What happened in each ten seconds, and in each minute: the leader writes it, for operators to look back. Counts are of jobs,
+-- times in milliseconds, null where no job ran to its end. It can be computed again as long as the jobs are there.
+CREATE TABLE history (
+  width       int NOT NULL CONSTRAINT history_width_known CHECK (width IN (10, 60)), -- in seconds
+  at          timestamptz NOT NULL, -- where the bucket begins
+  submitted   int NOT NULL,
+  succeeded   int NOT NULL,
+  failed      int NOT NULL,
+  canceled    int NOT NULL,
+  retried     int NOT NULL, -- attempts before the last of the jobs that ended
+  wait_ms_p50 bigint,
+  wait_ms_p99 bigint,
+  run_ms_p50  bigint,
+  run_ms_p99  bigint,
+  PRIMARY KEY (width, at)
+);
+
+-- Outcomes that are still to be appended to the stream, or were so recently
+-- that the queue's server may lose them. Filled only by sessions that say so.
+CREATE TABLE outcome_outbox (
+  job_id       uuid NOT NULL,
+  attempt      int NOT NULL,
+  finished_at  timestamptz NOT NULL,
+  published_at timestamptz,
+  PRIMARY KEY (job_id, attempt)
+)
+-- All rows are written and removed within minutes.
+WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_insert_scale_factor = 0.05);
+CREATE INDEX outcome_outbox_waiting ON outcome_outbox (finished_at, job_id) WHERE published_at IS NULL;
+CREATE INDEX outcome_outbox_published ON outcome_outbox (published_at) WHERE published_at IS NOT NULL;
+-- +goose StatementBegin
+CREATE FUNCTION publish_outcomes() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO outcome_outbox (job_id, attempt, finished_at) SELECT job_id, attempt, finished_at FROM added;
+  RETURN NULL;
+END
+$$;
+-- +goose StatementEnd
+CREATE TRIGGER reports_published AFTER INSERT ON reports REFERENCING NEW TABLE AS added
+  FOR EACH STATEMENT WHEN (current_setting('forgerun.outcome_stream', true) = 'on') EXECUTE FUNCTION publish_outcomes();
+
+-- +goose Down
+DROP TRIGGER reports_published ON reports;
+DROP FUNCTION publish_outcomes();
+DROP TABLE outcome_outbox, history, workers, maintenance_state;

@@ -1,0 +1,34 @@
+-- +goose Up
+
+-- What operators did through the operator API: written before it is done, and completed afterwards. An entry without a status
+-- is of a process that died in between: it may have been done. Ids are those of the time, so that the newest are found by key.
+CREATE TABLE audit (
+  audit_id    uuid PRIMARY KEY,
+  at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+  operator    text NOT NULL,
+  action      text NOT NULL,
+  target_type text NOT NULL,
+  target_id   text,
+  request_id  text NOT NULL,
+  status      int, -- HTTP
+  detail      jsonb NOT NULL
+);
+
+-- What operators have stopped. Claims look at it, so that it holds in all processes from its commit on; it is empty where
+-- nothing is stopped, and never long.
+CREATE TABLE pauses (
+  pause_id   uuid PRIMARY KEY,
+  scope      text NOT NULL,
+  target     text NOT NULL, -- the work kind, or the id of the client or worker; '' of all
+  mode       text NOT NULL,
+  operator   text NOT NULL,
+  reason     text NOT NULL,
+  created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+  CONSTRAINT pauses_scope_known CHECK (scope IN ('ALL', 'KIND', 'CLIENT', 'WORKER')),
+  CONSTRAINT pauses_mode_known CHECK (mode IN ('PAUSE', 'DRAIN') AND (scope <> 'WORKER' OR mode = 'DRAIN')),
+  CONSTRAINT pauses_target_named CHECK ((target = '') = (scope = 'ALL')),
+  CONSTRAINT pauses_once UNIQUE (scope, target, mode)
+);
+
+-- +goose Down
+DROP TABLE pauses, audit;

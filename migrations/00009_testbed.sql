@@ -1,0 +1,105 @@
+-- +goose Up
+
+-- What clients of a test bed have asked to be done to their own traffic: the rules of each in their order, with how many
+-- requests each was about, and on how many it had its effect. Only a service with FORGERUN_TESTBED reads it.
+CREATE TABLE testbed_faults (
+  client_id uuid NOT NULL,
+  position  int NOT NULL,
+  rule_id   uuid NOT NULL,
+  operation text, -- null: all
+  from_at   timestamptz,
+  until_at  timestamptz,
+  rule      json NOT NULL,
+  seed      bigint NOT NULL,
+  seen      bigint NOT NULL DEFAULT 0,
+  applied   bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (client_id, position),
+  CONSTRAINT testbed_faults_counted CHECK (applied BETWEEN 0 AND seen)
+) WITH (fillfactor = 50);
+CREATE TRIGGER testbed_faults_of_a_client AFTER INSERT ON testbed_faults REFERENCING NEW TABLE AS added
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
+
+-- Times in which the traffic of a client of a test bed is recorded and judged; a client has one open at most. Only a service with
+-- FORGERUN_TESTBED reads these tables.
+CREATE TABLE testbed_sessions (
+  client_id  uuid NOT NULL,
+  session_id uuid NOT NULL,
+  profile    text NOT NULL,
+  seed       bigint NOT NULL,
+  rules      text[] NOT NULL,
+  exchanges  int NOT NULL DEFAULT 0, -- that there were, also those beyond what is kept
+  created_at timestamptz NOT NULL,
+  ended_at   timestamptz,
+  PRIMARY KEY (client_id, session_id),
+  CONSTRAINT testbed_sessions_end_after_beginning CHECK (ended_at >= created_at)
+) WITH (fillfactor = 50);
+CREATE UNIQUE INDEX testbed_sessions_open ON testbed_sessions (client_id) WHERE ended_at IS NULL;
+CREATE TRIGGER testbed_sessions_of_a_client AFTER INSERT ON testbed_sessions REFERENCING NEW TABLE AS added
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
+
+-- The requests of a client in a session, with what it got. An erasure removes sessions first: nothing is recorded without one.
+CREATE TABLE testbed_exchanges (
+  client_id  uuid NOT NULL,
+  session_id uuid NOT NULL,
+  number     int NOT NULL,
+  exchange   json NOT NULL,
+  PRIMARY KEY (client_id, session_id, number)
+);
+
+-- The clock of a test bed: its moves, the latest of which holds. The service's time was service_at when Postgres' clock
+-- showed real_at, and has passed at the rate since, unless it is frozen. Without a row the two are the same.
+CREATE TABLE testbed_clock (
+  number     bigint PRIMARY KEY,
+  real_at    timestamptz NOT NULL,
+  service_at timestamptz NOT NULL,
+  rate       float8 NOT NULL,
+  frozen     boolean NOT NULL,
+  CONSTRAINT testbed_clock_rate CHECK (rate BETWEEN 0.1 AND 3600)
+);
+
+-- What takes the place of Postgres' functions in sessions of a test bed, which search this schema first. A move replaces
+-- them by ones with the setting in them as constants: they are inlined, and plans that were cached are made anew. Without a
+-- move they are Postgres' own. No other session sees them.
+CREATE SCHEMA testbed;
+CREATE FUNCTION testbed.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
+  AS 'SELECT pg_catalog.now()';
+CREATE FUNCTION testbed.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
+  AS 'SELECT pg_catalog.clock_timestamp()';
+
+-- The moment at which something happens that was due at a time, null for what was not: that time, if the clock has jumped
+-- over it, or does not run at the rate of Postgres' clock.
+CREATE FUNCTION testbed.moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
+  AS 'SELECT pg_catalog.clock_timestamp()';
+
+-- Moves the clock: by a jump, and from then on it passes at the rate, or stands still. The move takes effect after a wait in which
+-- it is committed, so that what reads the clock that ran faster until then has not seen a later time. All is done by one call, and
+-- the time is taken at its end.
+-- +goose StatementBegin
+CREATE FUNCTION testbed.move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  effective float8 := CASE WHEN new_frozen THEN 0 ELSE new_rate END;
+  real_then timestamptz := pg_catalog.clock_timestamp() + wait;
+  service_then timestamptz := testbed.clock_timestamp() + wait * old_rate + jump;
+  passed text := format('(pg_catalog.%%s() - timestamptz %L) * float8 %L', real_then, effective);
+  shown text := CASE effective WHEN 0 THEN '' WHEN 1 THEN format(' + (pg_catalog.%%s() - timestamptz %L)', real_then)
+    ELSE ' + ' || passed END;
+  body text;
+BEGIN
+  INSERT INTO public.testbed_clock VALUES (next, real_then, service_then, new_rate, new_frozen);
+  body := format('SELECT timestamptz %L', service_then) || format(shown, 'now');
+  EXECUTE format('CREATE OR REPLACE FUNCTION testbed.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE AS %L', body);
+  body := format('timestamptz %L', service_then) || format(shown, 'clock_timestamp');
+  EXECUTE format('CREATE OR REPLACE FUNCTION testbed.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE AS %L',
+    'SELECT ' || body);
+  EXECUTE format(
+    'CREATE OR REPLACE FUNCTION testbed.moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE AS %L',
+    format('SELECT CASE WHEN due <= timestamptz %L THEN least(due, ', CASE effective WHEN 1 THEN service_then ELSE 'infinity' END)
+    || body || ') ELSE ' || body || ' END');
+END
+$$;
+-- +goose StatementEnd
+
+-- +goose Down
+DROP SCHEMA testbed CASCADE;
+DROP TABLE testbed_clock, testbed_exchanges, testbed_sessions, testbed_faults;

@@ -1,0 +1,313 @@
+package repo_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+)
+
+func (f *fixture) lead(holder job.ID) bool {
+	return must(f.store.Lead(f.ctx(), holder, time.Hour, 0))(f.t)
+}
+
+func TestLeadHasOneHolder(t *testing.T) {
+	f := setup(t)
+	a, b := newID(), newID()
+	require.True(t, f.lead(a))
+	require.InDelta(t, time.Hour.Seconds(), one[float64](f, `SELECT extract(epoch FROM leader_expires_at - clock_timestamp())::float8
+		FROM maintenance_state`), 60)
+	require.False(t, f.lead(b))
+	require.True(t, f.lead(a), "it keeps the lease")
+
+	require.NoError(t, f.store.Resign(f.ctx(), b), "who does not lead resigns nothing")
+	require.False(t, f.lead(b))
+	f.exec(`UPDATE maintenance_state SET leader_expires_at = clock_timestamp()`)
+	require.True(t, f.lead(b), "the lease had run out")
+	require.False(t, f.lead(a))
+	require.NoError(t, f.store.Resign(f.ctx(), a))
+	require.False(t, f.lead(a))
+	require.NoError(t, f.store.Resign(f.ctx(), b))
+	require.True(t, f.lead(a), "at once after the resignation")
+
+	// Whoever holds a lease of no time keeps it, until somebody takes it.
+	lead := func(holder job.ID, lease, vacant time.Duration) bool {
+		return must(f.store.Lead(f.ctx(), holder, lease, vacant))(t)
+	}
+	f.exec(`UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity'`)
+	require.True(t, lead(a, 0, time.Hour), "nobody has ever led")
+	require.False(t, lead(b, 0, time.Hour), "it has not been vacant for so long")
+	require.True(t, lead(a, 0, time.Hour))
+	require.True(t, lead(b, time.Minute, 0))
+	require.False(t, lead(a, 0, 0))
+}
+
+func TestLoadCountsWhatIsNotFinal(t *testing.T) {
+	f := setup(t)
+	load := func(limit int) job.Load { return must(f.store.Load(f.ctx(), limit))(t) }
+	require.Equal(t, job.Load{}, load(100))
+	for _, s := range job.States {
+		f.force(s)
+	}
+	f.force(job.Queued)
+	require.Equal(t, job.Load{Active: 5, Queued: 2}, load(100))
+	require.Equal(t, job.Load{Active: 5, Queued: 2}, load(3))
+	for range 20 {
+		f.force(job.Queued)
+		f.force(job.Running)
+	}
+	bounded := load(4)
+	require.Greater(t, bounded.Active, 4, "at least one above the limit")
+	require.LessOrEqual(t, bounded.Active, 2*(4+1), "no row beyond the limit of each kind is read")
+}
+
+func TestLoadByClient(t *testing.T) {
+	f := setup(t)
+	load := func(few int) map[job.ID]job.Load { return must(f.store.LoadByClient(f.ctx(), 100, few))(t) }
+	require.Empty(t, load(0))
+	for _, s := range job.States {
+		f.force(s)
+	}
+	other := newID()
+	f.exec(`UPDATE jobs SET client_id = $1 WHERE state IN ('QUEUED', 'CREATED', 'SUCCEEDED')`, other.String())
+	f.force(job.Queued)
+	require.Equal(t, map[job.ID]job.Load{f.client: {Active: 3, Queued: 1}, other: {Active: 2, Queued: 1}}, load(0))
+	require.Equal(t, map[job.ID]job.Load{f.client: {Active: 3, Queued: 1}}, load(2))
+}
+
+// waitingJobs asks as the relay does.
+func (f *fixture) waitingJobs(after job.QueueCursor, ahead time.Duration, limit int) []job.Task {
+	return must(f.store.Waiting(f.ctx(), after, ahead, limit))(f.t)
+}
+
+// taskOf is the task that names a job's present attempt, if it was never dispatched anew.
+func (f *fixture) taskOf(id job.ID) job.Task {
+	j := f.job(id)
+	return job.Task{JobID: id, Attempt: j.Attempt, RunAt: j.RunAt, ClientID: j.ClientID, WorkKind: j.WorkKind}
+}
+
+// waiting submits jobs that became due the given times ago.
+func (f *fixture) waiting(ago ...time.Duration) []job.Task {
+	tasks := make([]job.Task, len(ago))
+	for i, d := range ago {
+		id := f.submit()
+		f.exec(`UPDATE jobs SET run_at = clock_timestamp() - $2::interval WHERE job_id = $1`, id.String(), d)
+		tasks[i] = f.taskOf(id)
+	}
+	return tasks
+}
+
+func TestWaitingJobsInOrder(t *testing.T) {
+	f := setup(t)
+	tasks := f.waiting(3*time.Second, 2*time.Second, time.Second)
+	scheduled := f.submit(deferred(30 * time.Second))
+	tasks = append(tasks, f.taskOf(scheduled))
+	f.submit(deferred(2 * time.Hour)) // far ahead
+	for _, s := range []job.State{job.Assigned, job.Running, job.Succeeded, job.Failed, job.Canceled} {
+		f.at(s)
+	}
+	require.Equal(t, tasks, f.waitingJobs(job.QueueCursor{}, time.Minute, 10))
+	require.Equal(t, tasks[:3], f.waitingJobs(job.QueueCursor{}, 0, 10))
+	f.exec(`UPDATE jobs SET run_at = run_at - interval '1 minute' WHERE job_id = $1`, tasks[0].JobID.String())
+	tasks[0].RunAt = tasks[0].RunAt.Add(-time.Minute)
+	require.Equal(t, tasks[:1], f.waitingJobs(job.QueueCursor{}, -30*time.Second, 10))
+
+	var walked []job.Task
+	for place := (job.QueueCursor{}); ; {
+		page := f.waitingJobs(place, time.Minute, 3)
+		if len(page) == 0 {
+			break
+		}
+		walked = append(walked, page...)
+		last := page[len(page)-1]
+		place = job.QueueCursor{RunAt: last.RunAt, JobID: last.JobID}
+	}
+	require.Equal(t, tasks, walked, "page by page")
+
+	f.exec(`DELETE FROM jobs`) // jobs of equal times
+	f.waiting(0, 0, 0, 0, 0)
+	f.exec(`UPDATE jobs SET run_at = '2026-01-01'`)
+	seen := map[job.ID]bool{}
+	place := job.QueueCursor{}
+	for range 5 {
+		page := f.waitingJobs(place, 0, 1)
+		require.Len(t, page, 1)
+		seen[page[0].JobID] = true
+		place = job.QueueCursor{RunAt: page[0].RunAt, JobID: page[0].JobID}
+	}
+	require.Len(t, seen, 5)
+	require.Empty(t, f.waitingJobs(place, 0, 1))
+}
+
+// The task of a retry says why the attempt before failed.
+func TestWaitingJobsSayWhyTheyAreRetried(t *testing.T) {
+	f := setup(t)
+	l := f.run()
+	f.finish(withRetry(failure(l, job.FailedOnce), 0))
+	want := f.taskOf(l.JobID)
+	want.Reason = job.FailedOnce
+	require.Equal(t, []job.Task{want}, f.waitingJobs(job.QueueCursor{}, time.Minute, 10))
+}
+
+func TestRedispatchLeavesJobsThatWentOn(t *testing.T) {
+	f := setup(t)
+	var gone []job.Task
+	for _, s := range []job.State{job.Assigned, job.Running, job.Succeeded, job.Failed, job.Canceled} {
+		gone = append(gone, job.Task{JobID: f.at(s), Attempt: 1})
+	}
+	retried := f.at(job.Failed)
+	f.retry(retried, 1)
+	renamed := f.submit()
+	f.exec(`UPDATE jobs SET dispatch = 1 WHERE job_id = $1`, renamed.String())
+	gone = append(gone, job.Task{JobID: retried, Attempt: 1}, job.Task{JobID: renamed, Attempt: 1, Dispatch: 0},
+		job.Task{JobID: newID(), Attempt: 1})
+
+	before := one[string](f, `SELECT jsonb_agg(to_jsonb(j) ORDER BY job_id)::text FROM jobs j`)
+	require.Empty(t, must(f.store.Redispatch(f.ctx(), gone))(t))
+	require.Equal(t, before, one[string](f, `SELECT jsonb_agg(to_jsonb(j) ORDER BY job_id)::text FROM jobs j`))
+}
+
+func TestRedispatchRaisesTheName(t *testing.T) {
+	f := setup(t)
+	tasks := f.waiting(20*time.Second, 19*time.Second)
+	epoch, _ := must2(f.store.Epoch(f.ctx()))(t)
+	log := f.names(tasks[0].JobID)
+	for n := 1; n <= 2; n++ {
+		renamed := must(f.store.Redispatch(f.ctx(), tasks[:1]))(t)
+		tasks[0].Dispatch = n
+		require.Equal(t, tasks[:1], renamed)
+		require.Equal(t, tasks, f.waitingJobs(job.QueueCursor{}, 0, 10))
+		require.Equal(t, epoch, one[int64](f, `SELECT dispatch_epoch FROM jobs WHERE job_id = $1`, tasks[0].JobID.String()),
+			"when its task was lost last")
+	}
+	require.True(t, one[bool](f, `SELECT dispatch_epoch IS NULL FROM jobs WHERE job_id = $1`, tasks[1].JobID.String()))
+	require.Equal(t, log, f.names(tasks[0].JobID), "how often it is dispatched is nobody else's business")
+	require.True(t, one[bool](f, `SELECT updated_at = created_at FROM jobs WHERE job_id = $1`, tasks[0].JobID.String()))
+}
+
+func (f *fixture) leases() *repo.Leases {
+	l := f.store.NewLeases()
+	f.t.Cleanup(l.Close)
+	return l
+}
+
+// held is what storage should say of a lease.
+func (f *fixture) held(l job.Lease, s job.State) job.Held {
+	return job.Held{Lease: l, ClientID: f.client, RequestID: "r-1", State: s, WorkKind: job.SuccessFast, MaxAttempts: 4}
+}
+
+func TestRenewAnswersWithWhatTheWorkerHolds(t *testing.T) {
+	f := setup(t)
+	leases := f.leases()
+	got := must(leases.Renew(f.ctx(), f.worker, time.Minute))(t)
+	require.Empty(t, got)
+
+	assigned, running := f.assigned(f.submit(), 1), f.run(func(s *job.Submission) { s.Job.AutoRetry = true })
+	f.exec(`UPDATE jobs SET lease_expiries = 3 WHERE job_id = $1`, assigned.JobID.String())
+	f.at(job.Succeeded)
+	released := f.assigned(f.submit(), 1)
+	f.release(released)
+	must2(f.store.Claim(f.ctx(), f.newWorker(), released.JobID, 1))(t)
+
+	got = must(leases.Renew(f.ctx(), f.worker, time.Minute))(t)
+	wantAssigned, wantRunning := f.held(assigned, job.Assigned), f.held(running, job.Running)
+	wantAssigned.LeaseExpiries, wantRunning.AutoRetry = 3, true
+	require.ElementsMatch(t, []job.Lease{assigned, running}, got)
+	gone := running
+	gone.Fence--
+	held := must(leases.Held(f.ctx(), f.worker, []job.Lease{assigned, gone, running, released, {JobID: newID(), Attempt: 1, Fence: 1}}))(t)
+	require.ElementsMatch(t, []job.Held{wantAssigned, wantRunning}, held)
+	require.True(t, one[bool](f, `SELECT expires_at - heartbeat_at BETWEEN interval '59 s' AND interval '61 s' FROM workers
+		WHERE worker_id = $1`, f.worker.String()))
+}
+
+func TestRenewNeedsALiveLease(t *testing.T) {
+	f := setup(t)
+	gone := f.goneWorkers()
+	gone["unknown"], gone["none"] = newID(), job.ID{}
+	for name, id := range gone {
+		_, err := f.leases().Renew(f.ctx(), id, time.Hour)
+		require.ErrorIs(t, err, job.ErrWorkerDead, name)
+	}
+	require.Equal(t, 1, must(f.store.LiveWorkers(f.ctx()))(t))
+	require.Zero(t, f.storageErrors())
+	err := f.leases().Register(f.ctx(), f.worker, "again", 1, time.Hour)
+	require.Equal(t, job.CodeConflict, job.CodeOf(err))
+}
+
+func TestLeaseOutlivesAnExhaustedPool(t *testing.T) {
+	f := setup(t)
+	f.fillPool()
+	_, err := f.store.Job(within(t, 100*time.Millisecond), f.client, newID())
+	require.Equal(t, job.CodeDBError, job.CodeOf(err), "the pool is exhausted")
+	must(f.leases().Renew(f.ctx(), f.worker, time.Hour))(t)
+}
+
+func TestLeasesReconnect(t *testing.T) {
+	f := setup(t, func(c *repo.Config) { c.ApplicationName = "leases-reconnect" })
+	leases := f.leases()
+	must(leases.Renew(f.ctx(), f.worker, time.Hour))(t)
+	// Only the lease's own connection has this statement as its latest one.
+	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'leases-reconnect'
+		AND query LIKE '%FROM jobs WHERE worker_id%'`)
+	_, err := leases.Renew(f.ctx(), f.worker, time.Hour)
+	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(err), "%v", err)
+	must(leases.Renew(f.ctx(), f.worker, time.Hour))(t)
+	leases.Close()
+	leases.Close()
+	_, err = leases.Renew(f.ctx(), f.worker, time.Hour)
+	require.NoError(t, err, "it connects again")
+}
+
+func TestRenewGivesUpWithItsCaller(t *testing.T) {
+	f := setup(t, patient)
+	leases := f.leases()
+	unlock := f.lock(`SELECT FROM workers FOR UPDATE`)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { _, err := leases.Renew(ctx, f.worker, time.Hour); done <- err }()
+	f.awaitBlocked(1)
+	cancel()
+	require.Equal(t, job.CodeDBError, job.CodeOf(<-done))
+	unlock()
+	must(leases.Renew(f.ctx(), f.worker, time.Hour))(t)
+}
+
+func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
+	f := setup(t)
+	alive := f.run()
+	lost := f.newWorker()
+	var want []job.Held
+	for i := range 4 {
+		l, state := f.run(), job.Running
+		if i%2 == 1 {
+			l, state = f.assigned(f.submit(), 1), job.Assigned
+		}
+		f.exec(`UPDATE jobs SET worker_id = $2 WHERE job_id = $1`, l.JobID.String(), lost.String())
+		want = append(want, f.held(l, state)) // ids of version 7 come in order
+	}
+	require.Empty(t, f.orphans(10))
+	f.expireWorker(lost)
+	require.Equal(t, want, f.orphans(10))
+	require.Equal(t, "DEAD", one[string](f, `SELECT state FROM workers WHERE worker_id = $1`, lost.String()))
+	require.Equal(t, want[:3], f.orphans(3))
+	_, err := f.leases().Renew(f.ctx(), lost, time.Hour)
+	require.ErrorIs(t, err, job.ErrWorkerDead, "there is no way back")
+
+	retiring := f.newWorker()
+	c, _ := must2(f.store.Claim(f.ctx(), retiring, f.submit(), 1))(t)
+	require.NoError(t, f.leases().Retire(f.ctx(), retiring))
+	got := f.orphans(10)
+	require.Contains(t, got, f.held(c.Lease, job.Assigned), "of a retired worker as well, at once")
+	require.NotContains(t, got, f.held(alive, job.Running))
+
+	f.expireWorker(f.worker) // which is just renewing
+	unlock := f.lock(`UPDATE workers SET expires_at = clock_timestamp() + interval '1 hour' WHERE worker_id = $1`, f.worker.String())
+	require.NotContains(t, f.orphans(10), f.held(alive, job.Running))
+	unlock()
+	require.Contains(t, f.orphans(10), f.held(alive, job.Running))
+}
