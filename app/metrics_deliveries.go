@@ -57,8 +57,7 @@ func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
 	return m
 }
 
-// otherEvent stands for names that this version does not know: in a
-// rolling upgrade the newer one may have written them.
+// otherEvent stands for names that this program does not know.
 const otherEvent = "other"
 
 func eventLabel(name string) string {

@@ -9,8 +9,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// registerWebhook has a scope of keys of its own: they may be in the body, and
-// programs of the version before know them.
+// registerWebhook has a scope of keys of its own: they may be in the body.
 func (s *Server) registerWebhook(r *call) error {
 	body, key, err := r.keyedBody()
 	if err != nil {
@@ -41,15 +40,7 @@ func (s *Server) registerWebhook(r *call) error {
 		return err
 	})
 	r.webhook = first.Subject
-	if err != nil || first.Status != 0 {
-		return err
-	}
-	w, err := s.deps.Webhooks.Webhook(r.ctx, req.ClientID, first.Subject) // stored by the version before
-	if err != nil {
-		return err
-	}
-	r.Set(fiber.HeaderLocation, webhookPath(w.ID))
-	return r.issuedWebhook(fiber.StatusCreated, job.IssuedWebhook{Webhook: *w})
+	return err
 }
 
 // proving does what may need a proof of the URL: first without one, as what is

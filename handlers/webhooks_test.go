@@ -56,16 +56,6 @@ func TestRegisterWebhook(t *testing.T) {
 	}
 	require.Equal(t, "again", w.webhooks.request.IdempotencyKey)
 
-	key := onceKey{clientA, scopeWebhooks, "again"}
-	old := w.once.known[key]
-	old.Answer = job.Answer{Subject: webhookID} // as the version before stores it
-	w.once.known[key] = old
-	w.webhooks.find = anyWebhook
-	a = w.send("POST", "/v1/webhooks", aHook, "Idempotency-Key", "again")
-	require.Equal(t, 201, a.StatusCode)
-	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
-	require.JSONEq(t, `{`+webhookMembers+`, "secret": null}`, a.text)
-
 	for _, code := range []job.Code{job.CodeConflict, job.CodeIdempotencyConflict, job.CodeConfigInvalid, job.CodeStorageUnavailable} {
 		w.webhooks.err = job.Errorf(code, "No.")
 		a = w.send("POST", "/v1/webhooks", aHook)

@@ -81,7 +81,7 @@ func TestWhatARotationOrARevocationEndedIsNotRenewed(t *testing.T) {
 
 		unknown := k.expired()
 		k.issue(k.present(unknown))
-		k.fake.keys[0].IssuedBy = "" // as the version before stores it
+		k.fake.keys[0].IssuedBy = "" // not known
 		k.refused(job.CodeTokenExpired, second(k.present(unknown)))
 
 		revoked := k.expired()

@@ -38,7 +38,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	}
 	sub, refused := s.batchOf(r, proven)
 	if refused != nil {
-		return s.replayBatchOr(ctx, r, refused) // a version before may have accepted it, or it came in time
+		return s.replayBatchOr(ctx, r, refused) // the first one may have come in time
 	}
 	for i := range sub.Jobs {
 		if refusal := s.drained(&sub.Jobs[i]); refusal != nil {
