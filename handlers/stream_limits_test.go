@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/stream"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -78,7 +79,7 @@ func TestPanicInAStream(t *testing.T) {
 	th.history.beforeWatch = func() { panic("no watch") }
 	th.open(clientStream).end()
 	th.closed(stream.Internal, 1)
-	require.Contains(t, th.log.String(), "no watch")
+	testkit.Eventually(t, "the panic is logged", func() bool { return strings.Contains(th.log.String(), "no watch") })
 	require.Equal(t, 200, th.ask("GET", clientStream, "Accept", "").StatusCode)
 }
 

@@ -273,6 +273,21 @@ func TestTasksWithoutAWakeUp(t *testing.T) {
 	require.Equal(t, 50*time.Millisecond, f.interval())
 	dispatchAll(t, queue.New(r, queue.Config{}), redistest.Tasks(20)...)
 	redistest.Eventually(t, func() bool { return handled.Load() == 20 })
-	redistest.Eventually(t, func() bool { return f.interval() == missedWatch })
-	redistest.Eventually(t, func() bool { return f.interval() == 50*time.Millisecond }, "trusted again")
+
+	missed := func(at time.Time) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.missed = at
+	}
+	missed(time.Time{})
+	redistest.Eventually(t, func() bool { // another server may be the one to find a task: then it was not looked for
+		dispatchAll(t, queue.New(r, queue.Config{}), redistest.Tasks(1)...)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return !f.missed.IsZero()
+	}, "tasks that were found without a wake-up are noticed")
+	missed(time.Now().Add(time.Hour))
+	require.Equal(t, missedWatch, f.interval())
+	missed(time.Now().Add(-missedTime))
+	require.Equal(t, 50*time.Millisecond, f.interval(), "wake-ups are trusted again")
 }
