@@ -76,10 +76,11 @@ func TestRoutes(t *testing.T) {
 		"GET /readyz":                   {call: func(c *client.Client) error { return second(c.Ready(ctx)) }},
 		"GET /.well-known/http-message-signatures-directory": {call: func(c *client.Client) error { return second(c.SigningKeys(ctx)) }},
 		"POST /v1/clients/c/keys": {body: `{"rotate":true}`, call: func(c *client.Client) error {
-			_, err := c.CreateKey(ctx, "c", true)
-			return err
+			return second(c.CreateKey(ctx, "c", true))
 		}},
-		"POST /v1/clients/c/keys/revoke": {body: `{"key_id":"k"}`, call: func(c *client.Client) error { return c.RevokeKey(ctx, "c", "k") }},
+		"POST /v1/clients/c/keys/revoke": {body: `{"key_id":"k"}`, call: func(c *client.Client) error {
+			return c.RevokeKey(ctx, "c", "k")
+		}},
 		"POST /v1/jobs/batch": {body: `{"jobs":[{"item_id":"a","type":"EXECUTE","auto_retry":true},{"type":"EMIT_EVENT","event":{"name":"n",
 			"data":{"x":1}}}]}`,
 			call: func(c *client.Client) error {
@@ -88,20 +89,16 @@ func TestRoutes(t *testing.T) {
 				return err
 			}},
 		"POST /v1/webhooks": {body: `{"url":"https://x","events":["*"],"content_mode":"structured"}`, call: func(c *client.Client) error {
-			_, err := c.CreateWebhook(ctx, client.WebhookRequest{URL: "https://x", Events: []string{"*"}, ContentMode: "structured"})
-			return err
+			return second(c.CreateWebhook(ctx, client.WebhookRequest{URL: "https://x", Events: []string{"*"}, ContentMode: "structured"}))
 		}},
 		"PATCH /v1/webhooks/w": {body: `{"enabled":false}`, call: func(c *client.Client) error {
-			_, err := c.UpdateWebhook(ctx, "w", client.WebhookPatch{Enabled: &no})
-			return err
+			return second(c.UpdateWebhook(ctx, "w", client.WebhookPatch{Enabled: &no}))
 		}},
 		"POST /v1/webhooks/w/redeliver": {body: `{"since":"2030-01-31T12:00:00.0000005Z"}`, call: func(c *client.Client) error {
-			_, err := c.RedeliverSince(ctx, "w", from, "")
-			return err
+			return second(c.RedeliverSince(ctx, "w", from, ""))
 		}},
 		"POST /v1/webhooks/w/replay": {body: `{"since":"2030-01-31T12:00:00.0000005Z","cursor":"next"}`, call: func(c *client.Client) error {
-			_, err := c.Replay(ctx, "w", from.In(time.FixedZone("", 3600)), "next")
-			return err
+			return second(c.Replay(ctx, "w", from.In(time.FixedZone("", 3600)), "next"))
 		}},
 		"GET /v1/jobs": {query: "batch_id=b&correlation_id=c&created_after=2030-01-31T12%3A00%3A00.0000005Z&limit=7" +
 			"&state=FAILED&type=EXECUTE&work_kind=SUCCESS_FAST",
@@ -181,8 +178,7 @@ func TestJobAnswers(t *testing.T) {
 		with("ETag", `W/"5"`).with("Retry-After", "2").with("X-Request-Id", "r"), reply{status: 304},
 		ok(`{"status":"degraded","checks":{"redis":"down"}}`),
 		reply{status: 503, kind: jsonType, body: `{"status":"unavailable","checks":{"postgres":"down"}}`})
-	j, err := s.c.Job(t.Context(), "j")
-	require.NoError(t, err)
+	j := must(s.c.Job(t.Context(), "j"))(t)
 	require.True(t, j.Final())
 	require.Nil(t, j.Params)
 	require.True(t, j.StartedAt.IsZero())
@@ -194,8 +190,7 @@ func TestJobAnswers(t *testing.T) {
 	none, err := s.c.Job(t.Context(), "j", client.IfNoneMatch(j.ETag))
 	require.ErrorIs(t, err, client.ErrNotModified)
 	require.Nil(t, none)
-	ready, err := s.c.Ready(t.Context())
-	require.NoError(t, err)
+	ready := must(s.c.Ready(t.Context()))(t)
 	require.Equal(t, "degraded", ready.Status)
 	ready, err = s.c.Ready(t.Context())
 	require.NoError(t, err, "a service that cannot work is an answer")
@@ -209,15 +204,13 @@ func TestBatchReceipt(t *testing.T) {
 			"violations":[{"pointer":"/jobs/1/type","detail":"no"}],"retryable":false,"processingStage":"validation"}}]}`},
 		ok(`{"batch_id":"b","status":"PROCESSING"}`), ok(`{"batch_id":"b","status":"COMPLETED_WITH_ERRORS",
 			"outcome":{"failed_items":[{"item_id":"1","job_id":null}]}}`))
-	receipt, err := s.c.SubmitBatch(t.Context(), make([]client.JobRequest, 2))
-	require.NoError(t, err)
+	receipt := must(s.c.SubmitBatch(t.Context(), make([]client.JobRequest, 2)))(t)
 	require.Equal(t, 202, receipt.Status)
 	require.Nil(t, receipt.Jobs[0].Failure)
 	require.Equal(t, "/jobs/1/type", receipt.Jobs[1].Failure.Violations[0].Pointer)
 	require.NotEmpty(t, s.requests()[0].header.Get("Idempotency-Key"))
 	for _, final := range []bool{false, true} {
-		batch, err := s.c.Batch(t.Context(), "b")
-		require.NoError(t, err)
+		batch := must(s.c.Batch(t.Context(), "b"))(t)
 		require.Equal(t, final, batch.Final())
 	}
 }
@@ -269,13 +262,9 @@ func TestWhatIsNotFinished(t *testing.T) {
 	t.Parallel()
 	for _, read := range []func(s *service) error{
 		func(s *service) error {
-			_, err := s.c.Report(t.Context(), "j", 0, client.PreferWait(10*time.Second))
-			return err
+			return second(s.c.Report(t.Context(), "j", 0, client.PreferWait(10*time.Second)))
 		},
-		func(s *service) error {
-			_, err := s.c.Result(t.Context(), "j", client.PreferWait(10*time.Second))
-			return err
-		},
+		func(s *service) error { return second(s.c.Result(t.Context(), "j", client.PreferWait(10*time.Second))) },
 	} {
 		s := serve(t, problem(404, "RFA_JOB_NOT_FINISHED").with("Retry-After", "7"))
 		err := read(s)

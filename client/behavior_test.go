@@ -29,8 +29,7 @@ func TestCustomParams(t *testing.T) {
 			Emit:   []client.PlannedEvent{{Name: "a", Data: json.RawMessage(`[1]`), After: client.Span(time.Minute)}, {Name: "b"}},
 		},
 	} {
-		got, err := json.Marshal(client.CustomParams{Behavior: b})
-		require.NoError(t, err)
+		got := must(json.Marshal(client.CustomParams{Behavior: b}))(t)
 		require.JSONEq(t, want, string(got))
 	}
 }

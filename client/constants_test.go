@@ -15,16 +15,14 @@ import (
 // constants reads the values of a file's constants, in their order.
 func constants(t *testing.T, name string) (values []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-	require.NoError(t, err)
+	file := must(parser.ParseFile(token.NewFileSet(), name, nil, 0))(t)
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok {
 			return true
 		}
 		for _, value := range spec.Values {
-			text, err := strconv.Unquote(value.(*ast.BasicLit).Value)
-			require.NoError(t, err)
+			text := must(strconv.Unquote(value.(*ast.BasicLit).Value))(t)
 			values = append(values, text)
 		}
 		return true

@@ -33,8 +33,7 @@ type captured struct {
 
 func capture(t *testing.T) captured {
 	t.Helper()
-	text, err := os.ReadFile("testdata/deliveries.json")
-	require.NoError(t, err)
+	text := must(os.ReadFile("testdata/deliveries.json"))(t)
 	var file struct {
 		Secret           string          `json:"secret"`
 		StructuredSecret string          `json:"structured_secret"`
@@ -48,8 +47,7 @@ func capture(t *testing.T) captured {
 	require.NoError(t, json.Unmarshal(text, &file))
 	c := captured{secrets: map[string]string{}, deliveries: map[string]delivery{}}
 	c.directoryAnswers = reply{status: 200, kind: "application/http-message-signatures-directory+json", body: string(file.Directory)}
-	c.keys, err = serve(t, c.directoryAnswers).c.SigningKeys(t.Context())
-	require.NoError(t, err)
+	c.keys = must(serve(t, c.directoryAnswers).c.SigningKeys(t.Context()))(t)
 	require.Len(t, c.keys, 1)
 	for name, d := range file.Deliveries {
 		header := http.Header{}
@@ -84,8 +82,7 @@ func keysOf(keys map[string]ed25519.PublicKey) func(string) (ed25519.PublicKey, 
 func signedAt(t *testing.T, d delivery) time.Time {
 	t.Helper()
 	var seconds int64
-	_, err := fmt.Sscan(d.header.Get("Webhook-Timestamp"), &seconds)
-	require.NoError(t, err)
+	require.NoError(t, second(fmt.Sscan(d.header.Get("Webhook-Timestamp"), &seconds)))
 	return time.Unix(seconds, 0)
 }
 

@@ -21,8 +21,7 @@ import (
 
 func parse(t *testing.T, text string) *client.Outcome {
 	t.Helper()
-	o, err := client.ParseOutcome(problemType, []byte(text))
-	require.NoError(t, err)
+	o := must(client.ParseOutcome(problemType, []byte(text)))(t)
 	return o
 }
 
@@ -40,8 +39,7 @@ func TestDraft_3_1_NoMemberIsAssumed(t *testing.T) {
 				less[n] = v
 			}
 		}
-		body, err := json.Marshal(less)
-		require.NoError(t, err)
+		body := must(json.Marshal(less))(t)
 		o := parse(t, string(body))
 		require.Equal(t, name != "jobStatus", o.Terminal(), name)
 		require.Equal(t, name != "retryable", o.Retryable(), name)
@@ -68,8 +66,7 @@ func TestDraft_3_1_MembersOfTheWrongTypeCountAsAbsent(t *testing.T) {
 func TestDraft_3_2_JobIDIsOpaque(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"x/1", "", "7", "550e8400-E29B", "\u00e4 ?#"} {
-		body, err := json.Marshal(map[string]string{"jobId": id})
-		require.NoError(t, err)
+		body := must(json.Marshal(map[string]string{"jobId": id}))(t)
 		require.Equal(t, id, parse(t, string(body)).JobID)
 	}
 }
@@ -100,8 +97,7 @@ func TestDraft_3_5_CompletedAtOfAJobThatGoesOnIsIgnoredAndLogged(t *testing.T) {
 	}
 	var log bytes.Buffer
 	s := serveWith(t, client.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, ok(fmt.Sprintf(document, "PROCESSING")))
-	o, err := s.c.Attempt(t.Context(), "j", 1)
-	require.NoError(t, err)
+	o := must(s.c.Attempt(t.Context(), "j", 1))(t)
 	require.True(t, o.CompletedAt.IsZero())
 	require.Contains(t, log.String(), "completedAt is ignored")
 }
@@ -193,19 +189,15 @@ func TestDraft_F_2_UnknownMembersAreIgnored(t *testing.T) {
 	require.Contains(t, o.Extensions, "jobColour")
 	s := serve(t, ok(`{"job_id":"j","state":"RUNNING","new_member":{"a":[]},"progress":{"percentage":4,"mood":"good"},"links":{"self":"/x",
 		"other":"/y"}}`))
-	job, err := s.c.Job(t.Context(), "j")
-	require.NoError(t, err)
+	job := must(s.c.Job(t.Context(), "j"))(t)
 	require.Equal(t, 4, job.Progress.Percentage)
 }
 
 func TestParseOutcomeRefusesWhatIsNotOne(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{``, `[]`, `"x"`, `{`, `7`} {
-		_, err := client.ParseOutcome("", []byte(body))
-		require.Error(t, err, body)
+		require.Error(t, second(client.ParseOutcome("", []byte(body))), body)
 	}
-	_, err := client.ParseOutcome("text/html", []byte(`{}`))
-	require.Error(t, err)
-	_, err = client.ParseOutcome("application/json; charset=utf-8", []byte(`{}`))
-	require.NoError(t, err)
+	require.Error(t, second(client.ParseOutcome("text/html", []byte(`{}`))))
+	require.NoError(t, second(client.ParseOutcome("application/json; charset=utf-8", []byte(`{}`))))
 }

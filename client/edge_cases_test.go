@@ -105,8 +105,7 @@ func TestASuccessHasToBeOne(t *testing.T) {
 		require.Len(t, s.requests(), 1, name)
 	}
 	s := serve(t, ok(`{"job_id":"0190a1b2","state":"QUEUED"}`))
-	_, err := s.c.Job(ctx, "0190A1B2")
-	require.NoError(t, err, "the service takes ids of either case")
+	require.NoError(t, second(s.c.Job(ctx, "0190A1B2")), "the service takes ids of either case")
 }
 
 // A refusal whose body is cut off is known by its status and headers.
@@ -129,17 +128,13 @@ func TestMistakesAreNotSent(t *testing.T) {
 	s := serve(t, anything)
 	ctx := t.Context()
 	bad := s.c.WithKey("frk_id_secret\n")
-	_, err := bad.Job(ctx, "j")
-	require.ErrorContains(t, err, "the key has characters")
-	_, err = watch(ctx, bad, client.StreamOptions{JobID: "j"})
-	require.ErrorContains(t, err, "the key has characters")
+	require.ErrorContains(t, second(bad.Job(ctx, "j")), "the key has characters")
+	require.ErrorContains(t, second(watch(ctx, bad, client.StreamOptions{JobID: "j"})), "the key has characters")
 	for _, name := range []string{"bad name", "", "a:b", "n\u00e4me", "a\nb"} {
-		_, err = s.c.Job(ctx, "j", client.Header(name, "x"))
-		require.ErrorContains(t, err, "name of a header", name)
+		require.ErrorContains(t, second(s.c.Job(ctx, "j", client.Header(name, "x"))), "name of a header", name)
 	}
 	require.Empty(t, s.requests())
-	_, err = bad.WithKey("good").Job(ctx, "j")
-	require.NoError(t, err)
+	require.NoError(t, second(bad.WithKey("good").Job(ctx, "j")))
 }
 
 func TestAContextThatEndsBetweenTries(t *testing.T) {
@@ -162,8 +157,7 @@ func TestEmptyPagesAreBounded(t *testing.T) {
 		_, _ = fmt.Fprintf(w, `{"data":[],"page":{"next_cursor":"%d"}}`, n.Add(1)%2)
 	}))
 	defer server.Close()
-	c, err := client.New(client.Config{URL: server.URL})
-	require.NoError(t, err)
+	c := must(client.New(client.Config{URL: server.URL}))(t)
 	require.ErrorContains(t, drain(c.Jobs(t.Context(), client.JobFilter{})), "empty pages")
 	require.EqualValues(t, 100, n.Load())
 }
@@ -191,8 +185,7 @@ func TestADefaultTransportOfAnotherKind(t *testing.T) {
 	usual := http.DefaultTransport
 	defer func() { http.DefaultTransport = usual }()
 	http.DefaultTransport = wrapped{usual}
-	_, err := client.New(client.Config{URL: "http://x"})
-	require.NoError(t, err)
+	require.NoError(t, second(client.New(client.Config{URL: "http://x"})))
 }
 
 func TestOutcomesSurviveJSON(t *testing.T) {
@@ -205,14 +198,12 @@ func TestOutcomesSurviveJSON(t *testing.T) {
 	o := parse(t, document)
 	require.Equal(t, &client.Scenario{WorkKind: "K", DurationMS: 500, ExpectedOutcome: "FAILED"}, o.Scenario)
 	require.Equal(t, "en", o.Language)
-	text, err := o.MarshalJSON()
-	require.NoError(t, err)
+	text := must(o.MarshalJSON())(t)
 	require.JSONEq(t, document, string(text))
 	back := parse(t, string(text))
 	back.ReceivedAt = o.ReceivedAt
 	require.Equal(t, o, back)
-	text, err = client.Outcome{}.MarshalJSON()
-	require.NoError(t, err)
+	text = must(client.Outcome{}.MarshalJSON())(t)
 	require.JSONEq(t, `{}`, string(text), "what is absent stays absent")
 }
 

@@ -150,8 +150,7 @@ func serveWith(t *testing.T, cfg client.Config, replies ...reply) *service {
 		cfg.HTTP = server.Client()
 	}
 	cfg.Rand = func() float64 { return 0 }
-	c, err := client.New(cfg)
-	require.NoError(t, err)
+	c := must(client.New(cfg))(t)
 	s.c = c
 	return s
 }
@@ -159,3 +158,12 @@ func serveWith(t *testing.T, cfg client.Config, replies ...reply) *service {
 const accepted = `{"job_id":"j1","state":"QUEUED","created_at":"2030-01-31T12:00:00.000000Z"}`
 
 func acceptedReply() reply { return reply{status: http.StatusAccepted, kind: jsonType, body: accepted} }
+
+// must gives the value of a call that has to succeed: must(f())(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return value
+	}
+}

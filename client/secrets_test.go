@@ -17,8 +17,7 @@ func TestKeysAndSecretsAreNotShown(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	s := serveWith(t, client.Config{Logger: logger}, reply{cut: true}, problem(503, "X"), anything)
-	_, err := s.c.Submit(t.Context(), client.JobRequest{})
-	require.NoError(t, err)
+	require.NoError(t, second(s.c.Submit(t.Context(), client.JobRequest{})))
 	require.NotEmpty(t, log.String())
 	const secret = "frk_id_secret"
 	for _, value := range []any{
@@ -42,8 +41,7 @@ type program struct {
 func TestKeysAreNotShownByOtherWays(t *testing.T) {
 	t.Parallel()
 	const secret = "frk_id_secret"
-	c, err := client.New(client.Config{URL: "http://x", Key: secret})
-	require.NoError(t, err)
+	c := must(client.New(client.Config{URL: "http://x", Key: secret}))(t)
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x"} {
 		for _, value := range []any{*c, program{*c, c}, &program{*c, c}, client.Config{URL: "https://user:" + secret + "@h"},
 			client.Config{URL: secret + "://[::1"}} {

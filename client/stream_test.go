@@ -81,8 +81,7 @@ func TestStreamIsResumedExactly(t *testing.T) {
 			_, _ = w.Write([]byte(rest))
 		}))
 		clock := newClock()
-		c, err := client.New(client.Config{URL: server.URL, Now: clock.Now, Sleep: clock.Sleep, HTTP: server.Client()})
-		require.NoError(t, err)
+		c := must(client.New(client.Config{URL: server.URL, Now: clock.Now, Sleep: clock.Sleep, HTTP: server.Client()}))(t)
 		ids, err := watch(t.Context(), c, client.StreamOptions{JobID: "j"})
 		server.Close()
 		require.NoError(t, err)
@@ -109,12 +108,10 @@ func TestStreamOfAClientKnowsItsPosition(t *testing.T) {
 func TestStreamBegunAfterAnEvent(t *testing.T) {
 	t.Parallel()
 	s := serve(t, atEnd)
-	ids, err := watch(t.Context(), s.c, client.StreamOptions{JobID: "j", LastEventID: "7"})
-	require.NoError(t, err)
+	ids := must(watch(t.Context(), s.c, client.StreamOptions{JobID: "j", LastEventID: "7"}))(t)
 	require.Empty(t, ids)
 	require.Equal(t, "7", s.requests()[0].header.Get("Last-Event-Id"))
-	_, err = watch(t.Context(), s.c, client.StreamOptions{LastEventID: "a\nb"})
-	require.Error(t, err)
+	require.Error(t, second(watch(t.Context(), s.c, client.StreamOptions{LastEventID: "a\nb"})))
 	require.Len(t, s.requests(), 1)
 }
 
@@ -143,8 +140,7 @@ func TestWhatDoesNotEndAStream(t *testing.T) {
 		reply{status: 502, kind: "text/html"},
 		problem(503, "RFA_STORAGE_UNAVAILABLE"), problem(504, "RFA_EXEC_TIMEOUT"), reply{cut: true}, reply{cut: true}, reply{cut: true},
 		problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", "77"), stream("retry: 3600000\n\n"), atEnd)
-	_, err := watch(t.Context(), s.c, client.StreamOptions{JobID: "j"})
-	require.NoError(t, err)
+	require.NoError(t, second(watch(t.Context(), s.c, client.StreamOptions{JobID: "j"})))
 	ms := time.Millisecond
 	require.Equal(t, []time.Duration{
 		100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 6400 * ms, 12800 * ms, 25600 * ms, 77 * time.Second, 30 * time.Second,
@@ -169,8 +165,7 @@ func TestStreamEndsWithItsContext(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	c, err := client.New(client.Config{URL: server.URL})
-	require.NoError(t, err)
+	c := must(client.New(client.Config{URL: server.URL}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var got error
@@ -186,25 +181,19 @@ func TestStreamEndsWithItsContext(t *testing.T) {
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	m := client.Message{Name: "job-running", Data: []byte(`{"event_id":"e","seq":4,"event_name":"job.running","job_id":null,"new":1}`)}
-	e, err := m.Event()
-	require.NoError(t, err)
+	e := must(m.Event())(t)
 	require.Equal(t, 4, e.Seq)
-	_, err = m.Outcome()
-	require.Error(t, err)
+	require.Error(t, second(m.Outcome()))
 	m = client.Message{Name: "job-failed", Data: []byte(`{"jobStatus":"FAILED","retryable":true}`)}
-	o, err := m.Outcome()
-	require.NoError(t, err)
+	o := must(m.Outcome())(t)
 	require.True(t, o.Retryable())
-	_, err = m.Event()
-	require.Error(t, err)
-	_, err = client.Message{Name: "job-running", Data: []byte(`{`)}.Event()
+	require.Error(t, second(m.Event()))
+	_, err := client.Message{Name: "job-running", Data: []byte(`{`)}.Event()
 	require.Error(t, err)
 	m = client.Message{Name: "job-progress", Data: []byte(`{"job_id":"j","attempt":1,"progress":{"percentage":40}}`)}
-	progress, err := m.Progress()
-	require.NoError(t, err)
+	progress := must(m.Progress())(t)
 	require.Equal(t, 40, progress.Percentage)
-	_, err = client.Message{Name: "job-running", Data: []byte(`{}`)}.Progress()
-	require.Error(t, err)
+	require.Error(t, second(client.Message{Name: "job-running", Data: []byte(`{}`)}.Progress()))
 }
 
 // A service that ends each connection after an event costs one connection at
@@ -240,14 +229,12 @@ func TestDraft_3_5_AlsoInAStream(t *testing.T) {
 		require.NoError(t, err)
 		came := s.clock.Now()
 		s.clock.pass(time.Hour) // in some queue of the program
-		o, err := m.Outcome()
-		require.NoError(t, err)
+		o := must(m.Outcome())(t)
 		require.Equal(t, came, o.ReceivedAt)
 		require.Len(t, o.Warnings, 1)
 	}
 	require.Contains(t, log.String(), "completedAt is ignored")
 	log.Reset()
-	_, err := s.c.Job(t.Context(), "j")
-	require.NoError(t, err)
+	require.NoError(t, second(s.c.Job(t.Context(), "j")))
 	require.Contains(t, log.String(), "completedAt is ignored")
 }

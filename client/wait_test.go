@@ -45,8 +45,7 @@ func TestDraft_9_4_AtMostFiveSubmissions(t *testing.T) {
 	for range 10 {
 		s.replies = append(s.replies, acceptedReply(), failed(0))
 	}
-	ended, err := s.c.Run(t.Context(), client.JobRequest{Type: client.Execute})
-	require.NoError(t, err)
+	ended := must(s.c.Run(t.Context(), client.JobRequest{Type: client.Execute}))(t)
 	require.Equal(t, client.Failed, ended.State)
 	require.Len(t, s.requests(), 2*client.MaxSubmissions)
 	require.Equal(t, []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}, s.clock.slept())
@@ -62,8 +61,7 @@ func TestRunDoesNotResubmit(t *testing.T) {
 		"without a failure": job("FAILED", ""),
 	} {
 		s := serve(t, acceptedReply(), end)
-		_, err := s.c.Run(t.Context(), client.JobRequest{})
-		require.NoError(t, err, name)
+		require.NoError(t, second(s.c.Run(t.Context(), client.JobRequest{})), name)
 		require.Len(t, s.requests(), 2, name)
 	}
 }
@@ -71,15 +69,13 @@ func TestRunDoesNotResubmit(t *testing.T) {
 func TestRunTakesTheAnswerThatWaited(t *testing.T) {
 	t.Parallel()
 	s := serve(t, job("SUCCEEDED", `,"created_at":"2030-01-31T12:00:00Z"`))
-	ended, err := s.c.Run(t.Context(), client.JobRequest{}, client.PreferWait(5*time.Second))
-	require.NoError(t, err)
+	ended := must(s.c.Run(t.Context(), client.JobRequest{}, client.PreferWait(5*time.Second)))(t)
 	require.Equal(t, client.Succeeded, ended.State)
 	require.Len(t, s.requests(), 1)
 
 	// A 200 with a job that is not final, or of a state that is not known.
 	s = serve(t, job("PAUSED", ""), job("SUCCEEDED", ""))
-	_, err = s.c.Run(t.Context(), client.JobRequest{}, client.PreferWait(5*time.Second))
-	require.NoError(t, err)
+	require.NoError(t, second(s.c.Run(t.Context(), client.JobRequest{}, client.PreferWait(5*time.Second))))
 	require.Equal(t, "wait=5", s.requests()[1].header.Get("Prefer"))
 }
 
@@ -91,8 +87,7 @@ func TestWait(t *testing.T) {
 		job("PAUSED", "").with("ETag", `W/"2"`),
 		job("RUNNING", "").with("Retry-After", "1").with("ETag", `W/"3"`),
 		job("SUCCEEDED", "").with("ETag", `W/"4"`))
-	ended, err := s.c.Wait(t.Context(), "j1")
-	require.NoError(t, err)
+	ended := must(s.c.Wait(t.Context(), "j1"))(t)
 	require.Equal(t, client.Succeeded, ended.State)
 	require.Equal(t, `W/"4"`, ended.ETag)
 	slept := s.clock.slept()
@@ -113,8 +108,7 @@ func TestWaitSurvivesAnOutage(t *testing.T) {
 		s.replies = append(s.replies, reply{cut: true}, problem(503, "RFA_STORAGE_UNAVAILABLE"), problem(500, "RFA_INTERNAL"))
 	}
 	s.replies = append(s.replies, problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", "40"), job("CANCELED", ""))
-	ended, err := s.c.Wait(t.Context(), "j1")
-	require.NoError(t, err)
+	ended := must(s.c.Wait(t.Context(), "j1"))(t)
 	require.Equal(t, client.Canceled, ended.State)
 	slept := s.clock.slept()
 	require.Equal(t, 40*time.Second, slept[len(slept)-1].Truncate(time.Second))
@@ -124,7 +118,7 @@ func TestWaitSurvivesAnOutage(t *testing.T) {
 	}
 
 	s = serve(t, job("QUEUED", ""), problem(410, "RFA_JOB_GONE"))
-	_, err = s.c.Wait(t.Context(), "j1")
+	_, err := s.c.Wait(t.Context(), "j1")
 	var p *client.Problem
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, 410, p.Status)
@@ -139,8 +133,7 @@ func TestWaitWithPreferWait(t *testing.T) {
 	partly := held
 	partly.took = 500 * time.Millisecond
 	s := serve(t, job("QUEUED", "").with("Retry-After", "2"), held, partly, job("SUCCEEDED", ""))
-	_, err := s.c.Wait(t.Context(), "j1", client.PreferWait(20*time.Second))
-	require.NoError(t, err)
+	require.NoError(t, second(s.c.Wait(t.Context(), "j1", client.PreferWait(20*time.Second))))
 	require.Equal(t, []time.Duration{2 * time.Second, 1500 * time.Millisecond}, s.clock.slept())
 	for _, r := range s.requests() {
 		require.Equal(t, "wait=20", r.header.Get("Prefer"))
@@ -152,8 +145,7 @@ func TestWaitWithPreferWait(t *testing.T) {
 func TestWaitHasTagsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := serve(t, job("SUCCEEDED", ""))
-	_, err := s.c.Wait(t.Context(), "j1", client.IfNoneMatch(`W/"final"`))
-	require.NoError(t, err)
+	require.NoError(t, second(s.c.Wait(t.Context(), "j1", client.IfNoneMatch(`W/"final"`))))
 	require.Empty(t, s.requests()[0].header.Get("If-None-Match"))
 }
 

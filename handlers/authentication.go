@@ -56,6 +56,11 @@ func (s *Server) attempt(r *call) (job.Caller, error) {
 	if err != nil {
 		return job.Caller{}, err
 	}
+	return s.tryKey(r.ctx, r, bearer)
+}
+
+// tryKey says whose a key or token is.
+func (s *Server) tryKey(ctx context.Context, r *call, bearer string) (job.Caller, error) {
 	source := conn.Source(s.addrOf(r))
 	if wait := s.deps.Attempts.Check(source, bearer); wait > 0 {
 		r.slowed = true
@@ -64,7 +69,7 @@ func (s *Server) attempt(r *call) (job.Caller, error) {
 		err.RetryAfter = wait
 		return job.Caller{}, err
 	}
-	caller, err := s.deps.Clients.Authenticate(r.ctx, bearer)
+	caller, err := s.deps.Clients.Authenticate(ctx, bearer)
 	switch {
 	case err == nil:
 		s.deps.Attempts.Succeeded(bearer)
@@ -88,6 +93,18 @@ func (s *Server) limitRegistrations(r *call) error {
 		"or use the operator's token.", s.deps.Registrations.PerMinute())
 	err.RetryAfter = wait
 	return err
+}
+
+// authenticateAgain refuses a request whose key has ended, or may do less, since the request began.
+func (s *Server) authenticateAgain(r *call) error {
+	if r.caller.KeyID == "" {
+		return nil
+	}
+	caller, err := s.identify(r.ctx, r.Request().Header.PeekAll(fiber.HeaderAuthorization))
+	if err != nil && !(caller.Expired && r.caller.Expired) {
+		return err
+	}
+	return nil
 }
 
 // identify says whose the credentials of a request are that was let in before.

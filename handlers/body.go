@@ -90,7 +90,8 @@ type incoming struct {
 
 // readBody reads the body, once. The server leaves that to the routes: what a
 // body takes is taken when it is known whose it is, and as it arrives. How long
-// that takes is up to the client, so the request's time begins anew afterwards.
+// that takes is up to the client, so the request's time begins anew afterwards, and
+// its key is looked at again.
 func (r *call) readBody() ([]byte, error) {
 	stream, in := r.Request().BodyStream(), &r.incoming
 	if stream == nil { // there is none, or it did not come over a network
@@ -131,6 +132,9 @@ func (r *call) readBody() ([]byte, error) {
 	r.waited += time.Since(began)
 	if time.Since(r.start) > time.Millisecond { // not for what came with the head
 		r.server.startTime(r)
+		if err := r.server.authenticateAgain(r); err != nil {
+			return nil, err
+		}
 	}
 	return in.bytes, nil
 }

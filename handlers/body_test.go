@@ -15,7 +15,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// taken is the memory for the bodies that are under way.
+// shortBody is a usual submission.
+const shortBody = `{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`
+
+// sum is the memory for the bodies that are under way.
 func (m *bodyMemory) sum() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -50,9 +50,10 @@ func TestDocsPageShowsTheDocument(t *testing.T) {
 	w := newWorld(t)
 	a := w.send(http.MethodGet, "/docs", "", "Authorization", "-")
 	requirePage(t, a, http.StatusOK)
-	require.Equal(t, a.text, w.send(http.MethodGet, "/docs", "").text)
+	require.NotContains(t, a.text, "%!", "a template that failed")
+	require.NotContains(t, a.text, "ZgotmplZ", "what the template took for dangerous")
 
-	root := treeOf(t, docs.OpenAPI)
+	root := openAPI()
 	ids := map[string]bool{}
 	for _, found := range regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(a.text, -1) {
 		require.False(t, ids[found[1]], "two things have the id %s", found[1])
@@ -103,7 +104,7 @@ func TestRelationPages(t *testing.T) {
 func TestDocumentsAreServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	plainJSON, err := json.Marshal(treeOf(t, docs.OpenAPI))
+	plainJSON, err := json.Marshal(openAPI())
 	require.NoError(t, err)
 	require.JSONEq(t, string(plainJSON), string(docs.OpenAPIJSON()))
 	for path, text := range map[string][]byte{
@@ -179,7 +180,7 @@ func TestMissingPages(t *testing.T) {
 func TestProblemPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	root := treeOf(t, docs.OpenAPI)
+	root := openAPI()
 	var samples []example
 	schemas := map[bool]any{
 		false: map[string]any{"$ref": "#/components/schemas/Problem"}, true: map[string]any{"$ref": "#/components/schemas/FailureDocument"},

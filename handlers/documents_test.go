@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
-	"github.com/pb33f/libopenapi"
-	validator "github.com/pb33f/libopenapi-validator"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
@@ -23,10 +22,17 @@ import (
 // tree is an object of a document.
 type tree map[string]any
 
-func treeOf(t testing.TB, text []byte) tree {
-	t.Helper()
+// openAPI and asyncAPI read a document, once.
+var (
+	openAPI  = sync.OnceValue(func() tree { return treeOf(docs.OpenAPI) })
+	asyncAPI = sync.OnceValue(func() tree { return treeOf(docs.AsyncAPI) })
+)
+
+func treeOf(text []byte) tree {
 	var root map[string]any
-	require.NoError(t, yaml.Unmarshal(text, &root))
+	if err := yaml.Unmarshal(text, &root); err != nil {
+		panic(err)
+	}
 	return root
 }
 
@@ -78,27 +84,22 @@ func each(value any, at string, visit func(at string, o tree)) {
 	}
 }
 
-func TestOpenAPIDocumentIsValid(t *testing.T) {
+// TestSchemasSuitGenerators: references lead to something, and what may be shared is used. Programs that make types of
+// schemas ignore members beside a $ref, cannot follow one into the middle of a schema, and take an object of which nothing
+// is said for one without members.
+func TestSchemasSuitGenerators(t *testing.T) {
 	t.Parallel()
-	document, err := libopenapi.NewDocument(docs.OpenAPI)
-	require.NoError(t, err)
-	_, err = document.BuildV3Model()
-	require.NoError(t, err)
-	v, problems := validator.NewValidator(document)
-	require.Empty(t, problems)
-	ok, found := v.ValidateDocument()
-	require.True(t, ok, found)
-}
-
-func TestReferencesOfDocumentsResolve(t *testing.T) {
-	t.Parallel()
-	for name, text := range map[string][]byte{"openapi": docs.OpenAPI, "asyncapi": docs.AsyncAPI} {
-		root := treeOf(t, text)
+	for name, root := range map[string]tree{"openapi": openAPI(), "asyncapi": asyncAPI()} {
 		used := map[string]bool{}
 		each(root, "", func(at string, o tree) {
 			if ref, ok := o["$ref"].(string); ok {
 				used[ref] = true
 				require.NotNil(t, o.follow(root), "%s: %s at %s", name, ref, at)
+				require.Len(t, o, 1, "%s: say it with allOf: %s", name, at)
+				require.False(t, strings.Contains(ref, "/schemas/") && strings.Count(ref, "/") != 3, "%s: %s at %s", name, ref, at)
+			}
+			if (o["type"] == "object" || slices.Contains(o.texts("type"), "object")) && o["properties"] == nil {
+				require.Contains(t, o, "additionalProperties", "%s: %s", name, at)
 			}
 		})
 		for _, kind := range []string{"parameters", "requestBodies", "headers", "responses", "messages", "messageTraits"} {
@@ -109,13 +110,35 @@ func TestReferencesOfDocumentsResolve(t *testing.T) {
 	}
 }
 
+// TestTextsOfDocumentsAreWhole: within braces a text without quotes ends at its first comma, and what follows is a member
+// without a value. A " #" ends any text without quotes: it is then not a sentence.
+func TestTextsOfDocumentsAreWhole(t *testing.T) {
+	t.Parallel()
+	for name, root := range map[string]tree{"openapi": openAPI(), "asyncapi": asyncAPI()} {
+		sentences := 0
+		each(root, "", func(at string, o tree) {
+			if strings.Contains(at, "/example") {
+				return
+			}
+			for member, value := range o {
+				require.NotNil(t, value, "%s: %s/%s has no value", name, at, member)
+				if said, ok := value.(string); ok && (member == "description" || strings.HasSuffix(at, "/x-enumDescriptions")) {
+					require.Regexp(t, `[.!?]\s*$`, said, "%s: %s: not a whole sentence", name, at)
+					sentences++
+				}
+			}
+		})
+		require.Greater(t, sentences, 50, name)
+	}
+}
+
 var fiberParameter = regexp.MustCompile(`:(\w+)`)
 
 // TestDocumentHasTheRoutes: no route, query parameter or security rule is
 // missing or extra.
 func TestDocumentHasTheRoutes(t *testing.T) {
 	t.Parallel()
-	root := treeOf(t, docs.OpenAPI)
+	root := openAPI()
 	var documented []string
 	for path, item := range root.in("paths") {
 		for method := range tree(item.(map[string]any)) {
@@ -201,29 +224,25 @@ func texts[T ~string](values ...T) []string {
 
 func TestDocumentHasTheVocabulary(t *testing.T) {
 	t.Parallel()
-	about := map[string]map[string]string{"Stage": {}, "FailureReason": {}, "Code": {}, "SendError": {}, "DisabledReason": {}}
-	disabled := []job.DisabledReason{job.DisabledByOwner, job.DisabledGone, job.DisabledFailing}
+	type word struct{ value, meaning string }
+	described := map[string][]word{}
+	say := func(name, value, meaning string) { described[name] = append(described[name], word{value, meaning}) }
 	for _, e := range job.SendErrors {
-		about["SendError"][string(e)] = e.Text()
+		say("SendError", string(e), e.Text())
 	}
-	for _, r := range disabled {
-		about["DisabledReason"][string(r)] = r.Text()
+	for _, r := range []job.DisabledReason{job.DisabledByOwner, job.DisabledGone, job.DisabledFailing} {
+		say("DisabledReason", string(r), r.Text())
 	}
-	var codes, reasons, stages []string
 	for _, c := range job.Codes {
-		codes = append(codes, string(c.Code))
-		about["Code"][string(c.Code)] = c.Title + "."
+		say("Code", string(c.Code), c.Title+".")
 	}
 	for _, r := range job.Reasons {
-		reasons = append(reasons, string(r.Reason))
-		about["FailureReason"][string(r.Reason)] = r.Detail
+		say("FailureReason", string(r.Reason), r.Detail)
 	}
 	for _, s := range job.Stages {
-		stages = append(stages, string(s.Stage))
-		about["Stage"][string(s.Stage)] = s.About
+		say("Stage", string(s.Stage), s.About)
 	}
 	want := map[string][]string{
-		"Code": codes, "FailureReason": reasons, "Stage": stages,
 		"State": texts(job.States...), "JobType": texts(job.Types...), "WorkKind": texts(job.AllKinds()...),
 		"Outcome": texts(job.OutcomeSuccess, job.OutcomeFailed, job.OutcomeCanceled),
 		"JobStatus": texts(job.StatusAccepted, job.StatusProcessing, job.StatusCompleted, job.StatusFailed, job.StatusCancelled,
@@ -234,9 +253,14 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 			job.WaitingQueue),
 		"EventName": eventNames, "Subscription": append([]string{"*", "job.*"}, job.SubscribableEvents...),
 		"ContentMode": texts(job.ContentBinary, job.ContentStructured), "DeliveryState": texts(deliveryStates...),
-		"SendError": texts(job.SendErrors...), "DisabledReason": texts(disabled...),
 	}
-	schemas := treeOf(t, docs.OpenAPI).in("components", "schemas")
+	schemas := openAPI().in("components", "schemas")
+	for name, words := range described {
+		for _, w := range words {
+			want[name] = append(want[name], w.value)
+			require.Equal(t, w.meaning, schemas.in(name, "x-enumDescriptions")[w.value], w.value)
+		}
+	}
 	for name, values := range want {
 		require.Equal(t, values, schemas.in(name).texts("enum"), name)
 	}
@@ -245,12 +269,7 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 			require.ElementsMatch(t, o.texts("enum"), meanings.names(), at)
 		}
 	})
-	for name, meanings := range about {
-		for value, meaning := range meanings {
-			require.Equal(t, meaning, schemas.in(name, "x-enumDescriptions")[value], value)
-		}
-	}
-	require.Equal(t, job.Languages, treeOf(t, docs.OpenAPI).in("components", "headers", "Content-Language", "schema").texts("enum"))
+	require.Equal(t, job.Languages, openAPI().in("components", "headers", "Content-Language", "schema").texts("enum"))
 }
 
 // eventNames are all events that can be told.
@@ -262,7 +281,7 @@ var eventNames = []string{
 
 func TestStreamsAreDocumented(t *testing.T) {
 	t.Parallel()
-	root := treeOf(t, docs.AsyncAPI)
+	root := asyncAPI()
 	var frames []string
 	for _, name := range eventNames {
 		frames = append(frames, stream.EventName(name))
@@ -284,48 +303,12 @@ func TestStreamsAreDocumented(t *testing.T) {
 
 	for _, name := range []string{"jobEvents", "clientEvents"} {
 		address, _ := root.in("channels", name)["address"].(string)
-		require.NotNil(t, treeOf(t, docs.OpenAPI).in("paths", address, "get"), address)
+		require.NotNil(t, openAPI().in("paths", address, "get"), address)
 	}
-	shared := treeOf(t, docs.OpenAPI).in("components", "schemas")
+	shared := openAPI().in("components", "schemas")
 	for name, schema := range root.in("components", "schemas") {
 		if name != "ProgressFrame" {
 			require.Equal(t, shared[name], schema, "%s is not as in openapi.yaml", name)
 		}
 	}
-}
-
-// TestWhatReceiversGetIsDocumented: all events that webhooks can ask for are in
-// both documents, with the same headers and bodies.
-func TestWhatReceiversGetIsDocumented(t *testing.T) {
-	t.Parallel()
-	root, async := treeOf(t, docs.OpenAPI), treeOf(t, docs.AsyncAPI)
-	var types, messages []string
-	headers := map[string]bool{"content-type": false}
-	for name, item := range root.in("webhooks") {
-		message := "delivered-" + strings.ToLower(regexp.MustCompile(`[A-Z]`).ReplaceAllString(name, "-$0"))
-		messages = append(messages, message)
-		operation := tree(item.(map[string]any)).in("post")
-		parameters, _ := operation["parameters"].([]any)
-		for _, p := range parameters {
-			parameter := tree(p.(map[string]any)).follow(root)
-			name, _ := parameter["name"].(string)
-			require.Equal(t, "header", parameter["in"])
-			headers[strings.ToLower(name)] = parameter["required"] == true
-			if name == "ce-type" {
-				types = append(types, parameter.in("schema").texts("enum")...)
-			}
-		}
-		require.Equal(t, []string{"2XX", "410", "default"}, operation.in("responses").names(), name)
-		content := operation.in("requestBody", "content")
-		require.NotNil(t, content.in("application/cloudevents+json"), name)
-		require.Equal(t, content.in("application/json", "schema"), async.in("components", "messages", message, "payload"), name)
-	}
-	require.ElementsMatch(t, job.SubscribableEvents, types)
-	require.ElementsMatch(t, messages, async.in("channels", "deliveries", "messages").names())
-	trait := async.in("components", "messageTraits", "delivered", "headers")
-	for name, required := range headers {
-		require.Equal(t, required || name == "content-type", slices.Contains(trait.texts("required"), name), name)
-	}
-	require.ElementsMatch(t, slices.Collect(maps.Keys(headers)), trait.in("properties").names())
-	require.Equal(t, []string{"outcome"}, async.in("channels", "outcomes", "messages").names())
 }

@@ -1,19 +1,15 @@
 package handlers
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 )
@@ -78,7 +74,7 @@ func either(all ...members) members {
 // document or extra in it, and what may be absent is not required.
 func TestDocumentHasTheMembers(t *testing.T) {
 	t.Parallel()
-	root := treeOf(t, docs.OpenAPI)
+	root := openAPI()
 	views := map[string]any{ // by the schemas one of which a value of the view has
 		"Client": clientView{}, "Key": keyView{}, "Revoked": revokedView{}, "JobReceipt": receiptView{}, "JobChange": changeView{},
 		"JobRetry": retryView{}, "Job": jobView{}, "JobMembers": jobMembers{}, "JobSummary BatchJob": summaryView{}, "SelfLink": selfView{},
@@ -129,7 +125,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 			require.True(t, seen[name] || slices.Contains(others, name), "%s is the schema of nothing", name)
 		}
 	}
-	require.Equal(t, documented(treeOf(t, docs.AsyncAPI), "ProgressFrame"), membersOf(reflect.TypeFor[progressFrame]()))
+	require.Equal(t, documented(asyncAPI(), "ProgressFrame"), membersOf(reflect.TypeFor[progressFrame]()))
 }
 
 // TestDocumentIsStrict: every object of the document says that it has no other
@@ -137,7 +133,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 // members are the client's own or the event's.
 func TestDocumentIsStrict(t *testing.T) {
 	t.Parallel()
-	schemas := treeOf(t, docs.OpenAPI).in("components", "schemas")
+	schemas := openAPI().in("components", "schemas")
 	each(schemas, "", func(at string, o tree) {
 		if o["type"] != "object" || strings.HasSuffix(at, "Members") || strings.HasSuffix(at, "/allOf/*") {
 			return
@@ -165,72 +161,45 @@ func namesMembers(rule any) bool {
 	return o["then"] != nil && tree(o).in("then", "propertyNames") != nil
 }
 
-// TestDocumentHasTheRequests: the members that decoders know are those of the
-// document.
+// TestDocumentHasTheRequests: who sends a member that is not known is told those that the document has.
 func TestDocumentHasTheRequests(t *testing.T) {
 	t.Parallel()
-	root := treeOf(t, docs.OpenAPI)
-	scheduled := []string{"name", "cron", "time_zone", "interval", "jitter", "start_at", "end_at", "overlap", "catch_up",
-		"catch_up_max", "job"}
-	for schema, where := range map[string]string{ // files and functions, and more names (+)
-		"JobRequest": "job members +idempotency_key", "Emission": "job readEvent", "BatchRequest": "batch members +idempotency_key",
-		"BatchItemRequest": "batch item job members", "ScheduledJob": "job members", "KeyRequest": "client CreateKey",
-		"RevokeRequest": "client RevokeKey", "BulkRequest": "bulk Bulk", "BulkFilter": "bulk bulkFilter",
-		"ScheduleRequest": "+paused +" + strings.Join(scheduled, " +"), "SchedulePatch": "+" + strings.Join(scheduled, " +"),
-		"FaultProfile": "testbed FaultRules", "SessionRequest": "session Session",
-		"ClockMove": "clock ClockMove", "FaultRule": "testbed faultRule",
-		"FixturesRequest": "fixtures Fixtures", "Fixture": "fixtures fixture", "FaultMatch": "testbed faultMatch",
-		"FaultEffect": "testbed effectMembers", "WebhookRequest": "webhook Webhook +idempotency_key", "WebhookPatch": "webhook WebhookPatch",
-		"SinceRequest": "webhook Since", "EmptyRequest": "", "Behavior": "behavior read", "PlannedFailure": "behavior readFailure",
-		"PlannedProblem": "behavior readProblem", "PlannedResult": "behavior readResult", "PlannedEvent": "behavior readEvent",
+	w := newWorld(t, func(c *Config, _ *Deps) { c.TestBed = true }).full()
+	root := openAPI()
+	allowed := regexp.MustCompile(`The object may have (.*)\.$`)
+	const custom = `{"type":"EXECUTE","work_kind":"CUSTOM","params":{"behavior":`
+	for _, test := range []struct{ schema, method, path, body string }{ // with #: what is not known
+		{"JobRequest", post, "/v1/jobs", `{#}`}, {"Emission", post, "/v1/jobs", `{"event":{#}}`},
+		{"Behavior", post, "/v1/jobs", custom + `{#}}}`}, {"PlannedFailure", post, "/v1/jobs", custom + `{"failures":[{#}]}}}`},
+		{"PlannedResult", post, "/v1/jobs", custom + `{"result":{#}}}}`}, {"PlannedEvent", post, "/v1/jobs", custom + `{"emit":[{#}]}}}`},
+		{"BatchRequest", post, "/v1/jobs/batch", `{#}`}, {"KeyRequest", post, clientPath("/keys"), `{#}`},
+		{"RevokeRequest", post, clientPath("/keys/revoke"), `{#}`}, {"BulkRequest", post, "/v1/bulk", `{#}`},
+		{"BulkFilter", post, "/v1/bulk", `{"filter":{#}}`}, {"ScheduleRequest", post, "/v1/schedules", `{#}`},
+		{"SchedulePatch", "PATCH", "/v1/schedules/" + scheduleID.String(), `{#}`},
+		{"WebhookRequest", post, "/v1/webhooks", `{#}`}, {"WebhookPatch", "PATCH", webhookSelf, `{#}`},
+		{"SinceRequest", post, webhookSelf + "/replay", `{#}`}, {"SinceRequest", post, webhookSelf + "/redeliver", `{#}`},
+		{"FaultProfile", "PUT", faultsPath, `{#}`}, {"FaultRule", "PUT", faultsPath, `[{#}]`},
+		{"FaultMatch", "PUT", faultsPath, `[{"match":{#}}]`}, {"FaultEffect", "PUT", faultsPath, `[{"effect":{#}}]`},
+		{"SessionRequest", post, "/v1/testbed/sessions", `{#}`}, {"ClockMove", post, "/v1/testbed/clock", `{#}`},
+		{"FixturesRequest", post, "/v1/testbed/fixtures", `{#}`}, {"Fixture", post, "/v1/testbed/fixtures", `{"jobs":[{#}]}`},
 	} {
-		var names []string
-		words := strings.Fields(where)
-		for i := 0; i < len(words); i++ {
-			if name, ok := strings.CutPrefix(words[i], "+"); ok {
-				names = append(names, name)
-				continue
-			}
-			names = append(names, namesInCode(t, "decode/"+words[i]+".go", words[i+1])...)
-			i++
-		}
-		if schema == "BatchItemRequest" || schema == "ScheduledJob" {
-			names = without(names, "idempotency_key")
-		}
-		slices.Sort(names)
-		require.ElementsMatch(t, slices.Compact(names), slices.Collect(maps.Keys(documented(root, schema))), schema)
+		a := w.send(test.method, test.path, strings.Replace(test.body, "#", `"#":0`, 1))
+		i := slices.IndexFunc(a.problem(t).Violations, func(v job.Violation) bool { return strings.HasSuffix(v.Pointer, "/#") })
+		require.GreaterOrEqual(t, i, 0, a.text)
+		told := allowed.FindStringSubmatch(a.problem(t).Violations[i].Detail)
+		require.NotNil(t, told, a.text)
+		require.ElementsMatch(t, strings.Split(told[1], ", "), slices.Collect(maps.Keys(documented(root, test.schema))), test.schema)
 	}
+	ofProblem := []string{"type", "title", "status", "detail", "code", "retryable", "retryAfter", "stage"}
+	require.ElementsMatch(t, ofProblem, slices.Collect(maps.Keys(documented(root, "PlannedProblem"))))
+	item := documented(root, "JobRequest")
+	delete(item, "idempotency_key")
+	require.Equal(t, item, documented(root, "ScheduledJob"))
+	item["item_id"] = false
+	require.Equal(t, item, documented(root, "BatchItemRequest"))
+	require.Empty(t, documented(root, "EmptyRequest"))
 }
 
 func without(list []string, some ...string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(some, s) })
-}
-
-// namesInCode gives the names of the members that a function reads.
-func namesInCode(t testing.TB, file, function string) []string {
-	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	require.NoError(t, err)
-	var names []string
-	note := func(e ast.Expr) {
-		if literal, ok := e.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-			if name, _ := strconv.Unquote(literal.Value); name != "" {
-				names = append(names, name)
-			}
-		}
-	}
-	for _, decl := range parsed.Decls {
-		f, ok := decl.(*ast.FuncDecl)
-		if !ok || f.Name.Name != function {
-			continue
-		}
-		ast.Inspect(f, func(n ast.Node) bool {
-			if field, ok := n.(*ast.KeyValueExpr); ok && field.Key.(*ast.Ident).Name == "name" {
-				note(field.Value)
-			}
-			return true
-		})
-	}
-	require.NotEmpty(t, names, function)
-	return names
 }

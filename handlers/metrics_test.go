@@ -4,13 +4,11 @@ import (
 	"context"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
@@ -134,19 +132,6 @@ func TestAuthenticationFailuresAreCounted(t *testing.T) {
 	require.NotContains(t, w.log.String()[len(before):], "authentication failed", "it is not the client's fault")
 	require.Equal(t, []float64{1, 1, 1, 2}, []float64{failures(job.CodeInvalidCredentials), failures(job.CodeTokenExpired),
 		failures(job.CodeKeyDisabled), failures(job.CodeForbidden)})
-}
-
-// A key that ends while its stream is open is a failure like others.
-func TestRefusedStreamsAreCounted(t *testing.T) {
-	t.Parallel()
-	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
-	r := th.open(jobStream)
-	th.clients.revoke(goodKey)
-	r.end()
-	th.closed(stream.Unauthorized, 1)
-	require.Equal(t, 1.0, testutil.ToFloat64(th.server.metrics.authFailures.WithLabelValues(string(job.CodeKeyDisabled))))
-	require.Contains(t, th.ended(), `"error_code":"RFA_AUTH_API_KEY_DISABLED"`)
-	require.Contains(t, th.ended(), `"job_id":"`+jobID.String()+`"`)
 }
 
 func TestDurationsHaveExemplars(t *testing.T) {

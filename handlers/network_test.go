@@ -2,11 +2,12 @@ package handlers
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -71,26 +72,21 @@ const (
 )
 
 // writeBody sends n bytes, as one body or in chunks; it gives up on an error.
-func writeBody(c io.Writer, n int, chunked bool) error {
-	block := bytes.Repeat([]byte(" "), 64<<10)
-	for n > 0 {
-		part := block[:min(n, len(block))]
-		n -= len(part)
-		var err error
-		if chunked {
-			_, err = fmt.Fprintf(c, "%x\r\n%s\r\n", len(part), part)
-		} else {
-			_, err = c.Write(part)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if chunked {
-		_, err := io.WriteString(c, "0\r\n\r\n")
+func writeBody(c io.Writer, n int64, chunked bool) error {
+	zeros, err := os.Open("/dev/zero")
+	if err != nil {
 		return err
 	}
-	return nil
+	defer func() { _ = zeros.Close() }()
+	end := ""
+	to := c
+	if chunked {
+		to, end = httputil.NewChunkedWriter(c), "0\r\n\r\n"
+	}
+	if _, err = io.CopyN(to, zeros, n); err == nil {
+		_, err = io.WriteString(c, end)
+	}
+	return err
 }
 
 func framing(n int, chunked bool) string {

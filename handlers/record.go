@@ -55,8 +55,9 @@ func (s *Server) record(r *call) {
 	who := cmp.Or(r.caller, r.claimed)
 	if x.KeyInURL && who.ClientID.IsZero() { // who is not known by the Authorization header
 		for _, value := range r.Context().QueryArgs().All() {
-			if bytes.HasPrefix(value, []byte(keyPrefix)) {
-				who, _ = s.deps.Clients.Authenticate(s.base, string(value)) // whose it is not is nobody's
+			if bytes.HasPrefix(value, []byte(keyPrefix)) { // the first alone: strangers may send many
+				who, _ = s.tryKey(s.base, r, string(value)) // whose it is not is nobody's
+				break
 			}
 		}
 	}

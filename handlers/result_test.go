@@ -63,15 +63,6 @@ func TestResult(t *testing.T) {
 	} {
 		require.Equal(t, status, w.send("GET", path, "", "Accept", accept).StatusCode, accept)
 	}
-
-	gone := job.Errorf(job.CodeResultGone, "The result has expired.")
-	since := now.Add(-time.Hour)
-	gone.ExpiredAt = &since
-	w.jobs.result = func(context.Context, job.ID, job.ID) (*job.StoredResult, error) { return nil, gone }
-	a = w.send("GET", path, "")
-	a.requireProblem(t, job.CodeResultGone)
-	require.Contains(t, a.text, `"expired_at":"2030-01-31T11:00:00.123456Z"`)
-	require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
 }
 
 func TestRangesOfAResult(t *testing.T) {

@@ -31,6 +31,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// MaxPayload is the largest size of params and event data, in bytes.
+const MaxPayload = 256 << 10
+
 // Config holds the limits of the HTTP side. A zero field means its default.
 type Config struct {
 	PublicURL          string            // base of problem type URIs, no slash at the end
@@ -40,7 +43,7 @@ type Config struct {
 	Origins            cors.Origins      // whose pages may call the API from a browser (none)
 	TrustedProxies     conn.Proxies      // whose X-Forwarded-For is believed
 	StorageConnections int               // of the process, to divide among clients (20)
-	MaxPayloadBytes    int               // larger params or event data: 400 (256 KiB)
+	MaxPayloadBytes    int               // larger params or event data: 400 (MaxPayload)
 	TestBed            bool              // CUSTOM is a work kind
 	MaxHeaderBytes     int               // larger request heads: 431 (16 KiB)
 	RequestTimeout     time.Duration     // for the use case: 504 (10 s)
@@ -61,7 +64,7 @@ func (c Config) withDefaults() Config {
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 1<<20)
 	c.MaxBodiesBytes = cmp.Or(c.MaxBodiesBytes, 256<<20)
 	c.StorageConnections = cmp.Or(c.StorageConnections, 20)
-	c.MaxPayloadBytes = cmp.Or(c.MaxPayloadBytes, 256<<10)
+	c.MaxPayloadBytes = cmp.Or(c.MaxPayloadBytes, MaxPayload)
 	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, 16<<10)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)

@@ -39,7 +39,7 @@ func TestShutdownFinishesWhatIsUnderWay(t *testing.T) {
 		return finishedJob(ctx, client, id)
 	}
 	w.start()
-	answers := w.overNetwork("GET " + jobPath(jobID))
+	answers := w.overNetwork()
 	within(t, entered)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.server.Shutdown(context.Background()) }()
@@ -54,16 +54,12 @@ func TestShutdownFinishesWhatIsUnderWay(t *testing.T) {
 	require.NoError(t, within(t, stopped))
 }
 
-// overNetwork sends a request with a key on a connection of its own and gives its answer later.
-func (w *world) overNetwork(line string, headers ...string) chan *answer {
+// overNetwork asks for a job on a connection of its own and gives the answer later.
+func (w *world) overNetwork(headers ...string) chan *answer {
 	w.t.Helper()
 	c := w.dial()
-	text := line + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + goodKey + "\r\n"
-	for _, h := range headers {
-		text += h + "\r\n"
-	}
 	answers := make(chan *answer, 1)
-	w.write(c, text+"\r\n")
+	w.write(c, w.request("GET", jobSelf, append(headers, "Accept", "")...))
 	go func() { answers <- w.read(bufio.NewReader(c)) }()
 	return answers
 }
@@ -78,7 +74,7 @@ func TestShutdownEndsWhatTakesTooLong(t *testing.T) {
 		return nil, ctx.Err()
 	}
 	w.start()
-	answers := w.overNetwork("GET " + jobPath(jobID))
+	answers := w.overNetwork()
 	within(t, entered)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

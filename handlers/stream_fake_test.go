@@ -36,6 +36,8 @@ func newStreamServer(t testing.TB, change ...func(*Config, *Deps)) *streamServer
 	t.Helper()
 	th := &streamServer{history: newHistory()}
 	th.history.add(clientA, jobID)
+	th.history.add(clientA, secondID)
+	th.history.add(clientB, foreignID)
 	events := func(_ *Config, d *Deps) { d.Reader, d.Events = th.history, th.history }
 	th.world = newWorld(t, append([]func(*Config, *Deps){events}, change...)...).start()
 	t.Cleanup(func() {
@@ -81,13 +83,19 @@ type reader struct {
 	path   string // of the stream; "": its frames are not checked
 }
 
+// The jobs of a history are one of client A's, whose stream most tests open, another one, and one of client B's.
+var (
+	secondID  = mustID("01890000-0000-7000-8000-000000000002")
+	foreignID = mustID("01890000-0000-7000-8000-00000000000f")
+)
+
 const (
 	jobStream    = jobSelf + "/events"
 	clientStream = "/v1/events"
 )
 
-// request writes a request for a stream; headers are name, value, ...
-func (th *streamServer) request(method, path string, headers ...string) string {
+// request writes a request, by default for a stream; headers are name, value, ...
+func (w *world) request(method, path string, headers ...string) string {
 	text := method + " " + path + " HTTP/1.1\r\nHost: x\r\n"
 	given := map[string]string{"Authorization": "Bearer " + goodKey, "Accept": "text/event-stream"}
 	for i := 0; i < len(headers); i += 2 {
@@ -138,6 +146,15 @@ func (th *streamServer) open(path string, headers ...string) *reader {
 	require.Equal(th.t, 200, r.StatusCode)
 	require.Equal(th.t, "text/event-stream", r.Header.Get("Content-Type"))
 	require.NotZero(th.t, r.block().retry, "the stream starts with retry")
+	return r
+}
+
+// begun gives a stream of a job that runs, whose events so far were read.
+func (th *streamServer) begun() *reader {
+	th.t.Helper()
+	th.history.record(jobID, allOfAJob...)
+	r := th.open(jobStream)
+	r.events(allFrames...)
 	return r
 }
 

@@ -88,8 +88,6 @@ func TestPanicInAStream(t *testing.T) {
 func TestStalledReaderIsDropped(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.StallTimeout = 2 * time.Second })
-	foreign := mustID("01890000-0000-7000-8000-00000000000f")
-	th.history.add(clientB, foreign)
 	stalled := th.stuck(clientStream)
 	other := th.open(clientStream, "Authorization", "Bearer "+otherKey)
 	th.history.watched(t, 2)
@@ -101,7 +99,7 @@ func TestStalledReaderIsDropped(t *testing.T) {
 	_, err := io.Copy(io.Discard, stalled)
 	require.ErrorIs(t, err, syscall.ECONNRESET, "what it did not take is thrown away")
 	th.history.change(func() { th.history.data = json.RawMessage(`{}`) })
-	th.history.record(foreign, job.EventEmitted)
+	th.history.record(foreignID, job.EventEmitted)
 	other.events("event-emitted")
 }
 

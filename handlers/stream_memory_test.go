@@ -41,7 +41,7 @@ func (h *history) readSoFar() (n int) {
 // idleStreams opens n streams over real connections, each of which has sent an
 // event, and gives what they cost in bytes each: memory that Go holds for heap
 // and stacks, the test's own ends of the connections included.
-func idleStreams(t testing.TB, n int) int {
+func idleStreams(t *testing.T, n int) int {
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = n })
 	th.history.record(jobID, job.EventCreated)
 	buf := make([]byte, 16<<10)
@@ -75,11 +75,4 @@ func memory() int64 {
 func TestIdleStreamsAreSmall(t *testing.T) {
 	const bound = 24 << 10 // 5,000 of them in 120 MB; under the race detector too
 	require.Less(t, idleStreams(t, 300), bound)
-}
-
-// BenchmarkIdleStreams reports the cost of an idle stream.
-func BenchmarkIdleStreams(b *testing.B) {
-	for b.Loop() {
-		b.ReportMetric(float64(idleStreams(b, 5000))/1024, "KiB/stream")
-	}
 }

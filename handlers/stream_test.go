@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -9,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/stream"
@@ -16,6 +16,8 @@ import (
 )
 
 var allOfAJob = []string{job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning}
+
+var allFrames = []string{"job-created", "job-queued", "job-assigned", "job-running"}
 
 func TestJobStream(t *testing.T) {
 	t.Parallel()
@@ -91,36 +93,42 @@ func TestStreamOfAnEndedJob(t *testing.T) {
 func TestClientStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	second, foreign := mustID("01890000-0000-7000-8000-000000000002"), mustID("01890000-0000-7000-8000-00000000000f")
-	th.history.add(clientA, second)
-	th.history.add(clientB, foreign)
+	disabled := `{"webhookId":"` + webhookID.String() + `","reason":"GONE","text":"Gone.","disabledAt":"2030-01-31T12:00:00.123456Z"}`
 	th.history.record(jobID, job.EventCreated)
 	r := th.ask("GET", clientStream)
 	start := r.block()
 	require.NotEmpty(t, start.id, "where to go on")
 	th.history.watched(t, 1)
-	th.history.record(second, job.EventCreated)
-	th.history.record(foreign, job.EventCreated)
+	th.history.record(secondID, job.EventCreated)
+	th.history.record(foreignID, job.EventCreated)
 	th.history.record(jobID, job.EventQueued, job.EventCanceled)
 	th.history.change(func() {
-		batch := &job.Batch{ID: foreign, ClientID: clientA, Language: "en",
+		batch := &job.Batch{ID: foreignID, ClientID: clientA, Language: "en",
 			Outcome: &job.BatchOutcome{Status: job.StatusCompleted, CompletedAt: now}}
 		th.history.owners[job.ID{}] = clientA
 		th.history.events = append(th.history.events, job.Occurrence{
-			Event: job.Event{ID: foreign, Name: job.EventBatchCompleted, At: now}, Batch: batch,
-			Position: job.Position{Tx: uint64(100 + len(th.history.events)), ID: foreign},
+			Event: job.Event{ID: foreignID, Name: job.EventBatchCompleted, At: now, Data: json.RawMessage(`{}`)}, Batch: batch,
+			Position: job.Position{Tx: uint64(100 + len(th.history.events)), ID: foreignID},
 		}, job.Occurrence{
-			Event: job.Event{ID: eventID, Name: job.EventWebhookDisabled, At: now, Data: json.RawMessage(
-				`{"webhookId":"` + webhookID.String() + `","reason":"GONE","text":"Gone.","disabledAt":"2030-01-31T12:00:00.123456Z"}`)},
+			Event:    job.Event{ID: eventID, Name: job.EventWebhookDisabled, At: now, Data: json.RawMessage(disabled)},
 			Position: job.Position{Tx: uint64(101 + len(th.history.events)), ID: eventID}, Webhook: webhookID,
 		})
 	})
-	th.history.record(second, job.EventQueued)
+	th.history.record(secondID, job.EventQueued)
 	all := []string{"job-created", "job-queued", "job-canceled", "batch-completed", "webhook-disabled", "job-queued"}
 	blocks := r.events(all...)
-	require.Contains(t, blocks[0].data, second.String())
+	require.Contains(t, blocks[0].data, secondID.String())
 	require.Contains(t, blocks[2].data, `"jobStatus":"CANCELLED"`)
 	require.Contains(t, blocks[3].data, `"instance":"/v1/batches/`)
+
+	// An event of a webhook is of no job, in a list as well.
+	listed, err := json.Marshal(th.list(clientStream).Data[5])
+	require.NoError(t, err)
+	for _, text := range []string{blocks[4].data, string(listed)} {
+		require.JSONEq(t, `{"event_id": "01890000-0000-7000-8000-0000000000e1", "seq": null, "job_id": null,
+			"webhook_id": "01890000-0000-7000-8000-0000000000c1", "event_name": "webhook.disabled", "prev_state": null, "next_state": null,
+			"attempt": null, "timestamp": "2030-01-31T12:00:00.123456Z", "data": `+disabled+"}", text)
+	}
 
 	// Cut off before the first event, it gets all of them by the first id.
 	again := th.open(clientStream, "Last-Event-ID", start.id)
@@ -204,7 +212,7 @@ func TestDeletedJobEndsItsStream(t *testing.T) {
 func TestRevokedKeyEndsTheStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
-	r := th.open(clientStream)
+	r := th.open(jobStream)
 	th.clients.change(func() { th.clients.down = job.Errorf(job.CodeStorageUnavailable, "away") })
 	for range 3 {
 		require.True(t, r.block().comment, "a key that cannot be checked is not a bad key")
@@ -213,6 +221,9 @@ func TestRevokedKeyEndsTheStream(t *testing.T) {
 	th.clients.change(func() { th.clients.down = nil })
 	r.end()
 	th.closed(stream.Unauthorized, 1)
+	require.Equal(t, 1.0, testutil.ToFloat64(th.server.metrics.authFailures.WithLabelValues(string(job.CodeKeyDisabled))))
+	require.Contains(t, th.ended(), `"error_code":"RFA_AUTH_API_KEY_DISABLED"`)
+	require.Contains(t, th.ended(), `"job_id":"`+jobID.String()+`"`)
 }
 
 func TestStreamRefusals(t *testing.T) {
@@ -273,26 +284,6 @@ func TestStreamNegotiation(t *testing.T) {
 			_ = r.conn.Close()
 		}
 	}
-}
-
-// HEAD is answered and leaves the connection as it was.
-func TestHeadOfAStream(t *testing.T) {
-	t.Parallel()
-	th := newStreamServer(t)
-	c := th.dial()
-	in := bufio.NewReader(c)
-	for range 2 {
-		th.write(c, th.request("HEAD", jobStream))
-		for {
-			line, err := in.ReadString('\n')
-			require.NoError(t, err)
-			require.NotContains(t, line, "Content-Length")
-			if line == "\r\n" {
-				break
-			}
-		}
-	}
-	requireNothingHeld(t, th.server)
 }
 
 // Nobody tells the stream of what happens between its first read and its watch.

@@ -186,32 +186,3 @@ func TestAccept(t *testing.T) {
 	w.send("GET", jobSelf, "", "Accept", "*/*, application/*;q=0").requireProblem(t, job.CodeNotAcceptable)
 	require.Equal(t, 200, w.send("GET", jobSelf, "", "Accept", "text/csv", "Accept", "application/json").StatusCode, "lines are one list")
 }
-
-// What decoders say of a body is the client's answer, with the pointers.
-func TestDecodeRefusesOverHTTP(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxPayloadBytes = 1000 }).full()
-	for _, test := range []struct {
-		method, path, body string
-		code               job.Code
-		at                 string
-	}{
-		{"POST", "/v1/jobs", `{"type":"EXECUTE"`, job.CodeMalformed, ""},
-		{"POST", "/v1/jobs", `{"x":1,"auto_retry":0,"params":{"a":"\u0000"},"type":"NOPE"}`, job.CodeMalformed, "/x /auto_retry /params/a /type"},
-		{"POST", "/v1/jobs", `{"type":"A","work_kind":"B"}`, job.CodeValidationFailed, "/type /work_kind"},
-		{"POST", "/v1/jobs", `{"type":"EXECUTE","params":{"a":"` + strings.Repeat("x", 1000) + `"}}`, job.CodeValidationFailed, "/params"},
-		{"POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"},1,null]}`, job.CodeMalformed, "/jobs/1 /jobs/2"},
-		{"POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"}],"idempotency_key":""}`, job.CodeValidationFailed, "/idempotency_key"},
-		{"POST", "/v1/webhooks", `{"events":["*"],"z":1}`, job.CodeMalformed, "/z /url"},
-		{"POST", "/v1/webhooks", `{"url":"x","events":["x"]}`, job.CodeValidationFailed, "/url /events/0"},
-		{"PATCH", webhookSelf, `{"url":"x","enabled":0}`, job.CodeMalformed, "/enabled /url"},
-		{"PATCH", webhookSelf, `{"events":[]}`, job.CodeValidationFailed, "/events"},
-	} {
-		p := w.send(test.method, test.path, test.body).requireProblem(t, test.code)
-		at := make([]string, len(p.Violations))
-		for i, v := range p.Violations {
-			at[i] = v.Pointer
-		}
-		require.Equal(t, test.at, strings.Join(at, " "), test.body)
-	}
-}

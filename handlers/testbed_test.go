@@ -3,12 +3,18 @@ package handlers
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/internal/authlimit"
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/job/testbed/verdict"
@@ -199,4 +205,21 @@ func TestFaultsOfAnswers(t *testing.T) {
 	require.NotContains(t, view, "correlation_id")
 	require.Equal(t, "text/plain", a.Header.Get("Content-Type"))
 	require.Empty(t, a.Header.Get("ETag"))
+}
+
+// Keys that a stranger sends in a URL are looked up once, and as any other attempt.
+func TestKeysInAURLAreLookedUpOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config, d *Deps) {
+		d.Attempts = authlimit.New(func() time.Time { return now }, telemetry.In(nil))
+		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // which Test sends from
+	})
+	var asked []string
+	w.clients.seen = func(_ context.Context, bearer string) { asked = append(asked, bearer) }
+	for n := range 200 {
+		query := fmt.Sprintf("?a=frk_%d", n) + strings.Repeat("&b=frk_x", 200)
+		require.Equal(t, 401, w.send("GET", "/v1/jobs"+query, "", "Authorization", "-", "X-Forwarded-For", "203.0.113.1").StatusCode)
+	}
+	require.Len(t, asked, 100, "as many as may fail of one address")
+	require.NotContains(t, asked, "frk_x")
 }

@@ -194,9 +194,9 @@ func TestTheSpanSurvivesAWait(t *testing.T) {
 	waitFor(w, job.Succeeded)
 	require.Equal(t, 200, w.submit("", "Prefer", "wait=5", "Traceparent", traceparent).StatusCode)
 	s := one(t, spans())
-	require.Len(t, heard, 2)
+	require.GreaterOrEqual(t, len(heard), 2)
 	require.False(t, heard[0].IsValid(), "who it is decides whether the span goes on from the client's")
-	require.Equal(t, s.SpanContext.SpanID(), heard[1].SpanID())
+	require.Equal(t, s.SpanContext.SpanID(), heard[len(heard)-1].SpanID())
 	require.Len(t, s.Events, 2)
 	require.Equal(t, []string{"wait", "waited"}, []string{s.Events[0].Name, s.Events[1].Name})
 }

@@ -58,81 +58,23 @@ func TestWhatIsNotFinishedSaysWhenToLookAgain(t *testing.T) {
 		w.jobs.job = nil
 		w.send("GET", path, "").requireProblem(t, job.CodeJobNotFound) // it was deleted meanwhile
 
+		// The time is up: what the answer says is true now, not when the wait began.
 		w.jobs.job = f.job
+		f.state.Store(job.Queued)
+		w.jobs.await = func(ctx context.Context, _ func(*job.Job) bool) (*job.Job, error) {
+			f.state.Store(job.Running)
+			return w.jobs.job(ctx, clientA, jobID)
+		}
+		late := w.send("GET", path, "", "Prefer", "wait=1")
+		require.Equal(t, "The job is RUNNING.", late.requireProblem(t, job.CodeJobNotFinished).Detail)
+		require.Equal(t, []string{"1", "wait=1"}, []string{late.Header.Get("Retry-After"), late.Header.Get("Preference-Applied")})
+
+		noWait(w)
 		f.state.Store(job.Succeeded)
 		a := w.send("GET", path, "", "Prefer", "wait=5")
 		require.Equal(t, 200, a.StatusCode)
 		require.Equal(t, "wait=5", a.Header.Get("Preference-Applied"))
 		require.Empty(t, a.Header.Get("Retry-After"))
-	}
-}
-
-func TestWhatIsNotFinishedIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	for _, path := range []string{reportPath(jobID), reportPath(jobID) + "?attempt=1", resultPath(jobID)} {
-		w := newWorld(t)
-		f := statefulJob(w, job.Queued)
-		early(w, f)
-		answers := w.inBackground("GET", path, "", "Prefer", "wait=20")
-		f.state.Store(job.Running)
-		w.jobs.wake(t)
-		require.Empty(t, answers, "it has not ended")
-		f.state.Store(job.Succeeded)
-		w.jobs.wake(t)
-		a := within(t, answers)
-		require.Equal(t, 200, a.StatusCode, a.text)
-		require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
-
-		// The time is up: what the answer says is true now, not when the wait began.
-		f.state.Store(job.Queued)
-		w.jobs.await = func(ctx context.Context, done func(*job.Job) bool) (*job.Job, error) {
-			f.state.Store(job.Running)
-			j, err := w.jobs.job(ctx, clientA, jobID)
-			require.False(t, done(j))
-			return j, err
-		}
-		a = w.send("GET", path, "", "Prefer", "wait=1")
-		require.Equal(t, "The job is RUNNING.", a.requireProblem(t, job.CodeJobNotFinished).Detail)
-		require.Equal(t, "1", a.Header.Get("Retry-After"))
-		require.Equal(t, "wait=1", a.Header.Get("Preference-Applied"))
-	}
-}
-
-func TestResultOfAJobThatFailsMeanwhile(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	f := statefulJob(w, job.Running)
-	early(w, f)
-	answers := w.inBackground("GET", resultPath(jobID), "", "Prefer", "wait=20")
-	w.jobs.wake(t)
-	f.state.Store(job.Failed)
-	w.jobs.wake(t)
-	a := within(t, answers)
-	a.requireProblem(t, job.CodeResultNotFound)
-	require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
-	require.Empty(t, a.Header.Get("Retry-After"), "there is nothing to wait for")
-}
-
-// The report that is asked for decides how long to wait.
-func TestWaitForAnAttemptToEnd(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	early(w, statefulJob(w, job.Queued))
-	for _, test := range []struct {
-		query   string
-		attempt int
-		state   job.State
-		ended   bool
-	}{
-		{"", 1, job.Running, false}, {"", 1, job.Failed, true}, {"", 2, job.Queued, true}, {"?attempt=1", 2, job.Queued, true},
-		{"?attempt=2", 1, job.Failed, false}, {"?attempt=2", 2, job.Running, false}, {"?attempt=2", 2, job.Canceled, true},
-	} {
-		w.jobs.await = func(_ context.Context, done func(*job.Job) bool) (*job.Job, error) {
-			j := &job.Job{State: test.state, Attempt: test.attempt}
-			require.Equal(t, test.ended, done(j), test)
-			return j, nil
-		}
-		w.send("GET", reportPath(jobID)+test.query, "", "Prefer", "wait=1")
 	}
 }
 

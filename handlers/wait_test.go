@@ -31,35 +31,65 @@ func statefulJob(w *world, s job.State) *stateful {
 	return f
 }
 
+// A job is waited for until its state changes, a report and a result until the job has ended.
 func TestGetWaitsForAChangeOfState(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	f := statefulJob(w, job.Queued)
-	answers := w.inBackground("GET", jobSelf, "", "Prefer", "wait=20")
-	w.jobs.wake(t) // read again, and still the same
-	require.Empty(t, answers)
-	f.state.Store(job.Assigned)
-	w.jobs.wake(t)
-	a := within(t, answers)
-	require.Equal(t, 200, a.StatusCode)
-	require.Contains(t, a.text, `"state":"ASSIGNED"`)
-	require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
-	require.Equal(t, "1", a.Header.Get("Retry-After"))
+	for _, test := range []struct {
+		path, match     string
+		from, still, to job.State // still: it waits on
+		status          int
+	}{
+		{jobSelf, "-", job.Queued, job.Queued, job.Assigned, 200}, {jobSelf, `W/"5"`, job.Running, job.Running, job.Failed, 304},
+		{jobSelf, `"4", "5"`, job.Running, job.Running, job.Failed, 304}, {jobSelf, `*`, job.Running, job.Running, job.Failed, 304},
+		{reportPath(jobID), "-", job.Queued, job.Running, job.Succeeded, 200},
+		{reportPath(jobID) + "?attempt=1", "-", job.Queued, job.Running, job.Succeeded, 200},
+		{resultPath(jobID), "-", job.Queued, job.Running, job.Succeeded, 200},
+		{resultPath(jobID), "-", job.Running, job.Running, job.Failed, 404},
+	} {
+		w := newWorld(t)
+		f := statefulJob(w, test.from)
+		early(w, f)
+		answers := w.inBackground("GET", test.path, "", "Prefer", "wait=20", "If-None-Match", test.match)
+		if test.still != test.from {
+			f.state.Store(test.still)
+		}
+		w.jobs.wake(t) // read again
+		require.Empty(t, answers, test)
+		f.state.Store(test.to)
+		w.jobs.wake(t)
+		a := within(t, answers)
+		require.Equal(t, test.status, a.StatusCode, a.text)
+		require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
+		require.Equal(t, test.to == job.Assigned, a.Header.Get("Retry-After") == "1", "else there is nothing to wait for")
+	}
 }
 
-// An attempt that failed and was retried between two looks is a change too.
-func TestGetWaitSeesANewAttempt(t *testing.T) {
+// An attempt that failed and was retried between two looks is a change too. The report that is asked for decides how long
+// to wait.
+func TestWhatEndsAWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	statefulJob(w, job.Queued)
-	w.jobs.await = func(_ context.Context, done func(*job.Job) bool) (*job.Job, error) {
-		j, _ := w.jobs.job(context.Background(), clientA, jobID)
-		require.False(t, done(j))
-		j.Attempt++
-		require.True(t, done(j))
-		return j, nil
+	early(w, statefulJob(w, job.Queued))
+	for _, test := range []struct {
+		path    string
+		attempt int
+		state   job.State
+		ended   bool
+	}{
+		{jobSelf, 1, job.Queued, false}, {jobSelf, 2, job.Queued, true},
+		{reportPath(jobID), 1, job.Running, false}, {reportPath(jobID), 1, job.Failed, true}, {reportPath(jobID), 2, job.Queued, true},
+		{reportPath(jobID) + "?attempt=1", 2, job.Queued, true}, {reportPath(jobID) + "?attempt=2", 1, job.Failed, false},
+		{reportPath(jobID) + "?attempt=2", 2, job.Running, false}, {reportPath(jobID) + "?attempt=2", 2, job.Canceled, true},
+	} {
+		w.jobs.await = func(ctx context.Context, done func(*job.Job) bool) (*job.Job, error) {
+			j, _ := w.jobs.job(ctx, clientA, jobID)
+			j.State, j.Attempt = test.state, test.attempt
+			require.Equal(t, test.ended, done(j), test)
+			return j, nil
+		}
+		w.madeUp = true
+		w.send("GET", test.path, "", "Prefer", "wait=1")
 	}
-	require.Contains(t, w.send("GET", jobSelf, "", "Prefer", "wait=5").text, `"attempt":2`)
 }
 
 // noWait makes a wait a fault.
@@ -91,23 +121,6 @@ func TestGetDoesNotWait(t *testing.T) {
 	w.jobs.job = finishedJob
 	a := w.send("GET", jobSelf, "", "Prefer", "x", "Prefer", "respond-async, wait=40", "Prefer", "wait=3")
 	require.Equal(t, "wait=30", a.Header.Get("Preference-Applied"), "several lines are one list")
-}
-
-func TestGetWaitsWithTheCurrentTag(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	f := statefulJob(w, job.Running)
-	for _, match := range []string{`W/"5"`, `"4", "5"`, `*`} {
-		f.state.Store(job.Running)
-		answers := w.inBackground("GET", jobSelf, "", "Prefer", "wait=20", "If-None-Match", match)
-		w.jobs.wake(t)
-		require.Empty(t, answers)
-		f.state.Store(job.Failed)
-		w.jobs.wake(t)
-		a := within(t, answers)
-		require.Equal(t, 304, a.StatusCode, "the fake's tag does not change")
-		require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
-	}
 }
 
 // waitFor makes Await note its time limit and give up at once.
@@ -217,7 +230,7 @@ func TestShutdownEndsWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
 	statefulJob(w, job.Running)
-	answers := w.overNetwork("GET "+jobSelf, "Prefer: wait=30")
+	answers := w.overNetwork("Prefer", "wait=30")
 	w.jobs.wake(t) // it waits
 	w.shutdown()
 	a := within(t, answers)

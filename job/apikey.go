@@ -1,6 +1,7 @@
 package job
 
 import (
+	"context"
 	"slices"
 	"time"
 )
@@ -41,7 +42,7 @@ func (s Scope) Allows(needed Scope) bool {
 // KeyIssue is the action that made a key.
 type KeyIssue string
 
-// The actions that make keys. A key made before they were recorded has none.
+// The actions that make keys.
 const (
 	KeyCreated KeyIssue = "CREATED" // where the client had no usable key
 	KeyRenewed KeyIssue = "RENEWED"
@@ -76,6 +77,19 @@ type Allowance struct {
 	Remaining  int           // requests left now
 	Reset      time.Duration // until the allowance is whole again
 	RetryAfter time.Duration // when !OK: until the next request can pass
+}
+
+type keyOfChanges struct{}
+
+// WithKey has storage refuse what is changed with the context when the API key has been revoked or has expired by then.
+func WithKey(ctx context.Context, keyID string) context.Context {
+	return context.WithValue(ctx, keyOfChanges{}, keyID)
+}
+
+// KeyOf gives the key of WithKey, "" if there is none.
+func KeyOf(ctx context.Context) string {
+	id, _ := ctx.Value(keyOfChanges{}).(string)
+	return id
 }
 
 // KeyChange is what a decision about a client's keys stores.

@@ -31,7 +31,8 @@ CREATE TABLE erasures (
 );
 CREATE INDEX erasures_open ON erasures (erasure_id) WHERE finished_at IS NULL;
 
--- Refuses new rows of clients that are erased. Each statement in here sees what was committed before it, and the transaction has
+-- Refuses new rows of clients that are erased, whoever adds them. Submissions do without it: they need a key of their client, and
+-- those end with the client. Each statement in here sees what was committed before it, and the transaction has
 -- an id: whoever waits for all transactions that were there when a client's erasure was committed has seen its last row.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_erased() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -44,14 +45,14 @@ END
 $$;
 -- +goose StatementEnd
 
--- used_at is when a key first authenticated a request. issued_by says by what action a key was made; null is treated like a
--- rotation. made_by is the key that asked for a key: null if it was the operator or nobody. scope is what the key may do.
+-- used_at is when a key first authenticated a request. issued_by says by what action a key was
+-- made. made_by is the key that asked for a key: null if it was the operator or nobody. scope is what the key may do.
 CREATE TABLE api_keys (
   key_id      text PRIMARY KEY,
   client_id   uuid NOT NULL REFERENCES clients,
   secret_hash bytea NOT NULL CONSTRAINT api_keys_hash_is_sha256 CHECK (length(secret_hash) = 32),
   scope       text NOT NULL DEFAULT 'all' CONSTRAINT api_keys_scope_known CHECK (scope IN ('read', 'submit', 'all')),
-  issued_by   text CONSTRAINT api_keys_issue_known CHECK (issued_by IN ('CREATED', 'RENEWED', 'ROTATED')),
+  issued_by   text NOT NULL CONSTRAINT api_keys_issue_known CHECK (issued_by IN ('CREATED', 'RENEWED', 'ROTATED')),
   made_by     text,
   created_at  timestamptz NOT NULL,
   expires_at  timestamptz NOT NULL,

@@ -22,8 +22,6 @@ CREATE TABLE batches (
 );
 CREATE INDEX batches_open ON batches (batch_id) WHERE completed_at IS NULL;
 CREATE INDEX batches_ended ON batches (completed_at) WHERE completed_at IS NOT NULL;
-CREATE TRIGGER batches_of_a_client AFTER INSERT ON batches REFERENCING NEW TABLE AS added
-  FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
 -- Operations on many jobs. The jobs are gathered into bulk_items first, in steps: position is the job before which the
 -- next step goes on. Then the items are done; the counters are written with their results. client_id is null for an

@@ -93,12 +93,11 @@ CREATE TABLE delivery_attempts (
   PRIMARY KEY (delivery_id, number)
 );
 
--- Keys that sign deliveries (RFC 9421). The private part is encrypted under the
--- master key, and null for a key that is kept in a file.
+-- Keys that sign deliveries (RFC 9421). The private part is encrypted under the master key.
 CREATE TABLE signing_keys (
   kid         text PRIMARY KEY, -- RFC 7638 thumbprint
   public_key  bytea NOT NULL CONSTRAINT signing_keys_ed25519 CHECK (length(public_key) = 32),
-  private_key bytea,
+  private_key bytea NOT NULL,
   created_at  timestamptz NOT NULL,
   signs_from  timestamptz NOT NULL,
   retires_at  timestamptz
@@ -108,24 +107,17 @@ CREATE TABLE signing_keys (
 -- that is: to the client's subscriptions that ask for it, and to the job's
 -- callback if it is a change of state or the client's own event. A statement
 -- whose events nobody gets, which is most of them, is done after one look at its
--- clients and none at its jobs. Jobs of clients that are erased are refused with
--- their first event: they have no trigger of their own. Their other events, which
--- end what is under way, go to nobody.
+-- clients and none at its jobs.
 -- OFFSET 0 makes the planner look each client up in the index.
 -- +goose StatementBegin
 CREATE FUNCTION deliver_events() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   clients uuid[];
-  erased uuid[];
   callbacks boolean;
 BEGIN
   SELECT array_agg(DISTINCT client_id),
     bool_or(called_back IS NOT FALSE AND (next_state IS NOT NULL OR event_name = 'event.emitted'))
     INTO clients, callbacks FROM added;
-  SELECT coalesce(array_agg(client_id), '{}') INTO erased FROM erasures WHERE client_id = ANY (clients);
-  IF cardinality(erased) > 0 AND EXISTS (SELECT FROM added WHERE client_id = ANY (erased) AND next_state = 'CREATED') THEN
-    RAISE EXCEPTION 'the client is erased' USING ERRCODE = '23000', CONSTRAINT = 'client_not_erased';
-  END IF;
   IF EXISTS (SELECT FROM webhooks WHERE client_id = ANY (clients) AND deleted_at IS NULL AND disabled_at IS NULL) THEN
     INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, url, job_id, seq, event_id, event_name,
       created_at, next_attempt_at, traceparent)
@@ -133,7 +125,7 @@ BEGIN
       e.occurred_at, e.occurred_at, (SELECT traceparent FROM jobs WHERE job_id = e.job_id)
     FROM added e CROSS JOIN LATERAL (
       SELECT webhook_id, events FROM webhooks WHERE client_id = e.client_id AND deleted_at IS NULL AND disabled_at IS NULL OFFSET 0) w
-    WHERE w.events && ARRAY['*', split_part(e.event_name, '.', 1) || '.*', e.event_name] AND e.client_id <> ALL (erased);
+    WHERE w.events && ARRAY['*', split_part(e.event_name, '.', 1) || '.*', e.event_name];
   END IF;
   IF callbacks THEN
     INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, url, job_id, seq, event_id, event_name,
@@ -141,8 +133,7 @@ BEGIN
     SELECT uuid7(e.occurred_at), e.client_id, callback_endpoint(e.client_id, j.callback), NULL, j.callback,
       e.job_id, e.seq, e.event_id, e.event_name, e.occurred_at, e.occurred_at, j.traceparent
     FROM added e CROSS JOIN LATERAL (SELECT callback, traceparent FROM jobs WHERE job_id = e.job_id OFFSET 0) j
-    WHERE e.called_back IS NOT FALSE AND j.callback IS NOT NULL AND (e.next_state IS NOT NULL OR e.event_name = 'event.emitted')
-      AND e.client_id <> ALL (erased);
+    WHERE e.called_back IS NOT FALSE AND j.callback IS NOT NULL AND (e.next_state IS NOT NULL OR e.event_name = 'event.emitted');
   END IF;
   RETURN NULL;
 END

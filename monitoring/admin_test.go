@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -165,28 +164,6 @@ func TestAdminSlowsGuesses(t *testing.T) {
 	require.Equal(t, http.StatusOK, get(h, "/metrics", nil).Code)
 }
 
-func TestThrottle(t *testing.T) {
-	t.Parallel()
-	s := throttle{every: time.Minute}
-	now := time.Unix(1_900_000_000, 0)
-	for _, step := range []struct {
-		after      time.Duration
-		add, count int
-		due        bool
-	}{
-		{0, 1, 1, true},
-		{time.Second, 5, 0, false},
-		{59 * time.Second, 2, 0, false},
-		{60 * time.Second, 1, 8, true},
-		{61 * time.Second, 3, 0, false},
-		{time.Hour, 1, 4, true},
-	} {
-		count, due := s.add(step.add, now.Add(step.after))
-		require.Equal(t, step.due, due, step.after)
-		require.Equal(t, step.count, count, step.after)
-	}
-}
-
 func TestAdminPage(t *testing.T) {
 	t.Parallel()
 	page := get(admin(adminToken, true), processPath, nil)
@@ -258,10 +235,8 @@ func TestAdminIsForReading(t *testing.T) {
 			require.Equal(t, http.StatusMethodNotAllowed, w.Code, "%s %s", method, path)
 			require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
 		}
-		response, err := http.Head(server.URL + path)
-		require.NoError(t, err)
-		body, err := io.ReadAll(response.Body)
-		require.NoError(t, err)
+		response := must(http.Head(server.URL + path))(t)
+		body := must(io.ReadAll(response.Body))(t)
 		require.NoError(t, response.Body.Close())
 		require.Equal(t, http.StatusOK, response.StatusCode, path)
 		require.Empty(t, body)

@@ -61,8 +61,7 @@ func TestNobodyWaitsForAReader(t *testing.T) {
 		out := valve{shut: make(chan struct{})}
 		registry := prometheus.NewRegistry()
 		l := NewLines(&out, registry)
-		log, err := NewLogger(l, slog.LevelInfo, "json")
-		require.NoError(t, err)
+		log := must(NewLogger(l, slog.LevelInfo, "json"))(t)
 		l.OnDropped(func(lines int) { log.Warn("dropped", "lines", lines) })
 		began, text := time.Now(), strings.Repeat("x", 1<<10)
 		const lines = 3 * linesLimit >> 10
@@ -77,8 +76,7 @@ func TestNobodyWaitsForAReader(t *testing.T) {
 		close(out.shut)
 		synctest.Wait()
 		written := out.String()
-		families, err := registry.Gather()
-		require.NoError(t, err)
+		families := must(registry.Gather())(t)
 		dropped := int(families[0].GetMetric()[0].GetCounter().GetValue())
 		require.Contains(t, written, fmt.Sprintf(`"msg":"dropped","lines":%d}`, dropped))
 		require.Equal(t, lines+1, strings.Count(written, "\n")+dropped, "written or counted")

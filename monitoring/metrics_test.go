@@ -43,8 +43,7 @@ func TestMetricsAsTextAndOpenMetrics(t *testing.T) {
 		require.Equal(t, http.StatusOK, w.Code)
 		require.Contains(t, w.Header().Get("Content-Type"), "text/plain")
 		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err := parser.TextToMetricFamilies(w.Body)
-		require.NoError(t, err)
+		families := must(parser.TextToMetricFamilies(w.Body))(t)
 		require.Contains(t, families, "go_goroutines")
 		require.Contains(t, families, "process_open_fds")
 		info := families["forgerun_build_info"].GetMetric()[0]

@@ -29,10 +29,6 @@ import (
 // read by the OpenTelemetry SDK from its standard variables.
 type Tracing struct {
 	Protocol string // "http/protobuf" or "grpc"
-	// Proxy: spans are sent through the proxy that the environment names
-	// (HTTP_PROXY, HTTPS_PROXY, NO_PROXY). Otherwise directly: they and their
-	// headers are for the collector alone.
-	Proxy bool
 	// Role and Version of the process, for the resource.
 	Role, Version string
 	Log           *slog.Logger          // nil for none
@@ -59,7 +55,7 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 	if err != nil {
 		return nil, nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	exporter, err := newExporter(ctx, cfg.Protocol, cfg.Proxy)
+	exporter, err := newExporter(ctx, cfg.Protocol)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sending traces by OTLP: %w", err)
 	}
@@ -76,14 +72,11 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 	return provider, provider.Shutdown, nil
 }
 
-func newExporter(ctx context.Context, protocol string, proxy bool) (sdktrace.SpanExporter, error) {
+func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, error) {
 	switch protocol {
 	case "http/protobuf":
-		return otlptracehttp.New(ctx, otlptracehttp.WithProxy(wayToCollector(proxy)))
+		return otlptracehttp.New(ctx, otlptracehttp.WithProxy(wayToCollector))
 	case "grpc":
-		if proxy {
-			return otlptracegrpc.New(ctx)
-		}
 		return otlptracegrpc.New(ctx, otlptracegrpc.WithDialOption(grpc.WithNoProxy()))
 	}
 	return nil, fmt.Errorf("protocol %q: http/protobuf or grpc", protocol)
@@ -91,20 +84,16 @@ func newExporter(ctx context.Context, protocol string, proxy bool) (sdktrace.Spa
 
 var errRedirect = errors.New("the collector answers with a redirect, which is not followed: set its own address")
 
-// wayToCollector decides how a request of spans travels. It is asked for each
-// one, also for those that net/http makes of a redirect: these are refused,
-// because they carry the headers that were given for the collector. The exporter
-// takes no other client without losing the certificates of its environment.
-func wayToCollector(proxy bool) otlptracehttp.HTTPTransportProxyFunc {
-	return func(r *http.Request) (*url.URL, error) {
-		switch {
-		case r.Response != nil:
-			return nil, errRedirect
-		case proxy:
-			return http.ProxyFromEnvironment(r)
-		}
-		return nil, nil
+// wayToCollector has a request of spans travel directly, whatever proxy the
+// environment names: spans and their headers are for the collector alone. It is
+// asked for each one, also for those that net/http makes of a redirect: these
+// are refused. The exporter takes no other client without losing the
+// certificates of its environment.
+func wayToCollector(r *http.Request) (*url.URL, error) {
+	if r.Response != nil {
+		return nil, errRedirect
 	}
+	return nil, nil
 }
 
 // reporter counts the spans that are sent, and logs and counts the others.

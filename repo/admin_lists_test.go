@@ -12,18 +12,13 @@ import (
 )
 
 // toTheEnd reads a list to its end, in pages of two.
-func toTheEnd[T any](t *testing.T, read func(after job.ID, limit int) (admin.Page[T], error)) (all []T) {
-	var after job.ID
-	for range 1000 {
-		page := must(read(after, 2))(t)
-		require.LessOrEqual(t, len(page.Data), 2)
-		all = append(all, page.Data...)
-		if after = page.Next; after.IsZero() {
-			return all
-		}
-	}
-	require.Fail(t, "the list has no end")
-	return nil
+func toTheEnd[T any](f *fixture, read func(after job.ID, limit int) (admin.Page[T], error)) []T {
+	all, _ := walk(f, func(after job.ID) ([]T, job.ID) {
+		page := must(read(after, 2))(f.t)
+		require.LessOrEqual(f.t, len(page.Data), 2)
+		return page.Data, page.Next
+	})
+	return all
 }
 
 func TestAdminWorkersAndQueues(t *testing.T) {
@@ -32,42 +27,36 @@ func TestAdminWorkersAndQueues(t *testing.T) {
 	others := []job.ID{f.newWorker(), f.newWorker()}
 	f.expireWorker(others[0])
 	held := []job.ID{f.at(job.Running), f.at(job.Assigned)}
-	workers := toTheEnd(t, func(after job.ID, limit int) (admin.Page[admin.Worker], error) {
+	workers := toTheEnd(f, func(after job.ID, limit int) (admin.Page[admin.Worker], error) {
 		return a.Workers(f.ctx(), admin.Range{After: after, Limit: limit})
 	})
-	require.Len(t, workers, 3)
-	require.Equal(t, []job.ID{others[1], others[0], f.worker}, []job.ID{workers[0].WorkerID, workers[1].WorkerID, workers[2].WorkerID})
+	require.Equal(t, []job.ID{others[1], others[0], f.worker}, each(workers, func(w admin.Worker) job.ID { return w.WorkerID }))
 	mine := workers[2]
 	require.Equal(t, []any{"ALIVE", 1, 2}, []any{mine.State, mine.Slots, mine.Held})
 	require.ElementsMatch(t, held, []job.ID{mine.Jobs[0].JobID, mine.Jobs[1].JobID})
 	dead := must(a.Workers(f.ctx(), admin.Range{State: "DEAD", Limit: 2}))(t)
 	require.Empty(t, dead.Data, "its lease has ended, and nobody has said so yet")
 
-	for range 3 {
-		f.submit()
-	}
+	f.submitted(3)
 	f.submit(deferred(time.Hour))
 	client, _ := f.another()
 	queues := must(a.Queues(f.ctx(), admin.Range{}))(t)
 	require.False(t, queues.More)
-	require.Len(t, queues.Data, 2)
-	require.Equal(t, []any{f.client, job.SuccessFast, 3, 1},
-		[]any{queues.Data[0].ClientID, queues.Data[0].WorkKind, queues.Data[0].Queued, queues.Data[0].Scheduled})
+	require.Equal(t, [][]any{{f.client, job.SuccessFast, 3, 1}, {client, job.SuccessFast, 1, 0}}, each(queues.Data, func(q admin.Queue) []any {
+		return []any{q.ClientID, q.WorkKind, q.Queued, q.Scheduled}
+	}))
 	require.NotNil(t, queues.Data[0].OldestRunAt)
-	require.Equal(t, []any{client, 1, 0}, []any{queues.Data[1].ClientID, queues.Data[1].Queued, queues.Data[1].Scheduled})
 	require.Empty(t, must(a.Queues(f.ctx(), admin.Range{ClientID: client, WorkKind: job.CPUBurst}))(t).Data)
 }
 
 func TestAdminFailures(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()
-	var last job.ID
-	for range 3 {
-		last = f.at(job.Failed)
-	}
+	f.at(job.Failed)
+	f.at(job.Failed)
+	last := f.at(job.Failed)
 	f.at(job.Succeeded)
-	old := f.at(job.Failed)
-	f.exec(`UPDATE jobs SET finished_at = finished_at - interval '2 days' WHERE job_id = $1`, old.String())
+	f.age(f.at(job.Failed), 48*time.Hour)
 	groups := must(a.Failures(f.ctx(), admin.Range{}))(t)
 	require.False(t, groups.More)
 	require.Len(t, groups.Data, 1)
@@ -82,30 +71,24 @@ func TestAdminFailures(t *testing.T) {
 func TestAdminClients(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()
-	ids := map[job.ID]bool{}
-	for range 5 {
-		ids[f.newClient().ID] = true
+	var ids []job.ID
+	for range 6 {
+		ids = append(ids, f.newClient().ID)
 	}
-	c := f.newClient()
-	ids[c.ID] = true
-	key := f.addKey(c.ID, "key-1")
-	f.submit(func(s *job.Submission) { s.Job.ClientID = c.ID })
-	started := f.submit(func(s *job.Submission) { s.Job.ClientID = c.ID })
-	f.assigned(started, 1)
-	clients := toTheEnd(t, func(after job.ID, limit int) (admin.Page[admin.Client], error) {
+	c := ids[5]
+	key := f.addKey(c, "key-1")
+	f.submit(ofClient(c))
+	f.assigned(f.submit(ofClient(c)), 1)
+	clients := toTheEnd(f, func(after job.ID, limit int) (admin.Page[admin.Client], error) {
 		return a.Clients(f.ctx(), admin.Range{After: after, Limit: limit})
 	})
-	require.Len(t, clients, len(ids))
-	for _, found := range clients {
-		require.True(t, ids[found.ClientID])
-	}
-	one := must(a.Client(f.ctx(), c.ID))(t)
+	require.ElementsMatch(t, ids, each(clients, func(c admin.Client) job.ID { return c.ClientID }))
+	one := must(a.Client(f.ctx(), c))(t)
 	require.Equal(t, []int{1, 2, 0}, []int{*one.ActiveJobs.Used, *one.OpenJobs.Used, *one.Webhooks.Used})
 	require.Len(t, one.Keys, 1)
 	require.Equal(t, key.ID, one.Keys[0].KeyID)
 	require.NotContains(t, string(must(json.Marshal(one))(t)), "hash")
-	_, err := a.Client(f.ctx(), newID())
-	require.ErrorContains(t, err, string(job.CodeClientNotFound))
+	require.Equal(t, job.CodeClientNotFound, codeOf(a.Client(f.ctx(), newID())))
 }
 
 func TestAdminWebhooksAndDeliveries(t *testing.T) {
@@ -115,30 +98,25 @@ func TestAdminWebhooksAndDeliveries(t *testing.T) {
 	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, gone))
 	no := false
 	f.patch(second, job.WebhookPatch{Enabled: &no})
-	hooks := func(r admin.Range) (ids []job.ID) {
-		for _, w := range toTheEnd(t, func(after job.ID, limit int) (admin.Page[admin.Webhook], error) {
+	hooks := func(r admin.Range) []job.ID {
+		return each(toTheEnd(f, func(after job.ID, limit int) (admin.Page[admin.Webhook], error) {
 			r.After, r.Limit = after, limit
 			return a.Webhooks(f.ctx(), r)
-		}) {
-			ids = append(ids, w.WebhookID)
-		}
-		return ids
+		}), func(w admin.Webhook) job.ID { return w.WebhookID })
 	}
 	require.Equal(t, []job.ID{second, first}, hooks(admin.Range{}))
 	require.Equal(t, []job.ID{second, first}, hooks(admin.Range{ClientID: f.client}))
 	require.Equal(t, []job.ID{second}, hooks(admin.Range{Enabled: &no}))
 	require.Empty(t, hooks(admin.Range{ClientID: newID()}))
-	w := must(a.Webhook(f.ctx(), second))(t)
-	shown := must(json.Marshal(w))(t)
-	require.Contains(t, string(shown), `"disabled_reason":{"code":"OWNER","detail":"It was disabled by its owner."}`)
-	require.NotContains(t, string(shown), "secret")
-	_, err := a.Webhook(f.ctx(), gone)
-	require.ErrorContains(t, err, string(job.CodeWebhookNotFound))
+	shown := string(must(json.Marshal(must(a.Webhook(f.ctx(), second))(t)))(t))
+	require.Contains(t, shown, `"disabled_reason":{"code":"OWNER","detail":"It was disabled by its owner."}`)
+	require.NotContains(t, shown, "secret")
+	require.Equal(t, job.CodeWebhookNotFound, codeOf(a.Webhook(f.ctx(), gone)))
 
 	id := f.submit()
 	f.another()
 	deliveries := func(r admin.Range) []admin.Delivery {
-		return toTheEnd(t, func(after job.ID, limit int) (admin.Page[admin.Delivery], error) {
+		return toTheEnd(f, func(after job.ID, limit int) (admin.Page[admin.Delivery], error) {
 			r.After, r.Limit = after, limit
 			return a.Deliveries(f.ctx(), r)
 		})
@@ -150,49 +128,42 @@ func TestAdminWebhooksAndDeliveries(t *testing.T) {
 	f.deliverAll()
 	sent := deliveries(admin.Range{JobID: id, ClientID: f.client})
 	require.Len(t, sent, 2)
-	d := must(a.Delivery(f.ctx(), sent[0].DeliveryID))(t)
+	of := sent[0].DeliveryID
+	d := must(a.Delivery(f.ctx(), of))(t)
 	require.Equal(t, job.DeliveryDelivered, d.State)
 	require.Len(t, d.AttemptsLog, 1)
-	f.exec(`UPDATE delivery_attempts SET response_header = '{"X-A": ["1"]}', response_body = $1, error = 'HTTP_5XX', status = 500
-		WHERE delivery_id = $2`, []byte("an <answer>"), d.DeliveryID.String())
-	d = must(a.Delivery(f.ctx(), sent[0].DeliveryID))(t)
-	require.Equal(t, "an <answer>", *d.AttemptsLog[0].Response.Body)
-	f.exec(`UPDATE delivery_attempts SET response_body = '\xff00' WHERE delivery_id = $1`, d.DeliveryID.String())
-	d = must(a.Delivery(f.ctx(), sent[0].DeliveryID))(t)
-	require.Nil(t, d.AttemptsLog[0].Response.Body)
-	require.Equal(t, "/wA=", d.AttemptsLog[0].Response.BodyBase64)
-	_, err = a.Delivery(f.ctx(), newID())
-	require.ErrorContains(t, err, string(job.CodeRequestNotFound))
+	f.exec(`UPDATE delivery_attempts SET response_header = '{"X-A": ["1"]}', response_body = 'an <answer>', error = 'HTTP_5XX', status = 500
+		WHERE delivery_id = $1`, of.String())
+	require.Equal(t, "an <answer>", *must(a.Delivery(f.ctx(), of))(t).AttemptsLog[0].Response.Body)
+	f.exec(`UPDATE delivery_attempts SET response_body = '\xff00' WHERE delivery_id = $1`, of.String())
+	response := must(a.Delivery(f.ctx(), of))(t).AttemptsLog[0].Response
+	require.Nil(t, response.Body)
+	require.Equal(t, "/wA=", response.BodyBase64)
+	require.Equal(t, job.CodeRequestNotFound, codeOf(a.Delivery(f.ctx(), newID())))
 }
 
 func TestAdminBatchesAndSystem(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()
-	var ids []job.ID
-	for range 3 {
-		ids = append(ids, f.insertBatch(f.batch(2)).ID)
-	}
-	batches := toTheEnd(t, func(after job.ID, limit int) (admin.Page[admin.Batch], error) {
+	ids := []job.ID{f.insertBatch(f.batch(2)).ID, f.insertBatch(f.batch(2)).ID, f.insertBatch(f.batch(2)).ID}
+	batches := toTheEnd(f, func(after job.ID, limit int) (admin.Page[admin.Batch], error) {
 		return a.Batches(f.ctx(), admin.Range{After: after, Limit: limit})
 	})
-	require.Equal(t, []job.ID{ids[2], ids[1], ids[0]}, []job.ID{batches[0].BatchID, batches[1].BatchID, batches[2].BatchID})
+	require.Equal(t, reversed(ids), each(batches, func(b admin.Batch) job.ID { return b.BatchID }))
 	require.Equal(t, 2, batches[0].Total)
-	b := must(a.Batch(f.ctx(), ids[0]))(t)
 	require.Equal(t, map[string]int{
 		"created": 0, "queued": 2, "assigned": 0, "running": 0, "succeeded": 0, "failed": 0, "canceled": 0, "refused": 0,
-	}, b.Counts)
-	_, err := a.Batch(f.ctx(), newID())
-	require.ErrorContains(t, err, string(job.CodeBatchNotFound))
+	}, must(a.Batch(f.ctx(), ids[0]))(t).Counts)
+	require.Equal(t, job.CodeBatchNotFound, codeOf(a.Batch(f.ctx(), newID())))
 
 	f.at(job.Created)
 	f.at(job.Running)
 	f.subscribe("*")
 	f.submit()
 	leader := newID()
-	s := must(a.System(f.ctx()))(t)
-	require.Nil(t, s.Leader)
+	require.Nil(t, must(a.System(f.ctx()))(t).Leader)
 	require.True(t, f.lead(leader))
-	s = must(a.System(f.ctx()))(t)
+	s := must(a.System(f.ctx()))(t)
 	require.Equal(t, leader, s.Leader.LeaderID)
 	require.Equal(t, []int{7, 1, 1, 2, 1, 1}, []int{s.Backlog.Queued.Count, s.Backlog.Scheduled.Count, s.Backlog.Held.Count,
 		s.Backlog.Deliveries.Count, s.WorkersAlive, s.Slots})
@@ -206,23 +177,18 @@ func TestAudit(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()
 	entry := func(operator, action, target string) job.ID {
-		e := admin.AuditEntry{
-			AuditID: newID(), Operator: operator, Action: action, TargetType: "job", RequestID: "r", Detail: json.RawMessage(`{}`),
-		}
+		e := admin.AuditEntry{AuditID: newID(), Operator: operator, Action: action, TargetType: "job", RequestID: "r", Detail: []byte(`{}`)}
 		if target != "" {
 			e.TargetID = &target
 		}
 		require.NoError(t, a.Begin(f.ctx(), e))
 		return e.AuditID
 	}
-	list := func(q admin.AuditQuery) (ids []job.ID) {
-		for _, e := range toTheEnd(t, func(after job.ID, limit int) (admin.Page[admin.AuditEntry], error) {
+	list := func(q admin.AuditQuery) []job.ID {
+		return each(toTheEnd(f, func(after job.ID, limit int) (admin.Page[admin.AuditEntry], error) {
 			q.After, q.Limit = after, limit
 			return a.Audit(f.ctx(), q)
-		}) {
-			ids = append(ids, e.AuditID)
-		}
-		return ids
+		}), func(e admin.AuditEntry) job.ID { return e.AuditID })
 	}
 	first, second, third := entry("ann", "cancel_job", "x"), entry("bob", "submit_job", ""), entry("ann", "retry_job", "x")
 	require.Equal(t, []job.ID{third, second, first}, list(admin.AuditQuery{}))

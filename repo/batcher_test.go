@@ -39,7 +39,12 @@ type gate struct {
 	open    chan struct{}
 }
 
-func newGate() *gate { return &gate{make(chan []string, 100), make(chan struct{})} }
+// gated makes a batcher whose flushes wait for a gate.
+func gated(t *testing.T) (*gate, *batcher[string, string]) {
+	t.Parallel()
+	g := &gate{make(chan []string, 100), make(chan struct{})}
+	return g, testBatcher(t, g.flush)
+}
 
 func (g *gate) flush(items []string) ([]answer[string], error) {
 	g.batches <- items
@@ -71,10 +76,16 @@ func (b *batcher[T, R]) awaitQueued(t *testing.T, n int) {
 	testkit.Eventually(t, "it comes about", func() bool { return b.queued() == n })
 }
 
+// requireAnswers waits for the answers to calls.
+func requireAnswers(t *testing.T, calls ...<-chan answer[string]) {
+	t.Helper()
+	for _, done := range calls {
+		require.NoError(t, (<-done).err)
+	}
+}
+
 func TestBatcherKeepsEqualKeysApart(t *testing.T) {
-	t.Parallel()
-	g := newGate()
-	b := testBatcher(t, g.flush)
+	g, b := gated(t)
 	first := call(t.Context(), b, "a")
 	require.Equal(t, []string{"a"}, <-g.batches)
 	second := call(t.Context(), b, "a")
@@ -83,16 +94,12 @@ func TestBatcherKeepsEqualKeysApart(t *testing.T) {
 	require.Equal(t, []string{"b"}, <-g.batches)
 	require.Equal(t, 1, b.queued())
 	close(g.open)
-	for _, done := range []<-chan answer[string]{first, second, other} {
-		require.NoError(t, (<-done).err)
-	}
+	requireAnswers(t, first, second, other)
 	require.Equal(t, []string{"a"}, <-g.batches)
 }
 
 func TestBatcherGathersAFewWhileAFlushIsUnderWay(t *testing.T) {
-	t.Parallel()
-	g := newGate()
-	b := testBatcher(t, g.flush)
+	g, b := gated(t)
 	b.slow = time.Hour
 	calls := []<-chan answer[string]{call(t.Context(), b, "x")}
 	require.Equal(t, []string{"x"}, <-g.batches)
@@ -109,47 +116,40 @@ func TestBatcherGathersAFewWhileAFlushIsUnderWay(t *testing.T) {
 	}
 	require.Len(t, <-g.batches, batchThreshold, "so many do not wait")
 	close(g.open)
-	for _, done := range calls {
-		require.NoError(t, (<-done).err)
-	}
-	require.NoError(t, (<-call(t.Context(), b, "last")).err)
+	requireAnswers(t, calls...)
+	requireAnswers(t, call(t.Context(), b, "last"))
 	b.stop()
 	require.Zero(t, b.quick)
 }
 
 func TestBatcherDoesNotWaitForAFlushThatIsHeldUp(t *testing.T) {
-	t.Parallel()
-	g := newGate()
-	b := testBatcher(t, g.flush)
+	g, b := gated(t)
 	b.slow = time.Millisecond
 	calls := g.occupy(t.Context(), b)
 	close(g.open)
-	for _, done := range calls {
-		require.NoError(t, (<-done).err)
-	}
+	requireAnswers(t, calls...)
 	b.stop()
 	require.Zero(t, b.quick, "each flush was counted once")
 }
 
 func TestBatcherBounds(t *testing.T) {
-	t.Parallel()
-	g := newGate()
-	b := testBatcher(t, g.flush)
+	g, b := gated(t)
 	calls := g.occupy(t.Context(), b)
+	queue := func(item string) {
+		n := b.queued()
+		calls = append(calls, call(t.Context(), b, item))
+		b.awaitQueued(t, n+1)
+	}
 	for i := range maxFlushItems + 10 {
-		calls = append(calls, call(t.Context(), b, strconv.Itoa(i)))
-		b.awaitQueued(t, i+1)
+		queue(strconv.Itoa(i))
 	}
 	big := make([]byte, maxFlushBytes/2)
 	for i := range 5 {
 		big[0] = byte(i)
-		calls = append(calls, call(t.Context(), b, string(big)))
-		b.awaitQueued(t, maxFlushItems+10+i+1)
+		queue(string(big))
 	}
 	close(g.open)
-	for _, done := range calls {
-		require.NoError(t, (<-done).err)
-	}
+	requireAnswers(t, calls...)
 	b.stop()
 	close(g.batches)
 	var sizes []int
@@ -172,17 +172,13 @@ func TestBatcherRefusesWhenFull(t *testing.T) {
 
 // A batch has one time limit for all of its parts, whatever its callers have.
 func TestBatcherBoundsTheTimeOfABatch(t *testing.T) {
-	t.Parallel()
-	g := newGate()
-	b := testBatcher(t, nil)
+	g, b := gated(t)
 	var mu sync.Mutex
 	limits := map[time.Time]int{}
 	b.flush = func(ctx context.Context, _ querier, items []string) ([]answer[string], error) {
-		limit, ok := ctx.Deadline()
+		limit, _ := ctx.Deadline()
 		mu.Lock()
-		if ok {
-			limits[limit]++
-		}
+		limits[limit]++
 		mu.Unlock()
 		_, _ = g.flush(items)
 		return nil, pgError("23514")
@@ -219,23 +215,20 @@ func TestBatcherPassesAnItemsOwnError(t *testing.T) {
 }
 
 func TestBatcherCancelledCaller(t *testing.T) {
-	t.Parallel()
-	g := newGate()
-	b := testBatcher(t, g.flush)
+	g, b := gated(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	taken := g.occupy(ctx, b)
 	waiting := call(ctx, b, "z")
 	b.awaitQueued(t, 1)
 	cancel()
 
-	a := <-waiting
-	require.Equal(t, job.CodeDBError, job.CodeOf(a.err), "it was not taken: nothing is written")
+	require.Equal(t, job.CodeDBError, job.CodeOf((<-waiting).err), "it was not taken: nothing is written")
 	require.Zero(t, b.queued())
 	for _, done := range taken {
-		a := <-done
-		require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(a.err))
-		require.ErrorContains(t, a.err, "outcome of the write is unknown")
-		require.ErrorIs(t, a.err, context.Canceled)
+		err := (<-done).err
+		require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(err))
+		require.ErrorContains(t, err, "outcome of the write is unknown")
+		require.ErrorIs(t, err, context.Canceled)
 	}
 	close(g.open)
 	b.stop()
@@ -243,9 +236,7 @@ func TestBatcherCancelledCaller(t *testing.T) {
 }
 
 func TestBatcherStopFlushesWhatWaits(t *testing.T) {
-	t.Parallel()
-	g := newGate()
-	b := testBatcher(t, g.flush)
+	g, b := gated(t)
 	calls := g.occupy(t.Context(), b)
 	for i, item := range []string{"x", "y", "z"} { // two of them wait for their namesakes
 		calls = append(calls, call(t.Context(), b, item))
@@ -262,9 +253,7 @@ func TestBatcherStopFlushesWhatWaits(t *testing.T) {
 	default:
 	}
 	close(g.open)
-	for _, done := range calls {
-		require.NoError(t, (<-done).err)
-	}
+	requireAnswers(t, calls...)
 	<-stopped
 	b.stop()
 }

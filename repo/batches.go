@@ -93,7 +93,7 @@ func (s *Store) takeKey(ctx context.Context, tx pgx.Tx, sub job.BatchSubmission)
 		return nil
 	}
 	tag, err := tx.Exec(ctx, takeKey, uuid(sub.Batch.ClientID), batchEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(sub.Batch.ID),
-		s.cfg.IdempotencyWindow)
+		idempotencyWindow)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = errKeyTaken
 	}
@@ -109,7 +109,11 @@ func (s *Store) insertTx(ctx context.Context, operation string, write func(conte
 		return s.failed(operation, err)
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
-	if err := write(ctx, tx); err != nil {
+	err = write(ctx, tx)
+	if err == nil {
+		err = requireKeyIn(ctx, tx)
+	}
+	if err != nil {
 		if errors.Is(err, errKeyTaken) {
 			return err
 		}
@@ -122,7 +126,7 @@ func (s *Store) insertTx(ctx context.Context, operation string, write func(conte
 func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs []job.Job, p place) error {
 	items := make([]insertion, len(jobs))
 	for i, j := range jobs {
-		items[i] = insertion{job.Submission{Job: j}, p.at(i)}
+		items[i] = insertion{job.Submission{Job: j}, p.at(i), job.KeyOf(ctx)}
 	}
 	answers, err := s.insertJobs(ctx, tx, items)
 	if err != nil {

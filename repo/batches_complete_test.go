@@ -52,8 +52,7 @@ func TestSettleCountsEachEnd(t *testing.T) {
 	f.end(ids[4], job.Failed, job.FailedImmediately)
 	require.Empty(t, f.completeBatches(), "one job is unfinished")
 	for _, none := range [][]job.ID{nil, {}} { // are not all
-		completed := must(f.store.CompleteBatches(f.ctx(), none))(t)
-		require.Empty(t, completed)
+		require.Empty(t, must(f.store.CompleteBatches(f.ctx(), none))(t))
 	}
 	require.Empty(t, f.completeBatches(b.ID))
 	require.Nil(t, f.readBatch(b.ID).Outcome)
@@ -61,21 +60,21 @@ func TestSettleCountsEachEnd(t *testing.T) {
 
 	completed := f.completeBatches()
 	require.Len(t, completed, 1)
-	got := f.readBatch(b.ID)
+	got := f.readBatch(b.ID).Outcome
 	timedOut, failed := job.NewFailure(job.TimedOut, 1, backoff), job.NewFailure(job.FailedImmediately, 1, backoff)
 	require.Equal(t, &job.BatchOutcome{
-		Status: job.StatusCompletedWithErrors, CompletedAt: got.Outcome.CompletedAt, Succeeded: 3, Failed: 3, Canceled: 1,
+		Status: job.StatusCompletedWithErrors, CompletedAt: got.CompletedAt, Succeeded: 3, Failed: 3, Canceled: 1,
 		Failures: []job.ItemFailure{
 			{ItemID: "refused-0", Status: job.StatusFailed, Detail: "The request has invalid values.", Stage: job.StageValidation},
 			{ItemID: "item-1", JobID: ids[1], Status: job.StatusTimedOut, Reason: job.TimedOut, Detail: timedOut.Detail, Retryable: true,
 				Stage: timedOut.Stage},
 			{ItemID: "item-4", JobID: ids[4], Status: job.StatusFailed, Reason: job.FailedImmediately, Detail: failed.Detail, Stage: failed.Stage},
 		},
-	}, got.Outcome)
+	}, got)
 	require.Equal(t, job.Batch{ID: b.ID, ClientID: f.client, RequestID: "r-1", CorrelationID: b.CorrelationID, Items: b.Items,
-		Outcome: got.Outcome}, completed[0])
-	require.False(t, got.Outcome.CompletedAt.Before(*f.job(ids[5]).FinishedAt))
-	require.Equal(t, got.Outcome.CompletedAt, one[time.Time](f, `SELECT occurred_at FROM client_events`))
+		Outcome: got}, completed[0])
+	require.False(t, got.CompletedAt.Before(*f.job(ids[5]).FinishedAt))
+	require.Equal(t, got.CompletedAt, one[time.Time](f, `SELECT occurred_at FROM client_events`))
 	require.JSONEq(t, `{"status": "COMPLETED_WITH_ERRORS", "total": 7, "succeeded": 3, "failed": 3, "canceled": 1}`, f.told(b.ID)[0])
 	require.True(t, one[bool](f, `SELECT (SELECT tx FROM client_events) > max(tx) FROM events`),
 		"a client hears of it after the ends of its jobs")
@@ -108,22 +107,20 @@ func TestReadyBatchesAreFoundSliceBySlice(t *testing.T) {
 			refused = append(refused, b.ID)
 		}
 	}
-	var found []job.ID
-	var last job.ID
-	for _, want := range []job.ID{all[1], all[3], all[5], {}} {
-		var ready []job.ID
-		ready, last = f.readyBatches(last, 2)
-		require.Equal(t, want, last)
-		found = append(found, ready...)
-	}
+	var places []job.ID
+	found, _ := walk(f, func(after job.ID) (ready []job.ID, last job.ID) {
+		ready, last = f.readyBatches(after, 2)
+		places = append(places, last)
+		return ready, last
+	})
+	require.Equal(t, []job.ID{all[1], all[3], all[5], {}}, places)
 	require.Equal(t, refused, found)
 	require.Len(t, f.completeBatches(refused...), len(refused))
-	ready, last := f.readyBatches(job.ID{}, 3)
-	require.Empty(t, ready)
-	require.Equal(t, all[5], last, "completed ones are not looked at")
-	ready, last = f.readyBatches(last, 3)
-	require.Empty(t, ready)
-	require.Zero(t, last)
+	for _, step := range [][]job.ID{{{}, all[5]}, {all[5], {}}} { // completed ones are not looked at
+		ready, last := f.readyBatches(step[0], 3)
+		require.Empty(t, ready)
+		require.Equal(t, step[1], last)
+	}
 }
 
 // Looking in vain takes no lock that a completion takes.
@@ -134,8 +131,7 @@ func TestSettleLooksBeforeItLocks(t *testing.T) {
 	require.Empty(t, f.completeBatches(open.ID))
 	found, _ := f.readyBatches(job.ID{}, 10)
 	require.Equal(t, []job.ID{ready.ID}, found)
-	_, err := f.store.CompleteBatches(f.ctx(), []job.ID{ready.ID})
-	requireTrouble(t, err, job.CodeDBError)
+	requireTrouble(t, errOf(f.store.CompleteBatches(f.ctx(), []job.ID{ready.ID})), job.CodeDBError)
 	unlock()
 	require.Len(t, f.completeBatches(open.ID, ready.ID), 1)
 }

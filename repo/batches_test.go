@@ -1,13 +1,11 @@
 package repo_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,14 +41,12 @@ func batchKeyed(key string) func(*job.BatchSubmission) {
 // refusing puts n refused items in front.
 func refusing(n int) func(*job.BatchSubmission) {
 	return func(s *job.BatchSubmission) {
-		var items []job.BatchItem
 		for i := range n {
-			items = append(items, job.BatchItem{ItemID: fmt.Sprint("refused-", i), Refusal: &job.Refusal{
+			s.Batch.Items = slices.Insert(s.Batch.Items, i, job.BatchItem{ItemID: fmt.Sprint("refused-", i), Refusal: &job.Refusal{
 				Code: job.CodeValidationFailed, Detail: "The request has invalid values.",
 				Violations: []job.Violation{{Pointer: fmt.Sprintf("/jobs/%d/type", i), Detail: "No such type."}},
 			}})
 		}
-		s.Batch.Items = append(items, s.Batch.Items...)
 	}
 }
 
@@ -84,8 +80,7 @@ func TestInsertBatch(t *testing.T) {
 	b := f.insertBatch(sub)
 
 	want := sub.Batch
-	want.CreatedAt = b.CreatedAt
-	want.Counts = map[job.State]int{job.Queued: 2, job.Created: 1}
+	want.CreatedAt, want.Counts = b.CreatedAt, map[job.State]int{job.Queued: 2, job.Created: 1}
 	states := []job.State{"", job.Queued, job.Created, job.Queued}
 	for i, item := range sub.Batch.Items {
 		require.Empty(t, item.State, "the caller's items are its own")
@@ -100,8 +95,7 @@ func TestInsertBatch(t *testing.T) {
 	require.Equal(t, 3, f.countJobs())
 	for i, id := range jobsOf(b) {
 		j := f.job(id)
-		require.Equal(t, b.ID, j.BatchID)
-		require.Equal(t, states[i+1], j.State)
+		require.Equal(t, []any{b.ID, states[i+1]}, []any{j.BatchID, j.State})
 		require.False(t, j.CreatedAt.Before(b.CreatedAt))
 	}
 	f.checkInvariants()
@@ -134,32 +128,39 @@ func TestBatchFollowsItsJobs(t *testing.T) {
 	require.ElementsMatch(t, []job.ID{ids[1], ids[3]}, must(f.store.OpenJobs(f.ctx(), f.client, b.ID))(t))
 }
 
+// find looks for a batch of the key k as the request of a batch does.
+func (f *fixture) find(client job.ID, sub job.BatchSubmission) (*job.Batch, error) {
+	return f.store.FindBatch(f.ctx(), client, "k", sub.RequestHash)
+}
+
+// otherBatch has the key k and another content.
+func (f *fixture) otherBatch(n int) job.BatchSubmission {
+	other := f.batch(n, batchKeyed("k"))
+	other.RequestHash = sha256.Sum256([]byte("another request"))
+	return other
+}
+
 func TestBatchKeys(t *testing.T) {
 	f := setup(t)
 	f.submit(keyed("k")) // the key of a job is another one
-	stranger := newID()
-	found := must(f.store.FindBatch(f.ctx(), f.client, "k", f.batch(0).RequestHash))(t)
-	require.Nil(t, found)
+	stranger, same := newID(), f.batch(2, batchKeyed("k"))
+	require.Nil(t, must(f.find(f.client, same))(t))
 	first := f.insertBatch(f.batch(2, batchKeyed("k")))
-	require.Equal(t, f.window.Seconds(), one[float64](f, `SELECT extract(epoch FROM expires_at - created_at)::float8 FROM idempotency_keys
-		WHERE state IS NULL`))
+	require.Equal(t, (24 * time.Hour).Seconds(), one[float64](f, `SELECT extract(epoch FROM expires_at - created_at)::float8
+		FROM idempotency_keys WHERE state IS NULL`))
 
-	again, replayed := must2(f.store.InsertBatch(f.ctx(), f.batch(2, batchKeyed("k"))))(t)
+	again, replayed := must2(f.store.InsertBatch(f.ctx(), same))(t)
 	require.True(t, replayed)
 	require.Equal(t, first, again)
-	require.Equal(t, first, must(f.store.FindBatch(f.ctx(), f.client, "k", f.batch(0).RequestHash))(t))
+	require.Equal(t, first, must(f.find(f.client, same))(t))
 
-	require.Nil(t, must(f.store.FindBatch(f.ctx(), stranger, "k", f.batch(0).RequestHash))(t), "keys belong to their client")
+	require.Nil(t, must(f.find(stranger, same))(t), "keys belong to their client")
 	require.Empty(t, must(f.store.OpenJobs(f.ctx(), stranger, first.ID))(t))
-	other := f.batch(2, batchKeyed("k"))
-	other.RequestHash = sha256.Sum256([]byte("another request"))
-	_, _, err := f.store.InsertBatch(f.ctx(), other)
-	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
-	_, err = f.store.FindBatch(f.ctx(), f.client, "k", other.RequestHash)
-	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
+	other := f.otherBatch(2)
+	require.Equal(t, job.CodeIdempotencyConflict, codeOf(f.store.InsertBatch(f.ctx(), other)))
 	var conflict *job.Error
-	require.ErrorAs(t, err, &conflict)
-	require.Equal(t, []job.ID{{}, first.ID}, []job.ID{conflict.JobID, conflict.BatchID})
+	require.ErrorAs(t, errOf(f.find(f.client, other)), &conflict)
+	require.Equal(t, []any{job.CodeIdempotencyConflict, job.ID{}, first.ID}, []any{conflict.Code, conflict.JobID, conflict.BatchID})
 	require.Equal(t, 3, f.countJobs())
 
 	f.expireKeys()
@@ -175,19 +176,19 @@ func TestConcurrentBatchesWithOneKeyMakeOneBatch(t *testing.T) {
 	const n, size = 10, 50
 	for _, which := range []string{"new", "expired"} {
 		before := f.countJobs()
-		batches, replays, errs := make([]*job.Batch, n), make([]bool, n), make([]error, n)
-		inParallel(n, func(i int) {
-			batches[i], replays[i], errs[i] = stores[i%2].InsertBatch(f.ctx(), f.batch(size, batchKeyed("k")))
-		})
-		made := 0
-		for i := range batches {
-			require.NoError(t, errs[i])
-			require.Equal(t, batches[0], batches[i])
-			if !replays[i] {
-				made++
+		batches := make([]*job.Batch, n)
+		var made atomic.Int32
+		f.atOnce(n, func(i int) error {
+			b, replayed, err := stores[i%2].InsertBatch(f.ctx(), f.batch(size, batchKeyed("k")))
+			if batches[i] = b; !replayed {
+				made.Add(1)
 			}
+			return err
+		})
+		for _, b := range batches {
+			require.Equal(t, batches[0], b)
 		}
-		require.Equal(t, 1, made, which)
+		require.EqualValues(t, 1, made.Load(), which)
 		require.Equal(t, before+size, f.countJobs(), which)
 		f.expireKeys()
 	}
@@ -197,26 +198,20 @@ func TestConcurrentBatchesWithOneKeyMakeOneBatch(t *testing.T) {
 // Batches that wait, for a key or for a lock, leave connections to others.
 func TestWaitingBatchesStarveNobody(t *testing.T) {
 	t.Parallel()
+	const n = 40
 	for name, test := range map[string]struct {
-		opts    []func(*job.BatchSubmission)
-		blocked int // in the database
+		opts          []func(*job.BatchSubmission)
+		blocked, made int // in the database; batches
 	}{
-		"with one key": {[]func(*job.BatchSubmission){batchKeyed("k")}, 1},
-		"without keys": {nil, repo.MaxBatchInserts},
+		"with one key": {[]func(*job.BatchSubmission){batchKeyed("k")}, 1, 1},
+		"without keys": {nil, repo.MaxBatchInserts, n},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, patient)
 			unlock := f.lock(`LOCK TABLE batches IN SHARE MODE`)
-			const n = 40
-			ids, errs := make([]job.ID, n), make([]error, n)
-			var calls sync.WaitGroup
-			for i := range n {
-				calls.Go(func() {
-					b, _, err := f.store.InsertBatch(f.ctx(), f.batch(2, test.opts...))
-					if errs[i] = err; err == nil {
-						ids[i] = b.ID
-					}
-				})
+			var calls []<-chan error
+			for range n {
+				calls = append(calls, begin(func() error { return errOf(f.store.InsertBatch(f.ctx(), f.batch(2, test.opts...))) }))
 			}
 			f.awaitBlocked(test.blocked)
 			for range 20 { // and no more come to it
@@ -225,18 +220,12 @@ func TestWaitingBatchesStarveNobody(t *testing.T) {
 			}
 			hasty, cancel := context.WithCancel(f.ctx())
 			cancel()
-			_, _, err := f.store.InsertBatch(hasty, f.batch(2, test.opts...))
-			requireTrouble(t, err, job.CodeDBError)
+			requireTrouble(t, errOf(f.store.InsertBatch(hasty, f.batch(2, test.opts...))), job.CodeDBError)
 			unlock()
-			calls.Wait()
-			require.NoError(t, errors.Join(errs...))
-			made := n
-			if test.blocked == 1 {
-				made = 1
+			for _, inserted := range calls {
+				require.NoError(t, <-inserted)
 			}
-			require.Equal(t, made, f.count("batches"))
-			slices.SortFunc(ids, func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
-			require.Len(t, slices.Compact(ids), made)
+			require.Equal(t, test.made, f.count("batches"))
 			require.Zero(t, f.store.BatchKeysTaken())
 			f.checkInvariants()
 		})
@@ -249,51 +238,44 @@ func TestBatchKeyOutlivesItsBatch(t *testing.T) {
 	f.end(jobsOf(b)[0], job.Canceled, "")
 	f.completeBatches(b.ID)
 	f.exec(`DELETE FROM batches`)
-	_, err := f.store.FindBatch(f.ctx(), f.client, "k", f.batch(0).RequestHash)
-	require.Equal(t, job.CodeJobGone, job.CodeOf(err))
-	_, _, err = f.store.InsertBatch(f.ctx(), f.batch(1, batchKeyed("k")))
-	require.Equal(t, job.CodeJobGone, job.CodeOf(err), "its jobs were done: not again")
-	other := f.batch(1, batchKeyed("k"))
-	other.RequestHash[0]++
-	_, _, err = f.store.InsertBatch(f.ctx(), other)
-	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
+	again, other := f.batch(1, batchKeyed("k")), f.otherBatch(1)
+	require.Equal(t, job.CodeJobGone, codeOf(f.find(f.client, again)))
+	require.Equal(t, job.CodeJobGone, codeOf(f.store.InsertBatch(f.ctx(), again)), "its jobs were done: not again")
+	require.Equal(t, job.CodeIdempotencyConflict, codeOf(f.store.InsertBatch(f.ctx(), other)))
 	f.expireKeys()
 	f.insertBatch(other)
 }
 
+// insertAndKill stores a batch whose connection is lost when it waits for a lock.
+func (f *fixture) insertAndKill(sub job.BatchSubmission) error {
+	inserted := begin(func() error { return errOf(f.store.InsertBatch(f.ctx(), sub)) })
+	f.awaitBlocked(1)
+	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	return <-inserted
+}
+
 func TestBrokenBatchLeavesNothing(t *testing.T) {
 	f := setup(t, patient)
+	requireNothing := func() {
+		for _, table := range []string{"jobs", "events", "batches", "idempotency_keys"} {
+			require.Zero(t, f.count(table), table)
+		}
+	}
 	sub := f.batch(3, batchKeyed("k"))
 	sub.Jobs[2].MaxAttempts = 0
-	_, _, err := f.store.InsertBatch(f.ctx(), sub)
-	require.Equal(t, job.CodeInternal, job.CodeOf(err))
-	f.requireNothing()
+	require.Equal(t, job.CodeInternal, codeOf(f.store.InsertBatch(f.ctx(), sub)))
+	requireNothing()
 
 	sub = f.batch(3, batchKeyed("k"))
-	for _, table := range []string{"jobs", "batches"} { // its connection is lost in the middle
+	for _, table := range []string{"jobs", "batches"} {
 		unlock := f.lock(`LOCK TABLE ` + table + ` IN SHARE MODE`)
-		inserted := make(chan error)
-		go func() { _, _, err := f.store.InsertBatch(f.ctx(), sub); inserted <- err }()
-		f.killBlocked()
-		err := <-inserted
+		err := f.insertAndKill(sub)
 		requireTrouble(t, err, job.CodeStorageUnavailable)
 		require.NotContains(t, err.Error(), "unknown")
 		unlock()
-		f.requireNothing()
+		requireNothing()
 	}
 	f.insertBatch(sub)
-}
-
-func (f *fixture) requireNothing() {
-	for _, table := range []string{"jobs", "events", "batches", "idempotency_keys"} {
-		require.Zero(f.t, f.count(table), table)
-	}
-}
-
-// killBlocked ends the one connection that waits for a lock.
-func (f *fixture) killBlocked() {
-	f.awaitBlocked(1)
-	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 }
 
 // A commit that waits: a trigger runs at its very beginning.
@@ -303,16 +285,12 @@ func TestBatchConnectionLostInTheCommit(t *testing.T) {
 	f.exec(`CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON batches DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()`)
 	unlock := f.lock(`SELECT pg_advisory_xact_lock(1)`)
 	sub := f.batch(3, batchKeyed("k"))
-	inserted := make(chan error)
-	go func() { _, _, err := f.store.InsertBatch(f.ctx(), sub); inserted <- err }()
-	f.killBlocked()
-	err := <-inserted
+	err := f.insertAndKill(sub)
 	requireTrouble(t, err, job.CodeStorageUnavailable)
 	require.ErrorContains(t, err, "outcome of the write is unknown")
 	unlock()
 	f.insertBatch(sub)
 
 	f.exec(`CREATE OR REPLACE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE check_violation; END'`)
-	_, _, err = f.store.InsertBatch(f.ctx(), f.batch(1))
-	require.Equal(t, job.CodeInternal, job.CodeOf(err), "the server says that nothing was written")
+	require.Equal(t, job.CodeInternal, codeOf(f.store.InsertBatch(f.ctx(), f.batch(1))), "the server says that nothing was written")
 }

@@ -150,7 +150,7 @@ func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, overrid
 // CancelItems ends jobs that are not final, and gives those as CancelAll does. All are
 // one statement, of the transaction that ctx is of.
 func (s *Store) CancelItems(ctx context.Context, items []job.BulkItem) ([]job.Canceling, error) {
-	requests := column(items, func(i job.BulkItem) cancelRequest { return cancelRequest{i.ClientID, i.JobID} })
+	requests := column(items, func(i job.BulkItem) cancelRequest { return cancelRequest{client: i.ClientID, id: i.JobID} })
 	answers, err := s.cancelJobs(ctx, s.db(ctx), requests)
 	if err != nil {
 		return nil, s.failed("bulk", err)

@@ -12,12 +12,20 @@ import (
 
 // bulk begins an operation of the fixture's client, changed by opts.
 func (f *fixture) bulk(action job.BulkAction, filter job.BulkFilter, opts ...func(*job.Bulk)) *job.Bulk {
+	return must(f.tryBulk(action, filter, opts...))(f.t)
+}
+
+func (f *fixture) tryBulk(action job.BulkAction, filter job.BulkFilter, opts ...func(*job.Bulk)) (*job.Bulk, error) {
 	b := job.Bulk{ID: newID(), Owner: job.BulkOwner{ClientID: f.client}, Action: action, Filter: filter, Rate: 200, RequestID: "r-bulk"}
 	for _, opt := range opts {
 		opt(&b)
 	}
-	return must(f.store.InsertBulk(f.ctx(), b))(f.t)
+	return f.store.InsertBulk(f.ctx(), b)
 }
+
+func ofAnother(b *job.Bulk) { b.Owner.ClientID = newID() }
+
+var everything = job.BulkFilter{All: true}
 
 func ofOperator(b *job.Bulk) { b.Owner = job.BulkOwner{Operator: "anna"} }
 
@@ -31,29 +39,39 @@ func (f *fixture) gather(b *job.Bulk, look, most int) *job.Bulk {
 	return b
 }
 
-func (f *fixture) items(b *job.Bulk, q job.BulkQuery) (ids []job.ID, items []job.BulkItem) {
-	q.Limit = 100
-	items, next := must2(f.store.BulkItems(f.ctx(), f.client, b.ID, q))(f.t)
-	require.Zero(f.t, next)
-	for _, i := range items {
-		ids = append(ids, i.JobID)
-	}
-	return ids, items
+// gathered begins an operation and takes its items.
+func (f *fixture) gathered(action job.BulkAction, filter job.BulkFilter, opts ...func(*job.Bulk)) *job.Bulk {
+	return f.gather(f.bulk(action, filter, opts...), 100, 100)
 }
+
+// doItems does a part of an operation.
+func (f *fixture) doItems(b *job.Bulk, do func(context.Context, []job.BulkItem) ([]job.BulkItem, error)) []job.BulkItem {
+	return must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, do))(f.t)
+}
+
+func (f *fixture) items(b *job.Bulk, q job.BulkQuery) []job.BulkItem {
+	q.Limit = 100
+	items, next := must2(f.store.BulkItems(f.ctx(), b.Owner.ClientID, b.ID, q))(f.t)
+	require.Zero(f.t, next)
+	return items
+}
+
+func jobOf(i job.BulkItem) job.ID { return i.JobID }
 
 func TestBulkGathersWhatMatches(t *testing.T) {
 	f := setup(t)
 	correlated := f.submit(func(s *job.Submission) { s.Job.CorrelationID = "run-7" })
 	queued := f.submit()
 	failed := f.at(job.Failed)
-	other := f.submit(func(s *job.Submission) { s.Job.ClientID = newID() })
+	other := f.submit(ofClient(newID()))
 	before, all := f.job(queued).CreatedAt, []job.ID{correlated, queued, failed}
+	operators := []func(*job.Bulk){ofOperator}
 	for name, test := range map[string]struct {
 		filter job.BulkFilter
 		opts   []func(*job.Bulk)
 		want   []job.ID
 	}{
-		"all":            {job.BulkFilter{All: true}, nil, all},
+		"all":            {everything, nil, all},
 		"state":          {job.BulkFilter{State: job.Queued}, nil, []job.ID{correlated, queued}},
 		"failure code":   {job.BulkFilter{FailureCode: f.job(failed).Failure.Code}, nil, []job.ID{failed}},
 		"correlation":    {job.BulkFilter{CorrelationID: "run-7"}, nil, []job.ID{correlated}},
@@ -62,18 +80,12 @@ func TestBulkGathersWhatMatches(t *testing.T) {
 		"kind":           {job.BulkFilter{WorkKind: job.FailImmediate}, nil, nil},
 		"type":           {job.BulkFilter{Type: job.Execute}, nil, all},
 		"batch":          {job.BulkFilter{BatchID: newID()}, nil, nil},
-		"all clients":    {job.BulkFilter{All: true}, []func(*job.Bulk){ofOperator}, append([]job.ID{other}, all...)},
-		"a given client": {job.BulkFilter{ClientID: f.client}, []func(*job.Bulk){ofOperator}, all},
+		"all clients":    {everything, operators, append([]job.ID{other}, all...)},
+		"a given client": {job.BulkFilter{ClientID: f.client}, operators, all},
 	} {
 		b := f.gather(f.bulk(job.BulkCancel, test.filter, test.opts...), 2, 100)
-		items, next := must2(f.store.BulkItems(f.ctx(), job.ID{}, b.ID, job.BulkQuery{Limit: 100}))(t)
-		require.Zero(t, next)
-		var ids []job.ID
-		for _, i := range items {
-			ids = append(ids, i.JobID)
-			require.Equal(t, job.ItemPending, i.Result)
-		}
-		require.ElementsMatch(t, test.want, ids, name)
+		items := f.items(b, job.BulkQuery{Result: job.ItemPending})
+		require.ElementsMatch(t, test.want, each(items, jobOf), name)
 		require.Equal(t, len(test.want), b.Total, name)
 		require.False(t, b.More)
 
@@ -90,8 +102,8 @@ func (f *fixture) finishAll(b *job.Bulk) { must2(f.store.AbortBulk(f.ctx(), job.
 // Jobs that were created since are not meant, and the newest are taken where there are too many.
 func TestBulkTakesSoManyOfTheJobsBeforeIt(t *testing.T) {
 	f := setup(t)
-	ids := []job.ID{f.submit(), f.submit(), f.submit()}
-	b := f.bulk(job.BulkCancel, job.BulkFilter{All: true})
+	ids := f.submitted(3)
+	b := f.bulk(job.BulkCancel, everything)
 	f.submit()
 	first, ok := must2(f.store.GatherBulk(f.ctx(), b, 2, 2))(t)
 	require.True(t, ok)
@@ -101,27 +113,24 @@ func TestBulkTakesSoManyOfTheJobsBeforeIt(t *testing.T) {
 	b = f.gather(first, 2, 2)
 	require.True(t, b.More)
 	require.Equal(t, 2, b.Total)
-	taken, _ := f.items(b, job.BulkQuery{})
-	require.Equal(t, ids[1:], taken)
+	require.Equal(t, ids[1:], each(f.items(b, job.BulkQuery{}), jobOf))
 }
 
 func TestBulkLimits(t *testing.T) {
 	f := setup(t)
 	var first *job.Bulk
 	for range job.MaxOpenBulksClient {
-		first = f.bulk(job.BulkCancel, job.BulkFilter{All: true})
+		first = f.bulk(job.BulkCancel, everything)
 	}
-	_, err := f.store.InsertBulk(f.ctx(), job.Bulk{ID: newID(), Owner: job.BulkOwner{ClientID: f.client}, Action: job.BulkCancel, Rate: 1})
-	require.Equal(t, job.CodeConflict, job.CodeOf(err))
+	require.Equal(t, job.CodeConflict, codeOf(f.tryBulk(job.BulkCancel, everything)))
 	for n := job.MaxOpenBulksClient; n < job.MaxOpenBulks-job.MaxOpenBulksOperator; n++ {
-		f.bulk(job.BulkCancel, job.BulkFilter{All: true}, func(b *job.Bulk) { b.Owner.ClientID = newID() })
+		f.bulk(job.BulkCancel, everything, ofAnother)
 	}
-	_, err = f.store.InsertBulk(f.ctx(), job.Bulk{ID: newID(), Owner: job.BulkOwner{ClientID: newID()}, Action: job.BulkCancel, Rate: 1})
-	require.Equal(t, job.CodeRateLimited, job.CodeOf(err))
-	f.bulk(job.BulkCancel, job.BulkFilter{All: true}, ofOperator)
+	require.Equal(t, job.CodeRateLimited, codeOf(f.tryBulk(job.BulkCancel, everything, ofAnother)))
+	f.bulk(job.BulkCancel, everything, ofOperator)
 
 	f.finishAll(first)
-	f.bulk(job.BulkCancel, job.BulkFilter{All: true})
+	f.bulk(job.BulkCancel, everything)
 	require.Len(t, must(f.store.OpenBulks(f.ctx()))(t), job.MaxOpenBulks-job.MaxOpenBulksOperator+1)
 }
 
@@ -144,26 +153,23 @@ func (f *fixture) retryAll(override bool) func(context.Context, []job.BulkItem) 
 	}
 }
 
-var errDied = errors.New("the leader died")
-
 // The change of a job and the result of its item are one commit.
 func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 	f := setup(t)
 	id := f.at(job.Failed)
-	b := f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
+	b := f.gathered(job.BulkRetry, job.BulkFilter{State: job.Failed})
 	before := f.all(id)
 
-	_, err := f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
+	err := errOf(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
 		require.Equal(t, job.ItemSucceeded, must(f.retryAll(false)(ctx, items))(t)[0].Result)
-		return nil, errDied
-	})
+		return nil, errors.New("the leader died")
+	}))
 	require.Error(t, err)
 	require.Equal(t, before, f.all(id), "without its result it has no effect")
 
-	taken := must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false)))(t)
-	require.Len(t, taken, 1)
+	require.Len(t, f.doItems(b, f.retryAll(false)), 1)
 	require.Equal(t, job.Queued, f.state(id))
-	require.Empty(t, must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false)))(t), "it has a result")
+	require.Empty(t, f.doItems(b, f.retryAll(false)), "it has a result")
 	require.Equal(t, 2, f.job(id).Attempt)
 
 	done, ok := must2(f.store.FinishBulk(f.ctx(), b.ID))(t)
@@ -172,70 +178,59 @@ func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 	require.Equal(t, []int{1, 1, 1, 0, 0}, []int{done.Total, done.Done, done.Succeeded, done.Skipped, done.Failed})
 	_, ok = must2(f.store.FinishBulk(f.ctx(), b.ID))(t)
 	require.False(t, ok)
-	_, items := f.items(b, job.BulkQuery{Result: job.ItemSucceeded})
+	items := f.items(b, job.BulkQuery{Result: job.ItemSucceeded})
 	require.Len(t, items, 1)
 	require.Equal(t, "said", items[0].Detail)
 	require.NotNil(t, items[0].At)
-	_, items = f.items(b, job.BulkQuery{Result: job.ItemFailed})
-	require.Empty(t, items)
-	_, _, err = f.store.AbortBulk(f.ctx(), f.client, b.ID)
-	require.Equal(t, job.CodeConflict, job.CodeOf(err))
+	require.Empty(t, f.items(b, job.BulkQuery{Result: job.ItemFailed}))
+	require.Equal(t, job.CodeConflict, codeOf(f.store.AbortBulk(f.ctx(), f.client, b.ID)))
 	f.checkInvariants()
 
 	// A retry that was done since, by whomever, is not done again.
 	id = f.at(job.Failed)
-	b = f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
+	b = f.gathered(job.BulkRetry, job.BulkFilter{State: job.Failed})
 	f.retry(id, 1)
 	f.finish(failure(f.claim(id, 2), job.FailedOnce))
-	must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false)))(t)
+	f.doItems(b, f.retryAll(false))
 	require.Equal(t, 2, f.job(id).Attempt)
-	_, items = f.items(b, job.BulkQuery{Result: job.ItemSkipped})
-	require.Len(t, items, 1)
+	require.Len(t, f.items(b, job.BulkQuery{Result: job.ItemSkipped}), 1)
 }
 
 func TestBulkOverride(t *testing.T) {
 	f := setup(t)
-	exhausted := f.run(attempts(1))
-	f.finish(failure(exhausted, job.FailedOnce))
-	hopeless := f.run()
-	f.finish(failure(hopeless, job.FailedImmediately))
-	b := f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
-	must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false)))(t)
-	require.Equal(t, []job.State{job.Failed, job.Failed}, []job.State{f.state(exhausted.JobID), f.state(hopeless.JobID)})
-
-	b = f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}, ofOperator), 100, 100)
-	must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(true)))(t)
-	require.Equal(t, []job.State{job.Queued, job.Queued}, []job.State{f.state(exhausted.JobID), f.state(hopeless.JobID)})
-	require.Equal(t, 2, f.job(exhausted.JobID).MaxAttempts)
-	require.Equal(t, 4, f.job(hopeless.JobID).MaxAttempts)
-	f.finish(success(f.claim(exhausted.JobID, 2)))
+	exhausted, hopeless := f.failed(job.FailedOnce, attempts(1)), f.failed(job.FailedImmediately)
+	f.doItems(f.gathered(job.BulkRetry, job.BulkFilter{State: job.Failed}), f.retryAll(false))
+	require.Equal(t, []job.State{job.Failed, job.Failed}, []job.State{f.state(exhausted), f.state(hopeless)})
+	f.doItems(f.gathered(job.BulkRetry, job.BulkFilter{State: job.Failed}, ofOperator), f.retryAll(true))
+	require.Equal(t, []job.State{job.Queued, job.Queued}, []job.State{f.state(exhausted), f.state(hopeless)})
+	require.Equal(t, []int{2, 4}, []int{f.job(exhausted).MaxAttempts, f.job(hopeless).MaxAttempts})
+	f.finish(success(f.claim(exhausted, 2)))
 	f.checkInvariants()
 }
 
 func TestBulkCancelsAndDeletes(t *testing.T) {
 	f := setup(t)
 	queued, ended := f.submit(), f.at(job.Succeeded)
-	b := f.gather(f.bulk(job.BulkCancel, job.BulkFilter{All: true}), 100, 100)
-	must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
+	b := f.gathered(job.BulkCancel, everything)
+	f.doItems(b, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
 		require.Len(t, items, 2)
 		require.NotNil(t, items[0].Job)
 		canceled, err := f.store.CancelItems(ctx, items)
 		require.Len(t, canceled, 1)
 		return []job.BulkItem{items[0].End(job.ItemSucceeded, "", "")}, err
-	}))(t)
+	})
 	require.Equal(t, job.Canceled, f.state(queued))
 	_, ok := must2(f.store.FinishBulk(f.ctx(), b.ID))(t)
 	require.False(t, ok, "an item was left")
 
-	b = f.gather(f.bulk(job.BulkDelete, job.BulkFilter{All: true}), 100, 100)
+	b = f.gathered(job.BulkDelete, everything)
 	f.exec(`UPDATE bulk_items SET event_seq = event_seq - 1 WHERE bulk_id = $1 AND job_id = $2`, b.ID.String(), ended.String())
-	must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
+	f.doItems(b, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
 		deleted, err := f.store.DeleteItems(ctx, items)
 		require.Equal(t, []job.ID{queued}, deleted, "one that has changed stays")
 		return nil, err
-	}))(t)
-	_, err := f.store.Job(f.ctx(), f.client, queued)
-	require.Equal(t, job.CodeJobGone, job.CodeOf(err))
+	})
+	require.Equal(t, job.CodeJobGone, codeOf(f.store.Job(f.ctx(), f.client, queued)))
 	require.Equal(t, job.Succeeded, f.state(ended))
 	f.checkInvariants()
 }
@@ -244,16 +239,15 @@ func TestBulkCancelsAndDeletes(t *testing.T) {
 func TestBulkAborts(t *testing.T) {
 	f := setup(t)
 	f.at(job.Failed)
-	b := f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
-	_, _, err := f.store.AbortBulk(f.ctx(), newID(), b.ID)
-	require.Equal(t, job.CodeBulkNotFound, job.CodeOf(err), "a stranger's")
+	b := f.gathered(job.BulkRetry, job.BulkFilter{State: job.Failed})
+	require.Equal(t, job.CodeBulkNotFound, codeOf(f.store.AbortBulk(f.ctx(), newID(), b.ID)), "a stranger's")
 	aborted, changed := must2(f.store.AbortBulk(f.ctx(), f.client, b.ID))(t)
 	require.True(t, changed)
 	require.Equal(t, job.BulkAborted, aborted.State())
 	again, changed := must2(f.store.AbortBulk(f.ctx(), f.client, b.ID))(t)
 	require.False(t, changed)
 	require.Equal(t, aborted, again)
-	require.Empty(t, must(f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false)))(t))
+	require.Empty(t, f.doItems(b, f.retryAll(false)))
 	_, ok := must2(f.store.GatherBulk(f.ctx(), b, 10, 10))(t)
 	require.False(t, ok)
 }
@@ -261,20 +255,19 @@ func TestBulkAborts(t *testing.T) {
 func TestBulkListsAndRetention(t *testing.T) {
 	f := setup(t)
 	f.submit()
-	first, second := f.bulk(job.BulkCancel, job.BulkFilter{All: true}), f.bulk(job.BulkCancel, job.BulkFilter{State: job.Queued})
-	foreign := f.bulk(job.BulkCancel, job.BulkFilter{All: true}, ofOperator)
-	page, next := must2(f.store.Bulks(f.ctx(), f.client, job.BulkQuery{Limit: 1}))(t)
-	require.Equal(t, second, page[0])
-	page, next = must2(f.store.Bulks(f.ctx(), f.client, job.BulkQuery{Limit: 1, After: next}))(t)
-	require.Equal(t, first, page[0])
-	require.Zero(t, next)
-	page, _ = must2(f.store.Bulks(f.ctx(), job.ID{}, job.BulkQuery{Limit: 10}))(t)
-	require.Equal(t, []*job.Bulk{foreign, second, first}, page)
+	first, second := f.bulk(job.BulkCancel, everything), f.bulk(job.BulkCancel, job.BulkFilter{State: job.Queued})
+	foreign := f.bulk(job.BulkCancel, everything, ofOperator)
+	listed, _ := walk(f, func(after job.ID) ([]*job.Bulk, job.ID) {
+		return must2(f.store.Bulks(f.ctx(), f.client, job.BulkQuery{Limit: 1, After: after}))(t)
+	})
+	require.Equal(t, []*job.Bulk{second, first}, listed)
+	listed, _ = must2(f.store.Bulks(f.ctx(), job.ID{}, job.BulkQuery{Limit: 10}))(t)
+	require.Equal(t, []*job.Bulk{foreign, second, first}, listed)
 
-	f.gather(first, 100, 100)
-	f.gather(second, 100, 100)
-	f.finishAll(first)
-	f.finishAll(second)
+	for _, b := range []*job.Bulk{first, second} {
+		f.gather(b, 100, 100)
+		f.finishAll(b)
+	}
 	f.exec(`UPDATE bulk_operations SET finished_at = now() - interval '8 days' WHERE bulk_id = $1`, first.ID.String())
 	for range 2 {
 		must(f.store.Clean(f.ctx(), 100))(t)

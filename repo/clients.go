@@ -25,7 +25,7 @@ func (s *Store) InsertClient(ctx context.Context, id job.ID) (job.Client, error)
 }
 
 const keyColumns = `key_id, client_id, secret_hash, created_at, expires_at, revoked_at, coalesce(replaced_by, ''),
-  used_at, coalesce(issued_by, ''), coalesce(made_by, ''), scope`
+  used_at, issued_by, coalesce(made_by, ''), scope`
 
 func scanKey(row pgx.CollectableRow) (k job.APIKey, err error) {
 	var hash []byte
@@ -96,7 +96,7 @@ func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
 	if k := change.New; k != nil {
 		_, err := tx.Exec(ctx, `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, issued_by, made_by, scope)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-			k.ID, uuid(k.ClientID), k.SecretHash[:], k.CreatedAt, k.ExpiresAt, nullable(string(k.IssuedBy)), nullable(k.MadeBy), k.Scope)
+			k.ID, uuid(k.ClientID), k.SecretHash[:], k.CreatedAt, k.ExpiresAt, k.IssuedBy, nullable(k.MadeBy), k.Scope)
 		if err != nil {
 			return err
 		}

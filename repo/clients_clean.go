@@ -41,10 +41,6 @@ FROM looked l ORDER BY client_id`
 // cleanClients removes clients that were never used, at most limit of them, and
 // reports whether there may be more where it looked.
 func (s *Store) cleanClients(ctx context.Context, limit int) (more bool, err error) {
-	keep := s.cfg.Retention
-	if keep.UnusedClients == 0 {
-		return false, nil
-	}
 	s.unused.mu.Lock()
 	defer s.unused.mu.Unlock()
 	type client struct {
@@ -54,7 +50,7 @@ func (s *Store) cleanClients(ctx context.Context, limit int) (more bool, err err
 	look := lookPerRemoved * limit
 	looked, err := queryRows(ctx, s, func(row pgx.CollectableRow) (c client, err error) {
 		return c, row.Scan(scanID(&c.id), &c.unused)
-	}, findUnused, uuid(s.unused.after), look, keep.UnusedClients, keep.Keys)
+	}, findUnused, uuid(s.unused.after), look, unusedClientsKept, keysKept)
 	if err != nil {
 		return false, err
 	}
@@ -73,7 +69,7 @@ func (s *Store) cleanClients(ctx context.Context, limit int) (more bool, err err
 		}
 	}
 	if len(unused) > 0 {
-		err = s.inTx(ctx, "clean", func(ctx context.Context, tx pgx.Tx) error { return removeUnused(ctx, tx, unused, keep.UnusedClients) })
+		err = s.inTx(ctx, "clean", func(ctx context.Context, tx pgx.Tx) error { return removeUnused(ctx, tx, unused, unusedClientsKept) })
 	}
 	if err == nil { // the same again otherwise
 		s.unused.after = after

@@ -25,7 +25,7 @@ func (f *fixture) newClient() job.Client { return must(f.store.InsertClient(f.ct
 func key(client job.ID, id string, now time.Time) job.APIKey {
 	now = now.Truncate(time.Microsecond)
 	return job.APIKey{ID: id, ClientID: client, SecretHash: [32]byte{1, 2, 3}, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
-		Scope: job.ScopeSubmit, MadeBy: "maker"}
+		IssuedBy: job.KeyCreated, Scope: job.ScopeSubmit, MadeBy: "maker"}
 }
 
 func (f *fixture) addKey(client job.ID, id string) job.APIKey {

@@ -2,7 +2,8 @@ package repo_test
 
 import (
 	"errors"
-	"strings"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,80 +27,53 @@ func (f *fixture) shiftJob(id job.ID, by time.Duration) {
 
 // moveJobs goes through all that waits, as the leader does.
 func (f *fixture) moveJobs(look int) (moved int) {
-	var at job.QueueCursor
-	for calls := 0; ; calls++ {
-		require.Less(f.t, calls, 100, "the walk ends")
+	walk(f, func(at job.QueueCursor) ([]int, job.QueueCursor) {
 		n, last := must2(f.store.MoveStrandedJobs(f.ctx(), at, look))(f.t)
 		moved += n
-		if at = last; last == (job.QueueCursor{}) {
-			return moved
-		}
-	}
-}
-
-func (f *fixture) requireWait(id job.ID, wait time.Duration) {
-	at := one[time.Time](f, `SELECT run_at FROM jobs WHERE job_id = $1`, id.String())
-	require.WithinDuration(f.t, one[time.Time](f, `SELECT clock_timestamp()`).Add(wait), at, testkit.Patience)
+		return nil, last
+	})
+	return moved
 }
 
 func TestJobsOfAClockThatWasAheadAreDueAgain(t *testing.T) {
 	f := setup(t)
-	var instant []job.ID
-	for range 5 {
-		instant = append(instant, f.submit())
-	}
-	retried, longWait := f.run(), f.run()
-	f.finish(withRetry(failure(retried, job.FailedOnce), 10*time.Minute))
-	f.finish(withRetry(failure(longWait, job.FailedOnce), 3*time.Hour))
-	asked := f.submit(deferred(30 * time.Minute))
-	for _, id := range append(instant, retried.JobID, longWait.JobID, asked) {
+	instant := f.submitted(5)
+	retried, longWait, asked := f.retrying(10*time.Minute).JobID, f.retrying(3*time.Hour).JobID, f.submit(deferred(30*time.Minute))
+	for _, id := range append(instant, retried, longWait, asked) {
 		f.shiftJob(id, time.Hour)
 	}
-	backoff := f.run()
-	f.finish(withRetry(failure(backoff, job.FailedOnce), 45*time.Minute))
-	unchanged := []job.ID{longWait.JobID, asked, backoff.JobID}
-	before := map[job.ID]string{}
-	for _, id := range unchanged {
-		before[id] = f.all(id)
-	}
+	unchanged := []job.ID{longWait, asked, f.retrying(45 * time.Minute).JobID}
+	before := each(unchanged, f.all)
 
-	unlock := f.lock(`SELECT FROM jobs WHERE job_id = $1 FOR UPDATE`, instant[4].String())
+	unlock := f.lockRow(instant[4].String())
 	require.Equal(t, 5, f.moveJobs(2), "but for the one that is locked")
 	unlock()
 	require.Equal(t, 1, f.moveJobs(100))
 	require.Zero(t, f.moveJobs(100))
-	for _, id := range unchanged {
-		require.Equal(t, before[id], f.all(id))
-	}
-	f.requireWait(retried.JobID, 10*time.Minute)
+	require.Equal(t, before, each(unchanged, f.all))
+	now := one[time.Time](f, `SELECT clock_timestamp()`)
+	require.WithinDuration(t, now.Add(10*time.Minute), f.job(retried).RunAt, testkit.Patience)
 	for _, id := range instant {
 		f.assigned(id, 1)
 	}
-	want := make([]string, len(instant))
-	for i, id := range instant {
-		want[i] = id.String()
-	}
-	require.Equal(t, strings.Join(want, " "), one[string](f, `SELECT string_agg(job_id::text, ' ' ORDER BY run_at) FROM jobs
-		WHERE dispatch = 1 AND attempt = 1`), "in their order")
-	require.Equal(t, 1, one[int](f, `SELECT dispatch FROM jobs WHERE job_id = $1`, instant[0].String()), "a task for the old time is another")
+	require.Equal(t, each(instant, job.ID.String), one[[]string](f, `SELECT array_agg(job_id::text ORDER BY run_at) FROM jobs
+		WHERE dispatch = 1 AND attempt = 1`), "in their order, and a task for the old time is another")
 }
 
 func TestDeliveriesOfAClockThatWasAheadAreDueAgain(t *testing.T) {
 	f := setup(t)
-	hook, other := f.subscribe(job.EventCreated), f.subscribe(job.EventCreated)
-	f.submit()
-	f.record(refused(f.claimAll(hook, 1)[0], 10*time.Minute))
+	other := f.subscribe(job.EventCreated)
+	hook, claimed := f.claimed(1)
+	f.record(refused(claimed[0], 10*time.Minute))
 	f.exec(`UPDATE deliveries SET created_at = created_at + interval '1 h', tried_at = tried_at + interval '1 h',
 		next_attempt_at = next_attempt_at + interval '1 h'`)
 	moved := func() (moved int) {
-		var at job.EndpointKey
-		for {
+		walk(f, func(at job.EndpointKey) ([]int, job.EndpointKey) {
 			n, last := must2(f.store.MoveStrandedDeliveries(f.ctx(), at, 1, 100))(t)
 			moved += n
-			if at = last; last == (job.EndpointKey{}) {
-				return moved
-			}
-		}
+			return nil, last
+		})
+		return moved
 	}
 	require.Equal(t, 2, moved())
 	require.Zero(t, moved())
@@ -112,21 +86,17 @@ func TestDeliveriesOfAClockThatWasAheadAreDueAgain(t *testing.T) {
 
 func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
 	f := setup(t)
-	hook := f.subscribe(job.EventCreated)
-	f.submit()
-	require.Len(t, f.claimAll(hook, 1), 1)
+	f.claimed(1)
 	f.exec(`UPDATE deliveries SET claimed_until = claimed_until + interval '1 h'`)
 	f.exec(`UPDATE workers SET heartbeat_at = heartbeat_at + interval '1 h', expires_at = heartbeat_at + interval '1 h 30 s'`)
 	require.NoError(t, f.store.EndStrandedLeases(f.ctx()))
 	require.True(t, one[bool](f, `SELECT expires_at BETWEEN now() AND now() + interval '30 s' FROM workers`))
 	require.True(t, one[bool](f, `SELECT claimed_until <= now() + interval '6 min' FROM deliveries`))
 
-	holder := newID()
-	led, err := f.store.Lead(f.ctx(), newID(), 5*time.Second, 0)
-	require.True(t, led && err == nil)
-	f.exec(`UPDATE maintenance_state SET leader_expires_at = leader_expires_at + interval '1 h'`)
-	led, err = f.store.Lead(f.ctx(), holder, 5*time.Second, 0)
-	require.True(t, led && err == nil, "who leads has renewed it since")
+	for range 2 { // who leads has renewed it since
+		require.True(t, must(f.store.Lead(f.ctx(), newID(), 5*time.Second, 0))(t))
+		f.exec(`UPDATE maintenance_state SET leader_expires_at = leader_expires_at + interval '1 h'`)
+	}
 }
 
 func asTestbed(c *repo.Config) { c.Clock = clock.New() }
@@ -192,42 +162,30 @@ func ptr[T any](v T) *T { return &v }
 func TestClockNeverGoesBackwards(t *testing.T) {
 	f := setup(t)
 	s := repotest.OpenURL(t, f.url, asTestbed)
-	stop, failed := make(chan struct{}), make(chan string, 4)
-	for range 2 {
-		go func() {
-			var before time.Time
-			for {
-				var at time.Time
-				if err := s.Pool().QueryRow(t.Context(), `SELECT clock_timestamp()`).Scan(&at); err != nil || at.Before(before) {
-					failed <- before.String() + " then " + at.String()
-					return
-				}
-				before = at
-				select {
-				case <-stop:
-					failed <- ""
-					return
-				default:
-				}
+	var stopped atomic.Bool
+	read := func() error {
+		for before := (time.Time{}); !stopped.Load(); {
+			var at time.Time
+			err := s.Pool().QueryRow(t.Context(), `SELECT clock_timestamp()`).Scan(&at)
+			if err != nil || at.Before(before) {
+				return fmt.Errorf("%s, then %s, %w", before, at, err)
 			}
-		}()
+			before = at
+		}
+		return nil
 	}
+	readers := []<-chan error{begin(read), begin(read)}
 	for range 10 {
 		for _, m := range []testbed.ClockMove{frozenBe(true), frozenBe(false), rate(3600), rate(0.1), rate(1), advance(time.Hour), advance(0)} {
 			move(t, s, m)
 		}
 	}
-	close(stop)
-	require.Empty(t, <-failed)
-	require.Empty(t, <-failed)
+	stopped.Store(true)
+	require.NoError(t, errors.Join(<-readers[0], <-readers[1]))
 
 	now := time.Now()
-	_, _, err := s.MoveClock(t.Context(), testbed.ClockMove{Set: &now}.From)
-	var known *job.Error
-	require.True(t, errors.As(err, &known), "%v", err)
-	require.Equal(t, job.CodeValidationFailed, known.Code)
-	_, _, err = s.MoveClock(t.Context(), advance(200*365*24*time.Hour).From)
-	require.Error(t, err, "times beyond have a meaning of their own")
+	require.Equal(t, job.CodeValidationFailed, codeOf(s.MoveClock(t.Context(), testbed.ClockMove{Set: &now}.From)))
+	require.Error(t, errOf(s.MoveClock(t.Context(), advance(200*365*24*time.Hour).From)), "times beyond have a meaning of their own")
 }
 
 // A move that slows the clock down and is committed late, because its process was held up, does not make it go backwards.

@@ -2,7 +2,6 @@ package repo_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,34 +14,26 @@ import (
 
 // waitingDeliveries walks over all deliveries that wait for another attempt.
 func (f *fixture) waitingDeliveries(look, perEndpoint, limit int) (found []job.Delivery, calls int) {
-	var at job.EndpointKey
-	for {
-		calls++
-		require.Less(f.t, calls, 100, "the walk ends")
+	return walk(f, func(at job.EndpointKey) ([]job.Delivery, job.EndpointKey) {
 		some, last := must2(f.store.WaitingDeliveries(f.ctx(), at, look, perEndpoint, limit, time.Second))(f.t)
 		require.LessOrEqual(f.t, len(some), limit)
-		found = append(found, some...)
-		if at = last; last == (job.EndpointKey{}) {
-			return found, calls
-		}
-	}
+		return some, last
+	})
 }
 
 func TestWaitingDeliveries(t *testing.T) {
 	f := setup(t)
 	hooks := []job.ID{f.subscribe(job.EventCreated), f.subscribe(job.EventCreated), f.subscribe(job.EventCreated)}
-	for range 5 {
-		f.submit()
-	}
+	f.submitted(5)
 	found, _ := f.waitingDeliveries(100, 3, 100)
 	require.Empty(t, found, "none was tried yet")
-	next := map[job.ID]time.Time{}
+	next, first := map[job.ID]time.Time{}, map[job.ID][]job.ID{}
 	for _, hook := range hooks {
 		for i, p := range f.claimAll(hook, 5) {
-			recorded := f.record(refused(p, time.Duration(5-i)*time.Minute))
-			next[p.ID] = *recorded.NextAttemptAt
-			require.True(t, one[time.Time](f, `SELECT next_attempt_at FROM deliveries WHERE delivery_id = $1`, p.ID.String()).Equal(
-				next[p.ID]))
+			first[hook] = slices.Insert(first[hook], 0, p.ID)
+			next[p.ID] = *f.record(refused(p, time.Duration(5-i)*time.Minute)).NextAttemptAt
+			stored := one[time.Time](f, `SELECT next_attempt_at FROM deliveries WHERE delivery_id = $1`, p.ID.String())
+			require.True(t, stored.Equal(next[p.ID]))
 		}
 	}
 	for _, page := range []struct{ look, limit, calls int }{{100, 100, 1}, {2, 100, 2}, {100, 4, 3}} {
@@ -57,11 +48,8 @@ func TestWaitingDeliveries(t *testing.T) {
 			}
 		}
 		for _, hook := range hooks {
-			require.Len(t, seen[hook], 3, "of each endpoint no more: %+v", page)
-			require.True(t, slices.IsSortedFunc(seen[hook], func(a, b job.Delivery) int {
-				return a.NextAttemptAt.Compare(*b.NextAttemptAt)
-			}), "the first ones")
-			require.WithinDuration(t, time.Now().Add(time.Minute), *seen[hook][0].NextAttemptAt, testkit.Patience)
+			ids := each(seen[hook], func(d job.Delivery) job.ID { return d.ID })
+			require.Equal(t, first[hook][:3], ids, "the first ones, and of each endpoint no more: %+v", page)
 		}
 		require.GreaterOrEqual(t, calls, page.calls)
 	}
@@ -81,8 +69,7 @@ func TestClaimsTellWhenTheNextOneIsDue(t *testing.T) {
 	claim := func() job.DeliveryClaim {
 		return must(f.store.ClaimDeliveries(f.ctx(), f.client, hook, 10, time.Hour))(t)
 	}
-	f.submit()
-	f.submit()
+	f.submitted(2)
 	first := claim()
 	require.Len(t, first.Deliveries, 2)
 	require.Zero(t, first.Next)
@@ -102,73 +89,51 @@ func TestClaimsTellWhenTheNextOneIsDue(t *testing.T) {
 // another makes a client that submits what the options say, and gives its job.
 func (f *fixture) another(opts ...func(*job.Submission)) (client, id job.ID) {
 	client = newID()
-	return client, f.submit(append(opts, func(s *job.Submission) { s.Job.ClientID = client })...)
+	return client, f.submit(append(opts, ofClient(client))...)
 }
-
-// addEvents is a statement that writes an event of each job, which says as much about its callback as calledBack does.
-const addEvents = `INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data,
-	called_back)
-	SELECT job, client, 7, gen_random_uuid(), name, 'QUEUED', next, 1, now(), '{}', called_back
-	FROM unnest($1::uuid[], $2::uuid[], $3::boolean[], $4::text[], $5::text[]) AS v(job, client, called_back, name, next)`
 
 // One statement may write events of clients of all kinds. Each event goes to those who get it, and to nobody else.
 func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 	f := setup(t)
-	callback := func(s *job.Submission) { s.Job.Callback = "http://cb.test/x" }
 	var jobs, clients []string
-	var says []*bool
-	yes, no := true, false
-	of := func(client, id job.ID, calledBack *bool) {
+	var says []*bool // what each event says of its job's callback
+	client := func(calledBack *bool, opts ...func(*job.Submission)) job.ID {
+		client, id := f.another(opts...)
 		jobs, clients, says = append(jobs, id.String()), append(clients, client.String()), append(says, calledBack)
+		return client
 	}
 	subscribe := func(client job.ID, description string, events ...string) {
 		sub := f.hook(events...)
 		sub.ClientID, sub.Description = client, description
 		must(f.store.InsertWebhook(f.ctx(), sub))(t)
 	}
-	nothing, nothings := f.another()
-	of(nothing, nothings, &no)
-	unsaid, unsaids := f.another()
-	of(unsaid, unsaids, nil)
-	hooked, hookeds := f.another()
-	of(hooked, hookeds, &no)
+	client(new(false))
+	client(nil)
+	hooked := client(new(false))
 	subscribe(hooked, "hooked", "job.*")
 	subscribe(hooked, "deaf", job.EventSucceeded)
-	called, calleds := f.another(callback)
-	of(called, calleds, &yes)
-	old, olds := f.another(callback)
-	of(old, olds, nil)
-	both, boths := f.another(callback)
-	of(both, boths, &yes)
-	subscribe(both, "both", "*")
+	client(new(true), calledBack)
+	client(nil, calledBack)
+	subscribe(client(new(true), calledBack), "both", "*")
 
+	const callback = "http://cb.test/x"
 	for name, test := range map[string]struct {
-		event, next string
-		want        []string
+		event, prev, next string
+		want              []string
 	}{
-		"a step": {job.EventAssigned, "ASSIGNED", []string{"both", "hooked", "http://cb.test/x", "http://cb.test/x",
-			"http://cb.test/x"}},
-		"no step":              {job.EventRetriesExhausted, "", []string{"both", "hooked"}},
-		"an event of the work": {job.EventEmitted, "", []string{"both", "http://cb.test/x", "http://cb.test/x", "http://cb.test/x"}},
+		"a step":               {job.EventAssigned, `'QUEUED'`, `'ASSIGNED'`, []string{"both", "hooked", callback, callback, callback}},
+		"no step":              {job.EventRetriesExhausted, `NULL`, `NULL`, []string{"both", "hooked"}},
+		"an event of the work": {job.EventEmitted, `NULL`, `NULL`, []string{"both", callback, callback, callback}},
 	} {
 		f.exec(`DELETE FROM events WHERE seq = 7`)
 		f.exec(`DELETE FROM deliveries`)
-		names, nexts := make([]string, len(jobs)), make([]*string, len(jobs))
-		for i := range jobs {
-			names[i] = test.event
-			if test.next != "" {
-				nexts[i] = &test.next
-			}
-		}
-		sql := addEvents
-		if test.next == "" {
-			sql = strings.Replace(sql, "'QUEUED'", "NULL", 1)
-		}
-		f.exec(sql, jobs, clients, says, names, nexts)
-		got := one[[]string](f, `SELECT array_agg(coalesce(w.description, d.url) ORDER BY coalesce(w.description, d.url)) FROM deliveries d LEFT
-			JOIN webhooks w USING (webhook_id)`)
+		f.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data, called_back)
+			SELECT job, client, 7, gen_random_uuid(), $4, `+test.prev+`, `+test.next+`, 1, now(), '{}', called_back
+			FROM unnest($1::uuid[], $2::uuid[], $3::boolean[]) AS v(job, client, called_back)`, jobs, clients, says, test.event)
+		got := one[[]string](f, `SELECT array_agg(coalesce(w.description, d.url) ORDER BY coalesce(w.description, d.url))
+			FROM deliveries d LEFT JOIN webhooks w USING (webhook_id)`)
 		require.Equal(t, test.want, got, name)
-		require.Zero(t, one[int](f, `SELECT count(*)::int FROM deliveries d JOIN events e USING (event_id)
+		require.Zero(t, f.count(`deliveries d JOIN events e USING (event_id)
 			WHERE d.client_id <> e.client_id OR d.job_id <> e.job_id OR d.event_name <> e.event_name`), name)
 	}
 }
@@ -178,20 +143,15 @@ func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 func TestWhatEventsRead(t *testing.T) {
 	f := setup(t)
 	const jobs, events = 5000, 10
-	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, state, max_attempts, auto_retry, event_seq, created_at, updated_at, run_at,
-		queued_at, language, request_id)
-		SELECT ('00000000-0000-0000-0000-' || lpad(i::text, 12, '0'))::uuid, gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', 'QUEUED', 4, false,
-			2, now(), now(), now(), now(), 'en', 'r'
-		FROM generate_series(1, $1::int) i`, jobs)
+	f.insert("jobs", jobs, columns{"job_id": `('00000000-0000-0000-0000-' || lpad(i::text, 12, '0'))::uuid`})
 	reads := func(table, calledBack string) int {
 		return f.reads(table, `INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at,
 			data, called_back)
 			SELECT ('00000000-0000-0000-0000-' || lpad(i::text, 12, '0'))::uuid, $1::uuid, 7, gen_random_uuid(), 'job.assigned', 'QUEUED',
-				'ASSIGNED', 1, now(), '{}', `+calledBack+` FROM generate_series(1, 10) i`, `'`+f.client.String()+`'`)
+				'ASSIGNED', 1, now(), '{}', `+calledBack+` FROM generate_series(1, 10) i`, quoted(f.client))
 	}
 	require.Zero(t, reads("webhooks", "false"))
-	f.exec(`INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
-		SELECT gen_random_uuid(), gen_random_uuid(), 'u', '{*}', '', 'binary', 'x', now(), now() FROM generate_series(1, 10000)`)
+	f.insert("webhooks", 10_000, nil)
 	for _, prepared := range []string{`SELECT 1`, `ANALYZE webhooks`} {
 		f.exec(prepared)
 		require.Zero(t, reads("webhooks", "false"), prepared)
@@ -233,7 +193,7 @@ func TestTracesGoOnWithTheirJobs(t *testing.T) {
 			"waiting":  func(id job.ID) string { return ofTask(f.waitingJobs(job.QueueCursor{}, 0, 100), id) },
 			"released": func(id job.ID) string { return ofTask(f.release(f.assigned(id, 1)), id) },
 			"redispatched": func(id job.ID) string {
-				return must(f.store.Redispatch(f.ctx(), []job.Task{{JobID: id, Attempt: 1}}))(t)[0].TraceParent
+				return ofTask(must(f.store.Redispatch(f.ctx(), []job.Task{{JobID: id, Attempt: 1}}))(t), id)
 			},
 			"retried by itself": func(id job.ID) string {
 				return f.finish(withRetry(failure(f.claim(id, 1), job.FailedOnce), time.Second)).Next.TraceParent
@@ -250,9 +210,8 @@ func TestTracesGoOnWithTheirJobs(t *testing.T) {
 				lost := f.newWorker()
 				must2(f.store.Claim(f.ctx(), lost, id, 1))(t)
 				f.expireWorker(lost)
-				held := f.orphans(10)
-				f.cancel(id)
-				return held[0].TraceParent
+				defer f.cancel(id)
+				return f.orphans(10)[0].TraceParent
 			},
 			"canceled": func(id job.ID) string {
 				_, before := must2(f.store.Cancel(f.ctx(), f.client, id))(t)
@@ -284,26 +243,22 @@ func TestRetryBringsItsOwnTrace(t *testing.T) {
 func TestDeliveriesHaveTheTraceOfTheirTime(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe("*")
-	id := f.submit(traced(oneTrace), func(s *job.Submission) { s.Job.Callback = "http://cb.test/x" })
-	f.finish(failure(f.claim(id, 1), job.FailedOnce))
+	id := f.failed(job.FailedOnce, traced(oneTrace), calledBack)
 	must(f.store.Retry(f.ctx(), f.client, id, 1, 0, anotherTrace))(t)
 	f.claim(id, 2)
 	f.submit()
 	f.testWebhook(hook)
 	f.clientEvent(f.db)
-	want := func(p job.ClaimedDelivery) string {
-		switch {
-		case p.JobID != id:
-			return ""
-		case p.Seq <= 5:
-			return oneTrace
-		}
-		return anotherTrace
-	}
 	seen := map[job.ID]int{}
 	for _, endpoint := range f.endpoints() {
 		for _, p := range f.claimAll(endpoint, 100) {
-			require.Equal(t, want(p), p.TraceParent, "%s %d", p.EventName, p.Seq)
+			want := ""
+			if p.JobID == id && p.Seq <= 5 {
+				want = oneTrace
+			} else if p.JobID == id {
+				want = anotherTrace
+			}
+			require.Equal(t, want, p.TraceParent, "%s %d", p.EventName, p.Seq)
 			seen[p.JobID]++
 		}
 	}
@@ -311,7 +266,7 @@ func TestDeliveriesHaveTheTraceOfTheirTime(t *testing.T) {
 	require.Equal(t, 2, seen[job.ID{}], "events of no job")
 
 	f.exec(`DELETE FROM deliveries WHERE webhook_id IS NOT NULL`)
-	must(f.store.ReplayEvents(f.ctx(), f.client, hook, time.Now().Add(-time.Hour), job.Position{}, 100))(t)
+	f.replay(hook, time.Now().Add(-time.Hour), job.Position{}, 100)
 	again := f.claimAll(hook, 100)
 	require.Len(t, again, 11)
 	for _, p := range again {

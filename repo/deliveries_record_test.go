@@ -2,7 +2,10 @@ package repo_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,27 +27,26 @@ func (f *fixture) hookRow(id job.ID) string {
 	return one[string](f, `SELECT xmin::text || xmax::text || to_jsonb(w) FROM webhooks w WHERE webhook_id = $1`, id.String())
 }
 
+// requireStaleResult records a result of a claim that is not current any more.
+func (f *fixture) requireStaleResult(r job.DeliveryResult, why string) {
+	require.ErrorIs(f.t, errOf(f.store.RecordDelivery(f.ctx(), r)), job.ErrStale, why)
+}
+
 func TestRecordIsFenced(t *testing.T) {
 	f := setup(t)
-	hook := f.subscribe(job.EventCreated)
-	f.submit()
-	p := f.claimAll(hook, 1)[0]
-	row := f.hookRow(hook)
+	hook, claimed := f.claimed(1)
+	p, row := claimed[0], f.hookRow(hook)
 	require.Equal(t, job.Recorded{Number: 1}, f.record(delivered(p)))
 	require.Equal(t, row, f.hookRow(hook), "a success of a healthy webhook leaves it alone")
 	stored := one[string](f, `SELECT to_jsonb(d)::text FROM deliveries d`)
-	for name, r := range map[string]job.DeliveryResult{"repeated": delivered(p), "another result": givenUp(p)} {
-		_, err := f.store.RecordDelivery(f.ctx(), r)
-		require.ErrorIs(t, err, job.ErrStale, name)
-	}
+	f.requireStaleResult(delivered(p), "repeated")
+	f.requireStaleResult(givenUp(p), "another result")
 	require.Equal(t, stored, one[string](f, `SELECT to_jsonb(d)::text FROM deliveries d`))
 
-	must(f.store.Redeliver(f.ctx(), f.client, job.DeliveryOwner{WebhookID: hook}, p.ID))(t)
-	_, err := f.store.RecordDelivery(f.ctx(), delivered(p))
-	require.ErrorIs(t, err, job.ErrStale, "nobody has claimed it")
+	f.redeliver(job.DeliveryOwner{WebhookID: hook}, p.ID)
+	f.requireStaleResult(delivered(p), "nobody has claimed it")
 	next := f.claimAll(hook, 1)[0]
-	_, err = f.store.RecordDelivery(f.ctx(), givenUp(p))
-	require.ErrorIs(t, err, job.ErrStale, "somebody else has")
+	f.requireStaleResult(givenUp(p), "somebody else has")
 	require.Equal(t, 2, f.record(delivered(next)).Number)
 	require.Equal(t, row, f.hookRow(hook))
 	f.checkInvariants()
@@ -52,11 +54,7 @@ func TestRecordIsFenced(t *testing.T) {
 
 func TestHealthOfAWebhook(t *testing.T) {
 	f := setup(t)
-	hook := f.subscribe(job.EventCreated)
-	for range 4 {
-		f.submit()
-	}
-	p := f.claimAll(hook, 4)
+	hook, p := f.claimed(4)
 	f.record(refused(p[0], time.Hour))
 	since := f.webhook(hook).FailingFrom
 	require.WithinDuration(t, time.Now(), *since, testkit.Patience)
@@ -77,39 +75,31 @@ func TestHealthOfAWebhook(t *testing.T) {
 func TestResultsOfOneFlush(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		successes, failures int
-		want                []int
+		successes int
+		want      []int
 	}{
-		"failures": {0, 5, []int{7}},
-		"mixed":    {1, 4, []int{0, 1}}, // one of the first two may end last
+		"failures": {0, []int{7}},
+		"mixed":    {1, []int{0, 1}}, // one of the first two may end last
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, patient)
-			hook := f.subscribe(job.EventCreated)
-			for range 9 {
-				f.submit()
-			}
-			p := f.claimAll(hook, 9)
+			hook, p := f.claimed(7)
 			unlock := f.lock(`LOCK TABLE deliveries IN SHARE MODE`)
-			done := make(chan error, 9)
-			send := func(r job.DeliveryResult) {
-				go func() { _, err := f.store.RecordDelivery(f.ctx(), r); done <- err }()
-			}
-			for i := range 2 { // each flusher has one, and waits
-				send(givenUp(p[i]))
-				f.awaitBlocked(i + 1)
-			}
-			for i := range test.successes + test.failures {
-				if i < test.successes {
-					send(delivered(p[2+i]))
-				} else {
-					send(givenUp(p[2+i]))
+			var calls []<-chan error
+			for i := range p {
+				r := givenUp(p[i])
+				if i >= 2 && i < 2+test.successes {
+					r = delivered(p[i])
+				}
+				calls = append(calls, begin(func() error { return errOf(f.store.RecordDelivery(f.ctx(), r)) }))
+				if i < 2 { // each flusher has one, and waits
+					f.awaitBlocked(i + 1)
 				}
 			}
-			f.awaitQueued("record", test.successes+test.failures)
+			f.awaitQueued("record", 5)
 			unlock()
-			for range 2 + test.successes + test.failures {
-				require.NoError(t, <-done)
+			for _, recorded := range calls {
+				require.NoError(t, <-recorded)
 			}
 			require.Contains(t, test.want, f.webhook(hook).Failures)
 			require.Equal(t, 3, f.awaitFlushed("record", 7))
@@ -122,23 +112,17 @@ func TestFailingWebhookIsDisabledOnce(t *testing.T) {
 	f := setup(t, strict)
 	hook, witness := f.subscribe(job.EventCreated, job.EventWebhookDisabled), f.subscribe(job.EventWebhookDisabled)
 	const many = 10
-	for range many {
-		f.submit()
-	}
+	f.submitted(many)
 	claimed := f.claimAll(hook, many)
-	answers := make([]job.Recorded, many)
-	inParallel(many, func(i int) {
-		s := repotest.OpenURL(t, f.url, strict)
-		answers[i] = must(s.RecordDelivery(f.ctx(), givenUp(claimed[i])))(t)
-	})
-	told := 0
-	for _, a := range answers {
-		if a.Disabled != "" {
-			require.Equal(t, job.DisabledFailing, a.Disabled)
-			told++
+	var told atomic.Int32
+	f.atOnce(many, func(i int) error {
+		answer, err := repotest.OpenURL(t, f.url, strict).RecordDelivery(f.ctx(), givenUp(claimed[i]))
+		if answer.Disabled == job.DisabledFailing {
+			told.Add(1)
 		}
-	}
-	require.Equal(t, 1, told)
+		return err
+	})
+	require.EqualValues(t, 1, told.Load())
 	w := f.webhook(hook)
 	require.Equal(t, job.DisabledFailing, w.Disabled.Reason)
 	require.GreaterOrEqual(t, w.Failures, 3)
@@ -147,21 +131,15 @@ func TestFailingWebhookIsDisabledOnce(t *testing.T) {
 	require.Equal(t, hook, notices[0].Occurrence.Webhook)
 	at := must(job.Time(w.Disabled.At).MarshalText())(t)
 	require.JSONEq(t, `{"webhookId": "`+hook.String()+`", "reason": "FAILING", "text": "`+job.DisabledFailing.Text()+`",
-		"language": "en", "disabledAt": "`+string(at)+`"}`,
-		string(notices[0].Occurrence.Data))
+		"language": "en", "disabledAt": "`+string(at)+`"}`, string(notices[0].Occurrence.Data))
 	require.Equal(t, 1, f.count("client_events"))
-	require.Zero(t, one[int](f, `SELECT count(*)::int FROM deliveries WHERE webhook_id = $1 AND event_name = 'webhook.disabled'`,
-		hook.String()))
+	require.Zero(t, f.count(`deliveries WHERE webhook_id = $1 AND event_name = 'webhook.disabled'`, hook.String()))
 	f.checkInvariants()
 }
 
 func TestDisablingTakesBothLimits(t *testing.T) {
 	f := setup(t, func(c *repo.Config) { c.Webhooks = repo.WebhookLimits{DisableFailures: 2, DisableAfter: time.Hour} })
-	hook := f.subscribe(job.EventCreated)
-	for range 4 {
-		f.submit()
-	}
-	p := f.claimAll(hook, 4)
+	_, p := f.claimed(4)
 	for i := range 3 {
 		require.Empty(t, f.record(givenUp(p[i])).Disabled)
 	}
@@ -186,10 +164,9 @@ func TestInternalFailuresDoNotCount(t *testing.T) {
 	}
 	require.Zero(t, f.webhook(hook).Failures)
 	require.Nil(t, f.webhook(hook).Disabled)
-	p := f.claimAll(hook, 1)[0]
-	f.record(refused(p, 0))
+	f.record(refused(f.claimAll(hook, 1)[0], 0))
 	require.Equal(t, 1, f.webhook(hook).Failures)
-	p = f.claimAll(hook, 1)[0]
+	p := f.claimAll(hook, 1)[0]
 	require.Equal(t, []int{5, 1, 1}, []int{p.Attempts, p.Tries, p.Target.Failures})
 	r := givenUp(p)
 	r.Sent.Attempt.Error = job.SendInternal
@@ -201,20 +178,16 @@ func TestInternalFailuresDoNotCount(t *testing.T) {
 // The log of a delivery that is sent again and again does not grow for ever.
 func TestLatestAttemptsAreKept(t *testing.T) {
 	f := setup(t)
-	hook := f.subscribe(job.EventCreated)
-	f.submit()
-	other := f.claimAll(hook, 1)[0]
-	f.record(delivered(other))
-	f.submit()
-	p := f.claimAll(hook, 1)[0]
+	hook, claimed := f.claimed(2)
+	f.record(delivered(claimed[1]))
+	p := claimed[0]
 	const before = 99
-	f.exec(`INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms) SELECT $1, i, now(), 1 FROM generate_series(1,
-		$2::int) i`, p.ID.String(), before)
+	f.exec(`INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms)
+		SELECT $1, i, now(), 1 FROM generate_series(1, $2::int) i`, p.ID.String(), before)
 	f.exec(`UPDATE deliveries SET attempts = $2 WHERE delivery_id = $1`, p.ID.String(), before)
-	owner := job.DeliveryOwner{WebhookID: hook}
 	for i := range 3 {
 		require.Equal(t, before+1+i, f.record(refused(p, 0)).Number)
-		_, tries := must2(f.store.Delivery(f.ctx(), f.client, owner, p.ID))(t)
+		_, tries := must2(f.store.Delivery(f.ctx(), f.client, job.DeliveryOwner{WebhookID: hook}, p.ID))(t)
 		require.Len(t, tries, 100)
 		require.Equal(t, []int{1 + i, 100 + i}, []int{tries[0].Number, tries[99].Number})
 		require.Equal(t, 101, f.count("delivery_attempts"), "and one of the other delivery")
@@ -224,10 +197,7 @@ func TestLatestAttemptsAreKept(t *testing.T) {
 
 func TestGoneDisablesAtOnce(t *testing.T) {
 	f := setup(t)
-	hook := f.subscribe(job.EventCreated)
-	f.submit()
-	f.submit()
-	p := f.claimAll(hook, 2)
+	hook, p := f.claimed(2)
 	r := givenUp(p[0])
 	r.Disable, r.Sent.Attempt.Status, r.Sent.Attempt.Error = job.DisabledGone, 410, job.SendGone
 	require.Equal(t, job.DisabledGone, f.record(r).Disabled)
@@ -240,88 +210,104 @@ func TestGoneDisablesAtOnce(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Everybody does everything with a few webhooks at once: nothing waits for each other in a circle, and all agrees at the end.
+// Everybody does everything with a few webhooks at once: nothing waits for each other in a circle, no claim is given to two, and
+// all agrees at the end.
 func TestDeliveriesUnderRandomConcurrentOperations(t *testing.T) {
 	f := setup(t, strict)
+	c := &deliveryChaos{f: f}
 	stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url, strict)}
 	for range 4 {
-		f.subscribe("*")
+		c.hooks = append(c.hooks, f.subscribe("*"))
 	}
-	hooks := f.hooks()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	const people, steps = 8, 60
-	errs := make([]error, people)
-	inParallel(people, func(i int) {
+	f.atOnce(people, func(i int) (errs error) {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
-		s := stores[i%2]
 		for range steps {
-			if err := deliveryWorkerStep(f, s, r, hooks[r.IntN(len(hooks))]); err != nil && !errors.Is(err, job.ErrStale) &&
-				job.CodeOf(err) != job.CodeConflict {
-				errs[i] = errors.Join(errs[i], err)
-			}
+			errs = errors.Join(errs, unexpected(c.step(stores[i%2], r, c.hooks[r.IntN(len(c.hooks))])))
 		}
+		return errs
 	})
-	require.NoError(t, errors.Join(errs...))
 	require.Zero(t, one[int](f, `SELECT deadlocks::int FROM pg_stat_database WHERE datname = current_database()`))
 	f.checkInvariants()
-	require.NotZero(t, one[int](f, `SELECT count(*)::int FROM client_events WHERE event_name = 'webhook.disabled'`))
+	require.NotZero(t, f.count(`client_events WHERE event_name = 'webhook.disabled'`))
 }
 
-func deliveryWorkerStep(f *fixture, s *repo.Store, r *rand.Rand, hook job.ID) error {
+// unexpected is an error that is no answer to who comes too late.
+func unexpected(err error) error {
+	if errors.Is(err, job.ErrStale) {
+		return nil
+	}
+	switch job.CodeOf(err) {
+	case job.CodeConflict, job.CodeRequestNotFound, job.CodeJobGone: // it is disabled, or somebody deleted the job
+		return nil
+	}
+	return err
+}
+
+type deliveryChaos struct {
+	f       *fixture
+	hooks   []job.ID
+	claimed sync.Map // what was given to somebody: delivery and fence
+}
+
+func (c *deliveryChaos) step(s *repo.Store, r *rand.Rand, hook job.ID) error {
+	f := c.f
 	switch n := r.IntN(20); {
 	case n < 3:
-		_, err := s.InsertJob(f.ctx(), f.submission())
-		return err
+		return errOf(s.InsertJob(f.ctx(), f.submission()))
 	case n < 14:
-		claim, err := s.ClaimDeliveries(f.ctx(), f.client, hook, 1+r.IntN(5), time.Duration(r.IntN(50))*time.Millisecond)
-		claimed := claim.Deliveries
-		errs := make([]error, len(claimed))
-		lucky := r.IntN(4) == 0
-		inParallel(len(claimed), func(i int) {
-			switch p := claimed[i]; {
-			case i%4 == 0 && lucky:
-				_, errs[i] = s.RecordDelivery(f.ctx(), delivered(p))
-			case i%4 == 1:
-				_, errs[i] = s.RecordDelivery(f.ctx(), refused(p, 0))
-			case i%4 == 3:
-				errs[i] = s.ReleaseDeliveries(f.ctx(), claimed)
-			default:
-				_, errs[i] = s.RecordDelivery(f.ctx(), givenUp(p))
-			}
-			if errors.Is(errs[i], job.ErrStale) {
-				errs[i] = nil
-			}
-		})
-		return errors.Join(append(errs, err)...)
+		return c.send(s, r, hook)
 	case n < 15:
-		_, err := s.UpdateWebhook(f.ctx(), f.client, hook, enabled(r.IntN(4) > 0))
-		return err
+		return errOf(s.UpdateWebhook(f.ctx(), f.client, hook, enabled(r.IntN(4) > 0)))
 	case n < 16:
-		_, err := s.RedeliverFailed(f.ctx(), f.client, hook, time.Time{}, 5)
-		return err
+		return errOf(s.RedeliverFailed(f.ctx(), f.client, hook, time.Time{}, 5))
 	case n < 17:
-		_, err := s.ReplayEvents(f.ctx(), f.client, hook, time.Now().Add(-time.Hour), job.Position{}, 5)
-		return err
+		return errOf(s.ReplayEvents(f.ctx(), f.client, hook, time.Now().Add(-time.Hour), job.Position{}, 5))
 	case n < 18:
-		_, err := s.FailOrphans(f.ctx(), 2, 5)
-		return err
+		return errOf(s.FailOrphans(f.ctx(), 2, 5))
 	case n < 19:
-		_, err := s.ReclaimDeliveries(f.ctx(), 5)
-		return err
-	default:
-		page, err := s.Deliveries(f.ctx(), f.client, job.DeliveryQuery{Owner: job.DeliveryOwner{WebhookID: hook}, Limit: 1})
-		if err == nil && len(page.Deliveries) > 0 {
-			d := page.Deliveries[0]
-			if _, err = s.Redeliver(f.ctx(), f.client, job.DeliveryOwner{WebhookID: hook}, d.ID); err == nil && r.IntN(3) == 0 && !d.JobID.IsZero() {
-				if _, _, err = s.Cancel(f.ctx(), f.client, d.JobID); err == nil {
-					err = s.Delete(f.ctx(), f.client, d.JobID)
-				}
-			}
-			if job.CodeOf(err) == job.CodeRequestNotFound || job.CodeOf(err) == job.CodeJobGone {
-				err = nil // somebody deleted the job
-			}
-		}
+		return errOf(s.ReclaimDeliveries(f.ctx(), 5))
+	}
+	owner := job.DeliveryOwner{WebhookID: hook}
+	page, err := s.Deliveries(f.ctx(), f.client, job.DeliveryQuery{Owner: owner, Limit: 1})
+	if err != nil || len(page.Deliveries) == 0 {
 		return err
 	}
+	d := page.Deliveries[0]
+	if _, err := s.Redeliver(f.ctx(), f.client, owner, d.ID); err != nil || r.IntN(3) > 0 || d.JobID.IsZero() {
+		return err
+	}
+	if _, _, err := s.Cancel(f.ctx(), f.client, d.JobID); err != nil {
+		return err
+	}
+	return s.Delete(f.ctx(), f.client, d.JobID)
+}
+
+// send claims deliveries and records results of them, or gives them back.
+func (c *deliveryChaos) send(s *repo.Store, r *rand.Rand, hook job.ID) error {
+	claim, err := s.ClaimDeliveries(c.f.ctx(), c.f.client, hook, 1+r.IntN(5), time.Duration(r.IntN(50))*time.Millisecond)
+	claimed := claim.Deliveries
+	errs := make([]error, len(claimed))
+	lucky := r.IntN(4) == 0
+	inParallel(len(claimed), func(i int) {
+		p := claimed[i]
+		if _, twice := c.claimed.LoadOrStore([2]any{p.ID, p.Fence}, true); twice || p.Endpoint != hook {
+			errs[i] = fmt.Errorf("%+v was given to two, or to another endpoint", p)
+			return
+		}
+		switch {
+		case i%4 == 0 && lucky:
+			errs[i] = errOf(s.RecordDelivery(c.f.ctx(), delivered(p)))
+		case i%4 == 1:
+			errs[i] = errOf(s.RecordDelivery(c.f.ctx(), refused(p, 0)))
+		case i%4 == 3:
+			errs[i] = s.ReleaseDeliveries(c.f.ctx(), claimed)
+		default:
+			errs[i] = errOf(s.RecordDelivery(c.f.ctx(), givenUp(p)))
+		}
+		errs[i] = unexpected(errs[i])
+	})
+	return errors.Join(append(errs, err)...)
 }

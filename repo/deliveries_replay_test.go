@@ -18,16 +18,12 @@ func (f *fixture) replay(hook job.ID, since time.Time, after job.Position, limit
 
 // replayAll repeats a replay until there is no more, and tells how much was queued, in how many calls.
 func (f *fixture) replayAll(hook job.ID, since time.Time, limit int) (queued, calls int) {
-	var after job.Position
-	for {
-		r := f.replay(hook, since, after, limit)
-		queued, after = queued+r.Queued, r.Next
-		if calls++; !r.More {
-			require.Zero(f.t, after)
-			return queued, calls
-		}
+	for r := (job.Replay{More: true}); r.More; calls++ {
 		require.Less(f.t, calls, 1000, "it makes no progress")
+		r = f.replay(hook, since, r.Next, limit)
+		queued += r.Queued
 	}
+	return queued, calls
 }
 
 func TestReplayBringsWhatWasMissed(t *testing.T) {
@@ -46,8 +42,7 @@ func TestReplayBringsWhatWasMissed(t *testing.T) {
 	f.exec(`INSERT INTO client_events (event_id, client_id, event_name, occurred_at, webhook_id, data)
 		SELECT gen_random_uuid(), $1, 'webhook.disabled', clock_timestamp(), w::uuid, '{}' FROM unnest(ARRAY[$2, $3]) w`, f.client.String(),
 		hook.String(), other.String())
-	_, err := f.store.ReplayEvents(f.ctx(), f.client, hook, time.Time{}, job.Position{}, 10)
-	require.Equal(t, job.CodeConflict, job.CodeOf(err), "it is disabled")
+	require.Equal(t, job.CodeConflict, codeOf(f.store.ReplayEvents(f.ctx(), f.client, hook, time.Time{}, job.Position{}, 9)), "disabled")
 	f.patch(hook, enabled(true))
 	after := f.submit()
 
@@ -64,7 +59,7 @@ func TestReplayBringsWhatWasMissed(t *testing.T) {
 	}
 	require.Equal(t, append(f.names(early)[1:], f.names(late)...), got, "in order")
 	for _, id := range []job.ID{before, after} {
-		require.Equal(t, 2, one[int](f, `SELECT count(*)::int FROM deliveries WHERE job_id = $1 AND webhook_id = $2`, id.String(), hook.String()))
+		require.Equal(t, 2, f.count(`deliveries WHERE job_id = $1 AND webhook_id = $2`, id.String(), hook.String()))
 	}
 	require.Equal(t, job.Replay{}, f.replay(hook, since, job.Position{}, 100), "nothing is missing any more")
 	n, _ = f.replayAll(hook, time.Time{}, 100)
@@ -72,30 +67,12 @@ func TestReplayBringsWhatWasMissed(t *testing.T) {
 	f.checkInvariants()
 }
 
-func TestReplaysAtOnceMakeOneDelivery(t *testing.T) {
-	f := setup(t)
-	for range 20 {
-		f.submit()
-	}
-	hook := f.subscribe("*")
-	queued := make([]int, 10)
-	inParallel(len(queued), func(i int) { queued[i], _ = f.replayAll(hook, time.Time{}, 7) })
-	total := 0
-	for _, n := range queued {
-		total += n
-	}
-	require.Equal(t, 40, total)
-	require.Equal(t, 40, f.count("deliveries"))
-	f.checkInvariants()
-}
-
 // A long history costs each call a limited number of reads; the next one goes on where it ended.
 func TestReplayOfALongHistory(t *testing.T) {
 	f := setup(t)
 	// 30,000 events that have a delivery, and two that have none.
-	f.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
-		SELECT gen_random_uuid(), $1, 1, gen_random_uuid(), 'job.created', 1, now() - interval '2 hours', '{}' FROM generate_series(1,
-			30000) i`, f.client.String())
+	f.insert("events", 30_000, columns{"client_id": quoted(f.client), "event_name": "'job.created'",
+		"occurred_at": "now() - interval '2 hours'"})
 	f.submit()
 	hook := f.subscribe("job.*")
 	f.exec(`INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, job_id, seq, event_id, event_name, created_at,
@@ -109,13 +86,12 @@ func TestReplayOfALongHistory(t *testing.T) {
 	require.GreaterOrEqual(t, calls, 6, "none looks at more than 5,000 events")
 
 	f.exec(`DELETE FROM deliveries WHERE event_id = (SELECT event_id FROM events ORDER BY occurred_at DESC LIMIT 1)`)
-	start := one[string](f, `SELECT (min(tx::text::bigint))::text FROM events WHERE occurred_at > now() - interval '1 hour'`)
-	found := f.reads("events", repo.Statements["findReplayStart"],
-		`'`+f.client.String()+`', '`+time.Now().Add(-time.Hour).Format(time.RFC3339)+`'`)
+	since := time.Now().Add(-time.Hour)
+	found := f.reads("events", repo.Statements["findReplayStart"], quoted(f.client)+`, '`+since.Format(time.RFC3339)+`'`)
 	require.Less(t, found, 400, "a few for each step")
-	n, calls = f.replayAll(hook, time.Now().Add(-time.Hour), 100)
+	n, calls = f.replayAll(hook, since, 100)
 	require.Equal(t, 1, n)
-	require.LessOrEqual(t, calls, 8, "the last 30,000 have one transaction: %s", start)
+	require.LessOrEqual(t, calls, 8, "the last 30,000 have one transaction")
 }
 
 // FAILED deliveries need no position: what was sent again is FAILED no more.
@@ -123,16 +99,14 @@ func TestReplayBeginsWithWhatFailed(t *testing.T) {
 	f := setup(t)
 	f.submit()
 	hook := f.subscribe(job.EventCreated, job.EventQueued)
-	for range 3 {
-		f.submit()
-	}
+	f.submitted(3)
 	for _, p := range f.claimAll(hook, 3) {
 		f.record(givenUp(p))
 	}
-	failed := one[int](f, `SELECT count(*)::int FROM deliveries WHERE state = 'FAILED'`)
-	require.Equal(t, 3, failed)
+	const failed = `deliveries WHERE state = 'FAILED'`
+	require.Equal(t, 3, f.count(failed))
 	require.Equal(t, job.Replay{Queued: 2, More: true}, f.replay(hook, time.Time{}, job.Position{}, 2))
-	require.Equal(t, 1, one[int](f, `SELECT count(*)::int FROM deliveries WHERE state = 'FAILED'`))
+	require.Equal(t, 1, f.count(failed))
 	r := f.replay(hook, time.Time{}, job.Position{}, 2)
 	require.Equal(t, 2, r.Queued, "the last one that failed, and the first event that was missed")
 	require.True(t, r.More)
@@ -147,37 +121,26 @@ func (f *fixture) awaitPast() {
 	})
 }
 
-// hold keeps a transaction under way, which could still write events.
-func (f *fixture) hold() (number uint64, end func()) {
-	tx := must(f.db.Begin(f.ctx()))(f.t)
-	require.NoError(f.t, tx.QueryRow(f.ctx(), `SELECT pg_current_xact_id()`).Scan(&number))
-	f.t.Cleanup(func() { _ = tx.Rollback(f.ctx()) }) // or the pool could not be closed
-	return number, func() { require.NoError(f.t, tx.Rollback(f.ctx())) }
-}
-
 // While a transaction is under way that may still write events, a replay sends
 // later ones, but does not pass them, and ends all the same.
 // It runs alone: it would hold up the replays of other tests, since transactions are numbered for the whole server.
 func TestReplayPassesNothingThatIsUnderWay(t *testing.T) {
 	f := setupAt(t, repotest.URL(t))
 	f.submit()
-	number, end := f.hold()
-	for range 5 {
-		f.submit()
-	}
+	end := f.lock(`SELECT pg_current_xact_id()`) // it could still write events
+	number := one[uint64](f, `SELECT pg_snapshot_xmin(pg_current_snapshot())`)
+	f.submitted(5)
 	hook := f.subscribe("job.*")
 	queued, calls := 0, 0
-	var after job.Position
-	for more := true; more; calls++ {
-		r := f.replay(hook, time.Time{}, after, 3)
-		queued, more, after = queued+r.Queued, r.More, r.Next
-		require.Less(t, after.Tx, number)
+	for r := (job.Replay{More: true}); r.More; calls++ {
+		r = f.replay(hook, time.Time{}, r.Next, 3)
+		queued += r.Queued
+		require.Less(t, r.Next.Tx, number)
 		require.Less(t, calls, 20, "it makes no progress")
 	}
 	require.Equal(t, 12, queued)
 
-	f.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
-		SELECT gen_random_uuid(), $1, 1, gen_random_uuid(), 'job.created', 1, now(), '{}' FROM generate_series(1, 10100) i`, f.client.String())
+	f.insert("events", 10_100, columns{"client_id": quoted(f.client), "event_name": "'job.created'"})
 	require.Equal(t, job.Replay{}, f.replay(hook, time.Time{}, job.Position{}, 3), "more of those that it must not pass than it looks at")
 	end()
 	n, _ := f.replayAll(hook, time.Time{}, 3)
@@ -186,20 +149,17 @@ func TestReplayPassesNothingThatIsUnderWay(t *testing.T) {
 
 func TestReplayGoesOnOnlyForAnEnabledWebhookOfTheClient(t *testing.T) {
 	f := setup(t)
-	for range 3 {
-		f.submit()
-	}
+	f.submitted(3)
 	hook := f.subscribe("job.*")
 	r := f.replay(hook, time.Time{}, job.Position{}, 2)
 	require.True(t, r.More)
 	r.Next.Tx = max(r.Next.Tx, 1) // not the beginning, whatever is under way
-	code := func(client job.ID, after job.Position) job.Code {
-		_, err := f.store.ReplayEvents(f.ctx(), client, hook, time.Time{}, after, 2)
-		return job.CodeOf(err)
-	}
-	require.Equal(t, job.CodeWebhookNotFound, code(newID(), r.Next))
 	ahead := r.Next
 	ahead.Tx += 1 << 40
+	code := func(client job.ID, after job.Position) job.Code {
+		return codeOf(f.store.ReplayEvents(f.ctx(), client, hook, time.Time{}, after, 2))
+	}
+	require.Equal(t, job.CodeWebhookNotFound, code(newID(), r.Next))
 	require.Equal(t, job.CodeMalformed, code(f.client, ahead), "a position of another server")
 	f.patch(hook, enabled(false))
 	require.Equal(t, job.CodeConflict, code(f.client, r.Next))

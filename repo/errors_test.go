@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -23,28 +23,7 @@ import (
 
 func TestTranslate(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[string]job.Code{
-		"23505": job.CodeConflict,           // unique violation
-		"23514": job.CodeInternal,           // check violation
-		"23502": job.CodeInternal,           // not null violation
-		"22021": job.CodeInternal,           // invalid encoding
-		"57014": job.CodeDBError,            // statement timeout
-		"55P03": job.CodeDBError,            // lock timeout
-		"40P01": job.CodeDBError,            // deadlock
-		"42P01": job.CodeDBError,            // no such table
-		"XX000": job.CodeDBError,            // internal error
-		"25006": job.CodeStorageUnavailable, // read-only
-		"53100": job.CodeStorageUnavailable, // disk full
-		"53300": job.CodeStorageUnavailable, // too many connections
-		"57P01": job.CodeStorageUnavailable, // administrator's shutdown
-		"57P02": job.CodeStorageUnavailable, // crash
-		"57P03": job.CodeStorageUnavailable, // starting up
-		"08006": job.CodeStorageUnavailable, // connection failure
-	} {
-		requireTranslated(t, want, pgError(code))
-		requireTranslated(t, want, fmt.Errorf("wrapped: %w", pgError(code)))
-	}
-	for err, want := range map[error]job.Code{
+	want := map[error]job.Code{
 		context.DeadlineExceeded: job.CodeDBError,
 		context.Canceled:         job.CodeDBError,
 		io.EOF:                   job.CodeStorageUnavailable,
@@ -53,21 +32,31 @@ func TestTranslate(t *testing.T) {
 		&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}: job.CodeStorageUnavailable,
 		&pgconn.ConnectError{}:   job.CodeStorageUnavailable,
 		errors.New("unheard of"): job.CodeDBError,
-	} {
-		requireTranslated(t, want, err)
 	}
-}
-
-func requireTranslated(t *testing.T, want job.Code, cause error) {
-	t.Helper()
-	err := translate(cause)
-	require.Equal(t, want, job.CodeOf(err), "%v", cause)
-	require.ErrorIs(t, err, cause, "the log needs the cause")
-	var e *job.Error
-	require.ErrorAs(t, err, &e)
-	require.NotContains(t, e.Detail, "pg", "a client learns nothing internal")
-	if e.Code.Spec().Status == 503 {
-		require.Equal(t, retryAfter, e.RetryAfter)
+	for code, states := range map[job.Code][]string{
+		job.CodeConflict: {"23505"},                                     // unique violation
+		job.CodeInternal: {"23514", "23502", "22021"},                   // check and not null violation, invalid encoding
+		job.CodeDBError:  {"57014", "55P03", "40P01", "42P01", "XX000"}, // timeouts, deadlock, no such table, internal error
+		job.CodeStorageUnavailable: {
+			"25006", "53100", "53300", // read-only, disk full, too many connections
+			"57P01", "57P02", "57P03", "08006", // administrator's shutdown, crash, starting up, connection failure
+		},
+	} {
+		for _, state := range states {
+			want[pgError(state)] = code
+			want[fmt.Errorf("wrapped: %w", pgError(state))] = code
+		}
+	}
+	for cause, code := range want {
+		err := translate(cause)
+		require.Equal(t, code, job.CodeOf(err), "%v", cause)
+		require.ErrorIs(t, err, cause, "the log needs the cause")
+		var e *job.Error
+		require.ErrorAs(t, err, &e)
+		require.NotContains(t, e.Detail, "pg", "a client learns nothing internal")
+		if e.Code.Spec().Status == 503 {
+			require.Equal(t, retryAfter, e.RetryAfter)
+		}
 	}
 }
 
@@ -86,6 +75,9 @@ func TestStatementsHaveAContractAndAreUsed(t *testing.T) {
 	code := goSources()
 	used := map[string]bool{}
 	for _, m := range regexp.MustCompile(`statement\("(\w+)"`).FindAllStringSubmatch(code, -1) {
+		used[m[1]] = true
+	}
+	for _, m := range regexp.MustCompile(`"\{\{(\w+)\}\}"`).FindAllStringSubmatch(code, -1) { // stands for another one
 		used[m[1]] = true
 	}
 	files, err := sqlFiles.ReadDir("sql")
@@ -167,65 +159,55 @@ func pgError(code string) error { return &pgconn.PgError{Code: code} }
 func TestBatcherSplitsOutTheBadItems(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"22021", "23514"} {
-		var mu sync.Mutex
-		flushes := 0
-		g := newGate()
-		b := testBatcher(t, func(items []string) ([]answer[string], error) {
-			answers, err := g.flush(items)
-			mu.Lock()
-			defer mu.Unlock()
-			flushes++
-			if slices.Contains(items, "bad1") || slices.Contains(items, "bad2") {
-				return nil, pgError(code)
+		t.Run(code, func(t *testing.T) {
+			g, b := gated(t)
+			bad := []string{"7", "40"}
+			var flushes atomic.Int32
+			b.flush = func(_ context.Context, _ querier, items []string) ([]answer[string], error) {
+				answers, err := g.flush(items)
+				flushes.Add(1)
+				if slices.Contains(items, bad[0]) || slices.Contains(items, bad[1]) {
+					return nil, pgError(code)
+				}
+				return answers, err
 			}
-			return answers, err
+			g.occupy(t.Context(), b)
+			calls := map[string]<-chan answer[string]{}
+			for i := range 64 {
+				calls[strconv.Itoa(i)] = call(t.Context(), b, strconv.Itoa(i))
+				b.awaitQueued(t, i+1)
+			}
+			close(g.open)
+			for item, done := range calls {
+				a := <-done
+				if slices.Contains(bad, item) {
+					require.Equal(t, job.CodeInternal, job.CodeOf(a.err), item)
+					continue
+				}
+				require.NoError(t, a.err, item)
+				require.Equal(t, item, a.value)
+			}
+			b.stop()
+			require.EqualValues(t, 2+1+2*2*6-2, flushes.Load(), "one path to each bad item, both halves at each step, the first step shared")
 		})
-		g.occupy(t.Context(), b)
-		calls := map[string]<-chan answer[string]{}
-		for i := range 64 {
-			item := strconv.Itoa(i)
-			switch i {
-			case 7:
-				item = "bad1"
-			case 40:
-				item = "bad2"
-			}
-			calls[item] = call(t.Context(), b, item)
-			b.awaitQueued(t, i+1)
-		}
-		close(g.open)
-		for item, done := range calls {
-			a := <-done
-			if item == "bad1" || item == "bad2" {
-				require.Equal(t, job.CodeInternal, job.CodeOf(a.err), item)
-				continue
-			}
-			require.NoError(t, a.err, item)
-			require.Equal(t, item, a.value)
-		}
-		b.stop()
-		require.Equal(t, 2+1+2*2*6-2, flushes, "one path to each bad item, both halves at each step, the first step shared")
 	}
 }
 
 func TestBatcherFailsTogetherWhenNoItemIsToBlame(t *testing.T) {
-	t.Parallel()
-	g := newGate()
-	b := testBatcher(t, func(items []string) ([]answer[string], error) {
+	g, b := gated(t)
+	b.flush = func(_ context.Context, _ querier, items []string) ([]answer[string], error) {
 		_, _ = g.flush(items)
 		if len(items) > 1 {
 			return nil, pgError("25006")
 		}
 		return echo(items)
-	})
+	}
 	occupied := g.occupy(t.Context(), b)
 	first, second := call(t.Context(), b, "a"), call(t.Context(), b, "b")
 	b.awaitQueued(t, 2)
 	b.store.pool = closedPool(t)
 	close(g.open)
-	for _, done := range occupied {
-		require.NoError(t, (<-done).err)
-	}
+	requireAnswers(t, occupied...)
 	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf((<-first).err))
 	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf((<-second).err))
 }

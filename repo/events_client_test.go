@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,11 +75,7 @@ func (f *fixture) places() []job.Position {
 }
 
 func positions(events []job.Occurrence) []job.Position {
-	places := make([]job.Position, len(events))
-	for i, e := range events {
-		places[i] = e.Position
-	}
-	return places
+	return append([]job.Position{}, each(events, func(e job.Occurrence) job.Position { return e.Position })...)
 }
 
 // clientEvent records an event that belongs to no job.
@@ -96,11 +93,7 @@ func TestFeedHoldsAllEventsOfAClient(t *testing.T) {
 	failed, waiting := f.at(job.Failed), f.submit()
 	own := f.clientEvent(f.db)
 	succeeded := f.at(job.Succeeded)
-	client := f.client
-	f.client = newID()
-	foreign := f.at(job.Failed)
-	f.clientEvent(f.db)
-	f.client = client
+	f.another()
 
 	seen := (&follower{f: f}).readAll(100)
 	require.Equal(t, f.places(), positions(seen))
@@ -109,7 +102,6 @@ func TestFeedHoldsAllEventsOfAClient(t *testing.T) {
 		of[e.JobID] = append(of[e.JobID], e)
 	}
 	require.Len(t, of, 4)
-	require.Empty(t, of[foreign])
 	for _, id := range []job.ID{failed, waiting, succeeded} {
 		log := f.events(id, 0, 100)
 		for i := range log.Events { // the same but for the place in the feed
@@ -150,24 +142,22 @@ func TestFeedKeepsAJobsOrderUnderContention(t *testing.T) {
 	r := &follower{f: f}
 	require.Len(t, r.readAll(1), 2)
 
-	begin := func() pgx.Tx {
+	numbered := func() pgx.Tx {
 		tx := must(f.db.Begin(f.ctx()))(t)
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 		must(tx.Exec(f.ctx(), `SELECT pg_current_xact_id()`))(t)
 		return tx
 	}
-	early := begin()
-	late := begin()
+	early := numbered()
+	late := numbered()
 	must(late.Exec(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.Lease{JobID: id, Attempt: 1})...))(t)
-	waited := make(chan error, 1)
-	go func() {
-		_, err := early.Exec(context.Background(), repo.Statements["cancelJobs"], []string{id.String()}, []string{f.client.String()})
-		waited <- err
-	}()
+	canceled := begin(func() error {
+		return errOf(early.Exec(f.ctx(), repo.Statements["cancelJobs"], f.cancelArguments(id)...))
+	})
 	f.awaitBlocked(1)
 	require.False(t, r.read(10), "nothing is committed")
 	require.NoError(t, late.Commit(f.ctx()))
-	require.NoError(t, <-waited)
+	require.NoError(t, <-canceled)
 	require.True(t, r.read(10), "the claim is committed")
 	require.Len(t, r.seen, 2, "but the other transaction may come before it")
 	require.NoError(t, early.Commit(f.ctx()))
@@ -228,63 +218,44 @@ func TestFeedEnd(t *testing.T) {
 
 func TestFeedTellsOfBatches(t *testing.T) {
 	f := setup(t)
-	accepted := f.submission().Job
-	b, _ := must2(f.store.InsertBatch(f.ctx(), job.BatchSubmission{
-		Batch: job.Batch{
-			ID: newID(), ClientID: f.client, Language: "fr", RequestID: "r-1", CorrelationID: "c-1",
-			Items: []job.BatchItem{{ItemID: "a", JobID: accepted.ID}, {ItemID: "b", Refusal: &job.Refusal{Code: job.CodeValidationFailed,
-				Detail: "no"}}},
-		},
-		Jobs: []job.Job{accepted},
-	}))(t)
-	f.finish(success(f.claim(accepted.ID, 1)))
-	require.Len(t, must(f.store.CompleteBatches(f.ctx(), []job.ID{b.ID}))(t), 1)
+	b := f.insertBatch(f.batch(1, refusing(1)))
+	f.end(jobsOf(b)[0], job.Succeeded, "")
+	require.Len(t, f.completeBatches(b.ID), 1)
 
-	r := &follower{f: f}
-	seen := r.readAll(100)
-	last := seen[len(seen)-1]
+	seen := (&follower{f: f}).readAll(100)
+	events, last := seen[:len(seen)-1], seen[len(seen)-1]
 	require.Equal(t, job.EventBatchCompleted, last.Name, "after all of its jobs' events")
-	want := must(f.store.Batch(f.ctx(), f.client, b.ID))(t)
+	want := f.readBatch(b.ID)
 	require.Equal(t, 2, last.Batch.Total())
 	want.Items, want.Unread, want.Counts = nil, 2, nil // what nobody tells is not read
 	require.Equal(t, want, last.Batch)
 	require.NotNil(t, last.Batch.Outcome)
-	for _, e := range seen[:len(seen)-1] {
+	for _, e := range events {
 		require.Nil(t, e.Batch)
 	}
-
 	f.exec(`DELETE FROM batches`)
-	require.Equal(t, positions(seen[:len(seen)-1]), positions(f.feed(job.Position{}, 100).Events), "an event goes with its batch")
+	require.Equal(t, positions(events), positions(f.feed(job.Position{}, 100).Events), "an event goes with its batch")
 }
 
 // A reader that pages along while everybody does everything sees each event once, in the feed's order, which is that of each job.
 func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 	f := setup(t)
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	c := &chaos{f: f, stores: f.twoStores(), claimed: map[job.Lease]job.ID{}}
-	for range 6 {
-		c.jobs = append(c.jobs, f.submit())
-	}
-	writing := make(chan struct{})
+	c := newChaos(f, 6)
+	var writing atomic.Bool
+	writing.Store(true)
 	readers := make(chan *follower, 2)
 	for n := range cap(readers) {
 		go func() {
-			r, dice := &follower{f: f}, rand.New(rand.NewPCG(seed, uint64(100+n)))
+			r, dice := &follower{f: f}, c.dice(100+n)
 			defer func() { readers <- r }()
-			for {
-				select {
-				case <-writing:
-					return
-				default:
-					r.read(1 + dice.IntN(30))
-				}
+			for writing.Load() {
+				r.read(1 + dice.IntN(30))
 			}
 		}()
 	}
 	const people, steps = 8, 150
 	inParallel(people, func(i int) {
-		dice := rand.New(rand.NewPCG(seed, uint64(i)))
+		dice := c.dice(i)
 		for range steps {
 			if dice.IntN(6) == 0 {
 				c.note(c.transaction(f.ctx(), dice))
@@ -293,7 +264,7 @@ func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 			c.step(f.ctx(), c.stores[i%2], dice, f.worker)
 		}
 	})
-	close(writing)
+	writing.Store(false)
 	require.NoError(t, errors.Join(c.errs...))
 	f.checkInvariants()
 
@@ -315,22 +286,24 @@ func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 
 // transaction gets a number, lets others pass, and then cancels a job, or tells of something else, or gives up after all.
 func (c *chaos) transaction(ctx context.Context, dice *rand.Rand) error {
-	tx, err := c.f.db.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	if _, err := tx.Exec(ctx, `SELECT pg_current_xact_id(), pg_sleep($1)`, dice.Float64()/40); err != nil {
-		return err
-	}
-	if dice.IntN(3) > 0 {
-		c.f.clientEvent(tx)
-	} else if _, err := tx.Exec(ctx, repo.Statements["cancelJobs"], []string{pick(c, dice, &c.jobs).String()},
-		[]string{c.f.client.String()}); err != nil {
-		return err
-	}
-	if dice.IntN(3) == 0 {
+	err := pgx.BeginFunc(ctx, c.f.db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_current_xact_id(), pg_sleep($1)`, dice.Float64()/40); err != nil {
+			return err
+		}
+		if dice.IntN(3) > 0 {
+			c.f.clientEvent(tx)
+		} else if _, err := tx.Exec(ctx, repo.Statements["cancelJobs"], c.f.cancelArguments(pick(c, dice, &c.jobs))...); err != nil {
+			return err
+		}
+		if dice.IntN(3) == 0 {
+			return errGivenUp
+		}
+		return nil
+	})
+	if errors.Is(err, errGivenUp) {
 		return nil
 	}
-	return tx.Commit(ctx)
+	return err
 }
+
+var errGivenUp = errors.New("given up")

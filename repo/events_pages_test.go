@@ -13,11 +13,9 @@ import (
 // However long a client's history is, a page costs what it shows.
 func TestFeedReadsNoFurtherThanItsLimit(t *testing.T) {
 	f := setup(t)
-	f.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, tx, data)
-		SELECT gen_random_uuid(), $1, 1, gen_random_uuid(), 'x', 1, now(), (i % 1000 + 1)::text::xid8, '{}' FROM generate_series(1, 20000) i`,
-		f.client.String())
-	f.exec(`INSERT INTO client_events (event_id, client_id, event_name, occurred_at, tx, data)
-		SELECT gen_random_uuid(), $1, 'x', now(), (i % 1000 + 1)::text::xid8, '{}' FROM generate_series(1, 5000) i`, f.client.String())
+	for table, n := range map[string]int{"events": 20_000, "client_events": 5000} {
+		f.insert(table, n, columns{"client_id": quoted(f.client), "tx": "(i % 1000 + 1)::text::xid8"})
+	}
 	f.exec(`ANALYZE`)
 	const limit = 10
 	conn := connection(t, f.store.Pool())
@@ -81,9 +79,6 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 	require.False(t, f.feed(all[7], 2).More)
 }
 
-func seqs(events []job.Occurrence) (all []int) {
-	for _, e := range events {
-		all = append(all, e.Seq)
-	}
-	return all
+func seqs(events []job.Occurrence) []int {
+	return each(events, func(e job.Occurrence) int { return e.Seq })
 }

@@ -2,9 +2,8 @@ package repo_test
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,48 +23,38 @@ type steps struct {
 
 func newSteps(f *fixture) steps { return steps{f, f.submit(), f.assigned(f.submit(), 1), f.run()} }
 
-func (s steps) jobs() []string {
-	return []string{s.queued.String(), s.assigned.JobID.String(), s.rests.JobID.String()}
+// lock locks the rows of the jobs.
+func (s steps) lock() (unlock func()) {
+	return s.f.lock(`SELECT FROM jobs WHERE job_id = ANY($1) FOR UPDATE`,
+		[]string{s.queued.String(), s.assigned.JobID.String(), s.rests.JobID.String()})
 }
 
-func (s steps) claim(ctx context.Context) error {
-	c, not, err := s.f.store.Claim(ctx, s.f.worker, s.queued, 1)
-	if err == nil && c == nil {
-		err = errors.New("not claimed")
-	}
-	if not != (job.NotClaimed{}) {
-		err = errors.Join(err, errors.New("a claim says why it is none"))
-	}
-	return err
-}
-
-func (s steps) start(ctx context.Context) error {
-	_, err := s.f.store.Start(ctx, s.assigned)
-	return err
-}
-
-func (s steps) finish(ctx context.Context) error {
-	_, err := s.f.store.Finish(ctx, success(s.rests))
-	return err
-}
-
-// begin takes the three steps at once; wait gives their errors.
-func (s steps) begin(ctx context.Context) (wait func() error) {
-	errs := make([]error, 3)
-	var calls sync.WaitGroup
-	for i, step := range []func(context.Context) error{s.claim, s.start, s.finish} {
-		calls.Go(func() { errs[i] = step(ctx) })
-	}
-	return func() error {
-		calls.Wait()
-		return errors.Join(errs...)
+// begin takes the three steps at once.
+func (s steps) begin(ctx context.Context) (done []<-chan error) {
+	return []<-chan error{
+		begin(func() error {
+			c, not, err := s.f.store.Claim(ctx, s.f.worker, s.queued, 1)
+			if err == nil && (c == nil || not != job.NotClaimed{}) {
+				err = fmt.Errorf("not claimed, or a claim says why it is none: %+v", not)
+			}
+			return err
+		}),
+		begin(func() error { return errOf(s.f.store.Start(ctx, s.assigned)) }),
+		begin(func() error { return errOf(s.f.store.Finish(ctx, success(s.rests))) }),
 	}
 }
 
-func (s steps) requireDone() {
+func (s steps) states() []job.State {
+	return []job.State{s.f.state(s.queued), s.f.state(s.assigned.JobID), s.f.state(s.rests.JobID)}
+}
+
+// requireDone waits for steps that were begun.
+func (s steps) requireDone(done []<-chan error) {
 	s.f.t.Helper()
-	require.Equal(s.f.t, []job.State{job.Assigned, job.Running, job.Succeeded},
-		[]job.State{s.f.state(s.queued), s.f.state(s.assigned.JobID), s.f.state(s.rests.JobID)})
+	for _, step := range done {
+		require.NoError(s.f.t, <-step)
+	}
+	require.Equal(s.f.t, []job.State{job.Assigned, job.Running, job.Succeeded}, s.states())
 }
 
 // occupySteps keeps the flushers of steps busy.
@@ -76,27 +65,23 @@ func (f *fixture) occupySteps() (release func()) {
 func TestStepsShareAnExchange(t *testing.T) {
 	f := setup(t, patient)
 	const each = 5
-	var all []steps
-	for range each {
-		all = append(all, newSteps(f))
+	all, begun := make([]steps, each), make([][]<-chan error, each)
+	for i := range all {
+		all[i] = newSteps(f)
 	}
 	starts, ends := f.awaitFlushed("start", each), f.awaitFlushed("finish", 0)
 	before := one[string](f, `SELECT pg_current_xact_id()::text`)
 	release := f.occupySteps()
-	var waits []func() error
-	for _, s := range all {
-		waits = append(waits, s.begin(f.ctx()))
+	for i, s := range all {
+		begun[i] = s.begin(f.ctx())
 	}
 	f.awaitQueued("claim", 3*each)
 	release()
-	for _, wait := range waits {
-		require.NoError(t, wait())
-	}
-	for _, s := range all {
-		s.requireDone()
+	for i, s := range all {
+		s.requireDone(begun[i])
 	}
 	require.Equal(t, 1, one[int](f, `SELECT count(DISTINCT tx)::int FROM events WHERE tx > $1::xid8`, before), "one transaction")
-	require.Equal(t, 3*each, one[int](f, `SELECT count(*)::int FROM events WHERE tx > $1::xid8`, before))
+	require.Equal(t, 3*each, f.count(`events WHERE tx > $1::xid8`, before))
 	require.Equal(t, 1, f.awaitFlushed("start", 2*each)-starts)
 	require.Equal(t, 1, f.awaitFlushed("finish", each)-ends)
 	f.checkInvariants()
@@ -108,19 +93,14 @@ func TestABadStepFailsAlone(t *testing.T) {
 	s, bad := newSteps(f), f.run()
 	before := f.all(bad.JobID)
 	release := f.occupySteps()
-	wait := s.begin(f.ctx())
+	begun := s.begin(f.ctx())
 	f.awaitQueued("claim", 3)
-	badly := make(chan error, 1)
-	go func() {
-		_, err := f.store.Finish(f.ctx(), job.Finish{Lease: bad, State: job.Failed})
-		badly <- err
-	}()
+	badly := begin(func() error { return errOf(f.store.Finish(f.ctx(), job.Finish{Lease: bad, State: job.Failed})) })
 	f.awaitQueued("claim", 4)
 	release()
-	require.NoError(t, wait())
-	require.Equal(t, job.CodeInternal, job.CodeOf(<-badly))
+	s.requireDone(begun)
+	require.Equal(t, job.CodeInternal, codeOf(<-badly))
 	require.Equal(t, before, f.all(bad.JobID))
-	s.requireDone()
 	f.checkInvariants()
 }
 
@@ -133,19 +113,15 @@ func TestALockedRowHoldsUpItsOwnStepAlone(t *testing.T) {
 	held, left := locked.begin(f.ctx()), free.begin(f.ctx())
 	f.awaitQueued("claim", 6)
 	// SHARE of the table and a lock of rows agree; the flushers wait for the former.
-	unlock := f.lock(`SELECT FROM jobs WHERE job_id = ANY($1) FOR UPDATE`, locked.jobs())
+	unlock := locked.lock()
 	release()
-	require.NoError(t, left())
-	require.NoError(t, later.begin(f.ctx())())
-	require.Equal(t, []job.State{job.Queued, job.Assigned, job.Running},
-		[]job.State{f.state(locked.queued), f.state(locked.assigned.JobID), f.state(locked.rests.JobID)})
-	require.Zero(t, one[int](f, `SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`),
+	free.requireDone(left)
+	later.requireDone(later.begin(f.ctx()))
+	require.Equal(t, []job.State{job.Queued, job.Assigned, job.Running}, locked.states())
+	require.Zero(t, f.count(`pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`),
 		"nothing waits within a transaction")
 	unlock()
-	require.NoError(t, held())
-	for _, s := range []steps{locked, free, later} {
-		s.requireDone()
-	}
+	locked.requireDone(held)
 	require.Zero(t, f.storageErrors())
 	f.checkInvariants()
 }
@@ -153,38 +129,33 @@ func TestALockedRowHoldsUpItsOwnStepAlone(t *testing.T) {
 func TestAStepWaitsForALockedRowUpToTheTimeout(t *testing.T) {
 	f := setup(t, func(c *repo.Config) { c.Timeout = time.Second })
 	s := newSteps(f)
-	unlock := f.lock(`SELECT FROM jobs WHERE job_id = ANY($1) FOR UPDATE`, s.jobs())
-	steps := []func(context.Context) error{s.claim, s.start, s.finish}
-	errs := make([]error, len(steps))
-	inParallel(len(steps), func(i int) { errs[i] = steps[i](f.ctx()) })
-	for _, err := range errs {
-		requireTrouble(t, err, job.CodeDBError)
+	unlock := s.lock()
+	for _, step := range s.begin(f.ctx()) {
+		requireTrouble(t, <-step, job.CodeDBError)
 	}
 	require.Equal(t, 3, f.storageErrors())
 	unlock()
-	require.NoError(t, s.begin(f.ctx())())
-	s.requireDone()
+	s.requireDone(s.begin(f.ctx()))
 }
 
 func TestAStepWhoseCallerLeavesALockedRow(t *testing.T) {
 	f := setup(t, patient)
 	s := newSteps(f)
-	unlock := f.lock(`SELECT FROM jobs WHERE job_id = ANY($1) FOR UPDATE`, s.jobs())
+	unlock := s.lock()
 	ctx, leave := context.WithCancel(f.ctx())
-	errs := make(chan error, 3)
-	for _, step := range []func(context.Context) error{s.claim, s.start, s.finish} {
-		go func() { errs <- step(ctx) }()
-	}
+	begun := s.begin(ctx)
 	testkit.Eventually(t, "it is tried again", func() bool { _, n, _ := f.flushes("claim"); return n > 2 })
 	leave()
-	for range cap(errs) {
-		require.Contains(t, []job.Code{job.CodeDBError, job.CodeStorageUnavailable}, job.CodeOf(<-errs))
+	for _, step := range begun {
+		require.Contains(t, []job.Code{job.CodeDBError, job.CodeStorageUnavailable}, codeOf(<-step))
 	}
 	unlock()
-	if err := s.begin(f.ctx())(); err != nil {
-		require.ErrorIs(t, err, job.ErrStale, "the finish was on its way when its caller left")
+	for _, step := range s.begin(f.ctx()) {
+		if err := <-step; err != nil {
+			require.ErrorIs(t, err, job.ErrStale, "the finish was on its way when its caller left")
+		}
 	}
-	s.requireDone()
+	s.requireDone(nil)
 }
 
 // A claim of a job that becomes due that moment, and one whose row its own lost claim has locked still, get it.
@@ -193,16 +164,13 @@ func TestAClaimMeetsItsOwnLostOne(t *testing.T) {
 	id := f.submit()
 	tx := must(f.db.Begin(f.ctx()))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	rows := must(tx.Query(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.Lease{JobID: id, Attempt: 1})...))(t)
-	rows.Close()
-	claimed := make(chan *job.Claim, 1)
-	go func() {
-		c, _, _ := f.store.Claim(f.ctx(), f.worker, id, 1)
-		claimed <- c
-	}()
+	must(tx.Exec(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.Lease{JobID: id, Attempt: 1})...))(t)
+	var c *job.Claim
+	claimed := begin(func() (err error) { c, _, err = f.store.Claim(f.ctx(), f.worker, id, 1); return err })
 	testkit.Eventually(t, "it comes about", func() bool { _, n, _ := f.flushes("claim"); return n > 1 })
 	require.NoError(t, tx.Commit(f.ctx()))
-	require.Equal(t, job.Lease{JobID: id, Attempt: 1, Fence: 1}, (<-claimed).Lease)
+	require.NoError(t, <-claimed)
+	require.Equal(t, job.Lease{JobID: id, Attempt: 1, Fence: 1}, c.Lease)
 	require.Len(t, f.log(id), 3)
 }
 
@@ -223,4 +191,9 @@ func (f *fixture) stepArguments(next job.State, leases ...job.Lease) []any {
 		text, text, make([]*bool, n), make([]*int, n), text, text, make([]*time.Duration, n), make([]bool, n), text,
 		text, make([][]byte, n), make([][]byte, n), make([]*time.Time, n), time.Hour,
 	}
+}
+
+// cancelArguments are what cancelJobs is given for a job of the fixture's client, as the service does of its own accord.
+func (f *fixture) cancelArguments(id job.ID) []any {
+	return []any{[]string{id.String()}, []string{f.client.String()}, make([]*string, 1)}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
@@ -300,27 +301,22 @@ func requirePlansInTime(t *testing.T, f *fixture) {
 func TestUpdatesInPlace(t *testing.T) {
 	f := setup(t)
 	const n = 20
-	var leases []string
+	var leases []job.Lease
 	for range n {
-		leases = append(leases, f.assigned(f.submit(), 1).JobID.String())
+		leases = append(leases, f.assigned(f.submit(), 1))
 	}
-	waiting := f.submit().String()
+	waiting := f.submit()
+	ids := []string{waiting.String()}
 	f.exec(`VACUUM jobs`) // as autovacuum does: it makes room on the pages
-	steps := func(ids []string, state, fence, worker string) string {
-		all := func(value string) string {
-			return `'{` + strings.Join(slices.Repeat([]string{value}, len(ids)), ",") + `}', `
-		}
-		return `'{` + strings.Join(ids, ",") + `}', ` + all("1") + all(state) + all(fence) + all(worker) + all(newID().String()) +
-			strings.Repeat(all("null"), 7) + all("f") + strings.Repeat(all("null"), 5) + `'1 day'`
-	}
 	for _, test := range []struct {
-		name, args string
-		all, kept  int
+		name      string
+		args      []any
+		all, kept int
 	}{
-		{"redispatchJobs", `'{` + waiting + `}', '{1}', '{0}'`, 1, 1},
-		{"step", steps([]string{waiting}, "ASSIGNED", "0", f.worker.String()), 1, 0},
-		{"cancelJobs", `'{` + waiting + `}', '{` + f.client.String() + `}'`, 1, 0},
-		{"step", steps(leases, "RUNNING", "1", "null"), n, n},
+		{"redispatchJobs", []any{ids, []int{1}, []int{0}}, 1, 1},
+		{"step", f.stepArguments(job.Assigned, job.Lease{JobID: waiting, Attempt: 1}), 1, 0},
+		{"cancelJobs", f.cancelArguments(waiting), 1, 0},
+		{"step", f.stepArguments(job.Running, leases...), n, n},
 	} {
 		tx := must(f.db.Begin(f.ctx()))(t)
 		t.Cleanup(func() { _ = tx.Rollback(f.ctx()) })
@@ -330,9 +326,7 @@ func TestUpdatesInPlace(t *testing.T) {
 			return all, inPlace
 		}
 		allBefore, inPlaceBefore := count()
-		prepared := `PREPARE p AS ` + repo.Statements[test.name] + `; EXECUTE p(` + test.args + `); DEALLOCATE p`
-		_, err := tx.Conn().PgConn().Exec(f.ctx(), prepared).ReadAll()
-		require.NoError(t, err)
+		must(tx.Exec(f.ctx(), repo.Statements[test.name], test.args...))(t)
 		all, inPlace := count()
 		require.Equal(t, []int{test.all, test.kept}, []int{all - allBefore, inPlace - inPlaceBefore}, test.name)
 		require.NoError(t, tx.Rollback(f.ctx()))

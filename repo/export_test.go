@@ -57,7 +57,7 @@ func (b *batcher[T, R]) queued() int {
 var composed = map[string]string{
 	"step": stepJobs, "stepWithin": stepJobsWithin, "stepInTime": stepJobsInTime, "stepWithinInTime": stepJobsWithinInTime,
 	"emitInTime": emitEventInTime, "queueDueInTime": queueDueInTime, "dueSchedulesInTime": dueSchedulesInTime,
-	"retryAnyway": retryAnyway, "insertRuns": insertRuns,
+	"retryAnyway": retryAnyway, "insertRuns": insertRuns, "insertOwn": insertOwn,
 	"listByClient": listByClient, "listByBatch": listByBatch, "listBySchedule": listBySchedule,
 	"countBulkOfClient": countBulkOfClient, "countBulkOfBatch": countBulkOfBatch, "countBulkOfAll": countBulkOfAll,
 	"gatherBulkOfClient": gatherBulkOfClient, "gatherBulkOfBatch": gatherBulkOfBatch, "gatherBulkOfAll": gatherBulkOfAll,
@@ -82,7 +82,6 @@ var Statements = func() map[string]string {
 	return all
 }()
 
-// goSources gives the code of the package, without tests.
 func goSources() string {
 	files, err := filepath.Glob("*.go")
 	var all strings.Builder
@@ -99,6 +98,9 @@ func goSources() string {
 	}
 	return all.String()
 }
+
+// Sources gives the code of the package, without tests.
+var Sources = goSources
 
 // Verb names a statement for its span.
 var Verb = verb

@@ -3,7 +3,7 @@ package repo_test
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
+	"errors"
 	"os"
 	"sync"
 	"testing"
@@ -34,7 +34,6 @@ type fixture struct {
 	worker job.ID
 
 	registry *prometheus.Registry // of the store
-	window   time.Duration        // of its idempotency keys
 }
 
 // setup makes the fixture of a test that runs beside the others.
@@ -45,7 +44,7 @@ func setup(t *testing.T, opts ...func(*repo.Config)) *fixture {
 
 func setupAt(t testing.TB, url string, opts ...func(*repo.Config)) *fixture {
 	f := &fixture{t: t, url: url, client: newID(), registry: prometheus.NewRegistry()}
-	observed := func(c *repo.Config) { c.Registry, f.window = f.registry, c.IdempotencyWindow }
+	observed := func(c *repo.Config) { c.Registry = f.registry }
 	f.store = repotest.OpenURL(t, url, append(opts, observed)...)
 	cfg := must(pgxpool.ParseConfig(url))(t)
 	cfg.AfterConnect = repo.ScanUTC
@@ -79,6 +78,20 @@ func must2[A, B any](a A, b B, err error) func(testing.TB) (A, B) {
 		require.NoError(t, err)
 		return a, b
 	}
+}
+
+// errOf gives the error of a call, whatever else it gives: errOf(call()).
+func errOf(results ...any) error {
+	err, _ := results[len(results)-1].(error)
+	return err
+}
+
+// codeOf gives the code of a call's error; "" if there is none.
+func codeOf(results ...any) job.Code {
+	if errOf(results...) == nil {
+		return ""
+	}
+	return job.CodeOf(errOf(results...))
 }
 
 func newID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
@@ -149,6 +162,19 @@ func (f *fixture) submit(opts ...func(*job.Submission)) job.ID {
 	return sub.Job.ID
 }
 
+// submitted stores n jobs and gives their ids, the oldest first.
+func (f *fixture) submitted(n int, opts ...func(*job.Submission)) (ids []job.ID) {
+	for range n {
+		ids = append(ids, f.submit(opts...))
+	}
+	return ids
+}
+
+// ofClient makes a submission another client's.
+func ofClient(id job.ID) func(*job.Submission) {
+	return func(s *job.Submission) { s.Job.ClientID = id }
+}
+
 // claim claims attempt n of a job for the fixture's worker and starts it.
 func (f *fixture) claim(id job.ID, n int) job.Lease { return f.start(f.assigned(id, n)) }
 
@@ -181,6 +207,20 @@ func (f *fixture) release(leases ...job.Lease) []job.Task {
 func (f *fixture) queueDue(limit int) []job.Job { return must(f.store.QueueDue(f.ctx(), limit))(f.t) }
 
 func (f *fixture) cancel(id job.ID) { must2(f.store.Cancel(f.ctx(), f.client, id))(f.t) }
+
+// failed submits a job and has its attempt 1 fail.
+func (f *fixture) failed(reason job.Reason, opts ...func(*job.Submission)) job.ID {
+	l := f.run(opts...)
+	f.finish(failure(l, reason))
+	return l.JobID
+}
+
+// retrying submits a job whose attempt 1 has failed and whose attempt 2 is due after the wait.
+func (f *fixture) retrying(wait time.Duration, opts ...func(*job.Submission)) job.Lease {
+	l := f.run(opts...)
+	f.finish(withRetry(failure(l, job.FailedOnce), wait))
+	return l
+}
 
 // retry asks for a retry of a job whose attempt n has failed.
 func (f *fixture) retry(id job.ID, n int) job.Change {
@@ -219,54 +259,6 @@ func failure(l job.Lease, reason job.Reason) job.Finish {
 func withRetry(end job.Finish, wait time.Duration) job.Finish {
 	end.RetryWait = &wait
 	return end
-}
-
-// event is a row of the event log, as far as tests look at it.
-type event struct {
-	Seq        int
-	Name       string
-	Prev, Next string
-	Attempt    int
-	At         time.Time
-	Data       map[string]any
-}
-
-// log reads the events of a job in order.
-func (f *fixture) log(id job.ID) []event {
-	rows := must(f.db.Query(f.ctx(), `SELECT seq, event_name, coalesce(prev_state, ''), coalesce(next_state, ''), attempt, occurred_at, data
-		FROM events WHERE job_id = $1 ORDER BY seq`, id.String()))(f.t)
-	events := must(pgx.CollectRows(rows, func(row pgx.CollectableRow) (e event, err error) {
-		var data []byte
-		if err := row.Scan(&e.Seq, &e.Name, &e.Prev, &e.Next, &e.Attempt, &e.At, &data); err != nil {
-			return e, err
-		}
-		return e, json.Unmarshal(data, &e.Data)
-	}))(f.t)
-	return events
-}
-
-// names lists the names of a job's events in order.
-func (f *fixture) names(id job.ID) []string {
-	var names []string
-	for _, e := range f.log(id) {
-		names = append(names, e.Name)
-	}
-	return names
-}
-
-func (f *fixture) state(id job.ID) job.State {
-	return job.State(one[string](f, `SELECT state FROM jobs WHERE job_id = $1`, id.String()))
-}
-
-// all shows everything that is stored of a job, to tell whether it changed.
-func (f *fixture) all(id job.ID) string {
-	return one[string](f, `SELECT jsonb_pretty(jsonb_build_object(
-		'job', (SELECT to_jsonb(j) FROM jobs j WHERE job_id = $1),
-		'events', (SELECT jsonb_agg(to_jsonb(e) ORDER BY seq) FROM events e WHERE job_id = $1),
-		'reports', (SELECT jsonb_agg(to_jsonb(r) ORDER BY attempt) FROM reports r WHERE job_id = $1),
-		'result', (SELECT to_jsonb(r) FROM results r WHERE job_id = $1),
-		'keys', (SELECT jsonb_agg(to_jsonb(k)) FROM idempotency_keys k WHERE resource_id = $1),
-		'tombstone', (SELECT to_jsonb(t) FROM tombstones t WHERE job_id = $1)))`, id.String())
 }
 
 // flushes tells how many statements an operation of the fixture's store has
@@ -310,6 +302,41 @@ func (f *fixture) metric(name, operation string) (n int, sum float64) {
 		}
 	}
 	return n, sum
+}
+
+// begin runs do beside the test and hands its error over.
+func begin(do func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	return done
+}
+
+// atOnce is inParallel for what must not fail.
+func (f *fixture) atOnce(n int, do func(i int) error) {
+	errs := make([]error, n)
+	inParallel(n, func(i int) { errs[i] = do(i) })
+	require.NoError(f.t, errors.Join(errs...))
+}
+
+// walk reads pages, each from where the one before ended, until there is no next one.
+func walk[T any, At comparable](f *fixture, read func(at At) (page []T, next At)) (all []T, pages int) {
+	var at, none At
+	for {
+		page, next := read(at)
+		all, at = append(all, page...), next
+		if pages++; next == none {
+			return all, pages
+		}
+		require.Less(f.t, pages, 1000, "the walk ends")
+	}
+}
+
+// each gives something of each element.
+func each[T, R any](all []T, of func(T) R) (found []R) {
+	for _, v := range all {
+		found = append(found, of(v))
+	}
+	return found
 }
 
 // inParallel calls f for 0 to n-1 at once, and waits.

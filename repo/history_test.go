@@ -1,6 +1,7 @@
 package repo_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -74,26 +75,21 @@ func TestHistoryCountsWhatHappened(t *testing.T) {
 // Two leaders for a moment, and one that writes a bucket again, write the same.
 func TestHistoryIsNotDoubled(t *testing.T) {
 	f := setup(t)
-	other := setupAt(t, f.url)
+	stores := f.twoStores()
 	at := f.ago(5*time.Minute, time.Minute)
-	for range 5 {
-		f.endedAt(job.Succeeded, at.Add(time.Second), time.Second, time.Second)
-	}
-	stores := []*fixture{f, other}
-	inParallel(8, func(i int) {
-		s := stores[i%2].store
+	f.endedAt(job.Succeeded, at.Add(time.Second), time.Second, time.Second)
+	f.atOnce(8, func(i int) (errs error) {
 		for range 5 {
-			if err := s.WriteHistory(f.ctx(), at); err != nil {
-				t.Error(err)
-			}
-			if err := s.RollUpHistory(f.ctx()); err != nil {
-				t.Error(err)
-			}
+			errs = errors.Join(errs, stores[i%2].WriteHistory(f.ctx(), at), stores[i%2].RollUpHistory(f.ctx()))
 		}
+		return errs
 	})
-	for _, width := range []int{10, 60} {
-		require.Equal(t, historyRow{0, 5, 0, 0, 0, ms(1000), ms(1000), ms(1000), ms(1000)}, f.recorded(width, at))
+	requireBoth := func(n int) {
+		for _, width := range []int{10, 60} {
+			require.Equal(t, historyRow{0, n, 0, 0, 0, ms(1000), ms(1000), ms(1000), ms(1000)}, f.recorded(width, at))
+		}
 	}
+	requireBoth(1)
 	require.Equal(t, 2, f.count("history"))
 	version := one[string](f, `SELECT string_agg(xmin::text, ' ') FROM history`)
 	f.writeHistory(at)
@@ -104,17 +100,13 @@ func TestHistoryIsNotDoubled(t *testing.T) {
 	f.endedAt(job.Succeeded, at.Add(time.Second), time.Second, time.Second)
 	f.writeHistory(at)
 	require.NoError(t, f.store.RollUpHistory(f.ctx()))
-	for _, width := range []int{10, 60} {
-		require.Equal(t, 6, f.recorded(width, at).Succeeded)
-	}
+	requireBoth(2)
 }
-
-func (f *fixture) missing() []time.Time { return must(f.store.MissingHistory(f.ctx()))(f.t) }
 
 // Who begins to lead writes what nobody wrote, as far as a quarter of an hour, and the latest three always.
 func TestHistoryGoesOnWhereItEnded(t *testing.T) {
 	f := setup(t)
-	missing := f.missing()
+	missing := must(f.store.MissingHistory(f.ctx()))(t)
 	require.Len(t, missing, 90)
 	require.WithinDuration(t, time.Now(), missing[0], testkit.Patience, "the latest that is over")
 	for i, at := range missing {
@@ -124,7 +116,7 @@ func TestHistoryGoesOnWhereItEnded(t *testing.T) {
 	require.Equal(t, 90, f.count("history"))
 	gap := []time.Time{missing[20], missing[40]}
 	f.exec(`DELETE FROM history WHERE at = ANY ($1)`, gap)
-	again := f.missing()
+	again := must(f.store.MissingHistory(f.ctx()))(t)
 	require.Contains(t, []int{2 + 3, 2 + 4}, len(again), "a further one may be over by now")
 	require.Equal(t, gap, again[len(again)-2:])
 	require.NotContains(t, again, missing[2+len(again)-5+1])
@@ -132,32 +124,32 @@ func TestHistoryGoesOnWhereItEnded(t *testing.T) {
 
 func TestHistoryIsRolledUpAndRead(t *testing.T) {
 	f := setup(t)
+	shown := func(w admin.Window) []admin.HistoryBucket { return must(f.store.Admin().History(f.ctx(), w))(t) }
+	ends := func(last time.Duration) admin.Ends { return must(f.store.Admin().Ends(f.ctx(), last))(t) }
+	require.NoError(t, f.store.RollUpHistory(f.ctx()))
+	for _, w := range []admin.Window{admin.LastQuarterHour, admin.LastHour, admin.LastDay} {
+		require.Equal(t, []admin.HistoryBucket{}, shown(w))
+	}
+	require.Zero(t, ends(time.Hour))
+
 	minute := f.ago(10*time.Minute, 5*time.Minute)
-	write := func(width int, at time.Time, r historyRow) {
-		f.exec(`INSERT INTO history VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, width, at, r.Submitted, r.Succeeded, r.Failed,
+	write := func(at time.Time, r historyRow) {
+		f.exec(`INSERT INTO history VALUES (10, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, at, r.Submitted, r.Succeeded, r.Failed,
 			r.Canceled, r.Retried, r.WaitP50, r.WaitP99, r.RunP50, r.RunP99)
 	}
-	write(10, minute, historyRow{5, 3, 0, 1, 1, ms(100), ms(500), ms(10), ms(20)})
-	write(10, minute.Add(20*time.Second), historyRow{7, 0, 1, 0, 0, ms(500), ms(500), ms(50), ms(90)})
-	write(10, minute.Add(50*time.Second), historyRow{Submitted: 1, Canceled: 8})
-	write(10, minute.Add(-time.Second*10), historyRow{Submitted: 3})
-	latest := f.ago(-time.Minute, time.Minute)
-	write(10, latest, historyRow{Submitted: 99}) // of a minute that is not over
+	write(minute, historyRow{5, 3, 0, 1, 1, ms(100), ms(500), ms(10), ms(20)})
+	write(minute.Add(20*time.Second), historyRow{7, 0, 1, 0, 0, ms(500), ms(500), ms(50), ms(90)})
+	write(minute.Add(50*time.Second), historyRow{Submitted: 1, Canceled: 8})
+	write(minute.Add(-time.Second*10), historyRow{Submitted: 3})
+	write(f.ago(-time.Minute, time.Minute), historyRow{Submitted: 99}) // of a minute that is not over
 	require.NoError(t, f.store.RollUpHistory(f.ctx()))
-	merged := historyRow{13, 3, 1, 9, 1, ms(200), ms(500), ms(20), ms(90)}
-	require.Equal(t, merged, f.recorded(60, minute))
+	require.Equal(t, historyRow{13, 3, 1, 9, 1, ms(200), ms(500), ms(20), ms(90)}, f.recorded(60, minute))
 	require.Equal(t, historyRow{Submitted: 3}, f.recorded(60, minute.Add(-time.Minute)))
-	require.Equal(t, 2, one[int](f, `SELECT count(*)::int FROM history WHERE width = 60`))
+	require.Equal(t, 2, f.count(`history WHERE width = 60`))
 
-	shown := func(w admin.Window) []admin.HistoryBucket {
-		buckets := must(f.store.Admin().History(f.ctx(), w))(t)
-		require.NotNil(t, buckets)
-		return buckets
-	}
 	bucket := admin.HistoryBucket{At: job.Time(minute), Submitted: 13, Succeeded: 3, Failed: 1, Canceled: 9, Retried: 1,
 		WaitMSP50: ms(200), WaitMSP99: ms(500), RunMSP50: ms(20), RunMSP99: ms(90)}
-	hour := shown(admin.LastHour)
-	require.Equal(t, bucket, hour[1])
+	require.Equal(t, bucket, shown(admin.LastHour)[1])
 	quarter := shown(admin.LastQuarterHour)
 	require.GreaterOrEqual(t, len(quarter), 4)
 	require.Equal(t, job.Time(minute.Add(20*time.Second)), quarter[2].At)
@@ -166,22 +158,11 @@ func TestHistoryIsRolledUpAndRead(t *testing.T) {
 	require.Equal(t, 3, day[0].Submitted)
 	require.Equal(t, bucket, day[1], "five minutes with one that has something")
 
-	for last, want := range map[time.Duration]admin.Ends{24 * time.Hour: {Succeeded: 3, Failed: 1, Canceled: 9}, 2 * time.Minute: {}} {
-		ends := must(f.store.Admin().Ends(f.ctx(), last))(t)
-		require.Equal(t, want, ends, last)
-	}
-	write(10, one[time.Time](f, `SELECT max(at) + interval '10 s' FROM history`), historyRow{Succeeded: 10})
-	ends := must(f.store.Admin().Ends(f.ctx(), 24*time.Hour))(t)
-	require.Equal(t, admin.Ends{Succeeded: 13, Failed: 1, Canceled: 9}, ends, "of the minute that is not over, too, and nothing twice")
-}
-
-func TestHistoryIsEmpty(t *testing.T) {
-	f := setup(t)
-	require.NoError(t, f.store.RollUpHistory(f.ctx()))
-	for _, w := range []admin.Window{admin.LastQuarterHour, admin.LastHour, admin.LastDay} {
-		require.Equal(t, []admin.HistoryBucket{}, must(f.store.Admin().History(f.ctx(), w))(t))
-	}
-	require.Zero(t, must(f.store.Admin().Ends(f.ctx(), time.Hour))(t))
+	require.Equal(t, admin.Ends{Succeeded: 3, Failed: 1, Canceled: 9}, ends(24*time.Hour))
+	require.Zero(t, ends(2*time.Minute))
+	write(one[time.Time](f, `SELECT max(at) + interval '10 s' FROM history`), historyRow{Succeeded: 10})
+	require.Equal(t, admin.Ends{Succeeded: 13, Failed: 1, Canceled: 9}, ends(24*time.Hour),
+		"of the minute that is not over, too, and nothing twice")
 }
 
 func TestHistoryIsCleaned(t *testing.T) {
@@ -204,6 +185,6 @@ func TestHistoryTimesOut(t *testing.T) {
 	require.NoError(t, f.store.WriteHistory(f.ctx(), at.Add(-10*time.Second)))
 	unlock()
 	require.Equal(t, 1, f.writeHistory(at).Succeeded)
-	n, sum := f.metric("database_errors_total", "history")
-	require.Equal(t, 1.0, sum, n)
+	_, errs := f.metric("database_errors_total", "history")
+	require.Equal(t, 1.0, errs)
 }

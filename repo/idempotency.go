@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -18,6 +19,9 @@ var (
 	storeAnswer = statement("storeAnswer")
 	findAnswer  = statement("findAnswer")
 )
+
+// idempotencyWindow is how long an idempotency key holds.
+const idempotencyWindow = 24 * time.Hour
 
 // maxOnce is how many transactions of Once may be open in a process. Each holds
 // a connection from its first statement to its last.
@@ -88,21 +92,20 @@ func (s *Store) doOnce(ctx context.Context, key job.RequestKey, do func(context.
 	if err != nil {
 		return job.Answer{}, err
 	}
-	n, err := s.change(within, "idempotency", storeAnswer, zeroUUID(key.ClientID), key.Scope, key.Key,
-		uuid(answer.Subject), answer.Status, answer.Header, answer.Body)
-	if err != nil {
+	if err := s.exec(within, "idempotency", storeAnswer, zeroUUID(key.ClientID), key.Scope, key.Key,
+		uuid(answer.Subject), answer.Status, answer.Header, answer.Body); err != nil {
 		return job.Answer{}, err
-	}
-	if n == 0 {
-		return job.Answer{}, errErased
 	}
 	ending, cancel := s.bound(ctx)
 	defer cancel()
+	if err := requireKeyIn(ending, tx); err != nil {
+		return job.Answer{}, s.failed("idempotency", err)
+	}
 	return answer, s.commit(ending, tx, "idempotency")
 }
 
 func (s *Store) reserveKey(ctx context.Context, key job.RequestKey) error {
-	n, err := s.change(ctx, "idempotency", reserveKey, zeroUUID(key.ClientID), key.Scope, key.Key, key.Hash[:], s.cfg.IdempotencyWindow)
+	n, err := s.change(ctx, "idempotency", reserveKey, zeroUUID(key.ClientID), key.Scope, key.Key, key.Hash[:], idempotencyWindow)
 	if err == nil && n == 0 {
 		err = errKeyTaken
 	}

@@ -22,6 +22,7 @@ type chaos struct {
 	f       *fixture
 	stores  []*repo.Store
 	removes bool
+	seed    uint64
 
 	mu      sync.Mutex
 	jobs    []job.ID
@@ -30,6 +31,15 @@ type chaos struct {
 	claimed map[job.Lease]job.ID // the worker to whom it was given
 	errs    []error
 }
+
+func newChaos(f *fixture, jobs int) *chaos {
+	c := &chaos{f: f, stores: f.twoStores(), claimed: map[job.Lease]job.ID{}, seed: uint64(time.Now().UnixNano()), jobs: f.submitted(jobs)}
+	f.t.Logf("seed %d", c.seed)
+	return c
+}
+
+// dice are those of somebody.
+func (c *chaos) dice(who int) *rand.Rand { return rand.New(rand.NewPCG(c.seed, uint64(who))) }
 
 func (c *chaos) note(err error) {
 	if err == nil || errors.Is(err, job.ErrStale) || job.CodeOf(err) == job.CodeJobGone {
@@ -119,39 +129,33 @@ func (c *chaos) finish(ctx context.Context, s *repo.Store, r *rand.Rand) {
 func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	switch r.IntN(6) {
 	case 5: // as whoever ends a job does
-		_, err := s.CompleteBatches(ctx, []job.ID{pick(c, r, &c.batches)})
-		c.note(err)
+		c.note(errOf(s.CompleteBatches(ctx, []job.ID{pick(c, r, &c.batches)})))
 	case 4: // some are old by now
 		if !c.removes {
 			return
 		}
-		_, err := c.f.db.Exec(ctx, `UPDATE jobs SET finished_at = finished_at - interval '31 days'
-			WHERE finished_at IS NOT NULL AND job_id = (SELECT job_id FROM jobs ORDER BY random() LIMIT 1)`)
-		c.note(err)
-		_, err = s.Clean(ctx, 3)
-		c.note(err)
+		c.note(errOf(c.f.db.Exec(ctx, `UPDATE jobs SET finished_at = finished_at - interval '31 days'
+			WHERE finished_at IS NOT NULL AND job_id = (SELECT job_id FROM jobs ORDER BY random() LIMIT 1)`)))
+		c.note(errOf(s.Clean(ctx, 3)))
 	case 0:
-		_, err := s.QueueDue(ctx, 5)
-		c.note(err)
+		c.note(errOf(s.QueueDue(ctx, 5)))
 	case 3:
-		_, err := s.Release(ctx, []job.Lease{pick(c, r, &c.leases), pick(c, r, &c.leases)}, []time.Duration{0, time.Millisecond})
-		c.note(err)
+		leases := []job.Lease{pick(c, r, &c.leases), pick(c, r, &c.leases)}
+		c.note(errOf(s.Release(ctx, leases, []time.Duration{0, time.Millisecond})))
 	case 1:
 		held, err := s.Orphans(ctx, 5)
 		c.note(err)
 		for _, h := range held {
 			if h.State == job.Running {
-				_, err = s.Finish(ctx, failure(h.Lease, job.WorkerLost))
+				c.note(errOf(s.Finish(ctx, failure(h.Lease, job.WorkerLost))))
 			} else {
-				_, err = s.Release(ctx, []job.Lease{h.Lease, pick(c, r, &c.leases)}, []time.Duration{0, 0})
+				c.note(errOf(s.Release(ctx, []job.Lease{h.Lease, pick(c, r, &c.leases)}, []time.Duration{0, 0})))
 			}
-			c.note(err)
 		}
 	default:
 		tasks, err := s.Waiting(ctx, job.QueueCursor{}, time.Minute, 5)
 		c.note(err)
-		_, err = s.Redispatch(ctx, tasks)
-		c.note(err)
+		c.note(errOf(s.Redispatch(ctx, tasks)))
 	}
 }
 
@@ -163,16 +167,13 @@ func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker jo
 	case n < 8:
 		c.claim(ctx, s, r, worker)
 	case n < 12:
-		_, err := s.Start(ctx, pick(c, r, &c.leases))
-		c.note(err)
+		c.note(errOf(s.Start(ctx, pick(c, r, &c.leases))))
 	case n < 16:
 		c.finish(ctx, s, r)
 	case n < 17 && r.IntN(4) == 0:
-		_, _, err := s.Cancel(ctx, c.f.client, pick(c, r, &c.jobs))
-		c.note(err)
+		c.note(errOf(s.Cancel(ctx, c.f.client, pick(c, r, &c.jobs))))
 	case n < 18:
-		_, err := s.Retry(ctx, c.f.client, pick(c, r, &c.jobs), 1+r.IntN(3), 0, "")
-		c.note(err)
+		c.note(errOf(s.Retry(ctx, c.f.client, pick(c, r, &c.jobs), 1+r.IntN(3), 0, "")))
 	case n < 19 && c.removes && r.IntN(4) == 0:
 		if err := s.Delete(ctx, c.f.client, pick(c, r, &c.jobs)); job.CodeOf(err) != job.CodeConflict {
 			c.note(err)
@@ -184,17 +185,13 @@ func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker jo
 
 func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 	f := setup(t)
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	c := &chaos{f: f, stores: f.twoStores(), removes: true, claimed: map[job.Lease]job.ID{}}
-	workers := []job.ID{f.worker, f.newWorker(), f.newWorker(), f.newWorker()}
 	hook := f.subscribe("*")
-	for range 10 {
-		c.jobs = append(c.jobs, f.submit())
-	}
+	c := newChaos(f, 10)
+	c.removes = true
+	workers := []job.ID{f.worker, f.newWorker(), f.newWorker(), f.newWorker()}
 	const people, steps = 12, 400
 	inParallel(people, func(i int) {
-		r := rand.New(rand.NewPCG(seed, uint64(i)))
+		r := c.dice(i)
 		for n := range steps {
 			if i == 0 && n == steps/2 { // a worker dies
 				f.expireWorker(workers[3])
@@ -210,15 +207,13 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 	}
 	f.completeBatches()
 	f.exec(`DELETE FROM idempotency_keys WHERE resource_id IN (SELECT job_id FROM tombstones)`) // which outlive their jobs
-	require.Equal(t, len(c.batches), one[int](f, `SELECT count(*)::int FROM batches WHERE succeeded + failed + canceled = $1`, chaosBatch))
+	require.Equal(t, len(c.batches), f.count(`batches WHERE succeeded + failed + canceled = $1`, chaosBatch))
 	f.checkInvariants()
-	require.Zero(t, one[int](f, `SELECT count(*)::int FROM events e FULL JOIN (SELECT * FROM deliveries
-		WHERE webhook_id = $1) d USING (event_id)
+	require.Zero(t, f.count(`events e FULL JOIN (SELECT * FROM deliveries WHERE webhook_id = $1) d USING (event_id)
 		WHERE d.delivery_id IS NULL OR e.job_id <> d.job_id OR e.seq <> d.seq`, hook.String()), "each event has its delivery")
 	for _, name := range []string{job.EventRunning, job.EventSucceeded, job.EventFailed, job.EventCanceled, job.EventRetried,
 		job.EventLeaseExpired} {
-		require.NotZero(t, one[int](f, `SELECT count(*)::int FROM events WHERE event_name = $1`, name), "nothing of this kind came about: %s",
-			name)
+		require.NotZero(t, f.count(`events WHERE event_name = $1`, name), "nothing of this kind came about: %s", name)
 	}
 }
 

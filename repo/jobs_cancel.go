@@ -25,7 +25,10 @@ var (
 // client's.
 var errNotFound = job.Errorf(job.CodeJobNotFound, "No job with this id was found.")
 
-type cancelRequest struct{ client, id job.ID }
+type cancelRequest struct {
+	client, id job.ID
+	apiKey     string
+}
 
 type canceled struct {
 	job.Change
@@ -36,14 +39,14 @@ type canceled struct {
 // identity, batch, state, start, definition, callback and trace, not more. A final job is
 // left as it is (section 14), and before is nil.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
-	c, err := s.cancels.do(ctx, cancelRequest{client, id})
+	c, err := s.cancels.do(ctx, cancelRequest{client, id, job.KeyOf(ctx)})
 	return c.Change, c.before, err
 }
 
 // CancelAll cancels those of a client's jobs that are not final, and gives them
 // as they were before. One that is gone meanwhile is no error.
 func (s *Store) CancelAll(ctx context.Context, client job.ID, ids []job.ID) ([]job.Canceling, error) {
-	answers, err := s.cancels.doAll(ctx, column(ids, func(id job.ID) cancelRequest { return cancelRequest{client, id} }))
+	answers, err := s.cancels.doAll(ctx, column(ids, func(id job.ID) cancelRequest { return cancelRequest{client, id, job.KeyOf(ctx)} }))
 	var done []job.Canceling
 	for _, a := range answers {
 		code := job.CodeOf(a.err)
@@ -65,7 +68,8 @@ func (s *Store) UnfinishedJobs(ctx context.Context, client job.ID, limit int) ([
 func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelRequest) ([]answer[canceled], error) {
 	rows, err := db.Query(ctx, cancelJobs,
 		column(requests, func(r cancelRequest) pgtype.UUID { return uuid(r.id) }),
-		column(requests, func(r cancelRequest) pgtype.UUID { return uuid(r.client) }))
+		column(requests, func(r cancelRequest) pgtype.UUID { return uuid(r.client) }),
+		column(requests, func(r cancelRequest) *string { return nullable(r.apiKey) }))
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +93,7 @@ func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelReq
 			answers[i].value = c
 			continue
 		}
-		answers[i].value.Change, answers[i].err = s.look(ctx, r.client, r.id)
+		answers[i].value.Change, answers[i].err = s.unchanged(ctx, r.apiKey, r.client, r.id)
 	}
 	return answers, nil
 }
@@ -99,13 +103,14 @@ type retryRequest struct {
 	attempt     int
 	wait        time.Duration
 	traceparent string
+	apiKey      string
 }
 
 // Retry queues the attempt after the given failed one, to run after wait. If
 // the job is not FAILED at that attempt any more, it is left as it is. The new
 // attempt goes on from the given traceparent, or with "" from the one before.
 func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
-	return s.retries.do(ctx, retryRequest{client, id, attempt, wait, traceparent})
+	return s.retries.do(ctx, retryRequest{client, id, attempt, wait, traceparent, job.KeyOf(ctx)})
 }
 
 // RetryAnyway is Retry whether the failure is retryable or not, and beyond the attempts that the job may have: they are one
@@ -115,7 +120,7 @@ func (s *Store) RetryAnyway(
 ) (job.Change, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	answers, err := s.retryBy(ctx, s.db(ctx), retryAnyway, []retryRequest{{client, id, attempt, wait, traceparent}})
+	answers, err := s.retryBy(ctx, s.db(ctx), retryAnyway, []retryRequest{{client, id, attempt, wait, traceparent, job.KeyOf(ctx)}})
 	if err != nil {
 		return job.Change{}, s.failed("retry", err)
 	}
@@ -133,7 +138,8 @@ func (s *Store) retryBy(ctx context.Context, db querier, statement string, reque
 		column(requests, func(r retryRequest) pgtype.UUID { return uuid(r.client) }),
 		column(requests, func(r retryRequest) int { return r.attempt }),
 		column(requests, func(r retryRequest) time.Duration { return r.wait }),
-		column(requests, func(r retryRequest) *string { return nullable(r.traceparent) }))
+		column(requests, func(r retryRequest) *string { return nullable(r.traceparent) }),
+		column(requests, func(r retryRequest) *string { return nullable(r.apiKey) }))
 	done, err := collectByID(rows, err, func(c *job.Change) []any { return []any{&c.Attempt, &c.UpdatedAt, &c.RunAt} })
 	if err != nil {
 		return nil, err
@@ -145,9 +151,19 @@ func (s *Store) retryBy(ctx context.Context, db querier, statement string, reque
 			answers[i].value = c
 			continue
 		}
-		answers[i].value, answers[i].err = s.look(ctx, r.client, r.id)
+		answers[i].value, answers[i].err = s.unchanged(ctx, r.apiKey, r.client, r.id)
 	}
 	return answers, nil
+}
+
+// unchanged says why a job was left as it is: the API key that asked for the change has ended, or the job's state.
+func (s *Store) unchanged(ctx context.Context, apiKey string, client, id job.ID) (job.Change, error) {
+	if apiKey != "" {
+		if err := s.requireKey(ctx, apiKey); err != nil {
+			return job.Change{}, err
+		}
+	}
+	return s.look(ctx, client, id)
 }
 
 // look gives an unchanged job's state.

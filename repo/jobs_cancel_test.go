@@ -20,19 +20,12 @@ func (f *fixture) at(s job.State) job.ID {
 		return f.assigned(f.submit(), 1).JobID
 	case job.Running:
 		return f.run().JobID
-	case job.Succeeded:
-		l := f.run()
-		f.finish(success(l))
-		return l.JobID
 	case job.Failed:
-		l := f.run()
-		f.finish(failure(l, job.FailedOnce))
-		return l.JobID
-	default:
-		id := f.submit()
-		f.cancel(id)
-		return id
+		return f.failed(job.FailedOnce)
 	}
+	id := f.submit()
+	f.end(id, s, "")
+	return id
 }
 
 func TestCancelFromEachState(t *testing.T) {
@@ -50,25 +43,22 @@ func TestCancelFromEachState(t *testing.T) {
 			ID: id, ClientID: f.client, State: from, WorkKind: job.SuccessFast, RequestID: "r-1", Definition: f.submission().Job.Definition,
 			BatchID: batch, CorrelationID: "c-1", StartedAt: started,
 		}, before, "what it was")
-		require.Equal(t, job.Canceled, j.State)
-		require.Equal(t, job.OutcomeCanceled, j.Outcome)
-		require.Equal(t, started, j.StartedAt)
+		require.Equal(t, []any{job.Canceled, job.OutcomeCanceled, started}, []any{j.State, j.Outcome, j.StartedAt})
 		require.True(t, one[bool](f, `SELECT worker_id IS NULL FROM jobs WHERE job_id = $1`, id.String()))
 
 		log := f.log(id)
 		last := log[len(log)-1]
-		require.Equal(t, []string{job.EventCanceled, string(from), "CANCELED"}, []string{last.Name, last.Prev, last.Next})
-		require.Equal(t, j.EventSeq, last.Seq)
+		require.Equal(t, []any{job.EventCanceled, string(from), "CANCELED", j.EventSeq}, []any{last.Name, last.Prev, last.Next, last.Seq})
 
 		r := f.report(id, 0)
 		require.Equal(t, job.Attempt{Number: 1, State: job.Canceled, Outcome: job.OutcomeCanceled, StartedAt: started,
 			FinishedAt: j.FinishedAt}, r.Attempt)
 		require.Len(t, r.Events, len(log))
-		if started == nil {
-			require.Zero(t, r.Duration)
-		} else {
-			require.InDelta(t, j.FinishedAt.Sub(*started).Seconds(), r.Duration.Seconds(), 0.0006)
+		ran := 0.0
+		if started != nil {
+			ran = j.FinishedAt.Sub(*started).Seconds()
 		}
+		require.InDelta(t, ran, r.Duration.Seconds(), 0.0006)
 	}
 }
 
@@ -76,12 +66,19 @@ func TestCancelOfAFinalJobChangesNothing(t *testing.T) {
 	f := setup(t)
 	for _, from := range []job.State{job.Succeeded, job.Failed, job.Canceled} {
 		id := f.at(from)
-		all, j := f.all(id), f.job(id)
-		change, before := must2(f.store.Cancel(f.ctx(), f.client, id))(t)
-		require.Nil(t, before)
-		require.Equal(t, job.Change{JobID: id, State: from, Attempt: 1, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, change)
-		require.Equal(t, all, f.all(id))
+		f.requireUnchanged(string(from), id, func() job.Change {
+			change, before := must2(f.store.Cancel(f.ctx(), f.client, id))(t)
+			require.Nil(t, before)
+			return change
+		})
 	}
+}
+
+// requireUnchanged checks that a request changes nothing of a job, and is told so.
+func (f *fixture) requireUnchanged(name string, id job.ID, ask func() job.Change) {
+	all, j := f.all(id), f.job(id)
+	require.Equal(f.t, job.Change{JobID: id, State: j.State, Attempt: j.Attempt, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, ask(), name)
+	require.Equal(f.t, all, f.all(id), name)
 }
 
 func TestCancelsOfOneFlush(t *testing.T) {
@@ -102,24 +99,13 @@ func TestRetryQueuesTheNextAttempt(t *testing.T) {
 	f.exec(`UPDATE jobs SET dispatch = 3, dispatch_epoch = 1 WHERE job_id = $1`, id.String())
 	failed := f.job(id)
 	change := must(f.store.Retry(f.ctx(), f.client, id, 1, time.Minute, ""))(t)
-
+	f.requireRetried(id, time.Minute)
 	j := f.job(id)
-	require.Equal(t, job.Change{JobID: id, State: job.Queued, Attempt: 2, UpdatedAt: j.UpdatedAt, RunAt: j.UpdatedAt.Add(time.Minute),
-		Changed: true}, change)
-	require.Equal(t, job.Queued, j.State)
-	require.Equal(t, 2, j.Attempt)
-	require.Equal(t, change.RunAt, j.RunAt)
-	require.Empty(t, j.Outcome)
-	require.Nil(t, j.Failure)
-	require.Nil(t, j.StartedAt)
-	require.Nil(t, j.FinishedAt)
-	require.True(t, one[bool](f, `SELECT dispatch = 0 AND dispatch_epoch IS NULL AND queued_at = updated_at FROM jobs WHERE job_id = $1`,
-		id.String()))
+	require.Equal(t, job.Change{JobID: id, State: job.Queued, Attempt: 2, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt, Changed: true}, change)
 
 	log := f.log(id)
 	last := log[len(log)-1]
-	require.Equal(t, []string{job.EventRetried, "FAILED", "QUEUED"}, []string{last.Name, last.Prev, last.Next})
-	require.Equal(t, 2, last.Attempt)
+	require.Equal(t, []any{job.EventRetried, "FAILED", "QUEUED", 2}, []any{last.Name, last.Prev, last.Next, last.Attempt})
 	r := f.report(id, 0)
 	require.Equal(t, failed.CurrentAttempt(), r.Attempt, "the failed attempt does not change")
 	require.Len(t, r.Events, len(log)-1)
@@ -127,51 +113,22 @@ func TestRetryQueuesTheNextAttempt(t *testing.T) {
 
 func TestRetryGuards(t *testing.T) {
 	f := setup(t)
-	exhausted := f.run(attempts(1))
-	f.finish(failure(exhausted, job.FailedOnce))
-	hopeless := f.run()
-	f.finish(failure(hopeless, job.FailedImmediately))
-	tests := map[string]struct {
+	type request struct {
 		id      job.ID
 		attempt int
-	}{
-		"used up":         {exhausted.JobID, 1},
-		"not retryable":   {hopeless.JobID, 1},
+	}
+	tests := map[string]request{
+		"used up":         {f.failed(job.FailedOnce, attempts(1)), 1},
+		"not retryable":   {f.failed(job.FailedImmediately), 1},
 		"earlier attempt": {f.at(job.Failed), 0},
 		"later attempt":   {f.at(job.Failed), 2},
 	}
 	for _, s := range job.States {
 		if s != job.Failed {
-			tests[string(s)] = struct {
-				id      job.ID
-				attempt int
-			}{f.at(s), 1}
+			tests[string(s)] = request{f.at(s), 1}
 		}
 	}
 	for name, test := range tests {
-		all, j := f.all(test.id), f.job(test.id)
-		change, err := f.store.Retry(f.ctx(), f.client, test.id, test.attempt, 0, "")
-		require.NoError(t, err, name)
-		require.Equal(t, job.Change{JobID: test.id, State: j.State, Attempt: j.Attempt, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, change, name)
-		require.Equal(t, all, f.all(test.id), name)
-	}
-}
-
-func TestEveryAttemptHasItsReport(t *testing.T) {
-	f := setup(t)
-	id := f.submit(attempts(3))
-	for n := 1; n <= 3; n++ {
-		l := f.claim(id, n)
-		f.finish(failure(l, job.FailedAgain))
-		require.Equal(t, n < 3, must(f.store.Retry(f.ctx(), f.client, id, n, 0, ""))(t).Changed)
-	}
-	seen := 0
-	for n := 1; n <= 3; n++ {
-		r := f.report(id, n)
-		require.Equal(t, n, r.Number)
-		require.Equal(t, job.EventFailed, r.Events[len(r.Events)-1].Name)
-		require.Equal(t, n, r.Events[len(r.Events)-1].Attempt)
-		require.Greater(t, len(r.Events), seen)
-		seen = len(r.Events)
+		f.requireUnchanged(name, test.id, func() job.Change { return f.retry(test.id, test.attempt) })
 	}
 }

@@ -43,36 +43,32 @@ func TestClaimFromCreatedPassesThroughQueued(t *testing.T) {
 	require.Equal(t, 3, f.job(id).EventSeq)
 	require.Equal(t, log[2].At, log[1].At)
 	require.Equal(t, log[1].At, one[time.Time](f, `SELECT queued_at FROM jobs WHERE job_id = $1`, id.String()))
-	n := len(f.queueDue(10))
-	require.Zero(t, n)
+	require.Empty(t, f.queueDue(10))
 }
 
 func TestClaimRefusals(t *testing.T) {
 	f := setup(t)
 	gone := f.goneWorkers()
-	early := f.submit(deferred(time.Hour))
-	backedOff, next, canceled, returned := f.run(), f.run(), f.run().JobID, f.assigned(f.submit(), 1)
-	f.finish(withRetry(failure(backedOff, job.FailedOnce), time.Minute))
-	f.finish(withRetry(failure(next, job.FailedOnce), 0))
-	f.claim(next.JobID, 2)
+	backedOff, next, canceled, returned := f.retrying(time.Minute).JobID, f.retrying(0).JobID, f.run().JobID, f.assigned(f.submit(), 1)
+	f.claim(next, 2)
 	f.cancel(canceled)
 	must(f.store.Release(f.ctx(), []job.Lease{returned}, []time.Duration{time.Hour}))(t)
 	dead := job.NotClaimed{StillWaiting: true, WorkerDead: true}
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		worker, id job.ID
 		attempt    int
 		not        job.NotClaimed
 	}{
-		"not due":               {f.worker, early, 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
-		"in its backoff":        {f.worker, backedOff.JobID, 2, job.NotClaimed{StillWaiting: true, Wait: time.Minute}},
+		"not due":               {f.worker, f.submit(deferred(time.Hour)), 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
+		"in its backoff":        {f.worker, backedOff, 2, job.NotClaimed{StillWaiting: true, Wait: time.Minute}},
 		"taken back":            {f.worker, returned.JobID, 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
-		"earlier attempt":       {f.worker, backedOff.JobID, 1, job.NotClaimed{Wait: time.Minute}},
+		"earlier attempt":       {f.worker, backedOff, 1, job.NotClaimed{Wait: time.Minute}},
 		"later attempt":         {f.worker, f.submit(), 2, job.NotClaimed{}},
-		"its next attempt runs": {f.worker, next.JobID, 1, job.NotClaimed{}},
+		"its next attempt runs": {f.worker, next, 1, job.NotClaimed{}},
 		"a later one of its":    {f.worker, f.run().JobID, 2, job.NotClaimed{}},
-		"another's, assigned":   {f.newWorker(), f.assigned(f.submit(), 1).JobID, 1, job.NotClaimed{}},
-		"another's, running":    {f.newWorker(), f.run().JobID, 1, job.NotClaimed{}},
-		"running, no worker":    {job.ID{}, f.run().JobID, 1, job.NotClaimed{}},
+		"another's, assigned":   {f.newWorker(), f.at(job.Assigned), 1, job.NotClaimed{}},
+		"another's, running":    {f.newWorker(), f.at(job.Running), 1, job.NotClaimed{}},
+		"running, no worker":    {job.ID{}, f.at(job.Running), 1, job.NotClaimed{}},
 		"canceled":              {f.worker, canceled, 1, job.NotClaimed{}},
 		"succeeded":             {f.worker, f.at(job.Succeeded), 1, job.NotClaimed{}},
 		"failed":                {f.worker, f.at(job.Failed), 1, job.NotClaimed{}},
@@ -82,11 +78,9 @@ func TestClaimRefusals(t *testing.T) {
 		"retired worker":        {gone["retired"], f.submit(), 1, dead},
 		"dead worker":           {gone["dead"], f.submit(), 1, dead},
 		"expired worker":        {gone["expired"], f.submit(), 1, dead},
-	}
-	for name, test := range tests {
+	} {
 		before := f.all(test.id)
-		c, not, err := f.store.Claim(f.ctx(), test.worker, test.id, test.attempt)
-		require.NoError(t, err, name)
+		c, not := must2(f.store.Claim(f.ctx(), test.worker, test.id, test.attempt))(t)
 		require.Nil(t, c, name)
 		require.InDelta(t, test.not.Wait.Seconds(), not.Wait.Seconds(), 30, name)
 		require.LessOrEqual(t, not.Wait, test.not.Wait, name)
@@ -104,32 +98,6 @@ func (f *fixture) goneWorkers() map[string]job.ID {
 	f.exec(`UPDATE workers SET state = 'DEAD' WHERE worker_id = $1`, gone["dead"].String())
 	require.NoError(f.t, f.leases().Retire(f.ctx(), gone["retired"]))
 	return gone
-}
-
-func TestConcurrentClaimsHaveOneWinner(t *testing.T) {
-	f := setup(t)
-	stores := f.twoStores()
-	workers := []job.ID{f.worker, f.newWorker(), f.newWorker()}
-	const jobs, claimants = 20, 6
-	ids := make([]job.ID, jobs)
-	for i := range ids {
-		ids[i] = f.submit()
-	}
-	claims, errs := make([]*job.Claim, jobs*claimants), make([]error, jobs*claimants)
-	inParallel(len(claims), func(i int) { claims[i], _, errs[i] = stores[i%2].Claim(f.ctx(), workers[i%3], ids[i/claimants], 1) })
-	for n, id := range ids {
-		winner := one[string](f, `SELECT worker_id::text FROM jobs WHERE job_id = $1`, id.String())
-		for i := n * claimants; i < (n+1)*claimants; i++ {
-			require.NoError(t, errs[i])
-			require.Equal(t, workers[i%3].String() == winner, claims[i] != nil, "each answer of the winner's, and no other")
-			if c := claims[i]; c != nil {
-				require.Equal(t, id, c.Job.ID, "the answer belongs to the question")
-				require.EqualValues(t, 1, c.Fence)
-			}
-		}
-		require.Equal(t, []string{job.EventCreated, job.EventQueued, job.EventAssigned}, f.names(id))
-	}
-	f.checkInvariants()
 }
 
 // Each claim of a flush is answered on its own; a task that is delivered many times to one worker asks as often, and
@@ -159,35 +127,6 @@ func TestClaimsOfOneFlushAreAnsweredEachOnItsOwn(t *testing.T) {
 	f.checkInvariants()
 }
 
-func TestFenceRisesWithEachClaim(t *testing.T) {
-	f := setup(t)
-	id := f.submit()
-	for n := range 5 {
-		l := f.assigned(id, 1)
-		require.EqualValues(t, n+1, l.Fence)
-		f.release(l)
-	}
-	l := f.claim(id, 1)
-	f.finish(withRetry(failure(l, job.FailedOnce), 0))
-	require.EqualValues(t, 7, f.claim(id, 2).Fence, "it goes on through the attempts")
-}
-
-func TestClaimOfADamagedDefinition(t *testing.T) {
-	f := setup(t)
-	for _, definition := range []string{`NULL`, `'null'`, `'[]'`, `'{"duration_ms": "x"}'`} {
-		id := f.submit()
-		f.exec(`UPDATE jobs SET definition = `+definition+` WHERE job_id = $1`, id.String())
-		c, _, err := f.store.Claim(f.ctx(), f.worker, id, 1)
-		require.NoError(t, err, definition)
-		require.NotNil(t, c, definition)
-		if d := c.Job.Definition; d != nil {
-			require.ErrorIs(t, d.Validate(), job.ErrBadDefinition, definition)
-		}
-		f.finish(failure(f.start(c.Lease), job.DefinitionInvalid))
-		require.Equal(t, job.Failed, f.state(id), "it can be failed all the same")
-	}
-}
-
 // The answer to a claim may be lost: who holds the job is told again, and nobody else.
 func TestClaimIsAnsweredAgain(t *testing.T) {
 	f := setup(t)
@@ -209,18 +148,30 @@ func TestClaimIsAnsweredAgain(t *testing.T) {
 
 // stale lists leases that are not current any more, on jobs that have passed through the given step under another.
 func stale(f *fixture, current func() job.Lease) map[string]job.Lease {
-	older := func(l job.Lease) job.Lease { l.Fence--; return l }
-	newer := func(l job.Lease) job.Lease { l.Fence++; return l }
-	attempt := func(l job.Lease) job.Lease { l.Attempt++; return l }
-	canceled := current()
+	old, future, other, canceled := current(), current(), current(), current()
+	old.Fence--
+	future.Fence++
+	other.Attempt++
 	f.cancel(canceled.JobID)
+	ended := f.run()
+	f.finish(success(ended))
+	next := f.retrying(0)
+	f.claim(next.JobID, 2)
 	return map[string]job.Lease{
-		"old fence":     older(current()),
-		"future fence":  newer(current()),
-		"other attempt": attempt(current()),
-		"canceled":      canceled,
-		"unknown job":   {JobID: newID(), Attempt: 1, Fence: 1},
+		"old fence": old, "future fence": future, "other attempt": other, "canceled": canceled, "ended": ended,
+		"its next attempt runs": next, "never claimed": {JobID: f.submit(), Attempt: 1}, "unknown job": {JobID: newID(), Attempt: 1, Fence: 1},
 	}
+}
+
+// requireStale tries a step with each of the leases: it is told that they are stale, and nothing changes.
+func (f *fixture) requireStale(leases map[string]job.Lease, step func(l job.Lease) error) {
+	for name, l := range leases {
+		before := f.all(l.JobID)
+		require.ErrorIs(f.t, step(l), job.ErrStale, name)
+		require.Equal(f.t, before, f.all(l.JobID), name)
+	}
+	require.Zero(f.t, f.storageErrors())
+	f.checkInvariants()
 }
 
 func TestStart(t *testing.T) {
@@ -230,18 +181,14 @@ func TestStart(t *testing.T) {
 	at := must(f.store.Start(f.ctx(), c.Lease))(t)
 	require.True(t, at.After(c.Job.UpdatedAt), "a time of its own")
 	j := f.job(id)
-	require.Equal(t, job.Running, j.State)
-	require.Equal(t, at, *j.StartedAt)
-	require.Equal(t, at, j.UpdatedAt)
+	require.Equal(t, []any{job.Running, at, at}, []any{j.State, *j.StartedAt, j.UpdatedAt})
 	require.Equal(t, c.Job.UpdatedAt, one[time.Time](f, `SELECT assigned_at FROM jobs WHERE job_id = $1`, id.String()))
 	log := f.log(id)
 	require.Len(t, log, 4)
 	require.Empty(t, cmp.Diff(event{4, job.EventRunning, "ASSIGNED", "RUNNING", 1, at, log[2].Data}, log[3]))
 
 	before := f.all(id)
-	again, err := f.store.Start(f.ctx(), c.Lease)
-	require.NoError(t, err, "its answer may have been lost")
-	require.Equal(t, at, again)
+	require.Equal(t, at, must(f.store.Start(f.ctx(), c.Lease))(t), "its answer may have been lost")
 	require.Equal(t, before, f.all(id), "nothing happens twice")
 	f.checkInvariants()
 }
@@ -255,21 +202,9 @@ func TestStartIsFenced(t *testing.T) {
 		f.exec(`UPDATE jobs SET worker_id = $2 WHERE job_id = $1`, l.JobID.String(), id.String())
 		leases["its worker is "+name] = l
 	}
-
 	released, reclaimed := assigned(), assigned()
 	f.release(released, reclaimed)
 	f.claim(reclaimed.JobID, 1)
 	leases["given back"], leases["another claim runs"] = released, reclaimed
-	leases["never claimed"] = job.Lease{JobID: f.submit(), Attempt: 1}
-	ended := f.run()
-	f.finish(success(ended))
-	leases["ended"] = ended
-	for name, l := range leases {
-		before := f.all(l.JobID)
-		_, err := f.store.Start(f.ctx(), l)
-		require.ErrorIs(t, err, job.ErrStale, name)
-		require.Equal(t, before, f.all(l.JobID), name)
-	}
-	require.Zero(t, f.storageErrors())
-	f.checkInvariants()
+	f.requireStale(leases, func(l job.Lease) error { return errOf(f.store.Start(f.ctx(), l)) })
 }

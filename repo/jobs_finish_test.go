@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -33,36 +33,27 @@ func TestEmitWhileItRuns(t *testing.T) {
 	f.finish(success(l))
 	require.Len(t, f.report(l.JobID, 1).Events, 7)
 
-	e := job.Emission{Name: "late"}
-	assigned, ended := f.assigned(f.submit(), 1), f.run()
-	f.finish(success(ended))
-	other := f.run()
-	before := f.all(other.JobID)
-	for name, l := range map[string]job.Lease{
-		"not started": assigned, "ended": ended,
-		"older fence":     {JobID: other.JobID, Attempt: other.Attempt, Fence: other.Fence - 1},
-		"other attempt":   {JobID: other.JobID, Attempt: other.Attempt + 1, Fence: other.Fence},
-		"job of no table": {JobID: newID(), Attempt: 1, Fence: 1},
-	} {
-		require.ErrorIs(t, f.store.Emit(f.ctx(), l, 0, e), job.ErrStale, name)
-	}
-	require.Equal(t, before, f.all(other.JobID))
+	leases := stale(f, func() job.Lease { return f.run() })
+	leases["not started"] = f.assigned(f.submit(), 1)
+	f.requireStale(leases, func(l job.Lease) error { return f.store.Emit(f.ctx(), l, 0, job.Emission{Name: "late"}) })
+}
+
+// anEvent adds an event to a job in a transaction that stays open.
+func (f *fixture) anEvent(id job.ID) pgx.Tx {
+	tx := must(f.db.Begin(f.ctx()))(f.t)
+	must(tx.Exec(f.ctx(), `UPDATE jobs SET event_seq = event_seq + 1 WHERE job_id = $1`, id.String()))(f.t)
+	must(tx.Exec(f.ctx(), `INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
+		SELECT job_id, client_id, event_seq, gen_random_uuid(), 'event.emitted', 1, now(), '{}' FROM jobs WHERE job_id = $1`, id.String()))(f.t)
+	return tx
 }
 
 // A change of the row that is committed after the statement began makes it look again.
 func TestEmitLooksAgain(t *testing.T) {
 	f := setup(t)
 	l := f.run()
-	tx := must(f.db.Begin(f.ctx()))(t)
-	must(tx.Exec(f.ctx(), `UPDATE jobs SET event_seq = event_seq + 1 WHERE job_id = $1`, l.JobID.String()))(t)
-	_, err := tx.Exec(f.ctx(), `INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
-		SELECT job_id, client_id, event_seq, gen_random_uuid(), 'event.emitted', 1, now(), '{}' FROM jobs WHERE job_id = $1`, l.JobID.String())
-	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() { done <- f.store.Emit(f.ctx(), l, 0, job.Emission{Name: "again"}) }()
-	testkit.Eventually(t, "it comes about", func() bool {
-		return one[int](f, `SELECT count(*)::int FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`) > 0
-	})
+	tx := f.anEvent(l.JobID)
+	done := begin(func() error { return f.store.Emit(f.ctx(), l, 0, job.Emission{Name: "again"}) })
+	f.awaitBlocked(1)
 	require.NoError(t, tx.Commit(f.ctx()))
 	require.NoError(t, <-done)
 	require.Len(t, f.log(l.JobID), 5, "the event is there: it is not written again")
@@ -93,16 +84,11 @@ func TestFinishWithSuccess(t *testing.T) {
 	end := success(l)
 	done := f.finish(end)
 	j := f.job(l.JobID)
-	ran := j.FinishedAt.Sub(*j.StartedAt)
-	require.InDelta(t, ran.Seconds(), done.Duration.Seconds(), 0.0006)
+	require.InDelta(t, j.FinishedAt.Sub(*j.StartedAt).Seconds(), done.Duration.Seconds(), 0.0006)
 	require.Equal(t, job.Finished{Lease: l, ClientID: f.client, BatchID: batch, State: job.Succeeded, WorkKind: job.SuccessFast,
 		Duration: done.Duration}, done)
-	require.Equal(t, batch, j.BatchID)
-
-	require.Equal(t, job.Succeeded, j.State)
-	require.Equal(t, job.OutcomeSuccess, j.Outcome)
+	require.Equal(t, []any{batch, job.Succeeded, job.OutcomeSuccess, *j.FinishedAt}, []any{j.BatchID, j.State, j.Outcome, j.UpdatedAt})
 	require.Nil(t, j.Failure)
-	require.Equal(t, *j.FinishedAt, j.UpdatedAt)
 	require.Equal(t, &job.ResultInfo{
 		MediaType: "text/plain", Size: len(end.Result.Body), SHA256: end.Result.SHA256, ExpiresAt: j.FinishedAt.Add(24 * time.Hour),
 	}, j.Result)
@@ -127,21 +113,27 @@ func TestFinishWithFailure(t *testing.T) {
 		require.Equal(t, job.Failed, done.State)
 		require.Nil(t, done.Next)
 		j := f.job(l.JobID)
-		require.Equal(t, job.Failed, j.State)
-		require.Equal(t, job.OutcomeFailed, j.Outcome)
-		require.Equal(t, end.Failure, j.Failure)
+		require.Equal(t, []any{job.Failed, job.OutcomeFailed, end.Failure, end.Failure.Retryable},
+			[]any{j.State, j.Outcome, j.Failure, j.CanRetry()})
 		require.Nil(t, j.Result)
-		require.Equal(t, end.Failure.Retryable, j.CanRetry())
-		log := f.log(l.JobID)
-		require.Equal(t, string(end.Failure.Code), log[4].Data["code"])
-		require.Equal(t, string(reason), log[4].Data["reason"])
-		require.Equal(t, "SUCCESS_FAST", log[4].Data["work_kind"])
-
-		r := f.report(l.JobID, 1)
+		data := f.log(l.JobID)[4].Data
+		require.Equal(t, []any{string(end.Failure.Code), string(reason), "SUCCESS_FAST"}, []any{data["code"], data["reason"], data["work_kind"]})
 		require.Equal(t, job.Attempt{
 			Number: 1, State: job.Failed, Outcome: job.OutcomeFailed, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt, Failure: end.Failure,
-		}, r.Attempt)
+		}, f.report(l.JobID, 1).Attempt)
 	}
+}
+
+// requireRetried checks that attempt 2 of a job waits, as if there had been no attempt before it.
+func (f *fixture) requireRetried(id job.ID, wait time.Duration) {
+	j := f.job(id)
+	require.Equal(f.t, []any{job.Queued, 2, j.UpdatedAt.Add(wait), job.Outcome("")}, []any{j.State, j.Attempt, j.RunAt, j.Outcome})
+	require.Nil(f.t, j.Failure)
+	require.Nil(f.t, j.StartedAt)
+	require.Nil(f.t, j.FinishedAt)
+	require.True(f.t, one[bool](f, `SELECT dispatch = 0 AND dispatch_epoch IS NULL AND worker_id IS NULL AND queued_at = updated_at
+		AND num_nulls(failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail) = 6
+		FROM jobs WHERE job_id = $1`, id.String()))
 }
 
 func TestFinishWithAutomaticRetry(t *testing.T) {
@@ -150,20 +142,12 @@ func TestFinishWithAutomaticRetry(t *testing.T) {
 	f.exec(`UPDATE jobs SET dispatch = 3, dispatch_epoch = 1 WHERE job_id = $1`, l.JobID.String())
 	end := withRetry(failure(l, job.FailedOnce), 90*time.Second)
 	done := f.finish(end)
-
-	j := f.job(l.JobID)
+	f.requireRetried(l.JobID, 90*time.Second)
 	require.Equal(t, job.Queued, done.State)
-	require.Equal(t, &job.Task{JobID: l.JobID, Attempt: 2, RunAt: j.RunAt}, done.Next)
-	require.Equal(t, job.Queued, j.State)
-	require.Equal(t, 2, j.Attempt)
-	require.Equal(t, j.UpdatedAt.Add(90*time.Second), j.RunAt)
-	require.Empty(t, j.Outcome)
-	require.Nil(t, j.Failure)
-	require.Nil(t, j.StartedAt)
-	require.Nil(t, j.FinishedAt)
-	require.True(t, one[bool](f, `SELECT dispatch = 0 AND dispatch_epoch IS NULL AND worker_id IS NULL AND queued_at = updated_at
-		AND num_nulls(failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail) = 6
-		FROM jobs WHERE job_id = $1`, l.JobID.String()))
+	require.Equal(t, &job.Task{JobID: l.JobID, Attempt: 2, RunAt: f.job(l.JobID).RunAt}, done.Next)
+	waiting := f.taskOf(l.JobID)
+	waiting.Reason = job.FailedOnce
+	require.Equal(t, []job.Task{waiting}, f.waitingJobs(job.QueueCursor{}, time.Hour, 10), "its task says why the attempt before failed")
 
 	r := f.report(l.JobID, 0)
 	require.Equal(t, 1, r.Number)
@@ -184,7 +168,7 @@ func TestFinishOrdersItsEvents(t *testing.T) {
 	exhausted := func(e job.Finish) job.Finish { e.Exhausted = true; return e }
 	fails := func(l job.Lease) job.Finish { return failure(l, job.FailedOnce) }
 	retries := func(e job.Finish) job.Finish { return withRetry(e, 0) }
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		end      func(l job.Lease) job.Finish
 		events   []string
 		reported int // of these in the report
@@ -197,21 +181,13 @@ func TestFinishOrdersItsEvents(t *testing.T) {
 		"failure, retried": {func(l job.Lease) job.Finish { return retries(fails(l)) }, []string{job.EventFailed, job.EventRetried}, 1},
 		"all at once": {func(l job.Lease) job.Finish { return retries(exhausted(emit(fails(l)))) },
 			[]string{job.EventEmitted, job.EventFailed, job.EventRetriesExhausted, job.EventRetried}, 3},
-	}
-	for name, test := range tests {
+	} {
 		l := f.run()
 		f.finish(test.end(l))
 		j, log := f.job(l.JobID), f.log(l.JobID)
 		require.Equal(t, test.events, f.names(l.JobID)[4:], name)
-		require.Equal(t, len(log), j.EventSeq, name)
-		for i, e := range log[4:] {
-			require.Equal(t, 5+i, e.Seq, name)
+		for _, e := range log[4:] {
 			require.Equal(t, j.UpdatedAt, e.At, name)
-			if e.Name == job.EventRetried {
-				require.Equal(t, 2, e.Attempt, name)
-			} else {
-				require.Equal(t, 1, e.Attempt, name)
-			}
 			if e.Name == job.EventEmitted || e.Name == job.EventRetriesExhausted {
 				require.Equal(t, "", e.Prev+e.Next, name)
 			}
@@ -224,49 +200,37 @@ func TestFinishOrdersItsEvents(t *testing.T) {
 		require.Len(t, r.Events, 4+test.reported, name)
 		require.Equal(t, test.events[test.reported-1], r.Events[len(r.Events)-1].Name, name)
 	}
+	f.checkInvariants() // seqs and attempts
 }
 
 func TestFinishIsFenced(t *testing.T) {
 	f := setup(t)
 	leases := stale(f, func() job.Lease { return f.run() })
 	leases["not started"] = f.assigned(f.submit(), 1)
-	ended := f.run()
-	f.finish(success(ended))
-	leases["ended"] = ended
-	next := f.run()
-	f.finish(withRetry(failure(next, job.FailedOnce), 0))
-	f.claim(next.JobID, 2)
-	leases["its next attempt runs"] = next
-
-	for name, l := range leases {
-		for _, end := range []job.Finish{success(l), failure(l, job.WorkerLost), withRetry(failure(l, job.WorkerLost), 0)} {
-			before := f.all(l.JobID)
-			_, err := f.store.Finish(f.ctx(), end)
-			require.ErrorIs(t, err, job.ErrStale, name)
-			require.Equal(t, before, f.all(l.JobID), name)
-		}
+	for _, end := range []func(l job.Lease) job.Finish{
+		success,
+		func(l job.Lease) job.Finish { return failure(l, job.WorkerLost) },
+		func(l job.Lease) job.Finish { return withRetry(failure(l, job.WorkerLost), 0) },
+	} {
+		f.requireStale(leases, func(l job.Lease) error { return errOf(f.store.Finish(f.ctx(), end(l))) })
 	}
-	require.Zero(t, f.storageErrors())
 }
 
 // The schema refuses what the callers must not ask for, and nothing of the statement stays.
 func TestFinishRefusesNonsense(t *testing.T) {
 	f := setup(t)
-	last := f.run(attempts(1))
-	ends := map[string]job.Finish{
-		"retry after the last attempt": withRetry(failure(last, job.FailedOnce), 0),
+	withFailure := success(f.run())
+	withFailure.Failure = job.NewFailure(job.FailedOnce, 1, backoff)
+	for name, end := range map[string]job.Finish{
+		"retry after the last attempt": withRetry(failure(f.run(attempts(1)), job.FailedOnce), 0),
 		"failed without a failure":     {Lease: f.run(), State: job.Failed},
 		"no end":                       {Lease: f.run(), State: job.Running},
 		"canceled":                     {Lease: f.run(), State: job.Canceled},
 		"unknown state":                {Lease: f.run(), State: "DREAMING"},
-	}
-	withFailure := success(f.run())
-	withFailure.Failure = job.NewFailure(job.FailedOnce, 1, backoff)
-	ends["succeeded with a failure"] = withFailure
-	for name, end := range ends {
+		"succeeded with a failure":     withFailure,
+	} {
 		before := f.all(end.JobID)
-		_, err := f.store.Finish(f.ctx(), end)
-		require.Equal(t, job.CodeInternal, job.CodeOf(err), name)
+		require.Equal(t, job.CodeInternal, codeOf(f.store.Finish(f.ctx(), end)), name)
 		require.Equal(t, before, f.all(end.JobID), name)
 	}
 }

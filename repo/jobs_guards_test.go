@@ -1,6 +1,7 @@
 package repo_test
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,53 +20,43 @@ func (f *fixture) asked() map[string]func(client job.ID, x things) error {
 	hook := func(x things) job.DeliveryOwner { return job.DeliveryOwner{WebhookID: x.webhook} }
 	of := func(x things) job.DeliveryOwner { return job.DeliveryOwner{JobID: x.job} }
 	list := func(c job.ID, owner job.DeliveryOwner) error {
-		_, err := f.store.Deliveries(f.ctx(), c, job.DeliveryQuery{Owner: owner, Limit: 9})
-		return err
+		return errOf(f.store.Deliveries(f.ctx(), c, job.DeliveryQuery{Owner: owner, Limit: 9}))
 	}
 	return map[string]func(c job.ID, x things) error{
-		"job":      func(c job.ID, x things) error { _, err := f.store.Job(f.ctx(), c, x.job); return err },
-		"report":   func(c job.ID, x things) error { _, err := f.store.Report(f.ctx(), c, x.job, 0); return err },
-		"events":   func(c job.ID, x things) error { _, err := f.store.Events(f.ctx(), c, x.job, 0, 10); return err },
-		"attempts": func(c job.ID, x things) error { _, _, err := f.store.Attempts(f.ctx(), c, x.job); return err },
-		"result":   func(c job.ID, x things) error { _, err := f.store.Result(f.ctx(), c, x.job); return err },
-		"cancel":   func(c job.ID, x things) error { _, _, err := f.store.Cancel(f.ctx(), c, x.job); return err },
-		"retry":    func(c job.ID, x things) error { _, err := f.store.Retry(f.ctx(), c, x.job, 1, 0, ""); return err },
+		"job":      func(c job.ID, x things) error { return errOf(f.store.Job(f.ctx(), c, x.job)) },
+		"report":   func(c job.ID, x things) error { return errOf(f.store.Report(f.ctx(), c, x.job, 0)) },
+		"events":   func(c job.ID, x things) error { return errOf(f.store.Events(f.ctx(), c, x.job, 0, 10)) },
+		"attempts": func(c job.ID, x things) error { return errOf(f.store.Attempts(f.ctx(), c, x.job)) },
+		"result":   func(c job.ID, x things) error { return errOf(f.store.Result(f.ctx(), c, x.job)) },
+		"cancel":   func(c job.ID, x things) error { return errOf(f.store.Cancel(f.ctx(), c, x.job)) },
+		"retry":    func(c job.ID, x things) error { return errOf(f.store.Retry(f.ctx(), c, x.job, 1, 0, "")) },
 		"remove":   func(c job.ID, x things) error { return f.store.Delete(f.ctx(), c, x.job) },
-		"batch":    func(c job.ID, x things) error { _, err := f.store.Batch(f.ctx(), c, x.batch); return err },
-		"schedule": func(c job.ID, x things) error { _, err := f.store.Schedule(f.ctx(), c, x.schedule); return err },
-		"webhook":  func(c job.ID, x things) error { _, err := f.store.Webhook(f.ctx(), c, x.webhook); return err },
+		"batch":    func(c job.ID, x things) error { return errOf(f.store.Batch(f.ctx(), c, x.batch)) },
+		"schedule": func(c job.ID, x things) error { return errOf(f.store.Schedule(f.ctx(), c, x.schedule)) },
+		"change of a schedule": func(c job.ID, x things) error {
+			return errOf(f.store.ChangeSchedule(f.ctx(), c, x.schedule, func(*job.Schedule, time.Time) error { panic("not reached") }))
+		},
+		"end of a schedule": func(c job.ID, x things) error { return f.store.DeleteSchedule(f.ctx(), c, x.schedule) },
+		"webhook":           func(c job.ID, x things) error { return errOf(f.store.Webhook(f.ctx(), c, x.webhook)) },
 		"update": func(c job.ID, x things) error {
-			_, err := f.store.UpdateWebhook(f.ctx(), c, x.webhook, enabled(false))
-			return err
+			return errOf(f.store.UpdateWebhook(f.ctx(), c, x.webhook, enabled(false)))
 		},
 		"unsubscribe": func(c job.ID, x things) error { return f.store.DeleteWebhook(f.ctx(), c, x.webhook) },
 		"rotate": func(c job.ID, x things) error {
-			_, err := f.store.RotateWebhookSecret(f.ctx(), c, x.webhook, []byte("x"), time.Hour)
-			return err
+			return errOf(f.store.RotateWebhookSecret(f.ctx(), c, x.webhook, []byte("x"), time.Hour))
 		},
-		"test": func(c job.ID, x things) error { _, err := f.store.TestWebhook(f.ctx(), c, x.webhook); return err },
+		"test": func(c job.ID, x things) error { return errOf(f.store.TestWebhook(f.ctx(), c, x.webhook)) },
 		"failed": func(c job.ID, x things) error {
-			_, err := f.store.RedeliverFailed(f.ctx(), c, x.webhook, time.Time{}, 9)
-			return err
+			return errOf(f.store.RedeliverFailed(f.ctx(), c, x.webhook, time.Time{}, 9))
 		},
 		"replay": func(c job.ID, x things) error {
-			_, err := f.store.ReplayEvents(f.ctx(), c, x.webhook, time.Time{}, job.Position{}, 9)
-			return err
+			return errOf(f.store.ReplayEvents(f.ctx(), c, x.webhook, time.Time{}, job.Position{}, 9))
 		},
 		"deliveries":          func(c job.ID, x things) error { return list(c, hook(x)) },
 		"deliveries of a job": func(c job.ID, x things) error { return list(c, of(x)) },
-		"delivery": func(c job.ID, x things) error {
-			_, _, err := f.store.Delivery(f.ctx(), c, hook(x), x.delivery)
-			return err
-		},
-		"delivery of a job": func(c job.ID, x things) error {
-			_, _, err := f.store.Delivery(f.ctx(), c, of(x), x.delivery)
-			return err
-		},
-		"redeliver": func(c job.ID, x things) error {
-			_, err := f.store.Redeliver(f.ctx(), c, hook(x), x.delivery)
-			return err
-		},
+		"delivery":            func(c job.ID, x things) error { return errOf(f.store.Delivery(f.ctx(), c, hook(x), x.delivery)) },
+		"delivery of a job":   func(c job.ID, x things) error { return errOf(f.store.Delivery(f.ctx(), c, of(x), x.delivery)) },
+		"redeliver":           func(c job.ID, x things) error { return errOf(f.store.Redeliver(f.ctx(), c, hook(x), x.delivery)) },
 	}
 }
 
@@ -84,7 +75,7 @@ func TestForeignThingsAreUnknown(t *testing.T) {
 			return f.store.Pool().Stat().AcquireCount() - before, err
 		}
 		for _, stranger := range []job.ID{newID(), {}} {
-			if stranger.IsZero() && name == "schedule" {
+			if stranger.IsZero() && strings.Contains(name, "schedule") {
 				continue // that is an operator
 			}
 			costThere, errThere := cost(stranger, there)
@@ -108,7 +99,7 @@ func TestForeignThingsAreUnknown(t *testing.T) {
 func TestTenAtOnceChangeOnce(t *testing.T) {
 	f := setup(t)
 	stores := f.twoStores()
-	running, failed, ended := f.run().JobID, f.at(job.Failed), f.at(job.Succeeded)
+	running, failed, ended, waiting, due := f.run().JobID, f.at(job.Failed), f.at(job.Succeeded), f.submit(), f.submit(deferred(-time.Second))
 	batch := f.insertBatch(f.batch(0, refusing(2)))
 	for name, test := range map[string]struct {
 		do      func(s *repo.Store) (changed bool, err error)
@@ -118,6 +109,11 @@ func TestTenAtOnceChangeOnce(t *testing.T) {
 			c, before, err := s.Cancel(f.ctx(), f.client, running)
 			return c.Changed && before != nil, err
 		}, 1},
+		"claim": {func(s *repo.Store) (bool, error) {
+			c, _, err := s.Claim(f.ctx(), f.newWorker(), waiting, 1)
+			return c != nil, err
+		}, 1},
+		"queue": {func(s *repo.Store) (bool, error) { moved, err := s.QueueDue(f.ctx(), 10); return len(moved) == 1, err }, 1},
 		"retry": {func(s *repo.Store) (bool, error) {
 			c, err := s.Retry(f.ctx(), f.client, failed, 1, time.Second, "")
 			return c.Changed && c.Attempt == 2 && c.State == job.Queued, err
@@ -134,19 +130,19 @@ func TestTenAtOnceChangeOnce(t *testing.T) {
 		"delete": {func(s *repo.Store) (bool, error) { return true, s.Delete(f.ctx(), f.client, ended) }, 10},
 	} {
 		var changed atomic.Int32
-		inParallel(10, func(i int) {
+		f.atOnce(10, func(i int) error {
 			did, err := test.do(stores[i%2])
-			if err != nil {
-				t.Error(name, err)
-			}
 			if did {
 				changed.Add(1)
 			}
+			return err
 		})
 		require.EqualValues(t, test.changes, changed.Load(), name)
 	}
 	require.Len(t, f.log(running), 5)
 	require.Len(t, f.log(failed), 6)
+	require.Len(t, f.log(waiting), 3)
+	require.Len(t, f.log(due), 2)
 	require.Len(t, f.told(batch.ID), 1)
 	require.Equal(t, job.StatusFailed, f.readBatch(batch.ID).Status())
 	require.Equal(t, 1, f.count("tombstones"))

@@ -3,6 +3,7 @@ package repo
 import (
 	"bytes"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,7 +14,8 @@ import (
 
 var (
 	insertJobs = statement("insertJobs")
-	insertRuns = statement("insertJobs", "{{scheduleMembers}}", ", schedule_id, scheduled_for",
+	insertOwn  = statement("insertJobs", "{{mayStore}}", "{{ownMayStore}}")
+	insertRuns = statement("insertJobs", "{{mayStore}}", "{{ownMayStore}}", "{{scheduleMembers}}", ", schedule_id, scheduled_for",
 		"{{scheduleValues}}", ", (@schedules::uuid[])[n], (@scheduled_times::timestamptz[])[n]")
 )
 
@@ -47,17 +49,19 @@ var errKeyInFlight = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: re
 
 // InsertJob stores a submission: the key's row, the job and its first events,
 // in one statement. It returns only after the commit. A submission whose key
-// is known gets the first answer instead. Committed is called for a new job, in the
+// is known gets the first answer instead, and one whose API key has ended, see
+// job.WithKey, is refused. Committed is called for a new job, in the
 // order of created_at, whatever became of the caller.
 func (s *Store) InsertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
-	return s.inserts.do(ctx, insertion{Submission: sub})
+	return s.inserts.do(ctx, insertion{Submission: sub, apiKey: job.KeyOf(ctx)})
 }
 
 // insertion is a submission with the created_at that its flush gave it; zero: it
 // is Postgres' time.
 type insertion struct {
 	job.Submission
-	at time.Time
+	at     time.Time
+	apiKey string // "": the service's own
 }
 
 // beginInserts gives a flush its place in the order.
@@ -93,10 +97,14 @@ func submissionBytes(sub insertion) int {
 }
 
 func (s *Store) insertJobs(ctx context.Context, db querier, subs []insertion) ([]answer[job.Receipt], error) {
-	return s.insertWith(ctx, db, insertJobs, subs)
+	text := insertJobs
+	if slices.ContainsFunc(subs, func(sub insertion) bool { return sub.apiKey == "" }) {
+		text = insertOwn
+	}
+	return s.insertWith(ctx, db, text, subs)
 }
 
-// insertWith sends insertJobs, or insertRuns with what that has besides.
+// insertWith sends insertJobs or insertOwn, or insertRuns with what that has besides.
 func (s *Store) insertWith(ctx context.Context, db querier, text string, subs []insertion, besides ...any) ([]answer[job.Receipt], error) {
 	type sub = insertion
 	definitions, err := jsonColumn(subs, func(x sub) (*job.Definition, bool) { return x.Job.Definition, true })
@@ -122,7 +130,8 @@ func (s *Store) insertWith(ctx context.Context, db querier, text string, subs []
 		column(subs, func(x sub) []byte { return x.RequestHash[:] }),
 		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.BatchID) }),
 		column(subs, func(x sub) *time.Time { return nullable(x.at) }),
-		s.cfg.IdempotencyWindow, eventIDs(2 * len(subs)),
+		idempotencyWindow, eventIDs(2 * len(subs)),
+		column(subs, func(x sub) *string { return nullable(x.apiKey) }),
 	}, besides...)...)
 	type stored struct {
 		job.Receipt
@@ -136,7 +145,7 @@ func (s *Store) insertWith(ctx context.Context, db querier, text string, subs []
 	for i, sub := range subs {
 		receipt, ok := receipts[sub.Job.ID]
 		if !ok {
-			answers[i] = s.replay(ctx, sub.Submission)
+			answers[i] = s.unstored(ctx, sub)
 			continue
 		}
 		if i == len(subs)-1 { // times rise within a flush
@@ -148,8 +157,11 @@ func (s *Store) insertWith(ctx context.Context, db querier, text string, subs []
 	return answers, nil
 }
 
-// replay answers a submission whose key was taken.
-func (s *Store) replay(ctx context.Context, sub job.Submission) answer[job.Receipt] {
+// unstored answers a submission that was refused, or whose idempotency key was taken.
+func (s *Store) unstored(ctx context.Context, sub insertion) answer[job.Receipt] {
+	if err := s.refusal(ctx, sub); err != nil {
+		return answer[job.Receipt]{err: err}
+	}
 	receipt, err := s.FindReceipt(ctx, sub.Job.ClientID, sub.IdempotencyKey, sub.RequestHash)
 	if err == nil && receipt == nil { // the winner rolled back or expired in between
 		err = errKeyInFlight
@@ -158,6 +170,18 @@ func (s *Store) replay(ctx context.Context, sub job.Submission) answer[job.Recei
 		return answer[job.Receipt]{err: err}
 	}
 	return answer[job.Receipt]{value: *receipt}
+}
+
+// refusal says why a submission may not be stored; nil if it may.
+func (s *Store) refusal(ctx context.Context, sub insertion) error {
+	if sub.apiKey != "" {
+		return s.requireKey(ctx, sub.apiKey)
+	}
+	_, erased, err := queryFirst(ctx, s, scanErasure, erasureOfClient, uuid(sub.Job.ClientID))
+	if err == nil && erased {
+		err = errErased
+	}
+	return err
 }
 
 // FindReceipt looks up what an idempotency key was answered with: nil when the

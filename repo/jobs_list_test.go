@@ -1,7 +1,9 @@
 package repo_test
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,26 +16,20 @@ import (
 
 // list reads all pages, and tells how many there were.
 func (f *fixture) list(q job.Query) (ids []job.ID, pages int) {
-	for {
+	return walk(f, func(after job.ID) ([]job.ID, job.ID) {
+		if !after.IsZero() {
+			q.After = after
+		}
 		page := must(f.store.Jobs(f.ctx(), f.client, q))(f.t)
 		require.LessOrEqual(f.t, len(page.Jobs), q.Limit)
-		pages++
-		for _, j := range page.Jobs {
-			ids = append(ids, j.ID)
-		}
-		if page.Next.IsZero() {
-			return ids, pages
-		}
-		q.After = page.Next
-	}
+		return each(page.Jobs, func(j *job.Job) job.ID { return j.ID }), page.Next
+	})
 }
 
 func reversed(ids []job.ID) []job.ID {
-	out := make([]job.ID, 0, len(ids))
-	for i := range ids {
-		out = append(out, ids[len(ids)-1-i])
-	}
-	return out
+	ids = slices.Clone(ids)
+	slices.Reverse(ids)
+	return ids
 }
 
 func TestListPages(t *testing.T) {
@@ -41,12 +37,12 @@ func TestListPages(t *testing.T) {
 	var ids []job.ID
 	for range 6 {
 		ids = append(ids, f.submit())
-		f.submit(func(s *job.Submission) { s.Job.ClientID = newID() })
+		f.another()
 	}
-	for _, test := range []struct{ limit, pages int }{{1, 6}, {2, 3}, {4, 2}, {5, 2}, {6, 1}, {7, 1}} {
-		got, pages := f.list(job.Query{Limit: test.limit})
+	for limit, want := range map[int]int{1: 6, 2: 3, 4: 2, 5: 2, 6: 1, 7: 1} {
+		got, pages := f.list(job.Query{Limit: limit})
 		require.Equal(t, reversed(ids), got)
-		require.Equal(t, test.pages, pages, "limit %d: the end is known without one more page", test.limit)
+		require.Equal(t, want, pages, "limit %d: the end is known without one more page", limit)
 	}
 }
 
@@ -119,29 +115,20 @@ func TestListByTimeAllowsForSkewedClocks(t *testing.T) {
 func TestListIsStable(t *testing.T) {
 	f := setup(t)
 	const n = 30
-	ids := make([]job.ID, n)
-	for i := range ids {
-		ids[i] = f.submit()
-	}
-	var got []job.ID
-	q := job.Query{Limit: 4}
-	for done := false; !done; {
-		page := must(f.store.Jobs(f.ctx(), f.client, q))(t)
-		for _, j := range page.Jobs {
-			got = append(got, j.ID)
-		}
-		done, q.After = page.Next.IsZero(), page.Next
-
-		inParallel(2, func(i int) { // one of them at the place where the list goes on
+	ids := f.submitted(n)
+	seen := 0
+	got, _ := walk(f, func(after job.ID) ([]job.ID, job.ID) {
+		page := must(f.store.Jobs(f.ctx(), f.client, job.Query{Limit: 4, After: after}))(t)
+		shown := each(page.Jobs, func(j *job.Job) job.ID { return j.ID })
+		seen += len(shown)
+		f.atOnce(2, func(i int) error { // one of them at the place where the list goes on
 			f.submit()
-			for _, id := range []job.ID{got[len(got)-1-i], ids[max(0, n-len(got)-1-i)]} {
-				if _, _, err := f.store.Cancel(f.ctx(), f.client, id); err != nil {
-					t.Error(err)
-				}
-			}
+			last, next := shown[max(0, len(shown)-1-i)], ids[max(0, n-seen-1-i)]
+			return errors.Join(errOf(f.store.Cancel(f.ctx(), f.client, last)), errOf(f.store.Cancel(f.ctx(), f.client, next)))
 		})
-		require.NoError(t, f.store.Delete(f.ctx(), f.client, got[len(got)-1]))
-	}
+		require.NoError(t, f.store.Delete(f.ctx(), f.client, shown[len(shown)-1]))
+		return shown, page.Next
+	})
 	require.Equal(t, reversed(ids), got)
 }
 
@@ -154,25 +141,19 @@ func TestListOfABatch(t *testing.T) {
 	require.ElementsMatch(t, jobsOf(b), got)
 	got, _ = f.list(job.Query{BatchID: b.ID, State: job.Canceled, Limit: 2})
 	require.Empty(t, got)
-
 	for _, id := range []job.ID{b.ID, newID()} { // a foreign one, an unknown one
 		require.Zero(t, must(f.store.Jobs(f.ctx(), newID(), job.Query{BatchID: id, Limit: 10}))(t))
 	}
 }
 
-// longHistory makes 40,000 jobs of $1 among others; the newest 200 are a batch.
-const longHistory = `
-INSERT INTO jobs (job_id, client_id, batch_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq,
-  created_at, updated_at, run_at, queued_at, started_at, finished_at, language, request_id)
-SELECT uuid7(at), CASE WHEN i % 3 = 0 THEN md5((i % 60)::text)::uuid ELSE $1::uuid END, CASE WHEN i <= 300 AND i % 3 > 0 THEN $2::uuid END,
-  'EXECUTE', 'SUCCESS_FAST', '{}', 'SUCCEEDED', 'SUCCESS', 4, false, 5, at, at, at, at, at, at, 'en', 'r'
-FROM (SELECT i, now() - i * interval '1 s' AS at FROM generate_series(1, 60000) i) AS n`
-
 // What a page reads is bounded, as rows and entries of indexes, by its limit, or by the 20,000 that it looks at.
 func TestListOfALongHistory(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(1))
-	f.exec(longHistory, f.client.String(), b.ID.String())
+	// 40,000 jobs of the client among others; the newest 200 are the batch's.
+	f.insert("jobs", 60_000, columns{"job_id": "uuid7(now() - i * interval '1 s')", "state": "'SUCCEEDED'", "outcome": "'SUCCESS'",
+		"started_at": "now()", "finished_at": "now()", "batch_id": "CASE WHEN i <= 300 AND i % 3 > 0 THEN " + quoted(b.ID) + " END",
+		"client_id": "CASE WHEN i % 3 = 0 THEN md5((i % 60)::text)::uuid ELSE " + quoted(f.client) + " END"})
 	f.exec(`ANALYZE jobs`)
 	few := job.ID(one[[16]byte](f, `SELECT md5('3')::uuid`))
 	hour := `'` + one[string](f, `SELECT uuid7(now() - interval '1 h')::text`) + `'`

@@ -17,23 +17,16 @@ func TestReportShowsTheWholeLogUpToItsEnd(t *testing.T) {
 	end := withRetry(failure(l, job.FailedOnce), 0)
 	end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(`{"text":"\"\\ é"}`)}
 	f.finish(end)
-	f.claim(l.JobID, 2)
+	second := f.claim(l.JobID, 2)
 
 	r := f.report(l.JobID, 0)
 	require.Equal(t, 1, r.Number, "attempt 2 has not ended")
-	log := f.log(l.JobID)
 	require.Len(t, r.Events, 6)
-	for i, e := range r.Events {
-		var data map[string]any
-		require.NoError(t, json.Unmarshal(e.Data, &data))
-		require.Empty(t, cmp.Diff(log[i], event{e.Seq, e.Name, string(e.Prev), string(e.Next), e.Attempt, e.At, data}))
-		require.Equal(t, l.JobID, e.JobID)
-		require.Equal(t, one[string](f, `SELECT event_id::text FROM events WHERE job_id = $1 AND seq = $2`, l.JobID.String(), e.Seq),
-			e.ID.String())
+	f.requireSame(f.log(l.JobID)[:6], r.Events)
+	for _, e := range r.Events {
 		require.Equal(t, time.UTC, e.At.Location())
 	}
-
-	f.finish(success(job.Lease{JobID: l.JobID, Attempt: 2, Fence: 2}))
+	f.finish(success(second))
 	latest := f.report(l.JobID, 0)
 	require.Equal(t, 2, latest.Number)
 	require.Len(t, latest.Events, len(f.log(l.JobID)))
@@ -42,9 +35,7 @@ func TestReportShowsTheWholeLogUpToItsEnd(t *testing.T) {
 
 func TestReportThatDoesNotExistYet(t *testing.T) {
 	f := setup(t)
-	running, ended := f.at(job.Running), f.at(job.Failed)
-	second := f.claim(f.submit(), 1)
-	f.finish(withRetry(failure(second, job.FailedOnce), 0))
+	running, ended, second := f.at(job.Running), f.at(job.Failed), f.retrying(0).JobID
 	for _, test := range []struct {
 		id      job.ID
 		attempt int
@@ -54,7 +45,7 @@ func TestReportThatDoesNotExistYet(t *testing.T) {
 		{running, 0, job.CodeJobNotFinished, "The job is RUNNING: attempt 1 has not ended"},
 		{running, 1, job.CodeJobNotFinished, "The job is RUNNING: attempt 1 has not ended"},
 		{running, 2, job.CodeJobNotFound, "no attempt 2; its latest one is attempt 1"},
-		{second.JobID, 2, job.CodeJobNotFinished, "The job is QUEUED: attempt 2 has not ended"},
+		{second, 2, job.CodeJobNotFinished, "The job is QUEUED: attempt 2 has not ended"},
 		{ended, 2, job.CodeJobNotFound, "no attempt 2"},
 		{ended, -1, job.CodeJobNotFound, "no such report"},
 	} {
@@ -63,8 +54,7 @@ func TestReportThatDoesNotExistYet(t *testing.T) {
 		require.ErrorContains(t, err, test.detail)
 	}
 	f.exec(`DELETE FROM reports WHERE job_id = $1`, ended.String())
-	_, err := f.store.Report(f.ctx(), f.client, ended, 1)
-	require.Equal(t, job.CodeJobNotFound, job.CodeOf(err), "it ended, so that there is nothing to wait for")
+	require.Equal(t, job.CodeJobNotFound, codeOf(f.store.Report(f.ctx(), f.client, ended, 1)), "there is nothing to wait for")
 }
 
 func TestTimesAreUTC(t *testing.T) {
@@ -98,22 +88,17 @@ func TestAttempts(t *testing.T) {
 	requireAttempts(first, job.Attempt{Number: 2, State: job.Queued})
 	f.finish(success(f.claim(id, 2)))
 	requireAttempts(first, current())
-
 	require.NoError(t, f.store.Delete(f.ctx(), f.client, id))
-	_, _, err := f.store.Attempts(f.ctx(), f.client, id)
-	require.Equal(t, job.CodeJobGone, job.CodeOf(err))
-}
+	require.Equal(t, job.CodeJobGone, codeOf(f.store.Attempts(f.ctx(), f.client, id)))
 
-func TestAttemptThatWasCanceledBeforeItRan(t *testing.T) {
-	f := setup(t)
-	id := f.at(job.Canceled)
-	_, got := must2(f.store.Attempts(f.ctx(), f.client, id))(t)
-	require.Equal(t, []job.Attempt{f.job(id).CurrentAttempt()}, got)
-	require.Nil(t, got[0].StartedAt)
-	require.Equal(t, job.OutcomeCanceled, got[0].Outcome)
+	id = f.at(job.Canceled) // before it ran
+	origin = f.job(id).Origin()
+	requireAttempts(current())
+	require.Nil(t, current().StartedAt)
+	require.Equal(t, job.OutcomeCanceled, current().Outcome)
 	log := f.events(id, 2, 1)
 	require.True(t, log.Ended)
-	require.Equal(t, &got[0], log.Events[0].Ended)
+	require.Equal(t, current(), *log.Events[0].Ended)
 }
 
 func TestResult(t *testing.T) {
@@ -121,51 +106,48 @@ func TestResult(t *testing.T) {
 	l := f.run()
 	end := success(l)
 	f.finish(end)
-	got := must(f.store.Result(f.ctx(), f.client, l.JobID))(t)
+	result := func(id job.ID) (*job.StoredResult, error) { return f.store.Result(f.ctx(), f.client, id) }
+	got := must(result(l.JobID))(t)
 	require.Equal(t, &job.StoredResult{Result: *end.Result, ExpiresAt: f.job(l.JobID).Result.ExpiresAt}, got)
-
 	f.exec(`UPDATE results SET body = '', size = 0`)
-	require.Empty(t, must(f.store.Result(f.ctx(), f.client, l.JobID))(t).Body)
+	require.Empty(t, must(result(l.JobID))(t).Body)
 	require.Zero(t, f.count("outcome_outbox"), "nobody asks for the stream of outcomes")
-
 	require.NoError(t, f.store.Delete(f.ctx(), f.client, l.JobID))
-	_, err := f.store.Result(f.ctx(), f.client, l.JobID)
-	require.Equal(t, job.CodeJobGone, job.CodeOf(err))
-}
+	require.Equal(t, job.CodeJobGone, codeOf(result(l.JobID)))
 
-func TestResultThatDoesNotExist(t *testing.T) {
-	f := setup(t)
 	for s, want := range map[job.State]job.Code{
 		job.Created: job.CodeJobNotFinished, job.Queued: job.CodeJobNotFinished, job.Running: job.CodeJobNotFinished,
 		job.Failed: job.CodeResultNotFound, job.Canceled: job.CodeResultNotFound,
 	} {
-		_, err := f.store.Result(f.ctx(), f.client, f.at(s))
+		_, err := result(f.at(s))
 		require.Equal(t, want, job.CodeOf(err), s)
 		require.ErrorContains(t, err, "no result")
 		require.ErrorContains(t, err, string(s))
 	}
 	without := f.at(job.Succeeded)
 	f.exec(`DELETE FROM results WHERE job_id = $1`, without.String())
-	_, err := f.store.Result(f.ctx(), f.client, without)
-	require.Equal(t, job.CodeResultNotFound, job.CodeOf(err))
+	require.Equal(t, job.CodeResultNotFound, codeOf(result(without)))
 }
 
 func TestResultExpires(t *testing.T) {
 	f := setup(t)
-	id := f.at(job.Succeeded)
-	f.exec(`UPDATE results SET expires_at = clock_timestamp()`)
-	expired := f.job(id).Result.ExpiresAt
+	id, other := f.at(job.Succeeded), f.at(job.Succeeded)
+	f.exec(`UPDATE results SET expires_at = clock_timestamp() WHERE job_id = $1`, id.String())
+	before := f.job(id)
 	requireGone := func() {
-		_, err := f.store.Result(f.ctx(), f.client, id)
-		require.Equal(t, job.CodeResultGone, job.CodeOf(err))
 		var gone *job.Error
-		require.ErrorAs(t, err, &gone)
-		require.Equal(t, expired, *gone.ExpiredAt)
+		require.ErrorAs(t, errOf(f.store.Result(f.ctx(), f.client, id)), &gone)
+		require.Equal(t, job.CodeResultGone, gone.Code)
+		require.Equal(t, before.Result.ExpiresAt, *gone.ExpiredAt)
 	}
 	requireGone() // the body is still there
 	f.clean(10)
-	require.True(t, one[bool](f, `SELECT body IS NULL FROM results`))
+	require.True(t, one[bool](f, `SELECT body IS NULL FROM results WHERE job_id = $1`, id.String()))
 	requireGone()
+	before.Result.Removed = true
+	require.Equal(t, before, f.job(id), "what it was stays known")
+	require.False(t, f.job(other).Result.Removed)
+	_ = f.report(id, 0)
 }
 
 // events reads a part of a job's log.
@@ -174,43 +156,38 @@ func (f *fixture) events(id job.ID, after, limit int) job.Log {
 }
 
 // requireSame compares events of the API with rows of the log.
-func (f *fixture) requireSame(rows []event, got []job.Occurrence) {
+func (f *fixture) requireSame(rows []event, got []job.Event) {
 	require.Len(f.t, got, len(rows))
-	for i, o := range got {
-		require.Empty(f.t, cmp.Diff(rows[i], eventOf(f.t, o.Event)))
-		require.Equal(f.t, one[string](f, `SELECT event_id::text FROM events WHERE job_id = $1 AND seq = $2`, o.JobID.String(), o.Seq),
-			o.ID.String())
+	for i, e := range got {
+		require.Empty(f.t, cmp.Diff(rows[i], eventOf(f.t, e)))
+		require.Equal(f.t, one[string](f, `SELECT event_id::text FROM events WHERE job_id = $1 AND seq = $2`, e.JobID.String(), e.Seq),
+			e.ID.String())
 	}
 }
 
 func TestEventsTellEveryAttemptsOwnEnd(t *testing.T) {
 	f := setup(t)
-	l := f.run(attempts(2))
-	f.exec(`UPDATE jobs SET correlation_id = 'c-1', language = 'de' WHERE job_id = $1`, l.JobID.String())
+	l := f.run(attempts(2), func(s *job.Submission) { s.Job.CorrelationID, s.Job.Language = "c-1", "de" })
 	f.finish(withRetry(failure(l, job.FailedOnce), 0))
-	l = f.claim(l.JobID, 2)
-	end := failure(l, job.TimedOut)
+	end := failure(f.claim(l.JobID, 2), job.TimedOut)
 	end.Exhausted = true
 	f.finish(end)
 
 	log := f.events(l.JobID, 0, 100)
-	f.requireSame(f.log(l.JobID), log.Events)
+	f.requireSame(f.log(l.JobID), each(log.Events, func(o job.Occurrence) job.Event { return o.Event }))
+	origin := f.job(l.JobID).Origin()
 	var ended []job.Attempt
 	for _, e := range log.Events {
-		require.Equal(t, f.job(l.JobID).Origin(), e.Origin)
+		require.Equal(t, origin, e.Origin)
 		require.Equal(t, e.Next.Final(), e.Ended != nil, "%s", e.Name)
 		require.Nil(t, e.Batch)
 		if e.Ended != nil {
 			ended = append(ended, *e.Ended)
 		}
 	}
-	var want []job.Attempt
-	for n := 1; n <= 2; n++ {
-		r := f.report(l.JobID, n)
-		require.Equal(t, f.job(l.JobID).Origin(), r.Origin)
-		want = append(want, r.Attempt)
-	}
-	require.Equal(t, want, ended)
+	first, second := f.report(l.JobID, 1), f.report(l.JobID, 2)
+	require.Equal(t, []job.Origin{origin, origin}, []job.Origin{first.Origin, second.Origin})
+	require.Equal(t, []job.Attempt{first.Attempt, second.Attempt}, ended)
 	require.Equal(t, job.FailedOnce, ended[0].Failure.Reason, "not that of the attempt after it")
 	require.True(t, log.Ended)
 	require.Equal(t, job.EventRetriesExhausted, log.Events[log.Last-1].Name)
@@ -223,19 +200,15 @@ func TestEventsInPages(t *testing.T) {
 	require.Len(t, all.Events, 5)
 	for _, test := range []struct {
 		after, limit int
-		first, n     int
+		want         []job.Occurrence
 		ended        bool
 	}{
-		{0, 2, 1, 2, false}, {2, 2, 3, 2, false}, {4, 2, 5, 1, true}, {3, 2, 4, 2, true}, {3, 1, 4, 1, false},
-		{5, 2, 0, 0, true}, {-7, 1, 1, 1, false},
+		{0, 2, all.Events[:2], false}, {2, 2, all.Events[2:4], false}, {4, 2, all.Events[4:], true}, {3, 2, all.Events[3:], true},
+		{3, 1, all.Events[3:4], false}, {5, 2, nil, true}, {-7, 1, all.Events[:1], false},
 	} {
 		log := f.events(id, test.after, test.limit)
-		require.Equal(t, 5, log.Last)
-		require.Equal(t, test.ended, log.Ended, "%+v", test)
-		require.Len(t, log.Events, test.n, "%+v", test)
-		if test.n > 0 {
-			require.Equal(t, all.Events[test.first-1:test.first-1+test.n], log.Events)
-		}
+		require.Equal(t, []any{5, test.ended}, []any{log.Last, log.Ended}, "%+v", test)
+		require.Equal(t, test.want, log.Events)
 	}
 
 	id = f.at(job.Failed)
@@ -245,20 +218,13 @@ func TestEventsInPages(t *testing.T) {
 	require.False(t, log.Ended)
 	require.Equal(t, []string{job.EventRetried}, occurred(log.Events))
 	require.Equal(t, job.Failed, f.events(id, 0, 5).Events[4].Ended.State, "it stays known")
-
-	waiting := f.submit()
-	log = f.events(waiting, 2, 100)
+	log = f.events(f.submit(), 2, 100)
 	require.Empty(t, log.Events)
-	require.Equal(t, 2, log.Last)
-	require.False(t, log.Ended)
+	require.Equal(t, []any{2, false}, []any{log.Last, log.Ended})
 }
 
 func occurred(events []job.Occurrence) []string {
-	names := make([]string, len(events))
-	for i, e := range events {
-		names[i] = e.Name
-	}
-	return names
+	return each(events, func(e job.Occurrence) string { return e.Name })
 }
 
 func TestEventSeqs(t *testing.T) {
@@ -273,12 +239,8 @@ func TestEventSeqs(t *testing.T) {
 
 // origins gives what each way to read a job says of its origin.
 func (f *fixture) origins(id job.ID) map[string]job.Origin {
-	all := map[string]job.Origin{"job": f.job(id).Origin()}
-	var err error
-	all["attempts"], _, err = f.store.Attempts(f.ctx(), f.client, id)
-	require.NoError(f.t, err)
-	report := must(f.store.Report(f.ctx(), f.client, id, 0))(f.t)
-	all["report"] = report.Origin
+	attempts, _ := must2(f.store.Attempts(f.ctx(), f.client, id))(f.t)
+	all := map[string]job.Origin{"job": f.job(id).Origin(), "attempts": attempts, "report": f.report(id, 0).Origin}
 	for _, o := range f.events(id, 0, 100).Events {
 		all["event "+o.Name] = o.Origin
 	}
@@ -297,33 +259,32 @@ func (f *fixture) origins(id job.ID) map[string]job.Origin {
 
 func TestScenarioIsReadEverywhere(t *testing.T) {
 	f := setup(t, streaming)
-	l := f.run()
-	f.finish(success(l))
-	want := f.job(l.JobID).Origin()
-	definition := f.job(l.JobID).Definition
-	require.Equal(t, job.Scenario{
-		WorkKind: definition.WorkKind, DurationMS: definition.DurationMS, ExpectedOutcome: definition.ExpectedOutcome,
-	}, want.Scenario)
+	id := f.at(job.Succeeded)
+	want, d := f.job(id).Origin(), f.job(id).Definition
+	require.Equal(t, job.Scenario{WorkKind: d.WorkKind, DurationMS: d.DurationMS, ExpectedOutcome: d.ExpectedOutcome}, want.Scenario)
 	require.Positive(t, want.Scenario.DurationMS)
-	origins := f.origins(l.JobID)
+	origins := f.origins(id)
 	require.Len(t, origins, 4+2*5, "each event in both histories")
 	for where, got := range origins {
 		require.Equal(t, want, got, where)
 	}
 }
 
-// What a damaged definition said is left out, and fails no statement.
-func TestScenarioOfADamagedDefinition(t *testing.T) {
+// What a damaged definition said is left out, and fails no statement: its job can be claimed, and then failed.
+func TestClaimOfADamagedDefinition(t *testing.T) {
 	f := setup(t, streaming)
 	for _, definition := range []string{`NULL`, `'null'`, `'[]'`, `'"x"'`, `'{"duration_ms": "x"}'`} {
-		id := f.submit()
-		f.exec(`UPDATE jobs SET definition = `+definition+` WHERE job_id = $1`, id.String())
-		f.finish(failure(f.claim(id, 1), job.DefinitionInvalid))
+		id, canceled := f.submit(), f.submit()
+		f.exec(`UPDATE jobs SET definition = ` + definition + ` WHERE state = 'QUEUED'`)
+		c, _ := f.tryClaim(id, 1)
+		require.NotNil(t, c, definition)
+		if d := c.Job.Definition; d != nil {
+			require.ErrorIs(t, d.Validate(), job.ErrBadDefinition, definition)
+		}
+		f.finish(failure(f.start(c.Lease), job.DefinitionInvalid))
 		for where, got := range f.origins(id) {
 			require.Equal(t, job.Scenario{WorkKind: f.job(id).WorkKind}, got.Scenario, "%s %s", where, definition)
 		}
-		canceled := f.submit()
-		f.exec(`UPDATE jobs SET definition = `+definition+` WHERE job_id = $1`, canceled.String())
 		f.cancel(canceled)
 	}
 }

@@ -35,15 +35,18 @@ func TestLeadHasOneHolder(t *testing.T) {
 	require.True(t, f.lead(a), "at once after the resignation")
 
 	// Whoever holds a lease of no time keeps it, until somebody takes it.
-	lead := func(holder job.ID, lease, vacant time.Duration) bool {
-		return must(f.store.Lead(f.ctx(), holder, lease, vacant))(t)
-	}
 	f.exec(`UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity'`)
-	require.True(t, lead(a, 0, time.Hour), "nobody has ever led")
-	require.False(t, lead(b, 0, time.Hour), "it has not been vacant for so long")
-	require.True(t, lead(a, 0, time.Hour))
-	require.True(t, lead(b, time.Minute, 0))
-	require.False(t, lead(a, 0, 0))
+	for _, step := range []struct {
+		holder        job.ID
+		lease, vacant time.Duration
+		leads         bool
+	}{
+		{a, 0, time.Hour, true},  // nobody has ever led
+		{b, 0, time.Hour, false}, // it has not been vacant for so long
+		{a, 0, time.Hour, true}, {b, time.Minute, 0, true}, {a, 0, 0, false},
+	} {
+		require.Equal(t, step.leads, must(f.store.Lead(f.ctx(), step.holder, step.lease, step.vacant))(t), "%+v", step)
+	}
 }
 
 func TestLoadCountsWhatIsNotFinal(t *testing.T) {
@@ -92,20 +95,30 @@ func (f *fixture) taskOf(id job.ID) job.Task {
 
 // waiting submits jobs that became due the given times ago.
 func (f *fixture) waiting(ago ...time.Duration) []job.Task {
-	tasks := make([]job.Task, len(ago))
-	for i, d := range ago {
+	return each(ago, func(d time.Duration) job.Task {
 		id := f.submit()
 		f.exec(`UPDATE jobs SET run_at = clock_timestamp() - $2::interval WHERE job_id = $1`, id.String(), d)
-		tasks[i] = f.taskOf(id)
-	}
+		return f.taskOf(id)
+	})
+}
+
+// walkWaiting reads what waits in pages.
+func (f *fixture) walkWaiting(ahead time.Duration, limit int) []job.Task {
+	tasks, _ := walk(f, func(after job.QueueCursor) (page []job.Task, last job.QueueCursor) {
+		page = f.waitingJobs(after, ahead, limit)
+		require.LessOrEqual(f.t, len(page), limit)
+		if len(page) > 0 {
+			last = job.QueueCursor{RunAt: page[len(page)-1].RunAt, JobID: page[len(page)-1].JobID}
+		}
+		return page, last
+	})
 	return tasks
 }
 
 func TestWaitingJobsInOrder(t *testing.T) {
 	f := setup(t)
 	tasks := f.waiting(3*time.Second, 2*time.Second, time.Second)
-	scheduled := f.submit(deferred(30 * time.Second))
-	tasks = append(tasks, f.taskOf(scheduled))
+	tasks = append(tasks, f.taskOf(f.submit(deferred(30*time.Second))))
 	f.submit(deferred(2 * time.Hour)) // far ahead
 	for _, s := range []job.State{job.Assigned, job.Running, job.Succeeded, job.Failed, job.Canceled} {
 		f.at(s)
@@ -115,60 +128,28 @@ func TestWaitingJobsInOrder(t *testing.T) {
 	f.exec(`UPDATE jobs SET run_at = run_at - interval '1 minute' WHERE job_id = $1`, tasks[0].JobID.String())
 	tasks[0].RunAt = tasks[0].RunAt.Add(-time.Minute)
 	require.Equal(t, tasks[:1], f.waitingJobs(job.QueueCursor{}, -30*time.Second, 10))
+	require.Equal(t, tasks, f.walkWaiting(time.Minute, 3), "page by page")
 
-	var walked []job.Task
-	for place := (job.QueueCursor{}); ; {
-		page := f.waitingJobs(place, time.Minute, 3)
-		if len(page) == 0 {
-			break
-		}
-		walked = append(walked, page...)
-		last := page[len(page)-1]
-		place = job.QueueCursor{RunAt: last.RunAt, JobID: last.JobID}
-	}
-	require.Equal(t, tasks, walked, "page by page")
-
-	f.exec(`DELETE FROM jobs`) // jobs of equal times
-	f.waiting(0, 0, 0, 0, 0)
+	f.exec(`DELETE FROM jobs`)
+	ids := taskIDs(f.waiting(0, 0, 0, 0, 0))
 	f.exec(`UPDATE jobs SET run_at = '2026-01-01'`)
-	seen := map[job.ID]bool{}
-	place := job.QueueCursor{}
-	for range 5 {
-		page := f.waitingJobs(place, 0, 1)
-		require.Len(t, page, 1)
-		seen[page[0].JobID] = true
-		place = job.QueueCursor{RunAt: page[0].RunAt, JobID: page[0].JobID}
-	}
-	require.Len(t, seen, 5)
-	require.Empty(t, f.waitingJobs(place, 0, 1))
-}
-
-// The task of a retry says why the attempt before failed.
-func TestWaitingJobsSayWhyTheyAreRetried(t *testing.T) {
-	f := setup(t)
-	l := f.run()
-	f.finish(withRetry(failure(l, job.FailedOnce), 0))
-	want := f.taskOf(l.JobID)
-	want.Reason = job.FailedOnce
-	require.Equal(t, []job.Task{want}, f.waitingJobs(job.QueueCursor{}, time.Minute, 10))
+	require.ElementsMatch(t, ids, taskIDs(f.walkWaiting(0, 1)), "jobs of equal times")
 }
 
 func TestRedispatchLeavesJobsThatWentOn(t *testing.T) {
 	f := setup(t)
-	var gone []job.Task
+	gone := []job.Task{{JobID: newID(), Attempt: 1}, {JobID: f.retrying(0).JobID, Attempt: 1}}
 	for _, s := range []job.State{job.Assigned, job.Running, job.Succeeded, job.Failed, job.Canceled} {
 		gone = append(gone, job.Task{JobID: f.at(s), Attempt: 1})
 	}
-	retried := f.at(job.Failed)
-	f.retry(retried, 1)
 	renamed := f.submit()
 	f.exec(`UPDATE jobs SET dispatch = 1 WHERE job_id = $1`, renamed.String())
-	gone = append(gone, job.Task{JobID: retried, Attempt: 1}, job.Task{JobID: renamed, Attempt: 1, Dispatch: 0},
-		job.Task{JobID: newID(), Attempt: 1})
+	gone = append(gone, job.Task{JobID: renamed, Attempt: 1, Dispatch: 0})
 
-	before := one[string](f, `SELECT jsonb_agg(to_jsonb(j) ORDER BY job_id)::text FROM jobs j`)
+	const rows = `SELECT jsonb_agg(to_jsonb(j) ORDER BY job_id)::text FROM jobs j`
+	before := one[string](f, rows)
 	require.Empty(t, must(f.store.Redispatch(f.ctx(), gone))(t))
-	require.Equal(t, before, one[string](f, `SELECT jsonb_agg(to_jsonb(j) ORDER BY job_id)::text FROM jobs j`))
+	require.Equal(t, before, one[string](f, rows))
 }
 
 func TestRedispatchRaisesTheName(t *testing.T) {
@@ -230,20 +211,17 @@ func TestRenewNeedsALiveLease(t *testing.T) {
 	gone := f.goneWorkers()
 	gone["unknown"], gone["none"] = newID(), job.ID{}
 	for name, id := range gone {
-		_, err := f.leases().Renew(f.ctx(), id, time.Hour)
-		require.ErrorIs(t, err, job.ErrWorkerDead, name)
+		require.ErrorIs(t, errOf(f.leases().Renew(f.ctx(), id, time.Hour)), job.ErrWorkerDead, name)
 	}
 	require.Equal(t, 1, must(f.store.LiveWorkers(f.ctx()))(t))
 	require.Zero(t, f.storageErrors())
-	err := f.leases().Register(f.ctx(), f.worker, "again", 1, time.Hour)
-	require.Equal(t, job.CodeConflict, job.CodeOf(err))
+	require.Equal(t, job.CodeConflict, codeOf(f.leases().Register(f.ctx(), f.worker, "again", 1, time.Hour)))
 }
 
 func TestLeaseOutlivesAnExhaustedPool(t *testing.T) {
 	f := setup(t)
 	f.fillPool()
-	_, err := f.store.Job(within(t, 100*time.Millisecond), f.client, newID())
-	require.Equal(t, job.CodeDBError, job.CodeOf(err), "the pool is exhausted")
+	require.Equal(t, job.CodeDBError, codeOf(f.store.Job(within(t, 100*time.Millisecond), f.client, newID())), "the pool is exhausted")
 	must(f.leases().Renew(f.ctx(), f.worker, time.Hour))(t)
 }
 
@@ -254,13 +232,11 @@ func TestLeasesReconnect(t *testing.T) {
 	// Only the lease's own connection has this statement as its latest one.
 	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'leases-reconnect'
 		AND query LIKE '%FROM jobs WHERE worker_id%'`)
-	_, err := leases.Renew(f.ctx(), f.worker, time.Hour)
-	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(err), "%v", err)
+	require.Equal(t, job.CodeStorageUnavailable, codeOf(leases.Renew(f.ctx(), f.worker, time.Hour)))
 	must(leases.Renew(f.ctx(), f.worker, time.Hour))(t)
 	leases.Close()
 	leases.Close()
-	_, err = leases.Renew(f.ctx(), f.worker, time.Hour)
-	require.NoError(t, err, "it connects again")
+	require.NoError(t, errOf(leases.Renew(f.ctx(), f.worker, time.Hour)), "it connects again")
 }
 
 func TestRenewGivesUpWithItsCaller(t *testing.T) {
@@ -268,11 +244,10 @@ func TestRenewGivesUpWithItsCaller(t *testing.T) {
 	leases := f.leases()
 	unlock := f.lock(`SELECT FROM workers FOR UPDATE`)
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { _, err := leases.Renew(ctx, f.worker, time.Hour); done <- err }()
+	renewed := begin(func() error { return errOf(leases.Renew(ctx, f.worker, time.Hour)) })
 	f.awaitBlocked(1)
 	cancel()
-	require.Equal(t, job.CodeDBError, job.CodeOf(<-done))
+	require.Equal(t, job.CodeDBError, job.CodeOf(<-renewed))
 	unlock()
 	must(leases.Renew(f.ctx(), f.worker, time.Hour))(t)
 }
@@ -295,8 +270,7 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 	require.Equal(t, want, f.orphans(10))
 	require.Equal(t, "DEAD", one[string](f, `SELECT state FROM workers WHERE worker_id = $1`, lost.String()))
 	require.Equal(t, want[:3], f.orphans(3))
-	_, err := f.leases().Renew(f.ctx(), lost, time.Hour)
-	require.ErrorIs(t, err, job.ErrWorkerDead, "there is no way back")
+	require.ErrorIs(t, errOf(f.leases().Renew(f.ctx(), lost, time.Hour)), job.ErrWorkerDead, "there is no way back")
 
 	retiring := f.newWorker()
 	c, _ := must2(f.store.Claim(f.ctx(), retiring, f.submit(), 1))(t)

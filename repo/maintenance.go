@@ -201,14 +201,13 @@ func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
 	return backlog, err
 }
 
-// Retention says how long things are kept (section 15).
-type Retention struct {
-	Jobs       time.Duration // after the final state; events, reports and results go with the job; of batches as well
-	Keys       time.Duration // revoked or expired API keys, for audit; and what operators did
-	Tombstones time.Duration // what is left of removed jobs
-	// UnusedClients is how long clients are kept that were never used; 0: for ever.
-	UnusedClients time.Duration
-}
+// How long things are kept (section 15). Events, reports and results go with their jobs.
+const (
+	resultTTL         = 24 * time.Hour
+	keysKept          = 90 * 24 * time.Hour // revoked or expired API keys, for audit; and what operators did
+	tombstonesKept    = 90 * 24 * time.Hour // what is left of removed jobs
+	unusedClientsKept = 30 * 24 * time.Hour
+)
 
 // deadWorkersKept is how long the row of a dead worker stays to be looked at.
 const deadWorkersKept = time.Hour
@@ -221,27 +220,27 @@ const batchesOutlive = time.Hour
 // reports whether a kind may have more. Every statement skips rows that
 // another transaction has locked. A kind that cannot be removed does not keep the others.
 func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
-	keep := s.cfg.Retention
+	keep := s.cfg.RetentionJobs
 	var errs []error
 	for _, step := range []struct {
 		sql  string
 		keep time.Duration
 	}{
-		{cleanDeliveries, keep.Jobs}, // before their jobs
-		{cleanJobs, keep.Jobs},
-		{cleanClientDeliveries, keep.Jobs}, // before their events
-		{cleanClientEvents, keep.Jobs},     // before their batches
-		{cleanBatches, keep.Jobs + batchesOutlive},
-		{cleanLogs, keep.Jobs}, // before their webhooks
-		{cleanWebhooks, keep.Jobs},
+		{cleanDeliveries, keep}, // before their jobs
+		{cleanJobs, keep},
+		{cleanClientDeliveries, keep}, // before their events
+		{cleanClientEvents, keep},     // before their batches
+		{cleanBatches, keep + batchesOutlive},
+		{cleanLogs, keep}, // before their webhooks
+		{cleanWebhooks, keep},
 		{cleanSigningKeys, 0},
 		{cleanResults, 0},
 		{cleanIdempotencyKeys, 0},
-		{cleanTombstones, keep.Tombstones},
+		{cleanTombstones, tombstonesKept},
 		{cleanBulkItems, bulksKept}, // before their operations
 		{cleanBulks, bulksKept},
-		{cleanKeys, keep.Keys},
-		{cleanAudit, keep.Keys},
+		{cleanKeys, keysKept},
+		{cleanAudit, keysKept},
 		{cleanWorkers, deadWorkersKept},
 		{cleanPauses, 0},
 		{cleanHistory, historyKept},

@@ -1,6 +1,7 @@
 package repo_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -14,41 +15,35 @@ import (
 
 func (f *fixture) backlog(limit int) job.Backlog { return must(f.store.Backlog(f.ctx(), limit))(f.t) }
 
-func TestCensusOfNothing(t *testing.T) {
-	f := setup(t)
-	f.expireWorker(f.worker)
-	require.Equal(t, job.Backlog{Jobs: map[job.State]int{job.Created: 0, job.Queued: 0, job.Assigned: 0, job.Running: 0}, Epoch: 1},
-		f.backlog(100))
-}
-
 // What it counts by its indexes is what there is by the states of the rows.
 func TestCensusCountsWhatIsThere(t *testing.T) {
 	f := setup(t)
+	f.expireWorker(f.worker)
+	require.Equal(t, job.Backlog{Jobs: map[job.State]int{job.Created: 0, job.Queued: 0, job.Assigned: 0, job.Running: 0}, Epoch: 1},
+		f.backlog(100), "nothing")
 	r := rand.New(rand.NewPCG(1, 2))
 	hooks := f.someWebhooks(r, 5)
 	for range 6 {
 		for range 20 {
 			id := f.force(job.States[r.IntN(len(job.States))])
 			f.exec(`UPDATE jobs SET run_at = execution_at + $2 * interval '1 s' WHERE job_id = $1`, id.String(), r.IntN(3)*3600)
-		}
-		for range 20 {
 			f.someDelivery(r, hooks)
 		}
-		w := newID()
-		f.exec(`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES ($1, 'w', $2, $3, now() + $4 * interval '1 h')`,
-			w.String(), 1+r.IntN(9), []string{"ALIVE", "DEAD", "STOPPED"}[r.IntN(3)], r.IntN(2)*2-1)
+		f.exec(`INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
+			VALUES (gen_random_uuid(), 'w', $1, $2, now() + $3 * interval '1 h')`,
+			1+r.IntN(9), []string{"ALIVE", "DEAD", "STOPPED"}[r.IntN(3)], r.IntN(2)*2-1)
 		f.exec(`UPDATE maintenance_state SET epoch = epoch + 1`)
 		c := f.backlog(1000)
 		for s, n := range c.Jobs {
-			require.Equal(t, one[int](f, `SELECT count(*)::int FROM jobs WHERE state = $1`, string(s)), n, s)
+			require.Equal(t, f.count(`jobs WHERE state = $1`, string(s)), n, s)
 		}
 		require.Len(t, c.Jobs, 4)
 		require.Equal(t, one[int64](f, `SELECT epoch FROM maintenance_state`), c.Epoch)
-		require.Equal(t, one[int](f, `SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > now()`), c.Workers)
-		require.Equal(t, one[int](f, `SELECT sum(concurrency)::int FROM workers WHERE state = 'ALIVE' AND expires_at > now()`), c.Slots)
-		require.Equal(t, one[int](f, `SELECT count(*)::int FROM deliveries WHERE state = 'PENDING'`), c.Deliveries)
-		require.Equal(t, one[int](f, `SELECT count(*)::int FROM webhooks WHERE disabled_reason IN ('GONE', 'FAILING') AND deleted_at IS NULL`),
-			c.DisabledWebhooks)
+		require.Equal(t, f.count(`workers WHERE state = 'ALIVE' AND expires_at > now()`), c.Workers)
+		require.Equal(t, one[int](f, `SELECT coalesce(sum(concurrency), 0)::int FROM workers WHERE state = 'ALIVE' AND expires_at > now()`),
+			c.Slots)
+		require.Equal(t, f.count(`deliveries WHERE state = 'PENDING'`), c.Deliveries)
+		require.Equal(t, f.count(`webhooks WHERE disabled_reason IN ('GONE', 'FAILING') AND deleted_at IS NULL`), c.DisabledWebhooks)
 		f.requireAge(c.OldestDue, `SELECT min(run_at) FROM jobs WHERE state IN ('CREATED', 'QUEUED') AND run_at <= now()`)
 		f.requireAge(c.OldestDelivery, `SELECT min(next_attempt_at) FROM deliveries WHERE state = 'PENDING' AND claimed_until IS NULL
 			AND next_attempt_at <= now()`)
@@ -67,14 +62,17 @@ func (f *fixture) requireAge(age time.Duration, sql string) {
 
 // someWebhooks makes webhooks in all states.
 func (f *fixture) someWebhooks(r *rand.Rand, each int) (ids []job.ID) {
-	for _, reason := range []string{"", "OWNER", "GONE", "FAILING"} {
+	for _, reason := range []string{"NULL", "'OWNER'", "'GONE'", "'FAILING'"} {
 		for range each {
 			id := newID()
-			f.exec(`INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at,
-				deleted_at, disabled_at, disabled_reason)
-				VALUES ($1, $2, 'u', '{*}', '', 'binary', 'x', now(), now(), CASE WHEN $3 THEN now() END, CASE WHEN $4 <> '' THEN now() END,
-					nullif($4, ''))`,
-				id.String(), newID().String(), r.IntN(3) == 0, reason)
+			row := columns{"webhook_id": quoted(id), "disabled_reason": reason}
+			if reason != "NULL" {
+				row["disabled_at"] = "now()"
+			}
+			if r.IntN(3) == 0 {
+				row["deleted_at"] = "now()"
+			}
+			f.insert("webhooks", 1, row)
 			ids = append(ids, id)
 		}
 	}
@@ -83,38 +81,28 @@ func (f *fixture) someWebhooks(r *rand.Rand, each int) (ids []job.ID) {
 
 // someDelivery makes a delivery that waits since or for some hours, is being sent, or is settled.
 func (f *fixture) someDelivery(r *rand.Rand, hooks []job.ID) {
-	f.exec(`INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, seq, event_id, event_name, created_at, state,
-		next_attempt_at, claimed_until, settled_at)
-		SELECT gen_random_uuid(), client_id, webhook_id, webhook_id, 0, gen_random_uuid(), 'x', now(),
-			CASE WHEN $2 = 2 THEN 'DELIVERED' ELSE 'PENDING' END,
-			CASE WHEN $2 < 2 THEN now() + $3 * interval '1 h' END, CASE WHEN $2 = 1 THEN now() END, CASE WHEN $2 = 2 THEN now() END
-		FROM webhooks WHERE webhook_id = $1`, hooks[r.IntN(len(hooks))].String(), r.IntN(3), r.IntN(100)-50)
+	hook := quoted(hooks[r.IntN(len(hooks))])
+	row := columns{"endpoint_id": hook, "webhook_id": hook, "next_attempt_at": fmt.Sprintf("now() + %d * interval '1 h'", r.IntN(100)-50)}
+	switch r.IntN(3) {
+	case 1:
+		row["claimed_until"] = "now()"
+	case 2:
+		row["state"], row["settled_at"], row["next_attempt_at"] = "'DELIVERED'", "now()", "NULL"
+	}
+	f.insert("deliveries", 1, row)
 }
 
 // A backlog is counted up to the limit, and read no further.
 func TestCensusIsBounded(t *testing.T) {
 	f := setup(t)
 	const rows, limit = 20_000, 100
-	for state, queued := range map[string]string{"CREATED": "NULL", "QUEUED": "now()"} {
-		f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, state, max_attempts, auto_retry, event_seq, created_at, updated_at,
-			execution_at, run_at, queued_at, language, request_id)
-			SELECT gen_random_uuid(), gen_random_uuid(), 'DEFERRED', 'SUCCESS_FAST', $1, 4, false, 2, now(), now(), at, at, `+queued+`, 'en', 'r'
-			FROM (SELECT now() + CASE WHEN $1 = 'CREATED' THEN interval '1 hour' ELSE - i * interval '1 s' END AS at FROM generate_series(1,
-				$2) i) v`, state, rows)
-	}
-	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, state, max_attempts, auto_retry, event_seq, created_at, updated_at, run_at,
-		queued_at, started_at, worker_id, language, request_id)
-		SELECT gen_random_uuid(), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', 'RUNNING', 4, false, 2, now(), now(), now(), now(), now(),
-			gen_random_uuid(), 'en', 'r' FROM generate_series(1, $1)`, rows)
-	f.exec(`INSERT INTO deliveries (delivery_id, client_id, endpoint_id, url, job_id, seq, event_id, event_name, created_at, next_attempt_at,
-		claimed_until)
-		SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'u', gen_random_uuid(), 1, gen_random_uuid(), 'x', now(),
-			now() - i * interval '1 s', CASE WHEN i % 2 = 0 THEN now() END
-		FROM generate_series(1, $1) i`, rows)
-	f.exec(`INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at, disabled_at,
-		disabled_reason)
-		SELECT gen_random_uuid(), gen_random_uuid(), 'u', '{*}', '', 'binary', 'x', now(), now(), now(), 'GONE' FROM generate_series(1, $1)`,
-		rows)
+	f.insert("jobs", rows, columns{"state": "'CREATED'", "type": "'DEFERRED'", "queued_at": "NULL",
+		"execution_at": "now() + interval '1 hour'", "run_at": "now() + interval '1 hour'"})
+	f.insert("jobs", rows, columns{"run_at": "now() - i * interval '1 s'"})
+	f.insert("jobs", rows, columns{"state": "'RUNNING'", "started_at": "now()", "worker_id": "gen_random_uuid()"})
+	f.insert("deliveries", rows, columns{"url": "'u'", "next_attempt_at": "now() - i * interval '1 s'",
+		"claimed_until": "CASE WHEN i % 2 = 0 THEN now() END"})
+	f.insert("webhooks", rows, columns{"disabled_at": "now()", "disabled_reason": "'GONE'"})
 	require.Equal(t, map[job.State]int{job.Created: rows, job.Queued: rows, job.Assigned: 0, job.Running: rows}, f.backlog(2*rows).Jobs)
 	c := f.backlog(limit)
 	require.Equal(t, map[job.State]int{job.Created: limit, job.Queued: 0, job.Assigned: 0, job.Running: limit}, c.Jobs,
@@ -142,18 +130,15 @@ func TestOutcomesWaitForTheStream(t *testing.T) {
 	end := withRetry(failure(l, job.FailedOnce), 0)
 	f.finish(end)
 	f.finish(success(f.claim(l.JobID, 2)))
-	canceled := f.submit()
-	f.cancel(canceled)
+	canceled := f.at(job.Canceled)
 
 	messages := f.outcomes(10)
-	require.Len(t, messages, 3)
+	require.Equal(t, []job.Outcome{job.OutcomeFailed, job.OutcomeSuccess, job.OutcomeCanceled},
+		each(messages, func(m job.OutcomeMessage) job.Outcome { return m.Ended.Outcome }))
 	first := messages[0]
-	require.Equal(t, []any{l.JobID, 1, job.OutcomeFailed, job.Failed}, []any{first.JobID, first.Attempt, first.Ended.Outcome,
-		first.Ended.State})
+	require.Equal(t, []any{l.JobID, 1, job.Failed}, []any{first.JobID, first.Attempt, first.Ended.State})
 	require.Equal(t, end.Failure, first.Ended.Failure)
 	require.Equal(t, f.job(l.JobID).Origin(), first.Origin)
-	require.Equal(t, job.OutcomeSuccess, messages[1].Ended.Outcome)
-	require.Equal(t, job.OutcomeCanceled, messages[2].Ended.Outcome)
 	f.checkInvariants()
 
 	require.Len(t, f.outcomes(2), 2)
@@ -183,7 +168,7 @@ func TestManyOutcomes(t *testing.T) {
 	f.exec(`INSERT INTO outcome_outbox SELECT gen_random_uuid(), 1, now(), now() - interval '1 hour' FROM generate_series(1, $1::int)`, many)
 	f.exec(`INSERT INTO outcome_outbox SELECT job_id, 2, now(), CASE WHEN substring(job_id::text FROM 1 FOR 1) > '7' THEN now() END
 		FROM outcome_outbox`)
-	waiting := one[int](f, `SELECT count(*)::int FROM outcome_outbox WHERE published_at IS NULL`)
+	waiting := f.count(`outcome_outbox WHERE published_at IS NULL`)
 	unlock := f.lock(`SELECT FROM outcome_outbox WHERE published_at < now() - interval '1 minute' ORDER BY job_id LIMIT 1 FOR UPDATE`)
 	require.NoError(t, f.store.RemovePublished(f.ctx(), time.Minute))
 	require.Equal(t, many+1, f.count("outcome_outbox"), "what somebody has locked is left for later")
@@ -193,7 +178,7 @@ func TestManyOutcomes(t *testing.T) {
 	f.exec(`UPDATE outcome_outbox SET published_at = now() WHERE published_at IS NULL AND attempt = 2`)
 	require.Equal(t, many, must(f.store.RepublishOutcomes(f.ctx()))(t))
 	require.NotZero(t, waiting)
-	require.Zero(t, one[int](f, `SELECT count(*)::int FROM outcome_outbox WHERE published_at IS NOT NULL`))
+	require.Zero(t, f.count(`outcome_outbox WHERE published_at IS NOT NULL`))
 }
 
 // Outcomes that are just being removed are waited for, and do not end the search.
@@ -203,39 +188,35 @@ func TestRepublishWaits(t *testing.T) {
 	f.exec(`INSERT INTO outcome_outbox SELECT gen_random_uuid(), 2, now(), now()`)
 	tx := must(f.db.Begin(f.ctx()))(t)
 	must(tx.Exec(f.ctx(), `DELETE FROM outcome_outbox WHERE attempt = 1`))(t)
-	done := make(chan int, 1)
-	go func() {
-		n, err := f.store.RepublishOutcomes(f.ctx())
-		if err != nil {
-			t.Error(err)
-		}
-		done <- n
-	}()
+	var n int
+	done := begin(func() (err error) { n, err = f.store.RepublishOutcomes(f.ctx()); return err })
 	f.awaitBlocked(1)
 	require.NoError(t, tx.Commit(f.ctx()))
-	require.Equal(t, 1, <-done)
+	require.NoError(t, <-done)
+	require.Equal(t, 1, n)
 }
 
 // What belongs to a job goes with it, its deliveries included.
 func TestRemovedJobsTakeTheirDeliveries(t *testing.T) {
 	f := setup(t, streaming)
 	hook := f.subscribe("*")
-	callback := func(s *job.Submission) { s.Job.Callback = "http://cb.test" }
-	deleted, old, kept := f.run(callback), f.run(callback), f.run(callback)
-	for _, l := range []job.Lease{deleted, old, kept} {
+	var ids []job.ID
+	for range 3 {
+		l := f.run(calledBack)
 		f.finish(success(l))
+		ids = append(ids, l.JobID)
 	}
+	deleted, old, kept := ids[0], ids[1], ids[2]
 	held := f.claimAll(hook, 1)[0]
 	f.deliverAll()
-	require.NoError(t, f.store.Delete(f.ctx(), f.client, deleted.JobID))
-	_, err := f.store.RecordDelivery(f.ctx(), delivered(held))
-	require.ErrorIs(t, err, job.ErrStale)
-	f.age(old.JobID, month+time.Second)
+	require.NoError(t, f.store.Delete(f.ctx(), f.client, deleted))
+	f.requireStaleResult(delivered(held), "it is gone")
+	f.age(old, month+time.Second)
 	f.clean(100)
-	require.Equal(t, kept.JobID.String(), one[string](f, `SELECT string_agg(DISTINCT job_id::text, ' ') FROM deliveries`))
-	require.Equal(t, 10, f.count("deliveries"))
-	require.Equal(t, 10, f.count("delivery_attempts"))
-	require.Equal(t, 1, f.count("outcome_outbox"))
+	require.Equal(t, kept.String(), one[string](f, `SELECT string_agg(DISTINCT job_id::text, ' ') FROM deliveries`))
+	for table, n := range map[string]int{"deliveries": 10, "delivery_attempts": 10, "outcome_outbox": 1} {
+		require.Equal(t, n, f.count(table), table)
+	}
 
 	f.testWebhook(hook)
 	f.deliverAll()
@@ -260,8 +241,7 @@ func TestCleanRemovesManyDeliveries(t *testing.T) {
 	require.NotZero(t, f.job(id))
 	f.clean(1)
 	require.Equal(t, 45, f.count("deliveries"))
-	_, err := f.store.Job(f.ctx(), f.client, id)
-	require.Equal(t, job.CodeJobGone, job.CodeOf(err))
+	require.Equal(t, job.CodeJobGone, codeOf(f.store.Job(f.ctx(), f.client, id)))
 	require.NotZero(t, f.job(kept))
 	f.checkInvariants()
 }

@@ -13,16 +13,16 @@ import (
 
 // clean removes in batches until nothing is left to remove, and tells how many batches it took.
 func (f *fixture) clean(limit int) (batches int) {
-	for {
-		batches++
-		more := must(f.store.Clean(f.ctx(), limit))(f.t)
-		if !more {
-			return batches
-		}
+	for more := true; more; batches++ {
+		more = must(f.store.Clean(f.ctx(), limit))(f.t)
 	}
+	return batches
 }
 
-func (f *fixture) count(table string) int { return one[int](f, `SELECT count(*)::int FROM `+table) }
+// count counts the rows of a table, or those that a condition after its name leaves.
+func (f *fixture) count(rows string, args ...any) int {
+	return one[int](f, `SELECT count(*)::int FROM `+rows, args...)
+}
 
 // age lets a job have ended longer ago.
 func (f *fixture) age(id job.ID, by time.Duration) {
@@ -41,30 +41,22 @@ func TestCleanRemovesAJobWithAllThatBelongsToIt(t *testing.T) {
 
 	require.Equal(t, kept, f.all(young)+f.all(waiting))
 	for _, table := range []string{"jobs", "events", "reports", "results"} {
-		require.Zero(t, one[int](f, `SELECT count(*)::int FROM `+table+` WHERE job_id = $1`, old.String()), table)
+		require.Zero(t, f.count(table+` WHERE job_id = $1`, old.String()), table)
 	}
 	removed := one[time.Time](f, `SELECT expired_at FROM tombstones WHERE job_id = $1 AND client_id = $2`, old.String(), f.client.String())
 	require.WithinDuration(t, time.Now(), removed, testkit.Patience)
 
-	stranger := newID()
-	for name, ask := range map[string]func(client job.ID) error{
-		"job":    func(c job.ID) error { _, err := f.store.Job(f.ctx(), c, old); return err },
-		"report": func(c job.ID) error { _, err := f.store.Report(f.ctx(), c, old, 0); return err },
-		"events": func(c job.ID) error { _, err := f.store.Events(f.ctx(), c, old, 0, 10); return err },
-		"cancel": func(c job.ID) error { _, _, err := f.store.Cancel(f.ctx(), c, old); return err },
-		"retry":  func(c job.ID) error { _, err := f.store.Retry(f.ctx(), c, old, 1, 0, ""); return err },
-	} {
+	asked := f.asked()
+	for _, name := range []string{"job", "report", "events", "attempts", "result", "cancel", "retry"} {
 		var gone *job.Error
-		require.ErrorAs(t, ask(f.client), &gone)
+		require.ErrorAs(t, asked[name](f.client, things{job: old}), &gone)
 		require.Equal(t, job.CodeJobGone, gone.Code, "%s: its owner is told", name)
 		require.Equal(t, &removed, gone.ExpiredAt, "%s: and since when", name)
-		require.Equal(t, job.CodeJobNotFound, job.CodeOf(ask(stranger)), "%s: nobody else is", name)
+		require.Equal(t, job.CodeJobNotFound, job.CodeOf(asked[name](newID(), things{job: old})), "%s: nobody else is", name)
 	}
-
 	f.exec(`UPDATE tombstones SET expired_at = expired_at - interval '90 days'`)
 	f.clean(100)
-	_, err := f.store.Job(f.ctx(), f.client, old)
-	require.Equal(t, job.CodeJobNotFound, job.CodeOf(err), "after the tombstone's time nothing is known any more")
+	require.Equal(t, job.CodeJobNotFound, codeOf(f.store.Job(f.ctx(), f.client, old)), "after the tombstone's time nothing is known any more")
 }
 
 func TestCleanRemovesFinalJobsOnly(t *testing.T) {
@@ -91,25 +83,9 @@ func TestCleanWorksInBoundedBatches(t *testing.T) {
 		require.Equal(t, left >= 3, must(f.store.Clean(f.ctx(), 3))(t))
 		left = max(0, left-3)
 		require.Equal(t, left, f.count("jobs"))
-		require.Zero(t, one[int](f, `SELECT count(*)::int FROM jobs JOIN ages USING (job_id) WHERE age <= $1`, n-left), "the oldest go first")
+		require.Zero(t, f.count(`jobs JOIN ages USING (job_id) WHERE age <= $1`, n-left), "the oldest go first")
 	}
 	require.Equal(t, n, f.count("tombstones"))
-}
-
-func TestCleanResultsExpireAlone(t *testing.T) {
-	f := setup(t)
-	id, other := f.at(job.Succeeded), f.at(job.Succeeded)
-	before := f.job(id)
-	require.NotNil(t, before.Result)
-	f.exec(`UPDATE results SET expires_at = clock_timestamp() WHERE job_id = $1`, id.String())
-	f.clean(100)
-	after := f.job(id)
-	require.True(t, after.Result.Removed)
-	require.Zero(t, one[int](f, `SELECT count(*)::int FROM results WHERE job_id = $1 AND body IS NOT NULL`, id.String()))
-	after.Result.Removed, after.Result.ExpiresAt = false, before.Result.ExpiresAt
-	require.Equal(t, before, after, "what it was stays known")
-	require.False(t, f.job(other).Result.Removed)
-	_ = f.report(id, 0)
 }
 
 func TestCleanSmallThings(t *testing.T) {
@@ -121,8 +97,8 @@ func TestCleanSmallThings(t *testing.T) {
 
 	// Each table gets rows that have to go and rows that have to stay; %[1]d is the row's number, %[2]s its time.
 	key := func(id, ended, revoked string) string {
-		return `(key_id, client_id, secret_hash, created_at, expires_at, revoked_at)
-			SELECT '` + id + `%[1]d', client_id, sha256(''), now(), now() - interval '` + ended + `', ` + revoked + ` FROM clients`
+		return `(key_id, client_id, secret_hash, issued_by, created_at, expires_at, revoked_at)
+			SELECT '` + id + `%[1]d', client_id, sha256(''), 'CREATED', now(), now() - interval '` + ended + `', ` + revoked + ` FROM clients`
 	}
 	worker := func(state string) string {
 		return `(worker_id, name, concurrency, state, expires_at) VALUES (gen_random_uuid(), 'w', 1, '` + state + `', now() - interval '%[2]s')`
@@ -170,28 +146,22 @@ func TestCleanSmallThings(t *testing.T) {
 func TestMaintenanceSkipsLockedJobs(t *testing.T) {
 	f := setup(t)
 	for name, test := range map[string]struct {
-		opts []func(*job.Submission)
-		do   func() int
+		submit func() job.ID
+		do     func() int
 	}{
-		"queue due": {[]func(*job.Submission){deferred(-time.Minute)}, func() int { return len(f.queueDue(10)) }},
-		"redispatch": {nil, func() int {
-			renamed := must(f.store.Redispatch(f.ctx(), f.waitingJobs(job.QueueCursor{}, 0, 10)))(t)
-			return len(renamed)
+		"queue due": {func() job.ID { return f.submit(deferred(-time.Minute)) }, func() int { return len(f.queueDue(10)) }},
+		"redispatch": {func() job.ID { return f.submit() }, func() int {
+			return len(must(f.store.Redispatch(f.ctx(), f.waitingJobs(job.QueueCursor{}, 0, 10)))(t))
 		}},
-		"clean": {nil, func() int {
+		"clean": {func() job.ID { id := f.at(job.Canceled); f.age(id, 2*month); return id }, func() int {
 			before := f.countJobs()
 			f.clean(1)
 			return before - f.countJobs()
 		}},
 	} {
 		f.exec(`DELETE FROM jobs`)
-		locked, free := f.submit(test.opts...), f.submit(test.opts...)
-		if name == "clean" {
-			f.cancel(locked)
-			f.cancel(free)
-			f.age(locked, 2*month)
-			f.age(free, month+time.Second)
-		}
+		locked := test.submit()
+		test.submit()
 		unlock := f.lockRow(locked.String())
 		require.Equal(t, 1, test.do(), name)
 		unlock()
@@ -204,8 +174,7 @@ func TestCleanReportsTrouble(t *testing.T) {
 	unlock := f.lock(`LOCK TABLE tombstones IN ACCESS EXCLUSIVE MODE`)
 	f.clientEvent(f.db)
 	f.exec(`UPDATE client_events SET occurred_at = occurred_at - $1::interval`, month)
-	_, err := f.store.Clean(f.ctx(), 10)
-	require.Equal(t, job.CodeDBError, job.CodeOf(err))
+	require.Equal(t, job.CodeDBError, codeOf(f.store.Clean(f.ctx(), 10)))
 	require.Zero(t, f.count("client_events"), "other kinds are removed all the same")
 	unlock()
 	require.Equal(t, 1, f.clean(10))
@@ -219,14 +188,15 @@ func TestCleanClientEventsAfterTheirDeliveries(t *testing.T) {
 	}
 	f.clientEvent(f.db)
 	f.clientEvent(f.db)
-	require.Equal(t, 6, f.count("deliveries"))
+	requireLeft := func(deliveries, events int) {
+		require.Equal(t, []int{deliveries, events}, []int{f.count("deliveries"), f.count("client_events")})
+	}
+	requireLeft(6, 2)
 	f.exec(`UPDATE client_events SET occurred_at = occurred_at - $1::interval`, month)
 	unlock := f.lock(`SELECT FROM deliveries ORDER BY event_id LIMIT 1 FOR UPDATE`)
 	must(f.store.Clean(f.ctx(), 10))(t)
-	require.Equal(t, 1, f.count("deliveries"))
-	require.Equal(t, 1, f.count("client_events"))
+	requireLeft(1, 1)
 	unlock()
 	f.clean(10)
-	require.Zero(t, f.count("deliveries"))
-	require.Zero(t, f.count("client_events"))
+	requireLeft(0, 0)
 }

@@ -4,16 +4,14 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
@@ -62,16 +60,10 @@ func TestMetricsBeginAtZero(t *testing.T) {
 
 // operationsInSource finds the names of operations where they are given.
 func operationsInSource(t *testing.T) (names []string) {
-	files := must(filepath.Glob("*.go"))(t)
 	named := regexp.MustCompile(`(?:failed\(|queryRowsAs\(ctx, s, |exec\(ctx, |change\(ctx, |(?:inTx|insertTx)\(ctx, |` +
 		`newBatcher\(|operation\{)"([^"]+)"`)
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		for _, found := range named.FindAllStringSubmatch(string(must(os.ReadFile(file))(t)), -1) {
-			names = append(names, found[1])
-		}
+	for _, found := range named.FindAllStringSubmatch(repo.Sources(), -1) {
+		names = append(names, found[1])
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
@@ -107,15 +99,13 @@ func TestMetricsOfThePool(t *testing.T) {
 
 // fillPool takes all connections of the store's pool.
 func (f *fixture) fillPool() (release func()) {
-	pool := f.store.Pool()
-	var releases []func()
-	for range pool.Config().MaxConns {
-		conn := must(pool.Acquire(f.ctx()))(f.t)
-		releases = append(releases, conn.Release)
+	conns := make([]*pgxpool.Conn, f.store.Pool().Config().MaxConns)
+	for i := range conns {
+		conns[i] = must(f.store.Pool().Acquire(f.ctx()))(f.t)
 	}
 	release = sync.OnceFunc(func() {
-		for _, r := range releases {
-			r()
+		for _, conn := range conns {
+			conn.Release()
 		}
 	})
 	f.t.Cleanup(release)
@@ -125,7 +115,6 @@ func (f *fixture) fillPool() (release func()) {
 // freezer stands between a store and its server, and can stop to pass anything on, as a server does that hangs.
 type freezer struct {
 	net.Listener
-	server string
 	frozen atomic.Bool
 	thaw   chan struct{}
 }
@@ -134,27 +123,25 @@ type freezer struct {
 func freeze(t *testing.T, server string) (*freezer, string) {
 	u := must(url.Parse(server))(t)
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	z := &freezer{Listener: listener, server: u.Host, thaw: make(chan struct{})}
 	t.Cleanup(func() { _ = listener.Close() })
+	z, behind := &freezer{Listener: listener, thaw: make(chan struct{})}, u.Host
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", behind)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go z.pass(client, server)
+			go z.pass(server, client)
+		}
+	}()
 	u.Host = listener.Addr().String()
-	go z.serve()
 	return z, u.String()
-}
-
-func (z *freezer) serve() {
-	for {
-		client, err := z.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", z.server)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		go z.pass(client, server)
-		go z.pass(server, client)
-	}
 }
 
 func (z *freezer) pass(to, from net.Conn) {
@@ -165,12 +152,7 @@ func (z *freezer) pass(to, from net.Conn) {
 		if z.frozen.Load() {
 			<-z.thaw
 		}
-		if n > 0 {
-			if _, err := to.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
+		if _, writeErr := to.Write(buffer[:n]); err != nil || writeErr != nil {
 			return
 		}
 	}
@@ -203,8 +185,7 @@ func TestScrapesWhilePostgresHangs(t *testing.T) {
 func TestScrapesKeepTheirConnection(t *testing.T) {
 	t.Parallel()
 	z, through := freeze(t, repotest.URL(t))
-	f := &fixture{t: t, registry: prometheus.NewRegistry()}
-	repotest.OpenURL(t, through, func(c *repo.Config) { c.Registry = f.registry })
+	f := setupAt(t, through)
 	require.EqualValues(t, 1, f.scrape()["database_up"])
 	require.NoError(t, z.Close())
 	require.EqualValues(t, 1, f.scrape()["database_up"])

@@ -2,7 +2,6 @@ package repo_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -51,7 +50,7 @@ func TestMigrateDownAndUpAgain(t *testing.T) {
 		}
 	}
 	require.Equal(t, "goose_db_version", one[string](f, `SELECT string_agg(tablename, ' ') FROM pg_tables WHERE schemaname = 'public'`))
-	require.Zero(t, one[int](f, `SELECT count(*)::int FROM pg_proc WHERE pronamespace = 'public'::regnamespace`))
+	require.Zero(t, f.count(`pg_proc WHERE pronamespace = 'public'::regnamespace`))
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, 0), "nothing to do")
 	err := f.store.Ping(f.ctx())
 	require.Equal(t, job.CodeConfigInvalid, job.CodeOf(err))
@@ -71,12 +70,11 @@ func TestMigrateTenAtOnce(t *testing.T) {
 	want := schema(t, f)
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, 0))
 	f.exec(`DROP TABLE goose_db_version`)
-	errs := make([]error, 10)
-	inParallel(len(errs), func(i int) { errs[i] = repo.Migrate(f.ctx(), f.url, -1) })
-	require.NoError(t, errors.Join(errs...))
+	require.Equal(t, job.CodeDBError, codeOf(f.store.Ping(f.ctx())))
+	f.atOnce(10, func(int) error { return repo.Migrate(f.ctx(), f.url, -1) })
 	require.Equal(t, want, schema(t, f))
 	files := must(migrations.FS.ReadDir("."))(t)
-	require.Equal(t, 1+len(files), one[int](f, `SELECT count(*)::int FROM goose_db_version`), "the zeroth version and ours, once each")
+	require.Equal(t, 1+len(files), f.count("goose_db_version"), "the zeroth version and ours, once each")
 	require.NoError(t, f.store.Ping(f.ctx()))
 }
 
@@ -122,17 +120,10 @@ func TestMigrateRefusesAFormerSchema(t *testing.T) {
 	require.Equal(t, before, schema(t, f))
 }
 
-func TestPingNeedsASchema(t *testing.T) {
-	f := setup(t)
-	f.exec(`DROP TABLE goose_db_version`)
-	require.Equal(t, job.CodeDBError, job.CodeOf(f.store.Ping(f.ctx())))
-}
-
 func TestMigrateAndOpenRefuseABadURL(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, repo.Migrate(t.Context(), "postgres://%zz", -1), "database URL")
-	_, err := repo.Open(repotest.Config(t, "port=nonsense"))
-	require.ErrorContains(t, err, "database URL")
+	require.ErrorContains(t, errOf(repo.Open(repotest.Config(t, "port=nonsense"))), "database URL")
 	require.Error(t, repo.Migrate(within(t, testkit.Patience), "postgres://127.0.0.1:1/none", -1))
 }
 
@@ -150,9 +141,7 @@ func TestMigrateMendsARestoredDatabase(t *testing.T) {
 	f.claim(id, 1)
 	key := f.cursorKey()
 
-	errs := make([]error, 4)
-	inParallel(len(errs), func(i int) { errs[i] = repo.Migrate(f.ctx(), f.url, -1) })
-	require.NoError(t, errors.Join(errs...))
+	f.atOnce(4, func(int) error { return repo.Migrate(f.ctx(), f.url, -1) })
 	f.checkInvariants()
 	seen := (&follower{f: f}).readAll(2)
 	require.Equal(t, f.places(), positions(seen))
@@ -183,12 +172,9 @@ func TestMigrationDoesNotMakeWritersWait(t *testing.T) {
 	f := setup(t)
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, 10)) // its way down takes a trigger off jobs
 	unlock := f.lock(`SELECT count(*) FROM jobs`)
-	migrated := make(chan error, 1)
-	go func() { migrated <- repo.Migrate(f.ctx(), f.url, 9) }()
+	migrated := begin(func() error { return repo.Migrate(f.ctx(), f.url, 9) })
 	f.await(`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'jobs'::regclass)`)
-	for range 20 {
-		f.submit()
-	}
+	f.submitted(20)
 	unlock()
 	require.NoError(t, <-migrated)
 	require.Equal(t, 20, f.countJobs())

@@ -3,7 +3,7 @@ package repo_test
 import (
 	"context"
 	"errors"
-	"sync"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,8 +58,7 @@ func TestKeyEffectAndAnswerAreOneCommit(t *testing.T) {
 	require.Equal(t, all, f.all(id))
 	other := f.requestKey("k")
 	other.Hash[0]++
-	_, _, err := f.store.Once(f.ctx(), other, canceling(f.store, f.client, id))
-	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
+	require.Equal(t, job.CodeIdempotencyConflict, codeOf(f.store.Once(f.ctx(), other, canceling(f.store, f.client, id))))
 	for _, apart := range []job.RequestKey{{ClientID: newID(), Scope: "client", Key: "k"}, {Scope: "anonymous", Key: "k"}} {
 		_, replayed := must2(f.store.Once(f.ctx(), apart, func(context.Context) (job.Answer, error) { return someAnswer, nil }))(t)
 		require.False(t, replayed)
@@ -109,26 +108,24 @@ func TestTenTimesAtOnceIsOnce(t *testing.T) {
 	f := setup(t)
 	id := f.submit()
 	const many = 10
+	stores := []*repo.Store{f.store}
+	for len(stores) < many/2 {
+		stores = append(stores, repotest.OpenURL(t, f.url, patient))
+	}
 	var effects, replays atomic.Int32
-	var began sync.WaitGroup
-	began.Add(many)
-	inParallel(many, func(i int) {
-		s := f.store
-		if i%2 == 1 {
-			s = repotest.OpenURL(t, f.url, patient)
-		}
-		began.Done()
-		began.Wait()
+	f.atOnce(many, func(i int) error {
+		s := stores[i%len(stores)]
 		answer, replayed, err := s.Once(f.ctx(), f.requestKey("k"), func(ctx context.Context) (job.Answer, error) {
 			effects.Add(1)
 			return canceling(s, f.client, id)(ctx)
 		})
-		if err != nil || string(answer.Body) != string(someAnswer.Body) {
-			t.Errorf("%+v %v", answer, err)
-		}
 		if replayed {
 			replays.Add(1)
 		}
+		if string(answer.Body) != string(someAnswer.Body) {
+			err = errors.Join(err, fmt.Errorf("answered %+v", answer))
+		}
+		return err
 	})
 	require.EqualValues(t, []int32{1, many - 1}, []int32{effects.Load(), replays.Load()})
 	f.checkInvariants()
@@ -136,39 +133,31 @@ func TestTenTimesAtOnceIsOnce(t *testing.T) {
 
 func TestCancelAll(t *testing.T) {
 	f := setup(t)
-	for _, within := range []bool{false, true} {
+	cancelAll := func(ctx context.Context) {
 		open := []job.ID{f.submit(), f.at(job.Running), f.submit()}
-		ids := append([]job.ID{f.at(job.Succeeded), newID()}, open...)
-		var done []job.Canceling
-		var err error
-		if within {
-			_, _, err = f.store.Once(f.ctx(), f.requestKey("k"), func(ctx context.Context) (job.Answer, error) {
-				done, err = f.store.CancelAll(ctx, f.client, ids)
-				return someAnswer, err
-			})
-		} else {
-			done, err = f.store.CancelAll(f.ctx(), f.client, ids)
-		}
-		require.NoError(t, err)
-		var canceled []job.ID
+		done := must(f.store.CancelAll(ctx, f.client, append([]job.ID{f.at(job.Succeeded), newID()}, open...)))(t)
 		for _, c := range done {
 			require.True(t, c.Change.Changed)
 			require.False(t, c.Before.State.Final())
-			canceled = append(canceled, c.Before.ID)
 		}
-		require.ElementsMatch(t, open, canceled)
+		require.ElementsMatch(t, open, each(done, func(c job.Canceling) job.ID { return c.Before.ID }))
 		for _, id := range open {
-			require.Equal(t, job.Canceled, f.job(id).State)
+			require.Equal(t, job.Canceled, must(f.store.Job(ctx, f.client, id))(t).State)
 		}
 	}
+	cancelAll(f.ctx())
+	must2(f.store.Once(f.ctx(), f.requestKey("k"), func(ctx context.Context) (job.Answer, error) {
+		cancelAll(ctx)
+		return someAnswer, nil
+	}))(t)
 	f.checkInvariants()
 }
 
 func TestFirstUseOfAKeyIsKept(t *testing.T) {
 	f := setup(t)
 	c := must(f.store.InsertClient(f.ctx(), newID()))(t)
-	f.exec(`INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at)
-		VALUES ('key', $1, sha256(''), now(), now() + interval '1 day')`, c.ID.String())
+	f.exec(`INSERT INTO api_keys (key_id, client_id, secret_hash, issued_by, created_at, expires_at)
+		VALUES ('key', $1, sha256(''), 'CREATED', now(), now() + interval '1 day')`, c.ID.String())
 	k := must(f.store.Key(f.ctx(), "key"))(t)
 	require.Nil(t, k.UsedAt)
 	f.useKey("key")

@@ -2,7 +2,6 @@ package repo_test
 
 import (
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,11 +11,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// pause is one by an operator.
+func pause(scope job.PauseScope, target string, mode job.PauseMode) job.Pause {
+	return job.Pause{ID: newID(), Scope: scope, Target: target, Mode: mode, Operator: "ann", Reason: "a release"}
+}
+
 // stop stores a pause.
 func (f *fixture) stop(scope job.PauseScope, target string, mode job.PauseMode) job.Pause {
-	p, added := must2(f.store.AddPause(f.ctx(), job.Pause{
-		ID: newID(), Scope: scope, Target: target, Mode: mode, Operator: "ann", Reason: "a release",
-	}))(f.t)
+	p, added := must2(f.store.AddPause(f.ctx(), pause(scope, target, mode)))(f.t)
 	require.True(f.t, added)
 	return p
 }
@@ -27,40 +29,31 @@ func (f *fixture) goOn(p job.Pause) {
 
 // refused claims a job, and gives why it is not claimed.
 func (f *fixture) refused(id job.ID) job.NotClaimed {
-	c, not := must2(f.store.Claim(f.ctx(), f.worker, id, 1))(f.t)
+	c, not := f.tryClaim(id, 1)
 	require.Nil(f.t, c)
 	return not
 }
 
 // resumePaused resumes what no pause stops any more, in steps of two jobs.
-func (f *fixture) resumePaused() (resumed []job.ID) {
-	for after := (job.ID{}); ; {
+func (f *fixture) resumePaused() []job.ID {
+	resumed, _ := walk(f, func(after job.ID) ([]job.ID, job.ID) {
 		tasks, last := must2(f.store.ResumePaused(f.ctx(), after, 2))(f.t)
-		resumed = append(resumed, taskIDs(tasks)...)
-		if last.IsZero() {
-			return resumed
-		}
-		after = last
-	}
+		return taskIDs(tasks), last
+	})
+	return resumed
 }
 
 func TestPausedJobsArePutAside(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		scope  job.PauseScope
-		target func(f *fixture) string
-	}{
-		{job.PauseClient, func(f *fixture) string { return f.client.String() }},
-		{job.PauseKind, func(*fixture) string { return string(job.SuccessFast) }},
-	} {
-		t.Run(string(test.scope), func(t *testing.T) {
+	for _, scope := range []job.PauseScope{job.PauseClient, job.PauseKind} {
+		t.Run(string(scope), func(t *testing.T) {
 			f := setup(t)
-			kind := func(s *job.Submission) { s.Job.WorkKind = job.SuccessFast }
-			first, second, third := f.submit(kind), f.submit(kind), f.submit(kind)
+			first, second, third := f.submit(), f.submit(), f.submit()
 			other := f.submit(func(s *job.Submission) { s.Job.ClientID, s.Job.WorkKind = newID(), job.FailImmediate })
 			held := f.assigned(first, 1)
 			before := f.job(third)
-			p := f.stop(test.scope, test.target(f), job.ModePause)
+			target := map[job.PauseScope]string{job.PauseClient: f.client.String(), job.PauseKind: string(job.SuccessFast)}[scope]
+			p := f.stop(scope, target, job.ModePause)
 
 			for range 2 { // the second time it is aside already
 				require.Equal(t, job.NotClaimed{Paused: true}, f.refused(third))
@@ -70,9 +63,8 @@ func TestPausedJobsArePutAside(t *testing.T) {
 			require.Equal(t, job.PausedUntil, aside.RunAt)
 			require.Equal(t, before.EventSeq, aside.EventSeq, "no event: it is QUEUED as before")
 			require.Equal(t, job.WaitingPaused, aside.WaitingFor(time.Now(), 1))
-			f.assigned(other, 1) // is not concerned
-			f.start(held)        // nor is what was claimed before
-			f.finish(success(held))
+			f.assigned(other, 1)             // is not concerned
+			f.finish(success(f.start(held))) // nor is what was claimed before
 			require.Empty(t, f.resumePaused())
 
 			f.goOn(p)
@@ -110,101 +102,93 @@ func TestWhatIsStoppedAsAWholeKeepsItsPlace(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A job whose time has come while it is CREATED is put aside once it is QUEUED.
+// A job whose time comes while it is CREATED is asked for again, and put aside once it is QUEUED: it is paused, or the workers hold
+// as many jobs of its client as they may.
 func TestCreatedJobsAreNotPutAside(t *testing.T) {
-	f := setup(t)
-	id := f.submit(deferred(time.Hour))
-	f.stop(job.PauseClient, f.client.String(), job.ModePause)
-	f.makeDue(id)
-	before := f.all(id)
-	require.Equal(t, job.NotClaimed{StillWaiting: true, Wait: time.Second}, f.refused(id))
-	require.Equal(t, before, f.all(id))
-	f.queueDue(10)
-	require.Equal(t, job.NotClaimed{Paused: true}, f.refused(id))
-	require.Equal(t, job.WaitingPaused, f.job(id).WaitingFor(time.Now(), 1))
+	f := setup(t, holding(1))
+	for reason, aside := range map[job.WaitingReason]job.NotClaimed{
+		job.WaitingPaused: {Paused: true}, job.WaitingClientLimit: {Throttled: true},
+	} {
+		id := f.submit(deferred(time.Hour))
+		if aside.Paused {
+			f.stop(job.PauseClient, f.client.String(), job.ModePause)
+		} else {
+			f.assigned(f.submit(), 1)
+		}
+		f.makeDue(id)
+		before := f.all(id)
+		require.Equal(t, job.NotClaimed{StillWaiting: true, Wait: time.Second}, f.refused(id), reason)
+		require.Equal(t, before, f.all(id))
+		f.queueDue(10)
+		require.Equal(t, aside, f.refused(id), reason)
+		require.Equal(t, reason, f.job(id).WaitingFor(time.Now(), 1))
+		f.client = newID()
+	}
 }
 
 // Jobs are paused and resumed while they are claimed: none is lost, none is claimed while it is paused.
 func TestPausesBesideClaims(t *testing.T) {
 	f := setup(t)
-	var ids []job.ID
-	for range 40 {
-		ids = append(ids, f.submit())
-	}
-	var claiming sync.WaitGroup
-	errs := make([]error, len(ids))
-	for i, id := range ids {
-		claiming.Go(func() {
+	ids := f.submitted(40)
+	claiming := begin(func() error {
+		errs := make([]error, len(ids))
+		inParallel(len(ids), func(i int) {
 			for {
-				c, not, err := f.store.Claim(f.ctx(), f.worker, id, 1)
+				c, not, err := f.store.Claim(f.ctx(), f.worker, ids[i], 1)
+				if not.Unknown {
+					err = errors.New("a job is gone")
+				}
 				if err != nil || c != nil {
 					errs[i] = err
-					return
-				}
-				if not.Unknown {
-					errs[i] = errors.New("a job is gone")
 					return
 				}
 				time.Sleep(time.Millisecond) // as a worker pauses
 			}
 		})
-	}
+		return errors.Join(errs...)
+	})
 	for range 10 {
-		p := f.stop(job.PauseClient, f.client.String(), job.ModePause)
-		f.goOn(p)
+		f.goOn(f.stop(job.PauseClient, f.client.String(), job.ModePause))
 		f.resumePaused()
 	}
-	done := make(chan struct{})
-	go func() { claiming.Wait(); close(done) }()
-	testkit.Eventually(t, "it comes about", func() bool {
+	testkit.Eventually(t, "all are claimed", func() bool {
 		f.resumePaused()
 		select {
-		case <-done:
+		case err := <-claiming:
+			require.NoError(t, err)
 			return true
 		default:
 			return false
 		}
 	})
-	for _, err := range errs {
-		require.NoError(t, err)
-	}
 	f.checkInvariants()
 }
 
 func TestPausesAreKept(t *testing.T) {
 	f := setup(t)
 	first := f.stop(job.PauseAll, "", job.ModePause)
-	again, added := must2(f.store.AddPause(f.ctx(), job.Pause{
-		ID: newID(), Scope: job.PauseAll, Mode: job.ModePause, Operator: "bob", Reason: "another",
-	}))(t)
+	again, added := must2(f.store.AddPause(f.ctx(), pause(job.PauseAll, "", job.ModePause)))(t)
 	require.False(t, added)
 	require.Equal(t, first, again, "the first stays as it is")
 	drain := f.stop(job.PauseAll, "", job.ModeDrain)
-	all := must(f.store.Pauses(f.ctx()))(t)
-	require.Equal(t, job.Pauses{first, drain}, all)
+	require.Equal(t, job.Pauses{first, drain}, must(f.store.Pauses(f.ctx()))(t))
 
-	_, _, err := f.store.AddPause(f.ctx(), job.Pause{
-		ID: newID(), Scope: job.PauseWorker, Target: newID().String(), Mode: job.ModeDrain, Operator: "ann", Reason: "r",
-	})
-	require.Equal(t, job.CodeRequestNotFound, job.CodeOf(err), "there is no such worker")
-	_, err = f.store.RemovePause(f.ctx(), newID())
-	require.Equal(t, job.CodeRequestNotFound, job.CodeOf(err))
+	unknown := pause(job.PauseWorker, newID().String(), job.ModeDrain)
+	require.Equal(t, job.CodeRequestNotFound, codeOf(f.store.AddPause(f.ctx(), unknown)), "there is no such worker")
+	require.Equal(t, job.CodeRequestNotFound, codeOf(f.store.RemovePause(f.ctx(), newID())))
 
 	f.exec(`INSERT INTO pauses (pause_id, scope, target, mode, operator, reason)
 		SELECT gen_random_uuid(), 'CLIENT', gen_random_uuid()::text, 'PAUSE', 'ann', 'r' FROM generate_series(3, 100)`)
-	_, _, err = f.store.AddPause(f.ctx(), job.Pause{
-		ID: newID(), Scope: job.PauseKind, Target: "SUCCESS_FAST", Mode: job.ModePause, Operator: "ann", Reason: "r",
-	})
-	require.Equal(t, job.CodeConflict, job.CodeOf(err), "each claim looks at all of them")
+	another := pause(job.PauseKind, "SUCCESS_FAST", job.ModePause)
+	require.Equal(t, job.CodeConflict, codeOf(f.store.AddPause(f.ctx(), another)), "each claim looks at all of them")
 }
 
 // A drained worker's row is removed some time after it stopped, and with it what operators said of it.
 func TestPausesOfWorkersThatAreGone(t *testing.T) {
 	f := setup(t)
-	kept := f.stop(job.PauseWorker, f.worker.String(), job.ModeDrain)
-	gone := f.newWorker()
+	kept, gone := f.stop(job.PauseWorker, f.worker.String(), job.ModeDrain), f.newWorker()
 	f.stop(job.PauseWorker, gone.String(), job.ModeDrain)
 	f.exec(`DELETE FROM workers WHERE worker_id = $1`, gone.String())
-	must(f.store.Clean(f.ctx(), 10))(t)
+	f.clean(10)
 	require.Equal(t, job.Pauses{kept}, must(f.store.Pauses(f.ctx()))(t))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,27 +16,37 @@ const stateDiskFull = "53100"
 
 // writeCheck remembers for a moment whether Postgres took a write.
 type writeCheck struct {
-	mu  sync.Mutex
-	at  time.Time
-	err error
+	mu     sync.Mutex
+	at     time.Time
+	err    error
+	suited atomic.Bool // the schema and the clock suited this program when they were read last
 }
 
 // writeCheckKept is for how long: so often a process writes for its readiness, however often it is asked.
 const writeCheckKept = time.Second
 
+// readyPing is how long Ready reads the schema, within the time that it has: the rest is for the write.
+const readyPing = 400 * time.Millisecond
+
 // Ready is Ping, and reports whether Postgres takes what this program writes: there is
-// room on its disk, and a commit comes to its end.
+// room on its disk, and a commit comes to its end. A lock on a table that Ping reads and
+// submissions do not is no reason to be unready.
 func (s *Store) Ready(ctx context.Context) error {
-	if err := s.Ping(ctx); err != nil {
+	c := &s.writes
+	brief, cancel := context.WithTimeout(ctx, readyPing)
+	err := s.Ping(brief)
+	cancel()
+	if err == nil {
+		c.suited.Store(true)
+	} else if !c.suited.Load() || job.CodeOf(err) == job.CodeConfigInvalid {
 		return err
 	}
-	c := &s.writes
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.at) < writeCheckKept {
 		return c.err
 	}
-	err := translate(s.tryWrite(ctx))
+	err = translate(s.tryWrite(ctx))
 	if hasState(err, stateDiskFull) {
 		err = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database has no room left on its disk.", Cause: err}
 	}
@@ -51,7 +62,7 @@ var readyWrites = []string{
 	// What is beyond work_mem goes to a file on the disk of the database: a megabyte, as much as a table may
 	// grow at once. A row would only be written to the free room in its table.
 	`WITH spilled AS MATERIALIZED (SELECT repeat('x', 8000) AS x FROM generate_series(1, 130)) SELECT count(x) FROM spilled`,
-	`UPDATE maintenance_state SET epoch = epoch WHERE false`, // refused where nothing may be written
+	`SELECT FROM jobs WHERE false FOR NO KEY UPDATE`, // refused where nothing may be written
 	// A record in the WAL and nothing else: the commit is flushed and, where that is set up, replicated.
 	`SELECT pg_logical_emit_message(true, 'forgerun', 'ready')`,
 }

@@ -176,7 +176,7 @@ func (s *Store) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuer
 func (s *Store) insertRunsOf(ctx context.Context, db querier, jobs []job.Job) error {
 	items := make([]insertion, len(jobs))
 	for i, j := range jobs {
-		items[i] = insertion{job.Submission{Job: j}, j.CreatedAt}
+		items[i] = insertion{Submission: job.Submission{Job: j}, at: j.CreatedAt}
 	}
 	answers, err := s.insertWith(ctx, db, insertRuns, items,
 		column(jobs, func(j job.Job) pgtype.UUID { return uuid(j.ScheduleID) }),

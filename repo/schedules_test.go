@@ -2,7 +2,7 @@ package repo_test
 
 import (
 	"encoding/json"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,11 +60,6 @@ func TestScheduleIsStoredAsItIs(t *testing.T) {
 		[]any{added.Interval, added.Jitter, added.Overlap, added.CatchUp, added.CatchUpMax, added.Name, added.Version})
 	require.Equal(t, added, must(f.store.Schedule(f.ctx(), f.client, added.ID))(t))
 
-	_, err := f.store.Schedule(f.ctx(), newID(), added.ID)
-	require.Equal(t, job.CodeScheduleMissing, job.CodeOf(err), "a stranger's")
-	require.Equal(t, job.CodeScheduleMissing, job.CodeOf(f.store.DeleteSchedule(f.ctx(), newID(), added.ID)))
-	_, err = f.store.ChangeSchedule(f.ctx(), newID(), added.ID, func(*job.Schedule, time.Time) error { panic("not reached") })
-	require.Equal(t, job.CodeScheduleMissing, job.CodeOf(err))
 	changed := must(f.store.ChangeSchedule(f.ctx(), job.ID{}, added.ID, func(s *job.Schedule, now time.Time) error {
 		require.WithinDuration(t, time.Now(), now, testkit.Patience)
 		s.Cron, s.Interval, s.TimeZone, s.Paused, s.DueAt, s.LookAt = "* * * * *", 0, "Asia/Tokyo", true, nil, nil
@@ -80,57 +75,48 @@ func TestSchedulesOfAClientAreLimitedAndListed(t *testing.T) {
 	f := setup(t)
 	first, second := f.schedule(), f.schedule()
 	foreign := f.schedule(func(s *job.Schedule) { s.ClientID = newID() })
-	_, err := f.store.InsertSchedule(f.ctx(), *first, 2, func(*job.Schedule) error { return nil })
-	require.Equal(t, job.CodeConflict, job.CodeOf(err))
-	list, next := must2(f.store.Schedules(f.ctx(), f.client, job.ScheduleQuery{Limit: 1}))(t)
-	require.Equal(t, second.ID, list[0].ID)
-	list, next = must2(f.store.Schedules(f.ctx(), f.client, job.ScheduleQuery{Limit: 1, After: next}))(t)
-	require.Equal(t, first.ID, list[0].ID)
-	require.Zero(t, next)
-	list, _ = must2(f.store.Schedules(f.ctx(), job.ID{}, job.ScheduleQuery{Limit: 10}))(t)
-	require.Equal(t, []job.ID{foreign.ID, second.ID, first.ID}, []job.ID{list[0].ID, list[1].ID, list[2].ID})
+	full := func(*job.Schedule) error { return nil }
+	require.Equal(t, job.CodeConflict, codeOf(f.store.InsertSchedule(f.ctx(), *first, 2, full)))
+	list := func(client job.ID, limit int) []job.ID {
+		all, _ := walk(f, func(after job.ID) ([]*job.Schedule, job.ID) {
+			return must2(f.store.Schedules(f.ctx(), client, job.ScheduleQuery{Limit: limit, After: after}))(t)
+		})
+		return each(all, func(s *job.Schedule) job.ID { return s.ID })
+	}
+	require.Equal(t, []job.ID{second.ID, first.ID}, list(f.client, 1))
+	require.Equal(t, []job.ID{foreign.ID, second.ID, first.ID}, list(job.ID{}, 10))
 }
 
 // A due time gets one job, however many leaders see it.
 func TestDueTimeHasOneJob(t *testing.T) {
 	f := setup(t)
 	s := f.schedule()
-	wait, any := must2(f.store.NextLook(f.ctx()))(t)
-	require.True(t, any)
+	wait, found := must2(f.store.NextLook(f.ctx()))(t)
+	require.True(t, found)
 	require.Less(t, wait, time.Duration(0))
 	d := f.due(s.ID)
 	require.Nil(t, d.Jumped)
 	require.False(t, d.Busy)
 
-	var mu sync.Mutex
-	won := 0
-	var leaders sync.WaitGroup
-	for range 8 {
-		leaders.Go(func() {
-			advanced, err := f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{f.stepOf(&d.Schedule)})
-			if err == nil && advanced[s.ID] {
-				mu.Lock()
-				defer mu.Unlock()
-				won++
-			}
-		})
-	}
-	leaders.Wait()
-	require.Equal(t, 1, won)
-	require.Equal(t, 1, one[int](f, `SELECT count(*)::int FROM jobs WHERE schedule_id = $1`, s.ID.String()))
+	var won atomic.Int32
+	inParallel(8, func(int) {
+		advanced, err := f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{f.stepOf(&d.Schedule)})
+		if err == nil && advanced[s.ID] {
+			won.Add(1)
+		}
+	})
+	require.EqualValues(t, 1, won.Load())
+	require.Equal(t, 1, f.count(`jobs WHERE schedule_id = $1`, s.ID.String()))
 	after := must(f.store.Schedule(f.ctx(), f.client, s.ID))(t)
 	require.EqualValues(t, 1, after.Runs)
 	j := f.job(after.LastJobID)
-	require.Equal(t, s.ID, j.ScheduleID)
-	require.Equal(t, s.DueAt, j.ScheduledFor)
-	require.Equal(t, job.Queued, j.State)
+	require.Equal(t, []any{s.ID, s.DueAt, job.Queued}, []any{j.ScheduleID, j.ScheduledFor, j.State})
 
 	// Whatever becomes of the row, the index keeps a second one out, and then nothing is written at all.
 	f.exec(`UPDATE schedules SET due_at = $2, look_at = $2, version = 1 WHERE schedule_id = $1`, s.ID.String(), *s.DueAt)
 	other := f.schedule()
-	_, err := f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{f.stepOf(other), f.stepOf(s)})
-	require.Error(t, err)
-	require.Equal(t, 1, one[int](f, `SELECT count(*)::int FROM jobs`))
+	require.Error(t, errOf(f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{f.stepOf(other), f.stepOf(s)})))
+	require.Equal(t, 1, f.countJobs())
 	require.Equal(t, other.DueAt, f.due(other.ID).DueAt)
 }
 
@@ -139,16 +125,16 @@ func TestStepOfAChangedScheduleIsNotWritten(t *testing.T) {
 	f := setup(t)
 	s := f.schedule()
 	must(f.store.ChangeSchedule(f.ctx(), f.client, s.ID, func(s *job.Schedule, _ time.Time) error { s.Name = "other"; return nil }))(t)
-	advanced := must(f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{f.stepOf(s)}))(t)
-	require.Empty(t, advanced)
-	require.Zero(t, one[int](f, `SELECT count(*)::int FROM jobs`))
+	advance := func(s *job.Schedule) map[job.ID]bool {
+		return must(f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{f.stepOf(s)}))(t)
+	}
+	require.Empty(t, advance(s))
+	require.Zero(t, f.countJobs())
 
-	tx := must(f.db.Begin(f.ctx()))(t)
-	must(tx.Exec(f.ctx(), `SELECT FROM schedules FOR UPDATE`))(t)
+	unlock := f.lock(`SELECT FROM schedules FOR UPDATE`)
 	now := f.due(s.ID)
-	advanced = must(f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{f.stepOf(&now.Schedule)}))(t)
-	require.Empty(t, advanced, "it is locked: it has its turn later")
-	require.NoError(t, tx.Rollback(f.ctx()))
+	require.Empty(t, advance(&now.Schedule), "it is locked: it has its turn later")
+	unlock()
 	require.NoError(t, f.store.DeferSchedules(f.ctx(), []job.DueSchedule{now}, time.Hour))
 	wait, _ := must2(f.store.NextLook(f.ctx()))(t)
 	require.Greater(t, wait, 59*time.Minute)

@@ -170,14 +170,35 @@ func queryRows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql 
 
 // queryRowsAs is queryRows for an operation whose errors are counted on their own.
 func queryRowsAs[T any](ctx context.Context, s *Store, operation string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	rows, _ := s.db(ctx).Query(ctx, sql, args...) // CollectRows returns its error
-	all, err := pgx.CollectRows(rows, scan)
+	var all []T
+	err := s.on(ctx, operation, sql, func(ctx context.Context, db conn) (err error) {
+		rows, _ := db.Query(ctx, sql, args...) // CollectRows returns its error
+		all, err = pgx.CollectRows(rows, scan)
+		return err
+	})
 	if err != nil {
-		return nil, s.failed(operation, err)
+		return nil, err
 	}
 	return all, nil
+}
+
+// on has a statement sent to the pool or to the transaction of Once; or, if it writes in the name of an API key, to a transaction
+// of its own that requires the key.
+func (s *Store) on(ctx context.Context, operation, sql string, send func(context.Context, conn) error) error {
+	if job.KeyOf(ctx) != "" && onceTx(ctx) == nil && writes(sql) {
+		return s.inTx(ctx, operation, func(ctx context.Context, tx pgx.Tx) error { return send(ctx, tx) })
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	if err := send(ctx, s.db(ctx)); err != nil {
+		return s.failed(operation, err)
+	}
+	return nil
+}
+
+// writes reports whether a statement may write.
+func writes(sql string) bool {
+	return strings.Contains(sql, "INSERT INTO ") || strings.Contains(sql, "UPDATE ") || strings.Contains(sql, "DELETE FROM ")
 }
 
 // queryFirst gives the first row of a statement; found is false if it has none.
@@ -220,16 +241,19 @@ func queryByID[T any](ctx context.Context, s *Store, columns func(*T) []any, sql
 
 // change runs a statement and gives the number of rows that it changed.
 func (s *Store) change(ctx context.Context, operation, sql string, args ...any) (int, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	tag, err := s.db(ctx).Exec(ctx, sql, args...)
+	var n int64
+	err := s.on(ctx, operation, sql, func(ctx context.Context, db conn) error {
+		tag, err := db.Exec(ctx, sql, args...)
+		n = tag.RowsAffected()
+		return err
+	})
 	if err != nil {
-		return 0, s.failed(operation, err)
+		return 0, err
 	}
-	return int(tag.RowsAffected()), nil
+	return int(n), nil
 }
 
-// inTx runs a function in a transaction: that of Once, or one of its own.
+// inTx runs a function in a transaction: that of Once, or one of its own, which requires the API key of the context.
 func (s *Store) inTx(ctx context.Context, operation string, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -237,7 +261,12 @@ func (s *Store) inTx(ctx context.Context, operation string, do func(context.Cont
 	if tx := onceTx(ctx); tx != nil {
 		err = do(ctx, tx)
 	} else {
-		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return do(ctx, tx) })
+		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			if err := do(ctx, tx); err != nil {
+				return err
+			}
+			return requireKeyIn(ctx, tx)
+		})
 	}
 	if err != nil {
 		return s.failed(operation, err)

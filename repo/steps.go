@@ -34,7 +34,7 @@ func (s *Store) stepArguments(steps []step) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(append([]any{ids, attempts, nexts, fences, workers, eventIDs(n)}, ended...), s.cfg.ResultTTL), nil
+	return append(append([]any{ids, attempts, nexts, fences, workers, eventIDs(n)}, ended...), resultTTL), nil
 }
 
 // endColumns are those that only a finish has.

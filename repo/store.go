@@ -30,19 +30,17 @@ import (
 
 // Config of a Store.
 type Config struct {
-	URL               string        // postgres:// URL or keyword string; pool_max_conns is honoured
-	Timeout           time.Duration // of one statement
-	ApplicationName   string        // shown in pg_stat_activity
-	ResultTTL         time.Duration // how long result bodies are kept
-	IdempotencyWindow time.Duration // how long an idempotency key holds
-	ClientMaxHeld     int           // how many jobs of one client workers hold at once; 0: any number
-	Retention         Retention
-	Webhooks          WebhookLimits
-	OutcomeStream     bool // each outcome is kept until it was published, see UnpublishedOutcomes
-	Logger            *slog.Logger
-	Registry          prometheus.Registerer
-	TracerProvider    trace.TracerProvider // of spans of statements; nil: there are none
-	Clock             *clock.Clock         // of a test bed, which may be moved; nil: Postgres' own counts, and is not moved
+	URL             string        // postgres:// URL or keyword string; pool_max_conns is honoured
+	Timeout         time.Duration // of one statement
+	ApplicationName string        // shown in pg_stat_activity
+	RetentionJobs   time.Duration // how long final jobs are kept
+	ClientMaxHeld   int           // how many jobs of one client workers hold at once; 0: any number
+	Webhooks        WebhookLimits
+	OutcomeStream   bool // each outcome is kept until it was published, see UnpublishedOutcomes
+	Logger          *slog.Logger
+	Registry        prometheus.Registerer
+	TracerProvider  trace.TracerProvider // of spans of statements; nil: there are none
+	Clock           *clock.Clock         // of a test bed, which may be moved; nil: Postgres' own counts, and is not moved
 }
 
 // Store is the Postgres store of one process. It is safe for concurrent use.
@@ -63,6 +61,7 @@ type Store struct {
 	batchSlots semaphore            // of transactions that insert batches
 	batchKeys  keyedMutex[batchKey] // of batches that are being inserted
 	newHooks   keyedMutex[job.ID]   // of clients for whom a webhook is being inserted
+	counting   keyedMutex[job.ID]   // of clients whose requests are counted for the rules of a test bed
 	onceSlots  semaphore            // of transactions of Once
 	onceKeys   keyedMutex[onceKey]  // of requests that are being done
 	orphans    orphanWalk

@@ -65,13 +65,24 @@ func (s *Store) Faults(ctx context.Context, client job.ID) ([]testbed.Counted, e
 	return queryRows(ctx, s, scanFault, listFaults, uuid(client))
 }
 
-// CountFaults counts a request of a client for the rules that are about it, and gives those in their order.
+// CountFaults counts a request of a client for the rules that are about it, and gives those in their order. The requests of one
+// client wait here for each other: they lock the same rows, and in the database each would wait on a connection.
 func (s *Store) CountFaults(ctx context.Context, client job.ID, operation string) ([]testbed.Counted, error) {
+	_, unlock, err := s.counting.lock(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	return queryRowsAs(ctx, s, "testbed", scanFault, countFaults, uuid(client), operation)
 }
 
 // FaultApplied counts that a rule had its effect.
 func (s *Store) FaultApplied(ctx context.Context, client job.ID, c testbed.Counted) error {
-	_, err := queryRowsAs(ctx, s, "testbed", rowToID, applyFault, uuid(client), c.Position, uuid(c.ID))
+	_, unlock, err := s.counting.lock(ctx, client)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, err = queryRowsAs(ctx, s, "testbed", rowToID, applyFault, uuid(client), c.Position, uuid(c.ID))
 	return err
 }

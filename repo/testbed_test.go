@@ -1,6 +1,7 @@
 package repo_test
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,56 +28,62 @@ func TestFaultsAreCounted(t *testing.T) {
 	require.NoError(t, f.store.ReplaceFaults(f.ctx(), other, 8, []testbed.Counted{rule(1, testbed.Rule{Effect: testbed.Effect{Status: 500}})}))
 
 	const n = 40
-	var group sync.WaitGroup
-	seen := make(chan int64, n)
-	for range n {
-		group.Go(func() {
-			found, err := f.store.CountFaults(f.ctx(), f.client, "submitJob")
-			if err == nil && len(found) == 2 && found[0].ID == rules[0].ID && found[0].Match.Nth == 3 && found[0].Effect.Status == 503 {
-				seen <- found[0].Seen
-			}
-		})
-	}
-	group.Wait()
-	close(seen)
+	found := make([][]testbed.Counted, n)
+	f.atOnce(n, func(i int) (err error) {
+		found[i], err = f.store.CountFaults(f.ctx(), f.client, "submitJob")
+		return err
+	})
 	numbers := map[int64]bool{}
-	for i := range seen {
-		numbers[i] = true
+	for _, counted := range found {
+		require.Len(t, counted, 2)
+		require.Equal(t, rules[0].Rule, counted[0].Rule)
+		require.Equal(t, rules[0].ID, counted[0].ID)
+		numbers[counted[0].Seen] = true
 	}
 	require.Len(t, numbers, n)
 	require.NoError(t, f.store.FaultApplied(f.ctx(), f.client, rules[0]))
 	list := must(f.store.Faults(f.ctx(), f.client))(t)
 	require.Len(t, list, 3)
 	for i, want := range []int64{n, n, 0} {
-		require.Equal(t, rules[i].ID, list[i].ID)
-		require.Equal(t, want, list[i].Seen)
+		require.Equal(t, []any{rules[i].ID, want}, []any{list[i].ID, list[i].Seen})
 		require.EqualValues(t, 7, list[i].Seed)
 	}
 	require.EqualValues(t, 1, list[0].Applied)
 
-	removed := must(f.store.RemoveFaults(f.ctx(), other, rules[0].ID))(t)
-	require.Zero(t, removed, "of another client")
+	require.Zero(t, must(f.store.RemoveFaults(f.ctx(), other, rules[0].ID))(t), "of another client")
 	require.Equal(t, 1, must(f.store.RemoveFaults(f.ctx(), f.client, rules[0].ID))(t))
 	require.Equal(t, 2, must(f.store.RemoveFaults(f.ctx(), f.client, job.ID{}))(t))
 	require.Equal(t, 1, f.count("testbed_faults"))
 }
 
-// Two that replace the rules at once leave those of one of them.
-func TestFaultsAreReplacedAsAWhole(t *testing.T) {
-	f := setup(t)
-	var group sync.WaitGroup
-	for size := 1; size <= 8; size++ {
-		group.Go(func() {
-			rules := make([]testbed.Counted, size)
-			for i := range rules {
-				rules[i] = testbed.Counted{Rule: testbed.Rule{Effect: testbed.Effect{Status: 503}}, ID: newID(), Position: i + 1}
-			}
-			if err := f.store.ReplaceFaults(f.ctx(), f.client, int64(size), rules); err != nil {
-				t.Error(err)
-			}
-		})
+// However many requests of one client are counted at once, others find a connection.
+func TestCountingTakesOneConnectionOfAClient(t *testing.T) {
+	f := setup(t, patient)
+	rule := testbed.Counted{Rule: testbed.Rule{Effect: testbed.Effect{Delay: 5}}, ID: newID(), Position: 1}
+	require.NoError(t, f.store.ReplaceFaults(f.ctx(), f.client, 7, []testbed.Counted{rule}))
+	unlock := f.lock(`SELECT FROM testbed_faults FOR UPDATE`)
+	var calls sync.WaitGroup
+	for range 2 * f.store.MaxConnections() {
+		calls.Go(func() { _, _ = f.store.CountFaults(f.ctx(), f.client, "submitJob") })
 	}
-	group.Wait()
+	f.awaitBlocked(1)
+	require.Empty(t, must(f.store.CountFaults(f.ctx(), newID(), "submitJob"))(t))
+	f.submit()
+	unlock()
+	calls.Wait()
+	require.EqualValues(t, 2*f.store.MaxConnections(), must(f.store.Faults(f.ctx(), f.client))(t)[0].Seen)
+}
+
+// Of several that replace the rules at once one leaves its own.
+func TestFaultsAreReplacedAsAWhole(t *testing.T) {
+	f := setup(t, patient)
+	f.atOnce(8, func(i int) error {
+		rules := make([]testbed.Counted, i+1)
+		for n := range rules {
+			rules[n] = testbed.Counted{Rule: testbed.Rule{Effect: testbed.Effect{Status: 503}}, ID: newID(), Position: n + 1}
+		}
+		return f.store.ReplaceFaults(f.ctx(), f.client, int64(len(rules)), rules)
+	})
 	list := must(f.store.Faults(f.ctx(), f.client))(t)
 	require.EqualValues(t, list[0].Seed, len(list))
 }
@@ -90,32 +97,24 @@ func newSession() testbed.Session {
 func TestSessionsRecord(t *testing.T) {
 	f := setup(t)
 	other := newID()
-	var group sync.WaitGroup
 	var begun atomic.Pointer[testbed.Session]
-	for range 8 {
-		group.Go(func() {
-			n, ok, err := f.store.StartSession(f.ctx(), f.client, newSession(), testbed.MaxSessions)
-			if err != nil || ok && !begun.CompareAndSwap(nil, &n) {
-				t.Error("two sessions are open", err)
-			}
-		})
-	}
-	group.Wait()
+	f.atOnce(8, func(int) error {
+		n, ok, err := f.store.StartSession(f.ctx(), f.client, newSession(), testbed.MaxSessions)
+		if ok && !begun.CompareAndSwap(nil, &n) {
+			t.Error("two sessions are open")
+		}
+		return err
+	})
 	session := *begun.Load()
 	require.Nil(t, session.EndedAt)
 	require.Equal(t, newSession().Rules, session.Rules)
 
 	const requests = 20
 	at := time.Now().UTC().Truncate(time.Microsecond)
-	for n := range requests {
-		group.Go(func() {
-			x := &testbed.Exchange{Start: at.Add(-time.Duration(n) * time.Second), Method: "GET", Status: 200, Shown: []job.ID{newID()}}
-			if f.store.Record(f.ctx(), f.client, x) != nil || f.store.Record(f.ctx(), other, x) != nil {
-				t.Error("it was not recorded")
-			}
-		})
-	}
-	group.Wait()
+	f.atOnce(requests, func(n int) error {
+		x := &testbed.Exchange{Start: at.Add(-time.Duration(n) * time.Second), Method: "GET", Status: 200, Shown: []job.ID{newID()}}
+		return errors.Join(f.store.Record(f.ctx(), f.client, x), f.store.Record(f.ctx(), other, x))
+	})
 	exchanges, runs, attempts, err := f.store.Recorded(f.ctx(), f.client, session)
 	require.NoError(t, err)
 	require.Len(t, exchanges, requests)

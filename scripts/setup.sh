@@ -115,7 +115,7 @@ list_missing() {
   echo "${missing[*]-}"
 }
 
-# have_program looks where package devstack looks.
+# have_program looks where internal/stack looks.
 have_program() {
   command -v "$1" >/dev/null && return
   local path

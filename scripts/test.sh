@@ -16,7 +16,7 @@ cd "$root"
 GO=${GO:-go}
 
 # The packages whose tests are about whole programs. They mostly wait for processes.
-end_to_end=(./cmd/... ./internal/simulator/stack ./internal/simulator/trial)
+end_to_end=(./cmd/... ./internal/simulator/trial)
 
 main() {
   if [ "${1:-}" = events ]; then

@@ -24,23 +24,21 @@ func requireAllWorks(t *testing.T, url string) {
 	t.Helper()
 	ctx := t.Context()
 	r := redistest.Connect(t, url)
-	q := startQueue(t, r)
+	q := redistest.Start(t, queue.New(r, queue.Config{}))
 	redistest.Eventually(t, func() bool { return q.Ping(ctx) == nil })
 	require.NoError(t, q.SetEpoch(ctx, 4))
-	epoch, runID := epochOf(t, q)
+	epoch, runID := redistest.Epoch(t, q)
 	require.Equal(t, int64(4), epoch)
 	for range 20 {
-		_, again := epochOf(t, q)
+		_, again := redistest.Epoch(t, q)
 		require.Equal(t, runID, again, "always of the same server")
 	}
 
 	ts := redistest.Tasks(300)
-	dispatchAll(t, q, ts...)
-	missing, err := q.Missing(ctx, ts)
-	require.NoError(t, err)
+	redistest.Dispatch(t, q, ts...)
+	missing := redistest.Must(q.Missing(ctx, ts))(t)
 	require.Empty(t, missing)
-	depth, err := q.Depth(ctx)
-	require.NoError(t, err)
+	depth := redistest.Must(q.Depth(ctx))(t)
 	require.Equal(t, int64(300), depth["pending"])
 	q.Enqueue(redistest.Task())
 	handled, canceled := startJobs(t, r, consumer.Config{Concurrency: 4, Servers: 2})
@@ -89,8 +87,7 @@ func requireDeliveriesWork(t *testing.T, r *redisconn.Redis, q *queue.Queue) {
 	require.ElementsMatch(t, clients, got)
 	entries := []job.StreamEntry{{Key: "a", ContentType: "b", Value: []byte("c")}, {Key: "d", ContentType: "e", Value: []byte{0}}}
 	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 1000, entries))
-	messages, err := r.Client.XRange(t.Context(), "outcomes", "-", "+").Result()
-	require.NoError(t, err)
+	messages := redistest.Must(r.Client.XRange(t.Context(), "outcomes", "-", "+").Result())(t)
 	for i, m := range messages {
 		want := map[string]any{"key": entries[i].Key, "content-type": entries[i].ContentType, "value": string(entries[i].Value)}
 		require.Equal(t, want, m.Values)

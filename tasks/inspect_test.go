@@ -17,8 +17,7 @@ import (
 
 func inspect(t *testing.T, url string) queue.Inspection {
 	t.Helper()
-	i, err := queue.Inspect(t.Context(), url)
-	require.NoError(t, err)
+	i := redistest.Must(queue.Inspect(t.Context(), url))(t)
 	return i
 }
 
@@ -49,7 +48,7 @@ func TestInspectRedis(t *testing.T) {
 	require.Zero(t, i.Epoch)
 	require.Zero(t, r.Client.DBSize(t.Context()).Val(), "nothing is written")
 
-	require.NoError(t, startQueue(t, r).SetEpoch(t.Context(), 9))
+	require.NoError(t, redistest.Start(t, queue.New(r, queue.Config{})).SetEpoch(t.Context(), 9))
 	i = inspect(t, server.URL())
 	require.Equal(t, int64(9), i.Epoch)
 	require.Equal(t, s.RunID, i.EpochRunID)
@@ -145,8 +144,7 @@ func TestInspectRedisObstacles(t *testing.T) {
 // closing is the address of somebody who ends every connection at once.
 func closing(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := redistest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {

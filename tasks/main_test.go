@@ -17,30 +17,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-func startQueue(t *testing.T, r *redisconn.Redis) *queue.Queue {
-	t.Helper()
-	q := queue.New(r, queue.Config{})
-	q.Start()
-	t.Cleanup(func() { _ = q.Stop(context.Background()) })
-	return q
-}
-
-func dispatchAll(t *testing.T, q *queue.Queue, ts ...job.Task) {
-	t.Helper()
-	answers, err := q.Dispatch(t.Context(), ts)
-	require.NoError(t, err)
-	for _, a := range answers {
-		require.Equal(t, job.TaskEnqueued, a)
-	}
-}
-
-func epochOf(t *testing.T, q *queue.Queue) (int64, string) {
-	t.Helper()
-	epoch, runID, err := q.Epoch(t.Context())
-	require.NoError(t, err)
-	return epoch, runID
-}
-
 // startJobs gives each task that is handled, and the id of each job that is
 // canceled.
 func startJobs(t *testing.T, r *redisconn.Redis, cfg consumer.Config) (<-chan job.Task, <-chan job.ID) {

@@ -16,11 +16,10 @@ func TestDepthsOfBothQueues(t *testing.T) {
 	t.Parallel()
 	r, registry := redistest.ConnectCounted(t, redistest.MiniURL(t), redistest.Within)
 	q := queue.New(r, queue.Config{})
-	dispatchAll(t, q, redistest.Tasks(3)...)
+	redistest.Dispatch(t, q, redistest.Tasks(3)...)
 	require.NoError(t, q.WakeDeliveries(t.Context(), redistest.IDs(2)))
 	want := map[[2]string]float64{{redisconn.Jobs, "pending"}: 3, {redisconn.Webhooks, "pending"}: 2}
-	families, err := registry.Gather()
-	require.NoError(t, err)
+	families := redistest.Must(registry.Gather())(t)
 	for _, f := range families {
 		if f.GetName() != "asynq_queue_tasks" {
 			continue
@@ -46,7 +45,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
 	require.Equal(t, want, redistest.SeriesOf(t, registry))
 	// Using them adds no series.
-	q := startQueue(t, r)
+	q := redistest.Start(t, queue.New(r, queue.Config{}))
 	for _, task := range redistest.Tasks(50) {
 		q.Enqueue(task)
 		q.SignalCancel(task.JobID)
@@ -54,7 +53,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 		q.Publish(job.Notification{JobID: task.JobID, Attempt: 1, Progress: &job.Progress{}})
 		_ = q.Progress(t.Context(), task.JobID, 1)
 	}
-	dispatchAll(t, q, redistest.Tasks(50)...)
+	redistest.Dispatch(t, q, redistest.Tasks(50)...)
 	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultOK)) == 50 })
 	redistest.Eventually(t, func() bool {
 		return testutil.ToFloat64(r.Metrics.Notifications.WithLabelValues(redisconn.ResultOK)) == 50

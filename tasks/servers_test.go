@@ -19,17 +19,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
 // startRedis starts a server with settings in a folder of its own.
-func startRedis(t *testing.T, settings map[string]string) (server *devstack.Redis, data string) {
+func startRedis(t *testing.T, settings map[string]string) (server *stack.Redis, data string) {
 	t.Helper()
 	redistest.NeedServer(t)
-	dir, err := devstack.MkdirTemp("forgerun-tasks-")
-	require.NoError(t, err)
-	server, err = devstack.StartRedis(t.Context(), devstack.RedisOptions{Dir: dir, Settings: settings})
+	dir := redistest.Must(stack.MkdirTemp("forgerun-tasks-"))(t)
+	server, err := stack.StartRedis(t.Context(), stack.ServerOptions{Dir: dir, Settings: settings})
 	t.Cleanup(func() {
 		if server != nil {
 			_ = server.Kill()
@@ -46,8 +45,7 @@ func startSentinel(t *testing.T, monitored int) string {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
 	for range 10 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
+		l := redistest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		port := l.Addr().(*net.TCPAddr).Port
 		require.NoError(t, l.Close())
 		require.NoError(t, os.WriteFile(config, fmt.Appendf(nil,
@@ -82,13 +80,11 @@ func startSentinel(t *testing.T, monitored int) string {
 // tlsProxy puts TLS, with a certificate that nobody knows, before an address.
 func tlsProxy(t *testing.T, target string) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
+	key := redistest.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
+	der := redistest.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 	})
@@ -101,8 +97,7 @@ func tlsProxy(t *testing.T, target string) string {
 // sends after a piece that pass refuses is not forwarded, that piece included.
 func proxy(t *testing.T, port int, pass func(sent []byte) bool) (url string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := redistest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	serveProxy(t, l, fmt.Sprint("127.0.0.1:", port), pass)
 	return "redis://" + l.Addr().String()
 }

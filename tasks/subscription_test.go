@@ -10,6 +10,7 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/consumer"
+	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
@@ -19,7 +20,7 @@ func TestWorkersWithoutPubSub(t *testing.T) {
 	url := proxy(t, server.Port(), func(sent []byte) bool { return !bytes.Contains(sent, []byte("subscribe")) })
 	r := redistest.ConnectHanging(t, url)
 	handled, _ := startJobs(t, r, consumer.Config{ShutdownTimeout: 50 * time.Millisecond})
-	q := startQueue(t, r)
+	q := redistest.Start(t, queue.New(r, queue.Config{}))
 	for range 3 {
 		task := redistest.Task()
 		q.Enqueue(task)

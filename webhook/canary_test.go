@@ -32,8 +32,7 @@ type canary struct {
 
 func newCanary(t *testing.T) *canary {
 	t.Helper()
-	v4, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
+	v4 := must(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	_, port, err := net.SplitHostPort(v4.Addr().String())
 	require.NoError(t, err)
 	c := &canary{port: port, done: make(chan struct{}, 100)}
@@ -65,8 +64,7 @@ func (c *canary) serve(t *testing.T, l net.Listener) {
 func (c *canary) requireUnseen(t *testing.T) {
 	t.Helper()
 	for _, address := range c.own {
-		conn, err := net.Dial("tcp", address)
-		require.NoError(t, err)
+		conn := must(net.Dial("tcp", address))(t)
 		<-c.done
 		_ = conn.Close()
 	}
@@ -170,8 +168,7 @@ func TestNameThatResolvesDifferentlyTheSecondTime(t *testing.T) {
 	p := sampleParcel(t)
 	p.Target.URL = "http://rebind.example:" + c.port + "/"
 	require.Empty(t, g.Check(p.Target.URL))
-	first, err := r.LookupNetIP(t.Context(), "ip", "rebind.example")
-	require.NoError(t, err)
+	first := must(r.LookupNetIP(t.Context(), "ip", "rebind.example"))(t)
 	require.NotEmpty(t, first)
 	for _, addr := range first {
 		require.NoError(t, g.public.SafeAddr(addr.Unmap()), "the first answer is harmless")

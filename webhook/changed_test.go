@@ -21,10 +21,8 @@ func sendChanged(t *testing.T, e testbed.Effect) (c captured, secret string, pub
 	p := sampleParcel(t)
 	p.Target.URL = r.URL + "/in?x=1"
 	require.Equal(t, job.SendError(""), s.SendChanged(t.Context(), p, e).Attempt.Error)
-	secrets, err := s.reveal(p, time.Now())
-	require.NoError(t, err)
-	key, err := s.keys.current(time.Now())
-	require.NoError(t, err)
+	secrets := must(s.reveal(p, time.Now()))(t)
+	key := must(s.keys.current(time.Now()))(t)
 	return r.all()[0], secrets[0], ed25519.PublicKey(key.Public)
 }
 

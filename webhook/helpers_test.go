@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -43,7 +40,7 @@ func newVault(t testing.TB) *Vault {
 func newSender(t testing.TB, cfg SenderConfig) *Sender {
 	t.Helper()
 	v := newVault(t)
-	keys := NewKeyring(v, &memoryStore{}, nil)
+	keys := NewKeyring(v, &memoryStore{})
 	require.NoError(t, keys.Ensure(t.Context()))
 	if cfg.PublicURL == "" {
 		cfg.PublicURL = publicURL
@@ -147,17 +144,6 @@ func (m *memoryStore) shift(d time.Duration) {
 
 var errStore = errors.New("the store is gone")
 
-func pemOf(t testing.TB, keys ...any) []byte {
-	t.Helper()
-	var file []byte
-	for _, key := range keys {
-		der, err := x509.MarshalPKCS8PrivateKey(key)
-		require.NoError(t, err)
-		file = append(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})...)
-	}
-	return file
-}
-
 func newKey(t testing.TB) (ed25519.PrivateKey, string) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
@@ -165,26 +151,4 @@ func newKey(t testing.TB) (ed25519.PrivateKey, string) {
 	kid, err := thumbprint(public)
 	require.NoError(t, err)
 	return private, kid
-}
-
-// logText makes a logger and gives what it wrote.
-func logText() (*slog.Logger, func() string) {
-	var mu sync.Mutex
-	var buf bytes.Buffer
-	return slog.New(slog.NewTextHandler(lockedWriter{&mu, &buf}, nil)), func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		return buf.String()
-	}
-}
-
-type lockedWriter struct {
-	mu  *sync.Mutex
-	buf *bytes.Buffer
-}
-
-func (w lockedWriter) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.buf.Write(b)
 }

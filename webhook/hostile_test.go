@@ -27,8 +27,7 @@ type script func(gone context.Context, conn *net.TCPConn)
 // gives its URL and a channel that is closed when the first one has ended.
 func newScript(t *testing.T, play script) (url string, ended chan struct{}) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	gone, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); _ = l.Close() })
 	ended = make(chan struct{})
@@ -220,8 +219,7 @@ func TestStoredHeadIsPlainText(t *testing.T) {
 
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	address := l.Addr().String()
 	require.NoError(t, l.Close())
 	s := localSender(t)

@@ -30,8 +30,7 @@ func TestHTTP2(t *testing.T) {
 	wg.Wait()
 	require.EqualValues(t, 2, proto.Load())
 	for _, c := range r.all() {
-		_, err := c.verify(publicKey(t, s), time.Now())
-		require.NoError(t, err)
+		must(c.verify(publicKey(t, s), time.Now()))(t)
 	}
 }
 

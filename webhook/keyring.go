@@ -3,8 +3,6 @@ package webhook
 import (
 	"context"
 	"crypto/ed25519"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,16 +30,13 @@ const (
 	refreshEvery  = 30 * time.Second
 )
 
-// Keyring has the keys that sign all deliveries. They are stored, encrypted, or
-// in a file.
+// Keyring has the keys that sign all deliveries. They are stored, encrypted.
 type Keyring struct {
 	Log *slog.Logger // gets failed refreshes, in Run; nil for none
 
-	vault   *Vault
-	store   KeyStore
-	file    []ed25519.PrivateKey
-	fileErr error
-	keys    atomic.Pointer[[]signingKey]
+	vault *Vault
+	store KeyStore
+	keys  atomic.Pointer[[]signingKey]
 }
 
 // signingKey is a published key with its private part, or the reason why there is none.
@@ -51,66 +46,21 @@ type signingKey struct {
 	err     error
 }
 
-// NewKeyring makes a keyring. The file has ed25519 private keys, PKCS #8 in
-// PEM, and is nil if the keys are stored: the first one signs, the others are
-// published until they retire. Without a vault only keys of the file can be
-// used. Ensure returns the error of a bad file.
-func NewKeyring(v *Vault, store KeyStore, file []byte) *Keyring {
-	k := &Keyring{vault: v, store: store}
-	if file != nil {
-		k.file, k.fileErr = parseKeys(file)
-	}
-	return k
-}
+// NewKeyring makes a keyring. Without a vault no key can be made or used.
+func NewKeyring(v *Vault, store KeyStore) *Keyring { return &Keyring{vault: v, store: store} }
 
-// parseKeys reads the private keys of a file; there must be one.
-func parseKeys(file []byte) ([]ed25519.PrivateKey, error) {
-	var keys []ed25519.PrivateKey
-	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
-		parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-		private, ok := parsed.(ed25519.PrivateKey)
-		if err != nil || !ok {
-			return nil, fmt.Errorf("key %d in the file of signing keys is not an ed25519 private key (PKCS #8 in PEM)", len(keys)+1)
-		}
-		if err := refuseExample(publicOf(private)); err != nil {
-			return nil, fmt.Errorf("key %d in the file of signing keys cannot be used: %w", len(keys)+1, err)
-		}
-		keys = append(keys, private)
-	}
-	if len(keys) == 0 {
-		return nil, errors.New("the file of signing keys has no key (PKCS #8 in PEM)")
-	}
-	return keys, nil
-}
-
-// Ensure reads the keys, and adds the file's or else a new one if there is none.
-// Several processes may do so at the same time: the store decides.
+// Ensure reads the keys, and adds one if there is none. Several processes may do so at the same time: the store decides.
 func (k *Keyring) Ensure(ctx context.Context) error {
-	if k.fileErr != nil {
-		return k.fileErr
-	}
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {
 		return err
 	}
-	if len(k.file) > 0 {
-		err = k.register(ctx, known)
-	} else if len(known) == 0 {
-		err = k.generate(ctx, true, publishBefore, publishAfter)
-	}
-	if err != nil {
-		return err
+	if len(known) == 0 {
+		if err := k.generate(ctx, true, publishBefore, publishAfter); err != nil {
+			return err
+		}
 	}
 	return k.Refresh(ctx)
-}
-
-// register adds the file's first key unless it is published: an older file must not retire later keys.
-func (k *Keyring) register(ctx context.Context, known []job.SigningKey) error {
-	key, err := newSigningKey(publicOf(k.file[0]))
-	if err != nil || slices.ContainsFunc(known, func(other job.SigningKey) bool { return other.KID == key.KID }) {
-		return err
-	}
-	return k.store.AddSigningKey(ctx, key, false, publishBefore, publishAfter)
 }
 
 // Rotate adds a new key. It signs after ten minutes; the one before it stays
@@ -125,12 +75,6 @@ func (k *Keyring) Rotate(ctx context.Context) error {
 func (k *Keyring) Replace(ctx context.Context) error { return k.rotate(ctx, 0, 0) }
 
 func (k *Keyring) rotate(ctx context.Context, delay, overlap time.Duration) error {
-	switch {
-	case k.fileErr != nil:
-		return k.fileErr
-	case len(k.file) > 0:
-		return errors.New("the signing keys are those of the file: to rotate, put a new one in front of them and restart")
-	}
 	if err := k.Refresh(ctx); err != nil && !errors.Is(err, errNoKey) {
 		return err
 	}
@@ -143,7 +87,7 @@ func (k *Keyring) rotate(ctx context.Context, delay, overlap time.Duration) erro
 // generate makes a key and stores it encrypted.
 func (k *Keyring) generate(ctx context.Context, onlyFirst bool, delay, overlap time.Duration) error {
 	if k.vault == nil {
-		return errors.New("signing keys cannot be stored: set FORGERUN_MASTER_KEY, or give a file of signing keys")
+		return errors.New("signing keys cannot be stored: set FORGERUN_MASTER_KEY")
 	}
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -165,9 +109,6 @@ func (k *Keyring) Check(ctx context.Context) error {
 		return err
 	}
 	for _, key := range known {
-		if key.Sealed == nil {
-			continue
-		}
 		if _, err := k.open(key); err != nil {
 			return fmt.Errorf("the signing key %s cannot be used: %w", key.KID, err)
 		}
@@ -194,7 +135,7 @@ func (k *Keyring) Run(ctx context.Context) {
 }
 
 // Refresh reads the keys again. It fails if the current one cannot be used.
-// Others may belong to processes with another file or master key.
+// Others may belong to processes with another master key.
 func (k *Keyring) Refresh(ctx context.Context) error {
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {
@@ -228,14 +169,6 @@ func (k *Keyring) open(key job.SigningKey) (ed25519.PrivateKey, error) {
 	}
 	if err := refuseExample(key.Public); err != nil {
 		return nil, err
-	}
-	if key.Sealed == nil {
-		for _, private := range k.file {
-			if publicOf(private).Equal(ed25519.PublicKey(key.Public)) {
-				return private, nil
-			}
-		}
-		return nil, errors.New("its private part is in a file of signing keys, and not in that of this process")
 	}
 	if k.vault == nil {
 		return nil, errors.New("it is encrypted: set FORGERUN_MASTER_KEY")

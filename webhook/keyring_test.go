@@ -1,13 +1,9 @@
 package webhook
 
 import (
-	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
-	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,7 +24,7 @@ func kidAt(t *testing.T, k *Keyring, at time.Time) string {
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	store := &memoryStore{}
-	k := NewKeyring(newVault(t), store, nil)
+	k := NewKeyring(newVault(t), store)
 	require.NoError(t, k.Rotate(t.Context()), "also where there is no key yet")
 	require.Len(t, store.keys, 1)
 	require.NoError(t, k.Ensure(t.Context()))
@@ -46,7 +42,7 @@ func TestRotation(t *testing.T) {
 	require.Equal(t, fresh, kidAt(t, k, now.Add(1000*time.Hour)))
 	require.Equal(t, publishAfter, store.keys[0].RetiresAt.Sub(store.keys[1].SignsFrom))
 
-	other := NewKeyring(newVault(t), store, nil)
+	other := NewKeyring(newVault(t), store)
 	require.NoError(t, other.Ensure(t.Context()))
 	require.Equal(t, old, kidAt(t, other, now))
 	store.shift(publishBefore + time.Second)
@@ -54,38 +50,11 @@ func TestRotation(t *testing.T) {
 	require.Equal(t, fresh, kidAt(t, other, now))
 }
 
-func TestFirstKeysAndRotationsAtOnce(t *testing.T) {
-	t.Parallel()
-	store := &memoryStore{}
-	rings := make([]*Keyring, 10)
-	var wg sync.WaitGroup
-	for i := range rings {
-		rings[i] = NewKeyring(newVault(t), store, nil)
-		wg.Go(func() { require.NoError(t, rings[i].Ensure(t.Context())) })
-	}
-	wg.Wait()
-	require.Len(t, store.keys, 1, "the first key is made once")
-	require.NoError(t, rings[0].Ensure(t.Context()))
-	for _, k := range rings {
-		require.Equal(t, store.keys[0].KID, kidAt(t, k, time.Now()))
-	}
-	for _, k := range rings {
-		wg.Go(func() { require.NoError(t, k.Rotate(t.Context())) })
-	}
-	wg.Wait()
-	require.Len(t, store.keys, 11)
-	for _, k := range rings {
-		require.NoError(t, k.Refresh(t.Context()))
-		require.Equal(t, store.keys[0].KID, kidAt(t, k, time.Now()))
-		require.Equal(t, store.keys[10].KID, kidAt(t, k, time.Now().Add(publishBefore+time.Minute)))
-	}
-}
-
 // Until the store's clock is reached, the first key is better than none.
 func TestClockBehindTheStores(t *testing.T) {
 	t.Parallel()
 	store := &memoryStore{}
-	k := NewKeyring(newVault(t), store, nil)
+	k := NewKeyring(newVault(t), store)
 	require.NoError(t, k.Ensure(t.Context()))
 	require.Equal(t, store.keys[0].KID, kidAt(t, k, time.Now().Add(-time.Hour)))
 	require.NoError(t, k.Rotate(t.Context()))
@@ -95,11 +64,11 @@ func TestClockBehindTheStores(t *testing.T) {
 func TestKeysOfAnotherMasterKey(t *testing.T) {
 	t.Parallel()
 	store := &memoryStore{}
-	require.NoError(t, NewKeyring(newVault(t), store, nil).Ensure(t.Context()))
+	require.NoError(t, NewKeyring(newVault(t), store).Ensure(t.Context()))
 	vault, err := NewVault(make([]byte, masterKeyBytes))
 	require.NoError(t, err)
 	for name, v := range map[string]*Vault{"another": vault, "none": nil} {
-		k := NewKeyring(v, store, nil)
+		k := NewKeyring(v, store)
 		require.ErrorContains(t, k.Ensure(t.Context()), "FORGERUN_MASTER_KEY", name)
 		_, err = k.current(time.Now())
 		require.ErrorIs(t, err, errNoKey)
@@ -107,7 +76,7 @@ func TestKeysOfAnotherMasterKey(t *testing.T) {
 	}
 	require.Len(t, store.keys, 1)
 	require.Nil(t, store.keys[0].RetiresAt)
-	require.ErrorContains(t, NewKeyring(nil, &memoryStore{}, nil).Ensure(t.Context()), "FORGERUN_MASTER_KEY", "none, and no key yet")
+	require.ErrorContains(t, NewKeyring(nil, &memoryStore{}).Ensure(t.Context()), "FORGERUN_MASTER_KEY", "none, and no key yet")
 }
 
 func TestDamagedKeys(t *testing.T) {
@@ -126,19 +95,19 @@ func TestDamagedKeys(t *testing.T) {
 		"short":                  func(k *job.SigningKey) { k.Sealed = sealed(kid, []byte("short")) },
 		"another id":             func(k *job.SigningKey) { k.KID = otherKID },
 		"no public part":         func(k *job.SigningKey) { k.Public = nil },
-		"of a file":              func(k *job.SigningKey) { k.Sealed = nil },
+		"no private part":        func(k *job.SigningKey) { k.Sealed = nil },
 	} {
 		key := good
 		change(&key)
-		require.Error(t, NewKeyring(v, &memoryStore{keys: []job.SigningKey{key}}, nil).Ensure(t.Context()), name)
+		require.Error(t, NewKeyring(v, &memoryStore{keys: []job.SigningKey{key}}).Ensure(t.Context()), name)
 	}
-	require.NoError(t, NewKeyring(v, &memoryStore{keys: []job.SigningKey{good}}, nil).Ensure(t.Context()))
+	require.NoError(t, NewKeyring(v, &memoryStore{keys: []job.SigningKey{good}}).Ensure(t.Context()))
 }
 
 func TestRefreshThatFailsKeepsTheKeys(t *testing.T) {
 	t.Parallel()
 	store := &memoryStore{}
-	k := NewKeyring(newVault(t), store, nil)
+	k := NewKeyring(newVault(t), store)
 	require.NoError(t, k.Ensure(t.Context()))
 	kid := kidAt(t, k, time.Now())
 	store.err = errStore
@@ -153,61 +122,6 @@ func TestRefreshThatFailsKeepsTheKeys(t *testing.T) {
 	require.NoError(t, k.Refresh(t.Context()))
 	_, err := k.current(time.Now().Add(publishBefore + publishAfter + time.Minute))
 	require.ErrorIs(t, err, errNoKey, "a key that receivers cannot know any more does not sign")
-}
-
-func TestKeysOfAFile(t *testing.T) {
-	t.Parallel()
-	a, kidA := newKey(t)
-	b, kidB := newKey(t)
-	store := &memoryStore{}
-	v := newVault(t)
-	require.NoError(t, NewKeyring(v, store, nil).Ensure(t.Context()), "a key in the store comes before")
-
-	first := NewKeyring(v, store, pemOf(t, a))
-	for range 3 {
-		require.NoError(t, first.Ensure(t.Context()))
-	}
-	require.Len(t, store.keys, 2, "registered once")
-	require.Equal(t, kidA, store.keys[1].KID)
-	require.Nil(t, store.keys[1].Sealed, "the private part stays in the file")
-	require.Equal(t, store.keys[0].KID, kidAt(t, first, time.Now()))
-	store.shift(publishBefore + time.Minute)
-	require.NoError(t, first.Refresh(t.Context()))
-	require.Equal(t, kidA, kidAt(t, first, time.Now()))
-
-	second := NewKeyring(nil, store, pemOf(t, b, a)) // rotated; no master key is needed
-	require.NoError(t, second.Ensure(t.Context()))
-	require.Equal(t, kidA, kidAt(t, second, time.Now()))
-	require.Equal(t, kidB, kidAt(t, second, time.Now().Add(publishBefore+time.Minute)))
-	require.ErrorContains(t, second.Rotate(t.Context()), "file")
-
-	require.NoError(t, first.Ensure(t.Context()), "a process with the older file goes on with its key")
-	require.Equal(t, kidA, kidAt(t, first, time.Now()))
-	require.Nil(t, store.keys[2].RetiresAt, "and does not retire the newer one")
-	store.shift(publishBefore + time.Minute)
-	require.ErrorContains(t, first.Refresh(t.Context()), kidB)
-	require.Equal(t, kidA, kidAt(t, first, time.Now()), "until its key retires")
-}
-
-func TestFilesThatAreRefused(t *testing.T) {
-	t.Parallel()
-	good, _ := newKey(t)
-	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	for name, file := range map[string][]byte{
-		"empty":          {},
-		"no PEM":         []byte("secret"),
-		"another kind":   pemOf(t, ec),
-		"not a key":      []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
-		"a second wrong": pemOf(t, good, ec),
-		"a public key": []byte("-----BEGIN PUBLIC KEY-----\n" +
-			"MCowBQYDK2VwAyEAJrQLj5P/89iXES9+vFgrIy29clF9CC/oPPsw3c5D0bs=\n-----END PUBLIC KEY-----\n"),
-	} {
-		store := &memoryStore{}
-		require.ErrorContains(t, NewKeyring(newVault(t), store, file).Ensure(t.Context()), "file of signing keys", name)
-		require.Error(t, NewKeyring(newVault(t), store, file).Rotate(t.Context()), name)
-		require.Empty(t, store.keys, name)
-	}
 }
 
 // rfcSeeds are the private keys of examples: RFC 9421, appendix B.1.4; RFC
@@ -234,16 +148,10 @@ func TestKeysOfTheRFCsAreRefused(t *testing.T) {
 	require.Len(t, exampleKeys, len(rfcSeeds))
 	for name := range rfcSeeds {
 		private := rfcKey(t, name)
-		good, _ := newKey(t)
-		for _, file := range [][]byte{pemOf(t, private), pemOf(t, good, private)} {
-			store := &memoryStore{}
-			require.ErrorIs(t, NewKeyring(v, store, file).Ensure(t.Context()), errExampleKey, name)
-			require.Empty(t, store.keys)
-		}
 		key, err := newSigningKey(publicOf(private))
 		require.NoError(t, err)
 		key.Sealed = v.Seal(keyContext(key.KID), private.Seed())
-		k := NewKeyring(v, &memoryStore{keys: []job.SigningKey{key}}, nil)
+		k := NewKeyring(v, &memoryStore{keys: []job.SigningKey{key}})
 		require.ErrorIs(t, k.Ensure(t.Context()), errExampleKey, name)
 		_, err = k.current(time.Now())
 		require.Error(t, err)
@@ -268,7 +176,7 @@ func TestDirectory(t *testing.T) {
 	require.JSONEq(t, `{"keys":[]}`, string(text))
 
 	store := &memoryStore{}
-	k := NewKeyring(newVault(t), store, nil)
+	k := NewKeyring(newVault(t), store)
 	require.NoError(t, k.Ensure(t.Context()))
 	require.NoError(t, k.Rotate(t.Context()))
 	text, err = Directory(store.keys)

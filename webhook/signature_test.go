@@ -44,8 +44,7 @@ func TestContentDigestOfRFC9530(t *testing.T) {
 		"{\"hello\": \"world\"}\n": "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:",
 		"":                         "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:",
 	} {
-		digest, err := contentDigest([]byte(body))
-		require.NoError(t, err)
+		digest := must(contentDigest([]byte(body)))(t)
 		require.Equal(t, want, digest)
 	}
 }
@@ -54,14 +53,12 @@ func TestContentDigestOfRFC9530(t *testing.T) {
 func TestStandardSignatures(t *testing.T) {
 	t.Parallel()
 	const id, body, first = "msg_p5jXN8AQM9LWM0D4loKWxJek", `{"test": 2432232314}`, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-	signature, err := standardSignature([]string{first}, id, []byte(body), time.Unix(1614265330, 0))
-	require.NoError(t, err)
+	signature := must(standardSignature([]string{first}, id, []byte(body), time.Unix(1614265330, 0)))(t)
 	require.Equal(t, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=", signature)
 
 	now := time.Now()
 	second := secretText(bytes.Repeat([]byte{9}, secretBytes))
-	signature, err = standardSignature([]string{first, second}, id, []byte(body), now)
-	require.NoError(t, err)
+	signature = must(standardSignature([]string{first, second}, id, []byte(body), now))(t)
 	require.Len(t, strings.Fields(signature), 2)
 	header := http.Header{}
 	header.Set("webhook-id", id)
@@ -73,7 +70,7 @@ func TestStandardSignatures(t *testing.T) {
 	}
 	require.Error(t, verifyStandard(secretText(make([]byte, secretBytes)), []byte(body), header))
 
-	_, err = standardSignature([]string{"whsec_!"}, id, nil, now)
+	_, err := standardSignature([]string{"whsec_!"}, id, nil, now)
 	require.Error(t, err)
 }
 
@@ -112,4 +109,13 @@ func (c captured) verify(public ed25519.PublicKey, now time.Time) (covered []str
 		covered = append(covered, name[1])
 	}
 	return covered, nil
+}
+
+// must gives the value of a call that has to succeed: must(f())(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return value
+	}
 }

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"context"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/forgerun/forgerun/internal/telemetry"
-	"github.com/forgerun/forgerun/job/testbed"
 )
 
 const (
@@ -57,25 +55,4 @@ func TestTraceparentOfDeliveries(t *testing.T) {
 	}
 	require.NotEqual(t, ofTheEvent, telemetry.Traceparent(ctx), "it is a span of its own")
 	require.True(t, strings.HasPrefix(telemetry.Traceparent(ctx), ofTheEvent[:35]))
-}
-
-// All that is signed, and the signatures, are the same with and without it.
-func TestTraceparentIsNotSigned(t *testing.T) {
-	t.Parallel()
-	s := newSender(t, SenderConfig{Guard: NewGuard(false), Timeout: time.Second})
-	p := sampleParcel(t)
-	target, wrong := s.cfg.Guard.parse("https://example.com/hook")
-	require.Empty(t, wrong)
-	headers := func(traceparent string) http.Header {
-		p.TraceParent = traceparent
-		r, err := s.request(t.Context(), p, target, eventAt, testbed.Effect{})
-		require.NoError(t, err)
-		return r.Header
-	}
-	without, with := headers(""), headers(ofTheEvent)
-	require.NotEmpty(t, without.Get("Signature"))
-	require.NotEmpty(t, without.Get("Webhook-Signature"))
-	require.Equal(t, ofTheEvent, with.Get("Traceparent"))
-	with.Del("Traceparent")
-	require.Equal(t, without, with)
 }

@@ -2,7 +2,6 @@ package apptest
 
 import (
 	"context"
-	"slices"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -44,7 +43,6 @@ func (s *Store) FeedEnd(ctx context.Context) (job.Position, error) {
 
 func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, error) {
 	return Call(ctx, s, "EventSeqs", func() (map[job.ID]int, error) {
-		s.Asked = append(s.Asked, slices.Clone(jobs))
 		seqs := map[job.ID]int{}
 		for _, id := range jobs {
 			if r := s.Rows[id]; r != nil {
@@ -57,7 +55,6 @@ func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, e
 
 func (s *Store) LatestPositions(ctx context.Context, clients []job.ID) (map[job.ID]job.Position, error) {
 	return Call(ctx, s, "LatestPositions", func() (map[job.ID]job.Position, error) {
-		s.Asked = append(s.Asked, slices.Clone(clients))
 		latest := map[job.ID]job.Position{}
 		for _, id := range clients {
 			if p, ok := s.latest[id]; ok {

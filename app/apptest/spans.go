@@ -42,14 +42,6 @@ func (w *World) SpansNamed(name string) (named []tracetest.SpanStub) {
 	return named
 }
 
-// Names gives the names of all spans that have ended.
-func (w *World) Names() (names []string) {
-	for _, s := range w.spans.GetSpans() {
-		names = append(names, s.Name)
-	}
-	return names
-}
-
 // RequireBelow asserts that one span is the other's child.
 func (w *World) RequireBelow(child, parent tracetest.SpanStub) {
 	w.T.Helper()

@@ -3,7 +3,6 @@ package apptest
 import (
 	"context"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/forgerun/forgerun/job"
@@ -12,27 +11,17 @@ import (
 // ErrStorage is what a fake storage says that cannot be reached.
 var ErrStorage = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database cannot be reached."}
 
-// Store has the guards of the real one: states, attempts, fences, leases.
-// Each step is checked against the transition table.
+// Store keeps rows of jobs as far as use cases notice: states, attempts, fences, leases. The guards are the SQL's.
 type Store struct {
-	t testing.TB
-
 	Mu      sync.Mutex
 	Rows    map[job.ID]*Row
 	Workers map[job.ID]*workerRow
 	Batches map[job.ID]*job.Batch
-	Asked   [][]job.ID              // by EventSeqs and LatestPositions
 	latest  map[job.ID]job.Position // by client
 	tx      uint64
 	hooks   map[string]Hook
 	calls   map[string]int
 
-	DispatchEpoch int64
-	RunID         string
-	Leader        job.ID
-	LeaderUntil   time.Time
-
-	Chaos  func(ctx context.Context) (before, after error)
 	Refuse func() (not job.NotClaimed) // what a claim is answered with that would come about; the zero one: it does
 }
 
@@ -60,11 +49,11 @@ type workerRow struct {
 // work, so that the answer is lost. It runs without the lock.
 type Hook struct{ Before, After func(context.Context) error }
 
-// NewStore makes an empty store; a forbidden transition fails the test.
-func NewStore(t testing.TB) *Store {
+// NewStore makes an empty store.
+func NewStore() *Store {
 	return &Store{
-		t: t, Rows: map[job.ID]*Row{}, Workers: map[job.ID]*workerRow{}, Batches: map[job.ID]*job.Batch{}, latest: map[job.ID]job.Position{},
-		hooks: map[string]Hook{}, calls: map[string]int{}, DispatchEpoch: 1,
+		Rows: map[job.ID]*Row{}, Workers: map[job.ID]*workerRow{}, Batches: map[job.ID]*job.Batch{}, latest: map[job.ID]job.Position{},
+		hooks: map[string]Hook{}, calls: map[string]int{},
 	}
 }
 
@@ -86,14 +75,7 @@ func Call[T any](ctx context.Context, s *Store, operation string, do func() (T, 
 	s.Mu.Lock()
 	s.calls[operation]++
 	h := s.hooks[operation]
-	var refused, lost error
-	if s.Chaos != nil {
-		refused, lost = s.Chaos(ctx)
-	}
 	s.Mu.Unlock()
-	if refused != nil {
-		return none, refused
-	}
 	if h.Before != nil {
 		if err := h.Before(ctx); err != nil {
 			return none, err
@@ -106,10 +88,9 @@ func Call[T any](ctx context.Context, s *Store, operation string, do func() (T, 
 	value, err := do()
 	s.Mu.Unlock()
 	if h.After != nil {
-		lost = h.After(ctx)
-	}
-	if lost != nil {
-		return none, lost
+		if err := h.After(ctx); err != nil {
+			return none, err
+		}
 	}
 	return value, err
 }
@@ -191,11 +172,8 @@ func (s *Store) Alive(id job.ID) bool {
 	return w != nil && w.alive && time.Now().Before(w.Expires)
 }
 
-// Move changes a row's state by the table.
+// Move changes a row's state.
 func (s *Store) Move(r *Row, to job.State) {
-	if !job.CanTransition(r.State, to) && !job.IsLeaseReturn(r.State, to) {
-		s.t.Errorf("forbidden transition %s -> %s", r.State, to)
-	}
 	r.State, r.UpdatedAt, r.History = to, time.Now(), append(r.History, to)
 	r.Outcome = job.OutcomeOf(to)
 	if to == job.Queued {

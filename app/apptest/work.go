@@ -3,6 +3,7 @@ package apptest
 import (
 	"context"
 	"crypto/sha256"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,6 +90,17 @@ func HeldByTheDead(s job.State, change ...func(*Row)) func(*Row) {
 // FailedJob makes a row that of a failed job.
 func FailedJob(r *Row) {
 	r.State, r.Failure = job.Failed, job.NewFailure(job.DependencyFailed, 1, Backoff)
+}
+
+// NoLocals is a Targets that refuses what has the word local in it.
+type NoLocals struct{}
+
+// Check implements app.Targets.
+func (NoLocals) Check(url string) string {
+	if strings.Contains(url, "local") {
+		return "The host is a local one."
+	}
+	return ""
 }
 
 // Percent is progress without a phase.

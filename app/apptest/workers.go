@@ -61,3 +61,10 @@ func (s *Store) Retire(ctx context.Context, worker job.ID) error {
 		return nil
 	})
 }
+
+func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
+	return Call(ctx, s, "Orphans", func() ([]job.Held, error) {
+		held := s.held(func(id job.ID) bool { return !s.Alive(id) })
+		return held[:min(limit, len(held))], nil
+	})
+}

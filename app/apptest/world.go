@@ -38,7 +38,7 @@ type World struct {
 
 // NewWorld makes an empty world.
 func NewWorld(t testing.TB) *World {
-	w := &World{T: t, Store: NewStore(t), Queue: NewQueue(), Registry: prometheus.NewRegistry(), Log: &LogBuffer{}}
+	w := &World{T: t, Store: NewStore(), Queue: NewQueue(), Registry: prometheus.NewRegistry(), Log: &LogBuffer{}}
 	w.Metrics = app.NewMetrics(w.Registry)
 	w.spans = tracetest.NewInMemoryExporter()
 	w.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))

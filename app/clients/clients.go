@@ -39,6 +39,12 @@ type Config struct {
 	RenewWindow        time.Duration // how long after its end a key can be renewed; 0: not at all
 }
 
+// What the service sets of keys.
+const (
+	KeyOverlap  = 10 * time.Minute
+	RenewWindow = 7 * 24 * time.Hour
+)
+
 // maxKeys bounds how many usable keys a client may have at once.
 const maxKeys = 10
 

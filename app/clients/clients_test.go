@@ -163,6 +163,26 @@ func TestTheFirstKeyIsOpenOnceAndForAWhile(t *testing.T) {
 	})
 }
 
+// A key that ended since its request was let in changes no keys.
+func TestAKeyThatEndedMeanwhileChangesNoKeys(t *testing.T) {
+	withKeys(t, func(t *testing.T, k *keyWorld) {
+		revoked, expired := k.newKey(), k.newKey()
+		let := func(key job.IssuedKey) job.Caller {
+			return apptest.Must(k.Authenticate(context.Background(), key.Secret))(t)
+		}
+		early, late := let(revoked), let(expired)
+		require.NoError(t, k.revoke(admin, revoked.ClientID, revoked.ID))
+		apptest.Pass(testKeys.TTL)
+		for caller, code := range map[job.Caller]job.Code{early: job.CodeKeyDisabled, late: job.CodeTokenExpired} {
+			k.refused(code, second(k.create(caller, caller.ClientID, true)))
+			k.refused(code, second(k.create(caller, caller.ClientID, false)))
+			k.refused(code, second(k.renew(caller, caller.ClientID)))
+			k.refused(code, k.revoke(caller, caller.ClientID, caller.KeyID))
+		}
+		require.Len(t, k.fake.keys, 2)
+	})
+}
+
 func TestRepeatedCreationGivesMetadataOnly(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		first := k.newKey()

@@ -78,6 +78,24 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 	})
 }
 
+// ended refuses a caller whose key has ended since the request began: whoever keeps a request pending must not outlive the
+// revocation with a key that it makes. A key that had expired before is for the rule to judge.
+func ended(caller job.Caller, keys []job.APIKey, now time.Time) error {
+	if caller.KeyID == "" {
+		return nil
+	}
+	at := slices.IndexFunc(keys, func(key job.APIKey) bool { return key.ID == caller.KeyID })
+	switch {
+	case at < 0:
+		return errBadKey
+	case keys[at].RevokedAt != nil:
+		return errRevokedKey
+	case !caller.Expired && !now.Before(keys[at].ExpiresAt):
+		return errRenewable
+	}
+	return nil
+}
+
 // superseded refuses to let a replaced key change the keys of its client once a
 // newer one was used: who still holds it then may not be the owner. Until then it
 // can mend a lost answer.
@@ -108,7 +126,7 @@ func (k *Service) renewable(id string, r keyring) error {
 		return errExpiredKey
 	}
 	for _, newer := range ofAll(r.all[:at]) {
-		if newer.IssuedBy != job.KeyCreated && newer.IssuedBy != job.KeyRenewed {
+		if newer.IssuedBy == job.KeyRotated {
 			return errExpiredKey
 		}
 		used = used || newer.UsedAt != nil
@@ -133,6 +151,9 @@ func (k *Service) change(ctx context.Context, action string, by job.KeyIssue, sc
 			return job.KeyChange{}, errNoCredentials // which clients exist is nobody's business
 		case c.ID.IsZero():
 			return job.KeyChange{}, errNoClient
+		}
+		if err := ended(caller, keys, now); err != nil {
+			return job.KeyChange{}, err
 		}
 		ring := keyring{c, now, keys, usableKeys(keys, now)}
 		existing, err := rule(ring)
@@ -193,10 +214,13 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 	if err := authorize(caller, client); err != nil {
 		return err
 	}
-	var ended []job.APIKey
+	var revoked []job.APIKey
 	err := k.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
 		if c.ID.IsZero() {
 			return job.KeyChange{}, errNoClient
+		}
+		if err := ended(caller, keys, now); err != nil {
+			return job.KeyChange{}, err
 		}
 		if !slices.ContainsFunc(keys, func(key job.APIKey) bool { return key.ID == keyID }) {
 			return job.KeyChange{}, job.Errorf(job.CodeRequestNotFound, "The client has no key with this id.")
@@ -204,26 +228,26 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 		if err := superseded(caller, keys); err != nil && caller.KeyID != keyID {
 			return job.KeyChange{}, err
 		}
-		ended = nil // storage may ask again
+		revoked = nil // storage may ask again
 		for _, key := range withMade(keys, keyID, caller.KeyID) {
 			if key.RevokedAt == nil {
 				key.RevokedAt = &now
-				ended = append(ended, key)
+				revoked = append(revoked, key)
 			}
 		}
-		return job.KeyChange{Changed: ended}, nil
+		return job.KeyChange{Changed: revoked}, nil
 	})
 	if err != nil {
 		return err
 	}
 	app.DescribeKey(trace.SpanFromContext(ctx), client, keyID)
 	app.AfterCommit(ctx, func() {
-		for _, key := range ended {
+		for _, key := range revoked {
 			k.forget(key.ID)
 		}
 	})
-	k.logChange(ctx, "api key revoked", "revoke_key", client, slog.String("key_id", keyID), slog.Bool("new", len(ended) > 0),
-		slog.Int("keys", len(ended)))
+	k.logChange(ctx, "api key revoked", "revoke_key", client, slog.String("key_id", keyID), slog.Bool("new", len(revoked) > 0),
+		slog.Int("keys", len(revoked)))
 	return nil
 }
 

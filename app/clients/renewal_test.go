@@ -79,11 +79,6 @@ func TestWhatARotationOrARevocationEndedIsNotRenewed(t *testing.T) {
 		k.issue(k.create(admin, older.ClientID, true))
 		k.refused(job.CodeTokenExpired, second(k.present(older)), "a rotation ends those that had expired before, too")
 
-		unknown := k.expired()
-		k.issue(k.present(unknown))
-		k.fake.keys[0].IssuedBy = "" // not known
-		k.refused(job.CodeTokenExpired, second(k.present(unknown)))
-
 		revoked := k.expired()
 		require.NoError(t, k.revoke(admin, revoked.ClientID, revoked.ID))
 		k.refused(job.CodeKeyDisabled, second(k.present(revoked)))

@@ -103,16 +103,6 @@ func (s *fakeStore) WaitingDeliveries(ctx context.Context, _ job.EndpointKey, _,
 	return waiting, last, err
 }
 
-// noLocals is a Targets that refuses what has the word local in it.
-type noLocals struct{}
-
-func (noLocals) Check(url string) string {
-	if strings.Contains(url, "local") {
-		return "The host is a local one."
-	}
-	return ""
-}
-
 // fakeSender sends by a function, and counts.
 type fakeSender struct {
 	send func(ctx context.Context, p job.ClaimedDelivery) job.Sent
@@ -225,17 +215,6 @@ func (s *fakeStore) changeWebhook(ctx context.Context, operation string, client,
 		f(r)
 		w := r.Webhook
 		return &w, nil
-	})
-}
-
-func (s *fakeStore) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) {
-	return apptest.Call(ctx, s.Store, "Webhooks", func() (list []job.Webhook, err error) {
-		for _, r := range s.webhooks {
-			if r.ClientID == client && !r.deleted {
-				list = append(list, r.Webhook)
-			}
-		}
-		return list, nil
 	})
 }
 

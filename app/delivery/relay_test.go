@@ -108,12 +108,12 @@ func TestRelaySchedulesWhatWaits(t *testing.T) {
 		w.punctual(0)
 		w.lead()
 		apptest.Pass(time.Second)
-		require.Len(t, w.Queue.WaitingDeliveries(), 2)
+		require.Len(t, w.Queue.waitingNow(), 2)
 		require.Equal(t, 2.0, w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("scheduled")))
-		w.Queue.Flush()
+		w.Queue.Change(func() { clear(w.Queue.waiting) })
 		apptest.Pass(1500 * time.Millisecond)
-		require.Len(t, w.Queue.WaitingDeliveries(), 2)
-		require.Len(t, w.Queue.Attempts(), 1, "on time")
+		require.Len(t, w.Queue.waitingNow(), 2)
+		require.Len(t, w.Queue.attempts(), 1, "on time")
 		w.Queue.Change(func() { w.Queue.Err = apptest.ErrQueue })
 		require.ErrorIs(t, NewRelay(w.Store, w.Queue, w.Metrics, w.Logger).Round(t.Context(), steadyLead), apptest.ErrQueue)
 	})
@@ -128,7 +128,7 @@ func (w *sendingWorld) punctual(early time.Duration) {
 		defer tick.Stop()
 		begun := map[job.ID]int{}
 		for ctx.Err() == nil {
-			for _, d := range w.Queue.WaitingDeliveries() {
+			for _, d := range w.Queue.waitingNow() {
 				if begun[d.ID] < d.Attempts && time.Until(*d.NextAttemptAt) <= early {
 					begun[d.ID] = d.Attempts
 					at := job.EndpointKey{Client: d.ClientID, Endpoint: d.Endpoint}
@@ -155,7 +155,7 @@ func TestTasksBeginAttempts(t *testing.T) {
 			apptest.Pass(10 * time.Minute)
 			d := w.Store.delivery(id)
 			require.Equal(t, job.DeliveryFailed, d.State)
-			attempts := w.Queue.Attempts()
+			attempts := w.Queue.attempts()
 			require.Len(t, attempts, 1+testDeliveryPolicy.MaxRetries)
 			for i, a := range attempts {
 				require.Equal(t, []any{id, i + 1, job.SendServerError, 500}, []any{a.ID, a.Attempts, a.LastError, a.LastStatus})
@@ -168,31 +168,10 @@ func TestTasksBeginAttempts(t *testing.T) {
 				require.GreaterOrEqual(t, late, time.Duration(0), "never before its time")
 				require.LessOrEqual(t, late, 60*time.Millisecond)
 			}
-			require.Empty(t, w.Queue.WaitingDeliveries())
+			require.Empty(t, w.Queue.waitingNow())
 			require.Zero(t, w.running())
 		})
 	}
-}
-
-// While all sends are taken, the tasks of an endpoint that is being worked for
-// do not wait one after another.
-func TestTasksOfABusyEndpointDoNotWait(t *testing.T) {
-	sending(t, hanging, func(t *testing.T, w *sendingWorld) {
-		for i := range 20 {
-			for range 3 {
-				w.Store.deliver(job.ID{1, byte(i)}, job.ID{2, byte(i)})
-			}
-			w.wake(job.ID{1, byte(i)})
-		}
-		apptest.Pass(time.Second)
-		began := time.Now()
-		for range 100 {
-			require.NoError(t, w.worker.Try(t.Context(), job.EndpointKey{Client: job.ID{1, 0}, Endpoint: job.ID{2, 0}}))
-		}
-		require.Zero(t, time.Since(began))
-		require.NoError(t, w.worker.Try(t.Context(), job.EndpointKey{Client: apptest.ClientA, Endpoint: endpointA}))
-		require.Equal(t, busyPause, time.Since(began), "another process may be free")
-	})
 }
 
 // What waits for a webhook leaves the queue when nothing is sent there any more.
@@ -204,7 +183,7 @@ func TestTasksOfAnEndpointAreDropped(t *testing.T) {
 		}
 		require.NoError(t, second(h.Update(context.Background(), apptest.ClientA, disabled, job.WebhookPatch{Enabled: &off})))
 		require.NoError(t, h.Unregister(context.Background(), apptest.ClientA, deleted))
-		waiting := h.w.Queue.WaitingDeliveries()
+		waiting := h.w.Queue.waitingNow()
 		require.Len(t, waiting, 1)
 		require.Equal(t, endpointB, waiting[0].Endpoint)
 	})

@@ -2,8 +2,6 @@ package delivery
 
 import (
 	"context"
-	"math/rand/v2"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,17 +143,6 @@ func TestUnrecordedResultsAreBounded(t *testing.T) {
 	})
 }
 
-// Results are recorded beside the sends, not between them.
-func TestSlowRecordsDelayNoSend(t *testing.T) {
-	sending(t, answers(200, 10*time.Millisecond), func(t *testing.T, w *sendingWorld) {
-		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Slow(100 * time.Millisecond)})
-		w.Store.deliverMany(100, apptest.ClientA, endpointA)
-		w.wake(apptest.ClientA)
-		apptest.Pass(520 * time.Millisecond)
-		require.Len(t, w.sender.begun(), 100, "two at once, each a hundredth of a second")
-	})
-}
-
 // Stopping waits for sends, for as long as it may; what it cuts off did not fail, and what waits is given back: somebody else
 // sends it.
 func TestStopping(t *testing.T) {
@@ -210,66 +197,4 @@ func TestStoppingWhileEverythingHangs(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Workers that come and go on stores that fail in all ways, receivers that
-// fail and hang, and a queue that is emptied: in the end all is delivered or
-// given up, and what counts as delivered was received.
-func TestDeliveringOnStoresThatFail(t *testing.T) {
-	for seed := range uint64(4) {
-		apptest.Run(t, strconv.FormatUint(seed, 10), func(t *testing.T) {
-			deliverOnStoresThatFail(t, &sharedRand{r: rand.New(rand.NewPCG(seed, 1))})
-		})
-	}
-}
-
-func deliverOnStoresThatFail(t *testing.T, random *sharedRand) {
-	received := map[job.ID]bool{}
-	calm := false
-	w := newSendingWorld(t, nil)
-	w.sender.send = func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
-		n, took := random.n(20), time.Duration(random.n(200))*time.Millisecond
-		switch {
-		case n == 0:
-			return hanging(ctx, p)
-		case n == 1:
-			panic("boom")
-		case n < 6:
-			return answers(500, took)(ctx, p)
-		}
-		sent := answers(200, took)(ctx, p)
-		w.Store.Update(func() { received[p.Delivery.ID] = received[p.Delivery.ID] || sent.Attempt.Error == "" })
-		return sent
-	}
-	w.Store.Chaos = func(context.Context) (before, after error) { // with the lock held
-		switch n := random.n(20); {
-		case calm || n > 1:
-			return nil, nil
-		case n == 0:
-			return apptest.ErrStorage, nil
-		default:
-			return nil, apptest.ErrStorage
-		}
-	}
-	w.Store.short = func(n int) int { return random.n(n + 1) }
-	w.hinting()
-	for range 200 {
-		w.Store.deliver(job.ID{0xc, byte(random.n(3))}, job.ID{0xe, byte(random.n(5))})
-		w.Queue.WakeDelivery(job.ID{0xc, byte(random.n(3))})
-		apptest.Pass(time.Duration(random.n(200)) * time.Millisecond)
-		if random.n(40) == 0 {
-			w.replace()
-			w.Queue.Woken()
-		}
-	}
-	w.Store.Update(func() { calm = true })
-	apptest.Pass(15 * time.Minute)
-	pending, _ := w.Store.inState(job.DeliveryPending)
-	require.Zero(t, pending)
-	w.Store.Update(func() {
-		for _, r := range w.Store.deliveries {
-			require.LessOrEqual(t, len(r.Results), 1+testDeliveryPolicy.MaxRetries)
-			require.True(t, r.State != job.DeliveryDelivered || received[r.ID], "delivered without being received")
-		}
-	})
 }

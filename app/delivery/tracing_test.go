@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/internal/telemetry"
@@ -21,44 +19,6 @@ func withTrace(traceparent string) func(*deliveryRow) {
 
 func toCallback(r *deliveryRow) {
 	r.WebhookID, r.URL = job.ID{}, "https://user:password@receiver.example:8443/secret?token=secret"
-}
-
-// Each attempt has its span, with what may be told of it.
-func TestSpansOfDeliveries(t *testing.T) {
-	for name, test := range map[string]struct {
-		send   func(context.Context, job.ClaimedDelivery) job.Sent
-		change func(*deliveryRow)
-		want   map[string]any // beside those of every delivery
-		failed string         // what the span's status says
-	}{
-		"delivered": {answers(200, time.Second), func(*deliveryRow) {},
-			map[string]any{"forgerun.webhook_id": endpointA.String(), "http.response.status_code": int64(200)}, ""},
-		"refused": {answers(503, 0), func(*deliveryRow) {}, map[string]any{"forgerun.webhook_id": endpointA.String(),
-			"http.response.status_code": int64(503), "error.type": "HTTP_5XX"}, job.SendServerError.Text()},
-		"without an answer": {hanging, toCallback,
-			map[string]any{"server.address": "receiver.example", "error.type": "TIMEOUT"}, job.SendTimeout.Text()},
-		"crashed": {func(context.Context, job.ClaimedDelivery) job.Sent { panic("a secret") }, func(*deliveryRow) {},
-			map[string]any{"forgerun.webhook_id": endpointA.String(), "error.type": "INTERNAL"}, job.SendInternal.Text()},
-	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			w := newSendingWorld(t, test.send)
-			id := w.attempted(testTimeout+time.Second, withTrace(w.Traceparent()), test.change)
-
-			span := w.SpansNamed("deliver event")[0]
-			w.RequireBelow(span, w.Span("request"))
-			require.Equal(t, trace.SpanKindClient, span.SpanKind)
-			for key, value := range map[string]any{
-				"forgerun.delivery_id": id.String(), "forgerun.client_id": apptest.ClientA.String(),
-				"forgerun.job_id": w.Store.delivery(id).JobID.String(), "forgerun.event_name": "job.succeeded", "forgerun.attempt": int64(1),
-				"http.request.method": "POST",
-			} {
-				test.want[key] = value
-			}
-			require.Equal(t, test.want, apptest.Attributes(span))
-			require.Equal(t, test.failed, span.Status.Description)
-			require.Equal(t, test.failed != "", span.Status.Code == codes.Error)
-		})
-	}
 }
 
 // The sender puts the span's traceparent into the request; the record comes below the span, and line and histograms name the trace.

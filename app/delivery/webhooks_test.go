@@ -25,8 +25,8 @@ func newWebhookWorld(t *testing.T, change ...func(*WebhooksDeps)) *webhookWorld 
 	w := newWorldDelivery(t)
 	h := &webhookWorld{w: w, deliveries: &fakeDeliveries{}}
 	d := WebhooksDeps{
-		Store: w.Store, Reader: w.Store, Deliveries: h.deliveries, Secrets: fakeSecrets{}, Targets: noLocals{}, Queue: w.Queue, Tasks: w.Queue,
-		Subscribers: NewSubscribers(w.Store, w.Logger), Metrics: w.Metrics, Log: w.Logger,
+		Store: w.Store, Reader: w.Store, Deliveries: h.deliveries, Secrets: fakeSecrets{}, Targets: apptest.NoLocals{},
+		Queue: w.Queue, Tasks: w.Queue, Subscribers: NewSubscribers(w.Store, w.Logger), Metrics: w.Metrics, Log: w.Logger,
 	}
 	for _, f := range change {
 		f(&d)

@@ -82,14 +82,6 @@ func (w *sendingWorld) current() *Worker {
 	return w.worker
 }
 
-// replace puts another process in the place of the worker, which is cut off.
-func (w *sendingWorld) replace() {
-	w.stop(w.worker, 0)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.worker = w.newSender()
-}
-
 // hinting passes on what the queue is told, and leads the maintenance.
 func (w *sendingWorld) hinting() {
 	w.lead()
@@ -280,7 +272,7 @@ func TestTheServerSaysWhyItDisabledAWebhook(t *testing.T) {
 		require.Equal(t, 1.0, w.Metric(w.Metrics.WebhooksDisabled.WithLabelValues("GONE")))
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "webhook disabled", "reason": "GONE", "webhook_id": endpointA.String()}), 1)
 		require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.Queue.Notifications(), "the event of it")
-		require.Empty(t, w.Queue.WaitingDeliveries(), "what waits for it is dropped")
+		require.Empty(t, w.Queue.waitingNow(), "what waits for it is dropped")
 	})
 }
 

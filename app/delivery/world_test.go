@@ -17,11 +17,12 @@ import (
 type worldDelivery struct {
 	*apptest.World
 	Store *fakeStore
+	Queue *fakeQueue
 }
 
 func newWorldDelivery(t testing.TB) *worldDelivery {
 	w := apptest.NewWorld(t)
-	return &worldDelivery{w, newFakeStore(w.Store)}
+	return &worldDelivery{w, newFakeStore(w.Store), &fakeQueue{Queue: w.Queue, waiting: map[job.ID]job.Delivery{}}}
 }
 
 // bubble runs a test in a world of its own.
@@ -62,6 +63,7 @@ func steadyLead() bool { return true }
 // fakeStore adds deliveries and webhooks to the shared store.
 type fakeStore struct {
 	*apptest.Store
+	WebhookReader
 	deliveries []*deliveryRow
 	webhooks   map[job.ID]*webhookRow
 	short      func(n int) int // how many of n due deliveries a claim gives

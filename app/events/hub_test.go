@@ -298,38 +298,3 @@ func TestSweepThroughStorageTrouble(t *testing.T) {
 		w.requireHeard(notifications, "a hub that is stopped does no harm")
 	})
 }
-
-func TestSweepAsksOnceForAll(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldEvents) {
-		w.listener.up.Store(false)
-		w.Background(w.hub.Run)
-		apptest.Pass(10 * SweepInterval)
-		require.Empty(t, w.Store.Asked, "nobody watches")
-
-		var stops []func()
-		for i := range 2 * sweepChunk {
-			for range 3 { // of one job
-				_, stop := w.hub.Watch(job.ID{1, byte(i), byte(i >> 8)}, job.ID{2, byte(i), byte(i >> 8)})
-				stops = append(stops, stop)
-			}
-			_, stop := w.hub.Watch(job.ID{1, byte(i), byte(i >> 8)}, job.ID{})
-			stops = append(stops, stop)
-		}
-		apptest.Pass(SweepInterval)
-		require.Len(t, w.Store.Asked, 4)
-		ids := map[job.ID]bool{}
-		for _, asked := range w.Store.Asked {
-			require.Len(t, asked, sweepChunk)
-			for _, id := range asked {
-				ids[id] = true
-			}
-		}
-		require.Len(t, ids, 4*sweepChunk)
-		for _, stop := range stops {
-			stop()
-		}
-		w.Store.Asked = nil
-		apptest.Pass(10 * SweepInterval)
-		require.Empty(t, w.Store.Asked)
-	})
-}

@@ -242,9 +242,7 @@ func (s skipping) CompleteBatches(ctx context.Context, _ []job.ID) ([]job.Batch,
 // Whoever else completes the batch, the answer tells how it ended, if that does not take for ever.
 func TestCancelBatchWhileOthersCompleteIt(t *testing.T) {
 	for name, late := range map[string]time.Duration{"before it tries": 0, "while it tries": 5 * outcomePause, "never": time.Hour} {
-		apptest.Run(t, name, func(t *testing.T) {
-			w := newWorldJobs(t)
-			s := w.service(10)
+		run(t, name, func(t *testing.T, w *worldJobs, s *Service) {
 			b := w.submitBatch(s, newBatchRequest(newRequests(3)...))
 			s.completer = batches.NewCompleter(skipping{w.Store}, w.Queue, w.Metrics, w.Logger)
 			began := time.Now()
@@ -263,9 +261,7 @@ func TestCancelBatchWhileOthersCompleteIt(t *testing.T) {
 
 func TestCancelBatchThroughTrouble(t *testing.T) {
 	for operation, want := range map[string]bool{"OpenJobs": false, "Cancel": false, "Batch": false, "CompleteBatches": true} {
-		apptest.Run(t, operation, func(t *testing.T) {
-			w := newWorldJobs(t)
-			s := w.service(10)
+		run(t, operation, func(t *testing.T, w *worldJobs, s *Service) {
 			b := w.submitBatch(s, newBatchRequest(newRequests(3)...))
 			w.Store.Hook(operation, apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 			answer, err := s.CancelBatch(context.Background(), apptest.ClientA, b.ID)

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -76,19 +75,9 @@ func TestRepetitionsNeedNoProof(t *testing.T) {
 	})
 }
 
-// noLocals is a Targets that refuses what has the word local in it.
-type noLocals struct{}
-
-func (noLocals) Check(url string) string {
-	if strings.Contains(url, "local") {
-		return "The host is a local one."
-	}
-	return ""
-}
-
 func TestCallbacksToForbiddenTargetsAreRefused(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
-		s.targets = noLocals{}
+		s.targets = apptest.NoLocals{}
 		invalid := w.refused(s, calling("http://localhost/"), func(r *job.Request) { r.Emit = &job.Emission{Name: "x"} })
 		require.Equal(t, job.CodeValidationFailed, invalid.Code)
 		require.ElementsMatch(t, []string{"/callback", "/event"}, pointers(invalid.Violations))
@@ -123,11 +112,6 @@ func TestEventsOfJobsWithACallbackWakeTheWorkers(t *testing.T) {
 		"execute": {3, func(w *worldJobs, _ *Service) {
 			w.start()
 			require.NoError(w.T, w.handle(w.Add(callback))) // assigned, running, succeeded
-		}},
-		"schedule": {1, func(w *worldJobs, _ *Service) {
-			w.Store.Change(w.AddDeferred(time.Second).JobID, callback)
-			w.lead()
-			apptest.Pass(1500 * time.Millisecond)
 		}},
 		"without a callback": {0, func(w *worldJobs, s *Service) {
 			w.start()

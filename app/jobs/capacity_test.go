@@ -161,16 +161,14 @@ func TestOneClientCannotTakeAll(t *testing.T) {
 
 // slowCount is a storage whose count takes its time.
 type slowCount struct {
-	load   job.Load
-	took   time.Duration
-	counts atomic.Int64
-
-	shares   map[job.ID]job.Load
-	byClient atomic.Int64
+	load          job.Load
+	has           int // jobs of the client
+	took          time.Duration
+	all, byClient atomic.Int64 // counts that were made
 }
 
 func (s *slowCount) Load(ctx context.Context, _ int) (job.Load, error) {
-	s.counts.Add(1)
+	s.all.Add(1)
 	app.Sleep(ctx, s.took)
 	return s.load, nil
 }
@@ -178,75 +176,56 @@ func (s *slowCount) Load(ctx context.Context, _ int) (job.Load, error) {
 func (s *slowCount) LoadByClient(ctx context.Context, _, _ int) (map[job.ID]job.Load, error) {
 	s.byClient.Add(1)
 	app.Sleep(ctx, s.took)
-	return s.shares, nil
+	return map[job.ID]job.Load{apptest.ClientA: {Active: s.has, Queued: s.has}}, nil
 }
 
 func (s *slowCount) LiveWorkers(context.Context) (int, error) { return 1, nil }
 
-// counting has a capacity count for 100 seconds, in each of which jobs are accepted.
-func (s *slowCount) counting(t *testing.T, limits Limits, accepted int) {
-	w := newWorldJobs(t)
-	capacity := NewCapacity(limits, s, w.Logger)
-	w.Background(capacity.Run)
-	for range 100 {
-		for range accepted {
-			if done, err := capacity.reserve(apptest.ClientA, job.Load{Active: 1, Queued: 1}); err == nil {
-				done(true)
-			}
-		}
-		apptest.Pass(time.Second)
-	}
-}
-
-const million = 1_000_000
-
-// A count of many jobs takes no more than a hundredth of the time, unless the
-// limit is near or the count is cheap.
+// A count of many jobs takes no more than a hundredth of the time, unless the limit is near or the count is cheap. That by client is
+// made when a client may hold much, and often only while one that submits may have used up its share.
 func TestCountsOfManyJobsAreFewUnlessTheyMatter(t *testing.T) {
+	const million, tenth, twentieth = 1_000_000, 100 * time.Millisecond, 50 * time.Millisecond
+	load := func(active, queued int) job.Load { return job.Load{Active: active, Queued: queued} }
+	share := shared(10*million, million/4)
 	for name, c := range map[string]struct {
-		load           job.Load
-		limit          int // of active jobs
-		took           time.Duration
-		accepted       int
-		fewest, counts int64
+		load     job.Load
+		has      int // of these, the one client
+		limits   Limits
+		took     time.Duration
+		accepted int // in each of 100 seconds
+		min, max int64
 	}{
-		"few":                        {job.Load{Active: 99_999, Queued: 10}, million, 100 * time.Millisecond, 0, 85, 100},
-		"many, and many come":        {job.Load{Active: million, Queued: million}, 10 * million, 100 * time.Millisecond, 5000, 9, 11},
-		"many, quickly":              {job.Load{Active: million, Queued: million}, 10 * million, 30 * time.Millisecond, 0, 25, 34},
-		"near the limit":             {job.Load{Active: million, Queued: million}, million + 90_000, 100 * time.Millisecond, 0, 85, 100},
-		"the limit can be reached":   {job.Load{Active: million, Queued: million}, million + 200_000, 100 * time.Millisecond, 0, 22, 50},
-		"scheduled ones, some come":  {job.Load{Active: million, Queued: 10}, 10 * million, 100 * time.Millisecond, 500, 9, 11},
-		"of those queued near limit": {job.Load{Active: million, Queued: 10 * million}, 20 * million, 100 * time.Millisecond, 0, 85, 100},
-	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			store := &slowCount{load: c.load, took: c.took}
-			store.counting(t, oneClient(c.limit, 10*million), c.accepted)
-			require.GreaterOrEqual(t, store.counts.Load(), c.fewest)
-			require.LessOrEqual(t, store.counts.Load(), c.counts)
-		})
-	}
-}
+		"few":                        {load(99_999, 10), 0, oneClient(million, 10*million), tenth, 0, 85, 100},
+		"many, and many come":        {load(million, million), 0, oneClient(10*million, 10*million), tenth, 5000, 9, 11},
+		"many, quickly":              {load(million, million), 0, oneClient(10*million, 10*million), 30 * time.Millisecond, 0, 25, 34},
+		"near the limit":             {load(million, million), 0, oneClient(million+90_000, 10*million), tenth, 0, 85, 100},
+		"the limit can be reached":   {load(million, million), 0, oneClient(million+200_000, 10*million), tenth, 0, 22, 50},
+		"scheduled ones, some come":  {load(million, 10), 0, oneClient(10*million, 10*million), tenth, 500, 9, 11},
+		"of those queued near limit": {load(million, 10*million), 0, oneClient(20*million, 10*million), tenth, 0, 85, 100},
 
-// The count by client is made when a client may hold much, and often only while
-// one that submits may have used up its share.
-func TestCountsByClientAreFewUnlessTheyMatter(t *testing.T) {
-	for name, c := range map[string]struct {
-		all, has, accepted int
-		min, max           int64
-	}{
-		"less than half a share":       {120_000, 120_000, 10, 0, 0},
-		"far from the end of a share":  {800_000, 130_000, 10, 9, 11},
-		"at the end of a share":        {800_000, 250_000, 1, 60, 91},
-		"at its end, without requests": {800_000, 250_000, 0, 9, 11},
+		"less than half a share":       {load(120_000, 120_000), 120_000, share, twentieth, 10, 0, 0},
+		"far from the end of a share":  {load(800_000, 800_000), 130_000, share, twentieth, 10, 9, 11},
+		"at the end of a share":        {load(800_000, 800_000), 250_000, share, twentieth, 1, 60, 91},
+		"at its end, without requests": {load(800_000, 800_000), 250_000, share, twentieth, 0, 9, 11},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
-			store := &slowCount{
-				load: job.Load{Active: c.all, Queued: c.all}, took: 50 * time.Millisecond,
-				shares: map[job.ID]job.Load{apptest.ClientA: {Active: c.has, Queued: c.has}},
+			w, store := newWorldJobs(t), &slowCount{load: c.load, has: c.has, took: c.took}
+			capacity := NewCapacity(c.limits, store, w.Logger)
+			w.Background(capacity.Run)
+			for range 100 {
+				for range c.accepted {
+					if done, err := capacity.reserve(apptest.ClientA, job.Load{Active: 1, Queued: 1}); err == nil {
+						done(true)
+					}
+				}
+				apptest.Pass(time.Second)
 			}
-			store.counting(t, shared(10*million, million/4), c.accepted)
-			require.GreaterOrEqual(t, store.byClient.Load(), c.min)
-			require.LessOrEqual(t, store.byClient.Load(), c.max)
+			counts := &store.all
+			if c.limits == share {
+				counts = &store.byClient
+			}
+			require.GreaterOrEqual(t, counts.Load(), c.min)
+			require.LessOrEqual(t, counts.Load(), c.max)
 		})
 	}
 }

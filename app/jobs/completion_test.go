@@ -2,9 +2,7 @@ package jobs
 
 import (
 	"context"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -47,9 +45,7 @@ func TestBatchesAreCompleted(t *testing.T) {
 			_ = w.giveBack()
 		}, job.StatusFailed},
 	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			w := newWorldJobs(t)
-			s := w.service(10)
+		run(t, name, func(t *testing.T, w *worldJobs, s *Service) {
 			w.start()
 			w.Background(w.completer.Run)
 			b := w.submitBatch(s, newBatchRequest(newRequests(2)...))
@@ -64,20 +60,6 @@ func TestBatchesAreCompleted(t *testing.T) {
 			w.wasPublished(b, test.want)
 		})
 	}
-}
-
-func TestAnAutomaticRetryEndsNothing(t *testing.T) {
-	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
-		w.Background(w.completer.Run)
-		w.start()
-		w.runner = apptest.Fixed(nil, apptest.Failure{Reason: job.DependencyFailed})
-		b := w.submitBatch(s, newBatchRequest(newRequest(func(r *job.Request) { r.AutoRetry = true })))
-		require.NoError(t, w.handle(job.Task{JobID: b.Items[0].JobID, Attempt: 1}))
-		w.Store.Change(b.Items[0].JobID, apptest.HeldByTheDead(job.Running))
-		require.NoError(t, w.giveBack())
-		synctest.Wait()
-		require.Zero(t, w.Store.Count("CompleteBatches"))
-	})
 }
 
 func TestCompletingIsRepeatedThroughTrouble(t *testing.T) {
@@ -101,39 +83,5 @@ func TestCompletingIsRepeatedThroughTrouble(t *testing.T) {
 		apptest.Pass(batches.RestInterval)
 		w.completer.Touch(app.NewID()) // does not wait
 		stop()                         // at once, although storage hangs
-	})
-}
-
-func TestTouchesShareStatements(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldJobs) {
-		w.Background(w.completer.Run)
-		asked := func() int { return w.Store.Count("CompleteBatches") }
-		id := app.NewID()
-		w.completer.Touch(id)
-		synctest.Wait()
-		require.Equal(t, 1, asked(), "the first at once")
-		for range 1000 { // a large batch whose jobs end one after the other is looked at now and then
-			w.completer.Touch(id)
-			apptest.Pass(time.Millisecond)
-		}
-		apptest.Pass(batches.RestInterval)
-		require.InDelta(t, int(time.Second/batches.RestInterval)+1, asked(), 1)
-
-		w.Store.Hook("CompleteBatches", apptest.Hook{Before: apptest.Slow(time.Second)})
-		before := asked()
-		w.completer.Touch(app.NewID())
-		synctest.Wait()
-		var all sync.WaitGroup
-		for range batches.ChunkSize + 1 {
-			all.Go(func() {
-				id := app.NewID()
-				w.completer.Touch(id)
-				w.completer.Touch(id)
-				w.completer.Touch(job.ID{})
-			})
-		}
-		all.Wait()
-		apptest.Pass(time.Minute)
-		require.Equal(t, 3, asked()-before)
 	})
 }

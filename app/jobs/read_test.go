@@ -87,32 +87,6 @@ func TestDrainedSubmissionsAreRefused(t *testing.T) {
 	})
 }
 
-func TestTheCursorKeyIsReadOnce(t *testing.T) {
-	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
-		w.Store.Hook("CursorKey", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		require.ErrorIs(t, second(s.CursorKey(context.Background())), apptest.ErrStorage)
-		w.Store.Hook("CursorKey", apptest.Hook{Before: apptest.Slow(time.Second)})
-		impatient, cancel := context.WithCancel(context.Background())
-		first := make(chan error, 1)
-		go func() { first <- second(s.CursorKey(impatient)) }()
-		synctest.Wait()
-		var all sync.WaitGroup
-		for range 100 {
-			all.Go(func() {
-				if key, err := s.CursorKey(context.Background()); err != nil || string(key) != "the key" {
-					t.Errorf("got %q, %v", key, err)
-				}
-			})
-		}
-		synctest.Wait()
-		cancel() // who asked first gives up, and takes nobody along
-		require.ErrorIs(t, <-first, context.Canceled)
-		all.Wait()
-		require.NoError(t, second(s.CursorKey(context.Background())))
-		require.Equal(t, 2, w.Store.Count("CursorKey"))
-	})
-}
-
 func isFinal(j *job.Job) bool { return j.State.Final() }
 
 type awaited struct {

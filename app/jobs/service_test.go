@@ -83,17 +83,6 @@ func TestSubmitTellsEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestSubmitRefusesWhatTheCatalogueDoesNotHave(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldJobs) {
-		s := w.service(10, func(c *Config) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
-		for _, kind := range []job.Kind{job.SuccessFast, ""} {
-			require.Equal(t, job.CodeValidationFailed, w.refused(s, ofKind(kind)).Code, "kind %q", kind)
-		}
-		w.nothingDone()
-		require.Zero(t, s.capacity.mine, "the room was given back")
-	})
-}
-
 func TestSubmitRefusesThePast(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
 		for _, late := range []time.Duration{-time.Second - time.Microsecond, -time.Hour} {
@@ -188,9 +177,7 @@ func TestSubmitReportsStorageTrouble(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	for _, state := range job.States {
-		apptest.Run(t, string(state), func(t *testing.T) {
-			w := newWorldJobs(t)
-			s := w.service(10)
+		run(t, string(state), func(t *testing.T, w *worldJobs, s *Service) {
 			began := time.Now()
 			task := w.Add(inState(state), func(r *apptest.Row) { r.Attempt, r.StartedAt = 2, &began })
 			apptest.Pass(3 * time.Second)

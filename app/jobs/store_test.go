@@ -128,10 +128,6 @@ func (s *fakeStore) Delete(ctx context.Context, _, id job.ID) error {
 	})
 }
 
-func (s *fakeStore) CursorKey(ctx context.Context) ([]byte, error) {
-	return apptest.Call(ctx, s.Store, "CursorKey", func() ([]byte, error) { return []byte("the key"), nil })
-}
-
 func (s *fakeStore) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
 	b, err = apptest.Call(ctx, s.Store, "InsertBatch", func() (*job.Batch, error) {
 		if known, err := s.batchOf(sub.IdempotencyKey); known != nil || err != nil {
@@ -230,6 +226,17 @@ func (s *fakeStore) LiveWorkers(ctx context.Context) (int, error) {
 	return apptest.Call(ctx, s.Store, "LiveWorkers", func() (n int, err error) {
 		for id := range s.Workers {
 			if s.Alive(id) {
+				n++
+			}
+		}
+		return n, nil
+	})
+}
+
+func (s *fakeStore) CountDue(ctx context.Context, limit int) (int, error) {
+	return apptest.Call(ctx, s.Store, "CountDue", func() (n int, err error) {
+		for _, r := range s.Rows {
+			if n < limit && r.State.Waiting() && !r.RunAt.After(time.Now()) {
 				n++
 			}
 		}

@@ -10,10 +10,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
-	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -133,87 +131,4 @@ func (w *worldJobs) linesOfAJobsLife(t *testing.T, requests tracetest.SpanStubs)
 		{"assign", "QUEUED", "ASSIGNED", 1}, {"run", "ASSIGNED", "RUNNING", 1}, {"finish", "RUNNING", "FAILED", 1},
 		{"retry", "FAILED", "QUEUED", 2}, {"cancel", "QUEUED", "CANCELED", 3},
 	}, steps)
-}
-
-// A batch has one span, from which its jobs go on. What is wrong with a request is no error of the server; a replay names the first job.
-func TestSpansOfBatchesAndOfWhatIsNotDone(t *testing.T) {
-	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
-		var b *job.Batch
-		w.Traced(func(ctx context.Context) {
-			var err error
-			b, _, err = s.SubmitBatch(ctx, newBatchRequest(newRequests(2)...))
-			require.NoError(t, err)
-		})
-		batch := w.Span("submit batch")
-		w.RequireBelow(batch, w.Span("request"))
-		all := apptest.Attributes(batch)
-		require.Equal(t, []any{b.ID.String(), apptest.ClientA.String()}, []any{all["forgerun.batch_id"], all["forgerun.client_id"]})
-		for _, task := range w.Queue.Sent() {
-			require.Equal(t, apptest.TraceparentOf(batch), task.TraceParent)
-		}
-
-		first := w.submit(s, withKey("k"))
-		w.Traced(func(ctx context.Context) {
-			require.NoError(t, second(s.Submit(ctx, newRequest(withKey("k")))))
-			require.Error(t, second(s.Submit(ctx, newRequest(ofKind("NONE")))))
-			require.Error(t, second(s.Cancel(ctx, apptest.ClientA, app.NewID())))
-			w.Store.Hook("Job", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-			require.Error(t, second(s.Retry(ctx, apptest.ClientA, app.NewID())))
-		})
-		submits := w.SpansNamed("submit job")
-		require.Equal(t, first.JobID.String(), apptest.Attributes(submits[0])["forgerun.job_id"])
-		for i, want := range []struct {
-			code   string
-			status codes.Code
-		}{{"RFA_JOB_VALIDATION_FAILED", codes.Unset}, {"RFA_JOB_NOT_FOUND", codes.Unset}, {"RFA_STORAGE_UNAVAILABLE", codes.Error}} {
-			span := []tracetest.SpanStub{submits[1], w.Span("cancel job"), w.Span("retry job")}[i]
-			require.Equal(t, want.code, apptest.Attributes(span)["forgerun.error_code"])
-			require.Equal(t, want.status, span.Status.Code)
-			require.Equal(t, apptest.ClientA.String(), apptest.Attributes(span)["forgerun.client_id"])
-		}
-	})
-}
-
-// A rescue goes on from the trace of the job, in spans and in lines.
-func TestTraceOfARescue(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newTracingWorld(t)
-		from := w.Traceparent()
-		traced := func(r *apptest.Row) { r.TraceParent = from }
-		assigned := w.Add(apptest.HeldByTheDead(job.Assigned, traced))
-		retried := w.Add(apptest.HeldByTheDead(job.Running, traced, func(r *apptest.Row) { r.AutoRetry = true }))
-		w.Store.Hook("Finish", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		w.lead()
-		apptest.Pass(2*maintenance.RescuerInterval + time.Millisecond)
-
-		spans := map[string][]tracetest.SpanStub{}
-		for _, span := range w.SpansNamed("rescue job") {
-			w.RequireBelow(span, w.Span("request"))
-			require.Equal(t, int64(1), apptest.Attributes(span)["forgerun.attempt"])
-			id := apptest.Attributes(span)["forgerun.job_id"].(string)
-			spans[id] = append(spans[id], span)
-		}
-		require.Equal(t, codes.Error, spans[retried.JobID.String()][0].Status.Code, "storage failed")
-		for _, task := range w.Queue.Sent() {
-			of := spans[task.JobID.String()]
-			last := of[len(of)-1]
-			require.Equal(t, codes.Unset, last.Status.Code)
-			require.Equal(t, "QUEUED", apptest.Attributes(last)["forgerun.state"])
-			require.Equal(t, apptest.TraceparentOf(last), task.TraceParent)
-		}
-		require.Equal(t, []int{1, 2, 2}, []int{len(spans[assigned.JobID.String()]), len(spans[retried.JobID.String()]), len(w.Queue.Sent())})
-
-		trace := w.Span("request").SpanContext.TraceID().String()
-		for action, states := range map[string][2]string{
-			"requeue": {"ASSIGNED", "QUEUED"}, "fail": {"RUNNING", "FAILED"}, "auto_retry": {"FAILED", "QUEUED"},
-		} {
-			lines := w.Log.Lines(t, map[string]any{"msg": "job transition", "action": action, "trace_id": trace, "request_id": "request-1",
-				"client_id": apptest.ClientA.String(), "work_kind": "SUCCESS_FAST", "current_state": states[0], "next_state": states[1]})
-			require.Len(t, lines, 1, action)
-			if action == "fail" {
-				require.Equal(t, "RFA_EXEC_WORKER_UNAVAILABLE", lines[0]["error_code"])
-				require.Equal(t, job.WorkerLost.Spec().Detail, lines[0]["error_message"])
-			}
-		}
-	})
 }

@@ -12,9 +12,7 @@ import (
 
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
-	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/app/events"
-	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/app/rescue"
 	"github.com/forgerun/forgerun/app/worker"
 	"github.com/forgerun/forgerun/job"
@@ -56,6 +54,12 @@ func serving(t *testing.T, f func(t *testing.T, w *worldJobs, s *Service)) {
 	bubble(t, func(t *testing.T, w *worldJobs) { f(t, w, w.service(10)) })
 }
 
+// run is serving as a subtest.
+func run(t *testing.T, name string, f func(t *testing.T, w *worldJobs, s *Service)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { serving(t, f) })
+}
+
 func (w *worldJobs) newWorker(change ...func(*worker.Config)) *worker.Worker {
 	cfg := worker.Config{
 		Name: "test", Concurrency: 4, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,
@@ -86,17 +90,6 @@ func (w *worldJobs) handling(t job.Task) <-chan error {
 	go func() { answer <- w.handle(t) }()
 	synctest.Wait()
 	return answer
-}
-
-// lead runs maintenance until the test ends.
-func (w *worldJobs) lead() (m *maintenance.Maintenance, stop func()) {
-	m = maintenance.New(maintenance.Deps{
-		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: maintenance.NewRelay(w.Store, w.Queue, apptest.Window,
-			w.Metrics, w.Logger),
-		Deliveries: delivery.NewRelay(apptest.NoDeliveries{}, w.Queue, w.Metrics, w.Logger),
-		Completer:  w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
-	})
-	return m, w.Background(m.Run)
 }
 
 // second gives the error of a call that answers with a value, too.

@@ -27,32 +27,6 @@ func (w *worldMaint) counts() map[string]int {
 	return counts
 }
 
-// leadingOf counts those who lead.
-func leadingOf(all []*Maintenance) (n int) {
-	for _, m := range all {
-		if m.Leading() {
-			n++
-		}
-	}
-	return n
-}
-
-func TestOneOfManyLeads(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldMaint) {
-		all := make([]*Maintenance, 5)
-		for i := range all {
-			all[i], _ = w.lead()
-		}
-		for range 100 {
-			apptest.Pass(700 * time.Millisecond)
-			require.Equal(t, 1, leadingOf(all))
-		}
-		for task, n := range w.counts() {
-			require.NotZero(t, n, task)
-		}
-	})
-}
-
 func TestOnlyTheLeaderWorks(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldMaint) {
 		w.otherLeads()
@@ -105,7 +79,7 @@ func TestALeaderStopsByItsOwnClock(t *testing.T) {
 			require.InDelta(t, 50, w.Store.Count("Clean"), 2, "the cleaner leaves storage as much time as it takes")
 			w.Store.Hook("Lead", apptest.Hook{Before: before})
 			var until time.Time
-			w.Store.Update(func() { until = w.Store.LeaderUntil })
+			w.Store.Update(func() { until = w.Store.leaderUntil })
 			apptest.Pass(time.Until(until))
 			require.False(t, m.Leading())
 			counts := w.counts()
@@ -148,13 +122,16 @@ func TestStoppingWhileStorageHangs(t *testing.T) {
 func TestDeferredJobsAreQueuedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldMaint) {
 		task, missed := w.AddDeferred(10*time.Second), w.AddDeferred(-time.Hour)
+		w.Store.Change(missed.JobID, func(r *apptest.Row) { r.Callback = "https://receiver.example" })
 		w.lead()
 		apptest.Pass(time.Second)
 		require.Equal(t, job.Queued, w.Store.RowOf(missed.JobID).State, "a missed time is due at once")
 		require.Equal(t, job.Created, w.Store.RowOf(task.JobID).State)
 		apptest.Pass(9*time.Second + SchedulerInterval)
 		require.Equal(t, job.Queued, w.Store.RowOf(task.JobID).State)
-		require.Equal(t, 2.0, w.Metric(w.Metrics.Repaired.WithLabelValues("scheduler")))
+		require.Equal(t, []float64{2, 2}, []float64{w.Metric(w.Metrics.Repaired.WithLabelValues("scheduler")), w.Sum("jobs_queued_total")})
+		require.InDelta(t, 3600, w.Sum("job_schedule_lateness_seconds"), 2*SchedulerInterval.Seconds())
+		require.Equal(t, []job.ID{apptest.ClientA}, w.Queue.Woken(), "it has a callback")
 	})
 }
 

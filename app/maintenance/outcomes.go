@@ -28,10 +28,12 @@ type OutcomeStream interface {
 	Epoch(ctx context.Context) (epoch int64, runID string, err error)
 }
 
+// streamLength is about how many entries the stream keeps.
+const streamLength = 1_000_000
+
 // PublisherConfig of a Publisher.
 type PublisherConfig struct {
 	Stream    string // name of the stream
-	MaxLen    int64  // about how many entries it keeps
 	PublicURL string // base of problem types
 }
 
@@ -147,7 +149,7 @@ func (p *Publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 		}
 		entries = append(entries, job.StreamEntry{Key: m.JobID.String(), ContentType: mediaType, Language: document.Language, Value: body})
 	}
-	if err := p.stream.AppendOutcomes(ctx, p.cfg.Stream, p.cfg.MaxLen, entries); err != nil {
+	if err := p.stream.AppendOutcomes(ctx, p.cfg.Stream, streamLength, entries); err != nil {
 		return err
 	}
 	p.metrics.OutcomesPublished.Add(float64(len(entries)))

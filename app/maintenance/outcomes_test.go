@@ -42,12 +42,12 @@ func (w *worldMaint) unpublished() (n int) {
 
 // appended gives how often each job is in the stream.
 func (w *worldMaint) appended() map[string]int {
-	w.Queue.Mu.Lock()
-	defer w.Queue.Mu.Unlock()
 	times := map[string]int{}
-	for _, e := range w.Queue.stream {
-		times[e.Key]++
-	}
+	w.Queue.Change(func() {
+		for _, e := range w.Queue.stream {
+			times[e.Key]++
+		}
+	})
 	return times
 }
 
@@ -85,7 +85,7 @@ func TestOutcomesArePublishedAsTheDocumentsOfTheAPI(t *testing.T) {
 
 // publisher is one whose rounds a test takes by itself.
 func (w *worldMaint) publisher() *Publisher {
-	return NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen}, w.Store, w.Queue, w.Metrics, w.Logger)
+	return NewPublisher(PublisherConfig{Stream: testStream}, w.Store, w.Queue, w.Metrics, w.Logger)
 }
 
 // A round has as many pages as it takes, and ends with the leadership.
@@ -154,8 +154,8 @@ func TestTheStreamIsRepairedWhenItsServerWasEmptied(t *testing.T) {
 		w.Store.Hook("RepublishOutcomes", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
 		w.Queue.Change(func() { w.Queue.Err = apptest.ErrQueue })
 		apptest.Pass(5 * time.Minute)
-		w.Queue.Flush()
-		w.Queue.Change(func() { w.Queue.Err, w.Queue.RunID, w.Queue.stream = nil, "another", nil })
+		w.Queue.flush()
+		w.Queue.Change(func() { w.Queue.Err, w.Queue.runID, w.Queue.stream = nil, "another", nil })
 		apptest.Pass(5 * time.Second)
 		require.Equal(t, map[string]int{recent.String(): 1}, w.appended())
 		require.Zero(t, w.unpublished())
@@ -173,20 +173,8 @@ func TestWhoLeadsNextRepairsTheStream(t *testing.T) {
 		require.Error(t, p.round(context.Background(), always))
 		require.Equal(t, map[string]int{id.String(): 1}, w.appended())
 		w.Queue.stream = nil
-		require.NoError(t, w.Store.RaiseEpoch(context.Background(), w.Store.DispatchEpoch, "another"))
+		require.NoError(t, w.Store.RaiseEpoch(context.Background(), w.Store.epoch, "another"))
 		require.NoError(t, p.round(context.Background(), always))
 		require.Equal(t, map[string]int{id.String(): 1}, w.appended())
-	})
-}
-
-func TestWithoutAStreamNothingIsPublished(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldMaint) {
-		m := w.maintenance()
-		m.publisher = nil
-		m.tasks = m.newTasks()
-		w.addOutcome(nil)
-		w.Background(m.Run)
-		apptest.Pass(time.Minute)
-		require.Zero(t, w.Store.Count("UnpublishedOutcomes"))
 	})
 }

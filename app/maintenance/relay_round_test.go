@@ -44,7 +44,7 @@ func TestRelayWhileTheQueueIsAway(t *testing.T) {
 			away(w)
 			require.ErrorIs(t, r.round(context.Background(), always), apptest.ErrQueue)
 			require.Zero(t, r.watermark)
-			require.Equal(t, int64(1), w.Store.DispatchEpoch)
+			require.Equal(t, int64(1), w.Store.epoch)
 			w.Store.Hook("Waiting", apptest.Hook{})
 			w.Queue.Err = nil
 			w.round(r)
@@ -67,7 +67,7 @@ func TestAFlushInTheMiddleOfARound(t *testing.T) {
 			tasks := w.backlog(2 * relayBatch)
 			w.Queue.onDispatch = func() {
 				w.Queue.onDispatch = nil
-				w.Queue.Flush()
+				w.Queue.flush()
 				then(w)
 			}
 			w.round(r)
@@ -95,7 +95,7 @@ func TestRelayRenamesUsedTasks(t *testing.T) {
 		w.inQueue(abandoned, completed, fresh)
 		w.probe(r)
 		w.inQueue(twice)
-		require.Equal(t, "active", w.Queue.State(taken))
+		require.Equal(t, "active", w.Queue.state(taken))
 		for task, dispatch := range map[job.Task]int{abandoned: 1, completed: 1, twice: 2, fresh: 0, taken: 0} {
 			require.Equal(t, dispatch, w.Store.RowOf(task.JobID).Dispatch)
 		}
@@ -124,12 +124,12 @@ func TestRelayGivesJobsOfTheFuture(t *testing.T) {
 		w.round(r)
 		w.inQueue(farther)
 		for _, task := range append(tasks[2:], farther) {
-			w.Queue.Remove(task)
+			w.Queue.forget(task)
 		}
 		w.round(r)
 		w.inQueue(append(tasks, farther)...)
 		w.Store.Change(farther.JobID, func(r *apptest.Row) { r.State = job.Canceled })
-		w.Queue.Remove(farther)
+		w.Queue.forget(farther)
 		w.round(r)
 		quiet()
 	})
@@ -147,7 +147,7 @@ func TestRelayFillsTheWindowOldestFirst(t *testing.T) {
 		for ; done+w.pending() < n; w.round(r) {
 			for _, task := range tasks[done : done+700] {
 				w.Store.Change(task.JobID, func(r *apptest.Row) { r.State = job.Assigned })
-				w.Queue.Change(func() { delete(w.Queue.Tasks, apptest.TaskName(task)) })
+				w.Queue.forget(task)
 			}
 			done += 700
 		}
@@ -178,7 +178,7 @@ func TestProbeDispatchesAnewWhatIsMissing(t *testing.T) {
 		w.round(r)
 		beyond := w.Add(old(5 * time.Second))
 		missing, ended, abandoned, taken, present, aside := tasks[0], tasks[1], tasks[2], tasks[3], tasks[4], tasks[5]
-		w.Queue.Change(func() { delete(w.Queue.Tasks, apptest.TaskName(missing)) })
+		w.Queue.forget(missing)
 		w.Queue.set(ended, "completed")
 		w.Queue.set(abandoned, "abandoned")
 		w.Queue.set(taken, "active")
@@ -189,10 +189,10 @@ func TestProbeDispatchesAnewWhatIsMissing(t *testing.T) {
 		}})
 		w.probe(r)
 		w.inQueue(missing, ended, abandoned, present)
-		require.Equal(t, "active", w.Queue.State(taken))
-		require.Empty(t, w.Queue.State(beyond), "the watermark has not come there")
+		require.Equal(t, "active", w.Queue.state(taken))
+		require.Empty(t, w.Queue.state(beyond), "the watermark has not come there")
 		aside.Dispatch = 1
-		require.Empty(t, w.Queue.State(aside), "it would be one of a time that does not come")
+		require.Empty(t, w.Queue.state(aside), "it would be one of a time that does not come")
 		for task, dispatch := range map[job.Task]int{missing: 0, ended: 1, abandoned: 1, taken: 0, present: 0, aside: 1} {
 			require.Equal(t, dispatch, w.Store.RowOf(task.JobID).Dispatch)
 		}
@@ -207,7 +207,7 @@ func TestProbeGoesAround(t *testing.T) {
 		tasks := w.backlog(batches*relayBatch - 50)
 		w.round(r)
 		for range 2 { // one turn is two rounds
-			w.Queue.Change(func() { clear(w.Queue.Tasks) })
+			w.Queue.Change(func() { clear(w.Queue.tasks) })
 			w.probe(r)
 			w.probe(r)
 			w.inQueue(tasks...)

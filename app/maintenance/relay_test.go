@@ -46,7 +46,7 @@ func (w *worldMaint) inQueue(tasks ...job.Task) {
 	w.T.Helper()
 	for _, t := range tasks {
 		r := w.Store.RowOf(t.JobID)
-		require.Equal(w.T, "pending", w.Queue.State(apptest.TaskOf(&r)))
+		require.Equal(w.T, "pending", w.Queue.state(apptest.TaskOf(&r)))
 	}
 }
 
@@ -91,7 +91,7 @@ func TestRelayTakesYoungJobsWhileItIsAlone(t *testing.T) {
 		younger := w.Add()
 		apptest.Pass(time.Millisecond)
 		w.round(r)
-		require.Empty(t, w.Queue.State(younger), "whoever added it is about to enqueue it")
+		require.Empty(t, w.Queue.state(younger), "whoever added it is about to enqueue it")
 		require.True(t, r.watermark.RunAt.Before(young.RunAt), "what is committed late may come before it")
 		apptest.Pass(relayMinAge)
 		w.round(r)
@@ -135,7 +135,7 @@ func TestRelayLooksAheadOnce(t *testing.T) {
 		require.Len(t, w.Queue.offered, offered)
 		w.probe(r)
 		w.inQueue(lost)
-		require.Empty(t, w.Queue.State(behind), "one batch at a time")
+		require.Empty(t, w.Queue.state(behind), "one batch at a time")
 		w.probe(r)
 		w.inQueue(behind)
 		late := w.AddDeferred(10 * time.Second)
@@ -147,9 +147,9 @@ func TestRelayLooksAheadOnce(t *testing.T) {
 
 func TestEpochIsRaisedWhenTheQueueLosesItsTasks(t *testing.T) {
 	for name, lose := range map[string]func(*fakeQueue){
-		"flushed":     func(q *fakeQueue) { q.Flush() },
-		"restarted":   func(q *fakeQueue) { q.Change(func() { clear(q.Tasks); q.RunID = "another" }) },
-		"rolled back": func(q *fakeQueue) { q.Change(func() { clear(q.Tasks); q.Sentinel-- }) },
+		"flushed":     func(q *fakeQueue) { q.flush() },
+		"restarted":   func(q *fakeQueue) { q.Change(func() { clear(q.tasks); q.runID = "another" }) },
+		"rolled back": func(q *fakeQueue) { q.Change(func() { clear(q.tasks); q.sentinel-- }) },
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			w, r := relaying(t)
@@ -160,9 +160,9 @@ func TestEpochIsRaisedWhenTheQueueLosesItsTasks(t *testing.T) {
 			w.round(r)
 			w.inQueue(tasks...)
 			require.Equal(t, job.Running, w.Store.RowOf(running.JobID).State)
-			require.Equal(t, int64(2), w.Store.DispatchEpoch)
-			require.Equal(t, int64(2), w.Queue.Sentinel)
-			require.Equal(t, w.Queue.RunID, w.Store.RunID)
+			require.Equal(t, int64(2), w.Store.epoch)
+			require.Equal(t, int64(2), w.Queue.sentinel)
+			require.Equal(t, w.Queue.runID, w.Store.runID)
 			for range 10 {
 				w.round(r)
 			}
@@ -197,38 +197,16 @@ func TestEpochHealsAfterACrashBetweenItsTwoSteps(t *testing.T) {
 			w, r := relaying(t)
 			task := w.Add(old(time.Hour))
 			w.round(r)
-			w.Queue.Flush()
+			w.Queue.flush()
 			crash(w)
 			require.Error(t, r.round(context.Background(), always))
 			r = NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger)
 			w.round(r)
 			w.inQueue(task)
-			require.Equal(t, w.Store.DispatchEpoch, w.Queue.Sentinel)
-			raised := w.Store.DispatchEpoch
+			require.Equal(t, w.Store.epoch, w.Queue.sentinel)
+			raised := w.Store.epoch
 			w.round(r)
-			require.Equal(t, raised, w.Store.DispatchEpoch)
+			require.Equal(t, raised, w.Store.epoch)
 		})
 	}
-}
-
-func TestTwoLeadersRaiseTheEpochAtOnce(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w, a := relaying(t)
-		b := NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger)
-		task := w.Add(old(time.Hour))
-		w.Queue.Flush()
-		w.Store.Hook("RaiseEpoch", apptest.Hook{Before: func(context.Context) error {
-			w.Store.Hook("RaiseEpoch", apptest.Hook{})
-			w.round(b) // the other one is quicker
-			return nil
-		}})
-		w.round(a)
-		for range 3 {
-			w.round(a)
-			w.round(b)
-		}
-		w.inQueue(task)
-		require.Equal(t, w.Store.DispatchEpoch, w.Queue.Sentinel)
-		require.Equal(t, int64(2), w.Store.DispatchEpoch)
-	})
 }

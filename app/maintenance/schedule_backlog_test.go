@@ -17,7 +17,7 @@ import (
 // to the lanes for as long as they are at work.
 func TestManyDueJobsAreQueuedInLanesAndToldOfAfterwards(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldMaint) {
-		const due = (2*schedulerLanes + 1) * schedulerBatch
+		const due = (schedulerLanes + 1) * schedulerBatch
 		for range due {
 			w.AddDeferred(-time.Hour)
 		}
@@ -57,27 +57,6 @@ func TestWhatWasQueuedIsToldOfDespiteAFailure(t *testing.T) {
 		require.Equal(t, w.repaired("scheduler"), float64(len(w.Queue.Notifications())))
 		require.Positive(t, w.repaired("scheduler"))
 		require.False(t, m.relay.givesWay.Load())
-	})
-}
-
-// While many jobs are being queued the relay rests after each batch, but only when the queue has enough for the workers.
-func TestRelayGivesWayOnceTheQueueHasEnough(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		const batches = relayEnough/relayBatch + 2
-		var took [2]time.Duration
-		for i, givesWay := range []bool{false, true} {
-			w := newWorldMaint(t)
-			require.NoError(t, w.Queue.SetEpoch(t.Context(), 1))
-			r := NewRelay(w.Store, w.Queue, batches*relayBatch, w.Metrics, w.Logger)
-			w.backlog(batches * relayBatch)
-			w.Store.Hook("Waiting", apptest.Hook{After: apptest.Slow(10 * time.Millisecond)})
-			r.givesWay.Store(givesWay)
-			began := time.Now()
-			w.round(r)
-			took[i] = time.Since(began)
-			require.Equal(t, batches*relayBatch, w.pending())
-		}
-		require.Equal(t, 3*relayRest*10*time.Millisecond, took[1]-took[0], "after the batch that made it enough, and two more")
 	})
 }
 

@@ -144,16 +144,6 @@ func TestWhatAsksForAttention(t *testing.T) {
 	}
 }
 
-func TestTimesAreToldRoughly(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]string{
-		time.Second: "1 second", 119 * time.Second: "119 seconds", 2 * time.Minute: "2 minutes", 119 * time.Minute: "119 minutes",
-		47 * time.Hour: "47 hours", 50 * time.Hour: "2 days",
-	} {
-		require.Equal(t, want, roughly(d))
-	}
-}
-
 func TestOverviewNeedsItsParts(t *testing.T) {
 	t.Parallel()
 	for _, part := range []string{"situation", "history", "ends of 24h0m0s", "ends of 15m0s", "failures"} {

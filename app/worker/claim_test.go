@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app/apptest"
-	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -158,10 +157,15 @@ func TestALostClaimEndsWithTheLease(t *testing.T) {
 func (w *world) rescued(task job.Task) {
 	w.T.Helper()
 	require.Equal(w.T, job.Assigned, w.Store.RowOf(task.JobID).State)
-	w.lead()
-	apptest.Pass(maintenance.RescuerInterval + time.Second)
+	w.giveBack()
 	require.Equal(w.T, job.Queued, w.Store.RowOf(task.JobID).State)
 	require.Equal(w.T, 1, w.Store.RowOf(task.JobID).Attempt, "no attempt is used up")
+}
+
+// giveBack rescues what lost workers held.
+func (w *world) giveBack() {
+	w.T.Helper()
+	require.NoError(w.T, w.worker.rescuer.GiveBack(context.Background(), w.Orphans()))
 }
 
 // never is work that may not begin.

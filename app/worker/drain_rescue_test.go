@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app/apptest"
-	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -22,7 +21,7 @@ func TestGiveBack(t *testing.T) {
 		retried := w.Add(apptest.HeldByTheDead(job.Running, func(r *apptest.Row) { r.AutoRetry = true }))
 		apptest.Pass(2 * time.Second)
 
-		require.NoError(t, w.worker.rescuer.GiveBack(context.Background(), w.Orphans()))
+		w.giveBack()
 		require.Empty(t, w.Orphans())
 
 		require.Equal(t, job.Queued, w.Store.RowOf(assigned.JobID).State)
@@ -60,7 +59,7 @@ func TestGiveBackBacksOffWithRepeatedExpiry(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		for expiries, wait := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second} {
 			task := w.Add(apptest.HeldByTheDead(job.Assigned, func(r *apptest.Row) { r.Expiries = expiries }))
-			require.NoError(t, w.worker.rescuer.GiveBack(context.Background(), w.Orphans()))
+			w.giveBack()
 			r := w.Store.RowOf(task.JobID)
 			require.Equal(t, wait, time.Until(r.RunAt))
 			require.Equal(t, expiries+1, r.Expiries)
@@ -164,8 +163,7 @@ func TestDrain(t *testing.T) {
 			if c.want == job.Running {
 				stop()
 				w.Store.Hook("Finish", apptest.Hook{})
-				w.lead()
-				apptest.Pass(maintenance.RescuerInterval + time.Second)
+				w.giveBack()
 				require.Equal(t, job.WorkerLost, w.Ended(task, job.Failed).Failure.Reason)
 			}
 		})

@@ -77,10 +77,7 @@ func TestExecuteFails(t *testing.T) {
 		}, want: job.TimedOut},
 	}
 	for name, test := range tests {
-		apptest.Run(t, name, func(t *testing.T) {
-			w := newWorld(t)
-			w.runner = test.runner
-			w.start()
+		run(t, name, test.runner, func(t *testing.T, w *world) {
 			task := w.Add()
 			if test.change != nil {
 				w.Store.Change(task.JobID, test.change)
@@ -114,10 +111,7 @@ func TestAutomaticRetry(t *testing.T) {
 		"not after the last attempt":                {job.FailedAgain, func(r *apptest.Row) { r.Attempt = r.MaxAttempts }, false, true},
 		"not after a failure that would come again": {job.FailedImmediately, func(*apptest.Row) {}, false, false},
 	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			w := newWorld(t)
-			w.runner = apptest.Fixed(nil, apptest.Failure{Reason: test.reason})
-			w.start()
+		run(t, name, apptest.Fixed(nil, apptest.Failure{Reason: test.reason}), func(t *testing.T, w *world) {
 			task := w.Add(func(r *apptest.Row) { r.AutoRetry = true }, test.change)
 			require.NoError(t, w.handle(task))
 			last := w.Ended(task, job.Failed)
@@ -152,10 +146,7 @@ func TestCancelDuringRun(t *testing.T) {
 		"at once": {(*world).cancel, 0},
 		"without a signal, with the next heartbeat": {func(w *world, task job.Task) { w.Happens(task, job.Canceled) }, apptest.Heartbeat},
 	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			w := newWorld(t)
-			w.runner = apptest.Takes(time.Minute)
-			w.start()
+		run(t, name, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
 			task, other := w.Add(), w.Add()
 			handled, unharmed := w.handling(task), w.handling(other)
 			began := time.Now()

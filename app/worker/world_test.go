@@ -7,8 +7,6 @@ import (
 
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
-	"github.com/forgerun/forgerun/app/delivery"
-	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -43,6 +41,12 @@ func working(t *testing.T, runner apptest.RunnerFunc, f func(t *testing.T, w *wo
 	})
 }
 
+// run is working as a subtest.
+func run(t *testing.T, name string, runner apptest.RunnerFunc, f func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { working(t, runner, f) })
+}
+
 func (w *world) newWorker(change ...func(*Config)) *Worker {
 	cfg := Config{
 		Name: "test", Concurrency: 4, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,
@@ -74,15 +78,4 @@ func (w *world) handling(t job.Task) <-chan error {
 	go func() { answer <- w.handle(t) }()
 	synctest.Wait()
 	return answer
-}
-
-// lead runs maintenance until the test ends.
-func (w *world) lead() (m *maintenance.Maintenance, stop func()) {
-	m = maintenance.New(maintenance.Deps{
-		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: maintenance.NewRelay(w.Store, w.Queue, apptest.Window,
-			w.Metrics, w.Logger),
-		Deliveries: delivery.NewRelay(apptest.NoDeliveries{}, w.Queue, w.Metrics, w.Logger),
-		Completer:  w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
-	})
-	return m, w.Background(m.Run)
 }

@@ -57,7 +57,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 		p.loop("keys", a.clients.WatchKeys),
 		lifecycle.Part{Name: "rate limit", Start: begin(limiter.Start), Stop: limiter.Stop, Grace: closeGrace},
 		lifecycle.Part{
-			Name: "api", Start: begin(func() { go a.serve(server) }), Stop: server.Shutdown, Grace: p.cfg.RequestTimeout + closeGrace,
+			Name: "api", Start: begin(func() { go a.serve(server) }), Stop: server.Shutdown, Grace: p.cfg.requestTimeout() + closeGrace,
 		},
 	)
 	if err != nil {
@@ -76,7 +76,7 @@ func (a *api) serve(server *handlers.Server) {
 func (c Config) clients() clients.Config {
 	return clients.Config{
 		Operators: c.Operators(), OpenRegistration: c.OpenRegistration, RegistrationWindow: registrationWindow,
-		TTL: c.APIKeyTTL, Overlap: c.APIKeyOverlap, RenewWindow: c.APIKeyRenewWindow,
+		TTL: c.APIKeyTTL, Overlap: clients.KeyOverlap, RenewWindow: clients.RenewWindow,
 	}
 }
 
@@ -86,21 +86,24 @@ func (c Config) jobs(clock app.Clock) jobs.Config {
 	}
 }
 
+// clientMaxQueued is one client's share of the queue, the same part as of all active jobs.
+func (c Config) clientMaxQueued() int {
+	return max(1, int(float64(c.MaxQueueSize)*float64(c.ClientMaxActive)/float64(c.MaxActiveJobs)))
+}
+
 func (c Config) limits() jobs.Limits {
 	return jobs.Limits{
-		Active: c.MaxActiveJobs, Queued: c.MaxQueueSize, ClientActive: c.ClientMaxActive, ClientQueued: c.ClientMaxQueued,
+		Active: c.MaxActiveJobs, Queued: c.MaxQueueSize, ClientActive: c.ClientMaxActive, ClientQueued: c.clientMaxQueued(),
 		ClientRate: c.RateLimitPerMinute,
 	}
 }
 
 func (p *process) serverConfig() handlers.Config {
 	return handlers.Config{
-		PublicURL: p.cfg.PublicURL, TrustedProxies: p.cfg.Network.TrustedProxies, RequestTimeout: p.cfg.RequestTimeout,
+		PublicURL: p.cfg.PublicURL, TrustedProxies: p.cfg.Network.TrustedProxies, RequestTimeout: p.cfg.requestTimeout(),
 		Hosts: p.hosts(p.cfg.HTTPAddr, true), Origins: p.cfg.Network.Origins,
-		MaxBodyBytes: p.cfg.MaxBodyBytes, MaxBodiesBytes: p.cfg.MaxBodiesBytes, MaxPayloadBytes: p.cfg.MaxPayload, TestBed: p.cfg.TestBed,
-		StorageConnections: p.store.MaxConnections(),
-		TimeScale:          p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
-		MaxStreams: p.cfg.MaxStreams, MaxStreamsPerClient: p.cfg.MaxStreamsPerClient,
+		TestBed: p.cfg.TestBed, StorageConnections: p.store.MaxConnections(),
+		TimeScale: p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
 	}
 }
 
@@ -148,7 +151,7 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 		Webhooks: webhooks, Proofs: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
 		Limiter: limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
 		BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, nil, p.log), // its metrics would have the same names
-		Registrations:  authlimit.NewRegistrations(p.cfg.Network.RegistrationRate, nil),
+		Registrations:  authlimit.NewRegistrations(authlimit.RegistrationRate, nil),
 		Attempts:       p.attempts, Health: p, Logger: p.log, Registry: p.registry, Tracer: p.tracer,
 	}
 }

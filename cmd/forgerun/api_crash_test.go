@@ -15,31 +15,28 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// Redis hangs before the api connects to it, so nothing can be enqueued.
-func TestAPIKilledAfterCommitBeforeEnqueue(t *testing.T) {
-	t.Parallel()
+// A job whose submission was answered runs, whether or not its task was enqueued. Redis hangs before an api connects to it whose tasks
+// are not.
+func TestAPIKilledAfterCommitBeforeEnqueue(t *testing.T) { killAfterCommit(t, false) }
+
+func TestAPIKilledAfterEnqueue(t *testing.T) { killAfterCommit(t, true) }
+
+func killAfterCommit(t *testing.T, enqueued bool) {
 	s := newStack(t)
-	require.NoError(t, s.redis.Pause())
+	if !enqueued {
+		require.NoError(t, s.redis.Pause())
+	}
 	api := s.startAPI()
 	u := s.newUser(api)
 	ids := u.submitMany(api, 10, execute("SUCCESS_FAST"))
+	if enqueued {
+		s.awaitRelayed(ids)
+	}
 	api.kill()
-	require.NoError(t, s.redis.Resume())
-	require.Empty(t, s.tasks())
-
-	s.startWorker()
-	s.await("SUCCEEDED", ids...)
-	s.checkInvariants()
-}
-
-func TestAPIKilledAfterEnqueue(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startAPI()
-	u := s.newUser(api)
-	ids := u.submitMany(api, 10, execute("SUCCESS_FAST"))
-	eventually(t, "tasks are enqueued", func() bool { return len(s.tasks()) == 10 })
-	api.kill()
+	if !enqueued {
+		require.NoError(t, s.redis.Resume())
+		require.Empty(t, s.tasks())
+	}
 	s.startWorker()
 	s.await("SUCCEEDED", ids...)
 	s.checkInvariants()
@@ -47,19 +44,31 @@ func TestAPIKilledAfterEnqueue(t *testing.T) {
 
 // The statement is on its way when the process dies: nobody knows whether it will be committed. The same key finds out.
 func TestAPIKilledBeforeCommit(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, patient)
-	doomed := s.startAPI()
-	u := s.newUser(doomed)
 	bodies := make([]string, 5)
 	for i := range bodies {
 		bodies[i] = execute("SUCCESS_FAST", `"idempotency_key":"`+uuid.NewString()+`"`)
 	}
-	unlock := s.lock(`LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE`)
+	s, api, u := killBeforeCommit(t, "jobs", "/v1/jobs", bodies)
+	var ids []string
+	for _, body := range bodies {
+		ids = append(ids, u.submit(api, body))
+	}
+	s.await("SUCCEEDED", ids...)
+	require.Equal(t, len(bodies), s.count(`SELECT count(*) FROM jobs`))
+	s.checkInvariants()
+}
+
+// killBeforeCommit sends requests to an api, which is killed while they wait for a table, and gives another one.
+func killBeforeCommit(t *testing.T, table, path string, bodies []string, headers ...string) (s *stack, api *proc, u *user) {
+	t.Helper()
+	s = newStack(t, patient)
+	doomed := s.startAPI()
+	u = s.newUser(doomed)
+	unlock := s.lock(`LOCK TABLE ` + table + ` IN ACCESS EXCLUSIVE MODE`)
 	var flying errgroup.Group
 	for _, body := range bodies {
 		flying.Go(func() error {
-			require.Error(t, u.trySubmit(doomed, body).err, "nothing is acknowledged before its commit")
+			require.Error(t, u.call(doomed, "POST", path, body, headers...).err, "nothing is acknowledged before its commit")
 			return nil
 		})
 	}
@@ -70,20 +79,11 @@ func TestAPIKilledBeforeCommit(t *testing.T) {
 	doomed.kill()
 	require.NoError(t, flying.Wait())
 	unlock()
-
-	api := s.startAPI()
 	s.startWorker()
-	var ids []string
-	for _, body := range bodies {
-		ids = append(ids, u.submit(api, body))
-	}
-	s.await("SUCCEEDED", ids...)
-	require.Equal(t, len(bodies), s.count(`SELECT count(*) FROM jobs`))
-	s.checkInvariants()
+	return s, s.startAPI(), u
 }
 
 func TestThousandConcurrentRequestsWithOneKey(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	apis := []*proc{s.startAPI(), s.startAPI()}
 	u := s.newUser(apis[0])
@@ -123,7 +123,7 @@ func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	t.Helper()
 	s := newStack(t)
 	p := newLossyProxy(t, s.databaseURL)
-	return s, p, env{"FORGERUN_DATABASE_URL": p.url(s.databaseURL), "FORGERUN_HEARTBEAT_INTERVAL": "500ms"}
+	return s, p, env{"FORGERUN_DATABASE_URL": p.url(s.databaseURL)}
 }
 
 // workerSteps is a part of the statement that all steps of a worker share; the next state is one of its arguments.
@@ -136,7 +136,6 @@ func TestStepWhoseAnswerIsLost(t *testing.T) {
 		"ASSIGNED": "cannot claim a job", "RUNNING": "storage trouble while a job is held", "SUCCEEDED": "storage trouble while a job is held",
 	} {
 		t.Run(state, func(t *testing.T) {
-			t.Parallel()
 			s, proxy, through := behindProxy(t)
 			api := s.startLeader()
 			u := s.newUser(api)
@@ -155,7 +154,6 @@ func TestStepWhoseAnswerIsLost(t *testing.T) {
 }
 
 func TestSubmissionWhoseAnswerIsLost(t *testing.T) {
-	t.Parallel()
 	s, proxy, through := behindProxy(t)
 	s.startWorker()
 	api := s.startAPI(through)
@@ -185,20 +183,17 @@ func (u *user) keyed(api *proc, key, path, body string) answer {
 
 // An answer that is not committed is none: the repetition does it.
 func TestRetryWhoseProcessDiesBeforeItsCommit(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	api := s.startAPI()
 	s.startWorker()
 	u := s.newUser(api)
-	id := u.submit(api, execute("RETRY_LIMIT_REACHED"))
-	s.await("FAILED", id)
+	id := u.submitAndAwait(api, "FAILED", execute("RETRY_LIMIT_REACHED"))
 	s.exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$`)
 	s.exec(`CREATE TRIGGER hold BEFORE UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION hold()`) // the answer, after the retry
 	asked := make(chan answer, 1)
 	go func() { asked <- u.call(api, "POST", "/v1/jobs/"+id+"/retry", "", "Idempotency-Key", "k") }()
-	eventually(t, "the answer is being stored", func() bool {
-		return s.count(`SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`) == 1
-	})
+	s.awaitCount("the answer is being stored", 1,
+		`SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`)
 	require.Equal(t, 1, s.count(`SELECT attempt FROM jobs WHERE job_id = $1`, id))
 	api.kill()
 	require.Error(t, (<-asked).err)

@@ -2,12 +2,12 @@ package main
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 )
 
 // batchBody asks for one job of each kind.
@@ -22,9 +22,7 @@ func batchBody(kinds ...string) string {
 // submitBatch asks for a batch, which must be accepted, and gives its id.
 func (u *user) submitBatch(api *proc, body string, headers ...string) string {
 	u.s.t.Helper()
-	a := u.call(api, "POST", "/v1/jobs/batch", body, headers...)
-	require.NoError(u.s.t, a.err)
-	require.Equal(u.s.t, http.StatusAccepted, a.status, a.body)
+	a := u.expect(api, http.StatusAccepted, "POST", "/v1/jobs/batch", body, headers...)
 	return a.text("batch_id")
 }
 
@@ -45,11 +43,7 @@ func (s *stack) completions(id string) int {
 }
 
 func TestBatchWithMixedEnds(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
-	s.startWorker()
+	s, api, u := newWorking(t)
 	all := u.stream(api, "/v1/events", "")
 	_, ok := all.next()
 	require.True(t, ok)
@@ -62,8 +56,7 @@ func TestBatchWithMixedEnds(t *testing.T) {
 		execute("SUCCESS_FAST", `"colour":"blue"`),
 		execute("SUCCESS_FAST", `"a\u0000":1`), // what nobody can store is not said of it
 	}, ",") + `]}`
-	a := u.call(api, "POST", "/v1/jobs/batch", body, "Idempotency-Key", "a-batch")
-	require.Equal(t, http.StatusAccepted, a.status, a.body)
+	a := u.expect(api, http.StatusAccepted, "POST", "/v1/jobs/batch", body, "Idempotency-Key", "a-batch")
 	id := a.text("batch_id")
 	require.Equal(t, "/v1/batches/"+id, a.header.Get("Location"))
 	items := a.value("jobs").([]any)
@@ -108,17 +101,12 @@ func TestBatchWithMixedEnds(t *testing.T) {
 
 // Whoever ended the last job died before it could complete the batch.
 func TestBatchWhoseCompletionWasLostIsCompleted(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t)
 	worker := s.startWorker()
 	// Its last job ends, but nobody may write the outcome.
 	unlock := s.lock(`LOCK TABLE client_events IN ACCESS EXCLUSIVE MODE`)
 	id := u.submitBatch(api, batchBody("SUCCESS_FAST", "SUCCESS_FAST"))
-	eventually(t, "its jobs end", func() bool {
-		return s.count(`SELECT count(*) FROM jobs WHERE batch_id = $1 AND state = 'SUCCEEDED'`, id) == 2
-	})
+	s.awaitCount("its jobs end", 2, `SELECT count(*) FROM jobs WHERE batch_id = $1 AND state = 'SUCCEEDED'`, id)
 	worker.kill()
 	require.Zero(t, s.count(`SELECT count(*) FROM batches WHERE completed_at IS NOT NULL`))
 	unlock()
@@ -128,35 +116,13 @@ func TestBatchWhoseCompletionWasLostIsCompleted(t *testing.T) {
 }
 
 func TestAPIKilledWhileABatchIsStored(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, patient)
-	doomed := s.startAPI()
-	u := s.newUser(doomed)
-	kinds := make([]string, 200)
-	for i := range kinds {
-		kinds[i] = "PAYLOAD_SMALL"
-	}
-	body, key := batchBody(kinds...), uuid.NewString()
-	unlock := s.lock(`LOCK TABLE events IN ACCESS EXCLUSIVE MODE`) // the last that the transaction writes
-	var flying errgroup.Group
-	flying.Go(func() error {
-		require.Error(t, u.call(doomed, "POST", "/v1/jobs/batch", body, "Idempotency-Key", key).err)
-		return nil
-	})
-	eventually(t, "the insert waits", func() bool {
-		return s.count(`SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INTO idempotency_keys%'
-			AND datname = current_database()`) > 0
-	})
-	doomed.kill()
-	require.NoError(t, flying.Wait())
-	unlock()
-
-	api := s.startAPI()
-	s.startWorker()
-	id := u.submitBatch(api, body, "Idempotency-Key", key)
+	const n = 200
+	body, key := batchBody(slices.Repeat([]string{"PAYLOAD_SMALL"}, n)...), []string{"Idempotency-Key", uuid.NewString()}
+	s, api, u := killBeforeCommit(t, "events", "/v1/jobs/batch", []string{body}, key...) // the last that the transaction writes
+	id := u.submitBatch(api, body, key...)
 	require.Equal(t, "COMPLETED", u.awaitBatch(api, id).text("status"))
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM batches`))
-	require.Equal(t, len(kinds), s.count(`SELECT count(*) FROM jobs`))
+	require.Equal(t, n, s.count(`SELECT count(*) FROM jobs`))
 	s.checkInvariants()
 }
 

@@ -4,18 +4,18 @@ import (
 	"context"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 
 	"github.com/chromedp/cdproto/fetch"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	chromium "github.com/forgerun/forgerun/internal/testkit/browser"
 )
 
-// browser is a headless Chromium that answers every request for a password.
+// browser is a tab of a headless Chromium that answers every request for a password.
 type browser struct {
 	ctx context.Context
 
@@ -23,25 +23,10 @@ type browser struct {
 	hosts []string // that it asked
 }
 
-// newBrowser starts one. People who test without a Chromium skip such tests.
+// newBrowser opens a tab of the browser that all tests share.
 func newBrowser(t *testing.T, password string) *browser {
 	t.Helper()
-	var path string
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if found, err := exec.LookPath(name); err == nil {
-			path = found
-		}
-	}
-	if path == "" {
-		require.Empty(t, os.Getenv("CI"), "no Chromium: scripts/setup.sh ci installs it")
-		t.Skip("no Chromium on PATH: what is seen in a browser is not tested")
-	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.WindowSize(1300, 900), chromedp.Flag("disable-component-update", true))
-	allocated, cancel := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(cancel)
-	ctx, closeTab := chromedp.NewContext(allocated)
-	t.Cleanup(closeTab)
+	ctx := chromium.Tab(t)
 	b := &browser{ctx: ctx}
 	require.NoError(t, chromedp.Listen(ctx, func(event any) {
 		switch e := event.(type) {
@@ -78,11 +63,9 @@ func inPage[T any](ctx context.Context, step chromedp.Action[T]) (T, error) {
 
 // asynqmon, opened by an operator who knows the token, shows both queues and needs nothing but the process that it is in.
 func TestQueueDashboardInABrowser(t *testing.T) {
-	t.Parallel()
 	const token = "an-operators-long-token"
+	s, api, u := newDelivering(t, env{"FORGERUN_ADMIN_TOKEN": token})
 	b := newBrowser(t, token)
-	s := newStack(t, hooks, env{"FORGERUN_ADMIN_TOKEN": token})
-	api, _, u := s.startDelivering()
 	u.subscribe(api, newReceiver(t, nil).url, "*")
 	s.awaitFinal(u.submitMany(api, 5, execute("SUCCESS_FAST"))...)
 	admin := api.logged("admin listening")["address"].(string)

@@ -17,8 +17,7 @@ import (
 // submitAlike asks for a batch of jobs that are alike, and gives their ids.
 func (u *user) submitAlike(api *proc, n int, body string) (ids []string) {
 	u.s.t.Helper()
-	a := u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[`+strings.TrimSuffix(strings.Repeat(body+",", n), ",")+`]}`)
-	require.Equal(u.s.t, http.StatusAccepted, a.status, a.body)
+	a := u.expect(api, http.StatusAccepted, "POST", "/v1/jobs/batch", `{"jobs":[`+strings.TrimSuffix(strings.Repeat(body+",", n), ",")+`]}`)
 	for _, item := range a.value("jobs").([]any) {
 		ids = append(ids, item.(map[string]any)["job_id"].(string))
 	}
@@ -28,8 +27,7 @@ func (u *user) submitAlike(api *proc, n int, body string) (ids []string) {
 // bulk begins a bulk operation and gives its path.
 func (u *user) bulk(api *proc, body string) string {
 	u.s.t.Helper()
-	a := u.call(api, "POST", "/v1/bulk", body)
-	require.Equal(u.s.t, http.StatusAccepted, a.status, a.body)
+	a := u.expect(api, http.StatusAccepted, "POST", "/v1/bulk", body)
 	require.Equal(u.s.t, "/v1/bulk/"+a.text("bulk_id"), a.header.Get("Location"))
 	return a.header.Get("Location")
 }
@@ -46,20 +44,17 @@ func (u *user) awaitBulk(api *proc, path string, done int) (a answer) {
 
 // The leader is killed in the middle of an operation: another one goes on, and every job has been retried once.
 func TestBulkRetryWhoseLeaderIsKilled(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, hooks, env{"FORGERUN_WORKER_CONCURRENCY": "50"})
 	leader := s.startLeader()
 	api := s.startAPI()
 	worker := s.startWorker()
 	webhooks := s.startWebhooks()
 	u := s.newUser(api)
-	receiver := newReceiver(t, nil)
-	u.subscribe(api, receiver.url, "bulk.completed")
+	receiver := u.receive(api, nil, "bulk.completed")
 	const n, first = 200, 20
 	ids := u.submitAlike(api, n, execute("RETRY_ON_FAIL"))
 	s.await("FAILED", ids...)
-	dry := u.call(api, "POST", "/v1/bulk", `{"action":"retry","filter":{"state":"FAILED"},"dry_run":true}`)
-	require.Equal(t, http.StatusOK, dry.status, dry.body)
+	dry := u.expect(api, http.StatusOK, "POST", "/v1/bulk", `{"action":"retry","filter":{"state":"FAILED"},"dry_run":true}`)
 	require.InDelta(t, n, dry.value("count"), 0)
 	require.Len(t, dry.value("sample"), 10)
 
@@ -95,17 +90,14 @@ func TestBulkRetryWhoseLeaderIsKilled(t *testing.T) {
 
 // An abort ends an operation: what was done stays, and nothing is done any more.
 func TestBulkCancelIsAborted(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u, stranger := s.newUser(api), s.newUser(api)
+	s, api, u := newService(t)
+	stranger := s.newUser(api)
 	const n = 200
 	ids := u.submitAlike(api, n, farAway)
 	foreign := stranger.submitAlike(api, 1, farAway)
 	path := u.bulk(api, `{"action":"cancel","filter":{"all":true},"rate":10}`)
 	u.awaitBulk(api, path, 10)
-	a := u.call(api, "POST", path+"/abort", "")
-	require.Equal(t, http.StatusOK, a.status, a.body)
+	a := u.expect(api, http.StatusOK, "POST", path+"/abort", "")
 	require.Equal(t, "ABORTED", a.text("state"))
 	canceled := int(a.value("succeeded").(float64))
 	require.Equal(t, canceled, s.countJobs(ids, "CANCELED"), "the answer is what happened")
@@ -136,7 +128,6 @@ func TestBulkCancelIsAborted(t *testing.T) {
 // The leader is killed in the middle of an erasure of a client with jobs that run and wait, a batch and a webhook: another one
 // goes on, nothing of the client is left, and nothing of another one is touched.
 func TestErasureWhoseLeaderIsKilled(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, hooks, env{
 		"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "1", "FORGERUN_TIME_SCALE": "1",
 	})
@@ -231,10 +222,7 @@ func TestErasureWhoseLeaderIsKilled(t *testing.T) {
 
 // In a browser a client is erased only after its id was typed.
 func TestConsoleErasesAClient(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t)
 	u.submitAlike(api, 2, farAway)
 	c := newConsole(t, s, api)
 	c.open("clients/" + u.id)

@@ -91,9 +91,8 @@ func TestConsoleIsOpened(t *testing.T) {
 	require.NoError(t, os.WriteFile(browser, []byte("#!/bin/sh\necho \"$1\" > "+seen+"\n"), 0o700))
 	sh := &shell{t: t, env: env{"BROWSER": browser, "FORGERUN_ADMIN_URL": "http://127.0.0.1:9/"}}
 	require.Equal(t, "http://127.0.0.1:9/\n", sh.ok("open"))
-	opened, err := os.ReadFile(seen)
-	require.NoError(t, err)
-	require.Equal(t, "http://127.0.0.1:9/\n", string(opened))
+	opened := readText(t, seen)
+	require.Equal(t, "http://127.0.0.1:9/\n", opened)
 	sh.env["BROWSER"] = "/does/not/exist"
 	sh.ok("open", "--print")
 	sh.exits(command.Failed, "open the address above", "open")
@@ -127,10 +126,9 @@ func TestManPages(t *testing.T) {
 	sh := &shell{t: t, env: env{}}
 	dir := filepath.Join(t.TempDir(), "man")
 	sh.ok("man", dir)
-	page, err := os.ReadFile(filepath.Join(dir, "forgerun-jobs-submit.1"))
-	require.NoError(t, err)
-	require.Contains(t, string(page), `.TH "FORGERUN-JOBS-SUBMIT" "1"`)
-	require.Contains(t, string(page), "idempotency-key")
+	page := readText(t, filepath.Join(dir, "forgerun-jobs-submit.1"))
+	require.Contains(t, page, `.TH "FORGERUN-JOBS-SUBMIT" "1"`)
+	require.Contains(t, page, "idempotency-key")
 }
 
 // What waits ends when it is told to.

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 // shell runs commands of the client in this process.
@@ -66,7 +67,6 @@ const operatorToken = "0123456789abcdef-operator"
 
 // The commands on one real service, each test with a client of its own.
 func TestCommandLine(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorToken, "FORGERUN_WEBHOOK_BACKOFF_BASE": "50ms"})
 	s.secret(operatorToken)
 	api := s.startLeader()
@@ -82,7 +82,7 @@ func TestCommandLine(t *testing.T) {
 			u := s.newUser(api)
 			test(&shell{t: t, stack: s, client: u.id, secrets: []string{u.key, operatorToken}, env: env{
 				"FORGERUN_URL": api.url, "FORGERUN_API_KEY": u.key, "HOME": t.TempDir(), "FORGERUN_DATA_DIR": t.TempDir(),
-				"FORGERUN_ADMIN_URL": "http://" + api.logged("admin listening")["address"].(string),
+				"FORGERUN_ADMIN_URL": api.adminURL(),
 			}})
 		})
 	}
@@ -135,9 +135,8 @@ func jobsByCommand(sh *shell) {
 
 	file := filepath.Join(t.TempDir(), "result")
 	sh.ok("jobs", "result", done, "--to", file)
-	content, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, sh.ok("jobs", "result", done), string(content))
+	content := readText(t, file)
+	require.Equal(t, sh.ok("jobs", "result", done), content)
 	sh.ok("jobs", "delete", done)
 	sh.exits(command.Failed, "410", "jobs", "get", done)
 
@@ -205,12 +204,12 @@ func batchesByCommand(sh *shell) {
 
 // background is a command that runs meanwhile.
 type background struct {
-	out, err *output
+	out, err *testkit.Output
 	code     chan int
 }
 
 func (s *shell) start(ctx context.Context, args ...string) *background {
-	b := &background{newOutput(), newOutput(), make(chan int, 1)}
+	b := &background{new(testkit.Output), new(testkit.Output), make(chan int, 1)}
 	go func() { b.code <- run(ctx, args, func(name string) string { return s.env[name] }, nil, b.out, b.err) }()
 	return b
 }
@@ -281,9 +280,8 @@ func listenAndRun(sh *shell) {
 		seen, err := os.ReadFile(filepath.Join(dir, "seen"))
 		return err == nil && string(seen) == line+line
 	})
-	body, err := os.ReadFile(filepath.Join(dir, "body"))
-	require.NoError(t, err)
-	require.Contains(t, string(body), `"specversion"`, "a structured CloudEvent")
+	body := readText(t, filepath.Join(dir, "body"))
+	require.Contains(t, body, `"specversion"`, "a structured CloudEvent")
 	stop()
 	listener.ends(t, 0)
 	require.NotContains(t, sh.ok("webhooks", "list"), id, "it is deleted after Ctrl-C too")

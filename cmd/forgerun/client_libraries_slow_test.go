@@ -14,12 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 // compileTypeScript compiles the library and its tests, and gives the folder.
 func compileTypeScript(t *testing.T) string {
 	t.Helper()
-	requireTypeScript(t)
+	requireNodePackages(t, typeScript)
 	dir := t.TempDir()
 	runIn(t, typeScript, nil, "node", "node_modules/typescript/bin/tsc", "--outDir", dir)
 	copyFile(t, filepath.Join(typeScript, "package.json"), filepath.Join(dir, "package.json"))
@@ -36,7 +37,7 @@ func copyFile(t *testing.T, from, to string) {
 // serviceFor starts a service with webhooks, and gives where it is and a key.
 func serviceFor(t *testing.T) []string {
 	t.Helper()
-	s := newStack(t, hooks)
+	s := newStackOn(t, repotest.URL(t), hooks)
 	api, _, u := s.startDelivering()
 	deliveries, err := filepath.Abs("../../client/testdata/deliveries.json")
 	require.NoError(t, err)
@@ -113,11 +114,7 @@ func TestPythonLibrary(t *testing.T) {
 // TestClientLibrariesAreRight: a program that uses the library breaks no rule. The Go library is used by examples/go/client, which
 // TestExampleClientsAreRight judges.
 func TestClientLibrariesAreRight(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks, withTestbed)
-	api := s.startLeader()
-	s.startWorker()
-	s.startWebhooks()
+	s, api, _ := newDelivering(t, withTestbed)
 	for language, command := range map[string]func(*testing.T) []string{
 		"typescript": func(t *testing.T) []string {
 			return []string{"node", filepath.Join(compileTypeScript(t), "test", "program.js")}
@@ -151,8 +148,7 @@ func TestClientLibrariesAreRight(t *testing.T) {
 // TestTypeScriptClient makes types of the document of a running service, by two
 // generators, compiles a client with them and lets it use the service.
 func TestTypeScriptClient(t *testing.T) {
-	t.Parallel()
-	requireDocumentTools(t)
+	requireNodePackages(t, documentTools)
 	s := newStack(t)
 	api := s.startLeader()
 	s.startWorker()
@@ -173,8 +169,7 @@ func TestTypeScriptClient(t *testing.T) {
 
 // TestDocumentsSuitTheTools: the linters that people use find no error in what the service says of itself.
 func TestDocumentsSuitTheTools(t *testing.T) {
-	t.Parallel()
-	requireDocumentTools(t)
+	requireNodePackages(t, documentTools)
 	api := newStack(t).startAPI()
 	require.Empty(t, runIn(t, documentTools, nil, "node", "lint.mjs", api.url))
 }

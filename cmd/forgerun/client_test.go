@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,10 +14,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// user is a client of the service with its key.
+// user is a client of the service with its key, or an operator with a token.
 type user struct {
 	s       *stack
 	id, key string
+	admin   *http.Client // of an operator: goes to the admin listener
 }
 
 // answer is what came back; err means that nothing did.
@@ -33,11 +33,9 @@ type answer struct {
 func (s *stack) newUser(api *proc) *user {
 	s.t.Helper()
 	u := &user{s: s}
-	a := u.call(api, "POST", "/v1/clients", "")
-	require.Equal(s.t, http.StatusCreated, a.status, a.body)
+	a := u.expect(api, http.StatusCreated, "POST", "/v1/clients", "")
 	u.id = a.text("client_id")
-	a = u.call(api, "POST", "/v1/clients/"+u.id+"/keys", "")
-	require.Equal(s.t, http.StatusCreated, a.status, a.body)
+	a = u.expect(api, http.StatusCreated, "POST", "/v1/clients/"+u.id+"/keys", "")
 	u.key = a.text("api_key")
 	s.secret(u.key)
 	return u
@@ -45,7 +43,11 @@ func (s *stack) newUser(api *proc) *user {
 
 // call sends a request; headers are pairs of name and value.
 func (u *user) call(api *proc, method, path, body string, headers ...string) answer {
-	request, err := http.NewRequest(method, api.url+path, strings.NewReader(body))
+	address, client := api.url, u.s.http
+	if u.admin != nil {
+		address, client = api.adminURL(), u.admin
+	}
+	request, err := http.NewRequest(method, address+path, strings.NewReader(body))
 	if err != nil {
 		return answer{err: err}
 	}
@@ -62,7 +64,7 @@ func (u *user) call(api *proc, method, path, body string, headers ...string) ans
 	u.s.mu.Lock()
 	u.s.sent[request.Header.Get("X-Request-Id")] = true
 	u.s.mu.Unlock()
-	response, err := u.s.http.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return answer{err: err}
 	}
@@ -77,6 +79,15 @@ func (u *user) call(api *proc, method, path, body string, headers ...string) ans
 		u.s.accepted[a.text("job_id")] = true
 		u.s.mu.Unlock()
 	}
+	return a
+}
+
+// expect sends a request that must be answered with this status.
+func (u *user) expect(api *proc, status int, method, path, body string, headers ...string) answer {
+	u.s.t.Helper()
+	a := u.call(api, method, path, body, headers...)
+	require.NoError(u.s.t, a.err, "%s %s", method, path)
+	require.Equal(u.s.t, status, a.status, "%s %s: %s", method, path, a.body)
 	return a
 }
 
@@ -132,6 +143,14 @@ func (u *user) submit(api *proc, body string, headers ...string) string {
 	return a.text("job_id")
 }
 
+// submitAndAwait asks for a job, which must be accepted, and waits until it is in the state.
+func (u *user) submitAndAwait(api *proc, state, body string, headers ...string) string {
+	u.s.t.Helper()
+	id := u.submit(api, body, headers...)
+	u.s.await(state, id)
+	return id
+}
+
 // submitMany asks for n jobs, several at once; all must be accepted.
 func (u *user) submitMany(api *proc, n int, body string) []string {
 	u.s.t.Helper()
@@ -158,9 +177,7 @@ func (u *user) submitMany(api *proc, n int, body string) []string {
 // get reads a job.
 func (u *user) get(api *proc, id string) answer {
 	u.s.t.Helper()
-	a := u.call(api, "GET", "/v1/jobs/"+id, "")
-	require.NoError(u.s.t, a.err)
-	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+	a := u.expect(api, http.StatusOK, "GET", "/v1/jobs/"+id, "")
 	return a
 }
 
@@ -178,9 +195,7 @@ func (u *user) requireLost(api *proc, id, reason string) {
 // retry asks for the next attempt.
 func (u *user) retry(api *proc, id string) {
 	u.s.t.Helper()
-	a := u.call(api, "POST", "/v1/jobs/"+id+"/retry", "")
-	require.NoError(u.s.t, a.err)
-	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+	u.expect(api, http.StatusOK, "POST", "/v1/jobs/"+id+"/retry", "")
 }
 
 // load is clients that submit without a pause until stop.
@@ -241,9 +256,4 @@ func (s *stack) acceptedIDs() []string {
 		ids = append(ids, id)
 	}
 	return ids
-}
-
-func removeAll(t *testing.T, dir string) {
-	t.Helper()
-	require.NoError(t, os.RemoveAll(dir))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -49,6 +48,9 @@ func TestEveryCommandRefusesWhatItDoesNotKnow(t *testing.T) {
 		require.Contains(t, stderr, command)
 	}
 	for args, sentence := range map[string]string{
+		"doctor migrate":       "doctor [--json] [ROLE]",
+		"doctor api worker":    "doctor [--json] [ROLE]",
+		"doctor --yaml":        "doctor [--json] [ROLE]",
 		"config doctor":        "with role api, worker, webhooks, dev, migrate, rotate-signing-key",
 		"config worker --json": "unknown flag: --json",
 		"config worker api":    "use 'config [ROLE]'",
@@ -124,10 +126,9 @@ var shownHelp = regexp.MustCompile("(?ms)^```text\n\\$ forgerun ([^\n]*)\n(.*?)^
 // What docs/reference/cli.md shows of the program's help is what the program prints.
 func TestPageListsTheHelpOfTheProgram(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/reference/cli.md")
-	require.NoError(t, err)
+	page := readText(t, "../../docs/reference/cli.md")
 	var shown []string
-	for _, block := range shownHelp.FindAllStringSubmatch(string(page), -1) {
+	for _, block := range shownHelp.FindAllStringSubmatch(page, -1) {
 		code, stdout, _ := runWith(t, nil, strings.Fields(block[1])...)
 		require.Zero(t, code, block[1])
 		require.Equal(t, stdout, block[2], "forgerun %s in docs/reference/cli.md", block[1])
@@ -139,10 +140,9 @@ func TestPageListsTheHelpOfTheProgram(t *testing.T) {
 // Every command that the page calls in its examples exists.
 func TestPageListsCommandsThatExist(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/reference/cli.md")
-	require.NoError(t, err)
+	page := readText(t, "../../docs/reference/cli.md")
 	root := (&program{getenv: func(string) string { return "" }}).root()
-	calls := regexp.MustCompile(`(?m)^forgerun ([a-z-]+(?: [a-z-]+)?)`).FindAllStringSubmatch(string(page), -1)
+	calls := regexp.MustCompile(`(?m)^forgerun ([a-z-]+(?: [a-z-]+)?)`).FindAllStringSubmatch(page, -1)
 	require.Greater(t, len(calls), 40)
 	for _, call := range calls {
 		if words := strings.Fields(call[1]); words[0] != "help" && words[0] != "completion" {

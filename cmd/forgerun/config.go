@@ -27,7 +27,7 @@ type Config struct {
 	TraceURL                    string // "" or with {trace_id}
 	OpenRegistration            bool
 	DataDir                     string
-	Fetch                       Fetch
+	FetchFrom                   string // of dev: where a copy of Postgres is fetched from; "" for not at all
 	LogLevel                    slog.Level
 	LogFormat                   string
 	Screen                      term.Style // what standard output and standard error can show
@@ -38,7 +38,6 @@ type Config struct {
 	TimeScale                   float64
 	MaxRuntime                  time.Duration
 	LeaseTimeout                time.Duration
-	HeartbeatInterval           time.Duration
 	ShutdownGrace               time.Duration
 	MaxRetries                  int
 	Backoff                     job.Backoff
@@ -46,42 +45,28 @@ type Config struct {
 	DailyQuota                  int
 	MaxActiveJobs, MaxQueueSize int
 	ClientMaxActive             int
-	ClientMaxQueued             int
 	ClientMaxRunning            int
 	MaxScheduleAhead            time.Duration
 	ClientMaxSchedules          int
 	DispatchWindow              int
-	MaxBodyBytes, MaxPayload    int
-	MaxBodiesBytes              int
 	JobTypes                    []job.Type
 	WorkKinds                   []job.Kind
 	TestBed                     bool
 	FailProbability             float64
-	APIKeyTTL, APIKeyOverlap    time.Duration
-	APIKeyRenewWindow           time.Duration
-	IdempotencyWindow           time.Duration
+	APIKeyTTL                   time.Duration
 	RetentionJobs               time.Duration
-	RetentionResults            time.Duration
-	RetentionKeys               time.Duration
-	RetentionTombstones         time.Duration
-	RetentionUnusedClients      time.Duration
-	RequestTimeout, DBTimeout   time.Duration
-	MaxStreams                  int
-	MaxStreamsPerClient         int
+	DBTimeout                   time.Duration
 
-	MasterKey              []byte // nil if there is none
-	SigningKeyFile         string
-	WebhookTimeout         time.Duration
-	WebhookMaxRetries      int
-	WebhookBackoff         job.Backoff
-	WebhookConcurrency     int
-	WebhookAllowPrivate    bool
-	WebhookChallenge       bool
-	WebhookClientRate      int
-	WebhookDisableFailures int
-	WebhookDisableAfter    time.Duration
-	OutcomeStream          string
-	OutcomeStreamMaxLen    int
+	MasterKey           []byte // nil if there is none
+	WebhookTimeout      time.Duration
+	WebhookMaxRetries   int
+	WebhookBackoff      job.Backoff
+	WebhookConcurrency  int
+	WebhookAllowPrivate bool
+	WebhookChallenge    bool
+	WebhookClientRate   int
+	WebhookDisableAfter time.Duration
+	OutcomeStream       string
 }
 
 // variable is one environment variable.
@@ -134,7 +119,8 @@ func (c *Config) serviceVariables() []variable {
 		{name: "FORGERUN_ADMIN_READ_TOKEN", help: "the same for operators who may look at the admin address' pages and change nothing",
 			secret: true, parse: tokens(&c.AdminReadToken)},
 		{name: "FORGERUN_MASK_PARAMS", fallback: "*password*,*secret*,*token*",
-			help:  "members of params and of event data whose values operators are not shown, in either case; none: all are shown",
+			help: "members of params, definitions, event data and answers of receivers whose values operators are not shown, " +
+				"in either case; none: all are shown",
 			parse: masked(&c.MaskParams)},
 		{name: "FORGERUN_TRACE_URL", help: "where a trace is shown, with {trace_id} in it; the console links to it",
 			parse: traceURL(&c.TraceURL)},
@@ -150,10 +136,8 @@ func (c *Config) serviceVariables() []variable {
 		{name: "FORGERUN_TIME_SCALE", fallback: "1", help: "multiplies the jobs' durations and the execution limit; 0: jobs take no time",
 			parse: decimal(&c.TimeScale, 0, 1000)},
 		{name: "FORGERUN_MAX_RUNTIME", fallback: "120s", help: "execution limit of a job", parse: duration(&c.MaxRuntime, time.Second, day)},
-		{name: "FORGERUN_LEASE_TIMEOUT", fallback: "30s", help: "a worker without a heartbeat for so long is dead",
+		{name: "FORGERUN_LEASE_TIMEOUT", fallback: "30s", help: "a worker without a heartbeat for so long is dead; there are six in that time",
 			parse: duration(&c.LeaseTimeout, time.Second, time.Hour)},
-		{name: "FORGERUN_HEARTBEAT_INTERVAL", fallback: "5s", help: "at most a third of the lease timeout",
-			parse: duration(&c.HeartbeatInterval, 100*time.Millisecond, 20*time.Minute)},
 		{name: "FORGERUN_SHUTDOWN_GRACE", fallback: "30s", help: "how long running jobs may go on after SIGTERM",
 			parse: duration(&c.ShutdownGrace, 0, time.Hour)},
 		{name: "FORGERUN_MAX_RETRIES", fallback: "3", help: "attempts after the first one", parse: integer(&c.MaxRetries, 0, 100)},
@@ -173,10 +157,9 @@ func (c *Config) limitVariables() []variable {
 		{name: "FORGERUN_MAX_ACTIVE_JOBS", fallback: "1000000", help: "jobs that are not final, in all",
 			parse: integer(&c.MaxActiveJobs, 1, 1_000_000_000)},
 		{name: "FORGERUN_MAX_QUEUE_SIZE", fallback: "1000000", help: "jobs in QUEUED, in all", parse: integer(&c.MaxQueueSize, 1, 1_000_000_000)},
-		{name: "FORGERUN_CLIENT_MAX_ACTIVE", help: "the active jobs of one client; unset: a quarter of FORGERUN_MAX_ACTIVE_JOBS",
+		{name: "FORGERUN_CLIENT_MAX_ACTIVE",
+			help:  "the active jobs of one client, and of FORGERUN_MAX_QUEUE_SIZE the same part; unset: a quarter of FORGERUN_MAX_ACTIVE_JOBS",
 			parse: optional(integer(&c.ClientMaxActive, 1, 1_000_000_000))},
-		{name: "FORGERUN_CLIENT_MAX_QUEUED", help: "the queued jobs of one client; unset: a quarter of FORGERUN_MAX_QUEUE_SIZE",
-			parse: optional(integer(&c.ClientMaxQueued, 1, 1_000_000_000))},
 		{name: "FORGERUN_CLIENT_MAX_RUNNING", fallback: "0",
 			help:  "the jobs of one client that are ASSIGNED or RUNNING, over all workers; the same for all processes; 0: any number",
 			parse: integer(&c.ClientMaxRunning, 0, 1_000_000)},
@@ -187,13 +170,6 @@ func (c *Config) limitVariables() []variable {
 		{name: "FORGERUN_DISPATCH_WINDOW", fallback: "50000",
 			help:  "about how many jobs that come next live in Redis, and half as many whose time will come; the others wait in Postgres alone",
 			parse: integer(&c.DispatchWindow, 1, 10_000_000)},
-		{name: "FORGERUN_MAX_BODY_BYTES", fallback: "1048576", help: "larger request bodies are refused with 413",
-			parse: integer(&c.MaxBodyBytes, 1024, 64<<20)},
-		{name: "FORGERUN_MAX_BODIES_BYTES", fallback: "268435456",
-			help:  "memory for request bodies above 4 KiB that are under way, of one client a quarter: 503",
-			parse: integer(&c.MaxBodiesBytes, 1<<20, 1<<40)},
-		{name: "FORGERUN_MAX_PAYLOAD_BYTES", fallback: "262144", help: "larger job params are refused with 400",
-			parse: integer(&c.MaxPayload, 1, 64<<20)},
 		{name: "FORGERUN_JOB_TYPES", fallback: "all", help: "allowed job types, separated by commas", parse: subset(&c.JobTypes, job.Types)},
 		{name: "FORGERUN_WORK_KINDS", fallback: "all", help: "allowed work kinds, separated by commas", parse: subset(&c.WorkKinds, job.Kinds())},
 		{name: "FORGERUN_TESTBED", fallback: "false", dev: "true",
@@ -202,11 +178,6 @@ func (c *Config) limitVariables() []variable {
 			parse: boolean(&c.TestBed)},
 		{name: "FORGERUN_RANDOM_FAIL_PROBABILITY", fallback: "0.2", help: "chance of a failing kind when the client names none",
 			parse: decimal(&c.FailProbability, 0, 1)},
-		{name: "FORGERUN_MAX_STREAMS", fallback: "10000",
-			help:  "event streams and waiting requests at once, in one process: 503; the last tenth is for clients without any",
-			parse: integer(&c.MaxStreams, 1, 1_000_000)},
-		{name: "FORGERUN_MAX_STREAMS_PER_CLIENT", fallback: "100", help: "the same, of one client: 429",
-			parse: integer(&c.MaxStreamsPerClient, 1, 1_000_000)},
 	}
 }
 
@@ -216,9 +187,6 @@ func (c *Config) deliveryVariables() []variable {
 		{name: "FORGERUN_MASTER_KEY",
 			help:   "encrypts webhook secrets and signing keys: 32 bytes in base64, as of 'openssl rand -base64 32'; dev makes its own if unset",
 			secret: true, parse: key(&c.MasterKey)},
-		{name: "FORGERUN_SIGNING_KEY_FILE",
-			help:  "ed25519 keys that sign deliveries, as PKCS #8 in PEM, the first one signs; unset: the database keeps them",
-			parse: text(&c.SigningKeyFile)},
 		{name: "FORGERUN_WEBHOOK_TIMEOUT", fallback: "10s", help: "limit of one delivery attempt",
 			parse: duration(&c.WebhookTimeout, 100*time.Millisecond, 5*time.Minute)},
 		{name: "FORGERUN_WEBHOOK_MAX_RETRIES", fallback: "8", help: "delivery attempts after the first one",
@@ -238,18 +206,13 @@ func (c *Config) deliveryVariables() []variable {
 		{name: "FORGERUN_WEBHOOK_CLIENT_RATE", fallback: "0",
 			help:  "delivery attempts to one client's receivers per minute, over all processes; what is beyond waits; 0: no limit",
 			parse: integer(&c.WebhookClientRate, 0, 1_000_000_000)},
-		{name: "FORGERUN_WEBHOOK_DISABLE_FAILURES", fallback: "20", help: "a webhook is disabled after so many failures in a row",
-			parse: integer(&c.WebhookDisableFailures, 1, 1_000_000)},
-		{name: "FORGERUN_WEBHOOK_DISABLE_AFTER", fallback: "10m", help: "and if they lasted for so long",
+		{name: "FORGERUN_WEBHOOK_DISABLE_AFTER", fallback: "10m", help: "a webhook is disabled after 20 failures in a row that span so long",
 			parse: duration(&c.WebhookDisableAfter, 0, 365*day)},
 		{name: "FORGERUN_OUTCOME_STREAM",
 			help:  "Redis stream that gets the outcome document of each attempt; unset: none. The same for all processes",
 			parse: text(&c.OutcomeStream)},
-		{name: "FORGERUN_OUTCOME_STREAM_MAXLEN", fallback: "1000000", help: "about how many entries the stream keeps",
-			parse: integer(&c.OutcomeStreamMaxLen, 1, 1_000_000_000)},
-		{name: "FORGERUN_REQUEST_TIMEOUT", fallback: "10s", help: "limit of one request, waiting on request aside: 504",
-			parse: duration(&c.RequestTimeout, 100*time.Millisecond, time.Hour)},
-		{name: "FORGERUN_DB_TIMEOUT", fallback: "5s", help: "limit of one statement: 503",
+		{name: "FORGERUN_DB_TIMEOUT", fallback: "5s",
+			help:  "limit of one statement: 503; of a request, waiting on request aside, twice as long: 504",
 			parse: duration(&c.DBTimeout, 50*time.Millisecond, time.Hour)},
 	}
 }
@@ -289,7 +252,6 @@ func (c *Config) contradictions(role string) []string {
 		}
 	}
 	c.ClientMaxActive = cmp.Or(c.ClientMaxActive, max(1, c.MaxActiveJobs/4))
-	c.ClientMaxQueued = cmp.Or(c.ClientMaxQueued, max(1, c.MaxQueueSize/4))
 	server := role == "api" || role == "worker" || role == "webhooks"
 	if c.AdminAddr == "" && role == "api" {
 		c.AdminAddr = "127.0.0.1:8081"
@@ -297,7 +259,6 @@ func (c *Config) contradictions(role string) []string {
 	add((server || role == "migrate" || role == "rotate-signing-key") && c.DatabaseURL == "",
 		"FORGERUN_DATABASE_URL is required, such as postgres://user:password@host:5432/forgerun")
 	add(server && c.RedisURL == "", "FORGERUN_REDIS_URL is required, such as redis://host:6379/0")
-	add(c.HeartbeatInterval*3 > c.LeaseTimeout, "FORGERUN_HEARTBEAT_INTERVAL must be at most a third of FORGERUN_LEASE_TIMEOUT")
 	add(c.Backoff.Max < c.Backoff.Base, "FORGERUN_RETRY_BACKOFF_MAX must not be less than FORGERUN_RETRY_BACKOFF_BASE")
 	add(c.WebhookBackoff.Max < c.WebhookBackoff.Base, "FORGERUN_WEBHOOK_BACKOFF_MAX must not be less than FORGERUN_WEBHOOK_BACKOFF_BASE")
 	add((role == "webhooks" || role == "rotate-signing-key") && c.MasterKey == nil,
@@ -306,10 +267,6 @@ func (c *Config) contradictions(role string) []string {
 		"FORGERUN_PUBLIC_URL is required: what is sent has addresses of the API, such as https://forgerun.example.com")
 	add(role == "api" && c.WebhookChallenge && c.PublicURL == "",
 		"FORGERUN_PUBLIC_URL is required with FORGERUN_WEBHOOK_CHALLENGE: its host is the name under which receivers are asked")
-	add(c.MaxPayload > c.MaxBodyBytes, "FORGERUN_MAX_PAYLOAD_BYTES must not be more than FORGERUN_MAX_BODY_BYTES")
-	add(c.MaxBodyBytes >= c.MaxBodiesBytes/4, "FORGERUN_MAX_BODIES_BYTES must be more than four times FORGERUN_MAX_BODY_BYTES")
-	add(c.RetentionUnusedClients > 0 && c.RetentionUnusedClients < time.Hour,
-		"FORGERUN_RETENTION_UNUSED_CLIENTS must be an hour at least, or 0s")
 	if _, err := operators.Parse(c.AdminToken, c.AdminReadToken); err != nil {
 		add(true, "FORGERUN_ADMIN_TOKEN and FORGERUN_ADMIN_READ_TOKEN: "+err.Error())
 	}
@@ -332,3 +289,9 @@ func (c Config) Operators() operators.Tokens {
 func (c Config) ExecutionLimit() time.Duration {
 	return max(time.Second, time.Duration(float64(c.MaxRuntime)*c.TimeScale))
 }
+
+// heartbeat is the interval at which a worker renews its lease: a few may be late or lost.
+func (c Config) heartbeat() time.Duration { return c.LeaseTimeout / 6 }
+
+// requestTimeout is the limit of one request.
+func (c Config) requestTimeout() time.Duration { return 2 * c.DBTimeout }

@@ -11,10 +11,8 @@ import (
 
 // Network is what is configured of connections and requests by where they come from.
 type Network struct {
-	TrustedProxies           conn.Proxies
-	MaxConnectionsPerAddress int
-	RegistrationRate         int
-	Origins                  cors.Origins
+	TrustedProxies conn.Proxies
+	Origins        cors.Origins
 }
 
 // networkVariables are those of connections.
@@ -23,13 +21,6 @@ func (c *Config) networkVariables() []variable {
 		{name: "FORGERUN_TRUSTED_PROXIES",
 			help:  "networks of the proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8,192.0.2.7; unset: nobody's",
 			parse: networks(&c.Network.TrustedProxies)},
-		{name: "FORGERUN_MAX_CONNECTIONS_PER_ADDRESS", fallback: "1000",
-			help:  "connections of one address at once, to each listener of a process; loopback and trusted proxies have no limit",
-			parse: integer(&c.Network.MaxConnectionsPerAddress, 1, 1_000_000)},
-		{name: "FORGERUN_REGISTRATION_RATE", fallback: "60",
-			help: "clients that an address may register a minute at each api process, where anybody may; 0: no limit; " +
-				"loopback and the operator have none",
-			parse: integer(&c.Network.RegistrationRate, 0, 1_000_000)},
 		{name: "FORGERUN_CORS_ORIGINS", dev: cors.Loopback,
 			help: "origins whose web pages may call the API from a browser, such as https://app.example.com,http://localhost:5173; " +
 				"loopback: all of this machine; *: all, not with FORGERUN_OPEN_REGISTRATION; unset: none",

@@ -25,7 +25,6 @@ func (c *Config) groups() []variableGroup {
 		{"Webhooks, outcome stream, time limits", c.deliveryVariables()},
 		{"Connections", c.networkVariables()},
 		{"Tracing", c.tracingVariables()},
-		{"What dev fetches", c.fetchVariables()},
 	}
 }
 

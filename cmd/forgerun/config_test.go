@@ -24,73 +24,52 @@ func runWith(t *testing.T, environment env, args ...string) (code int, stdout, s
 func TestBadVariableStopsTheStart(t *testing.T) {
 	t.Parallel()
 	bad := map[string][]string{
-		"FORGERUN_HTTP_ADDR":                {"8080", "localhost", "1.2.3.4"},
-		"FORGERUN_ADMIN_ADDR":               {"9", "0.0.0.0:9", ":9", "example.com:9"},
-		"FORGERUN_PUBLIC_URL":               {"example.com", "ftp://x", "https://", "https://x?y", "https://x#y"},
-		"FORGERUN_ADMIN_TOKEN":              {"short", "ann:short", "0123456789abcdef,fedcba9876543210"},
-		"FORGERUN_ADMIN_READ_TOKEN":         {"short", "0123456789abcdef,"},
-		"FORGERUN_MASK_PARAMS":              {"[", "*a*,[b"},
-		"FORGERUN_OPEN_REGISTRATION":        {"maybe"},
-		"FORGERUN_DEV_FETCH":                {"maybe"},
-		"FORGERUN_DEV_FETCH_URL":            {"repo.example.com", "ftp://repo.example.com"},
-		"FORGERUN_TRACE_URL":                {"traces.example.com", "https://traces.example.com/trace", "javascript:{trace_id}"},
-		"FORGERUN_LOG_LEVEL":                {"loud"},
-		"FORGERUN_LOG_FORMAT":               {"xml"},
-		"FORGERUN_WORKER_CONCURRENCY":       {"0", "-1", "many", "1.5"},
-		"FORGERUN_TIME_SCALE":               {"-1", "fast", "NaN", "Inf"},
-		"FORGERUN_MAX_RUNTIME":              {"0s", "120", "-1s"},
-		"FORGERUN_LEASE_TIMEOUT":            {"0s", "1ms", "10s"}, // less than three heartbeats
-		"FORGERUN_HEARTBEAT_INTERVAL":       {"0s", "11s"},
-		"FORGERUN_SHUTDOWN_GRACE":           {"-1s", "forever"},
-		"FORGERUN_MAX_RETRIES":              {"-1", "x"},
-		"FORGERUN_RETRY_BACKOFF_BASE":       {"-1s", "2m"}, // more than the longest wait
-		"FORGERUN_RETRY_BACKOFF_MAX":        {"-1s", "1ms"},
-		"FORGERUN_RATE_LIMIT_PER_MINUTE":    {"0", "x"},
-		"FORGERUN_DAILY_QUOTA":              {"-1"},
-		"FORGERUN_MAX_ACTIVE_JOBS":          {"0"},
-		"FORGERUN_MAX_QUEUE_SIZE":           {"0"},
-		"FORGERUN_CLIENT_MAX_ACTIVE":        {"0", "a quarter"},
-		"FORGERUN_CLIENT_MAX_QUEUED":        {"0"},
-		"FORGERUN_CLIENT_MAX_RUNNING":       {"-1", "1000001", "all"},
-		"FORGERUN_MAX_SCHEDULE_AHEAD":       {"1s", "a year"},
-		"FORGERUN_CLIENT_MAX_SCHEDULES":     {"-1", "100001", "many"},
-		"FORGERUN_DISPATCH_WINDOW":          {"0", "-1", "10000001", "1e3"},
-		"FORGERUN_MAX_BODY_BYTES":           {"1", "1MB", "2048"}, // less than a payload
-		"FORGERUN_MAX_BODIES_BYTES":         {"1", "4194304"},     // no more than four bodies
-		"FORGERUN_MAX_PAYLOAD_BYTES":        {"0", "2097152"},
-		"FORGERUN_JOB_TYPES":                {"NONE", "EXECUTE,"},
-		"FORGERUN_WORK_KINDS":               {"success_fast", "ALL"},
-		"FORGERUN_TESTBED":                  {"perhaps"},
-		"FORGERUN_RANDOM_FAIL_PROBABILITY":  {"-0.1", "1.1", "NaN"},
-		"FORGERUN_API_KEY_TTL":              {"0s", "90d"},
-		"FORGERUN_API_KEY_OVERLAP":          {"-1s"},
-		"FORGERUN_API_KEY_RENEW_WINDOW":     {"-1s"},
-		"FORGERUN_IDEMPOTENCY_WINDOW":       {"0s"},
-		"FORGERUN_RETENTION_JOBS":           {"0s"},
-		"FORGERUN_RETENTION_RESULTS":        {"0s"},
-		"FORGERUN_RETENTION_KEYS":           {"-1s"},
-		"FORGERUN_RETENTION_TOMBSTONES":     {"-1s"},
-		"FORGERUN_RETENTION_UNUSED_CLIENTS": {"-1s", "59m"},
-		"FORGERUN_MAX_STREAMS":              {"0", "x"},
-		"FORGERUN_MAX_STREAMS_PER_CLIENT":   {"0", "1.5"},
-		"FORGERUN_MASTER_KEY":               {"short", "AAAA", "!"},
-		"FORGERUN_WEBHOOK_TIMEOUT":          {"0s", "1h"},
-		"FORGERUN_WEBHOOK_MAX_RETRIES":      {"-1", "x"},
-		"FORGERUN_WEBHOOK_BACKOFF_BASE":     {"0s", "2h"}, // more than the longest wait
-		"FORGERUN_WEBHOOK_BACKOFF_MAX":      {"0s", "1s"},
-		"FORGERUN_WEBHOOK_CONCURRENCY":      {"0", "x"},
-		"FORGERUN_WEBHOOK_ALLOW_PRIVATE":    {"perhaps"},
-		"FORGERUN_WEBHOOK_CHALLENGE":        {"perhaps"},
-		"FORGERUN_WEBHOOK_CLIENT_RATE":      {"-1", "many"},
-		"FORGERUN_WEBHOOK_DISABLE_FAILURES": {"0"},
-		"FORGERUN_WEBHOOK_DISABLE_AFTER":    {"-1s"},
-		"FORGERUN_OUTCOME_STREAM_MAXLEN":    {"0", "all"},
-		"FORGERUN_TRUSTED_PROXIES":          {"localhost", "10.0.0.0/33", "10.0.0.0/8;192.0.2.1", "fe80::1%eth0"},
-		"FORGERUN_REQUEST_TIMEOUT":          {"0s"},
+		"FORGERUN_HTTP_ADDR":               {"8080", "localhost", "1.2.3.4"},
+		"FORGERUN_ADMIN_ADDR":              {"9", "0.0.0.0:9", ":9", "example.com:9"},
+		"FORGERUN_PUBLIC_URL":              {"example.com", "ftp://x", "https://", "https://x?y", "https://x#y"},
+		"FORGERUN_ADMIN_TOKEN":             {"short", "ann:short", "0123456789abcdef,fedcba9876543210"},
+		"FORGERUN_ADMIN_READ_TOKEN":        {"short", "0123456789abcdef,"},
+		"FORGERUN_MASK_PARAMS":             {"[", "*a*,[b"},
+		"FORGERUN_OPEN_REGISTRATION":       {"maybe"},
+		"FORGERUN_TRACE_URL":               {"traces.example.com", "https://traces.example.com/trace", "javascript:{trace_id}"},
+		"FORGERUN_LOG_LEVEL":               {"loud"},
+		"FORGERUN_LOG_FORMAT":              {"xml"},
+		"FORGERUN_WORKER_CONCURRENCY":      {"0", "-1", "many", "1.5"},
+		"FORGERUN_TIME_SCALE":              {"-1", "fast", "NaN", "Inf"},
+		"FORGERUN_MAX_RUNTIME":             {"0s", "120", "-1s"},
+		"FORGERUN_LEASE_TIMEOUT":           {"0s", "1ms", "2h"},
+		"FORGERUN_SHUTDOWN_GRACE":          {"-1s", "forever"},
+		"FORGERUN_MAX_RETRIES":             {"-1", "x"},
+		"FORGERUN_RETRY_BACKOFF_BASE":      {"-1s", "2m"}, // more than the longest wait
+		"FORGERUN_RETRY_BACKOFF_MAX":       {"-1s", "1ms"},
+		"FORGERUN_RATE_LIMIT_PER_MINUTE":   {"0", "x"},
+		"FORGERUN_DAILY_QUOTA":             {"-1"},
+		"FORGERUN_MAX_ACTIVE_JOBS":         {"0"},
+		"FORGERUN_MAX_QUEUE_SIZE":          {"0"},
+		"FORGERUN_CLIENT_MAX_ACTIVE":       {"0", "a quarter"},
+		"FORGERUN_CLIENT_MAX_RUNNING":      {"-1", "1000001", "all"},
+		"FORGERUN_MAX_SCHEDULE_AHEAD":      {"1s", "a year"},
+		"FORGERUN_CLIENT_MAX_SCHEDULES":    {"-1", "100001", "many"},
+		"FORGERUN_DISPATCH_WINDOW":         {"0", "-1", "10000001", "1e3"},
+		"FORGERUN_JOB_TYPES":               {"NONE", "EXECUTE,"},
+		"FORGERUN_WORK_KINDS":              {"success_fast", "ALL"},
+		"FORGERUN_TESTBED":                 {"perhaps"},
+		"FORGERUN_RANDOM_FAIL_PROBABILITY": {"-0.1", "1.1", "NaN"},
+		"FORGERUN_API_KEY_TTL":             {"0s", "90d"},
+		"FORGERUN_RETENTION_JOBS":          {"0s"},
+		"FORGERUN_MASTER_KEY":              {"short", "AAAA", "!"},
+		"FORGERUN_WEBHOOK_TIMEOUT":         {"0s", "1h"},
+		"FORGERUN_WEBHOOK_MAX_RETRIES":     {"-1", "x"},
+		"FORGERUN_WEBHOOK_BACKOFF_BASE":    {"0s", "2h"}, // more than the longest wait
+		"FORGERUN_WEBHOOK_BACKOFF_MAX":     {"0s", "1s"},
+		"FORGERUN_WEBHOOK_CONCURRENCY":     {"0", "x"},
+		"FORGERUN_WEBHOOK_ALLOW_PRIVATE":   {"perhaps"},
+		"FORGERUN_WEBHOOK_CHALLENGE":       {"perhaps"},
+		"FORGERUN_WEBHOOK_CLIENT_RATE":     {"-1", "many"},
+		"FORGERUN_WEBHOOK_DISABLE_AFTER":   {"-1s"},
+		"FORGERUN_TRUSTED_PROXIES":         {"localhost", "10.0.0.0/33", "10.0.0.0/8;192.0.2.1", "fe80::1%eth0"},
 
-		"FORGERUN_MAX_CONNECTIONS_PER_ADDRESS": {"0", "all"},
-		"FORGERUN_REGISTRATION_RATE":           {"-1", "1.5", "1/s"},
-		"FORGERUN_CORS_ORIGINS":                {"app.example.com", "https://app.example.com/", "null", "*,loopback", "https://*.example.com"},
+		"FORGERUN_CORS_ORIGINS": {"app.example.com", "https://app.example.com/", "null", "*,loopback", "https://*.example.com"},
 
 		"FORGERUN_DB_TIMEOUT": {"0s", "1ms"},
 
@@ -98,7 +77,6 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": {"localhost:4318", "https://hunter2@localhost/v1/traces"},
 		"OTEL_EXPORTER_OTLP_PROTOCOL":        {"http", "http/json"},
 		"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": {"http", "http/json"},
-		"FORGERUN_TRACE_PROXY":               {"perhaps", "on"},
 		"OTEL_TRACES_EXPORTER":               {"console", "otlp,none", "None"},
 		"OTEL_RESOURCE_ATTRIBUTES":           {"nonsense", "a=b,c", "a=b,", ","},
 		"OTEL_TRACES_SAMPLER":                {"always"},
@@ -106,7 +84,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"OTEL_SDK_DISABLED":                  {"perhaps"},
 	}
 	// checked when they are used
-	anything := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_DATA_DIR", "FORGERUN_SIGNING_KEY_FILE",
+	anything := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_DATA_DIR",
 		"FORGERUN_OUTCOME_STREAM", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_SERVICE_NAME"}
 	var cfg Config
 	for _, v := range cfg.variables() {
@@ -167,7 +145,6 @@ func TestBadConfigurationOfAProcess(t *testing.T) {
 }
 
 func TestUnknownVariableIsWarnedOf(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, env{"FORGERUN_TIMESCALE": "0", "FORGERUN_METRICS": "false"})
 	api := s.startAPI()
 	for _, name := range []string{"FORGERUN_TIMESCALE", "FORGERUN_METRICS"} {

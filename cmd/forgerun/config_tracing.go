@@ -14,8 +14,6 @@ func (c *Config) tracingVariables() []variable {
 		{name: "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", help: "the same for traces alone; it wins",
 			parse: optional(oneOf(&c.Tracing.TracesProtocol, protocols...))},
 		{name: "OTEL_EXPORTER_OTLP_HEADERS", help: "sent along with traces, such as api-key=...", secret: true, parse: unread},
-		{name: "FORGERUN_TRACE_PROXY", fallback: "false", help: "true: traces are sent through the proxy that HTTPS_PROXY or HTTP_PROXY names",
-			parse: boolean(&c.Tracing.Proxy)},
 		{name: "OTEL_TRACES_EXPORTER", fallback: "otlp", help: "otlp or none; none: no traces, whatever else is set",
 			parse: oneOf(&c.Tracing.Exporter, "otlp", "none")},
 		{name: "OTEL_TRACES_SAMPLER", fallback: "parentbased_always_on",
@@ -36,7 +34,7 @@ type Tracing struct {
 	Protocol, TracesProtocol string
 	Exporter, Sampler        string
 	Ratio                    float64
-	Disabled, Proxy          bool
+	Disabled                 bool
 }
 
 // protocols are those of OTLP that traces can be sent by.

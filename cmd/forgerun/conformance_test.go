@@ -53,12 +53,8 @@ func requireConforming(t *testing.T, schema *jsonschema.Schema, text string) {
 
 // Every way in which an outcome is told over HTTP and server-sent events, for every kind of the catalogue.
 func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
-	t.Parallel()
 	schema := draftSchema(t)
-	s := newStack(t, env{"FORGERUN_WORKER_CONCURRENCY": "20", "FORGERUN_MAX_RUNTIME": "1s"})
-	api := s.startLeader()
-	u := s.newUser(api)
-	s.startWorker()
+	s, api, u := newWorking(t, env{"FORGERUN_WORKER_CONCURRENCY": "20", "FORGERUN_MAX_RUNTIME": "1s"})
 	var items, ids []string
 	for _, kind := range job.Kinds() {
 		if kind == job.PayloadInvalid {
@@ -148,11 +144,7 @@ func (s *stack) outcomeEntries() map[string][]redis.XMessage {
 
 // Each attempt's outcome is in the stream, as the resource of the attempt shows it.
 func TestOutcomeStream(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, outcomes)
-	api := s.startLeader()
-	s.startWorker()
-	u := s.newUser(api)
+	s, api, u := newWorking(t, outcomes)
 	good, bad := u.submit(api, execute("SUCCESS_FAST")), u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`), "Accept-Language", "fr")
 	late := u.submit(api, farAway)
 	require.Equal(t, 200, u.call(api, "POST", "/v1/jobs/"+late+"/cancel", "").status)
@@ -184,7 +176,6 @@ func TestOutcomeStream(t *testing.T) {
 
 // Outcomes that were not published, because Redis was away or the leader died, are published later; none is missing.
 func TestOutcomeStreamIsRepaired(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, outcomes)
 	first := s.startLeader()
 	s.startWorker()

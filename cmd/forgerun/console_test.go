@@ -139,7 +139,6 @@ func (c *consoleTab) noneWrong() {
 
 // What operators do in a browser: log in, submit, watch, cancel, retry, look from another process.
 func TestConsoleInABrowser(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	api, worker := s.startLeader(), s.startWorker()
 	u := s.newUser(api)
@@ -202,14 +201,9 @@ var consolePages = map[string]string{
 
 // Every page shows what there is, fits the window, and its script finds nothing wrong.
 func TestConsolePages(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	s.startWorker()
-	u := s.newUser(api)
+	s, api, u := newWorking(t)
 	u.subscribe(api, "http://127.0.0.1:10/", "*")
-	failed := u.submit(api, execute("FAIL_IMMEDIATE"))
-	s.await("FAILED", failed)
+	failed := u.submitAndAwait(api, "FAILED", execute("FAIL_IMMEDIATE"))
 	u.submit(api, farAway)
 	batch := u.submitBatch(api, `{"jobs":[`+execute("SUCCESS_FAST")+`]}`)
 	u.schedule(api, `{"name":"nightly","cron":"30 4 * * *","time_zone":"Europe/Berlin","job":{"type":"EXECUTE"}}`)
@@ -237,7 +231,6 @@ func TestConsolePages(t *testing.T) {
 
 // A page says since when the server is silent, and goes on when it answers again; another process shows the same meanwhile.
 func TestConsoleOfADeadProcess(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": operatorsToken})
 	first, second := s.startLeader(), s.startAPI()
 	u := s.newUser(second)
@@ -272,7 +265,6 @@ func TestAxeIsAsPublished(t *testing.T) {
 
 // An operator retries all jobs that match, sees how far it is, and stops it; another process shows the same.
 func TestConsoleBulk(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "50"})
 	api, other := s.startLeader(), s.startAPI()
 	s.startWorker()

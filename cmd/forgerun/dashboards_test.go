@@ -53,7 +53,6 @@ func unplannedFailures() string {
 // Each metric that a dashboard, a rule or the runbook names is shown by a process of some role, with the labels that they ask for, or is
 // recorded by a rule. What of this is no PromQL, promtool says.
 func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, hooks)
 	processes := []*proc{s.startLeader(), s.startWorker(), s.startWebhooks()}
 	s.doSomeOfEverything(processes[0])
@@ -164,7 +163,6 @@ var (
 
 // The runbook's statements fit the schema, and its commands Redis.
 func TestRunbookFitsTheStores(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	s.startLeader()
 	const epoch = "forgerun:epoch"
@@ -190,9 +188,8 @@ func TestRunbookFitsTheStores(t *testing.T) {
 // runbookBlocks gives the lines of the runbook's code blocks in a language.
 func runbookBlocks(t *testing.T, language string) (lines []string) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/how-to/runbook.md")
-	require.NoError(t, err)
-	for _, block := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
+	page := readText(t, "../../docs/how-to/runbook.md")
+	for _, block := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
 		lines = append(lines, strings.Split(strings.TrimSpace(block[1]), "\n")...)
 	}
 	return lines

@@ -12,11 +12,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/forgerun/forgerun/internal/cli/access"
-	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/internal/lifecycle"
+	local "github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 )
@@ -47,11 +48,11 @@ func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io
 	}
 	show := screen{stdout, cfg.Screen}
 	defer show.done()
-	stores, err := startStores(ctx, &cfg, show, log)
+	stop, err := startStores(ctx, &cfg, show, log)
+	defer stop()
 	if err != nil {
 		return busy(cfg.DataDir, err)
 	}
-	defer stores.stop(log)
 	show.progress("Bringing the database schema up to date")
 	if err := repo.Migrate(ctx, cfg.DatabaseURL, -1); err != nil {
 		return err
@@ -107,58 +108,47 @@ func ownSecret(path string) (string, error) {
 	return strings.TrimSpace(string(content)), err
 }
 
-// stores are the servers that dev started itself.
-type stores struct{ stops []func() error }
-
-func (s *stores) stop(log *slog.Logger) {
-	for i := len(s.stops) - 1; i >= 0; i-- {
-		if err := s.stops[i](); err != nil {
-			log.Warn("a store did not stop in order", "action", "stop", "error_message", err.Error())
+// startStores starts what is not configured and notes its address in cfg. What it has started is to be stopped, also after an
+// error.
+func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger) (stop func(), err error) {
+	var stops []func() error
+	stop = func() {
+		for _, one := range slices.Backward(stops) {
+			if err := one(); err != nil {
+				log.Warn("a store did not stop in order", "action", "stop", "error_message", err.Error())
+			}
 		}
 	}
-}
-
-// startStores starts what is not configured and notes its address in cfg.
-func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger) (s *stores, err error) {
-	s = &stores{}
-	defer func() {
-		if err != nil {
-			s.stop(log)
-		}
-	}()
 	if cfg.DatabaseURL == "" {
 		show.progress("Starting Postgres")
 		postgres, err := startOwnPostgres(ctx, cfg, log)
 		if err != nil {
-			return s, err
+			return stop, err
 		}
-		s.stops = append(s.stops, func() error { return postgres.Stop(devstack.Fast) })
+		stops = append(stops, func() error { return postgres.Stop(local.Fast) })
 		cfg.DatabaseURL = postgres.URL()
 	}
 	if cfg.RedisURL != "" {
-		return s, nil
+		return stop, nil
 	}
 	show.progress("Starting Redis")
-	redis, err := devstack.StartRedis(ctx, devstack.RedisOptions{Dir: filepath.Join(cfg.DataDir, "redis"), Logger: log})
-	switch {
-	case err == nil:
-		s.stops = append(s.stops, redis.Stop)
-		cfg.RedisURL = redis.URL()
-	case errors.Is(err, devstack.ErrNotInstalled):
-		embedded, err := devstack.StartMiniredis(ctx)
-		if err != nil {
-			return s, err
-		}
-		s.stops = append(s.stops, embedded.Stop)
-		cfg.RedisURL = embedded.URL()
-		show.done()
-		_,
-			_ = fmt.Fprintln(show.out,
-			"No Redis server is installed: an embedded one is used. Its queue does not survive a restart;\nthe jobs do, Postgres has them.")
-	default:
-		return s, err
+	redis, err := local.StartRedis(ctx, local.ServerOptions{Dir: filepath.Join(cfg.DataDir, "redis"), Logger: log})
+	if err == nil {
+		stops, cfg.RedisURL = append(stops, redis.Stop), redis.URL()
+		return stop, nil
 	}
-	return s, nil
+	if !errors.Is(err, local.ErrNotInstalled) {
+		return stop, err
+	}
+	embedded, err := local.StartMiniredis()
+	if err != nil {
+		return stop, err
+	}
+	stops, cfg.RedisURL = append(stops, embedded.Stop), embedded.URL
+	show.done()
+	_, _ = fmt.Fprintln(show.out,
+		"No Redis server is installed: an embedded one is used. Its queue does not survive a restart;\nthe jobs do, Postgres has them.")
+	return stop, nil
 }
 
 // login is a client that is ready to use.

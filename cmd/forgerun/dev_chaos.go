@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,8 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/forgerun/forgerun/client"
-	sim "github.com/forgerun/forgerun/internal/simulator/stack"
+	local "github.com/forgerun/forgerun/internal/stack"
 )
 
 // The processes of dev --chaos.
@@ -25,7 +25,7 @@ const (
 
 // chaos is what dev is asked to do to itself.
 type chaos struct {
-	faults sim.Chaos
+	faults local.Chaos
 	asked  string // for faults; "" for none
 	seed   uint64
 }
@@ -34,7 +34,7 @@ type chaos struct {
 func faultList() string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, k := range sim.Kinds() {
+	for _, k := range local.Kinds() {
 		_, _ = fmt.Fprintf(table, "  %s\t%s\n", k.Name, k.Does)
 	}
 	_ = table.Flush()
@@ -59,7 +59,7 @@ func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, st
 	}
 	starting, cancel := context.WithTimeoutCause(ctx, chaosStart, errors.New("not everything was ready in time"))
 	defer cancel()
-	s, err := sim.Start(starting, sim.Options{
+	s, err := local.Start(starting, local.Options{
 		Forgerun: program, Dir: dir, Listen: cfg.HTTPAddr, APIs: chaosAPIs, Faults: true, Clock: c.faults.MovesClock(),
 		Concurrency: cfg.WorkerConcurrency, TimeScale: cfg.TimeScale, Env: chaosEnviron(environ), Log: stderr,
 	})
@@ -71,19 +71,19 @@ func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, st
 }
 
 // disturb has the service work, says where it is, and does the faults.
-func (c chaos) disturb(ctx, starting context.Context, s *sim.Stack, stdout io.Writer) error {
+func (c chaos) disturb(ctx, starting context.Context, s *local.Stack, stdout io.Writer) error {
 	if err := s.Scale(starting, chaosWorkers); err != nil {
 		return err
 	}
-	who, err := chaosLogin(starting, s.URL())
+	id, key, err := local.Register(starting, s.URL())
 	if err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(stdout, "\nForgeRun %s is ready, and disturbed: %s (seed %d).\n\n  API        %s/v1\n"+
 		"  Client id  %s\n  API key    %s\n  Docs       %s/docs\n  Logs       %s\n\n"+
 		"Its data is removed at the end. Stop with Ctrl-C. Faults, as they are over:\n\n",
-		version, c.asked, c.seed, s.URL(), who.ClientID, who.APIKey, s.URL(), s.Logs())
-	return c.faults.Run(ctx, s, c.seed, func(f sim.Fault) {
+		version, c.asked, c.seed, s.URL(), id, key, s.URL(), s.Logs())
+	return c.faults.Run(ctx, s, c.seed, func(f local.Fault) {
 		line := fmt.Sprintf("%s  %-12s %s", f.At.Format("15:04:05.000"), f.Kind, f.Target)
 		if f.Count > 1 {
 			line += fmt.Sprintf(", %d connections", f.Count)
@@ -106,29 +106,14 @@ func unlessStopped(ctx context.Context, err error) error {
 
 // chaosEnviron is the configuration of the child processes: the caller's, on a test bed.
 func chaosEnviron(environ []string) map[string]string {
-	own := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_DATA_DIR"}
 	env := map[string]string{"FORGERUN_TESTBED": "true"}
 	for _, entry := range environ {
-		if name, value, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "FORGERUN_") && !slices.Contains(own, name) {
+		if name, value, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "FORGERUN_") {
 			env[name] = value
 		}
 	}
+	maps.DeleteFunc(env, func(name, _ string) bool {
+		return name == "FORGERUN_DATA_DIR" || slices.Contains(local.Addresses, name)
+	})
 	return env
-}
-
-// chaosLogin makes a client that is ready to use.
-func chaosLogin(ctx context.Context, url string) (login, error) {
-	c, err := client.New(client.Config{URL: url})
-	if err != nil {
-		return login{}, err
-	}
-	id, err := c.CreateClient(ctx)
-	if err != nil {
-		return login{}, err
-	}
-	key, err := c.CreateKey(ctx, id, false)
-	if err != nil {
-		return login{}, err
-	}
-	return login{ClientID: id, APIKey: key.APIKey}, nil
 }

@@ -8,43 +8,26 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/forgerun/forgerun/internal/devstack"
-	"github.com/forgerun/forgerun/internal/devstack/pgfetch"
+	local "github.com/forgerun/forgerun/internal/stack"
 )
-
-// Fetch says whether dev may get what the machine lacks, and where from.
-type Fetch struct {
-	Allowed bool
-	URL     string
-}
-
-// fetchVariables are those of what dev fetches.
-func (c *Config) fetchVariables() []variable {
-	return []variable{
-		{name: "FORGERUN_DEV_FETCH", fallback: "false",
-			help: "whether dev fetches a private copy of Postgres where none is installed", parse: boolean(&c.Fetch.Allowed)},
-		{name: "FORGERUN_DEV_FETCH_URL", fallback: pgfetch.Central, help: "where from: Maven Central, or a mirror of it",
-			parse: publicURL(&c.Fetch.URL)},
-	}
-}
 
 // startOwnPostgres starts dev's own server: with the machine's programs, with a copy that was fetched before, or with
 // one that is fetched now if that was asked for.
-func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*devstack.Postgres, error) {
-	copied := pgfetch.Source{Dir: programsDir(cfg), Repository: cfg.Fetch.URL, Logger: log}
-	options := devstack.PostgresOptions{Dir: filepath.Join(cfg.DataDir, "postgres"), Programs: copied.Programs(), Logger: log}
-	postgres, err := devstack.StartPostgres(ctx, options)
-	if !errors.Is(err, devstack.ErrNotInstalled) {
+func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*local.Postgres, error) {
+	copied := local.PostgresCopy{Dir: programsDir(cfg), Repository: cfg.FetchFrom, Logger: log}
+	options := local.ServerOptions{Dir: filepath.Join(cfg.DataDir, "postgres"), Programs: copied.Programs(), Logger: log}
+	postgres, err := local.StartPostgres(ctx, options)
+	if !errors.Is(err, local.ErrNotInstalled) {
 		return postgres, err
 	}
-	if !cfg.Fetch.Allowed {
-		return nil, fmt.Errorf("%w\nWithout installing it: FORGERUN_DEV_FETCH=true forgerun dev, which fetches a private copy of "+
-			"Postgres %s (about 15 MB) into %s; or have FORGERUN_DATABASE_URL name a server", err, pgfetch.Version, copied.Dir)
+	if cfg.FetchFrom == "" {
+		return nil, fmt.Errorf("%w\nWithout installing it: forgerun dev --fetch, which fetches a private copy of "+
+			"Postgres %s (about 15 MB) into %s; or have FORGERUN_DATABASE_URL name a server", err, local.FetchedVersion, copied.Dir)
 	}
 	if options.Programs, err = copied.Fetch(ctx); err != nil {
 		return nil, err
 	}
-	return devstack.StartPostgres(ctx, options)
+	return local.StartPostgres(ctx, options)
 }
 
 // programsDir is the folder of fetched programs. For root it is not the data folder, which may be below one that only

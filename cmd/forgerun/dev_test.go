@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/devstack"
+	local "github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
@@ -53,11 +51,10 @@ func visit(t *testing.T, url, host string, header ...string) (status int, body s
 
 // A page whose own name points to this machine gets nothing from dev.
 func TestDevRefusesForeignHosts(t *testing.T) {
-	t.Parallel()
 	s := devStack(t)
 	dev := s.start("dev", env{"FORGERUN_PUBLIC_URL": "https://dev.example.com"})
 	dev.waitAPI()
-	admin := "http://" + dev.logged("admin listening")["address"].(string)
+	admin := dev.adminURL()
 	for host, status := range map[string]int{
 		"localhost:8080": 200, "console.localhost": 200, "[::1]:8080": 200, "dev.example.com": 200, "rebind.example:8080": 421,
 	} {
@@ -77,13 +74,12 @@ func TestDevRefusesForeignHosts(t *testing.T) {
 
 // Others may reach dev where it is not on loopback: its dashboards have a token then.
 func TestDevOnTheNetworkHasAToken(t *testing.T) {
-	t.Parallel()
 	s := devStack(t)
 	var tokens []string
 	for range 2 { // the second time with the same data
 		dev := s.start("dev", env{"FORGERUN_ADMIN_ADDR": "0.0.0.0:0"})
 		dev.waitAPI()
-		admin := "http://" + dev.logged("admin listening")["address"].(string)
+		admin := dev.adminURL()
 		var shown []string
 		eventually(t, "the token is shown", func() bool {
 			shown = regexp.MustCompile(`Admin token (\S{40,})`).FindStringSubmatch(dev.stdout.String())
@@ -104,42 +100,22 @@ func TestDevOnTheNetworkHasAToken(t *testing.T) {
 // Whatever is done to the processes behind it, the port stays, and a client gets all its jobs to their ends.
 func TestDevWithChaos(t *testing.T) {
 	t.Parallel()
-	dir, err := devstack.MkdirTemp("forgerun-test-")
+	dir := tempDir(t)
+	address, err := local.FreeAddress()
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	self := testkit.Program(t, "forgerun")
-	address, err := devstack.FreeAddress()
-	require.NoError(t, err)
-	dev := exec.CommandContext(t.Context(), self, "dev", "--chaos", "kill=1s,flush=2s,cut=1s", "--seed", "3")
-	dev.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "FORGERUN_DATA_DIR=" + dir, "FORGERUN_HTTP_ADDR=" + address,
-		"FORGERUN_TIME_SCALE=0.1",
-	}
-	dev.SysProcAttr = dieWithTest()
-	stderr := newOutput()
-	dev.Stderr = stderr
-	stdout, err := dev.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, dev.Start())
-	lines := make(chan string, 1000)
-	go func() {
-		defer close(lines)
-		for s := bufio.NewScanner(stdout); s.Scan(); {
-			lines <- s.Text()
-		}
-	}()
-	key := ""
-	for line := range lines {
-		if found := regexp.MustCompile(`API key +(\S+)`).FindStringSubmatch(line); found != nil {
-			key = found[1]
-			break
-		}
-	}
-	require.NotEmpty(t, key, stderr.tail())
+	dev := startProc(t, env{
+		"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": address, "FORGERUN_TIME_SCALE": "0.1", "FORGERUN_LOG_FORMAT": "text",
+	}, func() []string { return nil }, "dev", "--chaos", "kill=1s,flush=2s,cut=1s", "--seed", "3")
+	var key []string
+	eventually(t, "dev is ready", func() bool {
+		key = regexp.MustCompile(`API key +(\S+)`).FindStringSubmatch(dev.stdout.String())
+		return key != nil
+	})
+	banner := len(dev.stdout.String())
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	c, err := client.New(client.Config{URL: "http://" + address, Key: key, MaxTries: 20})
+	c, err := client.New(client.Config{URL: "http://" + address, Key: key[1], MaxTries: 20})
 	require.NoError(t, err)
 	faults := map[string]bool{}
 	for len(faults) < 2 {
@@ -149,21 +125,13 @@ func TestDevWithChaos(t *testing.T) {
 		j, err := c.Wait(ctx, accepted.JobID)
 		require.NoError(t, err)
 		require.True(t, j.Final(), j.State) // or its worker was lost
-		for more := true; more; {
-			select {
-			case line := <-lines:
-				if word := strings.Fields(line); len(word) > 2 {
-					faults[word[1]] = true
-				}
-			default:
-				more = false
+		for line := range strings.Lines(dev.stdout.String()[banner:]) {
+			if word := strings.Fields(line); len(word) > 2 {
+				faults[word[1]] = true
 			}
 		}
 	}
-	require.NoError(t, dev.Process.Signal(syscall.SIGTERM))
-	for range lines { // to its end
-	}
-	require.NoError(t, dev.Wait(), stderr.tail())
+	dev.stop()
 	for _, name := range []string{"postgres", "redis"} {
 		_, err := os.Stat(dir + "/chaos/" + name)
 		require.ErrorIs(t, err, os.ErrNotExist, "nothing is left but logs")
@@ -200,7 +168,7 @@ func TestDevChaosUsage(t *testing.T) {
 }
 
 // inTerminal runs the program in a terminal of its own.
-func inTerminal(t *testing.T, environment env, args ...string) (terminal *os.File, shown *output, cmd *exec.Cmd) {
+func inTerminal(t *testing.T, environment env, args ...string) (terminal *os.File, shown *testkit.Output, cmd *exec.Cmd) {
 	t.Helper()
 	self := testkit.Program(t, "forgerun")
 	cmd = exec.Command(self, args...)
@@ -210,7 +178,7 @@ func inTerminal(t *testing.T, environment env, args ...string) (terminal *os.Fil
 	}
 	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 160})
 	require.NoError(t, err)
-	shown = newOutput()
+	shown = new(testkit.Output)
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -234,9 +202,7 @@ const (
 // told with its holder.
 func TestDevInATerminal(t *testing.T) {
 	t.Parallel()
-	base, err := devstack.MkdirTemp("forgerun-test-")
-	require.NoError(t, err)
-	t.Cleanup(func() { removeAll(t, base) })
+	base := tempDir(t)
 	dir := filepath.Join(base, "data")
 	const token = "0123456789abcdef-of-dev"
 	terminal, shown, dev := inTerminal(t, env{

@@ -78,7 +78,6 @@ func (c *consoleTab) operation(id string) {
 
 // The page has a sample and a curl line for each operation, no dead link, is short, and fits.
 func TestDocsPage(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	api := s.startAPI()
 	c := openDocs(t, s, api)
@@ -135,11 +134,7 @@ func TestDocsPage(t *testing.T) {
 // A developer finds an operation, copies its line, sends requests with a key, and sees a stream. The key is nowhere but in the
 // field.
 func TestDocsPageTriesRequests(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	s.startWorker()
-	u := s.newUser(api)
+	s, api, u := newWorking(t)
 	c := openDocs(t, s, api)
 	typed := func(selector, value string) {
 		evaluate[bool](c, fmt.Sprintf(`(e => { e.value = %q; return e.dispatchEvent(new Event("input", { bubbles: true })); })(
@@ -203,7 +198,6 @@ func TestDocsPageTriesRequests(t *testing.T) {
 // The script of a page of a named origin does what any client does, and reads errors and streams; other pages, and the admin
 // listener, get nothing.
 func TestPagesOfNamedOrigins(t *testing.T) {
-	t.Parallel()
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = fmt.Fprint(w, "<!DOCTYPE html><title>An application</title>")
@@ -211,9 +205,7 @@ func TestPagesOfNamedOrigins(t *testing.T) {
 	named, other := httptest.NewServer(page), httptest.NewServer(page)
 	t.Cleanup(named.Close)
 	t.Cleanup(other.Close)
-	s := newStack(t, env{"FORGERUN_CORS_ORIGINS": named.URL})
-	api := s.startAPI()
-	u := s.newUser(api)
+	s, api, u := newService(t, env{"FORGERUN_CORS_ORIGINS": named.URL})
 	c := &consoleTab{browser: newBrowser(t, ""), t: t, s: s}
 	ask := func(method, url, body, headers string) string {
 		return fmt.Sprintf(`fetch(%q, { method: %q, body: %s, headers: { Authorization: "Bearer %s", %s } })`, url, method, body, u.key, headers)
@@ -242,7 +234,7 @@ func TestPagesOfNamedOrigins(t *testing.T) {
 			return text;
 		})`), "event: job-queued")
 	const refused = `.then(r => "answered " + r.status, e => "refused")`
-	admin := "http://" + api.logged("admin listening")["address"].(string)
+	admin := api.adminURL()
 	require.Equal(t, "refused", evaluate[string](c, fmt.Sprintf(`fetch(%q)`, admin+"/healthz")+refused))
 	require.Equal(t, "refused", evaluate[string](c, ask("GET", admin+"/admin/v1/clients", "undefined", "")+refused))
 

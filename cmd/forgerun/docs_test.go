@@ -65,10 +65,9 @@ func TestConformancePageNamesTestsThatExist(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, pages, 2, "the contract and the patterns")
 	for _, page := range append(pages, "../../docs/explanation/conformance.md") {
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
+		text := readText(t, page)
 		rules, columns := 0, 0
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(text) {
 			cells := strings.Split(strings.TrimSpace(line), "|")
 			if strings.HasPrefix(line, "| section |") {
 				columns = len(cells)
@@ -94,8 +93,7 @@ func TestConformancePageNamesTestsThatExist(t *testing.T) {
 // The table of work kinds in docs/reference/api.md is the catalogue.
 func TestAPIPageListsTheCatalogue(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/reference/api.md")
-	require.NoError(t, err)
+	page := readText(t, "../../docs/reference/api.md")
 	for _, kind := range job.Kinds() {
 		spec, _ := job.SpecOf(kind, 0)
 		duration, size := strconv.FormatInt(spec.DurationMS, 10)+" ms", strconv.Itoa(spec.PayloadSize/1024)+" KiB"
@@ -106,7 +104,7 @@ func TestAPIPageListsTheCatalogue(t *testing.T) {
 			duration, size = "-", "-"
 		}
 		row := "| `" + string(kind) + "` | " + duration + " | " + size + " | " + spec.Expected
-		require.Contains(t, strings.ReplaceAll(string(page), ",", ""), row)
+		require.Contains(t, strings.ReplaceAll(page, ",", ""), row)
 	}
 }
 
@@ -117,16 +115,9 @@ var sourceFile = regexp.MustCompile(
 // Every file that the documentation names exists.
 func TestDocumentationNamesFilesThatExist(t *testing.T) {
 	t.Parallel()
-	pages := []string{"../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md"}
-	for _, pattern := range []string{"../../docs/*/*.md", "../../docs/explanation/conformance/*.md"} {
-		found, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		pages = append(pages, found...)
-	}
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
-		for _, named := range sourceFile.FindAllStringSubmatch(string(text), -1) {
+	for _, page := range markdownFiles(t) {
+		text := readText(t, page)
+		for _, named := range sourceFile.FindAllStringSubmatch(text, -1) {
 			name := strings.Replace(named[1], "NNNNN_what", "00001_functions", 1) // the name of a migration to come
 			found, err := filepath.Glob("../../" + name)
 			require.NoError(t, err)
@@ -160,9 +151,8 @@ func TestDocumentationLinks(t *testing.T) {
 		anchors[page] = anchorsOf(string(content))
 	}
 	for _, page := range pages {
-		content, err := os.ReadFile(page)
-		require.NoError(t, err)
-		for _, link := range linksOf(string(content)) {
+		content := readText(t, page)
+		for _, link := range linksOf(content) {
 			if elsewhere.MatchString(link) {
 				continue
 			}

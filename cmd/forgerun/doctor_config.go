@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -37,7 +36,6 @@ func (fs *configFindings) judgeConfig(role string, cfg Config, bad error, unknow
 		return // values beside a bad one may not be there
 	}
 	fs.judgeTimes(role, cfg)
-	fs.judgeKeyFile(role, cfg)
 	if role != "dev" {
 		fs.judgeExposure(role, cfg)
 	}
@@ -105,32 +103,13 @@ func (fs *configFindings) judgeTimes(role string, cfg Config) {
 		return
 	}
 	const what = "lease"
-	found := fmt.Sprintf("%v, heartbeat every %v, statements up to %v", cfg.LeaseTimeout, cfg.HeartbeatInterval, cfg.DBTimeout)
-	switch {
-	case cfg.HeartbeatInterval+cfg.DBTimeout*6/5 >= cfg.LeaseTimeout:
+	found := fmt.Sprintf("%v, heartbeat every %v, statements up to %v", cfg.LeaseTimeout, cfg.heartbeat(), cfg.DBTimeout)
+	if cfg.heartbeat()+cfg.DBTimeout*6/5 >= cfg.LeaseTimeout {
 		fs.Warn(what, found+": one statement that hangs ends the lease and with it all running jobs",
-			"raise FORGERUN_LEASE_TIMEOUT above FORGERUN_HEARTBEAT_INTERVAL and twice FORGERUN_DB_TIMEOUT")
-	case cfg.HeartbeatInterval*4 > cfg.LeaseTimeout:
-		fs.Warn(what, found+": a few heartbeats that come late end the lease and with it all running jobs",
-			"set FORGERUN_HEARTBEAT_INTERVAL to a sixth of FORGERUN_LEASE_TIMEOUT")
-	default:
-		fs.OK(what, found)
-	}
-}
-
-// judgeKeyFile only opens the file.
-func (fs *configFindings) judgeKeyFile(role string, cfg Config) {
-	if cfg.SigningKeyFile == "" || (role != "webhooks" && role != "dev") {
+			"raise FORGERUN_LEASE_TIMEOUT above twice FORGERUN_DB_TIMEOUT")
 		return
 	}
-	file, err := os.Open(cfg.SigningKeyFile)
-	if err != nil {
-		fs.Fail("signing keys", "FORGERUN_SIGNING_KEY_FILE "+cfg.SigningKeyFile+" cannot be read",
-			"make the file readable for the user of this process, or unset the variable so that the database keeps the keys")
-		return
-	}
-	_ = file.Close()
-	fs.OK("signing keys", cfg.SigningKeyFile+" can be read")
+	fs.OK(what, found)
 }
 
 // judgeMasterKey concerns those who have one, or should: an api without one does
@@ -139,7 +118,7 @@ func (fs *configFindings) judgeKeyFile(role string, cfg Config) {
 func (fs *configFindings) judgeMasterKey(role string, cfg Config, state *repo.State) {
 	const what = "master key"
 	if vault, err := webhook.NewVault(cfg.MasterKey); err == nil && role != "worker" && state != nil {
-		keys := webhook.NewKeyring(vault, readKeys(state.SigningKeys), nil)
+		keys := webhook.NewKeyring(vault, readKeys(state.SigningKeys))
 		if err := keys.Check(context.Background()); err != nil {
 			fs.Fail(what, err.Error(),
 				"set FORGERUN_MASTER_KEY to that of the other processes: with this one, an api stops, and nothing can be signed nor any "+

@@ -21,12 +21,6 @@ import (
 // documentTools is where the programs are that others use with the documents of an API.
 const documentTools = "../../tools/documents"
 
-// requireDocumentTools skips the test of somebody who has not installed them.
-func requireDocumentTools(t *testing.T) {
-	t.Helper()
-	requireNodePackages(t, documentTools)
-}
-
 // requireNodePackages skips the test if the packages of a folder are not installed.
 func requireNodePackages(t *testing.T, dir string) {
 	t.Helper()
@@ -46,12 +40,6 @@ const (
 	typeScript = "../../clients/typescript"
 	python     = "../../clients/python"
 )
-
-// requireTypeScript skips the test of somebody who has not installed the compiler.
-func requireTypeScript(t *testing.T) {
-	t.Helper()
-	requireNodePackages(t, typeScript)
-}
 
 // requirePython skips the test of somebody who has none.
 func requirePython(t *testing.T) {
@@ -87,9 +75,8 @@ func TestDocumentationTypesOfClients(t *testing.T) {
 		require            func(*testing.T)
 		generate           func(file string) (dir string, command []string)
 	}{
-		{"typescript", typeScript + "/src/openapi.ts", "npm run generate", requireTypeScript, func(file string) (string, []string) {
-			return typeScript, []string{"node", "generate.mjs", file}
-		}},
+		{"typescript", typeScript + "/src/openapi.ts", "npm run generate", func(t *testing.T) { requireNodePackages(t, typeScript) },
+			func(file string) (string, []string) { return typeScript, []string{"node", "generate.mjs", file} }},
 		{"python", python + "/src/forgerun/schemas.py", "go generate ./clients/...", func(*testing.T) {}, func(file string) (string, []string) {
 			return python, []string{"go", "run", "./generate", file}
 		}},
@@ -100,11 +87,9 @@ func TestDocumentationTypesOfClients(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "types")
 			dir, command := library.generate(file)
 			runIn(t, dir, nil, command...)
-			wanted, err := os.ReadFile(file)
-			require.NoError(t, err)
-			found, err := os.ReadFile(library.file)
-			require.NoError(t, err)
-			require.Equal(t, string(wanted), string(found), "run %s", library.remedy)
+			wanted := readText(t, file)
+			found := readText(t, library.file)
+			require.Equal(t, wanted, found, "run %s", library.remedy)
 		})
 	}
 }
@@ -306,12 +291,10 @@ func (w *documentedWorld) prepare(r documentedRequest) (u *user, values map[stri
 // TestDocumentedRequestsWork sends every request of the document, as its examples have it, to a service, which answers with the
 // documented status. That the answer is as its schema says, the stack's client checks.
 func TestDocumentedRequestsWork(t *testing.T) {
-	t.Parallel()
 	w := newDocumentedWorld(t)
 	served := w.u.call(w.api, "GET", "/openapi.yaml", "")
-	file, err := os.ReadFile("../../handlers/docs/openapi.yaml")
-	require.NoError(t, err)
-	require.Equal(t, string(file), served.body)
+	file := readText(t, "../../handlers/docs/openapi.yaml")
+	require.Equal(t, file, served.body)
 	requests := documentedRequests(t, served.body)
 	require.Greater(t, len(requests), 50)
 	for _, r := range requests {

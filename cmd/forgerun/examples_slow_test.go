@@ -39,7 +39,7 @@ func exampleClients(t *testing.T) map[string]example {
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "./"+program("go", "client"), "./"+program("go", "naive"))
 	said, err := build.CombinedOutput()
 	require.NoError(t, err, string(said))
-	requireDocumentTools(t)
+	requireNodePackages(t, documentTools)
 	runIn(t, documentTools, nil, "node", "node_modules/typescript/bin/tsc", "--strict", "--target", "es2022",
 		"--lib", "es2022,dom,dom.iterable",
 		"--module", "commonjs", "--outDir", dir, "../../examples/typescript/client.ts", "../../examples/typescript/naive.ts")
@@ -140,11 +140,7 @@ func parallelIfMany(t *testing.T) {
 
 // Each example client is right under every profile.
 func TestExampleClientsAreRight(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks, withTestbed)
-	api := s.startLeader()
-	s.startWorker()
-	s.startWebhooks()
+	s, api, _ := newDelivering(t, withTestbed)
 	report := examplesReport{}
 	t.Cleanup(func() { report.write(t) })
 	for language, e := range exampleClients(t) {
@@ -167,19 +163,14 @@ func TestExampleClientsAreRight(t *testing.T) {
 
 // Of each naive one the verdict names the mistakes that are listed at its top, and no other.
 func TestExampleMistakesAreNamed(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks, withTestbed, slowJobs)
-	api := s.startLeader()
-	s.startWorker()
-	s.startWebhooks()
+	s, api, _ := newDelivering(t, withTestbed, slowJobs)
 	sources := map[string]string{
 		"go": "go/naive/main.go", "typescript": "typescript/naive.ts", "python": "python/naive.py", "sh": "sh/naive.sh",
 	}
 	for language, e := range exampleClients(t) {
 		t.Run(language, func(t *testing.T) {
-			source, err := os.ReadFile(filepath.Join(examples, sources[language]))
-			require.NoError(t, err)
-			head, _, _ := strings.Cut(string(source), "import")
+			source := readText(t, filepath.Join(examples, sources[language]))
+			head, _, _ := strings.Cut(source, "import")
 			for _, rule := range e.broken {
 				require.Contains(t, head, rule)
 			}
@@ -198,12 +189,10 @@ func TestExampleMistakesAreNamed(t *testing.T) {
 
 // The tutorial's program is as red as the page says, and the repaired one is right.
 func TestTutorialOfTheTestBed(t *testing.T) {
-	t.Parallel()
 	if missing := missingProgram("python3", "install Python 3"); missing != "" {
 		t.Skip(missing)
 	}
-	page, err := os.ReadFile("../../docs/tutorials/testbed.md")
-	require.NoError(t, err)
+	page := readText(t, "../../docs/tutorials/testbed.md")
 	s := newStack(t, withTestbed, slowJobs)
 	api := s.startLeader()
 	s.startWorker()
@@ -212,9 +201,8 @@ func TestTutorialOfTheTestBed(t *testing.T) {
 		"orders_fixed.py": nil,
 	} {
 		program := filepath.Join(examples, "tutorial", name)
-		source, err := os.ReadFile(program)
-		require.NoError(t, err)
-		require.Contains(t, string(page), "```python\n"+string(source)+"```")
+		source := readText(t, program)
+		require.Contains(t, page, "```python\n"+source+"```")
 		said, _, broken, err := s.runJudged(t, api, []string{"python3", program}, testbed.Overloaded, 2)
 		require.NoError(t, err, said)
 		require.ElementsMatch(t, want, slices.Collect(maps.Keys(broken)), said)

@@ -21,20 +21,27 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
+	local "github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 // startRedisWith starts one more Redis server.
-func startRedisWith(t *testing.T, settings map[string]string) *devstack.Redis {
+func startRedisWith(t *testing.T, settings map[string]string) *local.Redis {
 	t.Helper()
-	dir, err := devstack.MkdirTemp("forgerun-test-")
-	require.NoError(t, err)
-	t.Cleanup(func() { removeAll(t, dir) })
-	server, err := devstack.StartRedis(t.Context(), devstack.RedisOptions{Dir: filepath.Join(dir, "redis"), Settings: settings})
+	dir := tempDir(t)
+	server, err := local.StartRedis(t.Context(), local.ServerOptions{Dir: filepath.Join(dir, "redis"), Settings: settings})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Kill()) })
 	return server
+}
+
+// redisAt is a client of a server on loopback.
+func redisAt(t *testing.T, port int) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: fmt.Sprint("127.0.0.1:", port)})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // freePort gives a port that nobody uses at the moment.
@@ -48,7 +55,7 @@ func freePort(t *testing.T) int {
 
 // TestFaultSentinelFailover: the Redis that has the queue dies, and a replica takes its place.
 func TestFaultSentinelFailover(t *testing.T) {
-	s := newStack(t)
+	s := newStackOn(t, repotest.URL(t))
 	replica := startRedisWith(t, map[string]string{"replicaof": fmt.Sprint("127.0.0.1 ", s.redis.Port())})
 	port, config := freePort(t), filepath.Join(t.TempDir(), "sentinel.conf")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, "bind 127.0.0.1\nport %d\nsentinel monitor main 127.0.0.1 %d 1\n"+
@@ -74,27 +81,22 @@ func TestFaultSentinelFailover(t *testing.T) {
 	})
 	r.progress("after the failover")
 	require.Greater(t, len(s.acceptedIDs()), accepted)
-	s.rdb = redis.NewClient(&redis.Options{Addr: fmt.Sprint("127.0.0.1:", replica.Port())})
-	t.Cleanup(func() { _ = s.rdb.Close() })
+	s.rdb = redisAt(t, replica.Port())
 	r.end()
 }
 
 // TestFaultClusterNode: the node of a Redis Cluster that has the queue dies, and comes back.
 func TestFaultClusterNode(t *testing.T) {
-	s := newStack(t)
+	s := newStackOn(t, repotest.URL(t))
 	settings := map[string]string{"cluster-enabled": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": "1000"}
 	rest, holder := startRedisWith(t, settings), startRedisWith(t, settings)
-	at := func(server *devstack.Redis) *redis.Client {
-		c := redis.NewClient(&redis.Options{Addr: fmt.Sprint("127.0.0.1:", server.Port())})
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
-	s.rdb = at(holder)
+	s.rdb = redisAt(t, holder.Port())
+	others := redisAt(t, rest.Port())
 	slot := int(s.rdb.ClusterKeySlot(s.ctx(), "{jobs}").Val())
-	require.NoError(t, at(rest).Do(s.ctx(), "CLUSTER", "ADDSLOTSRANGE", 0, slot-1, slot+1, 16383).Err())
+	require.NoError(t, others.Do(s.ctx(), "CLUSTER", "ADDSLOTSRANGE", 0, slot-1, slot+1, 16383).Err())
 	require.NoError(t, s.rdb.Do(s.ctx(), "CLUSTER", "ADDSLOTS", slot).Err())
 	require.NoError(t, s.rdb.ClusterMeet(s.ctx(), "127.0.0.1", fmt.Sprint(rest.Port())).Err())
-	for _, node := range []*redis.Client{at(rest), s.rdb} {
+	for _, node := range []*redis.Client{others, s.rdb} {
 		eventually(t, "the cluster is one", func() bool { return strings.Contains(node.ClusterInfo(s.ctx()).Val(), "cluster_slots_ok:16384") })
 	}
 	s.env["FORGERUN_REDIS_URL"] = fmt.Sprintf("redis-cluster://127.0.0.1:%d,127.0.0.1:%d", rest.Port(), holder.Port())
@@ -120,9 +122,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	require.NoError(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
-	dir, err := devstack.MkdirTemp("forgerun-test-") // the server's account reads it
-	require.NoError(t, err)
-	t.Cleanup(func() { removeAll(t, dir) })
+	dir := tempDir(t) // the server's account reads it
 	require.NoError(t, os.Chmod(dir, 0o755))
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
@@ -133,14 +133,13 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 // TestFaultRedisUserIsTurnedOff: Redis speaks TLS, and to a user with the rights that docs/how-to/operations.md names; the
 // user is turned off, its connections ended, and turned on again.
 func TestFaultRedisUserIsTurnedOff(t *testing.T) {
-	s := newStack(t)
+	s := newStackOn(t, repotest.URL(t))
 	cert, key := certificate(t)
 	port := freePort(t)
 	server := startRedisWith(t, map[string]string{
 		"tls-port": fmt.Sprint(port), "tls-cert-file": cert, "tls-key-file": key, "tls-ca-cert-file": cert, "tls-auth-clients": "no",
 	})
-	s.rdb = redis.NewClient(&redis.Options{Addr: fmt.Sprint("127.0.0.1:", server.Port())})
-	t.Cleanup(func() { _ = s.rdb.Close() })
+	s.rdb = redisAt(t, server.Port())
 	rights := strings.Fields(operationsACL(t))
 	require.Equal(t, "forgerun", rights[0])
 	user := func(rules ...string) {
@@ -171,9 +170,8 @@ func TestFaultRedisUserIsTurnedOff(t *testing.T) {
 // operationsACL reads the user line of docs/how-to/operations.md.
 func operationsACL(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/how-to/operations.md")
-	require.NoError(t, err)
-	_, line, found := strings.Cut(string(page), "\nACL SETUSER ")
+	page := readText(t, "../../docs/how-to/operations.md")
+	_, line, found := strings.Cut(page, "\nACL SETUSER ")
 	require.True(t, found, "docs/how-to/operations.md has no ACL")
 	line, _, _ = strings.Cut(line, "\n")
 	return strings.ReplaceAll(line, ">PASSWORD", "")
@@ -189,38 +187,34 @@ func copyTree(t *testing.T, from, to string) {
 // TestFaultStandby: Postgres with a standby that confirms each commit. Without the standby nothing is accepted. When the
 // first server dies and the standby is promoted, it has every job that was accepted.
 func TestFaultStandby(t *testing.T) {
-	dir, err := devstack.MkdirTemp("forgerun-test-")
+	dir := tempDir(t)
+	first, err := local.StartPostgres(t.Context(), local.ServerOptions{Dir: filepath.Join(dir, "first")})
 	require.NoError(t, err)
-	t.Cleanup(func() { removeAll(t, dir) })
-	first, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{Dir: filepath.Join(dir, "first")})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, first.Stop(devstack.Immediate)) })
+	t.Cleanup(func() { require.NoError(t, first.Stop(local.Immediate)) })
 	require.NoError(t, repo.Migrate(t.Context(), first.URL(), -1))
-	require.NoError(t, first.Stop(devstack.Fast))
+	require.NoError(t, first.Stop(local.Fast))
 	copyTree(t, filepath.Join(dir, "first"), filepath.Join(dir, "second"))
-	require.NoError(t, os.Remove(filepath.Join(dir, "second", "port")))
+	require.NoError(t, os.Remove(filepath.Join(dir, "second", "running")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "second", "data", "standby.signal"), nil, 0o644))
 	require.NoError(t, first.Start(t.Context()))
 	password, err := os.ReadFile(filepath.Join(dir, "first", "password"))
 	require.NoError(t, err)
-	second, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{Dir: filepath.Join(dir, "second"), Settings: map[string]string{
+	second, err := local.StartPostgres(t.Context(), local.ServerOptions{Dir: filepath.Join(dir, "second"), Settings: map[string]string{
 		"primary_conninfo": fmt.Sprintf("host=127.0.0.1 port=%d user=forgerun password=%s application_name=second",
 			first.Port(), strings.TrimSpace(string(password))),
 	}})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, second.Stop(devstack.Immediate)) })
+	t.Cleanup(func() { require.NoError(t, second.Stop(local.Immediate)) })
 
 	host := hostOf(t, first.URL())
 	both := strings.Replace(first.URL(), host, host+","+hostOf(t, second.URL()), 1) + "&target_session_attrs=read-write"
 	s := newStackOn(t, both)
 	s.exec(`ALTER SYSTEM SET synchronous_standby_names = 'second'`)
 	s.exec(`SELECT pg_reload_conf()`)
-	eventually(t, "the standby confirms", func() bool {
-		return s.count(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 1
-	})
+	s.awaitCount("the standby confirms", 1, `SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`)
 	r := newTrial(s, nil)
 
-	require.NoError(t, second.Stop(devstack.Immediate))
+	require.NoError(t, second.Stop(local.Immediate))
 	r.refusals()
 	accepted := len(s.acceptedIDs())
 	time.Sleep(5 * time.Second) // it stays so for a while
@@ -228,7 +222,7 @@ func TestFaultStandby(t *testing.T) {
 	require.NoError(t, second.Start(t.Context()))
 	r.progress("with the standby again")
 
-	require.NoError(t, first.Stop(devstack.Immediate))
+	require.NoError(t, first.Stop(local.Immediate))
 	promoted, err := exec.CommandContext(t.Context(), "psql", second.URL(), "-Atc", "SELECT pg_promote()").CombinedOutput()
 	require.NoError(t, err, string(promoted))
 	s.db.Reset()
@@ -258,9 +252,8 @@ func limitMemory(t *testing.T, limit int) (join func(pid int), killed func() int
 		}
 		_ = write(filepath.Join(group, v.swap), "0")
 		return func(pid int) { require.NoError(t, write(filepath.Join(group, "cgroup.procs"), fmt.Sprint(pid))) }, func() (n int) {
-			text, err := os.ReadFile(filepath.Join(group, v.events))
-			require.NoError(t, err)
-			_, rest, _ := strings.Cut(string(text), "oom_kill ")
+			text := readText(t, filepath.Join(group, v.events))
+			_, rest, _ := strings.Cut(text, "oom_kill ")
 			_, _ = fmt.Sscan(rest, &n)
 			return n
 		}
@@ -273,7 +266,7 @@ func limitMemory(t *testing.T, limit int) (join func(pid int), killed func() int
 // retried, and another worker does them.
 func TestFaultWorkerWithoutMemory(t *testing.T) {
 	join, killed := limitMemory(t, 64<<20)
-	s := newStack(t, quickLease, env{"FORGERUN_TIME_SCALE": "0.2"})
+	s := newStackOn(t, repotest.URL(t), quickLease, env{"FORGERUN_TIME_SCALE": "0.2"})
 	api := s.startLeader()
 	u := s.newUser(api)
 	poor := s.startWorker(env{"FORGERUN_WORKER_CONCURRENCY": "64"})

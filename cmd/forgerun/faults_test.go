@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
+	local "github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
@@ -99,9 +99,7 @@ func (r *trial) drained(what, sql string) {
 // mountSmall gives a folder on a file system of its own.
 func mountSmall(t *testing.T, size string) string {
 	t.Helper()
-	dir, err := devstack.MkdirTemp("forgerun-test-")
-	require.NoError(t, err)
-	t.Cleanup(func() { removeAll(t, dir) })
+	dir := tempDir(t)
 	require.NoError(t, syscall.Mount("none", dir, "tmpfs", 0, "size="+size), "this needs root")
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	require.NoError(t, os.Chmod(dir, 0o755))
@@ -132,11 +130,11 @@ func TestFaultTablesWithoutDiskSpace(t *testing.T) {
 // The disk of the WAL is full: Postgres crashes, and starts when there is room.
 func TestFaultWALWithoutDiskSpace(t *testing.T) {
 	dir := mountSmall(t, "256m")
-	postgres, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{
+	postgres, err := local.StartPostgres(t.Context(), local.ServerOptions{
 		Dir: filepath.Join(dir, "postgres"), Settings: map[string]string{"max_wal_size": "64MB", "wal_recycle": "off"},
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, postgres.Stop(devstack.Immediate)) })
+	t.Cleanup(func() { require.NoError(t, postgres.Stop(local.Immediate)) })
 	require.NoError(t, repo.Migrate(t.Context(), postgres.URL(), -1))
 	r := newTrial(newStackOn(t, postgres.URL()), nil)
 	release := fillUp(t, dir)
@@ -155,7 +153,7 @@ func TestFaultWALWithoutDiskSpace(t *testing.T) {
 // The disk of Redis' file is full: it takes no writes, and jobs are accepted all the same and run through the relay once it does.
 func TestFaultRedisWithoutDiskSpace(t *testing.T) {
 	dir := mountSmall(t, "48m")
-	s := newStack(t)
+	s := newStackOn(t, repotest.URL(t))
 	s.startRedisIn(dir)
 	s.env["FORGERUN_REDIS_URL"] = s.redis.URL()
 	r := newTrial(s, nil)
@@ -170,7 +168,7 @@ func TestFaultRedisWithoutDiskSpace(t *testing.T) {
 
 // What operators do to a database: some of it locks tables for seconds.
 func TestFaultDatabaseMaintenance(t *testing.T) {
-	r := newTrial(newStack(t), nil)
+	r := newTrial(newStackOn(t, repotest.URL(t)), nil)
 	programs, err := filepath.Glob("/usr/lib/postgresql/*/bin/pg_dump")
 	require.NoError(t, err)
 	require.NotEmpty(t, programs)
@@ -199,7 +197,7 @@ func TestFaultDatabaseMaintenance(t *testing.T) {
 
 // TestFaultPartitions cuts each role from each store, one after the other.
 func TestFaultPartitions(t *testing.T) {
-	s := newStack(t)
+	s := newStackOn(t, repotest.URL(t))
 	own, cuts := map[string]env{}, map[string]*wire{}
 	for _, role := range []string{"api", "worker", "webhooks"} {
 		database, redis := newWire(t, hostOf(t, s.databaseURL)), newWire(t, hostOf(t, s.redis.URL()))
@@ -230,12 +228,12 @@ func TestFaultClockStep(t *testing.T) {
 	clock := filepath.Join(dir, "clock")
 	set := func(offset string) { require.NoError(t, os.WriteFile(clock, []byte(offset+"\n"), 0o644)) }
 	set("+0")
-	postgres, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{
+	postgres, err := local.StartPostgres(t.Context(), local.ServerOptions{
 		Dir: filepath.Join(dir, "postgres"),
 		Env: []string{"LD_PRELOAD=" + libraries[0], "FAKETIME_TIMESTAMP_FILE=" + clock, "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"},
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, postgres.Stop(devstack.Immediate)) })
+	t.Cleanup(func() { require.NoError(t, postgres.Stop(local.Immediate)) })
 	require.NoError(t, repo.Migrate(t.Context(), postgres.URL(), -1))
 	r := newTrial(newStackOn(t, postgres.URL()), nil)
 	set("+3600")

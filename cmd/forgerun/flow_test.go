@@ -18,11 +18,7 @@ import (
 // The whole life of a job as a client sees it: submit, watch, see progress,
 // see the end, download the result, lose it by its time, delete the job.
 func TestEndToEndFlow(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.3"}) // LARGE_OUTPUT takes 2.7 s
-	api := s.startLeader()
-	s.startWorker()
-	u := s.newUser(api)
+	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.3"}) // LARGE_OUTPUT takes 2.7 s
 
 	// 1. The client submits a job and receives 202 with its id and address.
 	submitted := u.trySubmit(api, execute("LARGE_OUTPUT", `"params":{"format":"csv"}`),
@@ -34,8 +30,7 @@ func TestEndToEndFlow(t *testing.T) {
 	require.Equal(t, "respond-async", submitted.header.Get("Preference-Applied"))
 
 	// 2. It polls, as often as it is told to, and opens a stream.
-	polled := u.call(api, "GET", path, "")
-	require.Equal(t, http.StatusOK, polled.status, polled.body)
+	polled := u.expect(api, http.StatusOK, "GET", path, "")
 	require.NotEmpty(t, polled.header.Get("Retry-After"))
 	require.Equal(t, "4bf92f3577b34da6a3ce929d0e0e4736", polled.text("correlation_id"))
 	watching := u.stream(api, path+"/events", "")
@@ -104,8 +99,7 @@ func TestEndToEndFlow(t *testing.T) {
 
 	// 7. The client deletes the job, which is safe to repeat; it is gone for its owner and never was for anybody else.
 	for range 2 {
-		deleted := u.call(api, "DELETE", path, "")
-		require.Equal(t, http.StatusNoContent, deleted.status, deleted.body)
+		deleted := u.expect(api, http.StatusNoContent, "DELETE", path, "")
 		require.Empty(t, deleted.body)
 	}
 	gone = u.call(api, "GET", path, "")
@@ -117,11 +111,10 @@ func TestEndToEndFlow(t *testing.T) {
 // A request says how often its job is tried, how long it waits, and which failures the service retries; the service says the same in
 // the job and in the failure. A worker that is killed is a failure like others.
 func TestRetriesAsTheRequestSays(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_RETRY_BACKOFF_BASE": "1h", "FORGERUN_RETRY_BACKOFF_MAX": "1h", "FORGERUN_TIME_SCALE": "0.05"}, quickLease)
-	api := s.startLeader()
+	s, api, u := newService(t, quickLease, env{
+		"FORGERUN_RETRY_BACKOFF_BASE": "1h", "FORGERUN_RETRY_BACKOFF_MAX": "1h", "FORGERUN_TIME_SCALE": "0.05",
+	})
 	worker := s.startWorker()
-	u := s.newUser(api)
 	const list = `{"max_attempts":3,"backoff":{"strategy":"LIST","delays":["1.2s","0s"]}}`
 	exhausted := u.submit(api, execute("RETRY_LIMIT_REACHED", `"retry":`+list))
 	succeeds := u.submit(api, execute("RETRY_ON_FAIL", `"retry":{"backoff":{"strategy":"CONSTANT","delay":"0s"}}`))
@@ -143,18 +136,15 @@ func TestRetriesAsTheRequestSays(t *testing.T) {
 	require.InDelta(t, 1, u.get(api, once).value("attempt"), 0)
 	require.InDelta(t, 1, u.get(api, others).value("attempt"), 0, "the service does not retry that code")
 	for _, id := range []string{others, asked} { // the client may, and waits as it said
-		a := u.call(api, "POST", "/v1/jobs/"+id+"/retry", "")
-		require.Equal(t, http.StatusOK, a.status, a.body)
+		u.expect(api, http.StatusOK, "POST", "/v1/jobs/"+id+"/retry", "")
 	}
 	s.await("SUCCEEDED", others, asked)
 
-	running := u.submit(api, execute("RUNS_LONG", `"retry":{"backoff":{"strategy":"CONSTANT","delay":"0s"}}`))
-	s.await("RUNNING", running)
+	running := u.submitAndAwait(api, "RUNNING", execute("RUNS_LONG", `"retry":{"backoff":{"strategy":"CONSTANT","delay":"0s"}}`))
 	worker.kill()
 	s.startWorker()
-	eventually(t, "it is tried again", func() bool {
-		return s.count(`SELECT count(*) FROM events WHERE job_id = $1 AND attempt = 2 AND event_name = 'job.running'`, running) == 1
-	})
+	s.awaitCount("it is tried again", 1,
+		`SELECT count(*) FROM events WHERE job_id = $1 AND attempt = 2 AND event_name = 'job.running'`, running)
 	u.call(api, "POST", "/v1/jobs/"+running+"/cancel", "")
 	s.awaitFinal(s.acceptedIDs()...)
 	s.checkInvariants()

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +21,7 @@ type receiver struct {
 	t          *testing.T
 	url        string
 	documented *apitest.Document
+	hook       subscription // if it was made by receive
 
 	mu     sync.Mutex
 	got    []received
@@ -70,9 +70,7 @@ func newReceiver(t *testing.T, answer func(received, http.ResponseWriter, *http.
 	if answer == nil {
 		answer = answering(http.StatusNoContent)
 	}
-	openAPI, err := os.ReadFile("../../handlers/docs/openapi.yaml")
-	require.NoError(t, err)
-	r := &receiver{t: t, answer: answer, documented: apitest.New(t, openAPI)}
+	r := &receiver{t: t, answer: answer, documented: documented(t)}
 	server := httptest.NewUnstartedServer(r)
 	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
@@ -205,6 +203,14 @@ func hold() (answer func(received, http.ResponseWriter, *http.Request), release 
 	}, sync.OnceFunc(func() { close(open) })
 }
 
+// receive starts a receiver and registers it for events, all of them if none are named.
+func (u *user) receive(api *proc, answer func(received, http.ResponseWriter, *http.Request), events ...string) *receiver {
+	u.s.t.Helper()
+	r := newReceiver(u.s.t, answer)
+	r.hook = u.subscribe(api, r.url, events...)
+	return r
+}
+
 // subscription is a registered subscription.
 type subscription struct{ id, secret string }
 
@@ -216,9 +222,7 @@ func (u *user) subscribe(api *proc, url string, events ...string) subscription {
 	}
 	body, err := json.Marshal(map[string]any{"url": url, "events": events})
 	require.NoError(u.s.t, err)
-	a := u.call(api, "POST", "/v1/webhooks", string(body))
-	require.NoError(u.s.t, a.err)
-	require.Equal(u.s.t, http.StatusCreated, a.status, a.body)
+	a := u.expect(api, http.StatusCreated, "POST", "/v1/webhooks", string(body))
 	w := subscription{a.text("webhook_id"), a.text("secret")}
 	require.True(u.s.t, strings.HasPrefix(w.secret, "whsec_"), a.body)
 	u.s.secret(w.secret, strings.TrimPrefix(w.secret, "whsec_"))
@@ -228,9 +232,7 @@ func (u *user) subscribe(api *proc, url string, events ...string) subscription {
 // deliveries reads the log of deliveries of a webhook or job, at its path, newest first.
 func (u *user) deliveries(api *proc, path, query string) []map[string]any {
 	u.s.t.Helper()
-	a := u.call(api, "GET", path+"/deliveries"+query, "")
-	require.NoError(u.s.t, a.err)
-	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+	a := u.expect(api, http.StatusOK, "GET", path+"/deliveries"+query, "")
 	var page struct{ Data []map[string]any }
 	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &page))
 	return page.Data
@@ -239,7 +241,7 @@ func (u *user) deliveries(api *proc, path, query string) []map[string]any {
 // awaitDeliveries waits until no delivery is pending any more.
 func (s *stack) awaitDeliveries() {
 	s.t.Helper()
-	eventually(s.t, "nothing pends", func() bool { return s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING'`) == 0 })
+	s.awaitCount("nothing pends", 0, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'`)
 }
 
 // startWebhooks starts a webhooks process and waits until it takes deliveries.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -24,11 +23,7 @@ var nasty = []string{
 }
 
 func TestHostileTextIsStoredAsItIs(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_LOG_LEVEL": "debug"})
-	api := s.startLeader()
-	u := s.newUser(api)
-	s.startWorker()
+	s, api, u := newWorking(t, env{"FORGERUN_LOG_LEVEL": "debug"})
 	var ids []string
 	for _, text := range nasty {
 		quoted, err := json.Marshal(text)
@@ -88,11 +83,7 @@ func (u *user) callRaw(api *proc, head string) string {
 
 // Keys and payloads pass through, but stay in no log and in no Redis value.
 func TestSecretsStayOutOfLogsAndRedis(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_LOG_LEVEL": "debug", "FORGERUN_ADMIN_TOKEN": "planted-operator-token"})
-	api := s.startLeader()
-	u := s.newUser(api)
-	s.startWorker()
+	s, api, u := newWorking(t, env{"FORGERUN_LOG_LEVEL": "debug", "FORGERUN_ADMIN_TOKEN": "planted-operator-token"})
 	planted := []string{"planted-in-params", "planted-in-event", "planted-bad-key", "planted-in-query", "planted-in-body",
 		"planted-operator-token"}
 	s.secret(planted...)
@@ -121,11 +112,10 @@ func TestSecretsStayOutOfLogsAndRedis(t *testing.T) {
 	require.Zero(t, s.count(`SELECT count(*) FROM api_keys k WHERE k::text LIKE '%' || $1 || '%'`, u.key[len("frk_")+13:]),
 		"only a hash is stored")
 
-	written, err := os.ReadFile(s.appendOnlyFile())
-	require.NoError(t, err)
-	require.Contains(t, string(written), ids[0], "what Redis was told is in its append-only file")
+	written := readText(t, s.appendOnlyFile())
+	require.Contains(t, written, ids[0], "what Redis was told is in its append-only file")
 	for _, secret := range s.knownSecrets() {
-		require.NotContains(t, string(written), secret)
+		require.NotContains(t, written, secret)
 	}
 	s.checkInvariants() // the logs are checked when the processes end
 }

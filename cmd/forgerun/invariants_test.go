@@ -14,9 +14,7 @@ import (
 // must hold after any fault and can be read from the stores.
 func (s *stack) checkInvariants() {
 	s.t.Helper()
-	eventually(s.t, "no job is held", func() bool {
-		return s.count(`SELECT count(*) FROM jobs WHERE state IN ('ASSIGNED', 'RUNNING')`) == 0
-	})
+	s.awaitCount("no job is held", 0, `SELECT count(*) FROM jobs WHERE state IN ('ASSIGNED', 'RUNNING')`)
 	jobs, wrong := s.violations()
 	for _, w := range append(wrong, s.requestViolations(jobs)...) {
 		s.t.Error(w)

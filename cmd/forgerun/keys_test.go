@@ -32,12 +32,10 @@ func (u *user) accepts(api *proc, key string) bool {
 }
 
 func TestRevocationIsSeenByEveryProcess(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	a, b := s.startAPI(), s.startAPI()
 	u := s.newUser(a)
-	rotated := u.call(a, "POST", "/v1/clients/"+u.id+"/keys", `{"rotate":true}`)
-	require.Equal(t, http.StatusCreated, rotated.status, rotated.body)
+	rotated := u.expect(a, http.StatusCreated, "POST", "/v1/clients/"+u.id+"/keys", `{"rotate":true}`)
 	s.secret(rotated.text("api_key"))
 	for _, api := range []*proc{a, b, a, b} { // both have seen both keys
 		require.True(t, u.accepts(api, u.key))
@@ -45,8 +43,7 @@ func TestRevocationIsSeenByEveryProcess(t *testing.T) {
 	}
 	newer := *u
 	newer.key = rotated.text("api_key")
-	revoked := newer.call(a, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+rotated.text("key_id")+`"}`)
-	require.Equal(t, http.StatusOK, revoked.status, revoked.body)
+	newer.expect(a, http.StatusOK, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+rotated.text("key_id")+`"}`)
 	u.look(a, rotated.text("api_key")).requireProblem(t, http.StatusForbidden, "RFA_AUTH_API_KEY_DISABLED")
 	eventually(t, "the other process refuses the key", func() bool { return !u.accepts(b, rotated.text("api_key")) })
 	for range 20 {
@@ -58,7 +55,6 @@ func TestRevocationIsSeenByEveryProcess(t *testing.T) {
 
 // A process that does not hear of changes must not trust its memory.
 func TestRevocationIsSeenWithoutNotifications(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	a, b := s.startAPI(), s.startAPI()
 	u := s.newUser(a)
@@ -76,30 +72,24 @@ func TestRevocationIsSeenWithoutNotifications(t *testing.T) {
 // Where only the operator registers clients, whoever has no credentials is refused
 // before a transaction begins: not even a locked client makes him wait.
 func TestNobodyReachesStorageWhereRegistrationIsClosed(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	u := s.newUser(s.startAPI())
 	closed := s.startAPI(env{"FORGERUN_OPEN_REGISTRATION": "false"})
-	tx, err := s.db.Begin(s.ctx())
-	require.NoError(t, err)
-	_, err = tx.Exec(s.ctx(), `LOCK TABLE clients, api_keys, idempotency_keys IN ACCESS EXCLUSIVE MODE`)
-	require.NoError(t, err)
+	s.lock(`LOCK TABLE clients, api_keys, idempotency_keys IN ACCESS EXCLUSIVE MODE`)
 	nobody := &user{s: s}
 	for _, path := range []string{"/v1/clients", "/v1/clients/" + u.id + "/keys"} {
 		for _, headers := range [][]string{nil, {"Idempotency-Key", uuid.NewString()}} {
 			nobody.call(closed, "POST", path, "", headers...).requireProblem(t, http.StatusUnauthorized, "RFA_AUTH_INVALID_CREDENTIALS")
 		}
 	}
-	require.NoError(t, tx.Rollback(s.ctx()))
 }
 
 // Where anybody may register clients, an address registers a few a minute. The
 // operator, and who is on the machine, have no such limit.
 func TestAnAddressRegistersFewClients(t *testing.T) {
-	t.Parallel()
-	const token, limit, tries = "an-operators-long-token", 20, 60
+	const token, limit, tries = "an-operators-long-token", 60, 180
 	s := newStack(t, env{
-		"FORGERUN_ADMIN_TOKEN": token, "FORGERUN_REGISTRATION_RATE": strconv.Itoa(limit), "FORGERUN_TRUSTED_PROXIES": "127.0.0.0/8",
+		"FORGERUN_ADMIN_TOKEN": token, "FORGERUN_TRUSTED_PROXIES": "127.0.0.0/8",
 	})
 	s.secret(token)
 	api := s.startAPI()
@@ -127,7 +117,6 @@ func TestAnAddressRegistersFewClients(t *testing.T) {
 
 // To a stranger somebody's job, or client, looks like one that never existed, in every byte of the answer.
 func TestStrangersSeeNothing(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	api := s.startLeader()
 	owner, stranger := s.newUser(api), s.newUser(api)

@@ -28,7 +28,6 @@ func (s *stack) endLead() {
 }
 
 func TestPausedLeaderIsReplaced(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	old := s.startLeader()
 	other := s.startAPI()
@@ -50,7 +49,6 @@ func TestPausedLeaderIsReplaced(t *testing.T) {
 
 // Its lease of 5 s runs out by itself here.
 func TestKilledLeaderIsReplaced(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	old := s.startLeader()
 	s.startAPI()
@@ -65,7 +63,6 @@ func TestKilledLeaderIsReplaced(t *testing.T) {
 
 // The leader loses Redis, and nobody else does: only another relay can give the jobs to the queue that it could not enqueue.
 func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	redis := newWire(t, s.rdb.Options().Addr)
 	old := s.startLeader(env{"FORGERUN_REDIS_URL": redis.through(t, s.redis.URL())})
@@ -86,7 +83,6 @@ func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
 
 // The lease is broken again and again, so that several processes believe that they lead.
 func TestContendingLeadersDoNoHarm(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.01"})
 	apis := []*proc{s.startLeader(), s.startAPI(), s.startAPI()}
 	u := s.newUser(apis[0])
@@ -138,7 +134,6 @@ func TestContendingLeadersDoNoHarm(t *testing.T) {
 // written meanwhile lies in the future, for which a leader looks that begins.
 // Redis may keep a task for the old time, which is dropped then: the usual invariants do not allow that.
 func TestWorkThatWasWrittenWhilePostgresClockWasAhead(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, hooks)
 	r := newReceiver(t, nil)
 	old := s.startLeader()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/forgerun/forgerun/internal/testkit"
+	chromium "github.com/forgerun/forgerun/internal/testkit/browser"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
@@ -18,6 +19,7 @@ func TestMain(m *testing.M) {
 		panic(err) // the testing package has no such flag any more
 	}
 	code := repotest.Main(m)
+	chromium.Stop()
 	testkit.RemovePrograms()
 	os.Exit(code)
 }

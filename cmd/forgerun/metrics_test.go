@@ -12,14 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
-	"github.com/forgerun/forgerun/repo/repotest"
+	local "github.com/forgerun/forgerun/internal/stack"
 )
 
 // scrape reads all metrics of a process, as Prometheus would.
@@ -74,7 +72,6 @@ var metricNames = []string{
 
 // Every process shows every metric from its start, from zero.
 func TestEveryProcessShowsEveryMetric(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	for _, p := range []*proc{s.startAPI(), s.startWorker(), s.startWebhooks()} {
 		families := p.scrape()
@@ -95,11 +92,8 @@ func TestEveryProcessShowsEveryMetric(t *testing.T) {
 
 // What is counted is what is stored (invariant 9 of the design), and every change of state has its one line in a log.
 func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks)
-	api, _, u := s.startDelivering()
-	r := newReceiver(t, nil)
-	u.subscribe(api, r.url, "job.succeeded", "job.failed")
+	s, api, u := newDelivering(t)
+	u.receive(api, nil, "job.succeeded", "job.failed")
 	var ids []string
 	for _, kind := range []string{"SUCCESS_FAST", "PAYLOAD_SMALL", "FAIL_IMMEDIATE", "RETRY_ON_FAIL", "FAIL_AFTER_RETRYABLE"} {
 		ids = append(ids, u.submitMany(api, 3, execute(kind))...)
@@ -115,8 +109,7 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	eventually(t, "all have ended", func() bool {
 		return s.count(`SELECT count(*) FROM jobs WHERE NOT (`+ended+`)`) == 0
 	})
-	failed := u.submit(api, execute("RETRY_ON_FAIL"))
-	s.await("FAILED", failed)
+	failed := u.submitAndAwait(api, "FAILED", execute("RETRY_ON_FAIL"))
 	retried := u.call(api, "POST", "/v1/jobs/"+failed+"/retry", "")
 	require.Equal(t, retried.header.Get("X-Request-Id"), api.logged("job transition", `"action":"retry"`, failed)["request_id"])
 	s.await("SUCCEEDED", failed)
@@ -179,15 +172,13 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 		}
 	}
 	stored := map[string]int{}
-	rows,
-		err := s.db.Query(t.Context(),
-		`SELECT job_id || ' from ' || coalesce(prev_state, '') || ' to ' || next_state, count(*) FROM events
-			WHERE next_state IS NOT NULL GROUP BY 1`)
-	require.NoError(t, err)
-	var transition string
-	var n int
-	_, err = pgx.ForEachRow(rows, []any{&transition, &n}, func() error { stored[transition] = n; return nil })
-	require.NoError(t, err)
+	for _, r := range structs[struct {
+		Transition string
+		N          int
+	}](s, `SELECT job_id || ' from ' || coalesce(prev_state, '') || ' to ' || next_state, count(*) FROM events
+			WHERE next_state IS NOT NULL GROUP BY 1`) {
+		stored[r.Transition] = r.N
+	}
 	require.Equal(t, stored, transitions)
 	require.Equal(t, s.count(`SELECT count(*) FROM delivery_attempts`), attempts)
 	require.Equal(t, http.StatusUnauthorized, u.look(api, "frk_nobody").status)
@@ -199,7 +190,6 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 
 // The leader alone shows the backlog statistics.
 func TestBacklogStatisticsFollowTheLeader(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	leader := s.startLeader()
 	other := s.startAPI()
@@ -223,7 +213,7 @@ func TestBacklogStatisticsFollowTheLeader(t *testing.T) {
 
 // hang stops a server of Postgres and all of its processes until resume is called: connections stay open, new ones are accepted,
 // nothing is answered. It asks the system for them: a session that is just beginning is not among those that Postgres shows.
-func (s *stack) hang(server *devstack.Postgres) (resume func()) {
+func (s *stack) hang(server *local.Postgres) (resume func()) {
 	s.t.Helper()
 	parent := strconv.Itoa(server.PID())
 	stopped := []int{server.PID()}
@@ -251,9 +241,7 @@ func (s *stack) hang(server *devstack.Postgres) (resume func()) {
 
 // A scrape answers while a store is away or hangs, with what is known.
 func TestScrapeDuringOutages(t *testing.T) {
-	t.Parallel()
-	postgres := repotest.Server(t)
-	s := newStackOn(t, postgres.URL())
+	s, postgres := newStackWithPostgres(t)
 	leader := s.startLeader()
 	u := s.newUser(leader)
 	u.submitMany(leader, 3, execute("SUCCESS_FAST"))
@@ -291,7 +279,7 @@ func TestScrapeDuringOutages(t *testing.T) {
 	resume()
 	shows(1, 1)
 
-	require.NoError(t, postgres.Stop(devstack.Immediate))
+	require.NoError(t, postgres.Stop(local.Immediate))
 	shows(0, 1)
 	ready(http.StatusServiceUnavailable, `"postgres":`, `"migrations":"unknown"`)
 	require.NoError(t, postgres.Start(t.Context()))

@@ -14,7 +14,6 @@ import (
 // Two processes are asked for more than a minute, faster than the limit allows. Whatever passed, no span of 60 seconds has more
 // than the limit; a burst of all of it passes, and so does a request that waited for as long as the refusal says.
 func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
-	t.Parallel()
 	const limit = 60
 	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": strconv.Itoa(limit)})
 	apis := []*proc{s.startAPI(), s.startAPI()}
@@ -69,12 +68,8 @@ func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
 
 // asynq gives a handler up when Redis has been away for 30 s. The jobs must not notice.
 func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
-	t.Parallel()
 	const away = 40 * time.Second
-	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.6"}) // SUCCESS_SLOW takes 54 s
-	api := s.startLeader()
-	u := s.newUser(api)
-	s.startWorker()
+	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.6"}) // SUCCESS_SLOW takes 54 s
 	ids := u.submitMany(api, 4, execute("SUCCESS_SLOW"))
 	s.await("RUNNING", ids...)
 	require.NoError(t, s.redis.Kill())
@@ -92,13 +87,8 @@ func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
 
 // Retention goes by the clock of the test bed; the cleaner comes by twice a minute of real time.
 func TestRetentionFollowsTheClock(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, testBed, env{"FORGERUN_RETENTION_JOBS": "240h"})
-	api := s.startLeader()
-	s.startWorker()
-	u := s.newUser(api)
-	id := u.submit(api, custom(`{}`))
-	s.await("SUCCEEDED", id)
+	_, api, u := newWorking(t, testBed, env{"FORGERUN_RETENTION_JOBS": "240h"})
+	id := u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))
 	u.moveClock(api, `{"advance":"241h"}`)
 	eventually(t, "the job is gone", func() bool { return u.call(api, "GET", "/v1/jobs/"+id, "").status == http.StatusGone })
 }

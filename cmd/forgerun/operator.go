@@ -9,6 +9,7 @@ import (
 	"github.com/forgerun/forgerun/app/overview"
 	"github.com/forgerun/forgerun/app/pauses"
 	"github.com/forgerun/forgerun/app/schedules"
+	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/handlers/operator"
 	"github.com/forgerun/forgerun/job"
 )
@@ -18,9 +19,9 @@ import (
 // clients, which only processes with the API count.
 func (p *process) newOperatorAPI() *operator.API {
 	return operator.New(operator.Config{
-		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.RequestTimeout, Mask: p.cfg.MaskParams, TraceURL: p.cfg.TraceURL,
+		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.requestTimeout(), Mask: p.cfg.MaskParams, TraceURL: p.cfg.TraceURL,
 		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive, Window: p.cfg.DispatchWindow},
-		MaxPayload: p.cfg.MaxPayload, Catalogue: p.cfg.catalogue(),
+		MaxPayload: handlers.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{
 		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Bulk: bulk.New(p.store, p.store, nil, p.log),
 		Schedules: schedules.New(p.store, nil, 0, p.log), // which creates none

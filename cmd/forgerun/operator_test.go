@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -16,35 +15,12 @@ import (
 
 const readersToken = "the-readers-own-token"
 
-// operatorClient asks the operator API; each answer is as its document says.
-type operatorClient struct {
-	s     *stack
-	http  *http.Client
-	token string
-}
-
-func (s *stack) operator(token string) operatorClient {
+// operator asks the operator API; each answer is as its document says.
+func (s *stack) operator(token string) *user {
 	documented := apitest.New(s.t, operator.Document())
-	return operatorClient{s, &http.Client{Timeout: patience, Transport: documented.Transport(&http.Transport{DisableKeepAlives: true})}, token}
-}
-
-func (c operatorClient) call(p *proc, method, path, body string) answer {
-	c.s.t.Helper()
-	url := "http://" + p.logged("admin listening")["address"].(string) + path
-	r, err := http.NewRequestWithContext(c.s.ctx(), method, url, strings.NewReader(body))
-	require.NoError(c.s.t, err)
-	if c.token != "" {
-		r.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	if body != "" {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	response, err := c.http.Do(r)
-	require.NoError(c.s.t, err)
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(c.s.t, err)
-	return answer{status: response.StatusCode, header: response.Header, body: string(text)}
+	return &user{s: s, key: token, admin: &http.Client{
+		Timeout: patience, Transport: documented.Transport(&http.Transport{DisableKeepAlives: true}),
+	}}
 }
 
 // ids gives the members of that name in the entries of a list.
@@ -63,7 +39,6 @@ var passing = regexp.MustCompile(`"(time|as_of|heartbeat_at|expires_at)":"[^"]*"
 
 // Each process of each role answers operators alike, in the form of the API's document, and nobody else.
 func TestOperatorAPI(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, hooks, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	api, sender, u := s.startDelivering()
 	worker := s.startWorker()
@@ -106,7 +81,6 @@ func TestOperatorAPI(t *testing.T) {
 
 // What operators do takes effect from any process, as if the client had done it, and is told by every process.
 func TestOperatorChanges(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, hooks, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	api, sender, u := s.startDelivering()
 	receiver := newReceiver(t, nil)
@@ -152,9 +126,8 @@ func TestOperatorChanges(t *testing.T) {
 	receiver.await("the test", func(d received) bool { return d.event() == "webhook.test" })
 	s.awaitDeliveries()
 	change(api, http.StatusAccepted, "POST", "deliveries/"+sent+"/redeliver", "")
-	eventually(t, "it is delivered twice", func() bool {
-		return s.count(`SELECT count(*) FROM deliveries WHERE delivery_id = $1 AND state = 'DELIVERED' AND attempts = 2`, sent) == 1
-	})
+	s.awaitCount("it is delivered twice", 1,
+		`SELECT count(*) FROM deliveries WHERE delivery_id = $1 AND state = 'DELIVERED' AND attempts = 2`, sent)
 
 	client := change(worker, http.StatusCreated, "POST", "clients", "").text("client_id")
 	made := change(worker, http.StatusCreated, "POST", "clients/"+client+"/keys", "")
@@ -172,21 +145,21 @@ func TestOperatorChanges(t *testing.T) {
 	require.Equal(t, []string{client}, ann.call(api, "GET", "/admin/v1/audit?action=create_client", "").ids(t, "target_id"))
 }
 
-// stop has an operator stop something, and gives the way to let it go on. Statements that saw what was before are over when it
+// pause has an operator pause something, and gives the way to let it go on. Statements that saw what was before are over when it
 // returns.
-func (c operatorClient) stop(p *proc, body string) (goOn func(*proc)) {
-	c.s.t.Helper()
-	a := c.call(p, "POST", "/admin/v1/pauses", body)
-	require.Equal(c.s.t, http.StatusCreated, a.status, a.body)
-	stopped := c.s.now()
-	eventually(c.s.t, "claims that were under way are over", func() bool {
-		return c.s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start <= $1::timestamptz
+func (u *user) pause(p *proc, body string) (goOn func(*proc)) {
+	u.s.t.Helper()
+	a := u.call(p, "POST", "/admin/v1/pauses", body)
+	require.Equal(u.s.t, http.StatusCreated, a.status, a.body)
+	stopped := u.s.now()
+	eventually(u.s.t, "claims that were under way are over", func() bool {
+		return u.s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start <= $1::timestamptz
 			AND pid <> pg_backend_pid()`, stopped) == 0
 	})
 	return func(p *proc) {
-		c.s.t.Helper()
-		r := c.call(p, "DELETE", "/admin/v1/pauses/"+a.text("pause_id"), "")
-		require.Equal(c.s.t, http.StatusNoContent, r.status, r.body)
+		u.s.t.Helper()
+		r := u.call(p, "DELETE", "/admin/v1/pauses/"+a.text("pause_id"), "")
+		require.Equal(u.s.t, http.StatusNoContent, r.status, r.body)
 	}
 }
 
@@ -201,14 +174,12 @@ func (s *stack) now() string { return s.text(`SELECT clock_timestamp()::text`) }
 // Everything is paused while jobs run and others are submitted: from the answer on nothing is claimed, though Redis is emptied and
 // every process is killed and started again. Then all of it runs.
 func TestEverythingIsPaused(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "4"})
-	api := s.startLeader()
+	s, api, u := newService(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "4"})
 	worker := s.startWorker()
-	u, ann := s.newUser(api), s.operator(operatorsToken)
+	ann := s.operator(operatorsToken)
 	ids := u.submitMany(api, 40, execute("PAYLOAD_SMALL"))
 	eventually(t, "some run", func() bool { return s.countJobs(ids, "SUCCEEDED") > 0 })
-	goOn := ann.stop(worker, `{"scope":"ALL","reason":"a release"}`)
+	goOn := ann.pause(worker, `{"scope":"ALL","reason":"a release"}`)
 	paused := s.now()
 	ids = append(ids, u.submitMany(api, 20, execute("PAYLOAD_SMALL"))...)
 	last := ids[len(ids)-1]
@@ -244,22 +215,19 @@ func TestEverythingIsPaused(t *testing.T) {
 // A kind and a client are paused on a queue that they share with others: these go on, and what was put aside comes later in the
 // order in which it was queued, whoever leads then.
 func TestAKindAndAClientArePaused(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "1"})
 	leader := s.startLeader()
 	api := s.startAPI()
 	u, other, ann := s.newUser(api), s.newUser(api), s.operator(operatorsToken)
-	kind := ann.stop(api, `{"scope":"KIND","target":"PAYLOAD_LARGE","reason":"too large"}`)
-	client := ann.stop(api, `{"scope":"CLIENT","target":"`+u.id+`","reason":"asked for"}`)
+	kind := ann.pause(api, `{"scope":"KIND","target":"PAYLOAD_LARGE","reason":"too large"}`)
+	client := ann.pause(api, `{"scope":"CLIENT","target":"`+u.id+`","reason":"asked for"}`)
 	s.startWorker()
 	paused := s.now()
 	ids := u.submitAlike(api, 30, execute("PAYLOAD_SMALL"))
 	large := other.submit(api, execute("PAYLOAD_LARGE"))
 	s.await("SUCCEEDED", other.submit(api, execute("PAYLOAD_SMALL")))
 	require.Equal(t, map[string]any{"reason": "PAUSED", "until": nil}, other.get(api, large).value("waiting"))
-	eventually(t, "all are aside", func() bool {
-		return s.count(`SELECT count(*) FROM jobs WHERE run_at > now() + interval '1 year'`) == 31
-	})
+	s.awaitCount("all are aside", 31, `SELECT count(*) FROM jobs WHERE run_at > now() + interval '1 year'`)
 	require.Zero(t, s.assignedSince(paused, `work_kind <> 'PAYLOAD_SMALL' OR jobs.client_id = '`+u.id+`'`))
 
 	leader.kill()

@@ -43,9 +43,8 @@ func TestCommandsOnPagesRun(t *testing.T) {
 	t.Parallel()
 	folder := copyOfRepository(t)
 	for _, page := range []string{"README.md", "docs/tutorials/first-jobs.md", "docs/tutorials/testbed.md"} {
-		text, err := os.ReadFile("../../" + page)
-		require.NoError(t, err)
-		blocks := pageBlock.FindAllStringSubmatch(string(text), -1)
+		text := readText(t, "../../"+page)
+		blocks := pageBlock.FindAllStringSubmatch(text, -1)
 		require.NotEmpty(t, blocks, page)
 		r := newPageReader(t, folder)
 		for _, block := range blocks {

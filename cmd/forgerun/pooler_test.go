@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 // pooler starts PgBouncer in front of the stack's database and gives the URL of the same database through it. Its configuration has
@@ -45,7 +47,7 @@ default_pool_size = 100
 	if os.Geteuid() == 0 { // it refuses to run as root
 		arguments = append([]string{"-u", "nobody"}, file)
 	}
-	log := newOutput()
+	log := new(testkit.Output)
 	bouncer := exec.Command(program, arguments...)
 	bouncer.Stdout, bouncer.Stderr = log, log
 	require.NoError(s.t, bouncer.Start())
@@ -53,7 +55,7 @@ default_pool_size = 100
 		_ = bouncer.Process.Kill()
 		_ = bouncer.Wait()
 		if s.t.Failed() {
-			s.t.Log(log.tail())
+			s.t.Log(tail(log))
 		}
 	})
 	eventually(s.t, "the pooler listens", func() bool {
@@ -67,12 +69,10 @@ default_pool_size = 100
 }
 
 func TestPoolerInSessionMode(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, hooks)
 	s.env["FORGERUN_DATABASE_URL"] = s.pooler("session")
 	api, _, u := s.startDelivering()
-	r := newReceiver(t, nil)
-	u.subscribe(api, r.url, "job.succeeded")
+	u.receive(api, nil, "job.succeeded")
 	ids := u.submitMany(api, 200, execute("SUCCESS_FAST"))
 	s.await("SUCCEEDED", ids...)
 	s.awaitDeliveries()
@@ -89,7 +89,6 @@ func TestPoolerInSessionMode(t *testing.T) {
 // Sessions that lose their server between transactions would lose settings,
 // statements and notifications: it is said at the start, not by answers of 500.
 func TestPoolerInTransactionModeIsRefused(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	for _, mode := range []string{"transaction", "statement"} {
 		url := s.pooler(mode)

@@ -7,14 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
-	"github.com/forgerun/forgerun/repo/repotest"
+	local "github.com/forgerun/forgerun/internal/stack"
 )
 
 func TestPostgresCrashUnderLoad(t *testing.T) {
-	t.Parallel()
-	postgres := repotest.Server(t)
-	s := newStackOn(t, postgres.URL(), env{"FORGERUN_TIME_SCALE": "0.01", "FORGERUN_WORKER_CONCURRENCY": "8"})
+	s, postgres := newStackWithPostgres(t, env{"FORGERUN_TIME_SCALE": "0.01", "FORGERUN_WORKER_CONCURRENCY": "8"})
 	api := s.startLeader()
 	u := s.newUser(api)
 	s.startWorker(quickLease)
@@ -25,7 +22,7 @@ func TestPostgresCrashUnderLoad(t *testing.T) {
 		before := len(s.acceptedIDs())
 		eventually(t, "jobs are accepted", func() bool { return len(s.acceptedIDs()) > before+50 })
 		refused := load.refusals()
-		require.NoError(t, postgres.Stop(devstack.Immediate))
+		require.NoError(t, postgres.Stop(local.Immediate))
 		eventually(t, "requests are refused", func() bool { return load.refusals() > refused+8 })
 		require.NoError(t, postgres.Start(t.Context()))
 		s.db.Reset()
@@ -39,18 +36,14 @@ func TestPostgresCrashUnderLoad(t *testing.T) {
 	}
 	s.awaitFinal(s.acceptedIDs()...)
 	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE state = 'FAILED' AND failure_reason <> 'worker-lost'`))
-	eventually(t, "jobs that were accepted without an answer end too", func() bool {
-		return s.count(`SELECT count(*) FROM jobs WHERE finished_at IS NULL`) == 0
-	})
+	s.awaitCount("jobs that were accepted without an answer end too", 0, `SELECT count(*) FROM jobs WHERE finished_at IS NULL`)
 	require.Equal(t, s.count(`SELECT count(*) FROM jobs`), s.count(`SELECT count(*) FROM idempotency_keys`), "one job per key")
 	s.checkInvariants()
 }
 
 func TestPostgresDownAtTheStart(t *testing.T) {
-	t.Parallel()
-	postgres := repotest.Server(t)
-	s := newStackOn(t, postgres.URL())
-	require.NoError(t, postgres.Stop(devstack.Fast))
+	s, postgres := newStackWithPostgres(t)
+	require.NoError(t, postgres.Stop(local.Fast))
 	api := s.startAPI()
 	worker := s.start("worker")
 	require.Equal(t, http.StatusServiceUnavailable, (&user{s: s}).call(api, "GET", "/readyz", "").status)
@@ -63,11 +56,7 @@ func TestPostgresDownAtTheStart(t *testing.T) {
 }
 
 func TestLockedTable(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_DB_TIMEOUT": "1s"})
-	api := s.startLeader()
-	u := s.newUser(api)
-	s.startWorker()
+	s, api, u := newWorking(t, env{"FORGERUN_DB_TIMEOUT": "1s"})
 	body := execute("SUCCESS_FAST", `"idempotency_key":"once"`)
 	unlock := s.lock(`LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE`)
 	refused := u.trySubmit(api, body)
@@ -81,10 +70,7 @@ func TestLockedTable(t *testing.T) {
 
 // One row that somebody holds must not keep others from their commits.
 func TestLockedRowFailsAlone(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_DB_TIMEOUT": "3s"})
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t, env{"FORGERUN_DB_TIMEOUT": "3s"})
 	others := u.submitMany(api, 30, execute("SUCCESS_FAST"))
 	held := u.submit(api, execute("SUCCESS_FAST"))
 	others = append(others, u.submitMany(api, 30, execute("SUCCESS_FAST"))...)
@@ -101,13 +87,8 @@ func TestLockedRowFailsAlone(t *testing.T) {
 }
 
 func TestReadOnlyPostgres(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
-	s.startWorker()
-	id := u.submit(api, execute("SUCCESS_FAST"))
-	s.await("SUCCEEDED", id)
+	s, api, u := newWorking(t)
+	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))
 	database := s.text(`SELECT current_database()`)
 	s.exec(`ALTER DATABASE "` + database + `" SET default_transaction_read_only = on`)
 	s.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
@@ -160,17 +141,15 @@ func (s *stack) writable(database string) {
 
 // The heartbeat has a connection of its own.
 func TestExhaustedPoolEndsNoLease(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, env{
-		"FORGERUN_LEASE_TIMEOUT": "4s", "FORGERUN_HEARTBEAT_INTERVAL": "500ms",
-		"FORGERUN_TIME_SCALE": "0.06", "FORGERUN_LOG_FORMAT": "json", "FORGERUN_DATA_DIR": t.TempDir(), "FORGERUN_DB_TIMEOUT": "2s",
+		"FORGERUN_LEASE_TIMEOUT": "4s",
+		"FORGERUN_TIME_SCALE":    "0.06", "FORGERUN_LOG_FORMAT": "json", "FORGERUN_DATA_DIR": t.TempDir(), "FORGERUN_DB_TIMEOUT": "2s",
 	})
 	dev := s.start("dev") // api and worker share one pool
 	dev.waitAPI()
 	dev.logged("worker registered")
 	u := s.newUser(dev)
-	ended := u.submit(dev, execute("FAIL_IMMEDIATE"))
-	s.await("FAILED", ended)
+	ended := u.submitAndAwait(dev, "FAILED", execute("FAIL_IMMEDIATE"))
 	id := u.submit(dev, execute("SUCCESS_SLOW")) // 5.4 s
 	s.await("RUNNING", id)
 	unlock := s.lock(`LOCK TABLE reports IN ACCESS EXCLUSIVE MODE`)

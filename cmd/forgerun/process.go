@@ -144,12 +144,8 @@ func (p *process) connect() (err error) {
 	p.queue = queue.New(p.redis, queue.Config{MaxTaskTime: taskTime, Scheduled: (cfg.DispatchWindow + 1) / 2, Clock: p.clock})
 	p.store, err = repo.Open(repo.Config{
 		URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun " + p.role,
-		ResultTTL: cfg.RetentionResults, IdempotencyWindow: cfg.IdempotencyWindow,
-		Retention: repo.Retention{
-			Jobs: cfg.RetentionJobs, Keys: cfg.RetentionKeys, Tombstones: cfg.RetentionTombstones, UnusedClients: cfg.RetentionUnusedClients,
-		},
-		ClientMaxHeld: p.cfg.ClientMaxRunning,
-		Webhooks:      repo.WebhookLimits{DisableFailures: cfg.WebhookDisableFailures, DisableAfter: cfg.WebhookDisableAfter},
+		RetentionJobs: cfg.RetentionJobs, ClientMaxHeld: p.cfg.ClientMaxRunning,
+		Webhooks:      repo.WebhookLimits{DisableFailures: repo.DisableFailures, DisableAfter: cfg.WebhookDisableAfter},
 		OutcomeStream: cfg.OutcomeStream != "",
 		Logger:        p.log, Registry: p.registry, TracerProvider: p.tracing, Clock: p.clock,
 	})
@@ -176,7 +172,7 @@ func (p *process) startTracing() error {
 		return nil
 	}
 	provider, flush, err := monitoring.NewTracing(context.Background(), monitoring.Tracing{
-		Protocol: p.cfg.Tracing.protocol(), Proxy: p.cfg.Tracing.Proxy, Role: p.role, Version: version, Log: p.log, Registry: p.registry,
+		Protocol: p.cfg.Tracing.protocol(), Role: p.role, Version: version, Log: p.log, Registry: p.registry,
 	})
 	if err != nil {
 		return fmt.Errorf("tracing: %w", err)
@@ -206,7 +202,7 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 // limited bounds the connections of a listener.
 func (p *process) limited(l net.Listener, name string, total func() int) *conn.Listener {
 	return conn.NewListener(l, conn.Limits{
-		Total: total, PerAddress: p.cfg.Network.MaxConnectionsPerAddress, Exempt: p.cfg.Network.TrustedProxies,
+		Total: total, PerAddress: conn.MaxPerAddress, Exempt: p.cfg.Network.TrustedProxies,
 		Metrics: p.connections, Log: p.log.With("listener", name),
 	})
 }
@@ -230,7 +226,7 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 	}
 	if p.cfg.OutcomeStream != "" {
 		d.Publisher = maintenance.NewPublisher(maintenance.PublisherConfig{
-			Stream: p.cfg.OutcomeStream, MaxLen: int64(p.cfg.OutcomeStreamMaxLen), PublicURL: p.cfg.PublicURL,
+			Stream: p.cfg.OutcomeStream, PublicURL: p.cfg.PublicURL,
 		}, p.store, p.queue, p.metrics, p.log)
 	}
 	return maintenance.New(d)

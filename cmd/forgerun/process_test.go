@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"maps"
@@ -10,7 +9,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,10 +22,10 @@ import (
 type proc struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	stdout *output
-	log    *output       // standard error
-	done   chan struct{} // closed when the process has ended
-	url    string        // of the API; set by waitAPI
+	stdout *testkit.Output
+	log    *testkit.Output // standard error
+	done   chan struct{}   // closed when the process has ended
+	url    string          // of the API; set by waitAPI
 	paused bool
 }
 
@@ -47,7 +45,7 @@ func startProgram(t *testing.T, program string, env map[string]string, secrets f
 }
 
 func newProc(t *testing.T, program string, env map[string]string, args ...string) *proc {
-	p := &proc{t: t, cmd: exec.Command(program, args...), stdout: newOutput(), log: newOutput(), done: make(chan struct{})}
+	p := &proc{t: t, cmd: exec.Command(program, args...), stdout: new(testkit.Output), log: new(testkit.Output), done: make(chan struct{})}
 	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
 	for name, value := range env {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
@@ -68,7 +66,7 @@ func (p *proc) run(env map[string]string, secrets func() []string) {
 		p.kill()
 		p.checkLog(env["FORGERUN_LOG_FORMAT"] != "text", secrets())
 		if t.Failed() {
-			t.Logf("--- %v, process %d, ended with %d:\n%s", args, p.cmd.Process.Pid, p.cmd.ProcessState.ExitCode(), p.log.tail())
+			t.Logf("--- %v, process %d, ended with %d:\n%s", args, p.cmd.Process.Pid, p.cmd.ProcessState.ExitCode(), tail(p.log))
 		}
 	})
 }
@@ -117,6 +115,13 @@ func (p *proc) pause() {
 func (p *proc) resume() { p.signal(syscall.SIGCONT); p.paused = false }
 
 func (p *proc) terminate() { p.signal(syscall.SIGTERM) }
+
+// stop terminates the process, which must end well.
+func (p *proc) stop() {
+	p.t.Helper()
+	p.terminate()
+	require.Zero(p.t, p.exitCode())
+}
 
 // exitCode waits for the end of the process; -1 means that a signal ended it.
 func (p *proc) exitCode() int {
@@ -172,10 +177,16 @@ func containsAll(text string, parts []string) bool {
 	return true
 }
 
+// adminURL is the address of the admin listener.
+func (p *proc) adminURL() string {
+	p.t.Helper()
+	return "http://" + p.logged("admin listening")["address"].(string)
+}
+
 // admin asks the admin listener.
 func (p *proc) admin(path string) (status int, body string) {
 	p.t.Helper()
-	response, err := http.Get("http://" + p.logged("admin listening")["address"].(string) + path)
+	response, err := http.Get(p.adminURL() + path)
 	require.NoError(p.t, err)
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)
@@ -193,28 +204,8 @@ func (p *proc) metric(sample string) float64 {
 	return n
 }
 
-// output is what a process writes, readable meanwhile.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func newOutput() *output { return &output{} }
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-// tail is the end of the output, without the lines that only say that all is well.
-func (o *output) tail() string {
+// tail is the end of an output, without the lines that only say that all is well.
+func tail(o *testkit.Output) string {
 	const lines = 40
 	var kept []string
 	for line := range strings.Lines(o.String()) {

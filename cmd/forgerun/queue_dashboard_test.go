@@ -49,11 +49,8 @@ func payloadOf(t *testing.T, task *asynq.TaskInfo) map[string]any {
 // Jobs that succeed, fail, are retried by the server and by their client, and are canceled while they wait: the queue's counters are
 // those of the rows, exactly, and what failed is there to be looked at.
 func TestDashboardAgreesWithTheRows(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, patient)
-	api := s.startLeader()
-	s.startWorker()
-	u, inspector := s.newUser(api), s.inspector()
+	s, api, u := newWorking(t, patient)
+	inspector := s.inspector()
 	ids := u.submitMany(api, 40, execute("SUCCESS_FAST"))
 	failing := u.submitMany(api, 15, execute("FAIL_AFTER_RETRYABLE"))
 	ids = append(ids, failing...)
@@ -101,14 +98,10 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 
 // A job that waits for a retry is a scheduled task that says which attempt, and why.
 func TestDashboardShowsRetries(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_RETRY_BACKOFF_BASE": "1h", "FORGERUN_RETRY_BACKOFF_MAX": "1h"})
-	api := s.startLeader()
-	s.startWorker()
-	u, inspector := s.newUser(api), s.inspector()
+	s, api, u := newWorking(t, env{"FORGERUN_RETRY_BACKOFF_BASE": "1h", "FORGERUN_RETRY_BACKOFF_MAX": "1h"})
+	inspector := s.inspector()
 	auto := u.submit(api, execute("RETRY_LIMIT_REACHED", `"auto_retry":true`))
-	asked := u.submit(api, execute("RETRY_LIMIT_REACHED"))
-	s.await("FAILED", asked)
+	asked := u.submitAndAwait(api, "FAILED", execute("RETRY_LIMIT_REACHED"))
 	u.retry(api, asked)
 	var reasons []string
 	check := func() {
@@ -134,11 +127,7 @@ func TestDashboardShowsRetries(t *testing.T) {
 
 // What waits for its time when Redis is emptied starts then, and not before.
 func TestFlushAllWhileJobsWaitForTheirTime(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	s.startWorker()
-	u := s.newUser(api)
+	s, api, u := newWorking(t)
 	var ids []string
 	for i := range 10 {
 		ids = append(ids, u.submit(api, deferred(1500*time.Millisecond+time.Duration(i)*100*time.Millisecond)))

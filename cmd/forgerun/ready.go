@@ -15,6 +15,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/localhosts"
+	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/monitoring"
 	"github.com/forgerun/forgerun/tasks/queue"
@@ -95,7 +96,8 @@ func (p *process) adminPart() lifecycle.Part {
 		Attempts: p.attempts, Source: p.source, Hosts: p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),
 	}
 	server := &http.Server{
-		Handler: conn.UnderWay(pages.Handler()), ConnContext: conn.InContext, ReadHeaderTimeout: closeGrace, IdleTimeout: time.Minute,
+		Handler:     conn.UnderWay(pages.Handler(), operators.Guard{Tokens: p.cfg.Operators()}.Known),
+		ConnContext: conn.InContext, ReadHeaderTimeout: closeGrace, IdleTimeout: time.Minute,
 		WriteTimeout: 2 * time.Minute, // profiles take up to one
 	}
 	start := func(context.Context) error {

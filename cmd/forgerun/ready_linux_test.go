@@ -11,16 +11,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 // smallDisk moves the server's database to a file system of its own, and gives its folder. It needs root.
 func smallDisk(t *testing.T, url string) string {
 	t.Helper()
-	dir, err := devstack.MkdirTemp("forgerun-test-")
-	require.NoError(t, err)
-	t.Cleanup(func() { removeAll(t, dir) })
+	dir := tempDir(t)
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=64m"); err != nil {
 		t.Skip("a small file system cannot be mounted here: ", err)
 	}

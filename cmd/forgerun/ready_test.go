@@ -1,19 +1,19 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 // Whoever asks is told while both stores hang, on every connection that there is.
 func TestReadinessWhileStoresHang(t *testing.T) {
-	t.Parallel()
-	postgres := repotest.Server(t)
-	s := newStackOn(t, postgres.URL())
+	s, postgres := newStackWithPostgres(t)
 	api := s.startLeader()
 	resume := s.hang(postgres)
 	require.NoError(t, s.redis.Pause())
@@ -29,7 +29,6 @@ func TestReadinessWhileStoresHang(t *testing.T) {
 
 // A Redis that answers and takes no writes gives no worker anything to do.
 func TestReadinessWhileRedisRefusesWrites(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	api, worker := s.startAPI(), s.startWorker()
 	status := func() int { status, _ := worker.admin("/readyz"); return status }
@@ -44,4 +43,40 @@ func TestReadinessWhileRedisRefusesWrites(t *testing.T) {
 	})
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	eventually(t, "ready again", func() bool { return status() == http.StatusOK })
+}
+
+// Strangers who begin a login and never end it do not keep health checks, scrapes and operators out.
+func TestStrangersDoNotLockTheAdminListener(t *testing.T) {
+	const token = "an-operators-long-token"
+	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": token})
+	s.secret(token)
+	worker := s.startWorker()
+	for range 300 { // more than the listener takes
+		c, err := net.Dial("tcp", strings.TrimPrefix(worker.adminURL(), "http://"))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		_, err = fmt.Fprintf(c, "POST /login HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-www-form-urlencoded\r\n"+
+			"Content-Length: 40\r\n\r\nt", c.RemoteAddr())
+		require.NoError(t, err)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		status, body := worker.admin(path)
+		require.Equal(t, http.StatusOK, status, body)
+	}
+	list := s.operator(token).call(worker, "GET", "/admin/v1/jobs", "")
+	require.Equal(t, http.StatusOK, list.status, list.body)
+}
+
+// An api that accepts all submissions is ready, whatever other tables are locked.
+func TestReadinessWhileOtherTablesAreLocked(t *testing.T) {
+	s, api, u := newService(t)
+	ready := func() bool { return u.call(api, "GET", "/readyz", "").status == http.StatusOK }
+	eventually(t, "ready", ready)
+	tx, err := s.db.Begin(s.ctx())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	_, err = tx.Exec(s.ctx(), `LOCK TABLE maintenance_state, goose_db_version, erasures, schedules IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	u.submit(api, execute("SUCCESS_FAST"))
+	eventually(t, "ready while they are locked", ready)
 }

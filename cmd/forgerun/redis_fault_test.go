@@ -15,10 +15,7 @@ import (
 )
 
 func TestFlushAllWithABacklog(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t)
 	ids := u.submitMany(api, 300, execute("PAYLOAD_SMALL"))
 	s.awaitRelayed(ids)
 	api.logged("the queue is used for the first time")
@@ -44,11 +41,8 @@ func (s *stack) awaitRelayed(ids []string) {
 
 // Of a backlog only a window is in Redis, also after that was emptied. The rest follows from Postgres, in order.
 func TestDispatchWindow(t *testing.T) {
-	t.Parallel()
 	const window = 20
-	s := newStack(t, env{"FORGERUN_DISPATCH_WINDOW": strconv.Itoa(window)})
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t, env{"FORGERUN_DISPATCH_WINDOW": strconv.Itoa(window)})
 	ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL"))
 	full := func() bool { return len(s.tasks()) >= window }
 	eventually(t, "the window is full", full)
@@ -67,11 +61,7 @@ func TestDispatchWindow(t *testing.T) {
 
 // Redis may take longer to empty itself than the jobs to run, on a busy disk: then more of them are submitted.
 func TestFlushAllWhileJobsRun(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.02"}) // PAYLOAD_SMALL takes 40 ms
-	api := s.startLeader()
-	u := s.newUser(api)
-	s.startWorker()
+	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.02"}) // PAYLOAD_SMALL takes 40 ms
 	var ids []string
 	left := 0
 	for round := 0; round < 10 && left == 0; round++ {
@@ -88,11 +78,7 @@ func TestFlushAllWhileJobsRun(t *testing.T) {
 }
 
 func TestRedisDownDuringSubmissions(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
-	s.startWorker()
+	s, api, u := newWorking(t)
 	s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))
 	require.NoError(t, s.redis.Kill())
 	ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL"))
@@ -107,10 +93,7 @@ func TestRedisDownDuringSubmissions(t *testing.T) {
 
 // The last writes of a crashed Redis are lost: tasks that were done come back, tasks that were to do are gone.
 func TestRedisCrashThatLosesItsLastWrites(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t)
 	done := u.submitMany(api, 50, execute("PAYLOAD_SMALL"))
 	s.awaitRelayed(done)
 	path := s.appendOnlyFile()
@@ -118,8 +101,7 @@ func TestRedisCrashThatLosesItsLastWrites(t *testing.T) {
 	require.NoError(t, err)
 	worker := s.startWorker()
 	s.await("SUCCEEDED", done...)
-	worker.terminate()
-	require.Zero(t, worker.exitCode())
+	worker.stop()
 	ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL"))
 	s.awaitRelayed(ids)
 	require.Len(t, s.tasks(), 100)
@@ -158,10 +140,7 @@ func TestRedisThatTakesNoWrites(t *testing.T) {
 		"held up":       {"CLIENT PAUSE 600000 WRITE", "CLIENT UNPAUSE"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStack(t)
-			api := s.startLeader()
-			u := s.newUser(api)
-			s.startWorker()
+			s, api, u := newWorking(t)
 			s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))
 			do := func(command string) {
 				var words []any
@@ -181,11 +160,7 @@ func TestRedisThatTakesNoWrites(t *testing.T) {
 
 // Jobs do not notice that Redis is away: they end without it, in the same attempt.
 func TestRedisAwayWhileJobsRun(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.02"}) // SUCCESS_SLOW takes 1.8 s
-	api := s.startLeader()
-	u := s.newUser(api)
-	s.startWorker()
+	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.02"}) // SUCCESS_SLOW takes 1.8 s
 	ids := u.submitMany(api, 4, execute("SUCCESS_SLOW"))
 	s.await("RUNNING", ids...)
 	require.NoError(t, s.redis.Kill())
@@ -198,10 +173,7 @@ func TestRedisAwayWhileJobsRun(t *testing.T) {
 
 // Every task comes three times, in no order, and those of jobs that wait for their time come too early.
 func TestTasksDuplicatedReorderedAndEarly(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t)
 	ids := u.submitMany(api, 50, execute("PAYLOAD_SMALL"))
 	for range 10 {
 		ids = append(ids, u.submit(api, deferred(5*time.Second)))

@@ -6,48 +6,28 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
 // schedule creates a schedule and gives its path and id.
 func (u *user) schedule(api *proc, body string) (path, id string) {
 	u.s.t.Helper()
-	a := u.call(api, "POST", "/v1/schedules", body)
-	require.Equal(u.s.t, http.StatusCreated, a.status, a.body)
-	u.s.t.Cleanup(func() { u.s.acceptRuns(a.text("schedule_id")) })
+	a := u.expect(api, http.StatusCreated, "POST", "/v1/schedules", body)
 	return a.header.Get("Location"), a.text("schedule_id")
 }
 
-// acceptRuns notes the jobs of a schedule as ones that the client has.
-func (s *stack) acceptRuns(schedule string) {
-	for _, id := range s.runIDs(schedule) {
-		s.mu.Lock()
-		s.accepted[id] = true
-		s.mu.Unlock()
-	}
-}
-
-func (s *stack) runIDs(schedule string) (ids []string) {
-	rows, err := s.db.Query(s.t.Context(), `SELECT job_id::text FROM jobs WHERE schedule_id = $1 ORDER BY scheduled_for`, schedule)
-	if err == nil {
-		ids, _ = pgx.CollectRows(rows, pgx.RowTo[string])
-	}
-	return ids
+func (s *stack) runIDs(schedule string) []string {
+	s.t.Helper()
+	return s.texts(`SELECT job_id::text FROM jobs WHERE schedule_id = $1 ORDER BY scheduled_for`, schedule)
 }
 
 // runs are the due times that have a job, and when the jobs were created, in order.
 func (s *stack) runs(schedule string) (due, created []time.Time) {
 	s.t.Helper()
-	rows, err := s.db.Query(s.ctx(), `SELECT scheduled_for, created_at FROM jobs WHERE schedule_id = $1 AND scheduled_for IS NOT NULL
-		ORDER BY scheduled_for, created_at`, schedule)
-	require.NoError(s.t, err)
-	var at, made time.Time
-	_, err = pgx.ForEachRow(rows, []any{&at, &made}, func() error {
-		due, created = append(due, at.UTC()), append(created, made.UTC())
-		return nil
-	})
-	require.NoError(s.t, err)
+	for _, run := range structs[struct{ Due, Created time.Time }](s, `SELECT scheduled_for, created_at FROM jobs
+		WHERE schedule_id = $1 AND scheduled_for IS NOT NULL ORDER BY scheduled_for, created_at`, schedule) {
+		due, created = append(due, run.Due.UTC()), append(created, run.Created.UTC())
+	}
 	return due, created
 }
 
@@ -74,11 +54,7 @@ func (s *stack) requireExact(due, created []time.Time, interval time.Duration) {
 }
 
 func TestScheduleFromEndToEnd(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	s.startWorker()
-	u := s.newUser(api)
+	s, api, u := newWorking(t)
 	path, id := u.schedule(api, `{"interval":"1s","overlap":"skip",
 		"job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST","correlation_id":"tick"}}`)
 	s.awaitRuns(id, 3, time.Second)
@@ -101,8 +77,7 @@ func TestScheduleFromEndToEnd(t *testing.T) {
 	after, _ := s.runs(id)
 	require.Equal(t, due, after, "nothing is due while it is paused, and a triggered run is for no due time")
 
-	changed := u.call(api, "PATCH", path, `{"interval":null,"cron":"0 30 4 * * *","time_zone":"Europe/Berlin"}`)
-	require.Equal(t, http.StatusOK, changed.status, changed.body)
+	u.expect(api, http.StatusOK, "PATCH", path, `{"interval":null,"cron":"0 30 4 * * *","time_zone":"Europe/Berlin"}`)
 	require.Len(t, u.call(api, "POST", path+"/resume", "").value("next_runs"), 5)
 	require.Equal(t, http.StatusNotFound, s.newUser(api).call(api, "GET", path, "").status)
 	require.Equal(t, http.StatusNoContent, u.call(api, "DELETE", path, "").status)
@@ -110,16 +85,12 @@ func TestScheduleFromEndToEnd(t *testing.T) {
 	require.NotEmpty(t, u.call(api, "GET", "/v1/jobs?schedule_id="+id, "").value("data"), "its jobs stay")
 	require.InDelta(t, len(due), api.metric(`schedule_due_times_total{result="run"}`), 0)
 
-	for _, run := range s.runIDs(id) {
-		s.await("SUCCEEDED", run)
-	}
-	s.acceptRuns(id)
+	s.await("SUCCEEDED", s.runIDs(id)...)
 	s.checkInvariants()
 }
 
 // The leader is killed while schedules are due in each second, again and again: each due time gets one job.
 func TestLeaderIsKilledAtDueTimes(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	leader := s.startLeader()
 	other := s.startAPI()
@@ -146,7 +117,6 @@ func TestLeaderIsKilledAtDueTimes(t *testing.T) {
 	s.startWorker()
 	for _, id := range ids {
 		require.Equal(t, http.StatusNoContent, u.call(other, "DELETE", "/v1/schedules/"+id, "").status)
-		s.acceptRuns(id)
 	}
 	for _, id := range ids {
 		s.await("SUCCEEDED", s.runIDs(id)...)
@@ -156,10 +126,7 @@ func TestLeaderIsKilledAtDueTimes(t *testing.T) {
 
 // Nobody is there for a while, which is longer than a minute by the schedule's row: catch_up decides.
 func TestScheduleCatchesUp(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t)
 	ids := map[string]string{}
 	for _, policy := range []string{"none", "last", "all"} {
 		_, ids[policy] = u.schedule(api, `{"interval":"1m","catch_up":"`+policy+`","catch_up_max":3,"job":{"type":"EXECUTE"}}`)
@@ -179,10 +146,7 @@ func TestScheduleCatchesUp(t *testing.T) {
 
 // Where there is no room, a run is tried until the next due time, and then told of as missed.
 func TestRefusedRunsAreMissed(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_MAX_ACTIVE_JOBS": "1"})
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t, env{"FORGERUN_MAX_ACTIVE_JOBS": "1"})
 	blocking := u.submit(api, execute("SUCCESS_FAST"))
 	path, id := u.schedule(api, `{"interval":"2s","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`)
 	var shown answer
@@ -200,7 +164,6 @@ func TestRefusedRunsAreMissed(t *testing.T) {
 
 // Schedules live by the clock of the test bed: a jump leaves no due time out, and none comes twice, forth or back.
 func TestSchedulesFollowAMovedClock(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, testBed)
 	api := s.startLeader()
 	s.startAPI()

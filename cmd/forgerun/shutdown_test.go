@@ -13,12 +13,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 func TestAPITerminatedUnderLoad(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	api := s.startAPI()
 	u := s.newUser(api)
@@ -26,8 +24,7 @@ func TestAPITerminatedUnderLoad(t *testing.T) {
 		return execute("PAYLOAD_SMALL", `"idempotency_key":"`+key+`"`)
 	})
 	eventually(t, "jobs are accepted", func() bool { return len(s.acceptedIDs()) > 100 })
-	api.terminate()
-	require.Zero(t, api.exitCode())
+	api.stop()
 	for _, a := range load.stop() {
 		require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
 	}
@@ -39,7 +36,6 @@ func TestAPITerminatedUnderLoad(t *testing.T) {
 
 // A request that is being handled when the signal comes is answered.
 func TestAPITerminatedAnswersWhatItHasBegun(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, patient)
 	api := s.startAPI()
 	u := s.newUser(api)
@@ -62,18 +58,14 @@ func TestAPITerminatedAnswersWhatItHasBegun(t *testing.T) {
 }
 
 func TestWorkerTerminatedUnderLoad(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.2", "FORGERUN_SHUTDOWN_GRACE": "4s"})
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t, env{"FORGERUN_TIME_SCALE": "0.2", "FORGERUN_SHUTDOWN_GRACE": "4s"})
 	worker := s.startWorker()
 	long := u.submitMany(api, 2, execute("RUNS_LONG")) // 22 s
 	s.await("RUNNING", long...)
 	short := u.submitMany(api, 2, execute("SUCCESS_NORMAL")) // 2 s
 	s.await("RUNNING", short...)
 	waiting := u.submitMany(api, 20, execute("PAYLOAD_SMALL"))
-	worker.terminate()
-	require.Zero(t, worker.exitCode())
+	worker.stop()
 
 	require.Equal(t, 2, s.countJobs(short, "SUCCEEDED"), "what ends within the grace period ends well")
 	for _, id := range long {
@@ -88,13 +80,9 @@ func TestWorkerTerminatedUnderLoad(t *testing.T) {
 }
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t)
 	worker := s.startWorker(quickLease, slow, env{"FORGERUN_SHUTDOWN_GRACE": "10m"})
-	id := u.submit(api, execute("SUCCESS_SLOW"))
-	s.await("RUNNING", id)
+	id := u.submitAndAwait(api, "RUNNING", execute("SUCCESS_SLOW"))
 	worker.terminate()
 	worker.logged("stopping")
 	eventually(t, "a further signal ends it", func() bool {
@@ -125,9 +113,7 @@ func startDev(t *testing.T, dir string) *proc {
 
 func TestDevTerminatedUnderLoadAndStartedAgain(t *testing.T) {
 	t.Parallel()
-	base, err := devstack.MkdirTemp("forgerun-test-")
-	require.NoError(t, err)
-	t.Cleanup(func() { removeAll(t, base) })
+	base := tempDir(t)
 	dir := filepath.Join(base, "data")
 	s := &stack{t: t, http: http.DefaultClient, sent: map[string]bool{}, accepted: map[string]bool{}}
 	dev := startDev(t, dir)
@@ -150,8 +136,7 @@ func TestDevTerminatedUnderLoadAndStartedAgain(t *testing.T) {
 	eventually(t, "jobs are accepted", func() bool { return len(s.acceptedIDs()) > 50 })
 	servers := childrenOf(t, dev.cmd.Process.Pid)
 	require.Len(t, servers, 2, "Postgres and Redis")
-	dev.terminate()
-	require.Zero(t, dev.exitCode())
+	dev.stop()
 	load.stop()
 	for _, pid := range servers {
 		require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "a server is left")
@@ -166,8 +151,7 @@ func TestDevTerminatedUnderLoadAndStartedAgain(t *testing.T) {
 	for _, id := range append(s.acceptedIDs(), u.submit(dev, execute("PAYLOAD_SMALL", `"idempotency_key":"`+uuid.NewString()+`"`))) {
 		eventually(t, "the job ends", func() bool { return u.get(dev, id).text("state") == "SUCCEEDED" })
 	}
-	dev.terminate()
-	require.Zero(t, dev.exitCode())
+	dev.stop()
 }
 
 // childrenOf lists the processes that pid started.
@@ -194,23 +178,19 @@ func childrenOf(t *testing.T, pid int) []int {
 }
 
 // startUnread starts a worker whose standard error is a pipe that nobody reads, and gives the end to read from.
-func (s *stack) startUnread(environment ...env) (*proc, *os.File) {
+func (s *stack) startUnread() (*proc, *os.File) {
 	s.t.Helper()
-	self := testkit.Program(s.t, "forgerun")
 	reader, writer, err := os.Pipe()
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = reader.Close() })
-	all := merge(s.env, merge(environment...))
-	p := newProc(s.t, self, all, "worker")
+	p := newProc(s.t, testkit.Program(s.t, "forgerun"), s.env, "worker")
 	p.cmd.Stderr = writer
-	p.run(all, s.knownSecrets)
+	p.run(s.env, s.knownSecrets)
 	require.NoError(s.t, writer.Close())
 	s.mu.Lock()
 	s.procs = append(s.procs, p)
 	s.mu.Unlock()
-	eventually(s.t, "the worker is registered", func() bool {
-		return s.count(`SELECT count(*) FROM workers WHERE state = 'ALIVE'`) == 1
-	})
+	s.awaitCount("the worker is registered", 1, `SELECT count(*) FROM workers WHERE state = 'ALIVE'`)
 	return p, reader
 }
 
@@ -219,9 +199,7 @@ func TestWorkerWhoseLogIsNotRead(t *testing.T) {
 	t.Parallel()
 	for name, dies := range map[string]bool{"full": false, "gone": true} {
 		t.Run(name, func(t *testing.T) {
-			s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.02", "FORGERUN_WORKER_CONCURRENCY": "32"})
-			api := s.startLeader()
-			u := s.newUser(api)
+			s, api, u := newService(t, env{"FORGERUN_TIME_SCALE": "0.02", "FORGERUN_WORKER_CONCURRENCY": "32"})
 			worker, log := s.startUnread()
 			if dies {
 				require.NoError(t, log.Close())
@@ -229,8 +207,7 @@ func TestWorkerWhoseLogIsNotRead(t *testing.T) {
 			s.await("SUCCEEDED", u.submitMany(api, 200, execute("SUCCESS_FAST"))...) // three lines each, of 400 bytes
 			last := u.submit(api, execute("SUCCESS_SLOW"))                           // 1.8 s
 			s.await("RUNNING", last)
-			worker.terminate()
-			require.Zero(t, worker.exitCode())
+			worker.stop()
 			s.await("SUCCEEDED", last)
 			if !dies {
 				text := make([]byte, 64<<10)

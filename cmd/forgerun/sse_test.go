@@ -47,7 +47,7 @@ func documentedFrames(t *testing.T) *apitest.Streams {
 var asyncAPI = sync.OnceValues(func() ([]byte, error) { return os.ReadFile("../../handlers/docs/asyncapi.yaml") })
 
 // stream opens an event stream; it is cut at the end of the test at the latest.
-func (u *user) stream(api *proc, path, lastID string) *eventStream {
+func (u *user) stream(api *proc, path, lastID string, headers ...string) *eventStream {
 	u.s.t.Helper()
 	ctx, cancel := context.WithCancel(u.s.ctx())
 	u.s.t.Cleanup(cancel)
@@ -56,7 +56,10 @@ func (u *user) stream(api *proc, path, lastID string) *eventStream {
 	request.Header.Set("Authorization", "Bearer "+u.key)
 	request.Header.Set("Accept", "text/event-stream")
 	if lastID != "" {
-		request.Header.Set("Last-Event-ID", lastID)
+		headers = append(headers, "Last-Event-ID", lastID)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
 	}
 	response, err := u.s.streams.Do(request)
 	require.NoError(u.s.t, err)

@@ -10,12 +10,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
-	"github.com/forgerun/forgerun/internal/devstack"
+	local "github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
@@ -31,7 +32,7 @@ type stack struct {
 	t           *testing.T
 	databaseURL string
 	db          *pgxpool.Pool
-	redis       *devstack.Redis
+	redis       *local.Redis
 	redisDir    string
 	rdb         *redis.Client
 	env         env
@@ -45,24 +46,57 @@ type stack struct {
 	secrets  []string        // API keys, and what else must be in no log
 }
 
-// newStack makes a stack on the shared Postgres server. Jobs take no time unless the environment says otherwise.
+// newStack makes a stack on the shared Postgres server, for a test that runs beside others. Jobs take no time unless the environment
+// says otherwise.
 func newStack(t *testing.T, environment ...env) *stack {
 	t.Helper()
+	t.Parallel()
 	return newStackOn(t, repotest.URL(t), environment...)
 }
 
+// newStackWithPostgres is a stack with a Postgres server of its own, for a test that runs beside others.
+func newStackWithPostgres(t *testing.T, environment ...env) (*stack, *local.Postgres) {
+	t.Helper()
+	t.Parallel()
+	postgres := repotest.Server(t)
+	return newStackOn(t, postgres.URL(), environment...), postgres
+}
+
+// newService is a stack on which an api process leads, and a client of it.
+func newService(t *testing.T, environment ...env) (s *stack, api *proc, u *user) {
+	t.Helper()
+	s = newStack(t, environment...)
+	api = s.startLeader()
+	return s, api, s.newUser(api)
+}
+
+// newWorking is a stack on which an api process leads and a worker works, and a client of it.
+func newWorking(t *testing.T, environment ...env) (s *stack, api *proc, u *user) {
+	t.Helper()
+	s, api, u = newService(t, environment...)
+	s.startWorker()
+	return s, api, u
+}
+
+// newDelivering is a stack with a process of each role, and a client of it.
+func newDelivering(t *testing.T, environment ...env) (s *stack, api *proc, u *user) {
+	t.Helper()
+	s = newStack(t, hooks, merge(environment...))
+	api, _, u = s.startDelivering()
+	return s, api, u
+}
+
+// newStackOn makes a stack on a database, and leaves it to the test whether it runs beside others.
 func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 	t.Helper()
-	openAPI, err := os.ReadFile("../../handlers/docs/openapi.yaml")
-	require.NoError(t, err)
-	documented := apitest.New(t, openAPI) // every answer in every test is as the document says
+	documented := documented(t) // every answer in every test is as the document says
 	s := &stack{
 		t: t, databaseURL: databaseURL, sent: map[string]bool{}, accepted: map[string]bool{}, secrets: []string{masterKey},
 		http:    &http.Client{Timeout: patience, Transport: documented.Transport(&http.Transport{MaxIdleConnsPerHost: 256})},
 		streams: &http.Client{Transport: documented.Transport(&http.Transport{DisableKeepAlives: true})},
 	}
 	t.Cleanup(s.http.CloseIdleConnections)
-	s.startRedis()
+	s.startRedisIn(tempDir(t))
 	s.env = merge(env{
 		"FORGERUN_DATABASE_URL": databaseURL, "FORGERUN_REDIS_URL": s.redis.URL(),
 		"FORGERUN_HTTP_ADDR": "127.0.0.1:0", "FORGERUN_ADMIN_ADDR": "127.0.0.1:0",
@@ -76,6 +110,12 @@ func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 	return s
 }
 
+// documented is the OpenAPI document, which checks answers and deliveries.
+func documented(t *testing.T) *apitest.Document {
+	t.Helper()
+	return apitest.New(t, []byte(readText(t, "../../handlers/docs/openapi.yaml")))
+}
+
 func openPool(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
@@ -87,17 +127,19 @@ func openPool(t *testing.T, url string) *pgxpool.Pool {
 	return db
 }
 
-func (s *stack) startRedis() {
-	dir, err := devstack.MkdirTemp("forgerun-test-")
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { removeAll(s.t, dir) })
-	s.startRedisIn(dir)
+// tempDir is a folder for servers: their account may enter it, unlike testing's own.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := local.MkdirTemp("forgerun-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 func (s *stack) startRedisIn(dir string) {
 	s.redisDir = filepath.Join(dir, "redis")
 	var err error
-	s.redis, err = devstack.StartRedis(s.t.Context(), devstack.RedisOptions{Dir: s.redisDir})
+	s.redis, err = local.StartRedis(s.t.Context(), local.ServerOptions{Dir: s.redisDir})
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { require.NoError(s.t, s.redis.Kill()) })
 	options, err := redis.ParseURL(s.redis.URL())
@@ -158,10 +200,10 @@ func (p *proc) workerID() string {
 }
 
 // patient lets statements wait for as long as a busy machine takes to do what the test has in mind for them.
-var patient = env{"FORGERUN_DB_TIMEOUT": "60s", "FORGERUN_REQUEST_TIMEOUT": "60s"}
+var patient = env{"FORGERUN_DB_TIMEOUT": "60s"}
 
 // quickLease makes a worker that dies be missed soon.
-var quickLease = env{"FORGERUN_LEASE_TIMEOUT": "2s", "FORGERUN_HEARTBEAT_INTERVAL": "500ms"}
+var quickLease = env{"FORGERUN_LEASE_TIMEOUT": "2s"}
 
 func (s *stack) secret(texts ...string) {
 	s.mu.Lock()
@@ -206,6 +248,27 @@ func (s *stack) text(sql string, args ...any) (text string) {
 	return text
 }
 
+// texts gives the one column that the query asks for.
+func (s *stack) texts(sql string, args ...any) []string {
+	s.t.Helper()
+	return collect(s, pgx.RowTo[string], sql, args...)
+}
+
+// structs gives the rows that the query asks for, column by column in the members of a struct.
+func structs[T any](s *stack, sql string, args ...any) []T {
+	s.t.Helper()
+	return collect(s, pgx.RowToStructByPos[T], sql, args...)
+}
+
+func collect[T any](s *stack, to pgx.RowToFunc[T], sql string, args ...any) []T {
+	s.t.Helper()
+	rows, err := s.db.Query(s.ctx(), sql, args...)
+	require.NoError(s.t, err)
+	all, err := pgx.CollectRows(rows, to)
+	require.NoError(s.t, err)
+	return all
+}
+
 func (s *stack) countJobs(ids []string, state string) int {
 	s.t.Helper()
 	return s.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[]) AND state = $2`, ids, state)
@@ -219,6 +282,12 @@ func (s *stack) await(state string, ids ...string) {
 
 // ended holds for jobs that have ended and are not about to be retried by the service, which is another step.
 const ended = `finished_at IS NOT NULL AND NOT (state = 'FAILED' AND auto_retry AND failure_retryable AND attempt < max_attempts)`
+
+// awaitCount waits until the query counts n.
+func (s *stack) awaitCount(what string, n int, sql string, args ...any) {
+	s.t.Helper()
+	eventually(s.t, what, func() bool { return s.count(sql, args...) == n })
+}
 
 // awaitFinal waits until all the jobs have ended.
 func (s *stack) awaitFinal(ids ...string) {

@@ -14,16 +14,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 func TestJobStreamGoesOnAfterTheAPIIsKilled(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.2"}) // SUCCESS_NORMAL takes 2 s
-	api := s.startLeader()
-	u := s.newUser(api)
-	s.startWorker()
+	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.2"}) // SUCCESS_NORMAL takes 2 s
 	path := "/v1/jobs/" + u.submit(api, execute("SUCCESS_NORMAL")) + "/events"
 	stream := u.stream(api, path, "")
 	names := frameNames(stream.until("job-running"))
@@ -53,22 +47,17 @@ func told(frames []frame) map[string][]string {
 // recorded is the same by the rows.
 func (s *stack) recorded() map[string][]string {
 	s.t.Helper()
-	rows, err := s.db.Query(s.ctx(), `SELECT job_id::text, translate(event_name, '._', '--') FROM events ORDER BY job_id, seq`)
-	require.NoError(s.t, err)
 	jobs := map[string][]string{}
-	for rows.Next() {
-		var id, name string
-		require.NoError(s.t, rows.Scan(&id, &name))
-		jobs[id] = append(jobs[id], name)
+	for _, e := range structs[struct{ ID, Name string }](s, `SELECT job_id::text, translate(event_name, '._', '--')
+		FROM events ORDER BY job_id, seq`) {
+		jobs[e.ID] = append(jobs[e.ID], e.Name)
 	}
-	require.NoError(s.t, rows.Err())
 	return jobs
 }
 
 // A client reads all its events while jobs are run, canceled and retried by many hands, and Redis dies. It is cut off again and
 // again, and goes on at another process: it sees each event once, and each job's in their order.
 func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.01"})
 	apis := []*proc{s.startLeader(), s.startAPI()}
 	u, other := s.newUser(apis[0]), s.newUser(apis[0])
@@ -145,10 +134,7 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 }
 
 func TestStreamsAndWaitsGoOnWithoutRedis(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t)
 	id := u.submit(api, farAway)
 	stream := u.stream(api, "/v1/jobs/"+id+"/events", "")
 	all := u.stream(api, "/v1/events", "")
@@ -166,10 +152,7 @@ func TestStreamsAndWaitsGoOnWithoutRedis(t *testing.T) {
 }
 
 func TestProgressIsAbsentWithoutRedis(t *testing.T) {
-	t.Parallel()
-	s := newStack(t) // SUCCESS_SLOW would take 90 s
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t) // SUCCESS_SLOW would take 90 s
 	worker := s.startWorker(env{"FORGERUN_TIME_SCALE": "1"})
 	id := u.submit(api, execute("SUCCESS_SLOW"))
 	eventually(t, "progress is shown", func() bool { return u.get(api, id).value("progress.percentage") != nil })
@@ -178,17 +161,14 @@ func TestProgressIsAbsentWithoutRedis(t *testing.T) {
 	require.Equal(t, "RUNNING", a.text("state"))
 	require.Nil(t, a.value("progress"), "absent, not wrong: %s", a.body)
 	require.Equal(t, http.StatusOK, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
-	worker.terminate()
-	require.Zero(t, worker.exitCode())
+	worker.stop()
 	s.checkInvariants()
 }
 
 // Somebody has an open write transaction in another database of the server: a client's stream says so,
 // doctor names it, and nothing is lost or out of order.
 func TestStreamTellsOfAnOpenTransaction(t *testing.T) {
-	t.Parallel()
-	postgres := repotest.Server(t)
-	s := newStackOn(t, postgres.URL())
+	s, postgres := newStackWithPostgres(t)
 	api := s.startLeader()
 	u := s.newUser(api)
 	_, report := s.doctor(nil)

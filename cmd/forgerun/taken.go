@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/internal/holders"
+	local "github.com/forgerun/forgerun/internal/stack"
 )
 
 // taken says of an address that is taken which variable has it, and which process is there. Other errors stay as they are.
@@ -24,7 +24,7 @@ func taken(variable, address string, err error) error {
 
 // busy says of a data folder that is in use which variable has it, and which process uses it. Other errors stay as they are.
 func busy(dataDir string, err error) error {
-	used, ok := errors.AsType[*devstack.BusyError](err)
+	used, ok := errors.AsType[*local.BusyError](err)
 	if !ok {
 		return err
 	}

@@ -1,17 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,8 +26,7 @@ func (u *user) clock(api *proc) (c clockShows) {
 
 func (u *user) moveClock(api *proc, body string, headers ...string) (c clockShows) {
 	u.s.t.Helper()
-	a := u.call(api, "POST", "/v1/testbed/clock", body, headers...)
-	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+	a := u.expect(api, http.StatusOK, "POST", "/v1/testbed/clock", body, headers...)
 	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &c))
 	return c
 }
@@ -39,13 +34,13 @@ func (u *user) moveClock(api *proc, body string, headers ...string) (c clockShow
 // eventTimes are the times of a job's events by their names.
 func (s *stack) eventTimes(id string) map[string]time.Time {
 	s.t.Helper()
-	rows, err := s.db.Query(s.ctx(), `SELECT event_name, occurred_at FROM events WHERE job_id = $1`, id)
-	require.NoError(s.t, err)
 	times := map[string]time.Time{}
-	var name string
-	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&name, &at}, func() error { times[name] = at.UTC(); return nil })
-	require.NoError(s.t, err)
+	for _, e := range structs[struct {
+		Name string
+		At   time.Time
+	}](s, `SELECT event_name, occurred_at FROM events WHERE job_id = $1`, id) {
+		times[e.Name] = e.At.UTC()
+	}
 	return times
 }
 
@@ -61,10 +56,7 @@ func customAt(at time.Time, members ...string) string {
 // A frozen clock stands still on all processes; what becomes due by a move is QUEUED when its answer comes, with the time at which
 // it was due, and is run; the clock survives a restart.
 func TestClockMoves(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, testBed)
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t, testBed)
 	require.False(t, u.clock(api).Frozen)
 
 	frozen := u.moveClock(api, `{"freeze":true}`)
@@ -77,17 +69,26 @@ func TestClockMoves(t *testing.T) {
 	scheduled := u.submit(other, customAt(due))
 	later := u.submit(api, customAt(due.Add(24*time.Hour)))
 	now := u.submit(api, custom(`{}`))
+	var hourly []string
+	for hour := range 48 {
+		hourly = append(hourly, customAt(frozen.Now.Add(time.Duration(hour+1)*time.Hour)))
+	}
+	many := u.submitBatch(api, `{"jobs":[`+strings.Join(hourly, ",")+`]}`)
 	require.Equal(t, "CREATED", s.state(scheduled))
 	moved := u.moveClock(api, `{"advance":"48h"}`)
 	require.Equal(t, frozen.Now.Add(48*time.Hour), moved.Now)
 	require.Equal(t, "QUEUED", s.state(scheduled), "nobody works yet")
 	require.Equal(t, "CREATED", s.state(later))
+	require.Equal(t, 48, s.count(`SELECT count(*) FROM jobs WHERE batch_id = $1 AND queued_at = execution_at`, many), "none is left out")
 	require.Equal(t, due, s.eventTimes(scheduled)["job.queued"], "the time at which it was due")
 
 	s.startWorker()
 	s.await("SUCCEEDED", scheduled, now)
 	require.Equal(t, frozen.Now, s.eventTimes(now)["job.created"])
 	require.Equal(t, due, s.eventTimes(scheduled)["job.succeeded"], "it took no time")
+	s.awaitCount("one of each hour ends", 48, `SELECT count(*) FROM jobs WHERE batch_id = $1 AND state = 'SUCCEEDED'`, many)
+	require.Zero(t, s.count(`SELECT count(*) FROM events e JOIN jobs j USING (job_id) WHERE batch_id = $1
+		AND event_name IN ('job.queued', 'job.assigned', 'job.succeeded') AND occurred_at <> execution_at`, many), "each event at its time")
 
 	u.call(api, "POST", "/v1/testbed/clock", fmt.Sprintf(`{"set":%q}`, frozen.Now.Format(time.RFC3339Nano))).
 		requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
@@ -114,7 +115,6 @@ func TestClockMoves(t *testing.T) {
 // Everything that is scheduled follows the clock: durations and their steps, the execution limit, backoffs, retries of webhooks,
 // windows of idempotency keys, expiry of keys and results. A jump leaves nothing out, and each has its own time.
 func TestWhatFollowsTheClock(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, testBed, env{
 		"FORGERUN_RETRY_BACKOFF_BASE": "10m", "FORGERUN_RETRY_BACKOFF_MAX": "10m", "FORGERUN_MAX_RUNTIME": "60m",
 		"FORGERUN_API_KEY_TTL": "720h",
@@ -161,27 +161,19 @@ func TestWhatFollowsTheClock(t *testing.T) {
 
 // A delivery whose receiver failed is sent again when its backoff has passed by the clock.
 func TestDeliveriesFollowTheClock(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, testBed, env{"FORGERUN_WEBHOOK_BACKOFF_BASE": "2h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "2h"})
 	api, _, u := s.startDelivering()
-	r := newReceiver(t, func(d received, w http.ResponseWriter, _ *http.Request) {
-		if d.nth == 1 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})
-	u.subscribe(api, r.url, "job.succeeded")
+	u.receive(api, failing(1), "job.succeeded")
 	u.moveClock(api, `{"freeze":true}`)
-	s.await("SUCCEEDED", u.submit(api, custom(`{}`)))
-	attempts := func() int { return s.count(`SELECT count(*) FROM delivery_attempts`) }
-	eventually(t, "an attempt that failed", func() bool { return attempts() == 1 })
+	u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))
+	s.awaitCount("an attempt that failed", 1, `SELECT count(*) FROM delivery_attempts`)
 	u.moveClock(api, `{"advance":"2h"}`)
-	eventually(t, "another one", func() bool { return attempts() == 2 })
+	s.awaitCount("another one", 2, `SELECT count(*) FROM delivery_attempts`)
 	s.awaitDeliveries()
 }
 
 // Processes that do not follow a clock that was moved refuse to start, and say why.
 func TestMovedClockNeedsATestBed(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, testBed)
 	api := s.startAPI()
 	s.newUser(api).moveClock(api, `{"advance":"1h"}`)
@@ -190,38 +182,4 @@ func TestMovedClockNeedsATestBed(t *testing.T) {
 		require.Equal(t, 1, p.exitCode())
 		require.Contains(t, p.log.String(), "FORGERUN_TESTBED=true")
 	}
-}
-
-// One deferred job an hour, for many days of the clock, which is moved from day to day: each is queued at exactly its time, in their
-// order, none is left out, and all of them end. 1,000 days with FORGERUN_TESTBED_DAYS=1000.
-func TestAJobAnHourForManyDays(t *testing.T) {
-	t.Parallel()
-	days, err := strconv.Atoi(cmp.Or(os.Getenv("FORGERUN_TESTBED_DAYS"), "10"))
-	require.NoError(t, err)
-	s := newStack(t, testBed, env{
-		"FORGERUN_MAX_SCHEDULE_AHEAD": "26280h", "FORGERUN_RETENTION_JOBS": "87600h", "FORGERUN_API_KEY_TTL": "87600h",
-		"FORGERUN_CLIENT_MAX_ACTIVE": "100000", "FORGERUN_WORKER_CONCURRENCY": "50",
-	})
-	api := s.startLeader()
-	s.startWorker()
-	u := s.newUser(api)
-	start := u.moveClock(api, `{"freeze":true}`).Now
-	for day := 0; day < days; day += 40 {
-		var items []string
-		for hour := 24*day + 1; hour <= 24*min(days, day+40); hour++ {
-			items = append(items, customAt(start.Add(time.Duration(hour)*time.Hour)))
-		}
-		u.submitBatch(api, `{"jobs":[`+strings.Join(items, ",")+`]}`)
-	}
-	for day := 1; day <= days; day++ {
-		require.Equal(t, start.AddDate(0, 0, day), u.moveClock(api, `{"advance":"24h"}`).Now)
-		require.Equal(t, 24*day, s.count(`SELECT count(*) FROM jobs WHERE queued_at IS NOT NULL`), "all that is due is QUEUED")
-	}
-	eventually(t, "all jobs ended", func() bool {
-		return s.count(`SELECT count(*) FROM jobs WHERE state = 'SUCCEEDED'`) == 24*days
-	})
-	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE queued_at <> execution_at OR finished_at < execution_at`))
-	require.Zero(t, s.count(`SELECT count(*) FROM events e JOIN jobs USING (job_id)
-		WHERE event_name IN ('job.queued', 'job.assigned', 'job.succeeded') AND occurred_at <> execution_at`), "each event at its time")
-	s.checkInvariants()
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,8 +24,7 @@ var withTestbed = env{"FORGERUN_TESTBED": "true"}
 // disturb sets a client's rules.
 func (u *user) disturb(api *proc, rules string) {
 	u.s.t.Helper()
-	a := u.call(api, "PUT", "/v1/testbed/faults", rules)
-	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+	u.expect(api, http.StatusOK, "PUT", "/v1/testbed/faults", rules)
 }
 
 // plainly sends a request over a connection of its own, whose answer need not be as documented.
@@ -53,7 +51,6 @@ func (u *user) plainly(api *proc, method, path, body string, headers ...string) 
 
 // A client has its own answers disturbed, on every process and nobody else's, and what the fault says of the work is true.
 func TestFaultsOnTheWire(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, withTestbed)
 	first, second := s.startLeader(), s.startAPI()
 	u, stranger := s.newUser(first), s.newUser(first)
@@ -112,13 +109,8 @@ func TestFaultsOnTheWire(t *testing.T) {
 
 // What a stream of a finished job looks like under each fault of streams.
 func TestFaultsOfStreams(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, withTestbed)
-	api := s.startLeader()
-	s.startWorker()
-	u := s.newUser(api)
-	id := u.submit(api, execute("SUCCESS_FAST"))
-	s.await("SUCCEEDED", id)
+	_, api, u := newWorking(t, withTestbed)
+	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))
 	const all = 5 // created, queued, assigned, running, succeeded
 	for name, test := range map[string]struct {
 		effect, lastID string
@@ -149,42 +141,21 @@ func TestFaultsOfStreams(t *testing.T) {
 		}
 	}
 
-	request, err := http.NewRequestWithContext(s.ctx(), http.MethodGet, api.url+"/v1/jobs/"+id+"/events", nil)
-	require.NoError(t, err)
-	request.Header.Set("Authorization", "Bearer "+u.key)
-	request.Header.Set("Accept", "text/event-stream")
-	request.Header.Set("ForgeRun-Fault", `{"stall_after":1}`)
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	defer func() { _ = response.Body.Close() }()
-	lines := make(chan string)
-	go func() {
-		defer close(lines)
-		for scanner := bufio.NewScanner(response.Body); scanner.Scan(); {
-			lines <- scanner.Text()
-		}
-	}()
-	events := 0
-	for quiet := time.NewTimer(500 * time.Millisecond); ; {
-		select {
-		case line, open := <-lines:
-			require.True(t, open || events == 0, "a stalled stream stays open")
-			if strings.HasPrefix(line, "event: ") {
-				events++
-			}
-			continue
-		case <-quiet.C:
-		}
-		break
+	stalled := u.stream(api, "/v1/jobs/"+id+"/events", "", "ForgeRun-Fault", `{"stall_after":1}`)
+	first, ok := stalled.next()
+	require.True(t, ok)
+	require.Equal(t, "job-created", first.event)
+	select {
+	case f, open := <-stalled.frames:
+		require.Fail(t, "a stalled stream sends nothing and stays open", "%+v, open: %v", f, open)
+	case <-time.After(500 * time.Millisecond):
 	}
-	require.Equal(t, 1, events)
 }
 
 // startSession has a client's traffic judged.
 func (u *user) startSession(api *proc, body string) string {
 	u.s.t.Helper()
-	a := u.call(api, "POST", "/v1/testbed/sessions", body)
-	require.Equal(u.s.t, http.StatusCreated, a.status, a.body)
+	a := u.expect(api, http.StatusCreated, "POST", "/v1/testbed/sessions", body)
 	return a.text("session_id")
 }
 
@@ -194,14 +165,12 @@ func (u *user) verdict(api *proc, session string) (v testbed.Verdict, broken map
 	path := "/v1/testbed/sessions/" + session
 	require.Equal(u.s.t, http.StatusOK, u.call(api, "POST", path+"/end", "").status)
 	for form, begins := range map[string]string{"application/xml": "<?xml", "text/html": "<!doctype html>"} {
-		a := u.call(api, "GET", path+"/verdict", "", "Accept", form)
-		require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+		a := u.expect(api, http.StatusOK, "GET", path+"/verdict", "", "Accept", form)
 		require.True(u.s.t, strings.HasPrefix(a.body, begins), a.body)
 		require.True(u.s.t, strings.HasPrefix(a.header.Get("Content-Type"), form))
 	}
 	u.call(api, "GET", path+"/verdict", "", "Accept", "text/csv").requireProblem(u.s.t, 406, "RFA_REQUEST_NOT_ACCEPTABLE")
-	a := u.call(api, "GET", path+"/verdict", "")
-	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+	a := u.expect(api, http.StatusOK, "GET", path+"/verdict", "")
 	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &v))
 	broken = map[string]testbed.RuleResult{}
 	for _, r := range v.Results {
@@ -214,7 +183,6 @@ func (u *user) verdict(api *proc, session string) (v testbed.Verdict, broken map
 
 // A client with the mistakes that people make hears of each of them, whichever process it talks to.
 func TestNaiveClientIsCaught(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, withTestbed)
 	first, second := s.startLeader(), s.startAPI()
 	u, stranger := s.newUser(first), s.newUser(first)
@@ -227,11 +195,7 @@ func TestNaiveClientIsCaught(t *testing.T) {
 
 	submit := func(api *proc, key string) (string, error) {
 		_, text, err := u.plainly(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", key, "X-Correlation-ID", "order-1")
-		var made struct {
-			ID string `json:"job_id"`
-		}
-		_ = json.Unmarshal([]byte(text), &made)
-		return made.ID, err
+		return answer{body: text}.text("job_id"), err
 	}
 	_, err := submit(first, "one")
 	require.ErrorIs(t, err, io.EOF)
@@ -303,11 +267,7 @@ func (s *stack) runJudged(t *testing.T, api *proc, command []string, profile tes
 
 // The example in Go, which uses the client library, is right. All examples and libraries are judged under all profiles with -tags slow.
 func TestOurClientIsRight(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks, withTestbed)
-	api := s.startLeader()
-	s.startWorker()
-	s.startWebhooks()
+	s, api, _ := newDelivering(t, withTestbed)
 	program := filepath.Join(t.TempDir(), "client")
 	runIn(t, "../../examples", nil, "go", "build", "-o", program, "./go/client")
 	said, v, broken, err := s.runJudged(t, api, []string{program}, testbed.FlakyNetwork, 1)

@@ -25,19 +25,14 @@ type made struct {
 
 func (u *user) fixtures(api *proc, body string, headers ...string) (m made) {
 	u.s.t.Helper()
-	a := u.call(api, "POST", "/v1/testbed/fixtures", body, headers...)
-	require.Equal(u.s.t, http.StatusCreated, a.status, a.body)
+	a := u.expect(api, http.StatusCreated, "POST", "/v1/testbed/fixtures", body, headers...)
 	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &m))
 	return m
 }
 
 // Each job is in the state that was asked for, with a true log, and a repetition finds the same ones.
 func TestFixtures(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_MAX_RETRIES": "2"})
-	api := s.startLeader()
-	s.startWorker()
-	u := s.newUser(api)
+	s, api, u := newWorking(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_MAX_RETRIES": "2"})
 	const body = `{"jobs":[{"state":"scheduled"},{"state":"running","progress":40},
 		{"state":"succeeded","result":{"media_type":"text/plain","body":"Shipped."}},
 		{"state":"failed","correlation_id":"order-4","problem":{"title":"Out of stock","status":409,"retryable":false,"item":17}},
@@ -82,8 +77,7 @@ func TestFixtures(t *testing.T) {
 		`{"jobs":[{"state":"failed","problem":{"status":1}}]}`:           "/jobs/0/problem/status",
 		`{"jobs":[{"state":"exhausted","problem":{"retryable":false}}]}`: "/jobs/0/problem/retryable",
 	} {
-		a := u.call(api, "POST", "/v1/testbed/fixtures", body)
-		require.Equal(t, http.StatusBadRequest, a.status, a.body)
+		a := u.expect(api, http.StatusBadRequest, "POST", "/v1/testbed/fixtures", body)
 		require.Contains(t, a.body, `"pointer":"`+pointer+`"`, body)
 	}
 	u.call(api, "POST", "/v1/jobs/"+m.Jobs[1].ID+"/cancel", "")
@@ -91,11 +85,7 @@ func TestFixtures(t *testing.T) {
 
 // Nothing is left of what a client had, and of others everything.
 func TestReset(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks, withTestbed, env{"FORGERUN_TIME_SCALE": "1"})
-	api := s.startLeader()
-	s.startWorker()
-	s.startWebhooks()
+	s, api, _ := newDelivering(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1"})
 	u, other := s.newUser(api), s.newUser(api)
 	receiver := newReceiver(t, nil)
 	u.subscribe(api, receiver.url+"/in", "*")
@@ -104,16 +94,14 @@ func TestReset(t *testing.T) {
 	u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}]}`)
 	u.disturb(api, `[{"match":{"operation":"getBatch"},"effect":{"status":503}}]`)
 	submit := func() string {
-		a := u.call(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", "one")
-		require.Equal(t, http.StatusAccepted, a.status, a.body)
+		a := u.expect(api, http.StatusAccepted, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", "one")
 		return a.text("job_id")
 	}
 	before := submit()
 	s.await("SUCCEEDED", kept)
 
 	for _, headers := range [][]string{nil, {"Idempotency-Key", "reset-1"}} {
-		a := u.call(api, "POST", "/v1/testbed/reset", "", headers...)
-		require.Equal(t, http.StatusOK, a.status, a.body)
+		u.expect(api, http.StatusOK, "POST", "/v1/testbed/reset", "", headers...)
 		for _, table := range []string{"jobs", "events", "deliveries", "webhooks", "batches", "tombstones", "testbed_faults"} {
 			require.Zero(t, s.count(`SELECT count(*) FROM `+table+` WHERE client_id = $1`, u.id), table)
 		}
@@ -129,9 +117,7 @@ func TestReset(t *testing.T) {
 		u.call(api, "GET", "/v1/jobs/"+j.ID, "").requireProblem(t, 404, "RFA_JOB_NOT_FOUND")
 	}
 	require.Equal(t, http.StatusOK, other.call(api, "GET", "/v1/jobs/"+kept, "").status)
-	eventually(t, "the worker has left the job that ran", func() bool {
-		return s.count(`SELECT count(*) FROM jobs WHERE state = 'SUCCEEDED' AND client_id = $1`, u.id) == 1
-	})
+	s.awaitCount("the worker has left the job that ran", 1, `SELECT count(*) FROM jobs WHERE state = 'SUCCEEDED' AND client_id = $1`, u.id)
 	s.checkInvariants()
 }
 
@@ -180,9 +166,8 @@ func (s *stack) deliverTen(api *proc, receive func(c *client.Client, secret stri
 	eventually(s.t, "all is delivered", func() bool {
 		return s.count(`SELECT count(*) FROM deliveries WHERE client_id = $1 AND state = 'DELIVERED'`, u.id) == len(ids)
 	})
-	eventually(s.t, "all that comes besides has come", func() bool {
-		return s.count(`SELECT count(*) FROM testbed_exchanges WHERE client_id = $1 AND exchange->>'operation' = 'delivery'`, u.id) == 8
-	})
+	s.awaitCount("all that comes besides has come", 8,
+		`SELECT count(*) FROM testbed_exchanges WHERE client_id = $1 AND exchange->>'operation' = 'delivery'`, u.id)
 	faults := u.call(api, "GET", "/v1/testbed/faults", "").body
 	require.Equal(s.t, 10, strings.Count(faults, `"applied":1`), faults)
 	v, broken := u.verdict(api, session)
@@ -198,11 +183,7 @@ func (s *stack) deliverTen(api *proc, receive func(c *client.Client, secret stri
 }
 
 func TestDisturbedDeliveries(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks, withTestbed)
-	api := s.startLeader()
-	s.startWorker()
-	s.startWebhooks()
+	s, api, _ := newDelivering(t, withTestbed)
 	r, broken := s.deliverTen(api, careful)
 	for _, rule := range []string{"tampered-refused", "repeated-delivery", "deliveries-answered"} {
 		require.NotContains(t, broken, rule)
@@ -248,10 +229,7 @@ func TestDisturbedDeliveries(t *testing.T) {
 
 // What is not for deliveries is refused, and what is for them alone.
 func TestFaultsOfDeliveriesAreChecked(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, withTestbed)
-	api := s.startAPI()
-	u := s.newUser(api)
+	_, api, u := newService(t, withTestbed)
 	for rule, pointer := range map[string]string{
 		`{"match":{"operation":"delivery"},"effect":{"status":503}}`:             "/0/effect",
 		`{"match":{"operation":"submitJob"},"effect":{"repeat":1}}`:              "/0/effect",
@@ -274,7 +252,6 @@ func TestFaultsOfDeliveriesAreChecked(t *testing.T) {
 
 // The client library asks for the same.
 func TestClientLibraryOfATestBed(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, withTestbed)
 	api := s.startLeader()
 	s.startWorker()

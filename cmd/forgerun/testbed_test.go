@@ -63,18 +63,14 @@ const failsOnce = `{"seed":7,"duration":"300ms","jitter":"100ms","steps":3,
 	"cpu":0.2,"memory_bytes":1048576,"io_bytes":200000}`
 
 func TestCustomJobDoesWhatItsRequestSays(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, testBed, hooks)
 	api, _, u := s.startDelivering()
-	receiver := newReceiver(t, nil)
-	u.subscribe(api, receiver.url)
+	receiver := u.receive(api, nil)
 
 	body := custom(failsOnce, `"auto_retry":true`)
-	first := u.submit(api, body)
-	s.await("SUCCEEDED", first)
+	first := u.submitAndAwait(api, "SUCCEEDED", body)
 
-	a := u.call(api, "GET", "/v1/jobs/"+first+"/attempts/1", "", "Accept", "application/problem+json")
-	require.Equal(t, http.StatusOK, a.status, a.body)
+	a := u.expect(api, http.StatusOK, "GET", "/v1/jobs/"+first+"/attempts/1", "", "Accept", "application/problem+json")
 	for path, want := range map[string]any{
 		"type": "https://example.com/problems/out-of-stock", "title": "Out of stock", "status": 409.0, "detail": "Item <17> is out of stock.",
 		"retryable": true, "retryAfter": 2.0, "processingStage": "conversion", "item": 17.0, "shelf.row": "b", "jobStatus": "FAILED",
@@ -107,8 +103,7 @@ func TestCustomJobDoesWhatItsRequestSays(t *testing.T) {
 	require.Equal(t, "Shipped: <ü> & \"quoted\"\n", result.body)
 	require.Equal(t, "text/x-note; charset=utf-8", result.header.Get("Content-Type"))
 
-	again := u.submit(api, body)
-	s.await("SUCCEEDED", again)
+	again := u.submitAndAwait(api, "SUCCEEDED", body)
 	seed := int64(7)
 	drawn := job.DefineCustom(job.Execute, &job.Behavior{Seed: &seed, Duration: 300 * time.Millisecond, Jitter: 100 * time.Millisecond},
 		time.Now(), nil).Timeline(2).End
@@ -120,11 +115,8 @@ func TestCustomJobDoesWhatItsRequestSays(t *testing.T) {
 }
 
 func TestCustomJobOfAnotherWorker(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, testBed, quickLease)
-	api := s.startLeader()
+	s, api, u := newService(t, testBed, quickLease)
 	first := s.startWorker()
-	u := s.newUser(api)
 	id := u.submit(api, custom(`{"duration":"2s","emit":[{"name":"begun"}],"result":{"body":"done"},"steps":1}`, `"auto_retry":true`))
 	eventually(t, "it has begun", func() bool {
 		names, _ := u.emitted(api, id, 1)
@@ -140,7 +132,6 @@ func TestCustomJobOfAnotherWorker(t *testing.T) {
 }
 
 func TestWithoutATestBedThereIsNoCustomKind(t *testing.T) {
-	t.Parallel()
 	for role, want := range map[string]bool{"dev": true, "api": false} {
 		cfg, err := LoadConfig(role, func(name string) string { return required[name] })
 		require.NoError(t, err)

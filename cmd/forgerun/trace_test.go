@@ -182,15 +182,11 @@ func attemptBelow(request string) []string {
 // One trace leads from the submission through the queue and the worker to the
 // webhook, over three processes, and on into the receiver.
 func TestTraceOfAJob(t *testing.T) {
-	t.Parallel()
 	c := newCollector(t)
-	s := newStack(t, hooks, c.env)
-	api, _, u := s.startDelivering()
-	r := newReceiver(t, nil)
-	u.subscribe(api, r.url, "job.succeeded")
+	s, api, u := newDelivering(t, c.env)
+	r := u.receive(api, nil, "job.succeeded")
 	trace, header := newTrace()
-	id := u.submit(api, execute("SUCCESS_FAST", `"params":{"password":"planted-in-params"}`), "traceparent", header)
-	s.await("SUCCEEDED", id)
+	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST", `"params":{"password":"planted-in-params"}`), "traceparent", header)
 
 	const submit = "api POST /v1/jobs > api submit job"
 	tree := c.requireTree(trace, append(attemptBelow(submit),
@@ -217,11 +213,8 @@ func TestTraceOfAJob(t *testing.T) {
 
 // A job whose task was lost, and one whose worker died, stay in their traces.
 func TestTraceSurvivesRepairs(t *testing.T) {
-	t.Parallel()
 	c := newCollector(t)
-	s := newStack(t, c.env, quickLease)
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t, c.env, quickLease)
 	lost, header := newTrace()
 	id := u.submit(api, execute("SUCCESS_FAST"), "traceparent", header)
 	c.requireTree(lost, "api POST /v1/jobs > api submit job"+enqueued)
@@ -237,8 +230,7 @@ func TestTraceSurvivesRepairs(t *testing.T) {
 
 	s.startWorker()
 	again, header := newTrace()
-	a := u.call(api, "POST", "/v1/jobs/"+id+"/retry", "", "traceparent", header)
-	require.Equal(t, http.StatusOK, a.status, a.body)
+	u.expect(api, http.StatusOK, "POST", "/v1/jobs/"+id+"/retry", "", "traceparent", header)
 	s.await("SUCCEEDED", id)
 	c.requireTree(again, attemptBelow("api POST /v1/jobs/:id/retry > api retry job")...)
 	c.checkSpans(s.knownSecrets())
@@ -246,7 +238,6 @@ func TestTraceSurvivesRepairs(t *testing.T) {
 
 // The last spans leave a process that is told to end, whoever is still being served on the admin listener.
 func TestTheLastSpansAreSent(t *testing.T) {
-	t.Parallel()
 	c := newCollector(t)
 	s := newStack(t, c.env, env{"OTEL_BSP_SCHEDULE_DELAY": "600000"}) // by themselves they leave after the test
 	api := s.startAPI()
@@ -281,7 +272,6 @@ func TestTheLastSpansAreSent(t *testing.T) {
 
 // A collector that is away or hangs costs nothing but the traces.
 func TestCollectorIsAway(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, env{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY": "50"})
 	api := s.startAPI()
 	w := s.startWorker()
@@ -289,8 +279,7 @@ func TestCollectorIsAway(t *testing.T) {
 	s.awaitFinal(u.submitMany(api, 50, execute("SUCCESS_FAST"))...)
 	api.logged("spans could not be sent")
 	for _, p := range []*proc{w, api} {
-		p.terminate()
-		require.Zero(t, p.exitCode())
+		p.stop()
 	}
 	require.LessOrEqual(t, strings.Count(api.log.String(), "spans could not be sent"), 2, "one line a minute")
 }

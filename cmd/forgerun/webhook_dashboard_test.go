@@ -72,19 +72,15 @@ func (q hookQueue) awaitCounts() {
 // lateness is by how much attempts came after the times in the map, by delivery and attempt.
 func (s *stack) lateness(due map[string]time.Time) map[string]time.Duration {
 	s.t.Helper()
-	rows, err := s.db.Query(s.ctx(), `SELECT delivery_id || ':' || number, started_at FROM delivery_attempts`)
-	require.NoError(s.t, err)
-	defer rows.Close()
 	late := map[string]time.Duration{}
-	for rows.Next() {
-		var name string
-		var at time.Time
-		require.NoError(s.t, rows.Scan(&name, &at))
-		if expected, ok := due[name]; ok {
-			late[name] = at.Sub(expected)
+	for _, a := range structs[struct {
+		Name string
+		At   time.Time
+	}](s, `SELECT delivery_id || ':' || number, started_at FROM delivery_attempts`) {
+		if expected, ok := due[a.Name]; ok {
+			late[a.Name] = a.At.Sub(expected)
 		}
 	}
-	require.NoError(s.t, rows.Err())
 	return late
 }
 
@@ -100,7 +96,6 @@ func failing(times int) func(received, http.ResponseWriter, *http.Request) {
 // What waits for its next attempt is a task with its time and last error, which begins that attempt; what was given up is in the
 // archive; and the counters are those of the attempts.
 func TestDashboardOfDeliveries(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, hooks)
 	api, webhooks, u := s.startDelivering()
 	q := s.hookQueue()
@@ -130,8 +125,7 @@ func TestDashboardOfDeliveries(t *testing.T) {
 	}
 	require.Empty(t, q.waiting())
 
-	webhooks.terminate()
-	require.Zero(t, webhooks.exitCode())
+	webhooks.stop()
 	eventually(t, "it is forgotten", func() bool { servers, err := q.Servers(); return err == nil && len(servers) == 1 })
 	s.await("SUCCEEDED", u.submit(api, execute("WEBHOOK_SUCCESS")))
 	eventually(t, "a wake-up waits", func() bool {
@@ -146,26 +140,16 @@ func TestDashboardOfDeliveries(t *testing.T) {
 
 // Of an endpoint the nearest ten are in Redis; the others wait in Postgres, and fill the places that become free.
 func TestWaitingDeliveriesOfAnEndpoint(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_BACKOFF_BASE": "1h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1h",
-		"FORGERUN_WEBHOOK_DISABLE_FAILURES": "1000"})
+	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_BACKOFF_BASE": "1h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1h"})
 	api, _, u := s.startDelivering()
 	q := s.hookQueue()
 	dead, other := newReceiver(t, failing(1000)), newReceiver(t, failing(1000))
 	hook, second := u.subscribe(api, dead.url, "job.succeeded"), u.subscribe(api, other.url, "job.succeeded")
 	u.submitMany(api, 14, execute("WEBHOOK_SUCCESS"))
-	nearest := func() (ids []string) {
-		rows, err := s.db.Query(s.ctx(), `SELECT delivery_id::text FROM (
+	nearest := func() []string {
+		return s.texts(`SELECT delivery_id::text FROM (
 			SELECT *, row_number() OVER (PARTITION BY endpoint_id ORDER BY next_attempt_at) AS nth FROM deliveries
 			WHERE state = 'PENDING' AND claimed_until IS NULL AND attempts > 0) d WHERE nth <= 10`)
-		require.NoError(t, err)
-		defer rows.Close()
-		for rows.Next() {
-			var id string
-			require.NoError(t, rows.Scan(&id))
-			ids = append(ids, id)
-		}
-		return ids
 	}
 	shows := func(n int) func() bool {
 		return func() bool {
@@ -176,7 +160,7 @@ func TestWaitingDeliveriesOfAnEndpoint(t *testing.T) {
 			return len(expected) == n && len(waiting) == 0 && len(q.waiting()) == n
 		}
 	}
-	eventually(t, "all were tried once", func() bool { return s.count(`SELECT count(*) FROM delivery_attempts`) == 28 })
+	s.awaitCount("all were tried once", 28, `SELECT count(*) FROM delivery_attempts`)
 	eventually(t, "the nearest ten of each are shown", shows(20))
 	for id, task := range q.waiting() {
 		require.Equal(t, []any{"job.succeeded", "HTTP_5XX", http.StatusServiceUnavailable}, []any{task.Event, task.LastError, task.LastStatus})
@@ -198,8 +182,7 @@ func TestWaitingDeliveriesOfAnEndpoint(t *testing.T) {
 	for id, task := range lost {
 		if task.Webhook == hook.id {
 			dead.behave(answering(http.StatusNoContent))
-			a := u.call(api, "POST", "/v1/webhooks/"+hook.id+"/deliveries/"+id+"/redeliver", "")
-			require.Equal(t, http.StatusAccepted, a.status, a.body)
+			u.expect(api, http.StatusAccepted, "POST", "/v1/webhooks/"+hook.id+"/deliveries/"+id+"/redeliver", "")
 			eventually(t, "it is delivered", func() bool {
 				return s.text(`SELECT state FROM deliveries WHERE delivery_id = $1`, id) == "DELIVERED"
 			})
@@ -208,15 +191,13 @@ func TestWaitingDeliveriesOfAnEndpoint(t *testing.T) {
 	}
 	eventually(t, "its task is gone, and another one is in its place", shows(20))
 
-	a := u.call(api, "PATCH", "/v1/webhooks/"+hook.id, `{"enabled":false}`)
-	require.Equal(t, http.StatusOK, a.status, a.body)
+	u.expect(api, http.StatusOK, "PATCH", "/v1/webhooks/"+hook.id, `{"enabled":false}`)
 	eventually(t, "nothing waits for a disabled webhook", func() bool {
 		waiting := q.waiting()
 		maps.DeleteFunc(waiting, func(_ string, task deliveryTask) bool { return task.Webhook != hook.id })
 		return len(waiting) == 0
 	})
-	a = u.call(api, "DELETE", "/v1/webhooks/"+second.id, "")
-	require.Equal(t, http.StatusOK, a.status, a.body)
+	u.expect(api, http.StatusOK, "DELETE", "/v1/webhooks/"+second.id, "")
 	eventually(t, "nothing waits for a deleted webhook", func() bool { return len(q.waiting()) == 0 })
 	require.Empty(t, q.list(q.ListArchivedTasks), "what was not tried for the last time is no failure")
 	s.checkInvariants()

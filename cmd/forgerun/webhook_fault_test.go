@@ -6,8 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
-	"github.com/forgerun/forgerun/repo/repotest"
+	local "github.com/forgerun/forgerun/internal/stack"
 )
 
 // requireAllDelivered waits until nothing pends and checks that the receiver has had every event of the jobs at least once, and
@@ -40,12 +39,10 @@ func (s *stack) endClaims() {
 
 // kill -9 of a webhooks process with deliveries on their way: another one sends them again, under the same ids.
 func TestKilledWebhooksProcess(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
 	api, victim, u := s.startDelivering()
 	hang, _ := hold()
-	r := newReceiver(t, hang)
-	u.subscribe(api, r.url)
+	r := u.receive(api, hang)
 	ids := u.submitMany(api, 5, execute("WEBHOOK_SUCCESS"))
 	s.await("SUCCEEDED", ids...)
 	eventually(t, "some are on their way", func() bool { return len(r.all()) > 0 })
@@ -65,12 +62,10 @@ func TestKilledWebhooksProcess(t *testing.T) {
 
 // A paused process whose claims ran out changes nothing when it goes on.
 func TestPausedWebhooksProcess(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
 	api, paused, u := s.startDelivering()
 	hang, release := hold()
-	r := newReceiver(t, hang)
-	u.subscribe(api, r.url, "job.succeeded")
+	r := u.receive(api, hang, "job.succeeded")
 	id := u.submit(api, execute("WEBHOOK_SUCCESS"))
 	r.await("the end", func(d received) bool { return d.job() == id })
 	paused.pause()
@@ -81,20 +76,17 @@ func TestPausedWebhooksProcess(t *testing.T) {
 	attempts := s.count(`SELECT attempts FROM deliveries`)
 	release()
 	paused.resume()
-	paused.terminate()
-	require.Zero(t, paused.exitCode())
+	paused.stop()
 	require.Equal(t, attempts, s.count(`SELECT attempts FROM deliveries`), "what the paused process found out is not recorded")
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM delivery_attempts`))
 	s.checkInvariants()
 }
 
 func TestTerminatedWebhooksProcess(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
 	api, webhooks, u := s.startDelivering()
 	slow, release := hold()
-	r := newReceiver(t, slow)
-	u.subscribe(api, r.url, "job.succeeded")
+	r := u.receive(api, slow, "job.succeeded")
 	ids := u.submitMany(api, 3, execute("WEBHOOK_SUCCESS"))
 	s.await("SUCCEEDED", ids...)
 	r.await("the end", func(received) bool { return true })
@@ -113,13 +105,8 @@ func TestTerminatedWebhooksProcess(t *testing.T) {
 
 // FLUSHALL with deliveries that wait, while nobody delivers.
 func TestFlushAllWithPendingDeliveries(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks)
-	api := s.startLeader()
-	s.startWorker()
-	u := s.newUser(api)
-	r := newReceiver(t, nil)
-	u.subscribe(api, r.url)
+	s, api, u := newWorking(t, hooks)
+	r := u.receive(api, nil)
 	ids := u.submitMany(api, 50, execute("WEBHOOK_SUCCESS"))
 	s.await("SUCCEEDED", ids...)
 	require.Equal(t, 50*len(life), s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING'`))
@@ -129,11 +116,8 @@ func TestFlushAllWithPendingDeliveries(t *testing.T) {
 }
 
 func TestRedisDownWhileDelivering(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks)
-	api, _, u := s.startDelivering()
-	r := newReceiver(t, nil)
-	u.subscribe(api, r.url)
+	s, api, u := newDelivering(t)
+	r := u.receive(api, nil)
 	ids := u.submitMany(api, 20, execute("WEBHOOK_SUCCESS"))
 	require.NoError(t, s.redis.Kill())
 	ids = append(ids, u.submitMany(api, 20, execute("WEBHOOK_SUCCESS"))...)
@@ -144,15 +128,12 @@ func TestRedisDownWhileDelivering(t *testing.T) {
 // Postgres crashes while deliveries are on their way: nothing that was
 // committed is lost, and what could not be recorded is sent again.
 func TestPostgresCrashWhileDelivering(t *testing.T) {
-	t.Parallel()
-	postgres := repotest.Server(t)
-	s := newStackOn(t, postgres.URL(), hooks)
+	s, postgres := newStackWithPostgres(t, hooks)
 	api, _, u := s.startDelivering()
-	r := newReceiver(t, nil)
-	u.subscribe(api, r.url)
+	r := u.receive(api, nil)
 	ids := u.submitMany(api, 40, execute("WEBHOOK_SUCCESS"))
 	eventually(t, "some have arrived", func() bool { return len(r.all()) > 10 })
-	require.NoError(t, postgres.Stop(devstack.Immediate))
+	require.NoError(t, postgres.Stop(local.Immediate))
 	require.NoError(t, postgres.Start(t.Context()))
 	s.db.Reset()
 	s.endClaims() // of what could not be recorded
@@ -162,18 +143,15 @@ func TestPostgresCrashWhileDelivering(t *testing.T) {
 // A name that must not be called is found out when it is dialled, whatever was
 // accepted at registration; the canary sees no connection.
 func TestPrivateAddressesAreNotCalled(t *testing.T) {
-	t.Parallel()
 	s := newStack(t, hooks)
 	api := s.startLeader() // allows private addresses: as if a name had pointed elsewhere then
 	s.startWorker()
 	s.startWebhooks(env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false"})
 	u := s.newUser(api)
-	canary := newReceiver(t, nil)
-	hook := u.subscribe(api, canary.url, "job.succeeded")
-	id := u.submit(api, execute("WEBHOOK_SUCCESS", `"callback":"`+canary.url+`"`))
-	s.await("SUCCEEDED", id)
+	canary := u.receive(api, nil, "job.succeeded")
+	u.submitAndAwait(api, "SUCCEEDED", execute("WEBHOOK_SUCCESS", `"callback":"`+canary.url+`"`))
 	s.awaitDeliveries()
-	log := u.deliveries(api, "/v1/webhooks/"+hook.id, "")
+	log := u.deliveries(api, "/v1/webhooks/"+canary.hook.id, "")
 	require.Equal(t, "FAILED", log[0]["state"])
 	require.Equal(t, "ADDRESS_FORBIDDEN", log[0]["last_error"].(map[string]any)["code"])
 	canary.mu.Lock()

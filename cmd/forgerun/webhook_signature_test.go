@@ -24,8 +24,7 @@ import (
 
 func (u *user) directory(api *proc) (text []byte, kids []string) {
 	u.s.t.Helper()
-	a := (&user{s: u.s}).call(api, "GET", "/.well-known/http-message-signatures-directory", "")
-	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+	a := (&user{s: u.s}).expect(api, http.StatusOK, "GET", "/.well-known/http-message-signatures-directory", "")
 	var set struct{ Keys []struct{ KID string } }
 	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &set))
 	for _, k := range set.Keys {
@@ -37,21 +36,17 @@ func (u *user) directory(api *proc) (text []byte, kids []string) {
 // The signing key is rotated: both keys are published, what is sent is signed by the one that already signs, and after the secret
 // was rotated a delivery carries the signatures of both secrets.
 func TestRotation(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks)
-	api, _, u := s.startDelivering()
-	r := newReceiver(t, nil)
-	hook := u.subscribe(api, r.url, "job.succeeded")
+	s, api, u := newDelivering(t)
+	r := u.receive(api, nil, "job.succeeded")
 	_, kids := u.directory(api)
 	require.Len(t, kids, 1)
 	rotate := s.start("rotate-signing-key")
 	require.Zero(t, rotate.exitCode(), rotate.log.String())
 	eventually(t, "two keys are published", func() bool { _, kids = u.directory(api); return len(kids) == 2 })
 
-	secrets := []string{hook.secret}
+	secrets := []string{r.hook.secret}
 	for range 2 { // as if the first answer had been lost
-		a := u.call(api, "POST", "/v1/webhooks/"+hook.id+"/rotate-secret", "")
-		require.Equal(t, http.StatusOK, a.status, a.body)
+		a := u.expect(api, http.StatusOK, "POST", "/v1/webhooks/"+r.hook.id+"/rotate-secret", "")
 		require.NotContains(t, secrets, a.text("secret"))
 		secrets = append(secrets, a.text("secret"))
 	}
@@ -73,9 +68,7 @@ func TestRotation(t *testing.T) {
 
 // After a leak one key is left, a new one, and it signs what is sent from then on.
 func TestLeakedSigningKey(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks)
-	api, _, u := s.startDelivering()
+	s, api, u := newDelivering(t)
 	_, leaked := u.directory(api)
 	require.Zero(t, s.start("rotate-signing-key").exitCode(), "one that is published and does not sign yet ends too")
 	replace := startProc(t, s.env, s.knownSecrets, "rotate-signing-key", "--leaked")
@@ -88,8 +81,7 @@ func TestLeakedSigningKey(t *testing.T) {
 		_, kids = u.directory(api)
 		return len(kids) == 1 && kids[0] != leaked[0]
 	})
-	r := newReceiver(t, nil)
-	u.subscribe(api, r.url, "job.succeeded")
+	r := u.receive(api, nil, "job.succeeded")
 	s.startWebhooks() // reads the keys anew; the one that runs does within 30 s
 	eventually(t, "the new key signs", func() bool {
 		id := u.submit(api, execute("WEBHOOK_SUCCESS"))
@@ -100,7 +92,6 @@ func TestLeakedSigningKey(t *testing.T) {
 
 // The keys of another master key cannot be used, and the process says so.
 func TestWrongMasterKey(t *testing.T) {
-	t.Parallel()
 	s := newStack(t)
 	s.startWebhooks()
 	for _, role := range []string{"webhooks", "api"} {
@@ -112,16 +103,12 @@ func TestWrongMasterKey(t *testing.T) {
 
 // Whoever verifies with another implementation, in another language, accepts every delivery and none that was tampered with.
 func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks)
-	api, _, u := s.startDelivering()
+	s, api, u := newDelivering(t)
 	r := newReceiver(t, nil)
 	hook := u.subscribe(api, r.url+"/path?q=ü%20x&y=1")
-	a := u.call(api, "PATCH", "/v1/webhooks/"+hook.id, `{"description":"ü"}`)
-	require.Equal(t, http.StatusOK, a.status, a.body)
+	u.expect(api, http.StatusOK, "PATCH", "/v1/webhooks/"+hook.id, `{"description":"ü"}`)
 	structured := newReceiver(t, nil)
-	a = u.call(api, "POST", "/v1/webhooks", `{"url":"`+structured.url+`","events":["*"],"content_mode":"structured"}`)
-	require.Equal(t, http.StatusCreated, a.status, a.body)
+	a := u.expect(api, http.StatusCreated, "POST", "/v1/webhooks", `{"url":"`+structured.url+`","events":["*"],"content_mode":"structured"}`)
 	s.secret(a.text("secret"))
 	other := subscription{a.text("webhook_id"), a.text("secret")}
 	s.await("FAILED", u.submit(api, execute("FAIL_IMMEDIATE")))
@@ -238,13 +225,11 @@ func missingProgram(name, remedy string) string {
 // docs/reference/webhooks.md quotes the snippets as they are, each of them.
 func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/reference/webhooks.md")
-	require.NoError(t, err)
+	page := readText(t, "../../docs/reference/webhooks.md")
 	quoted := map[string]bool{}
-	for _, quote := range regexp.MustCompile("(?s)<!-- from (\\S+) -->\n```[a-z]+\n(.*?)\n```").FindAllStringSubmatch(string(page), -1) {
-		file, err := os.ReadFile(filepath.Join("../../docs/reference", quote[1]))
-		require.NoError(t, err)
-		require.Contains(t, string(file), quote[2], "a quote from %s", quote[1])
+	for _, quote := range regexp.MustCompile("(?s)<!-- from (\\S+) -->\n```[a-z]+\n(.*?)\n```").FindAllStringSubmatch(page, -1) {
+		file := readText(t, filepath.Join("../../docs/reference", quote[1]))
+		require.Contains(t, file, quote[2], "a quote from %s", quote[1])
 		quoted[quote[1]] = true
 	}
 	for _, name := range []string{"go/verify.go", "verify.mjs", "verify-plain.mjs", "verify.py"} {

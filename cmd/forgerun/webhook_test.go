@@ -40,15 +40,11 @@ func (r received) seq() int {
 
 // WEBHOOK_SUCCESS: every event reaches the subscription, every change of state the callback, each once.
 func TestWebhookSuccess(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks)
-	api, _, u := s.startDelivering()
+	s, api, u := newDelivering(t)
 	subscribed, called := newReceiver(t, nil), newReceiver(t, nil)
 	hook := u.subscribe(api, subscribed.url+"/all?of=them")
-	failures := newReceiver(t, nil)
-	u.subscribe(api, failures.url, "job.failed", "job.retries_exhausted")
-	id := u.submit(api, execute("WEBHOOK_SUCCESS", `"callback":"`+called.url+`/done"`), "X-Correlation-ID", "order-17")
-	s.await("SUCCEEDED", id)
+	failures := u.receive(api, nil, "job.failed", "job.retries_exhausted")
+	id := u.submitAndAwait(api, "SUCCEEDED", execute("WEBHOOK_SUCCESS", `"callback":"`+called.url+`/done"`), "X-Correlation-ID", "order-17")
 	s.awaitDeliveries()
 
 	require.Equal(t, life, eventNames(subscribed.of(id)))
@@ -76,8 +72,7 @@ func TestWebhookSuccess(t *testing.T) {
 	log := u.deliveries(api, "/v1/webhooks/"+hook.id, "?event_name=job.succeeded")
 	require.Len(t, log, 1)
 	require.Equal(t, "DELIVERED", log[0]["state"])
-	one := u.call(api, "GET", "/v1/webhooks/"+hook.id+"/deliveries/"+log[0]["delivery_id"].(string), "")
-	require.Equal(t, http.StatusOK, one.status, one.body)
+	one := u.expect(api, http.StatusOK, "GET", "/v1/webhooks/"+hook.id+"/deliveries/"+log[0]["delivery_id"].(string), "")
 	require.Contains(t, one.body, `"status":204`)
 	require.Len(t, u.deliveries(api, "/v1/jobs/"+id, ""), 2*len(life), "the job's log has those of the callback too")
 	s.checkInvariants()
@@ -85,17 +80,14 @@ func TestWebhookSuccess(t *testing.T) {
 
 // A failure arrives as the problem document, and as the same bytes again.
 func TestWebhookOfAFailure(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks)
-	api, _, u := s.startDelivering()
+	s, api, u := newDelivering(t)
 	r := newReceiver(t, func(d received, w http.ResponseWriter, _ *http.Request) {
 		if d.nth == 1 {
 			w.WriteHeader(http.StatusBadGateway)
 		}
 	})
 	u.subscribe(api, r.url, "job.failed")
-	id := u.submit(api, execute("FAIL_AFTER_RETRYABLE"), "Accept-Language", "de")
-	s.await("FAILED", id)
+	id := u.submitAndAwait(api, "FAILED", execute("FAIL_AFTER_RETRYABLE"), "Accept-Language", "de")
 	s.awaitDeliveries()
 	got := r.of(id)
 	require.Len(t, got, 2)
@@ -116,9 +108,8 @@ func TestWebhookOfAFailure(t *testing.T) {
 
 // An endpoint that keeps failing for long enough is disabled. The owner sees why, and can have what was missed.
 func TestDisabledWebhookAndReplay(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_DISABLE_FAILURES": "3", "FORGERUN_WEBHOOK_DISABLE_AFTER": "1ms"})
-	api, _, u := s.startDelivering()
+	s, api, u := newDelivering(t, env{"FORGERUN_WEBHOOK_DISABLE_AFTER": "1ms", "FORGERUN_WEBHOOK_MAX_RETRIES": "30",
+		"FORGERUN_WEBHOOK_BACKOFF_MAX": "50ms"})
 	broken, watcher := newReceiver(t, answering(http.StatusInternalServerError)), newReceiver(t, nil)
 	began := time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
 	hook := u.subscribe(api, broken.url, "job.succeeded")
@@ -137,10 +128,8 @@ func TestDisabledWebhookAndReplay(t *testing.T) {
 	s.await("SUCCEEDED", missed...)
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM deliveries WHERE webhook_id = $1`, hook.id), "a disabled webhook gets none")
 	broken.behave(answering(http.StatusOK))
-	a = u.call(api, "PATCH", path, `{"enabled":true}`)
-	require.Equal(t, http.StatusOK, a.status, a.body)
-	a = u.call(api, "POST", path+"/replay", `{"since":"`+began+`"}`)
-	require.Equal(t, http.StatusAccepted, a.status, a.body)
+	a = u.expect(api, http.StatusOK, "PATCH", path, `{"enabled":true}`)
+	a = u.expect(api, http.StatusAccepted, "POST", path+"/replay", `{"since":"`+began+`"}`)
 	require.Equal(t, 6.0, a.value("queued"), a.body)
 	require.Nil(t, a.value("next_cursor"), a.body)
 	s.awaitDeliveries()
@@ -155,9 +144,7 @@ func TestDisabledWebhookAndReplay(t *testing.T) {
 // A receiver that hangs, one that refuses and one that refuses for good: tried again under the same id, or given up, kept, and sent
 // again when asked for. The job has ended long before.
 func TestReceiversThatFail(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "1s"})
-	api, _, u := s.startDelivering()
+	s, api, u := newDelivering(t, env{"FORGERUN_WEBHOOK_TIMEOUT": "1s"})
 	hang, release := hold()
 	defer release()
 	late := newReceiver(t, func(d received, w http.ResponseWriter, request *http.Request) {
@@ -168,8 +155,7 @@ func TestReceiversThatFail(t *testing.T) {
 	refusing, dead := newReceiver(t, failing(2)), newReceiver(t, failing(1000))
 	hooks := []string{u.subscribe(api, late.url, "job.succeeded").id, u.subscribe(api, refusing.url, "job.succeeded").id,
 		u.subscribe(api, dead.url, "job.succeeded").id}
-	id := u.submit(api, execute("WEBHOOK_RETRIES_EXHAUSTED"))
-	s.await("SUCCEEDED", id)
+	id := u.submitAndAwait(api, "SUCCEEDED", execute("WEBHOOK_RETRIES_EXHAUSTED"))
 	s.awaitDeliveries()
 	errors := func(hook string) string {
 		return s.text(`SELECT string_agg(coalesce(a.error, 'none'), ' ' ORDER BY number) FROM delivery_attempts a
@@ -188,8 +174,7 @@ func TestReceiversThatFail(t *testing.T) {
 	require.Len(t, failed, 1)
 	require.EqualValues(t, 4, failed[0]["attempts"])
 	dead.behave(answering(http.StatusOK))
-	a := u.call(api, "POST", path+"/deliveries/"+failed[0]["delivery_id"].(string)+"/redeliver", "")
-	require.Equal(t, http.StatusAccepted, a.status, a.body)
+	u.expect(api, http.StatusAccepted, "POST", path+"/deliveries/"+failed[0]["delivery_id"].(string)+"/redeliver", "")
 	s.awaitDeliveries()
 	again := u.deliveries(api, path, "")
 	require.Equal(t, []any{"DELIVERED", 5.0}, []any{again[0]["state"], again[0]["attempts"]})
@@ -218,9 +203,7 @@ func requireRefused(t *testing.T, a answer, pointer, why string) {
 
 // Where FORGERUN_WEBHOOK_CHALLENGE is on, nobody gets events who did not say that it wants them, at a webhook or a callback.
 func TestWebhooksProveThatTheyWantEvents(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, hooks, challenged)
-	api, _, u := s.startDelivering()
+	s, api, u := newDelivering(t, challenged)
 	willing, other := newReceiver(t, nil), newReceiver(t, nil)
 
 	other.agreeing(answeringAsked(http.StatusNoContent))

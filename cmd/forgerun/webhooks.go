@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -46,7 +45,7 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	}
 	if vault, err := webhook.NewVault(p.cfg.MasterKey); err == nil {
 		d.Secrets = webhook.NewSecrets(vault)
-		keys := webhook.NewKeyring(vault, p.store, nil)
+		keys := webhook.NewKeyring(vault, p.store)
 		check := p.loop("master key", func(ctx context.Context) {
 			if err := p.untilStorageAnswers(ctx, keys.Check); err != nil && ctx.Err() == nil {
 				failed <- err
@@ -100,10 +99,8 @@ func (p *process) startWebhooks(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("FORGERUN_MASTER_KEY: %w", err)
 	}
-	keys, err := newKeyring(p.cfg, vault, p.store, p.log)
-	if err != nil {
-		return err
-	}
+	keys := webhook.NewKeyring(vault, p.store)
+	keys.Log = p.log
 	if err := p.untilStorageAnswers(ctx, keys.Ensure); err != nil {
 		return err
 	}
@@ -143,19 +140,6 @@ func (p *process) startWebhooks(ctx context.Context) error {
 		p.log.Info("delivering", "concurrency", p.cfg.WebhookConcurrency)
 	}
 	return err
-}
-
-func newKeyring(cfg Config, vault *webhook.Vault, store *repo.Store, log *slog.Logger) (*webhook.Keyring, error) {
-	var file []byte
-	if cfg.SigningKeyFile != "" {
-		var err error
-		if file, err = os.ReadFile(cfg.SigningKeyFile); err != nil {
-			return nil, fmt.Errorf("FORGERUN_SIGNING_KEY_FILE: %w", err)
-		}
-	}
-	keys := webhook.NewKeyring(vault, store, file)
-	keys.Log = log
-	return keys, nil
 }
 
 // untilStorageAnswers repeats what needs storage while that is away, like
@@ -200,10 +184,6 @@ func (p *program) rotateSigningKey(ctx context.Context, leaked bool) error {
 	if err != nil {
 		return wrong(err)
 	}
-	if cfg.SigningKeyFile != "" {
-		return command.Usagef(
-			"the signing keys are in FORGERUN_SIGNING_KEY_FILE: put the new key first in that file, and restart the webhooks processes.")
-	}
 	vault, err := webhook.NewVault(cfg.MasterKey)
 	if err != nil {
 		return wrong(err)
@@ -214,7 +194,7 @@ func (p *program) rotateSigningKey(ctx context.Context, leaked bool) error {
 		return err
 	}
 	defer store.Close()
-	keyring := webhook.NewKeyring(vault, store, nil)
+	keyring := webhook.NewKeyring(vault, store)
 	rotate := keyring.Rotate
 	if leaked {
 		rotate = keyring.Replace

@@ -16,7 +16,7 @@ import (
 func (p *process) startWorker(ctx context.Context) error {
 	limit, leases := p.cfg.ExecutionLimit(), p.store.NewLeases()
 	w := worker.New(worker.Config{
-		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
+		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.heartbeat(),
 		Limit: limit, Backoff: p.cfg.Backoff, Clock: p.clock,
 	}, p.store, leases, p.notifier, p.completer, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
 	p.worker.Store(w)

@@ -15,10 +15,7 @@ import (
 var slow = env{"FORGERUN_TIME_SCALE": "1"}
 
 func TestWorkerKilledWhileItsJobsRun(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t)
 	victim := s.startWorker(quickLease, slow)
 	running := []string{u.submit(api, execute("SUCCESS_SLOW")), u.submit(api, execute("RUNS_LONG"))}
 	automatic := u.submit(api, execute("SUCCESS_SLOW", `"auto_retry":true`))
@@ -41,10 +38,7 @@ func TestWorkerKilledWhileItsJobsRun(t *testing.T) {
 }
 
 func TestWorkerKilledBeforeItsClaimsAreCommitted(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, env{"FORGERUN_DB_TIMEOUT": "1s"})
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t, env{"FORGERUN_DB_TIMEOUT": "1s"})
 	claims := s.closeGate("ASSIGNED")
 	ids := u.submitMany(api, 4, execute("SUCCESS_FAST"))
 	victim := s.startWorker(quickLease)
@@ -79,7 +73,7 @@ func (s *stack) endTaskLeases() {
 }
 
 // longLease outlasts every test; the worker does not look at it meanwhile.
-var longLease = env{"FORGERUN_LEASE_TIMEOUT": "120s", "FORGERUN_HEARTBEAT_INTERVAL": "40s"}
+var longLease = env{"FORGERUN_LEASE_TIMEOUT": "240s"}
 
 // workerBefore starts a worker and pauses it while storage commits a step of a job: the step is committed, and the worker does
 // not know it yet.
@@ -110,21 +104,10 @@ func (s *stack) expire(worker *proc) {
 
 func (s *stack) requireEvents(id string, names ...string) {
 	s.t.Helper()
-	rows, err := s.db.Query(s.ctx(), `SELECT event_name FROM events WHERE job_id = $1 ORDER BY seq`, id)
-	require.NoError(s.t, err)
-	defer rows.Close()
-	var found []string
-	for rows.Next() {
-		var name string
-		require.NoError(s.t, rows.Scan(&name))
-		found = append(found, name)
-	}
-	require.NoError(s.t, rows.Err())
-	require.Equal(s.t, names, found)
+	require.Equal(s.t, names, s.texts(`SELECT event_name FROM events WHERE job_id = $1 ORDER BY seq`, id))
 }
 
 func TestWorkerKilledWhileItsJobsAreAssigned(t *testing.T) {
-	t.Parallel()
 	s, api, u, victim, id := workerBefore(t, "ASSIGNED", quickLease)
 	require.Nil(t, u.get(api, id).value("started_at"))
 	victim.kill()
@@ -142,7 +125,6 @@ func TestWorkerKilledWhileItsJobsAreAssigned(t *testing.T) {
 // The worker is paused between claim and start for longer than its lease. When
 // it goes on, its start is refused, and it does not run the job.
 func TestPausedWorkersLateStartIsFenced(t *testing.T) {
-	t.Parallel()
 	s, api, u, sleeper, id := workerBefore(t, "ASSIGNED", longLease)
 	s.expire(sleeper)
 	s.await("QUEUED", id)
@@ -163,10 +145,8 @@ func TestPausedWorkersLateStartIsFenced(t *testing.T) {
 }
 
 func TestCancelOfAnAssignedJob(t *testing.T) {
-	t.Parallel()
 	s, api, u, worker, id := workerBefore(t, "ASSIGNED", longLease)
-	canceled := u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "")
-	require.Equal(t, 200, canceled.status, canceled.body)
+	u.expect(api, 200, "POST", "/v1/jobs/"+id+"/cancel", "")
 	require.Equal(t, "CANCELED", u.get(api, id).text("state"))
 
 	worker.resume()
@@ -183,7 +163,6 @@ func TestCancelOfAnAssignedJob(t *testing.T) {
 // The worker does not know that it was paused: for its own clock the lease goes on. What it then writes must change nothing, though
 // another worker has done its job meanwhile; and it works again, with another lease.
 func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
-	t.Parallel()
 	s, api, u, sleeper, id := workerBefore(t, "RUNNING", longLease)
 	s.expire(sleeper)
 	s.await("FAILED", id)
@@ -198,8 +177,7 @@ func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	sleeper.logged("a late write changed nothing")
 	eventually(t, "its end is fenced", func() bool { return sleeper.metric(`fenced_writes_total{operation="finish"}`) == 1 })
 	require.Equal(t, before, s.text(events))
-	other.terminate()
-	require.Zero(t, other.exitCode())
+	other.stop()
 	s.await("SUCCEEDED", u.submit(api, execute("SUCCESS_FAST")))
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM workers WHERE state = 'ALIVE' AND worker_id <> $1`, sleeper.workerID()))
 	s.checkInvariants()
@@ -208,10 +186,7 @@ func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 // A worker without a place for temp files fails what it has begun, and leaves the rest
 // to others. The folder that is gone stands for a disk that is full.
 func TestWorkerWithoutTempSpaceLeavesJobsToOthers(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	api := s.startLeader()
-	u := s.newUser(api)
+	s, api, u := newService(t)
 	dir := filepath.Join(t.TempDir(), "gone")
 	poor := s.startWorker(env{"TMPDIR": dir})
 	ids := u.submitMany(api, 8, execute("IO_HEAVY"))

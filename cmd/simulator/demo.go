@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,7 +27,6 @@ forgerun.log with the service's log. Nothing else is touched.`
 const (
 	demoScale   = 0.02
 	demoTimeout = 80 * time.Second
-	logTail     = 20
 
 	demoWebhookTimeout = 2 * time.Second // of one try
 	demoWebhookRetries = 3
@@ -48,12 +46,7 @@ func demoCommand(getenv func(string) string, stdout, stderr io.Writer) *cobra.Co
 	d := &demo{environ: os.Environ(), stdout: stdout, stderr: stderr}
 	c := &cobra.Command{
 		Use: "demo", Short: "Start a service of its own, tour it, stop it", Long: demoHelp,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return command.Usagef("unexpected argument %q (simulator demo --help)", args[0])
-			}
-			return nil
-		},
+		Args: command.Exactly(0),
 		Example: `  simulator demo
   simulator demo --data-dir /tmp/forgerun --forgerun ./bin/forgerun`,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
@@ -69,43 +62,40 @@ func demoCommand(getenv func(string) string, stdout, stderr io.Writer) *cobra.Co
 	return c
 }
 
-// run plays the demo and gives the exit code. However it ends, the child is
-// stopped.
+// run plays the demo, as a stranger who registers, and gives the exit code.
 func (d *demo) run(ctx context.Context) int {
 	f, err := claimFolder(d.dataDir)
 	if err != nil {
 		return unusable(d.stderr, err)
 	}
 	defer f.release()
-	s := &service{
-		binary: d.binary, dir: f.path, lock: f.lock,
-		environ: devEnviron(d.environ, f.path, demoScale), httpAddr: anyPort, adminAddr: anyPort, stopPatience: 30 * time.Second,
-	}
-	code := d.tour(ctx, s)
-	if err := s.stop(); err != nil {
-		fmt.Fprintf(d.stderr, "simulator: %v\n", err)
-		code = max(code, exitDifferent)
-	}
+	s := d.service(f)
+	code := s.play(ctx, d.stderr, exitDifferent, func() int { return playTour(ctx, d.options(s)) })
 	if code == exitDifferent || code == exitUnusable {
-		fmt.Fprintf(d.stderr, "\nThe last lines of %s:\n%s\n", filepath.Join(f.path, logFile), s.lastLines(logTail))
+		s.showLog(d.stderr)
 	}
 	return code
 }
 
-// tour starts the service and tours it as a stranger would: it registers.
-func (d *demo) tour(ctx context.Context, s *service) int {
-	began := time.Now()
-	fmt.Fprintf(d.stderr, "Starting a service of our own in %s\n", s.dir)
-	if err := s.start(ctx); err != nil {
-		if ctx.Err() != nil {
-			return exitInterrupted
-		}
-		return unusable(d.stderr, err)
-	}
-	fmt.Fprintf(d.stderr, "Ready at %s after %s\n", s.url, time.Since(began).Round(time.Millisecond))
+// service is one whose failing deliveries come to their end within seconds.
+func (d *demo) service(f *folder) *service {
+	return newService(d.binary, f, d.environ, demoScale,
+		// At a small time scale the catalogue leaves RUNS_LONG a few hundred
+		// milliseconds below the limit, which a loaded machine may use up.
+		"FORGERUN_MAX_RUNTIME=150s",
+		"FORGERUN_RETRY_BACKOFF_BASE=200ms", "FORGERUN_RETRY_BACKOFF_MAX=1s",
+		fmt.Sprintf("FORGERUN_WEBHOOK_TIMEOUT=%s", demoWebhookTimeout), fmt.Sprintf("FORGERUN_WEBHOOK_MAX_RETRIES=%d", demoWebhookRetries),
+		"FORGERUN_WEBHOOK_BACKOFF_BASE=200ms", "FORGERUN_WEBHOOK_BACKOFF_MAX=1s",
+	)
+}
+
+// options are those of a tour of the service.
+func (d *demo) options(s *service) tour.Options {
 	scale := demoScale
-	return playTour(ctx, tour.Options{
-		URL: s.url, Kinds: d.kinds, TimeScale: &scale, DeliveryTries: 1 + demoWebhookRetries, Patience: 15 * demoWebhookTimeout,
-		Timeout: demoTimeout - time.Since(began), Outage: s.restart, Listen: listenAt("127.0.0.1:0", ""), Progress: d.stderr,
-	}, d.stdout, d.stderr)
+	return tour.Options{
+		Options: trial.Options{
+			URL: s.url, TimeScale: &scale, DeliveryTries: 1 + demoWebhookRetries, ReceiverAddr: anyPort, Stdout: d.stdout, Stderr: d.stderr,
+		},
+		Kinds: d.kinds, Timeout: demoTimeout, Patience: 15 * demoWebhookTimeout, Outage: s.restart,
+	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,32 +11,10 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// output is what is written, readable meanwhile.
-type output struct {
-	mu   sync.Mutex
-	text strings.Builder
-	seen func() // called at the first write; nil: not
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.seen != nil {
-		o.seen()
-	}
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // newDemo gives a demo of a program.
-func newDemo(t *testing.T, binary string, environ ...string) (d *demo, stdout, stderr *output) {
+func newDemo(t *testing.T, binary string, environ ...string) (d *demo, stdout, stderr *testkit.Output) {
 	t.Helper()
-	stdout, stderr = &output{}, &output{}
+	stdout, stderr = &testkit.Output{}, &testkit.Output{}
 	return &demo{
 		binary: binary, dataDir: filepath.Join(t.TempDir(), "data"), environ: append(os.Environ(), environ...), stdout: stdout, stderr: stderr,
 	}, stdout, stderr
@@ -92,7 +68,7 @@ func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	d, _, stderr := newDemo(t, bad(t), "SIMULATOR_TEST_WAY=silent")
 	ctx, cancel := context.WithCancel(t.Context())
-	stderr.seen = cancel
+	stderr.First = cancel
 	require.Equal(t, exitInterrupted, d.run(ctx), stderr.String())
 	require.Contains(t, stderr.String(), "Starting a service")
 	d.requireStopped(t)

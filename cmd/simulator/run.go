@@ -16,8 +16,8 @@ import (
 
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
-	"github.com/forgerun/forgerun/internal/simulator/stack"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 const runHelp = `Plays a scenario and judges what the service made of it. SCENARIO is a file, or
@@ -102,8 +102,8 @@ func (f *runFlags) play(ctx context.Context, args []string, stdout, stderr io.Wr
 }
 
 func (f *runFlags) declare(fs *pflag.FlagSet) {
-	fs.StringVar(&f.URL, "url", "", "base `URL` of a running service; without it, one is started")
-	fs.StringVar(&f.Key, "key", "", "API `key` for that; without it, clients are registered")
+	serviceFlags(fs, &f.Options)
+	fs.Lookup("url").Usage += "; without it, one is started"
 	fs.StringVar(&f.DatabaseURL, "database-url", "", "Postgres `URL` of the service at --url, for the judge")
 	fs.StringVar(&f.RedisURL, "redis-url", "", "Redis `URL` of the service at --url, for the judge and for --workers")
 	fs.StringVar(&f.Binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
@@ -116,9 +116,6 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.Lease, "lease", 3*time.Second, "lease `time` of the workers that are started")
 	fs.IntVar(&f.Sample, "sample", 2000, "`number` of jobs whose reports and deliveries are read over HTTP; lists and rows tell of all")
 	fs.BoolVar(&f.Keep, "keep", false, "keep the history and the logs of a run without violations too")
-	fs.StringVar(&f.ReceiverAddr, "receiver-addr", "127.0.0.1:0", "`address` on which to receive webhooks")
-	fs.StringVar(&f.ReceiverURL, "receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
-	fs.Func("time-scale-hint", "FORGERUN_TIME_SCALE of the service at --url, a `number`, if known", timeScale(&f.TimeScale))
 }
 
 // load reads the scenario, and lets the flags overrule it.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -12,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forgerun/forgerun/internal/process"
 	"github.com/forgerun/forgerun/internal/simulator/load"
 	"github.com/forgerun/forgerun/internal/simulator/tour"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 const (
@@ -22,6 +23,7 @@ const (
 	logFile       = "forgerun.log"
 	startPatience = 60 * time.Second
 	anyPort       = "127.0.0.1:0"
+	logTail       = 20 // lines of the log
 )
 
 // service is a ForgeRun of our own: `forgerun dev` as a child process. It is
@@ -34,7 +36,7 @@ type service struct {
 	// At first any free port; once known, the addresses survive a restart.
 	httpAddr, adminAddr string
 	url                 string
-	child               *process.Process // nil: not started, or stopped
+	child               *stack.Process // nil: not started, or stopped
 	// stopPatience is how long a child may take to end before it is killed.
 	stopPatience time.Duration
 }
@@ -46,40 +48,44 @@ type devInfo struct {
 	PID      int    `json:"pid"`
 }
 
-// devEnviron is the environment of a demo's service: the caller's without FORGERUN_
-// variables, so that a demo never touches stores configured for something else.
-func devEnviron(base []string, dir string, scale float64) []string {
-	var environ []string
-	for _, entry := range base {
-		if !strings.HasPrefix(entry, "FORGERUN_") {
-			environ = append(environ, entry)
-		}
+// newService gives a service in a folder. Its environment is the caller's without
+// FORGERUN_ variables, so that it never touches stores configured for something else.
+func newService(binary string, f *folder, base []string, scale float64, settings ...string) *service {
+	environ := slices.DeleteFunc(slices.Clone(base), func(entry string) bool { return strings.HasPrefix(entry, "FORGERUN_") })
+	environ = append(environ, "FORGERUN_DATA_DIR="+f.path, fmt.Sprintf("FORGERUN_TIME_SCALE=%g", scale), "FORGERUN_LOG_FORMAT=json",
+		"FORGERUN_SHUTDOWN_GRACE=5s", "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true")
+	return &service{
+		binary: binary, dir: f.path, lock: f.lock, environ: append(environ, settings...), httpAddr: anyPort, adminAddr: anyPort,
+		stopPatience: 30 * time.Second,
 	}
-	return append(environ,
-		"FORGERUN_DATA_DIR="+dir,
-		fmt.Sprintf("FORGERUN_TIME_SCALE=%g", scale),
-		// At a small time scale the catalogue leaves RUNS_LONG a few hundred
-		// milliseconds below the limit, which a loaded machine may use up.
-		"FORGERUN_MAX_RUNTIME=150s",
-		"FORGERUN_LOG_FORMAT=json",
-		"FORGERUN_RETRY_BACKOFF_BASE=200ms", "FORGERUN_RETRY_BACKOFF_MAX=1s",
-		"FORGERUN_SHUTDOWN_GRACE=5s",
-		// Deliveries that fail come to their end within seconds.
-		fmt.Sprintf("FORGERUN_WEBHOOK_TIMEOUT=%s", demoWebhookTimeout),
-		fmt.Sprintf("FORGERUN_WEBHOOK_MAX_RETRIES=%d", demoWebhookRetries),
-		"FORGERUN_WEBHOOK_BACKOFF_BASE=200ms", "FORGERUN_WEBHOOK_BACKOFF_MAX=1s",
-		"FORGERUN_WEBHOOK_ALLOW_PRIVATE=true",
-	)
+}
+
+// play starts the service, does something with it and stops it, however that ends,
+// and gives the exit code: unclean if the service did not end as it should.
+func (s *service) play(ctx context.Context, stderr io.Writer, unclean int, do func() int) int {
+	began, code := time.Now(), exitInterrupted
+	fmt.Fprintf(stderr, "Starting a service of our own in %s\n", s.dir)
+	if err := s.start(ctx); err == nil {
+		fmt.Fprintf(stderr, "Ready at %s after %s\n", s.url, time.Since(began).Round(time.Millisecond))
+		code = do()
+	} else if ctx.Err() == nil {
+		code = unusable(stderr, err)
+	}
+	if err := s.stop(); err != nil {
+		fmt.Fprintf(stderr, "simulator: %v\n", err)
+		code = max(code, unclean)
+	}
+	return code
 }
 
 // start starts the child and returns when its ready file names it.
 func (s *service) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("forgerun dev was not ready within %s", startPatience))
 	defer cancel()
-	p, err := process.Start(process.Command{
+	p, err := stack.StartProcess(stack.Command{
 		Path: s.binary, Args: []string{"dev"},
 		Env:   slices.Concat(s.environ, []string{"FORGERUN_HTTP_ADDR=" + s.httpAddr, "FORGERUN_ADMIN_ADDR=" + s.adminAddr}),
-		Files: []*os.File{s.lock}, Log: process.Log{Path: filepath.Join(s.dir, logFile), Mode: 0o644},
+		Files: []*os.File{s.lock}, Log: filepath.Join(s.dir, logFile),
 	})
 	if err != nil {
 		return err
@@ -92,7 +98,7 @@ func (s *service) start(ctx context.Context) error {
 		}
 		return true, s.remember(info)
 	})
-	if errors.Is(err, process.ErrExited) {
+	if errors.Is(err, stack.ErrExited) {
 		return fmt.Errorf("forgerun dev %w", err)
 	}
 	return err
@@ -148,12 +154,11 @@ func (s *service) restart(ctx context.Context, until time.Time) (times tour.Outa
 	return times, nil
 }
 
-// lastLines gives the end of the child's log.
-func (s *service) lastLines(n int) string {
-	b, err := os.ReadFile(filepath.Join(s.dir, logFile))
-	if err != nil {
-		return ""
+// showLog writes the end of the child's log.
+func (s *service) showLog(w io.Writer) {
+	path := filepath.Join(s.dir, logFile)
+	if b, err := os.ReadFile(path); err == nil {
+		lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+		fmt.Fprintf(w, "\nThe last lines of %s:\n%s\n", path, strings.Join(lines[max(0, len(lines)-logTail):], "\n"))
 	}
-	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

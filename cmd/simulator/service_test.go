@@ -7,8 +7,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,17 +30,16 @@ func TestServiceOfOurOwn(t *testing.T) {
 	f, err := claimFolder(t.TempDir())
 	require.NoError(t, err)
 	t.Cleanup(f.release)
-	s := &service{
-		binary: testkit.Program(t, "forgerun"), dir: f.path, lock: f.lock, httpAddr: anyPort, adminAddr: anyPort,
-		stopPatience: testkit.Patience, environ: devEnviron(os.Environ(), f.path, demoScale),
-	}
+	d := &demo{binary: testkit.Program(t, "forgerun"), environ: os.Environ()}
+	s := d.service(f)
+	s.stopPatience = testkit.Patience
 	t.Cleanup(func() { _ = s.stop() })
 	require.NoError(t, s.start(t.Context()))
-	url, pid := s.url, s.child.PID()
+	address, pid := s.url, s.child.PID()
 	until := time.Now().Add(100 * time.Millisecond)
 	times, err := s.restart(t.Context(), until)
 	require.NoError(t, err)
-	require.Equal(t, url, s.url)
+	require.Equal(t, address, s.url)
 	require.NotEqual(t, pid, s.child.PID())
 	require.False(t, times.Restarted.Before(until))
 	require.True(t, times.Down.Before(times.Restarted) && times.Restarted.Before(times.Ready))
@@ -50,27 +52,25 @@ func TestServiceOfOurOwn(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				c, err := client.New(client.Config{URL: url})
+				c, err := client.New(client.Config{URL: address})
 				require.NoError(t, err)
 				id, err := c.CreateClient(t.Context())
 				require.NoError(t, err)
 				key, err := c.CreateKey(t.Context(), id, false)
 				require.NoError(t, err)
-				scale := demoScale
-				play(t, tour.Options{
-					URL: url + "/v1", Key: key.APIKey, TimeScale: &scale, DeliveryTries: 1 + demoWebhookRetries,
-					Timeout: testkit.Patience, Patience: testkit.Patience, Listen: listenAt("127.0.0.1:0", ""),
-				})
-				requireNothingLeft(t, url, key.APIKey)
+				o := d.options(s)
+				o.URL, o.Key, o.Outage, o.Timeout, o.Patience = address+"/v1", key.APIKey, nil, testkit.Patience, testkit.Patience
+				play(t, o)
+				requireNothingLeft(t, address, key.APIKey)
 			})
 		}
 		t.Run("by a verdict", func(t *testing.T) {
 			t.Parallel()
 			for code, flags := range map[int][]string{exitOK: nil, exitDifferent: {"--complete"}} {
-				args := append(append([]string{"verdict", "--url", url}, flags...), "--", "sh", "-c", `echo "at $FORGERUN_URL"`)
+				args := append(append([]string{"verdict", "--url", address}, flags...), "--", "sh", "-c", `echo "at $FORGERUN_URL"`)
 				got, stdout, stderr := simulate(t, args...)
 				require.Equal(t, code, got, stderr)
-				require.Contains(t, stdout, "at "+url+"\n")
+				require.Contains(t, stdout, "at "+address+"\n")
 				require.Contains(t, stdout, "The client is not wrong, as far as this shows: 0 rules kept, 0 broken, ")
 			}
 		})
@@ -79,7 +79,7 @@ func TestServiceOfOurOwn(t *testing.T) {
 	// A child that outlives its demo keeps the folder from being emptied under it.
 	require.NoError(t, s.lock.Close())
 	_, err = claimFolder(filepath.Dir(s.dir))
-	require.ErrorContains(t, err, fmt.Sprintf("still uses %s (process %d at %s)", s.dir, pid, url))
+	require.ErrorContains(t, err, fmt.Sprintf("still uses %s (process %d at %s)", s.dir, pid, address))
 	require.NoError(t, s.stop())
 	require.NoError(t, s.stop(), "a second stop does nothing")
 	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "it has ended and was waited for")
@@ -88,9 +88,9 @@ func TestServiceOfOurOwn(t *testing.T) {
 
 // played plays a tour and gives what the shell would show.
 func played(ctx context.Context, o tour.Options) (code int, stdout, stderr string) {
-	var out, progress bytes.Buffer
-	o.Progress = &progress
-	code = playTour(ctx, o, &out, &progress)
+	out, progress := &testkit.Output{}, &testkit.Output{}
+	o.Stdout, o.Stderr = out, progress
+	code = playTour(ctx, o)
 	return code, out.String(), progress.String()
 }
 
@@ -113,24 +113,32 @@ func tourOfAGoodService(t *testing.T, o tour.Options) {
 	} {
 		require.Regexp(t, row, stdout)
 	}
-	require.Contains(t, stderr, " of 13 kinds finished")
 }
 
-// polls hands the answers to polls of jobs to a function, which may change them.
-type polls func(body []byte) []byte
-
-func (p polls) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil || r.Method != http.MethodGet || !strings.HasPrefix(r.URL.Path, "/v1/jobs/") {
-		return response, err
+// through gives the address of a proxy that lets a function see, and change, the answers to a method about jobs.
+func through(t *testing.T, service, method string, see func(r *http.Request, body []byte) []byte) string {
+	t.Helper()
+	target, err := url.Parse(strings.TrimSuffix(service, "/v1"))
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.FlushInterval = -1
+	proxy.ModifyResponse = func(response *http.Response) error {
+		if r := response.Request; r.Method != method || !strings.HasPrefix(r.URL.Path, "/v1/jobs") {
+			return nil
+		}
+		body, err := io.ReadAll(response.Body)
+		body = see(response.Request, body)
+		response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		response.Header.Set("Content-Length", strconv.Itoa(len(body)))
+		return err
 	}
-	body, err := io.ReadAll(response.Body)
-	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(p(body))), -1
-	return response, err
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 func tourOfAWrongAnswer(t *testing.T, o tour.Options) {
-	o.Kinds, o.Transport = []string{"SUCCESS_FAST", "PAYLOAD_INVALID"}, polls(func(body []byte) []byte {
+	o.Kinds, o.URL = []string{"SUCCESS_FAST", "PAYLOAD_INVALID"}, through(t, o.URL, http.MethodGet, func(_ *http.Request, body []byte) []byte {
 		return bytes.Replace(body, []byte(`"max_attempts":4`), []byte(`"max_attempts":0`), 1)
 	})
 	code, stdout, stderr := played(t.Context(), o)
@@ -151,7 +159,7 @@ func tourWithoutTime(t *testing.T, o tour.Options) {
 func tourWithoutAReceiver(t *testing.T, o tour.Options) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	o.Kinds, o.Listen = []string{"WEBHOOK_5XX", "SUCCESS_FAST"}, listenAt("127.0.0.1:0", gone.URL)
+	o.Kinds, o.ReceiverURL = []string{"WEBHOOK_5XX", "SUCCESS_FAST"}, gone.URL
 	code, stdout, stderr := played(t.Context(), o)
 	require.Equal(t, exitDifferent, code, stdout+stderr)
 	require.Contains(t, stdout, "1 of 2 kinds could not be judged: WEBHOOK_5XX.")
@@ -160,11 +168,13 @@ func tourWithoutAReceiver(t *testing.T, o tour.Options) {
 	require.Regexp(t, `SUCCESS_FAST .*yes`, stdout)
 }
 
+// A tour that is interrupted while a submission is on its way leaves no job of it either.
 func tourInterrupted(t *testing.T, o tour.Options) {
 	ctx, interrupt := context.WithCancel(t.Context())
-	o.Kinds, o.Transport = []string{"SCHEDULED_ON_TIME"}, polls(func(body []byte) []byte {
-		if bytes.Contains(body, []byte(`"CREATED"`)) {
+	o.Kinds, o.URL = []string{"SCHEDULED_FAR_FUTURE"}, through(t, o.URL, http.MethodPost, func(r *http.Request, body []byte) []byte {
+		if strings.HasSuffix(r.URL.Path, "/jobs") {
 			interrupt()
+			<-r.Context().Done() // nobody waits for this answer any longer
 		}
 		return body
 	})
@@ -188,11 +198,13 @@ func requireNothingLeft(t *testing.T, url, key string) {
 	require.Empty(t, left)
 }
 
-func TestDevEnviron(t *testing.T) {
+func TestEnvironmentOfAService(t *testing.T) {
 	t.Parallel()
-	environ := devEnviron([]string{"PATH=/bin", "FORGERUN_DATABASE_URL=postgres://prod", "OTHER=FORGERUN_"}, "/data/demo", 0.02)
+	environ := newService("", &folder{path: "/data"}, []string{
+		"PATH=/bin", "FORGERUN_DATABASE_URL=postgres://prod", "OTHER=FORGERUN_",
+	}, 0.02).environ
 	require.Subset(t, environ, []string{
-		"PATH=/bin", "OTHER=FORGERUN_", "FORGERUN_DATA_DIR=/data/demo", "FORGERUN_TIME_SCALE=0.02", "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true",
+		"PATH=/bin", "OTHER=FORGERUN_", "FORGERUN_DATA_DIR=/data", "FORGERUN_TIME_SCALE=0.02", "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true",
 	})
 	require.NotContains(t, strings.Join(environ, " "), "postgres://prod")
 }

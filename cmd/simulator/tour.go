@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forgerun/forgerun/internal/cli/command"
-	"github.com/forgerun/forgerun/internal/simulator/receiver"
 	"github.com/forgerun/forgerun/internal/simulator/tour"
+	"github.com/forgerun/forgerun/internal/simulator/trial"
 )
 
 const tourHelp = `Submits one job of each of the 31 work kinds to a running service, does the
@@ -32,8 +33,7 @@ tour waits --webhook-patience for the end of a delivery and then says how far it
 came.`
 
 func tourCommand(stdout, stderr io.Writer) *cobra.Command {
-	o := tour.Options{Progress: stderr}
-	var receiverAddr, receiverURL string
+	o := tour.Options{Options: trial.Options{Stdout: stdout, Stderr: stderr}}
 	c := &cobra.Command{
 		Use: "tour --url URL", Short: "Judge a running service, one job of each work kind", Long: tourHelp, Args: command.Exactly(0),
 		Example: `  simulator tour --url http://127.0.0.1:8080
@@ -45,53 +45,43 @@ func tourCommand(stdout, stderr io.Writer) *cobra.Command {
 			if o.Timeout <= 0 || o.Patience <= 0 {
 				return command.Usagef("--timeout and --webhook-patience must be above 0")
 			}
-			o.Listen = listenAt(receiverAddr, receiverURL)
-			return command.Code(playTour(c.Context(), o, stdout, stderr))
+			return command.Code(playTour(c.Context(), o))
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.URL, "url", "", "base `URL` of the service (required)")
-	f.StringVar(&o.Key, "key", "", "API `key`; without one a client is registered")
+	serviceFlags(f, &o.Options)
 	f.DurationVar(&o.Timeout, "timeout", 15*time.Minute, "give up after this `time`")
-	f.StringVar(&receiverAddr, "receiver-addr", "127.0.0.1:0", "`address` on which to receive webhooks")
-	f.StringVar(&receiverURL, "receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
 	f.DurationVar(&o.Patience, "webhook-patience", tour.DefaultPatience, "wait this `time` for the end of each delivery")
-	f.Func("time-scale-hint", "the service's FORGERUN_TIME_SCALE, a `number`, if known: the tour then\n"+
-		"looks as often as needed and judges durations too", timeScale(&o.TimeScale))
 	return c
 }
 
-// timeScale reads a time scale.
-func timeScale(into **float64) func(string) error {
-	return func(text string) error {
+// serviceFlags are those about a running service, and how it reaches the receiver.
+func serviceFlags(f *pflag.FlagSet, o *trial.Options) {
+	f.StringVar(&o.URL, "url", "", "base `URL` of a running service")
+	f.StringVar(&o.Key, "key", "", "API `key` for that; without it, clients are registered")
+	f.StringVar(&o.ReceiverAddr, "receiver-addr", "127.0.0.1:0", "`address` on which to receive webhooks")
+	f.StringVar(&o.ReceiverURL, "receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
+	f.Func("time-scale-hint", "FORGERUN_TIME_SCALE of the service at --url, a `number`, if known", func(text string) error {
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(n >= 0 && n <= 1000) {
 			return errors.New("must be a number from 0 to 1000")
 		}
-		*into = &n
+		o.TimeScale = &n
 		return nil
-	}
-}
-
-// listenAt starts a receiver of webhooks at an address.
-func listenAt(addr, publicURL string) func(receiver.Options) (*receiver.Receiver, error) {
-	return func(o receiver.Options) (*receiver.Receiver, error) { return receiver.Listen(addr, publicURL, o) }
+	})
 }
 
 // playTour plays a tour, prints the table and gives the exit code.
-func playTour(ctx context.Context, o tour.Options, stdout, stderr io.Writer) int {
+func playTour(ctx context.Context, o tour.Options) int {
 	result, err := tour.Run(ctx, o)
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintln(stderr, "simulator: interrupted")
+		fmt.Fprintln(o.Stderr, "simulator: interrupted")
 		return exitInterrupted
 	case err != nil:
-		return unusable(stderr, err)
+		return unusable(o.Stderr, err)
 	}
-	result.Write(stdout)
-	if err := result.Away(); err != nil {
-		return unusable(stderr, err)
-	}
+	result.Write(o.Stdout)
 	if !result.OK() {
 		return exitDifferent
 	}

@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,10 +34,9 @@ Exit codes:
   2  the command failed, or nothing could be judged`
 
 const (
-	verdictGrace   = 5 * time.Second // for the command to end, once it was told to
-	verdictCalls   = time.Minute     // for what the simulator itself asks the service
-	verdictFile    = 0o644
-	verdictLogTail = 20
+	verdictGrace = 5 * time.Second // for the command to end, once it was told to
+	verdictCalls = time.Minute     // for what the simulator itself asks the service
+	verdictFile  = 0o644
 )
 
 // verdictRun is one run of a command against a service, and what to do with the verdict.
@@ -104,34 +101,20 @@ func (v *verdictRun) run(ctx context.Context) int {
 		return unusable(v.stderr, err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	lock, err := os.Create(filepath.Join(dir, marker))
+	f, err := claimFolder(dir)
 	if err != nil {
 		return unusable(v.stderr, err)
 	}
-	defer func() { _ = lock.Close() }()
-	s := &service{
-		binary: path, dir: dir, lock: lock, environ: verdictEnviron(os.Environ(), dir, v.scale), httpAddr: anyPort, adminAddr: anyPort,
-		stopPatience: 30 * time.Second,
-	}
-	fmt.Fprintln(v.stderr, "Starting a service of our own")
-	code := exitInterrupted
-	if err := s.start(ctx); err == nil {
+	defer f.release()
+	s := newService(path, f, os.Environ(), v.scale)
+	code := s.play(ctx, v.stderr, exitUnusable, func() int {
 		v.url = s.url
-		code = v.judge(ctx)
-	} else if ctx.Err() == nil {
-		code = unusable(v.stderr, fmt.Errorf("%w\nThe last lines of its log:\n%s", err, s.lastLines(verdictLogTail)))
-	}
-	if err := s.stop(); err != nil {
-		return max(code, unusable(v.stderr, err))
+		return v.judge(ctx)
+	})
+	if v.url == "" { // it did not start
+		s.showLog(v.stderr)
 	}
 	return code
-}
-
-// verdictEnviron is the environment of the service: the caller's without FORGERUN_ variables.
-func verdictEnviron(base []string, dir string, scale float64) []string {
-	environ := slices.DeleteFunc(slices.Clone(base), func(entry string) bool { return strings.HasPrefix(entry, "FORGERUN_") })
-	return append(environ, "FORGERUN_DATA_DIR="+dir, fmt.Sprintf("FORGERUN_TIME_SCALE=%g", scale), "FORGERUN_LOG_FORMAT=json",
-		"FORGERUN_SHUTDOWN_GRACE=5s", "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true")
 }
 
 // judge runs the command in a session of a new client.

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,6 +42,17 @@ paths:
     get:
       responses:
         "200": { description: All., content: { "*/*": {} } }
+webhooks:
+  made:
+    post:
+      parameters:
+        - { name: ce-type, in: header, schema: { enum: [thing.made] } }
+        - { name: ce-id, in: header, schema: { type: string, format: uuid } }
+        - { name: Digest, in: header, required: true, schema: { type: string } }
+      requestBody:
+        content:
+          application/json: { schema: { $ref: "#/components/schemas/Thing" } }
+          application/cloudevents+json: { schema: { type: object, required: [specversion] } }
 components:
   headers:
     Id: { required: true, schema: { type: string, format: uuid } }
@@ -78,17 +90,30 @@ func answer(status int, body string, headers ...string) *http.Response {
 	return res
 }
 
+// changed gives headers with changes: name, value, ...; "-" takes one away.
+func changed(h http.Header, changes ...string) http.Header {
+	for i := 0; i < len(changes); i += 2 {
+		if h.Del(changes[i]); changes[i+1] != "-" {
+			h.Set(changes[i], changes[i+1])
+		}
+	}
+	return h
+}
+
+// requireSaid holds an error against a part of it; "" is for none.
+func requireSaid(t *testing.T, wrong string, err error, test any) {
+	t.Helper()
+	if wrong == "" {
+		require.NoError(t, err, "%+v", test)
+		return
+	}
+	require.ErrorContains(t, err, wrong, "%+v", test)
+}
+
 func TestVerify(t *testing.T) {
 	t.Parallel()
-	// header gives the headers of a good thing, with changes; "-" takes one away.
 	header := func(changes ...string) http.Header {
-		h := http.Header{"Content-Type": {"application/json"}, "X-Id": {id}}
-		for i := 0; i < len(changes); i += 2 {
-			if h.Del(changes[i]); changes[i+1] != "-" {
-				h.Set(changes[i], changes[i+1])
-			}
-		}
-		return h
+		return changed(http.Header{"Content-Type": {"application/json"}, "X-Id": {id}}, changes...)
 	}
 	none, problem := http.Header{}, http.Header{"Content-Type": {"application/problem+json"}}
 	of := func(members string) string { return `{` + members + `}` }
@@ -129,11 +154,28 @@ func TestVerify(t *testing.T) {
 		{"GET", "/things/1", 200, header("Etag", `"1"`), thing, "Etag"},
 	} {
 		err := document.Verify(test.method, test.path, &http.Response{StatusCode: test.status, Header: test.header}, []byte(test.body))
-		if test.wrong == "" {
-			require.NoError(t, err, test)
-			continue
-		}
-		require.ErrorContains(t, err, test.wrong, test)
+		requireSaid(t, test.wrong, err, test)
+	}
+}
+
+func TestVerifyDelivery(t *testing.T) {
+	t.Parallel()
+	document := apitest.New(t, []byte(things))
+	const structured, event = "application/cloudevents+json", `{"specversion": "1.0", "type": "thing.made"}`
+	inBody := []string{"Content-Type", structured, "Ce-Type", "-", "Ce-Id", "-"}
+	for _, test := range []struct {
+		changes     []string
+		body, wrong string
+	}{
+		{nil, thing, ""}, {inBody, event, ""}, {[]string{"Ce-Type", "thing.lost"}, thing, "thing.lost"}, {nil, "{", "not JSON"},
+		{nil, "{}", "missing propert"}, {[]string{"Digest", "-"}, thing, "Digest is missing"},
+		{[]string{"Ce-Id", "-"}, thing, "Ce-Id is missing"},
+		{[]string{"Ce-Id", "1"}, thing, "uuid"}, {[]string{"X-Own", "1"}, thing, "X-Own is not documented"},
+		{[]string{"Content-Type", "text/json"}, thing, "not JSON"}, {[]string{"Content-Type", structured}, event, "Ce-Id is not documented"},
+		{[]string{"Content-Type", "application/problem+json"}, thing, "is not documented"}, {inBody, `{"type": "thing.made"}`, "specversion"},
+	} {
+		h := http.Header{"Content-Type": {"application/json"}, "Ce-Type": {"thing.made"}, "Ce-Id": {id}, "Digest": {"d"}}
+		requireSaid(t, test.wrong, document.VerifyDelivery(changed(h, test.changes...), []byte(test.body)), test)
 	}
 }
 
@@ -167,7 +209,7 @@ func TestTransport(t *testing.T) {
 		transport := apitest.New(rec, []byte(things)).Transport(roundTrip(func(*http.Request) (*http.Response, error) {
 			res := answer(200, test.body, "Content-Type", test.media, "X-Id", test.id)
 			if test.breaks {
-				res.Body = io.NopCloser(io.MultiReader(res.Body, endingWith{broken}))
+				res.Body = io.NopCloser(io.MultiReader(res.Body, iotest.ErrReader(broken)))
 			}
 			return res, nil
 		}))
@@ -183,10 +225,6 @@ func TestTransport(t *testing.T) {
 		RoundTrip(httptest.NewRequest(http.MethodGet, "/things/1", nil))
 	require.ErrorIs(t, err, broken)
 }
-
-type endingWith struct{ err error }
-
-func (e endingWith) Read([]byte) (int, error) { return 0, e.err }
 
 const talk = `
 asyncapi: 3.0.0
@@ -231,11 +269,6 @@ func TestFrames(t *testing.T) {
 		{"/events", "", "moving", `{}`, `no message "moving"`},
 		{"/nothing", "1", "made", `{"n": 1}`, "no stream is documented"},
 	} {
-		err := s.Verify(test.path, test.id, test.event, test.data)
-		if test.wrong == "" {
-			require.NoError(t, err, "%+v", test)
-			continue
-		}
-		require.ErrorContains(t, err, test.wrong, "%+v", test)
+		requireSaid(t, test.wrong, s.Verify(test.path, test.id, test.event, test.data), test)
 	}
 }

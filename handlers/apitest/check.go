@@ -24,11 +24,7 @@ type Document struct {
 // New reads an OpenAPI document. Reading the same text again costs nothing.
 func New(t testing.TB, openAPI []byte) *Document {
 	t.Helper()
-	d, err := parse(openAPI)
-	if err != nil {
-		t.Fatalf("the OpenAPI document cannot be used: %v", err)
-	}
-	return &Document{t, d}
+	return &Document{t, parse(t, openAPI, build)}
 }
 
 // Check fails the test if an answer to a request is not as the document says.
@@ -46,7 +42,7 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 	if method == http.MethodOptions && res.StatusCode == http.StatusNoContent { // of a browser, before a page's request
 		return nil
 	}
-	want, ok := d.response(d.find(method, escapedPath), strconv.Itoa(res.StatusCode))
+	want, ok := d.response(method, escapedPath, strconv.Itoa(res.StatusCode))
 	if !ok {
 		return errors.New("the status is not documented")
 	}

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
@@ -24,7 +25,7 @@ import (
 type document struct {
 	paths      []path              // those with fewer parameters first
 	any        map[string]response // by status: what any request can get
-	deliveries []delivery          // what receivers get
+	deliveries []response          // what receivers get
 }
 
 // path is a path with its operations.
@@ -55,15 +56,19 @@ const anyRequest = "x-any-request"
 // linters would not take as one of its own.
 const alsoAt = "x-also-at"
 
-// parsed keeps what was made of each document: func() (*document, error) by the
-// digest of its text.
+// parsed keeps what was made of each document: func() (T, error) by the digest of its text.
 var parsed sync.Map
 
 // parse reads a document, once for each text.
-func parse(text []byte) (*document, error) {
-	once := sync.OnceValues(func() (*document, error) { return build(text) })
+func parse[T any](t testing.TB, text []byte, build func(text []byte) (T, error)) T {
+	t.Helper()
+	once := sync.OnceValues(func() (T, error) { return build(text) })
 	load, _ := parsed.LoadOrStore(sha256.Sum256(text), once)
-	return load.(func() (*document, error))()
+	made, err := load.(func() (T, error))()
+	if err != nil {
+		t.Fatalf("the document cannot be used: %v", err)
+	}
+	return made
 }
 
 // builder reads the parts of a document. It goes on after an error.
@@ -197,7 +202,7 @@ func (b *builder) at(pointer string) any {
 	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		switch v := value.(type) {
 		case map[string]any:
-			value = v[strings.NewReplacer("~1", "/", "~0", "~").Replace(token)]
+			value = v[unescape.Replace(token)]
 		case []any:
 			i, err := strconv.Atoi(token)
 			if err != nil || i < 0 || i >= len(v) {
@@ -211,45 +216,35 @@ func (b *builder) at(pointer string) any {
 	return value
 }
 
-func escape(token string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(token)
-}
+var escapes, unescape = strings.NewReplacer("~", "~0", "/", "~1"), strings.NewReplacer("~1", "/", "~0", "~")
 
-// find gives the described responses for a request. Where several paths match,
-// the one with fewer parameters wins.
-func (d *document) find(method, escapedPath string) found {
+func escape(token string) string { return escapes.Replace(token) }
+
+// response gives what the document says of a status of the answer to a request. Where several paths match, the one with
+// fewer parameters wins.
+func (d *document) response(method, escapedPath, status string) (res response, ok bool) {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	f := found{}
+	known := false
 	for _, p := range d.paths {
 		if !matches(p.template, escapedPath) {
 			continue
 		}
-		f.path = true
-		if op, ok := p.operations[method]; ok {
-			f.operation = op
-			return f
+		known = true
+		op, has := p.operations[method]
+		if !has {
+			continue
 		}
+		if res, ok = op[status]; !ok && status != "404" && status != "405" {
+			res, ok = d.any[status]
+		}
+		return res, ok
 	}
-	return f
-}
-
-// found is what the document has for a request.
-type found struct {
-	path      bool
-	operation operation // nil: the path does not have the method
-}
-
-// response gives what the document says of a status.
-func (d *document) response(f found, status string) (response, bool) {
-	if res, ok := f.operation[status]; ok {
-		return res, true
-	}
-	if status == "404" && f.path || status == "405" && (!f.path || f.operation != nil) {
+	if status == "404" && known || status == "405" && !known {
 		return response{}, false
 	}
-	res, ok := d.any[status]
+	res, ok = d.any[status]
 	return res, ok
 }
 

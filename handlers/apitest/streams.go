@@ -1,11 +1,9 @@
 package apitest
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -28,21 +26,11 @@ type message struct {
 	fields  []*jsonschema.Schema
 }
 
-// streams keeps what was made of each document: func() (*Streams, error) by the
-// digest of its text.
-var streams sync.Map
-
 // NewStreams reads an AsyncAPI document. Reading the same text again costs
 // nothing.
 func NewStreams(t testing.TB, asyncAPI []byte) *Streams {
 	t.Helper()
-	once := sync.OnceValues(func() (*Streams, error) { return buildStreams(asyncAPI) })
-	load, _ := streams.LoadOrStore(sha256.Sum256(asyncAPI), once)
-	s, err := load.(func() (*Streams, error))()
-	if err != nil {
-		t.Fatalf("the AsyncAPI document cannot be used: %v", err)
-	}
-	return s
+	return parse(t, asyncAPI, buildStreams)
 }
 
 // Verify gives what is wrong with a frame that came on a stream of the path, nil

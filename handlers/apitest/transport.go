@@ -2,8 +2,10 @@ package apitest
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"net/http"
+	"testing/iotest"
 )
 
 // Transport checks every answer that comes through it, and fails the test that
@@ -27,27 +29,14 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
 	if res.Header.Get("Content-Type") != "text/event-stream" {
 		body, err = io.ReadAll(res.Body)
-		res.Body = &reread{io.MultiReader(bytes.NewReader(body), failing{err}), res.Body}
+		again := io.MultiReader(bytes.NewReader(body), iotest.ErrReader(cmp.Or(err, io.EOF)))
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{again, res.Body}
 	}
 	if err == nil {
 		t.document.Check(t.document.t, r, res, body)
 	}
 	return res, nil
-}
-
-// reread gives a body again that was read.
-type reread struct {
-	io.Reader
-	io.Closer
-}
-
-// failing ends a body as it ended when it was read.
-type failing struct{ err error }
-
-// Read gives the error, or the end.
-func (f failing) Read([]byte) (int, error) {
-	if f.err == nil {
-		return 0, io.EOF
-	}
-	return 0, f.err
 }

@@ -2,8 +2,11 @@ package conn
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"net/http"
+	"time"
 )
 
 type contextKey struct{}
@@ -14,14 +17,36 @@ func InContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, contextKey{}, c)
 }
 
-// UnderWay keeps a connection from being closed as an idle one while its
-// request is answered.
-func UnderWay(next http.Handler) http.Handler {
+// bodyTime is how long a body may take to arrive.
+const bodyTime = 10 * time.Second
+
+// UnderWay keeps a connection from being closed to make room while a request of somebody known is answered. Those of strangers are
+// closed then, the oldest first, whatever they are at: however many they open, the next one gets in. A body must arrive in time.
+func UnderWay(next http.Handler, known func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(contextKey{}).(*Conn); ok {
+		if c, ok := r.Context().Value(contextKey{}).(*Conn); ok && known(r) {
 			c.Begin()
 			defer c.End()
 		}
+		if r.ContentLength != 0 {
+			body := &timedBody{ReadCloser: r.Body, deadline: http.NewResponseController(w).SetReadDeadline}
+			_ = body.deadline(time.Now().Add(bodyTime)) // of a recorder, which has none
+			r.Body = body
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// timedBody is a body for which the connection has a read deadline until it is there.
+type timedBody struct {
+	io.ReadCloser
+	deadline func(time.Time) error
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = b.deadline(time.Time{}) // the server watches for the end of the connection from now on
+	}
+	return n, err
 }

@@ -27,6 +27,9 @@ const (
 // logEvery bounds the lines about connections that are refused or closed.
 const logEvery = 10 * time.Second
 
+// MaxPerAddress is how many connections of one address a listener of the service takes.
+const MaxPerAddress = 1000
+
 // Limits bound the connections of a listener. The zero value bounds nothing.
 type Limits struct {
 	Total      func() int // at once; asked again when the process finds no more files

@@ -65,14 +65,14 @@ func TestDecodeBoundsItsComplaints(t *testing.T) {
 	require.True(t, r.Malformed)
 	require.Contains(t, r.Refusal(r.Violations).Detail, "And 2,900 more")
 
-	b, err := Batch([]byte(`{"jobs":`+many(500, unknown(60))+`}`), "", limits)
+	b, err := Batch([]byte(`{"jobs":`+many(20, unknown(60))+`}`), "", limits)
 	require.NoError(t, err)
 	require.Len(t, b.Items[0].Request.Violations, 60)
 	require.Len(t, b.Items[1].Request.Violations, job.MaxViolations-60)
 	require.True(t, b.Items[1].Request.Malformed)
-	require.Equal(t, 500*60-job.MaxViolations, b.Unlisted, "of all items together")
+	require.Equal(t, 20*60-job.MaxViolations, b.Unlisted, "of all items together")
 
-	w, err := Webhook([]byte(`{"url":"https://example.com","events":`+many(200_000, `"x"`)+`}`), "k")
+	w, err := Webhook([]byte(`{"url":"https://example.com","events":`+many(2_000, `"x"`)+`}`), "k")
 	require.NoError(t, err)
 	require.Len(t, w.Violations, job.MaxViolations)
 	require.LessOrEqual(t, len(w.Events), 20)
@@ -91,10 +91,10 @@ func TestDecodeBoundsMembers(t *testing.T) {
 	}
 	for body, at := range map[string]string{
 		execute(`"params":` + object(4001)): "/params/4000", param(many(13, object(4000))): "/params/a/12/1997",
-		param(many(520_000, "1")): "/params/a/49999", `{"params":{"a":` + many(340_000, "[]") + `,"broken"`: "/params/a/49999",
+		param(many(60_000, "1")): "/params/a/49999", `{"params":{"a":` + many(60_000, "[]") + `,"broken"`: "/params/a/49999",
 		`{"params":{"a":` + many(30_000, "{}") + `,"b":` + many(21_000, "1e9"): "/params/b/19999",
 		emit(`{"name":"a","data":` + many(2, many(30_000, "null")) + `}`):      "/event/data/1/19997",
-		execute(`"unknown":` + many(520_000, "1")):                             "/unknown/49999",
+		execute(`"unknown":` + many(60_000, "1")):                              "/unknown/49999",
 	} {
 		r, err := Job([]byte(body), "k", limits)
 		all := strings.Fields(told(t, job.CodeMalformed, err, r.Malformed, r.Violations))

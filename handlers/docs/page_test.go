@@ -12,7 +12,4 @@ func TestDocsPageText(t *testing.T) {
 		{{Text: "One "}, {Text: "code", Code: true}, {Text: " and\n"}, {Text: "bold", Bold: true}, {Text: "."}},
 		{{Text: "Two <b>."}},
 	}, paragraphs("One `code` and\n**bold**.\n\nTwo <b>.\n"))
-	page := string(NewSite("https://forgerun.example").Docs())
-	require.NotContains(t, page, "%!", "a template that failed")
-	require.NotContains(t, page, "ZgotmplZ", "what the template took for dangerous")
 }

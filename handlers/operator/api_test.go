@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -272,6 +273,47 @@ func TestMask(t *testing.T) {
 	require.Contains(t, r.text, `"data":{"data":{"db_password":"***"}}`)
 }
 
+// A secret that a client or a receiver sends is in no answer, wherever it can be. The fake has all that storage keeps as JSON.
+func TestSecretsOfClientsAreInNoAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	planted := json.RawMessage(`{"my_secret":"planted","emit":{"data":{"db_password":"planted"}},"behavior":[{"PASSWORD":"planted"}]}`)
+	w.store.job.Events = []admin.Event{{EventID: anID, Seq: 1, JobID: anID, EventName: "event.emitted", Attempt: 1, Timestamp: now}}
+	body := string(planted)
+	w.store.attempts = []admin.DeliveryAttempt{{Number: 1, StartedAt: now, Response: &admin.Response{Body: &body}}}
+	require.Equal(t, 3, plant(reflect.ValueOf(&w.store.job), planted), "what is added must be hidden too")
+	require.Equal(t, 1, plant(reflect.ValueOf(w.store.attempts), json.RawMessage(`{"X-My-Secret":["planted"],"Date":["today"]}`)))
+	for _, path := range []string{"jobs/" + anID.String(), "deliveries/" + anID.String()} {
+		text := w.get("/admin/v1/" + path).text
+		require.Contains(t, text, `***`, path)
+		require.NotContains(t, text, "planted", path)
+	}
+	require.NotContains(t, w.post("/admin/v1/deliveries/"+anID.String()+"/redeliver", "").text, "planted")
+}
+
+// plant puts a value into all members of a view that are JSON of others, and gives their number.
+func plant(v reflect.Value, value json.RawMessage) (n int) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			n += plant(v.Elem(), value)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			n += plant(v.Field(i), value)
+		}
+	case reflect.Slice:
+		if v.Type() == reflect.TypeFor[json.RawMessage]() {
+			v.SetBytes(value)
+			return 1
+		}
+		for i := range v.Len() {
+			n += plant(v.Index(i), value)
+		}
+	}
+	return n
+}
+
 // A job links to its trace where the operator said how; a result is saved, never shown as a page of this origin.
 func TestLinksOfAJob(t *testing.T) {
 	t.Parallel()
@@ -284,6 +326,7 @@ func TestLinksOfAJob(t *testing.T) {
 	require.Contains(t, with.get(path).text, `"trace_url":"https://traces.example.com/`+trace+`?of=forgerun"`)
 	r := none.get(path + "/result")
 	require.Equal(t, `attachment; filename="`+anID.String()+`"`, r.Header.Get("Content-Disposition"))
+	require.Equal(t, "application/octet-stream", r.Header.Get("Content-Type"), "whatever type its client gave it")
 	require.Equal(t, "<b>", r.text)
 }
 

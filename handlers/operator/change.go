@@ -196,7 +196,8 @@ func pointInto(member string, violations []job.Violation) []job.Violation {
 	return moved
 }
 
-// getResult answers with the body that a job produced, to be saved: nothing in it is shown as a page.
+// getResult answers with the body that a job produced, to be saved. Its type is not told, which clients choose: of this origin
+// nothing of theirs is shown as a page or runs as a script.
 func (a *API) getResult(c *call) (answer, error) {
 	client, id, err := c.owned()
 	if err != nil {
@@ -207,7 +208,7 @@ func (a *API) getResult(c *call) (answer, error) {
 		return answer{}, err
 	}
 	return answer{
-		status: http.StatusOK, mime: result.MediaType, body: result.Body,
+		status: http.StatusOK, mime: "application/octet-stream", body: result.Body,
 		header: http.Header{"Content-Disposition": {`attachment; filename="` + id.String() + `"`}},
 	}, nil
 }

@@ -34,6 +34,7 @@ type store struct {
 	bulkQuery job.BulkQuery
 
 	paused        job.Pauses
+	attempts      []admin.DeliveryAttempt
 	erasure       job.ErasureRequest
 	erasuresAfter job.ID
 	erasuresLimit int
@@ -126,7 +127,7 @@ func (s *store) Deliveries(_ context.Context, r admin.Range) (admin.Page[admin.D
 }
 
 func (s *store) Delivery(context.Context, job.ID) (*admin.LoggedDelivery, error) {
-	return &admin.LoggedDelivery{Delivery: delivery, AttemptsLog: []admin.DeliveryAttempt{}}, s.err
+	return &admin.LoggedDelivery{Delivery: delivery, AttemptsLog: append([]admin.DeliveryAttempt{}, s.attempts...)}, s.err
 }
 
 func (s *store) Batches(_ context.Context, r admin.Range) (admin.Page[admin.Batch], error) {

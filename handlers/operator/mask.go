@@ -5,11 +5,34 @@ import (
 	"encoding/json"
 	"path"
 	"strings"
+
+	"github.com/forgerun/forgerun/job/admin"
 )
 
-// Mask names members of parameters whose values operators do not see: patterns as of file names, where * stands for
-// any characters, in either case.
+// Mask names members of what clients and receivers send whose values operators do not see: patterns as of file names, where *
+// stands for any characters, in either case.
 type Mask []string
+
+// job hides them in what the client of a job has sent with it: params, the event to emit and behavior in the definition, and the
+// data of events, which have both.
+func (m Mask) job(j *admin.Job) {
+	j.Params, j.Definition = m.hide(j.Params), m.hide(j.Definition)
+	for i := range j.Events {
+		j.Events[i].Data = m.hide(j.Events[i].Data)
+	}
+}
+
+// delivery hides them in what receivers have answered.
+func (m Mask) delivery(d *admin.LoggedDelivery) {
+	for _, attempt := range d.AttemptsLog {
+		if r := attempt.Response; r != nil {
+			r.Headers = m.hideHeaders(r.Headers)
+			if r.Body != nil && json.Valid([]byte(*r.Body)) {
+				r.Body = new(string(m.hide(json.RawMessage(*r.Body))))
+			}
+		}
+	}
+}
 
 // ParseMask reads patterns that are separated by commas.
 func ParseMask(list string) (Mask, error) {
@@ -49,6 +72,24 @@ func (m Mask) hide(value json.RawMessage) json.RawMessage {
 		return json.RawMessage(hidden) // storage has nothing that is not JSON
 	}
 	return shown.Bytes()
+}
+
+// hideHeaders is hide for the headers of an answer, which are lists of values by name.
+func (m Mask) hideHeaders(value json.RawMessage) json.RawMessage {
+	var headers map[string][]string
+	if len(m) == 0 || json.Unmarshal(value, &headers) != nil {
+		return value
+	}
+	for name := range headers {
+		if m.hides(name) {
+			headers[name] = []string{"***"}
+		}
+	}
+	shown, err := json.Marshal(headers)
+	if err != nil {
+		return json.RawMessage(`{}`) // cannot happen
+	}
+	return shown
 }
 
 func (m Mask) copy(to *bytes.Buffer, value json.RawMessage) error {

@@ -60,7 +60,7 @@ func (a *API) countJobs(c *call) (answer, error) {
 	return asJSON(http.StatusOK, count)
 }
 
-// getJob answers with a job and its story. What its client may not want to be read is hidden in its parameters.
+// getJob answers with a job and its story.
 func (a *API) getJob(c *call) (answer, error) {
 	id, err := c.pathID(job.CodeJobNotFound, "job")
 	if err != nil {
@@ -73,14 +73,20 @@ func (a *API) getJob(c *call) (answer, error) {
 	if j.State == job.Running {
 		j.Progress = progressOf(a.deps.Progress.Progress(c.Context(), j.JobID, j.Attempt))
 	}
-	j.Params = a.cfg.Mask.hide(j.Params)
+	a.cfg.Mask.job(j)
 	if j.TraceID != nil && a.cfg.TraceURL != "" {
 		j.TraceURL = new(strings.ReplaceAll(a.cfg.TraceURL, TraceIDMark, *j.TraceID))
 	}
-	for i := range j.Events {
-		j.Events[i].Data = a.cfg.Mask.hide(j.Events[i].Data)
-	}
 	return asJSON(http.StatusOK, j)
+}
+
+// delivery reads a delivery with its attempts.
+func (a *API) delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error) {
+	d, err := a.deps.Reader.Delivery(ctx, id)
+	if err == nil {
+		a.cfg.Mask.delivery(d)
+	}
+	return d, err
 }
 
 func progressOf(p *job.Progress) *admin.Progress {

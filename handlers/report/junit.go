@@ -1,68 +1,32 @@
 package report
 
 import (
-	"encoding/xml"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
+	"github.com/forgerun/forgerun/internal/junit"
 	"github.com/forgerun/forgerun/job/testbed"
 )
 
-type suite struct {
-	XMLName  xml.Name   `xml:"testsuite"`
-	Name     string     `xml:"name,attr"`
-	Tests    int        `xml:"tests,attr"`
-	Failures int        `xml:"failures,attr"`
-	Skipped  int        `xml:"skipped,attr"`
-	Errors   int        `xml:"errors,attr"`
-	Time     string     `xml:"time,attr"`
-	Cases    []testCase `xml:"testcase"`
-}
-
-type testCase struct {
-	Name      string   `xml:"name,attr"`
-	Classname string   `xml:"classname,attr"`
-	Time      string   `xml:"time,attr"`
-	Failure   *message `xml:"failure,omitempty"`
-	Skipped   *message `xml:"skipped,omitempty"`
-}
-
-type message struct {
-	Message string `xml:"message,attr"`
-	Text    string `xml:",chardata"`
-}
-
 // JUnit writes the verdict for CI servers: a test case for each rule. One that was not exercised is skipped.
 func JUnit(w io.Writer, v *testbed.Verdict) error {
-	s := suite{
-		Name: strings.TrimSpace("forgerun verdict " + string(v.Profile)), Tests: len(v.Results),
-		Failures: v.Counts[testbed.Broken], Skipped: v.Counts[testbed.NotExercised], Time: "0",
-	}
+	s := junit.Suite{Name: strings.TrimSpace("forgerun verdict " + string(v.Profile)), Began: time.Time(v.CreatedAt)}
 	if v.EndedAt != nil {
-		s.Time = fmt.Sprintf("%.3f", time.Time(*v.EndedAt).Sub(time.Time(v.CreatedAt)).Seconds())
+		s.Took = time.Time(*v.EndedAt).Sub(s.Began)
 	}
 	for _, r := range v.Results {
-		c := testCase{Name: r.Rule, Classname: "rules", Time: "0"}
+		c := junit.Case{Name: r.Rule, Class: "rules"}
 		switch r.Status {
 		case testbed.Broken:
-			c.Failure = &message{Message: fmt.Sprintf("%s Broken %d of %d times.", r.Title, r.Failures, r.Times), Text: evidenceText(r)}
+			c.Failure = &junit.Message{Message: fmt.Sprintf("%s Broken %d of %d times.", r.Title, r.Failures, r.Times), Text: evidenceText(r)}
 		case testbed.NotExercised:
-			c.Skipped = &message{Message: "Not exercised. What would: " + r.Exercise}
+			c.Skipped = &junit.Message{Message: "Not exercised. What would: " + r.Exercise}
 		}
 		s.Cases = append(s.Cases, c)
 	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	e := xml.NewEncoder(w)
-	e.Indent("", "  ")
-	if err := e.Encode(s); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
+	return s.Write(w)
 }
 
 func evidenceText(r testbed.RuleResult) string {

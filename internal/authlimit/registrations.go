@@ -8,6 +8,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
+// RegistrationRate is how many clients an address may register a minute at each api process.
+const RegistrationRate = 60
+
 // Registrations limits how many clients an address registers. Loopback addresses,
 // and connections without one, have no limit.
 type Registrations struct {

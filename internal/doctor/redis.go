@@ -116,7 +116,7 @@ func (fs *Findings) judgeMemory(name string, s queue.ServerFacts) {
 		fs.OK(what, used+", no maxmemory")
 	case float64(s.Used) > fullMemory*float64(s.MaxMemory):
 		fs.Warn(what, fmt.Sprintf("%s of %d MiB: a full Redis refuses tasks", used, s.MaxMemory>>20),
-			"raise maxmemory, lower FORGERUN_OUTCOME_STREAM_MAXLEN, or find what else is in there (redis-cli --bigkeys)")
+			"raise maxmemory, or find what else is in there (redis-cli --bigkeys)")
 	default:
 		fs.OK(what, fmt.Sprintf("%s of %d MiB", used, s.MaxMemory>>20))
 	}

@@ -1,7 +1,6 @@
 package operators
 
 import (
-	"context"
 	"crypto/hmac"
 	"log/slog"
 	"net/http"
@@ -136,6 +135,13 @@ func (g Guard) now() time.Time {
 	return g.Now()
 }
 
+// Known reports whether a request is an operator's, or everybody is. It counts and logs nothing, and lets nobody in.
+func (g Guard) Known(r *http.Request) bool {
+	_, session := g.session(r)
+	_, token := g.Tokens.Find(presented(r))
+	return g.Tokens.None() || session || token
+}
+
 // Login begins the session of the token that was given.
 func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 	if r.Header.Get("Origin") != "" && !deliberate(r) {
@@ -218,17 +224,4 @@ func (g Guard) log(r *http.Request, source netip.Addr, reason string) {
 		g.Log.LogAttrs(r.Context(), slog.LevelWarn, "admin authentication failed", slog.String("reason", reason),
 			slog.String("remote_address", source.String()), slog.String("route", r.Pattern), slog.Int("omitted", omitted))
 	}
-}
-
-type contextKey struct{}
-
-// With gives a context that knows whose request it belongs to.
-func With(ctx context.Context, o Operator) context.Context {
-	return context.WithValue(ctx, contextKey{}, o)
-}
-
-// From says whose request a context belongs to; the zero Operator if With was not used.
-func From(ctx context.Context) Operator {
-	o, _ := ctx.Value(contextKey{}).(Operator)
-	return o
 }

@@ -15,9 +15,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/devstack"
-	"github.com/forgerun/forgerun/internal/simulator/stack"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 const (
@@ -51,7 +49,7 @@ func run(ctx context.Context, bin, out string) (err error) {
 	if bin, err = filepath.Abs(bin); err != nil {
 		return err
 	}
-	dir, err := devstack.MkdirTemp("forgerun-picture-")
+	dir, err := stack.MkdirTemp("forgerun-picture-")
 	if err != nil {
 		return err
 	}
@@ -65,11 +63,12 @@ func run(ctx context.Context, bin, out string) (err error) {
 	if err := s.Scale(ctx, workers); err != nil {
 		return err
 	}
-	key, err := register(ctx, s.URL())
+	_, key, err := stack.Register(ctx, s.URL())
 	if err != nil {
 		return err
 	}
-	r := record(dir, environ(bin, "FORGERUN_URL="+s.URL(), "FORGERUN_API_KEY="+key, "HOME="+dir))
+	r := newRecorder(dir, environ(bin, "FORGERUN_URL="+s.URL(), "FORGERUN_API_KEY="+key, "HOME="+dir))
+	go r.loop()
 	err = play(ctx, r, s)
 	f := r.end()
 	if err != nil {
@@ -81,20 +80,6 @@ func run(ctx context.Context, bin, out string) (err error) {
 	}
 	fmt.Printf("%s: %.1f s, %d KB\n", out, f.length.Seconds(), len(drawn)/1024)
 	return os.WriteFile(out, []byte(drawn), 0o644)
-}
-
-// register makes a client, and gives its key.
-func register(ctx context.Context, url string) (string, error) {
-	c, err := client.New(client.Config{URL: url})
-	if err != nil {
-		return "", err
-	}
-	id, err := c.CreateClient(ctx)
-	if err != nil {
-		return "", err
-	}
-	key, err := c.CreateKey(ctx, id, false)
-	return key.APIKey, err
 }
 
 // play runs the scenes. It stops the service before the soak, which has one of its own.

@@ -14,27 +14,19 @@ import (
 
 func TestScreenShowsWhatATerminalWould(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ printed, shown string }{
-		"lines":                     {"a\r\nb\r\n", "a\nb\n"},
-		"a line drawn again":        {"first\r\x1b[Kb", "b\n"},
-		"a full line":               {"0123456789\r\nb", "0123456789\nb\n"},
-		"a line that is too long":   {"0123456789ab", "0123456789\nab\n"},
-		"a block drawn again":       {"a\r\nb\r\nc\r\n\x1b[3A\r\x1b[Jd\r\n", "d\n"},
-		"sequences that are passed": {"\x1b[?25la\x1b[?25h", "a\n"},
-		"characters of two bytes":   {"×█", "×█\n"},
+	for printed, shown := range map[string][][]span{
+		"a\r\nb\r\n":                  {{{0, "a", ""}}, {{0, "b", ""}}, nil},
+		"first\r\x1b[Kb":              {{{0, "b", ""}}},
+		"\x1b[?25l×  a \x1b[?25h":     {{{0, "×  a", ""}}},
+		"\x1b[32m\x1b[Ka\x1b[m\x1b[K": {{{0, "a", "32"}}},
+		"a\x1b[3":                     {{{0, "a", ""}}},
+		"a\xc3":                       {{{0, "a", ""}}},
 	} {
-		s := &screen{columns: 10}
-		for i := range len(test.printed) { // in the smallest pieces
-			_, err := s.Write([]byte{test.printed[i]})
-			require.NoError(t, err)
-		}
-		require.Equal(t, test.shown, s.text(), name)
+		s := &screen{}
+		_, _ = s.Write([]byte(printed))
+		require.Equal(t, shown, s.shown(), "%q", printed)
 	}
-}
-
-func TestScreenKeepsColours(t *testing.T) {
-	t.Parallel()
-	s := &screen{columns: 80}
+	s := &screen{}
 	_, _ = s.Write([]byte("QUEUED -> \x1b[36mRUNNING\x1b[0m  attempt 1  \r\n\r\n×  \x1b[1mJOB\x1b[0m"))
 	require.Equal(t, [][]span{
 		{{0, "QUEUED ->", ""}, {10, "RUNNING", "36"}, {19, "attempt 1", ""}}, nil, {{0, "×", ""}, {3, "JOB", "1"}},
@@ -44,11 +36,11 @@ func TestScreenKeepsColours(t *testing.T) {
 // A recorder gives each line its time, cuts pauses, and takes what is faster at its speed.
 func TestRecorderKeepsTime(t *testing.T) {
 	t.Parallel()
-	r := &recorder{panes: []*screen{{columns: 10}, {columns: 10}}, speed: 1, open: map[[2]int]int{}}
+	r := newRecorder("", nil)
 	_, _ = r.panes[top].Write([]byte("a"))
 	r.pass(0)
 	r.pass(time.Hour)
-	_, _ = r.panes[top].Write([]byte("\rb\r\nc"))
+	_, _ = r.panes[top].Write([]byte("\r\x1b[Kb\r\nc"))
 	r.pass(time.Second)
 	r.setSpeed(10)
 	_, _ = r.panes[top].Write([]byte("\r\x1b[K"))
@@ -101,14 +93,4 @@ func TestSVG(t *testing.T) {
 	require.Contains(t, drawn, ".s0 { animation-name: w0; transform: translateY(-108px) }")
 	require.Contains(t, drawn, ".s0 { animation-name: n0; transform: translateY(-288px) }")
 	require.Contains(t, drawn, "prefers-reduced-motion")
-}
-
-// What is drawn below the last lines for a while does not move them out of the pane.
-func TestSVGKeepsTheEndInSight(t *testing.T) {
-	t.Parallel()
-	f := aFilm()
-	f.versions = append(f.versions, version{top, 60, 3 * time.Second, 4 * time.Second, []span{{0, "for a while", ""}}})
-	drawn, err := svg(f, "", "")
-	require.NoError(t, err)
-	require.Contains(t, drawn, ".s0 { animation-name: w0; transform: translateY(-378px) }", "row 21 and after: 4 lines")
 }

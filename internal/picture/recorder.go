@@ -47,7 +47,7 @@ type film struct {
 
 // recorder looks at terminals while programs run in them.
 type recorder struct {
-	panes []*screen
+	panes [2]*screen
 	env   []string
 	dir   string
 
@@ -61,13 +61,11 @@ type recorder struct {
 	stop, stopped chan struct{}
 }
 
-func record(dir string, env []string) *recorder {
-	r := &recorder{
-		panes: []*screen{{columns: columns}, {columns: columns}}, env: env, dir: dir, speed: 1, open: map[[2]int]int{},
+func newRecorder(dir string, env []string) *recorder {
+	return &recorder{
+		panes: [2]*screen{{}, {}}, env: env, dir: dir, speed: 1, open: map[[2]int]int{},
 		stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
-	go r.loop()
-	return r
 }
 
 func (r *recorder) loop() {
@@ -98,12 +96,7 @@ func (r *recorder) pass(real time.Duration) {
 // take compares the terminals with the frame before.
 func (r *recorder) take() {
 	for p, pane := range r.panes {
-		lines := pane.shown()
-		for row := range max(len(lines), r.rows(p)) {
-			var line []span
-			if row < len(lines) {
-				line = lines[row]
-			}
+		for row, line := range pane.shown() {
 			at := [2]int{p, row}
 			i, shown := r.open[at]
 			if shown && slices.Equal(r.film.versions[i].line, line) || !shown && line == nil {
@@ -119,16 +112,6 @@ func (r *recorder) take() {
 			}
 		}
 	}
-}
-
-func (r *recorder) rows(pane int) int {
-	rows := 0
-	for at := range r.open {
-		if at[0] == pane {
-			rows = max(rows, at[1]+1)
-		}
-	}
-	return rows
 }
 
 // end takes the last frame.

@@ -15,32 +15,14 @@ const (
 	character = 8.2
 	rowHeight = 18
 	width     = 900
-	margin    = 15
-	titleBar  = 30
-	lowBar    = 26
-	lastLines = 4 // in the end: the last command and its output
+	height    = 476
 )
 
-// layout is how the panes are placed. Where the picture is narrow its text is larger, and the ends of long lines are cut off.
-type layout struct {
-	zoom float64
-	rows [2]int // of each pane
-}
-
+// The rows of each pane. Where the picture is narrow its text is larger, and the ends of long lines are cut off.
 var (
-	wide   = layout{1, [2]int{19, 3}}
-	narrow = layout{1.75, [2]int{9, 2}}
-	height = titleBar + 8 + lowBar + (wide.rows[0]+wide.rows[1])*rowHeight + 16
+	wide   = [2]int{19, 3}
+	narrow = [2]int{9, 2}
 )
-
-// place puts a pane where it is in this layout.
-func (l layout) place(pane int) string {
-	y := float64(titleBar + 8)
-	if pane == 1 {
-		y = float64(height) - (float64(l.rows[1])*rowHeight+8)*l.zoom
-	}
-	return fmt.Sprintf("transform: translate(%dpx, %.1fpx) scale(%g)", margin, y, l.zoom)
-}
 
 // picture moves by CSS alone, since an <img> runs no scripts: every version of a line is there from the start, and is visible for
 // its time. Without motion it is the last frame.
@@ -52,7 +34,9 @@ text { font: 13.6px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans 
 .b { font-weight: 700 } .d { fill: #8b949e } .r { fill: #ff7b72 } .g { fill: #3fb950 } .y { fill: #d29922 } .c { fill: #39c5cf }
 .l { visibility: hidden } .f { visibility: visible }
 .l, .s { animation: {{.Seconds}}s step-end infinite }
-{{.Keyframes}}{{.Wide}}@media (max-width: 600px) {
+{{.Keyframes}}.p0 { transform: translate(15px, 38px) } .p1 { transform: translate(15px, 414px) }
+{{.Wide}}@media (max-width: 600px) {
+.p0 { transform: translate(15px, 38px) scale(1.75) } .p1 { transform: translate(15px, 399px) scale(1.75) }
 {{.Narrow}}.note { display: none }
 }
 @media (prefers-reduced-motion: reduce) { .l, .s { animation: none !important } }
@@ -92,7 +76,7 @@ func svg(f film, label, note string) (string, error) {
 		}
 		lines[v.pane].WriteString("</g>\n")
 	}
-	inWide, inNarrow := k.panes(f, wide, "w"), k.panes(f, narrow, "n") // which add keyframes
+	inWide, inNarrow := k.scroll(f, wide, "w"), k.scroll(f, narrow, "n") // which add keyframes
 	var b strings.Builder
 	err := picture.Execute(&b, map[string]any{
 		"Width": width, "Height": height, "Label": html.EscapeString(label), "Note": html.EscapeString(note),
@@ -130,34 +114,21 @@ func (k *keyframes) of(v version) string {
 	return name
 }
 
-// panes are the rules of a layout.
-func (k *keyframes) panes(f film, l layout, prefix string) string {
+// scroll gives the rules that move panes up whenever a line comes below their last row.
+func (k *keyframes) scroll(f film, rows [2]int, prefix string) string {
 	var rules strings.Builder
-	for pane := range l.rows {
-		name := fmt.Sprintf("%s%d", prefix, pane)
-		end := k.scroll(f, pane, l.rows[pane], name)
-		fmt.Fprintf(&rules, ".p%d { %s } .s%d { animation-name: %s; %s }\n", pane, l.place(pane), pane, name, end)
+	for pane := range rows {
+		up := 0
+		move := func() string { return fmt.Sprintf("transform: translateY(%dpx)", -up*rowHeight) }
+		fmt.Fprintf(&k.css, "@keyframes %s%d { 0%% { %s }", prefix, pane, move())
+		for _, v := range f.versions {
+			if to := v.row - rows[pane] + 1; v.pane == pane && to > up {
+				up = to
+				fmt.Fprintf(&k.css, " %s { %s }", k.percent(v.from), move())
+			}
+		}
+		k.css.WriteString(" }\n")
+		fmt.Fprintf(&rules, ".s%d { animation-name: %s%d; %s }\n", pane, prefix, pane, move())
 	}
 	return rules.String()
-}
-
-// scroll moves a pane up whenever a line comes below its last row, and gives where that ends. It goes no further than where the
-// last lines that stay are seen, with their command: what is drawn below them meanwhile is removed.
-func (k *keyframes) scroll(f film, pane, rows int, name string) (end string) {
-	up, most := 0, 0
-	for _, v := range f.versions {
-		if v.pane == pane && v.to == 0 {
-			most = max(most, v.row-lastLines+1)
-		}
-	}
-	move := func() string { return fmt.Sprintf("transform: translateY(%dpx)", -up*rowHeight) }
-	fmt.Fprintf(&k.css, "@keyframes %s { 0%% { %s }", name, move())
-	for _, v := range f.versions {
-		if to := min(v.row-rows+1, most); v.pane == pane && to > up {
-			up = to
-			fmt.Fprintf(&k.css, " %s { %s }", k.percent(v.from), move())
-		}
-	}
-	k.css.WriteString(" }\n")
-	return move()
 }

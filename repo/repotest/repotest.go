@@ -25,7 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/repo"
 )
 
@@ -64,12 +64,6 @@ func URL(t testing.TB) string {
 	return url
 }
 
-// Open opens a store on a fresh database and closes it when the test ends.
-func Open(t testing.TB, opts ...func(*repo.Config)) *repo.Store {
-	t.Helper()
-	return OpenURL(t, URL(t), opts...)
-}
-
 // OpenURL opens a store on a given database, as another process would, and
 // closes it when the test ends.
 func OpenURL(t testing.TB, url string, opts ...func(*repo.Config)) *repo.Store {
@@ -87,26 +81,24 @@ func OpenURL(t testing.TB, url string, opts ...func(*repo.Config)) *repo.Store {
 // Config is what OpenURL starts from: the service's defaults, a registry of
 // its own, and warnings in the test's output.
 func Config(t testing.TB, url string) repo.Config {
-	const day = 24 * time.Hour
 	return repo.Config{
 		URL: url, Timeout: 5 * time.Second, ApplicationName: t.Name(),
-		ResultTTL: day, IdempotencyWindow: day,
-		Retention: repo.Retention{Jobs: 30 * day, Keys: 90 * day, Tombstones: 90 * day, UnusedClients: 30 * day},
-		Logger:    slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Registry:  prometheus.NewRegistry(),
+		RetentionJobs: 30 * 24 * time.Hour,
+		Logger:        slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Registry:      prometheus.NewRegistry(),
 	}
 }
 
 // Server starts a Postgres server for this test alone, durable as in
 // production, with the newest schema. It is removed when the test ends; until
 // then the test may stop, crash and start it.
-func Server(t testing.TB) *devstack.Postgres {
+func Server(t testing.TB) *stack.Postgres {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
 	defer cancel()
-	stack, err := devstack.Temp(ctx, devstack.TempOptions{WithoutRedis: true})
+	servers, err := stack.Temp(ctx, &stack.ServerOptions{}, nil)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, stack.Close()) })
-	require.NoError(t, repo.Migrate(ctx, stack.Postgres.URL(), -1))
-	return stack.Postgres
+	t.Cleanup(func() { require.NoError(t, servers.Close()) })
+	require.NoError(t, repo.Migrate(ctx, servers.Postgres.URL(), -1))
+	return servers.Postgres
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/migrations"
 	"github.com/forgerun/forgerun/repo"
 )
@@ -42,7 +42,7 @@ type server struct {
 
 	once     sync.Once
 	err      error
-	stack    *devstack.Stack // nil: the server of urlVariable
+	servers  *stack.Servers // nil: the server of urlVariable
 	url      string
 	admin    *pgxpool.Pool
 	template string
@@ -68,11 +68,11 @@ func (s *server) doStart() error {
 		s.url = os.Getenv(urlVariable)
 	}
 	if s.url == "" {
-		stack, err := devstack.Temp(ctx, devstack.TempOptions{WithoutRedis: true, Postgres: unsafeButQuick})
+		servers, err := stack.Temp(ctx, &stack.ServerOptions{Settings: unsafeButQuick}, nil)
 		if err != nil {
 			return err
 		}
-		s.stack, s.url = stack, stack.Postgres.URL()
+		s.servers, s.url = servers, servers.Postgres.URL()
 	}
 	var err error
 	if s.admin, err = pgxpool.New(ctx, s.url); err != nil {
@@ -93,7 +93,7 @@ func (s *server) doStart() error {
 func (s *server) quickestStrategy(ctx context.Context) (string, error) {
 	var version int
 	err := s.admin.QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version)
-	if err != nil || s.stack == nil || version < 150000 {
+	if err != nil || s.servers == nil || version < 150000 {
 		return "", err
 	}
 	return "STRATEGY FILE_COPY ", nil
@@ -103,8 +103,8 @@ func (s *server) stop() error {
 	if s.admin != nil {
 		s.admin.Close()
 	}
-	if s.stack != nil {
-		return s.stack.Close()
+	if s.servers != nil {
+		return s.servers.Close()
 	}
 	return nil
 }

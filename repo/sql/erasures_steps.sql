@@ -21,10 +21,13 @@ UPDATE erasures SET finished_at = @finished_at, step = 'done', position = NULL, 
 WHERE erasure_id = @erasure
 
 -- name: erasureSettled
--- Reads whether all transactions have ended that were there when the step began. Labels from before a restored dump can be ahead
--- of all that there are: those transactions have ended too. Finds the erasure by primary key.
+-- Reads whether all transactions have ended that were there when the step began, and all statements that may not have seen it: one
+-- that had not written yet had no transaction id, but a snapshot. Labels from before a restored dump can be ahead of all that there
+-- are: those transactions have ended too. Finds the erasure by primary key.
 -- Parameters: @erasure
-SELECT since < pg_snapshot_xmin(pg_current_snapshot()) OR since > pg_snapshot_xmax(pg_current_snapshot())
+SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xmin(pg_current_snapshot()) AND NOT EXISTS (
+  SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+    AND age(backend_xmin) >= age(since::xid))
 FROM erasures WHERE erasure_id = @erasure
 
 -- name: stopErasedBulks
@@ -45,9 +48,19 @@ FROM (VALUES (clock_timestamp())) AS v(at) WHERE webhook_id = ANY (ARRAY(SELECT 
 RETURNING webhook_id
 
 -- name: lookErasedJobs
--- Looks at so many jobs of a client along the index jobs_client, behind a position, and says which are not final. Locks nothing.
+-- Looks at so many jobs of a client along the index jobs_client, behind a position, and says which are not final. Those lose their
+-- callbacks: that they are canceled is told to nobody. Skips for that what another transaction has locked.
 -- Parameters: @client, @after, @look
-SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id = @client AND job_id > @after ORDER BY client_id, job_id LIMIT @look
+WITH looked AS MATERIALIZED (
+  SELECT job_id, finished_at IS NULL AS open, attempt, dispatch FROM jobs
+  WHERE client_id = @client AND job_id > @after ORDER BY client_id, job_id LIMIT @look
+), called_back AS MATERIALIZED (
+  SELECT job_id FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM looked WHERE open)) AND callback IS NOT NULL
+  ORDER BY job_id FOR NO KEY UPDATE SKIP LOCKED
+), silent AS (
+  UPDATE jobs SET callback = NULL WHERE job_id = ANY (ARRAY(SELECT job_id FROM called_back))
+)
+SELECT job_id, open, attempt, dispatch FROM looked ORDER BY job_id
 
 -- name: chooseErasedJobs
 -- Locks jobs of a client, along the index jobs_client from its beginning, and says which are not final. Skips what another

@@ -10,10 +10,10 @@ ON CONFLICT (client_id, endpoint, key) DO UPDATE SET request_hash = excluded.req
 
 -- name: storeAnswer
 -- Writes the answer of a request whose key the same transaction took. Finds the row, which is locked already, by
--- primary key. No row changed: the client is erased since the key was taken.
+-- primary key.
 -- Parameters: @client, @endpoint, @key, @resource, @status, @header, @body
 UPDATE idempotency_keys SET resource_id = @resource, answer_status = @status, answer_header = @header, answer_body = @body
-WHERE client_id = @client AND endpoint = @endpoint AND key = @key AND NOT EXISTS (SELECT FROM erasures WHERE client_id = @client)
+WHERE client_id = @client AND endpoint = @endpoint AND key = @key
 
 -- name: findAnswer
 -- Reads what an idempotency key was answered with, by primary key. Locks nothing. No row: the key is free or has

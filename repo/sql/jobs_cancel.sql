@@ -2,11 +2,11 @@
 -- Moves jobs that are not final to CANCELED, if they belong to the client. A worker that holds the job finds its later
 -- writes refused by the state.
 --
--- Locks the job rows in job_id order, found by primary key. No row: the job is final, or not the client's. Triggers:
--- events_delivered writes the deliveries, reports_published the row of outcome_outbox.
--- Parameters: @ids, @clients
+-- Locks the job rows in job_id order, found by primary key. No row: the job is final, or not the client's, or the API key
+-- that asks for it has ended. Triggers: events_delivered writes the deliveries, reports_published the row of outcome_outbox.
+-- Parameters: @ids, @clients, @api_keys
 WITH input AS MATERIALIZED (
-  SELECT * FROM unnest(@ids::uuid[], @clients::uuid[]) AS i(id, client)
+  SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @api_keys::text[]) AS i(id, client, api_key) WHERE {{mayChange}}
 ), ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.batch_id, j.state, j.event_seq, j.event_tx, j.attempt, j.run_at, j.dispatch, j.started_at, j.updated_at,
     j.worker_id, j.work_kind, j.definition, j.request_id, coalesce(j.correlation_id, '') AS correlation_id,
@@ -48,11 +48,12 @@ LIMIT @limit
 -- An operator may override both; then max_attempts grows with the attempt.
 --
 -- Locks the job rows in job_id order, found by primary key. No row: the job is not FAILED at that attempt any more, or
--- not the client's. Trigger: events_delivered writes the deliveries.
--- Parameters: @ids, @clients, @attempts, @waits, @traceparents
+-- not the client's, or the API key that asks for it has ended. Trigger: events_delivered writes the deliveries.
+-- Parameters: @ids, @clients, @attempts, @waits, @traceparents, @api_keys
 WITH input AS MATERIALIZED (
-  SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @attempts::int[], @waits::interval[], @traceparents::text[])
-    AS i(id, client, attempt, wait, traceparent)
+  SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @attempts::int[], @waits::interval[], @traceparents::text[],
+    @api_keys::text[]) AS i(id, client, attempt, wait, traceparent, api_key)
+  WHERE {{mayChange}}
 ), ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt + 1 AS number, j.updated_at, j.work_kind, j.definition, i.wait,
     i.traceparent
@@ -74,6 +75,10 @@ WITH input AS MATERIALIZED (
     event_data(work_kind, definition) FROM stamped
 )
 SELECT job_id, number, at, at + wait FROM stamped
+
+-- fragment: mayChange
+-- Guards the input i: what the service does of its own accord has no key.
+(i.api_key IS NULL OR {{keyHolds}})
 
 -- fragment: mayBeRetried
 -- Guards the failed jobs j that another attempt may mend, and that have one left.

@@ -9,18 +9,21 @@
 -- Postgres' clock. @request_hashes and @keys are those of the idempotency keys; @event_ids has two for each item. Trigger:
 -- events_delivered writes the deliveries. A time in the past is due from now on, so that nobody overtakes with it.
 -- scheduleMembers and scheduleValues are empty but for the runs of schedules, of which a second one for a due time fails the statement.
+--
+-- Reads the API keys that ask for the jobs, by primary key. A submission whose key has ended yields no row; see mayStore.
 -- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
 --   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,
 --   @request_hashes, @batches, @created_times, @key_window, @event_ids,
---   @schedules, @scheduled_times
+--   @api_keys, @schedules, @scheduled_times
 WITH input AS MATERIALIZED (
   SELECT *, least(created_time, clock_timestamp()) AS at FROM unnest(
     @ids::uuid[], @clients::uuid[], @types::text[], @work_kinds::text[], @definitions::jsonb[], @params::json[],
     @max_attempts::int[], @auto_retries::boolean[], @execution_times::timestamptz[], @callbacks::text[],
     @correlation_ids::text[], @traceparents::text[], @languages::text[], @request_ids::text[],
-    @keys::text[], @request_hashes::bytea[], @batches::uuid[], @created_times::timestamptz[]) WITH ORDINALITY
+    @keys::text[], @request_hashes::bytea[], @batches::uuid[], @created_times::timestamptz[], @api_keys::text[]) WITH ORDINALITY
   AS i(job_id, client_id, type, work_kind, definition, params, max_attempts, auto_retry,
-    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id, created_time, n)
+    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id, created_time, api_key, n)
+  WHERE {{mayStore}}
 ), keys AS (
   INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, resource_id, state, created_at, expires_at)
   SELECT client_id, 'jobs', key, request_hash, job_id,
@@ -51,3 +54,16 @@ WITH input AS MATERIALIZED (
     ON e.seq = 1 OR i.execution_at IS NULL
 )
 SELECT job_id, state, created_at, pg_catalog.clock_timestamp() FROM new
+
+-- fragment: mayStore
+-- Guards the input i of clients, whose keys end with them: a submission reads nothing of erasures, which another session may lock.
+{{keyHolds}}
+
+-- fragment: ownMayStore
+-- Guards the input i where some of it is the service's own, without a key: runs of schedules and jobs of operators.
+CASE WHEN i.api_key IS NULL THEN (SELECT count(*) FROM erasures WHERE erasures.client_id = i.client_id) = 0 ELSE {{keyHolds}} END
+
+-- fragment: keyHolds
+-- Reports whether the API key that the row i of the input names has neither been revoked nor expired; null if there is none. Not an
+-- EXISTS, which the planner may answer by reading the whole table.
+(SELECT revoked_at IS NULL AND expires_at > clock_timestamp() FROM api_keys WHERE api_keys.key_id = i.api_key)

@@ -1,7 +1,7 @@
 -- Rows of each table that can hold a client's data, with jobs of two kinds; {client} and {jobs} are replaced.
 INSERT INTO clients (client_id) VALUES ('{client}');
-INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at) SELECT 'k' || n || '{client}', '{client}', sha256(''), now(),
-	now() + interval '1 day' FROM generate_series(1, 2) n;
+INSERT INTO api_keys (key_id, client_id, secret_hash, issued_by, created_at, expires_at)
+SELECT 'k' || n || '{client}', '{client}', sha256(''), 'CREATED', now(), now() + interval '1 day' FROM generate_series(1, 2) n;
 INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at, deleted_at)
 SELECT gen_random_uuid(), '{client}', 'http://x.test', '{*}', 'd', 'binary', 'x', now(), now(), CASE WHEN n = 2 THEN now() END
 	FROM generate_series(1, 2) n;

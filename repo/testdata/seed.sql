@@ -77,7 +77,8 @@ INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id, start
 SELECT id, gen_random_uuid(), 'ann', '', 'r', at, CASE WHEN i > 20 THEN at END, CASE WHEN i > 20 THEN '{}' END,
 	CASE WHEN i > 20 THEN sha256('') END FROM n WHERE i <= 2020;
 INSERT INTO clients (client_id) SELECT id FROM n WHERE i <= 2000;
-INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at) SELECT i, id, sha256(''), at, at FROM n WHERE i <= 2000;
+INSERT INTO api_keys (key_id, client_id, secret_hash, issued_by, created_at, expires_at)
+SELECT i, id, sha256(''), 'CREATED', at, at FROM n WHERE i <= 2000;
 
 INSERT INTO testbed_faults (client_id, position, rule_id, operation, rule, seed)
 SELECT n.id, m.i, gen_random_uuid(), CASE WHEN m.i % 2 = 0 THEN 'submitJob' END, '{"match":{},"effect":{"status":503}}', 1

@@ -49,7 +49,7 @@ func TestCancelSignal(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t) // channels are shared by all databases of a server
 	sender, receiver := redistest.Connect(t, server.URL()), redistest.Connect(t, server.URL())
-	q := startQueue(t, sender, queue.Config{})
+	q := redistest.Start(t, queue.New(sender, queue.Config{}))
 	received := listen(t, receiver, q)
 	also := listen(t, receiver, q)
 

@@ -39,8 +39,7 @@ func startDeliveriesWith(t testing.TB, r *redisconn.Redis, cfg Config, handle fu
 // countedTasks is what asynq's statistics say of the queue.
 func countedTasks(t testing.TB, r *redisconn.Redis) int {
 	t.Helper()
-	info, err := inspector(r).GetQueueInfo(redisconn.Webhooks)
-	require.NoError(t, err)
+	info := redistest.Must(inspector(r).GetQueueInfo(redisconn.Webhooks))(t)
 	return info.Processed + info.Failed + info.ProcessedTotal + info.FailedTotal
 }
 
@@ -48,7 +47,7 @@ func countedTasks(t testing.TB, r *redisconn.Redis) int {
 func TestAttemptsAreBegunByTheirTasks(t *testing.T) {
 	t.Parallel()
 	r := redistest.Connect(t, redistest.Own(t).URL())
-	q := startQueue(t, r, queue.Config{})
+	q := redistest.Start(t, queue.New(r, queue.Config{}))
 	tried, fail := make(chan job.EndpointKey, 100), atomic.Bool{}
 	c := NewDeliveries(r, Config{Concurrency: 4, TaskCheckInterval: never}, nil, func(_ context.Context, at job.EndpointKey) error {
 		tried <- at
@@ -89,7 +88,7 @@ func TestDeliveriesConsumeTheirQueueOnly(t *testing.T) {
 	r := redistest.Mini(t)
 	q := queue.New(r, queue.Config{})
 	task := redistest.Task()
-	dispatchAll(t, q, task)
+	redistest.Dispatch(t, q, task)
 	clients := redistest.IDs(100)
 	require.NoError(t, q.WakeDeliveries(t.Context(), clients))
 	handled := startDeliveries(t, r, Config{Concurrency: 8, Servers: 2})
@@ -98,7 +97,7 @@ func TestDeliveriesConsumeTheirQueueOnly(t *testing.T) {
 		got = append(got, redistest.Receive(t, handled, "a client"))
 	}
 	require.ElementsMatch(t, clients, got)
-	require.Equal(t, "pending", stateOf(t, r, task))
+	require.Equal(t, "pending", redistest.JobState(t, r, task))
 	redistest.Eventually(t, func() bool { return len(redistest.DeliveryStates(t, r, clients[99])) == 0 }, "nothing is left behind")
 	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultOK)) == 100 })
 	require.Zero(t, countedTasks(t, r), "only attempts to deliver are counted")
@@ -113,7 +112,7 @@ func TestDeliveriesConsumeTheirQueueOnly(t *testing.T) {
 func TestAWakeUpWhileTheClientIsHandledIsNotLost(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
-	q := startQueue(t, r, queue.Config{})
+	q := redistest.Start(t, queue.New(r, queue.Config{}))
 	wake := func() { require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna})) }
 	started, release := make(chan job.ID), make(chan struct{})
 	startDeliveriesWith(t, r, Config{Concurrency: 10}, func(_ context.Context, client job.ID) error {
@@ -161,8 +160,7 @@ func TestADeliveryTaskThatFailsOftenIsNeitherArchivedNorCounted(t *testing.T) {
 	})
 	require.Equal(t, int32(21), tries.Load())
 	require.Zero(t, countedTasks(t, r))
-	depth, err := r.Depth(t.Context(), redisconn.Webhooks)
-	require.NoError(t, err)
+	depth := redistest.Must(r.Depth(t.Context(), redisconn.Webhooks))(t)
 	require.Equal(t, map[string]int64{"pending": 0, "active": 0, "scheduled": 0, "retry": 0, "archived": 0, "completed": 0}, depth)
 }
 
@@ -177,8 +175,7 @@ func TestDeliveriesArchiveWhatTheyCannotRead(t *testing.T) {
 		asynq.NewTask(queue.DeliveryTask, []byte(`{"client":"`+job.ID{}.String()+`"}`)),
 		asynq.NewTask(queue.JobTask, []byte(`{"client":"`+anna.String()+`"}`)),
 	} {
-		_, err := client.Enqueue(task, asynq.Queue(redisconn.Webhooks))
-		require.NoError(t, err)
+		redistest.Must(client.Enqueue(task, asynq.Queue(redisconn.Webhooks)))(t)
 	}
 	require.NoError(t, queue.New(r, queue.Config{}).WakeDeliveries(t.Context(), []job.ID{bert}))
 	handled := startDeliveries(t, r, Config{})

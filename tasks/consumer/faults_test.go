@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/redisconn"
@@ -40,23 +40,23 @@ func requireWorks(t *testing.T, r *redisconn.Redis, c *collector) {
 
 func TestWorkersSurviveRedis(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]func(*testing.T, *redisconn.Redis, *devstack.Redis){
-		"kill": func(t *testing.T, r *redisconn.Redis, server *devstack.Redis) {
+	for name, fault := range map[string]func(*testing.T, *redisconn.Redis, *stack.Redis){
+		"kill": func(t *testing.T, r *redisconn.Redis, server *stack.Redis) {
 			require.NoError(t, server.Kill())
 			requirePaced(t, r)
 			require.NoError(t, server.Start(t.Context()))
 		},
-		"hang": func(t *testing.T, r *redisconn.Redis, server *devstack.Redis) {
+		"hang": func(t *testing.T, r *redisconn.Redis, server *stack.Redis) {
 			require.NoError(t, server.Pause())
 			require.Error(t, r.Ping(t.Context()))
 			require.NoError(t, server.Resume())
 		},
-		"out of memory": func(t *testing.T, r *redisconn.Redis, _ *devstack.Redis) {
+		"out of memory": func(t *testing.T, r *redisconn.Redis, _ *stack.Redis) {
 			require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 			requirePaced(t, r)
 			require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 		},
-		"flush": func(t *testing.T, r *redisconn.Redis, _ *devstack.Redis) {
+		"flush": func(t *testing.T, r *redisconn.Redis, _ *stack.Redis) {
 			require.NoError(t, r.Client.FlushAll(t.Context()).Err())
 		},
 	} {

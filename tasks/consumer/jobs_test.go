@@ -51,7 +51,7 @@ func TestWorkersHandleEachTaskOnce(t *testing.T) {
 	r := redistest.DB(t)
 	q := queue.New(r, queue.Config{})
 	ts := redistest.Tasks(500)
-	dispatchAll(t, q, ts...)
+	redistest.Dispatch(t, q, ts...)
 	var c collector
 	startWorkers(t, r, Config{Concurrency: 20, Servers: 3}, c.handle)
 	redistest.Eventually(t, func() bool { return c.count() == len(ts) })
@@ -63,14 +63,14 @@ func TestWorkersHandleEachTaskOnce(t *testing.T) {
 		depth, err := q.Depth(t.Context())
 		return err == nil && depth["pending"]+depth["active"]+depth["completed"]+depth["archived"] == 0
 	})
-	require.Empty(t, stateOf(t, r, ts[0]))
+	require.Empty(t, redistest.JobState(t, r, ts[0]))
 	require.Equal(t, 500., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)))
 }
 
 func TestWorkersKeepToTheirConcurrency(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
-	dispatchAll(t, queue.New(r, queue.Config{}), redistest.Tasks(50)...)
+	redistest.Dispatch(t, queue.New(r, queue.Config{}), redistest.Tasks(50)...)
 	var now, most, done atomic.Int32
 	full := make(chan struct{})
 	startWorkers(t, r, Config{Concurrency: 5, Servers: 2}, func(context.Context, job.Task) error {
@@ -93,7 +93,7 @@ func TestWorkersRunAFailedTaskAgain(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
 	task := redistest.Task()
-	dispatchAll(t, queue.New(r, queue.Config{}), task)
+	redistest.Dispatch(t, queue.New(r, queue.Config{}), task)
 	var tries atomic.Int32
 	startWorkers(t, r, Config{DelayedTaskCheckInterval: 20 * time.Millisecond}, func(_ context.Context, got job.Task) error {
 		if got != task {
@@ -104,7 +104,7 @@ func TestWorkersRunAFailedTaskAgain(t *testing.T) {
 		}
 		return nil
 	})
-	redistest.Eventually(t, func() bool { return tries.Load() == 2 && stateOf(t, r, task) == "" })
+	redistest.Eventually(t, func() bool { return tries.Load() == 2 && redistest.JobState(t, r, task) == "" })
 	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultFailed)))
 }
 
@@ -137,15 +137,14 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 				}
 				return nil
 			})
-			dispatchAll(t, queue.New(r, queue.Config{}), done, failed, stale, early)
+			redistest.Dispatch(t, queue.New(r, queue.Config{}), done, failed, stale, early)
 			want := map[bool]int{false: 3, true: 4}[plain]
 			redistest.Eventually(t, func() bool {
 				n, _ := r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "processed")).Int()
-				return n == want && came.Load() == 2 && stateOf(t, r, stale) == ""
+				return n == want && came.Load() == 2 && redistest.JobState(t, r, stale) == ""
 			})
 			require.Equal(t, "1", r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "failed")).Val())
-			kept, err := inspector(r).ListArchivedTasks(redisconn.Jobs)
-			require.NoError(t, err)
+			kept := redistest.Must(inspector(r).ListArchivedTasks(redisconn.Jobs))(t)
 			require.Len(t, kept, 1)
 			require.Equal(t, queue.TaskName(failed), kept[0].ID)
 			require.Equal(t, "RFA_INTERNAL: it broke", kept[0].LastErr)
@@ -168,10 +167,9 @@ func TestWorkersArchiveWhatTheyCannotRead(t *testing.T) {
 		asynq.NewTask(queue.JobTask, nil),
 		asynq.NewTask("other", payloadOf(good)),
 	} {
-		_, err := client.Enqueue(task, asynq.Queue(redisconn.Jobs), asynq.MaxRetry(queue.MaxRetry))
-		require.NoError(t, err)
+		redistest.Must(client.Enqueue(task, asynq.Queue(redisconn.Jobs), asynq.MaxRetry(queue.MaxRetry)))(t)
 	}
-	dispatchAll(t, queue.New(r, queue.Config{}), good)
+	redistest.Dispatch(t, queue.New(r, queue.Config{}), good)
 	var c collector
 	startWorkers(t, r, Config{}, c.handle)
 	redistest.Eventually(t, func() bool { return c.has(good) })
@@ -187,7 +185,7 @@ func TestHandlerContext(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	r := redistest.Mini(t)
-	dispatchAll(t, queue.New(r, queue.Config{MaxTaskTime: time.Hour}), redistest.Task())
+	redistest.Dispatch(t, queue.New(r, queue.Config{MaxTaskTime: time.Hour}), redistest.Task())
 	seen := make(chan context.Context)
 	w := NewJobs(r, Config{}, func(ctx context.Context, _ job.Task) error {
 		seen <- ctx
@@ -211,7 +209,7 @@ func TestHandlerContext(t *testing.T) {
 func startHeld(t *testing.T, r *redisconn.Redis, cfg Config) (w *Consumer, task job.Task, release func()) {
 	t.Helper()
 	task = redistest.Task()
-	dispatchAll(t, queue.New(r, queue.Config{}), task)
+	redistest.Dispatch(t, queue.New(r, queue.Config{}), task)
 	started, released := make(chan struct{}), make(chan struct{})
 	w = startWorkers(t, r, cfg, func(context.Context, job.Task) error {
 		close(started)
@@ -231,7 +229,7 @@ func TestWorkersStopWaitsForHandlers(t *testing.T) {
 	w.Quiet()
 	w.Quiet()
 	late := redistest.Task()
-	dispatchAll(t, queue.New(r, queue.Config{}), late)
+	redistest.Dispatch(t, queue.New(r, queue.Config{}), late)
 	var stops sync.WaitGroup
 	for range 3 {
 		stops.Go(func() { _ = w.Stop(context.Background()) })
@@ -241,8 +239,8 @@ func TestWorkersStopWaitsForHandlers(t *testing.T) {
 	require.Error(t, redisconn.WaitFor(short, stops.Wait), "a handler runs")
 	release()
 	stops.Wait()
-	require.Empty(t, stateOf(t, r, task), "done")
-	require.Equal(t, "pending", stateOf(t, r, late), "a quiet worker fetches nothing")
+	require.Empty(t, redistest.JobState(t, r, task), "done")
+	require.Equal(t, "pending", redistest.JobState(t, r, late), "a quiet worker fetches nothing")
 }
 
 func TestWorkersPutBackWhatDoesNotEnd(t *testing.T) {
@@ -250,7 +248,7 @@ func TestWorkersPutBackWhatDoesNotEnd(t *testing.T) {
 	r := redistest.Mini(t)
 	w, task, _ := startHeld(t, r, Config{ShutdownTimeout: 50 * time.Millisecond})
 	_ = w.Stop(context.Background())
-	require.Equal(t, "pending", stateOf(t, r, task))
+	require.Equal(t, "pending", redistest.JobState(t, r, task))
 }
 
 func TestHandledTasksAreRemovedOnceRedisIsBack(t *testing.T) {
@@ -262,7 +260,7 @@ func TestHandledTasksAreRemovedOnceRedisIsBack(t *testing.T) {
 	release()
 	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)) == 1 })
 	require.NoError(t, server.Start(t.Context()))
-	redistest.Eventually(t, func() bool { return stateOf(t, r, task) == "" })
+	redistest.Eventually(t, func() bool { return redistest.JobState(t, r, task) == "" })
 }
 
 func TestWorkersStopBeforeStart(t *testing.T) {
@@ -283,38 +281,4 @@ func requireStops(t *testing.T, w *Consumer) {
 		close(stopped)
 	}()
 	redistest.Receive(t, stopped, "Stop")
-}
-
-func TestIsTrouble(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	ctx := t.Context()
-	require.False(t, isFailure(nil))
-	require.False(t, isFailure(r.Client.Get(ctx, "nothing").Err()))
-	require.False(t, isFailure(r.Client.EvalSha(ctx, "0000000000000000000000000000000000000000", nil).Err()))
-	require.False(t, isFailure(r.Client.Eval(ctx, `return redis.error_reply("NOT FOUND")`, nil).Err()))
-	canceled, cancel := context.WithCancel(ctx)
-	cancel()
-	require.False(t, isFailure(r.Client.Get(canceled, "x").Err()))
-	require.True(t, isFailure(r.Client.Do(ctx, "nonsense").Err()))
-	require.True(t, isFailure(errors.New("broken pipe")))
-}
-
-// Everything that is promised of fetching in batches holds without it.
-func TestPlainFetch(t *testing.T) {
-	t.Parallel()
-	r := redistest.DB(t)
-	q := queue.New(r, queue.Config{})
-	ts := redistest.Tasks(100)
-	dispatchAll(t, q, ts...)
-	var c collector
-	w := startWorkers(t, r, Config{Concurrency: 8, Servers: 2, TaskCheckInterval: time.Millisecond, PlainFetch: true}, c.handle)
-	require.Nil(t, w.broker)
-	redistest.Eventually(t, func() bool { return c.count() == len(ts) })
-	redistest.Eventually(t, func() bool { return stateOf(t, r, ts[99]) == "" })
-	w.Quiet()
-	late := redistest.Task()
-	dispatchAll(t, q, late)
-	requireStops(t, w)
-	require.Equal(t, "pending", stateOf(t, r, late))
 }

@@ -2,15 +2,11 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
-	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -47,11 +43,9 @@ func connectTraced(t *testing.T, url string) (*redisconn.Redis, *tracetest.InMem
 // headerOf is the traceparent of a task in the queue.
 func headerOf(t *testing.T, r *redisconn.Redis, task job.Task) string {
 	t.Helper()
-	info, err := inspector(r).GetTaskInfo(redisconn.Jobs, queue.TaskName(task))
-	require.NoError(t, err)
+	info := redistest.Must(inspector(r).GetTaskInfo(redisconn.Jobs, queue.TaskName(task)))(t)
 	require.Equal(t, queue.JobTask, info.Type)
-	read, err := queue.ParseTask(string(info.Payload))
-	require.NoError(t, err)
+	read := redistest.Must(queue.ParseTask(string(info.Payload)))(t)
 	require.Equal(t, queue.TaskName(task), queue.TaskName(read), "the same with or without a trace")
 	return info.Headers[queue.TraceHeader]
 }
@@ -83,13 +77,13 @@ func TestTraceGoesThroughTheQueue(t *testing.T) {
 	t.Parallel()
 	for name, enqueue := range map[string]func(*testing.T, *queue.Queue, job.Task){
 		"enqueue":  func(_ *testing.T, q *queue.Queue, task job.Task) { q.Enqueue(task) },
-		"dispatch": func(t *testing.T, q *queue.Queue, task job.Task) { dispatchAll(t, q, task) },
+		"dispatch": func(t *testing.T, q *queue.Queue, task job.Task) { redistest.Dispatch(t, q, task) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := redistest.URL(t)
 			api, sent := connectTraced(t, url)
-			q := startQueue(t, api, queue.Config{})
+			q := redistest.Start(t, queue.New(api, queue.Config{}))
 			task := redistest.Task()
 			task.Attempt, task.TraceParent = 3, someParent
 			enqueue(t, q, task)
@@ -142,77 +136,10 @@ func TestTraceGoesThroughWhoDoesNotTrace(t *testing.T) {
 	} {
 		task := redistest.Task()
 		task.TraceParent = traceparent
-		dispatchAll(t, q, task)
+		redistest.Dispatch(t, q, task)
 		require.Equal(t, want, headerOf(t, r, task))
 	}
 	for _, ctx := range process(t, r, 5, nil) {
 		require.False(t, trace.SpanContextFromContext(ctx).IsValid(), "no log line tells of what cannot be looked up")
 	}
-}
-
-func TestTraceOfConflictsAndFailures(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	r, spans := connectTraced(t, server.URL())
-	q := startQueue(t, r, queue.Config{})
-	task := redistest.Task()
-	task.TraceParent = someParent
-	dispatchAll(t, q, task)
-	answers, err := q.Dispatch(t.Context(), []job.Task{task})
-	require.NoError(t, err)
-	require.Equal(t, []job.Dispatched{job.TaskPresent}, answers)
-	require.Len(t, spans.GetSpans(), 1, "to ask whether the queue has it is no step of the job")
-	q.Enqueue(task)
-	redistest.Eventually(t, func() bool { return len(spans.GetSpans()) == 2 })
-	redistest.Eventually(t, func() bool {
-		return testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultConflict)) == 1
-	})
-	require.Equal(t, codes.Unset, spans.GetSpans()[1].Status.Code, "that the queue has it already is an answer")
-
-	spans.Reset()
-	process(t, r, 1, errors.New("no database"))
-	require.Equal(t, codes.Error, spans.GetSpans()[0].Status.Code)
-	require.Equal(t, "no database", spans.GetSpans()[0].Status.Description)
-
-	spans.Reset()
-	require.NoError(t, server.Stop())
-	q.Enqueue(task)
-	redistest.Eventually(t, func() bool { return len(spans.GetSpans()) == 1 })
-	require.Equal(t, codes.Error, spans.GetSpans()[0].Status.Code)
-}
-
-// A task that cannot be read is archived with a trace as without one.
-func TestTraceOfATaskThatCannotBeRead(t *testing.T) {
-	t.Parallel()
-	r, spans := connectTraced(t, redistest.MiniURL(t))
-	_, err := asynq.NewClientFromRedisClient(r.Client).Enqueue(
-		asynq.NewTaskWithHeaders(queue.JobTask, []byte("nonsense"), map[string]string{queue.TraceHeader: someParent}),
-		asynq.Queue(redisconn.Jobs))
-	require.NoError(t, err)
-	var c collector
-	startWorkers(t, r, Config{}, c.handle)
-	redistest.Eventually(t, func() bool { return len(spans.GetSpans()) == 1 })
-	require.Equal(t, codes.Error, spans.GetSpans()[0].Status.Code)
-	require.Empty(t, spans.GetSpans()[0].Attributes)
-	require.Zero(t, c.count())
-}
-
-func TestSpanEndsWhenTheHandlerPanics(t *testing.T) {
-	t.Parallel()
-	r, spans := connectTraced(t, redistest.MiniURL(t))
-	handle := traced(r.Tracer, func(context.Context, *asynq.Task) error { panic("a bug") })
-	task := redistest.Task()
-	task.TraceParent = someParent
-	require.Panics(t, func() {
-		_ = handle(t.Context(),
-			asynq.NewTaskWithHeaders(queue.JobTask, payloadOf(task), map[string]string{queue.TraceHeader: someParent}))
-	})
-	require.Len(t, spans.GetSpans(), 1)
-	for _, header := range []string{"nonsense", notRecorded, strings.Repeat("-", queue.MaxTraceparent), strings.Repeat(someParent, 10000)} {
-		require.Panics(t, func() {
-			_ = handle(t.Context(), asynq.NewTaskWithHeaders(queue.JobTask, payloadOf(task), map[string]string{queue.TraceHeader: header}))
-		}, "it is handled, without a span")
-	}
-	require.Len(t, spans.GetSpans(), 1)
-	require.Contains(t, spans.GetSpans()[0].Attributes, attribute.String("forgerun.job_id", task.JobID.String()))
 }

@@ -38,7 +38,7 @@ func TestIdleWorkersAreWoken(t *testing.T) {
 	r := redistest.Connect(t, redistest.Own(t).URL())
 	var c collector
 	w := startListening(t, r, Config{TaskCheckInterval: never, Concurrency: 4, Servers: 2}, c.handle)
-	q := startQueue(t, r, queue.Config{})
+	q := redistest.Start(t, queue.New(r, queue.Config{}))
 	for range 5 {
 		redistest.Eventually(t, func() bool { return w.broker.Idle() }, "idle")
 		task := redistest.Task()
@@ -52,7 +52,7 @@ func TestABurstIsHandledToItsEnd(t *testing.T) {
 	r := redistest.Connect(t, redistest.Own(t).URL())
 	var c collector
 	startListening(t, r, Config{TaskCheckInterval: never, Concurrency: 7, Servers: 3}, c.handle)
-	q := startQueue(t, r, queue.Config{})
+	q := redistest.Start(t, queue.New(r, queue.Config{}))
 	for range 10 {
 		before := c.count()
 		for _, task := range redistest.Tasks(200) {
@@ -67,7 +67,7 @@ func TestABurstIsHandledToItsEnd(t *testing.T) {
 func TestWorkersTakeTasksAtTheirTime(t *testing.T) {
 	t.Parallel()
 	r := redistest.Connect(t, redistest.Own(t).URL())
-	q := startQueue(t, r, queue.Config{})
+	q := redistest.Start(t, queue.New(r, queue.Config{}))
 	came := make(chan job.Task, 10)
 	startListening(t, r, Config{TaskCheckInterval: never, DelayedTaskCheckInterval: never}, func(_ context.Context, task job.Task) error {
 		came <- task
@@ -78,7 +78,7 @@ func TestWorkersTakeTasksAtTheirTime(t *testing.T) {
 		task := redistest.Task()
 		task.RunAt = began.Add(after)
 		due[task.JobID] = task.RunAt
-		dispatchAll(t, q, task)
+		redistest.Dispatch(t, q, task)
 	}
 	for range due {
 		task := redistest.Receive(t, came, "a task")
@@ -95,7 +95,7 @@ func TestWorkersThatWaitForTasksStopAtOnce(t *testing.T) {
 	w.Quiet()
 	w.quieting.Wait()
 	task := redistest.Task()
-	dispatchAll(t, queue.New(r, queue.Config{}), task)
+	redistest.Dispatch(t, queue.New(r, queue.Config{}), task)
 	requireStops(t, w)
-	require.Equal(t, "pending", stateOf(t, r, task))
+	require.Equal(t, "pending", redistest.JobState(t, r, task))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
@@ -151,15 +151,15 @@ func TestEventsSkipGarbage(t *testing.T) {
 func TestEventsAfterTrouble(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		fault, heal func(*testing.T, *devstack.Redis)
+		fault, heal func(*testing.T, *stack.Redis)
 	}{
 		"kill": {
-			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Kill()) },
-			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Start(t.Context())) },
+			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Kill()) },
+			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Start(t.Context())) },
 		},
 		"hang": {
-			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Pause()) },
-			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Resume()) },
+			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Pause()) },
+			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Resume()) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,8 +49,7 @@ func sent(t *testing.T, m *merger) string {
 	}
 	for _, m := range r.messages {
 		for line := range strings.Lines(string(m.text)) {
-			n, err := parseLine(m.client, strings.TrimSuffix(line, "\n"))
-			require.NoError(t, err)
+			n := redistest.Must(parseLine(m.client, strings.TrimSuffix(line, "\n")))(t)
 			word := fmt.Sprintf("%x:%x", n.ClientID[15], n.JobID[15])
 			if n.Progress != nil {
 				word += fmt.Sprintf("/%d@%d", n.Attempt, n.Progress.Percentage)
@@ -160,8 +159,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	for _, m := range messages {
 		require.Less(t, len(m.text), maxMessage+100)
 		for line := range strings.Lines(string(m.text)) {
-			n, err := parseLine(m.client, strings.TrimSpace(line))
-			require.NoError(t, err)
+			n := redistest.Must(parseLine(m.client, strings.TrimSpace(line)))(t)
 			if n.ClientID == anna {
 				got = append(got, n.JobID)
 			}

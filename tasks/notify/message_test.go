@@ -16,8 +16,7 @@ func TestLine(t *testing.T) {
 	t.Parallel()
 	client, id := redistest.Task().JobID, redistest.Task().JobID
 	p := &job.Progress{Percentage: 40, Phase: "a\nb c", StepsCompleted: 4, StepsTotal: 10, UpdatedAt: time.Unix(1, 5000).UTC()}
-	encoded, err := json.Marshal(p)
-	require.NoError(t, err)
+	encoded := redistest.Must(json.Marshal(p))(t)
 	for _, n := range []job.Notification{
 		{ClientID: client, JobID: id},
 		{ClientID: client},

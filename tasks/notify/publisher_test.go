@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -23,11 +22,7 @@ func startPublisher(t testing.TB, r *redisconn.Redis) *Publisher {
 }
 
 func startPublisherFor(t testing.TB, r *redisconn.Redis, progressTTL time.Duration) *Publisher {
-	t.Helper()
-	p := NewPublisher(r, progressTTL)
-	p.Start()
-	t.Cleanup(func() { _ = p.Stop(context.Background()) })
-	return p
+	return redistest.Start(t, NewPublisher(r, progressTTL))
 }
 
 // Nobody reads the buffer of a publisher that was not started, so a call that waited

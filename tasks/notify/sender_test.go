@@ -73,17 +73,6 @@ func TestSenderSendsManyAtOnce(t *testing.T) {
 	require.Zero(t, testutil.ToFloat64(cfg.Waiting))
 }
 
-func TestSenderStopBeforeStart(t *testing.T) {
-	t.Parallel()
-	var l log
-	s := NewSender(l.config())
-	require.True(t, s.Add(1))
-	require.NoError(t, s.Stop(t.Context()))
-	s.Start()
-	require.NoError(t, s.Stop(t.Context()))
-	require.Empty(t, l.sent)
-}
-
 // A worker rests after a Send that left less than a batch.
 func TestSenderPauses(t *testing.T) {
 	t.Parallel()

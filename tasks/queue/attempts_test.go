@@ -40,8 +40,7 @@ func showAll(t testing.TB, q *Queue, ds ...job.Delivery) {
 // counted gives how many attempts the dashboard counts, and how many of them failed.
 func counted(t testing.TB, r *redisconn.Redis) [4]int {
 	t.Helper()
-	info, err := inspector(r).GetQueueInfo(redisconn.Webhooks)
-	require.NoError(t, err)
+	info := redistest.Must(inspector(r).GetQueueInfo(redisconn.Webhooks))(t)
 	return [4]int{info.Processed, info.Failed, info.ProcessedTotal, info.FailedTotal}
 }
 
@@ -50,8 +49,7 @@ func waitingTasks(t testing.TB, r *redisconn.Redis) map[string]*asynq.TaskInfo {
 	t.Helper()
 	all := map[string]*asynq.TaskInfo{}
 	for page := 1; ; page++ {
-		some, err := inspector(r).ListScheduledTasks(redisconn.Webhooks, asynq.PageSize(1000), asynq.Page(page))
-		require.NoError(t, err)
+		some := redistest.Must(inspector(r).ListScheduledTasks(redisconn.Webhooks, asynq.PageSize(1000), asynq.Page(page)))(t)
 		for _, info := range some {
 			var p attemptPayload
 			require.NoError(t, json.Unmarshal(info.Payload, &p))
@@ -66,7 +64,7 @@ func waitingTasks(t testing.TB, r *redisconn.Redis) map[string]*asynq.TaskInfo {
 func TestAttemptsAreShown(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
-	q := startQueue(t, r, Config{})
+	q := redistest.Start(t, New(r, Config{}))
 	redistest.Eventually(t, func() bool { _, err := inspector(r).GetQueueInfo(redisconn.Webhooks); return err == nil })
 	d := waitingFor(redistest.Task().JobID, time.Hour)
 	q.Attempted(d)
@@ -75,12 +73,10 @@ func TestAttemptsAreShown(t *testing.T) {
 	info := waitingTasks(t, r)[d.ID.String()]
 	require.Equal(t, []any{AttemptTask, "HTTP_5XX (HTTP 503): The receiver answered with a 5xx status.", d.NextAttemptAt.Unix()},
 		[]any{info.Type, info.LastErr, info.NextProcessAt.Unix()})
-	due, err := json.Marshal(d.NextAttemptAt.UTC())
-	require.NoError(t, err)
+	due := redistest.Must(json.Marshal(d.NextAttemptAt.UTC()))(t)
 	require.JSONEq(t, fmt.Sprintf(`{"delivery":%q,"client":%q,"endpoint":%q,"webhook":%q,"job":%q,"event":"job.failed","attempt":2,
 		"last_error":"HTTP_5XX","last_status":503,"due_at":%s}`, d.ID, anna, d.Endpoint, d.Endpoint, bert, due), string(info.Payload))
-	at, err := ParseAttempt(string(info.Payload))
-	require.NoError(t, err)
+	at := redistest.Must(ParseAttempt(string(info.Payload)))(t)
 	require.Equal(t, job.EndpointKey{Client: anna, Endpoint: d.Endpoint}, at)
 	require.Equal(t, 1, int(r.Client.ZCard(t.Context(), waitingPrefix+d.Endpoint.String()).Val()))
 
@@ -94,8 +90,7 @@ func TestAttemptsAreShown(t *testing.T) {
 	last.State, last.Attempts, last.NextAttemptAt, last.LastError, last.LastStatus = job.DeliveryFailed, 3, nil, job.SendTimeout, 0
 	showAll(t, q, last)
 	require.Empty(t, waitingTasks(t, r))
-	archived, err := inspector(r).ListArchivedTasks(redisconn.Webhooks)
-	require.NoError(t, err)
+	archived := redistest.Must(inspector(r).ListArchivedTasks(redisconn.Webhooks))(t)
 	require.Len(t, archived, 1)
 	require.Equal(t, "TIMEOUT: The receiver did not answer completely within the time limit.", archived[0].LastErr)
 	require.False(t, archived[0].LastFailedAt.IsZero())
@@ -136,22 +131,19 @@ func TestWaitingTasksOfAnEndpointAreBounded(t *testing.T) {
 		return found
 	}
 	require.Equal(t, nearest, shownNow())
-	n, err := q.ScheduleDeliveries(t.Context(), append(ds, alone))
-	require.NoError(t, err)
+	n := redistest.Must(q.ScheduleDeliveries(t.Context(), append(ds, alone)))(t)
 	require.Zero(t, n, "the others wait in Postgres alone")
 
 	require.NoError(t, r.Client.FlushDB(t.Context()).Err())
 	require.NoError(t, q.SetEpoch(t.Context(), 2))
-	n, err = q.ScheduleDeliveries(t.Context(), append(ds, alone))
-	require.NoError(t, err)
+	n = redistest.Must(q.ScheduleDeliveries(t.Context(), append(ds, alone)))(t)
 	require.GreaterOrEqual(t, n, job.MaxWaitingTasks+1)
 	require.Equal(t, nearest, shownNow())
 	require.Equal(t, [4]int{}, counted(t, r), "that is no attempt")
 
 	require.NoError(t, q.sendAttempts(t.Context(), []*shown{{delivery: job.Delivery{Endpoint: full}, drop: true}}))
 	require.Equal(t, map[string]bool{alone.ID.String(): true}, shownNow())
-	n, err = q.ScheduleDeliveries(t.Context(), ds[:1])
-	require.NoError(t, err)
+	n = redistest.Must(q.ScheduleDeliveries(t.Context(), ds[:1]))(t)
 	require.Equal(t, 1, n)
 }
 
@@ -167,8 +159,7 @@ func TestWaitingTasksAreBounded(t *testing.T) {
 			ds = append(ds, waitingFor(endpoint, 2*time.Hour))
 		}
 	}
-	n, err := q.ScheduleDeliveries(t.Context(), ds)
-	require.NoError(t, err)
+	n := redistest.Must(q.ScheduleDeliveries(t.Context(), ds))(t)
 	require.Equal(t, maxWaiting, n)
 	near := waitingFor(redistest.Task().JobID, time.Minute)
 	showAll(t, q, near)
@@ -188,11 +179,9 @@ func TestGivenUpDeliveriesAreBounded(t *testing.T) {
 		ds[i].State, ds[i].NextAttemptAt = job.DeliveryFailed, nil
 	}
 	showAll(t, q, ds...)
-	depth, err := r.Depth(t.Context(), redisconn.Webhooks)
-	require.NoError(t, err)
+	depth := redistest.Must(r.Depth(t.Context(), redisconn.Webhooks))(t)
 	require.Equal(t, int64(maxGivenUp), depth["archived"])
-	keys, err := r.Client.Keys(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "*")).Result()
-	require.NoError(t, err)
+	keys := redistest.Must(r.Client.Keys(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "*")).Result())(t)
 	require.Len(t, keys, maxGivenUp, "the others leave nothing behind")
 	require.Equal(t, [4]int{len(ds), len(ds), len(ds), len(ds)}, counted(t, r))
 }
@@ -207,8 +196,7 @@ func TestMessagesOfFailedTasksAreAsynqs(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	ours := message{kind: AttemptTask, id: "x", queue: redisconn.Webhooks, timeout: deliveryTime, failure: "why", failedAt: at}
 	require.NoError(t, r.Client.HSet(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "x"), "msg", ours.encode()).Err())
-	info, err := inspector(r).GetTaskInfo(redisconn.Webhooks, "x")
-	require.NoError(t, err)
+	info := redistest.Must(inspector(r).GetTaskInfo(redisconn.Webhooks, "x"))(t)
 	require.Equal(t, []any{"why", at.Unix(), MaxRetry, deliveryTime, "x", redisconn.Webhooks},
 		[]any{info.LastErr, info.LastFailedAt.Unix(), info.MaxRetry, info.Timeout, info.ID, info.Queue})
 }
@@ -216,8 +204,7 @@ func TestMessagesOfFailedTasksAreAsynqs(t *testing.T) {
 func TestParseAttempt(t *testing.T) {
 	t.Parallel()
 	good := fmt.Sprintf(`{"client":%q,"endpoint":%q,"further":[1]}`, anna, bert)
-	at, err := ParseAttempt(good)
-	require.NoError(t, err)
+	at := redistest.Must(ParseAttempt(good))(t)
 	require.Equal(t, job.EndpointKey{Client: anna, Endpoint: bert}, at)
 	for _, bad := range []string{
 		"", "{", "null", "[]", `{}`, anna.String(), fmt.Sprintf(`{"client":%q}`, anna), fmt.Sprintf(`{"endpoint":%q}`, bert),

@@ -30,7 +30,7 @@ func TestMonitorShowsTheQueues(t *testing.T) {
 	q := New(r, Config{})
 	task := redistest.Task()
 	require.NoError(t, q.SetEpoch(t.Context(), 1))
-	dispatchAll(t, q, task)
+	redistest.Dispatch(t, q, task)
 	queues := request("GET", "/api/queues", "")
 	require.Equal(t, http.StatusOK, queues.Code)
 	require.Equal(t, "application/json", queues.Header().Get("Content-Type"))
@@ -79,7 +79,7 @@ func TestMonitorChangesNothing(t *testing.T) {
 	r, request := newMonitor(t)
 	q := New(r, Config{})
 	task := redistest.Task()
-	dispatchAll(t, q, task)
+	redistest.Dispatch(t, q, task)
 	one := "/queues/jobs/pending_tasks/" + TaskName(task)
 	for _, path := range []string{
 		"/queues/jobs", "/queues/jobs:pause", one, one + ":archive", one + ":cancel", "/queues/jobs/pending_tasks:delete_all",
@@ -92,6 +92,6 @@ func TestMonitorChangesNothing(t *testing.T) {
 		}
 		require.NotEqual(t, http.StatusNoContent, request("GET", "/api"+path, "").Code, path)
 	}
-	require.Equal(t, "pending", stateOf(t, r, task))
+	require.Equal(t, "pending", redistest.JobState(t, r, task))
 	require.Zero(t, r.Client.Exists(t.Context(), "asynq:{jobs}:paused").Val())
 }

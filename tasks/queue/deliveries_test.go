@@ -14,7 +14,7 @@ import (
 func TestWake(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
-	q := startQueue(t, r, Config{})
+	q := redistest.Start(t, New(r, Config{}))
 	client := redistest.Task().JobID
 	q.WakeDelivery(client)
 	redistest.Eventually(t, func() bool { return redistest.WakeUps(r, redisconn.ResultOK) == 1 })
@@ -24,16 +24,14 @@ func TestWake(t *testing.T) {
 		redistest.Eventually(t, func() bool { return redistest.WakeUps(r, redisconn.ResultPresent) == float64(1+n) })
 	}
 
-	info, err := inspector(r).GetTaskInfo(redisconn.Webhooks, client.String())
-	require.NoError(t, err)
+	info := redistest.Must(inspector(r).GetTaskInfo(redisconn.Webhooks, client.String()))(t)
 	require.Equal(t, asynq.TaskStatePending, info.State)
 	require.Equal(t, DeliveryTask, info.Type)
 	require.JSONEq(t, `{"client":"`+client.String()+`"}`, string(info.Payload))
 	require.Equal(t, MaxRetry, info.MaxRetry)
 	require.Equal(t, deliveryTime, info.Timeout)
 	require.Zero(t, info.Retention, "a handled task's name is free at once")
-	depth, err := q.Depth(t.Context())
-	require.NoError(t, err)
+	depth := redistest.Must(q.Depth(t.Context()))(t)
 	require.Zero(t, depth["pending"], "they are no jobs")
 }
 

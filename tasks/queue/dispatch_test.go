@@ -19,7 +19,7 @@ func tasksInEveryState(t *testing.T, r *redisconn.Redis, q *Queue) map[string]jo
 	in := map[string]job.Task{"": redistest.Task()}
 	for _, state := range []string{"pending", "scheduled", "retry", "active", "archived", "completed"} {
 		in[state] = redistest.Task()
-		dispatchAll(t, q, in[state])
+		redistest.Dispatch(t, q, in[state])
 		moveTask(t, r, redisconn.Jobs, TaskName(in[state]), state)
 	}
 	return in
@@ -42,15 +42,6 @@ func moveTask(t *testing.T, r *redisconn.Redis, queue, name, state string) {
 	}
 }
 
-func dispatchAll(t *testing.T, q *Queue, ts ...job.Task) {
-	t.Helper()
-	answers, err := q.Dispatch(t.Context(), ts)
-	require.NoError(t, err)
-	for _, a := range answers {
-		require.Equal(t, job.TaskEnqueued, a)
-	}
-}
-
 func TestDispatchAndMissingByState(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -60,30 +51,26 @@ func TestDispatchAndMissingByState(t *testing.T) {
 
 	lost := map[string]bool{"": true, "archived": true, "completed": true}
 	for state, task := range in {
-		missing, err := q.Missing(ctx, []job.Task{task})
-		require.NoError(t, err)
+		missing := redistest.Must(q.Missing(ctx, []job.Task{task}))(t)
 		require.Equal(t, lost[state], len(missing) == 1, "state %q", state)
 	}
 	// A worker that was killed leaves its task active. Redis only knows that nobody renews its lease any more; that it has not
 	// ended yet makes no difference.
 	require.NoError(t, r.Client.ZAdd(ctx, redisconn.QueueKey(redisconn.Jobs, "lease"),
 		redis.Z{Score: float64(time.Now().Add(leaseRest - 2*time.Second).Unix()), Member: TaskName(in["active"])}).Err())
-	missing, err := q.Missing(ctx, []job.Task{in["active"]})
-	require.NoError(t, err)
+	missing := redistest.Must(q.Missing(ctx, []job.Task{in["active"]}))(t)
 	require.Equal(t, []job.Task{in["active"]}, missing)
 	want := map[string]job.Dispatched{
 		"": job.TaskEnqueued, "pending": job.TaskPresent, "scheduled": job.TaskPresent, "retry": job.TaskPresent,
 		"active": job.TaskIDUsed, "archived": job.TaskIDUsed, "completed": job.TaskIDUsed,
 	}
 	for state, task := range in {
-		answers, err := q.Dispatch(ctx, []job.Task{task})
-		require.NoError(t, err)
+		answers := redistest.Must(q.Dispatch(ctx, []job.Task{task}))(t)
 		require.Equal(t, []job.Dispatched{want[state]}, answers, "state %q", state)
 	}
 	for state, task := range in {
 		task.Dispatch++
-		answers, err := q.Dispatch(ctx, []job.Task{task})
-		require.NoError(t, err)
+		answers := redistest.Must(q.Dispatch(ctx, []job.Task{task}))(t)
 		require.Equal(t, []job.Dispatched{job.TaskEnqueued}, answers, "a raised dispatch has a name of its own, state %q", state)
 	}
 }
@@ -108,14 +95,12 @@ func TestDispatchWhileRedisIsOutOfMemory(t *testing.T) {
 	r := redistest.Connect(t, server.URL())
 	q := New(r, Config{})
 	ts := redistest.Tasks(10)
-	dispatchAll(t, q, ts[:5]...)
+	redistest.Dispatch(t, q, ts[:5]...)
 	require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	_, err := q.Dispatch(t.Context(), ts)
 	require.ErrorContains(t, err, "OOM")
-	missing, err := q.Missing(t.Context(), ts)
-	require.NoError(t, err)
+	missing := redistest.Must(q.Missing(t.Context(), ts))(t)
 	require.Equal(t, ts[5:], missing)
 	require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "0").Err())
-	_, err = q.Dispatch(t.Context(), ts)
-	require.NoError(t, err)
+	redistest.Must(q.Dispatch(t.Context(), ts))(t)
 }

@@ -51,7 +51,7 @@ func TestEnqueueContractWithAsynq(t *testing.T) {
 			}
 			require.NoError(t, q.register(t.Context()))
 		} else {
-			dispatchAll(t, q, tasks...)
+			redistest.Dispatch(t, q, tasks...)
 		}
 		left[side] = map[string]map[string]string{}
 		keys := []string{redisconn.QueueKey(redisconn.Jobs, "scheduled"), redisconn.QueueKey(redisconn.Jobs, "pending"), "asynq:queues"}
@@ -60,8 +60,7 @@ func TestEnqueueContractWithAsynq(t *testing.T) {
 			keys = append(keys, key)
 			left[side][key] = r.Client.HGetAll(t.Context(), key).Val()
 			if since := left[side][key]["pending_since"]; task.JobID != later.JobID {
-				ns, err := strconv.ParseInt(since, 10, 64)
-				require.NoError(t, err)
+				ns := redistest.Must(strconv.ParseInt(since, 10, 64))(t)
 				require.Positive(t, ns)
 				left[side][key]["pending_since"] = ""
 			}
@@ -69,11 +68,9 @@ func TestEnqueueContractWithAsynq(t *testing.T) {
 		require.ElementsMatch(t, keys, r.Client.Keys(t.Context(), "*").Val())
 		scores[side] = r.Client.ZScore(t.Context(), keys[0], TaskName(later)).Val()
 		pending[side] = r.Client.LRange(t.Context(), keys[1], 0, -1).Val()
-		info, err := inspector(r).GetTaskInfo(redisconn.Jobs, TaskName(later))
-		require.NoError(t, err)
+		info := redistest.Must(inspector(r).GetTaskInfo(redisconn.Jobs, TaskName(later)))(t)
 		require.WithinDuration(t, later.RunAt, info.NextProcessAt, time.Second)
-		answers, err := q.Dispatch(t.Context(), tasks)
-		require.NoError(t, err)
+		answers := redistest.Must(q.Dispatch(t.Context(), tasks))(t)
 		require.Equal(t, slices.Repeat([]job.Dispatched{job.TaskPresent}, len(tasks)), answers)
 	}
 	require.Equal(t, left[0], left[1])
@@ -90,8 +87,7 @@ func TestDispatchOfATaskWhoseKeyIsTaken(t *testing.T) {
 	q := New(r, Config{})
 	tasks := redistest.Tasks(3)
 	require.NoError(t, r.Client.Set(t.Context(), redisconn.TaskKey(redisconn.Jobs, TaskName(tasks[1])), "x", 0).Err())
-	answers, err := q.Dispatch(t.Context(), tasks)
-	require.NoError(t, err)
+	answers := redistest.Must(q.Dispatch(t.Context(), tasks))(t)
 	require.Equal(t, []job.Dispatched{job.TaskEnqueued, job.TaskIDUsed, job.TaskEnqueued}, answers)
 }
 
@@ -106,8 +102,7 @@ func TestScheduledTasksAreBounded(t *testing.T) {
 		return task
 	}
 	offer := func(task job.Task) job.Dispatched {
-		answers, err := q.Dispatch(t.Context(), []job.Task{task})
-		require.NoError(t, err)
+		answers := redistest.Must(q.Dispatch(t.Context(), []job.Task{task}))(t)
 		return answers[0]
 	}
 	farthest, far, near, nearest := at(40), at(30), at(20), at(10)
@@ -116,37 +111,36 @@ func TestScheduledTasksAreBounded(t *testing.T) {
 	}
 	require.Equal(t, job.TaskRefused, offer(at(50)))
 	require.Equal(t, job.TaskEnqueued, offer(nearest))
-	require.Equal(t, "", stateOf(t, r, farthest), "it gave way")
+	require.Equal(t, "", redistest.JobState(t, r, farthest), "it gave way")
 	require.Equal(t, job.TaskRefused, offer(farthest))
 	for _, task := range []job.Task{far, near, nearest} {
-		require.Equal(t, "scheduled", stateOf(t, r, task))
+		require.Equal(t, "scheduled", redistest.JobState(t, r, task))
 	}
 	require.Equal(t, job.TaskEnqueued, offer(redistest.Task()), "what is due needs none of that room")
 
 	lower := New(r, Config{Scheduled: 1}) // as after a restart with another setting
 	first := at(5)
-	answers, err := lower.Dispatch(t.Context(), []job.Task{first})
-	require.NoError(t, err)
+	answers := redistest.Must(lower.Dispatch(t.Context(), []job.Task{first}))(t)
 	require.Equal(t, []job.Dispatched{job.TaskEnqueued}, answers)
 	require.Equal(t, int64(1), r.Client.ZCard(t.Context(), redisconn.QueueKey(redisconn.Jobs, "scheduled")).Val())
-	require.Equal(t, "scheduled", stateOf(t, r, first))
+	require.Equal(t, "scheduled", redistest.JobState(t, r, first))
 }
 
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
-	q := startQueue(t, r, Config{})
+	q := redistest.Start(t, New(r, Config{}))
 	scheduled, pending, archived, late := redistest.Task(), redistest.Task(), redistest.Task(), redistest.Task()
 	scheduled.RunAt = time.Now().Add(time.Hour)
 	late.RunAt = scheduled.RunAt
 	require.NoError(t, q.sendRemovals(t.Context(), []removal{{queue: redisconn.Jobs, id: TaskName(late)}}))
-	dispatchAll(t, q, late) // it was on its way
-	redistest.Eventually(t, func() bool { return stateOf(t, r, late) == "" })
-	dispatchAll(t, q, scheduled, pending, archived)
+	redistest.Dispatch(t, q, late) // it was on its way
+	redistest.Eventually(t, func() bool { return redistest.JobState(t, r, late) == "" })
+	redistest.Dispatch(t, q, scheduled, pending, archived)
 	require.NoError(t, inspector(r).ArchiveTask(redisconn.Jobs, TaskName(archived)))
 	for _, task := range []job.Task{scheduled, pending, archived} {
 		q.Remove(task)
-		redistest.Eventually(t, func() bool { return stateOf(t, r, task) == "" })
+		redistest.Eventually(t, func() bool { return redistest.JobState(t, r, task) == "" })
 	}
 	for _, key := range r.Client.Keys(t.Context(), "asynq:{*").Val() {
 		require.False(t, strings.Contains(key, ":t:"), key)

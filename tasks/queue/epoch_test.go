@@ -9,40 +9,31 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-func epochOf(t *testing.T, q *Queue) (int64, string) {
-	t.Helper()
-	epoch, runID, err := q.Epoch(t.Context())
-	require.NoError(t, err)
-	return epoch, runID
-}
-
 func TestEpoch(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
 	q := New(r, Config{})
-	epoch, runID := epochOf(t, q)
+	epoch, runID := redistest.Epoch(t, q)
 	require.Zero(t, epoch)
 	require.Len(t, runID, 40)
 
 	require.NoError(t, q.SetEpoch(t.Context(), 7))
-	epoch, again := epochOf(t, q)
+	epoch, again := redistest.Epoch(t, q)
 	require.Equal(t, int64(7), epoch)
 	require.Equal(t, runID, again)
-	queues, err := inspector(r).Queues()
-	require.NoError(t, err)
+	queues := redistest.Must(inspector(r).Queues())(t)
 	require.ElementsMatch(t, redisconn.Queues, queues, "registered for the dashboard")
 
 	require.NoError(t, r.Client.FlushDB(t.Context()).Err())
-	epoch, again = epochOf(t, q)
+	epoch, again = redistest.Epoch(t, q)
 	require.Zero(t, epoch, "a flush takes the sentinel along")
 	require.Equal(t, runID, again)
 	require.NoError(t, q.SetEpoch(t.Context(), 8))
-	queues, err = inspector(r).Queues()
-	require.NoError(t, err)
+	queues = redistest.Must(inspector(r).Queues())(t)
 	require.ElementsMatch(t, redisconn.Queues, queues)
 
 	require.NoError(t, r.Client.Set(t.Context(), epochKey, "nonsense", 0).Err())
-	epoch, _ = epochOf(t, q)
+	epoch, _ = redistest.Epoch(t, q)
 	require.Zero(t, epoch)
 }
 
@@ -52,7 +43,7 @@ func TestEpochTellsOfARestart(t *testing.T) {
 	r := redistest.Connect(t, server.URL())
 	q := New(r, Config{})
 	require.NoError(t, q.SetEpoch(t.Context(), 3))
-	_, before := epochOf(t, q)
+	_, before := redistest.Epoch(t, q)
 	require.NoError(t, server.Stop())
 	_, _, err := q.Epoch(t.Context())
 	require.Error(t, err, "no answer is not an empty Redis")

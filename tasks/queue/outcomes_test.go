@@ -30,8 +30,7 @@ func newEntries(n, size int) []job.StreamEntry {
 // streamOf reads a whole stream.
 func streamOf(t testing.TB, r *redisconn.Redis, stream string) []job.StreamEntry {
 	t.Helper()
-	messages, err := r.Client.XRange(context.Background(), stream, "-", "+").Result()
-	require.NoError(t, err)
+	messages := redistest.Must(r.Client.XRange(context.Background(), stream, "-", "+").Result())(t)
 	entries := []job.StreamEntry{}
 	for _, m := range messages {
 		language, named := m.Values["content-language"].(string)

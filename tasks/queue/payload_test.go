@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
 const someID = "0190f3a4-7d6e-7c55-8a2b-3d1f5e6a7b8c"
 
 func taskOf(t testing.TB, attempt, dispatch int) job.Task {
 	t.Helper()
-	id, err := job.ParseID(someID)
-	require.NoError(t, err)
+	id := redistest.Must(job.ParseID(someID))(t)
 	return job.Task{JobID: id, Attempt: attempt, Dispatch: dispatch}
 }
 
@@ -29,8 +29,7 @@ func TestPayload(t *testing.T) {
 	want := taskOf(t, 12, 3)
 	want.WorkKind = "SUCCESS_FAST"
 	for _, p := range []string{payload, `{"job":"` + someID + `","attempt":12,"dispatch":3,"kind":"SUCCESS_FAST","more":[]}`} {
-		parsed, err := ParseTask(p)
-		require.NoError(t, err)
+		parsed := redistest.Must(ParseTask(p))(t)
 		require.Equal(t, want, parsed)
 	}
 }
@@ -54,8 +53,7 @@ func FuzzParseTask(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload string) {
 		task, err := ParseTask(payload)
 		if err == nil {
-			again, err := ParseTask(string(payloadOf(task)))
-			require.NoError(t, err)
+			again := redistest.Must(ParseTask(string(payloadOf(task))))(t)
 			require.Equal(t, task, again)
 		}
 	})

@@ -19,14 +19,13 @@ import (
 func TestEnqueue(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
-	q := startQueue(t, r, Config{MaxTaskTime: 150*time.Second + 1})
+	q := redistest.Start(t, New(r, Config{MaxTaskTime: 150*time.Second + 1}))
 	task := redistest.Task()
 	task.Attempt, task.Dispatch = 2, 5
 	q.Enqueue(task)
-	redistest.Eventually(t, func() bool { return stateOf(t, r, task) == "pending" })
+	redistest.Eventually(t, func() bool { return redistest.JobState(t, r, task) == "pending" })
 
-	info, err := inspector(r).GetTaskInfo(redisconn.Jobs, TaskName(task))
-	require.NoError(t, err)
+	info := redistest.Must(inspector(r).GetTaskInfo(redisconn.Jobs, TaskName(task)))(t)
 	require.Equal(t, JobTask, info.Type)
 	require.JSONEq(t, `{"job":"`+task.JobID.String()+`","attempt":2,"dispatch":5}`, string(info.Payload))
 	require.Equal(t, 151*time.Second, info.Timeout, "rounded up")
@@ -36,8 +35,7 @@ func TestEnqueue(t *testing.T) {
 	q.Enqueue(task)
 	redistest.Eventually(t, func() bool { return enqueuedOf(r, redisconn.ResultConflict) == 1 })
 	require.Equal(t, 1., enqueuedOf(r, redisconn.ResultOK))
-	depth, err := q.Depth(t.Context())
-	require.NoError(t, err)
+	depth := redistest.Must(q.Depth(t.Context()))(t)
 	require.Equal(t, map[string]int64{"pending": 1, "active": 0, "scheduled": 0, "retry": 0, "archived": 0, "completed": 0}, depth)
 }
 
@@ -71,8 +69,7 @@ func TestQueueStopSendsWhatIsBuffered(t *testing.T) {
 	q.Start()
 	require.NoError(t, q.Stop(t.Context()))
 	require.NoError(t, q.Stop(t.Context()))
-	depth, err := q.Depth(t.Context())
-	require.NoError(t, err)
+	depth := redistest.Must(q.Depth(t.Context()))(t)
 	require.Equal(t, int64(500), depth["pending"])
 	require.Equal(t, 500., redistest.WakeUps(r, redisconn.ResultOK))
 
@@ -82,7 +79,7 @@ func TestQueueStopSendsWhatIsBuffered(t *testing.T) {
 	require.Equal(t, 1., enqueuedOf(r, redisconn.ResultDropped))
 	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Signals.WithLabelValues(redisconn.ResultDropped)))
 	require.Equal(t, 1., redistest.WakeUps(r, redisconn.ResultDropped))
-	_, err = q.Dispatch(t.Context(), redistest.Tasks(1))
+	_, err := q.Dispatch(t.Context(), redistest.Tasks(1))
 	require.NoError(t, err, "only the background is stopped")
 
 	unused := New(redistest.Mini(t), Config{})
@@ -102,7 +99,7 @@ func TestNothingWaitsForARedisThatHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
 	r := redistest.ConnectHanging(t, server.URL())
-	q := startQueue(t, r, Config{})
+	q := redistest.Start(t, New(r, Config{}))
 	redistest.Eventually(t, func() bool { return q.Ping(t.Context()) == nil })
 	require.NoError(t, server.Pause())
 	const total = 1000
@@ -153,7 +150,7 @@ func TestRedisThatIsDown(t *testing.T) {
 	server := redistest.Own(t)
 	require.NoError(t, server.Stop())
 	r := redistest.Connect(t, server.URL())
-	q := startQueue(t, r, Config{})
+	q := redistest.Start(t, New(r, Config{}))
 	ctx := t.Context()
 	const total = 10_000
 	for _, client := range redistest.IDs(total) {
@@ -179,7 +176,7 @@ func TestRedisThatIsDown(t *testing.T) {
 
 	require.NoError(t, server.Start(ctx))
 	redistest.Eventually(t, func() bool { return q.Ping(ctx) == nil })
-	dispatchAll(t, q, redistest.Task())
+	redistest.Dispatch(t, q, redistest.Task())
 	redistest.Eventually(t, func() bool {
 		q.WakeDelivery(redistest.Task().JobID)
 		return redistest.WakeUps(r, redisconn.ResultOK) > 0
@@ -194,7 +191,7 @@ func TestQueueWakesConsumers(t *testing.T) {
 	q := New(r, Config{})
 	later := redistest.Task()
 	later.RunAt = time.Now().Add(time.Hour)
-	dispatchAll(t, q, later)
+	redistest.Dispatch(t, q, later)
 	require.Zero(t, q.wakeUps[redisconn.Jobs].Len())
 
 	channel, heard := notify.WakeUpChannel(redisconn.Jobs), make(chan int64, 1000)
@@ -221,7 +218,7 @@ func TestQueueWakesConsumers(t *testing.T) {
 func TestTasksKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
-	q := startQueue(t, r, Config{})
+	q := redistest.Start(t, New(r, Config{}))
 	ts := redistest.Tasks(3 * maxPut)
 	half := len(ts) / 2
 	for _, task := range ts[:half] {
@@ -229,8 +226,7 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 	}
 	redistest.Eventually(t, func() bool { return enqueuedOf(r, redisconn.ResultOK) == float64(half) })
 	require.NoError(t, r.Client.ScriptFlush(t.Context()).Err())
-	answers, err := q.Dispatch(t.Context(), ts)
-	require.NoError(t, err)
+	answers := redistest.Must(q.Dispatch(t.Context(), ts))(t)
 	for i, a := range answers {
 		want := job.TaskEnqueued
 		if i < half {
@@ -241,11 +237,9 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 	dispatchedOf := func(result string) float64 { return testutil.ToFloat64(r.Metrics.Dispatched.WithLabelValues(result)) }
 	require.Equal(t, float64(len(ts)-half), dispatchedOf(redisconn.ResultOK))
 	require.Equal(t, float64(half), dispatchedOf(redisconn.ResultPresent))
-	missing, err := q.Missing(t.Context(), ts)
-	require.NoError(t, err)
+	missing := redistest.Must(q.Missing(t.Context(), ts))(t)
 	require.Empty(t, missing)
-	pending, err := r.Client.LRange(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 0, -1).Result()
-	require.NoError(t, err)
+	pending := redistest.Must(r.Client.LRange(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 0, -1).Result())(t)
 	slices.Reverse(pending) // asynq takes from the end
 	for i, task := range ts {
 		require.Equal(t, TaskName(task), pending[i])

@@ -138,22 +138,3 @@ func TestBucketAtMidnight(t *testing.T) {
 	require.Equal(t, 10, r.unused[0].n)
 	require.Zero(t, r.usedChange())
 }
-
-func TestBucketGivesBackWhatItDoesNotUse(t *testing.T) {
-	t.Parallel()
-	b := newBucket(newRates(600, 1000), noon)
-	b.receive(noon, noon, at(10, 590, 10))
-	later := at(10, 580, 20)
-	later.slot = 8
-	b.receive(noon.Add(time.Millisecond), noon.Add(time.Millisecond), later)
-	require.Equal(t, passed, b.take(noon.Add(keepHeld-1), 1, false))
-	require.Equal(t, 19, b.held)
-	require.Equal(t, passed, b.take(noon.Add(keepHeld), 1, false), "of the second")
-	require.False(t, b.idle(noon.Add(keepHeld)))
-	r := b.report(noon.Add(keepHeld + time.Millisecond))
-	require.Equal(t, [][2]int{{9, 7}, {9, 8}}, [][2]int{{r.unused[0].n, int(r.unused[0].slot)}, {r.unused[1].n, int(r.unused[1].slot)}})
-	require.Equal(t, -18, r.usedChange())
-	b.takeBack(r)
-	require.True(t, b.report(noon.Add(minute)).none(), "what may have arrived is not given back twice")
-	require.True(t, b.idle(noon.Add(2*minute)))
-}

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
@@ -20,11 +20,11 @@ import (
 func TestLimiterWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
-		fault, heal func(*devstack.Redis) error
+		fault, heal func(*stack.Redis) error
 		slack       int // requests that Redis counts though nobody got the answer
 	}{
-		"down":  {fault: (*devstack.Redis).Kill, heal: func(s *devstack.Redis) error { return s.Start(t.Context()) }},
-		"hangs": {fault: (*devstack.Redis).Pause, heal: (*devstack.Redis).Resume, slack: 2 * 8},
+		"down":  {fault: (*stack.Redis).Kill, heal: func(s *stack.Redis) error { return s.Start(t.Context()) }},
+		"hangs": {fault: (*stack.Redis).Pause, heal: (*stack.Redis).Resume, slack: 2 * 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,8 +52,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 			require.NoError(t, how.heal(server))
 			requireShared(t, a)
 			requireShared(t, b)
-			used, err := r.Client.HGet(t.Context(), limiterKey(client), "used").Int()
-			require.NoError(t, err)
+			used := redistest.Must(r.Client.HGet(t.Context(), limiterKey(client), "used").Int())(t)
 			require.GreaterOrEqual(t, used, 200, "the quota is corrected afterwards")
 			require.LessOrEqual(t, used, 200+how.slack)
 			a.cfg.Wait, b.cfg.Wait = redistest.Within, redistest.Within

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
@@ -15,21 +15,21 @@ import (
 func TestScrapeWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
-		begin, end func(*testing.T, *redisconn.Redis, *devstack.Redis)
+		begin, end func(*testing.T, *redisconn.Redis, *stack.Redis)
 	}{
 		"stopped": {
-			func(t *testing.T, _ *redisconn.Redis, s *devstack.Redis) { require.NoError(t, s.Stop()) },
-			func(t *testing.T, _ *redisconn.Redis, s *devstack.Redis) { require.NoError(t, s.Start(t.Context())) },
+			func(t *testing.T, _ *redisconn.Redis, s *stack.Redis) { require.NoError(t, s.Stop()) },
+			func(t *testing.T, _ *redisconn.Redis, s *stack.Redis) { require.NoError(t, s.Start(t.Context())) },
 		},
 		"hangs": {
-			func(t *testing.T, _ *redisconn.Redis, s *devstack.Redis) { require.NoError(t, s.Pause()) },
-			func(t *testing.T, _ *redisconn.Redis, s *devstack.Redis) { require.NoError(t, s.Resume()) },
+			func(t *testing.T, _ *redisconn.Redis, s *stack.Redis) { require.NoError(t, s.Pause()) },
+			func(t *testing.T, _ *redisconn.Redis, s *stack.Redis) { require.NoError(t, s.Resume()) },
 		},
 		"answers nobody": {
-			func(t *testing.T, r *redisconn.Redis, _ *devstack.Redis) {
+			func(t *testing.T, r *redisconn.Redis, _ *stack.Redis) {
 				require.NoError(t, r.Client.Do(t.Context(), "CLIENT", "PAUSE", "3000", "ALL").Err())
 			},
-			func(*testing.T, *redisconn.Redis, *devstack.Redis) {},
+			func(*testing.T, *redisconn.Redis, *stack.Redis) {},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,14 +74,4 @@ func TestConnectionsAreOfAllClients(t *testing.T) {
 		left, _, _, _ := r.Connections(true)
 		return left <= shared
 	})
-}
-
-func TestScrapeOfAClusterThatIsAway(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	require.NoError(t, server.Pause())
-	address := server.URL()[len("redis://") : len(server.URL())-len("/0")]
-	_, registry := redistest.ConnectCounted(t, "redis-cluster://"+address+","+address, redistest.Within)
-	require.Zero(t, redistest.Gauge(t, registry, "redis_up"))
-	require.NoError(t, server.Resume())
 }

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -85,6 +86,12 @@ func StateOf(t testing.TB, r *redisconn.Redis, queue, id string) string {
 		require.ErrorIs(t, err, redis.Nil)
 	}
 	return state
+}
+
+// JobState is the state of a job's task in Redis, "" for none.
+func JobState(t testing.TB, r *redisconn.Redis, task job.Task) string {
+	t.Helper()
+	return StateOf(t, r, redisconn.Jobs, fmt.Sprintf("%s:%d:%d", task.JobID, task.Attempt, task.Dispatch))
 }
 
 // DeliveryStates are the asynq states of a client's delivery tasks, of which there are three at most, without missing ones at the

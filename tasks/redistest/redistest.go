@@ -20,7 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
@@ -29,7 +29,7 @@ import (
 var Within = testkit.Patience
 
 // shared is nil with -short.
-var shared *devstack.Redis
+var shared *stack.Redis
 
 var lastDB, lastID atomic.Int64
 
@@ -37,15 +37,13 @@ var lastDB, lastID atomic.Int64
 func Main(m *testing.M) int {
 	flag.Parse()
 	if !testing.Short() {
-		stack, err := devstack.Temp(context.Background(), devstack.TempOptions{
-			WithoutPostgres: true, Redis: map[string]string{"databases": "10000"},
-		})
+		servers, err := stack.Temp(context.Background(), nil, &stack.ServerOptions{Settings: map[string]string{"databases": "10000"}})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer func() { _ = stack.Close() }()
-		shared = stack.Redis
+		defer func() { _ = servers.Close() }()
+		shared = servers.Redis
 	}
 	before := runtime.NumGoroutine()
 	if code := m.Run(); code != 0 || flag.Lookup("test.fuzz").Value.String() != "" {
@@ -70,17 +68,17 @@ func NeedServer(t testing.TB) {
 }
 
 // Own starts a server that the test may stop, kill and pause.
-func Own(t testing.TB) *devstack.Redis {
+func Own(t testing.TB) *stack.Redis {
 	t.Helper()
 	NeedServer(t)
-	stack, err := devstack.Temp(t.Context(), devstack.TempOptions{WithoutPostgres: true})
+	servers, err := stack.Temp(t.Context(), nil, &stack.ServerOptions{})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, stack.Close()) })
-	return stack.Redis
+	t.Cleanup(func() { require.NoError(t, servers.Close()) })
+	return servers.Redis
 }
 
 // Shared is the server that most tests of a real one share, each with a database of its own.
-func Shared(t testing.TB) *devstack.Redis {
+func Shared(t testing.TB) *stack.Redis {
 	t.Helper()
 	NeedServer(t)
 	return shared
@@ -95,10 +93,10 @@ func URL(t testing.TB) string {
 // MiniURL starts an embedded Redis of the test's own, and gives its address.
 func MiniURL(t testing.TB) string {
 	t.Helper()
-	mini, err := devstack.StartMiniredis(t.Context())
+	mini, err := stack.StartMiniredis()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, mini.Stop()) })
-	return mini.URL()
+	return mini.URL
 }
 
 // Log shows the log of a failed test.
@@ -154,5 +152,46 @@ func Receive[T any](t testing.TB, ch <-chan T, what string) T {
 	case <-time.After(Within):
 		require.FailNow(t, "timed out waiting for "+what)
 		panic("unreachable")
+	}
+}
+
+// Start starts something until the test ends.
+func Start[T interface {
+	Start()
+	Stop(ctx context.Context) error
+}](t testing.TB, s T) T {
+	s.Start()
+	t.Cleanup(func() { _ = s.Stop(context.Background()) })
+	return s
+}
+
+// Dispatch wants tasks to be enqueued that are not in the queue.
+func Dispatch(t testing.TB, q interface {
+	Dispatch(ctx context.Context, tasks []job.Task) ([]job.Dispatched, error)
+}, ts ...job.Task) {
+	t.Helper()
+	answers, err := q.Dispatch(t.Context(), ts)
+	require.NoError(t, err)
+	for _, a := range answers {
+		require.Equal(t, job.TaskEnqueued, a)
+	}
+}
+
+// Epoch reads the epoch of a queue, and which Redis has it.
+func Epoch(t testing.TB, q interface {
+	Epoch(ctx context.Context) (int64, string, error)
+}) (int64, string) {
+	t.Helper()
+	epoch, runID, err := q.Epoch(t.Context())
+	require.NoError(t, err)
+	return epoch, runID
+}
+
+// Must gives the value of a call that has to succeed: Must(f())(t).
+func Must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return value
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/internal/bench/figures"
 	"github.com/forgerun/forgerun/internal/bench/lab"
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
-	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 const (
@@ -52,7 +52,7 @@ func Idle(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 
 func measureIdle(ctx context.Context, l *lab.Lab, s lab.Service) (i idle, err error) {
 	err = l.Phase(ctx, s, func(sys lab.System) error {
-		err := sys.WithWorker(ctx, func(worker *process.Process) (err error) {
+		err := sys.WithWorker(ctx, func(worker *stack.Process) (err error) {
 			lab.Pause(ctx, lab.Quiet)
 			if i.starts, err = startsOneByOne(ctx, sys, idleJobs); err == nil {
 				i.cpu = l.AtRest(ctx, idleWindow, sys, worker).CoreShare()
@@ -76,7 +76,7 @@ func startsOneByOne(ctx context.Context, sys lab.System, n int) (*hdrhistogram.H
 	sent := make(map[uuid.UUID]time.Time, n)
 	began := time.Now()
 	for range n {
-		if !process.Sleep(ctx, time.Duration(5+rand.IntN(10))*time.Millisecond) {
+		if !stack.Sleep(ctx, time.Duration(5+rand.IntN(10))*time.Millisecond) {
 			return nil, ctx.Err()
 		}
 		at := time.Now()

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/internal/bench/figures"
 	"github.com/forgerun/forgerun/internal/bench/lab"
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
-	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 const (
@@ -66,7 +66,7 @@ func LargeTable(ctx context.Context, l *lab.Lab) (list []figures.Figure, err err
 
 // measure takes one side through the phases, and leaves no job to be done. What is read was created before the given moment.
 func (t *tableTurn) measure(ctx context.Context, l *lab.Lab, sys lab.System, before time.Time) error {
-	err := sys.WithWorker(ctx, func(worker *process.Process) (err error) {
+	err := sys.WithWorker(ctx, func(worker *stack.Process) (err error) {
 		t.path, err = l.Sustained(ctx, sys, worker)
 		return err
 	})
@@ -81,7 +81,7 @@ func (t *tableTurn) measure(ctx context.Context, l *lab.Lab, sys lab.System, bef
 	if t.read99, err = readJobs(ctx, l, sys, before); err != nil {
 		return err
 	}
-	return sys.WithWorker(ctx, func(*process.Process) error {
+	return sys.WithWorker(ctx, func(*stack.Process) error {
 		return sys.DB.AllFinished(ctx, began, t.accepted.Accepted)
 	})
 }
@@ -121,7 +121,7 @@ func fill(ctx context.Context, l *lab.Lab, sys lab.System) error {
 	if err != nil {
 		return err
 	}
-	err = sys.WithWorker(ctx, func(*process.Process) error { return sys.DB.AllFinished(ctx, began, 1) })
+	err = sys.WithWorker(ctx, func(*stack.Process) error { return sys.DB.AllFinished(ctx, began, 1) })
 	if err != nil {
 		return err
 	}

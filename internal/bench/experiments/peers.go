@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/bench/figures"
 	"github.com/forgerun/forgerun/internal/bench/lab"
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
-	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 // What every system that is compared does.
@@ -64,7 +64,7 @@ func measureService(ctx context.Context, l *lab.Lab, s lab.Service) (p peer, err
 		if p.insert, err = submitOneByOne(ctx, sys); err != nil {
 			return err
 		}
-		return sys.WithWorker(ctx, func(*process.Process) error {
+		return sys.WithWorker(ctx, func(*stack.Process) error {
 			if err := sys.DB.AllFinished(ctx, time.Time{}, peerJobs); err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ func measureService(ctx context.Context, l *lab.Lab, s lab.Service) (p peer, err
 		return p, err
 	}
 	err = l.Phase(ctx, s, func(sys lab.System) error {
-		return sys.WithWorker(ctx, func(worker *process.Process) error {
+		return sys.WithWorker(ctx, func(worker *stack.Process) error {
 			before := l.Usage(sys, worker)
 			if _, err := submitOneByOne(ctx, sys); err != nil {
 				return err

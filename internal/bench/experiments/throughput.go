@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/internal/bench/figures"
 	"github.com/forgerun/forgerun/internal/bench/lab"
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
-	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 // throughput is what one program did in one round.
@@ -68,7 +68,7 @@ func measureThroughput(ctx context.Context, l *lab.Lab, s lab.Service) (t throug
 		return t, err
 	}
 	err = l.Phase(ctx, s, func(sys lab.System) error {
-		return sys.WithWorker(ctx, func(worker *process.Process) (err error) {
+		return sys.WithWorker(ctx, func(worker *stack.Process) (err error) {
 			t.path, err = l.Sustained(ctx, sys, worker)
 			return err
 		})

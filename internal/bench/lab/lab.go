@@ -6,8 +6,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/forgerun/forgerun/internal/devstack"
-	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 // Options of a run.
@@ -33,7 +32,7 @@ func (o Options) Warmup() time.Duration { return max(time.Second, o.Duration/4) 
 // Lab has the servers and the programs under test.
 type Lab struct {
 	Options
-	Servers  *devstack.Stack
+	Servers  *stack.Servers
 	Dir      string    // temporary
 	Programs []Service // the service of this checkout, and the one that it is compared with
 }
@@ -45,7 +44,7 @@ type Service struct {
 }
 
 // Pause waits for a while, less if the context ends.
-func Pause(ctx context.Context, d time.Duration) { process.Sleep(ctx, d) }
+func Pause(ctx context.Context, d time.Duration) { stack.Sleep(ctx, d) }
 
 // rest is how long to wait after a look at a system that took so long: what looking
 // costs is not the system's.

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/procfs"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 // New builds the service and starts the servers.
@@ -35,9 +35,9 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 	}
 	fmt.Println("building, starting Postgres and Redis (fsync, synchronous_commit and AOF on)")
 	if err = Build(ctx, ".", l.Programs[0].Path, "github.com/forgerun/forgerun/cmd/forgerun"); err == nil {
-		l.Servers, err = devstack.Temp(ctx, devstack.TempOptions{
-			Postgres: map[string]string{"max_connections": "200", "shared_buffers": "512MB", "max_wal_size": "8GB"},
-		})
+		l.Servers, err = stack.Temp(ctx, &stack.ServerOptions{
+			Settings: map[string]string{"max_connections": "200", "shared_buffers": "512MB", "max_wal_size": "8GB"},
+		}, &stack.ServerOptions{})
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))

@@ -12,9 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
-	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 const (
@@ -26,8 +25,8 @@ const (
 type System struct {
 	loadgen.Target
 	DB      *Database
-	API     *process.Process
-	command process.Command
+	API     *stack.Process
+	command stack.Command
 }
 
 // Phase runs a system on a database of its own while it is used.
@@ -39,16 +38,16 @@ func (l *Lab) Phase(ctx context.Context, s Service, use func(System) error) erro
 // database's key, or for a new client if there is none. The program brings the schema
 // up to its own version.
 func (l *Lab) Serve(ctx context.Context, d *Database, s Service, use func(System) error) (err error) {
-	sys := System{DB: d, command: process.Command{
-		Path: s.Path, Log: process.Log{Mode: 0o600, Bounded: true}, Dir: l.Dir, DeathSignal: syscall.SIGKILL,
+	sys := System{DB: d, command: stack.Command{
+		Path: s.Path, Dir: l.Dir, DeathSignal: syscall.SIGKILL,
 		Env: append(os.Environ(),
 			"FORGERUN_DATABASE_URL="+d.URL+"&pool_max_conns=24", "FORGERUN_REDIS_URL="+l.Servers.Redis.URL(),
 			"FORGERUN_HTTP_ADDR=127.0.0.1:0", "FORGERUN_ADMIN_ADDR=127.0.0.1:0", "FORGERUN_PUBLIC_URL=http://127.0.0.1",
 			"FORGERUN_OPEN_REGISTRATION=true", "FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_CLIENT_MAX_ACTIVE=1000000000",
-			"FORGERUN_CLIENT_MAX_QUEUED=1000000000", "FORGERUN_TIME_SCALE=0", "FORGERUN_WORKER_CONCURRENCY="+strconv.Itoa(s.Slots),
+			"FORGERUN_TIME_SCALE=0", "FORGERUN_WORKER_CONCURRENCY="+strconv.Itoa(s.Slots),
 			"FORGERUN_MASTER_KEY="+base64.StdEncoding.EncodeToString(make([]byte, 32))),
 	}}
-	if err := process.Run(ctx, sys.role("migrate")); err != nil {
+	if err := stack.RunProcess(ctx, sys.role("migrate")); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	var address []string
@@ -62,7 +61,7 @@ func (l *Lab) Serve(ctx context.Context, d *Database, s Service, use func(System
 	}
 	url := "http://" + address[1]
 	if d.Key == "" {
-		if d.Key, err = register(ctx, url); err != nil {
+		if _, d.Key, err = stack.Register(ctx, url); err != nil {
 			return err
 		}
 	}
@@ -72,22 +71,8 @@ func (l *Lab) Serve(ctx context.Context, d *Database, s Service, use func(System
 
 var listening = regexp.MustCompile(`"api listening".*"address":"([^"]+)"`)
 
-// register makes a client and its key.
-func register(ctx context.Context, url string) (key string, err error) {
-	c, err := client.New(client.Config{URL: url})
-	if err != nil {
-		return "", err
-	}
-	id, err := c.CreateClient(ctx)
-	if err != nil {
-		return "", err
-	}
-	made, err := c.CreateKey(ctx, id, false)
-	return made.APIKey, err
-}
-
 // WithWorker runs a worker process while it is used.
-func (s System) WithWorker(ctx context.Context, use func(*process.Process) error) error {
+func (s System) WithWorker(ctx context.Context, use func(*stack.Process) error) error {
 	const alive = "SELECT count(*) FROM workers WHERE state = 'ALIVE'"
 	before, err := s.DB.Number(ctx, alive)
 	if err != nil {
@@ -104,15 +89,15 @@ func (s System) WithWorker(ctx context.Context, use func(*process.Process) error
 }
 
 // role is the command of a process of the service, which has a log of its own.
-func (s System) role(name string) process.Command {
+func (s System) role(name string) stack.Command {
 	c := s.command
-	c.Args, c.Log.Path = []string{name}, filepath.Join(c.Dir, name+".log")
+	c.Args, c.Log = []string{name}, filepath.Join(c.Dir, name+".log")
 	return c
 }
 
 // start starts a process and waits until it is ready, as its log or something else says.
-func (s System) start(ctx context.Context, role string, ready func(log string) bool) (*process.Process, error) {
-	p, err := process.Start(s.role(role))
+func (s System) start(ctx context.Context, role string, ready func(log string) bool) (*stack.Process, error) {
+	p, err := stack.StartProcess(s.role(role))
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
-	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 const (
@@ -37,7 +37,7 @@ func (p Path) String() string {
 // Sustained keeps a system as busy as it can be for a while, counts what finishes
 // within a window after the warm-up, and waits until everything accepted has
 // finished.
-func (l *Lab) Sustained(ctx context.Context, sys System, worker *process.Process) (p Path, err error) {
+func (l *Lab) Sustained(ctx context.Context, sys System, worker *stack.Process) (p Path, err error) {
 	began := time.Now()
 	gate := loadgen.NewGate(backlogBound)
 	var group errgroup.Group

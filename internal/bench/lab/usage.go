@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 // Usage is the CPU time, in seconds, of each group of processes so far, or what
@@ -25,7 +25,7 @@ type Usage struct {
 }
 
 // Usage of a system and of its worker, if there is one, with all their descendants.
-func (l *Lab) Usage(sys System, worker *process.Process) Usage {
+func (l *Lab) Usage(sys System, worker *stack.Process) Usage {
 	p := readProcesses()
 	u := Usage{
 		At: time.Now(), API: p.tree(sys.API.PID()), Worker: p.tree(worker.PID()), Postgres: p.tree(l.Servers.Postgres.PID()),
@@ -36,7 +36,7 @@ func (l *Lab) Usage(sys System, worker *process.Process) Usage {
 }
 
 // AtRest gives what a system uses within the window while nothing is asked of it.
-func (l *Lab) AtRest(ctx context.Context, window time.Duration, sys System, worker *process.Process) Usage {
+func (l *Lab) AtRest(ctx context.Context, window time.Duration, sys System, worker *stack.Process) Usage {
 	Pause(ctx, Quiet)
 	before := l.Usage(sys, worker)
 	Pause(ctx, window)

@@ -9,7 +9,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/forgerun/forgerun/internal/process"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 // NewHistogram is of microseconds, up to a minute.
@@ -36,7 +36,7 @@ func Paced(ctx context.Context, rate float64, during time.Duration, send func(i 
 	started := time.Now()
 	for i := range int(rate * during.Seconds()) {
 		due := started.Add(time.Duration(float64(i) / rate * float64(time.Second)))
-		if !process.Sleep(sending, time.Until(due)) {
+		if !stack.Sleep(sending, time.Until(due)) {
 			break
 		}
 		group.Go(func() error {

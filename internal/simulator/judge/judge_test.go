@@ -153,10 +153,6 @@ func TestReportsAreJudgedWithoutRows(t *testing.T) {
 // What faults excuse is no violation; what they do not excuse is one all the same.
 func TestFaultsExcuse(t *testing.T) {
 	t.Parallel()
-	unfinished := func(w *world) {
-		job := w.find(history.StoredJob, waitingJob).Told
-		job.RunAt = &w.start
-	}
 	loosened := func(w *world) {
 		w.dropAll(func(f *history.Fact) bool {
 			return f.Job == jobName(plainJob) && named("job.succeeded")(f) && f.Delivery != nil
@@ -166,8 +162,7 @@ func TestFaultsExcuse(t *testing.T) {
 		spoil  func(w *world)
 		excuse func(run *RunContext)
 	}{
-		"a lost worker":      {failedWith(othersJob, codeWorkerLost), func(run *RunContext) { run.Killed = true }},
-		"an interrupted run": {unfinished, func(run *RunContext) { run.Interrupted = true }},
+		"a lost worker": {failedWith(othersJob, codeWorkerLost), func(run *RunContext) { run.Killed = true }},
 		"a webhook by its rows": {loosened, func(run *RunContext) {
 			run.Collected.Webhooks = map[string]time.Time{"hook-0": newWorld().start}
 		}},

@@ -147,7 +147,7 @@ func (a *deliveryAttempts) check(f *history.Fact, run *RunContext) (wrong []stri
 		must(a.mayFail(f, run), "is FAILED (%s, last status %d) after %d attempts of %d (0: unknown)",
 			d.Error, d.Status, d.Attempts, run.DeliveryTries)
 	case "PENDING":
-		must(run.Interrupted || d.Next.After(run.serviceTime(run.asOf(f).Add(-run.DeliveryOverdue))),
+		must(d.Next.After(run.serviceTime(run.asOf(f).Add(-run.DeliveryOverdue))),
 			"is PENDING, and was due at %s, before the end", clock(&d.Next))
 	default:
 		must(false, "is %q", d.State)

@@ -18,9 +18,9 @@ func (c *checker) checkEnd() {
 	c.look(ended)
 	c.must(j.Outcome == outcomes[j.State], ended, "the job is %s with outcome %q", j.State, j.Outcome)
 	c.must((j.FinishedAt != nil) == final(j.State), ended, "the job is %s with finished_at %s", j.State, clock(j.FinishedAt))
-	c.must(final(j.State) || c.run.Interrupted || c.isScheduled(), ended, "the job is %s though all should have ended", j.State)
+	c.must(final(j.State) || c.isScheduled(), ended, "the job is %s though all should have ended", j.State)
 	if c.row != nil {
-		c.must(!c.row.Held || c.run.Interrupted, ended, "a worker holds the job though all should have ended")
+		c.must(!c.row.Held, ended, "a worker holds the job though all should have ended")
 		c.must(c.row.ResultAttempt == 0 || c.row.State == succeeded, ended, "the job is %s and has a result", c.row.State)
 		c.must(c.row.State != succeeded || c.row.ResultAttempt > 0, ended, "the job is SUCCEEDED without a result")
 	}
@@ -91,7 +91,7 @@ func (c *checker) checkTasks() {
 		}
 		c.look(tasked)
 		c.must(c.row != nil, tasked, "task %s is %s, and its job does not exist", f.Task.ID, f.Task.State)
-		if c.row == nil || c.run.Interrupted {
+		if c.row == nil {
 			continue
 		}
 		waits := waiting(c.row.State) && c.row.Attempt == f.Task.Attempt

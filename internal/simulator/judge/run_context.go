@@ -23,7 +23,6 @@ type RunContext struct {
 	// Chaos: faults were injected. Killed: worker processes died, hung or were
 	// shut down, so attempts may be lost to RFA_EXEC_WORKER_UNAVAILABLE.
 	Chaos, Killed bool
-	Interrupted   bool // the run was cut short: jobs need not have ended
 	// DeliveryOverdue is by how much the next attempt of a delivery may be late at
 	// the end.
 	DeliveryOverdue time.Duration

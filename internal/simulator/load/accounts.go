@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -70,26 +69,23 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	way, limit := e.o.Transport, e.o.RequestTimeout
-	patient := client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 8}
-	switch {
-	case way != nil:
-		patient.HTTP = &http.Client{Transport: way}
-	case u.Scheme == "http":
-		e.quick = newTransport(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")), e.o.Connections, e.o.RequestTimeout)
-		way, limit = e.quick, -1 // it has a limit of its own, which is cheaper
-	default:
+	hasty := client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 1, Timeout: requestTimeout}
+	if u.Scheme == "http" {
+		e.quick = newTransport(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")))
+		hasty.HTTP, hasty.Timeout = &http.Client{Transport: locating{e.quick}}, -1 // it has a limit of its own, which is cheaper
+	} else {
 		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.MaxIdleConnsPerHost, t.MaxConnsPerHost = e.o.Connections, e.o.Connections
-		way = t
+		t.MaxIdleConnsPerHost, t.MaxConnsPerHost = connections, connections
+		hasty.HTTP = &http.Client{Transport: locating{t}}
 	}
-	quick, err = client.New(client.Config{
-		URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 1, Timeout: limit, HTTP: &http.Client{Transport: locating{way}},
-	})
-	if err != nil {
+	if quick, err = client.New(hasty); err != nil {
 		return nil, nil, err
 	}
-	e.clock.url, e.clock.http = strings.TrimRight(e.o.URL, "/"), &http.Client{Transport: e.o.Transport}
+	patient := client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 1}
+	if e.clock.client, err = client.New(patient); err != nil {
+		return nil, nil, err
+	}
+	patient.MaxTries = 8
 	slow, err = client.New(patient)
 	return quick, slow, err
 }
@@ -97,7 +93,6 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client) (*Account, error) {
 	a := &Account{Tenant: n, quick: quick, slow: slow}
 	if e.o.Key != "" {
-		e.clock.key = e.o.Key
 		return a, nil
 	}
 	id, err := slow.CreateClient(ctx)
@@ -108,7 +103,7 @@ func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client
 	if err != nil {
 		return nil, err
 	}
-	e.clock.key = key.APIKey // any will do
+	e.clock.client = e.clock.client.WithKey(key.APIKey) // any will do
 	a.ClientID, a.quick, a.slow = id, quick.WithKey(key.APIKey), slow.WithKey(key.APIKey)
 	return a, nil
 }

@@ -2,14 +2,12 @@ package load
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"time"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/servicetime"
 )
 
@@ -17,7 +15,6 @@ const (
 	clockStep    = 250 * time.Millisecond // between two looks at the clock of a test bed
 	clockTimeout = 5 * time.Second
 	clockSlack   = 50 * time.Millisecond // of service time that a look may be wrong by, besides what it takes
-	clockAnswer  = 1 << 16               // bytes that are read of an answer
 )
 
 // errNoClock: the service is no test bed, its time is the real one.
@@ -25,8 +22,7 @@ var errNoClock = errors.New("the service has no clock that can be moved")
 
 // serviceClock knows the service's time by looking at the clock of the test bed.
 type serviceClock struct {
-	url, key string
-	http     *http.Client
+	client *client.Client
 
 	mu    sync.Mutex
 	moves servicetime.Moves // as they were seen
@@ -43,35 +39,15 @@ func (c *serviceClock) follow(ctx context.Context) {
 func (c *serviceClock) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/v1/testbed/clock", nil)
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Authorization", "Bearer "+c.key)
-	request.Header.Set("User-Agent", userAgent)
 	sent := time.Now().UTC()
-	answer, err := c.http.Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = answer.Body.Close() }()
+	shown, err := c.client.Clock(ctx)
 	took := time.Since(sent)
-	body, err := io.ReadAll(io.LimitReader(answer.Body, clockAnswer))
+	var problem *client.Problem
 	switch {
+	case errors.As(err, &problem) && problem.Status == http.StatusNotFound, err == nil && shown.Now.IsZero():
+		return errNoClock
 	case err != nil:
 		return err
-	case answer.StatusCode == http.StatusNotFound:
-		return errNoClock
-	case answer.StatusCode != http.StatusOK:
-		return fmt.Errorf("the clock was not shown: %d", answer.StatusCode)
-	}
-	var shown struct {
-		Now    time.Time
-		Rate   float64
-		Frozen bool
-	}
-	if err := json.Unmarshal(body, &shown); err != nil || shown.Now.IsZero() {
-		return errNoClock
 	}
 	if shown.Frozen {
 		shown.Rate = 0

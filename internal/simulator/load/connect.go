@@ -28,29 +28,29 @@ func ServiceURL(address string) (string, error) {
 	return u.String(), nil
 }
 
-// Connect checks with one try that the service takes the key, or registers a client,
-// and returns the key. Every error is one sentence that says what to change.
-func Connect(ctx context.Context, address, key string, transport http.RoundTripper) (string, error) {
+// Connect checks with one try that the service takes the key, or lets a client
+// register, and returns its address as ServiceURL does. Every error is one sentence
+// that says what to change.
+func Connect(ctx context.Context, address, key string) (string, error) {
 	address, err := ServiceURL(address)
 	if err != nil {
 		return "", err
 	}
-	c, err := client.New(client.Config{URL: address, Key: key, UserAgent: userAgent, MaxTries: 1, HTTP: &http.Client{Transport: transport}})
+	c, err := client.New(client.Config{URL: address, Key: key, UserAgent: userAgent, MaxTries: 1})
 	if err != nil {
 		return "", err
 	}
 	if key != "" {
-		return key, checkKey(ctx, c, address)
+		return address, checkKey(ctx, c, address)
 	}
 	id, err := c.CreateClient(ctx)
 	if err != nil {
 		return "", registrationError(address, "POST /v1/clients", err)
 	}
-	made, err := c.CreateKey(ctx, id, false)
-	if err != nil {
+	if _, err = c.CreateKey(ctx, id, false); err != nil {
 		return "", registrationError(address, "POST /v1/clients/"+id+"/keys", err)
 	}
-	return made.APIKey, nil
+	return address, nil
 }
 
 // checkKey asks for a job that does not exist: what counts is which error comes.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,24 +32,12 @@ type Options struct {
 	// Patience is how long a submission, cancel or retry is repeated whose effect
 	// is unknown. 0: 60 s.
 	Patience time.Duration
-	// RequestTimeout bounds one request. 0: 15 s.
-	RequestTimeout time.Duration
-	// Connections bounds those that are open at a time; requests beyond wait, and
-	// their time counts. 0: 256.
-	Connections int
 	// Pending counts the pending deliveries, if that is known without
 	// asking each webhook for its own. May be nil.
 	Pending func(context.Context) (int64, error)
-	// Transport sends all requests; nil: transports of the engine's own.
-	Transport http.RoundTripper
-	// Poll is the longest wait between two polls of a job, Watch that of a client
-	// waiting for a state to cancel in. 0: as the service asks for, in bounds.
-	Poll, Watch time.Duration
 	// Recheck is how long after its cancel, and after its time if that is near, a job
 	// is canceled once more and polled. 0: never.
 	Recheck time.Duration
-	// Unwatched: jobs are not followed, to measure the generator alone.
-	Unwatched bool
 }
 
 // inFlight bounds the submissions under way. When all are taken the generator waits,
@@ -78,8 +65,6 @@ type Engine struct {
 // New makes an engine.
 func New(o Options) (*Engine, error) {
 	o.Patience = cmp.Or(o.Patience, time.Minute)
-	o.RequestTimeout = cmp.Or(o.RequestTimeout, 15*time.Second)
-	o.Connections = cmp.Or(o.Connections, 256)
 	if o.Key != "" && o.Scenario.Tenants > 1 {
 		return nil, errors.New("a scenario of several tenants registers them itself: leave --key out, or set its tenants to 1")
 	}
@@ -103,7 +88,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	if e.quick != nil {
 		defer context.AfterFunc(ctx, e.quick.abort)()
 	}
-	if !e.watched() && !e.o.Unwatched {
+	if !e.watched() {
 		asking, done := context.WithCancel(ctx)
 		var asker sync.WaitGroup
 		asker.Go(func() { e.askOn(asking) })
@@ -199,13 +184,26 @@ func (e *Engine) runClosed(ctx context.Context, next func() (scenario.Intent, bo
 	clients.Wait()
 }
 
-// Play sends an intent and plays the client's part in its jobs until all of them
-// have ended, or ctx. It may be called by several goroutines, in place of Run.
-func (e *Engine) Play(ctx context.Context, in scenario.Intent) { e.play(ctx, in, time.Now()) }
+// Play sends one more intent after Run, and in a closed loop gives the state in which
+// its first job ended, "" for none.
+func (e *Engine) Play(ctx context.Context, in scenario.Intent) (state string) {
+	if e.quick != nil {
+		defer context.AfterFunc(ctx, e.quick.abort)()
+	}
+	return e.play(ctx, in, time.Now())[0].end
+}
+
+// Reconnect closes the idle connections, of which a service that was restarted knows
+// nothing.
+func (e *Engine) Reconnect() {
+	if e.quick != nil {
+		e.quick.CloseIdleConnections()
+	}
+}
 
 // play sends an intent and begins to follow its jobs; in a closed loop it waits
 // for their end.
-func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Time) {
+func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Time) []*ticket {
 	e.raise(in.N + int64(in.Tickets) - 1)
 	list := e.send(ctx, in, intended.UTC())
 	var here sync.WaitGroup
@@ -227,6 +225,7 @@ func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Tim
 	if e.awaitEnd {
 		here.Wait()
 	}
+	return list
 }
 
 func (e *Engine) raise(number int64) {

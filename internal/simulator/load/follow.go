@@ -30,7 +30,7 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if refused := e.poll(ctx, t, in); refused && !e.watched() {
+			if refused := e.poll(ctx, t); refused && !e.watched() {
 				cancel() // there is no other source
 			}
 		}()
@@ -47,25 +47,28 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 			break
 		}
 	}
-	if e.awaitEnd || in.Polled {
-		if state := e.await(ctx, t, isFinal); state == client.Canceled && e.o.Recheck > 0 {
-			e.recheck(ctx, t)
-		}
+	if !e.awaitEnd && !in.Polled {
+		return
+	}
+	t.end = e.await(ctx, t, isFinal)
+	if t.end == client.Canceled && e.o.Recheck > 0 {
+		e.cancelAgain(ctx, t)
+	}
+	if in.Polled && t.end != "" { // a stream may have been quicker than the polls
+		etag := ""
+		e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
 	}
 }
 
-// recheck cancels a canceled job once more after Options.Recheck and polls it.
-func (e *Engine) recheck(ctx context.Context, t *ticket) {
+// cancelAgain cancels a canceled job once more after Options.Recheck.
+func (e *Engine) cancelAgain(ctx context.Context, t *ticket) {
 	wait := e.o.Recheck
 	if due := t.request.ExecutionAt.Sub(e.serviceTime(time.Now())); due > 0 && due < time.Minute {
 		wait += due
 	}
-	if Sleep(ctx, wait) != nil {
-		return
+	if Sleep(ctx, wait) == nil {
+		e.act(ctx, t, "cancel", e.accounts[t.tenant].quick.Cancel)
 	}
-	e.act(ctx, t, "cancel", e.accounts[t.tenant].quick.Cancel)
-	etag := ""
-	e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
 }
 
 // await waits until the job's state is as wanted, and gives it, or "" when the
@@ -133,11 +136,7 @@ const (
 
 // poll polls the job until the context ends, and a final one with its next attempt.
 // refused: it ended because the service does not show the job.
-func (e *Engine) poll(ctx context.Context, t *ticket, in scenario.Intent) (refused bool) {
-	most := e.o.Poll
-	if in.Cancel.In != "" && e.o.Watch > 0 {
-		most = e.o.Watch
-	}
+func (e *Engine) poll(ctx context.Context, t *ticket) (refused bool) {
 	for etag := ""; ; {
 		wait := e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
 		if wait == notShown {
@@ -146,11 +145,7 @@ func (e *Engine) poll(ctx context.Context, t *ticket, in scenario.Intent) (refus
 		if wait == 0 && e.await(ctx, t, func(state string) bool { return !isFinal(state) }) == "" {
 			return false
 		}
-		wait = min(max(wait, shortestPoll), longestPoll)
-		if most > 0 {
-			wait = min(wait, most)
-		}
-		if Sleep(ctx, wait) != nil {
+		if Sleep(ctx, min(max(wait, shortestPoll), longestPoll)) != nil {
 			return false
 		}
 	}

@@ -25,7 +25,6 @@ type jobs struct {
 	// answer to a cancel was quicker. The event would else look like a new job's.
 	streamed bool
 	shards   [64]shard
-	open     atomic.Int64
 	turn     atomic.Int64 // the shard that silent begins with
 	moved    func(from, to string)
 	ended    func(*job) // nothing more is expected of it
@@ -82,12 +81,10 @@ func (js *jobs) withLock(id string, create bool, fn func(*job)) {
 	if j == nil {
 		j = &job{id: id, attempt: 1}
 		s.byID[id] = j
-		js.open.Add(1)
 	}
 	fn(j)
 	if j.ticket != 0 && js.over(j) && j.held == 0 {
 		delete(s.byID, id)
-		js.open.Add(-1)
 		js.ended(j)
 	}
 }

@@ -108,7 +108,9 @@ func TestJobsUntilTheirEnd(t *testing.T) {
 			s(t, w)
 		}
 		require.Equal(t, []string{c.end}, w.ends, name)
-		require.Zero(t, w.open.Load(), name)
+		for i := range w.shards {
+			require.Empty(t, w.shards[i].byID, name)
+		}
 		require.Zero(t, w.waiting(time.Now()), name)
 		require.Equal(t, 1, w.states[c.end], name)
 		require.Zero(t, w.states[running], name)

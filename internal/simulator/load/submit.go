@@ -32,7 +32,8 @@ type ticket struct {
 	tenant   int
 	request  client.JobRequest
 	intended time.Time
-	hold     bool // its job is followed
+	hold     bool   // its job is followed
+	end      string // state in which that found the job at last, "" before
 
 	mu   sync.Mutex // copies are sent at the same time
 	fact history.Submission
@@ -240,9 +241,6 @@ func (e *Engine) note(t *ticket, try history.Try, batch string) {
 		return
 	}
 	t.job = try.Job
-	if e.o.Unwatched && !t.hold {
-		return
-	}
 	e.jobs.accepted(try.Job, try.State, t.hold, func(j *job) {
 		j.ticket, j.tenant, j.intended, j.autoRetry = t.number, t.tenant, t.intended, t.request.AutoRetry
 		j.waits = t.request.ExecutionAt

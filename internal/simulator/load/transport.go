@@ -25,16 +25,19 @@ type transport struct {
 	closed bool
 }
 
-const dialTimeout = 5 * time.Second
+const (
+	dialTimeout    = 5 * time.Second
+	requestTimeout = 15 * time.Second
+	connections    = 256 // open at a time; more requests wait, and their time counts
+)
 
-// newTransport keeps at most connections open to address; more requests wait.
-func newTransport(address string, connections int, timeout time.Duration) *transport {
-	t := &transport{timeout: timeout, open: map[net.Conn]bool{}}
+func newTransport(address string) *transport {
+	t := &transport{timeout: requestTimeout, open: map[net.Conn]bool{}}
 	t.host = fasthttp.HostClient{
 		Addr:                      address,
 		Dial:                      t.dial,
 		MaxConns:                  connections,
-		MaxConnWaitTimeout:        timeout,
+		MaxConnWaitTimeout:        requestTimeout,
 		MaxIdleConnDuration:       20 * time.Second, // shorter than a server's patience
 		MaxResponseBodySize:       maxBody,
 		MaxIdemponentCallAttempts: 1, // trying again is decided, and written down, above

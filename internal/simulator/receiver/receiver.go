@@ -138,13 +138,6 @@ func (r *Receiver) SetURL(name, baseURL string) error {
 	return nil
 }
 
-// Base is the public address of the receivers without one of their own.
-func (r *Receiver) Base() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.bases[""]
-}
-
 // URL is where the service sends messages for the tenant's receiver.
 func (r *Receiver) URL(tenant int, name string) string {
 	r.mu.Lock()

@@ -2,21 +2,29 @@ package report
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
-	"golang.org/x/text/width"
+
+	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
 var english = message.NewPrinter(language.English)
 
 // grouped writes 1234567 as 1,234,567.
 func grouped(n int64) string { return english.Sprintf("%d", n) }
+
+func plural(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return grouped(n) + " " + what + "s"
+}
 
 // brief writes a time with three digits, in the unit that fits: 12.3 ms.
 func brief(d time.Duration) string {
@@ -51,91 +59,38 @@ func clockTime(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 }
 
-// rate writes events per second.
-func rate(n float64) string {
-	if n >= 1000 {
-		return grouped(int64(n+0.5)) + "/s"
-	}
-	return strconv.FormatFloat(n, 'f', 1, 64) + "/s"
-}
-
-// average writes how many there were per second.
-func average(n int64, d time.Duration) string { return rate(perSecond(n, d)) }
-
-// perSecond is an average, 0 for no time at all.
-func perSecond(n int64, d time.Duration) float64 {
+// rate writes how many there were per second.
+func rate(n int64, d time.Duration) string {
 	if d <= 0 {
-		return 0
+		return "0.0/s"
 	}
-	return float64(n) / d.Seconds()
+	perSecond := float64(n) / d.Seconds()
+	if perSecond >= 1000 {
+		return grouped(int64(perSecond+0.5)) + "/s"
+	}
+	return strconv.FormatFloat(perSecond, 'f', 1, 64) + "/s"
 }
 
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return printable(text)
-}
-
-// printable makes text from outside safe on a terminal and in XML, on one line: control characters, those that turn
-// the direction of text, and invalid bytes are written as escapes.
-func printable(text string) string { return escaped(text, false) }
-
-// printableLines is the same and keeps line breaks.
-func printableLines(text string) string { return escaped(strings.ReplaceAll(text, "\r\n", "\n"), true) }
-
-func escaped(text string, lines bool) string {
-	harmless := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) || lines && r == '\n' }
-	if !strings.ContainsFunc(text, func(r rune) bool { return !harmless(r) }) {
-		return text
-	}
-	var out strings.Builder
-	for i := 0; i < len(text); {
-		r, size := utf8.DecodeRuneInString(text[i:])
-		switch {
-		case harmless(r):
-			out.WriteRune(r)
-		case lines && r == '\t':
-			out.WriteString("    ")
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&out, `\x%02x`, text[i])
-		default:
-			quoted := strconv.QuoteRuneToASCII(r)
-			out.WriteString(quoted[1 : len(quoted)-1])
+// listed shows the numbers that are not 0, but for those of some names.
+func listed(numbers map[string]int64, without ...string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(numbers)) {
+		if numbers[name] != 0 && !slices.Contains(without, name) {
+			parts = append(parts, strings.ToLower(judge.Printable(name))+" "+grouped(numbers[name]))
 		}
-		i += size
 	}
-	return out.String()
+	return strings.Join(parts, "  ")
 }
 
-// columns is how wide a text is on a terminal: East Asian characters take two.
-func columns(text string) int {
-	n := 0
-	for _, r := range text {
-		switch kind := width.LookupRune(r).Kind(); {
-		case unicode.Is(unicode.Mn, r):
-		case kind == width.EastAsianWide || kind == width.EastAsianFullwidth:
-			n += 2
-		default:
-			n++
-		}
+func total(numbers map[string]int64) int64 {
+	var n int64
+	for _, one := range numbers {
+		n += one
 	}
 	return n
 }
 
-// cut shortens a text to a width, and shows that it did.
-func cut(text string, limit int) string {
-	if columns(text) <= limit {
-		return text
-	}
-	if limit < 1 {
-		return ""
-	}
-	n := 0
-	for i, r := range text {
-		if n += columns(string(r)); n > limit-1 {
-			return text[:i] + "…"
-		}
-	}
-	return text
+// ms is what JSON has for a length of time.
+func ms(d time.Duration) float64 {
+	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }

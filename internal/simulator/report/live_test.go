@@ -2,14 +2,16 @@ package report
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
 )
 
-// busyRecorder has something to say on every row.
+// busyRecorder has something to say of everything.
 func busyRecorder(c *clock) *Recorder {
 	r := newRecorder(began, c.read)
 	r.Stage("load")
@@ -28,169 +30,73 @@ func busyRecorder(c *clock) *Recorder {
 	return r
 }
 
-func TestLiveBlockIsDrawnInPlace(t *testing.T) {
-	t.Parallel()
-	for _, size := range []struct{ width, height, rows int }{{80, 24, 10}, {200, 24, 10}, {12, 24, 10}, {3, 24, 10}, {80, 5, 4}} {
-		c := &clock{began}
-		r := busyRecorder(c)
-		screen := newTerminal(size.width, size.height)
-		l := newLive(screen, r, LiveOptions{Scenario: "steady", Duration: time.Minute}, screen.size)
-		l.show()
-		before := screen.text()
-		require.Equal(t, size.rows, strings.Count(before, "\n")+1, "%+v: no row wraps:\n%s", size, before)
-		require.True(t, screen.hidden)
-		for range 5 {
-			c.now = c.now.Add(time.Second)
-			l.show()
-		}
-		require.Equal(t, size.rows, strings.Count(screen.text(), "\n")+1, "still the same block")
-		if size.width >= 60 {
-			require.NotEqual(t, before, screen.text(), "it shows what is new")
-		}
-		require.Empty(t, screen.strange)
-		require.Zero(t, screen.colors)
-		close(l.ended)
-		l.Stop()
-		l.Stop()
-		require.Empty(t, screen.text(), "nothing is left")
-		require.False(t, screen.hidden, "the cursor is back")
-	}
-}
-
-func TestLiveBlockSaysWhatIsGoingOn(t *testing.T) {
-	t.Parallel()
-	c := &clock{began}
-	r := busyRecorder(c)
-	screen := newTerminal(80, 24)
-	l := newLive(screen, r, LiveOptions{Scenario: "steady", Duration: 40 * time.Second}, screen.size)
-	l.screen.color = true
-	l.show()
-	text := screen.text()
-	require.NotContains(t, text, "…", "it fits 80 columns:\n%s", text)
-	for _, want := range []string{
-		"steady", "load", "50 %", "0:20", "left 0:20", "1,000",
-		"50.1/s", "p99.9", "queued 1,000", "refused 1", "kill worker 2, 0:02 ago", "not taken 100",
-	} {
-		require.Contains(t, text, want)
-	}
-	require.Positive(t, screen.colors)
-	close(l.ended)
-}
-
-// What somebody else writes on the terminal stands above the block, whole.
-func TestOtherLinesDoNotGarbleTheBlock(t *testing.T) {
-	t.Parallel()
-	c := &clock{began}
-	r := busyRecorder(c)
-	screen := newTerminal(80, 24)
-	l := newLive(screen, r, LiveOptions{Scenario: "steady"}, screen.size)
-	write := func(text string) {
-		n, err := l.Write([]byte(text))
-		require.NoError(t, err)
-		require.Equal(t, len(text), n)
-	}
-	write("before\n")
-	l.show()
-	l.show()
-	block := strings.TrimPrefix(screen.text(), "before\n")
-	write("one\ntwo\nthr")
-	require.Equal(t, "before\none\ntwo\n"+block, screen.text())
-	for range 30 {
-		l.show()
-	}
-	write("ee\n" + strings.Repeat("long", 50) + "\n")
-	long := strings.Repeat("long", 20) + "\n" + strings.Repeat("long", 20) + "\n" + strings.Repeat("long", 10) + "\n"
-	require.Equal(t, "before\none\ntwo\nthree\n"+long+block, screen.text())
-	write("unfinished")
-	close(l.ended)
+// shown is what a live view writes at two ticks.
+func shown(w io.Writer, r *Recorder, o LiveOptions) {
+	tick := make(chan time.Time)
+	o.Tick = tick
+	l := StartLive(w, r, o)
+	tick <- began
+	tick <- began
 	l.Stop()
-	require.Equal(t, "before\none\ntwo\nthree\n"+long+"unfinished", screen.text(), "nothing that was written is lost")
-	write(" business")
-	require.Contains(t, screen.text(), "unfinished business", "after the end it goes straight through")
+	l.Stop()
 }
 
-func TestLiveBlockFollowsATerminalThatBecomesNarrower(t *testing.T) {
-	t.Parallel()
-	c := &clock{began}
-	screen := newTerminal(120, 60)
-	l := newLive(screen, busyRecorder(c), LiveOptions{Scenario: "steady", Duration: time.Minute}, screen.size)
-	_, _ = l.Write([]byte("before\n"))
-	l.show()
-	for _, width := range []int{50, 30, 20} {
-		screen.resize(width)
-		l.show()
-		require.True(t, strings.HasPrefix(screen.text(), "before\nsteady"), screen.text())
-		require.Equal(t, 11, strings.Count(screen.text(), "\n")+1, screen.text())
+func TestOnATerminalLiveIsOneLine(t *testing.T) {
+	for _, width := range []uint16{40, 200} {
+		terminal, w, err := pty.Open()
+		require.NoError(t, err)
+		t.Setenv("TERM", "xterm")
+		require.NoError(t, pty.Setsize(w, &pty.Winsize{Rows: 24, Cols: width}))
+		shown(w, busyRecorder(&clock{began}), LiveOptions{Duration: 40 * time.Second})
+		require.NoError(t, w.Close())
+		written, _ := io.ReadAll(terminal) // an error says that the other side is closed
+		require.NoError(t, terminal.Close())
+		drawn := strings.Split(string(written), "\r\x1b[K")
+		require.Len(t, drawn, 4, "%q: drawn twice, removed once", written)
+		require.NotEmpty(t, drawn[2])
+		require.Empty(t, drawn[3], "nothing is left")
+		require.Less(t, len([]rune(drawn[1])), int(width), "it does not wrap")
+		require.Contains(t, drawn[1], "load  [#########...........] 50% 0:20")
 	}
-	close(l.ended)
 }
 
 func TestElsewhereLiveIsALineATick(t *testing.T) {
 	t.Parallel()
-	c := &clock{began}
-	r := busyRecorder(c)
+	r := busyRecorder(&clock{began})
 	r.Stage("evil\x1b[2J\nstage")
-	tick := make(chan time.Time)
 	var out bytes.Buffer
-	l := StartLive(&out, r, LiveOptions{Tick: tick})
-	tick <- began
-	tick <- began
-	l.Stop()
+	shown(&out, r, LiveOptions{})
 	require.Equal(t, 2, strings.Count(out.String(), "\n"), out.String())
 	require.NotContains(t, out.String(), "\x1b")
-	for _, want := range []string{"0:20", `evil\x1b[2J\nstage`, "sent 1,000", "submit p50 5.00 ms", "refused 1", "workers 3", "faults 1"} {
+	for _, want := range []string{"0:20", "evil?[2J?stage", "sent 1,000 (50.", "submit p99 5.", "refused 1", "workers 3", "faults 1"} {
 		require.Contains(t, out.String(), want)
 	}
-}
-
-func TestHostileTextDoesNotReachTheTerminal(t *testing.T) {
-	t.Parallel()
-	c := &clock{began}
-	r := newRecorder(began, c.read)
-	r.Stage("\x1b]0;title\x07")
-	r.Moved("", "\x1b[31mRED\r\n")
-	r.Answered(began, began, "\x9b2J\u202e")
-	r.Fault("\x1bc", "\xff\xfe", began, began, 1)
-	screen := newTerminal(120, 24)
-	l := newLive(screen, r, LiveOptions{Scenario: "a\x1b[Hb"}, screen.size)
-	l.show()
-	require.Empty(t, screen.strange, screen.text())
-	for _, want := range []string{`a\x1b[Hb`, `\x1b]0;title\a`, `\x1b[31mred\r\n 1`, `\x9b2J\u202e`, `\x1bc`, `\xff\xfe`} {
-		require.Contains(t, screen.text(), want)
-	}
-	close(l.ended)
 }
 
 // A rate is that of the last seconds: it must fall when nothing comes any more.
 func TestRatesAreThoseOfTheLastSeconds(t *testing.T) {
 	t.Parallel()
 	c := &clock{began}
-	r := busyRecorder(c)
-	l := newLive(&bytes.Buffer{}, r, LiveOptions{}, nil)
-	l.show()
-	require.InDelta(t, 50, l.speed.arrivals, 1)
+	l := &Live{r: busyRecorder(c)}
+	require.Contains(t, l.line(l.r.Snapshot()), "sent 1,000 (50.1/s)")
 	for range 30 {
 		c.now = c.now.Add(time.Second)
-		l.show()
+		_ = l.line(l.r.Snapshot())
 	}
-	require.Zero(t, l.speed.arrivals)
-	require.Less(t, len(l.speed.seen), 10)
+	require.Contains(t, l.line(l.r.Snapshot()), "sent 1,000 (0.0/s)")
+	require.Less(t, len(l.seen), 10)
 }
 
 func TestProgressByTimeAndByNumber(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		o    LiveOptions
-		want string
-	}{
-		{LiveOptions{}, "0:30"},
-		{LiveOptions{Duration: time.Minute}, "50 %  0:30  left 0:30"},
-		{LiveOptions{Jobs: 400}, "25 %  0:30  left 1:30"},
-		{LiveOptions{Duration: time.Minute, Jobs: 125}, "80 %  0:30  left 0:07"},
-		{LiveOptions{Duration: time.Second}, "100 %  0:30"},
+	for want, o := range map[string]LiveOptions{
+		"0:30":                             {},
+		"[##########..........] 50% 0:30":  {Duration: time.Minute},
+		"[#####...............] 25% 0:30":  {Jobs: 400},
+		"[################....] 80% 0:30":  {Duration: time.Minute, Jobs: 125},
+		"[####################] 100% 0:30": {Duration: time.Second},
 	} {
-		l := newLive(nil, nil, c.o, nil)
-		s := Snapshot{Elapsed: 30 * time.Second, Numbers: Numbers{Arrivals: 100}}
-		require.Equal(t, c.want, strings.TrimLeft(l.bar(s), "█░ "), "%+v", c.o)
+		l := &Live{o: o}
+		require.Equal(t, want, l.progress(Snapshot{Elapsed: 30 * time.Second, Numbers: Numbers{Arrivals: 100}}))
 	}
 }

@@ -1,7 +1,11 @@
+// Package report measures a run of the simulator while it goes on and shows it
+// live on a terminal, and at the end as text, JSON, JUnit XML and one HTML file.
+// It judges nothing: the verdict comes from package judge.
 package report
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,7 +26,7 @@ var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "
 
 // Faults and stages are kept one by one up to these numbers, counted beyond.
 const (
-	maxFaults = 5000
+	maxFaults = 2000
 	maxStages = 50
 )
 
@@ -44,28 +48,34 @@ type Recorder struct {
 	kindNames names
 	kinds     []FaultKind // in the order of kindNames
 	injected  int64
-	lastFault Fault
 }
 
 // Stage is a part of the run, such as the load or the drain.
 type Stage struct {
-	Name  string
-	Begun time.Time
+	Name string  `json:"name"`
+	AtMS float64 `json:"at_ms"` // after the start
 }
 
 // Fault is a disturbance that the run injected.
 type Fault struct {
-	Kind, Target string
-	At, Until    time.Time // the same for one without length
-	Count        int       // connections cut or delayed, else 1
+	Kind       string  `json:"kind"`
+	Target     string  `json:"target"`
+	AtMS       float64 `json:"at_ms"` // after the start
+	DurationMS float64 `json:"duration_ms"`
+	Count      int     `json:"count"` // connections cut or delayed, else 1
 }
 
 // FaultKind sums up the faults of a kind.
 type FaultKind struct {
-	Kind   string
-	Times  int64
-	Count  int64         // of what was hit: connections cut or delayed, else Times
-	Lasted time.Duration // in total
+	Kind       string  `json:"kind"`
+	Times      int64   `json:"times"`
+	Count      int64   `json:"count"` // of what was hit: connections cut or delayed, else Times
+	DurationMS float64 `json:"duration_ms"`
+}
+
+// Lasted is how long they lasted in all.
+func (k FaultKind) Lasted() time.Duration {
+	return time.Duration(k.DurationMS * float64(time.Millisecond))
 }
 
 // NewRecorder begins at start, which is the zero of all time series.
@@ -124,14 +134,13 @@ func recorded(h *hdrhistogram.PackedHistogram, took int64) *hdrhistogram.PackedH
 
 // Moved notes that a job was seen in another state; from is "" for a new job.
 func (r *Recorder) Moved(from, to string) {
-	now := r.clock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.line.fill(now)
 	r.line.now[r.states.index(to)]++
 	if from != "" {
 		r.line.now[r.states.index(from)]--
 	}
+	r.line.hold(r.clock())
 }
 
 // Delivered notes a webhook message that the receiver got, and whether it answered with success.
@@ -147,19 +156,15 @@ func (r *Recorder) Delivered(at time.Time, ok bool) {
 
 // Workers notes how many worker processes there are from now on.
 func (r *Recorder) Workers(n int) {
-	now := r.clock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.line.fill(now)
 	r.line.now[workers] = int64(n)
+	r.line.hold(r.clock())
 }
 
 // Fault notes a disturbance, once it is over. count is how many connections it hit, or 1.
 func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
-	f := Fault{Kind: kind, Target: target, At: at, Until: until, Count: max(count, 1)}
-	if f.Until.Before(f.At) {
-		f.Until = f.At
-	}
+	f := Fault{Kind: kind, Target: target, AtMS: r.since(at), DurationMS: ms(max(until.Sub(at), 0)), Count: max(count, 1)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := r.kindNames.index(kind)
@@ -168,22 +173,65 @@ func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 	}
 	r.kinds[i].Times++
 	r.kinds[i].Count += int64(f.Count)
-	r.kinds[i].Lasted += f.Until.Sub(f.At)
+	r.kinds[i].DurationMS += f.DurationMS
 	r.injected += int64(f.Count)
-	r.lastFault = f
 	if len(r.faults) < maxFaults {
 		r.faults = append(r.faults, f)
 	}
 }
 
+func (r *Recorder) since(at time.Time) float64 { return ms(at.Sub(r.line.start)) }
+
 // Stage notes that a part of the run begins now.
 func (r *Recorder) Stage(name string) {
-	now := r.clock()
+	s := Stage{Name: name, AtMS: r.since(r.clock())}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := len(r.stages); n == maxStages {
-		r.stages[n-1] = Stage{Name: name, Begun: now}
+		r.stages[n-1] = s
 		return
 	}
-	r.stages = append(r.stages, Stage{Name: name, Begun: now})
+	r.stages = append(r.stages, s)
+}
+
+// Snapshot is what a live view shows.
+type Snapshot struct {
+	Elapsed time.Duration
+	Stage   string
+	Numbers Numbers
+}
+
+// Snapshot gives the numbers of now.
+func (r *Recorder) Snapshot() Snapshot {
+	now := r.clock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := Snapshot{Elapsed: max(now.Sub(r.line.start), 0), Numbers: r.numbers()}
+	if n := len(r.stages); n > 0 {
+		s.Stage = r.stages[n-1].Name
+	}
+	return s
+}
+
+// Run gives the account of what was recorded. The run is over: nothing more comes.
+func (r *Recorder) Run() Run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock()
+	r.line.hold(now)
+	kinds := slices.Clone(r.kinds)
+	slices.SortFunc(kinds, func(a, b FaultKind) int { return strings.Compare(a.Kind, b.Kind) })
+	return Run{
+		Started: r.line.start, Took: max(now.Sub(r.line.start), 0), Numbers: r.numbers(),
+		Series: r.line.series(r.classes, r.finals, r.states), Stages: slices.Clone(r.stages), Faults: slices.Clone(r.faults), Kinds: kinds,
+	}
+}
+
+// numbers needs the lock.
+func (r *Recorder) numbers() Numbers {
+	return Numbers{
+		Arrivals: r.total[arrivals], Answers: r.classes.counts(r.total[answers:]), Finished: r.finals.counts(r.total[finished:]),
+		States: r.states.counts(r.line.now[:]), Workers: r.line.now[workers], Deliveries: Deliveries{r.total[taken], r.total[notTaken]},
+		Submit: latencyOf(r.submit), Finish: latencyOf(r.finish), Faults: r.injected,
+	}
 }

@@ -1,9 +1,11 @@
 package report
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
-
+	"strings"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/judge"
@@ -11,29 +13,26 @@ import (
 
 // Run is all that a report shows. Recorder.Run fills in the numbers, the caller the first members and the last.
 type Run struct {
-	Scenario    string
-	Description string
-	Text        string // the scenario file
-	Seed        uint64
-	Command     string // without secrets: it is written as it stands
-	Service     []Setting
-	Machine     []Setting
+	Scenario    string            `json:"scenario"`
+	Description string            `json:"description"`
+	Text        string            `json:"scenario_text"` // the scenario file
+	Seed        uint64            `json:"seed"`
+	Command     string            `json:"command"` // without secrets: it is written as it stands
+	Service     map[string]string `json:"service"`
+	Machine     map[string]string `json:"machine"`
 
-	Started time.Time
-	Took    time.Duration
-	Numbers Numbers
-	Series  Series
-	Stages  []Stage
-	Faults  []Fault     // the first of them
-	Kinds   []FaultKind // all of them, by name
+	Started time.Time     `json:"started_at"`
+	Took    time.Duration `json:"-"`
+	Numbers Numbers       `json:"totals"`
+	Series  Series        `json:"series"`
+	Stages  []Stage       `json:"stages"`
+	Faults  []Fault       `json:"faults"`      // the first 2,000
+	Kinds   []FaultKind   `json:"fault_kinds"` // of all of them, by name
 
-	Verdict      *judge.Verdict // nil: the run was not judged
-	Expectations []Expectation
-	Notes        []string // what a reader must know, such as what could not be asked
+	Verdict      *judge.Verdict `json:"-"` // nil: the run was not judged
+	Expectations []Expectation  `json:"expectations"`
+	Notes        []string       `json:"notes"` // what a reader must know, such as what could not be asked
 }
-
-// Setting is a name and a value that was chosen or found.
-type Setting struct{ Name, Value string }
 
 // Expectation is what the scenario or the command wanted of the numbers.
 type Expectation struct {
@@ -43,30 +42,54 @@ type Expectation struct {
 	OK   bool   `json:"ok"`
 }
 
-// Series are the numbers over time, all of the same length, with a value for each Step from the start on.
+// Numbers are the totals of a run, or of what there is of it.
+type Numbers struct {
+	Arrivals   int64            `json:"arrivals"`
+	Answers    map[string]int64 `json:"answers"`  // by class
+	Finished   map[string]int64 `json:"finished"` // by final state
+	States     map[string]int64 `json:"states"`   // jobs that are in a state now, as far as was seen
+	Deliveries Deliveries       `json:"deliveries"`
+	Faults     int64            `json:"faults"` // connections cut or delayed, and other disturbances
+	Workers    int64            `json:"-"`
+	Submit     Latency          `json:"-"`
+	Finish     Latency          `json:"-"`
+}
+
+// Deliveries are webhook messages: those that the receiver answered with success, and those that it did not.
+type Deliveries struct {
+	Taken    int64 `json:"taken"`
+	NotTaken int64 `json:"not_taken"`
+}
+
+// Latency sums up how long something took.
+type Latency struct {
+	Count                    int64
+	Min, Mean, Max           time.Duration
+	P50, P90, P95, P99, P999 time.Duration
+}
+
+// MarshalJSON writes milliseconds.
+func (l Latency) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"count": l.Count, "min": ms(l.Min), "mean": ms(l.Mean), "max": ms(l.Max),
+		"p50": ms(l.P50), "p90": ms(l.P90), "p95": ms(l.P95), "p99": ms(l.P99), "p99_9": ms(l.P999),
+	})
+}
+
+// Series are the numbers over time, all of the same length, with a value for each step from the start on.
 type Series struct {
-	Step      time.Duration
-	Arrivals  []int64
-	Answers   []Line // by class
-	Finished  []Line // by final state
-	States    []Line // jobs in a state at the end of the step
-	Workers   []int64
-	Delivered []int64
-	Refused   []int64 // deliveries
-	Submit    []Tail
-	Finish    []Tail
-}
-
-// Line is one named series.
-type Line struct {
-	Name   string
-	Values []int64
-}
-
-// Tail is the latency of one step, exact to 1 %. Without a Count there is none.
-type Tail struct {
-	Count    int64
-	P50, P99 time.Duration
+	StepMS    float64            `json:"step_ms"`
+	Arrivals  []int64            `json:"arrivals"`
+	Answers   map[string][]int64 `json:"answers"`  // by class
+	Finished  map[string][]int64 `json:"finished"` // by final state
+	States    map[string][]int64 `json:"states"`   // jobs in a state at the end of the step
+	Workers   []int64            `json:"workers"`
+	Taken     []int64            `json:"deliveries_taken"`
+	NotTaken  []int64            `json:"deliveries_not_taken"`
+	SubmitP50 []*float64         `json:"submit_p50_ms"` // exact to 1 %; null: none in this step
+	SubmitP99 []*float64         `json:"submit_p99_ms"`
+	FinishP50 []*float64         `json:"finish_p50_ms"`
+	FinishP99 []*float64         `json:"finish_p99_ms"`
 }
 
 // Outcome is a run's verdict in short.
@@ -128,4 +151,88 @@ func (run Run) sentence() string {
 		text += fmt.Sprintf("; %d of %d expectations met", met, n)
 	}
 	return text + "."
+}
+
+// Results of an invariant.
+const (
+	held       = "held"
+	violated   = "VIOLATED"
+	notChecked = "skipped"
+)
+
+// invariant is what the judge says of one invariant.
+type invariant struct {
+	Key        string `json:"key"`
+	Title      string `json:"title"`
+	Result     string `json:"result"`
+	Checked    int64  `json:"checked"`
+	Violations int64  `json:"violations"`
+	Skipped    string `json:"skipped,omitempty"` // why it was not checked, or only in part
+}
+
+// invariants lists them all, and those of violations that are not in the list.
+func (run Run) invariants() []invariant {
+	if run.Verdict == nil {
+		return nil
+	}
+	all := slices.Clone(judge.Invariants)
+	for _, v := range run.Verdict.Violations {
+		if !slices.ContainsFunc(all, func(i judge.Invariant) bool { return i.Key == v.Invariant }) {
+			all = append(all, judge.Invariant{Key: v.Invariant, Title: v.Invariant})
+		}
+	}
+	list := make([]invariant, len(all))
+	for k, i := range all {
+		one := invariant{
+			Key: judge.Printable(i.Key), Title: judge.Printable(i.Title), Result: held, Checked: run.Verdict.Checked[i.Key],
+			Violations: run.Verdict.ByInvariant[i.Key], Skipped: judge.Printable(run.Verdict.Skipped[i.Key]),
+		}
+		switch {
+		case one.Violations > 0:
+			one.Result = violated
+		case one.Checked == 0:
+			one.Result, one.Skipped = notChecked, cmp.Or(one.Skipped, "there was nothing to check")
+		}
+		list[k] = one
+	}
+	return list
+}
+
+// violation is one in the judge's words, which hide secrets, with a line for each fact.
+type violation struct {
+	Invariant string   `json:"invariant"`
+	What      string   `json:"what"`
+	Job       string   `json:"job,omitempty"`
+	Ticket    int64    `json:"ticket,omitempty"`
+	History   []string `json:"history,omitempty"`
+}
+
+func (run Run) violations() []violation {
+	if run.Verdict == nil {
+		return nil
+	}
+	list := []violation{}
+	for _, v := range run.Verdict.Violations {
+		one := violation{Invariant: judge.Printable(v.Invariant), What: judge.Printable(v.What), Job: judge.Printable(v.Job), Ticket: v.Ticket}
+		var text strings.Builder
+		v.Write(&text)
+		for line := range strings.SplitSeq(strings.TrimSpace(text.String()), "\n") {
+			one.History = append(one.History, judge.Printable(strings.TrimSpace(line)))
+		}
+		one.History = one.History[len(one.History)-len(v.History):]
+		list = append(list, one)
+	}
+	return list
+}
+
+// headline is all but the facts, on one line.
+func (v violation) headline() string {
+	text := v.Invariant + ": " + v.What
+	if v.Job != "" {
+		text += ", job " + v.Job
+	}
+	if v.Ticket > 0 {
+		text += fmt.Sprintf(", ticket %d", v.Ticket)
+	}
+	return text
 }

@@ -64,15 +64,18 @@ func described(run Run) Run {
 	run.Scenario, run.Description, run.Seed = "soak", "A mix of all kinds at a steady rate, with every fault that there is.", 42
 	run.Text = "name: soak\nduration: 10m\narrival:\n  rate: 40\n"
 	run.Command = "simulator run soak --chaos kill=30s,stop=60s --seed 42"
-	run.Service = []Setting{{"Workers", "2..4"}, {"Time scale", "0.1"}, {"Lease", "2s"}}
-	run.Machine = []Setting{{"Machine", "linux/amd64, 2 cores, 8 GB"}}
+	run.Service = map[string]string{"Workers": "2..4", "Time scale": "0.1", "Lease": "2s"}
+	run.Machine = map[string]string{"System": "linux/amd64", "Processors": "2"}
 	run.Expectations = []Expectation{{"submit p99", "at most 200 ms", "61.2 ms", true}, {"refused", "at most 2 %", "0.41 %", true}}
 	run.Verdict = goodVerdict()
 	return run
 }
 
 func goodVerdict() *judge.Verdict {
-	v := &judge.Verdict{Jobs: 23_456, Tickets: 23_999, Facts: 1_234_567, Checked: map[string]int64{}, Skipped: map[string]string{}}
+	v := &judge.Verdict{
+		Jobs: 23_456, Tickets: 23_999, Facts: 1_234_567,
+		Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{},
+	}
 	for i, invariant := range judge.Invariants {
 		if i+1 == len(judge.Invariants) {
 			v.Skipped[invariant.Key] = "no database URL was given"
@@ -87,7 +90,8 @@ func goodVerdict() *judge.Verdict {
 func violatedVerdict(n int) *judge.Verdict {
 	v := goodVerdict()
 	v.ViolationCount = int64(n)
-	for i := range min(n, 1000) {
+	for i := range n {
+		v.ByInvariant[judge.Invariants[i%3].Key]++
 		one := judge.Violation{
 			Invariant: judge.Invariants[i%3].Key, Job: fmt.Sprintf("0190a1b2-c3d4-7000-8000-%012d", i), Ticket: int64(i + 1),
 			What: "the job ended twice, as SUCCEEDED and as FAILED",

@@ -34,6 +34,7 @@ type point struct {
 	counts
 	submit, finish *hdrhistogram.PackedHistogram
 	level          level // at its end
+	changed        bool  // the level is known; else it is that of the point before
 }
 
 // timeline is the points of a run, from its start on without a gap.
@@ -41,15 +42,11 @@ type timeline struct {
 	start  time.Time
 	step   time.Duration
 	points []point
-	open   int   // points before it have their level
-	now    level // what the points from open on have until it changes
+	now    level
 }
 
 // at gives the point of a time. A time before the start counts as the start.
-func (l *timeline) at(t time.Time) *point { return &l.points[l.index(t)] }
-
-// index makes sure that the point is there.
-func (l *timeline) index(t time.Time) int {
+func (l *timeline) at(t time.Time) *point {
 	since := max(t.Sub(l.start), 0)
 	for int64(since/l.step) >= maxPoints {
 		l.halve()
@@ -58,14 +55,13 @@ func (l *timeline) index(t time.Time) int {
 	for len(l.points) <= i {
 		l.points = append(l.points, point{})
 	}
-	return i
+	return &l.points[i]
 }
 
-// fill gives all points before t's the level so far. It must be called before the level changes.
-func (l *timeline) fill(t time.Time) {
-	for i := l.index(t); l.open < i; l.open++ {
-		l.points[l.open].level = l.now
-	}
+// hold notes the level of now, which is not before any time that it was noted at.
+func (l *timeline) hold(now time.Time) {
+	p := l.at(now)
+	p.level, p.changed = l.now, true
 }
 
 // halve makes one point of each two, and the step twice as long.
@@ -79,14 +75,14 @@ func (l *timeline) halve() {
 				p.counts[k] += n
 			}
 			p.submit, p.finish = merged(p.submit, next.submit), merged(p.finish, next.finish)
-			if i+1 < l.open {
-				p.level = next.level
+			if next.changed {
+				p.level, p.changed = next.level, true
 			}
 		}
 		half = append(half, p)
 	}
 	clear(l.points[len(half):]) // lets go of their histograms
-	l.points, l.open, l.step = half, l.open/2, 2*l.step
+	l.points, l.step = half, 2*l.step
 }
 
 func merged(a, b *hdrhistogram.PackedHistogram) *hdrhistogram.PackedHistogram {
@@ -102,31 +98,39 @@ func merged(a, b *hdrhistogram.PackedHistogram) *hdrhistogram.PackedHistogram {
 
 // series gives the numbers of all points.
 func (l *timeline) series(classes, finals, states names) Series {
-	column := func(value func(p *point) int64) []int64 {
-		list := make([]int64, len(l.points))
-		for i := range l.points {
-			list[i] = value(&l.points[i])
+	for i := range l.points[1:] {
+		if !l.points[i+1].changed {
+			l.points[i+1].level = l.points[i].level
 		}
-		return list
 	}
-	count := func(i int) []int64 { return column(func(p *point) int64 { return p.counts[i] }) }
-	held := func(i int) []int64 { return column(func(p *point) int64 { return p.level[i] }) }
-	lines := func(n names, first int, values func(int) []int64) []Line {
-		list := make([]Line, len(n))
+	counted := func(i int) []int64 { return column(l.points, func(p *point) int64 { return p.counts[i] }) }
+	held := func(i int) []int64 { return column(l.points, func(p *point) int64 { return p.level[i] }) }
+	named := func(n names, first int, values func(int) []int64) map[string][]int64 {
+		lines := map[string][]int64{}
 		for i, name := range n {
-			list[i] = Line{name, values(first + i)}
+			lines[name] = values(first + i)
 		}
-		return list
+		return lines
 	}
-	s := Series{
-		Step: l.step, Arrivals: count(arrivals), Delivered: count(taken), Refused: count(notTaken), Workers: held(workers),
-		Answers: lines(classes, answers, count), Finished: lines(finals, finished, count), States: lines(states, 0, held),
-		Submit: make([]Tail, len(l.points)), Finish: make([]Tail, len(l.points)),
+	submit := func(p *point) *hdrhistogram.PackedHistogram { return p.submit }
+	finish := func(p *point) *hdrhistogram.PackedHistogram { return p.finish }
+	latency := func(of func(*point) *hdrhistogram.PackedHistogram, percentile float64) []*float64 {
+		return column(l.points, func(p *point) *float64 { return percentileOf(of(p), percentile) })
 	}
-	for i, p := range l.points {
-		s.Submit[i], s.Finish[i] = tailOf(p.submit), tailOf(p.finish)
+	return Series{
+		StepMS: ms(l.step), Arrivals: counted(arrivals), Taken: counted(taken), NotTaken: counted(notTaken), Workers: held(workers),
+		Answers: named(classes, answers, counted), Finished: named(finals, finished, counted), States: named(states, 0, held),
+		SubmitP50: latency(submit, 50), SubmitP99: latency(submit, 99), FinishP50: latency(finish, 50), FinishP99: latency(finish, 99),
 	}
-	return s
+}
+
+// column takes one value of each point.
+func column[T any](points []point, value func(*point) T) []T {
+	list := make([]T, len(points))
+	for i := range points {
+		list[i] = value(&points[i])
+	}
+	return list
 }
 
 // names are the states and classes met so far, in the order in which they came. Too many share the last place.
@@ -152,10 +156,10 @@ func (n *names) index(name string) int {
 }
 
 // counts are the names with their numbers.
-func (n names) counts(values []int64) []Count {
-	list := make([]Count, len(n))
+func (n names) counts(values []int64) map[string]int64 {
+	numbers := map[string]int64{}
 	for i, name := range n {
-		list[i] = Count{Name: name, N: values[i]}
+		numbers[name] = values[i]
 	}
-	return list
+	return numbers
 }

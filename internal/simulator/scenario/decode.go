@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,38 +103,31 @@ func (l *kindList) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// UnmarshalYAML reads an entry of the mix.
+// UnmarshalYAML reads an entry of the mix. A client that cancels, retries or duplicates does it with each job, once,
+// unless the file says otherwise.
 func (w *Work) UnmarshalYAML(n *yaml.Node) error {
 	type plain Work
-	*w = Work{Weight: 1, Type: Execute}
+	*w = Work{
+		Weight: 1, Type: Execute, Cancel: &Cancel{Share: 1}, Retry: &Retry{Share: 1, Max: 1},
+		Duplicate: &Duplicate{Share: 1, Copies: 1, Key: SameKey},
+	}
 	v := struct {
 		*plain      `yaml:",inline"`
 		Kind, Kinds kindList
 	}{plain: (*plain)(w)}
 	_ = n.Decode(&v)
 	w.Kinds = slices.Concat(v.Kind, v.Kinds)
+	given := memberNames(n)
+	if !slices.Contains(given, "cancel") {
+		w.Cancel = nil
+	}
+	if !slices.Contains(given, "retry") {
+		w.Retry = nil
+	}
+	if !slices.Contains(given, "duplicate") {
+		w.Duplicate = nil
+	}
 	return nil
-}
-
-// UnmarshalYAML reads a cancellation, by default of each job.
-func (c *Cancel) UnmarshalYAML(n *yaml.Node) error {
-	type plain Cancel
-	*c = Cancel{Share: 1}
-	return n.Decode((*plain)(c))
-}
-
-// UnmarshalYAML reads a retry, by default of each job, once.
-func (r *Retry) UnmarshalYAML(n *yaml.Node) error {
-	type plain Retry
-	*r = Retry{Share: 1, Max: 1}
-	return n.Decode((*plain)(r))
-}
-
-// UnmarshalYAML reads a duplicate, by default one of each request.
-func (d *Duplicate) UnmarshalYAML(n *yaml.Node) error {
-	type plain Duplicate
-	*d = Duplicate{Share: 1, Copies: 1, Key: SameKey}
-	return n.Decode((*plain)(d))
 }
 
 // UnmarshalYAML reads an answer. One without a share gets -1, which parser.answers completes.
@@ -147,18 +139,4 @@ func (a *Answer) UnmarshalYAML(n *yaml.Node) error {
 		a.Status = 200
 	}
 	return nil
-}
-
-// UnmarshalYAML reads the service's settings. Numbers of workers are text too.
-func (s *Service) UnmarshalYAML(n *yaml.Node) error {
-	type plain Service
-	v := struct {
-		*plain  `yaml:",inline"`
-		Workers any
-	}{plain: (*plain)(s)}
-	err := n.Decode(&v)
-	if v.Workers != nil {
-		s.Workers = fmt.Sprint(v.Workers)
-	}
-	return err
 }

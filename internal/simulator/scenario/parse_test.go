@@ -226,7 +226,7 @@ var singleMistakes = []struct{ members, want string }{
 	{"service: {time_scale: -1}", `1:23: time_scale must be a number from 0 to 1000, not "-1"`},
 	{
 		"service: {env: {FORGERUN_MAX_RETRYS: 1}}",
-		`1:17: unknown member "FORGERUN_MAX_RETRYS", did you mean "FORGERUN_MAX_RETRIES"? allowed in env: FORGERUN_API_KEY_OVERLAP,`,
+		`1:17: unknown member "FORGERUN_MAX_RETRYS", did you mean "FORGERUN_MAX_RETRIES"? allowed in env: FORGERUN_API_KEY_TTL,`,
 	},
 	{"service: {env: {FORGERUN_MAX_RETRIES: [1]}}", `1:39: FORGERUN_MAX_RETRIES must be text, a number, true or false, not a list`},
 	{"chaos: kill", `1:8: chaos must be faults and their mean intervals, such as kill=30s,cut=5s, not "kill"`},

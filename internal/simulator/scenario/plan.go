@@ -1,10 +1,8 @@
 package scenario
 
 import (
-	"encoding/binary"
-	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -19,7 +17,7 @@ type Intent struct {
 	Work        *Work         // the entry it was drawn from; not to be changed
 	Type        string        // Execute, Deferred or EmitEvent
 	Kind        string        // "" for EmitEvent and for batches
-	Kinds       []string      // of a batch's items, one each; nil for EmitEvent; not to be changed
+	Kinds       []string      // of a batch's items, one each; nil for EmitEvent
 	Key         string        // idempotency key; those of copies: CopyKey
 	Ahead       time.Duration // Deferred: execution_at minus the send time
 	Cancel      CancelIntent
@@ -50,22 +48,73 @@ func (i *Intent) CopyKey(c int) string {
 // Plan gives the intents of a scenario one after the other. It is for one goroutine and its memory does not grow.
 type Plan struct {
 	scenario Scenario
-	chooser  chooser
+	turns    []turn    // what comes after what; nil: by the weights
+	bounds   []float64 // running sum of the weights
 	arrivals arrivals
-	source   rand.PCG
+	source   rand.PCG   // seeded anew for each intent
 	random   *rand.Rand // over source
 	index    int64      // of the last intent
 	tickets  int64      // given out
-	keys     keyMaker
 }
 
 // Plan starts the plan anew. The scenario must come from Parse or Load; its Seed, Duration, Jobs and Tenants may have
 // been changed to other valid values.
 func (s *Scenario) Plan() *Plan {
-	p := &Plan{scenario: *s, chooser: newChooser(s), arrivals: newArrivals(s)}
-	p.keys.seed = s.Seed
+	p := &Plan{scenario: *s, arrivals: newArrivals(s)}
 	p.random = rand.New(&p.source)
+	var sum float64
+	for n := range s.Mix {
+		w := &s.Mix[n]
+		sum += w.Weight
+		p.bounds = append(p.bounds, sum)
+		switch {
+		case s.Pick != InTurn:
+		case len(w.Kinds) == 0 || w.Batch > 0: // a batch is one turn
+			p.turns = append(p.turns, turn{work: w})
+		default:
+			for _, kind := range w.Kinds {
+				p.turns = append(p.turns, turn{w, kind})
+			}
+		}
+	}
 	return p
+}
+
+// turn is what comes next, in a plan that goes by turns.
+type turn struct {
+	work *Work
+	kind string
+}
+
+// choose picks the entry of the mix, and the kind, of the next intent.
+func (p *Plan) choose(by chances) (*Work, string) {
+	if p.turns != nil {
+		t := p.turns[(p.index-1)%int64(len(p.turns))]
+		return t.work, t.kind
+	}
+	want := by.entry * p.bounds[len(p.bounds)-1]
+	n := 0
+	for n < len(p.bounds)-1 && want >= p.bounds[n] {
+		n++
+	}
+	w := &p.scenario.Mix[n]
+	if len(w.Kinds) == 0 {
+		return w, ""
+	}
+	return w, w.Kinds[int(by.kind*float64(len(w.Kinds)))]
+}
+
+// items are the kinds of a batch: by chance, or in turn, so that a batch long enough has all of them.
+func (p *Plan) items(w *Work) []string {
+	items := make([]string, w.Batch)
+	for i := range items {
+		k := i
+		if p.scenario.Pick == Weighted {
+			k = p.random.IntN(len(w.Kinds))
+		}
+		items[i] = w.Kinds[k%len(w.Kinds)]
+	}
+	return items
 }
 
 // Next gives the next intent, or false after all Jobs, or when an open loop reached the Duration. A closed loop
@@ -89,6 +138,7 @@ func (p *Plan) Next() (Intent, bool) {
 // share leaves the rest of the plan as it was.
 type chances struct {
 	tenant, entry, kind, ahead, cancel, after, retry, duplicate, poll float64
+	key                                                               uint64
 }
 
 func (p *Plan) roll() chances {
@@ -96,22 +146,21 @@ func (p *Plan) roll() chances {
 	r := p.random
 	return chances{
 		tenant: r.Float64(), entry: r.Float64(), kind: r.Float64(), ahead: r.Float64(), cancel: r.Float64(),
-		after: r.Float64(), retry: r.Float64(), duplicate: r.Float64(), poll: r.Float64(),
+		after: r.Float64(), retry: r.Float64(), duplicate: r.Float64(), poll: r.Float64(), key: r.Uint64(),
 	}
 }
 
 func (p *Plan) draw(c chances) Intent {
-	e, kind := p.chooser.choose(p.index, c)
+	e, kind := p.choose(c)
 	i := Intent{
 		Index: p.index, N: p.tickets + 1, Tickets: max(e.Batch, 1),
 		Tenant: int(c.tenant * float64(p.scenario.Tenants)),
-		Work:   e.Work, Type: e.Type, Kind: kind, Key: p.keys.key(p.index), Ahead: e.Ahead.at(c.ahead),
+		Work:   e, Type: e.Type, Kind: kind, Key: fmt.Sprintf("%016x%012x", c.key, p.index), Ahead: e.Ahead.at(c.ahead),
 		AutoRetry: e.AutoRetry, Callback: e.Callback, ParamsBytes: e.ParamsBytes,
 		Polled: c.poll < float64(p.scenario.Readers.Poll),
 	}
-	if e.items != nil {
-		from := int(c.kind * stretches)
-		i.Kind, i.Kinds = "", slices.Clip(e.items[from:from+e.Batch])
+	if e.Batch > 0 && len(e.Kinds) > 0 {
+		i.Kind, i.Kinds = "", p.items(e)
 	}
 	if e.Cancel != nil && c.cancel < float64(e.Cancel.Share) {
 		i.Cancel = CancelIntent{In: e.Cancel.In, After: e.Cancel.After.at(c.after)}
@@ -131,41 +180,4 @@ func (p *Plan) draw(c chances) Intent {
 // at is the duration at a share of the way, from 0 to below 1.
 func (r Range) at(share float64) time.Duration {
 	return r.Min + time.Duration(share*float64(r.Max-r.Min))
-}
-
-// keyMaker makes the idempotency keys of a plan: a number drawn from the seed and the
-// intent's index, which differs between seeds, and the index itself, so that no
-// two keys of a plan are equal. Keys are cut out of a string of many: a plan allocates
-// nothing else.
-type keyMaker struct {
-	seed   uint64
-	source rand.PCG
-	block  string
-	first  int64 // index of the first key of the block; 0: there is none yet
-}
-
-const (
-	keyLen    = 16 + 12 // hexadecimal digits of both numbers
-	blockKeys = 256
-)
-
-// key is that of the intent of the index, from 1. It is cheap if indexes rise.
-func (k *keyMaker) key(index int64) string {
-	if k.first == 0 || index < k.first || index >= k.first+blockKeys {
-		k.fill(index)
-	}
-	at := int(index-k.first) * keyLen
-	return k.block[at : at+keyLen]
-}
-
-func (k *keyMaker) fill(first int64) {
-	block := make([]byte, 0, blockKeys*keyLen)
-	for index := first; index < first+blockKeys; index++ {
-		k.source.Seed(k.seed, uint64(index))
-		numbers := binary.BigEndian.AppendUint64(make([]byte, 0, 16), k.source.Uint64())
-		numbers = binary.BigEndian.AppendUint64(numbers, uint64(index))
-		block = hex.AppendEncode(block, numbers[:8])
-		block = hex.AppendEncode(block, numbers[10:])
-	}
-	k.block, k.first = string(block), first
 }

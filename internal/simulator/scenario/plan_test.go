@@ -177,23 +177,6 @@ func TestWeightsAreKept(t *testing.T) {
 	require.InDelta(t, 2.0, after.Seconds()/canceled, 0.03)
 }
 
-// What one intent draws says nothing about what the next one does.
-func TestNeighboursAreIndependent(t *testing.T) {
-	t.Parallel()
-	s := parse(t, `{jobs: 50000, arrival: {closed: {clients: 10}}, tenants: 10, mix: [{kind: SUCCESS_FAST}]}`)
-	intents := first(s, 50_000)
-	pairs := map[[2]int]float64{}
-	for n := range intents[1:] {
-		pairs[[2]int{intents[n].Tenant, intents[n+1].Tenant}]++
-	}
-	chi := 0.0
-	for _, seen := range pairs {
-		chi += (seen - 500) * (seen - 500) / 500
-	}
-	require.Len(t, pairs, 100)
-	require.Less(t, chi, 149.5, "99 degrees of freedom, one in a thousand")
-}
-
 func TestInTurn(t *testing.T) {
 	t.Parallel()
 	s := parse(t, `
@@ -227,16 +210,4 @@ func TestNothingIsDrawnThatIsNotAskedFor(t *testing.T) {
 		require.Len(t, i.Key, 28)
 	}
 	require.Len(t, first(s, 2000), 1000)
-}
-
-func TestPlanMakesNoGarbage(t *testing.T) {
-	p := parse(t, mixed).Plan()
-	for range 1000 {
-		p.Next()
-	}
-	require.Zero(t, testing.AllocsPerRun(10_000, func() {
-		if _, ok := p.Next(); !ok {
-			t.Fatal("the plan ended")
-		}
-	}))
 }

@@ -138,7 +138,7 @@ type Schedules struct {
 
 // Service says how the service is run when the simulator starts it itself.
 type Service struct {
-	Workers     string            `yaml:"-"` // processes: "2", "1..4" (ramp) or "1,4,2" (steps)
+	Workers     string            // processes: "2", "1..4" (ramp) or "1,4,2" (steps)
 	Concurrency int               // jobs at once in each of them
 	TimeScale   *float64          `yaml:"time_scale"` // multiplies the catalogue's durations; nil: not said
 	Env         map[string]string // further FORGERUN_ settings

@@ -2,7 +2,6 @@ package tour
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -25,19 +24,19 @@ type Row struct {
 	Duration            time.Duration
 	Findings            []string
 	Cut                 bool     // Got is how far it came: the end was not waited for
+	Open                bool     // it could not be judged to its end: Notes say why
 	Notes               []string // to be known, and no difference
-	Err                 error    // why the kind could not be judged to its end
 }
 
 // OK reports whether all was as expected.
-func (r *Row) OK() bool { return len(r.Findings) == 0 && r.Err == nil }
+func (r *Row) OK() bool { return len(r.Findings) == 0 && !r.Open }
 
 // mark is the row's last column.
 func (r *Row) mark() string {
 	switch {
 	case len(r.Findings) > 0:
 		return "NO"
-	case r.Err != nil:
+	case r.Open:
 		return "?" // not judged to its end
 	case r.Cut:
 		return "so far"
@@ -47,24 +46,13 @@ func (r *Row) mark() string {
 
 // Result is the outcome of a tour.
 type Result struct {
-	Address string // of the service
-	Rows    []Row
-	Took    time.Duration
+	Rows []Row
+	Took time.Duration
 }
 
 // OK reports whether all kinds were as expected.
 func (r *Result) OK() bool {
 	return !slices.ContainsFunc(r.Rows, func(row Row) bool { return !row.OK() })
-}
-
-// Away is why the service did not answer to the end, nil if it did.
-func (r *Result) Away() error {
-	for _, row := range r.Rows {
-		if errors.Is(row.Err, errAway) {
-			return fmt.Errorf("the service at %s stopped answering during the tour: %w", r.Address, row.Err)
-		}
-	}
-	return nil
 }
 
 // Write prints all rows, the reasons of each difference and the verdict.
@@ -120,3 +108,6 @@ func (r *Result) verdict() string {
 		return fmt.Sprintf("All %d kinds behaved as the catalogue says, in %s.", len(r.Rows), r.Took.Round(100*time.Millisecond))
 	}
 }
+
+// show rounds a duration to what a reader needs.
+func show(d time.Duration) string { return d.Round(time.Millisecond).String() }

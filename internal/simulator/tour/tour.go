@@ -1,27 +1,28 @@
-// Package tour plays its scenario, one job of each work kind, against a service and
-// says for each kind what was expected and what came: by what the client saw and
-// what the judge says of it. Flags and exit codes are the caller's.
+// Package tour plays a scenario with one job of each work kind and says for each kind
+// what was expected and what came: by what the client saw and what the judge says of
+// it. Flags and exit codes are the caller's.
 package tour
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
 	_ "embed"
 	"errors"
-	"io"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 	"github.com/forgerun/forgerun/internal/simulator/load"
 	"github.com/forgerun/forgerun/internal/simulator/receiver"
-	"github.com/forgerun/forgerun/internal/simulator/report"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/simulator/trial"
 )
 
 //go:embed tour.yaml
@@ -32,14 +33,15 @@ const DefaultPatience = time.Minute
 
 // How the tour deals with time. Leads are counted on this machine's clock.
 const (
-	outageLead   = 8 * time.Second // how far ahead the job is put that the service is stopped for
-	stays        = time.Second     // how long something must stay as it is
-	punctual     = 2 * time.Second // how late a job may be queued after its time
-	recovery     = 5 * time.Second // how late after the service is back
-	overdue      = 10 * time.Second
-	cancelTries  = 5 // how often a lost race against a quick job is run again
-	leaveLimit   = 5 * time.Second
-	collectLimit = time.Minute
+	outageLead   = 8 * time.Second  // how far ahead the job is put that the service is stopped for
+	stays        = time.Second      // how long something must stay as it is
+	awayPatience = 10 * time.Second // with a service that does not answer
+	busyPatience = 90 * time.Second // with one that asks to come back later
+	overdue      = 10 * time.Second // how late a try to deliver may be
+	cancelTries  = 5                // how often a lost race against a quick job is run again
+	leaveLimit   = 10 * time.Second
+	judgeLimit   = time.Minute
+	sample       = 100 // jobs of which everything is read: more than there are
 )
 
 // Outage takes the service down and brings it back when the given moment has
@@ -50,21 +52,14 @@ type Outage func(ctx context.Context, until time.Time) (OutageTimes, error)
 // ready again.
 type OutageTimes struct{ Down, Restarted, Ready time.Time }
 
-// Options say what is toured and how.
+// Options say what is toured and how. The trial's say where; what is played there is
+// the tour's.
 type Options struct {
-	URL, Key  string            // without a key a client is registered
-	Transport http.RoundTripper // nil: the default one
-	Kinds     []string          // nil: all
-
-	TimeScale     *float64 // the service's; nil: not known
-	DeliveryTries int      // that the service makes; 0: not known
-	Timeout       time.Duration
-	Patience      time.Duration // with the end of each delivery
-	Outage        Outage        // nil: the service is not ours to stop
-
-	// Listen starts the receiver of webhooks.
-	Listen   func(receiver.Options) (*receiver.Receiver, error)
-	Progress io.Writer
+	trial.Options
+	Kinds    []string // nil: all
+	Timeout  time.Duration
+	Patience time.Duration // with the end of each delivery
+	Outage   Outage        // nil: the service is not ours to stop
 }
 
 // errTimeUp ends the tour at its timeout.
@@ -72,142 +67,240 @@ var errTimeUp = errors.New("the tour's time is up")
 
 // tour is one Run under way.
 type tour struct {
-	o         Options
-	run       string // marks its jobs
-	began     time.Time
-	scenario  *scenario.Scenario
-	transport *monitored
-	facts     *ledger
-	receiver  *receiver.Receiver
-	engine    *load.Engine
-	account   collect.Account
-	tickets   atomic.Int64 // given out
-	progress  *progress
+	o           Options
+	scenario    *scenario.Scenario // with all that is toured
+	trial       *trial.Trial
+	tickets     map[int64]string // kinds of what is played at once
+	unreachable string           // why the service cannot deliver to the receiver
+	down        atomic.Bool      // on purpose
+	outage      *OutageTimes     // nil: there was none
 }
 
-// Run tours the service. An error means that nothing was judged, or that the
-// context ended.
+// Run tours the service. An error means that nothing was judged.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	t := &tour{o: o, run: "tour" + rand.Text()[:10], began: time.Now(), facts: newLedger()}
-	address, err := load.ServiceURL(o.URL)
-	if err != nil {
+	began := time.Now()
+	t := &tour{o: o, tickets: map[int64]string{}}
+	var err error
+	if t.o.URL, err = load.ServiceURL(o.URL); err != nil {
 		return nil, err
 	}
-	if t.scenario, err = scenario.Parse("tour.yaml", text); err != nil {
+	if err := t.choose(o.Kinds); err != nil {
 		return nil, err
 	}
-	t.scenario.Drain = o.Timeout
-	if t.o.Transport == nil {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.MaxIdleConnsPerHost = 64
-		defer transport.CloseIdleConnections()
-		t.o.Transport = transport
-	}
-	if err := t.listen(address); err != nil {
+	if t.o.Out, err = os.MkdirTemp("", "forgerun-tour-"); err != nil {
 		return nil, err
 	}
-	defer t.receiver.Close()
-	if t.o.Key, err = load.Connect(ctx, address, o.Key, t.o.Transport); err != nil {
-		return nil, err
-	}
+	defer func() { _ = os.RemoveAll(t.o.Out) }()
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	limited, cancel := context.WithTimeoutCause(ctx, o.Timeout, errTimeUp)
 	defer cancel()
 	touring, abort := context.WithCancelCause(limited)
 	defer abort(nil)
-	t.transport = &monitored{RoundTripper: t.o.Transport, abort: abort}
-	if err := t.prepare(touring, address); err != nil {
+	defer t.leave(ctx, began)
+	if err := t.prepare(touring); err != nil {
 		return nil, err
 	}
-	r := &Result{Address: address, Rows: t.playAll(touring)}
-	r.Took = time.Since(t.began)
-	return r, context.Cause(ctx)
+	stranger, err := client.New(client.Config{URL: t.o.URL, MaxTries: 1})
+	if err != nil {
+		return nil, err
+	}
+	watching.Go(func() { t.watch(touring, stranger, abort) })
+	live := t.trial.Live()
+	defer live.Stop()
+	err = t.trial.Drive(touring)
+	timeUp := errors.Is(err, errTimeUp)
+	if err != nil && !timeUp {
+		return nil, err
+	}
+	judging, stop := context.WithTimeout(ctx, judgeLimit)
+	defer stop()
+	verdict, err := t.trial.Judge(judging)
+	if err != nil {
+		return nil, err
+	}
+	stories, err := read(filepath.Join(t.o.Out, trial.HistoryFolder), t.trial.Accounts()[0].Webhooks)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{Rows: t.rows(stories, verdict, timeUp), Took: time.Since(began)}, nil
 }
 
-// listen starts the receiver, which answers the tries of a kind's own job as the
-// scenario says, and those of other jobs, which a webhook gets too, at once.
-func (t *tour) listen(address string) error {
-	names := map[string][]receiver.Answer{}
-	for _, r := range t.scenario.Receivers {
-		for _, a := range r.Answers {
-			answer := receiver.Answer{Status: a.Status, After: a.After, Hang: a.Hang, Reset: a.Reset}
-			names[r.Name] = append(names[r.Name], answer)
-		}
-	}
-	c, err := client.New(client.Config{URL: address, HTTP: &http.Client{Transport: t.o.Transport}})
+// choose reads the scenario of the kinds; nil: of all.
+func (t *tour) choose(kinds []string) error {
+	s, err := scenario.Parse("tour.yaml", text)
 	if err != nil {
 		return err
 	}
-	t.receiver, err = t.o.Listen(receiver.Options{
-		Names: names, History: t.facts, Keys: c.Directory().Key,
-		Choose: func(name string, ticket int64, try int) receiver.Answer {
-			if name != callbackName && receiverName(t.facts.kindOf(ticket)) != name {
-				return receiver.Answer{}
-			}
-			return names[name][min(try, len(names[name]))-1]
-		},
-	})
-	return err
-}
-
-func (t *tour) prepare(ctx context.Context, address string) error {
-	poll, watch := 500*time.Millisecond, 50*time.Millisecond
-	if t.o.TimeScale != nil {
-		second := time.Duration(*t.o.TimeScale * float64(time.Second))
-		poll, watch = min(max(10*second, 100*time.Millisecond), poll), min(max(second, 10*time.Millisecond), watch)
-	}
-	s := *t.scenario
-	s.Receivers = slices.Clone(s.Receivers)
-	for i := range s.Receivers {
-		s.Receivers[i].Callback = true // webhooks are registered with their kind
-	}
-	var err error
-	t.engine, err = load.New(load.Options{
-		URL: address, Key: t.o.Key, Run: t.run, Scenario: &s, History: t.facts, Recorder: report.NewRecorder(time.Now()),
-		Receiver: t.receiver, Transport: t.transport, Poll: poll, Watch: watch, Recheck: stays,
-	})
-	if err != nil {
-		return err
-	}
-	if err := t.engine.Prepare(ctx); err != nil {
-		return err
-	}
-	t.account = collect.Account{Client: t.engine.Accounts()[0].Client()}
+	s.Drain = t.o.Timeout
+	t.scenario = only(s, func(kind string) bool { return kinds == nil || slices.Contains(kinds, kind) })
 	return nil
 }
 
-// playAll plays all kinds at once, but the one that takes the service down after
-// all others. A service that stays away ends the whole tour.
-func (t *tour) playAll(ctx context.Context) []Row {
-	defer t.engine.Close()
-	var kinds []*kindPlay
-	for plan := t.scenario.Plan(); ; {
-		in, ok := plan.Next()
-		if !ok {
-			break
-		}
-		t.tickets.Store(in.N + int64(in.Tickets) - 1)
-		if t.o.Kinds == nil || slices.Contains(t.o.Kinds, in.Kind) {
-			kinds = append(kinds, &kindPlay{tour: t, intent: in, Row: Row{Kind: in.Kind, Expected: cmp.Or(expectations[in.Kind], client.Succeeded)}})
+// only is the scenario with one job of each kind that is kept.
+func only(s *scenario.Scenario, keep func(kind string) bool) *scenario.Scenario {
+	kept := *s
+	kept.Mix, kept.Jobs = nil, 0
+	for _, w := range s.Mix {
+		w.Kinds = slices.DeleteFunc(slices.Clone(w.Kinds), func(kind string) bool { return !keep(kind) })
+		if len(w.Kinds) > 0 {
+			kept.Mix = append(kept.Mix, w)
+			kept.Jobs += int64(len(w.Kinds))
 		}
 	}
-	t.progress = startProgress(t.o.Progress, kinds)
-	defer t.progress.stop()
-	t.facts.see = t.progress.see
-	for _, stopping := range []bool{false, true} {
-		var round sync.WaitGroup
-		for _, k := range kinds {
-			if k.stopsService() == stopping {
-				round.Go(func() {
-					k.play(ctx)
-					t.progress.finish(k.Kind, k.OK())
-				})
+	return &kept
+}
+
+func kindsOf(s *scenario.Scenario) (kinds []string) {
+	for _, w := range s.Mix {
+		kinds = append(kinds, w.Kinds...)
+	}
+	return kinds
+}
+
+// alone reports whether a kind is played after all others.
+func (t *tour) alone(kind string) bool {
+	return kind == "CANCEL_DURING_RUN" || kind == "SCHEDULED_LATE_RECOVERY" && t.o.Outage != nil
+}
+
+// prepare makes the trial ready. A service that refuses to deliver to the receiver is
+// toured without one.
+func (t *tour) prepare(ctx context.Context) error {
+	t.o.Scenario = only(t.scenario, func(kind string) bool { return !t.alone(kind) })
+	plan := t.o.Scenario.Plan()
+	for in, ok := plan.Next(); ok; in, ok = plan.Next() {
+		for n := range in.Tickets {
+			t.tickets[in.N+int64(n)] = in.Kind
+		}
+	}
+	t.o.Sample, t.o.DeliveryLogs, t.o.Overdue, t.o.Recheck, t.o.Choose, t.o.Then = sample, true, overdue, stays, t.answer, t.playAlone
+	for {
+		t.trial = trial.New(t.o.Options)
+		err := t.trial.Prepare(ctx)
+		if err == nil {
+			return nil
+		}
+		err = errors.Join(err, t.trial.Close())
+		var problem *client.Problem
+		if t.unreachable != "" || !errors.As(err, &problem) ||
+			!slices.ContainsFunc(problem.Violations, func(v client.Violation) bool { return v.Pointer == "/url" }) {
+			return err
+		}
+		t.unreachable = problem.Violations[0].Detail
+		t.o.Scenario.Receivers = nil
+		if err := os.RemoveAll(filepath.Join(t.o.Out, trial.HistoryFolder)); err != nil {
+			return err
+		}
+	}
+}
+
+const callback = "callback" // the receiver of callbacks
+
+// answer gives the tries of a kind's own job its receiver's answers in turn. What
+// a webhook gets of other jobs is answered at once.
+func (t *tour) answer(name string, ticket int64, try int) receiver.Answer {
+	if name != callback && name != receiverName(t.tickets[ticket]) {
+		return receiver.Answer{}
+	}
+	for _, r := range t.scenario.Receivers {
+		if r.Name == name {
+			a := r.Answers[min(try, len(r.Answers))-1]
+			return receiver.Answer{Status: a.Status, After: a.After, Hang: a.Hang, Reset: a.Reset}
+		}
+	}
+	return receiver.Answer{}
+}
+
+// playAlone plays what others would disturb, or what would disturb them.
+func (t *tour) playAlone(ctx context.Context, e *load.Engine) error {
+	t.o.Scenario.Drain = t.o.Patience // the jobs have ended
+	for n, kind := range slices.DeleteFunc(kindsOf(t.scenario), func(kind string) bool { return !t.alone(kind) }) {
+		s := only(t.scenario, func(k string) bool { return k == kind })
+		s.Jobs, s.Seed = cancelTries, s.Seed+1+uint64(n) // with keys of their own
+		plan := s.Plan()
+		for in, ok := plan.Next(); ok && ctx.Err() == nil; in, ok = plan.Next() {
+			in.N = e.Tickets() + 1
+			if kind == "SCHEDULED_LATE_RECOVERY" {
+				if err := t.playAcrossOutage(ctx, e, in); err != nil {
+					return err
+				}
+				break
+			}
+			if e.Play(ctx, in) != client.Succeeded {
+				break // else it had ended before it could be canceled, which is nobody's fault
 			}
 		}
-		round.Wait()
 	}
-	rows := make([]Row, len(kinds))
-	for i, k := range kinds {
-		rows[i] = k.Row
+	return context.Cause(ctx)
+}
+
+// playAcrossOutage lets the job's time pass while the service is down.
+func (t *tour) playAcrossOutage(ctx context.Context, e *load.Engine, in scenario.Intent) error {
+	in.Ahead = outageLead
+	due, over := time.Now().Add(in.Ahead), make(chan struct{})
+	go func() {
+		defer close(over)
+		e.Play(ctx, in)
+	}()
+	defer func() { <-over }()
+	if err := load.Sleep(ctx, stays); err != nil { // until it is accepted
+		return err
 	}
-	return rows
+	t.down.Store(true)
+	defer t.down.Store(false)
+	defer e.Reconnect()
+	times, err := t.o.Outage(ctx, due.Add(stays))
+	t.outage = &times
+	return err
+}
+
+// watch ends the tour when the service stays away or busy. It asks as a stranger.
+func (t *tour) watch(ctx context.Context, c *client.Client, abort context.CancelCauseFunc) {
+	for good := time.Now(); load.Sleep(ctx, stays) == nil; {
+		_, err := c.Job(ctx, uuid.Nil.String())
+		var away *client.NoAnswerError
+		var refused *client.Problem
+		switch {
+		case t.down.Load():
+			good = time.Now()
+		case errors.As(err, &away):
+			if time.Since(good) > awayPatience {
+				abort(fmt.Errorf("the service at %s stopped answering during the tour: %w", t.o.URL, err))
+			}
+		case errors.As(err, &refused) && (refused.Status == http.StatusTooManyRequests || refused.Status > http.StatusInternalServerError):
+			if time.Since(good) > busyPatience {
+				abort(fmt.Errorf("the service at %s stays busy: %w", t.o.URL, err))
+			}
+		default:
+			good = time.Now()
+		}
+	}
+}
+
+// leave cancels the jobs that have not ended and removes the webhooks, also when the
+// tour was interrupted while a submission was on its way.
+func (t *tour) leave(ctx context.Context, began time.Time) {
+	interrupted := ctx.Err() != nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
+	defer cancel()
+	_ = t.trial.Close()
+	accounts := t.trial.Accounts()
+	if len(accounts) == 0 {
+		return
+	}
+	if interrupted {
+		_ = load.Sleep(ctx, stays) // what the service has taken is in the list then
+	}
+	a := accounts[0]
+	for _, w := range a.Webhooks {
+		_ = a.Client().DeleteWebhook(ctx, w.ID)
+	}
+	for j, err := range a.Client().Jobs(ctx, client.JobFilter{CreatedAfter: began.Add(-time.Minute), PageSize: 100}) {
+		if err != nil {
+			return
+		}
+		if t.trial.Owns(j.CorrelationID) && !j.Final() {
+			_, _ = a.Client().Cancel(ctx, j.JobID) // it may have ended meanwhile
+		}
+	}
 }

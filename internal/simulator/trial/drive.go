@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/load"
-	"github.com/forgerun/forgerun/internal/simulator/stack"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 // Drive sends the load, with scaling and faults meanwhile, and waits for the end
@@ -16,6 +16,7 @@ func (t *Trial) Drive(ctx context.Context) error {
 	t.recorder.Stage("load")
 	loading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	defer t.quit()
 	disturbing, calm := context.WithCancel(loading)
 	var beside sync.WaitGroup
 	beside.Go(func() { t.watchDisk(disturbing, stop) })
@@ -26,6 +27,9 @@ func (t *Trial) Drive(ctx context.Context) error {
 		beside.Go(func() { t.disturb(disturbing) })
 	}
 	err := t.engine.Run(loading)
+	if err == nil && t.o.Then != nil {
+		err = t.o.Then(loading, t.engine)
+	}
 	calm()
 	beside.Wait()
 	if err != nil {
@@ -46,10 +50,6 @@ func (t *Trial) Drive(ctx context.Context) error {
 	t.drained = unfinished == 0
 	if unfinished > 0 || pending > 0 {
 		t.note("after %s, %d jobs had not ended and %d deliveries were pending", t.o.Scenario.Drain, unfinished, pending)
-	}
-	t.engine.Close()
-	if t.receiver != nil {
-		t.receiver.Close()
 	}
 	return context.Cause(ctx)
 }

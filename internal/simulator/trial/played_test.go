@@ -94,7 +94,7 @@ func play(t *testing.T) *played {
 	t.Cleanup(func() { _ = p.db.Close(context.Background()) })
 
 	require.NoError(t, trial.facts.Close())
-	written, err := history.Open(filepath.Join(trial.o.Out, historyFolder))
+	written, err := history.Open(filepath.Join(trial.o.Out, HistoryFolder))
 	require.NoError(t, err)
 	for bucket := range history.Buckets + 1 {
 		require.NoError(t, written.Each(bucket, func(f history.Fact) error { p.facts = append(p.facts, f); return nil }))

@@ -26,23 +26,20 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 			Name: "recovery", Want: "every process ready within " + patience.String() + " of the last fault", Got: t.unhealed.Error(),
 		})
 	}
-	a.Machine = []report.Setting{
-		{Name: "System", Value: runtime.GOOS + "/" + runtime.GOARCH},
-		{Name: "Processors", Value: strconv.Itoa(runtime.NumCPU())},
-		{Name: "Program", Value: t.o.Program},
+	a.Machine = map[string]string{
+		"System": runtime.GOOS + "/" + runtime.GOARCH, "Processors": strconv.Itoa(runtime.NumCPU()), "Program": t.o.Program,
 	}
-	set := func(name, value string) { a.Service = append(a.Service, report.Setting{Name: name, Value: value}) }
-	set("Service", t.url)
+	a.Service = map[string]string{"Service": t.url}
 	if t.stack != nil {
-		set("Workers", s.Service.Workers)
-		set("Jobs at once in each", strconv.Itoa(s.Service.Concurrency))
-		set("Lease", t.o.Lease.String())
+		a.Service["Workers"] = s.Service.Workers
+		a.Service["Jobs at once in each"] = strconv.Itoa(s.Service.Concurrency)
+		a.Service["Lease"] = t.o.Lease.String()
 	}
 	if t.o.TimeScale != nil {
-		set("Time scale", strconv.FormatFloat(*t.o.TimeScale, 'g', -1, 64))
+		a.Service["Time scale"] = strconv.FormatFloat(*t.o.TimeScale, 'g', -1, 64)
 	}
 	if s.Chaos != "" {
-		set("Faults", s.Chaos)
+		a.Service["Faults"] = s.Chaos
 	}
 	return a
 }
@@ -51,14 +48,11 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 func expectations(e scenario.Expect, n report.Numbers) []report.Expectation {
 	var list []report.Expectation
 	if e.Refused != nil {
-		refused, all := int64(0), int64(0)
-		for _, c := range n.Answers {
-			all += c.N
-			if c.Name == report.Refused {
-				refused += c.N
-			}
+		all := int64(0)
+		for _, answers := range n.Answers {
+			all += answers
 		}
-		want, share := float64(*e.Refused), float64(refused)/float64(max(all, 1))
+		want, share := float64(*e.Refused), float64(n.Answers[report.Refused])/float64(max(all, 1))
 		list = append(list, report.Expectation{
 			Name: "refused submissions", Want: fmt.Sprintf("at most %.3g %%", 100*want),
 			Got: fmt.Sprintf("%.3g %%", 100*share), OK: share <= want,
@@ -102,10 +96,11 @@ func (t *Trial) Write(a report.Run) error {
 		fmt.Fprintf(t.o.Stdout, "History and logs: %s\n", t.o.Out)
 		return t.keepLogs()
 	}
-	return os.RemoveAll(filepath.Join(t.o.Out, historyFolder))
+	return os.RemoveAll(filepath.Join(t.o.Out, HistoryFolder))
 }
 
-const historyFolder = "history"
+// HistoryFolder is where in the folder of the report the history is.
+const HistoryFolder = "history"
 
 // keepLogs copies the logs of the processes to the report's folder.
 func (t *Trial) keepLogs() error {

@@ -15,14 +15,14 @@ import (
 	"time"
 
 	forgerun "github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 	"github.com/forgerun/forgerun/internal/simulator/load"
 	webhooks "github.com/forgerun/forgerun/internal/simulator/receiver"
 	"github.com/forgerun/forgerun/internal/simulator/report"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
-	"github.com/forgerun/forgerun/internal/simulator/stack"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 // Options say what is played against what, and where the report goes.
@@ -46,10 +46,22 @@ type Options struct {
 	Lease        time.Duration // of workers that are started
 
 	ReceiverAddr, ReceiverURL string
-	Sample                    int    // jobs whose reports are read over HTTP
-	Out                       string // folder of the report
-	Keep                      bool   // the history and the logs of a run without violations too
-	Stdout, Stderr            io.Writer
+	// Choose says how receivers answer, and Then plays more when the plan has been
+	// played; both may be nil. Recheck is load's.
+	Choose  func(name string, ticket int64, try int) webhooks.Answer
+	Then    func(context.Context, *load.Engine) error
+	Recheck time.Duration
+
+	// DeliveryTries is how many the service at URL makes, 0: not known; Overdue by
+	// how much one may be late.
+	DeliveryTries int
+	Overdue       time.Duration
+	DeliveryLogs  bool // each delivery of the sample is read by itself, with its tries
+
+	Sample         int    // jobs whose reports are read over HTTP
+	Out            string // folder of the report
+	Keep           bool   // the history and the logs of a run without violations too
+	Stdout, Stderr io.Writer
 }
 
 // Trial is one playing of a scenario. Its methods are called once each, in the
@@ -75,6 +87,8 @@ type Trial struct {
 	drained  bool     // all jobs ended before the streams were closed
 	unhealed error    // the service did not come back after the faults
 	shrunk   bool     // a worker was stopped, and with it what it had counted is gone
+
+	missing map[judge.Source]string
 }
 
 // New makes a trial.
@@ -115,7 +129,7 @@ func (t *Trial) Discard(keepLogs bool) (logs string) {
 	}
 	_ = os.RemoveAll(t.dir)
 	if t.facts != nil { // it is this run's
-		_ = os.RemoveAll(filepath.Join(t.o.Out, historyFolder))
+		_ = os.RemoveAll(filepath.Join(t.o.Out, HistoryFolder))
 	}
 	_ = os.Remove(t.o.Out) // fails unless it is empty
 	return logs
@@ -125,9 +139,7 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 	if err := t.Prepare(ctx); err != nil {
 		return report.Run{}, err
 	}
-	live := report.StartLive(t.o.Stderr, t.recorder, report.LiveOptions{
-		Scenario: t.o.Scenario.Name, Duration: t.o.Scenario.Duration, Jobs: t.o.Scenario.Jobs,
-	})
+	live := t.Live()
 	defer live.Stop()
 	if err := t.Drive(ctx); err != nil {
 		return report.Run{}, err
@@ -138,6 +150,25 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 		return report.Run{}, err
 	}
 	return t.Summarize(numbers, verdict), nil
+}
+
+// Live shows the trial while it goes on.
+func (t *Trial) Live() *report.Live {
+	return report.StartLive(t.o.Stderr, t.recorder, report.LiveOptions{Duration: t.o.Scenario.Duration, Jobs: t.o.Scenario.Jobs})
+}
+
+// Accounts are the tenants that Prepare has registered.
+func (t *Trial) Accounts() []*load.Account {
+	if t.engine == nil {
+		return nil
+	}
+	return t.engine.Accounts()
+}
+
+// Owns reports whether a correlation id is that of a job of the trial.
+func (t *Trial) Owns(correlationID string) bool {
+	_, ours := judge.TicketOf(t.id, correlationID)
+	return ours
 }
 
 // patience bounds how long our own processes may take to get ready.
@@ -161,7 +192,7 @@ func (t *Trial) Prepare(ctx context.Context) error {
 	if err := os.MkdirAll(t.o.Out, 0o755); err != nil {
 		return err
 	}
-	if t.facts, err = history.Create(filepath.Join(t.o.Out, historyFolder)); err != nil {
+	if t.facts, err = history.Create(filepath.Join(t.o.Out, HistoryFolder)); err != nil {
 		return fmt.Errorf("%w (choose another --out)", err)
 	}
 	t.recorder = report.NewRecorder(time.Now())
@@ -173,7 +204,7 @@ func (t *Trial) Prepare(ctx context.Context) error {
 	}
 	t.engine, err = load.New(load.Options{
 		URL: t.url, Key: t.o.Key, Run: t.id, Scenario: t.o.Scenario,
-		History: t.facts, Recorder: t.recorder, Receiver: t.receiver, Pending: t.pending(),
+		History: t.facts, Recorder: t.recorder, Receiver: t.receiver, Pending: t.pending(), Recheck: t.o.Recheck,
 	})
 	if err != nil {
 		return err
@@ -183,10 +214,10 @@ func (t *Trial) Prepare(ctx context.Context) error {
 
 // service gives the address of the service, which it starts unless it was given
 // one.
-func (t *Trial) service(ctx context.Context) (string, error) {
+func (t *Trial) service(ctx context.Context) (address string, err error) {
 	own := t.o.URL == ""
 	if !own {
-		if _, err := load.Connect(ctx, t.o.URL, t.o.Key, nil); err != nil || !t.o.StartWorkers {
+		if t.o.URL, err = load.Connect(ctx, t.o.URL, t.o.Key); err != nil || !t.o.StartWorkers {
 			return t.o.URL, err
 		}
 	}
@@ -194,7 +225,7 @@ func (t *Trial) service(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if t.dir, err = devstack.MkdirTemp("forgerun-simulator-"); err != nil {
+	if t.dir, err = stack.MkdirTemp("forgerun-simulator-"); err != nil {
 		return "", err
 	}
 	fmt.Fprintf(t.o.Stderr, "Starting %s\n", map[bool]string{true: "a service of our own", false: "workers"}[own])
@@ -240,7 +271,7 @@ func (t *Trial) listen() error {
 		return err
 	}
 	t.receiver, err = webhooks.Listen(t.o.ReceiverAddr, t.o.ReceiverURL, webhooks.Options{
-		Seed: t.o.Scenario.Seed, Names: names, History: t.facts, Delivered: t.recorder.Delivered,
+		Seed: t.o.Scenario.Seed, Names: names, History: t.facts, Delivered: t.recorder.Delivered, Choose: t.o.Choose,
 		Keys: c.Directory().Key, Owner: func(jobID string) (tenant int, known bool) {
 			if t.engine == nil {
 				return 0, false
@@ -298,17 +329,25 @@ func (t *Trial) DatabaseURL() string { return t.o.DatabaseURL }
 // Dir is where the processes that were started keep their files; "" for none.
 func (t *Trial) Dir() string { return t.dir }
 
+// Missing says why the judge could not read a source.
+func (t *Trial) Missing() map[judge.Source]string { return t.missing }
+
 // Numbers gives what was counted.
 func (t *Trial) Numbers() report.Run { return t.recorder.Run() }
 
-// Close stops what was started. It may be called in any state.
-func (t *Trial) Close() error {
+// quit ends the streams and the receiver.
+func (t *Trial) quit() {
 	if t.engine != nil {
 		t.engine.Close()
 	}
 	if t.receiver != nil {
 		t.receiver.Close()
 	}
+}
+
+// Close stops what was started. It may be called in any state.
+func (t *Trial) Close() error {
+	t.quit()
 	var errs []error
 	if t.facts != nil {
 		errs = append(errs, t.facts.Close())

@@ -23,11 +23,11 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	if err := t.facts.Close(); err != nil {
 		return nil, fmt.Errorf("the history could not be written: %w", err)
 	}
-	run.Collected = collected
+	run.Collected, t.missing = collected, collected.Missing
 	for source, why := range collected.Missing {
 		t.note("the %s could not be read: %s", source, why)
 	}
-	facts, err := history.Open(filepath.Join(t.o.Out, historyFolder))
+	facts, err := history.Open(filepath.Join(t.o.Out, HistoryFolder))
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	config := collect.Config{
 		Run: t.id, DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
-		SampleReports: t.o.Sample, Seed: t.o.Scenario.Seed,
+		SampleReports: t.o.Sample, DeliveryLogs: t.o.DeliveryLogs, Seed: t.o.Scenario.Seed,
 		Progress: func(stage string, _ int64) { t.recorder.Stage("judge: " + stage) },
 	}
 	if t.o.Key != "" {
@@ -47,6 +47,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	run := judge.RunContext{
 		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,
 		Chaos: t.o.Scenario.Chaos != "", Moves: t.engine.ClockMoves(), Killed: t.harmed || t.shrunk,
+		DeliveryTries: t.o.DeliveryTries, DeliveryOverdue: t.o.Overdue,
 	}
 	if t.stack != nil {
 		config.MetricsURLs = t.stack.MetricsURLs()
@@ -56,7 +57,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	if t.o.URL == "" { // as we configured it
 		env := t.o.Scenario.Service.Env
 		run.MaxRuntime = setting(env, "FORGERUN_MAX_RUNTIME", time.ParseDuration, 2*time.Minute)
-		run.KeyWindow = setting(env, "FORGERUN_IDEMPOTENCY_WINDOW", time.ParseDuration, 24*time.Hour)
+		run.KeyWindow = 24 * time.Hour
 		run.MaxAttempts = 1 + setting(env, "FORGERUN_MAX_RETRIES", strconv.Atoi, 3)
 		run.DeliveryTries = 1 + setting(env, "FORGERUN_WEBHOOK_MAX_RETRIES", strconv.Atoi, 8)
 	}

@@ -2,7 +2,6 @@ package verdict_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"testing"
 	"time"
@@ -268,72 +267,6 @@ func TestClosedConnectionsAreNotTheClients(t *testing.T) {
 		broken, _ := statuses(verdict.Of(&trace.Record))
 		require.NotContains(t, broken, "connection-reuse")
 	}
-}
-
-// A right client under faults of any kind is never blamed.
-func TestRightClientIsNeverBlamed(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(20) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		trace := newTrace()
-		for n := byte(1); n < 40; n++ {
-			rightJob(trace, n, random)
-		}
-		v := verdict.Of(&trace.Record)
-		broken, _ := statuses(v)
-		require.Empty(t, broken, "seed %d: %+v", seed, v)
-	}
-}
-
-// rightJob submits a job until it is known, and reads it until it has ended.
-func rightJob(t *trace, n byte, random *rand.Rand) {
-	faults := []func(*testbed.Exchange){
-		func(*testbed.Exchange) {}, lost, unavailable, with(&testbed.Effect{Close: testbed.CloseMidBody}),
-		with(&testbed.Effect{Extensions: true}), with(&testbed.Effect{Delay: testbed.Duration(1e9)}),
-		func(x *testbed.Exchange) {
-			x.Status, x.Fault, x.ETag, x.Shown = 502, &testbed.Effect{HTML: true}, "", nil
-			x.Made, x.RetryAfter, x.Final = job.ID{}, nil, nil
-		},
-	}
-	draw := func() func(*testbed.Exchange) { return faults[random.IntN(len(faults))] }
-	arrived := func() *testbed.Exchange {
-		x := &t.Exchanges[len(t.Exchanges)-1]
-		if x.RetryAfter != nil {
-			t.wait(time.Duration(*x.RetryAfter) * time.Second)
-		} else {
-			t.wait(time.Second)
-		}
-		if !x.Arrived() || x.Status >= 400 {
-			return nil
-		}
-		return x
-	}
-	for {
-		t.send(submit(n, draw()))
-		if arrived() != nil {
-			break
-		}
-	}
-	tag := ""
-	for round := 0; ; round++ {
-		fault := draw()
-		t.send(poll(n, func(x *testbed.Exchange) {
-			x.IfNoneMatch = tag
-			if round > 3 {
-				final(x)
-			}
-			fault(x)
-		}))
-		if x := arrived(); x != nil && x.Fault == nil {
-			tag = x.ETag
-			if len(x.Final) > 0 {
-				break
-			}
-		} else if x != nil && len(x.Final) > 0 {
-			break
-		}
-	}
-	t.Runs = append(t.Runs, testbed.Run{ID: id(n), State: job.Succeeded, Finished: t.now})
 }
 
 // The page about the test bed has a row for each rule.

@@ -40,8 +40,7 @@ func TestSupports(t *testing.T) {
 	require.False(t, supports(asynq(asynqVersion+"1", nil)))
 	require.False(t, supports(asynq(asynqVersion, &debug.Module{Path: "y"})))
 	require.False(t, supports(&debug.BuildInfo{Deps: []*debug.Module{{Path: "x"}}}))
-	file, err := os.ReadFile("../../../go.mod")
-	require.NoError(t, err)
+	file := redistest.Must(os.ReadFile("../../../go.mod"))(t)
 	require.Contains(t, string(file), "github.com/hibiken/asynq "+asynqVersion+"\n", "look at its scripts, then change the constant")
 }
 
@@ -58,7 +57,7 @@ func TestContractWithAsynq(t *testing.T) {
 		}
 		q := queue.New(r, queue.Config{})
 		for _, task := range ts {
-			dispatchAll(t, q, task) // in this order
+			redistest.Dispatch(t, q, task) // in this order
 		}
 		record := func(stage string) {
 			both := states[stage]
@@ -82,7 +81,7 @@ func TestContractWithAsynq(t *testing.T) {
 			return r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "processed")).Val() == strconv.Itoa(n)
 		})
 		record("done")
-		dispatchAll(t, q, ts[0])
+		redistest.Dispatch(t, q, ts[0])
 		redistest.Receive(t, started, "a handler")
 		release <- nil // counted on the same day
 		redistest.Eventually(t, func() bool {
@@ -101,8 +100,7 @@ func TestContractWithAsynq(t *testing.T) {
 // archivedMessage is what a message says, but for the second in which its task failed.
 func archivedMessage(t *testing.T, r *redisconn.Redis, id string) string {
 	t.Helper()
-	info, err := asynq.NewInspectorFromRedisClient(r.Client).GetTaskInfo(redisconn.Jobs, id)
-	require.NoError(t, err)
+	info := redistest.Must(asynq.NewInspectorFromRedisClient(r.Client).GetTaskInfo(redisconn.Jobs, id))(t)
 	require.WithinDuration(t, time.Now(), info.LastFailedAt, redistest.Within)
 	return fmt.Sprintf("%s %s %s %q %d %d %v", info.ID, info.Type, info.Payload, info.LastErr, info.Retried, info.MaxRetry, info.Timeout)
 }
@@ -119,7 +117,7 @@ func TestArchiveContractWithAsynq(t *testing.T) {
 			client = newBroker(t, r, n, time.Millisecond)
 		}
 		q := queue.New(r, queue.Config{})
-		dispatchAll(t, q, ts...)
+		redistest.Dispatch(t, q, ts...)
 		var handled atomic.Int32
 		serve(t, client, 1, n, func(string) error {
 			if handled.Add(1)%2 == 0 {
@@ -131,8 +129,7 @@ func TestArchiveContractWithAsynq(t *testing.T) {
 			return r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "processed")).Val() == strconv.Itoa(n)
 		})
 		require.Equal(t, strconv.Itoa(n/2), r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "failed")).Val())
-		infos, err := asynq.NewInspectorFromRedisClient(r.Client).ListArchivedTasks(redisconn.Jobs)
-		require.NoError(t, err)
+		infos := redistest.Must(asynq.NewInspectorFromRedisClient(r.Client).ListArchivedTasks(redisconn.Jobs))(t)
 		require.Len(t, infos, n/2)
 		require.Equal(t, "RFA_INTERNAL: it broke", infos[0].LastErr)
 		left[side] = keysAndValues(t, r)
@@ -181,18 +178,17 @@ func TestArchiveIsBounded(t *testing.T) {
 	fetcher := fetcherOf(r.Client, redistest.Within, 2, never)
 	ts := redistest.Tasks(2)
 	for i, task := range ts {
-		dispatchAll(t, queue.New(r, queue.Config{}), task)
-		_, err := fetcher.next(t.Context(), soon())
-		require.NoError(t, err)
+		redistest.Dispatch(t, queue.New(r, queue.Config{}), task)
+		redistest.Must(fetcher.next(t.Context(), soon()))(t)
 		failed := handledToday(task)
 		failed[0].as, failed[0].message, failed[0].now, failed[0].old = taskFailed, "message", time.Now().Unix(), 0
 		require.NoError(t, f.end(t.Context(), failed))
 		require.Equal(t, []int64{1101, 1000}[i], r.Client.ZCard(t.Context(), archived).Val(), "at most 500 in one run")
 	}
-	require.Equal(t, "archived", stateOf(t, r, ts[0]))
-	require.Empty(t, stateOf(t, r, old[0]), "the oldest are gone, with what was kept of them")
-	require.Empty(t, stateOf(t, r, old[601]))
-	require.Equal(t, "archived", stateOf(t, r, old[602]))
+	require.Equal(t, "archived", redistest.JobState(t, r, ts[0]))
+	require.Empty(t, redistest.JobState(t, r, old[0]), "the oldest are gone, with what was kept of them")
+	require.Empty(t, redistest.JobState(t, r, old[601]))
+	require.Equal(t, "archived", redistest.JobState(t, r, old[602]))
 	require.Equal(t, "2", r.Client.Get(t.Context(), fetcher.keys.failed).Val())
 	require.Equal(t, "2", r.Client.Get(t.Context(), fetcher.keys.count).Val())
 }

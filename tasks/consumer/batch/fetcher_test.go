@@ -36,7 +36,7 @@ func newFetching(t *testing.T, tasks, concurrency int) *fetching {
 	f := &fetching{fetcherOf(r.Client, redistest.Within, concurrency, never), t, r, redistest.Tasks(tasks)}
 	q := queue.New(r, queue.Config{})
 	for _, task := range f.ts {
-		dispatchAll(t, q, task)
+		redistest.Dispatch(t, q, task)
 	}
 	return f
 }
@@ -57,7 +57,7 @@ func (f *fetching) requireNone(waiting ...job.Task) {
 	_, err := f.next(f.t.Context(), soon())
 	require.ErrorIs(f.t, err, redis.Nil)
 	for _, task := range waiting {
-		require.Equal(f.t, "pending", stateOf(f.t, f.r, task))
+		require.Equal(f.t, "pending", redistest.JobState(f.t, f.r, task))
 	}
 }
 
@@ -90,7 +90,7 @@ func TestFetcherPutsBackWhatItDidNotHandOver(t *testing.T) {
 	f.silence()
 	f.silence()
 	f.requireNone(f.ts[1:]...)
-	require.Equal(t, "active", stateOf(t, f.r, f.ts[0]))
+	require.Equal(t, "active", redistest.JobState(t, f.r, f.ts[0]))
 	f.requireTaken(1)
 	f.fetcher = fetcherOf(f.r.Client, redistest.Within, 10, never)
 	f.requireNext(f.ts[1:]...) // in their order
@@ -130,7 +130,7 @@ func TestFetchThatReturnsAfterQuiet(t *testing.T) {
 	close(f.quiet)
 	f.requireNone()
 	f.putBack()
-	require.Equal(t, "pending", stateOf(t, f.r, f.ts[0]))
+	require.Equal(t, "pending", redistest.JobState(t, f.r, f.ts[0]))
 }
 
 // A word to give tasks back may come twice, and the second time too late.
@@ -141,11 +141,10 @@ func TestGivingBackTakesFromNobodyElse(t *testing.T) {
 	require.NoError(t, f.fill(t.Context(), first))
 	given := f.ready
 	f.putBack()
-	_, err := fetcherOf(f.r.Client, redistest.Within, 1, never).next(t.Context(), first+1)
-	require.NoError(t, err)
+	redistest.Must(fetcherOf(f.r.Client, redistest.Within, 1, never).next(t.Context(), first+1))(t)
 	f.ready = given
 	f.putBack()
-	require.Equal(t, "active", stateOf(t, f.r, f.ts[0]))
+	require.Equal(t, "active", redistest.JobState(t, f.r, f.ts[0]))
 	f.requireTaken(1)
 	require.Equal(t, float64(first+1), f.r.Client.ZScore(t.Context(), f.keys.lease, queue.TaskName(f.ts[0])).Val())
 	require.Zero(t, f.r.Client.LLen(t.Context(), f.keys.pending).Val())
@@ -157,7 +156,7 @@ func TestLostFetchesTakeFewTasks(t *testing.T) {
 	server := redistest.Own(t)
 	r := redistest.ConnectHanging(t, server.URL())
 	q, ts := queue.New(r, queue.Config{}), redistest.Tasks(200)
-	dispatchAll(t, q, ts...)
+	redistest.Dispatch(t, q, ts...)
 	const timeout = 300 * time.Millisecond
 	o := r.ClientOptions(timeout, 16)
 	o.MaxRetries = 1
@@ -180,13 +179,11 @@ func TestLostFetchesTakeFewTasks(t *testing.T) {
 	require.NoError(t, server.Resume())
 	active := func() int { return int(r.Client.LLen(t.Context(), f.keys.active).Val()) }
 	redistest.Eventually(t, func() bool { return active() == maxFetch+5 })
-	missing, err := q.Missing(t.Context(), ts)
-	require.NoError(t, err)
+	missing := redistest.Must(q.Missing(t.Context(), ts))(t)
 	require.Len(t, missing, maxFetch+5, "their worker does not renew the lease")
 
 	f.client, f.timeout = r.Client, redistest.Within
-	_, err = f.next(t.Context(), soon())
-	require.NoError(t, err)
+	redistest.Must(f.next(t.Context(), soon()))(t)
 	require.Equal(t, maxFetch+5+1, active())
 	require.NoError(t, f.fill(t.Context(), soon()))
 	require.Len(t, f.ready, maxFetch)
@@ -197,25 +194,23 @@ func TestRedisForgetsTheScripts(t *testing.T) {
 	r := redistest.Connect(t, redistest.Own(t).URL())
 	q, ts := queue.New(r, queue.Config{}), redistest.Tasks(3)
 	for _, task := range ts {
-		dispatchAll(t, q, task)
+		redistest.Dispatch(t, q, task)
 	}
 	forget := func() { require.NoError(t, r.Client.ScriptFlush(t.Context()).Err()) }
 	f, done := fetcherOf(r.Client, redistest.Within, 5, never), newFinisher(r.Client, redisconn.Jobs)
 	for range 2 { // the second time go-redis believes that Redis knows them
 		forget()
-		_, err := f.next(t.Context(), soon())
-		require.NoError(t, err)
-		require.Equal(t, "active", stateOf(t, r, ts[2]))
+		redistest.Must(f.next(t.Context(), soon()))(t)
+		require.Equal(t, "active", redistest.JobState(t, r, ts[2]))
 		forget()
 		f.putBack()
-		require.Equal(t, "pending", stateOf(t, r, ts[2]))
+		require.Equal(t, "pending", redistest.JobState(t, r, ts[2]))
 		forget()
 		require.NoError(t, done.end(t.Context(), handledToday(ts...)))
-		depth, err := q.Depth(t.Context())
-		require.NoError(t, err)
+		depth := redistest.Must(q.Depth(t.Context()))(t)
 		require.Zero(t, depth["active"])
 		ts = append(ts[1:], redistest.Task())
-		dispatchAll(t, q, ts[2])
+		redistest.Dispatch(t, q, ts[2])
 	}
 }
 
@@ -224,7 +219,7 @@ func TestFetcherForgetsTasksThatAreGone(t *testing.T) {
 	f := newFetching(t, 2, 5)
 	require.NoError(t, f.r.Client.Del(t.Context(), redisconn.TaskKey(redisconn.Jobs, queue.TaskName(f.ts[0]))).Err())
 	f.requireNext(f.ts[1])
-	require.Empty(t, stateOf(t, f.r, f.ts[0]))
+	require.Empty(t, redistest.JobState(t, f.r, f.ts[0]))
 	f.requireTaken(1)
 }
 
@@ -233,7 +228,7 @@ func TestUnreadableTasksCostNoSlots(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
 	ts := redistest.Tasks(4)
-	dispatchAll(t, queue.New(r, queue.Config{}), ts...)
+	redistest.Dispatch(t, queue.New(r, queue.Config{}), ts...)
 	for _, task := range ts[1:] {
 		require.NoError(t, r.Client.HSet(t.Context(), redisconn.TaskKey(redisconn.Jobs, queue.TaskName(task)), "msg", "\xff").Err())
 	}
@@ -271,7 +266,7 @@ func TestTasksWithoutAWakeUp(t *testing.T) {
 	f := b.fetcher
 	redistest.Eventually(t, func() bool { return b.Idle() })
 	require.Equal(t, 50*time.Millisecond, f.interval())
-	dispatchAll(t, queue.New(r, queue.Config{}), redistest.Tasks(20)...)
+	redistest.Dispatch(t, queue.New(r, queue.Config{}), redistest.Tasks(20)...)
 	redistest.Eventually(t, func() bool { return handled.Load() == 20 })
 
 	missed := func(at time.Time) {
@@ -281,7 +276,7 @@ func TestTasksWithoutAWakeUp(t *testing.T) {
 	}
 	missed(time.Time{})
 	redistest.Eventually(t, func() bool { // another server may be the one to find a task: then it was not looked for
-		dispatchAll(t, queue.New(r, queue.Config{}), redistest.Tasks(1)...)
+		redistest.Dispatch(t, queue.New(r, queue.Config{}), redistest.Tasks(1)...)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return !f.missed.IsZero()

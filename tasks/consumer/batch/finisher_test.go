@@ -28,11 +28,10 @@ func TestFinisherRemovesOnlyActiveTasks(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
 	ts := redistest.Tasks(5)
-	dispatchAll(t, queue.New(r, queue.Config{}), ts...)
+	redistest.Dispatch(t, queue.New(r, queue.Config{}), ts...)
 	fetcher := fetcherOf(r.Client, redistest.Within, 3, never)
 	for range 3 {
-		_, err := fetcher.next(t.Context(), soon())
-		require.NoError(t, err)
+		redistest.Must(fetcher.next(t.Context(), soon()))(t)
 	}
 	f := newFinisher(r.Client, redisconn.Jobs)
 	today := handledToday(ts...)
@@ -43,7 +42,7 @@ func TestFinisherRemovesOnlyActiveTasks(t *testing.T) {
 	require.NoError(t, f.Stop(t.Context()))
 	left := 0
 	for _, task := range ts {
-		if stateOf(t, r, task) == "pending" {
+		if redistest.JobState(t, r, task) == "pending" {
 			left++
 		}
 	}
@@ -68,14 +67,14 @@ func TestFinisherLeavesOldTasks(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
 	ts := redistest.Tasks(2)
-	dispatchAll(t, queue.New(r, queue.Config{}), ts...)
+	redistest.Dispatch(t, queue.New(r, queue.Config{}), ts...)
 	fetcher := fetcherOf(r.Client, redistest.Within, 2, never)
 	require.NoError(t, fetcher.fill(t.Context(), soon()))
 	f := newFinisher(r.Client, redisconn.Jobs)
 	today := handledToday(ts...)
 	today[0].at = time.Now().Add(-finishTime - time.Second).UnixNano()
 	require.NoError(t, f.end(t.Context(), today))
-	require.Equal(t, "active", stateOf(t, r, ts[0]))
-	require.Empty(t, stateOf(t, r, ts[1]))
+	require.Equal(t, "active", redistest.JobState(t, r, ts[0]))
+	require.Empty(t, redistest.JobState(t, r, ts[1]))
 	require.NoError(t, f.end(t.Context(), today[:1]), "there is nothing to retry")
 }

@@ -13,27 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
-
-func dispatchAll(t *testing.T, q *queue.Queue, ts ...job.Task) {
-	t.Helper()
-	answers, err := q.Dispatch(t.Context(), ts)
-	require.NoError(t, err)
-	for _, a := range answers {
-		require.Equal(t, job.TaskEnqueued, a)
-	}
-}
-
-// stateOf is a task's state in Redis, "" for none.
-func stateOf(t testing.TB, r *redisconn.Redis, task job.Task) string {
-	t.Helper()
-	return redistest.StateOf(t, r, redisconn.Jobs, queue.TaskName(task))
-}
 
 func fetcherOf(client redis.UniversalClient, timeout time.Duration, concurrency int, every time.Duration) *fetcher {
 	return newFetcher(client, Config{Queue: redisconn.Jobs, Concurrency: concurrency, CheckInterval: every, Timeout: timeout})

@@ -37,7 +37,6 @@ type Config struct {
 	Counters bool
 
 	SampleReports int    // jobs whose reports, results and deliveries are read over HTTP
-	WorkKind      string // limits the lists to one kind; "": all
 	DeliveryLogs  bool   // each delivery of the sample is read by itself, with its tries
 	Seed          uint64 // draws the sample
 

@@ -43,7 +43,7 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 	for _, a := range c.Accounts {
 		group.Go(func() error {
 			sent := time.Now().UTC()
-			for j, err := range a.Client.Jobs(ctx, client.JobFilter{PageSize: pageSize, CreatedAfter: c.Since, WorkKind: c.WorkKind}) {
+			for j, err := range a.Client.Jobs(ctx, client.JobFilter{PageSize: pageSize, CreatedAfter: c.Since}) {
 				if err != nil {
 					return fmt.Errorf("jobs of tenant %d: %w", a.Tenant, err)
 				}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+// pending is a request of which the body has not arrived.
+type pending struct {
+	conn net.Conn
+	rest string
+}
+
+// begin sends the head of a request and the first byte of its body.
+func (u *user) begin(api *proc, path, body string) pending {
+	conn, err := net.Dial("tcp", strings.TrimPrefix(api.url, "http://"))
+	require.NoError(u.s.t, err)
+	u.s.t.Cleanup(func() { _ = conn.Close() })
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Content-Length: %d\r\nConnection: close\r\n\r\n%s", path, conn.RemoteAddr(), u.key, len(body), body[:1])
+	require.NoError(u.s.t, err)
+	return pending{conn, body[1:]}
+}
+
+// finish sends the rest, and gives the status of the answer.
+func (p pending) finish(t *testing.T) int {
+	_, err := p.conn.Write([]byte(p.rest))
+	require.NoError(t, err)
+	response, err := http.ReadResponse(bufio.NewReader(p.conn), nil)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	return response.StatusCode
+}
+
+// revokeWithNewer gives the user a new key and ends the old one with it.
+func (u *user) revokeWithNewer(api *proc) {
+	old := strings.Split(u.key, "_")[1]
+	u.key = u.expect(api, http.StatusCreated, "POST", "/v1/clients/"+u.id+"/keys", `{"rotate":true}`).text("api_key")
+	u.s.secret(u.key)
+	u.expect(api, http.StatusOK, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+old+`"}`)
+}
+
+// Whoever keeps requests pending does not outlive the revocation of his key with them, whether the process hears of it or not.
+func TestARevokedKeyFinishesNoRequest(t *testing.T) {
+	s, api, told := newService(t)
+	other := s.startAPI()
+	s.finishNothing(api, other, told)
+	// The connection that listens for changes of keys ends with each of them.
+	s.exec(`CREATE FUNCTION deafen() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE (query LIKE 'LISTEN%' OR query = '-- ping') AND datname = current_database(); RETURN NEW; END $$`)
+	s.exec(`CREATE TRIGGER deafen BEFORE UPDATE ON api_keys FOR EACH ROW EXECUTE FUNCTION deafen()`)
+	s.finishNothing(api, other, s.newUser(api))
+}
+
+// finishNothing has a user's key revoked, at another process, while requests with it are pending.
+func (s *stack) finishNothing(api, other *proc, u *user) {
+	thief := *u
+	begun := map[string]pending{}
+	for path, body := range map[string]string{
+		"/v1/clients/" + u.id + "/keys": `{"rotate":true}`,
+		"/v1/jobs":                      execute("SUCCESS_FAST"),
+		"/v1/jobs/batch":                `{"jobs":[` + execute("SUCCESS_FAST") + `]}`,
+		"/v1/webhooks":                  `{"url":"https://example.com/hook","events":["*"]}`,
+		"/v1/schedules":                 `{"interval":"1h","job":` + execute("SUCCESS_FAST") + `}`,
+	} {
+		begun[path] = thief.begin(api, path, body)
+	}
+	u.revokeWithNewer(other)
+	for path, p := range begun {
+		require.Equal(s.t, http.StatusForbidden, p.finish(s.t), path)
+	}
+	require.Equal(s.t, 1, s.count(`SELECT count(*) FROM api_keys WHERE client_id = $1 AND revoked_at IS NULL`, u.id))
+	for _, table := range []string{"jobs", "batches", "webhooks", "schedules"} {
+		require.Zero(s.t, s.count(`SELECT count(*) FROM `+table), table)
+	}
+}
+
+// Of keys that a key makes while it is being revoked, each is refused or ends with it.
+func TestNoKeyOutlivesTheRevocationOfItsMaker(t *testing.T) {
+	s, api, u := newService(t)
+	other := s.startAPI()
+	thief := *u
+	const makers = 8
+	made := make(chan []string, makers)
+	stop := make(chan struct{})
+	for n := range makers {
+		go func() {
+			var keys []string
+			for {
+				select {
+				case <-stop:
+					made <- keys
+					return
+				default:
+				}
+				a := thief.call([]*proc{api, other}[n%2], "POST", "/v1/clients/"+u.id+"/keys", `{"scope":"read"}`, "Idempotency-Key", uuid.NewString())
+				if a.status == http.StatusCreated {
+					keys = append(keys, a.text("api_key"))
+				}
+			}
+		}()
+	}
+	eventually(t, "keys are made", func() bool { return s.count(`SELECT count(*) FROM api_keys`) > 2 })
+	s.exec(`UPDATE api_keys SET expires_at = now() WHERE scope = 'read'`) // there may be ten valid ones
+	u.expect(api, http.StatusOK, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+strings.Split(u.key, "_")[1]+`"}`)
+	close(stop)
+	for range makers {
+		for _, key := range <-made {
+			s.secret(key)
+		}
+	}
+	require.Zero(t, s.count(`SELECT count(*) FROM api_keys WHERE revoked_at IS NULL`))
+}

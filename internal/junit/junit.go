@@ -1,0 +1,74 @@
+// Package junit writes results of tests as JUnit XML, which CI servers read.
+package junit
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Suite is one run of tests.
+type Suite struct {
+	Name       string
+	Began      time.Time
+	Took       time.Duration
+	Properties []Property
+	Cases      []Case
+}
+
+// Property is something that is known of the whole suite.
+type Property struct {
+	Name  string `xml:"name,attr"`
+	Value string `xml:"value,attr"`
+}
+
+// Case is one test. It has passed unless it has a Failure, or is Skipped.
+type Case struct {
+	Name    string   `xml:"name,attr"`
+	Class   string   `xml:"classname,attr"`
+	Time    float64  `xml:"time,attr"` // seconds
+	Failure *Message `xml:"failure,omitempty"`
+	Skipped *Message `xml:"skipped,omitempty"`
+}
+
+// Message says why: a sentence, and what was seen.
+type Message struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+type element struct {
+	XMLName    xml.Name   `xml:"testsuite"`
+	Name       string     `xml:"name,attr"`
+	Tests      int        `xml:"tests,attr"`
+	Failures   int        `xml:"failures,attr"`
+	Skipped    int        `xml:"skipped,attr"`
+	Errors     int        `xml:"errors,attr"`
+	Time       string     `xml:"time,attr"`
+	Timestamp  string     `xml:"timestamp,attr"`
+	Properties []Property `xml:"properties>property"`
+	Cases      []Case     `xml:"testcase"`
+}
+
+// Write writes the suite as a document.
+func (s Suite) Write(w io.Writer) error {
+	e := element{
+		Name: s.Name, Tests: len(s.Cases), Time: fmt.Sprintf("%.3f", s.Took.Seconds()),
+		Timestamp: s.Began.UTC().Format("2006-01-02T15:04:05"), Properties: s.Properties, Cases: s.Cases,
+	}
+	for _, c := range s.Cases {
+		if c.Failure != nil {
+			e.Failures++
+		}
+		if c.Skipped != nil {
+			e.Skipped++
+		}
+	}
+	text, err := xml.MarshalIndent(e, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, text)
+	return err
+}

@@ -1,0 +1,170 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Chaos says which faults are done, and how often.
+type Chaos struct {
+	means []mean
+}
+
+// mean is the mean interval between the faults of one kind.
+type mean struct {
+	kind  Kind
+	every time.Duration
+}
+
+// Fault is one that was done and is over.
+type Fault struct {
+	Kind string
+	// Target is what was hit: a process (worker-2), a server (redis) or a proxy (postgres, redis, api, receiver).
+	Target    string
+	At, Until time.Time
+	// Count is the number of connections that were cut or delayed, else 1.
+	Count int
+	// Err is what went wrong with the fault itself, or with the way back.
+	Err error
+}
+
+// Kinds are all that ParseChaos knows.
+func Kinds() []Kind { return slices.Clone(kinds) }
+
+const (
+	minInterval = 100 * time.Millisecond
+	maxInterval = 24 * time.Hour
+)
+
+// ParseChaos reads kinds of faults with the mean interval between two of a kind: "kill=30s,cut=5s". Empty: no faults.
+func ParseChaos(text string) (Chaos, error) {
+	var c Chaos
+	if strings.TrimSpace(text) == "" {
+		return c, nil
+	}
+	for entry := range strings.SplitSeq(text, ",") {
+		m, err := parseMean(strings.TrimSpace(entry))
+		if err != nil {
+			return Chaos{}, fmt.Errorf("chaos %q: %w", text, err)
+		}
+		if slices.ContainsFunc(c.means, func(other mean) bool { return other.kind.Name == m.kind.Name }) {
+			return Chaos{}, fmt.Errorf("chaos %q: %s is there twice", text, m.kind.Name)
+		}
+		c.means = append(c.means, m)
+	}
+	return c, nil
+}
+
+func parseMean(text string) (mean, error) {
+	name, interval, ok := strings.Cut(text, "=")
+	if !ok {
+		return mean{}, fmt.Errorf("%q is not a kind of fault with its mean interval, such as kill=30s", text)
+	}
+	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name })
+	if i < 0 {
+		var names []string
+		for _, k := range kinds {
+			names = append(names, k.Name)
+		}
+		return mean{}, fmt.Errorf("there is no fault %q; there are %s", name, strings.Join(names, ", "))
+	}
+	every, err := time.ParseDuration(interval)
+	if err != nil || every < minInterval || every > maxInterval {
+		return mean{}, fmt.Errorf("the mean interval of %s is %q: allowed is a duration from %s to %s, such as 30s",
+			name, interval, minInterval, maxInterval)
+	}
+	return mean{kind: kinds[i], every: every}, nil
+}
+
+// MovesClock reports whether a kind of fault needs Options.Clock because it moves the service's clock.
+func (c Chaos) MovesClock() bool {
+	return slices.ContainsFunc(c.means, func(m mean) bool { return m.kind.needs == ourClock })
+}
+
+// Check refuses faults that cannot, or must not, be done to the stack.
+func (c Chaos) Check(s *Stack) error {
+	for _, m := range c.means {
+		switch {
+		case m.kind.needs == ourServers && s.o.foreign():
+			return fmt.Errorf("chaos %s: Postgres and Redis were not started by the simulator, which does no fault to them", m.kind.Name)
+		case m.kind.needs == ourClock && (s.o.foreign() || !s.o.Clock):
+			return fmt.Errorf("chaos %s: the service was not started by the simulator as a test bed, whose clock may be moved", m.kind.Name)
+		case m.kind.needs == ourProxies && len(s.proxies()) == 0:
+			return fmt.Errorf("chaos %s: no connection leads through a proxy of the simulator", m.kind.Name)
+		}
+	}
+	return nil
+}
+
+// plannedFault is one fault of the plan: the time after the start, and the seed of its target and size.
+type plannedFault struct {
+	at   time.Duration
+	seed uint64
+}
+
+// plan is the endless plan of one kind, with intervals of an exponential distribution. It depends on its arguments
+// alone.
+func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] {
+	return func(yield func(plannedFault) bool) {
+		h := fnv.New64a()
+		_, _ = io.WriteString(h, name) // never fails
+		rng := rand.New(rand.NewPCG(seed, h.Sum64()))
+		for at := time.Duration(0); ; {
+			at += time.Duration(rng.ExpFloat64() * float64(every))
+			if !yield(plannedFault{at: at, seed: rng.Uint64()}) {
+				return
+			}
+		}
+	}
+}
+
+// healPatience bounds how long everything may take to come back at the end.
+const healPatience = 90 * time.Second
+
+// Run does faults until the context ends or the stack is closed, heals everything and returns once all is ready. The
+// same seed gives the same times, and the same draws of targets among those that live. Each fault is reported when it
+// is over, one at a time; one without a target is left out.
+func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
+	if err := c.Check(s); err != nil {
+		return err
+	}
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	var reporting sync.Mutex
+	var running sync.WaitGroup
+	start := time.Now()
+	for _, m := range c.means {
+		running.Go(func() {
+			for next := range plan(seed, m.kind.Name, m.every) {
+				if !Sleep(ctx, time.Until(start.Add(next.at))) {
+					return
+				}
+				if f, ok := m.kind.do(ctx, s, next.seed); ok {
+					reporting.Lock()
+					report(f)
+					reporting.Unlock()
+				}
+			}
+		})
+	}
+	<-ctx.Done()
+	running.Wait()
+	healing, cancel := context.WithTimeoutCause(s.ctx, healPatience, errors.New("not everything came back in time"))
+	defer cancel()
+	if err := s.heal(healing); err != nil && s.ctx.Err() == nil {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package stack
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseChaos(t *testing.T) {
+	t.Parallel()
+	c, err := ParseChaos(" kill=30s, cut=500ms,redis-pause=2m")
+	require.NoError(t, err)
+	got := map[string]time.Duration{}
+	for _, m := range c.means {
+		got[m.kind.Name] = m.every
+	}
+	require.Equal(t, map[string]time.Duration{"kill": 30 * time.Second, "cut": 500 * time.Millisecond, "redis-pause": 2 * time.Minute}, got)
+	c, err = ParseChaos(" ")
+	require.NoError(t, err)
+	require.Empty(t, c.means)
+	require.Len(t, Kinds(), 13)
+	for _, k := range Kinds() {
+		require.NotEmpty(t, k.Does)
+		_, err := ParseChaos(k.Name + "=1s")
+		require.NoError(t, err)
+	}
+}
+
+func TestBadChaos(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"kill":             `"kill" is not a kind of fault with its mean interval, such as kill=30s`,
+		"kill=30s,":        `"" is not a kind of fault`,
+		"explode=1s":       `there is no fault "explode"; there are kill, stop, term, flush, redis,`,
+		"kill=often":       `the mean interval of kill is "often": allowed is a duration from 100ms to 24h`,
+		"kill=1ms":         `allowed is a duration from 100ms`,
+		"kill=25h":         `allowed is a duration from 100ms`,
+		"kill=1s,kill=20s": `kill is there twice`,
+	} {
+		_, err := ParseChaos(text)
+		require.ErrorContains(t, err, want, text)
+		require.ErrorContains(t, err, "chaos ", text)
+	}
+}
+
+func planned(seed uint64, name string, every time.Duration, n int) []plannedFault {
+	var all []plannedFault
+	for next := range plan(seed, name, every) {
+		if all = append(all, next); len(all) == n {
+			break
+		}
+	}
+	return all
+}
+
+func TestSameSeedSamePlan(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	kill := planned(7, "kill", time.Second, n)
+	require.Equal(t, kill, planned(7, "kill", time.Second, n))
+	require.NotEqual(t, kill[:3], planned(8, "kill", time.Second, 3), "another seed")
+	require.NotEqual(t, kill[:3], planned(7, "stop", time.Second, 3), "another kind")
+	twice := planned(7, "kill", 2*time.Second, 3)
+	require.InDelta(t, float64(2*kill[2].at), float64(twice[2].at), 10, "the interval is a scale, nothing else")
+	require.Equal(t, kill[2].seed, twice[2].seed)
+
+	// Intervals of an exponential distribution: their mean is their deviation.
+	var sum, squares float64
+	for i := 1; i < n; i++ {
+		gap := (kill[i].at - kill[i-1].at).Seconds()
+		require.GreaterOrEqual(t, gap, 0.0)
+		sum, squares = sum+gap, squares+gap*gap
+	}
+	mean := sum / (n - 1)
+	require.InDelta(t, 1, mean, 0.1)
+	require.InDelta(t, 1, math.Sqrt(squares/(n-1)-mean*mean), 0.1)
+}

@@ -1,0 +1,71 @@
+package stack
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// drawn gives the move of a seed, as a fault draws it, and what it does.
+func drawn(seed uint64) (m clockMove, kind string) {
+	m = drawMove(rand.New(rand.NewPCG(seed, 0)))
+	return m, strings.Fields(m.String())[1]
+}
+
+func TestMovesAreDrawnByTheSeed(t *testing.T) {
+	t.Parallel()
+	times, longest := map[string]int{}, time.Duration(0)
+	for seed := range uint64(500) {
+		m, kind := drawn(seed)
+		again, _ := drawn(seed)
+		require.Equal(t, m, again)
+		times[kind]++
+		longest = max(longest, m.advance)
+		require.Equal(t, kind == "ahead", m.advance >= leastAdvance)
+		require.Equal(t, kind == "ahead", m.lasts == 0)
+		require.Equal(t, kind == "at", m.rate >= leastRate && m.rate <= mostRate)
+	}
+	require.Len(t, times, 3, "%v", times)
+	require.Greater(t, times["ahead"], times["frozen"])
+	require.Greater(t, longest, mostAdvance*9/10)
+	require.LessOrEqual(t, longest, mostAdvance)
+}
+
+// TestTheClockIsMovedAndHealed moves the clock of a real service in each way, and wants it to run as usual afterwards.
+func TestTheClockIsMovedAndHealed(t *testing.T) {
+	t.Parallel()
+	s := startReal(t, Options{Clock: true})
+	c, err := ParseChaos("clock=1s")
+	require.NoError(t, err)
+	require.True(t, c.MovesClock())
+	require.NoError(t, c.Check(s))
+
+	seen := map[string]bool{}
+	for seed := uint64(1); len(seen) < 3; seed++ {
+		if m, kind := drawn(seed); !seen[kind] {
+			seen[kind] = true
+			require.Equal(t, m.String(), strike(testContext(t), t, s, "clock", seed).Target)
+		}
+	}
+	require.NoError(t, s.move(testContext(t), clockMove{}))
+	require.NoError(t, s.Heal(testContext(t)))
+
+	shown, err := s.clock.Clock(testContext(t))
+	require.NoError(t, err)
+	require.Equal(t, 1.0, shown.Rate)
+	require.False(t, shown.Frozen)
+	require.ErrorContains(t, s.move(testContext(t), clockMove{rate: mostRate + 1}), "400", "a refused move is not repeated")
+}
+
+func TestTheClockIsMovedOnATestBedAlone(t *testing.T) {
+	t.Parallel()
+	c, err := ParseChaos("clock=1s")
+	require.NoError(t, err)
+	require.ErrorContains(t, c.Check(startFake(t, "")), "chaos clock: the service was not started by the simulator as a test bed")
+	own := Options{Clock: true, Env: map[string]string{"FORGERUN_WEBHOOK_DISABLE_AFTER": "5m"}}
+	require.Equal(t, "5m", newEnviron(own, "", "")["FORGERUN_WEBHOOK_DISABLE_AFTER"], "what is asked for holds")
+	require.Empty(t, newEnviron(Options{}, "", "")["FORGERUN_TESTBED"])
+}

@@ -1,0 +1,216 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// dataName is the server's own folder within its home; it belongs to the server's user. Everything else there belongs
+// to this process's user, so that a root parent never writes where a lesser user could plant a link.
+const dataName = "data"
+
+const (
+	lockName    = "lock"    // in every home from its first start on
+	runningName = "running" // holds the process id and the port of the latest start
+)
+
+// home is the folder of one server.
+type home struct {
+	dir  string   // absolute, without symbolic links
+	user *account // whom the server runs as
+	lock *os.File // held while the server runs
+}
+
+func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
+
+func (h *home) dataDir() string { return h.path(dataName) }
+
+// childEnv is the environment of every server: none of this process's configuration and secrets, no PG* variable,
+// untranslated messages (this package reads some), UTC.
+func childEnv() []string {
+	env := []string{"LC_ALL=C", "TZ=UTC"}
+	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// openHome makes the folder dir usable for a server: it exists, and the user
+// that the server will run as (see accountFor) can enter it and run program.
+//
+// A root parent's folder is often behind one that only root may enter (/root
+// itself). Neither opening that one to everybody nor running the server as root
+// is right, so the server's folder is then made below the machine's spareDir,
+// and dir becomes a symbolic link to it. The link is the only record of it:
+// without the link the next start begins anew, and nobody finds the old files.
+// Remove deletes both.
+func openHome(ctx context.Context, m machine, dir, program string, users []string, log *slog.Logger) (*home, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	user, err := accountFor(filepath.Join(dir, dataName), users)
+	if err != nil {
+		return nil, err
+	}
+	real, err := makeHomeDir(dir, user)
+	if err != nil {
+		return nil, err
+	}
+	err = user.enters(ctx, real, program)
+	if errors.Is(err, fs.ErrPermission) {
+		if real, err = moveAside(ctx, m, dir, program, user); err != nil {
+			return nil, err
+		}
+		log.Warn("the server's user cannot enter the folder; its files are kept elsewhere, behind a symbolic link",
+			"folder", dir, "user", user.name, "kept_in", real)
+	}
+	return &home{dir: real, user: user}, err
+}
+
+// makeHomeDir makes the folder, and lets the server's user pass through one of root's.
+func makeHomeDir(dir string, user *account) (string, error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("%s is not a folder", real)
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if user == nil || !ok || owner.Uid != 0 || info.Mode()&0o111 == 0o111 {
+		return real, nil
+	}
+	return real, os.Chmod(real, info.Mode().Perm()|0o111)
+}
+
+// moveAside replaces the empty folder dir by a link to a new one that the server's user can enter.
+func moveAside(ctx context.Context, m machine, dir, program string, user *account) (string, error) {
+	blocked := func(err error) error {
+		return fmt.Errorf("this process is root, the server must not be, and user %s cannot enter %s or run %s: "+
+			"use a folder that every user can reach, such as one below %s: %w", user.name, dir, program, m.spareDir, err)
+	}
+	makeErr := os.MkdirAll(m.spareDir, 0o755)
+	real, err := os.MkdirTemp(m.spareDir, filepath.Base(dir)+"-")
+	if err != nil {
+		return "", blocked(errors.Join(makeErr, err))
+	}
+	for _, do := range []func() error{
+		func() error { return os.Chmod(real, 0o711) },
+		func() error { return user.enters(ctx, real, program) },
+		func() error { return os.Remove(dir) }, // fails unless empty: nothing of anybody's is hidden
+		func() error { return os.Symlink(real, dir) },
+	} {
+		if err := do(); err != nil {
+			return "", errors.Join(blocked(err), os.Remove(real))
+		}
+	}
+	return real, nil
+}
+
+// acquire locks the folder for this process. The lock ends with the process: a server in an unlocked folder is an
+// orphan.
+func (h *home) acquire() error {
+	f, err := os.OpenFile(h.path(lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: the folder belongs to another user; run as that user, or remove it", err)
+	}
+	if err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return &BusyError{Folder: h.dir, Lock: h.path(lockName)}
+		}
+		return fmt.Errorf("locking %s: %w", h.dir, err)
+	}
+	h.lock = f
+	return nil
+}
+
+// BusyError is a folder that another process runs a server in.
+type BusyError struct {
+	Folder string
+	Lock   string // the file whose lock that process holds
+}
+
+// Error names the folder.
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("the folder %s is in use by another running stack", e.Folder)
+}
+
+// release unlocks explicitly: a child between fork and exec has a copy of the descriptor, which would keep the lock.
+func (h *home) release() {
+	if h.lock != nil {
+		_ = syscall.Flock(int(h.lock.Fd()), syscall.LOCK_UN)
+		_ = h.lock.Close()
+		h.lock = nil
+	}
+}
+
+// noteRunning says which server runs here, for the next start.
+func (h *home) noteRunning(pid, port int) error {
+	return os.WriteFile(h.path(runningName), fmt.Appendln(nil, pid, port), 0o600)
+}
+
+// orphan is the process of a server that outlived its parent, 0 if there is none. Pids are used again: it must name the folder
+// or, as Redis does, its address.
+func (h *home) orphan(ctx context.Context) int {
+	var pid, port int
+	text, _ := os.ReadFile(h.path(runningName))
+	if _, err := fmt.Sscan(string(text), &pid, &port); err != nil || hasEnded(pid) {
+		return 0
+	}
+	line := strings.Join(commandLine(ctx, pid), " ") + " "
+	if strings.Contains(line, " "+h.dataDir()+" ") || strings.Contains(line, " "+address(port)+" ") {
+		return pid
+	}
+	return 0
+}
+
+// endOrphan stops a server that outlived its parent: gently first.
+func (h *home) endOrphan(ctx context.Context, log *slog.Logger) error {
+	// SIGINT is an orderly end to both servers; SIGTERM would make Postgres wait for its clients.
+	for _, s := range []step{{syscall.SIGINT, 5 * time.Second}, {syscall.SIGQUIT, 6 * time.Second}, {syscall.SIGKILL, killGrace}} {
+		pid := h.orphan(ctx)
+		if pid == 0 {
+			return nil
+		}
+		log.Warn("stopping a server that a former parent left behind", "folder", h.dir, "pid", pid, "signal", s.signal.String())
+		if err := syscall.Kill(pid, s.signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("stopping the former server, process %d: %w", pid, err)
+		}
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+		// Its command line goes before its port and its files do.
+		for deadline := time.Now().Add(s.grace); !hasEnded(pid) && time.Now().Before(deadline); {
+			if !Sleep(ctx, pollPeriod) {
+				return context.Cause(ctx)
+			}
+		}
+	}
+	if pid := h.orphan(ctx); pid != 0 {
+		return fmt.Errorf("the former server, process %d, does not end", pid)
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+// TestMain is also the program that quick tests supervise, which says it is ready and knows no store, and a parent of servers
+// that waits to be killed.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(parentEnv); dir != "" {
+		fmt.Println("error:", beParent(dir))
+		os.Exit(1)
+	}
+	if len(os.Args) > 1 && (os.Args[1] == "worker" || os.Args[1] == "api") {
+		os.Exit(beFake(os.Getenv("FORGERUN_FAKE")))
+	}
+	code := m.Run()
+	testkit.RemovePrograms()
+	_ = os.RemoveAll(made.dir)
+	os.Exit(code)
+}
+
+func beFake(manner string) int {
+	switch manner {
+	case "refuse":
+		fmt.Println("bad configuration: FORGERUN_FAKE must not be refuse")
+		return 2
+	case "crash":
+		fmt.Println("something is missing")
+		return 1
+	}
+	l, err := net.Listen("tcp", os.Getenv("FORGERUN_ADMIN_ADDR"))
+	if err != nil {
+		return 1
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	go func() { _ = http.Serve(l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) }()
+	<-ctx.Done()
+	return 0
+}
+
+// testContext bounds a test's waits.
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// tempDir is t.TempDir for server folders; see MkdirTemp.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := MkdirTemp("stack-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	dir, err = filepath.EvalSymlinks(dir)
+	require.NoError(t, err)
+	return dir
+}
+
+// made has the folder of a cluster that is made once: initdb takes seconds.
+var made struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// postgresDir is a folder of the test's own with a cluster that nobody has used.
+func postgresDir(t *testing.T) string {
+	t.Helper()
+	made.once.Do(func() {
+		if made.dir, made.err = MkdirTemp("stack-test-"); made.err != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+		defer cancel()
+		var p *Postgres
+		if p, made.err = StartPostgres(ctx, ServerOptions{Dir: filepath.Join(made.dir, "postgres"), throwaway: true}); made.err == nil {
+			made.err = p.Stop(Fast)
+		}
+	})
+	require.NoError(t, made.err)
+	dir := filepath.Join(tempDir(t), "postgres")
+	out, err := exec.Command("cp", "-a", filepath.Join(made.dir, "postgres"), dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return dir
+}
+
+// newPostgres starts it in a folder that has a cluster already, unless one is given.
+func newPostgres(t *testing.T, o ServerOptions) *Postgres {
+	t.Helper()
+	if o.Dir == "" {
+		o.Dir = postgresDir(t)
+	}
+	p, err := StartPostgres(testContext(t), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Stop(Immediate)) })
+	return p
+}
+
+func newRedis(t *testing.T, o ServerOptions) *Redis {
+	t.Helper()
+	if o.Dir == "" {
+		o.Dir = filepath.Join(tempDir(t), "redis")
+	}
+	r, err := StartRedis(testContext(t), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Kill()) })
+	return r
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(testContext(t), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// query runs SQL on a connection of its own, and gives the one text that it asks for, if it does.
+func query(t *testing.T, url, sql string) (text string) {
+	t.Helper()
+	conn := connect(t, url)
+	err := conn.QueryRow(testContext(t), sql).Scan(&text)
+	if err != pgx.ErrNoRows { //nolint:errorlint // it is never wrapped
+		require.NoError(t, err)
+	}
+	require.NoError(t, conn.Close(testContext(t)))
+	return text
+}
+
+func redisClient(t *testing.T, url string) *redis.Client {
+	t.Helper()
+	o, err := redis.ParseURL(url)
+	require.NoError(t, err)
+	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// buffer is what is written, readable meanwhile.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func (b *buffer) contains(text string) bool { return strings.Contains(b.String(), text) }
+
+func newLogger() (*buffer, *slog.Logger) {
+	b := &buffer{}
+	return b, slog.New(slog.NewTextHandler(b, nil))
+}
+
+// startReal starts a stack of the real program and real servers.
+func startReal(t *testing.T, o Options) *Stack {
+	t.Helper()
+	o.Forgerun, o.Lease = testkit.Program(t, "forgerun"), time.Second
+	return startStack(t, o)
+}
+
+// startFake starts a stack that has nothing but fake workers.
+func startFake(t *testing.T, manner string) *Stack {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	return startStack(t, Options{
+		Forgerun: self, DatabaseURL: "postgres://nowhere", RedisURL: "redis://nowhere",
+		Env: map[string]string{"FORGERUN_FAKE": manner, "FORGERUN_SHUTDOWN_GRACE": "1s"},
+	})
+}
+
+func startStack(t *testing.T, o Options) *Stack {
+	t.Helper()
+	o.Dir = tempDir(t)
+	messages := &buffer{}
+	o.Log = messages
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(messages.String())
+		}
+	})
+	s, err := Start(testContext(t), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() }) // tests of Close look at its error
+	return s
+}
+
+// pids are the processes of the stack that run now, servers included.
+func pids(s *Stack) []int {
+	var all []int
+	for _, m := range s.members() {
+		if p := m.living(); p != nil {
+			all = append(all, p.PID())
+		}
+	}
+	if !s.o.foreign() {
+		all = append(all, s.servers.Postgres.PID(), s.servers.Redis.PID())
+	}
+	return all
+}
+
+func requireGone(t *testing.T, pids []int) {
+	t.Helper()
+	require.NotEmpty(t, pids)
+	for _, pid := range pids {
+		require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "process %d", pid)
+	}
+}
+
+// requireAnswers asks the API for its own health.
+func requireAnswers(t *testing.T, s *Stack) {
+	t.Helper()
+	testkit.Eventually(t, "the API answers", func() bool {
+		answer, err := healthClient.Get(s.URL() + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
+}

@@ -1,0 +1,273 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// member is a process of the service that runs again and again until stop, under the goroutine supervise.
+type member struct {
+	name, role string
+	stack      *Stack
+
+	ctx  context.Context // ends when the member has to
+	stop context.CancelFunc
+	done chan struct{} // closed when nothing of it runs any more
+	err  error         // what was wrong with its end; read after done
+
+	busy    atomic.Bool           // a fault works on it, and no other one may
+	current atomic.Pointer[run]   // the latest; nil: none yet
+	failure atomic.Pointer[error] // why it does not get ready; nil: it may
+}
+
+// run is one run of the program.
+type run struct {
+	*Process
+	api   string      // address of the API, "" in the other roles
+	admin string      // address of metrics and health
+	ready atomic.Bool // it has said so once
+}
+
+const (
+	// maxEarlyExits in a row are more than an accident, such as a port that somebody else took.
+	maxEarlyExits = 5
+	// A run this long is a good one: the next begins at once.
+	goodRun              = time.Second
+	minPause, maxPause   = 50 * time.Millisecond, 2 * time.Second
+	exitBadConfiguration = 2
+)
+
+// errRefused is for good: no further run will take its configuration either.
+var errRefused = errors.New("it refuses its configuration")
+
+// healthClient keeps no connections: it sends few requests, to processes that may be killed at any time.
+var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// healthy asks the process whether it can work now.
+func (r *run) healthy(ctx context.Context) (bool, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.admin+"/readyz", nil)
+	if err != nil {
+		return false, err
+	}
+	answer, err := healthClient.Do(request)
+	if err != nil {
+		return false, nil // it does not listen yet
+	}
+	_ = answer.Body.Close()
+	return answer.StatusCode == http.StatusOK, nil
+}
+
+// supervise starts the process whenever it does not run, with a growing pause while it dies early, until the context
+// ends.
+func (m *member) supervise() {
+	defer close(m.done)
+	early := 0
+	for pause := time.Duration(0); Sleep(m.ctx, pause); {
+		began := time.Now()
+		ready, err := m.runOnce()
+		if pause = min(max(2*pause, minPause), maxPause); ready && time.Since(began) >= goodRun {
+			pause = 0
+		}
+		if ready {
+			early = 0
+		} else if err != nil {
+			if early++; early >= maxEarlyExits || errors.Is(err, errRefused) {
+				m.failure.Store(&err)
+			}
+		}
+	}
+}
+
+// runOnce starts the process and waits for its end. It reports whether the process was ever ready, and why it ended before
+// unless somebody asked for that.
+func (m *member) runOnce() (ready bool, err error) {
+	r, err := m.launch()
+	if err != nil {
+		return false, err
+	}
+	m.current.Store(r)
+	if ready = r.Await(m.ctx, r.healthy) == nil; ready {
+		m.stack.log.Info(m.name+" is ready", "pid", r.PID())
+		r.ready.Store(true)
+		m.failure.Store(nil)
+	}
+	select {
+	case <-r.exited:
+	case <-m.ctx.Done():
+		if err := r.Stop(m.stack.env.stopPatience()); err != nil && (ready || !r.endedBy(syscall.SIGTERM)) {
+			m.err = fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	if r.stopping.Load() {
+		return ready, nil
+	}
+	m.stack.log.Warn(m.name+" ended although nobody asked for it", "pid", r.PID(), "error", r.exitReason())
+	what := ErrExited
+	if r.cmd.ProcessState.ExitCode() == exitBadConfiguration {
+		what = errRefused
+	}
+	return ready, r.Explain(fmt.Errorf("%s: %w: %w", m.name, what, r.exitReason()))
+}
+
+// endedBy reports whether a signal has ended the process. One that has just been started does not handle SIGTERM yet: it ends as
+// any program does.
+func (p *Process) endedBy(s syscall.Signal) bool {
+	if !p.HasExited() {
+		return false
+	}
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == s
+}
+
+// launch runs the process on addresses that are free now.
+func (m *member) launch() (*run, error) {
+	admin, err := FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	r, own := &run{admin: admin}, []string{"FORGERUN_ADMIN_ADDR=" + admin}
+	if m.role == "api" {
+		r.api = strings.TrimPrefix(m.stack.url, "http://")
+		if m.stack.balancer != nil {
+			if r.api, err = FreeAddress(); err != nil {
+				return nil, err
+			}
+		}
+		own = append(own, "FORGERUN_HTTP_ADDR="+r.api)
+	}
+	r.Process, err = StartProcess(m.stack.command(m.name, m.role, m.stack.env.list(own...)))
+	return r, err
+}
+
+// command runs the program in a role.
+func (s *Stack) command(name, role string, env []string) Command {
+	return Command{
+		Path: s.o.Forgerun, Args: []string{role}, Env: env, DeathSignal: syscall.SIGKILL, Log: filepath.Join(s.Logs(), name+".log"),
+	}
+}
+
+// living is the run that is ready for work, as far as is known; nil: none.
+func (m *member) living() *run {
+	if r := m.current.Load(); r != nil && r.ready.Load() && !r.stopping.Load() && !r.HasExited() {
+		return r
+	}
+	return nil
+}
+
+// awaitReady waits for a run that is ready. It gives up on a process that refuses its configuration, or never gets
+// ready.
+func (m *member) awaitReady(ctx context.Context) (*run, error) {
+	for {
+		if r := m.living(); r != nil {
+			return r, nil
+		}
+		if failure := m.failure.Load(); failure != nil {
+			return nil, *failure
+		}
+		select {
+		case <-time.After(pollPeriod):
+		case <-m.done:
+			return nil, fmt.Errorf("%s was stopped", m.name)
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%s is not ready: %w", m.name, context.Cause(ctx))
+		}
+	}
+}
+
+// awaitHealthy waits until a run is ready at this moment, or the member was stopped.
+func (m *member) awaitHealthy(ctx context.Context) error {
+	for {
+		r, err := m.awaitReady(ctx)
+		switch {
+		case m.ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case r.Await(ctx, r.healthy) == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("%s is not ready: %w", m.name, context.Cause(ctx))
+		}
+	}
+}
+
+// members are all processes that are wanted now.
+func (s *Stack) members() []*member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Concat(s.apis, s.webhooks, s.workers)
+}
+
+// resize starts or drops processes until there are n of a role. The dropped ones still run.
+func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := min(n, len(*all))
+	dropped = (*all)[kept:]
+	*all = slices.Clip((*all)[:kept])
+	for i := kept; i < n; i++ {
+		m := &member{name: fmt.Sprintf("%s-%d", role, i+1), role: role, stack: s, done: make(chan struct{})}
+		m.ctx, m.stop = context.WithCancel(s.ctx)
+		s.running.Go(m.supervise)
+		*all = append(*all, m)
+	}
+	return *all, dropped
+}
+
+func awaitReady(ctx context.Context, members []*member) error {
+	for _, m := range members {
+		if _, err := m.awaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopMembers stops all at once and waits for their end, or for that of the context.
+func stopMembers(ctx context.Context, members []*member) error {
+	for _, m := range members {
+		m.stop()
+	}
+	var errs []error
+	for _, m := range members {
+		select {
+		case <-m.done:
+			errs = append(errs, m.err)
+		case <-ctx.Done():
+			return errors.Join(append(errs, fmt.Errorf("%s has not ended: %w", m.name, context.Cause(ctx)))...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dialAPI connects to the living api processes in turn, and waits a moment for one if there is none.
+func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	var dialer net.Dialer
+	for {
+		s.mu.Lock()
+		apis := s.apis
+		s.mu.Unlock()
+		first := s.turn.Add(1)
+		for i := range apis {
+			if r := apis[(first+uint64(i))%uint64(len(apis))].living(); r != nil {
+				if conn, err := dialer.DialContext(ctx, "tcp4", r.api); err == nil {
+					return conn, nil
+				}
+			}
+		}
+		if !Sleep(ctx, retryPeriod) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package stack
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+func TestScaleUpAndDown(t *testing.T) {
+	t.Parallel()
+	s := startFake(t, "")
+	require.Zero(t, s.Workers())
+	require.Empty(t, s.MetricsURLs())
+	var before []int
+	for _, n := range []int{1, 3, 1, 0, 2} {
+		require.NoError(t, s.Scale(testContext(t), n))
+		require.Equal(t, n, s.Workers())
+		require.Len(t, s.MetricsURLs(), n)
+		now := pids(s)
+		require.Len(t, now, n)
+		require.Subset(t, append(now, before...), before[:min(n, len(before))])
+		if n < len(before) {
+			requireGone(t, before[n:])
+		}
+		before = now
+	}
+	require.ErrorContains(t, s.Scale(testContext(t), -1), "allowed is a number from 0 to 32")
+	require.ErrorContains(t, s.Scale(testContext(t), 33), "allowed is a number from 0 to 32")
+	require.NoError(t, s.Close())
+	requireGone(t, before)
+	require.NoError(t, s.Close(), "a second close")
+	require.ErrorIs(t, s.Scale(testContext(t), 1), errClosed)
+	require.ErrorIs(t, s.Heal(testContext(t)), errClosed)
+}
+
+func TestFaultsOfProcesses(t *testing.T) {
+	t.Parallel()
+	s := startFake(t, "")
+	s.o.Lease = 100 * time.Millisecond
+	require.NoError(t, s.Scale(testContext(t), 1))
+	for _, name := range []string{"kill", "term"} {
+		before := pids(s)
+		f := strike(testContext(t), t, s, name, 1)
+		require.Equal(t, "worker-1", f.Target)
+		require.Equal(t, 1, f.Count)
+		requireGone(t, before)
+		require.Len(t, pids(s), 1, "it is back when the fault is reported")
+	}
+	before := pids(s)
+	f := strike(testContext(t), t, s, "stop", 1)
+	require.Equal(t, "worker-1", f.Target)
+	require.GreaterOrEqual(t, f.Until.Sub(f.At), 125*time.Millisecond, "longer than the lease")
+	require.Equal(t, before, pids(s))
+	require.NoError(t, s.Heal(testContext(t)), "it answers again")
+
+	require.NoError(t, syscall.Kill(before[0], syscall.SIGKILL))
+	testkit.Eventually(t, "another one lives", func() bool { now := pids(s); return len(now) == 1 && now[0] != before[0] })
+	require.True(t, s.o.Log.(*buffer).contains("worker-1 ended although nobody asked for it"))
+}
+
+// A pause ends with its process, and with its context.
+func TestPauseEndsEarly(t *testing.T) {
+	t.Parallel()
+	s := startFake(t, "")
+	s.o.Lease = time.Hour
+	for name, end := range map[string]func(cancel func()){
+		"its context": func(cancel func()) { cancel() },
+		"its process": func(func()) { require.NoError(t, s.Scale(testContext(t), 0)) },
+	} {
+		require.NoError(t, s.Scale(testContext(t), 1))
+		pid := pids(s)[0]
+		ctx, cancel := context.WithCancel(testContext(t))
+		defer cancel()
+		struck := make(chan Fault)
+		go func() {
+			f, _ := kindNamed(t, "stop").do(ctx, s, 1)
+			struck <- f
+		}()
+		testkit.Eventually(t, "it is paused", func() bool { return isPaused(pid) })
+		_, another := kindNamed(t, "kill").do(testContext(t), s, 2)
+		require.False(t, another, "one fault at a time on a process")
+		end(cancel)
+		f := <-struck
+		require.NoError(t, f.Err, name)
+		require.Equal(t, "stop", f.Kind)
+		require.False(t, isPaused(pid), name)
+	}
+	require.NoError(t, s.Heal(testContext(t)))
+}
+
+func isPaused(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	return err == nil && strings.Contains(string(stat), ") T ")
+}
+
+func TestProcessThatNeverGetsReady(t *testing.T) {
+	t.Parallel()
+	s := startFake(t, "crash")
+	err := s.Scale(testContext(t), 1)
+	require.ErrorIs(t, err, ErrExited)
+	require.ErrorContains(t, err, "exit status 1")
+	require.ErrorContains(t, err, "something is missing")
+	require.NoError(t, s.Close())
+
+	s = startFake(t, "refuse")
+	err = s.Scale(testContext(t), 1)
+	require.ErrorIs(t, err, errRefused)
+	require.ErrorContains(t, err, "FORGERUN_FAKE must not be refuse")
+	text, readErr := os.ReadFile(filepath.Join(s.Logs(), "worker-1.log"))
+	require.NoError(t, readErr)
+	require.Equal(t, 1, strings.Count(string(text), "bad configuration"), "a refusal is final")
+}
+
+func TestBadOptions(t *testing.T) {
+	t.Parallel()
+	good := Options{Forgerun: "forgerun", Dir: t.TempDir()}
+	for want, change := range map[string]func(*Options){
+		"Forgerun and Dir are required":        func(o *Options) { o.Dir = "" },
+		"are given together":                   func(o *Options) { o.RedisURL = "redis://x" },
+		"is negative":                          func(o *Options) { o.APIs = -1 },
+		"only those that begin with FORGERUN_": func(o *Options) { o.Env = map[string]string{"PATH": "x"} },
+		"FORGERUN_HTTP_ADDR cannot be set":     func(o *Options) { o.Env = map[string]string{"FORGERUN_HTTP_ADDR": "x"} },
+	} {
+		o := good
+		change(&o)
+		_, err := Start(testContext(t), o)
+		require.ErrorContains(t, err, want)
+	}
+}

@@ -1,0 +1,137 @@
+package stack
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+// parentEnv makes the test binary be a parent of processes that waits to be killed, with its servers in that folder.
+const parentEnv = "STACK_TEST_PARENT_DIR"
+
+// beParent starts both servers and another process, prints Postgres' URL and all pids, and waits to be killed.
+func beParent(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var s Servers
+	if err := s.start(ctx, thisMachine(), dir, &ServerOptions{}, &ServerOptions{}); err != nil {
+		return err
+	}
+	other, err := StartProcess(Command{Path: "sleep", Args: []string{"600"}, Log: os.DevNull, DeathSignal: syscall.SIGKILL})
+	if err != nil {
+		return err
+	}
+	endThreads()
+	if os.Getenv("STACK_TEST_PAUSE_REDIS") != "" {
+		if err := s.Redis.Pause(); err != nil {
+			return err
+		}
+	}
+	fmt.Println(s.Postgres.URL(), s.Postgres.PID(), s.Redis.PID(), other.PID())
+	select {}
+}
+
+// endThreads ends every thread that the runtime can spare, as may happen in any
+// Go program. A server must not take that for its parent's end.
+func endThreads() {
+	var together, all sync.WaitGroup
+	const threads = 64
+	together.Add(threads)
+	for range threads {
+		all.Go(func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			together.Done()
+			together.Wait() // so that each has a thread of its own
+		})
+	}
+	all.Wait()
+}
+
+func TestKilledParentLeavesNothing(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ends a child with its parent; elsewhere the next start does")
+	}
+	for _, how := range []string{"", "STACK_TEST_PAUSE_REDIS=1", "at once"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Dir(postgresDir(t))
+			parent := exec.Command(os.Args[0])
+			parent.Env = append(os.Environ(), parentEnv+"="+dir, how)
+			url, family := startParent(t, parent)
+			query(t, url, "CREATE TABLE kept AS SELECT 'yes' AS value")
+			family = append(family, childrenOf(t, family[0])...)
+			family = slices.DeleteFunc(family, hasEnded) // the session of the statement may be among its children
+			require.Greater(t, len(family), 5, "Postgres' own processes count too")
+
+			require.NoError(t, parent.Process.Kill())
+			_ = parent.Wait()
+			if how != "at once" { // the next parent may come while the servers of the killed one still end
+				for _, pid := range family {
+					testkit.Eventually(t, "all children are gone", func() bool { return hasEnded(pid) })
+				}
+			}
+			p := newPostgres(t, ServerOptions{Dir: filepath.Join(dir, "postgres")})
+			require.Equal(t, "yes", query(t, p.URL(), "SELECT value FROM kept"))
+			newRedis(t, ServerOptions{Dir: filepath.Join(dir, "redis")})
+		})
+	}
+}
+
+// startParent runs a helper process and reads what it prints.
+func startParent(t *testing.T, cmd *exec.Cmd) (postgresURL string, pids []int) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	require.True(t, lines.Scan(), "the parent prints a line")
+	words := strings.Fields(lines.Text())
+	require.Len(t, words, 4, lines.Text())
+	for _, word := range words[1:] {
+		pid, err := strconv.Atoi(word)
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, 0))
+		pids = append(pids, pid)
+	}
+	return words[0], pids
+}
+
+func childrenOf(t *testing.T, pid int) []int {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	require.NoError(t, err)
+	var children []int
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
+			child, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			require.NoError(t, err)
+			children = append(children, child)
+		}
+	}
+	return children
+}

@@ -1,0 +1,216 @@
+package stack
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	roleName     = "forgerun"
+	databaseName = "forgerun"
+	passwordName = "password"
+	// initdbPrefix begins the names of folders in which initdb works. One that is found at a start is half done.
+	initdbPrefix = "initdb-"
+)
+
+// StopMode is a way to stop Postgres; the names are those of pg_ctl.
+type StopMode int
+
+const (
+	// Fast ends all sessions and stops in order.
+	Fast StopMode = iota
+	// Immediate stops without any order, as a crash does: the next start recovers.
+	Immediate
+)
+
+// Postgres is a private server with the empty database "forgerun" and a superuser of that name. It asks for a random
+// password, kept in the folder: any local user could otherwise run programs through it.
+type Postgres struct {
+	*server
+	bin       string // folder of the programs
+	settings  map[string]string
+	throwaway bool
+	password  string // set once, by the first prepare
+}
+
+// StartPostgres starts the server and returns once it accepts connections. The error wraps ErrNotInstalled when this
+// machine has no Postgres; of a server that does not start it holds the last lines of its log. A folder in use by
+// another stack is refused; a server that a killed parent left there is stopped first.
+func StartPostgres(ctx context.Context, o ServerOptions) (*Postgres, error) {
+	return thisMachine().startPostgres(ctx, o)
+}
+
+func (m machine) startPostgres(ctx context.Context, o ServerOptions) (*Postgres, error) {
+	m.programDirs = append(slices.Clip(m.programDirs), o.Programs)
+	bins := m.find("postgres", "initdb")
+	if len(bins) == 0 {
+		return nil, m.notInstalled("the Postgres server (programs postgres and initdb)",
+			installation{debian: "postgresql", fedora: "postgresql-server", homebrew: "postgresql@17"})
+	}
+	bin, err := chooseVersion(ctx, bins, filepath.Join(o.Dir, dataName))
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.newServer(ctx, "postgres", o, filepath.Join(bin, "postgres"), "postgres", "nobody")
+	if err != nil {
+		return nil, err
+	}
+	s.death = syscall.SIGQUIT // it stops at once, as after Immediate; the next start recovers
+	p := &Postgres{server: s, bin: bin, settings: o.Settings, throwaway: o.throwaway}
+	s.program = p
+	return p, s.Start(ctx)
+}
+
+// URL returns the connection string of database "forgerun", password included, the same over Stop and Start.
+func (p *Postgres) URL() string {
+	return "postgres://" + url.UserPassword(roleName, p.password).String() + "@" + address(p.port) + "/" + databaseName + "?sslmode=disable"
+}
+
+// Stop ends the server and waits until it is gone. It does nothing when called again. A server that does not end in
+// time is killed, which is an error.
+func (p *Postgres) Stop(mode StopMode) error {
+	if mode == Immediate {
+		return p.stop(step{syscall.SIGQUIT, quitGrace})
+	}
+	return p.stop(step{syscall.SIGINT, 30 * time.Second}, step{syscall.SIGQUIT, quitGrace})
+}
+
+// prepare makes the cluster unless it is there.
+func (p *Postgres) prepare(ctx context.Context) error {
+	switch _, err := os.Stat(p.home.dataDir()); {
+	case err == nil:
+		return errors.Join(p.readPassword(), p.dropForeignPIDFile())
+	case errors.Is(err, fs.ErrNotExist):
+		return p.create(ctx)
+	default:
+		return err
+	}
+}
+
+// create makes the cluster in a folder aside and renames that when it is complete.
+func (p *Postgres) create(ctx context.Context) error {
+	old, _ := filepath.Glob(p.home.path(initdbPrefix + "*")) // fails for bad patterns only
+	for _, dir := range old {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	if err := p.writePassword(); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(p.home.dir, initdbPrefix)
+	if err != nil {
+		return err
+	}
+	if err := p.home.user.give(dir); err != nil {
+		return err
+	}
+	if err := p.initdb(ctx, dir); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, p.home.dataDir()); err != nil {
+		return err
+	}
+	return syncPath(p.home.dir)
+}
+
+// initdb makes a cluster with its database. It sets UTF-8 and the order of code points: what a query returns must not depend
+// on the machine's language.
+func (p *Postgres) initdb(ctx context.Context, dir string) error {
+	args := []string{
+		"--pgdata=" + dir, "--username=" + roleName, "--pwfile=" + p.home.path(passwordName),
+		"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C",
+	}
+	if runtime.GOOS == "linux" { // elsewhere C.UTF-8 need not exist
+		args = append(args, "--lc-ctype=C.UTF-8")
+	}
+	single := p.command(p.path, "--single", "-D", dir, "postgres")
+	single.Input = strings.NewReader("CREATE DATABASE " + databaseName + "\n")
+	if p.throwaway {
+		args, single.Args = append(args, "--no-sync"), slices.Insert(single.Args, 1, "-F")
+	}
+	for _, c := range []Command{p.command(filepath.Join(p.bin, "initdb"), args...), single} {
+		if err := RunProcess(ctx, c); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(c.Path), err)
+		}
+	}
+	return nil
+}
+
+func (p *Postgres) arguments(port int) []string {
+	settings := []string{"timezone=UTC", "log_timezone=UTC", "log_checkpoints=off"}
+	for _, name := range slices.Sorted(maps.Keys(p.settings)) {
+		settings = append(settings, name+"="+p.settings[name])
+	}
+	settings = append(settings, "listen_addresses="+loopback, "port="+strconv.Itoa(port), "unix_socket_directories=")
+	args := []string{"-D", p.home.dataDir()}
+	for _, setting := range settings {
+		args = append(args, "-c", setting)
+	}
+	return args
+}
+
+// ready reads it from the pid file, since any server may answer.
+func (p *Postgres) ready(_ context.Context, pid, _ int) bool {
+	text, _ := os.ReadFile(p.pidFile()) // a short one, or none, while it starts
+	return strings.HasPrefix(string(text), strconv.Itoa(pid)+"\n") && strings.HasSuffix(strings.TrimSpace(string(text)), "\nready")
+}
+
+func (p *Postgres) pidFile() string { return filepath.Join(p.home.dataDir(), "postmaster.pid") }
+
+// dropForeignPIDFile removes a pid file whose pid now belongs to another program, as after the restart of a
+// container: Postgres would take that program for a running server. It deals with other leftovers itself.
+func (p *Postgres) dropForeignPIDFile() error {
+	text, _ := os.ReadFile(p.pidFile())
+	first, _, _ := strings.Cut(string(text), "\n")
+	if pid, _ := strconv.Atoi(first); pid <= 0 || syscall.Kill(pid, 0) != nil {
+		return nil
+	}
+	return os.Remove(p.pidFile())
+}
+
+// writePassword makes a new password, unless callers may know one from before the cluster was removed under them.
+func (p *Postgres) writePassword() error {
+	if p.password == "" {
+		p.password = rand.Text()
+	}
+	path := p.home.path(passwordName)
+	if err := os.WriteFile(path, []byte(p.password+"\n"), 0o600); err != nil {
+		return err
+	}
+	return errors.Join(syncPath(path), p.home.user.give(path)) // initdb reads it
+}
+
+func (p *Postgres) readPassword() error {
+	if p.password != "" {
+		return nil
+	}
+	text, err := os.ReadFile(p.home.path(passwordName))
+	if err != nil {
+		return fmt.Errorf("the password of the cluster in %s: %w", p.home.dir, err)
+	}
+	p.password = strings.TrimSpace(string(text))
+	return nil
+}
+
+// syncPath forces a file or folder to disk.
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,148 @@
+package stack
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+// What a start of a new folder leaves when it fails is used by the next one.
+func TestPostgresFailedStartShowsTheLogAndCanBeRepeated(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(tempDir(t), "not", "yet", "there")
+	_, err := StartPostgres(testContext(t), ServerOptions{Dir: dir, Settings: map[string]string{"max_konnections": "1"}})
+	require.ErrorIs(t, err, ErrExited)
+	require.ErrorContains(t, err, `unrecognized configuration parameter "max_konnections"`)
+	require.ErrorContains(t, err, filepath.Join(dir, "postgres.log"))
+
+	first := newPostgres(t, ServerOptions{Dir: dir})
+	query(t, first.URL(), "CREATE TABLE kept AS SELECT 'yes' AS value")
+	require.NoError(t, first.Stop(Fast))
+	second := newPostgres(t, ServerOptions{Dir: dir})
+	require.Equal(t, "yes", query(t, second.URL(), "SELECT value FROM kept"))
+}
+
+func TestPostgresConfiguration(t *testing.T) {
+	t.Parallel()
+	p := newPostgres(t, ServerOptions{Settings: map[string]string{
+		"max_connections": "17", "work_mem": "5MB",
+		"listen_addresses": "*", // what the URL says is not for callers to change
+	}})
+	for name, want := range map[string]string{
+		"max_connections": "17", "work_mem": "5MB", "listen_addresses": "127.0.0.1", "unix_socket_directories": "",
+		"port": strconv.Itoa(p.Port()), "fsync": "on", "synchronous_commit": "on", "timezone": "UTC", "log_timezone": "UTC",
+		"server_encoding": "UTF8", "password_encryption": "scram-sha-256",
+	} {
+		require.Equal(t, want, query(t, p.URL(), "SHOW "+name), name)
+	}
+	require.Equal(t, "C", query(t, p.URL(), "SELECT datcollate FROM pg_database WHERE datname = 'forgerun'"))
+	require.Equal(t, "É", query(t, p.URL(), "SELECT CASE current_setting('lc_ctype') WHEN 'C' THEN 'É' ELSE upper('é') END"))
+	require.Equal(t, "forgerun forgerun", query(t, p.URL(), "SELECT current_user || ' ' || current_database()"))
+
+	parsed, err := url.Parse(p.URL())
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:"+strconv.Itoa(p.Port()), parsed.Host)
+	parsed.User = url.UserPassword("forgerun", "guess")
+	_, err = pgx.Connect(testContext(t), parsed.String())
+	require.ErrorContains(t, err, "password authentication failed")
+	info, err := os.Stat(p.home.path(passwordName))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	text, err := os.ReadFile(p.home.path("postgres.log"))
+	require.NoError(t, err)
+	require.NotContains(t, string(text), p.password)
+}
+
+func TestPostgresHalfDoneInitdbIsRedone(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(tempDir(t), "postgres")
+	ctx, cancel := context.WithCancel(testContext(t))
+	failed := make(chan error, 1)
+	go func() {
+		_, err := StartPostgres(ctx, ServerOptions{Dir: dir})
+		failed <- err
+	}()
+	halfDone := filepath.Join(dir, initdbPrefix+"*", "PG_VERSION")
+	testkit.Eventually(t, "initdb is at work", func() bool {
+		found, _ := filepath.Glob(halfDone)
+		return len(found) == 1
+	})
+	cancel()
+	require.ErrorIs(t, <-failed, context.Canceled)
+	require.NoDirExists(t, filepath.Join(dir, dataName))
+
+	p := newPostgres(t, ServerOptions{Dir: dir})
+	require.Equal(t, "1", query(t, p.URL(), "SELECT '1'"))
+	left, err := filepath.Glob(filepath.Join(dir, initdbPrefix+"*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// Pid files may name a process that is none of ours, as after the restart of a container.
+func TestPIDFilesWithAStrangersPID(t *testing.T) {
+	t.Parallel()
+	p := newPostgres(t, ServerOptions{})
+	left, err := os.ReadFile(p.pidFile())
+	require.NoError(t, err)
+	require.NoError(t, p.Stop(Fast))
+
+	stranger := exec.Command("sleep", "600")
+	stranger.Dir = "/"
+	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: p.home.user.credential()}
+	require.NoError(t, stranger.Start())
+	t.Cleanup(func() {
+		_ = stranger.Process.Kill()
+		_ = stranger.Wait()
+	})
+	_, rest, _ := strings.Cut(string(left), "\n")
+	stale := strconv.Itoa(stranger.Process.Pid) + "\n" + rest
+	require.NoError(t, os.WriteFile(p.pidFile(), []byte(stale), 0o600))
+	require.NoError(t, p.home.user.give(p.pidFile()))
+	require.NoError(t, p.home.noteRunning(stranger.Process.Pid, p.Port()))
+
+	require.NoError(t, p.Start(testContext(t)))
+	require.Equal(t, "1", query(t, p.URL(), "SELECT '1'"))
+	require.False(t, hasEnded(stranger.Process.Pid), "a stranger is left alone")
+}
+
+func TestPostgresWaitsForBackendsOfAKilledServer(t *testing.T) {
+	t.Parallel()
+	p := newPostgres(t, ServerOptions{})
+	conn := connect(t, p.URL())
+	backend := int(conn.PgConn().PID())
+	endBackend := func() { _ = syscall.Kill(backend, syscall.SIGKILL) }
+	// A busy backend does not notice that its postmaster is gone.
+	ctx, ended := testContext(t), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = conn.Exec(ctx, "DO $$ BEGIN LOOP END LOOP; END $$")
+	}()
+	defer func() { endBackend(); <-ended }()
+	testkit.Eventually(t, "the backend is busy", func() bool {
+		return query(t, p.URL(), "SELECT count(*)::text FROM pg_stat_activity WHERE state='active' AND query LIKE 'DO %'") == "1"
+	})
+	require.NoError(t, syscall.Kill(p.PID(), syscall.SIGKILL))
+	testkit.Eventually(t, "the death is noticed", func() bool { return p.PID() == 0 })
+
+	started := make(chan error, 1)
+	go func() { started <- p.Start(testContext(t)) }()
+	testkit.Eventually(t, "a start meets the backend", func() bool {
+		text, err := os.ReadFile(p.home.path("postgres.log"))
+		return err == nil && strings.Contains(string(text), "pre-existing shared memory block")
+	})
+	require.False(t, hasEnded(backend))
+	endBackend()
+	require.NoError(t, <-started)
+	require.Equal(t, "1", query(t, p.URL(), "SELECT '1'"))
+}

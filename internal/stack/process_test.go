@@ -1,0 +1,181 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+// shell returns a command that runs a script.
+func shell(t *testing.T, script string) Command {
+	t.Helper()
+	return Command{Path: "/bin/sh", Args: []string{"-c", script}, Log: filepath.Join(t.TempDir(), "log")}
+}
+
+func startProcess(t *testing.T, c Command) *Process {
+	t.Helper()
+	p, err := StartProcess(c)
+	require.NoError(t, err)
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// startSaying starts a script and waits for its first line of output.
+func startSaying(t *testing.T, script string) (p *Process, line string) {
+	t.Helper()
+	p = startProcess(t, shell(t, script))
+	require.NoError(t, p.Await(testContext(t), func(context.Context) (bool, error) {
+		var whole bool
+		line, _, whole = strings.Cut(p.Output(), "\n")
+		return whole, nil
+	}))
+	return p, line
+}
+
+func TestCommandIsRunAsToldTo(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { _ = r.Close() }()
+	c := shell(t, `pwd; read -r line; echo "$GREETING $HOME $line"; echo passed >&3; echo err >&2; exit 3`)
+	c.Dir, c.Env, c.Files, c.Input = "/", []string{"GREETING=hello"}, []*os.File{w}, strings.NewReader("input\n")
+	p := startProcess(t, c)
+	require.NoError(t, w.Close())
+	require.EqualError(t, p.exitReason(), "exit status 3")
+	require.True(t, p.HasExited())
+	require.False(t, p.stopping.Load(), "nobody asked for it")
+	require.Equal(t, "/\nhello  input\nerr\n", p.Output())
+	passed := make([]byte, len("passed"))
+	_, err = r.Read(passed)
+	require.NoError(t, err)
+	require.Equal(t, "passed", string(passed))
+	require.True(t, hasEnded(p.PID()))
+	require.ErrorIs(t, p.signal(syscall.SIGTERM), ErrNotRunning)
+	require.ErrorContains(t, p.Stop(testkit.Patience), "did not end cleanly: exit status 3")
+
+	_, err = StartProcess(Command{Path: "/nonexistent/program", Log: os.DevNull})
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, "cannot start /nonexistent/program")
+}
+
+func TestStopTwiceAndBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	var never *Process
+	require.NoError(t, never.Stop(time.Second))
+	require.NoError(t, never.end())
+	never.Kill()
+	require.Zero(t, never.PID())
+	require.True(t, never.HasExited())
+	require.ErrorIs(t, never.Pause(), ErrNotRunning)
+
+	p, _ := startSaying(t, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done")
+	require.NoError(t, p.Pause())
+	require.NoError(t, p.Resume())
+	require.NoError(t, p.Pause())
+	require.NoError(t, p.Stop(testkit.Patience), "a paused process is stopped too")
+	require.True(t, p.stopping.Load())
+	require.NoError(t, p.Stop(testkit.Patience))
+	p.Kill()
+	require.ErrorIs(t, p.Resume(), ErrNotRunning)
+}
+
+func TestKillReachesGrandchildren(t *testing.T) {
+	t.Parallel()
+	const script = "trap '' TERM; sleep 600 & echo $!; wait"
+	for name, end := range map[string]func(*Process){
+		"stop": func(p *Process) {
+			require.ErrorContains(t, p.Stop(50*time.Millisecond), "had not ended 50ms after SIGTERM and was killed")
+		},
+		"kill": (*Process).Kill,
+		"kill during a stop": func(p *Process) {
+			stopped := make(chan error)
+			go func() { stopped <- p.Stop(testkit.Patience) }()
+			testkit.Eventually(t, "the stop is under way", p.stopping.Load)
+			p.Kill()
+			require.NoError(t, <-stopped, "the kill was asked for too")
+		},
+	} {
+		p, line := startSaying(t, script)
+		grandchild, err := strconv.Atoi(line)
+		require.NoError(t, err)
+		end(p)
+		require.EqualError(t, p.exitReason(), "signal: killed")
+		testkit.Eventually(t, name, func() bool { return hasEnded(grandchild) })
+	}
+}
+
+func TestStepsAreTakenInOrder(t *testing.T) {
+	t.Parallel()
+	p, _ := startSaying(t, "trap '' INT; trap 'exit 5' QUIT; echo ready; while :; do sleep 0.01; done")
+	err := p.end(step{syscall.SIGINT, 50 * time.Millisecond}, step{syscall.SIGQUIT, testkit.Patience})
+	require.ErrorContains(t, err, "had not ended 50ms after SIGINT")
+	require.EqualError(t, p.exitReason(), "exit status 5")
+}
+
+func TestAwait(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, shell(t, "exec sleep 600"))
+	require.NoError(t, p.Await(testContext(t), func(context.Context) (bool, error) { return true, nil }))
+	broken := errors.New("broken")
+	require.ErrorIs(t, p.Await(testContext(t), func(context.Context) (bool, error) { return false, broken }), broken)
+	ctx, cancel := context.WithCancel(testContext(t))
+	cancel()
+	never := func(context.Context) (bool, error) { return false, nil }
+	require.ErrorIs(t, p.Await(ctx, never), context.Canceled)
+
+	p = startProcess(t, shell(t, "exit 3"))
+	err := p.Await(testContext(t), never)
+	require.ErrorIs(t, err, ErrExited)
+	require.ErrorContains(t, err, "exit status 3")
+	require.ErrorIs(t, p.Await(testContext(t), func(context.Context) (bool, error) { return true, nil }), ErrExited, "somebody else is ready")
+}
+
+func TestRunProcess(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, RunProcess(testContext(t), shell(t, "true")))
+	c := shell(t, "seq 30; echo reason; exit 3")
+	require.NoError(t, os.WriteFile(c.Log, []byte("a former run\n"), 0o600))
+	err := RunProcess(testContext(t), c)
+	require.ErrorContains(t, err, "exit status 3; the last lines of "+c.Log)
+	require.NotContains(t, err.Error(), "former run")
+	require.Equal(t, tailLines, strings.Count(err.Error(), logIndent))
+	require.True(t, strings.HasSuffix(err.Error(), "| reason"), err)
+	c.Args[1] = "exit 3"
+	require.ErrorContains(t, RunProcess(testContext(t), c), "nothing in "+c.Log)
+	ctx, cancel := context.WithCancelCause(testContext(t))
+	cancel(errors.New("no time"))
+	require.EqualError(t, RunProcess(ctx, shell(t, "exec sleep 600")), "no time")
+}
+
+func TestLogIsBounded(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "server.log")
+	f, size, err := openLog(path)
+	require.NoError(t, err)
+	require.Zero(t, size)
+	line := strings.Repeat("x", 1023) + "\n"
+	_, err = f.WriteString(strings.Repeat(line, maxLogBytes/len(line)) + "the newest line\n")
+	require.NoError(t, err)
+
+	require.NoError(t, trimLog(path))
+	_, err = f.WriteString("written on\n")
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Len(t, text, keptLogBytes+len("written on\n"))
+	require.True(t, strings.HasSuffix(string(text), "the newest line\nwritten on\n"))
+	require.NoError(t, trimLog(path), "small enough now")
+	p := &Process{log: path, offset: maxLogBytes}
+	require.Contains(t, p.Output(), "written on", "a place before the cut")
+}

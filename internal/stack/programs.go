@@ -1,0 +1,159 @@
+package stack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ErrNotInstalled is wrapped by the Start functions when a server program is missing. The text says how to get it.
+var ErrNotInstalled = errors.New("not installed")
+
+// machine is what the package takes from the computer it runs on. Tests replace it.
+type machine struct {
+	// programDirs are searched for programs in order. Of the matches of a glob pattern the highest version is first.
+	programDirs []string
+	// osRelease describes the system (os-release(5)).
+	osRelease string
+	// spareDir is where a root parent puts folders that the servers' user could not enter at their place; see openHome.
+	spareDir string
+}
+
+func thisMachine() machine {
+	dirs := filepath.SplitList(os.Getenv("PATH"))
+	return machine{
+		programDirs: append(dirs,
+			"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
+			"/usr/pgsql-*/bin",          // packages of postgresql.org for Red Hat
+			"/opt/homebrew/opt/postgresql*/bin", "/usr/local/opt/postgresql*/bin", "/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
+			"/Applications/Postgres.app/Contents/Versions/*/bin",
+			"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/valkey/bin", "/home/linuxbrew/.linuxbrew/bin",
+			"/usr/local/bin", "/usr/bin", "/usr/sbin",
+		),
+		osRelease: "/etc/os-release",
+		spareDir:  "/var/lib/forgerun",
+	}
+}
+
+// find returns the folders that hold all the named programs, best first.
+func (m machine) find(names ...string) []string {
+	var found []string
+	for _, pattern := range m.programDirs {
+		// A relative entry would make the result depend on the working folder.
+		if !filepath.IsAbs(pattern) {
+			continue
+		}
+		dirs, _ := filepath.Glob(pattern) // fails for bad patterns only
+		slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(versionInPath(b), versionInPath(a)) })
+		for _, dir := range dirs {
+			if !holdsPrograms(dir, names) {
+				continue
+			}
+			if real := realDir(dir, names[0]); holdsPrograms(real, names) {
+				dir = real
+			}
+			if !slices.Contains(found, dir) {
+				found = append(found, dir)
+			}
+		}
+	}
+	return found
+}
+
+func holdsPrograms(dir string, names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool {
+		_, err := exec.LookPath(filepath.Join(dir, name))
+		return err != nil
+	})
+}
+
+// realDir follows a link to the program's real folder: Postgres looks for its share folder next to it, and the link
+// may be where the servers' user cannot go. A link to another name (Debian's redis-server) stays: such a program asks
+// for the name it was called by.
+func realDir(dir, name string) string {
+	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
+	if err != nil || filepath.Base(path) != name {
+		return dir
+	}
+	return filepath.Dir(path)
+}
+
+var firstNumber = regexp.MustCompile(`[0-9]+`)
+
+// versionInPath returns 17 for ".../17/bin" and ".../postgresql@17/bin", 0 when the folder's name has no number.
+func versionInPath(binDir string) int {
+	n, _ := strconv.Atoi(firstNumber.FindString(filepath.Base(filepath.Dir(binDir))))
+	return n
+}
+
+// chooseVersion returns the first of the program folders (bins, not empty) that can run the cluster in dataDir, which
+// only the major version that made it can. Where there is no cluster yet, that is the first.
+func chooseVersion(ctx context.Context, bins []string, dataDir string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(dataDir, "PG_VERSION"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return bins[0], nil
+	}
+	if err != nil {
+		return "", err
+	}
+	want := strings.TrimSpace(string(text))
+	var have []string
+	for _, bin := range bins {
+		// "postgres (PostgreSQL) 17.2 (Homebrew)"
+		out, err := exec.CommandContext(ctx, filepath.Join(bin, "postgres"), "--version").Output()
+		if err != nil {
+			return "", fmt.Errorf("asking %s/postgres for its version: %w", bin, err)
+		}
+		major := firstNumber.FindString(string(out))
+		if major == want {
+			return bin, nil
+		}
+		have = append(have, major)
+	}
+	return "", fmt.Errorf("the cluster in %s was made by Postgres %s, but this machine has version %s: "+
+		"install version %s, or remove the folder to begin anew", dataDir, want, strings.Join(have, ", "), want)
+}
+
+// installation names the packages that have a server's programs.
+type installation struct{ debian, fedora, homebrew string }
+
+// notInstalled tells the one command that installs what is missing, or those of several systems where this one is
+// none of them.
+func (m machine) notInstalled(programs string, i installation) error {
+	return fmt.Errorf("%s: %w. To install it: %s", programs, ErrNotInstalled, i.command(runtime.GOOS, m.families()))
+}
+
+func (i installation) command(system string, families []string) string {
+	debian, fedora, homebrew := "apt-get install "+i.debian, "dnf install "+i.fedora, "brew install "+i.homebrew
+	switch {
+	case system == "darwin":
+		return homebrew
+	case slices.Contains(families, "debian"): // Ubuntu is like it
+		return "sudo " + debian
+	case slices.Contains(families, "fedora"), slices.Contains(families, "rhel"):
+		return "sudo " + fedora
+	}
+	return fmt.Sprintf("%s (Debian, Ubuntu), %s (Fedora), %s (Homebrew)", debian, fedora, homebrew)
+}
+
+// families are the name of this Linux and those that it is like.
+func (m machine) families() (names []string) {
+	content, _ := os.ReadFile(m.osRelease) // other systems have none
+	for line := range strings.Lines(string(content)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		if name == "ID" || name == "ID_LIKE" {
+			names = append(names, strings.Fields(strings.Trim(value, `"'`))...)
+		}
+	}
+	return names
+}

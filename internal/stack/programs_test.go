@@ -1,0 +1,126 @@
+package stack
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fakeProgram writes a script that prints a line.
+func fakeProgram(t *testing.T, dir, name, says string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	script := "#!/bin/sh\necho '" + says + "'\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
+}
+
+func fakePostgres(t *testing.T, dir, version string) {
+	t.Helper()
+	fakeProgram(t, dir, "initdb", "")
+	fakeProgram(t, dir, "postgres", "postgres (PostgreSQL) "+version)
+}
+
+func TestMissingServersAreNamed(t *testing.T) {
+	t.Parallel()
+	m := machine{programDirs: []string{t.TempDir(), "/nonexistent/*/bin"}}
+	dir := filepath.Join(t.TempDir(), "never made")
+
+	_, err := m.startPostgres(testContext(t), ServerOptions{Dir: dir})
+	require.ErrorIs(t, err, ErrNotInstalled)
+	require.ErrorContains(t, err, "apt-get install postgresql")
+	require.ErrorContains(t, err, "brew install postgresql@17")
+	_, err = m.startRedis(testContext(t), ServerOptions{Dir: dir})
+	require.ErrorIs(t, err, ErrNotInstalled)
+	require.ErrorContains(t, err, "redis-server")
+	require.ErrorContains(t, err, "valkey-server")
+	_, err = m.temp(testContext(t), t.TempDir(), &ServerOptions{}, &ServerOptions{})
+	require.ErrorIs(t, err, ErrNotInstalled)
+	require.NoDirExists(t, dir)
+}
+
+func TestProgramsAreFoundInOrder(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	at := func(parts ...string) string { return filepath.Join(append([]string{root}, parts...)...) }
+	for _, version := range []string{"9", "15", "17"} {
+		fakePostgres(t, at("lib", version, "bin"), version)
+	}
+	fakeProgram(t, at("path"), "postgres", "no initdb beside it")
+	require.NoError(t, os.MkdirAll(at("links"), 0o755))
+	for _, name := range []string{"postgres", "initdb"} {
+		require.NoError(t, os.Symlink(at("lib", "15", "bin", name), at("links", name)))
+	}
+	m := machine{programDirs: []string{"relative", at("path"), at("links"), at("lib", "*", "bin")}}
+	require.Equal(t, []string{at("lib", "15", "bin"), at("lib", "17", "bin"), at("lib", "9", "bin")},
+		m.find("postgres", "initdb"))
+	require.Equal(t, 17, versionInPath("/opt/homebrew/opt/postgresql@17/bin"))
+	require.Equal(t, 16, versionInPath("/usr/pgsql-16/bin"))
+
+	// A program that goes by the name it is called must be called by it.
+	fakeProgram(t, at("redis"), "redis-check-rdb", "")
+	require.NoError(t, os.Symlink("redis-check-rdb", at("redis", "redis-server")))
+	fakeProgram(t, at("redis"), "valkey-server", "")
+	m = machine{programDirs: []string{at("redis")}}
+	require.Equal(t, at("redis", "redis-server"), m.findRedis())
+	require.NoError(t, os.Remove(at("redis", "redis-server")))
+	require.Equal(t, at("redis", "valkey-server"), m.findRedis())
+}
+
+func TestClusterDecidesTheVersion(t *testing.T) {
+	t.Parallel()
+	root, data := t.TempDir(), t.TempDir()
+	new, old := filepath.Join(root, "17"), filepath.Join(root, "15")
+	fakePostgres(t, new, "17.2 (Homebrew)")
+	fakePostgres(t, old, "15.18")
+	bins := []string{new, old}
+	choose := func(version string) (string, error) {
+		require.NoError(t, os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(version), 0o600))
+		return chooseVersion(testContext(t), bins, data)
+	}
+
+	got, err := chooseVersion(testContext(t), bins, filepath.Join(data, "no cluster yet"))
+	require.NoError(t, err)
+	require.Equal(t, new, got)
+	got, err = choose("15\n")
+	require.NoError(t, err)
+	require.Equal(t, old, got)
+	_, err = choose("14\n")
+	require.ErrorContains(t, err, "install version 14")
+}
+
+func TestMissingServerHasOneCommand(t *testing.T) {
+	t.Parallel()
+	postgres := installation{debian: "postgresql", fedora: "postgresql-server", homebrew: "postgresql@17"}
+	for _, test := range []struct{ system, release, want string }{
+		{"linux", "NAME=x\nID=debian\n", "sudo apt-get install postgresql"},
+		{"linux", "ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", "sudo apt-get install postgresql"},
+		{"linux", "ID=fedora\n", "sudo dnf install postgresql-server"},
+		{"linux", "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", "sudo dnf install postgresql-server"},
+		{"darwin", "", "brew install postgresql@17"},
+		{"linux", "ID=nixos\n",
+			"apt-get install postgresql (Debian, Ubuntu), dnf install postgresql-server (Fedora), brew install postgresql@17 (Homebrew)"},
+	} {
+		m := machine{osRelease: filepath.Join(t.TempDir(), "os-release")}
+		require.NoError(t, os.WriteFile(m.osRelease, []byte(test.release), 0o600))
+		require.Equal(t, test.want, postgres.command(test.system, m.families()))
+	}
+}
+
+// Programs that are given are used where the machine has none.
+func TestGivenProgramsAreUsed(t *testing.T) {
+	t.Parallel()
+	installed := thisMachine().find("postgres", "initdb")
+	require.NotEmpty(t, installed)
+	given := tempDir(t) // which every user can enter
+	for _, name := range []string{"postgres", "initdb"} {
+		script := "#!/bin/sh\nexec " + filepath.Join(installed[0], name) + ` "$@"` + "\n"
+		require.NoError(t, os.WriteFile(filepath.Join(given, name), []byte(script), 0o755))
+	}
+	m := machine{spareDir: thisMachine().spareDir}
+	server, err := m.startPostgres(testContext(t), ServerOptions{Dir: postgresDir(t), Programs: given})
+	require.NoError(t, err)
+	require.NoError(t, server.Stop(Fast))
+}

@@ -1,0 +1,107 @@
+package stack
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func requireRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: only a root parent runs its servers as another user")
+	}
+}
+
+func ownerOf(t *testing.T, path string) int {
+	t.Helper()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	return int(info.Sys().(*syscall.Stat_t).Uid)
+}
+
+func TestRootRunsServersAsUnprivilegedUsers(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	p, r := newPostgres(t, ServerOptions{}), newRedis(t, ServerOptions{})
+	for pid, h := range map[int]*home{p.PID(): p.home, r.PID(): r.home} {
+		require.NotNil(t, h.user)
+		require.NotZero(t, h.user.uid)
+		require.EqualValues(t, h.user.uid, ownerOf(t, h.path(dataName)))
+		require.Zero(t, ownerOf(t, h.dir), "what root writes to is root's")
+		if _, err := os.Stat("/proc/self"); err == nil {
+			require.EqualValues(t, h.user.uid, ownerOf(t, "/proc/"+strconv.Itoa(pid)))
+		}
+	}
+}
+
+func TestRootKeepsFilesElsewhereWhenTheUserCannotReachThem(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	closed := t.TempDir() // a 0700 folder, as /root is
+	m := thisMachine()
+	m.spareDir = filepath.Join(tempDir(t), "spare")
+	text, log := newLogger()
+	o := ServerOptions{Dir: filepath.Join(closed, "stack", "redis"), Logger: log}
+	start := func() (r *Redis, kept int64) {
+		r, err := m.startRedis(testContext(t), o)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, r.Kill()) })
+		kept, err = redisClient(t, r.URL()).Exists(testContext(t), "kept").Result()
+		require.NoError(t, err)
+		return r, kept
+	}
+
+	first, _ := start()
+	require.NoError(t, redisClient(t, first.URL()).Set(testContext(t), "kept", "yes", 0).Err())
+	require.NoError(t, first.Stop())
+	link, err := os.Readlink(o.Dir)
+	require.NoError(t, err)
+	require.Equal(t, m.spareDir, filepath.Dir(link))
+	require.True(t, text.contains("kept_in="+link))
+	require.FileExists(t, filepath.Join(o.Dir, "redis.log"))
+
+	second, kept := start()
+	require.EqualValues(t, 1, kept)
+	require.NoError(t, second.Stop())
+	require.NoError(t, Remove(o.Dir))
+	_, err = os.Lstat(o.Dir)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	left, err := os.ReadDir(m.spareDir)
+	require.NoError(t, err)
+	require.Empty(t, left, "it is removed with its link")
+}
+
+func TestRootSaysWhatToDoWhenThereIsNoWay(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	m := thisMachine()
+	m.spareDir = filepath.Join(t.TempDir(), "closed as well")
+	_, err := m.startRedis(testContext(t), ServerOptions{Dir: filepath.Join(t.TempDir(), "redis")})
+	require.ErrorContains(t, err, "use a folder that every user can reach")
+
+	occupied := filepath.Join(t.TempDir(), "redis")
+	require.NoError(t, os.MkdirAll(occupied, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(occupied, "precious"), nil, 0o600))
+	m.spareDir = tempDir(t)
+	_, err = m.startRedis(testContext(t), ServerOptions{Dir: occupied})
+	require.Error(t, err)
+	require.FileExists(t, filepath.Join(occupied, "precious"))
+}
+
+func TestRootUsesTheOwnerOfExistingFiles(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	nobody, err := lookupAccount("nobody")
+	require.NoError(t, err)
+	dir := filepath.Join(tempDir(t), "redis")
+	require.NoError(t, os.Mkdir(dir, 0o711))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, dataName), 0o700))
+	require.NoError(t, nobody.give(filepath.Join(dir, dataName)))
+	r := newRedis(t, ServerOptions{Dir: dir})
+	require.Equal(t, nobody.uid, r.home.user.uid)
+}

@@ -1,0 +1,228 @@
+package stack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	// startTimeout bounds a start whose context does not. It covers the recovery of a crashed cluster on a slow disk.
+	startTimeout = 60 * time.Second
+	// portTries bounds how often a start chooses another port because somebody took the first before it was bound.
+	portTries = 10
+	// quitGrace is for SIGQUIT: Postgres itself kills after 5 s what does not follow.
+	quitGrace = 10 * time.Second
+)
+
+// ServerOptions say where and how a private Postgres or Redis runs.
+type ServerOptions struct {
+	// Dir is the server's folder: its data (in "data"), its log, and the password
+	// of Postgres' one role. It is created when missing, and used again when present.
+	//
+	// No server runs as root. A root parent runs Postgres as user "postgres" or
+	// "nobody", and Redis as "redis", "valkey" or "nobody", or as the owner of the
+	// files that are there already. When that user cannot reach Dir (below /root,
+	// or in a folder made by os.MkdirTemp), the files go to a new folder below
+	// /var/lib/forgerun, Dir becomes a symbolic link to it, and a warning says so.
+	// Remove deletes such a folder with its link; MkdirTemp makes temporary folders
+	// that the user can reach.
+	Dir string
+	// Programs is a folder with the server's programs, for when the machine has none that will do; "" for none.
+	Programs string
+	// Port is the TCP port on 127.0.0.1; 0 chooses a free one.
+	Port int
+	// Settings are configuration parameters of Postgres, or directives of Redis with one value. They are given on the
+	// command line, so ALTER SYSTEM cannot change them. Postgres' fsync and synchronous_commit are on unless set here.
+	Settings map[string]string
+	// Env are further variables of the server's environment, which is otherwise empty but for what it needs.
+	Env []string
+	// Logger gets a line for each start, and for an end that nobody asked for. Nil: none.
+	Logger *slog.Logger
+
+	// throwaway is for a new cluster that nobody needs after a power failure.
+	throwaway bool
+}
+
+var (
+	// errPortTaken: the port was taken when the server tried to bind it.
+	errPortTaken = errors.New("the port is in use")
+	// errDataBusy: backends of a killed Postgres are still finishing.
+	errDataBusy = errors.New("processes of a former server still use the data folder")
+)
+
+// program is what differs between the servers.
+type program interface {
+	// prepare makes the data ready. No server runs on it meanwhile.
+	prepare(ctx context.Context) error
+	// arguments are those of the server on the port.
+	arguments(port int) []string
+	// ready reports whether the process pid serves the port: it, not another.
+	ready(ctx context.Context, pid, port int) bool
+}
+
+// server is one program with its folder and port, running or not. Its methods may be called from several goroutines.
+type server struct {
+	name string
+	path string // of the program
+	program
+	home *home
+	env  []string
+	log  *slog.Logger
+	// death ends it when its parent dies; nothing is lost by it.
+	death syscall.Signal
+
+	op     sync.Mutex // one start or stop at a time
+	port   int
+	holder net.PacketConn // of the port that was chosen
+	// fixed: the caller chose the port, or the server has already run on it.
+	fixed bool
+
+	current atomic.Pointer[Process] // nil: not running
+}
+
+// newServer returns a server that does not run yet, with its folder made; its program is still to be set.
+func (m machine) newServer(ctx context.Context, name string, o ServerOptions, path string, users ...string) (*server, error) {
+	if o.Dir == "" {
+		return nil, fmt.Errorf("the options for %s: Dir is empty", name)
+	}
+	if o.Port < 0 || o.Port > 65535 {
+		return nil, fmt.Errorf("port %d is not between 0 and 65535", o.Port)
+	}
+	s := &server{name: name, path: path, env: o.Env, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), port: o.Port, fixed: o.Port != 0}
+	var err error
+	if s.home, err = openHome(ctx, m, o.Dir, path, users, s.log); err != nil {
+		return nil, fmt.Errorf("the folder for %s: %w", name, err)
+	}
+	return s, nil
+}
+
+// Port returns the TCP port on 127.0.0.1. It stays the same over Stop and Start.
+func (s *server) Port() int { return s.port }
+
+// PID returns the id of the server's main process, 0 when it does not run.
+func (s *server) PID() int {
+	if p := s.current.Load(); !p.HasExited() {
+		return p.PID()
+	}
+	return 0
+}
+
+// Start starts a server that was stopped or died, on the same folder and port. It does nothing when the server runs.
+func (s *server) Start(ctx context.Context) error {
+	s.op.Lock()
+	defer s.op.Unlock()
+	if !s.current.Load().HasExited() {
+		return nil
+	}
+	s.home.release()
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %v", startTimeout))
+	defer cancel()
+	if err := s.launch(ctx); err != nil {
+		s.home.release()
+		return fmt.Errorf("starting %s: %w", s.name, err)
+	}
+	return nil
+}
+
+func (s *server) launch(ctx context.Context) error {
+	if err := s.home.acquire(); err != nil {
+		return err
+	}
+	if err := s.home.endOrphan(ctx, s.log); err != nil {
+		return err
+	}
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	for tries := 1; ; {
+		err := s.attempt(ctx)
+		switch {
+		case errors.Is(err, errPortTaken) && !s.fixed && tries < portTries:
+			tries++
+			if s.holder != nil {
+				_ = s.holder.Close()
+			}
+			s.port = 0
+		case errors.Is(err, errDataBusy) && Sleep(ctx, 5*pollPeriod):
+		default:
+			return err
+		}
+	}
+}
+
+// command runs a program in the folder, as the server's user, with the server's log.
+func (s *server) command(path string, args ...string) Command {
+	return Command{
+		Path: path, Args: args, Env: append(childEnv(), s.env...), Dir: s.home.dir, User: s.home.user.credential(), DeathSignal: s.death,
+		Log: s.home.path(s.name + ".log"),
+	}
+}
+
+// attempt runs the server once, on a new port unless there is one.
+func (s *server) attempt(ctx context.Context) (err error) {
+	if s.port == 0 {
+		if s.port, s.holder, err = reservePort(); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	p, err := StartProcess(s.command(s.path, s.arguments(s.port)...))
+	if err != nil {
+		return err
+	}
+	if err = s.home.noteRunning(p.PID(), s.port); err == nil {
+		err = p.Await(ctx, func(ctx context.Context) (bool, error) { return s.ready(ctx, p.PID(), s.port), nil })
+	}
+	if err != nil {
+		_ = p.end(step{s.death, quitGrace})
+		return p.Explain(classify(err, p.Output(), s.port))
+	}
+	s.fixed = true
+	s.current.Store(p)
+	go s.reportExit(p)
+	s.log.Info(s.name+" is ready", "port", s.port, "pid", p.PID(), "folder", s.home.dir,
+		"took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// classify recognises the failures that another attempt cures. The servers' messages are untranslated; see childEnv.
+func classify(err error, output string, port int) error {
+	switch {
+	case !errors.Is(err, ErrExited):
+	case strings.Contains(output, "Address already in use"):
+		return fmt.Errorf("%w: %d: %w", errPortTaken, port, err)
+	case strings.Contains(output, "pre-existing shared memory block"):
+		return fmt.Errorf("%w: %w", errDataBusy, err)
+	}
+	return err
+}
+
+// reportExit ends with the process.
+func (s *server) reportExit(p *Process) {
+	if err := p.exitReason(); !p.stopping.Load() {
+		s.log.Error(s.name+" ended although nobody stopped it",
+			"pid", p.PID(), "action", "watch_server", "error_message", p.Explain(err).Error())
+	}
+}
+
+// stop ends the server by the given steps, and by SIGKILL at last. It does nothing when the server does not run.
+func (s *server) stop(steps ...step) error {
+	s.op.Lock()
+	defer s.op.Unlock()
+	p := s.current.Load()
+	err := p.end(steps...)
+	if p.HasExited() {
+		s.current.Store(nil)
+		s.home.release()
+	}
+	return err
+}

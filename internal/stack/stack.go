@@ -1,0 +1,260 @@
+// Package stack runs ForgeRun on this machine: private Postgres and Redis servers, processes of our programs, and the faults
+// that are done to them. "forgerun dev", the simulator, the benchmark and tests use it.
+//
+// StartPostgres, StartRedis and Temp run servers alone, StartProcess any program. Start runs a whole service: its stores, api,
+// webhooks and worker processes. Whatever of it ends although nobody asked for it is started again, and Chaos disturbs it.
+// Nothing here knows a schema, a queue or a job, and servers that somebody else runs are left alone.
+//
+// What holds for every server:
+//
+//   - It listens on 127.0.0.1 only, on a free port outside the range from which
+//     the system takes ports for outgoing connections, so that the same port is
+//     still free when the server is started again.
+//   - It belongs to this process. Its folder is locked while it runs. On Linux the
+//     kernel ends it when the parent dies, however it dies; elsewhere a server that
+//     outlived its parent is stopped by the next start on the same folder.
+//   - It never runs as root. A root parent runs it as an unprivileged user; see
+//     ServerOptions.Dir for what that asks of the folder.
+//   - What it prints goes to a log file in its folder, kept to a few megabytes.
+//
+// A context given to a Start function bounds the start, not the life of what is started.
+package stack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+// Stack is a running service. Its methods may be called from several goroutines.
+type Stack struct {
+	o   Options
+	log *slog.Logger
+	env environ // not changed once the first process runs
+	url string
+
+	servers               Servers // none: foreign
+	databaseURL, redisURL string  // direct
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	ops    sync.WaitGroup // calls under way, the watch over the servers
+	// running counts supervised processes; only calls under way add to it.
+	running sync.WaitGroup
+	// serverFault is held while Postgres or Redis is stopped or started: one of them is disturbed at a time.
+	serverFault *semaphore.Weighted
+	scaling     *semaphore.Weighted
+	turn        atomic.Uint64 // which api process gets the next connection
+	close       func() error
+
+	mu       sync.Mutex
+	closed   bool
+	apis     []*member
+	webhooks []*member
+	workers  []*member
+	clock    *client.Client // moves the clock; nil: it was never moved
+	balancer *proxy         // in front of the API; nil: it is reached directly
+	faulty   []*proxy       // those that faults may be done to
+}
+
+// errClosed is what calls return that Close has overtaken.
+var errClosed = errors.New("the stack is closed")
+
+// Start starts everything but workers (see Scale) and returns once it is ready. After an error nothing is left
+// running. The context bounds the start only.
+func Start(ctx context.Context, o Options) (*Stack, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{o: o, log: slog.New(slog.NewTextHandler(o.Log, nil)), serverFault: semaphore.NewWeighted(1), scaling: semaphore.NewWeighted(1)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.close = sync.OnceValue(s.end)
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Stack) start(ctx context.Context) error {
+	if err := os.MkdirAll(s.Logs(), 0o755); err != nil {
+		return err
+	}
+	if s.o.foreign() {
+		s.env, s.databaseURL, s.redisURL = newEnviron(s.o, s.o.DatabaseURL, s.o.RedisURL), s.o.DatabaseURL, s.o.RedisURL
+		return nil
+	}
+	if err := s.startServers(ctx); err != nil {
+		return err
+	}
+	if err := s.migrate(ctx); err != nil {
+		return err
+	}
+	database, databaseErr := s.throughProxy("postgres", s.databaseURL)
+	redis, redisErr := s.throughProxy("redis", s.redisURL)
+	if err := errors.Join(databaseErr, redisErr); err != nil {
+		return err
+	}
+	s.env = newEnviron(s.o, database, redis)
+	if err := s.chooseURL(); err != nil {
+		return err
+	}
+	apis, _ := s.resize(&s.apis, "api", s.o.APIs)
+	webhooks, _ := s.resize(&s.webhooks, "webhooks", 1)
+	return awaitReady(ctx, append(slices.Clip(apis), webhooks...))
+}
+
+// migrate brings the schema up to date.
+func (s *Stack) migrate(ctx context.Context) error {
+	env := environ{"FORGERUN_DATABASE_URL": s.databaseURL}
+	if err := RunProcess(ctx, s.command("migrate", "migrate", env.list())); err != nil {
+		return fmt.Errorf("forgerun migrate: %w", err)
+	}
+	return nil
+}
+
+// chooseURL chooses the address of the API: that of a proxy, or that of the one process if there need not be any.
+func (s *Stack) chooseURL() (err error) {
+	var address string
+	if s.o.Faults || s.o.APIs > 1 || s.o.Listen != "" {
+		if s.balancer, err = newProxy("api", cmp.Or(s.o.Listen, anyAddress), s.dialAPI); err != nil {
+			return err
+		}
+		if address = s.balancer.address(); s.o.Faults {
+			s.faulty = append(s.faulty, s.balancer)
+		}
+	} else if address, err = FreeAddress(); err != nil {
+		return err
+	}
+	s.url = "http://" + address
+	if s.o.Env["FORGERUN_PUBLIC_URL"] == "" {
+		s.env["FORGERUN_PUBLIC_URL"] = s.url
+	}
+	return nil
+}
+
+// URL is the address of the API, the same for the stack's life; "" beside foreign servers.
+func (s *Stack) URL() string { return s.url }
+
+// DatabaseURL is the address of Postgres itself, around any proxy.
+func (s *Stack) DatabaseURL() string { return s.databaseURL }
+
+// RedisURL is the address of Redis itself, around any proxy.
+func (s *Stack) RedisURL() string { return s.redisURL }
+
+// Logs is the folder with the logs of all processes, which stay.
+func (s *Stack) Logs() string { return filepath.Join(s.o.Dir, "logs") }
+
+// MetricsURLs are the addresses of the metrics of all processes that live now.
+func (s *Stack) MetricsURLs() []string {
+	var urls []string
+	for _, m := range s.members() {
+		if r := m.living(); r != nil {
+			urls = append(urls, "http://"+r.admin+"/metrics")
+		}
+	}
+	return urls
+}
+
+// Workers is the number of worker processes that are wanted now.
+func (s *Stack) Workers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.workers)
+}
+
+// Scale starts or stops worker processes until there are n, and returns once
+// the new ones are ready and the others, which get SIGTERM, have ended. The
+// number holds even if the wait ends early with the context. It may be called
+// while faults are done.
+func (s *Stack) Scale(ctx context.Context, n int) error {
+	if n < 0 || n > maxWorkers {
+		return fmt.Errorf("%d workers: allowed is a number from 0 to %d", n, maxWorkers)
+	}
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if s.scaling.Acquire(ctx, 1) != nil {
+		return context.Cause(ctx)
+	}
+	defer s.scaling.Release(1)
+	wanted, dropped := s.resize(&s.workers, "worker", n)
+	return errors.Join(stopMembers(ctx, dropped), awaitReady(ctx, wanted))
+}
+
+// begin is the start of a call that Close waits for: its context ends with the stack.
+func (s *Stack) begin(ctx context.Context) (context.Context, func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil, errClosed
+	}
+	s.ops.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(s.ctx, func() { cancel(errClosed) })
+	return ctx, func() {
+		unhook()
+		cancel(nil)
+		s.ops.Done()
+	}, nil
+}
+
+// Heal returns once every process is ready and the clock runs as usual. Faults that are over have been undone, and others undo
+// themselves.
+func (s *Stack) Heal(ctx context.Context) error {
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return s.heal(ctx)
+}
+
+func (s *Stack) heal(ctx context.Context) error {
+	if err := s.healServers(ctx); err != nil {
+		return err
+	}
+	for _, m := range s.members() {
+		if err := m.awaitHealthy(ctx); err != nil {
+			return err
+		}
+	}
+	return s.healClock(ctx)
+}
+
+// Close ends everything, calls under way too, and removes the servers' data. Nothing but logs is left. A process that had to
+// be killed is an error. Further calls return the same.
+func (s *Stack) Close() error { return s.close() }
+
+func (s *Stack) end() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel() // this ends the processes too
+	s.ops.Wait()
+	var errs []error
+	s.running.Wait()
+	for _, m := range s.members() {
+		errs = append(errs, m.err)
+	}
+	for _, p := range s.proxies() {
+		p.close()
+	}
+	if s.balancer != nil {
+		s.balancer.close()
+	}
+	return errors.Join(append(errs, s.closeServers())...)
+}

@@ -1,0 +1,204 @@
+package stack
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+func TestEachFaultOnRealServers(t *testing.T) {
+	t.Parallel()
+	s := startReal(t, Options{Faults: true})
+	require.NoError(t, s.Scale(testContext(t), 1))
+	url := s.URL()
+
+	redis, postgres := s.servers.Redis.PID(), s.servers.Postgres.PID()
+	require.Equal(t, "redis", strike(testContext(t), t, s, "redis", 1).Target)
+	require.Equal(t, "postgres", strike(testContext(t), t, s, "postgres", 1).Target)
+	require.NotEqual(t, redis, s.servers.Redis.PID())
+	require.NotEqual(t, postgres, s.servers.Postgres.PID())
+	require.NotZero(t, s.servers.Redis.PID())
+	require.NotZero(t, s.servers.Postgres.PID())
+	requireAnswers(t, s)
+
+	ctx := testContext(t)
+	require.NoError(t, s.servers.Redis.Do(ctx, "SET mine 1"))
+	strike(testContext(t), t, s, "flush", 1)
+	require.ErrorContains(t, s.servers.Redis.Do(ctx, "GET mine"), `"$-1"`)
+
+	// The faults that last are seen from outside, and end with the context.
+	short, cancel := context.WithCancel(ctx)
+	full := make(chan Fault)
+	go func() { full <- strike(short, t, s, "redis-full", 1) }()
+	testkit.Eventually(t, "writes are refused", func() bool {
+		err := s.servers.Redis.Do(ctx, "SET mine 1")
+		return err != nil && err.Error() != ""
+	})
+	cancel()
+	require.Equal(t, "redis", (<-full).Target)
+	require.NoError(t, s.servers.Redis.Do(ctx, "SET mine 1"))
+
+	kinds := map[string]bool{}
+	for seed := uint64(1); len(kinds) < 3; seed++ { // api, webhooks and worker
+		require.Less(t, seed, uint64(50), "%v", kinds)
+		f := strike(testContext(t), t, s, "kill", seed)
+		kinds[f.Target] = true
+		require.Len(t, s.MetricsURLs(), 3)
+	}
+	require.Equal(t, url, s.URL())
+	requireAnswers(t, s)
+
+	for _, name := range []string{"cut", "slow"} {
+		f := strike(testContext(t), t, s, name, 1)
+		require.Contains(t, []string{"postgres", "redis", "api"}, f.Target)
+		require.Positive(t, f.Count)
+	}
+	require.NoError(t, s.Heal(ctx))
+	requireAnswers(t, s)
+}
+
+func TestWithoutFaults(t *testing.T) {
+	t.Parallel()
+	s := startReal(t, Options{TimeScale: 0.5, Concurrency: 7, Env: map[string]string{"FORGERUN_MAX_RETRIES": "5"}})
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *Stack)
+	}{
+		{"addresses are direct", addressesAreDirect},
+		{"a folder in use", folderInUse},
+		{"foreign servers are spared", foreignServersAreSpared},
+		{"servers that die are started again", serversThatDie},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.run(t, s) })
+	}
+}
+
+func addressesAreDirect(t *testing.T, s *Stack) {
+	require.Nil(t, s.balancer)
+	require.Empty(t, s.proxies())
+	requireAnswers(t, s)
+	require.Equal(t, s.DatabaseURL(), s.env["FORGERUN_DATABASE_URL"])
+	require.Equal(t, s.RedisURL(), s.env["FORGERUN_REDIS_URL"])
+	require.Equal(t, s.URL(), s.env["FORGERUN_PUBLIC_URL"])
+	require.Equal(t, []string{"0.5", "7", "5"}, []string{
+		s.env["FORGERUN_TIME_SCALE"], s.env["FORGERUN_WORKER_CONCURRENCY"], s.env["FORGERUN_MAX_RETRIES"],
+	})
+	direct, err := s.ReceiverURL("http://127.0.0.1:1/x")
+	require.NoError(t, err)
+	require.Equal(t, "http://127.0.0.1:1/x", direct)
+	url := s.URL()
+	s.apis[0].living().Kill()
+	requireAnswers(t, s)
+	require.Equal(t, url, s.URL())
+	c, err := ParseChaos("slow=1s")
+	require.NoError(t, err)
+	require.ErrorContains(t, c.Run(testContext(t), s, 1, nil), "no connection leads through a proxy")
+}
+
+func folderInUse(t *testing.T, s *Stack) {
+	_, err := Start(testContext(t), Options{Forgerun: testkit.Program(t, "forgerun"), Dir: s.o.Dir})
+	require.Error(t, err)
+	require.NoError(t, s.Heal(testContext(t)))
+	requireAnswers(t, s)
+}
+
+func foreignServersAreSpared(t *testing.T, theirs *Stack) {
+	ours := startReal(t, Options{DatabaseURL: theirs.DatabaseURL(), RedisURL: theirs.RedisURL(), Faults: true})
+	require.Empty(t, ours.URL())
+	require.NoError(t, ours.Scale(testContext(t), 1))
+	for _, name := range []string{"flush", "redis", "redis-pause", "redis-full", "postgres"} {
+		c, err := ParseChaos(name + "=1s")
+		require.NoError(t, err)
+		require.ErrorContains(t, c.Run(testContext(t), ours, 1, nil), "were not started by the simulator")
+	}
+	require.Equal(t, "worker-1", strike(testContext(t), t, ours, "kill", 1).Target)
+	require.NoError(t, ours.Close())
+	requireAnswers(t, theirs)
+}
+
+func serversThatDie(t *testing.T, s *Stack) {
+	require.NoError(t, s.servers.Redis.Kill())
+	require.NoError(t, s.servers.Postgres.Stop(Immediate))
+	testkit.Eventually(t, "both are back", func() bool { return s.servers.Redis.PID() != 0 && s.servers.Postgres.PID() != 0 })
+	require.NoError(t, s.Heal(testContext(t)))
+}
+
+func TestBadConfigurationStopsTheStart(t *testing.T) {
+	t.Parallel()
+	dir, program := tempDir(t), testkit.Program(t, "forgerun")
+	_, err := Start(testContext(t), Options{
+		Forgerun: program, Dir: dir, Faults: true, Env: map[string]string{"FORGERUN_MAX_RETRIES": "many"},
+	})
+	require.ErrorContains(t, err, "FORGERUN_MAX_RETRIES")
+	require.NoDirExists(t, filepath.Join(dir, "postgres"))
+	require.NoDirExists(t, filepath.Join(dir, "redis"))
+}
+
+func TestCloseDuringFaults(t *testing.T) {
+	t.Parallel()
+	s := startReal(t, Options{Faults: true})
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "thanks") }))
+	t.Cleanup(receiver.Close)
+	url, err := s.ReceiverURL(receiver.URL)
+	require.NoError(t, err)
+	require.NotEqual(t, receiver.URL, url)
+	answer, err := http.Get(url)
+	require.NoError(t, err)
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, "thanks", string(body))
+	_ = answer.Body.Close()
+	require.True(t, slices.ContainsFunc(s.proxies(), func(p *proxy) bool { return p.name == "receiver" }))
+	_, err = s.ReceiverURL("https://receiver.test")
+	require.ErrorContains(t, err, "needed is one like")
+
+	c, err := ParseChaos("postgres=100ms,redis=100ms,kill=100ms,stop=100ms,stall=100ms")
+	require.NoError(t, err)
+	began := make(chan struct{})
+	var once sync.Once
+	ended := make(chan error)
+	go func() {
+		ended <- c.Run(testContext(t), s, 1, func(Fault) { once.Do(func() { close(began) }) })
+	}()
+	<-began
+	require.NoError(t, s.Close())
+	require.NoError(t, <-ended)
+	for _, m := range s.members() {
+		<-m.done
+	}
+	require.Zero(t, s.servers.Postgres.PID())
+	require.Zero(t, s.servers.Redis.PID())
+	left, err := filepath.Glob(filepath.Join(s.o.Dir, "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{s.Logs()}, left)
+	for _, name := range []string{"api-1", "webhooks-1", "migrate", "postgres", "redis"} {
+		require.FileExists(t, filepath.Join(s.Logs(), name+".log"))
+	}
+}
+
+// strike does one fault of the kind, on whatever the seed picks.
+func strike(ctx context.Context, t *testing.T, s *Stack, name string, seed uint64) Fault {
+	t.Helper()
+	f, ok := kindNamed(t, name).do(ctx, s, seed)
+	require.True(t, ok, "there was nothing to hit by %s", name)
+	require.NoError(t, f.Err)
+	require.Equal(t, name, f.Kind)
+	require.False(t, f.Until.Before(f.At))
+	return f
+}
+
+func kindNamed(t *testing.T, name string) Kind {
+	t.Helper()
+	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return kinds[i]
+}

@@ -1,0 +1,75 @@
+// Package browser is the headless Chromium that the tests of one test binary share.
+package browser
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// shared is the one browser; it is started by the first test that needs it.
+var shared struct {
+	mu   sync.Mutex
+	ctx  context.Context // its first tab, which nobody uses; nil before the first test
+	stop context.CancelFunc
+}
+
+// Tab gives a context of chromedp with a tab, a profile and a window of its own, until the test ends. People who test without a
+// Chromium skip such tests.
+func Tab(t testing.TB) context.Context {
+	t.Helper()
+	path := find()
+	if path == "" {
+		require.Empty(t, os.Getenv("CI"), "no Chromium: scripts/setup.sh ci installs it")
+		t.Skip("no Chromium on PATH: what is seen in a browser is not tested")
+	}
+	browser, err := running(path)
+	require.NoError(t, err)
+	tab, closeTab := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
+	t.Cleanup(closeTab)
+	require.NoError(t, chromedp.Do(tab), "a tab is opened")
+	return tab
+}
+
+func find() string {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// running gives the browser, which is started if there is none or it has ended.
+func running(path string) (context.Context, error) {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.ctx != nil && shared.ctx.Err() == nil {
+		return shared.ctx, nil
+	}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.WindowSize(1300, 900), chromedp.Flag("disable-component-update", true))
+	allocated, release := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, stop := chromedp.NewContext(allocated)
+	if err := chromedp.Do(ctx); err != nil { // starts it
+		release()
+		return nil, err
+	}
+	shared.ctx, shared.stop = ctx, func() { stop(); release() }
+	return ctx, nil
+}
+
+// Stop ends the browser, if one was started. The package's TestMain calls it at its end.
+func Stop() {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.stop != nil {
+		shared.stop()
+	}
+}

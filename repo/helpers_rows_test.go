@@ -1,0 +1,170 @@
+package repo_test
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+)
+
+// columns are values of a table's columns, in SQL.
+type columns map[string]string
+
+// plain are the values of rows that tests make.
+var plain = map[string]columns{
+	"jobs": {
+		"job_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "type": "'EXECUTE'", "work_kind": "'SUCCESS_FAST'", "definition": "'{}'",
+		"state": "'QUEUED'", "max_attempts": "4", "auto_retry": "false", "event_seq": "2", "created_at": "now()", "updated_at": "now()",
+		"run_at": "now()", "queued_at": "now()", "language": "'en'", "request_id": "'r-1'",
+	},
+	"events": {
+		"job_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "seq": "1", "event_id": "gen_random_uuid()", "event_name": "'x'",
+		"attempt": "1", "occurred_at": "now()", "data": "'{}'",
+	},
+	"client_events": {
+		"client_id": "gen_random_uuid()", "event_id": "gen_random_uuid()", "event_name": "'x'", "occurred_at": "now()", "data": "'{}'",
+	},
+	"webhooks": {
+		"webhook_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "url": "'u'", "events": "'{*}'", "description": "''",
+		"content_mode": "'binary'", "secret": "'x'", "created_at": "now()", "updated_at": "now()",
+	},
+	"deliveries": {
+		"delivery_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "endpoint_id": "gen_random_uuid()", "job_id": "gen_random_uuid()",
+		"seq": "1", "event_id": "gen_random_uuid()", "event_name": "'x'", "created_at": "now()", "next_attempt_at": "now()",
+	},
+}
+
+// insert writes n rows: what is not given is plain. In the values, i is the number of the row.
+func (f *fixture) insert(table string, n int, given columns) {
+	all := maps.Clone(plain[table])
+	maps.Copy(all, given)
+	names := slices.Sorted(maps.Keys(all))
+	values := make([]string, len(names))
+	for i, name := range names {
+		values[i] = all[name]
+	}
+	f.exec(`INSERT INTO `+table+` (`+strings.Join(names, ", ")+`) SELECT `+strings.Join(values, ", ")+` FROM generate_series(1, $1::int) i`, n)
+}
+
+// quoted is an id in SQL.
+func quoted(id job.ID) string { return `'` + id.String() + `'::uuid` }
+
+// event is a row of the event log, as far as tests look at it.
+type event struct {
+	Seq        int
+	Name       string
+	Prev, Next string
+	Attempt    int
+	At         time.Time
+	Data       map[string]any
+}
+
+// log reads the events of a job in order.
+func (f *fixture) log(id job.ID) []event {
+	rows := must(f.db.Query(f.ctx(), `SELECT seq, event_name, coalesce(prev_state, ''), coalesce(next_state, ''), attempt, occurred_at, data
+		FROM events WHERE job_id = $1 ORDER BY seq`, id.String()))(f.t)
+	events := must(pgx.CollectRows(rows, func(row pgx.CollectableRow) (e event, err error) {
+		var data []byte
+		if err := row.Scan(&e.Seq, &e.Name, &e.Prev, &e.Next, &e.Attempt, &e.At, &data); err != nil {
+			return e, err
+		}
+		return e, json.Unmarshal(data, &e.Data)
+	}))(f.t)
+	return events
+}
+
+// names lists the names of a job's events in order.
+func (f *fixture) names(id job.ID) []string {
+	return each(f.log(id), func(e event) string { return e.Name })
+}
+
+func (f *fixture) state(id job.ID) job.State {
+	return job.State(one[string](f, `SELECT state FROM jobs WHERE job_id = $1`, id.String()))
+}
+
+// all shows everything that is stored of a job, to tell whether it changed.
+func (f *fixture) all(id job.ID) string {
+	return one[string](f, `SELECT jsonb_pretty(jsonb_build_object(
+		'job', (SELECT to_jsonb(j) FROM jobs j WHERE job_id = $1),
+		'events', (SELECT jsonb_agg(to_jsonb(e) ORDER BY seq) FROM events e WHERE job_id = $1),
+		'reports', (SELECT jsonb_agg(to_jsonb(r) ORDER BY attempt) FROM reports r WHERE job_id = $1),
+		'result', (SELECT to_jsonb(r) FROM results r WHERE job_id = $1),
+		'keys', (SELECT jsonb_agg(to_jsonb(k)) FROM idempotency_keys k WHERE resource_id = $1),
+		'tombstone', (SELECT to_jsonb(t) FROM tombstones t WHERE job_id = $1)))`, id.String())
+}
+
+// What follows makes batches come about on purpose: while both flushers of an operation wait for a lock, callers queue up
+// behind them.
+
+// lock runs a locking statement in a transaction of its own and holds what it
+// locked until unlock, which may be called twice, or until the test ends.
+func (f *fixture) lock(sql string, args ...any) (unlock func()) {
+	tx := must(f.db.Begin(f.ctx()))(f.t)
+	unlock = sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
+	f.t.Cleanup(unlock)
+	must(tx.Exec(f.ctx(), sql, args...))(f.t)
+	return unlock
+}
+
+// lockRow locks one job as a transition would.
+func (f *fixture) lockRow(id string) (unlock func()) {
+	return f.lock(`SELECT FROM jobs WHERE job_id = $1 FOR UPDATE`, id)
+}
+
+// awaitBlocked waits until n sessions of the fixture's database wait for locks.
+func (f *fixture) awaitBlocked(n int) {
+	f.await(`SELECT count(*) = $1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`, n)
+}
+
+// await waits until a query answers true.
+func (f *fixture) await(sql string, args ...any) {
+	testkit.Eventually(f.t, sql, func() bool { return one[bool](f, sql, args...) })
+}
+
+// awaitQueued waits until n items of an operation wait for a flusher.
+func (f *fixture) awaitQueued(operation string, n int) {
+	testkit.Eventually(f.t, "it comes about", func() bool { return f.store.Queued(operation) == n })
+}
+
+// occupy keeps all flushers of an operation waiting for a table lock: do must hand in one item of it. What is handed in afterwards
+// queues up until release. Flushers that are busy have taken one item each.
+func (f *fixture) occupy(do func()) (release func()) {
+	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
+	var busy sync.WaitGroup
+	for n := range repo.Flushers {
+		busy.Go(do)
+		f.awaitBlocked(n + 1)
+	}
+	return func() {
+		unlock()
+		busy.Wait()
+	}
+}
+
+// occupyInserts is occupy for inserts. The store must be patient.
+func (f *fixture) occupyInserts() (release func()) { return f.occupy(func() { f.submit() }) }
+
+// together does n things at once so that they share a flush: they queue up behind busy flushers of the operation, which
+// occupy keeps so.
+func (f *fixture) together(operation string, occupy func(), n int, do func(i int)) {
+	release := f.occupy(occupy)
+	var calls sync.WaitGroup
+	for i := range n {
+		calls.Go(func() { do(i) })
+	}
+	f.awaitQueued(operation, n)
+	release()
+	calls.Wait()
+}
+
+// patient lets statements wait for locks as long as a test takes.
+func patient(c *repo.Config) { c.Timeout = 3 * testkit.Patience }

@@ -1,0 +1,174 @@
+package repo_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+// keys gives the client of the fixture keys that are valid.
+func (f *fixture) keys(ids ...string) {
+	must(f.store.InsertClient(f.ctx(), f.client))(f.t)
+	for _, id := range ids {
+		f.addKey(f.client, id)
+	}
+}
+
+func (f *fixture) revoke(id string) {
+	f.exec(`UPDATE api_keys SET revoked_at = clock_timestamp() WHERE key_id = $1`, id)
+}
+
+// change is something that a client's request changes.
+type change struct {
+	name string
+	do   func(ctx context.Context) error
+}
+
+// changesOf gives the changes that the client of the fixture can ask for, with what each needs.
+func (f *fixture) changesOf() []change {
+	final, failed, waiting := f.run(), f.run(), f.submit()
+	must(f.store.Finish(f.ctx(), success(final)))(f.t)
+	must(f.store.Finish(f.ctx(), failure(failed, job.FailedOnce)))(f.t)
+	hook := job.Webhook{ID: newID(), ClientID: f.client, URL: "http://x.test", Events: []string{"*"}, ContentMode: "binary",
+		Secrets: []job.SealedSecret{{Sealed: []byte("s")}}}
+	must(f.store.InsertWebhook(f.ctx(), hook))(f.t)
+	rule := testbed.Counted{ID: newID()}
+	return []change{
+		{"submission", func(ctx context.Context) error { return errOf(f.store.InsertJob(ctx, f.submission(keyed("a")))) }},
+		{"batch", func(ctx context.Context) error {
+			return errOf(f.store.InsertBatch(ctx, f.batch(2)))
+		}},
+		{"cancel", func(ctx context.Context) error { return errOf(f.store.Cancel(ctx, f.client, waiting)) }},
+		{"cancel of many", func(ctx context.Context) error { return errOf(f.store.CancelAll(ctx, f.client, []job.ID{waiting})) }},
+		{"retry", func(ctx context.Context) error { return errOf(f.store.Retry(ctx, f.client, failed.JobID, 1, 0, "")) }},
+		{"delete", func(ctx context.Context) error { return f.store.Delete(ctx, f.client, final.JobID) }},
+		{"bulk operation", func(ctx context.Context) error {
+			return errOf(f.store.InsertBulk(ctx, job.Bulk{ID: newID(), Owner: job.BulkOwner{ClientID: f.client}, Action: job.BulkCancel, Rate: 1}))
+		}},
+		{"new webhook", func(ctx context.Context) error {
+			added := hook
+			added.ID = newID()
+			return errOf(f.store.InsertWebhook(ctx, added))
+		}},
+		{"change of a webhook", func(ctx context.Context) error {
+			return errOf(f.store.UpdateWebhook(ctx, f.client, hook.ID, job.WebhookPatch{Description: new("d")}))
+		}},
+		{"new secret", func(ctx context.Context) error {
+			return errOf(f.store.RotateWebhookSecret(ctx, f.client, hook.ID, []byte("t"), time.Hour))
+		}},
+		{"test of a webhook", func(ctx context.Context) error { return errOf(f.store.TestWebhook(ctx, f.client, hook.ID)) }},
+		{"replay", func(ctx context.Context) error {
+			return errOf(f.store.ReplayEvents(ctx, f.client, hook.ID, time.Now().Add(-time.Hour), job.Position{}, 10))
+		}},
+		{"removal of a webhook", func(ctx context.Context) error { return f.store.DeleteWebhook(ctx, f.client, hook.ID) }},
+		{"schedule", func(ctx context.Context) error {
+			return errOf(f.store.InsertSchedule(ctx, job.Schedule{
+				ID: newID(), ClientID: f.client, Overlap: job.OverlapSkip, CatchUp: job.CatchUpLast,
+				Timetable: job.Timetable{Interval: time.Minute}, CatchUpMax: 1}, 10, func(s *job.Schedule) error { s.Paused = true; return nil }))
+		}},
+		{"rules of a test bed", func(ctx context.Context) error {
+			return f.store.ReplaceFaults(ctx, f.client, 1, []testbed.Counted{rule})
+		}},
+		{"session of a test bed", func(ctx context.Context) error {
+			return errOf(f.store.StartSession(ctx, f.client, newSession(), 5))
+		}},
+		{"request with an idempotency key", func(ctx context.Context) error {
+			return errOf(f.store.Once(ctx, job.RequestKey{ClientID: f.client, Scope: "test", Key: "k"}, func(context.Context) (job.Answer, error) {
+				return job.Answer{Status: 200}, nil
+			}))
+		}},
+	}
+}
+
+// A change is refused when the key that asks for it has ended by its commit, although it was valid when the request began; and it is
+// made with a key that is valid.
+func TestAnEndedKeyChangesNothing(t *testing.T) {
+	f := setup(t)
+	f.keys("valid", "revoked", "expired")
+	changes := f.changesOf()
+	f.revoke("revoked")
+	f.exec(`UPDATE api_keys SET expires_at = clock_timestamp() WHERE key_id = 'expired'`)
+	before := f.contents()
+	for _, c := range changes {
+		for id, code := range map[string]job.Code{"revoked": job.CodeKeyDisabled, "expired": job.CodeTokenExpired, "gone": job.CodeKeyDisabled} {
+			require.Equal(t, code, codeOf(c.do(job.WithKey(f.ctx(), id))), "%s with a key that is %s", c.name, id)
+		}
+	}
+	require.Equal(t, before, f.contents())
+	for _, c := range changes {
+		require.NoError(t, c.do(job.WithKey(f.ctx(), "valid")), c.name)
+	}
+}
+
+// One key that has ended does not keep the others that share a statement.
+func TestAnEndedKeyFailsAlone(t *testing.T) {
+	f := setup(t)
+	f.keys("valid", "revoked")
+	f.revoke("revoked")
+	answers := make(chan string, 30)
+	for n := range cap(answers) {
+		id := []string{"valid", "revoked", ""}[n%3]
+		sub := f.submission(keyed(fmt.Sprint(n)))
+		go func() {
+			answers <- fmt.Sprint(id, " ", codeOf(f.store.InsertJob(job.WithKey(context.Background(), id), sub)))
+		}()
+	}
+	for range cap(answers) {
+		require.Contains(t, []string{"valid ", "revoked " + string(job.CodeKeyDisabled), " "}, <-answers)
+	}
+	require.Equal(t, 20, one[int](f, `SELECT count(*)::int FROM jobs`))
+}
+
+// A change waits for a revocation that is under way, and then it is refused.
+func TestAChangeWaitsForTheRevocationOfItsKey(t *testing.T) {
+	f := setup(t, patient)
+	f.keys("k")
+	tx := must(f.db.Begin(f.ctx()))(t)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	must(tx.Exec(f.ctx(), `UPDATE api_keys SET revoked_at = clock_timestamp()`))(t)
+	done := make(chan error, 1)
+	go func() {
+		done <- f.store.ReplaceFaults(job.WithKey(context.Background(), "k"), f.client, 1, []testbed.Counted{{ID: newID()}})
+	}()
+	f.awaitBlocked(1)
+	require.NoError(t, tx.Commit(f.ctx()))
+	require.Equal(t, job.CodeKeyDisabled, codeOf(<-done))
+	require.Zero(t, one[int](f, `SELECT count(*)::int FROM testbed_faults`))
+}
+
+// Submissions of clients do not look at erasures, which another session may have locked for long.
+func TestSubmissionsDoNotLookAtErasures(t *testing.T) {
+	f := setup(t)
+	f.keys("k")
+	f.lock(`LOCK TABLE erasures IN ACCESS EXCLUSIVE MODE`)
+	ctx := job.WithKey(f.ctx(), "k")
+	calledBack := func(s *job.Submission) { s.Job.Callback = "http://x.test" }
+	for _, opt := range []func(*job.Submission){keyed("a"), deferred(time.Hour), calledBack} {
+		must(f.store.InsertJob(ctx, f.submission(opt)))(t)
+	}
+	must2(f.store.InsertBatch(ctx, f.batch(2)))(t)
+}
+
+// A statement that began before the erasure, and has written nothing yet, is waited for: it did not see that the key ended.
+func TestAnErasureWaitsForStatementsUnderWay(t *testing.T) {
+	f := setup(t)
+	f.keys("k")
+	old := must(f.db.BeginTx(f.ctx(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
+	t.Cleanup(func() { _ = old.Rollback(context.Background()) })
+	must(old.Exec(f.ctx(), `SELECT FROM jobs`))(t) // it has a snapshot and no transaction id
+	e := f.erase(f.client)
+	testkit.Eventually(t, "it has come to the step that waits", func() bool { return f.eraseStep(e.ID).Erasure.Step == "settle" })
+	for range 5 {
+		require.Equal(t, "settle", f.eraseStep(e.ID).Erasure.Step)
+	}
+	require.NoError(t, old.Rollback(f.ctx()))
+	require.Equal(t, job.ErasureDone, f.eraseAll(e.ID).State())
+}
