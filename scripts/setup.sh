@@ -131,7 +131,7 @@ have_program() {
 
 # have_browser looks for what the tests drive.
 have_browser() {
-  command -v chromium || command -v chromium-browser || command -v google-chrome
+  command -v chromium-headless-shell || command -v chromium || command -v chromium-browser || command -v google-chrome
 } >/dev/null
 
 # have_node asks for the versions that the tools and libraries here run with.
@@ -181,7 +181,7 @@ install_with_apt() {
         if grep -qsx 'ID=ubuntu' /etc/os-release; then
           say "Ubuntu has no package of Chromium: please install it with snap, or Google Chrome, by hand"
         else
-          packages+=(chromium)
+          packages+=(chromium-headless-shell)
         fi
         ;;
     esac
