@@ -50,19 +50,33 @@ func (d *Database) Number(ctx context.Context, sql string, args ...any) (n float
 	return n, err
 }
 
-// AllFinished waits until so many jobs that were created since a moment have their
-// reports.
+// AllFinished waits until so many jobs that were created since a moment have their reports. It gives up when
+// nothing has changed for a minute, and says which jobs are missing.
 func (d *Database) AllFinished(ctx context.Context, since time.Time, accepted int) error {
-	for end := time.Now().Add(10 * time.Minute); ; {
+	var before float64
+	for changed := time.Now(); ; {
 		asked := time.Now()
 		finished, err := d.Number(ctx, `SELECT count(*) FROM jobs JOIN reports USING (job_id)
 			WHERE jobs.finished_at >= $1 AND jobs.created_at >= $1`, since)
 		switch {
 		case err != nil || int(finished) == accepted:
 			return err
-		case int(finished) > accepted || asked.After(end):
-			return fmt.Errorf("%.0f of %d accepted jobs have finished", finished, accepted)
+		case int(finished) > accepted || time.Since(changed) > time.Minute:
+			return fmt.Errorf("%.0f of %d accepted jobs have finished, of all jobs: %s", finished, accepted, d.jobs(ctx, since))
+		case finished > before:
+			before, changed = finished, asked
 		}
 		Pause(ctx, rest(time.Since(asked), 20*time.Millisecond))
 	}
+}
+
+// jobs describes the database's jobs by state and by whether they were created since a moment, with an example of each.
+func (d *Database) jobs(ctx context.Context, since time.Time) (s string) {
+	err := d.Conn.QueryRow(ctx, `SELECT coalesce(string_agg(format('%s %s, %s', n, state, example), E'\n'), 'none') FROM (
+		SELECT count(*) AS n, state, min(to_json(jobs)::text) AS example FROM jobs GROUP BY state, created_at >= $1) AS groups`,
+		since).Scan(&s)
+	if err != nil {
+		return err.Error()
+	}
+	return s
 }
