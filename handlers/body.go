@@ -122,10 +122,7 @@ func (r *call) readBody() ([]byte, error) {
 		case errors.Is(err, io.EOF) && len(in.bytes) >= declared:
 			in.whole = true
 		case err != nil:
-			if c, ok := r.Context().Conn().(*conn.Conn); ok && c.Exceeded() {
-				err = fasthttp.ErrBodyTooLarge // which fasthttp hides
-			}
-			return nil, readError(err)
+			return nil, readError(refusal(r.Context(), err))
 		}
 	}
 	r.noteBody(in.bytes)

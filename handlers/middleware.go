@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -229,22 +230,30 @@ func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	nameMethod(fctx)
 	c := s.app.AcquireCtx(fctx)
 	defer s.app.ReleaseCtx(c)
-	err = readError(err)
+	err = readError(refusal(fctx, err))
 	s.serve(c, broken, func(*call) error { return err })
 	if sent, ok := fctx.Conn().(*conn.Conn); ok {
 		sent.DrainOnClose(unwantedBytes, unwantedTime)
 	}
 }
 
+// refusal is why a request was not read any further, which fasthttp hides.
+func refusal(fctx *fasthttp.RequestCtx, err error) error {
+	if c, ok := fctx.Conn().(*conn.Conn); ok {
+		return cmp.Or(c.Refused(), err)
+	}
+	return err
+}
+
 // readError turns fasthttp's error into one with a code. The contract has no
 // codes for 408 and 431: they are malformed requests with their own status.
 func readError(err error) error {
 	var timeout net.Error
-	var known *job.Error
+	var misframed conn.FramingError
 	switch {
-	case errors.As(err, &known):
-		return known
-	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+	case errors.As(err, &misframed):
+		return job.Errorf(job.CodeMalformed, "%s", misframed)
+	case errors.Is(err, fasthttp.ErrBodyTooLarge), errors.Is(err, conn.ErrTooMuch):
 		return job.Errorf(job.CodePayloadTooLarge, "The request body is larger than this server allows.")
 	case errors.As(err, new(*fasthttp.ErrSmallBuffer)):
 		return statusError{fiber.StatusRequestHeaderFieldsTooLarge, "The request's header is larger than this server allows."}

@@ -196,6 +196,8 @@ func TestUnreadableRequests(t *testing.T) {
 			start + "A: b\nContent-Length: 0\r\n\r\n", start + "A: b\r\n c\r\n\r\n", start + "A: b\r\n\tc\r\n\r\n",
 			start + "Content-Length:\r\n 0\r\n\r\n", start + "Content-Length : 0\r\n\r\n",
 			start + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+			submitHead + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nA: b\n\r\n",
+			submitHead + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\n\r\n",
 		},
 		404: {"GET /nowhere HTTP/1.1\r\nHost: x\r\nA b: c\r\n\r\n"},
 		405: {"BREW /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\nx"},

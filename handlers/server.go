@@ -176,11 +176,6 @@ func New(cfg Config, deps Deps) *Server {
 	server := s.app.Server()
 	route := server.Handler
 	server.Handler = func(c *fasthttp.RequestCtx) {
-		if err := checkFraming(&c.Request.Header); err != nil {
-			c.Response.SetConnectionClose()
-			s.unreadable(c, err)
-			return
-		}
 		nameMethod(c)
 		s.underWay(c, route)
 	}

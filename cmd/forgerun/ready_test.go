@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 // Whoever asks is told while both stores hang, on every connection that there is.
@@ -65,6 +69,30 @@ func TestStrangersDoNotLockTheAdminListener(t *testing.T) {
 	}
 	list := s.operator(token).call(worker, "GET", "/admin/v1/jobs", "")
 	require.Equal(t, http.StatusOK, list.status, list.body)
+}
+
+// What a proxy in front could end elsewhere is no request to the admin listener either.
+func TestFramingAtTheAdminListener(t *testing.T) {
+	worker := newStack(t, nil).startWorker()
+	host := strings.TrimPrefix(worker.adminURL(), "http://")
+	first := "POST /readyz HTTP/1.1\r\nHost: " + host + "\r\n"
+	second := "GET /healthz HTTP/1.1\r\nHost: " + host + "\r\n\r\n"
+	for name, text := range map[string]string{
+		"a bare LF": first + "A: b\n\r\n", "a folded line": first + "A: b\r\n c\r\n\r\n",
+		"a length and a coding":  first + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"a bare LF in a trailer": first + "Transfer-Encoding: chunked\r\n\r\n0\r\nA: b\n\r\n",
+	} {
+		c, err := net.Dial("tcp", host)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		require.NoError(t, c.SetDeadline(time.Now().Add(testkit.Patience)))
+		_, err = io.WriteString(c, text+second)
+		require.NoError(t, err)
+		answers, err := io.ReadAll(c)
+		require.NoError(t, err, name)
+		require.Equal(t, 1, strings.Count(string(answers), "HTTP/1.1 "), "%s: %q", name, answers)
+		require.NotContains(t, string(answers), "HTTP/1.1 200", name)
+	}
 }
 
 // An api that accepts all submissions is ready, whatever other tables are locked.

@@ -28,8 +28,10 @@ type Conn struct {
 	ahead    []byte // what WhenGone has read; the next Read gives it
 
 	// Used by who reads.
+	framing framing
 	bounded bool
-	left    int // that may be read before the request is answered, if bounded
+	left    int   // that may be read before the request is answered, if bounded
+	refused error // of what was read last: no more is read
 
 	// Guarded by the listener's mutex.
 	source     netip.Addr // not valid if connections of its address are not counted
@@ -55,8 +57,13 @@ func (c *Conn) AtMost(bytes int) { c.bounded, c.left = true, bytes }
 // ErrTooMuch is the error of a Read beyond AtMost.
 var ErrTooMuch = errors.New("the request takes too many bytes")
 
-// Exceeded reports whether a Read had this error.
-func (c *Conn) Exceeded() bool { return c.bounded && c.left <= 0 }
+// Refused is why nothing more is read: ErrTooMuch, a FramingError, or nil. Servers hide what Read said.
+func (c *Conn) Refused() error {
+	if c.refused == nil && c.bounded && c.left <= 0 {
+		return ErrTooMuch
+	}
+	return c.refused
+}
 
 // End says that the answer is made. The connection is idle as soon as the next
 // request is waited for: by then the answer has been sent.
@@ -72,15 +79,24 @@ func (c *Conn) idle() {
 	}
 }
 
-// Read reads what the client sends.
+// Read reads what the client sends, as far as it is framed as requests must be.
 func (c *Conn) Read(b []byte) (int, error) {
 	if c.answered.CompareAndSwap(true, false) {
 		c.idle()
 		c.bounded = false
 	}
-	if c.Exceeded() {
-		return 0, ErrTooMuch
+	if err := c.Refused(); err != nil {
+		return 0, err
 	}
+	n, err := c.read(b)
+	n, c.refused = c.framing.pass(b[:n])
+	if n == 0 && c.refused != nil {
+		err = c.refused
+	}
+	return n, err
+}
+
+func (c *Conn) read(b []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n := copy(b, c.ahead)
 		c.ahead = c.ahead[n:]
