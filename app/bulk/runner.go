@@ -1,9 +1,11 @@
 package bulk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/forgerun/forgerun/app"
@@ -36,15 +38,15 @@ type Jobs interface {
 // Bounds of the work beside others': each part is one short transaction, and the Runner
 // rests after it for as long as it took.
 const (
-	gatherAtOnce = 2000 // jobs that one statement looks at
-	gatherTime   = 100 * time.Millisecond
+	roundTime    = time.Second // operations that begin meanwhile have their turn in the next round
+	gatherAtOnce = 2000        // jobs that one statement looks at
 	itemsAtOnce  = 50
 	maxRate      = job.MaxBulkRate // items per second of all operations together
 	maxCatchUp   = time.Second     // of the rate, after a pause
 )
 
 // Runner does the operations, one part after the other. All that it knows of them is in
-// storage, but for their rates, and where it saves itself to look again.
+// storage, but for their rates, their turns, and where it saves itself to look again.
 type Runner struct {
 	store   WorkStore
 	jobs    Jobs
@@ -54,13 +56,14 @@ type Runner struct {
 
 	budget tokens // of all operations
 	work   map[job.ID]*work
-	turn   int // which operation comes first in the next round
+	parts  int // that were done
 }
 
 // work is what the Runner knows of an operation.
 type work struct {
 	budget tokens
 	after  job.ID // the item taken last; zero: from the first one on
+	turn   int    // the number of its last part
 }
 
 // tokens are how many items may be done now.
@@ -87,31 +90,58 @@ func NewRunner(store WorkStore, jobs Jobs, metrics *app.Metrics, clock app.Clock
 	return &Runner{store: store, jobs: jobs, metrics: metrics, log: log, clock: clock, work: map[job.ID]*work{}}
 }
 
-// Round does as much of each open operation as its rate, and that of all together, allows
-// now. An operation that fails does not keep the others.
+// Round does parts of the open operations until their rates, that of all together, or its time are used up. The next part
+// is always of the owner whose last one is longest ago: the small operation of one waits for a part of each of the others,
+// however many operations they have. An operation that fails does not keep the others.
 func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	open, err := r.store.OpenBulks(ctx)
 	if err != nil {
 		return err
 	}
+	began := r.clock()
 	r.forget(open)
-	r.budget.refill(r.clock(), maxRate)
+	r.budget.refill(began, maxRate)
+	for _, b := range open {
+		r.work[b.ID].budget.refill(began, b.Rate)
+	}
 	var errs []error
-	for n := range open {
-		if !leading() {
-			return nil
-		}
-		b := open[(n+r.turn)%len(open)]
-		if err := r.advance(ctx, leading, b); err != nil {
+	for len(open) > 0 && leading() && ctx.Err() == nil && r.clock().Sub(began) < roundTime {
+		n := r.next(open)
+		b, step := open[n], r.clock()
+		after, err := r.advance(ctx, b)
+		if err != nil {
 			errs = append(errs, err)
 			r.log.WarnContext(ctx, "bulk operation does not get on", "action", "bulk", "bulk_id", b.ID.String(), app.ErrorFields(err))
 		}
-		if ctx.Err() != nil {
-			break
+		if after == nil {
+			open = slices.Delete(open, n, n+1)
+			continue
+		}
+		open[n] = after
+		app.Sleep(ctx, r.clock().Sub(step))
+	}
+	return errors.Join(errs...)
+}
+
+// next is the place of the operation whose turn it is: of its owner's, the one whose last part is longest ago.
+func (r *Runner) next(open []*job.Bulk) int {
+	owners := map[job.BulkOwner]int{}
+	for _, b := range open {
+		owners[b.Owner] = max(owners[b.Owner], r.work[b.ID].turn)
+	}
+	first := 0
+	for n, b := range open {
+		if c := cmp.Compare(owners[b.Owner], owners[open[first].Owner]); c < 0 || c == 0 && r.work[b.ID].turn < r.work[open[first].ID].turn {
+			first = n
 		}
 	}
-	r.turn++
-	return errors.Join(errs...)
+	return first
+}
+
+// begin notes that a part of an operation is done now.
+func (r *Runner) begin(b *job.Bulk) {
+	r.parts++
+	r.work[b.ID].turn = r.parts
 }
 
 // forget drops what is known of operations that are not open any more.
@@ -127,73 +157,57 @@ func (r *Runner) forget(open []*job.Bulk) {
 	}
 }
 
-// advance does the next part of an operation.
-func (r *Runner) advance(ctx context.Context, leading func() bool, b *job.Bulk) error {
+// advance does the next part of an operation, and gives it as it is then; nil if nothing more can be done in this round.
+func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	if b.GatheredAt == nil {
-		return r.gather(ctx, leading, b)
+		r.begin(b)
+		next, ok, err := r.store.GatherBulk(ctx, b, gatherAtOnce, job.MaxBulkItems)
+		if err != nil || !ok {
+			return nil, err
+		}
+		return next, nil
 	}
 	if b.Done < b.Total {
-		if err := r.doItems(ctx, leading, b); err != nil {
-			return err
+		switch more, err := r.doItems(ctx, b); {
+		case err != nil:
+			return nil, err
+		case more:
+			return b, nil
 		}
 	}
 	finished, ok, err := r.store.FinishBulk(ctx, b.ID)
 	if ok {
 		logBulk(ctx, r.log, "bulk operation done", "finish_bulk", finished)
 	}
-	return err
+	return nil, err
 }
 
-// gather looks for the items of an operation, for a while.
-func (r *Runner) gather(ctx context.Context, leading func() bool, b *job.Bulk) error {
-	for began := r.clock(); leading() && r.clock().Sub(began) < gatherTime; {
-		step := r.clock()
-		next, ok, err := r.store.GatherBulk(ctx, b, gatherAtOnce, job.MaxBulkItems)
-		if err != nil || !ok || next.GatheredAt != nil || !r.rest(ctx, step) {
-			return err
-		}
-		b = next
-	}
-	return nil
-}
-
-// rest waits for as long as it took since a moment; false if ctx ended.
-func (r *Runner) rest(ctx context.Context, since time.Time) bool {
-	return app.Sleep(ctx, r.clock().Sub(since))
-}
-
-// doItems does items as the rates allow. Where there is no room for any of a part, the
-// next round goes on.
-func (r *Runner) doItems(ctx context.Context, leading func() bool, b *job.Bulk) error {
+// doItems does as many items as one part has and the rates allow, and reports whether there may be more. Where there is no
+// room for any of a part, the next round goes on.
+func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error) {
 	w := r.work[b.ID]
-	w.budget.refill(r.clock(), b.Rate)
+	limit := min(itemsAtOnce, int(w.budget.n), int(r.budget.n))
+	if limit < 1 {
+		return false, nil
+	}
+	r.begin(b)
 	if b.Action == job.BulkRetry {
 		if err := r.jobs.Freshen(ctx); err != nil {
-			return err
+			return false, err
 		}
 	}
-	for leading() {
-		limit := min(itemsAtOnce, int(w.budget.n), int(r.budget.n))
-		if limit < 1 {
-			return nil
-		}
-		began := r.clock()
-		taken, ended, err := r.part(ctx, b, w.after, limit)
-		w.budget.n -= float64(len(taken))
-		r.budget.n -= float64(len(taken))
-		switch {
-		case err != nil:
-			return err
-		case len(taken) < limit: // the next ones, if any, are those that were left
-			w.after = job.ID{}
-			return nil
-		}
-		w.after = taken[len(taken)-1].JobID
-		if ended == 0 || !r.rest(ctx, began) {
-			return nil
-		}
+	taken, ended, err := r.part(ctx, b, w.after, limit)
+	w.budget.n -= float64(len(taken))
+	r.budget.n -= float64(len(taken))
+	switch {
+	case err != nil:
+		return false, err
+	case len(taken) < limit: // the next ones, if any, are those that were left
+		w.after = job.ID{}
+		return false, nil
 	}
-	return nil
+	w.after = taken[len(taken)-1].JobID
+	return ended > 0, nil
 }
 
 // part does some items in one transaction. If that fails, each of them gets one of its
