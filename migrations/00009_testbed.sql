@@ -9,6 +9,7 @@ CREATE TABLE testbed_faults (
   operation text, -- null: all
   from_at   timestamptz,
   until_at  timestamptz,
+  nth       bigint, -- null: any; once so many were seen, the rule applies to no more
   rule      json NOT NULL,
   seed      bigint NOT NULL,
   seen      bigint NOT NULL DEFAULT 0,

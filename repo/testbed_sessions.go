@@ -67,13 +67,13 @@ func (s *Store) Sessions(ctx context.Context, client job.ID) ([]testbed.Session,
 }
 
 // Record records a request in the open session of a client, if it has one.
-func (s *Store) Record(ctx context.Context, client job.ID, x *testbed.Exchange) error {
+func (s *Store) Record(ctx context.Context, client job.ID, x *testbed.Exchange) (bool, error) {
 	text, err := json.Marshal(x)
 	if err != nil {
-		return err
+		return false, err
 	}
-	_, err = queryRowsAs(ctx, s, "testbed", rowToID, recordExchange, uuid(client), string(text), testbed.MaxExchanges)
-	return err
+	sessions, err := queryRowsAs(ctx, s, "testbed", rowToID, recordExchange, uuid(client), string(text), testbed.MaxExchanges)
+	return len(sessions) > 0, err
 }
 
 // Recorded gives what a session has recorded, by the time at which it began, and the jobs that were made in it with the attempts

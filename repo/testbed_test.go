@@ -20,7 +20,7 @@ func TestFaultsAreCounted(t *testing.T) {
 	other := newID()
 	rule := func(n int, r testbed.Rule) testbed.Counted { return testbed.Counted{Rule: r, ID: newID(), Position: n} }
 	rules := []testbed.Counted{
-		rule(1, testbed.Rule{Match: testbed.Match{Operation: "submitJob", Nth: 3}, Effect: testbed.Effect{Status: 503}}),
+		rule(1, testbed.Rule{Match: testbed.Match{Operation: "submitJob", Every: 3}, Effect: testbed.Effect{Status: 503}}),
 		rule(2, testbed.Rule{Effect: testbed.Effect{Delay: 5}}),
 		rule(3, testbed.Rule{Match: testbed.Match{Operation: "getJob"}, Effect: testbed.Effect{Status: 429}}),
 	}
@@ -74,6 +74,26 @@ func TestCountingTakesOneConnectionOfAClient(t *testing.T) {
 	require.EqualValues(t, 2*f.store.MaxConnections(), must(f.store.Faults(f.ctx(), f.client))(t)[0].Seen)
 }
 
+// A rule that can apply no more, or not to this request, is not written for it.
+func TestRulesThatCannotApplyAreNotCounted(t *testing.T) {
+	f := setup(t)
+	var rules []testbed.Counted
+	past, future := job.Time(time.Now().Add(-time.Hour)), job.Time(time.Now().Add(time.Hour))
+	for n, m := range []testbed.Match{{}, {Nth: 1}, {Operation: "getJob"}, {Until: &past}, {From: &future}} {
+		rules = append(rules, testbed.Counted{
+			Rule: testbed.Rule{Match: m, Effect: testbed.Effect{Status: 503}}, ID: newID(), Position: n + 1,
+		})
+	}
+	require.NoError(t, f.store.ReplaceFaults(f.ctx(), f.client, 7, rules))
+	require.Len(t, must(f.store.CountFaults(f.ctx(), f.client, "submitJob"))(t), 2)
+	require.Len(t, must(f.store.CountFaults(f.ctx(), f.client, "submitJob"))(t), 1)
+	var seen []int64
+	for _, c := range must(f.store.Faults(f.ctx(), f.client))(t) {
+		seen = append(seen, c.Seen)
+	}
+	require.Equal(t, []int64{2, 1, 0, 0, 0}, seen)
+}
+
 // Of several that replace the rules at once one leaves its own.
 func TestFaultsAreReplacedAsAWhole(t *testing.T) {
 	f := setup(t, patient)
@@ -113,7 +133,12 @@ func TestSessionsRecord(t *testing.T) {
 	at := time.Now().UTC().Truncate(time.Microsecond)
 	f.atOnce(requests, func(n int) error {
 		x := &testbed.Exchange{Start: at.Add(-time.Duration(n) * time.Second), Method: "GET", Status: 200, Shown: []job.ID{newID()}}
-		return errors.Join(f.store.Record(f.ctx(), f.client, x), f.store.Record(f.ctx(), other, x))
+		recorded, err := f.store.Record(f.ctx(), f.client, x)
+		foreign, err2 := f.store.Record(f.ctx(), other, x)
+		if !recorded || foreign {
+			err = errors.New("recorded for the wrong client")
+		}
+		return errors.Join(err, err2)
 	})
 	exchanges, runs, attempts, err := f.store.Recorded(f.ctx(), f.client, session)
 	require.NoError(t, err)
@@ -133,7 +158,7 @@ func TestSessionsRecord(t *testing.T) {
 	require.Equal(t, requests, ended.Recorded)
 	again, _ := must2(f.store.EndSession(f.ctx(), f.client, session.ID))(t)
 	require.Equal(t, ended, again)
-	require.NoError(t, f.store.Record(f.ctx(), f.client, &testbed.Exchange{}))
+	must(f.store.Record(f.ctx(), f.client, &testbed.Exchange{}))(t)
 	require.Equal(t, requests, f.count("testbed_exchanges"), "it has ended")
 }
 
@@ -145,7 +170,7 @@ func TestSessionsAreForgotten(t *testing.T) {
 	for range 5 {
 		n, ok := must2(f.store.StartSession(f.ctx(), f.client, newSession(), keep))(t)
 		require.True(t, ok)
-		require.NoError(t, f.store.Record(f.ctx(), f.client, &testbed.Exchange{Method: "GET"}))
+		must(f.store.Record(f.ctx(), f.client, &testbed.Exchange{Method: "GET"}))(t)
 		last, _ = must2(f.store.EndSession(f.ctx(), f.client, n.ID))(t)
 	}
 	list := must(f.store.Sessions(f.ctx(), f.client))(t)

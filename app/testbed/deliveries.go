@@ -83,7 +83,7 @@ func (d *Deliveries) record(ctx context.Context, p job.ClaimedDelivery, e testbe
 		Start: began, End: time.Now(), Method: "POST", Operation: testbed.Delivery, Job: p.JobID, Status: sent.Attempt.Status, Fault: &e,
 		Delivery: p.Delivery.ID, Number: p.Attempts + 1, Event: p.EventName,
 	}
-	err := d.service.Record(ctx, p.ClientID, &x)
+	_, err := d.service.store.Record(ctx, p.ClientID, &x)
 	if err != nil {
 		d.failed(ctx, p, "cannot record a disturbed delivery", err)
 	}

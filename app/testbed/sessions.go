@@ -70,9 +70,20 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (testbed.Verdi
 	return verdict.Of(&r), nil
 }
 
-// Record records a request of a client, if it has an open session.
+// Record records a request of a client, if it has an open session. That this fails is an error for clients alone that had one when
+// this process asked last: most have none, and nothing of theirs is missing.
 func (s *Service) Record(ctx context.Context, client job.ID, x *testbed.Exchange) error {
-	return s.store.Record(ctx, client, x)
+	recorded, err := s.store.Record(ctx, client, x)
+	_, open := s.open.Load(client)
+	switch {
+	case err != nil && open:
+		return err
+	case recorded:
+		s.open.Store(client, true)
+	case err == nil && open:
+		s.open.Delete(client)
+	}
+	return nil
 }
 
 func found(ok bool, err error) error {

@@ -3,6 +3,7 @@ package testbed
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,7 +26,7 @@ type Store interface {
 	EndSession(ctx context.Context, client, id job.ID) (testbed.Session, bool, error)
 	Session(ctx context.Context, client, id job.ID) (testbed.Session, bool, error)
 	Sessions(ctx context.Context, client job.ID) ([]testbed.Session, error)
-	Record(ctx context.Context, client job.ID, x *testbed.Exchange) error
+	Record(ctx context.Context, client job.ID, x *testbed.Exchange) (recorded bool, err error)
 	Recorded(ctx context.Context, client job.ID, n testbed.Session) ([]testbed.Exchange, []testbed.Run, []testbed.Attempt, error)
 	Expiries(ctx context.Context, client job.ID) (map[string]time.Time, error)
 }
@@ -34,6 +35,7 @@ type Store interface {
 type Service struct {
 	store Store
 	clock app.Clock
+	open  sync.Map // clients whose last request through this process was recorded
 }
 
 // New makes the use cases; the clock is time.Now if nil.
@@ -41,7 +43,7 @@ func New(store Store, clock app.Clock) *Service {
 	if clock == nil {
 		clock = time.Now
 	}
-	return &Service{store, clock}
+	return &Service{store: store, clock: clock}
 }
 
 // ReplaceFaults gives a client rules instead of those that it has, and after them those of a profile, and lists them.
