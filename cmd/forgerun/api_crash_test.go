@@ -61,7 +61,7 @@ func TestAPIKilledBeforeCommit(t *testing.T) {
 // killBeforeCommit sends requests to an api, which is killed while they wait for a table, and gives another one.
 func killBeforeCommit(t *testing.T, table, path string, bodies []string, headers ...string) (s *stack, api *proc, u *user) {
 	t.Helper()
-	s = newStack(t, patient)
+	s = newStack(t)
 	doomed := s.startAPI()
 	u = s.newUser(doomed)
 	unlock := s.lock(`LOCK TABLE ` + table + ` IN ACCESS EXCLUSIVE MODE`)

@@ -36,6 +36,7 @@ type trial struct {
 
 func newTrial(s *stack, own map[string]env) *trial {
 	s.t.Helper()
+	s.env = merge(s.env, defaultTimeout)
 	r := &trial{stack: s, hook: newReceiver(s.t, nil)}
 	r.api = s.startLeader(own["api"])
 	r.u = s.newUser(r.api)

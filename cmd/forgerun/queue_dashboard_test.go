@@ -49,7 +49,7 @@ func payloadOf(t *testing.T, task *asynq.TaskInfo) map[string]any {
 // Jobs that succeed, fail, are retried by the server and by their client, and are canceled while they wait: the queue's counters are
 // those of the rows, exactly, and what failed is there to be looked at.
 func TestDashboardAgreesWithTheRows(t *testing.T) {
-	s, api, u := newWorking(t, patient)
+	s, api, u := newWorking(t)
 	inspector := s.inspector()
 	ids := u.submitMany(api, 40, execute("SUCCESS_FAST"))
 	failing := u.submitMany(api, 15, execute("FAIL_AFTER_RETRYABLE"))

@@ -36,7 +36,7 @@ func TestAPITerminatedUnderLoad(t *testing.T) {
 
 // A request that is being handled when the signal comes is answered.
 func TestAPITerminatedAnswersWhatItHasBegun(t *testing.T) {
-	s := newStack(t, patient)
+	s := newStack(t)
 	api := s.startAPI()
 	u := s.newUser(api)
 	unlock := s.lock(`LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE`)

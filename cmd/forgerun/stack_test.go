@@ -54,12 +54,13 @@ func newStack(t *testing.T, environment ...env) *stack {
 	return newStackOn(t, repotest.URL(t), environment...)
 }
 
-// newStackWithPostgres is a stack with a Postgres server of its own, for a test that runs beside others.
+// newStackWithPostgres is a stack with a Postgres server of its own, for a test that runs beside others. Statements have the time
+// that they have by default.
 func newStackWithPostgres(t *testing.T, environment ...env) (*stack, *local.Postgres) {
 	t.Helper()
 	t.Parallel()
 	postgres := repotest.Server(t)
-	return newStackOn(t, postgres.URL(), environment...), postgres
+	return newStackOn(t, postgres.URL(), defaultTimeout, merge(environment...)), postgres
 }
 
 // newService is a stack on which an api process leads, and a client of it.
@@ -104,6 +105,7 @@ func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 		"FORGERUN_MAX_SCHEDULE_AHEAD": "1752000h",
 		"FORGERUN_RETRY_BACKOFF_BASE": "10ms", "FORGERUN_RETRY_BACKOFF_MAX": "50ms",
 		"FORGERUN_WORKER_CONCURRENCY": "4", "FORGERUN_TIME_SCALE": "0",
+		"FORGERUN_DB_TIMEOUT": "60s", // a busy machine takes its time
 		"FORGERUN_MASTER_KEY": masterKey, "FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true",
 	}, merge(environment...))
 	s.db = openPool(t, databaseURL)
@@ -199,8 +201,8 @@ func (p *proc) workerID() string {
 	return p.logged("worker registered")["worker_id"].(string)
 }
 
-// patient lets statements wait for as long as a busy machine takes to do what the test has in mind for them.
-var patient = env{"FORGERUN_DB_TIMEOUT": "60s"}
+// defaultTimeout is for tests in which Postgres hangs.
+var defaultTimeout = env{"FORGERUN_DB_TIMEOUT": "5s"}
 
 // quickLease makes a worker that dies be missed soon.
 var quickLease = env{"FORGERUN_LEASE_TIMEOUT": "2s"}

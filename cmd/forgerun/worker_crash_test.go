@@ -79,7 +79,7 @@ var longLease = env{"FORGERUN_LEASE_TIMEOUT": "240s"}
 // not know it yet.
 func workerBefore(t *testing.T, state string, environment ...env) (s *stack, api *proc, u *user, worker *proc, id string) {
 	t.Helper()
-	s = newStack(t, patient)
+	s = newStack(t)
 	api = s.startLeader()
 	u = s.newUser(api)
 	worker = s.startWorker(environment...)
