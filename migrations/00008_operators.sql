@@ -30,5 +30,12 @@ CREATE TABLE pauses (
   CONSTRAINT pauses_once UNIQUE (scope, target, mode)
 );
 
+-- Sessions of the console that were logged out of, until their cookies have expired.
+CREATE TABLE ended_sessions (
+  session_id text PRIMARY KEY,
+  expires_at timestamptz NOT NULL
+);
+CREATE INDEX ended_sessions_expires ON ended_sessions (expires_at);
+
 -- +goose Down
-DROP TABLE pauses, audit;
+DROP TABLE ended_sessions, pauses, audit;

@@ -32,6 +32,8 @@ type Admin struct {
 	// password of basic authentication so that a browser can use it. None:
 	// no guard; the listener must then be on loopback.
 	Operators operators.Tokens
+	// Ended are the sessions of operators that were logged out of.
+	Ended operators.Ended
 	// Hosts says whether requests for a host are answered: nil for any, and
 	// without a token for those of this machine.
 	Hosts func(string) bool
@@ -72,7 +74,7 @@ func (a Admin) Handler() http.Handler {
 	if a.Source == nil {
 		a.Source = remote
 	}
-	guard := operators.Guard{Tokens: a.Operators, Log: a.Log, Attempts: a.Attempts, Source: a.Source}
+	guard := operators.Guard{Tokens: a.Operators, Ended: a.Ended, Log: a.Log, Attempts: a.Attempts, Source: a.Source}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.metrics())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

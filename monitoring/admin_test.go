@@ -3,12 +3,16 @@ package monitoring
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,11 +29,34 @@ func newAdmin(token string, ready bool) Admin {
 		panic(err)
 	}
 	return Admin{
-		Registry: NewRegistry("v1", "api"), Operators: tokens,
+		Registry: NewRegistry("v1", "api"), Operators: tokens, Ended: &logouts{},
 		Ready:     func(context.Context) (bool, any) { return ready, map[string]string{"status": "as it is"} },
 		Dashboard: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("dashboard")) }),
 		Console:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("console")) }),
 	}
+}
+
+// logouts are sessions that were logged out of; away: nobody can ask.
+type logouts struct {
+	ended sync.Map
+	away  atomic.Bool
+}
+
+func (l *logouts) err() error {
+	if l.away.Load() {
+		return errors.New("storage is away")
+	}
+	return nil
+}
+
+func (l *logouts) Logout(_ context.Context, session string, _ time.Time) error {
+	l.ended.Store(session, true)
+	return l.err()
+}
+
+func (l *logouts) LoggedOut(_ context.Context, session string) (bool, error) {
+	_, ended := l.ended.Load(session)
+	return ended, l.err()
 }
 
 func admin(token string, ready bool) http.Handler { return newAdmin(token, ready).Handler() }

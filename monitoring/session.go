@@ -26,6 +26,10 @@ func sessions(mux *http.ServeMux, guard operators.Guard) {
 	})
 	mux.HandleFunc("POST /logout", func(w http.ResponseWriter, r *http.Request) {
 		operators.ClearCookie(w, r)
+		if refusal := guard.Logout(r); refusal != nil {
+			answer(w, operators.Session{}, refusal)
+			return
+		}
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("GET /session", func(w http.ResponseWriter, r *http.Request) {

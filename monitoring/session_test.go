@@ -76,9 +76,6 @@ func TestLogin(t *testing.T) {
 	require.Equal(t, http.StatusOK, get(another, APIPath+"jobs", cookie).Code, "each process takes it")
 	require.Equal(t, http.StatusUnauthorized, get(echo(newAdmin("another-operators-token", true)), APIPath+"jobs", cookie).Code)
 
-	out := ask(h, http.MethodPost, "/logout", cookie)
-	require.Equal(t, http.StatusNoContent, out.Code)
-	require.Negative(t, out.Result().Cookies()[0].MaxAge)
 	for body, status := range map[string]int{
 		"": http.StatusUnauthorized, "wrong": http.StatusUnauthorized, "frk_x_y": http.StatusUnauthorized,
 		"%zz": http.StatusBadRequest, strings.Repeat("x", maxLogin+1): http.StatusBadRequest,
@@ -89,6 +86,31 @@ func TestLogin(t *testing.T) {
 	}
 	require.Equal(t, http.StatusUnauthorized, ask(h, http.MethodPost, "/login?token="+adminToken, nil).Code, "not in addresses")
 	require.Equal(t, http.StatusMethodNotAllowed, get(h, "/login", nil).Code)
+}
+
+// Whoever has a copy of the cookie has no session either after a logout. While nobody can ask, no session is good, and tokens are.
+func TestLogout(t *testing.T) {
+	t.Parallel()
+	a := newAdmin(adminToken, true)
+	ended := &logouts{}
+	a.Ended = ended
+	h := echo(a)
+	cookie, _ := loggedIn(t, h, adminToken)
+	other, _ := loggedIn(t, h, adminToken)
+	out := ask(h, http.MethodPost, "/logout", cookie)
+	require.Equal(t, http.StatusNoContent, out.Code)
+	require.Negative(t, out.Result().Cookies()[0].MaxAge)
+	for _, path := range append(guarded[:6:6], APIPath+"jobs", "/session") {
+		require.Equal(t, http.StatusUnauthorized, get(h, path, cookie).Code, path)
+		require.Equal(t, http.StatusOK, get(h, path, other).Code, path)
+	}
+	ended.away.Store(true)
+	require.Equal(t, http.StatusServiceUnavailable, get(h, APIPath+"jobs", other).Code)
+	require.NotEmpty(t, get(h, "/session", other).Header().Get("Retry-After"))
+	require.Equal(t, http.StatusOK, get(h, APIPath+"jobs", bearer).Code)
+	out = ask(h, http.MethodPost, "/logout", other)
+	require.Equal(t, http.StatusServiceUnavailable, out.Code)
+	require.Negative(t, out.Result().Cookies()[0].MaxAge)
 }
 
 // A change by a session needs what only a page of this origin can know.

@@ -2,6 +2,9 @@ package repo
 
 import (
 	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
@@ -12,6 +15,8 @@ var (
 	auditEnd   = statement("auditEnd")
 	auditList  = statement("auditList")
 	cleanAudit = statement("cleanAudit")
+	logout     = statement("logout")
+	loggedOut  = statement("loggedOut")
 )
 
 // Begin stores what an operator is about to do. It returns only after the commit.
@@ -35,4 +40,15 @@ func (a Admin) Audit(ctx context.Context, q admin.AuditQuery) (admin.Page[admin.
 			return auditList, []any{nullable(q.Operator), nullable(q.Action), nullable(q.TargetID), q.From, q.To,
 				[16]byte(after), [16]byte(from), limit + 1}
 		})
+}
+
+// Logout ends a session of the console, whose cookies expire at a time at the latest.
+func (a Admin) Logout(ctx context.Context, session string, expires time.Time) error {
+	return a.store.exec(ctx, "session", logout, session, expires)
+}
+
+// LoggedOut reports whether a session was ended.
+func (a Admin) LoggedOut(ctx context.Context, session string) (bool, error) {
+	ended, err := queryRowsAs(ctx, a.store, "session", pgx.RowTo[bool], loggedOut, session)
+	return err == nil && ended[0], err
 }

@@ -290,3 +290,15 @@ func TestAdminJobIsBounded(t *testing.T) {
 		return slices.Compare(b.DeliveryID[:], a.DeliveryID[:])
 	}))
 }
+
+// A session that was logged out of is so for everybody until its cookies have expired, and is forgotten then.
+func TestLogout(t *testing.T) {
+	f := setup(t)
+	a := f.store.Admin()
+	f.atOnce(8, func(int) error { return a.Logout(f.ctx(), "ended", time.Now().Add(time.Hour)) })
+	require.True(t, must(a.LoggedOut(f.ctx(), "ended"))(t))
+	require.False(t, must(a.LoggedOut(f.ctx(), "another"))(t))
+	f.exec(`UPDATE ended_sessions SET expires_at = now() - interval '1 s'`)
+	require.NoError(t, a.Logout(f.ctx(), "another", time.Now().Add(time.Hour)))
+	require.Equal(t, 1, f.count("ended_sessions"))
+}

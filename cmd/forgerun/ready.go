@@ -89,11 +89,12 @@ func (p *process) adminPart() lifecycle.Part {
 	}
 	api := p.newOperatorAPI()
 	pages := monitoring.Admin{
-		Registry: p.registry, Log: p.log, Operators: p.cfg.Operators(), Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
-		Ready:    func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
-		API:      api.Handler,
-		Console:  console.Handler(),
-		Attempts: p.attempts, Source: p.source, Hosts: p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),
+		Registry: p.registry, Log: p.log, Operators: p.cfg.Operators(), Ended: p.store.Admin(),
+		Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
+		Ready:     func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
+		API:       api.Handler,
+		Console:   console.Handler(),
+		Attempts:  p.attempts, Source: p.source, Hosts: p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),
 	}
 	server := &http.Server{
 		Handler:     conn.UnderWay(pages.Handler(), operators.Guard{Tokens: p.cfg.Operators()}.Known),

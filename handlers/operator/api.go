@@ -107,6 +107,7 @@ type call struct {
 	route    *route
 	id       string // of the request
 	operator operators.Operator
+	ended    func() bool // whether a stream would be refused by now
 	body     []byte // of a change
 	made     string // the id of what the change made, if it did not name it
 }
@@ -194,6 +195,10 @@ func (a *API) serve(guard operators.Guard, routes []route) http.Handler {
 			return
 		}
 		c.operator = operator
+		c.ended = func() bool {
+			_, refusal := guard.Check(r)
+			return refusal != nil && refusal.Status == http.StatusUnauthorized
+		}
 		if rt.stream != nil && r.Method == http.MethodGet {
 			err := c.checkQuery()
 			if err == nil {
@@ -248,6 +253,8 @@ func refused(r *operators.Refusal) error {
 		code = job.CodeForbidden
 	case http.StatusTooManyRequests:
 		code = job.CodeRateLimited
+	case http.StatusServiceUnavailable:
+		code = job.CodeStorageUnavailable
 	}
 	return &job.Error{Code: code, Detail: r.Detail, RetryAfter: r.RetryAfter}
 }

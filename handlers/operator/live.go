@@ -142,7 +142,7 @@ func (a *API) stream(w http.ResponseWriter, c *call) error {
 		case <-changed:
 			ok = send("event: changed\ndata: {}\n\n")
 		case <-beat.C:
-			ok = send(": beat\n\n")
+			ok = !c.ended() && send(": beat\n\n")
 		case <-c.Context().Done():
 			return nil
 		case <-a.live.closed:

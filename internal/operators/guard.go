@@ -1,6 +1,7 @@
 package operators
 
 import (
+	"context"
 	"crypto/hmac"
 	"log/slog"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 // Guard says which requests are those of operators. It is the only place that does.
 type Guard struct {
 	Tokens   Tokens // none: everybody is an operator; the listener must then be on loopback
+	Ended    Ended
 	Attempts *authlimit.Limiter
 	Source   func(*http.Request) netip.Addr // where a request comes from
 	Log      *slog.Logger
@@ -23,7 +25,7 @@ type Guard struct {
 
 // Refusal is why a request is not served.
 type Refusal struct {
-	Status     int // 401, 403 or 429
+	Status     int // 401, 403, 429 or 503
 	Detail     string
 	RetryAfter time.Duration // of 429
 
@@ -48,7 +50,10 @@ func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 		}
 		return Operator{Name: DefaultName}, nil
 	}
-	if s, ok := g.session(r); ok {
+	if s, ok, refusal := g.open(r); ok || refusal != nil {
+		if refusal != nil {
+			return Operator{}, refusal
+		}
 		if changes(r) && !hmac.Equal([]byte(r.Header.Get(CSRFHeader)), []byte(s.CSRFToken)) {
 			return Operator{}, forged("A change by a session needs the session's token in the header " + CSRFHeader + ".")
 		}
@@ -115,6 +120,29 @@ func deliberate(r *http.Request) bool {
 	return r.Header.Get(CSRFHeader) != "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
 }
 
+// open is the session of a request that was not logged out of. Where that cannot be asked no session is good, and tokens are.
+func (g Guard) open(r *http.Request) (Session, bool, *Refusal) {
+	s, ok := g.session(r)
+	if !ok {
+		return s, false, nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), lookupTime)
+	defer cancel()
+	ended, err := g.Ended.LoggedOut(ctx, s.nonce)
+	if err != nil {
+		return s, false, unknown("Whether the session has ended cannot be asked, since storage is not available.")
+	}
+	return s, !ended, nil
+}
+
+// lookupTime bounds what a session costs while storage hangs.
+const lookupTime = 2 * time.Second
+
+func unknown(detail string) *Refusal {
+	return &Refusal{Status: http.StatusServiceUnavailable, RetryAfter: lookupTime,
+		Detail: detail + " Try again, or give the token itself, as a bearer token or as the password."}
+}
+
 // session is the one whose cookie a request has. A bearer token goes first: it is given for this request.
 func (g Guard) session(r *http.Request) (Session, bool) {
 	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
@@ -166,14 +194,27 @@ func (g Guard) Session(r *http.Request) (Session, *Refusal) {
 	if g.Tokens.None() {
 		return openSession, nil
 	}
-	if s, ok := g.session(r); ok {
-		return s, nil
+	if s, ok, refusal := g.open(r); ok || refusal != nil {
+		return s, refusal
 	}
 	operator, refusal := g.Check(r)
 	if refusal != nil {
 		return Session{}, refusal
 	}
 	return Session{Operator: operator, CSRFToken: openSession.CSRFToken}, nil
+}
+
+// Logout ends the session of a request, for all who have a copy of its cookie.
+func (g Guard) Logout(r *http.Request) *Refusal {
+	s, ok := g.session(r)
+	if !ok {
+		return nil
+	}
+	if err := g.Ended.Logout(r.Context(), s.nonce, s.issued.Add(SessionLength)); err != nil {
+		return unknown("This browser has forgotten the session; copies of its cookie are good until they expire, since storage is not available.")
+	}
+	g.Log.LogAttrs(r.Context(), slog.LevelInfo, "operator logged out", slog.String("operator", s.Operator.Name))
+	return nil
 }
 
 // Renew tells the browser that its session was used, at most once a minute.
@@ -190,7 +231,7 @@ func (f *Refusal) Header(h http.Header) {
 	switch f.Status {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", f.challenge)
-	case http.StatusTooManyRequests:
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		h.Set("Retry-After", strconv.Itoa(int((f.RetryAfter+time.Second-1)/time.Second)))
 	}
 }

@@ -1,6 +1,7 @@
 package operators
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -13,9 +14,9 @@ import (
 )
 
 // A session is what an operator's browser has after a login: a cookie that says who, since when and when last, signed
-// with a key made from the hash of the operator's token. Nothing is stored, so that each process of the service accepts
-// the cookies of the others, and a session ends when the token is taken away. A logout clears the cookie in the browser;
-// a copy of it is good until one of the two ends below.
+// with a key made from the hash of the operator's token, so that each process of the service accepts the cookies of the
+// others, and a session ends when the token is taken away. What is stored are the sessions that were logged out of before
+// one of the two ends below: a copy of the cookie is refused from then on.
 const (
 	SessionIdle   = 30 * time.Minute // without a request
 	SessionLength = 12 * time.Hour   // in all
@@ -34,6 +35,12 @@ const (
 	sessionLabel = "forgerun operator session v1"
 	csrfLabel    = "forgerun operator csrf v1"
 )
+
+// Ended are the sessions that were logged out of, known to all processes.
+type Ended interface {
+	Logout(ctx context.Context, session string, expires time.Time) error
+	LoggedOut(ctx context.Context, session string) (bool, error)
+}
 
 // Session is one login of an operator.
 type Session struct {

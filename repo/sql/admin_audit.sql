@@ -32,3 +32,16 @@ FROM judged WHERE wanted OR nth = {{maxLooked}} ORDER BY audit_id DESC LIMIT @li
 DELETE FROM audit WHERE audit_id IN (
   SELECT audit_id FROM (SELECT audit_id, at FROM audit ORDER BY audit_id LIMIT @limit) oldest
     WHERE at <= pg_catalog.now() - @keep::interval)
+
+-- name: logout
+-- Ends a session of the console, and forgets those whose cookies have expired: there are few.
+-- Parameters: @session, @expires_at
+WITH expired AS (
+  DELETE FROM ended_sessions WHERE expires_at < pg_catalog.now()
+)
+INSERT INTO ended_sessions (session_id, expires_at) VALUES (@session, @expires_at) ON CONFLICT (session_id) DO NOTHING
+
+-- name: loggedOut
+-- Says whether a session was ended, by primary key. Locks nothing.
+-- Parameters: @session
+SELECT EXISTS (SELECT FROM ended_sessions WHERE session_id = @session)

@@ -570,7 +570,7 @@ export interface components {
             effect: components["schemas"]["FaultEffect"];
             /** @description What `probability` is drawn by. */
             seed: number;
-            /** @description Requests that the rule was about. */
+            /** @description Requests that the rule was about, while it could still apply. */
             seen: number;
             /** @description Requests on which it had its effect. */
             applied: number;
