@@ -10,8 +10,8 @@
 // delete and cancel, and submissions, which get an idempotency key of their own
 // when the caller gives none. Job and webhook ids are opaque.
 //
-// The package imports the standard library only, and nothing of the service:
-// what it knows of ForgeRun is what the API's documents say.
+// The package imports the standard library and a parser of structured fields,
+// and nothing of the service: what it knows of ForgeRun is what the API's documents say.
 package client
 
 import (

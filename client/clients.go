@@ -2,8 +2,13 @@ package client
 
 import (
 	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"sync"
 	"time"
 )
 
@@ -14,18 +19,21 @@ func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID 
 	var created struct {
 		ClientID string `json:"client_id"`
 	}
-	_, err = c.call(ctx, r, &created, &created.ClientID)
+	a, err := c.call(ctx, r, &created)
+	if err == nil {
+		err = r.checkID(a, created.ClientID)
+	}
 	return created.ClientID, err
 }
 
-// Key is an API key, or what is known of the current one, without APIKey.
+// Key is an API key, or what is known of the current one, without APIKey, which
+// an answer that is Replayed does not have either.
 type Key struct {
 	APIKey    string    `json:"api_key"`
 	KeyID     string    `json:"key_id"`
 	CreatedAt time.Time `json:"created_at"`
 	ExpiresAt time.Time `json:"expires_at"`
-	Replayed  bool      `json:"-"` // the idempotency key was used before: there is no APIKey
-	RequestID string    `json:"-"`
+	Meta      `json:"-"`
 }
 
 // String names the key, and does not show it.
@@ -56,14 +64,123 @@ func (c *Client) RenewKey(ctx context.Context, clientID string, options ...Optio
 
 func (c *Client) key(ctx context.Context, r *request) (*Key, error) {
 	r.repeat, r.secret = never, true
-	return fetch(ctx, c, r, func(k *Key, a *answer) *string {
-		k.RequestID, k.Replayed = a.requestID(), a.replayed()
-		return &k.KeyID
-	})
+	return fetch[Key](ctx, c, r)
 }
 
 // RevokeKey ends a key at once. Safe to repeat.
 func (c *Client) RevokeKey(ctx context.Context, clientID, keyID string, options ...Option) error {
 	r := post(options, "clients", clientID, "keys", "revoke").with(map[string]string{"key_id": keyID})
-	return c.confirm(ctx, r, "revoked", "it does not say that the key is revoked")
+	a, err := c.send(ctx, r)
+	if err != nil {
+		return err
+	}
+	return r.confirmed(a, "revoked")
+}
+
+// SigningKeys reads the keys that deliveries are signed with, by their ids. For
+// a Verifier use Directory, which keeps them up to date.
+func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey, error) {
+	var directory struct {
+		Keys []struct {
+			KTY string `json:"kty"`
+			CRV string `json:"crv"`
+			KID string `json:"kid"`
+			X   string `json:"x"`
+		} `json:"keys"`
+	}
+	r := &request{method: http.MethodGet, path: "/.well-known/http-message-signatures-directory"}
+	r.set("Accept", "application/http-message-signatures-directory+json, application/json")
+	a, err := c.call(ctx, r, &directory)
+	if err == nil && directory.Keys == nil {
+		err = r.unexpected(a, "it has no keys")
+	}
+	if err != nil {
+		return nil, err
+	}
+	keys := map[string]ed25519.PublicKey{}
+	for _, key := range directory.Keys {
+		x, err := base64.RawURLEncoding.DecodeString(key.X)
+		if key.KTY == "OKP" && key.CRV == "Ed25519" && err == nil && len(x) == ed25519.PublicKeySize {
+			keys[key.KID] = x // keys of other kinds are not for these signatures
+		}
+	}
+	return keys, nil
+}
+
+// Caching of the published keys, as docs/reference/webhooks.md asks of receivers.
+const (
+	keepKeys    = 5 * time.Minute
+	askAgain    = time.Minute      // for a key that is not among them
+	afterError  = 5 * time.Second  // when the keys could not be read
+	useOldKeys  = time.Hour        // while they cannot be read
+	waitForKeys = 10 * time.Second // by a verification
+)
+
+// Directory keeps the service's published keys: for five minutes, and it reads
+// them once more, at most once a minute, when a key is not among them. It is
+// safe for use by several goroutines. Its Key is a Verifier's Keys.
+type Directory struct {
+	c      *Client
+	mu     sync.Mutex // not held while asking
+	keys   map[string]ed25519.PublicKey
+	read   time.Time     // when keys was read
+	next   time.Time     // not to be asked again before
+	err    error         // why the latest reading failed
+	asking chan struct{} // closed when the reading under way is over; nil if there is none
+}
+
+// Directory makes one for the client's service. Its URL should be https.
+func (c *Client) Directory() *Directory { return &Directory{c: c} }
+
+// Key finds a key. One that is known and fresh is answered at once; those who
+// need a reading wait for the same one. While the service cannot be asked, keys
+// that were read before stay in use for an hour.
+func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.c.now()
+	if key, known := d.keys[keyID]; known && now.Sub(d.read) < keepKeys {
+		return key, nil
+	}
+	switch {
+	case d.asking != nil:
+		over := d.asking
+		d.mu.Unlock()
+		<-over
+		d.mu.Lock()
+	case !now.Before(d.next):
+		d.ask(now)
+	}
+	if d.err != nil && now.Sub(d.read) >= useOldKeys {
+		return nil, d.err
+	}
+	key, known := d.keys[keyID]
+	switch {
+	case !known && d.err != nil:
+		return nil, errors.Join(d.err, errors.New("client: the signature's key may be a new one"))
+	case !known:
+		return nil, refused("the signature's key is not published")
+	}
+	return key, nil
+}
+
+// ask reads the keys. It is called with the lock, and gives it back meanwhile.
+func (d *Directory) ask(now time.Time) {
+	d.asking = make(chan struct{})
+	d.mu.Unlock()
+	var keys map[string]ed25519.PublicKey
+	err := errors.New("client: the keys were not read")
+	defer func() { // deferred, so that waiters are released if the transport panics
+		d.mu.Lock()
+		close(d.asking)
+		d.asking, d.err = nil, err
+		if err != nil {
+			d.next = now.Add(afterError)
+			return
+		}
+		d.keys, d.read, d.next = keys, now, now.Add(askAgain)
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), waitForKeys)
+	defer cancel()
+	keys, err = d.c.SigningKeys(ctx)
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"testing"
@@ -91,4 +93,124 @@ func (d delivery) changed(change func(d *delivery)) delivery {
 	d.body = bytes.Clone(d.body)
 	change(&d)
 	return d
+}
+
+func TestParseDelivery(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		kind, body string
+	}{
+		"no CloudEvent": {jsonType, `{}`}, "not JSON": {"application/cloudevents+json", `{`},
+		"without an id": {"application/cloudevents+json", `{"type":"job.failed","data":{}}`},
+	} {
+		require.Error(t, second(client.ParseDelivery(http.Header{"Content-Type": {test.kind}}, []byte(test.body))), name)
+	}
+	binary := http.Header{"Ce-Id": {"e"}, "Ce-Type": {"t"}, "Ce-Sequence": {"-4"}, "Content-Type": {jsonType}}
+	m := must(client.ParseDelivery(binary, []byte(`{}`)))(t)
+	require.Zero(t, m.Sequence)
+	require.False(t, m.ReceivedAt.IsZero())
+	o := must(m.Outcome())(t)
+	require.Equal(t, m.ReceivedAt, o.ReceivedAt)
+	require.Empty(t, m.WorkKind)
+	binary.Set("Ce-Workkind", "SUCCESS_FAST")
+	m = must(client.ParseDelivery(binary, []byte(`{}`)))(t)
+	require.Equal(t, "SUCCESS_FAST", m.WorkKind)
+	m, err := client.ParseDelivery(http.Header{"Content-Type": {"application/cloudevents+json"}},
+		[]byte(`{"id":"e","type":"t","workkind":"CPU_BURST","data":{}}`))
+	require.NoError(t, err)
+	require.Equal(t, "CPU_BURST", m.WorkKind)
+	_, err = client.ParseDelivery(binary, []byte(`{`))
+	require.Error(t, err)
+	// In the structured mode a header does not say anything.
+	binary.Set("Content-Type", "application/cloudevents+json")
+	require.Error(t, second(client.ParseDelivery(binary, []byte(`{"type":"x","data":{}}`))))
+}
+
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	const kid = "aqYyLROvIDeE4Mm1pVMlRumgyGRsHzVXijOk8Hqtjws"
+	c := capture(t)
+	s := serveWith(t, client.Config{MaxTries: 1}, reply{status: 500}, c.directoryAnswers)
+	d := s.c.Directory()
+	asked := func(n int, why string) {
+		t.Helper()
+		require.Len(t, s.requests(), n, why)
+	}
+	_, err := d.Key(kid)
+	require.Error(t, err)
+	require.False(t, errors.Is(err, client.ErrSignature))
+	require.Error(t, second(d.Key(kid)))
+	asked(1, "not at once again")
+	s.clock.pass(5 * time.Second)
+	key := must(d.Key(kid))(t)
+	require.Equal(t, c.keys[kid], key)
+	require.NoError(t, second(d.Key(kid)))
+	asked(2, "it is kept")
+	require.ErrorIs(t, second(d.Key("unknown")), client.ErrSignature)
+	asked(2, "at most once a minute")
+	s.clock.pass(time.Minute)
+	for range 3 {
+		require.ErrorIs(t, second(d.Key("unknown")), client.ErrSignature)
+	}
+	asked(3, "once more for an unknown one")
+	s.clock.pass(5 * time.Minute)
+	s.mu.Lock()
+	s.replies = []reply{{status: 500}}
+	s.mu.Unlock()
+	require.NoError(t, second(d.Key(kid)), "while the service is away")
+	asked(4, "kept for five minutes")
+	_, err = d.Key("unknown")
+	require.Error(t, err)
+	require.False(t, errors.Is(err, client.ErrSignature), "it may be a new one")
+	s.clock.pass(time.Hour)
+	require.Error(t, second(d.Key(kid)), "but not for ever")
+}
+
+func TestKeysAndSecretsAreNotShown(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s := serveWith(t, client.Config{Logger: logger}, reply{cut: true}, problem(503, "X"), anything)
+	require.NoError(t, second(s.c.Submit(t.Context(), client.JobRequest{})))
+	require.NotEmpty(t, log.String())
+	const secret = "frk_id_secret"
+	for _, value := range []any{
+		s.c, client.Config{Key: secret}, &client.Config{Key: secret}, client.Webhook{Secret: secret}, &client.Webhook{Secret: secret},
+		client.Key{APIKey: secret}, &client.Key{APIKey: secret}, client.Verifier{Secret: secret}, &client.Verifier{Secret: secret},
+		[]client.Webhook{{Secret: secret}},
+	} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%d", "%x"} {
+			require.NotContains(t, fmt.Sprintf(verb, value), secret, "%T %s", value, verb)
+		}
+		logger.Info("value", "value", value)
+	}
+	require.NotContains(t, log.String(), secret)
+}
+
+type program struct {
+	c client.Client
+	p *client.Client
+}
+
+func TestKeysAreNotShownByOtherWays(t *testing.T) {
+	t.Parallel()
+	const secret = "frk_id_secret"
+	c := must(client.New(client.Config{URL: "http://x", Key: secret}))(t)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x"} {
+		for _, value := range []any{*c, program{*c, c}, &program{*c, c}, client.Config{URL: "https://user:" + secret + "@h"},
+			client.Config{URL: secret + "://[::1"}} {
+			text := fmt.Sprintf(verb, value)
+			require.NotContains(t, text, secret, "%T %s", value, verb)
+			require.NotContains(t, text, fmt.Sprintf("%x", secret), "%T %s", value, verb)
+		}
+	}
+	s := serve(t, ok(`{"api_key":"`+secret+`","secret":"`+secret+`","created_at":"yesterday"}`))
+	_, keyErr := s.c.CreateKey(t.Context(), "c", false)
+	_, hookErr := s.c.RotateSecret(t.Context(), "w")
+	for _, err := range []error{keyErr, hookErr} {
+		var unexpected *client.UnexpectedError
+		require.True(t, errors.As(err, &unexpected))
+		require.Empty(t, unexpected.Body)
+		require.NotContains(t, fmt.Sprintf("%+v", unexpected), secret)
+	}
 }

@@ -122,8 +122,8 @@ func (e *UnexpectedError) Error() string {
 }
 
 // refusal makes an error of an answer that is not 2xx.
-func (c *Client) refusal(r *request, a *answer) error {
-	wait := retryAfter(a.header, c.now())
+func (r *request) refusal(a *answer) error {
+	wait := retryAfter(a.header, a.received)
 	if a.status >= 400 && isJSON(a.header) {
 		p := &Problem{Method: r.method, URL: r.url(), Status: a.status, RetryAfter: wait, Tries: a.tries, RequestID: a.requestID()}
 		if err := p.read(a.body); err == nil {

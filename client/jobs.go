@@ -92,40 +92,27 @@ type Accepted struct {
 	// Warnings say what of the request was accepted and changes nothing, such as
 	// params that the work kind ignores.
 	Warnings []Violation `json:"warnings"`
-	// Status is 202, or 200 if the job ended while the request waited
-	// (PreferWait).
-	Status    int    `json:"-"`
-	Job       *Job   `json:"-"` // with 200
-	Replayed  bool   `json:"-"` // this idempotency key was used before
-	RequestID string `json:"-"`
-	Location  string `json:"-"` // of the job
+	Job      *Job        `json:"-"` // if it ended while the request waited (PreferWait); Status is 200 then, and else 202
+	Meta     `json:"-"`
 }
 
 // Submit submits a job: when it returns without an error the job is stored,
 // and runs whatever happens to the service. A request whose answer is lost is
 // sent again with the same idempotency key, so that there is one job.
-func (c *Client) Submit(ctx context.Context, job JobRequest, options ...Option) (*Accepted, error) {
-	r := post(options, "jobs").with(job).keyed()
+func (c *Client) Submit(ctx context.Context, request JobRequest, options ...Option) (*Accepted, error) {
+	r := post(options, "jobs").with(request).keyed()
 	a, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	accepted := &Accepted{
-		Status: a.status, RequestID: a.requestID(), Location: a.header.Get("Location"), Replayed: a.replayed(),
-	}
 	if a.status != http.StatusOK {
-		if err := r.decode(a, accepted, &accepted.JobID); err != nil {
-			return nil, err
-		}
-		return accepted, nil
+		return decoded[Accepted](r, a)
 	}
-	accepted.Job, err = c.readJob(ctx, r, a)
+	job, err := c.readJob(ctx, r, a)
 	if err != nil {
 		return nil, err
 	}
-	accepted.JobID, accepted.State, accepted.CreatedAt = accepted.Job.JobID, accepted.Job.State, accepted.Job.CreatedAt
-	accepted.Warnings = accepted.Job.Warnings
-	return accepted, nil
+	return &Accepted{JobID: job.JobID, State: job.State, CreatedAt: job.CreatedAt, Warnings: job.Warnings, Job: job, Meta: job.Meta}, nil
 }
 
 // Job is a job as the service shows it. What is absent or null is zero; lists
@@ -166,11 +153,9 @@ type Job struct {
 	Links               map[string]string `json:"links"`
 	Warnings            []Violation       `json:"warnings"` // in the answer to its submission only
 
-	ETag string `json:"-"`
-	// RetryAfter is the header: while the job is not final, when to look again;
-	// of a failure that may pass, when to resubmit. 0 for none.
-	RetryAfter time.Duration `json:"-"`
-	RequestID  string        `json:"-"`
+	// RetryAfter of Meta says when to look again while the job is not final, and
+	// of a failure that may pass when to resubmit.
+	Meta `json:"-"`
 }
 
 // Final reports whether the job has ended. A state that is not known has not.
@@ -241,7 +226,7 @@ func (c *Client) readJob(ctx context.Context, r *request, a *answer) (*Job, erro
 	if string(job.Params) == "null" {
 		job.Params = nil
 	}
-	job.ETag, job.RequestID, job.RetryAfter = a.header.Get("Etag"), a.requestID(), retryAfter(a.header, c.now())
+	job.fill(a)
 	c.received(ctx, job.Failure)
 	return job, nil
 }
@@ -276,14 +261,8 @@ type JobFilter struct {
 // Jobs lists the client's jobs, newest first, page by page as they are read.
 // An error is the last thing it yields.
 func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[Job, error] {
-	r := get(nil, "jobs")
-	r.query = pageQuery(filter.PageSize, filter.CreatedAfter, filter.CreatedBefore)
-	setIf(r.query, "state", filter.State)
-	setIf(r.query, "type", filter.Type)
-	setIf(r.query, "work_kind", filter.WorkKind)
-	setIf(r.query, "batch_id", filter.BatchID)
-	setIf(r.query, "schedule_id", filter.ScheduleID)
-	setIf(r.query, "correlation_id", filter.CorrelationID)
+	r := get(nil, "jobs").page(filter.PageSize, filter.CreatedAfter, filter.CreatedBefore).where("state", filter.State, "type", filter.Type,
+		"work_kind", filter.WorkKind, "batch_id", filter.BatchID, "schedule_id", filter.ScheduleID, "correlation_id", filter.CorrelationID)
 	return list[Job](ctx, c, r, false)
 }
 
@@ -294,14 +273,13 @@ type Changed struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	Changed   bool      `json:"changed"` // false: the job was left as it is
 	Attempt   int       `json:"attempt"` // of Retry only
-	Replayed  bool      `json:"-"`       // the answer to an earlier request with the same idempotency key
-	RequestID string    `json:"-"`
+	Meta      `json:"-"`
 }
 
 // Cancel ends a job that is not final. A final one stays as it is, which the
 // state shows. Safe to repeat, and repeated when an answer is lost.
 func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Changed, error) {
-	return c.change(ctx, post(options, "jobs", id, "cancel").of(id))
+	return fetch[Changed](ctx, c, post(options, "jobs", id, "cancel").of(id))
 }
 
 // Retry queues the next attempt of a FAILED job. A job that is not final stays
@@ -312,22 +290,10 @@ func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Cha
 // that there is one attempt. With a key of your own, see IdempotencyKey, that holds
 // after a crash of your program too.
 func (c *Client) Retry(ctx context.Context, id string, options ...Option) (*Changed, error) {
-	return c.change(ctx, post(options, "jobs", id, "retry").of(id).keyed())
-}
-
-func (c *Client) change(ctx context.Context, r *request) (*Changed, error) {
-	return fetch(ctx, c, r, func(changed *Changed, a *answer) *string {
-		changed.RequestID, changed.Replayed = a.requestID(), a.replayed()
-		return &changed.JobID
-	})
+	return fetch[Changed](ctx, c, post(options, "jobs", id, "retry").of(id).keyed())
 }
 
 // Delete removes a final job with all that belongs to it. Safe to repeat.
 func (c *Client) Delete(ctx context.Context, id string, options ...Option) error {
-	r := newRequest(http.MethodDelete, options, []string{"jobs", id})
-	a, err := c.send(ctx, r)
-	if err == nil && a.status != http.StatusNoContent {
-		err = r.unexpected(a, "a deleted job is answered with 204")
-	}
-	return err
+	return c.remove(ctx, options, "jobs", id)
 }

@@ -97,10 +97,12 @@ func IfNoneMatch(etag string) Option {
 	}
 }
 
+const tokenChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~"
+
 // fieldName reports whether text can be the name of a header (RFC 9110, section
 // 5.6.2).
 func fieldName(text string) bool {
-	return text != "" && strings.Trim(text, letters+digits+"!#$%&'*+-.^_`|~") == ""
+	return text != "" && strings.Trim(text, tokenChars) == ""
 }
 
 // fieldValue reports whether text can stand in a header without changing it.

@@ -260,7 +260,7 @@ func (m members) take(name string, into any) {
 func (m members) seconds(name string) *int {
 	raw, ok := m[name]
 	delete(m, name)
-	if !ok || !strings.ContainsAny(string(raw[:1]), "-"+digits) {
+	if !ok || !strings.ContainsAny(string(raw[:1]), "-0123456789") {
 		return nil
 	}
 	number, err := strconv.ParseFloat(string(raw), 64) // infinite beyond its range

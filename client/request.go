@@ -9,12 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"maps"
 	"mime"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -88,17 +86,16 @@ func (r *request) keyed() *request {
 	return r
 }
 
-// answer is a complete answer of 2xx.
+// answer is a complete answer.
 type answer struct {
-	status int
-	header http.Header
-	body   []byte
-	tries  int
+	status   int
+	header   http.Header
+	body     []byte
+	tries    int
+	received time.Time
 }
 
 func (a *answer) requestID() string { return a.header.Get("X-Request-Id") }
-
-func (a *answer) replayed() bool { return a.header.Get("Idempotency-Replayed") == "true" }
 
 // send sends the request, again where that is safe and may help, and gives the answer.
 func (c *Client) send(ctx context.Context, r *request) (a *answer, err error) {
@@ -130,7 +127,7 @@ func (c *Client) try(ctx context.Context, r *request, try int) (*answer, error) 
 	body, err := readBody(response, limit)
 	// The status counts before the body, which can say anything. That a request
 	// was refused is known without the rest of the body.
-	a := &answer{response.StatusCode, response.Header, body, try}
+	a := &answer{response.StatusCode, response.Header, body, try, c.now()}
 	success := a.status >= 200 && a.status <= 299
 	switch {
 	case err != nil && (success || ctx.Err() != nil):
@@ -138,7 +135,7 @@ func (c *Client) try(ctx context.Context, r *request, try int) (*answer, error) 
 	case a.status == http.StatusNotModified && r.header["If-None-Match"] != nil:
 		return nil, ErrNotModified
 	case !success:
-		return nil, c.refusal(r, a)
+		return nil, r.refusal(a)
 	case len(body) > limit:
 		return nil, r.unexpected(a, fmt.Sprintf("it has more than %d bytes", limit))
 	case !r.raw && !isJSON(a.header) && a.status != http.StatusNoContent:
@@ -186,43 +183,80 @@ func readBody(response *http.Response, limit int) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// call sends a request and decodes the JSON of its answer, which must have the ids.
-func (c *Client) call(ctx context.Context, r *request, into any, ids ...*string) (*answer, error) {
+// call sends a request and decodes the JSON of its answer.
+func (c *Client) call(ctx context.Context, r *request, into any) (*answer, error) {
 	a, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return a, r.decode(a, into, ids...)
+	return a, r.decode(a, into)
 }
 
-// fetch sends a request and decodes its answer. take adds what the headers say, and gives the id that must be there; nil for none.
-func fetch[T any](ctx context.Context, c *Client, r *request, take func(*T, *answer) *string) (*T, error) {
-	value := new(T)
-	a, err := c.call(ctx, r, value)
+// fetch sends a request and gives what its answer has.
+func fetch[T any](ctx context.Context, c *Client, r *request) (*T, error) {
+	a, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if id := take(value, a); id != nil {
-		if err := r.checkID(a, *id); err != nil {
-			return nil, err
-		}
+	return decoded[T](r, a)
+}
+
+func decoded[T any](r *request, a *answer) (*T, error) {
+	value := new(T)
+	if err := r.decode(a, value); err != nil {
+		return nil, err
 	}
 	return value, nil
 }
 
-// confirm sends a request whose answer must have true in the member.
-func (c *Client) confirm(ctx context.Context, r *request, member, otherwise string) error {
-	var answered members
-	a, err := c.call(ctx, r, &answered)
-	if err == nil && string(answered[member]) != "true" {
-		err = r.unexpected(a, otherwise)
+// remove deletes. A 404 to a repetition after a lost answer counts as deleted.
+func (c *Client) remove(ctx context.Context, options []Option, segments ...string) error {
+	r := newRequest(http.MethodDelete, options, segments)
+	a, err := c.send(ctx, r)
+	var problem *Problem
+	if errors.As(err, &problem) && problem.Status == http.StatusNotFound && problem.Tries > 1 {
+		return nil
 	}
-	return err
+	if err != nil || a.status == http.StatusNoContent {
+		return err
+	}
+	return r.confirmed(a, "deleted")
 }
 
-// decode reads the answer's body. Members that are not known are ignored, and
-// absent ones stay zero, but for the ids.
-func (r *request) decode(a *answer, into any, ids ...*string) error {
+// Do sends a request that has no method here, such as one of the operator API,
+// and gives the body of the answer. The path follows the base address, body
+// becomes JSON unless it is nil. Only what reads is repeated.
+func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body any, options ...Option) (json.RawMessage, error) {
+	r := &request{method: method, path: path, query: query, limit: maxResult, settings: gather(options)}
+	if method != http.MethodGet {
+		r.repeat = never
+	}
+	if body != nil {
+		r.with(body)
+	}
+	a, err := c.send(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return a.body, nil
+}
+
+// confirmed is no error if an answer has true in the member.
+func (r *request) confirmed(a *answer, member string) error {
+	var answered members
+	if err := r.decode(a, &answered); err != nil {
+		return err
+	}
+	if string(answered[member]) != "true" {
+		return r.unexpected(a, "it does not say: "+member)
+	}
+	return nil
+}
+
+// decode reads the answer's body, and its headers if there is place for them.
+// Members that are not known are ignored, and absent ones stay zero, but for
+// the id.
+func (r *request) decode(a *answer, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		reason := "its JSON cannot be read"
 		if !r.secret {
@@ -230,10 +264,11 @@ func (r *request) decode(a *answer, into any, ids ...*string) error {
 		}
 		return r.unexpected(a, reason)
 	}
-	for _, id := range ids {
-		if err := r.checkID(a, *id); err != nil {
-			return err
-		}
+	if meta, ok := into.(interface{ fill(*answer) }); ok {
+		meta.fill(a)
+	}
+	if identified, ok := into.(interface{ id() string }); ok {
+		return r.checkID(a, identified.id())
 	}
 	return nil
 }
@@ -262,88 +297,33 @@ func mediaType(contentType string) string {
 	return kind
 }
 
-// maxEmptyPages is how many empty pages of a list may follow each other.
-const maxEmptyPages = 100
+// Meta is what the status and the headers of an answer say.
+type Meta struct {
+	Status     int // of the HTTP answer
+	RequestID  string
+	Location   string        // of what was made
+	ETag       string        // for IfNoneMatch
+	Replayed   bool          // it repeats the answer to an earlier request with the same idempotency key, without secrets
+	RetryAfter time.Duration // 0 for none
+}
 
-// list reads a list to its end, page by page as it is iterated. A page may be short or empty before
-// that. If open, the last page has a cursor too, and is empty.
-func list[T any](ctx context.Context, c *Client, first *request, open bool) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var none T
-		r := *first
-		r.query = url.Values{}
-		maps.Copy(r.query, first.query)
-		for empty := 0; ; {
-			var page struct {
-				Data []T `json:"data"`
-				Page struct {
-					NextCursor string `json:"next_cursor"`
-				} `json:"page"`
-			}
-			a, err := c.call(ctx, &r, &page)
-			if err == nil && page.Data == nil {
-				err = r.unexpected(a, "it is not a list")
-			}
-			if err != nil {
-				yield(none, err)
-				return
-			}
-			for _, item := range page.Data {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if empty++; len(page.Data) > 0 {
-				empty = 0
-			}
-			next := page.Page.NextCursor
-			switch {
-			case next == "" || open && empty > 0:
-				return
-			case next == r.query.Get("cursor"):
-				yield(none, r.unexpected(a, "its next_cursor is the cursor of the request: the list would never end"))
-				return
-			case empty == maxEmptyPages:
-				yield(none, r.unexpected(a, "too many empty pages"))
-				return
-			}
-			r.query.Set("cursor", next)
-		}
+func (m *Meta) fill(a *answer) {
+	*m = Meta{
+		Status: a.status, RequestID: a.requestID(), Location: a.header.Get("Location"), ETag: a.header.Get("Etag"),
+		Replayed: a.header.Get("Idempotency-Replayed") == "true", RetryAfter: retryAfter(a.header, a.received),
 	}
 }
 
-// collect reads a list into a slice.
-func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
-	var all []T
-	for item, err := range list {
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, item)
-	}
-	return all, nil
-}
-
-// pageQuery is the query that the filters of lists share.
-func pageQuery(size int, after, before time.Time) url.Values {
-	q := url.Values{}
-	if size > 0 {
-		q.Set("limit", strconv.Itoa(size))
-	}
-	if !after.IsZero() {
-		q.Set("created_after", apiTime(after))
-	}
-	if !before.IsZero() {
-		q.Set("created_before", apiTime(before))
-	}
-	return q
-}
-
-func setIf(q url.Values, name, value string) {
-	if value != "" {
-		q.Set(name, value)
-	}
-}
-
-// apiTime gives a time as the API takes it.
-func apiTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+// The ids that answers must have.
+func (b *Batch) id() string        { return b.BatchID }
+func (b *BatchReceipt) id() string { return b.BatchID }
+func (b *Bulk) id() string         { return b.BulkID }
+func (b *BulkReceipt) id() string  { return b.BulkID }
+func (a *Accepted) id() string     { return a.JobID }
+func (c *Changed) id() string      { return c.JobID }
+func (d *Delivery) id() string     { return d.DeliveryID }
+func (k *Key) id() string          { return k.KeyID }
+func (r *Report) id() string       { return r.JobID }
+func (s *Schedule) id() string     { return s.ScheduleID }
+func (s *Session) id() string      { return s.SessionID }
+func (w *Webhook) id() string      { return w.WebhookID }

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"hash"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 )
@@ -59,7 +58,7 @@ type Report struct {
 	DurationMS int64     `json:"duration_ms"`
 	Failure    *Outcome  `json:"failure"`
 	Events     []Event   `json:"events"` // from the job's beginning to the attempt's end
-	RequestID  string    `json:"-"`
+	Meta       `json:"-"`
 }
 
 // Report reads the report of an attempt that has ended; 0 is the latest one. While
@@ -68,12 +67,9 @@ type Report struct {
 func (c *Client) Report(ctx context.Context, id string, attempt int, options ...Option) (*Report, error) {
 	r := get(options, "jobs", id, "report").of(id)
 	if attempt != 0 {
-		r.query = url.Values{"attempt": {strconv.Itoa(attempt)}}
+		r.where("attempt", strconv.Itoa(attempt))
 	}
-	report, err := fetch(ctx, c, r, func(report *Report, a *answer) *string {
-		report.RequestID = a.requestID()
-		return &report.JobID
-	})
+	report, err := fetch[Report](ctx, c, r)
 	if err == nil {
 		c.received(ctx, report.Failure)
 	}
@@ -102,8 +98,7 @@ type Checksum struct {
 type Result struct {
 	ContentType string
 	Data        []byte // as the service's digest says they are
-	ETag        string
-	RequestID   string
+	Meta
 }
 
 // resultTime is added to the time that one try may take: results are large.
@@ -143,28 +138,27 @@ func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Res
 	if !matches {
 		return nil, bad("the bytes do not match their digest")
 	}
-	return &Result{
-		ContentType: a.header.Get("Content-Type"), Data: a.body,
-		ETag: a.header.Get("Etag"), RequestID: a.requestID(),
-	}, nil
+	result := &Result{ContentType: a.header.Get("Content-Type"), Data: a.body}
+	result.fill(a)
+	return result, nil
 }
 
 // digestMatches compares the body with each digest whose algorithm is known.
 // All must match.
 func digestMatches(h http.Header, body []byte) (matches, known bool) {
 	for _, name := range []string{"Repr-Digest", "Content-Digest"} {
-		dictionary, err := parseDictionary(joined(h, name))
+		digests, err := dictionary(h, name)
 		if err != nil {
 			return false, true // what cannot be read does not confirm anything
 		}
-		for _, member := range dictionary {
-			newHash := map[string]func() hash.Hash{"sha-256": sha256.New, "sha-512": sha512.New}[member.key]
-			if newHash == nil {
+		for algorithm, newHash := range map[string]func() hash.Hash{"sha-256": sha256.New, "sha-512": sha512.New} {
+			member, sent := digests.Get(algorithm)
+			if !sent {
 				continue
 			}
 			sum := newHash()
 			sum.Write(body)
-			digest, _ := member.value.([]byte)
+			digest := bytesOf(member)
 			if subtle.ConstantTimeCompare(digest, sum.Sum(nil)) == 0 {
 				return false, true
 			}

@@ -66,19 +66,6 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 	return wait, true
 }
 
-// refusalOf gives the status, code and Retry-After of an answer; 0 without one.
-func refusalOf(err error) (status int, code string, asked time.Duration) {
-	var problem *Problem
-	var foreign *UnexpectedError
-	switch {
-	case errors.As(err, &problem):
-		return problem.Status, problem.Code, problem.RetryAfter
-	case errors.As(err, &foreign):
-		return foreign.Status, "", foreign.RetryAfter
-	}
-	return 0, "", 0
-}
-
 // mayPass is transient for Wait and Stream, which outlast a failure of the
 // service, a 500, too.
 func mayPass(err error) (asked time.Duration, passing bool) {
@@ -94,15 +81,22 @@ func mayPass(err error) (asked time.Duration, passing bool) {
 // the request, never about the job (draft, section 6.7).
 func transient(err error) (asked time.Duration, passing bool) {
 	var lost *NoAnswerError
-	if errors.As(err, &lost) {
+	var problem *Problem
+	var foreign *UnexpectedError
+	status, code := 0, ""
+	switch {
+	case errors.As(err, &lost):
 		return 0, true
+	case errors.As(err, &problem):
+		status, code, asked = problem.Status, problem.Code, problem.RetryAfter
+	case errors.As(err, &foreign):
+		status, asked = foreign.Status, foreign.RetryAfter
 	}
-	status, code, asked := refusalOf(err)
 	switch status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return asked, true
 	case http.StatusServiceUnavailable:
-		return asked, code != "RFA_CONFIG_INVALID" // only the operator can change that
+		return asked, code != CodeConfigInvalid // only the operator can change that
 	}
 	return 0, false
 }

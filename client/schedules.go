@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"net/http"
 	"time"
@@ -66,8 +65,7 @@ type Schedule struct {
 	LastError  *ScheduleError    `json:"last_error"`
 	Links      map[string]string `json:"links"`
 	Warnings   []Violation       `json:"warnings"` // in the answer to CreateSchedule and UpdateSchedule only
-	Replayed   bool              `json:"-"`
-	RequestID  string            `json:"-"`
+	Meta       `json:"-"`
 }
 
 // ScheduleError says why a due time got no job, or none yet.
@@ -80,19 +78,12 @@ type ScheduleError struct {
 // CreateSchedule creates a schedule. A request whose answer is lost is sent again with the
 // same idempotency key, so that there is one.
 func (c *Client) CreateSchedule(ctx context.Context, schedule ScheduleRequest, options ...Option) (*Schedule, error) {
-	return c.schedule(ctx, post(options, "schedules").with(schedule).keyed())
-}
-
-func (c *Client) schedule(ctx context.Context, r *request) (*Schedule, error) {
-	return fetch(ctx, c, r, func(s *Schedule, a *answer) *string {
-		s.RequestID, s.Replayed = a.requestID(), a.replayed()
-		return &s.ScheduleID
-	})
+	return fetch[Schedule](ctx, c, post(options, "schedules").with(schedule).keyed())
 }
 
 // Schedule reads a schedule.
 func (c *Client) Schedule(ctx context.Context, id string, options ...Option) (*Schedule, error) {
-	return c.schedule(ctx, get(options, "schedules", id).of(id))
+	return fetch[Schedule](ctx, c, get(options, "schedules", id).of(id))
 }
 
 // Schedules lists the client's schedules, newest first.
@@ -103,38 +94,26 @@ func (c *Client) Schedules(ctx context.Context) iter.Seq2[Schedule, error] {
 // UpdateSchedule changes the members that the patch has (a JSON merge patch): nil removes
 // one, such as "cron" when "interval" is given. The names are those of ScheduleRequest.
 func (c *Client) UpdateSchedule(ctx context.Context, id string, patch map[string]any, options ...Option) (*Schedule, error) {
-	return c.schedule(ctx, newRequest(http.MethodPatch, options, []string{"schedules", id}).with(patch).of(id))
+	return fetch[Schedule](ctx, c, newRequest(http.MethodPatch, options, []string{"schedules", id}).with(patch).of(id))
 }
 
 // DeleteSchedule removes a schedule; its jobs stay. A 404 to a repetition after a lost
 // answer counts as deleted.
 func (c *Client) DeleteSchedule(ctx context.Context, id string, options ...Option) error {
-	r := newRequest(http.MethodDelete, options, []string{"schedules", id})
-	a, err := c.send(ctx, r)
-	var problem *Problem
-	switch {
-	case errors.As(err, &problem) && problem.Status == http.StatusNotFound && problem.Tries > 1:
-		return nil
-	case err == nil && a.status != http.StatusNoContent:
-		return r.unexpected(a, "a deleted schedule is answered with 204")
-	}
-	return err
+	return c.remove(ctx, options, "schedules", id)
 }
 
 // PauseSchedule has nothing be due any more. Safe to repeat.
 func (c *Client) PauseSchedule(ctx context.Context, id string, options ...Option) (*Schedule, error) {
-	return c.schedule(ctx, post(options, "schedules", id, "pause").of(id))
+	return fetch[Schedule](ctx, c, post(options, "schedules", id, "pause").of(id))
 }
 
 // ResumeSchedule has a schedule be due again, from now on. Safe to repeat.
 func (c *Client) ResumeSchedule(ctx context.Context, id string, options ...Option) (*Schedule, error) {
-	return c.schedule(ctx, post(options, "schedules", id, "resume").of(id))
+	return fetch[Schedule](ctx, c, post(options, "schedules", id, "resume").of(id))
 }
 
 // TriggerSchedule submits a job of a schedule now, beside its due times.
 func (c *Client) TriggerSchedule(ctx context.Context, id string, options ...Option) (*Accepted, error) {
-	return fetch(ctx, c, post(options, "schedules", id, "trigger").keyed(), func(a *Accepted, got *answer) *string {
-		a.Status, a.RequestID, a.Location, a.Replayed = got.status, got.requestID(), got.header.Get("Location"), got.replayed()
-		return &a.JobID
-	})
+	return fetch[Accepted](ctx, c, post(options, "schedules", id, "trigger").keyed())
 }

@@ -88,13 +88,13 @@ func (s *stream) connection(ctx context.Context) error {
 	defer response.Body.Close()
 	silence.Stop()
 	body := &watchedReader{response.Body, silence, s.c.stall}
-	a := &answer{status: response.StatusCode, header: response.Header, tries: s.failures}
+	a := &answer{status: response.StatusCode, header: response.Header, tries: s.failures, received: s.c.now()}
 	switch {
 	case a.status == http.StatusNoContent:
 		return errStop
 	case a.status != http.StatusOK:
 		a.body, _ = io.ReadAll(io.LimitReader(body, maxAnswer)) // status and headers count, even if the body is cut off
-		return s.c.refusal(s.request, a)
+		return s.request.refusal(a)
 	case mediaType(a.header.Get("Content-Type")) != "text/event-stream":
 		return s.request.unexpected(a, "it is not an event stream")
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"time"
 )
 
 // Fault is a rule about what a test bed does to this client's own traffic, with what became of it.
@@ -38,10 +39,6 @@ func (f FaultRules) MarshalJSON() ([]byte, error) {
 	return json.Marshal(request)
 }
 
-type faultList struct {
-	Data []Fault `json:"data"`
-}
-
 // SetFaults replaces the rules of this client by others, and gives them with their ids. Only a test bed has rules; another service
 // answers 404.
 func (c *Client) SetFaults(ctx context.Context, rules FaultRules, options ...Option) ([]Fault, error) {
@@ -54,11 +51,11 @@ func (c *Client) Faults(ctx context.Context, options ...Option) ([]Fault, error)
 }
 
 func (c *Client) faults(ctx context.Context, r *request) ([]Fault, error) {
-	list, err := fetch(ctx, c, r, func(*faultList, *answer) *string { return nil })
-	if err != nil {
-		return nil, err
+	var list struct {
+		Data []Fault `json:"data"`
 	}
-	return list.Data, nil
+	_, err := c.call(ctx, r, &list)
+	return list.Data, err
 }
 
 // FixtureRequest is a job that a test wants to be in a state.
@@ -79,26 +76,137 @@ type Fixture struct {
 
 // MakeFixtures makes jobs, up to 20, and returns when workers have brought each into its state.
 func (c *Client) MakeFixtures(ctx context.Context, wanted []FixtureRequest, options ...Option) ([]Fixture, error) {
-	type fixtures struct {
+	var made struct {
 		Jobs []Fixture `json:"jobs"`
 	}
-	request := map[string]any{"jobs": wanted}
-	made, err := fetch(ctx, c, post(options, "testbed", "fixtures").with(request).keyed(), func(*fixtures, *answer) *string { return nil })
-	if err != nil {
-		return nil, err
-	}
-	return made.Jobs, nil
+	_, err := c.call(ctx, post(options, "testbed", "fixtures").with(map[string]any{"jobs": wanted}).keyed(), &made)
+	return made.Jobs, err
 }
 
 // Reset removes all jobs, batches, webhooks, bulk operations, rules and idempotency keys of this client, and gives the numbers of
 // rows by table.
 func (c *Client) Reset(ctx context.Context, options ...Option) (map[string]int, error) {
-	type reset struct {
+	var done struct {
 		Removed map[string]int `json:"removed"`
 	}
-	done, err := fetch(ctx, c, post(options, "testbed", "reset").keyed(), func(*reset, *answer) *string { return nil })
+	_, err := c.call(ctx, post(options, "testbed", "reset").keyed(), &done)
+	return done.Removed, err
+}
+
+// Session is a time in which a test bed records the traffic of this client, to judge it.
+type Session struct {
+	SessionID string    `json:"session_id"`
+	Profile   string    `json:"profile"`
+	Seed      int64     `json:"seed"`
+	Rules     []string  `json:"rules"`
+	CreatedAt time.Time `json:"created_at"`
+	EndedAt   time.Time `json:"ended_at"`  // zero while it runs
+	Exchanges int       `json:"exchanges"` // requests so far
+	Meta      `json:"-"`
+}
+
+// SessionRequest says what a session is to be like. The zero value records without faults, for all rules.
+type SessionRequest struct {
+	Profile string   `json:"profile,omitempty"` // of faults, such as flaky-network
+	Seed    int64    `json:"seed,omitempty"`
+	Rules   []string `json:"rules,omitempty"` // ids of those to judge; none: all
+}
+
+// Verdict is what a session has shown of this client so far.
+type Verdict struct {
+	Session
+	Verdict string         `json:"verdict"` // right, wrong or incomplete
+	Counts  map[string]int `json:"counts"`  // of rules: held, broken, not_exercised
+	Results []RuleResult   `json:"results"`
+}
+
+// RuleResult is what a session has shown about one rule.
+type RuleResult struct {
+	Rule     string     `json:"rule"`
+	Title    string     `json:"title"`
+	Status   string     `json:"status"` // held, broken or not_exercised
+	Times    int        `json:"times"`
+	Failures int        `json:"failures"`
+	Evidence []Evidence `json:"evidence"`
+	See      string     `json:"see"`
+	Exercise string     `json:"exercise"` // what would exercise it; "" if something has
+}
+
+// Evidence is one moment that shows how a rule was kept or broken.
+type Evidence struct {
+	At       time.Time `json:"at"`
+	Request  string    `json:"request"`
+	Answer   string    `json:"answer"`
+	Fault    string    `json:"fault"`
+	Found    string    `json:"found"`
+	Expected string    `json:"expected"`
+}
+
+// StartSession begins a session. Only a test bed has them; another service answers 404. While one is open, a second is a Problem
+// with status 409.
+func (c *Client) StartSession(ctx context.Context, session SessionRequest, options ...Option) (*Session, error) {
+	return fetch[Session](ctx, c, post(options, "testbed", "sessions").with(session).keyed())
+}
+
+// EndSession ends a session, and the faults of its profile. Safe to repeat.
+func (c *Client) EndSession(ctx context.Context, id string, options ...Option) (*Session, error) {
+	return fetch[Session](ctx, c, post(options, "testbed", "sessions", id, "end").of(id))
+}
+
+// VerdictAs reads the same in another form: as JUnit XML (application/xml), or as a page (text/html).
+func (c *Client) VerdictAs(ctx context.Context, id, mediaType string, options ...Option) ([]byte, error) {
+	r := get(options, "testbed", "sessions", id, "verdict")
+	r.raw = true
+	r.set("Accept", mediaType)
+	a, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return done.Removed, nil
+	return a.body, nil
+}
+
+// Verdict reads what a session has shown so far, or at its end.
+func (c *Client) Verdict(ctx context.Context, id string, options ...Option) (*Verdict, error) {
+	return fetch[Verdict](ctx, c, get(options, "testbed", "sessions", id, "verdict").of(id))
+}
+
+// Clock is the time by which the jobs of a test bed live.
+type Clock struct {
+	Now    time.Time `json:"now"`
+	Rate   float64   `json:"rate"` // how many of its seconds pass in a second, unless it is frozen
+	Frozen bool      `json:"frozen"`
+}
+
+// Clock reads the clock of a test bed; another service answers 404.
+func (c *Client) Clock(ctx context.Context, options ...Option) (*Clock, error) {
+	return fetch[Clock](ctx, c, get(options, "testbed", "clock"))
+}
+
+// AdvanceClock moves the clock of the whole service by so much, and returns when the jobs that have become due are QUEUED.
+func (c *Client) AdvanceClock(ctx context.Context, by time.Duration, options ...Option) (*Clock, error) {
+	return c.moveClock(ctx, options, "advance", by.String())
+}
+
+// SetClock moves the clock to a time that is not before its present one.
+func (c *Client) SetClock(ctx context.Context, to time.Time, options ...Option) (*Clock, error) {
+	return c.moveClock(ctx, options, "set", apiTime(to))
+}
+
+// FreezeClock stops the clock.
+func (c *Client) FreezeClock(ctx context.Context, options ...Option) (*Clock, error) {
+	return c.moveClock(ctx, options, "freeze", true)
+}
+
+// ThawClock lets the clock run on, at the rate that it had.
+func (c *Client) ThawClock(ctx context.Context, options ...Option) (*Clock, error) {
+	return c.moveClock(ctx, options, "freeze", false)
+}
+
+// SetClockRate lets the clock run so fast, from 0.1 to 3,600 times, also if it was frozen.
+func (c *Client) SetClockRate(ctx context.Context, rate float64, options ...Option) (*Clock, error) {
+	return c.moveClock(ctx, options, "rate", rate)
+}
+
+func (c *Client) moveClock(ctx context.Context, options []Option, how string, value any) (*Clock, error) {
+	return fetch[Clock](ctx, c, post(options, "testbed", "clock").with(map[string]any{how: value}).keyed())
 }

@@ -10,10 +10,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dunglas/httpsfv"
 )
 
 // ErrSignature is the error of a message that is not ForgeRun's, or too old, or
@@ -148,31 +149,77 @@ func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 
 // verifyKey checks the signature of RFC 9421.
 func (v *Verifier) verifyKey(method string, header http.Header, body []byte) error {
-	inputs, err := parseDictionary(joined(header, "Signature-Input"))
+	inputs, err := dictionary(header, "Signature-Input")
 	if err != nil {
-		return refused("Signature-Input: " + err.Error())
+		return err
 	}
-	signatures, err := parseDictionary(joined(header, "Signature"))
+	signatures, err := dictionary(header, "Signature")
 	if err != nil {
-		return refused("Signature: " + err.Error())
+		return err
 	}
 	if err := verifyDigest(header, body); err != nil {
 		return err
 	}
 	m := message{method: method, target: signedURI(v.URL), header: header}
 	err = refused("it has no signature")
-	for _, input := range inputs[:min(len(inputs), maxEntries)] {
-		if err = v.verifyInput(m, input, signatures); err == nil {
+	names := inputs.Names()
+	for _, name := range names[:min(len(names), maxEntries)] {
+		input, _ := inputs.Get(name)
+		signature, _ := signatures.Get(name)
+		if err = v.verifyInput(m, input, bytesOf(signature)); err == nil {
 			return nil
 		}
 	}
 	return err
 }
 
+// maxFields bounds structured fields that come from outside.
+const maxFields = 16 << 10
+
+// dictionary reads all lines of a field as one dictionary, structured fields' (RFC 9651) kind of map.
+func dictionary(h http.Header, name string) (*httpsfv.Dictionary, error) {
+	text := joined(h, name)
+	if len(text) > maxFields {
+		return nil, refused(name + " is too long")
+	}
+	all, err := httpsfv.UnmarshalDictionary([]string{text})
+	if err != nil {
+		return nil, refused(name + ": " + err.Error())
+	}
+	return all, nil
+}
+
+// bytesOf gives the byte sequence that a member is; nil if it is something else, or nothing.
+func bytesOf(member httpsfv.Member) []byte {
+	item, _ := member.(httpsfv.Item)
+	value, _ := item.Value.([]byte)
+	return value
+}
+
+// joined gives all lines of a field as one (RFC 9110, section 5.3).
+func joined(h http.Header, name string) string {
+	var trimmed []string
+	for _, value := range h.Values(name) {
+		trimmed = append(trimmed, strings.Trim(value, " \t"))
+	}
+	return strings.Join(trimmed, ", ")
+}
+
+// parameter gives the value of a parameter; the zero value if it is of another type, or not there.
+func parameter[T any](list httpsfv.InnerList, name string) (T, bool) {
+	value, _ := list.Params.Get(name)
+	typed, ok := value.(T)
+	return typed, ok
+}
+
 // verifyInput checks the signature that one member of Signature-Input describes.
-func (v *Verifier) verifyInput(m message, input member, signatures []member) error {
-	created, ok := input.params["created"].(int64)
-	expires, ok2 := input.params["expires"].(int64)
+func (v *Verifier) verifyInput(m message, member httpsfv.Member, signature []byte) error {
+	input, ok := member.(httpsfv.InnerList)
+	if !ok {
+		return refused("Signature-Input has no list of components")
+	}
+	created, ok := parameter[int64](input, "created")
+	expires, ok2 := parameter[int64](input, "expires")
 	if !ok || !ok2 {
 		return refused("the signature does not say when it was made and until when it is valid")
 	}
@@ -180,23 +227,17 @@ func (v *Verifier) verifyInput(m message, input member, signatures []member) err
 	if time.Unix(created, 0).After(now.Add(clockSkew)) || time.Unix(expires, 0).Before(now.Add(-clockSkew)) {
 		return refused("the signature is expired, or of the future")
 	}
-	if input.params["alg"] != "ed25519" {
+	if algorithm, _ := parameter[string](input, "alg"); algorithm != "ed25519" {
 		return refused("the signature's algorithm is not ed25519")
 	}
 	base, err := m.signatureBase(input, mustCover)
 	if err != nil {
 		return err
 	}
-	var signature []byte
-	for _, s := range signatures {
-		if s.key == input.key {
-			signature, _ = s.value.([]byte)
-		}
-	}
 	if len(signature) != ed25519.SignatureSize {
 		return refused("there is no signature of that name")
 	}
-	keyID, _ := input.params["keyid"].(string)
+	keyID, _ := parameter[string](input, "keyid")
 	key, err := v.Keys(keyID)
 	if err != nil {
 		return err
@@ -209,103 +250,15 @@ func (v *Verifier) verifyInput(m message, input member, signatures []member) err
 
 // verifyDigest ties the body to the signed Content-Digest (RFC 9530).
 func verifyDigest(header http.Header, body []byte) error {
-	digests, err := parseDictionary(joined(header, "Content-Digest"))
+	digests, err := dictionary(header, "Content-Digest")
 	if err != nil {
-		return refused("Content-Digest: " + err.Error())
+		return err
 	}
-	sum := sha256.Sum256(body)
-	for _, d := range digests {
-		if digest, _ := d.value.([]byte); d.key == "sha-256" && hmac.Equal(digest, sum[:]) {
-			return nil
-		}
+	digest, _ := digests.Get("sha-256")
+	if sum := sha256.Sum256(body); !hmac.Equal(bytesOf(digest), sum[:]) {
+		return refused("the body does not match Content-Digest")
 	}
-	return refused("the body does not match Content-Digest")
-}
-
-// mustCover are the components that a signature has to cover, besides all ce- headers.
-var mustCover = []string{"@method", "@target-uri", "content-type", "content-digest", "webhook-id"}
-
-// message is the request that was signed.
-type message struct {
-	method, target string
-	header         http.Header
-}
-
-// signatureBase is the signed text (RFC 9421, section 2.5). A signature that
-// does not cover the components in must is an error.
-func (m message) signatureBase(input member, must []string) ([]byte, error) {
-	components, ok := input.value.(items)
-	if !ok {
-		return nil, refused("Signature-Input has no list of components")
-	}
-	covered := map[string]bool{}
-	var base strings.Builder
-	for _, component := range components {
-		name, ok := component.value.(string)
-		if !ok || len(component.params) > 0 || covered[name] {
-			return nil, refused("a component of the signature is not known")
-		}
-		value, err := m.component(name)
-		if err != nil {
-			return nil, err
-		}
-		covered[name] = true
-		fmt.Fprintf(&base, "\"%s\": %s\n", name, value)
-	}
-	for _, name := range must {
-		if !covered[name] {
-			return nil, refused("the signature does not cover " + name)
-		}
-	}
-	for name := range m.header {
-		if name = strings.ToLower(name); strings.HasPrefix(name, "ce-") && !covered[name] {
-			return nil, refused("the signature does not cover " + line(name))
-		}
-	}
-	base.WriteString(`"@signature-params": ` + input.raw)
-	return []byte(base.String()), nil
-}
-
-func (m message) component(name string) (string, error) {
-	switch {
-	case name == "@method":
-		return m.method, nil
-	case name == "@target-uri":
-		return m.target, nil
-	case name == "@authority" || name == "@path":
-		u, err := url.Parse(m.target)
-		if err != nil {
-			return "", fmt.Errorf("client: the target URI: %w", err)
-		}
-		if name == "@path" {
-			return u.EscapedPath(), nil
-		}
-		return strings.ToLower(u.Host), nil
-	case strings.HasPrefix(name, "@") || name != strings.ToLower(name) || m.header.Values(name) == nil:
-		return "", refused("there is no component " + line(name))
-	}
-	return joined(m.header, name), nil
-}
-
-// signedURI writes a URL as the service signs it: scheme and host in lower case,
-// without the scheme's default port, the path / if there is none, no fragment,
-// ASCII only. Text that is not a URL is unchanged, and matches nothing.
-func signedURI(target string) string {
-	u, err := url.Parse(target)
-	if err != nil || u.Host == "" {
-		return target
-	}
-	host := strings.TrimSuffix(strings.ToLower(u.Host), map[string]string{"http": ":80", "https": ":443"}[u.Scheme])
-	var query strings.Builder
-	for i := range len(u.RawQuery) {
-		if b := u.RawQuery[i]; b < 0x80 {
-			query.WriteByte(b)
-		} else {
-			fmt.Fprintf(&query, "%%%02X", b)
-		}
-	}
-	u.RawQuery = query.String()
-	return u.Scheme + "://" + host + u.RequestURI()
+	return nil
 }
 
 func refused(why string) error { return fmt.Errorf("%w: %s", ErrSignature, why) }

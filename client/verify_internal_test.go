@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/dunglas/httpsfv"
 	"github.com/stretchr/testify/require"
 )
 
@@ -18,9 +19,10 @@ func TestSignatureBaseOfRFC9421(t *testing.T) {
 		"Date": {"Tue, 20 Apr 2021 02:07:55 GMT"}, "Content-Type": {"application/json"}, "Content-Length": {"18"},
 	}}
 	const signed = `("date" "@method" "@path" "@authority" "content-type" "content-length");created=1618884473;keyid="test-key-ed25519"`
-	inputs, err := parseDictionary(`sig-b26=` + signed)
+	inputs, err := dictionary(http.Header{"Signature-Input": {`sig-b26=` + signed}}, "Signature-Input")
 	require.NoError(t, err)
-	base, err := m.signatureBase(inputs[0], nil)
+	input, _ := inputs.Get("sig-b26")
+	base, err := m.signatureBase(input.(httpsfv.InnerList), nil)
 	require.NoError(t, err)
 	require.Equal(t, `"date": Tue, 20 Apr 2021 02:07:55 GMT
 "@method": POST
@@ -29,9 +31,10 @@ func TestSignatureBaseOfRFC9421(t *testing.T) {
 "content-type": application/json
 "content-length": 18
 "@signature-params": `+signed, string(base))
-	signatures, err := parseDictionary(`sig-b26=:wqcAqbmYJ2ji2glfAMaRy4gruYYnx2nEFN2HN6jrnDnQCK1u02Gb04v9EDgwUPiu4A0w6vuQv5lIp5WPpBKRCw==:`)
+	const encoded = "wqcAqbmYJ2ji2glfAMaRy4gruYYnx2nEFN2HN6jrnDnQCK1u02Gb04v9EDgwUPiu4A0w6vuQv5lIp5WPpBKRCw=="
+	signature, err := base64.StdEncoding.DecodeString(encoded)
 	require.NoError(t, err)
-	require.True(t, ed25519.Verify(der[len(der)-ed25519.PublicKeySize:], base, signatures[0].value.([]byte)))
+	require.True(t, ed25519.Verify(der[len(der)-ed25519.PublicKeySize:], base, signature))
 }
 
 // The form in which the service signs a URL that was registered.

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -35,9 +34,8 @@ type Webhook struct {
 	CreatedAt           time.Time      `json:"created_at"`
 	UpdatedAt           time.Time      `json:"updated_at"`
 	// Secret is shown by CreateWebhook and RotateSecret only.
-	Secret    string `json:"secret"`
-	Replayed  bool   `json:"-"` // CreateWebhook, RotateSecret: this idempotency key was used before, so there is no Secret
-	RequestID string `json:"-"`
+	Secret string `json:"secret"` // not if the answer is Replayed
+	Meta   `json:"-"`
 }
 
 // DisabledCause says why a webhook is disabled: OWNER, GONE or FAILING.
@@ -63,10 +61,7 @@ func (c *Client) CreateWebhook(ctx context.Context, webhook WebhookRequest, opti
 
 func (c *Client) webhook(ctx context.Context, r *request) (*Webhook, error) {
 	r.secret = true
-	return fetch(ctx, c, r, func(w *Webhook, a *answer) *string {
-		w.RequestID, w.Replayed = a.requestID(), a.replayed()
-		return &w.WebhookID
-	})
+	return fetch[Webhook](ctx, c, r)
 }
 
 // Webhook reads a webhook, without its secret.
@@ -96,13 +91,7 @@ func (c *Client) UpdateWebhook(ctx context.Context, id string, patch WebhookPatc
 // DeleteWebhook removes a webhook. A 404 to a repetition after a lost answer
 // counts as deleted.
 func (c *Client) DeleteWebhook(ctx context.Context, id string, options ...Option) error {
-	r := newRequest(http.MethodDelete, options, []string{"webhooks", id})
-	err := c.confirm(ctx, r, "deleted", "it does not say that the webhook is deleted")
-	var problem *Problem
-	if errors.As(err, &problem) && problem.Status == http.StatusNotFound && problem.Tries > 1 {
-		return nil
-	}
-	return err
+	return c.remove(ctx, options, "webhooks", id)
 }
 
 // RotateSecret makes a new secret; the old one stays valid for 24 hours. It is
@@ -117,7 +106,7 @@ func (c *Client) RotateSecret(ctx context.Context, id string, options ...Option)
 // TestWebhook sends webhook.test to a webhook. A request whose answer is lost is
 // sent again with the same idempotency key, so that there is one delivery.
 func (c *Client) TestWebhook(ctx context.Context, id string, options ...Option) (*Delivery, error) {
-	return c.delivery(ctx, post(options, "webhooks", id, "test").keyed())
+	return fetch[Delivery](ctx, c, post(options, "webhooks", id, "test").keyed())
 }
 
 // Delivery is the sending of one event to one receiver.
@@ -184,34 +173,28 @@ func (c *Client) JobDeliveries(ctx context.Context, jobID string, filter Deliver
 }
 
 func (c *Client) deliveries(ctx context.Context, r *request, f DeliveryFilter) iter.Seq2[Delivery, error] {
-	r.query = pageQuery(f.PageSize, f.CreatedAfter, f.CreatedBefore)
-	setIf(r.query, "state", f.State)
-	setIf(r.query, "event_name", f.EventName)
+	r.page(f.PageSize, f.CreatedAfter, f.CreatedBefore).where("state", f.State, "event_name", f.EventName)
 	return list[Delivery](ctx, c, r, false)
 }
 
 // Delivery reads a delivery to a webhook, with its attempts.
 func (c *Client) Delivery(ctx context.Context, webhookID, deliveryID string, options ...Option) (*Delivery, error) {
-	return c.delivery(ctx, get(options, "webhooks", webhookID, "deliveries", deliveryID).of(deliveryID))
+	return fetch[Delivery](ctx, c, get(options, "webhooks", webhookID, "deliveries", deliveryID).of(deliveryID))
 }
 
 // JobDelivery reads a delivery of a job, with its attempts.
 func (c *Client) JobDelivery(ctx context.Context, jobID, deliveryID string, options ...Option) (*Delivery, error) {
-	return c.delivery(ctx, get(options, "jobs", jobID, "deliveries", deliveryID).of(deliveryID))
+	return fetch[Delivery](ctx, c, get(options, "jobs", jobID, "deliveries", deliveryID).of(deliveryID))
 }
 
 // Redeliver sends a delivery to a webhook again, with the same webhook-id.
 func (c *Client) Redeliver(ctx context.Context, webhookID, deliveryID string, options ...Option) (*Delivery, error) {
-	return c.delivery(ctx, post(options, "webhooks", webhookID, "deliveries", deliveryID, "redeliver").of(deliveryID))
+	return fetch[Delivery](ctx, c, post(options, "webhooks", webhookID, "deliveries", deliveryID, "redeliver").of(deliveryID))
 }
 
 // RedeliverJob sends a delivery of a job again, with the same webhook-id.
 func (c *Client) RedeliverJob(ctx context.Context, jobID, deliveryID string, options ...Option) (*Delivery, error) {
-	return c.delivery(ctx, post(options, "jobs", jobID, "deliveries", deliveryID, "redeliver").of(deliveryID))
-}
-
-func (c *Client) delivery(ctx context.Context, r *request) (*Delivery, error) {
-	return fetch(ctx, c, r, func(d *Delivery, _ *answer) *string { return &d.DeliveryID })
+	return fetch[Delivery](ctx, c, post(options, "jobs", jobID, "deliveries", deliveryID, "redeliver").of(deliveryID))
 }
 
 // Replay says how many deliveries were queued.
@@ -239,5 +222,5 @@ func (c *Client) replay(ctx context.Context, webhookID, what string, from time.T
 		Since  string `json:"since"`
 		Cursor string `json:"cursor,omitempty"`
 	}{apiTime(from), cursor}
-	return fetch(ctx, c, post(options, "webhooks", webhookID, what).with(body), func(*Replay, *answer) *string { return nil })
+	return fetch[Replay](ctx, c, post(options, "webhooks", webhookID, what).with(body))
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -239,4 +240,70 @@ func TestKeyIsCheckedWithinAPage(t *testing.T) {
 		require.NoError(t, s.limiter.Wait(t.Context()))
 		require.Equal(t, 1.0, testutil.ToFloat64(s.streams.Metrics.Closed.WithLabelValues(string(stream.Unauthorized))))
 	})
+}
+
+// Readers that take almost nothing of very much hold a page each, and nothing of what comes after it.
+func TestSlowReadersHoldLittleMemory(t *testing.T) {
+	// A page ends with its first event of this size: as it was read, as it is sent, and in buffers that grow by doubling it is
+	// held up to five times. One that reads ahead without that end of a page holds 100. The bound is between the two.
+	const streams, event, bound = 10, 256 << 10, 20
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.StallTimeout = time.Hour }) // not parallel: it measures the heap
+	th.history.data = json.RawMessage(`{"x":"` + strings.Repeat("x", event) + `"}`)
+	for range 2 * stream.PageSize {
+		th.history.record(jobID, job.EventEmitted)
+	}
+	before := memory()
+	for range streams {
+		th.stuck(jobStream)
+	}
+	th.history.watched(t, streams)
+	for last := -1; last != th.history.readSoFar(); { // until all are stuck: nobody reads any more
+		last = th.history.readSoFar()
+		time.Sleep(200 * time.Millisecond)
+	}
+	require.Less(t, memory()-before, int64(streams*bound*event))
+}
+
+func (h *history) readSoFar() (n int) {
+	h.change(func() { n = h.reads })
+	return n
+}
+
+// idleStreams opens n streams over real connections, each of which has sent an
+// event, and gives what they cost in bytes each: memory that Go holds for heap
+// and stacks, the test's own ends of the connections included.
+func idleStreams(t *testing.T, n int) int {
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = n })
+	th.history.record(jobID, job.EventCreated)
+	buf := make([]byte, 16<<10)
+	open := func(count int) {
+		for range count {
+			c := th.dial()
+			th.write(c, th.request("GET", jobStream))
+			for got := ""; !strings.HasSuffix(got, "}\n\n"); {
+				k, err := c.Read(buf)
+				require.NoError(t, err)
+				got += string(buf[:k])
+			}
+		}
+	}
+	open(10)
+	before := memory()
+	open(n - 10)
+	th.history.watched(t, n)
+	return int(memory()-before) / (n - 10)
+}
+
+func memory() int64 {
+	var m runtime.MemStats
+	for range 4 { // stacks shrink by half at each collection, and buffers in pools survive the first
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
+}
+
+func TestIdleStreamsAreSmall(t *testing.T) {
+	const bound = 24 << 10 // 5,000 of them in 120 MB; under the race detector too
+	require.Less(t, idleStreams(t, 300), bound)
 }

@@ -2,6 +2,9 @@ package handlers
 
 import (
 	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -106,4 +110,239 @@ func record(h *history, other job.ID, events int, random *rand.Rand) {
 	h.change(func() { h.withheld, h.failing = 0, nil })
 	h.record(other, job.EventEmitted)
 	h.record(jobID, job.EventEmitted)
+}
+
+// history is an in-memory log of events with its watchers: all that a stream
+// needs of the use cases.
+type history struct {
+	Reader // what streams do not use
+
+	mu       sync.Mutex
+	events   []job.Occurrence // in the order of their positions
+	owners   map[job.ID]job.ID
+	jobs     map[job.ID]*job.Job
+	data     json.RawMessage // of events recorded from now on
+	withheld int             // so many of the latest events wait for a transaction
+	failing  error           // the answer to every read of events, if set
+	reads    int
+	watchers map[chan job.Notification]job.Notification // what each hears, as client and job
+
+	beforeWatch, beforeRead func() // happen right before a call, if set
+}
+
+func newHistory() *history {
+	return &history{
+		data: json.RawMessage(`{"work_kind": "FAST_SUCCESS",` + "\n" + ` "t": "<&>"}`), owners: map[job.ID]job.ID{},
+		jobs: map[job.ID]*job.Job{}, watchers: map[chan job.Notification]job.Notification{},
+	}
+}
+
+// add makes a job that has no events yet.
+func (h *history) add(client, id job.ID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.owners[id] = client
+	h.jobs[id] = &job.Job{ID: id, ClientID: client, Attempt: 1, State: job.Created, WorkKind: job.SuccessFast, CreatedAt: now, Language: "en"}
+}
+
+// record adds the next event of a job and tells those who watch.
+func (h *history) record(id job.ID, names ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, name := range names {
+		h.append(id, name)
+	}
+	h.publish(job.Notification{ClientID: h.owners[id], JobID: id})
+}
+
+var nextState = map[string]job.State{
+	job.EventCreated: job.Created, job.EventQueued: job.Queued, job.EventAssigned: job.Assigned, job.EventRunning: job.Running,
+	job.EventSucceeded: job.Succeeded, job.EventFailed: job.Failed, job.EventCanceled: job.Canceled, job.EventRetried: job.Queued,
+}
+
+func (h *history) append(id job.ID, name string) {
+	j := h.jobs[id]
+	j.EventSeq++
+	if name == job.EventRetried {
+		j.Attempt++
+	}
+	at := now.Add(time.Duration(len(h.events)) * time.Millisecond)
+	o := job.Occurrence{
+		Event: job.Event{
+			ID: mustID(fmt.Sprintf("01890000-0000-7000-9000-%012d", len(h.events))), JobID: id, Seq: j.EventSeq, Name: name,
+			Prev: j.State, Next: nextState[name], Attempt: j.Attempt, At: at, Data: h.data,
+		},
+		Position: job.Position{Tx: uint64(100 + len(h.events)), ID: id, Seq: j.EventSeq},
+		Origin:   j.Origin(),
+	}
+	if o.Next != "" {
+		j.State = o.Next
+	} else {
+		o.Prev = ""
+	}
+	if o.Next.Final() {
+		ended := job.Attempt{Number: j.Attempt, State: o.Next, FinishedAt: &at}
+		if o.Next == job.Failed {
+			ended.Failure = job.NewFailure(job.FailedOnce, j.Attempt, job.Backoff{})
+		}
+		o.Ended = &ended
+	}
+	h.events = append(h.events, o)
+}
+
+// progress tells of progress, which becomes what is known of the job.
+func (h *history) progress(id job.ID, attempt, percentage int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := &job.Progress{
+		Percentage: percentage, Phase: "WORKING", StepsCompleted: percentage, StepsTotal: 100, ItemsTotal: 7,
+		UpdatedAt: now.Add(time.Duration(percentage) * time.Second),
+	}
+	if j := h.jobs[id]; j.Attempt == attempt {
+		j.Progress = p
+	}
+	h.publish(job.Notification{ClientID: h.owners[id], JobID: id, Attempt: attempt, Progress: p})
+}
+
+// publish merges as the hub does.
+func (h *history) publish(n job.Notification) {
+	for c, wanted := range h.watchers {
+		if n.ClientID != wanted.ClientID || !wanted.JobID.IsZero() && n.JobID != wanted.JobID || wanted.JobID.IsZero() && n.Progress != nil {
+			continue
+		}
+		next := n
+		select {
+		case pending := <-c:
+			if pending.Progress != nil && n.Progress == nil {
+				next.Attempt, next.Progress = pending.Attempt, pending.Progress
+			}
+		default:
+		}
+		c <- next
+	}
+}
+
+func (h *history) change(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+
+func (h *history) find(client, id job.ID) (*job.Job, error) {
+	if h.failing != nil {
+		return nil, h.failing
+	}
+	if h.owners[id] != client || client.IsZero() {
+		return nil, errNoJob
+	}
+	j := *h.jobs[id]
+	return &j, nil
+}
+
+func (h *history) Job(_ context.Context, client, id job.ID) (*job.Job, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j, err := h.find(client, id)
+	if err == nil && j.State != job.Running {
+		j.Progress = nil
+	}
+	return j, err
+}
+
+func (h *history) JobEvents(_ context.Context, client, id job.ID, after, limit int) (job.Log, error) {
+	if h.beforeRead != nil {
+		h.beforeRead()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reads++
+	j, err := h.find(client, id)
+	if err != nil {
+		return job.Log{}, err
+	}
+	log := job.Log{Last: j.EventSeq}
+	for _, o := range h.events {
+		if o.JobID == id && o.Seq > after && len(log.Events) < limit && dataBytes(log.Events) < fakePageBytes {
+			o.Data = bytes.Clone(o.Data) // as from storage
+			log.Events = append(log.Events, o)
+		}
+	}
+	log.Ended = j.State.Final() && after+len(log.Events) >= j.EventSeq
+	return log, nil
+}
+
+func (h *history) ClientEvents(_ context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reads++
+	if h.failing != nil {
+		return job.Feed{}, h.failing
+	}
+	var feed job.Feed
+	for i, o := range h.events {
+		if h.owners[o.JobID] != client || !behind(after, o.Position) {
+			continue
+		}
+		if i >= len(h.events)-h.withheld {
+			feed.Held = true
+		} else if len(feed.Events) < limit && dataBytes(feed.Events) < fakePageBytes {
+			feed.Events = append(feed.Events, o)
+		} else {
+			feed.More = true
+		}
+	}
+	return feed, nil
+}
+
+// fakePageBytes is where a page ends, as in the real storage.
+const fakePageBytes = 256 << 10
+
+func dataBytes(events []job.Occurrence) (n int) {
+	for _, o := range events {
+		n += len(o.Data)
+	}
+	return n
+}
+
+func behind(a, b job.Position) bool {
+	return a.Tx < b.Tx || a.Tx == b.Tx && (a.ID.String() < b.ID.String() || a.ID == b.ID && a.Seq < b.Seq)
+}
+
+func (h *history) FeedEnd(context.Context) (job.Position, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return job.Position{Tx: uint64(100 + len(h.events) - h.withheld)}, h.failing
+}
+
+func (h *history) Watch(client, id job.ID) (<-chan job.Notification, func()) {
+	if h.beforeWatch != nil {
+		h.beforeWatch()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := make(chan job.Notification, 1)
+	h.watchers[c] = job.Notification{ClientID: client, JobID: id}
+	return c, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.watchers, c)
+	}
+}
+
+// watched waits until so many streams watch.
+func (h *history) watched(t testing.TB, n int) {
+	t.Helper()
+	testkit.Eventually(t, "streams watch", func() (all bool) {
+		h.change(func() { all = len(h.watchers) == n })
+		return all
+	})
+}
+
+// read waits until it was read so many times.
+func (h *history) read(t testing.TB, n int) {
+	t.Helper()
+	testkit.Eventually(t, "events are read", func() (all bool) {
+		h.change(func() { all = h.reads >= n })
+		return all
+	})
 }

@@ -3,7 +3,6 @@ package handlers
 import (
 	"encoding/json"
 	"errors"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -157,19 +156,6 @@ func TestHeldEvents(t *testing.T) {
 	r.events("job-created")
 	th.history.change(func() { th.history.withheld = 0 })
 	r.events("job-queued")
-}
-
-func TestLongHistoryIsReadInPages(t *testing.T) {
-	t.Parallel()
-	th := newStreamServer(t)
-	const n = 3*stream.PageSize + 7
-	for range n {
-		th.history.record(jobID, job.EventEmitted)
-	}
-	r := th.open(jobStream)
-	for i := range n {
-		require.Equal(t, strconv.Itoa(i+1), r.next().id)
-	}
 }
 
 func TestStreamSurvivesStorage(t *testing.T) {

@@ -216,16 +216,6 @@ func TestTheRequestsTimeBeginsAnewAfterAWait(t *testing.T) {
 	w.send("GET", jobSelf, "", "Prefer", "wait=5").requireProblem(t, job.CodeStorageUnavailable)
 }
 
-// A job that is deleted while its client waits is gone.
-func TestWaitEndsWithTheJob(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	statefulJob(w, job.Running)
-	gone := job.Errorf(job.CodeJobGone, "The job was deleted.")
-	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) { return nil, gone }
-	w.send("GET", jobSelf, "", "Prefer", "wait=5").requireProblem(t, job.CodeJobGone)
-}
-
 func TestShutdownEndsWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()

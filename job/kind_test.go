@@ -1,9 +1,11 @@
 package job_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
@@ -113,5 +115,168 @@ func TestFailsOn(t *testing.T) {
 			require.Equal(t, want, got, "%s, attempt %d", k, attempt)
 			require.Equal(t, want != "", fails, "%s, attempt %d", k, attempt)
 		}
+	}
+}
+
+var requestedAt = time.Date(2030, 1, 31, 12, 0, 0, 123_456_000, time.UTC)
+
+func fullCatalogue() job.Catalogue {
+	return job.Catalogue{Types: job.Types, Kinds: job.Kinds(), FailProbability: 0.2, MaxRuntime: maxRuntime}
+}
+
+func define(t *testing.T, c job.Catalogue, typ job.Type, kind job.Kind, at time.Time) job.Definition {
+	t.Helper()
+	d := must(c.Define(typ, kind, at, nil))(t)
+	return d
+}
+
+func TestDefineANamedKind(t *testing.T) {
+	t.Parallel()
+	for _, want := range catalogue {
+		for _, typ := range job.Types[:2] {
+			require.Equal(t, job.Definition{
+				WorkKind: want.kind, DurationMS: want.durationMS, ShouldFail: want.shouldFail,
+				PayloadSize: want.sizeKB * 1024, ExpectedOutcome: want.expected, Seed: 1_896_091_200_123_456,
+			}, define(t, fullCatalogue(), typ, want.kind, requestedAt))
+		}
+	}
+	_, err := fullCatalogue().Define(job.Execute, "DANCE", requestedAt, nil)
+	require.ErrorContains(t, err, `"DANCE"`)
+}
+
+func TestDefinitionDependsOnTheMomentAlone(t *testing.T) {
+	t.Parallel()
+	elsewhere := time.FixedZone("", 5*3600)
+	for i := range 1000 {
+		at := requestedAt.Add(time.Duration(i) * time.Microsecond)
+		first := define(t, fullCatalogue(), job.Execute, "", at)
+		require.Equal(t, at.UnixMicro(), first.Seed)
+		require.Equal(t, first, define(t, fullCatalogue(), job.Execute, "", at))
+		require.Equal(t, first, define(t, fullCatalogue(), job.Deferred, "", at))
+		require.Equal(t, first, define(t, fullCatalogue(), job.Execute, "", at.In(elsewhere)))
+		require.Equal(t, first, define(t, fullCatalogue(), job.Execute, first.WorkKind, at), "named or drawn, it is the same")
+	}
+}
+
+// The draws are a function of fixed seeds: this either always passes or never.
+func TestDrawFollowsFailProbability(t *testing.T) {
+	t.Parallel()
+	const draws = 20_000
+	for _, probability := range []float64{0, 0.2, 0.5, 0.9, 1} {
+		c := fullCatalogue()
+		c.FailProbability = probability
+		fails, counts := 0, map[job.Kind]int{}
+		for i := range draws {
+			// Both seeds that follow each other closely and ones that do not.
+			at := requestedAt.Add(time.Duration(i)*time.Microsecond + time.Duration(i%7)*time.Hour)
+			d := define(t, c, job.Execute, "", at)
+			counts[d.WorkKind]++
+			if d.ShouldFail {
+				fails++
+			}
+		}
+		require.InDelta(t, probability, float64(fails)/draws, 0.02)
+		require.Zero(t, counts[job.PayloadInvalid])
+		for _, r := range catalogue[:30] {
+			share := (1 - probability) / 24
+			if r.shouldFail {
+				share = probability / 6
+			}
+			require.InDelta(t, share*draws, counts[r.kind], 0.15*share*draws+30, r.kind)
+		}
+	}
+}
+
+func TestDrawKeepsToTheAllowedKinds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		allowed     []job.Kind
+		probability float64
+		want        []job.Kind
+	}{
+		"one of each": {[]job.Kind{job.SuccessFast, job.FailImmediate, job.PayloadInvalid}, 0.5,
+			[]job.Kind{job.SuccessFast, job.FailImmediate}},
+		"none fails, one should":    {[]job.Kind{job.SuccessFast, job.RunsLong}, 1, []job.Kind{job.SuccessFast, job.RunsLong}},
+		"all fail, none should":     {[]job.Kind{job.FailImmediate, job.RetryOnFail}, 0, []job.Kind{job.FailImmediate, job.RetryOnFail}},
+		"one alone, and the banned": {[]job.Kind{job.PayloadInvalid, job.IOHeavy}, 0.2, []job.Kind{job.IOHeavy}},
+	} {
+		drawn := map[job.Kind]bool{}
+		for i := range 200 {
+			cat := job.Catalogue{Kinds: c.allowed, FailProbability: c.probability, MaxRuntime: maxRuntime}
+			drawn[define(t, cat, job.Execute, "", requestedAt.Add(time.Duration(i)*time.Microsecond)).WorkKind] = true
+		}
+		want := map[job.Kind]bool{}
+		for _, k := range c.want {
+			want[k] = true
+		}
+		require.Equal(t, want, drawn, name)
+	}
+	for _, kinds := range [][]job.Kind{nil, {job.PayloadInvalid}} {
+		_, err := job.Catalogue{Kinds: kinds}.Define(job.Execute, "", requestedAt, nil)
+		require.Error(t, err, "there is nothing to draw from")
+	}
+}
+
+func TestEmitEvent(t *testing.T) {
+	t.Parallel()
+	c := fullCatalogue()
+	c.FailProbability = 1
+	own := &job.Emission{Name: "order.paid", Data: json.RawMessage(`{"n":1}`)}
+	d, err := c.Define(job.EmitEvent, "", requestedAt, own)
+	require.NoError(t, err)
+	require.Equal(t, own, d.Emit)
+	require.Equal(t, job.SuccessFast, d.WorkKind, "it exists to publish: it never draws a failure")
+
+	d = must(c.Define(job.EmitEvent, job.RetryOnFail, requestedAt, nil))(t)
+	require.Equal(t, &job.Emission{Name: "event.emitted"}, d.Emit)
+	require.Equal(t, job.RetryOnFail, d.WorkKind, "a named kind stands")
+
+	d = must(c.Define(job.Execute, "", requestedAt, own))(t)
+	require.Nil(t, d.Emit)
+}
+
+func TestDefinitionJSON(t *testing.T) {
+	t.Parallel()
+	d := define(t, fullCatalogue(), job.Execute, job.RetryOnFail, requestedAt)
+	text, err := json.Marshal(d)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"work_kind":"RETRY_ON_FAIL","duration_ms":3000,"should_fail":true,
+		"payload_size":4096,"expected_outcome":"FAILED","seed":1896091200123456}`, string(text))
+
+	d.Emit = &job.Emission{Name: "order.paid", Data: json.RawMessage(`{"n":1}`)}
+	text = must(json.Marshal(d))(t)
+	require.Contains(t, string(text), `"emit":{"name":"order.paid","data":{"n":1}}`)
+	var back job.Definition
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Empty(t, cmp.Diff(d, back))
+}
+
+func TestValidateDefinition(t *testing.T) {
+	t.Parallel()
+	for _, r := range catalogue {
+		err := define(t, fullCatalogue(), job.Execute, r.kind, requestedAt).Validate()
+		if r.kind == job.PayloadInvalid {
+			require.ErrorIs(t, err, job.ErrBadDefinition)
+		} else {
+			require.NoError(t, err, r.kind)
+		}
+	}
+	longest := fullCatalogue()
+	longest.MaxRuntime = 24 * time.Hour
+	require.NoError(t, define(t, longest, job.Execute, job.RunsOverTimeout, requestedAt).Validate())
+
+	for name, damage := range map[string]func(*job.Definition){
+		"empty":         func(d *job.Definition) { *d = job.Definition{} },
+		"kind":          func(d *job.Definition) { d.WorkKind = "DANCE" },
+		"banned kind":   func(d *job.Definition) { d.WorkKind = job.PayloadInvalid },
+		"duration < 0":  func(d *job.Definition) { d.DurationMS = -1 },
+		"duration huge": func(d *job.Definition) { d.DurationMS = 25*3_600_000 + 1 },
+		"size 0":        func(d *job.Definition) { d.PayloadSize = 0 },
+		"size < 1 KiB":  func(d *job.Definition) { d.PayloadSize = 1023 },
+		"size > 256 KB": func(d *job.Definition) { d.PayloadSize = 256*1024 + 1 },
+	} {
+		d := define(t, fullCatalogue(), job.Execute, job.SuccessFast, requestedAt)
+		damage(&d)
+		require.ErrorIs(t, d.Validate(), job.ErrBadDefinition, name)
 	}
 }

@@ -1,6 +1,8 @@
 package job_test
 
 import (
+	"encoding/json"
+	"math"
 	"testing"
 	"time"
 
@@ -116,4 +118,132 @@ func TestRefusal(t *testing.T) {
 	require.Equal(t, job.CodeMalformed, form.Code)
 	require.Len(t, form.Violations, 2)
 	require.NotEqual(t, values.Detail, form.Detail)
+}
+
+var usual = job.Backoff{Base: time.Second, Max: time.Minute}
+
+// asked is a job whose request has a policy.
+func asked(p *job.RetryPolicy) *job.Job {
+	j := &job.Job{Definition: &job.Definition{}, MaxAttempts: 4}
+	j.WithRetry(p)
+	return j
+}
+
+func TestRetryPolicyWaits(t *testing.T) {
+	t.Parallel()
+	listed := &job.RetryPolicy{Strategy: job.Listed, Delays: []time.Duration{time.Second, time.Minute}}
+	for name, test := range map[string]struct {
+		policy *job.RetryPolicy
+		want   []time.Duration // after the attempts from 1 on, with a jitter of a half
+	}{
+		"none":     {nil, []time.Duration{time.Second / 2, time.Second, 2 * time.Second}},
+		"attempts": {&job.RetryPolicy{MaxAttempts: 9}, []time.Duration{time.Second / 2, time.Second, 2 * time.Second}},
+		"exponential": {&job.RetryPolicy{Strategy: job.Exponential, Delays: []time.Duration{4 * time.Second, 6 * time.Second}},
+			[]time.Duration{2 * time.Second, 3 * time.Second, 3 * time.Second}},
+		"constant": {&job.RetryPolicy{Strategy: job.Constant, Delays: []time.Duration{5 * time.Second}},
+			[]time.Duration{5 * time.Second, 5 * time.Second}},
+		"list": {listed, []time.Duration{time.Second, time.Minute, time.Minute, time.Minute}},
+	} {
+		b := asked(test.policy).Backoff(usual)
+		for i, want := range test.want {
+			require.Equal(t, want, b.Wait(i+1, 0.5), "%s, attempt %d", name, i+1)
+		}
+	}
+	require.Equal(t, time.Second, asked(listed).Backoff(usual).Ceiling(0), "there is no attempt 0; it waits as the first does")
+	require.Equal(t, 60, asked(listed).Backoff(usual).RetryAfter(2))
+	require.Equal(t, usual, (&job.Job{}).Backoff(usual), "a definition that is damaged")
+}
+
+func TestRetryPolicyOfAttempts(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, 4, asked(nil).MaxAttempts)
+	require.Equal(t, 4, asked(&job.RetryPolicy{}).MaxAttempts)
+	require.Equal(t, 1, asked(&job.RetryPolicy{MaxAttempts: 1}).MaxAttempts)
+
+	fail := func(p *job.RetryPolicy, auto bool) job.Finish {
+		return job.Held{Lease: job.Lease{Attempt: 1}, MaxAttempts: 4, AutoRetry: auto, Retry: p}.Fail(job.WorkerLost, usual, 0.5)
+	}
+	code := job.NewFailure(job.WorkerLost, 1, usual).Code
+	constant := &job.RetryPolicy{Strategy: job.Constant, Delays: []time.Duration{7 * time.Second}, Codes: []job.Code{code}}
+	f := fail(constant, true)
+	require.Equal(t, 7*time.Second, *f.RetryWait)
+	require.Equal(t, 7, f.Failure.RetryAfter, "what the failure advises is what is waited")
+	require.Nil(t, fail(constant, false).RetryWait, "it is not asked to retry by itself")
+	others := fail(&job.RetryPolicy{Codes: []job.Code{job.CodeTimeout}}, true)
+	require.Nil(t, others.RetryWait, "another code")
+	require.True(t, others.Failure.Retryable, "the client may")
+	require.False(t, others.Exhausted)
+}
+
+// Who stores the policy reads it back, and a job without one is stored as before.
+func TestRetryPolicyIsStored(t *testing.T) {
+	t.Parallel()
+	p := &job.RetryPolicy{
+		MaxAttempts: 3, Strategy: job.Listed, Delays: []time.Duration{1500 * time.Millisecond}, Codes: []job.Code{job.CodeTimeout},
+	}
+	stored := must(json.Marshal(asked(p).Definition))(t)
+	var d job.Definition
+	require.NoError(t, json.Unmarshal(stored, &d))
+	require.Equal(t, p, d.Retry)
+	without := must(json.Marshal(asked(nil).Definition))(t)
+	require.NotContains(t, string(without), "retry")
+}
+
+func TestBackoffCeiling(t *testing.T) {
+	t.Parallel()
+	b := job.Backoff{Base: time.Second, Max: 60 * time.Second}
+	for attempt, seconds := range []int{1: 1, 2: 2, 3: 4, 4: 8, 5: 16, 6: 32, 7: 60, 8: 60, 9: 60} {
+		if attempt > 0 {
+			require.Equal(t, time.Duration(seconds)*time.Second, b.Ceiling(attempt), "attempt %d", attempt)
+		}
+	}
+	require.Equal(t, 7*time.Second, job.Backoff{Base: 5 * time.Second, Max: 7 * time.Second}.Ceiling(2))
+	require.Equal(t, 8*time.Second, job.Backoff{Base: 4 * time.Second, Max: 8 * time.Second}.Ceiling(2))
+	require.Equal(t, 2*time.Second, job.Backoff{Base: 9 * time.Second, Max: 2 * time.Second}.Ceiling(1), "Max bounds the first wait too")
+	require.Equal(t, time.Second, b.Ceiling(0), "there is no attempt 0; it waits as the first does")
+}
+
+func TestBackoffOfExtremeValues(t *testing.T) {
+	t.Parallel()
+	const forever = time.Duration(math.MaxInt64)
+	for _, attempt := range []int{1, 2, 63, 64, 65, 1000, math.MaxInt32, math.MaxInt} {
+		for _, b := range []job.Backoff{
+			{Base: time.Second, Max: time.Minute}, {Base: 1, Max: forever}, {Base: time.Second, Max: forever},
+			{Base: forever, Max: forever}, {Base: 0, Max: time.Minute}, {Base: time.Second, Max: 0},
+			{Base: -time.Second, Max: time.Minute}, {Base: time.Second, Max: -time.Second},
+		} {
+			c := b.Ceiling(attempt)
+			require.GreaterOrEqual(t, c, time.Duration(0), "%+v, attempt %d", b, attempt)
+			require.LessOrEqual(t, c, max(0, b.Max), "%+v, attempt %d", b, attempt)
+			if attempt >= 64 && b.Base > 0 {
+				require.Equal(t, max(0, b.Max), c, "%+v, attempt %d", b, attempt)
+			}
+			require.GreaterOrEqual(t, b.RetryAfter(attempt), 1)
+			require.GreaterOrEqual(t, float64(b.RetryAfter(attempt)), c.Seconds())
+			require.LessOrEqual(t, b.Wait(attempt, math.Nextafter(1, 0)), c)
+		}
+	}
+}
+
+func TestBackoffJitter(t *testing.T) {
+	t.Parallel()
+	b := job.Backoff{Base: time.Second, Max: 60 * time.Second}
+	require.Zero(t, b.Wait(3, 0))
+	require.Equal(t, time.Second, b.Wait(3, 0.25))
+	require.Equal(t, 3*time.Second, b.Wait(3, 0.75))
+	require.Less(t, b.Wait(3, math.Nextafter(1, 0)), 4*time.Second+1)
+	require.Equal(t, 30*time.Second, b.Wait(100, 0.5))
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		base          time.Duration
+		attempt, want int
+	}{
+		{time.Second, 1, 1}, {time.Second, 2, 2}, {time.Second, 50, 60}, {0, 1, 1}, {time.Nanosecond, 1, 1},
+		{20 * time.Millisecond, 3, 1}, {1001 * time.Millisecond, 1, 2}, {1600 * time.Millisecond, 2, 4},
+	} {
+		require.Equal(t, c.want, job.Backoff{Base: c.base, Max: time.Minute}.RetryAfter(c.attempt), "%+v", c)
+	}
 }

@@ -1,7 +1,6 @@
 package monitoring
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -24,6 +23,8 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 // Tests that set the standard variables of OpenTelemetry are not parallel: the
@@ -72,18 +73,18 @@ func listenGRPC(t *testing.T, r *receiver) (url string) {
 }
 
 // startTracing traces to the address, without waiting for more spans.
-func startTracing(t *testing.T, url, protocol string) (trace.Tracer, func(context.Context) error, *lockedBuffer) {
+func startTracing(t *testing.T, url, protocol string) (trace.Tracer, func(context.Context) error, *testkit.Output) {
 	t.Helper()
 	return startCounted(t, url, protocol, nil)
 }
 
 func startCounted(
 	t *testing.T, url, protocol string, registry prometheus.Registerer,
-) (trace.Tracer, func(context.Context) error, *lockedBuffer) {
+) (trace.Tracer, func(context.Context) error, *testkit.Output) {
 	t.Helper()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
-	var out lockedBuffer
+	var out testkit.Output
 	log, err := NewLogger(&out, slog.LevelInfo, "text")
 	require.NoError(t, err)
 	provider, shutdown, err := NewTracing(t.Context(), Tracing{
@@ -91,23 +92,6 @@ func startCounted(
 	})
 	require.NoError(t, err)
 	return provider.Tracer("test"), shutdown, &out
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.String()
 }
 
 func TestSpansArrive(t *testing.T) {

@@ -32,20 +32,6 @@ func TestClaimAssignsAWaitingJob(t *testing.T) {
 	f.checkInvariants()
 }
 
-func TestClaimFromCreatedPassesThroughQueued(t *testing.T) {
-	f := setup(t)
-	id := f.submit(deferred(time.Hour))
-	f.makeDue(id)
-	f.assigned(id, 1)
-	log := f.log(id)
-	require.Equal(t, []string{job.EventCreated, job.EventQueued, job.EventAssigned}, f.names(id))
-	require.Equal(t, []string{"CREATED", "QUEUED", "ASSIGNED"}, []string{log[1].Prev, log[2].Prev, log[2].Next})
-	require.Equal(t, 3, f.job(id).EventSeq)
-	require.Equal(t, log[2].At, log[1].At)
-	require.Equal(t, log[1].At, one[time.Time](f, `SELECT queued_at FROM jobs WHERE job_id = $1`, id.String()))
-	require.Empty(t, f.queueDue(10))
-}
-
 func TestClaimRefusals(t *testing.T) {
 	f := setup(t)
 	gone := f.goneWorkers()

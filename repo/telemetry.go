@@ -26,7 +26,7 @@ var (
 		"mark dead", "end stranded leases", "heartbeat", "reclaim",
 		"redeliver", "publish", "idempotency", "use key", "audit", "lead", "resign", "epoch", "raise epoch", "webhook",
 		"insert client", "change keys",
-		"signing key", "history", "bulk", "schedules", "gather", "erase", "testbed", "emit",
+		"signing key", "history", "bulk", "schedules", "gather", "erase", "testbed", "emit", "session",
 	}
 )
 

@@ -1,6 +1,7 @@
 package tasks_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -169,4 +170,88 @@ func TestTLS(t *testing.T) {
 	requireAllWorks(t, "rediss://"+address+"/2?skip_verify=true")
 	strict := redistest.Connect(t, "rediss://"+address)
 	require.ErrorContains(t, strict.Ping(t.Context()), "certificate")
+}
+
+func TestWorkersWithoutPubSub(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	url := proxy(t, server.Port(), func(sent []byte) bool { return !bytes.Contains(sent, []byte("subscribe")) })
+	r := redistest.ConnectHanging(t, url)
+	handled, _ := startJobs(t, r, consumer.Config{ShutdownTimeout: 50 * time.Millisecond})
+	q := redistest.Start(t, queue.New(r, queue.Config{}))
+	for range 3 {
+		task := redistest.Task()
+		q.Enqueue(task)
+		require.Equal(t, task, redistest.Receive(t, handled, "the task"))
+	}
+}
+
+// An asynq server waits for the answer to its first subscription for ever.
+func TestWorkersStopWhileASubscriptionHangs(t *testing.T) {
+	t.Parallel()
+	subscribed := make(chan struct{}, 100)
+	url := proxy(t, redistest.Own(t).Port(), func(sent []byte) bool {
+		if !bytes.Contains(sent, []byte("subscribe")) {
+			return true
+		}
+		subscribed <- struct{}{}
+		return false
+	})
+	c := consumer.NewJobs(redistest.ConnectHanging(t, url), consumer.Config{ShutdownTimeout: 50 * time.Millisecond},
+		func(context.Context, job.Task) error { return nil }, func(job.ID) {})
+	require.NoError(t, c.Start(t.Context()))
+	redistest.Receive(t, subscribed, "our subscription or asynq's")
+	redistest.Receive(t, subscribed, "the other one")
+	ctx, cancel := context.WithTimeout(t.Context(), redistest.Within)
+	defer cancel()
+	require.NoError(t, c.Stop(ctx))
+}
+
+func TestDepthsOfBothQueues(t *testing.T) {
+	t.Parallel()
+	r, registry := redistest.ConnectCounted(t, redistest.MiniURL(t), redistest.Within)
+	q := queue.New(r, queue.Config{})
+	redistest.Dispatch(t, q, redistest.Tasks(3)...)
+	require.NoError(t, q.WakeDeliveries(t.Context(), redistest.IDs(2)))
+	want := map[[2]string]float64{{redisconn.Jobs, "pending"}: 3, {redisconn.Webhooks, "pending"}: 2}
+	families := redistest.Must(registry.Gather())(t)
+	for _, f := range families {
+		if f.GetName() != "asynq_queue_tasks" {
+			continue
+		}
+		require.Len(t, f.GetMetric(), 12)
+		for _, m := range f.GetMetric() {
+			labels := [2]string{m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue()}
+			require.Equal(t, want[labels], m.GetGauge().GetValue(), labels)
+		}
+	}
+}
+
+func TestMetricsAreThereFromTheStart(t *testing.T) {
+	t.Parallel()
+	r, registry := redistest.ConnectCounted(t, redistest.URL(t), redistest.Within)
+	want := map[string]int{
+		"redis_errors_total": 17, "tasks_enqueued_total": 6, "tasks_dispatched_total": 5,
+		"tasks_handled_total": 5, "cancel_signals_total": 6, "notifications_total": 6, "rate_limit_grants_total": 2,
+		"delivery_wake_ups_total": 6, "delivery_wake_ups_handled_total": 5,
+		"tasks_enqueue_buffer": 1, "rate_limit_alone": 1, "asynq_queue_tasks": 12,
+		"redis_up": 1, "redis_connections": 2, "redis_pool_timeouts_total": 1,
+	}
+	redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
+	require.Equal(t, want, redistest.SeriesOf(t, registry))
+	// Using them adds no series.
+	q := redistest.Start(t, queue.New(r, queue.Config{}))
+	for _, task := range redistest.Tasks(50) {
+		q.Enqueue(task)
+		q.SignalCancel(task.JobID)
+		q.WakeDelivery(task.JobID)
+		q.Publish(job.Notification{JobID: task.JobID, Attempt: 1, Progress: &job.Progress{}})
+		_ = q.Progress(t.Context(), task.JobID, 1)
+	}
+	redistest.Dispatch(t, q, redistest.Tasks(50)...)
+	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultOK)) == 50 })
+	redistest.Eventually(t, func() bool {
+		return testutil.ToFloat64(r.Metrics.Notifications.WithLabelValues(redisconn.ResultOK)) == 50
+	})
+	require.Equal(t, want, redistest.SeriesOf(t, registry))
 }

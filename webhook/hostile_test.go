@@ -84,30 +84,19 @@ func hang(gone context.Context, conn *net.TCPConn) {
 }
 
 // repeat writes a head and then a text again and again, until it cannot.
-func repeat(head, text string) script {
+func repeat(head, text string) script { return paced(head, text, 0) }
+
+// drip is repeat, a piece each ten milliseconds.
+func drip(head, text string) script { return paced(head, text, 10*time.Millisecond) }
+
+func paced(head, text string, pause time.Duration) script {
 	return func(gone context.Context, conn *net.TCPConn) {
 		stop := context.AfterFunc(gone, func() { _ = conn.Close() })
 		defer stop()
 		_, err := io.WriteString(conn, head)
 		for err == nil {
+			time.Sleep(pause)
 			_, err = io.WriteString(conn, text)
-		}
-	}
-}
-
-// drip is repeat, a piece each ten milliseconds.
-func drip(head, text string) script {
-	return func(gone context.Context, conn *net.TCPConn) {
-		ticker := time.NewTicker(10 * time.Millisecond)
-		defer ticker.Stop()
-		_, err := io.WriteString(conn, head)
-		for err == nil {
-			select {
-			case <-gone.Done():
-				return
-			case <-ticker.C:
-				_, err = io.WriteString(conn, text)
-			}
 		}
 	}
 }

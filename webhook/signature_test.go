@@ -2,10 +2,12 @@ package webhook
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,8 +17,13 @@ import (
 	"github.com/dunglas/httpsfv"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
 )
 
 // The example of RFC 9421, appendix B.2.6: Ed25519 is deterministic, so the
@@ -118,4 +125,94 @@ func must[T any](value T, err error) func(testing.TB) T {
 		require.NoError(t, err)
 		return value
 	}
+}
+
+// sendChanged sends a delivery with an effect, and gives what the receiver has of it.
+func sendChanged(t *testing.T, e testbed.Effect) (c captured, secret string, public ed25519.PublicKey) {
+	t.Helper()
+	r := newReceiver(t, (*httptest.Server).Start, nil)
+	s := localSender(t)
+	p := sampleParcel(t)
+	p.Target.URL = r.URL + "/in?x=1"
+	require.Equal(t, job.SendError(""), s.SendChanged(t.Context(), p, e).Attempt.Error)
+	secrets := must(s.reveal(p, time.Now()))(t)
+	key := must(s.keys.current(time.Now()))(t)
+	return r.all()[0], secrets[0], ed25519.PublicKey(key.Public)
+}
+
+func TestTamperedRequestsHaveNoValidSignature(t *testing.T) {
+	t.Parallel()
+	for _, tamper := range testbed.Tampers {
+		c, secret, public := sendChanged(t, testbed.Effect{Tamper: tamper})
+		require.Error(t, verifyStandard(secret, c.body, c.header), tamper)
+		_, err := c.verify(public, time.Now())
+		require.Error(t, err, tamper)
+		require.Equal(t, deliveryID.String(), c.header.Get("Webhook-Id"))
+		for _, name := range []string{"Signature", "Signature-Input", "Webhook-Signature", "Content-Digest"} {
+			require.NotEmpty(t, c.header.Get(name), "%s: it looks like a delivery", tamper)
+		}
+	}
+}
+
+func TestChangedDeliveriesAreValid(t *testing.T) {
+	t.Parallel()
+	const padding = 100_000
+	for _, e := range []testbed.Effect{{}, {Repeat: 1}, {RotatedSecret: true}, {Padding: padding}} {
+		c, secret, public := sendChanged(t, e)
+		require.NoError(t, verifyStandard(secret, c.body, c.header), "%+v", e)
+		_, err := c.verify(public, time.Now())
+		require.NoError(t, err, "%+v", e)
+		signatures := strings.Fields(c.header.Get("Webhook-Signature"))
+		if e.RotatedSecret {
+			require.Len(t, signatures, 2)
+			c.header.Set("Webhook-Signature", signatures[0])
+			require.Error(t, verifyStandard(secret, c.body, c.header), "the first one is a stranger's")
+			continue
+		}
+		require.Len(t, signatures, 1)
+		require.Equal(t, e.Padding > 0, len(c.body) > padding)
+	}
+}
+
+const (
+	ofTheEvent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	unsampled  = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
+)
+
+func TestTraceparentOfDeliveries(t *testing.T) {
+	t.Parallel()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(tracetest.NewInMemoryExporter()))
+	ctx, span := telemetry.Continue(t.Context(), provider.Tracer(telemetry.Scope), ofTheEvent, telemetry.SpanDeliver)
+	defer span.End()
+	r := newReceiver(t, (*httptest.Server).Start, nil)
+	s := localSender(t)
+	for name, test := range map[string]struct {
+		ctx    context.Context
+		stored string
+		want   []string
+	}{
+		"none":                {t.Context(), "", nil},
+		"of the attempt":      {ctx, ofTheEvent, []string{telemetry.Traceparent(ctx)}},
+		"of the event":        {t.Context(), ofTheEvent, []string{ofTheEvent}},
+		"not sampled":         {t.Context(), unsampled, []string{unsampled}},
+		"of a later version":  {t.Context(), "01" + ofTheEvent[2:] + "-more", []string{ofTheEvent}},
+		"malformed":           {t.Context(), "x" + ofTheEvent, nil},
+		"with another header": {t.Context(), "01" + ofTheEvent[2:] + "\r\nX-Planted: 1", nil},
+		"zero":                {t.Context(), "00-" + strings.Repeat("0", 32) + "-" + strings.Repeat("0", 16) + "-01", nil},
+		"endless":             {t.Context(), "01" + strings.Repeat("-", 1<<20), nil},
+	} {
+		p := sampleParcel(t)
+		p.Target.URL, p.TraceParent = r.URL, test.stored
+		require.Empty(t, s.Send(test.ctx, p).Attempt.Error, name)
+		all := r.all()
+		c := all[len(all)-1]
+		require.Equal(t, test.want, c.header["Traceparent"], name)
+		require.NotContains(t, c.header, "Tracestate", name)
+		require.NotContains(t, c.header, "X-Planted", name)
+		names, err := c.verify(publicKey(t, s), time.Now())
+		require.NoError(t, err, name)
+		require.NotContains(t, names, "traceparent", name)
+	}
+	require.NotEqual(t, ofTheEvent, telemetry.Traceparent(ctx), "it is a span of its own")
+	require.True(t, strings.HasPrefix(telemetry.Traceparent(ctx), ofTheEvent[:35]))
 }

@@ -251,17 +251,16 @@ func claimOf(r *Row, wasCreated bool) *job.Claim {
 }
 
 func (s *Store) Emit(ctx context.Context, l job.Lease, before int, e job.Emission) error {
-	_, err := Call(ctx, s, "Emit", func() (struct{}, error) {
+	return Do(ctx, s, "Emit", func() error {
 		r := s.current(l, job.Running)
 		if r == nil {
-			return struct{}{}, job.ErrStale
+			return job.ErrStale
 		}
 		if before == len(r.Emitted) {
 			r.Emitted = append(r.Emitted, e)
 		}
-		return struct{}{}, nil
+		return nil
 	})
-	return err
 }
 
 func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {

@@ -49,9 +49,7 @@ func NewWorld(t testing.TB) *World {
 
 // requireSoundLines asserts of all lines that tell of trouble that they say what it was about and what went wrong (section 16).
 func (w *World) requireSoundLines() {
-	w.Log.mu.Lock()
-	defer w.Log.mu.Unlock()
-	for line := range strings.Lines(w.Log.Buf.String()) {
+	for line := range strings.Lines(w.Log.String()) {
 		if !strings.Contains(line, `"level":"INFO"`) {
 			require.Contains(w.T, line, `"action":"`)
 		}

@@ -153,7 +153,7 @@ func TestKeysAreToldOf(t *testing.T) {
 			require.Equal(t, []any{nil, first.ID, renewed.ID, first.ID}[i], span["forgerun.key_id"], action)
 		}
 		require.Equal(t, hashAPIKey(renewed.Secret), k.fake.keys[0].SecretHash)
-		require.NotContains(t, k.Log.Buf.String(), first.Secret[len(keyPrefix)+keyIDLength+1:])
+		require.NotContains(t, k.Log.String(), first.Secret[len(keyPrefix)+keyIDLength+1:])
 	})
 }
 

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -255,4 +256,55 @@ func (s *fakeStore) Subscribers(ctx context.Context) ([]job.ID, error) {
 		}
 		return clients, nil
 	})
+}
+
+// fakeQueue adds the tasks of deliveries to the shared queue.
+type fakeQueue struct {
+	*apptest.Queue
+	attempted []job.Delivery          // as they were after each attempt, in order
+	waiting   map[job.ID]job.Delivery // those that have a task
+}
+
+// Attempted notes an attempt to deliver, and that a delivery waits for its next one.
+func (q *fakeQueue) Attempted(d job.Delivery) {
+	q.Change(func() {
+		q.attempted = append(q.attempted, d)
+		delete(q.waiting, d.ID)
+		if d.State == job.DeliveryPending {
+			q.waiting[d.ID] = d
+		}
+	})
+}
+
+// DropDeliveries forgets what waits for an endpoint.
+func (q *fakeQueue) DropDeliveries(endpoint job.ID) {
+	q.Change(func() {
+		maps.DeleteFunc(q.waiting, func(_ job.ID, d job.Delivery) bool { return d.Endpoint == endpoint })
+	})
+}
+
+// ScheduleDeliveries makes tasks of those that have none.
+func (q *fakeQueue) ScheduleDeliveries(_ context.Context, waiting []job.Delivery) (n int, err error) {
+	q.Change(func() {
+		before := len(q.waiting)
+		for _, d := range waiting {
+			if q.Err == nil {
+				q.waiting[d.ID] = d
+			}
+		}
+		n, err = len(q.waiting)-before, q.Err
+	})
+	return n, err
+}
+
+// attempts gives the deliveries as they were after each attempt since the last call.
+func (q *fakeQueue) attempts() (attempted []job.Delivery) {
+	q.Change(func() { attempted, q.attempted = q.attempted, nil })
+	return attempted
+}
+
+// waitingNow gives the deliveries that have a task, in any order.
+func (q *fakeQueue) waitingNow() (waiting []job.Delivery) {
+	q.Change(func() { waiting = slices.Collect(maps.Values(q.waiting)) })
+	return waiting
 }

@@ -172,7 +172,7 @@ func TestRegisterWebhook(t *testing.T) {
 				"client_id": apptest.ClientA.String()}), 1, "%s: of its own request", action)
 		}
 		for _, secret := range []string{"example", "secret-path", first.Secret, second.Secret} {
-			require.NotContains(t, h.w.Log.Buf.String(), secret)
+			require.NotContains(t, h.w.Log.String(), secret)
 		}
 	})
 }

@@ -128,7 +128,7 @@ func TestDelivering(t *testing.T) {
 		} {
 			require.Equal(t, want, lines[0][name], name)
 		}
-		require.NotContains(t, w.Log.Buf.String(), "secret")
+		require.NotContains(t, w.Log.String(), "secret")
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Deliveries.WithLabelValues("job.succeeded", "delivered")))
 		require.InDelta(t, 0.03, w.Sum("webhook_send_seconds"), 1e-6)
 		require.InDelta(t, 0.05, w.Sum("webhook_latency_seconds"), 1e-6)
@@ -142,7 +142,7 @@ func TestDelivering(t *testing.T) {
 		require.Len(t, lines, 1)
 		require.Equal(t, "receiver.example:8443", lines[0]["callback_host"], "of a callback only the host is logged")
 		require.NotContains(t, lines[0], "webhook_id")
-		require.NotContains(t, w.Log.Buf.String(), "secret")
+		require.NotContains(t, w.Log.String(), "secret")
 		require.Equal(t, job.DeliveryFailed, w.Store.delivery(id).State)
 		require.Empty(t, w.Store.delivery(id).Results[0].Disable, "there is nothing to disable")
 	})

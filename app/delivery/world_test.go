@@ -230,15 +230,14 @@ func (s *fakeStore) RecordDelivery(ctx context.Context, d job.DeliveryResult) (j
 }
 
 func (s *fakeStore) ReleaseDeliveries(ctx context.Context, deliveries []job.ClaimedDelivery) error {
-	_, err := apptest.Call(ctx, s.Store, "ReleaseDeliveries", func() (struct{}, error) {
+	return apptest.Do(ctx, s.Store, "ReleaseDeliveries", func() error {
 		for _, p := range deliveries {
 			if r := s.claimedRow(p.Delivery.ID, p.Fence); r != nil {
 				r.ClaimedUntil = nil
 			}
 		}
-		return struct{}{}, nil
+		return nil
 	})
-	return err
 }
 
 func (s *fakeStore) ReclaimDeliveries(ctx context.Context, limit int) (int, error) {

@@ -49,6 +49,10 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	if err != nil {
 		return s.replayBatchOr(ctx, r, err)
 	}
+	if err := s.weigh(ctx, r.ClientID, sub.Jobs...); err != nil {
+		done(false)
+		return s.replayBatchOr(ctx, r, err)
+	}
 	sub.Committed = s.dispatchAll(ctx, sub.Jobs)
 	b, replayed, err = s.batches.InsertBatch(ctx, sub)
 	done(err == nil && !replayed)

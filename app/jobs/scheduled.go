@@ -57,10 +57,12 @@ func (x *Scheduled) Prepare(ctx context.Context, schedule job.ID, r job.Request)
 		}
 		x.proven[r.ClientID] = proven
 	}
-	return x.prepare(schedule, r, proven)
+	return x.prepare(ctx, schedule, r, proven)
 }
 
-func (x *Scheduled) prepare(schedule job.ID, r job.Request, proven origins) (j job.Job, done func(stored bool), err error) {
+func (x *Scheduled) prepare(
+	ctx context.Context, schedule job.ID, r job.Request, proven origins,
+) (j job.Job, done func(stored bool), err error) {
 	now := x.s.cfg.Clock()
 	violations := slices.Concat(x.s.check(r, now), checkNow(r, now, proven))
 	if len(violations) == 0 {
@@ -71,6 +73,9 @@ func (x *Scheduled) prepare(schedule job.ID, r job.Request, proven origins) (j j
 	}
 	if refusal := x.s.drained(&j); refusal != nil {
 		return job.Job{}, nil, refusal
+	}
+	if err := x.s.weigh(ctx, r.ClientID, j); err != nil {
+		return job.Job{}, nil, err
 	}
 	done, err = x.s.capacity.reserve(r.ClientID, loadOf(nil))
 	j.ScheduleID = schedule
@@ -92,7 +97,7 @@ func (x *Scheduled) Trigger(ctx context.Context, schedule job.ID, r job.Request)
 	if err != nil {
 		return nil, err
 	}
-	j, done, err := x.prepare(schedule, r, proven)
+	j, done, err := x.prepare(ctx, schedule, r, proven)
 	if err != nil {
 		return nil, err
 	}

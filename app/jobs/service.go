@@ -44,8 +44,8 @@ type Config struct {
 // Pauses tells what operators have stopped.
 type Pauses interface{ Now() job.Pauses }
 
-// Deps is what a Service works with; all but Targets, Proofs, Capacity, Pauses,
-// Window and Hub are required.
+// Deps is what a Service works with; all but Targets, Proofs, Capacity, Storage,
+// Pauses, Window and Hub are required.
 type Deps struct {
 	Jobs      JobStore
 	Reader    ReadStore
@@ -55,6 +55,7 @@ type Deps struct {
 	Proofs    ProofStore  // nil: callbacks need no proof
 	Progress  ProgressReader
 	Capacity  *Capacity   // nil: no limits, and nothing may be asked about live workers
+	Storage   Storage     // nil: any amount
 	Pauses    Pauses      // nil: nothing is stopped
 	Window    *Window     // nil: always open
 	Hub       *events.Hub // nil: nobody waits
@@ -74,6 +75,7 @@ type Service struct {
 	proofs    ProofStore
 	progress  ProgressReader
 	capacity  *Capacity
+	storage   Storage
 	pauses    Pauses
 	window    *Window
 	hub       *events.Hub
@@ -93,7 +95,8 @@ func New(cfg Config, d Deps) *Service {
 	}
 	return &Service{
 		cfg: cfg, jobs: d.Jobs, reader: d.Reader, batches: d.Batches, queue: d.Queue, targets: d.Targets, proofs: d.Proofs, progress: d.Progress,
-		capacity: d.Capacity, pauses: d.Pauses, window: d.Window, hub: d.Hub, completer: d.Completer, metrics: d.Metrics, log: d.Log,
+		capacity: d.Capacity, storage: d.Storage, pauses: d.Pauses, window: d.Window, hub: d.Hub, completer: d.Completer,
+		metrics: d.Metrics, log: d.Log,
 	}
 }
 
@@ -177,6 +180,9 @@ func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error
 	}
 	if refusal := s.drained(&j); refusal != nil {
 		return s.replayOr(ctx, r, refusal)
+	}
+	if err := s.weigh(ctx, r.ClientID, j); err != nil {
+		return s.replayOr(ctx, r, err)
 	}
 	app.Describe(trace.SpanFromContext(ctx), &j, 1)
 	task := firstTask(ctx, &j)

@@ -2,6 +2,8 @@ package maintenance
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/job"
 )
 
 // worldMaint is everything around the maintenance.
@@ -66,3 +69,188 @@ type noBulk struct{}
 func (noBulk) Due() <-chan struct{} { return nil }
 
 func (noBulk) Round(context.Context, func() bool) error { return nil }
+
+// fakeStore adds to the shared store what the leader alone asks for.
+type fakeStore struct {
+	*apptest.Store
+	leader      job.ID
+	leaderUntil time.Time
+	epoch       int64
+	runID       string
+	outbox      []*outboxRow
+	backlog     job.Backlog
+	cleanings   int // how often Clean says that there is more
+}
+
+// outboxRow is an outcome that is or was to be published.
+type outboxRow struct {
+	job.OutcomeMessage
+	Published time.Time // zero while it is not
+}
+
+func (s *fakeStore) UnpublishedOutcomes(ctx context.Context, limit int) ([]job.OutcomeMessage, error) {
+	return apptest.Call(ctx, s.Store, "UnpublishedOutcomes", func() (messages []job.OutcomeMessage, err error) {
+		for _, r := range s.outbox {
+			if len(messages) < limit && r.Published.IsZero() {
+				messages = append(messages, r.OutcomeMessage)
+			}
+		}
+		return messages, nil
+	})
+}
+
+func (s *fakeStore) MarkPublished(ctx context.Context, messages []job.OutcomeMessage) error {
+	return apptest.Do(ctx, s.Store, "MarkPublished", func() error {
+		marked := map[job.ID]int{}
+		for _, m := range messages {
+			marked[m.JobID] = m.Attempt
+		}
+		for _, r := range s.outbox {
+			if r.Published.IsZero() && marked[r.JobID] == r.Attempt {
+				r.Published = time.Now()
+			}
+		}
+		return nil
+	})
+}
+
+func (s *fakeStore) RepublishOutcomes(ctx context.Context) (int, error) {
+	return apptest.Call(ctx, s.Store, "RepublishOutcomes", func() (n int, err error) {
+		for _, r := range s.outbox {
+			if !r.Published.IsZero() {
+				n++
+			}
+			r.Published = time.Time{}
+		}
+		return n, nil
+	})
+}
+
+func (s *fakeStore) RemovePublished(ctx context.Context, minAge time.Duration) error {
+	return apptest.Do(ctx, s.Store, "RemovePublished", func() error {
+		s.outbox = slices.DeleteFunc(s.outbox, func(r *outboxRow) bool {
+			return !r.Published.IsZero() && time.Since(r.Published) >= minAge
+		})
+		return nil
+	})
+}
+
+func (s *fakeStore) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
+	return apptest.Call(ctx, s.Store, "Backlog", func() (job.Backlog, error) {
+		if limit != 1_000_000 {
+			return job.Backlog{}, errors.New("another limit")
+		}
+		return s.backlog, nil
+	})
+}
+
+func (s *fakeStore) Clean(ctx context.Context, _ int) (bool, error) {
+	return apptest.Call(ctx, s.Store, "Clean", func() (bool, error) {
+		s.cleanings--
+		return s.cleanings >= 0, nil
+	})
+}
+
+func (s *fakeStore) ReclaimDeliveries(ctx context.Context, _ int) (int, error) {
+	return apptest.Call(ctx, s.Store, "ReclaimDeliveries", func() (int, error) { return 0, nil })
+}
+
+func (s *fakeStore) FailOrphans(ctx context.Context, _, _ int) (int, error) {
+	return apptest.Call(ctx, s.Store, "FailOrphans", func() (int, error) { return 0, nil })
+}
+
+func (s *fakeStore) DueClients(ctx context.Context, _ job.EndpointKey, _ time.Duration, _ int) ([]job.ID, job.EndpointKey, error) {
+	_, err := apptest.Call(ctx, s.Store, "DueClients", func() (int, error) { return 0, nil })
+	return nil, job.EndpointKey{}, err
+}
+
+func (s *fakeStore) WaitingDeliveries(ctx context.Context, _ job.EndpointKey, _, _, _ int, _ time.Duration) (
+	[]job.Delivery, job.EndpointKey, error,
+) {
+	_, err := apptest.Call(ctx, s.Store, "WaitingDeliveries", func() (int, error) { return 0, nil })
+	return nil, job.EndpointKey{}, err
+}
+
+func (s *fakeStore) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
+	return apptest.Call(ctx, s.Store, "Lead", func() (bool, error) {
+		if s.leader != holder && time.Now().Before(s.leaderUntil.Add(vacant)) {
+			return false, nil
+		}
+		s.leader, s.leaderUntil = holder, time.Now().Add(lease)
+		return true, nil
+	})
+}
+
+func (s *fakeStore) Resign(ctx context.Context, holder job.ID) error {
+	return apptest.Do(ctx, s.Store, "Resign", func() error {
+		if s.leader == holder {
+			s.leader, s.leaderUntil = job.ID{}, time.Time{}
+		}
+		return nil
+	})
+}
+
+func (s *fakeStore) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
+	return apptest.Call(ctx, s.Store, "QueueDue", func() (due []job.Job, err error) {
+		for _, r := range s.Rows {
+			if len(due) < limit && r.State == job.Created && !r.ExecutionAt.After(time.Now()) {
+				s.Move(r, job.Queued)
+				due = append(due, r.Job)
+			}
+		}
+		return due, nil
+	})
+}
+
+func (s *fakeStore) Epoch(ctx context.Context) (int64, string, error) {
+	var epoch int64
+	var runID string
+	err := apptest.Do(ctx, s.Store, "Epoch", func() error {
+		epoch, runID = s.epoch, s.runID
+		return nil
+	})
+	return epoch, runID, err
+}
+
+func (s *fakeStore) RaiseEpoch(ctx context.Context, current int64, runID string) error {
+	return apptest.Do(ctx, s.Store, "RaiseEpoch", func() error {
+		if s.epoch == current {
+			s.epoch, s.runID = current+1, runID
+		}
+		return nil
+	})
+}
+
+func (s *fakeStore) Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error) {
+	return apptest.Call(ctx, s.Store, "Waiting", func() (tasks []job.Task, err error) {
+		for _, r := range s.Rows {
+			if t := apptest.TaskOf(r); r.State.Waiting() && !r.RunAt.After(time.Now().Add(ahead)) && t.Cursor().Compare(after) > 0 {
+				tasks = append(tasks, t)
+			}
+		}
+		slices.SortFunc(tasks, func(a, b job.Task) int { return a.Cursor().Compare(b.Cursor()) })
+		return tasks[:min(limit, len(tasks))], nil
+	})
+}
+
+func (s *fakeStore) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error) {
+	return apptest.Call(ctx, s.Store, "Redispatch", func() ([]job.Task, error) {
+		var renamed []job.Task
+		for _, t := range tasks {
+			if r := s.waiting(t); r != nil && !r.Locked {
+				r.Dispatch++
+				renamed = append(renamed, apptest.TaskOf(r))
+			}
+		}
+		return renamed, nil
+	})
+}
+
+// waiting gives the row that a task still names.
+func (s *fakeStore) waiting(t job.Task) *apptest.Row {
+	r := s.Rows[t.JobID]
+	if r == nil || !r.State.Waiting() || r.Attempt != t.Attempt || r.Dispatch != t.Dispatch {
+		return nil
+	}
+	return r
+}

@@ -132,8 +132,8 @@ type testbedCases struct {
 func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter) handlers.Deps {
 	service := jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
-		Targets: p.guard(), Proofs: p.proofs(), Capacity: p.capacity, Pauses: p.pauses, Window: p.window, Hub: hub, Completer: p.completer,
-		Metrics: p.metrics, Log: p.log,
+		Targets: p.guard(), Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: p.pauses, Window: p.window, Hub: hub,
+		Completer: p.completer, Metrics: p.metrics, Log: p.log,
 	})
 	webhooks := p.newWebhooks(a.failed)
 	var faults handlers.Testbed

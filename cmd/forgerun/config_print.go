@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -21,7 +22,7 @@ type variableGroup struct {
 func (c *Config) groups() []variableGroup {
 	return []variableGroup{
 		{"Stores, listeners, workers", c.serviceVariables()},
-		{"Limits, work kinds, keys, retention", slices.Concat(c.limitVariables(), c.retentionVariables())},
+		{"Limits, work kinds, keys, retention", c.limitVariables()},
 		{"Webhooks, outcome stream, time limits", c.deliveryVariables()},
 		{"Connections", c.networkVariables()},
 		{"Tracing", c.tracingVariables()},
@@ -59,6 +60,58 @@ func (c *Config) Print(w io.Writer, style term.Style, role string, all bool, get
 		}
 		_, _ = fmt.Fprintf(w, "%d variables have their default: forgerun config %s --all\n", hidden, role)
 	}
+}
+
+const mask = "********"
+
+// shown is a value as others may read it. It is masked if it is a secret, and
+// also if it may have a password where none is expected, as in
+// http://user:password@host.
+func (v variable) shown(value string) string {
+	if value != "" && (v.secret || strings.Contains(value, "@")) {
+		return mask
+	}
+	return value
+}
+
+// printed is a value as 'forgerun config' shows it: an address of a store
+// without its password, and otherwise as anybody may read it.
+func printed(v variable, value string) string {
+	if v.secret {
+		if address, ok := maskAddress(value); ok {
+			return address
+		}
+	}
+	return v.shown(value)
+}
+
+// addressSchemes are those of FORGERUN_DATABASE_URL and FORGERUN_REDIS_URL.
+var addressSchemes = []string{
+	"postgres", "postgresql", "redis", "rediss", "unix", "redis-socket", "redis-sentinel", "redis-cluster",
+}
+
+// maskAddress masks the password of an address, and its parameters, which may
+// have one too. It is not ok if what is the password cannot be known for sure.
+func maskAddress(raw string) (masked string, ok bool) {
+	u, err := url.Parse(raw)
+	if err != nil || !slices.Contains(addressSchemes, u.Scheme) || u.Opaque+u.Fragment != "" ||
+		strings.Contains(u.Host+u.Path+u.RawQuery, "@") {
+		return "", false
+	}
+	user := u.User.Username()
+	switch _, hasPassword := u.User.Password(); {
+	case hasPassword:
+		user += ":" + mask + "@"
+	case user != "" && !strings.HasPrefix(u.Scheme, "postgres"):
+		return "", false // Redis has passwords without a user rather than the reverse
+	case user != "":
+		user += "@"
+	}
+	query := ""
+	if u.RawQuery != "" {
+		query = "?" + mask
+	}
+	return u.Scheme + "://" + user + u.Host + u.Path + query, true
 }
 
 // effective gives the value of a variable in a role, and whether it is set to something else than its default.

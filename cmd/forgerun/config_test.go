@@ -50,6 +50,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_CLIENT_MAX_RUNNING":      {"-1", "1000001", "all"},
 		"FORGERUN_MAX_SCHEDULE_AHEAD":      {"1s", "a year"},
 		"FORGERUN_CLIENT_MAX_SCHEDULES":    {"-1", "100001", "many"},
+		"FORGERUN_CLIENT_DAILY_STORAGE":    {"-1", "1GiB"},
 		"FORGERUN_DISPATCH_WINDOW":         {"0", "-1", "10000001", "1e3"},
 		"FORGERUN_JOB_TYPES":               {"NONE", "EXECUTE,"},
 		"FORGERUN_WORK_KINDS":              {"success_fast", "ALL"},
@@ -128,7 +129,7 @@ func TestMissingStoresStopTheStart(t *testing.T) {
 		require.Equal(t, 2, code)
 		require.Contains(t, stderr, c.missing+" is required")
 	}
-	for _, args := range [][]string{{}, {"serve"}, {"api", "now"}, {"migrate", "-to", "x"}, {"migrate", "down"}} {
+	for _, args := range [][]string{{}, {"serve"}, {"api", "now"}, {"migrate", "--to", "x"}, {"migrate", "down"}} {
 		code, _, stderr := runWith(t, required, args...)
 		require.Equal(t, 2, code, args)
 		require.NotEmpty(t, stderr)

@@ -1,23 +1,62 @@
 package main
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/cors"
 	"github.com/forgerun/forgerun/handlers/operator"
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
 // Each of these reads one kind of value into a field. Its error says what is
 // allowed.
+
+func value[T any](field *T, allowed string, read func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		v, err := read(s)
+		if err != nil {
+			return errors.New(allowed)
+		}
+		*field = v
+		return nil
+	}
+}
+
+var errNotAllowed = errors.New("it is not allowed")
+
+// within reads a value between two others, which format shows.
+func within[T cmp.Ordered](field *T, low, high T, format string, read func(string) (T, error)) func(string) error {
+	return value(field, fmt.Sprintf(format, low, high), func(s string) (T, error) {
+		v, err := read(s)
+		if err == nil && !(v >= low && v <= high) { // written so that NaN is refused
+			err = errNotAllowed
+		}
+		return v, err
+	})
+}
+
+// webURL reads an http or https URL that holds more, or "" for none.
+func webURL(field *string, allowed string, holds func(*url.URL) bool) func(string) error {
+	return value(field, allowed, func(s string) (string, error) {
+		u, err := url.Parse(s)
+		if s != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || !holds(u)) {
+			return "", errNotAllowed
+		}
+		return s, nil
+	})
+}
 
 func text(field *string) func(string) error {
 	return func(s string) error { *field = s; return nil }
@@ -39,17 +78,8 @@ func optional(parse func(string) error) func(string) error {
 // endpoint is a collector's URL. A user and a password in it would never be
 // sent.
 func endpoint(field *string) func(string) error {
-	return func(s string) error {
-		u, err := url.Parse(s)
-		switch {
-		case s != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == ""):
-			return fmt.Errorf("an http or https URL, such as http://127.0.0.1:4318")
-		case s != "" && u.User != nil:
-			return fmt.Errorf("a URL without user and password; credentials belong in OTEL_EXPORTER_OTLP_HEADERS")
-		}
-		*field = s
-		return nil
-	}
+	return webURL(field, "an http or https URL without user and password, such as http://127.0.0.1:4318; credentials belong in "+
+		"OTEL_EXPORTER_OTLP_HEADERS", func(u *url.URL) bool { return u.User == nil })
 }
 
 // pairs checks what OpenTelemetry's library reads by itself: key=value pairs,
@@ -67,15 +97,13 @@ func pairs(s string) error {
 }
 
 func address(field *string) func(string) error {
-	return func(s string) error {
-		if s != "" {
-			if _, _, err := net.SplitHostPort(s); err != nil {
-				return fmt.Errorf("an address such as 127.0.0.1:8080 or :8080")
-			}
+	return value(field, "an address such as 127.0.0.1:8080 or :8080", func(s string) (string, error) {
+		if s == "" {
+			return "", nil
 		}
-		*field = s
-		return nil
-	}
+		_, _, err := net.SplitHostPort(s)
+		return s, err
+	})
 }
 
 func onLoopback(addr string) bool {
@@ -85,26 +113,16 @@ func onLoopback(addr string) bool {
 }
 
 func publicURL(field *string) func(string) error {
-	return func(s string) error {
-		u, err := url.Parse(s)
-		if s != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
-			return fmt.Errorf("an http or https URL without query, such as https://forgerun.example.com")
-		}
-		*field = strings.TrimRight(s, "/")
-		return nil
-	}
+	read := webURL(field, "an http or https URL without query, such as https://forgerun.example.com",
+		func(u *url.URL) bool { return u.RawQuery == "" && u.Fragment == "" })
+	return func(s string) error { return read(strings.TrimRight(s, "/")) }
 }
 
 // traceURL takes the address of a page of traces.
 func traceURL(field *string) func(string) error {
-	return func(s string) error {
-		u, err := url.Parse(strings.ReplaceAll(s, operator.TraceIDMark, "0"))
-		if s != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || !strings.Contains(s, operator.TraceIDMark)) {
-			return fmt.Errorf("an http or https URL with %s in it, such as https://traces.example.com/trace/%[1]s", operator.TraceIDMark)
-		}
-		*field = s
-		return nil
-	}
+	const allowed = "an http or https URL with %s in it, such as https://traces.example.com/trace/%[1]s"
+	return webURL(field, fmt.Sprintf(allowed, operator.TraceIDMark),
+		func(u *url.URL) bool { return strings.Contains(u.Path+u.RawQuery+u.Fragment, operator.TraceIDMark) })
 }
 
 func tokens(field *string) func(string) error {
@@ -116,110 +134,94 @@ func tokens(field *string) func(string) error {
 }
 
 func key(field *[]byte) func(string) error {
-	return func(s string) error {
+	return value(field, "32 bytes in base64, as of 'openssl rand -base64 32'", func(s string) ([]byte, error) {
 		if s == "" {
-			*field = nil
-			return nil
+			return nil, nil
 		}
 		decoded, err := base64.StdEncoding.DecodeString(s)
-		if err != nil || len(decoded) != 32 {
-			return fmt.Errorf("32 bytes in base64, as of 'openssl rand -base64 32'")
+		if err == nil && len(decoded) != 32 {
+			err = errNotAllowed
 		}
-		*field = decoded
-		return nil
-	}
+		return decoded, err
+	})
 }
 
-func boolean(field *bool) func(string) error {
-	return func(s string) error {
-		b, err := strconv.ParseBool(s)
-		if err != nil {
-			return fmt.Errorf("true or false")
-		}
-		*field = b
-		return nil
-	}
-}
+func boolean(field *bool) func(string) error { return value(field, "true or false", strconv.ParseBool) }
 
 func level(field *slog.Level) func(string) error {
-	return func(s string) error {
-		if err := field.UnmarshalText([]byte(s)); err != nil {
-			return fmt.Errorf("debug, info, warn or error")
-		}
-		return nil
-	}
+	return value(field, "debug, info, warn or error", func(s string) (l slog.Level, err error) {
+		err = l.UnmarshalText([]byte(s))
+		return l, err
+	})
 }
 
 func oneOf(field *string, allowed ...string) func(string) error {
-	return func(s string) error {
+	return value(field, "one of "+strings.Join(allowed, ", "), func(s string) (string, error) {
 		if !slices.Contains(allowed, s) {
-			return fmt.Errorf("one of %s", strings.Join(allowed, ", "))
+			return "", errNotAllowed
 		}
-		*field = s
-		return nil
-	}
+		return s, nil
+	})
 }
 
 func integer(field *int, low, high int) func(string) error {
-	return func(s string) error {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < low || n > high {
-			return fmt.Errorf("a whole number from %d to %d", low, high)
-		}
-		*field = n
-		return nil
-	}
+	return within(field, low, high, "a whole number from %d to %d", strconv.Atoi)
 }
 
 func decimal(field *float64, low, high float64) func(string) error {
-	return func(s string) error {
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(f >= low && f <= high) { // written so that NaN is refused
-			return fmt.Errorf("a number from %g to %g", low, high)
-		}
-		*field = f
-		return nil
-	}
+	return within(field, low, high, "a number from %g to %g", func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
 }
 
 func duration(field *time.Duration, low, high time.Duration) func(string) error {
-	return func(s string) error {
-		d, err := time.ParseDuration(s)
-		if err != nil || d < low || d > high {
-			return fmt.Errorf("a duration from %v to %v, such as 30s, 10m or 24h", low, high)
-		}
-		*field = d
-		return nil
-	}
+	return within(field, low, high, "a duration from %v to %v, such as 30s, 10m or 24h", time.ParseDuration)
 }
 
 func subset[T ~string](field *[]T, all []T) func(string) error {
-	return func(s string) error {
+	return value(field, fmt.Sprintf("all, or a list of %v", all), func(s string) (chosen []T, err error) {
 		if s == "all" {
-			*field = all
-			return nil
+			return all, nil
 		}
-		var chosen []T
 		for name := range strings.SplitSeq(s, ",") {
 			v := T(strings.TrimSpace(name))
 			if !slices.Contains(all, v) {
-				return fmt.Errorf("all, or a list of %v", all)
+				return nil, errNotAllowed
 			}
 			chosen = append(chosen, v)
 		}
-		*field = chosen
-		return nil
-	}
+		return chosen, nil
+	})
 }
 
 // masked reads patterns of names; the word none is for none.
 func masked(target *operator.Mask) func(string) error {
-	return func(value string) (err error) {
-		if value == "none" {
-			value = ""
+	return value(target, "must be patterns separated by commas, such as *password*,*secret*, or none", func(s string) (operator.Mask, error) {
+		if s == "none" {
+			s = ""
 		}
-		if *target, err = operator.ParseMask(value); err != nil {
-			return errors.New("must be patterns separated by commas, such as *password*,*secret*, or none")
+		return operator.ParseMask(s)
+	})
+}
+
+func origins(field *cors.Origins) func(string) error {
+	return func(s string) (err error) { *field, err = cors.Parse(s); return err }
+}
+
+// networks is a list of networks and single addresses.
+func networks(field *conn.Proxies) func(string) error {
+	return func(s string) error {
+		*field = nil
+		for text := range strings.SplitSeq(s, ",") {
+			if text = strings.TrimSpace(text); text == "" {
+				continue
+			}
+			network, err := netip.ParsePrefix(text)
+			if addr, single := netip.ParseAddr(text); single == nil && addr.Zone() == "" {
+				network, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+			}
+			if err != nil || network.Addr().Is4In6() {
+				return fmt.Errorf("networks and addresses separated by commas, such as 10.0.0.0/8,192.0.2.7,2001:db8::/32")
+			}
+			*field = append(*field, network.Masked())
 		}
 		return nil
 	}

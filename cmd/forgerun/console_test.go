@@ -277,10 +277,10 @@ func TestConsoleBulk(t *testing.T) {
 	c.open("jobs?state=FAILED")
 	c.press("Retry all that match…")
 	c.says("200 jobs match")
-	c.fill("rate", "10") // so that it lasts, however slow the browsers are
+	c.fill("rate", "1") // so that it lasts, however slow the browsers are
 	c.press("Retry 200")
 	c.until("the page of the operation", `location.hash.startsWith("#/bulk/") && document.body.innerText.includes("RUNNING")`)
-	c.until("progress, live", `document.querySelector("progress").value >= 20`)
+	c.until("progress, live", `document.querySelector("progress").value >= 2`)
 	c.do(chromedp.EmulateViewport(1440, 700))
 	shot, err := inPage(c.ctx, chromedp.FullScreenshot(80))
 	require.NoError(t, err)
@@ -295,7 +295,7 @@ func TestConsoleBulk(t *testing.T) {
 	c.says("ABORTED")
 	second.says("ABORTED")
 	done := s.count(`SELECT count(*) FROM bulk_items WHERE result = 'SUCCEEDED'`)
-	require.GreaterOrEqual(t, done, 20)
+	require.GreaterOrEqual(t, done, 2)
 	require.Less(t, done, n)
 	require.Equal(t, done, s.count(`SELECT count(*) FROM events WHERE event_name = 'job.retried'`))
 	c.says(fmt.Sprintf("%d of 200", done))

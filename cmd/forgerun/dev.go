@@ -83,7 +83,7 @@ func (p *process) startDev(ctx context.Context, show screen) (<-chan error, erro
 	}
 	show.done()
 	a.greet(show, login)
-	return a.failed, p.parts.Start(ctx, lifecycle.Close("addresses", remove), keyboard(p.cfg.Keys, func() { a.greet(show, login) }))
+	return a.failed, p.parts.Start(ctx, lifecycle.Close("addresses", remove))
 }
 
 // ownMasterKey reads the data folder's master key, and makes one if there is none.
@@ -183,17 +183,11 @@ func (a *api) login(ctx context.Context) (login, error) {
 // note publishes where this process is, in a file that is there
 // while it is ready.
 func (a *api) note(l login) (remove func(), err error) {
-	path := filepath.Join(a.p.cfg.DataDir, "dev.json")
-	err = writeJSON(path, struct {
-		URL        string `json:"url"`
-		AdminURL   string `json:"admin_url"`
-		AdminToken string `json:"admin_token,omitempty"`
-		PID        int    `json:"pid"`
-		login
-		DatabaseURL string `json:"database_url"`
-		RedisURL    string `json:"redis_url"`
-	}{"http://" + a.addr, "http://" + a.p.adminAddr, access.FirstToken(a.p.cfg.AdminToken), os.Getpid(), l, a.p.cfg.DatabaseURL,
-		a.p.cfg.RedisURL})
+	path := access.DevFile(a.p.cfg.DataDir)
+	err = writeJSON(path, access.Dev{
+		URL: "http://" + a.addr, AdminURL: "http://" + a.p.adminAddr, AdminToken: access.FirstToken(a.p.cfg.AdminToken), PID: os.Getpid(),
+		ClientID: l.ClientID, APIKey: l.APIKey, DatabaseURL: a.p.cfg.DatabaseURL, RedisURL: a.p.cfg.RedisURL,
+	})
 	return func() { _ = os.Remove(path) }, err
 }
 
@@ -210,4 +204,32 @@ func writeJSON(path string, v any) error {
 		return err
 	}
 	return os.Rename(path+".new", path)
+}
+
+// startOwnPostgres starts dev's own server: with the machine's programs, with a copy that was fetched before, or with
+// one that is fetched now if that was asked for.
+func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*local.Postgres, error) {
+	copied := local.PostgresCopy{Dir: programsDir(cfg), Repository: cfg.FetchFrom, Logger: log}
+	options := local.ServerOptions{Dir: filepath.Join(cfg.DataDir, "postgres"), Programs: copied.Programs(), Logger: log}
+	postgres, err := local.StartPostgres(ctx, options)
+	if !errors.Is(err, local.ErrNotInstalled) {
+		return postgres, err
+	}
+	if cfg.FetchFrom == "" {
+		return nil, fmt.Errorf("%w\nWithout installing it: forgerun dev --fetch, which fetches a private copy of "+
+			"Postgres %s (about 15 MB) into %s; or have FORGERUN_DATABASE_URL name a server", err, local.FetchedVersion, copied.Dir)
+	}
+	if options.Programs, err = copied.Fetch(ctx); err != nil {
+		return nil, err
+	}
+	return local.StartPostgres(ctx, options)
+}
+
+// programsDir is the folder of fetched programs. For root it is not the data folder, which may be below one that only
+// root can enter: the server runs as another user.
+func programsDir(cfg *Config) string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/forgerun/programs"
+	}
+	return filepath.Join(cfg.DataDir, "programs")
 }

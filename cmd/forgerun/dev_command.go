@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
-	"os"
-	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/term"
+	"github.com/forgerun/forgerun/internal/holders"
 	local "github.com/forgerun/forgerun/internal/stack"
+	"github.com/forgerun/forgerun/monitoring"
 )
 
 func (p *program) devCommand() *cobra.Command {
@@ -21,15 +24,10 @@ func (p *program) devCommand() *cobra.Command {
 		Long: "Everything in one process, with its own Postgres and Redis. With --chaos the roles run as\n" +
 			"processes of their own, behind a port that survives them, and faults are done to them and to\n" +
 			"their stores. Configured by the environment: see 'forgerun config dev'.\n\n" +
-			"It logs a line for each job that ends and for each warning. In a terminal ? shows the addresses again.\n\nFaults:\n" + faultList(),
+			"It logs a line for each job that ends and for each warning.\n\nFaults:\n" + faultList(),
 		Example: "  forgerun dev\n  forgerun dev --chaos kill=10s,flush=30s --seed 7",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return command.Usagef("forgerun dev does not know %q (forgerun dev --help)", strings.Join(args, " "))
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return p.dev(c.Context(), asked, verbose, fetch) },
+		Args:    command.Exactly(0),
+		RunE:    func(c *cobra.Command, _ []string) error { return p.dev(c.Context(), asked, verbose, fetch) },
 	}
 	c.Flags().StringVar(&asked.asked, "chaos", "", "`faults` with the mean time between two of a kind, such as kill=10s,flush=30s")
 	c.Flags().Uint64Var(&asked.seed, "seed", 1, "`number` that the times and targets of faults are drawn by")
@@ -53,13 +51,99 @@ func (p *program) dev(ctx context.Context, asked chaos, verbose bool, fetch stri
 			if verbose && cfg.LogFormat == shortFormat {
 				cfg.LogFormat = "text"
 			}
-			if cfg.Screen.Terminal && term.IsTerminal(os.Stdin) {
-				cfg.Keys = os.Stdin
-			}
 		})
 	}
 	disturbed := func(ctx context.Context, cfg Config, _ []string, stdout, stderr io.Writer) error {
 		return asked.run(ctx, cfg, p.environ, stdout, stderr)
 	}
 	return p.runRole(ctx, "dev", disturbed, nil)
+}
+
+// screen is where dev shows a person what it does.
+type screen struct {
+	out   io.Writer
+	style term.Style
+}
+
+// progress shows what the start is at: one line, which the next one replaces. Only a terminal has it.
+func (s screen) progress(step string) {
+	if s.style.Terminal {
+		_, _ = fmt.Fprint(s.out, term.ClearLine+s.style.Paint(term.Faint, step+" ..."))
+	}
+}
+
+// done takes the line of progress away.
+func (s screen) done() {
+	if s.style.Terminal {
+		_, _ = fmt.Fprint(s.out, term.ClearLine)
+	}
+}
+
+// link shows an address that a terminal opens.
+func (s screen) link(url string) string { return s.style.Link(url, url) }
+
+// greet prints what a person needs for the first five minutes.
+func (a *api) greet(s screen, l login) {
+	base, token := "http://"+a.addr+"/v1", ""
+	if a.p.cfg.OwnAdminToken {
+		token = "  Admin token " + a.p.cfg.AdminToken + " (also the password of the console's pages)\n"
+	}
+	_, _ = fmt.Fprintf(s.out, `
+%s
+
+  API         %s
+  Client id   %s
+  API key     %s
+%s  Docs        %s
+  Console     %s
+  Dashboard   %s
+  Data        %s
+
+In another terminal, in this folder:
+
+  forgerun jobs submit SUCCESS_FAST --watch
+  forgerun jobs list
+  forgerun open
+
+Or by HTTP: submit a job, watch it to its end, look at it, read its report:
+
+  AUTH="Authorization: Bearer %s"
+  JOB=$(curl -s %s/jobs -H "$AUTH" -H "Content-Type: application/json" \
+     -d '{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}' | grep -o '[0-9a-f-]\{36\}'); echo "$JOB"
+  curl -sN %s/jobs/$JOB/events -H "$AUTH" -H "Accept: text/event-stream"
+  curl -s %s/jobs/$JOB -H "$AUTH"
+  curl -s %s/jobs/$JOB/report -H "$AUTH"
+
+Stop with Ctrl-C.
+`, s.style.Paint(term.Strong, "ForgeRun "+version+" is ready."), s.link(base), l.ClientID, l.APIKey, token,
+		s.link("http://"+a.addr+"/docs"), s.link("http://"+a.p.adminAddr+"/"), s.link("http://"+a.p.adminAddr+monitoring.DashboardPath+"/"),
+		a.p.cfg.DataDir,
+		l.APIKey, base, base, base, base)
+}
+
+// taken says of an address that is taken which variable has it, and which process is there. Other errors stay as they are.
+func taken(variable, address string, err error) error {
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return err
+	}
+	who := "another process"
+	if holder, ok := holders.OfPort(address); ok {
+		who = holder.String()
+	}
+	return fmt.Errorf("%s: %s is taken by %s: end that, or set %s to another address (port 0 takes a free one): %w",
+		variable, address, who, variable, err)
+}
+
+// busy says of a data folder that is in use which variable has it, and which process uses it. Other errors stay as they are.
+func busy(dataDir string, err error) error {
+	used, ok := errors.AsType[*local.BusyError](err)
+	if !ok {
+		return err
+	}
+	who := "another process"
+	if holder, ok := holders.OfLock(used.Lock); ok {
+		who = holder.String()
+	}
+	return fmt.Errorf("FORGERUN_DATA_DIR: the folder %s is used by %s: end that, or set FORGERUN_DATA_DIR to another folder: %w",
+		dataDir, who, err)
 }

@@ -198,7 +198,7 @@ const (
 	link = "\x1b]8;;http://127.0.0.1:"
 )
 
-// dev in a terminal: progress, links, a coloured line for each job, the banner again on ?; a client finds it; what is taken is
+// dev in a terminal: progress, links, a coloured line for each job; a client finds it; what is taken is
 // told with its holder.
 func TestDevInATerminal(t *testing.T) {
 	t.Parallel()
@@ -209,8 +209,7 @@ func TestDevInATerminal(t *testing.T) {
 		"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": "127.0.0.1:0", "FORGERUN_ADMIN_ADDR": "127.0.0.1:0", "FORGERUN_TIME_SCALE": "0",
 		"FORGERUN_ADMIN_TOKEN": "ann:" + token,
 	}, "dev")
-	const ready = "is ready."
-	eventually(t, "dev is ready", func() bool { return strings.Contains(shown.String(), "? shows this again.") })
+	eventually(t, "dev is ready", func() bool { return strings.Contains(shown.String(), "Stop with Ctrl-C.") })
 	require.Contains(t, shown.String(), "\r\x1b[K\x1b[2mStarting Redis ...")
 	require.Contains(t, shown.String(), link)
 
@@ -224,11 +223,6 @@ func TestDevInATerminal(t *testing.T) {
 	eventually(t, "the end of the job is shown", func() bool { return strings.Contains(shown.String(), failed) })
 	require.Contains(t, shown.String(), red+"FAILED   \x1b[0m  "+failed+"  FAIL_IMMEDIATE")
 	require.NotContains(t, shown.String(), "INFO", "nothing else is")
-
-	require.Equal(t, 1, strings.Count(shown.String(), ready))
-	_, err = terminal.WriteString("?")
-	require.NoError(t, err)
-	eventually(t, "the banner is shown again", func() bool { return strings.Count(shown.String(), ready) == 2 })
 
 	var noted struct {
 		URL string `json:"url"`

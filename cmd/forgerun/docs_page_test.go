@@ -93,16 +93,13 @@ func TestDocsPage(t *testing.T) {
 		require.NotContains(t, line, "//'", at)
 	}
 	require.Empty(t, evaluate[[]string](c, `(async () => {
-		const dead = [], known = new Set();
+		const dead = [], pages = new Set();
 		for (const link of document.querySelectorAll("a[href]")) {
 			const href = link.getAttribute("href");
-			if (href.startsWith("#")) {
-				if (!document.getElementById(href.slice(1))) dead.push(href);
-			} else if (!known.has(href)) {
-				known.add(href);
-				if (!(await fetch(link.href)).ok) dead.push(href);
-			}
+			if (!href.startsWith("#")) pages.add(link.href.split("#")[0]);
+			else if (!document.getElementById(href.slice(1))) dead.push(href);
 		}
+		await Promise.all([...pages].map(async (page) => (await fetch(page, {method: "HEAD"})).ok || dead.push(page)));
 		return dead;
 	})()`))
 	require.Empty(t, evaluate[[]string](c, `[...document.querySelectorAll("[id]")].map(e => e.id)

@@ -1,17 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/internal/cli/access"
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/doctor"
@@ -22,28 +20,14 @@ var doctorRoles = []string{"api", "worker", "webhooks", "dev"}
 
 func (p *program) doctorCommand() *cobra.Command {
 	asJSON := false
-	const use = "forgerun doctor: use 'doctor [--json] [ROLE]', with role api (the default), worker, webhooks or dev."
 	c := &cobra.Command{
 		Use: "doctor [ROLE]", Short: "Check configuration, Postgres and Redis of a role, and say what to do about each finding",
 		Long: "Looks at the configuration of a role (api) and at its stores, and says what to do about what it finds. It writes nothing " +
 			"anywhere.\n\nExit codes: 0 nothing is wrong, 1 something is, 2 the configuration is.",
-		ValidArgs: doctorRoles,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 || len(args) == 1 && !slices.Contains(doctorRoles, args[0]) {
-				return command.Usagef(use)
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, args []string) error {
-			role := "api"
-			if len(args) > 0 {
-				role = args[0]
-			}
-			return p.doctor(c.Context(), role, asJSON)
-		},
+		ValidArgs: doctorRoles, Args: command.Only(doctorRoles...),
+		RunE: func(c *cobra.Command, args []string) error { return p.doctor(c.Context(), roleOf(args), asJSON) },
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.Usagef("%w\n"+use, err) })
 	return c
 }
 
@@ -99,23 +83,10 @@ func (fs *configFindings) judgeFiles(role string, connections int) {
 	fs.OK(what, found)
 }
 
-// addDevStores fills in the stores that a running dev started itself. They are
-// in the file in which it publishes its addresses.
+// addDevStores fills in the stores that a running dev started itself.
 func (c *Config) addDevStores() {
-	var noted struct {
-		DatabaseURL string `json:"database_url"`
-		RedisURL    string `json:"redis_url"`
-	}
-	content, err := os.ReadFile(filepath.Join(c.DataDir, "dev.json"))
-	if err != nil || json.Unmarshal(content, &noted) != nil {
-		return // it does not run
-	}
-	if c.DatabaseURL == "" {
-		c.DatabaseURL = noted.DatabaseURL
-	}
-	if c.RedisURL == "" {
-		c.RedisURL = noted.RedisURL
-	}
+	dev, _ := access.ReadDev(c.DataDir) // nothing if it does not run
+	c.DatabaseURL, c.RedisURL = cmp.Or(c.DatabaseURL, dev.DatabaseURL), cmp.Or(c.RedisURL, dev.RedisURL)
 }
 
 // sentences splits the error of LoadConfig into what it says of each variable.

@@ -231,7 +231,7 @@ func TestDoctorOfDev(t *testing.T) {
 	code, report := s.doctor(own, "dev")
 	require.Zero(t, code)
 	require.Contains(t, report, "ok    Postgres: dev starts its own; it does not run now")
-	noted := fmt.Sprintf(`{"database_url": %q, "redis_url": %q}`, s.databaseURL, s.redis.URL())
+	noted := fmt.Sprintf(`{"pid": %d, "database_url": %q, "redis_url": %q}`, os.Getpid(), s.databaseURL, s.redis.URL())
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "dev.json"), []byte(noted), 0o600))
 	code, report = s.doctor(own, "dev")
 	require.Equal(t, 1, code, "fsync is off on the server of the tests")

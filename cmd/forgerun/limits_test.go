@@ -231,3 +231,24 @@ func TestLargeSubmissionsCostWhatTheyAre(t *testing.T) {
 	other.submitBatch(api, batch(100))
 	other.trySubmit(api, execute("PAYLOAD_SMALL")).requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
 }
+
+// Results are stored for a day, and count for as long, over all processes.
+func TestLargeResultsCountForTheDay(t *testing.T) {
+	s := newStack(t, env{"FORGERUN_CLIENT_DAILY_STORAGE": "1"})
+	apis := []*proc{s.startAPI(), s.startAPI()}
+	u, other := s.newUser(apis[0]), s.newUser(apis[0])
+	const n = (1 << 20) / (240 << 10) // results of 256 KiB, less what each job has
+	for i := range n {
+		u.submit(apis[i%2], execute("LARGE_OUTPUT"))
+	}
+	for _, api := range apis {
+		a := u.trySubmit(api, execute("LARGE_OUTPUT"))
+		a.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
+		require.Contains(t, a.body, "1 MiB a day")
+		u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[`+execute("LARGE_OUTPUT")+`]}`).
+			requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
+		u.submit(api, execute("SUCCESS_FAST"))
+		other.submit(api, execute("LARGE_OUTPUT"))
+	}
+	require.Equal(t, n+4, s.count(`SELECT count(*) FROM jobs`))
+}

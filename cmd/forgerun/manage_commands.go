@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,12 +19,7 @@ func (p *program) migrateCommand() *cobra.Command {
 		Use: "migrate", Short: "Bring the database schema up to date, or to another version",
 		Long: "Brings the schema of the database at FORGERUN_DATABASE_URL to the newest version, or up or down to another one. " +
 			"Safe to run from ten places at once.",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 && !slices.Equal(args, []string{"up"}) { // as other tools spell it
-				return command.Usagef("forgerun migrate does not know %q (forgerun migrate --help)", strings.Join(args, " "))
-			}
-			return nil
-		},
+		Args: command.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error { return p.migrate(c.Context(), to) },
 	}
 	c.Flags().Int64Var(&to, "to", -1, "schema `version` to go to, up or down; -1 is the newest")
@@ -56,23 +49,23 @@ func (p *program) migrate(ctx context.Context, to int64) error {
 // any.
 var configRoles = []string{"api", "worker", "webhooks", "dev", "migrate", "rotate-signing-key"}
 
+// roleOf is the role that was named; api is the default.
+func roleOf(args []string) string {
+	if len(args) == 0 {
+		return "api"
+	}
+	return args[0]
+}
+
 func (p *program) configCommand() *cobra.Command {
 	all := false
 	c := &cobra.Command{
-		Use: "config [ROLE]", Short: "The effective configuration of a role, secrets masked", ValidArgs: configRoles,
+		Use: "config [ROLE]", Short: "The effective configuration of a role, secrets masked",
+		ValidArgs: configRoles, Args: command.Only(configRoles...),
 		Long: "Prints the environment variables of a role (api) that differ from their defaults, in groups, or --all with their effective\n" +
 			"values. Secrets are masked.",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 || len(args) == 1 && !slices.Contains(configRoles, args[0]) {
-				return command.Usagef("forgerun config: use 'config [ROLE]', with role %s; api is the default.", strings.Join(configRoles, ", "))
-			}
-			return nil
-		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			role := "api"
-			if len(args) > 0 {
-				role = args[0]
-			}
+			role := roleOf(args)
 			var cfg Config
 			cfg.Print(p.stdout, term.Of(p.stdout, p.getenv), role, all, p.getenv)
 			if _, err := LoadConfig(role, p.getenv); err != nil {

@@ -31,6 +31,7 @@ import (
 	"github.com/forgerun/forgerun/monitoring"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/tasks/queue"
+	"github.com/forgerun/forgerun/tasks/ratelimit"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
@@ -52,6 +53,7 @@ type process struct {
 	completer *batches.Completer
 	capacity  *jobs.Capacity // its count is kept by the API's loop, and by bulk operations and schedules
 	window    *jobs.Window   // likewise
+	storage   *ratelimit.Limiter
 
 	connections *conn.Metrics // of all listeners
 	attempts    *authlimit.Limiter
@@ -105,6 +107,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	p.notifier = delivery.NewNotifier(p.queue, p.subscribers)
 	p.completer = batches.NewCompleter(p.store, p.notifier, p.metrics, p.log)
 	p.capacity = jobs.NewCapacity(p.cfg.limits(), p.store, p.log)
+	p.storage = ratelimit.New(p.redis, ratelimit.Config{Of: "storage", PerDay: p.cfg.ClientDailyStorage << 20 / job.WeightUnit})
 	p.pauses = pauses.NewWatch(p.store)
 	p.window = jobs.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
 	p.maintenance = p.newMaintenance()
@@ -114,6 +117,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	}
 	return p, p.parts.Start(context.Background(), append(parts,
 		lifecycle.Part{Name: "queue", Start: begin(p.queue.Start), Stop: p.queue.Stop, Grace: closeGrace},
+		lifecycle.Part{Name: "storage limit", Start: begin(p.storage.Start), Stop: p.storage.Stop, Grace: closeGrace},
 		p.loop("subscribers", p.subscribers.Run),
 		p.loop("pauses", p.pauses.Run),
 		p.loop("batch completer", p.completer.Run),
@@ -237,7 +241,7 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 func (p *process) newLeadersJobs() *jobs.Service {
 	return jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue, Targets: p.guard(), Proofs: p.proofs(),
-		Capacity: p.capacity, Pauses: p.pauses, Window: p.window, Completer: p.completer, Metrics: p.metrics, Log: p.log,
+		Capacity: p.capacity, Storage: p.storage, Pauses: p.pauses, Window: p.window, Completer: p.completer, Metrics: p.metrics, Log: p.log,
 	})
 }
 

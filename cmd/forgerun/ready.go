@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 
@@ -139,4 +140,14 @@ func (p *process) hosts(addr string, guarded bool) func(string) bool {
 		return localhosts.Only(p.cfg.PublicURL)
 	}
 	return nil
+}
+
+// reachable is how somebody on this machine reaches a listener: one on all addresses, as in a container, is reached
+// on loopback.
+func reachable(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsUnspecified() {
+		return addr.String()
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(tcp.Port))
 }

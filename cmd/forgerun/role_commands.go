@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -23,22 +22,13 @@ func (p *program) roleCommand(role, short string, start startRole) *cobra.Comman
 		Use: role, Short: short,
 		Long: short + ".\n\nConfigured by the environment: see 'forgerun config " + role + "'. SIGTERM drains it, a second one ends it at once.",
 		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
+			if len(args) > 0 && c.HasAvailableSubCommands() {
+				return command.Unknown(c, args[0])
 			}
-			if c.HasAvailableSubCommands() {
-				if err := command.Unknown(c, args[0]); strings.Contains(err.Error(), "did you mean") {
-					return err
-				}
-			}
-			return takesNothing(role, args)
+			return command.Exactly(0)(c, args)
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return p.runRole(c.Context(), role, start, nil) },
 	}
-}
-
-func takesNothing(role string, args []string) error {
-	return command.Usagef("forgerun %s takes no arguments, but got %q; it is configured by the environment.", role, strings.Join(args, " "))
 }
 
 // runRole reads the configuration, which change may adapt, and runs the role until ctx ends.
@@ -57,4 +47,52 @@ func (p *program) runRole(ctx context.Context, role string, start startRole, cha
 	// inherit it, which they would if it were ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return start(ctx, cfg, unknownVariables(p.environ), p.stdout, p.stderr)
+}
+
+// runAPI serves HTTP until ctx ends.
+func runAPI(ctx context.Context, cfg Config, unknown []string, _, stderr io.Writer) error {
+	return serveRole(ctx, cfg, "api", unknown, stderr, func(p *process) (<-chan error, error) {
+		a, err := p.startAPI(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return a.failed, nil
+	})
+}
+
+// runWorker executes jobs until ctx ends.
+func runWorker(ctx context.Context, cfg Config, unknown []string, _, stderr io.Writer) error {
+	return serveRole(ctx, cfg, "worker", unknown, stderr, func(p *process) (<-chan error, error) { return nil, p.startWorker(ctx) })
+}
+
+// runWebhooks delivers events until ctx ends.
+func runWebhooks(ctx context.Context, cfg Config, unknown []string, _, stderr io.Writer) error {
+	return serveRole(ctx, cfg, "webhooks", unknown, stderr, func(p *process) (<-chan error, error) { return nil, p.startWebhooks(ctx) })
+}
+
+// serveRole opens a process, starts what its role adds, and runs it until ctx ends or
+// something that it cannot go on without has failed. A start that is stopped
+// before it is complete is no error.
+func serveRole(
+	ctx context.Context, cfg Config, role string, unknown []string, stderr io.Writer, start func(*process) (failed <-chan error, err error),
+) error {
+	p, err := open(cfg, role, unknown, stderr)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	failed, err := start(p)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		p.log.Info("stopping")
+		return nil
+	case err := <-failed:
+		return err
+	}
 }

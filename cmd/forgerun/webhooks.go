@@ -164,13 +164,7 @@ func (p *process) untilStorageAnswers(ctx context.Context, what func(context.Con
 func (p *program) rotateCommand() *cobra.Command {
 	leaked := false
 	c := &cobra.Command{
-		Use: "rotate-signing-key", Short: "Make the next key that signs deliveries",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return command.Usagef("forgerun rotate-signing-key takes --leaked or nothing; it is configured by the environment.")
-			}
-			return nil
-		},
+		Use: "rotate-signing-key", Short: "Make the next key that signs deliveries", Args: command.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error { return p.rotateSigningKey(c.Context(), leaked) },
 	}
 	c.Flags().BoolVar(&leaked, "leaked", false, "the new key signs at once, and all others are no longer valid")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -21,8 +20,8 @@ kinds, restarts the service across the due time of SCHEDULED_LATE_RECOVERY,
 prints the table and stops everything. Webhooks are received by the demo itself
 on loopback. FORGERUN_ variables are not passed on.
 
-All files are in DIR/demo, which each demo empties first: the databases, and
-forgerun.log with the service's log. Nothing else is touched.`
+All files are in a temporary folder, which is removed at the end. If something is
+wrong, the end of the service's log is shown.`
 
 const (
 	demoScale   = 0.02
@@ -35,20 +34,19 @@ const (
 // demo is a tour of a service that it starts and stops itself.
 type demo struct {
 	binary  string
-	dataDir string
 	environ []string
 	kinds   []string // nil: all
 	stdout  io.Writer
 	stderr  io.Writer
 }
 
-func demoCommand(getenv func(string) string, stdout, stderr io.Writer) *cobra.Command {
+func demoCommand(stdout, stderr io.Writer) *cobra.Command {
 	d := &demo{environ: os.Environ(), stdout: stdout, stderr: stderr}
 	c := &cobra.Command{
 		Use: "demo", Short: "Start a service of its own, tour it, stop it", Long: demoHelp,
 		Args: command.Exactly(0),
 		Example: `  simulator demo
-  simulator demo --data-dir /tmp/forgerun --forgerun ./bin/forgerun`,
+  simulator demo --forgerun ./bin/forgerun`,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if d.binary, err = trial.FindBinary(d.binary); err != nil {
 				return command.Usagef("%w", err)
@@ -56,30 +54,28 @@ func demoCommand(getenv func(string) string, stdout, stderr io.Writer) *cobra.Co
 			return command.Code(d.run(c.Context()))
 		},
 	}
-	c.Flags().StringVar(&d.dataDir, "data-dir", cmp.Or(getenv("FORGERUN_DATA_DIR"), ".forgerun"),
-		"data `folder`; the demo uses its subfolder \"demo\"")
 	c.Flags().StringVar(&d.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
 	return c
 }
 
 // run plays the demo, as a stranger who registers, and gives the exit code.
 func (d *demo) run(ctx context.Context) int {
-	f, err := claimFolder(d.dataDir)
+	s, err := d.service()
 	if err != nil {
 		return unusable(d.stderr, err)
 	}
-	defer f.release()
-	s := d.service(f)
-	code := s.play(ctx, d.stderr, exitDifferent, func() int { return playTour(ctx, d.options(s)) })
-	if code == exitDifferent || code == exitUnusable {
-		s.showLog(d.stderr)
-	}
-	return code
+	return s.play(ctx, d.stderr, exitDifferent, func() int {
+		code := playTour(ctx, d.options(s))
+		if code == exitDifferent || code == exitUnusable {
+			s.showLog(d.stderr)
+		}
+		return code
+	})
 }
 
 // service is one whose failing deliveries come to their end within seconds.
-func (d *demo) service(f *folder) *service {
-	return newService(d.binary, f, d.environ, demoScale,
+func (d *demo) service() (*service, error) {
+	return newService(d.binary, d.environ, demoScale,
 		// At a small time scale the catalogue leaves RUNS_LONG a few hundred
 		// milliseconds below the limit, which a loaded machine may use up.
 		"FORGERUN_MAX_RUNTIME=150s",

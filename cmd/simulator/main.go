@@ -32,7 +32,7 @@ func main() {
 	// it has stopped its child; the writes fail instead.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	code := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
@@ -46,8 +46,8 @@ Exit codes:
   130  interrupted: nothing was judged`
 
 // run is the whole program: it never exits the process and reads no global
-// but the clock and, for demo, the environment that its child inherits.
-func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+// but the clock and the environment that its children inherit.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:   "simulator",
 		Short: "A client of ForgeRun that plays scenarios, breaks things, and judges",
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
   simulator tour --url https://forgerun.example.com --key frk_... --timeout 30m`,
 	}
 	root.AddCommand(
-		runCommand(args, stdout, stderr), scenariosCommand(stdout, stderr), tourCommand(stdout, stderr), demoCommand(getenv, stdout, stderr),
+		runCommand(args, stdout, stderr), scenariosCommand(stdout), tourCommand(stdout, stderr), demoCommand(stdout, stderr),
 		verdictCommand(stdout, stderr),
 		&cobra.Command{Use: "version", Short: "Print the version", Args: command.Exactly(0),
 			Run: func(*cobra.Command, []string) { fmt.Fprint(stdout, version.Get().Text("simulator")) }},

@@ -30,7 +30,7 @@ func simulate(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func simulateIn(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errOut bytes.Buffer
-	code = run(ctx, args, func(string) string { return "" }, &out, &errOut)
+	code = run(ctx, args, &out, &errOut)
 	return code, out.String(), errOut.String()
 }
 
@@ -92,7 +92,7 @@ func TestBadUse(t *testing.T) {
 		"demo --forgerun /none":                         "there is no forgerun program at /none",
 		"scenarios nothing":                             `there is no ready-made scenario "nothing", only `,
 		"verdict --profile overloaded":                  "there is no command to run",
-		"verdict --profil x -- true":                    "did you mean --profile?",
+		"verdict --profil x -- true":                    "unknown flag: --profil (simulator verdict --help)",
 		"run":                                           "name a scenario: a file, or one of burst",
 		"run stedy":                                     `did you mean "steady"?`,
 		"run " + bad:                                    `bad.yaml:4:11: kind: unknown work kind "SUCCES_FAST", the nearest is SUCCESS_FAST`,

@@ -62,43 +62,35 @@ func runCommand(typed []string, stdout, stderr io.Writer) *cobra.Command {
 			if err := f.load(args[0]); err != nil {
 				return command.Usagef("%w", err)
 			}
-			return command.Code(f.play(c.Context(), typed[1:], stdout, stderr))
+			return f.play(c.Context(), typed[1:], stdout, stderr)
 		},
 	}
 	f.declare(c.Flags())
 	return c
 }
 
-// play plays the scenario and gives the exit code.
-func (f *runFlags) play(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// play plays the scenario.
+func (f *runFlags) play(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	text, err := scenario.Text(f.scenario)
 	if err != nil { // it is a file
 		text, err = os.ReadFile(f.scenario)
 	}
 	if err != nil {
-		return unusable(stderr, err)
+		return err
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // the heap is small, and time is what a generator must not waste
 	}
 	f.Text, f.Command, f.Program, f.Stdout, f.Stderr = string(text), commandLine(args), versionLine(), stdout, stderr
-	t := trial.New(f.Options)
-	passed, err := t.Run(ctx)
+	passed, err := trial.New(f.Options).Run(ctx)
 	switch {
-	case err == nil && passed:
-		return exitOK
-	case err == nil:
-		return exitDifferent
 	case ctx.Err() != nil:
 		fmt.Fprintln(stderr, "simulator: interrupted, nothing was judged")
-		t.Discard(false)
-		return exitInterrupted
+		return command.Code(exitInterrupted)
+	case err == nil && !passed:
+		return command.Code(exitDifferent)
 	}
-	code := unusable(stderr, err)
-	if logs := t.Discard(true); logs != "" {
-		fmt.Fprintf(stderr, "The logs are in %s\n", logs)
-	}
-	return code
+	return err
 }
 
 func (f *runFlags) declare(fs *pflag.FlagSet) {

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-func scenariosCommand(stdout, stderr io.Writer) *cobra.Command {
+func scenariosCommand(stdout io.Writer) *cobra.Command {
 	schema := false
 	c := &cobra.Command{
 		Use: "scenarios [NAME]", Short: "List the ready-made scenarios, or print one", Args: command.Between(0, 1),
@@ -24,38 +24,33 @@ func scenariosCommand(stdout, stderr io.Writer) *cobra.Command {
   simulator scenarios --schema > scenario.schema.json`,
 		ValidArgs: scenario.Names(),
 		RunE: func(_ *cobra.Command, args []string) error {
-			name := ""
-			if len(args) > 0 {
-				name = args[0]
+			switch {
+			case schema:
+				_, _ = stdout.Write(scenario.Schema())
+				return nil
+			case len(args) == 0:
+				return listScenarios(stdout)
 			}
-			return command.Code(runScenarios(name, schema, stdout, stderr))
+			text, err := scenario.Text(args[0])
+			if err != nil {
+				return fmt.Errorf("there is no ready-made scenario %q, only %s", args[0], strings.Join(scenario.Names(), ", "))
+			}
+			_, _ = stdout.Write(text)
+			return nil
 		},
 	}
 	c.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of scenario files")
 	return c
 }
 
-func runScenarios(name string, schema bool, stdout, stderr io.Writer) int {
-	switch {
-	case schema:
-		_, _ = stdout.Write(scenario.Schema())
-		return exitOK
-	case name != "":
-		text, err := scenario.Text(name)
-		if err != nil {
-			return unusable(stderr, fmt.Errorf("there is no ready-made scenario %q, only %s", name, strings.Join(scenario.Names(), ", ")))
-		}
-		_, _ = stdout.Write(text)
-		return exitOK
-	}
+func listScenarios(stdout io.Writer) error {
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	for _, name := range scenario.Names() {
 		s, err := scenario.Load(name)
 		if err != nil {
-			return unusable(stderr, err)
+			return err
 		}
 		fmt.Fprintf(table, "%s\t%s\n", name, s.Description)
 	}
-	_ = table.Flush()
-	return exitOK
+	return table.Flush()
 }

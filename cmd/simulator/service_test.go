@@ -3,14 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,13 +25,10 @@ import (
 // TestServiceOfOurOwn starts a real service, again after an outage, and plays tours and a verdict against it.
 func TestServiceOfOurOwn(t *testing.T) {
 	t.Parallel()
-	f, err := claimFolder(t.TempDir())
-	require.NoError(t, err)
-	t.Cleanup(f.release)
 	d := &demo{binary: testkit.Program(t, "forgerun"), environ: os.Environ()}
-	s := d.service(f)
-	s.stopPatience = testkit.Patience
-	t.Cleanup(func() { _ = s.stop() })
+	s, err := d.service()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.stop(); _ = os.RemoveAll(s.dir) })
 	require.NoError(t, s.start(t.Context()))
 	address, pid := s.url, s.child.PID()
 	until := time.Now().Add(100 * time.Millisecond)
@@ -76,14 +71,9 @@ func TestServiceOfOurOwn(t *testing.T) {
 		})
 	})
 
-	// A child that outlives its demo keeps the folder from being emptied under it.
-	require.NoError(t, s.lock.Close())
-	_, err = claimFolder(filepath.Dir(s.dir))
-	require.ErrorContains(t, err, fmt.Sprintf("still uses %s (process %d at %s)", s.dir, pid, address))
 	require.NoError(t, s.stop())
 	require.NoError(t, s.stop(), "a second stop does nothing")
 	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "it has ended and was waited for")
-	claimSoon(t, filepath.Dir(s.dir)).release()
 }
 
 // played plays a tour and gives what the shell would show.
@@ -171,10 +161,12 @@ func tourWithoutAReceiver(t *testing.T, o tour.Options) {
 // A tour that is interrupted while a submission is on its way leaves no job of it either.
 func tourInterrupted(t *testing.T, o tour.Options) {
 	ctx, interrupt := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	defer close(over)
 	o.Kinds, o.URL = []string{"SCHEDULED_FAR_FUTURE"}, through(t, o.URL, http.MethodPost, func(r *http.Request, body []byte) []byte {
 		if strings.HasSuffix(r.URL.Path, "/jobs") {
 			interrupt()
-			<-r.Context().Done() // nobody waits for this answer any longer
+			<-over // nobody waits for this answer any longer
 		}
 		return body
 	})
@@ -200,11 +192,12 @@ func requireNothingLeft(t *testing.T, url, key string) {
 
 func TestEnvironmentOfAService(t *testing.T) {
 	t.Parallel()
-	environ := newService("", &folder{path: "/data"}, []string{
-		"PATH=/bin", "FORGERUN_DATABASE_URL=postgres://prod", "OTHER=FORGERUN_",
-	}, 0.02).environ
+	s, err := newService("", []string{"PATH=/bin", "FORGERUN_DATABASE_URL=postgres://prod", "OTHER=FORGERUN_"}, 0.02)
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(s.dir))
+	environ := s.command.Env
 	require.Subset(t, environ, []string{
-		"PATH=/bin", "OTHER=FORGERUN_", "FORGERUN_DATA_DIR=/data", "FORGERUN_TIME_SCALE=0.02", "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true",
+		"PATH=/bin", "OTHER=FORGERUN_", "FORGERUN_DATA_DIR=" + s.dir, "FORGERUN_TIME_SCALE=0.02", "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true",
 	})
 	require.NotContains(t, strings.Join(environ, " "), "postgres://prod")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
-	"github.com/forgerun/forgerun/internal/simulator/verdict"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 const verdictHelp = `Tells whether a client of ForgeRun is right. Starts a whole ForgeRun of its own
@@ -96,54 +96,23 @@ func (v *verdictRun) run(ctx context.Context) int {
 	if err != nil {
 		return unusable(v.stderr, err)
 	}
-	dir, err := os.MkdirTemp("", "forgerun-verdict-")
+	s, err := newService(path, os.Environ(), v.scale)
 	if err != nil {
 		return unusable(v.stderr, err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	f, err := claimFolder(dir)
-	if err != nil {
-		return unusable(v.stderr, err)
-	}
-	defer f.release()
-	s := newService(path, f, os.Environ(), v.scale)
-	code := s.play(ctx, v.stderr, exitUnusable, func() int {
-		v.url = s.url
-		return v.judge(ctx)
-	})
-	if v.url == "" { // it did not start
-		s.showLog(v.stderr)
-	}
-	return code
+	v.url = s.url
+	return s.play(ctx, v.stderr, exitUnusable, func() int { return v.judge(ctx) })
 }
 
-// judge runs the command in a session of a new client.
+// judge runs the command, prints the verdict and gives the exit code.
 func (v *verdictRun) judge(ctx context.Context) int {
-	c, session, key, err := v.begin(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return exitInterrupted
-		}
-		return unusable(v.stderr, err)
-	}
-	failed := v.runCommand(ctx, key)
-	if ctx.Err() != nil {
-		return exitInterrupted
-	}
-	bounded, cancel := context.WithTimeout(ctx, verdictCalls)
-	defer cancel()
-	if _, err := c.EndSession(bounded, session); err != nil {
-		return unusable(v.stderr, err)
-	}
-	result, err := c.Verdict(bounded, session)
-	if err != nil {
-		return unusable(v.stderr, err)
-	}
-	if err := v.tell(bounded, c, result); err != nil {
-		return unusable(v.stderr, err)
-	}
+	result, failed, err := v.session(ctx)
 	switch {
-	case result.Verdict == verdict.Wrong, v.complete && result.Verdict == verdict.Incomplete:
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case err != nil:
+		return unusable(v.stderr, err)
+	case result.Verdict == clientWrong, v.complete && result.Verdict == clientIncomplete:
 		return exitDifferent
 	case failed != nil:
 		return unusable(v.stderr, fmt.Errorf("the command failed: %w", failed))
@@ -151,23 +120,32 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	return exitOK
 }
 
+// session runs the command in a session of a new client. It gives the verdict, and how the command failed.
+func (v *verdictRun) session(ctx context.Context) (result *client.Verdict, failed, err error) {
+	c, id, key, err := v.begin(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	failed = v.runCommand(ctx, key)
+	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
+	defer cancel()
+	if _, err = c.EndSession(ctx, id); err != nil {
+		return nil, nil, err
+	}
+	if result, err = c.Verdict(ctx, id); err == nil {
+		err = v.tell(ctx, c, result)
+	}
+	return result, failed, err
+}
+
 // begin registers a client, and starts its session.
 func (v *verdictRun) begin(ctx context.Context) (c *client.Client, session, key string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
 	defer cancel()
-	anyone, err := client.New(client.Config{URL: v.url})
-	if err != nil {
+	if _, key, err = stack.Register(ctx, v.url); err != nil {
 		return nil, "", "", err
 	}
-	id, err := anyone.CreateClient(ctx)
-	if err != nil {
-		return nil, "", "", err
-	}
-	issued, err := anyone.CreateKey(ctx, id, false)
-	if err != nil {
-		return nil, "", "", err
-	}
-	if c, err = client.New(client.Config{URL: v.url, Key: issued.APIKey}); err != nil {
+	if c, err = client.New(client.Config{URL: v.url, Key: key}); err != nil {
 		return nil, "", "", err
 	}
 	began, err := c.StartSession(ctx, v.request)
@@ -177,7 +155,7 @@ func (v *verdictRun) begin(ctx context.Context) (c *client.Client, session, key 
 		}
 		return nil, "", "", err
 	}
-	return c, began.SessionID, issued.APIKey, nil
+	return c, began.SessionID, key, nil
 }
 
 // runCommand runs the command in a process group of its own, of which nothing is left afterwards.
@@ -211,5 +189,5 @@ func (v *verdictRun) tell(ctx context.Context, c *client.Client, result *client.
 			return err
 		}
 	}
-	return verdict.WriteText(v.stdout, result)
+	return writeVerdict(v.stdout, result)
 }

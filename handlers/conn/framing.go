@@ -20,7 +20,7 @@ const (
 	errBoth    FramingError = "The request has more than one Content-Length or Transfer-Encoding. Send one of them, once."
 	errLength  FramingError = "The request's Content-Length is no number of bytes."
 	errCoding  FramingError = "The request's Transfer-Encoding is not chunked, or not of HTTP/1.1. Send chunked or a Content-Length."
-	errChunk   FramingError = "A chunk of the request's body does not begin with its size, or does not end there. Send HEX-SIZE CR LF BYTES CR LF."
+	errChunk   FramingError = "A chunk of the request's body does not begin with its size, or does not end there. Send SIZE CR LF BYTES CR LF."
 )
 
 // maxLine bounds a line; servers have smaller bounds for whole headers.

@@ -19,7 +19,8 @@ const (
 
 // wellFramed are requests that both servers read to their end.
 var wellFramed = []string{
-	"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.0\r\nHost: x\r\n\r\n", post + "Content-Length: 3\r\n\r\na\nb", post + "Content-Length: 0\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.0\r\nHost: x\r\n\r\n",
+	post + "Content-Length: 3\r\n\r\na\nb", post + "Content-Length: 0\r\n\r\n",
 	post + "content-length:\t2 \r\n\r\n\n\n", chunked + "0\r\n\r\n", chunked + "3\r\na\nb\r\n0A;x=\"y\"\r\n0123456789\r\n0\r\n\r\n",
 	post + "transfer-encoding:Chunked\r\n\r\n1 \r\n\r\r\n0\r\nA: b\r\nC:d\r\n\r\n",
 }
@@ -44,7 +45,8 @@ var misframed = map[FramingError][]string{
 		post + "Transfer-Encoding: gzip, chunked\r\n", post + "Transfer-Encoding: \vchunked\r\n", post + "Transfer-Encoding: identity\r\n",
 		post + "Transfer-Encoding:\r\n", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
 	},
-	errChunk: {chunked + "\r\n", chunked + "x\r\n", chunked + "-1\r\n", chunked + "1 1\r\n", chunked + "100000000\r\n", chunked + "1\r\nab\r\n"},
+	errChunk: {chunked + "\r\n", chunked + "x\r\n", chunked + "-1\r\n",
+		chunked + "1 1\r\n", chunked + "100000000\r\n", chunked + "1\r\nab\r\n"},
 }
 
 // passed gives the requests' ends, and what the last byte led to.

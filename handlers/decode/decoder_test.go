@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
 )
 
 func TestCallbacks(t *testing.T) {
@@ -139,4 +143,182 @@ func allocated(f func()) uint64 {
 	f()
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
+}
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]job.Kind{
+		"SUCCESS_FAST":           job.SuccessFast,
+		"success-fast":           job.SuccessFast,
+		"SUCCES_FAST":            job.SuccessFast,
+		"SUCCESS_FATS":           job.SuccessFast,
+		"CPU_BRUST":              job.CPUBurst,
+		"RETRY_ON_FAILURE":       job.RetryOnFail,
+		"RETRY_ON_FAILS":         job.RetryOnFail,
+		"WEBHOOK_5X":             job.Webhook5xx,
+		"":                       "",
+		"x":                      "",
+		"DANCE":                  "",
+		"SUCCESS_FAST\x00":       job.SuccessFast,
+		strings.Repeat("S", 41):  "",
+		strings.Repeat("S", 1e6): "",
+	} {
+		require.Equal(t, want, Nearest(text, job.Kinds()), "%.50s", text)
+	}
+	require.Equal(t, " Did you mean type?", DidYouMean("typ", []string{"event", "type"}))
+	require.Empty(t, DidYouMean("colour", []string{"event", "type"}))
+}
+
+// However many names are wrong, suggestions are looked for a few times only.
+func TestSuggestionsAreBounded(t *testing.T) {
+	t.Parallel()
+	body := `{"jobs":[` + strings.TrimSuffix(strings.Repeat(`{"type":"EXECUT"},`, job.MaxBatchItems), ",") + `]}`
+	r, err := Batch([]byte(body), "", Limits{MaxPayload: 1 << 10})
+	require.NoError(t, err)
+	suggested := 0
+	for _, item := range r.Items[:job.MaxViolations] {
+		require.Len(t, item.Request.Violations, 1)
+		if strings.Contains(item.Request.Violations[0].Detail, "Did you mean EXECUTE?") {
+			suggested++
+		}
+	}
+	require.Equal(t, maxGuesses, suggested)
+}
+
+func TestClockMove(t *testing.T) {
+	t.Parallel()
+	day, at, yes, no, rate := 25*time.Hour, time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC), true, false, 0.1
+	for body, want := range map[string]testbed.ClockMove{
+		`{"advance":"25h"}`:                        {Advance: &day},
+		`{"advance":"25h","set":null,"rate":null}`: {Advance: &day},
+		`{"set":"2031-05-06T07:08:09Z"}`:           {Set: &at},
+		`{"freeze":true}`:                          {Freeze: &yes},
+		`{"freeze":false}`:                         {Freeze: &no},
+		`{"rate":0.1}`:                             {Rate: &rate},
+	} {
+		m, err := ClockMove([]byte(body))
+		require.NoError(t, err, body)
+		require.Equal(t, want, m, body)
+	}
+	for body, pointer := range map[string]string{
+		`{}`: "", `{"freeze":null}`: "", `{"advance":"1h","rate":2}`: "",
+		`{"advance":"-1h"}`: "/advance", `{"advance":"1 day"}`: "/advance", `{"advance":5}`: "/advance", `{"advance":"2600000h"}`: "/advance",
+		`{"set":"tomorrow"}`: "/set", `{"freeze":"yes"}`: "/freeze",
+		`{"rate":0.09}`: "/rate", `{"rate":3601}`: "/rate", `{"rate":"2"}`: "/rate", `{"speed":2}`: "/speed",
+	} {
+		_, err := ClockMove([]byte(body))
+		var known *job.Error
+		require.ErrorAs(t, err, &known, body)
+		require.Len(t, known.Violations, 1, body)
+		require.Equal(t, pointer, known.Violations[0].Pointer, body)
+	}
+}
+
+// seeds gives the bodies of a table that are not endless.
+func seeds(tables map[job.Code]map[string]string) (bodies []string) {
+	for _, table := range tables {
+		for body := range table {
+			if len(body) < 10_000 {
+				bodies = append(bodies, body)
+			}
+		}
+	}
+	return bodies
+}
+
+// FuzzDecode sees that nothing makes a decoder panic, that a refusal says why, and that what is accepted keeps its hash
+// when its members are in another order.
+func FuzzDecode(f *testing.F) {
+	for _, body := range append(append(seeds(badBodies), seeds(badWebhooks)...),
+		`{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2030-01-31T12:00:00.123456789Z",`+
+			`"callback":"https://example.com/x?y=1","params": {"a" : [1.50, "\\u0000"]} ,"auto_retry":true,"correlation_id":"a.B-c_1"}`,
+		` { "type" : "EMIT_EVENT" , "event" : {"data":{"b":1e5,"a":"\ud83d\ude00"},"name":"order.paid"} , "idempotency_key":"key" }`,
+		hook(`,"description":"ä","content_mode":"structured","idempotency_key":"key"`), `{"enabled":true}`, `{"enabled":null}`,
+		`{"since":"2030-01-31T12:00:00Z","cursor":"AAAA"}`, `{"item_id":"a","type":"NOPE"}`) {
+		f.Add([]byte(body))
+		f.Add([]byte(items(body)))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, read := range []func(body []byte) (hash [32]byte, violations []job.Violation, err error){
+			func(body []byte) ([32]byte, []job.Violation, error) {
+				r, err := Job(body, "key", limits)
+				return r.Hash, r.Violations, err
+			},
+			func(body []byte) ([32]byte, []job.Violation, error) {
+				r, err := Batch(body, "key", limits)
+				var all []job.Violation
+				ids := map[string]bool{}
+				for _, item := range r.Items {
+					all = append(all, item.Request.Violations...)
+					ids[item.ItemID] = true
+					require.True(t, item.Request.Type.Valid() || len(item.Request.Violations) > 0)
+				}
+				require.Len(t, ids, len(r.Items))
+				return r.Hash, all, err
+			},
+			func(body []byte) ([32]byte, []job.Violation, error) {
+				r, err := Webhook(body, "key")
+				return r.Hash, r.Violations, err
+			},
+			func(body []byte) ([32]byte, []job.Violation, error) {
+				p, err := WebhookPatch(body)
+				return [32]byte{}, p.Violations, err
+			},
+			func(body []byte) ([32]byte, []job.Violation, error) {
+				_, _, err := Since(body)
+				return [32]byte{}, nil, err
+			},
+		} {
+			hash, violations, err := read(body)
+			if err != nil {
+				var refused *job.Error
+				require.ErrorAs(t, err, &refused)
+				require.NotEmpty(t, refused.Violations)
+				require.Equal(t, 400, refused.Code.Spec().Status)
+				continue
+			}
+			for _, v := range violations {
+				require.True(t, v.Pointer == "" || strings.HasPrefix(v.Pointer, "/"), v.Pointer)
+			}
+			if len(violations) == 0 {
+				again, _, err := read(reverseMembers(t, body))
+				require.NoError(t, err)
+				require.Equal(t, hash, again)
+			}
+		}
+	})
+}
+
+// reverseMembers writes the members of all objects in the opposite order, and
+// with other white space.
+func reverseMembers(t *testing.T, text []byte) []byte {
+	t.Helper()
+	d := jsontext.NewDecoder(strings.NewReader(string(text)))
+	var value func() string
+	value = func() string {
+		kind := d.PeekKind()
+		if kind != '{' && kind != '[' {
+			v, err := d.ReadValue()
+			require.NoError(t, err)
+			return string(v)
+		}
+		_, err := d.ReadToken()
+		require.NoError(t, err)
+		var parts []string
+		for d.PeekKind() != '}' && d.PeekKind() != ']' {
+			part := value()
+			if kind == '{' {
+				part += " :\t" + value()
+			}
+			parts = append(parts, part)
+		}
+		_, err = d.ReadToken()
+		require.NoError(t, err)
+		if kind == '[' {
+			return "[" + strings.Join(parts, ", ") + " ]"
+		}
+		slices.Reverse(parts)
+		return "{ " + strings.Join(parts, " ,\n") + "}"
+	}
+	return []byte(value())
 }

@@ -108,8 +108,8 @@ type call struct {
 	id       string // of the request
 	operator operators.Operator
 	ended    func() bool // whether a stream would be refused by now
-	body     []byte // of a change
-	made     string // the id of what the change made, if it did not name it
+	body     []byte      // of a change
+	made     string      // the id of what the change made, if it did not name it
 }
 
 // answer is what is sent: a value as JSON, or text as it is.

@@ -16,7 +16,16 @@ func profilesCommand(s *session.Session) *cobra.Command {
 		Use: "profiles", Aliases: []string{"profile"}, Short: "The services that you use, with their keys",
 		Long: "Profiles are the services that you use, with their keys, in a file that nobody else can read: see 'forgerun help profiles-file'.",
 	}))
-	c.AddCommand(setProfileCommand(s), useProfileCommand(s), listProfilesCommand(s), removeProfileCommand(s))
+	c.AddCommand(setProfileCommand(s),
+		namedCommand(s, "use NAME", "Make a profile the current one; \"\" for none",
+			func(all *access.Profiles, name string) { all.Current = name }),
+		listProfilesCommand(s),
+		namedCommand(s, "remove NAME", "Forget a profile", func(all *access.Profiles, name string) {
+			delete(all.All, name)
+			if all.Current == name {
+				all.Current = ""
+			}
+		}))
 	return c
 }
 
@@ -40,7 +49,7 @@ func setProfileCommand(s *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return setProfile(s, args[0], place)
+			return withProfiles(s, func(all *access.Profiles) error { return setProfile(all, args[0], place) })
 		},
 	}
 	f := c.Flags()
@@ -53,11 +62,19 @@ func setProfileCommand(s *session.Session) *cobra.Command {
 	return c
 }
 
-func setProfile(s *session.Session, name string, changes access.Place) error {
+// withProfiles changes the profiles, and writes them.
+func withProfiles(s *session.Session, change func(*access.Profiles) error) error {
 	profiles, err := access.LoadProfiles(s.Getenv)
 	if err != nil {
 		return err
 	}
+	if err := change(profiles); err != nil {
+		return err
+	}
+	return profiles.Save()
+}
+
+func setProfile(profiles *access.Profiles, name string, changes access.Place) error {
 	if profiles.All == nil {
 		profiles.All = map[string]access.Place{}
 	}
@@ -70,44 +87,23 @@ func setProfile(s *session.Session, name string, changes access.Place) error {
 		return command.Usagef("a profile needs --url or --admin-url")
 	}
 	profiles.Current = cmp.Or(profiles.Current, name)
-	return profiles.Save()
+	return nil
 }
 
-func useProfileCommand(s *session.Session) *cobra.Command {
+// namedCommand changes something about a profile that there is.
+func namedCommand(s *session.Session, use, short string, change func(all *access.Profiles, name string)) *cobra.Command {
 	return &cobra.Command{
-		Use: "use NAME", Short: "Make a profile the current one; \"\" for none", Args: command.Exactly(1),
+		Use: use, Short: short, Args: command.Exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			profiles, err := access.LoadProfiles(s.Getenv)
-			if err != nil {
-				return err
-			}
-			if args[0] != "" {
-				if _, err := profiles.Find(args[0]); err != nil {
-					return err
+			return withProfiles(s, func(all *access.Profiles) error {
+				if args[0] != "" {
+					if _, err := all.Find(args[0]); err != nil {
+						return err
+					}
 				}
-			}
-			profiles.Current = args[0]
-			return profiles.Save()
-		},
-	}
-}
-
-func removeProfileCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "remove NAME", Short: "Forget a profile", Args: command.Exactly(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			profiles, err := access.LoadProfiles(s.Getenv)
-			if err != nil {
-				return err
-			}
-			if _, err := profiles.Find(args[0]); err != nil {
-				return err
-			}
-			delete(profiles.All, args[0])
-			if profiles.Current == args[0] {
-				profiles.Current = ""
-			}
-			return profiles.Save()
+				change(all, args[0])
+				return nil
+			})
 		},
 	}
 }

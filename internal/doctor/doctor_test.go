@@ -18,7 +18,7 @@ func goodPostgres() repo.Inspection {
 		PoolSize: 20, Connections: 30, Usable: 97, SchemaVersion: 3, NeededVersion: 3, RoundTrip: time.Millisecond,
 		Settings: map[string]string{
 			"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "default_transaction_read_only": "off",
-			"autovacuum": "on", "track_counts": "on", "max_connections": "100", "data_checksums": "off",
+			"max_connections": "100",
 		},
 	}
 }
@@ -26,8 +26,7 @@ func goodPostgres() repo.Inspection {
 func goodRedis() queue.ServerFacts {
 	return queue.ServerFacts{
 		Address: "cache:6379", Product: "redis", Version: "7.2.4", Release: "7.2.4", RunID: "run", Role: "master", AppendOnly: "1",
-		AppendFsync:  "everysec",
-		AppendStatus: "ok", RewriteStatus: "ok", Policy: "noeviction", Used: 7 << 20, RoundTrip: time.Millisecond,
+		AppendFsync: "everysec", Policy: "noeviction", Used: 7 << 20, RoundTrip: time.Millisecond,
 	}
 }
 
@@ -76,9 +75,6 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 		{set("synchronous_commit", "off"), Failing, []string{"synchronous_commit"}},
 		{set("synchronous_commit", "local"), Healthy, []string{"local"}},
 		{set("synchronous_commit", "remote_apply"), Healthy, nil},
-		{set("autovacuum", "off"), Warning, []string{"autovacuum"}},
-		{set("track_counts", "off"), Warning, []string{"autovacuum"}},
-		{set("data_checksums", "on"), Healthy, []string{"checksums: on"}},
 		{set("default_transaction_read_only", "on"), Failing, []string{"default_transaction_read_only"}},
 		{func(i *repo.Inspection) { i.IsStandby = true }, Failing, []string{"standby", "target_session_attrs"}},
 		{func(i *repo.Inspection) { i.Encoding = "SQL_ASCII" }, Failing, []string{"SQL_ASCII", "createdb -E UTF8"}},
@@ -127,19 +123,15 @@ func TestDoctorJudgesRedis(t *testing.T) {
 		{func(s *queue.ServerFacts) { s.Product, s.Release = "valkey", "8.1.3" }, Healthy, []string{"Valkey 8.1.3"}},
 		{func(s *queue.ServerFacts) { *s = queue.ServerFacts{Address: "x:1"} }, Warning, []string{"imitation"}},
 		{func(s *queue.ServerFacts) { s.Role = "slave" }, Failing, []string{"replica", "redis-sentinel://"}},
-		{func(s *queue.ServerFacts) { s.Loading = true }, Warning, []string{"loading"}},
 		{func(s *queue.ServerFacts) { s.AppendOnly, s.AppendFsync = "0", "everysec" }, Warning, []string{"CONFIG SET appendonly yes"}},
 		{func(s *queue.ServerFacts) { s.AppendFsync = "always" }, Healthy, []string{"always"}},
 		{func(s *queue.ServerFacts) { s.AppendFsync = "no" }, Warning, []string{"CONFIG SET appendfsync everysec"}},
 		{func(s *queue.ServerFacts) { s.AppendFsync = "" }, Healthy, []string{"forbids CONFIG"}},
-		{func(s *queue.ServerFacts) { s.AppendStatus = "err" }, Warning, []string{"full disk"}},
-		{func(s *queue.ServerFacts) { s.RewriteStatus = "err" }, Warning, []string{"full disk"}},
 		{func(s *queue.ServerFacts) { s.Policy = "allkeys-lru" }, Warning, []string{"allkeys-lru", "noeviction"}},
 		{func(s *queue.ServerFacts) { s.Policy, s.MaxMemory = "allkeys-lru", 1<<30 }, Failing, []string{"allkeys-lru", "noeviction"}},
 		{func(s *queue.ServerFacts) { s.Policy = "" }, Healthy, []string{"not checked"}},
 		{func(s *queue.ServerFacts) { s.MaxMemory = 8 << 20 }, Warning, []string{"7 MiB used of 8 MiB"}},
 		{func(s *queue.ServerFacts) { s.MaxMemory = 80 << 20 }, Healthy, []string{"7 MiB used of 80 MiB"}},
-		{func(s *queue.ServerFacts) { s.Evicted = 5 }, Warning, []string{"5 keys"}},
 		{func(s *queue.ServerFacts) { s.ClockOffset = 31 * time.Second }, Failing, []string{"clock"}},
 	} {
 		s := goodRedis()

@@ -3,11 +3,17 @@
 package doctor
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/tasks/queue"
 )
 
 // Severity says how bad a finding is.
@@ -65,16 +71,13 @@ func (fs Findings) Count(s Severity) (n int) {
 	return n
 }
 
-// Write writes the report as text or JSON. paint shows the severities and the advice of the text in colours; nil for none.
+// Write writes the report as text or JSON. paint shows the severities of the text in colours.
 func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text string) string) error {
 	if asJSON {
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(fs)
-	}
-	if paint == nil {
-		paint = func(_ Severity, text string) string { return text }
 	}
 	for _, f := range fs {
 		line := f.String()[levelWidth:]
@@ -123,12 +126,84 @@ func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 }
 
 // round keeps what a person reads of a duration.
-func round(d time.Duration) time.Duration {
-	switch {
-	case d > time.Second:
-		return d.Round(10 * time.Millisecond)
-	case d > time.Millisecond:
-		return d.Round(100 * time.Microsecond)
+func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
+
+// InspectTimeout bounds the inspection of one store, connect included.
+const InspectTimeout = 8 * time.Second
+
+// notRunning is of a dev that has no store to inspect. The other roles do not start
+// without an address: the configuration's finding.
+const notRunning = "dev starts its own; it does not run now, so there is nothing to look at"
+
+// Stores is what was found out about the stores of a role.
+type Stores struct {
+	Role, DatabaseURL, RedisURL string // the addresses may be empty
+
+	postgres              repo.Inspection
+	redis                 queue.Inspection
+	postgresErr, redisErr error
+}
+
+// Inspect gathers the facts from both stores at once.
+func (s *Stores) Inspect(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, InspectTimeout)
+	defer cancel()
+	var group sync.WaitGroup
+	if s.DatabaseURL != "" {
+		group.Go(func() { s.postgres, s.postgresErr = repo.Inspect(ctx, s.DatabaseURL) })
 	}
-	return d.Round(time.Microsecond)
+	if s.RedisURL != "" {
+		group.Go(func() { s.redis, s.redisErr = queue.Inspect(ctx, s.RedisURL) })
+	}
+	group.Wait()
+}
+
+// State is what the database says of the service; nil if it is not known.
+func (s *Stores) State() *repo.State { return s.postgres.State }
+
+// JudgeServers judges both servers.
+func (fs *Findings) JudgeServers(s *Stores) {
+	switch {
+	case s.DatabaseURL != "":
+		fs.judgePostgres(s.Role, s.postgres, s.postgresErr)
+	case s.Role == "dev":
+		fs.OK("Postgres", notRunning)
+	}
+	switch {
+	case s.RedisURL != "":
+		fs.judgeRedis(s.redis, s.redisErr)
+	case s.Role == "dev":
+		fs.OK("Redis", notRunning)
+	}
+}
+
+// obstacle is a reason why a store cannot be inspected.
+type obstacle struct {
+	err    error
+	advice string
+}
+
+func (fs *Findings) judgeObstacle(store, place, variable string, err error, known []obstacle) {
+	if place == "" {
+		place = "(" + variable + ")"
+	} else {
+		place = "at " + place
+	}
+	for _, o := range known {
+		if errors.Is(err, o.err) {
+			fs.Fail(store, place+" "+err.Error(), o.advice)
+		}
+	}
+}
+
+// JudgeService judges which processes of the service are there, and whether the
+// stores agree.
+func (fs *Findings) JudgeService(s *Stores) {
+	if s.postgres.State == nil {
+		return
+	}
+	fs.judgeState(*s.postgres.State)
+	if s.redisErr == nil && len(s.redis.Servers) > 0 {
+		fs.judgeEpoch(*s.postgres.State, s.redis)
+	}
 }

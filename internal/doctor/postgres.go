@@ -47,7 +47,7 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 	fs.judgePrivileges(i)
 	fs.judgeDurability(i.Settings)
 	fs.judgeWritable(i)
-	fs.judgeUpkeep(i)
+	fs.judgeEncoding(i)
 	fs.judgeConnections(role, i)
 	fs.judgeTransactions(i.Writing)
 	fs.judgeClock("Postgres clock", i.ClockOffset, i.RoundTrip)
@@ -136,21 +136,13 @@ func (fs *Findings) judgeWritable(i repo.Inspection) {
 	}
 }
 
-func (fs *Findings) judgeUpkeep(i repo.Inspection) {
+func (fs *Findings) judgeEncoding(i repo.Inspection) {
 	if i.Encoding == "UTF8" {
 		fs.OK("Postgres encoding", i.Encoding)
 	} else {
 		fs.Fail("Postgres encoding", i.Encoding+": texts of clients cannot all be stored",
 			"create the database with: createdb -E UTF8 -T template0 NAME")
 	}
-	if i.Settings["autovacuum"] == "off" || i.Settings["track_counts"] == "off" {
-		fs.Warn("Postgres autovacuum", "off: the tables grow and become slow",
-			"ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET track_counts = on; SELECT pg_reload_conf();")
-	} else {
-		fs.OK("Postgres autovacuum", "on")
-	}
-	fs.OK("Postgres data checksums", i.Settings["data_checksums"]+
-		" (on finds damaged disks; pg_checksums switches them on while the server is down)")
 }
 
 // besidesPool is how many connections a process has beside its pool: a worker

@@ -56,9 +56,6 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 	} else {
 		fs.Fail(name+" version", found+", but 6.2 is the oldest that is supported", "upgrade the server")
 	}
-	if s.Loading {
-		fs.Warn(name+" state", "it is loading its data, and refuses commands", "wait; INFO persistence shows loading_eta_seconds")
-	}
 	if s.Role == "slave" {
 		fs.Fail(name+" role", "replica: it takes no writes", "let FORGERUN_REDIS_URL lead to the master, or use redis-sentinel://")
 	} else {
@@ -82,9 +79,6 @@ func (fs *Findings) judgeAppendOnly(name string, s queue.ServerFacts) {
 	case s.AppendOnly == "0":
 		fs.Warn(what, "appendonly is no: a restart loses the queue, which is then dispatched anew, and the outcome stream for good",
 			"CONFIG SET appendonly yes, and the same in redis.conf")
-	case s.AppendStatus == "err" || s.RewriteStatus == "err":
-		fs.Warn(what, "the last write to the append-only file failed: Redis may refuse writes",
-			"look for a full disk and at the log of Redis (INFO persistence)")
 	case s.AppendFsync == "":
 		fs.OK(what, "appendonly is yes; appendfsync is not known, since this server forbids CONFIG")
 	case s.AppendFsync == "no":
@@ -119,10 +113,6 @@ func (fs *Findings) judgeMemory(name string, s queue.ServerFacts) {
 			"raise maxmemory, or find what else is in there (redis-cli --bigkeys)")
 	default:
 		fs.OK(what, fmt.Sprintf("%s of %d MiB", used, s.MaxMemory>>20))
-	}
-	if s.Evicted > 0 {
-		fs.Warn(name+" evictions", fmt.Sprintf("%d keys since its start", s.Evicted),
-			advice+"; what was dropped is found by the relay within minutes")
 	}
 }
 

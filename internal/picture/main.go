@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/forgerun/forgerun/internal/stack"
 )
@@ -68,17 +69,14 @@ func run(ctx context.Context, bin, out string) (err error) {
 		return err
 	}
 	r := newRecorder(dir, environ(bin, "FORGERUN_URL="+s.URL(), "FORGERUN_API_KEY="+key, "HOME="+dir))
-	go r.loop()
-	err = play(ctx, r, s)
-	f := r.end()
+	if err := play(ctx, r, s); err != nil {
+		return err
+	}
+	drawn, err := svg(r.film, label, note)
 	if err != nil {
 		return err
 	}
-	drawn, err := svg(f, label, note)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%s: %.1f s, %d KB\n", out, f.length.Seconds(), len(drawn)/1024)
+	fmt.Printf("%s: %.1f s, %d KB\n", out, r.film.length.Seconds(), len(drawn)/1024)
 	return os.WriteFile(out, []byte(drawn), 0o644)
 }
 
@@ -114,7 +112,7 @@ func play(ctx context.Context, r *recorder, s *stack.Stack) error {
 		return err
 	}
 	fmt.Println("Load and faults")
-	_, _ = r.panes[top].Write([]byte("\r\n"))
+	r.print(top, []byte("\r\n"), time.Now())
 	go func() {
 		if _, err := r.await(ctx, "sent +[0-9]"); err == nil {
 			r.setSpeed(timeLapse)

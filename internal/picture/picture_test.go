@@ -14,7 +14,7 @@ import (
 
 func TestScreenShowsWhatATerminalWould(t *testing.T) {
 	t.Parallel()
-	for printed, shown := range map[string][][]span{
+	for printed, lines := range map[string][][]span{
 		"a\r\nb\r\n":                  {{{0, "a", ""}}, {{0, "b", ""}}, nil},
 		"first\r\x1b[Kb":              {{{0, "b", ""}}},
 		"\x1b[?25l×  a \x1b[?25h":     {{{0, "×  a", ""}}},
@@ -22,35 +22,35 @@ func TestScreenShowsWhatATerminalWould(t *testing.T) {
 		"a\x1b[3":                     {{{0, "a", ""}}},
 		"a\xc3":                       {{{0, "a", ""}}},
 	} {
-		s := &screen{}
-		_, _ = s.Write([]byte(printed))
-		require.Equal(t, shown, s.shown(), "%q", printed)
+		require.Equal(t, lines, shown([]byte(printed)), "%q", printed)
 	}
-	s := &screen{}
-	_, _ = s.Write([]byte("QUEUED -> \x1b[36mRUNNING\x1b[0m  attempt 1  \r\n\r\n×  \x1b[1mJOB\x1b[0m"))
+	last := []byte("QUEUED -> \x1b[36mRUNNING\x1b[0m  attempt 1  \r\n\r\n×  \x1b[1mJOB\x1b[0m")
 	require.Equal(t, [][]span{
 		{{0, "QUEUED ->", ""}, {10, "RUNNING", "36"}, {19, "attempt 1", ""}}, nil, {{0, "×", ""}, {3, "JOB", "1"}},
-	}, s.shown())
+	}, shown(last))
 }
 
 // A recorder gives each line its time, cuts pauses, and takes what is faster at its speed.
 func TestRecorderKeepsTime(t *testing.T) {
 	t.Parallel()
 	r := newRecorder("", nil)
-	_, _ = r.panes[top].Write([]byte("a"))
-	r.pass(0)
-	r.pass(time.Hour)
-	_, _ = r.panes[top].Write([]byte("\r\x1b[Kb\r\nc"))
-	r.pass(time.Second)
+	at := time.Now()
+	print := func(pane int, after time.Duration, text string) {
+		at = at.Add(after)
+		r.print(pane, []byte(text), at)
+	}
+	print(top, 0, "x")
+	print(top, time.Millisecond, "\r\x1b[Ka")
+	print(top, time.Hour, "\r\x1b[Kb\r\nc")
 	r.setSpeed(10)
-	_, _ = r.panes[top].Write([]byte("\r\x1b[K"))
-	_, _ = r.panes[low].Write([]byte("d"))
-	r.pass(10 * time.Second)
+	print(top, 10*time.Second, "\r\x1b[K")
+	print(low, 0, "d")
+	first, second := (longest + time.Millisecond).Truncate(frame), (longest + time.Second + time.Millisecond).Truncate(frame)
 	require.Equal(t, []version{
-		{top, 0, 0, longest, []span{{0, "a", ""}}},
-		{top, 0, longest, 0, []span{{0, "b", ""}}},
-		{top, 1, longest, longest + time.Second, []span{{0, "c", ""}}},
-		{low, 0, longest + time.Second, 0, []span{{0, "d", ""}}},
+		{top, 0, 0, first, []span{{0, "a", ""}}},
+		{top, 0, first, 0, []span{{0, "b", ""}}},
+		{top, 1, first, second, []span{{0, "c", ""}}},
+		{low, 0, second, 0, []span{{0, "d", ""}}},
 	}, r.film.versions)
 }
 

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	sample    = 20 * time.Millisecond            // how often the terminals are looked at
+	sample    = 20 * time.Millisecond            // how often a text is looked for
 	frame     = 160 * time.Millisecond           // how long a frame is shown at least
-	longest   = 1500 * time.Millisecond          // and at most, but for the last one
+	longest   = 1500 * time.Millisecond          // the longest pause
 	keystroke = 18 * time.Millisecond            // between two characters that are typed
 	shorter   = 200 * time.Millisecond           // before a command is typed, and before its output
 	ends      = 4500 * time.Millisecond          // how long the last frame is shown
@@ -45,83 +45,64 @@ type film struct {
 	length   time.Duration
 }
 
-// recorder looks at terminals while programs run in them.
+// recorder notes what programs print to terminals, and when.
 type recorder struct {
-	panes [2]*screen
-	env   []string
-	dir   string
+	env []string
+	dir string
 
-	mu    sync.Mutex
-	speed float64       // how much faster than it was the picture shows what happens now
-	now   time.Duration // in the picture
-	last  time.Duration // frame that differs from the one before
-	film  film
-	open  map[[2]int]int // pane and row -> the version that is shown
-
-	stop, stopped chan struct{}
+	mu      sync.Mutex
+	printed [2][]byte
+	speed   float64       // how much faster than it was the picture shows what happens now
+	real    time.Time     // when something was printed last
+	now     time.Duration // the same in the picture
+	film    film
+	open    map[[2]int]int // pane and row -> the version that is shown
 }
 
 func newRecorder(dir string, env []string) *recorder {
-	return &recorder{
-		panes: [2]*screen{{}, {}}, env: env, dir: dir, speed: 1, open: map[[2]int]int{},
-		stop: make(chan struct{}), stopped: make(chan struct{}),
-	}
+	return &recorder{env: env, dir: dir, speed: 1, open: map[[2]int]int{}}
 }
 
-func (r *recorder) loop() {
-	defer close(r.stopped)
-	ticker := time.NewTicker(sample)
-	defer ticker.Stop()
-	for before := time.Now(); ; {
-		select {
-		case <-r.stop:
-			return
-		case at := <-ticker.C:
-			r.pass(at.Sub(before))
-			before = at
-		}
-	}
+// terminal is one of the recorder's.
+type terminal struct {
+	r    *recorder
+	pane int
 }
 
-// pass lets time go by in the picture, unless a frame has been there for long, and takes the next frame when it is due.
-func (r *recorder) pass(real time.Duration) {
+// Write takes what a program prints.
+func (t terminal) Write(text []byte) (int, error) {
+	t.r.print(t.pane, text, time.Now())
+	return len(text), nil
+}
+
+// print compares a terminal with how it was before. Pauses are cut; what changes within a frame is shown with it.
+func (r *recorder) print(pane int, text []byte, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.now = min(r.now+time.Duration(float64(real)/r.speed), r.last+longest)
-	if r.now >= r.last+frame || len(r.film.versions) == 0 {
-		r.take()
+	if !r.real.IsZero() {
+		r.now += min(time.Duration(float64(at.Sub(r.real))/r.speed), longest)
 	}
-}
-
-// take compares the terminals with the frame before.
-func (r *recorder) take() {
-	for p, pane := range r.panes {
-		for row, line := range pane.shown() {
-			at := [2]int{p, row}
-			i, shown := r.open[at]
-			if shown && slices.Equal(r.film.versions[i].line, line) || !shown && line == nil {
-				continue
-			}
-			if r.last = r.now; shown {
-				r.film.versions[i].to = r.now
-				delete(r.open, at)
-			}
-			if line != nil {
-				r.open[at] = len(r.film.versions)
-				r.film.versions = append(r.film.versions, version{pane: p, row: row, from: r.now, line: line})
-			}
+	r.real, r.printed[pane] = at, append(r.printed[pane], text...)
+	now := r.now.Truncate(frame)
+	for row, line := range shown(r.printed[pane]) {
+		place := [2]int{pane, row}
+		i, isShown := r.open[place]
+		switch {
+		case isShown && slices.Equal(r.film.versions[i].line, line), !isShown && line == nil:
+			continue
+		case isShown && r.film.versions[i].from == now:
+			r.film.versions[i].line = line
+			continue
+		case isShown:
+			r.film.versions[i].to = now
+			delete(r.open, place)
+		}
+		if line != nil {
+			r.open[place] = len(r.film.versions)
+			r.film.versions = append(r.film.versions, version{pane: pane, row: row, from: now, line: line})
 		}
 	}
-}
-
-// end takes the last frame.
-func (r *recorder) end() film {
-	close(r.stop)
-	<-r.stopped
-	r.now = r.last + frame
-	r.take()
-	r.film.length = r.now + ends
-	return r.film
+	r.film.length = now + frame + ends
 }
 
 func (r *recorder) setSpeed(speed float64) {
@@ -130,11 +111,18 @@ func (r *recorder) setSpeed(speed float64) {
 	r.speed = speed
 }
 
+// text is all that was printed, without looks.
+func (r *recorder) text(pane int) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return sequence.ReplaceAllString(string(r.printed[pane]), "")
+}
+
 // run types a command into a pane and runs it there.
 func (r *recorder) run(ctx context.Context, pane int, command string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s := r.panes[pane]
+	s := terminal{r, pane}
 	_, _ = s.Write([]byte(prompt))
 	time.Sleep(shorter)
 	for _, char := range command {
@@ -146,14 +134,14 @@ func (r *recorder) run(ctx context.Context, pane int, command string) error {
 
 	cmd := exec.CommandContext(ctx, "sh", "-c", colours+"\n"+command)
 	cmd.Env, cmd.Dir = r.env, r.dir
-	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: columns})
+	side, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: columns})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = terminal.Close() }()
-	_, _ = io.Copy(s, terminal) // an error says that the program has ended
+	defer func() { _ = side.Close() }()
+	_, _ = io.Copy(s, side) // an error says that the program has ended
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("%s: %w; it showed:\n%s", command, err, s.text())
+		return fmt.Errorf("%s: %w; it showed:\n%s", command, err, r.text(pane))
 	}
 	return nil
 }
@@ -163,12 +151,12 @@ func (r *recorder) await(ctx context.Context, pattern string) ([]string, error) 
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for sought := regexp.MustCompile(pattern); ; {
-		if found := sought.FindStringSubmatch(r.panes[top].text()); found != nil {
+		if found := sought.FindStringSubmatch(r.text(top)); found != nil {
 			return found, nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%q is not shown: %w; this is:\n%s", pattern, ctx.Err(), r.panes[top].text())
+			return nil, fmt.Errorf("%q is not shown: %w; this is:\n%s", pattern, ctx.Err(), r.text(top))
 		case <-time.After(sample):
 		}
 	}

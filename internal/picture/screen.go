@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"regexp"
 	"strings"
-	"sync"
 	"unicode/utf8"
 )
 
@@ -19,32 +18,16 @@ var (
 	cutOff   = regexp.MustCompile(`\x1b(\[[0-9;?]*)?$`)
 )
 
-// screen keeps what programs print to a terminal, and knows as much of one as they need: lines, the last of which
-// is drawn anew, and colours.
-type screen struct {
-	mu      sync.Mutex
-	printed []byte
-}
-
-// Write takes what a program prints.
-func (s *screen) Write(text []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.printed = append(s.printed, text...)
-	return len(text), nil
-}
-
 // span is a part of a line that has one look.
 type span struct {
 	column     int
 	text, look string
 }
 
-// shown gives the lines as they are now. What is empty between spans of text belongs to none of them.
-func (s *screen) shown() [][]span {
-	s.mu.Lock()
-	text := string(bytes.ToValidUTF8(cutOff.ReplaceAll(s.printed, nil), nil))
-	s.mu.Unlock()
+// shown gives the lines that a terminal shows of what was printed: the last one is drawn anew, and some are coloured. What is
+// empty between spans of text belongs to none of them.
+func shown(printed []byte) [][]span {
+	text := string(bytes.ToValidUTF8(cutOff.ReplaceAll(printed, nil), nil))
 	var all [][]span
 	look := ""
 	for line := range strings.SplitSeq(text, "\n") {
@@ -72,11 +55,4 @@ func (s *screen) shown() [][]span {
 		all = append(all, spans)
 	}
 	return all
-}
-
-// text is all that was printed, without looks.
-func (s *screen) text() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return sequence.ReplaceAllString(string(s.printed), "")
 }

@@ -25,29 +25,28 @@ type Servers struct {
 // start starts the servers that there are options for, in folders below dir. What was started stays after an error.
 func (s *Servers) start(ctx context.Context, m machine, dir string, postgres, redis *ServerOptions) error {
 	both, ctx := errgroup.WithContext(ctx)
-	if redis != nil {
-		both.Go(func() error {
-			o := *redis
-			o.Dir = filepath.Join(dir, "redis")
-			r, err := m.startRedis(ctx, o)
-			if err == nil {
-				s.Redis = r
-			}
-			return err
-		})
-	}
-	if postgres != nil {
-		both.Go(func() error {
-			o := *postgres
-			o.Dir = filepath.Join(dir, "postgres")
-			p, err := m.startPostgres(ctx, o)
-			if err == nil {
-				s.Postgres = p
-			}
-			return err
-		})
-	}
+	both.Go(func() (err error) { s.Redis, err = startIn(ctx, dir, "redis", redis, m.startRedis); return err })
+	both.Go(func() (err error) {
+		s.Postgres, err = startIn(ctx, dir, "postgres", postgres, m.startPostgres)
+		return err
+	})
 	return both.Wait()
+}
+
+// startIn starts a server in a folder below dir, if there are options for it; nil without them, and after an error.
+func startIn[T any](
+	ctx context.Context, dir, name string, o *ServerOptions, start func(context.Context, ServerOptions) (*T, error),
+) (*T, error) {
+	if o == nil {
+		return nil, nil //nolint:nilnil // none was asked for
+	}
+	in := *o
+	in.Dir = filepath.Join(dir, name)
+	server, err := start(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	return server, nil
 }
 
 // stop ends the servers as a crash does.

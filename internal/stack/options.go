@@ -109,12 +109,7 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 	}
 	if o.Clock { // a test bed, and nothing that expires within the hours and days that jumps take away
 		env["FORGERUN_TESTBED"] = "true"
-		for _, name := range []string{
-			"API_KEY_TTL", "IDEMPOTENCY_WINDOW", "RETENTION_JOBS", "RETENTION_RESULTS", "RETENTION_TOMBSTONES", "RETENTION_UNUSED_CLIENTS",
-			"WEBHOOK_DISABLE_AFTER",
-		} {
-			env["FORGERUN_"+name] = "8760h"
-		}
+		env["FORGERUN_API_KEY_TTL"], env["FORGERUN_RETENTION_JOBS"], env["FORGERUN_WEBHOOK_DISABLE_AFTER"] = "8760h", "8760h", "8760h"
 	}
 	maps.Copy(env, o.Env)
 	env["FORGERUN_DATABASE_URL"], env["FORGERUN_REDIS_URL"] = databaseURL, redisURL

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,8 +40,6 @@ type ServerOptions struct {
 	Dir string
 	// Programs is a folder with the server's programs, for when the machine has none that will do; "" for none.
 	Programs string
-	// Port is the TCP port on 127.0.0.1; 0 chooses a free one.
-	Port int
 	// Settings are configuration parameters of Postgres, or directives of Redis with one value. They are given on the
 	// command line, so ALTER SYSTEM cannot change them. Postgres' fsync and synchronous_commit are on unless set here.
 	Settings map[string]string
@@ -83,7 +83,7 @@ type server struct {
 	op     sync.Mutex // one start or stop at a time
 	port   int
 	holder net.PacketConn // of the port that was chosen
-	// fixed: the caller chose the port, or the server has already run on it.
+	// fixed: the server has already run on the port.
 	fixed bool
 
 	current atomic.Pointer[Process] // nil: not running
@@ -94,10 +94,7 @@ func (m machine) newServer(ctx context.Context, name string, o ServerOptions, pa
 	if o.Dir == "" {
 		return nil, fmt.Errorf("the options for %s: Dir is empty", name)
 	}
-	if o.Port < 0 || o.Port > 65535 {
-		return nil, fmt.Errorf("port %d is not between 0 and 65535", o.Port)
-	}
-	s := &server{name: name, path: path, env: o.Env, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), port: o.Port, fixed: o.Port != 0}
+	s := &server{name: name, path: path, env: o.Env, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 	var err error
 	if s.home, err = openHome(ctx, m, o.Dir, path, users, s.log); err != nil {
 		return nil, fmt.Errorf("the folder for %s: %w", name, err)
@@ -226,3 +223,40 @@ func (s *server) stop(steps ...step) error {
 	}
 	return err
 }
+
+// Ports are chosen below every system's range for outgoing connections (Linux starts it at 32768, others higher), from which
+// any connection may take a port while the server is down.
+const (
+	firstPort = 20000
+	lastPort  = 29999
+)
+
+const loopback = "127.0.0.1"
+
+// reservePort chooses a port that nobody chooses again until its holder is closed: a UDP socket on the same number, which
+// choosing takes too. Servers bind the TCP port only.
+func reservePort() (port int, holder net.PacketConn, err error) {
+	for range 200 {
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		holder, err := net.ListenPacket("udp4", address(port))
+		if err != nil {
+			continue
+		}
+		if l, err := net.Listen("tcp4", address(port)); err == nil {
+			return port, holder, l.Close()
+		}
+		_ = holder.Close()
+	}
+	return 0, nil, errors.New("no free port between 20000 and 29999 on 127.0.0.1")
+}
+
+// FreeAddress returns an address on 127.0.0.1 on which nobody listens now, and which no server of this package has chosen.
+func FreeAddress() (string, error) {
+	port, holder, err := reservePort()
+	if err != nil {
+		return "", err
+	}
+	return address(port), holder.Close()
+}
+
+func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }

@@ -1,38 +1,115 @@
-package repotest_test
+package repotest
 
 import (
 	"context"
+	"errors"
 	"os"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/repo/repotest"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
 
-func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-// Each test has a migrated database of its own, which is gone when it ends.
-func TestURL(t *testing.T) {
+// Several test binaries may use one server that is somebody else's.
+func TestSharedServer(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
-	var inner string
-	t.Run("inner", func(t *testing.T) {
-		inner = repotest.URL(t)
-		conn, err := pgx.Connect(ctx, inner)
+	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
+	defer cancel()
+	foreign := Server(t).URL()
+	processes := []*server{{open: true, url: foreign}, {open: true, url: foreign}}
+	const each = 4
+	urls, errs := make([]string, each*len(processes)), make([]error, each*len(processes))
+	var clones sync.WaitGroup
+	for i := range urls {
+		clones.Go(func() { urls[i], errs[i] = processes[i%2].clone(ctx) })
+	}
+	clones.Wait()
+	require.NoError(t, errors.Join(errs...))
+	for i, u := range urls {
+		s, err := repo.Open(Config(t, u))
 		require.NoError(t, err)
-		defer func() { require.NoError(t, conn.Close(ctx)) }()
-		_, err = conn.Exec(ctx, `INSERT INTO clients (client_id) VALUES (gen_random_uuid())`)
-		require.NoError(t, err, "the schema is there")
+		require.NoError(t, s.Ping(ctx), "it has the schema")
+		if i%2 == 0 {
+			require.NoError(t, processes[0].drop(ctx, u), "whoever is connected")
+		}
+		s.Close()
+	}
+	for _, p := range processes {
+		require.NoError(t, p.stop())
+		require.NoError(t, p.stop())
+	}
 
-		other, err := pgx.Connect(ctx, repotest.URL(t))
-		require.NoError(t, err)
-		defer func() { require.NoError(t, other.Close(ctx)) }()
-		var clients int
-		require.NoError(t, other.QueryRow(ctx, `SELECT count(*) FROM clients`).Scan(&clients))
-		require.Zero(t, clients, "another database sees nothing of it")
-	})
-	_, err := pgx.Connect(ctx, inner)
-	require.ErrorContains(t, err, "does not exist")
+	conn, err := pgx.Connect(ctx, foreign)
+	require.NoError(t, err, "stop leaves a foreign server alone")
+	defer func() { _ = conn.Close(ctx) }()
+	count := func(like string) (n int) {
+		require.NoError(t, conn.QueryRow(ctx, `SELECT count(*)::int FROM pg_database WHERE datname LIKE $1`, like).Scan(&n))
+		return n
+	}
+	require.Equal(t, 1, count("forgerun_template_%"))
+	require.Equal(t, each, count("forgerun_test_%"))
+}
+
+// A check that cannot fail proves nothing.
+func TestViolationsSeeDamage(t *testing.T) {
+	t.Parallel()
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	due := at(2)
+	sound := func() *Job {
+		return &Job{
+			ID: "j", State: job.Succeeded, Outcome: "SUCCESS", Attempt: 2, EventSeq: 11, Fence: 3, LeaseExpiries: 1,
+			RunAt: at(2), UpdatedAt: at(9), ExecutionAt: &due, StartedAt: &due, Result: 2,
+			events: []event{
+				{"j", job.EventCreated, 1, "", job.Created, 1, at(1)},
+				{"j", job.EventQueued, 2, job.Created, job.Queued, 1, at(2)},
+				{"j", job.EventAssigned, 3, job.Queued, job.Assigned, 1, at(2)},
+				{"j", job.EventRunning, 4, job.Assigned, job.Running, 1, at(2)},
+				{"j", job.EventFailed, 5, job.Running, job.Failed, 1, at(3)},
+				{"j", job.EventRetried, 6, job.Failed, job.Queued, 2, at(4)},
+				{"j", job.EventAssigned, 7, job.Queued, job.Assigned, 2, at(5)},
+				{"j", job.EventLeaseExpired, 8, job.Assigned, job.Queued, 2, at(6)},
+				{"j", job.EventAssigned, 9, job.Queued, job.Assigned, 2, at(7)},
+				{"j", job.EventRunning, 10, job.Assigned, job.Running, 2, at(8)},
+				{"j", job.EventSucceeded, 11, job.Running, job.Succeeded, 2, at(9)},
+			},
+			reports: []report{{"j", 1, "FAILED", 5, at(3)}, {"j", 2, "SUCCESS", 11, at(9)}},
+		}
+	}
+	require.Empty(t, sound().violations())
+
+	damages := map[string]func(j *Job){
+		"an event is lost":       func(j *Job) { j.events = append(j.events[:4], j.events[5:]...) },
+		"a gap in seq":           func(j *Job) { j.events[10].Seq = 12 },
+		"a broken chain":         func(j *Job) { j.events[4].Prev = job.Assigned },
+		"a forbidden step":       func(j *Job) { j.events[7].Name = job.EventQueued },
+		"time runs backwards":    func(j *Job) { j.events[5].At = at(2) },
+		"another state":          func(j *Job) { j.State, j.Outcome, j.Result = job.Failed, "FAILED", 0 },
+		"no outcome":             func(j *Job) { j.Outcome = "" },
+		"early":                  func(j *Job) { late := at(3); j.ExecutionAt = &late },
+		"no report":              func(j *Job) { j.reports = j.reports[:1] },
+		"no earlier report":      func(j *Job) { j.reports = j.reports[1:] },
+		"a report too many":      func(j *Job) { j.reports = append(j.reports, report{"j", 3, "FAILED", 11, at(9)}) },
+		"a report of another":    func(j *Job) { j.reports[1].Outcome = "FAILED" },
+		"a report that is short": func(j *Job) { j.reports[1].EventSeq = 10 },
+		"an attempt ended twice": func(j *Job) { j.events[8] = j.events[10]; j.events[8].Seq = 9 },
+		"a claim without fence":  func(j *Job) { j.Fence = 2 },
+		"uncounted lease":        func(j *Job) { j.LeaseExpiries = 0 },
+		"no result":              func(j *Job) { j.Result = 0 },
+		"event_seq is off":       func(j *Job) { j.EventSeq = 10 },
+		"updated at no event":    func(j *Job) { j.UpdatedAt = at(8) },
+	}
+	for name, damage := range damages {
+		j := sound()
+		damage(j)
+		wrong := j.violations()
+		require.NotEmpty(t, wrong, name)
+		require.Contains(t, wrong[0], "INVARIANT ", name)
+	}
 }

@@ -1,7 +1,12 @@
 package queue
 
 import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/require"
@@ -82,17 +87,202 @@ func TestWakeBesideAForeignKey(t *testing.T) {
 	require.Equal(t, int64(1), r.Client.Exists(t.Context(), redisconn.TaskKey(redisconn.Webhooks, anna.String()+":1")).Val())
 }
 
-// Nobody takes from a queue that was not started, so a call that waited would
-// wait for ever.
-func TestWakeNeverWaits(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	q := New(r, Config{})
-	for _, client := range redistest.IDs(maxWoken + 3) {
-		q.WakeDelivery(client)
+// waitingFor is a delivery to the endpoint that waits for its second attempt.
+func waitingFor(endpoint job.ID, wait time.Duration) job.Delivery {
+	at := time.Now().Add(wait).Truncate(time.Millisecond)
+	return job.Delivery{
+		ID: redistest.Task().JobID, ClientID: anna, Endpoint: endpoint, WebhookID: endpoint, JobID: bert, EventName: job.EventFailed,
+		State: job.DeliveryPending, Attempts: 1, NextAttemptAt: &at, LastStatus: 503, LastError: job.SendServerError,
 	}
-	require.Equal(t, 3., redistest.WakeUps(r, redisconn.ResultDropped))
-	require.NoError(t, q.Stop(t.Context()))
-	q.WakeDelivery(anna)
-	require.Equal(t, 4., redistest.WakeUps(r, redisconn.ResultDropped))
+}
+
+// showAll shows attempts and waits until that has happened.
+func showAll(t testing.TB, q *Queue, ds ...job.Delivery) {
+	t.Helper()
+	items := make([]*shown, len(ds))
+	for i, d := range ds {
+		items[i] = &shown{delivery: d}
+	}
+	for some := range slices.Chunk(items, attemptBatch) {
+		require.NoError(t, q.sendAttempts(t.Context(), some))
+	}
+}
+
+// counted gives how many attempts the dashboard counts, and how many of them failed.
+func counted(t testing.TB, r *redisconn.Redis) [4]int {
+	t.Helper()
+	info := redistest.Must(inspector(r).GetQueueInfo(redisconn.Webhooks))(t)
+	return [4]int{info.Processed, info.Failed, info.ProcessedTotal, info.FailedTotal}
+}
+
+// waitingTasks gives the tasks of deliveries that wait, by delivery.
+func waitingTasks(t testing.TB, r *redisconn.Redis) map[string]*asynq.TaskInfo {
+	t.Helper()
+	all := map[string]*asynq.TaskInfo{}
+	for page := 1; ; page++ {
+		some := redistest.Must(inspector(r).ListScheduledTasks(redisconn.Webhooks, asynq.PageSize(1000), asynq.Page(page)))(t)
+		for _, info := range some {
+			var p attemptPayload
+			require.NoError(t, json.Unmarshal(info.Payload, &p))
+			all[p.Delivery] = info
+		}
+		if len(some) < 1000 {
+			return all
+		}
+	}
+}
+
+func TestAttemptsAreShown(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	q := redistest.Start(t, New(r, Config{}))
+	redistest.Eventually(t, func() bool { _, err := inspector(r).GetQueueInfo(redisconn.Webhooks); return err == nil })
+	d := waitingFor(redistest.Task().JobID, time.Hour)
+	q.Attempted(d)
+	redistest.Eventually(t, func() bool { return len(waitingTasks(t, r)) == 1 })
+	require.Equal(t, [4]int{1, 1, 1, 1}, counted(t, r))
+	info := waitingTasks(t, r)[d.ID.String()]
+	require.Equal(t, []any{AttemptTask, "HTTP_5XX (HTTP 503): The receiver answered with a 5xx status.", d.NextAttemptAt.Unix()},
+		[]any{info.Type, info.LastErr, info.NextProcessAt.Unix()})
+	due := redistest.Must(json.Marshal(d.NextAttemptAt.UTC()))(t)
+	require.JSONEq(t, fmt.Sprintf(`{"delivery":%q,"client":%q,"endpoint":%q,"webhook":%q,"job":%q,"event":"job.failed","attempt":2,
+		"last_error":"HTTP_5XX","last_status":503,"due_at":%s}`, d.ID, anna, d.Endpoint, d.Endpoint, bert, due), string(info.Payload))
+	at := redistest.Must(ParseAttempt(string(info.Payload)))(t)
+	require.Equal(t, job.EndpointKey{Client: anna, Endpoint: d.Endpoint}, at)
+	require.Equal(t, 1, int(r.Client.ZCard(t.Context(), waitingPrefix+d.Endpoint.String()).Val()))
+
+	next := waitingFor(d.Endpoint, 2*time.Hour) // the next attempt has failed, too
+	next.ID, next.Attempts = d.ID, 2
+	showAll(t, q, next)
+	require.Equal(t, d.Endpoint.String()+":"+d.ID.String()+":3", waitingTasks(t, r)[d.ID.String()].ID)
+	require.Len(t, waitingTasks(t, r), 1)
+
+	last := next
+	last.State, last.Attempts, last.NextAttemptAt, last.LastError, last.LastStatus = job.DeliveryFailed, 3, nil, job.SendTimeout, 0
+	showAll(t, q, last)
+	require.Empty(t, waitingTasks(t, r))
+	archived := redistest.Must(inspector(r).ListArchivedTasks(redisconn.Webhooks))(t)
+	require.Len(t, archived, 1)
+	require.Equal(t, "TIMEOUT: The receiver did not answer completely within the time limit.", archived[0].LastErr)
+	require.False(t, archived[0].LastFailedAt.IsZero())
+	require.NotContains(t, string(archived[0].Payload), "due_at")
+	require.Contains(t, string(archived[0].Payload), `"attempt":3`)
+
+	done := waitingFor(d.Endpoint, 0)
+	done.State, done.NextAttemptAt, done.LastError = job.DeliveryDelivered, nil, ""
+	showAll(t, q, done)
+	require.Equal(t, [4]int{4, 3, 4, 3}, counted(t, r))
+	require.Zero(t, r.Client.Exists(t.Context(), waitingPrefix+d.Endpoint.String()).Val())
+}
+
+// Of each endpoint those that come first have a task, in whatever order they begin to wait.
+func TestWaitingTasksOfAnEndpointAreBounded(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	q := New(r, Config{})
+	require.NoError(t, q.SetEpoch(t.Context(), 1))
+	full, other := redistest.Task().JobID, redistest.Task().JobID
+	var ds []job.Delivery
+	for i := range 50 {
+		ds = append(ds, waitingFor(full, time.Hour+time.Duration(i)*time.Minute))
+	}
+	nearest := map[string]bool{}
+	for _, d := range ds[:job.MaxWaitingTasks] {
+		nearest[d.ID.String()] = true
+	}
+	alone := waitingFor(other, 100*time.Hour)
+	nearest[alone.ID.String()] = true
+	rand.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
+	showAll(t, q, append(ds, alone)...)
+	shownNow := func() map[string]bool {
+		found := map[string]bool{}
+		for id := range waitingTasks(t, r) {
+			found[id] = true
+		}
+		return found
+	}
+	require.Equal(t, nearest, shownNow())
+	n := redistest.Must(q.ScheduleDeliveries(t.Context(), append(ds, alone)))(t)
+	require.Zero(t, n, "the others wait in Postgres alone")
+
+	require.NoError(t, r.Client.FlushDB(t.Context()).Err())
+	require.NoError(t, q.SetEpoch(t.Context(), 2))
+	n = redistest.Must(q.ScheduleDeliveries(t.Context(), append(ds, alone)))(t)
+	require.GreaterOrEqual(t, n, job.MaxWaitingTasks+1)
+	require.Equal(t, nearest, shownNow())
+	require.Equal(t, [4]int{}, counted(t, r), "that is no attempt")
+
+	require.NoError(t, q.sendAttempts(t.Context(), []*shown{{delivery: job.Delivery{Endpoint: full}, drop: true}}))
+	require.Equal(t, map[string]bool{alone.ID.String(): true}, shownNow())
+	n = redistest.Must(q.ScheduleDeliveries(t.Context(), ds[:1]))(t)
+	require.Equal(t, 1, n)
+}
+
+func TestWaitingTasksAreBounded(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	q := New(r, Config{})
+	require.NoError(t, q.SetEpoch(t.Context(), 1))
+	var ds []job.Delivery
+	for range maxWaiting/job.MaxWaitingTasks + 2 {
+		endpoint := redistest.Task().JobID
+		for range job.MaxWaitingTasks {
+			ds = append(ds, waitingFor(endpoint, 2*time.Hour))
+		}
+	}
+	n := redistest.Must(q.ScheduleDeliveries(t.Context(), ds))(t)
+	require.Equal(t, maxWaiting, n)
+	near := waitingFor(redistest.Task().JobID, time.Minute)
+	showAll(t, q, near)
+	waiting := waitingTasks(t, r)
+	require.Len(t, waiting, maxWaiting)
+	require.Contains(t, waiting, near.ID.String(), "the farthest gave way")
+}
+
+func TestGivenUpDeliveriesAreBounded(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	q := New(r, Config{})
+	require.NoError(t, q.SetEpoch(t.Context(), 1))
+	ds := make([]job.Delivery, maxGivenUp+200)
+	for i := range ds {
+		ds[i] = waitingFor(redistest.Task().JobID, 0)
+		ds[i].State, ds[i].NextAttemptAt = job.DeliveryFailed, nil
+	}
+	showAll(t, q, ds...)
+	depth := redistest.Must(r.Depth(t.Context(), redisconn.Webhooks))(t)
+	require.Equal(t, int64(maxGivenUp), depth["archived"])
+	keys := redistest.Must(r.Client.Keys(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "*")).Result())(t)
+	require.Len(t, keys, maxGivenUp, "the others leave nothing behind")
+	require.Equal(t, [4]int{len(ds), len(ds), len(ds), len(ds)}, counted(t, r))
+}
+
+// What is written here of a task that failed is what asynq reads; TestEnqueueContractWithAsynq compares those of others.
+func TestMessagesOfFailedTasksAreAsynqs(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	_, err := asynq.NewClientFromRedisClient(r.Client).Enqueue(
+		asynq.NewTask(AttemptTask, nil), asynq.Queue(redisconn.Webhooks), asynq.TaskID("x"))
+	require.NoError(t, err)
+	at := time.Now().Add(-time.Minute)
+	ours := message{kind: AttemptTask, id: "x", queue: redisconn.Webhooks, timeout: deliveryTime, failure: "why", failedAt: at}
+	require.NoError(t, r.Client.HSet(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "x"), "msg", ours.encode()).Err())
+	info := redistest.Must(inspector(r).GetTaskInfo(redisconn.Webhooks, "x"))(t)
+	require.Equal(t, []any{"why", at.Unix(), MaxRetry, deliveryTime, "x", redisconn.Webhooks},
+		[]any{info.LastErr, info.LastFailedAt.Unix(), info.MaxRetry, info.Timeout, info.ID, info.Queue})
+}
+
+func TestParseAttempt(t *testing.T) {
+	t.Parallel()
+	good := fmt.Sprintf(`{"client":%q,"endpoint":%q,"further":[1]}`, anna, bert)
+	at := redistest.Must(ParseAttempt(good))(t)
+	require.Equal(t, job.EndpointKey{Client: anna, Endpoint: bert}, at)
+	for _, bad := range []string{
+		"", "{", "null", "[]", `{}`, anna.String(), fmt.Sprintf(`{"client":%q}`, anna), fmt.Sprintf(`{"endpoint":%q}`, bert),
+		fmt.Sprintf(`{"client":%q,"endpoint":%q}`, job.ID{}, bert), `{"client":1,"endpoint":2}`,
+		fmt.Sprintf(`{"client":%q,"endpoint":"01A204D7-2297-74D1-8BB3-2E580E65676C"}`, anna),
+	} {
+		_, err := ParseAttempt(bad)
+		require.ErrorIs(t, err, ErrBadPayload, bad)
+	}
 }

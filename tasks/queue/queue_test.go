@@ -3,10 +3,12 @@ package queue
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
@@ -51,6 +53,10 @@ func TestEnqueueNeverWaits(t *testing.T) {
 	for range 4096 + 3 {
 		q.SignalCancel(redistest.Task().JobID)
 	}
+	for _, client := range redistest.IDs(maxWoken + 3) {
+		q.WakeDelivery(client)
+	}
+	require.Equal(t, 3., redistest.WakeUps(r, redisconn.ResultDropped))
 	require.Equal(t, 15., testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultDropped)))
 	require.Equal(t, 10., testutil.ToFloat64(r.Metrics.Buffered))
 	require.Equal(t, 3., testutil.ToFloat64(r.Metrics.Signals.WithLabelValues(redisconn.ResultDropped)))
@@ -120,28 +126,6 @@ func TestNothingWaitsForARedisThatHangs(t *testing.T) {
 		q.Enqueue(redistest.Task())
 		q.WakeDelivery(redistest.Task().JobID)
 		return enqueuedOf(r, redisconn.ResultOK) > 0 && redistest.WakeUps(r, redisconn.ResultOK) > 0
-	})
-}
-
-func TestQueueStopsWhileRedisHangs(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	r := redistest.ConnectHanging(t, server.URL())
-	redistest.Eventually(t, func() bool { return r.Ping(t.Context()) == nil })
-	require.NoError(t, server.Pause())
-	q := New(r, Config{})
-	const total = 10 * maxPut
-	clients := redistest.IDs(total)
-	for i, task := range redistest.Tasks(total) {
-		q.Enqueue(task)
-		q.WakeDelivery(clients[i])
-	}
-	q.Start()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, q.Stop(ctx), context.Canceled)
-	redistest.Eventually(t, func() bool {
-		return enqueuedOf(r, redisconn.ResultDropped) >= total-maxPut && redistest.WakeUps(r, redisconn.ResultDropped) >= total-maxPut
 	})
 }
 
@@ -244,4 +228,73 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 	for i, task := range ts {
 		require.Equal(t, TaskName(task), pending[i])
 	}
+}
+
+// Short forms of clients.
+var anna, bert = job.ID{15: 0xa}, job.ID{15: 0xb}
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+
+func inspector(r *redisconn.Redis) *asynq.Inspector { return asynq.NewInspector(r) }
+
+func TestEpoch(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	q := New(r, Config{})
+	epoch, runID := redistest.Epoch(t, q)
+	require.Zero(t, epoch)
+	require.Len(t, runID, 40)
+
+	require.NoError(t, q.SetEpoch(t.Context(), 7))
+	epoch, again := redistest.Epoch(t, q)
+	require.Equal(t, int64(7), epoch)
+	require.Equal(t, runID, again)
+	queues := redistest.Must(inspector(r).Queues())(t)
+	require.ElementsMatch(t, redisconn.Queues, queues, "registered for the dashboard")
+
+	require.NoError(t, r.Client.FlushDB(t.Context()).Err())
+	epoch, again = redistest.Epoch(t, q)
+	require.Zero(t, epoch, "a flush takes the sentinel along")
+	require.Equal(t, runID, again)
+	require.NoError(t, q.SetEpoch(t.Context(), 8))
+	queues = redistest.Must(inspector(r).Queues())(t)
+	require.ElementsMatch(t, redisconn.Queues, queues)
+
+	require.NoError(t, r.Client.Set(t.Context(), epochKey, "nonsense", 0).Err())
+	epoch, _ = redistest.Epoch(t, q)
+	require.Zero(t, epoch)
+}
+
+func TestEpochTellsOfARestart(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	r := redistest.Connect(t, server.URL())
+	q := New(r, Config{})
+	require.NoError(t, q.SetEpoch(t.Context(), 3))
+	_, before := redistest.Epoch(t, q)
+	require.NoError(t, server.Stop())
+	_, _, err := q.Epoch(t.Context())
+	require.Error(t, err, "no answer is not an empty Redis")
+	require.NoError(t, server.Start(t.Context()))
+	var epoch int64
+	var after string
+	redistest.Eventually(t, func() bool {
+		epoch, after, err = q.Epoch(t.Context())
+		return err == nil
+	})
+	require.Equal(t, int64(3), epoch, "the append-only file has it")
+	require.NotEqual(t, before, after)
+}
+
+// Valkey says which Redis it is compatible with, and its own version elsewhere.
+func TestReadInfoOfValkey(t *testing.T) {
+	t.Parallel()
+	var s ServerFacts
+	s.readInfo("# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.3\r\nrun_id:abc\r\n" +
+		"# Persistence\r\nloading:1\r\naof_enabled:1\r\naof_last_write_status:err\r\n# Memory\r\nused_memory:7\r\n" +
+		"maxmemory:9\r\n# Stats\r\nevicted_keys:3\r\n")
+	require.Equal(t, ServerFacts{
+		Product: "valkey", Version: "7.2.4", Release: "8.1.3", RunID: "abc", Loading: true, AppendOnly: "1", AppendStatus: "err",
+		Used: 7, MaxMemory: 9, Evicted: 3,
+	}, s)
 }

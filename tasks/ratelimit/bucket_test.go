@@ -80,21 +80,6 @@ func TestBucketUsesWhatItHolds(t *testing.T) {
 	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), 1, false), "until something ended")
 }
 
-// Who has more requests than a usual chunk lasts for takes what half a second needs, and no more than a second's worth of the limit.
-func TestBucketHoldsWhatHalfASecondNeeds(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ perMinute, pace, chunk int }{
-		{600, 50, 10}, {60_000, 30, 100}, {60_000, 700, 700}, {60_000, 5000, 1000}, {119, 50, 1},
-	} {
-		b := newBucket(newRates(c.perMinute, 0), noon)
-		b.receive(noon, noon, at(c.pace, c.perMinute, c.pace))
-		require.Equal(t, passed, b.take(noon, c.pace, false))
-		require.Equal(t, c.chunk, b.chunk(noon), "%+v", c)
-		require.Equal(t, c.chunk, b.chunk(noon.Add(2*slotWidth-1)), "%+v", c)
-		require.Equal(t, b.rates.chunk, b.chunk(noon.Add(2*slotWidth)), "%+v, that was before", c)
-	}
-}
-
 // A busy process asks while what it holds lasts for another quarter of a second, so that nobody waits for an answer that takes as long.
 func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	t.Parallel()

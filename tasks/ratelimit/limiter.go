@@ -102,6 +102,11 @@ func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allo
 	return l.allow(ctx, id, needs-1, needs)
 }
 
+// AllowUnits counts so many, of a limit of nothing but units, but no more than the limit has.
+func (l *Limiter) AllowUnits(ctx context.Context, id job.ID, units int) job.Allowance {
+	return l.AllowItems(ctx, id, units+1)
+}
+
 // allow takes n tokens. A request that is refused needs more, if it has paid for its attempt.
 func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowance {
 	if l.cfg.PerMinute <= 0 && l.cfg.PerDay <= 0 {

@@ -15,12 +15,8 @@ import (
 
 // buildPeers builds the program of the module in internal/bench/peers.
 func buildPeers(ctx context.Context, l *lab.Lab) (path string, err error) {
-	here, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/forgerun/forgerun/internal/bench").Output()
-	if err != nil {
-		return "", fmt.Errorf("go list: %w", err)
-	}
 	path = filepath.Join(l.Dir, "peers")
-	return path, lab.Build(ctx, filepath.Join(strings.TrimSpace(string(here)), "peers"), path, ".")
+	return path, lab.Build(ctx, "internal/bench/peers", path, ".")
 }
 
 // runPeer takes River or asynq through phases. Those of one string follow each other on

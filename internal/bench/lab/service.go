@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/valyala/fasthttp"
 
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
 	"github.com/forgerun/forgerun/internal/stack"
@@ -42,24 +44,24 @@ func (l *Lab) Serve(ctx context.Context, d *Database, s Service, use func(System
 		Path: s.Path, Dir: l.Dir, DeathSignal: syscall.SIGKILL,
 		Env: append(os.Environ(),
 			"FORGERUN_DATABASE_URL="+d.URL+"&pool_max_conns=24", "FORGERUN_REDIS_URL="+l.Servers.Redis.URL(),
-			"FORGERUN_HTTP_ADDR=127.0.0.1:0", "FORGERUN_ADMIN_ADDR=127.0.0.1:0", "FORGERUN_PUBLIC_URL=http://127.0.0.1",
-			"FORGERUN_OPEN_REGISTRATION=true", "FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_CLIENT_MAX_ACTIVE=1000000000",
-			"FORGERUN_TIME_SCALE=0", "FORGERUN_WORKER_CONCURRENCY="+strconv.Itoa(s.Slots),
+			"FORGERUN_PUBLIC_URL=http://127.0.0.1", "FORGERUN_OPEN_REGISTRATION=true",
+			"FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_CLIENT_MAX_ACTIVE=1000000000", "FORGERUN_TIME_SCALE=0",
+			"FORGERUN_WORKER_CONCURRENCY="+strconv.Itoa(s.Slots),
 			"FORGERUN_MASTER_KEY="+base64.StdEncoding.EncodeToString(make([]byte, 32))),
 	}}
 	if err := stack.RunProcess(ctx, sys.role("migrate")); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	var address []string
-	sys.API, err = sys.start(ctx, "api", func(log string) bool {
-		address = listening.FindStringSubmatch(log)
-		return address != nil
-	})
+	address, err := stack.FreeAddress()
+	if err != nil {
+		return err
+	}
+	sys.API, err = sys.start(ctx, "api", address)
 	defer func() { err = errors.Join(err, sys.API.Stop(stopGrace)) }()
 	if err != nil {
 		return err
 	}
-	url := "http://" + address[1]
+	url := "http://" + address
 	if d.Key == "" {
 		if _, d.Key, err = stack.Register(ctx, url); err != nil {
 			return err
@@ -69,19 +71,9 @@ func (l *Lab) Serve(ctx context.Context, d *Database, s Service, use func(System
 	return use(sys)
 }
 
-var listening = regexp.MustCompile(`"api listening".*"address":"([^"]+)"`)
-
 // WithWorker runs a worker process while it is used.
 func (s System) WithWorker(ctx context.Context, use func(*stack.Process) error) error {
-	const alive = "SELECT count(*) FROM workers WHERE state = 'ALIVE'"
-	before, err := s.DB.Number(ctx, alive)
-	if err != nil {
-		return err
-	}
-	worker, err := s.start(ctx, "worker", func(string) bool {
-		now, err := s.DB.Number(ctx, alive)
-		return err == nil && now > before
-	})
+	worker, err := s.start(ctx, "worker", "127.0.0.1:0")
 	if err == nil {
 		err = use(worker)
 	}
@@ -89,21 +81,29 @@ func (s System) WithWorker(ctx context.Context, use func(*stack.Process) error) 
 }
 
 // role is the command of a process of the service, which has a log of its own.
-func (s System) role(name string) stack.Command {
+func (s System) role(name string, env ...string) stack.Command {
 	c := s.command
-	c.Args, c.Log = []string{name}, filepath.Join(c.Dir, name+".log")
+	c.Args, c.Log, c.Env = []string{name}, filepath.Join(c.Dir, name+".log"), slices.Concat(c.Env, env)
 	return c
 }
 
-// start starts a process and waits until it is ready, as its log or something else says.
-func (s System) start(ctx context.Context, role string, ready func(log string) bool) (*stack.Process, error) {
-	p, err := stack.StartProcess(s.role(role))
+// start starts a process at an address of the API and waits until it is ready.
+func (s System) start(ctx context.Context, role, api string) (*stack.Process, error) {
+	admin, err := stack.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	p, err := stack.StartProcess(s.role(role, "FORGERUN_HTTP_ADDR="+api, "FORGERUN_ADMIN_ADDR="+admin))
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	if err := p.Await(ctx, func(context.Context) (bool, error) { return ready(p.Output()), nil }); err != nil {
+	err = p.Await(ctx, func(context.Context) (bool, error) {
+		status, _, err := fasthttp.Get(nil, "http://"+admin+"/readyz")
+		return err == nil && status == fasthttp.StatusOK, nil
+	})
+	if err != nil {
 		p.Kill()
 		return p, p.Explain(fmt.Errorf("the %s did not get ready: %w", role, err))
 	}

@@ -58,28 +58,27 @@ var ErrNowhere = errors.New("the address is not known")
 
 // Client finds the public API, and a key for it if there is one.
 func (f Finder) Client() (url, key string, err error) {
-	sources, missing, err := f.sources()
-	if err != nil {
-		return "", "", err
-	}
-	url, key = pick(sources, func(s source) (string, string) { return s.URL, s.Key })
-	if url == "" {
-		return "", "", nowhere("the service", "--url", EnvURL, missing)
-	}
-	return url, key, nil
+	return f.find("the service", "--url", EnvURL, func(p Place) (string, string) { return p.URL, p.Key })
 }
 
 // Operator finds the operator API, and a token for it if there is one.
 func (f Finder) Operator() (url, token string, err error) {
+	return f.find("the admin listener", "--admin-url", EnvAdminURL, func(p Place) (string, string) { return p.AdminURL, p.AdminToken })
+}
+
+func (f Finder) find(what, flag, variable string, of func(Place) (address, credential string)) (address, credential string, err error) {
 	sources, missing, err := f.sources()
 	if err != nil {
 		return "", "", err
 	}
-	url, token = pick(sources, func(s source) (string, string) { return s.AdminURL, s.AdminToken })
-	if url == "" {
-		return "", "", nowhere("the admin listener", "--admin-url", EnvAdminURL, missing)
+	if address, credential = pick(sources, of); address != "" {
+		return address, credential, nil
 	}
-	return url, token, nil
+	if missing != "" {
+		missing = " (" + missing + ")"
+	}
+	return "", "", command.Usagef("%s: %w: give %s, set %s, make a profile (forgerun profiles set --help) "+
+		"or start forgerun dev in this folder%s", what, ErrNowhere, flag, variable, missing)
 }
 
 // AdminToken finds an operator's token that was given alone, as a flag or in the environment; "" if there is none.
@@ -89,9 +88,9 @@ func (f Finder) AdminToken() string {
 
 // pick takes the first address, and the first credential that may be sent there: one that was found with an address goes to no
 // other; one that flags or the environment name alone goes anywhere.
-func pick(sources []source, of func(source) (address, credential string)) (address, credential string) {
+func pick(sources []source, of func(Place) (address, credential string)) (address, credential string) {
 	for _, s := range sources {
-		a, c := of(s)
+		a, c := of(s.Place)
 		if address == "" {
 			address = a
 		}
@@ -135,24 +134,16 @@ func (f Finder) sources() (sources []source, missing string, err error) {
 		}
 		sources = append(sources, source{place, "profile " + name})
 	}
-	dev, err := runningDev(f.Getenv)
+	dev, err := ReadDev(cmp.Or(f.Getenv(EnvDataDir), ".forgerun"))
 	switch {
 	case errors.Is(err, errNoDev):
 		missing = err.Error()
 	case err != nil:
 		return nil, "", err
 	default:
-		sources = append(sources, source{dev, "dev"})
+		sources = append(sources, source{Place{dev.URL, dev.APIKey, dev.AdminURL, dev.AdminToken}, "dev"})
 	}
 	return sources, missing, nil
-}
-
-func nowhere(what, flag, variable, missing string) error {
-	if missing != "" {
-		missing = " (" + missing + ")"
-	}
-	return command.Usagef("%s: %w: give %s, set %s, make a profile (forgerun profiles set --help) "+
-		"or start forgerun dev in this folder%s", what, ErrNowhere, flag, variable, missing)
 }
 
 // namedToken is how FORGERUN_ADMIN_TOKEN has a token with a name.

@@ -2,6 +2,7 @@ package access
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v3"
 
@@ -105,4 +107,40 @@ func (p *Profiles) Save() error {
 		return fmt.Errorf("the profiles cannot be written: %w", err)
 	}
 	return nil
+}
+
+var errNoDev = errors.New("none runs here")
+
+// Dev is what a running forgerun dev notes in its data folder.
+type Dev struct {
+	URL         string `json:"url"`
+	AdminURL    string `json:"admin_url"`
+	AdminToken  string `json:"admin_token,omitempty"`
+	PID         int    `json:"pid"`
+	ClientID    string `json:"client_id"`
+	APIKey      string `json:"api_key"`
+	DatabaseURL string `json:"database_url"`
+	RedisURL    string `json:"redis_url"`
+}
+
+// DevFile is where it notes that. Only its user can read the file.
+func DevFile(dataDir string) string { return filepath.Join(dataDir, "dev.json") }
+
+// ReadDev reads what the one that runs in a data folder has noted.
+func ReadDev(dataDir string) (dev Dev, err error) {
+	path := DevFile(dataDir)
+	content, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Dev{}, errNoDev
+	case err != nil:
+		return Dev{}, fmt.Errorf("%w: the file of a running forgerun dev cannot be read: %w", errNoDev, err)
+	}
+	if err := json.Unmarshal(content, &dev); err != nil {
+		return Dev{}, fmt.Errorf("%w: %s cannot be read: %w", errNoDev, path, err)
+	}
+	if err := syscall.Kill(dev.PID, 0); dev.PID <= 0 || errors.Is(err, syscall.ESRCH) {
+		return Dev{}, fmt.Errorf("%w: the one of %s, process %d, has ended", errNoDev, path, dev.PID)
+	}
+	return dev, nil
 }

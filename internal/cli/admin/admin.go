@@ -4,8 +4,10 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,19 +33,6 @@ func Command(s *session.Session) *cobra.Command {
 	return c
 }
 
-// with gives do what every command needs.
-func with(s *session.Session, do func(*operator.Client, *output.Printer) error) error {
-	api, err := s.Operator()
-	if err != nil {
-		return err
-	}
-	printer, err := s.Printer()
-	if err != nil {
-		return err
-	}
-	return do(api, printer)
-}
-
 // filter chooses jobs, as the lists and bulk operations of the operator API do.
 type filter struct {
 	state, kind, jobType, client, batch, correlation, code, since, before string
@@ -62,73 +51,99 @@ func (f *filter) flags(c *cobra.Command) {
 	flags.StringVar(&f.before, "before", "", "only jobs created before this `time`")
 }
 
-// members are the filters that are set, as the operator API names them.
-func (f *filter) members() (map[string]string, error) {
-	all := map[string]string{
-		"state": f.state, "kind": f.kind, "type": f.jobType, "client_id": f.client, "batch_id": f.batch,
-		"correlation_id": f.correlation, "failure_code": f.code,
-	}
-	if err := times(all, f.since, f.before); err != nil {
-		return nil, err
-	}
-	for name, value := range all {
-		if value == "" {
-			delete(all, name)
+// query is what the operator API is asked with: the filters that are set.
+func (f *filter) query() (url.Values, error) {
+	q := values("state", f.state, "kind", f.kind, "type", f.jobType, "client_id", f.client, "batch_id", f.batch,
+		"correlation_id", f.correlation, "failure_code", f.code)
+	return q, times(q, f.since, f.before)
+}
+
+// values are names and values in turn, without what is not set.
+func values(pairs ...string) url.Values {
+	q := url.Values{}
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			q.Set(pair[0], pair[1])
 		}
 	}
-	return all, nil
+	return q
 }
 
 // times adds from and to.
-func times(all map[string]string, since, before string) error {
+func times(q url.Values, since, before string) error {
 	for name, text := range map[string]string{"from": since, "to": before} {
 		at, err := jobs.Ago(text, time.Now())
 		if err != nil {
 			return command.Usagef("--since and --before: %w", err)
 		}
 		if !at.IsZero() {
-			all[name] = at.Format(time.RFC3339Nano)
+			q.Set(name, at.Format(time.RFC3339Nano))
 		}
 	}
 	return nil
 }
 
-func query(members map[string]string) url.Values {
-	values := url.Values{}
-	for name, value := range members {
-		if value != "" {
-			values.Set(name, value)
-		}
-	}
-	return values
-}
-
-// change sends a change, and prints the answer.
-func change(ctx context.Context, s *session.Session, view output.View, path string, body any) error {
-	return with(s, func(api *operator.Client, p *output.Printer) error {
-		answer, err := api.Do(ctx, http.MethodPost, path, body)
+// get has a command print what is at a path, with the command's argument in it.
+func get(s *session.Session, v output.View, path string) func(*cobra.Command, []string) error {
+	return s.Admin(func(ctx context.Context, api *operator.Client, p *output.Printer, args []string) error {
+		answer, err := api.Get(ctx, fmt.Sprintf(path, url.PathEscape(args[0])), nil)
 		if err != nil {
 			return err
 		}
-		return p.One(view, answer)
+		return p.One(v, answer)
 	})
 }
 
-// entries reads a list that has no pages.
-func entries(ctx context.Context, api *operator.Client, path string, values url.Values) (all []any, more bool, err error) {
-	text, err := api.Get(ctx, path, values)
-	if err != nil {
-		return nil, false, err
-	}
-	var list struct {
-		Data []json.RawMessage `json:"data"`
-		More bool              `json:"more"`
-	}
-	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, false, err
-	}
-	for _, entry := range list.Data {
-		all = append(all, entry)
-	}
-	return all, list.More, nil
+// change has a command ask for a change at a path, with the command's argument in it, and print the answer. body gives nil for none.
+func change(s *session.Session, v output.View, path string, body func() any) func(*cobra.Command, []string) error {
+	return s.Admin(func(ctx context.Context, api *operator.Client, p *output.Printer, args []string) error {
+		answer, err := api.Do(ctx, http.MethodPost, fmt.Sprintf(path, url.PathEscape(args[0])), body())
+		if err != nil {
+			return err
+		}
+		return p.One(v, answer)
+	})
+}
+
+func nothing() any { return nil }
+
+// request is where a list is, and with which filters it is asked for.
+type request func(args []string) (path string, query url.Values, err error)
+
+// pages completes a command that prints a list with pages.
+func pages(s *session.Session, c *cobra.Command, v output.View, limit int, ask request) *cobra.Command {
+	c.RunE = s.Admin(func(ctx context.Context, api *operator.Client, p *output.Printer, args []string) error {
+		path, query, err := ask(args)
+		if err != nil {
+			return err
+		}
+		return session.List(p, v, api.List(ctx, path, query, limit), limit)
+	})
+	return session.Limit(c, &limit)
+}
+
+// bounded completes a command that prints a list without pages, and says if there is more.
+func bounded(s *session.Session, c *cobra.Command, v output.View, ask request) *cobra.Command {
+	c.RunE = s.Admin(func(ctx context.Context, api *operator.Client, p *output.Printer, args []string) error {
+		path, query, err := ask(args)
+		if err != nil {
+			return err
+		}
+		text, err := api.Get(ctx, path, query)
+		if err != nil {
+			return err
+		}
+		var list struct {
+			Data []json.RawMessage `json:"data"`
+			More bool              `json:"more"`
+		}
+		if err := json.Unmarshal(text, &list); err != nil {
+			return err
+		}
+		if list.More {
+			s.Notef("There is more than the service counts.")
+		}
+		return p.List(v, output.Items(list.Data))
+	})
+	return c
 }

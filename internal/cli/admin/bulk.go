@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/operator"
 	"github.com/forgerun/forgerun/internal/cli/output"
@@ -41,7 +41,25 @@ var (
 
 func bulkCommand(s *session.Session) *cobra.Command {
 	c := command.Group(&cobra.Command{Use: "bulk", Short: "Retry, cancel or delete all jobs that match a filter"})
-	c.AddCommand(startBulkCommand(s), listBulkCommand(s), getBulkCommand(s), itemsCommand(s), abortBulkCommand(s))
+	result := ""
+	items := &cobra.Command{
+		Use: "items BULK", Short: "List the jobs of a bulk operation, with what became of each", Args: command.Exactly(1),
+	}
+	items.Flags().StringVar(&result, "result", "", "only jobs with this `result`")
+	c.AddCommand(startBulkCommand(s),
+		pages(s, &cobra.Command{
+			Use: "list", Aliases: []string{"ls"}, Short: "List bulk operations, the newest first", Args: command.Exactly(0),
+		}, bulkView, 50, func([]string) (string, url.Values, error) { return "/bulk", url.Values{}, nil }),
+		&cobra.Command{
+			Use: "get BULK", Short: "Show how far a bulk operation is", Args: command.Exactly(1), RunE: get(s, bulkView, "/bulk/%s"),
+		},
+		pages(s, items, itemView, 100, func(args []string) (string, url.Values, error) {
+			return "/bulk/" + url.PathEscape(args[0]) + "/items", values("result", result), nil
+		}),
+		&cobra.Command{
+			Use: "abort BULK", Short: "End a bulk operation where it is", Args: command.Exactly(1),
+			RunE: change(s, bulkView, "/bulk/%s/abort", nothing),
+		})
 	return c
 }
 
@@ -57,16 +75,13 @@ func startBulkCommand(s *session.Session) *cobra.Command {
 	var f bulkStart
 	actions := []string{"retry", "cancel", "delete"}
 	c := &cobra.Command{
-		Use: "start retry|cancel|delete", Short: "Begin a bulk operation; --dry-run only counts", ValidArgs: actions,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 || !slices.Contains(actions, args[0]) {
-				return command.Usagef("say what to do: retry, cancel or delete (forgerun admin bulk start --help)")
-			}
-			return nil
-		},
+		Use: "start retry|cancel|delete", Short: "Begin a bulk operation; --dry-run only counts",
+		ValidArgs: actions, Args: cobra.MatchAll(command.Exactly(1), command.Only(actions...)),
 		Example: "  forgerun admin bulk start retry --state FAILED --kind CPU_BURST --dry-run\n" +
 			"  forgerun admin bulk start cancel --client CLIENT --state QUEUED --wait",
-		RunE: func(c *cobra.Command, args []string) error { return startBulk(c.Context(), s, args[0], &f) },
+		RunE: s.Admin(func(ctx context.Context, api *operator.Client, p *output.Printer, args []string) error {
+			return startBulk(ctx, api, p, args[0], &f)
+		}),
 	}
 	f.flags(c)
 	c.Flags().BoolVar(&f.all, "all", false, "all jobs, in place of a filter")
@@ -78,132 +93,63 @@ func startBulkCommand(s *session.Session) *cobra.Command {
 	return c
 }
 
-func startBulk(ctx context.Context, s *session.Session, action string, f *bulkStart) error {
-	members, err := f.members()
+func startBulk(ctx context.Context, api *operator.Client, p *output.Printer, action string, f *bulkStart) error {
+	query, err := f.query()
 	if err != nil {
 		return err
 	}
-	if f.all == (len(members) > 0) {
+	if f.all == (len(query) > 0) {
 		return command.Usagef("give a filter such as --state FAILED, or --all (forgerun admin bulk start --help)")
 	}
-	var chosen any = members
-	if f.all {
-		chosen = map[string]bool{"all": true}
+	filter := map[string]any{}
+	for name := range query {
+		filter[name] = query.Get(name)
 	}
-	body := map[string]any{"action": action, "filter": chosen, "dry_run": f.dryRun, "rate": f.rate, "override": f.override}
-	return with(s, func(api *operator.Client, p *output.Printer) error {
-		answer, err := api.Do(ctx, http.MethodPost, "/bulk", body)
-		switch {
-		case err != nil:
-			return err
-		case f.dryRun:
-			return p.One(dryView, answer)
-		}
-		var receipt struct {
-			BulkID string `json:"bulk_id"`
-		}
-		if err := json.Unmarshal(answer, &receipt); err != nil {
-			return err
-		}
-		if f.wait {
-			return waitForBulk(ctx, api, p, receipt.BulkID, f.timeout)
-		}
-		bulk, err := api.Get(ctx, bulkPath(receipt.BulkID), nil)
-		if err != nil {
-			return err
-		}
-		return p.One(bulkView, bulk)
-	})
+	if f.all {
+		filter["all"] = true
+	}
+	body := map[string]any{"action": action, "filter": filter, "dry_run": f.dryRun, "rate": f.rate, "override": f.override}
+	answer, err := api.Do(ctx, http.MethodPost, "/bulk", body)
+	switch {
+	case err != nil:
+		return err
+	case f.dryRun:
+		return p.One(dryView, answer)
+	}
+	var receipt struct {
+		BulkID string `json:"bulk_id"`
+	}
+	if err := json.Unmarshal(answer, &receipt); err != nil {
+		return err
+	}
+	path := "/bulk/" + url.PathEscape(receipt.BulkID)
+	if f.wait {
+		return waitForBulk(ctx, api, p, path, f.timeout)
+	}
+	bulk, err := api.Get(ctx, path, nil)
+	if err != nil {
+		return err
+	}
+	return p.One(bulkView, bulk)
 }
 
 // pollBulk is how often a bulk operation is asked how far it is.
 const pollBulk = 500 * time.Millisecond
 
-func waitForBulk(ctx context.Context, api *operator.Client, p *output.Printer, id string, timeout time.Duration) error {
-	ctx, cancel := session.Within(ctx, timeout)
-	defer cancel()
-	for {
-		text, err := api.Get(ctx, bulkPath(id), nil)
-		if err != nil {
-			return session.Explain(ctx, err)
+func waitForBulk(ctx context.Context, api *operator.Client, p *output.Printer, path string, timeout time.Duration) error {
+	var text json.RawMessage
+	var bulk client.Bulk
+	err := session.Poll(ctx, timeout, func(ctx context.Context) (ended bool, pause time.Duration, err error) {
+		if text, err = api.Get(ctx, path, nil); err == nil {
+			err = json.Unmarshal(text, &bulk)
 		}
-		var bulk struct {
-			State  string `json:"state"`
-			Failed int    `json:"failed"`
-		}
-		if err := json.Unmarshal(text, &bulk); err != nil {
-			return err
-		}
-		if bulk.State != "PENDING" && bulk.State != "RUNNING" {
-			if err := p.One(bulkView, text); err != nil || bulk.Failed == 0 {
-				return err
-			}
-			return command.Code(command.Failed)
-		}
-		select {
-		case <-time.After(pollBulk):
-		case <-ctx.Done():
-			return session.Explain(ctx, ctx.Err())
-		}
-	}
-}
-
-func bulkPath(id string) string { return "/bulk/" + url.PathEscape(id) }
-
-func listBulkCommand(s *session.Session) *cobra.Command {
-	limit := 50
-	c := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List bulk operations, the newest first", Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error { return pages(c, s, bulkView, "/bulk", nil, limit) },
-	}
-	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
-	return c
-}
-
-// pages prints a list that has pages.
-func pages(c *cobra.Command, s *session.Session, view output.View, path string, members map[string]string, limit int) error {
-	return with(s, func(api *operator.Client, p *output.Printer) error {
-		all, err := api.List(c.Context(), path, query(members), limit)
-		if err != nil {
-			return err
-		}
-		return p.List(view, all)
+		return bulk.Final(), pollBulk, err
 	})
-}
-
-func getBulkCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "get BULK", Short: "Show how far a bulk operation is", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return with(s, func(api *operator.Client, p *output.Printer) error {
-				bulk, err := api.Get(c.Context(), bulkPath(args[0]), nil)
-				if err != nil {
-					return err
-				}
-				return p.One(bulkView, bulk)
-			})
-		},
+	if err == nil {
+		err = p.One(bulkView, text)
 	}
-}
-
-func itemsCommand(s *session.Session) *cobra.Command {
-	result, limit := "", 100
-	c := &cobra.Command{
-		Use: "items BULK", Short: "List the jobs of a bulk operation, with what became of each", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return pages(c, s, itemView, bulkPath(args[0])+"/items", map[string]string{"result": result}, limit)
-		},
+	if err != nil || bulk.Failed == 0 {
+		return err
 	}
-	c.Flags().StringVar(&result, "result", "", "only jobs with this `result`")
-	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
-	return c
-}
-
-func abortBulkCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "abort BULK", Short: "End a bulk operation where it is", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return change(c.Context(), s, bulkView, bulkPath(args[0])+"/abort", nil)
-		},
-	}
+	return command.Code(command.Failed)
 }

@@ -1,7 +1,7 @@
 package admin
 
 import (
-	"fmt"
+	"context"
 	"net/http"
 	"net/url"
 
@@ -34,26 +34,39 @@ var changeView = output.View{ID: "job_id", Columns: []output.Column{
 
 func jobsCommand(s *session.Session) *cobra.Command {
 	c := command.Group(&cobra.Command{Use: "jobs", Aliases: []string{"job"}, Short: "Jobs of all clients"})
-	c.AddCommand(listJobsCommand(s), countJobsCommand(s), getJobCommand(s), retryJobCommand(s), cancelJobCommand(s), deleteJobCommand(s))
+	override := false
+	retry := &cobra.Command{
+		Use: "retry JOB", Short: "Run the next attempt of a failed job", Args: command.Exactly(1),
+		RunE: change(s, changeView, "/jobs/%s/retry", func() any { return map[string]bool{"override": override} }),
+	}
+	retry.Flags().BoolVar(&override, "override", false, "also what is not retryable, and beyond its attempts")
+	c.AddCommand(listJobsCommand(s), countJobsCommand(s),
+		&cobra.Command{
+			Use: "get JOB", Short: "Show a job with its attempts, events and deliveries (-o yaml)", Args: command.Exactly(1),
+			RunE: get(s, jobView, "/jobs/%s"),
+		}, retry,
+		&cobra.Command{
+			Use: "cancel JOB", Short: "Cancel a job; one that has ended stays as it is", Args: command.Exactly(1),
+			RunE: change(s, changeView, "/jobs/%s/cancel", nothing),
+		},
+		&cobra.Command{
+			Use: "delete JOB", Short: "Delete a job that has ended", Args: command.Exactly(1),
+			RunE: s.Admin(func(ctx context.Context, api *operator.Client, _ *output.Printer, args []string) error {
+				_, err := api.Do(ctx, http.MethodDelete, "/jobs/"+url.PathEscape(args[0]), nil)
+				return err
+			}),
+		})
 	return c
 }
 
 func listJobsCommand(s *session.Session) *cobra.Command {
 	var f filter
-	limit := 50
-	c := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List jobs of all clients", Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			members, err := f.members()
-			if err != nil {
-				return err
-			}
-			return pages(c, s, jobView, "/jobs", members, limit)
-		},
-	}
+	c := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List jobs of all clients", Args: command.Exactly(0)}
 	f.flags(c)
-	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
-	return c
+	return pages(s, c, jobView, 50, func([]string) (string, url.Values, error) {
+		query, err := f.query()
+		return "/jobs", query, err
+	})
 }
 
 func countJobsCommand(s *session.Session) *cobra.Command {
@@ -61,74 +74,18 @@ func countJobsCommand(s *session.Session) *cobra.Command {
 	view := output.View{ID: "count", Columns: []output.Column{{Head: "COUNT", Path: "count"}, {Head: "MORE", Path: "more"}}}
 	c := &cobra.Command{
 		Use: "count", Short: "Count jobs of all clients", Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			members, err := f.members()
+		RunE: s.Admin(func(ctx context.Context, api *operator.Client, p *output.Printer, _ []string) error {
+			query, err := f.query()
 			if err != nil {
 				return err
 			}
-			return with(s, func(api *operator.Client, p *output.Printer) error {
-				count, err := api.Get(c.Context(), "/jobs/count", query(members))
-				if err != nil {
-					return err
-				}
-				return p.One(view, count)
-			})
-		},
+			count, err := api.Get(ctx, "/jobs/count", query)
+			if err != nil {
+				return err
+			}
+			return p.One(view, count)
+		}),
 	}
 	f.flags(c)
 	return c
-}
-
-func jobPath(id string) string { return "/jobs/" + url.PathEscape(id) }
-
-func getJobCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "get JOB", Short: "Show a job with its attempts, events and deliveries (-o yaml)", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return with(s, func(api *operator.Client, p *output.Printer) error {
-				job, err := api.Get(c.Context(), jobPath(args[0]), nil)
-				if err != nil {
-					return err
-				}
-				return p.One(jobView, job)
-			})
-		},
-	}
-}
-
-func retryJobCommand(s *session.Session) *cobra.Command {
-	override := false
-	c := &cobra.Command{
-		Use: "retry JOB", Short: "Run the next attempt of a failed job", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return change(c.Context(), s, changeView, jobPath(args[0])+"/retry", map[string]bool{"override": override})
-		},
-	}
-	c.Flags().BoolVar(&override, "override", false, "also what is not retryable, and beyond its attempts")
-	return c
-}
-
-func cancelJobCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "cancel JOB", Short: "Cancel a job; one that has ended stays as it is", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return change(c.Context(), s, changeView, jobPath(args[0])+"/cancel", nil)
-		},
-	}
-}
-
-func deleteJobCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "delete JOB", Short: "Delete a job that has ended", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := s.Operator()
-			if err != nil {
-				return err
-			}
-			if _, err := api.Do(c.Context(), http.MethodDelete, jobPath(args[0]), nil); err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			return nil
-		},
-	}
 }

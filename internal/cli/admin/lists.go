@@ -1,6 +1,12 @@
 package admin
 
 import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/forgerun/forgerun/internal/cli/command"
@@ -19,28 +25,11 @@ var queueView = output.View{ID: "client_id", Columns: []output.Column{
 
 func queuesCommand(s *session.Session) *cobra.Command {
 	client, kind := "", ""
-	c := &cobra.Command{
-		Use: "queues", Short: "What waits, by client and work kind", Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return bounded(c, s, queueView, "/queues", map[string]string{"client_id": client, "kind": kind})
-		},
-	}
+	c := &cobra.Command{Use: "queues", Short: "What waits, by client and work kind", Args: command.Exactly(0)}
 	c.Flags().StringVar(&client, "client", "", "only of the client with this `id`")
 	c.Flags().StringVar(&kind, "kind", "", "only this work `kind`")
-	return c
-}
-
-// bounded prints a list that has no pages, and says if there is more.
-func bounded(c *cobra.Command, s *session.Session, view output.View, path string, members map[string]string) error {
-	return with(s, func(api *operator.Client, p *output.Printer) error {
-		all, more, err := entries(c.Context(), api, path, query(members))
-		if err != nil {
-			return err
-		}
-		if more {
-			s.Notef("There is more than the service counts.")
-		}
-		return p.List(view, all)
+	return bounded(s, c, queueView, func([]string) (string, url.Values, error) {
+		return "/queues", values("client_id", client, "kind", kind), nil
 	})
 }
 
@@ -56,16 +45,10 @@ var workerView = output.View{ID: "worker_id", Columns: []output.Column{
 }}
 
 func workersCommand(s *session.Session) *cobra.Command {
-	state, limit := "", 50
-	c := &cobra.Command{
-		Use: "workers", Short: "Worker processes, and how many jobs they hold", Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return pages(c, s, workerView, "/workers", map[string]string{"state": state}, limit)
-		},
-	}
+	state := ""
+	c := &cobra.Command{Use: "workers", Short: "Worker processes, and how many jobs they hold", Args: command.Exactly(0)}
 	c.Flags().StringVar(&state, "state", "", "only workers in this `state`: ALIVE, DEAD or STOPPED")
-	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
-	return c
+	return pages(s, c, workerView, 50, func([]string) (string, url.Values, error) { return "/workers", values("state", state), nil })
 }
 
 var failureView = output.View{ID: "last_job_id", Columns: []output.Column{
@@ -79,22 +62,97 @@ var failureView = output.View{ID: "last_job_id", Columns: []output.Column{
 }}
 
 func failuresCommand(s *session.Session) *cobra.Command {
-	members := map[string]string{}
 	var client, kind, code, since, before string
-	c := &cobra.Command{
-		Use: "failures", Short: "Failed jobs in groups of code, work kind and detail", Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			members["client_id"], members["kind"], members["code"] = client, kind, code
-			if err := times(members, since, before); err != nil {
-				return err
-			}
-			return bounded(c, s, failureView, "/failures", members)
-		},
-	}
+	c := &cobra.Command{Use: "failures", Short: "Failed jobs in groups of code, work kind and detail", Args: command.Exactly(0)}
 	c.Flags().StringVar(&client, "client", "", "only of the client with this `id`")
 	c.Flags().StringVar(&kind, "kind", "", "only this work `kind`")
 	c.Flags().StringVar(&code, "code", "", "only this `code`")
 	c.Flags().StringVar(&since, "since", "24h", "only what ended at this `time` or later: RFC 3339, or how long ago")
 	c.Flags().StringVar(&before, "before", "", "only what ended before this `time`")
+	return bounded(s, c, failureView, func([]string) (string, url.Values, error) {
+		query := values("client_id", client, "kind", kind, "code", code)
+		return "/failures", query, times(query, since, before)
+	})
+}
+
+var pauseView = output.View{ID: "pause_id", Columns: []output.Column{
+	{Head: "PAUSE", Path: "pause_id"},
+	{Head: "SCOPE", Path: "scope"},
+	{Head: "TARGET", Path: "target"},
+	{Head: "MODE", Path: "mode", State: true},
+	{Head: "OPERATOR", Path: "operator"},
+	{Head: "AGE", Path: "created_at", Age: true},
+	{Head: "REASON", Path: "reason"},
+}}
+
+func pausesCommand(s *session.Session) *cobra.Command {
+	c := &cobra.Command{Use: "pauses", Short: "What operators have stopped", Args: command.Exactly(0)}
+	return bounded(s, c, pauseView, func([]string) (string, url.Values, error) { return "/pauses", nil, nil })
+}
+
+// scopeOf reads of what "pause" or "drain" is.
+func scopeOf(name string, scopes, args []string) (scope, target string, err error) {
+	known := len(args) > 0 && slices.Contains(scopes, args[0])
+	switch {
+	case known && args[0] == "all" && len(args) == 1:
+		return "ALL", "", nil
+	case known && args[0] != "all" && len(args) == 2:
+		return strings.ToUpper(args[0]), args[1], nil
+	}
+	return "", "", command.Usagef("say what to %s, such as all or kind CPU_BURST (forgerun admin %s --help)", name, name)
+}
+
+// stopCommand completes "pause" or "drain", which stops one of the scopes.
+func stopCommand(s *session.Session, c *cobra.Command, mode string, scopes ...string) *cobra.Command {
+	reason, name := "", c.Name()
+	c.ValidArgs = scopes
+	c.Args = func(_ *cobra.Command, args []string) error { _, _, err := scopeOf(name, scopes, args); return err }
+	c.RunE = s.Admin(func(ctx context.Context, api *operator.Client, p *output.Printer, args []string) error {
+		if strings.TrimSpace(reason) == "" {
+			return command.Usagef("say why with --reason: others read it in the audit log")
+		}
+		scope, target, _ := scopeOf(name, scopes, args) // checked
+		body := map[string]string{"scope": scope, "mode": mode, "reason": reason}
+		if target != "" {
+			body["target"] = target
+		}
+		answer, err := api.Do(ctx, http.MethodPost, "/pauses", body)
+		if err != nil {
+			return err
+		}
+		return p.One(pauseView, answer)
+	})
+	c.Flags().StringVar(&reason, "reason", "", "why; others read it in the audit log")
 	return c
+}
+
+func pauseCommand(s *session.Session) *cobra.Command {
+	return stopCommand(s, &cobra.Command{
+		Use: "pause all|kind|client [TARGET]", Short: "Start no more jobs of a kind, of a client, or at all",
+		Long: "Starts no more jobs of a kind, of a client, or at all, until \"forgerun admin resume\". What runs goes on, submissions are\n" +
+			"accepted, and what waits keeps its place. It holds in all processes at once, and survives restarts and an emptied Redis.",
+		Example: "  forgerun admin pause kind CPU_BURST --reason \"the database is slow\"\n  forgerun admin pause all --reason \"release 7\"",
+	}, "PAUSE", "all", "kind", "client")
+}
+
+func drainCommand(s *session.Session) *cobra.Command {
+	return stopCommand(s, &cobra.Command{
+		Use: "drain all|kind|client|worker [TARGET]", Short: "Accept no more jobs of a kind, of a client, or at all; or have a worker take none",
+		Long: "Accepts no more submissions of a kind, of a client, or at all, until \"forgerun admin resume\"; what was accepted is run.\n" +
+			"A worker that is drained takes no more jobs, and ends those that it has.",
+		Example: "  forgerun admin drain all --reason \"moving house\"\n  forgerun admin drain worker WORKER --reason \"its host is restarted\"",
+	}, "DRAIN", "all", "kind", "client", "worker")
+}
+
+func resumeCommand(s *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "resume PAUSE", Short: "End a pause or a drain, by the id that \"admin pauses\" shows", Args: command.Exactly(1),
+		RunE: s.Admin(func(ctx context.Context, api *operator.Client, _ *output.Printer, args []string) error {
+			_, err := api.Do(ctx, http.MethodDelete, "/pauses/"+url.PathEscape(args[0]), nil)
+			if err == nil {
+				s.Notef("It goes on.")
+			}
+			return err
+		}),
+	}
 }

@@ -1,5 +1,5 @@
-// Package command has what the command lines of this repository's programs have in common: exit codes, sentences about wrong
-// usage with suggestions, and the spellings of flags that older scripts use.
+// Package command has what the command lines of this repository's programs have in common: exit codes, and sentences about wrong
+// usage with suggestions.
 package command
 
 import (
@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 )
 
 // The exit codes.
@@ -62,7 +65,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SetOut(stdout) // before the command "completion" is made, which keeps it
 	root.SetErr(stderr)
 	prepare(root)
-	root.SetArgs(Normalize(root, args))
+	root.SetArgs(asksForHelp(root, args))
 	err = root.ExecuteContext(ctx)
 	exit, known := errors.AsType[*Exit](err)
 	switch {
@@ -81,7 +84,7 @@ func prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return Usagef("%w%s (%s --help)", err, likelyFlag(c, err), c.CommandPath())
+		return Usagef("%w (%s --help)", err, c.CommandPath())
 	})
 	help := helpCommand(root)
 	if root.ContainsGroup(Others) {
@@ -147,6 +150,16 @@ func Between(least, most int) cobra.PositionalArgs {
 	}
 }
 
+// Only takes none or one of the words.
+func Only(words ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) > 0 && !slices.Contains(words, args[0]) {
+			return Usagef("%s does not know %q, only %s (%s --help)", c.CommandPath(), args[0], strings.Join(words, ", "), c.CommandPath())
+		}
+		return Between(0, 1)(c, args)
+	}
+}
+
 // helpCommand is "help", which knows commands and topics, and refuses what is neither.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
@@ -176,6 +189,34 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 			found.InitDefaultHelpFlag()
 			found.InitDefaultVersionFlag()
 			return found.Help()
+		},
+	}
+}
+
+// asksForHelp gives arguments as cobra reads them: "help" as the last argument of a command asks for its help.
+func asksForHelp(root *cobra.Command, args []string) []string {
+	if last := len(args) - 1; last > 0 && isHelp(args[last]) {
+		if c, rest, err := root.Find(args[:last]); err == nil && c != root && len(rest) == 0 {
+			return append(slices.Clone(args[:last]), "--help")
+		}
+	}
+	return args
+}
+
+func isHelp(arg string) bool { return arg == "help" || arg == "-h" || arg == "--help" }
+
+// Man is a hidden command that writes the man pages of root, for packages. SOURCE_DATE_EPOCH sets their date.
+func Man(root *cobra.Command, version string) *cobra.Command {
+	return &cobra.Command{
+		Use: "man FOLDER", Short: "Write man pages into a folder", Hidden: true, Args: Exactly(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return fmt.Errorf("the folder for man pages: %w", err)
+			}
+			root.DisableAutoGenTag = true
+			return doc.GenManTree(root, &doc.GenManHeader{
+				Section: "1", Source: root.Name() + " " + version, Manual: "ForgeRun",
+			}, args[0])
 		},
 	}
 }

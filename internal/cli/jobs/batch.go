@@ -3,11 +3,12 @@ package jobs
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +26,11 @@ func BatchCommand(s *session.Session) *cobra.Command {
 		Use: "batch", Aliases: []string{"batches"}, Short: "Submit many jobs in one request, and see how they ended",
 		Example: "  forgerun batch submit jobs.yaml --wait",
 	}))
-	c.AddCommand(submitBatchCommand(s), getBatchCommand(s), cancelBatchCommand(s))
+	c.AddCommand(submitBatchCommand(s),
+		&cobra.Command{Use: "get BATCH", Short: "Show a batch as it is now", Args: command.Exactly(1),
+			RunE: session.Show(s, batchView, (*client.Client).Batch)},
+		&cobra.Command{Use: "cancel BATCH", Short: "Cancel the jobs of a batch that have not ended", Args: command.Exactly(1),
+			RunE: session.Show(s, batchView, (*client.Client).CancelBatch)})
 	return c
 }
 
@@ -60,9 +65,21 @@ func submitBatchCommand(s *session.Session) *cobra.Command {
 		Long: "Submits the jobs of FILE (- is standard input) in one request. FILE has a list of submissions, or an object with that list\n" +
 			"as jobs, in JSON or YAML; or a submission in JSON on each line. The exit code is 1 if one of them was refused.",
 		Example: "  forgerun batch submit jobs.yaml\n  generate | forgerun batch submit - --wait --timeout 10m",
-		RunE: func(c *cobra.Command, args []string) error {
-			return submitBatch(c.Context(), s, args[0], key, waiting, timeout)
-		},
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+			jobs, err := readJobs(s, args[0])
+			if err != nil {
+				return err
+			}
+			sent := idempotencyKey(key)
+			receipt, err := api.SubmitBatch(ctx, jobs, client.IdempotencyKey(sent))
+			switch {
+			case err != nil:
+				return explainLost(s, err, sent, "batch was")
+			case waiting:
+				return waitForBatch(ctx, api, p, receipt.BatchID, timeout)
+			}
+			return showReceipt(p, receipt)
+		}),
 	}
 	c.Flags().StringVar(&key, "idempotency-key", "", "`key` that makes a repetition get the same batch; a new one is sent without it")
 	c.Flags().BoolVarP(&waiting, "wait", "w", false, "wait for the end of all, and exit with 1 unless all succeeded")
@@ -70,121 +87,51 @@ func submitBatchCommand(s *session.Session) *cobra.Command {
 	return c
 }
 
-func submitBatch(ctx context.Context, s *session.Session, file, key string, waiting bool, timeout time.Duration) error {
+// readJobs reads the submissions of a file.
+func readJobs(s *session.Session, file string) ([]client.JobRequest, error) {
 	content, err := s.ReadFile(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	jobs, err := submissions(content)
 	if err != nil {
-		return command.Usagef("%s: %w", file, err)
+		return nil, command.Usagef("%s: %w", file, err)
 	}
-	api, err := s.Client()
-	if err != nil {
-		return err
-	}
-	printer, err := s.Printer()
-	if err != nil {
-		return err
-	}
-	if key == "" {
-		key = "cli-" + rand.Text()
-	}
-	receipt, err := api.SubmitBatch(ctx, jobs, client.IdempotencyKey(key))
-	if err != nil {
-		if _, lost := errors.AsType[*client.NoAnswerError](err); lost {
-			s.Notef("Whether the batch was accepted is not known. The same command with --idempotency-key %s makes no second one.", key)
-		}
-		return err
-	}
-	if waiting {
-		return waitForBatch(ctx, s, api, receipt.BatchID, timeout)
-	}
-	if !printer.Form.IsTable() {
-		err = printer.One(batchView, receipt)
+	return jobs, nil
+}
+
+// showReceipt prints what became of each item. The exit code is 1 if one was refused.
+func showReceipt(p *output.Printer, receipt *client.BatchReceipt) (err error) {
+	if !p.Form.IsTable() {
+		err = p.One(batchView, receipt)
 	} else {
-		_, _ = fmt.Fprintf(s.Stdout, "Batch %s\n\n", receipt.BatchID)
-		err = printer.List(itemView, anys(receipt.Jobs))
+		_, _ = fmt.Fprintf(p.Out, "Batch %s\n\n", receipt.BatchID)
+		err = p.List(itemView, output.Items(receipt.Jobs))
 	}
-	if err != nil {
-		return err
+	if err == nil && slices.ContainsFunc(receipt.Jobs, func(i client.BatchItem) bool { return i.Failure != nil }) {
+		return command.Code(command.Failed)
 	}
-	for _, item := range receipt.Jobs {
-		if item.Failure != nil {
-			return command.Code(command.Failed)
-		}
-	}
-	return nil
+	return err
 }
 
-func waitForBatch(ctx context.Context, s *session.Session, api *client.Client, id string, timeout time.Duration) error {
-	printer, err := s.Printer()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := session.Within(ctx, timeout)
-	defer cancel()
-	for {
-		batch, err := api.Batch(ctx, id)
-		if err != nil {
-			return session.Explain(ctx, err)
+func waitForBatch(ctx context.Context, api *client.Client, p *output.Printer, id string, timeout time.Duration) error {
+	var batch *client.Batch
+	err := session.Poll(ctx, timeout, func(ctx context.Context) (ended bool, pause time.Duration, err error) {
+		if batch, err = api.Batch(ctx, id); err != nil {
+			return false, 0, err
 		}
-		if batch.Final() {
-			if err := printer.One(batchView, batch); err != nil {
-				return err
-			}
-			switch batch.Status {
-			case client.StatusCompleted:
-				return nil
-			case client.StatusCancelled:
-				return command.Code(command.Canceled)
-			}
-			return command.Code(command.Failed)
-		}
-		wait := batch.RetryAfter
-		if wait <= 0 {
-			wait = time.Second
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return session.Explain(ctx, ctx.Err())
-		}
+		return batch.Final(), cmp.Or(batch.RetryAfter, time.Second), nil
+	})
+	if err == nil {
+		err = p.One(batchView, batch)
 	}
-}
-
-func getBatchCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "get BATCH", Short: "Show a batch as it is now", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return oneBatch(s, func(api *client.Client) (*client.Batch, error) { return api.Batch(c.Context(), args[0]) })
-		},
-	}
-}
-
-func cancelBatchCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "cancel BATCH", Short: "Cancel the jobs of a batch that have not ended", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return oneBatch(s, func(api *client.Client) (*client.Batch, error) { return api.CancelBatch(c.Context(), args[0]) })
-		},
-	}
-}
-
-func oneBatch(s *session.Session, do func(*client.Client) (*client.Batch, error)) error {
-	api, err := s.Client()
-	if err != nil {
+	switch {
+	case err != nil || batch.Status == client.StatusCompleted:
 		return err
+	case batch.Status == client.StatusCancelled:
+		return command.Code(command.Canceled)
 	}
-	printer, err := s.Printer()
-	if err != nil {
-		return err
-	}
-	batch, err := do(api)
-	if err != nil {
-		return err
-	}
-	return printer.One(batchView, batch)
+	return command.Code(command.Failed)
 }
 
 // submissions reads the jobs of a file: JSON or YAML, or JSON on each line.
@@ -207,9 +154,7 @@ func submissions(content []byte) ([]client.JobRequest, error) {
 		return nil, err
 	}
 	var jobs []client.JobRequest
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&jobs); err != nil {
+	if err := session.Strictly(text, &jobs); err != nil {
 		return nil, fmt.Errorf("its jobs cannot be read: %w", err)
 	}
 	return jobs, nil
@@ -225,9 +170,7 @@ func onLines(content []byte) (jobs []client.JobRequest, ok bool) {
 			continue
 		}
 		var one client.JobRequest
-		decoder := json.NewDecoder(bytes.NewReader(line))
-		decoder.DisallowUnknownFields()
-		if decoder.Decode(&one) != nil || decoder.More() {
+		if session.Strictly(line, &one) != nil {
 			return nil, false
 		}
 		jobs = append(jobs, one)

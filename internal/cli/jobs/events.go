@@ -42,16 +42,12 @@ func logsCommand(s *session.Session) *cobra.Command {
 	follow := false
 	c := &cobra.Command{
 		Use: "logs JOB", Short: "The event log of a job", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			if follow {
-				return stream(c.Context(), s, client.StreamOptions{JobID: args[0]})
+				return stream(ctx, api, p, client.StreamOptions{JobID: args[0]})
 			}
-			api, err := s.Client()
-			if err != nil {
-				return err
-			}
-			return log(s, func() ([]any, error) { return Take(api.JobEvents(c.Context(), args[0]), 0) })
-		},
+			return log(p, api.JobEvents(ctx, args[0]), 0)
+		}),
 	}
 	c.Flags().BoolVar(&follow, "follow", false, "go on until the job has ended")
 	return c
@@ -65,19 +61,15 @@ func EventsCommand(s *session.Session) *cobra.Command {
 		Long: "Lists the events of all jobs, batches and webhooks of the client, or with --follow shows them as they happen, from now on\n" +
 			"or from the event --after. Interrupted connections are resumed: nothing is missed or shown twice.",
 		Example: "  forgerun events --follow\n  forgerun events --follow -o json | jq -r .name",
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) error {
 			switch {
 			case follow:
-				return stream(c.Context(), s, client.StreamOptions{LastEventID: after})
+				return stream(ctx, api, p, client.StreamOptions{LastEventID: after})
 			case after != "":
 				return command.Usagef("--after is for --follow")
 			}
-			api, err := s.Client()
-			if err != nil {
-				return err
-			}
-			return log(s, func() ([]any, error) { return newest(api.Events(c.Context()), limit) })
-		},
+			return log(p, api.Events(ctx), limit)
+		}),
 	})
 	c.Flags().BoolVar(&follow, "follow", false, "show events as they happen")
 	c.Flags().StringVar(&after, "after", "", "with --follow: go on after the event with this `id`")
@@ -85,43 +77,25 @@ func EventsCommand(s *session.Session) *cobra.Command {
 	return c
 }
 
-// newest reads a list, which begins with what is oldest, and gives its last limit entries.
-func newest(entries iter.Seq2[client.Event, error], limit int) ([]any, error) {
-	var all []any
-	for entry, err := range entries {
+// log prints the last limit events of a list, 0 for all: for people one on a line.
+func log(p *output.Printer, entries iter.Seq2[client.Event, error], limit int) error {
+	var events []client.Event
+	for event, err := range entries {
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if all = append(all, entry); limit > 0 && len(all) >= 2*limit {
-			all = slices.Clone(all[len(all)-limit:])
+		if events = append(events, event); limit > 0 && len(events) >= 2*limit {
+			events = slices.Clone(events[len(events)-limit:])
 		}
 	}
-	if limit > 0 && len(all) > limit {
-		all = all[len(all)-limit:]
+	if limit > 0 {
+		events = events[max(0, len(events)-limit):]
 	}
-	return all, nil
-}
-
-// log prints events, one on a line.
-func log(s *session.Session, read func() ([]any, error)) error {
-	printer, err := s.Printer()
-	if err != nil {
-		return err
+	if !p.Form.IsTable() {
+		return p.List(eventView, output.Items(events))
 	}
-	events, err := read()
-	if err != nil {
-		return err
-	}
-	if !printer.Form.IsTable() {
-		return printer.List(eventView, events)
-	}
-	for _, e := range events {
-		event, ok := e.(client.Event)
-		if !ok {
-			continue
-		}
-		err := printer.Each(eventView, event, func(value any) string { return lineOf(printer.Style, event.Name, value) })
-		if err != nil {
+	for _, event := range events {
+		if err := p.Each(eventView, event, func(value any) string { return lineOf(p.Style, event.Name, value) }); err != nil {
 			return err
 		}
 	}
@@ -129,20 +103,12 @@ func log(s *session.Session, read func() ([]any, error)) error {
 }
 
 // stream prints messages as they come.
-func stream(ctx context.Context, s *session.Session, o client.StreamOptions) error {
-	api, err := s.Client()
-	if err != nil {
-		return err
-	}
-	printer, err := s.Printer()
-	if err != nil {
-		return err
-	}
+func stream(ctx context.Context, api *client.Client, p *output.Printer, o client.StreamOptions) error {
 	for message, err := range api.Stream(ctx, o) {
 		if err != nil {
 			return err
 		}
-		if err := show(printer, message); err != nil {
+		if err := show(p, message); err != nil {
 			return err
 		}
 	}

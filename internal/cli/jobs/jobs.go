@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
+	"os"
 	"strings"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/output"
 	"github.com/forgerun/forgerun/internal/cli/session"
+	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
 // Command is "jobs" with what is below it.
@@ -74,118 +75,79 @@ func getCommand(s *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "get JOB...", Short: "Show jobs as they are now", Args: command.AtLeast(1),
 		Example: "  forgerun jobs get 01981f2e-...\n  forgerun jobs get 01981f2e-... -o go-template='{{.state}}'",
-		RunE: func(c *cobra.Command, ids []string) error {
-			return each(c.Context(), s, ids, func(ctx context.Context, api *client.Client, id string) (any, error) {
-				return api.Job(ctx, id)
-			})
-		},
+		RunE:    each(s, func(ctx context.Context, api *client.Client, id string) (any, error) { return api.Job(ctx, id) }),
 	}
 }
+
+// eachJob does something with one job, and gives what is printed of it.
+type eachJob func(ctx context.Context, api *client.Client, id string) (any, error)
 
 // each does something with each job, and prints what came of it. It goes on after a failure, which is told at the end.
-func each(ctx context.Context, s *session.Session, ids []string, do func(context.Context, *client.Client, string) (any, error)) error {
-	api, err := s.Client()
-	if err != nil {
-		return err
-	}
-	printer, err := s.Printer()
-	if err != nil {
-		return err
-	}
-	var items []any
-	var failed error
-	for _, id := range ids {
-		item, err := do(ctx, api, id)
-		if err != nil {
-			if failed != nil {
-				s.Notef("forgerun: %v", failed)
+func each(s *session.Session, do eachJob) func(*cobra.Command, []string) error {
+	return s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, ids []string) error {
+		var items []any
+		var failed error
+		for _, id := range ids {
+			item, err := do(ctx, api, id)
+			if err != nil {
+				if failed != nil {
+					s.Notef("forgerun: %v", failed)
+				}
+				if failed = fmt.Errorf("%s: %w", id, err); ctx.Err() != nil {
+					break
+				}
+				continue
 			}
-			if failed = fmt.Errorf("%s: %w", id, err); ctx.Err() != nil {
-				break
+			items = append(items, item)
+		}
+		if len(items) > 0 {
+			if err := printJobs(p, items, len(ids)); err != nil {
+				return err
 			}
-			continue
 		}
-		items = append(items, item)
-	}
-	if len(items) > 0 {
-		if len(ids) == 1 {
-			err = printer.One(jobView, items[0])
-		} else {
-			err = printer.List(jobView, items)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return failed
+		return failed
+	})
 }
 
-// listFlags are the filters of a list.
-type listFlags struct {
-	filter        client.JobFilter
-	after, before string
-	limit         int
+// printJobs prints one job, or those that there are of several.
+func printJobs(p *output.Printer, jobs []any, asked int) error {
+	if asked == 1 {
+		return p.One(jobView, jobs[0])
+	}
+	return p.List(jobView, jobs)
 }
 
 func listCommand(s *session.Session) *cobra.Command {
-	var f listFlags
+	var filter client.JobFilter
+	var after, before string
+	limit := 50
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List jobs, the newest first", Args: command.Exactly(0),
 		Example: "  forgerun jobs list --state FAILED --after 1h\n  forgerun jobs cancel $(forgerun jobs list --state QUEUED -o name)",
-		RunE:    func(c *cobra.Command, _ []string) error { return list(c.Context(), s, f) },
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) (err error) {
+			now := time.Now()
+			if filter.CreatedAfter, err = Ago(after, now); err != nil {
+				return command.Usagef("--after: %w", err)
+			}
+			if filter.CreatedBefore, err = Ago(before, now); err != nil {
+				return command.Usagef("--before: %w", err)
+			}
+			filter.PageSize = min(limit, 100)
+			return session.List(p, jobView, api.Jobs(ctx, filter), limit)
+		}),
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.filter.State, "state", "", "only jobs in this `state`, such as FAILED")
-	flags.StringVar(&f.filter.Type, "type", "", "only jobs of this `type`: EXECUTE, DEFERRED or EMIT_EVENT")
-	flags.StringVar(&f.filter.WorkKind, "kind", "", "only jobs of this work `kind`")
-	flags.StringVar(&f.filter.ScheduleID, "schedule", "", "only runs of this `schedule`")
-	flags.StringVar(&f.filter.BatchID, "batch", "", "only jobs of this `batch`")
-	flags.StringVar(&f.after, "after", "", "only jobs created at this `time` or later: RFC 3339, or how long ago, as in 90m")
-	flags.StringVar(&f.before, "before", "", "only jobs created before this `time`")
-	flags.IntVar(&f.limit, "limit", 50, "at most so many; 0: all")
+	flags.StringVar(&filter.State, "state", "", "only jobs in this `state`, such as FAILED")
+	flags.StringVar(&filter.Type, "type", "", "only jobs of this `type`: EXECUTE, DEFERRED or EMIT_EVENT")
+	flags.StringVar(&filter.WorkKind, "kind", "", "only jobs of this work `kind`")
+	flags.StringVar(&filter.ScheduleID, "schedule", "", "only runs of this `schedule`")
+	flags.StringVar(&filter.BatchID, "batch", "", "only jobs of this `batch`")
+	flags.StringVar(&after, "after", "", "only jobs created at this `time` or later: RFC 3339, or how long ago, as in 90m")
+	flags.StringVar(&before, "before", "", "only jobs created before this `time`")
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
 		[]string{client.Created, client.Queued, client.Assigned, client.Running, client.Succeeded, client.Failed, client.Canceled},
 		cobra.ShellCompDirectiveNoFileComp))
-	return c
-}
-
-func list(ctx context.Context, s *session.Session, f listFlags) (err error) {
-	now := time.Now()
-	if f.filter.CreatedAfter, err = Ago(f.after, now); err != nil {
-		return command.Usagef("--after: %w", err)
-	}
-	if f.filter.CreatedBefore, err = Ago(f.before, now); err != nil {
-		return command.Usagef("--before: %w", err)
-	}
-	if f.limit > 0 {
-		f.filter.PageSize = min(f.limit, 100)
-	}
-	api, err := s.Client()
-	if err != nil {
-		return err
-	}
-	printer, err := s.Printer()
-	if err != nil {
-		return err
-	}
-	jobs, err := Take(api.Jobs(ctx, f.filter), f.limit)
-	if err != nil {
-		return err
-	}
-	return printer.List(jobView, jobs)
-}
-
-// Take reads a list to its end, or to its first limit entries.
-func Take[T any](entries iter.Seq2[T, error], limit int) (all []any, err error) {
-	for entry, err := range entries {
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, entry); len(all) == limit {
-			break
-		}
-	}
-	return all, nil
+	return session.Limit(c, &limit)
 }
 
 // Ago reads a moment: RFC 3339, or how long before now it was. "" is the zero time.
@@ -207,25 +169,17 @@ func reportCommand(s *session.Session) *cobra.Command {
 	attempt := 0
 	c := &cobra.Command{
 		Use: "report JOB", Short: "The report of an attempt that has ended: outcome, duration, events", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := s.Client()
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+			report, err := api.Report(ctx, args[0], attempt)
 			if err != nil {
 				return err
 			}
-			printer, err := s.Printer()
-			if err != nil {
+			if err := p.One(reportView, report); err != nil || !p.Form.IsTable() {
 				return err
 			}
-			report, err := api.Report(c.Context(), args[0], attempt)
-			if err != nil {
-				return err
-			}
-			if err := printer.One(reportView, report); err != nil || !printer.Form.IsTable() {
-				return err
-			}
-			_, _ = fmt.Fprintln(s.Stdout)
-			return printer.List(eventView, anys(report.Events))
-		},
+			_, _ = fmt.Fprintln(p.Out)
+			return p.List(eventView, output.Items(report.Events))
+		}),
 	}
 	c.Flags().IntVar(&attempt, "attempt", 0, "`number` of the attempt; 0: the latest one")
 	return c
@@ -242,10 +196,86 @@ var reportView = output.View{ID: "job_id", Columns: []output.Column{
 	{Head: "FINISHED", Path: "finished_at"}, {Head: "DETAIL", Show: detail},
 }}
 
-func anys[T any](all []T) []any {
-	items := make([]any, len(all))
-	for i, one := range all {
-		items[i] = one
+// changing asks for a change of a job, and gives the job as it is then.
+func changing(s *session.Session, change func(*client.Client, context.Context, string, ...client.Option) (*client.Changed, error)) eachJob {
+	return func(ctx context.Context, api *client.Client, id string) (any, error) {
+		changed, err := change(api, ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if !changed.Changed {
+			s.Notef("%s stays as it is: %s", id, changed.State)
+		}
+		return api.Job(ctx, id)
 	}
-	return items
+}
+
+func cancelCommand(s *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "cancel JOB...", Short: "Cancel jobs; those that have ended stay as they are", Args: command.AtLeast(1),
+		RunE: each(s, changing(s, (*client.Client).Cancel)),
+	}
+}
+
+func retryCommand(s *session.Session) *cobra.Command {
+	waiting := false
+	var timeout time.Duration
+	retry := changing(s, (*client.Client).Retry)
+	c := &cobra.Command{
+		Use: "retry JOB...", Short: "Run the next attempt of failed jobs", Args: command.AtLeast(1),
+		RunE: func(c *cobra.Command, ids []string) error {
+			if !waiting {
+				return each(s, retry)(c, ids)
+			}
+			return s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, ids []string) error {
+				for _, id := range ids {
+					if _, err := retry(ctx, api, id); err != nil {
+						return fmt.Errorf("%s: %w", id, err)
+					}
+				}
+				return wait(ctx, api, p, ids, timeout)
+			})(c, ids)
+		},
+	}
+	c.Flags().BoolVarP(&waiting, "wait", "w", false, "wait for their end, and exit as they ended")
+	c.Flags().DurationVar(&timeout, "timeout", 0, "with --wait: for how long; 0: no limit")
+	return c
+}
+
+func deleteCommand(s *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "delete JOB...", Short: "Delete jobs that have ended, with all that belongs to them", Args: command.AtLeast(1),
+		RunE: s.Public(func(ctx context.Context, api *client.Client, _ *output.Printer, ids []string) error {
+			for _, id := range ids {
+				if err := api.Delete(ctx, id); err != nil {
+					return fmt.Errorf("%s: %w", id, err)
+				}
+			}
+			return nil
+		}),
+	}
+}
+
+func resultCommand(s *session.Session) *cobra.Command {
+	file := ""
+	c := &cobra.Command{
+		Use: "result JOB", Short: "Write the result of a job, as the bytes that they are", Args: command.Exactly(1),
+		Long: "Writes the result of a job, checked against its digest, to standard output or a file. A terminal is shown text only.",
+		RunE: s.Public(func(ctx context.Context, api *client.Client, _ *output.Printer, args []string) error {
+			result, err := api.Result(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if file != "" {
+				return os.WriteFile(file, result.Data, 0o644)
+			}
+			if term.IsTerminal(s.Stdout) && term.Printable(string(result.Data)) != string(result.Data) {
+				return command.Usagef("the result is %s, not text: write it to a file with --to FILE", result.ContentType)
+			}
+			_, err = s.Stdout.Write(result.Data)
+			return err
+		}),
+	}
+	c.Flags().StringVar(&file, "to", "", "`file` to write it to")
+	return c
 }

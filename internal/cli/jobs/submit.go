@@ -15,6 +15,7 @@ import (
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/output"
 	"github.com/forgerun/forgerun/internal/cli/session"
 )
 
@@ -42,12 +43,13 @@ func submitCommand(s *session.Session) *cobra.Command {
 			"  forgerun jobs submit CPU_BURST --at +10m --params '{\"note\": \"nightly\"}'\n" +
 			"  forgerun jobs submit --event-name order.paid --event-data '{\"order\": 17}'\n" +
 			"  forgerun jobs submit --file job.json --idempotency-key order-17",
-		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				f.request.WorkKind = args[0]
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+			f.request.WorkKind = strings.Join(args, "")
+			if err := f.complete(s, time.Now()); err != nil {
+				return err
 			}
-			return submit(c.Context(), s, f)
-		},
+			return submit(ctx, s, api, p, f)
+		}),
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.at, "at", "", "when to run it: a `time`, RFC 3339 or +DURATION from now")
@@ -68,27 +70,22 @@ func submitCommand(s *session.Session) *cobra.Command {
 	return c
 }
 
-func submit(ctx context.Context, s *session.Session, f submitFlags) error {
-	if err := f.complete(s, time.Now()); err != nil {
-		return err
+// idempotencyKey is the key that was given, or a new one.
+func idempotencyKey(given string) string { return cmp.Or(given, "cli-"+rand.Text()) }
+
+// explainLost says how to repeat a submission whose answer was lost.
+func explainLost(s *session.Session, err error, key, what string) error {
+	if _, lost := errors.AsType[*client.NoAnswerError](err); lost {
+		s.Notef("Whether the %s accepted is not known. The same command with --idempotency-key %s makes no second one.", what, key)
 	}
-	api, err := s.Client()
+	return err
+}
+
+func submit(ctx context.Context, s *session.Session, api *client.Client, printer *output.Printer, f submitFlags) error {
+	key := idempotencyKey(f.key)
+	accepted, err := api.Submit(ctx, f.request, client.IdempotencyKey(key))
 	if err != nil {
-		return err
-	}
-	printer, err := s.Printer()
-	if err != nil {
-		return err
-	}
-	if f.key == "" {
-		f.key = "cli-" + rand.Text()
-	}
-	accepted, err := api.Submit(ctx, f.request, client.IdempotencyKey(f.key))
-	if err != nil {
-		if _, lost := errors.AsType[*client.NoAnswerError](err); lost {
-			s.Notef("Whether the job was accepted is not known. The same command with --idempotency-key %s makes no second one.", f.key)
-		}
-		return err
+		return explainLost(s, err, key, "job was")
 	}
 	for _, w := range accepted.Warnings {
 		s.Notef("warning: %s: %s", w.Pointer, w.Detail)
@@ -98,9 +95,9 @@ func submit(ctx context.Context, s *session.Session, f submitFlags) error {
 	}
 	switch {
 	case f.watch:
-		return watch(ctx, s, accepted.JobID, f.timeout)
+		return watch(ctx, api, printer, accepted.JobID, f.timeout)
 	case f.wait:
-		return wait(ctx, s, []string{accepted.JobID}, f.timeout)
+		return wait(ctx, api, printer, []string{accepted.JobID}, f.timeout)
 	}
 	job, err := api.Job(ctx, accepted.JobID)
 	if err != nil { // it was accepted all the same
@@ -112,14 +109,10 @@ func submit(ctx context.Context, s *session.Session, f submitFlags) error {
 // complete makes the submission of what the flags say.
 func (f *submitFlags) complete(s *session.Session, now time.Time) error {
 	if f.file != "" {
-		content, err := s.ReadFile(f.file)
-		if err != nil {
-			return err
-		}
 		if f.request != (client.JobRequest{}) || f.at != "" || f.params != "" || f.eventName != "" || f.attempts != 0 || f.delays != nil {
 			return command.Usagef("--file has the whole submission: leave KIND and the flags that describe a job out")
 		}
-		return f.read(content)
+		return f.read(s)
 	}
 	if f.attempts != 0 || f.delays != nil {
 		f.request.Retry = &client.RetryPolicy{MaxAttempts: f.attempts}
@@ -151,28 +144,22 @@ func (f *submitFlags) complete(s *session.Session, now time.Time) error {
 }
 
 // read takes a whole submission as the API does, with its idempotency key unless the flag has one.
-func (f *submitFlags) read(content []byte) error {
+func (f *submitFlags) read(s *session.Session) error {
 	var whole struct {
 		client.JobRequest
 		IdempotencyKey string `json:"idempotency_key"`
 	}
-	decoder := json.NewDecoder(bytes.NewReader(content))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&whole); err != nil {
-		return command.Usagef("%s cannot be read as JSON of a submission: %w", f.file, err)
-	}
+	err := s.ReadJSON(f.file, &whole)
 	f.request, f.key = whole.JobRequest, cmp.Or(f.key, whole.IdempotencyKey)
-	return nil
+	return err
 }
 
 // later reads a moment to come.
 func later(text string, now time.Time) (time.Time, error) {
 	if ahead, ok := strings.CutPrefix(text, "+"); ok {
-		d, err := time.ParseDuration(ahead)
-		if err != nil || d < 0 {
-			return time.Time{}, command.Usagef("--at: %q is no duration such as +10m", text)
+		if d, err := time.ParseDuration(ahead); err == nil && d >= 0 {
+			return now.Add(d).UTC(), nil
 		}
-		return now.Add(d).UTC(), nil
 	}
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {

@@ -3,13 +3,14 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/output"
 	"github.com/forgerun/forgerun/internal/cli/session"
 )
 
@@ -26,35 +27,28 @@ func waitCommand(s *session.Session) *cobra.Command {
 		Long: "Waits until all of the jobs have ended. Exit codes: 0 all succeeded, 1 one failed, 3 one was canceled (and none failed), " +
 			"4 the time to wait was over first.",
 		Example: "  forgerun jobs wait JOB --timeout 5m && echo done",
-		RunE:    func(c *cobra.Command, ids []string) error { return wait(c.Context(), s, ids, timeout) },
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, ids []string) error {
+			return wait(ctx, api, p, ids, timeout)
+		}),
 	}
 	c.Flags().DurationVar(&timeout, "timeout", 0, "for how long; 0: no limit")
 	return c
 }
 
 // wait waits for jobs and prints them as they ended.
-func wait(ctx context.Context, s *session.Session, ids []string, timeout time.Duration) error {
-	api, err := s.Client()
-	if err != nil {
-		return err
-	}
-	printer, err := s.Printer()
-	if err != nil {
-		return err
-	}
+func wait(ctx context.Context, api *client.Client, printer *output.Printer, ids []string, timeout time.Duration) error {
 	ctx, cancel := session.Within(ctx, timeout)
 	defer cancel()
 	ended, errs := make([]*client.Job, len(ids)), make([]error, len(ids))
-	var waiting sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
+	var waiting errgroup.Group
+	waiting.SetLimit(atOnce)
 	for i, id := range ids {
-		waiting.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
+		waiting.Go(func() error {
 			ended[i], errs[i] = api.Wait(ctx, id, client.PreferWait(held))
+			return nil
 		})
 	}
-	waiting.Wait()
+	_ = waiting.Wait() // errs has the errors of all
 	var items []any
 	code := command.Succeeded
 	for i, id := range ids {
@@ -64,12 +58,7 @@ func wait(ctx context.Context, s *session.Session, ids []string, timeout time.Du
 		items = append(items, ended[i])
 		code = worse(code, codeOf(ended[i]))
 	}
-	if len(items) == 1 {
-		err = printer.One(jobView, items[0])
-	} else {
-		err = printer.List(jobView, items)
-	}
-	if err != nil {
+	if err := printJobs(printer, items, len(ids)); err != nil {
 		return err
 	}
 	return command.Code(code)

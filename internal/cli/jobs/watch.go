@@ -21,7 +21,9 @@ func watchCommand(s *session.Session) *cobra.Command {
 		Use: "watch JOB", Short: "Show what happens to a job until its end, and exit as it ended", Args: command.Exactly(1),
 		Long: "Shows the events of a job as they happen, in a terminal with a progress bar below them, and exits as the job ended: see " +
 			"'forgerun help exit-codes'. With -o json each message is a line.",
-		RunE: func(c *cobra.Command, args []string) error { return watch(c.Context(), s, args[0], timeout) },
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+			return watch(ctx, api, p, args[0], timeout)
+		}),
 	}
 	c.Flags().DurationVar(&timeout, "timeout", 0, "for how long; 0: no limit")
 	return c
@@ -31,18 +33,10 @@ func watchCommand(s *session.Session) *cobra.Command {
 const refresh = 500 * time.Millisecond
 
 // watch shows a job until it has ended.
-func watch(ctx context.Context, s *session.Session, id string, timeout time.Duration) error {
-	api, err := s.Client()
-	if err != nil {
-		return err
-	}
-	printer, err := s.Printer()
-	if err != nil {
-		return err
-	}
+func watch(ctx context.Context, api *client.Client, printer *output.Printer, id string, timeout time.Duration) error {
 	ctx, cancel := session.Within(ctx, timeout)
 	defer cancel()
-	v := &live{printer: printer, on: printer.Style.Terminal && printer.Form.IsTable(), width: func() int { return term.Width(s.Stdout) }}
+	v := &live{printer: printer, on: printer.Style.Terminal && printer.Form.IsTable(), width: func() int { return term.Width(printer.Out) }}
 	for {
 		if err := v.follow(ctx, api, id); err != nil {
 			return session.Explain(ctx, err)
@@ -55,7 +49,7 @@ func watch(ctx context.Context, s *session.Session, id string, timeout time.Dura
 			continue
 		}
 		if printer.Form.IsTable() {
-			_, _ = fmt.Fprintln(s.Stdout)
+			_, _ = fmt.Fprintln(printer.Out)
 			if err := printer.One(jobView, job); err != nil {
 				return err
 			}

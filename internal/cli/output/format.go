@@ -5,6 +5,7 @@ package output
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -155,12 +156,17 @@ func (p *Printer) json(value any, indent string) error {
 }
 
 func (p *Printer) yaml(value any) error {
-	encoder := yaml.NewEncoder(p.Out)
-	encoder.SetIndent(2)
-	if err := encoder.Encode(numbers(value)); err != nil {
+	text, err := asJSON(value)
+	if err != nil {
 		return err
 	}
-	return encoder.Close()
+	var plain any // whose numbers are numbers: JSON is YAML
+	if err := yaml.Unmarshal([]byte(text), &plain); err != nil {
+		return err
+	}
+	encoder := yaml.NewEncoder(p.Out)
+	encoder.SetIndent(2)
+	return errors.Join(encoder.Encode(plain), encoder.Close())
 }
 
 func asJSON(value any) (string, error) {

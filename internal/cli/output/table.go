@@ -19,7 +19,6 @@ type Column struct {
 	Show func(value any) string
 	// State colours the text as the state that it is.
 	State bool
-	Color term.Color // of the text
 }
 
 // longest is how much of a text the narrow table shows.
@@ -53,7 +52,7 @@ func (p *Printer) table(v View, items []any) error {
 	for n, row := range rows {
 		var line strings.Builder
 		for i, text := range row {
-			color := columns[i].Color
+			color := term.Plain
 			switch {
 			case n == 0:
 				color = term.Strong

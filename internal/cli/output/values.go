@@ -55,6 +55,15 @@ func known(value any) any {
 	return value
 }
 
+// Items are things to be printed as a list.
+func Items[T any](all []T) []any {
+	items := make([]any, len(all))
+	for i, one := range all {
+		items[i] = one
+	}
+	return items
+}
+
 // At gives what is at a path, such as failure.detail; nil if there is nothing.
 func At(value any, path string) any {
 	for name := range strings.SplitSeq(path, ".") {
@@ -92,31 +101,4 @@ func Text(value any) string {
 		return strings.Join(names, ",")
 	}
 	return fmt.Sprint(value)
-}
-
-// numbers makes numbers of what JSON has written: YAML would quote them.
-func numbers(value any) any {
-	switch v := value.(type) {
-	case json.Number:
-		if whole, err := v.Int64(); err == nil {
-			return whole
-		}
-		if real, err := v.Float64(); err == nil {
-			return real
-		}
-		return v.String()
-	case map[string]any:
-		converted := make(map[string]any, len(v))
-		for name, member := range v {
-			converted[name] = numbers(member)
-		}
-		return converted
-	case []any:
-		converted := make([]any, len(v))
-		for i, element := range v {
-			converted[i] = numbers(element)
-		}
-		return converted
-	}
-	return value
 }

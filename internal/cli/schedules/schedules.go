@@ -2,15 +2,14 @@
 package schedules
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
-	"github.com/forgerun/forgerun/internal/cli/jobs"
 	"github.com/forgerun/forgerun/internal/cli/output"
 	"github.com/forgerun/forgerun/internal/cli/session"
 )
@@ -21,11 +20,15 @@ func Command(s *session.Session) *cobra.Command {
 		Use: "schedules", Aliases: []string{"schedule"}, Short: "Submit jobs at times",
 		Example: "  forgerun schedules create SUCCESS_FAST --interval 90s\n  forgerun schedules list\n  forgerun jobs list --schedule SCHEDULE",
 	}))
+	with := func(name, short string, run func(*cobra.Command, []string) error) *cobra.Command {
+		return &cobra.Command{Use: name + " SCHEDULE", Short: short, Args: command.Exactly(1), RunE: run}
+	}
 	c.AddCommand(createCommand(s), listCommand(s),
-		oneCommand(s, "get", "Show a schedule with its next runs", (*client.Client).Schedule),
-		oneCommand(s, "pause", "Have nothing be due any more", (*client.Client).PauseSchedule),
-		oneCommand(s, "resume", "Have a schedule be due again, from now on", (*client.Client).ResumeSchedule),
-		triggerCommand(s), deleteCommand(s))
+		with("get", "Show a schedule with its next runs", session.Show(s, view, (*client.Client).Schedule)),
+		with("pause", "Have nothing be due any more", session.Show(s, view, (*client.Client).PauseSchedule)),
+		with("resume", "Have a schedule be due again, from now on", session.Show(s, view, (*client.Client).ResumeSchedule)),
+		with("trigger", "Submit a job of a schedule now, beside its due times", session.Show(s, triggeredView, (*client.Client).TriggerSchedule)),
+		with("delete", "Delete a schedule; its jobs stay", session.Delete(s, (*client.Client).DeleteSchedule)))
 	return c
 }
 
@@ -56,19 +59,6 @@ var triggeredView = output.View{ID: "job_id", Columns: []output.Column{
 	{Head: "JOB", Path: "job_id"}, {Head: "STATE", Path: "state", State: true},
 }}
 
-// with gives do what most commands need.
-func with(s *session.Session, do func(*client.Client, *output.Printer) error) error {
-	api, err := s.Client()
-	if err != nil {
-		return err
-	}
-	printer, err := s.Printer()
-	if err != nil {
-		return err
-	}
-	return do(api, printer)
-}
-
 func createCommand(s *session.Session) *cobra.Command {
 	var r client.ScheduleRequest
 	var params, file, eventName string
@@ -79,28 +69,35 @@ func createCommand(s *session.Session) *cobra.Command {
 		Example: "  forgerun schedules create SUCCESS_FAST --cron '30 4 * * MON-FRI' --time-zone Europe/Berlin --overlap skip\n" +
 			"  forgerun schedules create --interval 90s --event-name tick\n" +
 			"  forgerun schedules create --file schedule.json",
-		RunE: func(c *cobra.Command, args []string) error {
-			if file != "" {
-				if len(args) > 0 || r != (client.ScheduleRequest{}) || params != "" || eventName != "" {
-					return command.Usagef("--file has the whole schedule: leave KIND and the flags that describe one out")
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+			described := len(args) > 0 || r != (client.ScheduleRequest{}) || params != "" || eventName != ""
+			switch {
+			case file != "" && described:
+				return command.Usagef("--file has the whole schedule: leave KIND and the flags that describe one out")
+			case file != "":
+				if err := s.ReadJSON(file, &r); err != nil {
+					return err
 				}
-				return fromFile(s, file, &r, func() error { return create(c.Context(), s, r) })
-			}
-			r.Job.Type = client.Execute
-			if len(args) == 1 {
-				r.Job.WorkKind = args[0]
-			}
-			if eventName != "" {
-				r.Job.Type, r.Job.Event = client.EmitEvent, &client.Emission{Name: eventName}
-			}
-			if params != "" {
-				if !json.Valid([]byte(params)) {
-					return command.Usagef("--params must be a JSON object")
+			case params != "" && !json.Valid([]byte(params)):
+				return command.Usagef("--params must be a JSON object")
+			default:
+				r.Job = client.JobRequest{Type: client.Execute, WorkKind: strings.Join(args, "")}
+				if params != "" {
+					r.Job.Params = json.RawMessage(params)
 				}
-				r.Job.Params = json.RawMessage(params)
+				if eventName != "" {
+					r.Job.Type, r.Job.Event = client.EmitEvent, &client.Emission{Name: eventName}
+				}
 			}
-			return create(c.Context(), s, r)
-		},
+			created, err := api.CreateSchedule(ctx, r)
+			if err != nil {
+				return err
+			}
+			for _, w := range created.Warnings {
+				s.Notef("warning: %s: %s", w.Pointer, w.Detail)
+			}
+			return p.One(view, created)
+		}),
 	}
 	flags := c.Flags()
 	flags.StringVar(&r.Name, "name", "", "a `line` of your own")
@@ -118,92 +115,12 @@ func createCommand(s *session.Session) *cobra.Command {
 	return c
 }
 
-func fromFile(s *session.Session, file string, r *client.ScheduleRequest, then func() error) error {
-	content, err := s.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	decoder := json.NewDecoder(bytes.NewReader(content))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(r); err != nil {
-		return command.Usagef("%s: %w", file, err)
-	}
-	return then()
-}
-
-func create(ctx context.Context, s *session.Session, r client.ScheduleRequest) error {
-	return with(s, func(api *client.Client, p *output.Printer) error {
-		created, err := api.CreateSchedule(ctx, r)
-		if err != nil {
-			return err
-		}
-		for _, w := range created.Warnings {
-			s.Notef("warning: %s: %s", w.Pointer, w.Detail)
-		}
-		return p.One(view, created)
-	})
-}
-
 func listCommand(s *session.Session) *cobra.Command {
 	limit := 50
-	c := &cobra.Command{
+	return session.Limit(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the schedules of the client, the newest first", Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return with(s, func(api *client.Client, p *output.Printer) error {
-				all, err := jobs.Take(api.Schedules(c.Context()), limit)
-				if err != nil {
-					return err
-				}
-				return p.List(view, all)
-			})
-		},
-	}
-	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
-	return c
-}
-
-// oneCommand is one that shows the schedule as it is then.
-func oneCommand(s *session.Session, name, short string,
-	do func(*client.Client, context.Context, string, ...client.Option) (*client.Schedule, error),
-) *cobra.Command {
-	return &cobra.Command{
-		Use: name + " SCHEDULE", Short: short, Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return with(s, func(api *client.Client, p *output.Printer) error {
-				shown, err := do(api, c.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				return p.One(view, shown)
-			})
-		},
-	}
-}
-
-func triggerCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "trigger SCHEDULE", Short: "Submit a job of a schedule now, beside its due times", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return with(s, func(api *client.Client, p *output.Printer) error {
-				accepted, err := api.TriggerSchedule(c.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				return p.One(triggeredView, accepted)
-			})
-		},
-	}
-}
-
-func deleteCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "delete SCHEDULE", Short: "Delete a schedule; its jobs stay", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := s.Client()
-			if err != nil {
-				return err
-			}
-			return api.DeleteSchedule(c.Context(), args[0])
-		},
-	}
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) error {
+			return session.List(p, view, api.Schedules(ctx), limit)
+		}),
+	}, &limit)
 }

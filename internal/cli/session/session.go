@@ -3,10 +3,13 @@ package session
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"os"
 	"strings"
@@ -139,6 +142,31 @@ func (s *Session) ReadFile(name string) ([]byte, error) {
 	return content, nil
 }
 
+// ReadJSON reads a file as JSON that has no members but those of the value.
+func (s *Session) ReadJSON(name string, into any) error {
+	content, err := s.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if err := Strictly(content, into); err != nil {
+		return command.Usagef("%s cannot be read as JSON: %w", name, err)
+	}
+	return nil
+}
+
+// Strictly decodes one JSON document that has no members but those of the value.
+func Strictly(content []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if decoder.More() {
+		return errors.New("there is more than one")
+	}
+	return nil
+}
+
 // ReadSecret reads a line of standard input.
 func (s *Session) ReadSecret() (string, error) {
 	line, err := bufio.NewReader(s.Stdin).ReadString('\n')
@@ -159,17 +187,35 @@ func Explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return command.Code(command.Interrupted)
 	}
-	if problem, ok := errors.AsType[*client.Problem](err); ok && problem.Status == http.StatusUnauthorized {
-		return fmt.Errorf("%w: give the API key as FORGERUN_API_KEY, --key or in a profile", err)
-	}
-	if problem, ok := errors.AsType[*operator.Problem](err); ok && problem.Status == http.StatusUnauthorized {
+	problem, ok := errors.AsType[*client.Problem](err)
+	switch {
+	case !ok || problem.Status != http.StatusUnauthorized:
+		return err
+	case strings.Contains(problem.URL, operator.Path):
 		return fmt.Errorf("%w Give it as FORGERUN_ADMIN_TOKEN, --admin-token or in a profile", err)
 	}
-	return err
+	return fmt.Errorf("%w: give the API key as FORGERUN_API_KEY, --key or in a profile", err)
 }
 
 // ErrTimedOut is the cause of a context of Within that has ended.
 var ErrTimedOut = errors.New("the time to wait is over")
+
+// Poll asks until what it asks about has ended, with pauses, for at most a time; 0 is no bound.
+func Poll(ctx context.Context, timeout time.Duration, ask func(context.Context) (ended bool, pause time.Duration, err error)) error {
+	ctx, cancel := Within(ctx, timeout)
+	defer cancel()
+	for {
+		ended, pause, err := ask(ctx)
+		if err != nil || ended {
+			return Explain(ctx, err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return Explain(ctx, ctx.Err())
+		}
+	}
+}
 
 // Within bounds a context by the flag --timeout; 0 is no bound.
 func Within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
@@ -177,4 +223,69 @@ func Within(ctx context.Context, timeout time.Duration) (context.Context, contex
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeoutCause(ctx, timeout, ErrTimedOut)
+}
+
+// Run is what a command does.
+type Run = func(c *cobra.Command, args []string) error
+
+// Public has a command use the public API.
+func (s *Session) Public(do func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error) Run {
+	return using(s, s.Client, do)
+}
+
+// Admin has a command use the operator API.
+func (s *Session) Admin(do func(ctx context.Context, api *operator.Client, p *output.Printer, args []string) error) Run {
+	return using(s, s.Operator, do)
+}
+
+func using[T any](s *Session, find func() (T, error), do func(context.Context, T, *output.Printer, []string) error) Run {
+	return func(c *cobra.Command, args []string) error {
+		api, err := find()
+		if err != nil {
+			return err
+		}
+		printer, err := s.Printer()
+		if err != nil {
+			return err
+		}
+		return do(c.Context(), api, printer, args)
+	}
+}
+
+// Show has a command print what the public API answers about the thing whose id is its argument.
+func Show[T any](s *Session, v output.View, call func(*client.Client, context.Context, string, ...client.Option) (T, error)) Run {
+	return s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+		shown, err := call(api, ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return p.One(v, shown)
+	})
+}
+
+// Delete has a command delete the thing whose id is its argument, by the public API.
+func Delete(s *Session, call func(*client.Client, context.Context, string, ...client.Option) error) Run {
+	return s.Public(func(ctx context.Context, api *client.Client, _ *output.Printer, args []string) error {
+		return call(api, ctx, args[0])
+	})
+}
+
+// List prints a list, or its first limit entries; 0 for all.
+func List[T any](p *output.Printer, v output.View, entries iter.Seq2[T, error], limit int) error {
+	var all []any
+	for entry, err := range entries {
+		if err != nil {
+			return err
+		}
+		if all = append(all, entry); len(all) == limit {
+			break
+		}
+	}
+	return p.List(v, all)
+}
+
+// Limit adds the flag --limit, whose default limit has.
+func Limit(c *cobra.Command, limit *int) *cobra.Command {
+	c.Flags().IntVar(limit, "limit", *limit, "at most so many; 0: all")
+	return c
 }

@@ -1,21 +1,30 @@
 package webhooks
 
 import (
+	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/output"
 	"github.com/forgerun/forgerun/internal/cli/session"
+	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
 // listenFlags say where to listen, and what to do with each message.
@@ -104,4 +113,168 @@ func register(ctx context.Context, api *client.Client, url string, f listenFlags
 		return nil, fmt.Errorf("%w: a service that allows no private addresses needs --public-url", err)
 	}
 	return webhook, err
+}
+
+const (
+	maxBody   = 4 << 20
+	patience  = 5 * time.Second // for what ends the command
+	seenAtAll = 10_000          // deliveries that are remembered: a repetition of one is not another message
+)
+
+// receiver answers the service, and hands on what it has verified.
+type receiver struct {
+	ctx       context.Context
+	printer   *output.Printer
+	exec      string // "": messages are printed
+	environ   []string
+	stderr    io.Writer
+	note      func(format string, args ...any)
+	most      int // messages; 0: any number
+	directory *client.Directory
+	path      string
+
+	registered chan struct{} // closed when verifier is there
+	verifier   *client.Verifier
+
+	mu     sync.Mutex // one message at a time
+	seen   map[string]bool
+	count  int
+	enough chan struct{}
+	failed error
+}
+
+// begin tells the receiver its webhook: only now can it verify.
+func (r *receiver) begin(w *client.Webhook) {
+	keys := func(id string) (ed25519.PublicKey, error) { return r.directory.Key(id) }
+	r.verifier, r.seen = &client.Verifier{Secret: w.Secret, Keys: keys, URL: w.URL}, map[string]bool{}
+	close(r.registered)
+}
+
+// ServeHTTP answers one request.
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	switch {
+	case request.URL.Path != r.path:
+		http.NotFound(w, request)
+		return
+	case request.Method == http.MethodOptions: // the handshake of "HTTP 1.1 Web Hooks for Event Delivery"
+		w.Header().Set("Allow", "POST, OPTIONS")
+		if origin := request.Header.Get("WebHook-Request-Origin"); origin != "" {
+			w.Header().Set("WebHook-Allowed-Origin", origin)
+			w.Header().Set("WebHook-Allowed-Rate", "*")
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return
+	case request.Method != http.MethodPost:
+		w.Header().Set("Allow", "POST, OPTIONS")
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	select {
+	case <-r.registered:
+	case <-request.Context().Done():
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxBody))
+	if err != nil {
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		return
+	}
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	w.WriteHeader(r.receive(request, body))
+}
+
+// receive verifies a message and hands it on. It gives the status of the answer.
+func (r *receiver) receive(request *http.Request, body []byte) int {
+	message, err := r.verifier.Verify(request)
+	if err != nil {
+		r.note("A message was refused: %v", err)
+		if errors.Is(err, client.ErrSignature) {
+			return http.StatusUnauthorized
+		}
+		return http.StatusServiceUnavailable // the keys could not be read: it comes again
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen[message.WebhookID] {
+		return http.StatusNoContent // its answer was lost
+	}
+	if r.most > 0 && r.count >= r.most {
+		return http.StatusServiceUnavailable // the command ends
+	}
+	if err := r.handOn(message, body); err != nil {
+		r.note("%s was not taken: %v", message.Name, err)
+		return http.StatusInternalServerError
+	}
+	if len(r.seen) >= seenAtAll {
+		clear(r.seen)
+	}
+	r.seen[message.WebhookID] = true
+	if r.count++; r.count == r.most {
+		close(r.enough)
+	}
+	return http.StatusNoContent
+}
+
+// shown is a message as it is printed.
+type shown struct {
+	DeliveryID string          `json:"delivery_id"`
+	EventID    string          `json:"event_id"`
+	Name       string          `json:"event_name"`
+	JobID      string          `json:"job_id,omitempty"`
+	Time       time.Time       `json:"timestamp"`
+	Sequence   int             `json:"seq,omitempty"`
+	WorkKind   string          `json:"work_kind,omitempty"`
+	Verified   []string        `json:"verified"`
+	Data       json.RawMessage `json:"data"`
+}
+
+var shownView = output.View{ID: "delivery_id"}
+
+func (r *receiver) handOn(m *client.WebhookMessage, body []byte) error {
+	if r.exec != "" {
+		return r.runCommand(m, body)
+	}
+	one := shown{
+		DeliveryID: m.WebhookID, EventID: m.EventID, Name: m.Name, JobID: m.JobID(), Time: m.Time, Sequence: m.Sequence, WorkKind: m.WorkKind,
+		Verified: []string{"secret", "signature"}, Data: m.Data,
+	}
+	err := r.printer.Each(shownView, one, func(value any) string {
+		style := r.printer.Style
+		status := output.Text(output.At(value, "data.jobStatus"))
+		return fmt.Sprintf("%s  %s  %-22s  %s  %s", style.Paint(term.Faint, m.Time.Local().Format("15:04:05.000")),
+			style.Paint(term.Good, "verified"), term.Line(m.Name), term.Line(one.JobID), style.Paint(term.StateColor(status), term.Line(status)))
+	})
+	if err != nil && r.failed == nil {
+		r.failed = err
+	}
+	return err
+}
+
+// runCommand runs the command of --exec for a message.
+func (r *receiver) runCommand(m *client.WebhookMessage, body []byte) error {
+	c := exec.CommandContext(r.ctx, "sh", "-c", r.exec) // what the caller asked for, by the shell as they typed it
+	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), r.printer.Out, r.stderr
+	c.Env = slices.Concat(r.environ, []string{
+		"FORGERUN_EVENT=" + m.Name, "FORGERUN_EVENT_ID=" + m.EventID, "FORGERUN_JOB_ID=" + m.JobID(), "FORGERUN_WEBHOOK_ID=" + m.WebhookID,
+	})
+	return c.Run()
+}
+
+// finish ends the server once the last answer is on its way.
+func (r *receiver) finish(server *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), patience)
+	defer cancel()
+	_ = server.Shutdown(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+// unregister deletes the webhook, also when the command was interrupted.
+func unregister(ctx context.Context, api *client.Client, id string, note func(format string, args ...any)) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if err := api.DeleteWebhook(ctx, id); err != nil {
+		note("The webhook %s could not be deleted: %v", id, err)
+	}
 }

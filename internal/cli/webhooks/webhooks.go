@@ -16,8 +16,11 @@ import (
 
 // Commands are those below "webhooks".
 func Commands(s *session.Session) []*cobra.Command {
-	all := []*cobra.Command{listenCommand(s), listCommand(s), deliveriesCommand(s), testCommand(s), redeliverCommand(s), replayCommand(s),
-		deleteCommand(s)}
+	all := []*cobra.Command{listenCommand(s), listCommand(s), deliveriesCommand(s),
+		{Use: "test WEBHOOK", Short: "Send a webhook.test event to a webhook", Args: command.Exactly(1),
+			RunE: session.Show(s, deliveryView, (*client.Client).TestWebhook)},
+		redeliverCommand(s), replayCommand(s),
+		{Use: "delete WEBHOOK", Short: "Delete a webhook", Args: command.Exactly(1), RunE: session.Delete(s, (*client.Client).DeleteWebhook)}}
 	for _, c := range all {
 		s.ForClients(c)
 	}
@@ -47,35 +50,16 @@ var deliveryView = output.View{ID: "delivery_id", Columns: []output.Column{
 	{Head: "ERROR", Path: "last_error.detail", Wide: true},
 }}
 
-// with gives do what most commands need.
-func with(s *session.Session, do func(*client.Client, *output.Printer) error) error {
-	api, err := s.Client()
-	if err != nil {
-		return err
-	}
-	printer, err := s.Printer()
-	if err != nil {
-		return err
-	}
-	return do(api, printer)
-}
-
 func listCommand(s *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the webhooks of the client", Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return with(s, func(api *client.Client, p *output.Printer) error {
-				all, err := api.Webhooks(c.Context())
-				if err != nil {
-					return err
-				}
-				items := make([]any, len(all))
-				for i, w := range all {
-					items[i] = w
-				}
-				return p.List(webhookView, items)
-			})
-		},
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) error {
+			all, err := api.Webhooks(ctx)
+			if err != nil {
+				return err
+			}
+			return p.List(webhookView, output.Items(all))
+		}),
 	}
 }
 
@@ -83,35 +67,13 @@ func deliveriesCommand(s *session.Session) *cobra.Command {
 	filter, limit := client.DeliveryFilter{}, 50
 	c := &cobra.Command{
 		Use: "deliveries WEBHOOK", Short: "List what was or will be delivered, the newest first", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return with(s, func(api *client.Client, p *output.Printer) error {
-				all, err := jobs.Take(api.Deliveries(c.Context(), args[0], filter), limit)
-				if err != nil {
-					return err
-				}
-				return p.List(deliveryView, all)
-			})
-		},
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+			return session.List(p, deliveryView, api.Deliveries(ctx, args[0], filter), limit)
+		}),
 	}
 	c.Flags().StringVar(&filter.State, "state", "", "only deliveries in this `state`: PENDING, DELIVERED or FAILED")
 	c.Flags().StringVar(&filter.EventName, "event", "", "only deliveries of events with this `name`")
-	c.Flags().IntVar(&limit, "limit", limit, "at most so many; 0: all")
-	return c
-}
-
-func testCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "test WEBHOOK", Short: "Send a webhook.test event to a webhook", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return with(s, func(api *client.Client, p *output.Printer) error {
-				delivery, err := api.TestWebhook(c.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				return p.One(deliveryView, delivery)
-			})
-		},
-	}
+	return session.Limit(c, &limit)
 }
 
 func redeliverCommand(s *session.Session) *cobra.Command {
@@ -121,25 +83,23 @@ func redeliverCommand(s *session.Session) *cobra.Command {
 		Long: "Sends the named deliveries of a webhook again, or with --since all that failed since then.",
 		Example: "  forgerun webhooks redeliver WEBHOOK DELIVERY\n" +
 			"  forgerun webhooks redeliver WEBHOOK --since 2h",
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			if (since == "") == (len(args) == 1) {
 				return command.Usagef("name deliveries, or give --since (forgerun webhooks redeliver --help)")
 			}
-			return with(s, func(api *client.Client, p *output.Printer) error {
-				if since != "" {
-					return again(c.Context(), p, since, args[0], api.RedeliverSince)
+			if since != "" {
+				return again(ctx, p, since, args[0], api.RedeliverSince)
+			}
+			var all []any
+			for _, id := range args[1:] {
+				delivery, err := api.Redeliver(ctx, args[0], id)
+				if err != nil {
+					return err
 				}
-				var all []any
-				for _, id := range args[1:] {
-					delivery, err := api.Redeliver(c.Context(), args[0], id)
-					if err != nil {
-						return err
-					}
-					all = append(all, delivery)
-				}
-				return p.List(deliveryView, all)
-			})
-		},
+				all = append(all, delivery)
+			}
+			return p.List(deliveryView, all)
+		}),
 	}
 	c.Flags().StringVar(&since, "since", "", "all that failed since this `time`: RFC 3339, or how long ago, as in 2h")
 	return c
@@ -149,14 +109,12 @@ func replayCommand(s *session.Session) *cobra.Command {
 	since := ""
 	c := &cobra.Command{
 		Use: "replay WEBHOOK --since TIME", Short: "Send all events since a time to a webhook, also those it never got", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			if since == "" {
 				return command.Usagef("give --since (forgerun webhooks replay --help)")
 			}
-			return with(s, func(api *client.Client, p *output.Printer) error {
-				return again(c.Context(), p, since, args[0], api.Replay)
-			})
-		},
+			return again(ctx, p, since, args[0], api.Replay)
+		}),
 	}
 	c.Flags().StringVar(&since, "since", "", "the `time` from which on: RFC 3339, or how long ago, as in 2h")
 	return c
@@ -183,18 +141,5 @@ func again(ctx context.Context, p *output.Printer, since, webhook string, do que
 		if cursor = part.NextCursor; cursor == "" {
 			return p.One(replayView, total)
 		}
-	}
-}
-
-func deleteCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "delete WEBHOOK", Short: "Delete a webhook", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := s.Client()
-			if err != nil {
-				return err
-			}
-			return api.DeleteWebhook(c.Context(), args[0])
-		},
 	}
 }

@@ -279,9 +279,8 @@ type LoggedTry struct {
 
 // Task is an entry of the queue in Redis.
 type Task struct {
-	Queue    string `json:"queue"`
-	ID       string `json:"id"`
-	State    string `json:"state"` // pending, active, scheduled, retry, archived, completed
-	Attempt  int    `json:"attempt,omitempty"`
-	Dispatch int    `json:"dispatch,omitempty"`
+	Queue   string `json:"queue"`
+	ID      string `json:"id"`
+	State   string `json:"state"` // pending, active, scheduled, retry, archived, completed
+	Attempt int    `json:"attempt,omitempty"`
 }

@@ -27,7 +27,7 @@ type Writer struct {
 	dir     string
 	buckets [Buckets + 1]bucket
 	facts   atomic.Int64
-	broken  atomic.Pointer[error] // the first error of the disk
+	broken  atomic.Pointer[error] // the first error of the disk; later facts are dropped
 }
 
 type bucket struct {
@@ -35,7 +35,6 @@ type bucket struct {
 	file *os.File
 	out  *bufio.Writer
 	line bytes.Buffer
-	err  error // the first one; later facts are dropped
 }
 
 // Create makes an empty history in dir, which it makes when missing. An existing history is an error.
@@ -77,7 +76,7 @@ func (w *Writer) Add(f Fact) {
 	b := &w.buckets[bucketOf(f.Job)]
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.err != nil {
+	if b.file == nil || w.broken.Load() != nil {
 		return
 	}
 	b.line.Reset()
@@ -86,8 +85,7 @@ func (w *Writer) Add(f Fact) {
 		_, err = b.out.Write(b.line.Bytes())
 	}
 	if err != nil {
-		b.err = err
-		w.broken.CompareAndSwap(nil, &err) // b.err changes at Close
+		w.broken.CompareAndSwap(nil, &err)
 		return
 	}
 	w.facts.Add(1)
@@ -106,26 +104,20 @@ func (w *Writer) Facts() int64 { return w.facts.Load() }
 
 // Close writes out what is buffered and returns the first error of any Add. The history may be read afterwards.
 func (w *Writer) Close() error {
-	var errs []error
+	errs := []error{w.Err()}
 	for i := range w.buckets {
 		errs = append(errs, w.buckets[i].close())
 	}
 	return errors.Join(errs...)
 }
 
-func (b *bucket) close() error {
+func (b *bucket) close() (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.file == nil {
-		return nil
+	if b.file != nil {
+		err = errors.Join(b.out.Flush(), b.file.Close())
+		b.file = nil
 	}
-	err := b.err
-	b.err = errors.New("history: fact added after Close")
-	if err == nil {
-		err = b.out.Flush()
-	}
-	err = errors.Join(err, b.file.Close())
-	b.file = nil
 	return err
 }
 

@@ -130,12 +130,12 @@ var answerCorruptions = []corruption{
 		e.ID = "another"
 	}), true},
 	{`event 3 (job.assigned) is of job "x"`, answered, plainJob, told(2, func(e *history.Event) { e.Job = "x" }), true},
-	{`event 3 (job.assigned) has work_kind "" in its data`, answered, plainJob, told(2, func(e *history.Event) { e.WorkKind = "" }), true},
-	{"event 3 (job.assigned) has duration_ms 7 in its data", expected, plainJob, told(2, func(e *history.Event) {
+	{`event 3 (job.assigned) has work kind ""`, expected, plainJob, told(2, func(e *history.Event) { e.WorkKind = "" }), true},
+	{"event 3 (job.assigned) has a duration of 7 ms", expected, plainJob, told(2, func(e *history.Event) {
 		ms := int64(7)
 		e.DurationMS = &ms
 	}), true},
-	{"event 3 (job.assigned) has expected_outcome FAILED", expected, plainJob, told(2, func(e *history.Event) { e.Expected = failed }), true},
+	{"event 3 (job.assigned) has expected outcome ", expected, plainJob, told(2, func(e *history.Event) { e.Expected = failed }), true},
 }
 
 // acted spoils the first answer to a cancel or a retry.

@@ -186,8 +186,8 @@ var jobCorruptions = []corruption{
 		w.sub(othersJob).AutoRetry = true
 		failedWith(othersJob, codeTimeout)(w)
 	}, false},
-	{"SUCCESS_FAST is defined to take 7 ms", expected, plainJob, func(w *world) { ms := int64(7); w.row(plainJob).DurationMS = &ms }, false},
-	{"SUCCESS_FAST is defined with should_fail true", expected, plainJob, func(w *world) { w.row(plainJob).ShouldFail = true }, true},
+	{"definition.duration_ms is 7, ", expected, plainJob, func(w *world) { ms := int64(7); w.row(plainJob).DurationMS = &ms }, false},
+	{"definition.should_fail is true", expected, plainJob, func(w *world) { w.row(plainJob).ShouldFail = true }, true},
 	{"a job has work kind PAYLOAD_INVALID", expected, plainJob, func(w *world) { rename(w, plainJob, payloadInvalid) }, false},
 	{"PAYLOAD_INVALID was accepted as job job-0001", expected, plainJob, func(w *world) { rename(w, plainJob, payloadInvalid) }, false},
 	{"the job has max_attempts 1, the service allows 4", expected, emittingJob, func(w *world) {

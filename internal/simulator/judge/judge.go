@@ -24,35 +24,6 @@ type Reader interface {
 	Each(bucket int, fn func(history.Fact) error) error
 }
 
-// FactList is a Reader of facts in memory, with a single bucket for those of jobs.
-type FactList []history.Fact
-
-// Jobs calls fn with all facts about jobs.
-func (l FactList) Jobs(bucket int, fn func(map[string][]history.Fact) error) error {
-	if bucket != 0 {
-		return nil
-	}
-	jobs := map[string][]history.Fact{}
-	for _, f := range l {
-		if f.Job != "" {
-			jobs[f.Job] = append(jobs[f.Job], f)
-		}
-	}
-	return fn(jobs)
-}
-
-// Each calls fn with the facts about no job.
-func (l FactList) Each(_ int, fn func(history.Fact) error) error {
-	for _, f := range l {
-		if f.Job == "" {
-			if err := fn(f); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // Judge checks the history against all invariants, bucket by bucket, so that its
 // memory grows by one byte a ticket. Its error is the reader's or the context's.
 func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {

@@ -51,15 +51,27 @@ func (w *world) jumps() *world {
 // spoilt are the invariants that are violated.
 func (w *world) spoilt(t *testing.T) map[string]int64 {
 	t.Helper()
-	v, err := Judge(t.Context(), FactList(w.facts), w.run)
+	v, err := Judge(t.Context(), w, w.run)
 	require.NoError(t, err)
 	return v.ByInvariant
+}
+
+// A result is gone once the clock was moved beyond its day, and not before.
+func TestResultsAreGoneAfterADay(t *testing.T) {
+	t.Parallel()
+	for ahead, violated := range map[time.Duration]int{23 * time.Hour: 1, 25 * time.Hour: 0} {
+		w := soundWorld()
+		end := w.facts[len(w.facts)-1].At
+		w.run.Collected.Moves = servicetime.Moves{{Number: 1, Real: end, Service: end.Add(ahead), Rate: 1}}
+		w.shown(plainJob).ResultSize, w.shown(plainJob).ResultError = nil, resultGone
+		require.Len(t, w.spoilt(t), violated, ahead)
+	}
 }
 
 func TestSoundHistoryOfAMovedClockPasses(t *testing.T) {
 	t.Parallel()
 	w := soundWorld().jumps()
-	v, err := Judge(t.Context(), FactList(w.facts), w.run)
+	v, err := Judge(t.Context(), w, w.run)
 	require.NoError(t, err)
 	require.Empty(t, printed(v))
 	for _, invariant := range Invariants {

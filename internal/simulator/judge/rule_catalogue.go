@@ -65,10 +65,8 @@ func (c *checker) checkCatalogue() {
 		return
 	}
 	c.look(expected)
-	if c.row != nil && c.row.DurationMS != nil && kind.duration > 0 {
-		c.must(*c.row.DurationMS == kind.duration.Milliseconds(), expected, "%s is defined to take %d ms, the catalogue has %d",
-			c.kind, *c.row.DurationMS, kind.duration.Milliseconds())
-		c.must(c.row.ShouldFail == (kind.fails > 0), expected, "%s is defined with should_fail %t", c.kind, c.row.ShouldFail)
+	if c.row != nil {
+		c.checkDefinition(kind, c.row)
 	}
 	for _, n := range c.attempts {
 		switch r := c.reports[n]; r.Outcome {

@@ -14,7 +14,7 @@ func (c *checker) checkStreams() {
 		}
 		var events []*history.Fact
 		for _, f := range c.byKind[history.Streamed] {
-			if f.Tenant == s.Tenant && f.Note == s.Name && f.Event != nil && plainName(f.Event.Name) != "job.progress" {
+			if f.Tenant == s.Tenant && f.Event != nil && plainName(f.Event.Name) != "job.progress" {
 				events = append(events, f)
 			}
 		}

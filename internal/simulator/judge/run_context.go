@@ -48,11 +48,9 @@ type Webhook struct {
 	Events []string // names, or patterns such as job.* and *
 }
 
-// Stream is a reader of a tenant's event stream. If a tenant has several, its
-// facts (Streamed) have the reader's Name as their Note.
+// Stream is the reader of a tenant's event stream.
 type Stream struct {
 	Tenant int
-	Name   string
 	// Whole: it was connected before the tenant's first submission and was read
 	// until the end, so that each event must be on it.
 	Whole bool

@@ -39,18 +39,20 @@ func (q *quota) take(invariant string) bool {
 
 // Verdict is the outcome of a judgement.
 type Verdict struct {
-	Jobs, Tickets, Facts int64
+	Jobs    int64 `json:"jobs"`
+	Tickets int64 `json:"tickets"`
+	Facts   int64 `json:"facts"`
 
 	// Checked says how often each invariant was checked, Skipped why one was not,
 	// or only in part.
-	Checked map[string]int64
-	Skipped map[string]string
+	Checked map[string]int64  `json:"-"`
+	Skipped map[string]string `json:"-"`
 
 	// Violations are at most 1000, at most 100 of them with histories, and some of
 	// each invariant, however many there are of another one.
-	Violations     []Violation
-	ViolationCount int64
-	ByInvariant    map[string]int64 // unlisted violations too
+	Violations     []Violation      `json:"-"`
+	ViolationCount int64            `json:"violation_count"`
+	ByInvariant    map[string]int64 `json:"-"` // unlisted violations too
 }
 
 // OK reports whether nothing was found. What was not checked is in Skipped.

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -33,12 +34,19 @@ func (v Violation) Write(w io.Writer) {
 		about = append(about, fmt.Sprintf("ticket %d", v.Ticket))
 	}
 	fmt.Fprintf(w, "%s: %s\n", v.Invariant, Printable(v.What))
-	if len(about) > 0 {
-		fmt.Fprintf(w, "  %s\n", strings.Join(about, ", "))
+	for _, line := range append([]string{strings.Join(about, ", ")}, v.Facts()...) {
+		if line != "" {
+			fmt.Fprintf(w, "  %s\n", line)
+		}
 	}
+}
+
+// Facts are those of its history, a line each, without secrets.
+func (v Violation) Facts() (lines []string) {
 	for _, f := range v.History {
-		fmt.Fprintf(w, "  %s  %-15s tenant %d  %s\n", when(&f).UTC().Format("15:04:05.000000"), f.Kind, f.Tenant, Printable(describe(&f)))
+		lines = append(lines, when(&f).UTC().Format("15:04:05.000000")+"  "+Printable(line(f)))
 	}
+	return lines
 }
 
 // inOrder sorts a copy of facts by the time of what they say.
@@ -67,46 +75,20 @@ func when(f *history.Fact) time.Time {
 	return f.At
 }
 
-func describe(f *history.Fact) string {
-	var parts []string
-	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	if s := f.Submission; s != nil {
-		add("%s %s, execution_at %s, callback %s, batch %q", s.Type, s.WorkKind, clock(s.ExecutionAt), RedactURL(s.Callback), s.Batch)
-		for _, t := range s.Tries {
-			add("try %s-%s: %d %s job %s %s replayed %t %s",
-				clock(&t.Sent), clock(&t.Answered), t.Status, t.Code, t.Job, t.State, t.Replayed, t.Error)
-		}
+// line is a fact as the history has it, without what may be secret.
+func line(f history.Fact) string {
+	if f.Submission != nil {
+		sent := *f.Submission
+		sent.Key, sent.Callback = "", RedactURL(sent.Callback)
+		f.Submission = &sent
 	}
-	if a := f.Action; a != nil {
-		add("%s answered %s: %d %s %s attempt %d %s", a.Verb, clock(&f.At), a.Status, a.Code, a.State, a.Attempt, a.Error)
+	if f.Delivery != nil {
+		d := *f.Delivery
+		d.URL = RedactURL(d.URL)
+		f.Delivery = &d
 	}
-	if j := f.Told; j != nil {
-		add("%s %s %s %s attempt %d of %d, created %s, updated %s, started %s, finished %s, execution_at %s %s",
-			j.Type, j.WorkKind, j.State, j.Outcome, j.Attempt, j.MaxAttempts,
-			clock(&j.CreatedAt), clock(&j.UpdatedAt), clock(j.StartedAt), clock(j.FinishedAt), clock(j.ExecutionAt), j.Failure)
-		if f.Kind == history.StoredJob {
-			add("event_seq %d, fence %d, lease_expiries %d, result of attempt %d, %d keys, run_at %s, correlation id %s",
-				j.EventSeq, j.Fence, j.LeaseExpiries, j.ResultAttempt, j.Keys, clock(j.RunAt), j.Correlation)
-		}
-	}
-	if e := f.Event; e != nil {
-		add("%d %s %s>%s attempt %d at %s %s (%s)", e.Seq, e.Name, e.Prev, e.Next, e.Attempt, clock(&e.At), e.Status+e.Emitted, e.ID)
-	}
-	if r := f.Report; r != nil {
-		add("attempt %d %s, %s to %s, %d ms %s, %d events, event_seq %d",
-			r.Attempt, r.Outcome, clock(r.StartedAt), clock(&r.FinishedAt), r.DurationMS, r.Failure, len(r.Events), r.EventSeq)
-	}
-	if d := f.Delivery; d != nil {
-		add("%s to %s%s: event %d %s (%s) %s, attempts %d, status %d %s, bytes %s %s %s", d.ID, d.Webhook, RedactURL(d.URL),
-			d.Seq, d.EventName, d.EventID, d.State, d.Attempts, d.Status, d.Error, d.Body, d.JobStatus, d.Emitted)
-	}
-	if t := f.Task; t != nil {
-		add("queue %s: %s %s", t.Queue, t.ID, t.State)
-	}
-	if f.Note != "" {
-		add("%s", f.Note)
-	}
-	return strings.Join(parts, "; ")
+	text, _ := json.Marshal(f) // it was read from JSON
+	return string(text)
 }
 
 // RedactURL leaves out what may be secret in a URL.

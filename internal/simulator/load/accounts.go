@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync"
 	"time"
 
 	"github.com/forgerun/forgerun/client"
@@ -54,6 +53,7 @@ func (e *Engine) Prepare(ctx context.Context) error {
 			return fmt.Errorf("registering the webhooks of tenant %d: %w", n+1, err)
 		}
 	}
+	e.clock.client = e.accounts[0].quick // any will do
 	var background context.Context
 	background, e.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := e.followClock(ctx, background); err != nil {
@@ -81,12 +81,7 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	if quick, err = client.New(hasty); err != nil {
 		return nil, nil, err
 	}
-	patient := client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 1}
-	if e.clock.client, err = client.New(patient); err != nil {
-		return nil, nil, err
-	}
-	patient.MaxTries = 8
-	slow, err = client.New(patient)
+	slow, err = client.New(client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 8})
 	return quick, slow, err
 }
 
@@ -103,7 +98,6 @@ func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client
 	if err != nil {
 		return nil, err
 	}
-	e.clock.client = e.clock.client.WithKey(key.APIKey) // any will do
 	a.ClientID, a.quick, a.slow = id, quick.WithKey(key.APIKey), slow.WithKey(key.APIKey)
 	return a, nil
 }
@@ -137,30 +131,32 @@ const streamPatience = 15 * time.Second
 
 // openStreams returns when each tenant's first stream is connected.
 func (e *Engine) openStreams(ctx, streams context.Context) error {
-	var connected sync.WaitGroup
+	ctx, cancel := context.WithTimeoutCause(ctx, streamPatience,
+		fmt.Errorf("the event stream of a tenant was not connected within %s", streamPatience))
+	defer cancel()
+	var first []chan struct{}
 	for _, a := range e.accounts {
 		for n := range e.o.Scenario.Readers.Streams {
 			if n > 0 {
 				e.background.Go(func() { e.idle(streams, a, 0) })
 				continue
 			}
-			connected.Add(1)
-			e.background.Go(func() { e.watch(streams, a, connected.Done) })
+			connected := make(chan struct{})
+			first = append(first, connected)
+			e.background.Go(func() { e.watch(streams, a, func() { close(connected) }) })
 		}
 		for range e.o.Scenario.Readers.Slow {
 			e.background.Go(func() { e.idle(streams, a, e.o.Scenario.Readers.SlowPause) })
 		}
 	}
-	all := make(chan struct{})
-	go func() { connected.Wait(); close(all) }()
-	select {
-	case <-all:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(streamPatience):
-		return fmt.Errorf("the event stream of a tenant was not connected within %s", streamPatience)
+	for _, connected := range first {
+		select {
+		case <-connected:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+	return nil
 }
 
 // Close ends the streams, and the looks at the clock. It may be called again.

@@ -43,53 +43,50 @@ func Connect(ctx context.Context, address, key string) (string, error) {
 	if key != "" {
 		return address, checkKey(ctx, c, address)
 	}
+	request := "POST /v1/clients"
 	id, err := c.CreateClient(ctx)
-	if err != nil {
-		return "", registrationError(address, "POST /v1/clients", err)
+	if err == nil {
+		request += "/" + id + "/keys"
+		_, err = c.CreateKey(ctx, id, false)
 	}
-	if _, err = c.CreateKey(ctx, id, false); err != nil {
-		return "", registrationError(address, "POST /v1/clients/"+id+"/keys", err)
+	problem, told := errors.AsType[*client.Problem](err)
+	unexpected, other := errors.AsType[*client.UnexpectedError](err)
+	switch {
+	case err == nil:
+		return address, nil
+	case other && unexpected.Status == http.StatusCreated:
+		err = fmt.Errorf("the service at %s answered the registration without a client id or key", address)
+	case !told || problem.Status == http.StatusNotFound:
+		err = foreignError(address, request, err)
+	case problem.Status == http.StatusUnauthorized || problem.Status == http.StatusForbidden:
+		err = fmt.Errorf("the service at %s does not let strangers register (%s): pass a key with --key", address, answerText(err))
+	default:
+		err = fmt.Errorf("registration at %s failed: %s answered %s, expected 201", address, request, answerText(err))
 	}
-	return address, nil
+	return "", err
 }
 
 // checkKey asks for a job that does not exist: what counts is which error comes.
 func checkKey(ctx context.Context, c *client.Client, address string) error {
-	path := uuid.NewString()
-	_, err := c.Job(ctx, path)
-	path = "GET /v1/jobs/" + path
-	var problem *client.Problem
+	id := uuid.NewString()
+	_, err := c.Job(ctx, id)
+	request := "GET /v1/jobs/" + id
+	problem, told := errors.AsType[*client.Problem](err)
 	switch {
-	case !errors.As(err, &problem):
-		return foreignError(address, path, err)
-	case problem.Code == "RFA_JOB_NOT_FOUND":
+	case told && problem.Code == "RFA_JOB_NOT_FOUND":
 		return nil
-	case problem.Status == http.StatusUnauthorized || problem.Status == http.StatusForbidden:
+	case told && (problem.Status == http.StatusUnauthorized || problem.Status == http.StatusForbidden):
 		return fmt.Errorf("the service at %s refuses the key: %s", address, answerText(err))
-	case problem.Status != http.StatusNotFound:
-		return fmt.Errorf("the service at %s is not usable now: %s answered %s, expected 404 RFA_JOB_NOT_FOUND", address, path, answerText(err))
+	case told && problem.Status != http.StatusNotFound:
+		return fmt.Errorf("the service at %s is not usable now: %s answered %s, expected 404 RFA_JOB_NOT_FOUND",
+			address, request, answerText(err))
 	}
-	return foreignError(address, path, err)
-}
-
-func registrationError(address, request string, err error) error {
-	var problem *client.Problem
-	var unexpected *client.UnexpectedError
-	switch {
-	case errors.As(err, &unexpected) && unexpected.Status == http.StatusCreated:
-		return fmt.Errorf("the service at %s answered the registration without a client id or key", address)
-	case !errors.As(err, &problem) || problem.Status == http.StatusNotFound:
-		return foreignError(address, request, err)
-	case problem.Status == http.StatusUnauthorized || problem.Status == http.StatusForbidden:
-		return fmt.Errorf("the service at %s does not let strangers register (%s): pass a key with --key", address, answerText(err))
-	}
-	return fmt.Errorf("registration at %s failed: %s answered %s, expected 201", address, request, answerText(err))
+	return foreignError(address, request, err)
 }
 
 // foreignError explains an answer that ForgeRun does not give, and the lack of one.
 func foreignError(address, request string, err error) error {
-	var lost *client.NoAnswerError
-	if errors.As(err, &lost) {
+	if lost, ok := errors.AsType[*client.NoAnswerError](err); ok {
 		return fmt.Errorf("nothing answers at %s (%w): is the service running, and is --url right?", address, lost.Err)
 	}
 	return fmt.Errorf("something answers at %s, but not as ForgeRun does (%s: %s): is --url right?", address, request, answerText(err))
@@ -97,16 +94,12 @@ func foreignError(address, request string, err error) error {
 
 // answerText gives an answer's status with its code and detail, or its media type.
 func answerText(err error) string {
-	var problem *client.Problem
-	var unexpected *client.UnexpectedError
-	switch {
-	case errors.As(err, &problem):
+	if problem, ok := errors.AsType[*client.Problem](err); ok {
 		return fmt.Sprintf("%d %s (%s)", problem.Status, problem.Code, problem.Detail)
-	case errors.As(err, &unexpected):
+	}
+	if unexpected, ok := errors.AsType[*client.UnexpectedError](err); ok {
 		mediaType, _, _ := mime.ParseMediaType(unexpected.ContentType)
 		return fmt.Sprintf("%d with %s", unexpected.Status, mediaType)
-	case err == nil:
-		return "a job that nobody submitted"
 	}
-	return err.Error()
+	return fmt.Sprint(err)
 }

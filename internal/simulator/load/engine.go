@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/receiver"
@@ -85,9 +87,6 @@ func (e *Engine) Tickets() int64 { return e.tickets.Load() }
 // Run sends the plan and returns when its last submission has been answered or
 // given up, and the client's part in all jobs is played.
 func (e *Engine) Run(ctx context.Context) error {
-	if e.quick != nil {
-		defer context.AfterFunc(ctx, e.quick.abort)()
-	}
 	if !e.watched() {
 		asking, done := context.WithCancel(ctx)
 		var asker sync.WaitGroup
@@ -122,41 +121,22 @@ func shared(plan *scenario.Plan) (next func() (scenario.Intent, bool)) {
 }
 
 // runOpen sends every intent at its time, or late, whatever became of those before.
-// Senders are reused: a goroutine whose stack has grown is cheaper than a new one.
 func (e *Engine) runOpen(ctx context.Context, next func() (scenario.Intent, bool)) {
 	began := time.Now()
-	var senders sync.WaitGroup
-	due := make(chan scenario.Intent)
-	send := func(in scenario.Intent) {
+	var senders errgroup.Group
+	senders.SetLimit(inFlight)
+	for in, ok := next(); ok; in, ok = next() {
 		at := began.Add(in.At)
-		e.late.Store(int64(time.Since(at)))
-		e.play(ctx, in, at)
-	}
-	slots := make(chan struct{}, inFlight) // one taken by each sender
-	for {
-		in, ok := next()
-		if !ok || Sleep(ctx, time.Until(began.Add(in.At))) != nil {
+		if Sleep(ctx, time.Until(at)) != nil {
 			break
 		}
-		select {
-		case due <- in: // somebody waits
-			continue
-		default:
-		}
-		select {
-		case due <- in:
-		case slots <- struct{}{}:
-			senders.Go(func() {
-				send(in)
-				for in := range due {
-					send(in)
-				}
-			})
-		case <-ctx.Done():
-		}
+		senders.Go(func() error {
+			e.late.Store(int64(time.Since(at)))
+			e.play(ctx, in, at)
+			return nil
+		})
 	}
-	close(due)
-	senders.Wait()
+	_ = senders.Wait() // there is none
 }
 
 // runClosed lets each client send its next request after the end of its last job,
@@ -187,9 +167,6 @@ func (e *Engine) runClosed(ctx context.Context, next func() (scenario.Intent, bo
 // Play sends one more intent after Run, and in a closed loop gives the state in which
 // its first job ended, "" for none.
 func (e *Engine) Play(ctx context.Context, in scenario.Intent) (state string) {
-	if e.quick != nil {
-		defer context.AfterFunc(ctx, e.quick.abort)()
-	}
 	return e.play(ctx, in, time.Now())[0].end
 }
 

@@ -112,11 +112,8 @@ func (e *Engine) act(
 		action := history.Action{Verb: verb, Sent: time.Now().UTC()}
 		a, err := do(ctx, t.job)
 		now := time.Now().UTC()
-		if err != nil {
-			action.Status, action.Code, action.RequestID, action.Error = explain(err)
-		} else {
-			action.Status, action.Job, action.State, action.Attempt, action.RequestID = 200, a.JobID, a.State, a.Attempt, a.RequestID
-			action.UpdatedAt = a.UpdatedAt
+		if action.Status, action.Code, action.RequestID, action.Error = explain(err); err == nil {
+			action.Job, action.State, action.Attempt, action.RequestID, action.UpdatedAt = a.JobID, a.State, a.Attempt, a.RequestID, a.UpdatedAt
 		}
 		e.o.History.Add(history.Fact{At: now, Kind: history.Acted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Action: &action})
 		if err == nil {

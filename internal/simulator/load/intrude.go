@@ -32,10 +32,8 @@ func (e *Engine) intrude(ctx context.Context, t *ticket) {
 			return nil
 		}},
 	} {
-		action := history.Action{Verb: way.verb, Sent: time.Now().UTC(), Status: 200}
-		if err := way.ask(stranger.quick); err != nil {
-			action.Status, action.Code, action.RequestID, action.Error = explain(err)
-		}
+		action := history.Action{Verb: way.verb, Sent: time.Now().UTC()}
+		action.Status, action.Code, action.RequestID, action.Error = explain(way.ask(stranger.quick))
 		e.o.History.Add(history.Fact{
 			At: time.Now().UTC(), Kind: history.Intruded, Tenant: stranger.Tenant, Ticket: t.number, Job: t.job, Action: &action,
 		})

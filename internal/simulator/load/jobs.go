@@ -1,9 +1,7 @@
 package load
 
 import (
-	"hash/maphash"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/forgerun/forgerun/client"
@@ -20,17 +18,12 @@ func isFinal(state string) bool { return rank[state] == rank[client.Succeeded] }
 
 // jobs are those of which more is expected; others are forgotten, to bound memory.
 type jobs struct {
-	seed maphash.Seed
 	// streamed: a job is kept until its end was streamed, even if a poll or the
 	// answer to a cancel was quicker. The event would else look like a new job's.
 	streamed bool
-	shards   [64]shard
-	turn     atomic.Int64 // the shard that silent begins with
 	moved    func(from, to string)
 	ended    func(*job) // nothing more is expected of it
-}
 
-type shard struct {
 	mu   sync.Mutex
 	byID map[string]*job
 }
@@ -56,11 +49,7 @@ type job struct {
 }
 
 func newJobs(streamed bool, moved func(from, to string), ended func(*job)) *jobs {
-	j := &jobs{seed: maphash.MakeSeed(), streamed: streamed, moved: moved, ended: ended}
-	for i := range j.shards {
-		j.shards[i].byID = map[string]*job{}
-	}
-	return j
+	return &jobs{streamed: streamed, moved: moved, ended: ended, byID: map[string]*job{}}
 }
 
 // locked calls fn with the job, which is made if it is not known, and forgets it
@@ -71,20 +60,19 @@ func (js *jobs) locked(id string, fn func(*job)) { js.withLock(id, true, fn) }
 func (js *jobs) ifKnown(id string, fn func(*job)) { js.withLock(id, false, fn) }
 
 func (js *jobs) withLock(id string, create bool, fn func(*job)) {
-	s := &js.shards[maphash.String(js.seed, id)%uint64(len(js.shards))]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	j := s.byID[id]
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	j := js.byID[id]
 	if j == nil && !create {
 		return
 	}
 	if j == nil {
 		j = &job{id: id, attempt: 1}
-		s.byID[id] = j
+		js.byID[id] = j
 	}
 	fn(j)
 	if j.ticket != 0 && js.over(j) && j.held == 0 {
-		delete(s.byID, id)
+		delete(js.byID, id)
 		js.ended(j)
 	}
 }
@@ -170,33 +158,26 @@ func (js *jobs) owner(id string) (tenant int, known bool) {
 // silent picks at most limit unfinished jobs without an update for the given time,
 // and notes one for each, so that the next call picks others.
 func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
+	js.mu.Lock()
+	defer js.mu.Unlock()
 	now := time.Now()
-	first := int(js.turn.Add(1))
-	for i := range js.shards {
-		s := &js.shards[(first+i)%len(js.shards)]
-		s.mu.Lock()
-		for _, j := range s.byID {
-			if len(list) < limit && j.ticket != 0 && !j.finished && now.Sub(j.last) >= quiet {
-				j.last = now
-				list = append(list, *j)
-			}
+	for _, j := range js.byID {
+		if len(list) < limit && j.ticket != 0 && !j.finished && now.Sub(j.last) >= quiet {
+			j.last = now
+			list = append(list, *j)
 		}
-		s.mu.Unlock()
 	}
 	return list
 }
 
 // waiting counts the jobs that are not final and not scheduled beyond until.
 func (js *jobs) waiting(until time.Time) (n int) {
-	for i := range js.shards {
-		s := &js.shards[i]
-		s.mu.Lock()
-		for _, j := range s.byID {
-			if !js.over(j) && !(j.state == client.Created && j.waits.After(until)) {
-				n++
-			}
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	for _, j := range js.byID {
+		if !js.over(j) && !(j.state == client.Created && j.waits.After(until)) {
+			n++
 		}
-		s.mu.Unlock()
 	}
 	return n
 }

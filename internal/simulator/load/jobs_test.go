@@ -108,9 +108,7 @@ func TestJobsUntilTheirEnd(t *testing.T) {
 			s(t, w)
 		}
 		require.Equal(t, []string{c.end}, w.ends, name)
-		for i := range w.shards {
-			require.Empty(t, w.shards[i].byID, name)
-		}
+		require.Empty(t, w.byID, name)
 		require.Zero(t, w.waiting(time.Now()), name)
 		require.Equal(t, 1, w.states[c.end], name)
 		require.Zero(t, w.states[running], name)

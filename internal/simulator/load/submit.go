@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/report"
@@ -43,7 +45,7 @@ type ticket struct {
 // ticketsOf makes a ticket for each item of a batch and each copy with its own key.
 func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	list := make([]*ticket, in.Tickets)
-	params := params(in.ParamsBytes)
+	params := params(in.Work.ParamsBytes)
 	digest := history.ParamsDigest(params)
 	for i := range list {
 		kind := in.Kind
@@ -53,28 +55,28 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 		followed := in.Cancel.In != "" || in.Retries > 0 || in.Polled || e.awaitEnd
 		t := &ticket{number: in.N + int64(i), tenant: in.Tenant, intended: intended, hold: followed}
 		t.request = client.JobRequest{
-			Type: in.Type, WorkKind: kind, AutoRetry: in.AutoRetry,
+			Type: in.Work.Type, WorkKind: kind, AutoRetry: in.Work.AutoRetry,
 			CorrelationID: e.o.Run + "." + strconv.FormatInt(t.number, 10),
 		}
 		if params != nil {
 			t.request.Params = params
 		}
-		if in.Type == scenario.Deferred {
+		if in.Work.Type == scenario.Deferred {
 			t.request.ExecutionAt = e.serviceTime(intended).Add(in.Ahead).UTC().Truncate(time.Microsecond)
 		}
-		if in.Type == scenario.EmitEvent {
+		if in.Work.Type == scenario.EmitEvent {
 			t.request.Event = &client.Emission{Name: "simulated", Data: []byte(strconv.FormatInt(t.number, 10))}
 		}
-		if in.Callback != "" && e.o.Receiver != nil {
-			t.request.Callback = e.o.Receiver.URL(in.Tenant, in.Callback)
+		if in.Work.Callback != "" && e.o.Receiver != nil {
+			t.request.Callback = e.o.Receiver.URL(in.Tenant, in.Work.Callback)
 		}
 		key := e.o.Run + "." + in.Key // another run may have the same seed
 		if in.Work.Batch == 0 && i > 0 {
 			key = e.o.Run + "." + in.CopyKey(i)
 		}
 		t.fact = history.Submission{
-			Key: key, Type: in.Type, WorkKind: kind,
-			AutoRetry: in.AutoRetry, Callback: t.request.Callback, Params: digest, Intended: intended,
+			Key: key, Type: in.Work.Type, WorkKind: kind,
+			AutoRetry: in.Work.AutoRetry, Callback: t.request.Callback, Params: digest, Intended: intended,
 		}
 		if !t.request.ExecutionAt.IsZero() {
 			t.fact.ExecutionAt = &t.request.ExecutionAt
@@ -109,22 +111,18 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 
 // copies calls fn for the submission and each copy, in turn or at once.
 func copies(in scenario.Intent, fn func(i int)) {
-	if !in.AtOnce {
-		for i := range 1 + in.Copies {
-			fn(i)
-		}
-		return
+	var group errgroup.Group
+	group.SetLimit(1)
+	if in.AtOnce {
+		group.SetLimit(atOnce)
 	}
-	var group sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
 	for i := range 1 + in.Copies {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
+		group.Go(func() error {
 			fn(i)
+			return nil
 		})
 	}
-	group.Wait()
+	_ = group.Wait() // there is none
 }
 
 // handIn submits one job.
@@ -134,9 +132,7 @@ func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
 		try := history.Try{Sent: time.Now().UTC()}
 		a, err := account.quick.Submit(context.WithValue(ctx, tryKey{}, &try), t.request, client.IdempotencyKey(t.fact.Key))
 		try.Answered = time.Now().UTC()
-		if err != nil {
-			try.Status, try.Code, try.RequestID, try.Error = explain(err)
-		} else {
+		if try.Status, try.Code, try.RequestID, try.Error = explain(err); err == nil {
 			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed
 			try.Job, try.State, try.CreatedAt = a.JobID, a.State, a.CreatedAt
 		}
@@ -157,8 +153,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		try := history.Try{Sent: time.Now().UTC()}
 		a, err := account.quick.SubmitBatch(ctx, items, client.IdempotencyKey(list[0].fact.Key))
 		try.Answered = time.Now().UTC()
-		if err != nil {
-			try.Status, try.Code, try.RequestID, try.Error = explain(err)
+		if try.Status, try.Code, try.RequestID, try.Error = explain(err); err != nil {
 			for _, t := range list {
 				e.note(t, try, "")
 			}
@@ -180,17 +175,18 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 	})
 }
 
-// explain gives what an error says of an answer.
+// explain gives what an error says of an answer; nil is 200.
 func explain(err error) (status int, code, requestID, text string) {
-	var problem *client.Problem
-	var unexpected *client.UnexpectedError
-	switch {
-	case errors.As(err, &problem):
-		return problem.Status, problem.Code, problem.RequestID, ""
-	case errors.As(err, &unexpected):
-		return unexpected.Status, "", "", err.Error()
+	if err == nil {
+		return http.StatusOK, "", "", ""
 	}
-	return 0, "", "", err.Error()
+	if problem, ok := errors.AsType[*client.Problem](err); ok {
+		return problem.Status, problem.Code, problem.RequestID, ""
+	}
+	if unexpected, ok := errors.AsType[*client.UnexpectedError](err); ok {
+		status = unexpected.Status
+	}
+	return status, "", "", err.Error()
 }
 
 // insist repeats a submission with its key while its outcome is unknown, and after

@@ -2,11 +2,10 @@ package load
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -19,23 +18,19 @@ import (
 type transport struct {
 	host    fasthttp.HostClient
 	timeout time.Duration // of one request, waiting for a connection included
-
-	mu     sync.Mutex
-	open   map[net.Conn]bool
-	closed bool
 }
 
 const (
 	dialTimeout    = 5 * time.Second
 	requestTimeout = 15 * time.Second
 	connections    = 256 // open at a time; more requests wait, and their time counts
+	maxBody        = 8 << 20
 )
 
 func newTransport(address string) *transport {
-	t := &transport{timeout: requestTimeout, open: map[net.Conn]bool{}}
-	t.host = fasthttp.HostClient{
+	return &transport{timeout: requestTimeout, host: fasthttp.HostClient{
 		Addr:                      address,
-		Dial:                      t.dial,
+		Dial:                      func(address string) (net.Conn, error) { return net.DialTimeout("tcp", address, dialTimeout) },
 		MaxConns:                  connections,
 		MaxConnWaitTimeout:        requestTimeout,
 		MaxIdleConnDuration:       20 * time.Second, // shorter than a server's patience
@@ -43,46 +38,7 @@ func newTransport(address string) *transport {
 		MaxIdemponentCallAttempts: 1, // trying again is decided, and written down, above
 		NoDefaultUserAgentHeader:  true,
 		DisablePathNormalizing:    true,
-	}
-	return t
-}
-
-// dial remembers the connection, for abort.
-func (t *transport) dial(address string) (net.Conn, error) {
-	c, err := net.DialTimeout("tcp", address, dialTimeout)
-	if err != nil {
-		return nil, err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return nil, errors.Join(net.ErrClosed, c.Close())
-	}
-	t.open[c] = true
-	return &connection{c, t}, nil
-}
-
-// connection is one that is forgotten when it is closed.
-type connection struct {
-	net.Conn
-	t *transport
-}
-
-func (c *connection) Close() error {
-	c.t.mu.Lock()
-	delete(c.t.open, c.Conn)
-	c.t.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// abort ends present and future requests; fasthttp alone waits for deadlines.
-func (t *transport) abort() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-	for c := range t.open {
-		_ = c.Close() // its user gets an error
-	}
+	}}
 }
 
 // locating notes the Location of answers, which the library hides in refusals.
@@ -99,14 +55,10 @@ func (l locating) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-const maxBody = 8 << 20
-
-// RoundTrip sends one request and reads the whole answer. The request's context
-// ends it through its deadline only; abort ends all.
+// RoundTrip sends one request and reads the whole answer. When the request's context ends before, nobody waits for it any
+// more: fasthttp itself waits until the deadline.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseRequest(request)
-	defer fasthttp.ReleaseResponse(response)
 	if err := fill(request, r); err != nil {
 		return nil, err
 	}
@@ -114,13 +66,19 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if d, ok := r.Context().Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}
-	if err := t.host.DoDeadline(request, response, deadline); err != nil {
-		if r.Context().Err() != nil {
-			return nil, r.Context().Err()
+	answered := make(chan error, 1)
+	go func() { answered <- t.host.DoDeadline(request, response, deadline) }()
+	select {
+	case err := <-answered:
+		defer fasthttp.ReleaseRequest(request)
+		defer fasthttp.ReleaseResponse(response)
+		if err != nil {
+			return nil, cmp.Or(r.Context().Err(), err)
 		}
-		return nil, err
+		return read(response, r), nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
 	}
-	return read(response, r), nil
 }
 
 func fill(request *fasthttp.Request, r *http.Request) error {

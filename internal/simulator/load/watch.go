@@ -43,67 +43,53 @@ func (e *Engine) watch(ctx context.Context, a *Account, connected func()) {
 // streamed takes one message of a tenant's stream.
 func (e *Engine) streamed(tenant int, m client.Message) {
 	f := history.Fact{At: time.Now().UTC(), Kind: history.Streamed, Tenant: tenant}
-	var err error
-	var then func()
+	read := e.logged
 	if m.IsOutcome() {
-		then, err = e.ended(m, &f)
-	} else {
-		then, err = e.logged(m, &f)
+		read = e.ended
 	}
-	if err != nil {
+	if err := read(m, &f); err != nil {
 		f.Kind, f.Note = history.Strange, "a stream's message that cannot be read: "+err.Error()
 	}
 	e.o.History.Add(f)
-	if then != nil {
-		then()
-	}
 }
 
 // ended reads the outcome of an attempt or of a batch.
-func (e *Engine) ended(m client.Message, f *history.Fact) (then func(), err error) {
+func (e *Engine) ended(m client.Message, f *history.Fact) error {
 	o, err := m.Outcome()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	end, ofJob := ends[m.Name]
-	if !ofJob {
-		f.Event = &history.Event{StreamID: m.ID, Name: "batch.completed", Status: o.JobStatus, At: o.CompletedAt}
-		return nil, nil
-	}
-	f.Job = o.JobID
-	f.Event = &history.Event{
-		StreamID: m.ID, Name: end.name, Attempt: o.Attempt, Status: o.JobStatus, At: o.CompletedAt, Scenario: facts.OutcomeScenario(o),
-	}
-	return func() {
+	f.Event = &history.Event{StreamID: m.ID, Name: "batch.completed", Status: o.JobStatus, At: o.CompletedAt}
+	if end, ofJob := ends[m.Name]; ofJob {
+		f.Job, f.Event.Name, f.Event.Attempt, f.Event.Scenario = o.JobID, end.name, o.Attempt, facts.OutcomeScenario(o)
 		e.jobs.saw(o.JobID, update{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable(), streamed: true})
-	}, nil
+	}
+	return nil
 }
 
 // logged reads an event as the log has it.
-func (e *Engine) logged(m client.Message, f *history.Fact) (then func(), err error) {
+func (e *Engine) logged(m client.Message, f *history.Fact) error {
 	v, err := m.Event()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	f.Job = v.JobID
 	f.Event = &history.Event{
 		ID: v.EventID, StreamID: m.ID, Seq: v.Seq, Name: v.Name, Prev: v.PrevState, Next: v.NextState, Attempt: v.Attempt, At: v.Timestamp,
 	}
 	if v.JobID == "" { // of a batch or a webhook
-		return nil, nil
+		return nil
 	}
 	f.Event.Scenario = facts.Scenario(v.Data)
 	switch {
 	case v.Name == "event.emitted":
 		f.Event.Emitted, err = facts.Emission(v.Data)
-		return nil, err
 	case v.NextState != "":
-		return func() { e.jobs.saw(v.JobID, update{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true}) }, nil
+		e.jobs.saw(v.JobID, update{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true})
 	case v.Name == "job.retries_exhausted":
-		return func() { e.jobs.exhausted(v.JobID) }, nil
-	default:
-		return nil, nil
+		e.jobs.exhausted(v.JobID)
 	}
+	return err
 }
 
 // idle reads a stream slowly and for nobody, as a client that hangs does.

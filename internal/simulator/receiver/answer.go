@@ -1,38 +1,30 @@
 package receiver
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"net/http"
 	"sync"
-	"time"
+
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// Answer is what a receiver does with a try. With Hang it gives no answer until
-// the sender gives up, with Reset it cuts the connection.
-type Answer struct {
-	Status      int           // 0: 204
-	After       time.Duration // how late it comes
-	Hang, Reset bool
-	Share       float64 // of the tries, against the shares of the receiver's other answers
-}
+// Answer is what a receiver does with a try. Without a status it is 204.
+type Answer = scenario.Answer
 
-// status is what the sender gets to see, 0 for nothing.
-func (a Answer) status() int {
-	switch {
-	case a.Hang || a.Reset:
+// shown is what the sender gets to see, 0 for nothing.
+func shown(a Answer) int {
+	if a.Hang || a.Reset {
 		return 0
-	case a.Status == 0:
-		return http.StatusNoContent
-	default:
-		return a.Status
 	}
+	return cmp.Or(a.Status, http.StatusNoContent)
 }
 
 // draw picks an answer by its arguments alone: the same seed meets the same answers.
 func draw(answers []Answer, seed uint64, subject string, try int) Answer {
-	var sum float64
+	var sum scenario.Share
 	for _, a := range answers {
 		sum += a.Share
 	}
@@ -40,7 +32,7 @@ func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 		return Answer{}
 	}
 	hash := sha256.Sum256(fmt.Appendf(nil, "%d/%d/%s", seed, try, subject))
-	at := sum * float64(binary.BigEndian.Uint64(hash[:])>>11) / (1 << 53) // from 0 to below sum
+	at := sum * scenario.Share(binary.BigEndian.Uint64(hash[:])>>11) / (1 << 53) // from 0 to below sum
 	for _, a := range answers {
 		if at -= a.Share; at < 0 {
 			return a
@@ -49,33 +41,22 @@ func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 	return answers[len(answers)-1] // rounding, or no shares
 }
 
-// rememberedTries is how many messages' tries are counted at a time.
+// rememberedTries is how many messages' tries are counted at least.
 const rememberedTries = 100_000
 
 // tries counts the tries of each message, and forgets the oldest messages.
 type tries struct {
-	mu     sync.Mutex
-	counts map[string]int
-	ring   []string // ids in counts, the oldest at next once it is full
-	next   int
+	mu          sync.Mutex
+	latest, old map[string]int
 }
 
 // add counts a try of the message and gives its number, from 1.
 func (t *tries) add(id string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.counts == nil {
-		t.counts = map[string]int{}
+	if len(t.latest) == rememberedTries || t.latest == nil {
+		t.latest, t.old = map[string]int{}, t.latest
 	}
-	if t.counts[id]++; t.counts[id] > 1 {
-		return t.counts[id]
-	}
-	if len(t.ring) < rememberedTries {
-		t.ring = append(t.ring, id)
-		return 1
-	}
-	delete(t.counts, t.ring[t.next])
-	t.ring[t.next] = id
-	t.next = (t.next + 1) % rememberedTries
-	return 1
+	t.latest[id] = 1 + max(t.latest[id], t.old[id])
+	return t.latest[id]
 }

@@ -5,5 +5,5 @@ package receiver
 func (r *Receiver) Held() int {
 	r.tries.mu.Lock()
 	defer r.tries.mu.Unlock()
-	return len(r.tries.counts)
+	return len(r.tries.latest)
 }

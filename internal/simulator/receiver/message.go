@@ -28,20 +28,7 @@ type message struct {
 	// Set by verify, as far as it came.
 	webhook string // id; "" for a callback
 	event   client.WebhookMessage
-	data    struct {
-		JobID         string `json:"jobId"` // of the job or the batch
-		CorrelationID string `json:"correlationId"`
-		JobStatus     string `json:"jobStatus"`
-		Scenario      *struct {
-			WorkKind        string `json:"workKind"`
-			DurationMS      *int64 `json:"durationMs"`
-			ExpectedOutcome string `json:"expectedOutcome"`
-		} `json:"scenario"`
-		Emitted *struct {
-			Name string          `json:"name"`
-			Data json.RawMessage `json:"data"`
-		} `json:"emitted"`
-	}
+	data    client.Outcome // of the job or the batch
 }
 
 func (m *message) id() string { return m.header.Get("Webhook-Id") }
@@ -98,7 +85,10 @@ func (m *message) fact(kind history.Kind, status int, note string) history.Fact 
 	e := m.event
 	var scenario *history.Scenario
 	if s := m.data.Scenario; s != nil {
-		scenario = &history.Scenario{WorkKind: clip(s.WorkKind), DurationMS: s.DurationMS, Expected: clip(s.ExpectedOutcome)}
+		scenario = &history.Scenario{WorkKind: clip(s.WorkKind), Expected: clip(s.ExpectedOutcome)}
+		if s.DurationMS != 0 {
+			scenario.DurationMS = &s.DurationMS
+		}
 	}
 	digest, emitted := sha256.Sum256(m.body), ""
 	if own := m.data.Emitted; own != nil {

@@ -49,7 +49,7 @@ type Receiver struct {
 	active   sync.WaitGroup    // messages being answered; grows only while not closed
 	bases    map[string]string // of the public addresses, no slash at the end; "": of receivers without one of their own
 	webhooks map[address]webhook
-	pending  map[address]chan struct{} // closed when the registration of the address was answered
+	pending  map[address]bool // its registration is not answered yet
 }
 
 // address is a receiver of a tenant.
@@ -69,18 +69,8 @@ const (
 	idleTimeout    = 2 * time.Minute  // of a connection between requests
 
 	registrationLimit = 5 * time.Second // how long a message waits for the registration of its address
+	registrationPause = 5 * time.Millisecond
 )
-
-// newReceiver makes a receiver that does not listen by itself: it is a handler of requests
-// to publicURL.
-func newReceiver(publicURL string, o Options) (*Receiver, error) {
-	r := &Receiver{options: o, webhooks: map[address]webhook{}, pending: map[address]chan struct{}{}, bases: map[string]string{}}
-	r.closed, r.close = context.WithCancel(context.Background())
-	r.server = &http.Server{
-		Handler: r, ReadHeaderTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-	}
-	return r, r.SetURL("", publicURL)
-}
 
 // Listen starts a receiver at addr, such as 127.0.0.1:0. The service reaches it
 // at publicURL, or with "" at the address itself.
@@ -96,11 +86,14 @@ func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 		}
 		publicURL = "http://" + listener.Addr().String()
 	}
-	r, err := newReceiver(publicURL, o)
-	if err != nil {
+	r := &Receiver{options: o, listener: listener, webhooks: map[address]webhook{}, pending: map[address]bool{}, bases: map[string]string{}}
+	if err := r.SetURL("", publicURL); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	r.listener = listener
+	r.closed, r.close = context.WithCancel(context.Background())
+	r.server = &http.Server{
+		Handler: r, ReadHeaderTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+	}
 	go func() { _ = r.server.Serve(listener) }() // until Close
 	return r, nil
 }
@@ -153,9 +146,9 @@ func (r *Receiver) URL(tenant int, name string) string {
 // service. From then on, signatures under the secret are verified. A service may send
 // to the address before its answer is here: such a message waits for the answer.
 func (r *Receiver) Register(tenant int, name string, create func(url string) (webhookID, secret string, err error)) error {
-	at, answered := address{tenant, name}, make(chan struct{})
+	at := address{tenant, name}
 	r.mu.Lock()
-	r.pending[at] = answered
+	r.pending[at] = true
 	r.mu.Unlock()
 	id, secret, err := create(r.URL(tenant, name))
 	r.mu.Lock()
@@ -164,27 +157,20 @@ func (r *Receiver) Register(tenant int, name string, create func(url string) (we
 		r.webhooks[at] = webhook{id, secret}
 	}
 	delete(r.pending, at)
-	close(answered)
 	return err
 }
 
-// registered gives what is registered at the address, "" for nothing.
+// registered gives what is registered at the address, "" for nothing. It waits for the answer to a registration, but not for
+// long: a service that waits for this answer would never give its own.
 func (r *Receiver) registered(ctx context.Context, at address) webhook {
-	r.mu.Lock()
-	answered := r.pending[at]
-	r.mu.Unlock()
-	if answered != nil {
-		ctx, cancel := context.WithTimeout(ctx, registrationLimit)
-		defer cancel()
-		select {
-		case <-answered:
-		case <-ctx.Done(): // or a service that waits for this answer would never give its own
-		case <-r.closed.Done():
+	for deadline := time.Now().Add(registrationLimit); ; {
+		r.mu.Lock()
+		w, waits := r.webhooks[at], r.pending[at]
+		r.mu.Unlock()
+		if !waits || time.Now().After(deadline) || r.hold(ctx, registrationPause) != "" {
+			return w
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.webhooks[at]
 }
 
 // Close ends the server and all answers that are held, and waits until what

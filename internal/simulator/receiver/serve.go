@@ -89,7 +89,7 @@ func (r *Receiver) find(u *url.URL) (address, bool) {
 
 // answer gives a message its answer, which is in the history before the sender has it.
 func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a Answer, note string) {
-	status := a.status()
+	status := shown(a)
 	if why := r.hold(req.Context(), a.After); why != "" {
 		status, note = 0, why
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"io"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
 // document is the JSON report. Its members are stable: new ones may come, none
@@ -20,12 +22,9 @@ type document struct {
 }
 
 type verdict struct {
-	Jobs           int64       `json:"jobs"`
-	Tickets        int64       `json:"tickets"`
-	Facts          int64       `json:"facts"`
-	ViolationCount int64       `json:"violation_count"`
-	Invariants     []invariant `json:"invariants"`
-	Violations     []violation `json:"violations"` // the first 1,000, the first 100 of them with a history
+	*judge.Verdict
+	Invariants []invariant `json:"invariants"`
+	Violations []violation `json:"violations"` // the first 1,000, the first 100 of them with a history
 }
 
 func documentOf(run Run) document {
@@ -37,10 +36,7 @@ func documentOf(run Run) document {
 	d.Stages, d.Faults, d.Kinds = list(run.Stages), list(run.Faults), list(run.Kinds)
 	d.Expectations, d.Notes = list(run.Expectations), list(run.Notes)
 	if v := run.Verdict; v != nil {
-		d.Verdict = &verdict{
-			Jobs: v.Jobs, Tickets: v.Tickets, Facts: v.Facts, ViolationCount: v.ViolationCount,
-			Invariants: run.invariants(), Violations: run.violations(),
-		}
+		d.Verdict = &verdict{v, run.invariants(), run.violations()}
 	}
 	return d
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -34,37 +35,33 @@ type Live struct {
 	terminal bool
 	seen     []Snapshot // of the last seconds
 
-	quit, ended chan struct{}
-	once        sync.Once
+	quit context.CancelFunc
+	loop sync.WaitGroup
 }
 
 // StartLive begins to show r on w: a line drawn anew on a terminal, otherwise a line every 5 seconds.
 func StartLive(w io.Writer, r *Recorder, o LiveOptions) *Live {
-	l := &Live{r: r, o: o, w: w, terminal: term.Of(w, os.Getenv).Terminal, quit: make(chan struct{}), ended: make(chan struct{})}
-	go l.loop()
+	l := &Live{r: r, o: o, w: w, terminal: term.Of(w, os.Getenv).Terminal}
+	interval := lineInterval
+	if l.terminal {
+		interval = redrawInterval
+	}
+	if l.o.Tick == nil {
+		l.o.Tick = time.Tick(interval)
+	}
+	showing, quit := context.WithCancel(context.Background())
+	l.quit = quit
+	l.loop.Go(func() {
+		for {
+			select {
+			case <-l.o.Tick:
+				l.show()
+			case <-showing.Done():
+				return
+			}
+		}
+	})
 	return l
-}
-
-func (l *Live) loop() {
-	defer close(l.ended)
-	tick := l.o.Tick
-	if tick == nil {
-		interval := lineInterval
-		if l.terminal {
-			interval = redrawInterval
-		}
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
-		tick = ticker.C
-	}
-	for {
-		select {
-		case <-tick:
-			l.show()
-		case <-l.quit:
-			return
-		}
-	}
 }
 
 func (l *Live) show() {
@@ -76,15 +73,13 @@ func (l *Live) show() {
 	}
 }
 
-// Stop ends the view, and removes its line from a terminal. It may be called twice.
+// Stop ends the view, and removes its line from a terminal.
 func (l *Live) Stop() {
-	l.once.Do(func() {
-		close(l.quit)
-		<-l.ended
-		if l.terminal {
-			_, _ = io.WriteString(l.w, term.ClearLine)
-		}
-	})
+	l.quit()
+	l.loop.Wait()
+	if l.terminal {
+		_, _ = io.WriteString(l.w, term.ClearLine)
+	}
 }
 
 // line has what matters most first: a narrow terminal shows no more. Rates are those of the last seconds.

@@ -38,7 +38,6 @@ func shown(w io.Writer, r *Recorder, o LiveOptions) {
 	tick <- began
 	tick <- began
 	l.Stop()
-	l.Stop()
 }
 
 func TestOnATerminalLiveIsOneLine(t *testing.T) {

@@ -4,6 +4,7 @@
 package report
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -21,7 +22,7 @@ const (
 	Unanswered = "unanswered" // no complete answer came
 )
 
-// States of a job in the order in which they are shown. Others follow as they come.
+// States of a job that are there from the start, as the classes are. Others follow as they come.
 var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}
 
 // Faults and stages are kept one by one up to these numbers, counted beyond.
@@ -35,19 +36,15 @@ const (
 type Recorder struct {
 	clock func() time.Time // of levels, which are reported without a time
 
-	mu        sync.Mutex // held for some 100 ns a call: cheaper than shards at the rates meant here
-	line      timeline
-	classes   names
-	finals    names
-	states    names
-	submit    *hdrhistogram.Histogram
-	finish    *hdrhistogram.Histogram
-	total     counts
-	stages    []Stage
-	faults    []Fault
-	kindNames names
-	kinds     []FaultKind // in the order of kindNames
-	injected  int64
+	mu       sync.Mutex // held for some 100 ns a call: cheaper than shards at the rates meant here
+	line     timeline
+	submit   *hdrhistogram.Histogram
+	finish   *hdrhistogram.Histogram
+	total    counts
+	stages   []Stage
+	faults   []Fault
+	kinds    map[string]FaultKind
+	injected int64
 }
 
 // Stage is a part of the run, such as the load or the drain.
@@ -82,18 +79,24 @@ func (k FaultKind) Lasted() time.Duration {
 func NewRecorder(start time.Time) *Recorder { return newRecorder(start, time.Now) }
 
 func newRecorder(start time.Time, clock func() time.Time) *Recorder {
-	return &Recorder{
-		clock: clock, line: timeline{start: start, step: firstStep},
-		classes: names{Accepted, Refused, Failed, Unanswered}, states: slices.Clone(states),
+	r := &Recorder{
+		clock: clock, line: timeline{start: start, step: firstStep, now: counts{}}, total: counts{}, kinds: map[string]FaultKind{},
 		submit: newHistogram(), finish: newHistogram(),
 	}
+	for _, class := range []string{Accepted, Refused, Failed, Unanswered} {
+		r.total[key{answers, class}] = 0
+	}
+	for _, state := range states {
+		r.line.now[key{jobs, state}] = 0
+	}
+	return r
 }
 
 // Sent notes a submission, at the time when it was to be sent.
 func (r *Recorder) Sent(intended time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.count(r.line.at(intended), arrivals)
+	r.count(r.line.at(intended), arrivals, "")
 }
 
 // Answered notes the end of a submission. Its latency counts from the time when
@@ -103,7 +106,7 @@ func (r *Recorder) Answered(intended, at time.Time, class string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.line.at(at)
-	r.count(p, answers+r.classes.index(class))
+	r.count(p, answers, class)
 	p.submit = recorded(p.submit, took)
 	_ = r.submit.RecordValue(took) // within its limits
 }
@@ -114,14 +117,15 @@ func (r *Recorder) Finished(intended, at time.Time, state string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.line.at(at)
-	r.count(p, finished+r.finals.index(state))
+	r.count(p, finished, state)
 	p.finish = recorded(p.finish, took)
 	_ = r.finish.RecordValue(took) // within its limits
 }
 
-func (r *Recorder) count(p *point, i int) {
-	p.counts[i]++
-	r.total[i]++
+func (r *Recorder) count(p *point, group, name string) {
+	k := r.total.key(group, name)
+	p.counts[k]++
+	r.total[k]++
 }
 
 func recorded(h *hdrhistogram.PackedHistogram, took int64) *hdrhistogram.PackedHistogram {
@@ -136,30 +140,25 @@ func recorded(h *hdrhistogram.PackedHistogram, took int64) *hdrhistogram.PackedH
 func (r *Recorder) Moved(from, to string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.line.now[r.states.index(to)]++
+	now := r.clock()
+	r.line.change(now, jobs, to, 1)
 	if from != "" {
-		r.line.now[r.states.index(from)]--
+		r.line.change(now, jobs, from, -1)
 	}
-	r.line.hold(r.clock())
 }
 
 // Delivered notes a webhook message that the receiver got, and whether it answered with success.
 func (r *Recorder) Delivered(at time.Time, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := notTaken
-	if ok {
-		i = taken
-	}
-	r.count(r.line.at(at), i)
+	r.count(r.line.at(at), map[bool]string{true: taken, false: notTaken}[ok], "")
 }
 
 // Workers notes how many worker processes there are from now on.
 func (r *Recorder) Workers(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.line.now[workers] = int64(n)
-	r.line.hold(r.clock())
+	r.line.change(r.clock(), workers, "", int64(n)-r.line.now[key{group: workers}])
 }
 
 // Fault notes a disturbance, once it is over. count is how many connections it hit, or 1.
@@ -167,13 +166,11 @@ func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 	f := Fault{Kind: kind, Target: target, AtMS: r.since(at), DurationMS: ms(max(until.Sub(at), 0)), Count: max(count, 1)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := r.kindNames.index(kind)
-	if i == len(r.kinds) {
-		r.kinds = append(r.kinds, FaultKind{Kind: r.kindNames[i]})
+	if _, known := r.kinds[kind]; !known && len(r.kinds) >= maxNames-1 {
+		kind = otherNames
 	}
-	r.kinds[i].Times++
-	r.kinds[i].Count += int64(f.Count)
-	r.kinds[i].DurationMS += f.DurationMS
+	all := r.kinds[kind]
+	r.kinds[kind] = FaultKind{kind, all.Times + 1, all.Count + int64(f.Count), all.DurationMS + f.DurationMS}
 	r.injected += int64(f.Count)
 	if len(r.faults) < maxFaults {
 		r.faults = append(r.faults, f)
@@ -218,20 +215,19 @@ func (r *Recorder) Run() Run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
-	r.line.hold(now)
-	kinds := slices.Clone(r.kinds)
-	slices.SortFunc(kinds, func(a, b FaultKind) int { return strings.Compare(a.Kind, b.Kind) })
+	r.line.at(now)
+	kinds := slices.SortedFunc(maps.Values(r.kinds), func(a, b FaultKind) int { return strings.Compare(a.Kind, b.Kind) })
 	return Run{
 		Started: r.line.start, Took: max(now.Sub(r.line.start), 0), Numbers: r.numbers(),
-		Series: r.line.series(r.classes, r.finals, r.states), Stages: slices.Clone(r.stages), Faults: slices.Clone(r.faults), Kinds: kinds,
+		Series: r.line.series(r.total), Stages: slices.Clone(r.stages), Faults: slices.Clone(r.faults), Kinds: kinds,
 	}
 }
 
 // numbers needs the lock.
 func (r *Recorder) numbers() Numbers {
 	return Numbers{
-		Arrivals: r.total[arrivals], Answers: r.classes.counts(r.total[answers:]), Finished: r.finals.counts(r.total[finished:]),
-		States: r.states.counts(r.line.now[:]), Workers: r.line.now[workers], Deliveries: Deliveries{r.total[taken], r.total[notTaken]},
+		Arrivals: r.total[key{group: arrivals}], Answers: r.total.of(answers), Finished: r.total.of(finished), States: r.line.now.of(jobs),
+		Workers: r.line.now[key{group: workers}], Deliveries: Deliveries{r.total[key{group: taken}], r.total[key{group: notTaken}]},
 		Submit: latencyOf(r.submit), Finish: latencyOf(r.finish), Faults: r.injected,
 	}
 }

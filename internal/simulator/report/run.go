@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/judge"
@@ -213,14 +212,10 @@ func (run Run) violations() []violation {
 	}
 	list := []violation{}
 	for _, v := range run.Verdict.Violations {
-		one := violation{Invariant: judge.Printable(v.Invariant), What: judge.Printable(v.What), Job: judge.Printable(v.Job), Ticket: v.Ticket}
-		var text strings.Builder
-		v.Write(&text)
-		for line := range strings.SplitSeq(strings.TrimSpace(text.String()), "\n") {
-			one.History = append(one.History, judge.Printable(strings.TrimSpace(line)))
-		}
-		one.History = one.History[len(one.History)-len(v.History):]
-		list = append(list, one)
+		list = append(list, violation{
+			Invariant: judge.Printable(v.Invariant), What: judge.Printable(v.What), Job: judge.Printable(v.Job), Ticket: v.Ticket,
+			History: v.Facts(),
+		})
 	}
 	return list
 }

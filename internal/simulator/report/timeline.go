@@ -1,7 +1,7 @@
 package report
 
 import (
-	"slices"
+	"maps"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -13,28 +13,53 @@ const (
 	maxPoints = 600
 )
 
-// counts are numbers of events. The classes of answers follow answers, the final states follow finished.
-type counts [finished + maxNames]int64
-
+// The groups of what is counted.
 const (
-	arrivals = iota
-	taken    // deliveries that the receiver answered with success
-	notTaken // and those that it did not
-	answers
-	finished = answers + maxNames
+	arrivals = "arrivals"
+	taken    = "taken"     // deliveries that the receiver answered with success
+	notTaken = "not taken" // and those that it did not
+	answers  = "answers"   // by class
+	finished = "finished"  // by final state
+	jobs     = "jobs"      // by state, now
+	workers  = "workers"   // now
 )
 
-// level is what stays until it changes: jobs by state, and at workers the number of worker processes.
-type level [workers + 1]int64
+// Names of a group come from answers. Too many share one.
+const (
+	maxNames   = 24
+	otherNames = "(other)"
+)
 
-const workers = maxNames
+// counts are numbers of things, by group and name.
+type counts map[key]int64
+
+type key struct{ group, name string }
+
+// key is where a name is counted.
+func (c counts) key(group, name string) key {
+	k := key{group, name}
+	if _, known := c[k]; !known && len(c.of(group)) >= maxNames-1 {
+		k.name = otherNames
+	}
+	return k
+}
+
+// of gives the names of a group with their numbers.
+func (c counts) of(group string) map[string]int64 {
+	numbers := map[string]int64{}
+	for k, n := range c {
+		if k.group == group {
+			numbers[k.name] = n
+		}
+	}
+	return numbers
+}
 
 // point is what happened within one step.
 type point struct {
 	counts
 	submit, finish *hdrhistogram.PackedHistogram
-	level          level // at its end
-	changed        bool  // the level is known; else it is that of the point before
+	level          counts // what there was at its end; nil: as at that of the point before
 }
 
 // timeline is the points of a run, from its start on without a gap.
@@ -42,7 +67,7 @@ type timeline struct {
 	start  time.Time
 	step   time.Duration
 	points []point
-	now    level
+	now    counts // what stays until it changes
 }
 
 // at gives the point of a time. A time before the start counts as the start.
@@ -53,15 +78,18 @@ func (l *timeline) at(t time.Time) *point {
 	}
 	i := int(since / l.step)
 	for len(l.points) <= i {
-		l.points = append(l.points, point{})
+		l.points = append(l.points, point{counts: counts{}})
 	}
 	return &l.points[i]
 }
 
-// hold notes the level of now, which is not before any time that it was noted at.
-func (l *timeline) hold(now time.Time) {
-	p := l.at(now)
-	p.level, p.changed = l.now, true
+// change changes a level of now, which is not before any time that it was changed at.
+func (l *timeline) change(now time.Time, group, name string, by int64) {
+	k, p := l.now.key(group, name), l.at(now)
+	if l.now[k] += by; p.level == nil {
+		p.level = maps.Clone(l.now)
+	}
+	p.level[k] = l.now[k]
 }
 
 // halve makes one point of each two, and the step twice as long.
@@ -75,8 +103,8 @@ func (l *timeline) halve() {
 				p.counts[k] += n
 			}
 			p.submit, p.finish = merged(p.submit, next.submit), merged(p.finish, next.finish)
-			if next.changed {
-				p.level, p.changed = next.level, true
+			if next.level != nil {
+				p.level = next.level
 			}
 		}
 		half = append(half, p)
@@ -96,19 +124,19 @@ func merged(a, b *hdrhistogram.PackedHistogram) *hdrhistogram.PackedHistogram {
 	return a
 }
 
-// series gives the numbers of all points.
-func (l *timeline) series(classes, finals, states names) Series {
+// series gives the numbers of all points, of the names in total.
+func (l *timeline) series(total counts) Series {
 	for i := range l.points[1:] {
-		if !l.points[i+1].changed {
+		if l.points[i+1].level == nil {
 			l.points[i+1].level = l.points[i].level
 		}
 	}
-	counted := func(i int) []int64 { return column(l.points, func(p *point) int64 { return p.counts[i] }) }
-	held := func(i int) []int64 { return column(l.points, func(p *point) int64 { return p.level[i] }) }
-	named := func(n names, first int, values func(int) []int64) map[string][]int64 {
+	counted := func(k key) []int64 { return column(l.points, func(p *point) int64 { return p.counts[k] }) }
+	held := func(k key) []int64 { return column(l.points, func(p *point) int64 { return p.level[k] }) }
+	named := func(group string, names counts, values func(key) []int64) map[string][]int64 {
 		lines := map[string][]int64{}
-		for i, name := range n {
-			lines[name] = values(first + i)
+		for name := range names.of(group) {
+			lines[name] = values(key{group, name})
 		}
 		return lines
 	}
@@ -118,8 +146,9 @@ func (l *timeline) series(classes, finals, states names) Series {
 		return column(l.points, func(p *point) *float64 { return percentileOf(of(p), percentile) })
 	}
 	return Series{
-		StepMS: ms(l.step), Arrivals: counted(arrivals), Taken: counted(taken), NotTaken: counted(notTaken), Workers: held(workers),
-		Answers: named(classes, answers, counted), Finished: named(finals, finished, counted), States: named(states, 0, held),
+		StepMS: ms(l.step), Arrivals: counted(key{group: arrivals}), Taken: counted(key{group: taken}), NotTaken: counted(key{group: notTaken}),
+		Workers: held(key{group: workers}), States: named(jobs, l.now, held),
+		Answers: named(answers, total, counted), Finished: named(finished, total, counted),
 		SubmitP50: latency(submit, 50), SubmitP99: latency(submit, 99), FinishP50: latency(finish, 50), FinishP99: latency(finish, 99),
 	}
 }
@@ -131,35 +160,4 @@ func column[T any](points []point, value func(*point) T) []T {
 		list[i] = value(&points[i])
 	}
 	return list
-}
-
-// names are the states and classes met so far, in the order in which they came. Too many share the last place.
-type names []string
-
-const (
-	maxNames   = 24
-	otherNames = "(other)"
-)
-
-func (n *names) index(name string) int {
-	if i := slices.Index(*n, name); i >= 0 {
-		return i
-	}
-	switch len(*n) {
-	case maxNames:
-		return maxNames - 1
-	case maxNames - 1:
-		name = otherNames
-	}
-	*n = append(*n, name)
-	return len(*n) - 1
-}
-
-// counts are the names with their numbers.
-func (n names) counts(values []int64) map[string]int64 {
-	numbers := map[string]int64{}
-	for i, name := range n {
-		numbers[name] = values[i]
-	}
-	return numbers
 }

@@ -35,13 +35,6 @@ func (p *parser) check(s *Scenario) {
 	p.phases(s)
 }
 
-// also reports a mistake where there is none yet.
-func (p *parser) also(at *yaml.Node, format string, args ...any) {
-	if !slices.ContainsFunc(p.found, func(m Mistake) bool { return m.Line == at.Line && m.Column == at.Column }) {
-		p.wrong(at, format, args...)
-	}
-}
-
 // answers completes an endpoint's answers. One may leave its share out and gets the rest, which is otherwise 200 at
 // once.
 func (p *parser) answers(r *Receiver, list *yaml.Node) {
@@ -88,6 +81,6 @@ func (p *parser) phases(s *Scenario) {
 		sends = sends || phase.Burst > 0 || phase.hasRate()
 	}
 	if !sends && len(p.found) == 0 {
-		p.wrong(p.at("arrival", "open").node, "no phase sends anything: one needs a rate above 0 or a burst")
+		p.also(p.at("arrival", "open").node, "no phase sends anything: one needs a rate above 0 or a burst")
 	}
 }

@@ -57,7 +57,7 @@ func TestTourHasEachKindAndTheClientsPart(t *testing.T) {
 		seen[i.Kind]++
 		for prefix, ok := range map[string]bool{
 			"CANCEL_": i.Cancel.In != "", "RETRY_": i.Retries > 0, "DUPLICATE_": i.Copies > 0,
-			"WEBHOOK_": i.Callback != "", "SCHEDULED_": i.Type == scenario.Deferred && i.Ahead >= time.Second,
+			"WEBHOOK_": i.Work.Callback != "", "SCHEDULED_": i.Work.Type == scenario.Deferred && i.Ahead >= time.Second,
 		} {
 			require.True(t, ok || !strings.HasPrefix(i.Kind, prefix), "%s", i.Kind)
 		}

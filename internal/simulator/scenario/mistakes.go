@@ -5,6 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 // maxMistakes is how many mistakes of a file are reported.
@@ -49,27 +55,78 @@ func invalid(found []Mistake) error {
 	return &InvalidError{Mistakes: found[:reported], More: len(found) - reported}
 }
 
-// nearest is the name that takes the fewest edits to get from what was written.
-func nearest(written string, names []string) (name string, edits int) {
+var english = message.NewPrinter(language.English)
+
+// explain reports the mistakes that the validator found: in the words of the schema, or else in its own. Those name a JSON
+// pointer; here it is the line and its text.
+func (p *parser) explain(e *jsonschema.ValidationError) {
+	at, k := p.at(e.InstanceLocation...), keywordsAt(e.SchemaURL)
+	if at.node.Kind == yaml.AliasNode || at.node.ShortTag() == "!!null" {
+		return // was reported
+	}
+	switch cause := e.ErrorKind.(type) {
+	case *kind.AdditionalProperties:
+		for _, name := range cause.Properties {
+			key, _ := child(at.node, name)
+			known := memberNames(&k.Properties)
+			p.wrong(key, "unknown member %s%s allowed in %s: %s", shown(key), cmp.Or(suggest(name, known), ";"), cmp.Or(k.Title, at.name),
+				strings.Join(known, ", "))
+		}
+		return
+	case *kind.Enum:
+		p.unnamed(at, k)
+		return
+	}
+	switch {
+	case strings.HasPrefix(k.ErrorMessage, "must "):
+		p.wrong(at.node, "%s %s, not %s", at.name, k.ErrorMessage, shown(at.node))
+	case k.ErrorMessage != "":
+		p.wrong(at.node, "%s", k.ErrorMessage)
+	case len(e.Causes) > 0:
+		for _, cause := range e.Causes {
+			p.explain(cause)
+		}
+	default:
+		p.also(at.node, "%s: %s", cmp.Or(k.Title, at.name), e.ErrorKind.LocalizedString(english))
+	}
+}
+
+// unnamed reports what is none of the allowed names. Of many, which have a title, it suggests the nearest.
+func (p *parser) unnamed(at place, k keywords) {
+	near := nearest(at.node.Value, k.Enum)
+	switch allowed := strings.Join(k.Enum, ", "); {
+	case k.Title == "":
+		p.wrong(at.node, "%s must be one of %s, not %s", at.name, allowed, shown(at.node))
+	case near == "":
+		p.wrong(at.node, "%s: unknown %s %s; %s", at.name, k.Title, shown(at.node), cmp.Or(k.Hint, "allowed: "+allowed))
+	default:
+		p.wrong(at.node, "%s: unknown %s %s, the nearest is %s; %s", at.name, k.Title, shown(at.node), near, cmp.Or(k.Hint, "allowed: "+allowed))
+	}
+}
+
+// shown is a node as a mistake quotes it: short, whatever the file has.
+func shown(n *yaml.Node) string {
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		return map[yaml.Kind]string{yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.AliasNode: "an alias"}[n.Kind]
+	case n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
+		return fmt.Sprintf("the text %.40q", n.Value)
+	}
+	return fmt.Sprintf("%.40q", n.Value)
+}
+
+const longestName = 40
+
+// nearest is the name that takes the fewest edits to get from what was written, "" if each takes many.
+func nearest(written string, names []string) (name string) {
+	least := 1 + max(2, len(written)/2)
 	for _, n := range names {
-		d := distance(strings.ToLower(written), strings.ToLower(n))
-		if name == "" || d < edits {
-			name, edits = n, d
+		if d := distance(strings.ToLower(written), strings.ToLower(n)); d < least {
+			name, least = n, d
 		}
 	}
-	return name, edits
+	return name
 }
-
-// suggest is a question to ask about an unknown name, "" if none is near.
-func suggest(written string, names []string) string {
-	name, edits := nearest(written, names)
-	if name == "" || edits > max(2, len(name)/3) {
-		return ""
-	}
-	return `, did you mean "` + name + `"?`
-}
-
-const longestName = 64
 
 // distance is Levenshtein's. Long strings are cut: no name is long.
 func distance(a, b string) int {
@@ -82,13 +139,21 @@ func distance(a, b string) int {
 		diagonal := row[0]
 		row[0] = i + 1
 		for j := range len(b) {
-			cost := diagonal
+			replaced := diagonal
 			if a[i] != b[j] {
-				cost++
+				replaced++
 			}
 			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
 		}
 	}
 	return row[len(b)]
+}
+
+// suggest is a question to ask about an unknown name, "" if none is near.
+func suggest(written string, names []string) string {
+	if name := nearest(written, names); name != "" {
+		return `, did you mean "` + name + `"?`
+	}
+	return ""
 }

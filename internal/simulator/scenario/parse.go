@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,90 +33,110 @@ func Parse(file string, text []byte) (*Scenario, error) {
 
 // parser collects what is wrong with a file, so that all of it is reported at once.
 type parser struct {
-	file    string
-	root    *yaml.Node
-	found   []Mistake
-	partial bool // decoded values would not be where their nodes are
+	file  string
+	root  *yaml.Node
+	found []Mistake
 }
 
 func (p *parser) wrong(at *yaml.Node, format string, args ...any) {
 	p.found = append(p.found, Mistake{p.file, max(at.Line, 1), max(at.Column, 1), fmt.Sprintf(format, args...)})
 }
 
-// scenario validates and decodes the file as far as possible: the checks beyond the schema are made on a bad file
-// too.
+// also reports a mistake where there is none yet.
+func (p *parser) also(at *yaml.Node, format string, args ...any) {
+	if !slices.ContainsFunc(p.found, func(m Mistake) bool { return m.Line == at.Line && m.Column == at.Column }) {
+		p.wrong(at, format, args...)
+	}
+}
+
+// scenario validates and decodes the file. The checks beyond the schema are made on a bad file too, unless it has what
+// would be decoded to something else.
 func (p *parser) scenario(s *Scenario) {
+	value := p.value(p.root)
+	plain := len(p.found) == 0
 	var mistakes *jsonschema.ValidationError
-	if errors.As(compiled().Validate(p.value(p.root)), &mistakes) {
-		p.explain(mistakes)
-		if len(p.found) == 0 {
+	if errors.As(compiled().Validate(value), &mistakes) {
+		if p.explain(mistakes); len(p.found) == 0 {
 			p.wrong(p.root, "%v", mistakes) // no keyword of the schema is without a message today
 		}
 	}
-	if p.partial {
-		return
+	if plain {
+		if err := p.root.Decode(s); err != nil && len(p.found) == 0 {
+			p.wrong(p.root, "%v", err)
+		}
+		p.check(s)
 	}
-	if err := p.root.Decode(s); err != nil && len(p.found) == 0 {
-		p.wrong(p.root, "%v", err)
-	}
-	p.check(s)
 }
 
-// value is a node as the validator wants it. The YAML library decodes scalars only:
-// it would resolve aliases and merge keys, refuse repeated members without a place,
-// and drop elements of another kind from a list.
+// value is a node as the validator wants it. It reports what YAML knows and a scenario has no use for: the library would
+// resolve aliases and merge keys, and refuse repeated members without a place.
 func (p *parser) value(n *yaml.Node) any {
+	if len(n.Content) > 2*mostEntries {
+		p.wrong(n, "there are more than %d entries", mostEntries)
+		return nil
+	}
 	switch n.Kind {
 	case yaml.MappingNode:
-		if len(n.Content) > 2*mostEntries {
-			p.partial = true
-			return nil
-		}
 		members := map[string]any{}
-		for i, name := range memberNames(n) {
-			members[name] = p.value(n.Content[2*i+1])
-			p.partial = p.partial || name != n.Content[2*i].Value || n.Content[2*i].ShortTag() == "!!merge"
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], n.Content[i+1]
+			switch _, twice := members[key.Value]; {
+			case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge":
+				p.wrong(key, "names of members must be plain text, not %s", shown(key))
+				continue
+			case twice:
+				p.wrong(key, "%q is there twice", key.Value)
+			case value.ShortTag() == "!!null":
+				p.wrong(key, "%s has no value: give one, or leave the member out", key.Value)
+			}
+			members[key.Value] = p.value(value)
 		}
 		return members
 	case yaml.SequenceNode:
-		p.partial = p.partial || len(n.Content) > mostEntries
 		elements := []any{}
-		for _, e := range n.Content[:min(len(n.Content), mostEntries+1)] {
+		for _, e := range n.Content {
 			elements = append(elements, p.value(e))
-			p.partial = p.partial || e.Kind != n.Content[0].Kind
+			if e.Kind != n.Content[0].Kind {
+				p.wrong(e, "the elements of a list must be alike, not %s after %s", shown(e), shown(n.Content[0]))
+			}
 		}
 		return elements
 	case yaml.AliasNode:
-		p.partial = true
+		p.wrong(n, "aliases (*%s) are not allowed: write the value itself", n.Value)
 		return nil
 	}
 	var v any
-	switch n.ShortTag() {
-	case "!!str":
-		return n.Value
-	case "!!bool", "!!int", "!!float":
-		if n.Decode(&v) != nil {
-			return nil
-		}
-	}
-	if f, ok := v.(float64); ok && (math.IsNaN(f) || math.IsInf(f, 0)) {
+	if n.Decode(&v) != nil {
 		return nil
 	}
 	return v
 }
 
-// memberNames names the members of a mapping. What is not a plain name, or a repeated one, gets a name that no schema
-// knows.
-func memberNames(n *yaml.Node) []string {
-	var names []string
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		name := n.Content[i].Value
-		if n.Content[i].Kind != yaml.ScalarNode || seen[name] {
-			name = fmt.Sprintf("%s\x00%d", name, i)
+// place is where in the file something is.
+type place struct {
+	name string // of the nearest member above, or of the whole
+	node *yaml.Node
+}
+
+// at follows a path of members and indexes as far as the file has it.
+func (p *parser) at(path ...string) place {
+	here := place{name: "a scenario", node: p.root}
+	for _, token := range path {
+		key, value := child(here.node, token)
+		if value == nil {
+			break
 		}
-		seen[name] = true
-		names = append(names, name)
+		if here.node = value; key != nil {
+			here.name = key.Value
+		}
+	}
+	return here
+}
+
+// memberNames names the members of a mapping.
+func memberNames(n *yaml.Node) (names []string) {
+	for i := 0; i < len(n.Content); i += 2 {
+		names = append(names, n.Content[i].Value)
 	}
 	return names
 }
@@ -131,20 +151,18 @@ func (p *parser) document(text []byte) *yaml.Node {
 	reader := yaml.NewDecoder(bytes.NewReader(text))
 	var document, second yaml.Node
 	err := reader.Decode(&document)
-	switch {
-	case errors.Is(err, io.EOF) || err == nil && (len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null"):
+	if errors.Is(err, io.EOF) || err == nil && (len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null") {
 		p.wrong(start, "the file is empty: a scenario needs at least duration or jobs, arrival and mix")
 		return nil
-	case err != nil:
-		p.notYAML(err)
-		return nil
 	}
-	switch err := reader.Decode(&second); {
-	case errors.Is(err, io.EOF):
-		return document.Content[0]
-	case err != nil:
+	if err == nil {
+		if err = reader.Decode(&second); errors.Is(err, io.EOF) {
+			return document.Content[0]
+		}
+	}
+	if err != nil {
 		p.notYAML(err)
-	default:
+	} else {
 		p.wrong(&second, "a second document starts here: a file has one scenario")
 	}
 	return nil

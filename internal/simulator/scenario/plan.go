@@ -9,26 +9,22 @@ import (
 
 // Intent is one request to make, and what the client does about its jobs.
 type Intent struct {
-	Index       int64         // of the intent, from 1
-	N           int64         // its first ticket, from 1; tickets are dense over all intents
-	Tickets     int           // how many: items of the batch, or 1 and each copy with a key of its own
-	At          time.Duration // intended send time after the start; 0 in a closed loop
-	Tenant      int           // from 0
-	Work        *Work         // the entry it was drawn from; not to be changed
-	Type        string        // Execute, Deferred or EmitEvent
-	Kind        string        // "" for EmitEvent and for batches
-	Kinds       []string      // of a batch's items, one each; nil for EmitEvent
-	Key         string        // idempotency key; those of copies: CopyKey
-	Ahead       time.Duration // Deferred: execution_at minus the send time
-	Cancel      CancelIntent
-	Retries     int  // how often the client asks for another attempt if the job fails
-	Copies      int  // how often it is sent besides the first time
-	SameKey     bool // with Copies: they are the same job
-	AtOnce      bool // with Copies: they are sent at the same time
-	AutoRetry   bool
-	Callback    string // name of a receiver, "" none
-	ParamsBytes int    // 0: no params
-	Polled      bool
+	Index   int64         // of the intent, from 1
+	N       int64         // its first ticket, from 1; tickets are dense over all intents
+	Tickets int           // how many: items of the batch, or 1 and each copy with a key of its own
+	At      time.Duration // intended send time after the start; 0 in a closed loop
+	Tenant  int           // from 0
+	Work    *Work         // the entry it was drawn from; not to be changed
+	Kind    string        // "" for EmitEvent and for batches
+	Kinds   []string      // of a batch's items, one each; nil for EmitEvent
+	Key     string        // idempotency key; those of copies: CopyKey
+	Ahead   time.Duration // Deferred: execution_at minus the send time
+	Cancel  CancelIntent
+	Retries int  // how often the client asks for another attempt if the job fails
+	Copies  int  // how often it is sent besides the first time
+	SameKey bool // with Copies: they are the same job
+	AtOnce  bool // with Copies: they are sent at the same time
+	Polled  bool
 }
 
 // CancelIntent is when to cancel. The zero value is never.
@@ -155,8 +151,7 @@ func (p *Plan) draw(c chances) Intent {
 	i := Intent{
 		Index: p.index, N: p.tickets + 1, Tickets: max(e.Batch, 1),
 		Tenant: int(c.tenant * float64(p.scenario.Tenants)),
-		Work:   e, Type: e.Type, Kind: kind, Key: fmt.Sprintf("%016x%012x", c.key, p.index), Ahead: e.Ahead.at(c.ahead),
-		AutoRetry: e.AutoRetry, Callback: e.Callback, ParamsBytes: e.ParamsBytes,
+		Work:   e, Kind: kind, Key: fmt.Sprintf("%016x%012x", c.key, p.index), Ahead: e.Ahead.at(c.ahead),
 		Polled: c.poll < float64(p.scenario.Readers.Poll),
 	}
 	if e.Batch > 0 && len(e.Kinds) > 0 {

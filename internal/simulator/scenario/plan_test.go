@@ -190,7 +190,7 @@ mix:
 `)
 	var got []string
 	for _, i := range first(s, 100) {
-		got = append(got, i.Type+" "+i.Kind)
+		got = append(got, i.Work.Type+" "+i.Kind)
 		if i.Work.Batch > 0 {
 			require.Subset(t, i.Kinds, []string{"FAIL_IMMEDIATE", "CPU_BURST", "IO_HEAVY"}, "a batch as long has all kinds")
 		}
@@ -205,7 +205,7 @@ func TestNothingIsDrawnThatIsNotAskedFor(t *testing.T) {
 	for n, i := range first(s, 2000) {
 		require.Equal(t, scenario.Intent{
 			Index: int64(n + 1), N: int64(n + 1), Tickets: 1, Work: &s.Mix[0],
-			Type: "EXECUTE", Kind: "SUCCESS_FAST", Key: i.Key,
+			Kind: "SUCCESS_FAST", Key: i.Key,
 		}, i)
 		require.Len(t, i.Key, 28)
 	}

@@ -57,33 +57,23 @@ func read(folder string, webhooks []load.Webhook) (map[string]*story, error) {
 	if err != nil {
 		return nil, err
 	}
-	type submitted struct {
-		fact  history.Fact
-		facts []history.Fact // of its job
-	}
-	var all []submitted
-	err = r.Each(history.Loose, func(f history.Fact) error {
-		if f.Kind == history.Submitted {
-			all = append(all, submitted{fact: f})
-		}
-		return nil
-	})
-	for bucket := 0; bucket < history.Buckets && err == nil; bucket++ {
-		err = r.Jobs(bucket, func(jobs map[string][]history.Fact) error {
-			for _, facts := range jobs {
-				for _, f := range facts {
-					if f.Kind == history.Submitted {
-						all = append(all, submitted{f, facts})
-					}
-				}
+	var submitted []history.Fact
+	byJob := map[string][]history.Fact{}
+	for bucket := 0; bucket <= history.Loose && err == nil; bucket++ {
+		err = r.Each(bucket, func(f history.Fact) error {
+			if f.Kind == history.Submitted {
+				submitted = append(submitted, f)
+			}
+			if f.Job != "" {
+				byJob[f.Job] = append(byJob[f.Job], f)
 			}
 			return nil
 		})
 	}
-	slices.SortFunc(all, func(a, b submitted) int { return cmp.Compare(a.fact.Ticket, b.fact.Ticket) })
+	slices.SortFunc(submitted, func(a, b history.Fact) int { return cmp.Compare(a.Ticket, b.Ticket) })
 	stories := map[string]*story{}
-	for _, s := range all {
-		kind := s.fact.Submission.WorkKind
+	for _, f := range submitted {
+		kind := f.Submission.WorkKind
 		next := &story{kind: kind}
 		if before := stories[kind]; before != nil {
 			next.jobs = before.jobs
@@ -91,7 +81,7 @@ func read(folder string, webhooks []load.Webhook) (map[string]*story, error) {
 		if i := slices.IndexFunc(webhooks, func(w load.Webhook) bool { return w.Name == receiverName(kind) }); i >= 0 {
 			next.webhook = webhooks[i].ID
 		}
-		next.tell(s.fact, s.facts)
+		next.tell(f, byJob[f.Job])
 		stories[kind] = next
 	}
 	return stories, err

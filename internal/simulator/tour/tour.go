@@ -20,7 +20,6 @@ import (
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/load"
-	"github.com/forgerun/forgerun/internal/simulator/receiver"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
 )
@@ -198,17 +197,16 @@ const callback = "callback" // the receiver of callbacks
 
 // answer gives the tries of a kind's own job its receiver's answers in turn. What
 // a webhook gets of other jobs is answered at once.
-func (t *tour) answer(name string, ticket int64, try int) receiver.Answer {
+func (t *tour) answer(name string, ticket int64, try int) scenario.Answer {
 	if name != callback && name != receiverName(t.tickets[ticket]) {
-		return receiver.Answer{}
+		return scenario.Answer{}
 	}
 	for _, r := range t.scenario.Receivers {
 		if r.Name == name {
-			a := r.Answers[min(try, len(r.Answers))-1]
-			return receiver.Answer{Status: a.Status, After: a.After, Hang: a.Hang, Reset: a.Reset}
+			return r.Answers[min(try, len(r.Answers))-1]
 		}
 	}
-	return receiver.Answer{}
+	return scenario.Answer{}
 }
 
 // playAlone plays what others would disturb, or what would disturb them.
@@ -258,21 +256,16 @@ func (t *tour) playAcrossOutage(ctx context.Context, e *load.Engine, in scenario
 func (t *tour) watch(ctx context.Context, c *client.Client, abort context.CancelCauseFunc) {
 	for good := time.Now(); load.Sleep(ctx, stays) == nil; {
 		_, err := c.Job(ctx, uuid.Nil.String())
-		var away *client.NoAnswerError
-		var refused *client.Problem
-		switch {
-		case t.down.Load():
+		_, away := errors.AsType[*client.NoAnswerError](err)
+		refused, busy := errors.AsType[*client.Problem](err)
+		busy = busy && (refused.Status == http.StatusTooManyRequests || refused.Status > http.StatusInternalServerError)
+		switch since := time.Since(good); {
+		case t.down.Load() || !away && !busy:
 			good = time.Now()
-		case errors.As(err, &away):
-			if time.Since(good) > awayPatience {
-				abort(fmt.Errorf("the service at %s stopped answering during the tour: %w", t.o.URL, err))
-			}
-		case errors.As(err, &refused) && (refused.Status == http.StatusTooManyRequests || refused.Status > http.StatusInternalServerError):
-			if time.Since(good) > busyPatience {
-				abort(fmt.Errorf("the service at %s stays busy: %w", t.o.URL, err))
-			}
-		default:
-			good = time.Now()
+		case away && since > awayPatience:
+			abort(fmt.Errorf("the service at %s stopped answering during the tour: %w", t.o.URL, err))
+		case busy && since > busyPatience:
+			abort(fmt.Errorf("the service at %s stays busy: %w", t.o.URL, err))
 		}
 	}
 }

@@ -187,7 +187,7 @@ func (p *played) spoilt() {
 	}
 	require.Contains(p.t, text, "metrics: webhook_deliveries_total is ")
 	require.Contains(p.t, text, "queue: task "+victims[0])
-	require.NoError(p.t, p.trial.Write(p.trial.Summarize(p.trial.Numbers(), v)))
+	require.NoError(p.t, p.trial.Write(p.trial.Summarize(p.trial.recorder.Run(), v)))
 	require.DirExists(p.t, filepath.Join(p.trial.o.Out, HistoryFolder), "it is kept where something was wrong")
 	require.FileExists(p.t, filepath.Join(p.trial.o.Out, "logs", "api-1.log"))
 }

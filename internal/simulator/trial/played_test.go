@@ -5,8 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -61,20 +59,7 @@ type played struct {
 	db     *pgx.Conn
 	config collect.Config
 	run    judge.RunContext
-	facts  judge.FactList // of the load
-}
-
-// factSink takes what is collected, from several goroutines.
-type factSink struct {
-	mu   sync.Mutex
-	list judge.FactList
-}
-
-// Add takes a fact.
-func (s *factSink) Add(f history.Fact) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.list = append(s.list, f)
+	facts  []history.Fact // of the load
 }
 
 func play(t *testing.T) *played {
@@ -111,12 +96,20 @@ func (p *played) exec(sql string, arguments ...any) {
 // judge asks the service again, and judges.
 func (p *played) judge() (collected judge.Collected, verdict *judge.Verdict) {
 	p.t.Helper()
-	facts := &factSink{list: slices.Clone(p.facts)}
+	dir := p.t.TempDir()
+	facts, err := history.Create(dir)
+	require.NoError(p.t, err)
+	for _, f := range p.facts {
+		facts.Add(f)
+	}
 	run := p.run
-	collected, err := collect.Run(p.t.Context(), p.config, facts)
+	run.Collected, err = collect.Run(p.t.Context(), p.config, facts)
 	require.NoError(p.t, err)
-	run.Collected = collected
-	verdict, err = judge.Judge(p.t.Context(), facts.list, run)
+	require.NoError(p.t, facts.Close())
+	written, err := history.Open(dir)
 	require.NoError(p.t, err)
-	return collected, verdict
+	verdict, err = judge.Judge(p.t.Context(), written, run)
+	require.NoError(p.t, err)
+	require.NoError(p.t, os.RemoveAll(dir))
+	return run.Collected, verdict
 }

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	forgerun "github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
@@ -48,7 +47,7 @@ type Options struct {
 	ReceiverAddr, ReceiverURL string
 	// Choose says how receivers answer, and Then plays more when the plan has been
 	// played; both may be nil. Recheck is load's.
-	Choose  func(name string, ticket int64, try int) webhooks.Answer
+	Choose  func(name string, ticket int64, try int) scenario.Answer
 	Then    func(context.Context, *load.Engine) error
 	Recheck time.Duration
 
@@ -101,38 +100,29 @@ func New(o Options) *Trial {
 }
 
 // Run plays the scenario, judges it, writes the report and stops what it started. An
-// error means that nothing was judged.
+// error means that nothing was judged: then nothing is left but the logs.
 func (t *Trial) Run(ctx context.Context) (passed bool, err error) {
 	account, err := t.playAndJudge(ctx)
 	closing := t.Close()
+	defer func() { _ = os.RemoveAll(t.dir) }()
 	if ctx.Err() != nil {
-		return false, context.Cause(ctx)
+		err = context.Cause(ctx)
+	} else if err == nil {
+		err = t.Write(account)
+	} else if t.dir != "" && t.keepLogs() == nil {
+		fmt.Fprintf(t.o.Stderr, "The logs are in %s\n", filepath.Join(t.o.Out, "logs"))
 	}
 	if err != nil {
+		if t.facts != nil { // it is this run's
+			_ = os.RemoveAll(filepath.Join(t.o.Out, HistoryFolder))
+		}
+		_ = os.Remove(t.o.Out) // fails unless it is empty
 		return false, err
 	}
-	if err := t.Write(account); err != nil {
-		return false, err
-	}
-	_ = os.RemoveAll(t.dir)
 	if closing != nil {
 		fmt.Fprintf(t.o.Stderr, "simulator: the service did not end as it should: %v\n", closing)
 	}
 	return closing == nil && account.Outcome() == report.Passed, nil
-}
-
-// Discard removes what a run without judgement leaves, and the report's folder if
-// it is empty. It returns the folder of the logs if they are kept.
-func (t *Trial) Discard(keepLogs bool) (logs string) {
-	if keepLogs && t.dir != "" && t.keepLogs() == nil {
-		logs = filepath.Join(t.o.Out, "logs")
-	}
-	_ = os.RemoveAll(t.dir)
-	if t.facts != nil { // it is this run's
-		_ = os.RemoveAll(filepath.Join(t.o.Out, HistoryFolder))
-	}
-	_ = os.Remove(t.o.Out) // fails unless it is empty
-	return logs
 }
 
 func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
@@ -212,93 +202,6 @@ func (t *Trial) Prepare(ctx context.Context) error {
 	return t.engine.Prepare(ctx)
 }
 
-// service gives the address of the service, which it starts unless it was given
-// one.
-func (t *Trial) service(ctx context.Context) (address string, err error) {
-	own := t.o.URL == ""
-	if !own {
-		if t.o.URL, err = load.Connect(ctx, t.o.URL, t.o.Key); err != nil || !t.o.StartWorkers {
-			return t.o.URL, err
-		}
-	}
-	binary, err := FindBinary(t.o.Binary)
-	if err != nil {
-		return "", err
-	}
-	if t.dir, err = stack.MkdirTemp("forgerun-simulator-"); err != nil {
-		return "", err
-	}
-	fmt.Fprintf(t.o.Stderr, "Starting %s\n", map[bool]string{true: "a service of our own", false: "workers"}[own])
-	scale := 1.0
-	if s := t.o.Scenario.Service.TimeScale; s != nil {
-		scale = *s
-	}
-	o := stack.Options{
-		Forgerun: binary, Dir: t.dir, Concurrency: t.o.Scenario.Service.Concurrency, TimeScale: scale,
-		Env: t.o.Scenario.Service.Env, Lease: t.o.Lease, Faults: t.o.Scenario.Chaos != "", Clock: t.chaos.MovesClock(),
-		DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
-	}
-	if t.stack, err = stack.Start(ctx, o); err != nil {
-		return "", err
-	}
-	starting, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the workers were not ready within %s", patience))
-	defer cancel()
-	if err := t.stack.Scale(starting, t.workers.At(0)); err != nil {
-		return "", err
-	}
-	if !own {
-		return t.o.URL, nil
-	}
-	t.o.DatabaseURL, t.o.RedisURL, t.o.TimeScale = t.stack.DatabaseURL(), t.stack.RedisURL(), &scale
-	return t.stack.URL(), nil
-}
-
-// listen starts the webhook receiver if the scenario has one.
-func (t *Trial) listen() error {
-	if len(t.o.Scenario.Receivers) == 0 {
-		return nil
-	}
-	names := map[string][]webhooks.Answer{}
-	for _, x := range t.o.Scenario.Receivers {
-		for _, a := range x.Answers {
-			names[x.Name] = append(names[x.Name], webhooks.Answer{
-				Status: a.Status, After: a.After, Hang: a.Hang, Reset: a.Reset, Share: float64(a.Share),
-			})
-		}
-	}
-	c, err := forgerun.New(forgerun.Config{URL: t.url})
-	if err != nil {
-		return err
-	}
-	t.receiver, err = webhooks.Listen(t.o.ReceiverAddr, t.o.ReceiverURL, webhooks.Options{
-		Seed: t.o.Scenario.Seed, Names: names, History: t.facts, Delivered: t.recorder.Delivered, Choose: t.o.Choose,
-		Keys: c.Directory().Key, Owner: func(jobID string) (tenant int, known bool) {
-			if t.engine == nil {
-				return 0, false
-			}
-			return t.engine.Owner(jobID)
-		},
-	})
-	if err != nil {
-		return err
-	}
-	if t.o.ReceiverURL != "" {
-		return nil // all are behind one address
-	}
-	for name := range names {
-		address, err := t.receiver.Open(name) // a port of its own
-		if err == nil && t.stack != nil {
-			if address, err = t.stack.ReceiverURL(address); err == nil { // of a proxy, if there are faults
-				err = t.receiver.SetURL(name, address)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // pending counts the pending deliveries where the rows can be read.
 func (t *Trial) pending() func(context.Context) (int64, error) {
 	if t.o.DatabaseURL == "" {
@@ -332,9 +235,6 @@ func (t *Trial) Dir() string { return t.dir }
 // Missing says why the judge could not read a source.
 func (t *Trial) Missing() map[judge.Source]string { return t.missing }
 
-// Numbers gives what was counted.
-func (t *Trial) Numbers() report.Run { return t.recorder.Run() }
-
 // quit ends the streams and the receiver.
 func (t *Trial) quit() {
 	if t.engine != nil {
@@ -356,21 +256,4 @@ func (t *Trial) Close() error {
 		errs = append(errs, t.stack.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// FindBinary returns the path of the forgerun binary: the given one, or the one
-// next to this program.
-func FindBinary(path string) (string, error) {
-	if path == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return "", err
-		}
-		path = filepath.Join(filepath.Dir(self), "forgerun")
-	}
-	info, err := os.Stat(path)
-	if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-		return "", fmt.Errorf("there is no forgerun program at %s: build it, or name it with --forgerun", path)
-	}
-	return filepath.Abs(path)
 }

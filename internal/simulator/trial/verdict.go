@@ -39,7 +39,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	config := collect.Config{
 		Run: t.id, DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
 		SampleReports: t.o.Sample, DeliveryLogs: t.o.DeliveryLogs, Seed: t.o.Scenario.Seed,
-		Progress: func(stage string, _ int64) { t.recorder.Stage("judge: " + stage) },
+		Stage: func(s judge.Source) { t.recorder.Stage("judge: " + string(s)) },
 	}
 	if t.o.Key != "" {
 		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // that client may have had jobs before

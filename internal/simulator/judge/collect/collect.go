@@ -40,8 +40,8 @@ type Config struct {
 	DeliveryLogs  bool   // each delivery of the sample is read by itself, with its tries
 	Seed          uint64 // draws the sample
 
-	MaxWait  time.Duration                  // for the queue to drain, and metrics to follow the rows; 0: 15 s
-	Progress func(stage string, done int64) // may be nil; called by several goroutines
+	MaxWait time.Duration      // for the queue to drain, and metrics to follow the rows; 0: 15 s
+	Stage   func(judge.Source) // is told what is read now; may be nil
 }
 
 // foreignTenant is the tenant of rows whose client is none of the run's.
@@ -63,9 +63,6 @@ type collector struct {
 // sources that failed; the error is only ever the context's.
 func Run(ctx context.Context, config Config, out interface{ Add(history.Fact) }) (judge.Collected, error) {
 	c := &collector{Config: config, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
-	if c.Progress == nil {
-		c.Progress = func(string, int64) {}
-	}
 	c.MaxWait = cmp.Or(config.MaxWait, 15*time.Second)
 	c.found = judge.Collected{Asked: map[judge.Source]bool{}, Missing: map[judge.Source]string{}, Webhooks: map[string]time.Time{}}
 	for _, a := range c.Accounts {
@@ -91,6 +88,9 @@ func (c *collector) ask(s judge.Source, given bool, read func() error) {
 		return
 	}
 	c.found.Asked[s] = true
+	if c.Stage != nil {
+		c.Stage(s)
+	}
 	if err := read(); errors.Is(err, context.Canceled) {
 		c.found.Missing[s] = "the collecting was interrupted"
 	} else if err != nil {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,7 +36,6 @@ type sampledJob struct {
 func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 	var mu sync.Mutex
 	var sample []sampledJob
-	var done atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelLists)
 	for _, a := range c.Accounts {
@@ -52,9 +50,6 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 					continue // of another run
 				}
 				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Told: facts.Job(&j)})
-				if n := done.Add(1); n%1000 == 0 {
-					c.Progress(string(judge.Lists), n)
-				}
 				if c.SampleReports > 0 && ours {
 					one := sampledJob{a, &j, rand.NewPCG(c.Seed, uint64(ticket)).Uint64()}
 					mu.Lock()
@@ -83,7 +78,6 @@ func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 	if _, missing := c.found.Missing[judge.Lists]; missing && len(sample) == 0 {
 		return errors.New("no job is known without its list")
 	}
-	var done atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelSample)
 	for _, s := range sample {
@@ -108,7 +102,6 @@ func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 				f.Delivery.HasLog = c.DeliveryLogs
 				c.add(f)
 			}
-			c.Progress(string(judge.Reports), done.Add(1))
 			return nil
 		})
 	}

@@ -33,12 +33,10 @@ const (
 // queue reads the tasks in Redis until there are none, or for as long as MaxWait:
 // what is there all the time is left over, or scheduled.
 func (c *collector) queue(ctx context.Context) error {
-	options, err := redis.ParseURL(c.RedisURL)
+	rdb, err := openRedis(c.RedisURL)
 	if err != nil {
-		return errors.New("the address of Redis cannot be read")
+		return err
 	}
-	options.DialerRetries = 1 // it answers, or it is missing
-	rdb := redis.NewClient(options)
 	defer func() { _ = rdb.Close() }()
 	var left map[string]history.Task
 	err = c.poll(ctx, queuePause, func() (bool, error) {
@@ -64,40 +62,29 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 	found := map[string]history.Task{}
 	for _, queue := range []string{jobQueue, webhookQueue} {
 		prefix := "asynq:{" + queue + "}:t:"
-		var keys []string
 		scan := rdb.Scan(ctx, 0, prefix+"*", taskPage).Iterator()
-		for scan.Next(ctx) {
-			if keys = append(keys, scan.Val()); len(keys) > maxTasks {
-				return nil, fmt.Errorf("there are more than %d tasks", maxTasks)
+		for scan.Next(ctx) && len(found) <= maxTasks {
+			state, err := rdb.HGet(ctx, scan.Val(), "state").Result()
+			if errors.Is(err, redis.Nil) || state == archived {
+				continue // it was done meanwhile, or nobody is going to run it
+			}
+			if err != nil {
+				return nil, err
+			}
+			t := history.Task{Queue: queue, ID: strings.TrimPrefix(scan.Val(), prefix), State: state}
+			if parts := strings.Split(t.ID, ":"); queue == jobQueue && len(parts) == 3 {
+				t.Attempt, _ = strconv.Atoi(parts[1])
+			}
+			if !showsDelivery(t) {
+				found[scan.Val()] = t
 			}
 		}
 		if err := scan.Err(); err != nil {
 			return nil, err
 		}
-		for page := range slices.Chunk(keys, taskPage) {
-			states, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-				for _, key := range page {
-					p.HGet(ctx, key, "state")
-				}
-				return nil
-			})
-			if err != nil && !errors.Is(err, redis.Nil) {
-				return nil, err
-			}
-			for i, key := range page {
-				// With an error it was done meanwhile.
-				if state, err := states[i].(*redis.StringCmd).Result(); err == nil && state != archived {
-					t := history.Task{Queue: queue, ID: strings.TrimPrefix(key, prefix), State: state}
-					if parts := strings.Split(t.ID, ":"); queue == jobQueue && len(parts) == 3 {
-						t.Attempt, _ = strconv.Atoi(parts[1])
-						t.Dispatch, _ = strconv.Atoi(parts[2])
-					}
-					if !showsDelivery(t) {
-						found[key] = t
-					}
-				}
-			}
-		}
+	}
+	if len(found) > maxTasks {
+		return nil, fmt.Errorf("there are more than %d tasks", maxTasks)
 	}
 	return found, nil
 }

@@ -17,10 +17,23 @@ import (
 // whose correlation id is one of its tickets' ($2).
 const ofRun = `(j.client_id = ANY ($1::uuid[]) OR starts_with(j.correlation_id, $2))`
 
-// The statements read whole tables in whatever order is quickest, and answer row
-// by row. Bodies of results and deliveries are not touched.
-const (
-	selectJobs = `
+// Since when a changed webhook may lack events: its end if that was the last
+// change, else its beginning, less a margin for late commits.
+const selectWebhooks = `
+SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
+FROM webhooks WHERE updated_at > created_at`
+
+// table selects the run's rows: job id ("" for none), client id, and the columns for
+// which fields gives the places, after it has set the kind of fact. It reads a whole table in whatever order is quickest; bodies
+// of results and deliveries are not touched.
+type table struct {
+	name, sql string
+	fields    func(f *history.Fact) []any
+	timed     bool // $3 is the service's time
+}
+
+var tables = []table{
+	{"jobs", `
 SELECT j.job_id::text, j.client_id::text, j.type, j.work_kind, j.state, coalesce(j.outcome, ''), j.attempt, j.max_attempts,
   j.created_at, j.updated_at, j.execution_at, j.started_at, j.finished_at, coalesce(j.correlation_id, ''),
   coalesce(j.batch_id::text, ''), coalesce(j.failure_code, ''), j.request_id, j.run_at, j.event_seq, j.fence, j.lease_expiries,
@@ -31,47 +44,7 @@ SELECT j.job_id::text, j.client_id::text, j.type, j.work_kind, j.state, coalesce
 FROM jobs j LEFT JOIN results r USING (job_id)
   LEFT JOIN (SELECT resource_id, count(*) AS n FROM idempotency_keys WHERE expires_at > $3 GROUP BY resource_id) k
     ON k.resource_id = coalesce(j.batch_id, j.job_id)
-WHERE ` + ofRun
-
-	selectEvents = `
-SELECT e.job_id::text, e.client_id::text, e.event_id::text, e.seq, e.event_name, coalesce(e.prev_state, ''), coalesce(e.next_state, ''),
-  e.attempt, e.occurred_at, coalesce(e.data ->> 'work_kind', ''),
-  CASE e.event_name WHEN 'event.emitted' THEN concat(e.data ->> 'name', ' ', e.data -> 'data') ELSE '' END
-FROM events e JOIN jobs j USING (job_id) WHERE ` + ofRun
-
-	selectReports = `
-SELECT r.job_id::text, j.client_id::text, r.attempt, r.outcome, r.started_at, r.finished_at, r.duration_ms,
-  coalesce(r.failure_code, ''), r.event_seq
-FROM reports r JOIN jobs j USING (job_id) WHERE ` + ofRun
-
-	selectDeliveries = `
-SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), coalesce(d.url, ''),
-  d.event_id::text, d.event_name, d.seq, d.state, d.attempts, coalesce(d.last_status, 0), coalesce(d.last_error, ''), d.next_attempt_at
-FROM deliveries d LEFT JOIN jobs j USING (job_id) WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun
-
-	selectAttempts = `
-SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), d.event_id::text,
-  d.event_name, d.seq, a.number, coalesce(a.status, 0), coalesce(a.error, ''), a.started_at
-FROM delivery_attempts a JOIN deliveries d USING (delivery_id) LEFT JOIN jobs j USING (job_id)
-WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun
-
-	// Since when a changed webhook may lack events: its end if that was the last
-	// change, else its beginning, less a margin for late commits.
-	selectWebhooks = `
-SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
-FROM webhooks WHERE updated_at > created_at`
-)
-
-// table selects the run's rows: job id ("" for none), client id, and the columns for
-// which fields gives the places, after it has set the kind of fact.
-type table struct {
-	name, sql string
-	fields    func(f *history.Fact) []any
-	timed     bool // $3 is the service's time
-}
-
-var tables = []table{
-	{"jobs", selectJobs, func(f *history.Fact) []any {
+WHERE ` + ofRun, func(f *history.Fact) []any {
 		j := &history.Job{}
 		f.Kind, f.Told = history.StoredJob, j
 		return []any{
@@ -81,17 +54,27 @@ var tables = []table{
 			&j.Schedule, &j.ScheduledFor,
 		}
 	}, true},
-	{"events", selectEvents, func(f *history.Fact) []any {
+	{"events", `
+SELECT e.job_id::text, e.client_id::text, e.event_id::text, e.seq, e.event_name, coalesce(e.prev_state, ''), coalesce(e.next_state, ''),
+  e.attempt, e.occurred_at, coalesce(e.data ->> 'work_kind', ''),
+  CASE e.event_name WHEN 'event.emitted' THEN concat(e.data ->> 'name', ' ', e.data -> 'data') ELSE '' END
+FROM events e JOIN jobs j USING (job_id) WHERE ` + ofRun, func(f *history.Fact) []any {
 		e := &history.Event{}
 		f.Kind, f.Event = history.StoredEvent, e
 		return []any{&e.ID, &e.Seq, &e.Name, &e.Prev, &e.Next, &e.Attempt, &e.At, &e.WorkKind, &e.Emitted}
 	}, false},
-	{"reports", selectReports, func(f *history.Fact) []any {
+	{"reports", `
+SELECT r.job_id::text, j.client_id::text, r.attempt, r.outcome, r.started_at, r.finished_at, r.duration_ms,
+  coalesce(r.failure_code, ''), r.event_seq
+FROM reports r JOIN jobs j USING (job_id) WHERE ` + ofRun, func(f *history.Fact) []any {
 		r := &history.Report{}
 		f.Kind, f.Report = history.StoredReport, r
 		return []any{&r.Attempt, &r.Outcome, &r.StartedAt, &r.FinishedAt, &r.DurationMS, &r.Failure, &r.EventSeq}
 	}, false},
-	{"deliveries", selectDeliveries, func(f *history.Fact) []any {
+	{"deliveries", `
+SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), coalesce(d.url, ''),
+  d.event_id::text, d.event_name, d.seq, d.state, d.attempts, coalesce(d.last_status, 0), coalesce(d.last_error, ''), d.next_attempt_at
+FROM deliveries d LEFT JOIN jobs j USING (job_id) WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun, func(f *history.Fact) []any {
 		d := &history.Delivery{}
 		f.Kind, f.Delivery = history.StoredDeliver, d
 		return []any{
@@ -99,7 +82,11 @@ var tables = []table{
 			(*zeronull.Timestamptz)(&d.Next),
 		}
 	}, false},
-	{"delivery_attempts", selectAttempts, func(f *history.Fact) []any {
+	{"delivery_attempts", `
+SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), d.event_id::text,
+  d.event_name, d.seq, a.number, coalesce(a.status, 0), coalesce(a.error, ''), a.started_at
+FROM delivery_attempts a JOIN deliveries d USING (delivery_id) LEFT JOIN jobs j USING (job_id)
+WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun, func(f *history.Fact) []any {
 		d := &history.Delivery{}
 		f.Kind, f.Delivery = history.StoredTry, d
 		return []any{&d.ID, &d.Webhook, &d.EventID, &d.EventName, &d.Seq, &d.Attempts, &d.Status, &d.Error, &d.Tried}
@@ -160,7 +147,6 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
 		return err
 	}
 	defer rows.Close()
-	n := int64(0)
 	for rows.Next() {
 		var f history.Fact
 		var clientID string
@@ -179,11 +165,7 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
 			f.Ticket, _ = judge.TicketOf(c.Run, f.Told.Correlation)
 		}
 		c.add(f)
-		if n++; n%10_000 == 0 {
-			c.Progress("table "+t.name, n)
-		}
 	}
-	c.Progress("table "+t.name, n)
 	return rows.Err()
 }
 

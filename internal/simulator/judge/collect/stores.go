@@ -28,20 +28,28 @@ func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	if redisURL == "" {
 		return nil
 	}
-	silenceRedis()
-	o, err := redis.ParseURL(redisURL)
+	rdb, err := openRedis(redisURL)
 	if err != nil {
-		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // without the address, which may hold a password
-		}
-		return fmt.Errorf("the address of Redis cannot be used: %w", err)
+		return err
 	}
-	rdb := redis.NewClient(o)
 	defer func() { _ = rdb.Close() }()
 	if err := rdb.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("the Redis server does not answer: %w", err)
 	}
 	return nil
+}
+
+func openRedis(address string) (*redis.Client, error) {
+	silenceRedis()
+	o, err := redis.ParseURL(address)
+	if err != nil {
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // without the address, which may hold a password
+		}
+		return nil, fmt.Errorf("the address of Redis cannot be used: %w", err)
+	}
+	o.DialerRetries = 1 // it answers, or it is missing
+	return redis.NewClient(o), nil
 }
 
 // PendingDeliveries counts the pending deliveries of the clients or, if none is

@@ -1,0 +1,133 @@
+package apptest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// LogBuffer is a log that can be read while it is written.
+type LogBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *LogBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *LogBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// Lines gives the lines whose fields have the given values.
+func (l *LogBuffer) Lines(t testing.TB, fields map[string]any) (found []map[string]any) {
+	for line := range strings.Lines(l.String()) {
+		var entry map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &entry))
+		matches := true
+		for k, v := range fields {
+			matches = matches && entry[k] == v
+		}
+		if matches {
+			found = append(found, entry)
+		}
+	}
+	return found
+}
+
+// Logged asserts that a transition was logged once, with the fields that section
+// 16 and the scenario require.
+func (w *World) Logged(task job.Task, action, from, to string) map[string]any {
+	w.T.Helper()
+	lines := w.Log.Lines(w.T, map[string]any{
+		"msg": "job transition", "action": action, "job_id": task.JobID.String(), "current_state": from, "next_state": to,
+	})
+	require.Len(w.T, lines, 1)
+	require.Equal(w.T, "request-1", lines[0]["request_id"])
+	require.Equal(w.T, ClientA.String(), lines[0]["client_id"])
+	for _, field := range []string{"work_kind", "duration_ms", "expected_outcome"} {
+		require.Contains(w.T, lines[0], field)
+	}
+	return lines[0]
+}
+
+// TracingHandler adds the span of the context to each line, as the program's
+// logger does.
+type TracingHandler struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (h TracingHandler) Handle(ctx context.Context, r slog.Record) error {
+	if s := trace.SpanContextFromContext(ctx); s.IsValid() {
+		r.AddAttrs(slog.String("trace_id", s.TraceID().String()), slog.String("span_id", s.SpanID().String()))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// Tracer makes the spans that Span and its siblings find.
+func (w *World) Tracer() trace.Tracer { return w.provider.Tracer("test") }
+
+// Traced runs f in the span of a request, and gives its traceparent.
+func (w *World) Traced(f func(ctx context.Context)) (traceparent string) {
+	ctx, span := w.Tracer().Start(context.Background(), "request", trace.WithSpanKind(trace.SpanKindServer))
+	defer span.End()
+	f(ctx)
+	return telemetry.Traceparent(ctx)
+}
+
+// Traceparent is that of a request that has ended.
+func (w *World) Traceparent() string { return w.Traced(func(context.Context) {}) }
+
+// Span gives the only span of a name that has ended.
+func (w *World) Span(name string) tracetest.SpanStub {
+	w.T.Helper()
+	named := w.SpansNamed(name)
+	require.Len(w.T, named, 1, name)
+	return named[0]
+}
+
+// SpansNamed gives the spans of a name that have ended.
+func (w *World) SpansNamed(name string) (named []tracetest.SpanStub) {
+	for _, s := range w.spans.GetSpans() {
+		if s.Name == name {
+			named = append(named, s)
+		}
+	}
+	return named
+}
+
+// RequireBelow asserts that one span is the other's child.
+func (w *World) RequireBelow(child, parent tracetest.SpanStub) {
+	w.T.Helper()
+	require.Equal(w.T, parent.SpanContext.TraceID(), child.SpanContext.TraceID())
+	require.Equal(w.T, parent.SpanContext.SpanID(), child.Parent.SpanID())
+}
+
+// TraceparentOf is the traceparent of what continues a span.
+func TraceparentOf(s tracetest.SpanStub) string {
+	return telemetry.Traceparent(trace.ContextWithSpanContext(context.Background(), s.SpanContext))
+}
+
+// Attributes of a span, by their names.
+func Attributes(s tracetest.SpanStub) map[string]any {
+	all := map[string]any{}
+	for _, a := range s.Attributes {
+		all[string(a.Key)] = a.Value.AsInterface()
+	}
+	return all
+}

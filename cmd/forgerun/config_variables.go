@@ -1,0 +1,190 @@
+package main
+
+import (
+	"time"
+
+	"github.com/forgerun/forgerun/handlers/cors"
+	"github.com/forgerun/forgerun/job"
+)
+
+// variable is one environment variable.
+type variable struct {
+	name     string
+	fallback string // value when unset
+	dev      string // the same for `forgerun dev`; "" if no different
+	help     string
+	secret   bool
+	parse    func(string) error
+}
+
+const day = 24 * time.Hour
+
+// variables ties each environment variable to its field.
+func (c *Config) variables() []variable {
+	var all []variable
+	for _, g := range c.groups() {
+		all = append(all, g.variables...)
+	}
+	return all
+}
+
+// serviceVariables are those of the stores, the listeners and the workers.
+func (c *Config) serviceVariables() []variable {
+	return []variable{
+		{name: "FORGERUN_DATABASE_URL", help: "Postgres; dev runs its own if unset", secret: true, parse: text(&c.DatabaseURL)},
+		{name: "FORGERUN_REDIS_URL", help: "redis, rediss, unix, redis-sentinel or redis-cluster; dev runs its own if unset", secret: true,
+			parse: text(&c.RedisURL)},
+		{name: "FORGERUN_HTTP_ADDR", fallback: "127.0.0.1:8080", help: "address of the API; port 0 takes a free one",
+			parse: address(&c.HTTPAddr)},
+		{name: "FORGERUN_ADMIN_ADDR", dev: "127.0.0.1:8081",
+			help:  "address of metrics, health and dashboards; unset: 127.0.0.1:8081 for api, none for worker and webhooks",
+			parse: address(&c.AdminAddr)},
+		{name: "FORGERUN_PUBLIC_URL",
+			help: "base of links and problem types, which deliveries carry too; unset: from the API's address. Required by webhooks, " +
+				"and by worker with an outcome stream", parse: publicURL(&c.PublicURL)},
+		{name: "FORGERUN_ADMIN_TOKEN", help: "the operator's token, 16 characters at least, or several, as in ann:token,bob:token; " +
+			"unset: the admin address must be on loopback", secret: true, parse: tokens(&c.AdminToken)},
+		{name: "FORGERUN_ADMIN_READ_TOKEN", help: "the same for operators who may look at the admin address' pages and change nothing",
+			secret: true, parse: tokens(&c.AdminReadToken)},
+		{name: "FORGERUN_MASK_PARAMS", fallback: "*password*,*secret*,*token*",
+			help: "members of params, definitions, event data and answers of receivers whose values operators are not shown, " +
+				"in either case; none: all are shown",
+			parse: masked(&c.MaskParams)},
+		{name: "FORGERUN_TRACE_URL", help: "where a trace is shown, with {trace_id} in it; the console links to it",
+			parse: traceURL(&c.TraceURL)},
+		{name: "FORGERUN_OPEN_REGISTRATION", fallback: "false", dev: "true", help: "whether anybody may create a client",
+			parse: boolean(&c.OpenRegistration)},
+		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of dev's own stores", parse: text(&c.DataDir)},
+		{name: "FORGERUN_LOG_LEVEL", fallback: "info", help: "debug, info, warn or error", parse: level(&c.LogLevel)},
+		{name: "FORGERUN_LOG_FORMAT", fallback: "json", dev: "short",
+			help:  "json, text, or short: a line for each job that ends and for each warning",
+			parse: oneOf(&c.LogFormat, "json", "text", shortFormat)},
+		{name: "FORGERUN_WORKER_CONCURRENCY", fallback: "1", dev: "100", help: "jobs at once in a worker process",
+			parse: integer(&c.WorkerConcurrency, 1, 100_000)},
+		{name: "FORGERUN_TIME_SCALE", fallback: "1", help: "multiplies the jobs' durations and the execution limit; 0: jobs take no time",
+			parse: decimal(&c.TimeScale, 0, 1000)},
+		{name: "FORGERUN_MAX_RUNTIME", fallback: "120s", help: "execution limit of a job", parse: duration(&c.MaxRuntime, time.Second, day)},
+		{name: "FORGERUN_LEASE_TIMEOUT", fallback: "30s", help: "a worker without a heartbeat for so long is dead; there are six in that time",
+			parse: duration(&c.LeaseTimeout, time.Second, time.Hour)},
+		{name: "FORGERUN_SHUTDOWN_GRACE", fallback: "30s", help: "how long running jobs may go on after SIGTERM",
+			parse: duration(&c.ShutdownGrace, 0, time.Hour)},
+		{name: "FORGERUN_MAX_RETRIES", fallback: "3", help: "attempts after the first one", parse: integer(&c.MaxRetries, 0, 100)},
+		{name: "FORGERUN_RETRY_BACKOFF_BASE", fallback: "1s",
+			help: "wait before the first retry, doubled for each further one, with full jitter", parse: duration(&c.Backoff.Base, 0, day)},
+		{name: "FORGERUN_RETRY_BACKOFF_MAX", fallback: "60s", help: "longest wait before a retry", parse: duration(&c.Backoff.Max, 0, day)},
+	}
+}
+
+// limitVariables are those of limits, the catalogue, keys, and of what is kept for how long.
+func (c *Config) limitVariables() []variable {
+	return []variable{
+		{name: "FORGERUN_RATE_LIMIT_PER_MINUTE", fallback: "6000", dev: "600000", help: "requests of one client per minute, over all processes",
+			parse: integer(&c.RateLimitPerMinute, 1, 1_000_000_000)},
+		{name: "FORGERUN_DAILY_QUOTA", fallback: "0", help: "requests of one client per day (UTC); 0: no quota",
+			parse: integer(&c.DailyQuota, 0, 1_000_000_000)},
+		{name: "FORGERUN_MAX_ACTIVE_JOBS", fallback: "1000000", help: "jobs that are not final, in all",
+			parse: integer(&c.MaxActiveJobs, 1, 1_000_000_000)},
+		{name: "FORGERUN_MAX_QUEUE_SIZE", fallback: "1000000", help: "jobs in QUEUED, in all", parse: integer(&c.MaxQueueSize, 1, 1_000_000_000)},
+		{name: "FORGERUN_CLIENT_MAX_ACTIVE",
+			help:  "the active jobs of one client, and of FORGERUN_MAX_QUEUE_SIZE the same part; unset: a quarter of FORGERUN_MAX_ACTIVE_JOBS",
+			parse: optional(integer(&c.ClientMaxActive, 1, 1_000_000_000))},
+		{name: "FORGERUN_CLIENT_MAX_RUNNING", fallback: "0",
+			help:  "the jobs of one client that are ASSIGNED or RUNNING, over all workers; the same for all processes; 0: any number",
+			parse: integer(&c.ClientMaxRunning, 0, 1_000_000)},
+		{name: "FORGERUN_MAX_SCHEDULE_AHEAD", fallback: "8784h", help: "how far in the future an execution_at may lie: 400",
+			parse: duration(&c.MaxScheduleAhead, time.Minute, 200*365*day)},
+		{name: "FORGERUN_CLIENT_MAX_SCHEDULES", fallback: "100", help: "schedules of one client; those that are there stay: 409",
+			parse: integer(&c.ClientMaxSchedules, 0, 100_000)},
+		{name: "FORGERUN_CLIENT_DAILY_STORAGE", fallback: "65536",
+			help:  "MiB that one client's jobs bring in a day (UTC), of results beyond 16 KiB and emitted events: 429; 0: any",
+			parse: integer(&c.ClientDailyStorage, 0, 1<<40/job.WeightUnit)},
+		{name: "FORGERUN_DISPATCH_WINDOW", fallback: "50000",
+			help:  "about how many jobs that come next live in Redis, and half as many whose time will come; the others wait in Postgres alone",
+			parse: integer(&c.DispatchWindow, 1, 10_000_000)},
+		{name: "FORGERUN_JOB_TYPES", fallback: "all", help: "allowed job types, separated by commas", parse: subset(&c.JobTypes, job.Types)},
+		{name: "FORGERUN_WORK_KINDS", fallback: "all", help: "allowed work kinds, separated by commas", parse: subset(&c.WorkKinds, job.Kinds())},
+		{name: "FORGERUN_TESTBED", fallback: "false", dev: "true",
+			help: "the test bed for clients: work kind CUSTOM, faults that they ask for in their own traffic, and a clock that they can " +
+				"move; the same for all processes",
+			parse: boolean(&c.TestBed)},
+		{name: "FORGERUN_RANDOM_FAIL_PROBABILITY", fallback: "0.2", help: "chance of a failing kind when the client names none",
+			parse: decimal(&c.FailProbability, 0, 1)},
+		{name: "FORGERUN_API_KEY_TTL", fallback: "2160h", help: "life of an API key", parse: duration(&c.APIKeyTTL, time.Second, 100*365*day)},
+		{name: "FORGERUN_RETENTION_JOBS", fallback: "720h", help: "how long finished jobs are kept",
+			parse: duration(&c.RetentionJobs, time.Second, 100*365*day)},
+	}
+}
+
+// deliveryVariables are those of webhooks, the outcome stream and time limits.
+func (c *Config) deliveryVariables() []variable {
+	return []variable{
+		{name: "FORGERUN_MASTER_KEY",
+			help:   "encrypts webhook secrets and signing keys: 32 bytes in base64, as of 'openssl rand -base64 32'; dev makes its own if unset",
+			secret: true, parse: key(&c.MasterKey)},
+		{name: "FORGERUN_WEBHOOK_TIMEOUT", fallback: "10s", help: "limit of one delivery attempt",
+			parse: duration(&c.WebhookTimeout, 100*time.Millisecond, 5*time.Minute)},
+		{name: "FORGERUN_WEBHOOK_MAX_RETRIES", fallback: "8", help: "delivery attempts after the first one",
+			parse: integer(&c.WebhookMaxRetries, 0, 100)},
+		{name: "FORGERUN_WEBHOOK_BACKOFF_BASE", fallback: "5s",
+			help:  "wait before the first retry of a delivery, doubled for each further one, with jitter",
+			parse: duration(&c.WebhookBackoff.Base, time.Millisecond, day)},
+		{name: "FORGERUN_WEBHOOK_BACKOFF_MAX", fallback: "1h", help: "longest wait before a retry of a delivery",
+			parse: duration(&c.WebhookBackoff.Max, time.Millisecond, 7*day)},
+		{name: "FORGERUN_WEBHOOK_CONCURRENCY", fallback: "50",
+			help: "deliveries at once in a webhooks process; one endpoint gets at most a fifth", parse: integer(&c.WebhookConcurrency, 1, 10_000)},
+		{name: "FORGERUN_WEBHOOK_ALLOW_PRIVATE", fallback: "false", dev: "true",
+			help: "whether webhooks may have private and loopback addresses", parse: boolean(&c.WebhookAllowPrivate)},
+		{name: "FORGERUN_WEBHOOK_CHALLENGE", fallback: "false",
+			help: "whether receivers must say, asked with OPTIONS, that they want events before a webhook is registered, and callbacks need " +
+				"such a webhook; for api and webhooks alike, with FORGERUN_PUBLIC_URL", parse: boolean(&c.WebhookChallenge)},
+		{name: "FORGERUN_WEBHOOK_CLIENT_RATE", fallback: "0",
+			help:  "delivery attempts to one client's receivers per minute, over all processes; what is beyond waits; 0: no limit",
+			parse: integer(&c.WebhookClientRate, 0, 1_000_000_000)},
+		{name: "FORGERUN_WEBHOOK_DISABLE_AFTER", fallback: "10m", help: "a webhook is disabled after 20 failures in a row that span so long",
+			parse: duration(&c.WebhookDisableAfter, 0, 365*day)},
+		{name: "FORGERUN_OUTCOME_STREAM",
+			help:  "Redis stream that gets the outcome document of each attempt; unset: none. The same for all processes",
+			parse: text(&c.OutcomeStream)},
+		{name: "FORGERUN_DB_TIMEOUT", fallback: "5s",
+			help:  "limit of one statement: 503; of a request, waiting on request aside, twice as long: 504",
+			parse: duration(&c.DBTimeout, 50*time.Millisecond, time.Hour)},
+	}
+}
+
+// networkVariables are those of connections.
+func (c *Config) networkVariables() []variable {
+	return []variable{
+		{name: "FORGERUN_TRUSTED_PROXIES",
+			help:  "networks of the proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8,192.0.2.7; unset: nobody's",
+			parse: networks(&c.Network.TrustedProxies)},
+		{name: "FORGERUN_CORS_ORIGINS", dev: cors.Loopback,
+			help: "origins whose web pages may call the API from a browser, such as https://app.example.com,http://localhost:5173; " +
+				"loopback: all of this machine; *: all, not with FORGERUN_OPEN_REGISTRATION; unset: none",
+			parse: origins(&c.Network.Origins)},
+	}
+}
+
+// tracingVariables are those of OpenTelemetry.
+func (c *Config) tracingVariables() []variable {
+	return []variable{
+		{name: "OTEL_EXPORTER_OTLP_ENDPOINT", help: "where traces are sent, such as http://127.0.0.1:4318; unset: there are none",
+			parse: endpoint(&c.Tracing.Endpoint)},
+		{name: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", help: "the same for traces alone, with the whole path; it wins",
+			parse: endpoint(&c.Tracing.TracesEndpoint)},
+		{name: "OTEL_EXPORTER_OTLP_PROTOCOL", fallback: "http/protobuf", help: "http/protobuf or grpc",
+			parse: oneOf(&c.Tracing.Protocol, protocols...)},
+		{name: "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", help: "the same for traces alone; it wins",
+			parse: optional(oneOf(&c.Tracing.TracesProtocol, protocols...))},
+		{name: "OTEL_EXPORTER_OTLP_HEADERS", help: "sent along with traces, such as api-key=...", secret: true, parse: unread},
+		{name: "OTEL_TRACES_EXPORTER", fallback: "otlp", help: "otlp or none; none: no traces, whatever else is set",
+			parse: oneOf(&c.Tracing.Exporter, "otlp", "none")},
+		{name: "OTEL_TRACES_SAMPLER", fallback: "parentbased_always_on",
+			help: "which requests are traced; parentbased_ follows what the client's traceparent says",
+			parse: oneOf(&c.Tracing.Sampler, "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off",
+				"parentbased_traceidratio")},
+		{name: "OTEL_TRACES_SAMPLER_ARG", fallback: "1", help: "the part of them, for traceidratio", parse: decimal(&c.Tracing.Ratio, 0, 1)},
+		{name: "OTEL_SERVICE_NAME", fallback: "forgerun", help: "how traces name the service", parse: unread},
+		{name: "OTEL_RESOURCE_ATTRIBUTES", help: "what else traces say of the process: key=value pairs, separated by commas", parse: pairs},
+		{name: "OTEL_SDK_DISABLED", fallback: "false", help: "true: no traces, whatever else is set", parse: boolean(&c.Tracing.Disabled)},
+	}
+}

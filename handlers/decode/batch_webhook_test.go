@@ -1,0 +1,189 @@
+package decode
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// items writes a body with one item and some more.
+func items(more ...string) string {
+	return `{"jobs":[` + strings.Join(append([]string{`{"type":"EXECUTE"}`}, more...), ",") + `]}`
+}
+
+// TestDecodeBatchRefusesAll has bodies of which nothing is accepted.
+func TestDecodeBatchRefusesAll(t *testing.T) {
+	t.Parallel()
+	const good = `{"type":"EXECUTE"}`
+	for code, bodies := range map[job.Code]map[string]string{
+		job.CodeMalformed: {
+			` `: "", `[{"type":"EXECUTE"}]`: "", `{}`: "/jobs", `{"jobs":null}`: "/jobs", `{"jobs":{"0":{"type":"EXECUTE"}}}`: "/jobs",
+			`{"jobs":[]}`: "/jobs", `{"x":1,"jobs":[]}`: "/x /jobs", `{"jobs":[{"type":"EXECUTE"}],"jobs":[]}`: "/jobs",
+			`{"jobs":[{"type":"EXECUTE"}],"correlation_id":"x"}`: "/correlation_id", `{"jobs":[{"type":"EXECUTE"},`: "",
+			`{"jobs":[{"type":"EXEC`: "", `{"jobs":[{"type":"EXECUTE"},]}`: "/jobs", items() + `{}`: "", items(`null`): "/jobs/1",
+			items(`1`, `"x"`, `[]`, good, `[{"type":"EXECUTE"}]`, `true`):                        "/jobs/1 /jobs/2 /jobs/3 /jobs/5 /jobs/6",
+			items(`{"type":"EXECUTE","type":"EXECUTE"}`):                                         "/jobs/1/type",
+			items(`{"params":` + strings.Repeat(`{"a":`, 70) + `1` + strings.Repeat(`}`, 71)):    "/jobs/1/params" + strings.Repeat("/a", 61),
+			items("{\"type\":\"\xff\"}"):                                                         "/jobs/1/type",
+			`{"jobs":[{"type":"EXECUTE"}],"idempotency_key":1}`:                                  "/idempotency_key",
+			items(`{"type":"EXECUTE","item_id":"a"}`, `{"item_id":"a"}`, `{"item_id":"\u0061"}`): "/jobs/2/item_id /jobs/3/item_id",
+			items(`{"type":"EXECUTE","item_id":"0"}`):                                            "/jobs/1/item_id",
+			`{"jobs":[{"type":"EXECUTE","item_id":"1"},{"type":"EXECUTE"}]}`:                     "/jobs/1",
+			`{"jobs":` + many(1001, good) + `}`:                                                  "/jobs",
+			`{"jobs":` + many(1001, good) + `}x`:                                                 "/jobs",
+		},
+		job.CodeValidationFailed: {`{"jobs":[{"type":"EXECUTE"}],"idempotency_key":""}`: "/idempotency_key"},
+	} {
+		for body, at := range bodies {
+			_, err := Batch([]byte(body), "", limits)
+			require.Equal(t, at, told(t, code, err, true, nil), "%.200q", body)
+		}
+	}
+}
+
+// TestDecodeBatchRefusesItems has items that are refused alone.
+func TestDecodeBatchRefusesItems(t *testing.T) {
+	t.Parallel()
+	for malformed, bad := range map[bool]map[string]string{ // pointers from the item
+		true: {
+			`{}`: "/type", execute(`"x":{"y":1}`): "/x", execute(`"idempotency_key":"k"`): "/idempotency_key",
+			`{"type":1,"work_kind":2,"params":[],"auto_retry":"x","item_id":5}`: "/type /work_kind /params /auto_retry /item_id",
+			execute(`"idempotency_key":{"a":1}`):                                "/idempotency_key", emit(`{}`): "/event/name",
+			param(`"\u0000"`):      "/params/a",
+			execute(`"a\u0000":1`): "", `{"type":"NOPE","x":1,"callback":"ftp://a"}`: "/x /type /callback",
+		},
+		false: {
+			execute(`"idempotency_key":null,"item_id":null`): "", execute(`"event":{"name":"a"}`): "",
+			`{"type":"NOPE","work_kind":"NOPE","callback":"x","event":{"name":""},"correlation_id":"ä","item_id":"a b"}`: "/type /work_kind " +
+				"/callback /event/name /correlation_id /item_id",
+			execute(`"item_id":""`): "/item_id", execute(`"item_id":"` + long[:129] + `"`): "/item_id", param(`"` + long + `"`): "/params",
+		},
+	} {
+		for item, at := range bad {
+			r, err := Batch([]byte(items(item, execute(`"work_kind":"SUCCESS_FAST"`))), "", limits)
+			require.NoError(t, err, item)
+			require.Len(t, r.Items, 3)
+			require.Empty(t, r.Items[0].Request.Violations, item)
+			require.Empty(t, r.Items[2].Request.Violations, item)
+			require.Equal(t, job.SuccessFast, r.Items[2].Request.WorkKind)
+			got := r.Items[1]
+			require.Equal(t, "1", got.ItemID)
+			require.Equal(t, malformed, got.Request.Malformed, item)
+			if malformed || at != "" {
+				code := map[bool]job.Code{true: job.CodeMalformed, false: job.CodeValidationFailed}[malformed]
+				require.Equal(t, at, told(t, code, nil, malformed, got.Request.Violations), item)
+			} else {
+				require.Empty(t, got.Request.Violations, item)
+			}
+		}
+	}
+}
+
+func TestDecodeBatchItemIDs(t *testing.T) {
+	t.Parallel()
+	body := items(execute(`"item_id":"`+long[:128]+`"`), execute(`"item_id":"A.b-c_2"`), `{"type":"EXECUTE"}`)
+	r, err := Batch([]byte(body), "", limits)
+	require.NoError(t, err)
+	for i, id := range []string{"0", long[:128], "A.b-c_2", "3"} {
+		require.Equal(t, id, r.Items[i].ItemID)
+	}
+	r, err = Batch([]byte(`{"jobs":`+many(1000, `{"type":"EXECUTE"}`)+`}`), "", limits)
+	require.NoError(t, err)
+	require.Len(t, r.Items, job.MaxBatchItems)
+	require.Equal(t, "999", r.Items[999].ItemID)
+}
+
+// hook writes a good request for a webhook with some more members.
+func hook(members string) string {
+	return `{"url":"https://example.com","events":["*"]` + members + `}`
+}
+
+// subscribed writes one for events.
+func subscribed(events string) string { return `{"url":"https://example.com","events":` + events + `}` }
+
+// badWebhooks are requests that must be refused, by code: with violations at exactly
+// the given pointers, in this order.
+var badWebhooks = map[job.Code]map[string]string{
+	job.CodeMalformed: {
+		` `: "", `[]`: "", `null`: "", `{"url":"https://example.com"`: "", `{"events":["job.`: "", `{"events":["*"`: "",
+		subscribed(`["*",]`): "/events", hook("") + "{}": "", `{}`: "/url /events", `{"url":null,"events":null}`: "/url /events",
+		`{"url":1,"events":"*","description":[],"content_mode":true,"idempotency_key":{}}`: "/url /events /description /content_mode " +
+			"/idempotency_key",
+		subscribed(`[1,null,"*",["*"],{"a":"*"},true]`):     "/events/0 /events/1 /events/3 /events/4 /events/5",
+		hook(`,"secret":"whsec_x","enabled":true,"a/b~":1`): "/secret /enabled /a~1b~0", hook(`,"url":"https://example.com"`): "/url",
+		hook(`,"description":"a\u0000"`): "/description", subscribed(`["\u0000"]`): "/events/0",
+		hook(",\"description\":\"\xff\""):           "/description",
+		`{"events":` + strings.Repeat("[", 500_000): "/events" + strings.Repeat("/0", 63),
+		`{"url":"ftp://a","events":["x"],"z":1}`:    "/z /url /events/0",
+	},
+	job.CodeValidationFailed: {
+		subscribed(`[]`): "/events", subscribed(many(21, `"job.failed"`)): "/events",
+		subscribed(`["","job","JOB.FAILED","job.progress","job.*.x","webhook.*"," *"]`): "/events/0 /events/1 /events/2 /events/3 /events/4 " +
+			"/events/5 /events/6",
+		hook(`,"description":"` + strings.Repeat("ä", 257) + `"`): "/description", hook(`,"content_mode":"Binary"`): "/content_mode",
+		hook(`,"content_mode":""`): "/content_mode", hook(`,"idempotency_key":""`): "/idempotency_key", `{"url":"","events":["*"]}`: "/url",
+		`{"url":"https://u:p@example.com","events":["*"]}`:                             "/url",
+		`{"url":"https://example.com/` + long + long + long[:29] + `","events":["*"]}`: "/url",
+		`{"url":"x","events":["x","*"],"description":"` + long[:257] + `","content_mode":"x","idempotency_key":"ä"}`: "/url /events/0 " +
+			"/description /content_mode /idempotency_key",
+	},
+}
+
+func TestBadWebhooks(t *testing.T) {
+	t.Parallel()
+	for code, bodies := range badWebhooks {
+		for body, at := range bodies {
+			r, err := Webhook([]byte(body), "")
+			require.Equal(t, at, told(t, code, err, r.Malformed, r.Violations), "%.200q", body)
+		}
+	}
+	r, err := Webhook([]byte(hook(`,"idempotency_key":"a"`)), "b")
+	require.Equal(t, "/idempotency_key", told(t, job.CodeValidationFailed, err, r.Malformed, r.Violations))
+}
+
+func TestGoodWebhooks(t *testing.T) {
+	t.Parallel()
+	var quoted []string
+	for _, name := range append([]string{"*", "job.*"}, job.SubscribableEvents...) {
+		quoted = append(quoted, `"`+name+`"`)
+	}
+	for _, body := range []string{
+		subscribed(`[` + strings.Join(quoted, ",") + `]`), subscribed(many(20, `"*"`)),
+		hook(`,"description":"` + strings.Repeat("ä", 256) + `","content_mode":"binary"`),
+		`{"url":"http://localhost:1/` + long + long + long[:29] + `","events":["webhook.test"]}`,
+		hook(`,"description":null,"content_mode":null,"idempotency_key":null`),
+	} {
+		r, err := Webhook([]byte(body), "")
+		require.NoError(t, err)
+		require.Empty(t, r.Violations, body)
+		require.NotEmpty(t, r.Events)
+		require.NotEmpty(t, r.URL)
+	}
+}
+
+func TestBadWebhookPatches(t *testing.T) {
+	t.Parallel()
+	for code, bodies := range map[job.Code]map[string]string{
+		job.CodeMalformed: {
+			`{}`: "", `[{"op":"replace","path":"/enabled","value":true}]`: "", `null`: "", `{"enabled":tr`: "",
+			`{"url":null,"events":null,"description":null,"content_mode":null,"enabled":null}`: "/url /events /description /content_mode /enabled",
+			`{"url":1,"events":{},"description":1,"content_mode":[],"enabled":"true"}`:         "/url /events /description /content_mode /enabled",
+			`{"secret":"x","idempotency_key":"k","webhook_id":"x","disabled_reason":null}`: "/secret /idempotency_key /webhook_id " +
+				"/disabled_reason",
+			`{"enabled":true,"enabled":false}`: "/enabled", `{"url":"x","enabled":0}`: "/enabled /url",
+		},
+		job.CodeValidationFailed: {
+			`{"events":[]}`: "/events",
+			`{"url":"x","events":["*","job.progress"],"description":"` + long[:257] + `","content_mode":""}`: "/url /events/1 /description " +
+				"/content_mode",
+		},
+	} {
+		for body, at := range bodies {
+			p, err := WebhookPatch([]byte(body))
+			require.Equal(t, at, told(t, code, err, p.Malformed, p.Violations), "%.200q", body)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package trial
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	forgerun "github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/load"
+	webhooks "github.com/forgerun/forgerun/internal/simulator/receiver"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/stack"
+)
+
+// service gives the address of the service, which it starts unless it was given
+// one.
+func (t *Trial) service(ctx context.Context) (address string, err error) {
+	own := t.o.URL == ""
+	if !own {
+		if t.o.URL, err = load.Connect(ctx, t.o.URL, t.o.Key); err != nil || !t.o.StartWorkers {
+			return t.o.URL, err
+		}
+	}
+	binary, err := FindBinary(t.o.Binary)
+	if err != nil {
+		return "", err
+	}
+	if t.dir, err = stack.MkdirTemp("forgerun-simulator-"); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(t.o.Stderr, "Starting %s\n", map[bool]string{true: "a service of our own", false: "workers"}[own])
+	scale := 1.0
+	if s := t.o.Scenario.Service.TimeScale; s != nil {
+		scale = *s
+	}
+	o := stack.Options{
+		Forgerun: binary, Dir: t.dir, Concurrency: t.o.Scenario.Service.Concurrency, TimeScale: scale,
+		Env: t.o.Scenario.Service.Env, Lease: t.o.Lease, Faults: t.o.Scenario.Chaos != "", Clock: t.chaos.MovesClock(),
+		DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
+	}
+	if t.stack, err = stack.Start(ctx, o); err != nil {
+		return "", err
+	}
+	starting, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the workers were not ready within %s", patience))
+	defer cancel()
+	if err := t.stack.Scale(starting, t.workers.At(0)); err != nil {
+		return "", err
+	}
+	if !own {
+		return t.o.URL, nil
+	}
+	t.o.DatabaseURL, t.o.RedisURL, t.o.TimeScale = t.stack.DatabaseURL(), t.stack.RedisURL(), &scale
+	return t.stack.URL(), nil
+}
+
+// listen starts the webhook receiver if the scenario has one.
+func (t *Trial) listen() error {
+	if len(t.o.Scenario.Receivers) == 0 {
+		return nil
+	}
+	names := map[string][]scenario.Answer{}
+	for _, x := range t.o.Scenario.Receivers {
+		names[x.Name] = x.Answers
+	}
+	c, err := forgerun.New(forgerun.Config{URL: t.url})
+	if err != nil {
+		return err
+	}
+	t.receiver, err = webhooks.Listen(t.o.ReceiverAddr, t.o.ReceiverURL, webhooks.Options{
+		Seed: t.o.Scenario.Seed, Names: names, History: t.facts, Delivered: t.recorder.Delivered, Choose: t.o.Choose,
+		Keys: c.Directory().Key, Owner: func(jobID string) (tenant int, known bool) {
+			if t.engine == nil {
+				return 0, false
+			}
+			return t.engine.Owner(jobID)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if t.o.ReceiverURL != "" {
+		return nil // all are behind one address
+	}
+	for name := range names {
+		address, err := t.receiver.Open(name) // a port of its own
+		if err == nil && t.stack != nil {
+			if address, err = t.stack.ReceiverURL(address); err == nil { // of a proxy, if there are faults
+				err = t.receiver.SetURL(name, address)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FindBinary returns the path of the forgerun binary: the given one, or the one
+// next to this program.
+func FindBinary(path string) (string, error) {
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(filepath.Dir(self), "forgerun")
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+		return "", fmt.Errorf("there is no forgerun program at %s: build it, or name it with --forgerun", path)
+	}
+	return filepath.Abs(path)
+}

@@ -1,0 +1,261 @@
+package job_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+const idText = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+func TestParseID(t *testing.T) {
+	t.Parallel()
+	id := must(job.ParseID(idText))(t)
+	require.Equal(t, job.ID{0x01, 0x89, 0x0a, 0x5d, 0xac, 0x96, 0x77, 0x4b, 0xbc, 0xce, 0xb3, 0x02, 0x09, 0x9a, 0x80, 0x57}, id)
+	require.Equal(t, idText, id.String())
+	require.False(t, id.IsZero())
+
+	upper := must(job.ParseID(strings.ToUpper(idText)))(t)
+	require.Equal(t, id, upper)
+
+	zero := must(job.ParseID("00000000-0000-0000-0000-000000000000"))(t)
+	require.True(t, zero.IsZero())
+}
+
+var badIDs = []string{
+	"", "x", "null",
+	strings.ReplaceAll(idText, "-", ""),
+	"{" + idText + "}",
+	"urn:uuid:" + idText,
+	idText + " ", " " + idText, idText + "\x00", idText[:35], idText + "0", idText + "00",
+	"01890a5dac96-774b-bcce-b302099a8057-",
+	"01890a5d-ac96-774b-bcce_b302099a8057",
+	"01890a5d-ac96-774b-bcceb-302099a8057",
+	"g1890a5d-ac96-774b-bcce-b302099a8057",
+	"+1890a5d-ac96-774b-bcce-b302099a8057",
+	"01890a5d-ac96-774b-bcce-b302099a80é",
+	"------------------------------------",
+}
+
+func TestIDInJSON(t *testing.T) {
+	t.Parallel()
+	type doc struct {
+		ID  job.ID            `json:"id"`
+		Set map[job.ID]string `json:"set"`
+	}
+	var d doc
+	text := `{"id":"` + idText + `","set":{"` + idText + `":"x"}}`
+	require.NoError(t, json.Unmarshal([]byte(text), &d))
+	back := must(json.Marshal(d))(t)
+	require.JSONEq(t, text, string(back))
+
+	kept := d.ID
+	require.ErrorIs(t, d.ID.UnmarshalText([]byte("x")), job.ErrBadID)
+	require.Equal(t, kept, d.ID, "a refused text changes nothing")
+}
+
+func FuzzParseID(f *testing.F) {
+	f.Add(idText)
+	f.Add(strings.ToUpper(idText))
+	for _, s := range badIDs {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := job.ParseID(s)
+		if err != nil {
+			require.ErrorIs(t, err, job.ErrBadID)
+			require.True(t, id.IsZero())
+			return
+		}
+		require.Equal(t, strings.ToLower(s), id.String())
+	})
+}
+
+// must gives the value of a call that has to succeed: must(f())(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return value
+	}
+}
+
+var goodTimes = map[string]time.Time{
+	"2030-01-31T12:00:00Z":               time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC),
+	"2030-01-31T12:00:00+00:00":          time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC),
+	"2030-01-31T12:00:00.5Z":             time.Date(2030, 1, 31, 12, 0, 0, 500_000_000, time.UTC),
+	"2030-01-31T12:00:00.123456Z":        time.Date(2030, 1, 31, 12, 0, 0, 123_456_000, time.UTC),
+	"2030-01-31T12:00:00.123456000Z":     time.Date(2030, 1, 31, 12, 0, 0, 123_456_000, time.UTC),
+	"2030-01-31T12:00:00.123456001Z":     time.Date(2030, 1, 31, 12, 0, 0, 123_457_000, time.UTC),
+	"2030-01-31T12:00:00.0000001Z":       time.Date(2030, 1, 31, 12, 0, 0, 1_000, time.UTC),
+	"2030-12-31T23:59:59.9999999Z":       time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC),
+	"1969-12-31T23:59:59.9999991Z":       time.Unix(0, 0).UTC(),
+	"2028-02-29T00:00:00Z":               time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC),
+	"0001-01-01T00:00:00Z":               {},
+	"0000-01-01T00:00:00.0000005Z":       time.Date(0, 1, 1, 0, 0, 0, 1_000, time.UTC),
+	"9999-12-31T23:59:59.999999Z":        time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC),
+	"2030-01-31T23:00:00.00000100+00:00": time.Date(2030, 1, 31, 23, 0, 0, 1_000, time.UTC),
+}
+
+var badTimes = []string{
+	"", "now", "1896091200", "2030", "2030-01-31", "2030-01-31T12:00Z", "2030-01-31T12:00:00",
+	"2030-01-31 12:00:00Z", "2030-01-31t12:00:00Z", "2030-01-31T12:00:00z",
+	"2030-01-31T12:00:00+01:00", "2030-01-31T12:00:00-00:00", "2030-01-31T12:00:00+0000",
+	"2030-01-31T12:00:00+00", "2030-01-31T12:00:00+00:01", "2030-01-31T12:00:00 Z",
+	"2030-01-31T12:00:00.Z", "2030-01-31T12:00:00,5Z", "2030-01-31T12:00:00.1234567890Z",
+	"2030-02-30T12:00:00Z", "2029-02-29T12:00:00Z", "2030-13-01T12:00:00Z", "2030-00-01T12:00:00Z",
+	"2030-01-00T12:00:00Z", "2030-01-31T24:00:00Z", "2030-01-31T12:60:00Z", "2030-01-31T12:00:60Z",
+	"2030-1-31T12:00:00Z", "12030-01-31T12:00:00Z", "-2030-01-31T12:00:00Z",
+	" 2030-01-31T12:00:00Z", "2030-01-31T12:00:00Z ", "2030-01-31T12:00:00Z\n", "2030-01-31T12:00:00Z\x00",
+	"٢٠٣٠-01-31T12:00:00Z", "9999-12-31T23:59:59.9999999Z",
+}
+
+func TestParseTime(t *testing.T) {
+	t.Parallel()
+	for text, want := range goodTimes {
+		got := must(job.ParseTime(text))(t)
+		require.Equal(t, want, got, text)
+		require.Equal(t, time.UTC, got.Location(), text)
+	}
+	for _, text := range badTimes {
+		got, err := job.ParseTime(text)
+		require.ErrorIs(t, err, job.ErrBadTime, "%q", text)
+		require.Zero(t, got, "%q", text)
+	}
+}
+
+func TestTimeInJSON(t *testing.T) {
+	t.Parallel()
+	local := time.Date(2030, 1, 31, 14, 30, 0, 123_456_789, time.FixedZone("", 2*3600+1800))
+	text := must(json.Marshal(job.Time(local)))(t)
+	require.Equal(t, `"2030-01-31T12:00:00.123456Z"`, string(text))
+
+	var back job.Time
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Equal(t, time.Date(2030, 1, 31, 12, 0, 0, 123_456_000, time.UTC), time.Time(back))
+	require.ErrorIs(t, back.UnmarshalText([]byte("2030-01-31T12:00:00+02:00")), job.ErrBadTime)
+
+	require.Nil(t, job.TimeOf(nil))
+	require.Equal(t, job.Time(local), *job.TimeOf(&local))
+}
+
+func FuzzParseTime(f *testing.F) {
+	for s := range goodTimes {
+		f.Add(s)
+	}
+	for _, s := range badTimes {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := job.ParseTime(s)
+		if err != nil {
+			require.ErrorIs(t, err, job.ErrBadTime)
+			require.Zero(t, got)
+			return
+		}
+		exact := must(time.Parse(time.RFC3339Nano, s))(t)
+		require.Equal(t, time.UTC, got.Location())
+		require.False(t, got.Before(exact), "never earlier than what was written")
+		require.Less(t, got.Sub(exact), time.Microsecond)
+
+		text := must(job.Time(got).MarshalText())(t)
+		again := must(job.ParseTime(string(text)))(t)
+		require.True(t, got.Equal(again))
+	})
+}
+
+// The two lists of section 9: from each state those that are allowed, and those that are forbidden.
+var section9 = map[job.State][2][]job.State{
+	"CREATED":   {{"QUEUED", "CANCELED"}, {"CREATED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED"}},
+	"QUEUED":    {{"ASSIGNED", "CANCELED"}, {"CREATED", "QUEUED", "RUNNING", "SUCCEEDED", "FAILED"}},
+	"ASSIGNED":  {{"RUNNING", "CANCELED"}, {"CREATED", "QUEUED", "ASSIGNED", "SUCCEEDED", "FAILED"}},
+	"RUNNING":   {{"SUCCEEDED", "FAILED", "CANCELED"}, {"CREATED", "QUEUED", "ASSIGNED", "RUNNING"}},
+	"FAILED":    {{"QUEUED"}, {"CREATED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}},
+	"SUCCEEDED": {nil, {"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}},
+	"CANCELED":  {nil, {"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}},
+}
+
+func TestTransitionTable(t *testing.T) {
+	t.Parallel()
+	require.Len(t, section9, len(job.States))
+	pairs := 0
+	for from, lists := range section9 {
+		for i, list := range lists {
+			for _, to := range list {
+				pairs++
+				require.Equal(t, i == 0, job.CanTransition(from, to), "%s -> %s", from, to)
+			}
+		}
+	}
+	require.Equal(t, 49, pairs, "each pair is in one of the lists")
+}
+
+func TestTransitionsOfUnknownStates(t *testing.T) {
+	t.Parallel()
+	for _, s := range job.States {
+		for _, unknown := range []job.State{"", "PAUSED", "queued", "QUEUED "} {
+			require.False(t, job.CanTransition(s, unknown))
+			require.False(t, job.CanTransition(unknown, s))
+		}
+	}
+}
+
+func TestLeaseReturnIsOnePairOnly(t *testing.T) {
+	t.Parallel()
+	for _, from := range job.States {
+		for _, to := range job.States {
+			require.Equal(t, from == "ASSIGNED" && to == "QUEUED", job.IsLeaseReturn(from, to), "%s -> %s", from, to)
+		}
+	}
+}
+
+func TestStateGroups(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []job.State{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}, job.States)
+	for s, want := range map[job.State]struct {
+		valid, final, waiting, held bool
+		outcome                     job.Outcome
+	}{
+		"CREATED":   {valid: true, waiting: true},
+		"QUEUED":    {valid: true, waiting: true},
+		"ASSIGNED":  {valid: true, held: true},
+		"RUNNING":   {valid: true, held: true},
+		"SUCCEEDED": {valid: true, final: true, outcome: "SUCCESS"},
+		"FAILED":    {valid: true, final: true, outcome: "FAILED"},
+		"CANCELED":  {valid: true, final: true, outcome: "CANCELED"},
+		"":          {},
+		"Running":   {},
+	} {
+		require.Equal(t, want.valid, s.Valid(), s)
+		require.Equal(t, want.final, s.Final(), s)
+		require.Equal(t, want.waiting, s.Waiting(), s)
+		require.Equal(t, want.held, s.Held(), s)
+		require.Equal(t, want.outcome, job.OutcomeOf(s), s)
+	}
+}
+
+func TestEventOf(t *testing.T) {
+	t.Parallel()
+	byTarget := map[job.State]string{
+		"QUEUED": "job.queued", "ASSIGNED": "job.assigned", "RUNNING": "job.running", "SUCCEEDED": "job.succeeded", "FAILED": "job.failed",
+		"CANCELED": "job.canceled",
+	}
+	others := map[[2]job.State]string{
+		{"", "CREATED"}: "job.created", {"FAILED", "QUEUED"}: "job.retried", {"ASSIGNED", "QUEUED"}: "job.lease_expired",
+	}
+	names := append([]job.State{"", "PAUSED"}, job.States...)
+	for _, from := range names {
+		for _, to := range names {
+			want, ok := others[[2]job.State{from, to}]
+			if !ok && job.CanTransition(from, to) {
+				want = byTarget[to]
+			}
+			require.Equal(t, want, job.EventOf(from, to), "%q -> %q", from, to)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package job
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWeight(t *testing.T) {
+	t.Parallel()
+	event := PlannedEvent{Emission: Emission{Name: "x", Data: []byte("1")}}
+	for name, c := range map[string]struct {
+		d    Definition
+		want int
+	}{
+		"ordinary":         {Definition{PayloadSize: 4 * kib}, 0},
+		"a whole unit":     {Definition{PayloadSize: 16 * kib}, 0},
+		"a larger result":  {Definition{PayloadSize: 40 * kib}, 2},
+		"events":           {Definition{Behavior: &Behavior{Emit: []PlannedEvent{event, event}}}, 8},
+		"an emitted event": {Definition{Emit: &Emission{Name: "x"}}, 1},
+		"with large data":  {Definition{Emit: &Emission{Name: "x", Data: make([]byte, 17*kib)}}, 2},
+	} {
+		j := Job{Definition: &c.d, MaxAttempts: 4}
+		require.Equal(t, c.want, j.Weight(), name)
+	}
+}

@@ -1,0 +1,228 @@
+package monitoring_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// What Prometheus says of its configuration, the rules and their tests.
+func TestPrometheusAcceptsRules(t *testing.T) {
+	t.Parallel()
+	promtool := program(t, "promtool")
+	tests, err := filepath.Glob("prometheus/*_test.yml")
+	require.NoError(t, err)
+	require.NotEmpty(t, tests)
+	runs := [][]string{{"check", "config", "prometheus/prometheus.yml"}} // and the rules that it names
+	for _, file := range tests {
+		runs = append(runs, []string{"test", "rules", file})
+	}
+	for _, args := range runs {
+		t.Run(filepath.Base(args[2]), func(t *testing.T) {
+			t.Parallel()
+			out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput()
+			require.NoError(t, err, "promtool %v:\n%s", args, out)
+		})
+	}
+}
+
+// program finds a program that people need not have, but CI must.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			require.FailNow(t, name+" is not installed: scripts/setup.sh ci installs it")
+		}
+		t.Skip(name + " is not installed (package prometheus): what it would check is not checked")
+	}
+	return path
+}
+
+type alert struct {
+	Alert       string
+	Expr        string
+	Labels      map[string]string
+	Annotations struct {
+		Summary     string
+		Description string
+		RunbookURL  string `yaml:"runbook_url"`
+	}
+}
+
+func alerts(t *testing.T) (found []alert) {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []alert } }
+	readYAML(t, "prometheus/alerts.yml", &file)
+	for _, group := range file.Groups {
+		found = append(found, group.Rules...)
+	}
+	require.NotEmpty(t, found)
+	return found
+}
+
+func readYAML(t *testing.T, path string, into any) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(content, into), path)
+}
+
+func TestAlertsSayWhatAPersonNeeds(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for _, a := range alerts(t) {
+		require.Regexp(t, `^Forgerun[A-Z][A-Za-z]+$`, a.Alert)
+		require.False(t, names[a.Alert], "%s is there twice", a.Alert)
+		names[a.Alert] = true
+		require.Contains(t, []string{"critical", "warning", "info"}, a.Labels["severity"], a.Alert)
+		require.Regexp(t, `^[A-Z].+\.$`, a.Annotations.Summary, a.Alert)
+		require.Regexp(t, `^.+\.$`, a.Annotations.Description, a.Alert)
+		require.Equal(t, runbookURL+strings.ToLower(a.Alert), a.Annotations.RunbookURL)
+	}
+}
+
+const runbookURL = "https://github.com/forgerun/forgerun/blob/main/docs/how-to/runbook.md#"
+
+// Each alert has its paragraph, in the order of the rules, and no paragraph is
+// of an alert that does not exist.
+func TestRunbookHasEachAlert(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/how-to/runbook.md")
+	require.NoError(t, err)
+	var headings, names []string
+	for _, match := range regexp.MustCompile(`(?m)^### (.+)$`).FindAllStringSubmatch(string(page), -1) {
+		headings = append(headings, match[1])
+	}
+	for _, a := range alerts(t) {
+		names = append(names, a.Alert)
+	}
+	require.Equal(t, names, headings)
+}
+
+// Each alert fires in one case of the rules' tests, and is quiet in another.
+func TestEachAlertIsTestedBothWays(t *testing.T) {
+	t.Parallel()
+	paths, err := filepath.Glob("prometheus/*_test.yml")
+	require.NoError(t, err)
+	fires, quiet := map[string]bool{}, map[string]bool{}
+	for _, path := range paths {
+		var file struct {
+			Tests []struct {
+				Cases []struct {
+					Expr    string
+					Samples []any `yaml:"exp_samples"`
+				} `yaml:"promql_expr_test"`
+			}
+		}
+		readYAML(t, path, &file)
+		for _, test := range file.Tests {
+			for _, c := range test.Cases {
+				if match := regexp.MustCompile(`^ALERTS\{alertname="(\w+)"`).FindStringSubmatch(c.Expr); match != nil {
+					fires[match[1]] = fires[match[1]] || len(c.Samples) > 0
+					quiet[match[1]] = quiet[match[1]] || len(c.Samples) == 0
+				}
+			}
+		}
+	}
+	for _, a := range alerts(t) {
+		require.True(t, fires[a.Alert], "no case in which %s fires", a.Alert)
+		require.True(t, quiet[a.Alert], "no case in which %s is quiet", a.Alert)
+	}
+}
+
+type dashboard struct {
+	UID, Title, Description string
+	SchemaVersion           int
+	Templating              struct{ List []struct{ Name string } }
+	Panels                  []panel
+}
+
+type panel struct {
+	ID                       int
+	Type, Title, Description string
+	GridPos                  struct{ X, Y, W, H int }
+	FieldConfig              struct{ Defaults struct{ Unit string } }
+	Datasource               *struct{ UID string }
+	Targets                  []struct {
+		RefID      string `json:"refId"`
+		Expr       string
+		Datasource struct{ UID string }
+	}
+}
+
+func dashboards(t *testing.T) map[string]dashboard {
+	t.Helper()
+	paths, err := filepath.Glob("grafana/dashboards/*.json")
+	require.NoError(t, err)
+	all := map[string]dashboard{}
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		require.NoError(t, err)
+		var d dashboard
+		require.NoError(t, json.Unmarshal(content, &d), path)
+		all[path] = d
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+// What links and bookmarks rely on, and what a reader needs.
+func TestDashboardsAreComplete(t *testing.T) {
+	t.Parallel()
+	prometheus := grafanaSources(t).Sources[0].UID
+	plugins := []string{"row", "stat", "table", "timeseries"} // those that Grafana has
+	uids := map[string]bool{}
+	var shown strings.Builder
+	for path, d := range dashboards(t) {
+		require.Regexp(t, `^forgerun-[a-z]+$`, d.UID, path)
+		require.False(t, uids[d.UID], "%s is there twice", d.UID)
+		uids[d.UID] = true
+		require.NotEmpty(t, d.Description, path)
+		require.GreaterOrEqual(t, d.SchemaVersion, 41, path)
+		ids := map[int]bool{}
+		for _, p := range d.Panels {
+			where := path + ": " + p.Title
+			require.False(t, ids[p.ID], "%s has another one's id", where)
+			ids[p.ID] = true
+			require.Contains(t, plugins, p.Type, where)
+			require.NotEmpty(t, p.Title, path)
+			if p.Type == "row" {
+				continue
+			}
+			require.Regexp(t, `\.$`, p.Description, where)
+			require.NotEmpty(t, p.FieldConfig.Defaults.Unit, where)
+			require.Equal(t, prometheus, p.Datasource.UID, where)
+			require.NotEmpty(t, p.Targets, where)
+			for _, target := range p.Targets {
+				require.Equal(t, prometheus, target.Datasource.UID, where)
+				requireVariablesExist(t, d, target.Expr)
+				shown.WriteString(target.Expr + "\n")
+			}
+		}
+	}
+	for _, metric := range []string{ // whoever is refused a connection or a look at credentials is to be seen
+		"auth_failures_total", "auth_attempts_failed_total", "auth_attempts_refused_total", "connections_refused_total", "accept_failures_total",
+	} {
+		require.Contains(t, shown.String(), metric+"[")
+	}
+}
+
+func requireVariablesExist(t *testing.T, d dashboard, expr string) {
+	t.Helper()
+	known := []string{"__rate_interval"} // Grafana's own
+	for _, v := range d.Templating.List {
+		known = append(known, v.Name)
+	}
+	for _, match := range regexp.MustCompile(`\$(\w+)`).FindAllStringSubmatch(expr, -1) {
+		require.True(t, slices.Contains(known, match[1]), "%s: no variable %s for %s", d.UID, match[0], expr)
+	}
+}

@@ -1,0 +1,311 @@
+package repo_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+// things are ids of what belongs to a client.
+type things struct{ job, batch, webhook, delivery, schedule job.ID }
+
+// asked are the ways to ask for something of a client's.
+func (f *fixture) asked() map[string]func(client job.ID, x things) error {
+	hook := func(x things) job.DeliveryOwner { return job.DeliveryOwner{WebhookID: x.webhook} }
+	of := func(x things) job.DeliveryOwner { return job.DeliveryOwner{JobID: x.job} }
+	list := func(c job.ID, owner job.DeliveryOwner) error {
+		return errOf(f.store.Deliveries(f.ctx(), c, job.DeliveryQuery{Owner: owner, Limit: 9}))
+	}
+	return map[string]func(c job.ID, x things) error{
+		"job":      func(c job.ID, x things) error { return errOf(f.store.Job(f.ctx(), c, x.job)) },
+		"report":   func(c job.ID, x things) error { return errOf(f.store.Report(f.ctx(), c, x.job, 0)) },
+		"events":   func(c job.ID, x things) error { return errOf(f.store.Events(f.ctx(), c, x.job, 0, 10)) },
+		"attempts": func(c job.ID, x things) error { return errOf(f.store.Attempts(f.ctx(), c, x.job)) },
+		"result":   func(c job.ID, x things) error { return errOf(f.store.Result(f.ctx(), c, x.job)) },
+		"cancel":   func(c job.ID, x things) error { return errOf(f.store.Cancel(f.ctx(), c, x.job)) },
+		"retry":    func(c job.ID, x things) error { return errOf(f.store.Retry(f.ctx(), c, x.job, 1, 0, "")) },
+		"remove":   func(c job.ID, x things) error { return f.store.Delete(f.ctx(), c, x.job) },
+		"batch":    func(c job.ID, x things) error { return errOf(f.store.Batch(f.ctx(), c, x.batch)) },
+		"schedule": func(c job.ID, x things) error { return errOf(f.store.Schedule(f.ctx(), c, x.schedule)) },
+		"change of a schedule": func(c job.ID, x things) error {
+			return errOf(f.store.ChangeSchedule(f.ctx(), c, x.schedule, func(*job.Schedule, time.Time) error { panic("not reached") }))
+		},
+		"end of a schedule": func(c job.ID, x things) error { return f.store.DeleteSchedule(f.ctx(), c, x.schedule) },
+		"webhook":           func(c job.ID, x things) error { return errOf(f.store.Webhook(f.ctx(), c, x.webhook)) },
+		"update": func(c job.ID, x things) error {
+			return errOf(f.store.UpdateWebhook(f.ctx(), c, x.webhook, enabled(false)))
+		},
+		"unsubscribe": func(c job.ID, x things) error { return f.store.DeleteWebhook(f.ctx(), c, x.webhook) },
+		"rotate": func(c job.ID, x things) error {
+			return errOf(f.store.RotateWebhookSecret(f.ctx(), c, x.webhook, []byte("x"), time.Hour))
+		},
+		"test": func(c job.ID, x things) error { return errOf(f.store.TestWebhook(f.ctx(), c, x.webhook)) },
+		"failed": func(c job.ID, x things) error {
+			return errOf(f.store.RedeliverFailed(f.ctx(), c, x.webhook, time.Time{}, 9))
+		},
+		"replay": func(c job.ID, x things) error {
+			return errOf(f.store.ReplayEvents(f.ctx(), c, x.webhook, time.Time{}, job.Position{}, 9))
+		},
+		"deliveries":          func(c job.ID, x things) error { return list(c, hook(x)) },
+		"deliveries of a job": func(c job.ID, x things) error { return list(c, of(x)) },
+		"delivery":            func(c job.ID, x things) error { return errOf(f.store.Delivery(f.ctx(), c, hook(x), x.delivery)) },
+		"delivery of a job":   func(c job.ID, x things) error { return errOf(f.store.Delivery(f.ctx(), c, of(x), x.delivery)) },
+		"redeliver":           func(c job.ID, x things) error { return errOf(f.store.Redeliver(f.ctx(), c, hook(x), x.delivery)) },
+	}
+}
+
+// What is another client's is told of like what never was, costs as many statements, and stays as it is.
+func TestForeignThingsAreUnknown(t *testing.T) {
+	f := setup(t)
+	there := things{webhook: f.subscribe("*"), job: f.at(job.Failed), batch: f.insertBatch(f.batch(1)).ID, schedule: f.schedule().ID}
+	there.delivery = must(job.ParseID(one[string](f, `SELECT delivery_id::text FROM deliveries WHERE job_id = $1 LIMIT 1`, there.job)))(t)
+	before, hook := f.all(there.job), f.hookRow(there.webhook)
+	unknown := map[job.Code]bool{job.CodeJobNotFound: true, job.CodeBatchNotFound: true, job.CodeWebhookNotFound: true,
+		job.CodeScheduleMissing: true}
+	for name, ask := range f.asked() {
+		cost := func(client job.ID, x things) (int64, error) {
+			before := f.store.Pool().Stat().AcquireCount()
+			err := ask(client, x)
+			return f.store.Pool().Stat().AcquireCount() - before, err
+		}
+		for _, stranger := range []job.ID{newID(), {}} {
+			if stranger.IsZero() && strings.Contains(name, "schedule") {
+				continue // that is an operator
+			}
+			costThere, errThere := cost(stranger, there)
+			costNever, errNever := cost(stranger, things{newID(), newID(), newID(), newID(), newID()})
+			require.True(t, unknown[job.CodeOf(errThere)], "%s: %v", name, errThere)
+			require.Equal(t, errNever, errThere, name)
+			require.Equal(t, costNever, costThere, name)
+		}
+	}
+	require.Equal(t, before, f.all(there.job))
+	require.Equal(t, hook, f.hookRow(there.webhook))
+	for _, other := range []job.DeliveryOwner{{WebhookID: f.subscribe("*")}, {JobID: f.submit()}} {
+		_, _, err := f.store.Delivery(f.ctx(), f.client, other, there.delivery)
+		require.Equal(t, job.CodeRequestNotFound, job.CodeOf(err), "a delivery of another webhook or job")
+	}
+	require.NoError(t, f.store.Delete(f.ctx(), f.client, there.job))
+	require.Equal(t, job.CodeJobNotFound, job.CodeOf(f.store.Delete(f.ctx(), newID(), there.job)), "a buried one as well")
+}
+
+// What ten ask for at once, through two processes, happens once.
+func TestTenAtOnceChangeOnce(t *testing.T) {
+	f := setup(t)
+	stores := f.twoStores()
+	running, failed, ended, waiting, due := f.run().JobID, f.at(job.Failed), f.at(job.Succeeded), f.submit(), f.submit(deferred(-time.Second))
+	batch := f.insertBatch(f.batch(0, refusing(2)))
+	for name, test := range map[string]struct {
+		do      func(s *repo.Store) (changed bool, err error)
+		changes int
+	}{
+		"cancel": {func(s *repo.Store) (bool, error) {
+			c, before, err := s.Cancel(f.ctx(), f.client, running)
+			return c.Changed && before != nil, err
+		}, 1},
+		"claim": {func(s *repo.Store) (bool, error) {
+			c, _, err := s.Claim(f.ctx(), f.newWorker(), waiting, 1)
+			return c != nil, err
+		}, 1},
+		"queue": {func(s *repo.Store) (bool, error) { moved, err := s.QueueDue(f.ctx(), 10); return len(moved) == 1, err }, 1},
+		"retry": {func(s *repo.Store) (bool, error) {
+			c, err := s.Retry(f.ctx(), f.client, failed, 1, time.Second, "")
+			return c.Changed && c.Attempt == 2 && c.State == job.Queued, err
+		}, 1},
+		"complete": {func(s *repo.Store) (bool, error) {
+			done, err := s.CompleteBatches(f.ctx(), []job.ID{batch.ID})
+			return len(done) == 1, err
+		}, 1},
+		"lead":  {func(s *repo.Store) (bool, error) { return s.Lead(f.ctx(), newID(), time.Hour, 0) }, 1},
+		"epoch": {func(s *repo.Store) (bool, error) { return true, s.RaiseEpoch(f.ctx(), 1, "run-a") }, 10},
+		"sign": {func(s *repo.Store) (bool, error) {
+			return true, s.AddSigningKey(f.ctx(), signingKey(newID().String()), true, time.Minute, time.Hour)
+		}, 10},
+		"delete": {func(s *repo.Store) (bool, error) { return true, s.Delete(f.ctx(), f.client, ended) }, 10},
+	} {
+		var changed atomic.Int32
+		f.atOnce(10, func(i int) error {
+			did, err := test.do(stores[i%2])
+			if did {
+				changed.Add(1)
+			}
+			return err
+		})
+		require.EqualValues(t, test.changes, changed.Load(), name)
+	}
+	require.Len(t, f.log(running), 5)
+	require.Len(t, f.log(failed), 6)
+	require.Len(t, f.log(waiting), 3)
+	require.Len(t, f.log(due), 2)
+	require.Len(t, f.told(batch.ID), 1)
+	require.Equal(t, job.StatusFailed, f.readBatch(batch.ID).Status())
+	require.Equal(t, 1, f.count("tombstones"))
+	require.Len(t, f.signingKeys(), 1, "the first one")
+	require.Empty(t, f.log(ended))
+	require.NoError(t, f.store.RaiseEpoch(f.ctx(), 7, "run-b"), "that is not the current one")
+	epoch, run := must2(f.store.Epoch(f.ctx()))(t)
+	require.Equal(t, []any{int64(2), "run-a"}, []any{epoch, run})
+	f.checkInvariants()
+}
+
+func (f *fixture) requestKey(key string) job.RequestKey {
+	return job.RequestKey{ClientID: f.client, Scope: "client", Key: key, Hash: [32]byte{1}}
+}
+
+var someAnswer = job.Answer{Status: 200, Header: map[string]string{"Location": "/x"}, Body: []byte(`{"b":1,"a":null}`)}
+
+// canceling cancels a job within Once.
+func canceling(s *repo.Store, client, id job.ID) func(context.Context) (job.Answer, error) {
+	return func(ctx context.Context) (job.Answer, error) {
+		change, _, err := s.Cancel(ctx, client, id)
+		if err == nil && !change.Changed {
+			err = errors.New("it was canceled before")
+		}
+		return someAnswer, err
+	}
+}
+
+func TestKeyEffectAndAnswerAreOneCommit(t *testing.T) {
+	f := setup(t)
+	id := f.submit()
+	answer, replayed := must2(f.store.Once(f.ctx(), f.requestKey("k"), func(ctx context.Context) (job.Answer, error) {
+		a, err := canceling(f.store, f.client, id)(ctx)
+		require.Equal(t, job.Queued, f.job(id).State, "nobody else sees it yet")
+		require.Zero(t, f.count("idempotency_keys"))
+		within, readErr := f.store.Job(ctx, f.client, id)
+		require.NoError(t, readErr)
+		require.Equal(t, job.Canceled, within.State)
+		return a, err
+	}))(t)
+	require.False(t, replayed)
+	require.Equal(t, someAnswer, answer)
+	require.Equal(t, job.Canceled, f.job(id).State)
+
+	all := f.all(id)
+	answer, replayed = must2(f.store.Once(f.ctx(), f.requestKey("k"), func(context.Context) (job.Answer, error) {
+		panic("it was done before")
+	}))(t)
+	require.True(t, replayed)
+	require.Equal(t, someAnswer, answer, "the very bytes")
+	require.Equal(t, all, f.all(id))
+	other := f.requestKey("k")
+	other.Hash[0]++
+	require.Equal(t, job.CodeIdempotencyConflict, codeOf(f.store.Once(f.ctx(), other, canceling(f.store, f.client, id))))
+	for _, apart := range []job.RequestKey{{ClientID: newID(), Scope: "client", Key: "k"}, {Scope: "anonymous", Key: "k"}} {
+		_, replayed := must2(f.store.Once(f.ctx(), apart, func(context.Context) (job.Answer, error) { return someAnswer, nil }))(t)
+		require.False(t, replayed)
+	}
+
+	f.expireKeys()
+	_, replayed = must2(f.store.Once(f.ctx(), other, func(context.Context) (job.Answer, error) { return someAnswer, nil }))(t)
+	require.False(t, replayed, "the window is over")
+	f.checkInvariants()
+}
+
+func TestWhatFailsLeavesNothing(t *testing.T) {
+	f := setup(t)
+	id := f.submit()
+	all := f.all(id)
+	refusal := job.Errorf(job.CodeConflict, "No.")
+	ended, end := context.WithCancel(f.ctx())
+	for name, after := range map[string]func() error{
+		"a refusal":            func() error { return refusal },
+		"the request's end":    func() error { end(); return nil },
+		"a connection's death": func() error { f.killConnections(); return nil },
+	} {
+		ctx := f.ctx()
+		if name == "the request's end" {
+			ctx = ended
+		}
+		_, _, err := f.store.Once(ctx, f.requestKey(name), func(ctx context.Context) (job.Answer, error) {
+			a := must(canceling(f.store, f.client, id)(ctx))(t)
+			return a, after()
+		})
+		require.Error(t, err, name)
+		require.Equal(t, all, f.all(id), name)
+		require.Zero(t, f.count("idempotency_keys"), name)
+	}
+	_, replayed := must2(f.store.Once(f.ctx(), f.requestKey("a refusal"), canceling(f.store, f.client, id)))(t)
+	require.False(t, replayed)
+}
+
+// killConnections ends the store's sessions.
+func (f *fixture) killConnections() {
+	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+		AND state = 'idle in transaction'`)
+}
+
+// Ten processes get the same request at once.
+func TestTenTimesAtOnceIsOnce(t *testing.T) {
+	f := setup(t)
+	id := f.submit()
+	const many = 10
+	stores := []*repo.Store{f.store}
+	for len(stores) < many/2 {
+		stores = append(stores, repotest.OpenURL(t, f.url, patient))
+	}
+	var effects, replays atomic.Int32
+	f.atOnce(many, func(i int) error {
+		s := stores[i%len(stores)]
+		answer, replayed, err := s.Once(f.ctx(), f.requestKey("k"), func(ctx context.Context) (job.Answer, error) {
+			effects.Add(1)
+			return canceling(s, f.client, id)(ctx)
+		})
+		if replayed {
+			replays.Add(1)
+		}
+		if string(answer.Body) != string(someAnswer.Body) {
+			err = errors.Join(err, fmt.Errorf("answered %+v", answer))
+		}
+		return err
+	})
+	require.EqualValues(t, []int32{1, many - 1}, []int32{effects.Load(), replays.Load()})
+	f.checkInvariants()
+}
+
+func TestCancelAll(t *testing.T) {
+	f := setup(t)
+	cancelAll := func(ctx context.Context) {
+		open := []job.ID{f.submit(), f.at(job.Running), f.submit()}
+		done := must(f.store.CancelAll(ctx, f.client, append([]job.ID{f.at(job.Succeeded), newID()}, open...)))(t)
+		for _, c := range done {
+			require.True(t, c.Change.Changed)
+			require.False(t, c.Before.State.Final())
+		}
+		require.ElementsMatch(t, open, each(done, func(c job.Canceling) job.ID { return c.Before.ID }))
+		for _, id := range open {
+			require.Equal(t, job.Canceled, must(f.store.Job(ctx, f.client, id))(t).State)
+		}
+	}
+	cancelAll(f.ctx())
+	must2(f.store.Once(f.ctx(), f.requestKey("k"), func(ctx context.Context) (job.Answer, error) {
+		cancelAll(ctx)
+		return someAnswer, nil
+	}))(t)
+	f.checkInvariants()
+}
+
+func TestFirstUseOfAKeyIsKept(t *testing.T) {
+	f := setup(t)
+	c := must(f.store.InsertClient(f.ctx(), newID()))(t)
+	f.exec(`INSERT INTO api_keys (key_id, client_id, secret_hash, issued_by, created_at, expires_at)
+		VALUES ('key', $1, sha256(''), 'CREATED', now(), now() + interval '1 day')`, c.ID.String())
+	k := must(f.store.Key(f.ctx(), "key"))(t)
+	require.Nil(t, k.UsedAt)
+	f.useKey("key")
+	require.WithinDuration(t, time.Now(), *must(f.store.Key(f.ctx(), "key"))(t).UsedAt, testkit.Patience)
+	row := one[string](f, `SELECT xmin::text FROM api_keys`)
+	f.useKey("key")
+	require.Equal(t, row, one[string](f, `SELECT xmin::text FROM api_keys`), "written once")
+}
