@@ -94,8 +94,7 @@ func NewestSchema() int64 { return schemaVersion() }
 
 // inspectedSettings are parameters of the server that doctor judges.
 var inspectedSettings = []string{
-	"fsync", "full_page_writes", "synchronous_commit", "default_transaction_read_only", "autovacuum", "track_counts",
-	"max_connections", "data_checksums",
+	"fsync", "full_page_writes", "synchronous_commit", "default_transaction_read_only", "max_connections",
 }
 
 // inspectTimeout bounds the connect and each statement.

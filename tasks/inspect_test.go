@@ -38,7 +38,7 @@ func TestInspectRedis(t *testing.T) {
 	require.Equal(t, queue.ServerFacts{
 		Address: fmt.Sprint("127.0.0.1:", server.Port()), Product: s.Product, Version: s.Version, Release: s.Release, RunID: s.RunID,
 		Role:       "master",
-		AppendOnly: "1", AppendFsync: "everysec", AppendStatus: "ok", RewriteStatus: "ok", Policy: "noeviction", Used: s.Used,
+		AppendOnly: "1", AppendFsync: "everysec", Policy: "noeviction", Used: s.Used,
 		ClockOffset: s.ClockOffset, RoundTrip: s.RoundTrip,
 	}, s)
 	require.NotEmpty(t, s.Version)

@@ -140,7 +140,10 @@ func TestDashboardOfDeliveries(t *testing.T) {
 
 // Of an endpoint the nearest ten are in Redis; the others wait in Postgres, and fill the places that become free.
 func TestWaitingDeliveriesOfAnEndpoint(t *testing.T) {
-	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_BACKOFF_BASE": "1h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1h"})
+	s := newStack(t, hooks, env{
+		"FORGERUN_WEBHOOK_BACKOFF_BASE": "1h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1h",
+		"FORGERUN_WEBHOOK_TIMEOUT": "30s", // the receiver's answers are looked at
+	})
 	api, _, u := s.startDelivering()
 	q := s.hookQueue()
 	dead, other := newReceiver(t, failing(1000)), newReceiver(t, failing(1000))

@@ -35,7 +35,6 @@ type Command struct {
 	Env   []string            // nil: as this process
 	Dir   string              // working folder, which User must be able to enter; "": as this process
 	User  *syscall.Credential // nil: as this process
-	Files []*os.File          // inherited by the child, as descriptors 3 and up
 	Input io.Reader           // nil: none
 	Log   string              // file that what it prints is appended to
 	// DeathSignal is sent to the child by the kernel when this process dies, however it dies (Linux only); 0: none.
@@ -64,7 +63,7 @@ func StartProcess(c Command) (*Process, error) {
 	}
 	defer func() { _ = out.Close() }() // the child has its own copy
 	p := &Process{cmd: exec.Command(c.Path, c.Args...), log: c.Log, offset: offset, exited: make(chan struct{})}
-	p.cmd.Dir, p.cmd.Env, p.cmd.ExtraFiles, p.cmd.Stdin = c.Dir, c.Env, c.Files, c.Input
+	p.cmd.Dir, p.cmd.Env, p.cmd.Stdin = c.Dir, c.Env, c.Input
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.User}
 	dieWithParent(p.cmd.SysProcAttr, c.DeathSignal)

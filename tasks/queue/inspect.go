@@ -51,15 +51,11 @@ type ServerFacts struct {
 	Release string // the product's own version
 	RunID   string
 	Role    string // master or slave
-	Loading bool
 
 	AppendOnly      string // aof_enabled: 0 or 1
 	AppendFsync     string // "" also if the user may not use CONFIG
-	AppendStatus    string // of the last write to the append-only file: ok or err
-	RewriteStatus   string // of its last rewrite
 	Policy          string // maxmemory-policy
 	MaxMemory, Used int64  // bytes; MaxMemory 0: no limit
-	Evicted         int64  // keys, since the start
 
 	ClockOffset time.Duration // by how much its clock is ahead of this machine's
 	RoundTrip   time.Duration // half of it is how wrong ClockOffset may be
@@ -157,10 +153,9 @@ func (s *ServerFacts) readInfo(info string) {
 	if own := infoField(info, "valkey_version"); own != "" {
 		s.Product, s.Release = "valkey", own
 	}
-	s.RunID, s.Role, s.Loading = infoField(info, "run_id"), infoField(info, "role"), infoField(info, "loading") == "1"
-	s.AppendOnly, s.AppendStatus = infoField(info, "aof_enabled"), infoField(info, "aof_last_write_status")
-	s.RewriteStatus, s.Policy = infoField(info, "aof_last_bgrewrite_status"), infoField(info, "maxmemory_policy")
-	s.MaxMemory, s.Used, s.Evicted = number("maxmemory"), number("used_memory"), number("evicted_keys")
+	s.RunID, s.Role = infoField(info, "run_id"), infoField(info, "role")
+	s.AppendOnly, s.Policy = infoField(info, "aof_enabled"), infoField(info, "maxmemory_policy")
+	s.MaxMemory, s.Used = number("maxmemory"), number("used_memory")
 }
 
 // clockTries is how often the clock is read: the quickest answer is the most exact one.
