@@ -147,33 +147,6 @@ func TestGetCompletedBatch(t *testing.T) {
 	require.Contains(t, d.text, `"jobStatus":"PROCESSING"`)
 }
 
-func TestBatchTags(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.madeUp = true
-	seen := map[string]bool{}
-	for i, b := range []job.Batch{
-		{Counts: map[job.State]int{job.Running: 1}}, {Counts: map[job.State]int{job.Queued: 1}}, {Counts: map[job.State]int{job.Queued: 11}},
-		{Counts: map[job.State]int{job.Queued: 1, job.Created: 1}}, {Counts: map[job.State]int{job.Failed: 1}},
-		{Counts: map[job.State]int{job.Failed: 1}, Outcome: &job.BatchOutcome{Status: job.StatusProcessing}},
-	} {
-		w.batches.batch = func(ctx context.Context, client, id job.ID) (*job.Batch, error) {
-			open, err := openBatch(ctx, client, id)
-			open.Counts, open.Outcome = b.Counts, b.Outcome
-			return open, err
-		}
-		for _, accept := range []string{"application/json", "application/problem+json"} {
-			tag := w.send("GET", batchSelf, "", "Accept", accept).Header.Get("ETag")
-			require.Regexp(t, `^W/"[0-9A-Za-z._-]+"$`, tag)
-			require.False(t, seen[tag], i)
-			seen[tag] = true
-			a := w.send("GET", batchSelf, "", "Accept", accept, "If-None-Match", tag)
-			require.Equal(t, 304, a.StatusCode)
-			require.Empty(t, a.text)
-		}
-	}
-}
-
 func TestItemsOfABatchCountForTheRateLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *Config, d *Deps) { d.Limiter = fakeLimiter{answer: allowed, maxItems: 2} })

@@ -3,11 +3,8 @@ package handlers
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
@@ -17,7 +14,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -214,61 +210,4 @@ func TestStrangersDoNotDecideWhatIsTraced(t *testing.T) {
 		require.Len(t, s.Links, 1)
 		require.Equal(t, clientTrace, s.Links[0].SpanContext.TraceID().String())
 	}
-}
-
-func TestStreamsHaveSpansOfTheirBeginning(t *testing.T) {
-	t.Parallel()
-	with, spans := traced(t)
-	th := newStreamServer(t, with, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
-	var inStream atomic.Pointer[context.Context]
-	th.clients.seen = func(ctx context.Context, _ string) { inStream.Store(&ctx) }
-	r := th.open(clientStream, "traceparent", traceparent)
-	for range 2 { // the second heartbeat comes after a look at the key
-		require.True(t, r.block().comment, "it is alive")
-	}
-	s := one(t, spans())
-	require.Equal(t, "GET /v1/events", s.Name)
-	require.Equal(t, "200", attributesOf(s)["http.response.status_code"])
-	require.Equal(t, clientSpan, s.Parent.SpanID().String())
-	_ = r.conn.Close()
-	th.closed(stream.ClientGone, 1)
-	require.Empty(t, spans(), "nothing more comes of it")
-	ctx := *inStream.Load()
-	require.Equal(t, s.SpanContext.SpanID(), trace.SpanContextFromContext(ctx).SpanID(), "its log lines are found by the trace")
-	require.False(t, trace.SpanFromContext(ctx).IsRecording())
-
-	th.ask("GET", "/v1/jobs/01890000-0000-7000-8000-0000000000ff/events").problem(job.CodeJobNotFound)
-	require.Equal(t, "404", attributesOf(one(t, spans()))["http.response.status_code"])
-}
-
-// tracingLog is a log handler that adds the trace's id, as the program's does.
-type tracingLog struct{ slog.Handler }
-
-func (l tracingLog) Handle(ctx context.Context, r slog.Record) error {
-	r.AddAttrs(slog.String("trace_id", trace.SpanContextFromContext(ctx).TraceID().String()))
-	return l.Handler.Handle(ctx, r)
-}
-
-func TestLogLinesOfTracedRequests(t *testing.T) {
-	t.Parallel()
-	with, _ := traced(t)
-	w := newWorld(t, with, func(_ *Config, d *Deps) { d.Logger = slog.New(tracingLog{d.Logger.Handler()}) })
-	w.jobs.change = func(context.Context, job.ID, job.ID) (job.Change, error) { panic("planted") }
-	w.send("POST", jobSelf+"/cancel", "", "Traceparent", traceparent)
-	w.send("POST", jobSelf+"/cancel", "", "Traceparent", traceparent, "Authorization", "Bearer revoked")
-	w.submit("", "Traceparent", traceparent, "X-Correlation-ID", "a b")
-	var got []string
-	for _, l := range w.log.lines(t) {
-		refused := l["msg"] == "authentication failed" || l["error_code"] == string(job.CodeKeyDisabled)
-		require.Equal(t, !refused, l["trace_id"] == clientTrace, l)
-		for _, name := range []string{"request_id", "client_id", "action"} {
-			require.Contains(t, l, name)
-		}
-		got = append(got, l["msg"].(string))
-		if l["msg"] == "request failed" {
-			require.Equal(t, jobID.String(), l["job_id"])
-			require.Equal(t, "panic: planted", l["error_message"])
-		}
-	}
-	require.Equal(t, []string{"request failed", "request", "authentication failed", "request", "correlation id ignored", "request"}, got)
 }

@@ -171,54 +171,6 @@ func TestSendAgain(t *testing.T) {
 	require.Equal(t, []int{1, 1}, []int{w.webhooks.failures, w.webhooks.replays})
 }
 
-// A cursor goes on where the answer before ended, for nothing but the request
-// that it was given to.
-func TestSendAgainFromACursor(t *testing.T) {
-	t.Parallel()
-	const since, later = `"2030-01-31T12:00:00.123456Z"`, `"2030-01-31T12:00:00.123457Z"`
-	w := newWorld(t).full()
-	next := job.Position{Tx: 1 << 40, ID: eventID, Seq: 3}
-	cursorOf := func(path string) string {
-		w.webhooks.replay = job.Replay{Queued: 1000, More: true, Next: next}
-		defer func() { w.webhooks.replay = job.Replay{} }()
-		var got struct {
-			NextCursor string `json:"next_cursor"`
-		}
-		w.send("POST", path, `{"since":`+since+`}`).json(t, &got)
-		return got.NextCursor
-	}
-	replay, redeliver := webhookSelf+"/replay", webhookSelf+"/redeliver"
-	good := cursorOf(replay)
-	require.Zero(t, w.webhooks.after, "it begins")
-	for _, text := range []string{since, `"2030-01-31T12:00:00.1234560+00:00"`} {
-		w.webhooks.after = job.Position{}
-		a := w.send("POST", replay, `{"since":`+text+`,"cursor":"`+good+`"}`)
-		require.Equal(t, 202, a.StatusCode, a.text)
-		require.JSONEq(t, `{"queued": 0, "next_cursor": null}`, a.text)
-		require.Equal(t, next, w.webhooks.after)
-	}
-	require.Equal(t, 202, w.send("POST", redeliver, `{"since":`+since+`,"cursor":"`+cursorOf(redeliver)+`"}`).StatusCode)
-	require.Equal(t, 202, w.send("POST", replay, `{"since":`+since+`,"cursor":null}`).StatusCode)
-	require.Zero(t, w.webhooks.after, "it begins anew")
-
-	calls := w.webhooks.replays + w.webhooks.failures
-	for what, c := range map[string]struct{ path, since, cursor, key string }{
-		"another time":    {replay, later, good, goodKey},
-		"another action":  {redeliver, since, good, goodKey},
-		"another webhook": {"/v1/webhooks/" + deliveryID.String() + "/replay", since, good, goodKey},
-		"another client":  {replay, since, good, otherKey},
-		"changed":         {replay, since, good[:len(good)-1] + string(good[len(good)-1]^1), goodKey},
-		"empty":           {replay, since, "", goodKey},
-		"long":            {replay, since, strings.Repeat("A", 1000), goodKey},
-		"no base64":       {replay, since, "ä", goodKey},
-	} {
-		p := w.send("POST", c.path, `{"since":`+c.since+`,"cursor":"`+c.cursor+`"}`, "Authorization", "Bearer "+c.key).
-			requireProblem(t, job.CodeMalformed)
-		require.Equal(t, errBadReplayCursor.Violations, p.Violations, what)
-	}
-	require.Equal(t, calls, w.webhooks.replays+w.webhooks.failures)
-}
-
 func TestSigningKeys(t *testing.T) {
 	t.Parallel()
 	ask := func(text string, err error) *answer {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -125,53 +124,12 @@ func TestLoggerTellsOfTheTrace(t *testing.T) {
 	require.Contains(t, line(), " trace_id="+span.SpanContext().TraceID().String())
 }
 
-// A group of one logger does not show in another that was made of the same.
-func TestLoggersDoNotShareGroups(t *testing.T) {
-	t.Parallel()
-	ctx, _ := traced()
-	log, line := newLog(t, "json")
-	base := log.WithGroup("g")
-	one, two := base.With("one", 1), base.WithGroup("h")
-	one.InfoContext(ctx, "hello", "n", 1)
-	require.Equal(t, map[string]any{"one": 1., "n": 1.}, parsed(t, line())["g"])
-	two.InfoContext(ctx, "hello", "n", 1)
-	require.Equal(t, map[string]any{"h": map[string]any{"n": 1.}}, parsed(t, line())["g"])
-}
-
 // must gives the value of a call that has to succeed: must(f())(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
 		require.NoError(t, err)
 		return value
-	}
-}
-
-func TestLinesKeepTheirOrder(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	l := NewLines(&out, nil)
-	var writers sync.WaitGroup
-	const each = 2000
-	for w := range 8 {
-		writers.Go(func() {
-			for i := range each {
-				_, _ = fmt.Fprintf(l, "%d %d\n", w, i)
-			}
-		})
-	}
-	writers.Wait()
-	l.Flush()
-	next := map[int]int{}
-	for line := range strings.Lines(out.String()) {
-		var w, i int
-		_, err := fmt.Sscanf(line, "%d %d", &w, &i)
-		require.NoError(t, err, line)
-		require.Equal(t, next[w], i, "of writer %d", w)
-		next[w]++
-	}
-	for w := range 8 {
-		require.Equal(t, each, next[w])
 	}
 }
 

@@ -238,38 +238,3 @@ func TestRetryBringsItsOwnTrace(t *testing.T) {
 	}
 	require.Equal(t, all, f.all(id), "who changes nothing takes over nothing")
 }
-
-// Each delivery has the trace that its job had when the event happened.
-func TestDeliveriesHaveTheTraceOfTheirTime(t *testing.T) {
-	f := setup(t)
-	hook := f.subscribe("*")
-	id := f.failed(job.FailedOnce, traced(oneTrace), calledBack)
-	must(f.store.Retry(f.ctx(), f.client, id, 1, 0, anotherTrace))(t)
-	f.claim(id, 2)
-	f.submit()
-	f.testWebhook(hook)
-	f.clientEvent(f.db)
-	seen := map[job.ID]int{}
-	for _, endpoint := range f.endpoints() {
-		for _, p := range f.claimAll(endpoint, 100) {
-			want := ""
-			if p.JobID == id && p.Seq <= 5 {
-				want = oneTrace
-			} else if p.JobID == id {
-				want = anotherTrace
-			}
-			require.Equal(t, want, p.TraceParent, "%s %d", p.EventName, p.Seq)
-			seen[p.JobID]++
-		}
-	}
-	require.Equal(t, 16, seen[id], "8 events, to the webhook and the callback")
-	require.Equal(t, 2, seen[job.ID{}], "events of no job")
-
-	f.exec(`DELETE FROM deliveries WHERE webhook_id IS NOT NULL`)
-	f.replay(hook, time.Now().Add(-time.Hour), job.Position{}, 100)
-	again := f.claimAll(hook, 100)
-	require.Len(t, again, 11)
-	for _, p := range again {
-		require.Equal(t, p.JobID == id, p.TraceParent == anotherTrace, "what is sent anew goes on from the job as it is")
-	}
-}

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"bytes"
-	"context"
 	"crypto/ed25519"
 	"encoding/json"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -171,21 +169,6 @@ func TestStructuredDelivery(t *testing.T) {
 	require.EqualValues(t, "FAILED", envelope.Data.JobStatus)
 }
 
-// A callback has no secret: only the server's key signs it.
-func TestCallback(t *testing.T) {
-	t.Parallel()
-	r := newReceiver(t, (*httptest.Server).Start, nil)
-	s := localSender(t)
-	s.secrets = nil
-	p := sampleParcel(t)
-	p.WebhookID, p.Target.Secrets, p.Target.URL = job.ID{}, nil, r.URL
-	require.Empty(t, s.Send(t.Context(), p).Attempt.Error)
-	c := r.all()[0]
-	require.NotContains(t, c.header, "Webhook-Signature")
-	require.NotEmpty(t, c.header.Get("Webhook-Timestamp"))
-	must(c.verify(publicKey(t, s), time.Now()))(t)
-}
-
 // However a URL is written, the receiver puts the signed one together from what
 // it gets.
 func TestSignedTargetIsTheOneReceived(t *testing.T) {
@@ -207,20 +190,6 @@ func TestSignedTargetIsTheOneReceived(t *testing.T) {
 		for _, b := range []byte(c.target) {
 			require.Less(t, b, byte(0x80), rest)
 		}
-	}
-}
-
-func TestPlainURL(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"https://Example.COM:443/A?B": "https://example.com/A?B", "http://example.com:80": "http://example.com",
-		"http://example.com:443/": "http://example.com:443/",
-		"https://example.com:80/": "https://example.com:80/", "HTTP://[2606:4700::1111]:80/": "http://[2606:4700::1111]/",
-		"https://example.com/?q=ü":       "https://example.com/?q=%C3%BC",
-		"https://example.com:8443/#part": "https://example.com:8443/", "http://example.com:8080/": "http://example.com:8080/",
-	} {
-		u := must(url.Parse(text))(t)
-		require.Equal(t, want, plainURL(u))
 	}
 }
 
@@ -309,18 +278,4 @@ func TestInternalErrors(t *testing.T) {
 		require.False(t, a.StartedAt.IsZero())
 	}
 	require.Empty(t, r.all())
-}
-
-func TestCanceledByTheCaller(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	r := newReceiver(t, (*httptest.Server).Start, func(_ http.ResponseWriter, q *http.Request) {
-		cancel()
-		<-q.Context().Done()
-	})
-	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: time.Hour})
-	p := sampleParcel(t)
-	p.Target.URL = r.URL
-	require.Equal(t, job.SendInternal, s.Send(ctx, p).Attempt.Error)
-	require.Error(t, ctx.Err())
 }

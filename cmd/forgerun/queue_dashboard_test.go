@@ -96,35 +96,6 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 	eventually(t, "with a job go its tasks", func() bool { return s.jobsQueue(inspector).Archived == failed-2 })
 }
 
-// A job that waits for a retry is a scheduled task that says which attempt, and why.
-func TestDashboardShowsRetries(t *testing.T) {
-	s, api, u := newWorking(t, env{"FORGERUN_RETRY_BACKOFF_BASE": "1h", "FORGERUN_RETRY_BACKOFF_MAX": "1h"})
-	inspector := s.inspector()
-	auto := u.submit(api, execute("RETRY_LIMIT_REACHED", `"auto_retry":true`))
-	asked := u.submitAndAwait(api, "FAILED", execute("RETRY_LIMIT_REACHED"))
-	u.retry(api, asked)
-	var reasons []string
-	check := func() {
-		for _, id := range []string{auto, asked} {
-			eventually(t, "the retry is scheduled", func() bool { return s.scheduled(inspector)[id] != nil })
-			task := s.scheduled(inspector)[id]
-			payload := payloadOf(t, task)
-			require.Equal(t, []any{2.0, "RETRY_LIMIT_REACHED"}, []any{payload["attempt"], payload["kind"]})
-			reason := s.text(`SELECT failure_reason FROM reports WHERE job_id = $1 AND attempt = 1`, id)
-			require.Equal(t, reason, payload["reason"])
-			reasons = append(reasons, reason)
-			until, err := time.Parse(time.RFC3339Nano, u.get(api, id).text("waiting.until"))
-			require.NoError(t, err)
-			require.WithinDuration(t, until, task.NextProcessAt, time.Second)
-		}
-	}
-	check()
-	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
-	check() // from Postgres
-	require.Len(t, reasons, 4)
-	s.checkInvariants()
-}
-
 // What waits for its time when Redis is emptied starts then, and not before.
 func TestFlushAllWhileJobsWaitForTheirTime(t *testing.T) {
 	s, api, u := newWorking(t)

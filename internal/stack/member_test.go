@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -40,31 +39,6 @@ func TestScaleUpAndDown(t *testing.T) {
 	require.NoError(t, s.Close(), "a second close")
 	require.ErrorIs(t, s.Scale(testContext(t), 1), errClosed)
 	require.ErrorIs(t, s.Heal(testContext(t)), errClosed)
-}
-
-func TestFaultsOfProcesses(t *testing.T) {
-	t.Parallel()
-	s := startFake(t, "")
-	s.o.Lease = 100 * time.Millisecond
-	require.NoError(t, s.Scale(testContext(t), 1))
-	for _, name := range []string{"kill", "term"} {
-		before := pids(s)
-		f := strike(testContext(t), t, s, name, 1)
-		require.Equal(t, "worker-1", f.Target)
-		require.Equal(t, 1, f.Count)
-		requireGone(t, before)
-		require.Len(t, pids(s), 1, "it is back when the fault is reported")
-	}
-	before := pids(s)
-	f := strike(testContext(t), t, s, "stop", 1)
-	require.Equal(t, "worker-1", f.Target)
-	require.GreaterOrEqual(t, f.Until.Sub(f.At), 125*time.Millisecond, "longer than the lease")
-	require.Equal(t, before, pids(s))
-	require.NoError(t, s.Heal(testContext(t)), "it answers again")
-
-	require.NoError(t, syscall.Kill(before[0], syscall.SIGKILL))
-	testkit.Eventually(t, "another one lives", func() bool { now := pids(s); return len(now) == 1 && now[0] != before[0] })
-	require.True(t, s.o.Log.(*buffer).contains("worker-1 ended although nobody asked for it"))
 }
 
 // A pause ends with its process, and with its context.

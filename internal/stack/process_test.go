@@ -106,14 +106,6 @@ func TestKillReachesGrandchildren(t *testing.T) {
 	}
 }
 
-func TestStepsAreTakenInOrder(t *testing.T) {
-	t.Parallel()
-	p, _ := startSaying(t, "trap '' INT; trap 'exit 5' QUIT; echo ready; while :; do sleep 0.01; done")
-	err := p.end(step{syscall.SIGINT, 50 * time.Millisecond}, step{syscall.SIGQUIT, testkit.Patience})
-	require.ErrorContains(t, err, "had not ended 50ms after SIGINT")
-	require.EqualError(t, p.exitReason(), "exit status 5")
-}
-
 func TestAwait(t *testing.T) {
 	t.Parallel()
 	p := startProcess(t, shell(t, "exec sleep 600"))

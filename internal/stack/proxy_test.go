@@ -3,13 +3,11 @@ package stack
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -75,12 +73,6 @@ func (c caller) hears(line string) {
 	require.Equal(c.t, line+"\n", got)
 }
 
-func (c caller) isReset() {
-	c.t.Helper()
-	_, err := c.in.ReadString('\n')
-	require.ErrorIs(c.t, err, syscall.ECONNRESET)
-}
-
 func anySeed() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
 func TestCutResetsAShare(t *testing.T) {
@@ -111,49 +103,6 @@ func TestCutResetsAShare(t *testing.T) {
 	}
 	require.Zero(t, cut(testContext(t), p, anySeed()), "there is nothing to cut")
 	call(t, p)
-}
-
-// delayed delays all connections until its end, which tells how many it hit.
-func delayed(t *testing.T, p *proxy, by time.Duration) (end func() int) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(testContext(t))
-	t.Cleanup(cancel)
-	hit := make(chan int, 1)
-	go func() { hit <- delayFor(ctx, p, time.Hour, by) }()
-	testkit.Eventually(t, "the delay has begun", func() bool { return p.fault.Load() != nil })
-	return func() int { cancel(); return <-hit }
-}
-
-func TestDelayIsFeltAndCounted(t *testing.T) {
-	t.Parallel()
-	p := echo(t)
-	used, idle := call(t, p), call(t, p)
-	const by = 60 * time.Millisecond
-	end := delayed(t, p, by)
-	require.Zero(t, delayFor(testContext(t), p, time.Hour, by), "one delay at a time")
-	began := time.Now()
-	used.say("late")
-	used.hears("late")
-	require.GreaterOrEqual(t, time.Since(began), 2*by, "both directions")
-	call(t, p) // a new connection is delayed too
-	require.Equal(t, 2, end(), "the idle one was not hit")
-	idle.say("soon")
-	idle.hears("soon")
-}
-
-func TestStallPassesNothingUntilItsEnd(t *testing.T) {
-	t.Parallel()
-	p := echo(t)
-	c := call(t, p)
-	end := delayed(t, p, time.Hour)
-	c.say("anybody?")
-	testkit.Eventually(t, "the piece waits", func() bool { return p.fault.Load().hit.Load() == 1 })
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
-	_, err := c.Read(make([]byte, 1))
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.Equal(t, 1, end())
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(testkit.Patience)))
-	c.hears("anybody?")
 }
 
 func TestLostAnswer(t *testing.T) {
@@ -203,30 +152,4 @@ func TestProxyPassesTheEndOn(t *testing.T) {
 	_, err := c.in.ReadByte()
 	require.ErrorIs(t, err, io.EOF)
 	testkit.Eventually(t, "the link ends", func() bool { return len(p.open()) == 0 })
-}
-
-func TestProxyWithoutServerResets(t *testing.T) {
-	t.Parallel()
-	p, err := newProxy("away", anyAddress, func(context.Context) (net.Conn, error) { return nil, errors.New("nobody is there") })
-	require.NoError(t, err)
-	t.Cleanup(p.close)
-	conn, err := net.Dial("tcp4", p.address())
-	if err == nil { // otherwise the reset was quicker
-		_, err = conn.Read(make([]byte, 1))
-	}
-	require.ErrorIs(t, err, syscall.ECONNRESET)
-}
-
-func TestProxyCloseEndsDelayedConnections(t *testing.T) {
-	t.Parallel()
-	p := echo(t)
-	c := call(t, p)
-	delayed(t, p, time.Hour)
-	c.say("held")
-	testkit.Eventually(t, "the piece waits", func() bool { return p.fault.Load().hit.Load() == 1 })
-	p.close()
-	p.close()
-	c.isReset()
-	_, err := net.Dial("tcp4", p.address())
-	require.Error(t, err)
 }

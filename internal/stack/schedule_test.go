@@ -30,12 +30,3 @@ func TestWorkersOverARun(t *testing.T) {
 	}
 	require.Equal(t, 1, Schedule{}.At(0.5), "nothing was said")
 }
-
-func TestBadWorkers(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"", "0", "33", "-1", "x", "1..", "..2", "1..2..3", "1,,2", "1,2..3", "1.5", "1..99999999999"} {
-		_, err := ParseWorkers(text)
-		require.ErrorContains(t, err, "is not a number from 1 to 32", text)
-		require.ErrorContains(t, err, "allowed are", text)
-	}
-}

@@ -240,23 +240,6 @@ func TestRedisConfiguration(t *testing.T) {
 	}
 }
 
-func TestRedisPauseAndResume(t *testing.T) {
-	t.Parallel()
-	r := newRedis(t, ServerOptions{})
-	client := redisClient(t, r.URL())
-	require.NoError(t, r.Pause())
-	short, cancel := context.WithTimeout(testContext(t), 200*time.Millisecond)
-	defer cancel()
-	require.Error(t, client.Ping(short).Err())
-	require.NoError(t, r.Resume())
-	require.NoError(t, client.Ping(testContext(t)).Err())
-
-	require.NoError(t, r.Pause())
-	require.NoError(t, r.Stop(), "a paused server is stopped too")
-	require.ErrorIs(t, r.Pause(), ErrNotRunning)
-	require.ErrorIs(t, r.Resume(), ErrNotRunning)
-}
-
 func TestMiniredisTimeGoesOn(t *testing.T) {
 	t.Parallel()
 	m, err := StartMiniredis()

@@ -105,30 +105,6 @@ func TestMemorySpikeGrowsToItsBoundAndGivesMemoryBack(t *testing.T) {
 	}
 }
 
-func TestMemorySpikeReallyTouchesItsMemory(t *testing.T) {
-	t.Parallel()
-	r := New(Config{MaxMemory: 8 << 20})
-	s := &memorySpike{budget: r.memory}
-	for range steps {
-		require.NoError(t, step(t.Context(), s, steps, farAway))
-	}
-	require.Len(t, s.held, 8, "all that is allowed, and no more")
-	for _, unit := range s.held {
-		require.Len(t, unit, 1<<20)
-		for i := 0; i < len(unit); i += 4096 {
-			require.NotZero(t, unit[i])
-		}
-	}
-	other := &memorySpike{budget: r.memory}
-	require.NoError(t, step(t.Context(), other, steps, farAway))
-	require.Empty(t, other.held, "the bound is for all runs together")
-	s.release()
-	require.NoError(t, step(t.Context(), other, steps, farAway))
-	require.Len(t, other.held, 1)
-	other.release()
-	require.Empty(t, r.memory)
-}
-
 // A step stops between two units, and does one at least when the time is up; together the steps do all.
 func TestStepsOfUnits(t *testing.T) {
 	t.Parallel()

@@ -156,17 +156,6 @@ func runOnce(t *testing.T, cfg Config, kind job.Kind, attempt int) {
 	requireBody(t, d, result)
 }
 
-func TestCPUBurstTakesItsTime(t *testing.T) {
-	t.Parallel()
-	d := define(t, job.CPUBurst)
-	var reports recorder
-	start := time.Now()
-	result := must(New(Config{TimeScale: 0.01}).Run(t.Context(), d, 1, job.Observer{Progress: reports.report}))(t)
-	require.GreaterOrEqual(t, time.Since(start), 79*time.Millisecond)
-	requireBody(t, d, result)
-	reports.requireOrderly(t, true)
-}
-
 func TestShownProgress(t *testing.T) {
 	t.Parallel()
 	percentages := func(scale float64, kind job.Kind) []int {
@@ -212,17 +201,6 @@ func TestCancelStopsEveryKindAtOnce(t *testing.T) {
 			})
 		})
 	}
-}
-
-// It ends at all: the work would take an hour.
-func TestCancelStopsCPUBurst(t *testing.T) {
-	t.Parallel()
-	d := define(t, job.CPUBurst)
-	d.DurationMS = time.Hour.Milliseconds()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(10*time.Millisecond, func() { cancel(errStopped) })
-	_, err := New(Config{TimeScale: 1}).Run(ctx, d, 1, job.Observer{})
-	require.Equal(t, errStopped, err)
 }
 
 func TestCancelInTheLastStepIsNoSuccess(t *testing.T) {

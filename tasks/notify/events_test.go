@@ -116,24 +116,6 @@ func TestUnwatchedIsNotHeard(t *testing.T) {
 	require.Equal(t, []job.Notification{{ClientID: anna}}, got)
 }
 
-// Whoever watches anew is told from when on events are received, even when the
-// subscription did not end in between.
-func TestWatchAgain(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	c := redistest.Task().JobID
-	h := hear(t, r, c)
-	for range 100 {
-		h.Unwatch(c)
-		h.Watch(c)
-		h.requireResumed(t, c)
-	}
-	h.Watch(c)
-	p := startPublisher(t, r)
-	p.Publish(job.Notification{ClientID: c})
-	require.Equal(t, job.Notification{ClientID: c}, redistest.Receive(t, h.events, "a notification"))
-}
-
 func TestEventsSkipGarbage(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)

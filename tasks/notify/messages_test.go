@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -279,24 +278,6 @@ func TestProgressWithoutRedis(t *testing.T) {
 		p.Publish(progressOf(1, 20))
 		return p.Progress(t.Context(), first, 1) != nil
 	})
-}
-
-// A reader who goes away says nothing about Redis.
-func TestProgressForNobody(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	r := redistest.ConnectHanging(t, server.URL())
-	p := NewPublisher(r, time.Hour)
-	redistest.Eventually(t, func() bool { return r.Ping(t.Context()) == nil })
-	require.NoError(t, server.Pause())
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.Nil(t, p.Progress(gone, first, 1))
-	hasty, cancel := context.WithTimeout(t.Context(), progressWait/20)
-	defer cancel()
-	require.Nil(t, p.Progress(hasty, first, 1))
-	require.False(t, p.reading.IsOpen())
-	require.NoError(t, server.Resume())
 }
 
 func TestLine(t *testing.T) {

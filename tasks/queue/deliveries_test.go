@@ -40,26 +40,6 @@ func TestWake(t *testing.T) {
 	require.Zero(t, depth["pending"], "they are no jobs")
 }
 
-// Each state in which a client's first task can be, and what a further wake-up makes of it.
-func TestWakeByState(t *testing.T) {
-	t.Parallel()
-	r := redistest.DB(t)
-	q := New(r, Config{})
-	for _, state := range []string{"pending", "active", "retry", "archived", "completed"} {
-		client := redistest.Task().JobID
-		require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{client}))
-		moveTask(t, r, redisconn.Webhooks, client.String(), state)
-		for range 3 {
-			require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{client}))
-		}
-		want := []string{state, "pending"}
-		if state == "pending" {
-			want = want[:1]
-		}
-		require.Equal(t, want, redistest.DeliveryStates(t, r, client))
-	}
-}
-
 func TestTasksOfAClientAreBoundedInRedis(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
@@ -74,17 +54,6 @@ func TestTasksOfAClientAreBoundedInRedis(t *testing.T) {
 	}
 	require.Equal(t, []string{"active", "active", "active"}, redistest.DeliveryStates(t, r, client))
 	require.Equal(t, 200., redistest.WakeUps(r, redisconn.ResultUsed))
-}
-
-// Somebody else's key in the place of a task costs one name and disturbs nobody.
-func TestWakeBesideAForeignKey(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	q := New(r, Config{})
-	require.NoError(t, r.Client.Set(t.Context(), redisconn.TaskKey(redisconn.Webhooks, anna.String()), "x", 0).Err())
-	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna, bert}))
-	require.Equal(t, 2., redistest.WakeUps(r, redisconn.ResultOK))
-	require.Equal(t, int64(1), r.Client.Exists(t.Context(), redisconn.TaskKey(redisconn.Webhooks, anna.String()+":1")).Val())
 }
 
 // waitingFor is a delivery to the endpoint that waits for its second attempt.

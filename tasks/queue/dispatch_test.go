@@ -174,17 +174,6 @@ func TestEnqueueContractWithAsynq(t *testing.T) {
 	require.InDelta(t, float64(later.RunAt.UnixMicro())/1e6, scores[1], 2e-6, "to the microsecond")
 }
 
-// A task whose key is something else is not there, and cannot be put: another dispatch of the job gets another name.
-func TestDispatchOfATaskWhoseKeyIsTaken(t *testing.T) {
-	t.Parallel()
-	r := redistest.DB(t)
-	q := New(r, Config{})
-	tasks := redistest.Tasks(3)
-	require.NoError(t, r.Client.Set(t.Context(), redisconn.TaskKey(redisconn.Jobs, TaskName(tasks[1])), "x", 0).Err())
-	answers := redistest.Must(q.Dispatch(t.Context(), tasks))(t)
-	require.Equal(t, []job.Dispatched{job.TaskEnqueued, job.TaskIDUsed, job.TaskEnqueued}, answers)
-}
-
 // The farthest give way to nearer ones.
 func TestScheduledTasksAreBounded(t *testing.T) {
 	t.Parallel()

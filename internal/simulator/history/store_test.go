@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -61,39 +60,6 @@ func TestFactsOfAJobComeBackTogetherAndInOrder(t *testing.T) {
 	require.Equal(t, []history.Fact{{Kind: history.Submitted, Ticket: 7, At: time.Unix(1, 0).UTC()}}, loose)
 }
 
-// A long file is read in parts: no job comes twice, none is left out.
-func TestALongFileIsReadInParts(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	w, err := history.Create(dir)
-	require.NoError(t, err)
-	note := strings.Repeat("x", 10_000)
-	bucket := -1
-	added := 0
-	for j := 0; added < 1000; j++ { // 10 MB of one bucket
-		job := fmt.Sprint("job-", j)
-		if b := history.BucketOf(job); bucket < 0 {
-			bucket = b
-		} else if b != bucket {
-			continue
-		}
-		w.Add(history.Fact{Kind: history.Strange, Job: job, Note: note})
-		added++
-	}
-	require.NoError(t, w.Close())
-	r, err := history.Open(dir)
-	require.NoError(t, err)
-	seen, parts := 0, 0
-	require.NoError(t, r.Jobs(bucket, func(jobs map[string][]history.Fact) error {
-		parts++
-		seen += len(jobs)
-		require.Less(t, len(jobs), 400, "a part is a part")
-		return nil
-	}))
-	require.Equal(t, 1000, seen)
-	require.Greater(t, parts, 3)
-}
-
 func TestAHistoryThatIsCutOffIsAnError(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -125,31 +91,4 @@ func TestAHistoryIsNotMixedWithAnother(t *testing.T) {
 
 	_, err = history.Open(t.TempDir())
 	require.ErrorContains(t, err, "no history")
-}
-
-// A disk that is full is seen while the run goes on, and again at the end.
-func TestAFullDiskIsTold(t *testing.T) {
-	t.Parallel()
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skip("this system has no device that is always full")
-	}
-	w, err := history.Create(t.TempDir())
-	require.NoError(t, err)
-	require.NoError(t, w.WriteTo(full))
-	require.NoError(t, w.Err())
-	asked := make(chan struct{})
-	go func() {
-		defer close(asked)
-		for range 1000 {
-			_ = w.Err()
-		}
-	}()
-	w.Add(history.Fact{Kind: history.Strange, Note: strings.Repeat("x", 100_000)})
-	require.ErrorContains(t, w.Err(), "no space left")
-	w.Add(history.Fact{Kind: history.Strange})
-	require.Zero(t, w.Facts(), "nothing is kept after the gap")
-	require.ErrorContains(t, w.Close(), "no space left")
-	require.ErrorContains(t, w.Err(), "no space left", "still the first error")
-	<-asked
 }

@@ -33,29 +33,6 @@ func TestDrawsFollowTheSharesAndRepeat(t *testing.T) {
 	require.InDelta(t, 0.46, float64(otherTry)/messages, 0.02)
 }
 
-func TestDrawOfFewAnswers(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, 204, shown(draw(nil, 1, "x", 1)))
-	require.Equal(t, 500, shown(draw([]Answer{{Status: 500}}, 1, "x", 1)), "without a share")
-	require.Zero(t, shown(Answer{Status: 200, Hang: true}))
-	require.Zero(t, shown(Answer{Status: 200, Reset: true}))
-}
-
-func TestTriesAreCountedAndForgotten(t *testing.T) {
-	t.Parallel()
-	var counted tries
-	require.Equal(t, 1, counted.add("a"))
-	require.Equal(t, 2, counted.add("a"))
-	for i := range rememberedTries - 1 {
-		counted.add(fmt.Sprint(i))
-	}
-	require.Equal(t, 3, counted.add("a"), "still one of the last")
-	for i := range 2 * rememberedTries {
-		counted.add(fmt.Sprint("other-", i))
-	}
-	require.Equal(t, 1, counted.add("a"), "forgotten")
-}
-
 func TestTicketOfACorrelationID(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]int64{

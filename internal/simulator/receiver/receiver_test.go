@@ -274,30 +274,6 @@ func TestCloseEndsWhatIsHeld(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
-// TestTriesOfAMessageAreAnsweredAnew: each try draws an answer of its own, and
-// the same ones in the next run, in which ids are others.
-func TestTriesOfAMessageAreAnsweredAnew(t *testing.T) {
-	t.Parallel()
-	run := func(seed uint64, name string) (statuses []int) {
-		b := start(t, receiver.Options{Seed: seed, Names: map[string][]receiver.Answer{
-			"hook": {{Status: 200, Share: 0.5}, {Status: 500, Share: 0.5}},
-		}})
-		d := of(b.URL(0, "hook"), name, "job-of-"+name)
-		d.correlation = name + ".4711"
-		for range 20 {
-			status, err := d.send(t.Context(), t)
-			require.NoError(t, err)
-			statuses = append(statuses, status)
-		}
-		return statuses
-	}
-	first := run(1, "first")
-	require.Contains(t, first, 200)
-	require.Contains(t, first, 500)
-	require.Equal(t, first, run(1, "second"))
-	require.NotEqual(t, first, run(2, "third"))
-}
-
 // TestKeysThatCannotBeHad: whether the message is good is not known then. It is
 // not taken, and comes again.
 func TestKeysThatCannotBeHad(t *testing.T) {

@@ -1,11 +1,9 @@
 package report
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -117,60 +115,4 @@ func TestLevelsHoldWhileNothingHappens(t *testing.T) {
 	require.Equal(t, []int64{2, 2, 2, 5, 5, 5}, s.Workers)
 	require.Equal(t, []int64{1, 1, 1, 0, 0, 0}, s.States["QUEUED"])
 	require.Equal(t, []int64{0, 0, 0, 1, 1, 1}, s.States["RUNNING"])
-}
-
-// Names come from answers: a service that makes them up must not fill memory.
-func TestNamesAreBounded(t *testing.T) {
-	t.Parallel()
-	r := newRecorder(began, (&clock{began}).read)
-	for i := range 1000 {
-		r.Moved("", fmt.Sprint("STATE", i))
-		r.Answered(began, began, fmt.Sprint("class", i))
-		r.Fault(fmt.Sprint("kind", i), "", began, began, 0)
-		r.Stage(fmt.Sprint("stage", i))
-	}
-	for range 2 * maxFaults {
-		r.Fault("kill", "worker", began, began, 1)
-	}
-	run := r.Run()
-	require.Len(t, run.Numbers.States, maxNames)
-	require.Len(t, run.Numbers.Answers, maxNames)
-	require.EqualValues(t, 1000, total(run.Numbers.States))
-	require.EqualValues(t, 1000, total(run.Numbers.Answers))
-	require.Equal(t, 1000-(maxNames-1-int64(len(states))), run.Numbers.States[otherNames])
-	require.Len(t, run.Faults, maxFaults)
-	require.Len(t, run.Stages, maxStages)
-	require.EqualValues(t, 1000+2*maxFaults, run.Numbers.Faults)
-	var counted int64
-	for _, k := range run.Kinds {
-		counted += k.Count
-	}
-	require.Equal(t, run.Numbers.Faults, counted, "kinds beyond the bound are counted together")
-}
-
-func TestManyGoroutinesRecordAtOnce(t *testing.T) {
-	t.Parallel()
-	r := NewRecorder(time.Now())
-	var all sync.WaitGroup
-	const each = 500
-	for range 8 {
-		all.Go(func() {
-			for range each {
-				now := time.Now()
-				r.Sent(now)
-				r.Answered(now, now, Accepted)
-				r.Moved("", "QUEUED")
-				r.Finished(now, now, "SUCCEEDED")
-				r.Delivered(now, true)
-			}
-			r.Workers(1)
-			r.Fault("kill", "worker", time.Now(), time.Now(), 1)
-			_ = r.Snapshot()
-			_ = r.Run()
-		})
-	}
-	all.Wait()
-	n := r.Run().Numbers
-	require.EqualValues(t, []int64{8 * each, 8 * each, 8 * each, 8 * each, 8},
-		[]int64{n.Arrivals, total(n.Answers), total(n.Finished), n.Deliveries.Taken, n.Faults})
 }

@@ -286,25 +286,3 @@ func TestNoMoreThanTwentyMistakesAreTold(t *testing.T) {
 	require.True(t, strings.HasPrefix(err.Error(), "x.yaml:2:12: "), err)
 	require.True(t, strings.HasSuffix(err.Error(), "\nand 37 mistakes more"), err)
 }
-
-func TestWhatIsNotOneYAMLDocument(t *testing.T) {
-	t.Parallel()
-	valid := frame("seed: 1")
-	for text, want := range map[string]string{
-		"":                       "1:1: the file is empty: a scenario needs",
-		"# nothing\n\n":          "1:1: the file is empty",
-		"~":                      "1:1: the file is empty",
-		"just text":              "1:1: a scenario: got string, want object",
-		valid + "---\nseed: 2\n": "5:1: a second document starts here: a file has one scenario",
-		valid + "---\n":          "5:", // an empty one
-		valid + "---\n[":         "6:1: not YAML: did not find expected node content",
-		"a: b: c":                "1:1: not YAML: mapping values are not allowed in this context",
-		"seed: \x00":             "1:1: not YAML: control characters are not allowed",
-		"seed: \xff":             "1:1: not YAML: ",
-		"seed: *nowhere":         "1:1: not YAML: unknown anchor 'nowhere' referenced",
-	} {
-		got := mistakes(t, text)
-		require.Len(t, got, 1, "%q: %s", text, got)
-		require.Truef(t, strings.HasPrefix(got[0], want), "%q\nwant %s\ngot  %s", text, want, got[0])
-	}
-}

@@ -99,35 +99,6 @@ func TestChangedShareLeavesTheRestOfThePlan(t *testing.T) {
 	require.Greater(t, canceled, 100)
 }
 
-func TestTicketsAreDense(t *testing.T) {
-	t.Parallel()
-	next, keys := int64(1), map[string]bool{}
-	for n, i := range first(parse(t, mixed), 5000) {
-		require.EqualValues(t, n+1, i.Index)
-		require.Equal(t, next, i.N)
-		next += int64(i.Tickets)
-		switch {
-		case i.Work.Batch > 0:
-			require.Equal(t, i.Work.Batch, i.Tickets)
-			require.Len(t, i.Kinds, i.Work.Batch)
-			require.Empty(t, i.Kind)
-		case i.Copies > 0 && !i.SameKey:
-			require.Equal(t, 1+i.Copies, i.Tickets)
-		default:
-			require.Equal(t, 1, i.Tickets)
-		}
-		for c := range i.Copies + 1 {
-			key := i.Key
-			if c > 0 {
-				key = i.CopyKey(c)
-				require.Equal(t, i.SameKey, key == i.Key)
-			}
-			require.False(t, keys[key] && !i.SameKey, "the key %s was there before", key)
-			keys[key] = true
-		}
-	}
-}
-
 // The sum of (seen-expected)²/expected over the choices follows the chi-square
 // distribution. The seed is fixed, so the bound cannot be missed by chance, and a
 // wrong weight misses it by far.

@@ -1,7 +1,6 @@
 package tour
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,9 +15,6 @@ import (
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
-	"github.com/forgerun/forgerun/internal/simulator/judge"
-	"github.com/forgerun/forgerun/internal/simulator/load"
-	"github.com/forgerun/forgerun/internal/simulator/trial"
 )
 
 var due = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -110,46 +106,6 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// What is written down leads back to the kinds, in the order of their tickets, and so does what the judge says.
-func TestStoriesAndFindings(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	w, err := history.Create(dir)
-	require.NoError(t, err)
-	submitted := func(ticket int64, kind, job string) {
-		w.Add(history.Fact{Kind: history.Submitted, Ticket: ticket, Job: job, Submission: &history.Submission{WorkKind: kind,
-			Tries: []history.Try{{Status: 202, Job: job, State: client.Queued}}}})
-	}
-	submitted(2, "DUPLICATE_SUBMIT_DIFFERENT_KEY", "b")
-	submitted(1, "DUPLICATE_SUBMIT_DIFFERENT_KEY", "a")
-	submitted(3, "WEBHOOK_TIMEOUT", "c")
-	for _, job := range []string{"a", "b"} {
-		f := succeeded
-		f.Job = job
-		w.Add(f)
-	}
-	require.NoError(t, w.Close())
-	stories, err := read(dir, []load.Webhook{{ID: "w", Name: "webhook-timeout"}})
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "b"}, stories["DUPLICATE_SUBMIT_DIFFERENT_KEY"].jobs)
-	require.Equal(t, "SUCCEEDED, two jobs", stories["DUPLICATE_SUBMIT_DIFFERENT_KEY"].outcome())
-	require.Equal(t, "w", stories["WEBHOOK_TIMEOUT"].webhook)
-
-	tr := &tour{o: Options{Timeout: time.Minute}, trial: &trial.Trial{}, tickets: map[int64]string{4: "RUNS_LONG"}}
-	require.NoError(t, tr.choose([]string{"DUPLICATE_SUBMIT_DIFFERENT_KEY", "WEBHOOK_TIMEOUT", "RUNS_LONG"}))
-	rows := tr.rows(stories, &judge.Verdict{Violations: []judge.Violation{
-		{Job: "b", What: "of a job"}, {Job: "b", What: "of a job"}, {Ticket: 4, What: "of a ticket"}, {What: "of nothing"},
-	}}, true)
-	findings := map[string][]string{}
-	for _, r := range rows {
-		findings[r.Kind] = r.Findings
-	}
-	require.Equal(t, map[string][]string{
-		"DUPLICATE_SUBMIT_DIFFERENT_KEY": {"of a job"}, "WEBHOOK_TIMEOUT": {"not finished within 1m0s; last seen QUEUED"},
-		"RUNS_LONG": {"not finished within 1m0s; last seen (none)"}, noKind: {"of nothing"},
-	}, findings)
-}
-
 // answers is a service that answers each request with a problem of this status; 0: not at all.
 type answers func() (status int)
 
@@ -201,33 +157,5 @@ func TestTourEndsWithItsService(t *testing.T) {
 				require.Equal(t, time.Duration(c.ends)*time.Second, time.Since(began))
 			})
 		})
-	}
-}
-
-func TestTable(t *testing.T) {
-	t.Parallel()
-	right := Row{Kind: "SUCCESS_FAST", Expected: "SUCCEEDED", Got: "SUCCEEDED", Attempts: 1, Duration: 1234567 * time.Nanosecond}
-	cut := Row{Kind: "WEBHOOK_RETRIES_EXHAUSTED", Expected: "x", Got: "2 tries so far", Cut: true, Notes: []string{"it goes on"}}
-	open := Row{Kind: "RUNS_LONG", Expected: "SUCCEEDED", Open: true}
-	wrong := Row{Kind: "CPU_BURST", Expected: "SUCCEEDED", Got: "FAILED\x1b[2J", Findings: make([]string, 10)}
-	for n, verdict := range []string{
-		"All 1 kinds behaved as the catalogue says, in 1.5s.",
-		"All 2 kinds behaved as the catalogue says, in 1.5s, as far as was waited: the end of WEBHOOK_RETRIES_EXHAUSTED was not.",
-		"1 of 3 kinds could not be judged: RUNS_LONG.",
-		"1 of 4 kinds differ: CPU_BURST.",
-	} {
-		r := Result{Rows: []Row{right, cut, open, wrong}[:n+1], Took: 1500 * time.Millisecond}
-		var text bytes.Buffer
-		r.Write(&text)
-		require.Contains(t, text.String(), "\n"+verdict+"\n")
-		require.Equal(t, n < 2, r.OK())
-		if n == 3 {
-			require.Regexp(t, `SUCCESS_FAST +SUCCEEDED +SUCCEEDED +1 +1ms +yes\n`, text.String())
-			require.Regexp(t, `WEBHOOK_RETRIES_EXHAUSTED +x +2 tries so far +- +- +so far\n`, text.String())
-			require.Regexp(t, `RUNS_LONG +SUCCEEDED +- +- +- +\?\n`, text.String())
-			require.Contains(t, text.String(), "\nWEBHOOK_RETRIES_EXHAUSTED:\n  - it goes on\n")
-			require.Contains(t, text.String(), "  - and 2 more\n")
-			require.NotContains(t, text.String(), "\x1b", "what a service says does not get at the terminal")
-		}
 	}
 }
