@@ -47,11 +47,12 @@ type call struct {
 	warnings   []job.Violation // about a submission, for its answer
 	failed     *problem        // nil unless the answer is a problem
 
-	fault   *testbed.Effect // that the client of a test bed wants, nil for none
-	streams bool            // the connection belongs to an event stream
-	hungUp  bool            // the client did, while it was kept waiting
-	bodySum string          // of the body, for the record of a test bed
-	bodyKey string          // that the body names, instead of a header
+	fault     *testbed.Effect // that the client of a test bed wants, nil for none
+	slowFault func()          // gives up the place that a slow answer takes, nil without one
+	streams   bool            // the connection belongs to an event stream
+	hungUp    bool            // the client did, while it was kept waiting
+	bodySum   string          // of the body, for the record of a test bed
+	bodyKey   string          // that the body names, instead of a header
 
 	bodyCorrelation string // likewise
 

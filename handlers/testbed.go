@@ -213,7 +213,7 @@ func (e injected) Error() string { return e.wanted.Error() }
 
 // findFault notes what a test bed is to do to the request: what its header says, or else the client's rules.
 func (s *Server) findFault(r *call) error {
-	if s.deps.Testbed == nil || r.route.access == public || strings.HasPrefix(r.route.path, "/v1/testbed/") {
+	if s.deps.Testbed == nil || r.caller.ClientID.IsZero() || strings.HasPrefix(r.route.path, "/v1/testbed/") {
 		return nil
 	}
 	if text := r.Request().Header.Peek(headerFault); len(text) > 0 {
@@ -222,9 +222,6 @@ func (s *Server) findFault(r *call) error {
 			return inHeader(err)
 		}
 		r.fault = &e
-		return nil
-	}
-	if r.caller.ClientID.IsZero() {
 		return nil
 	}
 	e, err := s.deps.Testbed.Fault(r.ctx, r.caller.ClientID, r.route.operation())
@@ -248,8 +245,10 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 		return false, err
 	}
 	e := r.fault
-	if e.Delay > 0 {
-		s.delay(r, time.Duration(e.Delay))
+	if e.Delay > 0 || e.SlowBytes > 0 {
+		if err := s.slow(r, time.Duration(e.Delay)); err != nil {
+			return false, err
+		}
 	}
 	if e.Replaces() && r.Request().BodyStream() != nil {
 		_, _ = r.readBody() // for the record; that it is wrong is not what the client wanted to hear
@@ -274,30 +273,52 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 	return false, nil
 }
 
-// delay keeps the client waiting, or until it hangs up, which a request without a body shows.
-func (s *Server) delay(r *call, d time.Duration) {
+// slow takes a place among what the client holds open, until the answer is sent, and keeps the client waiting for so long, or until it
+// hangs up. The request's time begins anew afterwards, and its key must still be good.
+func (s *Server) slow(r *call, d time.Duration) error {
+	release, err := s.limiter.Acquire(r.caller.ClientID)
+	if err != nil {
+		r.fault = nil
+		return err
+	}
+	r.slowFault = release
+	if d == 0 {
+		return nil
+	}
+	if _, err := r.readBody(); err != nil { // what is read to its end shows that the client hangs up
+		return err
+	}
 	gone := make(chan struct{})
-	if c, ok := r.Context().Conn().(*conn.Conn); ok && r.route.method == fiber.MethodGet {
+	if c, ok := r.Context().Conn().(*conn.Conn); ok {
 		defer c.WhenGone(func() { close(gone) })()
 	}
 	select {
 	case <-time.After(d):
 	case <-gone:
 		r.hungUp = true
-	case <-s.base.Done():
+	case <-s.limiter.Context().Done():
 	}
 	s.startTime(r)
+	return s.authenticateAgain(r)
 }
 
 // finishFault does what comes after the work.
 func (s *Server) finishFault(r *call) {
-	if r.fault == nil || r.streams {
+	if r.fault != nil && !r.streams { // those have theirs disturbed on their way
+		if r.failed != nil {
+			r.setRetryAfter(r.fault)
+		}
+		fault.Answer(s.limiter.Context(), r.fault, r.Context())
+	}
+	if r.slowFault == nil {
 		return
 	}
-	if r.failed != nil {
-		r.setRetryAfter(r.fault)
+	c, ok := r.Context().Conn().(*conn.Conn)
+	if !ok || r.streams || r.fault == nil || r.fault.SlowBytes == 0 {
+		r.slowFault()
+		return
 	}
-	fault.Answer(r.fault, r.Context())
+	c.OnClose.Store(&r.slowFault) // the connection ends with the slow answer
 }
 
 func (r *call) setRetryAfter(e *testbed.Effect) {

@@ -15,6 +15,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/job/testbed/verdict"
@@ -222,4 +223,42 @@ func TestKeysInAURLAreLookedUpOnce(t *testing.T) {
 	}
 	require.Len(t, asked, 100, "as many as may fail of one address")
 	require.NotContains(t, asked, "frk_x")
+}
+
+// What makes an answer slow takes a place of its client until the answer is sent or the client hangs up, whatever the method; strangers
+// have none.
+func TestSlowFaultsTakeAPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = 1 }).start()
+	w.madeUp = true
+	require.Equal(t, 201, w.send("POST", "/v1/clients", "", "Authorization", "-", headerFault, `{"delay":"60s"}`).StatusCode, "at once")
+
+	for _, test := range []struct{ method, body, effect string }{
+		{"GET", "", `{"delay":"60s"}`}, {"POST", `{"scenario":"SUCCESS_FAST"}`, `{"delay":"60s"}`}, {"GET", "", `{"slow_bytes":1}`},
+	} {
+		c := w.dial()
+		w.write(c, fmt.Sprintf("%s /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\n%s: %s\r\n"+
+			"Content-Length: %d\r\n\r\n%s", test.method, goodKey, headerFault, test.effect, len(test.body), test.body))
+		testkit.Eventually(t, "it takes a place", func() bool { return w.held() == 1 })
+		require.Equal(t, 429, w.send("GET", "/v1/jobs", "", headerFault, test.effect).StatusCode)
+		require.NoError(t, c.Close())
+		testkit.Eventually(t, "it gives its place up", func() bool { return w.held() == 0 })
+	}
+}
+
+// A key that is revoked during a delay reads nothing after it.
+func TestAKeyThatEndsDuringADelay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.send("GET", "/v1/jobs", "", headerFault, `{"delay":"1ms"}`)
+	require.Equal(t, 200, a.StatusCode, a.text)
+	asked := 0
+	w.clients.seen = func(context.Context, string) {
+		if asked++; asked == 2 {
+			w.clients.revoke(goodKey)
+		}
+	}
+	a = w.send("GET", "/v1/jobs", "", headerFault, `{"delay":"1ms"}`)
+	require.NotEqual(t, 200, a.StatusCode, a.text)
+	require.Equal(t, 2, asked)
 }

@@ -20,7 +20,12 @@ func TestWeight(t *testing.T) {
 		"an emitted event": {Definition{Emit: &Emission{Name: "x"}}, 1},
 		"with large data":  {Definition{Emit: &Emission{Name: "x", Data: make([]byte, 17*kib)}}, 2},
 	} {
-		j := Job{Definition: &c.d, MaxAttempts: 4}
+		j := Job{Definition: &c.d, MaxAttempts: 4, Params: make([]byte, 16*kib)}
 		require.Equal(t, c.want, j.Weight(), name)
+		j.Params = make([]byte, 256*kib)
+		require.Equal(t, c.want+15, j.Weight(), name)
 	}
+	header := map[string][]string{"X": {string(make([]byte, kib-1))}}
+	require.Zero(t, (&DeliveryAttempt{Header: header}).Weight())
+	require.Equal(t, 1, (&DeliveryAttempt{Header: header, Body: make([]byte, MaxStoredBody)}).Weight())
 }

@@ -110,7 +110,7 @@ func (a Admin) Handler() http.Handler {
 // Limits of a scrape. The collectors limit themselves to a second or two, so
 // that what is known is shown; scrapeTimeout is for one that does not.
 const (
-	scrapesAtOnce = 64
+	scrapesAtOnce = 8
 	scrapeTimeout = 10 * time.Second
 )
 

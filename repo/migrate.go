@@ -153,7 +153,7 @@ func (turns) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 func openSQL(url string) (*sql.DB, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("database URL: %w", err)
+		return nil, fmt.Errorf("postgres %w", ErrBadURL) // the driver quotes the address
 	}
 	setOnConnect(&cfg.ConnConfig.Config, map[string]string{"lock_timeout": milliseconds(migrationLockTimeout)})
 	return stdlib.OpenDB(*cfg.ConnConfig), nil

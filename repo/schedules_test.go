@@ -71,6 +71,19 @@ func TestScheduleIsStoredAsItIs(t *testing.T) {
 	require.Equal(t, job.CodeScheduleMissing, job.CodeOf(f.store.DeleteSchedule(f.ctx(), f.client, added.ID)))
 }
 
+// Clients have their turns: one whose schedules are all late does not keep others from theirs.
+func TestSchedulesAreDueInTurns(t *testing.T) {
+	f := setup(t)
+	late := make([]*job.Schedule, 5)
+	for n := range late {
+		late[n] = f.schedule(func(s *job.Schedule) { s.LookAt = new(s.LookAt.Add(time.Duration(n-60) * time.Second)) })
+	}
+	other := f.schedule(func(s *job.Schedule) { s.ClientID = newID() })
+	due := must(f.store.DueSchedules(f.ctx(), 3))(t)
+	require.Len(t, due, 3)
+	require.Equal(t, []job.ID{late[0].ID, other.ID, late[1].ID}, []job.ID{due[0].ID, due[1].ID, due[2].ID})
+}
+
 func TestSchedulesOfAClientAreLimitedAndListed(t *testing.T) {
 	f := setup(t)
 	first, second := f.schedule(), f.schedule()

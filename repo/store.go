@@ -74,7 +74,7 @@ type Store struct {
 func Open(cfg Config) (*Store, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
-		return nil, fmt.Errorf("database URL: %w", err)
+		return nil, fmt.Errorf("postgres %w", ErrBadURL) // the driver quotes the address
 	}
 	setSession(&pc.ConnConfig.Config, cfg)
 	if pc.MaxConns < minConns {

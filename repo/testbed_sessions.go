@@ -72,7 +72,8 @@ func (s *Store) Record(ctx context.Context, client job.ID, x *testbed.Exchange) 
 	if err != nil {
 		return false, err
 	}
-	sessions, err := queryRowsAs(ctx, s, "testbed", rowToID, recordExchange, uuid(client), string(text), testbed.MaxExchanges)
+	sessions, err := queryRowsAs(ctx, s, "testbed", rowToID, recordExchange, uuid(client), string(text), testbed.MaxExchanges,
+		testbed.MaxBytes)
 	return len(sessions) > 0, err
 }
 

@@ -2,6 +2,7 @@ package repo_test
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -160,6 +161,21 @@ func TestSessionsRecord(t *testing.T) {
 	require.Equal(t, ended, again)
 	must(f.store.Record(f.ctx(), f.client, &testbed.Exchange{}))(t)
 	require.Equal(t, requests, f.count("testbed_exchanges"), "it has ended")
+}
+
+// Beyond so many bytes exchanges are counted alone.
+func TestSessionsAreBounded(t *testing.T) {
+	f := setup(t)
+	n, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), testbed.MaxSessions))(t)
+	f.exec(`UPDATE testbed_sessions SET bytes = $1`, testbed.MaxBytes-300)
+	for range 2 {
+		must(f.store.Record(f.ctx(), f.client, &testbed.Exchange{Method: "GET", Path: strings.Repeat("p", 100)}))(t)
+	}
+	exchanges, _, _, err := f.store.Recorded(f.ctx(), f.client, n)
+	require.NoError(t, err)
+	require.Len(t, exchanges, 1)
+	n, _ = must2(f.store.Session(f.ctx(), f.client, n.ID))(t)
+	require.Equal(t, 2, n.Recorded)
 }
 
 // The oldest sessions go, with what they recorded.

@@ -45,7 +45,8 @@ const (
 	RenewWindow = 7 * 24 * time.Hour
 )
 
-// maxKeys bounds how many usable keys a client may have at once.
+// maxKeys bounds how many usable keys a client may have at once that may do all, and how many with a lesser scope: the one kind must not
+// keep the other from being replaced.
 const maxKeys = 10
 
 // maxRemembered bounds the keys that a process remembers.

@@ -289,6 +289,16 @@ func TestAClientHasAtMostTenValidKeys(t *testing.T) {
 		k.refused(job.CodeConflict, second(k.create(admin, client, true)))
 		require.NoError(t, k.revoke(admin, client, keys[3].ID))
 		k.issue(k.renew(admin, client))
+
+		read := func() (job.IssuedKey, error) {
+			return k.CreateKey(context.Background(), admin, client, false, job.ScopeRead)
+		}
+		for range maxKeys {
+			k.issue(read())
+		}
+		k.refused(job.CodeConflict, second(read()))
+		require.NoError(t, k.revoke(admin, client, keys[4].ID))
+		k.issue(k.create(admin, client, true)) // those with a lesser scope do not stand in the way
 	})
 }
 

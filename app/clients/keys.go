@@ -163,8 +163,9 @@ func (k *Service) change(ctx context.Context, action string, by job.KeyIssue, sc
 		case existing != nil:
 			issued = job.IssuedKey{APIKey: *existing}
 			return job.KeyChange{}, nil
-		case len(ring.usable) >= maxKeys:
-			return job.KeyChange{}, job.Errorf(job.CodeConflict, "The client has %d valid keys; revoke one first.", len(ring.usable))
+		}
+		if n := len(ofAll(ring.usable)); scope == job.ScopeAll && n >= maxKeys || scope != job.ScopeAll && len(ring.usable)-n >= maxKeys {
+			return job.KeyChange{}, job.Errorf(job.CodeConflict, "The client has %d valid keys of this kind; revoke one first.", maxKeys)
 		}
 		var change job.KeyChange
 		issued, change = k.issue(ring, by, scope, caller)

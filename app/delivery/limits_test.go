@@ -43,6 +43,37 @@ func (w *sendingWorld) limit(perMinute int) *fakeRate {
 	return rate
 }
 
+// fakeStorage has room for so many units.
+type fakeStorage struct{ room atomic.Int64 }
+
+func (f *fakeStorage) AllowUnits(_ context.Context, _ job.ID, units int) job.Allowance {
+	return job.Allowance{OK: f.room.Add(-int64(units)) >= 0}
+}
+
+// What receivers answer counts if it is large. Where there is no room for it, the attempt is recorded without it.
+func TestLargeAnswersCount(t *testing.T) {
+	const rooms = 2
+	large := strings.Repeat("x", job.MaxStoredBody)
+	send := func(context.Context, job.ClaimedDelivery) job.Sent {
+		return job.Sent{Attempt: job.DeliveryAttempt{StartedAt: time.Now(), Status: 200, Body: []byte(large)}}
+	}
+	sending(t, send, func(t *testing.T, w *sendingWorld) {
+		storage := &fakeStorage{}
+		storage.room.Store(rooms)
+		w.worker.cfg.Storage = storage
+		kept := 0
+		for range 5 {
+			d := w.Store.delivery(w.attempted(time.Second))
+			require.Equal(t, job.DeliveryDelivered, d.State)
+			if a := d.Results[0].Sent.Attempt; !a.Truncated {
+				require.Len(t, a.Body, len(large))
+				kept++
+			}
+		}
+		require.Equal(t, rooms, kept)
+	})
+}
+
 // What is over a client's rate waits: it is not lost, no attempt is used up, and
 // other clients' deliveries go on. Storage is not asked again and again meanwhile.
 func TestDeliveriesOverTheRateWait(t *testing.T) {

@@ -137,6 +137,7 @@ func (c *Worker) record(ctx context.Context, h held, sent job.Sent) {
 	if c.cfg.Clock.Moved() { // what is recorded lies between events of the same clock
 		sent.Attempt.StartedAt = c.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
 	}
+	c.weigh(ctx, h.ClientID, &sent.Attempt)
 	r := c.judge(h.ClaimedDelivery, sent)
 	for try := 0; ; {
 		recorded, err := c.store.RecordDelivery(ctx, r)
@@ -151,7 +152,7 @@ func (c *Worker) record(ctx context.Context, h held, sent job.Sent) {
 			return
 		case app.Refused(err) && (len(r.Sent.Attempt.Header) > 0 || len(r.Sent.Attempt.Body) > 0):
 			// Better an attempt without the answer than a delivery without an end.
-			r.Sent.Attempt.Header, r.Sent.Attempt.Body = nil, nil
+			forgetAnswer(&r.Sent.Attempt)
 			continue
 		}
 		wait := recordPause << try
@@ -161,6 +162,17 @@ func (c *Worker) record(ctx context.Context, h held, sent job.Sent) {
 			return
 		}
 	}
+}
+
+// weigh counts what a receiver has answered, and leaves it out where the client has no room for it today.
+func (c *Worker) weigh(ctx context.Context, client job.ID, a *job.DeliveryAttempt) {
+	if weight := a.Weight(); weight > 0 && c.cfg.Storage != nil && !c.cfg.Storage.AllowUnits(ctx, client, weight).OK {
+		forgetAnswer(a)
+	}
+}
+
+func forgetAnswer(a *job.DeliveryAttempt) {
+	a.Header, a.Body, a.Truncated = nil, nil, a.Truncated || len(a.Body) > 0
 }
 
 // judge decides what follows an attempt.

@@ -41,6 +41,11 @@ type Rate interface {
 	Allow(ctx context.Context, client job.ID) job.Allowance
 }
 
+// Storage counts what a client has stored in a day, in units of job.WeightUnit. It never fails.
+type Storage interface {
+	AllowUnits(ctx context.Context, client job.ID, units int) job.Allowance
+}
+
 // Tasks are the deliveries that the queue shows to people: those that wait for
 // another attempt, which such a task begins, and those that were given up. Best
 // effort, non-blocking.
@@ -59,6 +64,7 @@ type WorkerConfig struct {
 	Timeout     time.Duration // of one attempt, as the sender keeps it
 	Policy      job.DeliveryPolicy
 	Rate        Rate         // of clients; nil: there is no limit
+	Storage     Storage      // for answers of receivers; nil: there is no limit
 	Tracer      trace.Tracer // nil: deliveries are not traced
 	Clock       *clock.Clock // of a test bed; nil: the machine's
 }

@@ -26,7 +26,7 @@ func (s *Service) weigh(ctx context.Context, client job.ID, jobs ...job.Job) err
 		return nil
 	}
 	return &job.Error{Code: job.CodeRateLimited, RetryAfter: a.RetryAfter, Detail: fmt.Sprintf(
-		"The jobs of this client may bring %d MiB a day, of results beyond 16 KiB and of events that they emit, each 16 KiB at least in each "+
-			"attempt. There is no room for the %d KiB of this submission. Nothing was accepted.",
+		"The jobs of this client may bring %d MiB a day, of params and results beyond 16 KiB and of events that they emit, each 16 KiB at "+
+			"least in each attempt, with what receivers answer. There is no room for the %d KiB of this submission. Nothing was accepted.",
 		a.Limit*job.WeightUnit>>20, weight*job.WeightUnit>>10)}
 }

@@ -28,9 +28,10 @@ type Runs interface {
 }
 
 const (
-	// schedulesAtOnce is how many schedules one transaction advances, and jobsAtOnce of how many jobs it is full.
-	schedulesAtOnce = 1000
-	jobsAtOnce      = 1000
+	// schedulesAtOnce is how many schedules one transaction advances, and bytesAtOnce of how many bytes of their jobs it is full: it has
+	// them locked.
+	schedulesAtOnce = 100
+	bytesAtOnce     = 8 << 20
 	// brokenWait is after how long a schedule is looked at again of which nothing could be written.
 	brokenWait = time.Minute
 )
@@ -115,14 +116,14 @@ type part struct {
 	steps  []*stepper
 	dones  [][]func(stored bool) // of the jobs of each step
 	broken []job.DueSchedule     // whose timetable cannot be read
-	jobs   int
+	bytes  int
 }
 
-// prepare takes the steps of schedules, until there are enough jobs.
+// prepare takes the steps of schedules, until their jobs have enough bytes.
 func (r *Runner) prepare(ctx context.Context, due []job.DueSchedule) *part {
 	p := &part{}
 	for _, s := range due {
-		if p.jobs >= jobsAtOnce {
+		if p.bytes >= bytesAtOnce {
 			break
 		}
 		var dones []func(bool)
@@ -140,7 +141,7 @@ func (r *Runner) prepare(ctx context.Context, due []job.DueSchedule) *part {
 			continue
 		}
 		w.do()
-		p.steps, p.dones, p.jobs = append(p.steps, w), append(p.dones, dones), p.jobs+len(w.step.Jobs)
+		p.steps, p.dones, p.bytes = append(p.steps, w), append(p.dones, dones), p.bytes+len(w.step.Jobs)*bytesOf(&s.Schedule)
 	}
 	return p
 }

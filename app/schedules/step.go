@@ -9,8 +9,11 @@ import (
 )
 
 const (
-	// runsAtOnce is how many runs of one schedule one step submits: others have their turn in between.
-	runsAtOnce = 100
+	// runsAtOnce is how many runs of one schedule one step submits, of bytesOfStep bytes: others have their turn in between.
+	runsAtOnce  = 100
+	bytesOfStep = 1 << 20
+	// ordinaryBytes is what a job takes beside its params.
+	ordinaryBytes = 4 << 10
 	// pendingInterval is how often it is looked whether the run that another one waits for has ended.
 	pendingInterval = time.Second
 	// retryInterval is how long a submission rests that was refused.
@@ -88,7 +91,8 @@ func (w *stepper) do() {
 		chosen = w.catchUp()
 	}
 	refused := false
-	for n := 0; n < runsAtOnce && !refused && (len(chosen) > 0 || w.passed(p.DueAt)); n++ {
+	atOnce := min(runsAtOnce, max(1, bytesOfStep/bytesOf(&w.s.Schedule)))
+	for n := 0; n < atOnce && !refused && (len(chosen) > 0 || w.passed(p.DueAt)); n++ {
 		refused = w.due(&chosen)
 	}
 	if len(chosen) > 0 { // the next step goes on there
@@ -96,6 +100,9 @@ func (w *stepper) do() {
 	}
 	w.lookAgain(refused)
 }
+
+// bytesOf is about what a job of a schedule takes.
+func bytesOf(s *job.Schedule) int { return ordinaryBytes + len(s.Job.Params) }
 
 // catchUp passes the due times that nobody looked at in time, and gives those that are run all the same. DueAt is the
 // one behind them.

@@ -114,6 +114,13 @@ func TestStepsOfALongGap(t *testing.T) {
 	require.Equal(t, 60_000.0, all[251])
 	require.EqualValues(t, 1001-252, s.Missed)
 
+	s = minutely(func(s *job.DueSchedule) { s.Job.Params = make([]byte, 250<<10) })
+	_, runs := step(t, s, time.Minute)
+	require.Len(t, runs, 2)
+	s.Jumped = after(1000 * time.Minute)
+	_, runs = step(t, s, 1000*time.Minute)
+	require.Len(t, runs, 4, "of a mebibyte")
+
 	years := minutely(func(s *job.DueSchedule) { s.Cron, s.CatchUp = "* * * * * *", job.CatchUpLast })
 	p, runs := step(t, years, 20*365*24*time.Hour)
 	require.Len(t, runs, 1+61)

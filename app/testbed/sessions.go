@@ -60,6 +60,10 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (testbed.Verdi
 	if err != nil {
 		return testbed.Verdict{}, err
 	}
+	if !s.turns.Acquire(client, ctx.Done()) {
+		return testbed.Verdict{}, job.Errorf(job.CodeTimeout, "Other sessions were judged all the time. Try again.")
+	}
+	defer s.turns.Release(client)
 	r := verdict.Record{Session: n, Now: s.clock()}
 	if r.Exchanges, r.Runs, r.Attempts, err = s.store.Recorded(ctx, client, n); err != nil {
 		return testbed.Verdict{}, err

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 )
@@ -31,11 +32,15 @@ type Store interface {
 	Expiries(ctx context.Context, client job.ID) (map[string]time.Time, error)
 }
 
+// verdictsAtOnce is how many sessions a process judges at a time, of each client one: each takes some times testbed.MaxBytes of memory.
+const verdictsAtOnce = 2
+
 // Service is the use cases of a test bed.
 type Service struct {
 	store Store
 	clock app.Clock
 	open  sync.Map // clients whose last request through this process was recorded
+	turns *fair.Semaphore[job.ID]
 }
 
 // New makes the use cases; the clock is time.Now if nil.
@@ -43,7 +48,7 @@ func New(store Store, clock app.Clock) *Service {
 	if clock == nil {
 		clock = time.Now
 	}
-	return &Service{store: store, clock: clock}
+	return &Service{store: store, clock: clock, turns: fair.New[job.ID](verdictsAtOnce)}
 }
 
 // ReplaceFaults gives a client rules instead of those that it has, and after them those of a profile, and lists them.

@@ -98,6 +98,9 @@ func TestMaskAddress(t *testing.T) {
 		"redis-cluster://me:hunter2@a:7000,b:7001":                               "redis-cluster://me:********@a:7000,b:7001",
 		"redis-sentinel://:hunter2@a,b:26379/1?master=m&sentinel_password=hunt2": "redis-sentinel://:********@a,b:26379/1?********",
 
+		"http://127.0.0.1:4318":                            "http://127.0.0.1:4318",
+		"https://me:hunter2@traces/hunter2?key=hunter2":    "https://me:********@traces/********?********",
+		"deployment=x,token=hunter2":                       mask,
 		"redis://hunter2@cache":                            mask,
 		"postgres://me:hun/ter2@db/x":                      mask,
 		"postgres://me:12/hunter2@db/x":                    mask,

@@ -74,8 +74,7 @@ func (v variable) shown(value string) string {
 	return value
 }
 
-// printed is a value as 'forgerun config' shows it: an address of a store
-// without its password, and otherwise as anybody may read it.
+// printed is a value as 'forgerun config' shows it: an address without its password, and otherwise as anybody may read it.
 func printed(v variable, value string) string {
 	if v.secret {
 		if address, ok := maskAddress(value); ok {
@@ -85,9 +84,9 @@ func printed(v variable, value string) string {
 	return v.shown(value)
 }
 
-// addressSchemes are those of FORGERUN_DATABASE_URL and FORGERUN_REDIS_URL.
+// addressSchemes are those of stores and of what takes traces.
 var addressSchemes = []string{
-	"postgres", "postgresql", "redis", "rediss", "unix", "redis-socket", "redis-sentinel", "redis-cluster",
+	"postgres", "postgresql", "redis", "rediss", "unix", "redis-socket", "redis-sentinel", "redis-cluster", "http", "https",
 }
 
 // maskAddress masks the password of an address, and its parameters, which may
@@ -107,11 +106,14 @@ func maskAddress(raw string) (masked string, ok bool) {
 	case user != "":
 		user += "@"
 	}
-	query := ""
+	path, query := u.Path, ""
+	if strings.HasPrefix(u.Scheme, "http") && strings.Trim(path, "/") != "" {
+		path = "/" + mask // of a service that knows its customers by it
+	}
 	if u.RawQuery != "" {
 		query = "?" + mask
 	}
-	return u.Scheme + "://" + user + u.Host + u.Path + query, true
+	return u.Scheme + "://" + user + u.Host + path + query, true
 }
 
 // effective gives the value of a variable in a role, and whether it is set to something else than its default.

@@ -31,7 +31,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_ADMIN_READ_TOKEN":        {"short", "0123456789abcdef,"},
 		"FORGERUN_MASK_PARAMS":             {"[", "*a*,[b"},
 		"FORGERUN_OPEN_REGISTRATION":       {"maybe"},
-		"FORGERUN_TRACE_URL":               {"traces.example.com", "https://traces.example.com/trace", "javascript:{trace_id}"},
+		"FORGERUN_TRACE_URL":               {"traces.test", "https://traces.test/trace", "javascript:{trace_id}"},
 		"FORGERUN_LOG_LEVEL":               {"loud"},
 		"FORGERUN_LOG_FORMAT":              {"xml"},
 		"FORGERUN_WORKER_CONCURRENCY":      {"0", "-1", "many", "1.5"},
@@ -79,7 +79,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_PROTOCOL":        {"http", "http/json"},
 		"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": {"http", "http/json"},
 		"OTEL_TRACES_EXPORTER":               {"console", "otlp,none", "None"},
-		"OTEL_RESOURCE_ATTRIBUTES":           {"nonsense", "a=b,c", "a=b,", ","},
+		"OTEL_RESOURCE_ATTRIBUTES":           {"nonsense", "a=b,c", "a=b,", ",="},
 		"OTEL_TRACES_SAMPLER":                {"always"},
 		"OTEL_TRACES_SAMPLER_ARG":            {"-1", "2", "x"},
 		"OTEL_SDK_DISABLED":                  {"perhaps"},
@@ -212,7 +212,7 @@ func TestTracingIsConfigured(t *testing.T) {
 		require.Equal(t, c.protocol, cfg.Tracing.protocol(), c.env)
 	}
 	bad := merge(required, env{"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "OTEL_RESOURCE_ATTRIBUTES": "team"})
-	const sentence = `OTEL_RESOURCE_ATTRIBUTES="team": key=value pairs separated by commas`
+	const sentence = `OTEL_RESOURCE_ATTRIBUTES="********": key=value pairs separated by commas`
 	code, stdout, _ := runWith(t, bad, "doctor", "api")
 	require.Equal(t, 2, code)
 	require.Contains(t, stdout, sentence)

@@ -46,12 +46,12 @@ func (c *Config) serviceVariables() []variable {
 			"unset: the admin address must be on loopback", secret: true, parse: tokens(&c.AdminToken)},
 		{name: "FORGERUN_ADMIN_READ_TOKEN", help: "the same for operators who may look at the admin address' pages and change nothing",
 			secret: true, parse: tokens(&c.AdminReadToken)},
-		{name: "FORGERUN_MASK_PARAMS", fallback: "*password*,*secret*,*token*",
-			help: "members of params, definitions, event data and answers of receivers whose values operators are not shown, " +
-				"in either case; none: all are shown",
+		{name: "FORGERUN_MASK_PARAMS", fallback: "*password*,*secret*,*token*,*authorization*",
+			help: "members of params, definitions, event data and answers of receivers, their headers, and parameters of addresses, whose " +
+				"values operators are not shown, in either case; none: all are shown",
 			parse: masked(&c.MaskParams)},
 		{name: "FORGERUN_TRACE_URL", help: "where a trace is shown, with {trace_id} in it; the console links to it",
-			parse: traceURL(&c.TraceURL)},
+			secret: true, parse: traceURL(&c.TraceURL)},
 		{name: "FORGERUN_OPEN_REGISTRATION", fallback: "false", dev: "true", help: "whether anybody may create a client",
 			parse: boolean(&c.OpenRegistration)},
 		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of dev's own stores", parse: text(&c.DataDir)},
@@ -96,7 +96,8 @@ func (c *Config) limitVariables() []variable {
 		{name: "FORGERUN_CLIENT_MAX_SCHEDULES", fallback: "100", help: "schedules of one client; those that are there stay: 409",
 			parse: integer(&c.ClientMaxSchedules, 0, 100_000)},
 		{name: "FORGERUN_CLIENT_DAILY_STORAGE", fallback: "65536",
-			help:  "MiB that one client's jobs bring in a day (UTC), of results beyond 16 KiB and emitted events: 429; 0: any",
+			help: "MiB that one client's jobs bring in a day (UTC), of params and results beyond 16 KiB, emitted events and answers of " +
+				"receivers beyond 1 KiB: 429; 0: any",
 			parse: integer(&c.ClientDailyStorage, 0, 1<<40/job.WeightUnit)},
 		{name: "FORGERUN_DISPATCH_WINDOW", fallback: "50000",
 			help:  "about how many jobs that come next live in Redis, and half as many whose time will come; the others wait in Postgres alone",
@@ -168,9 +169,9 @@ func (c *Config) networkVariables() []variable {
 func (c *Config) tracingVariables() []variable {
 	return []variable{
 		{name: "OTEL_EXPORTER_OTLP_ENDPOINT", help: "where traces are sent, such as http://127.0.0.1:4318; unset: there are none",
-			parse: endpoint(&c.Tracing.Endpoint)},
+			secret: true, parse: endpoint(&c.Tracing.Endpoint)},
 		{name: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", help: "the same for traces alone, with the whole path; it wins",
-			parse: endpoint(&c.Tracing.TracesEndpoint)},
+			secret: true, parse: endpoint(&c.Tracing.TracesEndpoint)},
 		{name: "OTEL_EXPORTER_OTLP_PROTOCOL", fallback: "http/protobuf", help: "http/protobuf or grpc",
 			parse: oneOf(&c.Tracing.Protocol, protocols...)},
 		{name: "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", help: "the same for traces alone; it wins",
@@ -184,7 +185,8 @@ func (c *Config) tracingVariables() []variable {
 				"parentbased_traceidratio")},
 		{name: "OTEL_TRACES_SAMPLER_ARG", fallback: "1", help: "the part of them, for traceidratio", parse: decimal(&c.Tracing.Ratio, 0, 1)},
 		{name: "OTEL_SERVICE_NAME", fallback: "forgerun", help: "how traces name the service", parse: unread},
-		{name: "OTEL_RESOURCE_ATTRIBUTES", help: "what else traces say of the process: key=value pairs, separated by commas", parse: pairs},
+		{name: "OTEL_RESOURCE_ATTRIBUTES", help: "what else traces say of the process: key=value pairs, separated by commas",
+			secret: true, parse: pairs},
 		{name: "OTEL_SDK_DISABLED", fallback: "false", help: "true: no traces, whatever else is set", parse: boolean(&c.Tracing.Disabled)},
 	}
 }

@@ -54,7 +54,7 @@ var mayImport = []packageRule{
 	{"app/delivery", []string{"app", "job", "internal/clock", "internal/fair", "internal/telemetry"}},
 	{"app/jobs", []string{"app", "app/batches", "app/events", "job", "internal/telemetry", "app/... test"}},
 	{"app/worker", []string{"app", "app/batches", "app/rescue", "job", "internal/clock", "internal/telemetry", "app/... test"}},
-	{"app/testbed", []string{"app", "job", "job/testbed", "job/testbed/verdict"}},
+	{"app/testbed", []string{"app", "internal/fair", "job", "job/testbed", "job/testbed/verdict"}},
 	{"app/schedules", []string{"app", "internal/timetable", "job", "app/... test"}},
 	{"app/bulk", []string{"app", "job", "internal/telemetry test", "app/... test"}},
 	{"app/pauses", []string{"app", "job"}},

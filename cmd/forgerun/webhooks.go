@@ -115,8 +115,8 @@ func (p *process) startWebhooks(ctx context.Context) error {
 	}
 	rate := ratelimit.New(p.redis, ratelimit.Config{Of: "deliveries", PerMinute: p.cfg.WebhookClientRate, Wait: rateWait})
 	w := delivery.NewWorker(delivery.WorkerConfig{
-		Concurrency: p.cfg.WebhookConcurrency, Timeout: limit, Rate: rate, Tracer: p.tracer, Clock: p.clock,
-		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
+		Concurrency: p.cfg.WebhookConcurrency, Timeout: limit, Rate: rate, Storage: p.storage, Tracer: p.tracer,
+		Clock: p.clock, Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
 	}, p.store, sends, p.notifier, p.queue, p.metrics, p.log)
 	fetching := consumer.NewDeliveries(p.redis, consumer.Config{
 		Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace, Clock: p.clock,

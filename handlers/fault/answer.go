@@ -2,6 +2,7 @@ package fault
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,8 +20,8 @@ func Page(status int) []byte {
 		"<hr><center>proxy</center>\r\n</body>\r\n</html>\r\n", status, text, status, text)
 }
 
-// Answer does what the effect wants to an answer that is made: its document, its media type, and how it is sent.
-func Answer(e *testbed.Effect, c *fasthttp.RequestCtx) {
+// Answer does what the effect wants to an answer that is made: its document, its media type, and how it is sent, which ends with ctx.
+func Answer(ctx context.Context, e *testbed.Effect, c *fasthttp.RequestCtx) {
 	r := &c.Response
 	if e.Rewrites() && bytes.Contains(r.Header.ContentType(), []byte("json")) {
 		r.SetBody(Rewrite(e, r.Body()))
@@ -47,6 +48,7 @@ func Answer(e *testbed.Effect, c *fasthttp.RequestCtx) {
 	c.HijackSetNoResponse(true)
 	c.Hijack(func(conn net.Conn) {
 		defer func() { _ = conn.Close() }()
+		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 		if head == nil {
 			return
 		}

@@ -58,7 +58,7 @@ type Config struct {
 	PublicURL string // where the pages of problem types are
 	Version   string
 	Timeout   time.Duration // of one request
-	Mask      Mask          // hides members of params
+	Mask      Mask          // hides values in what is read
 	TraceURL  string        // of traces, with TraceIDMark; "": none is shown
 	Limits    Limits
 
@@ -98,7 +98,10 @@ type API struct {
 }
 
 // New makes the API.
-func New(cfg Config, deps Deps) *API { return &API{cfg, deps, newLive(deps.Marker, deps.Log)} }
+func New(cfg Config, deps Deps) *API {
+	deps.Reader = masked{deps.Reader, cfg.Mask}
+	return &API{cfg, deps, newLive(deps.Marker, deps.Log)}
+}
 
 // call is a request under way.
 type call struct {

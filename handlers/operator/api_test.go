@@ -289,6 +289,23 @@ func TestSecretsOfClientsAreInNoAnswer(t *testing.T) {
 		require.NotContains(t, text, "planted", path)
 	}
 	require.NotContains(t, w.post("/admin/v1/deliveries/"+anID.String()+"/redeliver", "").text, "planted")
+
+	id := anID.String()
+	w.store.url = "https://receiver.example/hook?a=b&my%5fsecret=planted&c=d#x_secret=planted"
+	for _, text := range []string{`{"my_secret":"planted","cut":"of`, "\ufeff{\"my_secret\":\"planted\"}", "my_secret=planted&a=b",
+		"m\x00y\x00_\x00s\x00e\x00c\x00r\x00e\x00t\x00=planted", "{\"my_secret\":\"planted\"}\n{}\n", "data: {\"MY_SECRET\": \"planted\"}\n\n"} {
+		w.store.attempts = []admin.DeliveryAttempt{{Number: 1, StartedAt: now, Response: &admin.Response{Body: &text,
+			Headers: json.RawMessage(`{"Location":["/x?the_secret=planted&y=z"]}`)}}}
+		for _, path := range []string{"jobs/" + id, "deliveries/" + id, "deliveries", "webhooks", "webhooks/" + id} {
+			shown := w.get("/admin/v1/" + path).text
+			require.Contains(t, shown, `=***`, path)
+			require.NotContains(t, shown, "planted", path)
+			require.Contains(t, shown, "a=b", path)
+		}
+	}
+	text := "<p>Not today</p>"
+	w.store.attempts[0].Response = &admin.Response{Headers: json.RawMessage(`{}`), Body: &text}
+	require.Contains(t, w.get("/admin/v1/deliveries/"+id).text, "Not today")
 }
 
 // plant puts a value into all members of a view that are JSON of others, and gives their number.

@@ -134,7 +134,7 @@ func (a *API) redeliver(c *call) (answer, error) {
 // accepted answers with a delivery that is on its way.
 func (a *API) accepted(c *call, sent *job.Delivery) (answer, error) {
 	c.made = sent.ID.String()
-	d, err := a.delivery(c.Context(), sent.ID)
+	d, err := a.deps.Reader.Delivery(c.Context(), sent.ID)
 	if err != nil {
 		return answer{}, err
 	}

@@ -1,6 +1,7 @@
 package operator_test
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -35,6 +36,7 @@ type store struct {
 
 	paused        job.Pauses
 	attempts      []admin.DeliveryAttempt
+	url           string // of the webhook, the callback, and the delivery, if set
 	erasure       job.ErasureRequest
 	erasuresAfter job.ID
 	erasuresLimit int
@@ -89,6 +91,9 @@ func (s *store) Job(context.Context, job.ID) (*admin.Job, error) {
 	j := s.job
 	j.JobSummary, j.RunAt = summary, now
 	j.RequestID, j.AttemptsLog, j.Events, j.Deliveries = "r", []admin.Attempt{}, append([]admin.Event{}, j.Events...), []admin.Delivery{}
+	if s.url != "" {
+		j.Callback, j.Deliveries = new(s.url), []admin.Delivery{s.delivery()}
+	}
 	return &j, s.err
 }
 
@@ -117,17 +122,31 @@ func (s *store) Client(context.Context, job.ID) (*admin.ClientDetail, error) {
 }
 
 func (s *store) Webhooks(_ context.Context, r admin.Range) (admin.Page[admin.Webhook], error) {
-	return page(s, r, hook)
+	return page(s, r, s.hook())
 }
 
-func (s *store) Webhook(context.Context, job.ID) (*admin.Webhook, error) { w := hook; return &w, s.err }
+func (s *store) Webhook(context.Context, job.ID) (*admin.Webhook, error) { return new(s.hook()), s.err }
+
+func (s *store) hook() admin.Webhook {
+	w := hook
+	w.URL = cmp.Or(s.url, w.URL)
+	return w
+}
+
+func (s *store) delivery() admin.Delivery {
+	d := delivery
+	if s.url != "" {
+		d.URL = new(s.url)
+	}
+	return d
+}
 
 func (s *store) Deliveries(_ context.Context, r admin.Range) (admin.Page[admin.Delivery], error) {
-	return page(s, r, delivery)
+	return page(s, r, s.delivery())
 }
 
 func (s *store) Delivery(context.Context, job.ID) (*admin.LoggedDelivery, error) {
-	return &admin.LoggedDelivery{Delivery: delivery, AttemptsLog: append([]admin.DeliveryAttempt{}, s.attempts...)}, s.err
+	return &admin.LoggedDelivery{Delivery: s.delivery(), AttemptsLog: append([]admin.DeliveryAttempt{}, s.attempts...)}, s.err
 }
 
 func (s *store) Batches(_ context.Context, r admin.Range) (admin.Page[admin.Batch], error) {

@@ -2,10 +2,16 @@ package operator
 
 import (
 	"bytes"
+	"context"
+	"encoding/base64"
 	"encoding/json"
+	"net/url"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
 )
 
@@ -13,25 +19,79 @@ import (
 // stands for any characters, in either case.
 type Mask []string
 
-// job hides them in what the client of a job has sent with it: params, the event to emit and behavior in the definition, and the
-// data of events, which have both.
-func (m Mask) job(j *admin.Job) {
-	j.Params, j.Definition = m.hide(j.Params), m.hide(j.Definition)
-	for i := range j.Events {
-		j.Events[i].Data = m.hide(j.Events[i].Data)
-	}
+// masked is a Reader that hides them in all that it reads.
+type masked struct {
+	Reader
+	mask Mask
 }
 
-// delivery hides them in what receivers have answered.
-func (m Mask) delivery(d *admin.LoggedDelivery) {
+// Job hides them in what the client of a job has sent with it: params, the event to emit and behavior in the definition, the data of
+// events, which have both, and the address of the callback.
+func (r masked) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
+	j, err := r.Reader.Job(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	j.Params, j.Definition = r.mask.hide(j.Params), r.mask.hide(j.Definition)
+	for i := range j.Events {
+		j.Events[i].Data = r.mask.hide(j.Events[i].Data)
+	}
+	r.mask.hideIn(j.Callback)
+	for i := range j.Deliveries {
+		r.mask.hideIn(j.Deliveries[i].URL)
+	}
+	return j, nil
+}
+
+func (r masked) Webhooks(ctx context.Context, q admin.Range) (admin.Page[admin.Webhook], error) {
+	page, err := r.Reader.Webhooks(ctx, q)
+	for i := range page.Data {
+		r.mask.hideIn(&page.Data[i].URL)
+	}
+	return page, err
+}
+
+func (r masked) Webhook(ctx context.Context, id job.ID) (*admin.Webhook, error) {
+	w, err := r.Reader.Webhook(ctx, id)
+	if err == nil {
+		r.mask.hideIn(&w.URL)
+	}
+	return w, err
+}
+
+func (r masked) Deliveries(ctx context.Context, q admin.Range) (admin.Page[admin.Delivery], error) {
+	page, err := r.Reader.Deliveries(ctx, q)
+	for i := range page.Data {
+		r.mask.hideIn(page.Data[i].URL)
+	}
+	return page, err
+}
+
+// Delivery hides them in what receivers have answered, too. Of an answer that is no JSON it shows all, or nothing if it may name one.
+func (r masked) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error) {
+	d, err := r.Reader.Delivery(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	r.mask.hideIn(d.URL)
 	for _, attempt := range d.AttemptsLog {
-		if r := attempt.Response; r != nil {
-			r.Headers = m.hideHeaders(r.Headers)
-			if r.Body != nil && json.Valid([]byte(*r.Body)) {
-				r.Body = new(string(m.hide(json.RawMessage(*r.Body))))
-			}
+		a := attempt.Response
+		if a == nil {
+			continue
+		}
+		a.Headers = r.mask.hideHeaders(a.Headers)
+		if binary, err := base64.StdEncoding.DecodeString(a.BodyBase64); err == nil && len(binary) > 0 && r.mask.mayBeIn(string(binary)) {
+			a.Body, a.BodyBase64 = new("***"), ""
+		}
+		switch {
+		case a.Body == nil:
+		case json.Valid([]byte(*a.Body)):
+			a.Body = new(string(r.mask.hide(json.RawMessage(*a.Body))))
+		case r.mask.mayBeIn(*a.Body):
+			a.Body = new("***")
 		}
 	}
+	return d, nil
 }
 
 // ParseMask reads patterns that are separated by commas.
@@ -61,6 +121,38 @@ func (m Mask) hides(name string) bool {
 	return false
 }
 
+// assignment is a name with a value, as in the query of an address.
+var assignment = regexp.MustCompile(`([^=?&#;\s"'<>]+)=([^&#\s"'<>]*)`)
+
+// hideIn hides the values of parameters in a text that has addresses, if there is one.
+func (m Mask) hideIn(text *string) {
+	if text == nil || len(m) == 0 {
+		return
+	}
+	*text = assignment.ReplaceAllStringFunc(*text, func(parameter string) string {
+		name, _, _ := strings.Cut(parameter, "=")
+		plain, err := url.QueryUnescape(name)
+		if err != nil || m.hides(plain) {
+			return name + "=***"
+		}
+		return parameter
+	})
+}
+
+// mayBeIn reports whether a text has all that a pattern is sure of.
+func (m Mask) mayBeIn(text string) bool {
+	text = strings.ToLower(strings.ReplaceAll(text, "\x00", "")) // of UTF-16
+	return slices.ContainsFunc(m, func(pattern string) bool {
+		sure, _, _ := strings.Cut(pattern, "[")
+		for part := range strings.FieldsFuncSeq(sure, func(r rune) bool { return strings.ContainsRune(`*?\/_`, r) }) {
+			if !strings.Contains(text, part) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // hide gives a JSON value without the values of members that m names, whatever they are and however deep they lie. What
 // is shown stays as it was written: numbers keep all of their digits.
 func (m Mask) hide(value json.RawMessage) json.RawMessage {
@@ -80,9 +172,13 @@ func (m Mask) hideHeaders(value json.RawMessage) json.RawMessage {
 	if len(m) == 0 || json.Unmarshal(value, &headers) != nil {
 		return value
 	}
-	for name := range headers {
+	for name, values := range headers {
 		if m.hides(name) {
 			headers[name] = []string{"***"}
+			continue
+		}
+		for i := range values {
+			m.hideIn(&values[i])
 		}
 	}
 	shown, err := json.Marshal(headers)

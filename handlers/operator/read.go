@@ -1,11 +1,10 @@
 package operator
 
 import (
-	"strings"
-
 	"context"
 	"encoding/binary"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -73,20 +72,10 @@ func (a *API) getJob(c *call) (answer, error) {
 	if j.State == job.Running {
 		j.Progress = progressOf(a.deps.Progress.Progress(c.Context(), j.JobID, j.Attempt))
 	}
-	a.cfg.Mask.job(j)
 	if j.TraceID != nil && a.cfg.TraceURL != "" {
 		j.TraceURL = new(strings.ReplaceAll(a.cfg.TraceURL, TraceIDMark, *j.TraceID))
 	}
 	return asJSON(http.StatusOK, j)
-}
-
-// delivery reads a delivery with its attempts.
-func (a *API) delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error) {
-	d, err := a.deps.Reader.Delivery(ctx, id)
-	if err == nil {
-		a.cfg.Mask.delivery(d)
-	}
-	return d, err
 }
 
 func progressOf(p *job.Progress) *admin.Progress {

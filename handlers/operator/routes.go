@@ -106,7 +106,7 @@ func (a *API) readingRoutes() []route {
 			clientQuery, webhookQuery, query.ID("job_id", "a job"), query.Choice("state", deliveryStates),
 			query.Choice("event_name", job.SubscribableEvents),
 		}, timeQuery...)...)...),
-		get("deliveries/{id}", one(a.delivery, job.CodeRequestNotFound, "delivery")),
+		get("deliveries/{id}", one(r.Delivery, job.CodeRequestNotFound, "delivery")),
 		get("batches", list(r.Batches), paged(append([]query.Parameter{clientQuery}, timeQuery...)...)...),
 		get("batches/{id}", one(r.Batch, job.CodeBatchNotFound, "batch")),
 		get("system", a.getSystem),

@@ -8,9 +8,10 @@ import (
 
 // Bounds of what is recorded.
 const (
-	MaxSessions  = 20     // of a client that are kept; the oldest go first
-	MaxExchanges = 50_000 // of a session; what comes later is counted, and not judged
-	MaxShown     = 1_000  // jobs that one answer or stream is known to have shown
+	MaxSessions  = 20       // of a client that are kept; the oldest go first
+	MaxExchanges = 50_000   // of a session; what comes later is counted, and not judged
+	MaxBytes     = 32 << 20 // that these take, likewise
+	MaxShown     = 1_000    // jobs that one answer or stream is known to have shown
 )
 
 // Exchange is a request of a client in a session and what it got, or one that was sent to it. Neither keys nor bodies are kept.

@@ -10,7 +10,7 @@ type Session struct {
 	Rules     []string  `json:"rules"` // ids of the rules that are judged
 	CreatedAt job.Time  `json:"created_at"`
 	EndedAt   *job.Time `json:"ended_at"`  // nil while it runs
-	Recorded  int       `json:"exchanges"` // requests so far; of these MaxExchanges are judged
+	Recorded  int       `json:"exchanges"` // requests so far; MaxExchanges with MaxBytes are judged
 }
 
 // Conclusion says what a verdict comes to.

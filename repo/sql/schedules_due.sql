@@ -4,12 +4,15 @@
 SELECT look_at - now() FROM schedules WHERE look_at IS NOT NULL ORDER BY look_at LIMIT 1
 
 -- name: dueSchedules
--- Reads the schedules that are to be looked at, the earliest first, along the index schedules_due. Whether an earlier run is not
--- final is asked of the index jobs_schedule_open, where it matters. Locks nothing.
+-- Reads the schedules that are to be looked at, in turns of their clients, each one's earliest first, of those that come first in the
+-- index schedules_due. Whether an earlier run is not final is asked of the index jobs_schedule_open, where it matters. Locks nothing.
 -- Parameters: @limit
 SELECT now(), overlap <> 'allow' AND EXISTS (
   SELECT FROM jobs j WHERE j.schedule_id = schedules.schedule_id AND j.finished_at IS NULL), {{jumped}}, {{scheduleColumns}}
-FROM schedules WHERE look_at <= now() ORDER BY look_at LIMIT @limit
+FROM (
+  SELECT *, row_number() OVER (PARTITION BY client_id ORDER BY look_at) AS turn
+  FROM (SELECT * FROM schedules WHERE look_at <= now() ORDER BY look_at LIMIT 10000) AS due
+) AS schedules ORDER BY turn, look_at LIMIT @limit
 
 -- name: advanceSchedules
 -- Writes how far schedules have come, of those that are as they were read. Locks them, found by primary key, and skips those

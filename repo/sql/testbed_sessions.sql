@@ -31,14 +31,14 @@ ORDER BY session_id DESC LIMIT @limit
 
 -- name: recordExchange
 -- Records a request in the open session of a client, which is found by testbed_sessions_open and locked: each gets a number of its
--- own. Beyond @most it is counted alone. No row: the client has no open session.
--- Parameters: @client, @exchange, @most
+-- own. Beyond @most, and beyond @most_bytes of all, it is counted alone. No row: the client has no open session.
+-- Parameters: @client, @exchange, @most, @most_bytes
 WITH open AS (
-  UPDATE testbed_sessions SET exchanges = exchanges + 1 WHERE client_id = @client AND ended_at IS NULL
-  RETURNING session_id, client_id, exchanges
+  UPDATE testbed_sessions SET exchanges = exchanges + 1, bytes = bytes + octet_length(@exchange::text)
+  WHERE client_id = @client AND ended_at IS NULL RETURNING session_id, client_id, exchanges, bytes
 ), kept AS (
   INSERT INTO testbed_exchanges (client_id, session_id, number, exchange)
-  SELECT client_id, session_id, exchanges, @exchange FROM open WHERE exchanges <= @most
+  SELECT client_id, session_id, exchanges, @exchange::text::json FROM open WHERE exchanges <= @most AND bytes <= @most_bytes
 )
 SELECT session_id FROM open
 

@@ -290,7 +290,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /** @description When it ended, null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
-            /** @description Requests so far. The first 50,000 are judged. */
+            /** @description Requests so far. The first 50,000 are judged, as long as their records take 32 MiB. */
             exchanges: number;
         };
         /** @description Sessions. */
@@ -319,7 +319,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /** @description When it ended, null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
-            /** @description Requests so far. The first 50,000 are judged. */
+            /** @description Requests so far. The first 50,000 are judged, as long as their records take 32 MiB. */
             exchanges: number;
             /**
              * @description `right`: each rule was exercised and kept. `wrong`: some were broken. `incomplete`: none was broken, and some not exercised.

@@ -39,7 +39,7 @@ export function submissionOf(job) {
   return submission;
 }
 
-export const hides = job => write(job.params ?? null).includes("\"***\"");
+export const hides = job => write(job.params ?? null).includes("\"***\"") || (job.callback ?? "").includes("=***");
 
 export async function submitAgain(job, context) {
   const submission = submissionOf(job);

@@ -129,7 +129,7 @@ func of(r *Record) testbed.Verdict {
 		v.Results = append(v.Results, result)
 	}
 	switch {
-	case r.Session.Recorded > testbed.MaxExchanges && v.Counts[testbed.Broken] == 0:
+	case r.Session.Recorded > len(r.Exchanges)+len(r.sent) && v.Counts[testbed.Broken] == 0:
 		v.Verdict = testbed.Incomplete
 	case v.Counts[testbed.Broken] > 0:
 		v.Verdict = testbed.Wrong
