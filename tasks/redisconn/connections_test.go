@@ -34,9 +34,12 @@ func TestScrapeWithoutRedis(t *testing.T) {
 		},
 		"answers nobody": {
 			func(t *testing.T, r *redisconn.Redis, _ *stack.Redis) {
-				require.NoError(t, r.Client.Do(t.Context(), "CLIENT", "PAUSE", "3000", "ALL").Err())
+				require.NoError(t, r.Client.Do(t.Context(), "CLIENT", "PAUSE", "3600000", "ALL").Err())
 			},
-			func(*testing.T, *redisconn.Redis, *stack.Redis) {},
+			func(t *testing.T, _ *redisconn.Redis, s *stack.Redis) {
+				require.NoError(t, s.Stop())
+				require.NoError(t, s.Start(t.Context()))
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
