@@ -115,20 +115,31 @@ type SessionRequest struct {
 // Verdict is what a session has shown of this client so far.
 type Verdict struct {
 	Session
-	Verdict string         `json:"verdict"` // right, wrong or incomplete
+	Verdict string         `json:"verdict"` // right, wrong, could_be_better or incomplete
 	Counts  map[string]int `json:"counts"`  // of rules: held, broken, not_exercised
+	Faults  []FaultCount   `json:"faults"`
 	Results []RuleResult   `json:"results"`
+}
+
+// FaultCount tells how often a kind of fault happened to requests of a use.
+type FaultCount struct {
+	Fault    string `json:"fault"`
+	Of       string `json:"of"`
+	Requests int    `json:"requests"` // of this use
+	Times    int    `json:"times"`    // 0: the profile is about it, and it did not come to be
 }
 
 // RuleResult is what a session has shown about one rule.
 type RuleResult struct {
 	Rule     string     `json:"rule"`
 	Title    string     `json:"title"`
+	Level    string     `json:"level"`  // must or should
 	Status   string     `json:"status"` // held, broken or not_exercised
 	Times    int        `json:"times"`
 	Failures int        `json:"failures"`
 	Evidence []Evidence `json:"evidence"`
 	See      string     `json:"see"`
+	Quote    string     `json:"quote"`    // the sentence that asks for it
 	Exercise string     `json:"exercise"` // what would exercise it; "" if something has
 }
 

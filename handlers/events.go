@@ -129,6 +129,11 @@ func startAt(r *call, from source, st *stream.Stream) (err error) {
 // hijack takes the connection from fasthttp: it sends no answer of its own, and
 // forgets the connection and the request.
 func (s *Server) hijack(r *call, c *conn.Conn, st *stream.Stream) {
+	if e := r.fault; e != nil {
+		if r.fault = e.OnStream(); e.ContentType != "" {
+			r.Set(fiber.HeaderContentType, e.ContentType)
+		}
+	}
 	r.Response().Header.SetConnectionClose()
 	st.Head = append(append([]byte(nil), r.Response().Header.Header()...), st.Head...)
 	for _, value := range r.Request().Header.PeekAll(fiber.HeaderAuthorization) {

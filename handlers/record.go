@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,7 +41,21 @@ func (r *call) noteBody(body []byte) {
 		Correlation string `json:"correlation_id"`
 	}
 	_ = json.Unmarshal(body, &named) // what is no JSON names nothing
+	if whole, err := canonical(body); err == nil {
+		body = whole
+	}
 	r.bodySum, r.bodyKey, r.bodyCorrelation = sum(body), named.Key, named.Correlation
+}
+
+// canonical gives a JSON document as another one that says the same is given.
+func canonical(document []byte) ([]byte, error) {
+	decoder := json.NewDecoder(bytes.NewReader(document))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	return json.Marshal(value)
 }
 
 // record records the request in its client's session, if that has one: before the answer is sent, so that who has it finds the
@@ -82,6 +95,14 @@ func (s *Server) keep(who job.ID, x *testbed.Exchange) {
 	}
 }
 
+// traceID is that of the client's traceparent, "" if it has none.
+func (r *call) traceID() string {
+	if _, span := r.traceparent(); span.IsValid() {
+		return span.TraceID().String()
+	}
+	return ""
+}
+
 // movedBy is how far the service's clock is from the machine's at least if a client has moved it.
 const movedBy = time.Second
 
@@ -91,6 +112,7 @@ func (r *call) exchange() *testbed.Exchange {
 	x := &testbed.Exchange{
 		Start: r.start.UTC(), End: time.Now().UTC(), Method: r.Method(), Path: header.Clip(string(request.URI().Path())),
 		Operation: r.route.operation(), Body: r.bodySum, Correlation: header.Clip(cmp.Or(r.list("X-Correlation-ID"), r.bodyCorrelation)),
+		Trace: r.traceID(), Prefer: header.Clip(r.list("Prefer")),
 		Key: sum([]byte(cmp.Or(r.list("Idempotency-Key"), r.bodyKey))), ContentType: header.Clip(r.Get(fiber.HeaderContentType)),
 		Accept: header.Clip(r.list(fiber.HeaderAccept)), IfNoneMatch: header.Clip(r.list(fiber.HeaderIfNoneMatch)),
 		LastEventID: header.Clip(r.list("Last-Event-ID")), KeyID: cmp.Or(r.caller, r.claimed).KeyID,
@@ -107,6 +129,8 @@ func (r *call) exchange() *testbed.Exchange {
 	}
 	if known(r.jobID) {
 		x.Job = r.jobID
+	} else if known(r.batchID) {
+		x.Job = r.batchID
 	}
 	if r.failed != nil {
 		x.Code = r.failed.Code
@@ -121,25 +145,26 @@ func (r *call) exchange() *testbed.Exchange {
 // shown notes which jobs the answer shows, as the client sees them.
 func (r *call) shown(x *testbed.Exchange) {
 	body := r.Response().Body()
-	if x.Status >= 300 || !bytes.Contains(r.Response().Header.ContentType(), []byte("json")) {
-		if x.Status == fiber.StatusOK && !x.Job.IsZero() { // a result, or a report as a text
-			x.Final = []job.ID{x.Job}
-		}
+	if (x.Operation == "getResult" || x.Operation == "getReport" && x.Query == "") && x.Status < 300 { // an attempt has ended, or the job
+		x.Final = []job.ID{x.Job}
 		return
 	}
-	if x.Operation == "submitJob" {
+	if x.Status >= 300 || !bytes.Contains(r.Response().Header.ContentType(), []byte("json")) {
+		return
+	}
+	if x.Operation == "submitJob" || x.Operation == "submitBatch" {
 		var made struct {
 			ID    job.ID `json:"job_id"`
 			Draft job.ID `json:"jobId"`
+			Batch job.ID `json:"batch_id"`
 		}
 		_ = json.Unmarshal(body, &made) // what is no receipt made nothing
-		x.Made = cmp.Or(made.ID, made.Draft)
+		if x.Made = cmp.Or(made.ID, made.Draft); x.Operation == "submitBatch" {
+			x.Made = made.Batch
+		}
 	}
 	if r.fault != nil && r.fault.Rewrites() {
 		body = fault.Rewrite(r.fault, body)
 	}
 	fault.Jobs(body, x)
-	if x.Operation == "getReport" && x.Status == fiber.StatusOK && !slices.Contains(x.Final, x.Job) {
-		x.Final = append(x.Final, x.Job)
-	}
 }

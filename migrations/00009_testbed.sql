@@ -14,6 +14,7 @@ CREATE TABLE testbed_faults (
   seed      bigint NOT NULL,
   seen      bigint NOT NULL DEFAULT 0,
   applied   bigint NOT NULL DEFAULT 0,
+  first_at  timestamptz, -- when it had its effect first
   PRIMARY KEY (client_id, position),
   CONSTRAINT testbed_faults_counted CHECK (applied BETWEEN 0 AND seen)
 ) WITH (fillfactor = 50);

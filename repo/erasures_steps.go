@@ -54,8 +54,8 @@ var eraseSteps = []eraseStep{
 	{"tombstones", along("tombstones", eraseTombstones)},
 	{"bulk_items", (*erasing).items},
 	{"bulk_operations", limited("bulk_operations", eraseBulks)},
-	{"testbed_faults", limited("testbed_faults", eraseFaults)},
 	{"testbed_sessions", limited("testbed_sessions", eraseSessions)},
+	{"testbed_faults", limited("testbed_faults", eraseFaults)}, // once no session needs them
 	{"testbed_exchanges", limited("testbed_exchanges", eraseExchanges)},
 	{"client_events", limited("client_events", eraseClientEvents)},
 	{"events", limited("events", eraseEvents)},

@@ -22,11 +22,11 @@ var (
 
 // faultColumns is the one column list of a rule, read by scanFault.
 const faultColumns = `testbed_faults.rule_id, testbed_faults.position, testbed_faults.rule, testbed_faults.seed, testbed_faults.seen,
-  testbed_faults.applied`
+  testbed_faults.applied, clock_timestamp() - testbed_faults.first_at`
 
 func scanFault(row pgx.CollectableRow) (c testbed.Counted, err error) {
 	var rule []byte
-	if err := row.Scan(scanID(&c.ID), &c.Position, &rule, &c.Seed, &c.Seen, &c.Applied); err != nil {
+	if err := row.Scan(scanID(&c.ID), &c.Position, &rule, &c.Seed, &c.Seen, &c.Applied, &c.Age); err != nil {
 		return c, err
 	}
 	return c, json.Unmarshal(rule, &c.Rule)

@@ -47,7 +47,11 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	if e.Tamper != "" {
 		d.besides(ctx, p, testbed.Effect{Tamper: e.Tamper}, 1)
 	}
-	sent := d.sender.SendChanged(ctx, p, testbed.Effect{RotatedSecret: e.RotatedSecret, Padding: e.Padding})
+	changed, began := testbed.Effect{RotatedSecret: e.RotatedSecret, Padding: e.Padding, Delay: e.Delay}, time.Now()
+	sent := d.sender.SendChanged(ctx, p, changed)
+	if changed != (testbed.Effect{}) {
+		d.record(ctx, p, changed, began, sent)
+	}
 	if sent.Attempt.Error == "" {
 		d.besides(ctx, p, testbed.Effect{Repeat: 1}, e.Repeat)
 	}

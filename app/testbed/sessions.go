@@ -23,7 +23,7 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n testbed.Ses
 	case !ok:
 		return began, job.Errorf(job.CodeConflict, "This client has a session that has not ended. List the sessions, and end it first.")
 	case n.Profile != "":
-		_, err = s.ReplaceFaults(ctx, client, n.Seed, nil, n.Profile)
+		_, err = s.replaceFaults(ctx, client, n.Seed, nil, n.Profile)
 	}
 	return began, err
 }
@@ -46,7 +46,7 @@ func (s *Service) EndSession(ctx context.Context, client, id job.ID) (testbed.Se
 		return before, err
 	}
 	if before.Profile != "" {
-		if err := s.RemoveFaults(ctx, client); err != nil {
+		if _, err := s.store.RemoveFaults(ctx, client, job.ID{}); err != nil {
 			return before, err
 		}
 	}

@@ -42,3 +42,49 @@ func TestRecordFailsForClientsWithASession(t *testing.T) {
 		require.NoError(t, record(ended))
 	}
 }
+
+// The rules of a profile stay while its session runs.
+func TestRulesOfASessionStay(t *testing.T) {
+	t.Parallel()
+	client, ended := app.NewID(), job.Time{}
+	store := &profiled{session: testbed.Session{Profile: testbed.FlakyNetwork}}
+	s := New(store, nil)
+	changes := func() []error {
+		_, err := s.ReplaceFaults(t.Context(), client, 1, nil, "")
+		return []error{err, s.RemoveFaults(t.Context(), client), s.RemoveFault(t.Context(), client, app.NewID())}
+	}
+	for _, err := range changes() {
+		require.Equal(t, job.CodeConflict, job.CodeOf(err))
+	}
+	require.Zero(t, store.changes)
+	for _, free := range []testbed.Session{{Profile: testbed.FlakyNetwork, EndedAt: &ended}, {}} {
+		store.session, store.changes = free, 0
+		for _, err := range changes() {
+			require.NoError(t, err)
+		}
+		require.Equal(t, 3, store.changes)
+	}
+}
+
+// profiled is a store with one session.
+type profiled struct {
+	Store
+	session testbed.Session
+	changes int
+}
+
+func (p *profiled) Sessions(context.Context, job.ID) ([]testbed.Session, error) {
+	return []testbed.Session{p.session}, nil
+}
+
+func (p *profiled) ReplaceFaults(context.Context, job.ID, int64, []testbed.Counted) error {
+	p.changes++
+	return nil
+}
+
+func (p *profiled) RemoveFaults(context.Context, job.ID, job.ID) (int, error) {
+	p.changes++
+	return 1, nil
+}
+
+func (p *profiled) Faults(context.Context, job.ID) ([]testbed.Counted, error) { return nil, nil }

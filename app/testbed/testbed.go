@@ -55,7 +55,29 @@ func New(store Store, clock app.Clock) *Service {
 func (s *Service) ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) (
 	[]testbed.Counted, error,
 ) {
-	rules = append(rules, p.Rules(s.clock())...)
+	if err := s.unused(ctx, client); err != nil {
+		return nil, err
+	}
+	return s.replaceFaults(ctx, client, seed, rules, p)
+}
+
+// unused refuses to change the rules by which the profile of an open session disturbs the client: its verdict would be about less.
+func (s *Service) unused(ctx context.Context, client job.ID) error {
+	sessions, err := s.store.Sessions(ctx, client)
+	if err != nil {
+		return err
+	}
+	if len(sessions) > 0 && sessions[0].EndedAt == nil && sessions[0].Profile != "" {
+		return job.Errorf(job.CodeConflict, "The rules are those of the profile %s, under which this client has a session. End that first.",
+			sessions[0].Profile)
+	}
+	return nil
+}
+
+func (s *Service) replaceFaults(ctx context.Context, client job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) (
+	[]testbed.Counted, error,
+) {
+	rules = append(rules, p.Rules(seed)...)
 	if len(rules) > testbed.MaxRules {
 		return nil, job.Errorf(job.CodeValidationFailed, "A client may have %d rules at most, those of the profile included.", testbed.MaxRules)
 	}
@@ -76,12 +98,18 @@ func (s *Service) Faults(ctx context.Context, client job.ID) ([]testbed.Counted,
 
 // RemoveFaults removes all rules of a client.
 func (s *Service) RemoveFaults(ctx context.Context, client job.ID) error {
+	if err := s.unused(ctx, client); err != nil {
+		return err
+	}
 	_, err := s.store.RemoveFaults(ctx, client, job.ID{})
 	return err
 }
 
 // RemoveFault removes one rule of a client.
 func (s *Service) RemoveFault(ctx context.Context, client, id job.ID) error {
+	if err := s.unused(ctx, client); err != nil {
+		return err
+	}
 	n, err := s.store.RemoveFaults(ctx, client, id)
 	if err == nil && n == 0 {
 		err = job.Errorf(job.CodeRequestNotFound, "No rule with this id was found.")

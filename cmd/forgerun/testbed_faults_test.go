@@ -118,6 +118,8 @@ func TestFaultsOfStreams(t *testing.T) {
 		check          func(text string)
 	}{
 		"as it is":         {`{"slow_bytes":100000}`, "", all, nil},
+		"lost":             {`{"close":"after_commit"}`, "", 0, func(text string) { require.NotContains(t, text, "event: ") }},
+		"closed":           {`{"close":"mid_body"}`, "", 0, func(text string) { require.Contains(t, text, "event: ") }},
 		"cut":              {`{"cut_after":2}`, "", 2, nil},
 		"half an event":    {`{"half_event_after":1}`, "", 1, func(text string) { require.NotContains(t, text[len(text)-3:], "\n\n") }},
 		"repeated":         {`{"repeat_after_resume":2}`, "2", all - 2 + 2, nil},

@@ -166,7 +166,7 @@ func (s *stack) deliverTen(api *proc, receive func(c *client.Client, secret stri
 	eventually(s.t, "all is delivered", func() bool {
 		return s.count(`SELECT count(*) FROM deliveries WHERE client_id = $1 AND state = 'DELIVERED'`, u.id) == len(ids)
 	})
-	s.awaitCount("all that comes besides has come", 8,
+	s.awaitCount("all that was disturbed is recorded", 11,
 		`SELECT count(*) FROM testbed_exchanges WHERE client_id = $1 AND exchange->>'operation' = 'delivery'`, u.id)
 	faults := u.call(api, "GET", "/v1/testbed/faults", "").body
 	require.Equal(s.t, 10, strings.Count(faults, `"applied":1`), faults)

@@ -29,9 +29,10 @@ Profiles: flaky-network, overloaded, maintenance-window, slow-everything, failov
 duplicate-deliveries
 
 Exit codes:
-  0  no rule was broken, and the command ended with 0
-  1  a rule was broken, or with --complete one was not exercised
-  2  the command failed, or nothing could be judged`
+  0  no rule that says must was broken, and the command ended with 0
+  1  a rule was broken (with --strict also one that says should), or with --complete one was not exercised, or the client
+     met not all faults of the profile
+  2  the command failed, or nothing could be judged: it asked nothing of ForgeRun`
 
 const (
 	verdictGrace = 5 * time.Second // for the command to end, once it was told to
@@ -45,7 +46,7 @@ type verdictRun struct {
 	url, binary       string
 	scale             float64
 	json, junit, html string
-	complete          bool
+	complete, strict  bool
 	command           []string
 	stdout, stderr    io.Writer
 }
@@ -83,7 +84,8 @@ func verdictCommand(stdout, stderr io.Writer) *cobra.Command {
 	f.StringVar(&v.json, "json", "", "`file` for the verdict as JSON")
 	f.StringVar(&v.junit, "junit", "", "`file` for the verdict as JUnit XML")
 	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page")
-	f.BoolVar(&v.complete, "complete", false, "fail if a rule was not exercised")
+	f.BoolVar(&v.strict, "strict", false, "fail also if a rule was broken that says should")
+	f.BoolVar(&v.complete, "complete", false, "fail if a rule was not exercised, or a fault of the profile not met")
 	return c
 }
 
@@ -112,7 +114,11 @@ func (v *verdictRun) judge(ctx context.Context) int {
 		return exitInterrupted
 	case err != nil:
 		return unusable(v.stderr, err)
-	case result.Verdict == clientWrong, v.complete && result.Verdict == clientIncomplete:
+	case result.Verdict == clientWrong, v.strict && result.Verdict == clientImprovable:
+		return exitDifferent
+	case v.complete && (result.Counts[ruleNotExercised] > 0 || unmet(result) > 0):
+		_, _ = fmt.Fprintf(v.stderr, "simulator: not complete: %d rules were not exercised, and %d faults of the profile not met\n",
+			result.Counts[ruleNotExercised], unmet(result))
 		return exitDifferent
 	case failed != nil:
 		return unusable(v.stderr, fmt.Errorf("the command failed: %w", failed))
@@ -134,6 +140,9 @@ func (v *verdictRun) session(ctx context.Context) (result *client.Verdict, faile
 	}
 	if result, err = c.Verdict(ctx, id); err == nil {
 		err = v.tell(ctx, c, result)
+	}
+	if err == nil && failed == nil && result.Exchanges == 0 {
+		err = errors.New("nothing was asked of ForgeRun: does the command use FORGERUN_URL and FORGERUN_API_KEY?")
 	}
 	return result, failed, err
 }

@@ -24,7 +24,7 @@ func testbedWith(t *testing.T, conclusion string) (url string, ended *atomic.Boo
 	ended = &atomic.Bool{}
 	session := func(more string) string {
 		return `{"session_id":"` + id + `","seed":1,"rules":["backoff"],"created_at":"2030-01-31T12:00:00Z",` +
-			`"ended_at":null,"exchanges":2` + more + `}`
+			`"ended_at":null,"exchanges":` + map[bool]string{true: "0", false: "2"}[conclusion == "nothing"] + more + `}`
 	}
 	answers := map[string]struct {
 		status int
@@ -34,7 +34,8 @@ func testbedWith(t *testing.T, conclusion string) (url string, ended *atomic.Boo
 		"POST /v1/clients/" + id + "/keys":         {201, `{"api_key":"frk_secret","key_id":"k","scope":"all"}`},
 		"POST /v1/testbed/sessions":                {201, session("")},
 		"POST /v1/testbed/sessions/" + id + "/end": {200, session("")},
-		"GET /v1/testbed/sessions/" + id + "/verdict": {200, session(fmt.Sprintf(`,"verdict":%q,"counts":{"held":0,"broken":1,"not_exercised":0},
+		"GET /v1/testbed/sessions/" + id + "/verdict": {200, session(fmt.Sprintf(`,"verdict":%q,"counts":{"held":0,"broken":1,"not_exercised":1},
+			"faults":[{"fault":"stream cut","of":"event streams","requests":0,"times":0}],
 			"results":[{"rule":"backoff","title":"The client waits.","status":"broken","times":1,"failures":1,
 				"evidence":[],"see":"https://example.com"}]`,
 			conclusion))},
@@ -74,6 +75,9 @@ func TestVerdict(t *testing.T) {
 		"failed":             {"right", nil, tell + "; exit 3", exitUnusable},
 		"incomplete":         {"incomplete", nil, tell, exitOK},
 		"required to be all": {"incomplete", []string{"--complete"}, tell, exitDifferent},
+		"could be better":    {"could_be_better", nil, tell, exitOK},
+		"should be better":   {"could_be_better", []string{"--strict"}, tell, exitDifferent},
+		"nothing was asked":  {"nothing", nil, tell, exitUnusable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,6 +121,9 @@ func TestVerdictAsText(t *testing.T) {
 	v := client.Verdict{
 		Session: client.Session{Profile: "flaky-network", Seed: 7, Exchanges: 12, CreatedAt: began, EndedAt: began.Add(time.Minute)},
 		Verdict: "wrong", Counts: map[string]int{"held": 1, "broken": 1, "not_exercised": 1},
+		Faults: []client.FaultCount{
+			{Fault: "429", Of: "submissions", Requests: 9, Times: 2}, {Fault: hostile, Of: "event streams", Requests: 0, Times: 0},
+		},
 		Results: []client.RuleResult{
 			{Rule: "backoff", Title: "The client waits.", Status: "held", Times: 3, See: "https://example.com/a"},
 			{Rule: "same-body", Title: "The same body.", Status: "broken", Times: 3, Failures: 2, See: "https://example.com/b",
@@ -132,5 +139,7 @@ func TestVerdictAsText(t *testing.T) {
 	require.Contains(t, text.String(), "(2 of 3 times)")
 	require.Contains(t, text.String(), "Not exercised. What would: A delay.")
 	require.Contains(t, text.String(), "The client is wrong: 1 rules kept, 1 broken, 1 not exercised.")
+	require.Contains(t, text.String(), "  faults of 9 submissions:\n        2  429\n  faults of 0 event streams:\n     none  ")
+	require.Contains(t, text.String(), "It has not met 1 of the faults")
 	require.NotContains(t, text.String(), "\x1b")
 }

@@ -15,6 +15,8 @@ const (
 	ruleNotExercised = "not_exercised"
 	clientWrong      = "wrong"
 	clientIncomplete = "incomplete"
+	clientImprovable = "could_be_better"
+	levelShould      = "should"
 )
 
 // shown is how much of the evidence of a rule a terminal gets. Files have all.
@@ -23,6 +25,32 @@ const shown = 2
 // marks stand before a rule.
 var marks = map[string]string{"held": "  ok  ", ruleBroken: "BROKEN", ruleNotExercised: "   -  "}
 
+// writeFaults writes which faults happened to which requests, and which did not.
+func writeFaults(b *strings.Builder, faults []client.FaultCount) {
+	of := ""
+	for _, f := range faults {
+		if f.Of != of {
+			of = f.Of
+			fmt.Fprintf(b, "  faults of %d %s:\n", f.Requests, f.Of)
+		}
+		if f.Times == 0 {
+			fmt.Fprintf(b, "    %5s  %s\n", "none", f.Fault)
+			continue
+		}
+		fmt.Fprintf(b, "    %5d  %s\n", f.Times, f.Fault)
+	}
+}
+
+// unmet counts the faults of the profile that the client has not met.
+func unmet(v *client.Verdict) (n int) {
+	for _, f := range v.Faults {
+		if f.Times == 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // writeVerdict writes a table of the rules, with the evidence of those that were broken.
 func writeVerdict(w io.Writer, v *client.Verdict) error {
 	var b strings.Builder
@@ -30,9 +58,15 @@ func writeVerdict(w io.Writer, v *client.Verdict) error {
 	if v.Profile != "" {
 		fmt.Fprintf(&b, ", profile %s, seed %d", v.Profile, v.Seed)
 	}
-	b.WriteString("\n\n")
+	b.WriteString("\n")
+	writeFaults(&b, v.Faults)
+	b.WriteString("\n")
 	for _, r := range v.Results {
-		fmt.Fprintf(&b, "%s  %-22s %s", marks[r.Status], r.Rule, r.Title)
+		mark := marks[r.Status]
+		if r.Status == ruleBroken && r.Level == levelShould {
+			mark = "better"
+		}
+		fmt.Fprintf(&b, "%s  %-22s %s", mark, r.Rule, r.Title)
 		switch r.Status {
 		case ruleBroken:
 			fmt.Fprintf(&b, " (%d of %d times)\n", r.Failures, r.Times)
@@ -43,16 +77,21 @@ func writeVerdict(w io.Writer, v *client.Verdict) error {
 				}
 				fmt.Fprintf(&b, "            found:    %s\n            expected: %s\n", e.Found, e.Expected)
 			}
-			fmt.Fprintf(&b, "          See %s\n", r.See)
+			fmt.Fprintf(&b, "          %q\n          %s\n", r.Quote, r.See)
 		case ruleNotExercised:
 			fmt.Fprintf(&b, "\n          Not exercised. What would: %s\n", r.Exercise)
 		default:
 			fmt.Fprintf(&b, " (%d)\n", r.Times)
 		}
 	}
-	fmt.Fprintf(&b, "\nThe client is %s: %d rules kept, %d broken, %d not exercised.\n",
-		map[string]string{"right": "right", clientWrong: "wrong", clientIncomplete: "not wrong, as far as this shows"}[v.Verdict],
+	fmt.Fprintf(&b, "\nThe client %s: %d rules kept, %d broken, %d not exercised.",
+		map[string]string{"right": "is right", clientWrong: "is wrong", clientImprovable: "is not wrong, and could be better",
+			clientIncomplete: "is not wrong, as far as this shows"}[v.Verdict],
 		v.Counts["held"], v.Counts[ruleBroken], v.Counts[ruleNotExercised])
+	if n := unmet(v); n > 0 {
+		fmt.Fprintf(&b, " It has not met %d of the faults that the profile is about.", n)
+	}
+	b.WriteString("\n")
 	for line := range strings.Lines(b.String()) {
 		if _, err := io.WriteString(w, judge.Printable(strings.TrimSuffix(line, "\n"))+"\n"); err != nil {
 			return err

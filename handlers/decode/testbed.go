@@ -107,6 +107,8 @@ func (d *decoder) faultMatch(m *testbed.Match, operations []string) {
 	d.object([]member{
 		{name: "operation", read: func() { m.Operation, _ = choose(d, "operation", append(operations, testbed.Delivery)) }},
 		{name: "nth", read: func() { m.Nth = d.integer(1, 1_000_000, 0) }},
+		{name: "times", read: func() { m.Times = d.integer(1, testbed.MaxTimes, 0) }},
+		{name: "for", read: func() { m.For = d.lengthUpTo(testbed.MaxFor) }},
 		{name: "every", read: func() { m.Every = d.integer(1, 1_000_000, 0) }},
 		{name: "probability", read: func() { m.Probability = d.probability() }},
 		{name: "from", read: moment(&m.From)},
@@ -120,6 +122,9 @@ func (d *decoder) faultMatch(m *testbed.Match, operations []string) {
 	}
 	if counting > 1 && len(d.violations()) == found {
 		d.wrong(at, "Only one of nth, every and probability may be given.")
+	}
+	if m.Window() && m.Nth == 0 && len(d.violations()) == found {
+		d.wrong(at, "times and for need nth, with which the window begins.")
 	}
 	if m.From != nil && m.Until != nil && !time.Time(*m.From).Before(time.Time(*m.Until)) {
 		d.wrong(at+"/until", "This must be after from.")

@@ -68,6 +68,7 @@ func (s *Stream) pass(block []byte) error {
 	case e.CommentsOnly:
 		return s.send([]byte(":\n\n"))
 	case e.StallAfter != nil && n >= *e.StallAfter:
+		s.ended()
 		<-s.closed // by the reader, or by the end of the process
 		return net.ErrClosed
 	case e.CutAfter != nil && n >= *e.CutAfter:
@@ -97,7 +98,17 @@ func (s *Stream) rewritten(block []byte) []byte {
 	return append(out, block[to:]...)
 }
 
+// ended notes that it is the fault by which the stream ends.
+func (s *Stream) ended() {
+	if tap, ok := s.Conn.(*Tap); ok {
+		tap.mu.Lock()
+		defer tap.mu.Unlock()
+		tap.exchange.Stream.Cut = true
+	}
+}
+
 func (s *Stream) cut(half []byte) error {
+	s.ended()
 	_ = s.send(half)
 	_ = s.Close()
 	return net.ErrClosed

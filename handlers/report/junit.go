@@ -10,7 +10,8 @@ import (
 	"github.com/forgerun/forgerun/job/testbed"
 )
 
-// JUnit writes the verdict for CI servers: a test case for each rule. One that was not exercised is skipped.
+// JUnit writes the verdict for CI servers: a test case for each rule, and for each fault. What was not
+// exercised, not met, or could be better is skipped.
 func JUnit(w io.Writer, v *testbed.Verdict) error {
 	s := junit.Suite{Name: strings.TrimSpace("forgerun verdict " + string(v.Profile)), Began: time.Time(v.CreatedAt)}
 	if v.EndedAt != nil {
@@ -20,9 +21,20 @@ func JUnit(w io.Writer, v *testbed.Verdict) error {
 		c := junit.Case{Name: r.Rule, Class: "rules"}
 		switch r.Status {
 		case testbed.Broken:
-			c.Failure = &junit.Message{Message: fmt.Sprintf("%s Broken %d of %d times.", r.Title, r.Failures, r.Times), Text: evidenceText(r)}
+			message := &junit.Message{Message: fmt.Sprintf("%s Broken %d of %d times.", r.Title, r.Failures, r.Times), Text: evidenceText(r)}
+			if c.Failure = message; r.Level == testbed.Should {
+				message.Message = "Could be better: " + message.Message
+				c.Failure, c.Skipped = nil, message
+			}
 		case testbed.NotExercised:
 			c.Skipped = &junit.Message{Message: "Not exercised. What would: " + r.Exercise}
+		}
+		s.Cases = append(s.Cases, c)
+	}
+	for _, f := range v.Faults {
+		c := junit.Case{Name: f.Fault + " (" + string(f.Of) + ")", Class: "faults"}
+		if f.Times == 0 {
+			c.Skipped = &junit.Message{Message: fmt.Sprintf("Not met by %d %s.", f.Requests, f.Of)}
 		}
 		s.Cases = append(s.Cases, c)
 	}
@@ -38,6 +50,6 @@ func evidenceText(r testbed.RuleResult) string {
 		}
 		fmt.Fprintf(&b, "  found: %s\n  expected: %s\n", printable(e.Found), printable(e.Expected))
 	}
-	fmt.Fprintf(&b, "See %s\n", r.See)
+	fmt.Fprintf(&b, "%q (%s)\n", r.Quote, r.See)
 	return b.String()
 }

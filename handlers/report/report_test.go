@@ -21,9 +21,11 @@ func wrong() *testbed.Verdict {
 	return &testbed.Verdict{
 		Session: testbed.Session{Profile: "flaky-network", Seed: 7, Recorded: 12, CreatedAt: job.Time(began), EndedAt: job.TimeOf(&ended)},
 		Verdict: "wrong", Counts: map[testbed.Status]int{"held": 1, "broken": 1, "not_exercised": 1},
+		Faults: []testbed.FaultCount{{Fault: "429", Of: "submissions", Requests: 9, Times: 2}, {Fault: "stream cut", Of: "event streams"}},
 		Results: []testbed.RuleResult{
-			{Rule: "backoff", Title: "The client waits.", Status: "held", Times: 3, See: "https://example.com/a"},
-			{Rule: "same-body", Title: "The same body.", Status: "broken", Times: 3, Failures: 2, See: "https://example.com/b",
+			{Rule: "backoff", Title: "The client waits.", Level: "should", Status: "broken", Times: 3, See: "https://example.com/a"},
+			{Rule: "same-body", Title: "The same body.", Level: "must", Quote: "It must.", Status: "broken", Times: 3, Failures: 2,
+				See: "https://example.com/b",
 				Evidence: []testbed.Evidence{{
 					At: job.Time(began), Request: "POST " + hostile, Answer: hostile, Fault: `{"status":503}`, Found: "Another.", Expected: "The same.",
 				}}},
@@ -50,13 +52,16 @@ func TestForms(t *testing.T) {
 		} `xml:"testcase"`
 	}
 	require.NoError(t, xml.Unmarshal(junit.Bytes(), &suite), junit.String())
-	require.Equal(t, []int{3, 1, 1}, []int{suite.Tests, suite.Failures, suite.Skipped})
+	require.Equal(t, []int{5, 1, 3}, []int{suite.Tests, suite.Failures, suite.Skipped})
 	require.NotContains(t, junit.String(), "\x1b")
 	require.NotNil(t, suite.Cases[1].Failure)
 	require.NotNil(t, suite.Cases[2].Skipped)
 
 	require.NotContains(t, html.String(), "<script")
-	require.Contains(t, html.String(), `<section class="broken" id="same-body">`)
+	require.Contains(t, html.String(), `<section class="broken must" id="same-body">`)
+	require.Contains(t, html.String(), "<q>It must.</q>")
+	require.Contains(t, html.String(), "2 of 9")
+	require.Contains(t, html.String(), "not met by 0")
 	require.Contains(t, html.String(), "What would exercise it: A delay.")
 	require.NotContains(t, html.String(), "\x1b")
 }

@@ -27,8 +27,10 @@ type Exchange struct {
 
 	// Of the request.
 	Key         string `json:"key,omitempty"`  // hash of its idempotency key
-	Body        string `json:"body,omitempty"` // hash of its body
+	Body        string `json:"body,omitempty"` // hash of its body, whatever the order of members and the spacing
 	Correlation string `json:"correlation,omitempty"`
+	Trace       string `json:"trace,omitempty"` // trace-id of its traceparent
+	Prefer      string `json:"prefer,omitempty"`
 	ContentType string `json:"content_type,omitempty"`
 	Accept      string `json:"accept,omitempty"`
 	IfNoneMatch string `json:"if_none_match,omitempty"`
@@ -61,11 +63,14 @@ type Exchange struct {
 // Part is what a client got of an event stream over one connection.
 type Part struct {
 	Events int      `json:"events"`
+	Cut    bool     `json:"cut,omitempty"` // a fault has ended it, or silenced it
 	IDs    []string `json:"ids,omitempty"` // of the events, without those before the last MaxShown
 }
 
 // Arrived reports whether the client got the answer as a whole.
-func (x *Exchange) Arrived() bool { return !x.HungUp && (x.Fault == nil || x.Fault.Close == "") }
+func (x *Exchange) Arrived() bool {
+	return !x.HungUp && (x.Stream != nil || x.Fault == nil || x.Fault.Close == "")
+}
 
 // ServiceEnd is End by the clock by which jobs live.
 func (x *Exchange) ServiceEnd() time.Time {

@@ -18,6 +18,8 @@ const (
 	MaxDelay     = time.Minute
 	MaxRetry     = 3600 // s, of Retry-After
 	MaxEvents    = 1000 // after which a stream is disturbed
+	MaxTimes     = 1000 // of a window
+	MaxFor       = 10 * time.Minute
 )
 
 // Rule is one fault and when it happens. Which of a client's requests it is about, Match says; of several rules that are
@@ -31,7 +33,9 @@ type Rule struct {
 // requests that the rest of the match is about, from 1.
 type Match struct {
 	Operation   string    `json:"operation,omitempty"` // operationId of the OpenAPI document, or Delivery; all requests without it
-	Nth         int       `json:"nth,omitempty"`       // this one alone
+	Nth         int       `json:"nth,omitempty"`       // this one, and those of the window that begins with it
+	Times       int       `json:"times,omitempty"`     // the window lasts until the rule has applied so often, 1 without it
+	For         Duration  `json:"for,omitempty"`       // and for so long after it applied first
 	Every       int       `json:"every,omitempty"`     // each so many
 	Probability float64   `json:"probability,omitempty"`
 	From        *job.Time `json:"from,omitempty"`  // inclusive
@@ -101,6 +105,20 @@ func (e *Effect) OfStreams() bool {
 	return e.CutAfter != nil || e.HalfEventAfter != nil || e.StallAfter != nil || e.RepeatAfter > 0 || e.CommentsOnly
 }
 
+// OnStream gives the fault as it happens to an event stream: one whose answer is lost has no event, and one that is cut in the middle of
+// its body ends within the first.
+func (e *Effect) OnStream() *Effect {
+	on := *e
+	on.Close = ""
+	switch e.Close {
+	case AfterCommit:
+		on.CutAfter = new(0)
+	case CloseMidBody:
+		on.HalfEventAfter = new(0)
+	}
+	return &on
+}
+
 // Rewrites reports whether the fault changes documents.
 func (e *Effect) Rewrites() bool {
 	return e.JobStatus != "" || e.Extensions || e.OmitOptional || e.ProblemType != "" || e.Language != ""
@@ -139,12 +157,18 @@ type Counted struct {
 	Seed     int64
 	Seen     int64
 	Applied  int64
+	Age      *time.Duration // since it applied first; nil: it has not
 }
 
+// Window reports whether the nth request begins a window, whose end no count of requests tells.
+func (m *Match) Window() bool { return m.Times > 0 || m.For > 0 }
+
 // Applies reports whether the rule has its effect on the request that it has counted last. It depends on nothing but the
-// seed, the rule's place and the count.
+// seed, the rule's place and the count, and in a window on when and how often it has applied.
 func (c *Counted) Applies() bool {
 	switch m := c.Match; {
+	case m.Window():
+		return c.Seen >= int64(m.Nth) && (c.Applied < int64(max(1, m.Times)) || c.Age != nil && *c.Age < time.Duration(m.For))
 	case m.Nth > 0:
 		return c.Seen == int64(m.Nth)
 	case m.Every > 0:

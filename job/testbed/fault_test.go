@@ -54,23 +54,68 @@ func TestStatusesHaveCodes(t *testing.T) {
 	require.False(t, ok)
 }
 
-// Rules are what they were after they have been stored, and each profile has some.
+// A window lasts until the rule has applied so often, and for so long.
+func TestWindows(t *testing.T) {
+	t.Parallel()
+	at := func(m Match, seen, applied int64, age time.Duration) bool {
+		c := Counted{Rule: Rule{Match: m}, Seen: seen, Applied: applied}
+		if applied > 0 {
+			c.Age = &age
+		}
+		return c.Applies()
+	}
+	m := Match{Nth: 2, Times: 3}
+	require.False(t, at(m, 1, 0, 0))
+	require.True(t, at(m, 2, 0, 0))
+	require.True(t, at(m, 9, 2, time.Hour), "others had their effect instead")
+	require.False(t, at(m, 10, 3, 0))
+	m.For = Duration(time.Second)
+	require.True(t, at(m, 10, 3, time.Second-1))
+	require.False(t, at(m, 11, 4, time.Second))
+	require.True(t, at(Match{Nth: 1, For: Duration(time.Second)}, 1, 0, 0))
+	require.False(t, at(Match{Nth: 1, For: Duration(time.Second)}, 2, 1, time.Minute))
+}
+
+// Rules are what they were after they have been stored, each profile has some, and they come to be: whatever the seed, each fault of an
+// operation that is named comes at one of its first uses.
 func TestProfilesAreRules(t *testing.T) {
 	t.Parallel()
-	now := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 	for _, p := range Profiles {
-		rules := p.Rules(now)
-		require.NotEmpty(t, rules, p)
-		require.LessOrEqual(t, len(rules), MaxRules)
-		for _, r := range rules {
-			require.NotEqual(t, Effect{}, r.Effect, p)
-			text, err := json.Marshal(r)
-			require.NoError(t, err)
-			require.LessOrEqual(t, len(text), MaxRuleBytes)
-			var read Rule
-			require.NoError(t, json.Unmarshal(text, &read))
-			require.Equal(t, r, read, "%s: %s", p, text)
+		orders := map[string]bool{}
+		for seed := range int64(50) {
+			rules := p.Rules(seed)
+			require.NotEmpty(t, rules, p)
+			require.LessOrEqual(t, len(rules), MaxRules)
+			sure, order := map[string]map[int]bool{}, ""
+			for _, r := range rules {
+				require.NotEqual(t, Effect{}, r.Effect, p)
+				text, err := json.Marshal(r)
+				require.NoError(t, err)
+				require.LessOrEqual(t, len(text), MaxRuleBytes)
+				var read Rule
+				require.NoError(t, json.Unmarshal(text, &read))
+				require.Equal(t, r, read, "%s: %s", p, text)
+				if m := r.Match; m.Operation != "" && m.Nth > 0 {
+					if sure[m.Operation] == nil {
+						sure[m.Operation] = map[int]bool{}
+					}
+					require.False(t, sure[m.Operation][m.Nth], "two at once: one would not be seen")
+					sure[m.Operation][m.Nth] = true
+					order += string(text)
+				}
+			}
+			for operation, uses := range sure {
+				require.LessOrEqual(t, len(uses), map[bool]int{true: 6, false: 3}[operation == Delivery])
+				for n := range len(uses) {
+					require.True(t, uses[n+1], "%s of %s", operation, p)
+				}
+			}
+			require.Equal(t, rules, p.Rules(seed), "the same for the same seed")
+			orders[order] = true
+		}
+		if p != MaintenanceWindow && p != SlowEverything && p != Failover { // which have one of each
+			require.Greater(t, len(orders), 1, p)
 		}
 	}
-	require.Empty(t, Profile("").Rules(now))
+	require.Empty(t, Profile("").Rules(1))
 }

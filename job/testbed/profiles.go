@@ -1,6 +1,8 @@
 package testbed
 
 import (
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/forgerun/forgerun/job"
@@ -23,73 +25,91 @@ const (
 // Profiles are all profiles.
 var Profiles = []Profile{FlakyNetwork, Overloaded, MaintenanceWindow, SlowEverything, Failover, DuplicateDeliveries}
 
-// Operations with a meaning for profiles.
-const (
-	opSubmit       = "submitJob"
-	opJobEvents    = "jobEvents"
-	opClientEvents = "clientEvents"
+// The operations that make jobs, and those by which clients learn what became of them.
+var (
+	submissions = []string{"submitJob", "submitBatch"}
+	lookups     = []string{"getJob", "listJobs", "getBatch"}
+	outcomes    = []string{"getResult", "getReport"}
+	streams     = []string{"jobEvents", "clientEvents"}
 )
 
-// Rules gives the rules of a profile that begins now.
-func (p Profile) Rules(now time.Time) []Rule {
+// Rules gives the rules of a profile. Each fault that it is about comes at one of the first uses of its operation, whatever the seed,
+// which decides at which one. Further ones come as often as the probability says, or for as long as a window lasts, which begins with
+// the client's own requests.
+func (p Profile) Rules(seed int64) []Rule {
+	d := deal{rand.New(rand.NewPCG(uint64(seed), 0))}
 	switch p {
 	case FlakyNetwork:
-		return append(streams(0.3, Effect{CutAfter: new(2)}),
-			random(opSubmit, 0.08, Effect{Close: AfterCommit}),
-			random("", 0.05, Effect{Close: CloseBefore}),
-			random("", 0.03, Effect{Close: CloseMidBody}),
-			random("", 0.05, Effect{Delay: Duration(time.Second)}))
+		lost, cut := Effect{Close: AfterCommit}, Effect{CutAfter: new(2)}
+		refused, half := Effect{Close: CloseBefore}, Effect{Close: CloseMidBody}
+		return slices.Concat(
+			d.first(submissions, lost, refused), d.first(lookups, refused, half), d.first(outcomes, half), d.first(streams, cut),
+			random(streams, 0.3, cut), random(submissions, 0.08, lost),
+			random(all, 0.05, refused), random(all, 0.03, half), random(all, 0.05, Effect{Delay: Duration(time.Second)}))
 	case Overloaded:
-		return []Rule{
-			random(opSubmit, 0.15, Effect{Code: job.CodeQueueFull, RetryAfter: new(1)}),
-			random("", 0.15, Effect{Code: job.CodeRateLimited, RetryAfter: new(2)}),
-			random("", 0.2, Effect{Delay: Duration(500 * time.Millisecond)}),
-		}
+		full, limited := Effect{Code: job.CodeQueueFull, RetryAfter: new(1)}, Effect{Code: job.CodeRateLimited, RetryAfter: new(2)}
+		return slices.Concat(d.first(submissions, full, limited), d.first(lookups, limited), d.first(outcomes, limited),
+			random(submissions, 0.15, full), random(all, 0.15, limited), random(all, 0.2, Effect{Delay: Duration(500 * time.Millisecond)}))
 	case MaintenanceWindow:
-		window := Match{From: after(now, 3*time.Second), Until: after(now, 11*time.Second)}
-		odd := window
-		odd.Every = 4
-		return append(streams(0.5, Effect{CutAfter: new(1)}),
-			Rule{odd, Effect{HTML: true, Status: 503}},
-			Rule{window, Effect{Status: 503, RetryAfter: new(2)}})
+		cut := Effect{CutAfter: new(1)}
+		return slices.Concat(d.first(streams, cut), random(streams, 0.5, cut), []Rule{
+			{Match{Nth: 3}, Effect{HTML: true, Status: 503}},
+			{Match{Nth: 2, Times: 2, For: Duration(8 * time.Second)}, Effect{Status: 503, RetryAfter: new(2)}},
+		})
 	case SlowEverything:
-		return append(streams(0.2, Effect{StallAfter: new(2)}),
-			Rule{Match{}, Effect{Delay: Duration(700 * time.Millisecond), SlowBytes: 4 << 10}})
+		stall := Effect{StallAfter: new(2)}
+		return slices.Concat(d.first(streams, stall), random(streams, 0.2, stall),
+			[]Rule{{Match{}, Effect{Delay: Duration(700 * time.Millisecond), SlowBytes: 4 << 10}}})
 	case Failover:
-		return append(streams(1, Effect{HalfEventAfter: new(1)})[:2:2],
-			Rule{Match{From: after(now, 2*time.Second), Until: after(now, 4*time.Second)}, Effect{Close: CloseBefore}},
-			Rule{Match{From: after(now, 4*time.Second), Until: after(now, 8*time.Second)}, Effect{Status: 503, RetryAfter: new(1)}},
-			Rule{Match{Operation: opSubmit, Nth: 2}, Effect{Close: AfterCommit}})
+		half := Effect{HalfEventAfter: new(1)}
+		return slices.Concat(d.first(submissions, Effect{Close: AfterCommit}), d.first(streams, half), random(streams, 0.5, half), []Rule{
+			{Match{Nth: 2, Times: 1, For: Duration(2 * time.Second)}, Effect{Close: CloseBefore}},
+			{Match{Nth: 2, Times: 2, For: Duration(4 * time.Second)}, Effect{Status: 503, RetryAfter: new(1)}},
+		})
 	case DuplicateDeliveries:
-		return deliveries()
+		return d.deliveries()
 	default:
 		return nil
 	}
 }
 
-// deliveries disturbs seven deliveries of ten.
-func deliveries() (rules []Rule) {
-	for _, t := range Tampers {
-		rules = append(rules, random(Delivery, 0.06, Effect{Tamper: t}))
+// all are all operations but deliveries.
+var all = []string{""}
+
+// deal draws in which order faults come.
+type deal struct{ *rand.Rand }
+
+// first gives each operation the effects at its first uses, in an order that is drawn.
+func (d deal) first(operations []string, effects ...Effect) (rules []Rule) {
+	for _, operation := range operations {
+		order := d.Perm(len(effects))
+		for n, e := range effects {
+			rules = append(rules, Rule{Match{Operation: operation, Nth: order[n] + 1}, e})
+		}
 	}
-	return append(rules,
-		random(Delivery, 0.1, Effect{RotatedSecret: true}),
-		random(Delivery, 0.15, Effect{Drop: true, Delay: Duration(time.Second)}),
-		random(Delivery, 0.15, Effect{Delay: Duration(time.Second)}),
-		random(Delivery, 0.05, Effect{Padding: 512 << 10}),
-		random(Delivery, 0.5, Effect{Repeat: 1}))
+	return rules
 }
 
-// streams disturbs the event streams, of jobs and of clients.
-func streams(probability float64, e Effect) []Rule {
-	return []Rule{random(opJobEvents, probability, e), random(opClientEvents, probability, e)}
+// deliveries disturbs the first three deliveries in each way, forges the next ones in the other ways, and disturbs half of the others.
+func (d deal) deliveries() []Rule {
+	tampers, operation := slices.Clone(Tampers), []string{Delivery}
+	d.Shuffle(len(tampers), func(i, j int) { tampers[i], tampers[j] = tampers[j], tampers[i] })
+	drop, late := Effect{Drop: true, Delay: Duration(time.Second)}, Effect{Delay: Duration(time.Second)}
+	rules := d.first(operation, drop, Effect{Tamper: tampers[0], Repeat: 1, RotatedSecret: true},
+		Effect{Tamper: tampers[1], Repeat: 1, Padding: 512 << 10, Delay: late.Delay})
+	for n, t := range tampers[2:] {
+		rules = append(rules, Rule{Match{Operation: Delivery, Nth: 4 + n}, Effect{Tamper: t, Repeat: 1}})
+	}
+	for _, t := range Tampers {
+		rules = append(rules, random(operation, 0.05, Effect{Tamper: t, Repeat: 1})...)
+	}
+	return slices.Concat(rules, random(operation, 0.1, drop), random(operation, 0.1, late),
+		random(operation, 0.1, Effect{RotatedSecret: true}), random(operation, 0.1, Effect{Repeat: 1}))
 }
 
-func random(operation string, probability float64, e Effect) Rule {
-	return Rule{Match{Operation: operation, Probability: probability}, e}
-}
-
-func after(now time.Time, d time.Duration) *job.Time {
-	at := now.Add(d)
-	return job.TimeOf(&at)
+func random(operations []string, probability float64, e Effect) (rules []Rule) {
+	for _, operation := range operations {
+		rules = append(rules, Rule{Match{Operation: operation, Probability: probability}, e})
+	}
+	return rules
 }

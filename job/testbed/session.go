@@ -16,11 +16,12 @@ type Session struct {
 // Conclusion says what a verdict comes to.
 type Conclusion string
 
-// A client is right if it broke no rule and exercised each that was asked for.
+// A client is right if it broke no rule, and each that was asked for was exercised, by all that the profile is about.
 const (
 	Right      Conclusion = "right"
-	Wrong      Conclusion = "wrong"
-	Incomplete Conclusion = "incomplete" // no rule is broken, and some were not exercised
+	Wrong      Conclusion = "wrong"           // it broke a rule that says must
+	Improvable Conclusion = "could_be_better" // it broke rules that say should
+	Incomplete Conclusion = "incomplete"      // no rule is broken, and some were not exercised, or faults did not come to be
 )
 
 // Status says whether a client kept to a rule.
@@ -33,11 +34,21 @@ const (
 	NotExercised Status = "not_exercised"
 )
 
+// Level says how much a rule asks for, by the sentence that it cites.
+type Level string
+
+// The levels.
+const (
+	Must   Level = "must"
+	Should Level = "should"
+)
+
 // Verdict is what a session has shown of a client so far.
 type Verdict struct {
 	Session
 	Verdict Conclusion     `json:"verdict"`
 	Counts  map[Status]int `json:"counts"` // of rules
+	Faults  []FaultCount   `json:"faults"`
 	Results []RuleResult   `json:"results"`
 }
 
@@ -45,11 +56,13 @@ type Verdict struct {
 type RuleResult struct {
 	Rule     string     `json:"rule"`  // its id
 	Title    string     `json:"title"` // what a client should do, as a sentence
+	Level    Level      `json:"level"`
 	Status   Status     `json:"status"`
 	Times    int        `json:"times"`              // how often it was exercised
 	Failures int        `json:"failures"`           // how often it was broken
 	Evidence []Evidence `json:"evidence"`           // of the first times it was broken, or of one time that it was held
 	See      string     `json:"see"`                // address of the sentence that asks for it
+	Quote    string     `json:"quote"`              // that sentence
 	Exercise string     `json:"exercise,omitempty"` // what would exercise it; only if nothing has
 }
 

@@ -235,10 +235,13 @@ DELETE FROM schedules WHERE schedule_id = ANY (ARRAY(SELECT schedule_id FROM sch
   ORDER BY client_id, schedule_id LIMIT @limit))
 
 -- name: eraseFaults
--- Removes the rules of a client's test bed by primary key.
+-- Removes the rules of a client's test bed by primary key, unless they are those of the profile of its open session, which is found by
+-- testbed_sessions_open.
 -- Parameters: @client, @limit
 DELETE FROM testbed_faults WHERE client_id = @client AND position = ANY (ARRAY(SELECT position FROM testbed_faults
-  WHERE client_id = @client ORDER BY client_id, position LIMIT @limit))
+  WHERE client_id = @client AND NOT EXISTS (
+    SELECT FROM testbed_sessions s WHERE s.client_id = @client AND s.ended_at IS NULL AND s.profile <> '')
+  ORDER BY client_id, position LIMIT @limit))
 
 -- name: eraseSessions
 -- Removes the sessions of a client's test bed by primary key. Nothing is recorded without one.

@@ -8,7 +8,7 @@ DELETE FROM testbed_faults WHERE client_id = @client AND (@rule::uuid IS NULL OR
 -- Parameters: @client, @seed, @rules, @ids
 INSERT INTO testbed_faults (client_id, position, rule_id, operation, from_at, until_at, nth, rule, seed)
 SELECT @client, position, id, rule->'match'->>'operation', (rule->'match'->>'from')::timestamptz, (rule->'match'->>'until')::timestamptz,
-  (rule->'match'->>'nth')::bigint, rule, @seed
+  CASE WHEN rule->'match'->'times' IS NULL AND rule->'match'->'for' IS NULL THEN (rule->'match'->>'nth')::bigint END, rule, @seed
 FROM unnest(@rules::json[], @ids::uuid[]) WITH ORDINALITY AS r(rule, id, position)
 
 -- name: lockFaults
@@ -34,11 +34,12 @@ WITH about AS MATERIALIZED (
   ORDER BY client_id, position FOR NO KEY UPDATE
 ), counted AS (
   UPDATE testbed_faults f SET seen = f.seen + 1 FROM about WHERE f.client_id = about.client_id AND f.position = about.position
-  RETURNING f.rule_id, f.position, f.rule, f.seed, f.seen, f.applied
+  RETURNING f.rule_id, f.position, f.rule, f.seed, f.seen, f.applied, f.first_at
 )
 SELECT {{faultColumns}} FROM counted AS testbed_faults ORDER BY position
 
 -- name: applyFault
 -- Counts that a rule had its effect. Finds it by primary key. No row: it was removed or replaced meanwhile.
 -- Parameters: @client, @position, @rule
-UPDATE testbed_faults SET applied = applied + 1 WHERE client_id = @client AND position = @position AND rule_id = @rule RETURNING rule_id
+UPDATE testbed_faults SET applied = applied + 1, first_at = coalesce(first_at, clock_timestamp())
+WHERE client_id = @client AND position = @position AND rule_id = @rule RETURNING rule_id

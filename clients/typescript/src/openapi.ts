@@ -269,7 +269,7 @@ export interface components {
          * @description The id of a rule. docs/reference/testbed.md explains each.
          * @enum {string}
          */
-        VerdictRule: "retry-after" | "stop-at-end" | "conditional-requests" | "backoff" | "retry-only-retryable" | "idempotency-key" | "same-body" | "one-job-per-intention" | "lost-answer" | "outcome-learned" | "stream-resume" | "tolerant-reader" | "deliveries-answered" | "tampered-refused" | "repeated-delivery" | "not-retryable" | "key-renewal" | "no-key-in-url" | "connection-reuse" | "time-outs" | "content-negotiation" | "correlation-ids";
+        VerdictRule: "retry-after" | "stop-at-end" | "conditional-requests" | "backoff" | "retry-only-retryable" | "idempotency-key" | "same-body" | "one-job-per-intention" | "lost-answer" | "outcome-learned" | "stream-resume" | "tolerant-reader" | "deliveries-answered" | "tampered-refused" | "repeated-delivery" | "not-retryable" | "key-renewal" | "no-key-in-url" | "connection-reuse" | "time-outs" | "redirects" | "content-negotiation" | "correlation-ids";
         /** @description A time in which the traffic of a client is recorded and judged. */
         Session: {
             /**
@@ -322,10 +322,10 @@ export interface components {
             /** @description Requests so far. The first 50,000 are judged, as long as their records take 32 MiB. */
             exchanges: number;
             /**
-             * @description `right`: each rule was exercised and kept. `wrong`: some were broken. `incomplete`: none was broken, and some not exercised.
+             * @description `right`: each rule was exercised and kept. `wrong`: some that say must were broken. `could_be_better`: only such as say should were broken. `incomplete`: none was broken, and some not exercised, or faults of the profile did not come to be.
              * @enum {string}
              */
-            verdict: "right" | "wrong" | "incomplete";
+            verdict: "right" | "wrong" | "could_be_better" | "incomplete";
             /** @description How many rules have each status. */
             counts: {
                 /** @description Rules that were kept. */
@@ -335,14 +335,35 @@ export interface components {
                 /** @description Rules about which nothing is known. */
                 not_exercised: number;
             };
+            /** @description The faults that happened, and those that the profile is about and that did not. */
+            faults: components["schemas"]["FaultCount"][];
             /** @description What is known of each rule. */
             results: components["schemas"]["RuleResult"][];
+        };
+        /** @description How often a kind of fault happened. */
+        FaultCount: {
+            /** @description What happened, in words. */
+            fault: string;
+            /**
+             * @description To which requests.
+             * @enum {string}
+             */
+            of: "submissions" | "reads of jobs" | "reads of results and reports" | "event streams" | "deliveries" | "other requests" | "requests";
+            /** @description How many of these there were. */
+            requests: number;
+            /** @description How often it happened; 0: the profile is about it, and nothing has met it. */
+            times: number;
         };
         /** @description What a session has shown about one rule. */
         RuleResult: {
             rule: components["schemas"]["VerdictRule"];
             /** @description What a client should do. */
             title: string;
+            /**
+             * @description How much that is asked for, by the sentence that the rule cites.
+             * @enum {string}
+             */
+            level: "must" | "should";
             /**
              * @description Whether it did.
              * @enum {string}
@@ -359,6 +380,8 @@ export interface components {
              * @description Where that is asked for.
              */
             see: string;
+            /** @description The sentence that asks for it, there. */
+            quote: string;
             /** @description What would exercise it; only if nothing has. */
             exercise?: string;
         };
@@ -455,8 +478,12 @@ export interface components {
         FaultMatch: {
             /** @description The operationId of requests, such as submitJob; or `delivery`, for attempts to deliver. All requests without it. */
             operation?: string | null;
-            /** @description This one alone. */
+            /** @description This one; with `times` or `for`, those of the window that begins with it. */
             nth?: number | null;
+            /** @description The window lasts until the rule has applied so often; once without it. Needs `nth`. */
+            times?: number | null;
+            /** @description And for so long after it applied first, as in 8s; 10m at most. Needs `nth`. */
+            for?: string | null;
             /** @description Each so many. */
             every?: number | null;
             /** @description The share of them, drawn by the seed. */

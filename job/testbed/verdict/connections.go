@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -47,7 +48,7 @@ func reused(r *Record, f *finding) {
 		if x.Stream != nil { // has one for itself
 			return
 		}
-		if x.Start.After(until) { // others do not need the connection
+		if x.Start.After(until) && x.Start.Sub(until) < KeptFor { // others do not need the connection, or it may be closed by now
 			able++
 			if !x.Reused {
 				fresh++
@@ -70,6 +71,20 @@ func reused(r *Record, f *finding) {
 	}
 	f.judge(ok, last, fmt.Sprintf("%d of %d requests, one after the other, came over a new connection.", fresh, able),
 		"Connections that are kept: each new one costs a handshake, two with TLS.")
+}
+
+// followed: a request that has moved is sent again where it belongs.
+func followed(r *Record, f *finding) {
+	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
+		if x.Status != http.StatusPermanentRedirect || !x.Arrived() || !r.over(x.End) {
+			return
+		}
+		y := next(x, later, func(y *testbed.Exchange) bool {
+			return y.Method == x.Method && y.Path == x.Path && (y.Body == x.Body || x.Body == "")
+		})
+		f.judge(y != nil, x, either(y != nil, "It was sent again.", "It was not sent again."),
+			"The same request, with its method and body, to the address in Location.")
+	})
 }
 
 // negotiated: what is sent and asked for is what the service has.

@@ -23,7 +23,7 @@ func request(x *testbed.Exchange) string {
 		text = fmt.Sprintf("POST (delivery %s, attempt %d, %s)", x.Delivery, x.Number, x.Event)
 	}
 	for _, h := range []struct{ name, value string }{
-		{"X-Correlation-ID", x.Correlation}, {"If-None-Match", x.IfNoneMatch}, {"Last-Event-ID", x.LastEventID},
+		{"X-Correlation-ID", x.Correlation}, {"Prefer", x.Prefer}, {"If-None-Match", x.IfNoneMatch}, {"Last-Event-ID", x.LastEventID},
 	} {
 		if h.value != "" {
 			text += ", " + h.name + ": " + h.value

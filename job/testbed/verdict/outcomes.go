@@ -3,22 +3,32 @@ package verdict
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 )
 
-// learned reports whether the client saw a job final after a moment of the service's clock: read, streamed or delivered.
-func (r *Record) learned(id job.ID, since time.Time) bool {
-	for i := range r.Exchanges {
-		if x := &r.Exchanges[i]; !x.ServiceEnd().Before(since) && shows(x, id) {
-			return true
+// learned gives when the client first saw a job final after a moment of the service's clock: read, streamed or delivered. It is false if
+// it never did.
+func (r *Record) learned(id job.ID, since time.Time) (first time.Time, ok bool) {
+	see := func(at time.Time) {
+		if !at.Before(since.Add(-Tolerance)) && (!ok || at.Before(first)) {
+			first, ok = at, true
 		}
 	}
-	return slices.ContainsFunc(r.Attempts, func(a testbed.Attempt) bool {
-		return a.JobID == id && finalEvent(a.Event) && a.Error == "" && !a.At.Before(since)
-	})
+	for i := range r.Exchanges {
+		if x := &r.Exchanges[i]; shows(x, id) {
+			see(x.ServiceEnd())
+		}
+	}
+	for i := range r.Attempts {
+		if a := &r.Attempts[i]; a.JobID == id && finalEvent(a.Event) && a.Error == "" {
+			see(a.At)
+		}
+	}
+	return first, ok
 }
 
 // finalEvent reports whether an event tells that a job has ended.
@@ -34,8 +44,14 @@ func finalEvent(name string) bool {
 func outcome(r *Record, f *finding) {
 	known := map[job.ID]*testbed.Exchange{}
 	for i := range r.Exchanges {
-		if x := &r.Exchanges[i]; submits(x) && x.Arrived() && !x.Made.IsZero() && known[x.Made] == nil {
-			known[x.Made] = x
+		x := &r.Exchanges[i]
+		if !submits(x) || !x.Arrived() || x.Made.IsZero() {
+			continue
+		}
+		for _, made := range append([]job.ID{x.Made}, x.Shown...) {
+			if known[made] == nil {
+				known[made] = x
+			}
 		}
 	}
 	for _, run := range r.Runs {
@@ -43,9 +59,13 @@ func outcome(r *Record, f *finding) {
 		if x == nil || run.Finished.IsZero() || !r.over(run.Finished) {
 			continue
 		}
-		ok := r.learned(run.ID, time.Time{})
-		f.judge(ok, x, either(ok, "The client learned that the job has ended.",
-			fmt.Sprintf("The job is %s since %s, and nothing told the client.", run.State, run.Finished.UTC().Format(time.RFC3339))),
+		at, ok := r.learned(run.ID, run.Finished)
+		late := at.Sub(run.Finished)
+		found := fmt.Sprintf("The job is %s since %s, and nothing told the client.", run.State, run.Finished.UTC().Format(time.RFC3339))
+		if ok {
+			found = "The client learned that the job has ended, " + after(max(0, late)) + "."
+		}
+		f.judge(ok && late <= LearnWithin, x, found,
 			"To read the job, follow its events, or take its webhook.")
 	}
 }
@@ -70,7 +90,7 @@ func unretried(r *Record, f *finding) {
 			continue
 		}
 		again := next(seen, r.Exchanges, func(y *testbed.Exchange) bool {
-			return y.Operation == "retryJob" && y.Job == run.ID || first != nil && submits(y) && intention(first, y)
+			return y.Operation == "retryJob" && y.Job == run.ID || first != nil && submits(y) && intention(first, y) && y.Made != run.ID
 		})
 		if again != nil {
 			f.fail(again, "A job that failed for good was tried again.", "To leave it: its failure says `retryable: false`.")
@@ -93,21 +113,31 @@ func resumed(r *Record, f *finding) {
 		for _, id := range x.Stream.IDs {
 			ids[x.Path][id] = true
 		}
-		if x.Fault == nil || !x.Fault.OfStreams() || x.Stream.Events == 0 && x.LastEventID == "" {
+		if !x.Stream.Cut || x.Stream.Events == 0 && x.LastEventID == "" {
 			return
 		}
 		y := next(x, later, func(y *testbed.Exchange) bool { return y.Method == x.Method && y.Path == x.Path && y.Stream != nil })
-		if y == nil {
+		if y == nil || r.several(x, y) {
 			return
 		}
-		waited := y.Start.Sub(x.End)
+		waited, byCursor := y.Start.Sub(x.End), strings.Contains("&"+y.Query, "&cursor=")
 		switch {
-		case !ids[x.Path][y.LastEventID] && y.LastEventID != x.LastEventID || y.LastEventID == "":
+		case y.LastEventID != "" && y.LastEventID != x.LastEventID && !ids[x.Path][y.LastEventID]:
+			return // of an event whose record is lost with its process
+		case y.LastEventID == "" && !byCursor:
 			f.fail(y, fmt.Sprintf("Last-Event-ID: %q.", y.LastEventID), "Last-Event-ID: the id of the last event that came, so that none is missed.")
-		case waited < Tolerance:
+		case waited < Tolerance && (x.Fault == nil || x.Fault.StallAfter == nil): // silence is a pause of its own
 			f.fail(y, "The stream was opened again "+after(waited)+".", "A pause first, as the stream's `retry` says.")
 		default:
-			f.hold(y, "Last-Event-ID: "+y.LastEventID+", "+after(waited)+".")
+			f.hold(y, either(byCursor, "A cursor, ", "Last-Event-ID: "+y.LastEventID+", ")+after(waited)+".")
 		}
+	})
+}
+
+// several reports whether another stream of the same events was open beside one of two: which of them is resumed cannot be told.
+func (r *Record) several(x, y *testbed.Exchange) bool {
+	return slices.ContainsFunc(r.Exchanges, func(z testbed.Exchange) bool {
+		return z.Stream != nil && z.Path == x.Path && !z.Start.Equal(x.Start) && !z.Start.Equal(y.Start) &&
+			z.Start.Before(y.End) && z.End.After(x.Start)
 	})
 }

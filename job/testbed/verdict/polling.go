@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/forgerun/forgerun/job"
@@ -14,17 +15,43 @@ const reread = "getJob" // the operation by which jobs are polled
 // client may have learned of its end otherwise.
 func retryAfter(r *Record, f *finding) {
 	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
-		if x.RetryAfter == nil || !x.Arrived() || x.Status != 200 || len(x.Final) > 0 {
+		if x.RetryAfter == nil || !x.Arrived() || x.Method != http.MethodGet || len(x.Final) > 0 ||
+			x.Status != http.StatusOK && x.Status != http.StatusNotModified && x.Status != http.StatusNotFound {
 			return
 		}
 		y := next(x, later, func(y *testbed.Exchange) bool { return sameRead(x, y) })
-		if y == nil || y.Start.Sub(x.End) < tells(x)-Tolerance && (len(y.Final) > 0 || y.Status >= 300 && y.Status != 304) {
+		if y == nil || waits(y) || r.hinted(x, y) {
 			return
 		}
+		told := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
 		waited := y.Start.Sub(x.End)
+		if waited < tells(x)-Tolerance && (len(y.Final) > 0 || !told) {
+			return
+		}
 		f.judge(waited >= tells(x)-Tolerance, x, "The same again "+after(waited)+".",
 			fmt.Sprintf("To wait for the %d s that Retry-After says.", *x.RetryAfter))
 	})
+}
+
+// hinted reports whether the client may have heard of the job between two reads, by a delivery or on an event stream: the second one is
+// no poll then.
+func (r *Record) hinted(x, y *testbed.Exchange) bool {
+	id := x.Job
+	if id.IsZero() {
+		return false
+	}
+	for i := range r.Attempts {
+		if a := &r.Attempts[i]; a.JobID == id && a.At.Add(a.Took).After(x.Start) && a.At.Before(y.Start) {
+			return true
+		}
+	}
+	for i := range r.Exchanges {
+		s := &r.Exchanges[i]
+		if s.Stream != nil && s.Stream.Events > 0 && s.Start.Before(y.Start) && s.End.After(x.Start) && (s.Job == id || shown(s, id)) {
+			return true
+		}
+	}
+	return false
 }
 
 // stopAtEnd: a job that was seen final is not polled any more, unless it was retried.
@@ -41,7 +68,7 @@ func stopAtEnd(r *Record, f *finding) {
 			if y.Operation == "retryJob" && y.Job == x.Job {
 				return
 			}
-			if y.Start.After(x.End) && sameRead(x, y) && shows(y, x.Job) {
+			if y.Start.After(x.End) && sameRead(x, y) && (shows(y, x.Job) || y.Status == http.StatusNotModified && y.Arrived()) {
 				again++
 			}
 		}
@@ -56,7 +83,7 @@ func conditional(r *Record, f *finding) {
 			return
 		}
 		y := next(x, later, func(y *testbed.Exchange) bool { return sameRead(x, y) })
-		if y == nil || len(y.Final) > 0 && y.IfNoneMatch == "" {
+		if y == nil || waits(y) || r.hinted(x, y) || len(y.Final) > 0 && y.IfNoneMatch == "" {
 			return
 		}
 		f.judge(y.IfNoneMatch != "", y, fmt.Sprintf("If-None-Match: %q.", y.IfNoneMatch),
@@ -77,6 +104,9 @@ func backoff(r *Record, f *finding) {
 		}
 		waited := y.Start.Sub(x.End)
 		if x.RetryAfter != nil {
+			if waited < tells(x)-Tolerance && r.hinted(x, y) {
+				return
+			}
 			f.judge(waited >= tells(x)-Tolerance, x, "The same again "+after(waited)+".",
 				fmt.Sprintf("To wait for the %d s that Retry-After says.", *x.RetryAfter))
 			return
@@ -96,7 +126,7 @@ func tolerant(r *Record, f *finding) {
 			return
 		}
 		for _, id := range x.Shown {
-			learned := r.learned(id, x.ServiceEnd())
+			_, learned := r.learned(id, x.ServiceEnd())
 			f.judge(learned, x, either(learned, "The client went on, and learned what became of the job.",
 				"The client learned nothing more of job "+id.String()+"."),
 				"To ignore unknown members, to take an unknown state for one that is not final, and to go on.")
@@ -110,7 +140,7 @@ func tolerant(r *Record, f *finding) {
 // timeouts: a client does not wait for ever.
 func timeouts(r *Record, f *finding) {
 	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
-		if x.Fault == nil || time.Duration(x.Fault.Delay) < WaitAtMost {
+		if x.Fault == nil || time.Duration(x.Fault.Delay) < WaitAtMost || waits(x) && !x.HungUp { // who asks to wait has to
 			return
 		}
 		took := after(x.End.Sub(x.Start))

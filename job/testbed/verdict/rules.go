@@ -1,95 +1,181 @@
 package verdict
 
+import "github.com/forgerun/forgerun/job/testbed"
+
 // Where it is asked for.
 const (
 	rfc9110 = "https://www.rfc-editor.org/rfc/rfc9110#section-"
 	keyRef  = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07#section-2"
-	sseRef  = "https://html.spec.whatwg.org/multipage/server-sent-events.html#"
-	page    = "https://github.com/forgerun/forgerun/blob/main/docs/reference/"
+	client  = "https://github.com/forgerun/forgerun/blob/main/docs/reference/api.md#what-a-client-does"
 )
 
 // rules are all rules.
 var rules = []rule{
 	{
-		"retry-after", "Polling waits for as long as Retry-After says.", rfc9110 + "10.2.3",
-		"Read a job that takes a while (GET /v1/jobs/{id}) until it is final.", retryAfter,
+		id: "retry-after", title: "Polling waits for as long as Retry-After says.",
+		level: testbed.Should, check: retryAfter,
+		see: rfc9110 + "10.2.3",
+		quote: `Servers send the "Retry-After" header field to indicate how long the user agent ought to wait before ` +
+			"making a follow-up request.",
+		exercise: "Read a job that takes a while (GET /v1/jobs/{id}) until it is final",
 	},
 	{
-		"stop-at-end", "Polling stops when the job is final.", page + "api.md#reading",
-		"Read a job until it is final.", stopAtEnd,
+		id: "stop-at-end", title: "Polling stops when the job is final.",
+		level: testbed.Should, check: stopAtEnd,
+		see:      client,
+		quote:    "It should stop asking once a job is final.",
+		exercise: "Read a job until it is final",
 	},
 	{
-		"conditional-requests", "Polling sends If-None-Match with the ETag that it has.", rfc9110 + "13.1.2",
-		"Read a job that takes a while more than once.", conditional,
+		id: "conditional-requests", title: "Polling sends If-None-Match with the ETag that it has.",
+		level: testbed.Should, check: conditional,
+		see: rfc9110 + "13.1.2",
+		quote: "When a client desires to update one or more stored responses that have entity tags, the client SHOULD " +
+			"generate an If-None-Match header field containing a list of those entity tags when making a GET request.",
+		exercise: "Read a job that takes a while more than once",
 	},
 	{
-		"backoff", "After 429, 502 and 503 the client waits, and not less than told.", rfc9110 + "15.6.4",
-		"The profile overloaded or maintenance-window.", backoff,
+		id: "backoff", title: "After 429, 502 and 503 the client waits, and not less than told.",
+		level: testbed.Must, check: backoff,
+		see: client,
+		quote: "After 429, 502 and 503 it must wait before it sends the same again: as long as Retry-After says, " +
+			"otherwise longer each time.",
+		exercise: "Requests", profiles: []testbed.Profile{testbed.Overloaded, testbed.MaintenanceWindow},
 	},
 	{
-		"retry-only-retryable", "What may be retried is retried, and what is refused is not sent again.", rfc9110 + "9.2.2",
-		"The profile overloaded, with submissions that carry a key or a correlation id.", retried,
+		id: "retry-only-retryable", title: "What may be retried is retried, and what is refused is not sent again.",
+		level: testbed.Should, check: retried,
+		see:      client,
+		quote:    "It should repeat a submission that came to nothing, and should not repeat what was refused.",
+		exercise: "Submissions that carry a key or a correlation id", profiles: []testbed.Profile{testbed.Overloaded},
 	},
 	{
-		"idempotency-key", "A repeated submission carries the key of the first try.", keyRef + ".2",
-		"The profile flaky-network or overloaded.", keyed,
+		id: "idempotency-key", title: "A repeated submission carries the key of the first try.",
+		level: testbed.Must, check: keyed,
+		see:      client,
+		quote:    "It must repeat a submission with the Idempotency-Key of the first try.",
+		exercise: "Submissions that carry a key or a correlation id", profiles: []testbed.Profile{testbed.FlakyNetwork, testbed.Overloaded},
 	},
 	{
-		"same-body", "A key that comes again comes with the same body.", keyRef + ".4",
-		"The profile flaky-network or overloaded, with keys.", sameBody,
+		id: "same-body", title: "A key that comes again comes with the same body.",
+		level: testbed.Must, check: sameBody,
+		see: keyRef + ".2",
+		quote: "The idempotency key that is supplied as part of every POST request MUST be unique and MUST NOT be reused " +
+			"with another request with a different request payload.",
+		exercise: "Submissions that carry keys", profiles: []testbed.Profile{testbed.FlakyNetwork, testbed.Overloaded},
 	},
 	{
-		"one-job-per-intention", "One intention makes one job, however often it is submitted.", keyRef + ".1",
-		"The profile flaky-network, with an X-Correlation-ID for each intended job.", once,
+		id: "one-job-per-intention", title: "One intention makes one job, however often it is submitted.",
+		level: testbed.Must, check: once,
+		see:      client,
+		quote:    "It must have one Idempotency-Key for one intended job, and another one for another.",
+		exercise: "Submissions with an X-Correlation-ID for each intended job", profiles: []testbed.Profile{testbed.FlakyNetwork},
 	},
 	{
-		"lost-answer", "A submission whose answer was lost is found out about.", page + "api.md#repeating-a-request",
-		`The profile flaky-network, or the effect {"close": "after_commit"} on submitJob.`, foundOut,
+		id: "lost-answer", title: "A submission whose answer was lost is found out about.",
+		level: testbed.Must, check: foundOut,
+		see:      client,
+		quote:    "It must find out about a submission whose answer did not come.",
+		exercise: "Submissions", profiles: []testbed.Profile{testbed.FlakyNetwork, testbed.Failover},
 	},
 	{
-		"outcome-learned", "What became of each job is learned within a minute.", page + "api.md#outcome-documents",
-		"Submit a job that ends.", outcome,
+		id: "outcome-learned", title: "What became of each job is learned within a minute.",
+		level: testbed.Must, check: outcome,
+		see:      client,
+		quote:    "It must learn what became of each of its jobs, within a minute of its end.",
+		exercise: "Submit a job that ends",
 	},
 	{
-		"stream-resume", "A stream that ended is resumed with the last id, after a pause.", sseRef + "the-last-event-id-header",
-		"The profile flaky-network or failover, and an event stream.", resumed,
+		id: "stream-resume", title: "A stream that ended is resumed with the last id, after a pause.",
+		level: testbed.Must, check: resumed,
+		see:      client,
+		quote:    "It must resume a stream that ended where it ended, after a pause.",
+		exercise: "An event stream", profiles: []testbed.Profile{testbed.FlakyNetwork, testbed.Failover, testbed.MaintenanceWindow},
 	},
 	{
-		"tolerant-reader", "Unknown members, states and types do not stop the client.", "https://www.rfc-editor.org/rfc/rfc9457#section-3.2",
-		`The effects {"extensions": true}, {"job_status": "PONDERING"} or {"problem_type": "..."} on getJob.`, tolerant,
+		id: "tolerant-reader", title: "Unknown members, states and types do not stop the client.",
+		level: testbed.Must, check: tolerant,
+		see: "https://www.rfc-editor.org/rfc/rfc9457#section-3.2",
+		quote: "Clients consuming problem details MUST ignore any such extensions that they don't recognize; this allows " +
+			"problem types to evolve and include additional information in the future.",
+		exercise: `The effects {"extensions": true}, {"job_status": "PONDERING"} or {"problem_type": "..."} on getJob`,
 	},
 	{
-		"deliveries-answered", "Webhook deliveries are answered with 2xx within ten seconds.", page + "webhooks.md",
-		"Create a webhook, or give submissions a callback.", answered,
+		id: "deliveries-answered", title: "Webhook deliveries are answered with 2xx within ten seconds.",
+		level: testbed.Must, check: answered,
+		see:      client,
+		quote:    "It must answer a delivery with 2xx within ten seconds.",
+		exercise: "Create a webhook, or give submissions a callback",
 	},
 	{
-		"tampered-refused", "A request that is no delivery of the service's, or an old one, is refused.", page + "webhooks.md#verifying",
-		`A webhook or callback, and the profile duplicate-deliveries, or the effect {"tamper": "body"} on delivery.`, refused,
+		id: "tampered-refused", title: "A request that is no delivery of the service's, or an old one, is refused.",
+		level: testbed.Must, check: refused,
+		see:      client,
+		quote:    "It must not answer 2xx to a request whose signatures do not hold, or that is older than five minutes.",
+		exercise: "A webhook or callback", profiles: []testbed.Profile{testbed.DuplicateDeliveries},
 	},
 	{
-		"repeated-delivery", "A delivery that comes again is answered with 2xx.", page + "webhooks.md#order-and-duplicates",
-		`A webhook or callback, and the profile duplicate-deliveries, or the effect {"repeat": 1} on delivery.`, repeated,
+		id: "repeated-delivery", title: "A delivery that comes again is answered with 2xx.",
+		level: testbed.Must, check: repeated,
+		see:      client,
+		quote:    "It must answer 2xx to a delivery that it knows already.",
+		exercise: "A webhook or callback", profiles: []testbed.Profile{testbed.DuplicateDeliveries},
 	},
 	{
-		"not-retryable", "A job that failed for good is not tried again.", page + "api.md#outcome-documents",
-		"A job whose failure says retryable: false, such as a CUSTOM one, and reading its outcome.", unretried,
+		id: "not-retryable", title: "A job that failed for good is not tried again.",
+		level: testbed.Should, check: unretried,
+		see:      client,
+		quote:    "It should not try a job again whose failure says that it is not retryable.",
+		exercise: "A job whose failure says retryable: false, such as a CUSTOM one, and reading its outcome",
 	},
 	{
-		"key-renewal", "Keys are renewed before they expire.", page + "api.md#credentials",
-		"A session in which the key expires.", renewed,
-	},
-	{"no-key-in-url", "No key is part of a URL.", "https://www.rfc-editor.org/rfc/rfc6750#section-2.3", "Any request.", secret},
-	{
-		"connection-reuse", "Connections are used again.", "https://www.rfc-editor.org/rfc/rfc9112#section-9.3",
-		"Ten requests, one after the other.", reused,
+		id: "key-renewal", title: "Keys are renewed before they expire.",
+		level: testbed.Should, check: renewed,
+		see:      client,
+		quote:    "It should renew its key before it expires.",
+		exercise: "A session in which the key expires",
 	},
 	{
-		"time-outs", "The client does not wait for ever.", page + "testbed.md#sessions-and-the-verdict",
-		`The effect {"delay": "40s"}.`, timeouts,
+		id: "no-key-in-url", title: "No key is part of a URL.",
+		level: testbed.Must, check: secret,
+		see:      client,
+		quote:    "It must not send its key in a URL.",
+		exercise: "Any request",
 	},
-	{"content-negotiation", "What is sent and asked for is what the service has.", rfc9110 + "12", "Any request.", negotiated},
 	{
-		"correlation-ids", "Each intended job has an X-Correlation-ID of its own.", page + "api.md#submitting",
-		"Submit a job.", correlated,
+		id: "connection-reuse", title: "Connections are used again.",
+		level: testbed.Should, check: reused,
+		see:      "https://www.rfc-editor.org/rfc/rfc9112#section-9.3",
+		quote:    "HTTP implementations SHOULD support persistent connections.",
+		exercise: "Ten requests, one after the other",
+	},
+	{
+		id: "time-outs", title: "The client does not wait for ever.",
+		level: testbed.Should, check: timeouts,
+		see:      client,
+		quote:    "It should give up on an answer that has not come after 30 s, unless it asked to wait longer.",
+		exercise: `The effect {"delay": "40s"}`,
+	},
+	{
+		id: "redirects", title: "A request that has moved is sent again, to the new address.",
+		level: testbed.Should, check: followed,
+		see: rfc9110 + "15.4.9",
+		quote: "The 308 (Permanent Redirect) status code indicates that the target resource has been assigned a new " +
+			"permanent URI and any future references to this resource ought to use one of the enclosed URIs.",
+		exercise: `The effect {"moved": true}`,
+	},
+	{
+		id: "content-negotiation", title: "What is sent and asked for is what the service has.",
+		level: testbed.Should, check: negotiated,
+		see:      client,
+		quote:    "It should send and accept media types that the service has.",
+		exercise: "Any request",
+	},
+	{
+		id: "correlation-ids", title: "Each intended job has an X-Correlation-ID of its own.",
+		level: testbed.Should, check: correlated,
+		see:      client,
+		quote:    "It should give each intended job a correlation id of its own.",
+		exercise: "Submit a job",
 	},
 }

@@ -12,9 +12,12 @@ func failed(x *testbed.Exchange) bool {
 	return !x.Arrived() || x.Status == 429 || x.Status >= 500
 }
 
-// intention reports whether y is to make the job that x was to make: they carry one correlation id and one body, as far as that
-// was read.
+// intention reports whether y is to make what x was to make: they carry one correlation id and one body, as far as that was read, or are
+// equal batches.
 func intention(x, y *testbed.Exchange) bool {
+	if batch(x) || batch(y) {
+		return x.Operation == y.Operation && x.Body != "" && x.Body == y.Body
+	}
 	return x.Correlation != "" && x.Correlation == y.Correlation && (x.Body == y.Body || x.Body == "" || y.Body == "")
 }
 
@@ -24,14 +27,14 @@ func retried(r *Record, f *finding) {
 	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
 		if refusal(x) {
 			y := next(x, later, func(y *testbed.Exchange) bool { return repeats(x, y) && y.KeyID == x.KeyID && refusal(y) })
-			at := x.Method + x.Path + x.Body
+			at := x.Method + x.Path + "?" + x.Query + x.Body
 			if refused[at]++; y == nil {
 				f.judge(refused[at] <= MaxRereads, x, fmt.Sprintf("The refused request was sent %d times.", refused[at]),
 					"To correct the request: the same one is refused again.")
 			}
 			return
 		}
-		if !submits(x) || !failed(x) || x.Key == "" && x.Correlation == "" || !r.over(x.End) {
+		if !submits(x) || !failed(x) || x.Key == "" && x.Correlation == "" && !batch(x) || !r.over(x.End) {
 			return
 		}
 		tries := 0
@@ -108,9 +111,21 @@ func sameBody(r *Record, f *finding) {
 // once: one intention makes one job.
 func once(r *Record, f *finding) {
 	type want struct{ correlation, body string }
+	done := map[string]*testbed.Exchange{} // keys of submissions that the client knows to be made
 	made, tries := map[want]map[job.ID]bool{}, map[want]int{}
 	var order []*testbed.Exchange
 	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
+		if submits(x) && x.Key != "" {
+			if first := done[x.Key]; first != nil && first.Correlation != "" && x.Correlation != "" && x.Correlation != first.Correlation &&
+				x.Body == first.Body && x.Start.After(first.End) {
+				f.fail(x, "The key of another intended job, "+first.Correlation+", which was made: this one is not.",
+					"A key of its own for each intended job.")
+				return
+			}
+			if x.Arrived() && x.Status < 300 && done[x.Key] == nil {
+				done[x.Key] = x
+			}
+		}
 		if !submits(x) || x.Correlation == "" {
 			return
 		}
@@ -139,7 +154,7 @@ func foundOut(r *Record, f *finding) {
 			return
 		}
 		y := next(x, later, func(y *testbed.Exchange) bool {
-			return y.Arrived() && (y.Made == x.Made || shown(y, x.Made)) || submits(y) && !y.Arrived() && y.Made == x.Made
+			return y.Arrived() && (y.Made == x.Made || y.Job == x.Made || shown(y, x.Made)) || submits(y) && !y.Arrived() && y.Made == x.Made
 		})
 		if y != nil && !y.Arrived() {
 			return // the repetition's answer was lost too, and counts by itself
@@ -168,10 +183,12 @@ func shown(x *testbed.Exchange, id job.ID) bool {
 func correlated(r *Record, f *finding) {
 	bodies := map[string]string{}
 	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
-		if !submits(x) {
+		if !submits(x) || batch(x) { // whose items may have one each
 			return
 		}
 		switch other, known := bodies[x.Correlation]; {
+		case x.Correlation == "" && x.Trace != "":
+			f.hold(x, "A traceparent.")
 		case x.Correlation == "":
 			f.fail(x, "No X-Correlation-ID.", "An X-Correlation-ID of its own for each intended job.")
 		case known && other != x.Body && x.Body != "":

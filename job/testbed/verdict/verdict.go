@@ -6,6 +6,7 @@ package verdict
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/forgerun/forgerun/job"
@@ -19,6 +20,7 @@ const (
 	AnswerWithin = 10 * time.Second       // of a delivery
 	WaitAtMost   = 30 * time.Second       // for an answer
 	MaxRereads   = 2                      // of a job that was seen final
+	KeptFor      = 4 * time.Second        // idle connections are, by clients in common use
 	FewRequests  = 10                     // that say nothing about connections
 	maxEvidence  = 5                      // of a rule
 )
@@ -36,8 +38,25 @@ type Record struct {
 
 // rule is what clients should do, and how to find out.
 type rule struct {
-	id, title, see, exercise string
-	check                    func(*Record, *finding)
+	id, title string
+	level     testbed.Level
+	see       string            // where that is asked for
+	quote     string            // the sentence that does
+	exercise  string            // what a client does
+	profiles  []testbed.Profile // and under one of these; none: under any
+	check     func(*Record, *finding)
+}
+
+// advice tells what would exercise the rule, under a profile or none.
+func (r rule) advice(p testbed.Profile) string {
+	if len(r.profiles) == 0 || slices.Contains(r.profiles, p) {
+		return r.exercise + "."
+	}
+	names := make([]string, len(r.profiles))
+	for i, name := range r.profiles {
+		names[i] = string(name)
+	}
+	return r.exercise + ", with the profile " + strings.Join(names, " or ") + "."
 }
 
 // finding is what a rule found so far.
@@ -90,13 +109,17 @@ func IDs() []string {
 }
 
 // Rule describes a rule: what clients should do, where that is asked for, and what exercises it.
-type Rule struct{ ID, Title, See, Exercise string }
+type Rule struct {
+	ID, Title            string
+	Level                testbed.Level
+	See, Quote, Exercise string
+}
 
 // Rules are all rules, in their order.
 func Rules() []Rule {
 	all := make([]Rule, len(rules))
 	for i, r := range rules {
-		all[i] = Rule{r.id, r.title, r.see, r.exercise}
+		all[i] = Rule{r.id, r.title, r.level, r.see, r.quote, r.advice("")}
 	}
 	return all
 }
@@ -112,28 +135,33 @@ func Of(all *Record) testbed.Verdict {
 			r.Exchanges = append(r.Exchanges, *x)
 		}
 	}
-	return of(&r)
+	return of(&r, faults(all))
 }
 
-func of(r *Record) testbed.Verdict {
+func of(r *Record, faults []testbed.FaultCount) testbed.Verdict {
 	v := testbed.Verdict{
+		Faults:  faults,
 		Session: r.Session, Verdict: testbed.Right, Results: []testbed.RuleResult{},
 		Counts: map[testbed.Status]int{testbed.Held: 0, testbed.Broken: 0, testbed.NotExercised: 0},
 	}
+	wrong := false
 	for _, rule := range rules {
 		if !slices.Contains(r.Session.Rules, rule.id) {
 			continue
 		}
 		result := rule.result(r)
 		v.Counts[result.Status]++
+		wrong = wrong || result.Status == testbed.Broken && rule.level == testbed.Must
 		v.Results = append(v.Results, result)
 	}
 	switch {
 	case r.Session.Recorded > len(r.Exchanges)+len(r.sent) && v.Counts[testbed.Broken] == 0:
 		v.Verdict = testbed.Incomplete
-	case v.Counts[testbed.Broken] > 0:
+	case wrong:
 		v.Verdict = testbed.Wrong
-	case v.Counts[testbed.NotExercised] > 0:
+	case v.Counts[testbed.Broken] > 0:
+		v.Verdict = testbed.Improvable
+	case v.Counts[testbed.NotExercised] > 0 || unmet(faults):
 		v.Verdict = testbed.Incomplete
 	}
 	return v
@@ -143,13 +171,14 @@ func (r rule) result(record *Record) testbed.RuleResult {
 	var f finding
 	r.check(record, &f)
 	result := testbed.RuleResult{
-		Rule: r.id, Title: r.title, Status: testbed.Held, Times: f.times, Failures: f.failures, Evidence: f.held, See: r.see,
+		Rule: r.id, Title: r.title, Level: r.level, Quote: r.quote, Status: testbed.Held, Times: f.times, Failures: f.failures,
+		Evidence: f.held, See: r.see,
 	}
 	switch {
 	case f.failures > 0:
 		result.Status, result.Evidence = testbed.Broken, f.broken
 	case f.times == 0:
-		result.Status, result.Evidence, result.Exercise = testbed.NotExercised, []testbed.Evidence{}, r.exercise
+		result.Status, result.Evidence, result.Exercise = testbed.NotExercised, []testbed.Evidence{}, r.advice(record.Session.Profile)
 	}
 	return result
 }
@@ -176,6 +205,16 @@ func next(x *testbed.Exchange, later []testbed.Exchange, is func(*testbed.Exchan
 	return nil
 }
 
+// waits reports whether a request asks to be answered once there is something new: it may come at any time.
+func waits(x *testbed.Exchange) bool {
+	for preference := range strings.SplitSeq(x.Prefer, ",") {
+		if name, value, _ := strings.Cut(strings.TrimSpace(preference), "="); strings.EqualFold(name, "wait") && value != "0" {
+			return true
+		}
+	}
+	return false
+}
+
 // sameRead reports whether both read the same resource.
 func sameRead(x, y *testbed.Exchange) bool {
 	return x.Method == http.MethodGet && y.Method == x.Method && y.Path == x.Path && y.Query == x.Query && x.Stream == nil && y.Stream == nil
@@ -196,7 +235,10 @@ func repeats(x, y *testbed.Exchange) bool {
 func shows(x *testbed.Exchange, id job.ID) bool { return x.Arrived() && slices.Contains(x.Final, id) }
 
 // submits reports whether x is to make a job.
-func submits(x *testbed.Exchange) bool { return x.Operation == "submitJob" }
+func submits(x *testbed.Exchange) bool { return x.Operation == "submitJob" || batch(x) }
+
+// batch reports whether x is to make several jobs.
+func batch(x *testbed.Exchange) bool { return x.Operation == "submitBatch" }
 
 // tells gives the time that an answer tells a client to wait.
 func tells(x *testbed.Exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }

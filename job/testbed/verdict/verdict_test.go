@@ -3,6 +3,7 @@ package verdict_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,8 +112,12 @@ func right() *trace {
 	t.wait(time.Second).send(poll(1, conditional, final))
 	t.send(poll(2, unavailable)).wait(2 * time.Second).send(poll(2)).wait(time.Second).send(poll(2, conditional, final))
 	t.send(submit(3)).wait(time.Second).send(poll(3, final)).send(submit(4)).wait(time.Second).send(poll(4, final))
+	t.send(poll(5, func(x *testbed.Exchange) {
+		x.Path, x.Operation, x.Status, x.Fault = "/v1/limits", "", 308, &testbed.Effect{Moved: true}
+	}))
+	t.send(poll(5, func(x *testbed.Exchange) { x.Path, x.Operation = "/v1/limits", "" }))
 	cut := stream("", "e1", "e2")
-	cut.Fault = &testbed.Effect{CutAfter: new(2)}
+	cut.Fault, cut.Stream.Cut = &testbed.Effect{CutAfter: new(2)}, true
 	t.send(cut).wait(time.Second).send(stream("e2", "e3"))
 	t.send(poll(1, func(x *testbed.Exchange) {
 		x.Path, x.HungUp, x.Fault = "/v1/jobs", true, &testbed.Effect{Delay: testbed.Duration(40e9)}
@@ -171,6 +176,10 @@ func TestRightClient(t *testing.T) {
 // For each rule a client that breaks it alone.
 func TestEachRuleIsBrokenAlone(t *testing.T) {
 	t.Parallel()
+	levels := map[string]testbed.Level{}
+	for _, r := range verdict.Rules() {
+		levels[r.ID] = r.Level
+	}
 	again := func(t *trace, x testbed.Exchange, times int) {
 		for range times {
 			t.wait(time.Second).send(x)
@@ -204,7 +213,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		},
 		"stream-resume": func(t *trace) {
 			x := stream("e3", "e4")
-			x.Fault = &testbed.Effect{CutAfter: new(1)}
+			x.Fault, x.Stream.Cut = &testbed.Effect{CutAfter: new(1)}, true
 			t.send(x).wait(time.Second).send(stream(""))
 		},
 		"tolerant-reader": func(t *trace) { t.send(submit(7)).send(poll(7, with(&testbed.Effect{JobStatus: "PONDERING"}))) },
@@ -228,6 +237,9 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 			}
 		},
 		"time-outs": func(t *trace) { t.send(poll(7, with(&testbed.Effect{Delay: testbed.Duration(35e9)}))) },
+		"redirects": func(t *trace) {
+			t.send(poll(7, func(x *testbed.Exchange) { x.Status, x.Shown, x.RetryAfter, x.ETag = 308, nil, nil, "" }))
+		},
 		"content-negotiation": func(t *trace) {
 			t.send(poll(7, func(x *testbed.Exchange) { x.Status, x.Code, x.Accept = 406, job.CodeNotAcceptable, "text/csv" }))
 		},
@@ -242,9 +254,44 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 			continue
 		}
 		require.Equal(t, []string{rule}, broken, "%s: %+v", rule, v)
-		require.Equal(t, testbed.Wrong, v.Verdict)
+		want := map[testbed.Level]testbed.Conclusion{testbed.Must: testbed.Wrong, testbed.Should: testbed.Improvable}
+		require.Equal(t, want[levels[rule]], v.Verdict, rule)
 	}
-	require.Len(t, verdict.IDs(), 22)
+	require.Len(t, verdict.IDs(), 23)
+}
+
+// The verdict tells which faults happened to which requests, and which of the profile did not.
+func TestFaultsAreCounted(t *testing.T) {
+	t.Parallel()
+	trace := right()
+	trace.Session.Profile = testbed.FlakyNetwork
+	v := verdict.Of(&trace.Record)
+	require.Equal(t, testbed.Incomplete, v.Verdict, "no submission was closed before the work")
+	counts := map[string][2]int{}
+	for _, f := range v.Faults {
+		counts[fmt.Sprint(f.Of, ": ", f.Fault)] = [2]int{f.Times, f.Requests}
+	}
+	require.Equal(t, [2]int{1, 6}, counts["submissions: answer lost after the work"])
+	require.Equal(t, [2]int{0, 6}, counts["submissions: connection closed before the work"])
+	require.Equal(t, [2]int{1, 2}, counts["event streams: stream cut"])
+	require.Equal(t, [2]int{0, 0}, counts["reads of results and reports: answer cut in the middle"])
+	require.Contains(t, counts, "deliveries: forged delivery")
+
+	trace = newTrace().send(poll(1, unavailable, with(&testbed.Effect{Status: 503, RetryAfter: new(2)})))
+	trace.Session.Profile = testbed.MaintenanceWindow
+	for _, f := range verdict.Of(&trace.Record).Faults {
+		require.Equal(t, f.Fault != "503 with Retry-After", f.Times == 0, f)
+	}
+	v = verdict.Of(&newTrace().Record)
+	require.Empty(t, v.Faults)
+	for _, r := range v.Results {
+		if r.Rule == "backoff" {
+			require.Equal(t, "Requests, with the profile overloaded or maintenance-window.", r.Exercise)
+		}
+	}
+	for _, r := range verdict.Of(&verdict.Record{Session: testbed.Session{Profile: testbed.Overloaded, Rules: []string{"backoff"}}}).Results {
+		require.Equal(t, "Requests.", r.Exercise, "of the profile that is there")
+	}
 }
 
 // Who gets nothing cannot answer.
@@ -269,12 +316,19 @@ func TestClosedConnectionsAreNotTheClients(t *testing.T) {
 	}
 }
 
-// The page about the test bed has a row for each rule.
-func TestPageHasTheRules(t *testing.T) {
+// The page about the test bed has a row for each rule, and our own sentences are where the rules say. Each says how much it asks for.
+func TestPagesHaveTheRules(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/reference/testbed.md")
 	require.NoError(t, err)
+	api, err := os.ReadFile("../../../docs/reference/api.md")
+	require.NoError(t, err)
 	for _, r := range verdict.Rules() {
-		require.Contains(t, string(page), fmt.Sprintf("| [`%s`](%s) | %s | %s |\n", r.ID, r.See, r.Title, r.Exercise))
+		require.Contains(t, string(page), fmt.Sprintf("| [`%s`](%s) | %s | %s | %s |\n", r.ID, r.See, r.Title, r.Level, r.Exercise))
+		if strings.HasSuffix(r.See, "api.md#what-a-client-does") {
+			require.Contains(t, string(api), "\n- "+r.Quote+"\n")
+		}
+		word := map[testbed.Level]string{testbed.Must: "must", testbed.Should: "(should|ought to)"}[r.Level]
+		require.Regexp(t, "(?i)"+word, r.Quote)
 	}
 }

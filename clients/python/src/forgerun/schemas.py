@@ -208,7 +208,7 @@ class SessionRequest(TypedDict):
     rules: NotRequired[list[VerdictRule] | None]
 
 
-VerdictRule: TypeAlias = "Literal['retry-after', 'stop-at-end', 'conditional-requests', 'backoff', 'retry-only-retryable', 'idempotency-key', 'same-body', 'one-job-per-intention', 'lost-answer', 'outcome-learned', 'stream-resume', 'tolerant-reader', 'deliveries-answered', 'tampered-refused', 'repeated-delivery', 'not-retryable', 'key-renewal', 'no-key-in-url', 'connection-reuse', 'time-outs', 'content-negotiation', 'correlation-ids']"
+VerdictRule: TypeAlias = "Literal['retry-after', 'stop-at-end', 'conditional-requests', 'backoff', 'retry-only-retryable', 'idempotency-key', 'same-body', 'one-job-per-intention', 'lost-answer', 'outcome-learned', 'stream-resume', 'tolerant-reader', 'deliveries-answered', 'tampered-refused', 'repeated-delivery', 'not-retryable', 'key-renewal', 'no-key-in-url', 'connection-reuse', 'time-outs', 'redirects', 'content-negotiation', 'correlation-ids']"
 
 
 class Session(TypedDict):
@@ -248,9 +248,19 @@ class Verdict(TypedDict):
     created_at: Time
     ended_at: Time | None
     exchanges: int
-    verdict: Literal['right', 'wrong', 'incomplete']
+    verdict: Literal['right', 'wrong', 'could_be_better', 'incomplete']
     counts: VerdictCounts
+    faults: list[FaultCount]
     results: list[RuleResult]
+
+
+class FaultCount(TypedDict):
+    """How often a kind of fault happened."""
+
+    fault: str
+    of: Literal['submissions', 'reads of jobs', 'reads of results and reports', 'event streams', 'deliveries', 'other requests', 'requests']
+    requests: int
+    times: int
 
 
 class RuleResult(TypedDict):
@@ -258,11 +268,13 @@ class RuleResult(TypedDict):
 
     rule: VerdictRule
     title: str
+    level: Literal['must', 'should']
     status: Literal['held', 'broken', 'not_exercised']
     times: int
     failures: int
     evidence: list[Evidence]
     see: str
+    quote: str
     exercise: NotRequired[str]
 
 
@@ -342,6 +354,8 @@ FaultMatch = TypedDict(
     {
         "operation": "NotRequired[str | None]",
         "nth": "NotRequired[int | None]",
+        "times": "NotRequired[int | None]",
+        "for": "NotRequired[str | None]",
         "every": "NotRequired[int | None]",
         "probability": "NotRequired[float | None]",
         "from": "NotRequired[Time | None]",

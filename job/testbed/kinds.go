@@ -1,0 +1,101 @@
+package testbed
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Kinds names what the fault does, each in a few words.
+func (e *Effect) Kinds() (kinds []string) {
+	told := ""
+	if e.RetryAfter != nil {
+		told = " with Retry-After"
+	}
+	add := func(is bool, kind string) {
+		if is {
+			kinds = append(kinds, kind)
+		}
+	}
+	add(e.Close == CloseBefore, "connection closed before the work")
+	add(e.Close == AfterCommit, "answer lost after the work")
+	add(e.Close == CloseMidBody, "answer cut in the middle")
+	add(e.HTML, "page of a proxy")
+	add(e.Code != "", fmt.Sprint(e.Code.Spec().Status, told))
+	add(e.Status != 0 && !e.HTML, fmt.Sprint(e.Status, told))
+	add(e.Moved, "308")
+	add(e.Delay > 0, "delay")
+	add(e.SlowBytes > 0, "slow answer")
+	add(e.CutAfter != nil, "stream cut")
+	add(e.HalfEventAfter != nil, "stream cut within an event")
+	add(e.StallAfter != nil, "stream stalled")
+	add(e.RepeatAfter > 0, "events repeated")
+	add(e.CommentsOnly, "comments instead of events")
+	add(e.Drop, "delivery not sent")
+	add(e.Tamper != "", "forged delivery")
+	add(e.Repeat > 0, "delivery repeated")
+	add(e.RotatedSecret, "signature of another secret")
+	add(e.Padding > 0, "large delivery")
+	add(e.Rewrites() || e.ContentType != "", "document changed")
+	return kinds
+}
+
+// Use is what operations are used for.
+type Use string
+
+// The uses.
+const (
+	Submissions Use = "submissions"
+	Lookups     Use = "reads of jobs"
+	Outcomes    Use = "reads of results and reports"
+	Streams     Use = "event streams"
+	Deliveries  Use = "deliveries"
+	Others      Use = "other requests"
+	AnyRequest  Use = "requests"
+)
+
+// Uses are all of them, in the order in which people read of them.
+var Uses = []Use{Submissions, Lookups, Outcomes, Streams, Deliveries, Others, AnyRequest}
+
+// UseOf gives what an operation is used for.
+func UseOf(operation string) Use {
+	switch {
+	case operation == Delivery:
+		return Deliveries
+	case slices.Contains(submissions, operation):
+		return Submissions
+	case slices.Contains(lookups, operation):
+		return Lookups
+	case slices.Contains(outcomes, operation):
+		return Outcomes
+	case slices.Contains(streams, operation):
+		return Streams
+	}
+	return Others
+}
+
+// FaultCount tells how often a kind of fault happened to requests of a use.
+type FaultCount struct {
+	Fault    string `json:"fault"`
+	Of       Use    `json:"of"`
+	Requests int    `json:"requests"` // of this use
+	Times    int    `json:"times"`    // 0: the profile is about it, and it did not come to be
+}
+
+// About gives the kinds of faults that the profile is sure to bring about where their operations are used, without counts.
+func (p Profile) About() (about []FaultCount) {
+	for _, r := range p.Rules(0) {
+		if r.Match.Probability > 0 {
+			continue
+		}
+		of := AnyRequest
+		if r.Match.Operation != "" {
+			of = UseOf(r.Match.Operation)
+		}
+		for _, kind := range r.Effect.Kinds() {
+			if one := (FaultCount{Fault: kind, Of: of}); !slices.Contains(about, one) {
+				about = append(about, one)
+			}
+		}
+	}
+	return about
+}
