@@ -55,14 +55,14 @@ func New(store Store, clock app.Clock) *Service {
 func (s *Service) ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) (
 	[]testbed.Counted, error,
 ) {
-	if err := s.unused(ctx, client); err != nil {
+	if err := s.changeable(ctx, client); err != nil {
 		return nil, err
 	}
 	return s.replaceFaults(ctx, client, seed, rules, p)
 }
 
-// unused refuses to change the rules by which the profile of an open session disturbs the client: its verdict would be about less.
-func (s *Service) unused(ctx context.Context, client job.ID) error {
+// changeable refuses to change the rules by which the profile of an open session disturbs the client: its verdict would be about less.
+func (s *Service) changeable(ctx context.Context, client job.ID) error {
 	sessions, err := s.store.Sessions(ctx, client)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (s *Service) Faults(ctx context.Context, client job.ID) ([]testbed.Counted,
 
 // RemoveFaults removes all rules of a client.
 func (s *Service) RemoveFaults(ctx context.Context, client job.ID) error {
-	if err := s.unused(ctx, client); err != nil {
+	if err := s.changeable(ctx, client); err != nil {
 		return err
 	}
 	_, err := s.store.RemoveFaults(ctx, client, job.ID{})
@@ -107,7 +107,7 @@ func (s *Service) RemoveFaults(ctx context.Context, client job.ID) error {
 
 // RemoveFault removes one rule of a client.
 func (s *Service) RemoveFault(ctx context.Context, client, id job.ID) error {
-	if err := s.unused(ctx, client); err != nil {
+	if err := s.changeable(ctx, client); err != nil {
 		return err
 	}
 	n, err := s.store.RemoveFaults(ctx, client, id)
