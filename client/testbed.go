@@ -143,14 +143,24 @@ type RuleResult struct {
 	Exercise string     `json:"exercise"` // what would exercise it; "" if something has
 }
 
-// Evidence is one moment that shows how a rule was kept or broken.
+// Evidence is how a rule was kept or broken: the request that set the expectation, and the one that met it or did not.
 type Evidence struct {
-	At       time.Time `json:"at"`
-	Request  string    `json:"request"`
-	Answer   string    `json:"answer"`
-	Fault    string    `json:"fault"`
-	Found    string    `json:"found"`
-	Expected string    `json:"expected"`
+	Found    string  `json:"found"`
+	Expected string  `json:"expected"`
+	Times    int     `json:"times"`   // how often in the same way
+	Before   *Moment `json:"before"`  // nil: no request set the expectation
+	Request  *Moment `json:"request"` // nil: none came
+}
+
+// Moment is a request as evidence has it.
+type Moment struct {
+	At         time.Time `json:"at"`
+	Until      time.Time `json:"until"`
+	Request    string    `json:"request"`
+	Headers    []string  `json:"headers"`
+	Connection int64     `json:"connection"` // its number; 0: not known
+	Answer     string    `json:"answer"`
+	Fault      string    `json:"fault"`
 }
 
 // StartSession begins a session. Only a test bed has them; another service answers 404. While one is open, a second is a Problem

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // call is one request on its way through its route.
@@ -47,12 +47,12 @@ type call struct {
 	warnings   []job.Violation // about a submission, for its answer
 	failed     *problem        // nil unless the answer is a problem
 
-	fault     *testbed.Effect // that the client of a test bed wants, nil for none
-	slowFault func()          // gives up the place that a slow answer takes, nil without one
-	streams   bool            // the connection belongs to an event stream
-	hungUp    bool            // the client did, while it was kept waiting
-	bodySum   string          // of the body, for the record of a test bed
-	bodyKey   string          // that the body names, instead of a header
+	fault     *fault.Effect // that the client of a test bed wants, nil for none
+	slowFault func()        // gives up the place that a slow answer takes, nil without one
+	streams   bool          // the connection belongs to an event stream
+	hungUp    bool          // the client did, while it was kept waiting
+	bodySum   string        // of the body, for the record of a test bed
+	bodyKey   string        // that the body names, instead of a header
 
 	bodyCorrelation string // likewise
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // members are those of an object, by name: whether it is always there.
@@ -91,10 +93,10 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		"BulkPage": listView[bulkView]{}, "BulkItemPage": listView[bulkItemView]{}, "Webhook": webhookView{}, "WebhookMembers": webhookView{},
 		"IssuedWebhook": issuedWebhookView{}, "WebhookLinks": webhookLinksView{}, "WebhookPage": listView[webhookView]{},
 		"MadeFixture": fixtureView{}, "FixturesReceipt": fixturesView{}, "ResetReceipt": resetView{}, "Fault": faultView{},
-		"FaultMatch": testbed.Match{}, "FaultEffect": testbed.Effect{}, "FaultPage": listView[faultView]{}, "Clock": testbed.ClockState{},
-		"Session": testbed.Session{}, "SessionPage": listView[testbed.Session]{}, "Verdict": testbed.Verdict{},
-		"RuleResult": testbed.RuleResult{}, "FaultCount": testbed.FaultCount{},
-		"Evidence": testbed.Evidence{}, "DisabledCause SendFailure": causeView{}, "Deleted": deletedView{},
+		"FaultMatch": fault.Match{}, "FaultEffect": fault.Effect{}, "FaultPage": listView[faultView]{}, "Clock": testbed.ClockState{},
+		"Session": verdict.Session{}, "SessionPage": listView[verdict.Session]{}, "Verdict": verdict.Verdict{},
+		"RuleResult": verdict.Result{}, "FaultCount": fault.Count{},
+		"Evidence": verdict.Evidence{}, "Moment": verdict.Moment{}, "DisabledCause SendFailure": causeView{}, "Deleted": deletedView{},
 		"Replay": replayView{}, "Delivery": deliveryView{}, "DeliveryMembers": deliveryView{}, "LoggedDelivery": loggedDeliveryView{},
 		"DeliveryLinks": deliveryLinksView{}, "DeliveryPage": listView[deliveryView]{}, "DeliveryAttempt": tryView{},
 		"ReceiverResponse": receivedView{}, "CanceledJobs": canceledView{}, "Health": healthView{}, "Readiness": Readiness{},

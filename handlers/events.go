@@ -10,7 +10,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/conn"
-	"github.com/forgerun/forgerun/handlers/fault"
+	"github.com/forgerun/forgerun/handlers/disturb"
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/stream"
@@ -142,13 +142,13 @@ func (s *Server) hijack(r *call, c *conn.Conn, st *stream.Stream) {
 	st.Conn, st.Accepted, r.streams = c, c, true
 	if s.recorded(r) {
 		who, x := r.caller, r.exchange()
-		st.Conn = fault.NewTap(c, x, func() {
+		st.Conn = disturb.NewTap(c, x, func() {
 			x.End = time.Now().UTC()
 			s.keep(who.ClientID, x)
 		})
 	}
 	if e := r.fault; e != nil && (e.OfStreams() || e.Rewrites() || e.SlowBytes > 0) {
-		st.Conn = fault.NewStream(st.Conn, e, r.list("Last-Event-ID") != "")
+		st.Conn = disturb.NewStream(st.Conn, e, r.list("Last-Event-ID") != "")
 	}
 	c.OnClose.Store(&st.Release) // until the stream runs, the connection may fail in fasthttp's hands
 	r.Context().HijackSetNoResponse(true)

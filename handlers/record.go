@@ -13,10 +13,11 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/forgerun/forgerun/handlers/fault"
+	"github.com/forgerun/forgerun/handlers/disturb"
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
 )
 
 // keyPrefix begins every API key.
@@ -83,7 +84,7 @@ func (s *Server) recorded(r *call) bool {
 }
 
 // keep stores a record. That it cannot be is no error of the request.
-func (s *Server) keep(who job.ID, x *testbed.Exchange) {
+func (s *Server) keep(who job.ID, x *verdict.Exchange) {
 	if who.IsZero() {
 		return
 	}
@@ -107,16 +108,16 @@ func (r *call) traceID() string {
 const movedBy = time.Second
 
 // exchange tells of the request and its answer, without what is secret in them.
-func (r *call) exchange() *testbed.Exchange {
-	request, answer := r.Request(), r.Response()
-	x := &testbed.Exchange{
+func (r *call) exchange() *verdict.Exchange {
+	request, answer, operation := r.Request(), r.Response(), r.route.operation()
+	x := &verdict.Exchange{
 		Start: r.start.UTC(), End: time.Now().UTC(), Method: r.Method(), Path: header.Clip(string(request.URI().Path())),
-		Operation: r.route.operation(), Body: r.bodySum, Correlation: header.Clip(cmp.Or(r.list("X-Correlation-ID"), r.bodyCorrelation)),
+		Operation: operation, Role: testbed.RoleOf(operation), Body: r.bodySum, Correlation: header.Clip(cmp.Or(r.list("X-Correlation-ID"), r.bodyCorrelation)),
 		Trace: r.traceID(), Prefer: header.Clip(r.list("Prefer")),
 		Key: sum([]byte(cmp.Or(r.list("Idempotency-Key"), r.bodyKey))), ContentType: header.Clip(r.Get(fiber.HeaderContentType)),
 		Accept: header.Clip(r.list(fiber.HeaderAccept)), IfNoneMatch: header.Clip(r.list(fiber.HeaderIfNoneMatch)),
 		LastEventID: header.Clip(r.list("Last-Event-ID")), KeyID: cmp.Or(r.caller, r.claimed).KeyID,
-		Reused: r.Context().ConnRequestNum() > 1, Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
+		Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1, Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
 		Fault: r.fault, HungUp: r.hungUp,
 	}
 	if at := r.server.deps.Clock(); at.Sub(x.End).Abs() > movedBy {
@@ -128,12 +129,12 @@ func (r *call) exchange() *testbed.Exchange {
 		x.Query = header.Clip(query)
 	}
 	if known(r.jobID) {
-		x.Job = r.jobID
+		x.Job = r.jobID.String()
 	} else if known(r.batchID) {
-		x.Job = r.batchID
+		x.Job = r.batchID.String()
 	}
 	if r.failed != nil {
-		x.Code = r.failed.Code
+		x.Code, x.Expired = string(r.failed.Code), r.failed.Code == job.CodeTokenExpired && r.fault == nil
 	}
 	if n, err := strconv.Atoi(string(answer.Header.Peek(fiber.HeaderRetryAfter))); err == nil {
 		x.RetryAfter = &n
@@ -143,28 +144,29 @@ func (r *call) exchange() *testbed.Exchange {
 }
 
 // shown notes which jobs the answer shows, as the client sees them.
-func (r *call) shown(x *testbed.Exchange) {
+func (r *call) shown(x *verdict.Exchange) {
 	body := r.Response().Body()
 	if (x.Operation == "getResult" || x.Operation == "getReport" && x.Query == "") && x.Status < 300 { // an attempt has ended, or the job
-		x.Final = []job.ID{x.Job}
+		x.Final = []string{x.Job}
 		return
 	}
 	if x.Status >= 300 || !bytes.Contains(r.Response().Header.ContentType(), []byte("json")) {
 		return
 	}
-	if x.Operation == "submitJob" || x.Operation == "submitBatch" {
+	if x.Role == verdict.Submit || x.Role == verdict.SubmitMany {
 		var made struct {
 			ID    job.ID `json:"job_id"`
 			Draft job.ID `json:"jobId"`
 			Batch job.ID `json:"batch_id"`
 		}
 		_ = json.Unmarshal(body, &made) // what is no receipt made nothing
-		if x.Made = cmp.Or(made.ID, made.Draft); x.Operation == "submitBatch" {
-			x.Made = made.Batch
+		x.Made = testbed.IDOf(cmp.Or(made.ID, made.Draft))
+		if x.Role == verdict.SubmitMany {
+			x.Made = testbed.IDOf(made.Batch)
 		}
 	}
 	if r.fault != nil && r.fault.Rewrites() {
-		body = fault.Rewrite(r.fault, body)
+		body = disturb.Rewrite(r.fault, body)
 	}
-	fault.Jobs(body, x)
+	disturb.Jobs(body, x)
 }

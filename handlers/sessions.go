@@ -6,9 +6,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/report"
-	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
-	"github.com/forgerun/forgerun/job/testbed/verdict"
+	"github.com/forgerun/forgerun/verdict"
 )
 
 const sessionsPath = "/v1/testbed/sessions"
@@ -37,24 +35,22 @@ func (s *Server) startSession(r *call) error {
 	if err != nil {
 		return err
 	}
-	r.Set(fiber.HeaderLocation, sessionPath(began.ID))
+	r.Set(fiber.HeaderLocation, sessionsPath+"/"+began.ID)
 	return r.json(fiber.StatusCreated, began)
 }
 
-func sessionPath(id job.ID) string { return sessionsPath + "/" + id.String() }
-
 func (s *Server) listSessions(r *call) error {
-	return respond(r, fiber.StatusOK, func(all []testbed.Session) listView[testbed.Session] {
-		return listView[testbed.Session]{Data: append([]testbed.Session{}, all...), Page: pageView{Limit: testbed.MaxSessions + 1}}
+	return respond(r, fiber.StatusOK, func(all []verdict.Session) listView[verdict.Session] {
+		return listView[verdict.Session]{Data: append([]verdict.Session{}, all...), Page: pageView{Limit: verdict.MaxSessions + 1}}
 	})(s.deps.Testbed.Sessions(r.ctx, r.caller.ClientID))
 }
 
 func (s *Server) getSession(r *call) error {
-	return respond(r, fiber.StatusOK, as[testbed.Session])(s.deps.Testbed.Session(r.ctx, r.caller.ClientID, r.pathID()))
+	return respond(r, fiber.StatusOK, as[verdict.Session])(s.deps.Testbed.Session(r.ctx, r.caller.ClientID, r.pathID()))
 }
 
 func (s *Server) endSession(r *call) error {
-	return respond(r, fiber.StatusOK, as[testbed.Session])(s.deps.Testbed.EndSession(r.ctx, r.caller.ClientID, r.pathID()))
+	return respond(r, fiber.StatusOK, as[verdict.Session])(s.deps.Testbed.EndSession(r.ctx, r.caller.ClientID, r.pathID()))
 }
 
 // asVerdict are the forms of a verdict.

@@ -14,38 +14,40 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/disturb"
 	"github.com/forgerun/forgerun/handlers/docs"
-	"github.com/forgerun/forgerun/handlers/fault"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Testbed are the use cases of a test bed, by which clients disturb their own traffic.
 type Testbed interface {
-	ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) ([]testbed.Counted, error)
-	Faults(ctx context.Context, client job.ID) ([]testbed.Counted, error)
+	ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []fault.Rule, p fault.Profile) ([]fault.Counted, error)
+	Faults(ctx context.Context, client job.ID) ([]fault.Counted, error)
 	RemoveFaults(ctx context.Context, client job.ID) error
 	RemoveFault(ctx context.Context, client, id job.ID) error
 	// Fault counts a request and gives what is to be done to it, nil for nothing.
-	Fault(ctx context.Context, client job.ID, operation string) (*testbed.Effect, error)
+	Fault(ctx context.Context, client job.ID, operation string) (*fault.Effect, error)
 
 	// Reset removes what a client has, and gives the numbers of rows by table.
 	Reset(ctx context.Context, client job.ID) (map[string]int, error)
 	// MakeFixtures makes jobs by a request, and returns when each is in its state.
 	MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error)
 
-	StartSession(ctx context.Context, client job.ID, n testbed.Session) (testbed.Session, error)
-	Sessions(ctx context.Context, client job.ID) ([]testbed.Session, error)
-	Session(ctx context.Context, client, id job.ID) (testbed.Session, error)
-	EndSession(ctx context.Context, client, id job.ID) (testbed.Session, error)
-	Verdict(ctx context.Context, client, id job.ID) (testbed.Verdict, error)
+	StartSession(ctx context.Context, client job.ID, n verdict.Session) (verdict.Session, error)
+	Sessions(ctx context.Context, client job.ID) ([]verdict.Session, error)
+	Session(ctx context.Context, client, id job.ID) (verdict.Session, error)
+	EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error)
+	Verdict(ctx context.Context, client, id job.ID) (verdict.Verdict, error)
 
 	ClockState(ctx context.Context) (testbed.ClockState, error)
 	// MoveClock returns when the jobs that have become due are QUEUED.
 	MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.ClockState, error)
 
 	// Record records a request in the client's session, if it has one.
-	Record(ctx context.Context, client job.ID, x *testbed.Exchange) error
+	Record(ctx context.Context, client job.ID, x *verdict.Exchange) error
 }
 
 const (
@@ -72,16 +74,16 @@ func (s *Server) testbedRoutes() []route {
 
 // faultView is a rule with what became of it.
 type faultView struct {
-	RuleID  job.ID         `json:"rule_id"`
-	Match   testbed.Match  `json:"match"`
-	Effect  testbed.Effect `json:"effect"`
-	Seed    int64          `json:"seed"`
-	Seen    int64          `json:"seen"`
-	Applied int64          `json:"applied"`
+	RuleID  string       `json:"rule_id"`
+	Match   fault.Match  `json:"match"`
+	Effect  fault.Effect `json:"effect"`
+	Seed    int64        `json:"seed"`
+	Seen    int64        `json:"seen"`
+	Applied int64        `json:"applied"`
 }
 
-func faultViews(rules []testbed.Counted) listView[faultView] {
-	list := listView[faultView]{Data: make([]faultView, len(rules)), Page: pageView{Limit: testbed.MaxRules}}
+func faultViews(rules []fault.Counted) listView[faultView] {
+	list := listView[faultView]{Data: make([]faultView, len(rules)), Page: pageView{Limit: fault.MaxRules}}
 	for i, c := range rules {
 		list.Data[i] = faultView{c.ID, c.Match, c.Effect, c.Seed, c.Seen, c.Applied}
 	}
@@ -254,7 +256,7 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 		_, _ = r.readBody() // for the record; that it is wrong is not what the client wanted to hear
 	}
 	switch {
-	case e.Close == testbed.CloseBefore:
+	case e.Close == fault.CloseBefore:
 		return true, nil
 	case e.Moved:
 		r.Set(fiber.HeaderLocation, string(r.Request().URI().RequestURI()))
@@ -264,9 +266,9 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 		r.Set(fiber.HeaderContentType, fiber.MIMETextHTML)
 		r.setRetryAfter(e)
 		status := cmp.Or(e.Status, fiber.StatusBadGateway)
-		return true, r.Status(status).Send(fault.Page(status))
+		return true, r.Status(status).Send(disturb.Page(status))
 	case e.Replaces():
-		refusal := job.Errorf(e.Error(), "")
+		refusal := job.Errorf(testbed.ErrorOf(e), "")
 		refusal.RetryAfter = time.Duration(deref(e.RetryAfter)) * time.Second
 		return true, injected{refusal}
 	}
@@ -308,7 +310,7 @@ func (s *Server) finishFault(r *call) {
 		if r.failed != nil {
 			r.setRetryAfter(r.fault)
 		}
-		fault.Answer(s.limiter.Context(), r.fault, r.Context())
+		disturb.Answer(s.limiter.Context(), r.fault, r.Context())
 	}
 	if r.slowFault == nil {
 		return
@@ -321,7 +323,7 @@ func (s *Server) finishFault(r *call) {
 	c.OnClose.Store(&r.slowFault) // the connection ends with the slow answer
 }
 
-func (r *call) setRetryAfter(e *testbed.Effect) {
+func (r *call) setRetryAfter(e *fault.Effect) {
 	if e.RetryAfter != nil {
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(*e.RetryAfter))
 	}

@@ -18,13 +18,14 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
-	"github.com/forgerun/forgerun/job/testbed/verdict"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // fakeTestbed has the rules that it was given last, and the effect that it is told.
 type fakeTestbed struct {
-	effect *testbed.Effect
-	rules  []testbed.Counted
+	effect *fault.Effect
+	rules  []fault.Counted
 	known  job.ID // of a rule, and of a session
 
 	mu       sync.Mutex
@@ -39,18 +40,18 @@ func (f *fakeTestbed) MoveClock(_ context.Context, m testbed.ClockMove) (testbed
 
 var clockOfBed = testbed.ClockState{Now: job.Time(time.Date(2030, time.January, 31, 12, 0, 0, 0, time.UTC)), Rate: 1}
 
-func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ job.ID, seed int64, rules []testbed.Rule, _ testbed.Profile) (
-	[]testbed.Counted, error,
+func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ job.ID, seed int64, rules []fault.Rule, _ fault.Profile) (
+	[]fault.Counted, error,
 ) {
 	f.rules = nil
 	for i, r := range rules {
-		f.rules = append(f.rules, testbed.Counted{Rule: r, ID: bulkID, Position: i + 1, Seed: seed})
+		f.rules = append(f.rules, fault.Counted{Rule: r, ID: bulkID.String(), Position: i + 1, Seed: seed})
 	}
 	return f.rules, nil
 }
 
-func (f *fakeTestbed) Faults(context.Context, job.ID) ([]testbed.Counted, error) { return f.rules, nil }
-func (f *fakeTestbed) RemoveFaults(context.Context, job.ID) error                { f.rules = nil; return nil }
+func (f *fakeTestbed) Faults(context.Context, job.ID) ([]fault.Counted, error) { return f.rules, nil }
+func (f *fakeTestbed) RemoveFaults(context.Context, job.ID) error              { f.rules = nil; return nil }
 
 // RemoveFault knows one rule at most, of one client.
 func (f *fakeTestbed) RemoveFault(_ context.Context, client, id job.ID) error {
@@ -60,7 +61,7 @@ func (f *fakeTestbed) RemoveFault(_ context.Context, client, id job.ID) error {
 	return nil
 }
 
-func (f *fakeTestbed) Fault(_ context.Context, _ job.ID, operation string) (*testbed.Effect, error) {
+func (f *fakeTestbed) Fault(_ context.Context, _ job.ID, operation string) (*fault.Effect, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.operated = append(f.operated, operation)
@@ -78,44 +79,44 @@ func (f *fakeTestbed) MakeFixtures(_ context.Context, _ job.Request, wanted []te
 	return made, nil
 }
 
-func (f *fakeTestbed) StartSession(_ context.Context, _ job.ID, n testbed.Session) (testbed.Session, error) {
-	n.ID, n.CreatedAt, n.Rules = jobID, aSession.CreatedAt, verdict.IDs()
+func (f *fakeTestbed) StartSession(_ context.Context, _ job.ID, n verdict.Session) (verdict.Session, error) {
+	n.ID, n.CreatedAt, n.Rules = jobID.String(), aSession.CreatedAt, verdict.IDs()
 	return n, nil
 }
 
 // aSession is the one that the fake knows, of client A.
-var aSession = testbed.Session{
-	ID: jobID, Profile: testbed.FlakyNetwork, Seed: 1, Rules: []string{"retry-after"},
-	CreatedAt: job.Time(time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)),
+var aSession = verdict.Session{
+	ID: jobID.String(), Profile: fault.FlakyNetwork, Seed: 1, Rules: []string{"retry-after"},
+	CreatedAt: fault.Time(time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)),
 }
 
-func (f *fakeTestbed) Sessions(context.Context, job.ID) ([]testbed.Session, error) {
-	return []testbed.Session{aSession}, nil
+func (f *fakeTestbed) Sessions(context.Context, job.ID) ([]verdict.Session, error) {
+	return []verdict.Session{aSession}, nil
 }
 
-func (f *fakeTestbed) Session(_ context.Context, client, id job.ID) (testbed.Session, error) {
+func (f *fakeTestbed) Session(_ context.Context, client, id job.ID) (verdict.Session, error) {
 	if client != clientA || id != f.known {
-		return testbed.Session{}, job.Errorf(job.CodeRequestNotFound, "There is no such session.")
+		return verdict.Session{}, job.Errorf(job.CodeRequestNotFound, "There is no such session.")
 	}
 	return aSession, nil
 }
 
-func (f *fakeTestbed) EndSession(ctx context.Context, client, id job.ID) (testbed.Session, error) {
+func (f *fakeTestbed) EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error) {
 	return f.Session(ctx, client, id)
 }
 
-func (f *fakeTestbed) Verdict(ctx context.Context, client, id job.ID) (testbed.Verdict, error) {
+func (f *fakeTestbed) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdict, error) {
 	n, err := f.Session(ctx, client, id)
 	return verdict.Of(&verdict.Record{Session: n}), err
 }
 
-func (*fakeTestbed) Record(context.Context, job.ID, *testbed.Exchange) error { return nil }
+func (*fakeTestbed) Record(context.Context, job.ID, *verdict.Exchange) error { return nil }
 
 // What is wrong with a rule is said with a pointer, and the rules stay.
 func TestWrongRulesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.testbed.rules = []testbed.Counted{{}}
+	w.testbed.rules = []fault.Counted{{}}
 	effect := func(members string) string { return `[{"effect":{` + members + `}}]` }
 	match := func(members string) string { return `[{"match":{` + members + `},"effect":{"status":503}}]` }
 	for body, pointer := range map[string]string{
@@ -147,17 +148,17 @@ func TestFaultsInsteadOfTheWork(t *testing.T) {
 	t.Parallel()
 	two := 2
 	for _, test := range []struct {
-		effect     testbed.Effect
+		effect     fault.Effect
 		status     int
 		text       string
 		name, want string // a header
 	}{
-		{testbed.Effect{Status: 503}, 503, string(job.CodeStorageUnavailable), "Content-Type", "application/problem+json"},
-		{testbed.Effect{Code: job.CodeRateLimited, RetryAfter: &two}, 429, string(job.CodeRateLimited), "Retry-After", "2"},
-		{testbed.Effect{Status: 401}, 401, string(job.CodeInvalidCredentials), "Content-Type", "application/problem+json"},
-		{testbed.Effect{Status: 410}, 410, string(job.CodeJobGone), "Content-Type", "application/problem+json"},
-		{testbed.Effect{HTML: true}, 502, "<", "Content-Type", "text/html"},
-		{testbed.Effect{Moved: true}, 308, "", "Location", "/v1/jobs"},
+		{fault.Effect{Status: 503}, 503, string(job.CodeStorageUnavailable), "Content-Type", "application/problem+json"},
+		{fault.Effect{Code: string(job.CodeRateLimited), RetryAfter: &two}, 429, string(job.CodeRateLimited), "Retry-After", "2"},
+		{fault.Effect{Status: 401}, 401, string(job.CodeInvalidCredentials), "Content-Type", "application/problem+json"},
+		{fault.Effect{Status: 410}, 410, string(job.CodeJobGone), "Content-Type", "application/problem+json"},
+		{fault.Effect{HTML: true}, 502, "<", "Content-Type", "text/html"},
+		{fault.Effect{Moved: true}, 308, "", "Location", "/v1/jobs"},
 	} {
 		w := newWorld(t)
 		w.testbed.effect, w.madeUp = &test.effect, true
@@ -196,7 +197,7 @@ func TestFaultsOfAnswers(t *testing.T) {
 	w := newWorld(t)
 	w.madeUp = true
 	w.jobs.job = finishedJob
-	w.testbed.effect = &testbed.Effect{JobStatus: "PONDERING", Extensions: true, OmitOptional: true, ContentType: "text/plain"}
+	w.testbed.effect = &fault.Effect{JobStatus: "PONDERING", Extensions: true, OmitOptional: true, ContentType: "text/plain"}
 	a := w.send("GET", jobSelf, "")
 	require.Equal(t, 200, a.StatusCode, a.text)
 	var view map[string]any

@@ -11,7 +11,7 @@ import (
 
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // keys gives the client of the fixture keys that are valid.
@@ -40,7 +40,7 @@ func (f *fixture) changesOf() []change {
 	hook := job.Webhook{ID: newID(), ClientID: f.client, URL: "http://x.test", Events: []string{"*"}, ContentMode: "binary",
 		Secrets: []job.SealedSecret{{Sealed: []byte("s")}}}
 	must(f.store.InsertWebhook(f.ctx(), hook))(f.t)
-	rule := testbed.Counted{ID: newID()}
+	rule := fault.Counted{ID: newID().String()}
 	return []change{
 		{"submission", func(ctx context.Context) error { return errOf(f.store.InsertJob(ctx, f.submission(keyed("a")))) }},
 		{"batch", func(ctx context.Context) error {
@@ -75,7 +75,7 @@ func (f *fixture) changesOf() []change {
 				Timetable: job.Timetable{Interval: time.Minute}, CatchUpMax: 1}, 10, func(s *job.Schedule) error { s.Paused = true; return nil }))
 		}},
 		{"rules of a test bed", func(ctx context.Context) error {
-			return f.store.ReplaceFaults(ctx, f.client, 1, []testbed.Counted{rule})
+			return f.store.ReplaceFaults(ctx, f.client, 1, []fault.Counted{rule})
 		}},
 		{"session of a test bed", func(ctx context.Context) error {
 			return errOf(f.store.StartSession(ctx, f.client, newSession(), 5))
@@ -136,7 +136,7 @@ func TestAChangeWaitsForTheRevocationOfItsKey(t *testing.T) {
 	must(tx.Exec(f.ctx(), `UPDATE api_keys SET revoked_at = clock_timestamp()`))(t)
 	done := make(chan error, 1)
 	go func() {
-		done <- f.store.ReplaceFaults(job.WithKey(context.Background(), "k"), f.client, 1, []testbed.Counted{{ID: newID()}})
+		done <- f.store.ReplaceFaults(job.WithKey(context.Background(), "k"), f.client, 1, []fault.Counted{{ID: newID().String()}})
 	}()
 	f.awaitBlocked(1)
 	require.NoError(t, tx.Commit(f.ctx()))

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 var (
@@ -24,16 +24,24 @@ var (
 const faultColumns = `testbed_faults.rule_id, testbed_faults.position, testbed_faults.rule, testbed_faults.seed, testbed_faults.seen,
   testbed_faults.applied, clock_timestamp() - testbed_faults.first_at`
 
-func scanFault(row pgx.CollectableRow) (c testbed.Counted, err error) {
+func scanFault(row pgx.CollectableRow) (c fault.Counted, err error) {
 	var rule []byte
-	if err := row.Scan(scanID(&c.ID), &c.Position, &rule, &c.Seed, &c.Seen, &c.Applied, &c.Age); err != nil {
+	var id job.ID
+	if err := row.Scan(scanID(&id), &c.Position, &rule, &c.Seed, &c.Seen, &c.Applied, &c.Age); err != nil {
 		return c, err
 	}
+	c.ID = id.String()
 	return c, json.Unmarshal(rule, &c.Rule)
 }
 
+// uuidOf reads an id of a rule or session, which were made from one; of anything else it gives NULL.
+func uuidOf(text string) pgtype.UUID {
+	id, _ := job.ParseID(text)
+	return uuid(id)
+}
+
 // ReplaceFaults gives a client these rules instead of those that it has, all or none of them.
-func (s *Store) ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []testbed.Counted) error {
+func (s *Store) ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []fault.Counted) error {
 	texts := make([]string, len(rules))
 	for i, r := range rules {
 		text, err := json.Marshal(r.Rule)
@@ -49,7 +57,7 @@ func (s *Store) ReplaceFaults(ctx context.Context, client job.ID, seed int64, ru
 		if _, err := tx.Exec(ctx, removeFaults, uuid(client), pgtype.UUID{}); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, insertFaults, uuid(client), seed, texts, column(rules, func(r testbed.Counted) pgtype.UUID { return uuid(r.ID) }))
+		_, err := tx.Exec(ctx, insertFaults, uuid(client), seed, texts, column(rules, func(r fault.Counted) pgtype.UUID { return uuidOf(r.ID) }))
 		return err
 	})
 }
@@ -61,13 +69,13 @@ func (s *Store) RemoveFaults(ctx context.Context, client, id job.ID) (int, error
 }
 
 // Faults lists the rules of a client in their order.
-func (s *Store) Faults(ctx context.Context, client job.ID) ([]testbed.Counted, error) {
+func (s *Store) Faults(ctx context.Context, client job.ID) ([]fault.Counted, error) {
 	return queryRows(ctx, s, scanFault, listFaults, uuid(client))
 }
 
 // CountFaults counts a request of a client for the rules that are about it, and gives those in their order. The requests of one
 // client wait here for each other: they lock the same rows, and in the database each would wait on a connection.
-func (s *Store) CountFaults(ctx context.Context, client job.ID, operation string) ([]testbed.Counted, error) {
+func (s *Store) CountFaults(ctx context.Context, client job.ID, operation string) ([]fault.Counted, error) {
 	_, unlock, err := s.counting.lock(ctx, client)
 	if err != nil {
 		return nil, err
@@ -77,12 +85,12 @@ func (s *Store) CountFaults(ctx context.Context, client job.ID, operation string
 }
 
 // FaultApplied counts that a rule had its effect.
-func (s *Store) FaultApplied(ctx context.Context, client job.ID, c testbed.Counted) error {
+func (s *Store) FaultApplied(ctx context.Context, client job.ID, c fault.Counted) error {
 	_, unlock, err := s.counting.lock(ctx, client)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	_, err = queryRowsAs(ctx, s, "testbed", rowToID, applyFault, uuid(client), c.Position, uuid(c.ID))
+	_, err = queryRowsAs(ctx, s, "testbed", rowToID, applyFault, uuid(client), c.Position, uuidOf(c.ID))
 	return err
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Requests that come together each get a number of their own, each rule counts what it is about, and a client has nothing of
@@ -19,17 +20,19 @@ import (
 func TestFaultsAreCounted(t *testing.T) {
 	f := setup(t)
 	other := newID()
-	rule := func(n int, r testbed.Rule) testbed.Counted { return testbed.Counted{Rule: r, ID: newID(), Position: n} }
-	rules := []testbed.Counted{
-		rule(1, testbed.Rule{Match: testbed.Match{Operation: "submitJob", Every: 3}, Effect: testbed.Effect{Status: 503}}),
-		rule(2, testbed.Rule{Effect: testbed.Effect{Delay: 5}}),
-		rule(3, testbed.Rule{Match: testbed.Match{Operation: "getJob"}, Effect: testbed.Effect{Status: 429}}),
+	rule := func(n int, r fault.Rule) fault.Counted {
+		return fault.Counted{Rule: r, ID: newID().String(), Position: n}
+	}
+	rules := []fault.Counted{
+		rule(1, fault.Rule{Match: fault.Match{Operation: "submitJob", Every: 3}, Effect: fault.Effect{Status: 503}}),
+		rule(2, fault.Rule{Effect: fault.Effect{Delay: 5}}),
+		rule(3, fault.Rule{Match: fault.Match{Operation: "getJob"}, Effect: fault.Effect{Status: 429}}),
 	}
 	require.NoError(t, f.store.ReplaceFaults(f.ctx(), f.client, 7, rules))
-	require.NoError(t, f.store.ReplaceFaults(f.ctx(), other, 8, []testbed.Counted{rule(1, testbed.Rule{Effect: testbed.Effect{Status: 500}})}))
+	require.NoError(t, f.store.ReplaceFaults(f.ctx(), other, 8, []fault.Counted{rule(1, fault.Rule{Effect: fault.Effect{Status: 500}})}))
 
 	const n = 40
-	found := make([][]testbed.Counted, n)
+	found := make([][]fault.Counted, n)
 	f.atOnce(n, func(i int) (err error) {
 		found[i], err = f.store.CountFaults(f.ctx(), f.client, "submitJob")
 		return err
@@ -51,8 +54,9 @@ func TestFaultsAreCounted(t *testing.T) {
 	}
 	require.EqualValues(t, 1, list[0].Applied)
 
-	require.Zero(t, must(f.store.RemoveFaults(f.ctx(), other, rules[0].ID))(t), "of another client")
-	require.Equal(t, 1, must(f.store.RemoveFaults(f.ctx(), f.client, rules[0].ID))(t))
+	first := must(job.ParseID(rules[0].ID))(t)
+	require.Zero(t, must(f.store.RemoveFaults(f.ctx(), other, first))(t), "of another client")
+	require.Equal(t, 1, must(f.store.RemoveFaults(f.ctx(), f.client, first))(t))
 	require.Equal(t, 2, must(f.store.RemoveFaults(f.ctx(), f.client, job.ID{}))(t))
 	require.Equal(t, 1, f.count("testbed_faults"))
 }
@@ -60,8 +64,8 @@ func TestFaultsAreCounted(t *testing.T) {
 // However many requests of one client are counted at once, others find a connection.
 func TestCountingTakesOneConnectionOfAClient(t *testing.T) {
 	f := setup(t, patient)
-	rule := testbed.Counted{Rule: testbed.Rule{Effect: testbed.Effect{Delay: 5}}, ID: newID(), Position: 1}
-	require.NoError(t, f.store.ReplaceFaults(f.ctx(), f.client, 7, []testbed.Counted{rule}))
+	rule := fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Delay: 5}}, ID: newID().String(), Position: 1}
+	require.NoError(t, f.store.ReplaceFaults(f.ctx(), f.client, 7, []fault.Counted{rule}))
 	unlock := f.lock(`SELECT FROM testbed_faults FOR UPDATE`)
 	var calls sync.WaitGroup
 	for range 2 * f.store.MaxConnections() {
@@ -78,11 +82,11 @@ func TestCountingTakesOneConnectionOfAClient(t *testing.T) {
 // A rule that can apply no more, or not to this request, is not written for it.
 func TestRulesThatCannotApplyAreNotCounted(t *testing.T) {
 	f := setup(t)
-	var rules []testbed.Counted
-	past, future := job.Time(time.Now().Add(-time.Hour)), job.Time(time.Now().Add(time.Hour))
-	for n, m := range []testbed.Match{{}, {Nth: 1}, {Operation: "getJob"}, {Until: &past}, {From: &future}} {
-		rules = append(rules, testbed.Counted{
-			Rule: testbed.Rule{Match: m, Effect: testbed.Effect{Status: 503}}, ID: newID(), Position: n + 1,
+	var rules []fault.Counted
+	past, future := fault.Time(time.Now().Add(-time.Hour)), fault.Time(time.Now().Add(time.Hour))
+	for n, m := range []fault.Match{{}, {Nth: 1}, {Operation: "getJob"}, {Until: &past}, {From: &future}} {
+		rules = append(rules, fault.Counted{
+			Rule: fault.Rule{Match: m, Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: n + 1,
 		})
 	}
 	require.NoError(t, f.store.ReplaceFaults(f.ctx(), f.client, 7, rules))
@@ -99,9 +103,9 @@ func TestRulesThatCannotApplyAreNotCounted(t *testing.T) {
 func TestFaultsAreReplacedAsAWhole(t *testing.T) {
 	f := setup(t, patient)
 	f.atOnce(8, func(i int) error {
-		rules := make([]testbed.Counted, i+1)
+		rules := make([]fault.Counted, i+1)
 		for n := range rules {
-			rules[n] = testbed.Counted{Rule: testbed.Rule{Effect: testbed.Effect{Status: 503}}, ID: newID(), Position: n + 1}
+			rules[n] = fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: n + 1}
 		}
 		return f.store.ReplaceFaults(f.ctx(), f.client, int64(len(rules)), rules)
 	})
@@ -109,8 +113,16 @@ func TestFaultsAreReplacedAsAWhole(t *testing.T) {
 	require.EqualValues(t, list[0].Seed, len(list))
 }
 
-func newSession() testbed.Session {
-	return testbed.Session{ID: newID(), Profile: testbed.FlakyNetwork, Seed: 7, Rules: []string{"backoff"}}
+func sessionID(s verdict.Session) job.ID {
+	id, err := job.ParseID(s.ID)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
+func newSession() verdict.Session {
+	return verdict.Session{ID: newID().String(), Profile: fault.FlakyNetwork, Seed: 7, Rules: []string{"backoff"}}
 }
 
 // Of sessions that are begun at once a client gets one, requests that come at once are all recorded, each once, and another client
@@ -118,9 +130,9 @@ func newSession() testbed.Session {
 func TestSessionsRecord(t *testing.T) {
 	f := setup(t)
 	other := newID()
-	var begun atomic.Pointer[testbed.Session]
+	var begun atomic.Pointer[verdict.Session]
 	f.atOnce(8, func(int) error {
-		n, ok, err := f.store.StartSession(f.ctx(), f.client, newSession(), testbed.MaxSessions)
+		n, ok, err := f.store.StartSession(f.ctx(), f.client, newSession(), verdict.MaxSessions)
 		if ok && !begun.CompareAndSwap(nil, &n) {
 			t.Error("two sessions are open")
 		}
@@ -133,7 +145,7 @@ func TestSessionsRecord(t *testing.T) {
 	const requests = 20
 	at := time.Now().UTC().Truncate(time.Microsecond)
 	f.atOnce(requests, func(n int) error {
-		x := &testbed.Exchange{Start: at.Add(-time.Duration(n) * time.Second), Method: "GET", Status: 200, Shown: []job.ID{newID()}}
+		x := &verdict.Exchange{Start: at.Add(-time.Duration(n) * time.Second), Method: "GET", Status: 200, Shown: []string{newID().String()}}
 		recorded, err := f.store.Record(f.ctx(), f.client, x)
 		foreign, err2 := f.store.Record(f.ctx(), other, x)
 		if !recorded || foreign {
@@ -152,29 +164,29 @@ func TestSessionsRecord(t *testing.T) {
 	}
 	require.Equal(t, requests, f.count("testbed_exchanges"), "a client without a session has no record")
 
-	_, found := must2(f.store.EndSession(f.ctx(), other, session.ID))(t)
+	_, found := must2(f.store.EndSession(f.ctx(), other, sessionID(session)))(t)
 	require.False(t, found)
-	ended, found := must2(f.store.EndSession(f.ctx(), f.client, session.ID))(t)
+	ended, found := must2(f.store.EndSession(f.ctx(), f.client, sessionID(session)))(t)
 	require.True(t, found)
 	require.Equal(t, requests, ended.Recorded)
-	again, _ := must2(f.store.EndSession(f.ctx(), f.client, session.ID))(t)
+	again, _ := must2(f.store.EndSession(f.ctx(), f.client, sessionID(session)))(t)
 	require.Equal(t, ended, again)
-	must(f.store.Record(f.ctx(), f.client, &testbed.Exchange{}))(t)
+	must(f.store.Record(f.ctx(), f.client, &verdict.Exchange{}))(t)
 	require.Equal(t, requests, f.count("testbed_exchanges"), "it has ended")
 }
 
 // Beyond so many bytes exchanges are counted alone.
 func TestSessionsAreBounded(t *testing.T) {
 	f := setup(t)
-	n, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), testbed.MaxSessions))(t)
-	f.exec(`UPDATE testbed_sessions SET bytes = $1`, testbed.MaxBytes-300)
+	n, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), verdict.MaxSessions))(t)
+	f.exec(`UPDATE testbed_sessions SET bytes = $1`, verdict.MaxBytes-300)
 	for range 2 {
-		must(f.store.Record(f.ctx(), f.client, &testbed.Exchange{Method: "GET", Path: strings.Repeat("p", 100)}))(t)
+		must(f.store.Record(f.ctx(), f.client, &verdict.Exchange{Method: "GET", Path: strings.Repeat("p", 100)}))(t)
 	}
 	exchanges, _, _, err := f.store.Recorded(f.ctx(), f.client, n)
 	require.NoError(t, err)
 	require.Len(t, exchanges, 1)
-	n, _ = must2(f.store.Session(f.ctx(), f.client, n.ID))(t)
+	n, _ = must2(f.store.Session(f.ctx(), f.client, sessionID(n)))(t)
 	require.Equal(t, 2, n.Recorded)
 }
 
@@ -182,12 +194,12 @@ func TestSessionsAreBounded(t *testing.T) {
 func TestSessionsAreForgotten(t *testing.T) {
 	f := setup(t)
 	const keep = 2
-	var last testbed.Session
+	var last verdict.Session
 	for range 5 {
 		n, ok := must2(f.store.StartSession(f.ctx(), f.client, newSession(), keep))(t)
 		require.True(t, ok)
-		must(f.store.Record(f.ctx(), f.client, &testbed.Exchange{Method: "GET"}))(t)
-		last, _ = must2(f.store.EndSession(f.ctx(), f.client, n.ID))(t)
+		must(f.store.Record(f.ctx(), f.client, &verdict.Exchange{Method: "GET"}))(t)
+		last, _ = must2(f.store.EndSession(f.ctx(), f.client, sessionID(n)))(t)
 	}
 	list := must(f.store.Sessions(f.ctx(), f.client))(t)
 	require.Len(t, list, keep+1, "the last one was open when the others were counted")

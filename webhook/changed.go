@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // SendChanged sends a delivery as a test bed's rule says: padded, with one more signature, or with something wrong that its
 // receiver must find. It takes no longer than Send.
-func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e testbed.Effect) job.Sent {
+func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) job.Sent {
 	return s.send(ctx, p, e)
 }
 
@@ -25,17 +25,17 @@ func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e testb
 const staleAge = time.Hour
 
 // changed gives what a request is signed by, after an effect.
-func (g signing) changed(e testbed.Effect) (signing, error) {
+func (g signing) changed(e fault.Effect) (signing, error) {
 	var err error
 	switch e.Tamper {
-	case testbed.TamperTimestamp:
+	case fault.TamperTimestamp:
 		g.at = g.at.Add(-staleAge)
-	case testbed.TamperTarget:
+	case fault.TamperTarget:
 		other := *g.target
 		other.Host, other.Path, other.RawPath = "other.example", "/hooks", ""
 		g.target = &other
 		g.secrets = strangers(g.secrets)
-	case testbed.TamperKey:
+	case fault.TamperKey:
 		g.secrets = strangers(g.secrets)
 		g.key, err = strangersKey()
 	}
@@ -76,13 +76,13 @@ func pad(body []byte, n int) []byte {
 }
 
 // tamper changes a request after it was signed.
-func tamper(r *http.Request, body []byte, t testbed.Tamper) {
+func tamper(r *http.Request, body []byte, t fault.Tamper) {
 	switch t {
-	case testbed.TamperBody:
+	case fault.TamperBody:
 		altered := pad(body, 1)
 		r.ContentLength, r.Body = int64(len(altered)), io.NopCloser(bytes.NewReader(altered))
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(altered)), nil }
-	case testbed.TamperSignature:
+	case fault.TamperSignature:
 		for _, name := range []string{"Signature", "Webhook-Signature"} {
 			if value := r.Header.Get(name); value != "" {
 				r.Header.Set(name, otherSignatures(value))

@@ -22,7 +22,7 @@ import (
 
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // SenderConfig is what a Sender needs to know.
@@ -64,10 +64,10 @@ func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 // limit and never fails: an error of our own is of class SendInternal, and
 // logged. If ctx is canceled the class means nothing.
 func (s *Sender) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
-	return s.send(ctx, p, testbed.Effect{})
+	return s.send(ctx, p, fault.Effect{})
 }
 
-func (s *Sender) send(ctx context.Context, p job.ClaimedDelivery, e testbed.Effect) (sent job.Sent) {
+func (s *Sender) send(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) (sent job.Sent) {
 	start := time.Now()
 	defer func() {
 		if v := recover(); v != nil { // one delivery must not stop the others
@@ -113,7 +113,7 @@ func (s *Sender) internal(ctx context.Context, p job.ClaimedDelivery, err error)
 
 // request makes the signed request. All but the timestamps, signatures and
 // traceparent is the same on each try.
-func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url.URL, now time.Time, e testbed.Effect) (
+func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url.URL, now time.Time, e fault.Effect) (
 	*http.Request, error,
 ) {
 	m, err := render(s.links, &p.Occurrence, p.Target.ContentMode)

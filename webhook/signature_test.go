@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // The example of RFC 9421, appendix B.2.6: Ed25519 is deterministic, so the
@@ -128,7 +128,7 @@ func must[T any](value T, err error) func(testing.TB) T {
 }
 
 // sendChanged sends a delivery with an effect, and gives what the receiver has of it.
-func sendChanged(t *testing.T, e testbed.Effect) (c captured, secret string, public ed25519.PublicKey) {
+func sendChanged(t *testing.T, e fault.Effect) (c captured, secret string, public ed25519.PublicKey) {
 	t.Helper()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
 	s := localSender(t)
@@ -142,8 +142,8 @@ func sendChanged(t *testing.T, e testbed.Effect) (c captured, secret string, pub
 
 func TestTamperedRequestsHaveNoValidSignature(t *testing.T) {
 	t.Parallel()
-	for _, tamper := range testbed.Tampers {
-		c, secret, public := sendChanged(t, testbed.Effect{Tamper: tamper})
+	for _, tamper := range fault.Tampers {
+		c, secret, public := sendChanged(t, fault.Effect{Tamper: tamper})
 		require.Error(t, verifyStandard(secret, c.body, c.header), tamper)
 		_, err := c.verify(public, time.Now())
 		require.Error(t, err, tamper)
@@ -157,7 +157,7 @@ func TestTamperedRequestsHaveNoValidSignature(t *testing.T) {
 func TestChangedDeliveriesAreValid(t *testing.T) {
 	t.Parallel()
 	const padding = 100_000
-	for _, e := range []testbed.Effect{{}, {Repeat: 1}, {RotatedSecret: true}, {Padding: padding}} {
+	for _, e := range []fault.Effect{{}, {Repeat: 1}, {RotatedSecret: true}, {Padding: padding}} {
 		c, secret, public := sendChanged(t, e)
 		require.NoError(t, verifyStandard(secret, c.body, c.header), "%+v", e)
 		_, err := c.verify(public, time.Now())

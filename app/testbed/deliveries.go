@@ -8,12 +8,14 @@ import (
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Sender sends deliveries, and such as an effect has changed.
 type Sender interface {
 	Send(ctx context.Context, p job.ClaimedDelivery) job.Sent
-	SendChanged(ctx context.Context, p job.ClaimedDelivery, e testbed.Effect) job.Sent
+	SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) job.Sent
 }
 
 // Deliveries sends what is delivered to clients, disturbed by their rules.
@@ -31,7 +33,7 @@ func NewDeliveries(s *Service, sender Sender, log *slog.Logger) *Deliveries {
 // Send makes one attempt to deliver. What is sent besides is recorded in the client's session, and nothing else comes of it: the
 // result is that of the delivery itself. Whatever cannot be asked or recorded does not happen.
 func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
-	e, err := d.service.Fault(ctx, p.ClientID, testbed.Delivery)
+	e, err := d.service.Fault(ctx, p.ClientID, fault.Delivery)
 	if err != nil {
 		d.failed(ctx, p, "cannot ask for the faults of a delivery", err)
 	}
@@ -45,15 +47,18 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 		app.Sleep(ctx, time.Duration(e.Delay))
 	}
 	if e.Tamper != "" {
-		d.besides(ctx, p, testbed.Effect{Tamper: e.Tamper}, 1)
+		d.besides(ctx, p, fault.Effect{Tamper: e.Tamper}, 1)
 	}
-	changed, began := testbed.Effect{RotatedSecret: e.RotatedSecret, Padding: e.Padding, Delay: e.Delay}, time.Now()
+	changed, began := fault.Effect{RotatedSecret: e.RotatedSecret, Padding: e.Padding, Delay: e.Delay}, time.Now()
 	sent := d.sender.SendChanged(ctx, p, changed)
-	if changed != (testbed.Effect{}) {
+	if changed != (fault.Effect{}) {
 		d.record(ctx, p, changed, began, sent)
 	}
 	if sent.Attempt.Error == "" {
-		d.besides(ctx, p, testbed.Effect{Repeat: 1}, e.Repeat)
+		d.besides(ctx, p, fault.Effect{Repeat: 1}, e.Repeat)
+		if e.Tamper != "" { // of what the client knows by now
+			d.besides(ctx, p, fault.Effect{Tamper: e.Tamper}, 1)
+		}
 	}
 	return sent
 }
@@ -61,7 +66,7 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 // drop loses an attempt, unless it cannot be recorded: the client would be blamed for it.
 func (d *Deliveries) drop(ctx context.Context, p job.ClaimedDelivery, again time.Duration) job.Sent {
 	began := time.Now()
-	if !d.record(ctx, p, testbed.Effect{Drop: true, Delay: testbed.Duration(again)}, began, job.Sent{}) {
+	if !d.record(ctx, p, fault.Effect{Drop: true, Delay: fault.Duration(again)}, began, job.Sent{}) {
 		return d.sender.Send(ctx, p)
 	}
 	lost := job.DeliveryAttempt{StartedAt: began.UTC(), Duration: time.Since(began), Error: job.SendReset}
@@ -69,8 +74,8 @@ func (d *Deliveries) drop(ctx context.Context, p job.ClaimedDelivery, again time
 }
 
 // besides sends requests that are not the delivery, and records how they were answered.
-func (d *Deliveries) besides(ctx context.Context, p job.ClaimedDelivery, e testbed.Effect, times int) {
-	limited, cancel := context.WithTimeout(ctx, testbed.ExtraTimeout)
+func (d *Deliveries) besides(ctx context.Context, p job.ClaimedDelivery, e fault.Effect, times int) {
+	limited, cancel := context.WithTimeout(ctx, fault.ExtraTimeout)
 	defer cancel()
 	for range times {
 		began := time.Now()
@@ -82,10 +87,10 @@ func (d *Deliveries) besides(ctx context.Context, p job.ClaimedDelivery, e testb
 	}
 }
 
-func (d *Deliveries) record(ctx context.Context, p job.ClaimedDelivery, e testbed.Effect, began time.Time, sent job.Sent) bool {
-	x := testbed.Exchange{
-		Start: began, End: time.Now(), Method: "POST", Operation: testbed.Delivery, Job: p.JobID, Status: sent.Attempt.Status, Fault: &e,
-		Delivery: p.Delivery.ID, Number: p.Attempts + 1, Event: p.EventName,
+func (d *Deliveries) record(ctx context.Context, p job.ClaimedDelivery, e fault.Effect, began time.Time, sent job.Sent) bool {
+	x := verdict.Exchange{
+		Start: began, End: time.Now(), Method: "POST", Operation: fault.Delivery, Role: verdict.Delivery, Job: testbed.IDOf(p.JobID), Status: sent.Attempt.Status, Fault: &e,
+		Delivery: p.Delivery.ID.String(), Number: p.Attempts + 1, Event: p.EventName,
 	}
 	_, err := d.service.store.Record(ctx, p.ClientID, &x)
 	if err != nil {

@@ -7,16 +7,16 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
-	"github.com/forgerun/forgerun/job/testbed/verdict"
+	"github.com/forgerun/forgerun/verdict"
 )
 
 // StartSession begins to record a client's traffic, which its session is judged by. The rules of a profile replace the client's.
-func (s *Service) StartSession(ctx context.Context, client job.ID, n testbed.Session) (testbed.Session, error) {
-	n.ID = job.ID(uuid.Must(uuid.NewV7()))
+func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Session) (verdict.Session, error) {
+	n.ID = uuid.Must(uuid.NewV7()).String()
 	if len(n.Rules) == 0 {
 		n.Rules = verdict.IDs()
 	}
-	began, ok, err := s.store.StartSession(ctx, client, n, testbed.MaxSessions)
+	began, ok, err := s.store.StartSession(ctx, client, n, verdict.MaxSessions)
 	switch {
 	case err != nil:
 		return began, err
@@ -29,18 +29,18 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n testbed.Ses
 }
 
 // Sessions lists the sessions of a client, the latest first.
-func (s *Service) Sessions(ctx context.Context, client job.ID) ([]testbed.Session, error) {
+func (s *Service) Sessions(ctx context.Context, client job.ID) ([]verdict.Session, error) {
 	return s.store.Sessions(ctx, client)
 }
 
 // Session finds a session of a client.
-func (s *Service) Session(ctx context.Context, client, id job.ID) (testbed.Session, error) {
+func (s *Service) Session(ctx context.Context, client, id job.ID) (verdict.Session, error) {
 	n, ok, err := s.store.Session(ctx, client, id)
 	return n, found(ok, err)
 }
 
 // EndSession ends a session, and the disturbances of its profile. One that has ended stays as it is.
-func (s *Service) EndSession(ctx context.Context, client, id job.ID) (testbed.Session, error) {
+func (s *Service) EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error) {
 	before, err := s.Session(ctx, client, id)
 	if err != nil || before.EndedAt != nil {
 		return before, err
@@ -55,28 +55,28 @@ func (s *Service) EndSession(ctx context.Context, client, id job.ID) (testbed.Se
 }
 
 // Verdict judges a session so far.
-func (s *Service) Verdict(ctx context.Context, client, id job.ID) (testbed.Verdict, error) {
+func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdict, error) {
 	n, err := s.Session(ctx, client, id)
 	if err != nil {
-		return testbed.Verdict{}, err
+		return verdict.Verdict{}, err
 	}
 	if !s.turns.Acquire(client, ctx.Done()) {
-		return testbed.Verdict{}, job.Errorf(job.CodeTimeout, "Other sessions were judged all the time. Try again.")
+		return verdict.Verdict{}, job.Errorf(job.CodeTimeout, "Other sessions were judged all the time. Try again.")
 	}
 	defer s.turns.Release(client)
-	r := verdict.Record{Session: n, Now: s.clock()}
+	r := verdict.Record{Session: n, API: testbed.API, Now: s.clock()}
 	if r.Exchanges, r.Runs, r.Attempts, err = s.store.Recorded(ctx, client, n); err != nil {
-		return testbed.Verdict{}, err
+		return verdict.Verdict{}, err
 	}
 	if r.Expiries, err = s.store.Expiries(ctx, client); err != nil {
-		return testbed.Verdict{}, err
+		return verdict.Verdict{}, err
 	}
 	return verdict.Of(&r), nil
 }
 
 // Record records a request of a client, if it has an open session. That this fails is an error for clients alone that had one when
 // this process asked last: most have none, and nothing of theirs is missing.
-func (s *Service) Record(ctx context.Context, client job.ID, x *testbed.Exchange) error {
+func (s *Service) Record(ctx context.Context, client job.ID, x *verdict.Exchange) error {
 	recorded, err := s.store.Record(ctx, client, x)
 	_, open := s.open.Load(client)
 	switch {

@@ -9,7 +9,8 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // records is a store in which some clients have sessions.
@@ -19,7 +20,7 @@ type records struct {
 	err  error
 }
 
-func (r *records) Record(_ context.Context, client job.ID, _ *testbed.Exchange) (bool, error) {
+func (r *records) Record(_ context.Context, client job.ID, _ *verdict.Exchange) (bool, error) {
 	return r.open[client] && r.err == nil, r.err
 }
 
@@ -29,7 +30,7 @@ func TestRecordFailsForClientsWithASession(t *testing.T) {
 	with, without, ended := app.NewID(), app.NewID(), app.NewID()
 	store := &records{open: map[job.ID]bool{with: true, ended: true}}
 	s := New(store, nil)
-	record := func(client job.ID) error { return s.Record(t.Context(), client, &testbed.Exchange{}) }
+	record := func(client job.ID) error { return s.Record(t.Context(), client, &verdict.Exchange{}) }
 	for _, client := range []job.ID{with, without, ended} {
 		require.NoError(t, record(client))
 	}
@@ -46,8 +47,8 @@ func TestRecordFailsForClientsWithASession(t *testing.T) {
 // The rules of a profile stay while its session runs.
 func TestRulesOfASessionStay(t *testing.T) {
 	t.Parallel()
-	client, ended := app.NewID(), job.Time{}
-	store := &profiled{session: testbed.Session{Profile: testbed.FlakyNetwork}}
+	client, ended := app.NewID(), fault.Time{}
+	store := &profiled{session: verdict.Session{Profile: fault.FlakyNetwork}}
 	s := New(store, nil)
 	changes := func() []error {
 		_, err := s.ReplaceFaults(t.Context(), client, 1, nil, "")
@@ -57,7 +58,7 @@ func TestRulesOfASessionStay(t *testing.T) {
 		require.Equal(t, job.CodeConflict, job.CodeOf(err))
 	}
 	require.Zero(t, store.changes)
-	for _, free := range []testbed.Session{{Profile: testbed.FlakyNetwork, EndedAt: &ended}, {}} {
+	for _, free := range []verdict.Session{{Profile: fault.FlakyNetwork, EndedAt: &ended}, {}} {
 		store.session, store.changes = free, 0
 		for _, err := range changes() {
 			require.NoError(t, err)
@@ -69,15 +70,15 @@ func TestRulesOfASessionStay(t *testing.T) {
 // profiled is a store with one session.
 type profiled struct {
 	Store
-	session testbed.Session
+	session verdict.Session
 	changes int
 }
 
-func (p *profiled) Sessions(context.Context, job.ID) ([]testbed.Session, error) {
-	return []testbed.Session{p.session}, nil
+func (p *profiled) Sessions(context.Context, job.ID) ([]verdict.Session, error) {
+	return []verdict.Session{p.session}, nil
 }
 
-func (p *profiled) ReplaceFaults(context.Context, job.ID, int64, []testbed.Counted) error {
+func (p *profiled) ReplaceFaults(context.Context, job.ID, int64, []fault.Counted) error {
 	p.changes++
 	return nil
 }
@@ -87,4 +88,4 @@ func (p *profiled) RemoveFaults(context.Context, job.ID, job.ID) (int, error) {
 	return 1, nil
 }
 
-func (p *profiled) Faults(context.Context, job.ID) ([]testbed.Counted, error) { return nil, nil }
+func (p *profiled) Faults(context.Context, job.ID) ([]fault.Counted, error) { return nil, nil }

@@ -12,27 +12,29 @@ import (
 	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Store keeps the rules. Everything is read from it with each request, so that rules hold on all processes at once.
 type Store interface {
-	ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []testbed.Counted) error
+	ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []fault.Counted) error
 	RemoveFaults(ctx context.Context, client, id job.ID) (int, error) // the zero id: all
-	Faults(ctx context.Context, client job.ID) ([]testbed.Counted, error)
-	CountFaults(ctx context.Context, client job.ID, operation string) ([]testbed.Counted, error)
-	FaultApplied(ctx context.Context, client job.ID, c testbed.Counted) error
+	Faults(ctx context.Context, client job.ID) ([]fault.Counted, error)
+	CountFaults(ctx context.Context, client job.ID, operation string) ([]fault.Counted, error)
+	FaultApplied(ctx context.Context, client job.ID, c fault.Counted) error
 
 	// StartSession begins a session unless the client has an open one, and keeps so many that have ended.
-	StartSession(ctx context.Context, client job.ID, n testbed.Session, keep int) (testbed.Session, bool, error)
-	EndSession(ctx context.Context, client, id job.ID) (testbed.Session, bool, error)
-	Session(ctx context.Context, client, id job.ID) (testbed.Session, bool, error)
-	Sessions(ctx context.Context, client job.ID) ([]testbed.Session, error)
-	Record(ctx context.Context, client job.ID, x *testbed.Exchange) (recorded bool, err error)
-	Recorded(ctx context.Context, client job.ID, n testbed.Session) ([]testbed.Exchange, []testbed.Run, []testbed.Attempt, error)
+	StartSession(ctx context.Context, client job.ID, n verdict.Session, keep int) (verdict.Session, bool, error)
+	EndSession(ctx context.Context, client, id job.ID) (verdict.Session, bool, error)
+	Session(ctx context.Context, client, id job.ID) (verdict.Session, bool, error)
+	Sessions(ctx context.Context, client job.ID) ([]verdict.Session, error)
+	Record(ctx context.Context, client job.ID, x *verdict.Exchange) (recorded bool, err error)
+	Recorded(ctx context.Context, client job.ID, n verdict.Session) ([]verdict.Exchange, []verdict.Run, []verdict.Attempt, error)
 	Expiries(ctx context.Context, client job.ID) (map[string]time.Time, error)
 }
 
-// verdictsAtOnce is how many sessions a process judges at a time, of each client one: each takes some times testbed.MaxBytes of memory.
+// verdictsAtOnce is how many sessions a process judges at a time, of each client one: each takes some times verdict.MaxBytes of memory.
 const verdictsAtOnce = 2
 
 // Service is the use cases of a test bed.
@@ -52,8 +54,8 @@ func New(store Store, clock app.Clock) *Service {
 }
 
 // ReplaceFaults gives a client rules instead of those that it has, and after them those of a profile, and lists them.
-func (s *Service) ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) (
-	[]testbed.Counted, error,
+func (s *Service) ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []fault.Rule, p fault.Profile) (
+	[]fault.Counted, error,
 ) {
 	if err := s.changeable(ctx, client); err != nil {
 		return nil, err
@@ -74,16 +76,16 @@ func (s *Service) changeable(ctx context.Context, client job.ID) error {
 	return nil
 }
 
-func (s *Service) replaceFaults(ctx context.Context, client job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) (
-	[]testbed.Counted, error,
+func (s *Service) replaceFaults(ctx context.Context, client job.ID, seed int64, rules []fault.Rule, p fault.Profile) (
+	[]fault.Counted, error,
 ) {
-	rules = append(rules, p.Rules(seed)...)
-	if len(rules) > testbed.MaxRules {
-		return nil, job.Errorf(job.CodeValidationFailed, "A client may have %d rules at most, those of the profile included.", testbed.MaxRules)
+	rules = append(rules, p.Rules(testbed.API, seed)...)
+	if len(rules) > fault.MaxRules {
+		return nil, job.Errorf(job.CodeValidationFailed, "A client may have %d rules at most, those of the profile included.", fault.MaxRules)
 	}
-	counted := make([]testbed.Counted, len(rules))
+	counted := make([]fault.Counted, len(rules))
 	for i, r := range rules {
-		counted[i] = testbed.Counted{Rule: r, ID: job.ID(uuid.Must(uuid.NewV7())), Position: i + 1, Seed: seed}
+		counted[i] = fault.Counted{Rule: r, ID: uuid.Must(uuid.NewV7()).String(), Position: i + 1, Seed: seed}
 	}
 	if err := s.store.ReplaceFaults(ctx, client, seed, counted); err != nil {
 		return nil, err
@@ -92,7 +94,7 @@ func (s *Service) replaceFaults(ctx context.Context, client job.ID, seed int64, 
 }
 
 // Faults lists the rules of a client.
-func (s *Service) Faults(ctx context.Context, client job.ID) ([]testbed.Counted, error) {
+func (s *Service) Faults(ctx context.Context, client job.ID) ([]fault.Counted, error) {
 	return s.store.Faults(ctx, client)
 }
 
@@ -118,7 +120,7 @@ func (s *Service) RemoveFault(ctx context.Context, client, id job.ID) error {
 }
 
 // Fault counts a request for the client's rules and gives the effect of the first one that applies, nil for none.
-func (s *Service) Fault(ctx context.Context, client job.ID, operation string) (*testbed.Effect, error) {
+func (s *Service) Fault(ctx context.Context, client job.ID, operation string) (*fault.Effect, error) {
 	rules, err := s.store.CountFaults(ctx, client, operation)
 	if err != nil {
 		return nil, err

@@ -13,8 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/repo/repotest"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // compileTypeScript compiles the library and its tests, and gives the folder.
@@ -127,15 +128,15 @@ func TestClientLibrariesAreRight(t *testing.T) {
 		t.Run(language, func(t *testing.T) {
 			parallelIfMany(t)
 			program := command(t)
-			for _, profile := range testbed.Profiles {
+			for _, profile := range fault.Profiles {
 				for seed := 1; seed <= seeds(); seed++ {
 					t.Run(fmt.Sprintf("%s/%d", profile, seed), func(t *testing.T) {
 						parallelIfMany(t)
 						said, v, broken, err := s.runJudged(t, api, program, profile, seed)
 						require.NoError(t, err, said)
 						require.Empty(t, broken, said)
-						learned := slices.ContainsFunc(v.Results, func(r testbed.RuleResult) bool {
-							return r.Rule == "deliveries-answered" && r.Status == testbed.Held
+						learned := slices.ContainsFunc(v.Results, func(r verdict.Result) bool {
+							return r.Rule == "deliveries-answered" && r.Status == verdict.Held
 						})
 						require.True(t, learned, "%s\n%+v", said, v)
 					})

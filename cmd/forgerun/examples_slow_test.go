@@ -16,7 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 const examples = "../../examples"
@@ -26,7 +27,7 @@ type example struct {
 	right, naive []string
 	missing      string // what it needs and is not there
 
-	profile testbed.Profile // that shows what the naive one does
+	profile fault.Profile // that shows what the naive one does
 	seed    int
 	broken  []string
 }
@@ -46,7 +47,7 @@ func exampleClients(t *testing.T) map[string]example {
 	return map[string]example{
 		"go": {
 			right: []string{filepath.Join(dir, "client")}, naive: []string{filepath.Join(dir, "naive")},
-			profile: testbed.DuplicateDeliveries, seed: 7,
+			profile: fault.DuplicateDeliveries, seed: 7,
 			broken: []string{
 				"tampered-refused", "repeated-delivery", "deliveries-answered", "retry-after", "conditional-requests", "correlation-ids",
 				"connection-reuse",
@@ -54,12 +55,12 @@ func exampleClients(t *testing.T) map[string]example {
 		},
 		"typescript": {
 			right: []string{"node", filepath.Join(dir, "client.js")}, naive: []string{"node", filepath.Join(dir, "naive.js")},
-			profile: testbed.FlakyNetwork, seed: 7,
+			profile: fault.FlakyNetwork, seed: 7,
 			broken: []string{"idempotency-key", "one-job-per-intention", "stream-resume", "retry-after", "conditional-requests"},
 		},
 		"python": {
 			right: []string{"python3", program("python", "client.py")}, naive: []string{"python3", program("python", "naive.py")},
-			missing: missingProgram("python3", "install Python 3"), profile: testbed.Overloaded, seed: 2,
+			missing: missingProgram("python3", "install Python 3"), profile: fault.Overloaded, seed: 2,
 			broken: []string{
 				"retry-after", "conditional-requests", "backoff", "idempotency-key", "connection-reuse", "stop-at-end", "no-key-in-url",
 			},
@@ -94,7 +95,7 @@ type exampleRow struct {
 	held            map[string]bool
 }
 
-func (r *examplesReport) add(language string, profile testbed.Profile, v testbed.Verdict) {
+func (r *examplesReport) add(language string, profile fault.Profile, v verdict.Verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.rows == nil {
@@ -109,7 +110,7 @@ func (r *examplesReport) add(language string, profile testbed.Profile, v testbed
 	row.seeds++
 	row.requests += v.Recorded
 	for _, result := range v.Results {
-		if result.Status == testbed.Held {
+		if result.Status == verdict.Held {
 			row.held[result.Rule] = true
 		}
 	}
@@ -144,7 +145,7 @@ func TestExampleClientsAreRight(t *testing.T) {
 	report := examplesReport{}
 	t.Cleanup(func() { report.write(t) })
 	for language, e := range exampleClients(t) {
-		for _, profile := range testbed.Profiles {
+		for _, profile := range fault.Profiles {
 			for seed := 1; seed <= seeds(); seed++ {
 				t.Run(fmt.Sprintf("%s/%s/%d", language, profile, seed), func(t *testing.T) {
 					parallelIfMany(t)
@@ -203,7 +204,7 @@ func TestTutorialOfTheTestBed(t *testing.T) {
 		program := filepath.Join(examples, "tutorial", name)
 		source := readText(t, program)
 		require.Contains(t, page, "```python\n"+source+"```")
-		said, _, broken, err := s.runJudged(t, api, []string{"python3", program}, testbed.Overloaded, 2)
+		said, _, broken, err := s.runJudged(t, api, []string{"python3", program}, fault.Overloaded, 2)
 		require.NoError(t, err, said)
 		require.ElementsMatch(t, want, slices.Collect(maps.Keys(broken)), said)
 	}

@@ -27,8 +27,9 @@ const module = "github.com/forgerun/forgerun"
 var mayImport = []packageRule{
 	{"job", nil},
 	{"job/admin", []string{"job"}},
-	{"job/testbed", []string{"job"}},
-	{"job/testbed/verdict", []string{"job", "job/testbed"}},
+	{"job/testbed", []string{"job", "verdict", "verdict/fault"}},
+	{"verdict", []string{"verdict/fault"}}, // judges clients of any API
+	{"verdict/fault", nil},
 	{"migrations", nil},
 	{"internal/telemetry", nil},
 	{"internal/clock", nil},
@@ -54,7 +55,7 @@ var mayImport = []packageRule{
 	{"app/delivery", []string{"app", "job", "internal/clock", "internal/fair", "internal/telemetry"}},
 	{"app/jobs", []string{"app", "app/batches", "app/events", "job", "internal/telemetry", "app/... test"}},
 	{"app/worker", []string{"app", "app/batches", "app/rescue", "job", "internal/clock", "internal/telemetry", "app/... test"}},
-	{"app/testbed", []string{"app", "internal/fair", "job", "job/testbed", "job/testbed/verdict"}},
+	{"app/testbed", []string{"app", "internal/fair", "job", "job/testbed", "verdict", "verdict/fault"}},
 	{"app/schedules", []string{"app", "internal/timetable", "job", "app/... test"}},
 	{"app/bulk", []string{"app", "job", "internal/telemetry test", "app/... test"}},
 	{"app/pauses", []string{"app", "job"}},
@@ -63,15 +64,15 @@ var mayImport = []packageRule{
 		"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/clock", "internal/telemetry", "app/... test",
 	}},
 	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
-	{"handlers", []string{"handlers/conn", "handlers/cors", "handlers/decode", "handlers/docs", "handlers/fault", "handlers/header",
-		"handlers/query", "handlers/report", "handlers/stream", "job", "job/testbed", "job/testbed/verdict",
+	{"handlers", []string{"handlers/conn", "handlers/cors", "handlers/decode", "handlers/disturb", "handlers/docs", "handlers/header",
+		"handlers/query", "handlers/report", "handlers/stream", "job", "job/testbed", "verdict", "verdict/fault",
 		"internal/authlimit", "internal/fair", "internal/telemetry", "internal/timetable"}},
 	{"handlers/conn", []string{"internal/telemetry"}},
 	{"handlers/cors", []string{"internal/localhosts", "handlers/docs test"}},
-	{"handlers/decode", []string{"internal/timetable", "job", "job/testbed"}},
-	{"handlers/fault", []string{"job", "job/testbed"}},
+	{"handlers/decode", []string{"internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
+	{"handlers/disturb", []string{"job", "verdict", "verdict/fault"}},
 	{"handlers/docs", []string{"job"}},
-	{"handlers/report", []string{"internal/junit", "job", "job/testbed"}},
+	{"handlers/report", []string{"internal/junit", "verdict", "verdict/fault"}},
 	{"handlers/operator", []string{"handlers/decode", "handlers/query", "internal/operators", "internal/timetable", "job", "job/admin",
 		"internal/authlimit test", "internal/telemetry test"}},
 	{"handlers/query", []string{"handlers/decode", "job"}},
@@ -89,9 +90,9 @@ var mayImport = []packageRule{
 	{"tasks/consumer/batch", []string{"job", "internal/clock", "tasks/redisconn", "tasks/notify", "tasks/queue test", "tasks/redistest test"}},
 	{"tasks/ratelimit", []string{"job", "tasks/redisconn", "tasks/redistest test"}},
 	{"tasks/redistest", []string{"job", "internal/stack", "internal/testkit", "tasks/redisconn"}}, // for tests
-	{"webhook", []string{"job", "job/testbed", "internal/telemetry", "client test"}},
+	{"webhook", []string{"job", "verdict/fault", "internal/telemetry", "client test"}},
 	{"internal/work", []string{"job"}},
-	{"repo", []string{"job", "job/admin", "job/testbed", "migrations", "internal/clock", "internal/telemetry"}},
+	{"repo", []string{"job", "job/admin", "job/testbed", "verdict", "verdict/fault", "migrations", "internal/clock", "internal/telemetry"}},
 	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what both found out about their servers
 	{"repo/repotest", []string{"job", "migrations", "repo", "internal/stack"}},
 	{"internal/testkit", nil}, // for tests
@@ -151,7 +152,7 @@ var onlyIn = []struct {
 		"cmd/... test"}},
 	{"github.com/alicebob/miniredis", []string{"internal/stack", "tasks/... test"}},
 	{"github.com/gofiber/fiber", []string{"handlers"}},
-	{"github.com/valyala/fasthttp", []string{"handlers", "handlers/conn test", "handlers/fault", "internal/simulator/load",
+	{"github.com/valyala/fasthttp", []string{"handlers", "handlers/conn test", "handlers/disturb", "internal/simulator/load",
 		"internal/bench/..."}},
 	{"github.com/pb33f", []string{"handlers test"}},
 	{"github.com/dunglas/httpsfv", []string{"webhook", "client", "handlers/header", "cmd/..."}},
@@ -173,7 +174,7 @@ var onlyIn = []struct {
 
 // standardLibraryOnly are the packages whose code (tests aside) imports nothing from outside the standard library, but for the
 // libraries named here.
-var standardLibraryOnly = map[string][]string{"job": {}, "migrations": {}, "client": {"github.com/dunglas/httpsfv"}}
+var standardLibraryOnly = map[string][]string{"job": {}, "verdict": {}, "verdict/fault": {}, "migrations": {}, "client": {"github.com/dunglas/httpsfv"}}
 
 type packageRule struct {
 	pkg  string   // folder; "x/..." means x and all below

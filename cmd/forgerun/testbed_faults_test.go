@@ -16,7 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 var withTestbed = env{"FORGERUN_TESTBED": "true"}
@@ -162,7 +163,7 @@ func (u *user) startSession(api *proc, body string) string {
 }
 
 // verdict ends a session and gives what came of it.
-func (u *user) verdict(api *proc, session string) (v testbed.Verdict, broken map[string]testbed.RuleResult) {
+func (u *user) verdict(api *proc, session string) (v verdict.Verdict, broken map[string]verdict.Result) {
 	u.s.t.Helper()
 	path := "/v1/testbed/sessions/" + session
 	require.Equal(u.s.t, http.StatusOK, u.call(api, "POST", path+"/end", "").status)
@@ -174,9 +175,9 @@ func (u *user) verdict(api *proc, session string) (v testbed.Verdict, broken map
 	u.call(api, "GET", path+"/verdict", "", "Accept", "text/csv").requireProblem(u.s.t, 406, "RFA_REQUEST_NOT_ACCEPTABLE")
 	a := u.expect(api, http.StatusOK, "GET", path+"/verdict", "")
 	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &v))
-	broken = map[string]testbed.RuleResult{}
+	broken = map[string]verdict.Result{}
 	for _, r := range v.Results {
-		if r.Status == testbed.Broken {
+		if r.Status == verdict.Broken {
 			broken[r.Rule] = r
 		}
 	}
@@ -223,7 +224,7 @@ func TestNaiveClientIsCaught(t *testing.T) {
 	require.NoError(t, err)
 
 	v, broken := u.verdict(second, session)
-	require.Equal(t, testbed.Wrong, v.Verdict)
+	require.Equal(t, verdict.Wrong, v.Verdict)
 	names := []string{}
 	for name, r := range broken {
 		names = append(names, name)
@@ -247,8 +248,8 @@ func TestNaiveClientIsCaught(t *testing.T) {
 }
 
 // runJudged runs a command in a session of a new client, and gives what it said, how it ended, and which rules it broke.
-func (s *stack) runJudged(t *testing.T, api *proc, command []string, profile testbed.Profile, seed int) (
-	said string, v testbed.Verdict, broken map[string]testbed.RuleResult, ended error,
+func (s *stack) runJudged(t *testing.T, api *proc, command []string, profile fault.Profile, seed int) (
+	said string, v verdict.Verdict, broken map[string]verdict.Result, ended error,
 ) {
 	t.Helper()
 	u := s.newUser(api)
@@ -272,8 +273,8 @@ func TestOurClientIsRight(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	program := filepath.Join(t.TempDir(), "client")
 	runIn(t, "../../examples", nil, "go", "build", "-o", program, "./go/client")
-	said, v, broken, err := s.runJudged(t, api, []string{program}, testbed.FlakyNetwork, 1)
+	said, v, broken, err := s.runJudged(t, api, []string{program}, fault.FlakyNetwork, 1)
 	require.NoError(t, err, said)
 	require.Empty(t, broken, said)
-	require.Positive(t, v.Counts[testbed.Held])
+	require.Positive(t, v.Counts[verdict.Held])
 }

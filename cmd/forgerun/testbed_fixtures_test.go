@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
 )
 
 // made is an answer to a request for fixtures.
@@ -151,7 +151,7 @@ const deliveryFaults = `[{"match":{"operation":"delivery","nth":1},"effect":{"ta
 
 // deliverTen has ten jobs' ends delivered to a new client's webhook with all faults, and gives the verdict.
 func (s *stack) deliverTen(api *proc, receive func(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request)) (
-	r *receiver, broken map[string]testbed.RuleResult,
+	r *receiver, broken map[string]verdict.Result,
 ) {
 	u := s.newUser(api)
 	r = newReceiver(s.t, nil)

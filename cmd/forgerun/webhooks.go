@@ -15,10 +15,10 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/job"
-	faults "github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/tasks/consumer"
 	"github.com/forgerun/forgerun/tasks/ratelimit"
+	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/webhook"
 )
 
@@ -111,7 +111,7 @@ func (p *process) startWebhooks(ctx context.Context) error {
 	limit := p.cfg.WebhookTimeout // of an attempt
 	if p.cfg.TestBed {
 		sends = testbed.NewDeliveries(testbed.New(p.store, p.store.Now), sender, p.log)
-		limit += faults.DeliveryExtra
+		limit += fault.DeliveryExtra
 	}
 	rate := ratelimit.New(p.redis, ratelimit.Config{Of: "deliveries", PerMinute: p.cfg.WebhookClientRate, Wait: rateWait})
 	w := delivery.NewWorker(delivery.WorkerConfig{

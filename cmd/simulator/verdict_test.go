@@ -128,7 +128,8 @@ func TestVerdictAsText(t *testing.T) {
 			{Rule: "backoff", Title: "The client waits.", Status: "held", Times: 3, See: "https://example.com/a"},
 			{Rule: "same-body", Title: "The same body.", Status: "broken", Times: 3, Failures: 2, See: "https://example.com/b",
 				Evidence: []client.Evidence{{
-					At: began, Request: "POST " + hostile, Answer: hostile, Fault: `{"status":503}`, Found: "Another.", Expected: "The same.",
+					Found: "Another.", Expected: "The same.", Times: 2, Before: &client.Moment{At: began, Request: "POST /first", Answer: "202"},
+					Request: &client.Moment{At: began, Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile},
 				}}},
 			{Rule: "time-outs", Title: "It gives up.", Status: "not_exercised", See: "https://example.com/c", Exercise: "A delay."},
 		},
@@ -137,6 +138,7 @@ func TestVerdictAsText(t *testing.T) {
 	require.NoError(t, writeVerdict(&text, &v))
 	require.Contains(t, text.String(), "BROKEN  same-body")
 	require.Contains(t, text.String(), "(2 of 3 times)")
+	require.Regexp(t, `(?s)POST /first.*POST <script.*Another. \(2 times\)`, text.String())
 	require.Contains(t, text.String(), "Not exercised. What would: A delay.")
 	require.Contains(t, text.String(), "The client is wrong: 1 rules kept, 1 broken, 1 not exercised.")
 	require.Contains(t, text.String(), "  faults of 9 submissions:\n        2  429\n  faults of 0 event streams:\n     none  ")

@@ -71,11 +71,13 @@ func writeVerdict(w io.Writer, v *client.Verdict) error {
 		case ruleBroken:
 			fmt.Fprintf(&b, " (%d of %d times)\n", r.Failures, r.Times)
 			for _, e := range r.Evidence[:min(len(r.Evidence), shown)] {
-				fmt.Fprintf(&b, "          %s  %s\n            answer:   %s\n", e.At.UTC().Format("15:04:05.000"), e.Request, e.Answer)
-				if e.Fault != "" {
-					fmt.Fprintf(&b, "            fault:    %s\n", e.Fault)
+				writeMoment(&b, e.Before)
+				writeMoment(&b, e.Request)
+				more := ""
+				if e.Times > 1 {
+					more = fmt.Sprintf(" (%d times)", e.Times)
 				}
-				fmt.Fprintf(&b, "            found:    %s\n            expected: %s\n", e.Found, e.Expected)
+				fmt.Fprintf(&b, "            found:    %s%s\n            expected: %s\n", e.Found, more, e.Expected)
 			}
 			fmt.Fprintf(&b, "          %q\n          %s\n", r.Quote, r.See)
 		case ruleNotExercised:
@@ -98,4 +100,15 @@ func writeVerdict(w io.Writer, v *client.Verdict) error {
 		}
 	}
 	return nil
+}
+
+func writeMoment(b *strings.Builder, m *client.Moment) {
+	if m == nil {
+		return
+	}
+	fmt.Fprintf(b, "          %s  %s\n            answer:   %s\n", m.At.UTC().Format("15:04:05.000"),
+		strings.Join(append([]string{m.Request}, m.Headers...), ", "), m.Answer)
+	if m.Fault != "" {
+		fmt.Fprintf(b, "            fault:    %s\n", m.Fault)
+	}
 }

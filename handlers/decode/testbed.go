@@ -10,13 +10,14 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Faults is a decoded request for a client's rules. With a profile, its rules come after the others.
 type Faults struct {
-	Profile testbed.Profile
+	Profile fault.Profile
 	Seed    int64
-	Rules   []testbed.Rule
+	Rules   []fault.Rule
 }
 
 // FaultRules reads the body of a request for rules: an array of them, or an object with a profile, a seed and rules.
@@ -32,7 +33,7 @@ func FaultRules(body []byte, operations []string) (Faults, error) {
 		return f, d.result()
 	}
 	d.document([]member{
-		{name: "profile", read: func() { f.Profile, _ = choose(d, "profile", testbed.Profiles) }},
+		{name: "profile", read: func() { f.Profile, _ = choose(d, "profile", fault.Profiles) }},
 		{name: "seed", read: func() { f.Seed = int64(d.integer(0, 1<<53, 1)) }},
 		{name: "rules", read: func() {
 			if d.begins('[', "an array") {
@@ -44,9 +45,9 @@ func FaultRules(body []byte, operations []string) (Faults, error) {
 }
 
 // Fault reads the one effect that a header asks for.
-func Fault(header []byte) (testbed.Effect, error) {
+func Fault(header []byte) (fault.Effect, error) {
 	d := newDecoder(header)
-	var e testbed.Effect
+	var e fault.Effect
 	d.document(d.effectMembers(&e))
 	if d.err == nil && len(d.violations()) == 0 {
 		d.checkEffect(&e, "", "")
@@ -57,21 +58,21 @@ func Fault(header []byte) (testbed.Effect, error) {
 func (d *decoder) faultRules(f *Faults, operations []string) {
 	d.array(func(i int) {
 		from := d.json.InputOffset()
-		var r testbed.Rule
-		if i == testbed.MaxRules {
-			d.malformed(fmt.Sprintf("A client may have %d rules at most.", testbed.MaxRules))
+		var r fault.Rule
+		if i == fault.MaxRules {
+			d.malformed(fmt.Sprintf("A client may have %d rules at most.", fault.MaxRules))
 		}
 		d.faultRule(&r, operations)
-		if d.json.InputOffset()-from > testbed.MaxRuleBytes {
-			d.malformed(fmt.Sprintf("A rule may take %d bytes at most.", testbed.MaxRuleBytes))
+		if d.json.InputOffset()-from > fault.MaxRuleBytes {
+			d.malformed(fmt.Sprintf("A rule may take %d bytes at most.", fault.MaxRuleBytes))
 		}
-		if i < testbed.MaxRules {
+		if i < fault.MaxRules {
 			f.Rules = append(f.Rules, r)
 		}
 	})
 }
 
-func (d *decoder) faultRule(r *testbed.Rule, operations []string) {
+func (d *decoder) faultRule(r *fault.Rule, operations []string) {
 	if !d.begins('{', "an object") {
 		return
 	}
@@ -96,19 +97,19 @@ func (d *decoder) faultRule(r *testbed.Rule, operations []string) {
 	}
 }
 
-func (d *decoder) faultMatch(m *testbed.Match, operations []string) {
+func (d *decoder) faultMatch(m *fault.Match, operations []string) {
 	found, at := len(d.violations()), d.pointer()
-	moment := func(to **job.Time) func() {
+	moment := func(to **fault.Time) func() {
 		return func() {
 			t, _ := d.time()
-			*to = job.TimeOf(t)
+			*to = fault.TimeOf(t)
 		}
 	}
 	d.object([]member{
-		{name: "operation", read: func() { m.Operation, _ = choose(d, "operation", append(operations, testbed.Delivery)) }},
+		{name: "operation", read: func() { m.Operation, _ = choose(d, "operation", append(operations, fault.Delivery)) }},
 		{name: "nth", read: func() { m.Nth = d.integer(1, 1_000_000, 0) }},
-		{name: "times", read: func() { m.Times = d.integer(1, testbed.MaxTimes, 0) }},
-		{name: "for", read: func() { m.For = d.lengthUpTo(testbed.MaxFor) }},
+		{name: "times", read: func() { m.Times = d.integer(1, fault.MaxTimes, 0) }},
+		{name: "for", read: func() { m.For = d.lengthUpTo(fault.MaxFor) }},
 		{name: "every", read: func() { m.Every = d.integer(1, 1_000_000, 0) }},
 		{name: "probability", read: func() { m.Probability = d.probability() }},
 		{name: "from", read: moment(&m.From)},
@@ -132,10 +133,10 @@ func (d *decoder) faultMatch(m *testbed.Match, operations []string) {
 }
 
 // effectMembers are those of an effect.
-func (d *decoder) effectMembers(e *testbed.Effect) []member {
+func (d *decoder) effectMembers(e *fault.Effect) []member {
 	events := func(to **int) func() {
 		return func() {
-			if n := d.integer(0, testbed.MaxEvents, -1); n >= 0 {
+			if n := d.integer(0, fault.MaxEvents, -1); n >= 0 {
 				*to = &n
 			}
 		}
@@ -144,51 +145,51 @@ func (d *decoder) effectMembers(e *testbed.Effect) []member {
 		{name: "status", read: func() { e.Status = d.integer(400, 599, 0) }},
 		{name: "code", read: func() { e.Code, _ = choose(d, "code", codes()) }},
 		{name: "retry_after", read: func() {
-			if n := d.integer(0, testbed.MaxRetry, -1); n >= 0 {
+			if n := d.integer(0, fault.MaxRetry, -1); n >= 0 {
 				e.RetryAfter = &n
 			}
 		}},
 		{name: "html", read: func() { e.HTML = d.boolean() }},
 		{name: "moved", read: func() { e.Moved = d.boolean() }},
-		{name: "delay", read: func() { e.Delay = d.lengthUpTo(testbed.MaxDelay) }},
-		{name: "close", read: func() { e.Close, _ = choose(d, "moment", testbed.Closes) }},
+		{name: "delay", read: func() { e.Delay = d.lengthUpTo(fault.MaxDelay) }},
+		{name: "close", read: func() { e.Close, _ = choose(d, "moment", fault.Closes) }},
 		{name: "slow_bytes", read: func() { e.SlowBytes = d.integer(1, 1<<20, 0) }},
 		{name: "content_type", read: func() { e.ContentType = d.word(isHeaderText, "This must be printable ASCII.") }},
 		{name: "cut_after", read: events(&e.CutAfter)},
 		{name: "half_event_after", read: events(&e.HalfEventAfter)},
 		{name: "stall_after", read: events(&e.StallAfter)},
-		{name: "repeat_after_resume", read: func() { e.RepeatAfter = d.integer(1, testbed.MaxEvents, 0) }},
+		{name: "repeat_after_resume", read: func() { e.RepeatAfter = d.integer(1, fault.MaxEvents, 0) }},
 		{name: "comments_only", read: func() { e.CommentsOnly = d.boolean() }},
 		{name: "drop", read: func() { e.Drop = d.boolean() }},
-		{name: "repeat", read: func() { e.Repeat = d.integer(1, testbed.MaxCopies, 0) }},
-		{name: "tamper", read: func() { e.Tamper, _ = choose(d, "kind of tampering", testbed.Tampers) }},
+		{name: "repeat", read: func() { e.Repeat = d.integer(1, fault.MaxCopies, 0) }},
+		{name: "tamper", read: func() { e.Tamper, _ = choose(d, "kind of tampering", fault.Tampers) }},
 		{name: "rotated_secret", read: func() { e.RotatedSecret = d.boolean() }},
-		{name: "padding", read: func() { e.Padding = d.integer(1, testbed.MaxPadding, 0) }},
+		{name: "padding", read: func() { e.Padding = d.integer(1, fault.MaxPadding, 0) }},
 		{name: "job_status", read: func() { e.JobStatus = d.word(isHeaderText, "This must be printable ASCII.") }},
 		{name: "extensions", read: func() { e.Extensions = d.boolean() }},
 		{name: "omit_optional", read: func() { e.OmitOptional = d.boolean() }},
 		{name: "problem_type", read: func() { e.ProblemType = d.word(isHeaderText, "This must be a URI.") }},
-		{name: "language", read: func() { e.Language, _ = choose(d, "language", testbed.Languages) }},
+		{name: "language", read: func() { e.Language, _ = choose(d, "language", fault.Languages) }},
 	}
 }
 
-func codes() (all []job.Code) {
+func codes() (all []string) {
 	for _, spec := range job.Codes {
-		all = append(all, spec.Code)
+		all = append(all, string(spec.Code))
 	}
 	return all
 }
 
 // checkEffect refuses what contradicts itself, and what is not for the operation.
-func (d *decoder) checkEffect(e *testbed.Effect, at, operation string) {
+func (d *decoder) checkEffect(e *fault.Effect, at, operation string) {
 	_, known := testbed.CodeOf(e.Status)
 	switch {
-	case *e == testbed.Effect{}:
+	case *e == fault.Effect{}:
 		d.wrong(at, "The effect must have at least one member.")
-	case operation == testbed.Delivery || e.OfDeliveries():
+	case operation == fault.Delivery || e.OfDeliveries():
 		d.checkDeliveryEffect(e, at, operation)
-	case e.Status != 0 && e.Code != "":
-		d.wrong(at+"/status", "The code has its own status; leave one of both out.")
+	case e.Status != 0 && e.Code != "" && e.Status != job.Code(e.Code).Spec().Status:
+		d.wrong(at+"/status", "The code has another status; leave one of both out.")
 	case e.Status != 0 && !e.HTML && !known:
 		d.wrong(at+"/status", "The contract has no error with this status. With html it may be any from 400 to 599.")
 	case e.HTML && e.Code != "":
@@ -197,21 +198,21 @@ func (d *decoder) checkEffect(e *testbed.Effect, at, operation string) {
 		d.wrong(at+"/moved", "A redirection has its own status; leave one of both out.")
 	case e.RetryAfter != nil && e.Status == 0 && e.Code == "" && !e.HTML:
 		d.wrong(at+"/retry_after", "This needs status, code or html.")
-	case e.Close == testbed.CloseBefore && (e.Status != 0 || e.Code != "" || e.HTML || e.Moved || e.SlowBytes > 0):
+	case e.Close == fault.CloseBefore && (e.Status != 0 || e.Code != "" || e.HTML || e.Moved || e.SlowBytes > 0):
 		d.wrong(at+"/close", "A connection that is closed before the work has no answer.")
 	}
 }
 
-func (d *decoder) checkDeliveryEffect(e *testbed.Effect, at, operation string) {
+func (d *decoder) checkDeliveryEffect(e *fault.Effect, at, operation string) {
 	switch {
-	case operation != testbed.Delivery:
+	case operation != fault.Delivery:
 		d.wrong(at, "The effects drop, repeat, tamper, rotated_secret and padding are for rules whose operation is delivery.")
 	case !e.ForDeliveries():
 		d.wrong(at, "For deliveries there are drop, repeat, tamper, rotated_secret, padding and delay.")
-	case e.Drop && (*e != testbed.Effect{Drop: true, Delay: e.Delay}):
+	case e.Drop && (*e != fault.Effect{Drop: true, Delay: e.Delay}):
 		d.wrong(at+"/drop", "A delivery that is not sent has no other effect than delay.")
-	case !e.Drop && time.Duration(e.Delay) > testbed.MaxDeliveryDelay:
-		d.wrong(at+"/delay", "A delivery may wait "+testbed.MaxDeliveryDelay.String()+" at most. With drop it may be longer.")
+	case !e.Drop && time.Duration(e.Delay) > fault.MaxDeliveryDelay:
+		d.wrong(at+"/delay", "A delivery may wait "+fault.MaxDeliveryDelay.String()+" at most. With drop it may be longer.")
 	}
 }
 
@@ -238,7 +239,7 @@ func (d *decoder) probability() float64 {
 }
 
 // lengthUpTo reads a length of time such as "1.5s", up to a longest one.
-func (d *decoder) lengthUpTo(most time.Duration) testbed.Duration {
+func (d *decoder) lengthUpTo(most time.Duration) fault.Duration {
 	text, ok := d.text()
 	if !ok {
 		return 0
@@ -248,7 +249,7 @@ func (d *decoder) lengthUpTo(most time.Duration) testbed.Duration {
 		d.invalid("This must be a length of time such as 250ms or 1.5s, up to " + most.String() + ".")
 		return 0
 	}
-	return testbed.Duration(took)
+	return fault.Duration(took)
 }
 
 // maxHeaderText is the length of text that is sent in a header or as a short name.

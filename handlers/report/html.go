@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 //go:embed page.html
@@ -18,20 +18,21 @@ var page string
 
 var pageTemplate = template.Must(template.New("verdict").Funcs(template.FuncMap{
 	"plain": printable,
-	"words": func(s testbed.Status) string { return strings.ReplaceAll(string(s), "_", " ") },
-	"count": func(v *testbed.Verdict, s string) int { return v.Counts[testbed.Status(s)] },
+	"words": func(s verdict.Status) string { return strings.ReplaceAll(string(s), "_", " ") },
+	"count": func(v *verdict.Verdict, s string) int { return v.Counts[verdict.Status(s)] },
 	"at":    at,
+	"times": times,
 }).Parse(page))
 
 // HTML writes the verdict as a page of one file, without a script.
-func HTML(w io.Writer, v *testbed.Verdict) error { return pageTemplate.Execute(w, v) }
+func HTML(w io.Writer, v *verdict.Verdict) error { return pageTemplate.Execute(w, v) }
 
-// at writes a job.Time, or a pointer to one.
+// at writes a time of a verdict, or a pointer to one.
 func at(t any, layout string) string {
-	if p, ok := t.(*job.Time); ok {
+	if p, ok := t.(*fault.Time); ok {
 		t = *p
 	}
-	moment, _ := t.(job.Time)
+	moment, _ := t.(fault.Time)
 	return time.Time(moment).UTC().Format(layout)
 }
 

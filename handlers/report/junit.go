@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/internal/junit"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
 )
 
 // JUnit writes the verdict for CI servers: a test case for each rule, and for each fault. What was not
 // exercised, not met, or could be better is skipped.
-func JUnit(w io.Writer, v *testbed.Verdict) error {
+func JUnit(w io.Writer, v *verdict.Verdict) error {
 	s := junit.Suite{Name: strings.TrimSpace("forgerun verdict " + string(v.Profile)), Began: time.Time(v.CreatedAt)}
 	if v.EndedAt != nil {
 		s.Took = time.Time(*v.EndedAt).Sub(s.Began)
@@ -20,13 +20,13 @@ func JUnit(w io.Writer, v *testbed.Verdict) error {
 	for _, r := range v.Results {
 		c := junit.Case{Name: r.Rule, Class: "rules"}
 		switch r.Status {
-		case testbed.Broken:
+		case verdict.Broken:
 			message := &junit.Message{Message: fmt.Sprintf("%s Broken %d of %d times.", r.Title, r.Failures, r.Times), Text: evidenceText(r)}
-			if c.Failure = message; r.Level == testbed.Should {
+			if c.Failure = message; r.Level == verdict.Should {
 				message.Message = "Could be better: " + message.Message
 				c.Failure, c.Skipped = nil, message
 			}
-		case testbed.NotExercised:
+		case verdict.NotExercised:
 			c.Skipped = &junit.Message{Message: "Not exercised. What would: " + r.Exercise}
 		}
 		s.Cases = append(s.Cases, c)
@@ -41,15 +41,36 @@ func JUnit(w io.Writer, v *testbed.Verdict) error {
 	return s.Write(w)
 }
 
-func evidenceText(r testbed.RuleResult) string {
+func evidenceText(r verdict.Result) string {
 	var b strings.Builder
 	for _, e := range r.Evidence {
-		fmt.Fprintf(&b, "\n%s %s\n  answer: %s\n", at(e.At, "2006-01-02T15:04:05.000Z"), printable(e.Request), printable(e.Answer))
-		if e.Fault != "" {
-			fmt.Fprintf(&b, "  fault: %s\n", printable(e.Fault))
-		}
-		fmt.Fprintf(&b, "  found: %s\n  expected: %s\n", printable(e.Found), printable(e.Expected))
+		fmt.Fprintln(&b)
+		writeMoment(&b, e.Before)
+		writeMoment(&b, e.Request)
+		fmt.Fprintf(&b, "  found%s: %s\n  expected: %s\n", times(e.Times), printable(e.Found), printable(e.Expected))
 	}
 	fmt.Fprintf(&b, "%q (%s)\n", r.Quote, r.See)
 	return b.String()
+}
+
+// times says how often, if more than once.
+func times(n int) string {
+	if n < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d times)", n)
+}
+
+func writeMoment(b *strings.Builder, m *verdict.Moment) {
+	if m == nil {
+		return
+	}
+	fmt.Fprintf(b, "%s %s\n", at(m.At, "2006-01-02T15:04:05.000Z"), printable(strings.Join(append([]string{m.Request}, m.Headers...), ", ")))
+	fmt.Fprintf(b, "  answer: %s\n", printable(m.Answer))
+	if m.Fault != "" {
+		fmt.Fprintf(b, "  fault: %s\n", printable(m.Fault))
+	}
+	if m.Connection > 0 {
+		fmt.Fprintf(b, "  connection: %d\n", m.Connection)
+	}
 }

@@ -9,25 +9,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/report"
-	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 const hostile = "<script>alert(1)</script>]]>&\x1b[31m\x00\""
 
-func wrong() *testbed.Verdict {
+func wrong() *verdict.Verdict {
 	began := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 	ended := began.Add(time.Minute)
-	return &testbed.Verdict{
-		Session: testbed.Session{Profile: "flaky-network", Seed: 7, Recorded: 12, CreatedAt: job.Time(began), EndedAt: job.TimeOf(&ended)},
-		Verdict: "wrong", Counts: map[testbed.Status]int{"held": 1, "broken": 1, "not_exercised": 1},
-		Faults: []testbed.FaultCount{{Fault: "429", Of: "submissions", Requests: 9, Times: 2}, {Fault: "stream cut", Of: "event streams"}},
-		Results: []testbed.RuleResult{
+	return &verdict.Verdict{
+		Session: verdict.Session{Profile: "flaky-network", Seed: 7, Recorded: 12, CreatedAt: fault.Time(began), EndedAt: fault.TimeOf(&ended)},
+		Verdict: "wrong", Counts: map[verdict.Status]int{"held": 1, "broken": 1, "not_exercised": 1},
+		Faults: []fault.Count{{Fault: "429", Of: "submissions", Requests: 9, Times: 2}, {Fault: "stream cut", Of: "event streams"}},
+		Results: []verdict.Result{
 			{Rule: "backoff", Title: "The client waits.", Level: "should", Status: "broken", Times: 3, See: "https://example.com/a"},
 			{Rule: "same-body", Title: "The same body.", Level: "must", Quote: "It must.", Status: "broken", Times: 3, Failures: 2,
 				See: "https://example.com/b",
-				Evidence: []testbed.Evidence{{
-					At: job.Time(began), Request: "POST " + hostile, Answer: hostile, Fault: `{"status":503}`, Found: "Another.", Expected: "The same.",
+				Evidence: []verdict.Evidence{{
+					Found: "Another.", Expected: "The same.", Times: 2,
+					Before:  &verdict.Moment{At: fault.Time(began), Request: "POST /first", Answer: "202"},
+					Request: &verdict.Moment{At: fault.Time(began), Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile},
 				}}},
 			{Rule: "time-outs", Title: "It gives up.", Status: "not_exercised", See: "https://example.com/c", Exercise: "A delay."},
 		},
@@ -57,6 +59,9 @@ func TestForms(t *testing.T) {
 	require.NotNil(t, suite.Cases[1].Failure)
 	require.NotNil(t, suite.Cases[2].Skipped)
 
+	for _, text := range []string{junit.String(), html.String()} {
+		require.Regexp(t, `(?s)POST /first.*POST &lt;script.*[Ff]ound \(2 times\)`, text)
+	}
 	require.NotContains(t, html.String(), "<script")
 	require.Contains(t, html.String(), `<section class="broken must" id="same-body">`)
 	require.Contains(t, html.String(), "<q>It must.</q>")

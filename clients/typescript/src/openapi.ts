@@ -373,7 +373,7 @@ export interface components {
             times: number;
             /** @description How often it was broken. */
             failures: number;
-            /** @description The first times that it was broken, or one that it was kept. */
+            /** @description The first ways in which it was broken, or one time that it was kept. */
             evidence: components["schemas"]["Evidence"][];
             /**
              * Format: uri
@@ -385,20 +385,35 @@ export interface components {
             /** @description What would exercise it; only if nothing has. */
             exercise?: string;
         };
-        /** @description One moment that shows how a rule was kept or broken. */
+        /** @description How a rule was kept or broken: the request that set the expectation, and the one that met it or did not. */
         Evidence: {
+            /** @description What the client did, the first time. */
+            found: string;
+            /** @description What it should have done. */
+            expected: string;
+            /** @description How often this happened, with equal requests and faults. */
+            times: number;
+            /** @description The request that set the expectation, if one did. */
+            before?: components["schemas"]["Moment"];
+            /** @description The request that kept or broke the rule; missing if none came. */
+            request?: components["schemas"]["Moment"];
+        };
+        /** @description A request as evidence has it. */
+        Moment: {
             /** @description When the request came. */
             at: components["schemas"]["Time"];
-            /** @description The request, without what is secret. */
+            /** @description When its answer was made, or its stream was over. */
+            until: components["schemas"]["Time"];
+            /** @description Its method, path and query, without what is secret. */
             request: string;
+            /** @description Those that rules go by; keys and bodies as hashes. */
+            headers: string[];
+            /** @description The number of its connection, within a process of the service. */
+            connection?: number;
             /** @description What the client got. */
             answer: string;
             /** @description The effect that was done to it, as JSON. */
             fault?: string;
-            /** @description What the client did. */
-            found: string;
-            /** @description What it should have done. */
-            expected: string;
         };
         /** @description Jobs that a test wants. */
         FixturesRequest: {

@@ -279,14 +279,25 @@ class RuleResult(TypedDict):
 
 
 class Evidence(TypedDict):
-    """One moment that shows how a rule was kept or broken."""
+    """How a rule was kept or broken: the request that set the expectation, and the one that met it or did not."""
 
-    at: Time
-    request: str
-    answer: str
-    fault: NotRequired[str]
     found: str
     expected: str
+    times: int
+    before: NotRequired[Moment]
+    request: NotRequired[Moment]
+
+
+class Moment(TypedDict):
+    """A request as evidence has it."""
+
+    at: Time
+    until: Time
+    request: str
+    headers: list[str]
+    connection: NotRequired[int]
+    answer: str
+    fault: NotRequired[str]
 
 
 class FixturesRequest(TypedDict):

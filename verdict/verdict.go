@@ -9,8 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Bounds of the rules.
@@ -27,11 +26,12 @@ const (
 
 // Record is what a session has recorded.
 type Record struct {
-	Session   testbed.Session
-	Exchanges []testbed.Exchange // in the order of their beginnings
-	sent      []testbed.Exchange // of these, what was sent to the client as part of disturbed deliveries, or not sent
-	Runs      []testbed.Run
-	Attempts  []testbed.Attempt    // of deliveries, in the order of their beginnings
+	Session   Session
+	API       fault.API
+	Exchanges []Exchange // in the order of their beginnings
+	sent      []Exchange // of these, what was sent to the client as part of disturbed deliveries, or not sent
+	Runs      []Run
+	Attempts  []Attempt            // of deliveries, in the order of their beginnings
 	Expiries  map[string]time.Time // of the client's keys that have one
 	Now       time.Time
 }
@@ -39,16 +39,16 @@ type Record struct {
 // rule is what clients should do, and how to find out.
 type rule struct {
 	id, title string
-	level     testbed.Level
-	see       string            // where that is asked for
-	quote     string            // the sentence that does
-	exercise  string            // what a client does
-	profiles  []testbed.Profile // and under one of these; none: under any
+	level     Level
+	see       string          // where that is asked for
+	quote     string          // the sentence that does
+	exercise  string          // what a client does
+	profiles  []fault.Profile // and under one of these; none: under any
 	check     func(*Record, *finding)
 }
 
 // advice tells what would exercise the rule, under a profile or none.
-func (r rule) advice(p testbed.Profile) string {
+func (r rule) advice(p fault.Profile) string {
 	if len(r.profiles) == 0 || slices.Contains(r.profiles, p) {
 		return r.exercise + "."
 	}
@@ -57,46 +57,6 @@ func (r rule) advice(p testbed.Profile) string {
 		names[i] = string(name)
 	}
 	return r.exercise + ", with the profile " + strings.Join(names, " or ") + "."
-}
-
-// finding is what a rule found so far.
-type finding struct {
-	times, failures int
-	held, broken    []testbed.Evidence
-}
-
-// hold notes that the rule was kept once.
-func (f *finding) hold(x *testbed.Exchange, found string) {
-	f.times++
-	if len(f.held) == 0 {
-		f.held = append(f.held, evidence(x, found, "This."))
-	}
-}
-
-// fail notes that it was broken once.
-func (f *finding) fail(x *testbed.Exchange, found, expected string) {
-	f.times++
-	f.failures++
-	if len(f.broken) < maxEvidence {
-		f.broken = append(f.broken, evidence(x, found, expected))
-	}
-}
-
-// either is one of two texts.
-func either(first bool, one, other string) string {
-	if first {
-		return one
-	}
-	return other
-}
-
-// judge notes either.
-func (f *finding) judge(ok bool, x *testbed.Exchange, found, expected string) {
-	if ok {
-		f.hold(x, found)
-		return
-	}
-	f.fail(x, found, expected)
 }
 
 // IDs are those of all rules, in their order.
@@ -111,7 +71,7 @@ func IDs() []string {
 // Rule describes a rule: what clients should do, where that is asked for, and what exercises it.
 type Rule struct {
 	ID, Title            string
-	Level                testbed.Level
+	Level                Level
 	See, Quote, Exercise string
 }
 
@@ -125,11 +85,11 @@ func Rules() []Rule {
 }
 
 // Of judges a session so far.
-func Of(all *Record) testbed.Verdict {
+func Of(all *Record) Verdict {
 	r := *all
 	r.Exchanges, r.sent = nil, nil
 	for i := range all.Exchanges {
-		if x := &all.Exchanges[i]; x.Operation == testbed.Delivery && x.Fault != nil {
+		if x := &all.Exchanges[i]; x.Role == Delivery && x.Fault != nil {
 			r.sent = append(r.sent, *x)
 		} else {
 			r.Exchanges = append(r.Exchanges, *x)
@@ -138,11 +98,11 @@ func Of(all *Record) testbed.Verdict {
 	return of(&r, faults(all))
 }
 
-func of(r *Record, faults []testbed.FaultCount) testbed.Verdict {
-	v := testbed.Verdict{
+func of(r *Record, faults []fault.Count) Verdict {
+	v := Verdict{
 		Faults:  faults,
-		Session: r.Session, Verdict: testbed.Right, Results: []testbed.RuleResult{},
-		Counts: map[testbed.Status]int{testbed.Held: 0, testbed.Broken: 0, testbed.NotExercised: 0},
+		Session: r.Session, Verdict: Right, Results: []Result{},
+		Counts: map[Status]int{Held: 0, Broken: 0, NotExercised: 0},
 	}
 	wrong := false
 	for _, rule := range rules {
@@ -151,34 +111,34 @@ func of(r *Record, faults []testbed.FaultCount) testbed.Verdict {
 		}
 		result := rule.result(r)
 		v.Counts[result.Status]++
-		wrong = wrong || result.Status == testbed.Broken && rule.level == testbed.Must
+		wrong = wrong || result.Status == Broken && rule.level == Must
 		v.Results = append(v.Results, result)
 	}
 	switch {
-	case r.Session.Recorded > len(r.Exchanges)+len(r.sent) && v.Counts[testbed.Broken] == 0:
-		v.Verdict = testbed.Incomplete
+	case r.Session.Recorded > len(r.Exchanges)+len(r.sent) && v.Counts[Broken] == 0:
+		v.Verdict = Incomplete
 	case wrong:
-		v.Verdict = testbed.Wrong
-	case v.Counts[testbed.Broken] > 0:
-		v.Verdict = testbed.Improvable
-	case v.Counts[testbed.NotExercised] > 0 || unmet(faults):
-		v.Verdict = testbed.Incomplete
+		v.Verdict = Wrong
+	case v.Counts[Broken] > 0:
+		v.Verdict = Improvable
+	case v.Counts[NotExercised] > 0 || unmet(faults):
+		v.Verdict = Incomplete
 	}
 	return v
 }
 
-func (r rule) result(record *Record) testbed.RuleResult {
+func (r rule) result(record *Record) Result {
 	var f finding
 	r.check(record, &f)
-	result := testbed.RuleResult{
-		Rule: r.id, Title: r.title, Level: r.level, Quote: r.quote, Status: testbed.Held, Times: f.times, Failures: f.failures,
+	result := Result{
+		Rule: r.id, Title: r.title, Level: r.level, Quote: r.quote, Status: Held, Times: f.times, Failures: f.failures,
 		Evidence: f.held, See: r.see,
 	}
 	switch {
 	case f.failures > 0:
-		result.Status, result.Evidence = testbed.Broken, f.broken
+		result.Status, result.Evidence = Broken, f.broken
 	case f.times == 0:
-		result.Status, result.Evidence, result.Exercise = testbed.NotExercised, []testbed.Evidence{}, r.advice(record.Session.Profile)
+		result.Status, result.Evidence, result.Exercise = NotExercised, []Evidence{}, r.advice(record.Session.Profile)
 	}
 	return result
 }
@@ -189,14 +149,14 @@ func (r *Record) over(since time.Time) bool {
 }
 
 // each calls f with each exchange and those that came after it.
-func (r *Record) each(f func(x *testbed.Exchange, later []testbed.Exchange)) {
+func (r *Record) each(f func(x *Exchange, later []Exchange)) {
 	for i := range r.Exchanges {
 		f(&r.Exchanges[i], r.Exchanges[i+1:])
 	}
 }
 
 // next finds the first of the later exchanges that began after x was over; nil if there is none.
-func next(x *testbed.Exchange, later []testbed.Exchange, is func(*testbed.Exchange) bool) *testbed.Exchange {
+func next(x *Exchange, later []Exchange, is func(*Exchange) bool) *Exchange {
 	for i := range later {
 		if y := &later[i]; y.Start.After(x.End) && is(y) {
 			return y
@@ -206,7 +166,7 @@ func next(x *testbed.Exchange, later []testbed.Exchange, is func(*testbed.Exchan
 }
 
 // waits reports whether a request asks to be answered once there is something new: it may come at any time.
-func waits(x *testbed.Exchange) bool {
+func waits(x *Exchange) bool {
 	for preference := range strings.SplitSeq(x.Prefer, ",") {
 		if name, value, _ := strings.Cut(strings.TrimSpace(preference), "="); strings.EqualFold(name, "wait") && value != "0" {
 			return true
@@ -216,29 +176,29 @@ func waits(x *testbed.Exchange) bool {
 }
 
 // sameRead reports whether both read the same resource.
-func sameRead(x, y *testbed.Exchange) bool {
+func sameRead(x, y *Exchange) bool {
 	return x.Method == http.MethodGet && y.Method == x.Method && y.Path == x.Path && y.Query == x.Query && x.Stream == nil && y.Stream == nil
 }
 
 // repeats reports whether y does again what x was to do, as far as that can be told: jobs with equal bodies may all be wanted.
-func repeats(x, y *testbed.Exchange) bool {
+func repeats(x, y *Exchange) bool {
 	if x.Method != y.Method || x.Path != y.Path || x.Query != y.Query {
 		return false
 	}
-	if x.Method == http.MethodGet || x.Method == http.MethodDelete || !submits(x) && !x.Job.IsZero() {
+	if x.Method == http.MethodGet || x.Method == http.MethodDelete || !submits(x) && x.Job != "" {
 		return true
 	}
 	return x.Key != "" && x.Key == y.Key || intention(x, y)
 }
 
 // shows reports whether the client saw the job in a final state.
-func shows(x *testbed.Exchange, id job.ID) bool { return x.Arrived() && slices.Contains(x.Final, id) }
+func shows(x *Exchange, id string) bool { return x.Arrived() && slices.Contains(x.Final, id) }
 
 // submits reports whether x is to make a job.
-func submits(x *testbed.Exchange) bool { return x.Operation == "submitJob" || batch(x) }
+func submits(x *Exchange) bool { return x.Role == Submit || batch(x) }
 
 // batch reports whether x is to make several jobs.
-func batch(x *testbed.Exchange) bool { return x.Operation == "submitBatch" }
+func batch(x *Exchange) bool { return x.Role == SubmitMany }
 
 // tells gives the time that an answer tells a client to wait.
-func tells(x *testbed.Exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }
+func tells(x *Exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }

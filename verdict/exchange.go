@@ -1,9 +1,9 @@
-package testbed
+package verdict
 
 import (
 	"time"
 
-	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Bounds of what is recorded.
@@ -14,6 +14,27 @@ const (
 	MaxShown     = 1_000    // jobs that one answer or stream is known to have shown
 )
 
+// Role is what a request does for the client. A job is whatever a submission makes; its id is opaque.
+type Role string
+
+// The roles; requests of any other kind have none.
+const (
+	Submit     Role = "submit"      // makes a job
+	SubmitMany Role = "submit_many" // makes several
+	Read       Role = "read"        // shows the state of a job
+	ReadMany   Role = "read_many"   // shows the states of what was submitted together
+	List       Role = "list"        // shows jobs
+	Outcome    Role = "outcome"     // shows what became of a job
+	Stream     Role = "stream"      // of events
+	Retry      Role = "retry"       // has a job tried again
+	Delivery   Role = "delivery"    // of an event, by the service to the client
+)
+
+var uses = map[Role]fault.Use{
+	Submit: fault.Submissions, SubmitMany: fault.Submissions, Read: fault.Lookups, ReadMany: fault.Lookups, List: fault.Lookups,
+	Outcome: fault.Outcomes, Stream: fault.Streams, Delivery: fault.Deliveries, Retry: fault.Others, "": fault.Others,
+}
+
 // Exchange is a request of a client in a session and what it got, or one that was sent to it. Neither keys nor bodies are kept.
 type Exchange struct {
 	Start time.Time `json:"start"`       // when the request was read
@@ -23,7 +44,8 @@ type Exchange struct {
 	Method    string `json:"method"`
 	Path      string `json:"path"`
 	Query     string `json:"query,omitempty"`
-	Operation string `json:"operation,omitempty"` // operationId; empty: no route wanted it
+	Operation string `json:"operation,omitempty"` // as the API names it; empty: it has none such
+	Role      Role   `json:"role,omitempty"`
 
 	// Of the request.
 	Key         string `json:"key,omitempty"`  // hash of its idempotency key
@@ -35,25 +57,27 @@ type Exchange struct {
 	Accept      string `json:"accept,omitempty"`
 	IfNoneMatch string `json:"if_none_match,omitempty"`
 	LastEventID string `json:"last_event_id,omitempty"`
-	KeyID       string `json:"key_id,omitempty"` // of the API key
+	KeyID       string `json:"key_id,omitempty"`  // of the API key
+	Expired     bool   `json:"expired,omitempty"` // which was refused for its age
 	KeyInURL    bool   `json:"key_in_url,omitempty"`
+	Connection  uint64 `json:"connection,omitempty"`
 	Reused      bool   `json:"reused,omitempty"` // its connection had served another request before
 
 	// Of the answer.
 	Status     int      `json:"status"`
-	Code       job.Code `json:"code,omitempty"`
+	Code       string   `json:"code,omitempty"`
 	RetryAfter *int     `json:"retry_after,omitempty"` // s
 	ETag       string   `json:"etag,omitempty"`
-	Job        job.ID   `json:"job,omitzero"`    // that the path names, or that was made
-	Made       job.ID   `json:"made,omitzero"`   // of a submission, also if it is a repetition
-	Final      []job.ID `json:"final,omitempty"` // jobs that were shown in a final state
-	Shown      []job.ID `json:"shown,omitempty"` // and in any other
+	Job        string   `json:"job,omitempty"`   // that the path names, or that was made
+	Made       string   `json:"made,omitempty"`  // of a submission, also if it is a repetition
+	Final      []string `json:"final,omitempty"` // jobs that were shown in a final state
+	Shown      []string `json:"shown,omitempty"` // and in any other
 
-	Fault  *Effect `json:"fault,omitempty"`
-	HungUp bool    `json:"hung_up,omitempty"` // the client did, while it was kept waiting
+	Fault  *fault.Effect `json:"fault,omitempty"`
+	HungUp bool          `json:"hung_up,omitempty"` // the client did, while it was kept waiting
 
 	// Of a request that the service sent to the client as part of a disturbed delivery, or did not send: see Effect.
-	Delivery job.ID `json:"delivery,omitzero"`
+	Delivery string `json:"delivery,omitempty"`
 	Number   int    `json:"attempt,omitempty"`
 	Event    string `json:"event,omitempty"`
 
@@ -85,18 +109,19 @@ func (x *Exchange) Disturbed() bool { return x.Fault != nil }
 
 // Run is a job of a session's client.
 type Run struct {
-	ID        job.ID
-	State     job.State
+	ID        string
+	State     string    // as people read it
 	Finished  time.Time // zero while it is not final
-	Retryable bool      // of a failed one
+	Permanent bool      // it failed, and its failure says that another try would not help
 }
 
 // Attempt is a request by which an event was delivered to a client of a session.
 type Attempt struct {
-	DeliveryID job.ID
-	JobID      job.ID // zero for an event of no job
+	DeliveryID string
+	JobID      string // empty for an event of no job
 	Number     int
 	Event      string
+	Final      bool // it tells that the job has ended
 	At         time.Time
 	Took       time.Duration
 	Status     int    // 0 without an answer

@@ -1,4 +1,4 @@
-package testbed
+package fault
 
 import (
 	"fmt"
@@ -20,8 +20,8 @@ func (e *Effect) Kinds() (kinds []string) {
 	add(e.Close == AfterCommit, "answer lost after the work")
 	add(e.Close == CloseMidBody, "answer cut in the middle")
 	add(e.HTML, "page of a proxy")
-	add(e.Code != "", fmt.Sprint(e.Code.Spec().Status, told))
 	add(e.Status != 0 && !e.HTML, fmt.Sprint(e.Status, told))
+	add(e.Status == 0 && e.Code != "", e.Code+told)
 	add(e.Moved, "308")
 	add(e.Delay > 0, "delay")
 	add(e.SlowBytes > 0, "slow answer")
@@ -56,25 +56,8 @@ const (
 // Uses are all of them, in the order in which people read of them.
 var Uses = []Use{Submissions, Lookups, Outcomes, Streams, Deliveries, Others, AnyRequest}
 
-// UseOf gives what an operation is used for.
-func UseOf(operation string) Use {
-	switch {
-	case operation == Delivery:
-		return Deliveries
-	case slices.Contains(submissions, operation):
-		return Submissions
-	case slices.Contains(lookups, operation):
-		return Lookups
-	case slices.Contains(outcomes, operation):
-		return Outcomes
-	case slices.Contains(streams, operation):
-		return Streams
-	}
-	return Others
-}
-
-// FaultCount tells how often a kind of fault happened to requests of a use.
-type FaultCount struct {
+// Count tells how often a kind of fault happened to requests of a use.
+type Count struct {
 	Fault    string `json:"fault"`
 	Of       Use    `json:"of"`
 	Requests int    `json:"requests"` // of this use
@@ -82,17 +65,14 @@ type FaultCount struct {
 }
 
 // About gives the kinds of faults that the profile is sure to bring about where their operations are used, without counts.
-func (p Profile) About() (about []FaultCount) {
-	for _, r := range p.Rules(0) {
+func (p Profile) About(api API) (about []Count) {
+	for _, r := range p.Rules(api, 0) {
 		if r.Match.Probability > 0 {
 			continue
 		}
-		of := AnyRequest
-		if r.Match.Operation != "" {
-			of = UseOf(r.Match.Operation)
-		}
+		of := api.use(r.Match.Operation)
 		for _, kind := range r.Effect.Kinds() {
-			if one := (FaultCount{Fault: kind, Of: of}); !slices.Contains(about, one) {
+			if one := (Count{Fault: kind, Of: of}); !slices.Contains(about, one) {
 				about = append(about, one)
 			}
 		}

@@ -5,26 +5,23 @@ import (
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
 )
 
 // renewed: keys are replaced before they expire.
 func renewed(r *Record, f *finding) {
 	refused := map[string]bool{}
-	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
+	r.each(func(x *Exchange, later []Exchange) {
 		expires := r.Expiries[x.KeyID]
 		switch {
-		case x.Code == job.CodeTokenExpired && !x.Disturbed():
+		case x.Expired && !x.Disturbed():
 			if !refused[x.KeyID] {
-				f.fail(x, "A request with a key that had expired.", "To renew the key before.")
+				f.fail(nil, x, "A request with a key that had expired.", "To renew the key before.")
 			}
 			refused[x.KeyID] = true
 		case !expires.IsZero() && expires.Before(r.Now) && x.KeyID != "":
-			y := next(x, later, func(y *testbed.Exchange) bool { return y.Start.After(expires) && y.Arrived() && !y.Disturbed() })
+			y := next(x, later, func(y *Exchange) bool { return y.Start.After(expires) && y.Arrived() && !y.Disturbed() })
 			if y != nil && y.KeyID != x.KeyID && y.Status != 401 && !refused[x.KeyID] {
-				f.hold(x, "Another key took over before this one expired.")
+				f.hold(x, y, "Another key took over before this one expired.")
 			}
 		}
 	})
@@ -32,8 +29,8 @@ func renewed(r *Record, f *finding) {
 
 // secret: no key is part of a URL.
 func secret(r *Record, f *finding) {
-	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
-		f.judge(!x.KeyInURL, x, either(x.KeyInURL, "The API key in the query of the URL.", "No key in the URL."),
+	r.each(func(x *Exchange, _ []Exchange) {
+		f.judge(!x.KeyInURL, nil, x, either(x.KeyInURL, "The API key in the query of the URL.", "No key in the URL."),
 			"Authorization: Bearer; URLs are logged everywhere.")
 	})
 }
@@ -41,10 +38,10 @@ func secret(r *Record, f *finding) {
 // reused: of many requests, not each has a connection of its own.
 func reused(r *Record, f *finding) {
 	fresh, able := 0, 0
-	var last *testbed.Exchange
+	var last *Exchange
 	var until time.Time // by which earlier exchanges were over
 	gone := 0           // connections that were taken away
-	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
+	r.each(func(x *Exchange, _ []Exchange) {
 		if x.Stream != nil { // has one for itself
 			return
 		}
@@ -69,31 +66,31 @@ func reused(r *Record, f *finding) {
 	if last == nil {
 		last = &r.Exchanges[0]
 	}
-	f.judge(ok, last, fmt.Sprintf("%d of %d requests, one after the other, came over a new connection.", fresh, able),
+	f.judge(ok, nil, last, fmt.Sprintf("%d of %d requests, one after the other, came over a new connection.", fresh, able),
 		"Connections that are kept: each new one costs a handshake, two with TLS.")
 }
 
 // followed: a request that has moved is sent again where it belongs.
 func followed(r *Record, f *finding) {
-	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
+	r.each(func(x *Exchange, later []Exchange) {
 		if x.Status != http.StatusPermanentRedirect || !x.Arrived() || !r.over(x.End) {
 			return
 		}
-		y := next(x, later, func(y *testbed.Exchange) bool {
+		y := next(x, later, func(y *Exchange) bool {
 			return y.Method == x.Method && y.Path == x.Path && (y.Body == x.Body || x.Body == "")
 		})
-		f.judge(y != nil, x, either(y != nil, "It was sent again.", "It was not sent again."),
+		f.judge(y != nil, x, y, either(y != nil, "It was sent again.", "It was not sent again."),
 			"The same request, with its method and body, to the address in Location.")
 	})
 }
 
 // negotiated: what is sent and asked for is what the service has.
 func negotiated(r *Record, f *finding) {
-	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
+	r.each(func(x *Exchange, _ []Exchange) {
 		if x.Disturbed() || x.Operation == "" {
 			return
 		}
-		f.judge(!slices.Contains([]int{406, 415}, x.Status), x, fmt.Sprintf("Content-Type: %q, Accept: %q.", x.ContentType, x.Accept),
+		f.judge(!slices.Contains([]int{406, 415}, x.Status), nil, x, fmt.Sprintf("Content-Type: %q, Accept: %q.", x.ContentType, x.Accept),
 			"Content-Type: application/json with a body, and an Accept header that leaves in what the operation answers, problem documents too.")
 	})
 }

@@ -3,7 +3,7 @@ package verdict
 import (
 	"fmt"
 
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // answered: deliveries get 2xx in time.
@@ -18,12 +18,12 @@ func answered(r *Record, f *finding) {
 		if a.Error != "" {
 			found = fmt.Sprintf("%s %s.", a.Error, after(a.Took))
 		}
-		f.judge(ok, attempted(a), found, fmt.Sprintf("2xx within %.0f s: take the event, and work on it afterwards.", AnswerWithin.Seconds()))
+		f.judge(ok, nil, r.attempted(a), found, fmt.Sprintf("2xx within %.0f s: take the event, and work on it afterwards.", AnswerWithin.Seconds()))
 	}
 }
 
 // dropped reports whether a fault is why an attempt did not arrive.
-func (r *Record) dropped(a *testbed.Attempt) bool {
+func (r *Record) dropped(a *Attempt) bool {
 	for i := range r.sent {
 		if x := &r.sent[i]; x.Fault.Drop && x.Delivery == a.DeliveryID && x.Number == a.Number {
 			return true
@@ -36,25 +36,25 @@ func (r *Record) dropped(a *testbed.Attempt) bool {
 func refused(r *Record, f *finding) {
 	for i := range r.sent {
 		if x := &r.sent[i]; x.Fault.Tamper != "" && x.Status != 0 {
-			f.judge(x.Status < 200 || x.Status > 299, x, fmt.Sprintf("The client answered %d.", x.Status),
+			f.judge(x.Status < 200 || x.Status > 299, nil, x, fmt.Sprintf("The client answered %d.", x.Status),
 				"A status such as 401: "+wrongWith[x.Fault.Tamper])
 		}
 	}
 }
 
-var wrongWith = map[testbed.Tamper]string{
-	testbed.TamperBody:      "the body is not the one that was signed.",
-	testbed.TamperSignature: "the signatures do not match.",
-	testbed.TamperTimestamp: "it was signed an hour ago.",
-	testbed.TamperKey:       "neither the key nor the secret is the service's.",
-	testbed.TamperTarget:    "it was signed for another receiver.",
+var wrongWith = map[fault.Tamper]string{
+	fault.TamperBody:      "the body is not the one that was signed.",
+	fault.TamperSignature: "the signatures do not match.",
+	fault.TamperTimestamp: "it was signed an hour ago.",
+	fault.TamperKey:       "neither the key nor the secret is the service's.",
+	fault.TamperTarget:    "it was signed for another receiver.",
 }
 
 // repeated: a copy of what was answered with 2xx gets 2xx, too. One without an answer tells nothing.
 func repeated(r *Record, f *finding) {
 	for i := range r.sent {
 		if x := &r.sent[i]; x.Fault.Repeat > 0 && x.Status != 0 {
-			f.judge(200 <= x.Status && x.Status <= 299, x, fmt.Sprintf("The client answered the copy with %d.", x.Status),
+			f.judge(200 <= x.Status && x.Status <= 299, nil, x, fmt.Sprintf("The client answered the copy with %d.", x.Status),
 				"2xx, as for the first one: it is known by its Webhook-Id, and nothing is done.")
 		}
 	}

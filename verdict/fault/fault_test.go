@@ -1,4 +1,4 @@
-package testbed
+package fault
 
 import (
 	"encoding/json"
@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/forgerun/forgerun/job"
 )
 
 // applied gives which of n requests a rule has its effect on.
@@ -40,20 +38,6 @@ func TestRulesApply(t *testing.T) {
 	}
 }
 
-// Each status of the contract has a code whose status it is.
-func TestStatusesHaveCodes(t *testing.T) {
-	t.Parallel()
-	for _, spec := range job.Codes {
-		code, ok := CodeOf(spec.Status)
-		require.True(t, ok)
-		require.Equal(t, spec.Status, code.Spec().Status)
-	}
-	code, _ := CodeOf(503)
-	require.Equal(t, job.CodeStorageUnavailable, code)
-	_, ok := CodeOf(418)
-	require.False(t, ok)
-}
-
 // A window lasts until the rule has applied so often, and for so long.
 func TestWindows(t *testing.T) {
 	t.Parallel()
@@ -76,6 +60,10 @@ func TestWindows(t *testing.T) {
 	require.False(t, at(Match{Nth: 1, For: Duration(time.Second)}, 2, 1, time.Minute))
 }
 
+var someAPI = API{Operations: map[Use][]string{
+	Submissions: {"order", "orders"}, Lookups: {"status"}, Outcomes: {"receipt"}, Streams: {"events"},
+}, Full: "full", Limited: "limited"}
+
 // Rules are what they were after they have been stored, each profile has some, and they come to be: whatever the seed, each fault of an
 // operation that is named comes at one of its first uses.
 func TestProfilesAreRules(t *testing.T) {
@@ -83,7 +71,7 @@ func TestProfilesAreRules(t *testing.T) {
 	for _, p := range Profiles {
 		orders := map[string]bool{}
 		for seed := range int64(50) {
-			rules := p.Rules(seed)
+			rules := p.Rules(someAPI, seed)
 			require.NotEmpty(t, rules, p)
 			require.LessOrEqual(t, len(rules), MaxRules)
 			sure, order := map[string]map[int]bool{}, ""
@@ -110,12 +98,12 @@ func TestProfilesAreRules(t *testing.T) {
 					require.True(t, uses[n+1], "%s of %s", operation, p)
 				}
 			}
-			require.Equal(t, rules, p.Rules(seed), "the same for the same seed")
+			require.Equal(t, rules, p.Rules(someAPI, seed), "the same for the same seed")
 			orders[order] = true
 		}
 		if p != MaintenanceWindow && p != SlowEverything && p != Failover { // which have one of each
 			require.Greater(t, len(orders), 1, p)
 		}
 	}
-	require.Empty(t, Profile("").Rules(1))
+	require.Empty(t, Profile("").Rules(someAPI, 1))
 }

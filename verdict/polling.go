@@ -4,22 +4,17 @@ import (
 	"fmt"
 	"net/http"
 	"time"
-
-	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
 )
-
-const reread = "getJob" // the operation by which jobs are polled
 
 // retryAfter: a read that was told when to come again is not repeated earlier. One that found the job final was not a poll: the
 // client may have learned of its end otherwise.
 func retryAfter(r *Record, f *finding) {
-	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
+	r.each(func(x *Exchange, later []Exchange) {
 		if x.RetryAfter == nil || !x.Arrived() || x.Method != http.MethodGet || len(x.Final) > 0 ||
 			x.Status != http.StatusOK && x.Status != http.StatusNotModified && x.Status != http.StatusNotFound {
 			return
 		}
-		y := next(x, later, func(y *testbed.Exchange) bool { return sameRead(x, y) })
+		y := next(x, later, func(y *Exchange) bool { return sameRead(x, y) })
 		if y == nil || waits(y) || r.hinted(x, y) {
 			return
 		}
@@ -28,16 +23,16 @@ func retryAfter(r *Record, f *finding) {
 		if waited < tells(x)-Tolerance && (len(y.Final) > 0 || !told) {
 			return
 		}
-		f.judge(waited >= tells(x)-Tolerance, x, "The same again "+after(waited)+".",
+		f.judge(waited >= tells(x)-Tolerance, x, y, "The same again "+after(waited)+".",
 			fmt.Sprintf("To wait for the %d s that Retry-After says.", *x.RetryAfter))
 	})
 }
 
 // hinted reports whether the client may have heard of the job between two reads, by a delivery or on an event stream: the second one is
 // no poll then.
-func (r *Record) hinted(x, y *testbed.Exchange) bool {
+func (r *Record) hinted(x, y *Exchange) bool {
 	id := x.Job
-	if id.IsZero() {
+	if id == "" {
 		return false
 	}
 	for i := range r.Attempts {
@@ -56,37 +51,38 @@ func (r *Record) hinted(x, y *testbed.Exchange) bool {
 
 // stopAtEnd: a job that was seen final is not polled any more, unless it was retried.
 func stopAtEnd(r *Record, f *finding) {
-	judged := map[job.ID]bool{}
-	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
-		if x.Operation != reread || !shows(x, x.Job) || judged[x.Job] {
+	judged := map[string]bool{}
+	r.each(func(x *Exchange, later []Exchange) {
+		if x.Role != Read || !shows(x, x.Job) || judged[x.Job] {
 			return
 		}
 		judged[x.Job] = true
 		again := 0
+		var last *Exchange
 		for i := range later {
 			y := &later[i]
-			if y.Operation == "retryJob" && y.Job == x.Job {
+			if y.Role == Retry && y.Job == x.Job {
 				return
 			}
 			if y.Start.After(x.End) && sameRead(x, y) && (shows(y, x.Job) || y.Status == http.StatusNotModified && y.Arrived()) {
-				again++
+				again, last = again+1, y
 			}
 		}
-		f.judge(again <= MaxRereads, x, fmt.Sprintf("%d more reads of the finished job.", again), "To stop: a final state does not change.")
+		f.judge(again <= MaxRereads, x, last, fmt.Sprintf("%d more reads of the finished job.", again), "To stop: a final state does not change.")
 	})
 }
 
 // conditional: a poll of what was seen with an ETag names it. One that does not may come from elsewhere in the client.
 func conditional(r *Record, f *finding) {
-	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
-		if x.Operation != reread || !x.Arrived() || x.Disturbed() || x.ETag == "" || x.Status != 200 || len(x.Final) > 0 {
+	r.each(func(x *Exchange, later []Exchange) {
+		if x.Role != Read || !x.Arrived() || x.Disturbed() || x.ETag == "" || x.Status != 200 || len(x.Final) > 0 {
 			return
 		}
-		y := next(x, later, func(y *testbed.Exchange) bool { return sameRead(x, y) })
+		y := next(x, later, func(y *Exchange) bool { return sameRead(x, y) })
 		if y == nil || waits(y) || r.hinted(x, y) || len(y.Final) > 0 && y.IfNoneMatch == "" {
 			return
 		}
-		f.judge(y.IfNoneMatch != "", y, fmt.Sprintf("If-None-Match: %q.", y.IfNoneMatch),
+		f.judge(y.IfNoneMatch != "", x, y, fmt.Sprintf("If-None-Match: %q.", y.IfNoneMatch),
 			"If-None-Match: "+x.ETag+", so that 304 can be the answer.")
 	})
 }
@@ -94,11 +90,11 @@ func conditional(r *Record, f *finding) {
 // backoff: whoever is told 429 or 503 comes again when told, or without being told not at once time after time.
 func backoff(r *Record, f *finding) {
 	hasty := map[string]int{} // consecutive repetitions at once
-	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
+	r.each(func(x *Exchange, later []Exchange) {
 		if !x.Arrived() || x.Status != 429 && x.Status != 502 && x.Status != 503 {
 			return
 		}
-		y := next(x, later, func(y *testbed.Exchange) bool { return repeats(x, y) })
+		y := next(x, later, func(y *Exchange) bool { return repeats(x, y) })
 		if y == nil {
 			return
 		}
@@ -107,7 +103,7 @@ func backoff(r *Record, f *finding) {
 			if waited < tells(x)-Tolerance && r.hinted(x, y) {
 				return
 			}
-			f.judge(waited >= tells(x)-Tolerance, x, "The same again "+after(waited)+".",
+			f.judge(waited >= tells(x)-Tolerance, x, y, "The same again "+after(waited)+".",
 				fmt.Sprintf("To wait for the %d s that Retry-After says.", *x.RetryAfter))
 			return
 		}
@@ -115,36 +111,36 @@ func backoff(r *Record, f *finding) {
 		if hasty[at]++; waited >= 50*time.Millisecond {
 			hasty[at] = 0
 		}
-		f.judge(hasty[at] < 3, x, fmt.Sprintf("The same again %s, %d times in a row.", after(waited), hasty[at]), "To wait longer each time.")
+		f.judge(hasty[at] < 3, x, y, fmt.Sprintf("The same again %s, %d times in a row.", after(waited), hasty[at]), "To wait longer each time.")
 	})
 }
 
 // tolerant: an answer or event with members, states or types that the client does not know does not stop it.
 func tolerant(r *Record, f *finding) {
-	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
+	r.each(func(x *Exchange, later []Exchange) {
 		if x.Fault == nil || !x.Fault.Rewrites() || !x.Arrived() || x.Status >= 400 || !r.over(x.End) {
 			return
 		}
 		for _, id := range x.Shown {
-			_, learned := r.learned(id, x.ServiceEnd())
-			f.judge(learned, x, either(learned, "The client went on, and learned what became of the job.",
-				"The client learned nothing more of job "+id.String()+"."),
+			y, _ := r.learned(id, x.ServiceEnd())
+			f.judge(y != nil, x, y, either(y != nil, "The client went on, and learned what became of the job.",
+				"The client learned nothing more of job "+id+"."),
 				"To ignore unknown members, to take an unknown state for one that is not final, and to go on.")
 		}
 		if len(x.Final) > 0 && len(later) > 0 {
-			f.hold(x, "The client went on.")
+			f.hold(x, &later[0], "The client went on.")
 		}
 	})
 }
 
 // timeouts: a client does not wait for ever.
 func timeouts(r *Record, f *finding) {
-	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
+	r.each(func(x *Exchange, _ []Exchange) {
 		if x.Fault == nil || time.Duration(x.Fault.Delay) < WaitAtMost || waits(x) && !x.HungUp { // who asks to wait has to
 			return
 		}
 		took := after(x.End.Sub(x.Start))
-		f.judge(x.HungUp, x, either(x.HungUp, "The client gave up ", "The client had its answer ")+took+".",
+		f.judge(x.HungUp, nil, x, either(x.HungUp, "The client gave up ", "The client had its answer ")+took+".",
 			fmt.Sprintf("A time-out of less than %.0f s.", WaitAtMost.Seconds()))
 	})
 }

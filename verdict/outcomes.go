@@ -5,50 +5,34 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
 )
 
-// learned gives when the client first saw a job final after a moment of the service's clock: read, streamed or delivered. It is false if
-// it never did.
-func (r *Record) learned(id job.ID, since time.Time) (first time.Time, ok bool) {
-	see := func(at time.Time) {
-		if !at.Before(since.Add(-Tolerance)) && (!ok || at.Before(first)) {
-			first, ok = at, true
-		}
-	}
+// learned gives how and when the client first saw a job final after a moment of the service's clock: read, streamed or delivered. It is
+// nil if it never did.
+func (r *Record) learned(id string, since time.Time) (first *Exchange, at time.Time) {
+	sees := func(t time.Time) bool { return !t.Before(since.Add(-Tolerance)) && (first == nil || t.Before(at)) }
 	for i := range r.Exchanges {
-		if x := &r.Exchanges[i]; shows(x, id) {
-			see(x.ServiceEnd())
+		if x := &r.Exchanges[i]; shows(x, id) && sees(x.ServiceEnd()) {
+			first, at = x, x.ServiceEnd()
 		}
 	}
 	for i := range r.Attempts {
-		if a := &r.Attempts[i]; a.JobID == id && finalEvent(a.Event) && a.Error == "" {
-			see(a.At)
+		if a := &r.Attempts[i]; a.JobID == id && a.Final && a.Error == "" && sees(a.At) {
+			first, at = r.attempted(a), a.At
 		}
 	}
-	return first, ok
-}
-
-// finalEvent reports whether an event tells that a job has ended.
-func finalEvent(name string) bool {
-	switch name {
-	case job.EventSucceeded, job.EventFailed, job.EventCanceled:
-		return true
-	}
-	return false
+	return first, at
 }
 
 // outcome: what became of each job is learned soon. A job that the client does not know of is another rule's.
 func outcome(r *Record, f *finding) {
-	known := map[job.ID]*testbed.Exchange{}
+	known := map[string]*Exchange{}
 	for i := range r.Exchanges {
 		x := &r.Exchanges[i]
-		if !submits(x) || !x.Arrived() || x.Made.IsZero() {
+		if !submits(x) || !x.Arrived() || x.Made == "" {
 			continue
 		}
-		for _, made := range append([]job.ID{x.Made}, x.Shown...) {
+		for _, made := range append([]string{x.Made}, x.Shown...) {
 			if known[made] == nil {
 				known[made] = x
 			}
@@ -59,13 +43,13 @@ func outcome(r *Record, f *finding) {
 		if x == nil || run.Finished.IsZero() || !r.over(run.Finished) {
 			continue
 		}
-		at, ok := r.learned(run.ID, run.Finished)
+		y, at := r.learned(run.ID, run.Finished)
 		late := at.Sub(run.Finished)
 		found := fmt.Sprintf("The job is %s since %s, and nothing told the client.", run.State, run.Finished.UTC().Format(time.RFC3339))
-		if ok {
+		if y != nil {
 			found = "The client learned that the job has ended, " + after(max(0, late)) + "."
 		}
-		f.judge(ok && late <= LearnWithin, x, found,
+		f.judge(y != nil && late <= LearnWithin, x, y, found,
 			"To read the job, follow its events, or take its webhook.")
 	}
 }
@@ -73,10 +57,10 @@ func outcome(r *Record, f *finding) {
 // unretried: what will not get better is not tried again.
 func unretried(r *Record, f *finding) {
 	for _, run := range r.Runs {
-		if run.State != job.Failed || run.Retryable {
+		if !run.Permanent {
 			continue
 		}
-		var first, seen *testbed.Exchange
+		var first, seen *Exchange
 		for i := range r.Exchanges {
 			x := &r.Exchanges[i]
 			if first == nil && submits(x) && x.Made == run.ID {
@@ -89,21 +73,21 @@ func unretried(r *Record, f *finding) {
 		if seen == nil {
 			continue
 		}
-		again := next(seen, r.Exchanges, func(y *testbed.Exchange) bool {
-			return y.Operation == "retryJob" && y.Job == run.ID || first != nil && submits(y) && intention(first, y) && y.Made != run.ID
+		again := next(seen, r.Exchanges, func(y *Exchange) bool {
+			return y.Role == Retry && y.Job == run.ID || first != nil && submits(y) && intention(first, y) && y.Made != run.ID
 		})
 		if again != nil {
-			f.fail(again, "A job that failed for good was tried again.", "To leave it: its failure says `retryable: false`.")
+			f.fail(seen, again, "A job that failed for good was tried again.", "To leave it: its failure says `retryable: false`.")
 			continue
 		}
-		f.hold(seen, "The job was left as it is.")
+		f.hold(seen, nil, "The job was left as it is.")
 	}
 }
 
 // resumed: a stream that ended is resumed where it ended, after a pause.
 func resumed(r *Record, f *finding) {
 	ids := map[string]map[string]bool{} // that were sent, of each stream
-	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
+	r.each(func(x *Exchange, later []Exchange) {
 		if x.Stream == nil {
 			return
 		}
@@ -116,7 +100,7 @@ func resumed(r *Record, f *finding) {
 		if !x.Stream.Cut || x.Stream.Events == 0 && x.LastEventID == "" {
 			return
 		}
-		y := next(x, later, func(y *testbed.Exchange) bool { return y.Method == x.Method && y.Path == x.Path && y.Stream != nil })
+		y := next(x, later, func(y *Exchange) bool { return y.Method == x.Method && y.Path == x.Path && y.Stream != nil })
 		if y == nil || r.several(x, y) {
 			return
 		}
@@ -125,18 +109,18 @@ func resumed(r *Record, f *finding) {
 		case y.LastEventID != "" && y.LastEventID != x.LastEventID && !ids[x.Path][y.LastEventID]:
 			return // of an event whose record is lost with its process
 		case y.LastEventID == "" && !byCursor:
-			f.fail(y, fmt.Sprintf("Last-Event-ID: %q.", y.LastEventID), "Last-Event-ID: the id of the last event that came, so that none is missed.")
+			f.fail(x, y, fmt.Sprintf("Last-Event-ID: %q.", y.LastEventID), "Last-Event-ID: the id of the last event that came, so that none is missed.")
 		case waited < Tolerance && (x.Fault == nil || x.Fault.StallAfter == nil): // silence is a pause of its own
-			f.fail(y, "The stream was opened again "+after(waited)+".", "A pause first, as the stream's `retry` says.")
+			f.fail(x, y, "The stream was opened again "+after(waited)+".", "A pause first, as the stream's `retry` says.")
 		default:
-			f.hold(y, either(byCursor, "A cursor, ", "Last-Event-ID: "+y.LastEventID+", ")+after(waited)+".")
+			f.hold(x, y, either(byCursor, "A cursor, ", "Last-Event-ID: "+y.LastEventID+", ")+after(waited)+".")
 		}
 	})
 }
 
 // several reports whether another stream of the same events was open beside one of two: which of them is resumed cannot be told.
-func (r *Record) several(x, y *testbed.Exchange) bool {
-	return slices.ContainsFunc(r.Exchanges, func(z testbed.Exchange) bool {
+func (r *Record) several(x, y *Exchange) bool {
+	return slices.ContainsFunc(r.Exchanges, func(z Exchange) bool {
 		return z.Stream != nil && z.Path == x.Path && !z.Start.Equal(x.Start) && !z.Start.Equal(y.Start) &&
 			z.Start.Before(y.End) && z.End.After(x.Start)
 	})

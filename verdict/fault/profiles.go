@@ -1,11 +1,9 @@
-package testbed
+package fault
 
 import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/forgerun/forgerun/job"
 )
 
 // Profile is a production-like set of rules that has one name.
@@ -25,18 +23,35 @@ const (
 // Profiles are all profiles.
 var Profiles = []Profile{FlakyNetwork, Overloaded, MaintenanceWindow, SlowEverything, Failover, DuplicateDeliveries}
 
-// The operations that make jobs, and those by which clients learn what became of them.
-var (
-	submissions = []string{"submitJob", "submitBatch"}
-	lookups     = []string{"getJob", "listJobs", "getBatch"}
-	outcomes    = []string{"getResult", "getReport"}
-	streams     = []string{"jobEvents", "clientEvents"}
-)
+// API is what profiles need to know of one.
+type API struct {
+	Operations map[Use][]string // that are used for something; none of Others and Deliveries
+	Full       string           // the code of a 503 that says that no more jobs are taken
+	Limited    string           // the code of a 429
+}
+
+// use gives what an operation of a rule is used for.
+func (a API) use(operation string) Use {
+	switch operation {
+	case "":
+		return AnyRequest
+	case Delivery:
+		return Deliveries
+	}
+	for use, operations := range a.Operations {
+		if slices.Contains(operations, operation) {
+			return use
+		}
+	}
+	return Others
+}
 
 // Rules gives the rules of a profile. Each fault that it is about comes at one of the first uses of its operation, whatever the seed,
 // which decides at which one. Further ones come as often as the probability says, or for as long as a window lasts, which begins with
 // the client's own requests.
-func (p Profile) Rules(seed int64) []Rule {
+func (p Profile) Rules(api API, seed int64) []Rule {
+	submissions, lookups := api.Operations[Submissions], api.Operations[Lookups]
+	outcomes, streams := api.Operations[Outcomes], api.Operations[Streams]
 	d := deal{rand.New(rand.NewPCG(uint64(seed), 0))}
 	switch p {
 	case FlakyNetwork:
@@ -47,7 +62,7 @@ func (p Profile) Rules(seed int64) []Rule {
 			random(streams, 0.3, cut), random(submissions, 0.08, lost),
 			random(all, 0.05, refused), random(all, 0.03, half), random(all, 0.05, Effect{Delay: Duration(time.Second)}))
 	case Overloaded:
-		full, limited := Effect{Code: job.CodeQueueFull, RetryAfter: new(1)}, Effect{Code: job.CodeRateLimited, RetryAfter: new(2)}
+		full, limited := Effect{Status: 503, Code: api.Full, RetryAfter: new(1)}, Effect{Status: 429, Code: api.Limited, RetryAfter: new(2)}
 		return slices.Concat(d.first(submissions, full, limited), d.first(lookups, limited), d.first(outcomes, limited),
 			random(submissions, 0.15, full), random(all, 0.15, limited), random(all, 0.2, Effect{Delay: Duration(500 * time.Millisecond)}))
 	case MaintenanceWindow:

@@ -1,4 +1,4 @@
-package fault
+package disturb
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
 )
 
 // Tap notes which events go over a connection, and tells when it closes. It stands behind a Stream, so it sees what is sent.
@@ -18,12 +18,12 @@ type Tap struct {
 	close func() error
 
 	mu       sync.Mutex
-	exchange *testbed.Exchange
+	exchange *verdict.Exchange
 }
 
 // NewTap notes in the exchange what is written to a connection, and calls done once, after it was closed.
-func NewTap(c net.Conn, x *testbed.Exchange, done func()) *Tap {
-	x.Stream = &testbed.Part{}
+func NewTap(c net.Conn, x *verdict.Exchange, done func()) *Tap {
+	x.Stream = &verdict.Part{}
 	t := &Tap{Conn: c, exchange: x}
 	t.close = sync.OnceValue(func() error {
 		err := c.Close()
@@ -70,7 +70,7 @@ func (t *Tap) note(block []byte) {
 	defer t.mu.Unlock()
 	part := t.exchange.Stream
 	if len(id) > 0 {
-		if len(part.IDs) == testbed.MaxShown {
+		if len(part.IDs) == verdict.MaxShown {
 			part.IDs = slices.Delete(part.IDs, 0, 1)
 		}
 		part.IDs = append(part.IDs, string(id))
@@ -86,14 +86,14 @@ var ends = []string{"SUCCEEDED", "FAILED", "CANCELED", "COMPLETED", "COMPLETED_W
 
 // Jobs notes the jobs that a document shows, with or without a final state, at whatever depth. A client that sees a state which
 // it does not know takes it for one that is not final.
-func Jobs(document []byte, x *testbed.Exchange) {
+func Jobs(document []byte, x *verdict.Exchange) {
 	var v any
 	if json.Unmarshal(document, &v) == nil {
 		walk(v, x)
 	}
 }
 
-func walk(v any, x *testbed.Exchange) {
+func walk(v any, x *verdict.Exchange) {
 	switch v := v.(type) {
 	case []any:
 		for _, item := range v {
@@ -112,17 +112,17 @@ func walk(v any, x *testbed.Exchange) {
 }
 
 // note adds a job to those that were shown.
-func note(text string, final bool, x *testbed.Exchange) {
+func note(text string, final bool, x *verdict.Exchange) {
 	id, err := job.ParseID(text)
-	if err != nil || len(x.Final)+len(x.Shown) >= testbed.MaxShown {
+	if err != nil || len(x.Final)+len(x.Shown) >= verdict.MaxShown {
 		return
 	}
 	list := &x.Shown
 	if final {
 		list = &x.Final
 	}
-	if !slices.Contains(*list, id) {
-		*list = append(*list, id)
+	if known := id.String(); !slices.Contains(*list, known) {
+		*list = append(*list, known)
 	}
 }
 

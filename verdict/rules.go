@@ -1,6 +1,6 @@
 package verdict
 
-import "github.com/forgerun/forgerun/job/testbed"
+import "github.com/forgerun/forgerun/verdict/fault"
 
 // Where it is asked for.
 const (
@@ -13,7 +13,7 @@ const (
 var rules = []rule{
 	{
 		id: "retry-after", title: "Polling waits for as long as Retry-After says.",
-		level: testbed.Should, check: retryAfter,
+		level: Should, check: retryAfter,
 		see: rfc9110 + "10.2.3",
 		quote: `Servers send the "Retry-After" header field to indicate how long the user agent ought to wait before ` +
 			"making a follow-up request.",
@@ -21,14 +21,14 @@ var rules = []rule{
 	},
 	{
 		id: "stop-at-end", title: "Polling stops when the job is final.",
-		level: testbed.Should, check: stopAtEnd,
+		level: Should, check: stopAtEnd,
 		see:      client,
 		quote:    "It should stop asking once a job is final.",
 		exercise: "Read a job until it is final",
 	},
 	{
 		id: "conditional-requests", title: "Polling sends If-None-Match with the ETag that it has.",
-		level: testbed.Should, check: conditional,
+		level: Should, check: conditional,
 		see: rfc9110 + "13.1.2",
 		quote: "When a client desires to update one or more stored responses that have entity tags, the client SHOULD " +
 			"generate an If-None-Match header field containing a list of those entity tags when making a GET request.",
@@ -36,65 +36,65 @@ var rules = []rule{
 	},
 	{
 		id: "backoff", title: "After 429, 502 and 503 the client waits, and not less than told.",
-		level: testbed.Must, check: backoff,
+		level: Must, check: backoff,
 		see: client,
 		quote: "After 429, 502 and 503 it must wait before it sends the same again: as long as Retry-After says, " +
 			"otherwise longer each time.",
-		exercise: "Requests", profiles: []testbed.Profile{testbed.Overloaded, testbed.MaintenanceWindow},
+		exercise: "Requests", profiles: []fault.Profile{fault.Overloaded, fault.MaintenanceWindow},
 	},
 	{
 		id: "retry-only-retryable", title: "What may be retried is retried, and what is refused is not sent again.",
-		level: testbed.Should, check: retried,
+		level: Should, check: retried,
 		see:      client,
 		quote:    "It should repeat a submission that came to nothing, and should not repeat what was refused.",
-		exercise: "Submissions that carry a key or a correlation id", profiles: []testbed.Profile{testbed.Overloaded},
+		exercise: "Submissions that carry a key or a correlation id", profiles: []fault.Profile{fault.Overloaded},
 	},
 	{
 		id: "idempotency-key", title: "A repeated submission carries the key of the first try.",
-		level: testbed.Must, check: keyed,
+		level: Must, check: keyed,
 		see:      client,
 		quote:    "It must repeat a submission with the Idempotency-Key of the first try.",
-		exercise: "Submissions that carry a key or a correlation id", profiles: []testbed.Profile{testbed.FlakyNetwork, testbed.Overloaded},
+		exercise: "Submissions that carry a key or a correlation id", profiles: []fault.Profile{fault.FlakyNetwork, fault.Overloaded},
 	},
 	{
 		id: "same-body", title: "A key that comes again comes with the same body.",
-		level: testbed.Must, check: sameBody,
+		level: Must, check: sameBody,
 		see: keyRef + ".2",
 		quote: "The idempotency key that is supplied as part of every POST request MUST be unique and MUST NOT be reused " +
 			"with another request with a different request payload.",
-		exercise: "Submissions that carry keys", profiles: []testbed.Profile{testbed.FlakyNetwork, testbed.Overloaded},
+		exercise: "Submissions that carry keys", profiles: []fault.Profile{fault.FlakyNetwork, fault.Overloaded},
 	},
 	{
 		id: "one-job-per-intention", title: "One intention makes one job, however often it is submitted.",
-		level: testbed.Must, check: once,
+		level: Must, check: once,
 		see:      client,
 		quote:    "It must have one Idempotency-Key for one intended job, and another one for another.",
-		exercise: "Submissions with an X-Correlation-ID for each intended job", profiles: []testbed.Profile{testbed.FlakyNetwork},
+		exercise: "Submissions with an X-Correlation-ID for each intended job", profiles: []fault.Profile{fault.FlakyNetwork},
 	},
 	{
 		id: "lost-answer", title: "A submission whose answer was lost is found out about.",
-		level: testbed.Must, check: foundOut,
+		level: Must, check: foundOut,
 		see:      client,
 		quote:    "It must find out about a submission whose answer did not come.",
-		exercise: "Submissions", profiles: []testbed.Profile{testbed.FlakyNetwork, testbed.Failover},
+		exercise: "Submissions", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover},
 	},
 	{
 		id: "outcome-learned", title: "What became of each job is learned within a minute.",
-		level: testbed.Must, check: outcome,
+		level: Must, check: outcome,
 		see:      client,
 		quote:    "It must learn what became of each of its jobs, within a minute of its end.",
 		exercise: "Submit a job that ends",
 	},
 	{
 		id: "stream-resume", title: "A stream that ended is resumed with the last id, after a pause.",
-		level: testbed.Must, check: resumed,
+		level: Must, check: resumed,
 		see:      client,
 		quote:    "It must resume a stream that ended where it ended, after a pause.",
-		exercise: "An event stream", profiles: []testbed.Profile{testbed.FlakyNetwork, testbed.Failover, testbed.MaintenanceWindow},
+		exercise: "An event stream", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover, fault.MaintenanceWindow},
 	},
 	{
 		id: "tolerant-reader", title: "Unknown members, states and types do not stop the client.",
-		level: testbed.Must, check: tolerant,
+		level: Must, check: tolerant,
 		see: "https://www.rfc-editor.org/rfc/rfc9457#section-3.2",
 		quote: "Clients consuming problem details MUST ignore any such extensions that they don't recognize; this allows " +
 			"problem types to evolve and include additional information in the future.",
@@ -102,63 +102,63 @@ var rules = []rule{
 	},
 	{
 		id: "deliveries-answered", title: "Webhook deliveries are answered with 2xx within ten seconds.",
-		level: testbed.Must, check: answered,
+		level: Must, check: answered,
 		see:      client,
 		quote:    "It must answer a delivery with 2xx within ten seconds.",
 		exercise: "Create a webhook, or give submissions a callback",
 	},
 	{
 		id: "tampered-refused", title: "A request that is no delivery of the service's, or an old one, is refused.",
-		level: testbed.Must, check: refused,
+		level: Must, check: refused,
 		see:      client,
 		quote:    "It must not answer 2xx to a request whose signatures do not hold, or that is older than five minutes.",
-		exercise: "A webhook or callback", profiles: []testbed.Profile{testbed.DuplicateDeliveries},
+		exercise: "A webhook or callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
 	},
 	{
 		id: "repeated-delivery", title: "A delivery that comes again is answered with 2xx.",
-		level: testbed.Must, check: repeated,
+		level: Must, check: repeated,
 		see:      client,
 		quote:    "It must answer 2xx to a delivery that it knows already.",
-		exercise: "A webhook or callback", profiles: []testbed.Profile{testbed.DuplicateDeliveries},
+		exercise: "A webhook or callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
 	},
 	{
 		id: "not-retryable", title: "A job that failed for good is not tried again.",
-		level: testbed.Should, check: unretried,
+		level: Should, check: unretried,
 		see:      client,
 		quote:    "It should not try a job again whose failure says that it is not retryable.",
 		exercise: "A job whose failure says retryable: false, such as a CUSTOM one, and reading its outcome",
 	},
 	{
 		id: "key-renewal", title: "Keys are renewed before they expire.",
-		level: testbed.Should, check: renewed,
+		level: Should, check: renewed,
 		see:      client,
 		quote:    "It should renew its key before it expires.",
 		exercise: "A session in which the key expires",
 	},
 	{
 		id: "no-key-in-url", title: "No key is part of a URL.",
-		level: testbed.Must, check: secret,
+		level: Must, check: secret,
 		see:      client,
 		quote:    "It must not send its key in a URL.",
 		exercise: "Any request",
 	},
 	{
 		id: "connection-reuse", title: "Connections are used again.",
-		level: testbed.Should, check: reused,
+		level: Should, check: reused,
 		see:      "https://www.rfc-editor.org/rfc/rfc9112#section-9.3",
 		quote:    "HTTP implementations SHOULD support persistent connections.",
 		exercise: "Ten requests, one after the other",
 	},
 	{
 		id: "time-outs", title: "The client does not wait for ever.",
-		level: testbed.Should, check: timeouts,
+		level: Should, check: timeouts,
 		see:      client,
 		quote:    "It should give up on an answer that has not come after 30 s, unless it asked to wait longer.",
 		exercise: `The effect {"delay": "40s"}`,
 	},
 	{
 		id: "redirects", title: "A request that has moved is sent again, to the new address.",
-		level: testbed.Should, check: followed,
+		level: Should, check: followed,
 		see: rfc9110 + "15.4.9",
 		quote: "The 308 (Permanent Redirect) status code indicates that the target resource has been assigned a new " +
 			"permanent URI and any future references to this resource ought to use one of the enclosed URIs.",
@@ -166,14 +166,14 @@ var rules = []rule{
 	},
 	{
 		id: "content-negotiation", title: "What is sent and asked for is what the service has.",
-		level: testbed.Should, check: negotiated,
+		level: Should, check: negotiated,
 		see:      client,
 		quote:    "It should send and accept media types that the service has.",
 		exercise: "Any request",
 	},
 	{
 		id: "correlation-ids", title: "Each intended job has an X-Correlation-ID of its own.",
-		level: testbed.Should, check: correlated,
+		level: Should, check: correlated,
 		see:      client,
 		quote:    "It should give each intended job a correlation id of its own.",
 		exercise: "Submit a job",

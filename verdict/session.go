@@ -1,16 +1,16 @@
-package testbed
+package verdict
 
-import "github.com/forgerun/forgerun/job"
+import "github.com/forgerun/forgerun/verdict/fault"
 
 // Session is a time in which a client's traffic is recorded and judged.
 type Session struct {
-	ID        job.ID    `json:"session_id"`
-	Profile   Profile   `json:"profile,omitempty"`
-	Seed      int64     `json:"seed"`
-	Rules     []string  `json:"rules"` // ids of the rules that are judged
-	CreatedAt job.Time  `json:"created_at"`
-	EndedAt   *job.Time `json:"ended_at"`  // nil while it runs
-	Recorded  int       `json:"exchanges"` // requests so far; MaxExchanges with MaxBytes are judged
+	ID        string        `json:"session_id"`
+	Profile   fault.Profile `json:"profile,omitempty"`
+	Seed      int64         `json:"seed"`
+	Rules     []string      `json:"rules"` // ids of the rules that are judged
+	CreatedAt fault.Time    `json:"created_at"`
+	EndedAt   *fault.Time   `json:"ended_at"`  // nil while it runs
+	Recorded  int           `json:"exchanges"` // requests so far; MaxExchanges with MaxBytes are judged
 }
 
 // Conclusion says what a verdict comes to.
@@ -48,12 +48,12 @@ type Verdict struct {
 	Session
 	Verdict Conclusion     `json:"verdict"`
 	Counts  map[Status]int `json:"counts"` // of rules
-	Faults  []FaultCount   `json:"faults"`
-	Results []RuleResult   `json:"results"`
+	Faults  []fault.Count  `json:"faults"`
+	Results []Result       `json:"results"`
 }
 
-// RuleResult is what a session has shown about one rule.
-type RuleResult struct {
+// Result is what a session has shown about one rule.
+type Result struct {
 	Rule     string     `json:"rule"`  // its id
 	Title    string     `json:"title"` // what a client should do, as a sentence
 	Level    Level      `json:"level"`
@@ -66,12 +66,22 @@ type RuleResult struct {
 	Exercise string     `json:"exercise,omitempty"` // what would exercise it; only if nothing has
 }
 
-// Evidence is one moment that shows how a rule was kept or broken.
+// Evidence is how a rule was kept or broken: the request that set the expectation, and the one that met it or did not.
 type Evidence struct {
-	At       job.Time `json:"at"`
-	Request  string   `json:"request"`         // such as "GET /v1/jobs/0190..."
-	Answer   string   `json:"answer"`          // such as "503 RFA_STORAGE_UNAVAILABLE, Retry-After: 2"
-	Fault    string   `json:"fault,omitempty"` // that was done to it
-	Found    string   `json:"found"`           // what the client did
-	Expected string   `json:"expected"`        // and what it should have done
+	Found    string  `json:"found"`             // what the client did
+	Expected string  `json:"expected"`          // and what it should have done
+	Times    int     `json:"times"`             // how often in the same way
+	Before   *Moment `json:"before,omitempty"`  // the request that set the expectation; nil: none did
+	Request  *Moment `json:"request,omitempty"` // the one that kept or broke the rule; nil: none came
+}
+
+// Moment is a request as evidence has it, the first one of several that are alike.
+type Moment struct {
+	At         fault.Time `json:"at"`
+	Until      fault.Time `json:"until"`
+	Request    string     `json:"request"`              // such as "GET /v1/jobs/0190..."
+	Headers    []string   `json:"headers"`              // that rules go by
+	Connection uint64     `json:"connection,omitempty"` // its number; 0: not known
+	Answer     string     `json:"answer"`               // such as "503 RFA_STORAGE_UNAVAILABLE, Retry-After: 2"
+	Fault      string     `json:"fault,omitempty"`      // that was done to it
 }

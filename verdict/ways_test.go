@@ -6,17 +6,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
-	"github.com/forgerun/forgerun/job/testbed/verdict"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // What documented ways of asking look like, which nobody is blamed for.
 func TestRightWays(t *testing.T) {
 	t.Parallel()
-	longPoll := func(x *testbed.Exchange) { x.Prefer = "respond-async, wait=30" }
-	refusal := func(x *testbed.Exchange) {
-		x.Status, x.RetryAfter, x.ETag, x.Shown, x.Job = 403, nil, "", nil, job.ID{}
+	longPoll := func(x *verdict.Exchange) { x.Prefer = "respond-async, wait=30" }
+	refusal := func(x *verdict.Exchange) {
+		x.Status, x.RetryAfter, x.ETag, x.Shown, x.Job = 403, nil, "", nil, ""
 	}
 	for name, does := range map[string]func(*trace){
 		"waits for news":                 func(t *trace) { t.send(submit(7)).send(poll(7, longPoll)).send(poll(7, longPoll)) },
@@ -24,16 +23,16 @@ func TestRightWays(t *testing.T) {
 		"reads the job after an event":   func(t *trace) { t.send(submit(7)).send(poll(7)).hear(7).send(poll(7)) },
 		"is refused after an event":      func(t *trace) { t.send(submit(7)).send(poll(7, unavailable)).hear(7).send(poll(7)) },
 		"tells its trace": func(t *trace) {
-			t.send(submit(7, func(x *testbed.Exchange) { x.Correlation, x.Trace = "", "4bf9" }))
+			t.send(submit(7, func(x *verdict.Exchange) { x.Correlation, x.Trace = "", "4bf9" }))
 		},
 		"asks for many that it may not":   func(t *trace) { t.each(5, func(n byte) { t.send(poll(20+n, refusal)) }) },
 		"repeats the request of a failed": func(t *trace) { t.wait(time.Second).send(submit(3)) },
 		"waits for 40 s as it said": func(t *trace) {
-			t.send(submit(7)).send(poll(7, longPoll, with(&testbed.Effect{Delay: testbed.Duration(40e9)})))
+			t.send(submit(7)).send(poll(7, longPoll, with(&fault.Effect{Delay: fault.Duration(40e9)})))
 		},
 		"goes on at once after silence": func(t *trace) {
 			x := stream("e3", "e4")
-			x.Stream.Cut, x.Fault = true, &testbed.Effect{StallAfter: new(1)}
+			x.Stream.Cut, x.Fault = true, &fault.Effect{StallAfter: new(1)}
 			t.send(x).send(stream("e4"))
 		},
 		"goes on from a cursor": func(t *trace) {
@@ -48,7 +47,7 @@ func TestRightWays(t *testing.T) {
 		},
 		"follows a stream that nothing has cut": func(t *trace) {
 			x := stream("e3", "e4")
-			x.Fault = &testbed.Effect{Delay: testbed.Duration(time.Second)}
+			x.Fault = &fault.Effect{Delay: fault.Duration(time.Second)}
 			t.send(x).wait(time.Second).send(stream(""))
 		},
 	} {
@@ -62,7 +61,7 @@ func TestRightWays(t *testing.T) {
 // What is wrong though it looks right.
 func TestWrongWays(t *testing.T) {
 	t.Parallel()
-	unchanged := func(x *testbed.Exchange) { x.Status, x.Shown, x.Final = 304, nil, nil }
+	unchanged := func(x *verdict.Exchange) { x.Status, x.Shown, x.Final = 304, nil, nil }
 	for name, does := range map[string]struct {
 		rule string
 		do   func(*trace)
@@ -71,34 +70,34 @@ func TestWrongWays(t *testing.T) {
 			t.send(submit(7)).send(poll(7, conditional, unchanged)).send(poll(7, conditional, unchanged))
 		}},
 		"polls a report that is not there": {"retry-after", func(t *trace) {
-			missing := poll(7, func(x *testbed.Exchange) {
-				x.Operation, x.Path, x.Status, x.Code, x.Shown = "getReport", x.Path+"/report", 404, job.CodeJobNotFinished, nil
+			missing := poll(7, func(x *verdict.Exchange) {
+				x.Role, x.Path, x.Status, x.Code, x.Shown = verdict.Outcome, x.Path+"/report", 404, "NOT_FINISHED", nil
 			})
 			t.send(submit(7)).send(missing).send(missing)
 		}},
 		"goes on to ask whether a final job has changed": {"stop-at-end", func(t *trace) {
 			t.each(4, func(byte) {
-				t.wait(2 * time.Second).send(poll(1, conditional, unchanged, func(x *testbed.Exchange) { x.RetryAfter = nil }))
+				t.wait(2 * time.Second).send(poll(1, conditional, unchanged, func(x *verdict.Exchange) { x.RetryAfter = nil }))
 			})
 		}},
 		"sends a batch again without a key": {"idempotency-key", func(t *trace) {
-			twice := submit(7, func(x *testbed.Exchange) {
-				x.Operation, x.Path, x.Key, x.Correlation = "submitBatch", "/v1/jobs/batch", "", ""
+			twice := submit(7, func(x *verdict.Exchange) {
+				x.Role, x.Path, x.Key, x.Correlation = verdict.SubmitMany, "/v1/jobs/batch", "", ""
 			})
-			t.send(submit(7, func(x *testbed.Exchange) { *x = twice }, lost)).wait(time.Second).send(twice)
+			t.send(submit(7, func(x *verdict.Exchange) { *x = twice }, lost)).wait(time.Second).send(twice)
 		}},
 		"makes one of two orders": {"one-job-per-intention", func(t *trace) {
-			t.send(submit(7)).wait(time.Second).send(submit(7, func(x *testbed.Exchange) { x.Correlation = "order-8" }))
+			t.send(submit(7)).wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Correlation = "order-8" }))
 		}},
 		"learns of an end too late": {"outcome-learned", func(t *trace) {
 			t.send(submit(7))
-			t.Runs = append(t.Runs, testbed.Run{ID: id(7), State: job.Succeeded, Finished: t.now})
+			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now})
 			t.wait(75 * time.Second).send(poll(7, conditional, final))
 		}},
 		"takes the first failure for the end": {"outcome-learned", func(t *trace) {
 			t.send(submit(7)).deliver(7)
-			t.Attempts[len(t.Attempts)-1].Event = job.EventFailed
-			t.Runs = append(t.Runs, testbed.Run{ID: id(7), State: job.Failed, Finished: t.now.Add(10 * time.Second)})
+			t.Attempts[len(t.Attempts)-1].Final = true
+			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "FAILED", Finished: t.now.Add(10 * time.Second)})
 		}},
 	} {
 		trace := right()
@@ -111,14 +110,14 @@ func TestWrongWays(t *testing.T) {
 // deliver adds a delivery about a job.
 func (t *trace) deliver(n byte) *trace {
 	t.wait(time.Millisecond)
-	t.Attempts = append(t.Attempts, testbed.Attempt{DeliveryID: id(10), JobID: id(n), Number: 1, Event: "job.running", At: t.now, Status: 200})
+	t.Attempts = append(t.Attempts, verdict.Attempt{DeliveryID: id(10), JobID: id(n), Number: 1, Event: "job.running", At: t.now, Status: 200})
 	return t
 }
 
 // hear adds a stream that tells of a job.
 func (t *trace) hear(n byte) *trace {
 	x := stream("", "e9")
-	x.Shown = []job.ID{id(n)}
+	x.Shown = []string{id(n)}
 	return t.send(x)
 }
 

@@ -1,11 +1,11 @@
-// Package fault does to answers and event streams what a client of a test bed has asked for.
-package fault
+// Package disturb does to answers and event streams what a client of a test bed has asked for.
+package disturb
 
 import (
 	"bytes"
 	"encoding/json"
 
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // optional are the members that documents of jobs and problems may lack (draft appendix F.1).
@@ -19,7 +19,7 @@ var texts = map[string]map[string]string{
 }
 
 // Rewrite gives a document as the effect wants it. What is no JSON object stays as it is, and so do numbers of any size.
-func Rewrite(e *testbed.Effect, document []byte) []byte {
+func Rewrite(e *fault.Effect, document []byte) []byte {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()
 	var d map[string]any

@@ -1,4 +1,4 @@
-package testbed
+package fault
 
 import "time"
 
@@ -10,10 +10,10 @@ const (
 	MaxDeliveryDelay = 10 * time.Second
 	MaxCopies        = 5
 	MaxPadding       = 4 << 20
-	// DeliveryExtra is how much longer than an undisturbed one a disturbed attempt takes at most: the delay, the altered request
-	// before it, and the copies after it.
-	DeliveryExtra = MaxDeliveryDelay + 2*ExtraTimeout
-	// ExtraTimeout bounds the altered request, and the copies together.
+	// DeliveryExtra is how much longer than an undisturbed one a disturbed attempt takes at most: the delay, the altered requests
+	// before and after it, and the copies.
+	DeliveryExtra = MaxDeliveryDelay + 3*ExtraTimeout
+	// ExtraTimeout bounds each altered request, and the copies together.
 	ExtraTimeout = 10 * time.Second
 )
 

@@ -1,4 +1,4 @@
-package fault
+package disturb
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Page gives what a proxy in front of the service answers when it cannot reach it.
@@ -21,7 +21,7 @@ func Page(status int) []byte {
 }
 
 // Answer does what the effect wants to an answer that is made: its document, its media type, and how it is sent, which ends with ctx.
-func Answer(ctx context.Context, e *testbed.Effect, c *fasthttp.RequestCtx) {
+func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx) {
 	r := &c.Response
 	if e.Rewrites() && bytes.Contains(r.Header.ContentType(), []byte("json")) {
 		r.SetBody(Rewrite(e, r.Body()))
@@ -37,9 +37,9 @@ func Answer(ctx context.Context, e *testbed.Effect, c *fasthttp.RequestCtx) {
 		return
 	}
 	var head, body []byte
-	if e.Close != testbed.CloseBefore && e.Close != testbed.AfterCommit {
+	if e.Close != fault.CloseBefore && e.Close != fault.AfterCommit {
 		head, body = message(r)
-		if e.Close == testbed.CloseMidBody {
+		if e.Close == fault.CloseMidBody {
 			body = body[:len(body)/2]
 		}
 	}

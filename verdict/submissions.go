@@ -2,34 +2,35 @@ package verdict
 
 import (
 	"fmt"
-
-	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/testbed"
+	"slices"
 )
 
 // failed reports whether a submission came to nothing for the client that it may try again.
-func failed(x *testbed.Exchange) bool {
+func failed(x *Exchange) bool {
 	return !x.Arrived() || x.Status == 429 || x.Status >= 500
 }
 
 // intention reports whether y is to make what x was to make: they carry one correlation id and one body, as far as that was read, or are
 // equal batches.
-func intention(x, y *testbed.Exchange) bool {
+func intention(x, y *Exchange) bool {
 	if batch(x) || batch(y) {
-		return x.Operation == y.Operation && x.Body != "" && x.Body == y.Body
+		return x.Role == y.Role && x.Body != "" && x.Body == y.Body
 	}
 	return x.Correlation != "" && x.Correlation == y.Correlation && (x.Body == y.Body || x.Body == "" || y.Body == "")
 }
 
 // retried: a submission that came to nothing is repeated, and only what may be repeated is.
 func retried(r *Record, f *finding) {
-	refused := map[string]int{}
-	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
+	refused, first := map[string]int{}, map[string]*Exchange{}
+	r.each(func(x *Exchange, later []Exchange) {
 		if refusal(x) {
-			y := next(x, later, func(y *testbed.Exchange) bool { return repeats(x, y) && y.KeyID == x.KeyID && refusal(y) })
+			y := next(x, later, func(y *Exchange) bool { return repeats(x, y) && y.KeyID == x.KeyID && refusal(y) })
 			at := x.Method + x.Path + "?" + x.Query + x.Body
+			if first[at] == nil {
+				first[at] = x
+			}
 			if refused[at]++; y == nil {
-				f.judge(refused[at] <= MaxRereads, x, fmt.Sprintf("The refused request was sent %d times.", refused[at]),
+				f.judge(refused[at] <= MaxRereads, first[at], x, fmt.Sprintf("The refused request was sent %d times.", refused[at]),
 					"To correct the request: the same one is refused again.")
 			}
 			return
@@ -43,67 +44,65 @@ func retried(r *Record, f *finding) {
 				tries++
 			}
 		}
-		again := next(x, later, func(y *testbed.Exchange) bool {
+		again := next(x, later, func(y *Exchange) bool {
 			return submits(y) && (y.Key != "" && y.Key == x.Key || intention(x, y))
 		})
 		if again == nil && tries > MaxRereads || again == nil && listed(x, later) {
 			return // given up, or found otherwise
 		}
-		f.judge(again != nil, x, either(again != nil, "It was tried again.", "It was not tried again."), "To try again.")
+		f.judge(again != nil, x, again, either(again != nil, "It was tried again.", "It was not tried again."), "To try again.")
 	})
 }
 
 // refusal reports whether the answer says that the same request will not be better another time.
-func refusal(x *testbed.Exchange) bool {
+func refusal(x *Exchange) bool {
 	if !x.Arrived() || x.Stream != nil {
 		return false
 	}
 	switch x.Status {
-	case 400, 403, 405, 406, 410, 413, 415, 422:
-		return true
-	case 401:
+	case 400, 401, 403, 405, 406, 410, 413, 415, 422:
 		return true
 	}
 	return false
 }
 
 // listed reports whether the client looked for its jobs later.
-func listed(x *testbed.Exchange, later []testbed.Exchange) bool {
-	return next(x, later, func(y *testbed.Exchange) bool { return y.Operation == "listJobs" && y.Arrived() && y.Status == 200 }) != nil
+func listed(x *Exchange, later []Exchange) bool {
+	return next(x, later, func(y *Exchange) bool { return y.Role == List && y.Arrived() && y.Status == 200 }) != nil
 }
 
 // keyed: a submission that is repeated carries the key that it had.
 func keyed(r *Record, f *finding) {
-	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
+	r.each(func(x *Exchange, later []Exchange) {
 		if !submits(x) || !failed(x) {
 			return
 		}
-		y := next(x, later, func(y *testbed.Exchange) bool {
+		y := next(x, later, func(y *Exchange) bool {
 			return submits(y) && (intention(x, y) || x.Key != "" && x.Key == y.Key)
 		})
 		if y == nil {
 			return
 		}
 		same := x.Key != "" && x.Key == y.Key
-		f.judge(same, y, either(same, "The same Idempotency-Key.", "Another Idempotency-Key, or none."),
+		f.judge(same, x, y, either(same, "The same Idempotency-Key.", "Another Idempotency-Key, or none."),
 			"The Idempotency-Key of the first try, so that one job is made at most.")
 	})
 }
 
 // sameBody: a key stands for one request.
 func sameBody(r *Record, f *finding) {
-	first := map[string]*testbed.Exchange{}
-	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
+	first := map[string]*Exchange{}
+	r.each(func(x *Exchange, _ []Exchange) {
 		if x.Key == "" || x.Body == "" {
 			return
 		}
-		at := x.Operation + x.Key
+		at := x.Method + x.Path + x.Key
 		if first[at] == nil {
 			first[at] = x
 			return
 		}
 		same := first[at].Body == x.Body
-		f.judge(same, x, either(same, "The same body.", "Another body with the same key."),
+		f.judge(same, first[at], x, either(same, "The same body.", "Another body with the same key."),
 			"A key of its own for each request, and the same body whenever the key comes again.")
 	})
 }
@@ -111,14 +110,15 @@ func sameBody(r *Record, f *finding) {
 // once: one intention makes one job.
 func once(r *Record, f *finding) {
 	type want struct{ correlation, body string }
-	done := map[string]*testbed.Exchange{} // keys of submissions that the client knows to be made
-	made, tries := map[want]map[job.ID]bool{}, map[want]int{}
-	var order []*testbed.Exchange
-	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
+	done := map[string]*Exchange{} // keys of submissions that the client knows to be made
+	made, tries := map[want]map[string]bool{}, map[want]int{}
+	first := map[want]*Exchange{}
+	var order []*Exchange
+	r.each(func(x *Exchange, _ []Exchange) {
 		if submits(x) && x.Key != "" {
 			if first := done[x.Key]; first != nil && first.Correlation != "" && x.Correlation != "" && x.Correlation != first.Correlation &&
 				x.Body == first.Body && x.Start.After(first.End) {
-				f.fail(x, "The key of another intended job, "+first.Correlation+", which was made: this one is not.",
+				f.fail(first, x, "The key of another intended job, "+first.Correlation+", which was made: this one is not.",
 					"A key of its own for each intended job.")
 				return
 			}
@@ -131,71 +131,65 @@ func once(r *Record, f *finding) {
 		}
 		w := want{x.Correlation, x.Body}
 		if tries[w]++; tries[w] == 1 {
-			made[w] = map[job.ID]bool{}
+			made[w], first[w] = map[string]bool{}, x
 		}
 		if tries[w] == 2 {
 			order = append(order, x)
 		}
-		if !x.Made.IsZero() {
+		if x.Made != "" {
 			made[w][x.Made] = true
 		}
 	})
 	for _, x := range order {
-		n := len(made[want{x.Correlation, x.Body}])
-		f.judge(n <= 1, x, fmt.Sprintf("%d jobs for one correlation id and one body.", n),
+		w := want{x.Correlation, x.Body}
+		n := len(made[w])
+		f.judge(n <= 1, first[w], x, fmt.Sprintf("%d jobs for one correlation id and one body.", n),
 			"One job: its Idempotency-Key makes every repetition find it.")
 	}
 }
 
 // foundOut: a submission whose answer was lost is asked after.
 func foundOut(r *Record, f *finding) {
-	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
-		if !submits(x) || x.Arrived() || x.Made.IsZero() || !r.over(x.End) {
+	r.each(func(x *Exchange, later []Exchange) {
+		if !submits(x) || x.Arrived() || x.Made == "" || !r.over(x.End) {
 			return
 		}
-		y := next(x, later, func(y *testbed.Exchange) bool {
+		y := next(x, later, func(y *Exchange) bool {
 			return y.Arrived() && (y.Made == x.Made || y.Job == x.Made || shown(y, x.Made)) || submits(y) && !y.Arrived() && y.Made == x.Made
 		})
 		if y != nil && !y.Arrived() {
 			return // the repetition's answer was lost too, and counts by itself
 		}
-		if y == nil && next(x, later, func(y *testbed.Exchange) bool { return submits(y) && repeats(x, y) }) != nil {
+		if y == nil && next(x, later, func(y *Exchange) bool { return submits(y) && repeats(x, y) }) != nil {
 			return // it is trying
 		}
-		f.judge(y != nil, x, either(y != nil, "The client found the job.",
-			"The client does not know of job "+x.Made.String()+"."),
+		f.judge(y != nil, x, y, either(y != nil, "The client found the job.",
+			"The client does not know of job "+x.Made+"."),
 			"To repeat the request with its key, or to look for the job.")
 	})
 }
 
-func shown(x *testbed.Exchange, id job.ID) bool {
-	for _, ids := range [][]job.ID{x.Final, x.Shown} {
-		for _, known := range ids {
-			if known == id {
-				return true
-			}
-		}
-	}
-	return false
+func shown(x *Exchange, id string) bool {
+	return slices.Contains(x.Final, id) || slices.Contains(x.Shown, id)
 }
 
 // correlated: each submission has a correlation id, and each intention one of its own.
 func correlated(r *Record, f *finding) {
-	bodies := map[string]string{}
-	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
+	owners := map[string]*Exchange{}
+	r.each(func(x *Exchange, _ []Exchange) {
 		if !submits(x) || batch(x) { // whose items may have one each
 			return
 		}
-		switch other, known := bodies[x.Correlation]; {
+		switch other := owners[x.Correlation]; {
 		case x.Correlation == "" && x.Trace != "":
-			f.hold(x, "A traceparent.")
+			f.hold(nil, x, "A traceparent.")
 		case x.Correlation == "":
-			f.fail(x, "No X-Correlation-ID.", "An X-Correlation-ID of its own for each intended job.")
-		case known && other != x.Body && x.Body != "":
-			f.fail(x, "The X-Correlation-ID of another submission.", "An X-Correlation-ID of its own for each intended job.")
+			f.fail(nil, x, "No X-Correlation-ID.", "An X-Correlation-ID of its own for each intended job.")
+		case other != nil && other.Body != x.Body && x.Body != "":
+			f.fail(other, x, "The X-Correlation-ID of another submission.", "An X-Correlation-ID of its own for each intended job.")
 		default:
-			bodies[x.Correlation] = x.Body
-			f.hold(x, "An X-Correlation-ID of its own.")
+			owners[x.Correlation] = x
+			f.hold(nil, x, "An X-Correlation-ID of its own.")
 		}
 	})
 }

@@ -1,14 +1,12 @@
-// Package testbed describes what a client may ask the service to do to its own traffic, so that it can be tested against
-// everything that happens in production: rules, which requests they are about, and the faults that they bring about.
-package testbed
+// Package fault describes what may be done to a client's traffic, so that it can be tested against everything that happens in
+// production: rules, which requests they are about, and the faults that they bring about. It knows no API.
+package fault
 
 import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"time"
-
-	"github.com/forgerun/forgerun/job"
 )
 
 // Limits of a client's rules.
@@ -32,24 +30,24 @@ type Rule struct {
 // Match selects requests. Without any member all are meant. Nth, Every and Probability exclude each other; they count the
 // requests that the rest of the match is about, from 1.
 type Match struct {
-	Operation   string    `json:"operation,omitempty"` // operationId of the OpenAPI document, or Delivery; all requests without it
-	Nth         int       `json:"nth,omitempty"`       // this one, and those of the window that begins with it
-	Times       int       `json:"times,omitempty"`     // the window lasts until the rule has applied so often, 1 without it
-	For         Duration  `json:"for,omitempty"`       // and for so long after it applied first
-	Every       int       `json:"every,omitempty"`     // each so many
-	Probability float64   `json:"probability,omitempty"`
-	From        *job.Time `json:"from,omitempty"`  // inclusive
-	Until       *job.Time `json:"until,omitempty"` // exclusive
+	Operation   string   `json:"operation,omitempty"` // as the API names it, or Delivery; all requests without it
+	Nth         int      `json:"nth,omitempty"`       // this one, and those of the window that begins with it
+	Times       int      `json:"times,omitempty"`     // the window lasts until the rule has applied so often, 1 without it
+	For         Duration `json:"for,omitempty"`       // and for so long after it applied first
+	Every       int      `json:"every,omitempty"`     // each so many
+	Probability float64  `json:"probability,omitempty"`
+	From        *Time    `json:"from,omitempty"`  // inclusive
+	Until       *Time    `json:"until,omitempty"` // exclusive
 }
 
 // Effect is a fault. Members of different groups may be combined.
 type Effect struct {
 	// Instead of the answer: an error of the contract, with its own document, or a proxy's page.
-	Status     int      `json:"status,omitempty"`
-	Code       job.Code `json:"code,omitempty"`
-	RetryAfter *int     `json:"retry_after,omitempty"` // s
-	HTML       bool     `json:"html,omitempty"`
-	Moved      bool     `json:"moved,omitempty"` // 308 to the same address
+	Status     int    `json:"status,omitempty"`
+	Code       string `json:"code,omitempty"`
+	RetryAfter *int   `json:"retry_after,omitempty"` // s
+	HTML       bool   `json:"html,omitempty"`
+	Moved      bool   `json:"moved,omitempty"` // 308 to the same address
 
 	// Around the answer.
 	Delay       Duration `json:"delay,omitempty"` // before the work
@@ -67,7 +65,7 @@ type Effect struct {
 	// Of a delivery.
 	Drop          bool   `json:"drop,omitempty"`           // it is not sent, and tried again; with Delay after that
 	Repeat        int    `json:"repeat,omitempty"`         // so many copies follow one that was answered with 2xx
-	Tamper        Tamper `json:"tamper,omitempty"`         // a request that must be refused comes before it
+	Tamper        Tamper `json:"tamper,omitempty"`         // a request that must be refused comes before it, and after it was answered with 2xx
 	RotatedSecret bool   `json:"rotated_secret,omitempty"` // a signature by another secret comes before the right one
 	Padding       int    `json:"padding,omitempty"`        // spaces at the end of the body, in bytes
 
@@ -124,35 +122,10 @@ func (e *Effect) Rewrites() bool {
 	return e.JobStatus != "" || e.Extensions || e.OmitOptional || e.ProblemType != "" || e.Language != ""
 }
 
-// Error gives the code that a fault of Status or Code stands for.
-func (e *Effect) Error() job.Code {
-	if e.Code != "" {
-		return e.Code
-	}
-	code, _ := CodeOf(e.Status)
-	return code
-}
-
-// usual are the codes of statuses that several have, where it is not the first one.
-var usual = map[int]job.Code{503: job.CodeStorageUnavailable, 404: job.CodeJobNotFound}
-
-// CodeOf gives the code that an error with a status usually has, false if there is none.
-func CodeOf(status int) (job.Code, bool) {
-	if code, ok := usual[status]; ok {
-		return code, true
-	}
-	for _, spec := range job.Codes {
-		if spec.Status == status {
-			return spec.Code, true
-		}
-	}
-	return "", false
-}
-
 // Counted is a rule as it is kept, with how often it was about a request and how often it applied.
 type Counted struct {
 	Rule
-	ID       job.ID
+	ID       string
 	Position int
 	Seed     int64
 	Seen     int64
@@ -208,4 +181,28 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	parsed, err := time.ParseDuration(text)
 	*d = Duration(parsed)
 	return err
+}
+
+// Time is a moment as it is written: RFC 3339, UTC, with Z and microseconds.
+type Time time.Time
+
+// MarshalText writes it.
+func (t Time) MarshalText() ([]byte, error) {
+	return time.Time(t).UTC().AppendFormat(nil, "2006-01-02T15:04:05.000000Z"), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (t *Time) UnmarshalText(text []byte) error {
+	parsed, err := time.Parse(time.RFC3339Nano, string(text))
+	*t = Time(parsed)
+	return err
+}
+
+// TimeOf makes a *Time of a moment that may be absent.
+func TimeOf(t *time.Time) *Time {
+	if t == nil {
+		return nil
+	}
+	v := Time(*t)
+	return &v
 }

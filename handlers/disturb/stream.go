@@ -1,4 +1,4 @@
-package fault
+package disturb
 
 import (
 	"bytes"
@@ -6,14 +6,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Stream disturbs an event stream on its way to a connection. Events are told apart by their empty line; comments and the
 // head pass as they are.
 type Stream struct {
 	net.Conn
-	effect  *testbed.Effect
+	effect  *fault.Effect
 	resumed bool   // the reader named the last event that it has
 	rest    []byte // of an event whose end has not been written
 	count   int    // of events so far
@@ -22,7 +22,7 @@ type Stream struct {
 }
 
 // NewStream disturbs what is written to a connection.
-func NewStream(c net.Conn, e *testbed.Effect, resumed bool) *Stream {
+func NewStream(c net.Conn, e *fault.Effect, resumed bool) *Stream {
 	s := &Stream{Conn: c, effect: e, resumed: resumed, closed: make(chan struct{})}
 	s.close = sync.OnceValue(func() error {
 		close(s.closed)

@@ -1,0 +1,63 @@
+// Package testbed describes what a test bed adds to the service: jobs in given states, a clock that can be moved, and what faults and
+// verdicts need to know of the API.
+package testbed
+
+import (
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// API is what profiles of faults need to know of ours. Operations are named by their operationIds.
+var API = fault.API{
+	Operations: map[fault.Use][]string{
+		fault.Submissions: {"submitJob", "submitBatch"},
+		fault.Lookups:     {"getJob", "listJobs", "getBatch"},
+		fault.Outcomes:    {"getResult", "getReport"},
+		fault.Streams:     {"jobEvents", "clientEvents"},
+	},
+	Full:    string(job.CodeQueueFull),
+	Limited: string(job.CodeRateLimited),
+}
+
+var roles = map[string]verdict.Role{
+	"submitJob": verdict.Submit, "submitBatch": verdict.SubmitMany, "getJob": verdict.Read, "listJobs": verdict.List,
+	"getBatch": verdict.ReadMany, "getResult": verdict.Outcome, "getReport": verdict.Outcome, "jobEvents": verdict.Stream,
+	"clientEvents": verdict.Stream, "retryJob": verdict.Retry, fault.Delivery: verdict.Delivery,
+}
+
+// RoleOf gives what an operation does for its client.
+func RoleOf(operation string) verdict.Role { return roles[operation] }
+
+// IDOf gives an id as verdicts have it; the zero id is empty.
+func IDOf(id job.ID) string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.String()
+}
+
+// ErrorOf gives the code of the error that a fault answers with.
+func ErrorOf(e *fault.Effect) job.Code {
+	if e.Code != "" {
+		return job.Code(e.Code)
+	}
+	code, _ := CodeOf(e.Status)
+	return code
+}
+
+// usual are the codes of statuses that several have, where it is not the first one.
+var usual = map[int]job.Code{503: job.CodeStorageUnavailable, 404: job.CodeJobNotFound}
+
+// CodeOf gives the code that an error with a status usually has, false if there is none.
+func CodeOf(status int) (job.Code, bool) {
+	if code, ok := usual[status]; ok {
+		return code, true
+	}
+	for _, spec := range job.Codes {
+		if spec.Status == status {
+			return spec.Code, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,51 @@
+package verdict
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// faults counts those that happened, by kind and use, and names those that the session's profile is about and that did not.
+func faults(r *Record) []fault.Count {
+	counts := []fault.Count{}
+	requests, anyhow := map[fault.Use]int{fault.Deliveries: len(r.Attempts)}, map[string]int{}
+	for i := range r.Exchanges {
+		x := &r.Exchanges[i]
+		of := uses[x.Role]
+		if of != fault.Deliveries {
+			requests[of]++
+			requests[fault.AnyRequest]++
+		}
+		if x.Fault == nil {
+			continue
+		}
+		for _, kind := range x.Fault.Kinds() {
+			anyhow[kind]++
+			at := slices.IndexFunc(counts, func(c fault.Count) bool { return c.Fault == kind && c.Of == of })
+			if at < 0 {
+				at, counts = len(counts), append(counts, fault.Count{Fault: kind, Of: of})
+			}
+			counts[at].Times++
+		}
+	}
+	for _, sure := range r.Session.Profile.About(r.API) {
+		met := slices.ContainsFunc(counts, func(c fault.Count) bool { return c.Fault == sure.Fault && c.Of == sure.Of })
+		if !met && (sure.Of != fault.AnyRequest || anyhow[sure.Fault] == 0) {
+			counts = append(counts, sure)
+		}
+	}
+	for i := range counts {
+		counts[i].Requests = requests[counts[i].Of]
+	}
+	slices.SortStableFunc(counts, func(x, y fault.Count) int {
+		return cmp.Or(cmp.Compare(slices.Index(fault.Uses, x.Of), slices.Index(fault.Uses, y.Of)), cmp.Compare(x.Fault, y.Fault))
+	})
+	return counts
+}
+
+// unmet reports whether a fault that the profile is about did not come to be.
+func unmet(counts []fault.Count) bool {
+	return slices.ContainsFunc(counts, func(c fault.Count) bool { return c.Times == 0 })
+}

@@ -1,0 +1,165 @@
+package verdict
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// finding is what a rule found so far.
+type finding struct {
+	times, failures int
+	held, broken    []Evidence
+}
+
+// hold notes that the rule was kept once: by x, after what before had set as the expectation. Either may be nil.
+func (f *finding) hold(before, x *Exchange, found string) {
+	f.times++
+	if len(f.held) == 0 {
+		f.held = append(f.held, Evidence{Before: moment(before), Request: moment(x), Found: found, Expected: "This.", Times: 1})
+	}
+}
+
+// fail notes that it was broken once, or once more in the same way.
+func (f *finding) fail(before, x *Exchange, found, expected string) {
+	f.times++
+	f.failures++
+	e := Evidence{Before: moment(before), Request: moment(x), Found: found, Expected: expected, Times: 1}
+	for i := range f.broken {
+		if f.broken[i].equal(e) {
+			f.broken[i].Times++
+			return
+		}
+	}
+	if len(f.broken) < maxEvidence {
+		f.broken = append(f.broken, e)
+	}
+}
+
+// judge notes either.
+func (f *finding) judge(ok bool, before, x *Exchange, found, expected string) {
+	if ok {
+		f.hold(before, x, found)
+		return
+	}
+	f.fail(before, x, found, expected)
+}
+
+// either is one of two texts.
+func either(first bool, one, other string) string {
+	if first {
+		return one
+	}
+	return other
+}
+
+// equal reports whether both tell of the same mistake: the same requests with the same faults, at whatever times.
+func (e Evidence) equal(other Evidence) bool {
+	return e.Expected == other.Expected && e.Before.equal(other.Before) && e.Request.equal(other.Request)
+}
+
+func (m *Moment) equal(other *Moment) bool {
+	if m == nil || other == nil {
+		return m == other
+	}
+	return m.Request == other.Request && m.Fault == other.Fault
+}
+
+// moment tells of an exchange in words, nil of none.
+func moment(x *Exchange) *Moment {
+	if x == nil {
+		return nil
+	}
+	return &Moment{
+		At: fault.Time(x.Start), Until: fault.Time(x.End), Request: request(x), Headers: headers(x), Connection: x.Connection,
+		Answer: answer(x), Fault: faultText(x.Fault),
+	}
+}
+
+func request(x *Exchange) string {
+	if x.Delivery != "" {
+		return fmt.Sprintf("POST (delivery %s, attempt %d, %s)", x.Delivery, x.Number, x.Event)
+	}
+	text := x.Method + " " + x.Path
+	if x.Query != "" {
+		text += "?" + x.Query
+	}
+	return text
+}
+
+// headers are those of the request that rules go by. What is secret, or may be, is known by a hash.
+func headers(x *Exchange) []string {
+	list := []string{}
+	for _, h := range []struct{ name, value string }{
+		{"X-Correlation-ID", x.Correlation}, {"Prefer", x.Prefer}, {"If-None-Match", x.IfNoneMatch}, {"Last-Event-ID", x.LastEventID},
+		{"Idempotency-Key", hashed(x.Key)}, {"body", hashed(x.Body)},
+	} {
+		if h.value != "" {
+			list = append(list, h.name+": "+h.value)
+		}
+	}
+	return list
+}
+
+func hashed(sum string) string {
+	if sum == "" {
+		return ""
+	}
+	return "(hash " + sum[:min(len(sum), 8)] + ")"
+}
+
+func answer(x *Exchange) string {
+	switch {
+	case x.HungUp:
+		return "none: the client hung up"
+	case x.Fault != nil && x.Fault.Drop:
+		return "none: it was not sent"
+	case x.Fault != nil && x.Fault.Close != "":
+		return "none: the connection was closed (" + string(x.Fault.Close) + ")"
+	case x.Stream != nil:
+		return fmt.Sprintf("a stream of %d events", x.Stream.Events)
+	case x.Status == 0:
+		return "none"
+	}
+	parts := []string{strings.TrimSpace(strconv.Itoa(x.Status) + " " + x.Code)}
+	if x.RetryAfter != nil {
+		parts = append(parts, fmt.Sprintf("Retry-After: %d", *x.RetryAfter))
+	}
+	if x.ETag != "" {
+		parts = append(parts, "ETag: "+x.ETag)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// faultText is the effect as a rule would have it.
+func faultText(e *fault.Effect) string {
+	if e == nil {
+		return ""
+	}
+	text, err := json.Marshal(e)
+	if err != nil { // no effect that was read from JSON
+		return err.Error()
+	}
+	return string(text)
+}
+
+// attempted tells of a delivery as of an exchange in which the service asks, with what a fault did to it.
+func (r *Record) attempted(a *Attempt) *Exchange {
+	x := &Exchange{
+		Start: a.At, End: a.At.Add(a.Took), Method: "POST", Role: Delivery, Status: a.Status, Delivery: a.DeliveryID, Number: a.Number,
+		Event: a.Event,
+	}
+	for i := range r.sent {
+		if s := &r.sent[i]; s.Delivery == a.DeliveryID && s.Number == a.Number && s.Fault.Tamper == "" && s.Fault.Repeat == 0 {
+			x.Fault = s.Fault
+		}
+	}
+	return x
+}
+
+// after says how long it took, such as "after 1.2 s".
+func after(d time.Duration) string { return fmt.Sprintf("after %.1f s", d.Seconds()) }

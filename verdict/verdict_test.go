@@ -1,0 +1,341 @@
+package verdict_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+var begin = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// trace is made of requests, one after the other.
+type trace struct {
+	verdict.Record
+	now time.Time
+}
+
+func newTrace() *trace {
+	ended := begin.Add(time.Hour)
+	return &trace{now: begin, Record: verdict.Record{
+		Now:     ended,
+		API:     ours,
+		Session: verdict.Session{ID: id(0), Rules: verdict.IDs(), CreatedAt: fault.Time(begin), EndedAt: fault.TimeOf(&ended)},
+	}}
+}
+
+func id(n byte) string { return fmt.Sprintf("job-%d", n) }
+
+// ours is an API that profiles can disturb.
+var ours = fault.API{Operations: map[fault.Use][]string{
+	fault.Submissions: {"submit"}, fault.Lookups: {"read"}, fault.Outcomes: {"result"}, fault.Streams: {"events"},
+}}
+
+// wait lets time pass.
+func (t *trace) wait(d time.Duration) *trace {
+	t.now = t.now.Add(d)
+	return t
+}
+
+// send adds a request that takes 10 ms.
+func (t *trace) send(x verdict.Exchange) *trace {
+	t.wait(time.Millisecond)
+	x.Start = t.now
+	t.wait(10*time.Millisecond + time.Duration(faultOf(x).Delay))
+	x.End = t.now
+	if x.KeyID == "" {
+		x.KeyID = "k1"
+	}
+	t.Exchanges = append(t.Exchanges, x)
+	return t
+}
+
+func faultOf(x verdict.Exchange) fault.Effect {
+	if x.Fault == nil {
+		return fault.Effect{}
+	}
+	return *x.Fault
+}
+
+func submit(n byte, change ...func(*verdict.Exchange)) verdict.Exchange {
+	x := verdict.Exchange{
+		Method: "POST", Path: "/v1/jobs", Operation: "submit", Role: verdict.Submit, Status: 202, Made: id(n), Job: id(n), Reused: true,
+		Key: fmt.Sprintf("key %d", n), Body: fmt.Sprintf("body %d", n), Correlation: fmt.Sprintf("order-%d", n), ContentType: "application/json",
+		Shown: []string{id(n)},
+	}
+	for _, c := range change {
+		c(&x)
+	}
+	return x
+}
+
+func poll(n byte, change ...func(*verdict.Exchange)) verdict.Exchange {
+	one := 1
+	x := verdict.Exchange{
+		Method: "GET", Path: "/v1/jobs/" + id(n), Operation: "read", Role: verdict.Read, Status: 200, Job: id(n), RetryAfter: &one, ETag: `"1"`,
+		Shown: []string{id(n)}, Reused: true,
+	}
+	for _, c := range change {
+		c(&x)
+	}
+	return x
+}
+
+func stream(last string, ids ...string) verdict.Exchange {
+	return verdict.Exchange{
+		Method: "GET", Path: "/v1/events", Operation: "events", Role: verdict.Stream, Status: 200, LastEventID: last, Reused: true,
+		Stream: &verdict.Part{Events: len(ids), IDs: ids},
+	}
+}
+
+func lost(x *verdict.Exchange)        { x.Fault = &fault.Effect{Close: fault.AfterCommit} }
+func conditional(x *verdict.Exchange) { x.IfNoneMatch = `"1"` }
+func final(x *verdict.Exchange)       { x.Final, x.Shown, x.RetryAfter = []string{x.Job}, nil, nil }
+
+func unavailable(x *verdict.Exchange) {
+	two := 2
+	x.Status, x.Code, x.RetryAfter, x.Fault = 503, "UNAVAILABLE", &two, &fault.Effect{Status: 503}
+	x.Made, x.Shown, x.Final, x.ETag = "", nil, nil, ""
+}
+
+func with(f *fault.Effect) func(*verdict.Exchange) {
+	return func(x *verdict.Exchange) { x.Fault = f }
+}
+
+// right is what a client without a fault does, which exercises all rules.
+func right() *trace {
+	t := newTrace()
+	t.send(submit(1, lost)).wait(time.Second).send(submit(1))
+	t.send(submit(2, unavailable)).wait(2 * time.Second).send(submit(2))
+	t.send(poll(1)).wait(time.Second).send(poll(1, conditional, with(&fault.Effect{Extensions: true})))
+	t.wait(time.Second).send(poll(1, conditional, final))
+	t.send(poll(2, unavailable)).wait(2 * time.Second).send(poll(2)).wait(time.Second).send(poll(2, conditional, final))
+	t.send(submit(3)).wait(time.Second).send(poll(3, final)).send(submit(4)).wait(time.Second).send(poll(4, final))
+	t.send(poll(5, func(x *verdict.Exchange) {
+		x.Path, x.Operation, x.Role, x.Status, x.Fault = "/v1/limits", "", "", 308, &fault.Effect{Moved: true}
+	}))
+	t.send(poll(5, func(x *verdict.Exchange) { x.Path, x.Operation, x.Role = "/v1/limits", "", "" }))
+	cut := stream("", "e1", "e2")
+	cut.Fault, cut.Stream.Cut = &fault.Effect{CutAfter: new(2)}, true
+	t.send(cut).wait(time.Second).send(stream("e2", "e3"))
+	t.send(poll(1, func(x *verdict.Exchange) {
+		x.Path, x.HungUp, x.Fault = "/v1/jobs", true, &fault.Effect{Delay: fault.Duration(40e9)}
+	}))
+	t.Expiries = map[string]time.Time{"k1": t.now.Add(time.Second)}
+	t.wait(2 * time.Second).send(poll(5, func(x *verdict.Exchange) {
+		x.KeyID, x.Path, x.Operation, x.Role = "k2", "/v1/jobs", "list", verdict.List
+	}))
+	for n := byte(1); n <= 4; n++ {
+		t.Runs = append(t.Runs, verdict.Run{ID: id(n), State: "SUCCEEDED", Finished: begin.Add(time.Second)})
+	}
+	t.Runs[2].Permanent = true
+	t.Attempts = append(t.Attempts, verdict.Attempt{
+		DeliveryID: id(9), JobID: id(1), Number: 1, Event: "job.succeeded", Final: true, At: t.now, Took: time.Second, Status: 200,
+	})
+	t.sent(fault.Effect{Tamper: fault.TamperBody}, 401).sent(fault.Effect{Repeat: 1}, 204)
+	return t
+}
+
+// sent adds a request that the service sent besides a delivery.
+func (t *trace) sent(e fault.Effect, status int) *trace {
+	return t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: 2, Status: status, Fault: &e})
+}
+
+// statuses are those of the rules that a trace broke or did not exercise.
+func statuses(v verdict.Verdict) (broken, missing []string) {
+	for _, r := range v.Results {
+		switch r.Status {
+		case verdict.Broken:
+			broken = append(broken, r.Rule)
+		case verdict.NotExercised:
+			missing = append(missing, r.Rule)
+		}
+	}
+	return broken, missing
+}
+
+func TestRightClient(t *testing.T) {
+	t.Parallel()
+	v := verdict.Of(&right().Record)
+	broken, missing := statuses(v)
+	require.Empty(t, broken, "%+v", v)
+	require.Empty(t, missing)
+	require.Equal(t, verdict.Right, v.Verdict)
+	for _, r := range v.Results {
+		require.NotEmpty(t, r.Evidence, r.Rule)
+		require.Empty(t, r.Exercise)
+	}
+	empty := verdict.Of(&newTrace().Record)
+	require.Equal(t, verdict.Incomplete, empty.Verdict)
+	require.Len(t, empty.Results, len(verdict.IDs()))
+	for _, r := range empty.Results {
+		require.Equal(t, verdict.NotExercised, r.Status)
+		require.NotEmpty(t, r.Exercise)
+	}
+}
+
+// For each rule a client that breaks it alone.
+func TestEachRuleIsBrokenAlone(t *testing.T) {
+	t.Parallel()
+	levels := map[string]verdict.Level{}
+	for _, r := range verdict.Rules() {
+		levels[r.ID] = r.Level
+	}
+	again := func(t *trace, x verdict.Exchange, times int) {
+		for range times {
+			t.wait(time.Second).send(x)
+		}
+	}
+	for rule, breaks := range map[string]func(*trace){
+		"retry-after": func(t *trace) {
+			t.send(submit(7)).send(poll(7)).wait(200 * time.Millisecond).send(poll(7, conditional))
+		},
+		"stop-at-end":          func(t *trace) { again(t, poll(1, conditional, final), 4) },
+		"conditional-requests": func(t *trace) { t.send(submit(7)).send(poll(7)).wait(time.Second).send(poll(7)) },
+		"backoff":              func(t *trace) { t.send(submit(7, unavailable)).wait(time.Second).send(submit(7)) },
+		"retry-only-retryable": func(t *trace) {
+			again(t, submit(7, func(x *verdict.Exchange) {
+				x.Status, x.Code, x.Made, x.Shown = 400, "INVALID", "", nil
+			}), 4)
+		},
+		"idempotency-key": func(t *trace) {
+			t.send(submit(7, unavailable)).wait(2 * time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "other" }))
+		},
+		"same-body": func(t *trace) { t.send(submit(7, func(x *verdict.Exchange) { x.Key = "key 2" })) },
+		"one-job-per-intention": func(t *trace) {
+			t.send(submit(7)).wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key, x.Made, x.Job = "other", id(8), id(8) }))
+		},
+		"lost-answer": func(t *trace) {
+			t.send(submit(7, lost, func(x *verdict.Exchange) { x.Key, x.Correlation = "", "order-x" }))
+		},
+		"outcome-learned": func(t *trace) {
+			t.send(submit(7))
+			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now})
+		},
+		"stream-resume": func(t *trace) {
+			x := stream("e3", "e4")
+			x.Fault, x.Stream.Cut = &fault.Effect{CutAfter: new(1)}, true
+			t.send(x).wait(time.Second).send(stream(""))
+		},
+		"tolerant-reader": func(t *trace) { t.send(submit(7)).send(poll(7, with(&fault.Effect{JobStatus: "PONDERING"}))) },
+		"deliveries-answered": func(t *trace) {
+			t.Attempts = append(t.Attempts, verdict.Attempt{DeliveryID: id(9), Number: 2, At: t.now, Status: 500, Error: "HTTP_5XX"})
+		},
+		"tampered-refused":  func(t *trace) { t.sent(fault.Effect{Tamper: fault.TamperKey}, 202) },
+		"repeated-delivery": func(t *trace) { t.sent(fault.Effect{Repeat: 1}, 409) },
+		"not-retryable": func(t *trace) {
+			t.wait(time.Second).send(verdict.Exchange{
+				Method: "POST", Path: "/v1/jobs/x/retry", Operation: "retry", Role: verdict.Retry, Job: id(3), Status: 409, Code: "CONFLICT", Reused: true,
+			})
+		},
+		"key-renewal": func(t *trace) {
+			t.send(poll(7, func(x *verdict.Exchange) { x.Status, x.Expired = 401, true }))
+		},
+		"no-key-in-url": func(t *trace) { t.send(poll(7, func(x *verdict.Exchange) { x.KeyInURL = true })) },
+		"connection-reuse": func(t *trace) {
+			for i := range t.Exchanges {
+				t.Exchanges[i].Reused = false
+			}
+		},
+		"time-outs": func(t *trace) { t.send(poll(7, with(&fault.Effect{Delay: fault.Duration(35e9)}))) },
+		"redirects": func(t *trace) {
+			t.send(poll(7, func(x *verdict.Exchange) { x.Status, x.Shown, x.RetryAfter, x.ETag = 308, nil, nil, "" }))
+		},
+		"content-negotiation": func(t *trace) {
+			t.send(poll(7, func(x *verdict.Exchange) { x.Status, x.Code, x.Accept = 406, "NOT_ACCEPTABLE", "text/csv" }))
+		},
+		"correlation-ids": func(t *trace) { t.send(submit(7, func(x *verdict.Exchange) { x.Correlation = "" })) },
+	} {
+		trace := right()
+		breaks(trace)
+		v := verdict.Of(&trace.Record)
+		broken, _ := statuses(v)
+		if rule == "lost-answer" { // nobody repeated it either
+			require.Contains(t, broken, rule)
+			continue
+		}
+		require.Equal(t, []string{rule}, broken, "%s: %+v", rule, v)
+		want := map[verdict.Level]verdict.Conclusion{verdict.Must: verdict.Wrong, verdict.Should: verdict.Improvable}
+		require.Equal(t, want[levels[rule]], v.Verdict, rule)
+	}
+	require.Len(t, verdict.IDs(), 23)
+}
+
+// The verdict tells which faults happened to which requests, and which of the profile did not.
+func TestFaultsAreCounted(t *testing.T) {
+	t.Parallel()
+	trace := right()
+	trace.Session.Profile = fault.FlakyNetwork
+	v := verdict.Of(&trace.Record)
+	require.Equal(t, verdict.Incomplete, v.Verdict, "no submission was closed before the work")
+	counts := map[string][2]int{}
+	for _, f := range v.Faults {
+		counts[fmt.Sprint(f.Of, ": ", f.Fault)] = [2]int{f.Times, f.Requests}
+	}
+	require.Equal(t, [2]int{1, 6}, counts["submissions: answer lost after the work"])
+	require.Equal(t, [2]int{0, 6}, counts["submissions: connection closed before the work"])
+	require.Equal(t, [2]int{1, 2}, counts["event streams: stream cut"])
+	require.Equal(t, [2]int{0, 0}, counts["reads of results and reports: answer cut in the middle"])
+	require.Contains(t, counts, "deliveries: forged delivery")
+
+	trace = newTrace().send(poll(1, unavailable, with(&fault.Effect{Status: 503, RetryAfter: new(2)})))
+	trace.Session.Profile = fault.MaintenanceWindow
+	for _, f := range verdict.Of(&trace.Record).Faults {
+		require.Equal(t, f.Fault != "503 with Retry-After", f.Times == 0, f)
+	}
+	v = verdict.Of(&newTrace().Record)
+	require.Empty(t, v.Faults)
+	for _, r := range v.Results {
+		if r.Rule == "backoff" {
+			require.Equal(t, "Requests, with the profile overloaded or maintenance-window.", r.Exercise)
+		}
+	}
+	for _, r := range verdict.Of(&verdict.Record{Session: verdict.Session{Profile: fault.Overloaded, Rules: []string{"backoff"}}}).Results {
+		require.Equal(t, "Requests.", r.Exercise, "of the profile that is there")
+	}
+}
+
+// Who gets nothing cannot answer.
+func TestDroppedDeliveriesAreNotTheClients(t *testing.T) {
+	t.Parallel()
+	trace := right().sent(fault.Effect{Drop: true}, 0).sent(fault.Effect{Tamper: fault.TamperBody}, 0).sent(fault.Effect{Repeat: 1}, 0)
+	trace.Attempts = append(trace.Attempts, verdict.Attempt{DeliveryID: id(9), Number: 2, At: trace.now, Error: "CONNECTION_LOST"})
+	broken, _ := statuses(verdict.Of(&trace.Record))
+	require.Empty(t, broken)
+}
+
+// A connection that a fault has closed is not one that the client should have kept.
+func TestClosedConnectionsAreNotTheClients(t *testing.T) {
+	t.Parallel()
+	for _, f := range []fault.Effect{{SlowBytes: 4096}, {Close: fault.CloseMidBody}} {
+		trace := newTrace()
+		for n := byte(1); n < 15; n++ {
+			trace.wait(time.Second).send(submit(n, with(&f), func(x *verdict.Exchange) { x.Reused = false }))
+		}
+		broken, _ := statuses(verdict.Of(&trace.Record))
+		require.NotContains(t, broken, "connection-reuse")
+	}
+}
+
+// The page about the test bed has a row for each rule, and our own sentences are where the rules say. Each says how much it asks for.
+func TestPagesHaveTheRules(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/reference/testbed.md")
+	require.NoError(t, err)
+	api, err := os.ReadFile("../docs/reference/api.md")
+	require.NoError(t, err)
+	for _, r := range verdict.Rules() {
+		require.Contains(t, string(page), fmt.Sprintf("| [`%s`](%s) | %s | %s | %s |\n", r.ID, r.See, r.Title, r.Level, r.Exercise))
+		if strings.HasSuffix(r.See, "api.md#what-a-client-does") {
+			require.Contains(t, string(api), "\n- "+r.Quote+"\n")
+		}
+		word := map[verdict.Level]string{verdict.Must: "must", verdict.Should: "(should|ought to)"}[r.Level]
+		require.Regexp(t, "(?i)"+word, r.Quote)
+	}
+}
