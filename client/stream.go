@@ -130,14 +130,15 @@ func (s *stream) read(frames *frameReader) error {
 			s.reconnect = min(max(f.retry, minReconnect), maxReconnect)
 		}
 		repeated := f.id != "" && f.id == s.lastID
-		if f.id != "" && !f.hasData {
-			s.lastID = f.id // the position at which a stream of all events begins
+		position := f.event == "position" // at which a stream of all events begins
+		if f.id != "" && (position || !f.hasData) {
+			s.lastID = f.id
 		}
 		if !reported {
 			reported = true
 			s.o.OnConnect(s.lastID)
 		}
-		if !f.hasData || repeated {
+		if !f.hasData || position || repeated {
 			continue
 		}
 		s.lastID = cmp.Or(f.id, s.lastID)

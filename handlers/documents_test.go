@@ -286,7 +286,7 @@ func TestStreamsAreDocumented(t *testing.T) {
 	for _, name := range eventNames {
 		frames = append(frames, stream.EventName(name))
 	}
-	frames = append(frames, stream.ProgressEvent)
+	frames = append(frames, stream.ProgressEvent, stream.PositionEvent)
 	var messages []string
 	for _, name := range root.in("components", "messages").names() {
 		if name != "outcome" && !strings.HasPrefix(name, "delivered-") {
@@ -297,7 +297,7 @@ func TestStreamsAreDocumented(t *testing.T) {
 	for name, message := range root.in("components", "messages") {
 		require.Equal(t, name, message.(map[string]any)["name"])
 	}
-	require.ElementsMatch(t, without(frames, "batch-completed", "bulk-completed", "webhook-disabled", "webhook-test"),
+	require.ElementsMatch(t, without(frames, stream.PositionEvent, "batch-completed", "bulk-completed", "webhook-disabled", "webhook-test"),
 		root.in("channels", "jobEvents", "messages").names())
 	require.ElementsMatch(t, without(frames, stream.ProgressEvent), root.in("channels", "clientEvents", "messages").names())
 

@@ -240,7 +240,7 @@ type block struct {
 // blockForm is stricter than the standard: fields in the order id, event, data, each at most once and with one space
 // after the colon, lines that end in LF alone.
 var blockForm = regexp.MustCompile(`^(?:(:)(?: ([^\n\r\x00]*))?|(?:retry: ([12]\d{3}|3000)(?:\n|$))?(?:id: ([A-Za-z0-9_-]+)(?:\n|$))?` +
-	`(?:event: ([a-z]+(?:-[a-z]+)+)\ndata: ([^\n\r\x00]+))?)$`)
+	`(?:event: ([a-z]+(?:-[a-z]+)*)\ndata: ([^\n\r\x00]+))?)$`)
 
 // readBlock reads one block, whose data must be JSON without superfluous space.
 func readBlock(r *bufio.Reader) (b block, err error) {
@@ -255,7 +255,7 @@ func readBlock(r *bufio.Reader) (b block, err error) {
 		}
 	}
 	found := blockForm.FindSubmatch(text[:len(text)-2])
-	if found == nil || len(found[3])+len(found[5]) == 0 && len(found[1]) == 0 || len(found[3]) > 0 && len(found[5]) > 0 {
+	if found == nil || len(found[3])+len(found[5]) == 0 && len(found[1]) == 0 || len(found[3]) > 0 && len(found[5]) > 0 && string(found[5]) != stream.PositionEvent {
 		return b, fmt.Errorf("a block of %q", text)
 	}
 	b = block{id: string(found[4]), event: string(found[5]), data: string(found[6]), comment: len(found[1]) > 0, note: string(found[2])}

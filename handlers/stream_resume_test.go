@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
@@ -66,7 +67,7 @@ func resumeExactly(t *testing.T, path string, random *rand.Rand) {
 			if b.id != "" {
 				lastID = b.id
 			}
-			if b.data != "" {
+			if b.data != "" && b.event != stream.PositionEvent {
 				_, id, _ := strings.Cut(b.data, `"event_id":"`)
 				got = append(got, id[:36])
 			}

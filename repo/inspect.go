@@ -273,3 +273,16 @@ func isBadCertificate(err error) bool {
 	var invalid x509.CertificateInvalidError
 	return errors.As(err, &unknown) || errors.As(err, &name) || errors.As(err, &invalid)
 }
+
+// CheckURL reports whether an address can be read: a postgres:// URL, or keywords and values. The driver would take an address of
+// another scheme that has a = in it for the latter.
+func CheckURL(address string) error {
+	scheme, _, isURL := strings.Cut(address, "://")
+	if isURL && !strings.Contains(scheme, "=") && scheme != "postgres" && scheme != "postgresql" {
+		return ErrBadURL
+	}
+	if _, err := pgxpool.ParseConfig(address); err != nil {
+		return ErrBadURL // the driver's quotes it
+	}
+	return nil
+}

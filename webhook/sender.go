@@ -202,23 +202,33 @@ func (s *Sender) reveal(p job.ClaimedDelivery, now time.Time) ([]string, error) 
 	return secrets, nil
 }
 
-// plainURL writes a target as receivers derive it from a request: host in lower
-// case, no default port, ASCII only.
+// plainURL writes a target as receivers derive it from a request: host in lower case, no default port, and of path and query whatever
+// RFC 3986 does not allow there percent-encoded.
 func plainURL(u *url.URL) string {
-	plain := *u
-	plain.Host = strings.ToLower(u.Host)
+	host := strings.ToLower(u.Host)
 	if port := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]; u.Port() == port[1:] {
-		plain.Host = strings.TrimSuffix(plain.Host, port)
+		host = strings.TrimSuffix(host, port)
 	}
-	plain.Fragment, plain.RawFragment = "", ""
-	var query strings.Builder
-	for i := range len(u.RawQuery) {
-		if c := u.RawQuery[i]; c < 0x80 {
-			query.WriteByte(c)
+	plain := u.Scheme + "://" + host + encoded(u.EscapedPath())
+	if u.RawQuery != "" || u.ForceQuery {
+		plain += "?" + encoded(u.RawQuery)
+	}
+	return plain
+}
+
+// encoded percent-encodes what may stand neither in a path nor in a query (RFC 3986, sections 3.3 and 3.4).
+func encoded(text string) string {
+	var out strings.Builder
+	for i := range len(text) {
+		c := text[i]
+		if c == '%' && i+2 < len(text) && isHex(text[i+1]) && isHex(text[i+2]) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' ||
+			'0' <= c && c <= '9' || strings.IndexByte("-._~!$&'()*+,;=:@/?", c) >= 0 {
+			out.WriteByte(c)
 		} else {
-			fmt.Fprintf(&query, "%%%02X", c)
+			fmt.Fprintf(&out, "%%%02X", c)
 		}
 	}
-	plain.RawQuery = query.String()
-	return plain.String()
+	return out.String()
 }
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' }

@@ -27,7 +27,9 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_HTTP_ADDR":               {"8080", "localhost", "1.2.3.4"},
 		"FORGERUN_ADMIN_ADDR":              {"9", "0.0.0.0:9", ":9", "example.com:9"},
 		"FORGERUN_PUBLIC_URL":              {"example.com", "ftp://x", "https://", "https://x?y", "https://x#y"},
-		"FORGERUN_ADMIN_TOKEN":             {"short", "ann:short", "0123456789abcdef,fedcba9876543210"},
+		"FORGERUN_DATABASE_URL":            {"jdbc:postgresql://host/x", "mysql://host/x", "hunter2"},
+		"FORGERUN_REDIS_URL":               {"host:6379", "http://host:6379", "hunter2"},
+		"FORGERUN_ADMIN_TOKEN":             {"short", "ann:short", "0123456789abcdef,fedcba9876543210", "0123456789abcdef\n", "0123456789 abcdef"},
 		"FORGERUN_ADMIN_READ_TOKEN":        {"short", "0123456789abcdef,"},
 		"FORGERUN_MASK_PARAMS":             {"[", "*a*,[b"},
 		"FORGERUN_OPEN_REGISTRATION":       {"maybe"},
@@ -85,7 +87,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"OTEL_SDK_DISABLED":                  {"perhaps"},
 	}
 	// checked when they are used
-	anything := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_DATA_DIR",
+	anything := []string{"FORGERUN_DATA_DIR",
 		"FORGERUN_OUTCOME_STREAM", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_SERVICE_NAME"}
 	var cfg Config
 	for _, v := range cfg.variables() {

@@ -62,6 +62,16 @@ func text(field *string) func(string) error {
 	return func(s string) error { *field = s; return nil }
 }
 
+// storeURL reads the address of a store as its driver does, or "" for none.
+func storeURL(field *string, allowed string, check func(string) error) func(string) error {
+	return value(field, allowed, func(s string) (string, error) {
+		if s == "" {
+			return "", nil
+		}
+		return s, check(s)
+	})
+}
+
 // unread is for values that a library reads by itself.
 func unread(string) error { return nil }
 

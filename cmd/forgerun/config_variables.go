@@ -5,6 +5,8 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/cors"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
 // variable is one environment variable.
@@ -31,9 +33,10 @@ func (c *Config) variables() []variable {
 // serviceVariables are those of the stores, the listeners and the workers.
 func (c *Config) serviceVariables() []variable {
 	return []variable{
-		{name: "FORGERUN_DATABASE_URL", help: "Postgres; dev runs its own if unset", secret: true, parse: text(&c.DatabaseURL)},
+		{name: "FORGERUN_DATABASE_URL", help: "Postgres; dev runs its own if unset", secret: true,
+			parse: storeURL(&c.DatabaseURL, "an address of Postgres, such as postgres://user:password@host:5432/forgerun", repo.CheckURL)},
 		{name: "FORGERUN_REDIS_URL", help: "redis, rediss, unix, redis-sentinel or redis-cluster; dev runs its own if unset", secret: true,
-			parse: text(&c.RedisURL)},
+			parse: storeURL(&c.RedisURL, "an address of Redis, such as redis://:password@host:6379/0", redisconn.CheckURL)},
 		{name: "FORGERUN_HTTP_ADDR", fallback: "127.0.0.1:8080", help: "address of the API; port 0 takes a free one",
 			parse: address(&c.HTTPAddr)},
 		{name: "FORGERUN_ADMIN_ADDR", dev: "127.0.0.1:8081",

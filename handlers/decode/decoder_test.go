@@ -20,7 +20,7 @@ func TestCallbacks(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{
 		"http://example.com", "https://example.com:8443/a/b?c=d&e=%20", "HTTP://EXAMPLE.COM/", "http://[::1]:80/", "http://127.0.0.1:9",
-		"https://example.com/" + strings.Repeat("x", 2028), "http://münchen.example/ä",
+		"https://example.com/" + strings.Repeat("x", 2028), "http://münchen.example/ä", "http://example.com/{a}?b={c}&d=%e2%82%AC",
 	} {
 		require.Empty(t, checkURL(good), good)
 	}
@@ -33,6 +33,7 @@ func TestCallbacks(t *testing.T) {
 		"http://example.com/a b", "http://example.com/\n", "http://example.com/\r\nX: 1", "http://exa\tmple.com", "http://example.com/\x7f",
 		"http://example.com/\u0085",
 		"http://example.com\\@evil.example", "http://[::1", "http://%zz", " http://example.com",
+		"http://example.com/?a=100%", "http://example.com/?a=%4", "http://example.com/?a=%4g&b", "http://example.com/?%%20",
 		"https://example.com/" + strings.Repeat("x", 2029),
 	} {
 		require.NotEmpty(t, checkURL(bad), bad)

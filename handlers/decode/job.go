@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -165,9 +166,14 @@ func checkURL(text string) string {
 		return "The URL must not have a user or password."
 	case strings.Contains(text, "#"):
 		return "The URL must not have a fragment."
+	case brokenEscape.MatchString(text):
+		return "A % in the URL must be followed by two hexadecimal digits; write %25 for the sign itself."
 	}
 	return ""
 }
+
+// brokenEscape is a % that begins no percent-encoding (RFC 3986, section 2.1).
+var brokenEscape = regexp.MustCompile(`%([^0-9A-Fa-f]|.?$|[0-9A-Fa-f][^0-9A-Fa-f])`)
 
 func validPort(u *url.URL) bool {
 	if u.Port() == "" {

@@ -27,13 +27,16 @@ var heartbeat = []byte(":\n\n")
 // heldNote is a comment too, for people: why committed events do not come.
 var heldNote = []byte(": events wait for a transaction that is open in the database\n\n")
 
-// Start tells the reader how long to wait before it connects again, and if id is
-// given, where to go on if the connection ends before the first event.
+// PositionEvent tells where to go on if a connection ends before its first event. It has data, since many readers drop a block
+// without it, with its id.
+const PositionEvent = "position"
+
+// Start tells the reader how long to wait before it connects again, and if id is given, that as the position.
 func Start(id string) []byte {
 	const least, spread = 1000, 2001 // ms; spread, so that not all come back at once
 	b := strconv.AppendInt([]byte("retry: "), least+rand.Int64N(spread), 10)
 	if id != "" {
-		b = append(append(b, "\nid: "...), id...)
+		b = append(append(append(b, "\nid: "...), id...), "\nevent: "+PositionEvent+"\ndata: {}"...)
 	}
 	return append(b, "\n\n"...)
 }

@@ -5,6 +5,7 @@ package operators
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -53,7 +54,13 @@ func (t *Tokens) add(list string, one Operator) error {
 	if list == "" {
 		return nil
 	}
+	if strings.HasSuffix(list, "\n") { // as of a file, or of a secret made by echo
+		return errors.New("it ends with a line break, which no request can have in its token: leave that out")
+	}
 	for i, token := range strings.Split(list, ",") {
+		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return fmt.Errorf("token %d of %d has a space, or another character than printable ASCII", i+1, strings.Count(list, ",")+1)
+		}
 		o := one
 		if match := named.FindStringSubmatch(token); match != nil {
 			o.Name, token = match[1], match[2]

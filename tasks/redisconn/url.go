@@ -38,6 +38,12 @@ var (
 	}
 )
 
+// CheckURL reports whether an address can be read. Its error quotes nothing of it.
+func CheckURL(raw string) error {
+	_, err := parseURL(raw)
+	return err
+}
+
 // parseURL reads an address in one of the forms of errBadURL, with the parameters of its scheme. User and password before the
 // @ are those of the Redis itself, not of its sentinels. go-redis' own parsers know neither sentinels nor a list of hosts, and
 // net/url refuses more than one port, so hosts are split by hand.

@@ -56,7 +56,7 @@ export async function* follow(http: Http, call: Call, ofJob: boolean, options: S
         if (frame.id !== undefined && seen.has(frame.id)) continue; // it came before the stream was opened again
         if (frame.id !== undefined) remember(seen, (last = frame.id));
         progress = true;
-        if (frame.data === undefined) continue; // the position at which the stream of a client begins
+        if (frame.data === undefined || frame.name === "position") continue; // at which the stream of a client begins
         ending = ofJob && ends.has(frame.name);
         yield { id: frame.id, name: frame.name, data: parse(http, call, response, frame.data) };
       }

@@ -107,8 +107,8 @@ class Follower:
                 if frame.id is not None:
                     self._remember(frame.id)
                 self._progress = True
-                if frame.data is None:
-                    continue  # the position at which the stream of a client begins
+                if frame.data is None or frame.name == "position":
+                    continue  # at which the stream of a client begins
                 self._ending = self._of_job and frame.name in ENDS
                 yield StreamEvent(frame.id, frame.name, self._parse(frame.data, response))
                 if self._call.deadline is not None and time.monotonic() > self._call.deadline:
