@@ -15,6 +15,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/verdict"
 )
 
 // jobEvents answers with the events of one job, as a list or a stream.
@@ -142,6 +143,9 @@ func (s *Server) hijack(r *call, c *conn.Conn, st *stream.Stream) {
 	st.Conn, st.Accepted, r.streams = c, c, true
 	if s.recorded(r) {
 		who, x := r.caller, r.exchange()
+		begun := *x
+		begun.Stream = &verdict.Part{Open: true}
+		s.keep(who.ClientID, &begun) // a process that is killed tells nothing of the end
 		st.Conn = disturb.NewTap(c, x, func() {
 			x.End = time.Now().UTC()
 			s.keep(who.ClientID, x)

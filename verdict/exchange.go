@@ -86,9 +86,12 @@ type Exchange struct {
 
 // Part is what a client got of an event stream over one connection.
 type Part struct {
+	Open   bool     `json:"open,omitempty"` // this is the record of its beginning; another one, with equal Start, tells of its end
 	Events int      `json:"events"`
-	Cut    bool     `json:"cut,omitempty"` // a fault has ended it, or silenced it
-	IDs    []string `json:"ids,omitempty"` // of the events, without those before the last MaxShown
+	Cut    bool     `json:"cut,omitempty"`   // a fault has ended it, or silenced it
+	IDs    []string `json:"ids,omitempty"`   // of the events, without those before the last MaxShown
+	Half   string   `json:"half,omitempty"`  // id of an event of which half came
+	Retry  int      `json:"retry,omitempty"` // ms that it told the client to wait before it is opened again
 }
 
 // Arrived reports whether the client got the answer as a whole.

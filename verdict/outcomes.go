@@ -2,8 +2,6 @@ package verdict
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -45,6 +43,9 @@ func outcome(r *Record, f *finding) {
 		}
 		y, at := r.learned(run.ID, run.Finished)
 		late := at.Sub(run.Finished)
+		if (y == nil || late > LearnWithin) && r.untold(run.ID, run.Finished) {
+			continue
+		}
 		found := fmt.Sprintf("The job is %s since %s, and nothing told the client.", run.State, run.Finished.UTC().Format(time.RFC3339))
 		if y != nil {
 			found = "The client learned that the job has ended, " + after(max(0, late)) + "."
@@ -82,46 +83,4 @@ func unretried(r *Record, f *finding) {
 		}
 		f.hold(seen, nil, "The job was left as it is.")
 	}
-}
-
-// resumed: a stream that ended is resumed where it ended, after a pause.
-func resumed(r *Record, f *finding) {
-	ids := map[string]map[string]bool{} // that were sent, of each stream
-	r.each(func(x *Exchange, later []Exchange) {
-		if x.Stream == nil {
-			return
-		}
-		if ids[x.Path] == nil {
-			ids[x.Path] = map[string]bool{}
-		}
-		for _, id := range x.Stream.IDs {
-			ids[x.Path][id] = true
-		}
-		if !x.Stream.Cut || x.Stream.Events == 0 && x.LastEventID == "" {
-			return
-		}
-		y := next(x, later, func(y *Exchange) bool { return y.Method == x.Method && y.Path == x.Path && y.Stream != nil })
-		if y == nil || r.several(x, y) {
-			return
-		}
-		waited, byCursor := y.Start.Sub(x.End), strings.Contains("&"+y.Query, "&cursor=")
-		switch {
-		case y.LastEventID != "" && y.LastEventID != x.LastEventID && !ids[x.Path][y.LastEventID]:
-			return // of an event whose record is lost with its process
-		case y.LastEventID == "" && !byCursor:
-			f.fail(x, y, fmt.Sprintf("Last-Event-ID: %q.", y.LastEventID), "Last-Event-ID: the id of the last event that came, so that none is missed.")
-		case waited < Tolerance && (x.Fault == nil || x.Fault.StallAfter == nil): // silence is a pause of its own
-			f.fail(x, y, "The stream was opened again "+after(waited)+".", "A pause first, as the stream's `retry` says.")
-		default:
-			f.hold(x, y, either(byCursor, "A cursor, ", "Last-Event-ID: "+y.LastEventID+", ")+after(waited)+".")
-		}
-	})
-}
-
-// several reports whether another stream of the same events was open beside one of two: which of them is resumed cannot be told.
-func (r *Record) several(x, y *Exchange) bool {
-	return slices.ContainsFunc(r.Exchanges, func(z Exchange) bool {
-		return z.Stream != nil && z.Path == x.Path && !z.Start.Equal(x.Start) && !z.Start.Equal(y.Start) &&
-			z.Start.Before(y.End) && z.End.After(x.Start)
-	})
 }

@@ -3,6 +3,7 @@ package verdict
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -15,7 +16,7 @@ func retryAfter(r *Record, f *finding) {
 			return
 		}
 		y := next(x, later, func(y *Exchange) bool { return sameRead(x, y) })
-		if y == nil || waits(y) || r.hinted(x, y) {
+		if y == nil || waits(y) || r.hinted(x.Job, x, y) {
 			return
 		}
 		told := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
@@ -30,8 +31,7 @@ func retryAfter(r *Record, f *finding) {
 
 // hinted reports whether the client may have heard of the job between two reads, by a delivery or on an event stream: the second one is
 // no poll then.
-func (r *Record) hinted(x, y *Exchange) bool {
-	id := x.Job
+func (r *Record) hinted(id string, x, y *Exchange) bool {
 	if id == "" {
 		return false
 	}
@@ -42,11 +42,31 @@ func (r *Record) hinted(x, y *Exchange) bool {
 	}
 	for i := range r.Exchanges {
 		s := &r.Exchanges[i]
-		if s.Stream != nil && s.Stream.Events > 0 && s.Start.Before(y.Start) && s.End.After(x.Start) && (s.Job == id || shown(s, id)) {
+		if s.Stream != nil && (s.Stream.Open || s.Stream.Events > 0) && s.Start.Before(y.Start) && s.End.After(x.Start) && (s.Job == id || shown(s, id) || s.Stream.Open && s.Job == "") {
 			return true
 		}
 	}
 	return false
+}
+
+// listing: a list that shows jobs which have not ended is not asked for time after time.
+func listing(r *Record, f *finding) {
+	hasty := map[string]int{} // consecutive repetitions within ListEvery
+	r.each(func(x *Exchange, later []Exchange) {
+		if x.Role != List && x.Role != ReadMany || !x.Arrived() || x.Status != http.StatusOK || x.RetryAfter != nil || len(x.Shown) == 0 {
+			return
+		}
+		y := next(x, later, func(y *Exchange) bool { return sameRead(x, y) })
+		if y == nil || waits(y) {
+			return
+		}
+		waited, at := y.Start.Sub(x.End), x.Path+"?"+x.Query
+		if hasty[at]++; waited >= ListEvery-Tolerance || slices.ContainsFunc(x.Shown, func(id string) bool { return r.hinted(id, x, y) }) {
+			hasty[at] = 0
+		}
+		f.judge(hasty[at] < FewLists, x, y, fmt.Sprintf("The same list again %s, %d times in a row.", after(waited), hasty[at]),
+			fmt.Sprintf("To wait for %.0f s.", ListEvery.Seconds()))
+	})
 }
 
 // stopAtEnd: a job that was seen final is not polled any more, unless it was retried.
@@ -79,7 +99,7 @@ func conditional(r *Record, f *finding) {
 			return
 		}
 		y := next(x, later, func(y *Exchange) bool { return sameRead(x, y) })
-		if y == nil || waits(y) || r.hinted(x, y) || len(y.Final) > 0 && y.IfNoneMatch == "" {
+		if y == nil || waits(y) || r.hinted(x.Job, x, y) || len(y.Final) > 0 && y.IfNoneMatch == "" {
 			return
 		}
 		f.judge(y.IfNoneMatch != "", x, y, fmt.Sprintf("If-None-Match: %q.", y.IfNoneMatch),
@@ -100,7 +120,7 @@ func backoff(r *Record, f *finding) {
 		}
 		waited := y.Start.Sub(x.End)
 		if x.RetryAfter != nil {
-			if waited < tells(x)-Tolerance && r.hinted(x, y) {
+			if waited < tells(x)-Tolerance && r.hinted(x.Job, x, y) {
 				return
 			}
 			f.judge(waited >= tells(x)-Tolerance, x, y, "The same again "+after(waited)+".",
@@ -123,6 +143,9 @@ func tolerant(r *Record, f *finding) {
 		}
 		for _, id := range x.Shown {
 			y, _ := r.learned(id, x.ServiceEnd())
+			if y == nil && r.untold(id, x.End) {
+				continue
+			}
 			f.judge(y != nil, x, y, either(y != nil, "The client went on, and learned what became of the job.",
 				"The client learned nothing more of job "+id+"."),
 				"To ignore unknown members, to take an unknown state for one that is not final, and to go on.")

@@ -20,6 +20,13 @@ var rules = []rule{
 		exercise: "Read a job that takes a while (GET /v1/jobs/{id}) until it is final",
 	},
 	{
+		id: "list-polling", title: "A list is polled once a second at most.",
+		level: Should, check: listing,
+		see:      client,
+		quote:    "It should not ask for the same list more often than once a second.",
+		exercise: "Read a list of jobs, or a batch, until all are final",
+	},
+	{
 		id: "stop-at-end", title: "Polling stops when the job is final.",
 		level: Should, check: stopAtEnd,
 		see:      client,
@@ -86,11 +93,18 @@ var rules = []rule{
 		exercise: "Submit a job that ends",
 	},
 	{
-		id: "stream-resume", title: "A stream that ended is resumed with the last id, after a pause.",
+		id: "stream-resume", title: "A stream that ended is resumed with the last id, not sooner than told.",
 		level: Must, check: resumed,
 		see:      client,
-		quote:    "It must resume a stream that ended where it ended, after a pause.",
+		quote:    "It must resume a stream that ended where it ended, and not sooner than the stream's `retry` says.",
 		exercise: "An event stream", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover, fault.MaintenanceWindow},
+	},
+	{
+		id: "half-events", title: "An event that came to half is none.",
+		level: Must, check: halved,
+		see:      "https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation",
+		quote:    "Once the end of the file is reached, any pending data must be discarded.",
+		exercise: "An event stream", profiles: []fault.Profile{fault.Failover},
 	},
 	{
 		id: "tolerant-reader", title: "Unknown members, states and types do not stop the client.",

@@ -47,7 +47,7 @@ func retried(r *Record, f *finding) {
 		again := next(x, later, func(y *Exchange) bool {
 			return submits(y) && (y.Key != "" && y.Key == x.Key || intention(x, y))
 		})
-		if again == nil && tries > MaxRereads || again == nil && listed(x, later) {
+		if again == nil && (tries > MaxRereads || r.found(x, later)) {
 			return // given up, or found otherwise
 		}
 		f.judge(again != nil, x, again, either(again != nil, "It was tried again.", "It was not tried again."), "To try again.")
@@ -66,9 +66,11 @@ func refusal(x *Exchange) bool {
 	return false
 }
 
-// listed reports whether the client looked for its jobs later.
-func listed(x *Exchange, later []Exchange) bool {
-	return next(x, later, func(y *Exchange) bool { return y.Role == List && y.Arrived() && y.Status == 200 }) != nil
+// found reports whether the client looked for its jobs later, or was told of the one that it made.
+func (r *Record) found(x *Exchange, later []Exchange) bool {
+	return x.Made != "" && r.untold(x.Made, x.Start) || next(x, later, func(y *Exchange) bool {
+		return y.Arrived() && (y.Role == List && y.Status == 200 || x.Made != "" && shown(y, x.Made))
+	}) != nil
 }
 
 // keyed: a submission that is repeated carries the key that it had.
@@ -162,6 +164,9 @@ func foundOut(r *Record, f *finding) {
 		}
 		if y == nil && next(x, later, func(y *Exchange) bool { return submits(y) && repeats(x, y) }) != nil {
 			return // it is trying
+		}
+		if y == nil && r.untold(x.Made, x.Start) {
+			return
 		}
 		f.judge(y != nil, x, y, either(y != nil, "The client found the job.",
 			"The client does not know of job "+x.Made+"."),

@@ -21,6 +21,8 @@ const (
 	MaxRereads   = 2                      // of a job that was seen final
 	KeptFor      = 4 * time.Second        // idle connections are, by clients in common use
 	FewRequests  = 10                     // that say nothing about connections
+	ListEvery    = time.Second            // at most, if a list is polled
+	FewLists     = 3                      // that may come sooner than that
 	maxEvidence  = 5                      // of a rule
 )
 
@@ -87,15 +89,18 @@ func Rules() []Rule {
 // Of judges a session so far.
 func Of(all *Record) Verdict {
 	r := *all
-	r.Exchanges, r.sent = nil, nil
-	for i := range all.Exchanges {
-		if x := &all.Exchanges[i]; x.Role == Delivery && x.Fault != nil {
+	r.Exchanges, r.sent = slices.Clone(all.Exchanges), nil
+	r.settle()
+	counts, whole := faults(&r), r.Exchanges
+	r.Exchanges = nil
+	for i := range whole {
+		if x := &whole[i]; x.Role == Delivery && x.Fault != nil {
 			r.sent = append(r.sent, *x)
 		} else {
 			r.Exchanges = append(r.Exchanges, *x)
 		}
 	}
-	return of(&r, faults(all))
+	return of(&r, counts)
 }
 
 func of(r *Record, faults []fault.Count) Verdict {

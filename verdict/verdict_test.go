@@ -87,6 +87,13 @@ func poll(n byte, change ...func(*verdict.Exchange)) verdict.Exchange {
 	return x
 }
 
+// list shows a job that has not ended.
+func list(n byte) verdict.Exchange {
+	return poll(n, func(x *verdict.Exchange) {
+		x.Path, x.Query, x.Role, x.RetryAfter, x.ETag = "/v1/jobs", "limit=20", verdict.List, nil, ""
+	})
+}
+
 func stream(last string, ids ...string) verdict.Exchange {
 	return verdict.Exchange{
 		Method: "GET", Path: "/v1/events", Operation: "events", Role: verdict.Stream, Status: 200, LastEventID: last, Reused: true,
@@ -123,7 +130,9 @@ func right() *trace {
 	t.send(poll(5, func(x *verdict.Exchange) { x.Path, x.Operation, x.Role = "/v1/limits", "", "" }))
 	cut := stream("", "e1", "e2")
 	cut.Fault, cut.Stream.Cut = &fault.Effect{CutAfter: new(2)}, true
+	cut.Stream.Half = "e3"
 	t.send(cut).wait(time.Second).send(stream("e2", "e3"))
+	t.send(list(1)).wait(time.Second).send(list(1))
 	t.send(poll(1, func(x *verdict.Exchange) {
 		x.Path, x.HungUp, x.Fault = "/v1/jobs", true, &fault.Effect{Delay: fault.Duration(40e9)}
 	}))
@@ -196,6 +205,14 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		"retry-after": func(t *trace) {
 			t.send(submit(7)).send(poll(7)).wait(200 * time.Millisecond).send(poll(7, conditional))
 		},
+		"list-polling": func(t *trace) {
+			t.send(submit(7)).each(4, func(byte) { t.send(list(7)) })
+		},
+		"half-events": func(t *trace) {
+			x := stream("e3", "e4")
+			x.Fault, x.Stream.Cut, x.Stream.Half = &fault.Effect{HalfEventAfter: new(1)}, true, "e5"
+			t.send(x).wait(time.Second).send(stream("e5"))
+		},
 		"stop-at-end":          func(t *trace) { again(t, poll(1, conditional, final), 4) },
 		"conditional-requests": func(t *trace) { t.send(submit(7)).send(poll(7)).wait(time.Second).send(poll(7)) },
 		"backoff":              func(t *trace) { t.send(submit(7, unavailable)).wait(time.Second).send(submit(7)) },
@@ -264,7 +281,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		want := map[verdict.Level]verdict.Conclusion{verdict.Must: verdict.Wrong, verdict.Should: verdict.Improvable}
 		require.Equal(t, want[levels[rule]], v.Verdict, rule)
 	}
-	require.Len(t, verdict.IDs(), 23)
+	require.Len(t, verdict.IDs(), 25)
 }
 
 // The verdict tells which faults happened to which requests, and which of the profile did not.

@@ -45,6 +45,23 @@ func TestRightWays(t *testing.T) {
 			x.Stream.Cut = true
 			t.send(x).wait(time.Second).send(stream("e5"))
 		},
+		"asks at once whether the job's stream is over": func(t *trace) {
+			x := stream("e3", "e4")
+			x.Path, x.Job, x.Final = "/v1/jobs/7/events", id(7), []string{id(7)}
+			x.Stream.Cut, x.Stream.Retry = true, 2000
+			y := x
+			y.LastEventID, y.Stream = "e4", &verdict.Part{}
+			t.send(x).wait(5 * time.Millisecond).send(y)
+		},
+		"reads a list again after an event": func(t *trace) {
+			t.send(submit(7)).each(5, func(byte) { t.send(list(7)).hear(7) })
+		},
+		"learns by a stream whose process was killed": func(t *trace) {
+			x := stream("e3")
+			x.Stream = &verdict.Part{Open: true}
+			t.send(submit(7)).send(x).wait(10 * time.Second).send(stream("e5"))
+			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now.Add(-time.Second)})
+		},
 		"follows a stream that nothing has cut": func(t *trace) {
 			x := stream("e3", "e4")
 			x.Fault = &fault.Effect{Delay: fault.Duration(time.Second)}
@@ -68,6 +85,22 @@ func TestWrongWays(t *testing.T) {
 	}{
 		"polls what has not changed": {"retry-after", func(t *trace) {
 			t.send(submit(7)).send(poll(7, conditional, unchanged)).send(poll(7, conditional, unchanged))
+		}},
+		"opens a stream sooner than told": {"stream-resume", func(t *trace) {
+			x := stream("e3", "e4")
+			x.Stream.Cut, x.Stream.Retry = true, 2000
+			t.send(x).wait(time.Second).send(stream("e4"))
+		}},
+		"learned nothing before the stream began": {"outcome-learned", func(t *trace) {
+			t.send(submit(7))
+			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now})
+			x := stream("e3")
+			x.Stream = &verdict.Part{Open: true}
+			t.send(x)
+			x.Stream = &verdict.Part{Events: 1}
+			x.End = t.now
+			t.Exchanges = append(t.Exchanges, x)
+			t.Exchanges[len(t.Exchanges)-1].Start = t.Exchanges[len(t.Exchanges)-2].Start
 		}},
 		"polls a report that is not there": {"retry-after", func(t *trace) {
 			missing := poll(7, func(x *verdict.Exchange) {
@@ -121,8 +154,39 @@ func (t *trace) hear(n byte) *trace {
 	return t.send(x)
 }
 
-func (t *trace) each(times int, do func(n byte)) {
+func (t *trace) each(times int, do func(n byte)) *trace {
 	for n := range times {
 		do(byte(n))
+	}
+	return t
+}
+
+// A mistake that is made again and again is told of once, with the request that set the expectation, and how often it was made.
+func TestEvidenceIsAPair(t *testing.T) {
+	t.Parallel()
+	trace := newTrace().send(submit(7))
+	trace.each(9, func(byte) { trace.send(poll(7, conditional)) })
+	for _, r := range verdict.Of(&trace.Record).Results {
+		if r.Rule != "retry-after" {
+			continue
+		}
+		require.Equal(t, 8, r.Failures)
+		require.Len(t, r.Evidence, 1)
+		e := r.Evidence[0]
+		require.Equal(t, 8, e.Times)
+		require.Equal(t, "GET /v1/jobs/job-7", e.Before.Request)
+		require.Equal(t, "200, Retry-After: 1, ETag: \"1\"", e.Before.Answer)
+		require.Equal(t, []string{"If-None-Match: \"1\""}, e.Request.Headers)
+		require.True(t, time.Time(e.Request.At).After(time.Time(e.Before.Until)))
+	}
+	trace = right()
+	trace.sent(fault.Effect{RotatedSecret: true}, 401)
+	trace.Attempts = append(trace.Attempts, verdict.Attempt{DeliveryID: id(9), Number: 2, At: trace.now, Status: 401, Error: "HTTP_4XX"})
+	for _, r := range verdict.Of(&trace.Record).Results {
+		if r.Status == verdict.Broken {
+			require.Equal(t, "deliveries-answered", r.Rule)
+			require.Equal(t, `{"rotated_secret":true}`, r.Evidence[0].Request.Fault)
+			require.Nil(t, r.Evidence[0].Before)
+		}
 	}
 }

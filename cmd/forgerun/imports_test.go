@@ -70,7 +70,7 @@ var mayImport = []packageRule{
 	{"handlers/conn", []string{"internal/telemetry"}},
 	{"handlers/cors", []string{"internal/localhosts", "handlers/docs test"}},
 	{"handlers/decode", []string{"internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
-	{"handlers/disturb", []string{"job", "verdict", "verdict/fault"}},
+	{"handlers/disturb", []string{"handlers/stream", "job", "verdict", "verdict/fault"}},
 	{"handlers/docs", []string{"job"}},
 	{"handlers/report", []string{"internal/junit", "verdict", "verdict/fault"}},
 	{"handlers/operator", []string{"handlers/decode", "handlers/query", "internal/operators", "internal/timetable", "job", "job/admin",

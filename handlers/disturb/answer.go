@@ -23,7 +23,8 @@ func Page(status int) []byte {
 // Answer does what the effect wants to an answer that is made: its document, its media type, and how it is sent, which ends with ctx.
 func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx) {
 	r := &c.Response
-	if e.Rewrites() && bytes.Contains(r.Header.ContentType(), []byte("json")) {
+	own := len(r.Header.Peek("Repr-Digest")) > 0 // what a job has produced, which is no document of the contract
+	if e.Rewrites() && !own && bytes.Contains(r.Header.ContentType(), []byte("json")) {
 		r.SetBody(Rewrite(e, r.Body()))
 		r.Header.Del(fasthttp.HeaderETag) // it is another representation
 		if e.Language != "" {

@@ -26,14 +26,9 @@ func Rewrite(e *fault.Effect, document []byte) []byte {
 	if decoder.Decode(&d) != nil || d == nil {
 		return document
 	}
-	if e.JobStatus != "" {
-		replace(d, "jobStatus", e.JobStatus)
-		replace(d, "state", e.JobStatus)
-	}
-	if e.ProblemType != "" {
-		if _, ok := d["status"].(json.Number); ok {
-			replace(d, "type", e.ProblemType)
-		}
+	rewrite(e, d)
+	if failure, ok := d["failure"].(map[string]any); ok { // the outcome document within a job
+		rewrite(e, failure)
 	}
 	if e.OmitOptional {
 		for _, name := range optional {
@@ -44,12 +39,6 @@ func Rewrite(e *fault.Effect, document []byte) []byte {
 		d["x_extension"] = map[string]any{"list": []any{1, "two", nil}, "nested": map[string]any{"deep": true}}
 		d["xNumber"] = json.Number("12345678901234567890123")
 	}
-	if text := texts[e.Language]; text != nil {
-		d["language"] = e.Language
-		for name, words := range text {
-			replace(d, name, words)
-		}
-	}
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
@@ -57,6 +46,23 @@ func Rewrite(e *fault.Effect, document []byte) []byte {
 		return document
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}
+
+// rewrite changes texts of a document that are there.
+func rewrite(e *fault.Effect, d map[string]any) {
+	if e.JobStatus != "" {
+		replace(d, "jobStatus", e.JobStatus)
+		replace(d, "state", e.JobStatus)
+	}
+	if _, problem := d["status"].(json.Number); problem && e.ProblemType != "" {
+		replace(d, "type", e.ProblemType)
+	}
+	if text := texts[e.Language]; text != nil {
+		d["language"] = e.Language
+		for name, words := range text {
+			replace(d, name, words)
+		}
+	}
 }
 
 // replace gives a member that is there another text.

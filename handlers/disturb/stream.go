@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
@@ -38,6 +39,8 @@ var (
 	endOfEvent = []byte("\n\n")
 	fieldEvent = []byte("event: ")
 	fieldData  = []byte("data: ")
+	fieldID    = []byte("id: ")
+	fieldRetry = []byte("retry: ")
 )
 
 // Write passes on what the effect leaves of b. It is called by one goroutine.
@@ -56,9 +59,19 @@ func (s *Stream) Write(b []byte) (int, error) {
 	}
 }
 
-// pass writes a comment, the head, or an event.
+// eventOf gives the name of a block's event, "" if it has none.
+func eventOf(block []byte) string {
+	for line := range bytes.Lines(block) {
+		if name, ok := bytes.CutPrefix(line, fieldEvent); ok {
+			return string(bytes.TrimSpace(name))
+		}
+	}
+	return ""
+}
+
+// pass writes a comment, the head, the position, or an event.
 func (s *Stream) pass(block []byte) error {
-	if !bytes.HasPrefix(block, fieldEvent) && !bytes.Contains(block, append([]byte("\n"), fieldEvent...)) {
+	if name := eventOf(block); name == "" || name == stream.PositionEvent {
 		return s.send(block)
 	}
 	e := s.effect
@@ -68,7 +81,7 @@ func (s *Stream) pass(block []byte) error {
 	case e.CommentsOnly:
 		return s.send([]byte(":\n\n"))
 	case e.StallAfter != nil && n >= *e.StallAfter:
-		s.ended()
+		s.ended(nil)
 		<-s.closed // by the reader, or by the end of the process
 		return net.ErrClosed
 	case e.CutAfter != nil && n >= *e.CutAfter:
@@ -98,17 +111,23 @@ func (s *Stream) rewritten(block []byte) []byte {
 	return append(out, block[to:]...)
 }
 
-// ended notes that it is the fault by which the stream ends.
-func (s *Stream) ended() {
+// ended notes that it is the fault by which the stream ends, with half of an event.
+func (s *Stream) ended(half []byte) {
 	if tap, ok := s.Conn.(*Tap); ok {
 		tap.mu.Lock()
 		defer tap.mu.Unlock()
-		tap.exchange.Stream.Cut = true
+		part := tap.exchange.Stream
+		part.Cut = true
+		for line := range bytes.Lines(half) {
+			if id, ok := bytes.CutPrefix(line, fieldID); ok && bytes.HasSuffix(id, []byte("\n")) {
+				part.Half = string(bytes.TrimSpace(id))
+			}
+		}
 	}
 }
 
 func (s *Stream) cut(half []byte) error {
-	s.ended()
+	s.ended(half)
 	_ = s.send(half)
 	_ = s.Close()
 	return net.ErrClosed

@@ -2,11 +2,14 @@ package disturb
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/verdict"
 )
@@ -57,11 +60,14 @@ func (t *Tap) Write(b []byte) (int, error) {
 // note notes an event, or passes over a comment.
 func (t *Tap) note(block []byte) {
 	var id, data []byte
+	var retry int
 	for line := range bytes.Lines(block) {
 		line = bytes.TrimSuffix(line, []byte("\n"))
 		switch {
-		case bytes.HasPrefix(line, []byte("id: ")):
-			id = line[len("id: "):]
+		case bytes.HasPrefix(line, fieldID):
+			id = line[len(fieldID):]
+		case bytes.HasPrefix(line, fieldRetry):
+			retry, _ = strconv.Atoi(string(line[len(fieldRetry):])) // which the service has written
 		case bytes.HasPrefix(line, fieldData):
 			data = line[len(fieldData):]
 		}
@@ -69,13 +75,14 @@ func (t *Tap) note(block []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	part := t.exchange.Stream
+	part.Retry = cmp.Or(retry, part.Retry)
 	if len(id) > 0 {
 		if len(part.IDs) == verdict.MaxShown {
 			part.IDs = slices.Delete(part.IDs, 0, 1)
 		}
 		part.IDs = append(part.IDs, string(id))
 	}
-	if data != nil {
+	if name := eventOf(block); name != "" && name != stream.PositionEvent {
 		part.Events++
 		Jobs(data, t.exchange)
 	}

@@ -269,7 +269,7 @@ export interface components {
          * @description The id of a rule. docs/reference/testbed.md explains each.
          * @enum {string}
          */
-        VerdictRule: "retry-after" | "stop-at-end" | "conditional-requests" | "backoff" | "retry-only-retryable" | "idempotency-key" | "same-body" | "one-job-per-intention" | "lost-answer" | "outcome-learned" | "stream-resume" | "tolerant-reader" | "deliveries-answered" | "tampered-refused" | "repeated-delivery" | "not-retryable" | "key-renewal" | "no-key-in-url" | "connection-reuse" | "time-outs" | "redirects" | "content-negotiation" | "correlation-ids";
+        VerdictRule: "retry-after" | "list-polling" | "stop-at-end" | "conditional-requests" | "backoff" | "retry-only-retryable" | "idempotency-key" | "same-body" | "one-job-per-intention" | "lost-answer" | "outcome-learned" | "stream-resume" | "half-events" | "tolerant-reader" | "deliveries-answered" | "tampered-refused" | "repeated-delivery" | "not-retryable" | "key-renewal" | "no-key-in-url" | "connection-reuse" | "time-outs" | "redirects" | "content-negotiation" | "correlation-ids";
         /** @description A time in which the traffic of a client is recorded and judged. */
         Session: {
             /**
@@ -290,7 +290,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /** @description When it ended, null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
-            /** @description Requests so far. The first 50,000 are judged, as long as their records take 32 MiB. */
+            /** @description Records so far: one of each request, and two of an event stream that has ended. The first 50,000 are judged, as long as they take 32 MiB. */
             exchanges: number;
         };
         /** @description Sessions. */
@@ -319,7 +319,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /** @description When it ended, null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
-            /** @description Requests so far. The first 50,000 are judged, as long as their records take 32 MiB. */
+            /** @description Requests so far. The first 50,000 records are judged, as long as they take 32 MiB. */
             exchanges: number;
             /**
              * @description `right`: each rule was exercised and kept. `wrong`: some that say must were broken. `could_be_better`: only such as say should were broken. `incomplete`: none was broken, and some not exercised, or faults of the profile did not come to be.

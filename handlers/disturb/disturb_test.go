@@ -1,0 +1,59 @@
+package disturb
+
+import (
+	"bytes"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// The outcome document within a job is changed as one that stands alone is.
+func TestFailuresWithinJobsAreChanged(t *testing.T) {
+	t.Parallel()
+	job := `{"state":"FAILED","failure":{"type":"https://x.example/a","title":"No","status":500,"jobStatus":"FAILED"}}`
+	require.JSONEq(t, `{"state":"PONDERING","language":"de",
+		"failure":{"type":"urn:odd","title":"Der Auftrag ist nicht gelungen","status":500,"jobStatus":"PONDERING","language":"de"}}`,
+		string(Rewrite(&fault.Effect{JobStatus: "PONDERING", ProblemType: "urn:odd", Language: "de"}, []byte(job))))
+}
+
+// What a job has produced stays as it is, or its digest would not hold.
+func TestResultsStayAsTheyAre(t *testing.T) {
+	t.Parallel()
+	for name, changes := range map[string]bool{"Repr-Digest": false, "X-Other": true} {
+		var c fasthttp.RequestCtx
+		c.Response.Header.SetContentType("application/json")
+		c.Response.Header.Set(name, "sha-256=:x:")
+		c.Response.SetBodyString(`{"a":1}`)
+		Answer(t.Context(), &fault.Effect{Extensions: true}, &c)
+		require.Equal(t, changes, string(c.Response.Body()) != `{"a":1}`, name)
+	}
+}
+
+// The record of a stream tells what the client was told, and of which event it got half.
+func TestRecordsOfStreams(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	got := make(chan []byte)
+	go func() {
+		var all bytes.Buffer
+		_, _ = all.ReadFrom(theirs)
+		got <- all.Bytes()
+	}()
+	var x verdict.Exchange
+	done := make(chan struct{})
+	s := NewStream(NewTap(ours, &x, func() { close(done) }), &fault.Effect{HalfEventAfter: new(1)}, false)
+	for _, block := range []string{"HTTP/1.1 200 OK\n\n", "retry: 1234\n\n", ":\n\n"} {
+		_, err := s.Write([]byte(block))
+		require.NoError(t, err)
+	}
+	_, err := s.Write([]byte("id: 1\nevent: a\ndata: {}\n\nid: 2\nevent: a\ndata: {\"a\": \"some words\"}\n\n"))
+	require.ErrorIs(t, err, net.ErrClosed)
+	<-done
+	require.Contains(t, string(<-got), "id: 2\nevent")
+	require.Equal(t, verdict.Part{Events: 1, IDs: []string{"1"}, Retry: 1234, Half: "2", Cut: true}, *x.Stream)
+}
