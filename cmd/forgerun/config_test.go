@@ -28,7 +28,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_ADMIN_ADDR":              {"9", "0.0.0.0:9", ":9", "example.com:9"},
 		"FORGERUN_PUBLIC_URL":              {"example.com", "ftp://x", "https://", "https://x?y", "https://x#y"},
 		"FORGERUN_DATABASE_URL":            {"jdbc:postgresql://host/x", "mysql://host/x", "hunter2"},
-		"FORGERUN_REDIS_URL":               {"host:6379", "http://host:6379", "hunter2"},
+		"FORGERUN_REDIS_URL":               {"cache.example:6379", "http://cache.example:6379", "hunter2"},
 		"FORGERUN_ADMIN_TOKEN":             {"short", "ann:short", "0123456789abcdef,fedcba9876543210", "0123456789abcdef\n", "0123456789 abcdef"},
 		"FORGERUN_ADMIN_READ_TOKEN":        {"short", "0123456789abcdef,"},
 		"FORGERUN_MASK_PARAMS":             {"[", "*a*,[b"},

@@ -209,8 +209,8 @@ func TestDoctorWithoutStores(t *testing.T) {
 	code, report = s.doctor(env{"FORGERUN_DATABASE_URL": "postgres://u:planted%secret@db/x", "FORGERUN_REDIS_URL": "http://:planted-secret@x"})
 	require.Equal(t, 2, code, report)
 	require.NotContains(t, report, "planted")
-	require.Contains(t, report, "FORGERUN_DATABASE_URL: an address of Postgres, such as")
-	require.Contains(t, report, "FORGERUN_REDIS_URL: an address of Redis, such as")
+	require.Contains(t, report, `FORGERUN_DATABASE_URL="********": an address of Postgres, such as`)
+	require.Contains(t, report, `FORGERUN_REDIS_URL="********": an address of Redis, such as`)
 }
 
 func TestDoctorWithHangingStores(t *testing.T) {
