@@ -98,6 +98,29 @@ func TestMigrateToTheNewestLeavesANewerSchemaAlone(t *testing.T) {
 	require.NoError(t, f.store.Ping(f.ctx()), "it suits this program too")
 }
 
+// Settings that a role or a database has for other programs change nothing.
+func TestSettingsOfOtherPrograms(t *testing.T) {
+	f := setup(t)
+	want := schema(t, f)
+	for name, value := range map[string]string{
+		"standard_conforming_strings": "off", "transform_null_equals": "on", "array_nulls": "off", "datestyle": "SQL, DMY",
+		"intervalstyle": "iso_8601", "default_transaction_isolation": "serializable", "default_transaction_read_only": "on",
+		"statement_timeout": "1", "idle_in_transaction_session_timeout": "1", "escape_string_warning": "on", "timezone": "Asia/Kathmandu",
+		"client_min_messages": "error", "client_encoding": "LATIN1", "backslash_quote": "on", "quote_all_identifiers": "on",
+	} {
+		f.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ` + name + ` = %L', current_database(), '` + value + `'); END $$`)
+	}
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 0))
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
+	require.Equal(t, want, schema(t, f))
+	store := must(repo.Open(repotest.Config(t, f.url)))(t)
+	t.Cleanup(store.Close)
+	require.NoError(t, store.Ping(f.ctx()))
+	f.store = store
+	f.submit()
+	f.checkInvariants()
+}
+
 // What programs before 0.1.0 made had the tables, versions of other numbers, and no schema_since.
 func TestMigrateRefusesAFormerSchema(t *testing.T) {
 	f := setup(t)

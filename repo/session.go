@@ -49,12 +49,22 @@ func setSession(c *pgconn.Config, cfg Config) {
 	}
 }
 
+// assumed are settings that change what a statement means. A role or a database may have others for programs that are not ours.
+var assumed = map[string]string{
+	"standard_conforming_strings": "on", "transform_null_equals": "off", "array_nulls": "on", "xmloption": "content",
+	"datestyle": "ISO, MDY", "intervalstyle": "postgres", "extra_float_digits": "1", "bytea_output": "hex",
+	"default_transaction_isolation": "read committed", "default_transaction_read_only": "off", "default_transaction_deferrable": "off",
+	"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "check_function_bodies": "on",
+}
+
 // setOnConnect gives sessions their settings with the first statement. Poolers
 // refuse most settings in the message that starts a session, or forget them.
 func setOnConnect(c *pgconn.Config, settings map[string]string) {
+	all := maps.Clone(assumed)
+	maps.Copy(all, settings)
 	var set strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		fmt.Fprintf(&set, "SET %s = '%s';", name, settings[name])
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(&set, "SET %s = '%s';", name, all[name])
 	}
 	c.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		return conn.Exec(ctx, set.String()).Close()
