@@ -104,6 +104,11 @@ func (r *call) traceID() string {
 	return ""
 }
 
+// oneShot reports whether a request is by a program that is started for each: it cannot keep a connection.
+func oneShot(userAgent string) bool {
+	return strings.HasPrefix(userAgent, "curl/") || strings.HasPrefix(userAgent, "Wget/")
+}
+
 // movedBy is how far the service's clock is from the machine's at least if a client has moved it.
 const movedBy = time.Second
 
@@ -112,12 +117,14 @@ func (r *call) exchange() *verdict.Exchange {
 	request, answer, operation := r.Request(), r.Response(), r.route.operation()
 	x := &verdict.Exchange{
 		Start: r.start.UTC(), End: time.Now().UTC(), Method: r.Method(), Path: header.Clip(string(request.URI().Path())),
-		Operation: operation, Role: testbed.RoleOf(operation), Body: r.bodySum, Correlation: header.Clip(cmp.Or(r.list("X-Correlation-ID"), r.bodyCorrelation)),
-		Trace: r.traceID(), Prefer: header.Clip(r.list("Prefer")),
+		Operation: operation, Role: testbed.RoleOf(operation), Body: r.bodySum,
+		Correlation: header.Clip(cmp.Or(r.list("X-Correlation-ID"), r.bodyCorrelation)),
+		Trace:       r.traceID(), Prefer: header.Clip(r.list("Prefer")),
 		Key: sum([]byte(cmp.Or(r.list("Idempotency-Key"), r.bodyKey))), ContentType: header.Clip(r.Get(fiber.HeaderContentType)),
 		Accept: header.Clip(r.list(fiber.HeaderAccept)), IfNoneMatch: header.Clip(r.list(fiber.HeaderIfNoneMatch)),
 		LastEventID: header.Clip(r.list("Last-Event-ID")), KeyID: cmp.Or(r.caller, r.claimed).KeyID,
-		Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1, Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
+		OneShot: oneShot(r.Get(fiber.HeaderUserAgent)), Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1,
+		Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
 		Fault: r.fault, HungUp: r.hungUp,
 	}
 	if at := r.server.deps.Clock(); at.Sub(x.End).Abs() > movedBy {

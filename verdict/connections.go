@@ -42,7 +42,7 @@ func reused(r *Record, f *finding) {
 	var until time.Time // by which earlier exchanges were over
 	gone := 0           // connections that were taken away
 	r.each(func(x *Exchange, _ []Exchange) {
-		if x.Stream != nil { // has one for itself
+		if x.Stream != nil || x.OneShot { // has one for itself
 			return
 		}
 		if x.Start.After(until) && x.Start.Sub(until) < KeptFor { // others do not need the connection, or it may be closed by now

@@ -18,7 +18,8 @@ func answered(r *Record, f *finding) {
 		if a.Error != "" {
 			found = fmt.Sprintf("%s %s.", a.Error, after(a.Took))
 		}
-		f.judge(ok, nil, r.attempted(a), found, fmt.Sprintf("2xx within %.0f s: take the event, and work on it afterwards.", AnswerWithin.Seconds()))
+		f.judge(ok, nil, r.attempted(a), found,
+			fmt.Sprintf("2xx within %.0f s: take the event, and work on it afterwards.", AnswerWithin.Seconds()))
 	}
 }
 

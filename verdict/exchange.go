@@ -61,7 +61,8 @@ type Exchange struct {
 	Expired     bool   `json:"expired,omitempty"` // which was refused for its age
 	KeyInURL    bool   `json:"key_in_url,omitempty"`
 	Connection  uint64 `json:"connection,omitempty"`
-	Reused      bool   `json:"reused,omitempty"` // its connection had served another request before
+	OneShot     bool   `json:"one_shot,omitempty"` // of a program that makes one request and ends
+	Reused      bool   `json:"reused,omitempty"`   // its connection had served another request before
 
 	// Of the answer.
 	Status     int      `json:"status"`

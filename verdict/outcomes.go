@@ -43,7 +43,7 @@ func outcome(r *Record, f *finding) {
 		}
 		y, at := r.learned(run.ID, run.Finished)
 		late := at.Sub(run.Finished)
-		if (y == nil || late > LearnWithin) && r.untold(run.ID, run.Finished) {
+		if (y == nil || late > LearnWithin) && r.untold(run.ID, run.Finished, run.Finished.Add(LearnWithin)) {
 			continue
 		}
 		found := fmt.Sprintf("The job is %s since %s, and nothing told the client.", run.State, run.Finished.UTC().Format(time.RFC3339))

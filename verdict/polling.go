@@ -42,11 +42,11 @@ func (r *Record) hinted(id string, x, y *Exchange) bool {
 	}
 	for i := range r.Exchanges {
 		s := &r.Exchanges[i]
-		if s.Stream != nil && (s.Stream.Open || s.Stream.Events > 0) && s.Start.Before(y.Start) && s.End.After(x.Start) && (s.Job == id || shown(s, id) || s.Stream.Open && s.Job == "") {
+		if s.Stream != nil && s.Stream.Events > 0 && s.Start.Before(y.Start) && s.End.After(x.Start) && (s.Job == id || shown(s, id)) {
 			return true
 		}
 	}
-	return false
+	return r.untold(id, x.Start, y.Start)
 }
 
 // listing: a list that shows jobs which have not ended is not asked for time after time.
@@ -143,7 +143,7 @@ func tolerant(r *Record, f *finding) {
 		}
 		for _, id := range x.Shown {
 			y, _ := r.learned(id, x.ServiceEnd())
-			if y == nil && r.untold(id, x.End) {
+			if y == nil && r.untold(id, x.End, r.Now) {
 				continue
 			}
 			f.judge(y != nil, x, y, either(y != nil, "The client went on, and learned what became of the job.",

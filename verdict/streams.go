@@ -43,10 +43,10 @@ func (r *Record) settle() {
 	}
 }
 
-// untold reports whether a stream of which the end is not known may have told the client of a job after a moment.
-func (r *Record) untold(id string, since time.Time) bool {
+// untold reports whether a stream of which the end is not known may have told the client of a job between two moments.
+func (r *Record) untold(id string, since, until time.Time) bool {
 	return slices.ContainsFunc(r.Exchanges, func(x Exchange) bool {
-		return x.Stream != nil && x.Stream.Open && (x.Job == "" || x.Job == id) && x.End.After(since)
+		return x.Stream != nil && x.Stream.Open && (x.Job == "" || x.Job == id) && x.End.After(since) && x.Start.Before(until)
 	})
 }
 
@@ -86,11 +86,13 @@ func resumed(r *Record, f *finding) {
 		case y.LastEventID != "" && y.LastEventID != x.LastEventID && !ids[x.Path][y.LastEventID]:
 			return // of an event that came to half, or whose record is lost with its process
 		case y.LastEventID == "" && !byCursor:
-			f.fail(x, y, fmt.Sprintf("Last-Event-ID: %q.", y.LastEventID), "Last-Event-ID: the id of the last event that came, so that none is missed.")
+			f.fail(x, y, fmt.Sprintf("Last-Event-ID: %q.", y.LastEventID),
+				"Last-Event-ID: the id of the last event that came, so that none is missed.")
 		case x.Job != "" && shows(x, x.Job), x.Fault != nil && x.Fault.StallAfter != nil:
 			return // it asks whether that was all, or the silence was a pause of its own
 		case waited < max(told-Tolerance, Tolerance):
-			f.fail(x, y, "The stream was opened again "+after(waited)+".", fmt.Sprintf("A pause first, of %d ms at least: its `retry`.", x.Stream.Retry))
+			f.fail(x, y, "The stream was opened again "+after(waited)+".",
+				fmt.Sprintf("A pause first, of %d ms at least: its `retry`.", x.Stream.Retry))
 		default:
 			f.hold(x, y, either(byCursor, "A cursor, ", "Last-Event-ID: "+y.LastEventID+", ")+after(waited)+".")
 		}

@@ -68,7 +68,7 @@ func refusal(x *Exchange) bool {
 
 // found reports whether the client looked for its jobs later, or was told of the one that it made.
 func (r *Record) found(x *Exchange, later []Exchange) bool {
-	return x.Made != "" && r.untold(x.Made, x.Start) || next(x, later, func(y *Exchange) bool {
+	return x.Made != "" && r.untold(x.Made, x.Start, r.Now) || next(x, later, func(y *Exchange) bool {
 		return y.Arrived() && (y.Role == List && y.Status == 200 || x.Made != "" && shown(y, x.Made))
 	}) != nil
 }
@@ -165,7 +165,7 @@ func foundOut(r *Record, f *finding) {
 		if y == nil && next(x, later, func(y *Exchange) bool { return submits(y) && repeats(x, y) }) != nil {
 			return // it is trying
 		}
-		if y == nil && r.untold(x.Made, x.Start) {
+		if y == nil && r.untold(x.Made, x.Start, r.Now) {
 			return
 		}
 		f.judge(y != nil, x, y, either(y != nil, "The client found the job.",

@@ -248,7 +248,8 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		"repeated-delivery": func(t *trace) { t.sent(fault.Effect{Repeat: 1}, 409) },
 		"not-retryable": func(t *trace) {
 			t.wait(time.Second).send(verdict.Exchange{
-				Method: "POST", Path: "/v1/jobs/x/retry", Operation: "retry", Role: verdict.Retry, Job: id(3), Status: 409, Code: "CONFLICT", Reused: true,
+				Method: "POST", Path: "/v1/jobs/x/retry", Operation: "retry", Role: verdict.Retry, Job: id(3),
+				Status: 409, Code: "CONFLICT", Reused: true,
 			})
 		},
 		"key-renewal": func(t *trace) {

@@ -62,6 +62,11 @@ func TestRightWays(t *testing.T) {
 			t.send(submit(7)).send(x).wait(10 * time.Second).send(stream("e5"))
 			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now.Add(-time.Second)})
 		},
+		"is curl": func(t *trace) {
+			t.each(30, func(byte) {
+				t.wait(time.Second).send(poll(7, conditional, func(x *verdict.Exchange) { x.Reused, x.OneShot = false, true }))
+			})
+		},
 		"follows a stream that nothing has cut": func(t *trace) {
 			x := stream("e3", "e4")
 			x.Fault = &fault.Effect{Delay: fault.Duration(time.Second)}
