@@ -35,9 +35,9 @@ help: ## List the targets
 demo: ## Run a job of each kind and print the table; then break things under load and judge
 	@scripts/setup.sh run
 	@$(MAKE) --no-print-directory build
-	@bin/simulator demo $(ARGS)
+	@bin/forgerun demo $(ARGS)
 	@echo
-	@bin/simulator run soak --duration 15s --workers 1..3 --chaos kill=3s,stop=8s,flush=5s,cut=2s --out .forgerun/demo-report
+	@bin/forgerun simulate run soak --duration 15s --workers 1..3 --chaos kill=3s,stop=8s,flush=5s,cut=2s --out .forgerun/demo-report
 
 .PHONY: dev
 dev: ## Start everything and stay up, with a ready client and API key

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"time"
 )
 
@@ -167,6 +168,11 @@ type Moment struct {
 // with status 409.
 func (c *Client) StartSession(ctx context.Context, session SessionRequest, options ...Option) (*Session, error) {
 	return fetch[Session](ctx, c, post(options, "testbed", "sessions").with(session).keyed())
+}
+
+// Sessions lists the sessions of this client, the latest first.
+func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
+	return list[Session](ctx, c, get(nil, "testbed", "sessions"), false)
 }
 
 // EndSession ends a session, and the faults of its profile. Safe to repeat.

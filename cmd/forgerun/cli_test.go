@@ -67,13 +67,15 @@ const operatorToken = "0123456789abcdef-operator"
 
 // The commands on one real service, each test with a client of its own.
 func TestCommandLine(t *testing.T) {
-	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorToken, "FORGERUN_WEBHOOK_BACKOFF_BASE": "50ms"})
+	s := newStack(t, env{
+		"FORGERUN_ADMIN_TOKEN": "ann:" + operatorToken, "FORGERUN_WEBHOOK_BACKOFF_BASE": "50ms", "FORGERUN_TESTBED": "true",
+	})
 	s.secret(operatorToken)
 	api := s.startLeader()
 	s.startWorker()
 	s.start("webhooks", env{"FORGERUN_PUBLIC_URL": api.url})
 	for name, test := range map[string]func(*shell){ // one after the other: parallel ones would come after all other tests
-		"jobs": jobsByCommand, "output": outputOfCommands, "batches": batchesByCommand, "schedules": schedulesByCommand,
+		"jobs": jobsByCommand, "output": outputOfCommands, "batches": batchesByCommand, "schedules": schedulesByCommand, "testbed": testbedByCommand,
 		"operators": operatorsCommands,
 		"listen":    listenCommand, "listen and run": listenAndRun, "follow": followEvents, "interrupt": interruptCommand,
 		"terminal": watchInTerminal,
@@ -86,6 +88,27 @@ func TestCommandLine(t *testing.T) {
 			}})
 		})
 	}
+}
+
+func testbedByCommand(sh *shell) {
+	t := sh.t
+	require.Contains(t, sh.ok("testbed", "faults", "set", "overloaded", "--seed", "7"), "RFA_EXEC_QUEUE_FULL")
+	file := filepath.Join(t.TempDir(), "faults.json")
+	require.NoError(t, os.WriteFile(file, []byte(`[{"match":{"operation":"getJob","nth":1},"effect":{"status":503}}]`), 0o600))
+	sh.ok("testbed", "faults", "set", file)
+	require.Regexp(t, `getJob.* +.*503.* +0 +0`, sh.ok("testbed", "faults", "show"))
+	sh.ok("testbed", "faults", "clear")
+	sh.exits(command.Failed, "profile", "testbed", "faults", "set", "flaky-netwerk")
+
+	session := strings.TrimSpace(sh.ok("testbed", "sessions", "start", "flaky-network", "--rules", "no-key-in-url", "-o", "name"))
+	require.Contains(t, sh.ok("testbed", "sessions", "list"), "flaky-network")
+	require.NotEmpty(t, sh.value("ended_at", "testbed", "sessions", "end", session))
+	require.Contains(t, sh.ok("testbed", "sessions", "verdict", session), "incomplete")
+	sh.ok("jobs", "submit", "SUCCESS_FAST", "--wait")
+	require.Contains(t, sh.ok("testbed", "reset"), "rows")
+	require.Contains(t, sh.ok("testbed", "clock", "show"), "false")
+	sh.exits(command.WrongUsage, "is no duration", "testbed", "clock", "advance", "tomorrow")
+	sh.exits(command.WrongUsage, "is no time", "testbed", "clock", "set", "tomorrow")
 }
 
 func schedulesByCommand(sh *shell) {

@@ -73,10 +73,10 @@ var mayImport = []packageRule{
 	{"handlers/disturb", []string{"handlers/stream", "job", "verdict", "verdict/fault"}},
 	{"handlers/docs", []string{"job"}},
 	{"handlers/report", []string{"internal/junit", "verdict", "verdict/fault"}},
-	{"handlers/operator", []string{"handlers/decode", "handlers/query", "internal/operators", "internal/timetable", "job", "job/admin",
+	{"handlers/operator", []string{"handlers/decode", "handlers/header", "handlers/query", "internal/operators", "internal/timetable", "job", "job/admin",
 		"internal/authlimit test", "internal/telemetry test"}},
 	{"handlers/query", []string{"handlers/decode", "job"}},
-	{"handlers/header", []string{"job", "handlers/decode test"}},
+	{"handlers/header", []string{"handlers/decode", "job"}},
 	{"handlers/stream", []string{"handlers/conn", "handlers/header", "job", "internal/telemetry"}},
 	{"handlers/apitest", nil}, // for tests
 	{"tasks", []string{"job test", "internal/telemetry test", "tasks/... test"}},
@@ -125,8 +125,9 @@ var mayImport = []packageRule{
 	{"internal/cli/command", nil},
 	{"internal/cli/...", []string{"client", "internal/cli/..."}},
 
-	{"cmd/simulator", []string{"client", "internal/cli/command", "internal/simulator/...", "internal/stack",
+	{"internal/simulator/commands", []string{"client", "internal/cli/command", "internal/simulator/...", "internal/stack",
 		"internal/version", "job test"}},
+	{"cmd/simulator", []string{"internal/simulator/commands"}},
 	{"cmd/...", []string{"..."}},
 	{"internal/bench/...", []string{"client", "internal/bench/...", "internal/stack", "internal/work test", "job test",
 		"repo test"}},

@@ -20,6 +20,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/session"
 	"github.com/forgerun/forgerun/internal/cli/term"
+	simulator "github.com/forgerun/forgerun/internal/simulator/commands"
 	build "github.com/forgerun/forgerun/internal/version"
 )
 
@@ -42,7 +43,7 @@ func main() {
 
 // run is the program as a value. It gives the exit code: see package command.
 func run(ctx context.Context, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
-	p := &program{getenv: getenv, environ: environ, stdout: stdout, stderr: stderr}
+	p := &program{arguments: args, getenv: getenv, environ: environ, stdout: stdout, stderr: stderr}
 	code, err := command.Execute(ctx, p.root(), args, stdout, stderr)
 	if err != nil {
 		lastWords(stderr, sentence(err))
@@ -52,6 +53,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, environ
 
 // program is what the commands are given.
 type program struct {
+	arguments      []string // as they were typed
 	getenv         func(string) string
 	environ        []string
 	stdout, stderr io.Writer
@@ -61,6 +63,7 @@ type program struct {
 const (
 	groupServe  = "serve"
 	groupManage = "manage"
+	groupJudge  = "judge"
 	groupOther  = command.Others
 )
 
@@ -89,6 +92,9 @@ The service is configured by environment variables: see 'forgerun config'.`,
 	cli.Add(root, webhooks, &session.Session{
 		Getenv: p.getenv, Stdin: os.Stdin, Stdout: p.stdout, Stderr: p.stderr, Version: version,
 	})
+	root.AddGroup(&cobra.Group{ID: groupJudge, Title: "Test clients, and the service:"})
+	judge := simulator.Program{Name: "forgerun", Simulate: "forgerun simulate", Arguments: p.arguments, Stdout: p.stdout, Stderr: p.stderr}
+	add(groupJudge, append(judge.Judge(), judge.Simulator())...)
 	root.AddGroup(&cobra.Group{ID: groupManage, Title: "Look after the service:"}, &cobra.Group{ID: groupOther, Title: "Other:"})
 	add(groupManage, p.migrateCommand(), p.configCommand(), p.doctorCommand(), p.rotateCommand(), healthcheckCommand())
 	add(groupOther, versionCommand())

@@ -17,6 +17,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/jobs"
 	"github.com/forgerun/forgerun/internal/cli/schedules"
 	"github.com/forgerun/forgerun/internal/cli/session"
+	"github.com/forgerun/forgerun/internal/cli/testbed"
 	"github.com/forgerun/forgerun/internal/cli/webhooks"
 )
 
@@ -36,7 +37,7 @@ func Add(root, webhooksCommand *cobra.Command, s *session.Session) {
 			root.AddCommand(c)
 		}
 	}
-	add(GroupUse, jobs.Command(s), jobs.BatchCommand(s), schedules.Command(s), jobs.EventsCommand(s), profilesCommand(s))
+	add(GroupUse, jobs.Command(s), jobs.BatchCommand(s), schedules.Command(s), jobs.EventsCommand(s), testbed.Command(s), profilesCommand(s))
 	add(GroupOperate, admin.Command(s), accounts.ClientsCommand(s), accounts.KeysCommand(s), openCommand(s))
 	for _, c := range webhooks.Commands(s) {
 		explained(c)

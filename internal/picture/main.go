@@ -26,7 +26,7 @@ const (
 	// timeLapse is how much faster than it was the load is shown.
 	timeLapse = 15
 
-	soak = "simulator run soak --duration 15s --chaos kill=3s,stop=8s,flush=5s,cut=2s | grep -E 'PASSED|faults'"
+	soak = "forgerun simulate run soak --duration 15s --chaos kill=3s,stop=8s,flush=5s,cut=2s | grep -E 'PASSED|faults'"
 
 	label = "A terminal session: a job is submitted and watched. While it is RUNNING, its worker is killed with kill -9. " +
 		"The job's attempt fails when the worker's lease is over, the next one is given to another worker and succeeds. " +

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	forgerun "github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/load"
@@ -104,7 +105,9 @@ func FindBinary(path string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		path = filepath.Join(filepath.Dir(self), "forgerun")
+		if path = self; !strings.HasPrefix(filepath.Base(self), "forgerun") {
+			path = filepath.Join(filepath.Dir(self), "forgerun")
+		}
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {

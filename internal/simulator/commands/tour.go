@@ -1,10 +1,9 @@
-package main
+package commands
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -32,20 +31,20 @@ goes on retrying is its own affair: with its defaults a quarter of an hour. The
 tour waits --webhook-patience for the end of a delivery and then says how far it
 came.`
 
-func tourCommand(stdout, stderr io.Writer) *cobra.Command {
-	o := tour.Options{Options: trial.Options{Stdout: stdout, Stderr: stderr}}
+func (p Program) tourCommand() *cobra.Command {
+	o := tour.Options{Options: trial.Options{Stdout: p.Stdout, Stderr: p.Stderr}}
 	c := &cobra.Command{
 		Use: "tour --url URL", Short: "Judge a running service, one job of each work kind", Long: tourHelp, Args: command.Exactly(0),
-		Example: `  simulator tour --url http://127.0.0.1:8080
-  simulator tour --url http://127.0.0.1:8080 --key frk_... --timeout 30m
-  simulator tour --url http://127.0.0.1:8080 --time-scale-hint 0.02
-  simulator tour --url https://forgerun.example.com --key frk_... \
+		Example: `  forgerun simulate tour --url http://127.0.0.1:8080
+  forgerun simulate tour --url http://127.0.0.1:8080 --key frk_... --timeout 30m
+  forgerun simulate tour --url http://127.0.0.1:8080 --time-scale-hint 0.02
+  forgerun simulate tour --url https://forgerun.example.com --key frk_... \
     --receiver-addr :9000 --receiver-url http://192.0.2.7:9000`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.Timeout <= 0 || o.Patience <= 0 {
 				return command.Usagef("--timeout and --webhook-patience must be above 0")
 			}
-			return command.Code(playTour(c.Context(), o))
+			return command.Code(p.playTour(c.Context(), o))
 		},
 	}
 	f := c.Flags()
@@ -72,14 +71,14 @@ func serviceFlags(f *pflag.FlagSet, o *trial.Options) {
 }
 
 // playTour plays a tour, prints the table and gives the exit code.
-func playTour(ctx context.Context, o tour.Options) int {
+func (p Program) playTour(ctx context.Context, o tour.Options) int {
 	result, err := tour.Run(ctx, o)
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintln(o.Stderr, "simulator: interrupted")
+		fmt.Fprintln(o.Stderr, p.Name+": interrupted")
 		return exitInterrupted
 	case err != nil:
-		return unusable(o.Stderr, err)
+		return p.Unusable(err)
 	}
 	result.Write(o.Stdout)
 	if !result.OK() {

@@ -1,12 +1,10 @@
-package main
+package commands
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +19,7 @@ import (
 )
 
 const runHelp = `Plays a scenario and judges what the service made of it. SCENARIO is a file, or
-the name of a ready-made one ("simulator scenarios" lists them).
+the name of a ready-made one ("forgerun simulate scenarios" lists them).
 
 Without --url it starts a ForgeRun of its own, with its own Postgres and Redis,
 and stops it at the end: then it can also scale the workers while traffic runs
@@ -45,52 +43,51 @@ type runFlags struct {
 	jobs           int64
 }
 
-// runCommand plays a scenario. typed is the command line, for the report.
-func runCommand(typed []string, stdout, stderr io.Writer) *cobra.Command {
+// runCommand plays a scenario.
+func (p Program) runCommand() *cobra.Command {
 	f := &runFlags{}
 	c := &cobra.Command{
 		Use: "run SCENARIO", Short: "Play a scenario, judge it, write a report", Long: fmt.Sprintf(runHelp, chaosHelp()),
 		ValidArgs: scenario.Names(), Args: command.Between(0, 1),
-		Example: `  simulator run steady
-  simulator run soak --duration 2m --workers 1..4 --chaos kill=10s,stop=20s,cut=1s
-  simulator run moved-clock --chaos clock=1s
-  simulator run ./mine.yaml --url http://127.0.0.1:8080 --key frk_... --database-url postgres://...`,
+		Example: `  forgerun simulate run steady
+  forgerun simulate run soak --duration 2m --workers 1..4 --chaos kill=10s,stop=20s,cut=1s
+  forgerun simulate run moved-clock --chaos clock=1s
+  forgerun simulate run ./mine.yaml --url http://127.0.0.1:8080 --key frk_... --database-url postgres://...`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return command.Usagef("name a scenario: a file, or one of %s (simulator run --help)", strings.Join(scenario.Names(), ", "))
+				return command.Usagef("name a scenario: a file, or one of %s (%s --help)", strings.Join(scenario.Names(), ", "), c.CommandPath())
 			}
 			if err := f.load(args[0]); err != nil {
 				return command.Usagef("%w", err)
 			}
-			return f.play(c.Context(), typed[1:], stdout, stderr)
+			return command.Code(f.play(c.Context(), p, commandLine(c.CommandPath(), p.Arguments)))
 		},
 	}
 	f.declare(c.Flags())
 	return c
 }
 
-// play plays the scenario.
-func (f *runFlags) play(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+// play plays the scenario, and gives the exit code. typed is the command line, for the report.
+func (f *runFlags) play(ctx context.Context, p Program, typed string) int {
 	text, err := scenario.Text(f.scenario)
 	if err != nil { // it is a file
 		text, err = os.ReadFile(f.scenario)
 	}
 	if err != nil {
-		return err
+		return p.Unusable(err)
 	}
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // the heap is small, and time is what a generator must not waste
-	}
-	f.Text, f.Command, f.Program, f.Stdout, f.Stderr = string(text), commandLine(args), versionLine(), stdout, stderr
+	f.Text, f.Command, f.Program, f.Stdout, f.Stderr = string(text), typed, p.versionLine(), p.Stdout, p.Stderr
 	passed, err := trial.New(f.Options).Run(ctx)
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintln(stderr, "simulator: interrupted, nothing was judged")
-		return command.Code(exitInterrupted)
-	case err == nil && !passed:
-		return command.Code(exitDifferent)
+		fmt.Fprintln(p.Stderr, p.Name+": interrupted, nothing was judged")
+		return exitInterrupted
+	case err != nil:
+		return p.Unusable(err)
+	case !passed:
+		return exitDifferent
 	}
-	return err
+	return exitOK
 }
 
 func (f *runFlags) declare(fs *pflag.FlagSet) {
@@ -164,9 +161,10 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	return nil
 }
 
-// commandLine is the command as the report shows it: without what opens doors.
-func commandLine(args []string) string {
-	line := []string{"simulator", "run"}
+// commandLine is the command as the report shows it: without what opens doors. Arguments are all that was typed after the program.
+func commandLine(path string, arguments []string) string {
+	line := strings.Fields(path)
+	args := arguments[min(len(line)-1, len(arguments)):]
 	for i := 0; i < len(args); i++ {
 		name, value, joined := strings.Cut(args[i], "=")
 		line = append(line, args[i])

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"context"
@@ -56,20 +56,20 @@ func newService(binary string, base []string, scale float64, settings ...string)
 
 // play starts the service, does something with it, and stops and removes it, however that ends. It gives the exit code:
 // unclean if the service did not end as it should.
-func (s *service) play(ctx context.Context, stderr io.Writer, unclean int, do func() int) int {
+func (s *service) play(ctx context.Context, p Program, unclean int, do func() int) int {
 	defer func() { _ = os.RemoveAll(s.dir) }()
 	began, code := time.Now(), exitInterrupted
-	fmt.Fprintln(stderr, "Starting a service of our own")
+	fmt.Fprintln(p.Stderr, "Starting a service of our own")
 	if err := s.start(ctx); err == nil {
-		fmt.Fprintf(stderr, "Ready at %s after %s\n", s.url, time.Since(began).Round(time.Millisecond))
+		fmt.Fprintf(p.Stderr, "Ready at %s after %s\n", s.url, time.Since(began).Round(time.Millisecond))
 		code = do()
 	} else if ctx.Err() == nil {
-		code = unusable(stderr, err)
-		s.showLog(stderr)
+		code = p.Unusable(err)
+		s.showLog(p.Stderr)
 	}
 	if err := s.stop(); err != nil {
-		fmt.Fprintf(stderr, "simulator: %v\n", err)
-		s.showLog(stderr)
+		fmt.Fprintf(p.Stderr, "%s: %v\n", p.Name, err)
+		s.showLog(p.Stderr)
 		code = max(code, unclean)
 	}
 	return code

@@ -1,10 +1,9 @@
-package main
+package commands
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -48,25 +47,25 @@ type verdictRun struct {
 	json, junit, html string
 	complete, strict  bool
 	command           []string
-	stdout, stderr    io.Writer
+	Program
 }
 
-func verdictCommand(stdout, stderr io.Writer) *cobra.Command {
-	v := verdictRun{stdout: stdout, stderr: stderr}
+func (p Program) verdictCommand() *cobra.Command {
+	v := verdictRun{Program: p}
 	rules := ""
 	c := &cobra.Command{
 		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Tell whether a client of yours is right", Long: verdictHelp,
 		DisableFlagsInUseLine: true,
-		Example: `  simulator verdict -- go test ./...
-  simulator verdict --profile flaky-network --seed 7 --html verdict.html -- pytest
-  simulator verdict --rules idempotency-key,lost-answer --junit verdict.xml -- npm test`,
+		Example: `  forgerun verdict -- go test ./...
+  forgerun verdict --profile flaky-network --seed 7 --html verdict.html -- pytest
+  forgerun verdict --rules idempotency-key,lost-answer --junit verdict.xml -- npm test`,
 		RunE: func(c *cobra.Command, args []string) error {
 			at := c.ArgsLenAtDash()
 			if at > 0 || at < 0 && len(args) > 0 {
-				return command.Usagef("unexpected argument %q: the command follows -- (simulator verdict --help)", args[0])
+				return command.Usagef("unexpected argument %q: the command follows -- (%s --help)", args[0], c.CommandPath())
 			}
 			if v.command = args; len(args) == 0 {
-				return command.Usagef("there is no command to run: simulator verdict [flags] -- COMMAND (simulator verdict --help)")
+				return command.Usagef("there is no command to run: %[1]s [flags] -- COMMAND (%[1]s --help)", c.CommandPath())
 			}
 			if rules != "" {
 				v.request.Rules = strings.Split(rules, ",")
@@ -96,14 +95,14 @@ func (v *verdictRun) run(ctx context.Context) int {
 	}
 	path, err := trial.FindBinary(v.binary)
 	if err != nil {
-		return unusable(v.stderr, err)
+		return v.Unusable(err)
 	}
 	s, err := newService(path, os.Environ(), v.scale)
 	if err != nil {
-		return unusable(v.stderr, err)
+		return v.Unusable(err)
 	}
 	v.url = s.url
-	return s.play(ctx, v.stderr, exitUnusable, func() int { return v.judge(ctx) })
+	return s.play(ctx, v.Program, exitUnusable, func() int { return v.judge(ctx) })
 }
 
 // judge runs the command, prints the verdict and gives the exit code.
@@ -113,15 +112,15 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	case ctx.Err() != nil:
 		return exitInterrupted
 	case err != nil:
-		return unusable(v.stderr, err)
+		return v.Unusable(err)
 	case result.Verdict == clientWrong, v.strict && result.Verdict == clientImprovable:
 		return exitDifferent
 	case v.complete && (result.Counts[ruleNotExercised] > 0 || unmet(result) > 0):
-		_, _ = fmt.Fprintf(v.stderr, "simulator: not complete: %d rules were not exercised, and %d faults of the profile not met\n",
-			result.Counts[ruleNotExercised], unmet(result))
+		_, _ = fmt.Fprintf(v.Stderr, "%s: not complete: %d rules were not exercised, and %d faults of the profile not met\n",
+			v.Name, result.Counts[ruleNotExercised], unmet(result))
 		return exitDifferent
 	case failed != nil:
-		return unusable(v.stderr, fmt.Errorf("the command failed: %w", failed))
+		return v.Unusable(fmt.Errorf("the command failed: %w", failed))
 	}
 	return exitOK
 }
@@ -171,7 +170,7 @@ func (v *verdictRun) begin(ctx context.Context) (c *client.Client, session, key 
 func (v *verdictRun) runCommand(ctx context.Context, key string) error {
 	command := exec.CommandContext(ctx, v.command[0], v.command[1:]...)
 	command.Env = append(os.Environ(), "FORGERUN_URL="+v.url, "FORGERUN_API_KEY="+key)
-	command.Stdin, command.Stdout, command.Stderr = os.Stdin, v.stdout, v.stderr
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, v.Stdout, v.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
 	command.WaitDelay = verdictGrace
@@ -198,5 +197,5 @@ func (v *verdictRun) tell(ctx context.Context, c *client.Client, result *client.
 			return err
 		}
 	}
-	return writeVerdict(v.stdout, result)
+	return writeVerdict(v.Stdout, result)
 }

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"context"
@@ -15,7 +15,9 @@ import (
 func newDemo(t *testing.T, binary string, environ ...string) (d *demo, stdout, stderr *testkit.Output) {
 	t.Helper()
 	stdout, stderr = &testkit.Output{}, &testkit.Output{}
-	return &demo{binary: binary, environ: append(os.Environ(), environ...), stdout: stdout, stderr: stderr}, stdout, stderr
+	return &demo{
+		binary: binary, environ: append(os.Environ(), environ...), Program: Program{Name: "simulator", Stdout: stdout, Stderr: stderr},
+	}, stdout, stderr
 }
 
 // bad is a program in place of forgerun.

@@ -1,6 +1,6 @@
 //go:build slow
 
-package main
+package commands
 
 import (
 	"io"

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ func simulate(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func simulateIn(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errOut bytes.Buffer
-	code = run(ctx, args, &out, &errOut)
+	code = Simulator(ctx, args, &out, &errOut)
 	return code, out.String(), errOut.String()
 }
 

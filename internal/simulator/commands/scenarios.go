@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"fmt"
@@ -12,16 +12,17 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-func scenariosCommand(stdout io.Writer) *cobra.Command {
+func (p Program) scenariosCommand() *cobra.Command {
+	stdout := p.Stdout
 	schema := false
 	c := &cobra.Command{
 		Use: "scenarios [NAME]", Short: "List the ready-made scenarios, or print one", Args: command.Between(0, 1),
 		Long: "Lists the ready-made scenarios, or prints one of them as the file that it is: a\n" +
 			"beginning for one of your own. With --schema it prints the JSON Schema of such\n" +
 			"files, which editors use to complete and check them.",
-		Example: `  simulator scenarios
-  simulator scenarios steady > mine.yaml
-  simulator scenarios --schema > scenario.schema.json`,
+		Example: `  forgerun simulate scenarios
+  forgerun simulate scenarios steady > mine.yaml
+  forgerun simulate scenarios --schema > scenario.schema.json`,
 		ValidArgs: scenario.Names(),
 		RunE: func(_ *cobra.Command, args []string) error {
 			switch {

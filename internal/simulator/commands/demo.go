@@ -1,9 +1,8 @@
-package main
+package commands
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -36,17 +35,16 @@ type demo struct {
 	binary  string
 	environ []string
 	kinds   []string // nil: all
-	stdout  io.Writer
-	stderr  io.Writer
+	Program
 }
 
-func demoCommand(stdout, stderr io.Writer) *cobra.Command {
-	d := &demo{environ: os.Environ(), stdout: stdout, stderr: stderr}
+func (p Program) demoCommand() *cobra.Command {
+	d := &demo{environ: os.Environ(), Program: p}
 	c := &cobra.Command{
 		Use: "demo", Short: "Start a service of its own, tour it, stop it", Long: demoHelp,
 		Args: command.Exactly(0),
-		Example: `  simulator demo
-  simulator demo --forgerun ./bin/forgerun`,
+		Example: `  forgerun demo
+  forgerun demo --forgerun ./bin/forgerun`,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if d.binary, err = trial.FindBinary(d.binary); err != nil {
 				return command.Usagef("%w", err)
@@ -62,12 +60,12 @@ func demoCommand(stdout, stderr io.Writer) *cobra.Command {
 func (d *demo) run(ctx context.Context) int {
 	s, err := d.service()
 	if err != nil {
-		return unusable(d.stderr, err)
+		return d.Unusable(err)
 	}
-	return s.play(ctx, d.stderr, exitDifferent, func() int {
-		code := playTour(ctx, d.options(s))
+	return s.play(ctx, d.Program, exitDifferent, func() int {
+		code := d.playTour(ctx, d.options(s))
 		if code == exitDifferent || code == exitUnusable {
-			s.showLog(d.stderr)
+			s.showLog(d.Stderr)
 		}
 		return code
 	})
@@ -90,7 +88,7 @@ func (d *demo) options(s *service) tour.Options {
 	scale := demoScale
 	return tour.Options{
 		Options: trial.Options{
-			URL: s.url, TimeScale: &scale, DeliveryTries: 1 + demoWebhookRetries, ReceiverAddr: anyPort, Stdout: d.stdout, Stderr: d.stderr,
+			URL: s.url, TimeScale: &scale, DeliveryTries: 1 + demoWebhookRetries, ReceiverAddr: anyPort, Stdout: d.Stdout, Stderr: d.Stderr,
 		},
 		Kinds: d.kinds, Timeout: demoTimeout, Patience: 15 * demoWebhookTimeout, Outage: s.restart,
 	}

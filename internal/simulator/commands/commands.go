@@ -1,0 +1,93 @@
+// Package commands is the command line of the simulator: it plays scenarios, tours the work kinds and judges clients. It is an outside
+// client of ForgeRun: it knows the service through HTTP alone and carries its own copy of the work-kind catalogue, so that what it says
+// about the service is a judgement and not an echo.
+package commands
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/version"
+)
+
+// The exit codes.
+const (
+	exitOK          = 0
+	exitDifferent   = 1   // the service did something else than it should
+	exitUnusable    = 2   // nothing could be judged: service away, wrong key, bad flags
+	exitInterrupted = 130 // Ctrl-C
+)
+
+const exitCodes = `
+Exit codes:
+  0  everything was as it should be
+  1  it was not: a broken invariant, an unmet expectation, a work kind that behaved
+     differently, or something that could not be judged; the output says what and why
+  2  nothing could be judged: service away, wrong URL or key, bad flags or scenario
+  130  interrupted: nothing was judged`
+
+// Program is the one whose commands these are.
+type Program struct {
+	Name           string
+	Simulate       string   // its path to the commands that are about the service, such as "forgerun simulate"
+	Arguments      []string // as they were typed
+	Stdout, Stderr io.Writer
+}
+
+// Judge is the commands about clients, and the demo.
+func (p Program) Judge() []*cobra.Command {
+	return p.named(p.verdictCommand(), p.demoCommand())
+}
+
+// Simulator is the command that has those about the service.
+func (p Program) Simulator() *cobra.Command {
+	c := &cobra.Command{
+		Use: "simulate", Short: "Play scenarios against a service, break things, and judge what it made of them",
+		Long: "Plays scenarios against a service, scales its workers, breaks things, and judges whether every promise was kept.\n" + exitCodes,
+		Example: "  forgerun simulate run steady\n" +
+			"  forgerun simulate run soak --duration 2m --workers 1..4 --chaos kill=10s,flush=30s,cut=1s\n" +
+			"  forgerun simulate tour --url http://127.0.0.1:8080",
+	}
+	command.Group(c)
+	c.AddCommand(p.play()...)
+	return c
+}
+
+func (p Program) play() []*cobra.Command {
+	return p.named(p.runCommand(), p.tourCommand(), p.scenariosCommand())
+}
+
+// named has the texts of commands tell of the program; they are written for forgerun.
+func (p Program) named(commands ...*cobra.Command) []*cobra.Command {
+	names := strings.NewReplacer("forgerun simulate", p.Simulate, "forgerun demo", p.Name+" demo", "forgerun verdict", p.Name+" verdict")
+	for _, c := range commands {
+		c.Long, c.Example = names.Replace(c.Long), names.Replace(c.Example)
+		c.PreRun = func(*cobra.Command, []string) {
+			// A closed pipe (demo | head) must not kill the process before it has stopped its child; the writes fail instead.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+		}
+	}
+	return commands
+}
+
+// Unusable says in one sentence why nothing could be judged.
+func (p Program) Unusable(err error) int {
+	for i, line := range strings.Split(err.Error(), "\n") { // a scenario may have several mistakes
+		if i == 0 {
+			line = p.Name + ": " + line
+		}
+		fmt.Fprintln(p.Stderr, judge.Printable(line))
+	}
+	return exitUnusable
+}
+
+// versionLine names the program and its version, for reports.
+func (p Program) versionLine() string { return version.Get().Line(p.Name) }
