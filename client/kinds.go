@@ -39,3 +39,46 @@ const (
 // KindCustom is the work kind that does what its params say, where a test bed
 // is on: see CustomParams.
 const KindCustom = "CUSTOM"
+
+// Kind is a work kind of the catalogue: what its jobs do at the time scale 1.
+type Kind struct {
+	Name     string `json:"work_kind"`
+	Duration string `json:"duration"` // of an attempt
+	Result   string `json:"result"`   // its size
+	Ends     string `json:"ends"`     // and what may have to be done for that
+}
+
+// Kinds is the catalogue.
+var Kinds = []Kind{
+	{KindSuccessFast, "1,000 ms", "4 KiB", "SUCCEEDED"},
+	{KindSuccessNormal, "10,000 ms", "16 KiB", "SUCCEEDED"},
+	{KindSuccessSlow, "90,000 ms", "32 KiB", "SUCCEEDED"},
+	{KindFailImmediate, "500 ms", "1 KiB", "FAILED"},
+	{KindFailAfterProgress, "20,000 ms", "8 KiB", "FAILED"},
+	{KindFailAfterRetryable, "5,000 ms", "8 KiB", "FAILED (retryable)"},
+	{KindRunsLong, "110,000 ms", "32 KiB", "SUCCEEDED"},
+	{KindRunsOverTimeout, "limit + 1,000 ms", "8 KiB", "FAILED (timed out)"},
+	{KindCPUBurst, "8,000 ms", "4 KiB", "SUCCEEDED"},
+	{KindMemorySpike, "12,000 ms", "64 KiB", "SUCCEEDED"},
+	{KindIOHeavy, "15,000 ms", "32 KiB", "SUCCEEDED"},
+	{KindManySmallOutputs, "9,000 ms", "16 KiB", "SUCCEEDED"},
+	{KindLargeOutput, "9,000 ms", "256 KiB", "SUCCEEDED"},
+	{KindCancelBeforeStart, "5,000 ms", "4 KiB", "CANCELED if you cancel it before it starts, else SUCCEEDED"},
+	{KindCancelDuringRun, "10,000 ms", "4 KiB", "CANCELED if you cancel it while it runs, else SUCCEEDED"},
+	{KindRetryOnFail, "3,000 ms", "4 KiB", "FAILED, then SUCCEEDED on a retry"},
+	{KindRetryLimitReached, "3,000 ms", "4 KiB", "FAILED on every attempt"},
+	{KindDuplicateSubmitSameKey, "2,000 ms", "4 KiB", "SUCCEEDED; submit it twice with one key"},
+	{KindDuplicateSubmitDifferentKey, "2,000 ms", "4 KiB", "SUCCEEDED; submit it twice with two keys"},
+	{KindWebhookSuccess, "2,000 ms", "4 KiB", "SUCCEEDED"},
+	{KindWebhookTimeout, "2,000 ms", "4 KiB", "SUCCEEDED"},
+	{KindWebhook5xx, "2,000 ms", "4 KiB", "SUCCEEDED"},
+	{KindWebhookRetriesExhausted, "2,000 ms", "4 KiB", "SUCCEEDED"},
+	{KindWebhookSlowReceiver, "2,000 ms", "4 KiB", "SUCCEEDED"},
+	{KindScheduledOnTime, "2,000 ms", "4 KiB", "SUCCEEDED"},
+	{KindScheduledLateRecovery, "2,000 ms", "4 KiB", "SUCCEEDED"},
+	{KindScheduledFarFuture, "2,000 ms", "4 KiB", "SUCCEEDED"},
+	{KindPayloadSmall, "2,000 ms", "1 KiB", "SUCCEEDED"},
+	{KindPayloadMedium, "2,000 ms", "16 KiB", "SUCCEEDED"},
+	{KindPayloadLarge, "2,000 ms", "256 KiB", "SUCCEEDED"},
+	{KindPayloadInvalid, "-", "-", "REJECTED with 400"},
+}

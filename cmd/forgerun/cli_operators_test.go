@@ -44,6 +44,7 @@ func operatorsCommands(sh *shell) {
 	require.Contains(t, sh.ok("admin", "jobs", "cancel", failed), "FAILED")
 	sh.ok("admin", "jobs", "delete", failed)
 	sh.exits(command.Failed, "404", "admin", "jobs", "get", failed)
+	require.Regexp(t, `ann +delete_job +`+failed, sh.ok("admin", "audit", "--operator", "ann", "--target", failed))
 
 	sh.exits(command.WrongUsage, "--reason", "admin", "pause", "all")
 	sh.exits(command.WrongUsage, "say what to pause", "admin", "pause", "worker", "x", "--reason", "r")
@@ -118,6 +119,8 @@ func TestCompletionScripts(t *testing.T) {
 	require.Contains(t, sh.ok("__complete", "jobs", "sub"), "submit\t")
 	require.Contains(t, sh.ok("__complete", "jobs", "list", "--state", ""), "SUCCEEDED")
 	require.Contains(t, sh.ok("__complete", "config", ""), "webhooks")
+	require.Contains(t, sh.ok("__complete", "jobs", "submit", "payload_s"), "PAYLOAD_SMALL\t")
+	require.Contains(t, sh.ok("kinds"), "RETRY_LIMIT_REACHED")
 	sh.exits(command.WrongUsage, "there is no command", "completion", "csh")
 }
 

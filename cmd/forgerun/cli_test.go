@@ -134,7 +134,10 @@ func schedulesByCommand(sh *shell) {
 
 func jobsByCommand(sh *shell) {
 	t := sh.t
-	waiting := strings.TrimSpace(sh.ok("jobs", "submit", "SUCCESS_FAST", "--at", "+1h", "-o", "name"))
+	waiting := strings.TrimSpace(sh.ok("jobs", "submit", "SUCCESS_FAST", "--in", "1h", "--param", "note=nightly", "--param", "n=2", "-o", "name"))
+	require.Equal(t, map[string]any{"note": "nightly", "n": 2.0}, sh.value("params", "jobs", "get", waiting))
+	require.Contains(t, sh.ok("__complete", "jobs", "cancel", waiting[:8]), waiting+"\tSUCCESS_FAST, CREATED")
+	sh.exits(command.WrongUsage, "both say when", "jobs", "submit", "SUCCESS_FAST", "--in", "1h", "--at", "+1h")
 	require.Equal(t, "DEFERRED", sh.value("type", "jobs", "get", waiting))
 	sh.exits(command.TimedOut, "the time to wait is over", "jobs", "wait", waiting, "--timeout", "200ms")
 	sh.exits(command.TimedOut, "the time to wait is over", "jobs", "watch", waiting, "--timeout", "200ms")

@@ -250,7 +250,13 @@ func TestTakenAdminAddress(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	address := l.Addr().String()
 	sh := &shell{t: t, env: merge(required, env{"FORGERUN_ADMIN_ADDR": address, "FORGERUN_HTTP_ADDR": "127.0.0.1:0"})}
-	sh.exits(1, fmt.Sprintf("FORGERUN_ADMIN_ADDR: %s is taken by process %d", address, os.Getpid()), "api")
+	taken := fmt.Sprintf(": %s is taken by process %d", address, os.Getpid())
+	sh.exits(1, "FORGERUN_ADMIN_ADDR"+taken, "api")
+	_, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	sh.env = merge(sh.env, env{"FORGERUN_ADMIN_ADDR": "127.0.0.1:0"})
+	sh.exits(1, "FORGERUN_HTTP_ADDR"+taken, "api", "--port", port)
+	sh.exits(1, "FORGERUN_ADMIN_ADDR"+taken, "api", "--admin-port", port)
 }
 
 // A terminal gets colours and a progress bar, unless NO_COLOR forbids the colours.

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -18,7 +21,7 @@ type startRole func(ctx context.Context, cfg Config, unknown []string, stdout, s
 
 // roleCommand is a role that the environment alone configures.
 func (p *program) roleCommand(role, short string, start startRole) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: role, Short: short,
 		Long: short + ".\n\nConfigured by the environment: see 'forgerun config " + role + "'. SIGTERM drains it, a second one ends it at once.",
 		Args: func(c *cobra.Command, args []string) error {
@@ -27,8 +30,38 @@ func (p *program) roleCommand(role, short string, start startRole) *cobra.Comman
 			}
 			return command.Exactly(0)(c, args)
 		},
-		RunE: func(c *cobra.Command, _ []string) error { return p.runRole(c.Context(), role, start, nil) },
 	}
+	port, admin := 0, 0
+	if role == "api" {
+		c.Flags().IntVar(&port, "port", 0, "`number` of the API's port, in place of that of FORGERUN_HTTP_ADDR")
+	}
+	c.Flags().IntVar(&admin, "admin-port", 0, "`number` of the admin listener's port, in place of that of FORGERUN_ADMIN_ADDR")
+	c.Example = fmt.Sprintf("  forgerun %[1]s\n  forgerun %[1]s --admin-port 9091", role)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		getenv := p.getenv
+		p := *p
+		p.getenv = func(name string) string {
+			switch value := getenv(name); {
+			case name == "FORGERUN_HTTP_ADDR" && c.Flags().Changed("port"):
+				return withPort(value, port)
+			case name == "FORGERUN_ADMIN_ADDR" && c.Flags().Changed("admin-port"):
+				return withPort(value, admin)
+			default:
+				return value
+			}
+		}
+		return p.runRole(c.Context(), role, start, nil)
+	}
+	return c
+}
+
+// withPort gives an address, or loopback where there is none, with another port.
+func withPort(address string, port int) string {
+	host, _, err := net.SplitHostPort(address)
+	if address == "" || err != nil {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
 // runRole reads the configuration, which change may adapt, and runs the role until ctx ends.

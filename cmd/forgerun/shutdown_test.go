@@ -134,6 +134,7 @@ func TestDevTerminatedUnderLoadAndStartedAgain(t *testing.T) {
 		return execute("PAYLOAD_SMALL", `"idempotency_key":"`+key+`"`)
 	})
 	eventually(t, "jobs are accepted", func() bool { return len(s.acceptedIDs()) > 50 })
+	dev.logged("the queue is used for the first time")
 	servers := childrenOf(t, dev.cmd.Process.Pid)
 	require.Len(t, servers, 2, "Postgres and Redis")
 	dev.stop()

@@ -28,7 +28,7 @@ func Command(s *session.Session) *cobra.Command {
 		Example: "  forgerun admin jobs list --state FAILED\n  forgerun admin failures --since 24h\n" +
 			"  forgerun admin bulk start retry --state FAILED --kind CPU_BURST --dry-run",
 	}))
-	c.AddCommand(jobsCommand(s), queuesCommand(s), workersCommand(s), failuresCommand(s), bulkCommand(s),
+	c.AddCommand(jobsCommand(s), queuesCommand(s), workersCommand(s), failuresCommand(s), auditCommand(s), bulkCommand(s),
 		pausesCommand(s), pauseCommand(s), drainCommand(s), resumeCommand(s))
 	return c
 }

@@ -75,6 +75,32 @@ func failuresCommand(s *session.Session) *cobra.Command {
 	})
 }
 
+var auditView = output.View{ID: "audit_id", Columns: []output.Column{
+	{Head: "AT", Path: "at", Age: true},
+	{Head: "OPERATOR", Path: "operator"},
+	{Head: "ACTION", Path: "action"},
+	{Head: "TARGET", Path: "target_id"},
+	{Head: "STATUS", Path: "status"},
+	{Head: "TYPE", Path: "target_type", Wide: true},
+	{Head: "DETAIL", Path: "detail", Wide: true},
+}}
+
+func auditCommand(s *session.Session) *cobra.Command {
+	var operator, action, target, since string
+	c := &cobra.Command{
+		Use: "audit", Short: "What operators did, the newest first", Args: command.Exactly(0),
+		Example: "  forgerun admin audit --since 24h\n  forgerun admin audit --operator ann --action cancel_job -o wide",
+	}
+	c.Flags().StringVar(&operator, "operator", "", "only what the operator with this `name` did")
+	c.Flags().StringVar(&action, "action", "", "only this `action`, such as cancel_job")
+	c.Flags().StringVar(&target, "target", "", "only what was done to the thing with this `id`")
+	c.Flags().StringVar(&since, "since", "", "only what was done at this `time` or later: RFC 3339, or how long ago")
+	return pages(s, c, auditView, 50, func([]string) (string, url.Values, error) {
+		query := values("operator", operator, "action", action, "target_id", target)
+		return "/audit", query, times(query, since, "")
+	})
+}
+
 var pauseView = output.View{ID: "pause_id", Columns: []output.Column{
 	{Head: "PAUSE", Path: "pause_id"},
 	{Head: "SCOPE", Path: "scope"},

@@ -41,7 +41,7 @@ var streamView = output.View{ID: "id"}
 func logsCommand(s *session.Session) *cobra.Command {
 	follow := false
 	c := &cobra.Command{
-		Use: "logs JOB", Short: "The event log of a job", Args: command.Exactly(1),
+		Use: "logs JOB", Aliases: []string{"events", "log"}, Short: "The event log of a job", Args: command.Exactly(1),
 		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			if follow {
 				return stream(ctx, api, p, client.StreamOptions{JobID: args[0]})

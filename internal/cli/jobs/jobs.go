@@ -24,8 +24,18 @@ func Command(s *session.Session) *cobra.Command {
 		Use: "jobs", Aliases: []string{"job"}, Short: "Submit jobs and see what becomes of them",
 		Example: "  forgerun jobs submit SUCCESS_FAST --wait\n  forgerun jobs list --state FAILED\n  forgerun jobs watch JOB",
 	}))
+	latest, ended := completeIDs(s), completeIDs(s, "SUCCEEDED", "FAILED", "CANCELED")
 	c.AddCommand(submitCommand(s), getCommand(s), listCommand(s), watchCommand(s), waitCommand(s), cancelCommand(s), retryCommand(s),
 		reportCommand(s), resultCommand(s), logsCommand(s), deleteCommand(s))
+	for _, below := range c.Commands() {
+		switch below.Name() {
+		case "report", "result", "delete":
+			below.ValidArgsFunction = ended
+		case "submit", "list":
+		default:
+			below.ValidArgsFunction = latest
+		}
+	}
 	return c
 }
 

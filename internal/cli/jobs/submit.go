@@ -23,6 +23,8 @@ import (
 type submitFlags struct {
 	request               client.JobRequest
 	at, params, file, key string
+	in                    time.Duration
+	members               map[string]string
 	eventName, eventData  string
 	attempts              int
 	delays                []time.Duration
@@ -33,14 +35,14 @@ type submitFlags struct {
 func submitCommand(s *session.Session) *cobra.Command {
 	var f submitFlags
 	c := &cobra.Command{
-		Use: "submit [KIND]", Short: "Submit a job", Args: command.Between(0, 1),
+		Use: "submit [KIND]", Short: "Submit a job", Args: command.Between(0, 1), ValidArgsFunction: completeKinds,
 		Long: "Submits a job. KIND is its work kind, such as SUCCESS_FAST; without one the service draws it. The type follows from the\n" +
-			"flags: --at makes it DEFERRED, --event-name EMIT_EVENT, otherwise it is EXECUTE.\n\n" +
+			"flags: --at or --in makes it DEFERRED, --event-name EMIT_EVENT, otherwise it is EXECUTE.\n\n" +
 			"An idempotency key is always sent. Without --idempotency-key it is a new one for each command: if the answer is lost, it is\n" +
 			"told, so that you can repeat the command with it and get the same job.",
 		Example: "  forgerun jobs submit SUCCESS_FAST --wait\n" +
 			"  forgerun jobs submit RETRY_ON_FAIL --max-attempts 5 --retry-delay 1s,10s,1m\n" +
-			"  forgerun jobs submit CPU_BURST --at +10m --params '{\"note\": \"nightly\"}'\n" +
+			"  forgerun jobs submit CPU_BURST --in 10m --param note=nightly\n" +
 			"  forgerun jobs submit --event-name order.paid --event-data '{\"order\": 17}'\n" +
 			"  forgerun jobs submit --file job.json --idempotency-key order-17",
 		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
@@ -53,6 +55,9 @@ func submitCommand(s *session.Session) *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.at, "at", "", "when to run it: a `time`, RFC 3339 or +DURATION from now")
+	flags.DurationVar(&f.in, "in", 0, "when to run it, from now: a `duration`")
+	flags.StringToStringVar(&f.members, "param", nil, "a member of the parameters, as `NAME=VALUE`; VALUE is JSON, or else a text")
+	flags.Lookup("param").DefValue = ""
 	flags.StringVar(&f.params, "params", "", "parameters as a `JSON` object, or @FILE")
 	flags.BoolVar(&f.request.AutoRetry, "auto-retry", false, "have the service retry it while that may help")
 	flags.IntVar(&f.attempts, "max-attempts", 0, "try it at most so many `times`; the service retries it by itself then")
@@ -68,6 +73,17 @@ func submitCommand(s *session.Session) *cobra.Command {
 	flags.BoolVar(&f.watch, "watch", false, "show what happens to it until its end, and exit as it ended")
 	flags.DurationVar(&f.timeout, "timeout", 0, "with --wait or --watch: for how long; 0: no limit")
 	return c
+}
+
+// members makes parameters of values that are JSON, or else texts.
+func members(given map[string]string) map[string]any {
+	all := make(map[string]any, len(given))
+	for name, text := range given {
+		if all[name] = text; json.Valid([]byte(text)) {
+			all[name] = json.RawMessage(text)
+		}
+	}
+	return all
 }
 
 // idempotencyKey is the key that was given, or a new one.
@@ -109,7 +125,7 @@ func submit(ctx context.Context, s *session.Session, api *client.Client, printer
 // complete makes the submission of what the flags say.
 func (f *submitFlags) complete(s *session.Session, now time.Time) error {
 	if f.file != "" {
-		if f.request != (client.JobRequest{}) || f.at != "" || f.params != "" || f.eventName != "" || f.attempts != 0 || f.delays != nil {
+		if f.request != (client.JobRequest{}) || f.at != "" || f.in != 0 || f.members != nil || f.params != "" || f.eventName != "" || f.attempts != 0 || f.delays != nil {
 			return command.Usagef("--file has the whole submission: leave KIND and the flags that describe a job out")
 		}
 		return f.read(s)
@@ -121,12 +137,24 @@ func (f *submitFlags) complete(s *session.Session, now time.Time) error {
 		}
 	}
 	var err error
-	if f.request.Type = client.Execute; f.params != "" {
+	switch f.request.Type = client.Execute; {
+	case f.params != "" && f.members != nil:
+		return command.Usagef("--params has all parameters: leave --param out")
+	case f.members != nil:
+		f.request.Params = members(f.members)
+	case f.params != "":
 		if f.request.Params, err = object(f.params, "--params"); err != nil {
 			return err
 		}
 	}
 	switch {
+	case f.at != "" && f.in != 0:
+		return command.Usagef("--at and --in both say when: leave one out")
+	case f.in != 0 && f.eventName != "":
+		return command.Usagef("an event is published at once: leave --in out")
+	case f.in != 0:
+		due := now.Add(f.in)
+		f.request.Type, f.request.ExecutionAt = client.Deferred, due
 	case f.at != "" && f.eventName != "":
 		return command.Usagef("an event is published at once: leave --at out")
 	case f.eventData != "" && f.eventName == "":
