@@ -168,6 +168,19 @@ func TestTypeScriptClient(t *testing.T) {
 	require.True(t, strings.HasSuffix(said, "ok\n"), said)
 }
 
+// TestGeneratedGoClient makes a client of the document of a running service, by the generator that people use, and submits a job with it.
+func TestGeneratedGoClient(t *testing.T) {
+	_, api, u := newService(t)
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "oapi"))))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "openapi.yaml"), []byte(u.call(api, "GET", "/openapi.yaml", "").body), 0o600))
+	tools, err := filepath.Abs("../../tools/go.mod")
+	require.NoError(t, err)
+	runIn(t, dir, nil, "go", "tool", "-modfile="+tools, "oapi-codegen", "-config", "oapi-codegen.yaml", "openapi.yaml")
+	said := runIn(t, dir, []string{"FORGERUN_URL=" + api.url, "FORGERUN_API_KEY=" + u.key}, "go", "run", ".")
+	require.Equal(t, "QUEUED\n", said)
+}
+
 // TestDocumentsSuitTheTools: the linters that people use find no error in what the service says of itself.
 func TestDocumentsSuitTheTools(t *testing.T) {
 	requireNodePackages(t, documentTools)

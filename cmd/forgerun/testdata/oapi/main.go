@@ -1,0 +1,30 @@
+// Command main submits a job with the client that oapi-codegen makes of the service's document, and prints its state.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+)
+
+func main() {
+	log.SetFlags(0)
+	c, err := NewClientWithResponses(os.Getenv("FORGERUN_URL"), WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+		r.Header.Set("Authorization", "Bearer "+os.Getenv("FORGERUN_API_KEY"))
+		return nil
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	kind := SUCCESSFAST
+	answer, err := c.SubmitJobWithResponse(context.Background(), nil, JobRequest{Type: EXECUTE, WorkKind: &kind})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if answer.JSON202 == nil {
+		log.Fatalf("%s: %s", answer.Status(), answer.Body)
+	}
+	fmt.Println(answer.JSON202.State)
+}
