@@ -3,6 +3,7 @@ package verdict
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 type finding struct {
 	times, failures int
 	held, broken    []Evidence
+	ways            []string // of broken, by which equal ones are known
 }
 
 // hold notes that the rule was kept once: by x, after what before had set as the expectation. Either may be nil.
@@ -28,15 +30,14 @@ func (f *finding) hold(before, x *Exchange, found string) {
 func (f *finding) fail(before, x *Exchange, found, expected string) {
 	f.times++
 	f.failures++
-	e := Evidence{Before: moment(before), Request: moment(x), Found: found, Expected: expected, Times: 1}
-	for i := range f.broken {
-		if f.broken[i].equal(e) {
-			f.broken[i].Times++
-			return
-		}
+	way := strings.Join([]string{expected, shape(before), shape(x)}, "\n")
+	if i := slices.Index(f.ways, way); i >= 0 {
+		f.broken[i].Times++
+		return
 	}
 	if len(f.broken) < maxEvidence {
-		f.broken = append(f.broken, e)
+		f.ways = append(f.ways, way)
+		f.broken = append(f.broken, Evidence{Before: moment(before), Request: moment(x), Found: found, Expected: expected, Times: 1})
 	}
 }
 
@@ -57,16 +58,23 @@ func either(first bool, one, other string) string {
 	return other
 }
 
-// equal reports whether both tell of the same mistake: the same requests with the same faults, at whatever times.
-func (e Evidence) equal(other Evidence) bool {
-	return e.Expected == other.Expected && e.Before.equal(other.Before) && e.Request.equal(other.Request)
-}
-
-func (m *Moment) equal(other *Moment) bool {
-	if m == nil || other == nil {
-		return m == other
+// shape is what mistakes have in common that are the same one: the requests, about whichever jobs, and what happened to them but for
+// being slow.
+func shape(x *Exchange) string {
+	if x == nil {
+		return ""
 	}
-	return m.Request == other.Request && m.Fault == other.Fault
+	path := x.Path
+	if x.Job != "" {
+		path = strings.ReplaceAll(path, x.Job, "{job}")
+	}
+	parts := []string{string(x.Role), x.Method, path, strconv.Itoa(x.Status)}
+	if x.Fault != nil {
+		undelayed := *x.Fault
+		undelayed.Delay, undelayed.SlowBytes = 0, 0
+		parts = append(parts, undelayed.Kinds()...)
+	}
+	return strings.Join(parts, " ")
 }
 
 // moment tells of an exchange in words, nil of none.
