@@ -146,7 +146,7 @@ var onlyIn = []struct {
 	pkgs    []string
 }{
 	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/stack test", "internal/simulator/judge/collect",
-		"internal/simulator/trial test", "internal/bench/...", "cmd/... test"}},
+		"internal/simulator/commands test", "internal/simulator/trial test", "internal/bench/...", "cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
 	{"github.com/hibiken", []string{"tasks/...", "cmd/... test"}},
 	{"github.com/redis/go-redis", []string{"tasks/...", "internal/stack test", "internal/simulator/judge/collect", "internal/bench/...",
@@ -164,7 +164,7 @@ var onlyIn = []struct {
 	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test",
 		"repo test", "tasks/... test", "webhook test"}},
 	{"go.opentelemetry.io/proto", []string{"monitoring test", "cmd/... test"}},
-	{"github.com/spf13", []string{"internal/cli/...", "cmd/..."}},
+	{"github.com/spf13", []string{"internal/cli/...", "internal/simulator/commands", "cmd/..."}},
 	{"github.com/creack/pty", []string{"internal/picture", "internal/simulator/report test", "internal/cli/... test", "cmd/... test"}},
 	{"github.com/chromedp", []string{"internal/testkit/browser", "internal/simulator/report test", "cmd/... test"}},
 	{"github.com/ulikunitz/xz", []string{"internal/stack"}},
@@ -175,7 +175,9 @@ var onlyIn = []struct {
 
 // standardLibraryOnly are the packages whose code (tests aside) imports nothing from outside the standard library, but for the
 // libraries named here.
-var standardLibraryOnly = map[string][]string{"job": {}, "verdict": {}, "verdict/fault": {}, "migrations": {}, "client": {"github.com/dunglas/httpsfv"}}
+var standardLibraryOnly = map[string][]string{
+	"job": {}, "verdict": {}, "verdict/fault": {}, "migrations": {}, "client": {"github.com/dunglas/httpsfv"},
+}
 
 type packageRule struct {
 	pkg  string   // folder; "x/..." means x and all below

@@ -166,7 +166,7 @@ func (s *stack) deliverTen(api *proc, receive func(c *client.Client, secret stri
 	eventually(s.t, "all is delivered", func() bool {
 		return s.count(`SELECT count(*) FROM deliveries WHERE client_id = $1 AND state = 'DELIVERED'`, u.id) == len(ids)
 	})
-	s.awaitCount("all that was disturbed is recorded", 11,
+	s.awaitCount("all that was disturbed is recorded", 11+5,
 		`SELECT count(*) FROM testbed_exchanges WHERE client_id = $1 AND exchange->>'operation' = 'delivery'`, u.id)
 	faults := u.call(api, "GET", "/v1/testbed/faults", "").body
 	require.Equal(s.t, 10, strings.Count(faults, `"applied":1`), faults)
@@ -174,7 +174,7 @@ func (s *stack) deliverTen(api *proc, receive func(c *client.Client, secret stri
 	for _, result := range v.Results {
 		switch result.Rule {
 		case "tampered-refused":
-			require.Equal(s.t, 5, result.Times)
+			require.Equal(s.t, 5+5, result.Times)
 		case "repeated-delivery":
 			require.Equal(s.t, 2, result.Times)
 		}
@@ -197,7 +197,7 @@ func TestDisturbedDeliveries(t *testing.T) {
 		}
 	}
 	require.Len(t, ids, 10, "forged requests carry ids of deliveries")
-	require.Len(t, r.all(), 10+5+2, "each one, five that are wrong, and two copies")
+	require.Len(t, r.all(), 10+5+5+2, "each one, five that are wrong before and after, and two copies")
 	require.Equal(t, 1, padded)
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM delivery_attempts WHERE error IS NOT NULL`), "the one that was dropped")
 	s.checkInvariants()
@@ -207,7 +207,7 @@ func TestDisturbedDeliveries(t *testing.T) {
 		return answering(http.StatusNoContent)
 	})
 	require.Contains(t, broken, "tampered-refused")
-	require.Equal(t, 5, broken["tampered-refused"].Failures)
+	require.Equal(t, 10, broken["tampered-refused"].Failures)
 	require.NotContains(t, broken, "repeated-delivery")
 	_, broken = s.deliverTen(api, func(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request) {
 		var taken sync.Map
@@ -225,6 +225,24 @@ func TestDisturbedDeliveries(t *testing.T) {
 	})
 	require.NotContains(t, broken, "tampered-refused")
 	require.Equal(t, 2, broken["repeated-delivery"].Failures)
+
+	// One that looks for known ids before it verifies takes what was forged after it had come.
+	_, broken = s.deliverTen(api, func(c *client.Client, secret string) func(received, http.ResponseWriter, *http.Request) {
+		var taken sync.Map
+		verify := careful(c, secret)
+		return func(d received, w http.ResponseWriter, r *http.Request) {
+			if _, known := taken.Load(d.id()); known {
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+			judged := httptest.NewRecorder()
+			if verify(d, judged, r); judged.Code == http.StatusNoContent {
+				taken.Store(d.id(), true)
+			}
+			w.WriteHeader(judged.Code)
+		}
+	})
+	require.Equal(t, 5, broken["tampered-refused"].Failures)
 }
 
 // What is not for deliveries is refused, and what is for them alone.
