@@ -255,7 +255,8 @@ func readBlock(r *bufio.Reader) (b block, err error) {
 		}
 	}
 	found := blockForm.FindSubmatch(text[:len(text)-2])
-	if found == nil || len(found[3])+len(found[5]) == 0 && len(found[1]) == 0 || len(found[3]) > 0 && len(found[5]) > 0 && string(found[5]) != stream.PositionEvent {
+	if found == nil || len(found[3])+len(found[5]) == 0 && len(found[1]) == 0 ||
+		len(found[3]) > 0 && len(found[5]) > 0 && string(found[5]) != stream.PositionEvent {
 		return b, fmt.Errorf("a block of %q", text)
 	}
 	b = block{id: string(found[4]), event: string(found[5]), data: string(found[6]), comment: len(found[1]) > 0, note: string(found[2])}

@@ -22,6 +22,7 @@ var (
 	listSessions      = statement("listSessions")
 	recordExchange    = statement("recordExchange")
 	sessionExchanges  = statement("sessionExchanges")
+	openStreams       = statement("openStreams")
 	sessionJobs       = statement("sessionJobs")
 	sessionDeliveries = statement("sessionDeliveries")
 	sessionKeys       = statement("sessionKeys")
@@ -78,6 +79,12 @@ func (s *Store) Record(ctx context.Context, client job.ID, x *verdict.Exchange) 
 	sessions, err := queryRowsAs(ctx, s, "testbed", rowToID, recordExchange, uuid(client), string(text), verdict.MaxExchanges,
 		verdict.MaxBytes)
 	return len(sessions) > 0, err
+}
+
+// OpenStreams counts the event streams of a session whose end is not recorded.
+func (s *Store) OpenStreams(ctx context.Context, client, id job.ID) (int, error) {
+	n, _, err := first(queryRows(ctx, s, pgx.RowTo[int], openStreams, uuid(client), uuid(id)))
+	return n, err
 }
 
 // Recorded gives what a session has recorded, by the time at which it began, and the jobs that were made in it with the attempts

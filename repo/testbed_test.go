@@ -121,6 +121,22 @@ func sessionID(s verdict.Session) job.ID {
 	return id
 }
 
+// A stream is open from its record to the one of its end, whether its events are counted or not.
+func TestOpenStreamsAreCounted(t *testing.T) {
+	f := setup(t)
+	n, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), verdict.MaxSessions))(t)
+	record := func(p *verdict.Part) int {
+		must(f.store.Record(f.ctx(), f.client, &verdict.Exchange{Method: "GET", Stream: p}))(t)
+		return must(f.store.OpenStreams(f.ctx(), f.client, sessionID(n)))(t)
+	}
+	require.Zero(t, record(nil))
+	require.Equal(t, 1, record(&verdict.Part{Open: true}))
+	require.Equal(t, 2, record(&verdict.Part{Open: true}))
+	require.Equal(t, 1, record(&verdict.Part{}))
+	require.Equal(t, 0, record(&verdict.Part{Events: 3}))
+	require.Zero(t, must(f.store.OpenStreams(f.ctx(), newID(), sessionID(n)))(t), "of another client")
+}
+
 func newSession() verdict.Session {
 	return verdict.Session{ID: newID().String(), Profile: fault.FlakyNetwork, Seed: 7, Rules: []string{"backoff"}}
 }

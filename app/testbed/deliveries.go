@@ -89,8 +89,8 @@ func (d *Deliveries) besides(ctx context.Context, p job.ClaimedDelivery, e fault
 
 func (d *Deliveries) record(ctx context.Context, p job.ClaimedDelivery, e fault.Effect, began time.Time, sent job.Sent) bool {
 	x := verdict.Exchange{
-		Start: began, End: time.Now(), Method: "POST", Operation: fault.Delivery, Role: verdict.Delivery, Job: testbed.IDOf(p.JobID), Status: sent.Attempt.Status, Fault: &e,
-		Delivery: p.Delivery.ID.String(), Number: p.Attempts + 1, Event: p.EventName,
+		Start: began, End: time.Now(), Method: "POST", Operation: fault.Delivery, Role: verdict.Delivery, Job: testbed.IDOf(p.JobID),
+		Status: sent.Attempt.Status, Fault: &e, Delivery: p.Delivery.ID.String(), Number: p.Attempts + 1, Event: p.EventName,
 	}
 	_, err := d.service.store.Record(ctx, p.ClientID, &x)
 	if err != nil {

@@ -2,9 +2,11 @@ package testbed
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict"
@@ -39,6 +41,12 @@ func (s *Service) Session(ctx context.Context, client, id job.ID) (verdict.Sessi
 	return n, found(ok, err)
 }
 
+// The end of a stream is recorded a moment after the client has closed it, and streams that stay open are not waited for any longer.
+const (
+	streamPatience = time.Second
+	streamPause    = 50 * time.Millisecond
+)
+
 // EndSession ends a session, and the disturbances of its profile. One that has ended stays as it is.
 func (s *Service) EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error) {
 	before, err := s.Session(ctx, client, id)
@@ -48,6 +56,11 @@ func (s *Service) EndSession(ctx context.Context, client, id job.ID) (verdict.Se
 	if before.Profile != "" {
 		if _, err := s.store.RemoveFaults(ctx, client, job.ID{}); err != nil {
 			return before, err
+		}
+	}
+	for began := time.Now(); time.Since(began) < streamPatience; {
+		if open, err := s.store.OpenStreams(ctx, client, id); err != nil || open == 0 || !app.Sleep(ctx, streamPause) {
+			break
 		}
 	}
 	n, ok, err := s.store.EndSession(ctx, client, id)

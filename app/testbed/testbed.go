@@ -30,6 +30,7 @@ type Store interface {
 	Session(ctx context.Context, client, id job.ID) (verdict.Session, bool, error)
 	Sessions(ctx context.Context, client job.ID) ([]verdict.Session, error)
 	Record(ctx context.Context, client job.ID, x *verdict.Exchange) (recorded bool, err error)
+	OpenStreams(ctx context.Context, client, session job.ID) (int, error)
 	Recorded(ctx context.Context, client job.ID, n verdict.Session) ([]verdict.Exchange, []verdict.Run, []verdict.Attempt, error)
 	Expiries(ctx context.Context, client job.ID) (map[string]time.Time, error)
 }

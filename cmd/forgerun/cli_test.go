@@ -75,7 +75,8 @@ func TestCommandLine(t *testing.T) {
 	s.startWorker()
 	s.start("webhooks", env{"FORGERUN_PUBLIC_URL": api.url})
 	for name, test := range map[string]func(*shell){ // one after the other: parallel ones would come after all other tests
-		"jobs": jobsByCommand, "output": outputOfCommands, "batches": batchesByCommand, "schedules": schedulesByCommand, "testbed": testbedByCommand,
+		"jobs": jobsByCommand, "output": outputOfCommands, "batches": batchesByCommand, "schedules": schedulesByCommand,
+		"testbed":   testbedByCommand,
 		"operators": operatorsCommands,
 		"listen":    listenCommand, "listen and run": listenAndRun, "follow": followEvents, "interrupt": interruptCommand,
 		"terminal": watchInTerminal,
@@ -134,7 +135,8 @@ func schedulesByCommand(sh *shell) {
 
 func jobsByCommand(sh *shell) {
 	t := sh.t
-	waiting := strings.TrimSpace(sh.ok("jobs", "submit", "SUCCESS_FAST", "--in", "1h", "--param", "note=nightly", "--param", "n=2", "-o", "name"))
+	waiting := strings.TrimSpace(sh.ok("jobs", "submit", "SUCCESS_FAST", "--in", "1h", "--param", "note=nightly", "--param", "n=2",
+		"-o", "name"))
 	require.Equal(t, map[string]any{"note": "nightly", "n": 2.0}, sh.value("params", "jobs", "get", waiting))
 	require.Contains(t, sh.ok("__complete", "jobs", "cancel", waiting[:8]), waiting+"\tSUCCESS_FAST, CREATED")
 	sh.exits(command.WrongUsage, "both say when", "jobs", "submit", "SUCCESS_FAST", "--in", "1h", "--at", "+1h")

@@ -13,7 +13,8 @@ var RequestHeaders = []string{
 // AnswerHeaders are those that pages may read besides the few that the Fetch
 // standard lets all read.
 var AnswerHeaders = []string{
-	"Accept-Ranges", "Allow", "Content-Digest", "Content-Range", "ETag", "Idempotency-Replayed", "Link", "Location", "Preference-Applied",
+	"Accept-Encoding", "Accept-Ranges", "Allow", "Content-Digest", "Content-Range", "ETag", "Idempotency-Replayed", "Link", "Location",
+	"Preference-Applied",
 	"RateLimit", "RateLimit-Policy", "Repr-Digest", "Retry-After", "WWW-Authenticate", "X-Request-Id",
 }
 

@@ -28,8 +28,10 @@ func wrong() *verdict.Verdict {
 				See: "https://example.com/b",
 				Evidence: []verdict.Evidence{{
 					Found: "Another.", Expected: "The same.", Times: 2,
-					Before:  &verdict.Moment{At: fault.Time(began), Request: "POST /first", Answer: "202"},
-					Request: &verdict.Moment{At: fault.Time(began), Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile},
+					Before: &verdict.Moment{At: fault.Time(began), Request: "POST /first", Answer: "202"},
+					Request: &verdict.Moment{
+						At: fault.Time(began), Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile,
+					},
 				}}},
 			{Rule: "time-outs", Title: "It gives up.", Status: "not_exercised", See: "https://example.com/c", Exercise: "A delay."},
 		},

@@ -47,6 +47,13 @@ SELECT session_id FROM open
 -- Parameters: @client, @session
 SELECT exchange FROM testbed_exchanges WHERE client_id = @client AND session_id = @session ORDER BY client_id, session_id, number
 
+-- name: openStreams
+-- Counts the event streams of a session whose end is not recorded, along the primary key. Locks nothing.
+-- Parameters: @client, @session
+SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
+  - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
+FROM testbed_exchanges WHERE client_id = @client AND session_id = @session
+
 -- name: sessionJobs
 -- Gives the jobs of a client that were made in a session, along jobs_client. @first is not above the id of any of them. Locks nothing.
 -- Parameters: @client, @first, @since, @until, @limit

@@ -65,7 +65,7 @@ type Effect struct {
 	// Of a delivery.
 	Drop          bool   `json:"drop,omitempty"`           // it is not sent, and tried again; with Delay after that
 	Repeat        int    `json:"repeat,omitempty"`         // so many copies follow one that was answered with 2xx
-	Tamper        Tamper `json:"tamper,omitempty"`         // a request that must be refused comes before it, and after it was answered with 2xx
+	Tamper        Tamper `json:"tamper,omitempty"`         // one that must be refused comes before it, and after an answer 2xx
 	RotatedSecret bool   `json:"rotated_secret,omitempty"` // a signature by another secret comes before the right one
 	Padding       int    `json:"padding,omitempty"`        // spaces at the end of the body, in bytes
 

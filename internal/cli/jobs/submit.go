@@ -125,7 +125,8 @@ func submit(ctx context.Context, s *session.Session, api *client.Client, printer
 // complete makes the submission of what the flags say.
 func (f *submitFlags) complete(s *session.Session, now time.Time) error {
 	if f.file != "" {
-		if f.request != (client.JobRequest{}) || f.at != "" || f.in != 0 || f.members != nil || f.params != "" || f.eventName != "" || f.attempts != 0 || f.delays != nil {
+		if f.request != (client.JobRequest{}) || f.at != "" || f.in != 0 || f.members != nil || f.params != "" ||
+			f.eventName != "" || f.attempts != 0 || f.delays != nil {
 			return command.Usagef("--file has the whole submission: leave KIND and the flags that describe a job out")
 		}
 		return f.read(s)

@@ -91,8 +91,8 @@ func TestRunUnderFaults(t *testing.T) {
 
 func TestTheReportShowsNoSecret(t *testing.T) {
 	t.Parallel()
-	line := commandLine("forgerun simulate run", []string{"simulate", "run", "steady", "--key", "frk_a", "--key=frk_b", "-key", "frk_c", "--database-url", "postgres://u:p@h/d",
-		"--redis-url=redis://:p@h", "--seed", "3"})
+	line := commandLine("forgerun simulate run", []string{"simulate", "run", "steady", "--key", "frk_a", "--key=frk_b", "-key", "frk_c",
+		"--database-url", "postgres://u:p@h/d", "--redis-url=redis://:p@h", "--seed", "3"})
 	require.Equal(t, "forgerun simulate run steady --key ... --key=... -key ... --database-url ... --redis-url=... --seed 3", line)
 }
 
