@@ -134,13 +134,13 @@ type attemptLinksView struct {
 func (s *Server) attemptViewOf(o job.Origin, a job.Attempt) attemptView {
 	v := attemptView{
 		Attempt: a.Number, State: a.State, Outcome: orNull(a.Outcome), StartedAt: job.TimeOf(a.StartedAt),
-		Failure: s.failureOf(o, a), Links: attemptLinksView{Self: job.AttemptPath(o.JobID, a.Number)},
+		Failure: s.failureOf(o, a), Links: attemptLinksView{Self: s.links.At(job.AttemptPath(o.JobID, a.Number))},
 	}
 	if !a.State.Final() {
 		return v
 	}
 	v.FinishedAt = job.TimeOf(a.FinishedAt)
-	v.Links.Report = jobPath(o.JobID) + "/report?attempt=" + strconv.Itoa(a.Number)
+	v.Links.Report = s.links.At(jobPath(o.JobID)) + "/report?attempt=" + strconv.Itoa(a.Number)
 	if a.StartedAt != nil && a.FinishedAt != nil {
 		duration := a.FinishedAt.Sub(*a.StartedAt).Milliseconds()
 		v.DurationMS = &duration

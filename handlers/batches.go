@@ -98,7 +98,7 @@ func (s *Server) sendBatch(r *call, b *job.Batch) error {
 		document := s.links.BatchDocument(b)
 		return r.send(fiber.StatusOK, mediaOf(document), document)
 	}
-	return r.json(fiber.StatusOK, batchViewOf(b))
+	return r.json(fiber.StatusOK, s.batchViewOf(b))
 }
 
 func (s *Server) batchHeaders(r *call, b *job.Batch) {
@@ -149,7 +149,7 @@ func (s *Server) listBatch(r *call) error {
 		names[item.JobID] = item.ItemID
 	}
 	return s.sendJobs(r, job.Query{BatchID: b.ID}, "batch "+b.ID.String(), func(j *job.Job) summaryView {
-		v := summaryViewOf(j)
+		v := s.summaryViewOf(j)
 		v.ItemID = orNull(names[j.ID])
 		return v
 	})
@@ -189,7 +189,7 @@ func (s *Server) batchReceiptOf(b *job.Batch) batchReceiptView {
 	for i, item := range b.Items {
 		v.Jobs[i] = itemReceiptView{ItemID: item.ItemID, JobID: idOrNull(item.JobID), State: item.State}
 		if item.Refusal != nil {
-			v.Jobs[i].Failure = s.refusalViewOf(item.Refusal, job.ItemInstance(b.ID, i))
+			v.Jobs[i].Failure = s.refusalViewOf(item.Refusal, s.links.At(job.ItemInstance(b.ID, i)))
 		}
 	}
 	return v
@@ -253,8 +253,8 @@ type batchLinksView struct {
 
 func batchJobsPath(id job.ID) string { return job.BatchPath(id) + "/jobs" }
 
-func batchViewOf(b *job.Batch) *batchView {
-	c := b.Counts
+func (s *Server) batchViewOf(b *job.Batch) *batchView {
+	c, self := b.Counts, s.links.At(job.BatchPath(b.ID))
 	v := &batchView{
 		BatchID: b.ID, Status: b.Status(), CreatedAt: job.Time(b.CreatedAt), Total: b.Total(),
 		Counts: countsView{
@@ -262,11 +262,11 @@ func batchViewOf(b *job.Batch) *batchView {
 			c[job.Succeeded], c[job.Failed], c[job.Canceled], b.Refused(),
 		},
 		CorrelationID: orNull(b.CorrelationID),
-		Links:         batchLinksView{Self: job.BatchPath(b.ID), Jobs: batchJobsPath(b.ID)},
+		Links:         batchLinksView{Self: self, Jobs: self + "/jobs"},
 	}
 	for _, state := range job.States {
 		if !state.Final() && c[state] > 0 {
-			v.Links.Cancel = job.BatchPath(b.ID) + "/cancel"
+			v.Links.Cancel = self + "/cancel"
 		}
 	}
 	if b.Outcome != nil {

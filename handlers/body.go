@@ -215,6 +215,7 @@ func (r *call) bodyOf(optional bool, media ...string) ([]byte, error) {
 		return nil, job.Errorf(job.CodeMalformed, "The request needs a body.")
 	}
 	if e := r.Get(fiber.HeaderContentEncoding); e != "" && !strings.EqualFold(e, "identity") {
+		r.Set(fiber.HeaderAcceptEncoding, "identity") // RFC 9110, section 12.5.3
 		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body without a Content-Encoding.")
 	}
 	if sent := r.Get(fiber.HeaderContentType); !slices.ContainsFunc(media, func(m string) bool { return isMedia(sent, m) }) {

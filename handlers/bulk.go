@@ -46,7 +46,7 @@ func (s *Server) beginBulk(r *call) error {
 	}
 	req.Owner, req.RequestID = r.bulkOwner(), r.idText
 	if req.DryRun {
-		return respond(r, fiber.StatusOK, bulkCountViewOf)(s.deps.Bulk.Count(r.ctx, req))
+		return respond(r, fiber.StatusOK, s.bulkCountViewOf)(s.deps.Bulk.Count(r.ctx, req))
 	}
 	begin := func(r *call) error {
 		b, err := s.deps.Bulk.Begin(r.ctx, req)
@@ -76,7 +76,7 @@ func (s *Server) listBulks(r *call) error {
 	if err != nil {
 		return err
 	}
-	return sendPage(s, r, scope, list, next, bulkViewOf)
+	return sendPage(s, r, scope, list, next, s.bulkViewOf)
 }
 
 func (s *Server) getBulk(r *call) error {
@@ -94,7 +94,7 @@ func (r *call) sendBulk(b *job.Bulk, err error) error {
 	if b.FinishedAt == nil {
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(bulkPoll))
 	}
-	return r.json(fiber.StatusOK, bulkViewOf(b))
+	return r.json(fiber.StatusOK, r.server.bulkViewOf(b))
 }
 
 func (s *Server) listBulkItems(r *call) error {
@@ -124,10 +124,10 @@ type bulkCountView struct {
 	Sample []summaryView `json:"sample"`
 }
 
-func bulkCountViewOf(c job.BulkCount) bulkCountView {
+func (s *Server) bulkCountViewOf(c job.BulkCount) bulkCountView {
 	v := bulkCountView{Count: c.Count, More: c.More, Sample: make([]summaryView, len(c.Sample))}
 	for i, j := range c.Sample {
-		v.Sample[i] = summaryViewOf(j)
+		v.Sample[i] = s.summaryViewOf(j)
 	}
 	return v
 }
@@ -157,16 +157,17 @@ type bulkLinksView struct {
 	Abort string `json:"abort,omitempty"`
 }
 
-func bulkViewOf(b *job.Bulk) bulkView {
+func (s *Server) bulkViewOf(b *job.Bulk) bulkView {
+	self := s.links.At(job.BulkPath(b.ID))
 	v := bulkView{
 		BulkID: b.ID, Action: b.Action, Filter: b.Filter, Rate: b.Rate, State: b.State(), Total: b.Total, More: b.More,
 		Done: b.Done, Succeeded: b.Succeeded, Skipped: b.Skipped, Failed: b.Failed,
 		CreatedAt: job.Time(b.CreatedAt), StartedAt: job.TimeOf(b.StartedAt), FinishedAt: job.TimeOf(b.FinishedAt),
 		Operator: orNull(b.Owner.Operator),
-		Links:    bulkLinksView{Self: job.BulkPath(b.ID), Items: job.BulkPath(b.ID) + "/items"},
+		Links:    bulkLinksView{Self: self, Items: self + "/items"},
 	}
 	if b.FinishedAt == nil {
-		v.Links.Abort = job.BulkPath(b.ID) + "/abort"
+		v.Links.Abort = self + "/abort"
 	}
 	return v
 }

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -192,6 +193,7 @@ func (f *fakeSchedules) Create(_ context.Context, r job.ScheduleRequest) (*job.S
 		return nil, r.Refusal(r.Violations)
 	}
 	s := r.Schedule
+	sometimes(&s)
 	s.ID, s.CreatedAt, s.UpdatedAt, s.DueAt, s.Job = scheduleID, now, now, at(60), job.ScheduledJobOf(r.Job)
 	return &s, nil
 }
@@ -217,8 +219,16 @@ func (f *fakeSchedules) Change(ctx context.Context, client, id job.ID, p job.Sch
 	s, err := f.Schedule(ctx, client, id)
 	if err == nil {
 		p.Apply(s)
+		sometimes(s)
 	}
 	return s, err
+}
+
+// sometimes makes a schedule due: use cases refuse one that never is.
+func sometimes(s *job.Schedule) {
+	if s.Interval == 0 {
+		s.Cron = cmp.Or(s.Cron, "0 4 * * *")
+	}
 }
 
 func (f *fakeSchedules) Delete(ctx context.Context, client, id job.ID) error {

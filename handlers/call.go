@@ -110,9 +110,13 @@ func (r *call) noteSubject() {
 	}
 }
 
-// checkAccept refuses a request that accepts none of the media types.
+// checkAccept refuses a request that accepts none of the media types. One that changes something is answered in JSON, if with a body,
+// and must not say that it wants none; read looks at the others once their media type is known.
 func (r *call) checkAccept(produced ...string) error {
 	accept := r.list(fiber.HeaderAccept)
+	if r.route.method != get && header.Excludes(accept, fiber.MIMEApplicationJSON) {
+		produced = []string{fiber.MIMEApplicationJSON}
+	}
 	for _, media := range produced {
 		if header.Accepts(accept, media) {
 			return nil
@@ -126,19 +130,14 @@ func (r *call) checkAccept(produced ...string) error {
 }
 
 // list gives a header that is a comma-separated list, all its lines joined.
-func (r *call) list(name string) string {
-	lines := r.Request().Header.PeekAll(name)
-	switch len(lines) {
-	case 0:
-		return ""
-	case 1:
-		return string(lines[0])
+func (r *call) list(name string) string { return strings.Join(r.lines(name), ",") }
+
+// lines gives the lines of a header.
+func (r *call) lines(name string) (values []string) {
+	for _, line := range r.Request().Header.PeekAll(name) {
+		values = append(values, string(line))
 	}
-	values := make([]string, len(lines))
-	for i, line := range lines {
-		values[i] = string(line)
-	}
-	return strings.Join(values, ",")
+	return values
 }
 
 // json answers with v as application/json.
@@ -204,8 +203,8 @@ func (r *call) inLanguage(language string) {
 	r.Set(fiber.HeaderContentLanguage, cmp.Or(language, job.Languages[0]))
 }
 
-// relate adds a link from the answer's resource to another one. rel is a
+// relate adds a link from the answer's resource to another one, by its path. rel is a
 // registered relation or a URI.
 func (r *call) relate(path, rel string) {
-	r.Append(fiber.HeaderLink, "<"+path+`>; rel="`+rel+`"`)
+	r.Append(fiber.HeaderLink, "<"+r.server.links.At(path)+`>; rel="`+rel+`"`)
 }

@@ -36,7 +36,7 @@ func (s *Server) listDeliveries(r *call) (err error) {
 	if err != nil {
 		return err
 	}
-	return sendPage(s, r, scope, page.Deliveries, page.Next, func(d job.Delivery) deliveryView { return deliveryViewOf(path, &d) })
+	return sendPage(s, r, scope, page.Deliveries, page.Next, func(d job.Delivery) deliveryView { return s.deliveryViewOf(path, &d) })
 }
 
 // getDelivery answers with a delivery and all its attempts.
@@ -45,7 +45,7 @@ func (s *Server) getDelivery(r *call) error {
 	if err != nil {
 		return err
 	}
-	return r.json(fiber.StatusOK, loggedDeliveryViewOf(deliveriesPath(r.owner()), d, attempts))
+	return r.json(fiber.StatusOK, s.loggedDeliveryViewOf(deliveriesPath(r.owner()), d, attempts))
 }
 
 func (s *Server) redeliver(r *call) error {
@@ -58,9 +58,9 @@ func (r *call) acceptedDelivery(d *job.Delivery, err error) error {
 	if err != nil {
 		return err
 	}
-	v := deliveryViewOf(deliveriesPath(r.owner()), d)
-	r.acceptedAt(v.Links.Self, false)
-	return r.json(fiber.StatusAccepted, v)
+	path := deliveriesPath(r.owner())
+	r.acceptedAt(path+"/"+d.ID.String(), false)
+	return r.json(fiber.StatusAccepted, r.server.deliveryViewOf(path, d))
 }
 
 // redeliverFailed needs no position: what it has sent again is FAILED no more.
@@ -181,8 +181,8 @@ func deliveriesPath(owner job.DeliveryOwner) string {
 }
 
 // deliveryViewOf shows a delivery that is listed at the given path.
-func deliveryViewOf(path string, d *job.Delivery) deliveryView {
-	self := path + "/" + d.ID.String()
+func (s *Server) deliveryViewOf(path string, d *job.Delivery) deliveryView {
+	self := s.links.At(path) + "/" + d.ID.String()
 	v := deliveryView{
 		DeliveryID: d.ID, WebhookID: idOrNull(d.WebhookID), URL: orNull(d.URL), JobID: idOrNull(d.JobID),
 		EventID: d.EventID, EventName: d.EventName, State: d.State, Attempts: d.Attempts,
@@ -196,8 +196,8 @@ func deliveryViewOf(path string, d *job.Delivery) deliveryView {
 	return v
 }
 
-func loggedDeliveryViewOf(path string, d *job.Delivery, attempts []job.DeliveryAttempt) loggedDeliveryView {
-	v := loggedDeliveryView{deliveryViewOf(path, d), make([]tryView, len(attempts))}
+func (s *Server) loggedDeliveryViewOf(path string, d *job.Delivery, attempts []job.DeliveryAttempt) loggedDeliveryView {
+	v := loggedDeliveryView{s.deliveryViewOf(path, d), make([]tryView, len(attempts))}
 	for i := range attempts {
 		v.Log[i] = tryViewOf(&attempts[i])
 	}

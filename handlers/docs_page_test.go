@@ -100,16 +100,32 @@ func TestRelationPages(t *testing.T) {
 	}
 }
 
+// Browsers get the page at the root, programs get addresses.
+func TestRoot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, accept := range []string{"", "*/*", "application/json", "text/html;q=0.5, application/json"} {
+		a := w.send(http.MethodGet, "/", "", "Authorization", "-", "Accept", accept)
+		require.Equal(t, "application/json", a.Header.Get("Content-Type"), accept)
+		var view rootView
+		a.json(t, &view)
+		require.Equal(t, "/docs", view.Docs)
+	}
+	page := w.send(http.MethodGet, "/", "", "Authorization", "-", "Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+	require.Contains(t, page.Header.Get("Content-Type"), "text/html")
+	require.Contains(t, page.Header.Get("Vary"), "Accept")
+}
+
 // Documents of a quarter of a megabyte are sent once, and compressed.
 func TestDocumentsAreServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	plainJSON, err := json.Marshal(openAPI())
 	require.NoError(t, err)
-	require.JSONEq(t, string(plainJSON), string(docs.OpenAPIJSON()))
+	require.JSONEq(t, string(plainJSON), string(docs.AsJSON(docs.OpenAPI)))
 	for path, text := range map[string][]byte{
-		"/openapi.yaml": docs.OpenAPI, "/openapi.json": docs.OpenAPIJSON(), "/asyncapi.yaml": docs.AsyncAPI,
-		"/asyncapi.json": docs.AsyncAPIJSON(), "/docs": nil, "/": nil,
+		"/openapi.yaml": docs.OpenAPI, "/openapi.json": docs.AsJSON(docs.OpenAPI), "/asyncapi.yaml": docs.AsyncAPI,
+		"/asyncapi.json": docs.AsJSON(docs.AsyncAPI), "/docs": nil,
 	} {
 		get := func(headers ...string) *answer {
 			a := w.send(http.MethodGet, path, "", append(headers, "Authorization", "-")...)

@@ -208,6 +208,9 @@ func requireOperation(t *testing.T, root tree, rt route, item, operation tree) {
 		require.False(t, ok, rt.path)
 	}
 	require.Subset(t, operation.in("responses").names(), append([]string{strconv.Itoa(rt.success)}, always[rt.access]...), rt.path)
+	if rt.method != http.MethodGet {
+		require.Contains(t, operation.in("responses").names(), "412", rt.path)
+	}
 	if rt.method == http.MethodPost || rt.method == http.MethodPatch {
 		require.NotNil(t, operation.in("requestBody"), rt.path)
 		require.Subset(t, operation.in("responses").names(), []string{"413", "415"}, rt.path)
@@ -247,7 +250,7 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 		"Outcome": texts(job.OutcomeSuccess, job.OutcomeFailed, job.OutcomeCanceled),
 		"JobStatus": texts(job.StatusAccepted, job.StatusProcessing, job.StatusCompleted, job.StatusFailed, job.StatusCancelled,
 			job.StatusTimedOut, job.StatusCompletedWithErrors),
-		"BulkAction": texts(job.BulkActions...), "BulkResult": texts(job.BulkResults...),
+		"FailureCode": texts(job.FailureCodes()...), "BulkAction": texts(job.BulkActions...), "BulkResult": texts(job.BulkResults...),
 		"BulkState": texts(job.BulkPending, job.BulkRunning, job.BulkDone, job.BulkAborted),
 		"WaitingReason": texts(job.WaitingScheduled, job.WaitingBackoff, job.WaitingPaused, job.WaitingClientLimit, job.WaitingNoWorkers,
 			job.WaitingQueue),

@@ -94,7 +94,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		"IssuedWebhook": issuedWebhookView{}, "WebhookLinks": webhookLinksView{}, "WebhookPage": listView[webhookView]{},
 		"MadeFixture": fixtureView{}, "FixturesReceipt": fixturesView{}, "ResetReceipt": resetView{}, "Fault": faultView{},
 		"FaultMatch": fault.Match{}, "FaultEffect": fault.Effect{}, "FaultPage": listView[faultView]{}, "Clock": testbed.ClockState{},
-		"Session": verdict.Session{}, "SessionPage": listView[verdict.Session]{}, "Verdict": verdict.Verdict{},
+		"Root": rootView{}, "Session": verdict.Session{}, "SessionPage": listView[verdict.Session]{}, "Verdict": verdict.Verdict{},
 		"RuleResult": verdict.Result{}, "FaultCount": fault.Count{},
 		"Evidence": verdict.Evidence{}, "Moment": verdict.Moment{}, "DisabledCause SendFailure": causeView{}, "Deleted": deletedView{},
 		"Replay": replayView{}, "Delivery": deliveryView{}, "DeliveryMembers": deliveryView{}, "LoggedDelivery": loggedDeliveryView{},

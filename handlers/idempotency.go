@@ -137,20 +137,12 @@ const headerReplayed = "Idempotency-Replayed"
 
 // headerKey gives the Idempotency-Key header, "" if there is none.
 func (r *call) headerKey() (string, error) {
-	lines := r.Request().Header.PeekAll("Idempotency-Key")
-	if len(lines) == 0 {
-		return "", nil
-	}
-	key, ok := header.Key(string(lines[0]))
-	switch {
-	case !ok || !decode.ValidKey(key) || len(lines) > 1:
-		return "", job.Errorf(job.CodeMalformed, "The Idempotency-Key header must be one key: "+decode.KeyForm+
-			` For example: Idempotency-Key: "8e03978e-40d5-43dd-bc93-6894a57f9324".`)
-	case r.caller.Anonymous() && len(key) < minAnonymousKey:
+	key, err := header.Key(r.lines("Idempotency-Key")...)
+	if key != "" && r.caller.Anonymous() && len(key) < minAnonymousKey {
 		return "", job.Errorf(job.CodeMalformed, "Without credentials the Idempotency-Key must have at least %d characters, since such keys "+
 			"are everybody's; a random UUID has 36.", minAnonymousKey)
 	}
-	return key, nil
+	return key, err
 }
 
 // requestKey says what a request is recognised by: who sends it, and method,

@@ -109,9 +109,9 @@ func (s *Server) accepted(r *call, receipt job.Receipt) error {
 	return nil
 }
 
-// acceptedAt sets the address of what was accepted.
+// acceptedAt sets the address of what was accepted, by its path.
 func (r *call) acceptedAt(path string, replayed bool) {
-	r.Set(fiber.HeaderLocation, path)
+	r.Set(fiber.HeaderLocation, r.server.links.At(path))
 	r.relate(path, "status")
 	if replayed {
 		r.Set(headerReplayed, "true")
@@ -254,7 +254,7 @@ func (s *Server) listJobs(r *call) error {
 			return err
 		}
 	}
-	return s.sendJobs(r, q, "jobs?"+r.filters(), summaryViewOf)
+	return s.sendJobs(r, q, "jobs?"+r.filters(), s.summaryViewOf)
 }
 
 // sendJobs answers with the page of a list of jobs that the query asks for.

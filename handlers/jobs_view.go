@@ -111,8 +111,8 @@ type selfView struct {
 	Self string `json:"self"`
 }
 
-func summaryViewOf(j *job.Job) summaryView {
-	return summaryView{jobMembers: jobMembersOf(j), Links: selfView{jobPath(j.ID)}}
+func (s *Server) summaryViewOf(j *job.Job) summaryView {
+	return summaryView{jobMembers: jobMembersOf(j), Links: selfView{s.links.At(jobPath(j.ID))}}
 }
 
 // jobView is a job with everything that is known of it.
@@ -180,7 +180,7 @@ func (s *Server) jobViewOf(j *job.Job, now time.Time) *jobView {
 	v := &jobView{
 		jobMembers: jobMembersOf(j), AutoRetry: j.AutoRetry, Retry: policyViewOf(j.Definition.Policy()), Callback: orNull(j.Callback),
 		EstimatedCompletion: job.TimeOf(j.EstimatedCompletion(s.cfg.TimeScale)), ExpiresAt: s.expiryOf(j),
-		Params: j.Params, Links: linksOf(j, now), Waiting: waitingViewOf(j),
+		Params: j.Params, Links: s.linksOf(j, now), Waiting: waitingViewOf(j),
 	}
 	if d := j.Definition; d != nil {
 		v.Definition = &definitionView{d.WorkKind, d.DurationMS, d.ShouldFail, d.PayloadSize, d.ExpectedOutcome}
@@ -192,7 +192,7 @@ func (s *Server) jobViewOf(j *job.Job, now time.Time) *jobView {
 		document := s.links.Document(j.Origin(), j.CurrentAttempt())
 		v.Failure = &document
 	case job.Succeeded:
-		v.Result = resultViewOf(j, now)
+		v.Result = s.resultViewOf(j, now)
 	}
 	return v
 }
@@ -206,8 +206,8 @@ func (s *Server) expiryOf(j *job.Job) *job.Time {
 	return job.TimeOf(&end)
 }
 
-func linksOf(j *job.Job, now time.Time) linksView {
-	self := jobPath(j.ID)
+func (s *Server) linksOf(j *job.Job, now time.Time) linksView {
+	self := s.links.At(jobPath(j.ID))
 	links := linksView{Self: self, Events: self + "/events", Attempts: self + "/attempts", Deliveries: self + "/deliveries"}
 	if !j.State.Final() {
 		links.Cancel = self + "/cancel"
@@ -219,13 +219,13 @@ func linksOf(j *job.Job, now time.Time) linksView {
 		links.Report = self + "/report"
 	}
 	if hasResult(j, now) {
-		links.Result = resultPath(j.ID)
+		links.Result = self + "/result"
 	}
 	if !j.BatchID.IsZero() {
-		links.Batch = job.BatchPath(j.BatchID)
+		links.Batch = s.links.At(job.BatchPath(j.BatchID))
 	}
 	if !j.ScheduleID.IsZero() {
-		links.Schedule = job.SchedulePath(j.ScheduleID)
+		links.Schedule = s.links.At(job.SchedulePath(j.ScheduleID))
 	}
 	return links
 }

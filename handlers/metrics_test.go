@@ -76,10 +76,11 @@ func TestMetrics(t *testing.T) {
 		"http_requests_total 202 POST /v1/jobs":       2,
 		"http_requests_total 400 POST /v1/jobs":       1,
 		"http_requests_total 404 GET unmatched":       1,
-		"http_requests_total 404 OTHER unmatched":     1,
+		"http_requests_total 501 OTHER unmatched":     1,
 		"http_request_duration_seconds 2xx /v1/jobs":  2,
 		"http_request_duration_seconds 4xx /v1/jobs":  1,
-		"http_request_duration_seconds 4xx unmatched": 2,
+		"http_request_duration_seconds 4xx unmatched": 1,
+		"http_request_duration_seconds 5xx unmatched": 1,
 	}, got)
 }
 

@@ -89,6 +89,12 @@ func (s *Server) run(r *call, handle func(*call) error) (err error) {
 		}
 	}
 	r.requireKey()
+	if r.route.method == fiber.MethodGet {
+		return s.read(r, handle)
+	}
+	if err := s.checkConditions(r); err != nil {
+		return err
+	}
 	return handle(r)
 }
 

@@ -200,7 +200,7 @@ func TestUnreadableRequests(t *testing.T) {
 			submitHead + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\n\r\n",
 		},
 		404: {"GET /nowhere HTTP/1.1\r\nHost: x\r\nA b: c\r\n\r\n"},
-		405: {"BREW /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\nx"},
+		501: {"BREW /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\nx"},
 		431: {get + "X: " + strings.Repeat("z", 20<<10) + "\r\n\r\n", get + strings.Repeat("X: y\r\n", 10_000) + "\r\n",
 			"GET /" + strings.Repeat("z", 20<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n"},
 	} {

@@ -53,7 +53,7 @@ func (s *Server) sendProblem(r *call, err error) {
 	switch {
 	case wanted: // a client of a test bed asked for it
 	case r.refused, r.noPlace: // no failures: the log would be full of them; Admission tells of the former
-	case p.Status >= 500:
+	case p.Status >= 500 && p.Status != fiber.StatusNotImplemented: // anybody may name a method that there is not
 		s.logFailure(r, &p, err)
 		r.span.SetStatus(codes.Error, header.Clip(err.Error()))
 	case r.slowed || slices.Contains(authCodes, p.Code):
@@ -100,6 +100,11 @@ func (s *Server) problemOf(r *call, err error) problem {
 	case errors.As(err, &routing) && routing.Code == fiber.StatusMethodNotAllowed:
 		return s.problem(job.CodeMethodNotAllowed, "This resource does not have that method. It has "+
 			string(r.Response().Header.Peek(fiber.HeaderAllow))+".")
+	case errors.As(err, &routing) && routing.Code == fiber.StatusNotImplemented:
+		p := s.problem(job.CodeMethodNotAllowed,
+			"This server does not know the method of the request, for any resource. Methods are written in capitals.")
+		p.Status = fiber.StatusNotImplemented
+		return p
 	case errors.As(err, &routing) && routing.Code == fiber.StatusNotFound:
 		return s.problem(job.CodeRequestNotFound,
 			"Nothing is at this path."+s.nearPath(r.Path())+" All paths are described at "+s.cfg.PublicURL+"/docs.")

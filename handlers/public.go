@@ -3,6 +3,7 @@ package handlers
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"sync"
 
 	"github.com/gofiber/fiber/v2"
@@ -40,6 +41,10 @@ const mimeYAML = "application/yaml" // RFC 9512; it has no charset parameter
 func document(mime string, text func() []byte) func(*call) error {
 	made := sync.OnceValue(func() *asset { return newAsset(mime, text()) })
 	return func(r *call) error { return made().send(r) }
+}
+
+func inJSON(text func() []byte) func(*call) error {
+	return document(fiber.MIMEApplicationJSON, func() []byte { return docs.AsJSON(text()) })
 }
 
 // asset is a text that is the same for all, with its entity tag and, made when
@@ -84,6 +89,35 @@ func (s *Server) docsPage() func(*call) error {
 	return func(r *call) error {
 		r.Set(fiber.HeaderContentSecurityPolicy, docs.DocsPolicy)
 		return page().send(r)
+	}
+}
+
+// rootView says where things are.
+type rootView struct {
+	Service  string `json:"service"`
+	API      string `json:"api"`
+	Docs     string `json:"docs"`
+	OpenAPI  string `json:"openapi"`
+	AsyncAPI string `json:"asyncapi"`
+	Ready    string `json:"ready"`
+}
+
+// root gives browsers the page of the documentation, and programs where things are.
+func (s *Server) root(page func(*call) error) func(*call) error {
+	places := sync.OnceValue(func() *asset {
+		at := s.links.At
+		text, _ := json.Marshal(rootView{ // which cannot fail for texts
+			"ForgeRun", at("/v1"), at("/docs"), at("/openapi.json"), at("/asyncapi.json"), at("/readyz"),
+		})
+		return newAsset(fiber.MIMEApplicationJSON, append(text, '\n'))
+	})
+	return func(r *call) error {
+		r.Vary(fiber.HeaderAccept)
+		if header.Prefers(r.list(fiber.HeaderAccept), fiber.MIMETextHTML, fiber.MIMEApplicationJSON) {
+			return page(r)
+		}
+		r.Set(fiber.HeaderContentSecurityPolicy, docs.DocsPolicy)
+		return places().send(r)
 	}
 }
 

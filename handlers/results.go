@@ -30,9 +30,6 @@ func (s *Server) getResult(r *call) error {
 		return err
 	}
 	tag := `"` + hex.EncodeToString(result.SHA256[:]) + `"`
-	if r.Request().Header.Peek(fiber.HeaderIfMatch) != nil && !header.MatchesStrongly(r.list(fiber.HeaderIfMatch), tag) {
-		return statusError{fiber.StatusPreconditionFailed, "The result is not the one that If-Match names."}
-	}
 	if header.MatchesETag(r.list(fiber.HeaderIfNoneMatch), tag) {
 		s.cacheResult(r, tag, result.ExpiresAt)
 		r.Status(fiber.StatusNotModified)
@@ -106,7 +103,7 @@ type checksumView struct {
 	Value     string `json:"value"` // lower-case hex
 }
 
-func resultViewOf(j *job.Job, now time.Time) *resultView {
+func (s *Server) resultViewOf(j *job.Job, now time.Time) *resultView {
 	r := j.Result
 	switch {
 	case r == nil:
@@ -117,7 +114,7 @@ func resultViewOf(j *job.Job, now time.Time) *resultView {
 	return &resultView{
 		State: "AVAILABLE", MediaType: r.MediaType, SizeBytes: &r.Size,
 		Checksum:  &checksumView{"sha256", hex.EncodeToString(r.SHA256[:])},
-		ExpiresAt: job.TimeOf(&r.ExpiresAt), DownloadURL: resultPath(j.ID),
+		ExpiresAt: job.TimeOf(&r.ExpiresAt), DownloadURL: s.links.At(resultPath(j.ID)),
 	}
 }
 

@@ -1,13 +1,13 @@
 package handlers
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/decode"
-	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 )
@@ -136,12 +136,12 @@ func (s *Server) documentRoutes() []route {
 	return []route{
 		{get, "/healthz", public, "health", nil, nil, fiber.StatusOK, s.healthz},
 		{get, "/readyz", public, "ready", nil, nil, fiber.StatusOK, s.readyz},
-		{get, "/openapi.yaml", public, "openapi", nil, nil, fiber.StatusOK, document(mimeYAML, func() []byte { return docs.OpenAPI })},
-		{get, "/openapi.json", public, "openapi_json", nil, nil, fiber.StatusOK, document(fiber.MIMEApplicationJSON, docs.OpenAPIJSON)},
-		{get, "/asyncapi.yaml", public, "asyncapi", nil, nil, fiber.StatusOK, document(mimeYAML, func() []byte { return docs.AsyncAPI })},
-		{get, "/asyncapi.json", public, "asyncapi_json", nil, nil, fiber.StatusOK, document(fiber.MIMEApplicationJSON, docs.AsyncAPIJSON)},
+		{get, "/openapi.yaml", public, "openapi", nil, nil, fiber.StatusOK, document(mimeYAML, s.site.OpenAPI)},
+		{get, "/openapi.json", public, "openapi_json", nil, nil, fiber.StatusOK, inJSON(s.site.OpenAPI)},
+		{get, "/asyncapi.yaml", public, "asyncapi", nil, nil, fiber.StatusOK, document(mimeYAML, s.site.AsyncAPI)},
+		{get, "/asyncapi.json", public, "asyncapi_json", nil, nil, fiber.StatusOK, inJSON(s.site.AsyncAPI)},
 		{get, "/.well-known/http-message-signatures-directory", public, "signing_keys", nil, nil, fiber.StatusOK, s.signingKeys},
-		{get, "/", public, "root", nil, nil, fiber.StatusOK, page},
+		{get, "/", public, "root", nil, nil, fiber.StatusOK, s.root(page)},
 		{get, "/docs", public, "docs", nil, nil, fiber.StatusOK, page},
 		{get, "/rels/:name", public, "relation", nil, nil, fiber.StatusOK, relationPage},
 		{get, "/problems", public, "problem_types", nil, nil, fiber.StatusOK, problemIndex("problems/", "docs")},
@@ -157,6 +157,7 @@ var nowhere = &route{method: get, path: "unmatched", access: public, action: "no
 var broken = func() *route { rt := *nowhere; return &rt }()
 
 func (s *Server) register() {
+	s.registerHidden()
 	for _, rt := range s.routes() {
 		handler := func(c *fiber.Ctx) error {
 			s.serve(c, &rt, rt.handle)
@@ -167,6 +168,40 @@ func (s *Server) register() {
 			s.app.Add(fiber.MethodHead, rt.path, handler)
 		}
 	}
+}
+
+// registerHidden has Fiber refuse the methods that a path lacks where it would take the path for that of another route, a part of
+// it for a parameter: GET /v1/jobs/batch for a job that has a name.
+func (s *Server) registerHidden() {
+	allowed := map[string][]string{}
+	for _, rt := range s.routes() {
+		allowed[rt.path] = append(allowed[rt.path], rt.method)
+		if rt.method == get {
+			allowed[rt.path] = append(allowed[rt.path], fiber.MethodHead)
+		}
+	}
+	for path, methods := range allowed {
+		hidden := func(other string) bool {
+			return other != path && hides(strings.Split(other, "/"), strings.Split(path, "/"))
+		}
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(allowed)), hidden) {
+			continue
+		}
+		for _, method := range s.app.Config().RequestMethods {
+			if slices.Contains(methods, method) {
+				continue
+			}
+			s.app.Add(method, path, func(c *fiber.Ctx) error {
+				c.Set(fiber.HeaderAllow, strings.Join(methods, ", "))
+				return s.unmatched(c, fiber.ErrMethodNotAllowed)
+			})
+		}
+	}
+}
+
+// hides reports whether a path with parameters is also that of another one.
+func hides(general, path []string) bool {
+	return slices.EqualFunc(general, path, func(a, b string) bool { return a == b || strings.HasPrefix(a, ":") && b != "" })
 }
 
 // The paths for which a near one is looked for.
@@ -186,7 +221,7 @@ func (s *Server) nearPath(path string) string {
 		segments := strings.Split(sent, "/")
 		for _, rt := range s.paths {
 			if isNear(segments, rt) {
-				return " Did you mean /" + strings.Join(rt[1:], "/") + "?"
+				return " Did you mean " + s.links.At(strings.Join(rt, "/")) + "?"
 			}
 		}
 	}
@@ -233,9 +268,13 @@ func parameters(path []string) (n int) {
 	return n
 }
 
-// unmatched answers what Fiber found no route for: 404, or 405 with Allow, or
+// unmatched answers what Fiber found no route for: 404, or 405 with Allow, or 501 for a method that no resource has, or
 // what a browser asks for a page.
 func (s *Server) unmatched(c *fiber.Ctx, err error) error {
+	if c.Method() == otherMethod {
+		c.Response().Header.Del(fiber.HeaderAllow)
+		err = fiber.ErrNotImplemented
+	}
 	if s.isPreflight(c) {
 		s.serve(c, preflight, answerPreflight)
 		return nil

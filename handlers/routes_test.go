@@ -130,7 +130,11 @@ func TestEveryRouteNegotiates(t *testing.T) {
 	w := newWorld(t, func(_ *Config, d *Deps) { d.Registry = nil }).full()
 	for _, rt := range w.server.routes() {
 		require.Equal(t, rt.success, w.try(rt).StatusCode, rt.path)
-		other := w.try(rt, "Accept", "text/csv")
+		other, without := w.try(rt, "Accept", "text/csv"), w.try(rt, "Accept", "application/json;q=0, */*")
+		if without.StatusCode != 406 {
+			require.NotContains(t, without.Header.Get("Content-Type"), "application/json", rt.path)
+			require.Equal(t, get, rt.method, "a change is answered in JSON")
+		}
 		path, body := examplePath(rt), exampleBody(rt)
 		if rt.access == public {
 			require.Equal(t, 200, other.StatusCode)
@@ -148,7 +152,9 @@ func TestEveryRouteNegotiates(t *testing.T) {
 			body = "{}"
 		}
 		w.send(rt.method, path, body, "Content-Type", "text/plain").requireProblem(t, job.CodeUnsupportedMediaType)
-		w.send(rt.method, path, body, "Content-Encoding", "gzip").requireProblem(t, job.CodeUnsupportedMediaType)
+		zipped := w.send(rt.method, path, body, "Content-Encoding", "gzip")
+		zipped.requireProblem(t, job.CodeUnsupportedMediaType)
+		require.Equal(t, "identity", zipped.Header.Get("Accept-Encoding"))
 		w.send(rt.method, path, body[:len(body)-1]).requireProblem(t, job.CodeMalformed)
 	}
 	require.Empty(t, series(t, w.registry))
@@ -215,7 +221,7 @@ func TestForeignIDsLookUnknown(t *testing.T) {
 		}
 		require.Less(t, w.try(rt).StatusCode, 300, rt.path)
 		for _, headers := range [][]string{{}, {"Prefer", "wait=1"}, {"Accept", "application/problem+json"}, {"Range", "bytes=0-1"},
-			{"If-None-Match", "*"}} {
+			{"If-None-Match", "*"}, {"If-Match", `"x"`}, {"If-Match", "*"}} {
 			headers = append([]string{"Authorization", "Bearer " + otherKey, "X-Request-Id", jobID.String()}, headers...)
 			foreign := w.try(rt, headers...)
 			none := examplePath(route{path: strings.Replace(rt.path, ":id", clientB.String(), 1)})
@@ -233,10 +239,11 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, path := range []string{"/v1", "/v1/", "/v1/job", "/V1/jobs", "/v1/Jobs", "/v1/jobs/", "/v2/jobs", "//v1/jobs", "/v1//jobs",
-		jobPath(jobID) + "/", "/problems/conflict/", "/healthz/", "/v1/clients/", "/%761/jobs", "/metrics"} {
-		for _, method := range []string{"GET", "POST", "OPTIONS", "BREW"} {
+		jobPath(jobID) + "/", "/problems/conflict/", "/healthz/", "/v1/clients/", "/v1%2Fjobs", "/%25761/jobs", "/metrics"} {
+		for _, method := range []string{"GET", "POST", "OPTIONS"} {
 			w.send(method, path, "").requireProblem(t, job.CodeRequestNotFound)
 		}
+		requireUnknownMethod(t, w.send("BREW", path, ""))
 	}
 	allow := map[string][]string{}
 	for _, rt := range w.server.routes() {
@@ -245,10 +252,8 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 			allow[path] = append(allow[path], "HEAD")
 		}
 	}
-	// The path of a batch request is also that of a job with an odd id.
-	allow["/v1/jobs/batch"] = []string{"GET", "HEAD", "POST", "DELETE"}
 	for path, methods := range allow {
-		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get", "BREW"} {
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} {
 			if slices.Contains(methods, method) {
 				continue
 			}
@@ -260,7 +265,19 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 				require.Contains(t, a.requireProblem(t, job.CodeMethodNotAllowed).Detail, "It has "+strings.Join(allowed, ", ")+".")
 			}
 		}
+		for _, method := range []string{"get", "BREW", "PROPFIND"} {
+			requireUnknownMethod(t, w.send(method, path, ""))
+		}
 	}
+	require.NotContains(t, w.log.String(), `"ERROR"`, "anybody may name a method that there is not")
+}
+
+// A method that no resource has is answered so for each path.
+func requireUnknownMethod(t *testing.T, a *answer) {
+	t.Helper()
+	require.Equal(t, 501, a.StatusCode)
+	require.Equal(t, job.CodeMethodNotAllowed, a.problem(t).Code)
+	require.Empty(t, a.Header.Get("Allow"))
 }
 
 func TestHeadIsGetWithoutBody(t *testing.T) {

@@ -58,8 +58,8 @@ func (s *Server) createSchedule(r *call) error {
 		return err
 	}
 	r.scheduleID, r.made = created.ID, created.ID
-	r.Set(fiber.HeaderLocation, job.SchedulePath(created.ID))
-	view := scheduleViewOf(created)
+	r.Set(fiber.HeaderLocation, s.links.At(job.SchedulePath(created.ID)))
+	view := s.scheduleViewOf(created)
 	view.Warnings = req.Warnings
 	return r.json(fiber.StatusCreated, view)
 }
@@ -75,11 +75,11 @@ func (s *Server) listSchedules(r *call) error {
 	if err != nil {
 		return err
 	}
-	return sendPage(s, r, scope, list, next, scheduleViewOf)
+	return sendPage(s, r, scope, list, next, s.scheduleViewOf)
 }
 
 func (s *Server) getSchedule(r *call) error {
-	return respond(r, fiber.StatusOK, scheduleViewOf)(s.deps.Schedules.Schedule(r.ctx, r.caller.ClientID, r.scheduleID))
+	return respond(r, fiber.StatusOK, s.scheduleViewOf)(s.deps.Schedules.Schedule(r.ctx, r.caller.ClientID, r.scheduleID))
 }
 
 func (s *Server) updateSchedule(r *call) error {
@@ -102,7 +102,7 @@ func (s *Server) updateSchedule(r *call) error {
 	if err != nil {
 		return err
 	}
-	view := scheduleViewOf(changed)
+	view := s.scheduleViewOf(changed)
 	if patch.Job != nil {
 		view.Warnings = patch.Job.Warnings
 	}
@@ -116,7 +116,7 @@ func (s *Server) deleteSchedule(r *call) error {
 
 func (s *Server) pauseSchedule(paused bool) func(*call) error {
 	return func(r *call) error {
-		return respond(r, fiber.StatusOK, scheduleViewOf)(s.deps.Schedules.SetPaused(r.ctx, r.caller.ClientID, r.scheduleID, paused))
+		return respond(r, fiber.StatusOK, s.scheduleViewOf)(s.deps.Schedules.SetPaused(r.ctx, r.caller.ClientID, r.scheduleID, paused))
 	}
 }
 
@@ -182,25 +182,25 @@ type scheduleLinksView struct {
 	Resume  string `json:"resume,omitempty"`
 }
 
-func scheduleViewOf(s *job.Schedule) *scheduleView {
-	self, j := job.SchedulePath(s.ID), s.Job
+func (s *Server) scheduleViewOf(x *job.Schedule) *scheduleView {
+	self, j := s.links.At(job.SchedulePath(x.ID)), x.Job
 	v := &scheduleView{
-		ScheduleID: s.ID, Name: orNull(s.Name), State: s.State(), Cron: orNull(s.Cron), TimeZone: orNull(s.TimeZone),
-		Interval: durationOrNull(s.Interval), Jitter: durationOrNull(s.Jitter), StartAt: job.TimeOf(s.StartAt), EndAt: job.TimeOf(s.EndAt),
-		Overlap: s.Overlap, CatchUp: s.CatchUp, CatchUpMax: s.CatchUpMax, Paused: s.Paused,
+		ScheduleID: x.ID, Name: orNull(x.Name), State: x.State(), Cron: orNull(x.Cron), TimeZone: orNull(x.TimeZone),
+		Interval: durationOrNull(x.Interval), Jitter: durationOrNull(x.Jitter), StartAt: job.TimeOf(x.StartAt), EndAt: job.TimeOf(x.EndAt),
+		Overlap: x.Overlap, CatchUp: x.CatchUp, CatchUpMax: x.CatchUpMax, Paused: x.Paused,
 		Job: scheduledJobView{
 			Type: j.Type, WorkKind: orNull(j.WorkKind), Callback: orNull(j.Callback), Params: j.Params, Event: j.Emit,
 			Retry: policyViewOf(j.Retry), CorrelationID: orNull(j.CorrelationID),
 		},
-		CreatedAt: job.Time(s.CreatedAt), UpdatedAt: job.Time(s.UpdatedAt), NextRuns: nextRunsOf(s), WaitingFor: job.TimeOf(s.Pending),
-		LastRunAt: job.TimeOf(s.LastDueAt), LastJobID: idOrNull(s.LastJobID), Runs: s.Runs, Missed: s.Missed, Skipped: s.Skipped,
-		LastError: s.LastError,
-		Links:     scheduleLinksView{Self: self, Jobs: "/v1/jobs?schedule_id=" + s.ID.String(), Trigger: self + "/trigger"},
+		CreatedAt: job.Time(x.CreatedAt), UpdatedAt: job.Time(x.UpdatedAt), NextRuns: nextRunsOf(x), WaitingFor: job.TimeOf(x.Pending),
+		LastRunAt: job.TimeOf(x.LastDueAt), LastJobID: idOrNull(x.LastJobID), Runs: x.Runs, Missed: x.Missed, Skipped: x.Skipped,
+		LastError: x.LastError,
+		Links:     scheduleLinksView{Self: self, Jobs: s.links.At("/v1/jobs?schedule_id=") + x.ID.String(), Trigger: self + "/trigger"},
 	}
 	if j.AutoRetry || j.Retry != nil { // which alone would mean yes
 		v.Job.AutoRetry = &j.AutoRetry
 	}
-	if s.Paused {
+	if x.Paused {
 		v.Links.Resume = self + "/resume"
 	} else {
 		v.Links.Pause = self + "/pause"

@@ -36,7 +36,7 @@ const MaxPayload = 256 << 10
 
 // Config holds the limits of the HTTP side. A zero field means its default.
 type Config struct {
-	PublicURL          string            // base of problem type URIs, no slash at the end
+	PublicURL          string            // below which all addresses are, no slash at the end
 	MaxBodyBytes       int               // larger bodies: 413 (1 MiB)
 	MaxBodiesBytes     int               // memory for bodies above 4 KiB that are under way: 503 (256 MiB)
 	Hosts              func(string) bool // whether requests for a host are answered, else 421; nil: any
@@ -121,7 +121,8 @@ type Server struct {
 	log     *slog.Logger
 	links   job.Links
 	site    *docs.Site
-	paths   [][]string // see knownPaths
+	paths   [][]string        // see knownPaths
+	shown   map[string]*route // see shownBy
 	app     *fiber.App
 	metrics *metrics
 	bodies  *bodyMemory
@@ -158,7 +159,7 @@ func New(cfg Config, deps Deps) *Server {
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
 		links: job.Links{PublicURL: cfg.PublicURL}, site: docs.NewSite(cfg.PublicURL),
 	}
-	s.paths = knownPaths(s.routes())
+	s.paths, s.shown = knownPaths(s.routes()), s.shownBy(s.routes())
 	s.metrics = newMetrics(telemetry.In(deps.Registry), s.routes())
 	s.bodies, s.places = newBodyMemory(s.cfg.MaxBodiesBytes), newPlaces(s.cfg.StorageConnections)
 	s.limiter = stream.NewLimiter(s.cfg.MaxStreams, s.cfg.MaxStreamsPerClient)
@@ -177,6 +178,7 @@ func New(cfg Config, deps Deps) *Server {
 	route := server.Handler
 	server.Handler = func(c *fasthttp.RequestCtx) {
 		nameMethod(c)
+		decodePath(c)
 		s.underWay(c, route)
 	}
 	server.ErrorHandler = s.unreadable

@@ -35,7 +35,7 @@ func (s *Server) startSession(r *call) error {
 	if err != nil {
 		return err
 	}
-	r.Set(fiber.HeaderLocation, sessionsPath+"/"+began.ID)
+	r.Set(fiber.HeaderLocation, s.links.At(sessionsPath+"/"+began.ID))
 	return r.json(fiber.StatusCreated, began)
 }
 

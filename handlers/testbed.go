@@ -259,7 +259,7 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 	case e.Close == fault.CloseBefore:
 		return true, nil
 	case e.Moved:
-		r.Set(fiber.HeaderLocation, string(r.Request().URI().RequestURI()))
+		r.Set(fiber.HeaderLocation, s.links.At(string(r.Request().URI().RequestURI())))
 		r.Status(fiber.StatusPermanentRedirect)
 		return true, nil
 	case e.HTML:

@@ -50,13 +50,19 @@ func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ job.ID, seed int64, rul
 	return f.rules, nil
 }
 
-func (f *fakeTestbed) Faults(context.Context, job.ID) ([]fault.Counted, error) { return f.rules, nil }
-func (f *fakeTestbed) RemoveFaults(context.Context, job.ID) error              { f.rules = nil; return nil }
+func (f *fakeTestbed) RemoveFaults(context.Context, job.ID) error { f.rules = nil; return nil }
+
+func (f *fakeTestbed) Faults(_ context.Context, client job.ID) ([]fault.Counted, error) {
+	if client == clientA && !f.known.IsZero() {
+		return append(f.rules, fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Status: 503}}, ID: f.known.String(), Position: 9}), nil
+	}
+	return f.rules, nil
+}
 
 // RemoveFault knows one rule at most, of one client.
 func (f *fakeTestbed) RemoveFault(_ context.Context, client, id job.ID) error {
 	if client != clientA || id != f.known {
-		return job.Errorf(job.CodeRequestNotFound, "There is no such rule.")
+		return job.Errorf(job.CodeRequestNotFound, "No rule with this id was found.")
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func (s *Server) registerWebhook(r *call) error {
 			return err
 		}
 		r.webhook, r.made = issued.ID, issued.ID
-		r.Set(fiber.HeaderLocation, webhookPath(issued.ID))
+		r.Set(fiber.HeaderLocation, s.links.At(webhookPath(issued.ID)))
 		return r.issuedWebhook(fiber.StatusCreated, issued)
 	}
 	if req.IdempotencyKey == "" || len(req.Violations) > 0 {
@@ -68,7 +68,7 @@ func (s *Server) proving(r *call, url string, proven *bool, do func() error) err
 func (r *call) issuedWebhook(status int, issued job.IssuedWebhook) error {
 	hidden := issued
 	hidden.Secret = ""
-	return r.secretJSON(status, issuedWebhookViewOf(issued), issuedWebhookViewOf(hidden))
+	return r.secretJSON(status, r.server.issuedWebhookViewOf(issued), r.server.issuedWebhookViewOf(hidden))
 }
 
 // listWebhooks answers with all webhooks of a client: there are few.
@@ -76,14 +76,14 @@ func (s *Server) listWebhooks(r *call) error {
 	return respond(r, fiber.StatusOK, func(webhooks []job.Webhook) listView[webhookView] {
 		list := listView[webhookView]{Data: make([]webhookView, len(webhooks)), Page: pageView{Limit: job.MaxWebhooks}}
 		for i := range webhooks {
-			list.Data[i] = webhookViewOf(&webhooks[i])
+			list.Data[i] = s.webhookViewOf(&webhooks[i])
 		}
 		return list
 	})(s.deps.Webhooks.Webhooks(r.ctx, r.caller.ClientID))
 }
 
 func (s *Server) getWebhook(r *call) error {
-	return respond(r, fiber.StatusOK, webhookViewOf)(s.deps.Webhooks.Webhook(r.ctx, r.caller.ClientID, r.webhook))
+	return respond(r, fiber.StatusOK, s.webhookViewOf)(s.deps.Webhooks.Webhook(r.ctx, r.caller.ClientID, r.webhook))
 }
 
 // mimeMergePatch is what a change of a webhook is (RFC 7396). Plain JSON means
@@ -100,7 +100,7 @@ func (s *Server) updateWebhook(r *call) error {
 		return err
 	}
 	change := func() error {
-		return respond(r, fiber.StatusOK, webhookViewOf)(s.deps.Webhooks.Update(r.ctx, r.caller.ClientID, r.webhook, patch))
+		return respond(r, fiber.StatusOK, s.webhookViewOf)(s.deps.Webhooks.Update(r.ctx, r.caller.ClientID, r.webhook, patch))
 	}
 	if patch.URL == nil {
 		return change()
@@ -185,8 +185,8 @@ type deletedView struct {
 
 func webhookPath(id job.ID) string { return "/v1/webhooks/" + id.String() }
 
-func webhookViewOf(w *job.Webhook) webhookView {
-	self := webhookPath(w.ID)
+func (s *Server) webhookViewOf(w *job.Webhook) webhookView {
+	self := s.links.At(webhookPath(w.ID))
 	v := webhookView{
 		WebhookID: w.ID, URL: w.URL, Events: w.Events, Description: w.Description, ContentMode: w.ContentMode,
 		Enabled: w.Disabled == nil, ConsecutiveFailures: w.Failures, FailingSince: job.TimeOf(w.FailingFrom),
@@ -206,6 +206,6 @@ func webhookViewOf(w *job.Webhook) webhookView {
 	return v
 }
 
-func issuedWebhookViewOf(w job.IssuedWebhook) issuedWebhookView {
-	return issuedWebhookView{webhookViewOf(&w.Webhook), orNull(w.Secret)}
+func (s *Server) issuedWebhookViewOf(w job.IssuedWebhook) issuedWebhookView {
+	return issuedWebhookView{s.webhookViewOf(&w.Webhook), orNull(w.Secret)}
 }

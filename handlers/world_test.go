@@ -51,6 +51,7 @@ type world struct {
 	testbed   *fakeTestbed
 	once      *fakeOnce
 	log       *logBuffer
+	document  *apitest.Document // that answers are held against
 	registry  *prometheus.Registry
 
 	url    string     // once started
@@ -71,6 +72,7 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 		t: t, lookups: l, jobs: &fakeJobs{lookups: l, changed: make(chan chan struct{})}, batches: &fakeBatches{lookups: l},
 		clients: &fakeClients{}, log: &logBuffer{}, registry: prometheus.NewRegistry(), bulk: &fakeBulk{lookups: l},
 		schedules: &fakeSchedules{lookups: l}, testbed: &fakeTestbed{}, once: &fakeOnce{known: map[onceKey]onceAnswer{}},
+		document: apitest.New(t, docs.OpenAPI),
 	}
 	w.webhooks, w.events = &fakeWebhooks{lookups: l, jobs: w.jobs}, &fakeEvents{jobs: w.jobs}
 	cfg := Config{PublicURL: publicURL}
@@ -196,7 +198,7 @@ func (w *world) send(method, path, body string, headers ...string) *answer {
 	text, err := io.ReadAll(res.Body)
 	require.NoError(w.t, err)
 	if !w.madeUp {
-		apitest.New(w.t, docs.OpenAPI).Check(w.t, r, res, text)
+		w.document.Check(w.t, r, res, text)
 	}
 	return &answer{res, string(text)}
 }

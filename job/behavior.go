@@ -27,7 +27,7 @@ const (
 	MaxPlannedRetryAfter  = 24 * 60 * 60 // seconds
 	MaxExtensions         = 20
 	MaxExtensionBytes     = 2 * kib // of one problem
-	MaxPlannedTextBytes   = 1000    // of a title, a detail or a type
+	MaxPlannedText        = 1000    // characters of a title, a detail or a type
 	MaxResultBytes        = 256 * kib
 	MaxBehaviorMemory     = 64 * kib * kib
 	MaxBehaviorIO         = 40 * kib * kib

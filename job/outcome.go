@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -145,7 +146,7 @@ func TimeOf(t *time.Time) *Time {
 
 // Links makes outcome documents with the addresses in them.
 type Links struct {
-	PublicURL string // base of problem type URIs, no slash at the end
+	PublicURL string // below which all addresses are, no slash at the end
 	Language  string // of all texts, where none was negotiated (draft F.5); "" for that of the job's or batch's request
 }
 
@@ -161,6 +162,16 @@ func (l Links) languageOf(requested string) string {
 // ProblemType gives the URI of a problem type, for an error code's slug or a
 // failure's reason.
 func (l Links) ProblemType(slug string) string { return l.PublicURL + "/problems/" + slug }
+
+// At gives the address of a path of the API, from the root of the host: below the path of the public URL, which a proxy takes away
+// from requests.
+func (l Links) At(path string) string {
+	_, host, _ := strings.Cut(l.PublicURL, "://")
+	if i := strings.IndexByte(host, '/'); i >= 0 {
+		return host[i:] + path
+	}
+	return path
+}
 
 // AttemptPath is the path of an attempt, a resource that never changes once
 // the attempt has ended.
@@ -196,7 +207,7 @@ func (j *Job) Origin() Origin {
 // Document builds the draft's document of an attempt of the job that o is of.
 func (l Links) Document(o Origin, a Attempt) Document {
 	d := Document{
-		Instance: AttemptPath(o.JobID, a.Number), JobID: o.JobID, JobStatus: StatusOf(a.State, a.Failure),
+		Instance: l.At(AttemptPath(o.JobID, a.Number)), JobID: o.JobID, JobStatus: StatusOf(a.State, a.Failure),
 		SubmittedAt: Time(o.CreatedAt), CorrelationID: o.CorrelationID, Attempt: a.Number,
 	}
 	if o.Scenario.WorkKind != "" {

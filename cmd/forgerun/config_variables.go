@@ -43,8 +43,8 @@ func (c *Config) serviceVariables() []variable {
 			help:  "address of metrics, health and dashboards; unset: 127.0.0.1:8081 for api, none for worker and webhooks",
 			parse: address(&c.AdminAddr)},
 		{name: "FORGERUN_PUBLIC_URL",
-			help: "base of links and problem types, which deliveries carry too; unset: from the API's address. Required by webhooks, " +
-				"and by worker with an outcome stream", parse: publicURL(&c.PublicURL)},
+			help: "base of links and problem types, which deliveries carry too; a path is one that a proxy takes off requests; " +
+				"unset: from the API's address. Required by webhooks, and by worker with an outcome stream", parse: publicURL(&c.PublicURL)},
 		{name: "FORGERUN_ADMIN_TOKEN", help: "the operator's token, 16 characters at least, or several, as in ann:token,bob:token; " +
 			"unset: the admin address must be on loopback", secret: true, parse: tokens(&c.AdminToken)},
 		{name: "FORGERUN_ADMIN_READ_TOKEN", help: "the same for operators who may look at the admin address' pages and change nothing",

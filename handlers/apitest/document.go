@@ -104,11 +104,30 @@ func load(text []byte) (*builder, error) {
 	if b.root, err = jsonschema.UnmarshalJSON(bytes.NewReader(plain)); err != nil {
 		return nil, err
 	}
+	b.refuseBooleans("", b.root)
 	b.compiler.AssertFormat()
 	if err := b.compiler.AddResource(home, b.root); err != nil {
 		return nil, err
 	}
 	return b, nil
+}
+
+// refuseBooleans refuses members whose schema is true or false: generators of types cannot read them.
+func (b *builder) refuseBooleans(at string, value any) {
+	members, _ := value.(map[string]any)
+	for name, member := range members {
+		if name == "example" || name == "examples" || name == "x-enumDescriptions" {
+			continue
+		}
+		if _, boolean := member.(bool); boolean && strings.HasSuffix(at, "/properties") {
+			b.fail("%s/%s: write {} or {not: {}} instead of a boolean", at, name)
+		}
+		b.refuseBooleans(at+"/"+name, member)
+	}
+	entries, _ := value.([]any)
+	for i, entry := range entries {
+		b.refuseBooleans(at+"/"+strconv.Itoa(i), entry)
+	}
 }
 
 func (b *builder) document() *document {
@@ -234,7 +253,7 @@ func (d *document) response(method, escapedPath, status string) (res response, o
 		known = true
 		op, has := p.operations[method]
 		if !has {
-			continue
+			break
 		}
 		if res, ok = op[status]; !ok && status != "404" && status != "405" {
 			res, ok = d.any[status]

@@ -103,12 +103,8 @@ func (b *batchSubmission) item(id string) (item job.ItemRequest, named bool) {
 				id = own
 			}
 		}},
-		member{name: "idempotency_key", unlisted: true, read: func() {
-			if !s.null() {
-				s.tree()
-				s.malformed("An item has no key of its own. Give one for the whole batch, beside jobs or in the Idempotency-Key header.")
-			}
-		}},
+		member{name: "idempotency_key", unlisted: true,
+			read: s.refused("An item has no key of its own. Give one for the whole batch, beside jobs or in the Idempotency-Key header.")},
 	))
 	s.require(s.hasType, "type")
 	s.readWork()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -110,14 +111,21 @@ func (b *behavior) read() {
 // duration reads a duration as Go writes it, 0 if it is wrong; false if it is
 // absent or wrong.
 func (d *decoder) duration() (time.Duration, bool) {
+	return d.span(0, 24*time.Hour, `This must be a duration from "0s" to "24h", such as "200ms", "1.5s" or "1m30s".`)
+}
+
+// maxSpanText is the length of a duration as it is written, in characters.
+const maxSpanText = 64
+
+// span reads a duration as Go writes it, 0 if it is wrong; false if it is absent or wrong.
+func (d *decoder) span(least, most time.Duration, form string) (time.Duration, bool) {
 	text, ok := d.text()
 	if !ok {
 		return 0, false
 	}
-	const most = 24 * time.Hour
 	length, err := time.ParseDuration(text)
-	if err != nil || len(text) > 32 || length < 0 || length > most {
-		d.invalid(`This must be a duration from "0s" to "24h", such as "200ms", "1.5s" or "1m30s".`)
+	if err != nil || utf8.RuneCountInString(text) > maxSpanText || length < least || length > most {
+		d.invalid(form)
 		return 0, false
 	}
 	return length, true
@@ -257,7 +265,7 @@ func (b *behavior) readProblem(p *job.PlannedProblem) {
 	if !b.begins('{', "an object") {
 		return
 	}
-	plain := fmt.Sprintf("This must be a line of 1 to %d bytes.", job.MaxPlannedTextBytes)
+	plain := fmt.Sprintf("This must be a line of 1 to %d characters.", job.MaxPlannedText)
 	var more extensions
 	b.objectOr([]member{
 		{name: "type", read: func() {
@@ -316,9 +324,7 @@ func (e *extensions) object(b *behavior) []byte {
 	return append(e.text, '}')
 }
 
-func validLine(s string) bool {
-	return s != "" && len(s) <= job.MaxPlannedTextBytes && job.PlainText(s, job.MaxPlannedTextBytes) == s
-}
+func validLine(s string) bool { return s != "" && isLine(s, job.MaxPlannedText) }
 
 func validType(s string) bool {
 	u, err := url.Parse(s)

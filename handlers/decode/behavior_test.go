@@ -57,7 +57,7 @@ func TestBadBehaviors(t *testing.T) {
 		`{"seed":-1}`: "/seed", `{"seed":` + max + `}`: "/seed", `{"seed":1.5}`: "/seed", `{"seed":"1"}`: "/seed",
 		`{"duration":1}`: "/duration", `{"duration":"1"}`: "/duration", `{"duration":"-1s"}`: "/duration", `{"duration":"25h"}`: "/duration",
 		`{"duration":""}`: "/duration", `{"duration":"1 s"}`: "/duration", `{"jitter":"1d"}`: "/jitter",
-		`{"duration":"` + strings.Repeat("0", 40) + `1s"}`: "/duration",
+		`{"duration":"` + strings.Repeat("0", 63) + `1s"}`: "/duration",
 		`{"steps":0}`: "/steps", `{"steps":101}`: "/steps", `{"cpu":1.1}`: "/cpu", `{"cpu":-0.1}`: "/cpu", `{"cpu":"1"}`: "/cpu",
 		`{"memory_bytes":67108865}`: "/memory_bytes", `{"memory_bytes":-1}`: "/memory_bytes", `{"io_bytes":41943041}`: "/io_bytes",
 		`{"failures":{}}`: "/failures", `{"failures":[1]}`: "/failures/0", `{"failures":[{}]}`: "/failures/0/attempts",

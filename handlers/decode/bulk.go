@@ -2,6 +2,7 @@ package decode
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -61,16 +62,7 @@ func (d *decoder) bulkFilter(f *job.BulkFilter, operator bool) bool {
 	if !d.begins('{', "an object") {
 		return false
 	}
-	id := func(to *job.ID) func() {
-		return func() {
-			text, ok := d.text()
-			parsed, err := job.ParseID(text)
-			if ok && err != nil {
-				d.invalid("This must be an id, such as 0190a1b2-c3d4-7000-8000-000000000b01.")
-			}
-			*to = parsed
-		}
-	}
+	id := func(to *job.ID) func() { return func() { *to, _ = d.id() } }
 	moment := func(to **job.Time) func() {
 		return func() {
 			at, _ := d.time()
@@ -116,13 +108,22 @@ func (d *decoder) integer(least, most, otherwise int) int {
 	if !d.begins('0', "a whole number") {
 		return otherwise
 	}
-	n, err := strconv.Atoi(string(d.value()))
+	n, whole := wholeNumber(string(d.value()))
 	if d.err != nil {
 		return otherwise
 	}
-	if err != nil || n < least || n > most {
+	if !whole || n < least || n > most {
 		d.invalid(fmt.Sprintf("This must be a whole number from %d to %d.", least, most))
 		return otherwise
 	}
 	return n
+}
+
+// wholeNumber reads a number that is a whole one, also in a form such as 1.0 or 1e2.
+func wholeNumber(text string) (int, bool) {
+	if n, err := strconv.Atoi(text); err == nil {
+		return n, true
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	return int(n), err == nil && n == math.Trunc(n) && math.Abs(n) <= 1<<53
 }

@@ -42,13 +42,8 @@ const longestAdvance = 2_562_047 * time.Hour
 
 // advance reads by how much the clock is to be moved.
 func (d *decoder) advance() *time.Duration {
-	text, ok := d.text()
+	by, ok := d.span(0, longestAdvance, `This must be a duration of not less than "0s", such as "90s", "25h" or "720h30m".`)
 	if !ok {
-		return nil
-	}
-	by, err := time.ParseDuration(text)
-	if err != nil || by < 0 || by > longestAdvance {
-		d.invalid(`This must be a duration of not less than "0s", such as "90s", "25h" or "720h30m".`)
 		return nil
 	}
 	return &by

@@ -23,7 +23,7 @@ const (
 	maxMembers      = 4000 // of one object: names are compared with each other
 	maxAllMembers   = 50_000
 	maxElements     = 50_000 // of all arrays that are the client's own
-	maxExponent     = 300    // beyond it neither float64 nor a database is sure to hold the number
+	minExponent     = -324   // of the least float64: below it a database is not sure to hold the number
 	maxPointerBytes = 256
 	maxGuesses      = 50 // suggestions for wrong names in one body
 	maxCanonical    = 64 << 10

@@ -235,7 +235,8 @@ func FuzzDecode(f *testing.F) {
 			`"callback":"https://example.com/x?y=1","params": {"a" : [1.50, "\\u0000"]} ,"auto_retry":true,"correlation_id":"a.B-c_1"}`,
 		` { "type" : "EMIT_EVENT" , "event" : {"data":{"b":1e5,"a":"\ud83d\ude00"},"name":"order.paid"} , "idempotency_key":"key" }`,
 		hook(`,"description":"ä","content_mode":"structured","idempotency_key":"key"`), `{"enabled":true}`, `{"enabled":null}`,
-		`{"since":"2030-01-31T12:00:00Z","cursor":"AAAA"}`, `{"item_id":"a","type":"NOPE"}`) {
+		`{"since":"2030-01-31T12:00:00Z","cursor":"AAAA"}`, `{"item_id":"a","type":"NOPE"}`,
+		`{"client_id":"0190a1b2-c3d4-7000-8000-000000000b01","job":{"a":{"b":1}}}`, `{"scope":"KIND","target":"CUSTOM","reason":"a"}`) {
 		f.Add([]byte(body))
 		f.Add([]byte(items(body)))
 	}
@@ -267,6 +268,14 @@ func FuzzDecode(f *testing.F) {
 			},
 			func(body []byte) ([32]byte, []job.Violation, error) {
 				_, _, err := Since(body)
+				return [32]byte{}, nil, err
+			},
+			func(body []byte) ([32]byte, []job.Violation, error) {
+				_, _, err := ClientJob(body)
+				return [32]byte{}, nil, err
+			},
+			func(body []byte) ([32]byte, []job.Violation, error) {
+				_, err := Pause(body)
 				return [32]byte{}, nil, err
 			},
 		} {

@@ -13,9 +13,10 @@ func Fixtures(body []byte) (wanted []testbed.Fixture, err error) {
 	d := newDecoder(body)
 	given := false
 	d.document([]member{{name: "jobs", read: func() {
-		if given = true; !d.begins('[', "an array") {
+		if !d.begins('[', "an array") {
 			return
 		}
+		given = true
 		at := d.pointer()
 		d.array(func(i int) {
 			f := testbed.Fixture{Progress: defaultProgress}

@@ -2,6 +2,9 @@ package decode
 
 import (
 	"strings"
+	"unicode/utf8"
+
+	"github.com/forgerun/forgerun/job"
 )
 
 const (
@@ -45,6 +48,11 @@ func isWord(s string, limit int) bool {
 		}
 	}
 	return 0 < len(s) && len(s) <= limit
+}
+
+// isLine reports whether s has at most so many characters, none of which breaks a line or is invisible.
+func isLine(s string, most int) bool {
+	return utf8.RuneCountInString(s) <= most && job.PlainText(s, len(s)) == s
 }
 
 // OneOf lists the values that are allowed.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -147,9 +148,9 @@ func (d *decoder) eventName() (name string, present bool) {
 // checkURL says what is wrong with the URL of a callback or webhook, "" for nothing. Which
 // addresses may be called is checked when they are dialled.
 func checkURL(text string) string {
-	const maxBytes = 2048
-	if len(text) > maxBytes {
-		return fmt.Sprintf("The URL may have at most %d bytes and has %d.", maxBytes, len(text))
+	const most = 2048
+	if n := utf8.RuneCountInString(text); n > most {
+		return fmt.Sprintf("The URL may have at most %d characters and has %d.", most, n)
 	}
 	if strings.ContainsFunc(text, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) || c == '\\' }) {
 		return "The URL must not have spaces, control characters or backslashes."

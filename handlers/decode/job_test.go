@@ -57,8 +57,8 @@ var badBodies = map[job.Code]map[string]string{
 		param(strings.Repeat("[", 500_000)):                                                  "/params/a" + strings.Repeat("/0", 62),
 		`{"x":` + strings.Repeat("[", 500_000):                                               "/x /x" + strings.Repeat("/0", 63),
 		strings.Repeat("[", 500_000):                                                         strings.Repeat("/0", 64),
-		param(strings.Repeat("9", 65)):                                                       "/params/a", param(`1e301`): "/params/a",
-		param(`[0,1E-301]`):             "/params/a/1",
+		param(strings.Repeat("9", 65)):                                                       "/params/a", param(`1e309`): "/params/a",
+		param(`[0,1E-325]`):             "/params/a/1",
 		param(`1e99999999999999999999`): "/params/a", param(`1234567890e300`): "/params/a",
 		// The wrong structure.
 		`{}`: "/type", `{"type":null}`: "/type", `{"type":1}`: "/type", execute(`"typo":{"a":[1]}`): "/typo", `{"Type":"EXECUTE"}`: "/Type /type",
@@ -125,7 +125,7 @@ func TestDecodeRefuses(t *testing.T) {
 func TestDecodeAccepts(t *testing.T) {
 	t.Parallel()
 	deepest := `{"a":` + strings.Repeat("[", 62) + strings.Repeat("]", 62) + `}`
-	numbers := `{"a":[1e300,1E-300,` + strings.Repeat("9", 64) + `]}`
+	numbers := `{"a":[1.7976931348623157e+308,5E-324,` + strings.Repeat("9", 64) + `]}`
 	when := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 	for body, want := range map[string]job.Request{
 		"{\r\n\t\"t\\u0079pe\" : \"EXEC\\u0055TE\" }": {Type: job.Execute},
@@ -279,7 +279,7 @@ func TestViolationsSayWhatIsAllowed(t *testing.T) {
 		`"colour":1`:      "type, work_kind, execution_at, callback, params, auto_retry, retry, event, correlation_id, idempotency_key",
 		`"event":{"x":1}`: "name, data", `"work_kind":"X"`: OneOf(job.Kinds()), `"type":"X"`: OneOf(job.Types),
 		`"callback":"http://[::"`: "such as https://", `"idempotency_key":""`: "1 to 255",
-		`"params":{"a":1e999}`: "64 characters and exponents from -300 to 300",
+		`"params":{"a":1e999}`: "64 characters, and must be those of a double: up to 1.7976931348623157e308",
 	} {
 		r, err := Job([]byte(`{`+member+`}`), "", limits)
 		require.NoError(t, err)

@@ -2,9 +2,9 @@ package decode
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/forgerun/forgerun/internal/timetable"
 	"github.com/forgerun/forgerun/job"
@@ -15,7 +15,6 @@ type schedule struct {
 	*decoder
 	limits Limits
 	patch  job.SchedulePatch
-	given  bool
 }
 
 // Schedule reads the body of a request for a schedule. An error is a body that cannot be
@@ -43,12 +42,18 @@ func Schedule(body []byte, limits Limits) (job.ScheduleRequest, error) {
 // in which null removes what a schedule need not have.
 func SchedulePatch(body []byte, limits Limits) (job.SchedulePatch, error) {
 	s := &schedule{decoder: newDecoder(body), limits: limits}
-	s.document(s.members())
+	members := s.members()
+	for i, m := range members {
+		if slices.Contains([]string{"overlap", "catch_up", "catch_up_max", "job"}, m.name) {
+			members[i].read = s.notNull(m.read)
+		}
+	}
+	s.document(members)
 	if s.err != nil {
 		return job.SchedulePatch{}, s.result()
 	}
-	if !s.given && len(s.form) == 0 {
-		s.malformedAt("", "The object must have at least one of "+strings.Join(listed(s.members()), ", ")+".")
+	if len(s.outer) == 0 && len(s.form) == 0 {
+		s.malformedAt("", "The object must have at least one of "+strings.Join(listed(members), ", ")+".")
 	}
 	s.patch.Violations, s.patch.Unlisted, s.patch.Malformed = s.findings()
 	return s.patch, nil
@@ -57,23 +62,20 @@ func SchedulePatch(body []byte, limits Limits) (job.SchedulePatch, error) {
 func (s *schedule) members() []member {
 	p := &s.patch
 	times := func(name string, read func()) member {
-		return member{name: name, read: func() { s.given, p.Times = true, true; read() }}
-	}
-	other := func(name string, read func()) member {
-		return member{name: name, read: func() { s.given = true; read() }}
+		return member{name: name, read: func() { p.Times = true; read() }}
 	}
 	return []member{
-		other("name", func() { p.Name = new(s.scheduleName()) }),
+		{name: "name", read: func() { p.Name = new(s.scheduleName()) }},
 		times("cron", func() { p.Cron = new(s.cron()) }),
 		times("time_zone", func() { p.TimeZone = new(s.zone()) }),
-		times("interval", func() { p.Interval = new(s.span(job.MinInterval, job.MaxInterval)) }),
-		times("jitter", func() { p.Jitter = new(s.span(0, job.MaxScheduleJitter)) }),
+		times("interval", func() { p.Interval = new(s.length(job.MinInterval, job.MaxInterval)) }),
+		times("jitter", func() { p.Jitter = new(s.length(0, job.MaxScheduleJitter)) }),
 		times("start_at", func() { at, _ := s.time(); p.StartAt = &at }),
 		times("end_at", func() { at, _ := s.time(); p.EndAt = &at }),
-		other("overlap", func() { p.Overlap = required(s.decoder, "overlap policy", job.Overlaps) }),
-		other("catch_up", func() { p.CatchUp = required(s.decoder, "catch-up policy", job.CatchUps) }),
-		other("catch_up_max", func() { p.CatchUpMax = new(s.integer(1, job.MaxCatchUp, job.DefaultCatchUp)) }),
-		other("job", s.readJob),
+		{name: "overlap", read: func() { p.Overlap = required(s.decoder, "overlap policy", job.Overlaps) }},
+		{name: "catch_up", read: func() { p.CatchUp = required(s.decoder, "catch-up policy", job.CatchUps) }},
+		{name: "catch_up_max", read: func() { p.CatchUpMax = new(s.integer(1, job.MaxCatchUp, job.DefaultCatchUp)) }},
+		{name: "job", read: s.readJob},
 	}
 }
 
@@ -95,23 +97,16 @@ func (s *schedule) readJob() {
 	members := sub.members()
 	for i, m := range members {
 		if m.name == "execution_at" {
-			members[i] = member{name: m.name, unlisted: true, read: func() {
-				s.malformed("The schedule says when its jobs run.")
-				s.tree()
-			}}
+			members[i] = member{name: m.name, unlisted: true, read: s.refused("The schedule says when its jobs run.")}
 		}
 	}
-	members = append(members, member{name: "idempotency_key", unlisted: true, read: func() {
-		s.malformed("The runs of a schedule have no idempotency key: each due time has one job.")
-		s.tree()
-	}})
+	members = append(members, member{name: "idempotency_key", unlisted: true,
+		read: s.refused("The runs of a schedule have no idempotency key: each due time has one job.")})
 	s.object(members)
 	if s.err != nil {
 		return
 	}
-	if !sub.hasType && !s.faulty("/job/type") {
-		s.malformedAt("/job/type", "This member is required.")
-	}
+	s.require(sub.hasType, "type")
 	sub.readWork()
 	for i, w := range sub.req.Warnings {
 		sub.req.Warnings[i].Pointer = "/job" + w.Pointer
@@ -119,19 +114,9 @@ func (s *schedule) readJob() {
 	s.patch.Job = &sub.req
 }
 
-// faulty reports whether something was found wrong at a pointer.
-func (s *schedule) faulty(at string) bool {
-	for _, v := range s.violations() {
-		if v.Pointer == at {
-			return true
-		}
-	}
-	return false
-}
-
 func (s *schedule) scheduleName() string {
 	text, _ := s.text()
-	if utf8.RuneCountInString(text) > job.MaxScheduleName || job.PlainText(text, len(text)) != text {
+	if !isLine(text, job.MaxScheduleName) {
 		s.invalid(fmt.Sprintf("The name must be a line of at most %d characters.", job.MaxScheduleName))
 		return ""
 	}
@@ -163,16 +148,12 @@ func (s *schedule) zone() string {
 	return text
 }
 
-// span reads a duration as Go writes it within bounds, 0 if it is absent or wrong.
-func (s *schedule) span(least, most time.Duration) time.Duration {
-	text, ok := s.text()
-	if !ok {
-		return 0
-	}
-	length, err := time.ParseDuration(text)
-	if err != nil || len(text) > 32 || length < least || length > most || length%time.Millisecond != 0 {
-		s.invalid(fmt.Sprintf(`This must be a duration in whole milliseconds from "%s" to "%s", such as "90s" or "1h30m".`, least,
-			shortHours(most)))
+// length reads a duration in whole milliseconds within bounds, 0 if it is absent or wrong.
+func (s *schedule) length(least, most time.Duration) time.Duration {
+	form := fmt.Sprintf(`This must be a duration in whole milliseconds from "%s" to "%s", such as "90s" or "1h30m".`, least, shortHours(most))
+	length, _ := s.span(least, most, form)
+	if length%time.Millisecond != 0 {
+		s.invalid(form)
 		return 0
 	}
 	return length

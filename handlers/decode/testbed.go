@@ -240,16 +240,8 @@ func (d *decoder) probability() float64 {
 
 // lengthUpTo reads a length of time such as "1.5s", up to a longest one.
 func (d *decoder) lengthUpTo(most time.Duration) fault.Duration {
-	text, ok := d.text()
-	if !ok {
-		return 0
-	}
-	took, err := time.ParseDuration(text)
-	if err != nil || took <= 0 || took > most {
-		d.invalid("This must be a length of time such as 250ms or 1.5s, up to " + most.String() + ".")
-		return 0
-	}
-	return fault.Duration(took)
+	length, _ := d.span(1, most, "This must be a length of time such as 250ms or 1.5s, up to "+most.String()+".")
+	return fault.Duration(length)
 }
 
 // maxHeaderText is the length of text that is sent in a header or as a short name.

@@ -52,7 +52,7 @@ func (d *decoder) member(length int64) {
 	d.err = errTooMany
 }
 
-// null reads a null, which everywhere stands for an absent member.
+// null reads a null, which stands for an absent member.
 func (d *decoder) null() bool {
 	if d.err != nil || d.json.PeekKind() != 'n' {
 		return false
@@ -129,14 +129,49 @@ func (d *decoder) url() (string, bool) {
 	return text, true
 }
 
-// array reads an array; item reads each of its values.
+// array reads an array; item reads each of its values, of which none may be null.
 func (d *decoder) array(item func(i int)) (length int) {
 	d.token()
 	for ; d.err == nil && d.json.PeekKind() != ']'; length++ {
+		if d.null() {
+			d.malformed("Null is not allowed in this array.")
+			continue
+		}
 		item(length)
 	}
 	d.token()
 	return length
+}
+
+// notNull makes a member of a merge patch (RFC 7396) one that cannot be removed.
+func (d *decoder) notNull(read func()) func() {
+	return func() {
+		if d.null() {
+			d.malformed("Null is not allowed: this member cannot be removed. Leave it out to keep it as it is.")
+			return
+		}
+		read()
+	}
+}
+
+// refused reads a member that may be null only; the detail says why.
+func (d *decoder) refused(detail string) func() {
+	return func() {
+		if !d.null() {
+			d.tree()
+			d.malformed(detail)
+		}
+	}
+}
+
+// id reads an id, the zero id if it is absent or wrong; false if it is absent or not a string.
+func (d *decoder) id() (job.ID, bool) {
+	text, ok := d.text()
+	id, err := job.ParseID(text)
+	if ok && (err != nil || id.IsZero()) {
+		d.invalid("This must be an id, such as 0190a1b2-c3d4-7000-8000-000000000b01.")
+	}
+	return id, ok
 }
 
 // boolean reads a truth value; absent is false.
@@ -165,8 +200,8 @@ var (
 	tooManyMembers  = fmt.Sprintf("An object may have at most %s members.", job.Grouped(maxMembers))
 	tooManyInAll    = fmt.Sprintf("All objects of the body together may have at most %s members.", job.Grouped(maxAllMembers))
 	tooManyElements = fmt.Sprintf("All arrays of the body together may have at most %s elements.", job.Grouped(maxElements))
-	numberRefused   = fmt.Sprintf("Numbers may have at most %d characters and exponents from -%d to %d.",
-		maxNumberBytes, maxExponent, maxExponent)
+	numberRefused   = fmt.Sprintf("Numbers may have at most %d characters, and must be those of a double: up to 1.7976931348623157e308, "+
+		"and with exponents from %d.", maxNumberBytes, minExponent)
 )
 
 // tree reads any value, checking all that is inside, and gives its text as
@@ -249,8 +284,8 @@ func hasNUL(raw []byte) bool {
 	return bytes.Contains(raw, []byte(`\u0000`)) && strings.Contains(unquote(raw), "\x00")
 }
 
-// isBounded reports whether a number is one that float64 and the database can
-// hold, at least nearly.
+// isBounded reports whether a number is one that float64 can hold, at least nearly;
+// the database can then.
 func isBounded(raw []byte) bool {
 	if len(raw) > maxNumberBytes {
 		return false
@@ -259,10 +294,9 @@ func isBounded(raw []byte) bool {
 	if e < 0 {
 		return true
 	}
-	exponent, err := strconv.Atoi(string(raw[e+1:]))
-	if err != nil || exponent > maxExponent || exponent < -maxExponent {
+	if exponent, err := strconv.Atoi(string(raw[e+1:])); err != nil || exponent < minExponent {
 		return false
 	}
-	_, err = strconv.ParseFloat(string(raw), 64)
+	_, err := strconv.ParseFloat(string(raw), 64)
 	return err == nil
 }

@@ -44,29 +44,17 @@ func Webhook(body []byte, key string) (job.WebhookRequest, error) {
 func WebhookPatch(body []byte) (job.WebhookPatch, error) {
 	d := newDecoder(body)
 	var p job.WebhookPatch
-	given := false
-	notNull := func(read func()) func() {
-		return func() {
-			given = true
-			if d.null() {
-				d.malformed("Null is not allowed: this member cannot be removed. Leave it out to keep it as it is.")
-				return
-			}
-			read()
-		}
-	}
-	members := []member{
-		{name: "url", read: notNull(func() { url, _ := d.url(); p.URL = &url })},
-		{name: "events", read: notNull(func() { p.Events, _ = d.webhookEvents() })},
-		{name: "description", read: notNull(func() { text := d.description(); p.Description = &text })},
-		{name: "content_mode", read: notNull(func() { mode := d.contentMode(); p.ContentMode = &mode })},
-		{name: "enabled", read: notNull(func() { on := d.boolean(); p.Enabled = &on })},
-	}
-	d.document(members)
+	d.document([]member{
+		{name: "url", read: d.notNull(func() { url, _ := d.url(); p.URL = &url })},
+		{name: "events", read: d.notNull(func() { p.Events, _ = d.webhookEvents() })},
+		{name: "description", read: d.notNull(func() { text := d.description(); p.Description = &text })},
+		{name: "content_mode", read: d.notNull(func() { mode := d.contentMode(); p.ContentMode = &mode })},
+		{name: "enabled", read: d.notNull(func() { on := d.boolean(); p.Enabled = &on })},
+	})
 	if d.err != nil {
 		return job.WebhookPatch{}, d.result()
 	}
-	if !given && len(d.form) == 0 {
+	if len(d.outer) == 0 && len(d.form) == 0 {
 		d.malformedAt("", "The object must have at least one of url, events, description, content_mode, enabled.")
 	}
 	p.Violations, p.Unlisted, p.Malformed = d.findings()
@@ -114,10 +102,6 @@ func (d *decoder) webhookEvents() ([]string, bool) {
 }
 
 func (d *decoder) webhookEvent() (string, bool) {
-	if d.null() {
-		d.wrongType("a string")
-		return "", false
-	}
 	name, ok := d.text()
 	if ok && !job.Subscribable(name) {
 		d.invalid("There is no such event." + suggest(d, name, job.SubscribableEvents) + " " + eventForm)

@@ -19,13 +19,8 @@ var (
 	AsyncAPI []byte
 )
 
-// The same documents as JSON, their members in the same order.
-var (
-	OpenAPIJSON  = sync.OnceValue(func() []byte { return asJSON(OpenAPI) })
-	AsyncAPIJSON = sync.OnceValue(func() []byte { return asJSON(AsyncAPI) })
-)
-
-func asJSON(text []byte) []byte { return []byte(read(text).pretty("") + "\n") }
+// AsJSON gives a document as JSON, its members in the same order.
+func AsJSON(text []byte) []byte { return []byte(read(text).pretty("") + "\n") }
 
 // read cannot fail: the documents are the program's own, and tests read them.
 func read(text []byte) node {

@@ -1,9 +1,13 @@
 package docs
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"sync"
+
+	"github.com/forgerun/forgerun/job"
 )
 
 // Site has the pages of a service at an address of its own, which they name in
@@ -26,6 +30,26 @@ func NewSite(publicURL string) *Site {
 
 // Docs is OpenAPI as a page to read and to try.
 func (s *Site) Docs() []byte { return s.docs() }
+
+// OpenAPI describes the API at its own address.
+func (s *Site) OpenAPI() []byte {
+	return s.below(OpenAPI, "  - url: /\n", "  - url: %s\n")
+}
+
+// AsyncAPI describes its event streams there.
+func (s *Site) AsyncAPI() []byte {
+	const server = "    host: \"{host}\"\n    protocol: http\n"
+	return s.below(AsyncAPI, server, server+"    pathname: %s\n")
+}
+
+// below gives a document whose server is below a path, if the service is.
+func (s *Site) below(document []byte, server, there string) []byte {
+	path := job.Links{PublicURL: s.publicURL}.At("")
+	if path == "" {
+		return document
+	}
+	return bytes.Replace(document, []byte(server), fmt.Appendf(nil, there, path), 1)
+}
 
 // Problem gives the page that a problem type URI points to.
 func (s *Site) Problem(slug string) (page []byte, ok bool) {

@@ -11,6 +11,12 @@ import (
 // Accepts reports whether an Accept header allows a media type.
 func Accepts(accept, media string) bool { return quality(accept, media) > 0 }
 
+// Excludes reports whether an Accept header says that a media type is not wanted, rather than not naming it.
+func Excludes(accept, media string) bool {
+	weight, specific := ofMedia(accept, media)
+	return specific > 0 && weight == 0
+}
+
 // Prefers reports whether an Accept header gives a media type a higher weight
 // than another.
 func Prefers(accept, media, over string) bool {
@@ -20,15 +26,22 @@ func Prefers(accept, media, over string) bool {
 // fullQuality is the weight 1, in thousandths.
 const fullQuality = 1000
 
-// quality gives the weight of a media type without parameters in an Accept
-// header (RFC 9110, section 12.5.1), in thousandths. The most specific range
-// that covers it decides; a header without any range excludes nothing.
+// quality gives the weight of a media type in an Accept header.
 func quality(accept, media string) int {
+	weight, _ := ofMedia(accept, media)
+	return weight
+}
+
+// ofMedia gives the weight of a media type without parameters in an Accept
+// header (RFC 9110, section 12.5.1), in thousandths. The most specific range
+// that covers it decides; a header without any range excludes nothing. How
+// specific that is comes too, 0 if none covers it.
+func ofMedia(accept, media string) (weight, best int) {
 	if accept == "" || accept == "*/*" {
-		return fullQuality
+		return fullQuality, 0
 	}
 	major, _, _ := strings.Cut(media, "/")
-	best, weight, ranges := 0, 0, 0
+	ranges := 0
 	for item := range strings.SplitSeq(accept, ",") {
 		mediaRange, params, _ := strings.Cut(item, ";")
 		mediaRange = strings.TrimSpace(mediaRange)
@@ -50,9 +63,9 @@ func quality(accept, media string) int {
 		}
 	}
 	if ranges == 0 {
-		return fullQuality
+		return fullQuality, 0
 	}
-	return weight
+	return weight, best
 }
 
 // weightOf gives the weight among the parameters of a range, 1 if there is no

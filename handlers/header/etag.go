@@ -4,23 +4,24 @@ import (
 	"strings"
 )
 
-// MatchesETag reports whether an If-None-Match header holds the tag, compared
+// MatchesETag reports whether an If-None-Match header holds the tag of what there is, "" for none, compared
 // weakly (RFC 9110, section 13.1.2).
 func MatchesETag(ifNoneMatch, tag string) bool {
-	tag = strings.TrimPrefix(tag, "W/")
-	for item := range strings.SplitSeq(ifNoneMatch, ",") {
-		item = strings.TrimSpace(item)
-		if item == "*" || strings.TrimPrefix(item, "W/") == tag {
-			return true
-		}
-	}
-	return false
+	return isAny(ifNoneMatch) || holds(ifNoneMatch, strings.TrimPrefix(tag, "W/"), "W/")
 }
 
-// MatchesStrongly reports whether an If-Match header holds the strong tag.
+// MatchesStrongly reports whether an If-Match header holds the tag of what there is, "" for none, compared strongly
+// (RFC 9110, section 13.1.1): a weak one never matches.
 func MatchesStrongly(ifMatch, tag string) bool {
-	for item := range strings.SplitSeq(ifMatch, ",") {
-		if item = strings.Trim(item, " \t"); item == "*" || item == tag {
+	return isAny(ifMatch) || !strings.HasPrefix(tag, "W/") && holds(ifMatch, tag, "")
+}
+
+func isAny(list string) bool { return strings.Trim(list, " \t") == "*" }
+
+// holds reports whether a list of tags has one, with or without a prefix.
+func holds(list, tag, prefix string) bool {
+	for item := range strings.SplitSeq(list, ",") {
+		if tag != "" && strings.TrimPrefix(strings.Trim(item, " \t"), prefix) == tag {
 			return true
 		}
 	}

@@ -142,3 +142,21 @@ func TestTraceparent(t *testing.T) {
 		require.False(t, Traceparent(bad).IsValid(), "%.100s", bad)
 	}
 }
+
+func TestKeyAndClip(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"a-1": "a-1", `"a\"1"`: `a"1`, `""`: "", `"a b"`: "", `"a";b`: "", "": "", "a\xff": "", `"a`: "",
+	} {
+		key, err := Key(line)
+		require.Equal(t, want, key, line)
+		require.Equal(t, want == "", err != nil, line)
+	}
+	_, err := Key("a", "b")
+	require.Error(t, err, "there may be one")
+	key, err := Key()
+	require.NoError(t, err)
+	require.Empty(t, key)
+	require.Equal(t, "a\uFFFDb\uFFFD", Clip("a\x00b\xff"))
+	require.Equal(t, strings.Repeat("\u00e9", 250)+"...", Clip(strings.Repeat("\u00e9", 251)))
+}

@@ -9,21 +9,27 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/text/language"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/job"
 )
 
-// Key reads an Idempotency-Key header: a structured-field string by its draft,
-// or the bare key.
-func Key(value string) (string, bool) {
-	if !strings.HasPrefix(value, `"`) {
-		return value, true
+// Key reads the lines of an Idempotency-Key header, of which there may be one: a
+// structured-field string by its draft, or the bare key. "" is none.
+func Key(lines ...string) (key string, err error) {
+	if len(lines) == 0 {
+		return "", nil
 	}
-	item, err := httpsfv.UnmarshalItem([]string{value})
-	if err != nil || len(item.Params.Names()) > 0 {
-		return "", false
+	if key = lines[0]; strings.HasPrefix(key, `"`) {
+		item, err := httpsfv.UnmarshalItem(lines[:1])
+		if key, _ = item.Value.(string); err != nil || len(item.Params.Names()) > 0 {
+			key = ""
+		}
 	}
-	key, ok := item.Value.(string)
-	return key, ok
+	if len(lines) > 1 || !decode.ValidKey(key) {
+		return "", job.Errorf(job.CodeMalformed, "The Idempotency-Key header must be one key: "+decode.KeyForm+
+			` For example: Idempotency-Key: "8e03978e-40d5-43dd-bc93-6894a57f9324".`)
+	}
+	return key, nil
 }
 
 // matcher finds the best of job.Languages.
@@ -74,11 +80,12 @@ func Traceparent(value string) trace.SpanContext {
 	})
 }
 
-// Clip bounds text that a client may have influenced, for the log.
+// Clip bounds text that a client may have influenced, for the log and for records. It holds what a database can.
 func Clip(text string) string {
-	const limit = 500
-	if len(text) <= limit {
-		return text
+	const limit, instead = 500, "\uFFFD"
+	more := ""
+	if len(text) > limit {
+		text, more = strings.ToValidUTF8(text[:limit], ""), "..."
 	}
-	return strings.ToValidUTF8(text[:limit], "") + "..."
+	return strings.ReplaceAll(strings.ToValidUTF8(text, instead), "\x00", instead) + more
 }

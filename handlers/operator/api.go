@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,12 +96,16 @@ type API struct {
 	cfg  Config
 	deps Deps
 	live *live
+
+	shown map[string]*route // see shownBy
 }
 
 // New makes the API.
 func New(cfg Config, deps Deps) *API {
 	deps.Reader = masked{deps.Reader, cfg.Mask}
-	return &API{cfg, deps, newLive(deps.Marker, deps.Log)}
+	a := &API{cfg: cfg, deps: deps, live: newLive(deps.Marker, deps.Log)}
+	a.shown = shownBy(a.routes())
+	return a
 }
 
 // call is a request under way.
@@ -156,6 +161,10 @@ func (a *API) Handler(guard operators.Guard) http.Handler {
 
 // choose gives the route for a method. HEAD is as GET, without the body.
 func choose(routes []route, method string) *route {
+	if !slices.Contains(methods, method) {
+		return refusing("", httpError{status: http.StatusNotImplemented, cause: job.Errorf(job.CodeMethodNotAllowed,
+			"This server does not know the method of the request, for any resource. Methods are written in capitals.")})
+	}
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
@@ -164,16 +173,26 @@ func choose(routes []route, method string) *route {
 		if rt.method == method {
 			return &routes[i]
 		}
-		allowed = append(allowed, rt.method)
+		if allowed = append(allowed, rt.method); rt.method == http.MethodGet {
+			allowed = append(allowed, http.MethodHead)
+		}
 	}
 	if allowed == nil {
 		return refusing("", job.Errorf(job.CodeRequestNotFound, "Nothing is at this path. All paths are described in /admin/v1/openapi.yaml."))
 	}
-	return refusing(routes[0].path, job.Errorf(job.CodeMethodNotAllowed, "This resource does not have that method. It has %s.",
-		strings.Join(allowed, ", ")))
+	names := strings.Join(allowed, ", ")
+	return refusing(routes[0].path, httpError{
+		allow: names, cause: job.Errorf(job.CodeMethodNotAllowed, "This resource does not have that method. It has %s.", names),
+	})
 }
 
-func refusing(path string, err *job.Error) *route {
+// methods are those of HTTP itself. No resource has others.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect,
+	http.MethodOptions, http.MethodTrace,
+}
+
+func refusing(path string, err error) *route {
 	return &route{path: path, handle: func(*call) (answer, error) { return answer{}, err }}
 }
 
@@ -244,9 +263,16 @@ func (c *call) answer() (_ answer, err error) {
 		}
 	}
 	if c.route.action != "" {
+		if err := c.checkConditions(); err != nil {
+			return answer{}, err
+		}
 		return c.audited()
 	}
-	return c.route.handle(c)
+	a, err := c.route.handle(c)
+	if err != nil {
+		return answer{}, err
+	}
+	return a, c.checkAnswer(a)
 }
 
 func refused(r *operators.Refusal) error {

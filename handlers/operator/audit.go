@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
@@ -31,7 +33,7 @@ func (c *call) audited() (a answer, err error) {
 		AuditID: job.ID(uuid.Must(uuid.NewV7())), Operator: c.operator.Name, Action: rt.action, TargetType: rt.target, RequestID: c.id,
 		Detail: json.RawMessage("{}"),
 	}
-	if id := c.PathValue("id"); id != "" {
+	if id := c.PathValue("id"); isText(id) {
 		entry.TargetID = &id
 	}
 	if c.body, err = c.readBody(); err != nil {
@@ -79,10 +81,17 @@ func (a *API) listAudit(c *call) (answer, error) {
 // maxBodyBytes bounds the bodies of changes: a submission may have as much as in the public API.
 const maxBodyBytes = 1 << 20
 
+// readBody gives the body of a change, which says nothing where none is documented.
 func (c *call) readBody() ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, c.Body, maxBodyBytes))
-	if err != nil {
+	media, _, _ := strings.Cut(c.Header.Get("Content-Type"), ";")
+	switch {
+	case err != nil:
 		return nil, job.Errorf(job.CodePayloadTooLarge, "The body is too large, or it did not arrive: at most %d bytes are read.", maxBodyBytes)
+	case !c.route.body:
+		return nil, decode.Empty(body)
+	case len(body) > 0 && !strings.EqualFold(strings.TrimSpace(media), "application/json"):
+		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body as application/json.")
 	}
 	return body, nil
 }

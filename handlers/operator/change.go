@@ -1,16 +1,14 @@
 package operator
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -36,25 +34,6 @@ type Clients interface {
 	CreateClient(ctx context.Context, caller job.Caller) (job.Client, error)
 	CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error)
 	RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error
-}
-
-// decodeBody reads a body of known members; an empty one has none of them.
-func (c *call) decodeBody(into any) error {
-	if len(bytes.TrimSpace(c.body)) == 0 {
-		return nil
-	}
-	if mime, _, _ := strings.Cut(c.Header.Get("Content-Type"), ";"); strings.TrimSpace(mime) != "application/json" {
-		return job.Errorf(job.CodeUnsupportedMediaType, "The body must be application/json.")
-	}
-	decoder := json.NewDecoder(bytes.NewReader(c.body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
-		return job.Errorf(job.CodeMalformed, "The body is not of the expected form: %s.", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return job.Errorf(job.CodeMalformed, "The body has more than one value.")
-	}
-	return nil
 }
 
 type changeView struct {
@@ -90,14 +69,9 @@ func (a *API) cancelJob(c *call) (answer, error) {
 	return changed(http.StatusOK, change, err)
 }
 
-// retryRequest is the body of a retry.
-type retryRequest struct {
-	Override bool `json:"override"`
-}
-
 func (a *API) retryJob(c *call) (answer, error) {
-	var r retryRequest
-	if err := c.decodeBody(&r); err != nil {
+	override, err := decode.Override(c.body)
+	if err != nil {
 		return answer{}, err
 	}
 	client, id, err := c.owned()
@@ -105,7 +79,7 @@ func (a *API) retryJob(c *call) (answer, error) {
 		return answer{}, err
 	}
 	retry := a.deps.Jobs.Retry
-	if r.Override {
+	if override {
 		retry = a.deps.Jobs.RetryAnyway
 	}
 	change, err := retry(c.Context(), client, id)
@@ -114,11 +88,11 @@ func (a *API) retryJob(c *call) (answer, error) {
 
 // retryDetail is what the audit log keeps of a retry.
 func retryDetail(c *call) (json.RawMessage, error) {
-	var r retryRequest
-	if err := c.decodeBody(&r); err != nil {
+	override, err := decode.Override(c.body)
+	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(r)
+	return json.Marshal(map[string]bool{"override": override})
 }
 
 func (a *API) deleteJob(c *call) (answer, error) {
@@ -132,30 +106,24 @@ func (a *API) deleteJob(c *call) (answer, error) {
 	return answer{status: http.StatusNoContent}, nil
 }
 
-// submission is the body of POST /admin/v1/jobs.
-type submission struct {
-	ClientID *job.ID         `json:"client_id"`
-	Job      json.RawMessage `json:"job"`
-}
-
 // submitJob submits a job in the name of a client, in the form of the public API.
 func (a *API) submitJob(c *call) (answer, error) {
-	var s submission
-	if err := c.decodeBody(&s); err != nil {
-		return answer{}, err
-	}
-	if s.ClientID == nil || s.Job == nil {
-		return answer{}, job.Errorf(job.CodeMalformed, "The body must have client_id, whose job it is to be, and job, the submission.")
-	}
-	if _, err := a.deps.Reader.Client(c.Context(), *s.ClientID); err != nil {
-		return answer{}, err
-	}
-	request, err := decode.Job(s.Job, c.Header.Get("Idempotency-Key"),
-		decode.Limits{MaxPayload: a.cfg.MaxPayload, TestBed: a.cfg.Catalogue.TestBed})
+	client, body, err := decode.ClientJob(c.body)
 	if err != nil {
 		return answer{}, err
 	}
-	request.ClientID, request.RequestID, request.ReceivedAt = *s.ClientID, c.id, time.Now()
+	key, err := header.Key(c.Header["Idempotency-Key"]...)
+	if err != nil {
+		return answer{}, err
+	}
+	if _, err := a.deps.Reader.Client(c.Context(), client); err != nil {
+		return answer{}, err
+	}
+	request, err := decode.Job(body, key, decode.Limits{MaxPayload: a.cfg.MaxPayload, TestBed: a.cfg.Catalogue.TestBed})
+	if err != nil {
+		return answer{}, within("/job", err)
+	}
+	request.ClientID, request.RequestID, request.ReceivedAt = client, c.id, time.Now()
 	if request.Language == "" {
 		request.Language = job.Languages[0]
 	}

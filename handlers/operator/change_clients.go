@@ -2,7 +2,6 @@ package operator
 
 import (
 	"net/http"
-	"slices"
 
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/job"
@@ -30,17 +29,11 @@ func (a *API) createKey(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	body := struct {
-		Rotate bool      `json:"rotate"`
-		Scope  job.Scope `json:"scope"`
-	}{Scope: job.ScopeAll}
-	if err := c.decodeBody(&body); err != nil {
+	rotate, scope, err := decode.CreateKey(c.body)
+	if err != nil {
 		return answer{}, err
 	}
-	if !slices.Contains(job.Scopes, body.Scope) {
-		return answer{}, job.Errorf(job.CodeMalformed, "The scope must be %s.", decode.OneOf(job.Scopes))
-	}
-	issued, err := a.deps.Clients.CreateKey(c.Context(), c.caller(), id, body.Rotate, body.Scope)
+	issued, err := a.deps.Clients.CreateKey(c.Context(), c.caller(), id, rotate, scope)
 	if err != nil {
 		return answer{}, err
 	}

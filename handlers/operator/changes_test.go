@@ -37,7 +37,7 @@ func TestEraseAClient(t *testing.T) {
 		ClientID: anID, Operator: "ann", Reason: "asked for", RequestID: "0190a1b2-c3d4-7000-8000-000000000b01",
 	}, w.store.erasure)
 	require.JSONEq(t, `{"confirmed":true,"reason":"asked for"}`, string(w.store.entries[len(w.store.entries)-1].Detail))
-	require.Equal(t, http.StatusNotFound, w.post("/admin/v1/clients/x/erase", `{}`).StatusCode)
+	require.Equal(t, http.StatusNotFound, w.post("/admin/v1/clients/x/erase", `{"confirm":"`+anID.String()+`"}`).StatusCode)
 }
 
 // The hash is of the record as it stands in the answer.

@@ -6,9 +6,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
-	"strings"
-	"unicode"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 )
@@ -19,9 +18,6 @@ type Erasures interface {
 	Erasure(ctx context.Context, id job.ID) (*job.Erasure, error)
 	Erasures(ctx context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error)
 }
-
-// maxReasonBytes bounds what an operator says about an erasure.
-const maxReasonBytes = 1000
 
 type erasureView struct {
 	ErasureID  job.ID           `json:"erasure_id"`
@@ -56,32 +52,13 @@ func erasureViewOf(e *job.Erasure) erasureView {
 	return v
 }
 
-// erasureRequest is the body of the request to erase a client.
-type erasureRequest struct {
-	Confirm job.ID `json:"confirm"` // the client's id again
-	Reason  string `json:"reason"`
-}
-
-func (c *call) erasureRequest() (r erasureRequest, err error) {
-	if err := c.decodeBody(&r); err != nil {
-		return r, err
-	}
-	if len(r.Reason) > maxReasonBytes {
-		return r, job.Errorf(job.CodeMalformed, "The reason may have %d bytes at most.", maxReasonBytes)
-	}
-	if strings.ContainsFunc(r.Reason, func(c rune) bool { return !unicode.IsPrint(c) }) {
-		return r, job.Errorf(job.CodeMalformed, "The reason may have printable characters only, in one line.")
-	}
-	return r, nil
-}
-
 // erasureDetail is what the audit log keeps of the request.
 func erasureDetail(c *call) (json.RawMessage, error) {
-	r, err := c.erasureRequest()
+	confirm, reason, err := decode.Erasure(c.body)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(map[string]any{"confirmed": r.Confirm.String() == c.PathValue("id"), "reason": r.Reason})
+	return json.Marshal(map[string]any{"confirmed": confirm.String() == c.PathValue("id"), "reason": reason})
 }
 
 // eraseClient begins the erasure of a client.
@@ -90,16 +67,16 @@ func (a *API) eraseClient(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	r, err := c.erasureRequest()
+	confirm, reason, err := decode.Erasure(c.body)
 	if err != nil {
 		return answer{}, err
 	}
-	if r.Confirm != id {
-		return answer{}, job.Errorf(job.CodeMalformed, "The member confirm must be the id of the client: all that belongs to it is "+
-			"removed for good.")
+	if confirm != id {
+		return answer{}, job.Invalid(job.Violation{Pointer: "/confirm",
+			Detail: "This must be the id of the client, as in the path: all that belongs to it is removed for good."})
 	}
 	e, err := a.deps.Erasures.Begin(c.Context(), job.ErasureRequest{
-		ClientID: id, Operator: c.operator.Name, Reason: r.Reason, RequestID: c.id,
+		ClientID: id, Operator: c.operator.Name, Reason: reason, RequestID: c.id,
 	})
 	if err != nil {
 		return answer{}, err

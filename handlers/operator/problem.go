@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,16 @@ type problem struct {
 	Violations []job.Violation `json:"violations,omitempty"`
 }
 
+// httpError is an error that has something of HTTP besides its code.
+type httpError struct {
+	status int    // 0: that of the code
+	allow  string // the methods that there are, "" if that is not what is wrong
+	cause  *job.Error
+}
+
+func (e httpError) Error() string { return e.cause.Error() }
+func (e httpError) Unwrap() error { return e.cause }
+
 // refusalOf is what is told of an error: what is not a *job.Error shows nothing of itself.
 func refusalOf(c *call, err error) *job.Error {
 	var known *job.Error
@@ -37,7 +48,10 @@ func refusalOf(c *call, err error) *job.Error {
 	return &job.Error{Code: job.CodeInternal}
 }
 
-func statusOf(c *call, err error) int { return refusalOf(c, err).Code.Spec().Status }
+func statusOf(c *call, err error) int {
+	own, _ := errors.AsType[httpError](err)
+	return cmp.Or(own.status, refusalOf(c, err).Code.Spec().Status)
+}
 
 func (a *API) logFailure(c *call, err error) {
 	a.deps.Log.ErrorContext(c.Context(), "admin request failed", slog.String("request_id", c.id), slog.String("action", "admin_api"),
@@ -62,10 +76,14 @@ func (a *API) sendProblem(w http.ResponseWriter, c *call, err error) {
 			w.Header().Set("Retry-After", strconv.Itoa(max(1, int((known.RetryAfter+time.Second-1)/time.Second))))
 		}
 	}
+	if own, _ := errors.AsType[httpError](err); own.allow != "" {
+		w.Header().Set("Allow", own.allow)
+	}
+	status := statusOf(c, err)
 	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(spec.Status)
+	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(problem{ // the connection is lost
-		Type: job.Links{PublicURL: a.cfg.PublicURL}.ProblemType(spec.Slug), Title: spec.Title, Status: spec.Status,
+		Type: job.Links{PublicURL: a.cfg.PublicURL}.ProblemType(spec.Slug), Title: spec.Title, Status: status,
 		Detail: job.PlainText(detail, job.MaxDetailBytes), Instance: "urn:uuid:" + c.id, Code: spec.Code, Violations: known.Violations,
 	})
 }

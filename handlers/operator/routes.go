@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"iter"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
@@ -25,11 +28,12 @@ type route struct {
 
 	// Of a change: what is kept of it.
 	action, target string
+	body           bool                                 // whether it has one
 	detail         func(*call) (json.RawMessage, error) // nil for none
 }
 
-// maxTextBytes bounds correlation ids, as in the public API.
-const maxTextBytes = 256
+// maxText is the length of correlation ids, as in the public API, in characters.
+const maxText = 256
 
 // The query parameters.
 var (
@@ -59,10 +63,12 @@ var actions = []string{
 
 // text is a parameter that is any text.
 func text(name string) query.Parameter {
-	return query.Parameter{Name: name, Valid: isText, Want: "a text of at most " + strconv.Itoa(maxTextBytes) + " bytes"}
+	return query.Parameter{Name: name, Valid: isText, Want: "a text of 1 to " + strconv.Itoa(maxText) + " characters, without NUL"}
 }
 
-func isText(s string) bool { return s != "" && len(s) <= maxTextBytes }
+func isText(s string) bool {
+	return s != "" && utf8.RuneCountInString(s) <= maxText && utf8.ValidString(s) && !strings.Contains(s, "\x00")
+}
 
 func codes() []job.Code {
 	all := make([]job.Code, len(job.Codes))
@@ -72,8 +78,9 @@ func codes() []job.Code {
 	return all
 }
 
-func detailed(r route, detail func(*call) (json.RawMessage, error)) route {
-	r.detail = detail
+// withBody is a change whose request has a body. detail is what is kept of it, nil for nothing.
+func withBody(r route, detail func(*call) (json.RawMessage, error)) route {
+	r.body, r.detail = true, detail
 	return r
 }
 
@@ -129,14 +136,14 @@ func (a *API) readingRoutes() []route {
 // changingRoutes are those of changes, and of the operations that changes begin.
 func (a *API) changingRoutes() []route {
 	return []route{
-		change(http.MethodPost, "jobs", "submit_job", "job", a.submitJob),
+		withBody(change(http.MethodPost, "jobs", "submit_job", "job", a.submitJob), nil),
 		change(http.MethodPost, "jobs/{id}/cancel", "cancel_job", "job", a.cancelJob),
-		detailed(change(http.MethodPost, "jobs/{id}/retry", "retry_job", "job", a.retryJob), retryDetail),
+		withBody(change(http.MethodPost, "jobs/{id}/retry", "retry_job", "job", a.retryJob), retryDetail),
 		change(http.MethodDelete, "jobs/{id}", "delete_job", "job", a.deleteJob),
 		get("bulk", a.listBulks, paged()...),
 		get("bulk/{id}", ofBulk(a.deps.Bulk.Bulk)),
 		get("bulk/{id}/items", a.listBulkItems, paged(query.Choice("result", job.BulkResults))...),
-		detailed(change(http.MethodPost, "bulk", "begin_bulk", "bulk", a.beginBulk), bulkDetail),
+		withBody(change(http.MethodPost, "bulk", "begin_bulk", "bulk", a.beginBulk), bulkDetail),
 		change(http.MethodPost, "bulk/{id}/abort", "abort_bulk", "bulk", ofBulk(a.deps.Bulk.Abort)),
 		get("schedules", a.listSchedules, paged(clientQuery)...),
 		get("schedules/{id}", ofSchedule(a.getSchedule)),
@@ -147,11 +154,11 @@ func (a *API) changingRoutes() []route {
 		change(http.MethodPost, "webhooks/{id}/test", "test_webhook", "webhook", a.testWebhook),
 		change(http.MethodPost, "deliveries/{id}/redeliver", "redeliver", "delivery", a.redeliver),
 		change(http.MethodPost, "clients", "create_client", "client", a.createClient),
-		change(http.MethodPost, "clients/{id}/keys", "create_key", "client", a.createKey),
+		withBody(change(http.MethodPost, "clients/{id}/keys", "create_key", "client", a.createKey), nil),
 		change(http.MethodDelete, "clients/{id}/keys/{key_id}", "revoke_key", "client", a.revokeKey),
-		detailed(change(http.MethodPost, "clients/{id}/erase", "erase_client", "client", a.eraseClient), erasureDetail),
+		withBody(change(http.MethodPost, "clients/{id}/erase", "erase_client", "client", a.eraseClient), erasureDetail),
 		get("pauses", a.listPauses),
-		detailed(change(http.MethodPost, "pauses", "pause", "pause", a.pause), pauseDetail),
+		withBody(change(http.MethodPost, "pauses", "pause", "pause", a.pause), pauseDetail),
 		change(http.MethodDelete, "pauses/{id}", "resume", "pause", a.resume),
 		get("erasures", a.listErasures, paged()...),
 		get("erasures/{id}", a.getErasure),
@@ -163,7 +170,10 @@ func (c *call) checkQuery() error {
 	if c.URL.RawQuery == "" {
 		return nil
 	}
-	values := c.URL.Query()
+	values, err := url.ParseQuery(c.URL.RawQuery)
+	if err != nil {
+		return job.Malformed("The query is not percent-encoded as it should be.")
+	}
 	return query.Check(c.route.query, pairs(values))
 }
 

@@ -47,7 +47,7 @@ var Page = []Parameter{
 	{Name: "cursor", Valid: isCursor, Want: "the next_cursor of a page before, unchanged"},
 }
 
-func isID(s string) bool   { _, err := job.ParseID(s); return err == nil }
+func isID(s string) bool   { id, err := job.ParseID(s); return err == nil && !id.IsZero() }
 func isTime(s string) bool { _, err := job.ParseTime(s); return err == nil }
 
 // How many entries a page may have, and has unless it is said.

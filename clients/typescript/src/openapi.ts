@@ -25,7 +25,7 @@ export interface components {
         };
         /** @description The parameters of a CUSTOM job. Other members are ignored. */
         CustomParams: {
-            behavior?: components["schemas"]["Behavior"];
+            behavior?: components["schemas"]["Behavior"] | null;
         } & {
             [key: string]: unknown;
         };
@@ -60,12 +60,19 @@ export interface components {
             io_bytes?: number | null;
         };
         /**
-         * @description A duration as Go writes it, from 0s to 24h.
+         * @description A duration as Go writes it, from 0s to 24h where nothing else is said.
          * @example 200ms
          * @example 1.5s
          * @example 1m30s
          */
         Span: string | null;
+        /**
+         * @description A duration as Go writes it, from 0s to 24h.
+         * @example 200ms
+         * @example 1.5s
+         * @example 1m30s
+         */
+        SomeSpan: string;
         /** @description How some attempts fail. */
         PlannedFailure: {
             /** @description The attempts that fail, from 1. */
@@ -84,6 +91,7 @@ export interface components {
             /**
              * Format: uri
              * @description The problem type.
+             * @example https://example.com/problems/out-of-stock
              */
             type?: string | null;
             /** @description The problem in a few words. */
@@ -93,7 +101,7 @@ export interface components {
             /** @description What happened. */
             detail?: string | null;
             /** @description One of the codes that failures have; RFA_EXEC_TIMEOUT makes the `jobStatus` TIMED_OUT. */
-            code?: components["schemas"]["Code"] | null;
+            code?: components["schemas"]["FailureCode"] | null;
             /** @description Whether another attempt may be made; true without it. */
             retryable?: boolean | null;
             /** @description Seconds from the attempt's end until the next attempt, also an automatic one; without it, the backoff. */
@@ -105,7 +113,10 @@ export interface components {
         };
         /** @description What a CUSTOM job produces, with one of `size` and `body`; 1 KiB of JSON without them. */
         PlannedResult: {
-            /** @description The media type of the bytes; application/json without it. */
+            /**
+             * @description The media type of the bytes; application/json without it.
+             * @example text/plain
+             */
             media_type?: string | null;
             /** @description So many bytes, drawn from the seed. */
             size?: number | null;
@@ -127,14 +138,14 @@ export interface components {
             /** @description What the job does. Without it one is drawn, never PAYLOAD_INVALID; the time of the request is the seed. */
             work_kind?: components["schemas"]["WorkKind"] | null;
             /**
-             * Format: date-time
              * @description When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
              *     starts earlier. Since clocks differ, a time up to one second in the past is taken as now.
              */
-            execution_at?: string | null;
+            execution_at?: components["schemas"]["UtcTime"] | null;
             /**
              * @description An absolute `http` or `https` URL to be told of every change, without user, password or fragment. Where receivers are asked
              *     whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
+             * @example https://example.com/done
              */
             callback?: string | null;
             /**
@@ -160,7 +171,7 @@ export interface components {
             /** @description The waits between attempts. */
             backoff?: components["schemas"]["Backoff"] | null;
             /** @description Codes of the failures that the service retries by itself, as far as they are retryable; without any, all that are. */
-            codes?: components["schemas"]["Code"][] | null;
+            codes?: components["schemas"]["FailureCode"][] | null;
         };
         /** @description The waits between the attempts of a job, as durations such as `1.5s` or `2m`, at most `24h`. */
         Backoff: {
@@ -169,15 +180,15 @@ export interface components {
              * @constant
              */
             strategy: "EXPONENTIAL";
-            base: components["schemas"]["Span"];
-            max: components["schemas"]["Span"];
+            base: components["schemas"]["SomeSpan"];
+            max: components["schemas"]["SomeSpan"];
         } | {
             /**
              * @description The form.
              * @constant
              */
             strategy: "CONSTANT";
-            delay: components["schemas"]["Span"];
+            delay: components["schemas"]["SomeSpan"];
         } | {
             /**
              * @description The form.
@@ -185,7 +196,7 @@ export interface components {
              */
             strategy: "LIST";
             /** @description The waits. */
-            delays: components["schemas"]["Span"][];
+            delays: components["schemas"]["SomeSpan"][];
         };
         /** @description Visible ASCII characters. The header `Idempotency-Key` may have it instead. */
         IdempotencyKey: string | null;
@@ -244,11 +255,11 @@ export interface components {
             /** @description Jobs with this correlation id. */
             correlation_id?: string | null;
             /** @description Jobs that are FAILED with this code. */
-            failure_code?: components["schemas"]["Code"] | null;
+            failure_code?: components["schemas"]["FailureCode"] | null;
             /** @description Jobs that were created at this moment or later. */
-            created_after?: components["schemas"]["Time"] | null;
+            created_after?: components["schemas"]["UtcTime"] | null;
             /** @description Jobs that were created before this moment. */
-            created_before?: components["schemas"]["Time"] | null;
+            created_before?: components["schemas"]["UtcTime"] | null;
         };
         /** @description What a session is to be like. */
         SessionRequest: {
@@ -270,6 +281,21 @@ export interface components {
          * @enum {string}
          */
         VerdictRule: "retry-after" | "list-polling" | "stop-at-end" | "conditional-requests" | "backoff" | "retry-only-retryable" | "idempotency-key" | "same-body" | "one-job-per-intention" | "lost-answer" | "outcome-learned" | "stream-resume" | "half-events" | "tolerant-reader" | "deliveries-answered" | "tampered-refused" | "repeated-delivery" | "not-retryable" | "key-renewal" | "no-key-in-url" | "connection-reuse" | "time-outs" | "redirects" | "content-negotiation" | "correlation-ids";
+        /** @description Where things are. */
+        Root: {
+            /** @description The name of this program. */
+            service: string;
+            /** @description The base of the API. */
+            api: string;
+            /** @description The documentation as a page. */
+            docs: string;
+            /** @description The OpenAPI document. */
+            openapi: string;
+            /** @description The AsyncAPI document. */
+            asyncapi: string;
+            /** @description Whether the service is ready. */
+            ready: string;
+        };
         /** @description A time in which the traffic of a client is recorded and judged. */
         Session: {
             /**
@@ -491,22 +517,25 @@ export interface components {
          *     from 1, over all processes.
          */
         FaultMatch: {
-            /** @description The operationId of requests, such as submitJob; or `delivery`, for attempts to deliver. All requests without it. */
+            /**
+             * @description The operationId of requests, such as submitJob; or `delivery`, for attempts to deliver. All requests without it.
+             * @example submitJob
+             */
             operation?: string | null;
             /** @description This one; with `times` or `for`, those of the window that begins with it. */
             nth?: number | null;
             /** @description The window lasts until the rule has applied so often; once without it. Needs `nth`. */
             times?: number | null;
             /** @description And for so long after it applied first, as in 8s; 10m at most. Needs `nth`. */
-            for?: string | null;
+            for?: components["schemas"]["Span"];
             /** @description Each so many. */
             every?: number | null;
             /** @description The share of them, drawn by the seed. */
             probability?: number | null;
             /** @description Requests at this moment or later. */
-            from?: components["schemas"]["Time"] | null;
+            from?: components["schemas"]["UtcTime"] | null;
             /** @description Requests before this moment. */
-            until?: components["schemas"]["Time"] | null;
+            until?: components["schemas"]["UtcTime"] | null;
         };
         /**
          * @description What happens. At least one member is given. `status`, `code`, `html`, `moved` and `close: before` stand instead of the work; with
@@ -524,7 +553,7 @@ export interface components {
             /** @description 308 to the same address. */
             moved?: boolean | null;
             /** @description A wait before the work, as in 250ms or 1.5s; 60s at most. */
-            delay?: string | null;
+            delay?: components["schemas"]["Span"];
             /**
              * @description The connection is closed: `before` the work, so that it has no effect; `after_commit`, so that the answer is lost; or
              *     in the middle of the answer, `mid_body`.
@@ -584,17 +613,14 @@ export interface components {
         };
         /** @description How the clock is to be moved, by exactly one member. */
         ClockMove: {
-            /** @description By so much, at once: a duration such as `90s` or `25h`. */
-            advance?: string;
-            /**
-             * Format: date-time
-             * @description To this time, at once; not before the present one, nor after 2190-01-01.
-             */
-            set?: string;
+            /** @description By so much, at once, as in `90s` or `25h`. */
+            advance?: components["schemas"]["Span"];
+            /** @description To this time, at once; not before the present one, nor after 2190-01-01. */
+            set?: components["schemas"]["UtcTime"] | null;
             /** @description true: it stands still. false: it runs on at its rate. */
-            freeze?: boolean;
+            freeze?: boolean | null;
             /** @description So many of its seconds pass in a second, also if it was frozen. */
-            rate?: number;
+            rate?: number | null;
         };
         /** @description The rules of a client. */
         FaultPage: {
@@ -627,7 +653,10 @@ export interface components {
             content_mode?: components["schemas"]["ContentMode"] | null;
             idempotency_key?: components["schemas"]["IdempotencyKey"];
         };
-        /** @description An absolute `http` or `https` URL, without user, password or fragment. */
+        /**
+         * @description An absolute `http` or `https` URL, without user, password or fragment.
+         * @example https://example.com/done
+         */
         ReceiverURL: string;
         /** @description What to send. A name that comes twice counts once. */
         Subscriptions: components["schemas"]["Subscription"][];
@@ -643,11 +672,7 @@ export interface components {
         };
         /** @description From when on deliveries are meant, and where to go on. */
         SinceRequest: {
-            /**
-             * Format: date-time
-             * @description RFC 3339 in UTC.
-             */
-            since: string;
+            since: components["schemas"]["UtcTime"];
             /**
              * @description The `next_cursor` of the answer before, unchanged, to the same request with the same `since`. It is signed: any other value is
              *     refused with 400. Without one, the replay begins.
@@ -660,6 +685,12 @@ export interface components {
          * @example 2030-01-31T12:00:00.000000Z
          */
         Time: string;
+        /**
+         * Format: date-time
+         * @description A moment in RFC 3339 in UTC, with `Z` or `+00:00`. What is finer than microseconds is rounded up.
+         * @example 2030-01-31T12:00:00Z
+         */
+        UtcTime: string;
         /**
          * Format: date-time
          * @description A moment, null for what has not happened.
@@ -741,6 +772,11 @@ export interface components {
          * @enum {string}
          */
         SendError: "TIMEOUT" | "CONNECTION_FAILED" | "CONNECTION_LOST" | "NAME_NOT_RESOLVED" | "TLS_FAILED" | "ADDRESS_FORBIDDEN" | "REDIRECT" | "INVALID_ANSWER" | "RATE_LIMITED" | "GONE" | "HTTP_4XX" | "HTTP_5XX" | "INTERNAL" | "WEBHOOK_DISABLED" | "WEBHOOK_DELETED";
+        /**
+         * @description The codes that failures of jobs have.
+         * @enum {string}
+         */
+        FailureCode: "RFA_INTERNAL" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_EXEC_TIMEOUT" | "RFA_EXEC_WORKER_UNAVAILABLE";
         /**
          * @description What went wrong, for programs. Each code has a page under `/problems/`.
          * @enum {string}
@@ -1482,7 +1518,9 @@ export interface components {
          */
         CatchUp: "none" | "last" | "all";
         /** @description The request for the job of each run, as that of a submission. Its type is EXECUTE or EMIT_EVENT, and it has no `execution_at` and no key. */
-        ScheduledJob: components["schemas"]["JobRequestMembers"];
+        ScheduledJob: components["schemas"]["JobRequestMembers"] & {
+            execution_at?: null;
+        };
         /** @description A request for a schedule, with `cron` or `interval`. */
         ScheduleRequest: {
             /** @description A line of the client's own. */
@@ -1490,24 +1528,22 @@ export interface components {
             /**
              * @description When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
              *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
+             * @example 30 4 * * MON-FRI
              */
             cron?: string | null;
-            /** @description The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice. */
+            /**
+             * @description The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
+             * @example Europe/Berlin
+             */
             time_zone?: string | null;
             /** @description The time from one due time to the next, from 1s to 8784h. Instead of `cron`. */
             interval?: components["schemas"]["ScheduleSpan"];
             /** @description By how much a run is later than its due time at most: a random time that is always the same for one due time. At most 1h, and at most the interval. */
             jitter?: components["schemas"]["ScheduleSpan"];
-            /**
-             * Format: date-time
-             * @description No due time is before it; intervals count from it.
-             */
-            start_at?: string | null;
-            /**
-             * Format: date-time
-             * @description No due time is after it.
-             */
-            end_at?: string | null;
+            /** @description No due time is before it; intervals count from it. */
+            start_at?: components["schemas"]["UtcTime"] | null;
+            /** @description No due time is after it. */
+            end_at?: components["schemas"]["UtcTime"] | null;
             /** @description allow without it. */
             overlap?: components["schemas"]["Overlap"] | null;
             /** @description none without it. */
@@ -1528,24 +1564,22 @@ export interface components {
             /**
              * @description When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
              *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
+             * @example 30 4 * * MON-FRI
              */
             cron?: string | null;
-            /** @description The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice. */
+            /**
+             * @description The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
+             * @example Europe/Berlin
+             */
             time_zone?: string | null;
             /** @description The time from one due time to the next, from 1s to 8784h. Instead of `cron`. */
             interval?: components["schemas"]["ScheduleSpan"];
             /** @description By how much a run is later than its due time at most: a random time that is always the same for one due time. At most 1h, and at most the interval. */
             jitter?: components["schemas"]["ScheduleSpan"];
-            /**
-             * Format: date-time
-             * @description No due time is before it; intervals count from it.
-             */
-            start_at?: string | null;
-            /**
-             * Format: date-time
-             * @description No due time is after it.
-             */
-            end_at?: string | null;
+            /** @description No due time is before it; intervals count from it. */
+            start_at?: components["schemas"]["UtcTime"] | null;
+            /** @description No due time is after it. */
+            end_at?: components["schemas"]["UtcTime"] | null;
             overlap?: components["schemas"]["Overlap"];
             catch_up?: components["schemas"]["CatchUp"];
             /** @description How many due times `all` catches up. */

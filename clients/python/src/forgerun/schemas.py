@@ -23,7 +23,7 @@ class JobRequest(TypedDict):
 
     type: JobType
     work_kind: NotRequired[WorkKind | None]
-    execution_at: NotRequired[str | None]
+    execution_at: NotRequired[UtcTime | None]
     callback: NotRequired[str | None]
     params: NotRequired[CustomParams | dict[str, Any] | None]
     auto_retry: NotRequired[bool | None]
@@ -36,7 +36,7 @@ class JobRequest(TypedDict):
 class CustomParams(TypedDict):
     """The parameters of a CUSTOM job."""
 
-    behavior: NotRequired[Behavior]
+    behavior: NotRequired[Behavior | None]
 
 
 class Behavior(TypedDict):
@@ -58,6 +58,9 @@ class Behavior(TypedDict):
 Span: TypeAlias = "str | None"
 
 
+SomeSpan: TypeAlias = "str"
+
+
 class PlannedFailure(TypedDict):
     """How some attempts fail."""
 
@@ -73,7 +76,7 @@ class PlannedProblem(TypedDict):
     title: NotRequired[str | None]
     status: NotRequired[int | None]
     detail: NotRequired[str | None]
-    code: NotRequired[Code | None]
+    code: NotRequired[FailureCode | None]
     retryable: NotRequired[bool | None]
     retryAfter: NotRequired[int | None]
     stage: NotRequired[Stage | None]
@@ -100,7 +103,7 @@ class JobRequestMembers(TypedDict):
 
     type: JobType
     work_kind: NotRequired[WorkKind | None]
-    execution_at: NotRequired[str | None]
+    execution_at: NotRequired[UtcTime | None]
     callback: NotRequired[str | None]
     params: NotRequired[CustomParams | dict[str, Any] | None]
     auto_retry: NotRequired[bool | None]
@@ -114,29 +117,29 @@ class RetryPolicy(TypedDict):
 
     max_attempts: NotRequired[int | None]
     backoff: NotRequired[Backoff | None]
-    codes: NotRequired[list[Code] | None]
+    codes: NotRequired[list[FailureCode] | None]
 
 
 class BackoffChoice1(TypedDict):
     """From `base`, doubled each time, at most `max`, with full jitter."""
 
     strategy: Literal['EXPONENTIAL']
-    base: Span
-    max: Span
+    base: SomeSpan
+    max: SomeSpan
 
 
 class BackoffChoice2(TypedDict):
     """The same each time, without jitter."""
 
     strategy: Literal['CONSTANT']
-    delay: Span
+    delay: SomeSpan
 
 
 class BackoffChoice3(TypedDict):
     """One after the other, and the last one from then on, without jitter."""
 
     strategy: Literal['LIST']
-    delays: list[Span]
+    delays: list[SomeSpan]
 
 
 Backoff: TypeAlias = "BackoffChoice1 | BackoffChoice2 | BackoffChoice3"
@@ -164,7 +167,7 @@ class BatchItemRequest(TypedDict):
 
     type: JobType
     work_kind: NotRequired[WorkKind | None]
-    execution_at: NotRequired[str | None]
+    execution_at: NotRequired[UtcTime | None]
     callback: NotRequired[str | None]
     params: NotRequired[CustomParams | dict[str, Any] | None]
     auto_retry: NotRequired[bool | None]
@@ -195,9 +198,9 @@ class BulkFilter(TypedDict):
     work_kind: NotRequired[WorkKind | None]
     batch_id: NotRequired[str | None]
     correlation_id: NotRequired[str | None]
-    failure_code: NotRequired[Code | None]
-    created_after: NotRequired[Time | None]
-    created_before: NotRequired[Time | None]
+    failure_code: NotRequired[FailureCode | None]
+    created_after: NotRequired[UtcTime | None]
+    created_before: NotRequired[UtcTime | None]
 
 
 class SessionRequest(TypedDict):
@@ -209,6 +212,17 @@ class SessionRequest(TypedDict):
 
 
 VerdictRule: TypeAlias = "Literal['retry-after', 'list-polling', 'stop-at-end', 'conditional-requests', 'backoff', 'retry-only-retryable', 'idempotency-key', 'same-body', 'one-job-per-intention', 'lost-answer', 'outcome-learned', 'stream-resume', 'half-events', 'tolerant-reader', 'deliveries-answered', 'tampered-refused', 'repeated-delivery', 'not-retryable', 'key-renewal', 'no-key-in-url', 'connection-reuse', 'time-outs', 'redirects', 'content-negotiation', 'correlation-ids']"
+
+
+class Root(TypedDict):
+    """Where things are."""
+
+    service: str
+    api: str
+    docs: str
+    openapi: str
+    asyncapi: str
+    ready: str
 
 
 class Session(TypedDict):
@@ -366,11 +380,11 @@ FaultMatch = TypedDict(
         "operation": "NotRequired[str | None]",
         "nth": "NotRequired[int | None]",
         "times": "NotRequired[int | None]",
-        "for": "NotRequired[str | None]",
+        "for": "NotRequired[Span]",
         "every": "NotRequired[int | None]",
         "probability": "NotRequired[float | None]",
-        "from": "NotRequired[Time | None]",
-        "until": "NotRequired[Time | None]",
+        "from": "NotRequired[UtcTime | None]",
+        "until": "NotRequired[UtcTime | None]",
     },
 )
 
@@ -383,7 +397,7 @@ class FaultEffect(TypedDict):
     retry_after: NotRequired[int | None]
     html: NotRequired[bool | None]
     moved: NotRequired[bool | None]
-    delay: NotRequired[str | None]
+    delay: NotRequired[Span]
     close: NotRequired[Literal['before', 'after_commit', 'mid_body', None]]
     slow_bytes: NotRequired[int | None]
     content_type: NotRequired[str | None]
@@ -415,10 +429,10 @@ class Clock(TypedDict):
 class ClockMove(TypedDict):
     """How the clock is to be moved, by exactly one member."""
 
-    advance: NotRequired[str]
-    set: NotRequired[str]
-    freeze: NotRequired[bool]
-    rate: NotRequired[float]
+    advance: NotRequired[Span]
+    set: NotRequired[UtcTime | None]
+    freeze: NotRequired[bool | None]
+    rate: NotRequired[float | None]
 
 
 class FaultPage(TypedDict):
@@ -468,11 +482,14 @@ class WebhookPatch(TypedDict):
 class SinceRequest(TypedDict):
     """From when on deliveries are meant, and where to go on."""
 
-    since: str
+    since: UtcTime
     cursor: NotRequired[str | None]
 
 
 Time: TypeAlias = "str"
+
+
+UtcTime: TypeAlias = "str"
 
 
 NullableTime: TypeAlias = "str | None"
@@ -521,6 +538,9 @@ DeliveryState: TypeAlias = "Literal['PENDING', 'DELIVERED', 'FAILED']"
 
 
 SendError: TypeAlias = "Literal['TIMEOUT', 'CONNECTION_FAILED', 'CONNECTION_LOST', 'NAME_NOT_RESOLVED', 'TLS_FAILED', 'ADDRESS_FORBIDDEN', 'REDIRECT', 'INVALID_ANSWER', 'RATE_LIMITED', 'GONE', 'HTTP_4XX', 'HTTP_5XX', 'INTERNAL', 'WEBHOOK_DISABLED', 'WEBHOOK_DELETED']"
+
+
+FailureCode: TypeAlias = "Literal['RFA_INTERNAL', 'RFA_DEPENDENCY_TIMEOUT', 'RFA_EXEC_TIMEOUT', 'RFA_EXEC_WORKER_UNAVAILABLE']"
 
 
 Code: TypeAlias = "Literal['RFA_REQUEST_MALFORMED', 'RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE', 'RFA_REQUEST_METHOD_NOT_ALLOWED', 'RFA_REQUEST_NOT_ACCEPTABLE', 'RFA_REQUEST_PAYLOAD_TOO_LARGE', 'RFA_JOB_VALIDATION_FAILED', 'RFA_AUTH_INVALID_CREDENTIALS', 'RFA_AUTH_TOKEN_EXPIRED', 'RFA_AUTH_FORBIDDEN', 'RFA_AUTH_API_KEY_DISABLED', 'RFA_JOB_NOT_FOUND', 'RFA_JOB_CONFLICT', 'RFA_EXEC_IDEMPOTENCY_CONFLICT', 'RFA_REQUEST_RATE_LIMITED', 'RFA_INTERNAL', 'RFA_STORAGE_DB_ERROR', 'RFA_STORAGE_UNAVAILABLE', 'RFA_EXEC_QUEUE_FULL', 'RFA_EXEC_WORKER_UNAVAILABLE', 'RFA_EXEC_TIMEOUT', 'RFA_DEPENDENCY_TIMEOUT', 'RFA_CONFIG_INVALID', 'RFA_REQUEST_NOT_FOUND', 'RFA_CLIENT_NOT_FOUND', 'RFA_WEBHOOK_NOT_FOUND', 'RFA_BATCH_NOT_FOUND', 'RFA_BULK_NOT_FOUND', 'RFA_SCHEDULE_NOT_FOUND', 'RFA_JOB_NOT_FINISHED', 'RFA_RESULT_NOT_FOUND', 'RFA_JOB_GONE', 'RFA_RESULT_GONE']"
@@ -1087,7 +1107,7 @@ class ScheduledJob(TypedDict):
 
     type: JobType
     work_kind: NotRequired[WorkKind | None]
-    execution_at: NotRequired[str | None]
+    execution_at: NotRequired[UtcTime | None]
     callback: NotRequired[str | None]
     params: NotRequired[CustomParams | dict[str, Any] | None]
     auto_retry: NotRequired[bool | None]
@@ -1104,8 +1124,8 @@ class ScheduleRequest(TypedDict):
     time_zone: NotRequired[str | None]
     interval: NotRequired[ScheduleSpan]
     jitter: NotRequired[ScheduleSpan]
-    start_at: NotRequired[str | None]
-    end_at: NotRequired[str | None]
+    start_at: NotRequired[UtcTime | None]
+    end_at: NotRequired[UtcTime | None]
     overlap: NotRequired[Overlap | None]
     catch_up: NotRequired[CatchUp | None]
     catch_up_max: NotRequired[int | None]
@@ -1121,8 +1141,8 @@ class SchedulePatch(TypedDict):
     time_zone: NotRequired[str | None]
     interval: NotRequired[ScheduleSpan]
     jitter: NotRequired[ScheduleSpan]
-    start_at: NotRequired[str | None]
-    end_at: NotRequired[str | None]
+    start_at: NotRequired[UtcTime | None]
+    end_at: NotRequired[UtcTime | None]
     overlap: NotRequired[Overlap]
     catch_up: NotRequired[CatchUp]
     catch_up_max: NotRequired[int]

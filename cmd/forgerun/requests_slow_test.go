@@ -1,0 +1,84 @@
+//go:build slow
+
+package main
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/operator"
+)
+
+// ownClient are the paths of what changes what a client may do afterwards.
+var ownClient = regexp.MustCompile(`^/v1/(clients|testbed)/`)
+
+// fixedParameters are values of parameters of paths that are no ids.
+var fixedParameters = map[string]string{"n": "1", "slug": "conflict", "name": "job-result"}
+
+// TestNoValueMakesARequestFail sends null, NUL, invalid UTF-8, nothing and values of other types in the place of each parameter and
+// member of both documents: nothing fails, and nothing is taken that the document does not allow.
+func TestNoValueMakesARequestFail(t *testing.T) {
+	s, api, u := newService(t, hooks, env{"FORGERUN_TESTBED": "true", "FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
+	batch := strings.TrimPrefix(u.expect(api, 202, "POST", "/v1/jobs/batch", `{"jobs":[`+farAway+`]}`).header.Get("Location"), "/v1/batches/")
+	_, schedule := u.schedule(api, `{"cron":"0 4 1 1 *","job":{"type":"EXECUTE"}}`)
+	ids := map[string]string{
+		"jobs": u.submit(api, farAway), "batches": batch, "schedules": schedule, "webhooks": u.subscribe(api, "http://127.0.0.1:10/").id,
+	}
+	send := func(document []byte, of func(path string) *user) {
+		requests := apitest.Requests(t, document, apitest.Hostile, func(_, parameter string) string {
+			return cmp.Or(fixedParameters[parameter], "{id}")
+		})
+		slices.SortStableFunc(requests, func(a, b apitest.Request) int { return cmp.Compare(turn(a), turn(b)) })
+		for _, r := range requests {
+			caller := of(r.Path)
+			segments := strings.Split(r.Path, "/")
+			for i, segment := range segments {
+				if segments[max(0, i-1)] == "clients" {
+					ids["clients"] = caller.id
+				}
+				if rest, ok := strings.CutPrefix(segment, "{id}"); ok {
+					segments[i] = cmp.Or(ids[segments[i-1]], "0190a1b2-c3d4-7000-8000-000000000b01") + rest
+				}
+			}
+			headers := []string{"Content-Type", r.Media}
+			for name, lines := range r.Header {
+				headers = append(headers, name, lines[0])
+			}
+			a := caller.call(api, r.Method, strings.Join(segments, "/"), r.Body, headers...)
+			require.NoError(t, a.err)
+			if r.Operation == "submitBatch" && strings.HasPrefix(r.At, "/jobs/0") {
+				r.Allowed = true // the answer says which items are refused
+			}
+			assert.Empty(t, r.Problem(a.status, a.body, func(*apitest.Request) bool { return true }))
+		}
+	}
+	ann := s.operator(operatorsToken)
+	ann.id = s.newUser(api).id
+	send(operator.Document(), func(string) *user { return ann })
+	send(docs.OpenAPI, func(path string) *user {
+		if ownClient.MatchString(path) {
+			return s.newUser(api)
+		}
+		return u
+	})
+}
+
+// turn is when a request comes: what removes something after what needs it, and what moves the clock last, after which keys are
+// expired.
+func turn(r apitest.Request) int {
+	switch {
+	case r.Operation == "moveClock":
+		return 2
+	case r.Method == "DELETE":
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,158 @@
+package handlers
+
+import (
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Conditions are If-Match and If-None-Match (RFC 9110, section 13). No resource has a Last-Modified, so those about times are
+// ignored, as sections 13.1.3 and 13.1.4 say.
+
+func (r *call) has(name string) bool { return len(r.Request().Header.PeekAll(name)) > 0 }
+
+// shownBy gives for the path of each change the route that shows what the change is about: that of the same path, or of the nearest one
+// above. What nothing shows has no representation, whose tag a condition could name.
+func (s *Server) shownBy(routes []route) map[string]*route {
+	rule := faultsPath + "/:id"
+	reads, shown := map[string]*route{rule: {method: get, path: rule, access: client, handle: s.showFault}}, map[string]*route{}
+	for i, rt := range routes {
+		if rt.method == get && rt.access == client {
+			reads[rt.path] = &routes[i]
+		}
+	}
+	for _, rt := range routes {
+		for path := rt.path; path != "" && shown[rt.path] == nil; path = path[:strings.LastIndexByte(path, '/')] {
+			shown[rt.path] = reads[path]
+		}
+	}
+	return shown
+}
+
+// showFault answers as GET of one rule would, which there is not.
+func (s *Server) showFault(r *call) error {
+	rules, err := s.deps.Testbed.Faults(r.ctx, r.caller.ClientID)
+	if err != nil {
+		return err
+	}
+	id := r.pathID().String()
+	for _, rule := range rules {
+		if rule.ID == id {
+			return nil
+		}
+	}
+	return job.Errorf(job.CodeRequestNotFound, "No rule with this id was found.")
+}
+
+// checkConditions refuses a change whose conditions do not hold for what it is about. It comes after all other checks of the request's
+// head, and what the client may not see is answered as ever.
+func (s *Server) checkConditions(r *call) error {
+	match, noneMatch := r.has(fiber.HeaderIfMatch), r.has(fiber.HeaderIfNoneMatch)
+	if r.route.access == public || !match && !noneMatch {
+		return nil
+	}
+	shows := s.shown[r.route.path]
+	if shows == nil {
+		if match {
+			return errUnmatched("")
+		}
+		return nil
+	}
+	if !noneMatch && r.list(fiber.HeaderIfMatch) == "*" {
+		return nil // whether it is there, the change finds out by itself
+	}
+	tag, err := s.currentTag(r, shows)
+	switch {
+	case err != nil:
+		return err
+	case match && !header.MatchesStrongly(r.list(fiber.HeaderIfMatch), tag):
+		return errUnmatched(tag)
+	case noneMatch && header.MatchesETag(r.list(fiber.HeaderIfNoneMatch), tag):
+		return statusError{fiber.StatusPreconditionFailed, "If-None-Match names what is there. Nothing was done."}
+	}
+	return nil
+}
+
+// errUnmatched refuses a request whose If-Match does not name the tag of what there is, "" if it has none.
+func errUnmatched(tag string) error {
+	detail := "If-Match does not name what is there. Nothing was done."
+	if tag == "" || strings.HasPrefix(tag, "W/") {
+		detail += " It has no strong entity tag, which If-Match needs: send the request without If-Match."
+	}
+	return statusError{fiber.StatusPreconditionFailed, detail}
+}
+
+// The headers of a request that change what GET answers, besides Accept.
+var readingHeaders = []string{"Prefer", fiber.HeaderIfNoneMatch, fiber.HeaderRange}
+
+// currentTag gives the entity tag that the given route of GET would answer the client with now, "" for none, or its refusal. Nothing
+// of its answer stays.
+func (s *Server) currentTag(r *call, shows *route) (string, error) {
+	change, sent := r.route, map[string]string{}
+	for _, name := range readingHeaders {
+		sent[name] = r.list(name)
+		r.Request().Header.Del(name)
+	}
+	var before fasthttp.ResponseHeader
+	r.Response().Header.CopyTo(&before)
+	defer func() {
+		r.route = change
+		r.leave() // what follows takes one of its own, once the body is there
+		r.resetAnswer(&before)
+		for name, value := range sent {
+			if value != "" {
+				r.Request().Header.Set(name, value)
+			}
+		}
+	}()
+	r.route = shows
+	if err := r.enter(); err != nil {
+		return "", err
+	}
+	if err := shows.handle(r); err != nil {
+		return "", err
+	}
+	return string(r.Response().Header.Peek(fiber.HeaderETag)), nil
+}
+
+// resetAnswer makes the answer as it was when it had these headers, and no body.
+func (r *call) resetAnswer(before *fasthttp.ResponseHeader) {
+	before.CopyTo(&r.Response().Header)
+	r.Response().ResetBody()
+}
+
+// read answers GET, unless the answer is one that the request says is not wanted. A stream is one of a kind that was asked for.
+func (s *Server) read(r *call, handle func(*call) error) error {
+	if !r.has(fiber.HeaderIfMatch) && !strings.Contains(r.list(fiber.HeaderAccept), ";") { // no range has a weight
+		return handle(r)
+	}
+	var before fasthttp.ResponseHeader
+	r.Response().Header.CopyTo(&before)
+	err := handle(r)
+	if err != nil || r.streams {
+		return err
+	}
+	if err = r.checkAnswer(); err != nil {
+		r.resetAnswer(&before)
+	}
+	return err
+}
+
+// checkAnswer refuses an answer to GET that has not the entity tag or the media type that the request wants.
+func (r *call) checkAnswer() error {
+	answer := r.Response()
+	tag := string(answer.Header.Peek(fiber.HeaderETag))
+	if r.has(fiber.HeaderIfMatch) && !header.MatchesStrongly(r.list(fiber.HeaderIfMatch), tag) {
+		return errUnmatched(tag)
+	}
+	media, _, _ := strings.Cut(string(answer.Header.ContentType()), ";")
+	if status := answer.StatusCode(); status == fiber.StatusOK && header.Excludes(r.list(fiber.HeaderAccept), media) {
+		return job.Errorf(job.CodeNotAcceptable,
+			"The answer would be %[1]s, which the Accept header excludes. Send Accept: %[1]s, or none.", media)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package operator_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A condition that does not hold, or an answer that is excluded, keeps every change from being made, and from the audit log.
+func TestConditionsOnChanges(t *testing.T) {
+	t.Parallel()
+	for _, o := range documented(t) {
+		if o.method == "GET" {
+			continue
+		}
+		w := newWorld(t)
+		for _, header := range [][]string{
+			{"If-Match", `"bogus"`}, {"If-Match", `W/"1"`}, {"If-Match", ""}, {"If-Match", `"a", *, "b"`}, {"If-None-Match", "*"},
+			{"If-Match", "*", "If-None-Match", "*"},
+		} {
+			r := w.send(changeToken, o.method, o.path, o.body(), header...)
+			require.Equal(t, 412, r.StatusCode, "%s %v: %s", o, header, r.text)
+			require.Contains(t, r.text, `"status":412`)
+			require.Equal(t, 403, w.send(readToken, o.method, o.path, o.body(), header...).StatusCode, o)
+			require.Equal(t, 401, w.send("", o.method, o.path, o.body(), header...).StatusCode, o)
+		}
+		require.Equal(t, 406, w.send(changeToken, o.method, o.path, o.body(), "Accept", "application/json;q=0, */*").StatusCode, o)
+		require.Empty(t, w.store.done, o)
+		require.Empty(t, w.store.entries, o)
+		for i, header := range [][]string{
+			{"If-Match", "*"}, {"If-None-Match", `"bogus"`}, {"If-Unmodified-Since", "Thu, 31 Jan 2000 12:01:30 GMT"}, {"Accept", "*/*;q=0.1"},
+		} {
+			r := w.send(changeToken, o.method, o.path, o.body(), header...)
+			require.Less(t, r.StatusCode, 300, "%s %v: %s", o, header, r.text)
+			require.Len(t, w.store.done, i+1, o)
+		}
+	}
+}
+
+// What is not there is told as ever, whatever the condition.
+func TestConditionsOnWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, header := range []string{"*", `"x"`} {
+		require.Equal(t, 404, w.send(changeToken, "DELETE", "/admin/v1/jobs/x", "", "If-Match", header).StatusCode)
+		require.Equal(t, 404, w.send(changeToken, "POST", "/admin/v1/webhooks/x/test", "", "If-Match", header).StatusCode)
+	}
+}
+
+func TestConditionsOnReads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, o := range documented(t) {
+		if o.method != "GET" {
+			continue
+		}
+		require.Equal(t, 412, w.send(readToken, "GET", o.path, "", "If-Match", `"x"`).StatusCode, o)
+		mime := w.send(readToken, "GET", o.path, "", "If-Match", "*").Header.Get("Content-Type")
+		require.Equal(t, 406, w.send(readToken, "GET", o.path, "", "Accept", mime+";q=0, */*").StatusCode, o)
+	}
+}
+
+// A method that a resource lacks is answered with those that it has, and one that HTTP does not define with 501.
+func TestMethodsAreNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for path, allow := range map[string]string{"/admin/v1/jobs": "GET, HEAD, POST", "/admin/v1/jobs/count": "GET, HEAD",
+		"/admin/v1/jobs/" + anID.String(): "GET, HEAD, DELETE", "/admin/v1/bulk/" + anID.String() + "/abort": "POST"} {
+		r := w.send(changeToken, "PUT", path, "")
+		require.Equal(t, 405, r.StatusCode)
+		require.ElementsMatch(t, strings.Split(allow, ", "), strings.Split(r.Header.Get("Allow"), ", "), path)
+		for _, method := range []string{"BREW", "get"} {
+			r := w.send(changeToken, method, path, "")
+			require.Equal(t, 501, r.StatusCode, path)
+			require.Contains(t, r.text, `"code":"RFA_REQUEST_METHOD_NOT_ALLOWED"`)
+			require.Empty(t, r.Header.Get("Allow"))
+		}
+	}
+	require.Equal(t, 200, w.get("/admin/v1/jobs/"+strings.ReplaceAll(anID.String(), "-", "%2D")).StatusCode)
+}
