@@ -293,8 +293,9 @@ func constants(t *testing.T, name string) (values []string) {
 			return true
 		}
 		for _, value := range spec.Values {
-			text := must(strconv.Unquote(value.(*ast.BasicLit).Value))(t)
-			values = append(values, text)
+			if text, ok := value.(*ast.BasicLit); ok {
+				values = append(values, must(strconv.Unquote(text.Value))(t))
+			}
 		}
 		return true
 	})

@@ -108,20 +108,6 @@ func TestASuccessHasToBeOne(t *testing.T) {
 	require.NoError(t, second(s.c.Job(ctx, "0190A1B2")), "the service takes ids of either case")
 }
 
-// A refusal whose body is cut off is known by its status and headers.
-func TestARefusalWithoutItsBody(t *testing.T) {
-	t.Parallel()
-	for _, status := range []int{429, 503} {
-		s := serve(t, reply{status: status, kind: problemType, header: map[string]string{"Retry-After": "3000", "Content-Length": "500"}})
-		_, err := s.c.Job(t.Context(), "j")
-		var unexpected *client.UnexpectedError
-		require.ErrorAs(t, err, &unexpected)
-		require.Equal(t, status, unexpected.Status)
-		require.Equal(t, 3000*time.Second, unexpected.RetryAfter)
-		require.Len(t, s.requests(), 1, "it is to wait for longer than a request waits")
-	}
-}
-
 // Mistakes of the program are told at once, not after five tries.
 func TestMistakesAreNotSent(t *testing.T) {
 	t.Parallel()
@@ -205,23 +191,4 @@ func TestOutcomesSurviveJSON(t *testing.T) {
 	require.Equal(t, o, back)
 	text = must(client.Outcome{}.MarshalJSON())(t)
 	require.JSONEq(t, `{}`, string(text), "what is absent stays absent")
-}
-
-func TestOptionsOfAllCalls(t *testing.T) {
-	t.Parallel()
-	s := serve(t, anything)
-	ctx, german := t.Context(), client.Header("Accept-Language", "de")
-	for _, err := range []error{
-		second(s.c.Cancel(ctx, "j", german)), second(s.c.Retry(ctx, "j", german)), s.c.Delete(ctx, "j", german),
-		s.c.DeleteWebhook(ctx, "w", german),
-		second(s.c.Redeliver(ctx, "w", "d", german)), second(s.c.RedeliverJob(ctx, "j", "d", german)),
-		second(s.c.Replay(ctx, "w", time.Now(), "", german)),
-		second(s.c.Report(ctx, "j", 0, german)), second(s.c.CancelBatch(ctx, "b", german)), s.c.RevokeKey(ctx, "c", "k", german),
-	} {
-		require.NoError(t, err)
-	}
-	require.Len(t, s.requests(), 10)
-	for _, r := range s.requests() {
-		require.Equal(t, "de", r.header.Get("Accept-Language"), r.path)
-	}
 }

@@ -92,7 +92,8 @@ func TestStreamIsResumedExactly(t *testing.T) {
 func TestStreamOfAClientKnowsItsPosition(t *testing.T) {
 	t.Parallel()
 	s := serve(t, stream("retry: 1000\nid: p0\nevent: position\ndata: {}\n\n"), stream(":\n\n"),
-		stream("id: p0\nevent: position\ndata: {}\n\n"+event("p1", "job-created")+event("p1", "job-created")), problem(403, "RFA_AUTH_API_KEY_DISABLED"))
+		stream("id: p0\nevent: position\ndata: {}\n\n"+event("p1", "job-created")+event("p1", "job-created")),
+		problem(403, "RFA_AUTH_API_KEY_DISABLED"))
 	var connected []string
 	ids, err := watch(t.Context(), s.c, client.StreamOptions{OnConnect: func(id string) { connected = append(connected, id) }})
 	var p *client.Problem

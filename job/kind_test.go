@@ -84,17 +84,6 @@ func TestRunsOverTimeoutFollowsTheLimit(t *testing.T) {
 	}
 }
 
-func TestUnknownKinds(t *testing.T) {
-	t.Parallel()
-	for _, k := range []job.Kind{"", "success_fast", "SUCCESS_FAST ", "DANCE"} {
-		require.False(t, k.Valid())
-		_, ok := job.SpecOf(k, maxRuntime)
-		require.False(t, ok)
-		_, fails := k.FailsOn(1)
-		require.False(t, fails)
-	}
-}
-
 func TestFailsOn(t *testing.T) {
 	t.Parallel()
 	reasons := map[job.Kind]job.Reason{

@@ -74,16 +74,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestCheckLeavesTheRequestAlone(t *testing.T) {
-	t.Parallel()
-	violations := make([]job.Violation, 1, 10)
-	violations[0] = job.Violation{Pointer: "/callback"}
-	r := job.Request{Type: job.Deferred, Violations: violations}
-	require.Len(t, fullCatalogue().Check(r), 2)
-	require.Len(t, fullCatalogue().Check(r), 2)
-	require.Zero(t, violations[:2][1], "the decoder's list is not written to")
-}
-
 func TestTooLate(t *testing.T) {
 	t.Parallel()
 	now := requestedAt
@@ -233,17 +223,4 @@ func TestBackoffJitter(t *testing.T) {
 	require.Equal(t, 3*time.Second, b.Wait(3, 0.75))
 	require.Less(t, b.Wait(3, math.Nextafter(1, 0)), 4*time.Second+1)
 	require.Equal(t, 30*time.Second, b.Wait(100, 0.5))
-}
-
-func TestRetryAfter(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		base          time.Duration
-		attempt, want int
-	}{
-		{time.Second, 1, 1}, {time.Second, 2, 2}, {time.Second, 50, 60}, {0, 1, 1}, {time.Nanosecond, 1, 1},
-		{20 * time.Millisecond, 3, 1}, {1001 * time.Millisecond, 1, 2}, {1600 * time.Millisecond, 2, 4},
-	} {
-		require.Equal(t, c.want, job.Backoff{Base: c.base, Max: time.Minute}.RetryAfter(c.attempt), "%+v", c)
-	}
 }

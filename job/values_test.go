@@ -193,10 +193,6 @@ func TestTransitionTable(t *testing.T) {
 		}
 	}
 	require.Equal(t, 49, pairs, "each pair is in one of the lists")
-}
-
-func TestTransitionsOfUnknownStates(t *testing.T) {
-	t.Parallel()
 	for _, s := range job.States {
 		for _, unknown := range []job.State{"", "PAUSED", "queued", "QUEUED "} {
 			require.False(t, job.CanTransition(s, unknown))

@@ -1,17 +1,14 @@
 package monitoring
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
@@ -52,29 +49,6 @@ func TestMetricsAsTextAndOpenMetrics(t *testing.T) {
 	w := get(h, "/metrics", accept("application/openmetrics-text;version=1.0.0"))
 	require.Contains(t, w.Header().Get("Content-Type"), "application/openmetrics-text")
 	require.Regexp(t, `some_seconds_bucket\{le="1.0"\} 1 # \{trace_id="`+someTraceID+`"\} 0.5`, w.Body.String())
-}
-
-func TestMetricsAsProtobufHaveNativeHistograms(t *testing.T) {
-	t.Parallel()
-	const asked = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
-	w := get(scraped(t).Handler(), "/metrics", accept(asked+";q=0.9,text/plain;q=0.1"))
-	require.Equal(t, http.StatusOK, w.Code)
-	decoder := expfmt.NewDecoder(bufio.NewReader(w.Body), expfmt.ResponseFormat(w.Header()))
-	for {
-		var family dto.MetricFamily
-		err := decoder.Decode(&family)
-		require.NotErrorIs(t, err, io.EOF, "no some_seconds")
-		require.NoError(t, err)
-		if family.GetName() != "some_seconds" {
-			continue
-		}
-		h := family.GetMetric()[0].GetHistogram()
-		require.NotEmpty(t, h.GetPositiveSpan(), "native")
-		require.NotZero(t, h.GetSchema())
-		require.Len(t, h.GetBucket(), 2, "classic")
-		require.Equal(t, someTraceID, h.GetBucket()[1].GetExemplar().GetLabel()[0].GetValue())
-		return
-	}
 }
 
 // trouble is a collector that fails.

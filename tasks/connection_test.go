@@ -172,20 +172,6 @@ func TestTLS(t *testing.T) {
 	require.ErrorContains(t, strict.Ping(t.Context()), "certificate")
 }
 
-func TestWorkersWithoutPubSub(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	url := proxy(t, server.Port(), func(sent []byte) bool { return !bytes.Contains(sent, []byte("subscribe")) })
-	r := redistest.ConnectHanging(t, url)
-	handled, _ := startJobs(t, r, consumer.Config{ShutdownTimeout: 50 * time.Millisecond})
-	q := redistest.Start(t, queue.New(r, queue.Config{}))
-	for range 3 {
-		task := redistest.Task()
-		q.Enqueue(task)
-		require.Equal(t, task, redistest.Receive(t, handled, "the task"))
-	}
-}
-
 // An asynq server waits for the answer to its first subscription for ever.
 func TestWorkersStopWhileASubscriptionHangs(t *testing.T) {
 	t.Parallel()

@@ -183,33 +183,6 @@ func TestAPIKeyUsesAllDigits(t *testing.T) {
 	}
 }
 
-func TestEveryTypoInAKeyIsRefused(t *testing.T) {
-	t.Parallel()
-	key, _ := newAPIKey()
-	for i := range len(key) {
-		typo := []byte(key)
-		for c := range 256 {
-			if byte(c) == key[i] {
-				continue
-			}
-			typo[i] = byte(c)
-			_, ok := parseAPIKey(string(typo))
-			require.False(t, ok, "%q", typo)
-		}
-		for _, other := range []string{key[:i] + key[i+1:], key[:i] + "0" + key[i:], key[:i]} {
-			if _, ok := parseAPIKey(other); ok {
-				require.Equal(t, key, other)
-			}
-		}
-		if i > 0 && key[i] != key[i-1] {
-			swapped := []byte(key)
-			swapped[i], swapped[i-1] = swapped[i-1], swapped[i]
-			_, ok := parseAPIKey(string(swapped))
-			require.False(t, ok, "%q", swapped)
-		}
-	}
-}
-
 func TestKeysThatAreNone(t *testing.T) {
 	t.Parallel()
 	key, _ := newAPIKey()

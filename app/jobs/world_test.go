@@ -60,12 +60,9 @@ func run(t *testing.T, name string, f func(t *testing.T, w *worldJobs, s *Servic
 	t.Run(name, func(t *testing.T) { serving(t, f) })
 }
 
-func (w *worldJobs) newWorker(change ...func(*worker.Config)) *worker.Worker {
+func (w *worldJobs) newWorker() *worker.Worker {
 	cfg := worker.Config{
 		Name: "test", Concurrency: 4, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,
-	}
-	for _, f := range change {
-		f(&cfg)
 	}
 	run := apptest.RunnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
 		if w.runner != nil {

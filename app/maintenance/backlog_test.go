@@ -142,10 +142,6 @@ func TestTheBacklogEndsWithTheLeadership(t *testing.T) {
 			w.Store.Hook("Lead", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
 			apptest.Pass(leaderLease + backlogMemory)
 		},
-		"storage does not answer for long": func(w *worldMaint, _ func()) {
-			w.Store.Hook("Lead", apptest.Hook{Before: apptest.Hangs})
-			apptest.Pass(leaderLease + backlogMemory)
-		},
 		"the answer comes after somebody else has begun to lead": func(w *worldMaint, _ func()) {
 			w.Store.Hook("Backlog", apptest.Hook{After: func(ctx context.Context) error {
 				app.Sleep(ctx, 2*leaderLease)

@@ -95,22 +95,6 @@ func TestASlowHistoryEndsItsRound(t *testing.T) {
 	})
 }
 
-// Who has lost the lead writes no more than what it is at.
-func TestTheHistoryEndsWithTheLead(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldMaint) {
-		w.Store.Hook("WriteHistory", apptest.Hook{Before: func(ctx context.Context) error {
-			app.Sleep(ctx, leaderLease)
-			return ctx.Err()
-		}})
-		w.lead()
-		apptest.Pass(historyInterval)
-		w.otherLeads()
-		apptest.Pass(time.Minute)
-		require.LessOrEqual(t, w.Store.Count("WriteHistory"), 2)
-		require.Zero(t, w.Store.Count("RollUpHistory"))
-	})
-}
-
 func TestStepsOfAClockAreNoticed(t *testing.T) {
 	t.Parallel()
 	start := time.Now()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/job"
 )
@@ -176,19 +175,6 @@ func TestAClaimThatOutlivesItsLeaseIsNotRun(t *testing.T) {
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "a claimed job is not run", "job_id": task.JobID.String()}), 1)
 		require.Equal(t, first, r.Worker, "the rescuer finds it there")
 		require.Empty(t, w.worker.holding)
-	})
-}
-
-func TestJobsThatStorageTookAwayAreStopped(t *testing.T) {
-	working(t, apptest.Takes(time.Hour), func(t *testing.T, w *world) {
-		task := w.Add()
-		running := w.handling(task)
-		w.Store.Change(task.JobID, func(r *apptest.Row) { r.Fence, r.Worker = r.Fence+1, app.NewID() })
-		began := time.Now()
-		require.NoError(t, <-running)
-		require.LessOrEqual(t, time.Since(began), apptest.Heartbeat)
-		require.Zero(t, w.Store.Count("Finish"))
-		require.Zero(t, w.Metric(w.Metrics.LeasesLost))
 	})
 }
 

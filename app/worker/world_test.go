@@ -66,7 +66,6 @@ func (w *world) newWorker(change ...func(*Config)) *Worker {
 // start runs the worker until the test ends or stop is called.
 func (w *world) start() (stop func()) { return w.Background(w.worker.Run) }
 
-// handle hands a task to the worker as the queue would.
 // handle hands a task over, and gives what is wrong with the infrastructure.
 func (w *world) handle(t job.Task) error {
 	return apptest.Trouble(w.worker.Handle(context.Background(), t))

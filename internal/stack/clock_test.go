@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -13,25 +12,6 @@ import (
 func drawn(seed uint64) (m clockMove, kind string) {
 	m = drawMove(rand.New(rand.NewPCG(seed, 0)))
 	return m, strings.Fields(m.String())[1]
-}
-
-func TestMovesAreDrawnByTheSeed(t *testing.T) {
-	t.Parallel()
-	times, longest := map[string]int{}, time.Duration(0)
-	for seed := range uint64(500) {
-		m, kind := drawn(seed)
-		again, _ := drawn(seed)
-		require.Equal(t, m, again)
-		times[kind]++
-		longest = max(longest, m.advance)
-		require.Equal(t, kind == "ahead", m.advance >= leastAdvance)
-		require.Equal(t, kind == "ahead", m.lasts == 0)
-		require.Equal(t, kind == "at", m.rate >= leastRate && m.rate <= mostRate)
-	}
-	require.Len(t, times, 3, "%v", times)
-	require.Greater(t, times["ahead"], times["frozen"])
-	require.Greater(t, longest, mostAdvance*9/10)
-	require.LessOrEqual(t, longest, mostAdvance)
 }
 
 // TestTheClockIsMovedAndHealed moves the clock of a real service in each way, and wants it to run as usual afterwards.

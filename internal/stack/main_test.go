@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -160,29 +159,14 @@ func redisClient(t *testing.T, url string) *redis.Client {
 	return c
 }
 
-// buffer is what is written, readable meanwhile.
-type buffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
+// logged is a log that can be looked at.
+type logged struct{ testkit.Output }
 
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
+func (l *logged) contains(text string) bool { return strings.Contains(l.String(), text) }
 
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-func (b *buffer) contains(text string) bool { return strings.Contains(b.String(), text) }
-
-func newLogger() (*buffer, *slog.Logger) {
-	b := &buffer{}
-	return b, slog.New(slog.NewTextHandler(b, nil))
+func newLogger() (*logged, *slog.Logger) {
+	l := &logged{}
+	return l, slog.New(slog.NewTextHandler(l, nil))
 }
 
 // startReal starts a stack of the real program and real servers.
@@ -206,7 +190,7 @@ func startFake(t *testing.T, manner string) *Stack {
 func startStack(t *testing.T, o Options) *Stack {
 	t.Helper()
 	o.Dir = tempDir(t)
-	messages := &buffer{}
+	messages := &testkit.Output{}
 	o.Log = messages
 	t.Cleanup(func() {
 		if t.Failed() {

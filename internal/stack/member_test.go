@@ -93,20 +93,3 @@ func TestProcessThatNeverGetsReady(t *testing.T) {
 	require.NoError(t, readErr)
 	require.Equal(t, 1, strings.Count(string(text), "bad configuration"), "a refusal is final")
 }
-
-func TestBadOptions(t *testing.T) {
-	t.Parallel()
-	good := Options{Forgerun: "forgerun", Dir: t.TempDir()}
-	for want, change := range map[string]func(*Options){
-		"Forgerun and Dir are required":        func(o *Options) { o.Dir = "" },
-		"are given together":                   func(o *Options) { o.RedisURL = "redis://x" },
-		"is negative":                          func(o *Options) { o.APIs = -1 },
-		"only those that begin with FORGERUN_": func(o *Options) { o.Env = map[string]string{"PATH": "x"} },
-		"FORGERUN_HTTP_ADDR cannot be set":     func(o *Options) { o.Env = map[string]string{"FORGERUN_HTTP_ADDR": "x"} },
-	} {
-		o := good
-		change(&o)
-		_, err := Start(testContext(t), o)
-		require.ErrorContains(t, err, want)
-	}
-}

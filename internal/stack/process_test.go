@@ -60,16 +60,8 @@ func TestCommandIsRunAsToldTo(t *testing.T) {
 	require.ErrorContains(t, err, "cannot start /nonexistent/program")
 }
 
-func TestStopTwiceAndBeforeTheStart(t *testing.T) {
+func TestStopOfAPausedProcess(t *testing.T) {
 	t.Parallel()
-	var never *Process
-	require.NoError(t, never.Stop(time.Second))
-	require.NoError(t, never.end())
-	never.Kill()
-	require.Zero(t, never.PID())
-	require.True(t, never.HasExited())
-	require.ErrorIs(t, never.Pause(), ErrNotRunning)
-
 	p, _ := startSaying(t, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done")
 	require.NoError(t, p.Pause())
 	require.NoError(t, p.Resume())
@@ -104,24 +96,6 @@ func TestKillReachesGrandchildren(t *testing.T) {
 		require.EqualError(t, p.exitReason(), "signal: killed")
 		testkit.Eventually(t, name, func() bool { return hasEnded(grandchild) })
 	}
-}
-
-func TestAwait(t *testing.T) {
-	t.Parallel()
-	p := startProcess(t, shell(t, "exec sleep 600"))
-	require.NoError(t, p.Await(testContext(t), func(context.Context) (bool, error) { return true, nil }))
-	broken := errors.New("broken")
-	require.ErrorIs(t, p.Await(testContext(t), func(context.Context) (bool, error) { return false, broken }), broken)
-	ctx, cancel := context.WithCancel(testContext(t))
-	cancel()
-	never := func(context.Context) (bool, error) { return false, nil }
-	require.ErrorIs(t, p.Await(ctx, never), context.Canceled)
-
-	p = startProcess(t, shell(t, "exit 3"))
-	err := p.Await(testContext(t), never)
-	require.ErrorIs(t, err, ErrExited)
-	require.ErrorContains(t, err, "exit status 3")
-	require.ErrorIs(t, p.Await(testContext(t), func(context.Context) (bool, error) { return true, nil }), ErrExited, "somebody else is ready")
 }
 
 func TestRunProcess(t *testing.T) {

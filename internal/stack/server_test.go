@@ -3,7 +3,6 @@ package stack
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -213,18 +212,6 @@ func TestPortThatIsTaken(t *testing.T) {
 		require.NoError(t, s.Start(testContext(t)))
 		require.NotEqual(t, other.Port(), s.Port(), "its own choice is no promise")
 	})
-}
-
-func TestReservedPortIsNotChosenTwice(t *testing.T) {
-	t.Parallel()
-	port, holder, err := reservePort()
-	require.NoError(t, err)
-	_, err = net.ListenPacket("udp4", address(port))
-	require.Error(t, err)
-	server, err := net.Listen("tcp4", address(port))
-	require.NoError(t, err, "the server itself can have it")
-	require.NoError(t, server.Close())
-	require.NoError(t, holder.Close())
 }
 
 func TestRedisConfiguration(t *testing.T) {

@@ -74,7 +74,6 @@ func TestWithoutFaults(t *testing.T) {
 		run  func(*testing.T, *Stack)
 	}{
 		{"addresses are direct", addressesAreDirect},
-		{"a folder in use", folderInUse},
 		{"foreign servers are spared", foreignServersAreSpared},
 		{"servers that die are started again", serversThatDie},
 	} {
@@ -102,13 +101,6 @@ func addressesAreDirect(t *testing.T, s *Stack) {
 	c, err := ParseChaos("slow=1s")
 	require.NoError(t, err)
 	require.ErrorContains(t, c.Run(testContext(t), s, 1, nil), "no connection leads through a proxy")
-}
-
-func folderInUse(t *testing.T, s *Stack) {
-	_, err := Start(testContext(t), Options{Forgerun: testkit.Program(t, "forgerun"), Dir: s.o.Dir})
-	require.Error(t, err)
-	require.NoError(t, s.Heal(testContext(t)))
-	requireAnswers(t, s)
 }
 
 func foreignServersAreSpared(t *testing.T, theirs *Stack) {

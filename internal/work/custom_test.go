@@ -74,23 +74,6 @@ func TestCustomTimeline(t *testing.T) {
 	}
 }
 
-func TestCustomJitterIsTheSeeds(t *testing.T) {
-	t.Parallel()
-	took := func(seed int64, attempt int) (d time.Duration) {
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			_, err := New(Config{TimeScale: 1}).Run(t.Context(),
-				defineCustom(job.Behavior{Seed: &seed, Duration: second, Jitter: second}), attempt, job.Observer{})
-			require.NoError(t, err)
-			d = time.Since(start)
-		})
-		return d
-	}
-	require.Equal(t, took(1, 1), took(1, 1))
-	require.NotEqual(t, took(1, 1), took(1, 2))
-	require.NotEqual(t, took(1, 1), took(2, 1))
-}
-
 func TestCustomResult(t *testing.T) {
 	t.Parallel()
 	run := func(r job.PlannedResult, seed int64) *job.Result {

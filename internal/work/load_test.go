@@ -105,42 +105,6 @@ func TestMemorySpikeGrowsToItsBoundAndGivesMemoryBack(t *testing.T) {
 	}
 }
 
-// A step stops between two units, and does one at least when the time is up; together the steps do all.
-func TestStepsOfUnits(t *testing.T) {
-	t.Parallel()
-	size := func(f *ioHeavy) int64 {
-		info := must(f.file.Stat())(t)
-		return info.Size()
-	}
-	s := &memorySpike{budget: make(chan struct{}, 64)}
-	_ = step(&countdown{t.Context(), 3}, s, 1, farAway)
-	require.Len(t, s.held, 3)
-	require.NoError(t, step(t.Context(), s, 1, past))
-	require.Len(t, s.held, 4)
-
-	f := &ioHeavy{dir: t.TempDir()}
-	defer f.release()
-	_ = step(&countdown{t.Context(), 3}, f, steps, farAway)
-	require.EqualValues(t, 3*blockSize, size(f))
-
-	o := newSmallOutputs(define(t, job.ManySmallOutputs))
-	_ = step(&countdown{t.Context(), 2}, o, 1, farAway)
-	require.Len(t, o.body, 2*lineSize)
-	require.NoError(t, step(t.Context(), o, 1, past))
-	require.Len(t, o.body, 3*lineSize)
-	o = newSmallOutputs(define(t, job.ManySmallOutputs))
-	for i := range steps {
-		before := len(o.body)
-		require.NoError(t, step(t.Context(), o, steps, farAway))
-		require.Greater(t, len(o.body), before)
-		require.Equal(t, i == steps-1, len(o.body) == cap(o.body), "all is there after the last step")
-	}
-
-	b := &cpuBurst{turns: make(chan struct{}, 1)}
-	require.NoError(t, step(t.Context(), b, 1, past))
-	require.NotZero(t, b.block)
-}
-
 func TestIOHeavyWritesItsFile(t *testing.T) {
 	t.Parallel()
 	f := &ioHeavy{dir: t.TempDir()}

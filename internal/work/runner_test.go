@@ -219,38 +219,6 @@ func TestCancelInTheLastStepIsNoSuccess(t *testing.T) {
 	}
 }
 
-func TestRunsOverTimeoutMeetsTheDeadline(t *testing.T) {
-	t.Parallel()
-	for _, scale := range []float64{0, 0.02, 1} {
-		for _, short := range []time.Duration{time.Second, limit} {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeoutCause(t.Context(), short, errStopped)
-				defer cancel()
-				start := time.Now()
-				_, err := New(Config{TimeScale: scale, Limit: short}).Run(ctx, define(t, job.RunsOverTimeout), 1, job.Observer{})
-				require.Equal(t, errStopped, err)
-				require.Equal(t, short, time.Since(start))
-			})
-		}
-	}
-}
-
-func TestEndedContextRunsNothing(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errStopped)
-	for _, kind := range runnable() {
-		var reports recorder
-		_, err := New(Config{TempDir: "/nonexistent"}).Run(ctx, define(t, kind), 1, job.Observer{Progress: reports.report})
-		require.Equal(t, errStopped, err)
-		require.Empty(t, reports.seen)
-	}
-	plain, stop := context.WithCancel(t.Context())
-	stop()
-	_, err := New(Config{}).Run(plain, define(t, job.PayloadSmall), 1, job.Observer{})
-	require.Equal(t, context.Canceled, err)
-}
-
 func TestBadDefinitionRunsNothing(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*job.Definition){
@@ -298,21 +266,6 @@ func TestResultBytesNeverChange(t *testing.T) {
 	} {
 		result := must(New(Config{}).Run(t.Context(), define(t, kind), 1, job.Observer{}))(t)
 		require.Equal(t, want, hex.EncodeToString(result.SHA256[:]), string(result.Body[:200]))
-	}
-}
-
-func TestBodiesOfEverySize(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []job.Kind{job.PayloadSmall, job.ManySmallOutputs} {
-		d := define(t, kind)
-		for size := 1024; size < 1024+3*lineSize; size++ {
-			d.PayloadSize = size
-			result := must(New(Config{}).Run(t.Context(), d, 1, job.Observer{}))(t)
-			require.Len(t, result.Body, size)
-			for _, chunk := range bytes.Split(bytes.TrimSuffix(result.Body, []byte("\n")), []byte("\n")) {
-				require.True(t, json.Valid(chunk), "%q", chunk)
-			}
-		}
 	}
 }
 

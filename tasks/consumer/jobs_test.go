@@ -181,30 +181,6 @@ func TestWorkersArchiveWhatTheyCannotRead(t *testing.T) {
 	require.Equal(t, 3., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultBad)))
 }
 
-func TestHandlerContext(t *testing.T) {
-	t.Parallel()
-	type key struct{}
-	r := redistest.Mini(t)
-	redistest.Dispatch(t, queue.New(r, queue.Config{MaxTaskTime: time.Hour}), redistest.Task())
-	seen := make(chan context.Context)
-	w := NewJobs(r, Config{}, func(ctx context.Context, _ job.Task) error {
-		seen <- ctx
-		seen <- ctx
-		return nil
-	}, func(job.ID) {})
-	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
-	require.NoError(t, w.Start(ctx))
-	t.Cleanup(func() { _ = w.Stop(context.Background()) })
-	got := redistest.Receive(t, seen, "the handler")
-	cancel()
-	require.NoError(t, got.Err(), "the end of Start's context means nothing")
-	require.Equal(t, "value", got.Value(key{}))
-	deadline, ok := got.Deadline()
-	require.True(t, ok)
-	require.Greater(t, time.Until(deadline), time.Hour/2)
-	redistest.Receive(t, seen, "the handler")
-}
-
 // startHeld starts workers whose handler has a task until release.
 func startHeld(t *testing.T, r *redisconn.Redis, cfg Config) (w *Consumer, task job.Task, release func()) {
 	t.Helper()

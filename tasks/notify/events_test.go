@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/stack"
@@ -94,26 +93,6 @@ func TestEvents(t *testing.T) {
 	redistest.Eventually(t, func() bool {
 		return r.Client.PubSubNumSub(t.Context(), eventChannel(a)).Val()[eventChannel(a)] == 1
 	}, "unwatching ends the subscription")
-}
-
-// What comes before Redis has ended the subscription is dropped.
-func TestUnwatchedIsNotHeard(t *testing.T) {
-	t.Parallel()
-	l := NewEvents(redistest.Mini(t))
-	var got []job.Notification
-	var resumed []job.ID
-	l.received = func(n job.Notification) { got = append(got, n) }
-	l.resumed = func(c job.ID) { resumed = append(resumed, c) }
-	l.Watch(anna)
-	l.Watch(bert)
-	l.Unwatch(bert)
-	for _, c := range []job.ID{anna, bert} {
-		l.subscriber.handle(&redis.Subscription{Kind: "subscribe", Channel: eventChannel(c)})
-		l.subscriber.handle(&redis.Subscription{Kind: "unsubscribe", Channel: eventChannel(c)})
-		l.subscriber.handle(&redis.Message{Channel: eventChannel(c), Payload: "-\n"})
-	}
-	require.Equal(t, []job.ID{anna}, resumed)
-	require.Equal(t, []job.Notification{{ClientID: anna}}, got)
 }
 
 func TestEventsSkipGarbage(t *testing.T) {

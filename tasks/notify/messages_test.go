@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -213,18 +212,6 @@ func TestProgress(t *testing.T) {
 	redistest.Eventually(t, func() bool { return p.Progress(ctx, first, 2) == nil && r.Client.Exists(ctx, key).Val() == 0 })
 }
 
-// The end that another process tells of, such as a cancel, changes no key.
-func TestEndOfAnAttemptElsewhere(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	worker, api := startPublisher(t, r), startPublisher(t, r)
-	worker.Publish(progressOf(1, 10))
-	requireProgress(t, worker, first, 1, &job.Progress{Percentage: 10})
-	api.Publish(end(1))
-	redistest.Eventually(t, func() bool { return notificationsOf(r, redisconn.ResultOK) == 2 })
-	require.Greater(t, r.Client.TTL(t.Context(), progressKey(first)).Val(), time.Minute)
-}
-
 func TestGarbageIsNoProgress(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
@@ -278,29 +265,6 @@ func TestProgressWithoutRedis(t *testing.T) {
 		p.Publish(progressOf(1, 20))
 		return p.Progress(t.Context(), first, 1) != nil
 	})
-}
-
-func TestLine(t *testing.T) {
-	t.Parallel()
-	client, id := redistest.Task().JobID, redistest.Task().JobID
-	p := &job.Progress{Percentage: 40, Phase: "a\nb c", StepsCompleted: 4, StepsTotal: 10, UpdatedAt: time.Unix(1, 5000).UTC()}
-	encoded := redistest.Must(json.Marshal(p))(t)
-	for _, n := range []job.Notification{
-		{ClientID: client, JobID: id},
-		{ClientID: client},
-		{ClientID: client, JobID: id, Attempt: 3, Progress: p},
-	} {
-		text := appendLine(nil, n.JobID, 0, nil)
-		if n.Progress != nil {
-			text = appendLine(nil, n.JobID, n.Attempt, encoded)
-		}
-		line, ended := strings.CutSuffix(string(text), "\n")
-		require.True(t, ended)
-		require.NotContains(t, line, "\n")
-		got, err := parseLine(client, line)
-		require.NoError(t, err, line)
-		require.Equal(t, n, got)
-	}
 }
 
 func TestBadLines(t *testing.T) {

@@ -55,27 +55,6 @@ func results() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})
 }
 
-func TestSenderSendsManyAtOnce(t *testing.T) {
-	t.Parallel()
-	var l log
-	cfg := l.config()
-	cfg.Results, cfg.Waiting = results(), prometheus.NewGauge(prometheus.GaugeOpts{Name: "y"})
-	s := NewSender(cfg)
-	for i := range 13 {
-		require.Equal(t, i < 10, s.Add(i))
-	}
-	require.Equal(t, 10, s.Len())
-	require.Equal(t, 10., testutil.ToFloat64(cfg.Waiting))
-	s.Start()
-	s.Start()
-	require.NoError(t, s.Stop(t.Context()))
-	require.NoError(t, s.Stop(t.Context()))
-	require.Equal(t, [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}}, l.sent)
-	require.False(t, s.Add(1), "it was stopped")
-	require.Equal(t, 4., testutil.ToFloat64(cfg.Results.WithLabelValues(redisconn.ResultDropped)))
-	require.Zero(t, testutil.ToFloat64(cfg.Waiting))
-}
-
 // A worker rests after a Send that left less than a batch.
 func TestSenderPauses(t *testing.T) {
 	t.Parallel()
@@ -139,47 +118,6 @@ func TestSenderMergesWhatRests(t *testing.T) {
 		add(1)
 		require.NoError(t, s.Stop(t.Context()))
 		require.Equal(t, [][]int{{1}}, l.take(), "Stop sends what rests")
-	})
-}
-
-func TestSenderOfUniqueItemsIsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var l log
-		cfg := l.config()
-		cfg.Rest = rest10
-		s := NewSender(cfg)
-		for i := range 10 {
-			require.True(t, s.Add(i))
-		}
-		require.False(t, s.Add(10))
-		require.True(t, s.Add(0), "it waits already")
-		s.Start()
-		synctest.Wait()
-		require.Len(t, slices.Concat(l.sent...), 10)
-		require.False(t, s.Add(10), "those that rest count")
-		time.Sleep(rest10)
-		synctest.Wait()
-		require.True(t, s.Add(10))
-		require.NoError(t, s.Stop(t.Context()))
-	})
-}
-
-func TestSenderRetries(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := log{began: time.Now(), err: errors.New("no Redis")}
-		cfg := l.config()
-		cfg.Retry = rest10
-		s := NewSender(cfg)
-		s.Add(1)
-		s.Start()
-		time.Sleep(2*rest10 + 1)
-		synctest.Wait()
-		require.Equal(t, [][]int{{1}, {1}, {1}}, l.sent)
-		require.Equal(t, []time.Duration{0, rest10, 2 * rest10}, l.at)
-		require.NoError(t, s.Stop(t.Context()))
-		require.Less(t, len(l.sent), 6, "Stop ends it")
 	})
 }
 

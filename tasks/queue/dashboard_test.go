@@ -24,22 +24,6 @@ func newMonitor(t *testing.T) (r *redisconn.Redis, request func(method, path, bo
 	}
 }
 
-func TestMonitorShowsTheQueues(t *testing.T) {
-	t.Parallel()
-	r, request := newMonitor(t)
-	q := New(r, Config{})
-	task := redistest.Task()
-	require.NoError(t, q.SetEpoch(t.Context(), 1))
-	redistest.Dispatch(t, q, task)
-	queues := request("GET", "/api/queues", "")
-	require.Equal(t, http.StatusOK, queues.Code)
-	require.Equal(t, "application/json", queues.Header().Get("Content-Type"))
-	require.Contains(t, queues.Body.String(), `"queue":"jobs"`)
-	require.Contains(t, request("GET", "/api/queues/jobs/pending_tasks", "").Body.String(), TaskName(task))
-	require.Contains(t, request("GET", "/api/redis_info", "").Body.String(), "redis_version")
-	require.Contains(t, request("GET", "/api/queues/none", "").Header().Get("Content-Type"), "text/plain", "an error is no JSON")
-}
-
 // The page and what it loads come from here, whatever path it is asked for.
 func TestMonitorNeedsNoOtherHost(t *testing.T) {
 	t.Parallel()

@@ -40,22 +40,6 @@ func TestWake(t *testing.T) {
 	require.Zero(t, depth["pending"], "they are no jobs")
 }
 
-func TestTasksOfAClientAreBoundedInRedis(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	q := New(r, Config{})
-	client := redistest.Task().JobID
-	for n := range deliveryNames {
-		require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{client}))
-		moveTask(t, r, redisconn.Webhooks, deliveryName(client.String(), n), "active")
-	}
-	for range 100 {
-		require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{client, client}))
-	}
-	require.Equal(t, []string{"active", "active", "active"}, redistest.DeliveryStates(t, r, client))
-	require.Equal(t, 200., redistest.WakeUps(r, redisconn.ResultUsed))
-}
-
 // waitingFor is a delivery to the endpoint that waits for its second attempt.
 func waitingFor(endpoint job.ID, wait time.Duration) job.Delivery {
 	at := time.Now().Add(wait).Truncate(time.Millisecond)
@@ -224,21 +208,6 @@ func TestGivenUpDeliveriesAreBounded(t *testing.T) {
 	keys := redistest.Must(r.Client.Keys(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "*")).Result())(t)
 	require.Len(t, keys, maxGivenUp, "the others leave nothing behind")
 	require.Equal(t, [4]int{len(ds), len(ds), len(ds), len(ds)}, counted(t, r))
-}
-
-// What is written here of a task that failed is what asynq reads; TestEnqueueContractWithAsynq compares those of others.
-func TestMessagesOfFailedTasksAreAsynqs(t *testing.T) {
-	t.Parallel()
-	r := redistest.DB(t)
-	_, err := asynq.NewClientFromRedisClient(r.Client).Enqueue(
-		asynq.NewTask(AttemptTask, nil), asynq.Queue(redisconn.Webhooks), asynq.TaskID("x"))
-	require.NoError(t, err)
-	at := time.Now().Add(-time.Minute)
-	ours := message{kind: AttemptTask, id: "x", queue: redisconn.Webhooks, timeout: deliveryTime, failure: "why", failedAt: at}
-	require.NoError(t, r.Client.HSet(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "x"), "msg", ours.encode()).Err())
-	info := redistest.Must(inspector(r).GetTaskInfo(redisconn.Webhooks, "x"))(t)
-	require.Equal(t, []any{"why", at.Unix(), MaxRetry, deliveryTime, "x", redisconn.Webhooks},
-		[]any{info.LastErr, info.LastFailedAt.Unix(), info.MaxRetry, info.Timeout, info.ID, info.Queue})
 }
 
 func TestParseAttempt(t *testing.T) {

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,19 +76,6 @@ func TestDispatchAndMissingByState(t *testing.T) {
 		answers := redistest.Must(q.Dispatch(ctx, []job.Task{task}))(t)
 		require.Equal(t, []job.Dispatched{job.TaskEnqueued}, answers, "a raised dispatch has a name of its own, state %q", state)
 	}
-}
-
-func TestDispatchAndWakeEndWithTheirContext(t *testing.T) {
-	t.Parallel()
-	q := New(redistest.Mini(t), Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := q.Dispatch(ctx, redistest.Tasks(10))
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = q.Missing(ctx, redistest.Tasks(10))
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, q.WakeDeliveries(ctx, redistest.IDs(3)), context.Canceled)
-	require.NoError(t, q.WakeDeliveries(ctx, nil))
 }
 
 // Redis out of memory refuses to write, and must not look like a lost task.

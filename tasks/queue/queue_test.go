@@ -87,12 +87,6 @@ func TestQueueStopSendsWhatIsBuffered(t *testing.T) {
 	require.Equal(t, 1., redistest.WakeUps(r, redisconn.ResultDropped))
 	_, err := q.Dispatch(t.Context(), redistest.Tasks(1))
 	require.NoError(t, err, "only the background is stopped")
-
-	unused := New(redistest.Mini(t), Config{})
-	unused.Enqueue(redistest.Task())
-	require.NoError(t, unused.Stop(t.Context()))
-	unused.Start()
-	require.NoError(t, unused.Stop(t.Context()))
 }
 
 // enqueuedOf is how many tasks of a result were counted.

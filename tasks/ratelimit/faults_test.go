@@ -159,25 +159,6 @@ func TestGivingBackWhatIsNotThere(t *testing.T) {
 	require.Zero(t, hammer(t, client, b))
 }
 
-// What passed without a token counts like the others, and is not counted below nothing.
-func TestScriptCountsWhatIsOwed(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	l := w.process(Config{PerMinute: 100, PerDay: 1000}, 0)
-	id := redistest.Task().JobID
-	a := redistest.Must(l.grant(id, 5, report{owed: 130, counting: 130, owedToday: 130, day: dayOf(noon)}))(t)
-	require.Equal(t, answer{
-		available: 0, slot: noon.UnixMicro() / slotWidth.Microseconds(), free: whole, whole: whole, day: dayOf(noon),
-		dayLeft: 12 * time.Hour, used: 130,
-	}, a)
-	w.advance(time.Second)
-	a = redistest.Must(l.grant(id, 5, report{unused: []chunk{{n: 40, slot: a.slot, day: a.day}, {n: 7, slot: 1}}, day: dayOf(noon)}))(t)
-	require.Equal(t, [4]int{5, 5, 95, int(whole)}, [4]int{a.taken, a.available, a.used, int(a.whole)})
-	a = redistest.Must(l.grant(id, 0, report{unused: []chunk{{n: 1000, slot: a.slot, day: a.day}}, day: dayOf(noon)}))(t)
-	require.Equal(t, [2]int{10, 0}, [2]int{a.available, a.used})
-	require.Equal(t, whole-time.Second, a.whole)
-}
-
 // What somebody else put under the key must not stop a client for ever.
 func TestLimiterOnDamagedData(t *testing.T) {
 	t.Parallel()

@@ -1,11 +1,7 @@
 package redisconn_test
 
 import (
-	"context"
-	"fmt"
-	"net"
 	"os"
-	"syscall"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -62,45 +58,4 @@ func TestScrapeWithoutRedis(t *testing.T) {
 			require.Equal(t, 12, redistest.SeriesOf(t, registry)["asynq_queue_tasks"])
 		})
 	}
-}
-
-// The connections of consumers count as well: theirs is another pool.
-func TestConnectionsAreOfAllClients(t *testing.T) {
-	t.Parallel()
-	r := redistest.DB(t)
-	require.NoError(t, r.Ping(t.Context()))
-	shared, _, timeouts, ok := r.Connections(true)
-	require.True(t, ok)
-	require.Positive(t, shared)
-	require.Zero(t, timeouts)
-	other := r.NewClient(r.ClientOptions(redistest.Within, 1))
-	require.NoError(t, other.Ping(t.Context()).Err())
-	redistest.Eventually(t, func() bool {
-		all, _, _, _ := r.Connections(true)
-		return all > shared
-	})
-	require.NoError(t, other.Close())
-	redistest.Eventually(t, func() bool {
-		left, _, _, _ := r.Connections(true)
-		return left <= shared
-	})
-}
-
-// go-redis looks at the socket to know whether Redis has closed it.
-func TestDialUntilShowsTheSocket(t *testing.T) {
-	t.Parallel()
-	ctx, cut := context.WithCancel(t.Context())
-	dial, address := redistest.DB(t).DialUntil(ctx), fmt.Sprint("127.0.0.1:", redistest.Shared(t).Port())
-	conn := redistest.Must(dial(t.Context(), "tcp", address))(t)
-	require.Implements(t, (*syscall.Conn)(nil), conn)
-	require.NoError(t, conn.Close())
-	require.False(t, redisconn.Forget(conn), "a closed connection is forgotten")
-
-	conn = redistest.Must(dial(t.Context(), "tcp", address))(t)
-	cut()
-	_, err := conn.Read(make([]byte, 1))
-	require.ErrorIs(t, err, net.ErrClosed)
-	_, err = dial(t.Context(), "tcp", address)
-	require.ErrorIs(t, err, context.Canceled)
-	require.Error(t, conn.Close())
 }

@@ -2,7 +2,6 @@ package redisconn
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -89,14 +88,6 @@ func TestAsynqLogRepeatsAfterAWhile(t *testing.T) {
 		l.due(strings.Repeat("x", i), now)
 	}
 	require.LessOrEqual(t, len(l.written), 101, "memory is bounded")
-}
-
-func TestGoRedisLogIsForDebugging(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	l := goRedisLog{slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	l.Printf(context.Background(), "failed to dial after %d attempts\n", 1)
-	require.Contains(t, out.String(), `level=DEBUG msg="failed to dial after 1 attempts"`)
 }
 
 func TestParseURL(t *testing.T) {

@@ -108,7 +108,6 @@ var answerCorruptions = []corruption{
 	{"the list of jobs shows the job differently", answered, plainJob, func(w *world) {
 		w.find(listed, plainJob).Told.StartedAt = &w.start
 	}, true},
-	{"the list of jobs shows the job differently", answered, plainJob, func(w *world) { w.find(listed, plainJob).Told.MaxAttempts = 3 }, true},
 
 	{"the API shows another report of attempt 1 than is stored", answered, retriedJob, func(w *world) {
 		w.shown(retriedJob).Outcome = "CANCELED"
@@ -131,11 +130,6 @@ var answerCorruptions = []corruption{
 	}), true},
 	{`event 3 (job.assigned) is of job "x"`, answered, plainJob, told(2, func(e *history.Event) { e.Job = "x" }), true},
 	{`event 3 (job.assigned) has work kind ""`, expected, plainJob, told(2, func(e *history.Event) { e.WorkKind = "" }), true},
-	{"event 3 (job.assigned) has a duration of 7 ms", expected, plainJob, told(2, func(e *history.Event) {
-		ms := int64(7)
-		e.DurationMS = &ms
-	}), true},
-	{"event 3 (job.assigned) has expected outcome ", expected, plainJob, told(2, func(e *history.Event) { e.Expected = failed }), true},
 }
 
 // acted spoils the first answer to a cancel or a retry.

@@ -135,7 +135,6 @@ var jobCorruptions = []corruption{
 		w.add(history.Fact{At: w.start, Kind: history.Strange, Note: "a delivery that nobody signed"})
 	}, true},
 	{"and was answered 200", foreign, plainJob, intruder(200), true},
-	{"and was answered 403", foreign, plainJob, intruder(403), true},
 	{"and was answered 410", foreign, plainJob, intruder(410), true},
 
 	{"jobs_submitted_total is 15, the rows say 18", measured, 0, func(w *world) { w.run.Collected.Measured[0].Metric = 15 }, true},

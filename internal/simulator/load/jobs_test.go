@@ -115,15 +115,6 @@ func TestJobsUntilTheirEnd(t *testing.T) {
 	}
 }
 
-func TestAChangeIsToldToWhoWaitsForIt(t *testing.T) {
-	t.Parallel()
-	w := newWatched()
-	taken(true, false)(t, w)
-	_, _, changed := w.look("a")
-	streamed(1, client.Failed)(t, w)
-	<-changed
-}
-
 func TestScheduledJobsBeyondTheLimitAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newWatched()

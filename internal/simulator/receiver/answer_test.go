@@ -2,7 +2,6 @@ package receiver
 
 import (
 	"fmt"
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,16 +30,4 @@ func TestDrawsFollowTheSharesAndRepeat(t *testing.T) {
 	// Two independent draws differ with 1 - (0.7² + 0.2² + 0.1²).
 	require.InDelta(t, 0.46, float64(otherSeed)/messages, 0.02)
 	require.InDelta(t, 0.46, float64(otherTry)/messages, 0.02)
-}
-
-func TestTicketOfACorrelationID(t *testing.T) {
-	t.Parallel()
-	for id, want := range map[string]int64{
-		"run1.17": 17, "a.9223372036854775807": math.MaxInt64, "a.9223372036854775808": 0,
-		"": 0, "run1": 0, "run1.": 0, ".5": 5, "a.b.5": 0, "a.-5": 0, "a.5x": 0,
-	} {
-		var m message
-		m.data.CorrelationID = id
-		require.Equal(t, want, m.ticket(), id)
-	}
 }

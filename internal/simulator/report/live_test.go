@@ -71,31 +71,3 @@ func TestElsewhereLiveIsALineATick(t *testing.T) {
 		require.Contains(t, out.String(), want)
 	}
 }
-
-// A rate is that of the last seconds: it must fall when nothing comes any more.
-func TestRatesAreThoseOfTheLastSeconds(t *testing.T) {
-	t.Parallel()
-	c := &clock{began}
-	l := &Live{r: busyRecorder(c)}
-	require.Contains(t, l.line(l.r.Snapshot()), "sent 1,000 (50.1/s)")
-	for range 30 {
-		c.now = c.now.Add(time.Second)
-		_ = l.line(l.r.Snapshot())
-	}
-	require.Contains(t, l.line(l.r.Snapshot()), "sent 1,000 (0.0/s)")
-	require.Less(t, len(l.seen), 10)
-}
-
-func TestProgressByTimeAndByNumber(t *testing.T) {
-	t.Parallel()
-	for want, o := range map[string]LiveOptions{
-		"0:30":                             {},
-		"[##########..........] 50% 0:30":  {Duration: time.Minute},
-		"[#####...............] 25% 0:30":  {Jobs: 400},
-		"[################....] 80% 0:30":  {Duration: time.Minute, Jobs: 125},
-		"[####################] 100% 0:30": {Duration: time.Second},
-	} {
-		l := &Live{o: o}
-		require.Equal(t, want, l.progress(Snapshot{Elapsed: 30 * time.Second, Numbers: Numbers{Arrivals: 100}}))
-	}
-}

@@ -257,16 +257,3 @@ func TestPage(t *testing.T) {
 		}
 	}
 }
-
-func TestFormats(t *testing.T) {
-	t.Parallel()
-	for want, got := range map[string]string{
-		"0": grouped(0), "-1,234": grouped(-1234), "999": grouped(999), "1,234,567": grouped(1234567), "-123": grouped(-123),
-		"1.50 µs": brief(1500), "12.3 ms": brief(12345 * time.Microsecond), "123 ms": brief(123 * time.Millisecond),
-		"90.0 s": brief(90 * time.Second), "2:30": brief(150 * time.Second),
-		"1:02:03": clockTime(time.Hour + 2*time.Minute + 3*time.Second), "12.5/s": rate(25, 2*time.Second), "20,000/s": rate(20_000, time.Second),
-		"0.0/s": rate(1, 0), "a\nb?c": printableLines("a\r\nb\x1bc"),
-	} {
-		require.Equal(t, want, got)
-	}
-}

@@ -21,15 +21,6 @@ func times(t *testing.T, head, phases string) []time.Duration {
 	return at
 }
 
-func TestConstantRateIsEven(t *testing.T) {
-	t.Parallel()
-	at := times(t, "duration: 10s", "{rate: 200/s}")
-	require.Len(t, at, 2000)
-	for n, x := range at {
-		require.InDelta(t, n*int(5*time.Millisecond), x, 1000)
-	}
-}
-
 func TestRampsFollowTheirIntegral(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -93,18 +84,4 @@ func TestTheEarlierOfDurationAndJobsEndsThePlan(t *testing.T) {
 	require.Len(t, slow, 1000)
 	require.InDelta(t, 999*float64(time.Minute), slow[999], 1000)
 	require.Len(t, times(t, "jobs: 1000000", "{for: 1s, rate: 0.001}"), 605, "no run is longer than a week")
-}
-
-func TestEndedPlanStaysEnded(t *testing.T) {
-	t.Parallel()
-	s := parse(t, "{duration: 2s, arrival: {open: [{rate: 1}]}, mix: [{kind: SUCCESS_FAST}]}")
-	p := s.Plan()
-	for range 2 {
-		_, ok := p.Next()
-		require.True(t, ok)
-	}
-	for range 10 {
-		_, ok := p.Next()
-		require.False(t, ok)
-	}
 }
