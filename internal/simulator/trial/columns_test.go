@@ -1,4 +1,4 @@
-//go:build faults && linux
+//go:build slow && linux
 
 package trial
 
@@ -110,6 +110,12 @@ func TestFaultColumns(t *testing.T) {
 	}
 	for _, c := range columns {
 		full := c.Table + "." + c.Name
+		if slices.Contains(emptyTables, c.Table) {
+			var rows int
+			require.NoError(t, p.db.QueryRow(t.Context(), `SELECT count(*) FROM `+c.Table).Scan(&rows))
+			require.Zero(t, rows, "%s is not empty: its columns can be changed", c.Table)
+			continue
+		}
 		if excused[full] {
 			delete(excused, full)
 			continue
