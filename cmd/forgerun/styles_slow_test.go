@@ -1,0 +1,67 @@
+//go:build slow
+
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// clientStyles are ways to use the service that are right by its documentation: nine of a Go program, and a shell script.
+func clientStyles(t *testing.T) map[string][]string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "styles")
+	runIn(t, ".", nil, "go", "build", "-o", program, "./testdata/styles")
+	commands := map[string][]string{"curl": {"sh", filepath.Join("testdata", "styles", "curl.sh")}}
+	for _, style := range []string{
+		"long-poll", "poll", "hint-and-read", "list", "batch", "stream", "webhook", "pool", "two-processes",
+	} {
+		commands[style] = []string{program, style}
+	}
+	return commands
+}
+
+// TestRightStylesAreNotBlamed: whoever follows the documents breaks no rule, in whatever way. Clients of one profile and seed run at the
+// same time, each in a session of its own: they mostly wait.
+func TestRightStylesAreNotBlamed(t *testing.T) {
+	s, api, _ := newDelivering(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_WORKER_CONCURRENCY": "32"})
+	commands := clientStyles(t)
+	for _, profile := range fault.Profiles {
+		for seed := 1; seed <= seeds(); seed++ {
+			t.Run(fmt.Sprintf("%s/%d", profile, seed), func(t *testing.T) {
+				parallelIfMany(t)
+				var all sync.WaitGroup
+				for style, command := range commands {
+					all.Go(func() {
+						t.Run(style, func(t *testing.T) { s.requireBlameless(t, api, style, command, profile, seed) })
+					})
+				}
+				all.Wait()
+			})
+		}
+	}
+}
+
+func (s *stack) requireBlameless(t *testing.T, api *proc, style string, command []string, profile fault.Profile, seed int) {
+	t.Helper()
+	if style == "curl" {
+		if missing := missingProgram("curl", "install curl"); missing != "" {
+			t.Skip(missing)
+		}
+	}
+	said, v, broken, err := s.runJudged(t, api, command, profile, seed)
+	require.NoError(t, err, said)
+	require.Empty(t, broken, said)
+	learned := slices.ContainsFunc(v.Results, func(r verdict.Result) bool {
+		return r.Rule == "outcome-learned" && r.Status == verdict.Held
+	})
+	require.True(t, learned, "%s\n%+v", said, v)
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+)
+
+// batch submits all jobs in one request, reads the batch until it is complete, then the list of its jobs, and each job that the
+// service tries again until it has ended.
+func batch(ctx context.Context, a *api) ([]*intention, error) {
+	jobs := intentions(6)
+	id, next, err := a.submitBatch(ctx, jobs)
+	if err != nil {
+		return nil, err
+	}
+	header := map[string]string{}
+	for complete := false; !complete; {
+		if err := pause(ctx, time.Until(next)+jitter(50*time.Millisecond)); err != nil {
+			return nil, err
+		}
+		var b struct {
+			CompletedAt string `json:"completed_at"`
+		}
+		got, err := a.call(ctx, request{method: "GET", path: "/v1/batches/" + id, header: header}, &b, http.StatusOK, http.StatusNotModified)
+		if err != nil {
+			return nil, err
+		}
+		if got.status == http.StatusOK {
+			header["If-None-Match"] = got.header.Get("ETag")
+			complete = b.CompletedAt != ""
+		}
+		next = time.Now().Add(got.again(time.Second))
+	}
+	if err := a.learnFromList(ctx, "/v1/batches/"+id+"/jobs", jobs); err != nil {
+		return nil, err
+	}
+	for _, in := range open(jobs) {
+		if err := a.await(ctx, in); err != nil {
+			return nil, err
+		}
+	}
+	return jobs, nil
+}
+
+func (a *api) submitBatch(ctx context.Context, jobs []*intention) (id string, next time.Time, err error) {
+	var items []any
+	for i, in := range jobs {
+		item := maps.Clone(in.Body)
+		item["item_id"], item["correlation_id"] = fmt.Sprintf("item-%d", i), in.Correlation
+		items = append(items, item)
+	}
+	var receipt struct {
+		ID   string `json:"batch_id"`
+		Jobs []struct {
+			Item string `json:"item_id"`
+			Job  string `json:"job_id"`
+		} `json:"jobs"`
+	}
+	got, err := a.call(ctx, request{
+		method: "POST", path: "/v1/jobs/batch", body: map[string]any{"jobs": items}, header: map[string]string{"Idempotency-Key": rand.Text()},
+	}, &receipt, http.StatusAccepted)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	ids := map[string]string{}
+	for _, entry := range receipt.Jobs {
+		ids[entry.Item] = entry.Job
+	}
+	for i, in := range jobs {
+		if in.ID = ids[fmt.Sprintf("item-%d", i)]; in.ID == "" {
+			return "", time.Time{}, fmt.Errorf("item-%d was refused: %s", i, got.body)
+		}
+	}
+	return receipt.ID, time.Now().Add(got.again(time.Second)), nil
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// intention is a job that is to be done, how it is to end, and what became of it.
+type intention struct {
+	Key, Correlation string
+	Body             map[string]any
+	Retried          bool // the service tries it again by itself
+	Ends             string
+
+	ID, Ended string
+	Next      time.Time // before then it need not be asked about
+	etag      string
+}
+
+// intentions are n jobs: most succeed soon, one of six takes two seconds, one fails for good, and one succeeds at its second attempt.
+func intentions(n int) []*intention {
+	var all []*intention
+	for i := range n {
+		in := &intention{Key: rand.Text(), Correlation: "order-" + rand.Text(), Ends: "SUCCEEDED"}
+		behavior := map[string]any{"duration": "300ms", "result": map[string]any{"media_type": "text/plain", "body": in.Correlation}}
+		fails := func(problem map[string]any) []any {
+			return []any{map[string]any{"attempts": []int{1}, "problem": problem}}
+		}
+		switch i % 6 {
+		case 1:
+			behavior["duration"] = "2s"
+		case 3:
+			behavior["failures"] = fails(map[string]any{"title": "No such item", "status": 422, "retryable": false})
+			in.Ends = "FAILED"
+		case 4:
+			behavior["failures"] = fails(map[string]any{"title": "Out of stock", "status": 409, "retryAfter": 1})
+			in.Retried = true
+		}
+		in.Body = map[string]any{
+			"type": "EXECUTE", "work_kind": "CUSTOM", "auto_retry": in.Retried, "params": map[string]any{"behavior": behavior},
+		}
+		all = append(all, in)
+	}
+	if mistaken("one-job-per-intention") {
+		all[2].Key, all[2].Body = all[0].Key, all[0].Body
+	}
+	return all
+}
+
+// job is what is of interest of a job, in an answer or a list.
+type job struct {
+	ID       string `json:"job_id"`
+	State    string `json:"state"`
+	CanRetry bool   `json:"can_retry"`
+}
+
+// learn takes in what a job is like. It has ended in a state that is known to be final, unless the service will try it again.
+func (in *intention) learn(j job) (ended bool) {
+	switch {
+	case j.State == "FAILED" && in.Retried && j.CanRetry:
+	case mistaken("tolerant-reader") && j.State == "PONDERING":
+		in.Ended = in.Ends
+	case j.State == "SUCCEEDED", j.State == "FAILED", j.State == "CANCELED":
+		in.Ended = j.State
+	}
+	return in.Ended != ""
+}
+
+// submit submits a job; if the answer may be held back, the job may have ended already.
+func (a *api) submit(ctx context.Context, in *intention, wait time.Duration) error {
+	var j job
+	got, err := a.call(ctx, request{
+		method: "POST", path: "/v1/jobs", body: in.Body, wait: wait,
+		header: map[string]string{"Idempotency-Key": in.Key, "X-Correlation-ID": in.Correlation},
+	}, &j, http.StatusAccepted, http.StatusOK)
+	if err != nil && mistaken("lost-answer") {
+		in.Ended = in.Ends
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if j.ID == "" {
+		return fmt.Errorf("a submission was answered without an id: %s", got.body)
+	}
+	in.ID, in.Next = j.ID, time.Now().Add(got.again(0))
+	in.learn(j)
+	return nil
+}
+
+func (a *api) submitAll(ctx context.Context, jobs []*intention) error {
+	for _, in := range jobs {
+		if err := a.submit(ctx, in, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read reads a job once, and reports whether it has ended.
+func (a *api) read(ctx context.Context, in *intention, wait time.Duration) (ended bool, err error) {
+	r := request{method: "GET", path: "/v1/jobs/" + in.ID, wait: wait, header: map[string]string{}}
+	if in.etag != "" && !mistaken("conditional-requests") {
+		r.header["If-None-Match"] = in.etag
+	}
+	var j job
+	got, err := a.call(ctx, r, &j, http.StatusOK, http.StatusNotModified)
+	if err != nil {
+		return false, err
+	}
+	in.Next = time.Now().Add(got.again(time.Second))
+	if got.status == http.StatusNotModified {
+		return false, nil
+	}
+	in.etag = got.header.Get("ETag")
+	return in.learn(j), nil
+}
+
+// await reads one job until it has ended, as often as the service says.
+func (a *api) await(ctx context.Context, in *intention) error {
+	for in.Ended == "" {
+		if err := pause(ctx, time.Until(in.Next)+jitter(100*time.Millisecond)); err != nil {
+			return err
+		}
+		if _, err := a.read(ctx, in, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open are the jobs that have not ended.
+func open(jobs []*intention) []*intention {
+	var left []*intention
+	for _, in := range jobs {
+		if in.Ended == "" {
+			left = append(left, in)
+		}
+	}
+	return left
+}

@@ -1,0 +1,64 @@
+// Command styles is a client of ForgeRun in nine styles: styles NAME submits a few jobs and learns how each of them ends, in the way of
+// that name. It is written by the documentation alone, with the standard library alone.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+)
+
+var styles = map[string]func(context.Context, *api) ([]*intention, error){
+	"long-poll":     longPoll,
+	"poll":          poll,
+	"hint-and-read": hintAndRead,
+	"list":          list,
+	"batch":         batch,
+	"stream":        streamOnly,
+	"webhook":       webhookOnly,
+	"pool":          pool,
+	"two-processes": twoProcesses,
+}
+
+// submitter is the part that the style two-processes starts as a process of its own.
+const submitter = "submitter"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	a := &api{url: os.Getenv("FORGERUN_URL"), key: os.Getenv("FORGERUN_API_KEY"), http: newClient()}
+	if a.url == "" || a.key == "" {
+		return errors.New("FORGERUN_URL and FORGERUN_API_KEY are needed")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 150*time.Second)
+	defer cancel()
+	if len(args) == 1 && args[0] == submitter {
+		return submitAndTell(ctx, a, os.Stdout)
+	}
+	if len(args) != 1 || styles[args[0]] == nil {
+		return fmt.Errorf("usage: styles NAME, one of %v", slices.Sorted(maps.Keys(styles)))
+	}
+	if err := a.disturb(ctx); err != nil {
+		return err
+	}
+	jobs, err := styles[args[0]](ctx, a)
+	if err != nil {
+		return err
+	}
+	for _, in := range jobs {
+		if in.Ended != in.Ends {
+			return fmt.Errorf("job %s ended as %q, not as %s", in.ID, in.Ended, in.Ends)
+		}
+	}
+	fmt.Printf("%d jobs ended as intended\n", len(jobs))
+	return nil
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// longPoll asks for answers that come when the job has changed.
+func longPoll(ctx context.Context, a *api) ([]*intention, error) {
+	jobs := intentions(6)
+	if err := a.submitAll(ctx, jobs); err != nil {
+		return nil, err
+	}
+	for _, in := range jobs {
+		for in.Ended == "" {
+			asked := time.Now()
+			ended, err := a.read(ctx, in, 20*time.Second)
+			if err != nil {
+				return nil, err
+			}
+			// An answer that was not held back is one of a poll.
+			if !ended && time.Since(asked) < time.Second {
+				if err := pause(ctx, time.Until(in.Next)); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return jobs, nil
+}
+
+// poll reads the job whose turn it is, until none is left.
+func poll(ctx context.Context, a *api) ([]*intention, error) {
+	jobs := intentions(6)
+	if err := a.submitAll(ctx, jobs); err != nil {
+		return nil, err
+	}
+	if mistaken("retry-only-retryable") {
+		insist(ctx, a)
+	}
+	if mistaken("outcome-learned") {
+		return nil, pause(ctx, 6*time.Second)
+	}
+	for left := open(jobs); len(left) > 0; left = open(jobs) {
+		in := slices.MinFunc(left, func(a, b *intention) int { return a.Next.Compare(b.Next) })
+		wait := time.Until(in.Next) + jitter(200*time.Millisecond)
+		if mistaken("retry-after") {
+			wait = 50 * time.Millisecond
+		}
+		if err := pause(ctx, wait); err != nil {
+			return nil, err
+		}
+		if _, err := a.read(ctx, in, 0); err != nil {
+			return nil, err
+		}
+	}
+	return jobs, dwell(ctx, a, jobs)
+}
+
+type page struct {
+	Data []job `json:"data"`
+	Page struct {
+		NextCursor string `json:"next_cursor"`
+	} `json:"page"`
+}
+
+// learnFromList reads all pages of a list of jobs, and takes in what they say.
+func (a *api) learnFromList(ctx context.Context, path string, jobs []*intention) error {
+	for cursor := ""; ; {
+		query := url.Values{"limit": {"4"}}
+		if cursor != "" {
+			query.Set("cursor", cursor)
+		}
+		var p page
+		if _, err := a.call(ctx, request{method: "GET", path: path + "?" + query.Encode()}, &p, http.StatusOK); err != nil {
+			return err
+		}
+		for _, j := range p.Data {
+			for _, in := range jobs {
+				if in.ID == j.ID {
+					in.learn(j)
+				}
+			}
+		}
+		if cursor = p.Page.NextCursor; cursor == "" {
+			return nil
+		}
+	}
+}
+
+// list reads the list of all jobs until those of its own have ended.
+func list(ctx context.Context, a *api) ([]*intention, error) {
+	jobs := intentions(6)
+	if err := a.submitAll(ctx, jobs); err != nil {
+		return nil, err
+	}
+	for len(open(jobs)) > 0 {
+		wait := jitter(time.Second)
+		if mistaken("list-polling") {
+			wait = 50 * time.Millisecond
+		}
+		if err := pause(ctx, wait); err != nil {
+			return nil, err
+		}
+		if err := a.learnFromList(ctx, "/v1/jobs", jobs); err != nil {
+			return nil, err
+		}
+	}
+	return jobs, nil
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// silence is how long a stream may say nothing: a comment comes every 15 seconds.
+const silence = 17 * time.Second
+
+// streamOnly learns all from the client's stream of events.
+func streamOnly(ctx context.Context, a *api) ([]*intention, error) {
+	events := newInbox()
+	stop, err := follow(ctx, a, events)
+	if err != nil {
+		return nil, err
+	}
+	jobs := intentions(6)
+	if err = a.submitAll(ctx, jobs); err == nil {
+		err = learnFromInbox(ctx, events, jobs)
+	}
+	return jobs, errors.Join(err, stop())
+}
+
+// follow reads the stream of the client's events into the inbox, until it is stopped. It returns when the stream has told its
+// position: from then on nothing is missed.
+func follow(ctx context.Context, a *api, into *inbox) (stop func() error, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &stream{a: a, into: into, wait: 3 * time.Second, positioned: make(chan struct{})}
+	done := make(chan error, 1)
+	go func() { done <- s.run(ctx) }()
+	stop = func() error {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	}
+	select {
+	case <-s.positioned:
+		return stop, nil
+	case err := <-done:
+		cancel()
+		return nil, err
+	}
+}
+
+// stream is a reader of the client's stream, which goes on where it ended.
+type stream struct {
+	a          *api
+	into       *inbox
+	lastID     string
+	positioned chan struct{} // closed once there is a last id
+	wait       time.Duration // before it connects again, as the stream says
+}
+
+func (s *stream) run(ctx context.Context) error {
+	for try := 0; ; {
+		again, err := s.connect(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if again == 0 {
+			try, again = 0, jitter(s.wait)
+		} else {
+			again = max(again, backoff(try))
+			try++
+		}
+		if err := pause(ctx, again); err != nil {
+			return err
+		}
+	}
+}
+
+// connect reads one connection to its end. If there was no stream it says how long to wait.
+func (s *stream) connect(ctx context.Context) (again time.Duration, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	alarm := time.AfterFunc(answerLimit, cancel)
+	defer alarm.Stop()
+	r := request{method: "GET", path: "/v1/events", header: map[string]string{"Accept": "text/event-stream"}}
+	if s.lastID != "" && !mistaken("stream-resume") {
+		r.header["Last-Event-ID"] = s.lastID
+	}
+	req, err := s.a.request(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	response, err := s.a.http.Do(req)
+	if err != nil {
+		return s.wait, nil //nolint:nilerr // the connection was lost
+	}
+	defer func() { _ = response.Body.Close() }()
+	got := answer{status: response.StatusCode, header: response.Header}
+	switch {
+	case passing(got.status):
+		return got.again(s.wait), nil
+	case got.status != http.StatusOK || !strings.HasPrefix(got.header.Get("Content-Type"), "text/event-stream"):
+		return 0, fmt.Errorf("the stream was answered with %d %s", got.status, got.header.Get("Content-Type"))
+	}
+	return 0, s.readEvents(response.Body, func() { alarm.Reset(silence) })
+}
+
+// readEvents reads frames until the stream ends. What is left of one that did not come as a whole is not taken.
+func (s *stream) readEvents(body io.Reader, heard func()) error {
+	lines := bufio.NewReader(body)
+	var id, name, data string
+	for {
+		heard()
+		line, err := lines.ReadString('\n')
+		if err != nil && mistaken("half-events") {
+			return s.dispatch(id, name, "")
+		}
+		if err != nil {
+			return nil //nolint:nilerr // ended, cut or silent: it is opened again
+		}
+		line = strings.TrimRight(line, "\r\n")
+		field, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "id":
+			id = value
+		case "event":
+			name = value
+		case "data":
+			data += value
+		case "retry":
+			if ms, err := strconv.Atoi(value); err == nil {
+				s.wait = time.Duration(ms) * time.Millisecond
+			}
+		case "":
+			if line != "" { // a comment
+				continue
+			}
+			if err := s.dispatch(id, name, data); err != nil {
+				return err
+			}
+			id, name, data = "", "", ""
+		}
+	}
+}
+
+func (s *stream) dispatch(id, name, data string) error {
+	if data != "" {
+		t, err := tell(name, []byte(data))
+		if err != nil {
+			return errors.Join(errors.New("an event is not JSON"), err)
+		}
+		s.into.add(t)
+	}
+	if id == "" {
+		return nil
+	}
+	if s.lastID == "" {
+		close(s.positioned)
+	}
+	s.lastID = id
+	return nil
+}
