@@ -53,7 +53,7 @@ func setSession(c *pgconn.Config, cfg Config) {
 var assumed = map[string]string{
 	"standard_conforming_strings": "on", "transform_null_equals": "off", "array_nulls": "on", "xmloption": "content",
 	"datestyle": "ISO, MDY", "intervalstyle": "postgres", "extra_float_digits": "1", "bytea_output": "hex",
-	"default_transaction_isolation": "read committed", "default_transaction_read_only": "off", "default_transaction_deferrable": "off",
+	"default_transaction_isolation": "read committed", "default_transaction_deferrable": "off",
 	"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "check_function_bodies": "on",
 }
 
