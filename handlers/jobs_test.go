@@ -315,21 +315,3 @@ func TestClients(t *testing.T) {
 		w.send("POST", path, body).requireProblem(t, job.CodeForbidden)
 	}
 }
-
-func TestBadBodiesForKeys(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	keys := "/v1/clients/" + clientA.String() + "/keys"
-	for path, bodies := range map[string][]string{
-		keys:             {`{"rotate":1}`, `{"rotate":true,"rotate":true}`, `{"x":1}`, `[]`, `true`},
-		keys + "/revoke": {"", `{}`, `{"key_id":null}`, `{"key_id":1}`, `{"key_id":"a","x":1}`, `{"key_id":"\u0000"}`},
-		"/v1/clients":    {`{"x":1}`},
-		keys + "/renew":  {`{"x":1}`},
-	} {
-		for _, body := range bodies {
-			w.send("POST", path, body).requireProblem(t, job.CodeMalformed)
-		}
-	}
-	p := w.send("POST", keys+"/revoke", `{"key_id":""}`).requireProblem(t, job.CodeValidationFailed)
-	require.Equal(t, "/key_id", p.Violations[0].Pointer)
-}

@@ -246,11 +246,3 @@ func anchorOf(heading string) string {
 		}
 	}, heading)
 }
-
-func TestDocumentationLinksNamesOfHeadings(t *testing.T) {
-	t.Parallel()
-	page := "# The `{id}` of a_job: *what*?\n\n```sh\n# a comment\n```\n## [Limits](x.md) & errors ##\n## Same\n## Same\n" +
-		"1. item\n   ```\n   [x](none.md)\n   ```\n`[y](none.md)` [`z`](z.md#a) <a id=\"old\" href=\"w.md\">w</a>\n\n[v]: v.md\n"
-	require.Equal(t, []string{"the-id-of-a_job-what", "limits--errors", "same", "same-1", "old"}, anchorsOf(page))
-	require.Equal(t, []string{"x.md", "z.md#a", "v.md", "w.md"}, linksOf(page))
-}

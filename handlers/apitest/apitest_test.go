@@ -1,13 +1,10 @@
 package apitest_test
 
 import (
-	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 
@@ -192,39 +189,6 @@ func (r *recorder) Errorf(string, ...any) { r.failed++ }
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func TestTransport(t *testing.T) {
-	t.Parallel()
-	const asJSON, asStream, frame = "application/json", "text/event-stream", "data: 1\n\n"
-	broken := errors.New("broken")
-	for _, test := range []struct {
-		media, id, body string
-		fails, breaks   bool
-	}{
-		{asJSON, id, thing, false, false}, {asJSON, id, "{}", true, false},
-		{asStream, id, frame, false, false}, {asStream, "1", frame, true, false},
-		{asJSON, id, `{"na`, false, true},
-	} {
-		rec := &recorder{TB: t}
-		transport := apitest.New(rec, []byte(things)).Transport(roundTrip(func(*http.Request) (*http.Response, error) {
-			res := answer(200, test.body, "Content-Type", test.media, "X-Id", test.id)
-			if test.breaks {
-				res.Body = io.NopCloser(io.MultiReader(res.Body, iotest.ErrReader(broken)))
-			}
-			return res, nil
-		}))
-		res, err := transport.RoundTrip(httptest.NewRequest(http.MethodGet, "/things/1", nil))
-		require.NoError(t, err)
-		body, err := io.ReadAll(res.Body)
-		require.Equal(t, test.breaks, errors.Is(err, broken))
-		require.Equal(t, test.body, string(body), "the body can be read again")
-		require.NoError(t, res.Body.Close())
-		require.Equal(t, test.fails, rec.failed > 0)
-	}
-	_, err := apitest.New(t, []byte(things)).Transport(roundTrip(func(*http.Request) (*http.Response, error) { return nil, broken })).
-		RoundTrip(httptest.NewRequest(http.MethodGet, "/things/1", nil))
-	require.ErrorIs(t, err, broken)
-}
 
 const talk = `
 asyncapi: 3.0.0

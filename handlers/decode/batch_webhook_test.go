@@ -163,27 +163,3 @@ func TestGoodWebhooks(t *testing.T) {
 		require.NotEmpty(t, r.URL)
 	}
 }
-
-func TestBadWebhookPatches(t *testing.T) {
-	t.Parallel()
-	for code, bodies := range map[job.Code]map[string]string{
-		job.CodeMalformed: {
-			`{}`: "", `[{"op":"replace","path":"/enabled","value":true}]`: "", `null`: "", `{"enabled":tr`: "",
-			`{"url":null,"events":null,"description":null,"content_mode":null,"enabled":null}`: "/url /events /description /content_mode /enabled",
-			`{"url":1,"events":{},"description":1,"content_mode":[],"enabled":"true"}`:         "/url /events /description /content_mode /enabled",
-			`{"secret":"x","idempotency_key":"k","webhook_id":"x","disabled_reason":null}`: "/secret /idempotency_key /webhook_id " +
-				"/disabled_reason",
-			`{"enabled":true,"enabled":false}`: "/enabled", `{"url":"x","enabled":0}`: "/enabled /url",
-		},
-		job.CodeValidationFailed: {
-			`{"events":[]}`: "/events",
-			`{"url":"x","events":["*","job.progress"],"description":"` + long[:257] + `","content_mode":""}`: "/url /events/1 /description " +
-				"/content_mode",
-		},
-	} {
-		for body, at := range bodies {
-			p, err := WebhookPatch([]byte(body))
-			require.Equal(t, at, told(t, code, err, p.Malformed, p.Violations), "%.200q", body)
-		}
-	}
-}
