@@ -122,6 +122,7 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 		var took int64
 		err = row.Scan(scanID(&delivery), scanID(&about), &a.Number, &a.Event, &a.At, &took, &a.Status, &a.Error)
 		a.DeliveryID, a.JobID, a.Took = testbed.IDOf(delivery), testbed.IDOf(about), time.Duration(took)*time.Millisecond
+		a.GaveUp = a.Error == string(job.SendTimeout)
 		a.Final = slices.Contains([]string{job.EventSucceeded, job.EventFailed, job.EventCanceled}, a.Event)
 		return a, err
 	}, sessionDeliveries, args...)

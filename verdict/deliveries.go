@@ -10,7 +10,7 @@ import (
 func answered(r *Record, f *finding) {
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
-		if r.dropped(a) {
+		if r.dropped(a) || a.GaveUp && a.Took < AnswerWithin { // the client might have answered in time
 			continue
 		}
 		ok := a.Error == "" && a.Took <= AnswerWithin

@@ -130,4 +130,5 @@ type Attempt struct {
 	Took       time.Duration
 	Status     int    // 0 without an answer
 	Error      string // its class; empty if it was delivered
+	GaveUp     bool   // the service did, after Took
 }

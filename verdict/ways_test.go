@@ -62,6 +62,11 @@ func TestRightWays(t *testing.T) {
 			t.send(submit(7)).send(x).wait(10 * time.Second).send(stream("e5"))
 			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now.Add(-time.Second)})
 		},
+		"has no answer when a service gives up before its time is over": func(t *trace) {
+			t.Attempts = append(t.Attempts, verdict.Attempt{
+				DeliveryID: id(9), Number: 2, At: t.now, Took: 5 * time.Second, Error: "TIMEOUT", GaveUp: true,
+			})
+		},
 		"is curl": func(t *trace) {
 			t.each(30, func(byte) {
 				t.wait(time.Second).send(poll(7, conditional, func(x *verdict.Exchange) { x.Reused, x.OneShot = false, true }))
