@@ -76,10 +76,11 @@ async function wait(id: string): Promise<string> {
   }
 }
 
-/** Follows the events of a job to the end: a stream that breaks is opened again after a pause, behind the last event that came. */
+/** Follows the events of a job to the end: a stream that breaks is opened again after the pause that it asks for, behind the last event that came. */
 async function follow(id: string): Promise<string[]> {
   const names: string[] = [];
   let last = "";
+  let pause = 2000; // ms, until the stream says otherwise
   for (let n = 0; n < tries; n++) {
     const abort = new AbortController();
     try {
@@ -89,9 +90,10 @@ async function follow(id: string): Promise<string[]> {
       });
       if (answer.status === 204) return names; // there is no more
       if (answer.status === 200 && answer.body) {
-        for await (const [event, eventID] of events(answer.body, abort)) {
-          names.push(event);
-          last = eventID;
+        for await (const [event, eventID, retry] of events(answer.body, abort)) {
+          if (event) names.push(event);
+          if (eventID) last = eventID;
+          if (retry) pause = Number(retry);
         }
       } else {
         await answer.text();
@@ -100,13 +102,13 @@ async function follow(id: string): Promise<string[]> {
     } catch (err) {
       console.error(`events: ${err}, again after ${last || "the beginning"}`);
     }
-    await sleep(1000 + 250 * n);
+    await sleep(pause + 250 * n);
   }
   throw new Error("the events have no end");
 }
 
-/** The complete events of a stream, which is aborted if nothing comes for a while. */
-async function* events(body: ReadableStream<Uint8Array>, abort: AbortController): AsyncGenerator<[string, string]> {
+/** The complete blocks of a stream (event, id, retry), which is aborted if nothing comes for a while. */
+async function* events(body: ReadableStream<Uint8Array>, abort: AbortController): AsyncGenerator<[string, string, string]> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let rest = "";
@@ -119,7 +121,7 @@ async function* events(body: ReadableStream<Uint8Array>, abort: AbortController)
       const lines = rest.slice(0, end).split("\n");
       rest = rest.slice(end + 2);
       const field = (name: string) => lines.find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2) ?? "";
-      if (field("id")) yield [field("event"), field("id")]; // others are comments
+      if (field("id") || field("retry")) yield [field("event"), field("id"), field("retry")]; // others are comments
     }
   }
 }

@@ -1,9 +1,7 @@
 package apitest_test
 
 import (
-	"io"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,15 +75,6 @@ const (
 	id    = "0190a1b2-c3d4-7000-8000-000000000001"
 	thing = `{"name": null, "made": "2030-01-31T12:00:00Z", "size": 3}`
 )
-
-// answer builds a response; headers are name, value, ...
-func answer(status int, body string, headers ...string) *http.Response {
-	res := &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}
-	for i := 0; i < len(headers); i += 2 {
-		res.Header.Add(headers[i], headers[i+1])
-	}
-	return res
-}
 
 // changed gives headers with changes: name, value, ...; "-" takes one away.
 func changed(h http.Header, changes ...string) http.Header {
@@ -175,20 +164,6 @@ func TestVerifyDelivery(t *testing.T) {
 		requireSaid(t, test.wrong, document.VerifyDelivery(changed(h, test.changes...), []byte(test.body)), test)
 	}
 }
-
-// recorder is a test that notes its failures.
-type recorder struct {
-	testing.TB
-	failed int
-}
-
-func (r *recorder) Helper() {}
-
-func (r *recorder) Errorf(string, ...any) { r.failed++ }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 const talk = `
 asyncapi: 3.0.0
