@@ -65,8 +65,24 @@ func (s *shell) exits(want int, sentence string, args ...string) {
 // operatorToken opens the operator API in the tests of the command line.
 const operatorToken = "0123456789abcdef-operator"
 
-// The commands on one real service, each test with a client of its own.
+// The commands on a real service, each part with a client of its own.
 func TestCommandLine(t *testing.T) {
+	testCommands(t, map[string]func(*shell){
+		"jobs": jobsByCommand, "output": outputOfCommands, "schedules": schedulesByCommand, "operators": operatorsCommands,
+	})
+}
+
+func TestCommandsBesideJobs(t *testing.T) {
+	testCommands(t, map[string]func(*shell){
+		"batches": batchesByCommand, "testbed": testbedByCommand,
+		"listen": listenCommand, "listen and run": listenAndRun, "follow": followEvents, "interrupt": interruptCommand,
+		"terminal": watchInTerminal,
+	})
+}
+
+// testCommands runs parts of a test one after the other: parallel ones would come after all other tests.
+func testCommands(t *testing.T, parts map[string]func(*shell)) {
+	t.Helper()
 	s := newStack(t, env{
 		"FORGERUN_ADMIN_TOKEN": "ann:" + operatorToken, "FORGERUN_WEBHOOK_BACKOFF_BASE": "50ms", "FORGERUN_TESTBED": "true",
 	})
@@ -74,13 +90,7 @@ func TestCommandLine(t *testing.T) {
 	api := s.startLeader()
 	s.startWorker()
 	s.start("webhooks", env{"FORGERUN_PUBLIC_URL": api.url})
-	for name, test := range map[string]func(*shell){ // one after the other: parallel ones would come after all other tests
-		"jobs": jobsByCommand, "output": outputOfCommands, "batches": batchesByCommand, "schedules": schedulesByCommand,
-		"testbed":   testbedByCommand,
-		"operators": operatorsCommands,
-		"listen":    listenCommand, "listen and run": listenAndRun, "follow": followEvents, "interrupt": interruptCommand,
-		"terminal": watchInTerminal,
-	} {
+	for name, test := range parts {
 		t.Run(name, func(t *testing.T) {
 			u := s.newUser(api)
 			test(&shell{t: t, stack: s, client: u.id, secrets: []string{u.key, operatorToken}, env: env{

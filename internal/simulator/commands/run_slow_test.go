@@ -1,0 +1,90 @@
+//go:build slow
+
+package commands
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+	"github.com/stretchr/testify/require"
+)
+
+// told is what the tests read of report.json.
+type told struct {
+	Outcome string
+	Totals  struct {
+		Faults   int
+		Finished map[string]int
+	}
+	FaultKinds []struct{ Kind string } `json:"fault_kinds"`
+	Faults     []struct{ Kind, Target string }
+}
+
+// runScenario plays a scenario against a real service of its own, and wants all promises kept.
+func runScenario(t *testing.T, args ...string) (report told) {
+	t.Helper()
+	out := t.TempDir()
+	args = append([]string{"run", "--forgerun", testkit.Program(t, "forgerun"), "--out", out}, args...)
+	code, stdout, stderr := simulate(t, args...)
+	require.Equal(t, exitOK, code, "%s\n%s", stdout, stderr)
+	require.Contains(t, stdout, "no violation")
+	content, err := os.ReadFile(filepath.Join(out, "report.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content, &report))
+	require.Equal(t, "PASSED", report.Outcome)
+	junit, err := os.ReadFile(filepath.Join(out, "junit.xml"))
+	require.NoError(t, err)
+	var suite struct {
+		Cases []struct{} `xml:"testcase"`
+	}
+	require.NoError(t, xml.Unmarshal(junit, &suite))
+	require.NotEmpty(t, suite.Cases)
+	require.NoDirExists(t, filepath.Join(out, "history"), "it was not needed")
+	t.Logf("%s", stdout)
+	return report
+}
+
+const disturbedLoad = `
+duration: 2s
+drain: 2m
+tenants: 2
+arrival: {open: [{rate: 40/s}]}
+mix:
+  - {kind: SUCCESS_FAST, weight: 4}
+  - {kind: RETRY_ON_FAIL, auto_retry: true}
+  - {kind: RETRY_ON_FAIL, retry: {max: 1}}
+  - {kind: CANCEL_DURING_RUN, cancel: {in: RUNNING}}
+  - {kind: DUPLICATE_SUBMIT_SAME_KEY, duplicate: {copies: 2, at_once: true}}
+  - {kind: SCHEDULED_ON_TIME, type: DEFERRED, ahead: 1s..2s}
+  - {kinds: [SUCCESS_FAST, FAIL_IMMEDIATE], batch: 5}
+  - {type: EMIT_EVENT}
+readers: {poll: 5%}
+service:
+  workers: 1..2
+  concurrency: 20
+  time_scale: 0.01
+  env:
+    FORGERUN_RETRY_BACKOFF_BASE: 100ms
+    FORGERUN_RETRY_BACKOFF_MAX: 500ms
+chaos: kill=700ms,flush=700ms,cut=300ms
+`
+
+// TestRunUnderFaults is the whole thing for a moment: load of several tenants, workers that come and go, a fault of each
+// class, and the judge. The soaks do it for longer, and with webhooks (soak_test.go): what a killed process had on its way to
+// receivers is sent again when its claims have ended.
+func TestRunUnderFaults(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "disturbed.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(disturbedLoad), 0o600))
+	report := runScenario(t, file, "--seed", "7", "--lease", "1s")
+	var kinds []string
+	for _, f := range report.FaultKinds {
+		kinds = append(kinds, f.Kind)
+	}
+	require.ElementsMatch(t, []string{"kill", "flush", "cut"}, kinds, "one of each class: processes, stores, connections")
+	require.Positive(t, report.Totals.Finished["SUCCEEDED"])
+}
