@@ -39,7 +39,7 @@ mix:
   - {kind: RETRY_LIMIT_REACHED, retry: {max: 5}, weight: 1}
   - {kind: CANCEL_DURING_RUN, cancel: {in: RUNNING, after: 0s..50ms}, weight: 1}
   - {kind: DUPLICATE_SUBMIT_SAME_KEY, duplicate: {copies: 2, at_once: true}, weight: 2}
-  - {kind: SCHEDULED_ON_TIME, type: DEFERRED, ahead: 1s..3s, weight: 2}
+  - {kind: SCHEDULED_ON_TIME, type: DEFERRED, ahead: 1s..2s, weight: 2}
   - {kind: WEBHOOK_SUCCESS, callback: called, weight: 2}
   - {kinds: [SUCCESS_FAST, FAIL_IMMEDIATE], batch: 5, weight: 2}
   - {type: EMIT_EVENT, weight: 1}
@@ -49,7 +49,11 @@ receivers:
 service:
   workers: 1
   time_scale: 0.01
-  env: {FORGERUN_RETRY_BACKOFF_BASE: 50ms, FORGERUN_RETRY_BACKOFF_MAX: 200ms}
+  env:
+    FORGERUN_RETRY_BACKOFF_BASE: 50ms
+    FORGERUN_RETRY_BACKOFF_MAX: 200ms
+    FORGERUN_WEBHOOK_BACKOFF_BASE: 50ms
+    FORGERUN_WEBHOOK_BACKOFF_MAX: 500ms
 `
 
 // played is a trial that has been driven, with all that the judge needs to judge again.
