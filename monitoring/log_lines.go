@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	linesLimit = 4 << 20     // bytes of lines that wait
-	linesLast  = time.Second // that the end of the process waits for them
+	linesLimit  = 4 << 20              // bytes of lines that wait
+	linesLast   = time.Second          // that the end of the process waits for them
+	linesGather = 5 * time.Millisecond // that lines wait for more, which one call then writes
+	linesKept   = 64 << 10             // bytes of a buffer that is used again
 )
 
 // Lines writes log lines in the background, those that gathered meanwhile by one call: out may be a pipe that nobody reads,
@@ -22,6 +24,7 @@ type Lines struct {
 
 	mu      sync.Mutex
 	waiting []byte
+	spare   []byte        // empty, waiting's next memory
 	idle    chan struct{} // closed when all is written; nil: it is
 	dropped int           // lines, in all
 	told    int           // of these, how many the log tells of
@@ -68,10 +71,12 @@ func (l *Lines) Write(line []byte) (int, error) {
 // write writes until nothing waits.
 func (l *Lines) write() {
 	for {
+		time.Sleep(linesGather)
 		l.mu.Lock()
 		lines := l.waiting
-		l.waiting = nil
+		l.waiting, l.spare = l.spare, nil
 		if len(lines) == 0 {
+			l.spare = lines
 			close(l.idle)
 			l.idle = nil
 			l.mu.Unlock()
@@ -79,16 +84,19 @@ func (l *Lines) write() {
 		}
 		l.mu.Unlock()
 		n, err := l.out.Write(lines)
-		l.count(lines[n:], err)
+		l.written(lines, n, err)
 	}
 }
 
-// count counts the rest of what was written if there is an error; otherwise lines that were dropped can be told of.
-func (l *Lines) count(rest []byte, err error) {
+// written counts what a failed write left, or has the lines told of that were dropped before.
+func (l *Lines) written(lines []byte, n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if cap(lines) <= linesKept {
+		l.spare = lines[:0]
+	}
 	if err != nil {
-		l.dropped += bytes.Count(rest, []byte{'\n'})
+		l.dropped += bytes.Count(lines[n:], []byte{'\n'})
 		l.told = l.dropped
 	} else if lost := l.dropped - l.told; lost > 0 {
 		l.told = l.dropped
