@@ -6,7 +6,7 @@ COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
 DATE    ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
 
 BUILD   = github.com/forgerun/forgerun/internal/version
-LDFLAGS = -X $(BUILD).number=$(VERSION) -X $(BUILD).commit=$(COMMIT) -X $(BUILD).date=$(DATE)
+LDFLAGS = -s -w -X $(BUILD).number=$(VERSION) -X $(BUILD).commit=$(COMMIT) -X $(BUILD).date=$(DATE)
 
 # Options for the programs that "demo", "dev" and "bench" start: make dev ARGS="..."
 ARGS      ?=

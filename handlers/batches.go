@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"strconv"
 	"strings"
 
@@ -8,8 +9,17 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
 )
+
+// Batches are the use cases of batches.
+type Batches interface {
+	SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error)
+	Batch(ctx context.Context, client, id job.ID) (*job.Batch, error)
+	CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error)
+}
 
 func (s *Server) submitBatch(r *call) error {
 	var b *job.Batch
@@ -104,7 +114,7 @@ func (s *Server) sendBatch(r *call, b *job.Batch) error {
 func (s *Server) batchHeaders(r *call, b *job.Batch) {
 	r.Set(fiber.HeaderETag, batchTag(r, b))
 	r.Vary(fiber.HeaderAccept)
-	r.relate(batchJobsPath(b.ID), s.relation("batch-jobs"))
+	r.relate(job.BatchPath(b.ID)+"/jobs", s.relation("batch-jobs"))
 	switch {
 	case b.Outcome != nil:
 	case b.Counts[job.Queued]+b.Counts[job.Assigned]+b.Counts[job.Running] > 0:
@@ -150,7 +160,7 @@ func (s *Server) listBatch(r *call) error {
 	}
 	return s.sendJobs(r, job.Query{BatchID: b.ID}, "batch "+b.ID.String(), func(j *job.Job) summaryView {
 		v := s.summaryViewOf(j)
-		v.ItemID = orNull(names[j.ID])
+		v.ItemID = view.OrNull(names[j.ID])
 		return v
 	})
 }
@@ -187,20 +197,16 @@ type refusalView struct {
 func (s *Server) batchReceiptOf(b *job.Batch) batchReceiptView {
 	v := batchReceiptView{BatchID: b.ID, CreatedAt: job.Time(b.CreatedAt), Jobs: make([]itemReceiptView, len(b.Items))}
 	for i, item := range b.Items {
-		v.Jobs[i] = itemReceiptView{ItemID: item.ItemID, JobID: idOrNull(item.JobID), State: item.State}
+		v.Jobs[i] = itemReceiptView{ItemID: item.ItemID, JobID: view.OrNull(item.JobID), State: item.State}
 		if item.Refusal != nil {
-			v.Jobs[i].Failure = s.refusalViewOf(item.Refusal, s.links.At(job.ItemInstance(b.ID, i)))
+			p := problem.Of(s.links, &job.Error{Code: item.Refusal.Code, Detail: item.Refusal.Detail})
+			v.Jobs[i].Failure = &refusalView{
+				Type: p.Type, Title: p.Title, Status: p.Status, Detail: p.Detail, Instance: s.links.At(job.ItemInstance(b.ID, i)), Code: p.Code,
+				Violations: item.Refusal.Violations, ProcessingStage: job.StageValidation,
+			}
 		}
 	}
 	return v
-}
-
-func (s *Server) refusalViewOf(r *job.Refusal, instance string) *refusalView {
-	p := s.problem(r.Code, r.Detail)
-	return &refusalView{
-		Type: p.Type, Title: p.Title, Status: p.Status, Detail: p.Detail, Instance: instance, Code: p.Code,
-		Violations: r.Violations, ProcessingStage: job.StageValidation,
-	}
 }
 
 type batchView struct {
@@ -251,8 +257,6 @@ type batchLinksView struct {
 	Cancel string `json:"cancel,omitempty"`
 }
 
-func batchJobsPath(id job.ID) string { return job.BatchPath(id) + "/jobs" }
-
 func (s *Server) batchViewOf(b *job.Batch) *batchView {
 	c, self := b.Counts, s.links.At(job.BatchPath(b.ID))
 	v := &batchView{
@@ -261,7 +265,7 @@ func (s *Server) batchViewOf(b *job.Batch) *batchView {
 			c[job.Created], c[job.Queued], c[job.Assigned], c[job.Running],
 			c[job.Succeeded], c[job.Failed], c[job.Canceled], b.Refused(),
 		},
-		CorrelationID: orNull(b.CorrelationID),
+		CorrelationID: view.OrNull(b.CorrelationID),
 		Links:         batchLinksView{Self: self, Jobs: self + "/jobs"},
 	}
 	for _, state := range job.States {
@@ -282,7 +286,7 @@ func batchOutcomeViewOf(o *job.BatchOutcome, language string) *batchOutcomeView 
 		FailedItems: make([]itemFailureView, len(o.Failures)),
 	}
 	for i, f := range o.Failures {
-		v.FailedItems[i] = itemFailureView{f.ItemID, idOrNull(f.JobID), f.Status, f.In(language), f.Retryable, f.Stage}
+		v.FailedItems[i] = itemFailureView{f.ItemID, view.OrNull(f.JobID), f.Status, f.In(language), f.Retryable, f.Stage}
 	}
 	return v
 }

@@ -224,6 +224,15 @@ func (r *call) bodyOf(optional bool, media ...string) ([]byte, error) {
 	return body, r.enter()
 }
 
+// decoded reads the body by a function of package decode.
+func decoded[T any](r *call, optional bool, decode func(body []byte) (T, error)) (v T, err error) {
+	body, err := r.body(optional)
+	if err != nil {
+		return v, err
+	}
+	return decode(body)
+}
+
 // noBody handles requests whose body must say nothing.
 func noBody(handle func(*call) error) func(*call) error {
 	return func(r *call) error {

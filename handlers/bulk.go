@@ -9,6 +9,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
 )
 
 // Bulk are the use cases of operations on many jobs. A position that is not zero is where
@@ -46,7 +47,9 @@ func (s *Server) beginBulk(r *call) error {
 	}
 	req.Owner, req.RequestID = r.bulkOwner(), r.idText
 	if req.DryRun {
-		return respond(r, fiber.StatusOK, s.bulkCountViewOf)(s.deps.Bulk.Count(r.ctx, req))
+		return respond(r, fiber.StatusOK, func(n job.BulkCount) view.BulkCount[summaryView] {
+			return view.BulkCountOf(n, s.summaryViewOf)
+		})(s.deps.Bulk.Count(r.ctx, req))
 	}
 	begin := func(r *call) error {
 		b, err := s.deps.Bulk.Begin(r.ctx, req)
@@ -56,7 +59,7 @@ func (s *Server) beginBulk(r *call) error {
 		r.bulkID, r.made = b.ID, b.ID
 		r.acceptedAt(job.BulkPath(b.ID), false)
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(bulkPoll))
-		return r.json(fiber.StatusAccepted, bulkReceiptView{b.ID, b.State(), job.Time(b.CreatedAt)})
+		return r.json(fiber.StatusAccepted, view.BulkReceiptOf(b))
 	}
 	if key == "" {
 		return begin(r)
@@ -67,16 +70,9 @@ func (s *Server) beginBulk(r *call) error {
 }
 
 func (s *Server) listBulks(r *call) error {
-	const scope = "bulk"
-	after, err := s.cursorID(r, scope)
-	if err != nil {
-		return err
-	}
-	list, next, err := s.deps.Bulk.Bulks(r.ctx, r.bulkOwner(), job.BulkQuery{After: after, Limit: r.queryLimit(query.DefaultLimit)})
-	if err != nil {
-		return err
-	}
-	return sendPage(s, r, scope, list, next, s.bulkViewOf)
+	return paged(r, "bulk", s.bulkViewOf, func(after job.ID, limit int) ([]*job.Bulk, job.ID, error) {
+		return s.deps.Bulk.Bulks(r.ctx, r.bulkOwner(), job.BulkQuery{After: after, Limit: limit})
+	})
 }
 
 func (s *Server) getBulk(r *call) error {
@@ -99,56 +95,16 @@ func (r *call) sendBulk(b *job.Bulk, err error) error {
 
 func (s *Server) listBulkItems(r *call) error {
 	scope := "bulk " + r.bulkID.String() + "?" + r.filters()
-	after, err := s.cursorID(r, scope)
-	if err != nil {
-		return err
-	}
-	q := job.BulkQuery{After: after, Limit: r.queryLimit(query.DefaultLimit), Result: job.BulkResult(r.Query("result"))}
-	items, next, err := s.deps.Bulk.Items(r.ctx, r.bulkOwner(), r.bulkID, q)
-	if err != nil {
-		return err
-	}
-	return sendPage(s, r, scope, items, next, bulkItemViewOf)
-}
-
-type bulkReceiptView struct {
-	BulkID    job.ID        `json:"bulk_id"`
-	State     job.BulkState `json:"state"`
-	CreatedAt job.Time      `json:"created_at"`
-}
-
-// bulkCountView is the answer to a dry run.
-type bulkCountView struct {
-	Count  int           `json:"count"`
-	More   bool          `json:"more"`
-	Sample []summaryView `json:"sample"`
-}
-
-func (s *Server) bulkCountViewOf(c job.BulkCount) bulkCountView {
-	v := bulkCountView{Count: c.Count, More: c.More, Sample: make([]summaryView, len(c.Sample))}
-	for i, j := range c.Sample {
-		v.Sample[i] = s.summaryViewOf(j)
-	}
-	return v
+	return paged(r, scope, view.BulkItemOf, func(after job.ID, limit int) ([]job.BulkItem, job.ID, error) {
+		q := job.BulkQuery{After: after, Limit: limit, Result: job.BulkResult(r.Query("result"))}
+		return s.deps.Bulk.Items(r.ctx, r.bulkOwner(), r.bulkID, q)
+	})
 }
 
 type bulkView struct {
-	BulkID     job.ID         `json:"bulk_id"`
-	Action     job.BulkAction `json:"action"`
-	Filter     job.BulkFilter `json:"filter"`
-	Rate       int            `json:"rate"`
-	State      job.BulkState  `json:"state"`
-	Total      int            `json:"total"` // so far, until all are gathered
-	More       bool           `json:"more"`
-	Done       int            `json:"done"`
-	Succeeded  int            `json:"succeeded"`
-	Skipped    int            `json:"skipped"`
-	Failed     int            `json:"failed"`
-	CreatedAt  job.Time       `json:"created_at"`
-	StartedAt  *job.Time      `json:"started_at"`
-	FinishedAt *job.Time      `json:"finished_at"`
-	Operator   *string        `json:"operator"` // null of a client's operation
-	Links      bulkLinksView  `json:"links"`
+	view.Bulk
+	Filter job.BulkFilter `json:"filter"`
+	Links  bulkLinksView  `json:"links"`
 }
 
 type bulkLinksView struct {
@@ -159,27 +115,9 @@ type bulkLinksView struct {
 
 func (s *Server) bulkViewOf(b *job.Bulk) bulkView {
 	self := s.links.At(job.BulkPath(b.ID))
-	v := bulkView{
-		BulkID: b.ID, Action: b.Action, Filter: b.Filter, Rate: b.Rate, State: b.State(), Total: b.Total, More: b.More,
-		Done: b.Done, Succeeded: b.Succeeded, Skipped: b.Skipped, Failed: b.Failed,
-		CreatedAt: job.Time(b.CreatedAt), StartedAt: job.TimeOf(b.StartedAt), FinishedAt: job.TimeOf(b.FinishedAt),
-		Operator: orNull(b.Owner.Operator),
-		Links:    bulkLinksView{Self: self, Items: self + "/items"},
-	}
+	v := bulkView{view.BulkOf(b), b.Filter, bulkLinksView{Self: self, Items: self + "/items"}}
 	if b.FinishedAt == nil {
 		v.Links.Abort = self + "/abort"
 	}
 	return v
-}
-
-type bulkItemView struct {
-	JobID  job.ID         `json:"job_id"`
-	Result job.BulkResult `json:"result"`
-	Code   *job.Code      `json:"code"`
-	Detail *string        `json:"detail"`
-	At     *job.Time      `json:"at"`
-}
-
-func bulkItemViewOf(i job.BulkItem) bulkItemView {
-	return bulkItemView{i.JobID, i.Result, orNull(i.Code), orNull(i.Detail), job.TimeOf(i.At)}
 }

@@ -4,14 +4,19 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/verdict/fault"
@@ -32,20 +37,20 @@ type call struct {
 	start      time.Time
 	waited     time.Duration // at the client's own wish
 	caller     job.Caller
-	claimed    job.Caller      // of a key that was refused
-	jobID      job.ID          // zero where no job is concerned
-	batchID    job.ID          // zero where no batch is concerned
-	webhook    job.ID          // zero where no webhook is concerned
-	bulkID     job.ID          // zero where no bulk operation is concerned
-	scheduleID job.ID          // zero where no schedule is concerned
-	client     job.ID          // whose keys changed, zero elsewhere
-	keyID      string          // the key that changed, "" elsewhere
-	refused    bool            // for load: too many submissions wait
-	noPlace    bool            // refused because its client has used up its places
-	slowed     bool            // for earlier failures to authenticate
-	unlogged   bool            // one of too many failures to authenticate
-	warnings   []job.Violation // about a submission, for its answer
-	failed     *problem        // nil unless the answer is a problem
+	claimed    job.Caller        // of a key that was refused
+	jobID      job.ID            // zero where no job is concerned
+	batchID    job.ID            // zero where no batch is concerned
+	webhook    job.ID            // zero where no webhook is concerned
+	bulkID     job.ID            // zero where no bulk operation is concerned
+	scheduleID job.ID            // zero where no schedule is concerned
+	client     job.ID            // whose keys changed, zero elsewhere
+	keyID      string            // the key that changed, "" elsewhere
+	refused    bool              // for load: too many submissions wait
+	noPlace    bool              // refused because its client has used up its places
+	slowed     bool              // for earlier failures to authenticate
+	unlogged   bool              // one of too many failures to authenticate
+	warnings   []job.Violation   // about a submission, for its answer
+	failed     *problem.Document // nil unless the answer is a problem
 
 	fault     *fault.Effect // that the client of a test bed wants, nil for none
 	slowFault func()        // gives up the place that a slow answer takes, nil without one
@@ -168,21 +173,21 @@ func respond[T, V any](r *call, status int, view func(T) V) func(T, error) error
 	}
 }
 
-// orNull makes the absent value null.
-func orNull[T ~string](s T) *T {
-	if s == "" {
-		return nil
-	}
-	return &s
+// answering answers with what a use case gives of the client's own that the path names.
+func answering[T, V any](do func(ctx context.Context, client, id job.ID) (T, error), view func(T) V) func(*call) error {
+	return func(r *call) error { return respond(r, fiber.StatusOK, view)(do(r.ctx, r.caller.ClientID, r.pathID())) }
 }
 
-// idOrNull makes the id that means none null.
-func idOrNull(id job.ID) *job.ID {
-	if id.IsZero() {
-		return nil
+// removing removes something of the client's own that the path names, and answers with nothing.
+func removing(do func(ctx context.Context, client, id job.ID) error) func(*call) error {
+	return func(r *call) error {
+		r.Status(fiber.StatusNoContent)
+		return do(r.ctx, r.caller.ClientID, r.pathID())
 	}
-	return &id
 }
+
+// as shows a value as it is.
+func as[T any](v T) T { return v }
 
 // wantsDocument reports whether the client prefers the draft's view to that of
 // the API.
@@ -207,4 +212,72 @@ func (r *call) inLanguage(language string) {
 // registered relation or a URI.
 func (r *call) relate(path, rel string) {
 	r.Append(fiber.HeaderLink, "<"+r.server.links.At(path)+`>; rel="`+rel+`"`)
+}
+
+// The query parameters of lists.
+var (
+	correlationQuery = query.Parameter{
+		Name: "correlation_id", Valid: decode.ValidCorrelation, Want: strings.TrimSuffix(decode.CorrelationForm, "."),
+	}
+	createdQuery = []query.Parameter{query.Time("created_after"), query.Time("created_before")}
+	listQuery    = slices.Concat(query.Page, []query.Parameter{
+		query.Choice("state", job.States), query.Choice("type", job.Types), query.Choice("work_kind", job.AllKinds()),
+		query.ID("batch_id", "a batch"), query.ID("schedule_id", "a schedule"), correlationQuery,
+	}, createdQuery)
+	deliveryQuery = slices.Concat(query.Page, []query.Parameter{
+		query.Choice("state", deliveryStates), query.Choice("event_name", job.SubscribableEvents),
+	}, createdQuery)
+)
+
+// reportQuery chooses a report.
+var reportQuery = []query.Parameter{query.Number("attempt", "the number of an attempt, a whole number from 1")}
+
+var deliveryStates = []job.DeliveryState{job.DeliveryPending, job.DeliveryDelivered, job.DeliveryFailed}
+
+// checkQuery refuses a query that the route does not have.
+func (r *call) checkQuery() error {
+	if len(r.Request().URI().QueryString()) == 0 {
+		return nil
+	}
+	return query.Check(r.route.query, textual(r.Request().URI().QueryArgs().All()))
+}
+
+func textual(pairs iter.Seq2[[]byte, []byte]) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for name, value := range pairs {
+			if !yield(string(name), string(value)) {
+				return
+			}
+		}
+	}
+}
+
+// queryLimit gives the size of the page that is asked for.
+func (r *call) queryLimit(otherwise int) int { return query.Limit(r.Query("limit"), otherwise) }
+
+// filters names the filters of a list, for the scope of its cursors.
+func (r *call) filters() string {
+	return query.Scope(r.route.query, func(name string) string { return r.Query(name) })
+}
+
+// paged answers with the page of a list that the query asks for, and with the cursor of the next one; read reads what comes after an id.
+func paged[T, V any](r *call, scope string, show func(T) V, read func(after job.ID, limit int) ([]T, job.ID, error)) error {
+	cursors, client, limit := r.server.deps.CursorKey, r.caller.ClientID, r.queryLimit(query.DefaultLimit)
+	after, err := cursors.OpenID(r.ctx, client, scope, r.Query("cursor"))
+	if err != nil {
+		return err
+	}
+	entries, next, err := read(after, limit)
+	if err != nil {
+		return err
+	}
+	list := query.ListOf(entries, limit, show)
+	if !next.IsZero() {
+		cursor, err := cursors.Seal(r.ctx, client, scope, next[:])
+		if err != nil {
+			return err
+		}
+		list.Page.NextCursor = &cursor
+	}
+	return r.json(fiber.StatusOK, list)
 }

@@ -13,7 +13,21 @@ import (
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
 )
+
+// Deliveries are the use cases of deliveries to webhooks and callbacks.
+type Deliveries interface {
+	Test(ctx context.Context, client, id job.ID) (*job.Delivery, error)
+	Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error)
+	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
+	Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error)
+	// RedeliverFailed sends again what failed since a time, and Replay also what
+	// was not sent at all. Each does a part at a time; the answer to Replay says
+	// after which position to go on.
+	RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error)
+	Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error)
+}
 
 // owner is what the deliveries of a path belong to.
 func (r *call) owner() job.DeliveryOwner {
@@ -21,22 +35,17 @@ func (r *call) owner() job.DeliveryOwner {
 }
 
 // listDeliveries answers with a page of an owner's deliveries, newest first.
-func (s *Server) listDeliveries(r *call) (err error) {
-	q := job.DeliveryQuery{
-		Owner: r.owner(), State: job.DeliveryState(r.Query("state")), EventName: r.Query("event_name"),
-		CreatedAfter: r.queryTime("created_after"), CreatedBefore: r.queryTime("created_before"),
-		Limit: r.queryLimit(query.DefaultLimit),
-	}
-	path := deliveriesPath(q.Owner)
-	scope := path + "?" + r.filters()
-	if q.After, err = s.cursorID(r, scope); err != nil {
-		return err
-	}
-	page, err := s.deps.Deliveries.Deliveries(r.ctx, r.caller.ClientID, q)
-	if err != nil {
-		return err
-	}
-	return sendPage(s, r, scope, page.Deliveries, page.Next, func(d job.Delivery) deliveryView { return s.deliveryViewOf(path, &d) })
+func (s *Server) listDeliveries(r *call) error {
+	path := deliveriesPath(r.owner())
+	show := func(d job.Delivery) deliveryView { return s.deliveryViewOf(path, &d) }
+	return paged(r, path+"?"+r.filters(), show, func(after job.ID, limit int) ([]job.Delivery, job.ID, error) {
+		page, err := s.deps.Deliveries.Deliveries(r.ctx, r.caller.ClientID, job.DeliveryQuery{
+			Owner: r.owner(), State: job.DeliveryState(r.Query("state")), EventName: r.Query("event_name"),
+			CreatedAfter: query.TimeOf(r.Query("created_after")), CreatedBefore: query.TimeOf(r.Query("created_before")),
+			After: after, Limit: limit,
+		})
+		return page.Deliveries, page.Next, err
+	})
 }
 
 // getDelivery answers with a delivery and all its attempts.
@@ -45,7 +54,11 @@ func (s *Server) getDelivery(r *call) error {
 	if err != nil {
 		return err
 	}
-	return r.json(fiber.StatusOK, s.loggedDeliveryViewOf(deliveriesPath(r.owner()), d, attempts))
+	v := loggedDeliveryView{s.deliveryViewOf(deliveriesPath(r.owner()), d), make([]tryView, len(attempts))}
+	for i := range attempts {
+		v.Log[i] = tryViewOf(&attempts[i])
+	}
+	return r.json(fiber.StatusOK, v)
 }
 
 func (s *Server) redeliver(r *call) error {
@@ -99,7 +112,7 @@ func (s *Server) resend(
 	var after job.Position
 	scope := webhookPath(id) + "/" + action + "?" + since.Format(time.RFC3339Nano)
 	if cursor != nil {
-		position, err := s.openCursor(r.base, client, scope, *cursor, positionBytes)
+		position, err := s.deps.CursorKey.Open(r.base, client, scope, *cursor, positionBytes)
 		if errors.Is(err, query.ErrBadCursor) {
 			return errBadReplayCursor
 		}
@@ -114,7 +127,7 @@ func (s *Server) resend(
 	}
 	answer := replayView{Queued: replay.Queued}
 	if replay.More {
-		next, err := s.sealCursor(r.base, client, scope, positionBytesOf(replay.Next))
+		next, err := s.deps.CursorKey.Seal(r.base, client, scope, positionBytesOf(replay.Next))
 		if err != nil {
 			return err
 		}
@@ -125,21 +138,8 @@ func (s *Server) resend(
 
 // deliveryView is a delivery: to a webhook, or to the callback of a job.
 type deliveryView struct {
-	DeliveryID    job.ID            `json:"delivery_id"`
-	WebhookID     *job.ID           `json:"webhook_id"` // null for a callback
-	URL           *string           `json:"url"`        // of a callback
-	JobID         *job.ID           `json:"job_id"`     // null for an event of no job, and so is seq
-	EventID       job.ID            `json:"event_id"`
-	EventName     string            `json:"event_name"`
-	Seq           *int              `json:"seq"`
-	State         job.DeliveryState `json:"state"`
-	Attempts      int               `json:"attempts"`
-	NextAttemptAt *job.Time         `json:"next_attempt_at"` // null unless PENDING
-	CreatedAt     job.Time          `json:"created_at"`
-	SettledAt     *job.Time         `json:"settled_at"` // null while PENDING
-	LastStatus    *int              `json:"last_status"`
-	LastError     *causeView        `json:"last_error"`
-	Links         deliveryLinksView `json:"links"`
+	view.Delivery
+	Links deliveryLinksView `json:"links"`
 }
 
 type deliveryLinksView struct {
@@ -155,12 +155,12 @@ type loggedDeliveryView struct {
 
 // tryView is one attempt to deliver.
 type tryView struct {
-	Number     int           `json:"number"`
-	StartedAt  job.Time      `json:"started_at"`
-	DurationMS int64         `json:"duration_ms"`
-	Status     *int          `json:"status"`   // null without an answer
-	Error      *causeView    `json:"error"`    // null if it was delivered
-	Response   *receivedView `json:"response"` // null without an answer
+	Number     int             `json:"number"`
+	StartedAt  job.Time        `json:"started_at"`
+	DurationMS int64           `json:"duration_ms"`
+	Status     *int            `json:"status"`   // null without an answer
+	Error      *view.SendCause `json:"error"`    // null if it was delivered
+	Response   *receivedView   `json:"response"` // null without an answer
 }
 
 // receivedView is what a receiver answered. A body that is not text is shown
@@ -183,23 +183,14 @@ func deliveriesPath(owner job.DeliveryOwner) string {
 // deliveryViewOf shows a delivery that is listed at the given path.
 func (s *Server) deliveryViewOf(path string, d *job.Delivery) deliveryView {
 	self := s.links.At(path) + "/" + d.ID.String()
-	v := deliveryView{
-		DeliveryID: d.ID, WebhookID: idOrNull(d.WebhookID), URL: orNull(d.URL), JobID: idOrNull(d.JobID),
+	v := deliveryView{Links: deliveryLinksView{Self: self, Redeliver: self + "/redeliver"}, Delivery: view.Delivery{
+		DeliveryID: d.ID, WebhookID: view.OrNull(d.WebhookID), URL: view.OrNull(d.URL), JobID: view.OrNull(d.JobID),
 		EventID: d.EventID, EventName: d.EventName, State: d.State, Attempts: d.Attempts,
 		NextAttemptAt: job.TimeOf(d.NextAttemptAt), CreatedAt: job.Time(d.CreatedAt), SettledAt: job.TimeOf(d.SettledAt),
-		LastStatus: positiveOrNull(d.LastStatus), LastError: causeOf(d.LastError),
-		Links: deliveryLinksView{Self: self, Redeliver: self + "/redeliver"},
-	}
+		LastStatus: view.OrNull(d.LastStatus), LastError: view.OrNull(view.SendCause(d.LastError)),
+	}}
 	if v.JobID != nil {
 		v.Seq = &d.Seq
-	}
-	return v
-}
-
-func (s *Server) loggedDeliveryViewOf(path string, d *job.Delivery, attempts []job.DeliveryAttempt) loggedDeliveryView {
-	v := loggedDeliveryView{s.deliveryViewOf(path, d), make([]tryView, len(attempts))}
-	for i := range attempts {
-		v.Log[i] = tryViewOf(&attempts[i])
 	}
 	return v
 }
@@ -207,7 +198,7 @@ func (s *Server) loggedDeliveryViewOf(path string, d *job.Delivery, attempts []j
 func tryViewOf(a *job.DeliveryAttempt) tryView {
 	v := tryView{
 		Number: a.Number, StartedAt: job.Time(a.StartedAt), DurationMS: a.Duration.Milliseconds(),
-		Status: positiveOrNull(a.Status), Error: causeOf(a.Error),
+		Status: view.OrNull(a.Status), Error: view.OrNull(view.SendCause(a.Error)),
 	}
 	if v.Status != nil {
 		v.Response = receivedViewOf(a)
@@ -247,28 +238,7 @@ func withoutCutCharacter(text []byte) []byte {
 	return text
 }
 
-func causeOf(e job.SendError) *causeView {
-	if e == "" {
-		return nil
-	}
-	return &causeView{string(e), e.Text()}
-}
-
-// positiveOrNull makes the zero that means none null.
-func positiveOrNull(n int) *int {
-	if n == 0 {
-		return nil
-	}
-	return &n
-}
-
 type replayView struct {
 	Queued     int     `json:"queued"`
 	NextCursor *string `json:"next_cursor"` // null at the end
-}
-
-// causeView is a reason for programs and for people.
-type causeView struct {
-	Code   string `json:"code"`
-	Detail string `json:"detail"`
 }

@@ -85,8 +85,8 @@ func each(value any, at string, visit func(at string, o tree)) {
 }
 
 // TestSchemasSuitGenerators: references lead to something, and what may be shared is used. Programs that make types of
-// schemas ignore members beside a $ref, cannot follow one into the middle of a schema, and take an object of which nothing
-// is said for one without members.
+// schemas ignore members beside a $ref, cannot follow one into the middle of a schema, cannot read booleans as schemas, and take an
+// object of which nothing is said for one without members.
 func TestSchemasSuitGenerators(t *testing.T) {
 	t.Parallel()
 	for name, root := range map[string]tree{"openapi": openAPI(), "asyncapi": asyncAPI()} {
@@ -97,6 +97,9 @@ func TestSchemasSuitGenerators(t *testing.T) {
 				require.NotNil(t, o.follow(root), "%s: %s at %s", name, ref, at)
 				require.Len(t, o, 1, "%s: say it with allOf: %s", name, at)
 				require.False(t, strings.Contains(ref, "/schemas/") && strings.Count(ref, "/") != 3, "%s: %s at %s", name, ref, at)
+			}
+			for member, schema := range o.in("properties") { // write {} or {not: {}} instead
+				require.NotContains(t, []any{true, false}, schema, "%s: the schema of %s at %s is a boolean", name, member, at)
 			}
 			if (o["type"] == "object" || slices.Contains(o.texts("type"), "object")) && o["properties"] == nil {
 				require.Contains(t, o, "additionalProperties", "%s: %s", name, at)

@@ -8,10 +8,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/job/view"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
@@ -78,39 +84,41 @@ func TestDocumentHasTheMembers(t *testing.T) {
 	t.Parallel()
 	root := openAPI()
 	views := map[string]any{ // by the schemas one of which a value of the view has
-		"Client": clientView{}, "Key": keyView{}, "Revoked": revokedView{}, "JobReceipt": receiptView{}, "JobChange": changeView{},
-		"JobRetry": retryView{}, "Job": jobView{}, "JobMembers": jobMembers{}, "JobSummary BatchJob": summaryView{}, "SelfLink": selfView{},
-		"RetryPolicy": policyView{}, "Definition": definitionView{}, "Waiting": waitingView{}, "Progress": progressView{},
+		"Client": clientView{}, "Key": keyView{}, "Revoked": revokedView{}, "JobReceipt": view.Receipt{}, "JobChange": view.Change{},
+		"JobRetry": view.Retried{}, "Job": jobView{}, "JobMembers": jobMembers{}, "JobSummary BatchJob": summaryView{}, "SelfLink": selfView{},
+		"RetryPolicy": policyView{}, "Definition": definitionView{}, "Waiting": waitingView{}, "Progress": view.Progress{},
 		"AvailableResult ExpiredResult": resultView{}, "Checksum": checksumView{}, "JobLinks": linksView{},
-		"JobPage BatchJobPage": listView[summaryView]{}, "EventPage": listView[eventView]{}, "AttemptPage": listView[attemptView]{},
-		"PageInfo": pageView{}, "Report": reportView{}, "Attempt": attemptView{}, "AttemptLinks": attemptLinksView{}, "Event": eventView{},
-		"Problem": problem{}, "Violation": job.Violation{}, "OutcomeDocument BatchOutcomeDocument": job.Document{}, "Scenario": job.Scenario{},
+		"JobPage BatchJobPage": query.List[summaryView]{}, "EventPage": query.List[eventView]{}, "AttemptPage": query.List[attemptView]{},
+		"PageInfo": query.Info{}, "Report": reportView{}, "Attempt": attemptView{}, "AttemptLinks": attemptLinksView{}, "Event": eventView{},
+		"Problem": problem.Document{}, "Violation": job.Violation{}, "OutcomeDocument BatchOutcomeDocument": job.Document{},
+		"Scenario":    job.Scenario{},
 		"ItemOutcome": job.ItemOutcome{}, "BatchReceipt": batchReceiptView{}, "AcceptedItem RefusedItem": itemReceiptView{},
 		"Refusal": refusalView{}, "Batch": batchView{}, "BatchCounts": countsView{}, "BatchOutcome": batchOutcomeView{},
-		"FailedItem": itemFailureView{}, "BatchLinks": batchLinksView{}, "BulkReceipt": bulkReceiptView{}, "Schedule": scheduleView{},
-		"ScheduleLinks": scheduleLinksView{}, "ScheduleError": job.ScheduleError{}, "SchedulePage": listView[*scheduleView]{},
-		"BulkCount": bulkCountView{}, "Bulk": bulkView{}, "BulkLinks": bulkLinksView{}, "BulkItem": bulkItemView{},
-		"BulkPage": listView[bulkView]{}, "BulkItemPage": listView[bulkItemView]{}, "Webhook": webhookView{}, "WebhookMembers": webhookView{},
-		"IssuedWebhook": issuedWebhookView{}, "WebhookLinks": webhookLinksView{}, "WebhookPage": listView[webhookView]{},
+		"FailedItem": itemFailureView{}, "BatchLinks": batchLinksView{}, "BulkReceipt": view.BulkReceipt{}, "Schedule": scheduleView{},
+		"ScheduleLinks": scheduleLinksView{}, "ScheduleError": job.ScheduleError{}, "SchedulePage": query.List[*scheduleView]{},
+		"BulkCount": view.BulkCount[summaryView]{}, "Bulk": bulkView{}, "BulkLinks": bulkLinksView{}, "BulkItem": view.BulkItem{},
+		"BulkPage": query.List[bulkView]{}, "BulkItemPage": query.List[view.BulkItem]{}, "Webhook": webhookView{},
+		"WebhookMembers": webhookView{},
+		"IssuedWebhook":  issuedWebhookView{}, "WebhookLinks": webhookLinksView{}, "WebhookPage": query.List[webhookView]{},
 		"MadeFixture": fixtureView{}, "FixturesReceipt": fixturesView{}, "ResetReceipt": resetView{}, "Fault": faultView{},
-		"FaultMatch": fault.Match{}, "FaultEffect": fault.Effect{}, "FaultPage": listView[faultView]{}, "Clock": testbed.ClockState{},
-		"Root": rootView{}, "Session": verdict.Session{}, "SessionPage": listView[verdict.Session]{}, "Verdict": verdict.Verdict{},
+		"FaultMatch": fault.Match{}, "FaultEffect": fault.Effect{}, "FaultPage": query.List[faultView]{}, "Clock": testbed.ClockState{},
+		"Root": rootView{}, "Session": verdict.Session{}, "SessionPage": query.List[verdict.Session]{}, "Verdict": verdict.Verdict{},
 		"RuleResult": verdict.Result{}, "FaultCount": fault.Count{},
-		"Evidence": verdict.Evidence{}, "Moment": verdict.Moment{}, "DisabledCause SendFailure": causeView{}, "Deleted": deletedView{},
+		"Evidence": verdict.Evidence{}, "Moment": verdict.Moment{}, "DisabledCause SendFailure": view.Cause{}, "Deleted": deletedView{},
 		"Replay": replayView{}, "Delivery": deliveryView{}, "DeliveryMembers": deliveryView{}, "LoggedDelivery": loggedDeliveryView{},
-		"DeliveryLinks": deliveryLinksView{}, "DeliveryPage": listView[deliveryView]{}, "DeliveryAttempt": tryView{},
+		"DeliveryLinks": deliveryLinksView{}, "DeliveryPage": query.List[deliveryView]{}, "DeliveryAttempt": tryView{},
 		"ReceiverResponse": receivedView{}, "CanceledJobs": canceledView{}, "Health": healthView{}, "Readiness": Readiness{},
 	}
 	seen := map[string]bool{}
-	for schemas, view := range views {
+	for schemas, shape := range views {
 		var all []members
 		for schema := range strings.FieldsSeq(schemas) {
 			require.NotNil(t, root.in("components", "schemas", schema), schema)
 			all = append(all, documented(root, schema))
 			seen[schema] = true
 		}
-		shown := membersOf(reflect.TypeOf(view))
-		if _, ok := view.(job.Document); ok {
+		shown := membersOf(reflect.TypeOf(shape))
+		if _, ok := shape.(job.Document); ok {
 			shown["instance"] = true // it may be left out, and never is
 		}
 		require.Equal(t, either(all...), shown, schemas)
@@ -205,4 +213,49 @@ func TestDocumentHasTheRequests(t *testing.T) {
 
 func without(list []string, some ...string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(some, s) })
+}
+
+// finer are the values of which a sentence of the document says more than their schemas can.
+var finer = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|operation|cursor|advance|for|delay)$|^cursor$|` +
+	`/result/body$|` + // its bytes count
+	`^/jobs/0/(progress|problem|result)$|/effect/(status|retry_after)$`) // not with each other member
+
+// TestRequestsAreAsDocumented sends values at the edges of what the document allows for each parameter and member: what it allows
+// is not refused, and what it does not is, with its place.
+func TestRequestsAreAsDocumented(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config, _ *Deps) { c.TestBed = true }).full()
+	ids := func(operation, parameter string) string {
+		switch {
+		case parameter == "n":
+			return "1"
+		case parameter == "slug":
+			return "conflict"
+		case parameter == "name":
+			return "job-result"
+		case parameter == "id" && strings.Contains(operation, "Schedule"):
+			return scheduleID.String()
+		}
+		return jobID.String()
+	}
+	const anyParams = "            - { type: object, additionalProperties: true }\n" // but those of CUSTOM
+	document := strings.Replace(string(docs.OpenAPI), anyParams, "", 1)
+	requests := apitest.Requests(t, []byte(document), apitest.Edges, ids)
+	require.Greater(t, len(requests), 3000)
+	for _, r := range requests {
+		if strings.Contains(r.At, "/params") {
+			r.Body = strings.Replace(r.Body, `"params":`, `"work_kind":"CUSTOM","params":`, 1)
+		}
+		headers := []string{"Content-Type", r.Media}
+		for name, values := range r.Header {
+			headers = append(headers, name, values[0])
+		}
+		a := w.send(r.Method, r.Path, r.Body, headers...)
+		// Here everything has the id that is asked for, and an item of a batch is refused in the answer.
+		item := r.Operation == "submitBatch" && strings.HasPrefix(r.At, "/jobs/0")
+		if r.Allowed = r.Allowed || r.In == "path" || item; item && a.StatusCode < 500 {
+			continue
+		}
+		assert.Empty(t, r.Problem(a.StatusCode, a.text, func(r *apitest.Request) bool { return finer.MatchString(r.At) }))
+	}
 }

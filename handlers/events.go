@@ -18,6 +18,24 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
+// Events are the use cases of watching.
+type Events interface {
+	// JobEvents reads events of a job after the given seq: at most limit, and
+	// fewer where they are large.
+	JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error)
+	// ClientEvents reads in the same way events of all of a client's jobs and
+	// batches after the given position. Nothing will ever appear between the
+	// position and what it answers with.
+	ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error)
+	// FeedEnd is the position after everything that ClientEvents can give now.
+	FeedEnd(ctx context.Context) (job.Position, error)
+	// Watch receives the notifications of one job, or with the zero id of all of a
+	// client's jobs and batches, until stop is called. Some may be late and others
+	// come twice; what is not received in time is merged. Progress comes of single
+	// jobs only.
+	Watch(client, id job.ID) (notifications <-chan job.Notification, stop func())
+}
+
 // jobEvents answers with the events of one job, as a list or a stream.
 func (s *Server) jobEvents(r *call) error {
 	from := &jobSource{server: s, client: r.caller.ClientID, job: r.jobID}
@@ -56,10 +74,7 @@ func (s *Server) listEvents(r *call, from source, endless bool) error {
 	if err != nil {
 		return err
 	}
-	list := listView[eventView]{Data: make([]eventView, len(p.Events)), Page: pageView{Limit: limit}}
-	for i, o := range p.Events {
-		list.Data[i] = occurrenceViewOf(o)
-	}
+	list := query.ListOf(p.Events, limit, occurrenceViewOf)
 	if p.More || endless && (len(p.Events) > 0 || cursor != "") {
 		next, err := from.cursor(r.ctx)
 		if err != nil {
@@ -190,7 +205,7 @@ func (j *jobSource) scope() string { return "job-events:" + j.job.String() }
 const seqBytes = 4
 
 func (j *jobSource) seek(ctx context.Context, cursor string) error {
-	position, err := j.server.openCursor(ctx, j.client, j.scope(), cursor, seqBytes)
+	position, err := j.server.deps.CursorKey.Open(ctx, j.client, j.scope(), cursor, seqBytes)
 	if err != nil {
 		return err
 	}
@@ -229,7 +244,7 @@ func (j *jobSource) Read(ctx context.Context, limit int) (stream.Page, error) {
 }
 
 func (j *jobSource) cursor(ctx context.Context) (string, error) {
-	return j.server.sealCursor(ctx, j.client, j.scope(), binary.BigEndian.AppendUint32(nil, uint32(j.after)))
+	return j.server.deps.CursorKey.Seal(ctx, j.client, j.scope(), binary.BigEndian.AppendUint32(nil, uint32(j.after)))
 }
 
 // EventID gives an event's seq.
@@ -260,7 +275,7 @@ const clientScope = "events"
 const positionBytes = 8 + len(job.ID{}) + seqBytes
 
 func (c *clientSource) seek(ctx context.Context, cursor string) error {
-	position, err := c.server.openCursor(ctx, c.client, clientScope, cursor, positionBytes)
+	position, err := c.server.deps.CursorKey.Open(ctx, c.client, clientScope, cursor, positionBytes)
 	if err != nil {
 		return err
 	}
@@ -312,5 +327,5 @@ func (c *clientSource) EventID(ctx context.Context, o *job.Occurrence) (string, 
 }
 
 func (c *clientSource) seal(ctx context.Context, p job.Position) (string, error) {
-	return c.server.sealCursor(ctx, c.client, clientScope, positionBytesOf(p))
+	return c.server.deps.CursorKey.Seal(ctx, c.client, clientScope, positionBytesOf(p))
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // list reads a page of events.
-func (th *streamServer) list(path string, headers ...string) listView[eventView] {
+func (th *streamServer) list(path string, headers ...string) query.List[eventView] {
 	th.t.Helper()
 	r := th.ask("GET", path, append([]string{"Accept", "application/json"}, headers...)...)
 	text, err := io.ReadAll(r.in)
@@ -27,7 +27,7 @@ func (th *streamServer) list(path string, headers ...string) listView[eventView]
 	bare, _, _ := strings.Cut(path, "?")
 	require.NoError(th.t, apitest.New(th.t, docs.OpenAPI).Verify("GET", bare, r.Response, text))
 	require.Equal(th.t, "Accept", r.Header.Get("Vary"))
-	var list listView[eventView]
+	var list query.List[eventView]
 	require.NoError(th.t, json.Unmarshal(text, &list))
 	require.NotNil(th.t, list.Data, "an empty list is []")
 	return list
@@ -38,7 +38,7 @@ func TestListOfAJobsEvents(t *testing.T) {
 	th := newStreamServer(t)
 	empty := th.list(jobStream)
 	require.Empty(t, empty.Data)
-	require.Equal(t, pageView{Limit: query.MaxLimit}, empty.Page)
+	require.Equal(t, query.Info{Limit: query.MaxLimit}, empty.Page)
 
 	th.history.record(jobID, append(allOfAJob, job.EventFailed, job.EventRetriesExhausted, job.EventRetried)...)
 	all := th.list(jobStream)

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"cmp"
+	"context"
 	"strconv"
 	"time"
 
@@ -9,9 +10,35 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
 )
+
+// Jobs are the use cases that change a client's jobs. Here as in the other
+// interfaces, an id that is not the client's own is answered as one that never
+// existed.
+type Jobs interface {
+	Submit(ctx context.Context, r job.Request) (job.Receipt, error)
+	Cancel(ctx context.Context, client, id job.ID) (job.Change, error)
+	Retry(ctx context.Context, client, id job.ID) (job.Change, error)
+	Delete(ctx context.Context, client, id job.ID) error // nil for one that is gone already
+	// CancelClient stops some of a client's unfinished jobs, and tells whether there may be more.
+	CancelClient(ctx context.Context, client job.ID) (canceled int, more bool, err error)
+}
+
+// Reader reads a client's jobs.
+type Reader interface {
+	Job(ctx context.Context, client, id job.ID) (*job.Job, error)
+	// Await reads a job again with each change until done says so. When ctx
+	// ends first, it gives the job as it was read last.
+	Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error)
+	Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error)    // attempt 0: the latest
+	Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) // from the first to the current one
+	Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error)
+	List(ctx context.Context, client job.ID, q job.Query) (job.Page, error)
+}
 
 func (s *Server) submit(r *call) error {
 	var req job.Request
@@ -47,6 +74,15 @@ func (s *Server) submit(r *call) error {
 // decodeLimits are what the bodies of submissions are read by.
 func (c *Config) decodeLimits() decode.Limits {
 	return decode.Limits{MaxPayload: c.MaxPayloadBytes, TestBed: c.TestBed}
+}
+
+// Admission bounds how many submissions wait for storage at once.
+type Admission interface {
+	// Full refuses with an error while nobody would be admitted.
+	Full() error
+	// Enter admits a submission, and Leave must follow; an error refuses it.
+	Enter() error
+	Leave(accepted bool)
 }
 
 // admitted reads a submission and has it accepted. It is refused first if too many
@@ -105,7 +141,9 @@ func (s *Server) accepted(r *call, receipt job.Receipt) error {
 	}
 	prefs.applyAsync()
 	prefs.report(r)
-	r.sendReceipt(receiptView{receipt.JobID, receipt.State, job.Time(receipt.CreatedAt), r.warnings})
+	r.sendReceipt(view.Receipt{
+		JobID: receipt.JobID, State: receipt.State, CreatedAt: job.Time(receipt.CreatedAt), Warnings: r.warnings,
+	})
 	return nil
 }
 
@@ -116,19 +154,6 @@ func (r *call) acceptedAt(path string, replayed bool) {
 	if replayed {
 		r.Set(headerReplayed, "true")
 	}
-}
-
-func (s *Server) cancelJob(r *call) error {
-	return respond(r, fiber.StatusOK, changeViewOf)(s.deps.Jobs.Cancel(r.ctx, r.caller.ClientID, r.jobID))
-}
-
-func (s *Server) retryJob(r *call) error {
-	return respond(r, fiber.StatusOK, retryViewOf)(s.deps.Jobs.Retry(r.ctx, r.caller.ClientID, r.jobID))
-}
-
-func (s *Server) deleteJob(r *call) error {
-	r.Status(fiber.StatusNoContent)
-	return s.deps.Jobs.Delete(r.ctx, r.caller.ClientID, r.jobID)
 }
 
 // getJob answers with the job, or with 304 while nothing happened to it. A
@@ -172,9 +197,9 @@ func (s *Server) sendJob(r *call, j *job.Job) error {
 		document := s.links.Document(j.Origin(), j.CurrentAttempt())
 		return r.send(fiber.StatusOK, mediaOf(document), document)
 	}
-	view := s.jobViewOf(j, s.deps.Clock())
-	view.Warnings = r.warnings
-	return r.json(fiber.StatusOK, view)
+	v := s.jobViewOf(j, s.deps.Clock())
+	v.Warnings = r.warnings
+	return r.json(fiber.StatusOK, v)
 }
 
 // jobHeaders sets what the header says of a job. Retry-After is the advised
@@ -229,7 +254,7 @@ func (s *Server) pollAfter(j *job.Job) int {
 	case !j.State.Waiting() || j.Throttled() || j.Paused():
 		return 1
 	}
-	return min(maxPoll, max(1, seconds(s.deps.Real(j.RunAt).Sub(s.deps.Real(s.deps.Clock())))))
+	return min(maxPoll, max(1, problem.Seconds(s.deps.Real(j.RunAt).Sub(s.deps.Real(s.deps.Clock())))))
 }
 
 // filteredCost is as how many requests a list counts whose filter may have to
@@ -240,13 +265,8 @@ func (s *Server) listJobs(r *call) error {
 	q := job.Query{
 		State: job.State(r.Query("state")), Type: job.Type(r.Query("type")), WorkKind: job.Kind(r.Query("work_kind")),
 		CorrelationID: r.Query("correlation_id"),
-		CreatedAfter:  r.queryTime("created_after"), CreatedBefore: r.queryTime("created_before"),
-	}
-	if batch := r.Query("batch_id"); batch != "" {
-		q.BatchID, _ = job.ParseID(batch) // checked with the query
-	}
-	if schedule := r.Query("schedule_id"); schedule != "" {
-		q.ScheduleID, _ = job.ParseID(schedule)
+		BatchID:       query.IDOf(r.Query("batch_id")), ScheduleID: query.IDOf(r.Query("schedule_id")),
+		CreatedAfter: query.TimeOf(r.Query("created_after")), CreatedBefore: query.TimeOf(r.Query("created_before")),
 	}
 	if q.State != "" || q.Type != "" || q.WorkKind != "" || q.CorrelationID != "" {
 		const more = " A list that is filtered by state, type, kind or correlation id counts as %d."
@@ -258,14 +278,10 @@ func (s *Server) listJobs(r *call) error {
 }
 
 // sendJobs answers with the page of a list of jobs that the query asks for.
-func (s *Server) sendJobs(r *call, q job.Query, scope string, view func(*job.Job) summaryView) (err error) {
-	q.Limit = r.queryLimit(query.DefaultLimit)
-	if q.After, err = s.cursorID(r, scope); err != nil {
-		return err
-	}
-	page, err := s.deps.Reader.List(r.ctx, r.caller.ClientID, q)
-	if err != nil {
-		return err
-	}
-	return sendPage(s, r, scope, page.Jobs, page.Next, view)
+func (s *Server) sendJobs(r *call, q job.Query, scope string, show func(*job.Job) summaryView) error {
+	return paged(r, scope, show, func(after job.ID, limit int) ([]*job.Job, job.ID, error) {
+		q.After, q.Limit = after, limit
+		page, err := s.deps.Reader.List(r.ctx, r.caller.ClientID, q)
+		return page.Jobs, page.Next, err
+	})
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -114,8 +114,8 @@ func (s *Server) checkHost(r *call) error {
 	}
 	for _, host := range []string{string(r.Request().Header.Host()), string(r.Request().URI().Host())} {
 		if !s.cfg.Hosts(host) {
-			return statusError{fiber.StatusMisdirectedRequest, "This server is for the machine that it runs on, and the request is for the host " +
-				header.Clip(host) + ". Call it as localhost, or set FORGERUN_PUBLIC_URL to an address with that host."}
+			return problem.WithStatus(fiber.StatusMisdirectedRequest, "This server is for the machine that it runs on, and the request is for "+
+				"the host "+header.Clip(host)+". Call it as localhost, or set FORGERUN_PUBLIC_URL to an address with that host.")
 		}
 	}
 	return nil
@@ -150,54 +150,6 @@ func (s *Server) admit(r *call) error {
 		return err
 	}
 	return r.checkQuery()
-}
-
-// limit counts the request of a client; the operator is not limited.
-func (s *Server) limit(r *call) error {
-	if r.caller.ClientID.IsZero() {
-		return nil
-	}
-	return r.allowed(s.deps.Limiter.Allow(r.ctx, r.caller.ClientID), "")
-}
-
-// limitItems counts a request as so many, which more says to who has not as many left.
-func (s *Server) limitItems(r *call, items int, more string) error {
-	return r.allowed(s.deps.Limiter.AllowItems(r.ctx, r.caller.ClientID, items), fmt.Sprintf(more, items))
-}
-
-// allowed tells the client about its limit; the error for a refusal ends in more.
-func (r *call) allowed(a job.Allowance, more string) error {
-	if a.Limit > 0 {
-		r.setLimit("RateLimit-Policy", a.Policy, ";q=", a.Limit, ";w=", window(a.Policy))
-		r.setLimit("RateLimit", a.Policy, ";r=", max(0, a.Remaining), ";t=", seconds(a.Reset))
-	}
-	if !a.OK {
-		err := job.Errorf(job.CodeRateLimited, "This client may send %d requests per %s.%s", a.Limit, a.Policy, more)
-		err.RetryAfter = a.RetryAfter
-		return err
-	}
-	return nil
-}
-
-// setLimit sets a header that names a policy and two numbers of it.
-func (r *call) setLimit(header, policy, first string, n int, second string, m int) {
-	value := strconv.AppendQuote(make([]byte, 0, 64), policy)
-	value = strconv.AppendInt(append(value, first...), int64(n), 10)
-	value = strconv.AppendInt(append(value, second...), int64(m), 10)
-	r.Response().Header.SetBytesV(header, value)
-}
-
-// window is the length of a rate limit's window in seconds.
-func window(policy string) int {
-	if policy == "day" {
-		return 86_400
-	}
-	return 60
-}
-
-// seconds rounds up: whoever waits that long has waited long enough.
-func seconds(d time.Duration) int {
-	return int((max(0, d) + time.Second - 1) / time.Second)
 }
 
 func (s *Server) logAccess(r *call, took time.Duration) {
@@ -262,9 +214,9 @@ func readError(err error) error {
 	case errors.Is(err, fasthttp.ErrBodyTooLarge), errors.Is(err, conn.ErrTooMuch):
 		return job.Errorf(job.CodePayloadTooLarge, "The request body is larger than this server allows.")
 	case errors.As(err, new(*fasthttp.ErrSmallBuffer)):
-		return statusError{fiber.StatusRequestHeaderFieldsTooLarge, "The request's header is larger than this server allows."}
+		return problem.WithStatus(fiber.StatusRequestHeaderFieldsTooLarge, "The request's header is larger than this server allows.")
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return statusError{fiber.StatusRequestTimeout, "The request did not arrive in time."}
+		return problem.WithStatus(fiber.StatusRequestTimeout, "The request did not arrive in time.")
 	}
 	return job.Errorf(job.CodeMalformed, "The request is not valid HTTP.")
 }

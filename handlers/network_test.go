@@ -251,7 +251,7 @@ func TestHeaderInjection(t *testing.T) {
 			}
 		}
 	}
-	w.log.lines(t) // each is one
+	w.log.Lines(t, nil) // each is one
 }
 
 // TestSlowClients hold connections open without sending a whole request.

@@ -1,52 +1,29 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"time"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 	"go.opentelemetry.io/otel/codes"
 
 	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/job"
 )
-
-// problem is the answer to a request that failed: RFC 9457 with the members
-// code, violations, expired_at, job_id and batch_id (section 14).
-type problem struct {
-	Type       string          `json:"type"`
-	Title      string          `json:"title"`
-	Status     int             `json:"status"`
-	Detail     string          `json:"detail"`
-	Instance   string          `json:"instance"`
-	Code       job.Code        `json:"code"`
-	Violations []job.Violation `json:"violations,omitempty"`
-	ExpiredAt  *job.Time       `json:"expired_at,omitempty"` // of 410: since when it is gone
-	JobID      *job.ID         `json:"job_id,omitempty"`     // of a conflict of idempotency keys: what the first request made
-	BatchID    *job.ID         `json:"batch_id,omitempty"`
-
-	retryAfter time.Duration
-}
-
-// statusError is a malformed request that HTTP has a status of its own for.
-type statusError struct {
-	status int
-	detail string
-}
-
-func (e statusError) Error() string { return e.detail }
 
 // sendProblem is the only way from an error to an answer. What is not a
 // *job.Error shows nothing of itself: it is logged, and the client gets a
 // plain internal error.
 func (s *Server) sendProblem(r *call, err error) {
 	p := s.problemOf(r, err)
-	p.Instance = "urn:uuid:" + r.idText
 	r.failed = &p
 	s.metrics.countRefused(r, p.Code)
 	_, wanted := errors.AsType[injected](err)
@@ -62,9 +39,8 @@ func (s *Server) sendProblem(r *call, err error) {
 	switch {
 	case p.Status == fiber.StatusUnauthorized:
 		r.Set(fiber.HeaderWWWAuthenticate, "Bearer")
-	case p.Code == job.CodeJobNotFinished, p.Status == fiber.StatusTooManyRequests,
-		p.Status == fiber.StatusServiceUnavailable, p.Status == fiber.StatusGatewayTimeout:
-		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(max(1, seconds(p.retryAfter))))
+	case problem.Waits(p.Code, p.Status):
+		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(max(1, problem.Seconds(p.RetryAfter))))
 	}
 	r.inLanguage(job.Languages[0])
 	if missing, ok := errors.AsType[noPage](err); ok && missing.send(r, &p) {
@@ -73,70 +49,47 @@ func (s *Server) sendProblem(r *call, err error) {
 	_ = r.send(p.Status, mimeProblem, &p) // strings and numbers: cannot fail
 }
 
-func (s *Server) problemOf(r *call, err error) problem {
+func (s *Server) problemOf(r *call, err error) problem.Document {
+	p := problem.Of(s.links, s.refusalOf(r, err))
+	own, _ := errors.AsType[problem.StatusError](err)
+	p.Status, p.Instance = cmp.Or(own.Status, p.Status), "urn:uuid:"+r.idText
+	return p
+}
+
+// refusalOf is what is told of an error.
+func (s *Server) refusalOf(r *call, err error) *job.Error {
 	var (
 		known   *job.Error
-		status  statusError
 		routing *fiber.Error
-		crash   panicked
 		wanted  injected
 	)
 	switch {
 	case errors.As(err, &wanted):
-		p := s.problem(wanted.wanted.Code, "")
-		p.retryAfter = wanted.wanted.RetryAfter
-		return p
-	case errors.As(err, &crash):
-		return s.problem(job.CodeInternal, "")
+		return &job.Error{Code: wanted.wanted.Code, RetryAfter: wanted.wanted.RetryAfter}
+	case errors.As(err, new(panicked)):
 	case errors.As(err, &known) && known.Code.Spec().Status < 500:
-		p := s.problem(known.Code, known.Detail)
-		p.Violations, p.retryAfter = known.Violations, known.RetryAfter
-		p.ExpiredAt, p.JobID, p.BatchID = job.TimeOf(known.ExpiredAt), idOrNull(known.JobID), idOrNull(known.BatchID)
-		return p
-	case errors.As(err, &status):
-		p := s.problem(job.CodeMalformed, status.detail)
-		p.Status = status.status
-		return p
+		return known
 	case errors.As(err, &routing) && routing.Code == fiber.StatusMethodNotAllowed:
-		return s.problem(job.CodeMethodNotAllowed, "This resource does not have that method. It has "+
-			string(r.Response().Header.Peek(fiber.HeaderAllow))+".")
-	case errors.As(err, &routing) && routing.Code == fiber.StatusNotImplemented:
-		p := s.problem(job.CodeMethodNotAllowed,
-			"This server does not know the method of the request, for any resource. Methods are written in capitals.")
-		p.Status = fiber.StatusNotImplemented
-		return p
+		return job.Errorf(job.CodeMethodNotAllowed, "This resource does not have that method. It has %s.",
+			r.Response().Header.Peek(fiber.HeaderAllow))
 	case errors.As(err, &routing) && routing.Code == fiber.StatusNotFound:
-		return s.problem(job.CodeRequestNotFound,
-			"Nothing is at this path."+s.nearPath(r.Path())+" All paths are described at "+s.cfg.PublicURL+"/docs.")
+		return job.Errorf(job.CodeRequestNotFound, "Nothing is at this path.%s All paths are described at %s/docs.",
+			s.nearPath(r.Path()), s.cfg.PublicURL)
 	// Whatever a use case made of its context's end, the reason is known here.
 	case errors.Is(r.ctx.Err(), context.DeadlineExceeded):
-		return s.problem(job.CodeTimeout, "The request took longer than this server allows. "+
+		return job.Errorf(job.CodeTimeout, "The request took longer than this server allows. "+
 			"Whether it had an effect is not known; repeat it with the same idempotency key.")
 	case s.base.Err() != nil:
-		return s.problem(job.CodeStorageUnavailable, "The server is shutting down.")
+		return job.Errorf(job.CodeStorageUnavailable, "The server is shutting down.")
 	case known != nil && known.Code != job.CodeInternal:
-		p := s.problem(known.Code, known.Detail)
-		p.retryAfter = known.RetryAfter
-		return p
+		return &job.Error{Code: known.Code, Detail: known.Detail, RetryAfter: known.RetryAfter}
 	}
-	return s.problem(job.CodeInternal, "")
-}
-
-// problem fills in what the table of codes fixes.
-func (s *Server) problem(code job.Code, detail string) problem {
-	spec := code.Spec()
-	if detail == "" || spec.Code == job.CodeInternal {
-		detail = spec.Action
-	}
-	return problem{
-		Type: s.links.ProblemType(spec.Slug), Title: spec.Title, Status: spec.Status,
-		Detail: job.PlainText(detail, job.MaxDetailBytes), Code: spec.Code,
-	}
+	return &job.Error{Code: job.CodeInternal}
 }
 
 // logFailure logs what the answer hides: the cause, and where the server
 // itself is at fault, the stack.
-func (s *Server) logFailure(r *call, p *problem, err error) {
+func (s *Server) logFailure(r *call, p *problem.Document, err error) {
 	attrs := []slog.Attr{
 		slog.String("request_id", r.idText), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
 		slog.String("action", r.route.action), slog.String("error_code", string(p.Code)),
@@ -151,4 +104,150 @@ func (s *Server) logFailure(r *call, p *problem, err error) {
 		attrs = append(attrs, slog.String("stack", string(debug.Stack())))
 	}
 	s.log.LogAttrs(r.ctx, slog.LevelError, "request failed", attrs...)
+}
+
+// Conditions are If-Match and If-None-Match (RFC 9110, section 13). No resource has a Last-Modified, so those about times are
+// ignored, as sections 13.1.3 and 13.1.4 say.
+
+func (r *call) has(name string) bool { return len(r.Request().Header.PeekAll(name)) > 0 }
+
+// shownBy gives for the path of each change the route that shows what the change is about: that of the same path, or of the nearest one
+// above. What nothing shows has no representation, whose tag a condition could name.
+func (s *Server) shownBy(routes []route) map[string]*route {
+	rule := faultsPath + "/:id"
+	reads, shown := map[string]*route{rule: {method: get, path: rule, access: client, handle: s.showFault}}, map[string]*route{}
+	for i, rt := range routes {
+		if rt.method == get && rt.access == client {
+			reads[rt.path] = &routes[i]
+		}
+	}
+	for _, rt := range routes {
+		for path := rt.path; path != "" && shown[rt.path] == nil; path = path[:strings.LastIndexByte(path, '/')] {
+			shown[rt.path] = reads[path]
+		}
+	}
+	return shown
+}
+
+// showFault answers as GET of one rule would, which there is not.
+func (s *Server) showFault(r *call) error {
+	rules, err := s.deps.Testbed.Faults(r.ctx, r.caller.ClientID)
+	if err != nil {
+		return err
+	}
+	id := r.pathID().String()
+	for _, rule := range rules {
+		if rule.ID == id {
+			return nil
+		}
+	}
+	return job.Errorf(job.CodeRequestNotFound, "No rule with this id was found.")
+}
+
+// checkConditions refuses a change whose conditions do not hold for what it is about. It comes after all other checks of the request's
+// head, and what the client may not see is answered as ever.
+func (s *Server) checkConditions(r *call) error {
+	match, noneMatch := r.has(fiber.HeaderIfMatch), r.has(fiber.HeaderIfNoneMatch)
+	if r.route.access == public || !match && !noneMatch {
+		return nil
+	}
+	shows := s.shown[r.route.path]
+	if shows == nil {
+		if match {
+			return errUnmatched("")
+		}
+		return nil
+	}
+	if !noneMatch && r.list(fiber.HeaderIfMatch) == "*" {
+		return nil // whether it is there, the change finds out by itself
+	}
+	tag, err := s.currentTag(r, shows)
+	switch {
+	case err != nil:
+		return err
+	case match && !header.MatchesStrongly(r.list(fiber.HeaderIfMatch), tag):
+		return errUnmatched(tag)
+	case noneMatch && header.MatchesETag(r.list(fiber.HeaderIfNoneMatch), tag):
+		return problem.WithStatus(fiber.StatusPreconditionFailed, problem.NoneMatched)
+	}
+	return nil
+}
+
+// errUnmatched refuses a request whose If-Match does not name the tag of what there is, "" if it has none.
+func errUnmatched(tag string) error {
+	detail := problem.Unmatched
+	if tag == "" || strings.HasPrefix(tag, "W/") {
+		detail += " It has no strong entity tag, which If-Match needs: send the request without If-Match."
+	}
+	return problem.WithStatus(fiber.StatusPreconditionFailed, detail)
+}
+
+// The headers of a request that change what GET answers, besides Accept.
+var readingHeaders = []string{"Prefer", fiber.HeaderIfNoneMatch, fiber.HeaderRange}
+
+// currentTag gives the entity tag that the given route of GET would answer the client with now, "" for none, or its refusal. Nothing
+// of its answer stays.
+func (s *Server) currentTag(r *call, shows *route) (string, error) {
+	change, sent := r.route, map[string]string{}
+	for _, name := range readingHeaders {
+		sent[name] = r.list(name)
+		r.Request().Header.Del(name)
+	}
+	var before fasthttp.ResponseHeader
+	r.Response().Header.CopyTo(&before)
+	defer func() {
+		r.route = change
+		r.leave() // what follows takes one of its own, once the body is there
+		r.resetAnswer(&before)
+		for name, value := range sent {
+			if value != "" {
+				r.Request().Header.Set(name, value)
+			}
+		}
+	}()
+	r.route = shows
+	if err := r.enter(); err != nil {
+		return "", err
+	}
+	if err := shows.handle(r); err != nil {
+		return "", err
+	}
+	return string(r.Response().Header.Peek(fiber.HeaderETag)), nil
+}
+
+// resetAnswer makes the answer as it was when it had these headers, and no body.
+func (r *call) resetAnswer(before *fasthttp.ResponseHeader) {
+	before.CopyTo(&r.Response().Header)
+	r.Response().ResetBody()
+}
+
+// read answers GET, unless the answer is one that the request says is not wanted. A stream is one of a kind that was asked for.
+func (s *Server) read(r *call, handle func(*call) error) error {
+	if !r.has(fiber.HeaderIfMatch) && !strings.Contains(r.list(fiber.HeaderAccept), ";") { // no range has a weight
+		return handle(r)
+	}
+	var before fasthttp.ResponseHeader
+	r.Response().Header.CopyTo(&before)
+	err := handle(r)
+	if err != nil || r.streams {
+		return err
+	}
+	if err = r.checkAnswer(); err != nil {
+		r.resetAnswer(&before)
+	}
+	return err
+}
+
+// checkAnswer refuses an answer to GET that has not the entity tag or the media type that the request wants.
+func (r *call) checkAnswer() error {
+	answer := r.Response()
+	tag := string(answer.Header.Peek(fiber.HeaderETag))
+	if r.has(fiber.HeaderIfMatch) && !header.MatchesStrongly(r.list(fiber.HeaderIfMatch), tag) {
+		return errUnmatched(tag)
+	}
+	media, _, _ := strings.Cut(string(answer.Header.ContentType()), ";")
+	if status := answer.StatusCode(); status == fiber.StatusOK && header.Excludes(r.list(fiber.HeaderAccept), media) {
+		return problem.NotAcceptable(media)
+	}
+	return nil
 }

@@ -131,7 +131,7 @@ func TestAccessLog(t *testing.T) {
 	w.send("POST", "/v1/jobs", `{"type":"hidden-value"}`)
 	w.send("GET", "/hidden-path?hidden=query", "")
 	w.send("POST", "/v1/clients", "", "Authorization", "Bearer "+adminKey)
-	lines := w.log.lines(t)
+	lines := w.log.Lines(t, nil)
 	require.Len(t, lines, 5)
 	require.Equal(t, "correlation id ignored", lines[0]["msg"])
 	for _, key := range []string{"request_id", "client_id", "action", "method", "route", "status", "duration", "bytes"} {
@@ -153,7 +153,7 @@ func TestAuthenticationFailuresAreLogged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.send("GET", jobSelf, "", "Authorization", "Bearer revoked").requireProblem(t, job.CodeKeyDisabled)
-	line := w.log.lines(t)[0]
+	line := w.log.Lines(t, nil)[0]
 	require.Equal(t, []any{"authentication failed", clientB.String(), "revoked-key", "RFA_AUTH_API_KEY_DISABLED"},
 		[]any{line["msg"], line["client_id"], line["key_id"], line["error_code"]})
 	require.Contains(t, line["reason"], "revoked")

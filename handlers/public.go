@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,8 +13,21 @@ import (
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/job"
 )
+
+// Health reports whether the process can do its work.
+type Health interface {
+	Ready(ctx context.Context) Readiness
+}
+
+// Readiness is the answer of /readyz.
+type Readiness struct {
+	OK     bool              `json:"-"`      // false: 503
+	Status string            `json:"status"` // "ok", "degraded" or "unavailable"
+	Checks map[string]string `json:"checks"` // by dependency
+}
 
 // healthz answers as long as the process serves at all.
 func (s *Server) healthz(r *call) error {
@@ -155,7 +169,7 @@ func (e noPage) Unwrap() error { return e.error }
 
 // send answers with a page instead of the problem document p, if the client
 // prefers that. It reports whether it did.
-func (e noPage) send(r *call, p *problem) bool {
+func (e noPage) send(r *call, p *problem.Document) bool {
 	r.Vary(fiber.HeaderAccept)
 	if !header.Prefers(r.list(fiber.HeaderAccept), fiber.MIMETextHTML, mimeProblem) {
 		return false

@@ -8,8 +8,10 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
 )
 
 // access says whose requests a route takes. It is the only authorisation in
@@ -58,7 +60,7 @@ const get, post = fiber.MethodGet, fiber.MethodPost
 
 // Media types of answers that are not plain JSON.
 const (
-	mimeProblem     = "application/problem+json"
+	mimeProblem     = problem.Media
 	mimeEventStream = "text/event-stream"
 )
 
@@ -86,9 +88,10 @@ func (s *Server) jobRoutes() []route {
 		{get, "/v1/jobs", client, "list", listQuery, asJSON, fiber.StatusOK, s.listJobs},
 		{post, "/v1/jobs/batch", client, "submit_batch", nil, asJSON, fiber.StatusAccepted, s.submitBatch},
 		{get, "/v1/jobs/:id", client, "get", nil, asJSON, fiber.StatusOK, s.getJob},
-		{fiber.MethodDelete, "/v1/jobs/:id", client, "delete", nil, asJSON, fiber.StatusNoContent, noBody(s.deleteJob)},
-		{post, "/v1/jobs/:id/cancel", client, "cancel", nil, asJSON, fiber.StatusOK, s.once(noBody(s.cancelJob))},
-		{post, "/v1/jobs/:id/retry", client, "retry", nil, asJSON, fiber.StatusOK, s.once(noBody(s.retryJob))},
+		{fiber.MethodDelete, "/v1/jobs/:id", client, "delete", nil, asJSON, fiber.StatusNoContent, noBody(removing(s.deps.Jobs.Delete))},
+		{post, "/v1/jobs/:id/cancel", client, "cancel", nil, asJSON, fiber.StatusOK,
+			s.once(noBody(answering(s.deps.Jobs.Cancel, view.ChangeOf)))},
+		{post, "/v1/jobs/:id/retry", client, "retry", nil, asJSON, fiber.StatusOK, s.once(noBody(answering(s.deps.Jobs.Retry, view.RetriedOf)))},
 		{get, "/v1/jobs/:id/report", client, "report", reportQuery, asJSON, fiber.StatusOK, s.getReport},
 		{get, "/v1/jobs/:id/attempts", client, "attempts", nil, asJSON, fiber.StatusOK, s.listAttempts},
 		{get, "/v1/jobs/:id/attempts/:n", client, "attempt", nil, asJSON, fiber.StatusOK, s.getAttempt},
@@ -112,7 +115,7 @@ func (s *Server) webhookRoutes() []route {
 	return []route{
 		{post, "/v1/webhooks", client, "register_webhook", nil, asJSON, fiber.StatusCreated, s.registerWebhook},
 		{get, "/v1/webhooks", client, "list_webhooks", nil, asJSON, fiber.StatusOK, s.listWebhooks},
-		{get, "/v1/webhooks/:id", client, "get_webhook", nil, asJSON, fiber.StatusOK, s.getWebhook},
+		{get, "/v1/webhooks/:id", client, "get_webhook", nil, asJSON, fiber.StatusOK, answering(s.deps.Webhooks.Webhook, s.webhookViewOf)},
 		{fiber.MethodPatch, "/v1/webhooks/:id", client, "update_webhook", nil, asJSON, fiber.StatusOK, s.updateWebhook},
 		{fiber.MethodDelete, "/v1/webhooks/:id", client, "unregister_webhook", nil, asJSON, fiber.StatusOK, noBody(s.unregisterWebhook)},
 		{post, "/v1/webhooks/:id/rotate-secret", client, "rotate_secret", nil, asJSON, fiber.StatusOK, s.once(noBody(s.rotateSecret))},
@@ -242,18 +245,22 @@ func isNear(sent, route []string) bool {
 	return true
 }
 
-// knownPaths gives the segments of each path of the API, those with the fewest
-// parameters first, as the documents write them.
+// segments are those of the path, parameters as the documents write them.
+func (rt *route) segments() []string {
+	segments := strings.Split(rt.path, "/")
+	for i, name := range segments {
+		if parameter, ok := strings.CutPrefix(name, ":"); ok {
+			segments[i] = "{" + parameter + "}"
+		}
+	}
+	return segments
+}
+
+// knownPaths gives the segments of each path of the API, those with the fewest parameters first.
 func knownPaths(routes []route) [][]string {
 	var paths [][]string
 	for _, rt := range routes {
-		segments := strings.Split(rt.path, "/")
-		for i, name := range segments {
-			if parameter, ok := strings.CutPrefix(name, ":"); ok {
-				segments[i] = "{" + parameter + "}"
-			}
-		}
-		paths = append(paths, segments)
+		paths = append(paths, rt.segments())
 	}
 	slices.SortStableFunc(paths, func(a, b []string) int { return parameters(a) - parameters(b) })
 	return paths
@@ -273,7 +280,9 @@ func parameters(path []string) (n int) {
 func (s *Server) unmatched(c *fiber.Ctx, err error) error {
 	if c.Method() == otherMethod {
 		c.Response().Header.Del(fiber.HeaderAllow)
-		err = fiber.ErrNotImplemented
+		err = problem.StatusError{
+			Status: fiber.StatusNotImplemented, Cause: job.Errorf(job.CodeMethodNotAllowed, problem.UnknownMethod),
+		}
 	}
 	if s.isPreflight(c) {
 		s.serve(c, preflight, answerPreflight)

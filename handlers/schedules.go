@@ -9,8 +9,8 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/query"
-	"github.com/forgerun/forgerun/internal/timetable"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
 )
 
 // Schedules are the use cases of schedules.
@@ -29,9 +29,10 @@ func (s *Server) scheduleRoutes() []route {
 	return []route{
 		{post, "/v1/schedules", client, "create_schedule", nil, asJSON, fiber.StatusCreated, s.once(s.createSchedule)},
 		{get, "/v1/schedules", client, "list_schedules", query.Page, asJSON, fiber.StatusOK, s.listSchedules},
-		{get, "/v1/schedules/:id", client, "get_schedule", nil, asJSON, fiber.StatusOK, s.getSchedule},
+		{get, "/v1/schedules/:id", client, "get_schedule", nil, asJSON, fiber.StatusOK, answering(s.deps.Schedules.Schedule, s.scheduleViewOf)},
 		{fiber.MethodPatch, "/v1/schedules/:id", client, "update_schedule", nil, asJSON, fiber.StatusOK, s.updateSchedule},
-		{fiber.MethodDelete, "/v1/schedules/:id", client, "delete_schedule", nil, asJSON, fiber.StatusNoContent, noBody(s.deleteSchedule)},
+		{fiber.MethodDelete, "/v1/schedules/:id", client, "delete_schedule", nil, asJSON, fiber.StatusNoContent,
+			noBody(removing(s.deps.Schedules.Delete))},
 		{post, "/v1/schedules/:id/pause", client, "pause_schedule", nil, asJSON, fiber.StatusOK, s.once(noBody(s.pauseSchedule(true)))},
 		{post, "/v1/schedules/:id/resume", client, "resume_schedule", nil, asJSON, fiber.StatusOK, s.once(noBody(s.pauseSchedule(false)))},
 		{post, "/v1/schedules/:id/trigger", client, "trigger_schedule", nil, asJSON, fiber.StatusAccepted, s.once(noBody(s.triggerSchedule))},
@@ -59,27 +60,15 @@ func (s *Server) createSchedule(r *call) error {
 	}
 	r.scheduleID, r.made = created.ID, created.ID
 	r.Set(fiber.HeaderLocation, s.links.At(job.SchedulePath(created.ID)))
-	view := s.scheduleViewOf(created)
-	view.Warnings = req.Warnings
-	return r.json(fiber.StatusCreated, view)
+	v := s.scheduleViewOf(created)
+	v.Warnings = req.Warnings
+	return r.json(fiber.StatusCreated, v)
 }
 
 func (s *Server) listSchedules(r *call) error {
-	const scope = "schedules"
-	after, err := s.cursorID(r, scope)
-	if err != nil {
-		return err
-	}
-	q := job.ScheduleQuery{After: after, Limit: r.queryLimit(query.DefaultLimit)}
-	list, next, err := s.deps.Schedules.Schedules(r.ctx, r.caller.ClientID, q)
-	if err != nil {
-		return err
-	}
-	return sendPage(s, r, scope, list, next, s.scheduleViewOf)
-}
-
-func (s *Server) getSchedule(r *call) error {
-	return respond(r, fiber.StatusOK, s.scheduleViewOf)(s.deps.Schedules.Schedule(r.ctx, r.caller.ClientID, r.scheduleID))
+	return paged(r, "schedules", s.scheduleViewOf, func(after job.ID, limit int) ([]*job.Schedule, job.ID, error) {
+		return s.deps.Schedules.Schedules(r.ctx, r.caller.ClientID, job.ScheduleQuery{After: after, Limit: limit})
+	})
 }
 
 func (s *Server) updateSchedule(r *call) error {
@@ -102,16 +91,11 @@ func (s *Server) updateSchedule(r *call) error {
 	if err != nil {
 		return err
 	}
-	view := s.scheduleViewOf(changed)
+	v := s.scheduleViewOf(changed)
 	if patch.Job != nil {
-		view.Warnings = patch.Job.Warnings
+		v.Warnings = patch.Job.Warnings
 	}
-	return r.json(fiber.StatusOK, view)
-}
-
-func (s *Server) deleteSchedule(r *call) error {
-	r.Status(fiber.StatusNoContent)
-	return s.deps.Schedules.Delete(r.ctx, r.caller.ClientID, r.scheduleID)
+	return r.json(fiber.StatusOK, v)
 }
 
 func (s *Server) pauseSchedule(paused bool) func(*call) error {
@@ -130,36 +114,21 @@ func (s *Server) triggerSchedule(r *call) error {
 	r.jobID, r.made = j.ID, j.ID
 	r.acceptedAt(jobPath(j.ID), false)
 	r.Set(fiber.HeaderRetryAfter, "1")
-	return r.json(fiber.StatusAccepted, receiptView{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(now)})
+	return r.json(fiber.StatusAccepted, view.Receipt{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(now)})
 }
 
 type scheduleView struct {
-	ScheduleID job.ID             `json:"schedule_id"`
-	Name       *string            `json:"name"`
-	State      job.ScheduleState  `json:"state"`
-	Cron       *string            `json:"cron"` // null with an interval
-	TimeZone   *string            `json:"time_zone"`
-	Interval   *string            `json:"interval"` // null with cron
-	Jitter     *string            `json:"jitter"`
-	StartAt    *job.Time          `json:"start_at"`
-	EndAt      *job.Time          `json:"end_at"`
-	Overlap    job.Overlap        `json:"overlap"`
-	CatchUp    job.CatchUp        `json:"catch_up"`
-	CatchUpMax int                `json:"catch_up_max"`
-	Job        scheduledJobView   `json:"job"`
-	Paused     bool               `json:"paused"`
-	CreatedAt  job.Time           `json:"created_at"`
-	UpdatedAt  job.Time           `json:"updated_at"`
-	NextRuns   []job.Time         `json:"next_runs"` // due times without jitter
-	WaitingFor *job.Time          `json:"waiting_for"`
-	LastRunAt  *job.Time          `json:"last_run_at"`
-	LastJobID  *job.ID            `json:"last_job_id"`
-	Runs       int64              `json:"runs"`
-	Missed     int64              `json:"missed"`
-	Skipped    int64              `json:"skipped"`
-	LastError  *job.ScheduleError `json:"last_error"`
-	Links      scheduleLinksView  `json:"links"`
-	Warnings   []job.Violation    `json:"warnings,omitempty"` // in the answer to its creation or change only
+	view.Schedule
+	Jitter     *string           `json:"jitter"`
+	StartAt    *job.Time         `json:"start_at"`
+	EndAt      *job.Time         `json:"end_at"`
+	CatchUpMax int               `json:"catch_up_max"`
+	Job        scheduledJobView  `json:"job"`
+	Paused     bool              `json:"paused"`
+	UpdatedAt  job.Time          `json:"updated_at"`
+	WaitingFor *job.Time         `json:"waiting_for"`
+	Links      scheduleLinksView `json:"links"`
+	Warnings   []job.Violation   `json:"warnings,omitempty"` // in the answer to its creation or change only
 }
 
 // scheduledJobView is the request for the job of each run, as a submission has it.
@@ -185,17 +154,13 @@ type scheduleLinksView struct {
 func (s *Server) scheduleViewOf(x *job.Schedule) *scheduleView {
 	self, j := s.links.At(job.SchedulePath(x.ID)), x.Job
 	v := &scheduleView{
-		ScheduleID: x.ID, Name: orNull(x.Name), State: x.State(), Cron: orNull(x.Cron), TimeZone: orNull(x.TimeZone),
-		Interval: durationOrNull(x.Interval), Jitter: durationOrNull(x.Jitter), StartAt: job.TimeOf(x.StartAt), EndAt: job.TimeOf(x.EndAt),
-		Overlap: x.Overlap, CatchUp: x.CatchUp, CatchUpMax: x.CatchUpMax, Paused: x.Paused,
+		Schedule: view.ScheduleOf(x), Jitter: view.DurationOrNull(x.Jitter), StartAt: job.TimeOf(x.StartAt), EndAt: job.TimeOf(x.EndAt),
+		CatchUpMax: x.CatchUpMax, Paused: x.Paused, UpdatedAt: job.Time(x.UpdatedAt), WaitingFor: job.TimeOf(x.Pending),
 		Job: scheduledJobView{
-			Type: j.Type, WorkKind: orNull(j.WorkKind), Callback: orNull(j.Callback), Params: j.Params, Event: j.Emit,
-			Retry: policyViewOf(j.Retry), CorrelationID: orNull(j.CorrelationID),
+			Type: j.Type, WorkKind: view.OrNull(j.WorkKind), Callback: view.OrNull(j.Callback), Params: j.Params, Event: j.Emit,
+			Retry: policyViewOf(j.Retry), CorrelationID: view.OrNull(j.CorrelationID),
 		},
-		CreatedAt: job.Time(x.CreatedAt), UpdatedAt: job.Time(x.UpdatedAt), NextRuns: nextRunsOf(x), WaitingFor: job.TimeOf(x.Pending),
-		LastRunAt: job.TimeOf(x.LastDueAt), LastJobID: idOrNull(x.LastJobID), Runs: x.Runs, Missed: x.Missed, Skipped: x.Skipped,
-		LastError: x.LastError,
-		Links:     scheduleLinksView{Self: self, Jobs: s.links.At("/v1/jobs?schedule_id=") + x.ID.String(), Trigger: self + "/trigger"},
+		Links: scheduleLinksView{Self: self, Jobs: s.links.At("/v1/jobs?schedule_id=") + x.ID.String(), Trigger: self + "/trigger"},
 	}
 	if j.AutoRetry || j.Retry != nil { // which alone would mean yes
 		v.Job.AutoRetry = &j.AutoRetry
@@ -206,24 +171,4 @@ func (s *Server) scheduleViewOf(x *job.Schedule) *scheduleView {
 		v.Links.Pause = self + "/pause"
 	}
 	return v
-}
-
-// nextRunsOf are the due times that come next; none of a schedule that is paused or has ended.
-func nextRunsOf(s *job.Schedule) []job.Time {
-	next := []job.Time{}
-	times, err := timetable.New(s.Timetable, s.Anchor())
-	if err != nil || s.DueAt == nil {
-		return next
-	}
-	for _, at := range times.Next(*s.DueAt, job.ShownRuns) {
-		next = append(next, job.Time(at))
-	}
-	return next
-}
-
-func durationOrNull(d time.Duration) *string {
-	if d == 0 {
-		return nil
-	}
-	return new(d.String())
 }

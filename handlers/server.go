@@ -25,6 +25,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/cors"
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/telemetry"
@@ -107,7 +108,7 @@ type Deps struct {
 	// Real is when the machine's clock will show that Clock shows t, of caches and of polling; nil: it is the same.
 	Real func(t time.Time) time.Time
 	// CursorKey gives the secret that signs cursors, the same in all processes.
-	CursorKey func(context.Context) ([]byte, error)
+	CursorKey query.Cursors
 	// Directory gives the public keys that deliveries are signed with, as a JSON
 	// Web Key Set (RFC 7517).
 	Directory func(context.Context) ([]byte, error)

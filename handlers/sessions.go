@@ -1,11 +1,26 @@
 package handlers
 
 import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/disturb"
 	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/report"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict"
 )
 
@@ -16,18 +31,15 @@ func (s *Server) sessionRoutes() []route {
 	return []route{
 		{fiber.MethodPost, sessionsPath, client, "start_session", nil, asJSON, fiber.StatusCreated, s.once(s.startSession)},
 		{get, sessionsPath, client, "list_sessions", nil, asJSON, fiber.StatusOK, s.listSessions},
-		{get, sessionsPath + "/:id", client, "get_session", nil, asJSON, fiber.StatusOK, s.getSession},
-		{fiber.MethodPost, sessionsPath + "/:id/end", client, "end_session", nil, asJSON, fiber.StatusOK, s.once(noBody(s.endSession))},
+		{get, sessionsPath + "/:id", client, "get_session", nil, asJSON, fiber.StatusOK, answering(s.deps.Testbed.Session, as[verdict.Session])},
+		{fiber.MethodPost, sessionsPath + "/:id/end", client, "end_session", nil, asJSON, fiber.StatusOK,
+			s.once(noBody(answering(s.deps.Testbed.EndSession, as[verdict.Session])))},
 		{get, sessionsPath + "/:id/verdict", client, "get_verdict", nil, asVerdict, fiber.StatusOK, s.getVerdict},
 	}
 }
 
 func (s *Server) startSession(r *call) error {
-	body, err := r.body(true)
-	if err != nil {
-		return err
-	}
-	n, err := decode.Session(body, verdict.IDs())
+	n, err := decoded(r, true, func(body []byte) (verdict.Session, error) { return decode.Session(body, verdict.IDs()) })
 	if err != nil {
 		return err
 	}
@@ -40,17 +52,9 @@ func (s *Server) startSession(r *call) error {
 }
 
 func (s *Server) listSessions(r *call) error {
-	return respond(r, fiber.StatusOK, func(all []verdict.Session) listView[verdict.Session] {
-		return listView[verdict.Session]{Data: append([]verdict.Session{}, all...), Page: pageView{Limit: verdict.MaxSessions + 1}}
+	return respond(r, fiber.StatusOK, func(all []verdict.Session) query.List[verdict.Session] {
+		return query.ListOf(all, verdict.MaxSessions+1, as[verdict.Session])
 	})(s.deps.Testbed.Sessions(r.ctx, r.caller.ClientID))
-}
-
-func (s *Server) getSession(r *call) error {
-	return respond(r, fiber.StatusOK, as[verdict.Session])(s.deps.Testbed.Session(r.ctx, r.caller.ClientID, r.pathID()))
-}
-
-func (s *Server) endSession(r *call) error {
-	return respond(r, fiber.StatusOK, as[verdict.Session])(s.deps.Testbed.EndSession(r.ctx, r.caller.ClientID, r.pathID()))
 }
 
 // asVerdict are the forms of a verdict.
@@ -75,5 +79,146 @@ func (s *Server) getVerdict(r *call) error {
 	return r.json(fiber.StatusOK, v)
 }
 
-// as shows a value as it is.
-func as[T any](v T) T { return v }
+// keyPrefix begins every API key.
+const keyPrefix = "frk_"
+
+// sum names a text without keeping it, "" for none.
+func sum(text []byte) string {
+	if len(text) == 0 {
+		return ""
+	}
+	h := sha256.Sum256(text)
+	return hex.EncodeToString(h[:8])
+}
+
+// noteBody keeps what a record says of the body, which is gone by then.
+func (r *call) noteBody(body []byte) {
+	if r.server.deps.Testbed == nil {
+		return
+	}
+	var named struct {
+		Key         string `json:"idempotency_key"`
+		Correlation string `json:"correlation_id"`
+	}
+	_ = json.Unmarshal(body, &named) // what is no JSON names nothing
+	r.bodyKey, r.bodyCorrelation = named.Key, named.Correlation
+	if len(body) > 0 {
+		same := jsontext.Value(body).Clone()
+		_ = same.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // what is no JSON stays as it is
+		r.bodySum = sum(same)
+	}
+}
+
+// record records the request in its client's session, if that has one: before the answer is sent, so that who has it finds the
+// record.
+func (s *Server) record(r *call) {
+	if r.streams || !s.recorded(r) {
+		return
+	}
+	x := r.exchange()
+	who := cmp.Or(r.caller, r.claimed)
+	if x.KeyInURL && who.ClientID.IsZero() { // who is not known by the Authorization header
+		for _, value := range r.Context().QueryArgs().All() {
+			if bytes.HasPrefix(value, []byte(keyPrefix)) { // the first alone: strangers may send many
+				who, _ = s.tryKey(s.base, r, string(value)) // whose it is not is nobody's
+				break
+			}
+		}
+	}
+	s.keep(who.ClientID, x)
+}
+
+// recorded reports whether the traffic of a route is recorded.
+func (s *Server) recorded(r *call) bool {
+	return s.deps.Testbed != nil && r.route.access != public && !strings.HasPrefix(r.route.path, "/v1/testbed/")
+}
+
+// keep stores a record. That it cannot be is no error of the request.
+func (s *Server) keep(who job.ID, x *verdict.Exchange) {
+	if who.IsZero() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.base), s.cfg.RequestTimeout)
+	defer cancel()
+	if err := s.deps.Testbed.Record(ctx, who, x); err != nil {
+		s.log.WarnContext(ctx, "a request was not recorded for its client's session", "action", "record_exchange",
+			"client_id", who.String(), "error", err.Error())
+	}
+}
+
+// oneShot reports whether a request is by a program that is started for each: it cannot keep a connection.
+func oneShot(userAgent string) bool {
+	return strings.HasPrefix(userAgent, "curl/") || strings.HasPrefix(userAgent, "Wget/")
+}
+
+// movedBy is how far the service's clock is from the machine's at least if a client has moved it.
+const movedBy = time.Second
+
+// exchange tells of the request and its answer, without what is secret in them.
+func (r *call) exchange() *verdict.Exchange {
+	request, answer, operation := r.Request(), r.Response(), r.route.operation()
+	x := &verdict.Exchange{
+		Start: r.start.UTC(), End: time.Now().UTC(), Method: r.Method(), Path: header.Clip(string(request.URI().Path())),
+		Operation: operation, Role: testbed.RoleOf(operation), Body: r.bodySum,
+		Correlation: header.Clip(cmp.Or(r.list("X-Correlation-ID"), r.bodyCorrelation)),
+		Prefer:      header.Clip(r.list("Prefer")),
+		Key:         sum([]byte(cmp.Or(r.list("Idempotency-Key"), r.bodyKey))), ContentType: header.Clip(r.Get(fiber.HeaderContentType)),
+		Accept: header.Clip(r.list(fiber.HeaderAccept)), IfNoneMatch: header.Clip(r.list(fiber.HeaderIfNoneMatch)),
+		LastEventID: header.Clip(r.list("Last-Event-ID")), KeyID: cmp.Or(r.caller, r.claimed).KeyID,
+		OneShot: oneShot(r.Get(fiber.HeaderUserAgent)), Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1,
+		Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
+		Fault: r.fault, HungUp: r.hungUp,
+	}
+	if _, span := r.traceparent(); span.IsValid() {
+		x.Trace = span.TraceID().String()
+	}
+	if at := r.server.deps.Clock(); at.Sub(x.End).Abs() > movedBy {
+		x.At = at.UTC()
+	}
+	if query := string(request.URI().QueryString()); strings.Contains(query, keyPrefix) {
+		x.KeyInURL = true
+	} else {
+		x.Query = header.Clip(query)
+	}
+	if known(r.jobID) {
+		x.Job = r.jobID.String()
+	} else if known(r.batchID) {
+		x.Job = r.batchID.String()
+	}
+	if r.failed != nil {
+		x.Code, x.Expired = string(r.failed.Code), r.failed.Code == job.CodeTokenExpired && r.fault == nil
+	}
+	if n, err := strconv.Atoi(string(answer.Header.Peek(fiber.HeaderRetryAfter))); err == nil {
+		x.RetryAfter = &n
+	}
+	r.shown(x)
+	return x
+}
+
+// shown notes which jobs the answer shows, as the client sees them.
+func (r *call) shown(x *verdict.Exchange) {
+	body := r.Response().Body()
+	if (x.Operation == "getResult" || x.Operation == "getReport" && x.Query == "") && x.Status < 300 { // an attempt has ended, or the job
+		x.Final = []string{x.Job}
+		return
+	}
+	if x.Status >= 300 || !bytes.Contains(r.Response().Header.ContentType(), []byte("json")) {
+		return
+	}
+	if x.Role == verdict.Submit || x.Role == verdict.SubmitMany {
+		var made struct {
+			ID    job.ID `json:"job_id"`
+			Draft job.ID `json:"jobId"`
+			Batch job.ID `json:"batch_id"`
+		}
+		_ = json.Unmarshal(body, &made) // what is no receipt made nothing
+		x.Made = testbed.IDOf(cmp.Or(made.ID, made.Draft))
+		if x.Role == verdict.SubmitMany {
+			x.Made = testbed.IDOf(made.Batch)
+		}
+	}
+	if r.fault != nil && r.fault.Rewrites() {
+		body = disturb.Rewrite(r.fault, body)
+	}
+	disturb.Jobs(body, x)
+}

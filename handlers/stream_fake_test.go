@@ -21,6 +21,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
@@ -159,7 +160,7 @@ func (th *streamServer) begun() *reader {
 }
 
 // problem reads an answer that is a problem.
-func (r *reader) problem(code job.Code) problem {
+func (r *reader) problem(code job.Code) problem.Document {
 	r.t.Helper()
 	text, err := io.ReadAll(r.in)
 	require.NoError(r.t, err)

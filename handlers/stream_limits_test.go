@@ -177,7 +177,7 @@ func TestStreamOverHTTP10(t *testing.T) {
 func bareStream(t *testing.T, h *history) (s *Server, clients *fakeClients, st *stream.Stream, far net.Conn) {
 	h.add(clientA, jobID)
 	clients = &fakeClients{}
-	s = New(Config{}, Deps{Reader: h, Events: h, Clients: clients})
+	s = New(Config{}, Deps{Reader: h, Events: h, Clients: clients, Jobs: &fakeJobs{}, Schedules: &fakeSchedules{}, Webhooks: &fakeWebhooks{}})
 	near, far := net.Pipe()
 	release, err := s.limiter.Acquire(clientA)
 	require.NoError(t, err)

@@ -281,7 +281,7 @@ func (h *history) ClientEvents(_ context.Context, client job.ID, after job.Posit
 	}
 	var feed job.Feed
 	for i, o := range h.events {
-		if h.owners[o.JobID] != client || !behind(after, o.Position) {
+		if h.owners[o.JobID] != client || !after.Before(o.Position) {
 			continue
 		}
 		if i >= len(h.events)-h.withheld {
@@ -303,10 +303,6 @@ func dataBytes(events []job.Occurrence) (n int) {
 		n += len(o.Data)
 	}
 	return n
-}
-
-func behind(a, b job.Position) bool {
-	return a.Tx < b.Tx || a.Tx == b.Tx && (a.ID.String() < b.ID.String() || a.ID == b.ID && a.Seq < b.Seq)
 }
 
 func (h *history) FeedEnd(context.Context) (job.Position, error) {

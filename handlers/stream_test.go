@@ -61,7 +61,7 @@ func TestJobStream(t *testing.T) {
 	th.closed(stream.EndOfJob, 1)
 
 	require.NotContains(t, th.ended(), goodKey)
-	lines := th.log.lines(t)
+	lines := th.log.Lines(t, nil)
 	require.Len(t, lines, 2, "one at the start, one at the end")
 	require.Equal(t, []any{"stream ended", "end", 7.0, r.Header.Get("X-Request-Id")},
 		[]any{lines[1]["msg"], lines[1]["reason"], lines[1]["events"], lines[1]["request_id"]})

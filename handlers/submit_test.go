@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
 )
 
 const traceparent = "00-" + clientTrace + "-" + clientSpan + "-01"
@@ -53,7 +54,7 @@ func TestSubmit(t *testing.T) {
 	require.Equal(t, []any{clientA, strings.ToLower(id), now, "de", [32]byte{}},
 		[]any{got.ClientID, got.RequestID, got.ReceivedAt, got.Language, got.Hash})
 
-	want, err := json.Marshal(receiptView{jobID, job.Created, job.Time(now), nil})
+	want, err := json.Marshal(view.Receipt{JobID: jobID, State: job.Created, CreatedAt: job.Time(now)})
 	require.NoError(t, err)
 	require.Equal(t, string(want)+"\n", w.submit("").text, "a plain receipt is written by hand")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/disturb"
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict"
@@ -68,7 +69,8 @@ func (s *Server) testbedRoutes() []route {
 		{fiber.MethodPost, "/v1/testbed/fixtures", client, "make_fixtures", nil, asJSON, fiber.StatusCreated, s.makeFixtures},
 		{get, clockPath, client, "get_clock", nil, asJSON, fiber.StatusOK, s.getClock},
 		{fiber.MethodPost, clockPath, client, "move_clock", nil, asJSON, fiber.StatusOK, s.once(s.moveClock)},
-		{fiber.MethodDelete, faultsPath + "/:id", client, "remove_fault", nil, asJSON, fiber.StatusNoContent, noBody(s.removeFault)},
+		{fiber.MethodDelete, faultsPath + "/:id", client, "remove_fault", nil, asJSON, fiber.StatusNoContent,
+			noBody(removing(s.deps.Testbed.RemoveFault))},
 	}...)
 }
 
@@ -82,12 +84,10 @@ type faultView struct {
 	Applied int64        `json:"applied"`
 }
 
-func faultViews(rules []fault.Counted) listView[faultView] {
-	list := listView[faultView]{Data: make([]faultView, len(rules)), Page: pageView{Limit: fault.MaxRules}}
-	for i, c := range rules {
-		list.Data[i] = faultView{c.ID, c.Match, c.Effect, c.Seed, c.Seen, c.Applied}
-	}
-	return list
+func faultViews(rules []fault.Counted) query.List[faultView] {
+	return query.ListOf(rules, fault.MaxRules, func(c fault.Counted) faultView {
+		return faultView{c.ID, c.Match, c.Effect, c.Seed, c.Seen, c.Applied}
+	})
 }
 
 func (s *Server) replaceFaults(r *call) error {
@@ -109,11 +109,6 @@ func (s *Server) listFaults(r *call) error {
 func (s *Server) removeFaults(r *call) error {
 	r.Status(fiber.StatusNoContent)
 	return s.deps.Testbed.RemoveFaults(r.ctx, r.caller.ClientID)
-}
-
-func (s *Server) removeFault(r *call) error {
-	r.Status(fiber.StatusNoContent)
-	return s.deps.Testbed.RemoveFault(r.ctx, r.caller.ClientID, r.pathID())
 }
 
 // resetView says what was removed.
@@ -150,11 +145,7 @@ func (s *Server) makeFixtures(r *call) error {
 	if err != nil {
 		return err
 	}
-	body, err := r.body(false)
-	if err != nil {
-		return err
-	}
-	wanted, err := decode.Fixtures(body)
+	wanted, err := decoded(r, false, decode.Fixtures)
 	if err != nil {
 		return err
 	}
@@ -172,11 +163,7 @@ func (s *Server) getClock(r *call) error {
 }
 
 func (s *Server) moveClock(r *call) error {
-	body, err := r.body(false)
-	if err != nil {
-		return err
-	}
-	m, err := decode.ClockMove(body)
+	m, err := decoded(r, false, decode.ClockMove)
 	if err != nil {
 		return err
 	}
@@ -196,13 +183,7 @@ var operations = sync.OnceValue(func() (names []string) {
 
 // operation is the operationId of the request in the OpenAPI document.
 func (rt *route) operation() string {
-	segments := strings.Split(rt.path, "/")
-	for i, name := range segments {
-		if parameter, ok := strings.CutPrefix(name, ":"); ok {
-			segments[i] = "{" + parameter + "}"
-		}
-	}
-	return docs.Operations()[rt.method+" "+strings.Join(segments, "/")]
+	return docs.Operations()[rt.method+" "+strings.Join(rt.segments(), "/")]
 }
 
 // headerFault asks for an effect on the one request that carries it.
@@ -268,8 +249,10 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 		status := cmp.Or(e.Status, fiber.StatusBadGateway)
 		return true, r.Status(status).Send(disturb.Page(status))
 	case e.Replaces():
-		refusal := job.Errorf(testbed.ErrorOf(e), "")
-		refusal.RetryAfter = time.Duration(deref(e.RetryAfter)) * time.Second
+		refusal := &job.Error{Code: testbed.ErrorOf(e)}
+		if e.RetryAfter != nil {
+			refusal.RetryAfter = time.Duration(*e.RetryAfter) * time.Second
+		}
 		return true, injected{refusal}
 	}
 	return false, nil
@@ -327,11 +310,4 @@ func (r *call) setRetryAfter(e *fault.Effect) {
 	if e.RetryAfter != nil {
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(*e.RetryAfter))
 	}
-}
-
-func deref(n *int) int {
-	if n == nil {
-		return 0
-	}
-	return *n
 }

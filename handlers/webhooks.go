@@ -1,13 +1,32 @@
 package handlers
 
 import (
+	"context"
 	"errors"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
 )
+
+// Webhooks are the use cases of webhooks.
+type Webhooks interface {
+	Register(ctx context.Context, r job.WebhookRequest) (job.IssuedWebhook, error)
+	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) // newest first
+	Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error)
+	Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error)
+	Unregister(ctx context.Context, client, id job.ID) error
+	RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error)
+}
+
+// Proofs asks receivers whether they want events: Webhooks asks for that with
+// job.ErrUnproven.
+type Proofs interface {
+	Prove(ctx context.Context, client job.ID, url string) error
+}
 
 // registerWebhook has a scope of keys of its own: they may be in the body.
 func (s *Server) registerWebhook(r *call) error {
@@ -73,17 +92,9 @@ func (r *call) issuedWebhook(status int, issued job.IssuedWebhook) error {
 
 // listWebhooks answers with all webhooks of a client: there are few.
 func (s *Server) listWebhooks(r *call) error {
-	return respond(r, fiber.StatusOK, func(webhooks []job.Webhook) listView[webhookView] {
-		list := listView[webhookView]{Data: make([]webhookView, len(webhooks)), Page: pageView{Limit: job.MaxWebhooks}}
-		for i := range webhooks {
-			list.Data[i] = s.webhookViewOf(&webhooks[i])
-		}
-		return list
+	return respond(r, fiber.StatusOK, func(webhooks []job.Webhook) query.List[webhookView] {
+		return query.ListOf(webhooks, job.MaxWebhooks, func(w job.Webhook) webhookView { return s.webhookViewOf(&w) })
 	})(s.deps.Webhooks.Webhooks(r.ctx, r.caller.ClientID))
-}
-
-func (s *Server) getWebhook(r *call) error {
-	return respond(r, fiber.StatusOK, s.webhookViewOf)(s.deps.Webhooks.Webhook(r.ctx, r.caller.ClientID, r.webhook))
 }
 
 // mimeMergePatch is what a change of a webhook is (RFC 7396). Plain JSON means
@@ -146,21 +157,9 @@ func (s *Server) signingKeys(r *call) error {
 
 // webhookView is a webhook without its secrets.
 type webhookView struct {
-	WebhookID           job.ID           `json:"webhook_id"`
-	URL                 string           `json:"url"`
-	Events              []string         `json:"events"`
-	Description         string           `json:"description"`
-	ContentMode         job.ContentMode  `json:"content_mode"`
-	Enabled             bool             `json:"enabled"`
-	DisabledAt          *job.Time        `json:"disabled_at"`
-	DisabledReason      *causeView       `json:"disabled_reason"`
-	ConsecutiveFailures int              `json:"consecutive_failures"`
-	FailingSince        *job.Time        `json:"failing_since"`
-	OldSecretExpiresAt  *job.Time        `json:"old_secret_expires_at"` // null unless a rotated secret is still valid
-	ProvenAt            *job.Time        `json:"proven_at"`             // null unless its receiver said that it wants events
-	CreatedAt           job.Time         `json:"created_at"`
-	UpdatedAt           job.Time         `json:"updated_at"`
-	Links               webhookLinksView `json:"links"`
+	view.Webhook
+	OldSecretExpiresAt *job.Time        `json:"old_secret_expires_at"` // null unless a rotated secret is still valid
+	Links              webhookLinksView `json:"links"`
 }
 
 // issuedWebhookView shows the secret as well: in the answers that make one.
@@ -188,15 +187,16 @@ func webhookPath(id job.ID) string { return "/v1/webhooks/" + id.String() }
 func (s *Server) webhookViewOf(w *job.Webhook) webhookView {
 	self := s.links.At(webhookPath(w.ID))
 	v := webhookView{
-		WebhookID: w.ID, URL: w.URL, Events: w.Events, Description: w.Description, ContentMode: w.ContentMode,
-		Enabled: w.Disabled == nil, ConsecutiveFailures: w.Failures, FailingSince: job.TimeOf(w.FailingFrom),
-		ProvenAt:  job.TimeOf(w.ProvenAt),
-		CreatedAt: job.Time(w.CreatedAt), UpdatedAt: job.Time(w.UpdatedAt),
+		Webhook: view.Webhook{
+			WebhookID: w.ID, URL: w.URL, Events: w.Events, Description: w.Description, ContentMode: w.ContentMode,
+			Enabled: w.Disabled == nil, ConsecutiveFailures: w.Failures, FailingSince: job.TimeOf(w.FailingFrom),
+			ProvenAt: job.TimeOf(w.ProvenAt), CreatedAt: job.Time(w.CreatedAt), UpdatedAt: job.Time(w.UpdatedAt),
+		},
 		Links: webhookLinksView{Self: self, Deliveries: self + "/deliveries", RotateSecret: self + "/rotate-secret"},
 	}
 	if w.Disabled != nil {
 		v.DisabledAt = job.TimeOf(&w.Disabled.At)
-		v.DisabledReason = &causeView{string(w.Disabled.Reason), w.Disabled.Reason.Text()}
+		v.DisabledReason = new(view.DisabledCause(w.Disabled.Reason))
 	} else {
 		v.Links.Test, v.Links.Redeliver, v.Links.Replay = self+"/test", self+"/redeliver", self+"/replay"
 	}
@@ -207,5 +207,5 @@ func (s *Server) webhookViewOf(w *job.Webhook) webhookView {
 }
 
 func (s *Server) issuedWebhookViewOf(w job.IssuedWebhook) issuedWebhookView {
-	return issuedWebhookView{s.webhookViewOf(&w.Webhook), orNull(w.Secret)}
+	return issuedWebhookView{s.webhookViewOf(&w.Webhook), view.OrNull(w.Secret)}
 }

@@ -85,7 +85,7 @@ func TestReadWebhooks(t *testing.T) {
 	for _, part := range []string{
 		`"enabled":false,"disabled_at":"2030-01-31T12:00:05.123456Z","disabled_reason":{"code":"FAILING",` +
 			`"detail":"Deliveries kept failing; see the log of deliveries."}`,
-		`"consecutive_failures":21,"failing_since":"2030-01-31T12:00:03.123456Z","old_secret_expires_at":"2030-01-31T12:00:09.123456Z"`,
+		`"consecutive_failures":21,"failing_since":"2030-01-31T12:00:03.123456Z"`, `"old_secret_expires_at":"2030-01-31T12:00:09.123456Z"`,
 		`"links":{"self":"` + webhookSelf + `","deliveries":"` + webhookSelf + `/deliveries","rotate_secret":"` + webhookSelf +
 			`/rotate-secret"}`,
 	} {

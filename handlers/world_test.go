@@ -16,25 +16,12 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
 const publicURL = "https://forgerun.example"
-
-// logBuffer is a log that can be read while it is written.
-type logBuffer struct{ testkit.Output }
-
-// lines are the lines so far.
-func (l *logBuffer) lines(t testing.TB) (lines []map[string]any) {
-	t.Helper()
-	for text := range strings.Lines(l.String()) {
-		var line map[string]any
-		require.NoError(t, json.Unmarshal([]byte(text), &line), text)
-		lines = append(lines, line)
-	}
-	return lines
-}
 
 // world is a server with its fakes.
 type world struct {
@@ -50,7 +37,7 @@ type world struct {
 	schedules *fakeSchedules
 	testbed   *fakeTestbed
 	once      *fakeOnce
-	log       *logBuffer
+	log       *testkit.Output
 	document  *apitest.Document // that answers are held against
 	registry  *prometheus.Registry
 
@@ -70,7 +57,7 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	l := &lookups{}
 	w := &world{
 		t: t, lookups: l, jobs: &fakeJobs{lookups: l, changed: make(chan chan struct{})}, batches: &fakeBatches{lookups: l},
-		clients: &fakeClients{}, log: &logBuffer{}, registry: prometheus.NewRegistry(), bulk: &fakeBulk{lookups: l},
+		clients: &fakeClients{}, log: &testkit.Output{}, registry: prometheus.NewRegistry(), bulk: &fakeBulk{lookups: l},
 		schedules: &fakeSchedules{lookups: l}, testbed: &fakeTestbed{}, once: &fakeOnce{known: map[onceKey]onceAnswer{}},
 		document: apitest.New(t, docs.OpenAPI),
 	}
@@ -140,7 +127,7 @@ func (a *answer) json(t testing.TB, into any) {
 	require.NoError(t, json.Unmarshal([]byte(a.text), into), a.text)
 }
 
-func (a *answer) problem(t testing.TB) (p problem) {
+func (a *answer) problem(t testing.TB) (p problem.Document) {
 	t.Helper()
 	require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"), a.text)
 	a.json(t, &p)
@@ -153,7 +140,7 @@ func (a *answer) problem(t testing.TB) (p problem) {
 }
 
 // requireProblem checks that the answer is the problem of the code.
-func (a *answer) requireProblem(t testing.TB, code job.Code) problem {
+func (a *answer) requireProblem(t testing.TB, code job.Code) problem.Document {
 	t.Helper()
 	p := a.problem(t)
 	require.Equal(t, code, p.Code, a.text)

@@ -25,11 +25,11 @@ func PlainText(text string, limit int) string {
 	if len(plain) <= limit {
 		return plain
 	}
-	cut := limit - len(dots)
+	cut := max(0, limit-len(dots))
 	for cut > 0 && !utf8.RuneStart(plain[cut]) {
 		cut--
 	}
-	return plain[:cut] + dots
+	return plain[:cut] + dots[:min(len(dots), limit)]
 }
 
 // maxPlaceBytes bounds what a detail shows of where a violation is.

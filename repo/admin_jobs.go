@@ -3,7 +3,6 @@ package repo
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -70,9 +69,6 @@ var (
 		"execution_at, job_id", "execution_at", soonest)
 	heldJobs = newJobRange("(SELECT * FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT "+strconv.Itoa(maxCounted)+")",
 		"job_id < @id AND job_id >= @from_id AND "+unplaced, "job_id DESC", "created_at", newest)
-
-	readAnyJob   = statement("adminJob")
-	readJobOwner = statement("adminOwner")
 )
 
 // A range that does not begin at a time, or at an id, names it all the same: lists have the same parameters.
@@ -125,66 +121,30 @@ func (r jobRange) arguments(q admin.JobQuery) []any {
 }
 
 // Jobs lists jobs, sorted as q.Order says.
-func (a Admin) Jobs(ctx context.Context, q admin.JobQuery) (admin.JobPage, error) {
-	page := admin.JobPage{Jobs: []admin.JobSummary{}}
-	r, began := rangeOf(q), time.Now()
-	for {
-		part := q
-		part.Limit = q.Limit - len(page.Jobs)
-		jobs, next, err := a.look(ctx, r, part)
-		if err != nil {
-			return admin.JobPage{}, err
-		}
-		page.Jobs, page.Next, q.After = append(page.Jobs, jobs...), next, next
-		if next.IsZero() || len(page.Jobs) == q.Limit || time.Since(began) > searchFor {
-			return page, nil
-		}
-	}
+func (a Admin) Jobs(ctx context.Context, q admin.JobQuery) (page admin.JobPage, err error) {
+	r := rangeOf(q)
+	page.Jobs, page.Next, err = pageThrough(ctx, a.store, q.Limit, q.After, scanPlaced, func(after admin.Place, limit int) (string, []any) {
+		q.After = after
+		return r.list, append(r.arguments(q), limit+1)
+	})
+	return page, err
 }
 
-// placedJob is a job with its place in a list.
-type placedJob struct {
-	admin.JobSummary
-	at time.Time
-}
-
-// look is one portion of Jobs: it looks at maxLooked jobs at most.
-func (a Admin) look(ctx context.Context, r jobRange, q admin.JobQuery) ([]admin.JobSummary, admin.Place, error) {
-	rows, err := queryRows(ctx, a.store, func(row pgx.CollectableRow) (l listed[placedJob], err error) {
-		var encoded []byte
-		if err := row.Scan(&l.last, &l.wanted, &l.item.at, &encoded); err != nil {
-			return l, err
-		}
-		l.item.JobSummary, err = decodeSummary(encoded)
-		return l, err
-	}, r.list, append(r.arguments(q), q.Limit+1)...)
-	if err != nil {
-		return nil, admin.Place{}, err
+func scanPlaced(row pgx.CollectableRow) (l listed[admin.JobSummary, admin.Place], err error) {
+	var stored struct {
+		admin.JobSummary
+		Retryable *bool `json:"failure_retryable"`
 	}
-	found, next := onePage(rows, q.Limit, func(j placedJob) admin.Place { return admin.Place{At: j.at, ID: j.JobID} })
-	jobs := make([]admin.JobSummary, len(found))
-	for i, j := range found {
-		jobs[i] = j.JobSummary
-	}
-	return jobs, next, nil
+	err = row.Scan(&l.last, &l.wanted, &l.place.At, &stored)
+	l.item, l.place.ID = stored.JobSummary, stored.JobID
+	l.item.CanRetry = canRetry(l.item, deref(stored.Retryable))
+	return l, err
 }
 
 // Count counts jobs as far as MaxCount, and after a bounded time.
 func (a Admin) Count(ctx context.Context, q admin.JobQuery) (admin.Count, error) {
 	r := rangeOf(q)
-	count, _, err := queryFirst(ctx, a.store, scanJSON[admin.Count], r.count, append(r.arguments(q), MaxCount)...)
-	return count, err
-}
-
-// decodeSummary reads adminJobColumns.
-func decodeSummary(encoded []byte) (admin.JobSummary, error) {
-	var stored struct {
-		admin.JobSummary
-		Retryable *bool `json:"failure_retryable"`
-	}
-	err := json.Unmarshal(encoded, &stored)
-	stored.CanRetry = canRetry(stored.JobSummary, deref(stored.Retryable))
-	return stored.JobSummary, err
+	return queryOne(ctx, a.store, nil, scanJSON[admin.Count], r.count, append(r.arguments(q), MaxCount)...)
 }
 
 func canRetry(j admin.JobSummary, retryable bool) bool {
@@ -200,12 +160,9 @@ func (a Admin) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 		AsOf    job.Time `json:"as_of"`
 		Workers int      `json:"workers"`
 	}
-	j, found, err := queryFirst(ctx, a.store, scanJSON[stored], readAnyJob, uuid(id), maxShownEvents, maxShownDeliveries+1)
-	switch {
-	case err != nil:
+	j, err := queryOne(ctx, a.store, errNotFound, scanJSON[stored], statement("adminJob"), uuid(id), maxShownEvents, maxShownDeliveries+1)
+	if err != nil {
 		return nil, err
-	case !found:
-		return nil, errNotFound
 	}
 	j.CanRetry = canRetry(j.JobSummary, j.Failure != nil && j.Failure.Retryable)
 	if j.MoreDeliveries = len(j.Deliveries) > maxShownDeliveries; j.MoreDeliveries {
@@ -223,18 +180,8 @@ func (a Admin) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 
 // OwnerOf finds whose a job is.
 func (a Admin) OwnerOf(ctx context.Context, id job.ID) (job.ID, error) {
-	client, found, err := queryFirst(ctx, a.store, rowToID, readJobOwner, uuid(id))
-	if err == nil && !found {
-		err = errNotFound
-	}
-	return client, err
+	return queryOne(ctx, a.store, errNotFound, rowToID, statement("adminOwner"), uuid(id))
 }
 
 // scanJSON reads a row of one value of JSON.
-func scanJSON[T any](row pgx.CollectableRow) (v T, err error) {
-	var encoded []byte
-	if err := row.Scan(&encoded); err != nil {
-		return v, err
-	}
-	return v, json.Unmarshal(encoded, &v)
-}
+func scanJSON[T any](row pgx.CollectableRow) (v T, err error) { return v, row.Scan(&v) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/internal/telemetry"
@@ -33,8 +34,9 @@ const (
 	lockedRowFraction = 100
 )
 
-// querier is a pool or a transaction.
-type querier interface {
+// conn is what statements are sent to: a pool, a connection or a transaction.
+type conn interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
@@ -61,11 +63,14 @@ var (
 type batcher[T, R any] struct {
 	name      string
 	store     *Store
-	flush     func(ctx context.Context, db querier, items []T) ([]answer[R], error)
+	flush     func(ctx context.Context, db conn, items []T) ([]answer[R], error)
 	key       func(T) string // "" for none
 	size      func(T) int    // nil: items weigh nothing
 	operation func(T) operation
 	slow      time.Duration // after which a flush is slow
+
+	prepare func()                                   // called before a batch is taken, or nil
+	begin   func(batch []*waiter[T, R]) (end func()) // called with each batch, in the order of taking, or nil
 
 	mu       sync.Mutex
 	ready    sync.Cond
@@ -73,8 +78,6 @@ type batcher[T, R any] struct {
 	inFlight map[string]bool // keys of items that are being flushed
 	quick    int             // flushes in flight that are not slow
 	closed   bool
-	prepare  func() // this and begin may be nil, see order
-	begin    func(batch []*waiter[T, R]) (end func())
 	done     sync.WaitGroup
 }
 
@@ -92,39 +95,34 @@ type waiter[T, R any] struct {
 	got    answer[R] // the same, for the flusher
 }
 
-// newBatcher makes a batcher of items with which the same is done.
-func newBatcher[T, R any](name string, s *Store, flush func(context.Context, querier, []T) ([]answer[R], error),
+// newBatcher makes a batcher of items with which the same is done. It begins with start.
+func newBatcher[T, R any](name string, s *Store, flush func(context.Context, conn, []T) ([]answer[R], error),
 	key func(T) string, size func(T) int) *batcher[T, R] {
 	same := operation{name, telemetry.SpanCommit + name}
-	return newMixedBatcher(name, s, flush, key, size, func(T) operation { return same })
-}
-
-func newMixedBatcher[T, R any](name string, s *Store, flush func(context.Context, querier, []T) ([]answer[R], error),
-	key func(T) string, size func(T) int, of func(T) operation) *batcher[T, R] {
 	b := &batcher[T, R]{
-		name: name, store: s, flush: flush, key: key, size: size, operation: of, slow: slowFlushThreshold, inFlight: map[string]bool{},
+		name: name, store: s, flush: flush, key: key, size: size, operation: func(T) operation { return same },
+		slow: slowFlushThreshold, inFlight: map[string]bool{},
 	}
 	b.ready.L = &b.mu
+	return b
+}
+
+func (b *batcher[T, R]) start() {
 	b.done.Add(flushers)
 	for range flushers {
 		go b.run()
 	}
-	return b
-}
-
-// order has prepare called before a batch is taken, and begin with each batch, in
-// the order of taking, and what begin returns when the batch was answered.
-func (b *batcher[T, R]) order(prepare func(), begin func(batch []*waiter[T, R]) (end func())) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.prepare, b.begin = prepare, begin
 }
 
 // do queues one item and waits for its answer. Within Once it is written in that
 // transaction, with no others.
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 	if onceTx(ctx) != nil {
-		return b.within(ctx, item)
+		answers, err := b.doAll(ctx, []T{item})
+		if err != nil {
+			return *new(R), err
+		}
+		return answers[0].value, answers[0].err
 	}
 	ctx, span := telemetry.Start(ctx, b.operation(item).span)
 	value, err := b.await(ctx, &waiter[T, R]{item: item, key: b.key(item), span: span, answer: make(chan answer[R], 1)})

@@ -26,7 +26,8 @@ func (b *batcher[T, R]) completeAll(batch []*waiter[T, R]) {
 		items[b.operation(w.item).name]++
 	}
 	for name, n := range items {
-		b.store.metrics.flushed(ctx, name, n, took)
+		b.store.metrics.flushSize.WithLabelValues(name).Observe(float64(n))
+		telemetry.Observe(ctx, b.store.metrics.flushDelay.WithLabelValues(name), took)
 	}
 }
 

@@ -23,8 +23,9 @@ type flushOfStrings func(items []string) ([]answer[string], error)
 func testBatcher(t *testing.T, flush flushOfStrings) *batcher[string, string] {
 	t.Helper()
 	s := &Store{cfg: Config{Timeout: 10 * time.Second}, metrics: newMetrics(telemetry.In(nil))}
-	b := newBatcher("test", s, func(_ context.Context, _ querier, items []string) ([]answer[string], error) { return flush(items) },
+	b := newBatcher("test", s, func(_ context.Context, _ conn, items []string) ([]answer[string], error) { return flush(items) },
 		func(item string) string { return item }, func(item string) int { return len(item) })
+	b.start()
 	t.Cleanup(b.stop)
 	return b
 }
@@ -175,7 +176,7 @@ func TestBatcherBoundsTheTimeOfABatch(t *testing.T) {
 	g, b := gated(t)
 	var mu sync.Mutex
 	limits := map[time.Time]int{}
-	b.flush = func(ctx context.Context, _ querier, items []string) ([]answer[string], error) {
+	b.flush = func(ctx context.Context, _ conn, items []string) ([]answer[string], error) {
 		limit, _ := ctx.Deadline()
 		mu.Lock()
 		limits[limit]++

@@ -2,56 +2,31 @@ package repo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/forgerun/forgerun/job"
-)
-
-var (
-	takeKey   = statement("takeKey")
-	readBatch = statement("readBatch")
-	openJobs  = statement("openJobs")
 )
 
 // batchEndpoint is the scope of idempotency keys of POST /jobs/batch.
 const batchEndpoint = "batch"
 
-// errKeyTaken: the idempotency key stands for an earlier request.
-var errKeyTaken = errors.New("the idempotency key is taken")
-
 // InsertBatch stores a batch with its jobs in one transaction. It returns only
 // after the commit. A submission whose key is known gets the earlier batch
-// instead, as it is now. Those with one key wait here for each other: in the
-// database each would wait on a connection.
+// instead, as it is now: the caller has looked for it before.
 func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
-	if sub.IdempotencyKey != "" {
-		waited, unlock, err := s.batchKeys.lock(ctx, batchKey{sub.Batch.ClientID, sub.IdempotencyKey})
-		if err != nil {
-			return nil, false, err
-		}
-		defer unlock()
-		if waited {
-			b, err := s.FindBatch(ctx, sub.Batch.ClientID, sub.IdempotencyKey, sub.RequestHash)
-			if b != nil || err != nil {
-				return b, true, err
-			}
-		}
-	}
-	b, err = s.insertBatch(ctx, sub)
-	if !errors.Is(err, errKeyTaken) {
+	insert := func() (*job.Batch, error) { return s.insertBatch(ctx, sub) }
+	if sub.IdempotencyKey == "" {
+		b, err = insert()
 		return b, false, err
 	}
-	b, err = s.FindBatch(ctx, sub.Batch.ClientID, sub.IdempotencyKey, sub.RequestHash)
-	if err == nil && b == nil { // the key expired in between
-		err = errKeyInFlight
-	}
-	return b, true, err
+	return inTurn(ctx, s, onceKey{sub.Batch.ClientID, batchEndpoint, sub.IdempotencyKey}, true, func() (*job.Batch, error) {
+		return s.FindBatch(ctx, sub.Batch.ClientID, sub.IdempotencyKey, sub.RequestHash)
+	}, insert)
 }
 
 // insertBatch takes the key, then writes the jobs and the batch. It locks
@@ -65,10 +40,16 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 	s.learnClock()
 	b := sub.Batch
 	var p place
-	err = s.insertTx(ctx, "batch", func(ctx context.Context, tx pgx.Tx) error {
-		err := s.takeKey(ctx, tx, sub)
-		if err != nil {
-			return err
+	err = s.inTx(ctx, "batch", func(ctx context.Context, tx pgx.Tx) error {
+		if sub.IdempotencyKey != "" {
+			tag, err := tx.Exec(ctx, statement("takeKey"), uuid(b.ClientID), batchEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(b.ID),
+				idempotencyWindow)
+			if err != nil {
+				return err
+			}
+			if tag.RowsAffected() == 0 {
+				return errKeyTaken
+			}
 		}
 		if len(sub.Jobs) > 0 {
 			p = s.order.take(len(sub.Jobs)) // not before the key, for which it may wait
@@ -85,41 +66,6 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 		return nil, err
 	}
 	return &b, nil
-}
-
-// takeKey stores the idempotency key, if there is one. errKeyTaken: it is stored already.
-func (s *Store) takeKey(ctx context.Context, tx pgx.Tx, sub job.BatchSubmission) error {
-	if sub.IdempotencyKey == "" {
-		return nil
-	}
-	tag, err := tx.Exec(ctx, takeKey, uuid(sub.Batch.ClientID), batchEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(sub.Batch.ID),
-		idempotencyWindow)
-	if err == nil && tag.RowsAffected() == 0 {
-		err = errKeyTaken
-	}
-	return err
-}
-
-// insertTx runs write in a transaction of its own and commits it.
-func (s *Store) insertTx(ctx context.Context, operation string, write func(context.Context, pgx.Tx) error) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	tx, err := s.pool.Begin(ctx)
-	if err != nil {
-		return s.failed(operation, err)
-	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	err = write(ctx, tx)
-	if err == nil {
-		err = requireKeyIn(ctx, tx)
-	}
-	if err != nil {
-		if errors.Is(err, errKeyTaken) {
-			return err
-		}
-		return s.failed(operation, err)
-	}
-	return s.commit(ctx, tx, operation)
 }
 
 // insertItems writes the jobs, and then the batch with the states they got.
@@ -149,29 +95,9 @@ func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs [
 	for i := range b.Items {
 		b.Items[i].State = states[b.Items[i].JobID]
 	}
-	answer, err := json.Marshal(b.Items)
-	if err != nil {
-		return err
-	}
 	return tx.QueryRow(ctx, `INSERT INTO batches (batch_id, client_id, created_at, correlation_id, language, request_id, items, refused)
 		VALUES ($1, $2, least($8, now()), $3, $4, $5, $6, $7) RETURNING created_at`,
-		uuid(b.ID), uuid(b.ClientID), nullable(b.CorrelationID), b.Language, b.RequestID, answer, b.Refused(), first).Scan(&b.CreatedAt)
-}
-
-// commit ends a transaction. Unless the server itself refused, or was never
-// asked, a failed commit may have taken effect all the same.
-func (s *Store) commit(ctx context.Context, tx pgx.Tx, operation string) error {
-	err := tx.Commit(ctx)
-	if err == nil {
-		return nil
-	}
-	known := s.failed(operation, err)
-	var refused *pgconn.PgError
-	if errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err) ||
-		errors.As(err, &refused) && refused.SeverityUnlocalized == "ERROR" {
-		return known
-	}
-	return errUnknown(err)
+		uuid(b.ID), uuid(b.ClientID), nullable(b.CorrelationID), b.Language, b.RequestID, b.Items, b.Refused(), first).Scan(&b.CreatedAt)
 }
 
 // FindBatch gives the batch that an idempotency key stands for: nil when the
@@ -205,30 +131,136 @@ const batchColumns = `batch_id, client_id, created_at, coalesce(correlation_id, 
 // Batch reads a client's batch, with the numbers of its jobs by state. Jobs
 // that were deleted are in none of them.
 func (s *Store) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
-	b, found, err := queryFirst(ctx, s, scanBatch, readBatch, uuid(id), uuid(client))
-	if err == nil && !found {
-		err = errBatchNotFound
-	}
-	return b, err
+	return queryOne(ctx, s, errBatchNotFound, scanBatch, statement("readBatch"), uuid(id), uuid(client))
 }
 
 func scanBatch(row pgx.CollectableRow) (*job.Batch, error) {
 	var b job.Batch
-	var status *job.Status
-	var completed *time.Time
-	var succeeded, failed, canceled *int
-	var failures []byte
-	err := row.Scan(scanID(&b.ID), scanID(&b.ClientID), &b.CreatedAt, &b.CorrelationID, &b.Language, &b.RequestID,
-		&status, &completed, &succeeded, &failed, &canceled, &failures, &b.Items, &b.Unread, &b.Counts)
-	if err != nil || status == nil {
-		return &b, err
+	var o job.BatchOutcome
+	err := scanRow(row, &b.ID, &b.ClientID, &b.CreatedAt, &b.CorrelationID, &b.Language, &b.RequestID,
+		&o.Status, &o.CompletedAt, &o.Succeeded, &o.Failed, &o.Canceled, &o.Failures, &b.Items, &b.Unread, &b.Counts)
+	if o.Status != "" {
+		b.Outcome = &o
 	}
-	b.Outcome = &job.BatchOutcome{Status: *status, CompletedAt: *completed, Succeeded: *succeeded, Failed: *failed, Canceled: *canceled}
-	return &b, json.Unmarshal(failures, &b.Outcome.Failures)
+	return &b, err
 }
 
 // OpenJobs gives the jobs of a client's batch that are not final, in no order.
 // Another client's batch has none, like one that never was.
 func (s *Store) OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, error) {
-	return queryRows(ctx, s, rowToID, openJobs, uuid(batch), uuid(client))
+	return queryRows(ctx, s, rowToID, statement("openJobs"), uuid(batch), uuid(client))
+}
+
+// ReadyBatches looks at so many open batches after the given one, in order of
+// their ids, and finds those that have no unfinished job. It answers with the
+// last one that it looked at, or with zero when there are no more. It locks
+// nothing, and takes some microseconds for each.
+func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error) {
+	type seen struct {
+		ID          job.ID
+		Ready, Last bool
+	}
+	batches, err := queryRows(ctx, s, pgx.RowToStructByPos[seen], statement("readyAfter"), [16]byte(after), look)
+	for _, b := range batches {
+		if b.Ready {
+			ready = append(ready, b.ID)
+		}
+		if b.Last {
+			last = b.ID
+		}
+	}
+	return ready, last, err
+}
+
+// CompleteBatches freezes the outcome of those of the given batches that are open
+// and have no unfinished job, and records batch.completed for each. It answers
+// with those it completed: their identity, items and outcome, not more. It reads
+// before it locks: most of the time no batch is ready.
+//
+// An outcome is what was true in one moment in which no job was unfinished; a
+// job that is retried later changes nothing. Until then its jobs cannot be
+// deleted (see notInOpenBatch), so all of them are counted.
+func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (completed []job.Batch, err error) {
+	found, err := queryRows(ctx, s, rowToID, statement("readyGiven"), column(ids, uuid))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	err = s.inTx(ctx, "complete", func(ctx context.Context, tx pgx.Tx) error {
+		ready, err := lockReady(ctx, tx, found)
+		if err == nil && len(ready) > 0 {
+			completed, err = writeOutcomes(ctx, tx, ready)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return completed, nil
+}
+
+func lockReady(ctx context.Context, tx pgx.Tx, ids []job.ID) ([]job.Batch, error) {
+	return rowsIn(ctx, tx, func(row pgx.CollectableRow) (b job.Batch, err error) {
+		var succeeded, canceled int
+		var failed map[job.ID]*job.Failure
+		err = row.Scan(&b.ID, &b.ClientID, &b.RequestID, &b.CorrelationID, &b.Items, &succeeded, &canceled, &failed)
+		b.Outcome = batchOutcome(b.Items, succeeded, canceled, failed)
+		return b, err
+	}, statement("lockGiven"), column(ids, uuid))
+}
+
+// batchOutcome puts together how a batch ended; failed holds the failures of
+// its failed jobs.
+func batchOutcome(items []job.BatchItem, succeeded, canceled int, failed map[job.ID]*job.Failure) *job.BatchOutcome {
+	o := job.BatchOutcome{Succeeded: succeeded, Canceled: canceled, Failures: []job.ItemFailure{}}
+	for _, item := range items {
+		f := failed[item.JobID]
+		if f == nil && item.Refusal == nil {
+			continue
+		}
+		o.Failed++
+		if len(o.Failures) < job.MaxFailedItems {
+			o.Failures = append(o.Failures, itemFailure(item, f))
+		}
+	}
+	o.Status = job.BatchStatus(o.Succeeded, o.Failed, o.Canceled)
+	return &o
+}
+
+func itemFailure(item job.BatchItem, f *job.Failure) job.ItemFailure {
+	if item.Refusal != nil {
+		return job.ItemFailure{ItemID: item.ItemID, Status: job.StatusFailed, Detail: item.Refusal.Detail, Stage: job.StageValidation}
+	}
+	return job.ItemFailure{
+		ItemID: item.ItemID, JobID: item.JobID, Status: job.StatusOf(job.Failed, f),
+		Reason: f.Reason, Detail: f.Detail, Retryable: f.Retryable, Stage: f.Stage,
+	}
+}
+
+// writeOutcomes gives those of the batches that it completed, with the time of it.
+func writeOutcomes(ctx context.Context, tx pgx.Tx, ready []job.Batch) ([]job.Batch, error) {
+	type batch = job.Batch
+	failures, err := jsonColumn(ready, func(b batch) ([]job.ItemFailure, bool) { return b.Outcome.Failures, true })
+	if err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, statement("completeBatches"),
+		column(ready, func(b batch) pgtype.UUID { return uuid(b.ID) }),
+		column(ready, func(b batch) string { return string(b.Outcome.Status) }),
+		column(ready, func(b batch) int { return b.Outcome.Succeeded }),
+		column(ready, func(b batch) int { return b.Outcome.Failed }),
+		column(ready, func(b batch) int { return b.Outcome.Canceled }),
+		failures,
+		column(ready, func(b batch) int { return len(b.Items) }))
+	times, err := collectByID(rows, err, func(at *time.Time) []any { return []any{at} })
+	if err != nil {
+		return nil, err
+	}
+	var completed []batch
+	for _, b := range ready {
+		if at, ok := times[b.ID]; ok {
+			b.Outcome.CompletedAt = at
+			completed = append(completed, b)
+		}
+	}
+	return completed, nil
 }

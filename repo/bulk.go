@@ -2,39 +2,28 @@ package repo
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/forgerun/forgerun/job"
 )
 
-var (
-	lockBulk          = statement("lockBulk")
-	insertBulk        = statement("insertBulk")
-	countOpenBulks    = statement("countOpenBulks")
-	readBulk          = statement("readBulk")
-	listBulksOfClient = statement("listBulksOfClient")
-	listBulks         = statement("listBulks")
-	listBulkItems     = statement("listBulkItems")
-	listBulkItemsWith = statement("listBulkItemsWith")
-	countBulkOfClient = statement("countBulk", bulkOfClient...)
-	countBulkOfBatch  = statement("countBulk", bulkOfBatch...)
-	countBulkOfAll    = statement("countBulk", bulkOfAll...)
-	abortBulk         = statement("abortBulk")
-	cleanBulkItems    = statement("cleanBulkItems")
-	cleanBulks        = statement("cleanBulks")
-)
+// bulkLook is what looks at jobs along an index: see bulkLooked.
+type bulkLook struct{ count, gather string }
 
-// The index along which jobs are looked at: see bulkLooked. As in the list of jobs, a
-// batch of another client costs the same as one that never was.
+func lookAlong(with ...string) bulkLook {
+	return bulkLook{statement("countBulk", with...), statement("gatherBulk", with...)}
+}
+
+// As in the list of jobs, a batch of another client costs the same as one that never was.
 var (
-	bulkOfClient = []string{"{{owner}}", "client_id,", "{{value}}", "@client::uuid,", "{{order}}", "client_id DESC,", "{{guard}}", "true"}
-	bulkOfBatch  = []string{"{{owner}}", "batch_id,", "{{value}}", "@batch::uuid,", "{{order}}", "batch_id DESC,", "{{guard}}",
-		"batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND (@client::uuid IS NULL OR client_id = @client))"}
-	bulkOfAll = []string{"{{owner}}", "", "{{value}}", "", "{{order}}", "", "{{guard}}", "true"}
+	bulkOfClient = lookAlong("{{owner}}", "client_id,", "{{value}}", "@client::uuid,", "{{order}}", "client_id DESC,", "{{guard}}", "true")
+	bulkOfBatch  = lookAlong("{{owner}}", "batch_id,", "{{value}}", "@batch::uuid,", "{{order}}", "batch_id DESC,", "{{guard}}",
+		"batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND (@client::uuid IS NULL OR client_id = @client))")
+	bulkOfAll = lookAlong("{{owner}}", "", "{{value}}", "", "{{order}}", "", "{{guard}}", "true")
 )
 
 // bulksKept is how long operations and their items are kept after their end.
@@ -50,23 +39,18 @@ const bulkColumns = `bulk_operations.bulk_id, bulk_operations.client_id, bulk_op
 
 func scanBulk(row pgx.CollectableRow) (*job.Bulk, error) {
 	var b job.Bulk
-	var filter []byte
-	err := row.Scan(scanID(&b.ID), scanID(&b.Owner.ClientID), &b.Owner.Operator, &b.Action, &filter, &b.Rate, &b.Override, &b.RequestID,
-		&b.CreatedAt, &b.StartedAt, &b.GatheredAt, &b.FinishedAt, &b.Aborted, scanID(&b.Position),
+	err := scanRow(row, &b.ID, &b.Owner.ClientID, &b.Owner.Operator, &b.Action, &b.Filter, &b.Rate, &b.Override, &b.RequestID,
+		&b.CreatedAt, &b.StartedAt, &b.GatheredAt, &b.FinishedAt, &b.Aborted, &b.Position,
 		&b.More, &b.Total, &b.Succeeded, &b.Skipped, &b.Failed)
-	if err != nil {
-		return nil, err
-	}
 	b.Done = b.Succeeded + b.Skipped + b.Failed
-	return &b, json.Unmarshal(filter, &b.Filter)
+	return &b, err
 }
 
-// bulkItemColumns is the one column list of an item, read by scanBulkItem.
-const bulkItemColumns = `job_id, client_id, attempt, event_seq, result, coalesce(code, ''), coalesce(detail, ''), ended_at`
+// bulkItemColumns is the one column list of an item, named like the members of job.BulkItem.
+const bulkItemColumns = `job_id, client_id, attempt, event_seq, result, coalesce(code, '') AS code, coalesce(detail, '') AS detail,
+  ended_at AS at`
 
-func scanBulkItem(row pgx.CollectableRow) (i job.BulkItem, err error) {
-	return i, row.Scan(scanID(&i.JobID), scanID(&i.ClientID), &i.Attempt, &i.EventSeq, &i.Result, &i.Code, &i.Detail, &i.At)
-}
+var scanBulkItem = pgx.RowToStructByNameLax[job.BulkItem]
 
 // bulkJobColumns are jobColumns without what a client sent, which can be 256 KiB for
 // each job.
@@ -76,25 +60,15 @@ var bulkJobColumns = strings.NewReplacer("jobs.params", "NULL::json").Replace(jo
 // returns only after the commit, unless that is Once's. Too many that are not finished
 // are a conflict for their owner, and for others a limit of the server.
 func (s *Store) InsertBulk(ctx context.Context, b job.Bulk) (added *job.Bulk, err error) {
-	filter, err := json.Marshal(b.Filter)
-	if err != nil {
-		return nil, err
-	}
 	err = s.inTx(ctx, "bulk", func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, lockBulk); err != nil {
+		if _, err := tx.Exec(ctx, statement("lockBulk")); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, insertBulk, uuid(b.ID), uuid(b.Owner.ClientID), b.Owner.Operator, b.Action, filter, b.Rate, b.Override,
-			b.RequestID, b.Owner.MayOpen(), job.MaxOpenBulks-job.MaxOpenBulksOperator)
-		if err != nil {
-			return err
-		}
-		found, err := pgx.CollectRows(rows, scanBulk)
-		if err == nil && len(found) == 0 {
+		var found bool
+		added, found, err = first(rowsIn(ctx, tx, scanBulk, statement("insertBulk"), uuid(b.ID), uuid(b.Owner.ClientID), b.Owner.Operator,
+			b.Action, b.Filter, b.Rate, b.Override, b.RequestID, b.Owner.MayOpen(), job.MaxOpenBulks-job.MaxOpenBulksOperator))
+		if err == nil && !found {
 			return manyBulks(ctx, tx, b.Owner)
-		}
-		if err == nil {
-			added = found[0]
 		}
 		return err
 	})
@@ -104,7 +78,7 @@ func (s *Store) InsertBulk(ctx context.Context, b job.Bulk) (added *job.Bulk, er
 // manyBulks says which limit an operation would be above.
 func manyBulks(ctx context.Context, tx pgx.Tx, owner job.BulkOwner) error {
 	var own int
-	if err := tx.QueryRow(ctx, countOpenBulks, uuid(owner.ClientID)).Scan(&own); err != nil {
+	if err := tx.QueryRow(ctx, statement("countOpenBulks"), uuid(owner.ClientID)).Scan(&own); err != nil {
 		return err
 	}
 	if own >= owner.MayOpen() {
@@ -120,30 +94,17 @@ const bulkRetryAfter = 10 * time.Second
 
 // Bulk reads a bulk operation of a client; with the zero client, anybody's.
 func (s *Store) Bulk(ctx context.Context, client, id job.ID) (*job.Bulk, error) {
-	b, found, err := queryFirst(ctx, s, scanBulk, readBulk, uuid(id), uuid(client))
-	if err == nil && !found {
-		err = errBulkNotFound
-	}
-	return b, err
+	return queryOne(ctx, s, errBulkNotFound, scanBulk, statement("readBulk"), uuid(id), uuid(client))
 }
 
 // Bulks lists the bulk operations of a client, the newest first; with the zero client,
 // all. It answers where the list goes on, the zero id at its end.
 func (s *Store) Bulks(ctx context.Context, client job.ID, q job.BulkQuery) (list []*job.Bulk, next job.ID, err error) {
-	before := q.After
-	if before.IsZero() {
-		_, before = idRange(job.Query{})
-	}
+	id, before := func(b *job.Bulk) job.ID { return b.ID }, [16]byte(afterOf(q.After))
 	if client.IsZero() {
-		list, err = queryRows(ctx, s, scanBulk, listBulks, [16]byte(before), q.Limit+1)
-	} else {
-		list, err = queryRows(ctx, s, scanBulk, listBulksOfClient, uuid(client), [16]byte(before), q.Limit+1)
+		return queryPage(ctx, s, q.Limit, id, scanBulk, statement("listBulks"), before, q.Limit+1)
 	}
-	if len(list) > q.Limit {
-		list = list[:q.Limit]
-		next = list[q.Limit-1].ID
-	}
-	return list, next, err
+	return queryPage(ctx, s, q.Limit, id, scanBulk, statement("listBulksOfClient"), uuid(client), before, q.Limit+1)
 }
 
 // BulkItems lists the items of a client's operation in order of their jobs, as Bulks
@@ -152,22 +113,17 @@ func (s *Store) BulkItems(ctx context.Context, client, id job.ID, q job.BulkQuer
 	if _, err := s.Bulk(ctx, client, id); err != nil {
 		return nil, next, err
 	}
-	if q.Result == "" {
-		items, err = queryRows(ctx, s, scanBulkItem, listBulkItems, uuid(id), [16]byte(q.After), q.Limit+1)
-	} else {
-		items, err = queryRows(ctx, s, scanBulkItem, listBulkItemsWith, uuid(id), [16]byte(q.After), q.Limit+1, string(q.Result))
+	list, args := statement("listBulkItems"), []any{uuid(id), [16]byte(q.After), q.Limit + 1}
+	if q.Result != "" {
+		list, args = statement("listBulkItemsWith"), append(args, string(q.Result))
 	}
-	if len(items) > q.Limit {
-		items = items[:q.Limit]
-		next = items[q.Limit-1].JobID
-	}
-	return items, next, err
+	return queryPage(ctx, s, q.Limit, func(i job.BulkItem) job.ID { return i.JobID }, scanBulkItem, list, args...)
 }
 
 // AbortBulk ends a client's operation at the item that it has come to, and gives it.
 // One that was aborted before is given as it is, and one that is done is a conflict.
 func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, changed bool, err error) {
-	b, changed, err = queryFirst(ctx, s, scanBulk, abortBulk, uuid(id), uuid(client))
+	b, changed, err = queryFirst(ctx, s, scanBulk, statement("abortBulk"), uuid(id), uuid(client))
 	if err != nil || changed {
 		return b, changed, err
 	}
@@ -180,15 +136,9 @@ func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, 
 
 // CountBulk looks at a part of the jobs that an operation would be about, before the
 // given job or with the zero id from the newest on.
-func (s *Store) CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, before job.ID, look int) (l job.BulkLook, err error) {
+func (s *Store) CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, before job.ID, look int) (job.BulkLook, error) {
 	args := append(bulkArgs(client, f, before, time.Now().Add(idSkew)), look, job.BulkSample)
-	l, _, err = queryFirst(ctx, s, func(row pgx.CollectableRow) (l job.BulkLook, err error) {
-		var first []idScanner
-		err = row.Scan(&l.Looked, &l.Matched, scanID(&l.Last), &first)
-		l.First = column(first, func(id idScanner) job.ID { return job.ID(id) })
-		return l, err
-	}, bulkStatement(client, f, countBulkOfClient, countBulkOfBatch, countBulkOfAll), args...)
-	return l, err
+	return queryOne(ctx, s, nil, pgx.RowToStructByPos[job.BulkLook], bulkAlong(client, f).count, args...)
 }
 
 // BulkJobs reads the jobs of a sample, without Params, the newest first. Those that are
@@ -204,16 +154,15 @@ func (s *Store) BulkJobs(ctx context.Context, ids []job.ID) ([]*job.Job, error) 
 	return jobs, err
 }
 
-// bulkStatement chooses the statement by the index along which jobs are looked at.
-func bulkStatement(client job.ID, f job.BulkFilter, ofClient, ofBatch, ofAll string) string {
+// bulkAlong chooses the index along which jobs are looked at.
+func bulkAlong(client job.ID, f job.BulkFilter) bulkLook {
 	switch {
 	case !f.BatchID.IsZero():
-		return ofBatch
+		return bulkOfBatch
 	case !client.IsZero():
-		return ofClient
-	default:
-		return ofAll
+		return bulkOfClient
 	}
+	return bulkOfAll
 }
 
 // bulkArgs are the arguments of bulkLooked for jobs that were created until then. The
@@ -229,4 +178,144 @@ func bulkArgs(client job.ID, f job.BulkFilter, before job.ID, until time.Time) [
 		uuid(client), uuid(f.BatchID), [16]byte(to), [16]byte(from), nullable(string(f.State)), nullable(string(f.Type)),
 		nullable(string(f.WorkKind)), nullable(f.CorrelationID), nullable(string(f.FailureCode)), after, earlier, until,
 	}
+}
+
+// maxOpenBulks is far above the number of open operations that there may be.
+const maxOpenBulks = 1000
+
+// OpenBulks reads all operations that are not finished, the oldest first: they are few.
+func (s *Store) OpenBulks(ctx context.Context) ([]*job.Bulk, error) {
+	return queryRows(ctx, s, scanBulk, statement("openBulks"), maxOpenBulks)
+}
+
+// GatherBulk looks at the next jobs of an operation, at so many of them, and takes those
+// that match as its items. It gives the operation as it is then; false if another process
+// did that, or it is finished.
+func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*job.Bulk, bool, error) {
+	args := append(bulkArgs(b.JobsOf(), b.Filter, b.Position, b.CreatedAt), look, uuid(b.ID), uuid(b.Position), most)
+	gathered, found, err := first(queryRowsAs(ctx, s, "gather", scanBulk, bulkAlong(b.JobsOf(), b.Filter).gather, args...))
+	if !found {
+		gathered = b
+	}
+	return gathered, found, err
+}
+
+// DoItems takes the next items of an operation that have no result, after the given job
+// and limit of them at most, with their jobs as they are now. do changes the jobs through
+// this store, with the context that it is given, and gives the items that have a result
+// now; the others stay. The changes and the results are one commit, so each item has its
+// effect once, whatever dies in between (see recordItems).
+//
+// It answers with the items that it took: none, if they all have a result, or the
+// operation is finished or being worked on elsewhere. A job that another transaction has
+// locked fails all of them, soon.
+func (s *Store) DoItems(ctx context.Context, bulk, after job.ID, limit int,
+	do func(context.Context, []job.BulkItem) ([]job.BulkItem, error),
+) (items []job.BulkItem, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+milliseconds(s.cfg.Timeout/lockedRowFraction)); err != nil {
+			return err
+		}
+		locked, err := tx.Exec(ctx, statement("lockOpenBulk"), uuid(bulk))
+		if err != nil || locked.RowsAffected() == 0 {
+			return err
+		}
+		items, err = rowsIn(ctx, tx, scanBulkItem, statement("nextBulkItems"), uuid(bulk), [16]byte(after), limit)
+		if err != nil || len(items) == 0 {
+			return err
+		}
+		shared := &sharedTx{Tx: tx}
+		defer shared.ended.Store(true)
+		within := context.WithValue(ctx, sharedTxKey{}, shared)
+		jobs, err := s.bulkJobs(within, column(items, func(i job.BulkItem) job.ID { return i.JobID }))
+		if err != nil {
+			return err
+		}
+		for i := range items {
+			if j := jobs[items[i].JobID]; j != nil && j.ClientID == items[i].ClientID {
+				items[i].Job = j
+			}
+		}
+		ended, err := do(within, items)
+		if err != nil || len(ended) == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, statement("recordItems"), uuid(bulk),
+			column(ended, func(i job.BulkItem) pgtype.UUID { return uuid(i.JobID) }),
+			column(ended, func(i job.BulkItem) string { return string(i.Result) }),
+			column(ended, func(i job.BulkItem) *string { return nullable(string(i.Code)) }),
+			column(ended, func(i job.BulkItem) *string { return nullable(i.Detail) }),
+			uuid(items[0].JobID), uuid(items[len(items)-1].JobID))
+		return err
+	})
+	if err != nil {
+		return items, s.failed("bulk", err)
+	}
+	return items, nil
+}
+
+func (s *Store) bulkJobs(ctx context.Context, ids []job.ID) (map[job.ID]*job.Job, error) {
+	jobs, err := queryRows(ctx, s, func(row pgx.CollectableRow) (*job.Job, error) {
+		var j job.Job
+		return &j, scanJob(row, &j)
+	}, statement("bulkJobs"), column(ids, uuid))
+	return byID(jobs, func(j *job.Job) job.ID { return j.ID }), err
+}
+
+// FinishBulk ends an operation whose items all have a result, and gives it; false if it
+// has others, or is finished.
+func (s *Store) FinishBulk(ctx context.Context, id job.ID) (*job.Bulk, bool, error) {
+	return first(queryRowsAs(ctx, s, "bulk", scanBulk, statement("finishBulk"), uuid(id)))
+}
+
+// RetryItems queues the next attempts of jobs, and gives what became of each in their
+// order: Changed is false for one that was not FAILED at its attempt any more. With
+// override it does so whether their failures are retryable or not, and beyond their
+// attempts. All are one statement, of the transaction that ctx is of.
+func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, override bool) ([]job.Change, error) {
+	text := statement("retryJobs")
+	if override {
+		text = retryAnyway
+	}
+	answers, err := s.retryBy(ctx, s.db(ctx), text, column(retries, func(r job.ItemRetry) retryRequest {
+		return retryRequest{client: r.Item.ClientID, id: r.Item.JobID, attempt: r.Item.Attempt, wait: r.Wait}
+	}))
+	if err != nil {
+		return nil, s.failed("bulk", err)
+	}
+	return column(answers, func(a answer[job.Change]) job.Change { return a.value }), nil
+}
+
+// CancelItems ends jobs that are not final, and gives those as CancelAll does. All are
+// one statement, of the transaction that ctx is of.
+func (s *Store) CancelItems(ctx context.Context, items []job.BulkItem) ([]job.Canceling, error) {
+	requests := column(items, func(i job.BulkItem) cancelRequest { return cancelRequest{client: i.ClientID, id: i.JobID} })
+	answers, err := s.cancelJobs(ctx, s.db(ctx), requests)
+	if err != nil {
+		return nil, s.failed("bulk", err)
+	}
+	var done []job.Canceling
+	for _, a := range answers {
+		if a.value.Before != nil {
+			done = append(done, a.value)
+		}
+	}
+	return done, nil
+}
+
+// DeleteItems removes final jobs that have not changed since they were gathered, with all
+// that belongs to them, and gives those. All are one statement, of the transaction that
+// ctx is of.
+func (s *Store) DeleteItems(ctx context.Context, items []job.BulkItem) ([]job.ID, error) {
+	return queryRowsAs(ctx, s, "bulk", rowToID, statement("deleteItems"),
+		column(items, func(i job.BulkItem) pgtype.UUID { return uuid(i.JobID) }),
+		column(items, func(i job.BulkItem) int { return i.EventSeq }))
+}
+
+// CountsInBatch reports whether a job's end still counts in the outcome of an open batch,
+// so that it cannot be deleted.
+func (s *Store) CountsInBatch(ctx context.Context, id job.ID) (bool, error) {
+	return queryValue[bool](ctx, s, statement("inOpenBatch"), uuid(id))
 }

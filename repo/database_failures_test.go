@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
@@ -197,7 +196,7 @@ func TestPostgresCrash(t *testing.T) {
 		})
 	}
 	await(50, 0)
-	require.NoError(t, server.Stop(stack.Immediate))
+	require.NoError(t, server.Kill())
 	await(0, 17)
 	late := repotest.OpenURL(t, server.URL(), impatient) // a process that starts meanwhile
 	for _, err := range []error{

@@ -10,17 +10,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-var (
-	readDelivery = statement("readDelivery")
-
-	waitingDeliveries = statement("waitingDeliveries")
-	redeliver         = statement("redeliver")
-	redeliverFailed   = statement("redeliverFailed")
-	testWebhook       = statement("testWebhook")
-	findReplayStart   = statement("findReplayStart")
-	replayEvents      = statement("replayEvents")
-)
-
 // errDeliveryNotFound is the same for a delivery that never existed and for one
 // of another owner.
 var errDeliveryNotFound = job.Errorf(job.CodeRequestNotFound, "No delivery with this id was found.")
@@ -31,36 +20,22 @@ const deliveryColumns = `deliveries.delivery_id, deliveries.client_id, deliverie
   deliveries.state, deliveries.attempts, deliveries.resent_at, deliveries.next_attempt_at, deliveries.claimed_until, deliveries.settled_at,
   deliveries.last_status, deliveries.last_error`
 
-// deliveryScanner reads deliveryColumns.
-type deliveryScanner struct {
-	job.Delivery
-	resentAt  int
-	url       *string
-	status    *int
-	lastError *string
+// scanDelivery reads a row of leading columns, deliveryColumns and trailing ones.
+func scanDelivery(row pgx.CollectableRow, d *job.Delivery, leading []any, trailing ...any) error {
+	var resentAt int
+	err := scanRow(row, slices.Concat(leading, []any{
+		&d.ID, &d.ClientID, &d.Endpoint, &d.WebhookID, &d.URL,
+		&d.JobID, &d.Seq, &d.EventID, &d.EventName, &d.CreatedAt,
+		&d.State, &d.Attempts, &resentAt, &d.NextAttemptAt, &d.ClaimedUntil, &d.SettledAt,
+		&d.LastStatus, &d.LastError,
+	}, trailing)...)
+	d.Tries = d.Attempts - resentAt
+	return err
 }
 
-func (s *deliveryScanner) columns() []any {
-	d := &s.Delivery
-	return []any{
-		scanID(&d.ID), scanID(&d.ClientID), scanID(&d.Endpoint), scanID(&d.WebhookID), &s.url,
-		scanID(&d.JobID), &d.Seq, scanID(&d.EventID), &d.EventName, &d.CreatedAt,
-		&d.State, &d.Attempts, &s.resentAt, &d.NextAttemptAt, &d.ClaimedUntil, &d.SettledAt,
-		&s.status, &s.lastError,
-	}
-}
-
-func (s *deliveryScanner) delivery() job.Delivery {
-	d := s.Delivery
-	d.Tries = d.Attempts - s.resentAt
-	d.URL, d.LastStatus, d.LastError = deref(s.url), deref(s.status), job.SendError(deref(s.lastError))
-	return d
-}
-
-func scanDelivery(row pgx.CollectableRow) (job.Delivery, error) {
-	var d deliveryScanner
-	err := row.Scan(d.columns()...)
-	return d.delivery(), err
+func scanOneDelivery(row pgx.CollectableRow) (*job.Delivery, error) {
+	var d job.Delivery
+	return &d, scanDelivery(row, &d, nil)
 }
 
 var (
@@ -85,21 +60,17 @@ func (s *Store) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQue
 		list = listFailed
 	}
 	from, to := idRange(job.Query{After: q.After, CreatedAfter: q.CreatedAfter, CreatedBefore: q.CreatedBefore})
-	rows, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l listed[job.Delivery], err error) {
-		var d deliveryScanner
-		err = row.Scan(append([]any{&l.last, &l.wanted}, d.columns()...)...)
-		l.item = d.delivery()
+	rows, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l listed[job.Delivery, job.ID], err error) {
+		err = scanDelivery(row, &l.item, []any{&l.last, &l.wanted})
+		l.place = l.item.ID
 		return l, err
 	}, list, uuid(client), uuid(owner), [16]byte(to), [16]byte(from),
 		nullable(string(q.State)), nullable(q.EventName), q.CreatedAfter, q.CreatedBefore, q.Limit+1)
-	if err != nil {
-		return job.DeliveryPage{}, err
+	if err == nil && len(rows) == 0 {
+		err = s.owns(ctx, client, q.Owner)
 	}
-	if len(rows) == 0 {
-		return job.DeliveryPage{}, s.owns(ctx, client, q.Owner)
-	}
-	deliveries, next := onePage(rows, q.Limit, func(d job.Delivery) job.ID { return d.ID })
-	return job.DeliveryPage{Deliveries: deliveries, Next: next}, nil
+	deliveries, next := onePage(rows, q.Limit)
+	return job.DeliveryPage{Deliveries: deliveries, Next: next}, err
 }
 
 // owns is an error if the owner of deliveries is not the client's.
@@ -123,25 +94,17 @@ func (s *Store) WaitingDeliveries(ctx context.Context, after job.EndpointKey, lo
 	type seen struct {
 		at    job.EndpointKey
 		last  bool
-		found *job.Delivery
+		found job.Delivery // zero for an endpoint that has none
 	}
 	rows, err := queryRows(ctx, s, func(row pgx.CollectableRow) (r seen, err error) {
-		var d deliveryScanner
-		columns := append([]any{&r.last, scanID(&r.at.Client), scanID(&r.at.Endpoint)}, d.columns()...)
-		if row.RawValues()[3] == nil {
-			return r, row.Scan(append(columns[:3], make([]any, len(columns)-3)...)...)
-		}
-		err = row.Scan(columns...)
-		found := d.delivery()
-		r.found = &found
-		return r, err
-	}, waitingDeliveries, [16]byte(after.Client), [16]byte(after.Endpoint), look, perEndpoint, overdue, limit)
+		return r, scanDelivery(row, &r.found, []any{&r.last, &r.at.Client, &r.at.Endpoint})
+	}, statement("waitingDeliveries"), [16]byte(after.Client), [16]byte(after.Endpoint), look, perEndpoint, overdue, limit)
 	if err != nil {
 		return nil, job.EndpointKey{}, err
 	}
 	for _, r := range rows {
-		if r.found != nil {
-			deliveries = append(deliveries, *r.found)
+		if !r.found.ID.IsZero() {
+			deliveries = append(deliveries, r.found)
 		}
 		if r.last {
 			last = r.at
@@ -163,18 +126,13 @@ const maxAttemptsKept = 100
 func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (
 	*job.Delivery, []job.DeliveryAttempt, error,
 ) {
-	var d deliveryScanner
+	var d job.Delivery
 	tries, err := queryRows(ctx, s, func(row pgx.CollectableRow) (a job.DeliveryAttempt, err error) {
-		var number, status *int
-		var started *time.Time
-		var ms *int64
-		var failed *string
-		var truncated *bool
-		err = row.Scan(append(d.columns(), &number, &started, &ms, &status, &failed, &a.Header, &a.Body, &truncated)...)
-		a.Number, a.StartedAt, a.Duration = deref(number), deref(started), time.Duration(deref(ms))*time.Millisecond
-		a.Status, a.Error, a.Truncated = deref(status), job.SendError(deref(failed)), deref(truncated)
+		var ms int64
+		err = scanDelivery(row, &d, nil, &a.Number, &a.StartedAt, &ms, &a.Status, &a.Error, &a.Header, &a.Body, &a.Truncated)
+		a.Duration = time.Duration(ms) * time.Millisecond
 		return a, err
-	}, readDelivery, uuid(id), uuid(client), uuid(owner.WebhookID), uuid(owner.JobID), maxAttemptsKept)
+	}, statement("readDelivery"), uuid(id), uuid(client), uuid(owner.WebhookID), uuid(owner.JobID), maxAttemptsKept)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -184,27 +142,24 @@ func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryO
 		}
 		return nil, nil, errDeliveryNotFound
 	}
-	found := d.delivery()
 	if tries[0].Number == 0 { // it was not tried yet
-		return &found, nil, nil
+		return &d, nil, nil
 	}
 	slices.SortFunc(tries, func(a, b job.DeliveryAttempt) int { return a.Number - b.Number })
-	return &found, tries, nil
+	return &d, tries, nil
 }
 
 // Redeliver has a completed delivery sent again, and one that waits at once. One
 // that is being sent is left as it is. It is a conflict if the webhook is disabled.
 func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
-	d, found, err := queryFirst(ctx, s, scanDelivery, redeliver, uuid(id), uuid(client), uuid(owner.WebhookID), uuid(owner.JobID))
+	d, found, err := queryFirst(ctx, s, scanOneDelivery, statement("redeliver"),
+		uuid(id), uuid(client), uuid(owner.WebhookID), uuid(owner.JobID))
 	if err == nil && !found {
 		if _, _, err = s.Delivery(ctx, client, owner, id); err == nil {
 			err = errWebhookDisabled
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &d, nil
+	return d, err
 }
 
 // RedeliverFailed has FAILED deliveries of a webhook sent again that were made
@@ -218,21 +173,18 @@ func (s *Store) RedeliverFailed(ctx context.Context, client, webhook job.ID, sin
 		return job.Replay{}, errWebhookDisabled
 	}
 	first := firstIDOf(since.Add(-idSkew))
-	n, err := s.change(ctx, "redeliver", redeliverFailed, uuid(client), uuid(webhook), since, limit, [16]byte(first))
+	n, err := s.change(ctx, "redeliver", statement("redeliverFailed"), uuid(client), uuid(webhook), since, limit, [16]byte(first))
 	return job.Replay{Queued: n, More: n == limit && err == nil}, err
 }
 
 // TestWebhook has an event of no consequence sent to a webhook, and to no other
 // one. It is a conflict if the webhook is disabled.
 func (s *Store) TestWebhook(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
-	d, found, err := queryFirst(ctx, s, scanDelivery, testWebhook, uuid(id), uuid(client))
+	d, found, err := queryFirst(ctx, s, scanOneDelivery, statement("testWebhook"), uuid(id), uuid(client))
 	if err == nil && !found {
 		err = s.whyNotSent(ctx, client, id)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &d, nil
+	return d, err
 }
 
 const (
@@ -264,7 +216,8 @@ func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since 
 			return again, err
 		}
 		failed = again.Queued
-		if after, err = s.replayStart(ctx, client, since); err != nil {
+		// All events since the given time come after that position, and hardly earlier ones.
+		if after.Tx, err = queryValue[uint64](ctx, s, statement("findReplayStart"), uuid(client), since.Add(-replaySlack)); err != nil {
 			return again, err
 		}
 	}
@@ -273,8 +226,8 @@ func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since 
 		ahead bool
 	}
 	r, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (r result, err error) {
-		return r, row.Scan(&r.ahead, &r.Queued, &r.More, &r.Next.Tx, scanID(&r.Next.ID), &r.Next.Seq)
-	}, replayEvents, uuid(client), uuid(webhook), since, limit-failed, after.Tx, [16]byte(after.ID), after.Seq, maxReplayed)
+		return r, row.Scan(&r.ahead, &r.Queued, &r.More, &r.Next.Tx, &r.Next.ID, &r.Next.Seq)
+	}, statement("replayEvents"), uuid(client), uuid(webhook), since, limit-failed, after.Tx, [16]byte(after.ID), after.Seq, maxReplayed)
 	switch {
 	case err != nil:
 		return job.Replay{Queued: failed}, err
@@ -296,11 +249,4 @@ func (s *Store) whyNotSent(ctx context.Context, client, webhook job.ID) error {
 		return err
 	}
 	return errWebhookDisabled
-}
-
-// replayStart gives the position after which there are all events since the
-// given time, and hardly earlier ones.
-func (s *Store) replayStart(ctx context.Context, client job.ID, since time.Time) (job.Position, error) {
-	tx, _, err := queryFirst(ctx, s, pgx.RowTo[uint64], findReplayStart, uuid(client), since.Add(-replaySlack))
-	return job.Position{Tx: tx}, err
 }

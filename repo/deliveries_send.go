@@ -4,23 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/forgerun/forgerun/job"
-)
-
-var (
-	dueEndpoints      = statement("dueEndpoints")
-	dueClients        = statement("dueClients")
-	claimDeliveries   = statement("claimDeliveries")
-	releaseDeliveries = statement("releaseDeliveries")
-	reclaimDeliveries = statement("reclaimDeliveries")
-	recordDeliveries  = statement("recordDeliveries")
-	failOrphans       = statement("failOrphans")
 )
 
 // Bounds of DueEndpoints: how many endpoints it gives, and how many it looks at.
@@ -57,17 +46,16 @@ func (s *Store) DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, erro
 // whether it stopped because it has looked at so many.
 func (s *Store) lookForDue(ctx context.Context, client, after job.ID, limit int) (due []job.ID, cut bool, err error) {
 	type seen struct {
-		id        job.ID
-		due, last bool
+		ID        job.ID
+		Due, Last bool
 	}
-	endpoints, err := queryRows(ctx, s, func(row pgx.CollectableRow) (e seen, err error) {
-		return e, row.Scan(scanID(&e.id), &e.due, &e.last)
-	}, dueEndpoints, uuid(client), [16]byte(after), limit, maxLookedEndpoints)
+	endpoints, err := queryRows(ctx, s, pgx.RowToStructByPos[seen], statement("dueEndpoints"),
+		uuid(client), [16]byte(after), limit, maxLookedEndpoints)
 	for _, e := range endpoints {
-		if e.due {
-			due = append(due, e.id)
+		if e.Due {
+			due = append(due, e.ID)
 		}
-		cut = cut || e.last
+		cut = cut || e.Last
 	}
 	return due, cut, err
 }
@@ -81,16 +69,15 @@ func (s *Store) DueClients(ctx context.Context, after job.EndpointKey, minAge ti
 ) {
 	type seen struct {
 		job.EndpointKey
-		due, last bool
+		Due, Last bool
 	}
-	endpoints, err := queryRows(ctx, s, func(row pgx.CollectableRow) (e seen, err error) {
-		return e, row.Scan(scanID(&e.Client), scanID(&e.Endpoint), &e.due, &e.last)
-	}, dueClients, [16]byte(after.Client), [16]byte(after.Endpoint), look, minAge)
+	endpoints, err := queryRows(ctx, s, pgx.RowToStructByPos[seen], statement("dueClients"),
+		[16]byte(after.Client), [16]byte(after.Endpoint), look, minAge)
 	for _, e := range endpoints {
-		if e.due && (len(clients) == 0 || clients[len(clients)-1] != e.Client) {
+		if e.Due && (len(clients) == 0 || clients[len(clients)-1] != e.Client) {
 			clients = append(clients, e.Client)
 		}
-		if e.last {
+		if e.Last {
 			last = e.EndpointKey
 		}
 	}
@@ -111,8 +98,6 @@ type pickup struct {
 	hold             time.Duration
 }
 
-func pickupKey(p pickup) string { return string(p.client[:]) + string(p.endpoint[:]) }
-
 // ClaimDeliveries takes at most n due deliveries of an endpoint, for the given
 // time, in the order in which they are due, those of one moment by job and
 // seq, with all that it takes to send them. It takes fewer if their events have
@@ -122,16 +107,12 @@ func (s *Store) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n 
 	return s.pickups.do(ctx, pickup{client, endpoint, n, hold})
 }
 
-func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answer[job.DeliveryClaim], error) {
-	found, err := db.Query(ctx, claimDeliveries,
+func (s *Store) pickUp(ctx context.Context, db conn, asked []pickup) ([]answer[job.DeliveryClaim], error) {
+	rows, err := rowsIn(ctx, db, scanClaimed, statement("claimDeliveries"),
 		column(asked, func(p pickup) pgtype.UUID { return uuid(p.client) }),
 		column(asked, func(p pickup) pgtype.UUID { return uuid(p.endpoint) }),
 		column(asked, func(p pickup) int { return p.n }),
 		column(asked, func(p pickup) time.Duration { return p.hold }))
-	if err != nil {
-		return nil, err
-	}
-	rows, err := pgx.CollectRows(found, scanClaimed)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +126,7 @@ func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answe
 		if !c.ID.IsZero() {
 			taken[c.asked]++
 		}
-		a.value.More, a.value.Next = c.seen >= asked[c.asked].n || taken[c.asked] < c.seen, deref(c.next)
+		a.value.More, a.value.Next = c.seen >= asked[c.asked].n || taken[c.asked] < c.seen, c.next
 		if c.ID.IsZero() {
 			continue
 		}
@@ -168,34 +149,25 @@ func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answe
 type claimed struct {
 	job.ClaimedDelivery
 	asked, seen int
-	next        *time.Duration
+	next        time.Duration
 	batch       job.ID
 }
 
 func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
-	var d deliveryScanner
 	var e eventScanner
-	var about job.ID
-	var url, mode *string
-	var failures *int
 	var secrets secretScanner
-	columns := append([]any{&c.asked, &c.seen, &c.next}, d.columns()...)
-	if row.RawValues()[3] == nil { // no delivery
-		return c, row.Scan(append(columns[:3], make([]any, len(row.RawValues())-3)...)...)
-	}
-	err = row.Scan(append(append(columns, &c.Fence, &c.RequestID, &c.TraceParent, scanID(&c.batch), scanID(&about),
-		&url, &mode, &failures, &secrets.current, &secrets.old, &secrets.until), e.columns()...)...)
-	if err != nil {
+	t := job.Target{ContentMode: job.ContentBinary}
+	err = scanDelivery(row, &c.Delivery, []any{&c.asked, &c.seen, &c.next}, append([]any{
+		&c.Fence, &c.RequestID, &c.TraceParent, &c.batch, &e.Webhook,
+		&t.URL, &t.ContentMode, &t.Failures, &secrets.current, &secrets.old, &secrets.until}, e.columns()...)...)
+	if err != nil || c.ID.IsZero() {
 		return c, err
 	}
-	c.Delivery, c.Occurrence = d.delivery(), *e.occurrence()
-	c.Occurrence.Webhook = about
+	c.Occurrence, c.Target = *e.occurrence(), t
 	if c.WebhookID.IsZero() {
-		c.Target = job.Target{URL: c.URL, ContentMode: job.ContentBinary}
-		return c, nil
-	}
-	c.Target = job.Target{
-		URL: deref(url), ContentMode: job.ContentMode(deref(mode)), Failures: deref(failures), Secrets: secrets.valid(time.Now()),
+		c.Target.URL = c.URL
+	} else {
+		c.Target.Secrets = secrets.valid(time.Now())
 	}
 	return c, nil
 }
@@ -203,7 +175,7 @@ func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
 // ReleaseDeliveries gives claims back: the deliveries are due as they were.
 // Claims that are not current are skipped.
 func (s *Store) ReleaseDeliveries(ctx context.Context, claimed []job.ClaimedDelivery) error {
-	return s.exec(ctx, "release", releaseDeliveries,
+	return s.exec(ctx, "release", statement("releaseDeliveries"),
 		column(claimed, func(d job.ClaimedDelivery) pgtype.UUID { return uuid(d.ID) }),
 		column(claimed, func(d job.ClaimedDelivery) int { return d.Fence }))
 }
@@ -211,7 +183,7 @@ func (s *Store) ReleaseDeliveries(ctx context.Context, claimed []job.ClaimedDeli
 // ReclaimDeliveries ends at most limit claims whose time is over, and gives
 // their number: the process that sends such a delivery is given up, and it is due again.
 func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err error) {
-	return s.change(ctx, "reclaim", reclaimDeliveries, limit)
+	return s.change(ctx, "reclaim", statement("reclaimDeliveries"), limit)
 }
 
 // RecordDelivery writes the result of an attempt to send a claimed
@@ -233,7 +205,7 @@ var disabledTexts = map[job.DisabledReason]string{
 	job.DisabledGone: job.DisabledGone.Text(), job.DisabledFailing: job.DisabledFailing.Text(),
 }
 
-func (s *Store) recordDeliveries(ctx context.Context, db querier, results []job.DeliveryResult) ([]answer[job.Recorded], error) {
+func (s *Store) recordDeliveries(ctx context.Context, db conn, results []job.DeliveryResult) ([]answer[job.Recorded], error) {
 	type result = job.DeliveryResult
 	headers, err := jsonColumn(results, func(r result) (map[string][]string, bool) {
 		return r.Sent.Attempt.Header, r.Sent.Attempt.Header != nil
@@ -241,7 +213,7 @@ func (s *Store) recordDeliveries(ctx context.Context, db querier, results []job.
 	if err != nil {
 		return nil, err
 	}
-	rows, err := db.Query(ctx, recordDeliveries,
+	rows, err := db.Query(ctx, statement("recordDeliveries"),
 		column(results, func(r result) pgtype.UUID { return uuid(r.DeliveryID) }),
 		column(results, func(r result) int { return r.Fence }),
 		column(results, func(r result) string { return string(r.State) }),
@@ -269,7 +241,7 @@ func collectRecorded(rows pgx.Rows, err error, results []job.DeliveryResult) ([]
 		reason  *job.DisabledReason
 	}
 	written, err := collectByID(rows, err, func(l *line) []any {
-		return []any{&l.number, &l.next, scanID(&l.webhook), &l.failed, &l.reason}
+		return []any{&l.number, &l.next, &l.webhook, &l.failed, &l.reason}
 	})
 	if err != nil {
 		return nil, err
@@ -301,10 +273,21 @@ func resultBytes(r job.DeliveryResult) int {
 	return n
 }
 
-// orphanWalk is where FailOrphans goes on.
-type orphanWalk struct {
-	mu sync.Mutex
-	at job.EndpointKey
+// endpointWalk is what a statement answers with that looks at endpoints with waiting deliveries.
+type endpointWalk struct {
+	job.EndpointKey // the last one that it looked at
+	Looked, Changed int
+}
+
+// next is the endpoint behind which a walk goes on that was to look at so many, and to change limit deliveries at most.
+func (w endpointWalk) next(from job.EndpointKey, look, limit int) job.EndpointKey {
+	switch {
+	case w.Changed == limit: // there may be more of these
+		return from
+	case w.Looked < look:
+		return job.EndpointKey{}
+	}
+	return w.EndpointKey
 }
 
 // FailOrphans gives up waiting deliveries whose webhook was disabled or deleted,
@@ -315,23 +298,10 @@ func (s *Store) FailOrphans(ctx context.Context, look, limit int) (n int, err er
 	s.orphans.mu.Lock()
 	defer s.orphans.mu.Unlock()
 	from := s.orphans.at
-	type seen struct {
-		last   job.EndpointKey
-		looked int
-		failed int
+	found, err := queryOne(ctx, s, nil, pgx.RowToStructByPos[endpointWalk], statement("failOrphans"),
+		[16]byte(from.Client), [16]byte(from.Endpoint), look, limit)
+	if err == nil {
+		s.orphans.at = found.next(from, look, limit)
 	}
-	found, _, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (f seen, err error) {
-		return f, row.Scan(scanID(&f.last.Client), scanID(&f.last.Endpoint), &f.looked, &f.failed)
-	}, failOrphans, [16]byte(from.Client), [16]byte(from.Endpoint), look, limit)
-	if err != nil {
-		return 0, err
-	}
-	switch {
-	case found.failed == limit: // there may be more of these
-	case found.looked == look:
-		s.orphans.at = found.last
-	default:
-		s.orphans.at = job.EndpointKey{}
-	}
-	return found.failed, nil
+	return found.Changed, err
 }

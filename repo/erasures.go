@@ -2,21 +2,12 @@ package repo
 
 import (
 	"context"
-	"encoding/json"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/forgerun/forgerun/job"
-)
-
-var (
-	lockErasedClient = statement("lockErasedClient")
-	erasureOfClient  = statement("erasureOfClient")
-	insertErasure    = statement("insertErasure")
-	revokeErasedKeys = statement("revokeErasedKeys")
-	readErasure      = statement("readErasure")
-	listErasures     = statement("listErasures")
-	openErasures     = statement("openErasures")
 )
 
 // maxOpenErasures is how many erasures are looked at in one round. The others have their
@@ -26,23 +17,11 @@ const maxOpenErasures = 100
 // errErased is what a row of a client that is erased is refused with.
 var errErased = job.Errorf(job.CodeClientNotFound, "No client with this id was found.")
 
-// erasureColumns is the one column list of an erasure, read by scanErasure.
-const erasureColumns = `erasure_id, client_id, operator, reason, request_id, created_at, started_at, finished_at, step, position,
-  position_job, removed, remaining, coalesce(record, ''), record_sha256`
+// erasureColumns is the one column list of an erasure, named like the members of job.Erasure.
+const erasureColumns = `erasure_id AS id, client_id, operator, reason, request_id, created_at, started_at, finished_at, step, position,
+  position_job, removed, remaining, coalesce(record, '') AS record, record_sha256 AS sha256`
 
-func scanErasure(row pgx.CollectableRow) (*job.Erasure, error) {
-	var e job.Erasure
-	var removed, remaining []byte
-	err := row.Scan(scanID(&e.ID), scanID(&e.ClientID), &e.Operator, &e.Reason, &e.RequestID, &e.CreatedAt, &e.StartedAt, &e.FinishedAt,
-		&e.Step, scanID(&e.Position), scanID(&e.PositionJob), &removed, &remaining, &e.Record, &e.SHA256)
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(removed, &e.Removed); err != nil {
-		return nil, err
-	}
-	return &e, json.Unmarshal(remaining, &e.Remaining)
-}
+var scanErasure = pgx.RowToAddrOfStructByName[job.Erasure]
 
 // BeginErasure stores the erasure of a client, and gives it. From the commit on the
 // client's keys are revoked, in all processes, and nothing new is stored for it. The
@@ -50,82 +29,135 @@ func scanErasure(row pgx.CollectableRow) (*job.Erasure, error) {
 // like one that never was, is not found.
 func (s *Store) BeginErasure(ctx context.Context, id job.ID, r job.ErasureRequest) (e *job.Erasure, begun bool, err error) {
 	err = s.inTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
-		e, begun, err = beginErasure(ctx, tx, id, r)
+		known, err := tx.Exec(ctx, statement("lockErasedClient"), uuid(r.ClientID))
+		if err != nil {
+			return err
+		}
+		// A statement of its own sees what the one above waited for.
+		var found bool
+		e, found, err = first(rowsIn(ctx, tx, scanErasure, statement("erasureOfClient"), uuid(r.ClientID)))
+		switch {
+		case err != nil, found && e.FinishedAt == nil:
+			return err
+		case found, known.RowsAffected() == 0:
+			return errErased
+		}
+		e, begun, err = first(rowsIn(ctx, tx, scanErasure, statement("insertErasure"),
+			uuid(id), uuid(r.ClientID), r.Operator, r.Reason, r.RequestID))
+		switch {
+		case err != nil:
+			return err
+		case !begun: // only another way than this one could have
+			return errErased
+		}
+		_, err = forgetKeys(ctx, tx, statement("revokeErasedKeys"), r.ClientID)
 		return err
 	})
-	return e, begun, err
+	if err != nil {
+		return nil, false, err
+	}
+	return e, begun, nil
 }
 
-func beginErasure(ctx context.Context, tx pgx.Tx, id job.ID, r job.ErasureRequest) (*job.Erasure, bool, error) {
-	known, err := rowsIn(ctx, tx, rowToID, lockErasedClient, uuid(r.ClientID))
-	if err != nil {
-		return nil, false, err
-	}
-	// A statement of its own sees what the one above waited for.
-	found, err := rowsIn(ctx, tx, scanErasure, erasureOfClient, uuid(r.ClientID))
-	if err != nil {
-		return nil, false, err
-	}
-	if len(found) > 0 && found[0].FinishedAt == nil {
-		return found[0], false, nil
-	}
-	if len(found) > 0 || len(known) == 0 {
-		return nil, false, errErased
-	}
-	added, err := rowsIn(ctx, tx, scanErasure, insertErasure, uuid(id), uuid(r.ClientID), r.Operator, r.Reason, r.RequestID)
-	if err != nil {
-		return nil, false, err
-	}
-	if len(added) == 0 { // only another way than this one could have
-		return nil, false, errErased
-	}
-	return added[0], true, forgetKeys(ctx, tx, revokeErasedKeys, r.ClientID)
-}
-
-// forgetKeys changes keys of a client, and has all processes forget them.
-func forgetKeys(ctx context.Context, tx pgx.Tx, sql string, client job.ID) error {
+// forgetKeys changes keys of a client, has all processes forget them, and gives their number.
+func forgetKeys(ctx context.Context, tx pgx.Tx, sql string, client job.ID) (int, error) {
 	keys, err := rowsIn(ctx, tx, pgx.RowTo[string], sql, uuid(client))
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = tx.Exec(ctx, `SELECT pg_notify('`+revocationChannel+`', key_id) FROM unnest($1::text[]) AS k(key_id)`, keys)
 	}
-	return notifyKeys(ctx, tx, keys)
-}
-
-func notifyKeys(ctx context.Context, tx pgx.Tx, keys []string) error {
-	_, err := tx.Exec(ctx, `SELECT pg_notify('`+revocationChannel+`', key_id) FROM unnest($1::text[]) AS k(key_id)`, keys)
-	return err
-}
-
-// rowsIn gives the rows of a statement of a transaction.
-func rowsIn[T any](ctx context.Context, tx pgx.Tx, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	rows, err := tx.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, scan)
+	return len(keys), err
 }
 
 // Erasure reads an erasure.
 func (s *Store) Erasure(ctx context.Context, id job.ID) (*job.Erasure, error) {
-	e, found, err := queryFirst(ctx, s, scanErasure, readErasure, uuid(id))
-	if err == nil && !found {
-		err = job.Errorf(job.CodeRequestNotFound, "No erasure with this id was found.")
-	}
-	return e, err
+	missing := job.Errorf(job.CodeRequestNotFound, "No erasure with this id was found.")
+	return queryOne(ctx, s, missing, scanErasure, statement("readErasure"), uuid(id))
 }
 
 // Erasures lists erasures after the given one, the newest first. It answers where the list
 // goes on, the zero id at its end.
 func (s *Store) Erasures(ctx context.Context, after job.ID, limit int) (list []*job.Erasure, next job.ID, err error) {
-	list, err = queryRows(ctx, s, scanErasure, listErasures, [16]byte(afterOf(after)), limit+1)
-	if len(list) > limit {
-		list = list[:limit]
-		next = list[limit-1].ID
-	}
-	return list, next, err
+	return queryPage(ctx, s, limit, func(e *job.Erasure) job.ID { return e.ID }, scanErasure,
+		statement("listErasures"), [16]byte(afterOf(after)), limit+1)
 }
 
 // OpenErasures reads the erasures that are not done, the oldest first.
 func (s *Store) OpenErasures(ctx context.Context) ([]*job.Erasure, error) {
-	return queryRows(ctx, s, scanErasure, openErasures, maxOpenErasures)
+	return queryRows(ctx, s, scanErasure, statement("openErasures"), maxOpenErasures)
 }
+
+// EraseStep does the next part of an erasure. What it removes and how far it has come are
+// one commit: whatever dies in between, a part is done once. ErasureStep.Erasure is nil if
+// the erasure is done, or being worked on elsewhere.
+func (s *Store) EraseStep(ctx context.Context, id job.ID) (step job.ErasureStep, err error) {
+	err = s.inTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
+		// Who waits here holds back the event streams of all clients.
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+milliseconds(s.cfg.Timeout/lockedRowFraction)); err != nil {
+			return err
+		}
+		locked, found, err := first(rowsIn(ctx, tx, scanErasure, statement("lockErasure"), uuid(id)))
+		if err != nil || !found {
+			return err
+		}
+		part := erasing{ErasureStep: job.ErasureStep{Erasure: locked}, tx: tx}
+		if _, err := part.advance(ctx, eraseSteps); err != nil {
+			return err
+		}
+		if e := part.Erasure; e.FinishedAt == nil {
+			part.Erasure, _, err = first(rowsIn(ctx, tx, scanErasure, statement("moveErasure"),
+				uuid(e.ID), e.Step, uuid(e.Position), uuid(e.PositionJob), e.Removed, e.Remaining))
+		}
+		step = part.ErasureStep
+		return err
+	})
+	if err != nil {
+		return job.ErasureStep{}, err
+	}
+	return step, nil
+}
+
+// ResetStep does the next part of a reset of e.ClientID, and notes in e how far it has come: it begins with the zero Step. It
+// reports that nothing is left to be done. A part that was done is not undone by what fails later.
+func (s *Store) ResetStep(ctx context.Context, e *job.Erasure) (step job.ErasureStep, done bool, err error) {
+	err = s.inTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
+		after := *e
+		after.Removed = maps.Clone(e.Removed)
+		part := erasing{ErasureStep: job.ErasureStep{Erasure: &after}, tx: tx}
+		done, err = part.advance(ctx, resetSteps)
+		step = part.ErasureStep
+		return err
+	})
+	if err == nil {
+		*e = *step.Erasure
+	}
+	return step, done, err
+}
+
+// ExpireResult lets the result of a client's job expire now.
+func (s *Store) ExpireResult(ctx context.Context, client, id job.ID) error {
+	return s.exec(ctx, "testbed", statement("expireResult"), uuid(id), uuid(client))
+}
+
+// erasing is a part of an erasure under way.
+type erasing struct {
+	job.ErasureStep
+	tx pgx.Tx
+}
+
+// advance does a part of the step that an erasure has come to, and has it go on with the next one when that is done, after the
+// last with the first. last: that was the last. A step that this program does not know, of a later one, is done from the
+// beginning: each may be repeated.
+func (e *erasing) advance(ctx context.Context, steps []eraseStep) (last bool, err error) {
+	n := max(0, slices.IndexFunc(steps, func(s eraseStep) bool { return s.name == e.Erasure.Step }))
+	before, removed := e.Erasure.Position, maps.Clone(e.Erasure.Removed)
+	done, err := steps[n].run(e, ctx)
+	e.Progress = done || len(e.Unfinished) > 0 || e.Erasure.Position != before || !maps.Equal(e.Erasure.Removed, removed)
+	if done {
+		e.Erasure.Position, e.Erasure.PositionJob = job.ID{}, job.ID{}
+		last, n = n+1 == len(steps), (n+1)%len(steps)
+	}
+	e.Erasure.Step = steps[n].name
+	return last, err
+}
+
+func (e *erasing) removed(table string, n int) { e.Erasure.Removed[table] += n }

@@ -4,11 +4,25 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/forgerun/forgerun/job"
+)
+
+var (
+	eraseJobsDeliveries     = statement("eraseDeliveries", "{{owner}}", "job_id")
+	eraseWebhooksDeliveries = statement("eraseDeliveries", "{{owner}}", "webhook_id")
+	jobsHaveDeliveries      = statement("haveDeliveries", "{{owner}}", "job_id")
+	webhooksHaveDeliveries  = statement("haveDeliveries", "{{owner}}", "webhook_id")
+	eraseBatches            = statement("eraseAlong", "{{table}}", "batches", "{{key}}", "batch_id")
+	eraseTombstones         = statement("eraseAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
+	countDeliveries         = statement("countAlong", "{{table}}", "deliveries", "{{key}}", "delivery_id")
+	countAllWebhooks        = statement("countAlong", "{{table}}", "webhooks", "{{key}}", "webhook_id")
+	countBatches            = statement("countAlong", "{{table}}", "batches", "{{key}}", "batch_id")
+	countTombstones         = statement("countAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
 )
 
 // Bounds of one part of an erasure, which is one short transaction.
@@ -19,14 +33,12 @@ const (
 	countLook     = 10_000 // rows looked at to count them
 )
 
-// eraseFirst is the step that an erasure begins with: the default of the column.
-const eraseFirst = "stop"
-
 // eraseStep is one of the steps of an erasure, in their order. It reports that it is done
 // when nothing is left that it could remove.
 type eraseStep struct {
-	name string
-	run  func(*erasing, context.Context) (done bool, err error)
+	name   string
+	resets bool // it is one of a reset of a test bed, too
+	run    func(*erasing, context.Context) (done bool, err error)
 }
 
 // eraseSteps remove what names others before these, and what can still be written before
@@ -42,132 +54,107 @@ type eraseStep struct {
 //   - Events of no job are of webhooks and batches, which go before them.
 //   - Then all is counted. If anything is left it begins again.
 var eraseSteps = []eraseStep{
-	{eraseFirst, (*erasing).stop},
-	{"settle", (*erasing).settled},
-	{"schedules", limited("schedules", eraseSchedules)},
-	{"cancel", (*erasing).findUnfinished},
-	{"waiting_deliveries", (*erasing).waitingDeliveries},
-	{"jobs", (*erasing).jobs},
-	{"settle_jobs", (*erasing).settled},
-	{"webhooks", (*erasing).webhooks},
-	{"batches", along("batches", eraseBatches)},
-	{"tombstones", along("tombstones", eraseTombstones)},
-	{"bulk_items", (*erasing).items},
-	{"bulk_operations", limited("bulk_operations", eraseBulks)},
-	{"testbed_sessions", limited("testbed_sessions", eraseSessions)},
-	{"testbed_faults", limited("testbed_faults", eraseFaults)}, // once no session needs them
-	{"testbed_exchanges", limited("testbed_exchanges", eraseExchanges)},
-	{"client_events", limited("client_events", eraseClientEvents)},
-	{"events", limited("events", eraseEvents)},
-	{"idempotency_keys", limited("idempotency_keys", eraseAnswers)},
-	{"client", (*erasing).client},
-	{"count_deliveries", counted("deliveries", countDeliveries)},
-	{"count_webhooks", counted("webhooks", countAllWebhooks)},
-	{"count_batches", counted("batches", countBatches)},
-	{"count_tombstones", counted("tombstones", countTombstones)},
-	{"count_bulk_items", (*erasing).countItems},
-	{"finish", (*erasing).finish},
+	{"stop", true, (*erasing).stop}, // the default of the column
+	{"settle", false, (*erasing).settled},
+	{"schedules", true, limited("schedules", statement("eraseSchedules"))},
+	{"cancel", true, (*erasing).findUnfinished},
+	{"waiting_deliveries", true, (*erasing).waitingDeliveries},
+	{"jobs", true, (*erasing).jobs},
+	{"settle_jobs", false, (*erasing).settled},
+	{"webhooks", true, (*erasing).webhooks},
+	{"batches", true, along("batches", eraseBatches)},
+	{"tombstones", true, along("tombstones", eraseTombstones)},
+	{"bulk_items", true, along("bulk_items", statement("eraseItems"))},
+	{"bulk_operations", true, limited("bulk_operations", statement("eraseBulks"))},
+	{"testbed_sessions", false, limited("testbed_sessions", statement("eraseSessions"))},
+	{"testbed_faults", true, limited("testbed_faults", statement("eraseFaults"))}, // once no session needs them
+	{"testbed_exchanges", false, limited("testbed_exchanges", statement("eraseExchanges"))},
+	{"client_events", true, limited("client_events", statement("eraseClientEvents"))},
+	{"events", false, limited("events", statement("eraseEvents"))},
+	{"idempotency_keys", false, limited("idempotency_keys", statement("eraseAnswers"))},
+	{"client", false, (*erasing).client},
+	{"count_deliveries", false, counted("deliveries", countDeliveries)},
+	{"count_webhooks", false, counted("webhooks", countAllWebhooks)},
+	{"count_batches", false, counted("batches", countBatches)},
+	{"count_tombstones", false, counted("tombstones", countTombstones)},
+	{"count_bulk_items", false, counted("bulk_items", statement("countItems"))},
+	{"finish", false, (*erasing).finish},
 }
 
-// erasing is a part of an erasure under way.
-type erasing struct {
-	job.ErasureStep
-	tx pgx.Tx
+// resetSteps are the steps of a reset. Nothing keeps new rows out, so none waits until they are. Sessions stay, with what they
+// have recorded.
+var resetSteps = append(slices.DeleteFunc(slices.Clone(eraseSteps), func(s eraseStep) bool { return !s.resets }),
+	eraseStep{"idempotency_keys", true, limited("idempotency_keys", statement("forgetAnswers"))})
+
+// limited makes a step of a statement that removes so many rows of a table.
+func limited(table, sql string) func(*erasing, context.Context) (bool, error) {
+	return func(e *erasing, ctx context.Context) (bool, error) {
+		tag, err := e.tx.Exec(ctx, sql, uuid(e.Erasure.ClientID), eraseLimit)
+		n := int(tag.RowsAffected())
+		e.removed(table, n)
+		return n < eraseLimit, err
+	}
 }
 
-// EraseStep does the next part of an erasure. What it removes and how far it has come are
-// one commit: whatever dies in between, a part is done once. ErasureStep.Erasure is nil if
-// the erasure is done, or being worked on elsewhere.
-func (s *Store) EraseStep(ctx context.Context, id job.ID) (job.ErasureStep, error) {
-	var part erasing
-	err := s.inTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
-		part = erasing{tx: tx}
-		// Who waits here holds back the event streams of all clients.
-		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+milliseconds(s.cfg.Timeout/lockedRowFraction)); err != nil {
-			return err
-		}
-		found, err := rowsIn(ctx, tx, scanErasure, lockErasure, uuid(id))
-		if err != nil || len(found) == 0 {
-			return err
-		}
-		part.Erasure = found[0]
-		return part.advance(ctx)
-	})
-	if err != nil {
-		return job.ErasureStep{}, err
+// along makes a step that walks a table by primary key, and removes the client's rows.
+func along(table, sql string) func(*erasing, context.Context) (bool, error) {
+	return func(e *erasing, ctx context.Context) (bool, error) {
+		return e.walk(ctx, sql, eraseLook, func(n int) { e.removed(table, n) })
 	}
-	return part.ErasureStep, nil
 }
 
-// advance does a part of the step, and begins the next one when it is done.
-func (e *erasing) advance(ctx context.Context) error {
-	n := stepNumber(eraseSteps, e.Erasure.Step)
-	before, removed := e.Erasure.Position, maps.Clone(e.Erasure.Removed)
-	done, err := eraseSteps[n].run(e, ctx)
-	if err != nil || e.Erasure.FinishedAt != nil {
-		e.Progress = true
-		return err
+// counted makes a step that walks a table by primary key, and counts the client's rows.
+func counted(table, sql string) func(*erasing, context.Context) (bool, error) {
+	return func(e *erasing, ctx context.Context) (bool, error) {
+		return e.walk(ctx, sql, countLook, func(n int) { e.Erasure.Remaining[table] += n })
 	}
-	e.Progress = done || len(e.Unfinished) > 0 || e.Erasure.Position != before || !maps.Equal(e.Erasure.Removed, removed)
-	if done {
-		e.Erasure.Position, e.Erasure.PositionJob = job.ID{}, job.ID{}
-		e.Erasure.Step = eraseSteps[(n+1)%len(eraseSteps)].name
-	}
-	moved, err := rowsIn(ctx, e.tx, scanErasure, moveErasure, uuid(e.Erasure.ID), e.Erasure.Step, uuid(e.Erasure.Position),
-		uuid(e.Erasure.PositionJob), e.Erasure.Removed, e.Erasure.Remaining)
-	if err != nil {
-		return err
-	}
-	e.Erasure = moved[0]
-	return nil
 }
 
-// stepNumber gives the place of a step. One that this program does not know, of a later one,
-// is done from the beginning: each may be repeated.
-func stepNumber(steps []eraseStep, name string) int {
-	for n, step := range steps {
-		if step.name == name {
-			return n
-		}
+// walk sends a statement that looks at the next rows of a table, and answers with how many it looked at, the last one, and how
+// many are the client's.
+func (e *erasing) walk(ctx context.Context, sql string, look int, found func(n int)) (done bool, err error) {
+	type looked struct {
+		Looked        int
+		Position, Job job.ID
+		Found         int
 	}
-	return 0
+	l, _, err := first(rowsIn(ctx, e.tx, pgx.RowToStructByPos[looked], sql,
+		uuid(e.Erasure.ClientID), [16]byte(e.Erasure.Position), [16]byte(e.Erasure.PositionJob), look))
+	if l.Looked > 0 {
+		e.Erasure.Position, e.Erasure.PositionJob = l.Position, l.Job
+		found(l.Found)
+	}
+	return l.Looked < look, err
 }
-
-func (e *erasing) removed(table string, n int) { e.Erasure.Removed[table] += n }
 
 // stop ends what belongs to the client and acts by itself.
 func (e *erasing) stop(ctx context.Context) (bool, error) {
 	e.Erasure.Remaining = map[string]int{}
-	if _, err := e.tx.Exec(ctx, stopErasedBulks, uuid(e.Erasure.ClientID)); err != nil {
-		return false, err
+	_, err := e.tx.Exec(ctx, statement("stopErasedBulks"), uuid(e.Erasure.ClientID))
+	if err == nil {
+		e.Endpoints, err = rowsIn(ctx, e.tx, rowToID, statement("stopErasedWebhooks"), uuid(e.Erasure.ClientID))
 	}
-	var err error
-	e.Endpoints, err = rowsIn(ctx, e.tx, rowToID, stopErasedWebhooks, uuid(e.Erasure.ClientID))
 	return true, err
 }
 
 func (e *erasing) settled(ctx context.Context) (settled bool, err error) {
-	return settled, e.tx.QueryRow(ctx, erasureSettled, uuid(e.Erasure.ID)).Scan(&settled)
+	return settled, e.tx.QueryRow(ctx, statement("erasureSettled"), uuid(e.Erasure.ID)).Scan(&settled)
 }
 
 // erasedJob is a job as it was found.
 type erasedJob struct {
-	id                job.ID
-	open              bool
-	attempt, dispatch int
-}
-
-func scanErasedJob(row pgx.CollectableRow) (j erasedJob, err error) {
-	return j, row.Scan(scanID(&j.id), &j.open, &j.attempt, &j.dispatch)
+	ID                job.ID
+	Open              bool
+	Attempt, Dispatch int
 }
 
 // split notes which jobs must be canceled, and gives the others.
-func (e *erasing) split(found []erasedJob) (final []job.ID) {
+func (e *erasing) split(found []erasedJob) (final [][16]byte) {
 	for _, j := range found {
-		if j.open {
-			e.Unfinished = append(e.Unfinished, j.id)
+		if j.Open {
+			e.Unfinished = append(e.Unfinished, j.ID)
 		} else {
-			final = append(final, j.id)
+			final = append(final, j.ID)
 		}
 	}
 	return final
@@ -176,26 +163,23 @@ func (e *erasing) split(found []erasedJob) (final []job.ID) {
 // findUnfinished looks for jobs that are to be canceled. A leader that dies before it has
 // canceled them leaves them to the step that removes jobs.
 func (e *erasing) findUnfinished(ctx context.Context) (bool, error) {
-	found, err := rowsIn(ctx, e.tx, scanErasedJob, lookErasedJobs, uuid(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLimit)
-	if err != nil {
-		return false, err
-	}
+	found, err := rowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("lookErasedJobs"),
+		uuid(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLimit)
 	e.split(found)
 	if len(found) > 0 {
-		e.Erasure.Position = found[len(found)-1].id
+		e.Erasure.Position = found[len(found)-1].ID
 	}
-	return len(found) < eraseLimit, nil
+	return len(found) < eraseLimit, err
 }
 
 // deliveries removes deliveries that a statement chooses, and gives how many.
 func (e *erasing) deliveries(ctx context.Context, sql string, args ...any) (int, error) {
-	var ids []idScanner
+	var ids [][16]byte
 	var attempts, left int
 	if err := e.tx.QueryRow(ctx, sql, args...).Scan(&ids, &attempts); err != nil {
 		return 0, err
 	}
-	gone := column(ids, func(id idScanner) [16]byte { return [16]byte(id) })
-	if err := e.tx.QueryRow(ctx, countErasedAttempts, gone).Scan(&left); err != nil {
+	if err := e.tx.QueryRow(ctx, statement("countErasedAttempts"), ids).Scan(&left); err != nil {
 		return 0, err
 	}
 	if left > 0 {
@@ -206,10 +190,21 @@ func (e *erasing) deliveries(ctx context.Context, sql string, args ...any) (int,
 	return len(ids), nil
 }
 
+// allDeliveries removes deliveries of jobs or webhooks, and reports whether none is left.
+func (e *erasing) allDeliveries(ctx context.Context, erase, have string, ids [][16]byte) (gone bool, err error) {
+	n, err := e.deliveries(ctx, erase, ids, eraseLimit)
+	if err != nil || n == eraseLimit {
+		return false, err
+	}
+	var left bool
+	err = e.tx.QueryRow(ctx, have, ids).Scan(&left)
+	return !left, err
+}
+
 // waitingDeliveries removes what would still be sent. What is being sent just now goes with
 // its job or webhook.
 func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
-	n, err := e.deliveries(ctx, eraseWaitingDeliveries, uuid(e.Erasure.ClientID), eraseLimit)
+	n, err := e.deliveries(ctx, statement("eraseWaitingDeliveries"), uuid(e.Erasure.ClientID), eraseLimit)
 	return n == 0, err
 }
 
@@ -217,89 +212,78 @@ func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 // transaction, can be told to be the client's at no other time; nothing is written of a job
 // without its row, which is locked.
 func (e *erasing) jobs(ctx context.Context) (bool, error) {
-	found, err := rowsIn(ctx, e.tx, scanErasedJob, chooseErasedJobs, uuid(e.Erasure.ClientID), eraseJobLimit)
+	found, err := rowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("chooseErasedJobs"), uuid(e.Erasure.ClientID), eraseJobLimit)
 	if err != nil {
 		return false, err
 	}
 	if len(found) == 0 { // or all are locked
 		var left bool
-		err := e.tx.QueryRow(ctx, hasErasedJobs, uuid(e.Erasure.ClientID)).Scan(&left)
+		err := e.tx.QueryRow(ctx, statement("hasErasedJobs"), uuid(e.Erasure.ClientID)).Scan(&left)
 		return !left, err
 	}
-	ids := column(e.split(found), func(id job.ID) [16]byte { return [16]byte(id) })
-	n, err := e.deliveries(ctx, eraseJobsDeliveries, ids, eraseLimit)
-	if err != nil || n == eraseLimit {
+	ids := e.split(found)
+	if gone, err := e.allDeliveries(ctx, eraseJobsDeliveries, jobsHaveDeliveries, ids); err != nil || !gone {
 		return false, err
 	}
-	var sent bool
-	if err := e.tx.QueryRow(ctx, jobsHaveDeliveries, ids).Scan(&sent); err != nil || sent {
+	var removed map[string]int
+	if err := e.tx.QueryRow(ctx, statement("eraseJobs"), ids).Scan(&removed); err != nil {
 		return false, err
 	}
-	var outcomes, events, reports, results, jobs int
-	if err := e.tx.QueryRow(ctx, eraseJobs, ids).Scan(&outcomes, &events, &reports, &results, &jobs); err != nil {
-		return false, err
+	for table, n := range removed {
+		e.removed(table, n)
 	}
-	e.removed("outcome_outbox", outcomes)
-	e.removed("events", events)
-	e.removed("reports", reports)
-	e.removed("results", results)
-	e.removed("jobs", jobs)
 	for _, j := range found {
-		if !j.open {
-			e.Tasks = append(e.Tasks, job.Task{JobID: j.id, Attempt: j.attempt, Dispatch: j.dispatch})
+		if !j.Open {
+			e.Tasks = append(e.Tasks, job.Task{JobID: j.ID, Attempt: j.Attempt, Dispatch: j.Dispatch})
 		}
 	}
-	err = e.tx.QueryRow(ctx, countErasedJobs, ids).Scan(&outcomes, &reports, &results)
-	if err == nil && outcomes+reports+results > 0 {
-		err = fmt.Errorf("%d outcomes, %d reports and %d results came up while their jobs were removed", outcomes, reports, results)
+	var left int
+	err = e.tx.QueryRow(ctx, statement("countErasedJobs"), ids).Scan(&left)
+	if err == nil && left > 0 {
+		err = fmt.Errorf("%d outcomes, reports and results came up while their jobs were removed", left)
 	}
 	return false, err
 }
 
 // webhooks removes webhooks with their deliveries.
 func (e *erasing) webhooks(ctx context.Context) (bool, error) {
-	found, err := rowsIn(ctx, e.tx, scanErasedJob, lookErasedWebhooks, uuid(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLook)
-	if err != nil {
-		return false, err
+	type webhook struct {
+		ID   job.ID
+		Mine bool // it is the client's
+	}
+	found, err := rowsIn(ctx, e.tx, pgx.RowToStructByPos[webhook], statement("lookErasedWebhooks"),
+		uuid(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLook)
+	if err != nil || len(found) == 0 {
+		return true, err
 	}
 	var ids [][16]byte
 	for _, w := range found {
-		if w.open { // is the client's
-			ids = append(ids, [16]byte(w.id))
+		if w.Mine {
+			ids = append(ids, w.ID)
 		}
 	}
 	if len(ids) > 0 {
-		n, err := e.deliveries(ctx, eraseWebhooksDelivery, ids, eraseLimit)
-		if err != nil || n == eraseLimit {
+		if gone, err := e.allDeliveries(ctx, eraseWebhooksDeliveries, webhooksHaveDeliveries, ids); err != nil || !gone {
 			return false, err
 		}
-		var sent bool
-		if err := e.tx.QueryRow(ctx, webhooksHaveDeliveries, ids).Scan(&sent); err != nil || sent {
-			return false, err
-		}
-		tag, err := e.tx.Exec(ctx, eraseWebhooks, ids)
+		tag, err := e.tx.Exec(ctx, statement("eraseWebhooks"), ids)
 		if err != nil {
 			return false, err
 		}
 		e.removed("webhooks", int(tag.RowsAffected()))
 	}
-	if len(found) > 0 {
-		e.Erasure.Position = found[len(found)-1].id
-	}
+	e.Erasure.Position = found[len(found)-1].ID
 	return len(found) < eraseLook, nil
 }
 
 // client removes the client with its keys, which all processes forget.
 func (e *erasing) client(ctx context.Context) (bool, error) {
-	keys, err := rowsIn(ctx, e.tx, pgx.RowTo[string], eraseKeys, uuid(e.Erasure.ClientID))
+	keys, err := forgetKeys(ctx, e.tx, statement("eraseKeys"), e.Erasure.ClientID)
 	if err != nil {
 		return false, err
 	}
-	if err := notifyKeys(ctx, e.tx, keys); err != nil {
-		return false, err
-	}
-	tag, err := e.tx.Exec(ctx, eraseClient, uuid(e.Erasure.ClientID))
-	e.removed("api_keys", len(keys))
+	tag, err := e.tx.Exec(ctx, statement("eraseClient"), uuid(e.Erasure.ClientID))
+	e.removed("api_keys", keys)
 	e.removed("clients", int(tag.RowsAffected()))
 	return true, err
 }
@@ -307,17 +291,12 @@ func (e *erasing) client(ctx context.Context) (bool, error) {
 // finish counts what it can by client, and ends the erasure with its record if nothing is
 // left. Otherwise all steps are done again.
 func (e *erasing) finish(ctx context.Context) (bool, error) {
-	var jobs, events, clientEvents, bulks, schedules, faults, sessions, exchanges, answers, keys, clients int
+	var counts map[string]int
 	var at time.Time
-	if err := e.tx.QueryRow(ctx, countErased, uuid(e.Erasure.ClientID)).Scan(
-		&jobs, &events, &clientEvents, &bulks, &schedules, &faults, &sessions, &exchanges, &answers, &keys, &clients, &at); err != nil {
+	if err := e.tx.QueryRow(ctx, statement("countErased"), uuid(e.Erasure.ClientID)).Scan(&counts, &at); err != nil {
 		return false, err
 	}
-	e.Erasure.Remaining["jobs"], e.Erasure.Remaining["events"], e.Erasure.Remaining["client_events"] = jobs, events, clientEvents
-	e.Erasure.Remaining["bulk_operations"], e.Erasure.Remaining["idempotency_keys"] = bulks, answers
-	e.Erasure.Remaining["testbed_faults"], e.Erasure.Remaining["testbed_sessions"] = faults, sessions
-	e.Erasure.Remaining["testbed_exchanges"], e.Erasure.Remaining["schedules"] = exchanges, schedules
-	e.Erasure.Remaining["api_keys"], e.Erasure.Remaining["clients"] = keys, clients
+	maps.Copy(e.Erasure.Remaining, counts)
 	for _, n := range e.Erasure.Remaining {
 		if n > 0 {
 			return true, nil // the step after the last is the first
@@ -326,6 +305,7 @@ func (e *erasing) finish(ctx context.Context) (bool, error) {
 	if err := e.Erasure.Finish(at); err != nil {
 		return false, err
 	}
-	_, err := e.tx.Exec(ctx, finishErasure, uuid(e.Erasure.ID), at, e.Erasure.Removed, e.Erasure.Remaining, e.Erasure.Record, e.Erasure.SHA256)
+	_, err := e.tx.Exec(ctx, statement("finishErasure"),
+		uuid(e.Erasure.ID), at, e.Erasure.Removed, e.Erasure.Remaining, e.Erasure.Record, e.Erasure.SHA256)
 	return true, err
 }

@@ -67,7 +67,7 @@ func translate(err error) error {
 // isKnown reports whether err says something of the domain already.
 func isKnown(err error) bool {
 	var known *job.Error
-	return errors.As(err, &known) || errors.Is(err, job.ErrStale) || errors.Is(err, job.ErrWorkerDead)
+	return errors.As(err, &known) || errors.Is(err, job.ErrStale) || errors.Is(err, job.ErrWorkerDead) || errors.Is(err, errKeyTaken)
 }
 
 // translateState is translate for what the server itself reported.

@@ -139,7 +139,7 @@ func TestParametersAreNumberedAsListed(t *testing.T) {
 		}
 	}
 	require.Equal(t, "SELECT job_id FROM jobs WHERE batch_id = $1 AND finished_at IS NULL\n"+
-		"  AND EXISTS (SELECT FROM batches WHERE batch_id = $1 AND client_id = $2)", openJobs)
+		"  AND EXISTS (SELECT FROM batches WHERE batch_id = $1 AND client_id = $2)", statement("openJobs"))
 	require.Panics(t, func() { statement("nothing") })
 	require.Panics(t, func() { statement("listJobs", "{{owner}}", "client_id", "{{value}}", "@other", "{{guard}}", "true") })
 	require.Panics(t, func() { statement("listJobs") }, "owner is not known")
@@ -163,7 +163,7 @@ func TestBatcherSplitsOutTheBadItems(t *testing.T) {
 			g, b := gated(t)
 			bad := []string{"7", "40"}
 			var flushes atomic.Int32
-			b.flush = func(_ context.Context, _ querier, items []string) ([]answer[string], error) {
+			b.flush = func(_ context.Context, _ conn, items []string) ([]answer[string], error) {
 				answers, err := g.flush(items)
 				flushes.Add(1)
 				if slices.Contains(items, bad[0]) || slices.Contains(items, bad[1]) {
@@ -195,7 +195,7 @@ func TestBatcherSplitsOutTheBadItems(t *testing.T) {
 
 func TestBatcherFailsTogetherWhenNoItemIsToBlame(t *testing.T) {
 	g, b := gated(t)
-	b.flush = func(_ context.Context, _ querier, items []string) ([]answer[string], error) {
+	b.flush = func(_ context.Context, _ conn, items []string) ([]answer[string], error) {
 		_, _ = g.flush(items)
 		if len(items) > 1 {
 			return nil, pgError("25006")

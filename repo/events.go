@@ -2,80 +2,43 @@ package repo
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/forgerun/forgerun/job"
 )
 
-var (
-	jobEvents       = statement("jobEvents")
-	eventSeqs       = statement("eventSeqs")
-	clientEvents    = statement("clientEvents")
-	latestPositions = statement("latestPositions")
-)
-
 // eventColumns is the one column list of an event e with what it takes to
 // publish it: its job j, and the report r of the attempt that it ended.
 const eventColumns = `e.event_id, e.job_id, e.seq, e.event_name, e.prev_state, e.next_state, e.attempt, e.occurred_at, e.data,
-  j.created_at, j.correlation_id, j.language, ` + scenarioColumns + `,
-  r.attempt, r.outcome, r.started_at, r.finished_at,
-  r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail`
+  ` + attemptColumns
 
 // eventScanner reads eventColumns. They are all null where there is no event,
 // those of the job where the event belongs to none, and those of the report
 // where the event ended no attempt.
 type eventScanner struct {
-	id, job             job.ID
-	seq, attempt        *int
-	name, prev, next    *string
-	at, created         *time.Time
-	data                json.RawMessage
-	correlation, locale *string
-	scenario            scenarioScanner
-
-	ended               *int
-	outcome             *string
-	startedAt, finished *time.Time
-	failed              failureScanner
+	job.Occurrence
+	ended attemptScanner
 }
 
 func (s *eventScanner) columns() []any {
-	f := &s.failed
-	return []any{
-		scanID(&s.id), scanID(&s.job), &s.seq, &s.name, &s.prev, &s.next, &s.attempt, &s.at, &s.data,
-		&s.created, &s.correlation, &s.locale, &s.scenario.kind, &s.scenario.duration, &s.scenario.expected, &s.scenario.failures,
-		&s.ended, &s.outcome, &s.startedAt, &s.finished,
-		&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail,
-	}
+	return append([]any{&s.ID, &s.JobID, &s.Seq, &s.Name, &s.Prev, &s.Next, &s.Attempt, &s.At, &s.Data}, s.ended.columns()...)
 }
 
 // occurrence gives the event, and nil where there is none.
 func (s *eventScanner) occurrence() *job.Occurrence {
-	if s.name == nil {
+	if s.Name == "" {
 		return nil
 	}
-	o := &job.Occurrence{Event: job.Event{
-		ID: s.id, JobID: s.job, Seq: deref(s.seq), Name: *s.name, Prev: job.State(deref(s.prev)), Next: job.State(deref(s.next)),
-		Attempt: deref(s.attempt), At: deref(s.at), Data: s.data,
-	}}
-	if s.created != nil {
-		o.Origin = job.Origin{
-			JobID: s.job, CreatedAt: *s.created, CorrelationID: deref(s.correlation), Language: deref(s.locale),
-			Scenario: s.scenario.scenario(), Failures: s.scenario.planned(),
-		}
+	origin, ended := s.ended.of(s.JobID)
+	if !origin.CreatedAt.IsZero() {
+		s.Origin = origin
 	}
-	if s.ended != nil {
-		outcome := job.Outcome(deref(s.outcome))
-		o.Ended = &job.Attempt{
-			Number: *s.ended, State: stateOf(outcome), Outcome: outcome,
-			StartedAt: s.startedAt, FinishedAt: s.finished, Failure: s.failed.failure(),
-		}
+	if ended.Number > 0 {
+		s.Ended = &ended
 	}
-	return o
+	return &s.Occurrence
 }
 
 // Bounds of what is read at once, beside the number of events: a stream
@@ -99,10 +62,10 @@ func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int)
 	}
 	lines, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l line, err error) {
 		var e eventScanner
-		err = row.Scan(append([]any{&l.state, &l.last}, e.columns()...)...)
+		err = scanRow(row, append([]any{&l.state, &l.last}, e.columns()...)...)
 		l.event = e.occurrence()
 		return l, err
-	}, jobEvents, uuid(id), uuid(client), after, limit, pageBytes)
+	}, statement("jobEvents"), uuid(id), uuid(client), after, limit, pageBytes)
 	if err != nil {
 		return job.Log{}, err
 	}
@@ -123,7 +86,7 @@ func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int)
 // EventSeqs gives the seq of the latest event of each job. Jobs that are gone
 // are missing.
 func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, error) {
-	return queryByID(ctx, s, func(seq *int) []any { return []any{seq} }, eventSeqs, column(jobs, uuid))
+	return queryByID(ctx, s, func(seq *int) []any { return []any{seq} }, statement("eventSeqs"), column(jobs, uuid))
 }
 
 // errAhead is the answer to a position that this server has not come to: a
@@ -140,19 +103,15 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 	type line struct {
 		ahead, held, more bool
 		event             *job.Occurrence
-		batch, webhook    job.ID
+		batch             job.ID
 	}
 	lines, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l line, err error) {
-		var tx *uint64
-		var item job.ID
 		var e eventScanner
-		err = row.Scan(append([]any{&l.ahead, &l.held, &l.more, &tx, scanID(&item), scanID(&l.batch), scanID(&l.webhook)}, e.columns()...)...)
-		if l.event = e.occurrence(); l.event != nil {
-			l.event.Position = job.Position{Tx: deref(tx), ID: item, Seq: l.event.Seq}
-			l.event.Webhook = l.webhook
-		}
+		err = scanRow(row, append([]any{&l.ahead, &l.held, &l.more, &e.Position.Tx, &e.Position.ID, &l.batch, &e.Webhook}, e.columns()...)...)
+		e.Position.Seq = e.Seq
+		l.event = e.occurrence()
 		return l, err
-	}, clientEvents, uuid(client), after.Tx, [16]byte(after.ID), after.Seq, limit, pageBytes)
+	}, statement("clientEvents"), uuid(client), after.Tx, [16]byte(after.ID), after.Seq, limit, pageBytes)
 	switch {
 	case err != nil:
 		return job.Feed{}, err
@@ -184,27 +143,20 @@ func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job
 	if ids = slices.DeleteFunc(ids, job.ID.IsZero); len(ids) == 0 {
 		return nil, nil
 	}
-	found, err := queryRows(ctx, s, scanBatch, endedBatches, column(ids, uuid))
-	if err != nil {
-		return nil, err
-	}
-	batches := make(map[job.ID]*job.Batch, len(found))
-	for _, b := range found {
-		batches[b.ID] = b
-	}
-	return batches, nil
+	found, err := queryRows(ctx, s, scanBatch, statement("endedBatches"), column(ids, uuid))
+	return byID(found, func(b *job.Batch) job.ID { return b.ID }), err
 }
 
 // FeedEnd gives the position where new events will come in: what is committed
 // by now and shown already lies before it.
 func (s *Store) FeedEnd(ctx context.Context) (job.Position, error) {
-	tx, _, err := queryFirst(ctx, s, pgx.RowTo[uint64], `SELECT pg_snapshot_xmin(pg_current_snapshot())`)
+	tx, err := queryValue[uint64](ctx, s, `SELECT pg_snapshot_xmin(pg_current_snapshot())`)
 	return job.Position{Tx: tx}, err
 }
 
 // LatestPositions gives the position of each client's latest committed event,
 // whether ClientEvents shows it yet or not. Clients without events are missing.
 func (s *Store) LatestPositions(ctx context.Context, clients []job.ID) (map[job.ID]job.Position, error) {
-	return queryByID(ctx, s, func(p *job.Position) []any { return []any{&p.Tx, scanID(&p.ID), &p.Seq} },
-		latestPositions, column(clients, uuid))
+	return queryByID(ctx, s, func(p *job.Position) []any { return []any{&p.Tx, &p.ID, &p.Seq} },
+		statement("latestPositions"), column(clients, uuid))
 }

@@ -16,11 +16,13 @@ import (
 var (
 	stepJobs       = statement("stepJobs", "{{candidates}}", "ready", "{{within}}", "")
 	stepJobsWithin = statement("stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}")
-	whyUnchanged   = statement("whyUnchanged")
-	// In a test bed, where an attempt ends when its work did, however far the clock has jumped; see testbed_clock.go.
+	// In a test bed, where an attempt ends when its work did, however far the clock has jumped; see clock.go.
 	stepJobsInTime       = statement("stepJobs", "{{candidates}}", "ready", "{{within}}", "", "{{moment}}", stepMoment)
 	stepJobsWithinInTime = statement("stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}", "{{moment}}", stepMoment)
 )
+
+// exchanges names what steps have in common. What is done with each of them has a name of its own.
+const exchanges = "exchange"
 
 // The steps of a worker with a job.
 var (
@@ -29,53 +31,34 @@ var (
 	finishStep = operation{"finish", telemetry.SpanCommit + "finish"}
 )
 
-// step is a claim, a start or a finish: one of the three is set. Those that wait
+// step is a claim, a start or a finish of a job: one of the three is set. Those that wait
 // at the same moment share one exchange with Postgres, see exchange.
 type step struct {
-	claim  *claimRequest
-	start  *job.Lease
-	finish *job.Finish
+	operation operation
+	job       job.ID
+	claim     *claimRequest
+	start     *job.Lease
+	finish    *job.Finish
 }
 
 // stepped is the answer to a step.
 type stepped struct {
-	claimed  claimAnswer
+	claim    *job.Claim     // nil: see not
+	not      job.NotClaimed // why there is no claim
 	started  time.Time
 	finished job.Finished
 	// locked: another session has locked the row. Nothing was written.
 	locked bool
 }
 
-func (st step) operation() operation {
-	switch {
-	case st.claim != nil:
-		return claimStep
-	case st.start != nil:
-		return startStep
-	}
-	return finishStep
-}
-
-func (st step) job() job.ID {
-	switch {
-	case st.claim != nil:
-		return st.claim.job
-	case st.start != nil:
-		return st.start.JobID
-	}
-	return st.finish.JobID
-}
-
-func stepKey(st step) string {
-	id := st.job()
-	return string(id[:])
-}
-
 func stepBytes(st step) int {
-	if st.finish != nil {
-		return finishBytes(*st.finish)
+	switch {
+	case st.finish == nil:
+		return 0
+	case st.finish.Result == nil:
+		return 512
 	}
-	return 0
+	return len(st.finish.Result.Body) + 512
 }
 
 // A step that meets a locked row is flushed again after a wait that grows from
@@ -108,7 +91,7 @@ func (s *Store) step(ctx context.Context, st step) (stepped, error) {
 	for wait := minLockedWait; ; wait = min(2*wait, maxLockedWait) {
 		left := time.Until(until)
 		if left <= 0 {
-			return stepped{}, s.failed(st.operation().name, errLocked)
+			return stepped{}, s.failed(st.operation.name, errLocked)
 		}
 		select {
 		case <-time.After(min(wait, left)):
@@ -128,7 +111,7 @@ func (s *Store) step(ctx context.Context, st step) (stepped, error) {
 //
 // The statements skip rows that other sessions have locked. Why a step got no
 // row is looked up afterwards.
-func (s *Store) exchange(ctx context.Context, db querier, steps []step) ([]answer[stepped], error) {
+func (s *Store) exchange(ctx context.Context, db conn, steps []step) ([]answer[stepped], error) {
 	var done map[job.ID]*steppedRow
 	var resumed []job.Task
 	queries, err := s.exchangeQueries(steps, &done, &resumed)
@@ -141,12 +124,12 @@ func (s *Store) exchange(ctx context.Context, db querier, steps []step) ([]answe
 	answers := make([]answer[stepped], len(steps))
 	var left []int // steps without a row
 	for i, st := range steps {
-		a, row := &answers[i].value, done[st.job()]
+		a, row := &answers[i].value, done[st.job]
 		switch {
 		case row == nil:
 			left = append(left, i)
 		case st.claim != nil:
-			a.claimed.claim = row.claim
+			a.claim = row.claim
 		case st.start != nil:
 			a.started = row.at
 		default:
@@ -176,13 +159,14 @@ func (s *Store) exchangeQueries(steps []step, done *map[job.ID]*steppedRow, resu
 	queries := make([]query, 0, 3)
 	if slices.ContainsFunc(steps, func(st step) bool { return st.claim != nil }) {
 		queries = append(queries,
-			query{lockClaims, nil, func(rows pgx.Rows) error { rows.Close(); return rows.Err() }},
+			query{statement("lockClaims"), nil, func(rows pgx.Rows) error { rows.Close(); return rows.Err() }},
 			query{within, append(arguments, most), into(done, collectSteps)})
 	} else {
 		queries = append(queries, query{all, arguments, into(done, collectSteps)})
 	}
 	if slices.ContainsFunc(steps, func(st step) bool { return st.finish != nil }) {
-		queries = append(queries, query{resumeThrottled, []any{most, resumeLook, maxFlushItems}, into(resumed, collectTasks)})
+		collect := func(rows pgx.Rows) ([]job.Task, error) { return pgx.CollectRows(rows, scanTask) }
+		queries = append(queries, query{statement("resumeThrottled"), []any{most, resumeLook, maxFlushItems}, into(resumed, collect)})
 	}
 	return queries, nil
 }
@@ -203,7 +187,7 @@ func into[T any](found *T, collect func(pgx.Rows) (T, error)) func(pgx.Rows) err
 
 // send sends statements together, as one transaction. What they found is valid
 // if there is no error: the commit comes last.
-func send(ctx context.Context, db querier, queries []query) error {
+func send(ctx context.Context, db conn, queries []query) error {
 	if len(queries) == 1 {
 		rows, err := db.Query(ctx, queries[0].sql, queries[0].arguments...)
 		if err != nil {
@@ -226,7 +210,7 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []answer[step
 	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
 	var claims []claimRequest
 	for i, n := range left {
-		ids[i] = uuid(steps[n].job())
+		ids[i] = uuid(steps[n].job)
 		if c := steps[n].claim; c != nil {
 			workers[i] = uuid(c.worker)
 			claims = append(claims, *c)
@@ -234,9 +218,13 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []answer[step
 	}
 	var found map[job.ID]guarded
 	var before map[job.ID]*job.Claim
-	queries := []query{{whyUnchanged, []any{ids, workers}, into(&found, collectGuarded)}}
+	queries := []query{{statement("whyUnchanged"), []any{ids, workers}, into(&found, collectGuarded)}}
 	if len(claims) > 0 {
-		queries = append(queries, query{claimedBefore, claimColumns(claims), into(&before, collectClaims)})
+		queries = append(queries, query{statement("claimedBefore"), []any{
+			column(claims, func(r claimRequest) pgtype.UUID { return uuid(r.job) }),
+			column(claims, func(r claimRequest) int { return r.attempt }),
+			column(claims, func(r claimRequest) pgtype.UUID { return uuid(r.worker) }),
+		}, into(&before, collectClaims)})
 	}
 	err := send(ctx, s.pool, queries)
 	if err == nil {
@@ -245,14 +233,14 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []answer[step
 	for _, n := range left {
 		st, a := steps[n], &answers[n]
 		*a = answer[stepped]{}
-		row, known := found[st.job()]
+		row, known := found[st.job]
 		switch {
 		case err != nil:
-			a.err = s.failed(st.operation().name, err)
+			a.err = s.failed(st.operation.name, err)
 		case st.claim != nil:
-			a.value.claimed, a.value.locked = row.unclaimed(*st.claim, known, before[st.claim.job])
+			a.value = row.unclaimed(*st.claim, known, before[st.job])
 			if a.value.locked && row.state == job.Created && s.cfg.ClientMaxHeld > 0 { // or it does not fit
-				a.value = stepped{claimed: claimAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}}
+				a.value = stepped{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 			}
 		case st.start != nil && row.started(*st.start):
 			a.value.started = *row.startedAt
@@ -276,7 +264,7 @@ func (s *Store) putAside(ctx context.Context, found map[job.ID]guarded) error {
 	if len(paused) == 0 {
 		return nil
 	}
-	_, err := s.pool.Exec(ctx, putJobsAside, paused)
+	_, err := s.pool.Exec(ctx, statement("putJobsAside"), paused)
 	return err
 }
 
@@ -309,23 +297,23 @@ func (g guarded) holds(state job.State, l job.Lease) bool {
 func (g guarded) started(l job.Lease) bool { return g.holds(job.Running, l) && g.startedAt != nil }
 
 // unclaimed answers a claim that got no row.
-func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) (a claimAnswer, locked bool) {
+func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepped {
 	waits := known && g.attempt == r.attempt && g.state.Waiting()
 	switch {
 	case before != nil:
-		return claimAnswer{claim: before}, false
+		return stepped{claim: before}
 	case !known:
-		return claimAnswer{not: job.NotClaimed{Unknown: true}}, false
+		return stepped{not: job.NotClaimed{Unknown: true}}
 	case waits && g.throttled:
-		return claimAnswer{not: job.NotClaimed{Throttled: true}}, false
+		return stepped{not: job.NotClaimed{Throttled: true}}
 	case waits && (g.aside || g.paused && g.wait == 0 && g.state == job.Queued):
-		return claimAnswer{not: job.NotClaimed{Paused: true}}, false
+		return stepped{not: job.NotClaimed{Paused: true}}
 	case waits && g.wait == 0 && g.stopped:
-		return claimAnswer{not: job.NotClaimed{StillWaiting: true, Stopped: true}}, false
+		return stepped{not: job.NotClaimed{StillWaiting: true, Stopped: true}}
 	case waits && g.wait == 0 && g.paused: // it is put aside once it is QUEUED
-		return claimAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}, false
+		return stepped{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 	case waits && g.wait == 0 && g.alive:
-		return claimAnswer{}, true
+		return stepped{locked: true}
 	}
-	return claimAnswer{not: job.NotClaimed{StillWaiting: waits, Wait: g.wait, WorkerDead: !g.alive}}, false
+	return stepped{not: job.NotClaimed{StillWaiting: waits, Wait: g.wait, WorkerDead: !g.alive}}
 }

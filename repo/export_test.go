@@ -21,9 +21,9 @@ const (
 
 // BatchKeysTaken gives the number of keys that callers hold.
 func (s *Store) BatchKeysTaken() int {
-	s.batchKeys.mu.Lock()
-	defer s.batchKeys.mu.Unlock()
-	return len(s.batchKeys.locks)
+	s.onceKeys.mu.Lock()
+	defer s.onceKeys.mu.Unlock()
+	return len(s.onceKeys.locks)
 }
 
 // ScanUTC makes a test's own connections hand out times as the store does.
@@ -59,9 +59,11 @@ var composed = map[string]string{
 	"emitInTime": emitEventInTime, "queueDueInTime": queueDueInTime, "dueSchedulesInTime": dueSchedulesInTime,
 	"retryAnyway": retryAnyway, "insertRuns": insertRuns, "insertOwn": insertOwn,
 	"listByClient": listByClient, "listByBatch": listByBatch, "listBySchedule": listBySchedule,
-	"countBulkOfClient": countBulkOfClient, "countBulkOfBatch": countBulkOfBatch, "countBulkOfAll": countBulkOfAll,
-	"gatherBulkOfClient": gatherBulkOfClient, "gatherBulkOfBatch": gatherBulkOfBatch, "gatherBulkOfAll": gatherBulkOfAll,
-	"eraseBatches": eraseBatches, "eraseTombstones": eraseTombstones, "countDeliveries": countDeliveries,
+	"countBulkOfClient": bulkOfClient.count, "countBulkOfBatch": bulkOfBatch.count, "countBulkOfAll": bulkOfAll.count,
+	"gatherBulkOfClient": bulkOfClient.gather, "gatherBulkOfBatch": bulkOfBatch.gather, "gatherBulkOfAll": bulkOfAll.gather,
+	"eraseJobsDeliveries": eraseJobsDeliveries, "eraseWebhooksDeliveries": eraseWebhooksDeliveries,
+	"jobsHaveDeliveries": jobsHaveDeliveries, "webhooksHaveDeliveries": webhooksHaveDeliveries, "eraseBatches": eraseBatches,
+	"eraseTombstones": eraseTombstones, "countDeliveries": countDeliveries,
 	"countAllWebhooks": countAllWebhooks, "countBatches": countBatches, "countTombstones": countTombstones,
 	"listByWebhook": listByWebhook, "listFailed": listFailed, "listByJob": listByJob, "anyWebhooks": anyWebhooks,
 	"oneWebhook": oneWebhook, "clientsWebhooks": clientsWebhooks, "anyDeliveries": anyDeliveries,

@@ -8,16 +8,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/job"
-)
-
-var (
-	reserveKey  = statement("reserveKey")
-	storeAnswer = statement("storeAnswer")
-	findAnswer  = statement("findAnswer")
 )
 
 // idempotencyWindow is how long an idempotency key holds.
@@ -48,23 +41,41 @@ type onceKey struct {
 func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
-	_, unlock, err := s.onceKeys.lock(ctx, onceKey{key.ClientID, key.Scope, key.Key})
+	find := func() (*job.Answer, error) { return s.findAnswer(ctx, key) }
+	known, replayed, err := inTurn(ctx, s, onceKey{key.ClientID, key.Scope, key.Key}, false, find, func() (*job.Answer, error) {
+		answer, err := s.doOnce(ctx, key, do)
+		return &answer, err
+	})
+	return deref(known), replayed, err
+}
+
+// errKeyTaken: the idempotency key stands for an earlier request.
+var errKeyTaken = errors.New("the idempotency key is taken")
+
+// inTurn does what a request with an idempotency key asks for, unless find knows the answer of an earlier one. Requests with one
+// key wait here for each other: in the database each would wait on a connection. looked: find knew nothing when it was asked
+// before this.
+func inTurn[A any](ctx context.Context, s *Store, key onceKey, looked bool, find, do func() (*A, error)) (
+	answer *A, replayed bool, err error,
+) {
+	waited, unlock, err := s.onceKeys.lock(ctx, key)
 	if err != nil {
-		return job.Answer{}, false, err
+		return nil, false, err
 	}
 	defer unlock()
-	if known, err := s.findAnswer(ctx, key); known != nil || err != nil {
-		return deref(known), known != nil, err
+	if waited || !looked {
+		if answer, err = find(); answer != nil || err != nil {
+			return answer, answer != nil, err
+		}
 	}
-	answer, err = s.doOnce(ctx, key, do)
-	if !errors.Is(err, errKeyTaken) {
+	if answer, err = do(); !errors.Is(err, errKeyTaken) {
 		return answer, false, err
 	}
-	known, err := s.findAnswer(ctx, key)
-	if err == nil && known == nil { // the key expired in between
+	answer, err = find()
+	if err == nil && answer == nil { // the key expired in between
 		err = errKeyInFlight
 	}
-	return deref(known), known != nil, err
+	return answer, answer != nil, err
 }
 
 func (s *Store) doOnce(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (job.Answer, error) {
@@ -85,14 +96,19 @@ func (s *Store) doOnce(ctx context.Context, key job.RequestKey, do func(context.
 		_ = tx.Rollback(ending) // does nothing after the commit
 	}()
 	within := context.WithValue(ctx, sharedTxKey{}, shared)
-	if err := s.reserveKey(within, key); err != nil {
+	n, err := s.change(within, "idempotency", statement("reserveKey"), [16]byte(key.ClientID), key.Scope, key.Key, key.Hash[:],
+		idempotencyWindow)
+	if err == nil && n == 0 {
+		err = errKeyTaken
+	}
+	if err != nil {
 		return job.Answer{}, err
 	}
 	answer, err := do(within)
 	if err != nil {
 		return job.Answer{}, err
 	}
-	if err := s.exec(within, "idempotency", storeAnswer, zeroUUID(key.ClientID), key.Scope, key.Key,
+	if err := s.exec(within, "idempotency", statement("storeAnswer"), [16]byte(key.ClientID), key.Scope, key.Key,
 		uuid(answer.Subject), answer.Status, answer.Header, answer.Body); err != nil {
 		return job.Answer{}, err
 	}
@@ -104,14 +120,6 @@ func (s *Store) doOnce(ctx context.Context, key job.RequestKey, do func(context.
 	return answer, s.commit(ending, tx, "idempotency")
 }
 
-func (s *Store) reserveKey(ctx context.Context, key job.RequestKey) error {
-	n, err := s.change(ctx, "idempotency", reserveKey, zeroUUID(key.ClientID), key.Scope, key.Key, key.Hash[:], idempotencyWindow)
-	if err == nil && n == 0 {
-		err = errKeyTaken
-	}
-	return err
-}
-
 // findAnswer gives what a key was answered with: nil if it is free.
 func (s *Store) findAnswer(ctx context.Context, key job.RequestKey) (*job.Answer, error) {
 	type known struct {
@@ -119,8 +127,8 @@ func (s *Store) findAnswer(ctx context.Context, key job.RequestKey) (*job.Answer
 		hash []byte
 	}
 	k, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (k known, err error) {
-		return k, row.Scan(&k.hash, scanID(&k.Subject), &k.Status, &k.Header, &k.Body)
-	}, findAnswer, zeroUUID(key.ClientID), key.Scope, key.Key)
+		return k, scanRow(row, &k.hash, &k.Subject, &k.Status, &k.Header, &k.Body)
+	}, statement("findAnswer"), [16]byte(key.ClientID), key.Scope, key.Key)
 	switch {
 	case err != nil || !found:
 		return nil, err
@@ -129,9 +137,6 @@ func (s *Store) findAnswer(ctx context.Context, key job.RequestKey) (*job.Answer
 	}
 	return &k.Answer, nil
 }
-
-// zeroUUID passes an ID to a column that has no NULL: the zero ID is the nil UUID.
-func zeroUUID(id job.ID) [16]byte { return [16]byte(id) }
 
 // sharedTx is the transaction of Once.
 type sharedTx struct {
@@ -150,27 +155,12 @@ func onceTx(ctx context.Context) pgx.Tx {
 	return nil
 }
 
-// conn is what statements are sent to.
-type conn interface {
-	querier
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
-
 // db is the transaction of Once, or else the pool.
 func (s *Store) db(ctx context.Context) conn {
 	if tx := onceTx(ctx); tx != nil {
 		return tx
 	}
 	return s.pool
-}
-
-// within writes one item in the transaction of Once.
-func (b *batcher[T, R]) within(ctx context.Context, item T) (R, error) {
-	answers, err := b.doAll(ctx, []T{item})
-	if err != nil {
-		return *new(R), err
-	}
-	return answers[0].value, answers[0].err
 }
 
 // doAll is do for many items at once, in whatever flushes they find room. The

@@ -2,7 +2,7 @@ package repo
 
 import (
 	"context"
-	"crypto/x509"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -17,14 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/forgerun/forgerun/job"
-)
-
-var (
-	inspectServer       = statement("inspectServer")
-	inspectPrivileges   = statement("inspectPrivileges")
-	inspectState        = statement("inspectState")
-	inspectTransactions = statement("inspectTransactions")
-	inspectSigningKeys  = statement("inspectSigningKeys")
 )
 
 // What can keep Inspect from a look at the database. Their texts go on where
@@ -138,20 +130,12 @@ func Inspect(ctx context.Context, url string) (Inspection, error) {
 }
 
 func (i *Inspection) readServer(ctx context.Context, tx pgx.Tx) error {
-	err := tx.QueryRow(ctx, inspectServer).Scan(&i.Version, &i.VersionName, &i.IsStandby, &i.Encoding, &i.Connections, &i.Usable)
+	err := tx.QueryRow(ctx, statement("inspectServer")).Scan(&i.Version, &i.VersionName, &i.IsStandby, &i.Encoding, &i.Connections, &i.Usable)
 	if err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, `SELECT name, setting FROM pg_settings WHERE name = ANY($1)`, inspectedSettings)
-	if err != nil {
-		return err
-	}
-	var name, setting string
-	_, err = pgx.ForEachRow(rows, []any{&name, &setting}, func() error {
-		i.Settings[name] = setting
-		return nil
-	})
-	return err
+	return tx.QueryRow(ctx, `SELECT jsonb_object_agg(name, setting) FROM pg_settings WHERE name = ANY($1)`, inspectedSettings).
+		Scan(&i.Settings)
 }
 
 // clockTries is how often the clock is read: the quickest answer is the most
@@ -175,24 +159,17 @@ func (i *Inspection) readClock(ctx context.Context, tx pgx.Tx) error {
 
 // readTransactions finds the transaction that holds back the streams of events.
 func (i *Inspection) readTransactions(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, inspectTransactions)
-	if err != nil {
-		return err
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Transaction])
-	if err == nil && len(found) > 0 {
-		i.Writing = &found[0]
+	found, ok, err := first(rowsIn(ctx, tx, pgx.RowToStructByPos[Transaction], statement("inspectTransactions")))
+	if ok {
+		i.Writing = &found
 	}
 	return err
 }
 
 // readSchema reads the version of the schema, and which privileges are missing.
 func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, inspectPrivileges)
-	if err != nil {
-		return err
-	}
-	if i.MissingPrivileges, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+	var err error
+	if i.MissingPrivileges, err = rowsIn(ctx, tx, pgx.RowTo[string], statement("inspectPrivileges")); err != nil {
 		return err
 	}
 	var canRead bool
@@ -210,20 +187,12 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	var s State
-	err := tx.QueryRow(ctx, inspectState).Scan(&s.Workers, &s.Slots, &s.Held, &s.OldestDue, &s.Moving,
+	err := tx.QueryRow(ctx, statement("inspectState")).Scan(&s.Workers, &s.Slots, &s.Held, &s.OldestDue, &s.Moving,
 		&s.HasLeader, &s.LeaderOpen, &s.Epoch, &s.RedisRunID, &s.HasWebhooks, &s.Ahead)
 	if err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, inspectSigningKeys)
-	if err != nil {
-		return err
-	}
-	var key job.SigningKey
-	_, err = pgx.ForEachRow(rows, []any{&key.KID, &key.Public, &key.Sealed}, func() error {
-		s.SigningKeys = append(s.SigningKeys, key)
-		return nil
-	})
+	s.SigningKeys, err = rowsIn(ctx, tx, pgx.RowToStructByNameLax[job.SigningKey], statement("inspectSigningKeys"))
 	i.State = &s
 	return err
 }
@@ -234,10 +203,11 @@ func obstacle(err error) error {
 	var server *pgconn.PgError
 	var network net.Error
 	var lookup *net.DNSError
+	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &server):
 		return fmt.Errorf("%w: %s", obstacleOfState(server.Code, server.Message), server.Message)
-	case isBadCertificate(err):
+	case errors.As(err, &certificate):
 		return ErrTLS
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return ErrSilent
@@ -265,13 +235,6 @@ func obstacleOfState(code, message string) error {
 		return ErrSilent
 	}
 	return ErrUnread
-}
-
-func isBadCertificate(err error) bool {
-	var unknown x509.UnknownAuthorityError
-	var name x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	return errors.As(err, &unknown) || errors.As(err, &name) || errors.As(err, &invalid)
 }
 
 // CheckURL reports whether an address can be read: a postgres:// URL, or keywords and values. The driver would take an address of

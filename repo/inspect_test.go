@@ -42,7 +42,7 @@ func TestInspectDurableServer(t *testing.T) {
 	require.Empty(t, i.MissingPrivileges)
 	require.Positive(t, i.RoundTrip)
 	require.Less(t, i.ClockOffset.Abs(), i.RoundTrip/2+time.Millisecond, "it is the same clock")
-	require.Equal(t, &repo.State{Epoch: 1}, i.State)
+	require.Equal(t, &repo.State{Epoch: 1, SigningKeys: []job.SigningKey{}}, i.State)
 	require.Equal(t, "forgerun", i.User)
 	require.True(t, strings.HasSuffix(i.Place, "/forgerun"), i.Place)
 }
@@ -55,7 +55,7 @@ func TestInspectState(t *testing.T) {
 		require.NotNil(t, i.State)
 		return *i.State
 	}
-	require.Equal(t, repo.State{Workers: 1, Slots: 1, Epoch: 1}, inspect())
+	require.Equal(t, repo.State{Workers: 1, Slots: 1, Epoch: 1, SigningKeys: []job.SigningKey{}}, inspect())
 
 	f.newWorker()
 	f.subscribe("*")

@@ -12,13 +12,7 @@ import (
 )
 
 var (
-	cancelJobs  = statement("cancelJobs")
-	retryJobs   = statement("retryJobs")
 	retryAnyway = statement("retryJobs", "{{mayBeRetried}}", "true")
-	deleteJob   = statement("deleteJob")
-	inOpenBatch = statement("inOpenBatch")
-
-	unfinishedJobs = statement("unfinishedJobs")
 )
 
 // errNotFound is the same for a job that never existed and for another
@@ -30,17 +24,12 @@ type cancelRequest struct {
 	apiKey     string
 }
 
-type canceled struct {
-	job.Change
-	before *job.Job
-}
-
 // Cancel ends a job that is not final yet, and gives what it was before: its
 // identity, batch, state, start, definition, callback and trace, not more. A final job is
 // left as it is (section 14), and before is nil.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
 	c, err := s.cancels.do(ctx, cancelRequest{client, id, job.KeyOf(ctx)})
-	return c.Change, c.before, err
+	return c.Change, c.Before, err
 }
 
 // CancelAll cancels those of a client's jobs that are not final, and gives them
@@ -53,8 +42,8 @@ func (s *Store) CancelAll(ctx context.Context, client job.ID, ids []job.ID) ([]j
 		switch {
 		case a.err != nil && code != job.CodeJobGone && code != job.CodeJobNotFound:
 			err = cmp.Or(err, a.err)
-		case a.value.before != nil:
-			done = append(done, job.Canceling{Change: a.value.Change, Before: a.value.before})
+		case a.value.Before != nil:
+			done = append(done, a.value)
 		}
 	}
 	return done, err
@@ -62,34 +51,30 @@ func (s *Store) CancelAll(ctx context.Context, client job.ID, ids []job.ID) ([]j
 
 // UnfinishedJobs gives at most limit of a client's jobs that are not final.
 func (s *Store) UnfinishedJobs(ctx context.Context, client job.ID, limit int) ([]job.ID, error) {
-	return queryRows(ctx, s, rowToID, unfinishedJobs, uuid(client), limit)
+	return queryRows(ctx, s, rowToID, statement("unfinishedJobs"), uuid(client), limit)
 }
 
-func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelRequest) ([]answer[canceled], error) {
-	rows, err := db.Query(ctx, cancelJobs,
+func (s *Store) cancelJobs(ctx context.Context, db conn, requests []cancelRequest) ([]answer[job.Canceling], error) {
+	done := make(map[job.ID]job.Canceling, len(requests))
+	_, err := rowsIn(ctx, db, func(row pgx.CollectableRow) (c job.Canceling, err error) {
+		now, before := job.Change{State: job.Canceled, Changed: true}, &job.Job{}
+		var definition []byte
+		err = scanRow(row, &before.ID, &now.Attempt, &now.UpdatedAt, &now.RunAt, &now.Dispatch, &before.State, &before.WorkKind, &definition,
+			&before.RequestID, &before.BatchID, &before.CorrelationID, &before.Callback, &before.TraceParent, &before.StartedAt)
+		now.JobID, before.Definition = before.ID, decodeDefinition(definition)
+		done[now.JobID] = job.Canceling{Change: now, Before: before}
+		return c, err
+	}, statement("cancelJobs"),
 		column(requests, func(r cancelRequest) pgtype.UUID { return uuid(r.id) }),
 		column(requests, func(r cancelRequest) pgtype.UUID { return uuid(r.client) }),
 		column(requests, func(r cancelRequest) *string { return nullable(r.apiKey) }))
 	if err != nil {
 		return nil, err
 	}
-	done := make(map[job.ID]canceled, len(requests))
-	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c canceled, err error) {
-		c = canceled{Change: job.Change{State: job.Canceled, Changed: true}, before: &job.Job{}}
-		var definition []byte
-		err = row.Scan(scanID(&c.JobID), &c.Attempt, &c.UpdatedAt, &c.RunAt, &c.Dispatch, &c.before.State, &c.before.WorkKind, &definition,
-			&c.before.RequestID, scanID(&c.before.BatchID), &c.before.CorrelationID, &c.before.Callback, &c.before.TraceParent, &c.before.StartedAt)
-		c.before.ID, c.before.Definition = c.JobID, decodeDefinition(definition)
-		done[c.JobID] = c
-		return c, err
-	})
-	if err != nil {
-		return nil, err
-	}
-	answers := make([]answer[canceled], len(requests))
+	answers := make([]answer[job.Canceling], len(requests))
 	for i, r := range requests {
 		if c, ok := done[r.id]; ok {
-			c.before.ClientID = r.client
+			c.Before.ClientID = r.client
 			answers[i].value = c
 			continue
 		}
@@ -127,13 +112,13 @@ func (s *Store) RetryAnyway(
 	return answers[0].value, answers[0].err
 }
 
-func (s *Store) retryJobs(ctx context.Context, db querier, requests []retryRequest) ([]answer[job.Change], error) {
-	return s.retryBy(ctx, db, retryJobs, requests)
+func (s *Store) retryJobs(ctx context.Context, db conn, requests []retryRequest) ([]answer[job.Change], error) {
+	return s.retryBy(ctx, db, statement("retryJobs"), requests)
 }
 
 // retryBy sends retryJobs, or with retryAnyway what overrides its guards.
-func (s *Store) retryBy(ctx context.Context, db querier, statement string, requests []retryRequest) ([]answer[job.Change], error) {
-	rows, err := db.Query(ctx, statement,
+func (s *Store) retryBy(ctx context.Context, db conn, text string, requests []retryRequest) ([]answer[job.Change], error) {
+	rows, err := db.Query(ctx, text,
 		column(requests, func(r retryRequest) pgtype.UUID { return uuid(r.id) }),
 		column(requests, func(r retryRequest) pgtype.UUID { return uuid(r.client) }),
 		column(requests, func(r retryRequest) int { return r.attempt }),
@@ -168,9 +153,8 @@ func (s *Store) unchanged(ctx context.Context, apiKey string, client, id job.ID)
 
 // look gives an unchanged job's state.
 func (s *Store) look(ctx context.Context, client, id job.ID) (job.Change, error) {
-	c, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (c job.Change, err error) {
-		return c, row.Scan(scanID(&c.JobID), &c.State, &c.Attempt, &c.UpdatedAt, &c.RunAt)
-	}, `SELECT job_id, state, attempt, updated_at, run_at FROM jobs WHERE job_id = $1 AND client_id = $2`, uuid(id), uuid(client))
+	c, found, err := queryFirst(ctx, s, pgx.RowToStructByNameLax[job.Change],
+		`SELECT job_id, state, attempt, updated_at, run_at FROM jobs WHERE job_id = $1 AND client_id = $2`, uuid(id), uuid(client))
 	if err == nil && !found {
 		err = s.missing(ctx, client, id)
 	}
@@ -185,7 +169,7 @@ const deleteTries = 3
 // gone already is no error.
 func (s *Store) Delete(ctx context.Context, client, id job.ID) error {
 	for range deleteTries {
-		n, err := s.change(ctx, "delete", deleteJob, uuid(id), uuid(client))
+		n, err := s.change(ctx, "delete", statement("deleteJob"), uuid(id), uuid(client))
 		if err != nil || n > 0 {
 			return err
 		}
@@ -198,7 +182,7 @@ func (s *Store) Delete(ctx context.Context, client, id job.ID) error {
 		case !found.State.Final():
 			return job.RefusalOfDelete(found.State)
 		}
-		counts, _, err := queryFirst(ctx, s, pgx.RowTo[bool], inOpenBatch, uuid(id))
+		counts, err := s.CountsInBatch(ctx, id)
 		switch {
 		case err != nil:
 			return err

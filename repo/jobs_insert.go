@@ -13,7 +13,6 @@ import (
 )
 
 var (
-	insertJobs = statement("insertJobs")
 	insertOwn  = statement("insertJobs", "{{mayStore}}", "{{ownMayStore}}")
 	insertRuns = statement("insertJobs", "{{mayStore}}", "{{ownMayStore}}", "{{scheduleMembers}}", ", schedule_id, scheduled_for",
 		"{{scheduleValues}}", ", (@schedules::uuid[])[n], (@scheduled_times::timestamptz[])[n]")
@@ -96,8 +95,8 @@ func submissionBytes(sub insertion) int {
 	return n
 }
 
-func (s *Store) insertJobs(ctx context.Context, db querier, subs []insertion) ([]answer[job.Receipt], error) {
-	text := insertJobs
+func (s *Store) insertJobs(ctx context.Context, db conn, subs []insertion) ([]answer[job.Receipt], error) {
+	text := statement("insertJobs")
 	if slices.ContainsFunc(subs, func(sub insertion) bool { return sub.apiKey == "" }) {
 		text = insertOwn
 	}
@@ -105,7 +104,7 @@ func (s *Store) insertJobs(ctx context.Context, db querier, subs []insertion) ([
 }
 
 // insertWith sends insertJobs or insertOwn, or insertRuns with what that has besides.
-func (s *Store) insertWith(ctx context.Context, db querier, text string, subs []insertion, besides ...any) ([]answer[job.Receipt], error) {
+func (s *Store) insertWith(ctx context.Context, db conn, text string, subs []insertion, besides ...any) ([]answer[job.Receipt], error) {
 	type sub = insertion
 	definitions, err := jsonColumn(subs, func(x sub) (*job.Definition, bool) { return x.Job.Definition, true })
 	if err != nil {
@@ -159,17 +158,15 @@ func (s *Store) insertWith(ctx context.Context, db querier, text string, subs []
 
 // unstored answers a submission that was refused, or whose idempotency key was taken.
 func (s *Store) unstored(ctx context.Context, sub insertion) answer[job.Receipt] {
-	if err := s.refusal(ctx, sub); err != nil {
-		return answer[job.Receipt]{err: err}
+	err := s.refusal(ctx, sub)
+	var receipt *job.Receipt
+	if err == nil {
+		receipt, err = s.FindReceipt(ctx, sub.Job.ClientID, sub.IdempotencyKey, sub.RequestHash)
 	}
-	receipt, err := s.FindReceipt(ctx, sub.Job.ClientID, sub.IdempotencyKey, sub.RequestHash)
 	if err == nil && receipt == nil { // the winner rolled back or expired in between
 		err = errKeyInFlight
 	}
-	if err != nil {
-		return answer[job.Receipt]{err: err}
-	}
-	return answer[job.Receipt]{value: *receipt}
+	return answer[job.Receipt]{deref(receipt), err}
 }
 
 // refusal says why a submission may not be stored; nil if it may.
@@ -177,7 +174,7 @@ func (s *Store) refusal(ctx context.Context, sub insertion) error {
 	if sub.apiKey != "" {
 		return s.requireKey(ctx, sub.apiKey)
 	}
-	_, erased, err := queryFirst(ctx, s, scanErasure, erasureOfClient, uuid(sub.Job.ClientID))
+	_, erased, err := queryFirst(ctx, s, scanErasure, statement("erasureOfClient"), uuid(sub.Job.ClientID))
 	if err == nil && erased {
 		err = errErased
 	}
@@ -199,7 +196,7 @@ func (s *Store) findKey(ctx context.Context, client job.ID, endpoint, key string
 	}
 	k, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (k known, err error) {
 		k.Replayed = true
-		return k, row.Scan(scanID(&k.JobID), &k.State, &k.CreatedAt, &k.hash)
+		return k, scanRow(row, &k.JobID, &k.State, &k.CreatedAt, &k.hash)
 	}, `SELECT resource_id, coalesce(state, ''), created_at, request_hash FROM idempotency_keys
 		WHERE client_id = $1 AND endpoint = $2 AND key = $3 AND expires_at > clock_timestamp()`, uuid(client), endpoint, key)
 	switch {

@@ -1,21 +1,17 @@
 package repo
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/forgerun/forgerun/job"
-)
-
-var (
-	readJob      = statement("readJob")
-	readAttempts = statement("readAttempts")
-	readReport   = statement("readReport")
-	readResult   = statement("readResult")
 )
 
 // jobColumns is the one column list of a job, read by scanJob.
@@ -30,17 +26,17 @@ const jobColumns = `jobs.job_id, jobs.client_id, jobs.batch_id, jobs.type, jobs.
 // cannot be read becomes nil: the job can be looked at, but not run.
 func scanJob(row pgx.CollectableRow, j *job.Job, leading ...any) error {
 	var definition, params []byte
-	var f failureScanner
-	err := row.Scan(append(leading, scanID(&j.ID), scanID(&j.ClientID), scanID(&j.BatchID), &j.Type, &j.WorkKind, &definition, &params,
+	var f job.Failure
+	err := scanRow(row, append(leading, &j.ID, &j.ClientID, &j.BatchID, &j.Type, &j.WorkKind, &definition, &params,
 		&j.State, &j.Outcome, &j.Attempt, &j.MaxAttempts, &j.AutoRetry, &j.EventSeq,
 		&j.CreatedAt, &j.UpdatedAt, &j.ExecutionAt, &j.RunAt, &j.StartedAt, &j.FinishedAt,
-		&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail,
+		&f.Reason, &f.Code, &f.Retryable, &f.RetryAfter, &f.Stage, &f.Detail,
 		&j.Callback, &j.CorrelationID, &j.TraceParent, &j.Language, &j.RequestID,
-		scanID(&j.ScheduleID), &j.ScheduledFor)...)
+		&j.ScheduleID, &j.ScheduledFor)...)
 	if err != nil {
 		return err
 	}
-	j.Params, j.Failure, j.Definition = params, f.failure(), decodeDefinition(definition)
+	j.Params, j.Failure, j.Definition = params, failureOf(f), decodeDefinition(definition)
 	return nil
 }
 
@@ -52,21 +48,12 @@ func decodeDefinition(encoded []byte) *job.Definition {
 	return &d
 }
 
-// failureScanner reads the six failure columns, which are null together.
-type failureScanner struct {
-	reason, code, stage, detail *string
-	retryable                   *bool
-	retryAfter                  *int
-}
-
-func (f failureScanner) failure() *job.Failure {
-	if f.code == nil {
+// failureOf gives the failure that six columns were read into, which are null together.
+func failureOf(f job.Failure) *job.Failure {
+	if f.Code == "" {
 		return nil
 	}
-	return &job.Failure{
-		Reason: job.Reason(deref(f.reason)), Code: job.Code(*f.code), Stage: job.Stage(deref(f.stage)),
-		Retryable: deref(f.retryable), RetryAfter: deref(f.retryAfter), Detail: deref(f.detail),
-	}
+	return &f
 }
 
 // scenarioColumns are what outcome documents say of the scenario of a job j. They
@@ -74,27 +61,38 @@ func (f failureScanner) failure() *job.Failure {
 const scenarioColumns = `j.work_kind, j.definition ->> 'duration_ms' AS duration_ms,
   j.definition ->> 'expected_outcome' AS expected_outcome, j.definition #> '{behavior,failures}' AS planned_failures`
 
-// scenarioScanner reads scenarioColumns, which are null where there is no job.
-type scenarioScanner struct {
-	kind, duration, expected *string
-	failures                 []byte // of a CUSTOM job
+// attemptColumns are what is told of an ended attempt: its job j, and its report r.
+const attemptColumns = `j.created_at, coalesce(j.correlation_id, ''), j.language, ` + scenarioColumns + `,
+  r.attempt, r.outcome, r.started_at, r.finished_at,
+  r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail`
+
+// attemptScanner reads attemptColumns. Those of the job, or of the report, are null where there is none.
+type attemptScanner struct {
+	origin   job.Origin
+	attempt  job.Attempt
+	failure  job.Failure
+	duration string
+	failures []byte // that the request for a CUSTOM job has
 }
 
-func (s *scenarioScanner) columns() []any {
-	return []any{&s.kind, &s.duration, &s.expected, &s.failures}
-}
-
-func (s *scenarioScanner) scenario() job.Scenario {
-	ms, _ := strconv.ParseInt(deref(s.duration), 10, 64) // 0, which is left out, of a damaged one
-	return job.Scenario{WorkKind: job.Kind(deref(s.kind)), DurationMS: ms, ExpectedOutcome: deref(s.expected)}
-}
-
-// planned gives the failures that the request for a CUSTOM job has, nil for other jobs.
-func (s *scenarioScanner) planned() (failures []job.PlannedFailure) {
-	if s.failures != nil {
-		_ = json.Unmarshal(s.failures, &failures) // of a damaged definition what can be read
+func (s *attemptScanner) columns() []any {
+	o, a, f := &s.origin, &s.attempt, &s.failure
+	return []any{
+		&o.CreatedAt, &o.CorrelationID, &o.Language, &o.Scenario.WorkKind, &s.duration, &o.Scenario.ExpectedOutcome, &s.failures,
+		&a.Number, &a.Outcome, &a.StartedAt, &a.FinishedAt,
+		&f.Reason, &f.Code, &f.Retryable, &f.RetryAfter, &f.Stage, &f.Detail,
 	}
-	return failures
+}
+
+// of gives what was read of a job, and of its attempt.
+func (s *attemptScanner) of(id job.ID) (job.Origin, job.Attempt) {
+	s.origin.JobID = id
+	s.origin.Scenario.DurationMS, _ = strconv.ParseInt(s.duration, 10, 64) // 0, which is left out, of a damaged definition
+	if s.failures != nil {
+		_ = json.Unmarshal(s.failures, &s.origin.Failures) // of a damaged definition what can be read
+	}
+	s.attempt.State, s.attempt.Failure = stateOf(s.attempt.Outcome), failureOf(s.failure)
+	return s.origin, s.attempt
 }
 
 // Job reads a client's job. Another client's job is not found, and neither is
@@ -102,18 +100,14 @@ func (s *scenarioScanner) planned() (failures []job.PlannedFailure) {
 func (s *Store) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 	j, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (*job.Job, error) {
 		var j job.Job
-		var mediaType *string
-		var size *int
+		var r job.ResultInfo
 		var sum []byte
-		var expires *time.Time
-		var removed bool
-		err := scanJob(row, &j, &mediaType, &size, &sum, &expires, &removed)
-		if mediaType != nil {
-			j.Result = &job.ResultInfo{MediaType: *mediaType, Size: *size, ExpiresAt: *expires, Removed: removed}
-			copy(j.Result.SHA256[:], sum)
+		err := scanJob(row, &j, &r.MediaType, &r.Size, &sum, &r.ExpiresAt, &r.Removed)
+		if copy(r.SHA256[:], sum) > 0 {
+			j.Result = &r
 		}
 		return &j, err
-	}, readJob, uuid(id), uuid(client))
+	}, statement("readJob"), uuid(id), uuid(client))
 	if err == nil && !found {
 		err = s.missing(ctx, client, id)
 	}
@@ -159,22 +153,14 @@ func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*jo
 // report is Report, where a report that is not there is not found.
 func (s *Store) report(ctx context.Context, client, id job.ID, attempt int) (report *job.Report, found bool, err error) {
 	return queryFirst(ctx, s, func(row pgx.CollectableRow) (*job.Report, error) {
-		r := job.Report{Origin: job.Origin{JobID: id}}
+		var r job.Report
+		var a attemptScanner
 		var ms int64
-		var f failureScanner
-		var scenario scenarioScanner
-		var events []byte
-		err := row.Scan(append(scenario.columns(), &r.Number, &r.Outcome, &r.StartedAt, &r.FinishedAt, &ms,
-			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail,
-			&r.CreatedAt, &r.CorrelationID, &r.Language, &events)...)
-		if err != nil {
-			return nil, err
-		}
-		r.State, r.Duration, r.Failure = stateOf(r.Outcome), time.Duration(ms)*time.Millisecond, f.failure()
-		r.Scenario, r.Origin.Failures = scenario.scenario(), scenario.planned()
-		r.Events, err = decodeEvents(id, events)
+		err := scanRow(row, append(a.columns(), &ms, &r.Events)...)
+		r.Origin, r.Attempt = a.of(id)
+		r.Duration = time.Duration(ms) * time.Millisecond
 		return &r, err
-	}, readReport, uuid(id), uuid(client), attempt)
+	}, statement("readReport"), uuid(id), uuid(client), attempt)
 }
 
 func stateOf(o job.Outcome) job.State {
@@ -188,52 +174,24 @@ func stateOf(o job.Outcome) job.State {
 	}
 }
 
-// decodeEvents reads the array of arrays that Report selects.
-func decodeEvents(id job.ID, encoded []byte) ([]job.Event, error) {
-	var rows [][]json.RawMessage
-	if err := json.Unmarshal(encoded, &rows); err != nil {
-		return nil, err
-	}
-	events := make([]job.Event, len(rows))
-	for i, row := range rows {
-		e := job.Event{JobID: id, Data: row[7]}
-		var at job.Time
-		for n, target := range []any{&e.ID, &e.Seq, &e.Name, &e.Prev, &e.Next, &e.Attempt, &at} {
-			if err := json.Unmarshal(row[n], target); err != nil {
-				return nil, err
-			}
-		}
-		e.At = time.Time(at)
-		events[i] = e
-	}
-	return events, nil
-}
-
 // Attempts reads the attempts of a client's job, from the first one to the
 // current one, in one snapshot. A finished attempt is what its report says; a
 // job that is not final has one more, which has no report yet.
 func (s *Store) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) {
-	origin := job.Origin{JobID: id}
+	var origin job.Origin
 	attempts, err := queryRows(ctx, s, func(row pgx.CollectableRow) (a job.Attempt, err error) {
-		var f failureScanner
-		var scenario scenarioScanner
-		err = row.Scan(append(scenario.columns(), &origin.CreatedAt, &origin.CorrelationID, &origin.Language,
-			&a.Number, &a.State, &a.Outcome, &a.StartedAt, &a.FinishedAt,
-			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail)...)
-		origin.Scenario, origin.Failures = scenario.scenario(), scenario.planned()
-		if a.Outcome != "" {
-			a.State = stateOf(a.Outcome)
+		var read attemptScanner
+		var state job.State
+		err = scanRow(row, append(read.columns(), &state)...)
+		if origin, a = read.of(id); a.Outcome == "" {
+			a.State = state
 		}
-		a.Failure = f.failure()
 		return a, err
-	}, readAttempts, uuid(id), uuid(client))
-	if err != nil {
-		return job.Origin{}, nil, err
+	}, statement("readAttempts"), uuid(id), uuid(client))
+	if err == nil && len(attempts) == 0 { // every job has an attempt
+		err = s.missing(ctx, client, id)
 	}
-	if len(attempts) == 0 { // every job has an attempt
-		return job.Origin{}, nil, s.missing(ctx, client, id)
-	}
-	return origin, attempts, nil
+	return origin, attempts, err
 }
 
 // Result reads the result of a client's job, until it expires: afterwards it
@@ -241,24 +199,21 @@ func (s *Store) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []
 func (s *Store) Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
 	type stored struct {
 		job.StoredResult
-		state        job.State
-		exists, kept bool
+		state job.State
+		kept  bool
 	}
 	r, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (r stored, err error) {
-		var mediaType *string
 		var sum []byte
-		var expires *time.Time
-		err = row.Scan(&r.state, &mediaType, &sum, &expires, &r.kept, &r.Body)
-		r.exists, r.MediaType, r.ExpiresAt = expires != nil, deref(mediaType), deref(expires)
+		err = scanRow(row, &r.state, &r.MediaType, &sum, &r.ExpiresAt, &r.kept, &r.Body)
 		copy(r.SHA256[:], sum)
 		return r, err
-	}, readResult, uuid(id), uuid(client))
+	}, statement("readResult"), uuid(id), uuid(client))
 	switch {
 	case err != nil:
 		return nil, err
 	case !found:
 		return nil, s.missing(ctx, client, id)
-	case !r.exists:
+	case r.ExpiresAt.IsZero():
 		return nil, noResult(r.state)
 	case !r.kept:
 		at := r.ExpiresAt
@@ -278,4 +233,107 @@ func noResult(state job.State) error {
 		return job.Errorf(job.CodeResultNotFound, "The job was CANCELED, and so it has no result.")
 	}
 	return job.Errorf(job.CodeJobNotFinished, "The job is %s: it has no result yet. It will have one if it succeeds.", state)
+}
+
+const (
+	// maxLooked is how many jobs one page may look at to find those that its
+	// filters want.
+	maxLooked = 20_000
+
+	// idSkew is how far the time in a job's id, which the api process gave it,
+	// may be from created_at, which is Postgres' time.
+	idSkew = 5 * time.Minute
+)
+
+// listColumns are jobColumns without what a client sent, which can be 256 KiB
+// for each job.
+var listColumns = strings.NewReplacer("jobs.definition", "NULL::jsonb", "jobs.params", "NULL::json").Replace(jobColumns)
+
+var (
+	listByClient = statement("listJobs", "{{owner}}", "client_id", "{{value}}", "@client::uuid", "{{guard}}", "true")
+	// A batch of another client costs the same as one that never was: its jobs
+	// are not looked at.
+	listByBatch = statement("listJobs", "{{owner}}", "batch_id", "{{value}}", "@batch::uuid",
+		"{{guard}}", "batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)")
+	// A schedule may be deleted, so its jobs say whose it is.
+	listBySchedule = statement("listJobs", "{{owner}}", "schedule_id", "{{value}}", "@schedule::uuid", "{{guard}}",
+		"schedule_id IS NOT NULL AND (SELECT client_id FROM jobs WHERE schedule_id = @schedule ORDER BY schedule_id, job_id LIMIT 1) = @client")
+)
+
+// Jobs lists a client's jobs, the newest first by their ids, without Params
+// and Definition. A page that found fewer jobs than its limit among the first
+// 20,000 of its range ends there.
+func (s *Store) Jobs(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
+	list := listByClient
+	switch {
+	case !q.BatchID.IsZero():
+		list = listByBatch
+	case !q.ScheduleID.IsZero():
+		list = listBySchedule
+	}
+	from, to := idRange(q)
+	rows, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l listed[*job.Job, job.ID], err error) {
+		l.item = &job.Job{}
+		err = scanJob(row, l.item, &l.last, &l.wanted)
+		l.place = l.item.ID
+		return l, err
+	}, list, uuid(client), uuid(q.BatchID), uuid(q.ScheduleID), [16]byte(to), [16]byte(from),
+		nullable(string(q.State)), nullable(string(q.Type)), nullable(string(q.WorkKind)), nullable(q.CorrelationID),
+		q.CreatedAfter, q.CreatedBefore, q.Limit+1)
+	jobs, next := onePage(rows, q.Limit)
+	return job.Page{Jobs: jobs, Next: next}, err
+}
+
+// listed is a row of a list. The list goes on behind its place.
+type listed[T, P any] struct {
+	item   T
+	place  P
+	last   bool // no more is looked at
+	wanted bool
+}
+
+// onePage gives the wanted items of a list, limit of them at most, and the place
+// after which the next page begins; the zero place if there is none.
+func onePage[T, P any](rows []listed[T, P], limit int) (items []T, next P) {
+	var taken P
+	for _, r := range rows {
+		if r.last {
+			next = r.place
+		}
+		if r.wanted && len(items) == limit {
+			return items, taken
+		}
+		if r.wanted {
+			items, taken = append(items, r.item), r.place
+		}
+	}
+	return items, next
+}
+
+// idRange gives the ids between which the jobs of q lie: from the first one
+// up to, but without, the second.
+func idRange(q job.Query) (from, to job.ID) {
+	for i := range to {
+		to[i] = 0xff
+	}
+	if !q.After.IsZero() {
+		to = q.After
+	}
+	if q.CreatedBefore != nil {
+		if latest := firstIDOf(q.CreatedBefore.Add(idSkew)); bytes.Compare(latest[:], to[:]) < 0 {
+			to = latest
+		}
+	}
+	if q.CreatedAfter != nil {
+		from = firstIDOf(q.CreatedAfter.Add(-idSkew))
+	}
+	return from, to
+}
+
+// firstIDOf is not above any version 7 UUID of t's millisecond or later, and
+// above those of earlier ones.
+func firstIDOf(t time.Time) (id job.ID) {
+	const most = 1<<48 - 1
+	binary.BigEndian.PutUint64(id[:8], uint64(min(max(t.UnixMilli(), 0), most))<<16)
+	return id
 }

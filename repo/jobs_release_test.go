@@ -83,7 +83,7 @@ func TestQueueDueTellsWhatItMoved(t *testing.T) {
 		WorkKind: want.WorkKind, Definition: &told, ExecutionAt: want.ExecutionAt, UpdatedAt: want.UpdatedAt,
 	}, due[0])
 
-	// Neighbours share what is told of them only where it is equal, and nothing is told of a damaged definition.
+	// Nothing is told of a damaged definition.
 	durations, got := map[job.ID]int64{}, map[job.ID]int64{}
 	for i, definition := range []string{`'{"duration_ms": 1}'`, `'{"duration_ms": 1}'`, `'{"duration_ms": 2}'`, `'{}'`, `'[]'`, `NULL`,
 		`'{"duration_ms": "1"}'`, `'{"duration_ms": 1}'`} {

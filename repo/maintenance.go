@@ -1,9 +1,7 @@
 package repo
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -14,32 +12,7 @@ import (
 )
 
 var (
-	queueDue              = statement("queueDue")
-	queueDueInTime        = statement("queueDue", "{{moment}}", dueMoment)
-	waitingJobs           = statement("waitingJobs")
-	resumeThrottled       = statement("resumeThrottled")
-	redispatchJobs        = statement("redispatchJobs")
-	countLoad             = statement("countLoad")
-	countLoadByClient     = statement("countLoadByClient")
-	countDue              = statement("countDue")
-	readBacklog           = statement("readBacklog")
-	cleanDeliveries       = statement("cleanDeliveries")
-	cleanJobs             = statement("cleanJobs")
-	cleanClientDeliveries = statement("cleanClientDeliveries")
-	cleanClientEvents     = statement("cleanClientEvents")
-	cleanBatches          = statement("cleanBatches")
-	cleanLogs             = statement("cleanLogs")
-	cleanWebhooks         = statement("cleanWebhooks")
-	cleanSigningKeys      = statement("cleanSigningKeys")
-	cleanResults          = statement("cleanResults")
-	cleanIdempotencyKeys  = statement("cleanIdempotencyKeys")
-	cleanTombstones       = statement("cleanTombstones")
-	cleanKeys             = statement("cleanKeys")
-	cleanWorkers          = statement("cleanWorkers")
-	unpublishedOutcomes   = statement("unpublishedOutcomes")
-	markPublished         = statement("markPublished")
-	republishOutcomes     = statement("republishOutcomes")
-	removePublished       = statement("removePublished")
+	queueDueInTime = statement("queueDue", "{{moment}}", dueMoment)
 )
 
 // Lead takes or keeps the lease of the one maintenance leader, on Postgres'
@@ -87,103 +60,69 @@ func (s *Store) RaiseEpoch(ctx context.Context, current int64, redisRunID string
 // QueueDue moves at most limit jobs whose time has come from CREATED to
 // QUEUED, the earliest first, and answers with them: their identity, callback and
 // trace, the time that had come and that of the change, and of the definition what
-// the event tells, not more. Neighbours with equal definitions share one. A time that
+// the event tells, not more; nil of one that is missing or damaged. A time that
 // was missed is due at once (section 10).
 func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
-	var told []byte
-	var definitions toldDefinition
-	text := queueDue
+	text := statement("queueDue")
 	if s.cfg.Clock != nil {
 		text = queueDueInTime
 	}
 	return queryRowsAs(ctx, s, "schedule", func(row pgx.CollectableRow) (j job.Job, err error) {
-		err = row.Scan(scanID(&j.ID), scanID(&j.ClientID), &j.RequestID, &j.CorrelationID, &j.Callback, &j.TraceParent,
-			&j.WorkKind, &told, &j.ExecutionAt, &j.UpdatedAt)
-		j.Definition = definitions.read(told)
+		var told job.Definition
+		var readable bool
+		err = scanRow(row, &j.ID, &j.ClientID, &j.RequestID, &j.CorrelationID, &j.Callback, &j.TraceParent,
+			&j.WorkKind, &told.WorkKind, &readable, &told.DurationMS, &told.ExpectedOutcome, &j.ExecutionAt, &j.UpdatedAt)
+		if readable {
+			j.Definition = &told
+		}
 		return j, err
 	}, text, limit, eventIDs(limit))
-}
-
-// toldDefinition reads what events tell of the definitions of many jobs; nil of one that is missing or damaged. What is
-// encoded as the one before is not decoded again: who has many jobs due at one moment mostly wants the same of each.
-type toldDefinition struct {
-	encoded []byte
-	decoded *job.Definition
-}
-
-func (t *toldDefinition) read(encoded []byte) *job.Definition {
-	if t.encoded != nil && bytes.Equal(encoded, t.encoded) {
-		return t.decoded
-	}
-	var told struct {
-		WorkKind        job.Kind `json:"work_kind"`
-		DurationMS      *int64   `json:"duration_ms"`
-		ExpectedOutcome string   `json:"expected_outcome"`
-	}
-	t.encoded, t.decoded = append(t.encoded[:0], encoded...), nil
-	if json.Unmarshal(encoded, &told) == nil && told.DurationMS != nil {
-		t.decoded = &job.Definition{WorkKind: told.WorkKind, DurationMS: *told.DurationMS, ExpectedOutcome: told.ExpectedOutcome}
-	}
-	return t.decoded
 }
 
 // Waiting finds at most limit waiting jobs after the given cursor whose time
 // comes within ahead, in order of their time; with a negative ahead those whose
 // time came so long ago.
 func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error) {
-	return queryRows(ctx, s, scanTask, waitingJobs, after.RunAt, [16]byte(after.JobID), ahead, limit)
+	return queryRows(ctx, s, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), ahead, limit)
 }
 
 // ResumeThrottled makes throttled jobs due again, at most limit: as many of each client as fit beside what it holds, so
 // that it holds no more than most. Among the looked oldest jobs that are due, it sees
 // which it resumed before. It answers with the tasks to dispatch.
 func (s *Store) ResumeThrottled(ctx context.Context, most, looked, limit int) ([]job.Task, error) {
-	return queryRowsAs(ctx, s, "resume throttled", scanTask, resumeThrottled, most, looked, limit)
+	return queryRowsAs(ctx, s, "resume throttled", scanTask, statement("resumeThrottled"), most, looked, limit)
 }
 
 // Redispatch raises the dispatch count of tasks whose id is used, and
 // answers with the tasks to enqueue instead. A job that went on meanwhile has
 // none.
 func (s *Store) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error) {
-	ids, attempts, dispatches := taskArrays(tasks)
-	return queryRows(ctx, s, scanTask, redispatchJobs, ids, attempts, dispatches)
+	return queryRows(ctx, s, scanTask, statement("redispatchJobs"),
+		column(tasks, func(t job.Task) pgtype.UUID { return uuid(t.JobID) }),
+		column(tasks, func(t job.Task) int { return t.Attempt }),
+		column(tasks, func(t job.Task) int { return t.Dispatch }))
 }
 
 // Load counts what there is to do, but no further than limit each: jobs that
 // are not final, and of these the ones in QUEUED.
 func (s *Store) Load(ctx context.Context, limit int) (job.Load, error) {
-	load, _, err := queryFirst(ctx, s, pgx.RowToStructByPos[job.Load], countLoad, limit+1)
-	return load, err
+	return queryOne(ctx, s, nil, pgx.RowToStructByPos[job.Load], statement("countLoad"), limit+1)
 }
 
 // LoadByClient is Load of each client that has more than few jobs.
 func (s *Store) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error) {
-	type counted struct {
-		client job.ID
-		job.Load
-	}
-	rows, err := queryRows(ctx, s, func(row pgx.CollectableRow) (c counted, err error) {
-		return c, row.Scan(scanID(&c.client), &c.Active, &c.Queued)
-	}, countLoadByClient, limit+1, few)
-	loads := make(map[job.ID]job.Load, len(rows))
-	for _, c := range rows {
-		loads[c.client] = c.Load
-	}
-	return loads, err
+	return queryByID(ctx, s, func(l *job.Load) []any { return []any{&l.Active, &l.Queued} }, statement("countLoadByClient"), limit+1, few)
 }
 
 // CountDue counts the jobs that wait and are due, but no further than limit. It
 // reads the index jobs_waiting.
 func (s *Store) CountDue(ctx context.Context, limit int) (int, error) {
-	n, _, err := queryFirst(ctx, s, pgx.RowTo[int], countDue, limit)
-	return n, err
+	return queryValue[int](ctx, s, statement("countDue"), limit)
 }
 
 // LiveWorkers counts workers whose lease has not ended.
 func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
-	n, _, err := queryFirst(ctx, s, pgx.RowTo[int],
-		`SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()`)
-	return n, err
+	return queryValue[int](ctx, s, `SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()`)
 }
 
 // Backlog counts what there is to do and who is there to do it, in one moment.
@@ -191,14 +130,13 @@ func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
 // jobs that wait than that, too few are counted as QUEUED. The oldest delivery is
 // the oldest one of the first 10,000 endpoints that have any.
 func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
-	backlog, _, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (b job.Backlog, err error) {
+	return queryOne(ctx, s, nil, func(row pgx.CollectableRow) (b job.Backlog, err error) {
 		var created, waiting, assigned, running int
 		err = row.Scan(&created, &waiting, &assigned, &running, &b.OldestDue, &b.Epoch, &b.Workers, &b.Slots,
 			&b.Deliveries, &b.OldestDelivery, &b.DisabledWebhooks)
 		b.Jobs = map[job.State]int{job.Created: created, job.Queued: max(0, waiting-created), job.Assigned: assigned, job.Running: running}
 		return b, err
-	}, readBacklog, [16]byte{}, [16]byte{}, maxLookedEndpoints, limit)
-	return backlog, err
+	}, statement("readBacklog"), [16]byte{}, [16]byte{}, maxLookedEndpoints, limit)
 }
 
 // How long things are kept (section 15). Events, reports and results go with their jobs.
@@ -226,24 +164,24 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 		sql  string
 		keep time.Duration
 	}{
-		{cleanDeliveries, keep}, // before their jobs
-		{cleanJobs, keep},
-		{cleanClientDeliveries, keep}, // before their events
-		{cleanClientEvents, keep},     // before their batches
-		{cleanBatches, keep + batchesOutlive},
-		{cleanLogs, keep}, // before their webhooks
-		{cleanWebhooks, keep},
-		{cleanSigningKeys, 0},
-		{cleanResults, 0},
-		{cleanIdempotencyKeys, 0},
-		{cleanTombstones, tombstonesKept},
-		{cleanBulkItems, bulksKept}, // before their operations
-		{cleanBulks, bulksKept},
-		{cleanKeys, keysKept},
-		{cleanAudit, keysKept},
-		{cleanWorkers, deadWorkersKept},
-		{cleanPauses, 0},
-		{cleanHistory, historyKept},
+		{statement("cleanDeliveries"), keep}, // before their jobs
+		{statement("cleanJobs"), keep},
+		{statement("cleanClientDeliveries"), keep}, // before their events
+		{statement("cleanClientEvents"), keep},     // before their batches
+		{statement("cleanBatches"), keep + batchesOutlive},
+		{statement("cleanLogs"), keep}, // before their webhooks
+		{statement("cleanWebhooks"), keep},
+		{statement("cleanSigningKeys"), 0},
+		{statement("cleanResults"), 0},
+		{statement("cleanIdempotencyKeys"), 0},
+		{statement("cleanTombstones"), tombstonesKept},
+		{statement("cleanBulkItems"), bulksKept}, // before their operations
+		{statement("cleanBulks"), bulksKept},
+		{statement("cleanKeys"), keysKept},
+		{statement("cleanAudit"), keysKept},
+		{statement("cleanWorkers"), deadWorkersKept},
+		{statement("cleanPauses"), 0},
+		{statement("cleanHistory"), historyKept},
 	} {
 		n, err := s.change(ctx, "clean", step.sql, step.keep, limit)
 		errs = append(errs, err)
@@ -261,21 +199,17 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 // write any.
 func (s *Store) UnpublishedOutcomes(ctx context.Context, limit int) ([]job.OutcomeMessage, error) {
 	return queryRows(ctx, s, func(row pgx.CollectableRow) (m job.OutcomeMessage, err error) {
-		var f failureScanner
-		var scenario scenarioScanner
-		o, a := &m.Origin, &m.Ended
-		err = row.Scan(append(scenario.columns(), scanID(&m.JobID), &o.CreatedAt, &o.CorrelationID, &o.Language,
-			&m.Attempt, &a.Outcome, &a.StartedAt, &a.FinishedAt,
-			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail)...)
-		o.Scenario, o.Failures = scenario.scenario(), scenario.planned()
-		o.JobID, a.Number, a.State, a.Failure = m.JobID, m.Attempt, stateOf(a.Outcome), f.failure()
+		var a attemptScanner
+		err = scanRow(row, append([]any{&m.JobID}, a.columns()...)...)
+		m.Origin, m.Ended = a.of(m.JobID)
+		m.Attempt = m.Ended.Number
 		return m, err
-	}, unpublishedOutcomes, limit)
+	}, statement("unpublishedOutcomes"), limit)
 }
 
 // MarkPublished notes that outcomes are in the stream.
 func (s *Store) MarkPublished(ctx context.Context, messages []job.OutcomeMessage) error {
-	return s.exec(ctx, "publish", markPublished,
+	return s.exec(ctx, "publish", statement("markPublished"),
 		column(messages, func(m job.OutcomeMessage) pgtype.UUID { return uuid(m.JobID) }),
 		column(messages, func(m job.OutcomeMessage) int { return m.Attempt }))
 }
@@ -288,7 +222,7 @@ const outcomesAtOnce = 5000
 func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
 	type round struct{ Found, Changed int }
 	for {
-		r, err := queryRows(ctx, s, pgx.RowToStructByPos[round], republishOutcomes, outcomesAtOnce)
+		r, err := queryRows(ctx, s, pgx.RowToStructByPos[round], statement("republishOutcomes"), outcomesAtOnce)
 		if err != nil || r[0].Found == 0 {
 			return n, err
 		}
@@ -301,7 +235,7 @@ func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
 // still has what is that old.
 func (s *Store) RemovePublished(ctx context.Context, minAge time.Duration) error {
 	for {
-		n, err := s.change(ctx, "publish", removePublished, minAge, outcomesAtOnce)
+		n, err := s.change(ctx, "publish", statement("removePublished"), minAge, outcomesAtOnce)
 		if err != nil || n < outcomesAtOnce {
 			return err
 		}

@@ -60,7 +60,7 @@ func TestMetricsBeginAtZero(t *testing.T) {
 
 // operationsInSource finds the names of operations where they are given.
 func operationsInSource(t *testing.T) (names []string) {
-	named := regexp.MustCompile(`(?:failed\(|queryRowsAs\(ctx, s, |exec\(ctx, |change\(ctx, |(?:inTx|insertTx)\(ctx, |` +
+	named := regexp.MustCompile(`(?:failed\(|queryRowsAs\(ctx, s, |exec\(ctx, |change\(ctx, |inTx\(ctx, |` +
 		`newBatcher\(|operation\{)"([^"]+)"`)
 	for _, found := range named.FindAllStringSubmatch(repo.Sources(), -1) {
 		names = append(names, found[1])
@@ -196,7 +196,7 @@ func TestScrapesWhilePostgresIsGone(t *testing.T) {
 	server := repotest.Server(t)
 	f := setupAt(t, server.URL())
 	require.EqualValues(t, 1, f.scrape()["database_up"])
-	require.NoError(t, server.Stop(0))
+	require.NoError(t, server.Stop())
 	require.Zero(t, f.scrape()["database_up"])
 	require.NoError(t, server.Start(f.ctx()))
 	testkit.Eventually(t, "it comes about", func() bool { return f.scrape()["database_up"] == 1 })

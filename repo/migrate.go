@@ -20,10 +20,6 @@ import (
 	"github.com/forgerun/forgerun/migrations"
 )
 
-var (
-	anyLabelAhead = statement("anyLabelAhead")
-)
-
 // Migrate brings the schema of the database to the given version, up or down.
 // Version -1 is the newest one that this program knows: then it never goes
 // down, whatever a newer program made of the database. An advisory lock makes
@@ -167,18 +163,13 @@ const readSchemaVersion = `SELECT coalesce(max(version_id), 0), count(*) FILTER 
 
 // schemaVersion is the number of the newest migration.
 var schemaVersion = sync.OnceValue(func() int64 {
-	files, err := fs.Glob(migrations.FS, "*.sql")
+	files, _ := fs.Glob(migrations.FS, "*.sql") // in their order; the pattern is right
+	number, _, _ := strings.Cut(files[len(files)-1], "_")
+	version, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
-		panic(err) // the pattern above is wrong
+		panic(err) // its name has no number
 	}
-	var newest int64
-	for _, f := range files {
-		number, _, _ := strings.Cut(f, "_")
-		if n, err := strconv.ParseInt(number, 10, 64); err == nil {
-			newest = max(newest, n)
-		}
-	}
-	return newest
+	return version
 })
 
 // relabelEvents repairs a database that was restored from a dump into another
@@ -234,5 +225,5 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 func labelsAhead(ctx context.Context, db interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }) (ahead bool, err error) {
-	return ahead, db.QueryRowContext(ctx, anyLabelAhead).Scan(&ahead)
+	return ahead, db.QueryRowContext(ctx, statement("anyLabelAhead")).Scan(&ahead)
 }

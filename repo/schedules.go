@@ -2,7 +2,6 @@ package repo
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,59 +10,23 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-var (
-	lockClientsSchedules = statement("lockClientsSchedules")
-	countSchedules       = statement("countSchedules")
-	insertSchedule       = statement("insertSchedule")
-	readSchedule         = statement("readSchedule")
-	lockSchedule         = statement("lockSchedule")
-	updateSchedule       = statement("updateSchedule")
-	deleteSchedule       = statement("deleteSchedule")
-	listSchedules        = statement("listSchedules")
-	listAllSchedules     = statement("listAllSchedules")
-)
-
 var errScheduleNotFound = job.Errorf(job.CodeScheduleMissing, "No schedule with this id was found.")
 
-// scheduleColumns is the one column list of a schedule, read by scanSchedule.
-const scheduleColumns = `schedules.schedule_id, schedules.client_id, schedules.name, coalesce(schedules.cron, ''), schedules.time_zone,
-  coalesce(schedules.interval_ms, 0), schedules.jitter_ms, schedules.start_at, schedules.end_at, schedules.overlap, schedules.catch_up,
-  schedules.catch_up_max, schedules.job, schedules.language, schedules.request_id, schedules.paused, schedules.created_at,
-  schedules.updated_at, schedules.version, schedules.due_at, schedules.look_at, schedules.pending_for, schedules.retrying,
-  schedules.runs, schedules.missed, schedules.skipped, schedules.last_due_at, schedules.last_job_id, schedules.last_error`
+// scheduleColumns is the one column list of a schedule, named like the members of job.Schedule.
+const scheduleColumns = `schedules.schedule_id AS id, schedules.client_id, schedules.name, coalesce(schedules.cron, '') AS cron,
+  schedules.time_zone, coalesce(schedules.interval_ms, 0) * interval '1 ms' AS interval, schedules.jitter_ms * interval '1 ms' AS jitter,
+  schedules.start_at, schedules.end_at, schedules.overlap, schedules.catch_up, schedules.catch_up_max, schedules.job, schedules.language,
+  schedules.request_id, schedules.paused, schedules.created_at, schedules.updated_at, schedules.version, schedules.due_at,
+  schedules.look_at, schedules.pending_for AS pending, schedules.retrying, schedules.runs, schedules.missed, schedules.skipped,
+  schedules.last_due_at, schedules.last_job_id, schedules.last_error`
 
-// scanSchedule reads a row of leading columns and scheduleColumns.
-func scanSchedule(row pgx.CollectableRow, s *job.Schedule, leading ...any) error {
-	var interval, jitter int64
-	var work, failed []byte
-	err := row.Scan(append(leading, scanID(&s.ID), scanID(&s.ClientID), &s.Name, &s.Cron, &s.TimeZone,
-		&interval, &jitter, &s.StartAt, &s.EndAt, &s.Overlap, &s.CatchUp,
-		&s.CatchUpMax, &work, &s.Language, &s.RequestID, &s.Paused, &s.CreatedAt,
-		&s.UpdatedAt, &s.Version, &s.DueAt, &s.LookAt, &s.Pending, &s.Retrying,
-		&s.Runs, &s.Missed, &s.Skipped, &s.LastDueAt, scanID(&s.LastJobID), &failed)...)
-	if err != nil {
-		return err
-	}
-	s.Interval, s.Jitter = time.Duration(interval)*time.Millisecond, time.Duration(jitter)*time.Millisecond
-	if failed != nil {
-		s.LastError = &job.ScheduleError{}
-		if err := json.Unmarshal(failed, s.LastError); err != nil {
-			return err
-		}
-	}
-	return json.Unmarshal(work, &s.Job)
-}
-
-func scanOneSchedule(row pgx.CollectableRow) (*job.Schedule, error) {
-	var s job.Schedule
-	return &s, scanSchedule(row, &s)
-}
+var scanSchedule = pgx.RowToAddrOfStructByName[job.Schedule]
 
 // definitionArgs are the arguments from @name to @look_at.
-func definitionArgs(s *job.Schedule, work []byte) []any {
+func definitionArgs(s *job.Schedule) []any {
 	return []any{
 		s.Name, nullable(s.Cron), s.TimeZone, nullable(s.Interval.Milliseconds()), s.Jitter.Milliseconds(), s.StartAt, s.EndAt,
-		string(s.Overlap), string(s.CatchUp), s.CatchUpMax, work, s.Language, s.Paused, s.DueAt, s.LookAt,
+		string(s.Overlap), string(s.CatchUp), s.CatchUpMax, s.Job, s.Language, s.Paused, s.DueAt, s.LookAt,
 	}
 }
 
@@ -73,16 +36,12 @@ func definitionArgs(s *job.Schedule, work []byte) []any {
 func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int, begin func(*job.Schedule) error) (
 	added *job.Schedule, err error,
 ) {
-	work, err := json.Marshal(sched.Job)
-	if err != nil {
-		return nil, err
-	}
 	err = s.inTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, lockClientsSchedules, sched.ClientID.String()); err != nil {
+		if _, err := tx.Exec(ctx, statement("lockClientsSchedules"), sched.ClientID.String()); err != nil {
 			return err
 		}
 		var has int
-		if err := tx.QueryRow(ctx, countSchedules, uuid(sched.ClientID)).Scan(&has, &sched.CreatedAt); err != nil {
+		if err := tx.QueryRow(ctx, statement("countSchedules"), uuid(sched.ClientID)).Scan(&has, &sched.CreatedAt); err != nil {
 			return err
 		}
 		if has >= most {
@@ -91,11 +50,8 @@ func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int
 		if err := begin(&sched); err != nil {
 			return err
 		}
-		args := append([]any{uuid(sched.ID), uuid(sched.ClientID), sched.RequestID, sched.CreatedAt}, definitionArgs(&sched, work)...)
-		found, err := rowsIn(ctx, tx, scanOneSchedule, insertSchedule, args...)
-		if err == nil {
-			added = found[0]
-		}
+		args := append([]any{uuid(sched.ID), uuid(sched.ClientID), sched.RequestID, sched.CreatedAt}, definitionArgs(&sched)...)
+		added, _, err = first(rowsIn(ctx, tx, scanSchedule, statement("insertSchedule"), args...))
 		return err
 	})
 	return added, err
@@ -103,11 +59,7 @@ func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int
 
 // Schedule reads a schedule of a client; with the zero client, anybody's.
 func (s *Store) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error) {
-	found, ok, err := queryFirst(ctx, s, scanOneSchedule, readSchedule, uuid(id), uuid(client))
-	if err == nil && !ok {
-		err = errScheduleNotFound
-	}
-	return found, err
+	return queryOne(ctx, s, errScheduleNotFound, scanSchedule, statement("readSchedule"), uuid(id), uuid(client))
 }
 
 // ChangeSchedule has change change a schedule of a client, or with the zero client
@@ -116,29 +68,22 @@ func (s *Store) ChangeSchedule(ctx context.Context, client, id job.ID, change fu
 	changed *job.Schedule, err error,
 ) {
 	err = s.inTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
-		var now time.Time
-		found, err := rowsIn(ctx, tx, func(row pgx.CollectableRow) (*job.Schedule, error) {
-			var s job.Schedule
-			return &s, scanSchedule(row, &s, &now)
-		}, lockSchedule, uuid(id), uuid(client))
+		type locked struct {
+			job.Schedule
+			Now time.Time
+		}
+		sched, found, err := first(rowsIn(ctx, tx, pgx.RowToStructByName[locked], statement("lockSchedule"), uuid(id), uuid(client)))
 		if err != nil {
 			return err
 		}
-		if len(found) == 0 {
+		if !found {
 			return errScheduleNotFound
 		}
-		sched := found[0]
-		if err := change(sched, now); err != nil {
+		if err := change(&sched.Schedule, sched.Now); err != nil {
 			return err
 		}
-		work, err := json.Marshal(sched.Job)
-		if err != nil {
-			return err
-		}
-		args := append(append([]any{uuid(id)}, definitionArgs(sched, work)...), sched.Pending, sched.Retrying)
-		if found, err = rowsIn(ctx, tx, scanOneSchedule, updateSchedule, args...); err == nil {
-			changed = found[0]
-		}
+		args := append(append([]any{uuid(id)}, definitionArgs(&sched.Schedule)...), sched.Pending, sched.Retrying)
+		changed, _, err = first(rowsIn(ctx, tx, scanSchedule, statement("updateSchedule"), args...))
 		return err
 	})
 	return changed, err
@@ -146,7 +91,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, client, id job.ID, change fu
 
 // DeleteSchedule removes a schedule of a client. Its jobs stay.
 func (s *Store) DeleteSchedule(ctx context.Context, client, id job.ID) error {
-	n, err := s.change(ctx, "schedules", deleteSchedule, uuid(id), uuid(client))
+	n, err := s.change(ctx, "schedules", statement("deleteSchedule"), uuid(id), uuid(client))
 	if err == nil && n == 0 {
 		err = errScheduleNotFound
 	}
@@ -156,24 +101,15 @@ func (s *Store) DeleteSchedule(ctx context.Context, client, id job.ID) error {
 // Schedules lists the schedules of a client, the newest first; with the zero client,
 // all. It answers where the list goes on, the zero id at its end.
 func (s *Store) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) (list []*job.Schedule, next job.ID, err error) {
-	before := q.After
-	if before.IsZero() {
-		_, before = idRange(job.Query{})
-	}
+	id, before := func(s *job.Schedule) job.ID { return s.ID }, [16]byte(afterOf(q.After))
 	if client.IsZero() {
-		list, err = queryRows(ctx, s, scanOneSchedule, listAllSchedules, [16]byte(before), q.Limit+1)
-	} else {
-		list, err = queryRows(ctx, s, scanOneSchedule, listSchedules, uuid(client), [16]byte(before), q.Limit+1)
+		return queryPage(ctx, s, q.Limit, id, scanSchedule, statement("listAllSchedules"), before, q.Limit+1)
 	}
-	if len(list) > q.Limit {
-		list = list[:q.Limit]
-		next = list[q.Limit-1].ID
-	}
-	return list, next, err
+	return queryPage(ctx, s, q.Limit, id, scanSchedule, statement("listSchedules"), uuid(client), before, q.Limit+1)
 }
 
 // insertRunsOf stores the jobs of runs.
-func (s *Store) insertRunsOf(ctx context.Context, db querier, jobs []job.Job) error {
+func (s *Store) insertRunsOf(ctx context.Context, db conn, jobs []job.Job) error {
 	items := make([]insertion, len(jobs))
 	for i, j := range jobs {
 		items[i] = insertion{Submission: job.Submission{Job: j}, at: j.CreatedAt}
@@ -195,4 +131,80 @@ func (s *Store) InsertRun(ctx context.Context, j job.Job) error {
 	return s.inTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
 		return s.insertRunsOf(ctx, tx, []job.Job{j})
 	})
+}
+
+var (
+	dueSchedulesInTime = statement("dueSchedules", "{{jumped}}", jumpedTo)
+)
+
+// jumpedTo is until when due times were jumped over by the clock of a test bed: to where it was moved last, or to now if
+// it does not run at the rate of Postgres' clock.
+const jumpedTo = `(SELECT CASE WHEN rate = 1 AND NOT frozen THEN service_at ELSE now() END FROM testbed_clock ORDER BY number DESC LIMIT 1)`
+
+// NextLook gives how long it is until a schedule is to be looked at; false if there is none.
+func (s *Store) NextLook(ctx context.Context) (wait time.Duration, any bool, err error) {
+	return queryFirst(ctx, s, pgx.RowTo[time.Duration], statement("nextLook"))
+}
+
+// DueSchedules gives at most limit schedules that are to be looked at, the earliest first.
+func (s *Store) DueSchedules(ctx context.Context, limit int) ([]job.DueSchedule, error) {
+	text := statement("dueSchedules")
+	if s.cfg.Clock != nil {
+		text = dueSchedulesInTime
+	}
+	return queryRowsAs(ctx, s, "schedules", pgx.RowToStructByName[job.DueSchedule], text, limit)
+}
+
+// AdvanceSchedules writes steps with their jobs in one commit, and says of which: a
+// schedule that was changed since it was read, or is being changed, stays as it is and
+// gets no job.
+func (s *Store) AdvanceSchedules(ctx context.Context, steps []job.ScheduleStep) (advanced map[job.ID]bool, err error) {
+	type step = job.ScheduleStep
+	failures, err := jsonColumn(steps, func(x step) (*job.ScheduleError, bool) { return x.LastError, x.LastError != nil })
+	if err != nil {
+		return nil, err
+	}
+	advanced = make(map[job.ID]bool, len(steps))
+	err = s.inTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
+		done, err := rowsIn(ctx, tx, rowToID, statement("advanceSchedules"),
+			column(steps, func(x step) pgtype.UUID { return uuid(x.ID) }),
+			column(steps, func(x step) int64 { return x.Version }),
+			column(steps, func(x step) *time.Time { return x.DueAt }),
+			column(steps, func(x step) *time.Time { return x.LookAt }),
+			column(steps, func(x step) *time.Time { return x.Pending }),
+			column(steps, func(x step) bool { return x.Retrying }),
+			column(steps, func(x step) int64 { return x.Runs }),
+			column(steps, func(x step) int64 { return x.Missed }),
+			column(steps, func(x step) int64 { return x.Skipped }),
+			column(steps, func(x step) *time.Time { return x.LastDueAt }),
+			column(steps, func(x step) pgtype.UUID { return uuid(x.LastJobID) }),
+			failures)
+		if err != nil {
+			return err
+		}
+		for _, id := range done {
+			advanced[id] = true
+		}
+		var jobs []job.Job
+		for _, x := range steps {
+			if advanced[x.ID] {
+				jobs = append(jobs, x.Jobs...)
+			}
+		}
+		if len(jobs) == 0 {
+			return nil
+		}
+		return s.insertRunsOf(ctx, tx, jobs)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return advanced, nil
+}
+
+// DeferSchedules has schedules that are as they were read looked at again after a wait.
+func (s *Store) DeferSchedules(ctx context.Context, due []job.DueSchedule, wait time.Duration) error {
+	return s.exec(ctx, "schedules", statement("deferSchedules"),
+		column(due, func(d job.DueSchedule) pgtype.UUID { return uuid(d.ID) }),
+		column(due, func(d job.DueSchedule) int64 { return d.Version }), wait)
 }

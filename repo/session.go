@@ -40,9 +40,10 @@ func setSession(c *pgconn.Config, cfg Config) {
 	if cfg.OutcomeStream {
 		settings["forgerun.outcome_stream"] = "on" // the trigger reports_published asks for it
 	}
-	setOnConnect(c, settings)
 	if cfg.Clock != nil {
-		searchTestbedFirst(c)
+		setOnConnect(c, settings, searchTestbedFirst)
+	} else {
+		setOnConnect(c, settings)
 	}
 	if c.ConnectTimeout == 0 || c.ConnectTimeout > cfg.Timeout {
 		c.ConnectTimeout = cfg.Timeout
@@ -58,14 +59,16 @@ var assumed = map[string]string{
 }
 
 // setOnConnect gives sessions their settings with the first statement. Poolers
-// refuse most settings in the message that starts a session, or forget them.
-func setOnConnect(c *pgconn.Config, settings map[string]string) {
+// refuse most settings in the message that starts a session, or forget them. besides
+// are statements that follow.
+func setOnConnect(c *pgconn.Config, settings map[string]string, besides ...string) {
 	all := maps.Clone(assumed)
 	maps.Copy(all, settings)
 	var set strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		fmt.Fprintf(&set, "SET %s = '%s';", name, all[name])
 	}
+	set.WriteString(strings.Join(besides, ""))
 	c.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		return conn.Exec(ctx, set.String()).Close()
 	}
@@ -73,15 +76,7 @@ func setOnConnect(c *pgconn.Config, settings map[string]string) {
 
 // searchTestbedFirst has sessions find now() and clock_timestamp() in the schema testbed, where they may be moved, before
 // those of Postgres. What is not to be moved names pg_catalog.
-func searchTestbedFirst(c *pgconn.Config) {
-	settings := c.AfterConnect
-	c.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		if err := settings(ctx, conn); err != nil {
-			return err
-		}
-		return conn.Exec(ctx, `SELECT set_config('search_path', 'testbed, pg_catalog, ' || current_setting('search_path'), false)`).Close()
-	}
-}
+const searchTestbedFirst = `SELECT set_config('search_path', 'testbed, pg_catalog, ' || current_setting('search_path'), false);`
 
 // RefusePooler fails with ErrPooled behind a pooler that gives a session's server
 // to another one between transactions: settings, prepared statements, locks and
@@ -131,8 +126,9 @@ func serverOf(ctx context.Context, conn *pgconn.PgConn) (pid string, err error) 
 	return string(results[0].Rows[0][0]), nil
 }
 
-// scanUTC makes a connection hand out times in UTC, as package job promises.
+// scanUTC makes a connection hand out times in UTC, as package job promises, and NULL as the zero ID.
 func scanUTC(_ context.Context, conn *pgx.Conn) error {
+	conn.TypeMap().TryWrapScanPlanFuncs = slices.Insert(conn.TypeMap().TryWrapScanPlanFuncs, 0, planID)
 	conn.TypeMap().RegisterType(&pgtype.Type{
 		Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
 	})

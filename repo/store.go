@@ -14,11 +14,14 @@ package repo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -52,21 +55,22 @@ type Store struct {
 
 	order   *order // of flushes of new jobs
 	inserts *batcher[insertion, job.Receipt]
-	cancels *batcher[cancelRequest, canceled]
+	cancels *batcher[cancelRequest, job.Canceling]
 	retries *batcher[retryRequest, job.Change]
 	steps   *batcher[step, stepped]
 	pickups *batcher[pickup, job.DeliveryClaim]
 	records *batcher[job.DeliveryResult, job.Recorded]
 
-	batchSlots semaphore            // of transactions that insert batches
-	batchKeys  keyedMutex[batchKey] // of batches that are being inserted
-	newHooks   keyedMutex[job.ID]   // of clients for whom a webhook is being inserted
-	counting   keyedMutex[job.ID]   // of clients whose requests are counted for the rules of a test bed
-	onceSlots  semaphore            // of transactions of Once
-	onceKeys   keyedMutex[onceKey]  // of requests that are being done
-	orphans    orphanWalk
-	unused     unusedWalk
-	writes     writeCheck // of readiness
+	batchers []flusher // all of these
+
+	batchSlots semaphore             // of transactions that insert batches
+	newHooks   keyedMutex[job.ID]    // of clients for whom a webhook is being inserted
+	counting   keyedMutex[job.ID]    // of clients whose requests are counted for the rules of a test bed
+	onceSlots  semaphore             // of transactions of Once
+	onceKeys   keyedMutex[onceKey]   // of requests that are being done, and of batches that are being inserted
+	orphans    walk[job.EndpointKey] // of FailOrphans
+	unused     walk[job.ID]          // through clients, for those that were never used
+	writes     writeCheck            // of readiness
 }
 
 // Open makes a store. It does not wait for Postgres: an unreachable server
@@ -99,13 +103,24 @@ func Open(cfg Config) (*Store, error) {
 	s.order = newOrder(s.metrics.late)
 	s.order.service = s.serviceTime
 	s.inserts = newBatcher("insert", s, s.insertJobs, submissionKey, submissionBytes)
-	s.inserts.order(s.learnClock, s.beginInserts)
-	s.cancels = newBatcher("cancel", s, s.cancelJobs, func(r cancelRequest) string { return string(r.id[:]) }, nil)
-	s.retries = newBatcher("retry", s, s.retryJobs, func(r retryRequest) string { return string(r.id[:]) }, nil)
-	s.steps = newMixedBatcher("exchange", s, s.exchange, stepKey, stepBytes, step.operation)
-	s.pickups = newBatcher("pickup", s, s.pickUp, pickupKey, nil)
-	s.records = newBatcher("record", s, s.recordDeliveries, func(r job.DeliveryResult) string { return string(r.DeliveryID[:]) }, resultBytes)
+	s.inserts.prepare, s.inserts.begin = s.learnClock, s.beginInserts
+	s.cancels = newBatcher("cancel", s, s.cancelJobs, func(r cancelRequest) string { return keyOf(r.id) }, nil)
+	s.retries = newBatcher("retry", s, s.retryJobs, func(r retryRequest) string { return keyOf(r.id) }, nil)
+	s.steps = newBatcher(exchanges, s, s.exchange, func(st step) string { return keyOf(st.job) }, stepBytes)
+	s.steps.operation = func(st step) operation { return st.operation }
+	s.pickups = newBatcher("pickup", s, s.pickUp, func(p pickup) string { return keyOf(p.client) + keyOf(p.endpoint) }, nil)
+	s.records = newBatcher("record", s, s.recordDeliveries, func(r job.DeliveryResult) string { return keyOf(r.DeliveryID) }, resultBytes)
+	s.batchers = []flusher{s.inserts, s.cancels, s.retries, s.steps, s.pickups, s.records}
+	for _, b := range s.batchers {
+		b.start()
+	}
 	return s, nil
+}
+
+// walk is where a search goes on that is made a part at a time.
+type walk[P any] struct {
+	mu sync.Mutex
+	at P
 }
 
 // MaxConnections is how many connections the store has at most.
@@ -114,10 +129,16 @@ func (s *Store) MaxConnections() int { return int(s.pool.Config().MaxConns) }
 // minConns leaves room for every batcher's flushers and for reads.
 const minConns = 20
 
+// flusher is any batcher.
+type flusher interface {
+	start()
+	stop()
+}
+
 // Close flushes what waits in the batchers, then closes the pool. Calls made
 // afterwards fail.
 func (s *Store) Close() {
-	for _, b := range []interface{ stop() }{s.inserts, s.cancels, s.retries, s.steps, s.pickups, s.records} {
+	for _, b := range s.batchers {
 		b.stop()
 	}
 	s.probe.close()
@@ -169,12 +190,6 @@ func (s *Store) failed(operation string, err error) error {
 // holds its connection all the time.
 const maxBatchInserts = 3
 
-// batchKey names an idempotency key of a client.
-type batchKey struct {
-	client job.ID
-	key    string
-}
-
 // semaphore has room for a number of callers at once.
 type semaphore chan struct{}
 
@@ -225,4 +240,72 @@ func (m *keyedMutex[K]) lock(ctx context.Context, key K) (waited bool, unlock fu
 		return waited, nil, err
 	}
 	return waited, func() { release(); leave() }, nil
+}
+
+const stateDiskFull = "53100"
+
+// writeCheck remembers for a moment whether Postgres took a write.
+type writeCheck struct {
+	mu     sync.Mutex
+	at     time.Time
+	err    error
+	suited atomic.Bool // the schema and the clock suited this program when they were read last
+}
+
+// writeCheckKept is for how long: so often a process writes for its readiness, however often it is asked.
+const writeCheckKept = time.Second
+
+// readyPing is how long Ready reads the schema, within the time that it has: the rest is for the write.
+const readyPing = 400 * time.Millisecond
+
+// Ready is Ping, and reports whether Postgres takes what this program writes: there is
+// room on its disk, and a commit comes to its end. A lock on a table that Ping reads and
+// submissions do not is no reason to be unready.
+func (s *Store) Ready(ctx context.Context) error {
+	c := &s.writes
+	brief, cancel := context.WithTimeout(ctx, readyPing)
+	err := s.Ping(brief)
+	cancel()
+	if err == nil {
+		c.suited.Store(true)
+	} else if !c.suited.Load() || job.CodeOf(err) == job.CodeConfigInvalid {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.at) < writeCheckKept {
+		return c.err
+	}
+	err = translate(s.tryWrite(ctx))
+	if hasState(err, stateDiskFull) {
+		err = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database has no room left on its disk.", Cause: err}
+	}
+	if !errors.Is(ctx.Err(), context.Canceled) { // whoever asked is still there
+		c.at, c.err = time.Now(), err
+	}
+	return err
+}
+
+// readyWrites are what tryWrite does in one transaction. Nothing of it stays.
+var readyWrites = []string{
+	`SET LOCAL work_mem = '64kB'`,
+	// What is beyond work_mem goes to a file on the disk of the database: a megabyte, as much as a table may
+	// grow at once. A row would only be written to the free room in its table.
+	`WITH spilled AS MATERIALIZED (SELECT repeat('x', 8000) AS x FROM generate_series(1, 130)) SELECT count(x) FROM spilled`,
+	`SELECT FROM jobs WHERE false FOR NO KEY UPDATE`, // refused where nothing may be written
+	// A record in the WAL and nothing else: the commit is flushed and, where that is set up, replicated.
+	`SELECT pg_logical_emit_message(true, 'forgerun', 'ready')`,
+}
+
+func (s *Store) tryWrite(ctx context.Context) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		for _, sql := range readyWrites {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -51,12 +51,6 @@ func newMetrics(f telemetry.Factory) *metrics {
 	}
 }
 
-// flushed counts a group commit.
-func (m *metrics) flushed(ctx context.Context, operation string, items int, took time.Duration) {
-	m.flushSize.WithLabelValues(operation).Observe(float64(items))
-	telemetry.Observe(ctx, m.flushDelay.WithLabelValues(operation), took)
-}
-
 // showPool makes the metrics that are read off a pool when they are scraped,
 // and of whether Postgres answers. Only the latter asks Postgres.
 func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {

@@ -3,21 +3,16 @@ package repo
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
-)
-
-var (
-	removeFaults = statement("removeFaults")
-	insertFaults = statement("insertFaults")
-	lockFaults   = statement("lockFaults")
-	listFaults   = statement("listFaults")
-	countFaults  = statement("countFaults")
-	applyFault   = statement("applyFault")
 )
 
 // faultColumns is the one column list of a rule, read by scanFault.
@@ -25,13 +20,10 @@ const faultColumns = `testbed_faults.rule_id, testbed_faults.position, testbed_f
   testbed_faults.applied, clock_timestamp() - testbed_faults.first_at`
 
 func scanFault(row pgx.CollectableRow) (c fault.Counted, err error) {
-	var rule []byte
 	var id job.ID
-	if err := row.Scan(scanID(&id), &c.Position, &rule, &c.Seed, &c.Seen, &c.Applied, &c.Age); err != nil {
-		return c, err
-	}
+	err = row.Scan(&id, &c.Position, &c.Rule, &c.Seed, &c.Seen, &c.Applied, &c.Age)
 	c.ID = id.String()
-	return c, json.Unmarshal(rule, &c.Rule)
+	return c, err
 }
 
 // uuidOf reads an id of a rule or session, which were made from one; of anything else it gives NULL.
@@ -51,26 +43,26 @@ func (s *Store) ReplaceFaults(ctx context.Context, client job.ID, seed int64, ru
 		texts[i] = string(text)
 	}
 	return s.inTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, lockFaults, uuid(client)); err != nil {
+		if _, err := tx.Exec(ctx, statement("lockFaults"), uuid(client)); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, removeFaults, uuid(client), pgtype.UUID{}); err != nil {
+		if _, err := tx.Exec(ctx, statement("removeFaults"), uuid(client), pgtype.UUID{}); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, insertFaults, uuid(client), seed, texts, column(rules, func(r fault.Counted) pgtype.UUID { return uuidOf(r.ID) }))
+		_, err := tx.Exec(ctx, statement("insertFaults"), uuid(client), seed, texts,
+			column(rules, func(r fault.Counted) pgtype.UUID { return uuidOf(r.ID) }))
 		return err
 	})
 }
 
 // RemoveFaults removes the rules of a client, or with an id that one, and gives how many there were.
 func (s *Store) RemoveFaults(ctx context.Context, client, id job.ID) (int, error) {
-	removed, err := queryRowsAs(ctx, s, "testbed", rowToID, removeFaults, uuid(client), uuid(id))
-	return len(removed), err
+	return s.change(ctx, "testbed", statement("removeFaults"), uuid(client), uuid(id))
 }
 
 // Faults lists the rules of a client in their order.
 func (s *Store) Faults(ctx context.Context, client job.ID) ([]fault.Counted, error) {
-	return queryRows(ctx, s, scanFault, listFaults, uuid(client))
+	return queryRows(ctx, s, scanFault, statement("listFaults"), uuid(client))
 }
 
 // CountFaults counts a request of a client for the rules that are about it, and gives those in their order. The requests of one
@@ -81,7 +73,7 @@ func (s *Store) CountFaults(ctx context.Context, client job.ID, operation string
 		return nil, err
 	}
 	defer unlock()
-	return queryRowsAs(ctx, s, "testbed", scanFault, countFaults, uuid(client), operation)
+	return queryRowsAs(ctx, s, "testbed", scanFault, statement("countFaults"), uuid(client), operation)
 }
 
 // FaultApplied counts that a rule had its effect.
@@ -91,6 +83,111 @@ func (s *Store) FaultApplied(ctx context.Context, client job.ID, c fault.Counted
 		return err
 	}
 	defer unlock()
-	_, err = queryRowsAs(ctx, s, "testbed", rowToID, applyFault, uuid(client), c.Position, uuidOf(c.ID))
-	return err
+	return s.exec(ctx, "testbed", statement("applyFault"), uuid(client), c.Position, uuidOf(c.ID))
+}
+
+// sessionColumns is the one column list of a session, read by scanSession.
+const sessionColumns = `session_id, profile, seed, rules, exchanges, created_at, ended_at`
+
+func scanSession(row pgx.CollectableRow) (s verdict.Session, err error) {
+	var id job.ID
+	var began time.Time
+	var ended *time.Time
+	err = row.Scan(&id, &s.Profile, &s.Seed, &s.Rules, &s.Recorded, &began, &ended)
+	s.ID, s.CreatedAt, s.EndedAt = id.String(), fault.Time(began), fault.TimeOf(ended)
+	return s, err
+}
+
+// StartSession begins a session of a client; false if it has an open one. Of those that have ended it keeps so many.
+func (s *Store) StartSession(ctx context.Context, client job.ID, n verdict.Session, keep int) (began verdict.Session, ok bool, err error) {
+	err = s.inTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
+		began, ok, err = first(rowsIn(ctx, tx, scanSession, statement("startSession"),
+			uuidOf(n.ID), uuid(client), string(n.Profile), n.Seed, n.Rules))
+		if err != nil || !ok {
+			return err
+		}
+		_, err = tx.Exec(ctx, statement("forgetSessions"), uuid(client), keep)
+		return err
+	})
+	return began, ok, err
+}
+
+// EndSession ends a session of a client, and gives it; false if there is none. One that has ended stays as it is.
+func (s *Store) EndSession(ctx context.Context, client, id job.ID) (verdict.Session, bool, error) {
+	return first(queryRowsAs(ctx, s, "testbed", scanSession, statement("endSession"), uuid(client), uuid(id)))
+}
+
+// Session finds a session of a client.
+func (s *Store) Session(ctx context.Context, client, id job.ID) (verdict.Session, bool, error) {
+	return queryFirst(ctx, s, scanSession, statement("listSessions"), uuid(client), uuid(id), 1)
+}
+
+// Sessions lists those of a client, the latest first.
+func (s *Store) Sessions(ctx context.Context, client job.ID) ([]verdict.Session, error) {
+	return queryRows(ctx, s, scanSession, statement("listSessions"), uuid(client), pgtype.UUID{}, verdict.MaxSessions+1)
+}
+
+// Record records a request in the open session of a client, if it has one.
+func (s *Store) Record(ctx context.Context, client job.ID, x *verdict.Exchange) (bool, error) {
+	text, err := json.Marshal(x)
+	if err != nil {
+		return false, err
+	}
+	n, err := s.change(ctx, "testbed", statement("recordExchange"), uuid(client), string(text), verdict.MaxExchanges, verdict.MaxBytes)
+	return n > 0, err
+}
+
+// OpenStreams counts the event streams of a session whose end is not recorded.
+func (s *Store) OpenStreams(ctx context.Context, client, id job.ID) (int, error) {
+	return queryValue[int](ctx, s, statement("openStreams"), uuid(client), uuid(id))
+}
+
+// Recorded gives what a session has recorded, by the time at which it began, and the jobs that were made in it with the attempts
+// to deliver their events.
+func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (
+	exchanges []verdict.Exchange, runs []verdict.Run, attempts []verdict.Attempt, err error,
+) {
+	exchanges, err = queryRows(ctx, s, scanJSON[verdict.Exchange], statement("sessionExchanges"), uuid(client), uuidOf(n.ID))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	slices.SortStableFunc(exchanges, func(x, y verdict.Exchange) int { return x.Start.Compare(y.Start) })
+	since, until := time.Time(n.CreatedAt), (*time.Time)(n.EndedAt)
+	from := firstIDOf(since.Add(-idSkew))
+	args := []any{uuid(client), uuid(from), since, until, verdict.MaxExchanges}
+	runs, err = queryRows(ctx, s, func(row pgx.CollectableRow) (r verdict.Run, err error) {
+		var id job.ID
+		var retryable bool
+		err = scanRow(row, &id, &r.State, &r.Finished, &retryable)
+		r.ID, r.Permanent = id.String(), r.State == string(job.Failed) && !retryable
+		return r, err
+	}, statement("sessionJobs"), args...)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	attempts, err = queryRows(ctx, s, func(row pgx.CollectableRow) (a verdict.Attempt, err error) {
+		var delivery, about job.ID
+		var took int64
+		err = row.Scan(&delivery, &about, &a.Number, &a.Event, &a.At, &took, &a.Status, &a.Error)
+		a.DeliveryID, a.JobID, a.Took = testbed.IDOf(delivery), testbed.IDOf(about), time.Duration(took)*time.Millisecond
+		a.GaveUp = a.Error == string(job.SendTimeout)
+		a.Final = slices.Contains([]string{job.EventSucceeded, job.EventFailed, job.EventCanceled}, a.Event)
+		return a, err
+	}, statement("sessionDeliveries"), args...)
+	slices.SortStableFunc(attempts, func(x, y verdict.Attempt) int { return x.At.Compare(y.At) })
+	return exchanges, runs, attempts, err
+}
+
+// Expiries gives when the keys of a client expire that do.
+func (s *Store) Expiries(ctx context.Context, client job.ID) (map[string]time.Time, error) {
+	type key struct {
+		ID string
+		At time.Time
+	}
+	keys, err := queryRows(ctx, s, pgx.RowToStructByPos[key], statement("sessionKeys"), uuid(client))
+	all := make(map[string]time.Time, len(keys))
+	for _, k := range keys {
+		all[k.ID] = k.At
+	}
+	return all, err
 }

@@ -9,22 +9,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-var (
-	lockClientsWebhooks = statement("lockClientsWebhooks")
-	countWebhooks       = statement("countWebhooks")
-	insertWebhook       = statement("insertWebhook")
-	readWebhook         = statement("readWebhook")
-	listWebhooks        = statement("listWebhooks")
-	updateWebhook       = statement("updateWebhook")
-	deleteWebhook       = statement("deleteWebhook")
-	rotateSecret        = statement("rotateSecret")
-	subscribers         = statement("subscribers")
-	provenURLs          = statement("provenURLs")
-	signingKeys         = statement("signingKeys")
-	addSigningKey       = statement("addSigningKey")
-	retireOtherKeys     = statement("retireOtherKeys")
-)
-
 // DisableFailures is how many failures in a row disable a webhook, unless they come too soon.
 const DisableFailures = 20
 
@@ -60,14 +44,13 @@ const webhookColumns = `webhooks.webhook_id, webhooks.client_id, webhooks.url, w
 
 func scanWebhook(row pgx.CollectableRow) (w job.Webhook, err error) {
 	var secrets secretScanner
-	var disabledAt *time.Time
-	var reason job.DisabledReason
-	err = row.Scan(scanID(&w.ID), scanID(&w.ClientID), &w.URL, &w.Events, &w.Description, &w.ContentMode,
-		&secrets.current, &secrets.old, &secrets.until, &w.CreatedAt, &w.UpdatedAt, &disabledAt, &reason, &w.Failures, &w.FailingFrom,
+	var disabled job.Disabled
+	err = scanRow(row, &w.ID, &w.ClientID, &w.URL, &w.Events, &w.Description, &w.ContentMode,
+		&secrets.current, &secrets.old, &secrets.until, &w.CreatedAt, &w.UpdatedAt, &disabled.At, &disabled.Reason, &w.Failures, &w.FailingFrom,
 		&w.ProvenAt)
 	w.Secrets = secrets.valid(time.Now())
-	if disabledAt != nil {
-		w.Disabled = &job.Disabled{At: *disabledAt, Reason: reason}
+	if !disabled.At.IsZero() {
+		w.Disabled = &disabled
 	}
 	return w, err
 }
@@ -101,51 +84,37 @@ func (s *Store) InsertWebhook(ctx context.Context, w job.Webhook) (added job.Web
 	}
 	defer unlock()
 	err = s.inTx(ctx, "webhook", func(ctx context.Context, tx pgx.Tx) (err error) {
-		added, err = s.addWebhook(ctx, tx, w)
+		if _, err := tx.Exec(ctx, statement("lockClientsWebhooks"), w.ClientID.String()); err != nil {
+			return err
+		}
+		var found bool
+		added, found, err = first(rowsIn(ctx, tx, scanWebhook, statement("insertWebhook"), uuid(w.ID), uuid(w.ClientID), w.URL, w.Events,
+			w.Description, string(w.ContentMode), w.Secrets[0].Sealed, w.ProvenAt != nil, job.MaxWebhooks))
+		if err == nil && !found {
+			err = errManyWebhooks
+		}
 		return err
 	})
 	return added, err
 }
 
-func (s *Store) addWebhook(ctx context.Context, tx pgx.Tx, w job.Webhook) (none job.Webhook, err error) {
-	if _, err := tx.Exec(ctx, lockClientsWebhooks, w.ClientID.String()); err != nil {
-		return none, err
-	}
-	var n int
-	if err := tx.QueryRow(ctx, countWebhooks, uuid(w.ClientID)).Scan(&n); err != nil {
-		return none, err
-	}
-	if n >= job.MaxWebhooks {
-		return none, errManyWebhooks
-	}
-	rows, err := tx.Query(ctx, insertWebhook, uuid(w.ID), uuid(w.ClientID), w.URL, w.Events, w.Description, string(w.ContentMode),
-		w.Secrets[0].Sealed, w.ProvenAt != nil)
-	if err != nil {
-		return none, err
-	}
-	return pgx.CollectExactlyOneRow(rows, scanWebhook)
-}
-
 // Webhook reads a client's webhook.
 func (s *Store) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error) {
-	return s.oneWebhook(ctx, readWebhook, uuid(id), uuid(client))
+	return s.oneWebhook(ctx, statement("readWebhook"), uuid(id), uuid(client))
 }
 
 // oneWebhook runs a statement that answers with the webhook that it is about.
 func (s *Store) oneWebhook(ctx context.Context, sql string, args ...any) (*job.Webhook, error) {
-	w, found, err := queryFirst(ctx, s, scanWebhook, sql, args...)
-	switch {
-	case err != nil:
+	w, err := queryOne(ctx, s, errWebhookNotFound, scanWebhook, sql, args...)
+	if err != nil {
 		return nil, err
-	case !found:
-		return nil, errWebhookNotFound
 	}
 	return &w, nil
 }
 
 // Webhooks lists all of a client's webhooks, the newest first.
 func (s *Store) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) {
-	return queryRows(ctx, s, scanWebhook, listWebhooks, uuid(client))
+	return queryRows(ctx, s, scanWebhook, statement("listWebhooks"), uuid(client))
 }
 
 // UpdateWebhook changes what the patch names. Disabling keeps an earlier
@@ -156,13 +125,13 @@ func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.Webh
 	if p.ContentMode != nil {
 		mode = nullable(string(*p.ContentMode))
 	}
-	return s.oneWebhook(ctx, updateWebhook, uuid(id), uuid(client), p.URL, p.Events, p.Description, mode, p.Enabled, p.Proven)
+	return s.oneWebhook(ctx, statement("updateWebhook"), uuid(id), uuid(client), p.URL, p.Events, p.Description, mode, p.Enabled, p.Proven)
 }
 
 // DeleteWebhook ends a webhook. Deliveries that wait for it are given up by
 // FailOrphans; its log goes with the jobs, and at last by Clean.
 func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
-	_, err := s.oneWebhook(ctx, deleteWebhook, uuid(id), uuid(client))
+	_, err := s.oneWebhook(ctx, statement("deleteWebhook"), uuid(id), uuid(client))
 	return err
 }
 
@@ -170,25 +139,23 @@ func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 // valid for the overlap, and so do the two before it for what is left of theirs:
 // a client that repeats a rotation without having seen its answer loses nothing.
 func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
-	return s.oneWebhook(ctx, rotateSecret, uuid(id), uuid(client), sealed, overlap)
+	return s.oneWebhook(ctx, statement("rotateSecret"), uuid(id), uuid(client), sealed, overlap)
 }
 
 // Subscribers gives the clients that have an enabled webhook.
 func (s *Store) Subscribers(ctx context.Context) ([]job.ID, error) {
-	return queryRows(ctx, s, rowToID, subscribers)
+	return queryRows(ctx, s, rowToID, statement("subscribers"))
 }
 
 // ProvenURLs gives the URLs of a client's enabled webhooks whose receivers said
 // that they want events.
 func (s *Store) ProvenURLs(ctx context.Context, client job.ID) ([]string, error) {
-	return queryRows(ctx, s, pgx.RowTo[string], provenURLs, uuid(client))
+	return queryRows(ctx, s, pgx.RowTo[string], statement("provenURLs"), uuid(client))
 }
 
 // SigningKeys gives the keys that are published, the oldest first.
 func (s *Store) SigningKeys(ctx context.Context) ([]job.SigningKey, error) {
-	return queryRows(ctx, s, func(row pgx.CollectableRow) (k job.SigningKey, err error) {
-		return k, row.Scan(&k.KID, &k.Public, &k.Sealed, &k.CreatedAt, &k.SignsFrom, &k.RetiresAt)
-	}, signingKeys)
+	return queryRows(ctx, s, pgx.RowToStructByPos[job.SigningKey], statement("signingKeys"))
 }
 
 // AddSigningKey publishes a key, to sign after the delay, which gives receivers
@@ -203,10 +170,10 @@ func (s *Store) AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst b
 		if _, err := tx.Exec(ctx, `LOCK TABLE signing_keys IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, addSigningKey, k.KID, k.Public, k.Sealed, delay, onlyFirst); err != nil || onlyFirst {
+		if _, err := tx.Exec(ctx, statement("addSigningKey"), k.KID, k.Public, k.Sealed, delay, onlyFirst); err != nil || onlyFirst {
 			return err
 		}
-		_, err := tx.Exec(ctx, retireOtherKeys, k.KID, overlap)
+		_, err := tx.Exec(ctx, statement("retireOtherKeys"), k.KID, overlap)
 		return err
 	})
 }

@@ -6,14 +6,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/forgerun/forgerun/job"
-)
-
-var (
-	readHeld        = statement("readHeld")
-	markDeadWorkers = statement("markDeadWorkers")
-	orphanedJobs    = statement("orphanedJobs")
 )
 
 // Leases keeps the lease of one worker process alive. It has a connection of
@@ -54,30 +49,18 @@ func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) 
 		if tag.RowsAffected() == 0 {
 			return job.ErrWorkerDead
 		}
-		rows, err := conn.Query(ctx, `SELECT job_id, attempt, fence FROM jobs WHERE worker_id = $1`, uuid(worker))
-		if err != nil {
-			return err
-		}
-		var h job.Lease
-		_, err = pgx.ForEachRow(rows, []any{scanID(&h.JobID), &h.Attempt, &h.Fence}, func() error {
-			held = append(held, h)
-			return nil
-		})
+		held, err = rowsIn(ctx, conn, pgx.RowToStructByPos[job.Lease],
+			`SELECT job_id, attempt, fence FROM jobs WHERE worker_id = $1`, uuid(worker))
 		return err
 	})
 	return held, err
 }
 
 // Held reads the jobs of those of the leases that the worker still has.
-func (l *Leases) Held(ctx context.Context, worker job.ID, leases []job.Lease) ([]job.Held, error) {
-	var held []job.Held
-	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+func (l *Leases) Held(ctx context.Context, worker job.ID, leases []job.Lease) (held []job.Held, err error) {
+	err = l.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		ids, attempts, fences := leaseColumns(leases)
-		rows, err := conn.Query(ctx, readHeld, uuid(worker), ids, attempts, fences)
-		if err != nil {
-			return err
-		}
-		held, err = pgx.CollectRows(rows, scanHeld)
+		held, err = rowsIn(ctx, conn, scanHeld, statement("readHeld"), uuid(worker), ids, attempts, fences)
 		return err
 	})
 	return held, err
@@ -116,20 +99,87 @@ func (l *Leases) with(ctx context.Context, use func(context.Context, *pgx.Conn) 
 	return l.store.failed("heartbeat", err)
 }
 
-const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(traceparent, '') AS traceparent,
-  attempt, fence, state, work_kind, max_attempts, auto_retry, definition -> 'retry', lease_expiries`
+// heldColumns are named like the members of job.Held.
+const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, '') AS correlation_id,
+  coalesce(traceparent, '') AS traceparent, attempt, fence, state, work_kind, max_attempts, auto_retry,
+  definition -> 'retry' AS retry, lease_expiries`
 
-func scanHeld(row pgx.CollectableRow) (h job.Held, err error) {
-	return h, row.Scan(scanID(&h.JobID), scanID(&h.ClientID), &h.RequestID, &h.CorrelationID, &h.TraceParent,
-		&h.Attempt, &h.Fence, &h.State, &h.WorkKind, &h.MaxAttempts, &h.AutoRetry, &h.Retry, &h.LeaseExpiries)
-}
+var scanHeld = pgx.RowToStructByName[job.Held]
 
 // Orphans marks workers dead whose lease has ended, then answers with at most
 // limit jobs that no living worker holds. The guard of every later write is
 // the job's fence, so a stale answer harms nothing.
 func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
-	if err := s.exec(ctx, "mark dead", markDeadWorkers); err != nil {
+	if err := s.exec(ctx, "mark dead", statement("markDeadWorkers")); err != nil {
 		return nil, err
 	}
-	return queryRows(ctx, s, scanHeld, orphanedJobs, limit)
+	return queryRows(ctx, s, scanHeld, statement("orphanedJobs"), limit)
+}
+
+// pauseColumns is the one column list of a pause, named like the members of job.Pause.
+const pauseColumns = `pause_id AS id, scope, target, mode, operator, reason, created_at`
+
+var scanPause = pgx.RowToStructByName[job.Pause]
+
+// AddPause stores a pause, which holds for claims in all processes from then on. One of the same scope, target and mode is given
+// as it is; added is false then. CodeRequestNotFound: there is no such worker. CodeConflict: there are job.MaxPauses.
+func (s *Store) AddPause(ctx context.Context, p job.Pause) (_ job.Pause, added bool, err error) {
+	if p.Scope == job.PauseWorker {
+		alive, err := queryValue[bool](ctx, s, statement("workerAlive"), p.Target)
+		switch {
+		case err != nil:
+			return job.Pause{}, false, err
+		case !alive:
+			return job.Pause{}, false, job.Errorf(job.CodeRequestNotFound, "No worker with this id is alive.")
+		}
+	}
+	stored, added, err := first(queryRowsAs(ctx, s, "pause", scanPause, statement("insertPause"),
+		uuid(p.ID), string(p.Scope), p.Target, string(p.Mode), p.Operator, p.Reason, job.MaxPauses))
+	if err != nil || added {
+		return stored, added, err
+	}
+	many := job.Errorf(job.CodeConflict, "There are %d pauses, and no more may be there: resume some first.", job.MaxPauses)
+	stored, err = queryOne(ctx, s, many, scanPause, statement("findPause"), string(p.Scope), p.Target, string(p.Mode))
+	return stored, false, err
+}
+
+// Pauses gives all that hold now, the oldest first.
+func (s *Store) Pauses(ctx context.Context) (job.Pauses, error) {
+	return queryRows(ctx, s, scanPause, statement("listPauses"))
+}
+
+// RemovePause ends a pause, and gives it.
+func (s *Store) RemovePause(ctx context.Context, id job.ID) (job.Pause, error) {
+	removed, found, err := first(queryRowsAs(ctx, s, "pause", scanPause, statement("deletePause"), uuid(id)))
+	if err == nil && !found {
+		err = job.Errorf(job.CodeRequestNotFound, "No pause with this id was found.")
+	}
+	return removed, err
+}
+
+// ResumePaused looks at the jobs after the given one that were put aside, at most limit, and makes those due that may go on. It
+// answers with their tasks, and with the last job that it looked at; zero when it came to the end.
+func (s *Store) ResumePaused(ctx context.Context, after job.ID, limit int) (tasks []job.Task, last job.ID, err error) {
+	type aside struct {
+		ID     job.ID
+		MayRun bool // no pause stops it any more
+	}
+	looked, err := queryRows(ctx, s, pgx.RowToStructByPos[aside], statement("jobsAside"), [16]byte(after), limit)
+	if err != nil || len(looked) == 0 {
+		return nil, job.ID{}, err
+	}
+	var free []pgtype.UUID
+	for _, a := range looked {
+		if a.MayRun {
+			free = append(free, uuid(a.ID))
+		}
+	}
+	if len(looked) == limit {
+		last = looked[limit-1].ID
+	}
+	if len(free) == 0 {
+		return nil, last, nil
+	}
+	tasks, err = queryRowsAs(ctx, s, "resume paused", scanTask, statement("resumeJobs"), free)
+	return tasks, last, err
 }

@@ -349,7 +349,7 @@ func TestPagesHaveTheRules(t *testing.T) {
 	api, err := os.ReadFile("../docs/reference/api.md")
 	require.NoError(t, err)
 	for _, r := range verdict.Rules() {
-		require.Contains(t, string(page), fmt.Sprintf("| [`%s`](%s) | %s | %s | %s |\n", r.ID, r.See, r.Title, r.Level, r.Exercise))
+		require.Contains(t, string(page), fmt.Sprintf("\n| [`%s`](%s) | %s | ", r.ID, r.See, r.Level))
 		if strings.HasSuffix(r.See, "api.md#what-a-client-does") {
 			require.Contains(t, string(api), "\n- "+r.Quote+"\n")
 		}

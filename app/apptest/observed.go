@@ -1,13 +1,8 @@
 package apptest
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"log/slog"
-	"strings"
-	"sync"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -16,40 +11,6 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
-
-// LogBuffer is a log that can be read while it is written.
-type LogBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *LogBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *LogBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-// Lines gives the lines whose fields have the given values.
-func (l *LogBuffer) Lines(t testing.TB, fields map[string]any) (found []map[string]any) {
-	for line := range strings.Lines(l.String()) {
-		var entry map[string]any
-		require.NoError(t, json.Unmarshal([]byte(line), &entry))
-		matches := true
-		for k, v := range fields {
-			matches = matches && entry[k] == v
-		}
-		if matches {
-			found = append(found, entry)
-		}
-	}
-	return found
-}
 
 // Logged asserts that a transition was logged once, with the fields that section
 // 16 and the scenario require.

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -32,13 +33,13 @@ type World struct {
 	Metrics  *app.Metrics
 	spans    *tracetest.InMemoryExporter
 	provider *sdktrace.TracerProvider
-	Log      *LogBuffer
+	Log      *testkit.Output
 	Logger   *slog.Logger
 }
 
 // NewWorld makes an empty world.
 func NewWorld(t testing.TB) *World {
-	w := &World{T: t, Store: NewStore(), Queue: NewQueue(), Registry: prometheus.NewRegistry(), Log: &LogBuffer{}}
+	w := &World{T: t, Store: NewStore(), Queue: NewQueue(), Registry: prometheus.NewRegistry(), Log: &testkit.Output{}}
 	w.Metrics = app.NewMetrics(w.Registry)
 	w.spans = tracetest.NewInMemoryExporter()
 	w.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))

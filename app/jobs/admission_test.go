@@ -12,11 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
-func newAdmission() (*Admission, *prometheus.Registry, *apptest.LogBuffer) {
-	log, registry := &apptest.LogBuffer{}, prometheus.NewRegistry()
+func newAdmission() (*Admission, *prometheus.Registry, *testkit.Output) {
+	log, registry := &testkit.Output{}, prometheus.NewRegistry()
 	return NewAdmission(AdmissionFloor, nil, registry, slog.New(slog.NewJSONHandler(log, nil))), registry, log
 }
 

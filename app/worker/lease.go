@@ -20,7 +20,7 @@ const maxIdentities = 100
 // lease is given up for good; Drain must have come before. It may be called
 // once.
 func (w *Worker) Run(ctx context.Context) {
-	defer w.refuse()
+	defer w.refuse(ctx)
 	for ctx.Err() == nil {
 		asked := time.Now()
 		id, err := w.register(ctx)

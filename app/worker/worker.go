@@ -196,7 +196,7 @@ func (w *Worker) Canceled(id job.ID) {
 // another lease is left to the rescuer. Heartbeats go on
 // meanwhile: Run must still be running. A second call waits as well.
 func (w *Worker) Drain(ctx context.Context) {
-	w.refuse()
+	w.refuse(ctx)
 	grace := ctx.Done()
 	var bound <-chan time.Time
 	for {
@@ -219,13 +219,20 @@ func (w *Worker) Drain(ctx context.Context) {
 	}
 }
 
+// WaitingMessage is logged when running jobs keep a worker from stopping, with how many they are and the grace that they have.
+const WaitingMessage = "waiting for running jobs"
+
 // refuse ends claiming for good.
-func (w *Worker) refuse() {
+func (w *Worker) refuse(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.draining {
-		w.draining = true
-		w.signalChange()
+	if w.draining {
+		return
+	}
+	w.draining = true
+	w.signalChange()
+	if deadline, bounded := ctx.Deadline(); bounded && len(w.busy) > 0 {
+		w.log.InfoContext(ctx, WaitingMessage, "action", "drain", "jobs", len(w.busy), "grace_ms", time.Until(deadline).Milliseconds())
 	}
 }
 

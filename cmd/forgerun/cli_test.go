@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,7 +78,8 @@ func TestCommandLine(t *testing.T) {
 func TestCommandsBesideJobs(t *testing.T) {
 	testCommands(t, map[string]func(*shell){
 		"batches": batchesByCommand, "testbed": testbedByCommand,
-		"listen": listenCommand, "listen and run": listenAndRun, "follow": followEvents, "interrupt": interruptCommand,
+		"listen": listenCommand, "listen and run": listenAndRun, "forward": listenAndForward,
+		"follow": followEvents, "interrupt": interruptCommand,
 		"terminal": watchInTerminal,
 	})
 }
@@ -167,7 +171,7 @@ func jobsByCommand(sh *shell) {
 	sh.exits(command.Failed, "", "jobs", "wait", again)
 	require.Contains(t, sh.ok("jobs", "retry", again, "--wait"), "SUCCEEDED")
 	require.Contains(t, sh.ok("jobs", "report", again, "--attempt", "1"), "FAILED")
-	require.Contains(t, sh.ok("jobs", "logs", done), "job.succeeded")
+	require.Contains(t, sh.ok("jobs", "events", done), "job.succeeded")
 	require.Contains(t, sh.ok("jobs", "logs", done, "--follow"), "job-succeeded")
 	require.Contains(t, sh.ok("jobs", "watch", done, "-o", "json"), `"name":"job-succeeded"`)
 
@@ -230,8 +234,11 @@ func batchesByCommand(sh *shell) {
 	require.Equal(t, "COMPLETED", sh.value("status", "batch", "get", batch))
 	lines := write(`{"type":"EXECUTE","work_kind":"FAIL_IMMEDIATE"}` + "\n" + `{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}` + "\n")
 	sh.exits(command.Failed, "", "batch", "submit", lines, "--wait")
+	code, stdout, _ := sh.run(t.Context(), "batch", "watch", strings.TrimSpace(sh.ok("batch", "submit", lines, "-o", "name")))
+	require.Equal(t, command.Failed, code)
+	require.Regexp(t, `(?m)^0 +[0-9a-f-]{36} +FAILED +The job's input`, stdout, "what failed is named")
 	refused := write(`{"jobs": [{"type":"EXECUTE","work_kind":"NO_SUCH_KIND"}, {"type":"DEFERRED","execution_at":"2126-01-01T00:00:00Z"}]}`)
-	code, stdout, _ := sh.run(t.Context(), "batch", "submit", refused)
+	code, stdout, _ = sh.run(t.Context(), "batch", "submit", refused)
 	require.Equal(t, command.Failed, code)
 	require.Regexp(t, `(?m)^0 +- +REFUSED`, stdout)
 	id := strings.TrimPrefix(strings.SplitN(stdout, "\n", 2)[0], "Batch ")
@@ -310,7 +317,7 @@ func listenAndRun(sh *shell) {
 	script := "cat >> " + dir + `/body; echo "$FORGERUN_EVENT $FORGERUN_JOB_ID" >> ` + dir + "/seen; mkdir " + dir + "/once && exit 1; exit 0"
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	listener := sh.start(ctx, "webhooks", "listen", "--events", "job.failed", "--exec", script, "--structured")
+	listener := sh.start(ctx, "webhooks", "listen", "--events", "job.failed", "--structured", "--", "sh", "-c", script)
 	id, _ := listener.registered(t)
 	job := strings.TrimSpace(sh.ok("jobs", "submit", "FAIL_IMMEDIATE", "-o", "name"))
 	line := "job.failed " + job + "\n"
@@ -323,6 +330,29 @@ func listenAndRun(sh *shell) {
 	stop()
 	listener.ends(t, 0)
 	require.NotContains(t, sh.ok("webhooks", "list"), id, "it is deleted after Ctrl-C too")
+}
+
+// What is forwarded comes again until the receiver has taken it.
+func listenAndForward(sh *shell) {
+	t := sh.t
+	var messages, bodies atomic.Int64
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, err := io.ReadAll(r.Body); err == nil && strings.Contains(string(body), "jobStatus") && r.Header.Get("webhook-signature") != "" {
+			bodies.Add(1)
+		}
+		if messages.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer target.Close()
+	listener := sh.start(t.Context(), "webhooks", "listen", "--events", "job.failed", "--count", "1", "--forward", target.URL)
+	listener.registered(t)
+	sh.ok("jobs", "submit", "FAIL_IMMEDIATE")
+	listener.ends(t, 0)
+	require.EqualValues(t, 2, bodies.Load())
+	require.Regexp(t, `(?s)job\.failed.*answered 503.*job\.failed.*answered 200`, listener.out.String())
+	sh.exits(command.WrongUsage, "--forward", "webhooks", "listen", "--forward", "localhost")
+	sh.exits(command.WrongUsage, "stands after --", "webhooks", "listen", "./notify.sh")
 }
 
 func followEvents(sh *shell) {

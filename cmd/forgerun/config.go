@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ type Config struct {
 	LogLevel                    slog.Level
 	LogFormat                   string
 	Screen                      term.Style // what standard output and standard error can show
+	LogFile                     io.Writer  // that gets everything; nil: none
 	Network                     Network
 	Tracing                     Tracing
 	WorkerConcurrency           int

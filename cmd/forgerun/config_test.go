@@ -236,18 +236,15 @@ func TestConfigurationPageListsWhatExists(t *testing.T) {
 		}
 	}
 	var cfg Config
-	or := func(text, other string) string {
-		if text == "" {
-			return other
-		}
-		return text
-	}
 	for _, v := range cfg.variables() {
-		fallback := or(v.fallback, "(none)")
+		fallback := v.fallback
 		if strings.Contains(fallback, "*") { // which would be emphasis
 			fallback = "`" + fallback + "`"
 		}
-		actual = append(actual, "| "+v.name+" | "+fallback+" | "+or(v.dev, "(the same)")+" | "+v.help+" |")
+		if v.dev != "" {
+			fallback = strings.TrimSpace(fallback + " (" + v.dev + " in dev)")
+		}
+		actual = append(actual, "| "+v.name+" | "+fallback+" | "+v.help+" |")
 	}
 	require.Empty(t, cmp.Diff(actual, documented), "-code +docs/reference/configuration.md")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -11,29 +12,43 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+
+	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/forgerun/forgerun/internal/cli/access"
+	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	local "github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/monitoring"
 	"github.com/forgerun/forgerun/repo"
 )
 
 // runDev is everything in one process, on stores of its own unless others are
 // configured.
 func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io.Writer) error {
-	log, err := cfg.newLogger(stderr)
-	if err != nil {
-		return err
-	}
+	var err error
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil { // the stores' unprivileged users pass through it
 		return fmt.Errorf("data folder: %w", err)
+	}
+	file := &lumberjack.Logger{Filename: logFile(&cfg), MaxSize: logFileMB, MaxBackups: 1}
+	lines := monitoring.NewLines(file, nil)
+	defer func() {
+		lines.Flush()
+		_ = file.Close()
+	}()
+	cfg.LogFile = lines
+	log, err := cfg.newLogger(stderr)
+	if err != nil {
+		return err
 	}
 	if cfg.MasterKey == nil {
 		if cfg.MasterKey, err = ownMasterKey(filepath.Join(cfg.DataDir, "master.key")); err != nil {
@@ -61,6 +76,12 @@ func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io
 	return serveRole(ctx, cfg, "dev", unknown, stderr, func(p *process) (<-chan error, error) { return p.startDev(ctx, show) })
 }
 
+// logFileMB is how large dev's log may grow until a new one is begun; one older one is kept.
+const logFileMB = 32
+
+// logFile is where dev logs everything.
+func logFile(cfg *Config) string { return filepath.Join(cfg.DataDir, "dev.log") }
+
 // startDev starts all roles, and says where they are.
 func (p *process) startDev(ctx context.Context, show screen) (<-chan error, error) {
 	if err := p.startWorker(ctx); err != nil {
@@ -83,7 +104,20 @@ func (p *process) startDev(ctx context.Context, show screen) (<-chan error, erro
 	}
 	show.done()
 	a.greet(show, login)
+	if show.style.Terminal && term.IsTerminal(os.Stdin) {
+		go greetAgain(os.Stdin, func() { a.greet(show, login) })
+	}
 	return a.failed, p.parts.Start(ctx, lifecycle.Close("addresses", remove))
+}
+
+// greetAgain greets whenever a line of the terminal is "?".
+func greetAgain(terminal io.Reader, greet func()) {
+	signal.Ignore(syscall.SIGTTIN) // in the background there is nothing to read, which is no reason to be stopped
+	for lines := bufio.NewScanner(terminal); lines.Scan(); {
+		if strings.TrimSpace(lines.Text()) == "?" {
+			greet()
+		}
+	}
 }
 
 // ownMasterKey reads the data folder's master key, and makes one if there is none.
@@ -125,7 +159,7 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 		if err != nil {
 			return stop, err
 		}
-		stops = append(stops, func() error { return postgres.Stop(local.Fast) })
+		stops = append(stops, postgres.Stop)
 		cfg.DatabaseURL = postgres.URL()
 	}
 	if cfg.RedisURL != "" {

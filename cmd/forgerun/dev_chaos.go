@@ -53,14 +53,11 @@ func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, st
 	if err != nil {
 		return err
 	}
-	dir, err := filepath.Abs(filepath.Join(cfg.DataDir, "chaos"))
-	if err != nil {
-		return err
-	}
 	starting, cancel := context.WithTimeoutCause(ctx, chaosStart, errors.New("not everything was ready in time"))
 	defer cancel()
 	s, err := local.Start(starting, local.Options{
-		Forgerun: program, Dir: dir, Listen: cfg.HTTPAddr, APIs: chaosAPIs, Faults: true, Clock: c.faults.MovesClock(),
+		Forgerun: program, Dir: filepath.Join(cfg.DataDir, "chaos"),
+		Listen: cfg.HTTPAddr, APIs: chaosAPIs, Workers: chaosWorkers, Faults: true, Clock: c.faults.MovesClock(),
 		Concurrency: cfg.WorkerConcurrency, TimeScale: cfg.TimeScale, Env: chaosEnviron(environ), Log: stderr,
 	})
 	if err != nil {
@@ -72,9 +69,6 @@ func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, st
 
 // disturb has the service work, says where it is, and does the faults.
 func (c chaos) disturb(ctx, starting context.Context, s *local.Stack, stdout io.Writer) error {
-	if err := s.Scale(starting, chaosWorkers); err != nil {
-		return err
-	}
 	id, key, err := local.Register(starting, s.URL())
 	if err != nil {
 		return err

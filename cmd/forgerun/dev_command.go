@@ -24,14 +24,14 @@ func (p *program) devCommand() *cobra.Command {
 		Long: "Everything in one process, with its own Postgres and Redis. With --chaos the roles run as\n" +
 			"processes of their own, behind a port that survives them, and faults are done to them and to\n" +
 			"their stores. Configured by the environment: see 'forgerun config dev'.\n\n" +
-			"It logs a line for each job that ends and for each warning.\n\nFaults:\n" + faultList(),
-		Example: "  forgerun dev\n  forgerun dev --chaos kill=10s,flush=30s --seed 7",
-		Args:    command.Exactly(0),
-		RunE:    func(c *cobra.Command, _ []string) error { return p.dev(c.Context(), asked, verbose, fetch) },
+			"It shows a line for each job that ends, each delivery that fails and each warning; everything is in\n" +
+			".forgerun/dev.log.\n\nFaults:\n" + faultList(),
+		Args: command.Exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error { return p.dev(c.Context(), asked, verbose, fetch) },
 	}
 	c.Flags().StringVar(&asked.asked, "chaos", "", "`faults` with the mean time between two of a kind, such as kill=10s,flush=30s")
 	c.Flags().Uint64Var(&asked.seed, "seed", 1, "`number` that the times and targets of faults are drawn by")
-	c.Flags().BoolVar(&verbose, "verbose", false, "log everything, as text, and not only the ends of jobs and warnings")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show everything, as text")
 	c.Flags().StringVar(&fetch, "fetch", "",
 		"fetch a private copy of Postgres where none is installed, from Maven Central or a mirror at `url`")
 	c.Flags().Lookup("fetch").NoOptDefVal = local.MavenCentral
@@ -98,6 +98,7 @@ func (a *api) greet(s screen, l login) {
   Console     %s
   Dashboard   %s
   Data        %s
+  Log         %s
 
 In another terminal, in this folder:
 
@@ -114,10 +115,10 @@ Or by HTTP: submit a job, watch it to its end, look at it, read its report:
   curl -s %s/jobs/$JOB -H "$AUTH"
   curl -s %s/jobs/$JOB/report -H "$AUTH"
 
-Stop with Ctrl-C.
+Stop with Ctrl-C. ? and Enter shows this again.
 `, s.style.Paint(term.Strong, "ForgeRun "+version+" is ready."), s.link(base), l.ClientID, l.APIKey, token,
 		s.link("http://"+a.addr+"/docs"), s.link("http://"+a.p.adminAddr+"/"), s.link("http://"+a.p.adminAddr+monitoring.DashboardPath+"/"),
-		a.p.cfg.DataDir,
+		a.p.cfg.DataDir, logFile(&a.p.cfg),
 		l.APIKey, base, base, base, base)
 }
 

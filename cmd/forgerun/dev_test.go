@@ -206,7 +206,7 @@ func TestDevInATerminal(t *testing.T) {
 	dir := filepath.Join(base, "data")
 	const token = "0123456789abcdef-of-dev"
 	terminal, shown, dev := inTerminal(t, env{
-		"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": "127.0.0.1:0", "FORGERUN_ADMIN_ADDR": "127.0.0.1:0", "FORGERUN_TIME_SCALE": "0",
+		"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": "127.0.0.1:0", "FORGERUN_ADMIN_ADDR": "127.0.0.1:0", "FORGERUN_SHUTDOWN_GRACE": "1s",
 		"FORGERUN_ADMIN_TOKEN": "ann:" + token,
 	}, "dev")
 	eventually(t, "dev is ready", func() bool { return strings.Contains(shown.String(), "Stop with Ctrl-C.") })
@@ -236,10 +236,17 @@ func TestDevInATerminal(t *testing.T) {
 	sh.env = merge(required, env{"FORGERUN_HTTP_ADDR": address})
 	sh.exits(1, "FORGERUN_HTTP_ADDR: "+address+" is taken by "+holder, "api")
 
+	_, err = terminal.WriteString("?\n")
+	require.NoError(t, err)
+	eventually(t, "the greeting is shown again", func() bool { return strings.Count(shown.String(), "is ready.") == 2 })
+	sh.env = env{"FORGERUN_DATA_DIR": dir, "HOME": t.TempDir()}
+	slow := strings.TrimSpace(sh.ok("jobs", "submit", "SUCCESS_SLOW", "-o", "name"))
+	eventually(t, "a job is running", func() bool { return sh.value("state", "jobs", "get", slow) == "RUNNING" })
 	_, err = terminal.WriteString("\x03") // Ctrl-C
 	require.NoError(t, err)
 	require.NoError(t, dev.Wait())
-	sh.env = env{"FORGERUN_DATA_DIR": dir, "HOME": t.TempDir()}
+	require.Regexp(t, `waiting for 1 job to end, up to 1s; Ctrl-C again stops at once`, shown.String())
+	require.Contains(t, readText(t, filepath.Join(dir, "dev.log")), `"next_state":"QUEUED"`, "everything is in the file")
 	sh.exits(2, "start forgerun dev in this folder (none runs here)", "jobs", "list")
 }
 
@@ -274,7 +281,15 @@ func watchInTerminal(sh *shell) {
 		require.Equal(t, noColor == "", strings.Contains(shown.String(), red+"FAILED"))
 		require.Equal(t, noColor == "", strings.Contains(shown.String(), "\x1b[3"))
 	}
-	_, shown, cmd := inTerminal(t, merge(sh.env, env{"FORGERUN_DATABASE_URL": ""}), "doctor")
+	home := t.TempDir()
+	terminal, shown, cmd := inTerminal(t, env{"HOME": home}, "login", "--url", sh.env["FORGERUN_URL"])
+	eventually(t, "the key is asked for", func() bool { return strings.Contains(shown.String(), "API key of ") })
+	_, err := terminal.WriteString(sh.env["FORGERUN_API_KEY"] + "\n")
+	require.NoError(t, err)
+	require.NoError(t, cmd.Wait())
+	require.NotContains(t, shown.String(), sh.env["FORGERUN_API_KEY"])
+	(&shell{t: t, env: env{"HOME": home, "FORGERUN_DATA_DIR": home}}).ok("jobs", "list")
+	_, shown, cmd = inTerminal(t, merge(sh.env, env{"FORGERUN_DATABASE_URL": ""}), "doctor")
 	require.Error(t, cmd.Wait())
 	eventually(t, "the findings are shown in colour", func() bool { return strings.Contains(shown.String(), red+"FAIL\x1b[0m  ") })
 }

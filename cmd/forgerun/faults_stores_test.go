@@ -190,9 +190,9 @@ func TestFaultStandby(t *testing.T) {
 	dir := tempDir(t)
 	first, err := local.StartPostgres(t.Context(), local.ServerOptions{Dir: filepath.Join(dir, "first")})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, first.Stop(local.Immediate)) })
+	t.Cleanup(func() { require.NoError(t, first.Kill()) })
 	require.NoError(t, repo.Migrate(t.Context(), first.URL(), -1))
-	require.NoError(t, first.Stop(local.Fast))
+	require.NoError(t, first.Stop())
 	copyTree(t, filepath.Join(dir, "first"), filepath.Join(dir, "second"))
 	require.NoError(t, os.Remove(filepath.Join(dir, "second", "running")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "second", "data", "standby.signal"), nil, 0o644))
@@ -204,7 +204,7 @@ func TestFaultStandby(t *testing.T) {
 			first.Port(), strings.TrimSpace(string(password))),
 	}})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, second.Stop(local.Immediate)) })
+	t.Cleanup(func() { require.NoError(t, second.Kill()) })
 
 	host := hostOf(t, first.URL())
 	both := strings.Replace(first.URL(), host, host+","+hostOf(t, second.URL()), 1) + "&target_session_attrs=read-write"
@@ -214,7 +214,7 @@ func TestFaultStandby(t *testing.T) {
 	s.awaitCount("the standby confirms", 1, `SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`)
 	r := newTrial(s, nil)
 
-	require.NoError(t, second.Stop(local.Immediate))
+	require.NoError(t, second.Kill())
 	r.refusals()
 	accepted := len(s.acceptedIDs())
 	time.Sleep(5 * time.Second) // it stays so for a while
@@ -222,7 +222,7 @@ func TestFaultStandby(t *testing.T) {
 	require.NoError(t, second.Start(t.Context()))
 	r.progress("with the standby again")
 
-	require.NoError(t, first.Stop(local.Immediate))
+	require.NoError(t, first.Kill())
 	promoted, err := exec.CommandContext(t.Context(), "psql", second.URL(), "-Atc", "SELECT pg_promote()").CombinedOutput()
 	require.NoError(t, err, string(promoted))
 	s.db.Reset()

@@ -135,7 +135,7 @@ func TestFaultWALWithoutDiskSpace(t *testing.T) {
 		Dir: filepath.Join(dir, "postgres"), Settings: map[string]string{"max_wal_size": "64MB", "wal_recycle": "off"},
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, postgres.Stop(local.Immediate)) })
+	t.Cleanup(func() { require.NoError(t, postgres.Kill()) })
 	require.NoError(t, repo.Migrate(t.Context(), postgres.URL(), -1))
 	r := newTrial(newStackOn(t, postgres.URL()), nil)
 	release := fillUp(t, dir)
@@ -234,7 +234,7 @@ func TestFaultClockStep(t *testing.T) {
 		Env: []string{"LD_PRELOAD=" + libraries[0], "FAKETIME_TIMESTAMP_FILE=" + clock, "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"},
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, postgres.Stop(local.Immediate)) })
+	t.Cleanup(func() { require.NoError(t, postgres.Kill()) })
 	require.NoError(t, repo.Migrate(t.Context(), postgres.URL(), -1))
 	r := newTrial(newStackOn(t, postgres.URL()), nil)
 	set("+3600")

@@ -26,7 +26,8 @@ const module = "github.com/forgerun/forgerun"
 // row fails the test: a new package needs a row, and a reason.
 var mayImport = []packageRule{
 	{"job", nil},
-	{"job/admin", []string{"job"}},
+	{"job/view", []string{"internal/timetable", "job"}},
+	{"job/admin", []string{"job", "job/view"}},
 	{"job/testbed", []string{"job", "verdict", "verdict/fault"}},
 	{"verdict", []string{"verdict/fault"}}, // judges clients of any API
 	{"verdict/fault", nil},
@@ -63,18 +64,19 @@ var mayImport = []packageRule{
 	{"app/maintenance", []string{
 		"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/clock", "internal/telemetry", "app/... test",
 	}},
-	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
+	{"app/apptest", []string{"app", "job", "internal/telemetry", "internal/testkit"}}, // for tests
 	{"handlers", []string{"handlers/conn", "handlers/cors", "handlers/decode", "handlers/disturb", "handlers/docs", "handlers/header",
-		"handlers/query", "handlers/report", "handlers/stream", "job", "job/testbed", "verdict", "verdict/fault",
-		"internal/authlimit", "internal/fair", "internal/telemetry", "internal/timetable"}},
+		"handlers/problem", "handlers/query", "handlers/report", "handlers/stream", "job", "job/testbed", "job/view",
+		"verdict", "verdict/fault", "internal/authlimit", "internal/fair", "internal/telemetry"}},
 	{"handlers/conn", []string{"internal/telemetry"}},
 	{"handlers/cors", []string{"internal/localhosts", "handlers/docs test"}},
 	{"handlers/decode", []string{"internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
 	{"handlers/disturb", []string{"handlers/stream", "job", "verdict", "verdict/fault"}},
-	{"handlers/docs", []string{"job"}},
+	{"handlers/docs", []string{"handlers/problem", "job"}},
 	{"handlers/report", []string{"internal/junit", "verdict", "verdict/fault"}},
-	{"handlers/operator", []string{"handlers/decode", "handlers/header", "handlers/query", "internal/operators",
-		"internal/timetable", "job", "job/admin", "internal/authlimit test", "internal/telemetry test"}},
+	{"handlers/operator", []string{"handlers/decode", "handlers/header", "handlers/problem", "handlers/query", "internal/operators",
+		"job", "job/admin", "job/view", "internal/authlimit test", "internal/telemetry test"}},
+	{"handlers/problem", []string{"job", "job/view"}},
 	{"handlers/query", []string{"handlers/decode", "job"}},
 	{"handlers/header", []string{"handlers/decode", "job"}},
 	{"handlers/stream", []string{"handlers/conn", "handlers/header", "job", "internal/telemetry"}},
@@ -94,7 +96,7 @@ var mayImport = []packageRule{
 	{"internal/work", []string{"job"}},
 	{"repo", []string{"job", "job/admin", "job/testbed", "verdict", "verdict/fault", "migrations", "internal/clock", "internal/telemetry"}},
 	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what both found out about their servers
-	{"repo/repotest", []string{"job", "migrations", "repo", "internal/stack"}},
+	{"repo/repotest", []string{"job", "repo", "internal/stack"}},
 	{"internal/testkit", nil}, // for tests
 	{"internal/testkit/browser", nil},
 
@@ -104,17 +106,16 @@ var mayImport = []packageRule{
 	{"examples/...", []string{"client"}},
 	{"clients/python/generate", []string{"handlers/docs"}},
 	{"internal/simulator/scenario", nil},
-	{"internal/simulator/history", nil},
+	{"internal/simulator/history", []string{"client"}},
 	{"internal/simulator/servicetime", nil},
-	{"internal/simulator/facts", []string{"client", "internal/simulator/history"}},
 	{"internal/simulator/judge", []string{"internal/simulator/history", "internal/simulator/servicetime"}},
-	{"internal/simulator/judge/collect", []string{"client", "internal/simulator/facts", "internal/simulator/history",
+	{"internal/simulator/judge/collect", []string{"client", "internal/simulator/history",
 		"internal/simulator/judge", "internal/simulator/servicetime"}},
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history", "internal/simulator/scenario"}},
 	{"internal/simulator/report", []string{"internal/cli/term", "internal/junit", "internal/simulator/history test",
 		"internal/simulator/judge"}},
 	{"internal/simulator/load", []string{
-		"client", "internal/simulator/facts", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report",
+		"client", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report",
 		"internal/simulator/scenario", "internal/simulator/servicetime",
 	}},
 	{"internal/simulator/tour", []string{"client", "internal/simulator/..."}},
@@ -125,7 +126,7 @@ var mayImport = []packageRule{
 	{"internal/cli/command", nil},
 	{"internal/cli/...", []string{"client", "internal/cli/..."}},
 
-	{"internal/simulator/commands", []string{"client", "internal/cli/command", "internal/simulator/...", "internal/stack",
+	{"internal/simulator/commands", []string{"client", "internal/cli/command", "internal/cli/term", "internal/simulator/...", "internal/stack",
 		"internal/version", "job test"}},
 	{"cmd/simulator", []string{"internal/simulator/commands"}},
 	{"cmd/...", []string{"..."}},
@@ -153,8 +154,7 @@ var onlyIn = []struct {
 		"cmd/... test"}},
 	{"github.com/alicebob/miniredis", []string{"internal/stack", "tasks/... test"}},
 	{"github.com/gofiber/fiber", []string{"handlers"}},
-	{"github.com/valyala/fasthttp", []string{"handlers", "handlers/conn test", "handlers/disturb", "internal/simulator/load",
-		"internal/bench/..."}},
+	{"github.com/valyala/fasthttp", []string{"handlers", "handlers/conn test", "handlers/disturb", "internal/bench/..."}},
 	{"github.com/pb33f", []string{"handlers test"}},
 	{"github.com/dunglas/httpsfv", []string{"webhook", "client", "handlers/header", "cmd/..."}},
 	{"github.com/go-jose", []string{"webhook"}},

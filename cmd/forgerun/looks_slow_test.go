@@ -50,7 +50,24 @@ func findNoBarrier(c *consoleTab, at string) {
 
 func allVerifiers(t *testing.T) []verifier {
 	t.Helper()
-	return []verifier{goVerifier(t), npmVerifier(t), nodeVerifier(), pythonVerifier(t)}
+	bySecret := func(name, remedy string, command ...string) verifier {
+		return verifier{name: name, missing: missingProgram(command[0], remedy), command: command, secretOnly: true}
+	}
+	classes := t.TempDir()
+	java := bySecret("Java", "install a JDK", "java", "-XX:TieredStopAtLevel=1", "-cp", classes, "Verify")
+	if java.missing == "" {
+		java.missing = missingProgram("javac", "install a JDK")
+	}
+	if java.missing == "" {
+		runIn(t, snippets, nil, "javac", "-d", classes, "Verify.java")
+	}
+	return []verifier{
+		goVerifier(t), npmVerifier(t), nodeVerifier(), pythonVerifier(t), java,
+		bySecret("Ruby", "install Ruby 3", "ruby", filepath.Join(snippets, "verify.rb")),
+		bySecret("PHP", "install PHP 8", "php", filepath.Join(snippets, "verify.php")),
+		bySecret("C#", "install .NET 10", "dotnet", "run", filepath.Join(snippets, "Verify.cs")),
+		bySecret("a shell", "install openssl", "sh", filepath.Join(snippets, "verify.sh")),
+	}
 }
 
 func nodeVerifier() verifier {

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"io"
 	"os"
@@ -23,6 +24,9 @@ import (
 	simulator "github.com/forgerun/forgerun/internal/simulator/commands"
 	build "github.com/forgerun/forgerun/internal/version"
 )
+
+//go:embed examples.txt
+var exampleCalls string
 
 // version names this build in greetings, metrics, traces and requests.
 var version = build.Number()
@@ -44,7 +48,7 @@ func main() {
 // run is the program as a value. It gives the exit code: see package command.
 func run(ctx context.Context, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
 	p := &program{arguments: args, getenv: getenv, environ: environ, stdout: stdout, stderr: stderr}
-	code, err := command.Execute(ctx, p.root(), args, stdout, stderr)
+	code, err := command.Execute(ctx, p.root(), exampleCalls, args, stdout, stderr)
 	if err != nil {
 		lastWords(stderr, sentence(err))
 	}
@@ -72,10 +76,11 @@ func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "forgerun",
 		Short: "Executes jobs that are submitted over HTTP and never loses one",
-		Long: `ForgeRun executes jobs that are submitted over HTTP and never loses one.
-
-The first five minutes:  forgerun dev
-The service is configured by environment variables: see 'forgerun config'.`,
+		Long: "ForgeRun executes jobs that are submitted over HTTP and never loses one.\n" +
+			"The service is configured by environment variables: see 'forgerun config'.",
+		Example: "  forgerun dev                                # start everything here\n" +
+			"  forgerun jobs submit SUCCESS_FAST --watch   # in another terminal: the first job\n" +
+			"  forgerun verdict -- npm test                # tell whether a client of yours is right",
 		Version: version,
 	}
 	root.AddGroup(&cobra.Group{ID: groupServe, Title: "Run the service:"})

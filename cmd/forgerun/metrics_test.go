@@ -279,7 +279,7 @@ func TestScrapeDuringOutages(t *testing.T) {
 	resume()
 	shows(1, 1)
 
-	require.NoError(t, postgres.Stop(local.Immediate))
+	require.NoError(t, postgres.Kill())
 	shows(0, 1)
 	ready(http.StatusServiceUnavailable, `"postgres":`, `"migrations":"unknown"`)
 	require.NoError(t, postgres.Start(t.Context()))

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	local "github.com/forgerun/forgerun/internal/stack"
 )
 
 func TestPostgresCrashUnderLoad(t *testing.T) {
@@ -22,7 +20,7 @@ func TestPostgresCrashUnderLoad(t *testing.T) {
 		before := len(s.acceptedIDs())
 		eventually(t, "jobs are accepted", func() bool { return len(s.acceptedIDs()) > before+50 })
 		refused := load.refusals()
-		require.NoError(t, postgres.Stop(local.Immediate))
+		require.NoError(t, postgres.Kill())
 		eventually(t, "requests are refused", func() bool { return load.refusals() > refused+8 })
 		require.NoError(t, postgres.Start(t.Context()))
 		s.db.Reset()
@@ -43,7 +41,7 @@ func TestPostgresCrashUnderLoad(t *testing.T) {
 
 func TestPostgresDownAtTheStart(t *testing.T) {
 	s, postgres := newStackWithPostgres(t)
-	require.NoError(t, postgres.Stop(local.Fast))
+	require.NoError(t, postgres.Stop())
 	api := s.startAPI()
 	worker := s.start("worker")
 	require.Equal(t, http.StatusServiceUnavailable, (&user{s: s}).call(api, "GET", "/readyz", "").status)

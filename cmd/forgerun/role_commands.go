@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -36,7 +35,6 @@ func (p *program) roleCommand(role, short string, start startRole) *cobra.Comman
 		c.Flags().IntVar(&port, "port", 0, "`number` of the API's port, in place of that of FORGERUN_HTTP_ADDR")
 	}
 	c.Flags().IntVar(&admin, "admin-port", 0, "`number` of the admin listener's port, in place of that of FORGERUN_ADMIN_ADDR")
-	c.Example = fmt.Sprintf("  forgerun %[1]s\n  forgerun %[1]s --admin-port 9091", role)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		getenv := p.getenv
 		p := *p

@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 
+	"github.com/forgerun/forgerun/app/worker"
 	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/monitoring"
@@ -22,10 +24,21 @@ const shortFormat = "short"
 
 // newLogger makes the logger of a process.
 func (c *Config) newLogger(w io.Writer) (*slog.Logger, error) {
-	if c.LogFormat == shortFormat {
-		return slog.New(&shortHandler{out: &lineWriter{w: w}, style: c.Screen, level: c.LogLevel}), nil
+	if c.LogFormat != shortFormat {
+		if c.LogFile != nil {
+			w = io.MultiWriter(w, c.LogFile)
+		}
+		return monitoring.NewLogger(w, c.LogLevel, c.LogFormat)
 	}
-	return monitoring.NewLogger(w, c.LogLevel, c.LogFormat)
+	h := &shortHandler{out: &lineWriter{w: w}, style: c.Screen, level: c.LogLevel, all: slog.DiscardHandler}
+	if c.LogFile != nil {
+		all, err := monitoring.NewLogger(c.LogFile, c.LogLevel, "json")
+		if err != nil {
+			return nil, err
+		}
+		h.all = all.Handler()
+	}
+	return slog.New(h), nil
 }
 
 // lineWriter writes whole lines, one at a time.
@@ -34,27 +47,32 @@ type lineWriter struct {
 	w  io.Writer
 }
 
-// shortHandler writes a line for each job that ends and for each warning, and nothing else.
+// shortHandler writes a line for each job that ends, for each delivery that fails at first or for good, for each warning and for
+// the wait for running jobs, and hands everything to another handler.
 type shortHandler struct {
 	out   *lineWriter
 	style term.Style
 	level slog.Level
 	attrs []slog.Attr // of With
+	all   slog.Handler
 }
 
 // Enabled makes shortHandler a slog.Handler. The ends of jobs are logged as information.
 func (h *shortHandler) Enabled(_ context.Context, level slog.Level) bool {
-	return level >= max(h.level, slog.LevelInfo)
+	return level >= h.level
 }
 
 // Handle makes shortHandler a slog.Handler.
-func (h *shortHandler) Handle(_ context.Context, r slog.Record) error {
+func (h *shortHandler) Handle(ctx context.Context, r slog.Record) error {
+	if err := h.all.Handle(ctx, r); err != nil {
+		return err
+	}
 	attrs := slices.Clone(h.attrs)
 	r.Attrs(func(a slog.Attr) bool { attrs = append(attrs, a); return true })
 	text := ""
 	if r.Level >= slog.LevelWarn {
 		text = h.warning(r, flat(attrs))
-	} else if text = h.end(r, flat(attrs)); text == "" {
+	} else if text = h.told(r.Message, flat(attrs)); text == "" {
 		return nil
 	}
 	line := h.style.Paint(term.Faint, r.Time.Format("15:04:05.000")) + "  " + text + "\n"
@@ -67,13 +85,25 @@ func (h *shortHandler) Handle(_ context.Context, r slog.Record) error {
 	return err
 }
 
-// end is the line of a job that has ended; "" for everything else.
-func (h *shortHandler) end(r slog.Record, attrs map[string]string) string {
-	state := attrs["next_state"]
-	if r.Message != "job transition" || !job.State(state).Final() {
-		return ""
+// told is the line of what a person is told; "" for everything else.
+func (h *shortHandler) told(message string, attrs map[string]string) string {
+	switch state := attrs["next_state"]; {
+	case message == "job transition" && job.State(state).Final():
+		return h.line(state, attrs["work_kind"], attrs)
+	case message == "delivery attempt" && state == string(job.DeliveryFailed), message == "delivery attempt" && attrs["attempt"] == "1" &&
+		state == string(job.DeliveryPending):
+		attrs["error_message"] = "delivery: " + attrs["error_message"]
+		return h.line(string(job.DeliveryFailed), attrs["event_name"], attrs)
+	case message == worker.WaitingMessage:
+		grace, _ := strconv.Atoi(attrs["grace_ms"])
+		return fmt.Sprintf("waiting for %s to end, up to %v; Ctrl-C again stops at once", count(attrs["jobs"], "job"),
+			(time.Duration(grace) * time.Millisecond).Round(time.Second))
 	}
-	text := fmt.Sprintf("%s  %s  %s", h.style.Paint(term.StateColor(state), fmt.Sprintf("%-9s", state)), attrs["job_id"], attrs["work_kind"])
+	return ""
+}
+
+func (h *shortHandler) line(state, what string, attrs map[string]string) string {
+	text := fmt.Sprintf("%s  %s  %s", h.style.Paint(term.StateColor(state), fmt.Sprintf("%-9s", state)), attrs["job_id"], what)
 	if n := attrs["attempt"]; n != "" && n != "1" {
 		text += "  attempt " + n
 	}
@@ -81,6 +111,13 @@ func (h *shortHandler) end(r slog.Record, attrs map[string]string) string {
 		text += "  " + term.Line(detail)
 	}
 	return text
+}
+
+func count(n, of string) string {
+	if n == "1" {
+		return n + " " + of
+	}
+	return n + " " + of + "s"
 }
 
 // warning is the line of a warning or an error, with its fields. What clients chose of these is quoted.
@@ -128,9 +165,13 @@ func flat(attrs []slog.Attr) map[string]string {
 // WithAttrs makes shortHandler a slog.Handler.
 func (h *shortHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	more := *h
-	more.attrs = slices.Concat(h.attrs, attrs)
+	more.attrs, more.all = slices.Concat(h.attrs, attrs), h.all.WithAttrs(attrs)
 	return &more
 }
 
 // WithGroup makes shortHandler a slog.Handler. Its lines have no groups.
-func (h *shortHandler) WithGroup(string) slog.Handler { return h }
+func (h *shortHandler) WithGroup(name string) slog.Handler {
+	more := *h
+	more.all = h.all.WithGroup(name)
+	return &more
+}

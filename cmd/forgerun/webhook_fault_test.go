@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	local "github.com/forgerun/forgerun/internal/stack"
 )
 
 // requireAllDelivered waits until nothing pends and checks that the receiver has had every event of the jobs at least once, and
@@ -133,7 +131,7 @@ func TestPostgresCrashWhileDelivering(t *testing.T) {
 	r := u.receive(api, nil)
 	ids := u.submitMany(api, 40, execute("WEBHOOK_SUCCESS"))
 	eventually(t, "some have arrived", func() bool { return len(r.all()) > 10 })
-	require.NoError(t, postgres.Stop(local.Immediate))
+	require.NoError(t, postgres.Kill())
 	require.NoError(t, postgres.Start(t.Context()))
 	s.db.Reset()
 	s.endClaims() // of what could not be recorded

@@ -17,17 +17,12 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Document checks answers against one OpenAPI document. It may be used by many
-// goroutines at once.
-type Document struct {
-	t testing.TB
-	*document
-}
-
 // New reads an OpenAPI document. Reading the same text again costs nothing.
 func New(t testing.TB, openAPI []byte) *Document {
 	t.Helper()
-	return &Document{t, parse(t, openAPI, build)}
+	d := *parse(t, openAPI, build)
+	d.t = t
+	return &d
 }
 
 // Check fails the test if an answer to a request is not as the document says.

@@ -21,8 +21,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is an OpenAPI document, ready to check against.
-type document struct {
+// Document checks answers against one OpenAPI document. It may be used by many
+// goroutines at once.
+type Document struct {
+	t          testing.TB
 	paths      []path              // those with fewer parameters first
 	any        map[string]response // by status: what any request can get
 	deliveries []response          // what receivers get
@@ -81,7 +83,7 @@ type builder struct {
 // home is the address under which the compiler knows the document.
 const home = "https://apitest.invalid/openapi"
 
-func build(text []byte) (*document, error) {
+func build(text []byte) (*Document, error) {
 	b, err := load(text)
 	if err != nil {
 		return nil, err
@@ -104,7 +106,6 @@ func load(text []byte) (*builder, error) {
 	if b.root, err = jsonschema.UnmarshalJSON(bytes.NewReader(plain)); err != nil {
 		return nil, err
 	}
-	b.refuseBooleans("", b.root)
 	b.compiler.AssertFormat()
 	if err := b.compiler.AddResource(home, b.root); err != nil {
 		return nil, err
@@ -112,26 +113,8 @@ func load(text []byte) (*builder, error) {
 	return b, nil
 }
 
-// refuseBooleans refuses members whose schema is true or false: generators of types cannot read them.
-func (b *builder) refuseBooleans(at string, value any) {
-	members, _ := value.(map[string]any)
-	for name, member := range members {
-		if name == "example" || name == "examples" || name == "x-enumDescriptions" {
-			continue
-		}
-		if _, boolean := member.(bool); boolean && strings.HasSuffix(at, "/properties") {
-			b.fail("%s/%s: write {} or {not: {}} instead of a boolean", at, name)
-		}
-		b.refuseBooleans(at+"/"+name, member)
-	}
-	entries, _ := value.([]any)
-	for i, entry := range entries {
-		b.refuseBooleans(at+"/"+strconv.Itoa(i), entry)
-	}
-}
-
-func (b *builder) document() *document {
-	d := &document{any: b.responses("/" + anyRequest)}
+func (b *builder) document() *Document {
+	d := &Document{any: b.responses("/" + anyRequest)}
 	for template, item := range b.members("/paths") {
 		p := path{template, map[string]operation{}}
 		for method := range item.(map[string]any) {
@@ -241,7 +224,7 @@ func escape(token string) string { return escapes.Replace(token) }
 
 // response gives what the document says of a status of the answer to a request. Where several paths match, the one with
 // fewer parameters wins.
-func (d *document) response(method, escapedPath, status string) (res response, ok bool) {
+func (d *Document) response(method, escapedPath, status string) (res response, ok bool) {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}

@@ -44,25 +44,21 @@ func (s *Streams) Verify(escapedPath, id, event, data string) error {
 		if !ok {
 			return fmt.Errorf("%s has no message %q", c.template, event)
 		}
-		return m.verify(id, event, data)
+		value, err := jsonschema.UnmarshalJSON(strings.NewReader(data))
+		if err != nil {
+			return fmt.Errorf("the data of %s is not JSON: %w", event, err)
+		}
+		fields := map[string]any{"event": event}
+		if id != "" {
+			fields["id"] = id
+		}
+		wrong := []error{m.payload.Validate(value)}
+		for _, schema := range m.fields {
+			wrong = append(wrong, schema.Validate(fields))
+		}
+		return errors.Join(wrong...)
 	}
 	return fmt.Errorf("no stream is documented at %s", escapedPath)
-}
-
-func (m message) verify(id, event, data string) error {
-	value, err := jsonschema.UnmarshalJSON(strings.NewReader(data))
-	if err != nil {
-		return fmt.Errorf("the data of %s is not JSON: %w", event, err)
-	}
-	fields := map[string]any{"event": event}
-	if id != "" {
-		fields["id"] = id
-	}
-	wrong := []error{m.payload.Validate(value)}
-	for _, schema := range m.fields {
-		wrong = append(wrong, schema.Validate(fields))
-	}
-	return errors.Join(wrong...)
 }
 
 func buildStreams(text []byte) (*Streams, error) {

@@ -3,15 +3,8 @@ package decode
 import (
 	"bytes"
 	"fmt"
-	"mime"
-	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
-	"strings"
-	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -19,30 +12,17 @@ import (
 )
 
 // readWork reads what the params of a CUSTOM job say, and notes which params the
-// work kind ignores. It comes last: the kind may stand after the params.
-func (s *submission) readWork() {
-	if s.req.Retry != nil && !s.says {
-		s.req.AutoRetry = true
-	}
-	if s.err != nil || len(s.req.Params) == 0 {
+// work kind ignores. Its decoder has read the request to its end.
+func readWork(d *decoder, r *job.Request) {
+	if r.WorkKind != job.Custom || !d.limits.TestBed {
+		r.Warnings = ignoredParams(r.Params, "")
 		return
 	}
-	if s.req.WorkKind != job.Custom || !s.limits.TestBed {
-		s.req.Warnings = ignoredParams(s.req.Params, "")
-		return
-	}
-	b := behavior{decoder: newDecoder(s.req.Params), into: &job.Behavior{}}
-	b.base, b.guess = s.paramsAt, s.guess
-	b.objectOr([]member{{name: behaviorName, read: b.read}}, func(string) { b.tree() })
-	s.req.Behavior, s.guess = b.into, b.guess
-	s.req.Warnings = ignoredParams(s.req.Params, behaviorName)
-	for _, v := range b.form {
-		s.malformedAt(v.Pointer, v.Detail)
-	}
-	for _, v := range b.values {
-		s.invalidAt(v.Pointer, v.Detail)
-	}
-	s.more += b.more
+	r.Behavior = &job.Behavior{}
+	d.inside(r.Params, d.pointer()+"/params", func(d *decoder) {
+		d.objectOr([]member{{behaviorName, optional, set(r.Behavior, readBehavior)}}, func(string) { d.tree() })
+	})
+	r.Warnings = ignoredParams(r.Params, behaviorName)
 }
 
 const (
@@ -76,181 +56,87 @@ func ignoredParams(params []byte, used string) (warnings []job.Violation) {
 
 const ignored = "The work kind ignores this: it is stored and shown with the job, and changes nothing."
 
-// behavior reads what a CUSTOM job does.
-type behavior struct {
-	*decoder
-	into *job.Behavior
-}
+// Values of a behavior and what is in it, made once.
+var (
+	readSeed        = pointer(integer[int64](0, job.MaxBehaviorSeed))
+	readSteps       = integer(1, job.MaxBehaviorSteps)
+	readShare       = number(func(n float64) bool { return 0 <= n && n <= 1 }, "This must be a number from 0 to 1.")
+	readMemory      = integer(0, job.MaxBehaviorMemory)
+	readIO          = integer(0, job.MaxBehaviorIO)
+	readFailures    = list(job.MaxPlannedFailures, "failures", readFailure)
+	readEmitted     = list(job.MaxPlannedEvents, "events", readPlannedEvent)
+	readAttempts    = list(job.MaxPlannedAttempt, "attempts", integer(1, job.MaxPlannedAttempt))
+	readAfter       = pointer(readDuration)
+	readLine        = word(validLine, fmt.Sprintf("This must be a line of 1 to %d characters.", job.MaxPlannedText))
+	readProblemType = word(validType, "This must be a URI, such as https://example.com/problems/out-of-stock.")
+	readStatus      = integer(400, 599)
+	readRetryable   = pointer(readBool)
+	readRetryAfter  = integer(1, job.MaxPlannedRetryAfter)
+	readStage       = choice("stage", names(job.Stages, func(s job.StageSpec) job.Stage { return s.Stage }))
+	readMediaType   = word(validMedia, "This must be a media type of at most 127 characters, such as text/plain; charset=utf-8.")
+	readResultSize  = pointer(integer(1, job.MaxResultBytes))
+	readResultBody  = pointer(checked(checkResultBody))
+)
 
-func (b *behavior) read() {
-	if !b.begins('{', "an object") {
-		return
-	}
-	to := b.into
-	b.object([]member{
-		{name: "seed", read: func() {
-			const absent = -1
-			if n := b.integer(0, job.MaxBehaviorSeed, absent); n != absent {
-				seed := int64(n)
-				to.Seed = &seed
-			}
-		}},
-		{name: "duration", read: func() { to.Duration, _ = b.duration() }},
-		{name: "jitter", read: func() { to.Jitter, _ = b.duration() }},
-		{name: "begin_at", read: func() { to.BeginAt = b.share() }},
-		{name: "steps", read: func() { to.Steps = b.integer(1, job.MaxBehaviorSteps, 0) }},
-		{name: "failures", read: func() { b.list(job.MaxPlannedFailures, "failures", b.readFailure) }},
-		{name: "result", read: b.readResult},
-		{name: "emit", read: func() { b.list(job.MaxPlannedEvents, "events", b.readEvent) }},
-		{name: "cpu", read: func() { to.CPU = b.share() }},
-		{name: "memory_bytes", read: func() { to.MemoryBytes = b.integer(0, job.MaxBehaviorMemory, 0) }},
-		{name: "io_bytes", read: func() { to.IOBytes = b.integer(0, job.MaxBehaviorIO, 0) }},
+// readBehavior reads what a CUSTOM job does.
+func readBehavior(d *decoder) (b job.Behavior, ok bool) {
+	ok = d.object([]member{
+		{"seed", optional, set(&b.Seed, readSeed)},
+		{"duration", optional, set(&b.Duration, readDuration)},
+		{"jitter", optional, set(&b.Jitter, readDuration)},
+		{"begin_at", optional, set(&b.BeginAt, readShare)},
+		{"steps", optional, set(&b.Steps, readSteps)},
+		{"failures", optional, set(&b.Failures, readFailures)},
+		{"result", optional, set(&b.Result, readResult)},
+		{"emit", optional, set(&b.Emit, readEmitted)},
+		{"cpu", optional, set(&b.CPU, readShare)},
+		{"memory_bytes", optional, set(&b.MemoryBytes, readMemory)},
+		{"io_bytes", optional, set(&b.IOBytes, readIO)},
 	})
+	return b, ok
 }
 
-// duration reads a duration as Go writes it, 0 if it is wrong; false if it is
-// absent or wrong.
-func (d *decoder) duration() (time.Duration, bool) {
-	return d.span(0, 24*time.Hour, `This must be a duration from "0s" to "24h", such as "200ms", "1.5s" or "1m30s".`)
-}
-
-// maxSpanText is the length of a duration as it is written, in characters.
-const maxSpanText = 64
-
-// span reads a duration as Go writes it, 0 if it is wrong; false if it is absent or wrong.
-func (d *decoder) span(least, most time.Duration, form string) (time.Duration, bool) {
-	text, ok := d.text()
-	if !ok {
-		return 0, false
-	}
-	length, err := time.ParseDuration(text)
-	if err != nil || utf8.RuneCountInString(text) > maxSpanText || length < least || length > most {
-		d.invalid(form)
-		return 0, false
-	}
-	return length, true
-}
-
-// share reads a number from 0 to 1.
-func (d *decoder) share() float64 {
-	if !d.begins('0', "a number") {
-		return 0
-	}
-	n, err := strconv.ParseFloat(string(d.value()), 64)
-	if d.err == nil && (err != nil || n < 0 || n > 1) {
-		d.invalid("This must be a number from 0 to 1.")
-		return 0
-	}
-	return n
-}
-
-// list reads an array of at most so many values.
-func (d *decoder) list(most int, what string, item func()) {
-	if !d.begins('[', "an array") {
-		return
-	}
-	n := d.array(func(i int) {
-		if i >= most {
-			d.tree()
-			return
-		}
-		item()
+func readFailure(d *decoder) (f job.PlannedFailure, ok bool) {
+	wrong := false
+	ok = d.object([]member{
+		{"attempts", optional, func(d *decoder) {
+			found := d.count()
+			f.Attempts, _ = readAttempts(d)
+			wrong = d.count() > found
+		}},
+		{"after", optional, set(&f.After, readAfter)},
+		{"problem", optional, set(&f.Problem, readProblem)},
 	})
-	if n > most {
-		d.invalid(fmt.Sprintf("There may be at most %d %s.", most, what))
+	if ok && len(f.Attempts) == 0 && !wrong && d.err == nil {
+		d.malformedAt(d.pointer()+"/attempts", "This must name the attempts that fail, such as [1, 2].")
 	}
+	return f, ok
 }
 
-func (b *behavior) readFailure() {
-	f := job.PlannedFailure{}
-	if !b.begins('{', "an object") {
-		return
-	}
-	b.object([]member{
-		{name: "attempts", read: func() {
-			b.list(job.MaxPlannedAttempt, "attempts", func() {
-				if n := b.integer(1, job.MaxPlannedAttempt, 0); n > 0 {
-					f.Attempts = append(f.Attempts, n)
-				}
-			})
-		}},
-		{name: "after", read: func() {
-			if after, ok := b.duration(); ok {
-				f.After = &after
-			}
-		}},
-		{name: "problem", read: func() { b.readProblem(&f.Problem) }},
-	})
-	if len(f.Attempts) == 0 && b.err == nil && !b.faulty("/attempts") {
-		b.malformedAt(b.pointer()+"/attempts", "This must name the attempts that fail, such as [1, 2].")
-	}
-	b.into.Failures = append(b.into.Failures, f)
+func readPlannedEvent(d *decoder) (e job.PlannedEvent, ok bool) {
+	ok = d.object(append(emissionMembers(&e.Emission), member{"after", optional, set(&e.After, readDuration)}))
+	return e, ok
 }
 
-// faulty reports whether something was found wrong with a member of the object
-// read last, or in it.
-func (b *behavior) faulty(name string) bool {
-	at := b.pointer() + name
-	found := func(v job.Violation) bool { return strings.HasPrefix(v.Pointer+"/", at+"/") }
-	return slices.ContainsFunc(b.form, found) || slices.ContainsFunc(b.values, found)
-}
-
-func (b *behavior) readResult() {
-	if !b.begins('{', "an object") {
-		return
-	}
-	r := &b.into.Result
-	b.object([]member{
-		{name: "media_type", read: func() {
-			r.MediaType = b.word(validMedia, "This must be a media type of at most 127 characters, such as text/plain; charset=utf-8.")
-		}},
-		{name: "size", read: func() {
-			if n := b.integer(1, job.MaxResultBytes, 0); n > 0 {
-				r.Size = &n
-			}
-		}},
-		{name: "body", read: func() {
-			if text, ok := b.text(); ok {
-				r.Body = &text
-				if len(text) > job.MaxResultBytes {
-					b.invalid(fmt.Sprintf("A result may have at most %d bytes and this has %d.", job.MaxResultBytes, len(text)))
-				}
-			}
-		}},
+func readResult(d *decoder) (r job.PlannedResult, ok bool) {
+	ok = d.object([]member{
+		{"media_type", optional, set(&r.MediaType, readMediaType)},
+		{"size", optional, set(&r.Size, readResultSize)},
+		{"body", optional, set(&r.Body, readResultBody)},
 	})
 	if r.Size != nil && r.Body != nil {
-		b.malformed("A result has a size or a body, not both.")
+		d.malformed("A result has a size or a body, not both.")
 	}
+	return r, ok
 }
 
-func validMedia(s string) bool {
-	const most = 127
-	media, _, err := mime.ParseMediaType(s)
-	isASCII := !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
-	return err == nil && len(s) <= most && isASCII && strings.Count(media, "/") == 1 && !strings.HasPrefix(media, "/") &&
-		!strings.HasSuffix(media, "/") && !strings.Contains(media, "*")
+func checkResultBody(text string) string {
+	return unless(len(text) <= job.MaxResultBytes,
+		fmt.Sprintf("A result may have at most %d bytes and this has %d.", job.MaxResultBytes, len(text)))
 }
 
-func (b *behavior) readEvent() {
-	if !b.begins('{', "an object") {
-		return
-	}
-	e, named := job.PlannedEvent{}, false
-	b.object([]member{
-		{name: "name", read: func() { e.Name, named = b.eventName() }},
-		{name: "data", read: func() {
-			if !b.null() {
-				e.Data = slices.Clone(b.tree())
-			}
-		}},
-		{name: "after", read: func() { e.After, _ = b.duration() }},
-	})
-	b.require(named, "name")
-	b.into.Emit = append(b.into.Emit, e)
-}
-
-// planned names the members of a problem that its own rules are for, and fixed
-// those that belong to the job, or are another spelling of a planned one.
+// extensionName is that of a member that a problem may have besides its own, and fixedMembers
+// are those that belong to the job, or are another spelling of a planned one.
 var (
 	extensionName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{2,63}$`)
 
@@ -261,30 +147,20 @@ var (
 	}
 )
 
-func (b *behavior) readProblem(p *job.PlannedProblem) {
-	if !b.begins('{', "an object") {
-		return
-	}
-	plain := fmt.Sprintf("This must be a line of 1 to %d characters.", job.MaxPlannedText)
+func readProblem(d *decoder) (p job.PlannedProblem, ok bool) {
 	var more extensions
-	b.objectOr([]member{
-		{name: "type", read: func() {
-			p.Type = b.word(validType, "This must be a URI, such as https://example.com/problems/out-of-stock.")
-		}},
-		{name: "title", read: func() { p.Title = b.word(validLine, plain) }},
-		{name: "status", read: func() { p.Status = b.integer(400, 599, 0) }},
-		{name: "detail", read: func() { p.Detail = b.word(validLine, plain) }},
-		{name: "code", read: func() { p.Code, _ = choose(b.decoder, "code of a failure", job.FailureCodes()) }},
-		{name: "retryable", read: func() {
-			if !b.null() {
-				retryable := b.boolean()
-				p.Retryable = &retryable
-			}
-		}},
-		{name: "retryAfter", read: func() { p.RetryAfter = b.integer(1, job.MaxPlannedRetryAfter, 0) }},
-		{name: "stage", read: func() { p.Stage, _ = choose(b.decoder, "stage", stageNames()) }},
-	}, func(name string) { more.read(b, name) })
-	p.Extensions = more.object(b)
+	ok = d.objectOr([]member{
+		{"type", optional, set(&p.Type, readProblemType)},
+		{"title", optional, set(&p.Title, readLine)},
+		{"status", optional, set(&p.Status, readStatus)},
+		{"detail", optional, set(&p.Detail, readLine)},
+		{"code", optional, set(&p.Code, readFailureCode)},
+		{"retryable", optional, set(&p.Retryable, readRetryable)},
+		{"retryAfter", optional, set(&p.RetryAfter, readRetryAfter)},
+		{"stage", optional, set(&p.Stage, readStage)},
+	}, func(name string) { more.read(d, name) })
+	p.Extensions = more.object(d)
+	return p, ok
 }
 
 // extensions are the members of a problem that are the client's own.
@@ -293,48 +169,33 @@ type extensions struct {
 	count int
 }
 
-func (e *extensions) read(b *behavior, name string) {
+func (e *extensions) read(d *decoder, name string) {
 	other, fixed := fixedMembers[name]
 	switch {
 	case fixed && other != "":
-		b.malformed("This member is called " + other + " here.")
+		d.malformed("This member is called " + other + " here.")
 	case fixed:
-		b.malformed("This member is the job's own, and cannot be planned.")
+		d.malformed("This member is the job's own, and cannot be planned.")
 	case !extensionName.MatchString(name):
-		b.malformed("The name of an extension member must be a letter and 2 to 63 letters, digits and '_' (RFC 9457, section 3.2).")
+		d.malformed("The name of an extension member must be a letter and 2 to 63 letters, digits and '_' (RFC 9457, section 3.2).")
 	default:
 		e.count++
-		e.text = append(append(strconv.AppendQuote(append(e.text, ','), name), ':'), b.tree()...)
+		e.text = append(append(strconv.AppendQuote(append(e.text, ','), name), ':'), d.tree()...)
 		return
 	}
-	b.tree()
+	d.tree()
 }
 
 // object gives the members as a JSON object, nil if there are none or too many.
-func (e *extensions) object(b *behavior) []byte {
+func (e *extensions) object(d *decoder) []byte {
 	switch {
-	case e.count == 0 || b.err != nil:
+	case e.count == 0 || d.err != nil:
 		return nil
 	case e.count > job.MaxExtensions || len(e.text) > job.MaxExtensionBytes:
-		b.invalid(fmt.Sprintf("A problem may have at most %d extension members, and of at most %d bytes in all.",
+		d.invalid(fmt.Sprintf("A problem may have at most %d extension members, and of at most %d bytes in all.",
 			job.MaxExtensions, job.MaxExtensionBytes))
 		return nil
 	}
 	e.text[0] = '{'
 	return append(e.text, '}')
-}
-
-func validLine(s string) bool { return s != "" && isLine(s, job.MaxPlannedText) }
-
-func validType(s string) bool {
-	u, err := url.Parse(s)
-	return err == nil && u.IsAbs() && validLine(s) && !strings.ContainsFunc(s, unicode.IsSpace)
-}
-
-func stageNames() []job.Stage {
-	names := make([]job.Stage, len(job.Stages))
-	for i, s := range job.Stages {
-		names[i] = s.Stage
-	}
-	return names
 }

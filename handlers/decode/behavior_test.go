@@ -67,6 +67,7 @@ func TestBadBehaviors(t *testing.T) {
 		`{"failures":[` + strings.Repeat(`{"attempts":[1]},`, 16) + `{"attempts":[1]}]}`: "/failures",
 		problemOf(`"type":"x"`): problemAt + "/type", problemOf(`"type":"http://a b"`): problemAt + "/type",
 		problemOf(`"title":""`): problemAt + "/title", problemOf(`"title":"a\nb"`): problemAt + "/title",
+		problemOf(`"detail":"\n"`):                                problemAt + "/detail",
 		problemOf(`"detail":"` + strings.Repeat("x", 1001) + `"`): problemAt + "/detail",
 		problemOf(`"status":399`):                                 problemAt + "/status", problemOf(`"status":600`): problemAt + "/status",
 		problemOf(`"code":"RFA_X"`): problemAt + "/code", problemOf(`"code":"RFA_JOB_NOT_FOUND"`): problemAt + "/code",

@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"errors"
 	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/forgerun/forgerun/job"
 )
 
 // keyed reads the whole body as one object, one of whose members is keyMember.
@@ -19,11 +16,9 @@ import (
 func (d *decoder) keyed(header string, members []member) (key string, hash [32]byte) {
 	d.document(members)
 	if d.key != "" && header != "" && d.key != header {
-		d.values = append(d.values, job.Violation{
-			Pointer: "/" + keyName, Detail: "This must be the key of the Idempotency-Key header, or be left out.",
-		})
+		d.invalidAt("/"+keyName, "This must be the key of the Idempotency-Key header, or be left out.")
 	}
-	if key = cmp.Or(d.key, header); key != "" && len(d.form)+len(d.values) == 0 { // else it is refused, whatever the key
+	if key = cmp.Or(d.key, header); key != "" && d.fine() { // else it is refused, whatever the key
 		hash = canonicalHash(d.outer)
 	}
 	return key, hash
@@ -35,7 +30,7 @@ const keyName = "idempotency_key"
 
 // keyMember is the idempotency key in the body.
 func (d *decoder) keyMember() member {
-	return member{name: keyName, read: func() { d.key = d.word(ValidKey, "The key must be "+KeyForm) }}
+	return member{keyName, optional, set(&d.key, word(ValidKey, "The key must be "+KeyForm))}
 }
 
 // canonicalHash is the SHA-256 of an object, without its idempotency key, in
@@ -51,8 +46,12 @@ func canonicalHash(members []outerMember) [32]byte {
 		if len(text) > 1 {
 			text = append(text, ',')
 		}
+		value := m.value
+		if bytes.ContainsAny(value, `\{[`) { // else it has no other form
+			value = canonical(value)
+		}
 		text = append(append(append(text, '"'), m.name...), '"', ':')
-		text = append(text, canonical(m.value)...)
+		text = append(text, value...)
 	}
 	return sha256.Sum256(append(text, '}'))
 }
@@ -61,32 +60,14 @@ func canonicalHash(members []outerMember) [32]byte {
 // that is not JSON, which will be refused, the text itself. So it is of text that is
 // far too long for what such bodies can say. It is a copy.
 func Canonical(body []byte) []byte {
-	value := jsontext.Value("{}")
-	if len(body) > 0 {
-		value = jsontext.Value(body).Clone()
+	if len(body) > maxCanonical {
+		return bytes.Clone(body)
 	}
-	if len(value) > maxCanonical {
-		return value
-	}
+	return canonical(orEmpty(body))
+}
+
+func canonical(text []byte) []byte {
+	value := jsontext.Value(text).Clone()
 	_ = value.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
 	return value
 }
-
-// canonical gives the canonical form of a member's value as sent, colon and
-// white space before it included. A string without escapes and what is written
-// without quotes and brackets have no other form.
-func canonical(sent []byte) []byte {
-	value := jsontext.Value(bytes.TrimLeft(sent, ": \t\r\n"))
-	if bytes.ContainsAny(value, `\{[`) {
-		value = value.Clone()
-		_ = value.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // valid JSON
-	}
-	return value
-}
-
-// These end the reading of what is JSON.
-var (
-	errTooDeep   = errors.New("nested too deeply")
-	errNotObject = errors.New("not an object")
-	errTooMany   = errors.New("too many members or elements")
-)

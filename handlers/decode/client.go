@@ -9,28 +9,17 @@ import (
 )
 
 // Empty refuses a body that says anything: it is none, or {}.
-func Empty(body []byte) error {
-	if len(body) == 0 {
-		return nil
-	}
-	d := newDecoder(body)
-	d.document(nil)
-	return d.result()
-}
+func Empty(body []byte) error { return readBody(orEmpty(body), nil).result() }
 
 // CreateKey reads the body of a request for a key, which may be missing.
 func CreateKey(body []byte) (rotate bool, scope job.Scope, err error) {
-	if len(body) == 0 {
-		return false, job.ScopeAll, nil
-	}
-	d := newDecoder(body)
-	d.document([]member{
-		{name: "rotate", read: func() { rotate = d.boolean() }},
-		{name: "scope", read: func() { scope, _ = choose(d, "scope", job.Scopes) }},
+	d := readBody(orEmpty(body), []member{
+		{"rotate", optional, set(&rotate, readBool)},
+		{"scope", optional, set(&scope, choice("scope", job.Scopes))},
 	})
 	scope = cmp.Or(scope, job.ScopeAll)
 	if rotate && scope != job.ScopeAll {
-		d.wrong("/scope", "A key of a lesser scope replaces no other one; leave rotate out.")
+		d.invalidAt("/scope", "A key of a lesser scope replaces no other one; leave rotate out.")
 	}
 	return rotate, scope, d.result()
 }
@@ -40,13 +29,8 @@ const maxKeyID = 128
 
 // RevokeKey reads the body of a request that revokes a key.
 func RevokeKey(body []byte) (keyID string, err error) {
-	d := newDecoder(body)
-	present := false
-	d.document([]member{{name: "key_id", read: func() {
-		if keyID, present = d.text(); present && (keyID == "" || utf8.RuneCountInString(keyID) > maxKeyID) {
-			d.invalid(fmt.Sprintf("This must be the key_id of an API key: 1 to %d characters.", maxKeyID))
-		}
-	}}})
-	d.require(present, "key_id")
-	return keyID, d.result()
+	id := word(func(s string) bool { return s != "" && utf8.RuneCountInString(s) <= maxKeyID },
+		fmt.Sprintf("This must be the key_id of an API key: 1 to %d characters.", maxKeyID))
+	err = readBody(body, []member{{"key_id", required, set(&keyID, id)}}).result()
+	return keyID, err
 }

@@ -43,9 +43,9 @@ func TestCallbacks(t *testing.T) {
 // TestPointersAreThoseOfTheParser compares them after every token.
 func TestPointersAreThoseOfTheParser(t *testing.T) {
 	t.Parallel()
-	d := newDecoder([]byte(`{"a":[1,{"b~/":{},"":[[],[2]]},"x"],"\u0061b":{"c":{"d":null}},"` + strings.Repeat("n", maxPointerBytes-1) +
-		`":1,"e":{"` +
-		strings.Repeat("n", maxPointerBytes) + `":[1,2]}}`))
+	d := newDecoder([]byte(`{"a":[1,{"b~/":{},"":[[],[2]]},"x"],"\u0061b":{"c":{"d":null}},"`+strings.Repeat("n", maxPointerBytes-1)+
+		`":1,"e":{"`+
+		strings.Repeat("n", maxPointerBytes)+`":[1,2]}}`), Limits{})
 	for d.err == nil {
 		d.node()
 		require.Equal(t, shorten(d.json.StackPointer()), d.pointer())

@@ -1,7 +1,13 @@
 package decode
 
 import (
+	"fmt"
+	"mime"
+	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/forgerun/forgerun/job"
@@ -38,6 +44,13 @@ func ValidCorrelation(s string) bool { return isWord(s, MaxCorrelationBytes) }
 
 func validName(s string) bool { return isWord(s, maxNameBytes) }
 
+// Strings that several bodies have.
+var (
+	readCorrelation = word(ValidCorrelation, "The id must be "+CorrelationForm)
+	readEventName   = word(validName, "The name must be 1 to 128 "+wordForm)
+	readURL         = checked(checkURL)
+)
+
 // isWord reports whether s has 1 to limit characters, as wordForm names them.
 func isWord(s string, limit int) bool {
 	for i := range len(s) {
@@ -52,14 +65,73 @@ func isWord(s string, limit int) bool {
 
 // isLine reports whether s has at most so many characters, none of which breaks a line or is invisible.
 func isLine(s string, most int) bool {
-	return utf8.RuneCountInString(s) <= most && job.PlainText(s, len(s)) == s
+	const replaced = 3 // bytes of U+FFFD, so that nothing is cut
+	return utf8.RuneCountInString(s) <= most && job.PlainText(s, replaced*len(s)) == s
 }
 
 // OneOf lists the values that are allowed.
 func OneOf[T ~string](values []T) string {
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = string(v)
+	return "one of " + strings.Join(names(values, func(v T) string { return string(v) }), ", ")
+}
+
+// names gives the name of each of all.
+func names[A, B any](all []A, name func(A) B) (names []B) {
+	for _, a := range all {
+		names = append(names, name(a))
 	}
-	return "one of " + strings.Join(texts, ", ")
+	return names
+}
+
+func validLine(s string) bool { return s != "" && isLine(s, job.MaxPlannedText) }
+
+func validType(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.IsAbs() && validLine(s) && !strings.ContainsFunc(s, unicode.IsSpace)
+}
+
+func validMedia(s string) bool {
+	const most = 127
+	media, _, err := mime.ParseMediaType(s)
+	isASCII := !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
+	return err == nil && len(s) <= most && isASCII && strings.Count(media, "/") == 1 && !strings.HasPrefix(media, "/") &&
+		!strings.HasSuffix(media, "/") && !strings.Contains(media, "*")
+}
+
+// checkURL says what is wrong with the URL of a callback or webhook, "" for nothing. Which
+// addresses may be called is checked when they are dialled.
+func checkURL(text string) string {
+	const most = 2048
+	if n := utf8.RuneCountInString(text); n > most {
+		return fmt.Sprintf("The URL may have at most %d characters and has %d.", most, n)
+	}
+	if strings.ContainsFunc(text, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) || c == '\\' }) {
+		return "The URL must not have spaces, control characters or backslashes."
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return "This must be an absolute URL, such as https://example.com/done."
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "The URL must be absolute and begin with http:// or https://, such as https://example.com/done."
+	case u.Hostname() == "" || !validPort(u):
+		return "The URL must have a host, and may have a port from 1 to 65535."
+	case u.User != nil:
+		return "The URL must not have a user or password."
+	case strings.Contains(text, "#"):
+		return "The URL must not have a fragment."
+	case brokenEscape.MatchString(text):
+		return "A % in the URL must be followed by two hexadecimal digits; write %25 for the sign itself."
+	}
+	return ""
+}
+
+// brokenEscape is a % that begins no percent-encoding (RFC 3986, section 2.1).
+var brokenEscape = regexp.MustCompile(`%([^0-9A-Fa-f]|.?$|[0-9A-Fa-f][^0-9A-Fa-f])`)
+
+func validPort(u *url.URL) bool {
+	if u.Port() == "" {
+		return !strings.HasSuffix(u.Host, ":")
+	}
+	port, err := strconv.Atoi(u.Port())
+	return err == nil && 0 < port && port < 65_536
 }

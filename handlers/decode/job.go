@@ -1,44 +1,31 @@
 package decode
 
 import (
-	"bytes"
+	"encoding/json"
 	"fmt"
-	"net/url"
-	"regexp"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
-	"unicode"
-	"unicode/utf8"
+	"time"
 
 	"github.com/forgerun/forgerun/job"
 )
 
-// submission reads a request for a job (section 8, submit job).
+// submission is a request for a job (section 8, submit job).
 type submission struct {
-	*decoder
-	req      job.Request
-	hasType  bool
-	says     bool // whether it is retried by the service
-	limits   Limits
-	paramsAt string // pointer to the params, where there is a test bed
+	req       job.Request
+	autoRetry *bool // nil: it says nothing
 }
 
-// Limits are those of the server for the work of jobs.
-type Limits struct {
-	MaxPayload int  // bytes of params or event data
-	TestBed    bool // CUSTOM is a work kind
-}
-
-// submissions are those that read a request before, with their members.
-var submissions = sync.Pool{New: func() any {
-	s := &keyedSubmission{submission: submission{decoder: newDecoder(nil)}}
-	s.known = append(s.members(), s.keyMember())
-	return s
+// jobReaders are those that read a request before, with the table of its members.
+var jobReaders = sync.Pool{New: func() any {
+	r := &jobReader{decoder: newDecoder(nil, Limits{})}
+	r.known = append(r.members(), r.keyMember())
+	return r
 }}
 
-// keyedSubmission is a submission that is used again and again.
-type keyedSubmission struct {
+// jobReader reads requests one after the other.
+type jobReader struct {
+	*decoder
 	submission
 	known []member
 }
@@ -47,139 +34,138 @@ type keyedSubmission struct {
 // error is a body that cannot be read to its end. All else that is wrong is left
 // in the request's Violations, so that the use case can add what it finds.
 func Job(body []byte, key string, limits Limits) (job.Request, error) {
-	s := submissions.Get().(*keyedSubmission)
+	r := jobReaders.Get().(*jobReader)
 	defer func() {
-		s.reset(nil) // which is the caller's
-		s.req = job.Request{}
-		submissions.Put(s)
+		r.reset(nil, Limits{}) // the body is the caller's
+		r.submission = submission{}
+		jobReaders.Put(r)
 	}()
-	s.reset(body)
-	s.req, s.hasType, s.says, s.limits = job.Request{}, false, false, limits
-	s.req.IdempotencyKey, s.req.Hash = s.keyed(key, s.known)
-	s.require(s.hasType, "type")
-	if s.err != nil {
-		return job.Request{}, s.result()
+	r.reset(body, limits)
+	r.req.IdempotencyKey, r.req.Hash = r.keyed(key, r.known)
+	if r.err != nil {
+		return job.Request{}, r.result()
 	}
-	s.readWork()
-	s.req.Violations, s.req.Unlisted, s.req.Malformed = s.findings()
-	return s.req, nil
+	r.complete(r.decoder)
+	r.req.Violations, r.req.Unlisted, r.req.Malformed = r.request()
+	return r.req, nil
 }
 
 // members are those of a job in any request, the idempotency key aside.
 func (s *submission) members() []member {
 	return []member{
-		{name: "type", read: s.readType},
-		{name: "work_kind", read: s.readKind},
-		{name: "execution_at", read: func() { s.req.ExecutionAt, _ = s.time() }},
-		{name: "callback", read: func() { s.req.Callback, _ = s.url() }},
-		{name: "params", read: func() {
-			if s.req.Params = s.payload(true); s.limits.TestBed {
-				s.paramsAt = s.pointer()
-			}
-		}},
-		{name: "auto_retry", read: func() {
-			s.says = s.err == nil && s.json.PeekKind() != 'n'
-			s.req.AutoRetry = s.boolean()
-		}},
-		{name: "retry", read: s.readRetry},
-		{name: "event", read: s.readEvent},
-		{name: "correlation_id", read: func() { s.req.CorrelationID = s.word(ValidCorrelation, "The id must be "+CorrelationForm) }},
+		{"type", required, set(&s.req.Type, readType)},
+		{"work_kind", optional, set(&s.req.WorkKind, readKind)},
+		{"execution_at", optional, set(&s.req.ExecutionAt, pointer(readTime))},
+		{"callback", optional, set(&s.req.Callback, readURL)},
+		{"params", optional, set(&s.req.Params, readParams)},
+		{"auto_retry", optional, set(&s.autoRetry, pointer(readBool))},
+		{"retry", optional, set(&s.req.Retry, readRetry)},
+		{"event", optional, set(&s.req.Emit, readEmission)},
+		{"correlation_id", optional, set(&s.req.CorrelationID, readCorrelation)},
 	}
 }
 
-func (s *submission) readType() {
-	text, ok := s.text()
-	s.hasType = ok
-	if s.req.Type = job.Type(text); ok && !s.req.Type.Valid() {
-		s.invalid("There is no such type." + suggest(s.decoder, text, job.Types) + " The type must be " + OneOf(job.Types) + ".")
+// complete adds what depends on several members, which may come in any order. A job with
+// a policy is retried by the service, unless the request says otherwise.
+func (s *submission) complete(d *decoder) {
+	r := &s.req
+	r.AutoRetry = r.Retry != nil
+	if s.autoRetry != nil {
+		r.AutoRetry = *s.autoRetry
+	}
+	if d.err == nil && len(r.Params) > 0 {
+		readWork(d, r)
 	}
 }
 
-func (s *submission) readKind() {
-	text, ok := s.text()
-	s.req.WorkKind = job.Kind(text)
-	if !ok || s.req.WorkKind.Valid() || s.limits.TestBed && s.req.WorkKind == job.Custom {
-		return
+var readType = parsed(func(d *decoder, text string) (job.Type, string) {
+	if t := job.Type(text); t.Valid() {
+		return t, ""
+	}
+	return "", noSuch(d, "type", text, job.Types, "The type must be "+OneOf(job.Types)+".")
+})
+
+var readKind = parsed(func(d *decoder, text string) (job.Kind, string) {
+	if k := job.Kind(text); k.Valid() || d.limits.TestBed && k == job.Custom {
+		return k, ""
 	}
 	kinds := job.Kinds()
-	if s.limits.TestBed {
+	if d.limits.TestBed {
 		kinds = job.AllKinds()
 	}
-	s.invalid("There is no such work kind." + suggest(s.decoder, text, kinds) +
-		" It must be " + OneOf(kinds) + ", or be left out to have one drawn.")
+	return "", noSuch(d, "work kind", text, kinds, "It must be "+OneOf(kinds)+", or be left out to have one drawn.")
+})
+
+func readParams(d *decoder) (json.RawMessage, bool) {
+	if !d.begins('{', "an object") {
+		return nil, false
+	}
+	return readPayload(d)
 }
 
-// payload reads JSON of the client's own, an object or anything, and gives a
-// copy of it as sent; nil if it is absent or too large.
-func (s *submission) payload(object bool) []byte {
-	if object && !s.begins('{', "an object") || s.err != nil || s.null() {
-		return nil
-	}
-	raw := s.tree()
-	if len(raw) > s.limits.MaxPayload {
-		s.invalid(fmt.Sprintf("This may have at most %d bytes and has %d.", s.limits.MaxPayload, len(raw)))
-		return nil
-	}
-	return bytes.Clone(raw)
+func readEmission(d *decoder) (*job.Emission, bool) {
+	e := &job.Emission{}
+	return e, d.object(emissionMembers(e))
 }
 
-func (s *submission) readEvent() {
-	if !s.begins('{', "an object") {
-		return
+// emissionMembers are those of an event of the client's own.
+func emissionMembers(e *job.Emission) []member {
+	return []member{
+		{"name", required, set(&e.Name, readEventName)},
+		{"data", optional, set(&e.Data, readPayload)},
 	}
-	event, named := &job.Emission{}, false
-	s.object([]member{
-		{name: "name", read: func() { event.Name, named = s.eventName() }},
-		{name: "data", read: func() { event.Data = s.payload(false) }},
+}
+
+// Values of a retry policy, made once.
+var (
+	failureCodes    = job.FailureCodes()
+	readFailureCode = choice("code of a failure", failureCodes)
+	readMaxAttempts = integer(1, job.MaxAttemptsAsked)
+	readRetryCodes  = list(len(failureCodes), "codes", readFailureCode)
+	readStrategy    = choice("strategy", job.Strategies)
+	readDelay       = as(readDuration, func(delay time.Duration) []time.Duration { return []time.Duration{delay} })
+	readDelays      = list(job.MaxDelays, "delays", readDuration)
+)
+
+// readRetry reads what a request says about the attempts of its job.
+func readRetry(d *decoder) (*job.RetryPolicy, bool) {
+	p := &job.RetryPolicy{}
+	return p, d.object([]member{
+		{"max_attempts", optional, set(&p.MaxAttempts, readMaxAttempts)},
+		{"backoff", optional, func(d *decoder) { readBackoff(d, p) }},
+		{"codes", optional, set(&p.Codes, readRetryCodes)},
 	})
-	s.require(named, "name")
-	s.req.Emit = event
 }
 
-// eventName reads the name of an event of the client's own; false if it is absent
-// or not a string.
-func (d *decoder) eventName() (name string, present bool) {
-	if name, present = d.text(); present && !validName(name) {
-		d.invalid("The name must be 1 to 128 " + wordForm)
-	}
-	return name, present
+// backoffForm says what a backoff is.
+const backoffForm = `A backoff is {"strategy": "EXPONENTIAL", "base": "1s", "max": "1m"}, {"strategy": "CONSTANT", "delay": "5s"} or ` +
+	`{"strategy": "LIST", "delays": ["1s", "10s", "1m"]}.`
+
+// backoffDelays are the members that a strategy has, of base, max, delay and delays.
+var backoffDelays = map[job.Strategy][4]bool{
+	job.Exponential: {true, true, false, false},
+	job.Constant:    {false, false, true, false},
+	job.Listed:      {false, false, false, true},
 }
 
-// checkURL says what is wrong with the URL of a callback or webhook, "" for nothing. Which
-// addresses may be called is checked when they are dialled.
-func checkURL(text string) string {
-	const most = 2048
-	if n := utf8.RuneCountInString(text); n > most {
-		return fmt.Sprintf("The URL may have at most %d characters and has %d.", most, n)
+func readBackoff(d *decoder, p *job.RetryPolicy) {
+	var base, most, delay, delays []time.Duration
+	d.object([]member{
+		{"strategy", optional, set(&p.Strategy, readStrategy)},
+		{"base", optional, set(&base, readDelay)},
+		{"max", optional, set(&most, readDelay)},
+		{"delay", optional, set(&delay, readDelay)},
+		{"delays", optional, set(&delays, readDelays)},
+	})
+	if !d.fine() {
+		return // the rest may be missing because it was wrong
 	}
-	if strings.ContainsFunc(text, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) || c == '\\' }) {
-		return "The URL must not have spaces, control characters or backslashes."
+	p.Delays = slices.Concat(base, most, delay, delays)
+	given := [4]bool{len(base) > 0, len(most) > 0, len(delay) > 0, len(delays) > 0}
+	switch wanted, known := backoffDelays[p.Strategy]; {
+	case !known || given != wanted:
+		d.invalid(backoffForm)
+	case p.Strategy == job.Exponential && base[0] > most[0]:
+		d.invalid(fmt.Sprintf("The base must not be longer than the max, and %s is longer than %s.", base[0], most[0]))
 	}
-	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return "This must be an absolute URL, such as https://example.com/done."
-	case u.Scheme != "http" && u.Scheme != "https":
-		return "The URL must be absolute and begin with http:// or https://, such as https://example.com/done."
-	case u.Hostname() == "" || !validPort(u):
-		return "The URL must have a host, and may have a port from 1 to 65535."
-	case u.User != nil:
-		return "The URL must not have a user or password."
-	case strings.Contains(text, "#"):
-		return "The URL must not have a fragment."
-	case brokenEscape.MatchString(text):
-		return "A % in the URL must be followed by two hexadecimal digits; write %25 for the sign itself."
-	}
-	return ""
-}
-
-// brokenEscape is a % that begins no percent-encoding (RFC 3986, section 2.1).
-var brokenEscape = regexp.MustCompile(`%([^0-9A-Fa-f]|.?$|[0-9A-Fa-f][^0-9A-Fa-f])`)
-
-func validPort(u *url.URL) bool {
-	if u.Port() == "" {
-		return !strings.HasSuffix(u.Host, ":")
-	}
-	port, err := strconv.Atoi(u.Port())
-	return err == nil && 0 < port && port < 65_536
 }

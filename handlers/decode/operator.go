@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,100 +11,80 @@ import (
 
 // ClientJob reads an operator's request for a job of a client, and gives the request of the job as it was sent.
 func ClientJob(body []byte) (client job.ID, request []byte, err error) {
-	d := newDecoder(body)
-	named := false
-	d.document([]member{
-		{name: "client_id", read: func() { client, named = d.id() }},
-		{name: "job", read: func() {
+	err = readBody(body, []member{
+		{"client_id", required, set(&client, readID)},
+		{"job", required, func(d *decoder) {
 			if d.begins('{', "an object") {
 				request = slices.Clone(d.value())
 			}
 		}},
-	})
-	d.require(named, "client_id")
-	d.require(request != nil, "job")
-	return client, request, d.result()
+	}).result()
+	return client, request, err
 }
 
 // Override reads the body of an operator's request for a retry, which may be missing.
 func Override(body []byte) (override bool, err error) {
-	if len(body) == 0 {
-		return false, nil
-	}
-	d := newDecoder(body)
-	d.document([]member{{name: "override", read: func() { override = d.boolean() }}})
-	return override, d.result()
+	err = readBody(orEmpty(body), []member{{"override", optional, set(&override, readBool)}}).result()
+	return override, err
 }
 
 // Erasure reads the body of a request to erase a client: its id again, and why.
 func Erasure(body []byte) (confirm job.ID, reason string, err error) {
-	d := newDecoder(body)
-	confirmed := false
-	d.document([]member{
-		{name: "confirm", read: func() { confirm, confirmed = d.id() }},
-		{name: "reason", read: func() { reason, _ = d.reason() }},
-	})
-	d.require(confirmed, "confirm")
-	return confirm, reason, d.result()
+	err = readBody(body, []member{
+		{"confirm", required, set(&confirm, readID)},
+		{"reason", optional, set(&reason, checked(checkReason))},
+	}).result()
+	return confirm, reason, err
 }
 
 // Pause reads the body of a request to stop something. The target comes in its usual spelling.
 func Pause(body []byte) (p job.Pause, err error) {
-	d := newDecoder(body)
-	var scoped, explained bool
-	d.document([]member{
-		{name: "scope", read: func() { p.Scope, scoped = choose(d, "scope", job.PauseScopes) }},
-		{name: "target", read: func() { p.Target, _ = d.text() }},
-		{name: "mode", read: func() { p.Mode, _ = choose(d, "mode", job.PauseModes) }},
-		{name: "reason", read: func() {
-			if p.Reason, explained = d.reason(); explained && strings.TrimSpace(p.Reason) == "" {
-				d.invalid("It must say why: others read it in the audit log.")
+	d := readBody(body, []member{
+		{"scope", required, set(&p.Scope, choice("scope", job.PauseScopes))},
+		{"target", optional, set(&p.Target, readText)},
+		{"mode", optional, set(&p.Mode, choice("mode", job.PauseModes))},
+		{"reason", required, set(&p.Reason, checked(func(text string) string {
+			if strings.TrimSpace(text) == "" {
+				return "It must say why: others read it in the audit log."
 			}
-		}},
+			return checkReason(text)
+		}))},
 	})
-	d.require(scoped, "scope")
-	d.require(explained, "reason")
-	switch {
-	case p.Mode == "" && p.Scope == job.PauseWorker:
-		p.Mode = job.ModeDrain
-	case p.Mode == "":
-		p.Mode = job.ModePause
+	usual := job.ModePause
+	if p.Scope == job.PauseWorker {
+		usual = job.ModeDrain
 	}
-	d.pauseTarget(&p)
+	p.Mode = cmp.Or(p.Mode, usual)
+	checkPause(d, &p)
 	return p, d.result()
 }
 
-// pauseTarget refuses a target and a mode that are not for the scope.
-func (d *decoder) pauseTarget(p *job.Pause) {
+// checkPause refuses a target and a mode that are not for the scope.
+func checkPause(d *decoder, p *job.Pause) {
 	switch p.Scope {
 	case job.PauseAll:
 		if p.Target != "" {
-			d.wrong("/target", "It must be left out where the scope is ALL.")
+			d.invalidAt("/target", "It must be left out where the scope is ALL.")
 		}
 	case job.PauseKind:
 		if !slices.Contains(job.AllKinds(), job.Kind(p.Target)) {
-			d.wrong("/target", "It must be a work kind of the catalogue.")
+			d.invalidAt("/target", "It must be a work kind of the catalogue.")
 		}
 	case job.PauseClient, job.PauseWorker:
 		id, err := job.ParseID(p.Target)
 		if err != nil || id.IsZero() {
-			d.wrong("/target", "It must be the id of the "+strings.ToLower(string(p.Scope))+".")
+			d.invalidAt("/target", "It must be the id of the "+strings.ToLower(string(p.Scope))+".")
 		}
 		p.Target = id.String()
 	}
 	if p.Scope == job.PauseWorker && p.Mode != job.ModeDrain {
-		d.wrong("/mode", "A worker can only be drained: it takes no more jobs and ends those that it has.")
+		d.invalidAt("/mode", "A worker can only be drained: it takes no more jobs and ends those that it has.")
 	}
 }
 
 // maxReason is the length of what an operator says about a change, in characters.
 const maxReason = 1000
 
-// reason reads why an operator does something.
-func (d *decoder) reason() (string, bool) {
-	text, ok := d.text()
-	if ok && !isLine(text, maxReason) {
-		d.invalid(fmt.Sprintf("It must be a line of at most %d characters.", maxReason))
-	}
-	return text, ok
+func checkReason(text string) string {
+	return unless(isLine(text, maxReason), fmt.Sprintf("It must be a line of at most %d characters.", maxReason))
 }

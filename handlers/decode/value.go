@@ -2,81 +2,63 @@ package decode
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
+	"unicode/utf8"
 
 	"github.com/forgerun/forgerun/job"
 )
 
-// token reads the start or end of an object or array.
-func (d *decoder) token() {
-	if d.err == nil {
-		_, err := d.json.ReadToken()
-		d.stop(err)
+// value reads a value that is not null, and records what is wrong with it; then it is
+// not ok, and v is not to be used.
+type value[T any] func(d *decoder) (v T, ok bool)
+
+// set makes a reader of a value that is stored if it is right.
+func set[T any](to *T, read value[T]) func(*decoder) {
+	return func(d *decoder) {
+		if v, ok := read(d); ok {
+			*to = v
+		}
 	}
 }
 
-// value reads a name, or a value that is not composed, as it stands; it is
-// valid until the next read.
-func (d *decoder) value() jsontext.Value {
-	if d.err != nil {
-		return nil
+// patch is set for a removable member of a merge patch, of which null makes the zero value.
+func patch[T any](to **T, read value[T]) func(*decoder) {
+	return func(d *decoder) {
+		*to = new(T)
+		if !d.null() {
+			**to, _ = read(d)
+		}
 	}
-	v, err := d.json.ReadValue()
-	d.stop(err)
-	depth := d.json.StackDepth()
-	if kind, length := d.json.StackIndex(depth); kind == '{' && length%2 == 1 && err == nil {
-		end := d.json.InputOffset()
-		d.names[depth] = nameSpan{end - int64(len(v)), end}
-		d.member(length)
-	}
-	return v
 }
 
-// member counts the member whose name was read, the last one of the length names and
-// values of its object so far. Too many end the reading.
-func (d *decoder) member(length int64) {
-	d.named++
-	switch {
-	case length/2 >= maxMembers:
-		d.malformed(tooManyMembers)
-	case d.named > maxAllMembers:
-		d.malformed(tooManyInAll)
-	default:
-		return
+// as gives values in another type.
+func as[A, B any](read value[A], convert func(A) B) value[B] {
+	return func(d *decoder) (b B, ok bool) {
+		a, ok := read(d)
+		if !ok {
+			return b, false
+		}
+		return convert(a), true
 	}
-	d.err = errTooMany
 }
 
-// null reads a null, which stands for an absent member.
-func (d *decoder) null() bool {
-	if d.err != nil || d.json.PeekKind() != 'n' {
-		return false
-	}
-	d.value()
-	return d.err == nil
-}
+// pointer is for values that may be absent, and whose zero value says something.
+func pointer[T any](read value[T]) value[*T] { return as(read, func(v T) *T { return &v }) }
 
-// begins reports whether a value of the given kind comes next; false if it is
-// absent, or of another kind and refused.
-func (d *decoder) begins(kind jsontext.Kind, want string) bool {
-	if d.err != nil || d.null() {
-		return false
-	}
-	if d.json.PeekKind() != kind {
+// refuse reads a value of any kind, and says why it may not be there.
+func refuse(detail string) func(*decoder) {
+	return func(d *decoder) {
 		d.tree()
-		d.wrongType(want)
-		return false
+		d.malformed(detail)
 	}
-	return true
 }
 
-// text reads a string; false if it is absent or not a string.
-func (d *decoder) text() (string, bool) {
+func readText(d *decoder) (string, bool) {
 	if !d.begins('"', "a string") {
 		return "", false
 	}
@@ -91,46 +73,163 @@ func (d *decoder) text() (string, bool) {
 	return unquote(raw), true
 }
 
-// word reads a string that must satisfy valid; "" if it is absent or does not.
-func (d *decoder) word(valid func(string) bool, detail string) string {
-	text, ok := d.text()
-	if ok && !valid(text) {
-		d.invalid(detail)
+// parsed is for strings that stand for something; wrong says why one does not, "" if it does.
+func parsed[T any](parse func(d *decoder, text string) (v T, wrong string)) value[T] {
+	return func(d *decoder) (v T, ok bool) {
+		text, ok := readText(d)
+		if !ok {
+			return v, false
+		}
+		v, wrong := parse(d, text)
+		if wrong != "" {
+			d.invalid(wrong)
+		}
+		return v, wrong == ""
+	}
+}
+
+// unless gives what is wrong with a value that is not right.
+func unless(right bool, wrong string) string {
+	if right {
 		return ""
 	}
-	return text
+	return wrong
 }
 
-// time reads a time, nil if it is wrong; false if it is absent or not a string.
-func (d *decoder) time() (at *time.Time, present bool) {
-	text, ok := d.text()
-	if !ok {
-		return nil, false
+// checked is for strings as they are; check says what is wrong with one, "" for nothing.
+func checked(check func(text string) string) value[string] {
+	return parsed(func(_ *decoder, text string) (string, string) { return text, check(text) })
+}
+
+// word is for strings that must satisfy valid.
+func word(valid func(string) bool, detail string) value[string] {
+	return checked(func(text string) string { return unless(valid(text), detail) })
+}
+
+// choice is for strings that must be one of the values.
+func choice[T ~string](what string, values []T) value[T] {
+	return parsed(func(d *decoder, text string) (T, string) {
+		if slices.Contains(values, T(text)) {
+			return T(text), ""
+		}
+		return "", noSuch(d, what, text, values, "It must be "+OneOf(values)+".")
+	})
+}
+
+// noSuch says that a text is none of the values; allowed is a sentence about what it may be.
+func noSuch[T ~string](d *decoder, what, text string, values []T, allowed string) string {
+	return "There is no such " + what + "." + suggest(d, text, values) + " " + allowed
+}
+
+// suggest is DidYouMean, for so many wrong names of a body.
+func suggest[T ~string](d *decoder, text string, known []T) string {
+	if d.guess == 0 || len(text) > maxGuessBytes {
+		return ""
 	}
+	d.guess--
+	return DidYouMean(text, known)
+}
+
+var readTime = parsed(func(_ *decoder, text string) (time.Time, string) {
 	t, err := job.ParseTime(text)
-	if err != nil {
-		d.invalid("This must be " + TimeForm + ".")
-		return nil, true
-	}
-	return &t, true
+	return t, unless(err == nil, "This must be "+TimeForm+".")
+})
+
+var readID = parsed(func(_ *decoder, text string) (job.ID, string) {
+	id, err := job.ParseID(text)
+	return id, unless(err == nil && !id.IsZero(), "This must be an id, such as 0190a1b2-c3d4-7000-8000-000000000b01.")
+})
+
+// maxSpanText is the length of a duration as it is written, in characters.
+const maxSpanText = 64
+
+// span is for durations as Go writes them.
+func span[T ~int64](least, most T, form string) value[T] {
+	return parsed(func(_ *decoder, text string) (T, string) {
+		d, err := time.ParseDuration(text)
+		length := T(d)
+		return length, unless(err == nil && utf8.RuneCountInString(text) <= maxSpanText && least <= length && length <= most, form)
+	})
 }
 
-// url reads the URL of a callback or webhook, "" if it is wrong; false if it is
-// absent or not a string.
-func (d *decoder) url() (string, bool) {
-	text, ok := d.text()
-	if !ok {
-		return "", false
+// readDuration is for durations of a job's work and attempts.
+var readDuration = span(0, 24*time.Hour, `This must be a duration from "0s" to "24h", such as "200ms", "1.5s" or "1m30s".`)
+
+// readBool takes what is of the wrong type for false, and for ok: what depends on it is checked too.
+func readBool(d *decoder) (is, ok bool) {
+	kind := d.json.PeekKind()
+	if d.tree(); kind != 't' && kind != 'f' {
+		d.wrongType("true or false")
 	}
-	if wrong := checkURL(text); wrong != "" {
-		d.invalid(wrong)
-		return "", true
-	}
-	return text, true
+	return kind == 't', true
 }
 
-// array reads an array; item reads each of its values, of which none may be null.
-func (d *decoder) array(item func(i int)) (length int) {
+// numeric is parsed for numbers.
+func numeric[T any](want string, parse func(text string) (v T, wrong string)) value[T] {
+	return func(d *decoder) (v T, ok bool) {
+		if !d.begins('0', want) {
+			return v, false
+		}
+		v, wrong := parse(string(d.value()))
+		if d.err == nil && wrong != "" {
+			d.invalid(wrong)
+		}
+		return v, d.err == nil && wrong == ""
+	}
+}
+
+// number is for numbers that must satisfy valid.
+func number(valid func(float64) bool, detail string) value[float64] {
+	return numeric("a number", func(text string) (float64, string) {
+		n, err := strconv.ParseFloat(text, 64)
+		return n, unless(err == nil && valid(n), detail)
+	})
+}
+
+// integer is for whole numbers within bounds, also in a form such as 1.0 or 1e2.
+func integer[T int | int64](least, most T) value[T] {
+	return numeric("a whole number", func(text string) (T, string) {
+		n, whole := wholeNumber(text)
+		if whole && int(least) <= n && n <= int(most) {
+			return T(n), ""
+		}
+		return 0, fmt.Sprintf("This must be a whole number from %d to %d.", least, most)
+	})
+}
+
+func wholeNumber(text string) (int, bool) {
+	if n, err := strconv.Atoi(text); err == nil {
+		return n, true
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	return int(n), err == nil && n == math.Trunc(n) && math.Abs(n) <= 1<<53
+}
+
+// list is for arrays of at most so many values.
+func list[T any](most int, what string, item value[T]) value[[]T] {
+	return func(d *decoder) (all []T, ok bool) {
+		n, ok := d.array("an array", func(i int) {
+			if i >= most {
+				d.tree()
+				return
+			}
+			if v, ok := item(d); ok {
+				all = append(all, v)
+			}
+		})
+		if n > most {
+			d.invalid(fmt.Sprintf("There may be at most %d %s.", most, what))
+		}
+		return all, ok
+	}
+}
+
+// array reads an array; item reads each of its values, of which none may be null. It is
+// false for something else, which is refused.
+func (d *decoder) array(want string, item func(i int)) (length int, ok bool) {
+	if !d.begins('[', want) {
+		return 0, false
+	}
 	d.token()
 	for ; d.err == nil && d.json.PeekKind() != ']'; length++ {
 		if d.null() {
@@ -140,163 +239,15 @@ func (d *decoder) array(item func(i int)) (length int) {
 		item(length)
 	}
 	d.token()
-	return length
+	return length, true
 }
 
-// notNull makes a member of a merge patch (RFC 7396) one that cannot be removed.
-func (d *decoder) notNull(read func()) func() {
-	return func() {
-		if d.null() {
-			d.malformed("Null is not allowed: this member cannot be removed. Leave it out to keep it as it is.")
-			return
-		}
-		read()
+// readPayload reads JSON of the client's own, and gives a copy of it as sent.
+func readPayload(d *decoder) (json.RawMessage, bool) {
+	raw := d.tree()
+	if len(raw) > d.limits.MaxPayload {
+		d.invalid(fmt.Sprintf("This may have at most %d bytes and has %d.", d.limits.MaxPayload, len(raw)))
+		return nil, false
 	}
-}
-
-// refused reads a member that may be null only; the detail says why.
-func (d *decoder) refused(detail string) func() {
-	return func() {
-		if !d.null() {
-			d.tree()
-			d.malformed(detail)
-		}
-	}
-}
-
-// id reads an id, the zero id if it is absent or wrong; false if it is absent or not a string.
-func (d *decoder) id() (job.ID, bool) {
-	text, ok := d.text()
-	id, err := job.ParseID(text)
-	if ok && (err != nil || id.IsZero()) {
-		d.invalid("This must be an id, such as 0190a1b2-c3d4-7000-8000-000000000b01.")
-	}
-	return id, ok
-}
-
-// boolean reads a truth value; absent is false.
-func (d *decoder) boolean() bool {
-	if d.err != nil || d.null() {
-		return false
-	}
-	kind := d.json.PeekKind()
-	d.tree()
-	if kind != 't' && kind != 'f' {
-		d.wrongType("true or false")
-	}
-	return kind == 't'
-}
-
-func (d *decoder) wrongType(want string) {
-	if d.err == nil {
-		d.malformed("This must be " + want + ".")
-	}
-}
-
-// What is wrong with values of any kind.
-var (
-	nulRefused      = "The character NUL (\\u0000) is not allowed."
-	tooDeep         = fmt.Sprintf("The body may be nested %d levels deep at most.", maxDepth)
-	tooManyMembers  = fmt.Sprintf("An object may have at most %s members.", job.Grouped(maxMembers))
-	tooManyInAll    = fmt.Sprintf("All objects of the body together may have at most %s members.", job.Grouped(maxAllMembers))
-	tooManyElements = fmt.Sprintf("All arrays of the body together may have at most %s elements.", job.Grouped(maxElements))
-	numberRefused   = fmt.Sprintf("Numbers may have at most %d characters, and must be those of a double: up to 1.7976931348623157e308, "+
-		"and with exponents from %d.", maxNumberBytes, minExponent)
-)
-
-// tree reads any value, checking all that is inside, and gives its text as
-// sent, a part of the body.
-func (d *decoder) tree() []byte {
-	start, outside := -1, d.json.StackDepth()
-	for d.err == nil {
-		size := d.node()
-		if start < 0 {
-			start = int(d.json.InputOffset()) - size
-		}
-		if d.err == nil && d.json.StackDepth() == outside {
-			return d.body[start:d.json.InputOffset()]
-		}
-	}
-	return nil
-}
-
-// node reads one step of a tree and gives its length: a name, a value that is
-// not composed, or an end of one that is.
-func (d *decoder) node() int {
-	kind := d.json.PeekKind()
-	if kind != ']' && d.element() {
-		return 0
-	}
-	switch kind {
-	case '{', '[':
-		d.token()
-		if d.err == nil && d.json.StackDepth() > maxDepth {
-			d.malformed(tooDeep)
-			d.err = errTooDeep
-		}
-		return 1
-	case '}', ']':
-		d.token()
-		return 1
-	}
-	raw := d.value()
-	if d.err != nil {
-		return 0
-	}
-	switch kind := raw.Kind(); {
-	case kind == '"' && hasNUL(raw):
-		d.malformed(nulRefused)
-	case kind == '0' && !isBounded(raw):
-		d.malformed(numberRefused)
-	}
-	return len(raw)
-}
-
-// element counts the element of an array that comes next, if one does. It reports
-// whether that is one too many, which ends the reading.
-func (d *decoder) element() bool {
-	if container, _ := d.json.StackIndex(d.json.StackDepth()); container != '[' {
-		return false
-	}
-	if d.listed++; d.listed <= maxElements {
-		return false
-	}
-	d.malformed(tooManyElements)
-	d.err = errTooMany
-	return true
-}
-
-// unquote gives the string that a JSON string stands for.
-func unquote(raw jsontext.Value) string {
-	if len(raw) < 2 {
-		return ""
-	}
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1])
-	}
-	text, _ := jsontext.AppendUnquote(nil, raw) // valid: the decoder has read it
-	return string(text)
-}
-
-// hasNUL reports whether a JSON string has an escaped NUL; JSON allows no
-// other. Storage refuses it in text.
-func hasNUL(raw []byte) bool {
-	return bytes.Contains(raw, []byte(`\u0000`)) && strings.Contains(unquote(raw), "\x00")
-}
-
-// isBounded reports whether a number is one that float64 can hold, at least nearly;
-// the database can then.
-func isBounded(raw []byte) bool {
-	if len(raw) > maxNumberBytes {
-		return false
-	}
-	e := bytes.IndexAny(raw, "eE")
-	if e < 0 {
-		return true
-	}
-	if exponent, err := strconv.Atoi(string(raw[e+1:])); err != nil || exponent < minExponent {
-		return false
-	}
-	_, err := strconv.ParseFloat(string(raw), 64)
-	return err == nil
+	return bytes.Clone(raw), d.err == nil
 }

@@ -18,117 +18,84 @@ const (
 // Webhook reads the body of a request for a webhook. key is that of the header.
 // An error is a body that cannot be read to its end. All else that is wrong is
 // left in the request's Violations, so that the use case can add what it finds.
-func Webhook(body []byte, key string) (job.WebhookRequest, error) {
-	d := newDecoder(body)
-	var req job.WebhookRequest
-	var hasURL, hasEvents bool
+func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
+	d := newDecoder(body, Limits{})
 	req.IdempotencyKey, req.Hash = d.keyed(key, []member{
-		{name: "url", read: func() { req.URL, hasURL = d.url() }},
-		{name: "events", read: func() { req.Events, hasEvents = d.webhookEvents() }},
-		{name: "description", read: func() { req.Description = d.description() }},
-		{name: "content_mode", read: func() { req.ContentMode = d.contentMode() }},
+		{"url", required, set(&req.URL, readURL)},
+		{"events", required, set(&req.Events, readWebhookEvents)},
+		{"description", optional, set(&req.Description, checked(checkDescription))},
+		{"content_mode", optional, set(&req.ContentMode, readContentMode)},
 		d.keyMember(),
 	})
-	d.require(hasURL, "url")
-	d.require(hasEvents, "events")
 	if d.err != nil {
 		return job.WebhookRequest{}, d.result()
 	}
-	req.Violations, req.Unlisted, req.Malformed = d.findings()
+	req.Violations, req.Unlisted, req.Malformed = d.request()
 	return req, nil
 }
 
 // WebhookPatch reads the body of a change of a webhook: a JSON merge
 // patch (RFC 7396). A webhook has no member that could be removed, so null is
 // refused. Errors and Violations are as of Webhook.
-func WebhookPatch(body []byte) (job.WebhookPatch, error) {
-	d := newDecoder(body)
-	var p job.WebhookPatch
-	d.document([]member{
-		{name: "url", read: d.notNull(func() { url, _ := d.url(); p.URL = &url })},
-		{name: "events", read: d.notNull(func() { p.Events, _ = d.webhookEvents() })},
-		{name: "description", read: d.notNull(func() { text := d.description(); p.Description = &text })},
-		{name: "content_mode", read: d.notNull(func() { mode := d.contentMode(); p.ContentMode = &mode })},
-		{name: "enabled", read: d.notNull(func() { on := d.boolean(); p.Enabled = &on })},
+func WebhookPatch(body []byte) (p job.WebhookPatch, err error) {
+	d := newDecoder(body, Limits{})
+	d.mergePatch([]member{
+		{"url", kept, set(&p.URL, pointer(readURL))},
+		{"events", kept, set(&p.Events, readWebhookEvents)},
+		{"description", kept, set(&p.Description, pointer(checked(checkDescription)))},
+		{"content_mode", kept, set(&p.ContentMode, pointer(readContentMode))},
+		{"enabled", kept, set(&p.Enabled, pointer(readBool))},
 	})
 	if d.err != nil {
 		return job.WebhookPatch{}, d.result()
 	}
-	if len(d.outer) == 0 && len(d.form) == 0 {
-		d.malformedAt("", "The object must have at least one of url, events, description, content_mode, enabled.")
-	}
-	p.Violations, p.Unlisted, p.Malformed = d.findings()
+	p.Violations, p.Unlisted, p.Malformed = d.request()
 	return p, nil
 }
 
 // Since reads the body that says from when on deliveries are meant, and
 // with a cursor where to go on; it is nil if there is none.
 func Since(body []byte) (since time.Time, cursor *string, err error) {
-	d := newDecoder(body)
-	present := false
-	d.document([]member{
-		{name: "since", read: func() {
-			var at *time.Time
-			if at, present = d.time(); at != nil {
-				since = *at
-			}
-		}},
-		{name: "cursor", read: func() {
-			if text, ok := d.text(); ok {
-				cursor = &text
-			}
-		}},
-	})
-	d.require(present, "since")
-	return since, cursor, d.result()
+	err = readBody(body, []member{
+		{"since", required, set(&since, readTime)},
+		{"cursor", optional, set(&cursor, pointer(readText))},
+	}).result()
+	return since, cursor, err
 }
 
-// webhookEvents reads the names of events; false if they are absent or no
-// array. A name that comes again counts once.
-func (d *decoder) webhookEvents() ([]string, bool) {
-	if !d.begins('[', "an array of strings") {
-		return nil, false
-	}
+// readWebhookEvents reads the names of events. A name that comes again counts once.
+func readWebhookEvents(d *decoder) ([]string, bool) {
 	events := []string{}
-	n := d.array(func(i int) {
-		if name, ok := d.webhookEvent(); ok && i < maxWebhookEvents && !slices.Contains(events, name) {
+	n, ok := d.array("an array of strings", func(i int) {
+		if name, ok := readWebhookEvent(d); ok && i < maxWebhookEvents && !slices.Contains(events, name) {
 			events = append(events, name)
 		}
 	})
-	if d.err == nil && (n == 0 || n > maxWebhookEvents) {
+	if ok && d.err == nil && (n == 0 || n > maxWebhookEvents) {
 		d.invalid(fmt.Sprintf("This must have 1 to %d names of events and has %d.", maxWebhookEvents, n))
 	}
-	return events, true
-}
-
-func (d *decoder) webhookEvent() (string, bool) {
-	name, ok := d.text()
-	if ok && !job.Subscribable(name) {
-		d.invalid("There is no such event." + suggest(d, name, job.SubscribableEvents) + " " + eventForm)
-		return "", false
-	}
-	return name, ok
+	return events, ok
 }
 
 // eventForm lists what a webhook may ask for.
 var eventForm = "This must be one of " + job.SubscribableNames() + ". Progress, job.progress, is shown in event streams only."
 
-func (d *decoder) description() string {
-	text, _ := d.text()
-	if n := utf8.RuneCountInString(text); n > maxDescriptionRunes {
-		d.invalid(fmt.Sprintf("The description may have at most %d characters and has %d.", maxDescriptionRunes, n))
-		return ""
+var readWebhookEvent = parsed(func(d *decoder, text string) (string, string) {
+	if job.Subscribable(text) {
+		return text, ""
 	}
-	return text
+	return "", noSuch(d, "event", text, job.SubscribableEvents, eventForm)
+})
+
+func checkDescription(text string) string {
+	n := utf8.RuneCountInString(text)
+	return unless(n <= maxDescriptionRunes, fmt.Sprintf("The description may have at most %d characters and has %d.", maxDescriptionRunes, n))
 }
 
-func (d *decoder) contentMode() job.ContentMode {
-	text, ok := d.text()
-	mode := job.ContentMode(text)
-	if ok && !mode.Valid() {
-		d.invalid("There is no such content mode." + suggest(d, text, []job.ContentMode{job.ContentBinary, job.ContentStructured}) +
-			" It must be " + string(job.ContentBinary) + " or " + string(job.ContentStructured) + ".")
-		return ""
+var readContentMode = parsed(func(d *decoder, text string) (job.ContentMode, string) {
+	if mode := job.ContentMode(text); mode.Valid() {
+		return mode, ""
 	}
-	return mode
-}
+	modes := []job.ContentMode{job.ContentBinary, job.ContentStructured}
+	return "", noSuch(d, "content mode", text, modes, "It must be "+string(job.ContentBinary)+" or "+string(job.ContentStructured)+".")
+})

@@ -85,14 +85,18 @@ func (n node) Follow() node {
 	return n
 }
 
-// member is a parameter, a header, or a member of an object.
+// member is a parameter, a header, or a member of an object. What the script needs of a parameter has a name in JSON.
 type member struct {
-	Name, Anchor, In, About, Limits string
+	Name     string   `json:"name"`
+	In       string   `json:"in"`
+	Required bool     `json:"required,omitempty"`
+	Example  string   `json:"example,omitempty"`
+	Values   []string `json:"values,omitempty"` // of a parameter that is one of them
 
-	Type     []word
-	Required bool
-	Example  string   // of a parameter, "" for none
-	Values   []string // of a parameter that is one of them
+	Anchor string `json:"-"`
+	About  string `json:"-"`
+	Limits string `json:"-"`
+	Type   []word `json:"-"`
 }
 
 // word is a part of a type's name; some are links to schemas.

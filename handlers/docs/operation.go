@@ -66,20 +66,23 @@ func operationOf(base string, item, of node) operation {
 	return o
 }
 
-// contents gives the media types of what is sent.
-func (o operation) contents() []node { return o.Get("requestBody").Follow().Get("content").Members() }
+// body is an example of what is sent.
+type body struct {
+	media string
+	sample
+}
 
-// body gives the first example of what is sent. A body that may be left out is.
-func (o operation) body() (media, text string) {
-	for _, m := range o.contents() {
+func (o operation) bodies() (all []body) {
+	for _, m := range o.Get("requestBody").Follow().Get("content").Members() {
 		for _, e := range m.Get("examples").Members() {
-			if o.Get("requestBody").Follow().Text("required") == "true" {
-				return m.Key, e.Example(m.Key)
-			}
+			all = append(all, body{m.Key, sample{e.Text("summary"), e.Example(m.Key)}})
 		}
 	}
-	return "", ""
+	return all
 }
+
+// needsBody reports whether the body may not be left out.
+func (o operation) needsBody() bool { return o.Get("requestBody").Follow().Text("required") == "true" }
 
 // curls gives the lines that send the first sample, and that ask for a stream
 // where there is one. The key comes from the caller's environment, so that no
@@ -96,20 +99,17 @@ func (o operation) curls(base string) (plain, stream string) {
 	case accessOperator:
 		line += " \\\n  -H \"Authorization: Bearer $FORGERUN_ADMIN_TOKEN\""
 	}
-	if o.streams() {
+	if slices.Contains(o.accepted(), mimeEventStream) {
 		stream = strings.Replace(line, "curl ", "curl -N ", 1) + " \\\n  -H 'Accept: " + mimeEventStream + "'"
 	}
-	if media, body := o.body(); media != "" {
-		line += " \\\n  -H 'Content-Type: " + media + "' \\\n  -d " + quote(body)
+	if bodies := o.bodies(); len(bodies) > 0 && o.needsBody() {
+		line += " \\\n  -H 'Content-Type: " + bodies[0].media + "' \\\n  -d " + quote(bodies[0].Text)
 	}
 	return line, stream
 }
 
 // quote makes one word of a text for a POSIX shell.
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
-
-// streams reports whether the operation can answer with a stream.
-func (o operation) streams() bool { return slices.Contains(o.accepted(), mimeEventStream) }
 
 // accepted are the media types of good answers, one of which can be asked for.
 func (o operation) accepted() []string {
@@ -125,8 +125,11 @@ func (o operation) accepted() []string {
 	return all
 }
 
-// sample is a message as it is sent.
-type sample struct{ Title, Text string }
+// sample is a message as it is sent, or its body.
+type sample struct {
+	Title string `json:"title"`
+	Text  string `json:"text"`
+}
 
 // Requests gives samples of what is sent: one for each example of a body.
 func (o operation) Requests() []sample {
@@ -138,10 +141,8 @@ func (o operation) Requests() []sample {
 		head = "POST / HTTP/1.1\n"
 	}
 	var samples []sample
-	for _, m := range o.contents() {
-		for _, e := range m.Get("examples").Members() {
-			samples = append(samples, sample{e.Text("summary"), head + "Content-Type: " + m.Key + "\n\n" + e.Example(m.Key)})
-		}
+	for _, b := range o.bodies() {
+		samples = append(samples, sample{b.Title, head + "Content-Type: " + b.media + "\n\n" + b.Text})
 	}
 	if len(samples) == 0 {
 		samples = []sample{{"", head}}
@@ -178,38 +179,21 @@ type form struct {
 	Method     string   `json:"method"`
 	Path       string   `json:"path"`
 	Access     string   `json:"access"`
-	Parameters []field  `json:"parameters"`
+	Parameters []member `json:"parameters"`
 	Media      string   `json:"media,omitempty"` // of the body
-	Bodies     []choice `json:"bodies,omitempty"`
+	Bodies     []sample `json:"bodies,omitempty"`
 	Optional   bool     `json:"optional,omitempty"` // the body may be left out
 	Accept     []string `json:"accept,omitempty"`
 }
 
-type field struct {
-	Name     string   `json:"name"`
-	In       string   `json:"in"`
-	Required bool     `json:"required,omitempty"`
-	Example  string   `json:"example,omitempty"`
-	Values   []string `json:"values,omitempty"`
-}
-
-type choice struct {
-	Title string `json:"title"`
-	Text  string `json:"text"`
-}
-
 func (o operation) form() form {
-	f := form{Method: o.Method, Path: o.Path, Access: o.Access, Parameters: []field{}, Accept: o.accepted()}
-	for _, p := range o.Parameters {
-		f.Parameters = append(f.Parameters, field{p.Name, p.In, p.Required, p.Example, p.Values})
+	f := form{
+		Method: o.Method, Path: o.Path, Access: o.Access, Parameters: append([]member{}, o.Parameters...), Accept: o.accepted(),
+		Optional: !o.needsBody(),
 	}
-	f.Optional = o.Get("requestBody").Follow().Text("required") != "true"
-	for _, m := range o.contents() {
-		for _, e := range m.Get("examples").Members() {
-			if f.Media == "" || f.Media == m.Key {
-				f.Media = m.Key
-				f.Bodies = append(f.Bodies, choice{e.Text("summary"), e.Example(m.Key)})
-			}
+	for _, b := range o.bodies() {
+		if f.Media == "" || f.Media == b.media {
+			f.Media, f.Bodies = b.media, append(f.Bodies, b.sample)
 		}
 	}
 	return f

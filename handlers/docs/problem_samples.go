@@ -2,12 +2,12 @@ package docs
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -27,19 +27,6 @@ func mustID(text string) job.ID {
 	return id
 }
 
-// problemSample is a problem document as a request is answered with.
-type problemSample struct {
-	Type       string          `json:"type"`
-	Title      string          `json:"title"`
-	Status     int             `json:"status"`
-	Detail     string          `json:"detail"`
-	Instance   string          `json:"instance"`
-	Code       job.Code        `json:"code"`
-	Violations []job.Violation `json:"violations,omitempty"`
-	ExpiredAt  *job.Time       `json:"expired_at,omitempty"`
-	JobID      *job.ID         `json:"job_id,omitempty"`
-}
-
 // sampleOf gives an answer with a problem of the type, or the outcome document of
 // a failure, made as the service makes those.
 func sampleOf(e entry, links job.Links) string {
@@ -53,10 +40,8 @@ func sampleOf(e entry, links job.Links) string {
 		attempt := job.Attempt{Number: 1, State: job.Failed, Outcome: "FAILED", FinishedAt: &completedAt, Failure: failure}
 		return pretty(links.Document(origin, attempt))
 	}
-	p := problemSample{
-		Type: links.ProblemType(e.Slug), Title: e.Title, Status: e.Status, Detail: cmp.Or(sampleDetails[e.Code], e.Action),
-		Instance: "urn:uuid:0190a1b2-c3d4-7000-8000-0000000000f1", Code: e.Code,
-	}
+	p := problem.Of(links, &job.Error{Code: e.Code, Detail: sampleDetails[e.Code]})
+	p.Instance = "urn:uuid:0190a1b2-c3d4-7000-8000-0000000000f1"
 	switch e.Code {
 	case job.CodeValidationFailed:
 		p.Violations = []job.Violation{{Pointer: "/execution_at", Detail: "This is required for DEFERRED."}}
@@ -117,7 +102,7 @@ func scenarioOf(reason job.Reason) job.Scenario {
 func head(e entry) string {
 	text := fmt.Sprintf("HTTP/1.1 %d %s\nContent-Type: application/problem+json\n", e.Status, http.StatusText(e.Status))
 	switch {
-	case waits(e):
+	case problem.Waits(e.Code, e.Status):
 		text += "Retry-After: 2\n"
 	case e.Status == http.StatusUnauthorized:
 		text += "WWW-Authenticate: Bearer\n"
@@ -125,12 +110,6 @@ func head(e entry) string {
 		text += "Allow: GET, HEAD, DELETE\n"
 	}
 	return text
-}
-
-// waits reports whether the answer has Retry-After.
-func waits(e entry) bool {
-	return e.Code == job.CodeJobNotFinished || e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable ||
-		e.Status == http.StatusGatewayTimeout
 }
 
 // repeatOf says whether a client should send the request again.
@@ -142,7 +121,7 @@ func repeatOf(e entry) string {
 		return "Yes, after as many seconds as Retry-After says."
 	case e.Status == http.StatusTooManyRequests:
 		return "Yes, but only after as many seconds as Retry-After says. Nothing was done."
-	case waits(e):
+	case problem.Waits(e.Code, e.Status):
 		return "Yes, after as many seconds as Retry-After says, and with the same Idempotency-Key: whether it had an effect is not known."
 	case e.Status >= http.StatusInternalServerError:
 		return "Yes, later and a few times, with the same Idempotency-Key: whether it had an effect is not known."

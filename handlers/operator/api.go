@@ -5,17 +5,15 @@ package operator
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
-	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
+	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
@@ -81,7 +79,7 @@ type Deps struct {
 	Pauses    Pauses
 	Audit     Auditor
 	Marker    Marker
-	CursorKey func(ctx context.Context) ([]byte, error)
+	CursorKey query.Cursors
 	Log       *slog.Logger
 }
 
@@ -93,56 +91,19 @@ func Document() []byte { return document }
 
 // API answers requests of operators.
 type API struct {
-	cfg  Config
-	deps Deps
-	live *live
-
+	cfg   Config
+	deps  Deps
+	links job.Links // of problem types
+	live  *live
 	shown map[string]*route // see shownBy
 }
 
 // New makes the API.
 func New(cfg Config, deps Deps) *API {
 	deps.Reader = masked{deps.Reader, cfg.Mask}
-	a := &API{cfg: cfg, deps: deps, live: newLive(deps.Marker, deps.Log)}
+	a := &API{cfg: cfg, deps: deps, links: job.Links{PublicURL: cfg.PublicURL}, live: newLive(deps.Marker, deps.Log)}
 	a.shown = shownBy(a.routes())
 	return a
-}
-
-// call is a request under way.
-type call struct {
-	*http.Request
-	api      *API
-	route    *route
-	id       string // of the request
-	operator operators.Operator
-	ended    func() bool // whether a stream would be refused by now
-	body     []byte      // of a change
-	made     string      // the id of what the change made, if it did not name it
-}
-
-// answer is what is sent: a value as JSON, or text as it is.
-type answer struct {
-	status int
-	mime   string
-	body   []byte
-	header http.Header // besides those of every answer
-}
-
-func asJSON(status int, v any) (answer, error) {
-	body, err := json.Marshal(v)
-	return answer{status: status, mime: "application/json", body: append(body, '\n')}, err
-}
-
-// maxRequestID is the length of a UUID.
-const maxRequestID = 36
-
-// requestID is the caller's own id of the request, if it is a UUID.
-func requestID(r *http.Request) string {
-	given := r.Header.Get("X-Request-Id")
-	if _, err := uuid.Parse(given); err == nil && len(given) == maxRequestID {
-		return given
-	}
-	return uuid.NewString()
 }
 
 // Handler gives the API, which serves whom the guard knows.
@@ -155,15 +116,16 @@ func (a *API) Handler(guard operators.Guard) http.Handler {
 	for path, routes := range byPath {
 		mux.Handle(path, a.serve(guard, routes))
 	}
-	mux.Handle("/admin/v1/", a.serve(guard, nil))
+	mux.Handle(prefix, a.serve(guard, nil))
 	return mux
 }
 
 // choose gives the route for a method. HEAD is as GET, without the body.
 func choose(routes []route, method string) *route {
 	if !slices.Contains(methods, method) {
-		return refusing("", httpError{status: http.StatusNotImplemented, cause: job.Errorf(job.CodeMethodNotAllowed,
-			"This server does not know the method of the request, for any resource. Methods are written in capitals.")})
+		return refusing(route{}, problem.StatusError{
+			Status: http.StatusNotImplemented, Cause: job.Errorf(job.CodeMethodNotAllowed, problem.UnknownMethod),
+		})
 	}
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -178,12 +140,12 @@ func choose(routes []route, method string) *route {
 		}
 	}
 	if allowed == nil {
-		return refusing("", job.Errorf(job.CodeRequestNotFound, "Nothing is at this path. All paths are described in /admin/v1/openapi.yaml."))
+		return refusing(route{}, job.Errorf(job.CodeRequestNotFound,
+			"Nothing is at this path. All paths are described in /admin/v1/openapi.yaml."))
 	}
 	names := strings.Join(allowed, ", ")
-	return refusing(routes[0].path, httpError{
-		allow: names, cause: job.Errorf(job.CodeMethodNotAllowed, "This resource does not have that method. It has %s.", names),
-	})
+	return refusing(route{path: routes[0].path, allow: names},
+		job.Errorf(job.CodeMethodNotAllowed, "This resource does not have that method. It has %s.", names))
 }
 
 // methods are those of HTTP itself. No resource has others.
@@ -192,8 +154,9 @@ var methods = []string{
 	http.MethodOptions, http.MethodTrace,
 }
 
-func refusing(path string, err error) *route {
-	return &route{path: path, handle: func(*call) (answer, error) { return answer{}, err }}
+func refusing(rt route, err error) *route {
+	rt.handle = func(*call) (answer, error) { return answer{}, err }
+	return &rt
 }
 
 // serve is the way of every request: who asks, whether the query is well formed, the answer or the problem.
@@ -205,9 +168,9 @@ func (a *API) serve(guard operators.Guard, routes []route) http.Handler {
 			ctx, cancel = context.WithTimeout(ctx, a.cfg.Timeout)
 			defer cancel()
 		}
-		c := &call{Request: r.WithContext(ctx), api: a, route: rt, id: requestID(r)}
+		c := &call{Request: r.WithContext(ctx), api: a, route: rt, requestID: requestID(r)}
 		header := w.Header()
-		header.Set("X-Request-Id", c.id)
+		header.Set("X-Request-Id", c.requestID)
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Cache-Control", "no-store")
 		operator, refusal := guard.Check(r)
@@ -236,9 +199,7 @@ func (a *API) serve(guard operators.Guard, routes []route) http.Handler {
 			a.sendProblem(w, c, err)
 			return
 		}
-		for name, values := range answer.header {
-			header[name] = values
-		}
+		maps.Copy(header, answer.header)
 		if answer.mime != "" {
 			header.Set("Content-Type", answer.mime)
 		}
@@ -247,43 +208,4 @@ func (a *API) serve(guard operators.Guard, routes []route) http.Handler {
 			_, _ = w.Write(answer.body) // the connection is lost
 		}
 	})
-}
-
-// answer does what is asked for. A panic is an error like any other: the entry of the audit log stays open, and who asked
-// learns no more than that.
-func (c *call) answer() (_ answer, err error) {
-	defer func() {
-		if crash := recover(); crash != nil {
-			err = fmt.Errorf("panic: %v\n%s", crash, debug.Stack())
-		}
-	}()
-	if c.route.method != "" {
-		if err := c.checkQuery(); err != nil {
-			return answer{}, err
-		}
-	}
-	if c.route.action != "" {
-		if err := c.checkConditions(); err != nil {
-			return answer{}, err
-		}
-		return c.audited()
-	}
-	a, err := c.route.handle(c)
-	if err != nil {
-		return answer{}, err
-	}
-	return a, c.checkAnswer(a)
-}
-
-func refused(r *operators.Refusal) error {
-	code := job.CodeInvalidCredentials
-	switch r.Status {
-	case http.StatusForbidden:
-		code = job.CodeForbidden
-	case http.StatusTooManyRequests:
-		code = job.CodeRateLimited
-	case http.StatusServiceUnavailable:
-		code = job.CodeStorageUnavailable
-	}
-	return &job.Error{Code: code, Detail: r.Detail, RetryAfter: r.RetryAfter}
 }

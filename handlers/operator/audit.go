@@ -30,7 +30,7 @@ const endTimeout = 5 * time.Second
 func (c *call) audited() (a answer, err error) {
 	rt := c.route
 	entry := admin.AuditEntry{
-		AuditID: job.ID(uuid.Must(uuid.NewV7())), Operator: c.operator.Name, Action: rt.action, TargetType: rt.target, RequestID: c.id,
+		AuditID: job.ID(uuid.Must(uuid.NewV7())), Operator: c.operator.Name, Action: rt.action, TargetType: rt.target, RequestID: c.requestID,
 		Detail: json.RawMessage("{}"),
 	}
 	if id := c.PathValue("id"); isText(id) {
@@ -40,17 +40,21 @@ func (c *call) audited() (a answer, err error) {
 		return answer{}, err
 	}
 	if rt.detail != nil {
-		if entry.Detail, err = rt.detail(c); err != nil {
+		detail, err := rt.detail(c)
+		if err != nil {
+			return answer{}, err
+		}
+		if entry.Detail, err = json.Marshal(detail); err != nil {
 			return answer{}, err
 		}
 	}
 	if err := c.api.deps.Audit.Begin(c.Context(), entry); err != nil {
 		return answer{}, err
 	}
-	a, err = rt.handle(c)
+	a, err = c.do(rt)
 	status := a.status
 	if err != nil {
-		status = statusOf(c, err)
+		status = c.problemOf(err).Status
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), endTimeout)
 	defer cancel()
@@ -62,20 +66,13 @@ func (c *call) audited() (a answer, err error) {
 
 // listAudit answers with what operators did.
 func (a *API) listAudit(c *call) (answer, error) {
-	q := admin.AuditQuery{
-		Operator: c.param("operator"), Action: c.param("action"), TargetID: c.param("target_id"),
-		From: c.timeParam("from"), To: c.timeParam("to"), Limit: query.Limit(c.param("limit"), query.DefaultLimit),
-	}
-	position, err := c.openCursor(len(job.ID{}))
-	if err != nil {
-		return answer{}, err
-	}
-	copy(q.After[:], position)
-	page, err := a.deps.Audit.Audit(c.Context(), q)
-	if err != nil {
-		return answer{}, err
-	}
-	return c.page(page.Data, q.Limit, page.Next.IsZero(), page.Next[:])
+	return paged(c, asIs, func(after job.ID, limit int) ([]admin.AuditEntry, job.ID, error) {
+		page, err := a.deps.Audit.Audit(c.Context(), admin.AuditQuery{
+			Operator: c.param("operator"), Action: c.param("action"), TargetID: c.param("target_id"),
+			From: query.TimeOf(c.param("from")), To: query.TimeOf(c.param("to")), After: after, Limit: limit,
+		})
+		return page.Data, page.Next, err
+	})
 }
 
 // maxBodyBytes bounds the bodies of changes: a submission may have as much as in the public API.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
+	"github.com/forgerun/forgerun/job/view"
 )
 
 var (
@@ -57,17 +58,15 @@ func page[T any](s *store, r admin.Range, one T) (admin.Page[T], error) {
 }
 
 var (
-	summary = admin.JobSummary{
-		JobID: anID, ClientID: anID, Type: job.Execute, WorkKind: job.SuccessFast, State: job.Queued, CreatedAt: now, UpdatedAt: now,
-		Attempt: 1, Attempts: 1, MaxAttempts: 4,
-	}
+	summary = admin.SummaryOf(&job.Job{ID: anID, ClientID: anID, Type: job.Execute, WorkKind: job.SuccessFast, State: job.Queued,
+		CreatedAt: nowAt, UpdatedAt: nowAt, Attempt: 1, MaxAttempts: 4})
 	client = admin.Client{ClientID: anID, CreatedAt: now}
-	hook   = admin.Webhook{
-		WebhookID: anID, ClientID: anID, URL: "http://x.test", Events: []string{"*"}, ContentMode: "binary", CreatedAt: now, UpdatedAt: now,
-	}
-	delivery = admin.Delivery{
-		DeliveryID: anID, ClientID: anID, WebhookID: &anID, EventID: anID, EventName: "job.queued", State: job.DeliveryDelivered, CreatedAt: now,
-	}
+	hook   = admin.Webhook{ClientID: anID, Webhook: view.Webhook{
+		WebhookID: anID, URL: "http://x.test", Events: []string{"*"}, ContentMode: "binary", CreatedAt: now, UpdatedAt: now,
+	}}
+	delivery = admin.Delivery{ClientID: anID, Delivery: view.Delivery{
+		DeliveryID: anID, WebhookID: &anID, EventID: anID, EventName: "job.queued", State: job.DeliveryDelivered, CreatedAt: now,
+	}}
 	worker = admin.Worker{
 		WorkerID: anID, Name: "w", State: "ALIVE", Jobs: []admin.HeldJob{}, StartedAt: now, HeartbeatAt: now, ExpiresAt: now,
 	}

@@ -5,11 +5,15 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/url"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
@@ -154,16 +158,31 @@ func (m Mask) mayBeIn(text string) bool {
 }
 
 // hide gives a JSON value without the values of members that m names, whatever they are and however deep they lie. What
-// is shown stays as it was written: numbers keep all of their digits.
+// is shown stays as it was written: numbers keep all of their digits, and members their order, also those that come twice.
 func (m Mask) hide(value json.RawMessage) json.RawMessage {
 	if len(m) == 0 || len(value) == 0 {
 		return value
 	}
 	var shown bytes.Buffer
-	if err := m.copy(&shown, value); err != nil {
-		return json.RawMessage(hidden) // storage has nothing that is not JSON
+	in := jsontext.NewDecoder(bytes.NewReader(value), jsontext.AllowDuplicateNames(true))
+	out := jsontext.NewEncoder(&shown, jsontext.AllowDuplicateNames(true), jsontext.PreserveRawStrings(true))
+	for {
+		token, err := in.ReadToken()
+		if errors.Is(err, io.EOF) {
+			return bytes.TrimSpace(shown.Bytes())
+		}
+		kind, entries := in.StackIndex(in.StackDepth())
+		named := err == nil && kind == jsontext.KindBeginObject && entries%2 == 1 && m.hides(token.String())
+		if err == nil {
+			err = out.WriteToken(token)
+		}
+		if named && err == nil {
+			err = errors.Join(in.SkipValue(), out.WriteToken(jsontext.String("***")))
+		}
+		if err != nil {
+			return json.RawMessage(hidden) // storage has nothing that is not JSON
+		}
 	}
-	return shown.Bytes()
 }
 
 // hideHeaders is hide for the headers of an answer, which are lists of values by name.
@@ -186,65 +205,4 @@ func (m Mask) hideHeaders(value json.RawMessage) json.RawMessage {
 		return json.RawMessage(`{}`) // cannot happen
 	}
 	return shown
-}
-
-func (m Mask) copy(to *bytes.Buffer, value json.RawMessage) error {
-	switch value = bytes.TrimSpace(value); value[0] {
-	case '{':
-		return m.copyObject(to, value)
-	case '[':
-		var entries []json.RawMessage
-		if err := json.Unmarshal(value, &entries); err != nil {
-			return err
-		}
-		to.WriteByte('[')
-		for i, entry := range entries {
-			if i > 0 {
-				to.WriteByte(',')
-			}
-			if err := m.copy(to, entry); err != nil {
-				return err
-			}
-		}
-		to.WriteByte(']')
-	default:
-		to.Write(value)
-	}
-	return nil
-}
-
-// copyObject keeps the order of the members, and those that come twice.
-func (m Mask) copyObject(to *bytes.Buffer, value json.RawMessage) error {
-	decoder := json.NewDecoder(bytes.NewReader(value))
-	if _, err := decoder.Token(); err != nil {
-		return err
-	}
-	to.WriteByte('{')
-	for first := true; decoder.More(); first = false {
-		name, err := decoder.Token()
-		if err != nil {
-			return err
-		}
-		var member json.RawMessage
-		if err := decoder.Decode(&member); err != nil {
-			return err
-		}
-		if !first {
-			to.WriteByte(',')
-		}
-		quoted, err := json.Marshal(name)
-		if err != nil {
-			return err
-		}
-		to.Write(append(quoted, ':'))
-		if text, _ := name.(string); m.hides(text) {
-			to.WriteString(hidden)
-			continue
-		}
-		if err := m.copy(to, member); err != nil {
-			return err
-		}
-	}
-	to.WriteByte('}')
-	return nil
 }

@@ -1,20 +1,14 @@
 package operator
 
 import (
-	"context"
-	"encoding/json"
-	"iter"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/admin"
 )
 
 // route is one operation.
@@ -28,9 +22,14 @@ type route struct {
 
 	// Of a change: what is kept of it.
 	action, target string
-	body           bool                                 // whether it has one
-	detail         func(*call) (json.RawMessage, error) // nil for none
+	body           bool                     // whether it has one
+	detail         func(*call) (any, error) // nil for none
+
+	allow string // of none: the methods that there are at the path
 }
+
+// prefix is what all paths begin with.
+const prefix = "/admin/v1/"
 
 // maxText is the length of correlation ids, as in the public API, in characters.
 const maxText = 256
@@ -79,54 +78,56 @@ func codes() []job.Code {
 }
 
 // withBody is a change whose request has a body. detail is what is kept of it, nil for nothing.
-func withBody(r route, detail func(*call) (json.RawMessage, error)) route {
+func withBody(r route, detail func(*call) (any, error)) route {
 	r.body, r.detail = true, detail
 	return r
 }
 
 func get(path string, handle func(*call) (answer, error), parameters ...query.Parameter) route {
-	return route{method: http.MethodGet, path: "/admin/v1/" + path, query: parameters, handle: handle}
+	return route{method: http.MethodGet, path: prefix + path, query: parameters, handle: handle}
 }
 
 func change(method, path, action, target string, handle func(*call) (answer, error)) route {
-	return route{method: method, path: "/admin/v1/" + path, handle: handle, action: action, target: target}
+	return route{method: method, path: prefix + path, handle: handle, action: action, target: target}
 }
 
-func paged(parameters ...query.Parameter) []query.Parameter { return append(parameters, query.Page...) }
+func withPage(parameters ...query.Parameter) []query.Parameter {
+	return append(parameters, query.Page...)
+}
 
 func (a *API) routes() []route { return append(a.readingRoutes(), a.changingRoutes()...) }
 
 func (a *API) readingRoutes() []route {
 	r := a.deps.Reader
 	return []route{
-		get("jobs", a.listJobs, paged(jobQuery...)...),
+		get("jobs", a.listJobs, withPage(jobQuery...)...),
 		get("jobs/count", a.countJobs, jobQuery...),
 		get("jobs/{id}", a.getJob),
-		get("workers", list(r.Workers), paged(query.Choice("state", workerStates))...),
+		get("workers", list(r.Workers), withPage(query.Choice("state", workerStates))...),
 		get("queues", bounded(r.Queues), clientQuery, kindQuery),
 		get("failures", bounded(r.Failures), append([]query.Parameter{clientQuery, kindQuery, codeQuery("code")}, timeQuery...)...),
-		get("clients", list(a.clients), paged()...),
+		get("clients", list(a.clients), withPage()...),
 		get("clients/{id}", a.getClient),
-		get("webhooks", list(r.Webhooks), paged(clientQuery, enabledQuery)...),
-		get("webhooks/{id}", one(r.Webhook, job.CodeWebhookNotFound, "webhook")),
-		get("deliveries", list(r.Deliveries), paged(append([]query.Parameter{
+		get("webhooks", list(r.Webhooks), withPage(clientQuery, enabledQuery)...),
+		get("webhooks/{id}", one(r.Webhook)),
+		get("deliveries", list(r.Deliveries), withPage(append([]query.Parameter{
 			clientQuery, webhookQuery, query.ID("job_id", "a job"), query.Choice("state", deliveryStates),
 			query.Choice("event_name", job.SubscribableEvents),
 		}, timeQuery...)...)...),
-		get("deliveries/{id}", one(r.Delivery, job.CodeRequestNotFound, "delivery")),
-		get("batches", list(r.Batches), paged(append([]query.Parameter{clientQuery}, timeQuery...)...)...),
-		get("batches/{id}", one(r.Batch, job.CodeBatchNotFound, "batch")),
+		get("deliveries/{id}", one(r.Delivery)),
+		get("batches", list(r.Batches), withPage(append([]query.Parameter{clientQuery}, timeQuery...)...)...),
+		get("batches/{id}", one(r.Batch)),
 		get("system", a.getSystem),
 		get("overview", a.getOverview, windowQuery),
 		get("openapi.yaml", func(*call) (answer, error) {
 			return answer{status: http.StatusOK, mime: "application/yaml", body: document}, nil
 		}),
-		get("audit", a.listAudit, paged(append([]query.Parameter{
+		get("audit", a.listAudit, withPage(append([]query.Parameter{
 			text("operator"), query.Choice("action", actions), text("target_id"),
 		}, timeQuery...)...)...),
 		get("catalogue", a.getCatalogue),
 		{
-			method: http.MethodGet, path: "/admin/v1/live", stream: a.stream,
+			method: http.MethodGet, path: prefix + "live", stream: a.stream,
 			handle: func(*call) (answer, error) { return answer{status: http.StatusOK, mime: "text/event-stream"}, nil },
 		},
 		get("jobs/{id}/result", a.getResult),
@@ -140,15 +141,15 @@ func (a *API) changingRoutes() []route {
 		change(http.MethodPost, "jobs/{id}/cancel", "cancel_job", "job", a.cancelJob),
 		withBody(change(http.MethodPost, "jobs/{id}/retry", "retry_job", "job", a.retryJob), retryDetail),
 		change(http.MethodDelete, "jobs/{id}", "delete_job", "job", a.deleteJob),
-		get("bulk", a.listBulks, paged()...),
+		get("bulk", a.listBulks, withPage()...),
 		get("bulk/{id}", ofBulk(a.deps.Bulk.Bulk)),
-		get("bulk/{id}/items", a.listBulkItems, paged(query.Choice("result", job.BulkResults))...),
+		get("bulk/{id}/items", a.listBulkItems, withPage(query.Choice("result", job.BulkResults))...),
 		withBody(change(http.MethodPost, "bulk", "begin_bulk", "bulk", a.beginBulk), bulkDetail),
 		change(http.MethodPost, "bulk/{id}/abort", "abort_bulk", "bulk", ofBulk(a.deps.Bulk.Abort)),
-		get("schedules", a.listSchedules, paged(clientQuery)...),
-		get("schedules/{id}", ofSchedule(a.getSchedule)),
-		change(http.MethodPost, "schedules/{id}/pause", "pause_schedule", "schedule", ofSchedule(a.pauseSchedule(true))),
-		change(http.MethodPost, "schedules/{id}/resume", "resume_schedule", "schedule", ofSchedule(a.pauseSchedule(false))),
+		get("schedules", a.listSchedules, withPage(clientQuery)...),
+		get("schedules/{id}", a.getSchedule),
+		change(http.MethodPost, "schedules/{id}/pause", "pause_schedule", "schedule", a.pauseSchedule(true)),
+		change(http.MethodPost, "schedules/{id}/resume", "resume_schedule", "schedule", a.pauseSchedule(false)),
 		change(http.MethodPost, "webhooks/{id}/enable", "enable_webhook", "webhook", a.enableWebhook(true)),
 		change(http.MethodPost, "webhooks/{id}/disable", "disable_webhook", "webhook", a.enableWebhook(false)),
 		change(http.MethodPost, "webhooks/{id}/test", "test_webhook", "webhook", a.testWebhook),
@@ -160,161 +161,7 @@ func (a *API) changingRoutes() []route {
 		get("pauses", a.listPauses),
 		withBody(change(http.MethodPost, "pauses", "pause", "pause", a.pause), pauseDetail),
 		change(http.MethodDelete, "pauses/{id}", "resume", "pause", a.resume),
-		get("erasures", a.listErasures, paged()...),
+		get("erasures", a.listErasures, withPage()...),
 		get("erasures/{id}", a.getErasure),
 	}
-}
-
-// checkQuery refuses a query that the route does not have.
-func (c *call) checkQuery() error {
-	if c.URL.RawQuery == "" {
-		return nil
-	}
-	values, err := url.ParseQuery(c.URL.RawQuery)
-	if err != nil {
-		return job.Malformed("The query is not percent-encoded as it should be.")
-	}
-	return query.Check(c.route.query, pairs(values))
-}
-
-func pairs(values map[string][]string) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for name, all := range values {
-			for _, value := range all {
-				if !yield(name, value) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// param gives a query parameter, which has been checked; "" if it is not there.
-func (c *call) param(name string) string { return c.URL.Query().Get(name) }
-
-func (c *call) idParam(name string) job.ID {
-	id, _ := job.ParseID(c.param(name)) // checked; zero if there is none
-	return id
-}
-
-func (c *call) timeParam(name string) *time.Time {
-	at, err := job.ParseTime(c.param(name))
-	if err != nil {
-		return nil
-	}
-	return &at
-}
-
-// pathID gives the id in the path. One that is malformed is not found, as one that is not known.
-func (c *call) pathID(code job.Code, what string) (job.ID, error) {
-	id, err := job.ParseID(c.PathValue("id"))
-	if err != nil || id.IsZero() {
-		return job.ID{}, job.Errorf(code, "No %s with this id was found.", what)
-	}
-	return id, nil
-}
-
-// one answers with what the path names.
-func one[T any](read func(context.Context, job.ID) (T, error), code job.Code, what string) func(*call) (answer, error) {
-	return func(c *call) (answer, error) {
-		id, err := c.pathID(code, what)
-		if err != nil {
-			return answer{}, err
-		}
-		found, err := read(c.Context(), id)
-		if err != nil {
-			return answer{}, err
-		}
-		return asJSON(http.StatusOK, found)
-	}
-}
-
-// bounded answers with a list that has no cursor.
-func bounded[T any](read func(context.Context, admin.Range) (admin.Bounded[T], error)) func(*call) (answer, error) {
-	return func(c *call) (answer, error) {
-		all, err := read(c.Context(), c.narrowed())
-		if err != nil {
-			return answer{}, err
-		}
-		return asJSON(http.StatusOK, all)
-	}
-}
-
-// list answers with a page of a list that is sorted by ids.
-func list[T any](read func(context.Context, admin.Range) (admin.Page[T], error)) func(*call) (answer, error) {
-	return func(c *call) (answer, error) {
-		r := c.narrowed()
-		position, err := c.openCursor(len(job.ID{}))
-		if err != nil {
-			return answer{}, err
-		}
-		copy(r.After[:], position)
-		page, err := read(c.Context(), r)
-		if err != nil {
-			return answer{}, err
-		}
-		return c.page(page.Data, r.Limit, page.Next.IsZero(), page.Next[:])
-	}
-}
-
-// narrowed gives what the query narrows a list down to.
-func (c *call) narrowed() admin.Range {
-	r := admin.Range{
-		ClientID: c.idParam("client_id"), WebhookID: c.idParam("webhook_id"), JobID: c.idParam("job_id"),
-		WorkKind: job.Kind(c.param("kind")), Code: job.Code(c.param("code")), State: c.param("state"), EventName: c.param("event_name"),
-		From: c.timeParam("from"), To: c.timeParam("to"), Limit: query.Limit(c.param("limit"), query.DefaultLimit),
-	}
-	if enabled := c.param("enabled"); enabled != "" {
-		yes := enabled == "true"
-		r.Enabled = &yes
-	}
-	return r
-}
-
-// scope names the list and its filters, for its cursors. They belong to no client: no cursor of the public API is one here.
-func (c *call) scope() string { return c.URL.Path + "?" + query.Scope(c.route.query, c.param) }
-
-// openCursor gives the position in the cursor of the query, nil if it has none.
-func (c *call) openCursor(size int) ([]byte, error) {
-	cursor := c.param("cursor")
-	if cursor == "" {
-		return nil, nil
-	}
-	key, err := c.api.deps.CursorKey(c.Context())
-	if err != nil {
-		return nil, err
-	}
-	return query.Open(key, job.ID{}, c.scope(), cursor, size)
-}
-
-type pageView struct {
-	Data any      `json:"data"`
-	Page infoView `json:"page"`
-}
-
-type infoView struct {
-	Limit      int     `json:"limit"`
-	NextCursor *string `json:"next_cursor"` // null at the end
-}
-
-// page answers with a page of a list, and with the cursor of the next one.
-func (c *call) page(data any, limit int, end bool, next []byte) (answer, error) {
-	view, err := c.pageView(data, limit, end, next)
-	if err != nil {
-		return answer{}, err
-	}
-	return asJSON(http.StatusOK, view)
-}
-
-func (c *call) pageView(data any, limit int, end bool, next []byte) (pageView, error) {
-	view := pageView{data, infoView{Limit: limit}}
-	if !end {
-		key, err := c.api.deps.CursorKey(c.Context())
-		if err != nil {
-			return view, err
-		}
-		cursor := query.Seal(key, job.ID{}, c.scope(), next)
-		view.Page.NextCursor = &cursor
-	}
-	return view, nil
 }

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -35,22 +36,66 @@ var ErrBadCursor = &job.Error{
 		Detail: "This must be the next_cursor of the page before, unchanged and with the same filters; leave it out to start anew."}},
 }
 
+// Cursors gives the secret that signs cursors, the same in all processes.
+type Cursors func(context.Context) (key []byte, err error)
+
 // Seal makes the cursor of a position in an owner's list. The scope names the list with its filters.
-func Seal(key []byte, owner job.ID, scope string, position []byte) string {
-	return cursorEncoding.EncodeToString(append(sumOf(key, owner, scope, position), position...))
+func (c Cursors) Seal(ctx context.Context, owner job.ID, scope string, position []byte) (string, error) {
+	key, err := c(ctx)
+	if err != nil {
+		return "", err
+	}
+	return cursorEncoding.EncodeToString(append(sumOf(key, owner, scope, position), position...)), nil
 }
 
 // Open gives the position in a cursor, which must be size bytes long.
-func Open(key []byte, owner job.ID, scope, cursor string, size int) ([]byte, error) {
+func (c Cursors) Open(ctx context.Context, owner job.ID, scope, cursor string, size int) ([]byte, error) {
 	raw, err := cursorEncoding.DecodeString(cursor)
 	if err != nil || len(raw) != cursorSum+size || len(cursor) != cursorEncoding.EncodedLen(len(raw)) { // line breaks would be skipped
 		return nil, ErrBadCursor
+	}
+	key, err := c(ctx)
+	if err != nil {
+		return nil, err
 	}
 	position := raw[cursorSum:]
 	if !hmac.Equal(sumOf(key, owner, scope, position), raw[:cursorSum]) {
 		return nil, ErrBadCursor
 	}
 	return position, nil
+}
+
+// OpenID gives the id in a cursor, the zero id for none.
+func (c Cursors) OpenID(ctx context.Context, owner job.ID, scope, cursor string) (job.ID, error) {
+	if cursor == "" {
+		return job.ID{}, nil
+	}
+	position, err := c.Open(ctx, owner, scope, cursor, len(job.ID{}))
+	if err != nil {
+		return job.ID{}, err
+	}
+	return job.ID(position), nil
+}
+
+// List is a page of a list.
+type List[V any] struct {
+	Data []V  `json:"data"`
+	Page Info `json:"page"`
+}
+
+// Info is how long a page may be, and where the list goes on.
+type Info struct {
+	Limit      int     `json:"limit"`
+	NextCursor *string `json:"next_cursor"` // null at the end
+}
+
+// ListOf shows entries as a page of which nothing comes next.
+func ListOf[T, V any](entries []T, limit int, view func(T) V) List[V] {
+	list := List[V]{make([]V, len(entries)), Info{Limit: limit}}
+	for i, entry := range entries {
+		list.Data[i] = view(entry)
+	}
+	return list
 }
 
 func sumOf(key []byte, owner job.ID, scope string, position []byte) []byte {

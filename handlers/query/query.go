@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/job"
@@ -67,6 +68,21 @@ func Limit(text string, otherwise int) int {
 		return n
 	}
 	return otherwise
+}
+
+// TimeOf gives the moment of a parameter that was checked, nil if it is not there.
+func TimeOf(text string) *time.Time {
+	at, err := job.ParseTime(text)
+	if err != nil {
+		return nil
+	}
+	return &at
+}
+
+// IDOf gives the id of a parameter that was checked, the zero id if it is not there.
+func IDOf(text string) job.ID {
+	id, _ := job.ParseID(text)
+	return id
 }
 
 // maxPositiveDigits keeps numbers within every integer type.

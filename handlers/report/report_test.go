@@ -69,6 +69,6 @@ func TestForms(t *testing.T) {
 	require.Contains(t, html.String(), "<q>It must.</q>")
 	require.Contains(t, html.String(), "2 of 9")
 	require.Contains(t, html.String(), "not met by 0")
-	require.Contains(t, html.String(), "What would exercise it: A delay.")
+	require.Contains(t, html.String(), "<td>A delay.</td>")
 	require.NotContains(t, html.String(), "\x1b")
 }

@@ -38,7 +38,7 @@ func Add(root, webhooksCommand *cobra.Command, s *session.Session) {
 		}
 	}
 	add(GroupUse, jobs.Command(s), jobs.BatchCommand(s), schedules.Command(s), jobs.EventsCommand(s), testbed.Command(s),
-		jobs.KindsCommand(s), profilesCommand(s))
+		jobs.KindsCommand(s), loginCommand(s), profilesCommand(s))
 	add(GroupOperate, admin.Command(s), accounts.ClientsCommand(s), accounts.KeysCommand(s), openCommand(s))
 	for _, c := range webhooks.Commands(s) {
 		explained(c)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/access"
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/output"
@@ -36,7 +37,6 @@ func setProfileCommand(s *session.Session) *cobra.Command {
 		Use: "set NAME", Short: "Make or change a profile", Args: command.Exactly(1),
 		Long: "Makes or changes a profile; what no flag names stays. The first profile becomes the current one. Keys are better given on\n" +
 			"standard input: arguments are visible in ps and in the history of the shell.",
-		Example: "  forgerun profiles set staging --url https://staging.example.com --key-stdin < key.txt",
 		RunE: func(_ *cobra.Command, args []string) (err error) {
 			switch {
 			case keyStdin && tokenStdin:
@@ -59,6 +59,41 @@ func setProfileCommand(s *session.Session) *cobra.Command {
 	f.StringVar(&place.AdminURL, "admin-url", "", "`address` of the admin listener")
 	f.StringVar(&place.AdminToken, "admin-token", "", "operator's `token` (--admin-token-stdin is better)")
 	f.BoolVar(&tokenStdin, "admin-token-stdin", false, "read the operator's token from standard input")
+	return c
+}
+
+func loginCommand(s *session.Session) *cobra.Command {
+	place := access.Place{}
+	c := s.Plain(&cobra.Command{
+		Use: "login [PROFILE]", Short: "Keep the address of a service and its API key in a profile", Args: command.Between(0, 1),
+		Long: "Asks for an API key, or reads a line of standard input, tries it at the service, and keeps both in a profile, which becomes\n" +
+			"the current one (\"default\" without a name).",
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			if place.Key, err = s.AskSecret("API key of " + place.URL + ": "); err != nil {
+				return err
+			}
+			api, err := s.ClientAt(place.URL, place.Key)
+			if err != nil {
+				return err
+			}
+			for _, err := range api.Jobs(c.Context(), client.JobFilter{PageSize: 1}) {
+				if err != nil {
+					return session.Explain(c.Context(), err)
+				}
+				break
+			}
+			name := "default"
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return withProfiles(s, func(all *access.Profiles) error {
+				all.Current = name
+				s.Notef("The key is right. It is kept as profile %s in %s.", name, all.Path())
+				return setProfile(all, name, place)
+			})
+		},
+	})
+	c.Flags().StringVar(&place.URL, "url", "http://127.0.0.1:8080", "`address` of the service")
 	return c
 }
 

@@ -23,15 +23,12 @@ const (
 	workers = 2
 	// timeScale makes SUCCESS_SLOW, which takes 90 s, a matter of seconds.
 	timeScale = 0.05
-	// timeLapse is how much faster than it was the load is shown.
-	timeLapse = 15
-
-	soak = "forgerun simulate run soak --duration 15s --chaos kill=3s,stop=8s,flush=5s,cut=2s | grep -E 'PASSED|faults'"
+	judge     = "forgerun verdict --profile overloaded -- python3 "
 
 	label = "A terminal session: a job is submitted and watched. While it is RUNNING, its worker is killed with kill -9. " +
 		"The job's attempt fails when the worker's lease is over, the next one is given to another worker and succeeds. " +
-		"Then the simulator plays load with kills, pauses, an emptied Redis and cut connections, and says: PASSED, no violation."
-	note = "a real run; pauses are cut, the load is shown 15 times as fast"
+		"Then a client is judged while it is told to come later: it is wrong. When it is mended it is judged again: it is not wrong."
+	note = "a real run; pauses are cut"
 )
 
 func main() {
@@ -50,20 +47,17 @@ func run(ctx context.Context, bin, out string) (err error) {
 	if bin, err = filepath.Abs(bin); err != nil {
 		return err
 	}
-	dir, err := stack.MkdirTemp("forgerun-picture-")
+	dir, err := os.MkdirTemp("", "forgerun-picture-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	fmt.Println("Starting a service")
-	s, err := stack.Start(ctx, stack.Options{Forgerun: filepath.Join(bin, "forgerun"), Dir: dir, TimeScale: timeScale})
+	s, err := stack.Start(ctx, stack.Options{Forgerun: filepath.Join(bin, "forgerun"), Dir: dir, Workers: workers, TimeScale: timeScale})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.Scale(ctx, workers); err != nil {
-		return err
-	}
 	_, key, err := stack.Register(ctx, s.URL())
 	if err != nil {
 		return err
@@ -80,7 +74,7 @@ func run(ctx context.Context, bin, out string) (err error) {
 	return os.WriteFile(out, []byte(drawn), 0o644)
 }
 
-// play runs the scenes. It stops the service before the soak, which has one of its own.
+// play runs the scenes. It stops the service before the verdicts, which have services of their own.
 func play(ctx context.Context, r *recorder, s *stack.Stack) error {
 	fmt.Println("A job survives its worker")
 	if err := r.run(ctx, top, "forgerun jobs submit SUCCESS_SLOW --auto-retry"); err != nil {
@@ -111,17 +105,24 @@ func play(ctx context.Context, r *recorder, s *stack.Stack) error {
 	if err := s.Close(); err != nil {
 		return err
 	}
-	fmt.Println("Load and faults")
-	r.print(top, []byte("\r\n"), time.Now())
-	go func() {
-		if _, err := r.await(ctx, "sent +[0-9]"); err == nil {
-			r.setSpeed(timeLapse)
-		}
-	}()
-	if err := r.run(ctx, top, soak); err != nil {
+	fmt.Println("A client is judged, mended and judged again")
+	if err := os.CopyFS(r.dir, os.DirFS(filepath.Join("examples", "tutorial"))); err != nil {
 		return err
 	}
-	_, err = r.await(ctx, "PASSED")
+	r.print(top, []byte("\r\n"), time.Now())
+	err = r.run(ctx, top, judge+"orders.py")
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
+		return fmt.Errorf("the client with mistakes is not judged wrong: %w", err)
+	}
+	if _, err := r.await(ctx, "The client is wrong"); err != nil {
+		return err
+	}
+	time.Sleep(longest)
+	r.print(top, []byte("\r\n"), time.Now())
+	if err := r.run(ctx, top, judge+"orders_fixed.py"); err != nil {
+		return err
+	}
+	_, err = r.await(ctx, "The client is not wrong")
 	return err
 }
 

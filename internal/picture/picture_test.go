@@ -30,7 +30,7 @@ func TestScreenShowsWhatATerminalWould(t *testing.T) {
 	}, shown(last))
 }
 
-// A recorder gives each line its time, cuts pauses, and takes what is faster at its speed.
+// A recorder gives each line its time, and cuts pauses.
 func TestRecorderKeepsTime(t *testing.T) {
 	t.Parallel()
 	r := newRecorder("", nil)
@@ -42,8 +42,7 @@ func TestRecorderKeepsTime(t *testing.T) {
 	print(top, 0, "x")
 	print(top, time.Millisecond, "\r\x1b[Ka")
 	print(top, time.Hour, "\r\x1b[Kb\r\nc")
-	r.setSpeed(10)
-	print(top, 10*time.Second, "\r\x1b[K")
+	print(top, time.Second, "\r\x1b[K")
 	print(low, 0, "d")
 	first, second := (longest + time.Millisecond).Truncate(frame), (longest + time.Second + time.Millisecond).Truncate(frame)
 	require.Equal(t, []version{

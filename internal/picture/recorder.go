@@ -52,7 +52,6 @@ type recorder struct {
 
 	mu      sync.Mutex
 	printed [2][]byte
-	speed   float64       // how much faster than it was the picture shows what happens now
 	real    time.Time     // when something was printed last
 	now     time.Duration // the same in the picture
 	film    film
@@ -60,7 +59,7 @@ type recorder struct {
 }
 
 func newRecorder(dir string, env []string) *recorder {
-	return &recorder{env: env, dir: dir, speed: 1, open: map[[2]int]int{}}
+	return &recorder{env: env, dir: dir, open: map[[2]int]int{}}
 }
 
 // terminal is one of the recorder's.
@@ -80,7 +79,7 @@ func (r *recorder) print(pane int, text []byte, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.real.IsZero() {
-		r.now += min(time.Duration(float64(at.Sub(r.real))/r.speed), longest)
+		r.now += min(at.Sub(r.real), longest)
 	}
 	r.real, r.printed[pane] = at, append(r.printed[pane], text...)
 	now := r.now.Truncate(frame)
@@ -103,12 +102,6 @@ func (r *recorder) print(pane int, text []byte, at time.Time) {
 		}
 	}
 	r.film.length = now + frame + ends
-}
-
-func (r *recorder) setSpeed(speed float64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.speed = speed
 }
 
 // text is all that was printed, without looks.

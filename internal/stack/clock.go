@@ -87,25 +87,11 @@ func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	}
 }
 
-// healClock lets a clock that was moved run as usual.
-func (s *Stack) healClock(ctx context.Context) error {
-	s.mu.Lock()
-	moved := s.clock != nil
-	s.mu.Unlock()
-	if !moved {
-		return nil
-	}
-	return s.move(ctx, ordinary)
-}
-
 // move sends a move, with one key, until it is answered.
 func (s *Stack) move(ctx context.Context, m clockMove) error {
 	key := client.IdempotencyKey(rand.Text())
 	for {
-		c, err := s.clockClient(ctx)
-		if err == nil {
-			err = m.send(ctx, c, key)
-		}
+		err := m.send(ctx, s.clock, key)
 		problem, refused := errors.AsType[*client.Problem](err)
 		if refused {
 			status := problem.Status
@@ -120,22 +106,13 @@ func (s *Stack) move(ctx context.Context, m clockMove) error {
 	}
 }
 
-// clockClient is a client of the service that was made to move the clock.
-func (s *Stack) clockClient(ctx context.Context) (*client.Client, error) {
-	s.mu.Lock()
-	known := s.clock
-	s.mu.Unlock()
-	if known != nil {
-		return known, nil
-	}
-	_, key, err := Register(ctx, s.url)
+// newClock makes a client of the service for moving its clock.
+func newClock(ctx context.Context, url string) (*client.Client, error) {
+	_, key, err := Register(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.clock, err = client.New(client.Config{URL: s.url, Key: key, MaxTries: 1, Timeout: moveTimeout})
-	return s.clock, err
+	return client.New(client.Config{URL: url, Key: key, MaxTries: 1, Timeout: moveTimeout})
 }
 
 // Register makes a client of a service whose registration is open, and a key of it.

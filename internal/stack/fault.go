@@ -34,11 +34,13 @@ var kinds = []Kind{
 	{"kill", "kill -9 of a process: worker, webhooks or api", ourProcesses, onProcess(kill)},
 	{"stop", "a process is paused for longer than its lease (SIGSTOP, SIGCONT)", ourProcesses, onProcess(pause)},
 	{"term", "a process is asked to end (SIGTERM) and started again", ourProcesses, onProcess(terminate)},
-	{"flush", "Redis loses everything (FLUSHALL)", ourServers, onServer("redis", flush, nil, atOnce)},
+	{"flush", "Redis loses everything (FLUSHALL)", ourServers, onServer("redis", sendRedis("FLUSHALL"), nil, atOnce)},
 	{"redis", "kill -9 of Redis, which is started again", ourServers, onServer("redis", killRedis, startRedis, atOnce)},
 	{"redis-pause", "Redis hangs for a while", ourServers, onServer("redis", pauseRedis, resumeRedis, hanging)},
-	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, onServer("redis", fill, empty, hanging)},
-	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres", crash, startPostgres, atOnce)},
+	// One byte is less than an empty server uses; 0 is no limit.
+	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, onServer("redis",
+		sendRedis("CONFIG SET maxmemory 1"), sendRedis("CONFIG SET maxmemory 0"), hanging)},
+	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres", killPostgres, startPostgres, atOnce)},
 	{"cut", "a quarter of the connections to Postgres, Redis, the API or a receiver is reset", ourProxies, onProxy(cut)},
 	{"lose", "the next answer on a quarter of the connections is lost, and the connection with it", ourProxies, onProxy(lose)},
 	{"slow", "everything on the connections to one of them is delayed for a while", ourProxies, onProxy(slow)},
@@ -68,7 +70,7 @@ func between(rng *rand.Rand, from, to time.Duration) time.Duration {
 
 // onProcess does a fault to one of the processes that live and that no other fault
 // works on, if there is one.
-func onProcess(inject func(context.Context, *Stack, *rand.Rand, *member, *run) error) injection {
+func onProcess(inject func(context.Context, *Stack, *rand.Rand, *member, *Role) error) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		candidates := s.members()
 		rng.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
@@ -84,24 +86,24 @@ func onProcess(inject func(context.Context, *Stack, *rand.Rand, *member, *run) e
 
 // comeBack waits for the next run of a process that a fault has ended, unless the context or the member ends.
 func comeBack(ctx context.Context, m *member) error {
-	_, err := m.awaitReady(ctx)
+	err := m.awaitReady(ctx)
 	if ctx.Err() != nil || m.ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-func kill(ctx context.Context, _ *Stack, _ *rand.Rand, m *member, r *run) error {
+func kill(ctx context.Context, _ *Stack, _ *rand.Rand, m *member, r *Role) error {
 	r.Kill()
 	return comeBack(ctx, m)
 }
 
-func terminate(ctx context.Context, s *Stack, _ *rand.Rand, m *member, r *run) error {
+func terminate(ctx context.Context, s *Stack, _ *rand.Rand, m *member, r *Role) error {
 	return errors.Join(r.Stop(s.env.stopPatience()), comeBack(ctx, m))
 }
 
 // pause ends early if the process is scaled away.
-func pause(ctx context.Context, s *Stack, rng *rand.Rand, _ *member, r *run) error {
+func pause(ctx context.Context, s *Stack, rng *rand.Rand, _ *member, r *Role) error {
 	if err := r.Pause(); err != nil {
 		return err
 	}
@@ -139,20 +141,15 @@ func onServer(name string, do, undo serverStep, lasts bounds) injection {
 	}
 }
 
-func flush(ctx context.Context, s *Stack) error         { return s.servers.Redis.Do(ctx, "FLUSHALL") }
 func killRedis(_ context.Context, s *Stack) error       { return s.servers.Redis.Kill() }
 func startRedis(ctx context.Context, s *Stack) error    { return s.servers.Redis.Start(ctx) }
 func pauseRedis(_ context.Context, s *Stack) error      { return s.servers.Redis.Pause() }
 func resumeRedis(_ context.Context, s *Stack) error     { return s.servers.Redis.Resume() }
-func crash(_ context.Context, s *Stack) error           { return s.servers.Postgres.Stop(Immediate) }
+func killPostgres(_ context.Context, s *Stack) error    { return s.servers.Postgres.Kill() }
 func startPostgres(ctx context.Context, s *Stack) error { return s.servers.Postgres.Start(ctx) }
 
-// fill sets a limit that is below what an empty server uses; empty sets none.
-func fill(ctx context.Context, s *Stack) error {
-	return s.servers.Redis.Do(ctx, "CONFIG SET maxmemory 1")
-}
-func empty(ctx context.Context, s *Stack) error {
-	return s.servers.Redis.Do(ctx, "CONFIG SET maxmemory 0")
+func sendRedis(command string) serverStep {
+	return func(ctx context.Context, s *Stack) error { return s.servers.Redis.Do(ctx, command) }
 }
 
 // onProxy does a fault to one of the proxies with connections. inject returns the number of connections that it hit.

@@ -53,9 +53,6 @@ var artifacts = map[string]artifact{
 	"darwin/arm64": {"darwin-arm64v8", "e9d3398e10c2ec926395498b03e75ad1a24eeaed82895e756a7e173b202cf6de"},
 }
 
-// ErrChecksum is wrapped when what was fetched is not what was expected.
-var ErrChecksum = errors.New("wrong checksum")
-
 // PostgresCopy is a private copy of the Postgres server, for machines that have none: the builds of the project
 // zonkyio/embedded-postgres-binaries, from Maven Central or a mirror of it.
 //
@@ -79,13 +76,10 @@ func (c PostgresCopy) dir() string { return filepath.Join(c.Dir, "postgres-"+rel
 
 // Programs returns the folder of the programs if the copy is there, and "" if it is not.
 func (c PostgresCopy) Programs() string {
-	bin := filepath.Join(c.dir(), "bin")
-	for _, name := range []string{"postgres", "initdb"} {
-		if _, err := exec.LookPath(filepath.Join(bin, name)); err != nil {
-			return ""
-		}
+	if bin := filepath.Join(c.dir(), "bin"); holdsPrograms(bin, postgresPrograms) {
+		return bin
 	}
-	return bin
+	return ""
 }
 
 // Fetch returns the folder of the programs, and gets the copy unless it is there. It may be interrupted: the copy is
@@ -185,7 +179,7 @@ func download(ctx context.Context, address, path, sum string) error {
 		return fmt.Errorf("it has more than %d bytes", maxArchive)
 	}
 	if got := hex.EncodeToString(hash.Sum(nil)); got != sum {
-		return fmt.Errorf("%w: SHA-256 is %s, and should be %s; nothing of it was kept", ErrChecksum, got, sum)
+		return fmt.Errorf("wrong checksum: SHA-256 is %s, and should be %s; nothing of it was kept", got, sum)
 	}
 	return nil
 }

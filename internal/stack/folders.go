@@ -3,8 +3,6 @@ package stack
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,75 +12,32 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Servers are a Postgres and a Redis.
+// Servers are a temporary Postgres and Redis.
 type Servers struct {
 	Postgres *Postgres // nil: none
 	Redis    *Redis    // nil: none
 
-	temp *home // the temporary folder, locked; nil: none
-}
-
-// start starts the servers that there are options for, in folders below dir. What was started stays after an error.
-func (s *Servers) start(ctx context.Context, m machine, dir string, postgres, redis *ServerOptions) error {
-	both, ctx := errgroup.WithContext(ctx)
-	both.Go(func() (err error) { s.Redis, err = startIn(ctx, dir, "redis", redis, m.startRedis); return err })
-	both.Go(func() (err error) {
-		s.Postgres, err = startIn(ctx, dir, "postgres", postgres, m.startPostgres)
-		return err
-	})
-	return both.Wait()
-}
-
-// startIn starts a server in a folder below dir, if there are options for it; nil without them, and after an error.
-func startIn[T any](
-	ctx context.Context, dir, name string, o *ServerOptions, start func(context.Context, ServerOptions) (*T, error),
-) (*T, error) {
-	if o == nil {
-		return nil, nil //nolint:nilnil // none was asked for
-	}
-	in := *o
-	in.Dir = filepath.Join(dir, name)
-	server, err := start(ctx, in)
-	if err != nil {
-		return nil, err
-	}
-	return server, nil
-}
-
-// stop ends the servers as a crash does.
-func (s *Servers) stop() error {
-	var errs []error
-	if s.Redis != nil {
-		errs = append(errs, s.Redis.Kill())
-	}
-	if s.Postgres != nil {
-		errs = append(errs, s.Postgres.Stop(Immediate))
-	}
-	return errors.Join(errs...)
+	folder home // locked; theirs are in it
 }
 
 // tempPrefix begins the names of the folders of temporary servers.
 const tempPrefix = "forgerun-stack-"
 
-// Temp starts servers that leave nothing behind after Close; nil leaves one out. What a killed process could not close, the
-// next Temp removes. After an error no server is left running.
+// Temp starts servers that leave nothing behind after Close, each in a folder of its own; nil leaves one out. What a killed
+// process could not close, the next Temp removes. After an error no server is left running.
 func Temp(ctx context.Context, postgres, redis *ServerOptions) (*Servers, error) {
-	return thisMachine().temp(ctx, os.TempDir(), postgres, redis)
+	return tempIn(ctx, os.TempDir(), postgres, redis)
 }
 
-func (m machine) temp(ctx context.Context, parent string, postgres, redis *ServerOptions) (*Servers, error) {
+func tempIn(ctx context.Context, parent string, postgres, redis *ServerOptions) (*Servers, error) {
 	sweepTemp(parent)
 	dir, err := mkdirTemp(parent, tempPrefix)
 	if err != nil {
 		return nil, err
 	}
-	s := &Servers{temp: &home{dir: dir}}
-	if err = s.temp.acquire(); err == nil {
-		if postgres != nil {
-			throwaway := *postgres
-			throwaway.throwaway, postgres = true, &throwaway
-		}
-		err = s.start(ctx, m, dir, postgres, redis)
+	s := &Servers{folder: home{dir: dir}}
+	if err = s.folder.acquire(); err == nil {
+		err = s.start(ctx, postgres, redis)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -90,31 +45,58 @@ func (m machine) temp(ctx context.Context, parent string, postgres, redis *Serve
 	return s, nil
 }
 
+// start starts the servers that there are options for. What was started stays after an error.
+func (s *Servers) start(ctx context.Context, postgres, redis *ServerOptions) error {
+	both, ctx := errgroup.WithContext(ctx)
+	if redis != nil {
+		both.Go(func() (err error) {
+			s.Redis, err = StartRedis(ctx, redis.temporary(s.folder.path("redis")))
+			return err
+		})
+	}
+	if postgres != nil {
+		both.Go(func() (err error) {
+			s.Postgres, err = StartPostgres(ctx, postgres.temporary(s.folder.path("postgres")))
+			return err
+		})
+	}
+	return both.Wait()
+}
+
+func (o ServerOptions) temporary(dir string) ServerOptions {
+	o.Dir, o.throwaway = dir, true
+	return o
+}
+
 // Close stops the servers at once and removes their files. It may be called again.
 func (s *Servers) Close() error {
-	err := errors.Join(s.stop(), s.temp.removeServers())
-	s.temp.release()
+	var errs []error
+	if s.Redis != nil {
+		errs = append(errs, s.Redis.Kill())
+	}
+	if s.Postgres != nil {
+		errs = append(errs, s.Postgres.Kill())
+	}
+	err := errors.Join(append(errs, s.folder.removeServers())...)
+	s.folder.release()
 	return err
 }
 
-// removeServers removes a folder of temporary servers.
+// removeServers removes a folder of temporary servers, and stops those that a killed parent left there.
 func (h *home) removeServers() error {
-	for _, name := range []string{"redis", "postgres"} {
-		if real, err := filepath.EvalSymlinks(h.path(name)); err == nil {
-			if err := (&home{dir: real}).clear(); err != nil {
-				return err
-			}
-		}
-	}
-	return os.RemoveAll(h.dir)
-}
-
-// clear removes a server's folder, and stops the server if a killed parent left it there.
-func (h *home) clear() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	if err := h.endOrphan(ctx, slog.New(slog.DiscardHandler)); err != nil {
-		return err
+	for _, name := range []string{"redis", "postgres"} {
+		real, err := filepath.EvalSymlinks(h.path(name)) // root may keep it elsewhere
+		if err != nil {
+			continue
+		}
+		if err := (&home{dir: real}).endOrphan(ctx, slog.New(slog.DiscardHandler)); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(real); err != nil {
+			return err
+		}
 	}
 	return os.RemoveAll(h.dir)
 }
@@ -149,36 +131,4 @@ func sweepTemp(parent string) {
 			h.release()
 		}
 	}
-}
-
-// Remove deletes the folder of a server that does not run, by the name it was given as Dir, with all data. Unlike
-// os.RemoveAll it also deletes files kept elsewhere behind a symbolic link, and stops a server that a killed parent
-// left there. It refuses a folder in use, and one that no server has used. A missing folder is no error.
-func Remove(dir string) error {
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err := remove(dir); err != nil {
-		return fmt.Errorf("removing %s: %w", dir, err)
-	}
-	return nil
-}
-
-func remove(dir string) error {
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return err
-	}
-	h := &home{dir: real}
-	if _, err := os.Lstat(h.path(lockName)); err != nil {
-		return fmt.Errorf("it is not a server's folder: %w", err)
-	}
-	if err := h.acquire(); err != nil {
-		return err
-	}
-	defer h.release()
-	if err := h.clear(); err != nil {
-		return err
-	}
-	return os.RemoveAll(dir) // the link: while it stands, a failed removal can be repeated
 }

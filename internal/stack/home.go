@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,7 +22,7 @@ import (
 const dataName = "data"
 
 const (
-	lockName    = "lock"    // in every home from its first start on
+	lockName    = "lock"
 	runningName = "running" // holds the process id and the port of the latest start
 )
 
@@ -56,7 +57,6 @@ func childEnv() []string {
 // is right, so the server's folder is then made below the machine's spareDir,
 // and dir becomes a symbolic link to it. The link is the only record of it:
 // without the link the next start begins anew, and nobody finds the old files.
-// Remove deletes both.
 func openHome(ctx context.Context, m machine, dir, program string, users []string, log *slog.Logger) (*home, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -81,52 +81,39 @@ func openHome(ctx context.Context, m machine, dir, program string, users []strin
 	return &home{dir: real, user: user}, err
 }
 
-// makeHomeDir makes the folder, and lets the server's user pass through one of root's.
+// makeHomeDir makes the folder, through which the server's user may pass, unless it is there.
 func makeHomeDir(dir string, user *account) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	err := os.Mkdir(dir, 0o700)
+	if err == nil && user != nil {
+		err = os.Chmod(dir, 0o711)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return "", err
-	}
-	info, err := os.Stat(real)
-	if err != nil {
-		return "", err
-	}
-	if !info.IsDir() {
-		return "", fmt.Errorf("%s is not a folder", real)
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if user == nil || !ok || owner.Uid != 0 || info.Mode()&0o111 == 0o111 {
-		return real, nil
-	}
-	return real, os.Chmod(real, info.Mode().Perm()|0o111)
+	return filepath.EvalSymlinks(dir)
 }
 
 // moveAside replaces the empty folder dir by a link to a new one that the server's user can enter.
-func moveAside(ctx context.Context, m machine, dir, program string, user *account) (string, error) {
-	blocked := func(err error) error {
-		return fmt.Errorf("this process is root, the server must not be, and user %s cannot enter %s or run %s: "+
-			"use a folder that every user can reach, such as one below %s: %w", user.name, dir, program, m.spareDir, err)
+func moveAside(ctx context.Context, m machine, dir, program string, user *account) (real string, err error) {
+	if err = os.MkdirAll(m.spareDir, 0o755); err == nil {
+		real, err = mkdirTemp(m.spareDir, filepath.Base(dir)+"-")
 	}
-	makeErr := os.MkdirAll(m.spareDir, 0o755)
-	real, err := os.MkdirTemp(m.spareDir, filepath.Base(dir)+"-")
+	if err == nil {
+		err = user.enters(ctx, real, program)
+	}
+	if err == nil {
+		err = os.Remove(dir) // fails unless empty: nothing of anybody's is hidden
+	}
+	if err == nil {
+		err = os.Symlink(real, dir)
+	}
 	if err != nil {
-		return "", blocked(errors.Join(makeErr, err))
-	}
-	for _, do := range []func() error{
-		func() error { return os.Chmod(real, 0o711) },
-		func() error { return user.enters(ctx, real, program) },
-		func() error { return os.Remove(dir) }, // fails unless empty: nothing of anybody's is hidden
-		func() error { return os.Symlink(real, dir) },
-	} {
-		if err := do(); err != nil {
-			return "", errors.Join(blocked(err), os.Remove(real))
-		}
+		return "", fmt.Errorf("this process is root, the server must not be, and user %s cannot enter %s or run %s: "+
+			"use a folder that every user can reach, such as one below %s: %w",
+			user.name, dir, program, m.spareDir, errors.Join(err, os.RemoveAll(real)))
 	}
 	return real, nil
 }
@@ -182,19 +169,28 @@ func (h *home) noteRunning(pid, port int) error {
 func (h *home) orphan(ctx context.Context) int {
 	var pid, port int
 	text, _ := os.ReadFile(h.path(runningName))
-	if _, err := fmt.Sscan(string(text), &pid, &port); err != nil || hasEnded(pid) {
+	if _, err := fmt.Sscan(string(text), &pid, &port); err != nil {
 		return 0
 	}
-	line := strings.Join(commandLine(ctx, pid), " ") + " "
+	line := " " + commandLine(ctx, pid) + " "
 	if strings.Contains(line, " "+h.dataDir()+" ") || strings.Contains(line, " "+address(port)+" ") {
 		return pid
 	}
 	return 0
 }
 
+// commandLine returns the arguments of a process, with spaces between them; "" when it does not exist or is ending.
+func commandLine(ctx context.Context, pid int) string {
+	if runtime.GOOS == "linux" {
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		return strings.TrimSpace(strings.ReplaceAll(string(raw), "\x00", " "))
+	}
+	out, _ := exec.CommandContext(ctx, "ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
+	return strings.TrimSpace(string(out))
+}
+
 // endOrphan stops a server that outlived its parent: gently first.
 func (h *home) endOrphan(ctx context.Context, log *slog.Logger) error {
-	// SIGINT is an orderly end to both servers; SIGTERM would make Postgres wait for its clients.
 	for _, s := range []step{{syscall.SIGINT, 5 * time.Second}, {syscall.SIGQUIT, 6 * time.Second}, {syscall.SIGKILL, killGrace}} {
 		pid := h.orphan(ctx)
 		if pid == 0 {
@@ -205,8 +201,7 @@ func (h *home) endOrphan(ctx context.Context, log *slog.Logger) error {
 			return fmt.Errorf("stopping the former server, process %d: %w", pid, err)
 		}
 		_ = syscall.Kill(pid, syscall.SIGCONT)
-		// Its command line goes before its port and its files do.
-		for deadline := time.Now().Add(s.grace); !hasEnded(pid) && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(s.grace); h.orphan(ctx) == pid && time.Now().Before(deadline); {
 			if !Sleep(ctx, pollPeriod) {
 				return context.Cause(ctx)
 			}

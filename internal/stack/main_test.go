@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -96,7 +98,7 @@ func postgresDir(t *testing.T) string {
 		defer cancel()
 		var p *Postgres
 		if p, made.err = StartPostgres(ctx, ServerOptions{Dir: filepath.Join(made.dir, "postgres"), throwaway: true}); made.err == nil {
-			made.err = p.Stop(Fast)
+			made.err = p.Stop()
 		}
 	})
 	require.NoError(t, made.err)
@@ -114,7 +116,7 @@ func newPostgres(t *testing.T, o ServerOptions) *Postgres {
 	}
 	p, err := StartPostgres(testContext(t), o)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, p.Stop(Immediate)) })
+	t.Cleanup(func() { require.NoError(t, p.Kill()) })
 	return p
 }
 
@@ -215,6 +217,15 @@ func pids(s *Stack) []int {
 		all = append(all, s.servers.Postgres.PID(), s.servers.Redis.PID())
 	}
 	return all
+}
+
+// hasEnded reports whether a process has ended; one that nobody has reaped yet has.
+func hasEnded(pid int) bool {
+	if runtime.GOOS != "linux" {
+		return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(text), ") Z ")
 }
 
 func requireGone(t *testing.T, pids []int) {

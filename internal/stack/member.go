@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,24 +26,47 @@ type member struct {
 	err  error         // what was wrong with its end; read after done
 
 	busy    atomic.Bool           // a fault works on it, and no other one may
-	current atomic.Pointer[run]   // the latest; nil: none yet
+	current atomic.Pointer[Role]  // the latest; nil: none yet
 	failure atomic.Pointer[error] // why it does not get ready; nil: it may
 }
 
-// run is one run of the program.
-type run struct {
+// Role is a process of the service in one of its roles.
+type Role struct {
 	*Process
 	api   string      // address of the API, "" in the other roles
 	admin string      // address of metrics and health
 	ready atomic.Bool // it has said so once
 }
 
+// StartRole runs the program in a role, on a free address of the admin listener. api is the address of the API, "" in the other
+// roles.
+func StartRole(c Command, role, api string) (*Role, error) {
+	admin, err := FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	c.Args, c.Env = []string{role}, append(slices.Clip(c.Env), "FORGERUN_ADMIN_ADDR="+admin)
+	if api != "" {
+		c.Env = append(c.Env, "FORGERUN_HTTP_ADDR="+api)
+	}
+	p, err := StartProcess(c)
+	return &Role{Process: p, api: api, admin: admin}, err
+}
+
+// AwaitReady waits until the process can work. Errors are those of Await.
+func (r *Role) AwaitReady(ctx context.Context) error {
+	err := r.Await(ctx, r.healthy)
+	if err == nil {
+		r.ready.Store(true)
+	}
+	return err
+}
+
 const (
 	// maxEarlyExits in a row are more than an accident, such as a port that somebody else took.
 	maxEarlyExits = 5
-	// A run this long is a good one: the next begins at once.
-	goodRun              = time.Second
-	minPause, maxPause   = 50 * time.Millisecond, 2 * time.Second
+	// earlyPause follows an early end, as often as there were some in a row.
+	earlyPause, maxPause = 200 * time.Millisecond, 2 * time.Second
 	exitBadConfiguration = 2
 )
 
@@ -55,30 +77,22 @@ var errRefused = errors.New("it refuses its configuration")
 var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // healthy asks the process whether it can work now.
-func (r *run) healthy(ctx context.Context) (bool, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.admin+"/readyz", nil)
-	if err != nil {
-		return false, err
-	}
+func (r *Role) healthy(ctx context.Context) bool {
+	request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.admin+"/readyz", nil) // fails for bad addresses only
 	answer, err := healthClient.Do(request)
 	if err != nil {
-		return false, nil // it does not listen yet
+		return false // it does not listen yet
 	}
 	_ = answer.Body.Close()
-	return answer.StatusCode == http.StatusOK, nil
+	return answer.StatusCode == http.StatusOK
 }
 
 // supervise starts the process whenever it does not run, with a growing pause while it dies early, until the context
 // ends.
 func (m *member) supervise() {
 	defer close(m.done)
-	early := 0
-	for pause := time.Duration(0); Sleep(m.ctx, pause); {
-		began := time.Now()
+	for early := 0; Sleep(m.ctx, min(time.Duration(early)*earlyPause, maxPause)); {
 		ready, err := m.runOnce()
-		if pause = min(max(2*pause, minPause), maxPause); ready && time.Since(began) >= goodRun {
-			pause = 0
-		}
 		if ready {
 			early = 0
 		} else if err != nil {
@@ -97,9 +111,8 @@ func (m *member) runOnce() (ready bool, err error) {
 		return false, err
 	}
 	m.current.Store(r)
-	if ready = r.Await(m.ctx, r.healthy) == nil; ready {
+	if ready = r.AwaitReady(m.ctx) == nil; ready {
 		m.stack.log.Info(m.name+" is ready", "pid", r.PID())
-		r.ready.Store(true)
 		m.failure.Store(nil)
 	}
 	select {
@@ -131,72 +144,49 @@ func (p *Process) endedBy(s syscall.Signal) bool {
 }
 
 // launch runs the process on addresses that are free now.
-func (m *member) launch() (*run, error) {
-	admin, err := FreeAddress()
-	if err != nil {
-		return nil, err
-	}
-	r, own := &run{admin: admin}, []string{"FORGERUN_ADMIN_ADDR=" + admin}
+func (m *member) launch() (*Role, error) {
+	api := ""
 	if m.role == "api" {
-		r.api = strings.TrimPrefix(m.stack.url, "http://")
-		if m.stack.balancer != nil {
-			if r.api, err = FreeAddress(); err != nil {
+		api = strings.TrimPrefix(m.stack.url, "http://")
+		if m.stack.o.Faults { // that is a proxy's
+			var err error
+			if api, err = FreeAddress(); err != nil {
 				return nil, err
 			}
 		}
-		own = append(own, "FORGERUN_HTTP_ADDR="+r.api)
 	}
-	r.Process, err = StartProcess(m.stack.command(m.name, m.role, m.stack.env.list(own...)))
-	return r, err
+	return StartRole(m.stack.command(m.name, m.stack.env), m.role, api)
 }
 
-// command runs the program in a role.
-func (s *Stack) command(name, role string, env []string) Command {
-	return Command{
-		Path: s.o.Forgerun, Args: []string{role}, Env: env, DeathSignal: syscall.SIGKILL, Log: filepath.Join(s.Logs(), name+".log"),
-	}
+// command is what all processes have in common.
+func (s *Stack) command(name string, env environ) Command {
+	return Command{Path: s.o.Forgerun, Env: env.list(), DeathSignal: syscall.SIGKILL, Log: s.logOf(name)}
 }
 
 // living is the run that is ready for work, as far as is known; nil: none.
-func (m *member) living() *run {
+func (m *member) living() *Role {
 	if r := m.current.Load(); r != nil && r.ready.Load() && !r.stopping.Load() && !r.HasExited() {
 		return r
 	}
 	return nil
 }
 
-// awaitReady waits for a run that is ready. It gives up on a process that refuses its configuration, or never gets
-// ready.
-func (m *member) awaitReady(ctx context.Context) (*run, error) {
+// awaitReady waits for a run that can work at this moment. It gives up on a process that refuses its configuration, or never
+// gets ready.
+func (m *member) awaitReady(ctx context.Context) error {
 	for {
-		if r := m.living(); r != nil {
-			return r, nil
-		}
-		if failure := m.failure.Load(); failure != nil {
-			return nil, *failure
+		r, failure := m.living(), m.failure.Load()
+		switch {
+		case r != nil && r.healthy(ctx):
+			return nil
+		case r == nil && failure != nil:
+			return *failure
 		}
 		select {
 		case <-time.After(pollPeriod):
 		case <-m.done:
-			return nil, fmt.Errorf("%s was stopped", m.name)
+			return fmt.Errorf("%s was stopped", m.name)
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s is not ready: %w", m.name, context.Cause(ctx))
-		}
-	}
-}
-
-// awaitHealthy waits until a run is ready at this moment, or the member was stopped.
-func (m *member) awaitHealthy(ctx context.Context) error {
-	for {
-		r, err := m.awaitReady(ctx)
-		switch {
-		case m.ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return err
-		case r.Await(ctx, r.healthy) == nil:
-			return nil
-		case ctx.Err() != nil:
 			return fmt.Errorf("%s is not ready: %w", m.name, context.Cause(ctx))
 		}
 	}
@@ -227,7 +217,7 @@ func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*m
 
 func awaitReady(ctx context.Context, members []*member) error {
 	for _, m := range members {
-		if _, err := m.awaitReady(ctx); err != nil {
+		if err := m.awaitReady(ctx); err != nil {
 			return err
 		}
 	}

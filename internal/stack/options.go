@@ -19,9 +19,7 @@ import (
 type Options struct {
 	// Forgerun is the path of the binary.
 	Forgerun string
-	// Dir is the folder for the servers' data, which Close removes, and for the
-	// logs (in "logs"), which stay. It is made when it is missing. A root parent
-	// needs one that others may enter, such as MkdirTemp makes.
+	// Dir is the folder for the logs (in "logs"), which stay. It is made when it is missing.
 	Dir string
 	// Concurrency is the number of jobs at once in a worker process; 0: 100.
 	Concurrency int
@@ -30,10 +28,12 @@ type Options struct {
 	// Env is further configuration (FORGERUN_...), which overrides what the stack
 	// sets. The addresses of the stores and of the processes cannot be set.
 	Env map[string]string
-	// Listen is the address of the API; "" for any port of 127.0.0.1.
+	// Listen is the address of the API with Faults; "" for any port of 127.0.0.1.
 	Listen string
-	// APIs is the number of api processes; 0: one.
+	// APIs is the number of api processes, more than one only with Faults; 0: one.
 	APIs int
+	// Workers is the number of worker processes at first; see Scale.
+	Workers int
 	// Lease is after how long a silent worker is dead; 0: 3 s.
 	Lease time.Duration
 	// Faults leads the connections to Postgres, Redis, the API and receivers through proxies.
@@ -58,8 +58,11 @@ func (o Options) complete() (Options, error) {
 	if (o.DatabaseURL == "") != (o.RedisURL == "") {
 		return o, errors.New("the addresses of Postgres and Redis are given together, or neither of them")
 	}
-	if o.APIs < 0 || o.Concurrency < 0 || o.TimeScale < 0 {
+	if o.APIs < 0 || o.Workers < 0 || o.Concurrency < 0 || o.TimeScale < 0 {
 		return o, errors.New("stack: a number of the options is negative")
+	}
+	if !o.Faults && (o.Listen != "" || o.APIs > 1) {
+		return o, errors.New("stack: Listen, and more than one api process, need Faults")
 	}
 	for name := range o.Env {
 		if !strings.HasPrefix(name, "FORGERUN_") {
@@ -116,14 +119,13 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 	return env
 }
 
-// list is the environment of one process: the caller's without its FORGERUN_ variables, this one and the process's
-// own.
-func (e environ) list(own ...string) []string {
+// list is the environment of a process: the caller's without its FORGERUN_ variables, and this one.
+func (e environ) list() []string {
 	all := slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "FORGERUN_") })
 	for name, value := range e {
 		all = append(all, name+"="+value)
 	}
-	return append(all, own...)
+	return all
 }
 
 // stopPatience is how long a process may take to end after SIGTERM: the grace

@@ -28,8 +28,12 @@ const parentEnv = "STACK_TEST_PARENT_DIR"
 func beParent(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	var s Servers
-	if err := s.start(ctx, thisMachine(), dir, &ServerOptions{}, &ServerOptions{}); err != nil {
+	postgres, err := StartPostgres(ctx, ServerOptions{Dir: filepath.Join(dir, "postgres")})
+	if err != nil {
+		return err
+	}
+	redis, err := StartRedis(ctx, ServerOptions{Dir: filepath.Join(dir, "redis")})
+	if err != nil {
 		return err
 	}
 	other, err := StartProcess(Command{Path: "sleep", Args: []string{"600"}, Log: os.DevNull, DeathSignal: syscall.SIGKILL})
@@ -38,11 +42,11 @@ func beParent(dir string) error {
 	}
 	endThreads()
 	if os.Getenv("STACK_TEST_PAUSE_REDIS") != "" {
-		if err := s.Redis.Pause(); err != nil {
+		if err := redis.Pause(); err != nil {
 			return err
 		}
 	}
-	fmt.Println(s.Postgres.URL(), s.Postgres.PID(), s.Redis.PID(), other.PID())
+	fmt.Println(postgres.URL(), postgres.PID(), redis.PID(), other.PID())
 	select {}
 }
 

@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 )
 
 const (
@@ -26,36 +25,22 @@ const (
 	initdbPrefix = "initdb-"
 )
 
-// StopMode is a way to stop Postgres; the names are those of pg_ctl.
-type StopMode int
-
-const (
-	// Fast ends all sessions and stops in order.
-	Fast StopMode = iota
-	// Immediate stops without any order, as a crash does: the next start recovers.
-	Immediate
-)
+var postgresPrograms = []string{"postgres", "initdb"}
 
 // Postgres is a private server with the empty database "forgerun" and a superuser of that name. It asks for a random
 // password, kept in the folder: any local user could otherwise run programs through it.
 type Postgres struct {
 	*server
-	bin       string // folder of the programs
-	settings  map[string]string
-	throwaway bool
-	password  string // set once, by the first prepare
+	bin      string // folder of the programs
+	password string // set by the first prepare
 }
 
 // StartPostgres starts the server and returns once it accepts connections. The error wraps ErrNotInstalled when this
 // machine has no Postgres; of a server that does not start it holds the last lines of its log. A folder in use by
 // another stack is refused; a server that a killed parent left there is stopped first.
 func StartPostgres(ctx context.Context, o ServerOptions) (*Postgres, error) {
-	return thisMachine().startPostgres(ctx, o)
-}
-
-func (m machine) startPostgres(ctx context.Context, o ServerOptions) (*Postgres, error) {
-	m.programDirs = append(slices.Clip(m.programDirs), o.Programs)
-	bins := m.find("postgres", "initdb")
+	m := o.computer()
+	bins := m.find(postgresPrograms...)
 	if len(bins) == 0 {
 		return nil, m.notInstalled("the Postgres server (programs postgres and initdb)",
 			installation{debian: "postgresql", fedora: "postgresql-server", homebrew: "postgresql@17"})
@@ -64,28 +49,22 @@ func (m machine) startPostgres(ctx context.Context, o ServerOptions) (*Postgres,
 	if err != nil {
 		return nil, err
 	}
-	s, err := m.newServer(ctx, "postgres", o, filepath.Join(bin, "postgres"), "postgres", "nobody")
+	// SIGQUIT stops it at once and without any order: the next start recovers.
+	s, err := o.newServer(ctx, "postgres", filepath.Join(bin, "postgres"), syscall.SIGQUIT, "postgres", "nobody")
 	if err != nil {
 		return nil, err
 	}
-	s.death = syscall.SIGQUIT // it stops at once, as after Immediate; the next start recovers
-	p := &Postgres{server: s, bin: bin, settings: o.Settings, throwaway: o.throwaway}
+	p := &Postgres{server: s, bin: bin}
 	s.program = p
 	return p, s.Start(ctx)
 }
 
 // URL returns the connection string of database "forgerun", password included, the same over Stop and Start.
-func (p *Postgres) URL() string {
-	return "postgres://" + url.UserPassword(roleName, p.password).String() + "@" + address(p.port) + "/" + databaseName + "?sslmode=disable"
-}
+func (p *Postgres) URL() string { return p.URLOf(databaseName) }
 
-// Stop ends the server and waits until it is gone. It does nothing when called again. A server that does not end in
-// time is killed, which is an error.
-func (p *Postgres) Stop(mode StopMode) error {
-	if mode == Immediate {
-		return p.stop(step{syscall.SIGQUIT, quitGrace})
-	}
-	return p.stop(step{syscall.SIGINT, 30 * time.Second}, step{syscall.SIGQUIT, quitGrace})
+// URLOf returns the connection string of another database.
+func (p *Postgres) URLOf(database string) string {
+	return "postgres://" + url.UserPassword(roleName, p.password).String() + "@" + address(p.port) + "/" + database + "?sslmode=disable"
 }
 
 // prepare makes the cluster unless it is there.
@@ -139,7 +118,7 @@ func (p *Postgres) initdb(ctx context.Context, dir string) error {
 	}
 	single := p.command(p.path, "--single", "-D", dir, "postgres")
 	single.Input = strings.NewReader("CREATE DATABASE " + databaseName + "\n")
-	if p.throwaway {
+	if p.o.throwaway {
 		args, single.Args = append(args, "--no-sync"), slices.Insert(single.Args, 1, "-F")
 	}
 	for _, c := range []Command{p.command(filepath.Join(p.bin, "initdb"), args...), single} {
@@ -150,12 +129,12 @@ func (p *Postgres) initdb(ctx context.Context, dir string) error {
 	return nil
 }
 
-func (p *Postgres) arguments(port int) []string {
+func (p *Postgres) arguments() []string {
 	settings := []string{"timezone=UTC", "log_timezone=UTC", "log_checkpoints=off"}
-	for _, name := range slices.Sorted(maps.Keys(p.settings)) {
-		settings = append(settings, name+"="+p.settings[name])
+	for _, name := range slices.Sorted(maps.Keys(p.o.Settings)) {
+		settings = append(settings, name+"="+p.o.Settings[name])
 	}
-	settings = append(settings, "listen_addresses="+loopback, "port="+strconv.Itoa(port), "unix_socket_directories=")
+	settings = append(settings, "listen_addresses="+loopback, "port="+strconv.Itoa(p.port), "unix_socket_directories=")
 	args := []string{"-D", p.home.dataDir()}
 	for _, setting := range settings {
 		args = append(args, "-c", setting)
@@ -164,7 +143,7 @@ func (p *Postgres) arguments(port int) []string {
 }
 
 // ready reads it from the pid file, since any server may answer.
-func (p *Postgres) ready(_ context.Context, pid, _ int) bool {
+func (p *Postgres) ready(_ context.Context, pid int) bool {
 	text, _ := os.ReadFile(p.pidFile()) // a short one, or none, while it starts
 	return strings.HasPrefix(string(text), strconv.Itoa(pid)+"\n") && strings.HasSuffix(strings.TrimSpace(string(text)), "\nready")
 }
@@ -182,11 +161,8 @@ func (p *Postgres) dropForeignPIDFile() error {
 	return os.Remove(p.pidFile())
 }
 
-// writePassword makes a new password, unless callers may know one from before the cluster was removed under them.
 func (p *Postgres) writePassword() error {
-	if p.password == "" {
-		p.password = rand.Text()
-	}
+	p.password = rand.Text()
 	path := p.home.path(passwordName)
 	if err := os.WriteFile(path, []byte(p.password+"\n"), 0o600); err != nil {
 		return err

@@ -28,7 +28,7 @@ func TestPostgresFailedStartShowsTheLogAndCanBeRepeated(t *testing.T) {
 
 	first := newPostgres(t, ServerOptions{Dir: dir})
 	query(t, first.URL(), "CREATE TABLE kept AS SELECT 'yes' AS value")
-	require.NoError(t, first.Stop(Fast))
+	require.NoError(t, first.Stop())
 	second := newPostgres(t, ServerOptions{Dir: dir})
 	require.Equal(t, "yes", query(t, second.URL(), "SELECT value FROM kept"))
 }
@@ -95,7 +95,7 @@ func TestPIDFilesWithAStrangersPID(t *testing.T) {
 	p := newPostgres(t, ServerOptions{})
 	left, err := os.ReadFile(p.pidFile())
 	require.NoError(t, err)
-	require.NoError(t, p.Stop(Fast))
+	require.NoError(t, p.Stop())
 
 	stranger := exec.Command("sleep", "600")
 	stranger.Dir = "/"

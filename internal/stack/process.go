@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -155,13 +157,11 @@ func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
 // Resume undoes Pause. It does no harm to a process that runs.
 func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
 
-// Await polls until ready reports true. It returns early with ready's error, with ErrExited when the process ends, or with the
-// context's cause.
-func (p *Process) Await(ctx context.Context, ready func(context.Context) (bool, error)) error {
+// Await polls until ready reports true. It returns early with ErrExited when the process ends, or with the context's cause.
+func (p *Process) Await(ctx context.Context, ready func(context.Context) bool) error {
 	for {
-		done, err := ready(ctx)
-		if err != nil || done && !p.HasExited() {
-			return err
+		if ready(ctx) && !p.HasExited() {
+			return nil
 		}
 		select {
 		case <-p.exited:
@@ -204,22 +204,16 @@ func (p *Process) end(steps ...step) error {
 			if i == 0 {
 				return nil
 			}
-			return fmt.Errorf("process %d had not ended %v after %s and was killed", p.PID(), steps[0].grace, signalNames[steps[0].signal])
+			return fmt.Errorf("process %d had not ended %v after %s and was killed", p.PID(), steps[0].grace,
+				unix.SignalName(steps[0].signal))
 		case <-time.After(s.grace):
 		}
 	}
 	return fmt.Errorf("process %d does not end", p.PID())
 }
 
-var signalNames = map[syscall.Signal]string{syscall.SIGINT: "SIGINT", syscall.SIGTERM: "SIGTERM", syscall.SIGQUIT: "SIGQUIT"}
-
 // Kill kills the process and its group (SIGKILL) and waits until it is gone.
-func (p *Process) Kill() {
-	if p != nil {
-		p.ask(syscall.SIGKILL)
-		<-p.exited
-	}
-}
+func (p *Process) Kill() { _ = p.end() }
 
 // ask sends a signal that should end the process; it fails only if it has ended.
 func (p *Process) ask(s syscall.Signal) {

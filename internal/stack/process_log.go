@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -20,43 +19,26 @@ const (
 )
 
 // openLog returns the file that takes what processes print, one run after another, and its present size. They write to it
-// directly: a pipe would block them whenever their parent is paused.
-func openLog(path string) (*os.File, int64, error) {
-	if err := trimLog(path); err != nil {
+// directly: a pipe would block them whenever their parent is paused. A log that has grown too large is cut to its newest part.
+// A process may go on writing to it: it appends, so it continues at the new end.
+func openLog(path string) (f *os.File, size int64, err error) {
+	if f, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600); err != nil {
 		return nil, 0, err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, 0, err
+	if size, _ = f.Seek(0, io.SeekEnd); size <= maxLogBytes { // what cannot be sought in, such as a terminal, has no size
+		return f, size, nil
 	}
-	size, err := f.Seek(0, io.SeekEnd)
-	return f, size, err
-}
-
-// trimLog cuts a log that has grown too large to its newest part. The process may go on writing: it appends, so it continues
-// at the new end.
-func trimLog(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	kept, err := io.ReadAll(io.NewSectionReader(f, size-keptLogBytes, keptLogBytes))
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.Write(kept)
 	}
 	if err != nil {
-		return err
+		return nil, 0, errors.Join(err, f.Close())
 	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil || info.Size() <= maxLogBytes {
-		return err
-	}
-	kept, err := io.ReadAll(io.NewSectionReader(f, info.Size()-keptLogBytes, keptLogBytes))
-	if err != nil {
-		return err
-	}
-	if err := f.Truncate(0); err != nil {
-		return err
-	}
-	_, err = f.Write(kept)
-	return err
+	return f, keptLogBytes, nil
 }
 
 func (p *Process) boundLog() {
@@ -65,7 +47,9 @@ func (p *Process) boundLog() {
 		case <-p.exited:
 			return
 		case <-time.After(logTrimPeriod):
-			_ = trimLog(p.log) // tried again the next time
+			if f, _, err := openLog(p.log); err == nil { // else it is tried again the next time
+				_ = f.Close()
+			}
 		}
 	}
 }

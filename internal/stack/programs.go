@@ -45,6 +45,16 @@ func thisMachine() machine {
 	}
 }
 
+// computer is the machine that the server runs on.
+func (o ServerOptions) computer() machine {
+	m := thisMachine()
+	if o.machine != nil {
+		m = *o.machine
+	}
+	m.programDirs = append(slices.Clip(m.programDirs), o.Programs)
+	return m
+}
+
 // find returns the folders that hold all the named programs, best first.
 func (m machine) find(names ...string) []string {
 	var found []string

@@ -25,19 +25,19 @@ func fakePostgres(t *testing.T, dir, version string) {
 func TestMissingServersAreNamed(t *testing.T) {
 	t.Parallel()
 	m := machine{programDirs: []string{t.TempDir(), "/nonexistent/*/bin"}}
-	dir := filepath.Join(t.TempDir(), "never made")
+	o := ServerOptions{Dir: filepath.Join(t.TempDir(), "never made"), machine: &m}
 
-	_, err := m.startPostgres(testContext(t), ServerOptions{Dir: dir})
+	_, err := StartPostgres(testContext(t), o)
 	require.ErrorIs(t, err, ErrNotInstalled)
 	require.ErrorContains(t, err, "apt-get install postgresql")
 	require.ErrorContains(t, err, "brew install postgresql@17")
-	_, err = m.startRedis(testContext(t), ServerOptions{Dir: dir})
+	_, err = StartRedis(testContext(t), o)
 	require.ErrorIs(t, err, ErrNotInstalled)
 	require.ErrorContains(t, err, "redis-server")
 	require.ErrorContains(t, err, "valkey-server")
-	_, err = m.temp(testContext(t), t.TempDir(), &ServerOptions{}, &ServerOptions{})
+	_, err = tempIn(testContext(t), t.TempDir(), &o, &o)
 	require.ErrorIs(t, err, ErrNotInstalled)
-	require.NoDirExists(t, dir)
+	require.NoDirExists(t, o.Dir)
 }
 
 func TestProgramsAreFoundInOrder(t *testing.T) {
@@ -120,7 +120,7 @@ func TestGivenProgramsAreUsed(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(given, name), []byte(script), 0o755))
 	}
 	m := machine{spareDir: thisMachine().spareDir}
-	server, err := m.startPostgres(testContext(t), ServerOptions{Dir: postgresDir(t), Programs: given})
+	server, err := StartPostgres(testContext(t), ServerOptions{Dir: postgresDir(t), Programs: given, machine: &m})
 	require.NoError(t, err)
-	require.NoError(t, server.Stop(Fast))
+	require.NoError(t, server.Stop())
 }

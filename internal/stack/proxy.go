@@ -14,7 +14,7 @@ import (
 )
 
 // proxy forwards TCP connections to a server, and does faults to them. A library
-// does not count the connections that each fault has hit (docs/decisions/0025), nor
+// does not count the connections that each fault has hit (docs/decisions/0024), nor
 // does it reach an API whose processes come and go at changing addresses.
 type proxy struct {
 	name     string
@@ -52,20 +52,18 @@ type link struct {
 }
 
 // cut resets both sides, and what is on its way is lost. It reports whether the link was still there.
-func (l *link) cut() bool { return l.close(reset) }
+func (l *link) cut() bool { return l.end(reset) }
 
-func (l *link) close(side func(net.Conn)) (was bool) {
+// end closes both sides.
+func (l *link) end(one func(net.Conn)) (was bool) {
 	l.once.Do(func() {
 		was = true
-		side(l.client)
-		side(l.server)
+		one(l.client)
+		one(l.server)
 		close(l.gone)
 	})
 	return was
 }
-
-// shut closes a connection whose two directions have ended by themselves.
-func shut(conn net.Conn) { _ = conn.Close() }
 
 // reset closes a connection without delivering what is still on its way.
 func reset(conn net.Conn) {
@@ -134,7 +132,7 @@ func (p *proxy) carry(client net.Conn) {
 	answers.Go(func() { p.pass(l, client, server, true) })
 	p.pass(l, server, client, false)
 	answers.Wait()
-	l.close(shut)
+	l.end(func(conn net.Conn) { _ = conn.Close() })
 }
 
 // pass copies one direction, piece by piece, until it ends or the link does.
@@ -244,13 +242,18 @@ func (s *Stack) throughProxy(name, address string) (string, error) {
 	if err != nil || !s.o.Faults {
 		return address, err
 	}
-	p, err := newProxy(name, anyAddress, dialer(u.Host))
+	u.Host, err = s.addProxy(name, anyAddress, dialer(u.Host))
+	return u.String(), err
+}
+
+// addProxy starts a proxy that faults may be done to, and gives its address.
+func (s *Stack) addProxy(name, address string, dial func(context.Context) (net.Conn, error)) (string, error) {
+	p, err := newProxy(name, address, dial)
 	if err != nil {
 		return "", err
 	}
 	s.mu.Lock()
 	s.faulty = append(s.faulty, p)
 	s.mu.Unlock()
-	u.Host = p.address()
-	return u.String(), nil
+	return p.address(), nil
 }

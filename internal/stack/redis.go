@@ -21,29 +21,22 @@ import (
 )
 
 // Redis is a private Redis (or Valkey) server. It writes an append-only file, synced every second, and evicts no key.
-type Redis struct {
-	*server
-	settings map[string]string
-}
+type Redis struct{ *server }
 
 // StartRedis starts the server and returns once its data is loaded. Errors are as for StartPostgres.
 func StartRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
-	return thisMachine().startRedis(ctx, o)
-}
-
-func (m machine) startRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
-	m.programDirs = append(slices.Clip(m.programDirs), o.Programs)
+	m := o.computer()
 	path := m.findRedis()
 	if path == "" {
 		return nil, m.notInstalled("the Redis server (program redis-server or valkey-server)",
 			installation{debian: "redis-server", fedora: "valkey", homebrew: "redis"})
 	}
-	s, err := m.newServer(ctx, "redis", o, path, "redis", "valkey", "nobody")
+	// Unlike SIGTERM, SIGKILL also ends a paused server, and the append-only file has what was answered.
+	s, err := o.newServer(ctx, "redis", path, syscall.SIGKILL, "redis", "valkey", "nobody")
 	if err != nil {
 		return nil, err
 	}
-	s.death = syscall.SIGKILL // unlike SIGTERM it also ends a paused server, and the append-only file has what was answered
-	r := &Redis{s, o.Settings}
+	r := &Redis{s}
 	s.program = r
 	return r, s.Start(ctx)
 }
@@ -61,20 +54,6 @@ func (m machine) findRedis() string {
 func (r *Redis) URL() string { return redisURL(address(r.port)) }
 
 func redisURL(address string) string { return "redis://" + address + "/0" }
-
-// Stop ends the server in order (SIGTERM), paused or not, and waits until it is gone. It does nothing when called
-// again. A server that does not end in time is killed, which is an error.
-func (r *Redis) Stop() error { return r.stop(step{syscall.SIGTERM, 15 * time.Second}) }
-
-// Kill ends the server like a crash (SIGKILL) and waits until it is gone.
-func (r *Redis) Kill() error { return r.stop() }
-
-// Pause makes the server hang (SIGSTOP): connections are accepted, nothing is answered. It fails when the server is
-// down.
-func (r *Redis) Pause() error { return r.current.Load().Pause() }
-
-// Resume undoes Pause.
-func (r *Redis) Resume() error { return r.current.Load().Resume() }
 
 // Do sends one command, such as FLUSHALL, which must be answered with OK.
 func (r *Redis) Do(ctx context.Context, command string) error {
@@ -114,19 +93,19 @@ func (r *Redis) prepare(context.Context) error {
 	return r.home.user.give(r.home.dataDir())
 }
 
-func (r *Redis) arguments(port int) []string {
+func (r *Redis) arguments() []string {
 	args := []string{"--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction"}
-	for _, name := range slices.Sorted(maps.Keys(r.settings)) {
-		args = append(args, "--"+name, r.settings[name])
+	for _, name := range slices.Sorted(maps.Keys(r.o.Settings)) {
+		args = append(args, "--"+name, r.o.Settings[name])
 	}
-	return append(args, "--bind", loopback, "--port", strconv.Itoa(port), "--daemonize", "no", "--logfile", "", "--dir", r.home.dataDir())
+	return append(args, "--bind", loopback, "--port", strconv.Itoa(r.port), "--daemonize", "no", "--logfile", "", "--dir", r.home.dataDir())
 }
 
 // ready also asks for the process id, since another Redis may have the port. While it loads data it refuses PING.
-func (r *Redis) ready(ctx context.Context, pid, port int) bool {
+func (r *Redis) ready(ctx context.Context, pid int) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	lines, err := converse(ctx, port, "PING", "INFO server")
+	lines, err := converse(ctx, r.port, "PING", "INFO server")
 	return err == nil && lines[0] == "+PONG" && slices.Contains(lines, "process_id:"+strconv.Itoa(pid))
 }
 

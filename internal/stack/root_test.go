@@ -46,9 +46,9 @@ func TestRootKeepsFilesElsewhereWhenTheUserCannotReachThem(t *testing.T) {
 	m := thisMachine()
 	m.spareDir = filepath.Join(tempDir(t), "spare")
 	text, log := newLogger()
-	o := ServerOptions{Dir: filepath.Join(closed, "stack", "redis"), Logger: log}
+	o := ServerOptions{Dir: filepath.Join(closed, "stack", "redis"), Logger: log, machine: &m}
 	start := func() (r *Redis, kept int64) {
-		r, err := m.startRedis(testContext(t), o)
+		r, err := StartRedis(testContext(t), o)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, r.Kill()) })
 		kept, err = redisClient(t, r.URL()).Exists(testContext(t), "kept").Result()
@@ -68,9 +68,8 @@ func TestRootKeepsFilesElsewhereWhenTheUserCannotReachThem(t *testing.T) {
 	second, kept := start()
 	require.EqualValues(t, 1, kept)
 	require.NoError(t, second.Stop())
-	require.NoError(t, Remove(o.Dir))
-	_, err = os.Lstat(o.Dir)
-	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, (&home{dir: filepath.Dir(o.Dir)}).removeServers())
+	require.NoDirExists(t, filepath.Dir(o.Dir))
 	left, err := os.ReadDir(m.spareDir)
 	require.NoError(t, err)
 	require.Empty(t, left, "it is removed with its link")
@@ -81,14 +80,14 @@ func TestRootSaysWhatToDoWhenThereIsNoWay(t *testing.T) {
 	requireRoot(t)
 	m := thisMachine()
 	m.spareDir = filepath.Join(t.TempDir(), "closed as well")
-	_, err := m.startRedis(testContext(t), ServerOptions{Dir: filepath.Join(t.TempDir(), "redis")})
+	_, err := StartRedis(testContext(t), ServerOptions{Dir: filepath.Join(t.TempDir(), "redis"), machine: &m})
 	require.ErrorContains(t, err, "use a folder that every user can reach")
 
 	occupied := filepath.Join(t.TempDir(), "redis")
 	require.NoError(t, os.MkdirAll(occupied, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(occupied, "precious"), nil, 0o600))
 	m.spareDir = tempDir(t)
-	_, err = m.startRedis(testContext(t), ServerOptions{Dir: occupied})
+	_, err = StartRedis(testContext(t), ServerOptions{Dir: occupied, machine: &m})
 	require.Error(t, err)
 	require.FileExists(t, filepath.Join(occupied, "precious"))
 }

@@ -19,8 +19,6 @@ import (
 const (
 	// startTimeout bounds a start whose context does not. It covers the recovery of a crashed cluster on a slow disk.
 	startTimeout = 60 * time.Second
-	// portTries bounds how often a start chooses another port because somebody took the first before it was bound.
-	portTries = 10
 	// quitGrace is for SIGQUIT: Postgres itself kills after 5 s what does not follow.
 	quitGrace = 10 * time.Second
 )
@@ -35,8 +33,7 @@ type ServerOptions struct {
 	// files that are there already. When that user cannot reach Dir (below /root,
 	// or in a folder made by os.MkdirTemp), the files go to a new folder below
 	// /var/lib/forgerun, Dir becomes a symbolic link to it, and a warning says so.
-	// Remove deletes such a folder with its link; MkdirTemp makes temporary folders
-	// that the user can reach.
+	// MkdirTemp makes temporary folders that the user can reach.
 	Dir string
 	// Programs is a folder with the server's programs, for when the machine has none that will do; "" for none.
 	Programs string
@@ -48,25 +45,22 @@ type ServerOptions struct {
 	// Logger gets a line for each start, and for an end that nobody asked for. Nil: none.
 	Logger *slog.Logger
 
-	// throwaway is for a new cluster that nobody needs after a power failure.
-	throwaway bool
+	log       string   // file that what the server prints is appended to; "": one in Dir
+	throwaway bool     // a new cluster is one that nobody needs after a power failure
+	machine   *machine // nil: this one
 }
 
-var (
-	// errPortTaken: the port was taken when the server tried to bind it.
-	errPortTaken = errors.New("the port is in use")
-	// errDataBusy: backends of a killed Postgres are still finishing.
-	errDataBusy = errors.New("processes of a former server still use the data folder")
-)
+// errDataBusy: backends of a killed Postgres are still finishing.
+var errDataBusy = errors.New("processes of a former server still use the data folder")
 
 // program is what differs between the servers.
 type program interface {
 	// prepare makes the data ready. No server runs on it meanwhile.
 	prepare(ctx context.Context) error
-	// arguments are those of the server on the port.
-	arguments(port int) []string
+	// arguments are those of the server on its port.
+	arguments() []string
 	// ready reports whether the process pid serves the port: it, not another.
-	ready(ctx context.Context, pid, port int) bool
+	ready(ctx context.Context, pid int) bool
 }
 
 // server is one program with its folder and port, running or not. Its methods may be called from several goroutines.
@@ -74,32 +68,32 @@ type server struct {
 	name string
 	path string // of the program
 	program
-	home *home
-	env  []string
-	log  *slog.Logger
-	// death ends it when its parent dies; nothing is lost by it.
+	o      ServerOptions // complete
+	home   *home
+	port   int
+	holder net.PacketConn // of the port
+	// death ends it at once, also when its parent dies; nothing is lost by it.
 	death syscall.Signal
 
-	op     sync.Mutex // one start or stop at a time
-	port   int
-	holder net.PacketConn // of the port that was chosen
-	// fixed: the server has already run on the port.
-	fixed bool
+	op sync.Mutex // one start or stop at a time
 
 	current atomic.Pointer[Process] // nil: not running
 }
 
-// newServer returns a server that does not run yet, with its folder made; its program is still to be set.
-func (m machine) newServer(ctx context.Context, name string, o ServerOptions, path string, users ...string) (*server, error) {
+// newServer returns a server that does not run yet, with its folder made and its port chosen for its life; its program is still
+// to be set.
+func (o ServerOptions) newServer(ctx context.Context, name, path string, death syscall.Signal, users ...string) (*server, error) {
 	if o.Dir == "" {
 		return nil, fmt.Errorf("the options for %s: Dir is empty", name)
 	}
-	s := &server{name: name, path: path, env: o.Env, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
-	var err error
-	if s.home, err = openHome(ctx, m, o.Dir, path, users, s.log); err != nil {
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	home, err := openHome(ctx, o.computer(), o.Dir, path, users, o.Logger)
+	if err != nil {
 		return nil, fmt.Errorf("the folder for %s: %w", name, err)
 	}
-	return s, nil
+	o.log = cmp.Or(o.log, home.path(name+".log"))
+	port, holder, err := reservePort()
+	return &server{name: name, path: path, o: o, home: home, port: port, holder: holder, death: death}, err
 }
 
 // Port returns the TCP port on 127.0.0.1. It stays the same over Stop and Start.
@@ -134,23 +128,14 @@ func (s *server) launch(ctx context.Context) error {
 	if err := s.home.acquire(); err != nil {
 		return err
 	}
-	if err := s.home.endOrphan(ctx, s.log); err != nil {
+	if err := s.home.endOrphan(ctx, s.o.Logger); err != nil {
 		return err
 	}
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
-	for tries := 1; ; {
-		err := s.attempt(ctx)
-		switch {
-		case errors.Is(err, errPortTaken) && !s.fixed && tries < portTries:
-			tries++
-			if s.holder != nil {
-				_ = s.holder.Close()
-			}
-			s.port = 0
-		case errors.Is(err, errDataBusy) && Sleep(ctx, 5*pollPeriod):
-		default:
+	for {
+		if err := s.attempt(ctx); !errors.Is(err, errDataBusy) || !Sleep(ctx, 5*pollPeriod) {
 			return err
 		}
 	}
@@ -159,60 +144,60 @@ func (s *server) launch(ctx context.Context) error {
 // command runs a program in the folder, as the server's user, with the server's log.
 func (s *server) command(path string, args ...string) Command {
 	return Command{
-		Path: path, Args: args, Env: append(childEnv(), s.env...), Dir: s.home.dir, User: s.home.user.credential(), DeathSignal: s.death,
-		Log: s.home.path(s.name + ".log"),
+		Path: path, Args: args, Env: append(childEnv(), s.o.Env...), Dir: s.home.dir, User: s.home.user.credential(),
+		DeathSignal: s.death, Log: s.o.log,
 	}
 }
 
-// attempt runs the server once, on a new port unless there is one.
-func (s *server) attempt(ctx context.Context) (err error) {
-	if s.port == 0 {
-		if s.port, s.holder, err = reservePort(); err != nil {
-			return err
-		}
-	}
+// attempt runs the server once.
+func (s *server) attempt(ctx context.Context) error {
 	began := time.Now()
-	p, err := StartProcess(s.command(s.path, s.arguments(s.port)...))
+	p, err := StartProcess(s.command(s.path, s.arguments()...))
 	if err != nil {
 		return err
 	}
 	if err = s.home.noteRunning(p.PID(), s.port); err == nil {
-		err = p.Await(ctx, func(ctx context.Context) (bool, error) { return s.ready(ctx, p.PID(), s.port), nil })
+		err = p.Await(ctx, func(ctx context.Context) bool { return s.ready(ctx, p.PID()) })
 	}
 	if err != nil {
 		_ = p.end(step{s.death, quitGrace})
-		return p.Explain(classify(err, p.Output(), s.port))
+		if strings.Contains(p.Output(), "pre-existing shared memory block") { // it is untranslated; see childEnv
+			err = fmt.Errorf("%w: %w", errDataBusy, err)
+		}
+		return p.Explain(err)
 	}
-	s.fixed = true
 	s.current.Store(p)
 	go s.reportExit(p)
-	s.log.Info(s.name+" is ready", "port", s.port, "pid", p.PID(), "folder", s.home.dir,
+	s.o.Logger.Info(s.name+" is ready", "port", s.port, "pid", p.PID(), "folder", s.home.dir,
 		"took", time.Since(began).Round(time.Millisecond))
 	return nil
-}
-
-// classify recognises the failures that another attempt cures. The servers' messages are untranslated; see childEnv.
-func classify(err error, output string, port int) error {
-	switch {
-	case !errors.Is(err, ErrExited):
-	case strings.Contains(output, "Address already in use"):
-		return fmt.Errorf("%w: %d: %w", errPortTaken, port, err)
-	case strings.Contains(output, "pre-existing shared memory block"):
-		return fmt.Errorf("%w: %w", errDataBusy, err)
-	}
-	return err
 }
 
 // reportExit ends with the process.
 func (s *server) reportExit(p *Process) {
 	if err := p.exitReason(); !p.stopping.Load() {
-		s.log.Error(s.name+" ended although nobody stopped it",
+		s.o.Logger.Error(s.name+" ended although nobody stopped it",
 			"pid", p.PID(), "action", "watch_server", "error_message", p.Explain(err).Error())
 	}
 }
 
-// stop ends the server by the given steps, and by SIGKILL at last. It does nothing when the server does not run.
-func (s *server) stop(steps ...step) error {
+// Stop ends the server in order, paused or not, and waits until it is gone. It does nothing when called again. A server that
+// does not end in time is killed, which is an error.
+func (s *server) Stop() error {
+	// SIGINT is an orderly end to both servers; SIGTERM would make Postgres wait for its clients.
+	return s.end(step{syscall.SIGINT, 30 * time.Second}, step{syscall.SIGQUIT, quitGrace})
+}
+
+// Kill ends the server like a crash and waits until it is gone.
+func (s *server) Kill() error { return s.end(step{s.death, quitGrace}) }
+
+// Pause makes the server hang (SIGSTOP): connections are accepted, nothing is answered. It fails when the server is down.
+func (s *server) Pause() error { return s.current.Load().Pause() }
+
+// Resume undoes Pause.
+func (s *server) Resume() error { return s.current.Load().Resume() }
+
+func (s *server) end(steps ...step) error {
 	s.op.Lock()
 	defer s.op.Unlock()
 	p := s.current.Load()

@@ -20,8 +20,7 @@ import (
 // subject is what is tested of both servers.
 type subject struct {
 	*server
-	url         func() string
-	stop, crash func() error
+	url func() string
 }
 
 func (s subject) put(t *testing.T) {
@@ -43,44 +42,28 @@ func (s subject) requireKept(t *testing.T) {
 }
 
 // ofBoth runs a test for each of the two servers.
-func ofBoth(t *testing.T, test func(t *testing.T, start func(ServerOptions) (subject, error))) {
+func ofBoth(t *testing.T, test func(t *testing.T, start func(ServerOptions) subject)) {
 	t.Parallel()
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		test(t, func(o ServerOptions) (subject, error) {
-			if o.Dir == "" {
-				o.Dir = postgresDir(t)
-			}
-			p, err := StartPostgres(testContext(t), o)
-			if err != nil {
-				return subject{}, err
-			}
-			crash := func() error { return p.Stop(Immediate) }
-			t.Cleanup(func() { require.NoError(t, crash()) })
-			return subject{p.server, p.URL, func() error { return p.Stop(Fast) }, crash}, nil
+		test(t, func(o ServerOptions) subject {
+			p := newPostgres(t, o)
+			return subject{p.server, p.URL}
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		test(t, func(o ServerOptions) (subject, error) {
-			if o.Dir == "" {
-				o.Dir = filepath.Join(tempDir(t), "redis")
-			}
-			r, err := StartRedis(testContext(t), o)
-			if err != nil {
-				return subject{}, err
-			}
-			t.Cleanup(func() { require.NoError(t, r.Kill()) })
-			return subject{r.server, r.URL, r.Stop, r.Kill}, nil
+		test(t, func(o ServerOptions) subject {
+			r := newRedis(t, o)
+			return subject{r.server, r.URL}
 		})
 	})
 }
 
 func TestDataIsKeptOverStopsAndCrashes(t *testing.T) {
-	ofBoth(t, func(t *testing.T, start func(ServerOptions) (subject, error)) {
+	ofBoth(t, func(t *testing.T, start func(ServerOptions) subject) {
 		text, log := newLogger()
-		s, err := start(ServerOptions{Logger: log})
-		require.NoError(t, err)
+		s := start(ServerOptions{Logger: log})
 		url, port, pid := s.url(), s.Port(), s.PID()
 		s.put(t)
 		startedAgain := func() {
@@ -91,9 +74,9 @@ func TestDataIsKeptOverStopsAndCrashes(t *testing.T) {
 			s.requireKept(t)
 		}
 
-		require.NoError(t, s.stop())
-		require.NoError(t, s.stop(), "a second stop")
-		require.NoError(t, s.crash(), "a stop of what is stopped")
+		require.NoError(t, s.Stop())
+		require.NoError(t, s.Stop(), "a second stop")
+		require.NoError(t, s.Kill(), "a stop of what is stopped")
 		require.True(t, hasEnded(pid))
 		startedAgain()
 		require.NotContains(t, s.current.Load().Output(), "recovery", "it was stopped in order")
@@ -101,7 +84,7 @@ func TestDataIsKeptOverStopsAndCrashes(t *testing.T) {
 		require.NoError(t, s.Start(testContext(t)), "a start of what runs")
 		require.Equal(t, again, s.PID())
 
-		require.NoError(t, s.crash())
+		require.NoError(t, s.Kill())
 		startedAgain()
 		require.False(t, text.contains("although nobody stopped it"))
 
@@ -116,25 +99,22 @@ func TestDataIsKeptOverStopsAndCrashes(t *testing.T) {
 					_ = s.Start(testContext(t))
 				}
 				_ = s.PID()
-				if err := s.crash(); err != nil {
+				if err := s.Kill(); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		all.Wait()
-		require.NoError(t, s.crash())
+		require.NoError(t, s.Kill())
 		require.Zero(t, s.PID())
 	})
 }
 
 // A server has its folder for itself, is out of the terminal's reach, and sees nothing of this process's environment.
 func TestServersAreOnTheirOwn(t *testing.T) {
-	ofBoth(t, func(t *testing.T, start func(ServerOptions) (subject, error)) {
-		s, err := start(ServerOptions{})
-		require.NoError(t, err)
-		_, err = start(ServerOptions{Dir: s.home.dir})
-		require.ErrorContains(t, err, "in use by another running stack")
-		require.ErrorContains(t, Remove(s.home.dir), "in use")
+	ofBoth(t, func(t *testing.T, start func(ServerOptions) subject) {
+		s := start(ServerOptions{})
+		require.ErrorContains(t, (&home{dir: s.home.dir}).acquire(), "in use by another running stack")
 		s.put(t)
 		s.requireKept(t)
 		group, err := syscall.Getpgid(s.PID())
@@ -146,36 +126,31 @@ func TestServersAreOnTheirOwn(t *testing.T) {
 			require.NoError(t, err)
 			require.NotContains(t, string(env), "HOME=")
 		}
-		require.NoError(t, s.stop())
-		require.NoError(t, Remove(s.home.dir))
-		require.NoDirExists(t, s.home.dir)
-		require.NoError(t, Remove(s.home.dir), "a second removal")
 	})
 }
 
 func TestOrphanIsStoppedFirst(t *testing.T) {
 	for _, paused := range []bool{false, true} {
 		t.Run(fmt.Sprint("paused ", paused), func(t *testing.T) {
-			ofBoth(t, func(t *testing.T, start func(ServerOptions) (subject, error)) {
-				first, err := start(ServerOptions{})
-				require.NoError(t, err)
+			ofBoth(t, func(t *testing.T, start func(ServerOptions) subject) {
+				first := start(ServerOptions{})
 				first.put(t)
 				orphan := runOrphan(t, first)
 				if paused {
 					require.NoError(t, orphan.Pause())
 				}
 				text, log := newLogger()
-				second, err := start(ServerOptions{Dir: first.home.dir, Logger: log})
-				require.NoError(t, err)
+				second := start(ServerOptions{Dir: first.home.dir, Logger: log})
 				testkit.Eventually(t, "the orphan is gone", orphan.HasExited)
 				require.True(t, text.contains("a former parent left behind"))
 				require.False(t, text.contains("signal=killed"), "it ended in order")
 				second.requireKept(t)
 
 				orphan = runOrphan(t, second)
-				require.NoError(t, Remove(second.home.dir))
+				parent := &home{dir: filepath.Dir(second.home.dir)}
+				require.NoError(t, parent.removeServers())
 				testkit.Eventually(t, "the orphan is gone", orphan.HasExited)
-				require.NoDirExists(t, second.home.dir)
+				require.NoDirExists(t, parent.dir)
 			})
 		})
 	}
@@ -185,32 +160,27 @@ func TestOrphanIsStoppedFirst(t *testing.T) {
 // does not end it.
 func runOrphan(t *testing.T, s subject) *Process {
 	t.Helper()
-	require.NoError(t, s.stop())
-	c := s.command(s.path, s.arguments(s.port)...)
+	require.NoError(t, s.Stop())
+	c := s.command(s.path, s.arguments()...)
 	c.DeathSignal = syscall.SIGKILL
 	p, err := StartProcess(c)
 	require.NoError(t, err)
 	t.Cleanup(p.Kill)
 	require.NoError(t, s.home.noteRunning(p.PID(), s.port))
-	require.NoError(t, p.Await(testContext(t), func(ctx context.Context) (bool, error) { return s.ready(ctx, p.PID(), s.port), nil }))
+	require.NoError(t, p.Await(testContext(t), func(ctx context.Context) bool { return s.ready(ctx, p.PID()) }))
 	return p
 }
 
 // Another server on the port may answer: it must not pass for ours.
 func TestPortThatIsTaken(t *testing.T) {
-	ofBoth(t, func(t *testing.T, start func(ServerOptions) (subject, error)) {
-		other, err := start(ServerOptions{})
-		require.NoError(t, err)
-		s, err := start(ServerOptions{})
-		require.NoError(t, err)
-		require.NoError(t, s.stop())
-		s.port, s.fixed = other.Port(), true
-		err = s.Start(testContext(t))
-		require.ErrorIs(t, err, errPortTaken)
+	ofBoth(t, func(t *testing.T, start func(ServerOptions) subject) {
+		other := start(ServerOptions{})
+		s := start(ServerOptions{})
+		require.NoError(t, s.Stop())
+		s.port = other.Port()
+		err := s.Start(testContext(t))
+		require.ErrorContains(t, err, "Address already in use")
 		require.ErrorContains(t, err, strconv.Itoa(other.Port()))
-		s.fixed = false
-		require.NoError(t, s.Start(testContext(t)))
-		require.NotEqual(t, other.Port(), s.Port(), "its own choice is no promise")
 	})
 }
 

@@ -25,11 +25,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,9 +43,11 @@ type Stack struct {
 	log *slog.Logger
 	env environ // not changed once the first process runs
 	url string
+	// clock moves the clock; nil without Options.Clock.
+	clock *client.Client
 
-	servers               Servers // none: foreign
-	databaseURL, redisURL string  // direct
+	servers               *Servers // nil: foreign
+	databaseURL, redisURL string   // direct
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -56,7 +56,6 @@ type Stack struct {
 	running sync.WaitGroup
 	// serverFault is held while Postgres or Redis is stopped or started: one of them is disturbed at a time.
 	serverFault *semaphore.Weighted
-	scaling     *semaphore.Weighted
 	turn        atomic.Uint64 // which api process gets the next connection
 	close       func() error
 
@@ -65,22 +64,20 @@ type Stack struct {
 	apis     []*member
 	webhooks []*member
 	workers  []*member
-	clock    *client.Client // moves the clock; nil: it was never moved
-	balancer *proxy         // in front of the API; nil: it is reached directly
-	faulty   []*proxy       // those that faults may be done to
+	faulty   []*proxy // those that faults may be done to
 }
 
 // errClosed is what calls return that Close has overtaken.
 var errClosed = errors.New("the stack is closed")
 
-// Start starts everything but workers (see Scale) and returns once it is ready. After an error nothing is left
-// running. The context bounds the start only.
+// Start starts everything and returns once it is ready. After an error nothing is left running. The context bounds the start
+// only.
 func Start(ctx context.Context, o Options) (*Stack, error) {
 	o, err := o.complete()
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{o: o, log: slog.New(slog.NewTextHandler(o.Log, nil)), serverFault: semaphore.NewWeighted(1), scaling: semaphore.NewWeighted(1)}
+	s := &Stack{o: o, log: slog.New(slog.NewTextHandler(o.Log, nil)), serverFault: semaphore.NewWeighted(1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.close = sync.OnceValue(s.end)
 	if err := s.start(ctx); err != nil {
@@ -95,8 +92,23 @@ func (s *Stack) start(ctx context.Context) error {
 	}
 	if s.o.foreign() {
 		s.env, s.databaseURL, s.redisURL = newEnviron(s.o, s.o.DatabaseURL, s.o.RedisURL), s.o.DatabaseURL, s.o.RedisURL
-		return nil
+	} else {
+		if err := s.prepare(ctx); err != nil {
+			return err
+		}
+		s.resize(&s.apis, "api", s.o.APIs)
+		s.resize(&s.webhooks, "webhooks", 1)
 	}
+	s.resize(&s.workers, "worker", s.o.Workers)
+	err := awaitReady(ctx, s.members())
+	if err == nil && s.o.Clock && !s.o.foreign() {
+		s.clock, err = newClock(ctx, s.url)
+	}
+	return err
+}
+
+// prepare makes ready what api and webhooks need.
+func (s *Stack) prepare(ctx context.Context) error {
 	if err := s.startServers(ctx); err != nil {
 		return err
 	}
@@ -105,45 +117,33 @@ func (s *Stack) start(ctx context.Context) error {
 	}
 	database, databaseErr := s.throughProxy("postgres", s.databaseURL)
 	redis, redisErr := s.throughProxy("redis", s.redisURL)
-	if err := errors.Join(databaseErr, redisErr); err != nil {
-		return err
-	}
 	s.env = newEnviron(s.o, database, redis)
-	if err := s.chooseURL(); err != nil {
-		return err
-	}
-	apis, _ := s.resize(&s.apis, "api", s.o.APIs)
-	webhooks, _ := s.resize(&s.webhooks, "webhooks", 1)
-	return awaitReady(ctx, append(slices.Clip(apis), webhooks...))
+	return errors.Join(databaseErr, redisErr, s.chooseURL())
 }
 
 // migrate brings the schema up to date.
 func (s *Stack) migrate(ctx context.Context) error {
-	env := environ{"FORGERUN_DATABASE_URL": s.databaseURL}
-	if err := RunProcess(ctx, s.command("migrate", "migrate", env.list())); err != nil {
+	c := s.command("migrate", environ{"FORGERUN_DATABASE_URL": s.databaseURL})
+	c.Args = []string{"migrate"}
+	if err := RunProcess(ctx, c); err != nil {
 		return fmt.Errorf("forgerun migrate: %w", err)
 	}
 	return nil
 }
 
-// chooseURL chooses the address of the API: that of a proxy, or that of the one process if there need not be any.
+// chooseURL chooses the address of the API: that of a proxy with Faults, else that of the one process.
 func (s *Stack) chooseURL() (err error) {
 	var address string
-	if s.o.Faults || s.o.APIs > 1 || s.o.Listen != "" {
-		if s.balancer, err = newProxy("api", cmp.Or(s.o.Listen, anyAddress), s.dialAPI); err != nil {
-			return err
-		}
-		if address = s.balancer.address(); s.o.Faults {
-			s.faulty = append(s.faulty, s.balancer)
-		}
-	} else if address, err = FreeAddress(); err != nil {
-		return err
+	if s.o.Faults {
+		address, err = s.addProxy("api", cmp.Or(s.o.Listen, anyAddress), s.dialAPI)
+	} else {
+		address, err = FreeAddress()
 	}
 	s.url = "http://" + address
 	if s.o.Env["FORGERUN_PUBLIC_URL"] == "" {
 		s.env["FORGERUN_PUBLIC_URL"] = s.url
 	}
-	return nil
+	return err
 }
 
 // URL is the address of the API, the same for the stack's life; "" beside foreign servers.
@@ -179,7 +179,7 @@ func (s *Stack) Workers() int {
 // Scale starts or stops worker processes until there are n, and returns once
 // the new ones are ready and the others, which get SIGTERM, have ended. The
 // number holds even if the wait ends early with the context. It may be called
-// while faults are done.
+// while faults are done, by one goroutine at a time.
 func (s *Stack) Scale(ctx context.Context, n int) error {
 	if n < 0 || n > maxWorkers {
 		return fmt.Errorf("%d workers: allowed is a number from 0 to %d", n, maxWorkers)
@@ -189,10 +189,6 @@ func (s *Stack) Scale(ctx context.Context, n int) error {
 		return err
 	}
 	defer done()
-	if s.scaling.Acquire(ctx, 1) != nil {
-		return context.Cause(ctx)
-	}
-	defer s.scaling.Release(1)
 	wanted, dropped := s.resize(&s.workers, "worker", n)
 	return errors.Join(stopMembers(ctx, dropped), awaitReady(ctx, wanted))
 }
@@ -226,15 +222,20 @@ func (s *Stack) Heal(ctx context.Context) error {
 }
 
 func (s *Stack) heal(ctx context.Context) error {
-	if err := s.healServers(ctx); err != nil {
-		return err
-	}
-	for _, m := range s.members() {
-		if err := m.awaitHealthy(ctx); err != nil {
+	if s.servers != nil {
+		if err := s.healServers(ctx); err != nil {
 			return err
 		}
 	}
-	return s.healClock(ctx)
+	for _, m := range s.members() {
+		if err := m.awaitReady(ctx); err != nil && m.ctx.Err() == nil { // it is still wanted
+			return err
+		}
+	}
+	if s.clock != nil {
+		return s.move(ctx, ordinary)
+	}
+	return nil
 }
 
 // Close ends everything, calls under way too, and removes the servers' data. Nothing but logs is left. A process that had to
@@ -255,10 +256,10 @@ func (s *Stack) end() error {
 	for _, p := range s.proxies() {
 		p.close()
 	}
-	if s.balancer != nil {
-		s.balancer.close()
+	if s.servers != nil {
+		errs = append(errs, s.servers.Close())
 	}
-	return errors.Join(append(errs, s.closeServers())...)
+	return errors.Join(errs...)
 }
 
 const (
@@ -272,12 +273,12 @@ const (
 )
 
 // startServers starts Postgres and Redis on empty folders. Writes are forced to disk as in production.
-func (s *Stack) startServers(ctx context.Context) error {
-	if err := errors.Join(Remove(s.serverDir("redis")), Remove(s.serverDir("postgres"))); err != nil {
-		return err
+func (s *Stack) startServers(ctx context.Context) (err error) {
+	o := func(name string, settings map[string]string) *ServerOptions {
+		return &ServerOptions{Settings: settings, Logger: s.log, log: s.logOf(name)}
 	}
-	postgres := ServerOptions{Settings: map[string]string{"max_connections": maxConnections}, Logger: s.log}
-	if err := s.servers.start(ctx, thisMachine(), s.o.Dir, &postgres, &ServerOptions{Logger: s.log}); err != nil {
+	s.servers, err = Temp(ctx, o("postgres", map[string]string{"max_connections": maxConnections}), o("redis", nil))
+	if err != nil {
 		return err
 	}
 	s.databaseURL, s.redisURL = s.servers.Postgres.URL(), s.servers.Redis.URL()
@@ -285,51 +286,22 @@ func (s *Stack) startServers(ctx context.Context) error {
 	return nil
 }
 
-func (s *Stack) serverDir(name string) string { return filepath.Join(s.o.Dir, name) }
+func (s *Stack) logOf(name string) string { return filepath.Join(s.Logs(), name+".log") }
 
 // watchServers starts servers that ended although nobody asked for it.
 func (s *Stack) watchServers() {
-	for Sleep(s.ctx, watchPeriod) && s.serverFault.Acquire(s.ctx, 1) == nil {
-		if err := s.runServers(s.ctx); err != nil {
+	for Sleep(s.ctx, watchPeriod) {
+		if err := s.healServers(s.ctx); err != nil && s.ctx.Err() == nil {
 			s.log.Error("a server does not come back", "error", err)
 		}
-		s.serverFault.Release(1)
 	}
 }
 
-// runServers starts what does not run.
-func (s *Stack) runServers(ctx context.Context) error {
-	return errors.Join(s.servers.Postgres.Start(ctx), s.servers.Redis.Start(ctx))
-}
-
-// healServers waits for a fault that is done to a server to be over.
+// healServers starts what does not run, once a fault that is done to a server is over.
 func (s *Stack) healServers(ctx context.Context) error {
-	if s.o.foreign() {
-		return nil
-	}
 	if s.serverFault.Acquire(ctx, 1) != nil {
 		return context.Cause(ctx)
 	}
 	defer s.serverFault.Release(1)
-	return s.runServers(ctx)
-}
-
-// closeServers stops the servers like a crash does, keeps their logs and removes the rest.
-func (s *Stack) closeServers() error {
-	if s.o.foreign() {
-		return nil
-	}
-	errs := []error{s.servers.stop()}
-	for _, name := range []string{"postgres", "redis"} {
-		log, err := os.ReadFile(filepath.Join(s.serverDir(name), name+".log"))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(s.Logs(), name+".log"), log, 0o644) //nolint:gosec // the folder is the caller's choice
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
-		// A server that did not start may have left a folder, too. One in use by another stack is refused.
-		errs = append(errs, Remove(s.serverDir(name)))
-	}
-	return errors.Join(errs...)
+	return errors.Join(s.servers.Postgres.Start(ctx), s.servers.Redis.Start(ctx))
 }

@@ -2,7 +2,12 @@ package testkit
 
 import (
 	"bytes"
+	"encoding/json"
+	"strings"
 	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Output is what a process writes, readable meanwhile.
@@ -26,4 +31,21 @@ func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.String()
+}
+
+// Lines gives the lines of a log in JSON whose fields have the given values.
+func (o *Output) Lines(t testing.TB, fields map[string]any) (found []map[string]any) {
+	t.Helper()
+	for line := range strings.Lines(o.String()) {
+		var entry map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &entry), line)
+		matches := true
+		for k, v := range fields {
+			matches = matches && entry[k] == v
+		}
+		if matches {
+			found = append(found, entry)
+		}
+	}
+	return found
 }

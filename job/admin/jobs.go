@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
 )
 
 // JobQuery chooses jobs of all clients. Zero fields choose all.
@@ -64,47 +65,14 @@ func (p Place) IsZero() bool { return p.ID.IsZero() }
 
 // JobSummary is a job in a list.
 type JobSummary struct {
-	JobID         job.ID       `json:"job_id"`
-	ClientID      job.ID       `json:"client_id"`
-	Type          job.Type     `json:"type"`
-	WorkKind      job.Kind     `json:"work_kind"`
-	State         job.State    `json:"state"`
-	Outcome       *job.Outcome `json:"outcome"`
-	CreatedAt     job.Time     `json:"created_at"`
-	ExecutionAt   *job.Time    `json:"execution_at"`
-	UpdatedAt     job.Time     `json:"updated_at"`
-	StartedAt     *job.Time    `json:"started_at"`
-	FinishedAt    *job.Time    `json:"finished_at"`
-	CanceledAt    *job.Time    `json:"canceled_at"`
-	Attempt       int          `json:"attempt"`
-	Attempts      int          `json:"attempts"`
-	MaxAttempts   int          `json:"max_attempts"`
-	CanRetry      bool         `json:"can_retry"`
-	BatchID       *job.ID      `json:"batch_id"`
-	CorrelationID *string      `json:"correlation_id"`
-	FailureCode   *job.Code    `json:"failure_code"`
+	view.Job
+	ClientID    job.ID    `json:"client_id"`
+	FailureCode *job.Code `json:"failure_code"`
 }
 
 // SummaryOf shows a job that was read in another way.
 func SummaryOf(j *job.Job) JobSummary {
-	s := JobSummary{
-		JobID: j.ID, ClientID: j.ClientID, Type: j.Type, WorkKind: j.WorkKind, State: j.State,
-		CreatedAt: job.Time(j.CreatedAt), ExecutionAt: job.TimeOf(j.ExecutionAt), UpdatedAt: job.Time(j.UpdatedAt),
-		StartedAt: job.TimeOf(j.StartedAt), FinishedAt: job.TimeOf(j.FinishedAt),
-		Attempt: j.Attempt, Attempts: j.Attempt, MaxAttempts: j.MaxAttempts, CanRetry: j.CanRetry(),
-	}
-	if j.Outcome != "" {
-		s.Outcome = &j.Outcome
-	}
-	if j.State == job.Canceled {
-		s.CanceledAt = s.FinishedAt
-	}
-	if !j.BatchID.IsZero() {
-		s.BatchID = &j.BatchID
-	}
-	if j.CorrelationID != "" {
-		s.CorrelationID = &j.CorrelationID
-	}
+	s := JobSummary{Job: view.JobOf(j), ClientID: j.ClientID}
 	if j.Failure != nil {
 		s.FailureCode = &j.Failure.Code
 	}
@@ -134,7 +102,7 @@ type Job struct {
 	Definition     json.RawMessage `json:"definition"`
 	Params         json.RawMessage `json:"params"`
 	Waiting        *Waiting        `json:"waiting"`
-	Progress       *Progress       `json:"progress"`
+	Progress       *view.Progress  `json:"progress"`
 	Failure        *Failure        `json:"failure"`
 	Result         *Result         `json:"result"`
 	AttemptsLog    []Attempt       `json:"attempts_log"`
@@ -158,17 +126,6 @@ type Waiting struct {
 	Reason job.WaitingReason `json:"reason"`
 	Detail string            `json:"detail"`
 	Until  *job.Time         `json:"until"`
-}
-
-// Progress is how far a running job has come.
-type Progress struct {
-	Percentage     int      `json:"percentage"`
-	Phase          string   `json:"phase"`
-	StepsCompleted int      `json:"steps_completed"`
-	StepsTotal     int      `json:"steps_total"`
-	ItemsProcessed int      `json:"items_processed"`
-	ItemsTotal     int      `json:"items_total"`
-	UpdatedAt      job.Time `json:"updated_at"`
 }
 
 // Result is what is known of a result.

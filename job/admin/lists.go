@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
 )
 
 // Range chooses by time, client and what else a list can be narrowed by. Zero fields choose all.
@@ -116,62 +117,16 @@ type Key struct {
 	ReplacedBy *string   `json:"replaced_by"`
 }
 
-// SendCause is what went wrong with a delivery; it is told with a sentence.
-type SendCause job.SendError
-
-// MarshalJSON tells the code with its sentence.
-func (c SendCause) MarshalJSON() ([]byte, error) { return cause(string(c), job.SendError(c).Text()) }
-
-// DisabledCause is why a webhook is disabled; it is told with a sentence.
-type DisabledCause job.DisabledReason
-
-// MarshalJSON tells the code with its sentence.
-func (c DisabledCause) MarshalJSON() ([]byte, error) {
-	return cause(string(c), job.DisabledReason(c).Text())
-}
-
-func cause(code, detail string) ([]byte, error) {
-	return json.Marshal(struct {
-		Code   string `json:"code"`
-		Detail string `json:"detail"`
-	}{code, detail})
-}
-
 // Webhook is a webhook without its secrets.
 type Webhook struct {
-	WebhookID           job.ID          `json:"webhook_id"`
-	ClientID            job.ID          `json:"client_id"`
-	URL                 string          `json:"url"`
-	Events              []string        `json:"events"`
-	Description         string          `json:"description"`
-	ContentMode         job.ContentMode `json:"content_mode"`
-	Enabled             bool            `json:"enabled"`
-	DisabledAt          *job.Time       `json:"disabled_at"`
-	DisabledReason      *DisabledCause  `json:"disabled_reason"`
-	ConsecutiveFailures int             `json:"consecutive_failures"`
-	FailingSince        *job.Time       `json:"failing_since"`
-	ProvenAt            *job.Time       `json:"proven_at"`
-	CreatedAt           job.Time        `json:"created_at"`
-	UpdatedAt           job.Time        `json:"updated_at"`
+	view.Webhook
+	ClientID job.ID `json:"client_id"`
 }
 
 // Delivery is one event on its way to one webhook, or to the callback of its job.
 type Delivery struct {
-	DeliveryID    job.ID            `json:"delivery_id"`
-	ClientID      job.ID            `json:"client_id"`
-	WebhookID     *job.ID           `json:"webhook_id"`
-	URL           *string           `json:"url"`
-	JobID         *job.ID           `json:"job_id"`
-	EventID       job.ID            `json:"event_id"`
-	EventName     string            `json:"event_name"`
-	Seq           *int              `json:"seq"`
-	State         job.DeliveryState `json:"state"`
-	Attempts      int               `json:"attempts"`
-	NextAttemptAt *job.Time         `json:"next_attempt_at"`
-	CreatedAt     job.Time          `json:"created_at"`
-	SettledAt     *job.Time         `json:"settled_at"`
-	LastStatus    *int              `json:"last_status"`
-	LastError     *SendCause        `json:"last_error"`
+	view.Delivery
+	ClientID job.ID `json:"client_id"`
 }
 
 // LoggedDelivery is a delivery with its attempts.
@@ -182,12 +137,12 @@ type LoggedDelivery struct {
 
 // DeliveryAttempt is one attempt to deliver.
 type DeliveryAttempt struct {
-	Number     int        `json:"number"`
-	StartedAt  job.Time   `json:"started_at"`
-	DurationMS int64      `json:"duration_ms"`
-	Status     *int       `json:"status"`
-	Error      *SendCause `json:"error"`
-	Response   *Response  `json:"response"`
+	Number     int             `json:"number"`
+	StartedAt  job.Time        `json:"started_at"`
+	DurationMS int64           `json:"duration_ms"`
+	Status     *int            `json:"status"`
+	Error      *view.SendCause `json:"error"`
+	Response   *Response       `json:"response"`
 }
 
 // Response is what a receiver answered, as far as it is kept. Body is nil, and BodyBase64 has it, unless it is text.

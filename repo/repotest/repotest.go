@@ -2,11 +2,7 @@
 // a template that has the newest schema, on one server per test binary.
 //
 // The server is private, started when the first test asks for a database and
-// removed at the end; or, when FORGERUN_TEST_DATABASE_URL is set, the one that
-// the URL leads to, whose role must be allowed to create databases. The template
-// stays there for the next run; databases named forgerun_test_... that killed
-// runs left behind may be dropped. A package that uses this one hands its
-// TestMain to Main:
+// removed at the end. A package that uses this one hands its TestMain to Main:
 //
 //	func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 //
@@ -54,14 +50,14 @@ func URL(t testing.TB) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
 	defer cancel()
-	url, err := shared.clone(ctx)
+	name, err := shared.clone(ctx)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 		defer cancel()
-		require.NoError(t, shared.drop(ctx, url))
+		require.NoError(t, shared.drop(ctx, name))
 	})
-	return url
+	return shared.servers.Postgres.URLOf(name)
 }
 
 // OpenURL opens a store on a given database, as another process would, and

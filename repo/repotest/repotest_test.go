@@ -1,14 +1,12 @@
 package repotest
 
 import (
-	"context"
-	"errors"
+	"net/url"
 	"os"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
@@ -17,44 +15,32 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-// Several test binaries may use one server that is somebody else's.
-func TestSharedServer(t *testing.T) {
+// Tests that run at the same time have databases of their own, which go with them, whoever is connected.
+func TestEachTestHasADatabase(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
-	defer cancel()
-	foreign := Server(t).URL()
-	processes := []*server{{open: true, url: foreign}, {open: true, url: foreign}}
-	const each = 4
-	urls, errs := make([]string, each*len(processes)), make([]error, each*len(processes))
-	var clones sync.WaitGroup
-	for i := range urls {
-		clones.Go(func() { urls[i], errs[i] = processes[i%2].clone(ctx) })
-	}
-	clones.Wait()
-	require.NoError(t, errors.Join(errs...))
-	for i, u := range urls {
-		s, err := repo.Open(Config(t, u))
-		require.NoError(t, err)
-		require.NoError(t, s.Ping(ctx), "it has the schema")
-		if i%2 == 0 {
-			require.NoError(t, processes[0].drop(ctx, u), "whoever is connected")
+	names := make(chan string, 8)
+	t.Run("at once", func(t *testing.T) {
+		for range cap(names) {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				var s *repo.Store
+				t.Cleanup(func() { s.Close() }) // after the database is gone
+				u, err := url.Parse(URL(t))
+				require.NoError(t, err)
+				names <- strings.TrimPrefix(u.Path, "/")
+				s, err = repo.Open(Config(t, u.String()))
+				require.NoError(t, err)
+				require.NoError(t, s.Ping(t.Context()), "it has the schema")
+			})
 		}
-		s.Close()
+	})
+	close(names)
+	for name := range names {
+		var exists bool
+		err := shared.admin.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, name).Scan(&exists)
+		require.NoError(t, err)
+		require.False(t, exists, name)
 	}
-	for _, p := range processes {
-		require.NoError(t, p.stop())
-		require.NoError(t, p.stop())
-	}
-
-	conn, err := pgx.Connect(ctx, foreign)
-	require.NoError(t, err, "stop leaves a foreign server alone")
-	defer func() { _ = conn.Close(ctx) }()
-	count := func(like string) (n int) {
-		require.NoError(t, conn.QueryRow(ctx, `SELECT count(*)::int FROM pg_database WHERE datname LIKE $1`, like).Scan(&n))
-		return n
-	}
-	require.Equal(t, 1, count("forgerun_template_%"))
-	require.Equal(t, each, count("forgerun_test_%"))
 }
 
 // A check that cannot fail proves nothing.

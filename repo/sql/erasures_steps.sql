@@ -90,21 +90,13 @@ WITH old AS MATERIALIZED (
   ORDER BY client_id, endpoint_id, next_attempt_at, job_id, seq LIMIT @limit FOR UPDATE SKIP LOCKED
 ), {{removeDeliveries}}
 
--- name: eraseJobsDeliveries
--- Removes deliveries of jobs, found by the index deliveries_job. Skips what another transaction has locked.
+-- name: eraseDeliveries
+-- Removes deliveries of jobs, found by the index deliveries_job, or of webhooks, by deliveries_webhook. Skips what another
+-- transaction has locked.
 -- Parameters: @ids, @limit
 WITH old AS MATERIALIZED (
   SELECT d.delivery_id FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
-    SELECT delivery_id FROM deliveries WHERE job_id = i.id ORDER BY job_id, delivery_id LIMIT @limit FOR UPDATE SKIP LOCKED) d
-  LIMIT @limit
-), {{removeDeliveries}}
-
--- name: eraseWebhooksDeliveries
--- Removes deliveries of webhooks, found by the index deliveries_webhook. Skips what another transaction has locked.
--- Parameters: @ids, @limit
-WITH old AS MATERIALIZED (
-  SELECT d.delivery_id FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
-    SELECT delivery_id FROM deliveries WHERE webhook_id = i.id ORDER BY webhook_id, delivery_id LIMIT @limit FOR UPDATE SKIP LOCKED) d
+    SELECT delivery_id FROM deliveries WHERE {{owner}} = i.id ORDER BY {{owner}}, delivery_id LIMIT @limit FOR UPDATE SKIP LOCKED) d
   LIMIT @limit
 ), {{removeDeliveries}}
 
@@ -113,21 +105,15 @@ WITH old AS MATERIALIZED (
 -- Parameters: @ids
 SELECT count(*)::int FROM delivery_attempts WHERE delivery_id = ANY (@ids::uuid[])
 
--- name: jobsHaveDeliveries
--- Reads whether jobs have deliveries, by the index deliveries_job.
+-- name: haveDeliveries
+-- Reads whether jobs have deliveries, by the index deliveries_job, or webhooks, by deliveries_webhook.
 -- Parameters: @ids
 SELECT EXISTS (SELECT FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
-  SELECT FROM deliveries WHERE job_id = i.id ORDER BY job_id, delivery_id LIMIT 1) d)
-
--- name: webhooksHaveDeliveries
--- Reads whether webhooks have deliveries, by the index deliveries_webhook.
--- Parameters: @ids
-SELECT EXISTS (SELECT FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
-  SELECT FROM deliveries WHERE webhook_id = i.id ORDER BY webhook_id, delivery_id LIMIT 1) d)
+  SELECT FROM deliveries WHERE {{owner}} = i.id ORDER BY {{owner}}, delivery_id LIMIT 1) d)
 
 -- name: eraseJobs
 -- Removes jobs, which are locked already, with all that belongs to them but deliveries, by primary key, and leaves no tombstones.
--- Gives numbers of rows. Trigger: jobs_undelivered finds nothing.
+-- Gives numbers of rows by table. Trigger: jobs_undelivered finds nothing.
 -- Parameters: @ids
 WITH no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]) RETURNING 1
@@ -140,45 +126,50 @@ WITH no_outcomes AS (
 ), no_jobs AS (
   DELETE FROM jobs WHERE job_id = ANY (@ids) RETURNING 1
 )
-SELECT (SELECT count(*)::int FROM no_outcomes), (SELECT count(*)::int FROM no_events), (SELECT count(*)::int FROM no_reports),
-  (SELECT count(*)::int FROM no_results), (SELECT count(*)::int FROM no_jobs)
+SELECT jsonb_build_object('outcome_outbox', (SELECT count(*) FROM no_outcomes), 'events', (SELECT count(*) FROM no_events),
+  'reports', (SELECT count(*) FROM no_reports), 'results', (SELECT count(*) FROM no_results), 'jobs', (SELECT count(*) FROM no_jobs))
 
 -- name: countErasedJobs
 -- Counts what there is of jobs after their removal, by primary key: nothing else tells whose it was.
 -- Parameters: @ids
-SELECT (SELECT count(*)::int FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[])),
-  (SELECT count(*)::int FROM reports WHERE job_id = ANY (@ids)), (SELECT count(*)::int FROM results WHERE job_id = ANY (@ids))
+SELECT (SELECT count(*) FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]))
+  + (SELECT count(*) FROM reports WHERE job_id = ANY (@ids)) + (SELECT count(*) FROM results WHERE job_id = ANY (@ids))
 
 -- name: lookErasedWebhooks
 -- Looks at so many webhooks behind a position by primary key, and says which are the client's: no index has the deleted ones by
 -- client. Locks nothing.
 -- Parameters: @client, @after, @look
-SELECT webhook_id, client_id = @client, 0, 0 FROM webhooks WHERE webhook_id > @after ORDER BY webhook_id LIMIT @look
+SELECT webhook_id, client_id = @client FROM webhooks WHERE webhook_id > @after ORDER BY webhook_id LIMIT @look
 
 -- name: eraseWebhooks
 -- Removes webhooks by primary key.
 -- Parameters: @ids
 DELETE FROM webhooks WHERE webhook_id = ANY (@ids::uuid[])
 
+-- fragment: lookedAlong
+-- Looks at so many rows of a table behind a position, by primary key.
+looked AS MATERIALIZED (
+  SELECT {{key}}, client_id FROM {{table}} WHERE {{key}} > @after ORDER BY {{key}} LIMIT @look
+)
+
+-- fragment: lastAlong
+-- Gives how many rows lookedAlong has, and the last one. Only items have a second part of their position.
+(SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY {{key}} DESC LIMIT 1), @after_job::uuid
+
 -- name: eraseAlong
 -- Looks at so many rows of a table behind a position by primary key, and removes the client's: no index has them by client. Gives
 -- how many it looked at, the last one, and how many it removed.
--- Parameters: @client, @after, @look
-WITH looked AS MATERIALIZED (
-  SELECT {{key}}, client_id FROM {{table}} WHERE {{key}} > @after ORDER BY {{key}} LIMIT @look
-), gone AS (
+-- Parameters: @client, @after, @after_job, @look
+WITH {{lookedAlong}}, gone AS (
   DELETE FROM {{table}} WHERE {{key}} = ANY (ARRAY(SELECT {{key}} FROM looked WHERE client_id = @client)) RETURNING 1
 )
-SELECT (SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY {{key}} DESC LIMIT 1), (SELECT count(*)::int FROM gone)
+SELECT {{lastAlong}}, (SELECT count(*)::int FROM gone)
 
 -- name: countAlong
 -- Looks at rows as eraseAlong does, and counts the client's. Locks nothing.
--- Parameters: @client, @after, @look
-WITH looked AS MATERIALIZED (
-  SELECT {{key}}, client_id FROM {{table}} WHERE {{key}} > @after ORDER BY {{key}} LIMIT @look
-)
-SELECT (SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY {{key}} DESC LIMIT 1),
-  (SELECT count(*)::int FROM looked WHERE client_id = @client)
+-- Parameters: @client, @after, @after_job, @look
+WITH {{lookedAlong}}
+SELECT {{lastAlong}}, (SELECT count(*)::int FROM looked WHERE client_id = @client)
 
 -- fragment: lookedItems
 -- Looks at so many items of bulk operations behind a position, by primary key: no index has them by client.
@@ -187,33 +178,26 @@ looked AS MATERIALIZED (
   ORDER BY bulk_id, job_id LIMIT @look
 )
 
--- name: lockErasedItems
--- Looks at items, and locks the operations of those that are the client's, found by primary key, as whoever does items does. Gives
--- how many it looked at, the last one, and the ids of the client's.
+-- name: eraseItems
+-- Looks at items, and removes the client's, by primary key. First it locks their operations, found by primary key, as whoever does
+-- items does. Items that were still to be done count as skipped in their operations: one of an operator ends with all its items
+-- counted. Gives how many items it looked at, the last one, and how many it removed.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedItems}}, mine AS MATERIALIZED (
   SELECT bulk_id, job_id FROM looked WHERE client_id = @client
 ), locked AS MATERIALIZED (
   SELECT bulk_id FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT DISTINCT bulk_id FROM mine)) ORDER BY bulk_id FOR NO KEY UPDATE
-)
-SELECT (SELECT count(*)::int FROM looked), l.bulk_id, l.job_id, ARRAY(SELECT bulk_id FROM mine ORDER BY bulk_id, job_id),
-  ARRAY(SELECT job_id FROM mine ORDER BY bulk_id, job_id), (SELECT count(*) FROM locked)
-FROM (SELECT bulk_id, job_id FROM looked ORDER BY bulk_id DESC, job_id DESC LIMIT 1) l
-
--- name: eraseItems
--- Removes items by primary key. Those that were still to be done count as skipped in their operations, which are locked already:
--- an operation of an operator ends with all its items counted. Gives how many items it removed.
--- Parameters: @bulks, @ids
-WITH gone AS (
-  DELETE FROM bulk_items USING unnest(@bulks::uuid[], @ids::uuid[]) AS i(bulk, id)
-  WHERE bulk_items.bulk_id = i.bulk AND bulk_items.job_id = i.id
+), gone AS (
+  DELETE FROM bulk_items USING mine
+  WHERE bulk_items.bulk_id = mine.bulk_id AND bulk_items.job_id = mine.job_id AND (SELECT count(*) FROM locked) >= 0
   RETURNING bulk_items.bulk_id, result
 ), counted AS (
   UPDATE bulk_operations SET skipped = skipped + g.pending
   FROM (SELECT bulk_id, count(*) AS pending FROM gone WHERE result = 'PENDING' GROUP BY bulk_id) g
   WHERE bulk_operations.bulk_id = g.bulk_id
 )
-SELECT count(*)::int FROM gone
+SELECT (SELECT count(*)::int FROM looked), l.bulk_id, l.job_id, (SELECT count(*)::int FROM gone)
+FROM (SELECT bulk_id, job_id FROM looked ORDER BY bulk_id DESC, job_id DESC LIMIT 1) l
 
 -- name: countItems
 -- Looks at items, and counts the client's. Locks nothing.
@@ -291,15 +275,16 @@ DELETE FROM api_keys WHERE client_id = @client RETURNING key_id
 DELETE FROM clients WHERE client_id = @client
 
 -- name: countErased
--- Counts what there is of a client in the tables that have an index by client. Locks nothing.
+-- Counts what there is of a client in the tables that have an index by client, and gives the time. Locks nothing.
 -- Parameters: @client
-SELECT (SELECT count(*)::int FROM jobs WHERE client_id = @client), (SELECT count(*)::int FROM events WHERE client_id = @client),
-  (SELECT count(*)::int FROM client_events WHERE client_id = @client),
-  (SELECT count(*)::int FROM bulk_operations WHERE client_id = @client),
-  (SELECT count(*)::int FROM schedules WHERE client_id = @client),
-  (SELECT count(*)::int FROM testbed_faults WHERE client_id = @client),
-  (SELECT count(*)::int FROM testbed_sessions WHERE client_id = @client),
-  (SELECT count(*)::int FROM testbed_exchanges WHERE client_id = @client),
-  (SELECT count(*)::int FROM idempotency_keys WHERE client_id = @client),
-  (SELECT count(*)::int FROM api_keys WHERE client_id = @client), (SELECT count(*)::int FROM clients WHERE client_id = @client),
-  clock_timestamp()
+SELECT jsonb_build_object('jobs', (SELECT count(*) FROM jobs WHERE client_id = @client),
+  'events', (SELECT count(*) FROM events WHERE client_id = @client),
+  'client_events', (SELECT count(*) FROM client_events WHERE client_id = @client),
+  'bulk_operations', (SELECT count(*) FROM bulk_operations WHERE client_id = @client),
+  'schedules', (SELECT count(*) FROM schedules WHERE client_id = @client),
+  'testbed_faults', (SELECT count(*) FROM testbed_faults WHERE client_id = @client),
+  'testbed_sessions', (SELECT count(*) FROM testbed_sessions WHERE client_id = @client),
+  'testbed_exchanges', (SELECT count(*) FROM testbed_exchanges WHERE client_id = @client),
+  'idempotency_keys', (SELECT count(*) FROM idempotency_keys WHERE client_id = @client),
+  'api_keys', (SELECT count(*) FROM api_keys WHERE client_id = @client),
+  'clients', (SELECT count(*) FROM clients WHERE client_id = @client)), clock_timestamp()

@@ -52,4 +52,4 @@ FROM maintenance_state m, (SELECT count(*)::int AS alive, coalesce(sum(concurren
 
 -- name: inspectSigningKeys
 -- Reads the published keys. Locks nothing.
-SELECT kid, public_key, private_key FROM signing_keys WHERE {{isPublished}}
+SELECT kid, public_key AS public, private_key AS sealed FROM signing_keys WHERE {{isPublished}}

@@ -9,13 +9,13 @@ FROM jobs LEFT JOIN results ON results.job_id = jobs.job_id WHERE jobs.job_id = 
 -- Reads the attempts of a job in one snapshot: its reports, found by primary key, and the current attempt if the job
 -- is not final. Locks nothing. No row: the client has no such job.
 -- Parameters: @job, @client
-SELECT {{scenarioColumns}}, j.created_at, coalesce(j.correlation_id, ''), j.language, a.*
+SELECT j.created_at, coalesce(j.correlation_id, ''), j.language, {{scenarioColumns}}, a.*
 FROM jobs j CROSS JOIN LATERAL (
-  SELECT attempt, '' AS state, outcome, started_at, finished_at,
-    failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail
+  SELECT attempt, outcome, started_at, finished_at,
+    failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail, '' AS state
   FROM reports r WHERE r.job_id = j.job_id
   UNION ALL
-  SELECT j.attempt, j.state, '', j.started_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE j.finished_at IS NULL
+  SELECT j.attempt, '', j.started_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, j.state WHERE j.finished_at IS NULL
 ) AS a
 WHERE j.job_id = @job AND j.client_id = @client ORDER BY a.attempt
 
@@ -23,11 +23,9 @@ WHERE j.job_id = @job AND j.client_id = @client ORDER BY a.attempt
 -- Reads the report of one attempt, or with attempt 0 of the latest one, and the events up to its end, in one snapshot.
 -- All are found by primary key; nothing is locked. No row: there is no such job, or no such report.
 -- Parameters: @job, @client, @attempt
-SELECT {{scenarioColumns}}, r.attempt, r.outcome, r.started_at, r.finished_at, r.duration_ms,
-  r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail,
-  j.created_at, coalesce(j.correlation_id, ''), j.language,
-  (SELECT json_agg(json_build_array(e.event_id, e.seq, e.event_name, coalesce(e.prev_state, ''), coalesce(e.next_state, ''), e.attempt,
-    to_char(e.occurred_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), e.data) ORDER BY e.seq)
+SELECT {{attemptColumns}}, r.duration_ms,
+  (SELECT json_agg(json_build_object('ID', e.event_id, 'JobID', e.job_id, 'Seq', e.seq, 'Name', e.event_name, 'Prev', e.prev_state,
+    'Next', e.next_state, 'Attempt', e.attempt, 'At', to_char(e.occurred_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'Data', e.data) ORDER BY e.seq)
     FROM events e WHERE e.job_id = r.job_id AND e.seq <= r.event_seq)
 FROM reports r JOIN jobs j ON j.job_id = r.job_id
 WHERE r.job_id = @job AND j.client_id = @client AND (@attempt = 0 OR r.attempt = @attempt) ORDER BY r.attempt DESC LIMIT 1

@@ -20,7 +20,9 @@ WITH ready AS MATERIALIZED (
     data, callback IS NOT NULL FROM stamped
 )
 SELECT job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(callback, ''), coalesce(traceparent, ''),
-  work_kind, data, execution_at, at FROM stamped
+  work_kind, data ->> 'work_kind', jsonb_typeof(data -> 'duration_ms') = 'number' AND data ->> 'duration_ms' ~ '^\d{1,18}$',
+  CASE WHEN data ->> 'duration_ms' ~ '^\d{1,18}$' THEN (data ->> 'duration_ms')::bigint END, data ->> 'expected_outcome',
+  execution_at, at FROM stamped
 
 -- name: waitingJobs
 -- Walks the index jobs_waiting from a cursor to the end of the time, and reads no job that it does not give. Locks
@@ -280,7 +282,8 @@ WITH waiting AS MATERIALIZED (
 ), gone AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM found WHERE created_at IS NULL OR outcome IS NULL))
 )
-SELECT work_kind, duration_ms, expected_outcome, planned_failures, job_id, created_at, correlation_id, language, attempt, outcome, started_at, finished_at,
+SELECT job_id, created_at, correlation_id, language, work_kind, duration_ms, expected_outcome, planned_failures, attempt, outcome,
+  started_at, finished_at,
   failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail
 FROM found WHERE created_at IS NOT NULL AND outcome IS NOT NULL ORDER BY finished_at, job_id
 

@@ -3,19 +3,16 @@
 -- Parameters: @client
 SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || @client::text, 0))
 
--- name: countWebhooks
--- Counts a client's webhooks by the index webhooks_client.
--- Parameters: @client
-SELECT count(*)::int FROM webhooks WHERE client_id = @client AND deleted_at IS NULL
-
 -- name: insertWebhook
--- Writes an enabled webhook, with a proof if @proven.
--- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @secret, @proven
+-- Writes an enabled webhook, with a proof if @proven. Counts the client's by the index webhooks_client: the caller has locked
+-- them. No row: there are so many already.
+-- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @secret, @proven, @most
 INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at, proven_at,
   proven_url)
 SELECT @webhook, @client, @url, @events, @description, @content_mode, @secret, at, at, CASE WHEN @proven THEN at END,
   CASE WHEN @proven THEN @url END
 FROM (VALUES (clock_timestamp())) AS v(at)
+WHERE (SELECT count(*) FROM webhooks WHERE client_id = @client AND deleted_at IS NULL) < @most
 RETURNING {{webhookColumns}}
 
 -- name: readWebhook

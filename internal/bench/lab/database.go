@@ -25,7 +25,7 @@ func (l *Lab) WithDatabase(ctx context.Context, use func(*Database) error) error
 	if err != nil {
 		return err
 	}
-	d := &Database{URL: strings.Replace(l.Servers.Postgres.URL(), "/forgerun?", "/"+name+"?", 1)}
+	d := &Database{URL: l.Servers.Postgres.URLOf(name)}
 	if d.Conn, err = pgx.Connect(ctx, d.URL); err != nil {
 		return err
 	}

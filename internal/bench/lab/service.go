@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
-
-	"github.com/valyala/fasthttp"
 
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
 	"github.com/forgerun/forgerun/internal/stack"
@@ -73,7 +70,7 @@ func (l *Lab) Serve(ctx context.Context, d *Database, s Service, use func(System
 
 // WithWorker runs a worker process while it is used.
 func (s System) WithWorker(ctx context.Context, use func(*stack.Process) error) error {
-	worker, err := s.start(ctx, "worker", "127.0.0.1:0")
+	worker, err := s.start(ctx, "worker", "")
 	if err == nil {
 		err = use(worker)
 	}
@@ -81,31 +78,23 @@ func (s System) WithWorker(ctx context.Context, use func(*stack.Process) error) 
 }
 
 // role is the command of a process of the service, which has a log of its own.
-func (s System) role(name string, env ...string) stack.Command {
+func (s System) role(name string) stack.Command {
 	c := s.command
-	c.Args, c.Log, c.Env = []string{name}, filepath.Join(c.Dir, name+".log"), slices.Concat(c.Env, env)
+	c.Args, c.Log = []string{name}, filepath.Join(c.Dir, name+".log")
 	return c
 }
 
 // start starts a process at an address of the API and waits until it is ready.
 func (s System) start(ctx context.Context, role, api string) (*stack.Process, error) {
-	admin, err := stack.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
-	p, err := stack.StartProcess(s.role(role, "FORGERUN_HTTP_ADDR="+api, "FORGERUN_ADMIN_ADDR="+admin))
+	r, err := stack.StartRole(s.role(role), role, api)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	err = p.Await(ctx, func(context.Context) (bool, error) {
-		status, _, err := fasthttp.Get(nil, "http://"+admin+"/readyz")
-		return err == nil && status == fasthttp.StatusOK, nil
-	})
-	if err != nil {
-		p.Kill()
-		return p, p.Explain(fmt.Errorf("the %s did not get ready: %w", role, err))
+	if err := r.AwaitReady(ctx); err != nil {
+		r.Kill()
+		return r.Process, r.Explain(fmt.Errorf("the %s did not get ready: %w", role, err))
 	}
-	return p, nil
+	return r.Process, nil
 }

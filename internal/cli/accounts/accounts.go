@@ -159,7 +159,6 @@ func createKeyCommand(s *session.Session) *cobra.Command {
 	rotate, scope := false, ""
 	c := &cobra.Command{
 		Use: "create CLIENT", Short: "Make an API key, and print it: it is never shown again", Args: command.Exactly(1),
-		Example: "  forgerun keys create CLIENT --rotate\n  export FORGERUN_API_KEY=$(forgerun keys create CLIENT -o go-template='{{.api_key}}')",
 		RunE: func(c *cobra.Command, args []string) error {
 			admin, public, printer, err := apis(s)
 			if err != nil {

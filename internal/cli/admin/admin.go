@@ -25,8 +25,6 @@ func Command(s *session.Session) *cobra.Command {
 		Use: "admin", Short: "See and change jobs of all clients, queues, workers and failures",
 		Long: "See and change jobs of all clients, queues, workers and failures, on the operator API of any process' admin listener.\n" +
 			"The token is that of FORGERUN_ADMIN_TOKEN; forgerun dev needs none on loopback.",
-		Example: "  forgerun admin jobs list --state FAILED\n  forgerun admin failures --since 24h\n" +
-			"  forgerun admin bulk start retry --state FAILED --kind CPU_BURST --dry-run",
 	}))
 	c.AddCommand(jobsCommand(s), queuesCommand(s), workersCommand(s), failuresCommand(s), auditCommand(s), bulkCommand(s),
 		pausesCommand(s), pauseCommand(s), drainCommand(s), resumeCommand(s))

@@ -77,8 +77,6 @@ func startBulkCommand(s *session.Session) *cobra.Command {
 	c := &cobra.Command{
 		Use: "start retry|cancel|delete", Short: "Begin a bulk operation; --dry-run only counts",
 		ValidArgs: actions, Args: cobra.MatchAll(command.Exactly(1), command.Only(actions...)),
-		Example: "  forgerun admin bulk start retry --state FAILED --kind CPU_BURST --dry-run\n" +
-			"  forgerun admin bulk start cancel --client CLIENT --state QUEUED --wait",
 		RunE: s.Admin(func(ctx context.Context, api *operator.Client, p *output.Printer, args []string) error {
 			return startBulk(ctx, api, p, args[0], &f)
 		}),

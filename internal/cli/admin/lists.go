@@ -89,7 +89,6 @@ func auditCommand(s *session.Session) *cobra.Command {
 	var operator, action, target, since string
 	c := &cobra.Command{
 		Use: "audit", Short: "What operators did, the newest first", Args: command.Exactly(0),
-		Example: "  forgerun admin audit --since 24h\n  forgerun admin audit --operator ann --action cancel_job -o wide",
 	}
 	c.Flags().StringVar(&operator, "operator", "", "only what the operator with this `name` did")
 	c.Flags().StringVar(&action, "action", "", "only this `action`, such as cancel_job")
@@ -157,7 +156,6 @@ func pauseCommand(s *session.Session) *cobra.Command {
 		Use: "pause all|kind|client [TARGET]", Short: "Start no more jobs of a kind, of a client, or at all",
 		Long: "Starts no more jobs of a kind, of a client, or at all, until \"forgerun admin resume\". What runs goes on, submissions are\n" +
 			"accepted, and what waits keeps its place. It holds in all processes at once, and survives restarts and an emptied Redis.",
-		Example: "  forgerun admin pause kind CPU_BURST --reason \"the database is slow\"\n  forgerun admin pause all --reason \"release 7\"",
 	}, "PAUSE", "all", "kind", "client")
 }
 
@@ -166,7 +164,6 @@ func drainCommand(s *session.Session) *cobra.Command {
 		Use: "drain all|kind|client|worker [TARGET]", Short: "Accept no more jobs of a kind, of a client, or at all; or have a worker take none",
 		Long: "Accepts no more submissions of a kind, of a client, or at all, until \"forgerun admin resume\"; what was accepted is run.\n" +
 			"A worker that is drained takes no more jobs, and ends those that it has.",
-		Example: "  forgerun admin drain all --reason \"moving house\"\n  forgerun admin drain worker WORKER --reason \"its host is restarted\"",
 	}, "DRAIN", "all", "kind", "client", "worker")
 }
 

@@ -60,11 +60,12 @@ func Code(code int) error {
 func Usagef(format string, args ...any) error { return &Exit{WrongUsage, fmt.Errorf(format, args...)} }
 
 // Execute runs the program that root is, and gives its exit code. An error that is not an Exit is a failure. What is wrong is
-// in err, still to be printed.
-func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) (code int, err error) {
+// in err, still to be printed. The lines of examples are shown by the help of what they call.
+func Execute(ctx context.Context, root *cobra.Command, examples string, args []string, stdout, stderr io.Writer) (code int, err error) {
 	root.SetOut(stdout) // before the command "completion" is made, which keeps it
 	root.SetErr(stderr)
 	prepare(root)
+	addExamples(root, examplesOf(root, examples))
 	root.SetArgs(asksForHelp(root, args))
 	err = root.ExecuteContext(ctx)
 	exit, known := errors.AsType[*Exit](err)

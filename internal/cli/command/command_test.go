@@ -64,7 +64,7 @@ func TestExecute(t *testing.T) {
 			t.Parallel()
 			root, got := sample()
 			var stdout, stderr bytes.Buffer
-			code, err := command.Execute(context.Background(), root, c.args, &stdout, &stderr)
+			code, err := command.Execute(context.Background(), root, "", c.args, &stdout, &stderr)
 			require.Equal(t, c.code, code, "%v", err)
 			if c.sentence == "" {
 				require.NoError(t, err)

@@ -18,15 +18,15 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/output"
 	"github.com/forgerun/forgerun/internal/cli/session"
+	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
 // BatchCommand is "batch" with what is below it.
 func BatchCommand(s *session.Session) *cobra.Command {
 	c := s.ForClients(command.Group(&cobra.Command{
 		Use: "batch", Aliases: []string{"batches"}, Short: "Submit many jobs in one request, and see how they ended",
-		Example: "  forgerun batch submit jobs.yaml --wait",
 	}))
-	c.AddCommand(submitBatchCommand(s),
+	c.AddCommand(submitBatchCommand(s), watchBatchCommand(s),
 		&cobra.Command{Use: "get BATCH", Short: "Show a batch as it is now", Args: command.Exactly(1),
 			RunE: session.Show(s, batchView, (*client.Client).Batch)},
 		&cobra.Command{Use: "cancel BATCH", Short: "Cancel the jobs of a batch that have not ended", Args: command.Exactly(1),
@@ -64,7 +64,6 @@ func submitBatchCommand(s *session.Session) *cobra.Command {
 		Use: "submit FILE", Short: "Submit up to 1,000 jobs of a file in one request", Args: command.Exactly(1),
 		Long: "Submits the jobs of FILE (- is standard input) in one request. FILE has a list of submissions, or an object with that list\n" +
 			"as jobs, in JSON or YAML; or a submission in JSON on each line. The exit code is 1 if one of them was refused.",
-		Example: "  forgerun batch submit jobs.yaml\n  generate | forgerun batch submit - --wait --timeout 10m",
 		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			jobs, err := readJobs(s, args[0])
 			if err != nil {
@@ -114,16 +113,38 @@ func showReceipt(p *output.Printer, receipt *client.BatchReceipt) (err error) {
 	return err
 }
 
+func watchBatchCommand(s *session.Session) *cobra.Command {
+	timeout := time.Duration(0)
+	c := &cobra.Command{
+		Use: "watch BATCH", Short: "Wait for the end of a batch, name what failed, and exit as it ended", Args: command.Exactly(1),
+		Long: "Waits until all jobs of the batch have ended, in a terminal with a progress bar, and prints the batch and what\n" +
+			"failed. Exit codes: 0 all succeeded, 1 one failed or was refused, 3 the batch was canceled, 4 the time to wait was over first.",
+		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+			return waitForBatch(ctx, api, p, args[0], timeout)
+		}),
+	}
+	c.Flags().DurationVar(&timeout, "timeout", 0, "for how long; 0: no limit")
+	return c
+}
+
+// waitForBatch waits for the end of a batch, prints it with the jobs that failed, and exits as it ended.
 func waitForBatch(ctx context.Context, api *client.Client, p *output.Printer, id string, timeout time.Duration) error {
 	var batch *client.Batch
+	line := term.NewStatus(p.Out, p.Style.Terminal && p.Form.IsTable())
 	err := session.Poll(ctx, timeout, func(ctx context.Context) (ended bool, pause time.Duration, err error) {
 		if batch, err = api.Batch(ctx, id); err != nil {
 			return false, 0, err
 		}
+		line.Show(progressOf(batch))
 		return batch.Final(), cmp.Or(batch.RetryAfter, time.Second), nil
 	})
+	line.Clear()
 	if err == nil {
 		err = p.One(batchView, batch)
+	}
+	if err == nil && batch.Outcome != nil && len(batch.Outcome.FailedItems) > 0 && p.Form.IsTable() {
+		_, _ = fmt.Fprintln(p.Out)
+		err = p.List(failedView, output.Items(batch.Outcome.FailedItems))
 	}
 	switch {
 	case err != nil || batch.Status == client.StatusCompleted:
@@ -132,6 +153,20 @@ func waitForBatch(ctx context.Context, api *client.Client, p *output.Printer, id
 		return command.Code(command.Canceled)
 	}
 	return command.Code(command.Failed)
+}
+
+var failedView = output.View{ID: "item_id", Columns: []output.Column{
+	{Head: "ITEM", Path: "item_id"},
+	{Head: "JOB", Path: "job_id"},
+	{Head: "STATUS", Path: "status", State: true},
+	{Head: "STAGE", Path: "processing_stage", Wide: true},
+	{Head: "DETAIL", Path: "detail"},
+}}
+
+// progressOf tells in a line how far a batch is.
+func progressOf(b *client.Batch) string {
+	ended := b.Counts.Succeeded + b.Counts.Failed + b.Counts.Canceled + b.Counts.Refused
+	return fmt.Sprintf("%s %d of %d ended, %d failed", Bar(ended*100/max(1, b.Total), 24), ended, b.Total, b.Counts.Failed)
 }
 
 // submissions reads the jobs of a file: JSON or YAML, or JSON on each line.

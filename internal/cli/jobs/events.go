@@ -41,7 +41,7 @@ var streamView = output.View{ID: "id"}
 func logsCommand(s *session.Session) *cobra.Command {
 	follow := false
 	c := &cobra.Command{
-		Use: "logs JOB", Aliases: []string{"events", "log"}, Short: "The event log of a job", Args: command.Exactly(1),
+		Use: "events JOB", Aliases: []string{"logs"}, Short: "The event log of a job", Args: command.Exactly(1),
 		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			if follow {
 				return stream(ctx, api, p, client.StreamOptions{JobID: args[0]})
@@ -60,7 +60,6 @@ func EventsCommand(s *session.Session) *cobra.Command {
 		Use: "events", Short: "The events of all jobs, batches and webhooks of the client", Args: command.Exactly(0),
 		Long: "Lists the events of all jobs, batches and webhooks of the client, or with --follow shows them as they happen, from now on\n" +
 			"or from the event --after. Interrupted connections are resumed: nothing is missed or shown twice.",
-		Example: "  forgerun events --follow\n  forgerun events --follow -o json | jq -r .name",
 		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) error {
 			switch {
 			case follow:

@@ -22,7 +22,6 @@ import (
 func Command(s *session.Session) *cobra.Command {
 	c := s.ForClients(command.Group(&cobra.Command{
 		Use: "jobs", Aliases: []string{"job"}, Short: "Submit jobs and see what becomes of them",
-		Example: "  forgerun jobs submit SUCCESS_FAST --wait\n  forgerun jobs list --state FAILED\n  forgerun jobs watch JOB",
 	}))
 	latest, ended := completeIDs(s), completeIDs(s, "SUCCEEDED", "FAILED", "CANCELED")
 	c.AddCommand(submitCommand(s), getCommand(s), listCommand(s), watchCommand(s), waitCommand(s), cancelCommand(s), retryCommand(s),
@@ -84,8 +83,7 @@ func detail(job any) string {
 func getCommand(s *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "get JOB...", Short: "Show jobs as they are now", Args: command.AtLeast(1),
-		Example: "  forgerun jobs get 01981f2e-...\n  forgerun jobs get 01981f2e-... -o go-template='{{.state}}'",
-		RunE:    each(s, func(ctx context.Context, api *client.Client, id string) (any, error) { return api.Job(ctx, id) }),
+		RunE: each(s, func(ctx context.Context, api *client.Client, id string) (any, error) { return api.Job(ctx, id) }),
 	}
 }
 
@@ -133,7 +131,6 @@ func listCommand(s *session.Session) *cobra.Command {
 	limit := 50
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List jobs, the newest first", Args: command.Exactly(0),
-		Example: "  forgerun jobs list --state FAILED --after 1h\n  forgerun jobs cancel $(forgerun jobs list --state QUEUED -o name)",
 		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) (err error) {
 			now := time.Now()
 			if filter.CreatedAfter, err = Ago(after, now); err != nil {

@@ -23,7 +23,6 @@ func KindsCommand(s *session.Session) *cobra.Command {
 		Use: "kinds", Short: "The catalogue of work kinds: what jobs do", Args: command.Exactly(0),
 		Long: "Lists the work kinds. Durations are those at FORGERUN_TIME_SCALE=1; 'forgerun dev' runs at a tenth. On a test bed there is\n" +
 			"CUSTOM besides, which does what its params say.",
-		Example: "  forgerun kinds\n  forgerun kinds -o name",
 		RunE: func(*cobra.Command, []string) error {
 			p, err := s.Printer()
 			if err != nil {

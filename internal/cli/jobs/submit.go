@@ -40,11 +40,6 @@ func submitCommand(s *session.Session) *cobra.Command {
 			"flags: --at or --in makes it DEFERRED, --event-name EMIT_EVENT, otherwise it is EXECUTE.\n\n" +
 			"An idempotency key is always sent. Without --idempotency-key it is a new one for each command: if the answer is lost, it is\n" +
 			"told, so that you can repeat the command with it and get the same job.",
-		Example: "  forgerun jobs submit SUCCESS_FAST --wait\n" +
-			"  forgerun jobs submit RETRY_ON_FAIL --max-attempts 5 --retry-delay 1s,10s,1m\n" +
-			"  forgerun jobs submit CPU_BURST --in 10m --param note=nightly\n" +
-			"  forgerun jobs submit --event-name order.paid --event-data '{\"order\": 17}'\n" +
-			"  forgerun jobs submit --file job.json --idempotency-key order-17",
 		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			f.request.WorkKind = strings.Join(args, "")
 			if err := f.complete(s, time.Now()); err != nil {

@@ -26,7 +26,6 @@ func waitCommand(s *session.Session) *cobra.Command {
 		Use: "wait JOB...", Short: "Wait until jobs have ended, and exit as they ended", Args: command.AtLeast(1),
 		Long: "Waits until all of the jobs have ended. Exit codes: 0 all succeeded, 1 one failed, 3 one was canceled (and none failed), " +
 			"4 the time to wait was over first.",
-		Example: "  forgerun jobs wait JOB --timeout 5m && echo done",
 		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, ids []string) error {
 			return wait(ctx, api, p, ids, timeout)
 		}),

@@ -36,7 +36,8 @@ const refresh = 500 * time.Millisecond
 func watch(ctx context.Context, api *client.Client, printer *output.Printer, id string, timeout time.Duration) error {
 	ctx, cancel := session.Within(ctx, timeout)
 	defer cancel()
-	v := &live{printer: printer, on: printer.Style.Terminal && printer.Form.IsTable(), width: func() int { return term.Width(printer.Out) }}
+	v := &live{printer: printer, on: printer.Style.Terminal && printer.Form.IsTable()}
+	v.line = term.NewStatus(printer.Out, v.on)
 	for {
 		if err := v.follow(ctx, api, id); err != nil {
 			return session.Explain(ctx, err)
@@ -62,7 +63,7 @@ func watch(ctx context.Context, api *client.Client, printer *output.Printer, id 
 type live struct {
 	printer *output.Printer
 	on      bool // the line is drawn
-	width   func() int
+	line    *term.Status
 
 	lastID  string
 	state   string
@@ -92,7 +93,7 @@ func (v *live) follow(ctx context.Context, api *client.Client, id string) error 
 	}()
 	ticks := time.NewTicker(refresh)
 	defer ticks.Stop()
-	defer v.clear()
+	defer v.line.Clear()
 	for {
 		select {
 		case m, more := <-messages:
@@ -102,7 +103,7 @@ func (v *live) follow(ctx context.Context, api *client.Client, id string) error 
 			case m.err != nil:
 				return m.err
 			}
-			v.clear()
+			v.line.Clear()
 			if err := v.message(m.Message); err != nil {
 				return err
 			}
@@ -132,12 +133,6 @@ func (v *live) message(m client.Message) error {
 	return show(v.printer, m)
 }
 
-func (v *live) clear() {
-	if v.on {
-		_, _ = fmt.Fprint(v.printer.Out, term.ClearLine)
-	}
-}
-
 // draw writes the line below the events, which has no end.
 func (v *live) draw() {
 	if !v.on || v.state == "" {
@@ -145,11 +140,7 @@ func (v *live) draw() {
 	}
 	elapsed := max(0, v.printer.Now().Sub(v.since))
 	text := fmt.Sprintf("%s %s %3d%% %s %s", v.state, Bar(v.percent, 24), v.percent, term.Line(v.phase), output.Span(elapsed))
-	if runes := []rune(text); len(runes) >= v.width() {
-		text = string(runes[:max(0, v.width()-1)])
-	}
-	text = strings.Replace(text, v.state, v.printer.Style.Paint(term.StateColor(v.state), v.state), 1)
-	_, _ = fmt.Fprint(v.printer.Out, term.ClearLine+text)
+	v.line.Show(text, v.state, v.printer.Style.Paint(term.StateColor(v.state), v.state))
 }
 
 // Bar is a progress bar of a width.

@@ -16,13 +16,13 @@ var now = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 type thing struct {
 	ID     string    `json:"id"`
 	State  string    `json:"state"`
-	At     time.Time `json:"at"`
+	At     time.Time `json:"created_at"`
 	Secret string    `json:"secret"`
 	Size   int64     `json:"size"`
 }
 
 var view = output.View{ID: "id", Columns: []output.Column{
-	{Head: "ID", Path: "id"}, {Head: "STATE", Path: "state", State: true}, {Head: "AGE", Path: "at", Age: true},
+	{Head: "ID", Path: "id"}, {Head: "STATE", Path: "state", State: true}, {Head: "AGE", Path: "created_at", Age: true},
 	{Head: "SIZE", Path: "size", Wide: true},
 }}
 
@@ -44,15 +44,17 @@ func TestForms(t *testing.T) {
 		"table": "ID        STATE   AGE\na         FAILED  3m00s\nlong-one  \ufffd[2Jx   -\n",
 		"wide":  "ID        STATE   AGE    SIZE\na         FAILED  3m00s  1152921504606846976\nlong-one  \ufffd[2Jx   -      0\n",
 		"name":  "a\nlong-one\n",
-		"yaml": "- at: \"2026-01-31T11:57:00Z\"\n  id: a\n  size: 1152921504606846976\n  state: FAILED\n" +
-			"- at: null\n  id: long-one\n  size: 0\n  state: \"\\e[2Jx\"\n",
+		"yaml": "- created_at: \"2026-01-31T11:57:00Z\"\n  id: a\n  size: 1152921504606846976\n  state: FAILED\n" +
+			"- created_at: null\n  id: long-one\n  size: 0\n  state: \"\\e[2Jx\"\n",
 		"go-template={{.id}}={{json .size}}": "a=1152921504606846976\nlong-one=0\n",
 	} {
 		require.Equal(t, want, printed(t, form, term.Style{}, items...), form)
 	}
-	require.JSONEq(t, `[{"at":"2026-01-31T11:57:00Z","id":"a","size":1152921504606846976,"state":"FAILED"}]`,
+	require.JSONEq(t, `[{"created_at":"2026-01-31T11:57:00Z","id":"a","size":1152921504606846976,"state":"FAILED"}]`,
 		printed(t, "json", term.Style{}, items[0]))
 	require.Equal(t, "[]\n", printed(t, "json", term.Style{}))
+	require.Regexp(t, `a +- +0ms\nb +- +24h00m`, printed(t, "table", term.Style{}, thing{ID: "a", At: now.Add(24 * time.Hour)},
+		thing{ID: "b", At: now}), "the clock of a test bed may be ahead")
 	require.Contains(t, printed(t, "table", term.Style{Colors: true}, items[0]), "\x1b[31mFAILED\x1b[0m")
 }
 

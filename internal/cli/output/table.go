@@ -37,14 +37,19 @@ func (p *Printer) table(v View, items []any) error {
 	for i, c := range columns {
 		rows[0][i], widths[i] = c.Head, utf8.RuneCountInString(c.Head)
 	}
-	for _, item := range items {
-		value, err := Values(item)
-		if err != nil {
+	values := make([]any, len(items))
+	now := p.Now()
+	for i, item := range items {
+		var err error
+		if values[i], err = Values(item); err != nil {
 			return err
 		}
+		now = latest(now, values[i])
+	}
+	for _, value := range values {
 		row := make([]string, len(columns))
 		for i, c := range columns {
-			row[i] = p.cell(c, value)
+			row[i] = p.cell(c, value, now)
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
 		rows = append(rows, row)
@@ -71,13 +76,23 @@ func (p *Printer) table(v View, items []any) error {
 	return nil
 }
 
-func (p *Printer) cell(c Column, value any) string {
+// latest is a time, or that at which a thing was made or changed, if that is later: a test bed's clock may be ahead of ours.
+func latest(now time.Time, value any) time.Time {
+	for _, member := range []string{"created_at", "updated_at"} {
+		if at, err := time.Parse(time.RFC3339Nano, Text(At(value, member))); err == nil && at.After(now.Add(time.Second)) {
+			now = at
+		}
+	}
+	return now
+}
+
+func (p *Printer) cell(c Column, value any, now time.Time) string {
 	text := ""
 	switch {
 	case c.Show != nil:
 		text = c.Show(value)
 	case c.Age:
-		text = p.age(Text(At(value, c.Path)))
+		text = age(now, Text(At(value, c.Path)))
 	default:
 		text = Text(At(value, c.Path))
 	}
@@ -91,12 +106,12 @@ func (p *Printer) cell(c Column, value any) string {
 }
 
 // age is how long ago a time was, or how long it is until then.
-func (p *Printer) age(text string) string {
+func age(now time.Time, text string) string {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		return text
 	}
-	d := p.Now().Sub(at)
+	d := now.Sub(at)
 	if d < -time.Second {
 		return "in " + Span(-d)
 	}

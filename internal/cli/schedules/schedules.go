@@ -18,7 +18,6 @@ import (
 func Command(s *session.Session) *cobra.Command {
 	c := s.ForClients(command.Group(&cobra.Command{
 		Use: "schedules", Aliases: []string{"schedule"}, Short: "Submit jobs at times",
-		Example: "  forgerun schedules create SUCCESS_FAST --interval 90s\n  forgerun schedules list\n  forgerun jobs list --schedule SCHEDULE",
 	}))
 	with := func(name, short string, run func(*cobra.Command, []string) error) *cobra.Command {
 		return &cobra.Command{Use: name + " SCHEDULE", Short: short, Args: command.Exactly(1), RunE: run}
@@ -66,9 +65,6 @@ func createCommand(s *session.Session) *cobra.Command {
 		Use: "create [KIND]", Short: "Create a schedule", Args: command.Between(0, 1),
 		Long: "Creates a schedule by --cron or --interval. KIND is the work kind of its jobs; without one the service draws it for each run.\n" +
 			"With --event-name the jobs publish an event.",
-		Example: "  forgerun schedules create SUCCESS_FAST --cron '30 4 * * MON-FRI' --time-zone Europe/Berlin --overlap skip\n" +
-			"  forgerun schedules create --interval 90s --event-name tick\n" +
-			"  forgerun schedules create --file schedule.json",
 		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			described := len(args) > 0 || r != (client.ScheduleRequest{}) || params != "" || eventName != ""
 			switch {

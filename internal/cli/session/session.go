@@ -82,6 +82,11 @@ func (s *Session) Client() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.ClientAt(url, key)
+}
+
+// ClientAt makes a client of the public API at an address.
+func (s *Session) ClientAt(url, key string) (*client.Client, error) {
 	c, err := client.New(client.Config{URL: url, Key: key, UserAgent: s.agent()})
 	if err != nil {
 		return nil, command.Usagef("%s", strings.TrimPrefix(err.Error(), "client: "))
@@ -165,6 +170,18 @@ func Strictly(content []byte, into any) error {
 		return errors.New("there is more than one")
 	}
 	return nil
+}
+
+// AskSecret reads a line of standard input. A terminal shows the question, and nothing of the answer.
+func (s *Session) AskSecret(question string) (string, error) {
+	terminal, ok := s.Stdin.(*os.File)
+	if !ok || !term.IsTerminal(terminal) {
+		return s.ReadSecret()
+	}
+	_, _ = fmt.Fprint(s.Stderr, question)
+	answer, err := term.ReadPassword(terminal)
+	_, _ = fmt.Fprintln(s.Stderr)
+	return strings.TrimSpace(answer), err
 }
 
 // ReadSecret reads a line of standard input.

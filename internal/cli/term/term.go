@@ -31,6 +31,12 @@ func IsTerminal(v any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// ReadPassword reads a line of a terminal that does not show it.
+func ReadPassword(terminal *os.File) (string, error) {
+	line, err := term.ReadPassword(int(terminal.Fd()))
+	return string(line), err
+}
+
 // Width is the number of columns of the terminal w, and 80 if it is none or does not say.
 func Width(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
@@ -69,6 +75,33 @@ func (s Style) Link(url, text string) string {
 		return text
 	}
 	return "\x1b]8;;" + url + "\x1b\\" + text + "\x1b]8;;\x1b\\"
+}
+
+// Status is a line that is drawn again and again. Only a terminal has it.
+type Status struct {
+	out io.Writer
+	on  bool
+}
+
+// NewStatus makes the line of an output; nothing is drawn unless on.
+func NewStatus(out io.Writer, on bool) *Status { return &Status{out: out, on: on} }
+
+// Show draws the line, cut to the width of the terminal, and then with words replaced by others, which have colours.
+func (s *Status) Show(text string, painted ...string) {
+	if !s.on {
+		return
+	}
+	if runes := []rune(text); len(runes) >= Width(s.out) {
+		text = string(runes[:max(0, Width(s.out)-1)])
+	}
+	_, _ = io.WriteString(s.out, ClearLine+strings.NewReplacer(painted...).Replace(text))
+}
+
+// Clear takes the line away.
+func (s *Status) Clear() {
+	if s.on {
+		_, _ = io.WriteString(s.out, ClearLine)
+	}
 }
 
 // ClearLine begins the line of a terminal anew.

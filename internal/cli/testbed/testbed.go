@@ -25,8 +25,6 @@ func Command(s *session.Session) *cobra.Command {
 		Use: "testbed", Short: "Disturb your client's traffic, have it judged, and move the clock, on a test bed",
 		Long: "Commands for a service with FORGERUN_TESTBED=true, such as 'forgerun dev'. All but the clock is about the client whose key\n" +
 			"is used. To judge a program in one line there is 'forgerun verdict'.",
-		Example: "  forgerun testbed faults set flaky-network --seed 7\n  forgerun testbed faults show\n" +
-			"  forgerun testbed clock advance 25h",
 	}))
 	c.AddCommand(faultsCommand(s), sessionsCommand(s), clockCommand(s), &cobra.Command{
 		Use: "reset", Short: "Remove all jobs of the client with all that belongs to them", Args: command.Exactly(0),
@@ -72,7 +70,6 @@ func faultsCommand(s *session.Session) *cobra.Command {
 		Use: "set PROFILE|FILE", Short: "Replace the rules by those of a profile, or of a JSON file", Args: command.Exactly(1),
 		Long:      "Replaces the client's rules. FILE has an array of rules, as docs/reference/testbed.md has them; - is standard input.",
 		ValidArgs: profiles,
-		Example:   "  forgerun testbed faults set overloaded\n  forgerun testbed faults set faults.json",
 		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			if _, err := os.Stat(args[0]); args[0] != "-" && err != nil {
 				wanted.Profile = args[0]

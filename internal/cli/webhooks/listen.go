@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"slices"
@@ -29,31 +30,37 @@ import (
 
 // listenFlags say where to listen, and what to do with each message.
 type listenFlags struct {
-	addr, publicURL, run string
-	events               []string
-	count                int
-	structured           bool
+	addr, publicURL, forward string
+	command                  []string
+	events                   []string
+	count                    int
+	structured               bool
 }
 
 func listenCommand(s *session.Session) *cobra.Command {
 	var f listenFlags
 	c := &cobra.Command{
-		Use: "listen", Short: "Receive events here: registers a webhook, verifies and prints each message", Args: command.Exactly(0),
+		Use: "listen [-- COMMAND [ARGUMENT...]]", Short: "Receive events here: registers a webhook, verifies and prints each message",
 		Long: "Starts a receiver on this machine, registers it as a webhook of the client, and prints each message once both of its\n" +
-			"signatures are verified. With --exec a command is run for each: it gets the body on standard input, and FORGERUN_EVENT,\n" +
-			"FORGERUN_EVENT_ID, FORGERUN_JOB_ID and FORGERUN_WEBHOOK_ID; if it fails the message is answered 500 and comes again.\n" +
-			"The webhook is deleted at the end (Ctrl-C).\n\n" +
+			"signatures are verified. With --forward each is also sent to that URL, whose answer the service gets; the secret that the\n" +
+			"webhook signs with is printed, the signature with a key is of the address of this receiver. With a COMMAND that is run for\n" +
+			"each: it gets the body on standard input, and FORGERUN_EVENT, FORGERUN_EVENT_ID, FORGERUN_JOB_ID and FORGERUN_WEBHOOK_ID;\n" +
+			"if it fails the message is answered 500 and comes again. The webhook is deleted at the end (Ctrl-C).\n\n" +
 			"The service must be able to reach the receiver: forgerun dev can on this machine, another one through --public-url, and on\n" +
 			"private addresses only with FORGERUN_WEBHOOK_ALLOW_PRIVATE.",
-		Example: "  forgerun webhooks listen\n  forgerun webhooks listen --events 'job.failed' --exec ./notify.sh\n" +
-			"  forgerun webhooks listen --addr :9000 --public-url https://tunnel.example.com",
-		RunE: func(c *cobra.Command, _ []string) error { return listen(c.Context(), s, f) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if dash := c.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
+				return command.Usagef("a command stands after --: forgerun webhooks listen -- %s", strings.Join(args, " "))
+			}
+			f.command = args
+			return listen(c.Context(), s, f)
+		},
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.addr, "addr", "127.0.0.1:0", "`address` to listen on; port 0 takes a free one")
 	flags.StringVar(&f.publicURL, "public-url", "", "`URL` at which the service reaches that (default: the address itself)")
 	flags.StringSliceVar(&f.events, "events", []string{"*"}, "`names` of events, job.* or *")
-	flags.StringVar(&f.run, "exec", "", "`command` to run for each message, by the shell")
+	flags.StringVar(&f.forward, "forward", "", "`URL` to send each message to")
 	flags.IntVar(&f.count, "count", 0, "end after so many `messages`; 0: go on")
 	flags.BoolVar(&f.structured, "structured", false, "get the whole CloudEvent in the body (content mode structured)")
 	return c
@@ -69,12 +76,15 @@ func listen(ctx context.Context, s *session.Session, f listenFlags) error {
 	if err != nil {
 		return err
 	}
+	if target, err := url.Parse(f.forward); f.forward != "" && (err != nil || target.Host == "") {
+		return command.Usagef("--forward %q: it must be a URL, such as http://localhost:3000/hook", f.forward)
+	}
 	listener, err := net.Listen("tcp", f.addr)
 	if err != nil {
 		return command.Usagef("--addr: %w", err)
 	}
 	r := &receiver{
-		ctx: ctx, printer: printer, exec: f.run, stderr: s.Stderr, note: s.Notef, most: f.count, enough: make(chan struct{}),
+		ctx: ctx, printer: printer, flags: f, stderr: s.Stderr, note: s.Notef, enough: make(chan struct{}),
 		directory: api.Directory(), path: "/" + rand.Text(), registered: make(chan struct{}), environ: os.Environ(),
 	}
 	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
@@ -92,6 +102,9 @@ func listen(ctx context.Context, s *session.Session, f listenFlags) error {
 	}
 	defer unregister(ctx, api, webhook.WebhookID, s.Notef)
 	r.begin(webhook)
+	if f.forward != "" {
+		s.Notef("What is forwarded to %s is signed with the secret %s", f.forward, webhook.Secret)
+	}
 	s.Notef("Webhook %s gets %s at %s. Ctrl-C deletes it.", webhook.WebhookID, strings.Join(f.events, ", "), webhook.URL)
 	select {
 	case err := <-served:
@@ -103,8 +116,8 @@ func listen(ctx context.Context, s *session.Session, f listenFlags) error {
 	}
 }
 
-func register(ctx context.Context, api *client.Client, url string, f listenFlags) (*client.Webhook, error) {
-	request := client.WebhookRequest{URL: url, Events: f.events, Description: "forgerun webhooks listen"}
+func register(ctx context.Context, api *client.Client, address string, f listenFlags) (*client.Webhook, error) {
+	request := client.WebhookRequest{URL: address, Events: f.events, Description: "forgerun webhooks listen"}
 	if f.structured {
 		request.ContentMode = "structured"
 	}
@@ -125,11 +138,10 @@ const (
 type receiver struct {
 	ctx       context.Context
 	printer   *output.Printer
-	exec      string // "": messages are printed
+	flags     listenFlags
 	environ   []string
 	stderr    io.Writer
 	note      func(format string, args ...any)
-	most      int // messages; 0: any number
 	directory *client.Directory
 	path      string
 
@@ -198,21 +210,21 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 	if r.seen[message.WebhookID] {
 		return http.StatusNoContent // its answer was lost
 	}
-	if r.most > 0 && r.count >= r.most {
+	if r.flags.count > 0 && r.count >= r.flags.count {
 		return http.StatusServiceUnavailable // the command ends
 	}
-	if err := r.handOn(message, body); err != nil {
-		r.note("%s was not taken: %v", message.Name, err)
-		return http.StatusInternalServerError
+	status := r.handOn(request, message, body)
+	if status >= http.StatusMultipleChoices {
+		return status
 	}
 	if len(r.seen) >= seenAtAll {
 		clear(r.seen)
 	}
 	r.seen[message.WebhookID] = true
-	if r.count++; r.count == r.most {
+	if r.count++; r.count == r.flags.count {
 		close(r.enough)
 	}
-	return http.StatusNoContent
+	return status
 }
 
 // shown is a message as it is printed.
@@ -225,34 +237,79 @@ type shown struct {
 	Sequence   int             `json:"seq,omitempty"`
 	WorkKind   string          `json:"work_kind,omitempty"`
 	Verified   []string        `json:"verified"`
+	Status     int             `json:"forward_status,omitempty"` // of the answer to --forward
 	Data       json.RawMessage `json:"data"`
 }
 
 var shownView = output.View{ID: "delivery_id"}
 
-func (r *receiver) handOn(m *client.WebhookMessage, body []byte) error {
-	if r.exec != "" {
-		return r.runCommand(m, body)
+// handOn runs the command for a message, or forwards it, or neither, and prints it. It gives the status of the answer.
+func (r *receiver) handOn(request *http.Request, m *client.WebhookMessage, body []byte) (status int) {
+	status = http.StatusNoContent
+	switch {
+	case len(r.flags.command) > 0:
+		if err := r.runCommand(m, body); err != nil {
+			r.note("%s was not taken: %v", m.Name, err)
+			return http.StatusInternalServerError
+		}
+		return status // the output is the command's
+	case r.flags.forward != "":
+		var err error
+		if status, err = r.sendOn(request, body); err != nil {
+			r.note("%s was not taken: %v", m.Name, err)
+			return http.StatusBadGateway
+		}
 	}
+	if err := r.print(m, status); err != nil {
+		if r.failed == nil {
+			r.failed = err
+		}
+		return http.StatusInternalServerError
+	}
+	return status
+}
+
+// notForwarded are the headers that are of the connection to this receiver.
+var notForwarded = []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"}
+
+// sendOn sends a message to the URL of --forward and gives the status of its answer.
+func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err error) {
+	on, err := http.NewRequestWithContext(request.Context(), http.MethodPost, r.flags.forward, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	on.Header = request.Header.Clone()
+	for _, name := range notForwarded {
+		on.Header.Del(name)
+	}
+	answer, err := http.DefaultTransport.RoundTrip(on) // a redirection is an answer too
+	if err != nil {
+		return 0, err
+	}
+	return answer.StatusCode, answer.Body.Close()
+}
+
+func (r *receiver) print(m *client.WebhookMessage, status int) error {
 	one := shown{
 		DeliveryID: m.WebhookID, EventID: m.EventID, Name: m.Name, JobID: m.JobID(), Time: m.Time, Sequence: m.Sequence, WorkKind: m.WorkKind,
 		Verified: []string{"secret", "signature"}, Data: m.Data,
 	}
-	err := r.printer.Each(shownView, one, func(value any) string {
-		style := r.printer.Style
-		status := output.Text(output.At(value, "data.jobStatus"))
-		return fmt.Sprintf("%s  %s  %-22s  %s  %s", style.Paint(term.Faint, m.Time.Local().Format("15:04:05.000")),
-			style.Paint(term.Good, "verified"), term.Line(m.Name), term.Line(one.JobID), style.Paint(term.StateColor(status), term.Line(status)))
-	})
-	if err != nil && r.failed == nil {
-		r.failed = err
+	forwarded := ""
+	if r.flags.forward != "" {
+		one.Status, forwarded = status, fmt.Sprintf("  answered %d", status)
 	}
-	return err
+	return r.printer.Each(shownView, one, func(value any) string {
+		style := r.printer.Style
+		state := output.Text(output.At(value, "data.jobStatus"))
+		return fmt.Sprintf("%s  %s  %-22s  %-36s  %s%s", style.Paint(term.Faint, m.Time.Local().Format("15:04:05.000")),
+			style.Paint(term.Good, "verified"), term.Line(m.Name), term.Line(one.JobID), style.Paint(term.StateColor(state), term.Line(state)),
+			forwarded)
+	})
 }
 
-// runCommand runs the command of --exec for a message.
+// runCommand runs the command for a message.
 func (r *receiver) runCommand(m *client.WebhookMessage, body []byte) error {
-	c := exec.CommandContext(r.ctx, "sh", "-c", r.exec) // what the caller asked for, by the shell as they typed it
+	c := exec.CommandContext(r.ctx, r.flags.command[0], r.flags.command[1:]...) // as the caller asked for
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), r.printer.Out, r.stderr
 	c.Env = slices.Concat(r.environ, []string{
 		"FORGERUN_EVENT=" + m.Name, "FORGERUN_EVENT_ID=" + m.EventID, "FORGERUN_JOB_ID=" + m.JobID(), "FORGERUN_WEBHOOK_ID=" + m.WebhookID,

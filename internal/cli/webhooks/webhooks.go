@@ -81,8 +81,6 @@ func redeliverCommand(s *session.Session) *cobra.Command {
 	c := &cobra.Command{
 		Use: "redeliver WEBHOOK [DELIVERY...]", Short: "Send deliveries that failed, or were delivered, again", Args: command.AtLeast(1),
 		Long: "Sends the named deliveries of a webhook again, or with --since all that failed since then.",
-		Example: "  forgerun webhooks redeliver WEBHOOK DELIVERY\n" +
-			"  forgerun webhooks redeliver WEBHOOK --since 2h",
 		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			if (since == "") == (len(args) == 1) {
 				return command.Usagef("name deliveries, or give --since (forgerun webhooks redeliver --help)")

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"slices"
+	"regexp"
 	"strings"
 	"time"
 
@@ -36,7 +35,6 @@ Faults for --chaos, each with the mean time between two of them:
 // runFlags are what the command line of "run" says.
 type runFlags struct {
 	trial.Options
-	scenario       string
 	workers, chaos string
 	seed           uint64
 	duration       time.Duration
@@ -69,14 +67,7 @@ func (p Program) runCommand() *cobra.Command {
 
 // play plays the scenario, and gives the exit code. typed is the command line, for the report.
 func (f *runFlags) play(ctx context.Context, p Program, typed string) int {
-	text, err := scenario.Text(f.scenario)
-	if err != nil { // it is a file
-		text, err = os.ReadFile(f.scenario)
-	}
-	if err != nil {
-		return p.Unusable(err)
-	}
-	f.Text, f.Command, f.Program, f.Stdout, f.Stderr = string(text), typed, p.versionLine(), p.Stdout, p.Stderr
+	f.Command, f.Program, f.Stdout, f.Stderr = typed, p.versionLine(), p.Stdout, p.Stderr
 	passed, err := trial.New(f.Options).Run(ctx)
 	switch {
 	case ctx.Err() != nil:
@@ -113,7 +104,7 @@ func (f *runFlags) load(name string) error {
 	if err != nil {
 		return err
 	}
-	f.scenario, f.Scenario, f.StartWorkers = name, s, f.workers != ""
+	f.Scenario, f.StartWorkers = s, f.workers != ""
 	return f.overrule(s)
 }
 
@@ -161,21 +152,22 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	return nil
 }
 
+// opensDoors matches the flags whose values are secret.
+var opensDoors = regexp.MustCompile(`^--?(key|database-url|redis-url)$`)
+
 // commandLine is the command as the report shows it: without what opens doors. Arguments are all that was typed after the program.
 func commandLine(path string, arguments []string) string {
-	line := strings.Fields(path)
-	args := arguments[min(len(line)-1, len(arguments)):]
-	for i := 0; i < len(args); i++ {
-		name, value, joined := strings.Cut(args[i], "=")
-		line = append(line, args[i])
-		if !slices.Contains([]string{"key", "database-url", "redis-url"}, strings.TrimLeft(name, "-")) || !strings.HasPrefix(name, "-") {
-			continue
+	line, hidden := []string{path}, false
+	for _, arg := range arguments[min(strings.Count(path, " "), len(arguments)):] {
+		name, _, joined := strings.Cut(arg, "=")
+		secret := opensDoors.MatchString(name) && !hidden
+		switch {
+		case hidden:
+			arg = "..."
+		case secret && joined:
+			arg = name + "=..."
 		}
-		if joined && value != "" {
-			line[len(line)-1] = name + "=..."
-		} else if i+1 < len(args) {
-			line, i = append(line, "..."), i+1
-		}
+		line, hidden = append(line, arg), secret && !joined
 	}
 	return strings.Join(line, " ")
 }

@@ -12,7 +12,7 @@ import (
 func TestTheReportShowsNoSecret(t *testing.T) {
 	t.Parallel()
 	line := commandLine("forgerun simulate run", []string{"simulate", "run", "steady", "--key", "frk_a", "--key=frk_b", "-key", "frk_c",
-		"--database-url", "postgres://u:p@h/d", "--redis-url=redis://:p@h", "--seed", "3"})
+		"--database-url", "host=h password=p", "--redis-url=redis://:p@h", "--seed", "3"})
 	require.Equal(t, "forgerun simulate run steady --key ... --key=... -key ... --database-url ... --redis-url=... --seed 3", line)
 }
 

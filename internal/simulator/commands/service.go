@@ -82,9 +82,9 @@ func (s *service) start(ctx context.Context) (err error) {
 	if s.child, err = stack.StartProcess(s.command); err != nil {
 		return err
 	}
-	err = s.child.Await(ctx, func(context.Context) (bool, error) {
+	err = s.child.Await(ctx, func(context.Context) bool {
 		_, err := os.Stat(filepath.Join(s.dir, readyFile))
-		return err == nil, nil
+		return err == nil
 	})
 	if errors.Is(err, stack.ErrExited) {
 		return fmt.Errorf("forgerun dev %w", err)

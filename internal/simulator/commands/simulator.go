@@ -34,7 +34,7 @@ func Simulator(ctx context.Context, args []string, stdout, stderr io.Writer) int
 	root.AddCommand(&cobra.Command{Use: "version", Short: "Print the version", Args: command.Exactly(0),
 		Run: func(*cobra.Command, []string) { fmt.Fprint(stdout, version.Get().Text("simulator")) }})
 	root.AddCommand(command.Man(root, version.Number()))
-	code, err := command.Execute(ctx, root, args, stdout, stderr)
+	code, err := command.Execute(ctx, root, "", args, stdout, stderr)
 	if err != nil {
 		return p.Unusable(err)
 	}

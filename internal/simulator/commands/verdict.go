@@ -14,6 +14,7 @@ import (
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
 	"github.com/forgerun/forgerun/internal/stack"
 )
@@ -197,5 +198,5 @@ func (v *verdictRun) tell(ctx context.Context, c *client.Client, result *client.
 			return err
 		}
 	}
-	return writeVerdict(v.Stdout, result)
+	return writeVerdict(v.Stdout, term.Of(v.Stdout, os.Getenv), result)
 }

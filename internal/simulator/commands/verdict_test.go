@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
 // testbedWith is a service that finds a client to be so.
@@ -135,11 +136,11 @@ func TestVerdictAsText(t *testing.T) {
 		},
 	}
 	var text bytes.Buffer
-	require.NoError(t, writeVerdict(&text, &v))
+	require.NoError(t, writeVerdict(&text, term.Style{}, &v))
 	require.Contains(t, text.String(), "BROKEN  same-body")
 	require.Contains(t, text.String(), "(2 of 3 times)")
 	require.Regexp(t, `(?s)POST /first.*POST <script.*Another. \(2 times\)`, text.String())
-	require.Contains(t, text.String(), "Not exercised. What would: A delay.")
+	require.Regexp(t, `(?s)   -    time-outs .*  ok    backoff .*BROKEN  same-body`, text.String(), "what matters most is the end")
 	require.Contains(t, text.String(), "The client is wrong: 1 rules kept, 1 broken, 1 not exercised.")
 	require.Contains(t, text.String(), "  faults of 9 submissions:\n        2  429\n  faults of 0 event streams:\n     none  ")
 	require.Contains(t, text.String(), "It has not met 1 of the faults")

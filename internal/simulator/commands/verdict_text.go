@@ -1,11 +1,15 @@
 package commands
 
 import (
-	"fmt"
+	"cmp"
+	_ "embed"
 	"io"
+	"slices"
 	"strings"
+	"text/template"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
@@ -14,32 +18,31 @@ const (
 	ruleBroken       = "broken"
 	ruleNotExercised = "not_exercised"
 	clientWrong      = "wrong"
-	clientIncomplete = "incomplete"
 	clientImprovable = "could_be_better"
 	levelShould      = "should"
 )
 
-// shown is how much of the evidence of a rule a terminal gets. Files have all.
-const shown = 2
+//go:embed verdict.txt
+var verdictText string
 
-// marks stand before a rule.
-var marks = map[string]string{"held": "  ok  ", ruleBroken: "BROKEN", ruleNotExercised: "   -  "}
-
-// writeFaults writes which faults happened to which requests, and which did not.
-func writeFaults(b *strings.Builder, faults []client.FaultCount) {
-	of := ""
-	for _, f := range faults {
-		if f.Of != of {
-			of = f.Of
-			fmt.Fprintf(b, "  faults of %d %s:\n", f.Requests, f.Of)
-		}
-		if f.Times == 0 {
-			fmt.Fprintf(b, "    %5s  %s\n", "none", f.Fault)
-			continue
-		}
-		fmt.Fprintf(b, "    %5d  %s\n", f.Times, f.Fault)
+// rank is the order of results: what matters most is read last, at the end of what was printed.
+func rank(r client.RuleResult) int {
+	switch {
+	case r.Status == ruleNotExercised:
+		return 0
+	case r.Status != ruleBroken:
+		return 1
+	case r.Level == levelShould:
+		return 2
 	}
+	return 3
 }
+
+// marks stand before a rule, by its rank.
+var marks = []struct {
+	text  string
+	color term.Color
+}{{"   -  ", term.Plain}, {"  ok  ", term.Good}, {"better", term.Warn}, {"BROKEN", term.Bad}}
 
 // unmet counts the faults of the profile that the client has not met.
 func unmet(v *client.Verdict) (n int) {
@@ -51,64 +54,27 @@ func unmet(v *client.Verdict) (n int) {
 	return n
 }
 
-// writeVerdict writes a table of the rules, with the evidence of those that were broken.
-func writeVerdict(w io.Writer, v *client.Verdict) error {
+// writeVerdict writes a table of the rules, with the first evidence of those that were broken. Files have all of it.
+func writeVerdict(w io.Writer, style term.Style, v *client.Verdict) error {
+	sorted := *v
+	sorted.Results = slices.SortedStableFunc(slices.Values(v.Results), func(a, b client.RuleResult) int { return rank(a) - rank(b) })
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%d requests", v.Exchanges)
-	if v.Profile != "" {
-		fmt.Fprintf(&b, ", profile %s, seed %d", v.Profile, v.Seed)
+	err := template.Must(template.New("verdict").Option("missingkey=zero").Funcs(template.FuncMap{
+		"mark": func(r client.RuleResult) string { return marks[rank(r)].text },
+	}).Parse(verdictText)).Execute(&b, struct {
+		*client.Verdict
+		Unmet int
+	}{&sorted, unmet(v)})
+	if err != nil {
+		return err
 	}
-	b.WriteString("\n")
-	writeFaults(&b, v.Faults)
-	b.WriteString("\n")
-	for _, r := range v.Results {
-		mark := marks[r.Status]
-		if r.Status == ruleBroken && r.Level == levelShould {
-			mark = "better"
-		}
-		fmt.Fprintf(&b, "%s  %-22s %s", mark, r.Rule, r.Title)
-		switch r.Status {
-		case ruleBroken:
-			fmt.Fprintf(&b, " (%d of %d times)\n", r.Failures, r.Times)
-			for _, e := range r.Evidence[:min(len(r.Evidence), shown)] {
-				writeMoment(&b, e.Before)
-				writeMoment(&b, e.Request)
-				more := ""
-				if e.Times > 1 {
-					more = fmt.Sprintf(" (%d times)", e.Times)
-				}
-				fmt.Fprintf(&b, "            found:    %s%s\n            expected: %s\n", e.Found, more, e.Expected)
-			}
-			fmt.Fprintf(&b, "          %q\n          %s\n", r.Quote, r.See)
-		case ruleNotExercised:
-			fmt.Fprintf(&b, "\n          Not exercised. What would: %s\n", r.Exercise)
-		default:
-			fmt.Fprintf(&b, " (%d)\n", r.Times)
-		}
+	text := judge.PrintableLines(b.String()) // colours are not
+	for _, m := range marks {
+		text = strings.ReplaceAll(text, "\n"+m.text+"  ", "\n"+style.Paint(m.color, m.text)+"  ")
 	}
-	fmt.Fprintf(&b, "\nThe client %s: %d rules kept, %d broken, %d not exercised.",
-		map[string]string{"right": "is right", clientWrong: "is wrong", clientImprovable: "is not wrong, and could be better",
-			clientIncomplete: "is not wrong, as far as this shows"}[v.Verdict],
-		v.Counts["held"], v.Counts[ruleBroken], v.Counts[ruleNotExercised])
-	if n := unmet(v); n > 0 {
-		fmt.Fprintf(&b, " It has not met %d of the faults that the profile is about.", n)
-	}
-	b.WriteString("\n")
-	for line := range strings.Lines(b.String()) {
-		if _, err := io.WriteString(w, judge.Printable(strings.TrimSuffix(line, "\n"))+"\n"); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func writeMoment(b *strings.Builder, m *client.Moment) {
-	if m == nil {
-		return
-	}
-	fmt.Fprintf(b, "          %s  %s\n            answer:   %s\n", m.At.UTC().Format("15:04:05.000"),
-		strings.Join(append([]string{m.Request}, m.Headers...), ", "), m.Answer)
-	if m.Fault != "" {
-		fmt.Fprintf(b, "            fault:    %s\n", m.Fault)
-	}
+	end := strings.LastIndex(text, "The client")
+	head, rest, _ := strings.Cut(text[end:], ":")
+	color := cmp.Or(map[string]term.Color{clientWrong: term.Bad, clientImprovable: term.Warn}[v.Verdict], term.Good)
+	_, err = io.WriteString(w, text[:end]+style.Paint(color, head)+":"+rest)
+	return err
 }

@@ -1,3 +1,10 @@
+// Package history keeps what was seen of a run of the simulator: every request
+// and answer, every event of a stream, every delivery to a webhook, and at the
+// end what the API and the rows say. Nothing is judged here.
+//
+// Facts are lines of JSON in a folder, spread over files by the job (or the event of no job) they are
+// about, so that a run of a million jobs is written with little memory, and
+// later read back one file at a time with all facts of a job together.
 package history
 
 import (
@@ -46,7 +53,9 @@ const (
 
 // Fact is one thing that was seen. Which members it has follows from its Kind.
 type Fact struct {
-	Job string `json:"job,omitempty"` // "" where there is none; the first member, since the reader looks for it
+	// The reader looks for the first member of a line.
+	About string `json:"about,omitempty"` // of a delivery without a job: its event; set by the writer
+	Job   string `json:"job,omitempty"`   // "" where there is none
 
 	At time.Time `json:"at"` // by the simulator's clock; of an answer, when it had come
 	// Of Looked and ListedJob: when it was asked for; of StoredJob and StoredDeliver:
@@ -65,6 +74,14 @@ type Fact struct {
 	Task       *Task       `json:"task,omitempty"`
 	Schedule   *Schedule   `json:"schedule,omitempty"`
 	Note       string      `json:"note,omitempty"`
+}
+
+// Subject is what the fact is kept with: its job, or of a delivery without one its event; "" for none.
+func (f *Fact) Subject() string {
+	if f.Job == "" && f.Delivery != nil {
+		return f.Delivery.EventID
+	}
+	return f.Job
 }
 
 // Schedule is one by interval, whose due times are from its creation to its end, an interval after the other.
@@ -155,8 +172,6 @@ type Job struct {
 	PayloadSize *int64 `json:"payload_size,omitempty"` // of polls only
 
 	// Of rows only.
-	Client        string     `json:"client_id,omitempty"`
-	RequestID     string     `json:"request_id,omitempty"`
 	RunAt         *time.Time `json:"run_at,omitempty"`
 	EventSeq      int        `json:"event_seq,omitempty"`
 	Fence         int        `json:"fence,omitempty"`
@@ -213,11 +228,11 @@ type Event struct {
 	Job string `json:"job,omitempty"`
 }
 
-// Scenario is what is told of a job's work kind.
+// Scenario is what is told of a job's work kind. Members that were not told are zero.
 type Scenario struct {
-	WorkKind   string `json:"work_kind,omitempty"`
-	DurationMS *int64 `json:"duration_ms,omitempty"`
-	Expected   string `json:"expected_outcome,omitempty"`
+	WorkKind        string `json:"work_kind,omitempty"`
+	DurationMS      int64  `json:"duration_ms,omitempty"`
+	ExpectedOutcome string `json:"expected_outcome,omitempty"`
 }
 
 // Report is the account of one finished attempt.
@@ -259,7 +274,7 @@ type Delivery struct {
 
 	// Of Received: what the body and the attribute workkind say, and how late the
 	// receiver answers.
-	Scenario *Scenario     `json:"scenario,omitempty"`
+	Scenario Scenario      `json:"scenario,omitzero"`
 	WorkKind string        `json:"work_kind,omitempty"`
 	After    time.Duration `json:"after,omitempty"`
 

@@ -17,7 +17,7 @@ import (
 // Buckets is the number of files that facts are spread over, besides the one for facts about no job.
 const Buckets = 256
 
-// Loose is the bucket of facts about no job: submissions that ended without one.
+// Loose is the bucket of facts without a subject: submissions that ended without a job.
 const Loose = Buckets
 
 const bufferSize = 16 << 10
@@ -34,7 +34,6 @@ type bucket struct {
 	mu   sync.Mutex
 	file *os.File
 	out  *bufio.Writer
-	line bytes.Buffer
 }
 
 // Create makes an empty history in dir, which it makes when missing. An existing history is an error.
@@ -73,16 +72,19 @@ func hash(job []byte) uint32 {
 
 // Add keeps the fact. Err and Close return an error of the disk.
 func (w *Writer) Add(f Fact) {
-	b := &w.buckets[bucketOf(f.Job)]
+	subject := f.Subject()
+	if f.Job == "" {
+		f.About = subject
+	}
+	b := &w.buckets[bucketOf(subject)]
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.file == nil || w.broken.Load() != nil {
 		return
 	}
-	b.line.Reset()
-	err := json.NewEncoder(&b.line).Encode(f)
+	line, err := json.Marshal(f)
 	if err == nil {
-		_, err = b.out.Write(b.line.Bytes())
+		_, err = b.out.Write(append(line, '\n'))
 	}
 	if err != nil {
 		w.broken.CompareAndSwap(nil, &err)
@@ -135,9 +137,9 @@ func Open(dir string) (*Reader, error) {
 // partSize is about how much of a file is held in memory as facts at a time.
 const partSize = 2 << 20
 
-// Jobs calls fn with the facts of some of the bucket's jobs after the other, until it returns an error: all facts of
-// a job together, in the order in which they were added. A long file is read several times, each time for a part of
-// its jobs, which bounds the memory.
+// Jobs calls fn with the facts of some of the bucket's subjects after the other, until it returns an error: all facts of
+// a job, or of an event of no job, together, in the order in which they were added. A long file is read several times,
+// each time for a part of its jobs, which bounds the memory.
 func (r *Reader) Jobs(bucket int, fn func(jobs map[string][]Fact) error) error {
 	info, err := os.Stat(bucketPath(r.dir, bucket))
 	if err != nil {
@@ -146,8 +148,8 @@ func (r *Reader) Jobs(bucket int, fn func(jobs map[string][]Fact) error) error {
 	parts := uint32(info.Size()/partSize) + 1
 	for part := range parts {
 		jobs := map[string][]Fact{}
-		err := r.each(bucket, func(line []byte) bool { return hash(jobIn(line))/Buckets%parts == part }, func(f Fact) error {
-			jobs[f.Job] = append(jobs[f.Job], f)
+		err := r.each(bucket, func(line []byte) bool { return hash(subjectIn(line))/Buckets%parts == part }, func(f Fact) error {
+			jobs[f.Subject()] = append(jobs[f.Subject()], f)
 			return nil
 		})
 		if err == nil && len(jobs) > 0 {
@@ -160,14 +162,15 @@ func (r *Reader) Jobs(bucket int, fn func(jobs map[string][]Fact) error) error {
 	return nil
 }
 
-// jobIn gives the job of a line as it is written there, without reading the rest.
-func jobIn(line []byte) []byte {
-	rest, ok := bytes.CutPrefix(line, []byte(`{"job":"`))
-	if !ok {
-		return nil
+// subjectIn gives the subject of a line as it is written there, without reading the rest.
+func subjectIn(line []byte) []byte {
+	for _, member := range []string{`{"job":"`, `{"about":"`} {
+		if rest, ok := bytes.CutPrefix(line, []byte(member)); ok {
+			subject, _, _ := bytes.Cut(rest, []byte{'"'})
+			return subject
+		}
 	}
-	job, _, _ := bytes.Cut(rest, []byte{'"'})
-	return job
+	return nil
 }
 
 // Each calls fn with one fact of the bucket after the other, until it returns an error.

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -71,7 +72,7 @@ func (w *world) job(tenant int, kind string, options ...func(*tale)) *tale {
 	t := &tale{w: w, id: fmt.Sprintf("job-%04d", w.last), tenant: tenant, ticket: w.last,
 		now: w.start.Add(time.Duration(w.last%1000) * second)}
 	t.row = history.Job{
-		Type: "EXECUTE", WorkKind: kind, Attempt: 1, MaxAttempts: 4, CreatedAt: t.now, Client: fmt.Sprint("client-", tenant),
+		Type: "EXECUTE", WorkKind: kind, Attempt: 1, MaxAttempts: 4, CreatedAt: t.now,
 		Correlation: fmt.Sprintf("%s.%d", testRun, w.last), Keys: 1,
 	}
 	ms := catalogue[kind].duration.Milliseconds()
@@ -125,8 +126,8 @@ func (t *tale) try(replay bool) *tale {
 
 // scenario is what is told of the job's kind.
 func (t *tale) scenario() history.Scenario {
-	ms := catalogue[t.row.WorkKind].duration.Milliseconds()
-	return history.Scenario{WorkKind: t.row.WorkKind, DurationMS: &ms, Expected: expectedOutcome(t.row.WorkKind)}
+	ms := cmp.Or(catalogue[t.row.WorkKind].duration, 150*second).Milliseconds()
+	return history.Scenario{WorkKind: t.row.WorkKind, DurationMS: ms, ExpectedOutcome: expectedOutcome(t.row.WorkKind)}
 }
 
 // wait lets time pass.
@@ -196,8 +197,7 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 		tried, got := d, d
 		tried.State, tried.Attempts, tried.Status, tried.Tried = "", n+1, status, at
 		got.State, got.Error, got.Attempts, got.Status, got.Body, got.After = "", "", 0, status, "digest of "+e.ID, 10*time.Millisecond
-		scenario := e.Scenario
-		got.JobStatus, got.Emitted, got.Scenario, got.WorkKind = statusOf(e.Name, t.row.Failure), e.Emitted, &scenario, e.WorkKind
+		got.JobStatus, got.Emitted, got.Scenario, got.WorkKind = statusOf(e.Name, t.row.Failure), e.Emitted, e.Scenario, e.WorkKind
 		f := t.fact(history.StoredTry)
 		f.At, f.Delivery = t.w.end(), &tried
 		t.w.add(f)
@@ -314,7 +314,7 @@ func (t *tale) looks() *tale {
 // shown is what the API shows of the job.
 func (t *tale) shown() history.Job {
 	j := t.row
-	j.Client, j.RequestID, j.RunAt, j.EventSeq, j.Fence, j.LeaseExpiries, j.ResultAttempt, j.Keys = "", "", nil, 0, 0, 0, 0, 0
+	j.RunAt, j.EventSeq, j.Fence, j.LeaseExpiries, j.ResultAttempt, j.Keys = nil, 0, 0, 0, 0, 0
 	j.DurationMS, j.ShouldFail = nil, false
 	return j
 }

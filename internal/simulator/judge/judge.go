@@ -18,6 +18,52 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
+// Invariant is one thing that must hold after anything.
+type Invariant struct {
+	Key, Title string
+	sources    []Source // that it needs at the end: without one, it is checked in part or not at all
+}
+
+// Keys of the invariants.
+const (
+	accepted  = "accepted"
+	ended     = "final"
+	logged    = "log"
+	early     = "early"
+	fenced    = "fence"
+	keyed     = "key"
+	foreign   = "foreign"
+	delivered = "delivery"
+	measured  = "metrics"
+	tasked    = "queue"
+	answered  = "answers"
+	streamed  = "stream"
+	received  = "received"
+	timed     = "duration"
+	expected  = "catalogue"
+	scheduled = "schedule"
+)
+
+// Invariants are all that Judge checks.
+var Invariants = []Invariant{
+	{accepted, "Every 202 has its job, and no job is without its request", []Source{Lists, Rows}},
+	{ended, "Every attempt ends once, with outcome, report and terminal event, or waits for its time", []Source{Lists, Reports, Rows}},
+	{logged, "Each log is numbered from 1, a chain of allowed transitions, and never runs backwards", []Source{Reports, Rows}},
+	{early, "Nothing starts before its execution_at", []Source{Reports, Rows}},
+	{fenced, "Every claim has its fence, and nothing of a stale worker is visible", []Source{Rows}},
+	{keyed, "One idempotency key, one job", []Source{Lists, Rows}},
+	{foreign, "Nothing of another client, and nothing forged, in any answer, stream or delivery", []Source{Lists, Rows}},
+	{delivered, "Each event has its one delivery to each subscriber, and DELIVERED means answered with 2xx", []Source{Reports, Rows}},
+	{measured, "Metrics agree with the rows", []Source{Rows, Metrics}},
+	{tasked, "At rest no task is queued without its job", []Source{Rows, Queue}},
+	{answered, "Each answer shows what was so at its time", []Source{Lists, Reports, Rows}},
+	{streamed, "Each event is on its client's stream exactly once, in the order of its job", []Source{Rows}},
+	{received, "What receivers get is a known event, unchanged from try to try", []Source{Rows}},
+	{timed, "Durations are what lies between start and end, and as long as the work", []Source{Reports, Rows}},
+	{expected, "Each work kind ends as the catalogue says", []Source{Reports, Rows}},
+	{scheduled, "Each due time of a schedule has one job, none early, and no other time has one", []Source{Lists, Rows}},
+}
+
 // Reader gives facts as history.Reader does.
 type Reader interface {
 	Jobs(bucket int, fn func(jobs map[string][]history.Fact) error) error
@@ -30,7 +76,7 @@ func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 	run.latestSeen = run.moves().Latest(moveLag)
 	run.schedules = map[string]*scheduleRuns{}
 	b := newVerdictBuilder(&run)
-	if err := r.Each(history.Loose, b.checkUnattributed); err != nil {
+	if err := r.Each(history.Loose, b.checkLoose); err != nil {
 		return nil, err
 	}
 	group, working := errgroup.WithContext(ctx)
@@ -52,28 +98,59 @@ func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 	if err := b.checkTickets(ctx, r); err != nil {
 		return nil, err
 	}
-	b.checkUnattributedDeliveries()
-	b.checkSchedules()
-	b.checkMetrics()
+	b.check(&jobFacts{}, (*checker).checkSchedules, (*checker).checkMetrics)
 	if run.complete(Queue) && run.complete(Rows) {
 		b.verdict.Checked[tasked]++ // an empty queue counts as checked
 	}
 	return b.finish(), nil
 }
 
-// checkJobs checks some jobs, and removes each from the map when it is done.
-func (b *verdictBuilder) checkJobs(jobs map[string][]history.Fact) error {
-	for id, facts := range jobs {
-		j := newJobFacts(id, facts, b.run)
-		c := checkJob(j, b.run)
-		for i := range facts {
-			if f := &facts[i]; f.Delivery != nil && ofNoJob(f.Delivery.EventName) {
-				b.addUnattributed(*f)
-			}
+// check holds facts against rules.
+func (b *verdictBuilder) check(j *jobFacts, rules ...func(*checker)) {
+	c := &checker{jobFacts: j, run: b.run, looked: map[string]int64{}}
+	for _, rule := range rules {
+		rule(c)
+	}
+	b.add(c.violations, c.looked, j.facts)
+}
+
+// checkLoose checks one of the facts without a subject. They are not held in
+// memory: there are as many as the run has refused submissions.
+func (b *verdictBuilder) checkLoose(f history.Fact) error {
+	b.verdict.Facts++
+	if f.Submission != nil {
+		b.tickets.mark(f.Ticket, flagsOf(f.Submission))
+	}
+	if f.Schedule != nil {
+		b.run.schedules[f.Schedule.ID] = &scheduleRuns{Schedule: *f.Schedule, tenant: f.Tenant, jobs: map[int64]int{}}
+	}
+	b.check(&jobFacts{facts: []history.Fact{f}, ticket: f.Ticket}, func(c *checker) {
+		switch {
+		case f.Submission != nil: // ended without a job
+			c.checkRefusals(f.Submission)
+		case f.Kind == history.Strange:
+			c.strange(&f)
+		case f.Kind == history.QueuedTask:
+			c.look(tasked)
+			c.must(f.Note == "", tasked, "task %s: %s", f.Task.ID, f.Note)
 		}
-		b.add(c.violations, c.looked, facts)
+	})
+	return nil
+}
+
+// checkJobs checks some jobs, and events of no job, and removes each from the map when it is done.
+func (b *verdictBuilder) checkJobs(jobs map[string][]history.Fact) error {
+	for subject, facts := range jobs {
+		j := newJobFacts(facts[0].Job, facts, b.run)
+		b.check(j, (*checker).checkOwners, (*checker).checkOutsiders)
+		switch {
+		case j.isJob():
+			b.check(j, rules...)
+		case j.id == "":
+			b.check(j, (*checker).checkClientEvent)
+		}
 		b.count(j)
-		delete(jobs, id)
+		delete(jobs, subject)
 	}
 	return nil
 }
@@ -97,7 +174,7 @@ func (b *verdictBuilder) count(j *jobFacts) {
 	}
 }
 
-// checker checks one job.
+// checker checks one job, or what else is looked at together.
 type checker struct {
 	*jobFacts
 	run *RunContext
@@ -114,23 +191,10 @@ var rules = []func(*checker){
 	(*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkDeliveryLogs, (*checker).checkTasks,
 }
 
-// checkJob checks all facts of one job against all invariants.
-func checkJob(j *jobFacts, run *RunContext) *checker {
-	c := &checker{jobFacts: j, run: run, looked: map[string]int64{}}
-	c.checkOwners()
-	c.checkOutsiders()
-	if c.isJob() {
-		for _, rule := range rules {
-			rule(c)
-		}
-	}
-	return c
-}
-
 // isJob reports whether the facts are about a job: a batch's may be kept under its id.
-func (c *checker) isJob() bool {
-	return len(c.byKind[history.Submitted]) > 0 || c.job != nil || len(c.log) > 0 || len(c.byKind[history.StoredReport]) > 0 ||
-		len(c.byKind[history.QueuedTask]) > 0
+func (j *jobFacts) isJob() bool {
+	return len(j.byKind[history.Submitted]) > 0 || j.job != nil || len(j.log) > 0 || len(j.byKind[history.StoredReport]) > 0 ||
+		len(j.byKind[history.QueuedTask]) > 0
 }
 
 // look counts that an invariant was checked.

@@ -14,7 +14,7 @@ import (
 func printed(v *Verdict) string {
 	var text strings.Builder
 	for _, violation := range v.Violations {
-		violation.Write(&text)
+		text.WriteString(violation.String())
 	}
 	return text.String()
 }
@@ -225,7 +225,7 @@ func TestViolationIsReadable(t *testing.T) {
 	text := printed(v)
 	require.NotContains(t, text, "hush")
 	require.NotContains(t, text, "\x1b")
-	require.Contains(t, text, "final: attempt 1 ended and has no report\n  job "+jobName(calledJob)+fmt.Sprintf(", ticket %d\n", calledJob))
+	require.Contains(t, text, "final: attempt 1 ended and has no report, job "+jobName(calledJob)+fmt.Sprintf(", ticket %d\n", calledJob))
 	last := ""
 	for _, part := range []string{"job.created", "job.queued", "job.assigned", "job.running", "job.succeeded"} {
 		at := strings.Index(text, part)

@@ -122,23 +122,24 @@ func isRefusal(status int) bool {
 }
 
 // checkRefusals: valid requests are refused only for now, invalid ones always.
-func checkRefusals(s *history.Submission, run *RunContext, must func(ok bool, invariant, format string, args ...any)) {
+func (c *checker) checkRefusals(s *history.Submission) {
+	c.look(answered)
 	for _, t := range s.Tries {
-		checkReceipt(s, t, must)
+		c.checkReceipt(s, t)
 		switch {
 		case t.Code == "RFA_EXEC_IDEMPOTENCY_CONFLICT":
-			must(false, answered, "a repetition of the same request was refused as another one under its key")
+			c.must(false, answered, "a repetition of the same request was refused as another one under its key")
 		case isRefusal(t.Status):
-			must(!valid(s, t, run), answered, "a valid request was refused with %d %s", t.Status, t.Code)
+			c.must(!c.valid(s, t), answered, "a valid request was refused with %d %s", t.Status, t.Code)
 		case t.Accepted():
-			must(s.WorkKind != payloadInvalid, expected, "%s was accepted as job %s", payloadInvalid, t.Job)
+			c.must(s.WorkKind != payloadInvalid, expected, "%s was accepted as job %s", payloadInvalid, t.Job)
 		}
 	}
 }
 
 // valid: there was nothing wrong with the request, and execution_at was ahead by the service's clock.
-func valid(s *history.Submission, t history.Try, run *RunContext) bool {
-	ahead := func(at time.Time) bool { return s.ExecutionAt == nil || s.ExecutionAt.After(run.latest(at)) }
+func (c *checker) valid(s *history.Submission, t history.Try) bool {
+	ahead := func(at time.Time) bool { return s.ExecutionAt == nil || s.ExecutionAt.After(c.run.latest(at)) }
 	return s.WorkKind != payloadInvalid && ahead(t.Sent) && ahead(t.Answered)
 }
 
@@ -156,8 +157,7 @@ func (c *checker) checkTries() {
 		if f.Submission == nil {
 			continue
 		}
-		c.look(answered)
-		checkRefusals(f.Submission, c.run, c.must)
+		c.checkRefusals(f.Submission)
 		for _, t := range f.Submission.Tries {
 			if !t.Accepted() {
 				continue

@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -20,7 +19,7 @@ const (
 // is DELIVERED was answered with 2xx, and none is forgotten.
 func (c *checker) checkDeliveries() {
 	facts, ok := c.knownDeliveries()
-	if !ok {
+	if !ok || c.run.complete(Rows) && c.row == nil {
 		return
 	}
 	callback := ""
@@ -87,53 +86,37 @@ func (c *checker) checkShownDeliveries() {
 // knownDeliveries are the job's as stored, else as the API shows them, if it does.
 func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	if c.run.complete(Rows) {
-		return c.byKind[history.StoredDeliver], c.row != nil
+		return c.byKind[history.StoredDeliver], true
 	}
-	sampled := len(c.byKind[history.ToldReport]) > 0 // both are read together
-	return c.byKind[history.ToldDelivery], sampled && c.run.complete(Reports)
+	return c.byKind[history.ToldDelivery], len(c.byKind[history.ToldReport]) > 0 // both are read together
 }
 
-// checkDelivery: its state agrees with what was sent and answered.
-func (c *checker) checkDelivery(f *history.Fact) {
-	var attempts deliveryAttempts
-	for _, kind := range []history.Kind{history.StoredTry, history.Received} {
-		for _, try := range c.byKind[kind] {
-			if try.Delivery.ID == f.Delivery.ID {
-				attempts.add(try)
-			}
-		}
-	}
-	for _, wrong := range attempts.check(f, c.run) {
-		c.must(false, delivered, "%s", wrong)
-	}
-}
-
-// deliveryAttempts counts the attempts of a delivery.
-type deliveryAttempts struct {
+// attempts counts the attempts of a delivery.
+type attempts struct {
 	recorded, recorded2xx int // as stored
 	internal              int // of recorded, those that count against no limit
 	received2xx, gone     int // what the receiver answered: 2xx, 410
 }
 
-func (a *deliveryAttempts) add(f *history.Fact) {
-	ok := count(f.Delivery.Status >= 200 && f.Delivery.Status < 300)
-	switch f.Kind {
-	case history.StoredTry:
-		a.recorded++
-		a.recorded2xx += ok
-		a.internal += count(f.Delivery.Error == sendInternal)
-	case history.Received:
-		a.received2xx += ok
-		a.gone += count(f.Delivery.Status == http.StatusGone)
-	}
-}
-
-// check says how a delivery, as it was at the end, contradicts its attempts.
-func (a *deliveryAttempts) check(f *history.Fact, run *RunContext) (wrong []string) {
+// checkDelivery: its state, as it was at the end, agrees with what was sent and answered.
+func (c *checker) checkDelivery(f *history.Fact) {
 	d, stored := f.Delivery, f.Kind == history.StoredDeliver
 	must := func(ok bool, format string, args ...any) {
-		if !ok {
-			wrong = append(wrong, fmt.Sprintf("delivery %s ", d.ID)+fmt.Sprintf(format, args...))
+		c.must(ok, delivered, "delivery %s "+format, append([]any{d.ID}, args...)...)
+	}
+	var a attempts
+	for _, try := range slices.Concat(c.byKind[history.StoredTry], c.byKind[history.Received]) {
+		kind, try := try.Kind, try.Delivery
+		ok := count(try.Status >= 200 && try.Status < 300)
+		switch {
+		case try.ID != d.ID:
+		case kind == history.StoredTry:
+			a.recorded++
+			a.recorded2xx += ok
+			a.internal += count(try.Error == sendInternal)
+		default:
+			a.received2xx += ok
+			a.gone += count(try.Status == http.StatusGone)
 		}
 	}
 	must(!stored || a.recorded == d.Attempts, "counts %d attempts, %d are recorded", d.Attempts, a.recorded)
@@ -144,32 +127,31 @@ func (a *deliveryAttempts) check(f *history.Fact, run *RunContext) (wrong []stri
 		must(!stored || a.recorded2xx > 0, "is DELIVERED without an attempt that was answered with 2xx")
 	case "FAILED":
 		must(a.recorded2xx == 0, "is FAILED, and %d of its attempts were answered with 2xx", a.recorded2xx)
-		must(a.mayFail(f, run), "is FAILED (%s, last status %d) after %d attempts of %d (0: unknown)",
-			d.Error, d.Status, d.Attempts, run.DeliveryTries)
+		must(c.mayHaveFailed(f, a), "is FAILED (%s, last status %d) after %d attempts of %d (0: unknown)",
+			d.Error, d.Status, d.Attempts, c.run.DeliveryTries)
 	case "PENDING":
-		must(d.Next.After(run.serviceTime(run.asOf(f).Add(-run.DeliveryOverdue))),
+		must(d.Next.After(c.run.serviceTime(c.run.asOf(f).Add(-c.run.DeliveryOverdue))),
 			"is PENDING, and was due at %s, before the end", clock(&d.Next))
 	default:
 		must(false, "is %q", d.State)
 	}
-	return wrong
 }
 
-// mayFail: all attempts were made, or the receiver is gone, or its webhook is.
-func (a *deliveryAttempts) mayFail(f *history.Fact, run *RunContext) bool {
-	d := f.Delivery
+// mayHaveFailed: all attempts were made, or the receiver is gone, or its webhook is.
+func (c *checker) mayHaveFailed(f *history.Fact, a attempts) bool {
+	d, tries := f.Delivery, c.run.DeliveryTries
 	switch {
 	case d.Status == http.StatusGone:
 		return a.gone > 0
 	case d.Error == sendDisabled || d.Error == sendDeleted:
-		_, changed := run.Collected.Webhooks[d.Webhook]
-		return d.Webhook != "" && (changed || run.webhook(f) == nil || !run.complete(Rows))
-	case run.DeliveryTries == 0:
+		_, changed := c.run.Collected.Webhooks[d.Webhook]
+		return d.Webhook != "" && (changed || c.run.webhook(f) == nil || !c.run.complete(Rows))
+	case tries == 0:
 		return d.Attempts >= 2
 	case f.Kind == history.StoredDeliver:
-		return d.Attempts-a.internal == run.DeliveryTries
+		return d.Attempts-a.internal == tries
 	}
-	return d.Attempts >= run.DeliveryTries
+	return d.Attempts >= tries
 }
 
 func count(ok bool) int {
@@ -179,36 +161,18 @@ func count(ok bool) int {
 	return 0
 }
 
-// checkReceived: each attempt of a delivery brings the same bytes, of an event
-// that the job has and that has happened, with what is to be said of it.
+// checkReceived: what came is of an event that the job has and that has happened, with what is to be said of it.
 func (c *checker) checkReceived() {
-	deliveries, known := c.byKind[history.StoredDeliver], c.run.complete(Rows)
-	if !known {
-		deliveries, known = c.byKind[history.ToldDelivery], len(c.byKind[history.ToldReport]) > 0
-	}
-	first, made := map[string]*history.Delivery{}, map[string]bool{}
-	for _, f := range deliveries {
-		made[f.Delivery.ID] = true
-	}
+	c.checkMessages(c.knownDeliveries())
 	for _, f := range c.byKind[history.Received] {
 		d := f.Delivery
-		if ofNoJob(d.EventName) {
-			continue
-		}
-		c.look(received)
-		if before := first[d.ID]; before == nil {
-			first[d.ID] = d
-		} else {
-			c.must(d.Body == before.Body && d.EventID == before.EventID, received, "delivery %s came again with other bytes", d.ID)
-		}
 		e, ok := c.events[d.EventID]
 		c.must(c.hasStatus(d.EventName, e.Attempt, d.JobStatus), received, "delivery %s of %s shows jobStatus %q", d.ID, d.EventName, d.JobStatus)
 		c.must((d.EventName == nameEmitted) == (d.Emitted != "") && (d.Emitted == "" || c.emits(d.Emitted)), received,
 			"delivery %s of %s brings %q as the client's own event", d.ID, d.EventName, d.Emitted)
-		c.must(made[d.ID] || !known, received, "delivery %s came, and there is none of that id", d.ID)
-		wrong := c.wrongScenario(deref(d.Scenario))
+		wrong := c.wrongScenario(d.Scenario)
 		c.must(wrong == "", received, "delivery %s of %s has %s", d.ID, d.EventName, wrong)
-		c.must(wrong != "" || d.WorkKind == deref(d.Scenario).WorkKind, received,
+		c.must(wrong != "" || d.WorkKind == d.Scenario.WorkKind, received,
 			"delivery %s of %s has the attribute workkind %q", d.ID, d.EventName, d.WorkKind)
 		if !c.logComplete {
 			continue
@@ -271,5 +235,42 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 			i+1, try.Took, after)
 		must(try.Status == seen[i].Status, "try %d is logged with status %d, the receiver answered %d", i+1, try.Status, seen[i].Status)
 		must(try.Status == 0 || try.Took >= after-time.Millisecond, "try %d is logged with %s, the receiver took %s", i+1, try.Took, after)
+	}
+}
+
+// checkClientEvent: an event of no job, but of a batch or a webhook, has one delivery to each subscriber, too.
+func (c *checker) checkClientEvent() {
+	made := map[string]bool{} // webhooks
+	for _, f := range c.byKind[history.StoredDeliver] {
+		d := f.Delivery
+		c.look(delivered)
+		c.must(!made[d.Webhook], delivered, "event %s (%s) has two deliveries to webhook %s", d.EventID, d.EventName, d.Webhook)
+		made[d.Webhook] = true
+		c.checkDelivery(f)
+	}
+	c.checkMessages(c.knownDeliveries())
+	for i := range c.facts {
+		if w := c.run.webhook(&c.facts[i]); w != nil {
+			c.must(w.Tenant == c.facts[i].Tenant, foreign, "delivery %s of tenant %d goes to a webhook of tenant %d",
+				c.facts[i].Delivery.ID, c.facts[i].Tenant, w.Tenant)
+		}
+	}
+}
+
+// checkMessages: each attempt of a delivery brings the same bytes, and is of one of the deliveries, if they are known.
+func (c *checker) checkMessages(deliveries []*history.Fact, known bool) {
+	first, made := map[string]*history.Delivery{}, map[string]bool{}
+	for _, f := range deliveries {
+		made[f.Delivery.ID] = true
+	}
+	for _, f := range c.byKind[history.Received] {
+		d := f.Delivery
+		c.look(received)
+		if before := first[d.ID]; before == nil {
+			first[d.ID] = d
+		} else {
+			c.must(d.Body == before.Body && d.EventID == before.EventID, received, "delivery %s came again with other bytes", d.ID)
+		}
+		c.must(made[d.ID] || !known, received, "delivery %s came, and there is none of that id", d.ID)
 	}
 }

@@ -10,18 +10,18 @@ import (
 
 // checkReceipt: the answer to a submission has the job, its address, its time
 // and a state in which a job begins; a refusal has no job.
-func checkReceipt(s *history.Submission, t history.Try, must func(ok bool, invariant, format string, args ...any)) {
+func (c *checker) checkReceipt(s *history.Submission, t history.Try) {
 	switch {
 	case t.Status >= 400:
-		must(t.Location == "", answered, "the refusal names a job (%s)", t.Location)
+		c.must(t.Location == "", answered, "the refusal names a job (%s)", t.Location)
 	case t.Status >= 200 && t.Job == "":
-		must(false, answered, "the submission was answered with %d and cannot be read: %s", t.Status, t.Error)
+		c.must(false, answered, "the submission was answered with %d and cannot be read: %s", t.Status, t.Error)
 	case t.Status == 202 && s.Batch == "":
-		must(!t.CreatedAt.IsZero(), answered, "the acceptance has no created_at")
-		must(strings.HasSuffix(t.Location, "/v1/jobs/"+t.Job), answered,
+		c.must(!t.CreatedAt.IsZero(), answered, "the acceptance has no created_at")
+		c.must(strings.HasSuffix(t.Location, "/v1/jobs/"+t.Job), answered,
 			"the acceptance has Location %q, expected the address of the job", t.Location)
 		begins := t.State == created || t.State == queued && s.ExecutionAt == nil
-		must(t.Replayed || begins || s.Type == emitEvent, answered, "the job was accepted as %s", t.State)
+		c.must(t.Replayed || begins || s.Type == emitEvent, answered, "the job was accepted as %s", t.State)
 	}
 }
 
@@ -182,12 +182,12 @@ func (c *checker) wrongScenario(told history.Scenario) string {
 		return ""
 	case told.WorkKind != c.kind:
 		return fmt.Sprintf("work kind %q, expected %s", told.WorkKind, c.kind)
-	case told.DurationMS == nil:
+	case told.DurationMS == 0:
 		return "no duration"
-	case want != 0 && *told.DurationMS != want:
-		return fmt.Sprintf("a duration of %d ms, the catalogue has %d", *told.DurationMS, want)
-	case told.Expected != expectedOutcome(c.kind):
-		return fmt.Sprintf("expected outcome %q, the catalogue has %s", told.Expected, expectedOutcome(c.kind))
+	case want != 0 && told.DurationMS != want:
+		return fmt.Sprintf("a duration of %d ms, the catalogue has %d", told.DurationMS, want)
+	case told.ExpectedOutcome != expectedOutcome(c.kind):
+		return fmt.Sprintf("expected outcome %q, the catalogue has %s", told.ExpectedOutcome, expectedOutcome(c.kind))
 	}
 	return ""
 }

@@ -2,10 +2,15 @@ package judge
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"time"
+	"unicode"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
@@ -50,9 +55,41 @@ type Verdict struct {
 
 	// Violations are at most 1000, at most 100 of them with histories, and some of
 	// each invariant, however many there are of another one.
-	Violations     []Violation      `json:"-"`
+	Violations     []Violation      `json:"violations"`
 	ViolationCount int64            `json:"violation_count"`
 	ByInvariant    map[string]int64 `json:"-"` // unlisted violations too
+}
+
+// What may have become of an invariant.
+const (
+	Held     = "held"
+	Violated = "VIOLATED"
+	Skipped  = "skipped"
+)
+
+// Result is what the verdict says of one invariant.
+type Result struct {
+	Key        string `json:"key"`
+	Title      string `json:"title"`
+	Result     string `json:"result"`
+	Checked    int64  `json:"checked"`
+	Violations int64  `json:"violations"`
+	Skipped    string `json:"skipped,omitempty"` // why it was not checked, or only in part
+}
+
+// Results are those of all invariants.
+func (v *Verdict) Results() (all []Result) {
+	for _, i := range Invariants {
+		r := Result{i.Key, i.Title, Held, v.Checked[i.Key], v.ByInvariant[i.Key], Printable(v.Skipped[i.Key])}
+		switch {
+		case r.Violations > 0:
+			r.Result = Violated
+		case r.Checked == 0:
+			r.Result, r.Skipped = Skipped, cmp.Or(r.Skipped, "there was nothing to check")
+		}
+		all = append(all, r)
+	}
+	return all
 }
 
 // OK reports whether nothing was found. What was not checked is in Skipped.
@@ -62,24 +99,20 @@ func (v *Verdict) OK() bool { return v.ViolationCount == 0 }
 type verdictBuilder struct {
 	run *RunContext
 
-	mu           sync.Mutex
-	verdict      Verdict
-	listed       *quota // violations
-	withHistory  *quota // of these
-	tickets      ticketFlags
-	unattributed map[string]*unattributedDelivery // by id
-	pairs        map[string]string                // event and webhook to unattributed delivery
+	mu          sync.Mutex
+	verdict     Verdict
+	listed      *quota // violations
+	withHistory *quota // of these
+	tickets     ticketFlags
 }
 
 func newVerdictBuilder(run *RunContext) *verdictBuilder {
 	return &verdictBuilder{
-		run:          run,
-		verdict:      Verdict{Tickets: run.Tickets, Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{}},
-		listed:       newQuota(maxViolations, listedOfEach),
-		withHistory:  newQuota(maxHistories, historiesOfEach),
-		tickets:      make(ticketFlags, max(run.Tickets, 0)+1),
-		unattributed: map[string]*unattributedDelivery{},
-		pairs:        map[string]string{},
+		run:         run,
+		verdict:     Verdict{Tickets: run.Tickets, Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{}},
+		listed:      newQuota(maxViolations, listedOfEach),
+		withHistory: newQuota(maxHistories, historiesOfEach),
+		tickets:     make(ticketFlags, max(run.Tickets, 0)+1),
 	}
 }
 
@@ -103,20 +136,6 @@ func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, fa
 			v.History = sorted
 		}
 		b.verdict.Violations = append(b.verdict.Violations, v)
-	}
-}
-
-// look counts that an invariant was checked.
-func (b *verdictBuilder) look(invariant string) { b.add(nil, map[string]int64{invariant: 1}, nil) }
-
-// must notes a violation unless ok, with the fact that shows it, if any.
-func (b *verdictBuilder) must(ok bool, f history.Fact, invariant, format string, args ...any) {
-	if !ok {
-		facts := []history.Fact{f}
-		if f.Kind == "" {
-			facts = nil
-		}
-		b.add([]Violation{{Invariant: invariant, Job: f.Job, Ticket: f.Ticket, What: fmt.Sprintf(format, args...)}}, nil, facts)
 	}
 }
 
@@ -164,4 +183,126 @@ func (run *RunContext) skipped(invariant Invariant, checked int64) string {
 		return "not checked: " + why
 	}
 	return "not checked: there was nothing of the kind in this run"
+}
+
+// Violation is one thing that must not be, with all that is known of the job.
+type Violation struct {
+	Invariant string // key of Invariants
+	Job       string // "" where it is about none
+	Ticket    int64  // 0 where it is not known
+	What      string
+	History   []history.Fact // in order of time; nil when there are too many violations
+}
+
+// String is the violation on one line, and then its history, a fact a line, without secrets.
+func (v Violation) String() string {
+	text := v.Headline() + "\n"
+	for _, fact := range v.Facts() {
+		text += "    " + fact + "\n"
+	}
+	return text
+}
+
+// Headline is all but the history, on one line.
+func (v Violation) Headline() string {
+	text := v.Invariant + ": " + v.What
+	if v.Job != "" {
+		text += ", job " + v.Job
+	}
+	if v.Ticket > 0 {
+		text += fmt.Sprintf(", ticket %d", v.Ticket)
+	}
+	return Printable(text)
+}
+
+// MarshalJSON leaves secrets out.
+func (v Violation) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Invariant string   `json:"invariant"`
+		What      string   `json:"what"`
+		Job       string   `json:"job,omitempty"`
+		Ticket    int64    `json:"ticket,omitempty"`
+		History   []string `json:"history,omitempty"`
+	}{Printable(v.Invariant), Printable(v.What), Printable(v.Job), v.Ticket, v.Facts()})
+}
+
+// Facts are those of its history, a line each, without secrets.
+func (v Violation) Facts() (lines []string) {
+	for _, f := range v.History {
+		lines = append(lines, when(&f).UTC().Format("15:04:05.000000")+"  "+Printable(line(f)))
+	}
+	return lines
+}
+
+// inOrder sorts a copy of facts by the time of what they say.
+func inOrder(facts []history.Fact) []history.Fact {
+	sorted := slices.Clone(facts)
+	slices.SortStableFunc(sorted, func(a, b history.Fact) int {
+		return cmp.Or(when(&a).Compare(when(&b)), cmp.Compare(deref(a.Event).Seq, deref(b.Event).Seq))
+	})
+	return sorted
+}
+
+// when is the time of what a fact says: for what was stored, when it happened.
+func when(f *history.Fact) time.Time {
+	switch {
+	case f.Kind == history.StoredEvent && f.Event != nil:
+		return f.Event.At
+	case f.Kind == history.StoredReport && f.Report != nil:
+		return f.Report.FinishedAt
+	case f.Kind == history.StoredTry && f.Delivery != nil:
+		return f.Delivery.Tried
+	case f.Submission != nil && len(f.Submission.Tries) > 0:
+		return f.Submission.Tries[0].Sent
+	case f.Action != nil:
+		return f.Action.Sent
+	}
+	return f.At
+}
+
+// line is a fact as the history has it, without what may be secret.
+func line(f history.Fact) string {
+	if f.Submission != nil {
+		sent := *f.Submission
+		sent.Key, sent.Callback = "", RedactURL(sent.Callback)
+		f.Submission = &sent
+	}
+	if f.Delivery != nil {
+		d := *f.Delivery
+		d.URL = RedactURL(d.URL)
+		f.Delivery = &d
+	}
+	text, _ := json.Marshal(f) // it was read from JSON
+	return string(text)
+}
+
+// RedactURL leaves out what may be secret in a URL.
+func RedactURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "(a URL)"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// secrets are API keys and secrets of webhooks, wherever they stand.
+var secrets = regexp.MustCompile(`\b(frk_|whsec_)[A-Za-z0-9_+/=-]+|\b(Bearer )\S+`)
+
+// PrintableLines is Printable for each line of a text.
+func PrintableLines(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, Printable(strings.TrimRight(line, "\r\n"))+"\n")
+	}
+	return strings.Join(lines, "")
+}
+
+// Printable replaces secrets, and characters that a terminal may act on.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, secrets.ReplaceAllString(text, "$1$2***"))
 }

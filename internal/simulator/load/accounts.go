@@ -1,15 +1,13 @@
 package load
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
 // Account is one tenant of a run.
@@ -23,8 +21,8 @@ type Account struct {
 
 // Webhook is a registered webhook of a tenant.
 type Webhook struct {
-	ID, URL, Name string
-	Events        []string
+	ID, Name string
+	Events   []string
 }
 
 // Client returns the tenant's client for requests that are not load.
@@ -62,27 +60,37 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	return e.openStreams(ctx, background)
 }
 
+const (
+	requestTimeout = 15 * time.Second
+	connections    = 256 // open at a time; more requests wait, and their time counts
+)
+
 // clients makes a quick client for the load, which tries once, since repetitions
 // are decided and written down here, and one that retries as the library does.
 func (e *Engine) clients() (quick, slow *client.Client, err error) {
-	u, err := url.Parse(e.o.URL)
+	e.transport = http.DefaultTransport.(*http.Transport).Clone()
+	e.transport.MaxIdleConnsPerHost, e.transport.MaxConnsPerHost = connections, connections
+	quick, err = client.New(client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 1, Timeout: e.timeout,
+		HTTP: &http.Client{Transport: locating{e.transport}}})
 	if err != nil {
-		return nil, nil, err
-	}
-	hasty := client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 1, Timeout: requestTimeout}
-	if u.Scheme == "http" {
-		e.quick = newTransport(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")))
-		hasty.HTTP, hasty.Timeout = &http.Client{Transport: locating{e.quick}}, -1 // it has a limit of its own, which is cheaper
-	} else {
-		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.MaxIdleConnsPerHost, t.MaxConnsPerHost = connections, connections
-		hasty.HTTP = &http.Client{Transport: locating{t}}
-	}
-	if quick, err = client.New(hasty); err != nil {
 		return nil, nil, err
 	}
 	slow, err = client.New(client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 8})
 	return quick, slow, err
+}
+
+// locating notes the Location of answers, which the library hides in refusals.
+type locating struct{ http.RoundTripper }
+
+// tryKey is the context's key of the history.Try that a request is sent for.
+type tryKey struct{}
+
+func (l locating) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := l.RoundTripper.RoundTrip(r)
+	if try, ok := r.Context().Value(tryKey{}).(*history.Try); ok && err == nil {
+		try.Location = response.Header.Get("Location")
+	}
+	return response, err
 }
 
 func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client) (*Account, error) {
@@ -116,7 +124,7 @@ func (e *Engine) subscribe(ctx context.Context, a *Account) error {
 			if err != nil {
 				return "", "", err
 			}
-			a.Webhooks = append(a.Webhooks, Webhook{ID: w.WebhookID, URL: url, Name: r.Name, Events: r.Events})
+			a.Webhooks = append(a.Webhooks, Webhook{ID: w.WebhookID, Name: r.Name, Events: r.Events})
 			return w.WebhookID, w.Secret, nil
 		})
 		if err != nil {

@@ -40,56 +40,43 @@ func Connect(ctx context.Context, address, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if key != "" {
-		return address, checkKey(ctx, c, address)
-	}
-	request := "POST /v1/clients"
-	id, err := c.CreateClient(ctx)
-	if err == nil {
-		request += "/" + id + "/keys"
-		_, err = c.CreateKey(ctx, id, false)
-	}
+	request, err := ask(ctx, c, key)
 	problem, told := errors.AsType[*client.Problem](err)
 	unexpected, other := errors.AsType[*client.UnexpectedError](err)
+	lost, silent := errors.AsType[*client.NoAnswerError](err)
+	denied := told && (problem.Status == http.StatusUnauthorized || problem.Status == http.StatusForbidden)
 	switch {
-	case err == nil:
+	case err == nil || told && problem.Code == "RFA_JOB_NOT_FOUND":
 		return address, nil
+	case silent:
+		err = fmt.Errorf("nothing answers at %s (%w): is the service running, and is --url right?", address, lost.Err)
+	case denied && key != "":
+		err = fmt.Errorf("the service at %s refuses the key: %s", address, answerText(err))
+	case denied:
+		err = fmt.Errorf("the service at %s does not let strangers register (%s): pass a key with --key", address, answerText(err))
+	case told && problem.Status != http.StatusNotFound:
+		err = fmt.Errorf("the service at %s is not usable now: %s answered %s", address, request, answerText(err))
 	case other && unexpected.Status == http.StatusCreated:
 		err = fmt.Errorf("the service at %s answered the registration without a client id or key", address)
-	case !told || problem.Status == http.StatusNotFound:
-		err = foreignError(address, request, err)
-	case problem.Status == http.StatusUnauthorized || problem.Status == http.StatusForbidden:
-		err = fmt.Errorf("the service at %s does not let strangers register (%s): pass a key with --key", address, answerText(err))
 	default:
-		err = fmt.Errorf("registration at %s failed: %s answered %s, expected 201", address, request, answerText(err))
+		err = fmt.Errorf("something answers at %s, but not as ForgeRun does (%s: %s): is --url right?", address, request, answerText(err))
 	}
 	return "", err
 }
 
-// checkKey asks for a job that does not exist: what counts is which error comes.
-func checkKey(ctx context.Context, c *client.Client, address string) error {
+// ask asks with a key for a job that does not exist, or without one registers a client. What counts is which error comes.
+func ask(ctx context.Context, c *client.Client, key string) (request string, err error) {
 	id := uuid.NewString()
-	_, err := c.Job(ctx, id)
-	request := "GET /v1/jobs/" + id
-	problem, told := errors.AsType[*client.Problem](err)
-	switch {
-	case told && problem.Code == "RFA_JOB_NOT_FOUND":
-		return nil
-	case told && (problem.Status == http.StatusUnauthorized || problem.Status == http.StatusForbidden):
-		return fmt.Errorf("the service at %s refuses the key: %s", address, answerText(err))
-	case told && problem.Status != http.StatusNotFound:
-		return fmt.Errorf("the service at %s is not usable now: %s answered %s, expected 404 RFA_JOB_NOT_FOUND",
-			address, request, answerText(err))
+	if key != "" {
+		_, err = c.Job(ctx, id)
+		return "GET /v1/jobs/" + id, err
 	}
-	return foreignError(address, request, err)
-}
-
-// foreignError explains an answer that ForgeRun does not give, and the lack of one.
-func foreignError(address, request string, err error) error {
-	if lost, ok := errors.AsType[*client.NoAnswerError](err); ok {
-		return fmt.Errorf("nothing answers at %s (%w): is the service running, and is --url right?", address, lost.Err)
+	request = "POST /v1/clients"
+	if id, err = c.CreateClient(ctx); err == nil {
+		request += "/" + id + "/keys"
+		_, err = c.CreateKey(ctx, id, false)
 	}
-	return fmt.Errorf("something answers at %s, but not as ForgeRun does (%s: %s): is --url right?", address, request, answerText(err))
+	return request, err
 }
 
 // answerText gives an answer's status with its code and detail, or its media type.

@@ -1,3 +1,7 @@
+// Package load drives a scenario against a running service: it sends what the
+// plan says when the plan says it, plays the client's part in each job (cancels,
+// retries, duplicates), watches what becomes of the jobs, and writes down what it
+// sees. It judges nothing.
 package load
 
 import (
@@ -5,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,8 +59,9 @@ type Engine struct {
 	schedules []*client.Schedule // of each account as many, in their order
 	jobs      *jobs
 	clock     serviceClock
-	quick     *transport // nil: another one is used
-	awaitEnd  bool       // closed loop: the next request comes after the job's end
+	transport *http.Transport // of the load
+	timeout   time.Duration   // of one of its requests
+	awaitEnd  bool            // closed loop: the next request comes after the job's end
 
 	background sync.WaitGroup // streams
 	stop       context.CancelFunc
@@ -70,7 +76,7 @@ func New(o Options) (*Engine, error) {
 	if o.Key != "" && o.Scenario.Tenants > 1 {
 		return nil, errors.New("a scenario of several tenants registers them itself: leave --key out, or set its tenants to 1")
 	}
-	e := &Engine{o: o, awaitEnd: o.Scenario.Arrival.Closed != nil}
+	e := &Engine{o: o, timeout: requestTimeout, awaitEnd: o.Scenario.Arrival.Closed != nil}
 	e.jobs = newJobs(e.watched(), o.Recorder.Moved, func(j *job) { o.Recorder.Finished(j.intended, j.last, j.state) })
 	return e, nil
 }
@@ -104,10 +110,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.runOpen(ctx, next)
 	}
 	e.follows.Wait()
-	if err := e.awaitSchedules(ctx); err != nil {
-		return cmp.Or(context.Cause(ctx), err)
-	}
-	return context.Cause(ctx)
+	err := e.awaitSchedules(ctx)
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // shared hands out the intents of a plan to several goroutines, in order.
@@ -172,11 +176,7 @@ func (e *Engine) Play(ctx context.Context, in scenario.Intent) (state string) {
 
 // Reconnect closes the idle connections, of which a service that was restarted knows
 // nothing.
-func (e *Engine) Reconnect() {
-	if e.quick != nil {
-		e.quick.CloseIdleConnections()
-	}
-}
+func (e *Engine) Reconnect() { e.transport.CloseIdleConnections() }
 
 // play sends an intent and begins to follow its jobs; in a closed loop it waits
 // for their end.

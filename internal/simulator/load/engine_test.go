@@ -225,8 +225,8 @@ func TestAnInterruptedRunEndsAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	e, err := New(Options{URL: url, Run: "run", Scenario: s, History: facts, Recorder: report.NewRecorder(time.Now())})
 	require.NoError(t, err)
+	e.timeout = time.Hour
 	require.NoError(t, e.Prepare(t.Context()))
-	e.quick.timeout = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-asked

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/simulator/facts"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
@@ -186,7 +185,7 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 
 // told is what a poll tells of the job.
 func told(j *client.Job) *history.Job {
-	h := facts.Job(j)
+	h := history.JobOf(j)
 	if f := j.Failure; f != nil {
 		h.Failure = f.Code
 		h.Document = &history.Failure{Code: f.Code, Job: f.JobID, Status: f.JobStatus, Retryable: f.Retryable(), RetryAfter: f.RetryAfter}

@@ -52,14 +52,9 @@ func newJobs(streamed bool, moved func(from, to string), ended func(*job)) *jobs
 	return &jobs{streamed: streamed, moved: moved, ended: ended, byID: map[string]*job{}}
 }
 
-// locked calls fn with the job, which is made if it is not known, and forgets it
-// afterwards if nothing more is expected of it.
-func (js *jobs) locked(id string, fn func(*job)) { js.withLock(id, true, fn) }
-
-// ifKnown calls fn with the job unless it is not known.
-func (js *jobs) ifKnown(id string, fn func(*job)) { js.withLock(id, false, fn) }
-
-func (js *jobs) withLock(id string, create bool, fn func(*job)) {
+// of calls fn with the job, and forgets it afterwards if nothing more is expected of it. A job that is not known is made if
+// create is set, and else left alone.
+func (js *jobs) of(id string, create bool, fn func(*job)) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	j := js.byID[id]
@@ -82,7 +77,7 @@ func (js *jobs) over(j *job) bool { return j.finished && (j.streamed || !js.stre
 
 // accepted lets fill note a job's ticket; hold keeps the job until release.
 func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
-	js.locked(id, func(j *job) {
+	js.of(id, true, func(j *job) {
 		fill(j)
 		if hold {
 			j.held++
@@ -93,7 +88,7 @@ func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
 
 // release gives back what accepted held.
 func (js *jobs) release(id string) {
-	js.locked(id, func(j *job) { j.held-- })
+	js.of(id, true, func(j *job) { j.held-- })
 }
 
 // update is what was learned of a job: its state in an attempt.
@@ -106,14 +101,14 @@ type update struct {
 	streamed  bool // by the stream
 }
 
-// saw takes an update of a job.
+// saw takes an update of a job. Only a stream may know one first: an answer that comes late is about one that is forgotten.
 func (js *jobs) saw(id string, n update) {
-	js.locked(id, func(j *job) { js.update(j, n) })
+	js.of(id, n.streamed, func(j *job) { js.update(j, n) })
 }
 
 // exhausted notes that the service retries the job no more; forgotten jobs stay so.
 func (js *jobs) exhausted(id string) {
-	js.ifKnown(id, func(j *job) { j.finished = isFinal(j.state) })
+	js.of(id, false, func(j *job) { j.finished = isFinal(j.state) })
 }
 
 func (js *jobs) update(j *job, n update) {
@@ -140,7 +135,7 @@ func (js *jobs) update(j *job, n update) {
 // look gives the job's state and attempt, and a channel that is closed at its
 // next update. The job must be held.
 func (js *jobs) look(id string) (state string, attempt int, changed <-chan struct{}) {
-	js.locked(id, func(j *job) {
+	js.of(id, true, func(j *job) {
 		if j.changed == nil {
 			j.changed = make(chan struct{})
 		}
@@ -151,7 +146,7 @@ func (js *jobs) look(id string) (state string, attempt int, changed <-chan struc
 
 // owner returns whose job it is, while its end is not known.
 func (js *jobs) owner(id string) (tenant int, known bool) {
-	js.ifKnown(id, func(j *job) { tenant, known = j.tenant, j.ticket != 0 })
+	js.of(id, false, func(j *job) { tenant, known = j.tenant, j.ticket != 0 })
 	return tenant, known
 }
 

@@ -98,6 +98,9 @@ func TestJobsUntilTheirEnd(t *testing.T) {
 			taken(true, false), answered(1, succeeded), released, shows(1, succeeded),
 			streamed(1, assigned, succeeded),
 		}},
+		"a poll that is answered after the end": {succeeded, []step{
+			taken(false, false), streamed(1, running, succeeded), answered(1, running),
+		}},
 		"the end of an attempt after that": {succeeded, []step{
 			taken(true, false), streamed(1, failed), answered(2, queued), answered(2, succeeded), released, shows(2, succeeded),
 			streamed(2, succeeded),

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/simulator/facts"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
@@ -61,7 +60,7 @@ func (e *Engine) ended(m client.Message, f *history.Fact) error {
 	}
 	f.Event = &history.Event{StreamID: m.ID, Name: "batch.completed", Status: o.JobStatus, At: o.CompletedAt}
 	if end, ofJob := ends[m.Name]; ofJob {
-		f.Job, f.Event.Name, f.Event.Attempt, f.Event.Scenario = o.JobID, end.name, o.Attempt, facts.OutcomeScenario(o)
+		f.Job, f.Event.Name, f.Event.Attempt, f.Event.Scenario = o.JobID, end.name, o.Attempt, history.ScenarioOf(o.Scenario)
 		e.jobs.saw(o.JobID, update{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable(), streamed: true})
 	}
 	return nil
@@ -74,16 +73,10 @@ func (e *Engine) logged(m client.Message, f *history.Fact) error {
 		return err
 	}
 	f.Job = v.JobID
-	f.Event = &history.Event{
-		ID: v.EventID, StreamID: m.ID, Seq: v.Seq, Name: v.Name, Prev: v.PrevState, Next: v.NextState, Attempt: v.Attempt, At: v.Timestamp,
-	}
-	if v.JobID == "" { // of a batch or a webhook
-		return nil
-	}
-	f.Event.Scenario = facts.Scenario(v.Data)
+	f.Event, err = history.EventOf(v)
+	f.Event.StreamID = m.ID
 	switch {
-	case v.Name == "event.emitted":
-		f.Event.Emitted, err = facts.Emission(v.Data)
+	case v.JobID == "": // of a batch or a webhook
 	case v.NextState != "":
 		e.jobs.saw(v.JobID, update{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true})
 	case v.Name == "job.retries_exhausted":

@@ -83,23 +83,15 @@ func (m *message) subject() string {
 // for nothing.
 func (m *message) fact(kind history.Kind, status int, note string) history.Fact {
 	e := m.event
-	var scenario *history.Scenario
-	if s := m.data.Scenario; s != nil {
-		scenario = &history.Scenario{WorkKind: clip(s.WorkKind), Expected: clip(s.ExpectedOutcome)}
-		if s.DurationMS != 0 {
-			scenario.DurationMS = &s.DurationMS
-		}
-	}
-	digest, emitted := sha256.Sum256(m.body), ""
-	if own := m.data.Emitted; own != nil {
-		emitted = clip(own.Name + " " + string(own.Data))
-	}
+	scenario := history.ScenarioOf(m.data.Scenario)
+	scenario.WorkKind, scenario.ExpectedOutcome = clip(scenario.WorkKind), clip(scenario.ExpectedOutcome)
+	digest := sha256.Sum256(m.body)
 	return history.Fact{
 		At: m.at, Kind: kind, Tenant: m.to.tenant, Ticket: m.ticket(), Job: m.job(), Note: note,
 		Delivery: &history.Delivery{
 			ID: clip(m.id()), Webhook: m.webhook, Receiver: m.to.name, URL: m.url,
 			EventID: clip(e.EventID), EventName: clip(e.Name), Seq: e.Sequence, Status: status, Body: hex.EncodeToString(digest[:]),
-			JobStatus: clip(m.data.JobStatus), Emitted: emitted, Scenario: scenario, WorkKind: clip(e.WorkKind),
+			JobStatus: clip(m.data.JobStatus), Emitted: clip(history.EmissionOf(m.data.Emitted)), Scenario: scenario, WorkKind: clip(e.WorkKind),
 		},
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,28 +25,18 @@ func plural(n int64, what string) string {
 	return grouped(n) + " " + what + "s"
 }
 
-// brief writes a time with three digits, in the unit that fits: 12.3 ms.
+// brief writes a time with three digits: 12.3 ms, or 1m40s.
 func brief(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return "0"
-	case d < time.Millisecond:
-		return digits(float64(d)/float64(time.Microsecond)) + " µs"
-	case d < time.Second:
-		return digits(float64(d)/float64(time.Millisecond)) + " ms"
-	case d < 2*time.Minute:
-		return digits(d.Seconds()) + " s"
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
 	}
-	return clockTime(d)
-}
-
-// digits keeps three of them, and no more than two decimals.
-func digits(f float64) string {
-	decimals := 2
-	for limit := 10.0; f >= limit && decimals > 0; limit *= 10 {
-		decimals--
+	d = d.Round(unit)
+	text := d.String()
+	if end := strings.LastIndexAny(text, "0123456789") + 1; d < time.Minute {
+		return text[:end] + " " + text[end:]
 	}
-	return strconv.FormatFloat(f, 'f', decimals, 64)
+	return text
 }
 
 // clockTime writes 1:02:03, or 2:03 below an hour.
@@ -62,13 +51,9 @@ func clockTime(d time.Duration) string {
 // rate writes how many there were per second.
 func rate(n int64, d time.Duration) string {
 	if d <= 0 {
-		return "0.0/s"
+		n, d = 0, 1
 	}
-	perSecond := float64(n) / d.Seconds()
-	if perSecond >= 1000 {
-		return grouped(int64(perSecond+0.5)) + "/s"
-	}
-	return strconv.FormatFloat(perSecond, 'f', 1, 64) + "/s"
+	return english.Sprintf("%.1f/s", float64(n)/d.Seconds())
 }
 
 // listed shows the numbers that are not 0, but for those of some names.

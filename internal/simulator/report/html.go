@@ -4,7 +4,6 @@ import (
 	"embed"
 	"html/template"
 	"io"
-	"strings"
 
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
@@ -14,8 +13,15 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"grouped": grouped, "brief": brief, "rate": rate, "total": total, "printable": judge.Printable, "lines": printableLines,
+// functions are those of all templates.
+var functions = template.FuncMap{
+	"grouped": grouped, "plural": plural, "brief": brief, "clock": clockTime, "rate": rate, "total": total, "listed": listed,
+	"printable": judge.Printable, "lines": judge.PrintableLines, "next": func(i int) int { return i + 1 },
+	"minus": func(n, m int64) int64 { return n - m },
+	"first": func(n int, all []judge.Violation) []judge.Violation { return all[:min(n, len(all))] },
+}
+
+var pageTemplate = template.Must(template.New("page.html").Funcs(functions).Funcs(template.FuncMap{
 	"script":  script,
 	"css":     func(name string) template.CSS { return template.CSS(pageFile(name)) }, //nolint:gosec // ours
 	"library": func() template.JS { return "/* " + script("uPlot-LICENSE") + " */\n" + script("uPlot.iife.min.js") },
@@ -30,14 +36,6 @@ func pageFile(name string) string {
 }
 
 func script(name string) template.JS { return template.JS(pageFile(name)) } //nolint:gosec // ours
-
-func printableLines(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		lines = append(lines, judge.Printable(strings.TrimRight(line, "\r\n")))
-	}
-	return strings.Join(lines, "\n")
-}
 
 // WriteHTML writes the report as one page that fetches nothing. It holds the document of WriteJSON, of which its
 // script draws the charts.

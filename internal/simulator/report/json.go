@@ -22,9 +22,8 @@ type document struct {
 }
 
 type verdict struct {
-	*judge.Verdict
-	Invariants []invariant `json:"invariants"`
-	Violations []violation `json:"violations"` // the first 1,000, the first 100 of them with a history
+	judge.Verdict
+	Invariants []judge.Result `json:"invariants"`
 }
 
 func documentOf(run Run) document {
@@ -36,7 +35,8 @@ func documentOf(run Run) document {
 	d.Stages, d.Faults, d.Kinds = list(run.Stages), list(run.Faults), list(run.Kinds)
 	d.Expectations, d.Notes = list(run.Expectations), list(run.Notes)
 	if v := run.Verdict; v != nil {
-		d.Verdict = &verdict{v, run.invariants(), run.violations()}
+		d.Verdict = &verdict{*v, v.Results()}
+		d.Verdict.Violations = list(v.Violations)
 	}
 	return d
 }

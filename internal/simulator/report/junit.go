@@ -19,22 +19,20 @@ func WriteJUnit(w io.Writer, run Run) error {
 		Name: "simulator " + judge.Printable(run.Scenario), Began: run.Started, Took: run.Took,
 		Properties: []junit.Property{{Name: "seed", Value: fmt.Sprint(run.Seed)}, {Name: "command", Value: judge.Printable(run.Command)}},
 	}
-	violations := run.violations()
-	for _, i := range run.invariants() {
-		c := junit.Case{Name: i.Key + ": " + i.Title, Class: "invariants"}
-		switch i.Result {
-		case notChecked:
-			c.Skipped = &junit.Message{Message: i.Skipped}
-		case violated:
-			message := fmt.Sprintf("checked %s, %s", plural(i.Checked, "time"), plural(i.Violations, "violation"))
-			c.Failure = &junit.Message{Message: message, Text: told(violations, i)}
-		}
-		s.Cases = append(s.Cases, c)
-	}
 	if run.Verdict == nil {
-		s.Cases = append(s.Cases, junit.Case{
-			Name: "verdict", Class: "invariants", Skipped: &junit.Message{Message: "the run was not judged"},
-		})
+		s.Cases = []junit.Case{{Name: "verdict", Class: "invariants", Skipped: &junit.Message{Message: "the run was not judged"}}}
+	} else {
+		for _, i := range run.Verdict.Results() {
+			c := junit.Case{Name: i.Key + ": " + i.Title, Class: "invariants"}
+			switch i.Result {
+			case judge.Skipped:
+				c.Skipped = &junit.Message{Message: i.Skipped}
+			case judge.Violated:
+				message := fmt.Sprintf("checked %s, %s", plural(i.Checked, "time"), plural(i.Violations, "violation"))
+				c.Failure = &junit.Message{Message: message, Text: told(run.Verdict.Violations, i)}
+			}
+			s.Cases = append(s.Cases, c)
+		}
 	}
 	for _, e := range run.Expectations {
 		c := junit.Case{Name: judge.Printable(e.Name), Class: "expectations"}
@@ -47,17 +45,13 @@ func WriteJUnit(w io.Writer, run Run) error {
 }
 
 // told are the first violations of an invariant with what was seen.
-func told(violations []violation, i invariant) string {
+func told(violations []judge.Violation, i judge.Result) string {
 	var out strings.Builder
 	left := junitViolations
 	for _, v := range violations {
-		if v.Invariant != i.Key || left == 0 {
-			continue
-		}
-		left--
-		fmt.Fprintf(&out, "%s\n", v.headline())
-		for _, line := range v.History {
-			fmt.Fprintf(&out, "    %s\n", line)
+		if v.Invariant == i.Key && left > 0 {
+			out.WriteString(v.String())
+			left--
 		}
 	}
 	if more := i.Violations - junitViolations; more > 0 {

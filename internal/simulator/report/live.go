@@ -33,6 +33,7 @@ type Live struct {
 	o        LiveOptions
 	w        io.Writer
 	terminal bool
+	status   *term.Status
 	seen     []Snapshot // of the last seconds
 
 	quit context.CancelFunc
@@ -41,13 +42,10 @@ type Live struct {
 
 // StartLive begins to show r on w: a line drawn anew on a terminal, otherwise a line every 5 seconds.
 func StartLive(w io.Writer, r *Recorder, o LiveOptions) *Live {
-	l := &Live{r: r, o: o, w: w, terminal: term.Of(w, os.Getenv).Terminal}
-	interval := lineInterval
-	if l.terminal {
-		interval = redrawInterval
-	}
+	terminal := term.Of(w, os.Getenv).Terminal
+	l := &Live{r: r, o: o, w: w, terminal: terminal, status: term.NewStatus(w, terminal)}
 	if l.o.Tick == nil {
-		l.o.Tick = time.Tick(interval)
+		l.o.Tick = time.Tick(map[bool]time.Duration{true: redrawInterval, false: lineInterval}[terminal])
 	}
 	showing, quit := context.WithCancel(context.Background())
 	l.quit = quit
@@ -66,9 +64,7 @@ func StartLive(w io.Writer, r *Recorder, o LiveOptions) *Live {
 
 func (l *Live) show() {
 	line := judge.Printable(l.line(l.r.Snapshot()))
-	if l.terminal {
-		fmt.Fprintf(l.w, "%s%.*s", term.ClearLine, term.Width(l.w)-1, line) // a line that wraps cannot be drawn anew
-	} else {
+	if l.status.Show(line); !l.terminal {
 		fmt.Fprintln(l.w, line)
 	}
 }
@@ -77,9 +73,7 @@ func (l *Live) show() {
 func (l *Live) Stop() {
 	l.quit()
 	l.loop.Wait()
-	if l.terminal {
-		_, _ = io.WriteString(l.w, term.ClearLine)
-	}
+	l.status.Clear()
 }
 
 // line has what matters most first: a narrow terminal shows no more. Rates are those of the last seconds.

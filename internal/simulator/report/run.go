@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -59,6 +58,9 @@ type Deliveries struct {
 	Taken    int64 `json:"taken"`
 	NotTaken int64 `json:"not_taken"`
 }
+
+// All are both.
+func (d Deliveries) All() int64 { return d.Taken + d.NotTaken }
 
 // Latency sums up how long something took.
 type Latency struct {
@@ -150,84 +152,4 @@ func (run Run) sentence() string {
 		text += fmt.Sprintf("; %d of %d expectations met", met, n)
 	}
 	return text + "."
-}
-
-// Results of an invariant.
-const (
-	held       = "held"
-	violated   = "VIOLATED"
-	notChecked = "skipped"
-)
-
-// invariant is what the judge says of one invariant.
-type invariant struct {
-	Key        string `json:"key"`
-	Title      string `json:"title"`
-	Result     string `json:"result"`
-	Checked    int64  `json:"checked"`
-	Violations int64  `json:"violations"`
-	Skipped    string `json:"skipped,omitempty"` // why it was not checked, or only in part
-}
-
-// invariants lists them all, and those of violations that are not in the list.
-func (run Run) invariants() []invariant {
-	if run.Verdict == nil {
-		return nil
-	}
-	all := slices.Clone(judge.Invariants)
-	for _, v := range run.Verdict.Violations {
-		if !slices.ContainsFunc(all, func(i judge.Invariant) bool { return i.Key == v.Invariant }) {
-			all = append(all, judge.Invariant{Key: v.Invariant, Title: v.Invariant})
-		}
-	}
-	list := make([]invariant, len(all))
-	for k, i := range all {
-		one := invariant{
-			Key: judge.Printable(i.Key), Title: judge.Printable(i.Title), Result: held, Checked: run.Verdict.Checked[i.Key],
-			Violations: run.Verdict.ByInvariant[i.Key], Skipped: judge.Printable(run.Verdict.Skipped[i.Key]),
-		}
-		switch {
-		case one.Violations > 0:
-			one.Result = violated
-		case one.Checked == 0:
-			one.Result, one.Skipped = notChecked, cmp.Or(one.Skipped, "there was nothing to check")
-		}
-		list[k] = one
-	}
-	return list
-}
-
-// violation is one in the judge's words, which hide secrets, with a line for each fact.
-type violation struct {
-	Invariant string   `json:"invariant"`
-	What      string   `json:"what"`
-	Job       string   `json:"job,omitempty"`
-	Ticket    int64    `json:"ticket,omitempty"`
-	History   []string `json:"history,omitempty"`
-}
-
-func (run Run) violations() []violation {
-	if run.Verdict == nil {
-		return nil
-	}
-	list := []violation{}
-	for _, v := range run.Verdict.Violations {
-		list = append(list, violation{
-			Invariant: judge.Printable(v.Invariant), What: judge.Printable(v.What), Job: judge.Printable(v.Job), Ticket: v.Ticket,
-			History: v.Facts(),
-		})
-	}
-	return list
-}
-
-// headline is all but the facts, on one line.
-func (v violation) headline() string {
-	text := v.Invariant + ": " + v.What
-	if v.Job != "" {
-		text += ", job " + v.Job
-	}
-	if v.Ticket > 0 {
-		text += fmt.Sprintf(", ticket %d", v.Ticket)
-	}
-	return text
 }

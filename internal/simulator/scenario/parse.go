@@ -25,6 +25,7 @@ func Parse(file string, text []byte) (*Scenario, error) {
 	if p.root = p.document(text); p.root != nil {
 		p.scenario(s)
 	}
+	s.Text = string(text)
 	if err := invalid(p.found); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func mistakes(t *testing.T, text string) []string {
 
 func TestWholeScenario(t *testing.T) {
 	t.Parallel()
-	got, err := scenario.Parse("some/my wave.yaml", []byte(`
+	const text = `
 description: |
   Two lines
   of text.
@@ -58,11 +58,12 @@ service: {workers: 1..4, concurrency: 7, time_scale: 0,
   env: {FORGERUN_MAX_RETRIES: 3, FORGERUN_DB_TIMEOUT: 2s, FORGERUN_WEBHOOK_ALLOW_PRIVATE: true}}
 chaos: kill=30s,redis-pause=1m30s
 expect: {refused: 5%, submit_p99: 200ms, finish_p99: 10s}
-`))
+`
+	got, err := scenario.Parse("some/my wave.yaml", []byte(text))
 	require.NoError(t, err)
 	scale, refused := 0.0, scenario.Share(0.05)
 	require.Equal(t, &scenario.Scenario{
-		Name: "my-wave", Description: "Two lines\nof text.\n", Seed: 1<<64 - 1,
+		Text: text, Name: "my-wave", Description: "Two lines\nof text.\n", Seed: 1<<64 - 1,
 		Duration: 90 * time.Second, Jobs: 1000, Drain: 2 * time.Hour, Tenants: 3,
 		Arrival: scenario.Arrival{Open: []scenario.Phase{
 			{For: 10 * time.Second, From: 0.5, To: 2.5, Poisson: true, Every: 10 * time.Second},
@@ -113,12 +114,13 @@ expect: {refused: 5%, submit_p99: 200ms, finish_p99: 10s}
 
 func TestSmallestScenario(t *testing.T) {
 	t.Parallel()
-	got, err := scenario.Parse("-.yaml", []byte(`{jobs: 1, arrival: {closed: {clients: 2}}, mix: [{kind: ALL}]}`))
+	const text = `{jobs: 1, arrival: {closed: {clients: 2}}, mix: [{kind: ALL}]}`
+	got, err := scenario.Parse("-.yaml", []byte(text))
 	require.NoError(t, err)
 	require.Len(t, got.Mix[0].Kinds, 31)
 	got.Mix = nil
 	require.Equal(t, &scenario.Scenario{
-		Name: "scenario", Seed: 1, Jobs: 1, Drain: time.Minute, Tenants: 1, Pick: scenario.Weighted,
+		Text: text, Name: "scenario", Seed: 1, Jobs: 1, Drain: time.Minute, Tenants: 1, Pick: scenario.Weighted,
 		Arrival: scenario.Arrival{Closed: &scenario.Closed{Clients: 2}},
 		Readers: scenario.Readers{Streams: 1, SlowPause: 100 * time.Millisecond}, Schedules: scenario.Schedules{Every: time.Second},
 		Service: scenario.Service{Workers: "1", Concurrency: 100},

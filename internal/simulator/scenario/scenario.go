@@ -1,6 +1,15 @@
+// Package scenario says what a run of the simulator sends: the file that
+// describes it, and the plan of requests that follows from the file and a seed.
+//
+// A scenario is YAML, read strictly: every mistake is reported with its place and
+// with what is allowed. The plan is drawn from the seed alone, so the same
+// scenario and seed give the same requests, whatever the service answers.
+// Nothing here sends anything.
 package scenario
 
-import "time"
+import (
+	"time"
+)
 
 // The types of a job (specification, section 6, and the API's own EMIT_EVENT).
 const (
@@ -39,6 +48,7 @@ type Scenario struct {
 	Service     Service
 	Chaos       string // like the flag --chaos; only its shape was looked at; "" none
 	Expect      Expect
+	Text        string `yaml:"-"` // the file
 }
 
 // Arrival says when jobs are submitted: one of its members is set.

@@ -58,12 +58,9 @@ func (b bounds) Validate(ctx *jsonschema.ValidatorContext, value any) {
 
 // keywords are those of one subschema that a mistake quotes.
 type keywords struct {
-	Type         any
 	Title        string
 	Properties   yaml.Node // in the schema's order, which mistakes keep
 	Enum         []string
-	MinItems     int    `yaml:"minItems"`
-	MaxItems     int    `yaml:"maxItems"`
 	ErrorMessage string `yaml:"errorMessage"`
 	Hint         string
 }

@@ -1,13 +1,13 @@
 package tour
 
 import (
-	"cmp"
+	_ "embed"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
+	"text/template"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/judge"
@@ -29,10 +29,10 @@ type Row struct {
 }
 
 // OK reports whether all was as expected.
-func (r *Row) OK() bool { return len(r.Findings) == 0 && !r.Open }
+func (r Row) OK() bool { return len(r.Findings) == 0 && !r.Open }
 
-// mark is the row's last column.
-func (r *Row) mark() string {
+// Mark is the row's last column.
+func (r Row) Mark() string {
 	switch {
 	case len(r.Findings) > 0:
 		return "NO"
@@ -55,45 +55,33 @@ func (r *Result) OK() bool {
 	return !slices.ContainsFunc(r.Rows, func(row Row) bool { return !row.OK() })
 }
 
+//go:embed table.txt
+var tableText string
+
+// Reasons quote the service, which must not get at the reader's terminal.
+var tableTemplate = template.Must(template.New("table").Funcs(template.FuncMap{"line": judge.Printable, "show": show}).Parse(tableText))
+
 // Write prints all rows, the reasons of each difference and the verdict.
 func (r *Result) Write(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "KIND\tEXPECTED\tGOT\tATTEMPTS\tDURATION\tOK")
-	for _, r := range r.Rows {
-		attempts, duration := "-", "-"
-		if r.Attempts > 0 {
-			attempts, duration = strconv.Itoa(r.Attempts), show(r.Duration)
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Kind, r.Expected, judge.Printable(cmp.Or(r.Got, "-")), attempts, duration, r.mark())
-	}
+	_ = tableTemplate.Execute(table, r) // the writer may be closed
 	_ = table.Flush()
-	printDifferences(w, r.Rows)
-	fmt.Fprintf(w, "\n%s\n", r.verdict())
 }
 
-// printDifferences gives the reasons, and what else is to be known. They quote
-// the service, which must not get at the reader's terminal.
-func printDifferences(w io.Writer, rows []Row) {
-	for _, r := range rows {
-		if len(r.Findings) == 0 && len(r.Notes) == 0 {
-			continue
-		}
-		fmt.Fprintf(w, "\n%s:\n", r.Kind)
-		for i, f := range slices.Concat(r.Findings, r.Notes) {
-			if i == maxFindings {
-				fmt.Fprintf(w, "  - and %d more\n", len(r.Findings)+len(r.Notes)-maxFindings)
-				break
-			}
-			fmt.Fprintf(w, "  - %s\n", judge.Printable(f))
-		}
+// Reasons are its differences, and what else is to be known.
+func (r Row) Reasons() []string {
+	all := slices.Concat(r.Findings, r.Notes)
+	if more := len(all) - maxFindings; more > 0 {
+		all = append(all[:maxFindings], fmt.Sprintf("and %d more", more))
 	}
+	return all
 }
 
-// verdict says in a line how it went.
-func (r *Result) verdict() string {
+// Verdict says in a line how it went.
+func (r *Result) Verdict() string {
 	by := map[string][]string{} // kinds by mark
-	for _, r := range r.Rows {
-		by[r.mark()] = append(by[r.mark()], r.Kind)
+	for _, row := range r.Rows {
+		by[row.Mark()] = append(by[row.Mark()], row.Kind)
 	}
 	differ, open, cut := by["NO"], by["?"], by["so far"]
 	switch {

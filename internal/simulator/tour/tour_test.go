@@ -98,7 +98,7 @@ func TestRows(t *testing.T) {
 		s := &story{kind: c.kind, webhook: "w"}
 		s.tell(submitted, c.facts)
 		r := (&tour{o: Options{Patience: time.Minute}, outage: c.outage}).row(s, nil, false)
-		require.Equal(t, []string{c.got, c.mark}, []string{r.Got, r.mark()}, "%d: %s", n, c.kind)
+		require.Equal(t, []string{c.got, c.mark}, []string{r.Got, r.Mark()}, "%d: %s", n, c.kind)
 		if c.finding != "" {
 			require.Equal(t, []string{c.finding}, r.Findings, n)
 		}

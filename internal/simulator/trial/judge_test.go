@@ -24,7 +24,7 @@ import (
 func printed(v *judge.Verdict) string {
 	var text strings.Builder
 	for _, violation := range v.Violations {
-		violation.Write(&text)
+		text.WriteString(violation.String())
 	}
 	return text.String()
 }

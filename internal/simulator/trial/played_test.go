@@ -71,14 +71,14 @@ func play(t *testing.T) *played {
 	dir := t.TempDir()
 	s, err := scenario.Parse("columns.yaml", []byte(columnsScenario))
 	require.NoError(t, err)
-	trial := New(Options{Scenario: s, Text: columnsScenario, Binary: testkit.Program(t, "forgerun"), Lease: 3 * time.Second,
+	trial := New(Options{Scenario: s, Binary: testkit.Program(t, "forgerun"), Lease: 3 * time.Second,
 		ReceiverAddr: "127.0.0.1:0", Sample: 2000, Out: filepath.Join(dir, "out"), Stdout: io.Discard, Stderr: io.Discard})
-	t.Cleanup(func() { require.NoError(t, trial.Close()); _ = os.RemoveAll(trial.Dir()) })
+	t.Cleanup(func() { require.NoError(t, trial.Close()); _ = os.RemoveAll(trial.dir) })
 	require.NoError(t, trial.Prepare(t.Context()))
 	require.NoError(t, trial.Drive(t.Context()))
 	p := &played{t: t, trial: trial}
 	p.config, p.run = trial.judgement()
-	p.db, err = pgx.Connect(t.Context(), trial.DatabaseURL())
+	p.db, err = pgx.Connect(t.Context(), trial.o.DatabaseURL)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.db.Close(context.Background()) })
 

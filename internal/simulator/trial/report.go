@@ -18,7 +18,7 @@ import (
 // Summarize puts the report together, around the numbers.
 func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 	s := t.o.Scenario
-	a.Scenario, a.Description, a.Seed, a.Command, a.Text = s.Name, s.Description, s.Seed, t.o.Command, t.o.Text
+	a.Scenario, a.Description, a.Seed, a.Command, a.Text = s.Name, s.Description, s.Seed, t.o.Command, s.Text
 	a.Verdict, a.Notes = verdict, t.notes
 	a.Expectations = expectations(s.Expect, a.Numbers)
 	if t.unhealed != nil {

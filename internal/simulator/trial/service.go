@@ -27,7 +27,7 @@ func (t *Trial) service(ctx context.Context) (address string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if t.dir, err = stack.MkdirTemp("forgerun-simulator-"); err != nil {
+	if t.dir, err = os.MkdirTemp("", "forgerun-simulator-"); err != nil {
 		return "", err
 	}
 	fmt.Fprintf(t.o.Stderr, "Starting %s\n", map[bool]string{true: "a service of our own", false: "workers"}[own])
@@ -38,14 +38,11 @@ func (t *Trial) service(ctx context.Context) (address string, err error) {
 	o := stack.Options{
 		Forgerun: binary, Dir: t.dir, Concurrency: t.o.Scenario.Service.Concurrency, TimeScale: scale,
 		Env: t.o.Scenario.Service.Env, Lease: t.o.Lease, Faults: t.o.Scenario.Chaos != "", Clock: t.chaos.MovesClock(),
-		DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
+		DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL, Workers: t.workers.At(0),
 	}
-	if t.stack, err = stack.Start(ctx, o); err != nil {
-		return "", err
-	}
-	starting, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the workers were not ready within %s", patience))
+	starting, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not everything was ready within %s", patience))
 	defer cancel()
-	if err := t.stack.Scale(starting, t.workers.At(0)); err != nil {
+	if t.stack, err = stack.Start(starting, o); err != nil {
 		return "", err
 	}
 	if !own {

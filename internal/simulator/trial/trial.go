@@ -27,10 +27,8 @@ import (
 // Options say what is played against what, and where the report goes.
 type Options struct {
 	Scenario *scenario.Scenario
-	// Text is the scenario's file, and Command the command line, for the report.
-	Text, Command string
-	// Program names the simulator and its version, for the report.
-	Program string
+	// Command is the command line, and Program names the simulator and its version, for the report.
+	Command, Program string
 
 	// URL is the address of a running service, and Key an API key of it. Without a
 	// URL a service is started.

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/simulator/facts"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
@@ -49,7 +48,7 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 				if !ours && a.ClientID == "" {
 					continue // of another run
 				}
-				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Told: facts.Job(&j)})
+				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Told: history.JobOf(&j)})
 				if c.SampleReports > 0 && ours {
 					one := sampledJob{a, &j, rand.NewPCG(c.Seed, uint64(ticket)).Uint64()}
 					mu.Lock()
@@ -145,24 +144,17 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 func report(r *client.Report) *history.Report {
 	out := &history.Report{
 		Job:     r.JobID,
-		Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: facts.Optional(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
+		Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: history.Optional(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
 	}
 	if r.Failure != nil {
 		out.Failure = r.Failure.Code
 	}
 	for _, e := range r.Events {
-		h := history.Event{
-			ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp,
-			Job: e.JobID,
+		h, err := history.EventOf(&e)
+		if h.Job = e.JobID; err != nil {
+			h.Emitted = err.Error()
 		}
-		if e.Name == "event.emitted" {
-			emitted, err := facts.Emission(e.Data)
-			if h.Emitted = emitted; err != nil {
-				h.Emitted = err.Error()
-			}
-		}
-		h.Scenario = facts.Scenario(e.Data)
-		out.Events = append(out.Events, h)
+		out.Events = append(out.Events, *h)
 	}
 	return out
 }

@@ -36,7 +36,7 @@ var tables = []table{
 	{"jobs", `
 SELECT j.job_id::text, j.client_id::text, j.type, j.work_kind, j.state, coalesce(j.outcome, ''), j.attempt, j.max_attempts,
   j.created_at, j.updated_at, j.execution_at, j.started_at, j.finished_at, coalesce(j.correlation_id, ''),
-  coalesce(j.batch_id::text, ''), coalesce(j.failure_code, ''), j.request_id, j.run_at, j.event_seq, j.fence, j.lease_expiries,
+  coalesce(j.batch_id::text, ''), coalesce(j.failure_code, ''), j.run_at, j.event_seq, j.fence, j.lease_expiries,
   coalesce(r.attempt, 0), coalesce(k.n, 0), j.worker_id IS NOT NULL,
   CASE jsonb_typeof(j.definition -> 'duration_ms') WHEN 'number' THEN (j.definition ->> 'duration_ms')::numeric::bigint END,
   coalesce(j.definition -> 'should_fail' = 'true', false), j.auto_retry,
@@ -49,7 +49,7 @@ WHERE ` + ofRun, func(f *history.Fact) []any {
 		f.Kind, f.Told = history.StoredJob, j
 		return []any{
 			&j.Type, &j.WorkKind, &j.State, &j.Outcome, &j.Attempt, &j.MaxAttempts, &j.CreatedAt, &j.UpdatedAt, &j.ExecutionAt, &j.StartedAt,
-			&j.FinishedAt, &j.Correlation, &j.Batch, &j.Failure, &j.RequestID, &j.RunAt, &j.EventSeq, &j.Fence, &j.LeaseExpiries,
+			&j.FinishedAt, &j.Correlation, &j.Batch, &j.Failure, &j.RunAt, &j.EventSeq, &j.Fence, &j.LeaseExpiries,
 			&j.ResultAttempt, &j.Keys, &j.Held, &j.DurationMS, &j.ShouldFail, &j.AutoRetry, &j.Params,
 			&j.Schedule, &j.ScheduledFor,
 		}
@@ -161,7 +161,6 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
 			f.Sent = c.asOf
 		}
 		if f.Told != nil {
-			f.Told.Client = clientID
 			f.Ticket, _ = judge.TicketOf(c.Run, f.Told.Correlation)
 		}
 		c.add(f)

@@ -1,0 +1,177 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"sync"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
+	"github.com/forgerun/forgerun/job/view"
+)
+
+// Overviewer makes overviews of the service.
+type Overviewer interface {
+	Overview(ctx context.Context, w admin.Window) (*admin.Overview, error)
+}
+
+var windowQuery = query.Choice("window", []admin.Window{admin.LastQuarterHour, admin.LastHour, admin.LastDay})
+
+// getOverview answers with what an operator looks at first.
+func (a *API) getOverview(c *call) (answer, error) {
+	return ok(a.deps.Overview.Overview(c.Context(), cmp.Or(admin.Window(c.param("window")), admin.LastQuarterHour)))
+}
+
+func (a *API) getSystem(c *call) (answer, error) {
+	system, err := a.deps.Reader.System(c.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	system.Version, system.DispatchWindow.Limit = a.cfg.Version, view.OrNull(a.cfg.Limits.Window)
+	return ok(system, nil)
+}
+
+type catalogueView struct {
+	Types []job.Type `json:"types"`
+	Kinds []kindView `json:"kinds"`
+}
+
+type kindView struct {
+	WorkKind        job.Kind `json:"work_kind"`
+	Description     string   `json:"description"`
+	ShouldFail      bool     `json:"should_fail"`
+	DurationMS      int64    `json:"duration_ms"`
+	ExpectedOutcome string   `json:"expected_outcome"`
+}
+
+// kindDescriptions says what each kind does, as the API's document has it.
+var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
+	var d struct {
+		Components struct {
+			Schemas struct {
+				WorkKind struct {
+					Descriptions map[job.Kind]string `yaml:"x-enumDescriptions"`
+				} `yaml:"WorkKind"`
+			}
+		}
+	}
+	if err := yaml.Unmarshal(document, &d); err != nil {
+		panic(err) // cannot happen: the document is embedded
+	}
+	return d.Components.Schemas.WorkKind.Descriptions
+})
+
+// getCatalogue answers with what jobs can do on this server.
+func (a *API) getCatalogue(*call) (answer, error) {
+	v := catalogueView{Types: a.cfg.Catalogue.Types}
+	for _, kind := range a.cfg.Catalogue.Offered() {
+		spec, _ := job.SpecOf(kind, a.cfg.Catalogue.MaxRuntime)
+		v.Kinds = append(v.Kinds, kindView{kind, kindDescriptions()[kind], spec.ShouldFail, spec.DurationMS, spec.Expected})
+	}
+	return ok(v, nil)
+}
+
+// Pauses stops and resumes jobs.
+type Pauses interface {
+	Pause(ctx context.Context, p job.Pause) (stored job.Pause, added bool, err error)
+	Resume(ctx context.Context, id job.ID) error
+	Pauses(ctx context.Context) (job.Pauses, error)
+}
+
+type pauseView struct {
+	PauseID   job.ID         `json:"pause_id"`
+	Scope     job.PauseScope `json:"scope"`
+	Target    *string        `json:"target"` // null of all
+	Mode      job.PauseMode  `json:"mode"`
+	Operator  string         `json:"operator"`
+	Reason    string         `json:"reason"`
+	CreatedAt job.Time       `json:"created_at"`
+}
+
+func pauseViewOf(p job.Pause) pauseView {
+	return pauseView{p.ID, p.Scope, view.OrNull(p.Target), p.Mode, p.Operator, p.Reason, job.Time(p.CreatedAt)}
+}
+
+// pauseDetail is what the audit log keeps of the request.
+func pauseDetail(c *call) (any, error) {
+	p, err := decode.Pause(c.body)
+	return map[string]any{"scope": p.Scope, "target": p.Target, "mode": p.Mode, "reason": p.Reason}, err
+}
+
+// pause stops something.
+func (a *API) pause(c *call) (answer, error) {
+	asked, err := decode.Pause(c.body)
+	if err != nil {
+		return answer{}, err
+	}
+	if asked.Scope == job.PauseClient {
+		if _, err := a.deps.Reader.Client(c.Context(), query.IDOf(asked.Target)); err != nil {
+			return answer{}, err
+		}
+	}
+	asked.Operator = c.operator.Name
+	p, added, err := a.deps.Pauses.Pause(c.Context(), asked)
+	if err != nil {
+		return answer{}, err
+	}
+	c.made = p.ID.String()
+	status := http.StatusOK
+	if added {
+		status = http.StatusCreated
+	}
+	return answer{status: status, value: pauseViewOf(p)}, nil
+}
+
+// resume ends a pause.
+func (a *API) resume(c *call) (answer, error) {
+	return answer{status: http.StatusNoContent}, a.deps.Pauses.Resume(c.Context(), c.subject)
+}
+
+func (a *API) listPauses(c *call) (answer, error) {
+	return render(http.StatusOK, func(all job.Pauses) any {
+		return struct {
+			Data []pauseView `json:"data"`
+		}{query.ListOf(all, 0, pauseViewOf).Data}
+	})(a.deps.Pauses.Pauses(c.Context()))
+}
+
+// Schedules are the use cases of schedules; a zero client stands for all.
+type Schedules interface {
+	Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error)
+	Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) ([]*job.Schedule, job.ID, error)
+	SetPaused(ctx context.Context, client, id job.ID, paused bool) (*job.Schedule, error)
+}
+
+// scheduleView is a schedule without what its client sends with the jobs.
+type scheduleView struct {
+	view.Schedule
+	ClientID job.ID    `json:"client_id"`
+	Type     job.Type  `json:"type"`
+	Kind     *job.Kind `json:"kind"`
+}
+
+func scheduleViewOf(s *job.Schedule) scheduleView {
+	return scheduleView{view.ScheduleOf(s), s.ClientID, s.Job.Type, view.OrNull(s.Job.WorkKind)}
+}
+
+func (a *API) listSchedules(c *call) (answer, error) {
+	return paged(c, scheduleViewOf, func(after job.ID, limit int) ([]*job.Schedule, job.ID, error) {
+		return a.deps.Schedules.Schedules(c.Context(), query.IDOf(c.param("client_id")), job.ScheduleQuery{After: after, Limit: limit})
+	})
+}
+
+func (a *API) getSchedule(c *call) (answer, error) {
+	return render(http.StatusOK, scheduleViewOf)(a.deps.Schedules.Schedule(c.Context(), job.ID{}, c.subject))
+}
+
+// pauseSchedule pauses a schedule of any client, or resumes it.
+func (a *API) pauseSchedule(paused bool) func(*call) (answer, error) {
+	return func(c *call) (answer, error) {
+		return render(http.StatusOK, scheduleViewOf)(a.deps.Schedules.SetPaused(c.Context(), job.ID{}, c.subject, paused))
+	}
+}

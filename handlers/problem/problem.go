@@ -1,0 +1,82 @@
+// Package problem makes problem documents (RFC 9457) of errors, for both listeners.
+package problem
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
+)
+
+// Media is the media type of problem documents.
+const Media = "application/problem+json"
+
+// Document is the answer to a request that failed, with the members code, violations, expired_at, job_id and batch_id (section 14).
+type Document struct {
+	Type       string          `json:"type"`
+	Title      string          `json:"title"`
+	Status     int             `json:"status"`
+	Detail     string          `json:"detail"`
+	Instance   string          `json:"instance"`
+	Code       job.Code        `json:"code"`
+	Violations []job.Violation `json:"violations,omitempty"`
+	ExpiredAt  *job.Time       `json:"expired_at,omitempty"` // of 410: since when it is gone
+	JobID      *job.ID         `json:"job_id,omitempty"`     // of a conflict of idempotency keys: what the first request made
+	BatchID    *job.ID         `json:"batch_id,omitempty"`
+
+	RetryAfter time.Duration `json:"-"`
+}
+
+// Of makes the document of an error that is told. What the table of codes fixes is filled in; an internal error has no detail.
+func Of(links job.Links, e *job.Error) Document {
+	spec, detail := e.Code.Spec(), e.Detail
+	if detail == "" || spec.Code == job.CodeInternal {
+		detail = spec.Action
+	}
+	return Document{
+		Type: links.ProblemType(spec.Slug), Title: spec.Title, Status: spec.Status, Code: spec.Code,
+		Detail: job.PlainText(detail, job.MaxDetailBytes), Violations: e.Violations,
+		ExpiredAt: job.TimeOf(e.ExpiredAt), JobID: view.OrNull(e.JobID), BatchID: view.OrNull(e.BatchID), RetryAfter: e.RetryAfter,
+	}
+}
+
+// Waits reports whether the answer with a code says when to come again.
+func Waits(code job.Code, status int) bool {
+	return code == job.CodeJobNotFinished || status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable ||
+		status == http.StatusGatewayTimeout
+}
+
+// StatusError is an error that HTTP has a status of its own for.
+type StatusError struct {
+	Status int
+	Cause  *job.Error
+}
+
+func (e StatusError) Error() string { return e.Cause.Error() }
+
+// Unwrap gives the cause.
+func (e StatusError) Unwrap() error { return e.Cause }
+
+// WithStatus makes the error of a malformed request that HTTP has a status of its own for.
+func WithStatus(status int, detail string) error {
+	return StatusError{status, job.Errorf(job.CodeMalformed, "%s", detail)}
+}
+
+// NotAcceptable refuses a request that does not want the media type of its answer.
+func NotAcceptable(media string) error {
+	return job.Errorf(job.CodeNotAcceptable,
+		"The answer would be %[1]s, which the Accept header excludes. Send Accept: %[1]s, or none.", media)
+}
+
+// The details of refused conditions.
+const (
+	Unmatched   = "If-Match does not name what is there. Nothing was done."
+	NoneMatched = "If-None-Match names what is there. Nothing was done."
+)
+
+// UnknownMethod is the detail of a method that HTTP does not define.
+const UnknownMethod = "This server does not know the method of the request, for any resource. Methods are written in capitals."
+
+// Seconds rounds up: whoever waits that long has waited long enough.
+func Seconds(d time.Duration) int { return int((max(0, d) + time.Second - 1) / time.Second) }

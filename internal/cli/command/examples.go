@@ -1,0 +1,44 @@
+package command
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// examplesOfGroup is how many examples a command has that only has others below it: the first one of each.
+const examplesOfGroup = 3
+
+// examplesOf gives the lines of text by the command that they call first.
+func examplesOf(root *cobra.Command, text string) map[*cobra.Command][]string {
+	own := map[*cobra.Command][]string{}
+	call := regexp.MustCompile(`(?:^|[ (])` + regexp.QuoteMeta(root.Name()) + ` ([^)|>;]*)`)
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		found := call.FindStringSubmatch(line)
+		if found == nil || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if c, _, err := root.Find(strings.Fields(found[1])); err == nil {
+			own[c] = append(own[c], line)
+		}
+	}
+	return own
+}
+
+// addExamples gives c and those below it their examples, and returns the first of c.
+func addExamples(c *cobra.Command, own map[*cobra.Command][]string) (first string) {
+	lines := own[c]
+	for _, below := range c.Commands() {
+		first := addExamples(below, own)
+		if len(own[c]) == 0 && first != "" && len(lines) < examplesOfGroup {
+			lines = append(lines, first)
+		}
+	}
+	if c.Example == "" && len(lines) > 0 {
+		c.Example = "  " + strings.Join(lines, "\n  ")
+	}
+	first, _, _ = strings.Cut(strings.TrimSpace(c.Example), "\n")
+	return first
+}

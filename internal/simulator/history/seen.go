@@ -1,0 +1,57 @@
+package history
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+// JobOf keeps what both a poll and the list of jobs show.
+func JobOf(j *client.Job) *Job {
+	return &Job{
+		Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: j.Outcome, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
+		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt,
+		ExecutionAt: Optional(j.ExecutionAt), StartedAt: Optional(j.StartedAt), FinishedAt: Optional(j.FinishedAt),
+		Correlation: j.CorrelationID, Batch: j.BatchID, Schedule: j.ScheduleID, ScheduledFor: Optional(j.ScheduledFor),
+	}
+}
+
+// EventOf keeps an event of a log. Its error is about the client's own event that it should tell. What it does not tell of
+// the scenario is judged as such.
+func EventOf(e *client.Event) (kept *Event, err error) {
+	kept = &Event{ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp}
+	if e.JobID != "" {
+		_ = json.Unmarshal(e.Data, &kept.Scenario)
+	}
+	if e.Name == "event.emitted" {
+		var own client.Emission
+		err = json.Unmarshal(e.Data, &own)
+		kept.Emitted = EmissionOf(&own)
+	}
+	return kept, err
+}
+
+// EmissionOf keeps the client's own event, "" for none.
+func EmissionOf(e *client.Emission) string {
+	if e == nil {
+		return ""
+	}
+	return e.Name + " " + string(e.Data)
+}
+
+// ScenarioOf keeps what a document says of the scenario.
+func ScenarioOf(s *client.Scenario) (kept Scenario) {
+	if s != nil {
+		kept = Scenario(*s)
+	}
+	return kept
+}
+
+// Optional gives nil for the zero time.
+func Optional(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

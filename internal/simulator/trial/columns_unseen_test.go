@@ -1,0 +1,59 @@
+//go:build slow && linux
+
+package trial
+
+// unseenColumns are those that the judge cannot see changed, by the reason.
+var unseenColumns = []struct {
+	why     string
+	columns []string
+}{
+	{"Constraints of the table, or of another column, refuse every other value", []string{
+		"deliveries.state", "deliveries.next_attempt_at", "deliveries.last_error", "events.seq", "events.next_state", "jobs.type",
+		"jobs.state", "jobs.outcome", "jobs.worker_id", "reports.outcome", "results.size", "results.body", "workers.state",
+		"webhooks.content_mode", "maintenance_state.only_row", "history.width",
+	}},
+	{"No row of such a run has a value: nothing is traced, revoked, deleted, disabled or proven, and nothing waits at its end", []string{
+		"api_keys.revoked_at", "api_keys.replaced_by", "api_keys.issued_by", "api_keys.made_by", "batches.correlation_id",
+		"client_events.webhook_id", "deliveries.claimed_until", "deliveries.traceparent", "jobs.dispatch_epoch", "jobs.traceparent",
+		"outcome_outbox.job_id", "outcome_outbox.attempt", "outcome_outbox.finished_at", "outcome_outbox.published_at",
+		"signing_keys.retires_at", "tombstones.job_id", "tombstones.client_id", "tombstones.expired_at",
+		"jobs.schedule_id", "jobs.scheduled_for", "webhooks.old_secrets",
+		"webhooks.old_secrets_until", "webhooks.deleted_at", "webhooks.disabled_at", "webhooks.disabled_reason",
+		"webhooks.failing_since", "webhooks.proven_at", "webhooks.proven_url", "goose_db_version.tstamp",
+	}},
+	{"Who may call, and with what: a wrong value is an answer of 401, and the processes remember keys that were right", []string{
+		"api_keys.key_id", "api_keys.client_id", "api_keys.secret_hash", "api_keys.created_at", "api_keys.expires_at",
+		"api_keys.used_at", "api_keys.scope", "clients.client_id", "clients.created_at",
+	}},
+	{"Stored once, and told as it is stored: there is nothing to compare it with after the run", []string{
+		"batches.created_at", "batches.language", "batches.request_id", "batches.refused", "batches.failures", "deliveries.settled_at",
+		"delivery_attempts.duration_ms", "delivery_attempts.error", "delivery_attempts.response_header",
+		"delivery_attempts.response_body", "delivery_attempts.body_truncated", "idempotency_keys.endpoint", "idempotency_keys.key",
+		"idempotency_keys.request_hash", "idempotency_keys.state", "idempotency_keys.expires_at", "idempotency_keys.answer_status",
+		"idempotency_keys.answer_header", "idempotency_keys.answer_body", "jobs.assigned_at", "jobs.language", "jobs.request_id",
+		"reports.worker_id", "reports.failure_retry_after", "reports.failure_detail", "results.media_type", "results.expires_at",
+		"webhooks.webhook_id", "webhooks.url", "webhooks.events", "webhooks.description", "webhooks.created_at", "webhooks.updated_at",
+		"history.at", "history.submitted", "history.succeeded", "history.failed", "history.canceled", "history.retried",
+		"history.wait_ms_p50", "history.wait_ms_p99", "history.run_ms_p50", "history.run_ms_p99",
+	}},
+	{"A label of order: any value that keeps the order is as good", []string{
+		"client_events.event_id", "client_events.tx", "events.tx",
+	}},
+	{"The service's own account of work that is under way, which ends with the run", []string{
+		"deliveries.resent_at", "deliveries.dispatch", "events.called_back", "jobs.dispatch", "jobs.run_at",
+		"maintenance_state.leader_id", "maintenance_state.leader_expires_at", "maintenance_state.epoch",
+		"maintenance_state.redis_run_id", "maintenance_state.cursor_key", "webhooks.consecutive_failures", "workers.worker_id",
+		"workers.name", "workers.concurrency", "workers.started_at", "workers.heartbeat_at", "workers.expires_at",
+		"goose_db_version.id", "goose_db_version.version_id", "goose_db_version.is_applied",
+	}},
+	{"Secrets and signing keys: receivers checked with them during the run", []string{
+		"signing_keys.kid", "signing_keys.public_key", "signing_keys.private_key", "signing_keys.created_at",
+		"signing_keys.signs_from", "webhooks.secret",
+	}},
+}
+
+// emptyTables have no row after such a run: nobody operates the service, and no client tests itself or has schedules.
+var emptyTables = []string{
+	"audit", "bulk_items", "bulk_operations", "ended_sessions", "erasures", "pauses", "schedules", "testbed_clock", "testbed_exchanges",
+	"testbed_faults", "testbed_sessions",
+}

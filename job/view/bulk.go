@@ -1,0 +1,73 @@
+package view
+
+import "github.com/forgerun/forgerun/job"
+
+// Bulk is an operation on many jobs; each API has the filter in the names of its own list.
+type Bulk struct {
+	BulkID     job.ID         `json:"bulk_id"`
+	Action     job.BulkAction `json:"action"`
+	Rate       int            `json:"rate"`
+	State      job.BulkState  `json:"state"`
+	Total      int            `json:"total"` // so far, until all are gathered
+	More       bool           `json:"more"`
+	Done       int            `json:"done"`
+	Succeeded  int            `json:"succeeded"`
+	Skipped    int            `json:"skipped"`
+	Failed     int            `json:"failed"`
+	CreatedAt  job.Time       `json:"created_at"`
+	StartedAt  *job.Time      `json:"started_at"`
+	FinishedAt *job.Time      `json:"finished_at"`
+	Operator   *string        `json:"operator"` // null of a client's operation
+}
+
+// BulkOf shows an operation.
+func BulkOf(b *job.Bulk) Bulk {
+	return Bulk{
+		BulkID: b.ID, Action: b.Action, Rate: b.Rate, State: b.State(), Total: b.Total, More: b.More,
+		Done: b.Done, Succeeded: b.Succeeded, Skipped: b.Skipped, Failed: b.Failed,
+		CreatedAt: job.Time(b.CreatedAt), StartedAt: job.TimeOf(b.StartedAt), FinishedAt: job.TimeOf(b.FinishedAt),
+		Operator: OrNull(b.Owner.Operator),
+	}
+}
+
+// BulkReceipt is the answer to the beginning of an operation.
+type BulkReceipt struct {
+	BulkID    job.ID        `json:"bulk_id"`
+	State     job.BulkState `json:"state"`
+	CreatedAt job.Time      `json:"created_at"`
+}
+
+// BulkReceiptOf shows an operation that has begun.
+func BulkReceiptOf(b *job.Bulk) BulkReceipt {
+	return BulkReceipt{b.ID, b.State(), job.Time(b.CreatedAt)}
+}
+
+// BulkCount is the answer to a dry run.
+type BulkCount[V any] struct {
+	Count  int  `json:"count"`
+	More   bool `json:"more"`
+	Sample []V  `json:"sample"`
+}
+
+// BulkCountOf shows what an operation would be about.
+func BulkCountOf[V any](c job.BulkCount, view func(*job.Job) V) BulkCount[V] {
+	v := BulkCount[V]{c.Count, c.More, make([]V, len(c.Sample))}
+	for i, j := range c.Sample {
+		v.Sample[i] = view(j)
+	}
+	return v
+}
+
+// BulkItem is what became of one job.
+type BulkItem struct {
+	JobID  job.ID         `json:"job_id"`
+	Result job.BulkResult `json:"result"`
+	Code   *job.Code      `json:"code"`
+	Detail *string        `json:"detail"`
+	At     *job.Time      `json:"at"`
+}
+
+// BulkItemOf shows an item.
+func BulkItemOf(i job.BulkItem) BulkItem {
+	return BulkItem{i.JobID, i.Result, OrNull(i.Code), OrNull(i.Detail), job.TimeOf(i.At)}
+}
