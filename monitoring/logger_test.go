@@ -165,6 +165,7 @@ func TestNobodyWaitsForAReader(t *testing.T) {
 
 		close(out.shut)
 		synctest.Wait()
+		l.Flush()
 		written := out.String()
 		families := must(registry.Gather())(t)
 		dropped := int(families[0].GetMetric()[0].GetCounter().GetValue())

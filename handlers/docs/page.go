@@ -36,7 +36,7 @@ func renderDocs(publicURL string) []byte {
 // page is the document as the template sees it.
 type page struct {
 	node
-	publicURL string
+	Base string // of the addresses
 }
 
 // Style and Script are what the page's policy allows: the very texts.
@@ -55,7 +55,7 @@ func (p page) Operations(tag string) []operation {
 	for _, item := range p.Get("paths").Members() {
 		for _, o := range item.Members() {
 			if tags := o.Get("tags").values(); len(tags) > 0 && tags[0] == tag {
-				operations = append(operations, operationOf(p.publicURL, item, o))
+				operations = append(operations, operationOf(p.Base, item, o))
 			}
 		}
 	}
