@@ -236,10 +236,17 @@ func TestDevInATerminal(t *testing.T) {
 	sh.env = merge(required, env{"FORGERUN_HTTP_ADDR": address})
 	sh.exits(1, "FORGERUN_HTTP_ADDR: "+address+" is taken by "+holder, "api")
 
+	before := strings.Count(shown.String(), "\n")
+	jobs := filepath.Join(base, "jobs")
+	require.NoError(t, os.WriteFile(jobs, []byte(strings.Repeat(`{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`+"\n", 500)), 0o600))
+	sh.env = env{"FORGERUN_DATA_DIR": dir, "HOME": t.TempDir()}
+	sh.ok("batch", "submit", jobs, "--wait")
+	eventually(t, "the end of each is shown", func() bool { return strings.Count(shown.String(), "  SUCCESS_FAST") == 500 })
+	require.LessOrEqual(t, strings.Count(shown.String(), "\n")-before, 520)
+
 	_, err = terminal.WriteString("?\n")
 	require.NoError(t, err)
 	eventually(t, "the greeting is shown again", func() bool { return strings.Count(shown.String(), "is ready.") == 2 })
-	sh.env = env{"FORGERUN_DATA_DIR": dir, "HOME": t.TempDir()}
 	slow := strings.TrimSpace(sh.ok("jobs", "submit", "SUCCESS_SLOW", "-o", "name"))
 	eventually(t, "a job is running", func() bool { return sh.value("state", "jobs", "get", slow) == "RUNNING" })
 	_, err = terminal.WriteString("\x03") // Ctrl-C
