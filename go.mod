@@ -51,9 +51,8 @@ require (
 	golang.org/x/time v0.14.0
 	google.golang.org/grpc v1.84.0
 	google.golang.org/protobuf v1.36.12
+	gopkg.in/natefinch/lumberjack.v2 v2.2.1
 )
-
-require gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
