@@ -233,16 +233,18 @@ func missingProgram(name, remedy string) string {
 	return ""
 }
 
-// docs/reference/webhooks.md links each of the snippets, and quotes them as they are.
+// The pages quote programs as they are, and that of webhooks links each of the snippets.
 func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
 	t.Parallel()
-	page := readText(t, "../../docs/reference/webhooks.md")
-	for _, quote := range regexp.MustCompile("(?s)<!-- from (\\S+) -->\n```[a-z]+\n(.*?)\n```").FindAllStringSubmatch(page, -1) {
-		file := readText(t, filepath.Join("../../docs/reference", quote[1]))
-		require.Contains(t, file, quote[2], "a quote from %s", quote[1])
+	for _, name := range []string{"webhooks.md", "api.md"} {
+		page := readText(t, "../../docs/reference/"+name)
+		for _, quote := range regexp.MustCompile("(?s)<!-- from (\\S+) -->\n```[a-z]+\n(.*?)\n```").FindAllStringSubmatch(page, -1) {
+			file := readText(t, filepath.Join("../../docs/reference", quote[1]))
+			require.Contains(t, file, quote[2], "a quote from %s", quote[1])
+		}
 	}
 	for _, name := range []string{"go/verify.go", "verify.mjs", "verify-plain.mjs", "verify.py"} {
-		require.Contains(t, page, "](../examples/webhooks/"+name+")")
+		require.Contains(t, readText(t, "../../docs/reference/webhooks.md"), "](../examples/webhooks/"+name+")")
 	}
 }
 
