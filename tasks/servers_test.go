@@ -28,20 +28,24 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// startRedis starts a server with settings in a folder of its own.
+// startRedis starts a server with settings in a folder of its own. A member of a cluster also needs the port 10,000 above its
+// own, which an outgoing connection may have: then it is started on another one.
 func startRedis(t *testing.T, settings map[string]string) (server *stack.Redis, data string) {
 	t.Helper()
 	redistest.NeedServer(t)
-	dir := redistest.Must(stack.MkdirTemp("forgerun-tasks-"))(t)
-	server, err := stack.StartRedis(t.Context(), stack.ServerOptions{Dir: dir, Settings: settings})
-	t.Cleanup(func() {
-		if server != nil {
-			_ = server.Kill()
+	for range 10 {
+		dir := redistest.Must(stack.MkdirTemp("forgerun-tasks-"))(t)
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		var err error
+		server, err = stack.StartRedis(t.Context(), stack.ServerOptions{Dir: dir, Settings: settings})
+		if err == nil {
+			t.Cleanup(func() { _ = server.Kill() })
+			return server, filepath.Join(dir, "data")
 		}
-		_ = os.RemoveAll(dir)
-	})
-	require.NoError(t, err)
-	return server, filepath.Join(dir, "data")
+		require.ErrorContains(t, err, "(cluster), aborting")
+	}
+	require.Fail(t, "no free pair of ports was found")
+	return nil, ""
 }
 
 // startSentinel starts a sentinel that watches the server as "main". Somebody
