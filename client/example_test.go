@@ -89,10 +89,13 @@ func Example() {
 // idempotency key, and there is one job. A key of your own makes that hold for
 // a program that was started again, too.
 func ExampleClient_Submit_idempotent() {
+	var mu sync.Mutex // each connection is served by a goroutine of its own
 	var keys []string
 	note := func(next func(http.ResponseWriter, *http.Request)) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
 			keys = append(keys, r.Header.Get("Idempotency-Key"))
+			mu.Unlock()
 			next(w, r)
 		}
 	}
@@ -106,6 +109,8 @@ func ExampleClient_Submit_idempotent() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	fmt.Println(receipt.JobID, receipt.Replayed, keys)
 	// Output: j1 true [order-4711 order-4711]
 }
