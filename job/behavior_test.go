@@ -150,7 +150,7 @@ func eventsOf(t job.Timeline) (names []string) {
 func TestPlannedFailure(t *testing.T) {
 	t.Parallel()
 	backoff := job.Backoff{Base: 8 * time.Second, Max: time.Minute}
-	held := job.Held{Lease: job.Lease{Attempt: 1}, MaxAttempts: 3, AutoRetry: true}
+	held := job.Held{ClaimID: job.ClaimID{Attempt: 1}, MaxAttempts: 3, AutoRetry: true}
 	f := held.FailAsPlanned(&job.PlannedFailure{}, backoff, 0.5)
 	require.Equal(t, &job.Failure{Reason: job.CustomFailed, Code: job.CodeDependencyTimeout, Retryable: true, RetryAfter: 8,
 		Stage: job.StageProcessing, Detail: job.CustomFailed.Spec().Detail}, f.Failure)

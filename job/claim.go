@@ -54,9 +54,9 @@ const (
 	TaskRefused                    // its time comes after that of all tasks for which there is room
 )
 
-// Lease names one claim of one attempt. Every write of the holder carries it;
+// ClaimID names one claim of one attempt. Every write of the holder carries it;
 // the fence rises with each claim, so an old holder's writes change nothing.
-type Lease struct {
+type ClaimID struct {
 	JobID   ID
 	Attempt int
 	Fence   int64
@@ -64,7 +64,7 @@ type Lease struct {
 
 // Claim is a job that a worker holds.
 type Claim struct {
-	Lease
+	ClaimID
 	Job        Job
 	QueuedAt   time.Time // when it entered QUEUED; Job.UpdatedAt is when it left it
 	WasCreated bool      // the claim came before the scheduler, and passed QUEUED on its way
@@ -91,7 +91,7 @@ type NotClaimed struct {
 
 // Held is a job that storage says a worker holds.
 type Held struct {
-	Lease
+	ClaimID
 	ClientID      ID
 	RequestID     string
 	CorrelationID string
@@ -107,7 +107,7 @@ type Held struct {
 // Finish is the end of an attempt: SUCCEEDED with a result, or FAILED with a
 // failure.
 type Finish struct {
-	Lease
+	ClaimID
 	State   State
 	Failure *Failure
 	Result  *Result
@@ -125,7 +125,7 @@ type Finish struct {
 
 // Finished is what a Finish did.
 type Finished struct {
-	Lease
+	ClaimID
 	ClientID ID
 	BatchID  ID    // zero for none
 	State    State // SUCCEEDED, FAILED, or QUEUED after an automatic retry
@@ -200,7 +200,7 @@ func (h Held) Fail(reason Reason, b Backoff, random float64) Finish {
 
 // end ends the held attempt with a failure; wait is that before an automatic retry.
 func (h Held) end(failure *Failure, wait time.Duration) Finish {
-	f := Finish{Lease: h.Lease, State: Failed, Failure: failure, Exhausted: h.Attempt >= h.MaxAttempts}
+	f := Finish{ClaimID: h.ClaimID, State: Failed, Failure: failure, Exhausted: h.Attempt >= h.MaxAttempts}
 	if h.AutoRetry && failure.Retryable && !f.Exhausted && h.Retry.retries(failure.Code) {
 		f.RetryWait = &wait
 	}

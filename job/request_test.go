@@ -151,7 +151,7 @@ func TestRetryPolicyOfAttempts(t *testing.T) {
 	require.Equal(t, 1, asked(&job.RetryPolicy{MaxAttempts: 1}).MaxAttempts)
 
 	fail := func(p *job.RetryPolicy, auto bool) job.Finish {
-		return job.Held{Lease: job.Lease{Attempt: 1}, MaxAttempts: 4, AutoRetry: auto, Retry: p}.Fail(job.WorkerLost, usual, 0.5)
+		return job.Held{ClaimID: job.ClaimID{Attempt: 1}, MaxAttempts: 4, AutoRetry: auto, Retry: p}.Fail(job.WorkerLost, usual, 0.5)
 	}
 	code := job.NewFailure(job.WorkerLost, 1, usual).Code
 	constant := &job.RetryPolicy{Strategy: job.Constant, Delays: []time.Duration{7 * time.Second}, Codes: []job.Code{code}}

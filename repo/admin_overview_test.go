@@ -127,16 +127,16 @@ func TestAdminMark(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()
 	seen := map[string]bool{}
-	var lease job.Lease
+	var claim job.ClaimID
 	for _, step := range []struct {
 		name string
 		do   func()
 	}{
 		{"nothing", func() {}},
-		{"a submission", func() { lease.JobID = f.submit() }},
-		{"a claim", func() { lease = f.assigned(lease.JobID, 1) }},
-		{"a start", func() { f.start(lease) }},
-		{"an end", func() { f.finish(success(lease)) }},
+		{"a submission", func() { claim.JobID = f.submit() }},
+		{"a claim", func() { claim = f.assigned(claim.JobID, 1) }},
+		{"a start", func() { f.start(claim) }},
+		{"an end", func() { f.finish(success(claim)) }},
 		{"a delivery", func() { f.subscribe("*"); f.submit() }},
 		{"an operator", func() {
 			entry := admin.AuditEntry{AuditID: newID(), Operator: "ann", Action: "x", TargetType: "job", RequestID: "r", Detail: []byte("{}")}

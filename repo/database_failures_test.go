@@ -160,10 +160,10 @@ func execute(f *fixture, id job.ID) (bool, error) {
 	if err != nil || c == nil {
 		return false, err
 	}
-	if _, err := f.store.Start(f.ctx(), c.Lease); err != nil {
+	if _, err := f.store.Start(f.ctx(), c.ClaimID); err != nil {
 		return false, err
 	}
-	_, err = f.store.Finish(f.ctx(), success(c.Lease))
+	_, err = f.store.Finish(f.ctx(), success(c.ClaimID))
 	return err == nil, err
 }
 

@@ -204,7 +204,7 @@ func TestTracesGoOnWithTheirJobs(t *testing.T) {
 			},
 			"claimed": func(id job.ID) string { c, _ := f.tryClaim(id, 1); return c.Job.TraceParent },
 			"held": func(id job.ID) string {
-				return must(f.leases().Held(f.ctx(), f.worker, []job.Lease{f.claim(id, 1)}))(t)[0].TraceParent
+				return must(f.leases().Held(f.ctx(), f.worker, []job.ClaimID{f.claim(id, 1)}))(t)[0].TraceParent
 			},
 			"orphaned": func(id job.ID) string {
 				lost := f.newWorker()

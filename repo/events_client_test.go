@@ -150,7 +150,7 @@ func TestFeedKeepsAJobsOrderUnderContention(t *testing.T) {
 	}
 	early := numbered()
 	late := numbered()
-	must(late.Exec(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.Lease{JobID: id, Attempt: 1})...))(t)
+	must(late.Exec(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.ClaimID{JobID: id, Attempt: 1})...))(t)
 	canceled := begin(func() error {
 		return errOf(early.Exec(f.ctx(), repo.Statements["cancelJobs"], f.cancelArguments(id)...))
 	})

@@ -37,7 +37,7 @@ type step struct {
 	operation operation
 	job       job.ID
 	claim     *claimRequest
-	start     *job.Lease
+	start     *job.ClaimID
 	finish    *job.Finish
 }
 
@@ -245,7 +245,7 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []answer[step
 		case st.start != nil && row.started(*st.start):
 			a.value.started = *row.startedAt
 		case st.start != nil && row.holds(job.Assigned, *st.start) && row.alive,
-			st.finish != nil && row.holds(job.Running, st.finish.Lease):
+			st.finish != nil && row.holds(job.Running, st.finish.ClaimID):
 			a.value.locked = true
 		default:
 			a.err = job.ErrStale
@@ -288,13 +288,13 @@ func collectGuarded(rows pgx.Rows) (map[job.ID]guarded, error) {
 	})
 }
 
-func (g guarded) holds(state job.State, l job.Lease) bool {
-	return g.state == state && g.attempt == l.Attempt && g.fence == l.Fence
+func (g guarded) holds(state job.State, c job.ClaimID) bool {
+	return g.state == state && g.attempt == c.Attempt && g.fence == c.Fence
 }
 
 // started reports whether the job runs under the lease. Only its holder knows
 // the fence, so it was started by the same holder, whose answer was lost.
-func (g guarded) started(l job.Lease) bool { return g.holds(job.Running, l) && g.startedAt != nil }
+func (g guarded) started(c job.ClaimID) bool { return g.holds(job.Running, c) && g.startedAt != nil }
 
 // unclaimed answers a claim that got no row.
 func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepped {

@@ -18,7 +18,7 @@ import (
 type steps struct {
 	f               *fixture
 	queued          job.ID
-	assigned, rests job.Lease // to be started, to be finished
+	assigned, rests job.ClaimID // to be started, to be finished
 }
 
 func newSteps(f *fixture) steps { return steps{f, f.submit(), f.assigned(f.submit(), 1), f.run()} }
@@ -95,7 +95,7 @@ func TestABadStepFailsAlone(t *testing.T) {
 	release := f.occupySteps()
 	begun := s.begin(f.ctx())
 	f.awaitQueued("claim", 3)
-	badly := begin(func() error { return errOf(f.store.Finish(f.ctx(), job.Finish{Lease: bad, State: job.Failed})) })
+	badly := begin(func() error { return errOf(f.store.Finish(f.ctx(), job.Finish{ClaimID: bad, State: job.Failed})) })
 	f.awaitQueued("claim", 4)
 	release()
 	s.requireDone(begun)
@@ -164,18 +164,18 @@ func TestAClaimMeetsItsOwnLostOne(t *testing.T) {
 	id := f.submit()
 	tx := must(f.db.Begin(f.ctx()))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	must(tx.Exec(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.Lease{JobID: id, Attempt: 1})...))(t)
+	must(tx.Exec(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.ClaimID{JobID: id, Attempt: 1})...))(t)
 	var c *job.Claim
 	claimed := begin(func() (err error) { c, _, err = f.store.Claim(f.ctx(), f.worker, id, 1); return err })
 	testkit.Eventually(t, "it comes about", func() bool { _, n, _ := f.flushes("claim"); return n > 1 })
 	require.NoError(t, tx.Commit(f.ctx()))
 	require.NoError(t, <-claimed)
-	require.Equal(t, job.Lease{JobID: id, Attempt: 1, Fence: 1}, c.Lease)
+	require.Equal(t, job.ClaimID{JobID: id, Attempt: 1, Fence: 1}, c.ClaimID)
 	require.Len(t, f.log(id), 3)
 }
 
 // stepArguments are what stepJobs is given for claims or starts of these jobs.
-func (f *fixture) stepArguments(next job.State, leases ...job.Lease) []any {
+func (f *fixture) stepArguments(next job.State, leases ...job.ClaimID) []any {
 	n := len(leases)
 	ids, events, workers, attempts, fences := make([]string, n), make([]string, n), make([]*string, n), make([]int, n), make([]int64, n)
 	for i, l := range leases {

@@ -301,9 +301,9 @@ func requirePlansInTime(t *testing.T, f *fixture) {
 func TestUpdatesInPlace(t *testing.T) {
 	f := setup(t)
 	const n = 20
-	var leases []job.Lease
+	var claims []job.ClaimID
 	for range n {
-		leases = append(leases, f.assigned(f.submit(), 1))
+		claims = append(claims, f.assigned(f.submit(), 1))
 	}
 	waiting := f.submit()
 	ids := []string{waiting.String()}
@@ -314,9 +314,9 @@ func TestUpdatesInPlace(t *testing.T) {
 		all, kept int
 	}{
 		{"redispatchJobs", []any{ids, []int{1}, []int{0}}, 1, 1},
-		{"step", f.stepArguments(job.Assigned, job.Lease{JobID: waiting, Attempt: 1}), 1, 0},
+		{"step", f.stepArguments(job.Assigned, job.ClaimID{JobID: waiting, Attempt: 1}), 1, 0},
 		{"cancelJobs", f.cancelArguments(waiting), 1, 0},
-		{"step", f.stepArguments(job.Running, leases...), n, n},
+		{"step", f.stepArguments(job.Running, claims...), n, n},
 	} {
 		tx := must(f.db.Begin(f.ctx()))(t)
 		t.Cleanup(func() { _ = tx.Rollback(f.ctx()) })

@@ -176,22 +176,24 @@ func ofClient(id job.ID) func(*job.Submission) {
 }
 
 // claim claims attempt n of a job for the fixture's worker and starts it.
-func (f *fixture) claim(id job.ID, n int) job.Lease { return f.start(f.assigned(id, n)) }
+func (f *fixture) claim(id job.ID, n int) job.ClaimID { return f.start(f.assigned(id, n)) }
 
 // assigned claims attempt n of a job for the fixture's worker.
-func (f *fixture) assigned(id job.ID, n int) job.Lease {
+func (f *fixture) assigned(id job.ID, n int) job.ClaimID {
 	c, _ := f.tryClaim(id, n)
 	require.NotNil(f.t, c, "the job is not to be had")
-	return c.Lease
+	return c.ClaimID
 }
 
-func (f *fixture) start(l job.Lease) job.Lease {
-	must(f.store.Start(f.ctx(), l))(f.t)
-	return l
+func (f *fixture) start(c job.ClaimID) job.ClaimID {
+	must(f.store.Start(f.ctx(), c))(f.t)
+	return c
 }
 
 // run submits a job and brings it to RUNNING.
-func (f *fixture) run(opts ...func(*job.Submission)) job.Lease { return f.claim(f.submit(opts...), 1) }
+func (f *fixture) run(opts ...func(*job.Submission)) job.ClaimID {
+	return f.claim(f.submit(opts...), 1)
+}
 
 func (f *fixture) finish(end job.Finish) job.Finished { return must(f.store.Finish(f.ctx(), end))(f.t) }
 
@@ -200,7 +202,7 @@ func (f *fixture) tryClaim(id job.ID, n int) (*job.Claim, job.NotClaimed) {
 	return must2(f.store.Claim(f.ctx(), f.worker, id, n))(f.t)
 }
 
-func (f *fixture) release(leases ...job.Lease) []job.Task {
+func (f *fixture) release(leases ...job.ClaimID) []job.Task {
 	return must(f.store.Release(f.ctx(), leases, make([]time.Duration, len(leases))))(f.t)
 }
 
@@ -216,7 +218,7 @@ func (f *fixture) failed(reason job.Reason, opts ...func(*job.Submission)) job.I
 }
 
 // retrying submits a job whose attempt 1 has failed and whose attempt 2 is due after the wait.
-func (f *fixture) retrying(wait time.Duration, opts ...func(*job.Submission)) job.Lease {
+func (f *fixture) retrying(wait time.Duration, opts ...func(*job.Submission)) job.ClaimID {
 	l := f.run(opts...)
 	f.finish(withRetry(failure(l, job.FailedOnce), wait))
 	return l
@@ -247,13 +249,13 @@ func (f *fixture) makeDue(id job.ID) {
 // backoff is the one that failures in tests advise.
 var backoff = job.Backoff{Base: time.Second, Max: time.Minute}
 
-func success(l job.Lease) job.Finish {
-	body := []byte("result of " + l.JobID.String())
-	return job.Finish{Lease: l, State: job.Succeeded, Result: &job.Result{MediaType: "text/plain", Body: body, SHA256: sha256.Sum256(body)}}
+func success(c job.ClaimID) job.Finish {
+	body := []byte("result of " + c.JobID.String())
+	return job.Finish{ClaimID: c, State: job.Succeeded, Result: &job.Result{MediaType: "text/plain", Body: body, SHA256: sha256.Sum256(body)}}
 }
 
-func failure(l job.Lease, reason job.Reason) job.Finish {
-	return job.Finish{Lease: l, State: job.Failed, Failure: job.NewFailure(reason, l.Attempt, backoff)}
+func failure(c job.ClaimID, reason job.Reason) job.Finish {
+	return job.Finish{ClaimID: c, State: job.Failed, Failure: job.NewFailure(reason, c.Attempt, backoff)}
 }
 
 func withRetry(end job.Finish, wait time.Duration) job.Finish {

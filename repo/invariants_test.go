@@ -27,13 +27,13 @@ type chaos struct {
 	mu      sync.Mutex
 	jobs    []job.ID
 	batches []job.ID
-	leases  []job.Lease
-	claimed map[job.Lease]job.ID // the worker to whom it was given
+	leases  []job.ClaimID
+	claimed map[job.ClaimID]job.ID // the worker to whom it was given
 	errs    []error
 }
 
 func newChaos(f *fixture, jobs int) *chaos {
-	c := &chaos{f: f, stores: f.twoStores(), claimed: map[job.Lease]job.ID{}, seed: uint64(time.Now().UnixNano()), jobs: f.submitted(jobs)}
+	c := &chaos{f: f, stores: f.twoStores(), claimed: map[job.ClaimID]job.ID{}, seed: uint64(time.Now().UnixNano()), jobs: f.submitted(jobs)}
 	f.t.Logf("seed %d", c.seed)
 	return c
 }
@@ -95,11 +95,11 @@ func (c *chaos) claim(ctx context.Context, s *repo.Store, r *rand.Rand, worker j
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if claim != nil {
-		if holder, ok := c.claimed[claim.Lease]; ok && holder != worker {
-			c.errs = append(c.errs, fmt.Errorf("%+v was given to two workers", claim.Lease))
+		if holder, ok := c.claimed[claim.ClaimID]; ok && holder != worker {
+			c.errs = append(c.errs, fmt.Errorf("%+v was given to two workers", claim.ClaimID))
 		}
-		c.claimed[claim.Lease] = worker
-		c.leases = append(c.leases, claim.Lease)
+		c.claimed[claim.ClaimID] = worker
+		c.leases = append(c.leases, claim.ClaimID)
 	}
 }
 
@@ -140,16 +140,16 @@ func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	case 0:
 		c.note(errOf(s.QueueDue(ctx, 5)))
 	case 3:
-		leases := []job.Lease{pick(c, r, &c.leases), pick(c, r, &c.leases)}
+		leases := []job.ClaimID{pick(c, r, &c.leases), pick(c, r, &c.leases)}
 		c.note(errOf(s.Release(ctx, leases, []time.Duration{0, time.Millisecond})))
 	case 1:
 		held, err := s.Orphans(ctx, 5)
 		c.note(err)
 		for _, h := range held {
 			if h.State == job.Running {
-				c.note(errOf(s.Finish(ctx, failure(h.Lease, job.WorkerLost))))
+				c.note(errOf(s.Finish(ctx, failure(h.ClaimID, job.WorkerLost))))
 			} else {
-				c.note(errOf(s.Release(ctx, []job.Lease{h.Lease, pick(c, r, &c.leases)}, []time.Duration{0, 0})))
+				c.note(errOf(s.Release(ctx, []job.ClaimID{h.ClaimID, pick(c, r, &c.leases)}, []time.Duration{0, 0})))
 			}
 		}
 	default:

@@ -17,7 +17,7 @@ func TestClaimAssignsAWaitingJob(t *testing.T) {
 	c, not := f.tryClaim(id, 1)
 	require.Zero(t, not)
 	require.False(t, c.WasCreated)
-	require.Equal(t, job.Lease{JobID: id, Attempt: 1, Fence: 1}, c.Lease)
+	require.Equal(t, job.ClaimID{JobID: id, Attempt: 1, Fence: 1}, c.ClaimID)
 	require.Empty(t, cmp.Diff(f.job(id), &c.Job), "the claim carries the job as it is stored")
 	require.Equal(t, job.Assigned, c.Job.State)
 	require.Equal(t, f.worker.String(), one[string](f, `SELECT worker_id::text FROM jobs WHERE job_id = $1`, id.String()))
@@ -38,7 +38,7 @@ func TestClaimRefusals(t *testing.T) {
 	backedOff, next, canceled, returned := f.retrying(time.Minute).JobID, f.retrying(0).JobID, f.run().JobID, f.assigned(f.submit(), 1)
 	f.claim(next, 2)
 	f.cancel(canceled)
-	must(f.store.Release(f.ctx(), []job.Lease{returned}, []time.Duration{time.Hour}))(t)
+	must(f.store.Release(f.ctx(), []job.ClaimID{returned}, []time.Duration{time.Hour}))(t)
 	dead := job.NotClaimed{StillWaiting: true, WorkerDead: true}
 	for name, test := range map[string]struct {
 		worker, id job.ID
@@ -107,7 +107,7 @@ func TestClaimsOfOneFlushAreAnsweredEachOnItsOwn(t *testing.T) {
 	require.Equal(t, job.NotClaimed{Unknown: true}, nots[1])
 	for i, c := range claims[2:] {
 		require.NotNil(t, c)
-		require.Equal(t, job.Lease{JobID: ids[2+i], Attempt: 1, Fence: 1}, c.Lease)
+		require.Equal(t, job.ClaimID{JobID: ids[2+i], Attempt: 1, Fence: 1}, c.ClaimID)
 	}
 	require.Len(t, f.log(good), 3)
 	f.checkInvariants()
@@ -127,13 +127,13 @@ func TestClaimIsAnsweredAgain(t *testing.T) {
 		require.Empty(t, cmp.Diff(first, again))
 		require.Equal(t, before, f.all(id), "nothing happens twice")
 	}
-	f.start(first.Lease)
+	f.start(first.ClaimID)
 	again, _ := f.tryClaim(id, 1)
-	require.Equal(t, first.Lease, again.Lease, "when it runs as well")
+	require.Equal(t, first.ClaimID, again.ClaimID, "when it runs as well")
 }
 
 // stale lists leases that are not current any more, on jobs that have passed through the given step under another.
-func stale(f *fixture, current func() job.Lease) map[string]job.Lease {
+func stale(f *fixture, current func() job.ClaimID) map[string]job.ClaimID {
 	old, future, other, canceled := current(), current(), current(), current()
 	old.Fence--
 	future.Fence++
@@ -143,14 +143,14 @@ func stale(f *fixture, current func() job.Lease) map[string]job.Lease {
 	f.finish(success(ended))
 	next := f.retrying(0)
 	f.claim(next.JobID, 2)
-	return map[string]job.Lease{
+	return map[string]job.ClaimID{
 		"old fence": old, "future fence": future, "other attempt": other, "canceled": canceled, "ended": ended,
 		"its next attempt runs": next, "never claimed": {JobID: f.submit(), Attempt: 1}, "unknown job": {JobID: newID(), Attempt: 1, Fence: 1},
 	}
 }
 
 // requireStale tries a step with each of the leases: it is told that they are stale, and nothing changes.
-func (f *fixture) requireStale(leases map[string]job.Lease, step func(l job.Lease) error) {
+func (f *fixture) requireStale(leases map[string]job.ClaimID, step func(c job.ClaimID) error) {
 	for name, l := range leases {
 		before := f.all(l.JobID)
 		require.ErrorIs(f.t, step(l), job.ErrStale, name)
@@ -164,7 +164,7 @@ func TestStart(t *testing.T) {
 	f := setup(t)
 	id := f.submit()
 	c, _ := f.tryClaim(id, 1)
-	at := must(f.store.Start(f.ctx(), c.Lease))(t)
+	at := must(f.store.Start(f.ctx(), c.ClaimID))(t)
 	require.True(t, at.After(c.Job.UpdatedAt), "a time of its own")
 	j := f.job(id)
 	require.Equal(t, []any{job.Running, at, at}, []any{j.State, *j.StartedAt, j.UpdatedAt})
@@ -174,14 +174,14 @@ func TestStart(t *testing.T) {
 	require.Empty(t, cmp.Diff(event{4, job.EventRunning, "ASSIGNED", "RUNNING", 1, at, log[2].Data}, log[3]))
 
 	before := f.all(id)
-	require.Equal(t, at, must(f.store.Start(f.ctx(), c.Lease))(t), "its answer may have been lost")
+	require.Equal(t, at, must(f.store.Start(f.ctx(), c.ClaimID))(t), "its answer may have been lost")
 	require.Equal(t, before, f.all(id), "nothing happens twice")
 	f.checkInvariants()
 }
 
 func TestStartIsFenced(t *testing.T) {
 	f := setup(t)
-	assigned := func() job.Lease { return f.assigned(f.submit(), 1) }
+	assigned := func() job.ClaimID { return f.assigned(f.submit(), 1) }
 	leases := stale(f, assigned)
 	for name, id := range f.goneWorkers() {
 		l := assigned()
@@ -192,5 +192,5 @@ func TestStartIsFenced(t *testing.T) {
 	f.release(released, reclaimed)
 	f.claim(reclaimed.JobID, 1)
 	leases["given back"], leases["another claim runs"] = released, reclaimed
-	f.requireStale(leases, func(l job.Lease) error { return errOf(f.store.Start(f.ctx(), l)) })
+	f.requireStale(leases, func(c job.ClaimID) error { return errOf(f.store.Start(f.ctx(), c)) })
 }

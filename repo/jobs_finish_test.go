@@ -33,9 +33,9 @@ func TestEmitWhileItRuns(t *testing.T) {
 	f.finish(success(l))
 	require.Len(t, f.report(l.JobID, 1).Events, 7)
 
-	leases := stale(f, func() job.Lease { return f.run() })
+	leases := stale(f, func() job.ClaimID { return f.run() })
 	leases["not started"] = f.assigned(f.submit(), 1)
-	f.requireStale(leases, func(l job.Lease) error { return f.store.Emit(f.ctx(), l, 0, job.Emission{Name: "late"}) })
+	f.requireStale(leases, func(c job.ClaimID) error { return f.store.Emit(f.ctx(), l, 0, job.Emission{Name: "late"}) })
 }
 
 // anEvent adds an event to a job in a transaction that stays open.
@@ -85,7 +85,7 @@ func TestFinishWithSuccess(t *testing.T) {
 	done := f.finish(end)
 	j := f.job(l.JobID)
 	require.InDelta(t, j.FinishedAt.Sub(*j.StartedAt).Seconds(), done.Duration.Seconds(), 0.0006)
-	require.Equal(t, job.Finished{Lease: l, ClientID: f.client, BatchID: batch, State: job.Succeeded, WorkKind: job.SuccessFast,
+	require.Equal(t, job.Finished{ClaimID: l, ClientID: f.client, BatchID: batch, State: job.Succeeded, WorkKind: job.SuccessFast,
 		Duration: done.Duration}, done)
 	require.Equal(t, []any{batch, job.Succeeded, job.OutcomeSuccess, *j.FinishedAt}, []any{j.BatchID, j.State, j.Outcome, j.UpdatedAt})
 	require.Nil(t, j.Failure)
@@ -166,20 +166,20 @@ func TestFinishOrdersItsEvents(t *testing.T) {
 		return e
 	}
 	exhausted := func(e job.Finish) job.Finish { e.Exhausted = true; return e }
-	fails := func(l job.Lease) job.Finish { return failure(l, job.FailedOnce) }
+	fails := func(c job.ClaimID) job.Finish { return failure(c, job.FailedOnce) }
 	retries := func(e job.Finish) job.Finish { return withRetry(e, 0) }
 	for name, test := range map[string]struct {
-		end      func(l job.Lease) job.Finish
+		end      func(c job.ClaimID) job.Finish
 		events   []string
 		reported int // of these in the report
 	}{
 		"success":           {success, []string{job.EventSucceeded}, 1},
-		"success, emitting": {func(l job.Lease) job.Finish { return emit(success(l)) }, []string{job.EventEmitted, job.EventSucceeded}, 2},
+		"success, emitting": {func(c job.ClaimID) job.Finish { return emit(success(c)) }, []string{job.EventEmitted, job.EventSucceeded}, 2},
 		"failure":           {fails, []string{job.EventFailed}, 1},
-		"last failure": {func(l job.Lease) job.Finish { return exhausted(fails(l)) },
+		"last failure": {func(c job.ClaimID) job.Finish { return exhausted(fails(c)) },
 			[]string{job.EventFailed, job.EventRetriesExhausted}, 2},
-		"failure, retried": {func(l job.Lease) job.Finish { return retries(fails(l)) }, []string{job.EventFailed, job.EventRetried}, 1},
-		"all at once": {func(l job.Lease) job.Finish { return retries(exhausted(emit(fails(l)))) },
+		"failure, retried": {func(c job.ClaimID) job.Finish { return retries(fails(c)) }, []string{job.EventFailed, job.EventRetried}, 1},
+		"all at once": {func(c job.ClaimID) job.Finish { return retries(exhausted(emit(fails(c)))) },
 			[]string{job.EventEmitted, job.EventFailed, job.EventRetriesExhausted, job.EventRetried}, 3},
 	} {
 		l := f.run()
@@ -205,14 +205,14 @@ func TestFinishOrdersItsEvents(t *testing.T) {
 
 func TestFinishIsFenced(t *testing.T) {
 	f := setup(t)
-	leases := stale(f, func() job.Lease { return f.run() })
+	leases := stale(f, func() job.ClaimID { return f.run() })
 	leases["not started"] = f.assigned(f.submit(), 1)
-	for _, end := range []func(l job.Lease) job.Finish{
+	for _, end := range []func(c job.ClaimID) job.Finish{
 		success,
-		func(l job.Lease) job.Finish { return failure(l, job.WorkerLost) },
-		func(l job.Lease) job.Finish { return withRetry(failure(l, job.WorkerLost), 0) },
+		func(c job.ClaimID) job.Finish { return failure(c, job.WorkerLost) },
+		func(c job.ClaimID) job.Finish { return withRetry(failure(c, job.WorkerLost), 0) },
 	} {
-		f.requireStale(leases, func(l job.Lease) error { return errOf(f.store.Finish(f.ctx(), end(l))) })
+		f.requireStale(leases, func(c job.ClaimID) error { return errOf(f.store.Finish(f.ctx(), end(c))) })
 	}
 }
 
@@ -223,10 +223,10 @@ func TestFinishRefusesNonsense(t *testing.T) {
 	withFailure.Failure = job.NewFailure(job.FailedOnce, 1, backoff)
 	for name, end := range map[string]job.Finish{
 		"retry after the last attempt": withRetry(failure(f.run(attempts(1)), job.FailedOnce), 0),
-		"failed without a failure":     {Lease: f.run(), State: job.Failed},
-		"no end":                       {Lease: f.run(), State: job.Running},
-		"canceled":                     {Lease: f.run(), State: job.Canceled},
-		"unknown state":                {Lease: f.run(), State: "DREAMING"},
+		"failed without a failure":     {ClaimID: f.run(), State: job.Failed},
+		"no end":                       {ClaimID: f.run(), State: job.Running},
+		"canceled":                     {ClaimID: f.run(), State: job.Canceled},
+		"unknown state":                {ClaimID: f.run(), State: "DREAMING"},
 		"succeeded with a failure":     withFailure,
 	} {
 		before := f.all(end.JobID)

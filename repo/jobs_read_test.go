@@ -281,7 +281,7 @@ func TestClaimOfADamagedDefinition(t *testing.T) {
 		if d := c.Job.Definition; d != nil {
 			require.ErrorIs(t, d.Validate(), job.ErrBadDefinition, definition)
 		}
-		f.finish(failure(f.start(c.Lease), job.DefinitionInvalid))
+		f.finish(failure(f.start(c.ClaimID), job.DefinitionInvalid))
 		for where, got := range f.origins(id) {
 			require.Equal(t, job.Scenario{WorkKind: f.job(id).WorkKind}, got.Scenario, "%s %s", where, definition)
 		}

@@ -17,10 +17,10 @@ func TestReleaseGivesClaimedJobsBack(t *testing.T) {
 	f := setup(t)
 	now, later := f.assigned(f.submit(), 1), f.assigned(f.submit(), 1)
 	f.exec(`UPDATE jobs SET dispatch_epoch = 1, dispatch = 4`)
-	others := stale(f, func() job.Lease { return f.assigned(f.submit(), 1) })
+	others := stale(f, func() job.ClaimID { return f.assigned(f.submit(), 1) })
 	others["running"] = f.run()
 	before := map[string]string{}
-	leases, waits := []job.Lease{now, later}, []time.Duration{0, time.Minute}
+	leases, waits := []job.ClaimID{now, later}, []time.Duration{0, time.Minute}
 	for name, l := range others {
 		leases, waits = append(leases, l), append(waits, 0)
 		before[name] = f.all(l.JobID)
@@ -112,7 +112,7 @@ func (f *fixture) resume(most int) []job.ID {
 }
 
 // claimMany claims jobs at once, through several stores, and gives those that were claimed, in their order; the others are throttled.
-func (f *fixture) claimMany(ids []job.ID, stores ...*repo.Store) (claimed []job.Lease) {
+func (f *fixture) claimMany(ids []job.ID, stores ...*repo.Store) (claimed []job.ClaimID) {
 	claims := make([]*job.Claim, len(ids))
 	f.atOnce(len(ids), func(i int) error {
 		c, not, err := append(stores, f.store)[i%(len(stores)+1)].Claim(f.ctx(), f.worker, ids[i], 1)
@@ -123,7 +123,7 @@ func (f *fixture) claimMany(ids []job.ID, stores ...*repo.Store) (claimed []job.
 	})
 	for _, c := range claims {
 		if c != nil {
-			claimed = append(claimed, c.Lease)
+			claimed = append(claimed, c.ClaimID)
 		}
 	}
 	return claimed

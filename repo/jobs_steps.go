@@ -30,8 +30,8 @@ func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job
 // Start moves a claimed job to RUNNING, while its worker is alive, and gives the
 // moment of it. A start whose answer was lost is answered again. job.ErrStale:
 // the claim is no longer current and nothing was written.
-func (s *Store) Start(ctx context.Context, lease job.Lease) (time.Time, error) {
-	done, err := s.step(ctx, step{operation: startStep, job: lease.JobID, start: &lease})
+func (s *Store) Start(ctx context.Context, claim job.ClaimID) (time.Time, error) {
+	done, err := s.step(ctx, step{operation: startStep, job: claim.JobID, start: &claim})
 	return done.started, err
 }
 
@@ -45,18 +45,18 @@ func collectClaims(rows pgx.Rows) (map[job.ID]*job.Claim, error) {
 	return byID(claims, func(c *job.Claim) job.ID { return c.JobID }), err
 }
 
-func leaseColumns(leases []job.Lease) (ids []pgtype.UUID, attempts []int, fences []int64) {
-	return column(leases, func(l job.Lease) pgtype.UUID { return uuid(l.JobID) }),
-		column(leases, func(l job.Lease) int { return l.Attempt }),
-		column(leases, func(l job.Lease) int64 { return l.Fence })
+func claimColumns(claims []job.ClaimID) (ids []pgtype.UUID, attempts []int, fences []int64) {
+	return column(claims, func(c job.ClaimID) pgtype.UUID { return uuid(c.JobID) }),
+		column(claims, func(c job.ClaimID) int { return c.Attempt }),
+		column(claims, func(c job.ClaimID) int64 { return c.Fence })
 }
 
 // Release gives claimed jobs that never started back to the queue
 // (section 12: ASSIGNED -> QUEUED when the lease expired), each to run again
-// after its wait. It answers with the tasks to dispatch; a lease that is no
+// after its wait. It answers with the tasks to dispatch; a claim that is no
 // longer current is skipped.
-func (s *Store) Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error) {
-	ids, attempts, fences := leaseColumns(leases)
+func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error) {
+	ids, attempts, fences := claimColumns(claims)
 	return queryRowsAs(ctx, s, "release", scanTask, statement("releaseJobs"), ids, attempts, fences, waits)
 }
 
@@ -75,14 +75,14 @@ var (
 // Emit adds event.emitted to the log of a running job. before is how many events
 // the attempt has emitted: an event whose answer was lost is not added again.
 // job.ErrStale: the claim is no longer current and nothing was written.
-func (s *Store) Emit(ctx context.Context, l job.Lease, before int, e job.Emission) error {
+func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error {
 	id, text := eventIDs(1)[0], statement("emitEvent")
 	if s.cfg.Clock != nil {
 		text = emitEventInTime
 	}
 	for {
 		rows, err := queryRowsAs(ctx, s, "emit", pgx.RowTo[*bool], text,
-			uuid(l.JobID), l.Attempt, l.Fence, before, id, emission{e.Name, e.Data}, e.At)
+			uuid(c.JobID), c.Attempt, c.Fence, before, id, emission{e.Name, e.Data}, e.At)
 		switch {
 		case err != nil:
 			return err
@@ -110,7 +110,7 @@ func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) 
 // finished is the answer to the finish that the row belongs to.
 func (r *steppedRow) finished(f *job.Finish) job.Finished {
 	done := job.Finished{
-		Lease: f.Lease, ClientID: r.client, BatchID: r.batch,
+		ClaimID: f.ClaimID, ClientID: r.client, BatchID: r.batch,
 		State: f.State, WorkKind: r.kind, Duration: time.Duration(deref(r.ms)) * time.Millisecond,
 	}
 	if r.retryAt != nil {
@@ -133,18 +133,18 @@ func (s *Store) stepArguments(steps []step) ([]any, error) {
 	attempts, fences, nexts := make([]int, n), make([]int64, n), make([]string, n)
 	ends := make([]job.Finish, n) // empty for claims and starts
 	for i, st := range steps {
-		var lease job.Lease
+		var claim job.ClaimID
 		switch {
 		case st.claim != nil:
-			lease, nexts[i] = job.Lease{JobID: st.claim.job, Attempt: st.claim.attempt}, string(job.Assigned)
+			claim, nexts[i] = job.ClaimID{JobID: st.claim.job, Attempt: st.claim.attempt}, string(job.Assigned)
 			workers[i] = uuid(st.claim.worker)
 		case st.start != nil:
-			lease, nexts[i] = *st.start, string(job.Running)
+			claim, nexts[i] = *st.start, string(job.Running)
 		default:
 			ends[i] = *st.finish
-			lease, nexts[i] = st.finish.Lease, string(st.finish.State)
+			claim, nexts[i] = st.finish.ClaimID, string(st.finish.State)
 		}
-		ids[i], attempts[i], fences[i] = uuid(lease.JobID), lease.Attempt, lease.Fence
+		ids[i], attempts[i], fences[i] = uuid(claim.JobID), claim.Attempt, claim.Fence
 	}
 	ended, err := endColumns(ends)
 	if err != nil {

@@ -177,8 +177,8 @@ func (f *fixture) leases() *repo.Leases {
 }
 
 // held is what storage should say of a lease.
-func (f *fixture) held(l job.Lease, s job.State) job.Held {
-	return job.Held{Lease: l, ClientID: f.client, RequestID: "r-1", State: s, WorkKind: job.SuccessFast, MaxAttempts: 4}
+func (f *fixture) held(c job.ClaimID, s job.State) job.Held {
+	return job.Held{ClaimID: c, ClientID: f.client, RequestID: "r-1", State: s, WorkKind: job.SuccessFast, MaxAttempts: 4}
 }
 
 func TestRenewAnswersWithWhatTheWorkerHolds(t *testing.T) {
@@ -197,10 +197,10 @@ func TestRenewAnswersWithWhatTheWorkerHolds(t *testing.T) {
 	got = must(leases.Renew(f.ctx(), f.worker, time.Minute))(t)
 	wantAssigned, wantRunning := f.held(assigned, job.Assigned), f.held(running, job.Running)
 	wantAssigned.LeaseExpiries, wantRunning.AutoRetry = 3, true
-	require.ElementsMatch(t, []job.Lease{assigned, running}, got)
+	require.ElementsMatch(t, []job.ClaimID{assigned, running}, got)
 	gone := running
 	gone.Fence--
-	held := must(leases.Held(f.ctx(), f.worker, []job.Lease{assigned, gone, running, released, {JobID: newID(), Attempt: 1, Fence: 1}}))(t)
+	held := must(leases.Held(f.ctx(), f.worker, []job.ClaimID{assigned, gone, running, released, {JobID: newID(), Attempt: 1, Fence: 1}}))(t)
 	require.ElementsMatch(t, []job.Held{wantAssigned, wantRunning}, held)
 	require.True(t, one[bool](f, `SELECT expires_at - heartbeat_at BETWEEN interval '59 s' AND interval '61 s' FROM workers
 		WHERE worker_id = $1`, f.worker.String()))
@@ -276,7 +276,7 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 	c, _ := must2(f.store.Claim(f.ctx(), retiring, f.submit(), 1))(t)
 	require.NoError(t, f.leases().Retire(f.ctx(), retiring))
 	got := f.orphans(10)
-	require.Contains(t, got, f.held(c.Lease, job.Assigned), "of a retired worker as well, at once")
+	require.Contains(t, got, f.held(c.ClaimID, job.Assigned), "of a retired worker as well, at once")
 	require.NotContains(t, got, f.held(alive, job.Running))
 
 	f.expireWorker(f.worker) // which is just renewing

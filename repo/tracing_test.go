@@ -136,7 +136,7 @@ func TestSpansOfEachOperation(t *testing.T) {
 	hook := f.subscribe(job.EventCreated)
 	sub := f.submission(keyed("planted-key"), func(s *job.Submission) { s.Job.Params = json.RawMessage(`{"planted":"parameter"}`) })
 	id := sub.Job.ID
-	lease := job.Lease{JobID: id, Attempt: 1, Fence: 1}
+	lease := job.ClaimID{JobID: id, Attempt: 1, Fence: 1}
 	for _, step := range []struct {
 		name, statement string
 		do              func(ctx context.Context) error

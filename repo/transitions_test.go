@@ -34,7 +34,7 @@ func (f *fixture) force(s job.State) job.ID {
 
 // operations is everything that can change a job's state.
 func operations(f *fixture) map[string]func(id job.ID) error {
-	lease := func(id job.ID) job.Lease { return job.Lease{JobID: id, Attempt: 1, Fence: 1} }
+	lease := func(id job.ID) job.ClaimID { return job.ClaimID{JobID: id, Attempt: 1, Fence: 1} }
 	fails := func(id job.ID) job.Finish { return failure(lease(id), job.FailedOnce) }
 	return map[string]func(id job.ID) error{
 		"insert": func(id job.ID) error {
@@ -49,7 +49,7 @@ func operations(f *fixture) map[string]func(id job.ID) error {
 		"cancel":         func(id job.ID) error { return errOf(f.store.Cancel(f.ctx(), f.client, id)) },
 		"retry":          func(id job.ID) error { return errOf(f.store.Retry(f.ctx(), f.client, id, 1, 0, "")) },
 		"release": func(id job.ID) error {
-			return errOf(f.store.Release(f.ctx(), []job.Lease{lease(id)}, []time.Duration{0}))
+			return errOf(f.store.Release(f.ctx(), []job.ClaimID{lease(id)}, []time.Duration{0}))
 		},
 	}
 }

@@ -37,8 +37,8 @@ func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concu
 // of the jobs that storage says it holds: not more, since there may be
 // thousands and this is asked for with every heartbeat. job.ErrWorkerDead: the
 // lease had ended; all that it held belongs to others now.
-func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error) {
-	var held []job.Lease
+func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error) {
+	var held []job.ClaimID
 	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		tag, err := conn.Exec(ctx, `UPDATE workers
 			SET heartbeat_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + $2::interval
@@ -49,7 +49,7 @@ func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) 
 		if tag.RowsAffected() == 0 {
 			return job.ErrWorkerDead
 		}
-		held, err = rowsIn(ctx, conn, pgx.RowToStructByPos[job.Lease],
+		held, err = rowsIn(ctx, conn, pgx.RowToStructByPos[job.ClaimID],
 			`SELECT job_id, attempt, fence FROM jobs WHERE worker_id = $1`, uuid(worker))
 		return err
 	})
@@ -57,9 +57,9 @@ func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) 
 }
 
 // Held reads the jobs of those of the leases that the worker still has.
-func (l *Leases) Held(ctx context.Context, worker job.ID, leases []job.Lease) (held []job.Held, err error) {
+func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) (held []job.Held, err error) {
 	err = l.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		ids, attempts, fences := leaseColumns(leases)
+		ids, attempts, fences := claimColumns(claims)
 		held, err = rowsIn(ctx, conn, scanHeld, statement("readHeld"), uuid(worker), ids, attempts, fences)
 		return err
 	})

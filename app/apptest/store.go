@@ -185,9 +185,9 @@ func (s *Store) Move(r *Row, to job.State) {
 	}
 }
 
-func (s *Store) current(l job.Lease, state job.State) *Row {
-	r := s.Rows[l.JobID]
-	if r == nil || r.State != state || r.Attempt != l.Attempt || r.Fence != l.Fence {
+func (s *Store) current(c job.ClaimID, state job.State) *Row {
+	r := s.Rows[c.JobID]
+	if r == nil || r.State != state || r.Attempt != c.Attempt || r.Fence != c.Fence {
 		return nil
 	}
 	return r
@@ -228,12 +228,12 @@ func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (c *j
 	return c, not, err
 }
 
-func (s *Store) Start(ctx context.Context, l job.Lease) (time.Time, error) {
+func (s *Store) Start(ctx context.Context, c job.ClaimID) (time.Time, error) {
 	return Call(ctx, s, "Start", func() (time.Time, error) {
-		if r := s.current(l, job.Running); r != nil {
+		if r := s.current(c, job.Running); r != nil {
 			return *r.StartedAt, nil // the first answer was lost
 		}
-		r := s.current(l, job.Assigned)
+		r := s.current(c, job.Assigned)
 		if r == nil || !s.Alive(r.Worker) {
 			return time.Time{}, job.ErrStale
 		}
@@ -246,13 +246,13 @@ func (s *Store) Start(ctx context.Context, l job.Lease) (time.Time, error) {
 
 func claimOf(r *Row, wasCreated bool) *job.Claim {
 	return &job.Claim{
-		Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, Job: r.Job, QueuedAt: r.QueuedAt, WasCreated: wasCreated,
+		ClaimID: job.ClaimID{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, Job: r.Job, QueuedAt: r.QueuedAt, WasCreated: wasCreated,
 	}
 }
 
-func (s *Store) Emit(ctx context.Context, l job.Lease, before int, e job.Emission) error {
+func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error {
 	return Do(ctx, s, "Emit", func() error {
-		r := s.current(l, job.Running)
+		r := s.current(c, job.Running)
 		if r == nil {
 			return job.ErrStale
 		}
@@ -265,13 +265,13 @@ func (s *Store) Emit(ctx context.Context, l job.Lease, before int, e job.Emissio
 
 func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
 	return Call(ctx, s, "Finish", func() (job.Finished, error) {
-		r := s.current(f.Lease, job.Running)
+		r := s.current(f.ClaimID, job.Running)
 		if r == nil {
 			return job.Finished{}, job.ErrStale
 		}
 		s.Move(r, f.State)
 		r.Failure, r.Ends = f.Failure, append(r.Ends, f)
-		done := job.Finished{Lease: f.Lease, State: f.State, ClientID: r.ClientID, BatchID: r.BatchID,
+		done := job.Finished{ClaimID: f.ClaimID, State: f.State, ClientID: r.ClientID, BatchID: r.BatchID,
 			WorkKind: r.WorkKind, Duration: time.Since(*r.StartedAt)}
 		if f.RetryWait != nil {
 			done.State, done.Next = job.Queued, s.Requeue(r, *f.RetryWait)
@@ -289,10 +289,10 @@ func (s *Store) Requeue(r *Row, wait time.Duration) *job.Task {
 		ClientID: r.ClientID, WorkKind: r.WorkKind}
 }
 
-func (s *Store) Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error) {
+func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error) {
 	return Call(ctx, s, "Release", func() ([]job.Task, error) {
 		var tasks []job.Task
-		for i, l := range leases {
+		for i, l := range claims {
 			r := s.current(l, job.Assigned)
 			if r == nil {
 				continue

@@ -16,24 +16,24 @@ func (s *Store) Register(ctx context.Context, worker job.ID, _ string, _ int, le
 	})
 }
 
-func (s *Store) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error) {
-	return Call(ctx, s, "Renew", func() ([]job.Lease, error) {
+func (s *Store) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error) {
+	return Call(ctx, s, "Renew", func() ([]job.ClaimID, error) {
 		if !s.Alive(worker) {
 			return nil, job.ErrWorkerDead
 		}
 		s.Workers[worker].Expires = time.Now().Add(lease)
-		var leases []job.Lease
+		var claims []job.ClaimID
 		for _, h := range s.held(func(id job.ID) bool { return id == worker }) {
-			leases = append(leases, h.Lease)
+			claims = append(claims, h.ClaimID)
 		}
-		return leases, nil
+		return claims, nil
 	})
 }
 
-func (s *Store) Held(ctx context.Context, worker job.ID, leases []job.Lease) ([]job.Held, error) {
+func (s *Store) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) ([]job.Held, error) {
 	return Call(ctx, s, "Held", func() ([]job.Held, error) {
 		return slices.DeleteFunc(s.held(func(id job.ID) bool { return id == worker }), func(h job.Held) bool {
-			return !slices.Contains(leases, h.Lease)
+			return !slices.Contains(claims, h.ClaimID)
 		}), nil
 	})
 }
@@ -43,7 +43,7 @@ func (s *Store) held(by func(job.ID) bool) []job.Held {
 	for _, r := range s.Rows {
 		if !r.Worker.IsZero() && by(r.Worker) {
 			held = append(held, job.Held{
-				Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, ClientID: r.ClientID, RequestID: r.RequestID,
+				ClaimID: job.ClaimID{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, ClientID: r.ClientID, RequestID: r.RequestID,
 				TraceParent: r.TraceParent, State: r.State, WorkKind: r.WorkKind, MaxAttempts: r.MaxAttempts, AutoRetry: r.AutoRetry,
 				LeaseExpiries: r.Expiries,
 			})

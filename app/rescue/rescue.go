@@ -20,7 +20,7 @@ import (
 // Store is what giving jobs back needs of storage.
 type Store interface {
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
-	Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error)
+	Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error)
 }
 
 // Rescuer gives back jobs whose holder is gone: claimed ones return to the
@@ -69,14 +69,14 @@ func (r *Rescuer) wait(h job.Held) time.Duration {
 }
 
 func (r *Rescuer) requeue(ctx context.Context, claimed []job.Held) error {
-	leases := make([]job.Lease, len(claimed))
+	claims := make([]job.ClaimID, len(claimed))
 	waits := make([]time.Duration, len(claimed))
 	holds := make(map[job.ID]job.Held, len(claimed))
 	for i, h := range claimed {
-		leases[i], waits[i], holds[h.JobID] = h.Lease, r.wait(h), h
+		claims[i], waits[i], holds[h.JobID] = h.ClaimID, r.wait(h), h
 	}
 	began := time.Now()
-	tasks, err := r.Store.Release(ctx, leases, waits)
+	tasks, err := r.Store.Release(ctx, claims, waits)
 	if err != nil {
 		r.Log.WarnContext(ctx, "cannot requeue jobs of a lost worker", "action", "requeue", "jobs", len(claimed), app.ErrorFields(err))
 		return err

@@ -27,22 +27,22 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 	defer lose(nil)
 	working, stop := context.WithCancelCause(claimed)
 	defer stop(nil)
-	held := w.hold(worker, c.Lease, lose, stop)
+	held := w.hold(worker, c.ClaimID, lose, stop)
 	w.reportAssigned(ctx, worker, c)
 	if !held {
 		w.log.InfoContext(ctx, "a claimed job is not run", append(about(c, "run"), "worker_id", worker.String())...)
 		return job.ErrTaskStale
 	}
-	defer w.drop(c.Lease)
+	defer w.drop(c.ClaimID)
 	if w.refused.has(c.Job.WorkKind) { // its task did not name the kind, or the refusal is new
-		w.giveBack(ctx, worker, []job.Lease{c.Lease})
+		w.giveBack(ctx, worker, []job.ClaimID{c.ClaimID})
 		return job.ErrTaskStale
 	}
 	finish, started, ok := w.work(working, c)
 	switch {
 	case !started:
 		if errors.Is(context.Cause(working), errShutdown) {
-			w.giveBack(ctx, worker, []job.Lease{c.Lease})
+			w.giveBack(ctx, worker, []job.ClaimID{c.ClaimID})
 		}
 		return job.ErrTaskStale
 	case ok && w.finish(claimed, c, &finish) == nil:
@@ -77,7 +77,7 @@ func (w *Worker) reportAssigned(ctx context.Context, worker job.ID, c *job.Claim
 // this worker's to run: it was canceled, or the lease has ended.
 func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
 	for ctx.Err() == nil {
-		at, err := w.store.Start(ctx, c.Lease)
+		at, err := w.store.Start(ctx, c.ClaimID)
 		switch {
 		case err == nil:
 			c.Job.StartedAt = &at
@@ -163,7 +163,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 		w.log.ErrorContext(ctx, "job output unusable", append(about(c, "finish"), app.ErrorFields(errIncomplete))...)
 		return w.failed(c, job.OutputInvalid), true
 	case err == nil:
-		f := job.Finish{Lease: c.Lease, State: job.Succeeded, Result: result}
+		f := job.Finish{ClaimID: c.ClaimID, State: job.Succeeded, Result: result}
 		if c.Job.Type == job.EmitEvent {
 			f.Emit = d.Emit
 		}
@@ -218,7 +218,7 @@ func (w *Worker) run(ctx context.Context, c *job.Claim, timeline *timeline) (res
 // held, and tells those who wait for events.
 func (w *Worker) emit(ctx context.Context, c *job.Claim, before int, e job.Emission) error {
 	for {
-		err := w.store.Emit(ctx, c.Lease, before, e)
+		err := w.store.Emit(ctx, c.ClaimID, before, e)
 		switch {
 		case err == nil:
 			app.Publish(w.queue, &c.Job, app.NotificationOf(&c.Job))
@@ -262,7 +262,7 @@ func complete(r *job.Result, d *job.Definition) bool {
 
 func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
 	held := job.Held{
-		Lease: c.Lease, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry, Retry: c.Job.Definition.Policy(),
+		ClaimID: c.ClaimID, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry, Retry: c.Job.Definition.Policy(),
 	}
 	if p := plannedFailure(c); reason == job.CustomFailed && p != nil {
 		return held.FailAsPlanned(p, w.cfg.Backoff, rand.Float64())

@@ -140,27 +140,27 @@ func (w *Worker) lose(id job.ID, err error) {
 // of, on two beats, and that it is not asking for either, come from a claim or
 // start whose answer was lost: they are given back, again with each beat until storage
 // agrees.
-func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.Lease, asked time.Time) {
-	unknown := make(map[job.Lease]bool, len(held))
-	for _, lease := range held {
-		unknown[lease] = true
+func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimID, asked time.Time) {
+	unknown := make(map[job.ClaimID]bool, len(held))
+	for _, claim := range held {
+		unknown[claim] = true
 	}
 	w.mu.Lock()
-	for lease, h := range w.holding {
-		if !unknown[lease] && h.since.Before(asked) {
+	for claim, h := range w.holding {
+		if !unknown[claim] && h.since.Before(asked) {
 			h.stop(errLeaseLost)
 		}
 	}
-	for lease := range unknown {
-		if w.busy[attempt{lease.JobID, lease.Attempt}] {
-			delete(unknown, lease)
+	for claim := range unknown {
+		if w.busy[attempt{claim.JobID, claim.Attempt}] {
+			delete(unknown, claim)
 		}
 	}
 	w.mu.Unlock()
-	var lost []job.Lease
-	for lease := range unknown {
-		if w.suspects[lease] {
-			lost = append(lost, lease)
+	var lost []job.ClaimID
+	for claim := range unknown {
+		if w.suspects[claim] {
+			lost = append(lost, claim)
 		}
 	}
 	w.suspects = unknown
@@ -171,7 +171,7 @@ func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.Lease,
 
 // giveBack gives back jobs that this worker holds by storage's account and does
 // not run: those that are ASSIGNED return to the queue, those that are RUNNING fail.
-func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.Lease) {
+func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.ClaimID) {
 	w.log.WarnContext(ctx, "giving back jobs that this worker does not run", "action", "requeue", "jobs", len(lost))
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // the next beat must not wait for it
 	defer cancel()

@@ -57,7 +57,7 @@ func TestProgressIsPublished(t *testing.T) {
 		w.Ended(task, job.Succeeded)
 		synctest.Wait()
 		late(*apptest.Percent(100))
-		report, over := w.worker.reporter(context.Background(), &job.Claim{Lease: job.Lease{Attempt: 1}})
+		report, over := w.worker.reporter(context.Background(), &job.Claim{ClaimID: job.ClaimID{Attempt: 1}})
 		over()
 		report(*apptest.Percent(100)) // although its context goes on
 		reached := percentages(t, w.Queue.Notifications())

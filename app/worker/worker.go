@@ -19,11 +19,11 @@ import (
 // ClaimStore is what executing a job needs of storage.
 type ClaimStore interface {
 	Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error)
-	Start(ctx context.Context, l job.Lease) (time.Time, error)
+	Start(ctx context.Context, c job.ClaimID) (time.Time, error)
 	// Emit adds an event of the attempt's own, which has emitted so many before.
-	Emit(ctx context.Context, l job.Lease, before int, e job.Emission) error
+	Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
-	Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error)
+	Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error)
 }
 
 // LeaseStore keeps a worker's lease.
@@ -31,8 +31,8 @@ type LeaseStore interface {
 	Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error
 	// Renew answers with what storage says the worker holds, and Held with more
 	// about some of it.
-	Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error)
-	Held(ctx context.Context, worker job.ID, leases []job.Lease) ([]job.Held, error)
+	Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error)
+	Held(ctx context.Context, worker job.ID, claims []job.ClaimID) ([]job.Held, error)
 	Retire(ctx context.Context, worker job.ID) error
 }
 
@@ -88,12 +88,12 @@ type Worker struct {
 	draining bool             // nothing is claimed any more
 	over     bool             // the grace of Drain has ended
 	busy     map[attempt]bool // calls of Handle that claim or hold a job
-	holding  map[job.Lease]*holding
+	holding  map[job.ClaimID]*holding
 	changed  chan struct{} // closed when the lease changes, draining begins, or the last busy call ends meanwhile
 
 	refused *refusals
 
-	suspects map[job.Lease]bool // held by storage's account only, at the last beat; Run's own
+	suspects map[job.ClaimID]bool // held by storage's account only, at the last beat; Run's own
 }
 
 // attempt is what a task names.
@@ -117,7 +117,7 @@ func New(cfg Config, store ClaimStore, leases LeaseStore, queue app.Queue, compl
 		cfg: cfg, store: store, leases: leases, queue: queue, completer: completer, runner: runner, metrics: m, log: log,
 		rescuer: &rescue.Rescuer{Store: store, Queue: queue, Completer: completer, Backoff: cfg.Backoff, Metrics: m, Log: log},
 		slots:   make(chan struct{}, cfg.Concurrency), trigger: make(chan struct{}, 1),
-		busy: map[attempt]bool{}, holding: map[job.Lease]*holding{}, changed: make(chan struct{}),
+		busy: map[attempt]bool{}, holding: map[job.ClaimID]*holding{}, changed: make(chan struct{}),
 		refused: newRefusals(),
 	}
 }
@@ -248,13 +248,13 @@ func (w *Worker) stopAll() {
 // hold notes a claimed job; drop forgets it. It refuses when the lease under
 // which the job was claimed has ended since: the job is then the rescuer's. After
 // the grace of Drain the job is stopped at once.
-func (w *Worker) hold(worker job.ID, lease job.Lease, lose, stop context.CancelCauseFunc) bool {
+func (w *Worker) hold(worker job.ID, claim job.ClaimID, lose, stop context.CancelCauseFunc) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.id != worker {
 		return false
 	}
-	w.holding[lease] = &holding{lose: lose, stop: stop, since: time.Now()}
+	w.holding[claim] = &holding{lose: lose, stop: stop, since: time.Now()}
 	w.metrics.SlotsUsed.Set(float64(len(w.holding)))
 	if w.over {
 		stop(errShutdown)
@@ -262,9 +262,9 @@ func (w *Worker) hold(worker job.ID, lease job.Lease, lose, stop context.CancelC
 	return true
 }
 
-func (w *Worker) drop(lease job.Lease) {
+func (w *Worker) drop(claim job.ClaimID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.holding, lease)
+	delete(w.holding, claim)
 	w.metrics.SlotsUsed.Set(float64(len(w.holding)))
 }

@@ -85,11 +85,11 @@ func finishJob(t *testing.T, store *repo.Store) job.Job {
 	claim, _, err := store.Claim(t.Context(), worker, j.ID, 1)
 	require.NoError(t, err)
 	require.NotNil(t, claim)
-	_, err = store.Start(t.Context(), claim.Lease)
+	_, err = store.Start(t.Context(), claim.ClaimID)
 	require.NoError(t, err)
 	result, err := work.New(work.Config{Limit: time.Minute}).Run(t.Context(), definition, 1, job.Observer{})
 	require.NoError(t, err)
-	_, err = store.Finish(t.Context(), job.Finish{Lease: claim.Lease, State: job.Succeeded, Result: result})
+	_, err = store.Finish(t.Context(), job.Finish{ClaimID: claim.ClaimID, State: job.Succeeded, Result: result})
 	require.NoError(t, err)
 	return j
 }
