@@ -19,7 +19,7 @@ FUZZTIME  ?= 30s
 MODULES = . tools tools/oasdiff docs/examples/webhooks/go internal/bench/peers
 
 # The tests that hold the documentation against the code; none starts a server.
-DOC_TESTS = ^(TestReliabilityPage|TestConformancePage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestDocumentationTypes|TestDocumentationLinks|TestPageLists|TestExamplesOnThePage|TestSettingsAre)
+DOC_TESTS = ^(TestReliabilityPage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestDocumentationTypes|TestDocumentationLinks|TestPageLists|TestExamplesOnThePage|TestSettingsAre)
 
 GOLANGCI = $(GO) tool -modfile=tools/go.mod golangci-lint
 

@@ -25,6 +25,7 @@ func parse(t *testing.T, text string) *client.Outcome {
 	return o
 }
 
+// Promise: clients 3.1, F.1, F.2
 func TestDraft_3_1_NoMemberIsAssumed(t *testing.T) {
 	t.Parallel()
 	all := map[string]any{
@@ -50,6 +51,7 @@ func TestDraft_3_1_NoMemberIsAssumed(t *testing.T) {
 	require.Empty(t, parse(t, `{}`).JobID)
 }
 
+// Promise: clients 3.1, F.1, F.2
 func TestDraft_3_1_MembersOfTheWrongTypeCountAsAbsent(t *testing.T) {
 	t.Parallel()
 	o := parse(t, `{"jobId":7,"jobStatus":["FAILED"],"submittedAt":"yesterday","retryable":"true","retryAfter":"5","results":3,
@@ -63,6 +65,7 @@ func TestDraft_3_1_MembersOfTheWrongTypeCountAsAbsent(t *testing.T) {
 	}
 }
 
+// Promise: clients 3.2
 func TestDraft_3_2_JobIDIsOpaque(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"x/1", "", "7", "550e8400-E29B", "\u00e4 ?#"} {
@@ -71,6 +74,7 @@ func TestDraft_3_2_JobIDIsOpaque(t *testing.T) {
 	}
 }
 
+// Promise: clients 3.3, 4.3, F.3
 func TestDraft_3_3_and_4_3_Statuses(t *testing.T) {
 	t.Parallel()
 	for status, terminal := range map[string]bool{
@@ -87,6 +91,7 @@ func TestDraft_3_3_and_4_3_Statuses(t *testing.T) {
 	}
 }
 
+// Promise: clients 3.5
 func TestDraft_3_5_CompletedAtOfAJobThatGoesOnIsIgnoredAndLogged(t *testing.T) {
 	t.Parallel()
 	const document = `{"jobId":"j","jobStatus":%q,"completedAt":"2030-01-31T12:00:00Z"}`
@@ -102,6 +107,7 @@ func TestDraft_3_5_CompletedAtOfAJobThatGoesOnIsIgnoredAndLogged(t *testing.T) {
 	require.Contains(t, log.String(), "completedAt is ignored")
 }
 
+// Promise: clients 3.6, 3.7
 func TestDraft_3_6_and_3_7_WhatIsPermission(t *testing.T) {
 	t.Parallel()
 	for document, want := range map[string]bool{
@@ -127,6 +133,7 @@ func TestDraft_3_6_and_3_7_WhatIsPermission(t *testing.T) {
 	}
 }
 
+// Promise: clients 3.7, 9.4
 func TestDraft_3_7_and_9_4_TheWait(t *testing.T) {
 	t.Parallel()
 	ended := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -174,6 +181,7 @@ func TestDraft_3_7_and_9_4_TheWait(t *testing.T) {
 	}
 }
 
+// Promise: clients 7.1
 func TestDraft_7_Results(t *testing.T) {
 	t.Parallel()
 	o := parse(t, `{"status":207,"jobStatus":"COMPLETED_WITH_ERRORS","results":[{"itemId":"a","status":"FAILED","retryable":true,"new":1},
@@ -182,6 +190,7 @@ func TestDraft_7_Results(t *testing.T) {
 	require.False(t, client.TerminalStatus(o.Results[1].Status))
 }
 
+// Promise: clients 3.1, F.1, F.2
 func TestDraft_F_2_UnknownMembersAreIgnored(t *testing.T) {
 	t.Parallel()
 	o := parse(t, `{"jobStatus":"FAILED","jobColour":{"deep":[1,{"x":null}]},"retryAfterDays":1}`)

@@ -44,6 +44,7 @@ func TestBaseAddress(t *testing.T) {
 }
 
 // Draft, section 3.2: ids are opaque. None may lead to another resource.
+// Promise: clients 3.2
 func TestIDsAreOpaque(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{"x/1": "/v1/jobs/x%2F1", "a b?c#d": "/v1/jobs/a%20b%3Fc%23d", "..": "/v1/jobs/%2E%2E",
@@ -118,6 +119,7 @@ func TestWhatIsRepeated(t *testing.T) {
 
 // Draft, section 6.7: the Retry-After of a 429 says when to send the request
 // again.
+// Promise: clients 6.7
 func TestRetryAfterOfARequest(t *testing.T) {
 	t.Parallel()
 	date := newClock().now.Add(7 * time.Second).Format(http.TimeFormat)
@@ -189,6 +191,7 @@ func TestAnEndedContext(t *testing.T) {
 }
 
 // Draft, section 11.1: the status is looked at before the body.
+// Promise: clients 11.1
 func TestStatusBeforeBody(t *testing.T) {
 	t.Parallel()
 	s := serve(t, reply{status: 200, kind: problemType, body: `{"jobId":"j","jobStatus":"FAILED","status":500,"retryable":true}`})

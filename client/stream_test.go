@@ -219,6 +219,7 @@ func TestAStreamReconnectsAtOnceOnlyOnce(t *testing.T) {
 	require.Equal(t, []time.Duration{4 * sec, 8 * sec, 16 * sec, 30 * sec, 30 * sec, 4 * sec}, s.clock.slept())
 }
 
+// Promise: clients 3.5
 func TestDraft_3_5_AlsoInAStream(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

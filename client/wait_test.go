@@ -18,6 +18,7 @@ func failed(after int) reply {
 
 // Draft, sections 6.10 and 9.4: a resubmission is a new job with a new key,
 // after the wait, and not for ever.
+// Promise: clients 6.10, 9.4
 func TestDraft_6_10_ResubmissionHasANewKey(t *testing.T) {
 	t.Parallel()
 	s := serve(t, acceptedReply(), failed(3), acceptedReply(), failed(0), acceptedReply(), job("SUCCEEDED", ""))
@@ -39,6 +40,7 @@ func TestDraft_6_10_ResubmissionHasANewKey(t *testing.T) {
 	}
 }
 
+// Promise: clients 6.10, 9.4
 func TestDraft_9_4_AtMostFiveSubmissions(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

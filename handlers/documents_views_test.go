@@ -80,6 +80,7 @@ func either(all ...members) members {
 
 // TestDocumentHasTheMembers: no member of an answer is missing from the
 // document or extra in it, and what may be absent is not required.
+// Promise: draft 10.1
 func TestDocumentHasTheMembers(t *testing.T) {
 	t.Parallel()
 	root := openAPI()

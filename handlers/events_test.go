@@ -91,6 +91,7 @@ func TestListOfAClientsEvents(t *testing.T) {
 	require.NotEqual(t, end, *page.Page.NextCursor)
 }
 
+// Promise: patterns Server-Sent Events
 func TestProgressOnAStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)

@@ -86,6 +86,9 @@ const failureDocument = `{
 const jobLinks = `"self": "` + jobSelf + `", "events": "` + jobSelf + `/events", "attempts": "` + jobSelf + `/attempts",
 	"deliveries": "` + jobSelf + `/deliveries"`
 
+// Promise: contract 14h
+// Promise: patterns Job Resource Model
+// Promise: patterns Results
 func TestGetSucceededJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -124,6 +127,7 @@ func TestGetSucceededJob(t *testing.T) {
 	}
 }
 
+// Promise: patterns Job Resource Model
 func TestGetFailedJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -144,6 +148,7 @@ func TestGetFailedJob(t *testing.T) {
 	}`, a.text)
 }
 
+// Promise: contract 8b
 func TestGetJobInEveryState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -171,6 +176,7 @@ func TestGetJobInEveryState(t *testing.T) {
 	}
 }
 
+// Promise: patterns Polling
 func TestRetryAfterOfAJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -191,6 +197,8 @@ func TestRetryAfterOfAJob(t *testing.T) {
 	}
 }
 
+// Promise: contract 8b
+// Promise: patterns Retry API
 func TestCancelAndRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -211,6 +219,7 @@ func TestCancelAndRetry(t *testing.T) {
 	}
 }
 
+// Promise: draft 3.6, 3.7, 6.7
 func TestReport(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -253,6 +262,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// Promise: draft 6.1, 10.3
 func TestAttemptDocument(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -93,6 +93,7 @@ func TestListJobs(t *testing.T) {
 
 const someCreated = "&created_after=2030-01-01T00:00:00Z&created_before=2030-01-02T00:00:00.0000001%2B00:00&limit=1"
 
+// Promise: patterns Listing
 func TestListFilters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
@@ -189,6 +190,7 @@ func TestCursorsAreOfTheirList(t *testing.T) {
 	}
 }
 
+// Promise: patterns Listing
 func TestCursorsCannotBeChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// Promise: draft 3.1
 func TestDraftView(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -99,6 +99,7 @@ func framing(n int, chunked bool) string {
 // TestTooLargeBodyIsAnswered sends 5 MiB as a client does that writes
 // everything before it reads: it must find the answer, not a reset. What has no
 // end is answered too, and hung up on.
+// Promise: contract 14a
 func TestTooLargeBodyIsAnswered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
@@ -152,6 +153,7 @@ func TestBodyAtTheLimitIsTaken(t *testing.T) {
 	}
 }
 
+// Promise: contract 14h
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()

@@ -14,6 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// Promise: contract 14g
+// Promise: contract 14i
 func TestEveryCodeOfAUseCase(t *testing.T) {
 	t.Parallel()
 	for _, spec := range job.Codes {
@@ -81,6 +83,7 @@ func TestUnknownErrorsShowNothing(t *testing.T) {
 	}
 }
 
+// Promise: contract 14b
 func TestRequestTimeout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.RequestTimeout = 10 * time.Millisecond })
@@ -105,6 +108,7 @@ func TestRequestTimeout(t *testing.T) {
 	w.submit("").requireProblem(t, job.CodeIdempotencyConflict)
 }
 
+// Promise: contract 14i
 func TestRequestIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -247,6 +251,7 @@ func TestHeadersAreToldTheirForm(t *testing.T) {
 }
 
 // What the first request made is named: the key is the client's own.
+// Promise: contract 14f
 func TestIdempotencyConflictNamesWhatWasMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

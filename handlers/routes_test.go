@@ -44,6 +44,7 @@ func (w *world) try(rt route, headers ...string) *answer {
 	return w.send(rt.method, examplePath(rt), exampleBody(rt), headers...)
 }
 
+// Promise: contract 8a
 func TestEveryRouteAsksForItsCredentials(t *testing.T) {
 	t.Parallel()
 	bad := []struct {
@@ -161,6 +162,8 @@ func TestEveryRouteNegotiates(t *testing.T) {
 	require.Empty(t, series(t, w.registry))
 }
 
+// Promise: patterns Queue Integration
+// Promise: draft 3.6, 3.7, 6.7
 func TestRateLimited(t *testing.T) {
 	t.Parallel()
 	full := job.Allowance{Policy: "day", Limit: 100, Remaining: -1, Reset: time.Hour, RetryAfter: 90 * time.Second}
@@ -236,6 +239,7 @@ func TestForeignIDsLookUnknown(t *testing.T) {
 	}
 }
 
+// Promise: contract 14h
 func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -24,6 +24,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// Promise: draft 3.6, 3.7, 6.7
 func TestStreamCaps(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreams, c.MaxStreamsPerClient = 3, 2 })

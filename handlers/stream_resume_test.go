@@ -23,6 +23,7 @@ import (
 // TestResumingIsExact cuts streams at arbitrary places, within frames too,
 // while events are recorded, and comes back with the last id it has: it must
 // get every event once and in order.
+// Promise: patterns Server-Sent Events
 func TestResumingIsExact(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{jobStream, clientStream} {

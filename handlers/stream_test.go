@@ -18,6 +18,7 @@ var allOfAJob = []string{job.EventCreated, job.EventQueued, job.EventAssigned, j
 
 var allFrames = []string{"job-created", "job-queued", "job-assigned", "job-running"}
 
+// Promise: patterns Server-Sent Events
 func TestJobStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)

@@ -59,6 +59,7 @@ func TestSubmit(t *testing.T) {
 	require.Equal(t, string(want)+"\n", w.submit("").text, "a plain receipt is written by hand")
 }
 
+// Promise: patterns Submission
 func TestSubmitPreferences(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -98,6 +99,7 @@ func TestIdempotencyKey(t *testing.T) {
 	require.NotContains(t, w.log.String(), "xyz")
 }
 
+// Promise: contract 7, 8
 func TestBadIdempotencyKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -114,6 +116,7 @@ func TestBadIdempotencyKeys(t *testing.T) {
 }
 
 // A client could not find its job by a part of its id.
+// Promise: draft 3.9, 9.2
 func TestLongCorrelationIDIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -128,6 +131,7 @@ func TestLongCorrelationIDIsRefused(t *testing.T) {
 	}
 }
 
+// Promise: draft 3.9, 9.2
 func TestCorrelation(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ trace, header, body, want string }{
@@ -232,6 +236,7 @@ const longKey = "0123456789abcdef0123456789abcdef"
 
 // Every POST gives a repetition its first answer; submissions of jobs and batches
 // have a way of their own, and fixtures are submissions.
+// Promise: contract 7, 8
 func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
@@ -262,6 +267,7 @@ func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 	}
 }
 
+// Promise: contract 7, 8
 func TestRepetitionsShowNoSecret(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()

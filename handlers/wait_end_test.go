@@ -40,6 +40,7 @@ func early(w *world, f *stateful) {
 
 func reportPath(id job.ID) string { return jobPath(id) + "/report" }
 
+// Promise: contract 8, 15
 func TestWhatIsNotFinishedSaysWhenToLookAgain(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{reportPath(jobID), reportPath(jobID) + "?attempt=1", resultPath(jobID)} {

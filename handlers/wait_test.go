@@ -32,6 +32,7 @@ func statefulJob(w *world, s job.State) *stateful {
 }
 
 // A job is waited for until its state changes, a report and a result until the job has ended.
+// Promise: patterns Submission
 func TestGetWaitsForAChangeOfState(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -136,6 +137,7 @@ func waitFor(w *world, s job.State) *time.Duration {
 	return &limit
 }
 
+// Promise: patterns Submission
 func TestSubmitWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// Promise: draft 7.2
 func TestBatchStatusOfEnds(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -68,6 +69,7 @@ func TestBatchUnderWay(t *testing.T) {
 	require.EqualValues(t, "COMPLETED", b.Status(), "frozen, whatever its jobs do later")
 }
 
+// Promise: draft 7.2
 func TestBatchDocumentOfMixedEnds(t *testing.T) {
 	t.Parallel()
 	b := sampleBatch(t, 4, 1)
@@ -115,6 +117,7 @@ func TestBatchDocumentOfMixedEnds(t *testing.T) {
 		[]string{d.Title, d.Language, d.Results[2].Detail})
 }
 
+// Promise: draft 7.2
 func TestBatchSummary(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -144,6 +147,7 @@ func TestBatchSummary(t *testing.T) {
 	}
 }
 
+// Promise: draft 7.1
 func TestBatchDocumentSaysWhatItLeavesOut(t *testing.T) {
 	t.Parallel()
 	b := sampleBatch(t, 200, 0)
@@ -183,6 +187,7 @@ func TestWaitingFor(t *testing.T) {
 	}
 }
 
+// Promise: patterns Polling
 func TestEstimatedCompletion(t *testing.T) {
 	t.Parallel()
 	d := &job.Definition{DurationMS: 10_000}

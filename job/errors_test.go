@@ -54,6 +54,7 @@ var statuses = map[job.Code]int{
 
 var slugForm = regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 
+// Promise: contract 14g
 func TestCodes(t *testing.T) {
 	t.Parallel()
 	require.Len(t, statuses, 22+10)
@@ -70,6 +71,7 @@ func TestCodes(t *testing.T) {
 }
 
 // Codes and reasons share one space of problem types.
+// Promise: draft 6.1, 10.3
 func TestProblemTypesAreUnique(t *testing.T) {
 	t.Parallel()
 	owners := map[string]string{}
@@ -194,6 +196,7 @@ func TestReasons(t *testing.T) {
 	require.Equal(t, job.WorkPanicked.Spec(), job.Reason("unheard-of").Spec())
 }
 
+// Promise: draft F.5
 func TestEveryReasonIsTranslated(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "en", job.Languages[0], "the default of draft F.5")

@@ -57,6 +57,7 @@ var catalogue = []row{
 	{"PAYLOAD_INVALID", 0, false, 0, "REJECTED"},
 }
 
+// Promise: contract 6b
 func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	require.Len(t, catalogue, 31)
@@ -72,6 +73,7 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
+// Promise: contract 6c
 func TestRunsOverTimeoutFollowsTheLimit(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[time.Duration]int64{
@@ -84,6 +86,7 @@ func TestRunsOverTimeoutFollowsTheLimit(t *testing.T) {
 	}
 }
 
+// Promise: contract 6b
 func TestFailsOn(t *testing.T) {
 	t.Parallel()
 	reasons := map[job.Kind]job.Reason{
@@ -119,6 +122,7 @@ func define(t *testing.T, c job.Catalogue, typ job.Type, kind job.Kind, at time.
 	return d
 }
 
+// Promise: contract 6a
 func TestDefineANamedKind(t *testing.T) {
 	t.Parallel()
 	for _, want := range catalogue {
@@ -133,6 +137,7 @@ func TestDefineANamedKind(t *testing.T) {
 	require.ErrorContains(t, err, `"DANCE"`)
 }
 
+// Promise: contract 6a
 func TestDefinitionDependsOnTheMomentAlone(t *testing.T) {
 	t.Parallel()
 	elsewhere := time.FixedZone("", 5*3600)
@@ -148,6 +153,8 @@ func TestDefinitionDependsOnTheMomentAlone(t *testing.T) {
 }
 
 // The draws are a function of fixed seeds: this either always passes or never.
+// Promise: contract 6a
+// Promise: contract 6d
 func TestDrawFollowsFailProbability(t *testing.T) {
 	t.Parallel()
 	const draws = 20_000

@@ -15,6 +15,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// Promise: contract 14e
+// Promise: patterns Lifecycle States a
 func TestStatusOf(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[job.State]job.Status{
@@ -115,6 +117,7 @@ func TestDocumentOfAnAttemptThatDidNotFail(t *testing.T) {
 }
 
 // The draft's rules on members, for each reason on each attempt.
+// Promise: draft 3.6, 3.7, 6.7
 func TestDocumentRules(t *testing.T) {
 	t.Parallel()
 	for _, r := range job.Reasons {
@@ -149,6 +152,7 @@ func TestCanRetry(t *testing.T) {
 	}
 }
 
+// Promise: patterns Progress
 func TestProgressJSON(t *testing.T) {
 	t.Parallel()
 	text, err := json.Marshal(job.Progress{
@@ -205,6 +209,7 @@ func requireConforming(t *testing.T, schema *jsonschema.Schema, d job.Document) 
 	require.NotEmpty(t, d.Instance, "section 6.1")
 }
 
+// Promise: draft 3.1
 func TestEveryDocumentConformsToTheDraft(t *testing.T) {
 	t.Parallel()
 	schema := draftSchema(t)

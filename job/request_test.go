@@ -19,6 +19,8 @@ func pointers(violations []job.Violation) []string {
 	return list
 }
 
+// Promise: contract 6d
+// Promise: contract 10
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	at := &requestedAt
@@ -74,6 +76,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// Promise: contract 10
 func TestTooLate(t *testing.T) {
 	t.Parallel()
 	now := requestedAt

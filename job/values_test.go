@@ -180,6 +180,7 @@ var section9 = map[job.State][2][]job.State{
 	"CANCELED":  {nil, {"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}},
 }
 
+// Promise: contract 9a
 func TestTransitionTable(t *testing.T) {
 	t.Parallel()
 	require.Len(t, section9, len(job.States))
@@ -201,6 +202,7 @@ func TestTransitionTable(t *testing.T) {
 	}
 }
 
+// Promise: contract 9a
 func TestLeaseReturnIsOnePairOnly(t *testing.T) {
 	t.Parallel()
 	for _, from := range job.States {
@@ -210,6 +212,7 @@ func TestLeaseReturnIsOnePairOnly(t *testing.T) {
 	}
 }
 
+// Promise: patterns Lifecycle States a
 func TestStateGroups(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []job.State{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}, job.States)

@@ -81,6 +81,7 @@ func TestSettleCountsEachEnd(t *testing.T) {
 	require.Empty(t, f.told(open.ID))
 }
 
+// Promise: draft 7.1
 func TestSettleListsTheFirstFailures(t *testing.T) {
 	f := setup(t)
 	const n = job.MaxFailedItems + 10
@@ -136,6 +137,7 @@ func TestSettleLooksBeforeItLocks(t *testing.T) {
 	require.Len(t, f.completeBatches(open.ID, ready.ID), 1)
 }
 
+// Promise: draft 4.2
 func TestSettledBatchStaysAsItIs(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(2))

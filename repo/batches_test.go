@@ -103,6 +103,7 @@ func TestInsertBatch(t *testing.T) {
 
 // Deliveries are written in the transaction of the events that they are for: the largest batch has the time for as many as
 // a client may have.
+// Promise: patterns Batch
 func TestLargestBatch(t *testing.T) {
 	f := setup(t)
 	for range job.MaxWebhooks {
@@ -254,6 +255,7 @@ func (f *fixture) insertAndKill(sub job.BatchSubmission) error {
 	return <-inserted
 }
 
+// Promise: contract 14c
 func TestBrokenBatchLeavesNothing(t *testing.T) {
 	f := setup(t, patient)
 	requireNothing := func() {

@@ -66,6 +66,7 @@ func (f *fixture) asked() map[string]func(client job.ID, x things) error {
 }
 
 // What is another client's is told of like what never was, costs as many statements, and stays as it is.
+// Promise: contract 13, 14
 func TestForeignThingsAreUnknown(t *testing.T) {
 	f := setup(t)
 	there := things{webhook: f.subscribe("*"), job: f.at(job.Failed), batch: f.insertBatch(f.batch(1)).ID, schedule: f.schedule().ID}
@@ -101,6 +102,7 @@ func TestForeignThingsAreUnknown(t *testing.T) {
 }
 
 // What ten ask for at once, through two processes, happens once.
+// Promise: contract 12b
 func TestTenAtOnceChangeOnce(t *testing.T) {
 	f := setup(t)
 	stores := f.twoStores()

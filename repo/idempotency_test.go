@@ -110,6 +110,8 @@ func TestSameKeySameRequestGetsTheFirstAnswer(t *testing.T) {
 	require.Equal(t, 2, f.countJobs())
 }
 
+// Promise: contract 14f
+// Promise: patterns Idempotency
 func TestSameKeyOtherRequestIsAConflict(t *testing.T) {
 	f := setup(t)
 	first := f.submit(keyed("k"))

@@ -183,6 +183,7 @@ func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker jo
 	}
 }
 
+// Promise: contract 19
 func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe("*")

@@ -11,6 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// Promise: contract 9b
 func TestClaimAssignsAWaitingJob(t *testing.T) {
 	f := setup(t)
 	id := f.submit()
@@ -179,6 +180,7 @@ func TestStart(t *testing.T) {
 	f.checkInvariants()
 }
 
+// Promise: contract 9b
 func TestStartIsFenced(t *testing.T) {
 	f := setup(t)
 	assigned := func() job.ClaimID { return f.assigned(f.submit(), 1) }

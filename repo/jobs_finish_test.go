@@ -136,6 +136,7 @@ func (f *fixture) requireRetried(id job.ID, wait time.Duration) {
 		FROM jobs WHERE job_id = $1`, id.String()))
 }
 
+// Promise: contract 11
 func TestFinishWithAutomaticRetry(t *testing.T) {
 	f := setup(t)
 	l := f.run()
@@ -159,6 +160,8 @@ func TestFinishWithAutomaticRetry(t *testing.T) {
 	require.True(t, not.StillWaiting, "not before its backoff is over")
 }
 
+// Promise: contract 5a
+// Promise: contract 11
 func TestFinishOrdersItsEvents(t *testing.T) {
 	f := setup(t)
 	emit := func(e job.Finish) job.Finish {

@@ -65,6 +65,7 @@ func TestTimesAreUTC(t *testing.T) {
 	}
 }
 
+// Promise: patterns Retry API
 func TestAttempts(t *testing.T) {
 	f := setup(t)
 	id := f.submit(func(s *job.Submission) { s.Job.CorrelationID, s.Job.Language = "c", "de" })
@@ -129,6 +130,8 @@ func TestResult(t *testing.T) {
 	require.Equal(t, job.CodeResultNotFound, codeOf(result(without)))
 }
 
+// Promise: patterns Results
+// Promise: patterns Retention
 func TestResultExpires(t *testing.T) {
 	f := setup(t)
 	id, other := f.at(job.Succeeded), f.at(job.Succeeded)
@@ -165,6 +168,9 @@ func (f *fixture) requireSame(rows []event, got []job.Event) {
 	}
 }
 
+// Promise: contract 5c
+// Promise: patterns Lifecycle States b
+// Promise: draft 4.2
 func TestEventsTellEveryAttemptsOwnEnd(t *testing.T) {
 	f := setup(t)
 	l := f.run(attempts(2), func(s *job.Submission) { s.Job.CorrelationID, s.Job.Language = "c-1", "de" })

@@ -13,6 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
+// Promise: contract 9a
 func TestReleaseGivesClaimedJobsBack(t *testing.T) {
 	f := setup(t)
 	now, later := f.assigned(f.submit(), 1), f.assigned(f.submit(), 1)

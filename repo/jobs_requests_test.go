@@ -39,6 +39,7 @@ func TestInsertJobStoresAllOfIt(t *testing.T) {
 	require.Empty(t, cmp.Diff(&want, f.job(sub.Job.ID)))
 }
 
+// Promise: contract 5a
 func TestInsertJobWritesEvents(t *testing.T) {
 	f := setup(t)
 	data := map[string]any{"work_kind": "SUCCESS_FAST", "duration_ms": 1000.0, "expected_outcome": "SUCCEEDED"}
@@ -92,6 +93,7 @@ func badRows(f *fixture) map[string]job.Submission {
 	}
 }
 
+// Promise: contract 14c
 func TestInsertJobOneBadRowFailsAlone(t *testing.T) {
 	f := setup(t, patient)
 	bad := badRows(f)
@@ -146,6 +148,7 @@ func TestCommitsAreHandedOverInOrder(t *testing.T) {
 	require.True(t, first.CreatedAt.Before(second.CreatedAt))
 }
 
+// Promise: patterns Manual Cleanup
 func TestDeleteRemovesAFinalJobWithAllThatBelongsToIt(t *testing.T) {
 	f := setup(t)
 	other := f.at(job.Succeeded)
@@ -169,6 +172,7 @@ func TestDeleteRemovesAFinalJobWithAllThatBelongsToIt(t *testing.T) {
 	f.checkInvariants()
 }
 
+// Promise: patterns Manual Cleanup
 func TestDeleteRefusesJobsThatAreNotFinal(t *testing.T) {
 	f := setup(t)
 	for _, s := range []job.State{job.Created, job.Queued, job.Assigned, job.Running} {
@@ -217,6 +221,7 @@ func (f *fixture) at(s job.State) job.ID {
 	return id
 }
 
+// Promise: patterns Lifecycle States, Cancellation
 func TestCancelFromEachState(t *testing.T) {
 	f := setup(t)
 	for _, from := range []job.State{job.Created, job.Queued, job.Assigned, job.Running} {
@@ -282,6 +287,8 @@ func TestCancelsOfOneFlush(t *testing.T) {
 	require.True(t, errs[2] == nil && !changes[2].Changed && changes[2].State == job.Succeeded)
 }
 
+// Promise: contract 5c
+// Promise: patterns Lifecycle States b
 func TestRetryQueuesTheNextAttempt(t *testing.T) {
 	f := setup(t)
 	id := f.at(job.Failed)
@@ -300,6 +307,7 @@ func TestRetryQueuesTheNextAttempt(t *testing.T) {
 	require.Len(t, r.Events, len(log)-1)
 }
 
+// Promise: contract 11
 func TestRetryGuards(t *testing.T) {
 	f := setup(t)
 	type request struct {

@@ -31,6 +31,7 @@ func (f *fixture) age(id job.ID, by time.Duration) {
 
 const month = 30 * 24 * time.Hour // the jobs' retention in tests
 
+// Promise: contract 8, 15
 func TestCleanRemovesAJobWithAllThatBelongsToIt(t *testing.T) {
 	f := setup(t)
 	old, young, waiting := f.at(job.Succeeded), f.at(job.Succeeded), f.submit()
@@ -59,6 +60,7 @@ func TestCleanRemovesAJobWithAllThatBelongsToIt(t *testing.T) {
 	require.Equal(t, job.CodeJobNotFound, codeOf(f.store.Job(f.ctx(), f.client, old)), "after the tombstone's time nothing is known any more")
 }
 
+// Promise: patterns Retention
 func TestCleanRemovesFinalJobsOnly(t *testing.T) {
 	f := setup(t)
 	for _, s := range job.States {
@@ -88,6 +90,7 @@ func TestCleanWorksInBoundedBatches(t *testing.T) {
 	require.Equal(t, n, f.count("tombstones"))
 }
 
+// Promise: contract 15a
 func TestCleanSmallThings(t *testing.T) {
 	f := setup(t)
 	f.exec(`INSERT INTO clients (client_id) VALUES ($1)`, f.client.String())

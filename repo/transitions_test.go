@@ -117,6 +117,7 @@ func TestTimeOfEventsNeverRunsBackwards(t *testing.T) {
 }
 
 // TestSchemaKnowsTheTable compares the CHECK of the event log with the table, pair by pair, "no state" included.
+// Promise: contract 9a
 func TestSchemaKnowsTheTable(t *testing.T) {
 	f := setup(t)
 	states := append([]job.State{"", "DREAMING"}, job.States...)

@@ -164,6 +164,7 @@ func TestSentinel(t *testing.T) {
 	requireAllWorks(t, "redis-sentinel://"+startSentinel(t, server.Port())+"?master=main")
 }
 
+// Promise: draft 5.2, 6.6
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	address := tlsProxy(t, fmt.Sprint("127.0.0.1:", redistest.Own(t).Port()))

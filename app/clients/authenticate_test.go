@@ -16,6 +16,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// Promise: contract 14, 15
 func TestAuthenticate(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.newKey()

@@ -123,6 +123,7 @@ func callerOf(key job.IssuedKey) job.Caller {
 	return job.Caller{ClientID: key.ClientID, KeyID: key.ID, Scope: key.Scope}
 }
 
+// Promise: contract 5, 3.2
 func TestCreateClient(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		a := apptest.Must(k.CreateClient(context.Background(), anonymous))(t)
@@ -138,6 +139,7 @@ func TestCreateClient(t *testing.T) {
 	})
 }
 
+// Promise: contract 8a
 func TestTheFirstKeyIsOpenOnceAndForAWhile(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		client := k.newClient()
@@ -183,6 +185,7 @@ func TestAKeyThatEndedMeanwhileChangesNoKeys(t *testing.T) {
 	})
 }
 
+// Promise: contract 7, 8
 func TestRepeatedCreationGivesMetadataOnly(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		first := k.newKey()
@@ -232,6 +235,7 @@ func TestAReplacedKeyStaysValidForTheOverlap(t *testing.T) {
 	}
 }
 
+// Promise: contract 14, 15
 func TestRenewNeedsAKeyToRenew(t *testing.T) {
 	withKeys(t, func(_ *testing.T, k *keyWorld) {
 		client := k.newClient()
@@ -245,6 +249,8 @@ func TestRenewNeedsAKeyToRenew(t *testing.T) {
 	})
 }
 
+// Promise: contract 14, 15
+// Promise: contract 15a
 func TestRevoke(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		k.Background(k.WatchKeys)

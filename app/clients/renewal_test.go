@@ -31,6 +31,7 @@ func (k *keyWorld) expired() job.IssuedKey {
 	return key
 }
 
+// Promise: contract 14, 15
 func TestAnExpiredKeyIsRenewedWithinTheWindow(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.expired()

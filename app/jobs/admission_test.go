@@ -110,6 +110,7 @@ func (s *fastStore) serve(d time.Duration, offered int) (accepted, refused int) 
 	return accepted, refused
 }
 
+// Promise: patterns Queue Integration
 func TestAdmissionUnderOverload(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		a, _, _ := newAdmission()

@@ -66,6 +66,7 @@ func TestSubmitBatch(t *testing.T) {
 	})
 }
 
+// Promise: patterns Batch
 func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
 		b := w.submitBatch(s, newBatchRequest(

@@ -24,6 +24,7 @@ func shared(all, share int) Limits {
 	return Limits{Active: all, Queued: all, ClientActive: share, ClientQueued: share, ClientRate: 6000}
 }
 
+// Promise: contract 17
 func TestLimitsAreExactWithinAProcess(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldJobs) {
 		const limit = 25

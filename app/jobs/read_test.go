@@ -21,6 +21,7 @@ func (w *worldJobs) read(s *Service, id job.ID) *job.Job {
 	return j
 }
 
+// Promise: contract 14d
 func TestWhatAJobWaitsFor(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
 		waiting := func(task job.Task) job.WaitingReason { return w.read(s, task.JobID).Waiting }

@@ -37,6 +37,7 @@ func TestSubmit(t *testing.T) {
 	})
 }
 
+// Promise: contract 6a
 func TestSubmitDrawsAKind(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
 		j := w.Store.RowOf(w.submit(s, ofKind("")).JobID).Job
@@ -58,6 +59,7 @@ func TestSubmitDispatchesDeferredJobs(t *testing.T) {
 }
 
 // What is wrong with a request is told together: its form, its values and its time.
+// Promise: contract 14a
 func TestSubmitTellsEverythingThatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*job.Request)
@@ -83,6 +85,7 @@ func TestSubmitTellsEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
+// Promise: contract 10
 func TestSubmitRefusesThePast(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
 		for _, late := range []time.Duration{-time.Second - time.Microsecond, -time.Hour} {
@@ -245,6 +248,7 @@ func (w *worldJobs) notRetried() {
 	require.Empty(w.T, w.Log.Lines(w.T, map[string]any{"action": "retry"}))
 }
 
+// Promise: contract 11
 func TestRetryThatIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*apptest.Row)
@@ -290,6 +294,8 @@ func TestRetryWithoutEffect(t *testing.T) {
 }
 
 // Beside their time, ids must tell nothing about each other (draft section 9.3).
+// Promise: contract 5, 3.2
+// Promise: draft 9.3
 func TestIDsCannotBeGuessed(t *testing.T) {
 	t.Parallel()
 	const ids = 10_000

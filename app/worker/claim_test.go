@@ -185,6 +185,7 @@ func (w *world) requireUnstarted(task job.Task, fenced float64) {
 	require.Empty(w.T, w.worker.holding)
 }
 
+// Promise: contract 9b
 func TestCancelBetweenClaimAndStart(t *testing.T) {
 	for name, test := range map[string]struct {
 		operation string

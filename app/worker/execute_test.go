@@ -43,6 +43,7 @@ func TestExecuteSucceeds(t *testing.T) {
 	})
 }
 
+// Promise: contract 14e
 func TestExecuteFails(t *testing.T) {
 	good := apptest.GoodResult(*apptest.DefinitionOf(job.SuccessFast))
 	altered := func(f func(*job.Result)) *job.Result {
@@ -101,6 +102,7 @@ func TestExecuteFails(t *testing.T) {
 	}
 }
 
+// Promise: patterns Retry API
 func TestAutomaticRetry(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason           job.Reason
@@ -138,6 +140,7 @@ func (w *world) cancel(task job.Task) {
 	w.worker.Canceled(task.JobID)
 }
 
+// Promise: patterns Lifecycle States, Cancellation
 func TestCancelDuringRun(t *testing.T) {
 	for name, test := range map[string]struct {
 		cancel func(*world, job.Task)
@@ -160,6 +163,7 @@ func TestCancelDuringRun(t *testing.T) {
 	}
 }
 
+// Promise: patterns Lifecycle States, Cancellation
 func TestCancelThatComesTooLate(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		task := w.Add()
@@ -212,6 +216,7 @@ func TestFinishAfterTheJobWasTakenAwaySaysNothing(t *testing.T) {
 	})
 }
 
+// Promise: contract 14e
 func TestAnOutcomeThatCannotBeStoredIsAFailure(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		task := w.Add()

@@ -28,6 +28,7 @@ func (w *world) holdsUnknowingly(s job.State) func(*apptest.Row) {
 	}
 }
 
+// Promise: contract 12b
 func TestTheLeaseIsKeptWithHeartbeats(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		require.False(t, w.worker.Alive())

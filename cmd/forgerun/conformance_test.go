@@ -52,6 +52,7 @@ func requireConforming(t *testing.T, schema *jsonschema.Schema, text string) {
 }
 
 // Every way in which an outcome is told over HTTP and server-sent events, for every kind of the catalogue.
+// Promise: draft 3.1
 func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 	schema := draftSchema(t)
 	s, api, u := newWorking(t, env{"FORGERUN_WORKER_CONCURRENCY": "20", "FORGERUN_MAX_RUNTIME": "1s"})
@@ -143,6 +144,8 @@ func (s *stack) outcomeEntries() map[string][]redis.XMessage {
 }
 
 // Each attempt's outcome is in the stream, as the resource of the attempt shows it.
+// Promise: draft 5.2, 6.6
+// Promise: draft F.5
 func TestOutcomeStream(t *testing.T) {
 	s, api, u := newWorking(t, outcomes)
 	good, bad := u.submit(api, execute("SUCCESS_FAST")), u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`), "Accept-Language", "fr")

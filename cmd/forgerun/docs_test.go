@@ -58,34 +58,6 @@ func existingTests(t *testing.T) map[string]string {
 	return exist
 }
 
-// Every test that the page on conformance names exists, in some package, and
-// each row of its tables names one or says that there is none.
-func TestConformancePageNamesTestsThatExist(t *testing.T) {
-	t.Parallel()
-	exist := existingTests(t)
-	rules, columns := 0, 0
-	for line := range strings.Lines(readText(t, "../../docs/explanation/conformance.md")) {
-		cells := strings.Split(strings.TrimSpace(line), "|")
-		if strings.HasPrefix(line, "| section |") {
-			columns = len(cells)
-		}
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| section |") {
-			continue
-		}
-		rules++
-		require.Len(t, cells, columns, line)
-		named := strings.TrimSpace(cells[columns-2])
-		if named == "not tested" {
-			continue
-		}
-		require.NotEmpty(t, named, "a rule without a test: %s", line)
-		for name := range strings.SplitSeq(named, ", ") {
-			require.NotEmpty(t, exist[name], "%q does not exist", name)
-		}
-	}
-	require.Greater(t, rules, 70, "the contract, the patterns and the draft")
-}
-
 // The table of work kinds in docs/reference/api.md is the catalogue.
 func TestAPIPageListsTheCatalogue(t *testing.T) {
 	t.Parallel()

@@ -212,6 +212,7 @@ func notEnqueued(api *proc) float64 {
 // Section 12: jobs are dequeued in creation order. Across processes the order is that of the hand-overs: of commits that take less
 // than a second, none is further from its place. Commits that take longer, and tasks that Redis did not take within a second, are left
 // out of that, and counted: such a round is repeated.
+// Promise: contract 12a
 func TestJobsStartInTheOrderOfTheirCreation(t *testing.T) {
 	t.Parallel()
 	for processes := 1; processes <= 2; processes++ {

@@ -132,6 +132,7 @@ var mayImport = []packageRule{
 	{"cmd/...", []string{"..."}},
 	{"internal/bench/...", []string{"client", "internal/bench/...", "internal/stack", "internal/work test", "job test",
 		"repo test"}},
+	{"internal/pages", nil},                          // writes the parts of docs that are made from code
 	{"internal/picture", []string{"internal/stack"}}, // makes a picture of what users see
 }
 

@@ -22,6 +22,7 @@ var nasty = []string{
 	`%s %d %!v(MISSING) {{.}} ${jndi:ldap://x}`,
 }
 
+// Promise: draft 3.9, 9.2
 func TestHostileTextIsStoredAsItIs(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_LOG_LEVEL": "debug"})
 	var ids []string

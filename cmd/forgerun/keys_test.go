@@ -116,6 +116,7 @@ func TestAnAddressRegistersFewClients(t *testing.T) {
 }
 
 // To a stranger somebody's job, or client, looks like one that never existed, in every byte of the answer.
+// Promise: contract 13, 14
 func TestStrangersSeeNothing(t *testing.T) {
 	s := newStack(t)
 	api := s.startLeader()

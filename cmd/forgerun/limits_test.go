@@ -16,6 +16,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
+// Promise: contract 17, 18
 func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 	const limit = 120
 	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": strconv.Itoa(limit)})
@@ -41,6 +42,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, other.look(apis[0], other.key).status, "another client is not concerned")
 }
 
+// Promise: contract 17
 func TestQueueLimitRefusesAndStillReplays(t *testing.T) {
 	s := newStack(t, env{
 		"FORGERUN_MAX_QUEUE_SIZE": "5", "FORGERUN_MAX_ACTIVE_JOBS": "7", "FORGERUN_CLIENT_MAX_ACTIVE": "7",

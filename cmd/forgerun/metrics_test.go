@@ -71,6 +71,7 @@ var metricNames = []string{
 }
 
 // Every process shows every metric from its start, from zero.
+// Promise: contract 16
 func TestEveryProcessShowsEveryMetric(t *testing.T) {
 	s := newStack(t)
 	for _, p := range []*proc{s.startAPI(), s.startWorker(), s.startWebhooks()} {
@@ -91,6 +92,7 @@ func TestEveryProcessShowsEveryMetric(t *testing.T) {
 }
 
 // What is counted is what is stored (invariant 9 of the design), and every change of state has its one line in a log.
+// Promise: contract 16
 func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	s, api, u := newDelivering(t)
 	u.receive(api, nil, "job.succeeded", "job.failed")

@@ -13,6 +13,7 @@ import (
 
 // Two processes are asked for more than a minute, faster than the limit allows. Whatever passed, no span of 60 seconds has more
 // than the limit; a burst of all of it passes, and so does a request that waited for as long as the refusal says.
+// Promise: contract 17, 18
 func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
 	const limit = 60
 	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": strconv.Itoa(limit)})

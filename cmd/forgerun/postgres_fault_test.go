@@ -53,6 +53,7 @@ func TestPostgresDownAtTheStart(t *testing.T) {
 	s.checkInvariants()
 }
 
+// Promise: contract 14b
 func TestLockedTable(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_DB_TIMEOUT": "1s"})
 	body := execute("SUCCESS_FAST", `"idempotency_key":"once"`)
@@ -138,6 +139,7 @@ func (s *stack) writable(database string) {
 }
 
 // The heartbeat has a connection of its own.
+// Promise: contract 14b
 func TestExhaustedPoolEndsNoLease(t *testing.T) {
 	s := newStack(t, env{
 		"FORGERUN_LEASE_TIMEOUT": "4s",

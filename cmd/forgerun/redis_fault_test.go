@@ -77,6 +77,7 @@ func TestFlushAllWhileJobsRun(t *testing.T) {
 	s.checkInvariants()
 }
 
+// Promise: contract 14d
 func TestRedisDownDuringSubmissions(t *testing.T) {
 	s, api, u := newWorking(t)
 	s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))

@@ -102,6 +102,7 @@ func TestWrongMasterKey(t *testing.T) {
 }
 
 // Whoever verifies with another implementation, in another language, accepts every delivery and none that was tampered with.
+// Promise: draft 5.3, 6.6, D
 func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 	s, api, u := newDelivering(t)
 	verifiers := verifiers(t) // before the deliveries, which verifiers refuse after five minutes

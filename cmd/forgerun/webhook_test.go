@@ -79,6 +79,8 @@ func TestWebhookSuccess(t *testing.T) {
 }
 
 // A failure arrives as the problem document, and as the same bytes again.
+// Promise: draft 5.3, 6.6, D
+// Promise: draft F.5
 func TestWebhookOfAFailure(t *testing.T) {
 	s, api, u := newDelivering(t)
 	r := newReceiver(t, func(d received, w http.ResponseWriter, _ *http.Request) {

@@ -82,6 +82,7 @@ func TestDecodeBatchRefusesItems(t *testing.T) {
 	}
 }
 
+// Promise: draft 7.1
 func TestDecodeBatchItemIDs(t *testing.T) {
 	t.Parallel()
 	body := items(execute(`"item_id":"`+long[:128]+`"`), execute(`"item_id":"A.b-c_2"`), `{"type":"EXECUTE"}`)

@@ -209,6 +209,7 @@ func hashOf(t *testing.T, body, key string) [32]byte {
 
 // Requests are the same or others by their members' values. What is stored must be found again by every version: the hash
 // is that of the members in canonical form as jsontext gives it for the whole object.
+// Promise: patterns Idempotency
 func TestHashIsCanonical(t *testing.T) {
 	t.Parallel()
 	const of = `"params":{"a":1,"b":[1.0,{"x":1,"y":2}]}`

@@ -25,6 +25,7 @@ func TestWeights(t *testing.T) {
 	}
 }
 
+// Promise: draft F.5
 func TestLanguage(t *testing.T) {
 	t.Parallel()
 	for accept, want := range map[string]string{

@@ -107,6 +107,7 @@ func requireBody(t *testing.T, d job.Definition, result *job.Result) {
 	}
 }
 
+// Promise: contract 6b
 func TestRunEveryKind(t *testing.T) {
 	t.Parallel()
 	for _, scale := range []float64{0, 0.001, 1, 3} {

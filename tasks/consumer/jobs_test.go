@@ -117,6 +117,7 @@ func TestRetryDelay(t *testing.T) {
 }
 
 // How a task ends is what asynq counts and keeps, with its own scripts too, but for one thing: these count what is stale.
+// Promise: patterns Dead Letter
 func TestWorkersTellHowATaskEnded(t *testing.T) {
 	t.Parallel()
 	for name, plain := range map[string]bool{"batched": false, "plain": true} {

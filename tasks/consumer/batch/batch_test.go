@@ -168,6 +168,7 @@ func keysOnly(all map[string]string) map[string]string {
 }
 
 // The archive keeps the latest, however many another consumer left there.
+// Promise: patterns Dead Letter
 func TestArchiveIsBounded(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var (
+	commentedTest = regexp.MustCompile(`(?m)((?:^//.*\n)+)func (Test\w+)\(`)
+	promise       = regexp.MustCompile(`(?m)^// Promise: (.+)$`)
+)
+
+// promises are the names of the tests below root, by the ids of rows in the lines "Promise: ID" of their comments.
+func promises(root string) (tests map[string][]string, err error) {
+	tests = map[string][]string{}
+	err = filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+		if err == nil && (entry.Name() == "node_modules" || entry.Name() == ".git") {
+			return filepath.SkipDir
+		}
+		if err != nil || !strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(file)
+		for _, test := range commentedTest.FindAllSubmatch(source, -1) {
+			for _, id := range promise.FindAllSubmatch(test[1], -1) {
+				tests[string(id[1])] = append(tests[string(id[1])], string(test[2]))
+			}
+		}
+		return err
+	})
+	return tests, err
+}
+
+// nameTests fills the last cell of each row of the page on conformance. The id of a row is the last word of its heading and
+// its first cell: "contract 9b".
+func nameTests(page string, tests map[string][]string) (string, error) {
+	unknown := maps.Clone(tests)
+	seen := map[string]bool{}
+	var heading string
+	lines := strings.Split(page, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "## ") {
+			heading = strings.ToLower(line[strings.LastIndex(line, " ")+1:])
+		}
+		cells := strings.Split(line, "|")
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| section |") {
+			continue
+		}
+		id := heading + " " + strings.TrimSpace(cells[1])
+		if len(cells) != 5 || seen[id] {
+			return "", fmt.Errorf("the row %q has not three cells, or its id is taken", line)
+		}
+		seen[id] = true
+		named := "not tested"
+		if len(tests[id]) > 0 {
+			named = strings.Join(slices.Compact(slices.Sorted(slices.Values(tests[id]))), ", ")
+		}
+		lines[i] = strings.Join(append(cells[:3], " "+named+" ", ""), "|")
+		delete(unknown, id)
+	}
+	for id, names := range unknown {
+		return "", fmt.Errorf("%v: no row is %q", names, id)
+	}
+	return strings.Join(lines, "\n"), nil
+}
