@@ -40,17 +40,6 @@ func TestPageListsTheReadyMadeScenarios(t *testing.T) {
 	require.ElementsMatch(t, scenario.Names(), rows(t, read(t, page), "## Ready-made scenarios"))
 }
 
-func TestPageListsEveryMember(t *testing.T) {
-	t.Parallel()
-	var want []string
-	schemaRoot(t).walk(func(path string, _ *object) {
-		if !strings.HasPrefix(path, "service.env.") { // settings are described with the service's configuration
-			want = append(want, path)
-		}
-	})
-	require.ElementsMatch(t, want, rows(t, read(t, page), "## Members"))
-}
-
 func TestExamplesOnThePageAreValid(t *testing.T) {
 	t.Parallel()
 	blocks := strings.Split(read(t, page), "```yaml\n")[1:]
