@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,21 +15,27 @@ var (
 	promise       = regexp.MustCompile(`(?m)^// Promise: (.+)$`)
 )
 
-// promises are the names of the tests below root, by the ids of rows in the lines "Promise: ID" of their comments.
-func promises(root string) (tests map[string][]string, err error) {
+// promises are the names of all tests, by the ids of rows in the lines "Promise: ID" of their comments.
+func promises() (tests map[string][]string, err error) {
 	tests = map[string][]string{}
-	err = filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+	tree := os.DirFS(root)
+	err = fs.WalkDir(tree, ".", func(file string, entry fs.DirEntry, err error) error {
 		if err == nil && (entry.Name() == "node_modules" || entry.Name() == ".git") {
-			return filepath.SkipDir
+			return fs.SkipDir
 		}
 		if err != nil || !strings.HasSuffix(file, "_test.go") {
 			return err
 		}
-		source, err := os.ReadFile(file)
+		source, err := fs.ReadFile(tree, file)
+		lines := len(promise.FindAll(source, -1))
 		for _, test := range commentedTest.FindAllSubmatch(source, -1) {
 			for _, id := range promise.FindAllSubmatch(test[1], -1) {
 				tests[string(id[1])] = append(tests[string(id[1])], string(test[2]))
+				lines--
 			}
+		}
+		if lines != 0 {
+			return fmt.Errorf("%s: a Promise that is not in the comment of a test", file)
 		}
 		return err
 	})
