@@ -273,7 +273,7 @@ func isMedia(contentType, want string) bool {
 }
 
 // unreadable answers a request that never became one: too large, too slow or
-// broken. The connection closes after it; fasthttp sees to that.
+// malformed. The connection closes after it; fasthttp sees to that.
 func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	if errors.Is(err, net.ErrClosed) {
 		return // the listener made room, and nobody would read the answer
@@ -282,7 +282,7 @@ func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	c := s.app.AcquireCtx(fctx)
 	defer s.app.ReleaseCtx(c)
 	err = readError(refusal(fctx, err))
-	s.serve(c, broken, func(*call) error { return err })
+	s.serve(c, unreadableRoute, func(*call) error { return err })
 	if sent, ok := fctx.Conn().(*conn.Conn); ok {
 		sent.DrainOnClose(unwantedBytes, unwantedTime)
 	}
@@ -296,7 +296,7 @@ func refusal(fctx *fasthttp.RequestCtx, err error) error {
 	return err
 }
 
-// readError turns fasthttp's error into one with a code. The contract has no
+// readError gives fasthttp's error a code. The contract has no
 // codes for 408 and 431: they are malformed requests with their own status.
 func readError(err error) error {
 	var timeout net.Error

@@ -325,7 +325,7 @@ func issued(secret string) job.IssuedKey {
 	}
 }
 
-// fakeLimiter answers as it is told, and allows a batch so many items; 0: any number.
+// fakeLimiter answers as it is set, and allows a batch so many items; 0: any number.
 type fakeLimiter struct {
 	answer   job.Allowance
 	maxItems int

@@ -107,7 +107,7 @@ func (r *call) requireKey() {
 // checkHost refuses requests for other hosts than the server's. Of a target in
 // absolute form its own host counts (RFC 9112, section 3.2.2).
 func (s *Server) checkHost(r *call) error {
-	if s.cfg.Hosts == nil || r.route == broken {
+	if s.cfg.Hosts == nil || r.route == unreadableRoute {
 		return nil
 	}
 	for _, host := range []string{string(r.Request().Header.Host()), string(r.Request().URI().Host())} {
@@ -184,25 +184,25 @@ type Limiter interface {
 	AllowItems(ctx context.Context, client job.ID, items int) job.Allowance
 }
 
-// places bound how many requests use storage at once, and divide that among
+// storageSlots bound how many requests use storage at once, and divide that among
 // clients: whatever one of them asks for, and however often, the others get
 // theirs. Submissions have an admission of their own.
-type places struct {
+type storageSlots struct {
 	lists, reads, writes *fair.Semaphore[job.ID]
 }
 
-// newPlaces divides n connections to storage so that all kinds together leave
+// newStorageSlots divides n connections to storage so that all kinds together leave
 // some to submissions.
-func newPlaces(n int) places {
-	return places{
+func newStorageSlots(n int) storageSlots {
+	return storageSlots{
 		lists:  fair.New[job.ID](max(2, n/5)),
 		reads:  fair.New[job.ID](max(2, 2*n/5)),
 		writes: fair.New[job.ID](max(2, n/5)),
 	}
 }
 
-// of gives the places for requests of a route, nil where they need none.
-func (p places) of(rt *route) *fair.Semaphore[job.ID] {
+// of gives the slots for requests of a route, nil where they need none.
+func (p storageSlots) of(rt *route) *fair.Semaphore[job.ID] {
 	switch {
 	case rt.access == public || rt.action == "submit" || rt.action == "submit_batch":
 		return nil
@@ -215,34 +215,34 @@ func (p places) of(rt *route) *fair.Semaphore[job.ID] {
 	}
 }
 
-// enter waits until the client may use storage. The place is given back by
+// enter waits until the client may use storage. The slot is given back by
 // leave, at the end of the request at the latest.
 func (r *call) enter() error {
-	p := r.server.places.of(r.route)
-	if p == nil || r.place != nil {
+	p := r.server.slots.of(r.route)
+	if p == nil || r.slot != nil {
 		return nil
 	}
 	if p.TryAcquire(r.caller.ClientID) {
-		r.place = p
+		r.slot = p
 		return nil
 	}
-	// Half of the time is left to what the place is for.
+	// Half of the time is left to what the slot is for.
 	ctx, cancel := context.WithTimeout(r.ctx, r.server.cfg.RequestTimeout/2)
 	defer cancel()
 	if !p.Acquire(r.caller.ClientID, ctx.Done()) {
-		r.noPlace = true
+		r.noSlot = true
 		err := job.Errorf(job.CodeQueueFull, "Too many requests of this client or of others are under way. Send fewer at once.")
 		err.RetryAfter = time.Second
 		return err
 	}
-	r.place = p
+	r.slot = p
 	return nil
 }
 
 func (r *call) leave() {
-	if r.place != nil {
-		r.place.Release(r.caller.ClientID)
-		r.place = nil
+	if r.slot != nil {
+		r.slot.Release(r.caller.ClientID)
+		r.slot = nil
 	}
 }
 

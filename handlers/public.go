@@ -121,7 +121,7 @@ type rootView struct {
 
 // root gives browsers the page of the documentation, and programs where things are.
 func (s *Server) root(page func(*call) error) func(*call) error {
-	places := sync.OnceValue(func() *asset {
+	addresses := sync.OnceValue(func() *asset {
 		at := s.links.At
 		text, _ := json.Marshal(rootView{ // which cannot fail for texts
 			"ForgeRun", at("/v1"), at("/docs"), at("/openapi.json"), at("/asyncapi.json"), at("/readyz"),
@@ -134,7 +134,7 @@ func (s *Server) root(page func(*call) error) func(*call) error {
 			return page(r)
 		}
 		r.Set(fiber.HeaderContentSecurityPolicy, docs.DocsPolicy)
-		return places().send(r)
+		return addresses().send(r)
 	}
 }
 

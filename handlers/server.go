@@ -130,7 +130,7 @@ type Server struct {
 	app     *fiber.App
 	metrics *metrics
 	bodies  *bodyMemory
-	places  places
+	slots   storageSlots
 	streams *stream.Engine
 	limiter *stream.Limiter // of streams and waiting requests; all end when Shutdown begins
 
@@ -165,7 +165,7 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s.paths, s.shown = knownPaths(s.routes()), s.shownBy(s.routes())
 	s.metrics = newMetrics(telemetry.In(deps.Registry), s.routes())
-	s.bodies, s.places = newBodyMemory(s.cfg.MaxBodiesBytes), newPlaces(s.cfg.StorageConnections)
+	s.bodies, s.slots = newBodyMemory(s.cfg.MaxBodiesBytes), newStorageSlots(s.cfg.StorageConnections)
 	s.limiter = stream.NewLimiter(s.cfg.MaxStreams, s.cfg.MaxStreamsPerClient)
 	s.streams = &stream.Engine{
 		Heartbeat: s.cfg.Heartbeat, StallTimeout: s.cfg.StallTimeout, RequestTimeout: s.cfg.RequestTimeout,

@@ -77,14 +77,14 @@ func TestWhileAReceiverIsAskedNoPlaceIsHeld(t *testing.T) {
 	require.Equal(t, 201, within(t, done).StatusCode)
 }
 
-// free counts the places for changes that are free, for a client each.
+// free counts the slots for changes that are free, for a client each.
 func free(w *world) (n int) {
-	places := w.server.places.writes
-	for places.TryAcquire(job.ID{byte(n)}) {
+	slots := w.server.slots.writes
+	for slots.TryAcquire(job.ID{byte(n)}) {
 		n++
 	}
 	for i := range n {
-		places.Release(job.ID{byte(i)})
+		slots.Release(job.ID{byte(i)})
 	}
 	return n
 }

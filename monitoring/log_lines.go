@@ -22,12 +22,12 @@ type Lines struct {
 	out  io.Writer
 	tell func(lines int)
 
-	mu      sync.Mutex
-	waiting []byte
-	spare   []byte        // empty, waiting's next memory
-	idle    chan struct{} // closed when all is written; nil: it is
-	dropped int           // lines, in all
-	told    int           // of these, how many the log tells of
+	mu       sync.Mutex
+	waiting  []byte
+	spare    []byte        // empty, waiting's next memory
+	idle     chan struct{} // closed when all is written; nil: it is
+	dropped  int           // lines, in all
+	reported int           // of these, how many the log has reported
 }
 
 // NewLines makes Lines that write to out. The registry, if there is one, gets the count of what is dropped.
@@ -97,9 +97,9 @@ func (l *Lines) written(lines []byte, n int, err error) {
 	}
 	if err != nil {
 		l.dropped += bytes.Count(lines[n:], []byte{'\n'})
-		l.told = l.dropped
-	} else if lost := l.dropped - l.told; lost > 0 {
-		l.told = l.dropped
+		l.reported = l.dropped
+	} else if lost := l.dropped - l.reported; lost > 0 {
+		l.reported = l.dropped
 		go l.tell(lost)
 	}
 }

@@ -28,7 +28,7 @@ type Document struct {
 	RetryAfter time.Duration `json:"-"`
 }
 
-// Of makes the document of an error that is told. What the table of codes fixes is filled in; an internal error has no detail.
+// Of makes the document of an error for a client. What the table of codes fixes is filled in; an internal error has no detail.
 func Of(links job.Links, e *job.Error) Document {
 	spec, detail := e.Code.Spec(), e.Detail
 	if detail == "" || spec.Code == job.CodeInternal {

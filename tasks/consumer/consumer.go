@@ -102,7 +102,7 @@ func (c *Consumer) run(ctx context.Context) error {
 	log := redisconn.NewAsynqLog(c.redis.Log)
 	for i := range c.cfg.Servers {
 		s := asynq.NewServerFromRedisClient(client, c.serverConfig(ctx, i, log))
-		if err := s.Start(told(c.handle)); err != nil {
+		if err := s.Start(dropStale(c.handle)); err != nil {
 			return fmt.Errorf("starting the asynq server: %w", err)
 		}
 		c.servers = append(c.servers, s)
@@ -235,8 +235,8 @@ func resultOf(err error) (string, error) {
 	return redisconn.ResultFailed, err
 }
 
-// told has asynq forget a stale task, as one that is done. By itself it counts that too; the broker does not.
-func told(handle asynq.HandlerFunc) asynq.HandlerFunc {
+// dropStale has asynq forget a stale task, as one that is done. By itself it counts that too; the broker does not.
+func dropStale(handle asynq.HandlerFunc) asynq.HandlerFunc {
 	return func(ctx context.Context, t *asynq.Task) error {
 		if err := handle(ctx, t); !errors.Is(err, job.ErrTaskStale) {
 			return err

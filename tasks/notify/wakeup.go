@@ -11,7 +11,7 @@ import (
 const wakeUpPause = 5 * time.Millisecond
 
 // WakeUpChannel is where a queue's consumers are woken. A lost wake-up costs them their TaskCheckInterval.
-func WakeUpChannel(queue string) string { return "forgerun:bell:" + queue }
+func WakeUpChannel(queue string) string { return "forgerun:wakeup:" + queue }
 
 // The messages of the channel.
 const (

@@ -68,13 +68,13 @@ func (q *Queue) putDeliveries(ctx context.Context, clients []job.ID, n int, resu
 		}
 		entries[i] = entry{id: m.id, message: m.encode()}
 	}
-	places, err := q.put(ctx, redisconn.Webhooks, entries, 0)
+	put, err := q.put(ctx, redisconn.Webhooks, entries, 0)
 	if err != nil {
 		return clients, err
 	}
 	var taken []string
-	for i, place := range places {
-		if place == placePut {
+	for i, result := range put {
+		if result == putDone {
 			results[redisconn.ResultOK]++
 			continue
 		}

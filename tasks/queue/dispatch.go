@@ -33,7 +33,7 @@ func (q *Queue) Dispatch(ctx context.Context, ts []job.Task) ([]job.Dispatched, 
 	return answers, nil
 }
 
-// dispatchAll asks for all tasks first: that costs less than enqueueing one that turns out to be there.
+// dispatchAll asks for all tasks first: that costs less than enqueueing one that is there already.
 func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatched, error) {
 	states, err := q.states(ctx, ts)
 	if err != nil {
@@ -59,9 +59,9 @@ func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatche
 	return answers, nil
 }
 
-// dispatchMissing puts those of the tasks into the queue whose places are given, and answers for them. A name is taken for as long
+// dispatchMissing puts those of the tasks into the queue whose indexes are given, and answers for them. A name is taken for as long
 // as asynq keeps the task in any state, so after a conflict the state is read. The task may be finished between the two steps; then
-// its name is free again, and its place is left.
+// its name is free again, and its index is returned.
 func (q *Queue) dispatchMissing(ctx context.Context, ts []job.Task, missing []int, answers []job.Dispatched) (left []int, err error) {
 	var conflicts []job.Task
 	var at []int // of conflicts
@@ -70,17 +70,17 @@ func (q *Queue) dispatchMissing(ctx context.Context, ts []job.Task, missing []in
 		for n, i := range chunk {
 			some[n] = ts[i]
 		}
-		places, err := q.putTasks(ctx, some)
+		results, err := q.putTasks(ctx, some)
 		if err != nil {
 			return nil, err
 		}
 		for n, i := range chunk {
-			switch places[n] {
-			case placePut:
+			switch results[n] {
+			case putDone:
 				answers[i] = job.TaskEnqueued
-			case placeRefused:
+			case putRefused:
 				answers[i] = job.TaskRefused
-			case placeTaken:
+			case putTaken:
 				conflicts, at = append(conflicts, ts[i]), append(at, i)
 			}
 		}
