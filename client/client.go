@@ -141,8 +141,8 @@ func (c *Client) setKey(key string) {
 }
 
 // transportOf gives the transport of single requests. An http.Client above it
-// would follow redirects, and one would carry the key to an address that nobody
-// has chosen.
+// would follow redirects, and one would carry the key to an address that the
+// program has not chosen.
 func transportOf(given *http.Client) http.RoundTripper {
 	if given != nil {
 		return cmp.Or(given.Transport, http.DefaultTransport)

@@ -276,7 +276,7 @@ func isMedia(contentType, want string) bool {
 // malformed. The connection closes after it; fasthttp sees to that.
 func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	if errors.Is(err, net.ErrClosed) {
-		return // the listener made room, and nobody would read the answer
+		return // the listener made room, and the answer would not be read
 	}
 	nameMethod(fctx)
 	c := s.app.AcquireCtx(fctx)

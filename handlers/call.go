@@ -65,13 +65,13 @@ type call struct {
 	withoutSecret []byte // the body to keep for repetitions, nil for that of the response
 }
 
-// nobody is the Max UUID, which is never issued (RFC 9562, section 5.10). A
+// unknownID is the Max UUID, which is never issued (RFC 9562, section 5.10). A
 // malformed id in a path becomes it, so that it takes the very way of an
 // unknown one and the two look the same.
-var nobody = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+var unknownID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // known reports whether an id is one that can exist.
-func known(id job.ID) bool { return !id.IsZero() && id != nobody }
+func known(id job.ID) bool { return !id.IsZero() && id != unknownID }
 
 // appendSubjects adds the ids of what the request is about, for the log.
 func (r *call) appendSubjects(attrs []slog.Attr) []slog.Attr {
@@ -94,7 +94,7 @@ func (r *call) pathID() job.ID { return r.idOf("id") }
 func (r *call) idOf(name string) job.ID {
 	id, err := job.ParseID(r.Params(name))
 	if err != nil {
-		return nobody
+		return unknownID
 	}
 	return id
 }

@@ -40,8 +40,8 @@ const (
 )
 
 // minAnonymousKey is the least length of a key of a request without credentials.
-// Such keys are everybody's: two clients must not have the same by chance, and
-// nobody is to guess another's.
+// All callers share such keys: two must not have the same by chance, and
+// none must be guessable.
 const minAnonymousKey = 32
 
 // once makes a route honour Idempotency-Key: the answer, of the first request

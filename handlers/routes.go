@@ -19,7 +19,7 @@ import (
 type access int
 
 const (
-	public       access = iota // everyone; nobody is asked
+	public       access = iota // no credentials are read
 	registration               // credentials are optional, the use case decides
 	account                    // a client's key or the operator's token
 	renewal                    // as account, or a client's key that expired not long ago

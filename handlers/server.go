@@ -286,8 +286,8 @@ func isUnreserved(b byte) bool {
 }
 
 // What a request may take on its connection, once its head is read: so many times
-// the largest body, and a head of the request behind it. Extensions of chunks, which
-// nobody has a use for, would otherwise have no end.
+// the largest body, and a head of the request behind it. Otherwise extensions of
+// chunks, which have no use, would have no end.
 const (
 	framingFactor = 2
 	framingSlack  = 64 << 10

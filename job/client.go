@@ -27,7 +27,7 @@ type APIKey struct {
 	UsedAt     *time.Time // when it first authenticated a request; nil: it never did
 	IssuedBy   KeyIssue
 	Scope      Scope
-	MadeBy     string // id of the key that asked for this one; "" if it was the operator, nobody, or is not known
+	MadeBy     string // id of the key that asked for this one; "" if it was the operator, an anonymous caller, or is not known
 }
 
 // Scope is what requests a key authenticates.
@@ -67,7 +67,7 @@ type IssuedKey struct {
 
 // Caller is who sends a request.
 type Caller struct {
-	ClientID ID     // zero for the operator and for nobody
+	ClientID ID     // zero for the operator and without credentials
 	KeyID    string // "" unless a key was presented
 	Scope    Scope  // of that key
 	Admin    bool   // holds an operator's token

@@ -193,7 +193,7 @@ var ErrStale = errors.New("the claim is no longer current")
 var ErrWorkerDead = errors.New("the worker's lease has ended")
 
 // ErrUnproven is the answer to a webhook's request whose URL needs a proof first:
-// nothing was changed. Whoever gets it asks the receiver, outside of any
+// nothing was changed. The caller asks the receiver, outside of any
 // transaction, and repeats the request with the proof.
 var ErrUnproven = errors.New("the receiver has not said that it wants events")
 

@@ -73,8 +73,8 @@ func (r DisabledReason) Text() string {
 	}
 }
 
-// MaxWebhooks is how many webhooks a client may have. Whoever writes an event
-// writes its deliveries too, in the same transaction: a few webhooks must not
+// MaxWebhooks is how many webhooks a client may have. The transaction that writes
+// an event writes its deliveries too: a few webhooks must not
 // make a large batch slow.
 const MaxWebhooks = 10
 

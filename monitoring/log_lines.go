@@ -16,8 +16,8 @@ const (
 	linesKept   = 64 << 10             // bytes of a buffer that is used again
 )
 
-// Lines writes log lines in the background, those that gathered meanwhile by one call: out may be a pipe that nobody reads,
-// and who logs does not wait for it. Lines that come while 4 MiB are waiting are dropped and counted.
+// Lines writes log lines in the background, those that gathered meanwhile by one call: out may be a pipe that is not read,
+// and logging does not wait for it. Lines that come while 4 MiB are waiting are dropped and counted.
 type Lines struct {
 	out  io.Writer
 	tell func(lines int)
@@ -88,7 +88,7 @@ func (l *Lines) write() {
 	}
 }
 
-// written counts what a failed write left, or has the lines told of that were dropped before.
+// written counts what a failed write left, or reports the lines that were dropped before.
 func (l *Lines) written(lines []byte, n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

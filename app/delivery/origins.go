@@ -57,7 +57,7 @@ func (o *origins) leave(at originKey) {
 	o.forget(at, g)
 }
 
-// forget drops a gate that nobody uses.
+// forget drops a gate that is not used.
 func (o *origins) forget(at originKey, g *gate) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -257,8 +257,8 @@ func (c *Worker) leave(p *endpointDispatcher) bool {
 	return true
 }
 
-// remember keeps the failures of an endpoint for its next dispatcher: of callbacks
-// nobody else knows them. The caller holds the lock.
+// remember keeps the failures of an endpoint for its next dispatcher: those of
+// callbacks are stored nowhere else. The caller holds the lock.
 func (c *Worker) remember(at job.EndpointKey, n int) {
 	if n == 0 {
 		return

@@ -58,7 +58,7 @@ const claimTries = 3
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()
-	own := context.WithoutCancel(ctx) // a claim that is given up half-way would be held by nobody
+	own := context.WithoutCancel(ctx) // a claim that is given up half-way would have no holder
 	var failed error
 	for tries := 0; tries < claimTries; {
 		if worker, err = w.identity(ctx); err != nil {

@@ -78,5 +78,5 @@ const (
 // UnknownMethod is the detail of a method that HTTP does not define.
 const UnknownMethod = "This server does not know the method of the request, for any resource. Methods are written in capitals."
 
-// Seconds rounds up: whoever waits that long has waited long enough.
+// Seconds rounds up, so that waiting that long is enough.
 func Seconds(d time.Duration) int { return int((max(0, d) + time.Second - 1) / time.Second) }

@@ -121,7 +121,7 @@ func waits(state string) bool {
 	return state == "pending" || state == "scheduled" || state == "retry"
 }
 
-// Missing gives those of the tasks that nobody is going to run: Redis does not know them, or they are finished, or their worker no
+// Missing gives those of the tasks that no worker is going to run: Redis does not know them, or they are finished, or their worker no
 // longer renews its asynq lease.
 func (q *Queue) Missing(ctx context.Context, ts []job.Task) ([]job.Task, error) {
 	states, err := q.states(ctx, ts)

@@ -139,7 +139,7 @@ var enqueueResults = [...]string{putTaken: redisconn.ResultConflict, putDone: re
 func (q *Queue) putTasks(ctx context.Context, ts []job.Task) ([]putResult, error) {
 	entries := make([]entry, len(ts))
 	end := func(error) {}
-	if q.redis.Tracer != nil { // else whoever takes the task may trace it
+	if q.redis.Tracer != nil { // else the consumer may trace the task
 		ts = slices.Clone(ts)
 		end = q.trace(ctx, ts)
 	}
