@@ -153,13 +153,10 @@ type listed struct {
 	HasToken bool   `json:"has_admin_token"`
 }
 
-var profileView = output.View{ID: "name", Columns: []output.Column{
-	{Head: "NAME", Path: "name"}, {Head: "CURRENT", Show: func(v any) string {
+var profileView = output.NewView("name",
+	"NAME:name, CURRENT, URL:url, KEY:has_key, ADMIN URL:admin_url, ADMIN TOKEN:has_admin_token", func(v any) string {
 		return map[bool]string{true: "*"}[output.At(v, "current") == true]
-	}},
-	{Head: "URL", Path: "url"}, {Head: "KEY", Path: "has_key"}, {Head: "ADMIN URL", Path: "admin_url"},
-	{Head: "ADMIN TOKEN", Path: "has_admin_token"},
-}}
+	})
 
 func listProfilesCommand(s *session.Session) *cobra.Command {
 	return &cobra.Command{

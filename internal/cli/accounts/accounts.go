@@ -19,29 +19,16 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/session"
 )
 
-var clientView = output.View{ID: "client_id", Columns: []output.Column{
-	{Head: "CLIENT", Path: "client_id"},
-	{Head: "ACTIVE JOBS", Path: "active_jobs.used"},
-	{Head: "WEBHOOKS", Path: "webhooks.used"},
-	{Head: "AGE", Path: "created_at", Age: true},
-	{Head: "LIMIT", Path: "active_jobs.limit", Wide: true},
-}}
+var clientView = output.NewView("client_id",
+	"CLIENT:client_id, ACTIVE JOBS:active_jobs.used, WEBHOOKS:webhooks.used, AGE:created_at:age, "+
+		"LIMIT:active_jobs.limit:wide")
 
-var madeView = output.View{ID: "client_id", Columns: []output.Column{
-	{Head: "CLIENT", Path: "client_id"}, {Head: "KEY ID", Path: "key_id"}, {Head: "API KEY", Path: "api_key"},
-}}
+var madeView = output.NewView("client_id", "CLIENT:client_id, KEY ID:key_id, API KEY:api_key")
 
-var keyView = output.View{ID: "key_id", Columns: []output.Column{
-	{Head: "KEY ID", Path: "key_id"},
-	{Head: "SCOPE", Path: "scope"},
-	{Head: "EXPIRES", Path: "expires_at", Age: true},
-	{Head: "REVOKED", Path: "revoked_at", Age: true},
-	{Head: "REPLACED BY", Path: "replaced_by"},
-}}
+var keyView = output.NewView("key_id",
+	"KEY ID:key_id, SCOPE:scope, EXPIRES:expires_at:age, REVOKED:revoked_at:age, REPLACED BY:replaced_by")
 
-var newKeyView = output.View{ID: "key_id", Columns: []output.Column{
-	{Head: "KEY ID", Path: "key_id"}, {Head: "API KEY", Path: "api_key"}, {Head: "EXPIRES", Path: "expires_at", Age: true},
-}}
+var newKeyView = output.NewView("key_id", "KEY ID:key_id, API KEY:api_key, EXPIRES:expires_at:age")
 
 const whichAPI = "Where an admin listener is known (--admin-url, FORGERUN_ADMIN_URL, a profile, a running forgerun dev) this asks the\n" +
 	"operator API, and the public API otherwise."
@@ -52,7 +39,14 @@ func ClientsCommand(s *session.Session) *cobra.Command {
 		Use: "clients", Aliases: []string{"client"}, Short: "Make clients and look at them",
 		Long: "Makes clients and looks at them.\n\n" + whichAPI,
 	}))
-	c.AddCommand(createClientCommand(s), listClientsCommand(s), getClientCommand(s))
+	c.AddCommand(createClientCommand(s),
+		s.AdminPages(&cobra.Command{
+			Use: "list", Aliases: []string{"ls"}, Short: "List clients with their use of limits (operators)", Args: command.Exactly(0),
+		}, clientView, 50, session.At("/clients")),
+		&cobra.Command{
+			Use: "get CLIENT", Short: "Show a client (operators)", Args: command.Exactly(1),
+			RunE: s.AdminShow(clientView, session.At("/clients/%s")),
+		})
 	return c
 }
 
@@ -62,7 +56,12 @@ func KeysCommand(s *session.Session) *cobra.Command {
 		Use: "keys", Aliases: []string{"key"}, Short: "Make, renew and revoke API keys",
 		Long: "Makes, renews and revokes API keys. A key is printed once, by the command that makes it.\n\n" + whichAPI,
 	}))
-	c.AddCommand(createKeyCommand(s), renewKeyCommand(s), listKeysCommand(s), revokeKeyCommand(s))
+	c.AddCommand(createKeyCommand(s),
+		&cobra.Command{
+			Use: "renew CLIENT", Short: "Replace the API key that is used by a new one, and print that", Args: command.Exactly(1),
+			Long: "Replaces the API key that the command uses, which may have expired some days ago, by a new one, by the public API.",
+			RunE: session.Show(s, newKeyView, (*client.Client).RenewKey),
+		}, listKeysCommand(s), revokeKeyCommand(s))
 	return c
 }
 
@@ -130,29 +129,6 @@ func createClient(ctx context.Context, s *session.Session, withKey bool) error {
 	return printer.One(madeView, one)
 }
 
-func listClientsCommand(s *session.Session) *cobra.Command {
-	limit := 50
-	return session.Limit(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List clients with their use of limits (operators)", Args: command.Exactly(0),
-		RunE: s.Admin(func(ctx context.Context, admin *operator.Client, p *output.Printer, _ []string) error {
-			return session.List(p, clientView, admin.List(ctx, "/clients", url.Values{}, limit), limit)
-		}),
-	}, &limit)
-}
-
-func getClientCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "get CLIENT", Short: "Show a client (operators)", Args: command.Exactly(1),
-		RunE: s.Admin(func(ctx context.Context, admin *operator.Client, p *output.Printer, args []string) error {
-			one, err := admin.Get(ctx, clientPath(args[0]), nil)
-			if err != nil {
-				return err
-			}
-			return p.One(clientView, one)
-		}),
-	}
-}
-
 func clientPath(id string) string { return "/clients/" + url.PathEscape(id) }
 
 func createKeyCommand(s *session.Session) *cobra.Command {
@@ -204,14 +180,6 @@ func ask(ctx context.Context, admin *operator.Client, method, path string, body,
 		return err
 	}
 	return json.Unmarshal(answer, into)
-}
-
-func renewKeyCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "renew CLIENT", Short: "Replace the API key that is used by a new one, and print that", Args: command.Exactly(1),
-		Long: "Replaces the API key that the command uses, which may have expired some days ago, by a new one, by the public API.",
-		RunE: session.Show(s, newKeyView, (*client.Client).RenewKey),
-	}
 }
 
 func listKeysCommand(s *session.Session) *cobra.Command {

@@ -16,56 +16,40 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/session"
 )
 
-var bulkView = output.View{ID: "bulk_id", Columns: []output.Column{
-	{Head: "BULK", Path: "bulk_id"},
-	{Head: "ACTION", Path: "action"},
-	{Head: "STATE", Path: "state", State: true},
-	{Head: "DONE", Show: func(v any) string {
+var bulkView = output.NewView("bulk_id",
+	"BULK:bulk_id, ACTION:action, STATE:state:state, DONE, SUCCEEDED:succeeded, SKIPPED:skipped, FAILED:failed, "+
+		"AGE:created_at:age, OPERATOR:operator:wide, FILTER:filter:wide", func(v any) string {
 		return output.Text(output.At(v, "done")) + "/" + output.Text(output.At(v, "total"))
-	}},
-	{Head: "SUCCEEDED", Path: "succeeded"},
-	{Head: "SKIPPED", Path: "skipped"},
-	{Head: "FAILED", Path: "failed"},
-	{Head: "AGE", Path: "created_at", Age: true},
-	{Head: "OPERATOR", Path: "operator", Wide: true},
-	{Head: "FILTER", Path: "filter", Wide: true},
-}}
+	})
 
 var (
-	dryView  = output.View{ID: "count", Columns: []output.Column{{Head: "WOULD CHANGE", Path: "count"}, {Head: "MORE", Path: "more"}}}
-	itemView = output.View{ID: "job_id", Columns: []output.Column{
-		{Head: "JOB", Path: "job_id"}, {Head: "RESULT", Path: "result", State: true}, {Head: "CODE", Path: "code"},
-		{Head: "DETAIL", Path: "detail"},
-	}}
+	dryView  = output.NewView("count", "WOULD CHANGE:count, MORE:more")
+	itemView = output.NewView("job_id", "JOB:job_id, RESULT:result:state, CODE:code, DETAIL:detail")
 )
 
 func bulkCommand(s *session.Session) *cobra.Command {
 	c := command.Group(&cobra.Command{Use: "bulk", Short: "Retry, cancel or delete all jobs that match a filter"})
-	result := ""
 	items := &cobra.Command{
 		Use: "items BULK", Short: "List the jobs of a bulk operation, with what became of each", Args: command.Exactly(1),
 	}
-	items.Flags().StringVar(&result, "result", "", "only jobs with this `result`")
 	c.AddCommand(startBulkCommand(s),
-		pages(s, &cobra.Command{
+		s.AdminPages(&cobra.Command{
 			Use: "list", Aliases: []string{"ls"}, Short: "List bulk operations, the newest first", Args: command.Exactly(0),
-		}, bulkView, 50, func([]string) (string, url.Values, error) { return "/bulk", url.Values{}, nil }),
+		}, bulkView, 50, session.At("/bulk")),
 		&cobra.Command{
-			Use: "get BULK", Short: "Show how far a bulk operation is", Args: command.Exactly(1), RunE: get(s, bulkView, "/bulk/%s"),
+			Use: "get BULK", Short: "Show how far a bulk operation is", Args: command.Exactly(1), RunE: s.AdminShow(bulkView, session.At("/bulk/%s")),
 		},
-		pages(s, items, itemView, 100, func(args []string) (string, url.Values, error) {
-			return "/bulk/" + url.PathEscape(args[0]) + "/items", values("result", result), nil
-		}),
+		s.AdminPages(items, itemView, 100, filtered(items, "/bulk/%s/items", filter{"result", "result", "", "only jobs with this `result`"})),
 		&cobra.Command{
 			Use: "abort BULK", Short: "End a bulk operation where it is", Args: command.Exactly(1),
-			RunE: change(s, bulkView, "/bulk/%s/abort", nothing),
+			RunE: s.AdminChange(bulkView, http.MethodPost, "/bulk/%s/abort", nil),
 		})
 	return c
 }
 
 // bulkStart is what a bulk operation is asked to do.
 type bulkStart struct {
-	filter
+	filter                      session.Request
 	all, dryRun, override, wait bool
 	rate                        int
 	timeout                     time.Duration
@@ -81,7 +65,7 @@ func startBulkCommand(s *session.Session) *cobra.Command {
 			return startBulk(ctx, api, p, args[0], &f)
 		}),
 	}
-	f.flags(c)
+	f.filter = filtered(c, "/bulk", ofJobs...)
 	c.Flags().BoolVar(&f.all, "all", false, "all jobs, in place of a filter")
 	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "only count what matches")
 	c.Flags().BoolVar(&f.override, "override", false, "of retries: also what is not retryable, and beyond the attempts")
@@ -92,7 +76,7 @@ func startBulkCommand(s *session.Session) *cobra.Command {
 }
 
 func startBulk(ctx context.Context, api *operator.Client, p *output.Printer, action string, f *bulkStart) error {
-	query, err := f.query()
+	_, query, err := f.filter(nil)
 	if err != nil {
 		return err
 	}

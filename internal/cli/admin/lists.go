@@ -15,104 +15,60 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/session"
 )
 
-var queueView = output.View{ID: "client_id", Columns: []output.Column{
-	{Head: "CLIENT", Path: "client_id"},
-	{Head: "KIND", Path: "work_kind"},
-	{Head: "QUEUED", Path: "queued"},
-	{Head: "SCHEDULED", Path: "scheduled"},
-	{Head: "OLDEST", Path: "oldest_run_at", Age: true},
-}}
+var queueView = output.NewView("client_id",
+	"CLIENT:client_id, KIND:work_kind, QUEUED:queued, SCHEDULED:scheduled, OLDEST:oldest_run_at:age")
 
 func queuesCommand(s *session.Session) *cobra.Command {
-	client, kind := "", ""
 	c := &cobra.Command{Use: "queues", Short: "What waits, by client and work kind", Args: command.Exactly(0)}
-	c.Flags().StringVar(&client, "client", "", "only of the client with this `id`")
-	c.Flags().StringVar(&kind, "kind", "", "only this work `kind`")
-	return bounded(s, c, queueView, func([]string) (string, url.Values, error) {
-		return "/queues", values("client_id", client, "kind", kind), nil
-	})
+	c.RunE = s.AdminList(queueView, filtered(c, "/queues",
+		filter{"client", "client_id", "", "only of the client with this `id`"}, filter{"kind", "kind", "", "only this work `kind`"}))
+	return c
 }
 
-var workerView = output.View{ID: "worker_id", Columns: []output.Column{
-	{Head: "WORKER", Path: "worker_id"},
-	{Head: "NAME", Path: "name"},
-	{Head: "STATE", Path: "state", State: true},
-	{Head: "DRAINED", Path: "drained"},
-	{Head: "HELD", Path: "held"},
-	{Head: "SLOTS", Path: "slots"},
-	{Head: "HEARTBEAT", Path: "heartbeat_at", Age: true},
-	{Head: "AGE", Path: "started_at", Age: true},
-}}
+var workerView = output.NewView("worker_id",
+	"WORKER:worker_id, NAME:name, STATE:state:state, DRAINED:drained, HELD:held, SLOTS:slots, HEARTBEAT:heartbeat_at:age, "+
+		"AGE:started_at:age")
 
 func workersCommand(s *session.Session) *cobra.Command {
-	state := ""
 	c := &cobra.Command{Use: "workers", Short: "Worker processes, and how many jobs they hold", Args: command.Exactly(0)}
-	c.Flags().StringVar(&state, "state", "", "only workers in this `state`: ALIVE, DEAD or STOPPED")
-	return pages(s, c, workerView, 50, func([]string) (string, url.Values, error) { return "/workers", values("state", state), nil })
+	return s.AdminPages(c, workerView, 50, filtered(c, "/workers",
+		filter{"state", "state", "", "only workers in this `state`: ALIVE, DEAD or STOPPED"}))
 }
 
-var failureView = output.View{ID: "last_job_id", Columns: []output.Column{
-	{Head: "COUNT", Path: "count"},
-	{Head: "CODE", Path: "code"},
-	{Head: "KIND", Path: "work_kind"},
-	{Head: "LAST", Path: "last_at", Age: true},
-	{Head: "LAST JOB", Path: "last_job_id"},
-	{Head: "DETAIL", Path: "detail"},
-	{Head: "FIRST", Path: "first_at", Age: true, Wide: true},
-}}
+var failureView = output.NewView("last_job_id",
+	"COUNT:count, CODE:code, KIND:work_kind, LAST:last_at:age, LAST JOB:last_job_id, DETAIL:detail, FIRST:first_at:age:wide")
 
 func failuresCommand(s *session.Session) *cobra.Command {
-	var client, kind, code, since, before string
 	c := &cobra.Command{Use: "failures", Short: "Failed jobs in groups of code, work kind and detail", Args: command.Exactly(0)}
-	c.Flags().StringVar(&client, "client", "", "only of the client with this `id`")
-	c.Flags().StringVar(&kind, "kind", "", "only this work `kind`")
-	c.Flags().StringVar(&code, "code", "", "only this `code`")
-	c.Flags().StringVar(&since, "since", "24h", "only what ended at this `time` or later: RFC 3339, or how long ago")
-	c.Flags().StringVar(&before, "before", "", "only what ended before this `time`")
-	return bounded(s, c, failureView, func([]string) (string, url.Values, error) {
-		query := values("client_id", client, "kind", kind, "code", code)
-		return "/failures", query, times(query, since, before)
-	})
+	c.RunE = s.AdminList(failureView, filtered(c, "/failures",
+		filter{"client", "client_id", "", "only of the client with this `id`"},
+		filter{"kind", "kind", "", "only this work `kind`"},
+		filter{"code", "code", "", "only this `code`"},
+		filter{"since", "from", "24h", "only what ended at this `time` or later: RFC 3339, or how long ago"},
+		filter{"before", "to", "", "only what ended before this `time`"}))
+	return c
 }
 
-var auditView = output.View{ID: "audit_id", Columns: []output.Column{
-	{Head: "AT", Path: "at", Age: true},
-	{Head: "OPERATOR", Path: "operator"},
-	{Head: "ACTION", Path: "action"},
-	{Head: "TARGET", Path: "target_id"},
-	{Head: "STATUS", Path: "status"},
-	{Head: "TYPE", Path: "target_type", Wide: true},
-	{Head: "DETAIL", Path: "detail", Wide: true},
-}}
+var auditView = output.NewView("audit_id",
+	"AT:at:age, OPERATOR:operator, ACTION:action, TARGET:target_id, STATUS:status, TYPE:target_type:wide, "+
+		"DETAIL:detail:wide")
 
 func auditCommand(s *session.Session) *cobra.Command {
-	var operator, action, target, since string
-	c := &cobra.Command{
-		Use: "audit", Short: "What operators did, the newest first", Args: command.Exactly(0),
-	}
-	c.Flags().StringVar(&operator, "operator", "", "only what the operator with this `name` did")
-	c.Flags().StringVar(&action, "action", "", "only this `action`, such as cancel_job")
-	c.Flags().StringVar(&target, "target", "", "only what was done to the thing with this `id`")
-	c.Flags().StringVar(&since, "since", "", "only what was done at this `time` or later: RFC 3339, or how long ago")
-	return pages(s, c, auditView, 50, func([]string) (string, url.Values, error) {
-		query := values("operator", operator, "action", action, "target_id", target)
-		return "/audit", query, times(query, since, "")
-	})
+	c := &cobra.Command{Use: "audit", Short: "What operators did, the newest first", Args: command.Exactly(0)}
+	return s.AdminPages(c, auditView, 50, filtered(c, "/audit",
+		filter{"operator", "operator", "", "only what the operator with this `name` did"},
+		filter{"action", "action", "", "only this `action`, such as cancel_job"},
+		filter{"target", "target_id", "", "only what was done to the thing with this `id`"},
+		filter{"since", "from", "", "only what was done at this `time` or later: RFC 3339, or how long ago"}))
 }
 
-var pauseView = output.View{ID: "pause_id", Columns: []output.Column{
-	{Head: "PAUSE", Path: "pause_id"},
-	{Head: "SCOPE", Path: "scope"},
-	{Head: "TARGET", Path: "target"},
-	{Head: "MODE", Path: "mode", State: true},
-	{Head: "OPERATOR", Path: "operator"},
-	{Head: "AGE", Path: "created_at", Age: true},
-	{Head: "REASON", Path: "reason"},
-}}
+var pauseView = output.NewView("pause_id",
+	"PAUSE:pause_id, SCOPE:scope, TARGET:target, MODE:mode:state, OPERATOR:operator, AGE:created_at:age, REASON:reason")
 
 func pausesCommand(s *session.Session) *cobra.Command {
-	c := &cobra.Command{Use: "pauses", Short: "What operators have stopped", Args: command.Exactly(0)}
-	return bounded(s, c, pauseView, func([]string) (string, url.Values, error) { return "/pauses", nil, nil })
+	return &cobra.Command{
+		Use: "pauses", Short: "What operators have stopped", Args: command.Exactly(0), RunE: s.AdminList(pauseView, session.At("/pauses")),
+	}
 }
 
 // scopeOf reads of what "pause" or "drain" is.

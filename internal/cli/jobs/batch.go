@@ -34,29 +34,16 @@ func BatchCommand(s *session.Session) *cobra.Command {
 	return c
 }
 
-var batchView = output.View{ID: "batch_id", Columns: []output.Column{
-	{Head: "BATCH", Path: "batch_id"},
-	{Head: "STATUS", Path: "status", State: true},
-	{Head: "TOTAL", Path: "total"},
-	{Head: "SUCCEEDED", Path: "counts.succeeded"},
-	{Head: "FAILED", Path: "counts.failed"},
-	{Head: "CANCELED", Path: "counts.canceled"},
-	{Head: "REFUSED", Path: "counts.refused"},
-	{Head: "AGE", Path: "created_at", Age: true},
-	{Head: "COMPLETED", Path: "completed_at", Wide: true},
-}}
+var batchView = output.NewView("batch_id",
+	"BATCH:batch_id, STATUS:status:state, TOTAL:total, SUCCEEDED:counts.succeeded, FAILED:counts.failed, "+
+		"CANCELED:counts.canceled, REFUSED:counts.refused, AGE:created_at:age, COMPLETED:completed_at:wide")
 
-var itemView = output.View{ID: "job_id", Columns: []output.Column{
-	{Head: "ITEM", Path: "item_id"},
-	{Head: "JOB", Path: "job_id"},
-	{Head: "STATE", Show: func(v any) string {
-		if state := output.Text(output.At(v, "state")); state != "" {
-			return state
-		}
-		return "REFUSED"
-	}, State: true},
-	{Head: "DETAIL", Path: "failure.detail"},
-}}
+var itemView = output.NewView("job_id", "ITEM:item_id, JOB:job_id, STATE::state, DETAIL:failure.detail", func(v any) string {
+	if state := output.Text(output.At(v, "state")); state != "" {
+		return state
+	}
+	return "REFUSED"
+})
 
 func submitBatchCommand(s *session.Session) *cobra.Command {
 	key, waiting, timeout := "", false, time.Duration(0)
@@ -155,13 +142,7 @@ func waitForBatch(ctx context.Context, api *client.Client, p *output.Printer, id
 	return command.Code(command.Failed)
 }
 
-var failedView = output.View{ID: "item_id", Columns: []output.Column{
-	{Head: "ITEM", Path: "item_id"},
-	{Head: "JOB", Path: "job_id"},
-	{Head: "STATUS", Path: "status", State: true},
-	{Head: "STAGE", Path: "processing_stage", Wide: true},
-	{Head: "DETAIL", Path: "detail"},
-}}
+var failedView = output.NewView("item_id", "ITEM:item_id, JOB:job_id, STATUS:status:state, STAGE:processing_stage:wide, DETAIL:detail")
 
 // progressOf tells in a line how far a batch is.
 func progressOf(b *client.Batch) string {

@@ -18,16 +18,9 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-var eventView = output.View{ID: "event_id", Columns: []output.Column{
-	{Head: "SEQ", Path: "seq"},
-	{Head: "TIME", Path: "timestamp"},
-	{Head: "EVENT", Path: "event_name"},
-	{Head: "FROM", Path: "prev_state"},
-	{Head: "TO", Path: "next_state", State: true},
-	{Head: "ATTEMPT", Path: "attempt"},
-	{Head: "EVENT ID", Path: "event_id", Wide: true},
-	{Head: "DATA", Path: "data", Wide: true},
-}}
+var eventView = output.NewView("event_id",
+	"SEQ:seq, TIME:timestamp, EVENT:event_name, FROM:prev_state, TO:next_state:state, ATTEMPT:attempt, "+
+		"EVENT ID:event_id:wide, DATA:data:wide")
 
 // streamed is a message of a stream as it is printed: id resumes after it.
 type streamed struct {

@@ -38,19 +38,9 @@ func Command(s *session.Session) *cobra.Command {
 	return c
 }
 
-var jobView = output.View{ID: "job_id", Columns: []output.Column{
-	{Head: "JOB", Path: "job_id"},
-	{Head: "STATE", Path: "state", State: true},
-	{Head: "KIND", Path: "work_kind"},
-	{Head: "ATTEMPT", Show: attempts},
-	{Head: "AGE", Path: "created_at", Age: true},
-	{Head: "DETAIL", Show: detail},
-	{Head: "TYPE", Path: "type", Wide: true},
-	{Head: "BATCH", Path: "batch_id", Wide: true},
-	{Head: "CORRELATION", Path: "correlation_id", Wide: true},
-	{Head: "STARTED", Path: "started_at", Wide: true},
-	{Head: "FINISHED", Path: "finished_at", Wide: true},
-}}
+var jobView = output.NewView("job_id",
+	"JOB:job_id, STATE:state:state, KIND:work_kind, ATTEMPT, AGE:created_at:age, DETAIL, TYPE:type:wide, "+
+		"BATCH:batch_id:wide, CORRELATION:correlation_id:wide, STARTED:started_at:wide, FINISHED:finished_at:wide", attempts, detail)
 
 func attempts(job any) string {
 	text := output.Text(output.At(job, "attempt"))
@@ -192,16 +182,12 @@ func reportCommand(s *session.Session) *cobra.Command {
 	return c
 }
 
-var reportView = output.View{ID: "job_id", Columns: []output.Column{
-	{Head: "JOB", Path: "job_id"}, {Head: "ATTEMPT", Path: "attempt"},
-	{Head: "OUTCOME", Path: "outcome"},
-	{Head: "DURATION", Show: func(v any) string {
+var reportView = output.NewView("job_id",
+	"JOB:job_id, ATTEMPT:attempt, OUTCOME:outcome, DURATION, FINISHED:finished_at, DETAIL", func(v any) string {
 		ms, _ := output.At(v, "duration_ms").(json.Number)
 		n, _ := ms.Int64()
 		return output.Span(time.Duration(n) * time.Millisecond)
-	}},
-	{Head: "FINISHED", Path: "finished_at"}, {Head: "DETAIL", Show: detail},
-}}
+	}, detail)
 
 // changing asks for a change of a job, and gives the job as it is then.
 func changing(s *session.Session, change func(*client.Client, context.Context, string, ...client.Option) (*client.Changed, error)) eachJob {

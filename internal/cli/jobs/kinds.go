@@ -13,9 +13,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/session"
 )
 
-var kindView = output.View{ID: "work_kind", Columns: []output.Column{
-	{Head: "KIND", Path: "work_kind"}, {Head: "DURATION", Path: "duration"}, {Head: "RESULT", Path: "result"}, {Head: "ENDS AS", Path: "ends"},
-}}
+var kindView = output.NewView("work_kind", "KIND:work_kind, DURATION:duration, RESULT:result, ENDS AS:ends")
 
 // KindsCommand is "kinds".
 func KindsCommand(s *session.Session) *cobra.Command {

@@ -78,18 +78,7 @@ func (p *Printer) List(v View, items []any) error {
 			return err
 		}
 	}
-	switch p.Form.name {
-	case "json":
-		return p.json(values, "  ")
-	case "yaml":
-		return p.yaml(values)
-	}
-	for _, value := range values {
-		if err := p.line(v, value); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.document(v, values, values)
 }
 
 // One prints one thing.
@@ -101,13 +90,23 @@ func (p *Printer) One(v View, item any) error {
 	if err != nil {
 		return err
 	}
+	return p.document(v, value, []any{value})
+}
+
+// document prints a whole as JSON or YAML, or a line for each of its parts.
+func (p *Printer) document(v View, whole any, parts []any) error {
 	switch p.Form.name {
 	case "json":
-		return p.json(value, "  ")
+		return p.json(whole, "  ")
 	case "yaml":
-		return p.yaml(value)
+		return p.yaml(whole)
 	}
-	return p.line(v, value)
+	for _, part := range parts {
+		if err := p.line(v, part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Each prints one of a series without end: JSON on one line, YAML as a document. For people, text is the line.

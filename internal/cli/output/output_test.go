@@ -21,10 +21,7 @@ type thing struct {
 	Size   int64     `json:"size"`
 }
 
-var view = output.View{ID: "id", Columns: []output.Column{
-	{Head: "ID", Path: "id"}, {Head: "STATE", Path: "state", State: true}, {Head: "AGE", Path: "created_at", Age: true},
-	{Head: "SIZE", Path: "size", Wide: true},
-}}
+var view = output.NewView("id", "ID:id, STATE:state:state, AGE:created_at:age, SIZE:size:wide")
 
 func printed(t *testing.T, form string, style term.Style, items ...any) string {
 	t.Helper()

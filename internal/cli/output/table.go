@@ -2,6 +2,7 @@ package output
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,6 +20,23 @@ type Column struct {
 	Show func(value any) string
 	// State colours the text as the state that it is.
 	State bool
+}
+
+// NewView makes a view. Columns are written as HEAD:path with what they are besides, as in "JOB:job_id, AGE:created_at:age:wide":
+// age, state or wide. The texts of columns without a path are made by the functions, in this order.
+func NewView(id, columns string, show ...func(value any) string) View {
+	v := View{ID: id}
+	for text := range strings.SplitSeq(columns, ", ") {
+		head, rest, _ := strings.Cut(text, ":")
+		path, besides, _ := strings.Cut(rest, ":")
+		is := strings.Split(besides, ":")
+		c := Column{Head: head, Path: path, Age: slices.Contains(is, "age"), State: slices.Contains(is, "state"), Wide: slices.Contains(is, "wide")}
+		if path == "" {
+			c.Show, show = show[0], show[1:]
+		}
+		v.Columns = append(v.Columns, c)
+	}
+	return v
 }
 
 // longest is how much of a text the narrow table shows.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -90,11 +91,7 @@ func Text(value any) string {
 		}
 		return strings.Join(parts, ",")
 	case map[string]any:
-		names := make([]string, 0, len(v))
-		for name := range v {
-			names = append(names, name)
-		}
-		slices.Sort(names)
+		names := slices.Sorted(maps.Keys(v))
 		for i, name := range names {
 			names[i] = name + "=" + Text(v[name])
 		}

@@ -31,20 +31,9 @@ func Command(s *session.Session) *cobra.Command {
 	return c
 }
 
-var view = output.View{ID: "schedule_id", Columns: []output.Column{
-	{Head: "SCHEDULE", Path: "schedule_id"},
-	{Head: "NAME", Path: "name"},
-	{Head: "STATE", Path: "state", State: true},
-	{Head: "CRON", Path: "cron"},
-	{Head: "INTERVAL", Path: "interval"},
-	{Head: "NEXT", Show: next},
-	{Head: "RUNS", Path: "runs"},
-	{Head: "MISSED", Path: "missed"},
-	{Head: "ZONE", Path: "time_zone", Wide: true},
-	{Head: "SKIPPED", Path: "skipped", Wide: true},
-	{Head: "AGE", Path: "created_at", Age: true, Wide: true},
-	{Head: "ERROR", Path: "last_error.detail", Wide: true},
-}}
+var view = output.NewView("schedule_id",
+	"SCHEDULE:schedule_id, NAME:name, STATE:state:state, CRON:cron, INTERVAL:interval, NEXT, RUNS:runs, MISSED:missed, "+
+		"ZONE:time_zone:wide, SKIPPED:skipped:wide, AGE:created_at:age:wide, ERROR:last_error.detail:wide", next)
 
 // next is the due time that comes next.
 func next(schedule any) string {
@@ -54,9 +43,7 @@ func next(schedule any) string {
 	return ""
 }
 
-var triggeredView = output.View{ID: "job_id", Columns: []output.Column{
-	{Head: "JOB", Path: "job_id"}, {Head: "STATE", Path: "state", State: true},
-}}
+var triggeredView = output.NewView("job_id", "JOB:job_id, STATE:state:state")
 
 func createCommand(s *session.Session) *cobra.Command {
 	var r client.ScheduleRequest

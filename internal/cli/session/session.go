@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"os"
 	"strings"
@@ -240,69 +239,4 @@ func Within(ctx context.Context, timeout time.Duration) (context.Context, contex
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeoutCause(ctx, timeout, ErrTimedOut)
-}
-
-// Run is what a command does.
-type Run = func(c *cobra.Command, args []string) error
-
-// Public has a command use the public API.
-func (s *Session) Public(do func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error) Run {
-	return using(s, s.Client, do)
-}
-
-// Admin has a command use the operator API.
-func (s *Session) Admin(do func(ctx context.Context, api *operator.Client, p *output.Printer, args []string) error) Run {
-	return using(s, s.Operator, do)
-}
-
-func using[T any](s *Session, find func() (T, error), do func(context.Context, T, *output.Printer, []string) error) Run {
-	return func(c *cobra.Command, args []string) error {
-		api, err := find()
-		if err != nil {
-			return err
-		}
-		printer, err := s.Printer()
-		if err != nil {
-			return err
-		}
-		return do(c.Context(), api, printer, args)
-	}
-}
-
-// Show has a command print what the public API answers about the thing whose id is its argument.
-func Show[T any](s *Session, v output.View, call func(*client.Client, context.Context, string, ...client.Option) (T, error)) Run {
-	return s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
-		shown, err := call(api, ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return p.One(v, shown)
-	})
-}
-
-// Delete has a command delete the thing whose id is its argument, by the public API.
-func Delete(s *Session, call func(*client.Client, context.Context, string, ...client.Option) error) Run {
-	return s.Public(func(ctx context.Context, api *client.Client, _ *output.Printer, args []string) error {
-		return call(api, ctx, args[0])
-	})
-}
-
-// List prints a list, or its first limit entries; 0 for all.
-func List[T any](p *output.Printer, v output.View, entries iter.Seq2[T, error], limit int) error {
-	var all []any
-	for entry, err := range entries {
-		if err != nil {
-			return err
-		}
-		if all = append(all, entry); len(all) == limit {
-			break
-		}
-	}
-	return p.List(v, all)
-}
-
-// Limit adds the flag --limit, whose default limit has.
-func Limit(c *cobra.Command, limit *int) *cobra.Command {
-	c.Flags().IntVar(limit, "limit", *limit, "at most so many; 0: all")
-	return c
 }

@@ -27,28 +27,13 @@ func Commands(s *session.Session) []*cobra.Command {
 	return all
 }
 
-var webhookView = output.View{ID: "webhook_id", Columns: []output.Column{
-	{Head: "WEBHOOK", Path: "webhook_id"},
-	{Head: "ENABLED", Path: "enabled", State: true},
-	{Head: "URL", Path: "url"},
-	{Head: "EVENTS", Path: "events"},
-	{Head: "FAILURES", Path: "consecutive_failures"},
-	{Head: "AGE", Path: "created_at", Age: true},
-	{Head: "DISABLED", Path: "disabled_reason.detail", Wide: true},
-	{Head: "DESCRIPTION", Path: "description", Wide: true},
-}}
+var webhookView = output.NewView("webhook_id",
+	"WEBHOOK:webhook_id, ENABLED:enabled:state, URL:url, EVENTS:events, FAILURES:consecutive_failures, AGE:created_at:age, "+
+		"DISABLED:disabled_reason.detail:wide, DESCRIPTION:description:wide")
 
-var deliveryView = output.View{ID: "delivery_id", Columns: []output.Column{
-	{Head: "DELIVERY", Path: "delivery_id"},
-	{Head: "STATE", Path: "state", State: true},
-	{Head: "EVENT", Path: "event_name"},
-	{Head: "JOB", Path: "job_id"},
-	{Head: "ATTEMPTS", Path: "attempts"},
-	{Head: "STATUS", Path: "last_status"},
-	{Head: "AGE", Path: "created_at", Age: true},
-	{Head: "NEXT", Path: "next_attempt_at", Age: true, Wide: true},
-	{Head: "ERROR", Path: "last_error.detail", Wide: true},
-}}
+var deliveryView = output.NewView("delivery_id",
+	"DELIVERY:delivery_id, STATE:state:state, EVENT:event_name, JOB:job_id, ATTEMPTS:attempts, STATUS:last_status, "+
+		"AGE:created_at:age, NEXT:next_attempt_at:age:wide, ERROR:last_error.detail:wide")
 
 func listCommand(s *session.Session) *cobra.Command {
 	return &cobra.Command{
@@ -118,7 +103,7 @@ func replayCommand(s *session.Session) *cobra.Command {
 	return c
 }
 
-var replayView = output.View{ID: "queued", Columns: []output.Column{{Head: "QUEUED", Path: "queued"}}}
+var replayView = output.NewView("queued", "QUEUED:queued")
 
 // queue is RedeliverSince or Replay.
 type queue func(ctx context.Context, webhook string, from time.Time, cursor string, options ...client.Option) (*client.Replay, error)
