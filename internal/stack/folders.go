@@ -87,14 +87,7 @@ func (h *home) removeServers() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for _, name := range []string{"redis", "postgres"} {
-		real, err := filepath.EvalSymlinks(h.path(name)) // root may keep it elsewhere
-		if err != nil {
-			continue
-		}
-		if err := (&home{dir: real}).endOrphan(ctx, slog.New(slog.DiscardHandler)); err != nil {
-			return err
-		}
-		if err := os.RemoveAll(real); err != nil {
+		if err := (&home{dir: h.path(name)}).endOrphan(ctx, slog.New(slog.DiscardHandler)); err != nil {
 			return err
 		}
 	}

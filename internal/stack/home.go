@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // dataName is the server's own folder within its home; it belongs to the server's user. Everything else there belongs
@@ -49,16 +48,14 @@ func childEnv() []string {
 	return env
 }
 
-// openHome makes the folder dir usable for a server: it exists, and the user
-// that the server will run as (see accountFor) can enter it and run program.
+// openHome makes the folder o.Dir usable for a server: it exists, and the user that the server will run as (see accountFor)
+// can enter it and run program.
 //
-// A root parent's folder is often behind one that only root may enter (/root
-// itself). Neither opening that one to everybody nor running the server as root
-// is right, so the server's folder is then made below the machine's spareDir,
-// and dir becomes a symbolic link to it. The link is the only record of it:
-// without the link the next start begins anew, and nobody finds the old files.
-func openHome(ctx context.Context, m machine, dir, program string, users []string, log *slog.Logger) (*home, error) {
-	dir, err := filepath.Abs(dir)
+// A root parent's folder is often below one that only root may enter (/root itself). Neither opening that one to everybody nor
+// running the server as root is right, so the server's folder is then one below the machine's spareDir that is named after it.
+// A temporary server has none: nothing would remove it after a crash.
+func openHome(ctx context.Context, o ServerOptions, program string, users []string) (*home, error) {
+	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -72,11 +69,15 @@ func openHome(ctx context.Context, m machine, dir, program string, users []strin
 	}
 	err = user.enters(ctx, real, program)
 	if errors.Is(err, fs.ErrPermission) {
-		if real, err = moveAside(ctx, m, dir, program, user); err != nil {
-			return nil, err
+		spare := o.computer().spareDir
+		if _, noData := os.Stat(filepath.Join(dir, dataName)); noData == nil || o.throwaway || filepath.Dir(dir) == spare {
+			return nil, fmt.Errorf("this process is root, the server must not be, and user %s cannot enter %s or run %s: "+
+				"use a folder that every user can reach, such as one below %s: %w", user.name, dir, program, spare, err)
 		}
-		log.Warn("the server's user cannot enter the folder; its files are kept elsewhere, behind a symbolic link",
-			"folder", dir, "user", user.name, "kept_in", real)
+		o.Dir = filepath.Join(spare, strings.ReplaceAll(dir, "/", "_"))
+		o.Logger.Warn("the server's user cannot enter the folder; its files are kept elsewhere",
+			"folder", dir, "user", user.name, "kept_in", o.Dir)
+		return openHome(ctx, o, program, users)
 	}
 	return &home{dir: real, user: user}, err
 }
@@ -94,28 +95,6 @@ func makeHomeDir(dir string, user *account) (string, error) {
 		return "", err
 	}
 	return filepath.EvalSymlinks(dir)
-}
-
-// moveAside replaces the empty folder dir by a link to a new one that the server's user can enter.
-func moveAside(ctx context.Context, m machine, dir, program string, user *account) (real string, err error) {
-	if err = os.MkdirAll(m.spareDir, 0o755); err == nil {
-		real, err = mkdirTemp(m.spareDir, filepath.Base(dir)+"-")
-	}
-	if err == nil {
-		err = user.enters(ctx, real, program)
-	}
-	if err == nil {
-		err = os.Remove(dir) // fails unless empty: nothing of anybody's is hidden
-	}
-	if err == nil {
-		err = os.Symlink(real, dir)
-	}
-	if err != nil {
-		return "", fmt.Errorf("this process is root, the server must not be, and user %s cannot enter %s or run %s: "+
-			"use a folder that every user can reach, such as one below %s: %w",
-			user.name, dir, program, m.spareDir, errors.Join(err, os.RemoveAll(real)))
-	}
-	return real, nil
 }
 
 // acquire locks the folder for this process. The lock ends with the process: a server in an unlocked folder is an
@@ -189,26 +168,16 @@ func commandLine(ctx context.Context, pid int) string {
 	return strings.TrimSpace(string(out))
 }
 
-// endOrphan stops a server that outlived its parent: gently first.
+// endOrphan kills a server that outlived its parent, paused or not: nothing is lost by it.
 func (h *home) endOrphan(ctx context.Context, log *slog.Logger) error {
-	for _, s := range []step{{syscall.SIGINT, 5 * time.Second}, {syscall.SIGQUIT, 6 * time.Second}, {syscall.SIGKILL, killGrace}} {
-		pid := h.orphan(ctx)
-		if pid == 0 {
-			return nil
+	for pid := h.orphan(ctx); pid != 0; pid = h.orphan(ctx) {
+		log.Warn("ending a server whose parent was killed", "folder", h.dir, "pid", pid)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("ending the former server, process %d: %w", pid, err)
 		}
-		log.Warn("stopping a server that a former parent left behind", "folder", h.dir, "pid", pid, "signal", s.signal.String())
-		if err := syscall.Kill(pid, s.signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("stopping the former server, process %d: %w", pid, err)
+		if !Sleep(ctx, 10*pollPeriod) {
+			return context.Cause(ctx)
 		}
-		_ = syscall.Kill(pid, syscall.SIGCONT)
-		for deadline := time.Now().Add(s.grace); h.orphan(ctx) == pid && time.Now().Before(deadline); {
-			if !Sleep(ctx, pollPeriod) {
-				return context.Cause(ctx)
-			}
-		}
-	}
-	if pid := h.orphan(ctx); pid != 0 {
-		return fmt.Errorf("the former server, process %d, does not end", pid)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func StartPostgres(ctx context.Context, o ServerOptions) (*Postgres, error) {
 	bins := m.find(postgresPrograms...)
 	if len(bins) == 0 {
 		return nil, m.notInstalled("the Postgres server (programs postgres and initdb)",
-			installation{debian: "postgresql", fedora: "postgresql-server", homebrew: "postgresql@17"})
+			packages{apt: "postgresql", dnf: "postgresql-server", brew: "postgresql@17"})
 	}
 	bin, err := chooseVersion(ctx, bins, filepath.Join(o.Dir, dataName))
 	if err != nil {

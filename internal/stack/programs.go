@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +22,6 @@ var ErrNotInstalled = errors.New("not installed")
 type machine struct {
 	// programDirs are searched for programs in order. Of the matches of a glob pattern the highest version is first.
 	programDirs []string
-	// osRelease describes the system (os-release(5)).
-	osRelease string
 	// spareDir is where a root parent puts folders that the servers' user could not enter at their place; see openHome.
 	spareDir string
 }
@@ -40,8 +37,7 @@ func thisMachine() machine {
 			"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/valkey/bin", "/home/linuxbrew/.linuxbrew/bin",
 			"/usr/local/bin", "/usr/bin", "/usr/sbin",
 		),
-		osRelease: "/etc/os-release",
-		spareDir:  "/var/lib/forgerun",
+		spareDir: "/var/lib/forgerun",
 	}
 }
 
@@ -134,36 +130,23 @@ func chooseVersion(ctx context.Context, bins []string, dataDir string) (string, 
 		"install version %s, or remove the folder to begin anew", dataDir, want, strings.Join(have, ", "), want)
 }
 
-// installation names the packages that have a server's programs.
-type installation struct{ debian, fedora, homebrew string }
+// packages are those that have a server's programs, for each package manager.
+type packages struct{ apt, dnf, brew string }
 
-// notInstalled tells the one command that installs what is missing, or those of several systems where this one is
-// none of them.
-func (m machine) notInstalled(programs string, i installation) error {
-	return fmt.Errorf("%s: %w. To install it: %s", programs, ErrNotInstalled, i.command(runtime.GOOS, m.families()))
-}
-
-func (i installation) command(system string, families []string) string {
-	debian, fedora, homebrew := "apt-get install "+i.debian, "dnf install "+i.fedora, "brew install "+i.homebrew
-	switch {
-	case system == "darwin":
-		return homebrew
-	case slices.Contains(families, "debian"): // Ubuntu is like it
-		return "sudo " + debian
-	case slices.Contains(families, "fedora"), slices.Contains(families, "rhel"):
-		return "sudo " + fedora
+// notInstalled tells the command that installs what is missing by this machine's package manager, or those of several.
+func (m machine) notInstalled(programs string, p packages) error {
+	commands := []struct{ manager, command, systems string }{
+		{"apt-get", "sudo apt-get install " + p.apt, "Debian, Ubuntu"},
+		{"dnf", "sudo dnf install " + p.dnf, "Fedora"},
+		{"brew", "brew install " + p.brew, "Homebrew"},
 	}
-	return fmt.Sprintf("%s (Debian, Ubuntu), %s (Fedora), %s (Homebrew)", debian, fedora, homebrew)
-}
-
-// families are the name of this Linux and those that it is like.
-func (m machine) families() (names []string) {
-	content, _ := os.ReadFile(m.osRelease) // other systems have none
-	for line := range strings.Lines(string(content)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		if name == "ID" || name == "ID_LIKE" {
-			names = append(names, strings.Fields(strings.Trim(value, `"'`))...)
+	var all []string
+	for _, c := range commands {
+		if len(m.find(c.manager)) > 0 {
+			all = []string{c.command}
+			break
 		}
+		all = append(all, fmt.Sprintf("%s (%s)", c.command, c.systems))
 	}
-	return names
+	return fmt.Errorf("%s: %w. To install it: %s", programs, ErrNotInstalled, strings.Join(all, ", "))
 }

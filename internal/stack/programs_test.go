@@ -35,6 +35,10 @@ func TestMissingServersAreNamed(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotInstalled)
 	require.ErrorContains(t, err, "redis-server")
 	require.ErrorContains(t, err, "valkey-server")
+	fakeProgram(t, m.programDirs[0], "dnf", "")
+	_, err = StartPostgres(testContext(t), o)
+	require.ErrorContains(t, err, "To install it: sudo dnf install postgresql-server")
+	require.NotContains(t, err.Error(), "apt-get", "the one command of this machine")
 	_, err = tempIn(testContext(t), t.TempDir(), &o, &o)
 	require.ErrorIs(t, err, ErrNotInstalled)
 	require.NoDirExists(t, o.Dir)
@@ -89,24 +93,6 @@ func TestClusterDecidesTheVersion(t *testing.T) {
 	require.Equal(t, old, got)
 	_, err = choose("14\n")
 	require.ErrorContains(t, err, "install version 14")
-}
-
-func TestMissingServerHasOneCommand(t *testing.T) {
-	t.Parallel()
-	postgres := installation{debian: "postgresql", fedora: "postgresql-server", homebrew: "postgresql@17"}
-	for _, test := range []struct{ system, release, want string }{
-		{"linux", "NAME=x\nID=debian\n", "sudo apt-get install postgresql"},
-		{"linux", "ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", "sudo apt-get install postgresql"},
-		{"linux", "ID=fedora\n", "sudo dnf install postgresql-server"},
-		{"linux", "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", "sudo dnf install postgresql-server"},
-		{"darwin", "", "brew install postgresql@17"},
-		{"linux", "ID=nixos\n",
-			"apt-get install postgresql (Debian, Ubuntu), dnf install postgresql-server (Fedora), brew install postgresql@17 (Homebrew)"},
-	} {
-		m := machine{osRelease: filepath.Join(t.TempDir(), "os-release")}
-		require.NoError(t, os.WriteFile(m.osRelease, []byte(test.release), 0o600))
-		require.Equal(t, test.want, postgres.command(test.system, m.families()))
-	}
 }
 
 // Programs that are given are used where the machine has none.

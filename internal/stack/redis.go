@@ -29,7 +29,7 @@ func StartRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
 	path := m.findRedis()
 	if path == "" {
 		return nil, m.notInstalled("the Redis server (program redis-server or valkey-server)",
-			installation{debian: "redis-server", fedora: "valkey", homebrew: "redis"})
+			packages{apt: "redis-server", dnf: "valkey", brew: "redis"})
 	}
 	// Unlike SIGTERM, SIGKILL also ends a paused server, and the append-only file has what was answered.
 	s, err := o.newServer(ctx, "redis", path, syscall.SIGKILL, "redis", "valkey", "nobody")

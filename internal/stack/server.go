@@ -31,9 +31,9 @@ type ServerOptions struct {
 	// No server runs as root. A root parent runs Postgres as user "postgres" or
 	// "nobody", and Redis as "redis", "valkey" or "nobody", or as the owner of the
 	// files that are there already. When that user cannot reach Dir (below /root,
-	// or in a folder made by os.MkdirTemp), the files go to a new folder below
-	// /var/lib/forgerun, Dir becomes a symbolic link to it, and a warning says so.
-	// MkdirTemp makes temporary folders that the user can reach.
+	// or in a folder made by os.MkdirTemp), the files go to a folder below
+	// /var/lib/forgerun, and a warning says so. MkdirTemp makes temporary folders
+	// that the user can reach.
 	Dir string
 	// Programs is a folder with the server's programs, for when the machine has none that will do; "" for none.
 	Programs string
@@ -87,7 +87,7 @@ func (o ServerOptions) newServer(ctx context.Context, name, path string, death s
 		return nil, fmt.Errorf("the options for %s: Dir is empty", name)
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	home, err := openHome(ctx, o.computer(), o.Dir, path, users, o.Logger)
+	home, err := openHome(ctx, o, path, users)
 	if err != nil {
 		return nil, fmt.Errorf("the folder for %s: %w", name, err)
 	}
