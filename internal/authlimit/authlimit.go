@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
@@ -34,6 +35,12 @@ const (
 // maxEntries bounds each table: 10,000 addresses, keys and credentials are about 5 MB.
 const maxEntries = 10_000
 
+// newTable makes a table that forgets what was used longest ago.
+func newTable[K comparable, V any]() *lru.LRU[K, V] {
+	table, _ := lru.NewLRU[K, V](maxEntries, nil) // fails for a size of 0 only
+	return table
+}
+
 // maxLines is how many lines a second tell of failures.
 const maxLines = 3
 
@@ -44,9 +51,9 @@ type Limiter struct {
 	failed  prometheus.Counter
 
 	mu        sync.Mutex
-	addresses *lru[netip.Addr, *failures]
-	keys      *lru[string, *failures]  // by the public part of a key
-	good      *lru[[32]byte, struct{}] // hashes of credentials that authenticated last time
+	addresses *lru.LRU[netip.Addr, *failures]
+	keys      *lru.LRU[string, *failures]  // by the public part of a key
+	good      *lru.LRU[[32]byte, struct{}] // hashes of credentials that authenticated last time
 	lines     *rate.Limiter
 	unlogged  int
 }
@@ -69,9 +76,9 @@ func New(clock func() time.Time, f telemetry.Factory) *Limiter {
 			[]string{"reason"}, "address", "key"),
 		failed: f.Counter("auth_attempts_failed_total",
 			"Wrong credentials presented, at all listeners of the process."),
-		addresses: newLRU[netip.Addr, *failures](maxEntries),
-		keys:      newLRU[string, *failures](maxEntries),
-		good:      newLRU[[32]byte, struct{}](maxEntries),
+		addresses: newTable[netip.Addr, *failures](),
+		keys:      newTable[string, *failures](),
+		good:      newTable[[32]byte, struct{}](),
 		lines:     rate.NewLimiter(maxLines, maxLines),
 	}
 }
@@ -85,15 +92,15 @@ func (l *Limiter) Check(source netip.Addr, credential string) (wait time.Duratio
 	hash := sha256.Sum256([]byte(credential))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.good.get(hash); ok {
+	if _, ok := l.good.Get(hash); ok {
 		return 0
 	}
-	address, failed := l.addresses.get(source)
+	address, failed := l.addresses.Get(source)
 	if !failed {
 		return 0
 	}
 	now := l.clock()
-	if key, ok := l.keys.get(keyID(credential)); ok && now.Sub(address.last) < recent {
+	if key, ok := l.keys.Get(keyID(credential)); ok && now.Sub(address.last) < recent {
 		if wait := key.untilNext(now); wait > 0 {
 			l.refused.WithLabelValues("key").Inc()
 			return wait
@@ -122,7 +129,7 @@ func (l *Limiter) Failed(source netip.Addr, credential string) {
 	hash := sha256.Sum256([]byte(credential))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.good.remove(hash)
+	l.good.Remove(hash)
 	l.failed.Inc()
 	now := l.clock()
 	count(l.addresses, source, now, addressRate, addressBurst)
@@ -131,11 +138,11 @@ func (l *Limiter) Failed(source netip.Addr, credential string) {
 	}
 }
 
-func count[K comparable](table *lru[K, *failures], who K, now time.Time, limit rate.Limit, burst int) {
-	f, ok := table.get(who)
+func count[K comparable](table *lru.LRU[K, *failures], who K, now time.Time, limit rate.Limit, burst int) {
+	f, ok := table.Get(who)
 	if !ok {
 		f = &failures{Limiter: rate.NewLimiter(limit, burst)}
-		table.put(who, f)
+		table.Add(who, f)
 	}
 	f.AllowN(now, 1) // attempts at the same time may be more than are left
 	f.last = now
@@ -146,8 +153,8 @@ func (l *Limiter) Succeeded(credential string) {
 	hash := sha256.Sum256([]byte(credential))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.good.get(hash); !ok {
-		l.good.put(hash, struct{}{})
+	if _, ok := l.good.Get(hash); !ok {
+		l.good.Add(hash, struct{}{})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
 )
 
@@ -18,7 +19,7 @@ type Registrations struct {
 	clock     func() time.Time
 
 	mu        sync.Mutex
-	addresses *lru[netip.Addr, *rate.Limiter]
+	addresses *lru.LRU[netip.Addr, *rate.Limiter]
 }
 
 // NewRegistrations allows each address so many a minute; 0 is no limit. A nil
@@ -27,7 +28,7 @@ func NewRegistrations(perMinute int, clock func() time.Time) *Registrations {
 	if clock == nil {
 		clock = time.Now
 	}
-	return &Registrations{perMinute: perMinute, clock: clock, addresses: newLRU[netip.Addr, *rate.Limiter](maxEntries)}
+	return &Registrations{perMinute: perMinute, clock: clock, addresses: newTable[netip.Addr, *rate.Limiter]()}
 }
 
 // PerMinute is the limit.
@@ -42,10 +43,10 @@ func (r *Registrations) Take(source netip.Addr) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
-	l, ok := r.addresses.get(source)
+	l, ok := r.addresses.Get(source)
 	if !ok {
 		l = rate.NewLimiter(rate.Limit(r.perMinute)/60, r.perMinute)
-		r.addresses.put(source, l)
+		r.addresses.Add(source, l)
 	}
 	if l.AllowN(now, 1) {
 		return 0
