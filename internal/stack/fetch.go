@@ -3,10 +3,10 @@ package stack
 import (
 	"archive/tar"
 	"archive/zip"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +18,6 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -126,17 +125,16 @@ func (c PostgresCopy) artifact() (artifact, error) {
 
 // fetch downloads, checks and unpacks aside, and renames what is complete.
 func (c PostgresCopy) fetch(ctx context.Context, address, sum string) error {
-	aside, err := os.MkdirTemp(c.Dir, ".fetch-")
+	archive, err := download(ctx, address, sum)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(aside) }()
-	archive := filepath.Join(aside, "postgres.jar")
-	if err := download(ctx, address, archive, sum); err != nil {
+	fresh, err := os.MkdirTemp(c.Dir, ".fetch-")
+	if err != nil {
 		return err
 	}
-	fresh := filepath.Join(aside, "postgres")
-	if err := os.Mkdir(fresh, 0o755); err != nil {
+	defer func() { _ = os.RemoveAll(fresh) }()
+	if err := os.Chmod(fresh, 0o755); err != nil {
 		return err
 	}
 	if err := unpack(ctx, archive, fresh); err != nil {
@@ -152,51 +150,41 @@ func (c PostgresCopy) fetch(ctx context.Context, address, sum string) error {
 	return err
 }
 
-// download writes what is at the address into a file, if it has the checksum.
-func download(ctx context.Context, address, path, sum string) error {
+func download(ctx context.Context, address, sum string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return errors.Join(err, context.Cause(ctx))
+		return nil, errors.Join(err, context.Cause(ctx))
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the repository answers %s", response.Status)
+		return nil, fmt.Errorf("the repository answers %s", response.Status)
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	archive, err := io.ReadAll(io.LimitReader(response.Body, maxArchive))
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("interrupted after %d bytes: %w (to try again, start again)", len(archive), err)
 	}
-	hash := sha256.New()
-	n, err := io.Copy(io.MultiWriter(file, hash), io.LimitReader(response.Body, maxArchive+1))
-	switch err = errors.Join(err, file.Close()); {
-	case err != nil:
-		return fmt.Errorf("interrupted after %d bytes: %w (to try again, start again)", n, err)
-	case n > maxArchive:
-		return fmt.Errorf("it has more than %d bytes", maxArchive)
+	if got := fmt.Sprintf("%x", sha256.Sum256(archive)); got != sum {
+		return nil, fmt.Errorf("wrong checksum: SHA-256 is %s, and should be %s; nothing of it was kept", got, sum)
 	}
-	if got := hex.EncodeToString(hash.Sum(nil)); got != sum {
-		return fmt.Errorf("wrong checksum: SHA-256 is %s, and should be %s; nothing of it was kept", got, sum)
-	}
-	return nil
+	return archive, nil
 }
 
 // unpack puts the files of an archive below dir: a zip file with one tar file in it, compressed by xz. Its checksum vouches for
 // what is in it; all the same nothing is written outside of dir.
-func unpack(ctx context.Context, archive, dir string) error {
-	outer, err := zip.OpenReader(archive)
+func unpack(ctx context.Context, archive []byte, dir string) error {
+	outer, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = outer.Close() }()
-	packed := slices.IndexFunc(outer.File, func(f *zip.File) bool { return strings.HasSuffix(f.Name, ".txz") })
-	if packed < 0 {
-		return errors.New("the archive has no .txz file")
+	packed, err := fs.Glob(outer, "*.txz")
+	if err != nil || len(packed) != 1 {
+		return errors.Join(err, errors.New("the archive has no .txz file"))
 	}
-	content, err := outer.File[packed].Open()
+	content, err := outer.Open(packed[0])
 	if err != nil {
 		return err
 	}

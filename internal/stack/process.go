@@ -74,7 +74,6 @@ func StartProcess(c Command) (*Process, error) {
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", c.Path, err)
 	}
-	go p.boundLog()
 	return p, nil
 }
 

@@ -6,16 +6,14 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 )
 
 const (
-	maxLogBytes   = 8 << 20 // a log beyond this is cut
-	keptLogBytes  = 1 << 20 // to its newest part of this size
-	logTrimPeriod = 30 * time.Second
-	tailBytes     = 4 << 10
-	tailLines     = 15
-	logIndent     = "\n  | "
+	maxLogBytes  = 8 << 20 // a log beyond this is cut
+	keptLogBytes = 1 << 20 // to its newest part of this size
+	tailBytes    = 4 << 10
+	tailLines    = 15
+	logIndent    = "\n  | "
 )
 
 // openLog returns the file that takes what processes print, one run after another, and its present size. They write to it
@@ -39,19 +37,6 @@ func openLog(path string) (f *os.File, size int64, err error) {
 		return nil, 0, errors.Join(err, f.Close())
 	}
 	return f, keptLogBytes, nil
-}
-
-func (p *Process) boundLog() {
-	for {
-		select {
-		case <-p.exited:
-			return
-		case <-time.After(logTrimPeriod):
-			if f, _, err := openLog(p.log); err == nil { // else it is tried again the next time
-				_ = f.Close()
-			}
-		}
-	}
 }
 
 // Output is the end of what this run has written to its log, at most tailBytes. An unreadable log reads as empty: it only
