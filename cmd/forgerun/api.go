@@ -60,11 +60,10 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 			Name: "api", Start: begin(func() { go a.serve(server) }), Stop: server.Shutdown, Grace: p.cfg.requestTimeout() + closeGrace,
 		},
 	)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		p.log.Info("api listening", "address", p.listener.Addr().String(), "public_url", p.cfg.PublicURL)
 	}
-	p.log.Info("api listening", "address", p.listener.Addr().String(), "public_url", p.cfg.PublicURL)
-	return a, nil
+	return a, err
 }
 
 func (a *api) serve(server *handlers.Server) {
@@ -130,10 +129,8 @@ type testbedCases struct {
 
 // serverDeps joins the use cases with what answers HTTP.
 func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter) handlers.Deps {
-	service := jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
-		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
-		Targets: p.guard(), Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: p.pauses, Window: p.window, Hub: hub,
-		Completer: p.completer, Metrics: p.metrics, Log: p.log,
+	service := p.newJobs(jobs.Deps{
+		Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: p.pauses, Window: p.window, Hub: hub,
 	})
 	webhooks := p.newWebhooks(a.failed)
 	var faults handlers.Testbed

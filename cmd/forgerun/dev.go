@@ -29,10 +29,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// runDev is everything in one process, on stores of its own unless others are
-// configured.
-func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io.Writer) error {
-	var err error
+// runDev is everything in one process, on stores of its own unless others are configured.
+func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return err
 	}
@@ -46,7 +44,7 @@ func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io
 		_ = file.Close()
 	}()
 	cfg.LogFile = lines
-	log, err := cfg.newLogger(stderr)
+	log, err := cfg.newLogger(p.stderr)
 	if err != nil {
 		return err
 	}
@@ -61,7 +59,7 @@ func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io
 		}
 		cfg.OwnAdminToken = true
 	}
-	show := screen{stdout, cfg.Screen}
+	show := screen{p.stdout, cfg.Screen}
 	defer show.done()
 	stop, err := startStores(ctx, &cfg, show, log)
 	defer stop()
@@ -73,7 +71,7 @@ func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io
 		return err
 	}
 	show.progress("Starting the API, the worker and webhooks")
-	return serveRole(ctx, cfg, "dev", unknown, stderr, func(p *process) (<-chan error, error) { return p.startDev(ctx, show) })
+	return p.serve(ctx, cfg, "dev", func(p *process, ctx context.Context) (<-chan error, error) { return p.startDev(ctx, show) })
 }
 
 // logFileMB is how large dev's log may grow until a new one is begun; one older one is kept.
@@ -84,10 +82,10 @@ func logFile(cfg *Config) string { return filepath.Join(cfg.DataDir, "dev.log") 
 
 // startDev starts all roles, and says where they are.
 func (p *process) startDev(ctx context.Context, show screen) (<-chan error, error) {
-	if err := p.startWorker(ctx); err != nil {
+	if _, err := p.startWorker(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.startWebhooks(ctx); err != nil {
+	if _, err := p.startWebhooks(ctx); err != nil {
 		return nil, err
 	}
 	a, err := p.startAPI(ctx)
@@ -231,13 +229,7 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.WriteFile(path+".new", append(content, '\n'), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return access.WriteFile(path, append(content, '\n'))
 }
 
 // startOwnPostgres starts dev's own server: with the machine's programs, with a copy that was fetched before, or with

@@ -45,18 +45,16 @@ func (p *program) dev(ctx context.Context, asked chaos, verbose bool, fetch stri
 	if asked.faults, err = local.ParseChaos(asked.asked); err != nil {
 		return &command.Exit{Code: command.WrongUsage, Err: err}
 	}
-	if asked.asked == "" {
-		return p.runRole(ctx, "dev", runDev, func(cfg *Config) {
-			cfg.FetchFrom = fetch
-			if verbose && cfg.LogFormat == shortFormat {
-				cfg.LogFormat = "text"
-			}
-		})
-	}
-	disturbed := func(ctx context.Context, cfg Config, _ []string, stdout, stderr io.Writer) error {
-		return asked.run(ctx, cfg, p.environ, stdout, stderr)
-	}
-	return p.runRole(ctx, "dev", disturbed, nil)
+	return p.runRole(ctx, "dev", func(ctx context.Context, cfg Config) error {
+		if asked.asked != "" {
+			return asked.run(ctx, cfg, p.environ, p.stdout, p.stderr)
+		}
+		cfg.FetchFrom = fetch
+		if verbose && cfg.LogFormat == shortFormat {
+			cfg.LogFormat = "text"
+		}
+		return p.runDev(ctx, cfg)
+	})
 }
 
 // screen is where dev shows a person what it does.

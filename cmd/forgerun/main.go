@@ -91,9 +91,12 @@ func (p *program) root() *cobra.Command {
 		root.AddCommand(commands...)
 	}
 	webhooks := p.roleCommand("webhooks", "Delivers events to receivers; any number of processes. Below it: commands about webhooks",
-		runWebhooks)
-	add(groupServe, p.devCommand(), p.roleCommand("api", "The HTTP API; any number of processes", runAPI),
-		p.roleCommand("worker", "Executes jobs; any number of processes", runWorker), webhooks)
+		(*process).startWebhooks)
+	add(groupServe, p.devCommand(), p.roleCommand("api", "The HTTP API; any number of processes", func(p *process, ctx context.Context) (<-chan error, error) {
+		a, err := p.startAPI(ctx)
+		return a.failed, err
+	}),
+		p.roleCommand("worker", "Executes jobs; any number of processes", (*process).startWorker), webhooks)
 	cli.Add(root, webhooks, &session.Session{
 		Getenv: p.getenv, Stdin: os.Stdin, Stdout: p.stdout, Stderr: p.stderr, Version: version,
 	})

@@ -27,15 +27,9 @@ func (p *process) newOperatorAPI() *operator.API {
 		Schedules: schedules.New(p.store, nil, 0, p.log), // which creates none
 		Erasures:  erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Audit: p.store.Admin(), Marker: p.store.Admin(),
 		Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
-		Jobs: jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
-			Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue, Targets: p.guard(),
-			Completer: p.completer, Metrics: p.metrics, Log: p.log,
-		}),
-		Webhooks: delivery.NewWebhooks(delivery.WebhooksDeps{
-			Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue, Tasks: p.queue,
-			Subscribers: p.subscribers, Metrics: p.metrics, Log: p.log,
-		}),
-		Clients: clients.New(p.cfg.clients(), p.store, nil, p.log),
+		Jobs:     p.newJobs(jobs.Deps{}),
+		Webhooks: delivery.NewWebhooks(p.webhooksDeps()),
+		Clients:  clients.New(p.cfg.clients(), p.store, nil, p.log),
 	})
 }
 

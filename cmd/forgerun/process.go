@@ -239,10 +239,14 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 // newLeadersJobs makes the use cases of clients by which bulk operations and erasures change
 // jobs and schedules submit them, without those parts of them that only requests need.
 func (p *process) newLeadersJobs() *jobs.Service {
-	return jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
-		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue, Targets: p.guard(), Proofs: p.proofs(),
-		Capacity: p.capacity, Storage: p.storage, Pauses: p.pauses, Window: p.window, Completer: p.completer, Metrics: p.metrics, Log: p.log,
-	})
+	return p.newJobs(jobs.Deps{Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: p.pauses, Window: p.window})
+}
+
+// newJobs makes the use cases of jobs, with what only some of their callers need.
+func (p *process) newJobs(some jobs.Deps) *jobs.Service {
+	some.Jobs, some.Reader, some.Batches, some.Queue, some.Progress = p.store, p.store, p.store, p.notifier, p.queue
+	some.Targets, some.Completer, some.Metrics, some.Log = p.guard(), p.completer, p.metrics, p.log
+	return jobs.New(p.cfg.jobs(p.store.Now), some)
 }
 
 // proofs are those that callbacks need, nil if they need none.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"net"
 	"os"
 	"os/signal"
@@ -15,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// startRole runs a role until its context ends.
-type startRole func(ctx context.Context, cfg Config, unknown []string, stdout, stderr io.Writer) error
+// startRole starts what a role adds to a process. The channel gets an error without which it cannot go on; it may be nil.
+type startRole func(*process, context.Context) (failed <-chan error, err error)
 
 // roleCommand is a role that the environment alone configures.
 func (p *program) roleCommand(role, short string, start startRole) *cobra.Command {
@@ -48,7 +47,7 @@ func (p *program) roleCommand(role, short string, start startRole) *cobra.Comman
 				return value
 			}
 		}
-		return p.runRole(c.Context(), role, start, nil)
+		return p.runRole(c.Context(), role, func(ctx context.Context, cfg Config) error { return p.serve(ctx, cfg, role, start) })
 	}
 	return c
 }
@@ -62,8 +61,8 @@ func withPort(address string, port int) string {
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// runRole reads the configuration, which change may adapt, and runs the role until ctx ends.
-func (p *program) runRole(ctx context.Context, role string, start startRole, change func(*Config)) error {
+// runRole reads the configuration and runs the role until ctx ends.
+func (p *program) runRole(ctx context.Context, role string, run func(context.Context, Config) error) error {
 	cfg, err := LoadConfig(role, p.getenv)
 	if err != nil {
 		return &command.Exit{Code: command.WrongUsage, Err: err}
@@ -71,48 +70,21 @@ func (p *program) runRole(ctx context.Context, role string, start startRole, cha
 	if term.IsTerminal(p.stdout) { // both are, or what is drawn again would stand in a file
 		cfg.Screen = term.Of(p.stderr, p.getenv)
 	}
-	if change != nil {
-		change(&cfg)
-	}
 	// Notify, so that a write to a pipe whose reader died is an error and not the end. Children do not
 	// inherit it, which they would if it were ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	return start(ctx, cfg, unknownVariables(p.environ), p.stdout, p.stderr)
+	return run(ctx, cfg)
 }
 
-// runAPI serves HTTP until ctx ends.
-func runAPI(ctx context.Context, cfg Config, unknown []string, _, stderr io.Writer) error {
-	return serveRole(ctx, cfg, "api", unknown, stderr, func(p *process) (<-chan error, error) {
-		a, err := p.startAPI(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return a.failed, nil
-	})
-}
-
-// runWorker executes jobs until ctx ends.
-func runWorker(ctx context.Context, cfg Config, unknown []string, _, stderr io.Writer) error {
-	return serveRole(ctx, cfg, "worker", unknown, stderr, func(p *process) (<-chan error, error) { return nil, p.startWorker(ctx) })
-}
-
-// runWebhooks delivers events until ctx ends.
-func runWebhooks(ctx context.Context, cfg Config, unknown []string, _, stderr io.Writer) error {
-	return serveRole(ctx, cfg, "webhooks", unknown, stderr, func(p *process) (<-chan error, error) { return nil, p.startWebhooks(ctx) })
-}
-
-// serveRole opens a process, starts what its role adds, and runs it until ctx ends or
-// something that it cannot go on without has failed. A start that is stopped
-// before it is complete is no error.
-func serveRole(
-	ctx context.Context, cfg Config, role string, unknown []string, stderr io.Writer, start func(*process) (failed <-chan error, err error),
-) error {
-	p, err := open(cfg, role, unknown, stderr)
+// serve opens a process, starts what its role adds, and runs it until ctx ends or something that it cannot go on without has
+// failed. A start that is stopped before it is complete is no error.
+func (p *program) serve(ctx context.Context, cfg Config, role string, start startRole) error {
+	running, err := open(cfg, role, unknownVariables(p.environ), p.stderr)
 	if err != nil {
 		return err
 	}
-	defer p.close()
-	failed, err := start(p)
+	defer running.close()
+	failed, err := start(running, ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -121,7 +93,7 @@ func serveRole(
 	}
 	select {
 	case <-ctx.Done():
-		p.log.Info("stopping")
+		running.log.Info("stopping")
 		return nil
 	case err := <-failed:
 		return err

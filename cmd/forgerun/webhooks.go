@@ -36,10 +36,7 @@ func (p *process) origin() string {
 // newWebhooks makes the use cases of subscriptions. Without a master key none
 // can be registered; one that is not that of the stored keys stops the process.
 func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
-	d := delivery.WebhooksDeps{
-		Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue, Tasks: p.queue,
-		Subscribers: p.subscribers, Metrics: p.metrics, Log: p.log,
-	}
+	d := p.webhooksDeps()
 	if p.cfg.WebhookChallenge {
 		d.Challenge = webhook.NewChallenge(webhook.ChallengeConfig{Origin: p.origin(), Version: version, Guard: p.guard()})
 	}
@@ -54,6 +51,14 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 		_ = p.parts.Start(context.Background(), check) // a loop starts always
 	}
 	return delivery.NewWebhooks(d)
+}
+
+// webhooksDeps are what those use cases need without clients' requests.
+func (p *process) webhooksDeps() delivery.WebhooksDeps {
+	return delivery.WebhooksDeps{
+		Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue, Tasks: p.queue,
+		Subscribers: p.subscribers, Metrics: p.metrics, Log: p.log,
+	}
 }
 
 // directoryAge is how old the published keys may be. A new key
@@ -94,15 +99,15 @@ const rateWait = 2 * time.Second
 const wakeUpHandlers = 8
 
 // startWebhooks waits until there is a key to sign with, and begins to deliver.
-func (p *process) startWebhooks(ctx context.Context) error {
+func (p *process) startWebhooks(ctx context.Context) (failed <-chan error, err error) {
 	vault, err := webhook.NewVault(p.cfg.MasterKey)
 	if err != nil {
-		return fmt.Errorf("FORGERUN_MASTER_KEY: %w", err)
+		return nil, fmt.Errorf("FORGERUN_MASTER_KEY: %w", err)
 	}
 	keys := webhook.NewKeyring(vault, p.store)
 	keys.Log = p.log
 	if err := p.untilStorageAnswers(ctx, keys.Ensure); err != nil {
-		return err
+		return nil, err
 	}
 	sender := webhook.NewSender(webhook.SenderConfig{
 		PublicURL: p.cfg.PublicURL, Origin: p.origin(), Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
@@ -139,7 +144,7 @@ func (p *process) startWebhooks(ctx context.Context) error {
 	if err == nil {
 		p.log.Info("delivering", "concurrency", p.cfg.WebhookConcurrency)
 	}
-	return err
+	return nil, err
 }
 
 // untilStorageAnswers repeats what needs storage while that is away, like

@@ -13,7 +13,7 @@ import (
 )
 
 // startWorker takes up a lease and begins to fetch.
-func (p *process) startWorker(ctx context.Context) error {
+func (p *process) startWorker(ctx context.Context) (failed <-chan error, err error) {
 	limit, leases := p.cfg.ExecutionLimit(), p.store.NewLeases()
 	w := worker.New(worker.Config{
 		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.heartbeat(),
@@ -23,7 +23,7 @@ func (p *process) startWorker(ctx context.Context) error {
 	fetching := consumer.NewJobs(p.redis, consumer.Config{
 		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace, Clock: p.clock,
 	}, w.Handle, w.Canceled)
-	return p.parts.Start(ctx,
+	return nil, p.parts.Start(ctx,
 		lifecycle.Close("worker leases", leases.Close),
 		p.loop("worker", w.Run),
 		p.loop("probes of refused work", w.ProbeRefused),

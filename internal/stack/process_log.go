@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,34 +8,22 @@ import (
 )
 
 const (
-	maxLogBytes  = 8 << 20 // a log beyond this is cut
-	keptLogBytes = 1 << 20 // to its newest part of this size
-	tailBytes    = 4 << 10
-	tailLines    = 15
-	logIndent    = "\n  | "
+	maxLogBytes = 8 << 20 // a log beyond this is put aside
+	tailBytes   = 4 << 10
+	tailLines   = 15
+	logIndent   = "\n  | "
 )
 
 // openLog returns the file that takes what processes print, one run after another, and its present size. They write to it
-// directly: a pipe would block them whenever their parent is paused. A log that has grown too large is cut to its newest part.
-// A process may go on writing to it: it appends, so it continues at the new end.
+// directly: a pipe would block them whenever their parent is paused. A log that has grown too large becomes the one old log.
 func openLog(path string) (f *os.File, size int64, err error) {
-	if f, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600); err != nil {
-		return nil, 0, err
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLogBytes {
+		_ = os.Rename(path, path+".old") // else it grows on
 	}
-	if size, _ = f.Seek(0, io.SeekEnd); size <= maxLogBytes { // what cannot be sought in, such as a terminal, has no size
-		return f, size, nil
+	if f, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
+		size, _ = f.Seek(0, io.SeekEnd) // what cannot be sought in, such as a terminal, has no size
 	}
-	kept, err := io.ReadAll(io.NewSectionReader(f, size-keptLogBytes, keptLogBytes))
-	if err == nil {
-		err = f.Truncate(0)
-	}
-	if err == nil {
-		_, err = f.Write(kept)
-	}
-	if err != nil {
-		return nil, 0, errors.Join(err, f.Close())
-	}
-	return f, keptLogBytes, nil
+	return f, size, err
 }
 
 // Output is the end of what this run has written to its log, at most tailBytes. An unreadable log reads as empty: it only
@@ -48,11 +35,7 @@ func (p *Process) Output() string {
 	}
 	defer func() { _ = f.Close() }()
 	size, _ := f.Seek(0, io.SeekEnd)
-	from := max(0, size-tailBytes)
-	if p.offset <= size { // else the log was cut
-		from = max(from, p.offset)
-	}
-	text, _ := io.ReadAll(io.NewSectionReader(f, from, tailBytes))
+	text, _ := io.ReadAll(io.NewSectionReader(f, max(p.offset, size-tailBytes), tailBytes))
 	return string(text)
 }
 

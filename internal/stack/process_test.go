@@ -117,25 +117,15 @@ func TestRunProcess(t *testing.T) {
 
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "server.log")
-	f, size, err := openLog(path)
+	c := shell(t, "echo new")
+	require.NoError(t, os.WriteFile(c.Log, make([]byte, maxLogBytes+1), 0o600))
+	for range 2 {
+		p := startProcess(t, c)
+		<-p.exited
+		require.Equal(t, "new\n", p.Output())
+	}
+	text, err := os.ReadFile(c.Log)
 	require.NoError(t, err)
-	require.Zero(t, size)
-	line := strings.Repeat("x", 1023) + "\n"
-	_, err = f.WriteString(strings.Repeat(line, maxLogBytes/len(line)) + "the newest line\n")
-	require.NoError(t, err)
-
-	cut, size, err := openLog(path)
-	require.NoError(t, err)
-	require.NoError(t, cut.Close())
-	require.EqualValues(t, keptLogBytes, size)
-	_, err = f.WriteString("written on\n")
-	require.NoError(t, err)
-	require.NoError(t, f.Close())
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Len(t, text, keptLogBytes+len("written on\n"))
-	require.True(t, strings.HasSuffix(string(text), "the newest line\nwritten on\n"))
-	p := &Process{log: path, offset: maxLogBytes}
-	require.Contains(t, p.Output(), "written on", "a place before the cut")
+	require.Equal(t, "new\nnew\n", string(text))
+	require.FileExists(t, c.Log+".old")
 }

@@ -15,7 +15,7 @@
 //     outlived its parent is stopped by the next start on the same folder.
 //   - It never runs as root. A root parent runs it as an unprivileged user; see
 //     ServerOptions.Dir for what that asks of the folder.
-//   - What it prints goes to a log file in its folder, which each start cuts to its newest part if it is large.
+//   - What it prints goes to a log file in its folder, which a start puts aside when it is large.
 //
 // A context given to a Start function bounds the start, not the life of what is started.
 package stack

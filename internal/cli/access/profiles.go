@@ -82,7 +82,7 @@ func (p *Profiles) Find(name string) (Place, error) {
 	return place, nil
 }
 
-// Save writes the file, whole or not at all, for its owner alone.
+// Save writes the file.
 func (p *Profiles) Save() error {
 	if p.path == "" {
 		return command.Usagef("there is no place for profiles: set HOME, XDG_CONFIG_HOME or %s", EnvProfiles)
@@ -94,19 +94,26 @@ func (p *Profiles) Save() error {
 	if err := os.MkdirAll(filepath.Dir(p.path), 0o700); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(p.path), ".profiles-*") // mode 0600
+	if err := WriteFile(p.path, content); err != nil {
+		return fmt.Errorf("the profiles cannot be written: %w", err)
+	}
+	return nil
+}
+
+// WriteFile writes a file that only the owner can read, whole or not at all.
+func WriteFile(path string, content []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(content)
 	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), p.path)
+		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
 		_ = os.Remove(file.Name())
-		return fmt.Errorf("the profiles cannot be written: %w", err)
 	}
-	return nil
+	return err
 }
 
 var errNoDev = errors.New("none runs here")
