@@ -105,13 +105,7 @@ func LoadConfig(role string, getenv func(string) string) (Config, error) {
 	var c Config
 	var wrong []string
 	for _, v := range c.variables() {
-		value := getenv(v.name)
-		if value == "" {
-			value = v.fallback
-			if role == "dev" && v.dev != "" {
-				value = v.dev
-			}
-		}
+		value, _ := v.effective(role, getenv)
 		if err := v.parse(value); err != nil {
 			wrong = append(wrong, fmt.Sprintf("%s=%q: %v", v.name, v.shown(value), err))
 		}

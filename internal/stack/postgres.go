@@ -45,17 +45,13 @@ func StartPostgres(ctx context.Context, o ServerOptions) (*Postgres, error) {
 		return nil, m.notInstalled("the Postgres server (programs postgres and initdb)",
 			packages{apt: "postgresql", dnf: "postgresql-server", brew: "postgresql@17"})
 	}
-	bin, err := chooseVersion(ctx, bins, filepath.Join(o.Dir, dataName))
-	if err != nil {
-		return nil, err
-	}
 	// SIGQUIT stops it at once and without any order: the next start recovers.
-	s, err := o.newServer(ctx, "postgres", filepath.Join(bin, "postgres"), syscall.SIGQUIT, "postgres", "nobody")
+	s, err := o.newServer(ctx, "postgres", filepath.Join(bins[0], "postgres"), syscall.SIGQUIT, "postgres", "nobody")
 	if err != nil {
 		return nil, err
 	}
-	p := &Postgres{server: s, bin: bin}
-	s.program = p
+	p := &Postgres{server: s, bin: chooseVersion(bins, s.home.dataDir())}
+	s.program, s.path = p, filepath.Join(p.bin, "postgres")
 	return p, s.Start(ctx)
 }
 

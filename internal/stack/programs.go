@@ -2,10 +2,8 @@ package stack
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,32 +100,13 @@ func versionInPath(binDir string) int {
 	return n
 }
 
-// chooseVersion returns the first of the program folders (bins, not empty) that can run the cluster in dataDir, which
-// only the major version that made it can. Where there is no cluster yet, that is the first.
-func chooseVersion(ctx context.Context, bins []string, dataDir string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(dataDir, "PG_VERSION"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return bins[0], nil
-	}
-	if err != nil {
-		return "", err
-	}
-	want := strings.TrimSpace(string(text))
-	var have []string
-	for _, bin := range bins {
-		// "postgres (PostgreSQL) 17.2 (Homebrew)"
-		out, err := exec.CommandContext(ctx, filepath.Join(bin, "postgres"), "--version").Output()
-		if err != nil {
-			return "", fmt.Errorf("asking %s/postgres for its version: %w", bin, err)
-		}
-		major := firstNumber.FindString(string(out))
-		if major == want {
-			return bin, nil
-		}
-		have = append(have, major)
-	}
-	return "", fmt.Errorf("the cluster in %s was made by Postgres %s, but this machine has version %s: "+
-		"install version %s, or remove the folder to begin anew", dataDir, want, strings.Join(have, ", "), want)
+// chooseVersion returns the first of the program folders (bins, not empty) of the major version that made the cluster in
+// dataDir: no other can run it, and says so. Where there is no cluster yet, or no such folder, it is the first of all.
+func chooseVersion(bins []string, dataDir string) string {
+	text, _ := os.ReadFile(filepath.Join(dataDir, "PG_VERSION")) // none: a new cluster
+	made, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	i := slices.IndexFunc(bins, func(bin string) bool { return err == nil && versionInPath(bin) == made })
+	return bins[max(i, 0)]
 }
 
 // packages are those that have a server's programs, for each package manager.

@@ -77,7 +77,7 @@ func getCommand(s *session.Session) *cobra.Command {
 	}
 }
 
-// eachJob does something with one job, and gives what is printed of it.
+// eachJob does something with one job, and gives what is printed of it; nil: nothing.
 type eachJob func(ctx context.Context, api *client.Client, id string) (any, error)
 
 // each does something with each job, and prints what came of it. It goes on after a failure, which is told at the end.
@@ -94,9 +94,9 @@ func each(s *session.Session, do eachJob) func(*cobra.Command, []string) error {
 				if failed = fmt.Errorf("%s: %w", id, err); ctx.Err() != nil {
 					break
 				}
-				continue
+			} else if item != nil {
+				items = append(items, item)
 			}
-			items = append(items, item)
 		}
 		if len(items) > 0 {
 			if err := printJobs(p, items, len(ids)); err != nil {
@@ -238,14 +238,7 @@ func retryCommand(s *session.Session) *cobra.Command {
 func deleteCommand(s *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete JOB...", Short: "Delete jobs that have ended, with all that belongs to them", Args: command.AtLeast(1),
-		RunE: s.Public(func(ctx context.Context, api *client.Client, _ *output.Printer, ids []string) error {
-			for _, id := range ids {
-				if err := api.Delete(ctx, id); err != nil {
-					return fmt.Errorf("%s: %w", id, err)
-				}
-			}
-			return nil
-		}),
+		RunE: each(s, func(ctx context.Context, api *client.Client, id string) (any, error) { return nil, api.Delete(ctx, id) }),
 	}
 }
 
