@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/forgerun/forgerun/internal/bench/figures"
@@ -73,35 +72,28 @@ func startsOneByOne(ctx context.Context, sys lab.System, n int) (*hdrhistogram.H
 	client := loadgen.NewClient(1)
 	defer client.CloseIdleConnections()
 	s := loadgen.NewSubmission(client, sys.Target)
-	sent := make(map[uuid.UUID]time.Time, n)
+	sent := make([]time.Time, n)
 	began := time.Now()
-	for range n {
+	for i := range sent {
 		if !stack.Sleep(ctx, time.Duration(5+rand.IntN(10))*time.Millisecond) {
 			return nil, ctx.Err()
 		}
-		at := time.Now()
+		sent[i] = time.Now()
 		if err := s.Send(); err != nil {
 			return nil, err
 		}
-		id, err := s.JobID()
-		if err != nil {
-			return nil, err
-		}
-		sent[id] = at
 	}
 	if err := sys.DB.AllFinished(ctx, began, n); err != nil {
 		return nil, err
 	}
-	rows, err := sys.DB.Conn.Query(ctx, "SELECT job_id, started_at FROM jobs WHERE created_at >= $1", began)
+	rows, err := sys.DB.Conn.Query(ctx, "SELECT started_at FROM jobs WHERE created_at >= $1 ORDER BY created_at", began)
 	if err != nil {
 		return nil, err
 	}
+	started, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
 	starts := loadgen.NewHistogram()
-	var id uuid.UUID
-	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&id, &at}, func() error {
-		loadgen.Record(starts, at.Sub(sent[id]))
-		return nil
-	})
+	for i, at := range started {
+		loadgen.Record(starts, at.Sub(sent[i]))
+	}
 	return starts, err
 }

@@ -110,19 +110,16 @@ func readJobs(ctx context.Context, l *lab.Lab, sys lab.System, before time.Time)
 
 // fill lets the service finish one job and copies its rows.
 func fill(ctx context.Context, l *lab.Lab, sys lab.System) error {
-	client := loadgen.NewClient(1)
-	defer client.CloseIdleConnections()
-	s := loadgen.NewSubmission(client, sys.Target)
 	began := time.Now()
-	if err := s.Send(); err != nil {
+	if _, err := (loadgen.Closed{Clients: 1, Jobs: 1}).Submit(ctx, sys.Target); err != nil {
 		return err
 	}
-	id, err := s.JobID()
+	err := sys.WithWorker(ctx, func(*stack.Process) error { return sys.DB.AllFinished(ctx, began, 1) })
 	if err != nil {
 		return err
 	}
-	err = sys.WithWorker(ctx, func(*stack.Process) error { return sys.DB.AllFinished(ctx, began, 1) })
-	if err != nil {
+	var id uuid.UUID
+	if err := sys.DB.Conn.QueryRow(ctx, "SELECT job_id FROM jobs").Scan(&id); err != nil {
 		return err
 	}
 	fmt.Printf("  filling the tables with %d finished jobs\n", l.Rows)

@@ -19,14 +19,11 @@ type throughput struct {
 	path     lab.Path
 }
 
-func (t throughput) acceptedRate() float64 { return t.accepted.Rate() }
-func (t throughput) acceptedP99() float64  { return loadgen.Quantile(t.accepted.Latency, 99) }
-func (t throughput) finishedRate() float64 { return t.path.Finished }
-func (t throughput) cpu() float64          { return t.path.CPU() }
+func (t throughput) p99() float64 { return loadgen.Quantile(t.accepted.Latency, 99) }
 
 func (t throughput) String() string {
 	return fmt.Sprintf("accepted %.0f/s (p50 %.1f ms, p99 %.1f ms); %v\n    %v",
-		t.acceptedRate(), loadgen.Quantile(t.accepted.Latency, 50), t.acceptedP99(), t.usage, t.path)
+		t.accepted.Rate(), loadgen.Quantile(t.accepted.Latency, 50), t.p99(), t.usage, t.path)
 }
 
 // Throughput measures submission with the workers stopped, and the whole path.
@@ -36,10 +33,11 @@ func Throughput(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 		return nil, err
 	}
 	return []figures.Figure{
-		figures.New(fmt.Sprintf("Accepted one by one, %d clients, jobs/s", lab.Clients), got, throughput.acceptedRate),
-		figures.New("Time to the answer, p99, ms", got, throughput.acceptedP99),
-		figures.New("Submitted and finished at the same time, jobs/s", got, throughput.finishedRate),
-		figures.New("CPU of that, seconds for 1,000 jobs", got, throughput.cpu),
+		figures.New(fmt.Sprintf("Accepted one by one, %d clients, jobs/s", lab.Clients), got,
+			func(t throughput) float64 { return t.accepted.Rate() }),
+		figures.New("Time to the answer, p99, ms", got, throughput.p99),
+		figures.New("Submitted and finished at the same time, jobs/s", got, func(t throughput) float64 { return t.path.Finished }),
+		figures.New("CPU of that, seconds for 1,000 jobs", got, func(t throughput) float64 { return t.path.CPU() }),
 	}, nil
 }
 

@@ -42,7 +42,7 @@ func (l *Lab) Sustained(ctx context.Context, sys System, worker *stack.Process) 
 	gate := loadgen.NewGate(backlogBound)
 	var group errgroup.Group
 	watching, stop := context.WithCancel(ctx)
-	group.Go(func() error { return watchFinished(watching, sys.DB, began, gate.Update) })
+	group.Go(func() error { return watchFinished(watching, sys.DB.URL, began, gate.Update) })
 	var load loadgen.Load
 	group.Go(func() (err error) {
 		defer stop()
@@ -67,34 +67,24 @@ func (l *Lab) Sustained(ctx context.Context, sys System, worker *stack.Process) 
 	return p, err
 }
 
-// watchFinished passes on how many jobs have finished since a moment, until the
-// context ends. It reads only rows later than the mark, and so misses transactions
-// that take longer than delay to commit: the number bounds the backlog and is no result.
-func watchFinished(ctx context.Context, d *Database, since time.Time, update func(int)) error {
-	const delay = 500 * time.Millisecond
-	conn, err := pgx.Connect(ctx, d.URL)
-	if err != nil {
+// watchFinished passes on how many jobs have finished since a moment, until the context ends.
+func watchFinished(ctx context.Context, url string, since time.Time, update func(int)) error {
+	d := Database{}
+	var err error
+	if d.Conn, err = pgx.Connect(ctx, url); err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	counted, mark := 0, since
+	defer func() { _ = d.Conn.Close(context.WithoutCancel(ctx)) }()
 	for {
-		next := time.Now().Add(-delay)
-		if next.Before(mark) {
-			next = mark
-		}
-		var old, recent int
 		asked := time.Now()
-		err := conn.QueryRow(ctx, `SELECT count(*) FILTER (WHERE finished_at <= $2), count(*) FILTER (WHERE finished_at > $2)
-			FROM jobs WHERE finished_at > $1`, mark, next).Scan(&old, &recent)
+		finished, err := d.Number(ctx, "SELECT count(*) FROM jobs WHERE finished_at > $1", since)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		counted, mark = counted+old, next
-		update(counted + recent)
+		update(int(finished))
 		Pause(ctx, rest(time.Since(asked), finishedInterval))
 	}
 }

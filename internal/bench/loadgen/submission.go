@@ -4,11 +4,9 @@
 package loadgen
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/valyala/fasthttp"
 )
 
@@ -49,15 +47,6 @@ func newRequest(url, key string) *fasthttp.Request {
 // Send submits a job. Anything but 202 is an error.
 func (s Submission) Send() error {
 	return send(s.client, s.request, s.response, fasthttp.StatusAccepted)
-}
-
-// JobID is that of the job which was accepted last.
-func (s Submission) JobID() (uuid.UUID, error) {
-	var receipt struct {
-		ID uuid.UUID `json:"job_id"`
-	}
-	err := json.Unmarshal(s.response.Body(), &receipt)
-	return receipt.ID, err
 }
 
 // Read gets an address. Anything but 200 is an error.
