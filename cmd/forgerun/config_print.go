@@ -74,7 +74,7 @@ func (v variable) shown(value string) string {
 	return value
 }
 
-// printed is a value as 'forgerun config' shows it: an address without its password, and otherwise as anybody may read it.
+// printed is a value as 'forgerun config' shows it: an address without its password, and otherwise as others may read it.
 func printed(v variable, value string) string {
 	if v.secret {
 		if address, ok := maskAddress(value); ok {

@@ -70,8 +70,8 @@ func examine(ctx context.Context, role string, cfg Config, bad error, unknown []
 // fewConnections is what a usual number of clients may come to.
 const fewConnections = 2_000
 
-// judgeFiles says how many connections a process that is started in the same
-// place can have: the limit of open files is inherited.
+// judgeFiles says how many connections a process that is started from here
+// can have: the limit of open files is inherited.
 func (fs *configFindings) judgeFiles(role string, connections int) {
 	const what = "file descriptors"
 	found := fmt.Sprintf("room for %d connections of clients", connections)

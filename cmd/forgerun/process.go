@@ -186,7 +186,7 @@ func (p *process) startTracing() error {
 }
 
 // listen opens the public listener of the roles that have one, and completes
-// the public URL; the roles that tell addresses without one must be given it.
+// the public URL; the roles that publish addresses without one must be given it.
 func listen(cfg *Config, role string) (net.Listener, error) {
 	var l net.Listener
 	addr := cfg.HTTPAddr

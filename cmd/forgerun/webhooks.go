@@ -66,7 +66,7 @@ func (p *process) webhooksDeps() delivery.WebhooksDeps {
 const directoryAge = 5 * time.Second
 
 // newDirectory gives the published signing keys, read from storage no more
-// often than need be: anybody may ask.
+// often than need be: requests need no key.
 func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 	var mu sync.Mutex
 	var known []byte

@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// How many failures there may be. Whoever uses a wrong key by mistake names
+// How many failures there may be. A client with a wrong key names
 // always the same: it reaches the limit of the key, and attempts that this
 // refuses do not count against the address, which others may share.
 const (
@@ -41,7 +41,7 @@ func newTable[K comparable, V any]() *lru.LRU[K, V] {
 	return table
 }
 
-// maxLines is how many lines a second tell of failures.
+// maxLines is how many lines a second are logged about failures.
 const maxLines = 3
 
 // Limiter counts failed attempts to authenticate.
@@ -87,7 +87,7 @@ func New(clock func() time.Time, f telemetry.Factory) *Limiter {
 // before the next one. Credentials that were right the last time pass: what
 // others do at the same address, or with the id of the same key, is no reason to
 // refuse them. An address without a recent failure may try every key, so that
-// nobody shuts a key's owner out from elsewhere.
+// others cannot shut a key's owner out from elsewhere.
 func (l *Limiter) Check(source netip.Addr, credential string) (wait time.Duration) {
 	hash := sha256.Sum256([]byte(credential))
 	l.mu.Lock()

@@ -31,7 +31,7 @@ func profilesCommand(s *session.Session) *cobra.Command {
 }
 
 func setProfileCommand(s *session.Session) *cobra.Command {
-	var place access.Place
+	var endpoint access.Endpoint
 	keyStdin, tokenStdin := false, false
 	c := &cobra.Command{
 		Use: "set NAME", Short: "Make or change a profile", Args: command.Exactly(1),
@@ -42,37 +42,37 @@ func setProfileCommand(s *session.Session) *cobra.Command {
 			case keyStdin && tokenStdin:
 				return command.Usagef("standard input is read once: use --key-stdin and --admin-token-stdin one after the other")
 			case keyStdin:
-				place.Key, err = s.ReadSecret()
+				endpoint.Key, err = s.ReadSecret()
 			case tokenStdin:
-				place.AdminToken, err = s.ReadSecret()
+				endpoint.AdminToken, err = s.ReadSecret()
 			}
 			if err != nil {
 				return err
 			}
-			return withProfiles(s, func(all *access.Profiles) error { return setProfile(all, args[0], place) })
+			return withProfiles(s, func(all *access.Profiles) error { return setProfile(all, args[0], endpoint) })
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&place.URL, "url", "", "`address` of the service")
-	f.StringVar(&place.Key, "key", "", "API `key` (--key-stdin is better)")
+	f.StringVar(&endpoint.URL, "url", "", "`address` of the service")
+	f.StringVar(&endpoint.Key, "key", "", "API `key` (--key-stdin is better)")
 	f.BoolVar(&keyStdin, "key-stdin", false, "read the API key from standard input")
-	f.StringVar(&place.AdminURL, "admin-url", "", "`address` of the admin listener")
-	f.StringVar(&place.AdminToken, "admin-token", "", "operator's `token` (--admin-token-stdin is better)")
+	f.StringVar(&endpoint.AdminURL, "admin-url", "", "`address` of the admin listener")
+	f.StringVar(&endpoint.AdminToken, "admin-token", "", "operator's `token` (--admin-token-stdin is better)")
 	f.BoolVar(&tokenStdin, "admin-token-stdin", false, "read the operator's token from standard input")
 	return c
 }
 
 func loginCommand(s *session.Session) *cobra.Command {
-	place := access.Place{}
+	endpoint := access.Endpoint{}
 	c := s.Plain(&cobra.Command{
 		Use: "login [PROFILE]", Short: "Keep the address of a service and its API key in a profile", Args: command.Between(0, 1),
 		Long: "Asks for an API key, or reads a line of standard input, tries it at the service, and keeps both in a profile, which becomes\n" +
 			"the current one (\"default\" without a name).",
 		RunE: func(c *cobra.Command, args []string) (err error) {
-			if place.Key, err = s.AskSecret("API key of " + place.URL + ": "); err != nil {
+			if endpoint.Key, err = s.AskSecret("API key of " + endpoint.URL + ": "); err != nil {
 				return err
 			}
-			api, err := s.ClientAt(place.URL, place.Key)
+			api, err := s.ClientAt(endpoint.URL, endpoint.Key)
 			if err != nil {
 				return err
 			}
@@ -89,11 +89,11 @@ func loginCommand(s *session.Session) *cobra.Command {
 			return withProfiles(s, func(all *access.Profiles) error {
 				all.Current = name
 				s.Notef("The key is right. It is kept as profile %s in %s.", name, all.Path())
-				return setProfile(all, name, place)
+				return setProfile(all, name, endpoint)
 			})
 		},
 	})
-	c.Flags().StringVar(&place.URL, "url", "http://127.0.0.1:8080", "`address` of the service")
+	c.Flags().StringVar(&endpoint.URL, "url", "http://127.0.0.1:8080", "`address` of the service")
 	return c
 }
 
@@ -109,12 +109,12 @@ func withProfiles(s *session.Session, change func(*access.Profiles) error) error
 	return profiles.Save()
 }
 
-func setProfile(profiles *access.Profiles, name string, changes access.Place) error {
+func setProfile(profiles *access.Profiles, name string, changes access.Endpoint) error {
 	if profiles.All == nil {
-		profiles.All = map[string]access.Place{}
+		profiles.All = map[string]access.Endpoint{}
 	}
 	old := profiles.All[name]
-	profiles.All[name] = access.Place{
+	profiles.All[name] = access.Endpoint{
 		URL: cmp.Or(changes.URL, old.URL), Key: cmp.Or(changes.Key, old.Key),
 		AdminURL: cmp.Or(changes.AdminURL, old.AdminURL), AdminToken: cmp.Or(changes.AdminToken, old.AdminToken),
 	}

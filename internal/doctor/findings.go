@@ -22,7 +22,7 @@ type Severity string
 // Severities.
 const (
 	Healthy Severity = "ok"
-	Warning Severity = "warn" // works, but will surprise somebody
+	Warning Severity = "warn" // works, but not as expected
 	Failing Severity = "FAIL" // does not work, or loses what was acknowledged
 )
 
@@ -51,7 +51,7 @@ type Findings []Finding
 // OK adds what is well.
 func (fs *Findings) OK(what, found string) { *fs = append(*fs, Finding{Healthy, what, found, ""}) }
 
-// Warn adds what works, but will surprise somebody.
+// Warn adds what works, but not as expected.
 func (fs *Findings) Warn(what, found, advice string) {
 	*fs = append(*fs, Finding{Warning, what, found, advice})
 }
@@ -99,7 +99,7 @@ func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text s
 
 // Postgres' clock decides leases and due times, for everybody. This machine's
 // clock decides when API keys end and when Redis lets go of waiting tasks, and
-// it stamps signatures. A second is what somebody may notice; beyond half a
+// it stamps signatures. A second may be noticed; beyond half a
 // minute asynq takes tasks away from workers that are alive.
 const (
 	clockWarn = time.Second
@@ -183,15 +183,15 @@ type obstacle struct {
 	advice string
 }
 
-func (fs *Findings) judgeObstacle(store, place, variable string, err error, known []obstacle) {
-	if place == "" {
-		place = "(" + variable + ")"
+func (fs *Findings) judgeObstacle(store, address, variable string, err error, known []obstacle) {
+	if address == "" {
+		address = "(" + variable + ")"
 	} else {
-		place = "at " + place
+		address = "at " + address
 	}
 	for _, o := range known {
 		if errors.Is(err, o.err) {
-			fs.Fail(store, place+" "+err.Error(), o.advice)
+			fs.Fail(store, address+" "+err.Error(), o.advice)
 		}
 	}
 }

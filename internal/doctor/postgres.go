@@ -171,7 +171,7 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 	}
 }
 
-// judgeState reports which processes there are. Whoever asks may be about to start them.
+// judgeState reports which processes there are. They may be about to be started.
 func (fs *Findings) judgeState(s repo.State) {
 	fs.judgeWorkers(s)
 	fs.judgeSteps(s.Ahead)
@@ -198,7 +198,7 @@ func (fs *Findings) judgeSteps(ahead bool) {
 			"(chronyd without makestep after the start)")
 }
 
-// longDue is for how long a job may be due before somebody should know: a task
+// longDue is for how long a job may be due before it is reported: a task
 // that Redis lost is dispatched again sooner.
 const longDue = time.Minute
 

@@ -89,7 +89,7 @@ func (fs *Findings) judgeAppendOnly(name string, s queue.ServerFacts) {
 	}
 }
 
-// fullMemory is the part of maxmemory beyond which somebody should look.
+// fullMemory is the part of maxmemory beyond which it is reported.
 const fullMemory = 0.8
 
 func (fs *Findings) judgeMemory(name string, s queue.ServerFacts) {

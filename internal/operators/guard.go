@@ -217,7 +217,7 @@ func (g Guard) Logout(r *http.Request) *Refusal {
 	return nil
 }
 
-// Renew tells the browser that its session was used, at most once a minute.
+// Renew sends the browser its session anew, at most once a minute.
 func (g Guard) Renew(w http.ResponseWriter, r *http.Request) {
 	if s, ok := g.session(r); ok {
 		if renewed, due := s.Renewed(g.now()); due {
@@ -259,7 +259,7 @@ func reasonOf(given string) string {
 	return "wrong token"
 }
 
-// log tells of failures, a few lines a second.
+// log logs failures, a few lines a second.
 func (g Guard) log(r *http.Request, source netip.Addr, reason string) {
 	if omitted, due := g.Attempts.Line(); due {
 		g.Log.LogAttrs(r.Context(), slog.LevelWarn, "admin authentication failed", slog.String("reason", reason),

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Operator is somebody with a token.
+// Operator is a person or program with a token.
 type Operator struct {
 	Name     string
 	ReadOnly bool // may look at everything and change nothing

@@ -115,7 +115,7 @@ func sweepTemp(parent string) {
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < time.Minute {
 			continue
 		}
-		// Anybody may make a folder of this name here: touch only one's own.
+		// Other users may make folders of this name here: touch only one's own.
 		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() {
 			continue
 		}

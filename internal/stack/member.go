@@ -63,7 +63,7 @@ func (r *Role) AwaitReady(ctx context.Context) error {
 }
 
 const (
-	// maxEarlyExits in a row are more than an accident, such as a port that somebody else took.
+	// maxEarlyExits in a row are more than an accident, such as a port that is taken meanwhile.
 	maxEarlyExits = 5
 	// earlyPause follows an early end, as often as there were some in a row.
 	earlyPause, maxPause = 200 * time.Millisecond, 2 * time.Second
@@ -104,7 +104,7 @@ func (m *member) supervise() {
 }
 
 // runOnce starts the process and waits for its end. It reports whether the process was ever ready, and why it ended before
-// unless somebody asked for that.
+// unless it was asked to.
 func (m *member) runOnce() (ready bool, err error) {
 	r, err := m.launch()
 	if err != nil {
@@ -125,7 +125,7 @@ func (m *member) runOnce() (ready bool, err error) {
 	if r.stopping.Load() {
 		return ready, nil
 	}
-	m.stack.log.Warn(m.name+" ended although nobody asked for it", "pid", r.PID(), "error", r.exitReason())
+	m.stack.log.Warn(m.name+" ended unexpectedly", "pid", r.PID(), "error", r.exitReason())
 	what := ErrExited
 	if r.cmd.ProcessState.ExitCode() == exitBadConfiguration {
 		what = errRefused
@@ -241,7 +241,7 @@ func stopMembers(ctx context.Context, members []*member) error {
 	return errors.Join(errs...)
 }
 
-// dialAPI connects to the living api processes in turn, and waits a moment for one if there is none.
+// dialAPI connects to the running api processes one after the other, and waits a moment for one if there is none.
 func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
@@ -250,7 +250,7 @@ func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 		s.mu.Lock()
 		apis := s.apis
 		s.mu.Unlock()
-		first := s.turn.Add(1)
+		first := s.next.Add(1)
 		for i := range apis {
 			if r := apis[(first+uint64(i))%uint64(len(apis))].living(); r != nil {
 				if conn, err := dialer.DialContext(ctx, "tcp4", r.api); err == nil {

@@ -40,7 +40,7 @@ type Options struct {
 	Faults bool
 	// Clock makes the service a test bed, whose clock faults may move.
 	Clock bool
-	// DatabaseURL and RedisURL, both or none, are servers that somebody else runs.
+	// DatabaseURL and RedisURL, both or none, are servers of others.
 	// Beside them only workers are started. No fault is done to them, and no proxy
 	// stands before anything but receivers.
 	DatabaseURL, RedisURL string

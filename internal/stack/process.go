@@ -51,7 +51,7 @@ type Process struct {
 	offset int64 // where this run's output begins in the log
 
 	term     sync.Once   // SIGTERM is sent once: programs take a second one for "at once"
-	stopping atomic.Bool // somebody has asked for the end
+	stopping atomic.Bool // its end was requested
 	killed   atomic.Bool
 	exited   chan struct{} // closed when the process is gone and reaped
 	err      error         // how it ended, valid once exited is closed
@@ -179,7 +179,7 @@ type step struct {
 }
 
 // Stop asks the process to end (SIGTERM), paused or not, and waits until it has; after the grace it kills the group. Any end
-// but exit status 0 within the grace is an error, unless somebody else has killed the process meanwhile.
+// but exit status 0 within the grace is an error, unless Kill was called meanwhile.
 func (p *Process) Stop(grace time.Duration) error {
 	err := p.end(step{syscall.SIGTERM, grace})
 	if err == nil && p != nil && p.err != nil && !p.killed.Load() {

@@ -49,7 +49,7 @@ func TestCommandIsRunAsToldTo(t *testing.T) {
 	p := startProcess(t, c)
 	require.EqualError(t, p.exitReason(), "exit status 3")
 	require.True(t, p.HasExited())
-	require.False(t, p.stopping.Load(), "nobody asked for it")
+	require.False(t, p.stopping.Load(), "it was not asked to end")
 	require.Equal(t, "/\nhello  input\nerr\n", p.Output())
 	require.True(t, hasEnded(p.PID()))
 	require.ErrorIs(t, p.signal(syscall.SIGTERM), ErrNotRunning)

@@ -20,7 +20,7 @@ var ErrNotInstalled = errors.New("not installed")
 type machine struct {
 	// programDirs are searched for programs in order. Of the matches of a glob pattern the highest version is first.
 	programDirs []string
-	// spareDir is where a root parent puts folders that the servers' user could not enter at their place; see openHome.
+	// spareDir is where a root parent puts folders that the servers' user could not enter where they were asked for; see openHome.
 	spareDir string
 }
 
@@ -112,7 +112,7 @@ func chooseVersion(bins []string, dataDir string) string {
 // packages are those that have a server's programs, for each package manager.
 type packages struct{ apt, dnf, brew string }
 
-// notInstalled tells the command that installs what is missing by this machine's package manager, or those of several.
+// notInstalled names the command that installs what is missing by this machine's package manager, or those of several.
 func (m machine) notInstalled(programs string, p packages) error {
 	commands := []struct{ manager, command, systems string }{
 		{"apt-get", "sudo apt-get install " + p.apt, "Debian, Ubuntu"},

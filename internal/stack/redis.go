@@ -66,7 +66,7 @@ func (r *Redis) Do(ctx context.Context, command string) error {
 	return err
 }
 
-// converse sends commands to whoever listens on the port and returns the lines of the answers, at least one. A client
+// converse sends commands to the server on the port and returns the lines of the answers, at least one. A client
 // library would log refused connections.
 func converse(ctx context.Context, port int, commands ...string) ([]string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address(port))

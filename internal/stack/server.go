@@ -42,11 +42,11 @@ type ServerOptions struct {
 	Settings map[string]string
 	// Env are further variables of the server's environment, which is otherwise empty but for what it needs.
 	Env []string
-	// Logger gets a line for each start, and for an end that nobody asked for. Nil: none.
+	// Logger gets a line for each start, and for an unexpected end. Nil: none.
 	Logger *slog.Logger
 
 	log       string   // file that what the server prints is appended to; "": one in Dir
-	throwaway bool     // a new cluster is one that nobody needs after a power failure
+	throwaway bool     // a new cluster need not survive a power failure
 	machine   *machine // nil: this one
 }
 
@@ -176,7 +176,7 @@ func (s *server) attempt(ctx context.Context) error {
 // reportExit ends with the process.
 func (s *server) reportExit(p *Process) {
 	if err := p.exitReason(); !p.stopping.Load() {
-		s.o.Logger.Error(s.name+" ended although nobody stopped it",
+		s.o.Logger.Error(s.name+" ended unexpectedly",
 			"pid", p.PID(), "action", "watch_server", "error_message", p.Explain(err).Error())
 	}
 }
@@ -218,7 +218,7 @@ const (
 
 const loopback = "127.0.0.1"
 
-// reservePort chooses a port that nobody chooses again until its holder is closed: a UDP socket on the same number, which
+// reservePort chooses a port that is not chosen again until its holder is closed: a UDP socket on the same number, which
 // choosing takes too. Servers bind the TCP port only.
 func reservePort() (port int, holder net.PacketConn, err error) {
 	for range 200 {
@@ -235,7 +235,7 @@ func reservePort() (port int, holder net.PacketConn, err error) {
 	return 0, nil, errors.New("no free port between 20000 and 29999 on 127.0.0.1")
 }
 
-// FreeAddress returns an address on 127.0.0.1 on which nobody listens now, and which no server of this package has chosen.
+// FreeAddress returns an address on 127.0.0.1 on which nothing listens now, and which no server of this package has chosen.
 func FreeAddress() (string, error) {
 	port, holder, err := reservePort()
 	if err != nil {

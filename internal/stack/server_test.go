@@ -86,10 +86,10 @@ func TestDataIsKeptOverStopsAndCrashes(t *testing.T) {
 
 		require.NoError(t, s.Kill())
 		startedAgain()
-		require.False(t, text.contains("although nobody stopped it"))
+		require.False(t, text.contains("ended unexpectedly"))
 
 		require.NoError(t, syscall.Kill(s.PID(), syscall.SIGKILL))
-		testkit.Eventually(t, "the death is reported", func() bool { return text.contains("although nobody stopped it") })
+		testkit.Eventually(t, "the death is reported", func() bool { return text.contains("ended unexpectedly") })
 		startedAgain()
 
 		var all sync.WaitGroup

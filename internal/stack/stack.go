@@ -2,8 +2,8 @@
 // that are done to them. "forgerun dev", the simulator, the benchmark and tests use it.
 //
 // StartPostgres, StartRedis and Temp run servers alone, StartProcess any program. Start runs a whole service: its stores, api,
-// webhooks and worker processes. Whatever of it ends although nobody asked for it is started again, and Chaos disturbs it.
-// Nothing here knows a schema, a queue or a job, and servers that somebody else runs are left alone.
+// webhooks and worker processes. What of it ends unexpectedly is started again, and Chaos does faults to it.
+// Nothing here knows a schema, a queue or a job, and servers of others are left alone.
 //
 // What holds for every server:
 //
@@ -56,7 +56,7 @@ type Stack struct {
 	running sync.WaitGroup
 	// serverFault is held while Postgres or Redis is stopped or started: one of them is disturbed at a time.
 	serverFault *semaphore.Weighted
-	turn        atomic.Uint64 // which api process gets the next connection
+	next        atomic.Uint64 // which api process gets the next connection
 	close       func() error
 
 	mu       sync.Mutex
@@ -288,7 +288,7 @@ func (s *Stack) startServers(ctx context.Context) (err error) {
 
 func (s *Stack) logOf(name string) string { return filepath.Join(s.Logs(), name+".log") }
 
-// watchServers starts servers that ended although nobody asked for it.
+// watchServers starts servers that ended unexpectedly.
 func (s *Stack) watchServers() {
 	for Sleep(s.ctx, watchPeriod) {
 		if err := s.healServers(s.ctx); err != nil && s.ctx.Err() == nil {

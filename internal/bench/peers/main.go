@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer p.close()
-	left := 0 // jobs that nobody has worked off
+	left := 0 // jobs that were not executed yet
 	for _, phase := range args[2:] {
 		began, cpu := time.Now(), ownCPU()
 		n, err := do(ctx, p, phase, &left)

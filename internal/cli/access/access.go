@@ -27,8 +27,8 @@ const (
 // Variables are those that only the command line reads, and the servers do not.
 var Variables = []string{EnvURL, EnvKey, EnvAdminURL, EnvProfile, EnvProfiles}
 
-// Place is a service with credentials. Members may be empty.
-type Place struct {
+// Endpoint is a service with credentials. Members may be empty.
+type Endpoint struct {
 	URL        string `yaml:"url,omitempty"`
 	Key        string `yaml:"key,omitempty"`
 	AdminURL   string `yaml:"admin_url,omitempty"`
@@ -37,13 +37,13 @@ type Place struct {
 
 // Flags are what the command line says.
 type Flags struct {
-	Place
+	Endpoint
 	Profile string
 }
 
-// source is a place, and where it was found.
+// source is a endpoint, and where it was found.
 type source struct {
-	Place
+	Endpoint
 	name string
 }
 
@@ -53,20 +53,20 @@ type Finder struct {
 	Getenv func(string) string
 }
 
-// ErrNowhere is an address that nothing tells.
-var ErrNowhere = errors.New("the address is not known")
+// ErrNoAddress is an address that is given nowhere.
+var ErrNoAddress = errors.New("the address is not known")
 
 // Client finds the public API, and a key for it if there is one.
 func (f Finder) Client() (url, key string, err error) {
-	return f.find("the service", "--url", EnvURL, func(p Place) (string, string) { return p.URL, p.Key })
+	return f.find("the service", "--url", EnvURL, func(p Endpoint) (string, string) { return p.URL, p.Key })
 }
 
 // Operator finds the operator API, and a token for it if there is one.
 func (f Finder) Operator() (url, token string, err error) {
-	return f.find("the admin listener", "--admin-url", EnvAdminURL, func(p Place) (string, string) { return p.AdminURL, p.AdminToken })
+	return f.find("the admin listener", "--admin-url", EnvAdminURL, func(p Endpoint) (string, string) { return p.AdminURL, p.AdminToken })
 }
 
-func (f Finder) find(what, flag, variable string, of func(Place) (address, credential string)) (address, credential string, err error) {
+func (f Finder) find(what, flag, variable string, of func(Endpoint) (address, credential string)) (address, credential string, err error) {
 	sources, missing, err := f.sources()
 	if err != nil {
 		return "", "", err
@@ -78,7 +78,7 @@ func (f Finder) find(what, flag, variable string, of func(Place) (address, crede
 		missing = " (" + missing + ")"
 	}
 	return "", "", command.Usagef("%s: %w: give %s, set %s, make a profile (forgerun profiles set --help) "+
-		"or start forgerun dev in this folder%s", what, ErrNowhere, flag, variable, missing)
+		"or start forgerun dev in this folder%s", what, ErrNoAddress, flag, variable, missing)
 }
 
 // AdminToken finds an operator's token that was given alone, as a flag or in the environment; "" if there is none.
@@ -88,9 +88,9 @@ func (f Finder) AdminToken() string {
 
 // pick takes the first address, and the first credential that may be sent there: one that was found with an address goes to no
 // other; one that flags or the environment name alone goes anywhere.
-func pick(sources []source, of func(Place) (address, credential string)) (address, credential string) {
+func pick(sources []source, of func(Endpoint) (address, credential string)) (address, credential string) {
 	for _, s := range sources {
-		a, c := of(s.Place)
+		a, c := of(s.Endpoint)
 		if address == "" {
 			address = a
 		}
@@ -112,10 +112,10 @@ const (
 	fromEnvironment = "environment"
 )
 
-// sources are all places that are known, the most deliberate first. missing says why there is no more.
+// sources are all endpoints that are known, by precedence. missing says why there is no more.
 func (f Finder) sources() (sources []source, missing string, err error) {
-	sources = append(sources, source{f.Flags.Place, fromFlags})
-	environment := source{Place{
+	sources = append(sources, source{f.Flags.Endpoint, fromFlags})
+	environment := source{Endpoint{
 		URL: f.Getenv(EnvURL), Key: f.Getenv(EnvKey), AdminURL: f.Getenv(EnvAdminURL), AdminToken: FirstToken(f.Getenv(EnvAdminToken)),
 	}, fromEnvironment}
 	profiles, err := LoadProfiles(f.Getenv)
@@ -123,16 +123,16 @@ func (f Finder) sources() (sources []source, missing string, err error) {
 		return nil, "", err
 	}
 	if name := f.Flags.Profile; name != "" { // named on the command line: it comes before the environment
-		place, err := profiles.Find(name)
-		return append(sources, source{place, "profile " + name}, environment), "", err
+		endpoint, err := profiles.Find(name)
+		return append(sources, source{endpoint, "profile " + name}, environment), "", err
 	}
 	sources = append(sources, environment)
 	if name := cmp.Or(f.Getenv(EnvProfile), profiles.Current); name != "" {
-		place, err := profiles.Find(name)
+		endpoint, err := profiles.Find(name)
 		if err != nil {
 			return nil, "", err
 		}
-		sources = append(sources, source{place, "profile " + name})
+		sources = append(sources, source{endpoint, "profile " + name})
 	}
 	dev, err := ReadDev(cmp.Or(f.Getenv(EnvDataDir), ".forgerun"))
 	switch {
@@ -141,7 +141,7 @@ func (f Finder) sources() (sources []source, missing string, err error) {
 	case err != nil:
 		return nil, "", err
 	default:
-		sources = append(sources, source{Place{dev.URL, dev.APIKey, dev.AdminURL, dev.AdminToken}, "dev"})
+		sources = append(sources, source{Endpoint{dev.URL, dev.APIKey, dev.AdminURL, dev.AdminToken}, "dev"})
 	}
 	return sources, missing, nil
 }
@@ -156,4 +156,4 @@ func FirstToken(list string) string {
 }
 
 // String does not show credentials.
-func (p Place) String() string { return fmt.Sprintf("%s, %s", p.URL, p.AdminURL) }
+func (p Endpoint) String() string { return fmt.Sprintf("%s, %s", p.URL, p.AdminURL) }

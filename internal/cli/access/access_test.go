@@ -34,7 +34,7 @@ func (w *world) profiles(current string) {
 	p, err := access.LoadProfiles(w.getenv)
 	require.NoError(w.t, err)
 	p.Current = current
-	p.All = map[string]access.Place{
+	p.All = map[string]access.Endpoint{
 		"one": {URL: "http://one/v1", Key: "k-one", AdminURL: "http://one-admin", AdminToken: "t-one"}, "two": {URL: "http://two"},
 	}
 	require.NoError(w.t, p.Save())
@@ -52,7 +52,7 @@ func TestOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, _, err := access.Finder{Getenv: w.getenv}.Client()
-	require.ErrorIs(t, err, access.ErrNowhere)
+	require.ErrorIs(t, err, access.ErrNoAddress)
 	require.ErrorContains(t, err, "FORGERUN_URL")
 	w.dev(os.Getpid())
 	w.finds(access.Flags{}, "http://dev", "k-dev")
@@ -61,8 +61,8 @@ func TestOrder(t *testing.T) {
 	require.Equal(t, []string{"http://dev-admin", "t-dev"}, []string{url, token})
 	w.profiles("one")
 	w.finds(access.Flags{}, "http://one/v1", "k-one")
-	w.finds(access.Flags{Place: access.Place{URL: "http://one"}}, "http://one", "k-one") // the same place
-	w.finds(access.Flags{Place: access.Place{URL: "http://elsewhere"}}, "http://elsewhere", "")
+	w.finds(access.Flags{Endpoint: access.Endpoint{URL: "http://one"}}, "http://one", "k-one") // the same endpoint
+	w.finds(access.Flags{Endpoint: access.Endpoint{URL: "http://elsewhere"}}, "http://elsewhere", "")
 	w.env[access.EnvProfile] = "two"
 	w.finds(access.Flags{}, "http://two", "")
 	w.env[access.EnvKey] = "k-env"
@@ -71,7 +71,7 @@ func TestOrder(t *testing.T) {
 	w.finds(access.Flags{}, "http://env", "k-env")
 	w.finds(access.Flags{Profile: "two"}, "http://two", "") // the key of the environment is that address'
 	w.finds(access.Flags{Profile: "one"}, "http://one/v1", "k-one")
-	w.finds(access.Flags{Profile: "one", Place: access.Place{Key: "k-flag"}}, "http://one/v1", "k-flag")
+	w.finds(access.Flags{Profile: "one", Endpoint: access.Endpoint{Key: "k-flag"}}, "http://one/v1", "k-flag")
 	_, _, err = access.Finder{Flags: access.Flags{Profile: "three"}, Getenv: w.getenv}.Client()
 	require.ErrorContains(t, err, `there is no profile "three"`)
 	require.ErrorContains(t, err, "there is one, two")

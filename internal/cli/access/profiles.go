@@ -18,10 +18,10 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// Profiles are the services that somebody uses. They are kept in a file that nobody else can read.
+// Profiles are the services that a user has. They are kept in a file that only this user can read.
 type Profiles struct {
-	Current string           `yaml:"current,omitempty"`
-	All     map[string]Place `yaml:"profiles,omitempty"`
+	Current string              `yaml:"current,omitempty"`
+	All     map[string]Endpoint `yaml:"profiles,omitempty"`
 
 	path string
 }
@@ -72,14 +72,14 @@ func (p *Profiles) Path() string { return p.path }
 // Names are those of all profiles, sorted.
 func (p *Profiles) Names() []string { return slices.Sorted(maps.Keys(p.All)) }
 
-// Find gives the place of a profile.
-func (p *Profiles) Find(name string) (Place, error) {
-	place, ok := p.All[name]
+// Find gives the endpoint of a profile.
+func (p *Profiles) Find(name string) (Endpoint, error) {
+	endpoint, ok := p.All[name]
 	if !ok {
 		known := cmp.Or(strings.Join(p.Names(), ", "), "none")
-		return Place{}, command.Usagef("there is no profile %q in %s; there is %s", name, p.path, known)
+		return Endpoint{}, command.Usagef("there is no profile %q in %s; there is %s", name, p.path, known)
 	}
-	return place, nil
+	return endpoint, nil
 }
 
 // Save writes the file.

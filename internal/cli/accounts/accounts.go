@@ -76,7 +76,7 @@ func apis(s *session.Session) (*operator.Client, *client.Client, *output.Printer
 		return nil, nil, nil, err
 	}
 	admin, err := s.Operator()
-	if !errors.Is(err, access.ErrNowhere) {
+	if !errors.Is(err, access.ErrNoAddress) {
 		return admin, nil, printer, err
 	}
 	public, err := s.Client()
@@ -106,7 +106,7 @@ func createClient(ctx context.Context, s *session.Session, withKey bool) error {
 		return err
 	}
 	var one made
-	if admin == nil { // anybody may, or the operator
+	if admin == nil { // with open registration, or as operator
 		if public, err = s.Registrar(); err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func Code(code int) error {
 	return &Exit{Code: code}
 }
 
-// Usagef is an error of whoever typed the command.
+// Usagef is an error in how the command was used.
 func Usagef(format string, args ...any) error { return &Exit{WrongUsage, fmt.Errorf(format, args...)} }
 
 // Execute runs the program that root is, and gives its exit code. An error that is not an Exit is a failure. What is wrong is

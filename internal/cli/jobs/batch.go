@@ -144,7 +144,7 @@ func waitForBatch(ctx context.Context, api *client.Client, p *output.Printer, id
 
 var failedView = output.NewView("item_id", "ITEM:item_id, JOB:job_id, STATUS:status:state, STAGE:processing_stage:wide, DETAIL:detail")
 
-// progressOf tells in a line how far a batch is.
+// progressOf is a line about how far a batch is.
 func progressOf(b *client.Batch) string {
 	ended := b.Counts.Succeeded + b.Counts.Failed + b.Counts.Canceled + b.Counts.Refused
 	return fmt.Sprintf("%s %d of %d ended, %d failed", Bar(ended*100/max(1, b.Total), 24), ended, b.Total, b.Counts.Failed)

@@ -80,7 +80,7 @@ func getCommand(s *session.Session) *cobra.Command {
 // eachJob does something with one job, and gives what is printed of it; nil: nothing.
 type eachJob func(ctx context.Context, api *client.Client, id string) (any, error)
 
-// each does something with each job, and prints what came of it. It goes on after a failure, which is told at the end.
+// each does something with each job, and prints what came of it. It goes on after a failure, which is returned at the end.
 func each(s *session.Session, do eachJob) func(*cobra.Command, []string) error {
 	return s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, ids []string) error {
 		var items []any

@@ -74,7 +74,7 @@ func codeOf(job *client.Job) int {
 	return command.Failed
 }
 
-// worse gives the code that tells more: a failure before a cancel before a success.
+// worse gives the code that says more: a failure before a cancel before a success.
 func worse(a, b int) int {
 	if a == command.Failed || b == command.Failed {
 		return command.Failed

@@ -129,7 +129,7 @@ func (s *Session) Printer() (*output.Printer, error) {
 	return &output.Printer{Form: form, Out: s.Stdout, Style: s.Style(), Now: time.Now}, nil
 }
 
-// Notef tells a person something beside the output.
+// Notef writes a note for people to standard error.
 func (s *Session) Notef(format string, args ...any) {
 	_, _ = fmt.Fprintln(s.Stderr, term.Line(fmt.Sprintf(format, args...)))
 }
@@ -192,7 +192,7 @@ func (s *Session) ReadSecret() (string, error) {
 	return line, nil
 }
 
-// Explain adds to an error what whoever sits in front of it can do.
+// Explain adds to an error what the user can do about it.
 func Explain(ctx context.Context, err error) error {
 	exit, known := errors.AsType[*command.Exit](err)
 	switch {

@@ -155,7 +155,7 @@ type receiver struct {
 	failed error
 }
 
-// begin tells the receiver its webhook: only now can it verify.
+// begin gives the receiver its webhook: only now can it verify.
 func (r *receiver) begin(w *client.Webhook) {
 	keys := func(id string) (ed25519.PublicKey, error) { return r.directory.Key(id) }
 	r.verifier, r.seen = &client.Verifier{Secret: w.Secret, Keys: keys, URL: w.URL}, map[string]bool{}
