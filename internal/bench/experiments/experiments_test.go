@@ -22,13 +22,13 @@ func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 // What the peers' program prints is read phase by phase.
 func TestPeersOutput(t *testing.T) {
 	t.Parallel()
-	var p peer
+	p := peer{}
 	require.NoError(t, p.read([]byte(`{"phase":"insert","jobs":20000,"took":4,"cpu":1}
 {"phase":"drain","jobs":20000,"took":2,"cpu":1}
 `), 9))
 	require.NoError(t, p.read([]byte(`{"phase":"batch","jobs":20000,"took":1,"cpu":1}`), 9))
 	require.NoError(t, p.read([]byte(`{"phase":"sustained","jobs":20000,"took":8,"cpu":3}`), 2))
-	require.Equal(t, peer{insert: 5000, drain: 10_000, batch: 20_000, sustained: 2500, cpu: 0.25}, p)
+	require.Equal(t, peer{"insert": 5000, "drain": 10_000, "batch": 20_000, "sustained": 2500, "cpu": 0.25}, p)
 	require.Error(t, p.read([]byte("panic"), 0))
 }
 

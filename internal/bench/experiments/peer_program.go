@@ -22,6 +22,7 @@ func buildPeers(ctx context.Context, l *lab.Lab) (path string, err error) {
 // runPeer takes River or asynq through phases. Those of one string follow each other on
 // the same stores; CPU is that of "sustained", with what the servers take.
 func runPeer(ctx context.Context, l *lab.Lab, program, name string, runs ...string) (p peer, err error) {
+	p = peer{}
 	for _, phases := range runs {
 		err := l.WithDatabase(ctx, func(d *lab.Database) error {
 			address := d.URL
@@ -48,7 +49,7 @@ func runPeer(ctx context.Context, l *lab.Lab, program, name string, runs ...stri
 }
 
 // read takes what the program printed: a line for each phase.
-func (p *peer) read(out []byte, servers float64) error {
+func (p peer) read(out []byte, servers float64) error {
 	for lines := json.NewDecoder(bytes.NewReader(out)); lines.More(); {
 		var m struct {
 			Phase           string
@@ -57,16 +58,8 @@ func (p *peer) read(out []byte, servers float64) error {
 		if err := lines.Decode(&m); err != nil {
 			return err
 		}
-		rate := m.Jobs / m.Took
-		switch m.Phase {
-		case "insert":
-			p.insert = rate
-		case "drain":
-			p.drain = rate
-		case "batch":
-			p.batch = rate
-		case "sustained":
-			p.sustained, p.cpu = rate, (m.CPU+servers)/(m.Jobs/1000)
+		if p[m.Phase] = m.Jobs / m.Took; m.Phase == "sustained" {
+			p["cpu"] = (m.CPU + servers) / (m.Jobs / 1000)
 		}
 	}
 	return nil

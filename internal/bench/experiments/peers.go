@@ -22,15 +22,13 @@ const (
 	batchProducers = 4
 )
 
-// peer is what one system did in one round, in jobs per second; 0: it has no such phase.
-type peer struct {
-	insert, batch, drain, sustained float64
-	cpu                             float64 // sustained: seconds for 1,000 jobs, the load generator included
-}
+// peer is what one system did in one round: jobs per second by phase, and as "cpu" the seconds for 1,000 jobs of phase
+// "sustained", the load generator included. A phase that it does not have is 0.
+type peer map[string]float64
 
 func (p peer) String() string {
 	return fmt.Sprintf("accepted %.0f/s, in batches %.0f/s, drained %.0f/s, sustained %.0f/s with %.3f s of CPU per 1,000 jobs",
-		p.insert, p.batch, p.drain, p.sustained, p.cpu)
+		p["insert"], p["batch"], p["drain"], p["sustained"], p["cpu"])
 }
 
 // Peers takes the same jobs through the service, River and asynq alone.
@@ -48,20 +46,24 @@ func Peers(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []figures.Figure{
-		figures.New("Submitted and finished at the same time, jobs/s", got, func(p peer) float64 { return p.sustained }),
-		figures.New("CPU of that, seconds for 1,000 jobs (less is better)", got, func(p peer) float64 { return p.cpu }),
-		figures.New("Accepted one by one, jobs/s", got, func(p peer) float64 { return p.insert }),
-		figures.New("Accepted in batches of 1,000, jobs/s", got, func(p peer) float64 { return p.batch }),
-		figures.New("Finished of a backlog, jobs/s", got, func(p peer) float64 { return p.drain }),
-	}, nil
+	var list []figures.Figure
+	for _, f := range []struct{ value, name string }{
+		{"sustained", "Submitted and finished at the same time, jobs/s"},
+		{"cpu", "CPU of that, seconds for 1,000 jobs (less is better)"},
+		{"insert", "Accepted one by one, jobs/s"},
+		{"batch", "Accepted in batches of 1,000, jobs/s"},
+		{"drain", "Finished of a backlog, jobs/s"},
+	} {
+		list = append(list, figures.New(f.name, got, func(p peer) float64 { return p[f.value] }))
+	}
+	return list, nil
 }
 
 // measureService takes the service through the same phases, each on fresh stores but the drain.
 func measureService(ctx context.Context, l *lab.Lab, s lab.Service) (p peer, err error) {
-	s.Slots = peerWorkers
+	p, s.Slots = peer{}, peerWorkers
 	err = l.Phase(ctx, s, func(sys lab.System) error {
-		if p.insert, err = submitOneByOne(ctx, sys); err != nil {
+		if p["insert"], err = submitOneByOne(ctx, sys); err != nil {
 			return err
 		}
 		return sys.WithWorker(ctx, func(*stack.Process) error {
@@ -69,7 +71,7 @@ func measureService(ctx context.Context, l *lab.Lab, s lab.Service) (p peer, err
 				return err
 			}
 			took, err := sys.DB.Number(ctx, `SELECT extract(epoch FROM max(finished_at) - min(assigned_at)) FROM jobs`)
-			p.drain = peerJobs / took
+			p["drain"] = peerJobs / took
 			return err
 		})
 	})
@@ -77,7 +79,7 @@ func measureService(ctx context.Context, l *lab.Lab, s lab.Service) (p peer, err
 		return p, err
 	}
 	err = l.Phase(ctx, s, func(sys lab.System) error {
-		p.batch, err = submitBatches(ctx, sys)
+		p["batch"], err = submitBatches(ctx, sys)
 		return err
 	})
 	if err != nil {
@@ -94,7 +96,7 @@ func measureService(ctx context.Context, l *lab.Lab, s lab.Service) (p peer, err
 			}
 			used := l.Usage(sys, worker).Since(before)
 			took, err := sys.DB.Number(ctx, `SELECT extract(epoch FROM max(finished_at) - $1::timestamptz) FROM jobs`, before.At)
-			p.sustained, p.cpu = peerJobs/took, (used.Service()+used.Generator)/(peerJobs/1000)
+			p["sustained"], p["cpu"] = peerJobs/took, (used.Service()+used.Generator)/(peerJobs/1000)
 			return err
 		})
 	})
