@@ -47,13 +47,18 @@ func Add(root, webhooksCommand *cobra.Command, s *session.Session) {
 	root.AddCommand(topics()...)
 }
 
-// explained has the errors of c, and of all below it, say what to do about them.
+// explained bounds c, and all below it, by their flag --timeout, and has their errors say what to do about them.
 func explained(c *cobra.Command) {
 	for _, below := range c.Commands() {
 		explained(below)
 	}
 	if run := c.RunE; run != nil {
-		c.RunE = func(c *cobra.Command, args []string) error { return session.Explain(c.Context(), run(c, args)) }
+		c.RunE = func(c *cobra.Command, args []string) error {
+			ctx, cancel := session.Within(c)
+			defer cancel()
+			c.SetContext(ctx)
+			return session.Explain(ctx, run(c, args))
+		}
 	}
 }
 

@@ -78,7 +78,7 @@ func loginCommand(s *session.Session) *cobra.Command {
 			}
 			for _, err := range api.Jobs(c.Context(), client.JobFilter{PageSize: 1}) {
 				if err != nil {
-					return session.Explain(c.Context(), err)
+					return err
 				}
 				break
 			}

@@ -52,7 +52,6 @@ type bulkStart struct {
 	filter                      session.Request
 	all, dryRun, override, wait bool
 	rate                        int
-	timeout                     time.Duration
 }
 
 func startBulkCommand(s *session.Session) *cobra.Command {
@@ -71,7 +70,7 @@ func startBulkCommand(s *session.Session) *cobra.Command {
 	c.Flags().BoolVar(&f.override, "override", false, "of retries: also what is not retryable, and beyond the attempts")
 	c.Flags().IntVar(&f.rate, "rate", 200, "`jobs` a second, at most")
 	c.Flags().BoolVarP(&f.wait, "wait", "w", false, "wait for its end, and exit with 1 if a job could not be changed")
-	c.Flags().DurationVar(&f.timeout, "timeout", 0, "with --wait: for how long; 0: no limit")
+	c.Flags().Duration("timeout", 0, "with --wait: for how long; 0: no limit")
 	return c
 }
 
@@ -106,7 +105,7 @@ func startBulk(ctx context.Context, api *operator.Client, p *output.Printer, act
 	}
 	path := "/bulk/" + url.PathEscape(receipt.BulkID)
 	if f.wait {
-		return waitForBulk(ctx, api, p, path, f.timeout)
+		return waitForBulk(ctx, api, p, path)
 	}
 	bulk, err := api.Get(ctx, path, nil)
 	if err != nil {
@@ -118,10 +117,10 @@ func startBulk(ctx context.Context, api *operator.Client, p *output.Printer, act
 // pollBulk is how often a bulk operation is asked how far it is.
 const pollBulk = 500 * time.Millisecond
 
-func waitForBulk(ctx context.Context, api *operator.Client, p *output.Printer, path string, timeout time.Duration) error {
+func waitForBulk(ctx context.Context, api *operator.Client, p *output.Printer, path string) error {
 	var text json.RawMessage
 	var bulk client.Bulk
-	err := session.Poll(ctx, timeout, func(ctx context.Context) (ended bool, pause time.Duration, err error) {
+	err := session.Poll(ctx, func() (ended bool, pause time.Duration, err error) {
 		if text, err = api.Get(ctx, path, nil); err == nil {
 			err = json.Unmarshal(text, &bulk)
 		}

@@ -46,7 +46,7 @@ var itemView = output.NewView("job_id", "ITEM:item_id, JOB:job_id, STATE::state,
 })
 
 func submitBatchCommand(s *session.Session) *cobra.Command {
-	key, waiting, timeout := "", false, time.Duration(0)
+	key, waiting := "", false
 	c := &cobra.Command{
 		Use: "submit FILE", Short: "Submit up to 1,000 jobs of a file in one request", Args: command.Exactly(1),
 		Long: "Submits the jobs of FILE (- is standard input) in one request. FILE has a list of submissions, or an object with that list\n" +
@@ -62,14 +62,14 @@ func submitBatchCommand(s *session.Session) *cobra.Command {
 			case err != nil:
 				return explainLost(s, err, sent, "batch was")
 			case waiting:
-				return waitForBatch(ctx, api, p, receipt.BatchID, timeout)
+				return waitForBatch(ctx, api, p, []string{receipt.BatchID})
 			}
 			return showReceipt(p, receipt)
 		}),
 	}
 	c.Flags().StringVar(&key, "idempotency-key", "", "`key` that makes a repetition get the same batch; a new one is sent without it")
 	c.Flags().BoolVarP(&waiting, "wait", "w", false, "wait for the end of all, and exit with 1 unless all succeeded")
-	c.Flags().DurationVar(&timeout, "timeout", 0, "with --wait: for how long; 0: no limit")
+	c.Flags().Duration("timeout", 0, "with --wait: for how long; 0: no limit")
 	return c
 }
 
@@ -101,25 +101,22 @@ func showReceipt(p *output.Printer, receipt *client.BatchReceipt) (err error) {
 }
 
 func watchBatchCommand(s *session.Session) *cobra.Command {
-	timeout := time.Duration(0)
 	c := &cobra.Command{
 		Use: "watch BATCH", Short: "Wait for the end of a batch, name what failed, and exit as it ended", Args: command.Exactly(1),
 		Long: "Waits until all jobs of the batch have ended, in a terminal with a progress bar, and prints the batch and what\n" +
 			"failed. Exit codes: 0 all succeeded, 1 one failed or was refused, 3 the batch was canceled, 4 the time to wait was over first.",
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
-			return waitForBatch(ctx, api, p, args[0], timeout)
-		}),
+		RunE: s.Public(waitForBatch),
 	}
-	c.Flags().DurationVar(&timeout, "timeout", 0, "for how long; 0: no limit")
+	c.Flags().Duration("timeout", 0, "for how long; 0: no limit")
 	return c
 }
 
-// waitForBatch waits for the end of a batch, prints it with the jobs that failed, and exits as it ended.
-func waitForBatch(ctx context.Context, api *client.Client, p *output.Printer, id string, timeout time.Duration) error {
+// waitForBatch waits for the end of the one batch, prints it with the jobs that failed, and exits as it ended.
+func waitForBatch(ctx context.Context, api *client.Client, p *output.Printer, ids []string) error {
 	var batch *client.Batch
 	line := term.NewStatus(p.Out, p.Style.Terminal && p.Form.IsTable())
-	err := session.Poll(ctx, timeout, func(ctx context.Context) (ended bool, pause time.Duration, err error) {
-		if batch, err = api.Batch(ctx, id); err != nil {
+	err := session.Poll(ctx, func() (ended bool, pause time.Duration, err error) {
+		if batch, err = api.Batch(ctx, ids[0]); err != nil {
 			return false, 0, err
 		}
 		line.Show(progressOf(batch))

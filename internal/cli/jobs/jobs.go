@@ -212,7 +212,6 @@ func cancelCommand(s *session.Session) *cobra.Command {
 
 func retryCommand(s *session.Session) *cobra.Command {
 	waiting := false
-	var timeout time.Duration
 	retry := changing(s, (*client.Client).Retry)
 	c := &cobra.Command{
 		Use: "retry JOB...", Short: "Run the next attempt of failed jobs", Args: command.AtLeast(1),
@@ -226,12 +225,12 @@ func retryCommand(s *session.Session) *cobra.Command {
 						return fmt.Errorf("%s: %w", id, err)
 					}
 				}
-				return wait(ctx, api, p, ids, timeout)
+				return wait(ctx, api, p, ids)
 			})(c, ids)
 		},
 	}
 	c.Flags().BoolVarP(&waiting, "wait", "w", false, "wait for their end, and exit as they ended")
-	c.Flags().DurationVar(&timeout, "timeout", 0, "with --wait: for how long; 0: no limit")
+	c.Flags().Duration("timeout", 0, "with --wait: for how long; 0: no limit")
 	return c
 }
 

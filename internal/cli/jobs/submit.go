@@ -29,7 +29,6 @@ type submitFlags struct {
 	attempts              int
 	delays                []time.Duration
 	wait, watch           bool
-	timeout               time.Duration
 }
 
 func submitCommand(s *session.Session) *cobra.Command {
@@ -66,7 +65,7 @@ func submitCommand(s *session.Session) *cobra.Command {
 	flags.StringVar(&f.key, "idempotency-key", "", "`key` that makes a repetition get the same job")
 	flags.BoolVarP(&f.wait, "wait", "w", false, "wait for its end, and exit as it ended")
 	flags.BoolVar(&f.watch, "watch", false, "show what happens to it until its end, and exit as it ended")
-	flags.DurationVar(&f.timeout, "timeout", 0, "with --wait or --watch: for how long; 0: no limit")
+	flags.Duration("timeout", 0, "with --wait or --watch: for how long; 0: no limit")
 	return c
 }
 
@@ -106,9 +105,9 @@ func submit(ctx context.Context, s *session.Session, api *client.Client, printer
 	}
 	switch {
 	case f.watch:
-		return watch(ctx, api, printer, accepted.JobID, f.timeout)
+		return watch(ctx, api, printer, []string{accepted.JobID})
 	case f.wait:
-		return wait(ctx, api, printer, []string{accepted.JobID}, f.timeout)
+		return wait(ctx, api, printer, []string{accepted.JobID})
 	}
 	job, err := api.Job(ctx, accepted.JobID)
 	if err != nil { // it was accepted all the same

@@ -21,23 +21,18 @@ const held = 20 * time.Second
 const atOnce = 16
 
 func waitCommand(s *session.Session) *cobra.Command {
-	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "wait JOB...", Short: "Wait until jobs have ended, and exit as they ended", Args: command.AtLeast(1),
 		Long: "Waits until all of the jobs have ended. Exit codes: 0 all succeeded, 1 one failed, 3 one was canceled (and none failed), " +
 			"4 the time to wait was over first.",
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, ids []string) error {
-			return wait(ctx, api, p, ids, timeout)
-		}),
+		RunE: s.Public(wait),
 	}
-	c.Flags().DurationVar(&timeout, "timeout", 0, "for how long; 0: no limit")
+	c.Flags().Duration("timeout", 0, "for how long; 0: no limit")
 	return c
 }
 
 // wait waits for jobs and prints them as they ended.
-func wait(ctx context.Context, api *client.Client, printer *output.Printer, ids []string, timeout time.Duration) error {
-	ctx, cancel := session.Within(ctx, timeout)
-	defer cancel()
+func wait(ctx context.Context, api *client.Client, printer *output.Printer, ids []string) error {
 	ended, errs := make([]*client.Job, len(ids)), make([]error, len(ids))
 	var waiting errgroup.Group
 	waiting.SetLimit(atOnce)
@@ -52,7 +47,7 @@ func wait(ctx context.Context, api *client.Client, printer *output.Printer, ids 
 	code := command.Succeeded
 	for i, id := range ids {
 		if errs[i] != nil {
-			return session.Explain(ctx, fmt.Errorf("%s: %w", id, errs[i]))
+			return fmt.Errorf("%s: %w", id, errs[i])
 		}
 		items = append(items, ended[i])
 		code = worse(code, codeOf(ended[i]))

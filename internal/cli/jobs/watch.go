@@ -16,35 +16,30 @@ import (
 )
 
 func watchCommand(s *session.Session) *cobra.Command {
-	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "watch JOB", Short: "Show what happens to a job until its end, and exit as it ended", Args: command.Exactly(1),
 		Long: "Shows the events of a job as they happen, in a terminal with a progress bar below them, and exits as the job ended: see " +
 			"'forgerun help exit-codes'. With -o json each message is a line.",
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
-			return watch(ctx, api, p, args[0], timeout)
-		}),
+		RunE: s.Public(watch),
 	}
-	c.Flags().DurationVar(&timeout, "timeout", 0, "for how long; 0: no limit")
+	c.Flags().Duration("timeout", 0, "for how long; 0: no limit")
 	return c
 }
 
 // refresh is how often the line below the events is drawn while nothing happens.
 const refresh = 500 * time.Millisecond
 
-// watch shows a job until it has ended.
-func watch(ctx context.Context, api *client.Client, printer *output.Printer, id string, timeout time.Duration) error {
-	ctx, cancel := session.Within(ctx, timeout)
-	defer cancel()
+// watch shows the one job until it has ended.
+func watch(ctx context.Context, api *client.Client, printer *output.Printer, ids []string) error {
 	v := &live{printer: printer, on: printer.Style.Terminal && printer.Form.IsTable()}
 	v.line = term.NewStatus(printer.Out, v.on)
 	for {
-		if err := v.follow(ctx, api, id); err != nil {
-			return session.Explain(ctx, err)
+		if err := v.follow(ctx, api, ids[0]); err != nil {
+			return err
 		}
-		job, err := api.Job(ctx, id)
+		job, err := api.Job(ctx, ids[0])
 		if err != nil {
-			return session.Explain(ctx, err)
+			return err
 		}
 		if !job.Final() { // it failed and is retried: the stream of its next attempt follows
 			continue

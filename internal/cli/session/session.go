@@ -216,27 +216,25 @@ func Explain(ctx context.Context, err error) error {
 // ErrTimedOut is the cause of a context of Within that has ended.
 var ErrTimedOut = errors.New("the time to wait is over")
 
-// Poll asks until what it asks about has ended, with pauses, for at most a time; 0 is no bound.
-func Poll(ctx context.Context, timeout time.Duration, ask func(context.Context) (ended bool, pause time.Duration, err error)) error {
-	ctx, cancel := Within(ctx, timeout)
-	defer cancel()
+// Poll asks until what it asks about has ended, with pauses.
+func Poll(ctx context.Context, ask func() (ended bool, pause time.Duration, err error)) error {
 	for {
-		ended, pause, err := ask(ctx)
+		ended, pause, err := ask()
 		if err != nil || ended {
-			return Explain(ctx, err)
+			return err
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return Explain(ctx, ctx.Err())
+			return ctx.Err()
 		}
 	}
 }
 
-// Within bounds a context by the flag --timeout; 0 is no bound.
-func Within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	if timeout <= 0 {
-		return context.WithCancel(ctx)
+// Within is the context of a command, bounded by its flag --timeout; 0, or no such flag, is no bound.
+func Within(c *cobra.Command) (context.Context, context.CancelFunc) {
+	if timeout, _ := c.Flags().GetDuration("timeout"); timeout > 0 {
+		return context.WithTimeoutCause(c.Context(), timeout, ErrTimedOut)
 	}
-	return context.WithTimeoutCause(ctx, timeout, ErrTimedOut)
+	return context.WithCancel(c.Context())
 }
