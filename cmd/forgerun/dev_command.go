@@ -19,16 +19,13 @@ import (
 func (p *program) devCommand() *cobra.Command {
 	var asked chaos
 	verbose, fetch := false, ""
-	c := &cobra.Command{
-		Use: "dev", Short: "Everything in one process, with its own Postgres and Redis",
-		Long: "Everything in one process, with its own Postgres and Redis. With --chaos the roles run as\n" +
-			"processes of their own, behind a port that survives them, and faults are done to them and to\n" +
-			"their stores. Configured by the environment: see 'forgerun config dev'.\n\n" +
-			"It shows a line for each job that ends, each delivery that fails and each warning; everything is in\n" +
-			".forgerun/dev.log.\n\nFaults:\n" + faultList(),
-		Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error { return p.dev(c.Context(), asked, verbose, fetch) },
-	}
+	c := command.New("dev", "Everything in one process, with its own Postgres and Redis",
+		func(c *cobra.Command, _ []string) error { return p.dev(c.Context(), asked, verbose, fetch) })
+	c.Long = "Everything in one process, with its own Postgres and Redis. With --chaos the roles run as\n" +
+		"processes of their own, behind a port that survives them, and faults are done to them and to\n" +
+		"their stores. Configured by the environment: see 'forgerun config dev'.\n\n" +
+		"It shows a line for each job that ends, each delivery that fails and each warning; everything is in\n" +
+		".forgerun/dev.log.\n\nFaults:\n" + faultList()
 	c.Flags().StringVar(&asked.asked, "chaos", "", "`faults` with the mean time between two of a kind, such as kill=10s,flush=30s")
 	c.Flags().Uint64Var(&asked.seed, "seed", 1, "`number` that the times and targets of faults are drawn by")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show everything, as text")

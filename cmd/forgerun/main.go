@@ -92,10 +92,11 @@ func (p *program) root() *cobra.Command {
 	}
 	webhooks := p.roleCommand("webhooks", "Delivers events to receivers; any number of processes. Below it: commands about webhooks",
 		(*process).startWebhooks)
-	add(groupServe, p.devCommand(), p.roleCommand("api", "The HTTP API; any number of processes", func(p *process, ctx context.Context) (<-chan error, error) {
+	api := func(p *process, ctx context.Context) (<-chan error, error) {
 		a, err := p.startAPI(ctx)
 		return a.failed, err
-	}),
+	}
+	add(groupServe, p.devCommand(), p.roleCommand("api", "The HTTP API; any number of processes", api),
 		p.roleCommand("worker", "Executes jobs; any number of processes", (*process).startWorker), webhooks)
 	cli.Add(root, webhooks, &session.Session{
 		Getenv: p.getenv, Stdin: os.Stdin, Stdout: p.stdout, Stderr: p.stderr, Version: version,

@@ -15,13 +15,10 @@ import (
 
 func (p *program) migrateCommand() *cobra.Command {
 	var to int64
-	c := &cobra.Command{
-		Use: "migrate", Short: "Bring the database schema up to date, or to another version",
-		Long: "Brings the schema of the database at FORGERUN_DATABASE_URL to the newest version, or up or down to another one. " +
-			"Safe to run from ten places at once.",
-		Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error { return p.migrate(c.Context(), to) },
-	}
+	c := command.New("migrate", "Bring the database schema up to date, or to another version",
+		func(c *cobra.Command, _ []string) error { return p.migrate(c.Context(), to) })
+	c.Long = "Brings the schema of the database at FORGERUN_DATABASE_URL to the newest version, or up or down to another one. " +
+		"Safe to run from ten places at once."
 	c.Flags().Int64Var(&to, "to", -1, "schema `version` to go to, up or down; -1 is the newest")
 	return c
 }
@@ -80,10 +77,8 @@ func (p *program) configCommand() *cobra.Command {
 
 func healthcheckCommand() *cobra.Command {
 	var url string
-	c := &cobra.Command{
-		Use: "healthcheck", Short: "Exit 0 if the process at --url is ready (for containers)", Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error { return healthcheck(c.Context(), url) },
-	}
+	c := command.New("healthcheck", "Exit 0 if the process at --url is ready (for containers)",
+		func(c *cobra.Command, _ []string) error { return healthcheck(c.Context(), url) })
 	c.Flags().StringVar(&url, "url", "http://127.0.0.1:8080/readyz", "`address` to ask")
 	return c
 }

@@ -168,10 +168,8 @@ func (p *process) untilStorageAnswers(ctx context.Context, what func(context.Con
 
 func (p *program) rotateCommand() *cobra.Command {
 	leaked := false
-	c := &cobra.Command{
-		Use: "rotate-signing-key", Short: "Make the next key that signs deliveries", Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error { return p.rotateSigningKey(c.Context(), leaked) },
-	}
+	c := command.New("rotate-signing-key", "Make the next key that signs deliveries",
+		func(c *cobra.Command, _ []string) error { return p.rotateSigningKey(c.Context(), leaked) })
 	c.Flags().BoolVar(&leaked, "leaked", false, "the new key signs at once, and all others are no longer valid")
 	return c
 }

@@ -33,25 +33,22 @@ func profilesCommand(s *session.Session) *cobra.Command {
 func setProfileCommand(s *session.Session) *cobra.Command {
 	var endpoint access.Endpoint
 	keyStdin, tokenStdin := false, false
-	c := &cobra.Command{
-		Use: "set NAME", Short: "Make or change a profile", Args: command.Exactly(1),
-		Long: "Makes or changes a profile; what no flag names stays. The first profile becomes the current one. Keys are better given on\n" +
-			"standard input: arguments are visible in ps and in the history of the shell.",
-		RunE: func(_ *cobra.Command, args []string) (err error) {
-			switch {
-			case keyStdin && tokenStdin:
-				return command.Usagef("standard input is read once: use --key-stdin and --admin-token-stdin one after the other")
-			case keyStdin:
-				endpoint.Key, err = s.ReadSecret()
-			case tokenStdin:
-				endpoint.AdminToken, err = s.ReadSecret()
-			}
-			if err != nil {
-				return err
-			}
-			return withProfiles(s, func(all *access.Profiles) error { return setProfile(all, args[0], endpoint) })
-		},
-	}
+	c := command.New("set NAME", "Make or change a profile", func(_ *cobra.Command, args []string) (err error) {
+		switch {
+		case keyStdin && tokenStdin:
+			return command.Usagef("standard input is read once: use --key-stdin and --admin-token-stdin one after the other")
+		case keyStdin:
+			endpoint.Key, err = s.ReadSecret()
+		case tokenStdin:
+			endpoint.AdminToken, err = s.ReadSecret()
+		}
+		if err != nil {
+			return err
+		}
+		return withProfiles(s, func(all *access.Profiles) error { return setProfile(all, args[0], endpoint) })
+	})
+	c.Long = "Makes or changes a profile; what no flag names stays. The first profile becomes the current one. Keys are better given on\n" +
+		"standard input: arguments are visible in ps and in the history of the shell."
 	f := c.Flags()
 	f.StringVar(&endpoint.URL, "url", "", "`address` of the service")
 	f.StringVar(&endpoint.Key, "key", "", "API `key` (--key-stdin is better)")
@@ -64,11 +61,8 @@ func setProfileCommand(s *session.Session) *cobra.Command {
 
 func loginCommand(s *session.Session) *cobra.Command {
 	endpoint := access.Endpoint{}
-	c := s.Plain(&cobra.Command{
-		Use: "login [PROFILE]", Short: "Keep the address of a service and its API key in a profile", Args: command.Between(0, 1),
-		Long: "Asks for an API key, or reads a line of standard input, tries it at the service, and keeps both in a profile, which becomes\n" +
-			"the current one (\"default\" without a name).",
-		RunE: func(c *cobra.Command, args []string) (err error) {
+	c := s.Plain(command.New("login [PROFILE]", "Keep the address of a service and its API key in a profile",
+		func(c *cobra.Command, args []string) (err error) {
 			if endpoint.Key, err = s.AskSecret("API key of " + endpoint.URL + ": "); err != nil {
 				return err
 			}
@@ -91,8 +85,9 @@ func loginCommand(s *session.Session) *cobra.Command {
 				s.Notef("The key is right. It is kept as profile %s in %s.", name, all.Path())
 				return setProfile(all, name, endpoint)
 			})
-		},
-	})
+		}))
+	c.Long = "Asks for an API key, or reads a line of standard input, tries it at the service, and keeps both in a profile, which becomes\n" +
+		"the current one (\"default\" without a name)."
 	c.Flags().StringVar(&endpoint.URL, "url", "http://127.0.0.1:8080", "`address` of the service")
 	return c
 }
@@ -127,20 +122,17 @@ func setProfile(profiles *access.Profiles, name string, changes access.Endpoint)
 
 // namedCommand changes something about a profile that there is.
 func namedCommand(s *session.Session, use, short string, change func(all *access.Profiles, name string)) *cobra.Command {
-	return &cobra.Command{
-		Use: use, Short: short, Args: command.Exactly(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			return withProfiles(s, func(all *access.Profiles) error {
-				if args[0] != "" {
-					if _, err := all.Find(args[0]); err != nil {
-						return err
-					}
+	return command.New(use, short, func(_ *cobra.Command, args []string) error {
+		return withProfiles(s, func(all *access.Profiles) error {
+			if args[0] != "" {
+				if _, err := all.Find(args[0]); err != nil {
+					return err
 				}
-				change(all, args[0])
-				return nil
-			})
-		},
-	}
+			}
+			change(all, args[0])
+			return nil
+		})
+	})
 }
 
 // listed is a profile as it is shown: without its secrets.
@@ -159,23 +151,20 @@ var profileView = output.NewView("name",
 	})
 
 func listProfilesCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List profiles, without their secrets", Args: command.Exactly(0),
-		RunE: func(*cobra.Command, []string) error {
-			profiles, err := access.LoadProfiles(s.Getenv)
-			if err != nil {
-				return err
-			}
-			printer, err := s.Printer()
-			if err != nil {
-				return err
-			}
-			var all []any
-			for _, name := range profiles.Names() {
-				p := profiles.All[name]
-				all = append(all, listed{name, name == profiles.Current, p.URL, p.Key != "", p.AdminURL, p.AdminToken != ""})
-			}
-			return printer.List(profileView, all)
-		},
-	}
+	return command.New("list", "List profiles, without their secrets", func(*cobra.Command, []string) error {
+		profiles, err := access.LoadProfiles(s.Getenv)
+		if err != nil {
+			return err
+		}
+		printer, err := s.Printer()
+		if err != nil {
+			return err
+		}
+		var all []any
+		for _, name := range profiles.Names() {
+			p := profiles.All[name]
+			all = append(all, listed{name, name == profiles.Current, p.URL, p.Key != "", p.AdminURL, p.AdminToken != ""})
+		}
+		return printer.List(profileView, all)
+	})
 }

@@ -40,13 +40,9 @@ func ClientsCommand(s *session.Session) *cobra.Command {
 		Long: "Makes clients and looks at them.\n\n" + whichAPI,
 	}))
 	c.AddCommand(createClientCommand(s),
-		s.AdminPages(&cobra.Command{
-			Use: "list", Aliases: []string{"ls"}, Short: "List clients with their use of limits (operators)", Args: command.Exactly(0),
-		}, clientView, 50, session.At("/clients")),
-		&cobra.Command{
-			Use: "get CLIENT", Short: "Show a client (operators)", Args: command.Exactly(1),
-			RunE: s.AdminShow(clientView, session.At("/clients/%s")),
-		})
+		s.AdminPages(command.New("list", "List clients with their use of limits (operators)",
+			nil), clientView, 50, session.At("/clients")),
+		command.New("get CLIENT", "Show a client (operators)", s.AdminShow(clientView, session.At("/clients/%s"))))
 	return c
 }
 
@@ -92,10 +88,8 @@ type made struct {
 
 func createClientCommand(s *session.Session) *cobra.Command {
 	withKey := false
-	c := &cobra.Command{
-		Use: "create", Short: "Make a client; --with-key makes its first API key too", Args: command.Exactly(0),
-		RunE: func(c *cobra.Command, _ []string) error { return createClient(c.Context(), s, withKey) },
-	}
+	c := command.New("create", "Make a client; --with-key makes its first API key too",
+		func(c *cobra.Command, _ []string) error { return createClient(c.Context(), s, withKey) })
 	c.Flags().BoolVar(&withKey, "with-key", false, "make its first API key too, and print it")
 	return c
 }
@@ -133,9 +127,8 @@ func clientPath(id string) string { return "/clients/" + url.PathEscape(id) }
 
 func createKeyCommand(s *session.Session) *cobra.Command {
 	rotate, scope := false, ""
-	c := &cobra.Command{
-		Use: "create CLIENT", Short: "Make an API key, and print it: it is never shown again", Args: command.Exactly(1),
-		RunE: func(c *cobra.Command, args []string) error {
+	c := command.New("create CLIENT", "Make an API key, and print it: it is never shown again",
+		func(c *cobra.Command, args []string) error {
 			admin, public, printer, err := apis(s)
 			if err != nil {
 				return err
@@ -151,8 +144,7 @@ func createKeyCommand(s *session.Session) *cobra.Command {
 				s.Notef("The client has a key already, which is not shown again: --rotate replaces it.")
 			}
 			return printer.One(newKeyView, key)
-		},
-	}
+		})
 	c.Flags().BoolVar(&rotate, "rotate", false, "replace the present key, which stays valid for some minutes")
 	c.Flags().StringVar(&scope, "scope", "", "what the key may do: read, submit or all (operators)")
 	return c
@@ -183,10 +175,8 @@ func ask(ctx context.Context, admin *operator.Client, method, path string, body,
 }
 
 func listKeysCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "list CLIENT", Aliases: []string{"ls"}, Short: "List the API keys of a client, without their secrets (operators)",
-		Args: command.Exactly(1),
-		RunE: s.Admin(func(ctx context.Context, admin *operator.Client, p *output.Printer, args []string) error {
+	return command.New("list CLIENT", "List the API keys of a client, without their secrets (operators)",
+		s.Admin(func(ctx context.Context, admin *operator.Client, p *output.Printer, args []string) error {
 			var one struct {
 				Keys []json.RawMessage `json:"keys"`
 			}
@@ -194,23 +184,19 @@ func listKeysCommand(s *session.Session) *cobra.Command {
 				return err
 			}
 			return p.List(keyView, output.Items(one.Keys))
-		}),
-	}
+		}))
 }
 
 func revokeKeyCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "revoke CLIENT KEY_ID", Short: "Revoke an API key, at once", Args: command.Exactly(2),
-		RunE: func(c *cobra.Command, args []string) error {
-			admin, public, _, err := apis(s)
-			if err != nil {
-				return err
-			}
-			if admin == nil {
-				return public.RevokeKey(c.Context(), args[0], args[1])
-			}
-			_, err = admin.Do(c.Context(), http.MethodDelete, clientPath(args[0])+"/keys/"+url.PathEscape(args[1]), nil)
+	return command.New("revoke CLIENT KEY_ID", "Revoke an API key, at once", func(c *cobra.Command, args []string) error {
+		admin, public, _, err := apis(s)
+		if err != nil {
 			return err
-		},
-	}
+		}
+		if admin == nil {
+			return public.RevokeKey(c.Context(), args[0], args[1])
+		}
+		_, err = admin.Do(c.Context(), http.MethodDelete, clientPath(args[0])+"/keys/"+url.PathEscape(args[1]), nil)
+		return err
+	})
 }

@@ -29,21 +29,12 @@ var (
 
 func bulkCommand(s *session.Session) *cobra.Command {
 	c := command.Group(&cobra.Command{Use: "bulk", Short: "Retry, cancel or delete all jobs that match a filter"})
-	items := &cobra.Command{
-		Use: "items BULK", Short: "List the jobs of a bulk operation, with what became of each", Args: command.Exactly(1),
-	}
+	items := command.New("items BULK", "List the jobs of a bulk operation, with what became of each", nil)
 	c.AddCommand(startBulkCommand(s),
-		s.AdminPages(&cobra.Command{
-			Use: "list", Aliases: []string{"ls"}, Short: "List bulk operations, the newest first", Args: command.Exactly(0),
-		}, bulkView, 50, session.At("/bulk")),
-		&cobra.Command{
-			Use: "get BULK", Short: "Show how far a bulk operation is", Args: command.Exactly(1), RunE: s.AdminShow(bulkView, session.At("/bulk/%s")),
-		},
+		s.AdminPages(command.New("list", "List bulk operations, the newest first", nil), bulkView, 50, session.At("/bulk")),
+		command.New("get BULK", "Show how far a bulk operation is", s.AdminShow(bulkView, session.At("/bulk/%s"))),
 		s.AdminPages(items, itemView, 100, filtered(items, "/bulk/%s/items", filter{"result", "result", "", "only jobs with this `result`"})),
-		&cobra.Command{
-			Use: "abort BULK", Short: "End a bulk operation where it is", Args: command.Exactly(1),
-			RunE: s.AdminChange(bulkView, http.MethodPost, "/bulk/%s/abort", nil),
-		})
+		command.New("abort BULK", "End a bulk operation where it is", s.AdminChange(bulkView, http.MethodPost, "/bulk/%s/abort", nil)))
 	return c
 }
 

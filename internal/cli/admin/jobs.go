@@ -20,34 +20,25 @@ var changeView = output.NewView("job_id", "JOB:job_id, STATE:state:state, ATTEMP
 func jobsCommand(s *session.Session) *cobra.Command {
 	c := command.Group(&cobra.Command{Use: "jobs", Aliases: []string{"job"}, Short: "Jobs of all clients"})
 	override := false
-	retry := &cobra.Command{
-		Use: "retry JOB", Short: "Run the next attempt of a failed job", Args: command.Exactly(1),
-		RunE: s.AdminChange(changeView, http.MethodPost, "/jobs/%s/retry", func() any { return map[string]bool{"override": override} }),
-	}
+	retry := command.New("retry JOB", "Run the next attempt of a failed job",
+		s.AdminChange(changeView, http.MethodPost, "/jobs/%s/retry", func() any { return map[string]bool{"override": override} }))
 	retry.Flags().BoolVar(&override, "override", false, "also what is not retryable, and beyond its attempts")
 	c.AddCommand(listJobsCommand(s), countJobsCommand(s),
-		&cobra.Command{
-			Use: "get JOB", Short: "Show a job with its attempts, events and deliveries (-o yaml)", Args: command.Exactly(1),
-			RunE: s.AdminShow(jobView, session.At("/jobs/%s")),
-		}, retry,
-		&cobra.Command{
-			Use: "cancel JOB", Short: "Cancel a job; one that has ended stays as it is", Args: command.Exactly(1),
-			RunE: s.AdminChange(changeView, http.MethodPost, "/jobs/%s/cancel", nil),
-		},
-		&cobra.Command{
-			Use: "delete JOB", Short: "Delete a job that has ended", Args: command.Exactly(1),
-			RunE: s.AdminChange(output.View{}, http.MethodDelete, "/jobs/%s", nil),
-		})
+		command.New("get JOB", "Show a job with its attempts, events and deliveries (-o yaml)",
+			s.AdminShow(jobView, session.At("/jobs/%s"))), retry,
+		command.New("cancel JOB", "Cancel a job; one that has ended stays as it is",
+			s.AdminChange(changeView, http.MethodPost, "/jobs/%s/cancel", nil)),
+		command.New("delete JOB", "Delete a job that has ended", s.AdminChange(output.View{}, http.MethodDelete, "/jobs/%s", nil)))
 	return c
 }
 
 func listJobsCommand(s *session.Session) *cobra.Command {
-	c := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List jobs of all clients", Args: command.Exactly(0)}
+	c := command.New("list", "List jobs of all clients", nil)
 	return s.AdminPages(c, jobView, 50, filtered(c, "/jobs", ofJobs...))
 }
 
 func countJobsCommand(s *session.Session) *cobra.Command {
-	c := &cobra.Command{Use: "count", Short: "Count jobs of all clients", Args: command.Exactly(0)}
+	c := command.New("count", "Count jobs of all clients", nil)
 	c.RunE = s.AdminShow(output.NewView("count", "COUNT:count, MORE:more"), filtered(c, "/jobs/count", ofJobs...))
 	return c
 }

@@ -19,7 +19,7 @@ var queueView = output.NewView("client_id",
 	"CLIENT:client_id, KIND:work_kind, QUEUED:queued, SCHEDULED:scheduled, OLDEST:oldest_run_at:age")
 
 func queuesCommand(s *session.Session) *cobra.Command {
-	c := &cobra.Command{Use: "queues", Short: "What waits, by client and work kind", Args: command.Exactly(0)}
+	c := command.New("queues", "What waits, by client and work kind", nil)
 	c.RunE = s.AdminList(queueView, filtered(c, "/queues",
 		filter{"client", "client_id", "", "only of the client with this `id`"}, filter{"kind", "kind", "", "only this work `kind`"}))
 	return c
@@ -30,7 +30,7 @@ var workerView = output.NewView("worker_id",
 		"AGE:started_at:age")
 
 func workersCommand(s *session.Session) *cobra.Command {
-	c := &cobra.Command{Use: "workers", Short: "Worker processes, and how many jobs they hold", Args: command.Exactly(0)}
+	c := command.New("workers", "Worker processes, and how many jobs they hold", nil)
 	return s.AdminPages(c, workerView, 50, filtered(c, "/workers",
 		filter{"state", "state", "", "only workers in this `state`: ALIVE, DEAD or STOPPED"}))
 }
@@ -39,7 +39,7 @@ var failureView = output.NewView("last_job_id",
 	"COUNT:count, CODE:code, KIND:work_kind, LAST:last_at:age, LAST JOB:last_job_id, DETAIL:detail, FIRST:first_at:age:wide")
 
 func failuresCommand(s *session.Session) *cobra.Command {
-	c := &cobra.Command{Use: "failures", Short: "Failed jobs in groups of code, work kind and detail", Args: command.Exactly(0)}
+	c := command.New("failures", "Failed jobs in groups of code, work kind and detail", nil)
 	c.RunE = s.AdminList(failureView, filtered(c, "/failures",
 		filter{"client", "client_id", "", "only of the client with this `id`"},
 		filter{"kind", "kind", "", "only this work `kind`"},
@@ -54,7 +54,7 @@ var auditView = output.NewView("audit_id",
 		"DETAIL:detail:wide")
 
 func auditCommand(s *session.Session) *cobra.Command {
-	c := &cobra.Command{Use: "audit", Short: "What operators did, the newest first", Args: command.Exactly(0)}
+	c := command.New("audit", "What operators did, the newest first", nil)
 	return s.AdminPages(c, auditView, 50, filtered(c, "/audit",
 		filter{"operator", "operator", "", "only what the operator with this `name` did"},
 		filter{"action", "action", "", "only this `action`, such as cancel_job"},
@@ -66,9 +66,7 @@ var pauseView = output.NewView("pause_id",
 	"PAUSE:pause_id, SCOPE:scope, TARGET:target, MODE:mode:state, OPERATOR:operator, AGE:created_at:age, REASON:reason")
 
 func pausesCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "pauses", Short: "What operators have stopped", Args: command.Exactly(0), RunE: s.AdminList(pauseView, session.At("/pauses")),
-	}
+	return command.New("pauses", "What operators have stopped", s.AdminList(pauseView, session.At("/pauses")))
 }
 
 // scopeOf reads of what "pause" or "drain" is.
@@ -124,14 +122,12 @@ func drainCommand(s *session.Session) *cobra.Command {
 }
 
 func resumeCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "resume PAUSE", Short: "End a pause or a drain, by the id that \"admin pauses\" shows", Args: command.Exactly(1),
-		RunE: s.Admin(func(ctx context.Context, api *operator.Client, _ *output.Printer, args []string) error {
+	return command.New("resume PAUSE", "End a pause or a drain, by the id that \"admin pauses\" shows",
+		s.Admin(func(ctx context.Context, api *operator.Client, _ *output.Printer, args []string) error {
 			_, err := api.Do(ctx, http.MethodDelete, "/pauses/"+url.PathEscape(args[0]), nil)
 			if err == nil {
 				s.Notef("It goes on.")
 			}
 			return err
-		}),
-	}
+		}))
 }

@@ -132,11 +132,32 @@ func Unknown(c *cobra.Command, name string) error {
 	return Usagef("there is no command %q%s (%s --help)", strings.Join([]string{c.CommandPath(), name}, " "), meant, c.CommandPath())
 }
 
+// New makes a command that does something. It takes the arguments that use names: KIND, [KIND] if it may be missing, and with
+// ... any number of them.
+func New(use, short string, run func(*cobra.Command, []string) error) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, RunE: run}
+	least, most := 0, 0
+	for _, arg := range strings.Fields(use)[1:] {
+		if strings.HasPrefix(arg, "-") { // a flag that is required
+			break
+		}
+		if !strings.HasPrefix(arg, "[") {
+			least++
+		}
+		if most++; strings.Contains(arg, "...") {
+			most = -1
+			break
+		}
+	}
+	c.Args = Between(least, most)
+	if c.Name() == "list" {
+		c.Aliases = []string{"ls"}
+	}
+	return c
+}
+
 // Exactly takes n arguments, which usage names.
 func Exactly(n int) cobra.PositionalArgs { return Between(n, n) }
-
-// AtLeast takes n arguments or more.
-func AtLeast(n int) cobra.PositionalArgs { return Between(n, -1) }
 
 // Between takes from least to most arguments; most -1 is any number.
 func Between(least, most int) cobra.PositionalArgs {

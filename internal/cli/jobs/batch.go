@@ -27,10 +27,9 @@ func BatchCommand(s *session.Session) *cobra.Command {
 		Use: "batch", Aliases: []string{"batches"}, Short: "Submit many jobs in one request, and see how they ended",
 	}))
 	c.AddCommand(submitBatchCommand(s), watchBatchCommand(s),
-		&cobra.Command{Use: "get BATCH", Short: "Show a batch as it is now", Args: command.Exactly(1),
-			RunE: session.Show(s, batchView, (*client.Client).Batch)},
-		&cobra.Command{Use: "cancel BATCH", Short: "Cancel the jobs of a batch that have not ended", Args: command.Exactly(1),
-			RunE: session.Show(s, batchView, (*client.Client).CancelBatch)})
+		command.New("get BATCH", "Show a batch as it is now", session.Show(s, batchView, (*client.Client).Batch)),
+		command.New("cancel BATCH", "Cancel the jobs of a batch that have not ended",
+			session.Show(s, batchView, (*client.Client).CancelBatch)))
 	return c
 }
 
@@ -47,11 +46,8 @@ var itemView = output.NewView("job_id", "ITEM:item_id, JOB:job_id, STATE::state,
 
 func submitBatchCommand(s *session.Session) *cobra.Command {
 	key, waiting := "", false
-	c := &cobra.Command{
-		Use: "submit FILE", Short: "Submit up to 1,000 jobs of a file in one request", Args: command.Exactly(1),
-		Long: "Submits the jobs of FILE (- is standard input) in one request. FILE has a list of submissions, or an object with that list\n" +
-			"as jobs, in JSON or YAML; or a submission in JSON on each line. The exit code is 1 if one of them was refused.",
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+	c := command.New("submit FILE", "Submit up to 1,000 jobs of a file in one request",
+		s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			jobs, err := readJobs(s, args[0])
 			if err != nil {
 				return err
@@ -65,8 +61,9 @@ func submitBatchCommand(s *session.Session) *cobra.Command {
 				return waitForBatch(ctx, api, p, []string{receipt.BatchID})
 			}
 			return showReceipt(p, receipt)
-		}),
-	}
+		}))
+	c.Long = "Submits the jobs of FILE (- is standard input) in one request. FILE has a list of submissions, or an object with that list\n" +
+		"as jobs, in JSON or YAML; or a submission in JSON on each line. The exit code is 1 if one of them was refused."
 	c.Flags().StringVar(&key, "idempotency-key", "", "`key` that makes a repetition get the same batch; a new one is sent without it")
 	c.Flags().BoolVarP(&waiting, "wait", "w", false, "wait for the end of all, and exit with 1 unless all succeeded")
 	c.Flags().Duration("timeout", 0, "with --wait: for how long; 0: no limit")
@@ -101,12 +98,9 @@ func showReceipt(p *output.Printer, receipt *client.BatchReceipt) (err error) {
 }
 
 func watchBatchCommand(s *session.Session) *cobra.Command {
-	c := &cobra.Command{
-		Use: "watch BATCH", Short: "Wait for the end of a batch, name what failed, and exit as it ended", Args: command.Exactly(1),
-		Long: "Waits until all jobs of the batch have ended, in a terminal with a progress bar, and prints the batch and what\n" +
-			"failed. Exit codes: 0 all succeeded, 1 one failed or was refused, 3 the batch was canceled, 4 the time to wait was over first.",
-		RunE: s.Public(waitForBatch),
-	}
+	c := command.New("watch BATCH", "Wait for the end of a batch, name what failed, and exit as it ended", s.Public(waitForBatch))
+	c.Long = "Waits until all jobs of the batch have ended, in a terminal with a progress bar, and prints the batch and what\n" +
+		"failed. Exit codes: 0 all succeeded, 1 one failed or was refused, 3 the batch was canceled, 4 the time to wait was over first."
 	c.Flags().Duration("timeout", 0, "for how long; 0: no limit")
 	return c
 }

@@ -49,11 +49,8 @@ func logsCommand(s *session.Session) *cobra.Command {
 // EventsCommand is "events".
 func EventsCommand(s *session.Session) *cobra.Command {
 	follow, after, limit := false, "", 0
-	c := s.ForClients(&cobra.Command{
-		Use: "events", Short: "The events of all jobs, batches and webhooks of the client", Args: command.Exactly(0),
-		Long: "Lists the events of all jobs, batches and webhooks of the client, or with --follow shows them as they happen, from now on\n" +
-			"or from the event --after. Interrupted connections are resumed: nothing is missed or shown twice.",
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) error {
+	c := s.ForClients(command.New("events", "The events of all jobs, batches and webhooks of the client",
+		s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) error {
 			switch {
 			case follow:
 				return stream(ctx, api, p, client.StreamOptions{LastEventID: after})
@@ -61,8 +58,9 @@ func EventsCommand(s *session.Session) *cobra.Command {
 				return command.Usagef("--after is for --follow")
 			}
 			return log(p, api.Events(ctx), limit)
-		}),
-	})
+		})))
+	c.Long = "Lists the events of all jobs, batches and webhooks of the client, or with --follow shows them as they happen, from now on\n" +
+		"or from the event --after. Interrupted connections are resumed: nothing is missed or shown twice."
 	c.Flags().BoolVar(&follow, "follow", false, "show events as they happen")
 	c.Flags().StringVar(&after, "after", "", "with --follow: go on after the event with this `id`")
 	c.Flags().IntVar(&limit, "limit", 100, "without --follow: the latest so many; 0: all")

@@ -71,10 +71,8 @@ func detail(job any) string {
 }
 
 func getCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "get JOB...", Short: "Show jobs as they are now", Args: command.AtLeast(1),
-		RunE: each(s, func(ctx context.Context, api *client.Client, id string) (any, error) { return api.Job(ctx, id) }),
-	}
+	return command.New("get JOB...", "Show jobs as they are now",
+		each(s, func(ctx context.Context, api *client.Client, id string) (any, error) { return api.Job(ctx, id) }))
 }
 
 // eachJob does something with one job, and gives what is printed of it; nil: nothing.
@@ -119,9 +117,8 @@ func listCommand(s *session.Session) *cobra.Command {
 	var filter client.JobFilter
 	var after, before string
 	limit := 50
-	c := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List jobs, the newest first", Args: command.Exactly(0),
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) (err error) {
+	c := command.New("list", "List jobs, the newest first",
+		s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) (err error) {
 			now := time.Now()
 			if filter.CreatedAfter, err = Ago(after, now); err != nil {
 				return command.Usagef("--after: %w", err)
@@ -131,8 +128,7 @@ func listCommand(s *session.Session) *cobra.Command {
 			}
 			filter.PageSize = min(limit, 100)
 			return session.List(p, jobView, api.Jobs(ctx, filter), limit)
-		}),
-	}
+		}))
 	flags := c.Flags()
 	flags.StringVar(&filter.State, "state", "", "only jobs in this `state`, such as FAILED")
 	flags.StringVar(&filter.Type, "type", "", "only jobs of this `type`: EXECUTE, DEFERRED or EMIT_EVENT")
@@ -164,9 +160,8 @@ func Ago(text string, now time.Time) (time.Time, error) {
 
 func reportCommand(s *session.Session) *cobra.Command {
 	attempt := 0
-	c := &cobra.Command{
-		Use: "report JOB", Short: "The report of an attempt that has ended: outcome, duration, events", Args: command.Exactly(1),
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+	c := command.New("report JOB", "The report of an attempt that has ended: outcome, duration, events",
+		s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			report, err := api.Report(ctx, args[0], attempt)
 			if err != nil {
 				return err
@@ -176,8 +171,7 @@ func reportCommand(s *session.Session) *cobra.Command {
 			}
 			_, _ = fmt.Fprintln(p.Out)
 			return p.List(eventView, output.Items(report.Events))
-		}),
-	}
+		}))
 	c.Flags().IntVar(&attempt, "attempt", 0, "`number` of the attempt; 0: the latest one")
 	return c
 }
@@ -204,49 +198,40 @@ func changing(s *session.Session, change func(*client.Client, context.Context, s
 }
 
 func cancelCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "cancel JOB...", Short: "Cancel jobs; those that have ended stay as they are", Args: command.AtLeast(1),
-		RunE: each(s, changing(s, (*client.Client).Cancel)),
-	}
+	return command.New("cancel JOB...", "Cancel jobs; those that have ended stay as they are",
+		each(s, changing(s, (*client.Client).Cancel)))
 }
 
 func retryCommand(s *session.Session) *cobra.Command {
 	waiting := false
 	retry := changing(s, (*client.Client).Retry)
-	c := &cobra.Command{
-		Use: "retry JOB...", Short: "Run the next attempt of failed jobs", Args: command.AtLeast(1),
-		RunE: func(c *cobra.Command, ids []string) error {
-			if !waiting {
-				return each(s, retry)(c, ids)
-			}
-			return s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, ids []string) error {
-				for _, id := range ids {
-					if _, err := retry(ctx, api, id); err != nil {
-						return fmt.Errorf("%s: %w", id, err)
-					}
+	c := command.New("retry JOB...", "Run the next attempt of failed jobs", func(c *cobra.Command, ids []string) error {
+		if !waiting {
+			return each(s, retry)(c, ids)
+		}
+		return s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, ids []string) error {
+			for _, id := range ids {
+				if _, err := retry(ctx, api, id); err != nil {
+					return fmt.Errorf("%s: %w", id, err)
 				}
-				return wait(ctx, api, p, ids)
-			})(c, ids)
-		},
-	}
+			}
+			return wait(ctx, api, p, ids)
+		})(c, ids)
+	})
 	c.Flags().BoolVarP(&waiting, "wait", "w", false, "wait for their end, and exit as they ended")
 	c.Flags().Duration("timeout", 0, "with --wait: for how long; 0: no limit")
 	return c
 }
 
 func deleteCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "delete JOB...", Short: "Delete jobs that have ended, with all that belongs to them", Args: command.AtLeast(1),
-		RunE: each(s, func(ctx context.Context, api *client.Client, id string) (any, error) { return nil, api.Delete(ctx, id) }),
-	}
+	return command.New("delete JOB...", "Delete jobs that have ended, with all that belongs to them",
+		each(s, func(ctx context.Context, api *client.Client, id string) (any, error) { return nil, api.Delete(ctx, id) }))
 }
 
 func resultCommand(s *session.Session) *cobra.Command {
 	file := ""
-	c := &cobra.Command{
-		Use: "result JOB", Short: "Write the result of a job, as the bytes that they are", Args: command.Exactly(1),
-		Long: "Writes the result of a job, checked against its digest, to standard output or a file. A terminal is shown text only.",
-		RunE: s.Public(func(ctx context.Context, api *client.Client, _ *output.Printer, args []string) error {
+	c := command.New("result JOB", "Write the result of a job, as the bytes that they are",
+		s.Public(func(ctx context.Context, api *client.Client, _ *output.Printer, args []string) error {
 			result, err := api.Result(ctx, args[0])
 			if err != nil {
 				return err
@@ -259,8 +244,8 @@ func resultCommand(s *session.Session) *cobra.Command {
 			}
 			_, err = s.Stdout.Write(result.Data)
 			return err
-		}),
-	}
+		}))
+	c.Long = "Writes the result of a job, checked against its digest, to standard output or a file. A terminal is shown text only."
 	c.Flags().StringVar(&file, "to", "", "`file` to write it to")
 	return c
 }

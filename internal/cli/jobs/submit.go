@@ -33,20 +33,19 @@ type submitFlags struct {
 
 func submitCommand(s *session.Session) *cobra.Command {
 	var f submitFlags
-	c := &cobra.Command{
-		Use: "submit [KIND]", Short: "Submit a job", Args: command.Between(0, 1), ValidArgsFunction: completeKinds,
-		Long: "Submits a job. KIND is its work kind, such as SUCCESS_FAST; without one the service draws it. The type follows from the\n" +
-			"flags: --at or --in makes it DEFERRED, --event-name EMIT_EVENT, otherwise it is EXECUTE.\n\n" +
-			"An idempotency key is always sent. Without --idempotency-key it is a new one for each command: if the answer is lost, it is\n" +
-			"told, so that you can repeat the command with it and get the same job.",
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+	c := command.New("submit [KIND]", "Submit a job",
+		s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			f.request.WorkKind = strings.Join(args, "")
 			if err := f.complete(s, time.Now()); err != nil {
 				return err
 			}
 			return submit(ctx, s, api, p, f)
-		}),
-	}
+		}))
+	c.Long = "Submits a job. KIND is its work kind, such as SUCCESS_FAST; without one the service draws it. The type follows from the\n" +
+		"flags: --at or --in makes it DEFERRED, --event-name EMIT_EVENT, otherwise it is EXECUTE.\n\n" +
+		"An idempotency key is always sent. Without --idempotency-key it is a new one for each command: if the answer is lost, it is\n" +
+		"told, so that you can repeat the command with it and get the same job."
+	c.ValidArgsFunction = completeKinds
 	flags := c.Flags()
 	flags.StringVar(&f.at, "at", "", "when to run it: a `time`, RFC 3339 or +DURATION from now")
 	flags.DurationVar(&f.in, "in", 0, "when to run it, from now: a `duration`")

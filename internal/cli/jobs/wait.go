@@ -21,12 +21,9 @@ const held = 20 * time.Second
 const atOnce = 16
 
 func waitCommand(s *session.Session) *cobra.Command {
-	c := &cobra.Command{
-		Use: "wait JOB...", Short: "Wait until jobs have ended, and exit as they ended", Args: command.AtLeast(1),
-		Long: "Waits until all of the jobs have ended. Exit codes: 0 all succeeded, 1 one failed, 3 one was canceled (and none failed), " +
-			"4 the time to wait was over first.",
-		RunE: s.Public(wait),
-	}
+	c := command.New("wait JOB...", "Wait until jobs have ended, and exit as they ended", s.Public(wait))
+	c.Long = "Waits until all of the jobs have ended. Exit codes: 0 all succeeded, 1 one failed, 3 one was canceled (and none failed), " +
+		"4 the time to wait was over first."
 	c.Flags().Duration("timeout", 0, "for how long; 0: no limit")
 	return c
 }

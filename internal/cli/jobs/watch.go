@@ -16,12 +16,9 @@ import (
 )
 
 func watchCommand(s *session.Session) *cobra.Command {
-	c := &cobra.Command{
-		Use: "watch JOB", Short: "Show what happens to a job until its end, and exit as it ended", Args: command.Exactly(1),
-		Long: "Shows the events of a job as they happen, in a terminal with a progress bar below them, and exits as the job ended: see " +
-			"'forgerun help exit-codes'. With -o json each message is a line.",
-		RunE: s.Public(watch),
-	}
+	c := command.New("watch JOB", "Show what happens to a job until its end, and exit as it ended", s.Public(watch))
+	c.Long = "Shows the events of a job as they happen, in a terminal with a progress bar below them, and exits as the job ended: see " +
+		"'forgerun help exit-codes'. With -o json each message is a line."
 	c.Flags().Duration("timeout", 0, "for how long; 0: no limit")
 	return c
 }

@@ -19,15 +19,13 @@ func Command(s *session.Session) *cobra.Command {
 	c := s.ForClients(command.Group(&cobra.Command{
 		Use: "schedules", Aliases: []string{"schedule"}, Short: "Submit jobs at times",
 	}))
-	with := func(name, short string, run func(*cobra.Command, []string) error) *cobra.Command {
-		return &cobra.Command{Use: name + " SCHEDULE", Short: short, Args: command.Exactly(1), RunE: run}
-	}
 	c.AddCommand(createCommand(s), listCommand(s),
-		with("get", "Show a schedule with its next runs", session.Show(s, view, (*client.Client).Schedule)),
-		with("pause", "Have nothing be due any more", session.Show(s, view, (*client.Client).PauseSchedule)),
-		with("resume", "Have a schedule be due again, from now on", session.Show(s, view, (*client.Client).ResumeSchedule)),
-		with("trigger", "Submit a job of a schedule now, beside its due times", session.Show(s, triggeredView, (*client.Client).TriggerSchedule)),
-		with("delete", "Delete a schedule; its jobs stay", session.Delete(s, (*client.Client).DeleteSchedule)))
+		command.New("get SCHEDULE", "Show a schedule with its next runs", session.Show(s, view, (*client.Client).Schedule)),
+		command.New("pause SCHEDULE", "Have nothing be due any more", session.Show(s, view, (*client.Client).PauseSchedule)),
+		command.New("resume SCHEDULE", "Have a schedule be due again, from now on", session.Show(s, view, (*client.Client).ResumeSchedule)),
+		command.New("trigger SCHEDULE", "Submit a job of a schedule now, beside its due times",
+			session.Show(s, triggeredView, (*client.Client).TriggerSchedule)),
+		command.New("delete SCHEDULE", "Delete a schedule; its jobs stay", session.Delete(s, (*client.Client).DeleteSchedule)))
 	return c
 }
 
@@ -48,11 +46,8 @@ var triggeredView = output.NewView("job_id", "JOB:job_id, STATE:state:state")
 func createCommand(s *session.Session) *cobra.Command {
 	var r client.ScheduleRequest
 	var params, file, eventName string
-	c := &cobra.Command{
-		Use: "create [KIND]", Short: "Create a schedule", Args: command.Between(0, 1),
-		Long: "Creates a schedule by --cron or --interval. KIND is the work kind of its jobs; without one the service draws it for each run.\n" +
-			"With --event-name the jobs publish an event.",
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+	c := command.New("create [KIND]", "Create a schedule",
+		s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			described := len(args) > 0 || r != (client.ScheduleRequest{}) || params != "" || eventName != ""
 			switch {
 			case file != "" && described:
@@ -80,8 +75,9 @@ func createCommand(s *session.Session) *cobra.Command {
 				s.Notef("warning: %s: %s", w.Pointer, w.Detail)
 			}
 			return p.One(view, created)
-		}),
-	}
+		}))
+	c.Long = "Creates a schedule by --cron or --interval. KIND is the work kind of its jobs; without one the service draws it for each " +
+		"run.\nWith --event-name the jobs publish an event."
 	flags := c.Flags()
 	flags.StringVar(&r.Name, "name", "", "a `line` of your own")
 	flags.StringVar(&r.Cron, "cron", "", "when it is due: an `expression` of five fields, or six with seconds first")
@@ -100,10 +96,8 @@ func createCommand(s *session.Session) *cobra.Command {
 
 func listCommand(s *session.Session) *cobra.Command {
 	limit := 50
-	return session.Limit(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the schedules of the client, the newest first", Args: command.Exactly(0),
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) error {
+	return session.Limit(command.New("list", "List the schedules of the client, the newest first",
+		s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) error {
 			return session.List(p, view, api.Schedules(ctx), limit)
-		}),
-	}, &limit)
+		})), &limit)
 }

@@ -17,10 +17,9 @@ import (
 // Commands are those below "webhooks".
 func Commands(s *session.Session) []*cobra.Command {
 	all := []*cobra.Command{listenCommand(s), listCommand(s), deliveriesCommand(s),
-		{Use: "test WEBHOOK", Short: "Send a webhook.test event to a webhook", Args: command.Exactly(1),
-			RunE: session.Show(s, deliveryView, (*client.Client).TestWebhook)},
+		command.New("test WEBHOOK", "Send a webhook.test event to a webhook", session.Show(s, deliveryView, (*client.Client).TestWebhook)),
 		redeliverCommand(s), replayCommand(s),
-		{Use: "delete WEBHOOK", Short: "Delete a webhook", Args: command.Exactly(1), RunE: session.Delete(s, (*client.Client).DeleteWebhook)}}
+		command.New("delete WEBHOOK", "Delete a webhook", session.Delete(s, (*client.Client).DeleteWebhook))}
 	for _, c := range all {
 		s.ForClients(c)
 	}
@@ -36,26 +35,22 @@ var deliveryView = output.NewView("delivery_id",
 		"AGE:created_at:age, NEXT:next_attempt_at:age:wide, ERROR:last_error.detail:wide")
 
 func listCommand(s *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the webhooks of the client", Args: command.Exactly(0),
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) error {
+	return command.New("list", "List the webhooks of the client",
+		s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) error {
 			all, err := api.Webhooks(ctx)
 			if err != nil {
 				return err
 			}
 			return p.List(webhookView, output.Items(all))
-		}),
-	}
+		}))
 }
 
 func deliveriesCommand(s *session.Session) *cobra.Command {
 	filter, limit := client.DeliveryFilter{}, 50
-	c := &cobra.Command{
-		Use: "deliveries WEBHOOK", Short: "List what was or will be delivered, the newest first", Args: command.Exactly(1),
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+	c := command.New("deliveries WEBHOOK", "List what was or will be delivered, the newest first",
+		s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			return session.List(p, deliveryView, api.Deliveries(ctx, args[0], filter), limit)
-		}),
-	}
+		}))
 	c.Flags().StringVar(&filter.State, "state", "", "only deliveries in this `state`: PENDING, DELIVERED or FAILED")
 	c.Flags().StringVar(&filter.EventName, "event", "", "only deliveries of events with this `name`")
 	return session.Limit(c, &limit)
@@ -63,10 +58,8 @@ func deliveriesCommand(s *session.Session) *cobra.Command {
 
 func redeliverCommand(s *session.Session) *cobra.Command {
 	since := ""
-	c := &cobra.Command{
-		Use: "redeliver WEBHOOK [DELIVERY...]", Short: "Send deliveries that failed, or were delivered, again", Args: command.AtLeast(1),
-		Long: "Sends the named deliveries of a webhook again, or with --since all that failed since then.",
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+	c := command.New("redeliver WEBHOOK [DELIVERY...]", "Send deliveries that failed, or were delivered, again",
+		s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			if (since == "") == (len(args) == 1) {
 				return command.Usagef("name deliveries, or give --since (forgerun webhooks redeliver --help)")
 			}
@@ -82,23 +75,21 @@ func redeliverCommand(s *session.Session) *cobra.Command {
 				all = append(all, delivery)
 			}
 			return p.List(deliveryView, all)
-		}),
-	}
+		}))
+	c.Long = "Sends the named deliveries of a webhook again, or with --since all that failed since then."
 	c.Flags().StringVar(&since, "since", "", "all that failed since this `time`: RFC 3339, or how long ago, as in 2h")
 	return c
 }
 
 func replayCommand(s *session.Session) *cobra.Command {
 	since := ""
-	c := &cobra.Command{
-		Use: "replay WEBHOOK --since TIME", Short: "Send all events since a time to a webhook, also those it never got", Args: command.Exactly(1),
-		RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+	c := command.New("replay WEBHOOK --since TIME", "Send all events since a time to a webhook, also those it never got",
+		s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
 			if since == "" {
 				return command.Usagef("give --since (forgerun webhooks replay --help)")
 			}
 			return again(ctx, p, since, args[0], api.Replay)
-		}),
-	}
+		}))
 	c.Flags().StringVar(&since, "since", "", "the `time` from which on: RFC 3339, or how long ago, as in 2h")
 	return c
 }
