@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/user"
@@ -74,7 +75,7 @@ func openHome(ctx context.Context, o ServerOptions, program string, users []stri
 			return nil, fmt.Errorf("this process is root, the server must not be, and user %s cannot enter %s or run %s: "+
 				"use a folder that every user can reach, such as one below %s: %w", user.name, dir, program, spare, err)
 		}
-		o.Dir = filepath.Join(spare, strings.ReplaceAll(dir, "/", "_"))
+		o.Dir = filepath.Join(spare, url.PathEscape(dir))
 		o.Logger.Warn("the server's user cannot enter the folder; its files are kept elsewhere",
 			"folder", dir, "user", user.name, "kept_in", o.Dir)
 		return openHome(ctx, o, program, users)

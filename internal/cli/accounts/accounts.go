@@ -40,8 +40,7 @@ func ClientsCommand(s *session.Session) *cobra.Command {
 		Long: "Makes clients and looks at them.\n\n" + whichAPI,
 	}))
 	c.AddCommand(createClientCommand(s),
-		s.AdminPages(command.New("list", "List clients with their use of limits (operators)",
-			nil), clientView, 50, session.At("/clients")),
+		s.AdminPages(command.New("list", "List clients with their use of limits (operators)", nil), clientView, 50, session.At("/clients")),
 		command.New("get CLIENT", "Show a client (operators)", s.AdminShow(clientView, session.At("/clients/%s"))))
 	return c
 }
