@@ -29,8 +29,8 @@ func NewView(id, columns string, show ...func(value any) string) View {
 	for text := range strings.SplitSeq(columns, ", ") {
 		head, rest, _ := strings.Cut(text, ":")
 		path, besides, _ := strings.Cut(rest, ":")
-		is := strings.Split(besides, ":")
-		c := Column{Head: head, Path: path, Age: slices.Contains(is, "age"), State: slices.Contains(is, "state"), Wide: slices.Contains(is, "wide")}
+		is := func(word string) bool { return slices.Contains(strings.Split(besides, ":"), word) }
+		c := Column{Head: head, Path: path, Age: is("age"), State: is("state"), Wide: is("wide")}
 		if path == "" {
 			c.Show, show = show[0], show[1:]
 		}
