@@ -53,9 +53,7 @@ const (
 
 // Fact is one thing that was seen. Which members it has follows from its Kind.
 type Fact struct {
-	// The reader looks for the first member of a line.
-	About string `json:"about,omitempty"` // of a delivery without a job: its event; set by the writer
-	Job   string `json:"job,omitempty"`   // "" where there is none
+	Job string `json:"job,omitempty"` // "" where there is none
 
 	At time.Time `json:"at"` // by the simulator's clock; of an answer, when it had come
 	// Of Looked and ListedJob: when it was asked for; of StoredJob and StoredDeliver:

@@ -2,7 +2,6 @@ package history
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,22 +60,14 @@ func bucketOf(job string) int {
 	if job == "" {
 		return Loose
 	}
-	return int(hash([]byte(job)) % Buckets)
-}
-
-func hash(job []byte) uint32 {
 	h := fnv.New32a()
-	_, _ = h.Write(job) // never fails
-	return h.Sum32()
+	_, _ = io.WriteString(h, job) // never fails
+	return int(h.Sum32() % Buckets)
 }
 
 // Add keeps the fact. Err and Close return an error of the disk.
 func (w *Writer) Add(f Fact) {
-	subject := f.Subject()
-	if f.Job == "" {
-		f.About = subject
-	}
-	b := &w.buckets[bucketOf(subject)]
+	b := &w.buckets[bucketOf(f.Subject())]
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.file == nil || w.broken.Load() != nil {
@@ -134,74 +125,33 @@ func Open(dir string) (*Reader, error) {
 	return &Reader{dir: dir}, nil
 }
 
-// partSize is about how much of a file is held in memory as facts at a time.
-const partSize = 2 << 20
-
-// Jobs calls fn with the facts of some of the bucket's subjects after the other, until it returns an error: all facts of
-// a job, or of an event of no job, together, in the order in which they were added. A long file is read several times,
-// each time for a part of its jobs, which bounds the memory.
-func (r *Reader) Jobs(bucket int, fn func(jobs map[string][]Fact) error) error {
-	info, err := os.Stat(bucketPath(r.dir, bucket))
-	if err != nil {
-		return err
-	}
-	parts := uint32(info.Size()/partSize) + 1
-	for part := range parts {
-		jobs := map[string][]Fact{}
-		err := r.each(bucket, func(line []byte) bool { return hash(subjectIn(line))/Buckets%parts == part }, func(f Fact) error {
-			jobs[f.Subject()] = append(jobs[f.Subject()], f)
-			return nil
-		})
-		if err == nil && len(jobs) > 0 {
-			err = fn(jobs)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// subjectIn gives the subject of a line as it is written there, without reading the rest.
-func subjectIn(line []byte) []byte {
-	for _, member := range []string{`{"job":"`, `{"about":"`} {
-		if rest, ok := bytes.CutPrefix(line, []byte(member)); ok {
-			subject, _, _ := bytes.Cut(rest, []byte{'"'})
-			return subject
-		}
-	}
-	return nil
+// Jobs gives the bucket's facts by their subject: all facts of a job, or of an event of no job, in the order in which they
+// were added.
+func (r *Reader) Jobs(bucket int) (map[string][]Fact, error) {
+	jobs := map[string][]Fact{}
+	return jobs, r.Each(bucket, func(f Fact) error {
+		jobs[f.Subject()] = append(jobs[f.Subject()], f)
+		return nil
+	})
 }
 
 // Each calls fn with one fact of the bucket after the other, until it returns an error.
 func (r *Reader) Each(bucket int, fn func(Fact) error) error {
-	return r.each(bucket, func([]byte) bool { return true }, fn)
-}
-
-// each calls fn with the facts of the wanted lines.
-func (r *Reader) each(bucket int, wanted func(line []byte) bool, fn func(Fact) error) error {
 	file, err := os.Open(bucketPath(r.dir, bucket))
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	lines := bufio.NewReaderSize(file, 64<<10)
+	facts := json.NewDecoder(file)
 	for {
-		line, err := lines.ReadBytes('\n')
-		if len(line) == 0 && errors.Is(err, io.EOF) {
+		var f Fact
+		if err := facts.Decode(&f); errors.Is(err, io.EOF) {
 			return nil
+		} else if err != nil {
+			return fmt.Errorf("%s cannot be read: %w", file.Name(), err)
 		}
-		if err != nil {
-			return fmt.Errorf("%s ends within a fact: %w", file.Name(), err)
-		}
-		if wanted(line) {
-			var f Fact
-			if err := json.Unmarshal(line, &f); err != nil {
-				return fmt.Errorf("%s: %w", file.Name(), err)
-			}
-			if err := fn(f); err != nil {
-				return err
-			}
+		if err := fn(f); err != nil {
+			return err
 		}
 	}
 }

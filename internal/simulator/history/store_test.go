@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -37,16 +38,15 @@ func TestFactsOfAJobComeBackTogetherAndInOrder(t *testing.T) {
 	seen, filled := 0, 0
 	for b := range history.Buckets {
 		of := 0
-		require.NoError(t, r.Jobs(b, func(jobs map[string][]history.Fact) error {
-			for job, list := range jobs {
-				of++
-				require.Len(t, list, facts, job)
-				for n, f := range list {
-					require.Equal(t, n+1, f.Event.Seq, job)
-				}
+		jobs, err := r.Jobs(b)
+		require.NoError(t, err)
+		for job, list := range jobs {
+			of++
+			require.Len(t, list, facts, job)
+			for n, f := range list {
+				require.Equal(t, n+1, f.Event.Seq, job)
 			}
-			return nil
-		}))
+		}
 		seen += of
 		filled += min(of, 1)
 	}
@@ -73,8 +73,8 @@ func TestAHistoryThatIsCutOffIsAnError(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, content[:len(content)-5], 0o600))
 	r, err := history.Open(dir)
 	require.NoError(t, err)
-	err = r.Jobs(history.BucketOf("a"), func(map[string][]history.Fact) error { return nil })
-	require.ErrorContains(t, err, "ends within a fact")
+	_, err = r.Jobs(history.BucketOf("a"))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
 func TestAHistoryIsNotMixedWithAnother(t *testing.T) {

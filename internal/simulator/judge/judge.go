@@ -66,7 +66,7 @@ var Invariants = []Invariant{
 
 // Reader gives facts as history.Reader does.
 type Reader interface {
-	Jobs(bucket int, fn func(jobs map[string][]history.Fact) error) error
+	Jobs(bucket int) (map[string][]history.Fact, error)
 	Each(bucket int, fn func(history.Fact) error) error
 }
 
@@ -86,9 +86,11 @@ func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 			if working.Err() != nil {
 				return context.Cause(working)
 			}
-			if err := r.Jobs(bucket, b.checkJobs); err != nil {
+			jobs, err := r.Jobs(bucket)
+			if err != nil {
 				return fmt.Errorf("bucket %d of the history: %w", bucket, err)
 			}
+			b.checkJobs(jobs)
 			return nil
 		})
 	}
@@ -138,9 +140,9 @@ func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	return nil
 }
 
-// checkJobs checks some jobs, and events of no job, and removes each from the map when it is done.
-func (b *verdictBuilder) checkJobs(jobs map[string][]history.Fact) error {
-	for subject, facts := range jobs {
+// checkJobs checks some jobs, and events of no job.
+func (b *verdictBuilder) checkJobs(jobs map[string][]history.Fact) {
+	for _, facts := range jobs {
 		j := newJobFacts(facts[0].Job, facts, b.run)
 		b.check(j, (*checker).checkOwners, (*checker).checkOutsiders)
 		switch {
@@ -150,9 +152,7 @@ func (b *verdictBuilder) checkJobs(jobs map[string][]history.Fact) error {
 			b.check(j, (*checker).checkClientEvent)
 		}
 		b.count(j)
-		delete(jobs, subject)
 	}
-	return nil
 }
 
 // count counts the job and its facts, and marks its ticket.

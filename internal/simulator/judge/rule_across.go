@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -90,7 +91,7 @@ func (t *brokenTicket) add(j *jobFacts) {
 
 // checkTickets reads the history again for broken tickets, if there are any.
 func (b *verdictBuilder) checkTickets(ctx context.Context, r Reader) error {
-	broken := map[int64]*brokenTicket{}
+	broken, more := map[int64]*brokenTicket{}, []Violation(nil)
 	for n := int64(1); n < int64(len(b.tickets)); n++ {
 		if b.tickets[n] != 0 {
 			b.verdict.Checked[keyed]++
@@ -100,7 +101,7 @@ func (b *verdictBuilder) checkTickets(ctx context.Context, r Reader) error {
 		} else if len(broken) < maxViolations {
 			broken[n] = &brokenTicket{Violation: Violation{Invariant: invariant, Ticket: n, What: what}}
 		} else {
-			b.countViolation(invariant)
+			more = append(more, Violation{Invariant: invariant, Ticket: n, What: what})
 		}
 	}
 	if len(broken) == 0 {
@@ -113,19 +114,20 @@ func (b *verdictBuilder) checkTickets(ctx context.Context, r Reader) error {
 		return nil
 	})
 	for bucket := 0; bucket < history.Buckets && err == nil; bucket++ {
-		err = r.Jobs(bucket, func(jobs map[string][]history.Fact) error {
-			for id, facts := range jobs {
-				j := newJobFacts(id, facts, b.run)
-				if t := broken[j.ticket]; t != nil {
-					t.add(j)
-				}
+		var jobs map[string][]history.Fact
+		jobs, err = r.Jobs(bucket)
+		for id, facts := range jobs {
+			j := newJobFacts(id, facts, b.run)
+			if t := broken[j.ticket]; t != nil {
+				t.add(j)
 			}
-			return context.Cause(ctx)
-		})
+		}
+		err = cmp.Or(err, context.Cause(ctx))
 	}
 	for _, t := range broken {
 		b.add([]Violation{t.Violation}, nil, t.facts)
 	}
+	b.add(more, nil, nil)
 	return err
 }
 

@@ -15,32 +15,11 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Bounds of what a verdict holds.
+// Of each invariant's violations a verdict lists this many, and the first of them with the history of the job.
 const (
-	maxViolations   = 1000
-	maxHistories    = 100
-	listedOfEach    = 20 // violations of an invariant that are always listed
-	historiesOfEach = 3  // of these
+	maxViolations = 100
+	maxHistories  = 10
 )
-
-// quota is what a list of bounded length still takes: some of each invariant, and
-// whatever comes first in the rest.
-type quota struct {
-	each, rest int
-	taken      map[string]int
-}
-
-func newQuota(most, each int) *quota {
-	return &quota{each: each, rest: most - each*len(Invariants), taken: map[string]int{}}
-}
-
-func (q *quota) take(invariant string) bool {
-	if q.taken[invariant]++; q.taken[invariant] <= q.each {
-		return true
-	}
-	q.rest--
-	return q.rest >= 0
-}
 
 // Verdict is the outcome of a judgement.
 type Verdict struct {
@@ -53,8 +32,7 @@ type Verdict struct {
 	Checked map[string]int64  `json:"-"`
 	Skipped map[string]string `json:"-"`
 
-	// Violations are at most 1000, at most 100 of them with histories, and some of
-	// each invariant, however many there are of another one.
+	// Violations are the first of each invariant.
 	Violations     []Violation      `json:"violations"`
 	ViolationCount int64            `json:"violation_count"`
 	ByInvariant    map[string]int64 `json:"-"` // unlisted violations too
@@ -99,20 +77,16 @@ func (v *Verdict) OK() bool { return v.ViolationCount == 0 }
 type verdictBuilder struct {
 	run *RunContext
 
-	mu          sync.Mutex
-	verdict     Verdict
-	listed      *quota // violations
-	withHistory *quota // of these
-	tickets     ticketFlags
+	mu      sync.Mutex
+	verdict Verdict
+	tickets ticketFlags
 }
 
 func newVerdictBuilder(run *RunContext) *verdictBuilder {
 	return &verdictBuilder{
-		run:         run,
-		verdict:     Verdict{Tickets: run.Tickets, Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{}},
-		listed:      newQuota(maxViolations, listedOfEach),
-		withHistory: newQuota(maxHistories, historiesOfEach),
-		tickets:     make(ticketFlags, max(run.Tickets, 0)+1),
+		run:     run,
+		verdict: Verdict{Tickets: run.Tickets, Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{}},
+		tickets: make(ticketFlags, max(run.Tickets, 0)+1),
 	}
 }
 
@@ -123,26 +97,17 @@ func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, fa
 	for invariant, n := range looked {
 		b.verdict.Checked[invariant] += n
 	}
-	var sorted []history.Fact
 	for _, v := range violations {
-		b.countViolation(v.Invariant)
-		if !b.listed.take(v.Invariant) {
-			continue
+		b.verdict.ViolationCount++
+		b.verdict.ByInvariant[v.Invariant]++
+		n := b.verdict.ByInvariant[v.Invariant]
+		if n <= maxHistories {
+			v.History = inOrder(facts)
 		}
-		if b.withHistory.take(v.Invariant) {
-			if sorted == nil {
-				sorted = inOrder(facts)
-			}
-			v.History = sorted
+		if n <= maxViolations {
+			b.verdict.Violations = append(b.verdict.Violations, v)
 		}
-		b.verdict.Violations = append(b.verdict.Violations, v)
 	}
-}
-
-// countViolation counts one, listed or not. The caller holds mu or is alone.
-func (b *verdictBuilder) countViolation(invariant string) {
-	b.verdict.ViolationCount++
-	b.verdict.ByInvariant[invariant]++
 }
 
 // finish sorts the violations and says what was not checked.

@@ -31,9 +31,6 @@ func (a *Account) Client() *client.Client { return a.slow }
 // Accounts are the tenants, after Prepare.
 func (e *Engine) Accounts() []*Account { return e.accounts }
 
-// Owner returns whose a job is while its end is unknown, at any time.
-func (e *Engine) Owner(jobID string) (tenant int, known bool) { return e.jobs.owner(jobID) }
-
 // Prepare registers the tenants and their webhooks and opens their streams.
 // Nothing of the plan is sent before.
 func (e *Engine) Prepare(ctx context.Context) error {

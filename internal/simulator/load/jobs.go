@@ -144,12 +144,6 @@ func (js *jobs) look(id string) (state string, attempt int, changed <-chan struc
 	return state, attempt, changed
 }
 
-// owner returns whose job it is, while its end is not known.
-func (js *jobs) owner(id string) (tenant int, known bool) {
-	js.of(id, false, func(j *job) { tenant, known = j.tenant, j.ticket != 0 })
-	return tenant, known
-}
-
 // silent picks at most limit unfinished jobs without an update for the given time,
 // and notes one for each, so that the next call picks others.
 func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {

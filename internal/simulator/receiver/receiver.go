@@ -31,9 +31,6 @@ type Options struct {
 	// Delivered is called for each try that is not strange: when it was answered,
 	// and whether with 2xx.
 	Delivered func(at time.Time, ok bool)
-	// Owner returns whose job it is, as far as that is known yet: a delivery may
-	// come before the answer to the job's submission.
-	Owner func(jobID string) (tenant int, known bool)
 	// Keys finds a published key of the service: client.Directory.Key. Without it
 	// only the signatures under webhooks' secrets are verified.
 	Keys func(keyID string) (ed25519.PublicKey, error)

@@ -22,14 +22,20 @@ const (
 	Unanswered = "unanswered" // no complete answer came
 )
 
-// States of a job that are there from the start, as the classes are. Others follow as they come.
+// states are those of a job. Whatever else a service says is counted as other.
 var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}
 
-// Faults and stages are kept one by one up to these numbers, counted beyond.
-const (
-	maxFaults = 2000
-	maxStages = 50
-)
+const otherState = "(other)"
+
+func known(state string) string {
+	if slices.Contains(states, state) {
+		return state
+	}
+	return otherState
+}
+
+// maxFaults is how many faults are kept one by one; more are counted.
+const maxFaults = 2000
 
 // Recorder counts and measures a run. Its methods may be called from many goroutines and take about a microsecond;
 // its memory does not grow with the run.
@@ -117,15 +123,14 @@ func (r *Recorder) Finished(intended, at time.Time, state string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.line.at(at)
-	r.count(p, finished, state)
+	r.count(p, finished, known(state))
 	p.finish = recorded(p.finish, took)
 	_ = r.finish.RecordValue(took) // within its limits
 }
 
 func (r *Recorder) count(p *point, group, name string) {
-	k := r.total.key(group, name)
-	p.counts[k]++
-	r.total[k]++
+	p.counts[key{group, name}]++
+	r.total[key{group, name}]++
 }
 
 func recorded(h *hdrhistogram.PackedHistogram, took int64) *hdrhistogram.PackedHistogram {
@@ -141,9 +146,9 @@ func (r *Recorder) Moved(from, to string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
-	r.line.change(now, jobs, to, 1)
+	r.line.change(now, jobs, known(to), 1)
 	if from != "" {
-		r.line.change(now, jobs, from, -1)
+		r.line.change(now, jobs, known(from), -1)
 	}
 }
 
@@ -166,9 +171,6 @@ func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 	f := Fault{Kind: kind, Target: target, AtMS: r.since(at), DurationMS: ms(max(until.Sub(at), 0)), Count: max(count, 1)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, known := r.kinds[kind]; !known && len(r.kinds) >= maxNames-1 {
-		kind = otherNames
-	}
 	all := r.kinds[kind]
 	r.kinds[kind] = FaultKind{kind, all.Times + 1, all.Count + int64(f.Count), all.DurationMS + f.DurationMS}
 	r.injected += int64(f.Count)
@@ -184,10 +186,6 @@ func (r *Recorder) Stage(name string) {
 	s := Stage{Name: name, AtMS: r.since(r.clock())}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := len(r.stages); n == maxStages {
-		r.stages[n-1] = s
-		return
-	}
 	r.stages = append(r.stages, s)
 }
 

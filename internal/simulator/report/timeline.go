@@ -24,25 +24,10 @@ const (
 	workers  = "workers"   // now
 )
 
-// Names of a group come from answers. Too many share one.
-const (
-	maxNames   = 24
-	otherNames = "(other)"
-)
-
 // counts are numbers of things, by group and name.
 type counts map[key]int64
 
 type key struct{ group, name string }
-
-// key is where a name is counted.
-func (c counts) key(group, name string) key {
-	k := key{group, name}
-	if _, known := c[k]; !known && len(c.of(group)) >= maxNames-1 {
-		k.name = otherNames
-	}
-	return k
-}
 
 // of gives the names of a group with their numbers.
 func (c counts) of(group string) map[string]int64 {
@@ -85,7 +70,7 @@ func (l *timeline) at(t time.Time) *point {
 
 // change changes a level of now, which is not before any time that it was changed at.
 func (l *timeline) change(now time.Time, group, name string, by int64) {
-	k, p := l.now.key(group, name), l.at(now)
+	k, p := key{group, name}, l.at(now)
 	if l.now[k] += by; p.level == nil {
 		p.level = maps.Clone(l.now)
 	}

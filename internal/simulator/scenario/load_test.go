@@ -51,8 +51,8 @@ func TestLoad(t *testing.T) {
 	require.Equal(t, "steady", s.Name)
 
 	_, err = scenario.Load("stedy")
-	require.ErrorContains(t, err, `no scenario "stedy": there is neither such a file nor a ready-made one, `+
-		`did you mean "steady"? Ready-made: burst, cancel-storm,`)
+	require.ErrorContains(t, err, `no scenario "stedy": there is neither such a file nor a ready-made one. `+
+		`Ready-made: burst, cancel-storm,`)
 	_, err = scenario.Load("no/such/file.yaml")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = scenario.Load(t.TempDir())

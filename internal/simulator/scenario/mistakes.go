@@ -69,12 +69,11 @@ func (p *parser) explain(e *jsonschema.ValidationError) {
 		for _, name := range cause.Properties {
 			key, _ := child(at.node, name)
 			known := memberNames(&k.Properties)
-			p.wrong(key, "unknown member %s%s allowed in %s: %s", shown(key), cmp.Or(suggest(name, known), ";"), cmp.Or(k.Title, at.name),
-				strings.Join(known, ", "))
+			p.wrong(key, "unknown member %s; allowed in %s: %s", shown(key), cmp.Or(k.Title, at.name), strings.Join(known, ", "))
 		}
 		return
 	case *kind.Enum:
-		p.unnamed(at, k)
+		p.wrong(at.node, "%s must be one of %s, not %s", at.name, strings.Join(k.Enum, ", "), shown(at.node))
 		return
 	}
 	switch {
@@ -91,19 +90,6 @@ func (p *parser) explain(e *jsonschema.ValidationError) {
 	}
 }
 
-// unnamed reports what is none of the allowed names. Of many, which have a title, it suggests the nearest.
-func (p *parser) unnamed(at place, k keywords) {
-	near := nearest(at.node.Value, k.Enum)
-	switch allowed := strings.Join(k.Enum, ", "); {
-	case k.Title == "":
-		p.wrong(at.node, "%s must be one of %s, not %s", at.name, allowed, shown(at.node))
-	case near == "":
-		p.wrong(at.node, "%s: unknown %s %s; %s", at.name, k.Title, shown(at.node), cmp.Or(k.Hint, "allowed: "+allowed))
-	default:
-		p.wrong(at.node, "%s: unknown %s %s, the nearest is %s; %s", at.name, k.Title, shown(at.node), near, cmp.Or(k.Hint, "allowed: "+allowed))
-	}
-}
-
 // shown is a node as a mistake quotes it: short, whatever the file has.
 func shown(n *yaml.Node) string {
 	switch {
@@ -113,47 +99,4 @@ func shown(n *yaml.Node) string {
 		return fmt.Sprintf("the text %.40q", n.Value)
 	}
 	return fmt.Sprintf("%.40q", n.Value)
-}
-
-const longestName = 40
-
-// nearest is the name that takes the fewest edits to get from what was written, "" if each takes many.
-func nearest(written string, names []string) (name string) {
-	least := 1 + max(2, len(written)/2)
-	for _, n := range names {
-		if d := distance(strings.ToLower(written), strings.ToLower(n)); d < least {
-			name, least = n, d
-		}
-	}
-	return name
-}
-
-// distance is Levenshtein's. Long strings are cut: no name is long.
-func distance(a, b string) int {
-	a, b = a[:min(len(a), longestName)], b[:min(len(b), longestName)]
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}
-
-// suggest is a question to ask about an unknown name, "" if none is near.
-func suggest(written string, names []string) string {
-	if name := nearest(written, names); name != "" {
-		return `, did you mean "` + name + `"?`
-	}
-	return ""
 }

@@ -17,7 +17,7 @@ import (
 var schema []byte
 
 // Schema is the JSON Schema (2020-12) of scenario files. Besides the standard keywords it has minDuration and
-// maxDuration, which bound a duration or a range, and errorMessage and hint, which mistakes quote.
+// maxDuration, which bound a duration or a range, and errorMessage, which mistakes quote.
 func Schema() []byte { return slices.Clone(schema) }
 
 // compiled is the schema, ready to validate.
@@ -62,7 +62,6 @@ type keywords struct {
 	Properties   yaml.Node // in the schema's order, which mistakes keep
 	Enum         []string
 	ErrorMessage string `yaml:"errorMessage"`
-	Hint         string
 }
 
 // schemaTree is the schema as YAML, of which JSON is a part: unlike a map it keeps the order of the properties.

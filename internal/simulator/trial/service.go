@@ -67,12 +67,7 @@ func (t *Trial) listen() error {
 	}
 	t.receiver, err = webhooks.Listen(t.o.ReceiverAddr, t.o.ReceiverURL, webhooks.Options{
 		Seed: t.o.Scenario.Seed, Names: names, History: t.facts, Delivered: t.recorder.Delivered, Choose: t.o.Choose,
-		Keys: c.Directory().Key, Owner: func(jobID string) (tenant int, known bool) {
-			if t.engine == nil {
-				return 0, false
-			}
-			return t.engine.Owner(jobID)
-		},
+		Keys: c.Directory().Key,
 	})
 	if err != nil {
 		return err
