@@ -218,7 +218,7 @@ func TestCorruptionsAreCaught(t *testing.T) {
 				return v.Invariant == c.invariant && v.Job == name && strings.Contains(v.What, c.what)
 			}), printed(v))
 			for _, violation := range v.Violations {
-				require.Contains(t, []string{name, "twin", ""}, violation.Job, "another job is accused: %s", violation.What)
+				require.Contains(t, []string{name, "a-twin", ""}, violation.Job, "another job is accused: %s", violation.What)
 				if c.alone {
 					require.Equal(t, c.invariant, violation.Invariant, violation.What)
 				}

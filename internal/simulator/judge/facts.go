@@ -39,7 +39,7 @@ type RunContext struct {
 	// Moves of the service's clock, as they were seen during the run. Those of the rows replace them.
 	Moves servicetime.Moves
 
-	schedules  map[string]*scheduleRuns       // by id, set by Judge
+	across     *across                        // set by Judge
 	latestSeen func(real time.Time) time.Time // of the moves, set by Judge
 }
 

@@ -11,7 +11,9 @@ package judge
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -74,7 +76,7 @@ type Reader interface {
 // memory grows by one byte a ticket. Its error is the reader's or the context's.
 func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 	run.latestSeen = run.moves().Latest(moveLag)
-	run.schedules = map[string]*scheduleRuns{}
+	run.across = &across{tickets: make([]byte, max(run.Tickets, 0)+1), schedules: map[string]*scheduleRuns{}}
 	b := newVerdictBuilder(&run)
 	if err := r.Each(history.Loose, b.checkLoose); err != nil {
 		return nil, err
@@ -95,9 +97,6 @@ func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	if err := b.checkTickets(ctx, r); err != nil {
 		return nil, err
 	}
 	b.check(&jobFacts{}, (*checker).checkSchedules, (*checker).checkMetrics)
@@ -121,10 +120,10 @@ func (b *verdictBuilder) check(j *jobFacts, rules ...func(*checker)) {
 func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	b.verdict.Facts++
 	if f.Submission != nil {
-		b.tickets.mark(f.Ticket, flagsOf(f.Submission))
+		b.run.across.sent(&f)
 	}
 	if f.Schedule != nil {
-		b.run.schedules[f.Schedule.ID] = &scheduleRuns{Schedule: *f.Schedule, tenant: f.Tenant, jobs: map[int64]int{}}
+		b.run.across.schedules[f.Schedule.ID] = &scheduleRuns{Schedule: *f.Schedule, tenant: f.Tenant, jobs: map[int64]int{}}
 	}
 	b.check(&jobFacts{facts: []history.Fact{f}, ticket: f.Ticket}, func(c *checker) {
 		switch {
@@ -142,7 +141,8 @@ func (b *verdictBuilder) checkLoose(f history.Fact) error {
 
 // checkJobs checks some jobs, and events of no job.
 func (b *verdictBuilder) checkJobs(jobs map[string][]history.Fact) {
-	for _, facts := range jobs {
+	for _, subject := range slices.Sorted(maps.Keys(jobs)) {
+		facts := jobs[subject]
 		j := newJobFacts(facts[0].Job, facts, b.run)
 		b.check(j, (*checker).checkOwners, (*checker).checkOutsiders)
 		switch {
@@ -151,26 +151,10 @@ func (b *verdictBuilder) checkJobs(jobs map[string][]history.Fact) {
 		case j.id == "":
 			b.check(j, (*checker).checkClientEvent)
 		}
-		b.count(j)
-	}
-}
-
-// count counts the job and its facts, and marks its ticket.
-func (b *verdictBuilder) count(j *jobFacts) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.verdict.Facts += int64(len(j.facts))
-	for _, f := range j.byKind[history.Submitted] {
-		if f.Submission != nil {
-			b.tickets.mark(f.Ticket, flagsOf(f.Submission))
-		}
-	}
-	if j.job != nil {
-		b.verdict.Jobs++
-		b.run.schedules[j.job.Schedule].add(j.job.ScheduledFor)
-		if ticket, ok := TicketOf(b.run.Run, j.job.Correlation); ok {
-			b.tickets.mark(ticket, ticketHasJob)
-		}
+		b.mu.Lock()
+		b.verdict.Facts += int64(len(facts))
+		b.verdict.Jobs += int64(count(j.job != nil))
+		b.mu.Unlock()
 	}
 }
 
@@ -185,7 +169,7 @@ type checker struct {
 
 // rules are the checks of a job that is the run's.
 var rules = []func(*checker){
-	(*checker).checkExistence, (*checker).checkKey, (*checker).checkLog, (*checker).checkEnd, (*checker).checkReports,
+	(*checker).checkTicket, (*checker).checkExistence, (*checker).checkKey, (*checker).checkLog, (*checker).checkEnd, (*checker).checkReports,
 	(*checker).checkToldReports, (*checker).checkRetries, (*checker).checkEarly, (*checker).checkFence, (*checker).checkDurations,
 	(*checker).checkCatalogue, (*checker).checkLimit, (*checker).checkAnswers, (*checker).checkLists, (*checker).checkStreams,
 	(*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkDeliveryLogs, (*checker).checkTasks,

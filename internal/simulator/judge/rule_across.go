@@ -1,12 +1,9 @@
 package judge
 
 import (
-	"cmp"
-	"context"
-	"fmt"
 	"strconv"
 	"strings"
-	"time"
+	"sync"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
@@ -21,8 +18,12 @@ func TicketOf(run, correlation string) (ticket int64, ok bool) {
 	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == number
 }
 
-// ticketFlags has a byte for each ticket: it shows what is wrong across jobs.
-type ticketFlags []byte
+// across is what is known across jobs: a byte for each ticket, and the schedules by id.
+type across struct {
+	mu        sync.Mutex
+	tickets   []byte
+	schedules map[string]*scheduleRuns
+}
 
 // What is known of a ticket.
 const (
@@ -30,105 +31,52 @@ const (
 	ticketAccepted             // a try was answered with a job
 	ticketOpen                 // a try may have made a job, though no answer said so
 	ticketHasJob
-	ticketHasTwo
 )
 
-func (t ticketFlags) mark(ticket int64, flags byte) {
-	if ticket < 1 || ticket >= int64(len(t)) {
-		return // reported where the job is checked
+// mark adds flags of a ticket, and gives those that it had.
+func (a *across) mark(ticket int64, flags byte) (before byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ticket >= 1 && ticket < int64(len(a.tickets)) { // others are reported where the job is checked
+		before = a.tickets[ticket]
+		a.tickets[ticket] |= flags
 	}
-	if t[ticket]&flags&ticketHasJob != 0 {
-		flags |= ticketHasTwo
-	}
-	t[ticket] |= flags
+	return before
 }
 
-// flagsOf gives what a submission says of its ticket.
-func flagsOf(s *history.Submission) byte {
+// sent marks the ticket of a submission.
+func (a *across) sent(f *history.Fact) {
 	flags := byte(ticketSent)
-	for _, try := range s.Tries {
+	for _, try := range f.Submission.Tries {
 		if try.Accepted() {
 			flags |= ticketAccepted
 		} else if try.Unknown() {
 			flags |= ticketOpen
 		}
 	}
-	return flags
+	a.mark(f.Ticket, flags)
 }
 
-// violation says what is wrong with a ticket, "" for nothing.
-func (t ticketFlags) violation(ticket int64) (invariant, what string) {
-	switch flags := t[ticket]; {
-	case flags&ticketHasTwo != 0:
-		return keyed, fmt.Sprintf("ticket %d has more than one job", ticket)
-	case flags&ticketHasJob == 0:
-	case flags&ticketSent == 0:
-		return accepted, fmt.Sprintf("the job has ticket %d, which was never sent", ticket)
-	case flags&(ticketAccepted|ticketOpen) == 0:
-		return accepted, fmt.Sprintf("ticket %d was refused, and its job exists", ticket)
+// checkTicket: each ticket has one job, and one that was refused has none. Submissions without a job were marked before.
+func (c *checker) checkTicket() {
+	for _, f := range c.byKind[history.Submitted] {
+		if f.Submission != nil {
+			c.run.across.sent(f)
+		}
 	}
-	return "", ""
-}
-
-// brokenTicket is a ticket's violation with the facts of its jobs.
-type brokenTicket struct {
-	Violation
-	facts  []history.Fact
-	latest *history.Job
-}
-
-// add makes the violation one of the job that was made last.
-func (t *brokenTicket) add(j *jobFacts) {
-	t.facts = append(t.facts, j.facts...)
-	if j.job == nil {
+	if c.job == nil {
 		return
 	}
-	t.What += ", " + j.id
-	if t.latest == nil || j.job.CreatedAt.After(t.latest.CreatedAt) {
-		t.latest, t.Job = j.job, j.id
+	c.run.across.addRun(c.job)
+	ticket, ours := TicketOf(c.run.Run, c.job.Correlation)
+	if !ours || ticket > c.run.Tickets {
+		return
 	}
-}
-
-// checkTickets reads the history again for broken tickets, if there are any.
-func (b *verdictBuilder) checkTickets(ctx context.Context, r Reader) error {
-	broken, more := map[int64]*brokenTicket{}, []Violation(nil)
-	for n := int64(1); n < int64(len(b.tickets)); n++ {
-		if b.tickets[n] != 0 {
-			b.verdict.Checked[keyed]++
-		}
-		if invariant, what := b.tickets.violation(n); invariant == "" {
-			continue
-		} else if len(broken) < maxViolations {
-			broken[n] = &brokenTicket{Violation: Violation{Invariant: invariant, Ticket: n, What: what}}
-		} else {
-			more = append(more, Violation{Invariant: invariant, Ticket: n, What: what})
-		}
-	}
-	if len(broken) == 0 {
-		return nil
-	}
-	err := r.Each(history.Loose, func(f history.Fact) error {
-		if t := broken[f.Ticket]; t != nil {
-			t.facts = append(t.facts, f)
-		}
-		return nil
-	})
-	for bucket := 0; bucket < history.Buckets && err == nil; bucket++ {
-		var jobs map[string][]history.Fact
-		jobs, err = r.Jobs(bucket)
-		for id, facts := range jobs {
-			j := newJobFacts(id, facts, b.run)
-			if t := broken[j.ticket]; t != nil {
-				t.add(j)
-			}
-		}
-		err = cmp.Or(err, context.Cause(ctx))
-	}
-	for _, t := range broken {
-		b.add([]Violation{t.Violation}, nil, t.facts)
-	}
-	b.add(more, nil, nil)
-	return err
+	c.look(keyed)
+	known := c.run.across.mark(ticket, ticketHasJob)
+	c.must(known&ticketHasJob == 0, keyed, "ticket %d has more than one job", ticket)
+	c.must(known&ticketSent > 0, accepted, "the job has ticket %d, which was never sent, or answered with another job", ticket)
+	c.must(known&(ticketAccepted|ticketOpen) > 0 || known&ticketSent == 0, accepted, "ticket %d was refused, and its job exists", ticket)
 }
 
 // scheduleRuns is a schedule with the number of jobs of each of its due times, in microseconds.
@@ -139,14 +87,16 @@ type scheduleRuns struct {
 	others int // jobs for no time
 }
 
-// add counts a job, of a schedule that is not known nothing.
-func (s *scheduleRuns) add(due *time.Time) {
-	switch {
+// addRun counts a job of a schedule that is known.
+func (a *across) addRun(j *history.Job) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch s := a.schedules[j.Schedule]; {
 	case s == nil:
-	case due == nil:
+	case j.ScheduledFor == nil:
 		s.others++
 	default:
-		s.jobs[due.UnixMicro()]++
+		s.jobs[j.ScheduledFor.UnixMicro()]++
 	}
 }
 
@@ -154,7 +104,7 @@ func (s *scheduleRuns) add(due *time.Time) {
 // checked across jobs.
 func (c *checker) checkRun() {
 	c.look(scheduled)
-	s := c.run.schedules[c.job.Schedule]
+	s := c.run.across.schedules[c.job.Schedule]
 	if s == nil {
 		c.must(false, accepted, "the job is a run of schedule %s, which nobody created", c.job.Schedule)
 		return
@@ -177,7 +127,7 @@ func (c *checker) checkSchedules() {
 		return
 	}
 	c.look(scheduled) // that there is none counts as checked
-	for id, s := range c.run.schedules {
+	for id, s := range c.run.across.schedules {
 		c.look(scheduled)
 		c.must(s.others == 0, scheduled, "schedule %s has %d runs for no due time, and nobody triggered it", id, s.others)
 		for due := s.CreatedAt.Add(s.Interval); !due.After(s.EndAt); due = due.Add(s.Interval) {

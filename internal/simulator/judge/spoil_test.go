@@ -143,7 +143,7 @@ func twin(w *world, job int) {
 		if f.Job != jobName(job) || f.Kind == history.Submitted {
 			continue
 		}
-		f.Job = "twin"
+		f.Job = "a-twin"
 		if f.Told != nil {
 			told := *f.Told
 			told.CreatedAt = told.CreatedAt.Add(-second)

@@ -79,14 +79,12 @@ type verdictBuilder struct {
 
 	mu      sync.Mutex
 	verdict Verdict
-	tickets ticketFlags
 }
 
 func newVerdictBuilder(run *RunContext) *verdictBuilder {
 	return &verdictBuilder{
 		run:     run,
 		verdict: Verdict{Tickets: run.Tickets, Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{}},
-		tickets: make(ticketFlags, max(run.Tickets, 0)+1),
 	}
 }
 
