@@ -11,6 +11,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"time"
+
+	"github.com/forgerun/forgerun/client"
 )
 
 // Kind says what a fact is about, and with that who saw it.
@@ -53,25 +55,25 @@ const (
 
 // Fact is one thing that was seen. Which members it has follows from its Kind.
 type Fact struct {
-	Job string `json:"job,omitempty"` // "" where there is none
+	Job string `json:"job"` // "" where there is none
 
 	At time.Time `json:"at"` // by the simulator's clock; of an answer, when it had come
 	// Of Looked and ListedJob: when it was asked for; of StoredJob and StoredDeliver:
 	// as of when, by Postgres' clock; zero where not known.
-	Sent   time.Time `json:"sent,omitzero"`
+	Sent   time.Time `json:"sent"`
 	Kind   Kind      `json:"kind"`
-	Tenant int       `json:"tenant"`           // whose credentials, stream or webhook it was; from 0
-	Ticket int64     `json:"ticket,omitempty"` // from 1; 0 where it is not known
+	Tenant int       `json:"tenant"` // whose credentials, stream or webhook it was; from 0
+	Ticket int64     `json:"ticket"` // from 1; 0 where it is not known
 
-	Submission *Submission `json:"submission,omitempty"`
-	Action     *Action     `json:"action,omitempty"`
-	Told       *Job        `json:"told,omitempty"`
-	Event      *Event      `json:"event,omitempty"`
-	Report     *Report     `json:"report,omitempty"`
-	Delivery   *Delivery   `json:"delivery,omitempty"`
-	Task       *Task       `json:"task,omitempty"`
-	Schedule   *Schedule   `json:"schedule,omitempty"`
-	Note       string      `json:"note,omitempty"`
+	Submission *Submission `json:"submission"`
+	Action     *Action     `json:"action"`
+	Told       *Job        `json:"told"`
+	Event      *Event      `json:"event"`
+	Report     *Report     `json:"report"`
+	Delivery   *Delivery   `json:"delivery"`
+	Task       *Task       `json:"task"`
+	Schedule   *Schedule   `json:"schedule"`
+	Note       string      `json:"note"`
 }
 
 // Subject is what the fact is kept with: its job, or of a delivery without one its event; "" for none.
@@ -92,16 +94,16 @@ type Schedule struct {
 
 // Submission is what a ticket asked for, and its requests.
 type Submission struct {
-	Key         string     `json:"key"` // idempotency key, the same on every try
-	Type        string     `json:"type"`
-	WorkKind    string     `json:"work_kind"`
-	ExecutionAt *time.Time `json:"execution_at,omitempty"`
-	AutoRetry   bool       `json:"auto_retry,omitempty"`
-	Callback    string     `json:"callback,omitempty"` // URL
-	Params      string     `json:"params,omitempty"`   // ParamsDigest of them
-	Batch       string     `json:"batch,omitempty"`    // id of the batch that it came with
-	Intended    time.Time  `json:"intended"`           // when it was to be sent
-	Tries       []Try      `json:"tries"`
+	Key         string    `json:"key"` // idempotency key, the same on every try
+	Type        string    `json:"type"`
+	WorkKind    string    `json:"work_kind"`
+	ExecutionAt time.Time `json:"execution_at"`
+	AutoRetry   bool      `json:"auto_retry"`
+	Callback    string    `json:"callback"` // URL
+	Params      string    `json:"params"`   // ParamsDigest of them
+	Batch       string    `json:"batch"`    // id of the batch that it came with
+	Intended    time.Time `json:"intended"` // when it was to be sent
+	Tries       []Try     `json:"tries"`
 }
 
 // Try is one request of a submission. Status 0: no complete answer came, and the job may exist.
@@ -109,14 +111,14 @@ type Try struct {
 	Sent      time.Time `json:"sent"`
 	Answered  time.Time `json:"answered"`
 	Status    int       `json:"status"`
-	Code      string    `json:"code,omitempty"` // of a problem document
-	RequestID string    `json:"request_id,omitempty"`
-	Job       string    `json:"job,omitempty"`
-	State     string    `json:"state,omitempty"`
-	CreatedAt time.Time `json:"created_at,omitzero"`
-	Location  string    `json:"location,omitempty"` // header, of a refusal too
-	Replayed  bool      `json:"replayed,omitempty"`
-	Error     string    `json:"error,omitempty"` // why there was no answer
+	Code      string    `json:"code"` // of a problem document
+	RequestID string    `json:"request_id"`
+	Job       string    `json:"job"`
+	State     string    `json:"state"`
+	CreatedAt time.Time `json:"created_at"`
+	Location  string    `json:"location"` // header, of a refusal too
+	Replayed  bool      `json:"replayed"`
+	Error     string    `json:"error"` // why there was no answer
 }
 
 // Accepted reports whether the try was answered with a job.
@@ -131,54 +133,34 @@ type Action struct {
 	Verb      string    `json:"verb"` // cancel, retry
 	Sent      time.Time `json:"sent"`
 	Status    int       `json:"status"` // 0: no answer
-	Code      string    `json:"code,omitempty"`
-	RequestID string    `json:"request_id,omitempty"`
-	Job       string    `json:"job,omitempty"` // the answer's
-	State     string    `json:"state,omitempty"`
-	Attempt   int       `json:"attempt,omitempty"`
-	UpdatedAt time.Time `json:"updated_at,omitzero"`
-	Error     string    `json:"error,omitempty"`
+	Code      string    `json:"code"`
+	RequestID string    `json:"request_id"`
+	Job       string    `json:"job"` // the answer's
+	State     string    `json:"state"`
+	Attempt   int       `json:"attempt"`
+	UpdatedAt time.Time `json:"updated_at"`
+	Error     string    `json:"error"`
 }
 
-// Job is a job as the API or the rows have it. What they do not have is empty.
+// Job is a job as the API or the rows have it, without what may be large or secret. What they do not have is zero.
 type Job struct {
-	Type        string     `json:"type,omitempty"`
-	WorkKind    string     `json:"work_kind,omitempty"`
-	State       string     `json:"state"`
-	Outcome     string     `json:"outcome,omitempty"`
-	Attempt     int        `json:"attempt"`
-	MaxAttempts int        `json:"max_attempts,omitempty"`
-	CreatedAt   time.Time  `json:"created_at"`
-	UpdatedAt   time.Time  `json:"updated_at"`
-	ExecutionAt *time.Time `json:"execution_at,omitempty"`
-	StartedAt   *time.Time `json:"started_at,omitempty"`
-	FinishedAt  *time.Time `json:"finished_at,omitempty"`
-	Correlation string     `json:"correlation_id,omitempty"`
-	Batch       string     `json:"batch_id,omitempty"`
-	// Of a run of a schedule: which, and the due time that it stands for.
-	Schedule     string     `json:"schedule_id,omitempty"`
-	ScheduledFor *time.Time `json:"scheduled_for,omitempty"`
-	Failure      string     `json:"failure,omitempty"` // its code
-
-	// Of polls only.
-	Document *Failure `json:"failure_document,omitempty"`
-	Result   *Result  `json:"result,omitempty"`
-
-	// Of polls and rows: its definition.
-	DurationMS  *int64 `json:"duration_ms,omitempty"`
-	ShouldFail  bool   `json:"should_fail,omitempty"`
-	PayloadSize *int64 `json:"payload_size,omitempty"` // of polls only
+	client.Job
 
 	// Of rows only.
-	RunAt         *time.Time `json:"run_at,omitempty"`
-	EventSeq      int        `json:"event_seq,omitempty"`
-	Fence         int        `json:"fence,omitempty"`
-	LeaseExpiries int        `json:"lease_expiries,omitempty"`
-	ResultAttempt int        `json:"result_attempt,omitempty"` // 0: no result
-	Keys          int        `json:"keys,omitempty"`           // idempotency keys that lead to it and have not expired
-	Held          bool       `json:"held,omitempty"`           // has a worker
-	Params        string     `json:"params,omitempty"`         // ParamsDigest of them
-	AutoRetry     bool       `json:"auto_retry,omitempty"`
+	RunAt         time.Time `json:"run_at"`
+	EventSeq      int       `json:"event_seq"`
+	Fence         int       `json:"fence"`
+	LeaseExpiries int       `json:"lease_expiries"`
+	ResultAttempt int       `json:"result_attempt"` // 0: no result
+	Keys          int       `json:"keys"`           // idempotency keys that lead to it and have not expired
+	Held          bool      `json:"held"`           // has a worker
+	ParamsDigest  string    `json:"params_digest"`
+}
+
+// JobOf keeps a job as the API shows it.
+func JobOf(j client.Job) *Job {
+	j.Params, j.Links, j.Callback = nil, nil, ""
+	return &Job{Job: j}
 }
 
 // ParamsDigest stands for the params of a job: 16 hexadecimal digits of the
@@ -191,96 +173,81 @@ func ParamsDigest(params []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Failure is the failure document of a job.
-type Failure struct {
-	Code       string `json:"code"`
-	Job        string `json:"job"`
-	Status     string `json:"status"` // jobStatus
-	Retryable  bool   `json:"retryable"`
-	RetryAfter *int   `json:"retry_after,omitempty"` // seconds
-}
-
-// Result describes what a job has produced.
-type Result struct {
-	Size     int64 `json:"size"`
-	Checksum bool  `json:"checksum"` // there is one
-}
-
 // Event is an entry of a job's log. A stream shows the end of an attempt as its
 // outcome document, which has no Seq and no states.
 type Event struct {
-	ID       string    `json:"id,omitempty"`
-	StreamID string    `json:"stream_id,omitempty"`
-	Seq      int       `json:"seq,omitempty"`
+	ID       string    `json:"id"`
+	StreamID string    `json:"stream_id"`
+	Seq      int       `json:"seq"`
 	Name     string    `json:"name"`
-	Prev     string    `json:"prev,omitempty"`
-	Next     string    `json:"next,omitempty"`
+	Prev     string    `json:"prev"`
+	Next     string    `json:"next"`
 	Attempt  int       `json:"attempt"`
-	At       time.Time `json:"at,omitzero"`
-	Status   string    `json:"status,omitempty"`  // jobStatus of an outcome document
-	Emitted  string    `json:"emitted,omitempty"` // of event.emitted: name and data, a space between
+	At       time.Time `json:"at"`
+	Status   string    `json:"status"`  // jobStatus of an outcome document
+	Emitted  string    `json:"emitted"` // of event.emitted: name and data, a space between
 
 	Scenario // of rows the kind only
 
 	// Of reports only: whose event it is.
-	Job string `json:"job,omitempty"`
+	Job string `json:"job"`
 }
 
 // Scenario is what is told of a job's work kind. Members that were not told are zero.
 type Scenario struct {
-	WorkKind        string `json:"work_kind,omitempty"`
-	DurationMS      int64  `json:"duration_ms,omitempty"`
-	ExpectedOutcome string `json:"expected_outcome,omitempty"`
+	WorkKind        string `json:"work_kind"`
+	DurationMS      int64  `json:"duration_ms"`
+	ExpectedOutcome string `json:"expected_outcome"`
 }
 
 // Report is the account of one finished attempt.
 type Report struct {
-	Attempt    int        `json:"attempt"`
-	Outcome    string     `json:"outcome"`
-	StartedAt  *time.Time `json:"started_at,omitempty"`
-	FinishedAt time.Time  `json:"finished_at"`
-	DurationMS int64      `json:"duration_ms"`
-	Failure    string     `json:"failure,omitempty"`   // its code
-	EventSeq   int        `json:"event_seq,omitempty"` // rows: the last event that it covers
-	Events     []Event    `json:"events,omitempty"`    // API
+	Attempt    int       `json:"attempt"`
+	Outcome    string    `json:"outcome"`
+	StartedAt  time.Time `json:"started_at"`
+	FinishedAt time.Time `json:"finished_at"`
+	DurationMS int64     `json:"duration_ms"`
+	Failure    string    `json:"failure"`   // its code
+	EventSeq   int       `json:"event_seq"` // rows: the last event that it covers
+	Events     []Event   `json:"events"`    // API
 
 	// Of the API only: the job it names, and the result of the attempt, where it was
 	// read.
-	Job         string `json:"job,omitempty"`
-	ResultSize  *int   `json:"result_size,omitempty"`  // bytes, after they were verified
-	ResultError string `json:"result_error,omitempty"` // why there are none
+	Job         string `json:"job"`
+	ResultSize  *int   `json:"result_size"`  // bytes, after they were verified
+	ResultError string `json:"result_error"` // why there are none
 }
 
 // Delivery is one webhook message: as it came in one try, or as the service reports it.
 type Delivery struct {
 	ID        string    `json:"id"`
-	Webhook   string    `json:"webhook,omitempty"` // id; "" for a callback
-	Receiver  string    `json:"receiver,omitempty"`
-	URL       string    `json:"url,omitempty"`
+	Webhook   string    `json:"webhook"` // id; "" for a callback
+	Receiver  string    `json:"receiver"`
+	URL       string    `json:"url"`
 	EventID   string    `json:"event_id"`
 	EventName string    `json:"event_name"`
-	Seq       int       `json:"seq,omitempty"`
-	State     string    `json:"state,omitempty"`    // PENDING, DELIVERED, FAILED
-	Attempts  int       `json:"attempts,omitempty"` // as the service counts them
-	Status    int       `json:"status,omitempty"`   // what was answered; 0: nothing
-	Error     string    `json:"error,omitempty"`    // code, as the service reports it
-	Tried     time.Time `json:"tried,omitzero"`
-	Next      time.Time `json:"next,omitzero"`        // when a PENDING one is to be tried next
-	Body      string    `json:"body,omitempty"`       // digest of the bytes
-	JobStatus string    `json:"job_status,omitempty"` // of the body, as it came
-	Emitted   string    `json:"emitted,omitempty"`    // of event.emitted: as in Event
+	Seq       int       `json:"seq"`
+	State     string    `json:"state"`    // PENDING, DELIVERED, FAILED
+	Attempts  int       `json:"attempts"` // as the service counts them
+	Status    int       `json:"status"`   // what was answered; 0: nothing
+	Error     string    `json:"error"`    // code, as the service reports it
+	Tried     time.Time `json:"tried"`
+	Next      time.Time `json:"next"`       // when a PENDING one is to be tried next
+	Body      string    `json:"body"`       // digest of the bytes
+	JobStatus string    `json:"job_status"` // of the body, as it came
+	Emitted   string    `json:"emitted"`    // of event.emitted: as in Event
 
 	// Of Received: what the body and the attribute workkind say, and how late the
 	// receiver answers.
-	Scenario Scenario      `json:"scenario,omitzero"`
-	WorkKind string        `json:"work_kind,omitempty"`
-	After    time.Duration `json:"after,omitempty"`
+	Scenario Scenario      `json:"scenario"`
+	WorkKind string        `json:"work_kind"`
+	After    time.Duration `json:"after"`
 
 	// Of the API only. Log is there if the delivery was read by itself.
-	CreatedAt time.Time   `json:"created_at,omitzero"`
-	SettledAt time.Time   `json:"settled_at,omitzero"`
-	HasLog    bool        `json:"has_log,omitempty"`
-	Log       []LoggedTry `json:"log,omitempty"`
+	CreatedAt time.Time   `json:"created_at"`
+	SettledAt time.Time   `json:"settled_at"`
+	HasLog    bool        `json:"has_log"`
+	Log       []LoggedTry `json:"log"`
 }
 
 // LoggedTry is a try to deliver, as the service tells it.
@@ -295,5 +262,5 @@ type Task struct {
 	Queue   string `json:"queue"`
 	ID      string `json:"id"`
 	State   string `json:"state"` // pending, active, scheduled, retry, archived, completed
-	Attempt int    `json:"attempt,omitempty"`
+	Attempt int    `json:"attempt"`
 }

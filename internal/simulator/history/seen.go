@@ -2,20 +2,9 @@ package history
 
 import (
 	"encoding/json"
-	"time"
 
 	"github.com/forgerun/forgerun/client"
 )
-
-// JobOf keeps what both a poll and the list of jobs show.
-func JobOf(j *client.Job) *Job {
-	return &Job{
-		Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: j.Outcome, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
-		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt,
-		ExecutionAt: Optional(j.ExecutionAt), StartedAt: Optional(j.StartedAt), FinishedAt: Optional(j.FinishedAt),
-		Correlation: j.CorrelationID, Batch: j.BatchID, Schedule: j.ScheduleID, ScheduledFor: Optional(j.ScheduledFor),
-	}
-}
 
 // EventOf keeps an event of a log. Its error is about the client's own event that it should tell. What it does not tell of
 // the scenario is judged as such.
@@ -46,12 +35,4 @@ func ScenarioOf(s *client.Scenario) (kept Scenario) {
 		kept = Scenario(*s)
 	}
 	return kept
-}
-
-// Optional gives nil for the zero time.
-func Optional(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }

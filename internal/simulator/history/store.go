@@ -2,15 +2,19 @@ package history
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // Buckets is the number of files that facts are spread over, besides the one for facts about no job.
@@ -73,15 +77,27 @@ func (w *Writer) Add(f Fact) {
 	if b.file == nil || w.broken.Load() != nil {
 		return
 	}
-	line, err := json.Marshal(f)
-	if err == nil {
-		_, err = b.out.Write(append(line, '\n'))
-	}
-	if err != nil {
+	if err := f.write(b.out); err != nil {
 		w.broken.CompareAndSwap(nil, &err)
 		return
 	}
 	w.facts.Add(1)
+}
+
+// write writes the fact as a line of JSON, without the members that are zero.
+func (f *Fact) write(w io.Writer) error {
+	err := json.MarshalWrite(w, f, json.OmitZeroStructFields(true), jsonv1.FormatDurationAsNano(true), jsontext.AllowInvalidUTF8(true))
+	if err == nil {
+		_, err = io.WriteString(w, "\n")
+	}
+	return err
+}
+
+// String is the fact as the history has it.
+func (f *Fact) String() string {
+	var line strings.Builder
+	_ = f.write(&line) // to memory
+	return strings.TrimSuffix(line.String(), "\n")
 }
 
 // Err returns the first error of the disk so far. A history with a gap cannot be judged.
@@ -142,10 +158,10 @@ func (r *Reader) Each(bucket int, fn func(Fact) error) error {
 		return err
 	}
 	defer file.Close()
-	facts := json.NewDecoder(file)
+	facts := jsontext.NewDecoder(bufio.NewReaderSize(file, 64<<10))
 	for {
 		var f Fact
-		if err := facts.Decode(&f); errors.Is(err, io.EOF) {
+		if err := json.UnmarshalDecode(facts, &f, jsonv1.FormatDurationAsNano(true)); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("%s cannot be read: %w", file.Name(), err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
@@ -56,7 +57,8 @@ type tale struct {
 	sub    history.Submission
 	log    []history.Event
 	state  string
-	starts *time.Time
+	code   string // of the failure
+	starts time.Time
 	told   []history.Report
 }
 
@@ -71,21 +73,18 @@ func (w *world) job(tenant int, kind string, options ...func(*tale)) *tale {
 	w.run.Tickets = w.last
 	t := &tale{w: w, id: fmt.Sprintf("job-%04d", w.last), tenant: tenant, ticket: w.last,
 		now: w.start.Add(time.Duration(w.last%1000) * second)}
-	t.row = history.Job{
+	t.row = history.Job{Keys: 1, Job: client.Job{
 		Type: "EXECUTE", WorkKind: kind, Attempt: 1, MaxAttempts: 4, CreatedAt: t.now,
-		Correlation: fmt.Sprintf("%s.%d", testRun, w.last), Keys: 1,
-	}
-	ms := catalogue[kind].duration.Milliseconds()
-	t.row.DurationMS, t.row.ShouldFail = &ms, catalogue[kind].fails > 0
+		CorrelationID: fmt.Sprintf("%s.%d", testRun, w.last), Definition: definitionOf(kind),
+	}}
 	for _, o := range options {
 		o(t)
 	}
 	t.sub.Key, t.sub.Type, t.sub.WorkKind, t.sub.Intended = fmt.Sprint("key-", w.last), t.row.Type, kind, t.now
-	t.sub.ExecutionAt, t.sub.Batch = t.row.ExecutionAt, t.row.Batch
-	at := t.now
-	t.row.RunAt = &at
+	t.sub.ExecutionAt, t.sub.Batch = t.row.ExecutionAt, t.row.BatchID
+	t.row.RunAt = t.now
 	t.event("job.created", created)
-	if t.row.ExecutionAt == nil {
+	if t.row.ExecutionAt.IsZero() {
 		t.event("job.queued", queued)
 	} else {
 		t.row.RunAt = t.row.ExecutionAt
@@ -96,8 +95,7 @@ func (w *world) job(tenant int, kind string, options ...func(*tale)) *tale {
 
 func deferred(ahead time.Duration) func(*tale) {
 	return func(t *tale) {
-		at := t.now.Add(ahead)
-		t.row.Type, t.row.ExecutionAt = "DEFERRED", &at
+		t.row.Type, t.row.ExecutionAt = "DEFERRED", t.now.Add(ahead)
 	}
 }
 
@@ -105,7 +103,7 @@ func deferred(ahead time.Duration) func(*tale) {
 func emits(t *tale) { t.row.Type = emitEvent }
 
 func autoRetry(t *tale)                 { t.sub.AutoRetry = true }
-func inBatch(id string) func(*tale)     { return func(t *tale) { t.row.Batch = id } }
+func inBatch(id string) func(*tale)     { return func(t *tale) { t.row.BatchID = id } }
 func calledBack(url string) func(*tale) { return func(t *tale) { t.sub.Callback = url } }
 func (t *tale) fact(k history.Kind) history.Fact {
 	return history.Fact{Kind: k, Tenant: t.tenant, Job: t.id, Ticket: t.ticket}
@@ -114,7 +112,7 @@ func (t *tale) fact(k history.Kind) history.Fact {
 // try hands the job in, once more.
 func (t *tale) try(replay bool) *tale {
 	state := queued
-	if t.row.ExecutionAt != nil {
+	if !t.row.ExecutionAt.IsZero() {
 		state = created
 	}
 	t.sub.Tries = append(t.sub.Tries, history.Try{
@@ -156,7 +154,7 @@ func (t *tale) event(name, next string) *tale {
 	t.w.add(f)
 	shown := e
 	if endsAttempt(name) {
-		shown = history.Event{Name: "job-" + name[len("job."):], Attempt: e.Attempt, Status: statusOf(name, t.row.Failure), Scenario: e.Scenario}
+		shown = history.Event{Name: "job-" + name[len("job."):], Attempt: e.Attempt, Status: statusOf(name, t.code), Scenario: e.Scenario}
 	}
 	f = t.fact(history.Streamed)
 	f.Event, f.At, f.Ticket = &shown, t.now.Add(20*time.Millisecond), 0
@@ -197,7 +195,7 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 		tried, got := d, d
 		tried.State, tried.Attempts, tried.Status, tried.Tried = "", n+1, status, at
 		got.State, got.Error, got.Attempts, got.Status, got.Body, got.After = "", "", 0, status, "digest of "+e.ID, 10*time.Millisecond
-		got.JobStatus, got.Emitted, got.Scenario, got.WorkKind = statusOf(e.Name, t.row.Failure), e.Emitted, e.Scenario, e.WorkKind
+		got.JobStatus, got.Emitted, got.Scenario, got.WorkKind = statusOf(e.Name, t.code), e.Emitted, e.Scenario, e.WorkKind
 		f := t.fact(history.StoredTry)
 		f.At, f.Delivery = t.w.end(), &tried
 		t.w.add(f)
@@ -210,7 +208,7 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 // claim has a worker take the job.
 func (t *tale) claim() *tale {
 	if t.state == created {
-		t.now = later(t.now, *t.row.ExecutionAt)
+		t.now = later(t.now, t.row.ExecutionAt)
 		t.event("job.queued", queued)
 	}
 	t.row.Fence++
@@ -227,8 +225,7 @@ func later(a, b time.Time) time.Time {
 // run starts what was claimed.
 func (t *tale) run() *tale {
 	t.wait(10*time.Millisecond).event("job.running", running)
-	at := t.now
-	t.starts, t.row.StartedAt = &at, &at
+	t.starts, t.row.StartedAt = t.now, t.now
 	return t
 }
 
@@ -243,13 +240,13 @@ func (t *tale) ends(state, code string) *tale {
 	if state != canceled {
 		t.wait(catalogue[t.row.WorkKind].duration + 30*time.Millisecond)
 	}
-	t.row.Failure = code
+	t.code = code
 	if t.row.Type == emitEvent && state == succeeded {
 		t.event(nameEmitted, "")
 	}
 	t.event("job."+map[string]string{succeeded: "succeeded", failed: "failed", canceled: "canceled"}[state], state)
 	at := t.now
-	t.row.FinishedAt, t.row.Outcome = &at, outcomes[state]
+	t.row.FinishedAt, t.row.Outcome = at, outcomes[state]
 	if state == succeeded {
 		t.row.ResultAttempt = t.row.Attempt
 	}
@@ -258,8 +255,8 @@ func (t *tale) ends(state, code string) *tale {
 	}
 	r := history.Report{Attempt: t.row.Attempt, Outcome: outcomes[state], StartedAt: t.starts, FinishedAt: at, Failure: code,
 		EventSeq: len(t.log), Events: slices.Clone(t.log)}
-	if t.starts != nil {
-		r.DurationMS = at.Sub(*t.starts).Milliseconds()
+	if !t.starts.IsZero() {
+		r.DurationMS = at.Sub(t.starts).Milliseconds()
 	}
 	if state == succeeded {
 		size := catalogue[t.row.WorkKind].result
@@ -275,7 +272,7 @@ func (t *tale) failure(code string) *tale { return t.claim().run().ends(failed, 
 // retried queues the next attempt.
 func (t *tale) retried() *tale {
 	t.row.Attempt++
-	t.row.FinishedAt, t.row.StartedAt, t.starts, t.row.Outcome, t.row.Failure = nil, nil, nil, "", ""
+	t.row.FinishedAt, t.row.StartedAt, t.starts, t.row.Outcome, t.code = time.Time{}, time.Time{}, time.Time{}, "", ""
 	return t.event("job.retried", queued)
 }
 
@@ -297,25 +294,28 @@ func (t *tale) acts(verb string, status int) *tale {
 func (t *tale) looks() *tale {
 	f := t.fact(history.Looked)
 	told := t.shown()
-	kind := catalogue[told.WorkKind]
-	ms, size := kind.duration.Milliseconds(), int64(kind.result)
-	told.DurationMS, told.ShouldFail, told.PayloadSize = &ms, kind.fails > 0, &size
+	told.Definition = definitionOf(told.WorkKind)
 	switch told.State {
 	case succeeded:
-		told.Result = &history.Result{Size: size, Checksum: true}
+		told.Result = &client.ResultInfo{SizeBytes: told.Definition.PayloadSize, Checksum: client.Checksum{Value: "ab"}}
 	case failed:
-		told.Document = documentOf(t.id, told.Failure)
+		told.Failure = documentOf(t.id, t.code, t.code != codeInternal)
 	}
 	f.At, f.Sent, f.Told = t.now.Add(4*time.Millisecond), t.now.Add(2*time.Millisecond), &told
 	t.w.add(f)
 	return t.wait(10 * time.Millisecond)
 }
 
+// definitionOf is what the job is to do.
+func definitionOf(kind string) *client.Definition {
+	k := catalogue[kind]
+	return &client.Definition{DurationMS: k.duration.Milliseconds(), ShouldFail: k.fails > 0, PayloadSize: int64(k.result)}
+}
+
 // shown is what the API shows of the job.
 func (t *tale) shown() history.Job {
-	j := t.row
-	j.RunAt, j.EventSeq, j.Fence, j.LeaseExpiries, j.ResultAttempt, j.Keys = nil, 0, 0, 0, 0, 0
-	j.DurationMS, j.ShouldFail = nil, false
+	j := history.Job{Job: t.row.Job}
+	j.Definition = nil
 	return j
 }
 
@@ -331,7 +331,7 @@ func (t *tale) close() *tale {
 	t.w.add(f)
 	row := t.row
 	row.EventSeq = len(t.log)
-	row.AutoRetry, row.Params = t.sub.AutoRetry, t.sub.Params
+	row.AutoRetry, row.ParamsDigest = t.sub.AutoRetry, t.sub.Params
 	f = t.fact(history.StoredJob)
 	f.At, f.Told = end, &row
 	t.w.add(f)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
@@ -31,7 +32,7 @@ var answerCorruptions = []corruption{
 	}, true},
 	{"a valid request was refused with 400", answered, 0, func(w *world) {
 		at := w.start.Add(2 * second)
-		w.refused().WorkKind, w.refused().ExecutionAt = "SUCCESS_FAST", &at
+		w.refused().WorkKind, w.refused().ExecutionAt = "SUCCESS_FAST", at
 	}, true},
 
 	{"the answer to cancel is about job x", answered, canceledJob, acted(canceledJob, func(a *history.Action) { a.Job = "x" }), true},
@@ -69,7 +70,7 @@ var answerCorruptions = []corruption{
 	}, true},
 	{"the owner's poll was refused: forgerun answered 404", answered, polledJob, func(w *world) {
 		f := w.find(history.Looked, polledJob)
-		f.Told, f.Note = &history.Job{Failure: "RFA_JOB_NOT_FOUND"}, "forgerun answered 404"
+		f.Told, f.Note = &history.Job{}, "forgerun answered 404"
 	}, true},
 	{`a poll shows SUCCEEDED with outcome "FAILED"`, answered, polledJob, polled(func(j *history.Job) { j.Outcome = "FAILED" }), true},
 	{"of kind CPU_BURST with execution_at (none)", answered, polledJob, polled(func(j *history.Job) { j.WorkKind = "CPU_BURST" }), false},
@@ -79,34 +80,34 @@ var answerCorruptions = []corruption{
 		j.UpdatedAt = j.UpdatedAt.In(time.FixedZone("", 3600))
 	}), true},
 	{"a poll shows max_attempts 0 at attempt 1", answered, polledJob, polled(func(j *history.Job) { j.MaxAttempts = 0 }), true},
-	{"the result has no checksum", answered, polledJob, polled(func(j *history.Job) { j.Result.Checksum = false }), true},
-	{"result.size_bytes is 1, expected 4096", expected, polledJob, polled(func(j *history.Job) { j.Result.Size = 1 }), true},
-	{"definition.duration_ms is 1, the catalogue has 1000", expected, polledJob, polled(func(j *history.Job) { *j.DurationMS = 1 }), true},
-	{"definition.should_fail is true", expected, polledJob, polled(func(j *history.Job) { j.ShouldFail = true }), true},
-	{"definition.payload_size is 7, the catalogue has 4096", expected, polledJob, polled(func(j *history.Job) { *j.PayloadSize = 7 }), true},
-	{"the SUCCEEDED job carries a failure", answered, polledJob, polled(func(j *history.Job) { j.Document = &history.Failure{} }), true},
+	{"the result has no checksum", answered, polledJob, polled(func(j *history.Job) { j.Result.Checksum.Value = "" }), true},
+	{"result.size_bytes is 1, expected 4096", expected, polledJob, polled(func(j *history.Job) { j.Result.SizeBytes = 1 }), true},
+	{"definition.duration_ms is 1, the catalogue has 1000", expected, polledJob, polled(func(j *history.Job) { j.Definition.DurationMS = 1 }), true},
+	{"definition.should_fail is true", expected, polledJob, polled(func(j *history.Job) { j.Definition.ShouldFail = true }), true},
+	{"definition.payload_size is 7, the catalogue has 4096", expected, polledJob, polled(func(j *history.Job) { j.Definition.PayloadSize = 7 }), true},
+	{"the SUCCEEDED job carries a failure", answered, polledJob, polled(func(j *history.Job) { j.Failure = &client.Outcome{} }), true},
 
-	{"the failed job carries no failure", answered, othersJob, func(w *world) { w.poll(othersJob, failed).Document = nil }, true},
-	{`failure.jobId is "x"`, answered, othersJob, document(othersJob, func(d *history.Failure) { d.Job = "x" }), true},
-	{`failure.jobStatus is "FAILED" with the code RFA_EXEC_TIMEOUT`, answered, timedOutJob, document(timedOutJob, func(d *history.Failure) {
-		d.Status = "FAILED"
+	{"the failed job carries no failure", answered, othersJob, func(w *world) { w.poll(othersJob, failed).Failure = nil }, true},
+	{`failure.jobId is "x"`, answered, othersJob, document(othersJob, func(d *client.Outcome) { d.JobID = "x" }), true},
+	{`failure.jobStatus is "FAILED" with the code RFA_EXEC_TIMEOUT`, answered, timedOutJob, document(timedOutJob, func(d *client.Outcome) {
+		d.JobStatus = "FAILED"
 	}), true},
-	{"failure.retryable is true, expected false", answered, othersJob, document(othersJob, func(d *history.Failure) {
-		d.Retryable = true
+	{"failure.retryable is true, expected false", answered, othersJob, document(othersJob, func(d *client.Outcome) {
+		*d = *documentOf(d.JobID, d.Code, true)
 	}), true},
-	{"failure.retryable is false, expected true", answered, timedOutJob, document(timedOutJob, func(d *history.Failure) {
-		d.Retryable = false
+	{"failure.retryable is false, expected true", answered, timedOutJob, document(timedOutJob, func(d *client.Outcome) {
+		*d = *documentOf(d.JobID, d.Code, false)
 	}), true},
-	{"without a retryAfter of at least 1", answered, timedOutJob, document(timedOutJob, func(d *history.Failure) {
+	{"without a retryAfter of at least 1", answered, timedOutJob, document(timedOutJob, func(d *client.Outcome) {
 		d.RetryAfter = nil
 	}), true},
-	{"failure.code is E_OOPS, the report of the attempt has", answered, othersJob, document(othersJob, func(d *history.Failure) {
+	{"failure.code is E_OOPS, the report of the attempt has", answered, othersJob, document(othersJob, func(d *client.Outcome) {
 		d.Code = "E_OOPS"
 	}), true},
 
 	{"the list of jobs has the job 2 times", answered, plainJob, func(w *world) { w.again(listed, plainJob) }, true},
 	{"the list of jobs shows the job differently", answered, plainJob, func(w *world) {
-		w.find(listed, plainJob).Told.StartedAt = &w.start
+		w.find(listed, plainJob).Told.StartedAt = w.start
 	}, true},
 
 	{"the API shows another report of attempt 1 than is stored", answered, retriedJob, func(w *world) {
@@ -148,8 +149,8 @@ func polled(fn func(j *history.Job)) func(w *world) {
 }
 
 // document spoils the failure that a poll shows.
-func document(job int, fn func(d *history.Failure)) func(w *world) {
-	return func(w *world) { fn(w.poll(job, failed).Document) }
+func document(job int, fn func(d *client.Outcome)) func(w *world) {
+	return func(w *world) { fn(w.poll(job, failed).Failure) }
 }
 
 // told spoils an event of the report that the API shows, counted from 0.

@@ -41,8 +41,8 @@ var jobCorruptions = []corruption{
 	}, true},
 	{"a job of type DEFERRED was asked for", accepted, plainJob, func(w *world) { w.sub(plainJob).Type = "DEFERRED" }, true},
 	{"work kind CPU_BURST was asked for", accepted, plainJob, func(w *world) { w.sub(plainJob).WorkKind = "CPU_BURST" }, true},
-	{"execution_at 03:04:05.000000Z was asked for", accepted, plainJob, func(w *world) { w.sub(plainJob).ExecutionAt = &w.start }, false},
-	{"the job was sent with params of digest", accepted, plainJob, func(w *world) { w.row(plainJob).Params = "0123456789abcdef" }, true},
+	{"execution_at 03:04:05.000000Z was asked for", accepted, plainJob, func(w *world) { w.sub(plainJob).ExecutionAt = w.start }, false},
+	{"the job was sent with params of digest", accepted, plainJob, func(w *world) { w.row(plainJob).ParamsDigest = "0123456789abcdef" }, true},
 	{"the job was sent with auto_retry false", accepted, plainJob, func(w *world) { w.row(plainJob).AutoRetry = true }, false},
 	{"the job was sent with batch", accepted, plainJob, func(w *world) { w.sub(plainJob).Batch = "batch-9" }, true},
 	{"there are events or reports of a job that is not there", accepted, unansweredJob, func(w *world) {
@@ -51,15 +51,15 @@ var jobCorruptions = []corruption{
 	}, false},
 
 	{"the job is RUNNING though all should have ended", ended, plainJob, func(w *world) {
-		w.told(plainJob, func(j *history.Job) { j.State, j.Outcome, j.FinishedAt, j.ResultAttempt = running, "", nil, 0 })
+		w.told(plainJob, func(j *history.Job) { j.State, j.Outcome, j.FinishedAt, j.ResultAttempt = running, "", time.Time{}, 0 })
 	}, false},
 	{"the job is CREATED though all should have ended", ended, waitingJob, func(w *world) {
 		at := w.end().Add(-second)
-		w.row(waitingJob).RunAt = &at
+		w.row(waitingJob).RunAt = at
 	}, true},
 	{"a worker holds the job", ended, plainJob, func(w *world) { w.row(plainJob).Held = true }, true},
 	{`the job is SUCCEEDED with outcome "FAILED"`, ended, plainJob, func(w *world) { w.row(plainJob).Outcome = "FAILED" }, false},
-	{"the job is SUCCEEDED with finished_at (none)", ended, plainJob, func(w *world) { w.row(plainJob).FinishedAt = nil }, false},
+	{"the job is SUCCEEDED with finished_at (none)", ended, plainJob, func(w *world) { w.row(plainJob).FinishedAt = time.Time{} }, false},
 	{"the job is SUCCEEDED without a result", ended, plainJob, func(w *world) { w.row(plainJob).ResultAttempt = 0 }, true},
 	{"the job is FAILED and has a result", ended, othersJob, func(w *world) { w.row(othersJob).ResultAttempt = 1 }, true},
 	{"attempt 1 ended and has no report", ended, retriedJob, func(w *world) { w.drop(w.find(storedReport, retriedJob)) }, false},
@@ -82,14 +82,14 @@ var jobCorruptions = []corruption{
 
 	{"event 2 (job.queued) came 1ms before execution_at", early, deferredJob, func(w *world) {
 		at := w.row(deferredJob).ExecutionAt.Add(time.Millisecond)
-		w.told(deferredJob, func(j *history.Job) { j.ExecutionAt = &at })
-		w.sub(deferredJob).ExecutionAt = &at
+		w.told(deferredJob, func(j *history.Job) { j.ExecutionAt = at })
+		w.sub(deferredJob).ExecutionAt = at
 	}, true},
 	{"the report of attempt 1 says that it started at 03:04:05", early, deferredJob, func(w *world) {
-		w.report(deferredJob).StartedAt = &w.start
+		w.report(deferredJob).StartedAt = w.start
 	}, false},
 	{"the job started at 03:04:05.000000Z, before execution_at", early, deferredJob, func(w *world) {
-		w.told(deferredJob, func(j *history.Job) { j.StartedAt = &w.start })
+		w.told(deferredJob, func(j *history.Job) { j.StartedAt = w.start })
 	}, false},
 
 	{"the job was claimed 2 times, its fence is 1", fenced, lostJob, func(w *world) { w.row(lostJob).Fence-- }, true},
@@ -97,14 +97,14 @@ var jobCorruptions = []corruption{
 	{"the report of attempt 1 has started_at", fenced, plainJob, func(w *world) {
 		w.reports(plainJob, func(r *history.Report) {
 			at := r.StartedAt.Add(-second)
-			r.StartedAt, r.FinishedAt = &at, r.FinishedAt.Add(-second)
+			r.StartedAt, r.FinishedAt = at, r.FinishedAt.Add(-second)
 		})
 	}, true},
 	{"the report of attempt 1 has finished_at", fenced, plainJob, func(w *world) {
 		w.reports(plainJob, func(r *history.Report) { r.FinishedAt, r.DurationMS = r.FinishedAt.Add(second), r.DurationMS+1000 })
 	}, true},
 	{"the job has started_at 03:04:05.000000Z, its last claim", fenced, plainJob, func(w *world) {
-		w.told(plainJob, func(j *history.Job) { j.StartedAt = &w.start })
+		w.told(plainJob, func(j *history.Job) { j.StartedAt = w.start })
 	}, true},
 	{"the result is of attempt 1, the job is at attempt 2", fenced, retriedJob, func(w *world) { w.row(retriedJob).ResultAttempt = 1 }, true},
 
@@ -169,7 +169,7 @@ var jobCorruptions = []corruption{
 	{"attempt 1 ended as FAILED after 100ms, its work takes 490ms", timed, othersJob, func(w *world) {
 		w.reports(othersJob, func(r *history.Report) {
 			at := r.FinishedAt.Add(-100 * time.Millisecond)
-			r.StartedAt, r.DurationMS = &at, 100
+			r.StartedAt, r.DurationMS = at, 100
 		})
 	}, false},
 
@@ -185,8 +185,8 @@ var jobCorruptions = []corruption{
 		w.sub(othersJob).AutoRetry = true
 		failedWith(othersJob, codeTimeout)(w)
 	}, false},
-	{"definition.duration_ms is 7, ", expected, plainJob, func(w *world) { ms := int64(7); w.row(plainJob).DurationMS = &ms }, false},
-	{"definition.should_fail is true", expected, plainJob, func(w *world) { w.row(plainJob).ShouldFail = true }, true},
+	{"definition.duration_ms is 7, ", expected, plainJob, func(w *world) { w.row(plainJob).Definition.DurationMS = 7 }, false},
+	{"definition.should_fail is true", expected, plainJob, func(w *world) { w.row(plainJob).Definition.ShouldFail = true }, true},
 	{"a job has work kind PAYLOAD_INVALID", expected, plainJob, func(w *world) { rename(w, plainJob, payloadInvalid) }, false},
 	{"PAYLOAD_INVALID was accepted as job job-0001", expected, plainJob, func(w *world) { rename(w, plainJob, payloadInvalid) }, false},
 	{"the job has max_attempts 1, the service allows 4", expected, emittingJob, func(w *world) {

@@ -222,7 +222,7 @@ func (j *jobFacts) findOwner(run string) {
 			}
 			j.ticket = cmp.Or(j.ticket, f.Ticket)
 			if j.ticket == 0 && f.Told != nil {
-				j.ticket, _ = TicketOf(run, f.Told.Correlation)
+				j.ticket, _ = TicketOf(run, f.Told.CorrelationID)
 			}
 		}
 	}

@@ -132,13 +132,13 @@ func TestReportsAreJudgedWithoutRows(t *testing.T) {
 	for want, spoil := range map[string]func(w *world){
 		"accepted: the job was accepted":            func(w *world) { w.drop(w.find(listed, plainJob)) },
 		"log: event 3 (job.assigned) leaves":        func(w *world) { w.shown(plainJob).Events[2].Prev = created },
-		"early: the report of attempt 1 says":       func(w *world) { w.shown(deferredJob).StartedAt = &w.start },
+		"early: the report of attempt 1 says":       func(w *world) { w.shown(deferredJob).StartedAt = w.start },
 		"duration: attempt 1 took 1.03s":            func(w *world) { w.shown(plainJob).DurationMS = 1 },
 		"catalogue: attempt 1 of FAIL_IMMEDIATE":    failedWith(othersJob, codeWorkerLost),
 		"delivery: event 1 (job.created) has no":    func(w *world) { w.drop(w.find(toldDelivery, plainJob)) },
 		"stream: the stream ends before event 5":    func(w *world) { w.drop(w.find(streams, plainJob, named("job.succeeded"))) },
 		"answers: the cancel was answered with":     acted(polledJob, func(a *history.Action) { a.State = canceled }),
-		"its events have the start 03:04:06.020000": func(w *world) { w.shown(plainJob).StartedAt = &w.start },
+		"its events have the start 03:04:06.020000": func(w *world) { w.shown(plainJob).StartedAt = w.start },
 		"the stream does not show that attempt 1": func(w *world) {
 			w.drop(w.find(toldReport, plainJob))
 			w.drop(w.find(streams, plainJob, named("job.succeeded")))

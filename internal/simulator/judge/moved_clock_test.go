@@ -116,7 +116,7 @@ func TestSpoiltByAMovedClock(t *testing.T) {
 		}},
 		{"a job that was jumped over and never queued", ended, func(w *world) {
 			due := w.start.Add(jumpAt + jumpBy/2)
-			w.find(storedJob, waitingJob).Told.RunAt = &due
+			w.find(storedJob, waitingJob).Told.RunAt = due
 		}},
 		{"an event on the stream before the clock showed its time", streamed, func(w *world) {
 			w.find(history.Streamed, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2)
@@ -132,7 +132,7 @@ func TestSpoiltByAMovedClock(t *testing.T) {
 		{"a valid request that was refused, since its time was thought to be over", answered, func(w *world) {
 			s := w.refused()
 			at := w.start.Add(jumpAt + jumpBy + time.Hour)
-			s.WorkKind, s.ExecutionAt = "SCHEDULED_ON_TIME", &at
+			s.WorkKind, s.ExecutionAt = "SCHEDULED_ON_TIME", at
 			s.Tries[0].Sent, s.Tries[0].Answered = w.start.Add(jumpAt+second), w.start.Add(jumpAt+second)
 		}},
 		{"a delivery that waits past its time", delivered, func(w *world) {
@@ -147,7 +147,7 @@ func TestSpoiltByAMovedClock(t *testing.T) {
 	w := soundWorld().jumps() // a time that was over after the jump alone
 	s := w.refused()
 	at := w.start.Add(jumpAt + jumpBy/2)
-	s.WorkKind, s.ExecutionAt = "SCHEDULED_ON_TIME", &at
+	s.WorkKind, s.ExecutionAt = "SCHEDULED_ON_TIME", at
 	s.Tries[0].Sent, s.Tries[0].Answered = w.start.Add(jumpAt+second), w.start.Add(jumpAt+second)
 	require.Empty(t, w.spoilt(t))
 }
@@ -165,7 +165,7 @@ func TestMovesThatWereSeen(t *testing.T) {
 func (w *world) runOf(schedule string, job int, due time.Time) {
 	for _, kind := range []history.Kind{storedJob, history.ListedJob} {
 		told := w.find(kind, job).Told
-		told.Schedule, told.ScheduledFor = schedule, &due
+		told.ScheduleID, told.ScheduledFor = schedule, due
 	}
 }
 
@@ -210,7 +210,7 @@ var scheduleCorruptions = []corruption{
 	}, true},
 	{"schedule schedule-1 has 1 runs for no due time, and nobody triggered it", scheduled, 0, func(w *world) {
 		for _, kind := range []history.Kind{storedJob, history.ListedJob} {
-			w.find(kind, failingJob).Told.Schedule = "schedule-1"
+			w.find(kind, failingJob).Told.ScheduleID = "schedule-1"
 		}
 	}, true},
 	{"the job is a run of schedule schedule-2, which nobody created", accepted, failingJob, func(w *world) {

@@ -68,7 +68,7 @@ func (c *checker) checkTicket() {
 		return
 	}
 	c.run.across.addRun(c.job)
-	ticket, ours := TicketOf(c.run.Run, c.job.Correlation)
+	ticket, ours := TicketOf(c.run.Run, c.job.CorrelationID)
 	if !ours || ticket > c.run.Tickets {
 		return
 	}
@@ -91,9 +91,9 @@ type scheduleRuns struct {
 func (a *across) addRun(j *history.Job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch s := a.schedules[j.Schedule]; {
+	switch s := a.schedules[j.ScheduleID]; {
 	case s == nil:
-	case j.ScheduledFor == nil:
+	case j.ScheduledFor.IsZero():
 		s.others++
 	default:
 		s.jobs[j.ScheduledFor.UnixMicro()]++
@@ -104,21 +104,21 @@ func (a *across) addRun(j *history.Job) {
 // checked across jobs.
 func (c *checker) checkRun() {
 	c.look(scheduled)
-	s := c.run.across.schedules[c.job.Schedule]
+	s := c.run.across.schedules[c.job.ScheduleID]
 	if s == nil {
-		c.must(false, accepted, "the job is a run of schedule %s, which nobody created", c.job.Schedule)
+		c.must(false, accepted, "the job is a run of schedule %s, which nobody created", c.job.ScheduleID)
 		return
 	}
 	c.must(s.tenant == c.tenant, foreign, "the job is a run of a schedule of tenant %d", s.tenant)
 	due := c.job.ScheduledFor
-	if due == nil {
+	if due.IsZero() {
 		return // which is counted
 	}
 	after := due.Sub(s.CreatedAt)
 	c.must(after > 0 && after%s.Interval == 0 && !due.After(s.EndAt), scheduled, "the job stands for %s, which is no due time of its schedule",
 		clock(due))
-	c.must(!c.job.CreatedAt.Before(*due), scheduled, "the job stands for %s, and was created before, at %s", clock(due),
-		clock(&c.job.CreatedAt))
+	c.must(!c.job.CreatedAt.Before(due), scheduled, "the job stands for %s, and was created before, at %s", clock(due),
+		clock(c.job.CreatedAt))
 }
 
 // checkSchedules: each due time has one job. The run has waited for the end of its schedules, unless it was cut short.
@@ -133,7 +133,7 @@ func (c *checker) checkSchedules() {
 		for due := s.CreatedAt.Add(s.Interval); !due.After(s.EndAt); due = due.Add(s.Interval) {
 			n := s.jobs[due.UnixMicro()]
 			c.must(n == 1, scheduled, "%d jobs stand for %s of schedule %s, not one", n,
-				clock(&due), id)
+				clock(due), id)
 		}
 	}
 }

@@ -139,7 +139,7 @@ func (c *checker) checkRefusals(s *history.Submission) {
 
 // valid: there was nothing wrong with the request, and execution_at was ahead by the service's clock.
 func (c *checker) valid(s *history.Submission, t history.Try) bool {
-	ahead := func(at time.Time) bool { return s.ExecutionAt == nil || s.ExecutionAt.After(c.run.latest(at)) }
+	ahead := func(at time.Time) bool { return s.ExecutionAt.IsZero() || s.ExecutionAt.After(c.run.latest(at)) }
 	return s.WorkKind != payloadInvalid && ahead(t.Sent) && ahead(t.Answered)
 }
 
@@ -151,7 +151,7 @@ func (c *checker) checkTries() {
 	}
 	same := func(what string, at time.Time) {
 		c.must(at.IsZero() || madeAt.IsZero() || at.Equal(madeAt), answered,
-			"%s shows created_at %s, the job has %s", what, clock(&at), clock(&madeAt))
+			"%s shows created_at %s, the job has %s", what, clock(at), clock(madeAt))
 	}
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission == nil {
@@ -239,7 +239,7 @@ func (c *checker) checkLists() {
 			continue // it moved meanwhile; checkAnswers checks whether it ever was so
 		}
 		same := a.Type == b.Type && a.WorkKind == b.WorkKind && a.Outcome == b.Outcome && a.MaxAttempts == b.MaxAttempts &&
-			a.Correlation == b.Correlation && a.Batch == b.Batch && a.CreatedAt.Equal(b.CreatedAt) &&
+			a.CorrelationID == b.CorrelationID && a.BatchID == b.BatchID && a.CreatedAt.Equal(b.CreatedAt) &&
 			sameTime(a.ExecutionAt, b.ExecutionAt) && sameTime(a.StartedAt, b.StartedAt) && sameTime(a.FinishedAt, b.FinishedAt)
 		c.must(same, answered, "the list of jobs shows the job differently than it is stored")
 	}

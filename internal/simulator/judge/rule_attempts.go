@@ -72,7 +72,7 @@ func (c *checker) checkEnd() {
 	}
 	c.look(ended)
 	c.must(j.Outcome == outcomes[j.State], ended, "the job is %s with outcome %q", j.State, j.Outcome)
-	c.must((j.FinishedAt != nil) == final(j.State), ended, "the job is %s with finished_at %s", j.State, clock(j.FinishedAt))
+	c.must(j.FinishedAt.IsZero() != final(j.State), ended, "the job is %s with finished_at %s", j.State, clock(j.FinishedAt))
 	c.must(final(j.State) || c.isScheduled(), ended, "the job is %s though all should have ended", j.State)
 	if c.row != nil {
 		c.must(!c.row.Held, ended, "a worker holds the job though all should have ended")
@@ -87,7 +87,7 @@ func (c *checker) checkEnd() {
 // isScheduled: it is CREATED or QUEUED, and by the service's clock its time was to come when it was read.
 func (c *checker) isScheduled() bool {
 	due := cmp.Or(c.job.RunAt, c.job.ExecutionAt)
-	return waiting(c.job.State) && due != nil && due.After(c.run.serviceTime(c.run.asOf(c.source)))
+	return waiting(c.job.State) && due.After(c.run.serviceTime(c.run.asOf(c.source)))
 }
 
 // checkTerminalEvents: each attempt before the current one ended once, as FAILED;
@@ -161,7 +161,7 @@ func (c *checker) mayRemain(f *history.Fact) bool {
 	case "active":
 		return c.run.Killed || c.run.Chaos
 	case "scheduled":
-		return c.row.RunAt != nil && c.run.serviceTime(f.At.Add(-maxOverdue)).Before(*c.row.RunAt)
+		return c.run.serviceTime(f.At.Add(-maxOverdue)).Before(c.row.RunAt)
 	}
 	return false
 }
@@ -169,14 +169,14 @@ func (c *checker) mayRemain(f *history.Fact) bool {
 // checkEarly: nothing begins before execution_at, and what a moved clock jumped or ran over is queued at that time, however
 // late it was. All times are the service's.
 func (c *checker) checkEarly() {
-	var due *time.Time
+	var due time.Time
 	if c.submission != nil {
 		due = c.submission.ExecutionAt
 	}
-	if due == nil && c.job != nil {
+	if due.IsZero() && c.job != nil {
 		due = c.job.ExecutionAt
 	}
-	if due == nil {
+	if due.IsZero() {
 		return
 	}
 	at := due.Truncate(time.Microsecond)
@@ -196,12 +196,12 @@ func (c *checker) checkEarly() {
 	c.checkPassed(at)
 	for _, n := range c.attempts {
 		start := c.reports[n].StartedAt
-		c.must(start == nil || !start.Before(at), early,
+		c.must(start.IsZero() || !start.Before(at), early,
 			"the report of attempt %d says that it started at %s, before execution_at", n, clock(start))
 	}
 	if c.job != nil {
 		start := c.job.StartedAt
-		c.must(start == nil || !start.Before(at), early, "the job started at %s, before execution_at", clock(start))
+		c.must(start.IsZero() || !start.Before(at), early, "the job started at %s, before execution_at", clock(start))
 	}
 }
 
@@ -240,16 +240,16 @@ func (c *checker) checkFence() {
 	c.must(expiries == c.row.LeaseExpiries, fenced, "%d leases expired, the job counts %d", expiries, c.row.LeaseExpiries)
 	for _, n := range c.attempts {
 		r := c.reports[n]
-		start, ran := starts[n]
-		c.must((r.StartedAt != nil) == ran && (!ran || r.StartedAt.Equal(start.At)), fenced,
+		start := starts[n]
+		c.must(r.StartedAt.Equal(start.At), fenced,
 			"the report of attempt %d has started_at %s, which is not the start of its last claim", n, clock(r.StartedAt))
 		end, ok := c.ends[n]
 		c.must(!ok || r.FinishedAt.Equal(end.At), fenced, "the report of attempt %d has finished_at %s, the attempt ended at %s",
-			n, clock(&r.FinishedAt), clock(&end.At))
+			n, clock(r.FinishedAt), clock(end.At))
 	}
 	start, ran := starts[c.row.Attempt]
-	c.must(!ran || c.row.StartedAt != nil && c.row.StartedAt.Equal(start.At), fenced,
-		"the job has started_at %s, its last claim started at %s", clock(c.row.StartedAt), clock(&start.At))
+	c.must(!ran || c.row.StartedAt.Equal(start.At), fenced,
+		"the job has started_at %s, its last claim started at %s", clock(c.row.StartedAt), clock(start.At))
 	result := c.row.ResultAttempt
 	c.must(result == 0 || result == c.row.Attempt, fenced, "the result is of attempt %d, the job is at attempt %d", result, c.row.Attempt)
 }
@@ -261,8 +261,8 @@ func (c *checker) checkDurations() {
 		r := c.reports[n]
 		c.look(timed)
 		took := time.Duration(0)
-		if r.StartedAt != nil {
-			took = r.FinishedAt.Sub(*r.StartedAt)
+		if !r.StartedAt.IsZero() {
+			took = r.FinishedAt.Sub(r.StartedAt)
 		}
 		said := time.Duration(r.DurationMS) * time.Millisecond
 		c.must(took >= 0, timed, "attempt %d finished before it started", n)
@@ -279,8 +279,8 @@ func (c *checker) leastDuration() time.Duration {
 		return 0
 	}
 	work := catalogue[c.kind].duration
-	if c.row != nil && c.row.DurationMS != nil {
-		work = time.Duration(*c.row.DurationMS) * time.Millisecond
+	if c.row != nil && c.row.Definition != nil {
+		work = time.Duration(c.row.Definition.DurationMS) * time.Millisecond
 	}
 	least := scaled(work, *c.run.TimeScale)
 	return least - least/100 - 5*time.Millisecond

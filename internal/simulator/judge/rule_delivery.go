@@ -131,7 +131,7 @@ func (c *checker) checkDelivery(f *history.Fact) {
 			d.Error, d.Status, d.Attempts, c.run.DeliveryTries)
 	case "PENDING":
 		must(d.Next.After(c.run.serviceTime(c.run.asOf(f).Add(-c.run.DeliveryOverdue))),
-			"is PENDING, and was due at %s, before the end", clock(&d.Next))
+			"is PENDING, and was due at %s, before the end", clock(d.Next))
 	default:
 		must(false, "is %q", d.State)
 	}
@@ -208,7 +208,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 	settled := d.State != "PENDING"
 	must((d.Error != "") == (d.State == "FAILED") || !settled, "it is %s with last_error %q", d.State, d.Error)
 	must(settled != d.SettledAt.IsZero() && settled == d.Next.IsZero(), "it is %s with settled_at %s and next_attempt_at %s",
-		d.State, clock(&d.SettledAt), clock(&d.Next))
+		d.State, clock(d.SettledAt), clock(d.Next))
 	must(len(d.Log) == d.Attempts, "it has %d attempts and a log of %d", d.Attempts, len(d.Log))
 	lost := 0 // tries that may not have come through
 	for i, try := range d.Log {

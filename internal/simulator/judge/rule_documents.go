@@ -20,7 +20,7 @@ func (c *checker) checkReceipt(s *history.Submission, t history.Try) {
 		c.must(!t.CreatedAt.IsZero(), answered, "the acceptance has no created_at")
 		c.must(strings.HasSuffix(t.Location, "/v1/jobs/"+t.Job), answered,
 			"the acceptance has Location %q, expected the address of the job", t.Location)
-		begins := t.State == created || t.State == queued && s.ExecutionAt == nil
+		begins := t.State == created || t.State == queued && s.ExecutionAt.IsZero()
 		c.must(t.Replayed || begins || s.Type == emitEvent, answered, "the job was accepted as %s", t.State)
 	}
 }
@@ -55,18 +55,17 @@ func inUTC(t time.Time) bool {
 // checkDefinition compares the definition and the result with the catalogue.
 func (c *checker) checkDefinition(kind workKind, told *history.Job) {
 	if r := told.Result; r != nil && told.State == succeeded {
-		c.must(r.Size == int64(kind.result), expected, "result.size_bytes is %d, expected %d", r.Size, kind.result)
-		c.must(r.Checksum, answered, "the result has no checksum")
+		c.must(r.SizeBytes == int64(kind.result), expected, "result.size_bytes is %d, expected %d", r.SizeBytes, kind.result)
+		c.must(r.Checksum.Value != "", answered, "the result has no checksum")
 	}
-	if told.DurationMS == nil {
+	d := told.Definition
+	if d == nil {
 		return
 	}
 	want := kind.duration.Milliseconds()
-	c.must(want == 0 || *told.DurationMS == want, expected, "definition.duration_ms is %d, the catalogue has %d", *told.DurationMS, want)
-	c.must(told.ShouldFail == (kind.fails > 0), expected,
-		"definition.should_fail is %t, the catalogue has %t", told.ShouldFail, kind.fails > 0)
-	c.must(told.PayloadSize == nil || *told.PayloadSize == int64(kind.result), expected,
-		"definition.payload_size is %d, the catalogue has %d", deref(told.PayloadSize), kind.result)
+	c.must(want == 0 || d.DurationMS == want, expected, "definition.duration_ms is %d, the catalogue has %d", d.DurationMS, want)
+	c.must(d.ShouldFail == (kind.fails > 0), expected, "definition.should_fail is %t, the catalogue has %t", d.ShouldFail, kind.fails > 0)
+	c.must(d.PayloadSize == int64(kind.result), expected, "definition.payload_size is %d, the catalogue has %d", d.PayloadSize, kind.result)
 }
 
 func deref[T any](p *T) (v T) {
@@ -79,17 +78,17 @@ func deref[T any](p *T) (v T) {
 // checkFailureDocument: a failed job carries the document of its failure, of the
 // same code as the report of the attempt, and no other job does.
 func (c *checker) checkFailureDocument(told *history.Job) {
-	d := told.Document
+	d := told.Failure
 	if told.State != failed || d == nil {
 		c.must(d == nil, answered, "the %s job carries a failure", told.State)
 		c.must(told.State != failed, answered, "the failed job carries no failure")
 		return
 	}
-	c.must(d.Job == c.id, answered, "failure.jobId is %q", d.Job)
-	c.must(d.Status == statusOf("job.failed", d.Code), answered, "failure.jobStatus is %q with the code %s", d.Status, d.Code)
+	c.must(d.JobID == c.id, answered, "failure.jobId is %q", d.JobID)
+	c.must(d.JobStatus == statusOf("job.failed", d.Code), answered, "failure.jobStatus is %q with the code %s", d.JobStatus, d.Code)
 	advised := d.Code == codeDependency || d.Code == codeTimeout || d.Code == codeWorkerLost
-	c.must(d.Retryable == advised, answered, "failure.retryable is %t, expected %t with the code %s", d.Retryable, advised, d.Code)
-	c.must(!d.Retryable || d.RetryAfter != nil && *d.RetryAfter >= 1, answered, "failure.retryable is true without a retryAfter of at least 1")
+	c.must(d.Retryable() == advised, answered, "failure.retryable is %t, expected %t with the code %s", d.Retryable(), advised, d.Code)
+	c.must(!d.Retryable() || d.RetryAfter != nil && *d.RetryAfter >= 1, answered, "failure.retryable is true without a retryAfter of at least 1")
 	if r := c.reports[told.Attempt]; r != nil {
 		c.must(d.Code == r.Failure, answered, "failure.code is %s, the report of the attempt has %q", d.Code, r.Failure)
 	}
@@ -127,11 +126,11 @@ func (c *checker) checkToldReports() {
 // what the catalogue says of the kind; started_at is the start of the attempt, which
 // checkFence looks at where there are rows.
 func (c *checker) checkToldEvents(r *history.Report) {
-	var start *time.Time
+	var start time.Time
 	agree := c.logComplete
 	for i, e := range r.Events {
 		if e.Next == running && e.Attempt == r.Attempt {
-			start = &r.Events[i].At
+			start = e.At
 		}
 		c.must(e.Job == c.id, answered, "event %d (%s) is of job %q", i+1, e.Name, e.Job)
 		if e.Name != nameEmitted {
@@ -144,8 +143,7 @@ func (c *checker) checkToldEvents(r *history.Report) {
 				r.Attempt, e.Name, e.Seq, i+1)
 		}
 	}
-	same := start == nil && r.StartedAt == nil || start != nil && r.StartedAt != nil && start.Equal(*r.StartedAt)
-	c.must(same || c.row != nil, answered,
+	c.must(r.StartedAt.Equal(start) || c.row != nil, answered,
 		"the report of attempt %d has started_at %s, its events have the start %s", r.Attempt, clock(r.StartedAt), clock(start))
 	if end, ok := c.ends[r.Attempt]; c.logComplete {
 		c.look(answered)

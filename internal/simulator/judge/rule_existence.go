@@ -30,12 +30,12 @@ func (c *checker) checkExistence() {
 	if lists && c.row != nil {
 		c.must(len(c.byKind[history.ListedJob]) > 0, accepted, "the rows have the job, and the API does not list it")
 	}
-	if c.job.Schedule != "" {
+	if c.job.ScheduleID != "" {
 		c.checkRun()
 		return
 	}
-	ticket, ours := TicketOf(c.run.Run, c.job.Correlation)
-	c.must(ours && ticket <= c.run.Tickets, accepted, "the job has correlation id %q, which nobody sent", c.job.Correlation)
+	ticket, ours := TicketOf(c.run.Run, c.job.CorrelationID)
+	c.must(ours && ticket <= c.run.Tickets, accepted, "the job has correlation id %q, which nobody sent", c.job.CorrelationID)
 	for _, f := range submitted {
 		c.must(!ours || f.Ticket == ticket, accepted, "the answer to ticket %d shows the job of ticket %d", f.Ticket, ticket)
 	}
@@ -48,10 +48,10 @@ func (c *checker) checkExistence() {
 	c.must(sameTime(s.ExecutionAt, j.ExecutionAt), accepted, "execution_at %s was asked for, the job has %s",
 		clock(s.ExecutionAt), clock(j.ExecutionAt))
 	if r := c.row; r != nil {
-		c.must(s.Params == r.Params, accepted, "the job was sent with params of digest %q, and has %q", s.Params, r.Params)
+		c.must(s.Params == r.ParamsDigest, accepted, "the job was sent with params of digest %q, and has %q", s.Params, r.ParamsDigest)
 		c.must(s.AutoRetry == r.AutoRetry, accepted, "the job was sent with auto_retry %t, and has %t", s.AutoRetry, r.AutoRetry)
 	}
-	c.must(s.Batch == j.Batch, accepted, "the job was sent with batch %q and belongs to batch %q", s.Batch, j.Batch)
+	c.must(s.Batch == j.BatchID, accepted, "the job was sent with batch %q and belongs to batch %q", s.Batch, j.BatchID)
 }
 
 // checkKey: the tries of a ticket have one key, so they made one job.
@@ -76,15 +76,12 @@ func (c *checker) checkKey() {
 }
 
 // sameTime compares times as the service keeps them: in microseconds.
-func sameTime(a, b *time.Time) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
+func sameTime(a, b time.Time) bool {
 	return a.Truncate(time.Microsecond).Equal(b.Truncate(time.Microsecond)) || a.Round(time.Microsecond).Equal(b.Round(time.Microsecond))
 }
 
-func clock(t *time.Time) string {
-	if t == nil || t.IsZero() {
+func clock(t time.Time) string {
+	if t.IsZero() {
 		return "(none)"
 	}
 	return t.UTC().Format("15:04:05.000000Z")

@@ -15,12 +15,12 @@ func TestSoundVariantsPass(t *testing.T) {
 	tests := map[string]func(w *world){
 		"a job whose time is to come": func(w *world) {
 			at := w.end().Add(second)
-			w.row(waitingJob).RunAt = &at
+			w.row(waitingJob).RunAt = at
 		},
 		"a job whose time came after the rows were read": func(w *world) {
 			at := w.end().Add(-second)
 			f := w.find(storedJob, waitingJob)
-			f.Told.RunAt, f.Sent = &at, w.end().Add(-2*second)
+			f.Told.RunAt, f.Sent = at, w.end().Add(-2*second)
 		},
 		"a delivery that is to be tried again": func(w *world) {
 			last(func(d *history.Delivery) {
@@ -53,12 +53,12 @@ func TestSoundVariantsPass(t *testing.T) {
 		},
 		"a time that had passed": func(w *world) {
 			at := w.start.Add(second / 2)
-			w.refused().WorkKind, w.refused().ExecutionAt = "SUCCESS_FAST", &at
+			w.refused().WorkKind, w.refused().ExecutionAt = "SUCCESS_FAST", at
 		},
 		"a time that passed while the request was on its way": func(w *world) {
 			at := w.start.Add(2 * second)
 			s := w.refused()
-			s.WorkKind, s.ExecutionAt, s.Tries[0].Answered = "SUCCESS_FAST", &at, w.start.Add(4*second)
+			s.WorkKind, s.ExecutionAt, s.Tries[0].Answered = "SUCCESS_FAST", at, w.start.Add(4*second)
 		},
 		"RUNS_LONG on a machine so busy that it met the limit": func(w *world) {
 			w.job(1, "RUNS_LONG").claim().run().wait(2*time.Minute).ends(failed, "RFA_EXEC_TIMEOUT").close()

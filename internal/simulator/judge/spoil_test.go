@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
@@ -161,7 +162,7 @@ func rename(w *world, job int, kind string) {
 			continue
 		}
 		if f.Told != nil {
-			f.Told.WorkKind, f.Told.DurationMS = kind, nil
+			f.Told.WorkKind, f.Told.Definition = kind, nil
 		}
 		if f.Submission != nil {
 			f.Submission.WorkKind = kind
@@ -170,14 +171,14 @@ func rename(w *world, job int, kind string) {
 }
 
 func correlated(id string) func(w *world) {
-	return func(w *world) { w.told(plainJob, func(j *history.Job) { j.Correlation = id }) }
+	return func(w *world) { w.told(plainJob, func(j *history.Job) { j.CorrelationID = id }) }
 }
 
 // failedWith gives the job's failure another code wherever it is told.
 func failedWith(job int, code string) func(w *world) {
 	return func(w *world) {
 		w.reports(job, func(r *history.Report) { r.Failure = code })
-		w.change(job, func(f *history.Fact) { f.Told.Document = documentOf(f.Job, code) }, of(history.Looked))
+		w.change(job, func(f *history.Fact) { f.Told.Failure = documentOf(f.Job, code, code != codeInternal) }, of(history.Looked))
 	}
 }
 
@@ -191,11 +192,11 @@ func (w *world) typed(job int, name string) {
 }
 
 // documentOf is what a poll shows of a failure.
-func documentOf(job, code string) *history.Failure {
-	d := &history.Failure{Code: code, Job: job, Status: statusOf("job.failed", code)}
-	if code != codeInternal {
-		after := 1
-		d.Retryable, d.RetryAfter = true, &after
+func documentOf(job, code string, retryable bool) *client.Outcome {
+	d := &client.Outcome{}
+	text := fmt.Sprintf(`{"jobId":%q,"code":%q,"jobStatus":%q,"retryable":%t,"retryAfter":1}`, job, code, statusOf("job.failed", code), retryable)
+	if err := d.UnmarshalJSON([]byte(text)); err != nil {
+		panic(err)
 	}
 	return d
 }

@@ -235,8 +235,7 @@ func line(f history.Fact) string {
 		d.URL = RedactURL(d.URL)
 		f.Delivery = &d
 	}
-	text, _ := json.Marshal(f) // it was read from JSON
-	return string(text)
+	return f.String()
 }
 
 // RedactURL leaves out what may be secret in a URL.

@@ -164,37 +164,21 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 	case errors.Is(err, client.ErrNotModified), err != nil && ctx.Err() != nil:
 		return longestPoll / 4
 	case err != nil:
-		if status, code, _, _ := explain(err); status != 0 && !mayPass(status) {
+		if status, _, _, _ := explain(err); status != 0 && !mayPass(status) {
 			e.o.History.Add(history.Fact{
 				At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id,
-				Note: err.Error(), Told: &history.Job{Failure: code},
+				Note: err.Error(), Told: &history.Job{},
 			})
 			return notShown
 		}
 		return longestPoll
 	}
 	*etag = j.ETag
-	e.o.History.Add(history.Fact{At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id, Told: told(j)})
+	e.o.History.Add(history.Fact{At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id, Told: history.JobOf(*j)})
 	retryable := j.Failure != nil && j.Failure.Retryable()
 	e.jobs.saw(id, update{state: j.State, attempt: j.Attempt, at: now, retryable: retryable && j.CanRetry})
 	if isFinal(j.State) {
 		return 0
 	}
 	return max(j.RetryAfter/4, shortestPoll)
-}
-
-// told is what a poll tells of the job.
-func told(j *client.Job) *history.Job {
-	h := history.JobOf(j)
-	if f := j.Failure; f != nil {
-		h.Failure = f.Code
-		h.Document = &history.Failure{Code: f.Code, Job: f.JobID, Status: f.JobStatus, Retryable: f.Retryable(), RetryAfter: f.RetryAfter}
-	}
-	if d := j.Definition; d != nil {
-		h.DurationMS, h.ShouldFail, h.PayloadSize = &d.DurationMS, d.ShouldFail, &d.PayloadSize
-	}
-	if r := j.Result; r != nil {
-		h.Result = &history.Result{Size: r.SizeBytes, Checksum: r.Checksum.Value != ""}
-	}
-	return h
 }

@@ -98,9 +98,7 @@ func (s *story) tell(submitted history.Fact, facts []history.Fact) {
 	for _, try := range submitted.Submission.Tries {
 		s.answer, s.state = try, cmp.Or(try.State, s.state)
 	}
-	if at := submitted.Submission.ExecutionAt; at != nil {
-		s.due = *at
-	}
+	s.due = submitted.Submission.ExecutionAt
 	for _, f := range facts {
 		s.add(f)
 	}
@@ -148,11 +146,11 @@ func (s *story) outcome() string {
 
 func (s *story) ending() string {
 	switch {
-	case s.state != client.Failed || s.end == nil || s.end.Document == nil:
+	case s.state != client.Failed || s.end == nil || s.end.Failure == nil:
 		return s.state
-	case s.end.Document.Status == "TIMED_OUT":
+	case s.end.Failure.JobStatus == "TIMED_OUT":
 		return "FAILED, timed out"
-	case s.end.Document.Retryable:
+	case s.end.Failure.Retryable():
 		return "FAILED, retryable"
 	}
 	return s.state

@@ -19,8 +19,8 @@ import (
 
 var due = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 
-func look(state string, attempt int, document *history.Failure) history.Fact {
-	return history.Fact{Kind: history.Looked, Told: &history.Job{State: state, Attempt: attempt, Document: document}}
+func look(state string, attempt int, document *client.Outcome) history.Fact {
+	return history.Fact{Kind: history.Looked, Told: &history.Job{Job: client.Job{State: state, Attempt: attempt, Failure: document}}}
 }
 
 func retry(status int, state string) history.Fact {
@@ -34,6 +34,8 @@ func told(state string, attempts int, err string) history.Fact {
 func reported(state string, at time.Duration) history.Fact {
 	return history.Fact{Kind: history.ToldReport, Report: &history.Report{Events: []history.Event{{Next: state, At: due.Add(at)}}}}
 }
+
+var mayPass, _ = client.ParseOutcome("", []byte(`{"retryable":true}`))
 
 var succeeded, received = look(client.Succeeded, 1, nil), history.Fact{Kind: history.Received, Delivery: &history.Delivery{Webhook: "w"}}
 
@@ -54,9 +56,9 @@ func TestRows(t *testing.T) {
 		{kind: "PAYLOAD_INVALID", got: "SUCCEEDED", mark: "NO", facts: seen{succeeded}, finding: "got SUCCEEDED, expected REJECTED"},
 		{kind: "SUCCESS_FAST", got: "SUCCEEDED", mark: "yes", facts: seen{succeeded}},
 		{kind: "SUCCESS_FAST", got: "REJECTED", mark: "NO", finding: "got REJECTED, expected SUCCEEDED"},
-		{kind: "FAIL_IMMEDIATE", got: "FAILED", mark: "yes", facts: seen{look("FAILED", 1, &history.Failure{})}},
-		{kind: "FAIL_AFTER_RETRYABLE", got: "FAILED, retryable", mark: "yes", facts: seen{look("FAILED", 1, &history.Failure{Retryable: true})}},
-		{kind: "RUNS_OVER_TIMEOUT", got: "FAILED, timed out", mark: "yes", facts: seen{look("FAILED", 1, &history.Failure{Status: "TIMED_OUT"})}},
+		{kind: "FAIL_IMMEDIATE", got: "FAILED", mark: "yes", facts: seen{look("FAILED", 1, &client.Outcome{})}},
+		{kind: "FAIL_AFTER_RETRYABLE", got: "FAILED, retryable", mark: "yes", facts: seen{look("FAILED", 1, mayPass)}},
+		{kind: "RUNS_OVER_TIMEOUT", got: "FAILED, timed out", mark: "yes", facts: seen{look("FAILED", 1, &client.Outcome{JobStatus: "TIMED_OUT"})}},
 		{kind: "RETRY_ON_FAIL", got: "FAILED, then SUCCEEDED", mark: "yes", facts: seen{retry(200, "QUEUED"), look("SUCCEEDED", 2, nil)}},
 		{kind: "RETRY_ON_FAIL", got: "FAILED", mark: "NO", facts: seen{look("FAILED", 1, nil)},
 			finding: "got FAILED, expected FAILED, then SUCCEEDED"},
@@ -89,7 +91,7 @@ func TestRows(t *testing.T) {
 			outage:  down(-time.Second, time.Second, 2*time.Second),
 			finding: "the job was queued 6s after the service was back, allowed are 5s"},
 	} {
-		submitted := history.Fact{Kind: history.Submitted, Submission: &history.Submission{WorkKind: c.kind, ExecutionAt: &due}}
+		submitted := history.Fact{Kind: history.Submitted, Submission: &history.Submission{WorkKind: c.kind, ExecutionAt: due}}
 		try := history.Try{Status: 400, Code: "RFA_JOB_VALIDATION_FAILED"}
 		if c.facts != nil {
 			submitted.Job, try = "a", history.Try{Status: 202, Job: "a", State: client.Created}

@@ -48,7 +48,7 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 				if !ours && a.ClientID == "" {
 					continue // of another run
 				}
-				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Told: history.JobOf(&j)})
+				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Told: history.JobOf(j)})
 				if c.SampleReports > 0 && ours {
 					one := sampledJob{a, &j, rand.NewPCG(c.Seed, uint64(ticket)).Uint64()}
 					mu.Lock()
@@ -144,7 +144,7 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 func report(r *client.Report) *history.Report {
 	out := &history.Report{
 		Job:     r.JobID,
-		Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: history.Optional(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
+		Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
 	}
 	if r.Failure != nil {
 		out.Failure = r.Failure.Code

@@ -133,9 +133,9 @@ func (c *collector) whose(ctx context.Context, names []string) (map[string]bool,
 		return ours, nil
 	}
 	return ours, connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
-		rows, _ := conn.Query(ctx, `SELECT j.job_id::text, coalesce(`+ofRun+`, false) FROM jobs j WHERE job_id::text = ANY ($3)
-			UNION ALL SELECT client_id::text, client_id = ANY ($1::uuid[]) FROM clients WHERE client_id::text = ANY ($3)`,
-			c.clientIDs, c.Run+".", names) // the next line returns its error
+		rows, _ := conn.Query(ctx, `SELECT j.job_id::text, coalesce(`+ofRun+`, false) FROM jobs j WHERE job_id::text = ANY (@names)
+			UNION ALL SELECT client_id::text, client_id = ANY (@clients::uuid[]) FROM clients WHERE client_id::text = ANY (@names)`,
+			pgx.NamedArgs{"clients": c.clientIDs, "tickets": c.Run + ".", "names": names}) // the next line returns its error
 		var name string
 		var mine bool
 		_, err := pgx.ForEachRow(rows, []any{&name, &mine}, func() error { ours[name] = mine; return nil })

@@ -6,16 +6,15 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/simulator/servicetime"
 )
 
-// ofRun selects the run's jobs j: all of the clients that it made ($1), and those
-// whose correlation id is one of its tickets' ($2).
-const ofRun = `(j.client_id = ANY ($1::uuid[]) OR starts_with(j.correlation_id, $2))`
+// ofRun selects the run's jobs j: all of the clients that it made (@clients), and those
+// whose correlation id is one of its tickets' (@tickets).
+const ofRun = `(j.client_id = ANY (@clients::uuid[]) OR starts_with(j.correlation_id, @tickets))`
 
 // Since when a changed webhook may lack events: its end if that was the last
 // change, else its beginning, less a margin for late commits.
@@ -23,74 +22,42 @@ const selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
 
-// table selects the run's rows: job id ("" for none), client id, and the columns for
-// which fields gives the places, after it has set the kind of fact. It reads a whole table in whatever order is quickest; bodies
-// of results and deliveries are not touched.
-type table struct {
-	name, sql string
-	fields    func(f *history.Fact) []any
-	timed     bool // $3 is the service's time
-}
-
-var tables = []table{
-	{"jobs", `
-SELECT j.job_id::text, j.client_id::text, j.type, j.work_kind, j.state, coalesce(j.outcome, ''), j.attempt, j.max_attempts,
-  j.created_at, j.updated_at, j.execution_at, j.started_at, j.finished_at, coalesce(j.correlation_id, ''),
-  coalesce(j.batch_id::text, ''), coalesce(j.failure_code, ''), j.run_at, j.event_seq, j.fence, j.lease_expiries,
-  coalesce(r.attempt, 0), coalesce(k.n, 0), j.worker_id IS NOT NULL,
-  CASE jsonb_typeof(j.definition -> 'duration_ms') WHEN 'number' THEN (j.definition ->> 'duration_ms')::numeric::bigint END,
-  coalesce(j.definition -> 'should_fail' = 'true', false), j.auto_retry,
-  coalesce(left(encode(sha256(convert_to(j.params::text, 'UTF8')), 'hex'), 16), ''), coalesce(j.schedule_id::text, ''), j.scheduled_for
+// tables select the run's rows, each with the id of its job and of its client, and with the members of the fact. They read a
+// whole table in whatever order is quickest; bodies of results and deliveries are not touched. @now is the service's time.
+var tables = []struct {
+	name   string
+	kind   history.Kind
+	member string // of the fact
+	sql    string
+}{
+	{"jobs", history.StoredJob, "told", `
+SELECT j.job_id AS of_job, j.client_id AS of_client, j.type, j.work_kind, j.state, j.outcome, j.attempt, j.max_attempts,
+  j.created_at, j.updated_at, j.execution_at, j.started_at, j.finished_at, j.correlation_id, j.batch_id, j.run_at, j.event_seq, j.fence,
+  j.lease_expiries, r.attempt AS result_attempt, k.n AS keys, j.worker_id IS NOT NULL AS held, j.auto_retry, j.schedule_id, j.scheduled_for,
+  CASE jsonb_typeof(j.definition -> 'duration_ms') WHEN 'number' THEN j.definition END AS definition,
+  left(encode(sha256(convert_to(j.params::text, 'UTF8')), 'hex'), 16) AS params_digest
 FROM jobs j LEFT JOIN results r USING (job_id)
-  LEFT JOIN (SELECT resource_id, count(*) AS n FROM idempotency_keys WHERE expires_at > $3 GROUP BY resource_id) k
+  LEFT JOIN (SELECT resource_id, count(*) AS n FROM idempotency_keys WHERE expires_at > @now GROUP BY resource_id) k
     ON k.resource_id = coalesce(j.batch_id, j.job_id)
-WHERE ` + ofRun, func(f *history.Fact) []any {
-		j := &history.Job{}
-		f.Kind, f.Told = history.StoredJob, j
-		return []any{
-			&j.Type, &j.WorkKind, &j.State, &j.Outcome, &j.Attempt, &j.MaxAttempts, &j.CreatedAt, &j.UpdatedAt, &j.ExecutionAt, &j.StartedAt,
-			&j.FinishedAt, &j.Correlation, &j.Batch, &j.Failure, &j.RunAt, &j.EventSeq, &j.Fence, &j.LeaseExpiries,
-			&j.ResultAttempt, &j.Keys, &j.Held, &j.DurationMS, &j.ShouldFail, &j.AutoRetry, &j.Params,
-			&j.Schedule, &j.ScheduledFor,
-		}
-	}, true},
-	{"events", `
-SELECT e.job_id::text, e.client_id::text, e.event_id::text, e.seq, e.event_name, coalesce(e.prev_state, ''), coalesce(e.next_state, ''),
-  e.attempt, e.occurred_at, coalesce(e.data ->> 'work_kind', ''),
-  CASE e.event_name WHEN 'event.emitted' THEN concat(e.data ->> 'name', ' ', e.data -> 'data') ELSE '' END
-FROM events e JOIN jobs j USING (job_id) WHERE ` + ofRun, func(f *history.Fact) []any {
-		e := &history.Event{}
-		f.Kind, f.Event = history.StoredEvent, e
-		return []any{&e.ID, &e.Seq, &e.Name, &e.Prev, &e.Next, &e.Attempt, &e.At, &e.WorkKind, &e.Emitted}
-	}, false},
-	{"reports", `
-SELECT r.job_id::text, j.client_id::text, r.attempt, r.outcome, r.started_at, r.finished_at, r.duration_ms,
-  coalesce(r.failure_code, ''), r.event_seq
-FROM reports r JOIN jobs j USING (job_id) WHERE ` + ofRun, func(f *history.Fact) []any {
-		r := &history.Report{}
-		f.Kind, f.Report = history.StoredReport, r
-		return []any{&r.Attempt, &r.Outcome, &r.StartedAt, &r.FinishedAt, &r.DurationMS, &r.Failure, &r.EventSeq}
-	}, false},
-	{"deliveries", `
-SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), coalesce(d.url, ''),
-  d.event_id::text, d.event_name, d.seq, d.state, d.attempts, coalesce(d.last_status, 0), coalesce(d.last_error, ''), d.next_attempt_at
-FROM deliveries d LEFT JOIN jobs j USING (job_id) WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun, func(f *history.Fact) []any {
-		d := &history.Delivery{}
-		f.Kind, f.Delivery = history.StoredDeliver, d
-		return []any{
-			&d.ID, &d.Webhook, &d.URL, &d.EventID, &d.EventName, &d.Seq, &d.State, &d.Attempts, &d.Status, &d.Error,
-			(*zeronull.Timestamptz)(&d.Next),
-		}
-	}, false},
-	{"delivery_attempts", `
-SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), d.event_id::text,
-  d.event_name, d.seq, a.number, coalesce(a.status, 0), coalesce(a.error, ''), a.started_at
+WHERE ` + ofRun},
+	{"events", history.StoredEvent, "event", `
+SELECT e.job_id AS of_job, e.client_id AS of_client, e.event_id AS id, e.seq, e.event_name AS name, e.prev_state AS prev,
+  e.next_state AS next, e.attempt, e.occurred_at AS at, e.data ->> 'work_kind' AS work_kind,
+  CASE e.event_name WHEN 'event.emitted' THEN concat(e.data ->> 'name', ' ', e.data -> 'data') END AS emitted
+FROM events e JOIN jobs j USING (job_id) WHERE ` + ofRun},
+	{"reports", history.StoredReport, "report", `
+SELECT r.job_id AS of_job, j.client_id AS of_client, r.attempt, r.outcome, r.started_at, r.finished_at, r.duration_ms,
+  r.failure_code AS failure, r.event_seq
+FROM reports r JOIN jobs j USING (job_id) WHERE ` + ofRun},
+	{"deliveries", history.StoredDeliver, "delivery", `
+SELECT d.job_id AS of_job, d.client_id AS of_client, d.delivery_id AS id, d.webhook_id AS webhook, d.url, d.event_id, d.event_name, d.seq,
+  d.state, d.attempts, d.last_status AS status, d.last_error AS error, d.next_attempt_at AS next
+FROM deliveries d LEFT JOIN jobs j USING (job_id) WHERE d.client_id = ANY (@clients::uuid[]) OR ` + ofRun},
+	{"delivery_attempts", history.StoredTry, "delivery", `
+SELECT d.job_id AS of_job, d.client_id AS of_client, d.delivery_id AS id, d.webhook_id AS webhook, d.event_id, d.event_name, d.seq,
+  a.number AS attempts, a.status, a.error, a.started_at AS tried
 FROM delivery_attempts a JOIN deliveries d USING (delivery_id) LEFT JOIN jobs j USING (job_id)
-WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun, func(f *history.Fact) []any {
-		d := &history.Delivery{}
-		f.Kind, f.Delivery = history.StoredTry, d
-		return []any{&d.ID, &d.Webhook, &d.EventID, &d.EventName, &d.Seq, &d.Attempts, &d.Status, &d.Error, &d.Tried}
-	}, false},
+WHERE d.client_id = ANY (@clients::uuid[]) OR ` + ofRun},
 }
 
 // rows reads what the database says, as of one moment.
@@ -105,7 +72,7 @@ func (c *collector) rows(ctx context.Context) error {
 				return fmt.Errorf("table testbed_clock: %w", err)
 			}
 			for _, t := range tables {
-				if err := c.readTable(ctx, tx, t); err != nil {
+				if err := c.readTable(ctx, tx, t.kind, t.member, t.sql); err != nil {
 					return fmt.Errorf("table %s: %w", t.name, err)
 				}
 			}
@@ -137,12 +104,9 @@ func (c *collector) readMoves(ctx context.Context, tx pgx.Tx) error {
 }
 
 // readTable adds a fact for each of the run's rows, row by row.
-func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
-	arguments := []any{c.clientIDs, c.Run + "."}
-	if t.timed {
-		arguments = append(arguments, c.found.Moves.At(c.asOf))
-	}
-	rows, err := tx.Query(ctx, t.sql, arguments...)
+func (c *collector) readTable(ctx context.Context, tx pgx.Tx, kind history.Kind, member, sql string) error {
+	rows, err := tx.Query(ctx, `SELECT jsonb_build_object('`+member+`', r), coalesce(of_job::text, ''), of_client::text FROM (`+sql+`) r`,
+		pgx.NamedArgs{"clients": c.clientIDs, "tickets": c.Run + ".", "now": c.found.Moves.At(c.asOf)})
 	if err != nil {
 		return err
 	}
@@ -150,18 +114,18 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
 	for rows.Next() {
 		var f history.Fact
 		var clientID string
-		if err := rows.Scan(append([]any{&f.Job, &clientID}, t.fields(&f)...)...); err != nil {
+		if err := rows.Scan(&f, &f.Job, &clientID); err != nil {
 			return err
 		}
 		var ours bool
 		if f.Tenant, ours = c.tenants[clientID]; !ours {
 			f.Tenant = c.otherTenant
 		}
-		if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
+		if f.Kind = kind; kind == history.StoredJob || kind == history.StoredDeliver {
 			f.Sent = c.asOf
 		}
 		if f.Told != nil {
-			f.Ticket, _ = judge.TicketOf(c.Run, f.Told.Correlation)
+			f.Ticket, _ = judge.TicketOf(c.Run, f.Told.CorrelationID)
 		}
 		c.add(f)
 	}
