@@ -108,7 +108,7 @@ var mayImport = []packageRule{
 	{"internal/simulator/scenario", nil},
 	{"internal/simulator/history", []string{"client"}},
 	{"internal/simulator/servicetime", nil},
-	{"internal/simulator/judge", []string{"internal/simulator/history", "internal/simulator/servicetime"}},
+	{"internal/simulator/judge", []string{"client", "internal/simulator/history", "internal/simulator/servicetime"}},
 	{"internal/simulator/judge/collect", []string{"client", "internal/simulator/history",
 		"internal/simulator/judge", "internal/simulator/servicetime"}},
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history", "internal/simulator/scenario"}},

@@ -264,3 +264,18 @@ type Task struct {
 	State   string `json:"state"` // pending, active, scheduled, retry, archived, completed
 	Attempt int    `json:"attempt"`
 }
+
+// Account is a tenant of a run.
+type Account struct {
+	Tenant   int
+	ClientID string         // "" when its key was given: what else its client has is not the run's
+	Client   *client.Client // for requests that are not load
+	Webhooks []Webhook
+}
+
+// Webhook is a subscription of a tenant from before its first submission.
+type Webhook struct {
+	Tenant   int
+	ID, Name string
+	Events   []string // names, or patterns such as job.* and *
+}

@@ -33,7 +33,7 @@ func newWorld() *world {
 	w := &world{start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	w.run = RunContext{
 		Run: testRun, TimeScale: &scale, MaxRuntime: 2 * time.Minute, MaxAttempts: 4, DeliveryTries: 3,
-		Webhooks: []Webhook{
+		Webhooks: []history.Webhook{
 			{Tenant: 0, ID: "hook-0", Events: []string{"*"}},
 			{Tenant: 1, ID: "hook-1", Events: []string{"job.succeeded", "job.failed"}},
 		},

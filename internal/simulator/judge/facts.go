@@ -32,7 +32,7 @@ type RunContext struct {
 	// database to the end, so that their counters must equal the rows.
 	Counters bool
 
-	Webhooks  []Webhook
+	Webhooks  []history.Webhook
 	Streams   []Stream
 	Collected Collected
 
@@ -41,13 +41,6 @@ type RunContext struct {
 
 	across     *across                        // set by Judge
 	latestSeen func(real time.Time) time.Time // of the moves, set by Judge
-}
-
-// Webhook is a subscription from before the first submission.
-type Webhook struct {
-	Tenant int
-	ID     string
-	Events []string // names, or patterns such as job.* and *
 }
 
 // Stream is the reader of a tenant's event stream.
@@ -90,7 +83,7 @@ func (run *RunContext) asOf(f *history.Fact) time.Time {
 }
 
 // webhook is what a fact's delivery goes to, nil for a callback and the unknown.
-func (run *RunContext) webhook(f *history.Fact) *Webhook {
+func (run *RunContext) webhook(f *history.Fact) *history.Webhook {
 	for i := range run.Webhooks {
 		if w := &run.Webhooks[i]; f.Delivery != nil && w.ID == f.Delivery.Webhook {
 			return w

@@ -26,7 +26,7 @@ func (c *checker) checkDeliveries() {
 	if c.submission != nil {
 		callback = c.submission.Callback
 	}
-	subscriber := slices.ContainsFunc(c.run.Webhooks, func(w Webhook) bool { return w.Tenant == c.tenant })
+	subscriber := slices.ContainsFunc(c.run.Webhooks, func(w history.Webhook) bool { return w.Tenant == c.tenant })
 	if len(facts) > 0 || callback != "" || subscriber {
 		c.look(delivered)
 	}

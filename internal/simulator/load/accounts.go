@@ -10,26 +10,19 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Account is one tenant of a run.
-type Account struct {
-	Tenant   int
-	ClientID string // "" when its key was given
-	Webhooks []Webhook
-	quick    *client.Client // one try, by the quick transport
-	slow     *client.Client // streams, and what comes at the end
+// account is a tenant with its client for the load, which tries once: repetitions are decided and written down here.
+type account struct {
+	history.Account
+	quick *client.Client
 }
-
-// Webhook is a registered webhook of a tenant.
-type Webhook struct {
-	ID, Name string
-	Events   []string
-}
-
-// Client returns the tenant's client for requests that are not load.
-func (a *Account) Client() *client.Client { return a.slow }
 
 // Accounts are the tenants, after Prepare.
-func (e *Engine) Accounts() []*Account { return e.accounts }
+func (e *Engine) Accounts() (all []history.Account) {
+	for _, a := range e.accounts {
+		all = append(all, a.Account)
+	}
+	return all
+}
 
 // Prepare registers the tenants and their webhooks and opens their streams.
 // Nothing of the plan is sent before.
@@ -62,8 +55,7 @@ const (
 	connections    = 256 // open at a time; more requests wait, and their time counts
 )
 
-// clients makes a quick client for the load, which tries once, since repetitions
-// are decided and written down here, and one that retries as the library does.
+// clients makes a quick client for the load, and one that retries as the library does.
 func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	e.transport = http.DefaultTransport.(*http.Transport).Clone()
 	e.transport.MaxIdleConnsPerHost, e.transport.MaxConnsPerHost = connections, connections
@@ -90,25 +82,20 @@ func (l locating) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client) (*Account, error) {
-	a := &Account{Tenant: n, quick: quick, slow: slow}
+func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client) (*account, error) {
+	a := &account{history.Account{Tenant: n, Client: slow}, quick}
 	if e.o.Key != "" {
 		return a, nil
 	}
-	id, err := slow.CreateClient(ctx)
-	if err != nil {
-		return nil, err
+	id, key, err := newClient(ctx, slow)
+	if err == nil {
+		a.ClientID, a.quick, a.Client = id, quick.WithKey(key), slow.WithKey(key)
 	}
-	key, err := slow.CreateKey(ctx, id, false)
-	if err != nil {
-		return nil, err
-	}
-	a.ClientID, a.quick, a.slow = id, quick.WithKey(key.APIKey), slow.WithKey(key.APIKey)
-	return a, nil
+	return a, err
 }
 
 // subscribe registers the scenario's receivers as webhooks of the tenant.
-func (e *Engine) subscribe(ctx context.Context, a *Account) error {
+func (e *Engine) subscribe(ctx context.Context, a *account) error {
 	if e.o.Receiver == nil {
 		return nil
 	}
@@ -117,11 +104,11 @@ func (e *Engine) subscribe(ctx context.Context, a *Account) error {
 			continue
 		}
 		err := e.o.Receiver.Register(a.Tenant, r.Name, func(url string) (id, secret string, err error) {
-			w, err := a.slow.CreateWebhook(ctx, client.WebhookRequest{URL: url, Events: r.Events})
+			w, err := a.Client.CreateWebhook(ctx, client.WebhookRequest{URL: url, Events: r.Events})
 			if err != nil {
 				return "", "", err
 			}
-			a.Webhooks = append(a.Webhooks, Webhook{ID: w.WebhookID, Name: r.Name, Events: r.Events})
+			a.Webhooks = append(a.Webhooks, history.Webhook{Tenant: a.Tenant, ID: w.WebhookID, Name: r.Name, Events: r.Events})
 			return w.WebhookID, w.Secret, nil
 		})
 		if err != nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"mime"
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -28,9 +26,8 @@ func ServiceURL(address string) (string, error) {
 	return u.String(), nil
 }
 
-// Connect checks with one try that the service takes the key, or lets a client
-// register, and returns its address as ServiceURL does. Every error is one sentence
-// that says what to change.
+// Connect checks with one try that the service takes the key, by asking for a job that does not exist, or without a key that
+// it lets a client register. It returns the address as ServiceURL does; its error is one sentence that says what to look at.
 func Connect(ctx context.Context, address, key string) (string, error) {
 	address, err := ServiceURL(address)
 	if err != nil {
@@ -40,53 +37,26 @@ func Connect(ctx context.Context, address, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	request, err := ask(ctx, c, key)
-	problem, told := errors.AsType[*client.Problem](err)
-	unexpected, other := errors.AsType[*client.UnexpectedError](err)
-	lost, silent := errors.AsType[*client.NoAnswerError](err)
-	denied := told && (problem.Status == http.StatusUnauthorized || problem.Status == http.StatusForbidden)
-	switch {
-	case err == nil || told && problem.Code == "RFA_JOB_NOT_FOUND":
-		return address, nil
-	case silent:
-		err = fmt.Errorf("nothing answers at %s (%w): is the service running, and is --url right?", address, lost.Err)
-	case denied && key != "":
-		err = fmt.Errorf("the service at %s refuses the key: %s", address, answerText(err))
-	case denied:
-		err = fmt.Errorf("the service at %s does not let strangers register (%s): pass a key with --key", address, answerText(err))
-	case told && problem.Status != http.StatusNotFound:
-		err = fmt.Errorf("the service at %s is not usable now: %s answered %s", address, request, answerText(err))
-	case other && unexpected.Status == http.StatusCreated:
-		err = fmt.Errorf("the service at %s answered the registration without a client id or key", address)
-	default:
-		err = fmt.Errorf("something answers at %s, but not as ForgeRun does (%s: %s): is --url right?", address, request, answerText(err))
-	}
-	return "", err
-}
-
-// ask asks with a key for a job that does not exist, or without one registers a client. What counts is which error comes.
-func ask(ctx context.Context, c *client.Client, key string) (request string, err error) {
-	id := uuid.NewString()
 	if key != "" {
-		_, err = c.Job(ctx, id)
-		return "GET /v1/jobs/" + id, err
+		_, err = c.Job(ctx, uuid.NewString())
+	} else {
+		_, _, err = newClient(ctx, c)
 	}
-	request = "POST /v1/clients"
-	if id, err = c.CreateClient(ctx); err == nil {
-		request += "/" + id + "/keys"
-		_, err = c.CreateKey(ctx, id, false)
+	if problem, ok := errors.AsType[*client.Problem](err); err == nil || ok && problem.Code == "RFA_JOB_NOT_FOUND" {
+		return address, nil
 	}
-	return request, err
+	return "", fmt.Errorf("the service at %s cannot be used: %w; is it running, are --url and --key right, "+
+		"and without a key, does it let clients register?", address, err)
 }
 
-// answerText gives an answer's status with its code and detail, or its media type.
-func answerText(err error) string {
-	if problem, ok := errors.AsType[*client.Problem](err); ok {
-		return fmt.Sprintf("%d %s (%s)", problem.Status, problem.Code, problem.Detail)
+// newClient registers a client of the service, and gives its API key.
+func newClient(ctx context.Context, c *client.Client) (id, key string, err error) {
+	if id, err = c.CreateClient(ctx); err != nil {
+		return "", "", err
 	}
-	if unexpected, ok := errors.AsType[*client.UnexpectedError](err); ok {
-		mediaType, _, _ := mime.ParseMediaType(unexpected.ContentType)
-		return fmt.Sprintf("%d with %s", unexpected.Status, mediaType)
+	made, err := c.CreateKey(ctx, id, false)
+	if err != nil {
+		return "", "", err
 	}
-	return fmt.Sprint(err)
+	return id, made.APIKey, nil
 }

@@ -73,7 +73,7 @@ func (e *Engine) pending(ctx context.Context) int64 {
 	n := int64(0)
 	for _, a := range e.accounts {
 		for _, w := range a.Webhooks {
-			for _, err := range a.slow.Deliveries(ctx, w.ID, client.DeliveryFilter{State: "PENDING", PageSize: 1}) {
+			for _, err := range a.Client.Deliveries(ctx, w.ID, client.DeliveryFilter{State: "PENDING", PageSize: 1}) {
 				_ = err // who cannot be asked may have one too
 				n++
 				break

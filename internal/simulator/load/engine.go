@@ -55,7 +55,7 @@ const inFlight = 2048
 // Run, Drain, Close.
 type Engine struct {
 	o         Options
-	accounts  []*Account
+	accounts  []*account
 	schedules []*client.Schedule // of each account as many, in their order
 	jobs      *jobs
 	clock     serviceClock

@@ -20,7 +20,7 @@ func (e *Engine) schedule(ctx context.Context) error {
 	s := e.o.Scenario.Schedules
 	for _, a := range e.accounts {
 		for n := range s.Count {
-			created, err := a.slow.CreateSchedule(ctx, client.ScheduleRequest{
+			created, err := a.Client.CreateSchedule(ctx, client.ScheduleRequest{
 				Name: fmt.Sprintf("%s.%d", e.o.Run, n), Interval: s.Every.String(), EndAt: time.Now().Add(e.o.Scenario.Duration).UTC(),
 				CatchUp: client.CatchUpAll, CatchUpMax: 1000, Job: client.JobRequest{Type: client.Execute, WorkKind: client.KindSuccessFast},
 			})
@@ -41,7 +41,7 @@ func (e *Engine) awaitSchedules(ctx context.Context) error {
 	for n, s := range e.schedules {
 		a := e.accounts[n/e.o.Scenario.Schedules.Count]
 		for limit := s.EndAt.Add(lateRuns); ; {
-			now, err := a.slow.Schedule(ctx, s.ScheduleID)
+			now, err := a.Client.Schedule(ctx, s.ScheduleID)
 			if err == nil && (now.State == "ENDED" || time.Now().After(limit)) {
 				break
 			}
@@ -49,7 +49,7 @@ func (e *Engine) awaitSchedules(ctx context.Context) error {
 				return err
 			}
 		}
-		for j, err := range a.slow.Jobs(ctx, client.JobFilter{ScheduleID: s.ScheduleID, PageSize: 100}) {
+		for j, err := range a.Client.Jobs(ctx, client.JobFilter{ScheduleID: s.ScheduleID, PageSize: 100}) {
 			if err != nil {
 				return fmt.Errorf("jobs of schedule %s: %w", s.ScheduleID, err)
 			}

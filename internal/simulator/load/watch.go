@@ -18,7 +18,7 @@ var ends = map[string]struct{ name, state string }{
 
 // watch records a tenant's first stream, from before its first job, and calls
 // connected when it is open.
-func (e *Engine) watch(ctx context.Context, a *Account, connected func()) {
+func (e *Engine) watch(ctx context.Context, a *account, connected func()) {
 	last := ""
 	var once sync.Once
 	for ctx.Err() == nil {
@@ -26,7 +26,7 @@ func (e *Engine) watch(ctx context.Context, a *Account, connected func()) {
 			last = id
 			once.Do(connected)
 		}}
-		for m, err := range a.slow.Stream(ctx, options) {
+		for m, err := range a.Client.Stream(ctx, options) {
 			if err != nil {
 				break // and on from the last event
 			}
@@ -86,9 +86,9 @@ func (e *Engine) logged(m client.Message, f *history.Fact) error {
 }
 
 // idle reads a stream slowly and for nobody, as a client that hangs does.
-func (e *Engine) idle(ctx context.Context, a *Account, pause time.Duration) {
+func (e *Engine) idle(ctx context.Context, a *account, pause time.Duration) {
 	for ctx.Err() == nil {
-		for _, err := range a.slow.Stream(ctx, client.StreamOptions{}) {
+		for _, err := range a.Client.Stream(ctx, client.StreamOptions{}) {
 			if err != nil || Sleep(ctx, pause) != nil {
 				break
 			}

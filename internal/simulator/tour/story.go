@@ -10,7 +10,6 @@ import (
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
-	"github.com/forgerun/forgerun/internal/simulator/load"
 )
 
 // expectations are what must be seen of each kind, in the words of the table. Of
@@ -52,7 +51,7 @@ type story struct {
 }
 
 // read gives the stories of all kinds, of which some have a webhook.
-func read(folder string, webhooks []load.Webhook) (map[string]*story, error) {
+func read(folder string, webhooks []history.Webhook) (map[string]*story, error) {
 	r, err := history.Open(folder)
 	if err != nil {
 		return nil, err
@@ -78,7 +77,7 @@ func read(folder string, webhooks []load.Webhook) (map[string]*story, error) {
 		if before := stories[kind]; before != nil {
 			next.jobs = before.jobs
 		}
-		if i := slices.IndexFunc(webhooks, func(w load.Webhook) bool { return w.Name == receiverName(kind) }); i >= 0 {
+		if i := slices.IndexFunc(webhooks, func(w history.Webhook) bool { return w.Name == receiverName(kind) }); i >= 0 {
 			next.webhook = webhooks[i].ID
 		}
 		next.tell(f, byJob[f.Job])

@@ -286,14 +286,14 @@ func (t *tour) leave(ctx context.Context, began time.Time) {
 	}
 	a := accounts[0]
 	for _, w := range a.Webhooks {
-		_ = a.Client().DeleteWebhook(ctx, w.ID)
+		_ = a.Client.DeleteWebhook(ctx, w.ID)
 	}
-	for j, err := range a.Client().Jobs(ctx, client.JobFilter{CreatedAfter: began.Add(-time.Minute), PageSize: 100}) {
+	for j, err := range a.Client.Jobs(ctx, client.JobFilter{CreatedAfter: began.Add(-time.Minute), PageSize: 100}) {
 		if err != nil {
 			return
 		}
 		if t.trial.Owns(j.CorrelationID) && !j.Final() {
-			_, _ = a.Client().Cancel(ctx, j.JobID) // it may have ended meanwhile
+			_, _ = a.Client.Cancel(ctx, j.JobID) // it may have ended meanwhile
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 )
@@ -90,7 +91,7 @@ func (p *played) missing() {
 		"jobs of tenant 0": {judge.Lists, func(c *collect.Config) {
 			stranger, err := client.New(client.Config{URL: p.trial.stack.URL(), Key: "frk_hush"})
 			require.NoError(p.t, err)
-			c.Accounts = []collect.Account{{ClientID: c.Accounts[0].ClientID, Client: stranger}}
+			c.Accounts = []history.Account{{ClientID: c.Accounts[0].ClientID, Client: stranger}}
 		}},
 	} {
 		p.config = good

@@ -146,7 +146,7 @@ func (t *Trial) Live() *report.Live {
 }
 
 // Accounts are the tenants that Prepare has registered.
-func (t *Trial) Accounts() []*load.Account {
+func (t *Trial) Accounts() []history.Account {
 	if t.engine == nil {
 		return nil
 	}

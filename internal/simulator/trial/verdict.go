@@ -62,10 +62,8 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 		run.DeliveryTries = 1 + setting(env, "FORGERUN_WEBHOOK_MAX_RETRIES", strconv.Atoi, 8)
 	}
 	for _, a := range t.engine.Accounts() {
-		config.Accounts = append(config.Accounts, collect.Account{Tenant: a.Tenant, ClientID: a.ClientID, Client: a.Client()})
-		for _, w := range a.Webhooks {
-			run.Webhooks = append(run.Webhooks, judge.Webhook{Tenant: a.Tenant, ID: w.ID, Events: w.Events})
-		}
+		config.Accounts = append(config.Accounts, a)
+		run.Webhooks = append(run.Webhooks, a.Webhooks...)
 		if t.o.Scenario.Readers.Streams > 0 {
 			run.Streams = append(run.Streams, judge.Stream{Tenant: a.Tenant, Whole: t.drained})
 		}

@@ -12,23 +12,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
-
-// Account is a tenant of the run.
-type Account struct {
-	Tenant   int
-	ClientID string // "" when its key was given: what else its client has is not read
-	Client   *client.Client
-}
 
 // Config says whom to ask. What is not given is reported as not asked for.
 type Config struct {
 	Run      string
 	Since    time.Time // of the first submission; zero: lists are read to their end
-	Accounts []Account
+	Accounts []history.Account
 
 	DatabaseURL, RedisURL string
 	MetricsURLs           []string // of all processes of the service

@@ -26,7 +26,7 @@ const (
 
 // sampledJob is a job whose reports are to be read.
 type sampledJob struct {
-	account Account
+	account history.Account
 	*client.Job
 	order uint64 // its place, which the seed decides
 }
