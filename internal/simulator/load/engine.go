@@ -77,7 +77,7 @@ func New(o Options) (*Engine, error) {
 		return nil, errors.New("a scenario of several tenants registers them itself: leave --key out, or set its tenants to 1")
 	}
 	e := &Engine{o: o, timeout: requestTimeout, awaitEnd: o.Scenario.Arrival.Closed != nil}
-	e.jobs = newJobs(e.watched(), o.Recorder.Moved, func(j *job) { o.Recorder.Finished(j.intended, j.last, j.state) })
+	e.jobs = newJobs(e.watched(), o.Recorder.Moved, func(j *job) { o.Recorder.Finished(j.last.Sub(j.intended), j.state) })
 	return e, nil
 }
 

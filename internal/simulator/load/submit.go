@@ -91,7 +91,7 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 		if i > 0 && !in.AtOnce {
 			at = time.Now() // when the answer before has come
 		}
-		e.o.Recorder.Sent(at)
+		e.o.Recorder.Sent()
 		if in.Work.Batch > 0 {
 			e.handInBatch(ctx, list, at)
 			return
@@ -197,7 +197,7 @@ func (e *Engine) insist(ctx context.Context, intended time.Time, send func(conte
 		again := try.Unknown() && try.Code != codeQueueFull || unknown && !try.Accepted() && mayPass(try.Status)
 		unknown = unknown || try.Unknown() && try.Code != codeQueueFull
 		if !again || ctx.Err() != nil || time.Since(began)+wait > e.o.Patience || Sleep(ctx, wait) != nil {
-			e.o.Recorder.Answered(intended, try.Answered, class(try))
+			e.o.Recorder.Answered(try.Answered.Sub(intended), class(try))
 			return
 		}
 	}

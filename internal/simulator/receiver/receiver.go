@@ -28,9 +28,8 @@ type Options struct {
 	// Choose says how a try is answered that is not strange, counted from 1, of a
 	// message about the ticket. nil: Names are drawn from.
 	Choose func(name string, ticket int64, try int) Answer
-	// Delivered is called for each try that is not strange: when it was answered,
-	// and whether with 2xx.
-	Delivered func(at time.Time, ok bool)
+	// Delivered is called for each try that is not strange: whether it was answered with 2xx.
+	Delivered func(ok bool)
 	// Keys finds a published key of the service: client.Directory.Key. Without it
 	// only the signatures under webhooks' secrets are verified.
 	Keys func(keyID string) (ed25519.PublicKey, error)

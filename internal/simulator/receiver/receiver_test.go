@@ -71,7 +71,7 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 	t.Parallel()
 	var told atomic.Int32
 	b := start(t, receiver.Options{
-		Delivered: func(_ time.Time, ok bool) { require.True(t, ok); told.Add(1) },
+		Delivered: func(ok bool) { require.True(t, ok); told.Add(1) },
 	})
 	began := time.Now()
 	bound := of(b.URL(0, "hook"), "d-1", "job-1")
@@ -152,7 +152,7 @@ func TestStrangeMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := start(t, receiver.Options{
-				Delivered: func(time.Time, bool) { t.Error("it is no delivery") },
+				Delivered: func(bool) { t.Error("it is no delivery") },
 			})
 			b.register(1, "webhook-2", "whsec_YW5vdGhlci1hbm90aGVyLWFub3RoZXI=")
 			d := of(b.URL(0, "hook"), "d-1", "job-1")
@@ -194,7 +194,7 @@ func TestAnswers(t *testing.T) {
 			ended := make(chan bool, 1)
 			b := start(t, receiver.Options{
 				Names:     map[string][]receiver.Answer{"hook": {c.answer}},
-				Delivered: func(_ time.Time, ok bool) { ended <- ok },
+				Delivered: func(ok bool) { ended <- ok },
 			})
 			ctx, giveUp := context.WithCancel(t.Context())
 			defer giveUp()
@@ -228,7 +228,7 @@ func TestCloseEndsWhatIsHeld(t *testing.T) {
 	var told atomic.Int32
 	b := start(t, receiver.Options{
 		Names: map[string][]receiver.Answer{"hook": {{Hang: true}}, "callback": {{Status: 200, After: time.Hour}}},
-		Delivered: func(time.Time, bool) {
+		Delivered: func(bool) {
 			time.Sleep(50 * time.Millisecond) // Close must wait for it
 			told.Add(1)
 		},

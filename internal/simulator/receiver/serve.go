@@ -97,7 +97,7 @@ func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a
 	f.Delivery.After = a.After
 	r.options.History.Add(f)
 	if r.options.Delivered != nil {
-		r.options.Delivered(time.Now(), status/100 == 2)
+		r.options.Delivered(status/100 == 2)
 	}
 	switch {
 	case status > 0:

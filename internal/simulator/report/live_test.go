@@ -16,15 +16,14 @@ func busyRecorder(c *clock) *Recorder {
 	r := newRecorder(began, c.read)
 	r.Stage("load")
 	for i := range 1000 {
-		at := began.Add(time.Duration(i) * 20 * time.Millisecond)
-		c.now = at
-		r.Sent(at)
-		r.Answered(at, at.Add(5*time.Millisecond), Accepted)
+		c.now = began.Add(time.Duration(i) * 20 * time.Millisecond)
+		r.Sent()
+		r.Answered(5*time.Millisecond, Accepted)
 		r.Moved("", "QUEUED")
-		r.Finished(at, at.Add(time.Second), "SUCCEEDED")
-		r.Delivered(at, i%10 > 0)
+		r.Finished(time.Second, "SUCCEEDED")
+		r.Delivered(i%10 > 0)
 	}
-	r.Answered(began, began.Add(time.Second), Refused)
+	r.Answered(time.Second, Refused)
 	r.Workers(3)
 	r.Fault("kill", "worker 2", c.now.Add(-2*time.Second), c.now.Add(-2*time.Second), 1)
 	return r

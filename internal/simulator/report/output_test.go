@@ -48,12 +48,12 @@ func hostileRun() Run {
 	c.now = began.Add(time.Second)
 	r.Stage("2" + hostile)
 	for _, name := range []string{hostile, Accepted} {
-		r.Sent(c.now)
-		r.Answered(began, c.now, name)
+		r.Sent()
+		r.Answered(time.Second, name)
 		r.Moved("", name)
-		r.Finished(began, c.now, name)
+		r.Finished(time.Second, name)
 	}
-	r.Delivered(c.now, true)
+	r.Delivered(true)
 	r.Fault(hostile, hostile, began, c.now, 1)
 	c.now = began.Add(3 * time.Second)
 	run := r.Run()

@@ -40,13 +40,13 @@ const maxFaults = 2000
 // Recorder counts and measures a run. Its methods may be called from many goroutines and take about a microsecond;
 // its memory does not grow with the run.
 type Recorder struct {
-	clock func() time.Time // of levels, which are reported without a time
+	clock func() time.Time
 
 	mu       sync.Mutex // held for some 100 ns a call: cheaper than shards at the rates meant here
+	now      counts
 	line     timeline
 	submit   *hdrhistogram.Histogram
 	finish   *hdrhistogram.Histogram
-	total    counts
 	stages   []Stage
 	faults   []Fault
 	kinds    map[string]FaultKind
@@ -86,84 +86,76 @@ func NewRecorder(start time.Time) *Recorder { return newRecorder(start, time.Now
 
 func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	r := &Recorder{
-		clock: clock, line: timeline{start: start, step: firstStep, now: counts{}}, total: counts{}, kinds: map[string]FaultKind{},
+		clock: clock, now: counts{}, line: timeline{start: start, step: firstStep}, kinds: map[string]FaultKind{},
 		submit: newHistogram(), finish: newHistogram(),
 	}
 	for _, class := range []string{Accepted, Refused, Failed, Unanswered} {
-		r.total[key{answers, class}] = 0
+		r.now[key{answers, class}] = 0
 	}
 	for _, state := range states {
-		r.line.now[key{jobs, state}] = 0
+		r.now[key{jobs, state}] = 0
 	}
 	return r
 }
 
-// Sent notes a submission, at the time when it was to be sent.
-func (r *Recorder) Sent(intended time.Time) {
+// note changes the numbers, which were as they are until now.
+func (r *Recorder) note(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.count(r.line.at(intended), arrivals, "")
+	r.line.advance(r.clock(), r.now)
+	change()
 }
 
-// Answered notes the end of a submission. Its latency counts from the time when
-// it was to be sent, so it includes what a slow service held up the sender itself.
-func (r *Recorder) Answered(intended, at time.Time, class string) {
-	took := clamped(at.Sub(intended))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p := r.line.at(at)
-	r.count(p, answers, class)
-	p.submit = recorded(p.submit, took)
-	_ = r.submit.RecordValue(took) // within its limits
+// Sent notes a submission.
+func (r *Recorder) Sent() {
+	r.note(func() { r.now[key{group: arrivals}]++ })
 }
 
-// Finished notes that a job's final state was learned; intended is when its submission was to be sent.
-func (r *Recorder) Finished(intended, at time.Time, state string) {
-	took := clamped(at.Sub(intended))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p := r.line.at(at)
-	r.count(p, finished, known(state))
-	p.finish = recorded(p.finish, took)
-	_ = r.finish.RecordValue(took) // within its limits
+// Answered notes the end of a submission. It took from the time when it was to be
+// sent, so that it includes what a slow service held up the sender itself.
+func (r *Recorder) Answered(took time.Duration, class string) {
+	r.note(func() {
+		r.now[key{answers, class}]++
+		r.line.open.submit = recorded(r.line.open.submit, took)
+		_ = r.submit.RecordValue(clamped(took)) // within its limits
+	})
 }
 
-func (r *Recorder) count(p *point, group, name string) {
-	p.counts[key{group, name}]++
-	r.total[key{group, name}]++
+// Finished notes that a job's final state was learned, so long after its submission was to be sent.
+func (r *Recorder) Finished(took time.Duration, state string) {
+	r.note(func() {
+		r.now[key{finished, known(state)}]++
+		r.line.open.finish = recorded(r.line.open.finish, took)
+		_ = r.finish.RecordValue(clamped(took)) // within its limits
+	})
 }
 
-func recorded(h *hdrhistogram.PackedHistogram, took int64) *hdrhistogram.PackedHistogram {
+func recorded(h *hdrhistogram.PackedHistogram, took time.Duration) *hdrhistogram.PackedHistogram {
 	if h == nil {
 		h = newSmallHistogram()
 	}
-	_ = h.RecordValue(took) // within its limits
+	_ = h.RecordValue(clamped(took)) // within its limits
 	return h
 }
 
 // Moved notes that a job was seen in another state; from is "" for a new job.
 func (r *Recorder) Moved(from, to string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.clock()
-	r.line.change(now, jobs, known(to), 1)
-	if from != "" {
-		r.line.change(now, jobs, known(from), -1)
-	}
+	r.note(func() {
+		r.now[key{jobs, known(to)}]++
+		if from != "" {
+			r.now[key{jobs, known(from)}]--
+		}
+	})
 }
 
 // Delivered notes a webhook message that the receiver got, and whether it answered with success.
-func (r *Recorder) Delivered(at time.Time, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.count(r.line.at(at), map[bool]string{true: taken, false: notTaken}[ok], "")
+func (r *Recorder) Delivered(ok bool) {
+	r.note(func() { r.now[key{group: map[bool]string{true: taken, false: notTaken}[ok]}]++ })
 }
 
 // Workers notes how many worker processes there are from now on.
 func (r *Recorder) Workers(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.line.change(r.clock(), workers, "", int64(n)-r.line.now[key{group: workers}])
+	r.note(func() { r.now[key{group: workers}] = int64(n) })
 }
 
 // Fault notes a disturbance, once it is over. count is how many connections it hit, or 1.
@@ -213,19 +205,20 @@ func (r *Recorder) Run() Run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
-	r.line.at(now)
+	r.line.advance(now, r.now)
+	r.line.end(r.now)
 	kinds := slices.SortedFunc(maps.Values(r.kinds), func(a, b FaultKind) int { return strings.Compare(a.Kind, b.Kind) })
 	return Run{
 		Started: r.line.start, Took: max(now.Sub(r.line.start), 0), Numbers: r.numbers(),
-		Series: r.line.series(r.total), Stages: slices.Clone(r.stages), Faults: slices.Clone(r.faults), Kinds: kinds,
+		Series: r.line.series(r.now), Stages: slices.Clone(r.stages), Faults: slices.Clone(r.faults), Kinds: kinds,
 	}
 }
 
 // numbers needs the lock.
 func (r *Recorder) numbers() Numbers {
 	return Numbers{
-		Arrivals: r.total[key{group: arrivals}], Answers: r.total.of(answers), Finished: r.total.of(finished), States: r.line.now.of(jobs),
-		Workers: r.line.now[key{group: workers}], Deliveries: Deliveries{r.total[key{group: taken}], r.total[key{group: notTaken}]},
+		Arrivals: r.now[key{group: arrivals}], Answers: r.now.of(answers), Finished: r.now.of(finished), States: r.now.of(jobs),
+		Workers: r.now[key{group: workers}], Deliveries: Deliveries{r.now[key{group: taken}], r.now[key{group: notTaken}]},
 		Submit: latencyOf(r.submit), Finish: latencyOf(r.finish), Faults: r.injected,
 	}
 }

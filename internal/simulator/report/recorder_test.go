@@ -14,11 +14,11 @@ func TestSeriesOfALongRunStayShortAndLoseNothing(t *testing.T) {
 	const seconds = 36_000
 	for s := range seconds {
 		c.now = began.Add(time.Duration(s) * time.Second)
-		r.Sent(c.now)
-		r.Answered(c.now, c.now.Add(time.Duration(1+s%7)*time.Millisecond), Accepted)
+		r.Sent()
+		r.Answered(time.Duration(1+s%7)*time.Millisecond, Accepted)
 		r.Moved("", "QUEUED")
 		r.Workers(s / 3600)
-		r.Delivered(c.now, s%2 == 0)
+		r.Delivered(s%2 == 0)
 	}
 	c.now = began.Add(seconds * time.Second)
 	s := r.Run().Series

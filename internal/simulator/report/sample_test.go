@@ -39,8 +39,8 @@ func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 		for ; share < 0.9 && float64(sent) < at.Seconds()*perSecond; sent++ {
 			latency := time.Duration(math.Exp(float64(sent%100)/20) * float64(time.Millisecond))
 			class := []string{Accepted, Refused, Failed, Unanswered}[max(0, sent%200-196)]
-			r.Sent(c.now)
-			r.Answered(c.now, c.now.Add(latency), class)
+			r.Sent()
+			r.Answered(latency, class)
 			if class == Accepted {
 				r.Moved("", "QUEUED")
 				open = append(open, c.now)
@@ -50,8 +50,8 @@ func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 			end := []string{"SUCCEEDED", "SUCCEEDED", "FAILED", "CANCELED"}[len(open)%4]
 			r.Moved("QUEUED", "RUNNING")
 			r.Moved("RUNNING", end)
-			r.Finished(open[0], c.now, end)
-			r.Delivered(c.now, len(open)%10 > 0)
+			r.Finished(c.now.Sub(open[0]), end)
+			r.Delivered(len(open)%10 > 0)
 			open = open[1:]
 		}
 	}

@@ -13,7 +13,7 @@ const (
 	maxPoints = 600
 )
 
-// The groups of what is counted.
+// The groups of what is counted from the start on, and of jobs and workers, of which there are so many now.
 const (
 	arrivals = "arrivals"
 	taken    = "taken"     // deliveries that the receiver answered with success
@@ -40,59 +40,42 @@ func (c counts) of(group string) map[string]int64 {
 	return numbers
 }
 
-// point is what happened within one step.
+// point is a step of the run.
 type point struct {
-	counts
+	counts         counts // at its end
 	submit, finish *hdrhistogram.PackedHistogram
-	level          counts // what there was at its end; nil: as at that of the point before
 }
 
-// timeline is the points of a run, from its start on without a gap.
+// timeline is the points of a run, from its start on without a gap, and the latencies of the step that is not over.
 type timeline struct {
 	start  time.Time
 	step   time.Duration
 	points []point
-	now    counts // what stays until it changes
+	open   point
 }
 
-// at gives the point of a time. A time before the start counts as the start.
-func (l *timeline) at(t time.Time) *point {
-	since := max(t.Sub(l.start), 0)
-	for int64(since/l.step) >= maxPoints {
-		l.halve()
+// advance ends the steps that are over.
+func (l *timeline) advance(now time.Time, numbers counts) {
+	for !now.Before(l.start.Add(time.Duration(len(l.points)+1) * l.step)) {
+		l.end(numbers)
+		if len(l.points) == maxPoints {
+			l.halve()
+		}
 	}
-	i := int(since / l.step)
-	for len(l.points) <= i {
-		l.points = append(l.points, point{counts: counts{}})
-	}
-	return &l.points[i]
 }
 
-// change changes a level of now, which is not before any time that it was changed at.
-func (l *timeline) change(now time.Time, group, name string, by int64) {
-	k, p := key{group, name}, l.at(now)
-	if l.now[k] += by; p.level == nil {
-		p.level = maps.Clone(l.now)
-	}
-	p.level[k] = l.now[k]
+func (l *timeline) end(numbers counts) {
+	l.open.counts = maps.Clone(numbers)
+	l.points = append(l.points, l.open)
+	l.open = point{}
 }
 
 // halve makes one point of each two, and the step twice as long.
 func (l *timeline) halve() {
 	half := l.points[:0]
 	for i := 0; i < len(l.points); i += 2 {
-		p := l.points[i]
-		if i+1 < len(l.points) {
-			next := &l.points[i+1]
-			for k, n := range next.counts {
-				p.counts[k] += n
-			}
-			p.submit, p.finish = merged(p.submit, next.submit), merged(p.finish, next.finish)
-			if next.level != nil {
-				p.level = next.level
-			}
-		}
-		half = append(half, p)
+		a, b := l.points[i], l.points[i+1]
+		half = append(half, point{b.counts, merged(a.submit, b.submit), merged(a.finish, b.finish)})
 	}
 	clear(l.points[len(half):]) // lets go of their histograms
 	l.points, l.step = half, 2*l.step
@@ -109,40 +92,41 @@ func merged(a, b *hdrhistogram.PackedHistogram) *hdrhistogram.PackedHistogram {
 	return a
 }
 
-// series gives the numbers of all points, of the names in total.
-func (l *timeline) series(total counts) Series {
-	for i := range l.points[1:] {
-		if l.points[i+1].level == nil {
-			l.points[i+1].level = l.points[i].level
+// series gives the numbers of all points, up to the last ones.
+func (l *timeline) series(last counts) Series {
+	held := func(k key) []int64 { return column(l.points, func(i int) int64 { return l.points[i].counts[k] }) }
+	counted := func(k key) []int64 {
+		values := held(k)
+		for i := len(values) - 1; i > 0; i-- {
+			values[i] -= values[i-1]
 		}
+		return values
 	}
-	counted := func(k key) []int64 { return column(l.points, func(p *point) int64 { return p.counts[k] }) }
-	held := func(k key) []int64 { return column(l.points, func(p *point) int64 { return p.level[k] }) }
-	named := func(group string, names counts, values func(key) []int64) map[string][]int64 {
+	named := func(group string, values func(key) []int64) map[string][]int64 {
 		lines := map[string][]int64{}
-		for name := range names.of(group) {
+		for name := range last.of(group) {
 			lines[name] = values(key{group, name})
 		}
 		return lines
 	}
-	submit := func(p *point) *hdrhistogram.PackedHistogram { return p.submit }
-	finish := func(p *point) *hdrhistogram.PackedHistogram { return p.finish }
-	latency := func(of func(*point) *hdrhistogram.PackedHistogram, percentile float64) []*float64 {
-		return column(l.points, func(p *point) *float64 { return percentileOf(of(p), percentile) })
+	submit := func(percentile float64) []*float64 {
+		return column(l.points, func(i int) *float64 { return percentileOf(l.points[i].submit, percentile) })
+	}
+	finish := func(percentile float64) []*float64 {
+		return column(l.points, func(i int) *float64 { return percentileOf(l.points[i].finish, percentile) })
 	}
 	return Series{
 		StepMS: ms(l.step), Arrivals: counted(key{group: arrivals}), Taken: counted(key{group: taken}), NotTaken: counted(key{group: notTaken}),
-		Workers: held(key{group: workers}), States: named(jobs, l.now, held),
-		Answers: named(answers, total, counted), Finished: named(finished, total, counted),
-		SubmitP50: latency(submit, 50), SubmitP99: latency(submit, 99), FinishP50: latency(finish, 50), FinishP99: latency(finish, 99),
+		Workers: held(key{group: workers}), States: named(jobs, held), Answers: named(answers, counted), Finished: named(finished, counted),
+		SubmitP50: submit(50), SubmitP99: submit(99), FinishP50: finish(50), FinishP99: finish(99),
 	}
 }
 
-// column takes one value of each point.
-func column[T any](points []point, value func(*point) T) []T {
+// column has a value for each point.
+func column[T any](points []point, value func(i int) T) []T {
 	list := make([]T, len(points))
 	for i := range points {
-		list[i] = value(&points[i])
+		list[i] = value(i)
 	}
 	return list
 }
