@@ -66,7 +66,7 @@ type Fact struct {
 	Ticket int64     `json:"ticket"` // from 1; 0 where it is not known
 
 	Submission *Submission `json:"submission"`
-	Action     *Action     `json:"action"`
+	Action     *Answer     `json:"action"`
 	Told       *Job        `json:"told"`
 	Event      *Event      `json:"event"`
 	Report     *Report     `json:"report"`
@@ -103,11 +103,12 @@ type Submission struct {
 	Params      string    `json:"params"`   // ParamsDigest of them
 	Batch       string    `json:"batch"`    // id of the batch that it came with
 	Intended    time.Time `json:"intended"` // when it was to be sent
-	Tries       []Try     `json:"tries"`
+	Tries       []Answer     `json:"tries"`
 }
 
-// Try is one request of a submission. Status 0: no complete answer came, and the job may exist.
-type Try struct {
+// Answer is one request and what it was answered. Status 0: no complete answer came, and it may have been obeyed.
+type Answer struct {
+	Verb      string    `json:"verb"` // of an action: cancel, retry
 	Sent      time.Time `json:"sent"`
 	Answered  time.Time `json:"answered"`
 	Status    int       `json:"status"`
@@ -115,32 +116,20 @@ type Try struct {
 	RequestID string    `json:"request_id"`
 	Job       string    `json:"job"`
 	State     string    `json:"state"`
+	Attempt   int       `json:"attempt"` // of an action
 	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
 	Location  string    `json:"location"` // header, of a refusal too
 	Replayed  bool      `json:"replayed"`
 	Error     string    `json:"error"` // why there was no answer
 }
 
-// Accepted reports whether the try was answered with a job.
-func (t Try) Accepted() bool { return (t.Status == 202 || t.Status == 200) && t.Job != "" }
+// Accepted reports whether a submission was answered with a job.
+func (a Answer) Accepted() bool { return (a.Status == 202 || a.Status == 200) && a.Job != "" }
 
 // Unknown reports whether the service may have done what it was asked for all
 // the same: no answer came, or one that leaves it open.
-func (t Try) Unknown() bool { return t.Status == 0 || t.Status >= 500 }
-
-// Action is a cancel or a retry with its answer.
-type Action struct {
-	Verb      string    `json:"verb"` // cancel, retry
-	Sent      time.Time `json:"sent"`
-	Status    int       `json:"status"` // 0: no answer
-	Code      string    `json:"code"`
-	RequestID string    `json:"request_id"`
-	Job       string    `json:"job"` // the answer's
-	State     string    `json:"state"`
-	Attempt   int       `json:"attempt"`
-	UpdatedAt time.Time `json:"updated_at"`
-	Error     string    `json:"error"`
-}
+func (a Answer) Unknown() bool { return a.Status == 0 || a.Status >= 500 }
 
 // Job is a job as the API or the rows have it, without what may be large or secret. What they do not have is zero.
 type Job struct {

@@ -115,7 +115,7 @@ func (t *tale) try(replay bool) *tale {
 	if !t.row.ExecutionAt.IsZero() {
 		state = created
 	}
-	t.sub.Tries = append(t.sub.Tries, history.Try{
+	t.sub.Tries = append(t.sub.Tries, history.Answer{
 		Sent: t.now.Add(-5 * time.Millisecond), Answered: t.now.Add(5 * time.Millisecond), Status: 202, Job: t.id, State: state,
 		CreatedAt: t.row.CreatedAt, Location: "/v1/jobs/" + t.id, Replayed: replay, RequestID: "request",
 	})
@@ -280,7 +280,7 @@ func (t *tale) retried() *tale {
 func (t *tale) acts(verb string, status int) *tale {
 	f := t.fact(history.Acted)
 	f.At = t.now.Add(5 * time.Millisecond)
-	f.Action = &history.Action{Verb: verb, Sent: t.now.Add(-5 * time.Millisecond), Status: status}
+	f.Action = &history.Answer{Verb: verb, Sent: t.now.Add(-5 * time.Millisecond), Status: status}
 	if status == 200 {
 		f.Action.Job, f.Action.State, f.Action.Attempt, f.Action.UpdatedAt = t.id, t.state, t.row.Attempt, t.row.UpdatedAt
 	} else {

@@ -20,7 +20,7 @@ var answerCorruptions = []corruption{
 		w.sub(repeatedJob).Tries[2].Job = jobName(plainJob)
 	}, true},
 	{"a repetition of the same request was refused as another one", answered, repeatedJob, func(w *world) {
-		w.sub(repeatedJob).Tries[2] = history.Try{Sent: w.start, Answered: w.start, Status: 409, Code: "RFA_EXEC_IDEMPOTENCY_CONFLICT"}
+		w.sub(repeatedJob).Tries[2] = history.Answer{Sent: w.start, Answered: w.start, Status: 409, Code: "RFA_EXEC_IDEMPOTENCY_CONFLICT"}
 	}, true},
 	{"a try shows created_at 03:04:13.000001Z", answered, repeatedJob, func(w *world) {
 		try := &w.sub(repeatedJob).Tries[1]
@@ -28,25 +28,25 @@ var answerCorruptions = []corruption{
 	}, true},
 	{"a valid request was refused with 400", answered, 0, func(w *world) { w.refused().WorkKind = "SUCCESS_FAST" }, true},
 	{"a valid request was refused with 400", answered, repeatedJob, func(w *world) {
-		w.sub(repeatedJob).Tries[2] = history.Try{Sent: w.start, Answered: w.start, Status: 400}
+		w.sub(repeatedJob).Tries[2] = history.Answer{Sent: w.start, Answered: w.start, Status: 400}
 	}, true},
 	{"a valid request was refused with 400", answered, 0, func(w *world) {
 		at := w.start.Add(2 * second)
 		w.refused().WorkKind, w.refused().ExecutionAt = "SUCCESS_FAST", at
 	}, true},
 
-	{"the answer to cancel is about job x", answered, canceledJob, acted(canceledJob, func(a *history.Action) { a.Job = "x" }), true},
-	{"the answer to cancel cannot be read: odd", answered, canceledJob, acted(canceledJob, func(a *history.Action) { a.Error = "odd" }), true},
-	{"the answer to cancel has no updated_at", answered, canceledJob, acted(canceledJob, func(a *history.Action) {
+	{"the answer to cancel is about job x", answered, canceledJob, acted(canceledJob, func(a *history.Answer) { a.Job = "x" }), true},
+	{"the answer to cancel cannot be read: odd", answered, canceledJob, acted(canceledJob, func(a *history.Answer) { a.Error = "odd" }), true},
+	{"the answer to cancel has no updated_at", answered, canceledJob, acted(canceledJob, func(a *history.Answer) {
 		a.UpdatedAt = time.Time{}
 	}), true},
-	{"the cancel was answered with CANCELED, and the job is SUCCEEDED", answered, polledJob, acted(polledJob, func(a *history.Action) {
+	{"the cancel was answered with CANCELED, and the job is SUCCEEDED", answered, polledJob, acted(polledJob, func(a *history.Answer) {
 		a.State = canceled
 	}), true},
-	{"the job is RUNNING after its cancel was answered", answered, canceledJob, acted(canceledJob, func(a *history.Action) {
+	{"the job is RUNNING after its cancel was answered", answered, canceledJob, acted(canceledJob, func(a *history.Answer) {
 		a.State = running
 	}), true},
-	{"the cancel was refused with 404 RFA_JOB_NOT_FOUND", answered, canceledJob, acted(canceledJob, func(a *history.Action) {
+	{"the cancel was refused with 404 RFA_JOB_NOT_FOUND", answered, canceledJob, acted(canceledJob, func(a *history.Answer) {
 		a.Status, a.Code, a.State = 404, "RFA_JOB_NOT_FOUND", ""
 	}), true},
 	{"the job is CANCELED, and nobody asked for that", answered, canceledJob, func(w *world) {
@@ -56,8 +56,8 @@ var answerCorruptions = []corruption{
 		a := w.find(history.Acted, exhaustedJob, func(f *history.Fact) bool { return f.Action.Status == 409 }).Action
 		a.Status, a.State, a.Attempt = 200, queued, 5
 	}, true},
-	{"the retry was refused with 403", answered, retriedJob, acted(retriedJob, func(a *history.Action) { a.Status = 403 }), true},
-	{"though the job could be retried", answered, retriedJob, acted(retriedJob, func(a *history.Action) {
+	{"the retry was refused with 403", answered, retriedJob, acted(retriedJob, func(a *history.Answer) { a.Status = 403 }), true},
+	{"though the job could be retried", answered, retriedJob, acted(retriedJob, func(a *history.Answer) {
 		a.Status, a.Code = 409, "RFA_JOB_CONFLICT"
 	}), true},
 
@@ -134,7 +134,7 @@ var answerCorruptions = []corruption{
 }
 
 // acted spoils the first answer to a cancel or a retry.
-func acted(job int, fn func(a *history.Action)) func(w *world) {
+func acted(job int, fn func(a *history.Answer)) func(w *world) {
 	return func(w *world) { fn(w.find(history.Acted, job).Action) }
 }
 

@@ -125,7 +125,7 @@ var jobCorruptions = []corruption{
 		w.change(plainJob, func(f *history.Fact) { f.Delivery.Webhook = "hook-1" }, of(storedDelivery, toldDelivery), named("job.succeeded"))
 	}, false},
 	{"tenant 0 could cancel the job of tenant 1", foreign, othersJob, func(w *world) {
-		w.add(history.Fact{Kind: history.Acted, At: w.end(), Job: jobName(othersJob), Tenant: 0, Action: &history.Action{Verb: "cancel",
+		w.add(history.Fact{Kind: history.Acted, At: w.end(), Job: jobName(othersJob), Tenant: 0, Action: &history.Answer{Verb: "cancel",
 			Status: 200, State: failed, Sent: w.end()}})
 	}, true},
 	{"a stream of tenant 0 shows a job that nobody asked for", foreign, 99, func(w *world) {

@@ -137,7 +137,7 @@ func TestReportsAreJudgedWithoutRows(t *testing.T) {
 		"catalogue: attempt 1 of FAIL_IMMEDIATE":    failedWith(othersJob, codeWorkerLost),
 		"delivery: event 1 (job.created) has no":    func(w *world) { w.drop(w.find(toldDelivery, plainJob)) },
 		"stream: the stream ends before event 5":    func(w *world) { w.drop(w.find(streams, plainJob, named("job.succeeded"))) },
-		"answers: the cancel was answered with":     acted(polledJob, func(a *history.Action) { a.State = canceled }),
+		"answers: the cancel was answered with":     acted(polledJob, func(a *history.Answer) { a.State = canceled }),
 		"its events have the start 03:04:06.020000": func(w *world) { w.shown(plainJob).StartedAt = w.start },
 		"the stream does not show that attempt 1": func(w *world) {
 			w.drop(w.find(toldReport, plainJob))

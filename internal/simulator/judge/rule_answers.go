@@ -138,7 +138,7 @@ func (c *checker) checkRefusals(s *history.Submission) {
 }
 
 // valid: there was nothing wrong with the request, and execution_at was ahead by the service's clock.
-func (c *checker) valid(s *history.Submission, t history.Try) bool {
+func (c *checker) valid(s *history.Submission, t history.Answer) bool {
 	ahead := func(at time.Time) bool { return s.ExecutionAt.IsZero() || s.ExecutionAt.After(c.run.latest(at)) }
 	return s.WorkKind != payloadInvalid && ahead(t.Sent) && ahead(t.Answered)
 }

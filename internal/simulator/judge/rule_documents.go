@@ -10,7 +10,7 @@ import (
 
 // checkReceipt: the answer to a submission has the job, its address, its time
 // and a state in which a job begins; a refusal has no job.
-func (c *checker) checkReceipt(s *history.Submission, t history.Try) {
+func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	switch {
 	case t.Status >= 400:
 		c.must(t.Location == "", answered, "the refusal names a job (%s)", t.Location)

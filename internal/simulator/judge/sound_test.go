@@ -136,18 +136,18 @@ func soundWorld() *world {
 	w.job(1, "SCHEDULED_FAR_FUTURE", deferred(48*time.Hour)).close()
 	w.job(1, "RUNS_OVER_TIMEOUT").claim().run().wait(2*time.Minute).ends(failed, "RFA_EXEC_TIMEOUT").looks().close()
 	unanswered := w.job(1, "SUCCESS_FAST")
-	unanswered.sub.Tries[0] = history.Try{Sent: unanswered.now, Status: 0, Error: "connection lost"}
+	unanswered.sub.Tries[0] = history.Answer{Sent: unanswered.now, Status: 0, Error: "connection lost"}
 	unanswered.success().close()
 	w.find(history.Submitted, unansweredJob).Job = ""
 
 	w.job(0, "SUCCESS_FAST", emits, calledBack("http://receiver/callback")).success().close()
 	w.job(0, "SUCCESS_FAST", calledBack(brokenURL)).success().close()
 	stranger := w.fact(history.Intruded, plainJob)
-	stranger.Tenant, stranger.Action = 1, &history.Action{Verb: "get", Sent: w.end(), Status: 404, Code: "RFA_JOB_NOT_FOUND"}
+	stranger.Tenant, stranger.Action = 1, &history.Answer{Verb: "get", Sent: w.end(), Status: 404, Code: "RFA_JOB_NOT_FOUND"}
 	w.add(stranger)
 
 	refused := &history.Submission{Key: "key", Type: "EXECUTE", WorkKind: "PAYLOAD_INVALID",
-		Tries: []history.Try{{Sent: w.start, Answered: w.start, Status: 400}}}
+		Tries: []history.Answer{{Sent: w.start, Answered: w.start, Status: 400}}}
 	w.last++
 	w.run.Tickets = w.last
 	w.add(history.Fact{At: w.start, Kind: history.Submitted, Ticket: w.last, Submission: refused})

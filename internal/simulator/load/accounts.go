@@ -71,13 +71,13 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 // locating notes the Location of answers, which the library hides in refusals.
 type locating struct{ http.RoundTripper }
 
-// tryKey is the context's key of the history.Try that a request is sent for.
-type tryKey struct{}
+// locationKey is the context's key of where a request's answer is to leave it.
+type locationKey struct{}
 
 func (l locating) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := l.RoundTripper.RoundTrip(r)
-	if try, ok := r.Context().Value(tryKey{}).(*history.Try); ok && err == nil {
-		try.Location = response.Header.Get("Location")
+	if location, ok := r.Context().Value(locationKey{}).(*string); ok && err == nil {
+		*location = response.Header.Get("Location")
 	}
 	return response, err
 }

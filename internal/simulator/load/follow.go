@@ -108,15 +108,15 @@ func (e *Engine) act(
 ) *client.Changed {
 	began := time.Now()
 	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
-		action := history.Action{Verb: verb, Sent: time.Now().UTC()}
+		sent := time.Now()
 		a, err := do(ctx, t.job)
-		now := time.Now().UTC()
-		if action.Status, action.Code, action.RequestID, action.Error = explain(err); err == nil {
+		action := answerOf(sent, err)
+		if action.Verb = verb; err == nil {
 			action.Job, action.State, action.Attempt, action.RequestID, action.UpdatedAt = a.JobID, a.State, a.Attempt, a.RequestID, a.UpdatedAt
 		}
-		e.o.History.Add(history.Fact{At: now, Kind: history.Acted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Action: &action})
+		e.o.History.Add(history.Fact{At: action.Answered, Kind: history.Acted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Action: &action})
 		if err == nil {
-			e.jobs.saw(t.job, update{state: a.State, attempt: max(a.Attempt, 1), at: now})
+			e.jobs.saw(t.job, update{state: a.State, attempt: max(a.Attempt, 1), at: action.Answered})
 			return a
 		}
 		if !mayPass(action.Status) && action.Status != 0 || time.Since(began) > e.o.Patience || Sleep(ctx, backoff) != nil {
@@ -164,7 +164,7 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 	case errors.Is(err, client.ErrNotModified), err != nil && ctx.Err() != nil:
 		return longestPoll / 4
 	case err != nil:
-		if status, _, _, _ := explain(err); status != 0 && !mayPass(status) {
+		if status := answerOf(sent, err).Status; status != 0 && !mayPass(status) {
 			e.o.History.Add(history.Fact{
 				At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id,
 				Note: err.Error(), Told: &history.Job{},

@@ -32,10 +32,11 @@ func (e *Engine) intrude(ctx context.Context, t *ticket) {
 			return nil
 		}},
 	} {
-		action := history.Action{Verb: way.verb, Sent: time.Now().UTC()}
-		action.Status, action.Code, action.RequestID, action.Error = explain(way.ask(stranger.quick))
+		sent := time.Now()
+		action := answerOf(sent, way.ask(stranger.quick))
+		action.Verb = way.verb
 		e.o.History.Add(history.Fact{
-			At: time.Now().UTC(), Kind: history.Intruded, Tenant: stranger.Tenant, Ticket: t.number, Job: t.job, Action: &action,
+			At: action.Answered, Kind: history.Intruded, Tenant: stranger.Tenant, Ticket: t.number, Job: t.job, Action: &action,
 		})
 	}
 }

@@ -125,11 +125,11 @@ func copies(in scenario.Intent, fn func(i int)) {
 // handIn submits one job.
 func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
 	account := e.accounts[t.tenant]
-	e.insist(ctx, intended, func(ctx context.Context) history.Try {
-		try := history.Try{Sent: time.Now().UTC()}
-		a, err := account.quick.Submit(context.WithValue(ctx, tryKey{}, &try), t.request, client.IdempotencyKey(t.fact.Key))
-		try.Answered = time.Now().UTC()
-		if try.Status, try.Code, try.RequestID, try.Error = explain(err); err == nil {
+	e.insist(ctx, intended, func(ctx context.Context) history.Answer {
+		sent, location := time.Now(), ""
+		a, err := account.quick.Submit(context.WithValue(ctx, locationKey{}, &location), t.request, client.IdempotencyKey(t.fact.Key))
+		try := answerOf(sent, err)
+		if try.Location = location; err == nil {
 			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed
 			try.Job, try.State, try.CreatedAt = a.JobID, a.State, a.CreatedAt
 		}
@@ -146,17 +146,15 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		items[i] = t.request
 		items[i].ItemID = strconv.FormatInt(t.number, 10)
 	}
-	e.insist(ctx, intended, func(ctx context.Context) history.Try {
-		try := history.Try{Sent: time.Now().UTC()}
+	e.insist(ctx, intended, func(ctx context.Context) history.Answer {
+		sent := time.Now()
 		a, err := account.quick.SubmitBatch(ctx, items, client.IdempotencyKey(list[0].fact.Key))
-		try.Answered = time.Now().UTC()
-		if try.Status, try.Code, try.RequestID, try.Error = explain(err); err != nil {
-			for _, t := range list {
-				e.note(t, try, "")
-			}
-			return try
+		try := answerOf(sent, err)
+		if err != nil {
+			a = &client.BatchReceipt{}
+		} else {
+			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // created_at is the batch's
 		}
-		try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // created_at is the batch's
 		for i, t := range list {
 			of := try
 			if i < len(a.Jobs) {
@@ -172,23 +170,27 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 	})
 }
 
-// explain gives what an error says of an answer; nil is 200.
-func explain(err error) (status int, code, requestID, text string) {
-	if err == nil {
-		return http.StatusOK, "", "", ""
+// answerOf is a request that ends now, with what an error says of its answer; nil is 200.
+func answerOf(sent time.Time, err error) history.Answer {
+	a := history.Answer{Sent: sent.UTC(), Answered: time.Now().UTC()}
+	problem, refused := errors.AsType[*client.Problem](err)
+	unexpected, other := errors.AsType[*client.UnexpectedError](err)
+	switch {
+	case err == nil:
+		a.Status = http.StatusOK
+	case refused:
+		a.Status, a.Code, a.RequestID = problem.Status, problem.Code, problem.RequestID
+	case other:
+		a.Status, a.Error = unexpected.Status, err.Error()
+	default:
+		a.Error = err.Error()
 	}
-	if problem, ok := errors.AsType[*client.Problem](err); ok {
-		return problem.Status, problem.Code, problem.RequestID, ""
-	}
-	if unexpected, ok := errors.AsType[*client.UnexpectedError](err); ok {
-		status = unexpected.Status
-	}
-	return status, "", "", err.Error()
+	return a
 }
 
 // insist repeats a submission with its key while its outcome is unknown, and after
 // a temporary refusal if an earlier try may have succeeded.
-func (e *Engine) insist(ctx context.Context, intended time.Time, send func(context.Context) history.Try) {
+func (e *Engine) insist(ctx context.Context, intended time.Time, send func(context.Context) history.Answer) {
 	began := time.Now()
 	unknown := false
 	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
@@ -206,7 +208,7 @@ func (e *Engine) insist(ctx context.Context, intended time.Time, send func(conte
 // mayPass distinguishes a refusal that says "later" from one that says "no".
 func mayPass(status int) bool { return status == http.StatusTooManyRequests || status >= 500 }
 
-func class(t history.Try) string {
+func class(t history.Answer) string {
 	switch {
 	case t.Accepted() && t.Replayed:
 		return report.Replayed
@@ -225,7 +227,7 @@ func class(t history.Try) string {
 
 // note writes a try down, and with the first that is accepted begins to expect
 // the job's end. batch is "" where it is unknown or there is none.
-func (e *Engine) note(t *ticket, try history.Try, batch string) {
+func (e *Engine) note(t *ticket, try history.Answer, batch string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.fact.Batch = cmp.Or(batch, t.fact.Batch)

@@ -39,7 +39,7 @@ type story struct {
 	kind     string
 	webhook  string   // id of the kind's own
 	jobs     []string // in order of their tickets
-	answer   history.Try
+	answer   history.Answer
 	due      time.Time
 	state    string // that the last job was seen in
 	end      *history.Job

@@ -24,7 +24,7 @@ func look(state string, attempt int, document *client.Outcome) history.Fact {
 }
 
 func retry(status int, state string) history.Fact {
-	return history.Fact{Kind: history.Acted, Action: &history.Action{Verb: "retry", Status: status, State: state}}
+	return history.Fact{Kind: history.Acted, Action: &history.Answer{Verb: "retry", Status: status, State: state}}
 }
 
 func told(state string, attempts int, err string) history.Fact {
@@ -92,11 +92,11 @@ func TestRows(t *testing.T) {
 			finding: "the job was queued 6s after the service was back, allowed are 5s"},
 	} {
 		submitted := history.Fact{Kind: history.Submitted, Submission: &history.Submission{WorkKind: c.kind, ExecutionAt: due}}
-		try := history.Try{Status: 400, Code: "RFA_JOB_VALIDATION_FAILED"}
+		try := history.Answer{Status: 400, Code: "RFA_JOB_VALIDATION_FAILED"}
 		if c.facts != nil {
-			submitted.Job, try = "a", history.Try{Status: 202, Job: "a", State: client.Created}
+			submitted.Job, try = "a", history.Answer{Status: 202, Job: "a", State: client.Created}
 		}
-		submitted.Submission.Tries = []history.Try{try}
+		submitted.Submission.Tries = []history.Answer{try}
 		s := &story{kind: c.kind, webhook: "w"}
 		s.tell(submitted, c.facts)
 		r := (&tour{o: Options{Patience: time.Minute}, outage: c.outage}).row(s, nil, false)
