@@ -65,7 +65,7 @@ func (p Program) play() []*cobra.Command {
 	return p.named(p.runCommand(), p.tourCommand(), p.scenariosCommand())
 }
 
-// named has the texts of commands tell of the program; they are written for forgerun.
+// named puts the name of the program into the texts of commands; they are written for forgerun.
 func (p Program) named(commands ...*cobra.Command) []*cobra.Command {
 	names := strings.NewReplacer("forgerun simulate", p.Simulate, "forgerun demo", p.Name+" demo", "forgerun verdict", p.Name+" verdict")
 	for _, c := range commands {

@@ -56,7 +56,7 @@ func (p Program) demoCommand() *cobra.Command {
 	return c
 }
 
-// run plays the demo, as a stranger who registers, and gives the exit code.
+// run plays the demo, as a client that registers itself, and gives the exit code.
 func (d *demo) run(ctx context.Context) int {
 	s, err := d.service()
 	if err != nil {

@@ -35,7 +35,7 @@ Exit codes:
   2  the command failed, or nothing could be judged: it asked nothing of ForgeRun`
 
 const (
-	verdictGrace = 5 * time.Second // for the command to end, once it was told to
+	verdictGrace = 5 * time.Second // for the command to end, once it was asked to
 	verdictCalls = time.Minute     // for what the simulator itself asks the service
 	verdictFile  = 0o644
 )
@@ -139,7 +139,7 @@ func (v *verdictRun) session(ctx context.Context) (result *client.Verdict, faile
 		return nil, nil, err
 	}
 	if result, err = c.Verdict(ctx, id); err == nil {
-		err = v.tell(ctx, c, result)
+		err = v.write(ctx, c, result)
 	}
 	if err == nil && failed == nil && result.Exchanges == 0 {
 		err = errors.New("nothing was asked of ForgeRun: does the command use FORGERUN_URL and FORGERUN_API_KEY?")
@@ -177,13 +177,13 @@ func (v *verdictRun) runCommand(ctx context.Context, key string) error {
 	command.WaitDelay = verdictGrace
 	err := command.Run()
 	if command.Process != nil {
-		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // there may be nobody left
+		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // the group may be empty
 	}
 	return err
 }
 
-// tell prints the verdict, and writes the files that were asked for.
-func (v *verdictRun) tell(ctx context.Context, c *client.Client, result *client.Verdict) error {
+// write prints the verdict, and writes the files that were asked for.
+func (v *verdictRun) write(ctx context.Context, c *client.Client, result *client.Verdict) error {
 	for _, file := range []struct {
 		path, form string
 	}{{v.json, "application/json"}, {v.junit, "application/xml"}, {v.html, "text/html"}} {

@@ -35,16 +35,16 @@ const (
 	Received Kind = "received"
 	// Scheduled is a schedule that was created.
 	Scheduled Kind = "scheduled"
-	// Strange is what must never be seen, such as another client's event or a
+	// Forbidden is what must never be seen, such as another client's event or a
 	// delivery without a valid signature. Note says what.
-	Strange Kind = "strange"
+	Forbidden Kind = "forbidden"
 )
 
 // What the API, the rows and Redis said at the end.
 const (
 	ListedJob     Kind = "listed job"      // GET /v1/jobs
-	ToldReport    Kind = "told report"     // GET /v1/jobs/{id}/report?attempt=n, with its events
-	ToldDelivery  Kind = "told delivery"   // GET /v1/jobs/{id}/deliveries
+	APIReport     Kind = "api report"      // GET /v1/jobs/{id}/report?attempt=n, with its events
+	APIDelivery   Kind = "api delivery"    // GET /v1/jobs/{id}/deliveries
 	StoredJob     Kind = "stored job"      // table jobs
 	StoredEvent   Kind = "stored event"    // table events
 	StoredReport  Kind = "stored report"   // table reports
@@ -67,7 +67,7 @@ type Fact struct {
 
 	Submission *Submission `json:"submission"`
 	Action     *Answer     `json:"action"`
-	Told       *Job        `json:"told"`
+	Shown      *Job        `json:"shown"` // by the API, or as stored
 	Event      *Event      `json:"event"`
 	Report     *Report     `json:"report"`
 	Delivery   *Delivery   `json:"delivery"`
@@ -103,7 +103,7 @@ type Submission struct {
 	Params      string    `json:"params"`   // ParamsDigest of them
 	Batch       string    `json:"batch"`    // id of the batch that it came with
 	Intended    time.Time `json:"intended"` // when it was to be sent
-	Tries       []Answer     `json:"tries"`
+	Tries       []Answer  `json:"tries"`
 }
 
 // Answer is one request and what it was answered. Status 0: no complete answer came, and it may have been obeyed.
@@ -178,11 +178,11 @@ type Event struct {
 
 	Scenario // of rows the kind only
 
-	// Of reports only: whose event it is.
+	// Of reports only: the id of the job that the event names.
 	Job string `json:"job"`
 }
 
-// Scenario is what is told of a job's work kind. Members that were not told are zero.
+// Scenario is what an event says of its job's work kind. Members that are missing are zero.
 type Scenario struct {
 	WorkKind        string `json:"work_kind"`
 	DurationMS      int64  `json:"duration_ms"`
@@ -233,17 +233,10 @@ type Delivery struct {
 	After    time.Duration `json:"after"`
 
 	// Of the API only. Log is there if the delivery was read by itself.
-	CreatedAt time.Time   `json:"created_at"`
-	SettledAt time.Time   `json:"settled_at"`
-	HasLog    bool        `json:"has_log"`
-	Log       []LoggedTry `json:"log"`
-}
-
-// LoggedTry is a try to deliver, as the service tells it.
-type LoggedTry struct {
-	Number int           `json:"number"`
-	Status int           `json:"status"` // 0: no answer
-	Took   time.Duration `json:"took"`
+	CreatedAt time.Time                `json:"created_at"`
+	SettledAt time.Time                `json:"settled_at"`
+	HasLog    bool                     `json:"has_log"`
+	Log       []client.DeliveryAttempt `json:"log"`
 }
 
 // Task is an entry of the queue in Redis.

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// EventOf keeps an event of a log. Its error is about the client's own event that it should tell. What it does not tell of
+// EventOf keeps an event of a log. Its error is about the client's own event that it should carry. What it lacks of
 // the scenario is judged as such.
 func EventOf(e *client.Event) (kept *Event, err error) {
 	kept = &Event{ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp}

@@ -65,7 +65,7 @@ func TestAHistoryThatIsCutOffIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	w, err := history.Create(dir)
 	require.NoError(t, err)
-	w.Add(history.Fact{Kind: history.Strange, Job: "a"})
+	w.Add(history.Fact{Kind: history.Forbidden, Job: "a"})
 	require.NoError(t, w.Close())
 	path := filepath.Join(dir, fmt.Sprintf("facts-%03d.jsonl", history.BucketOf("a")))
 	content, err := os.ReadFile(path)
@@ -86,7 +86,7 @@ func TestAHistoryIsNotMixedWithAnother(t *testing.T) {
 	require.ErrorContains(t, err, "exists")
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close(), "closed twice")
-	w.Add(history.Fact{Kind: history.Strange})
+	w.Add(history.Fact{Kind: history.Forbidden})
 	require.Zero(t, w.Facts(), "added after the end")
 
 	_, err = history.Open(t.TempDir())

@@ -187,10 +187,10 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 	stored.At, stored.Delivery, stored.Ticket = t.w.end(), &d, 0
 	told, shown := stored, d
 	shown.HasLog, shown.CreatedAt, shown.SettledAt = true, t.now, t.now.Add(time.Duration(len(answers))*100*time.Millisecond)
-	told.Kind, told.Delivery = history.ToldDelivery, &shown
+	told.Kind, told.Delivery = history.APIDelivery, &shown
 	t.w.facts = append(t.w.facts, stored, told)
 	for n, status := range answers {
-		shown.Log = append(shown.Log, history.LoggedTry{Number: n + 1, Status: status, Took: 20 * time.Millisecond})
+		shown.Log = append(shown.Log, client.DeliveryAttempt{Number: n + 1, Status: status, DurationMS: 20})
 		at := t.now.Add(time.Duration(n+1) * 100 * time.Millisecond)
 		tried, got := d, d
 		tried.State, tried.Attempts, tried.Status, tried.Tried = "", n+1, status, at
@@ -301,7 +301,7 @@ func (t *tale) looks() *tale {
 	case failed:
 		told.Failure = documentOf(t.id, t.code, t.code != codeInternal)
 	}
-	f.At, f.Sent, f.Told = t.now.Add(4*time.Millisecond), t.now.Add(2*time.Millisecond), &told
+	f.At, f.Sent, f.Shown = t.now.Add(4*time.Millisecond), t.now.Add(2*time.Millisecond), &told
 	t.w.add(f)
 	return t.wait(10 * time.Millisecond)
 }
@@ -327,13 +327,13 @@ func (t *tale) close() *tale {
 	t.w.add(f)
 	shown := t.shown()
 	f = t.fact(history.ListedJob)
-	f.At, f.Sent, f.Told = end, end.Add(-second), &shown
+	f.At, f.Sent, f.Shown = end, end.Add(-second), &shown
 	t.w.add(f)
 	row := t.row
 	row.EventSeq = len(t.log)
 	row.AutoRetry, row.ParamsDigest = t.sub.AutoRetry, t.sub.Params
 	f = t.fact(history.StoredJob)
-	f.At, f.Told = end, &row
+	f.At, f.Shown = end, &row
 	t.w.add(f)
 	for _, r := range t.told {
 		stored, told := r, r
@@ -341,7 +341,7 @@ func (t *tale) close() *tale {
 		f = t.fact(history.StoredReport)
 		f.At, f.Report, f.Ticket = end, &stored, 0
 		t.w.add(f)
-		f = t.fact(history.ToldReport)
+		f = t.fact(history.APIReport)
 		f.At, f.Report, f.Ticket = end, &told, 0
 		t.w.add(f)
 	}

@@ -49,7 +49,7 @@ var answerCorruptions = []corruption{
 	{"the cancel was refused with 404 RFA_JOB_NOT_FOUND", answered, canceledJob, acted(canceledJob, func(a *history.Answer) {
 		a.Status, a.Code, a.State = 404, "RFA_JOB_NOT_FOUND", ""
 	}), true},
-	{"the job is CANCELED, and nobody asked for that", answered, canceledJob, func(w *world) {
+	{"the job is CANCELED, and no cancel was sent", answered, canceledJob, func(w *world) {
 		w.drop(w.find(history.Acted, canceledJob))
 	}, true},
 	{"the answer to retry shows QUEUED (attempt 5)", answered, exhaustedJob, func(w *world) {
@@ -70,7 +70,7 @@ var answerCorruptions = []corruption{
 	}, true},
 	{"the owner's poll was refused: forgerun answered 404", answered, polledJob, func(w *world) {
 		f := w.find(history.Looked, polledJob)
-		f.Told, f.Note = &history.Job{}, "forgerun answered 404"
+		f.Shown, f.Note = &history.Job{}, "forgerun answered 404"
 	}, true},
 	{`a poll shows SUCCEEDED with outcome "FAILED"`, answered, polledJob, polled(func(j *history.Job) { j.Outcome = "FAILED" }), true},
 	{"of kind CPU_BURST with execution_at (none)", answered, polledJob, polled(func(j *history.Job) { j.WorkKind = "CPU_BURST" }), false},
@@ -107,7 +107,7 @@ var answerCorruptions = []corruption{
 
 	{"the list of jobs has the job 2 times", answered, plainJob, func(w *world) { w.again(listed, plainJob) }, true},
 	{"the list of jobs shows the job differently", answered, plainJob, func(w *world) {
-		w.find(listed, plainJob).Told.StartedAt = w.start
+		w.find(listed, plainJob).Shown.StartedAt = w.start
 	}, true},
 
 	{"the API shows another report of attempt 1 than is stored", answered, retriedJob, func(w *world) {
@@ -140,7 +140,7 @@ func acted(job int, fn func(a *history.Answer)) func(w *world) {
 
 // poll is the first poll that shows the job in the state.
 func (w *world) poll(job int, state string) *history.Job {
-	return w.find(history.Looked, job, func(f *history.Fact) bool { return f.Told.State == state }).Told
+	return w.find(history.Looked, job, func(f *history.Fact) bool { return f.Shown.State == state }).Shown
 }
 
 // polled spoils the poll that shows the job at its end.
@@ -231,7 +231,7 @@ var deliveryCorruptions = []corruption{
 	{"try 1 is logged with status 200, the receiver answered 204", delivered, plainJob, logged1(func(d *history.Delivery) {
 		d.Log[0].Status = 200
 	}), true},
-	{"try 1 is logged with 0s, the receiver took 10ms", delivered, plainJob, logged1(func(d *history.Delivery) { d.Log[0].Took = 0 }), true},
+	{"try 1 is logged with 0s, the receiver took 10ms", delivered, plainJob, logged1(func(d *history.Delivery) { d.Log[0].DurationMS = 0 }), true},
 	{"try 1 was given up after 20ms, the receiver answers after 10ms", delivered, plainJob, logged1(func(d *history.Delivery) {
 		d.Log[0].Status = 0
 	}), true},

@@ -33,8 +33,8 @@ var jobCorruptions = []corruption{
 	{"the API lists the job, and the rows do not have it", accepted, plainJob, func(w *world) { w.drop(w.find(storedJob, plainJob)) }, false},
 	{"the rows have the job twice", accepted, plainJob, func(w *world) { w.add(*w.find(storedJob, plainJob)) }, true},
 	{"the job has ticket 1, which was never sent", accepted, plainJob, func(w *world) { w.drop(w.find(submitted, plainJob)) }, true},
-	{`the job has correlation id "other.1", which nobody sent`, accepted, plainJob, correlated("other.1"), true},
-	{`the job has correlation id "run1.99", which nobody sent`, accepted, plainJob, correlated("run1.99"), true},
+	{`the job has correlation id "other.1", which was never sent`, accepted, plainJob, correlated("other.1"), true},
+	{`the job has correlation id "run1.99", which was never sent`, accepted, plainJob, correlated("run1.99"), true},
 	{"the answer to ticket 1 shows the job of ticket 19", accepted, plainJob, correlated("run1.19"), true},
 	{"ticket 16 was refused, and its job exists", accepted, unansweredJob, func(w *world) {
 		w.sub(unansweredJob).Tries[0].Status = 429
@@ -128,11 +128,11 @@ var jobCorruptions = []corruption{
 		w.add(history.Fact{Kind: history.Acted, At: w.end(), Job: jobName(othersJob), Tenant: 0, Action: &history.Answer{Verb: "cancel",
 			Status: 200, State: failed, Sent: w.end()}})
 	}, true},
-	{"a stream of tenant 0 shows a job that nobody asked for", foreign, 99, func(w *world) {
+	{"a stream of tenant 0 shows a job that was never submitted", foreign, 99, func(w *world) {
 		w.again(streams, plainJob).Job = jobName(99)
 	}, true},
-	{"tenant 0 saw what nobody may: a delivery that nobody signed", foreign, 0, func(w *world) {
-		w.add(history.Fact{At: w.start, Kind: history.Strange, Note: "a delivery that nobody signed"})
+	{"tenant 0 saw what no client may: a delivery that nobody signed", foreign, 0, func(w *world) {
+		w.add(history.Fact{At: w.start, Kind: history.Forbidden, Note: "a delivery that nobody signed"})
 	}, true},
 	{"and was answered 200", foreign, plainJob, intruder(200), true},
 	{"and was answered 410", foreign, plainJob, intruder(410), true},

@@ -173,7 +173,7 @@ type jobFacts struct {
 // sourceOf says which facts come from what was read at the end. Of a source that
 // broke off nothing is used: half of what it says would be misleading.
 var sourceOf = map[history.Kind]Source{
-	history.ListedJob: Lists, history.ToldReport: Reports, history.ToldDelivery: Reports, history.QueuedTask: Queue,
+	history.ListedJob: Lists, history.APIReport: Reports, history.APIDelivery: Reports, history.QueuedTask: Queue,
 	history.StoredJob: Rows, history.StoredEvent: Rows, history.StoredReport: Rows, history.StoredDeliver: Rows, history.StoredTry: Rows,
 }
 
@@ -214,8 +214,8 @@ func (j *jobFacts) findOwner(run string) {
 				j.tenant = f.Tenant
 			}
 			j.ticket = cmp.Or(j.ticket, f.Ticket)
-			if j.ticket == 0 && f.Told != nil {
-				j.ticket, _ = TicketOf(run, f.Told.CorrelationID)
+			if j.ticket == 0 && f.Shown != nil {
+				j.ticket, _ = TicketOf(run, f.Shown.CorrelationID)
 			}
 		}
 	}
@@ -229,24 +229,24 @@ func (j *jobFacts) findOwner(run string) {
 
 func (j *jobFacts) findJob() {
 	for _, f := range j.byKind[history.StoredJob] {
-		if f.Told != nil {
-			j.row, j.source = f.Told, f
+		if f.Shown != nil {
+			j.row, j.source = f.Shown, f
 		}
 	}
 	for _, f := range j.byKind[history.ListedJob] {
-		if j.source == nil && f.Told != nil && f.Tenant == j.tenant {
+		if j.source == nil && f.Shown != nil && f.Tenant == j.tenant {
 			j.source = f
 		}
 	}
 	if j.source != nil {
-		j.job, j.kind = j.source.Told, j.source.Told.WorkKind
+		j.job, j.kind = j.source.Shown, j.source.Shown.WorkKind
 	}
 }
 
 func (j *jobFacts) findReports() {
 	kind := history.StoredReport
 	if j.row == nil {
-		kind = history.ToldReport
+		kind = history.APIReport
 	}
 	for _, f := range j.byKind[kind] {
 		if f.Report != nil {

@@ -129,8 +129,8 @@ func (b *verdictBuilder) checkLoose(f history.Fact) error {
 		switch {
 		case f.Submission != nil: // ended without a job
 			c.checkRefusals(f.Submission)
-		case f.Kind == history.Strange:
-			c.strange(&f)
+		case f.Kind == history.Forbidden:
+			c.forbidden(&f)
 		case f.Kind == history.QueuedTask:
 			c.look(tasked)
 			c.must(f.Note == "", tasked, "task %s: %s", f.Task.ID, f.Note)
@@ -170,7 +170,7 @@ type checker struct {
 // rules are the checks of a job that is the run's.
 var rules = []func(*checker){
 	(*checker).checkTicket, (*checker).checkExistence, (*checker).checkKey, (*checker).checkLog, (*checker).checkEnd, (*checker).checkReports,
-	(*checker).checkToldReports, (*checker).checkRetries, (*checker).checkEarly, (*checker).checkFence, (*checker).checkDurations,
+	(*checker).checkAPIReports, (*checker).checkRetries, (*checker).checkEarly, (*checker).checkFence, (*checker).checkDurations,
 	(*checker).checkCatalogue, (*checker).checkLimit, (*checker).checkAnswers, (*checker).checkLists, (*checker).checkStreams,
 	(*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkDeliveryLogs, (*checker).checkTasks,
 }

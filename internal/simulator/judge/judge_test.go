@@ -64,7 +64,7 @@ func TestMissingSourcesAreTold(t *testing.T) {
 			w.without(Lists, history.ListedJob)
 		}, map[string]string{accepted: "in part, without job lists: it broke off"}},
 		"no reports": {func(w *world) {
-			w.without(Reports, history.ToldReport, history.ToldDelivery)
+			w.without(Reports, history.APIReport, history.APIDelivery)
 		}, map[string]string{timed: "in part"}},
 		"no queue": {func(w *world) {
 			w.without(Queue, history.QueuedTask)
@@ -96,7 +96,7 @@ func TestMissingSourcesAreTold(t *testing.T) {
 			w.run.Collected.Measured = w.run.Collected.Measured[1:]
 		}, map[string]string{measured: "in part, without counters"}},
 		"lists alone": {func(w *world) {
-			w.without(Rows, rowFacts...).without(Reports, history.ToldReport, history.ToldDelivery)
+			w.without(Rows, rowFacts...).without(Reports, history.APIReport, history.APIDelivery)
 		}, map[string]string{logged: "not checked", accepted: "in part"}},
 	}
 	for name, test := range tests {

@@ -116,7 +116,7 @@ func TestSpoiltByAMovedClock(t *testing.T) {
 		}},
 		{"a job that was jumped over and never queued", ended, func(w *world) {
 			due := w.start.Add(jumpAt + jumpBy/2)
-			w.find(storedJob, waitingJob).Told.RunAt = due
+			w.find(storedJob, waitingJob).Shown.RunAt = due
 		}},
 		{"an event on the stream before the clock showed its time", streamed, func(w *world) {
 			w.find(history.Streamed, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2)
@@ -164,14 +164,14 @@ func TestMovesThatWereSeen(t *testing.T) {
 // runOf makes a job the run of a schedule for a due time.
 func (w *world) runOf(schedule string, job int, due time.Time) {
 	for _, kind := range []history.Kind{storedJob, history.ListedJob} {
-		told := w.find(kind, job).Told
+		told := w.find(kind, job).Shown
 		told.ScheduleID, told.ScheduledFor = schedule, due
 	}
 }
 
 // scheduled has a job be the one run of a schedule, due so long after its creation.
 func (w *world) scheduled(job int, due time.Duration) {
-	at := w.find(storedJob, job).Told.CreatedAt.Add(due)
+	at := w.find(storedJob, job).Shown.CreatedAt.Add(due)
 	w.runOf("schedule-1", job, at)
 	w.add(history.Fact{At: w.start, Kind: history.Scheduled, Schedule: &history.Schedule{
 		ID: "schedule-1", Interval: time.Second, CreatedAt: at.Add(-time.Second), EndAt: at,
@@ -208,12 +208,12 @@ var scheduleCorruptions = []corruption{
 		*w.theSchedule() = history.Schedule{ID: "schedule-1", Interval: time.Second, CreatedAt: due.Add(-time.Second), EndAt: due}
 		w.runOf("schedule-1", emittingJob, due)
 	}, true},
-	{"schedule schedule-1 has 1 runs for no due time, and nobody triggered it", scheduled, 0, func(w *world) {
+	{"schedule schedule-1 has 1 runs for no due time, and none was triggered", scheduled, 0, func(w *world) {
 		for _, kind := range []history.Kind{storedJob, history.ListedJob} {
-			w.find(kind, failingJob).Told.ScheduleID = "schedule-1"
+			w.find(kind, failingJob).Shown.ScheduleID = "schedule-1"
 		}
 	}, true},
-	{"the job is a run of schedule schedule-2, which nobody created", accepted, failingJob, func(w *world) {
+	{"the job is a run of schedule schedule-2, which was never created", accepted, failingJob, func(w *world) {
 		w.runOf("schedule-2", failingJob, w.start)
 	}, true},
 	{"the job is a run of a schedule of tenant 0", foreign, othersJob, func(w *world) {

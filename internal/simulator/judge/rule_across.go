@@ -106,7 +106,7 @@ func (c *checker) checkRun() {
 	c.look(scheduled)
 	s := c.run.across.schedules[c.job.ScheduleID]
 	if s == nil {
-		c.must(false, accepted, "the job is a run of schedule %s, which nobody created", c.job.ScheduleID)
+		c.must(false, accepted, "the job is a run of schedule %s, which was never created", c.job.ScheduleID)
 		return
 	}
 	c.must(s.tenant == c.tenant, foreign, "the job is a run of a schedule of tenant %d", s.tenant)
@@ -129,7 +129,7 @@ func (c *checker) checkSchedules() {
 	c.look(scheduled) // that there is none counts as checked
 	for id, s := range c.run.across.schedules {
 		c.look(scheduled)
-		c.must(s.others == 0, scheduled, "schedule %s has %d runs for no due time, and nobody triggered it", id, s.others)
+		c.must(s.others == 0, scheduled, "schedule %s has %d runs for no due time, and none was triggered", id, s.others)
 		for due := s.CreatedAt.Add(s.Interval); !due.After(s.EndAt); due = due.Add(s.Interval) {
 			n := s.jobs[due.UnixMicro()]
 			c.must(n == 1, scheduled, "%d jobs stand for %s of schedule %s, not one", n,

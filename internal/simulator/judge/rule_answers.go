@@ -97,7 +97,7 @@ func (c *checker) happenedBefore(step history.Event, at time.Time) bool {
 func (c *checker) observations() (all []*observation) {
 	add := func(o observation) { all = append(all, &o) }
 	for _, f := range c.facts {
-		switch j, a := f.Told, f.Action; {
+		switch j, a := f.Shown, f.Action; {
 		case f.Tenant != c.tenant: // checkOwners checks that
 		case f.Submission != nil:
 			for _, t := range f.Submission.Tries {
@@ -169,7 +169,7 @@ func (c *checker) checkTries() {
 		}
 	}
 	for _, f := range c.byKind[history.Looked] {
-		if j := f.Told; j != nil && f.Tenant == c.tenant {
+		if j := f.Shown; j != nil && f.Tenant == c.tenant {
 			c.must(j.State != "", answered, "the owner's poll was refused: %s", f.Note)
 			same("a poll", j.CreatedAt)
 			c.must(j.Outcome == outcomes[j.State], answered, "a poll shows %s with outcome %q", j.State, j.Outcome)
@@ -179,7 +179,7 @@ func (c *checker) checkTries() {
 }
 
 // checkActions: a cancel that is answered leaves the job ended, a retry that is
-// refused found one that has no attempt to come, and nobody cancels unasked.
+// refused found one that has no attempt to come, and no job is canceled unasked.
 func (c *checker) checkActions() {
 	j, asked := c.job, false
 	for _, f := range c.byKind[history.Acted] {
@@ -205,7 +205,7 @@ func (c *checker) checkActions() {
 		c.must(a.Status != http.StatusConflict || c.mayRefuseRetry(f), answered,
 			"the retry was refused with %s, though the job could be retried", a.Code)
 	}
-	c.must(j == nil || j.State != canceled || asked || c.submission == nil, answered, "the job is CANCELED, and nobody asked for that")
+	c.must(j == nil || j.State != canceled || asked || c.submission == nil, answered, "the job is CANCELED, and no cancel was sent")
 }
 
 // mayRefuseRetry: the job's failures are not retryable, or meanwhile it was SUCCEEDED,
@@ -234,7 +234,7 @@ func (c *checker) checkLists() {
 	c.look(answered)
 	c.must(len(listed) == 1, answered, "the list of jobs has the job %d times", len(listed))
 	for _, f := range listed {
-		a, b := f.Told, c.row
+		a, b := f.Shown, c.row
 		if b == nil || a == nil || a.State != b.State || a.Attempt != b.Attempt {
 			continue // it moved meanwhile; checkAnswers checks whether it ever was so
 		}

@@ -76,7 +76,7 @@ func (c *checker) checkCatalogue() {
 			c.must(c.mayFail(kind, r), expected, "attempt %d of %s failed with %s", n, c.kind, r.Failure)
 		}
 	}
-	for _, f := range c.byKind[history.ToldReport] {
+	for _, f := range c.byKind[history.APIReport] {
 		if r := f.Report; r != nil && r.ResultSize != nil {
 			c.must(*r.ResultSize == kind.result, expected,
 				"the result of %s has %d bytes, the catalogue says %d", c.kind, *r.ResultSize, kind.result)

@@ -65,14 +65,14 @@ func (c *checker) checkDeliveries() {
 
 // checkShownDeliveries: the API shows each delivery as it is stored.
 func (c *checker) checkShownDeliveries() {
-	if !c.run.complete(Rows) || len(c.byKind[history.ToldReport]) == 0 {
+	if !c.run.complete(Rows) || len(c.byKind[history.APIReport]) == 0 {
 		return
 	}
 	stored := map[string]*history.Delivery{}
 	for _, f := range c.byKind[history.StoredDeliver] {
 		stored[f.Delivery.ID] = f.Delivery
 	}
-	shown := c.byKind[history.ToldDelivery]
+	shown := c.byKind[history.APIDelivery]
 	c.must(len(shown) == len(stored), answered, "the API shows %d deliveries of the job, %d are stored", len(shown), len(stored))
 	for _, f := range shown {
 		d, s := f.Delivery, stored[f.Delivery.ID]
@@ -88,7 +88,7 @@ func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	if c.run.complete(Rows) {
 		return c.byKind[history.StoredDeliver], true
 	}
-	return c.byKind[history.ToldDelivery], len(c.byKind[history.ToldReport]) > 0 // both are read together
+	return c.byKind[history.APIDelivery], len(c.byKind[history.APIReport]) > 0 // both are read together
 }
 
 // attempts counts the attempts of a delivery.
@@ -188,7 +188,7 @@ func (c *checker) checkReceived() {
 // checkDeliveryLogs: where the API showed the tries of a delivery, they are those
 // that the receiver saw. A worker that dies may send once more than it records.
 func (c *checker) checkDeliveryLogs() {
-	for _, f := range c.byKind[history.ToldDelivery] {
+	for _, f := range c.byKind[history.APIDelivery] {
 		if f.Delivery.HasLog && !c.run.Chaos && !c.run.Killed {
 			c.checkDeliveryLog(f.Delivery)
 		}
@@ -229,12 +229,12 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 		return
 	}
 	for i, try := range d.Log {
-		after := seen[i].After
+		after, took := seen[i].After, time.Duration(try.DurationMS)*time.Millisecond
 		must(try.Status != 0 || after == 0,
 			"try %d was given up after %s, the receiver answers after %s: the service's time limit must be longer",
-			i+1, try.Took, after)
+			i+1, took, after)
 		must(try.Status == seen[i].Status, "try %d is logged with status %d, the receiver answered %d", i+1, try.Status, seen[i].Status)
-		must(try.Status == 0 || try.Took >= after-time.Millisecond, "try %d is logged with %s, the receiver took %s", i+1, try.Took, after)
+		must(try.Status == 0 || took >= after-time.Millisecond, "try %d is logged with %s, the receiver took %s", i+1, took, after)
 	}
 }
 

@@ -27,23 +27,23 @@ func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 
 // checkPoll: a poll shows the job that was asked for, as its kind defines it, with
 // the document that belongs to its state.
-func (c *checker) checkPoll(told *history.Job) {
-	if told.State == "" {
+func (c *checker) checkPoll(shown *history.Job) {
+	if shown.State == "" {
 		return
 	}
 	c.look(answered)
 	if s := c.submission; s != nil {
-		same := told.Type == s.Type && (s.WorkKind == "" || told.WorkKind == s.WorkKind) && sameTime(told.ExecutionAt, s.ExecutionAt)
+		same := shown.Type == s.Type && (s.WorkKind == "" || shown.WorkKind == s.WorkKind) && sameTime(shown.ExecutionAt, s.ExecutionAt)
 		c.must(same, answered, "a poll shows %s of kind %s with execution_at %s, asked for was %s of kind %s with %s",
-			told.Type, told.WorkKind, clock(told.ExecutionAt), s.Type, s.WorkKind, clock(s.ExecutionAt))
+			shown.Type, shown.WorkKind, clock(shown.ExecutionAt), s.Type, s.WorkKind, clock(s.ExecutionAt))
 	}
-	ordered := !told.CreatedAt.IsZero() && !told.UpdatedAt.Before(told.CreatedAt)
+	ordered := !shown.CreatedAt.IsZero() && !shown.UpdatedAt.Before(shown.CreatedAt)
 	c.must(ordered, answered, "a poll shows created_at and updated_at not at all or in the wrong order")
-	c.must(inUTC(told.CreatedAt) && inUTC(told.UpdatedAt), answered, "a poll shows a time that is not in UTC")
-	c.must(told.Attempt <= told.MaxAttempts, answered, "a poll shows max_attempts %d at attempt %d", told.MaxAttempts, told.Attempt)
-	c.checkFailureDocument(told)
-	if kind, known := catalogue[told.WorkKind]; known {
-		c.checkDefinition(kind, told)
+	c.must(inUTC(shown.CreatedAt) && inUTC(shown.UpdatedAt), answered, "a poll shows a time that is not in UTC")
+	c.must(shown.Attempt <= shown.MaxAttempts, answered, "a poll shows max_attempts %d at attempt %d", shown.MaxAttempts, shown.Attempt)
+	c.checkFailureDocument(shown)
+	if kind, known := catalogue[shown.WorkKind]; known {
+		c.checkDefinition(kind, shown)
 	}
 }
 
@@ -53,12 +53,12 @@ func inUTC(t time.Time) bool {
 }
 
 // checkDefinition compares the definition and the result with the catalogue.
-func (c *checker) checkDefinition(kind workKind, told *history.Job) {
-	if r := told.Result; r != nil && told.State == succeeded {
+func (c *checker) checkDefinition(kind workKind, shown *history.Job) {
+	if r := shown.Result; r != nil && shown.State == succeeded {
 		c.must(r.SizeBytes == int64(kind.result), expected, "result.size_bytes is %d, expected %d", r.SizeBytes, kind.result)
 		c.must(r.Checksum.Value != "", answered, "the result has no checksum")
 	}
-	d := told.Definition
+	d := shown.Definition
 	if d == nil {
 		return
 	}
@@ -77,11 +77,11 @@ func deref[T any](p *T) (v T) {
 
 // checkFailureDocument: a failed job carries the document of its failure, of the
 // same code as the report of the attempt, and no other job does.
-func (c *checker) checkFailureDocument(told *history.Job) {
-	d := told.Failure
-	if told.State != failed || d == nil {
-		c.must(d == nil, answered, "the %s job carries a failure", told.State)
-		c.must(told.State != failed, answered, "the failed job carries no failure")
+func (c *checker) checkFailureDocument(shown *history.Job) {
+	d := shown.Failure
+	if shown.State != failed || d == nil {
+		c.must(d == nil, answered, "the %s job carries a failure", shown.State)
+		c.must(shown.State != failed, answered, "the failed job carries no failure")
 		return
 	}
 	c.must(d.JobID == c.id, answered, "failure.jobId is %q", d.JobID)
@@ -89,7 +89,7 @@ func (c *checker) checkFailureDocument(told *history.Job) {
 	advised := d.Code == codeDependency || d.Code == codeTimeout || d.Code == codeWorkerLost
 	c.must(d.Retryable() == advised, answered, "failure.retryable is %t, expected %t with the code %s", d.Retryable(), advised, d.Code)
 	c.must(!d.Retryable() || d.RetryAfter != nil && *d.RetryAfter >= 1, answered, "failure.retryable is true without a retryAfter of at least 1")
-	if r := c.reports[told.Attempt]; r != nil {
+	if r := c.reports[shown.Attempt]; r != nil {
 		c.must(d.Code == r.Failure, answered, "failure.code is %s, the report of the attempt has %q", d.Code, r.Failure)
 	}
 }
@@ -99,10 +99,10 @@ const (
 	resultGone = "410 RFA_RESULT_GONE"
 )
 
-// checkToldReports: the API shows each report as it is stored, of this job and with
+// checkAPIReports: the API shows each report as it is stored, of this job and with
 // the result.
-func (c *checker) checkToldReports() {
-	for _, f := range c.byKind[history.ToldReport] {
+func (c *checker) checkAPIReports() {
+	for _, f := range c.byKind[history.APIReport] {
 		c.look(answered)
 		r := f.Report
 		if r == nil {
@@ -118,14 +118,14 @@ func (c *checker) checkToldReports() {
 		c.must(c.row == nil || s != nil && r.Outcome == s.Outcome && sameTime(r.StartedAt, s.StartedAt) &&
 			r.FinishedAt.Equal(s.FinishedAt) && r.DurationMS == s.DurationMS && r.Failure == s.Failure, answered,
 			"the API shows another report of attempt %d than is stored", r.Attempt)
-		c.checkToldEvents(r)
+		c.checkAPIEvents(r)
 	}
 }
 
-// checkToldEvents: a report's events are the beginning of the job's log, and say
+// checkAPIEvents: a report's events are the beginning of the job's log, and say
 // what the catalogue says of the kind; started_at is the start of the attempt, which
 // checkFence looks at where there are rows.
-func (c *checker) checkToldEvents(r *history.Report) {
+func (c *checker) checkAPIEvents(r *history.Report) {
 	var start time.Time
 	agree := c.logComplete
 	for i, e := range r.Events {
@@ -170,22 +170,22 @@ func expectedOutcome(kind string) string {
 	return succeeded
 }
 
-// wrongScenario says what of a told scenario is missing, or not as the catalogue
+// wrongScenario says what of a scenario is missing, or not as the catalogue
 // has it for the job's kind; "" for nothing.
-func (c *checker) wrongScenario(told history.Scenario) string {
+func (c *checker) wrongScenario(shown history.Scenario) string {
 	kind, known := catalogue[c.kind]
 	want := kind.duration.Milliseconds()
 	switch {
 	case !known:
 		return ""
-	case told.WorkKind != c.kind:
-		return fmt.Sprintf("work kind %q, expected %s", told.WorkKind, c.kind)
-	case told.DurationMS == 0:
+	case shown.WorkKind != c.kind:
+		return fmt.Sprintf("work kind %q, expected %s", shown.WorkKind, c.kind)
+	case shown.DurationMS == 0:
 		return "no duration"
-	case want != 0 && told.DurationMS != want:
-		return fmt.Sprintf("a duration of %d ms, the catalogue has %d", told.DurationMS, want)
-	case told.ExpectedOutcome != expectedOutcome(c.kind):
-		return fmt.Sprintf("expected outcome %q, the catalogue has %s", told.ExpectedOutcome, expectedOutcome(c.kind))
+	case want != 0 && shown.DurationMS != want:
+		return fmt.Sprintf("a duration of %d ms, the catalogue has %d", shown.DurationMS, want)
+	case shown.ExpectedOutcome != expectedOutcome(c.kind):
+		return fmt.Sprintf("expected outcome %q, the catalogue has %s", shown.ExpectedOutcome, expectedOutcome(c.kind))
 	}
 	return ""
 }

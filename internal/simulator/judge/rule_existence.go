@@ -35,7 +35,7 @@ func (c *checker) checkExistence() {
 		return
 	}
 	ticket, ours := TicketOf(c.run.Run, c.job.CorrelationID)
-	c.must(ours && ticket <= c.run.Tickets, accepted, "the job has correlation id %q, which nobody sent", c.job.CorrelationID)
+	c.must(ours && ticket <= c.run.Tickets, accepted, "the job has correlation id %q, which was never sent", c.job.CorrelationID)
 	for _, f := range submitted {
 		c.must(!ours || f.Ticket == ticket, accepted, "the answer to ticket %d shows the job of ticket %d", f.Ticket, ticket)
 	}
@@ -87,30 +87,30 @@ func clock(t time.Time) string {
 	return t.UTC().Format("15:04:05.000000Z")
 }
 
-// strange tells what the simulator itself knew that nobody may see.
-func (c *checker) strange(f *history.Fact) {
+// forbidden reports what the simulator itself saw that no client may see.
+func (c *checker) forbidden(f *history.Fact) {
 	c.look(foreign)
-	c.must(false, foreign, "tenant %d saw what nobody may: %s", f.Tenant, f.Note)
+	c.must(false, foreign, "tenant %d saw what no client may: %s", f.Tenant, f.Note)
 }
 
 // exposures are the facts that show something of a job to a tenant.
 var exposures = map[history.Kind]string{
-	history.Submitted: "an answer to a submission", history.Looked: "a poll", history.ListedJob: "a list", history.ToldReport: "a report",
-	history.ToldDelivery: "a list of deliveries", history.Streamed: "a stream", history.Received: "a delivery",
+	history.Submitted: "an answer to a submission", history.Looked: "a poll", history.ListedJob: "a list", history.APIReport: "a report",
+	history.APIDelivery: "a list of deliveries", history.Streamed: "a stream", history.Received: "a delivery",
 	history.StoredDeliver: "a stored delivery", history.StoredJob: "a row", history.StoredEvent: "a stored event",
 }
 
 // exposure says how a fact shows something of a job; "": it does not.
 func exposure(f *history.Fact) string {
 	switch {
-	case f.Kind == history.Looked && (f.Told == nil || f.Told.State == ""), f.Kind == history.ToldReport && f.Report == nil,
+	case f.Kind == history.Looked && (f.Shown == nil || f.Shown.State == ""), f.Kind == history.APIReport && f.Report == nil,
 		f.Event != nil && ofNoJob(plainName(f.Event.Name)), f.Delivery != nil && ofNoJob(f.Delivery.EventName):
 		return ""
 	}
 	return exposures[f.Kind]
 }
 
-// checkOwners: a job is shown to its tenant only, and nobody else can act on it.
+// checkOwners: a job is shown to its tenant only, and no other can act on it.
 func (c *checker) checkOwners() {
 	owned := c.tenant >= 0
 	if !owned && !c.run.complete(Rows) && !c.run.complete(Lists) {
@@ -131,7 +131,7 @@ func (c *checker) checkOwners() {
 		}
 		c.look(foreign)
 		if !owned {
-			c.must(false, foreign, "%s of tenant %d shows a job that nobody asked for", how, f.Tenant)
+			c.must(false, foreign, "%s of tenant %d shows a job that was never submitted", how, f.Tenant)
 			return
 		}
 		c.must(f.Tenant == c.tenant, foreign, "%s of tenant %d shows the job of tenant %d", how, f.Tenant, c.tenant)
@@ -144,8 +144,8 @@ func (c *checker) checkOwners() {
 // checkOutsiders: to a tenant who asks for another's job, it does not exist, and
 // never did (410).
 func (c *checker) checkOutsiders() {
-	for _, f := range c.byKind[history.Strange] {
-		c.strange(f)
+	for _, f := range c.byKind[history.Forbidden] {
+		c.forbidden(f)
 	}
 	for _, f := range c.byKind[history.Intruded] {
 		a := f.Action

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
@@ -20,7 +21,7 @@ func TestSoundVariantsPass(t *testing.T) {
 		"a job whose time came after the rows were read": func(w *world) {
 			at := w.end().Add(-second)
 			f := w.find(storedJob, waitingJob)
-			f.Told.RunAt, f.Sent = at, w.end().Add(-2*second)
+			f.Shown.RunAt, f.Sent = at, w.end().Add(-2*second)
 		},
 		"a delivery that is to be tried again": func(w *world) {
 			last(func(d *history.Delivery) {
@@ -32,7 +33,7 @@ func TestSoundVariantsPass(t *testing.T) {
 			try.Error, try.Status = sendInternal, 0
 			last(func(d *history.Delivery) {
 				if d.Attempts = 4; d.HasLog {
-					d.Log = append(d.Log, history.LoggedTry{Number: 4})
+					d.Log = append(d.Log, client.DeliveryAttempt{Number: 4})
 				}
 			})(w)
 		},

@@ -18,8 +18,8 @@ const (
 	storedReport   = history.StoredReport
 	storedJob      = history.StoredJob
 	storedDelivery = history.StoredDeliver
-	toldReport     = history.ToldReport
-	toldDelivery   = history.ToldDelivery
+	toldReport     = history.APIReport
+	toldDelivery   = history.APIDelivery
 )
 
 func jobName(n int) string { return fmt.Sprintf("job-%04d", n) }
@@ -106,7 +106,7 @@ func of(kinds ...history.Kind) func(*history.Fact) bool {
 }
 
 // What the rows, the client, the streams and the API have of a job.
-func (w *world) row(job int) *history.Job        { return w.find(storedJob, job).Told }
+func (w *world) row(job int) *history.Job        { return w.find(storedJob, job).Shown }
 func (w *world) sub(job int) *history.Submission { return w.find(submitted, job).Submission }
 func (w *world) report(job int) *history.Report  { return w.find(storedReport, job).Report }
 func (w *world) shown(job int) *history.Report   { return w.find(toldReport, job).Report }
@@ -121,7 +121,7 @@ func (w *world) onStream(job int, name string) *history.Event {
 
 // told spoils the job as rows and lists have it.
 func (w *world) told(job int, fn func(j *history.Job)) {
-	w.change(job, func(f *history.Fact) { fn(f.Told) }, of(storedJob, listed))
+	w.change(job, func(f *history.Fact) { fn(f.Shown) }, of(storedJob, listed))
 }
 
 // reports spoils all reports of the job, as they are stored and as the API shows them.
@@ -145,10 +145,10 @@ func twin(w *world, job int) {
 			continue
 		}
 		f.Job = "a-twin"
-		if f.Told != nil {
-			told := *f.Told
+		if f.Shown != nil {
+			told := *f.Shown
 			told.CreatedAt = told.CreatedAt.Add(-second)
-			f.Told = &told
+			f.Shown = &told
 		}
 		w.add(f)
 	}
@@ -161,8 +161,8 @@ func rename(w *world, job int, kind string) {
 		if f.Job != jobName(job) {
 			continue
 		}
-		if f.Told != nil {
-			f.Told.WorkKind, f.Told.Definition = kind, nil
+		if f.Shown != nil {
+			f.Shown.WorkKind, f.Shown.Definition = kind, nil
 		}
 		if f.Submission != nil {
 			f.Submission.WorkKind = kind
@@ -178,7 +178,7 @@ func correlated(id string) func(w *world) {
 func failedWith(job int, code string) func(w *world) {
 	return func(w *world) {
 		w.reports(job, func(r *history.Report) { r.Failure = code })
-		w.change(job, func(f *history.Fact) { f.Told.Failure = documentOf(f.Job, code, code != codeInternal) }, of(history.Looked))
+		w.change(job, func(f *history.Fact) { f.Shown.Failure = documentOf(f.Job, code, code != codeInternal) }, of(history.Looked))
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// farPatience is how long a job is followed whose time is beyond the drain: nobody waits for its end.
+// farPatience is how long a job is followed whose time is beyond the drain: its end is not awaited.
 const farPatience = 10 * time.Second
 
 // follow polls, cancels and retries an accepted job as the intent says, and releases
@@ -167,14 +167,14 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 		if status := answerOf(sent, err).Status; status != 0 && !mayPass(status) {
 			e.o.History.Add(history.Fact{
 				At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id,
-				Note: err.Error(), Told: &history.Job{},
+				Note: err.Error(), Shown: &history.Job{},
 			})
 			return notShown
 		}
 		return longestPoll
 	}
 	*etag = j.ETag
-	e.o.History.Add(history.Fact{At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id, Told: history.JobOf(*j)})
+	e.o.History.Add(history.Fact{At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id, Shown: history.JobOf(*j)})
 	retryable := j.Failure != nil && j.Failure.Retryable()
 	e.jobs.saw(id, update{state: j.State, attempt: j.Attempt, at: now, retryable: retryable && j.CanRetry})
 	if isFinal(j.State) {

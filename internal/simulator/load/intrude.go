@@ -14,7 +14,7 @@ const intrudeEvery = 50
 // intrude lets another tenant ask for the job in every way there is. To it, the
 // job does not exist.
 func (e *Engine) intrude(ctx context.Context, t *ticket) {
-	stranger := e.accounts[(t.tenant+1)%len(e.accounts)]
+	other := e.accounts[(t.tenant+1)%len(e.accounts)]
 	for _, way := range []struct {
 		verb string
 		ask  func(*client.Client) error
@@ -33,10 +33,10 @@ func (e *Engine) intrude(ctx context.Context, t *ticket) {
 		}},
 	} {
 		sent := time.Now()
-		action := answerOf(sent, way.ask(stranger.quick))
+		action := answerOf(sent, way.ask(other.quick))
 		action.Verb = way.verb
 		e.o.History.Add(history.Fact{
-			At: action.Answered, Kind: history.Intruded, Tenant: stranger.Tenant, Ticket: t.number, Job: t.job, Action: &action,
+			At: action.Answered, Kind: history.Intruded, Tenant: other.Tenant, Ticket: t.number, Job: t.job, Action: &action,
 		})
 	}
 }

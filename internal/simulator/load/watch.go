@@ -47,7 +47,7 @@ func (e *Engine) streamed(tenant int, m client.Message) {
 		read = e.ended
 	}
 	if err := read(m, &f); err != nil {
-		f.Kind, f.Note = history.Strange, "a stream's message that cannot be read: "+err.Error()
+		f.Kind, f.Note = history.Forbidden, "a stream's message that cannot be read: "+err.Error()
 	}
 	e.o.History.Add(f)
 }
@@ -85,7 +85,7 @@ func (e *Engine) logged(m client.Message, f *history.Fact) error {
 	return err
 }
 
-// idle reads a stream slowly and for nobody, as a client that hangs does.
+// idle reads a stream slowly and drops what it reads, as a client that hangs does.
 func (e *Engine) idle(ctx context.Context, a *account, pause time.Duration) {
 	for ctx.Err() == nil {
 		for _, err := range a.Client.Stream(ctx, client.StreamOptions{}) {

@@ -96,7 +96,7 @@ func (m *message) fact(kind history.Kind, status int, note string) history.Fact 
 	}
 }
 
-// clip bounds what is kept of a stranger's text.
+// clip bounds what is kept of text from outside.
 func clip(s string) string {
 	if len(s) > 200 {
 		return s[:200] + "..."

@@ -25,10 +25,10 @@ type Options struct {
 	Seed    uint64
 	Names   map[string][]Answer // the receivers of each tenant; without answers each try gets 204
 	History interface{ Add(history.Fact) }
-	// Choose says how a try is answered that is not strange, counted from 1, of a
+	// Choose says how a try is answered that is not refused, counted from 1, of a
 	// message about the ticket. nil: Names are drawn from.
 	Choose func(name string, ticket int64, try int) Answer
-	// Delivered is called for each try that is not strange: whether it was answered with 2xx.
+	// Delivered is called for each try that is not refused: whether it was answered with 2xx.
 	Delivered func(ok bool)
 	// Keys finds a published key of the service: client.Directory.Key. Without it
 	// only the signatures under webhooks' secrets are verified.
@@ -41,7 +41,7 @@ type Receiver struct {
 	listener net.Listener
 	server   *http.Server
 	tries    tries
-	closed   context.Context // ended by Close: nobody waits any longer
+	closed   context.Context // ended by Close: answers are not held any longer
 	close    context.CancelFunc
 
 	mu       sync.Mutex

@@ -162,7 +162,7 @@ func TestStrangeMessages(t *testing.T) {
 			require.Equal(t, http.StatusForbidden, status)
 			facts := b.facts()
 			require.Len(t, facts, 1)
-			require.Equal(t, history.Strange, facts[0].Kind)
+			require.Equal(t, history.Forbidden, facts[0].Kind)
 			require.Contains(t, facts[0].Note, c.note)
 			require.Less(t, len(facts[0].Note)+len(facts[0].Job), 1000)
 			require.Equal(t, d.url, facts[0].Delivery.URL)

@@ -46,11 +46,11 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		panic(http.ErrAbortHandler) // the sender gave up, or was cut off
 	}
-	switch strange, err := r.verify(req.Context(), &m); {
+	switch forbidden, err := r.verify(req.Context(), &m); {
 	case err != nil:
 		r.answer(w, req, m, Answer{Status: http.StatusServiceUnavailable}, err.Error())
-	case strange != "":
-		r.refuse(w, m, strange)
+	case forbidden != "":
+		r.refuse(w, m, forbidden)
 	default:
 		var a Answer
 		if try := r.tries.add(m.id()); r.options.Choose != nil {
@@ -63,7 +63,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // consent answers the handshake of "HTTP 1.1 Web Hooks for Event Delivery"
-// (section 4): whoever asks may send, and as often as it likes. It is no message.
+// (section 4): every origin may send, at any rate. It is no message.
 func consent(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Allow", "POST, OPTIONS")
 	if origin := req.Header.Get("WebHook-Request-Origin"); origin != "" {
@@ -112,15 +112,15 @@ func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a
 	}
 }
 
-// refuse keeps what nobody may ever see.
+// refuse keeps a message that must not be sent.
 func (r *Receiver) refuse(w http.ResponseWriter, m message, what string) {
-	r.options.History.Add(m.fact(history.Strange, http.StatusForbidden, what))
+	r.options.History.Add(m.fact(history.Forbidden, http.StatusForbidden, what))
 	w.WriteHeader(http.StatusForbidden)
 }
 
 const forever = 1<<63 - 1
 
-// hold waits for d, and says why if nobody waits for the answer any longer.
+// hold waits for d, and says why if the answer is of no use any more.
 func (r *Receiver) hold(ctx context.Context, d time.Duration) (over string) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

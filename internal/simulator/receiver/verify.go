@@ -8,9 +8,9 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// verify reads the message and says what is strange about it, "" for nothing.
-// An error means that this cannot be told now, without the published keys.
-func (r *Receiver) verify(ctx context.Context, m *message) (strange string, err error) {
+// verify reads the message and says why it must not be accepted, "" if it may be.
+// An error means that this is not known now, without the published keys.
+func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, err error) {
 	registered := r.registered(ctx, m.to)
 	m.webhook = registered.id
 	unread := m.read() // first, so that the history has what it claims to be
@@ -23,7 +23,7 @@ func (r *Receiver) verify(ctx context.Context, m *message) (strange string, err 
 	if r.options.Keys != nil {
 		v := client.Verifier{Keys: r.options.Keys, URL: m.url}
 		switch _, err := v.Verify(m.request()); {
-		case unread != nil: // is told below
+		case unread != nil: // is returned below
 		case errors.Is(err, client.ErrSignature):
 			return fmt.Sprintf("a message that no published key has signed: %s", clip(err.Error())), nil
 		case err != nil:

@@ -29,7 +29,7 @@ func WriteJUnit(w io.Writer, run Run) error {
 				c.Skipped = &junit.Message{Message: i.Skipped}
 			case judge.Violated:
 				message := fmt.Sprintf("checked %s, %s", plural(i.Checked, "time"), plural(i.Violations, "violation"))
-				c.Failure = &junit.Message{Message: message, Text: told(run.Verdict.Violations, i)}
+				c.Failure = &junit.Message{Message: message, Text: firstOf(run.Verdict.Violations, i)}
 			}
 			s.Cases = append(s.Cases, c)
 		}
@@ -44,8 +44,8 @@ func WriteJUnit(w io.Writer, run Run) error {
 	return s.Write(w)
 }
 
-// told are the first violations of an invariant with what was seen.
-func told(violations []judge.Violation, i judge.Result) string {
+// firstOf gives the first violations of an invariant with what was seen.
+func firstOf(violations []judge.Violation, i judge.Result) string {
 	var out strings.Builder
 	left := junitViolations
 	for _, v := range violations {

@@ -44,7 +44,7 @@ func (i *Intent) CopyKey(c int) string {
 // Plan gives the intents of a scenario one after the other. It is for one goroutine and its memory does not grow.
 type Plan struct {
 	scenario Scenario
-	turns    []turn    // what comes after what; nil: by the weights
+	sequence []entry   // of Pick in_turn, again and again; nil: by the weights
 	bounds   []float64 // running sum of the weights
 	arrivals arrivals
 	source   rand.PCG   // seeded anew for each intent
@@ -65,27 +65,27 @@ func (s *Scenario) Plan() *Plan {
 		p.bounds = append(p.bounds, sum)
 		switch {
 		case s.Pick != InTurn:
-		case len(w.Kinds) == 0 || w.Batch > 0: // a batch is one turn
-			p.turns = append(p.turns, turn{work: w})
+		case len(w.Kinds) == 0 || w.Batch > 0: // a batch is one entry
+			p.sequence = append(p.sequence, entry{work: w})
 		default:
 			for _, kind := range w.Kinds {
-				p.turns = append(p.turns, turn{w, kind})
+				p.sequence = append(p.sequence, entry{w, kind})
 			}
 		}
 	}
 	return p
 }
 
-// turn is what comes next, in a plan that goes by turns.
-type turn struct {
+// entry is what comes next in a sequence: an entry of the mix, with a kind unless it is a batch.
+type entry struct {
 	work *Work
 	kind string
 }
 
 // choose picks the entry of the mix, and the kind, of the next intent.
 func (p *Plan) choose(by chances) (*Work, string) {
-	if p.turns != nil {
-		t := p.turns[(p.index-1)%int64(len(p.turns))]
+	if p.sequence != nil {
+		t := p.sequence[(p.index-1)%int64(len(p.sequence))]
 		return t.work, t.kind
 	}
 	want := by.entry * p.bounds[len(p.bounds)-1]

@@ -121,7 +121,7 @@ type Passing struct {
 func (ms Moves) Passed(at time.Time, lag time.Duration) Passing {
 	for i, m := range ms {
 		if i == 0 && m.Number != 1 && at.Before(m.Service) {
-			return Passing{} // nobody knows
+			return Passing{} // unknown
 		}
 		before := ms.before(i)
 		jumped := at.After(before.at(m.Real)) && !at.After(m.Service)

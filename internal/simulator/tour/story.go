@@ -80,7 +80,7 @@ func read(folder string, webhooks []history.Webhook) (map[string]*story, error) 
 		if i := slices.IndexFunc(webhooks, func(w history.Webhook) bool { return w.Name == receiverName(kind) }); i >= 0 {
 			next.webhook = webhooks[i].ID
 		}
-		next.tell(f, byJob[f.Job])
+		next.add(f, byJob[f.Job])
 		stories[kind] = next
 	}
 	return stories, err
@@ -89,8 +89,8 @@ func read(folder string, webhooks []history.Webhook) (map[string]*story, error) 
 // receiverName is that of a kind's webhook.
 func receiverName(kind string) string { return strings.ReplaceAll(strings.ToLower(kind), "_", "-") }
 
-// tell adds a submission, and what became of its job.
-func (s *story) tell(submitted history.Fact, facts []history.Fact) {
+// add adds a submission, and what became of its job.
+func (s *story) add(submitted history.Fact, facts []history.Fact) {
 	if submitted.Job != "" && !slices.Contains(s.jobs, submitted.Job) {
 		s.jobs = append(s.jobs, submitted.Job)
 	}
@@ -99,25 +99,25 @@ func (s *story) tell(submitted history.Fact, facts []history.Fact) {
 	}
 	s.due = submitted.Submission.ExecutionAt
 	for _, f := range facts {
-		s.add(f)
+		s.addFact(f)
 	}
 }
 
-func (s *story) add(f history.Fact) {
+func (s *story) addFact(f history.Fact) {
 	switch {
 	case f.Kind == history.Acted:
 		s.state = cmp.Or(f.Action.State, s.state)
 		if f.Action.Verb == "retry" {
 			s.retried, s.refused = s.retried || f.Action.Status == http.StatusOK, f.Action.Status == http.StatusConflict
 		}
-	case f.Kind == history.Looked && f.Told != nil && f.Told.State != "":
-		s.state, s.end = f.Told.State, f.Told
-	case f.Kind == history.ToldReport && f.Report != nil && (s.report == nil || f.Report.Attempt >= s.report.Attempt):
+	case f.Kind == history.Looked && f.Shown != nil && f.Shown.State != "":
+		s.state, s.end = f.Shown.State, f.Shown
+	case f.Kind == history.APIReport && f.Report != nil && (s.report == nil || f.Report.Attempt >= s.report.Attempt):
 		s.report = f.Report
 	case f.Delivery == nil || f.Delivery.Webhook == "" || f.Delivery.Webhook != s.webhook:
-	case f.Kind == history.ToldDelivery:
+	case f.Kind == history.APIDelivery:
 		s.delivery = f.Delivery
-	case f.Kind == history.Received || f.Kind == history.Strange:
+	case f.Kind == history.Received || f.Kind == history.Forbidden:
 		s.received = true
 	}
 }

@@ -100,11 +100,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := t.prepare(touring); err != nil {
 		return nil, err
 	}
-	stranger, err := client.New(client.Config{URL: t.o.URL, MaxTries: 1})
+	anonymous, err := client.New(client.Config{URL: t.o.URL, MaxTries: 1})
 	if err != nil {
 		return nil, err
 	}
-	watching.Go(func() { t.watch(touring, stranger, abort) })
+	watching.Go(func() { t.watch(touring, anonymous, abort) })
 	live := t.trial.Live()
 	defer live.Stop()
 	err = t.trial.Drive(touring)
@@ -225,7 +225,7 @@ func (t *tour) playAlone(ctx context.Context, e *load.Engine) error {
 				break
 			}
 			if e.Play(ctx, in) != client.Succeeded {
-				break // else it had ended before it could be canceled, which is nobody's fault
+				break // else it had ended before it could be canceled, which is no difference
 			}
 		}
 	}
@@ -252,7 +252,7 @@ func (t *tour) playAcrossOutage(ctx context.Context, e *load.Engine, in scenario
 	return err
 }
 
-// watch ends the tour when the service stays away or busy. It asks as a stranger.
+// watch ends the tour when the service stays away or busy. It asks without a key.
 func (t *tour) watch(ctx context.Context, c *client.Client, abort context.CancelCauseFunc) {
 	for good := time.Now(); load.Sleep(ctx, stays) == nil; {
 		_, err := c.Job(ctx, uuid.Nil.String())

@@ -20,7 +20,7 @@ import (
 var due = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 
 func look(state string, attempt int, document *client.Outcome) history.Fact {
-	return history.Fact{Kind: history.Looked, Told: &history.Job{Job: client.Job{State: state, Attempt: attempt, Failure: document}}}
+	return history.Fact{Kind: history.Looked, Shown: &history.Job{Job: client.Job{State: state, Attempt: attempt, Failure: document}}}
 }
 
 func retry(status int, state string) history.Fact {
@@ -28,11 +28,11 @@ func retry(status int, state string) history.Fact {
 }
 
 func told(state string, attempts int, err string) history.Fact {
-	return history.Fact{Kind: history.ToldDelivery, Delivery: &history.Delivery{Webhook: "w", State: state, Attempts: attempts, Error: err}}
+	return history.Fact{Kind: history.APIDelivery, Delivery: &history.Delivery{Webhook: "w", State: state, Attempts: attempts, Error: err}}
 }
 
 func reported(state string, at time.Duration) history.Fact {
-	return history.Fact{Kind: history.ToldReport, Report: &history.Report{Events: []history.Event{{Next: state, At: due.Add(at)}}}}
+	return history.Fact{Kind: history.APIReport, Report: &history.Report{Events: []history.Event{{Next: state, At: due.Add(at)}}}}
 }
 
 var mayPass, _ = client.ParseOutcome("", []byte(`{"retryable":true}`))
@@ -98,7 +98,7 @@ func TestRows(t *testing.T) {
 		}
 		submitted.Submission.Tries = []history.Answer{try}
 		s := &story{kind: c.kind, webhook: "w"}
-		s.tell(submitted, c.facts)
+		s.add(submitted, c.facts)
 		r := (&tour{o: Options{Patience: time.Minute}, outage: c.outage}).row(s, nil, false)
 		require.Equal(t, []string{c.got, c.mark}, []string{r.Got, r.Mark()}, "%d: %s", n, c.kind)
 		if c.finding != "" {

@@ -73,7 +73,7 @@ func (t *Trial) listen() error {
 		return err
 	}
 	if t.o.ReceiverURL != "" {
-		return nil // all are behind one address
+		return nil // all have one address
 	}
 	for name := range names {
 		address, err := t.receiver.Open(name) // a port of its own

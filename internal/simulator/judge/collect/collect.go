@@ -33,7 +33,7 @@ type Config struct {
 	Seed          uint64 // draws the sample
 
 	MaxWait time.Duration      // for the queue to drain, and metrics to follow the rows; 0: 15 s
-	Stage   func(judge.Source) // is told what is read now; may be nil
+	Stage   func(judge.Source) // is called before a source is read; may be nil
 }
 
 // foreignTenant is the tenant of rows whose client is none of the run's.

@@ -48,7 +48,7 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 				if !ours && a.ClientID == "" {
 					continue // of another run
 				}
-				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Told: history.JobOf(j)})
+				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Shown: history.JobOf(j)})
 				if c.SampleReports > 0 && ours {
 					one := sampledJob{a, &j, rand.NewPCG(c.Seed, uint64(ticket)).Uint64()}
 					mu.Lock()
@@ -97,7 +97,7 @@ func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 					}
 					d = *read
 				}
-				f := history.Fact{Kind: history.ToldDelivery, Tenant: s.account.Tenant, Job: s.JobID, Delivery: delivery(&d)}
+				f := history.Fact{Kind: history.APIDelivery, Tenant: s.account.Tenant, Job: s.JobID, Delivery: delivery(&d)}
 				f.Delivery.HasLog = c.DeliveryLogs
 				c.add(f)
 			}
@@ -109,7 +109,7 @@ func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 
 // report adds a report, and with that of the last attempt the result.
 func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error {
-	f := history.Fact{Kind: history.ToldReport, Tenant: s.account.Tenant, Job: s.JobID}
+	f := history.Fact{Kind: history.APIReport, Tenant: s.account.Tenant, Job: s.JobID}
 	r, err := s.account.Client.Report(ctx, s.JobID, attempt)
 	if problem, ok := errors.AsType[*client.Problem](err); ok && problem.Status == http.StatusNotFound {
 		f.Note = fmt.Sprintf("attempt %d: %d %s", attempt, problem.Status, problem.Code)
@@ -163,11 +163,7 @@ func delivery(d *client.Delivery) *history.Delivery {
 	out := &history.Delivery{
 		ID: d.DeliveryID, Webhook: d.WebhookID, URL: d.URL, EventID: d.EventID, EventName: d.EventName, Seq: d.Seq,
 		State: d.State, Attempts: d.Attempts, Status: d.LastStatus, Next: d.NextAttemptAt,
-		CreatedAt: d.CreatedAt, SettledAt: d.SettledAt,
-	}
-	for _, t := range d.AttemptsLog {
-		took := time.Duration(t.DurationMS) * time.Millisecond
-		out.Log = append(out.Log, history.LoggedTry{Number: t.Number, Status: t.Status, Took: took})
+		CreatedAt: d.CreatedAt, SettledAt: d.SettledAt, Log: d.AttemptsLog,
 	}
 	if d.LastError != nil {
 		out.Error = d.LastError.Code

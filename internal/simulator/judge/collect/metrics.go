@@ -75,7 +75,7 @@ func (c *collector) metrics(ctx context.Context) error {
 		}
 		for i, m := range measures {
 			if after[i].Rows != m.Rows {
-				return fmt.Errorf("the rows behind %s changed meanwhile", m.Name)
+				return fmt.Errorf("the rows counted by %s changed meanwhile", m.Name)
 			}
 		}
 		c.found.Measured = measures

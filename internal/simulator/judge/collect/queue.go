@@ -53,7 +53,7 @@ func (c *collector) queue(ctx context.Context) error {
 	return c.addTasks(ctx, left)
 }
 
-// archived is the state of tasks that nobody is going to run: those of attempts that failed, kept for who looks at the queue.
+// archived is the state of tasks that do not run any more: those of attempts that failed, kept for operators.
 const archived = "archived"
 
 // readTasks gives all tasks that are not archived, by their keys. It reads the hashes in
@@ -66,7 +66,7 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 		for scan.Next(ctx) && len(found) <= maxTasks {
 			state, err := rdb.HGet(ctx, scan.Val(), "state").Result()
 			if errors.Is(err, redis.Nil) || state == archived {
-				continue // it was done meanwhile, or nobody is going to run it
+				continue // it was done meanwhile, or does not run any more
 			}
 			if err != nil {
 				return nil, err
@@ -104,7 +104,7 @@ func (c *collector) addTasks(ctx context.Context, left map[string]history.Task) 
 		subject, _, _ := strings.Cut(t.ID, ":")
 		subjects = append(subjects, subject)
 	}
-	ours, err := c.whose(ctx, subjects)
+	ours, err := c.ownTasks(ctx, subjects)
 	if err != nil {
 		return err
 	}
@@ -125,9 +125,9 @@ func (c *collector) addTasks(ctx context.Context, left map[string]history.Task) 
 	return nil
 }
 
-// whose says whether jobs and clients are of the run, by name; others and, without
+// ownTasks says whether jobs and clients are of the run, by name; others and, without
 // the database, all are missing.
-func (c *collector) whose(ctx context.Context, names []string) (map[string]bool, error) {
+func (c *collector) ownTasks(ctx context.Context, names []string) (map[string]bool, error) {
 	ours := map[string]bool{}
 	if c.DatabaseURL == "" || len(names) == 0 {
 		return ours, nil

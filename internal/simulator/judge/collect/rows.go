@@ -30,7 +30,7 @@ var tables = []struct {
 	member string // of the fact
 	sql    string
 }{
-	{"jobs", history.StoredJob, "told", `
+	{"jobs", history.StoredJob, "shown", `
 SELECT j.job_id AS of_job, j.client_id AS of_client, j.type, j.work_kind, j.state, j.outcome, j.attempt, j.max_attempts,
   j.created_at, j.updated_at, j.execution_at, j.started_at, j.finished_at, j.correlation_id, j.batch_id, j.run_at, j.event_seq, j.fence,
   j.lease_expiries, r.attempt AS result_attempt, k.n AS keys, j.worker_id IS NOT NULL AS held, j.auto_retry, j.schedule_id, j.scheduled_for,
@@ -124,8 +124,8 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, kind history.Kind,
 		if f.Kind = kind; kind == history.StoredJob || kind == history.StoredDeliver {
 			f.Sent = c.asOf
 		}
-		if f.Told != nil {
-			f.Ticket, _ = judge.TicketOf(c.Run, f.Told.CorrelationID)
+		if f.Shown != nil {
+			f.Ticket, _ = judge.TicketOf(c.Run, f.Shown.CorrelationID)
 		}
 		c.add(f)
 	}
