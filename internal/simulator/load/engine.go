@@ -103,33 +103,23 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err := e.schedule(ctx); err != nil {
 		return err
 	}
-	next := shared(e.o.Scenario.Plan())
+	plan := e.o.Scenario.Plan()
 	if closed := e.o.Scenario.Arrival.Closed; closed != nil {
-		e.runClosed(ctx, next, *closed)
+		e.runClosed(ctx, plan, *closed)
 	} else {
-		e.runOpen(ctx, next)
+		e.runOpen(ctx, plan)
 	}
 	e.follows.Wait()
 	err := e.awaitSchedules(ctx)
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// shared hands out the intents of a plan to several goroutines, in order.
-func shared(plan *scenario.Plan) (next func() (scenario.Intent, bool)) {
-	var mu sync.Mutex
-	return func() (scenario.Intent, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		return plan.Next()
-	}
-}
-
 // runOpen sends every intent at its time, or late, whatever became of those before.
-func (e *Engine) runOpen(ctx context.Context, next func() (scenario.Intent, bool)) {
+func (e *Engine) runOpen(ctx context.Context, plan *scenario.Plan) {
 	began := time.Now()
 	var senders errgroup.Group
 	senders.SetLimit(inFlight)
-	for in, ok := next(); ok; in, ok = next() {
+	for in, ok := plan.Next(); ok; in, ok = plan.Next() {
 		at := began.Add(in.At)
 		if Sleep(ctx, time.Until(at)) != nil {
 			break
@@ -145,7 +135,7 @@ func (e *Engine) runOpen(ctx context.Context, next func() (scenario.Intent, bool
 
 // runClosed lets each client send its next request after the end of its last job,
 // until the scenario's time is over.
-func (e *Engine) runClosed(ctx context.Context, next func() (scenario.Intent, bool), c scenario.Closed) {
+func (e *Engine) runClosed(ctx context.Context, plan *scenario.Plan, c scenario.Closed) {
 	limit := ctx
 	if d := e.o.Scenario.Duration; d > 0 {
 		var cancel context.CancelFunc
@@ -156,7 +146,7 @@ func (e *Engine) runClosed(ctx context.Context, next func() (scenario.Intent, bo
 	for range c.Clients {
 		clients.Go(func() {
 			for limit.Err() == nil {
-				in, ok := next()
+				in, ok := plan.Next()
 				if !ok {
 					return
 				}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -41,8 +42,9 @@ func (i *Intent) CopyKey(c int) string {
 	return i.Key + "-" + strconv.Itoa(c)
 }
 
-// Plan gives the intents of a scenario one after the other. It is for one goroutine and its memory does not grow.
+// Plan gives the intents of a scenario one after the other, to any number of goroutines. Its memory does not grow.
 type Plan struct {
+	mu       sync.Mutex
 	scenario Scenario
 	sequence []entry   // of Pick in_turn, again and again; nil: by the weights
 	bounds   []float64 // running sum of the weights
@@ -116,6 +118,8 @@ func (p *Plan) items(w *Work) []string {
 // Next gives the next intent, or false after all Jobs, or when an open loop reached the Duration. A closed loop
 // without Jobs does not end by itself.
 func (p *Plan) Next() (Intent, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.scenario.Jobs > 0 && p.index >= p.scenario.Jobs {
 		return Intent{}, false
 	}
