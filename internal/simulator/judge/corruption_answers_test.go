@@ -82,9 +82,13 @@ var answerCorruptions = []corruption{
 	{"a poll shows max_attempts 0 at attempt 1", answered, polledJob, polled(func(j *history.Job) { j.MaxAttempts = 0 }), true},
 	{"the result has no checksum", answered, polledJob, polled(func(j *history.Job) { j.Result.Checksum.Value = "" }), true},
 	{"result.size_bytes is 1, expected 4096", expected, polledJob, polled(func(j *history.Job) { j.Result.SizeBytes = 1 }), true},
-	{"definition.duration_ms is 1, the catalogue has 1000", expected, polledJob, polled(func(j *history.Job) { j.Definition.DurationMS = 1 }), true},
+	{"definition.duration_ms is 1, the catalogue has 1000", expected, polledJob, polled(func(j *history.Job) {
+		j.Definition.DurationMS = 1
+	}), true},
 	{"definition.should_fail is true", expected, polledJob, polled(func(j *history.Job) { j.Definition.ShouldFail = true }), true},
-	{"definition.payload_size is 7, the catalogue has 4096", expected, polledJob, polled(func(j *history.Job) { j.Definition.PayloadSize = 7 }), true},
+	{"definition.payload_size is 7, the catalogue has 4096", expected, polledJob, polled(func(j *history.Job) {
+		j.Definition.PayloadSize = 7
+	}), true},
 	{"the SUCCEEDED job carries a failure", answered, polledJob, polled(func(j *history.Job) { j.Failure = &client.Outcome{} }), true},
 
 	{"the failed job carries no failure", answered, othersJob, func(w *world) { w.poll(othersJob, failed).Failure = nil }, true},
@@ -98,7 +102,7 @@ var answerCorruptions = []corruption{
 	{"failure.retryable is false, expected true", answered, timedOutJob, document(timedOutJob, func(d *client.Outcome) {
 		*d = *documentOf(d.JobID, d.Code, false)
 	}), true},
-	{"without a retryAfter of at least 1", answered, timedOutJob, document(timedOutJob, func(d *client.Outcome) {
+	{"without a retryAfter from 1", answered, timedOutJob, document(timedOutJob, func(d *client.Outcome) {
 		d.RetryAfter = nil
 	}), true},
 	{"failure.code is E_OOPS, the report of the attempt has", answered, othersJob, document(othersJob, func(d *client.Outcome) {
@@ -231,7 +235,9 @@ var deliveryCorruptions = []corruption{
 	{"try 1 is logged with status 200, the receiver answered 204", delivered, plainJob, logged1(func(d *history.Delivery) {
 		d.Log[0].Status = 200
 	}), true},
-	{"try 1 is logged with 0s, the receiver took 10ms", delivered, plainJob, logged1(func(d *history.Delivery) { d.Log[0].DurationMS = 0 }), true},
+	{"try 1 is logged with 0s, the receiver took 10ms", delivered, plainJob, logged1(func(d *history.Delivery) {
+		d.Log[0].DurationMS = 0
+	}), true},
 	{"try 1 was given up after 20ms, the receiver answers after 10ms", delivered, plainJob, logged1(func(d *history.Delivery) {
 		d.Log[0].Status = 0
 	}), true},

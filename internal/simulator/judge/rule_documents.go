@@ -88,7 +88,7 @@ func (c *checker) checkFailureDocument(shown *history.Job) {
 	c.must(d.JobStatus == statusOf("job.failed", d.Code), answered, "failure.jobStatus is %q with the code %s", d.JobStatus, d.Code)
 	advised := d.Code == codeDependency || d.Code == codeTimeout || d.Code == codeWorkerLost
 	c.must(d.Retryable() == advised, answered, "failure.retryable is %t, expected %t with the code %s", d.Retryable(), advised, d.Code)
-	c.must(!d.Retryable() || d.RetryAfter != nil && *d.RetryAfter >= 1, answered, "failure.retryable is true without a retryAfter of at least 1")
+	c.must(!d.Retryable() || d.RetryAfter != nil && *d.RetryAfter >= 1, answered, "failure.retryable is true without a retryAfter from 1")
 	if r := c.reports[shown.Attempt]; r != nil {
 		c.must(d.Code == r.Failure, answered, "failure.code is %s, the report of the attempt has %q", d.Code, r.Failure)
 	}

@@ -194,7 +194,8 @@ func (w *world) typed(job int, name string) {
 // documentOf is what a poll shows of a failure.
 func documentOf(job, code string, retryable bool) *client.Outcome {
 	d := &client.Outcome{}
-	text := fmt.Sprintf(`{"jobId":%q,"code":%q,"jobStatus":%q,"retryable":%t,"retryAfter":1}`, job, code, statusOf("job.failed", code), retryable)
+	status := statusOf("job.failed", code)
+	text := fmt.Sprintf(`{"jobId":%q,"code":%q,"jobStatus":%q,"retryable":%t,"retryAfter":1}`, job, code, status, retryable)
 	if err := d.UnmarshalJSON([]byte(text)); err != nil {
 		panic(err)
 	}

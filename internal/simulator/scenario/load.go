@@ -44,7 +44,8 @@ func Load(name string) (*Scenario, error) {
 	}
 	text, err := readFile(name)
 	if errors.Is(err, fs.ErrNotExist) && filepath.Base(name) == name {
-		return nil, fmt.Errorf("no scenario %q: there is neither such a file nor a ready-made one. Ready-made: %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("no scenario %q: there is neither such a file nor a ready-made one. Ready-made: %s",
+			name, strings.Join(Names(), ", "))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the scenario: %w", err)
