@@ -37,11 +37,11 @@ type eventStream struct {
 }
 
 // documentedFrames are those of the AsyncAPI document.
-func documentedFrames(t *testing.T) *apitest.Streams {
+func documentedFrames(t *testing.T) *apitest.Document {
 	t.Helper()
 	text, err := asyncAPI()
 	require.NoError(t, err)
-	return apitest.NewStreams(t, text)
+	return apitest.New(t, text)
 }
 
 var asyncAPI = sync.OnceValues(func() ([]byte, error) { return os.ReadFile("../../handlers/docs/asyncapi.yaml") })
@@ -112,7 +112,7 @@ func (e *eventStream) next() (f frame, ok bool) {
 			e.lastID = f.id
 		}
 		if f.event != "" {
-			require.NoError(e.t, documentedFrames(e.t).Verify(e.path, f.id, f.event, f.data), "%+v", f)
+			require.NoError(e.t, documentedFrames(e.t).VerifyFrame(e.path, f.id, f.event, f.data), "%+v", f)
 		}
 		return f, ok
 	case <-time.After(patience):

@@ -194,7 +194,7 @@ components:
 
 func TestFrames(t *testing.T) {
 	t.Parallel()
-	s := apitest.NewStreams(t, []byte(talk))
+	s := apitest.New(t, []byte(talk))
 	for _, test := range []struct{ path, id, event, data, wrong string }{
 		{"/things/7/events", "1", "made", `{"n": 1}`, ""},
 		{"/events", "1", "made", `{"n": 1}`, ""},
@@ -208,6 +208,6 @@ func TestFrames(t *testing.T) {
 		{"/events", "", "moving", `{}`, `no message "moving"`},
 		{"/nothing", "1", "made", `{"n": 1}`, "no stream is documented"},
 	} {
-		requireSaid(t, test.wrong, s.Verify(test.path, test.id, test.event, test.data), test)
+		requireSaid(t, test.wrong, s.VerifyFrame(test.path, test.id, test.event, test.data), test)
 	}
 }

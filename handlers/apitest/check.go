@@ -17,14 +17,6 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// New reads an OpenAPI document. Reading the same text again costs nothing.
-func New(t testing.TB, openAPI []byte) *Document {
-	t.Helper()
-	d := *parse(t, openAPI, build)
-	d.t = t
-	return &d
-}
-
 // Check fails the test if an answer to a request is not as the document says.
 // The body is what was read of it.
 func (d *Document) Check(t testing.TB, r *http.Request, res *http.Response, body []byte) {
@@ -40,36 +32,40 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 	if method == http.MethodOptions && res.StatusCode == http.StatusNoContent { // of a browser, before a page's request
 		return nil
 	}
-	want, ok := d.response(method, escapedPath, strconv.Itoa(res.StatusCode))
-	if !ok {
+	want := d.response(method, escapedPath, strconv.Itoa(res.StatusCode))
+	if want.value == nil {
 		return errors.New("the status is not documented")
 	}
-	return errors.Join(append(checkHeaders(want, res), checkBody(want, method, res, body))...)
+	headers := map[string]node{}
+	for name, head := range want.in("headers").members() {
+		headers[http.CanonicalHeaderKey(name)] = head
+	}
+	return errors.Join(checkHeaders(headers, res.Header), checkBody(want.in("content"), method, res, body))
 }
 
 // ofHTTP are headers that belong to the protocol, not to the API.
 var ofHTTP = []string{"Connection", "Content-Length", "Content-Type", "Date", "Keep-Alive", "Server", "Trailer", "Transfer-Encoding"}
 
-func checkHeaders(want response, res *http.Response) []error {
+// checkHeaders holds headers against those that are documented, by canonical name.
+func checkHeaders(documented map[string]node, sent http.Header) error {
 	var wrong []error
-	for name, head := range want.headers {
-		lines := res.Header.Values(name)
-		if len(lines) == 0 {
-			if head.required {
-				wrong = append(wrong, fmt.Errorf("the header %s is missing", name))
+	for name, head := range documented {
+		lines := sent.Values(name)
+		switch {
+		case len(lines) > 0:
+			if err := checkHeader(head.in("schema"), strings.Join(lines, ", ")); err != nil {
+				wrong = append(wrong, fmt.Errorf("the header %s: %w", name, err))
 			}
-			continue
-		}
-		if err := head.check(strings.Join(lines, ", ")); err != nil {
-			wrong = append(wrong, fmt.Errorf("the header %s: %w", name, err))
+		case head.in("required").value == true:
+			wrong = append(wrong, fmt.Errorf("the header %s is missing", name))
 		}
 	}
-	for name := range res.Header {
-		if _, ok := want.headers[name]; !ok && !slices.Contains(ofHTTP, name) && !ofCORS(name, res.Header) {
+	for name := range sent {
+		if _, ok := documented[name]; !ok && !slices.Contains(ofHTTP, name) && !ofCORS(name, sent) {
 			wrong = append(wrong, fmt.Errorf("the header %s is not documented", name))
 		}
 	}
-	return wrong
+	return errors.Join(wrong...)
 }
 
 // ofCORS reports whether a header belongs to the CORS protocol, which any answer
@@ -78,17 +74,14 @@ func ofCORS(name string, all http.Header) bool {
 	return strings.HasPrefix(name, "Access-Control-") || name == "Vary" && all.Get(name) == "Origin"
 }
 
-func (h header) check(value string) error {
-	if h.schema == nil {
-		return nil
-	}
-	if !h.number {
-		return h.schema.Validate(value)
+func checkHeader(schema node, value string) error {
+	if schema.text("type") != "integer" {
+		return schema.validate(value)
 	}
 	if _, err := strconv.Atoi(value); err != nil {
 		return err
 	}
-	return h.schema.Validate(json.Number(value))
+	return schema.validate(json.Number(value))
 }
 
 // isJSON reports whether a media type is JSON.
@@ -96,31 +89,33 @@ func isJSON(media string) bool {
 	return media == "application/json" || strings.HasSuffix(media, "+json")
 }
 
-func checkBody(want response, method string, res *http.Response, body []byte) error {
-	if len(want.content) == 0 {
+// checkBody holds a body against the content that is documented.
+func checkBody(content node, method string, res *http.Response, body []byte) error {
+	if content.value == nil {
 		if len(body) > 0 {
 			return errors.New("the answer has a body, and none is documented")
 		}
 		return nil
 	}
 	media := res.Header.Get("Content-Type")
-	schema, ok := want.content[media]
-	if !ok {
-		schema, ok = want.content["*/*"]
+	kind := content.in(media)
+	if kind.value == nil {
+		kind = content.in("*/*")
 	}
+	schema := kind.in("schema")
 	switch {
-	case !ok:
+	case kind.value == nil:
 		return fmt.Errorf("the media type %q is not documented", media)
 	case method == http.MethodHead && len(body) > 0:
 		return errors.New("the answer to HEAD has a body")
-	case method == http.MethodHead, !isJSON(media), schema == nil:
+	case method == http.MethodHead, !isJSON(media), schema.value == nil:
 		return nil
 	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("the body is not JSON: %w", err)
 	}
-	return errors.Join(schema.Validate(value), checkStatus(res.StatusCode, value))
+	return errors.Join(schema.validate(value), checkStatus(res.StatusCode, value))
 }
 
 // checkStatus holds the status of a problem document against the answer's, if

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -20,19 +17,6 @@ const (
 	attributePrefix = "Ce-"
 	mimeStructured  = "application/cloudevents+json"
 )
-
-// delivery reads what the document says of requests to receivers.
-func (b *builder) delivery(at string) response {
-	d := response{headers: map[string]header{}, content: b.content(at + "/requestBody")}
-	parameters, _ := b.at(at + "/parameters").([]any)
-	for i := range parameters {
-		parameter := b.follow(at + "/parameters/" + strconv.Itoa(i))
-		name, _ := b.at(parameter + "/name").(string)
-		required, _ := b.at(parameter + "/required").(bool)
-		d.headers[http.CanonicalHeaderKey(name)] = header{required: required, schema: b.schema(parameter + "/schema")}
-	}
-	return d
-}
 
 // CheckDelivery fails the test if a request that a receiver got is not as the
 // document says. The body is what was read of it.
@@ -58,31 +42,41 @@ func (d *Document) VerifyDelivery(h http.Header, body []byte) error {
 		members, _ := value.(map[string]any)
 		event, _ = members["type"].(string)
 	}
-	i := slices.IndexFunc(d.deliveries, func(one response) bool {
-		types := one.headers[typeHeader].schema
-		return types != nil && types.Validate(event) == nil
-	})
-	if i < 0 {
+	post, headers := d.delivery(event)
+	if post.value == nil {
 		return fmt.Errorf("no delivery of the event %q is documented", event)
-	}
-	want := response{maps.Clone(d.deliveries[i].headers), d.deliveries[i].content}
-	for name, head := range d.deliveries[i].headers {
-		if !strings.HasPrefix(name, attributePrefix) {
-			continue
-		}
-		if head.required = true; media == mimeStructured {
-			delete(want.headers, name) // attributes are in the body
-			continue
-		}
-		want.headers[name] = head
 	}
 	h = h.Clone()
 	h.Del("Accept-Encoding")
+	var wrong []error
+	for name := range headers {
+		switch {
+		case !strings.HasPrefix(name, attributePrefix):
+		case media == mimeStructured:
+			delete(headers, name) // attributes are in the body
+		case len(h.Values(name)) == 0:
+			wrong = append(wrong, fmt.Errorf("the header %s is missing", name))
+		}
+	}
 	for name, lines := range h {
 		if len(lines) > 1 {
 			return fmt.Errorf("the header %s comes twice", name)
 		}
 	}
-	res := &http.Response{Header: h}
-	return errors.Join(append(checkHeaders(want, res), checkBody(want, http.MethodPost, res, body))...)
+	wrong = append(wrong, checkHeaders(headers, h), checkBody(post.in("requestBody", "content"), http.MethodPost, &http.Response{Header: h}, body))
+	return errors.Join(wrong...)
+}
+
+// delivery gives what the document says of requests about an event, and of their headers.
+func (d *Document) delivery(event string) (post node, headers map[string]node) {
+	for _, hook := range d.in("webhooks").members() {
+		headers = map[string]node{}
+		for _, parameter := range hook.in("post", "parameters").members() {
+			headers[http.CanonicalHeaderKey(parameter.text("name"))] = parameter
+		}
+		if of, ok := headers[typeHeader]; ok && of.in("schema").validate(event) == nil {
+			return hook.in("post"), headers
+		}
+	}
+	return node{}, nil
 }

@@ -1,14 +1,15 @@
-// Package apitest holds answers of the HTTP API against its OpenAPI document,
-// in tests. It is strict: a status, media type, header or member that the
-// document does not have is as wrong as a missing one.
+// Package apitest holds answers of the HTTP API, requests to receivers and frames of streams against the documents that
+// describe them, in tests. It is strict: a status, media type, header or member that the document does not have is as wrong
+// as a missing one.
 package apitest
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
-	"fmt"
+	"iter"
+	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,249 +22,179 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Document checks answers against one OpenAPI document. It may be used by many
-// goroutines at once.
+// Document is an OpenAPI or AsyncAPI document. It may be used by many goroutines at once.
 type Document struct {
-	t          testing.TB
-	paths      []path              // those with fewer parameters first
-	any        map[string]response // by status: what any request can get
-	deliveries []response          // what receivers get
+	t testing.TB
+	*tree
 }
 
-// path is a path with its operations.
-type path struct {
-	template   string
-	operations map[string]operation // by method
-}
-
-// operation maps a status to the response that the document describes.
-type operation map[string]response
-
-type response struct {
-	headers map[string]header             // by canonical name
-	content map[string]*jsonschema.Schema // by media type; nil schema: any bytes
-}
-
-type header struct {
-	required bool
-	number   bool // an integer, not text
-	schema   *jsonschema.Schema
-}
-
-// anyRequest is the document's member for what any request can get, whatever
-// its path and method.
-const anyRequest = "x-any-request"
-
-// alsoAt is the member of a path for another path where the same is found, which
-// linters would not take as one of its own.
-const alsoAt = "x-also-at"
-
-// parsed keeps what was made of each document: func() (T, error) by the digest of its text.
-var parsed sync.Map
-
-// parse reads a document, once for each text.
-func parse[T any](t testing.TB, text []byte, build func(text []byte) (T, error)) T {
-	t.Helper()
-	once := sync.OnceValues(func() (T, error) { return build(text) })
-	load, _ := parsed.LoadOrStore(sha256.Sum256(text), once)
-	made, err := load.(func() (T, error))()
-	if err != nil {
-		t.Fatalf("the document cannot be used: %v", err)
-	}
-	return made
-}
-
-// builder reads the parts of a document. It goes on after an error.
-type builder struct {
+// tree is the text of a document.
+type tree struct {
 	root     any
+	mu       sync.Mutex // of compiler
 	compiler *jsonschema.Compiler
-	err      error // the first
 }
 
 // home is the address under which the compiler knows the document.
 const home = "https://apitest.invalid/openapi"
 
-func build(text []byte) (*Document, error) {
-	b, err := load(text)
+// parsed keeps what was made of each document: func() (*tree, error) by the digest of its text.
+var parsed sync.Map
+
+// New reads a document in YAML. Reading the same text again costs nothing.
+func New(t testing.TB, text []byte) *Document {
+	t.Helper()
+	once := sync.OnceValues(func() (*tree, error) { return parse(text) })
+	load, _ := parsed.LoadOrStore(sha256.Sum256(text), once)
+	made, err := load.(func() (*tree, error))()
+	if err != nil {
+		t.Fatalf("the document cannot be used: %v", err)
+	}
+	return &Document{t, made}
+}
+
+func parse(text []byte) (*tree, error) {
+	var root any
+	if err := yaml.Unmarshal(text, &root); err != nil {
+		return nil, err
+	}
+	plain, err := json.Marshal(root)
 	if err != nil {
 		return nil, err
 	}
-	d := b.document()
-	return d, b.err
+	d := &tree{compiler: jsonschema.NewCompiler()}
+	if d.root, err = jsonschema.UnmarshalJSON(bytes.NewReader(plain)); err != nil {
+		return nil, err
+	}
+	d.compiler.AssertFormat()
+	return d, d.compiler.AddResource(home, d.root)
 }
 
-// load reads a document in YAML.
-func load(text []byte) (*builder, error) {
-	var tree any
-	if err := yaml.Unmarshal(text, &tree); err != nil {
-		return nil, err
-	}
-	plain, err := json.Marshal(tree)
-	if err != nil {
-		return nil, err
-	}
-	b := &builder{compiler: jsonschema.NewCompiler()}
-	if b.root, err = jsonschema.UnmarshalJSON(bytes.NewReader(plain)); err != nil {
-		return nil, err
-	}
-	b.compiler.AssertFormat()
-	if err := b.compiler.AddResource(home, b.root); err != nil {
-		return nil, err
-	}
-	return b, nil
+// node is a value of the document with its JSON Pointer. The value of what is missing is nil.
+type node struct {
+	*tree
+	at    string
+	value any
 }
 
-func (b *builder) document() *Document {
-	d := &Document{any: b.responses("/" + anyRequest)}
-	for template, item := range b.members("/paths") {
-		p := path{template, map[string]operation{}}
-		for method := range item.(map[string]any) {
-			if name := strings.ToUpper(method); slices.Contains(methods, name) {
-				p.operations[name] = b.responses("/paths/" + escape(template) + "/" + method + "/responses")
+func (d *tree) in(names ...string) node { return node{d, "", d.root}.in(names...) }
+
+// target gives what a reference such as #/components/schemas/Job refers to.
+func (d *tree) target(ref string) node {
+	names := strings.Split(strings.TrimPrefix(ref, "#/"), "/")
+	for i := range names {
+		names[i] = unescape.Replace(names[i])
+	}
+	return d.in(names...)
+}
+
+// in gives a member of a member of n, and so on. The members of a reference are those of what it refers to.
+func (n node) in(names ...string) node {
+	for _, name := range names {
+		n = n.follow()
+		var value any
+		switch parent := n.value.(type) {
+		case map[string]any:
+			value = parent[name]
+		case []any:
+			if i, err := strconv.Atoi(name); err == nil && 0 <= i && i < len(parent) {
+				value = parent[i]
 			}
 		}
-		d.paths = append(d.paths, p)
-		if also, ok := item.(map[string]any)[alsoAt].(string); ok {
-			d.paths = append(d.paths, path{also, p.operations})
+		n = node{n.tree, n.at + "/" + escape(name), value}
+	}
+	return n
+}
+
+// follow gives what a reference refers to, or n itself.
+func (n node) follow() node {
+	for {
+		members, _ := n.value.(map[string]any)
+		ref, ok := members["$ref"].(string)
+		if !ok {
+			return n
+		}
+		n = n.target(ref)
+	}
+}
+
+// members gives those of an object by name, or the elements of an array by index, in order.
+func (n node) members() iter.Seq2[string, node] {
+	return func(yield func(string, node) bool) {
+		n = n.follow()
+		object, _ := n.value.(map[string]any)
+		names := slices.Sorted(maps.Keys(object))
+		array, _ := n.value.([]any)
+		for i := range array {
+			names = append(names, strconv.Itoa(i))
+		}
+		for _, name := range names {
+			if !yield(name, n.in(name)) {
+				return
+			}
 		}
 	}
-	for name := range b.members("/webhooks") {
-		d.deliveries = append(d.deliveries, b.delivery("/webhooks/"+escape(name)+"/post"))
-	}
-	slices.SortFunc(d.paths, func(a, b path) int { return strings.Count(a.template, "{") - strings.Count(b.template, "{") })
-	return d
 }
 
-var methods = []string{
-	http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodOptions, http.MethodHead,
-	http.MethodPatch, http.MethodTrace,
+// text gives a member that is a string, "" if there is none.
+func (n node) text(name string) string {
+	text, _ := n.in(name).value.(string)
+	return text
 }
 
-func (b *builder) responses(at string) operation {
-	op := operation{}
-	for status := range b.members(at) {
-		op[status] = b.response(b.follow(at + "/" + status))
-	}
-	return op
-}
-
-func (b *builder) response(at string) response {
-	res := response{headers: map[string]header{}, content: b.content(at)}
-	for name := range b.members(at + "/headers") {
-		head := b.follow(at + "/headers/" + escape(name))
-		required, _ := b.at(head + "/required").(bool)
-		kind, _ := b.at(head + "/schema/type").(string)
-		res.headers[http.CanonicalHeaderKey(name)] = header{required, kind == "integer", b.schema(head + "/schema")}
-	}
-	return res
-}
-
-func (b *builder) content(at string) map[string]*jsonschema.Schema {
-	content := map[string]*jsonschema.Schema{}
-	for media := range b.members(at + "/content") {
-		content[media] = b.schema(at + "/content/" + escape(media) + "/schema")
-	}
-	return content
-}
-
-// schema compiles the schema at a place, nil if there is none.
-func (b *builder) schema(at string) *jsonschema.Schema {
-	if b.at(at) == nil {
+// validate holds a value against the schema that n is, if there is one.
+func (n node) validate(value any) error {
+	if n.value == nil {
 		return nil
 	}
-	schema, err := b.compiler.Compile(home + "#" + (&url.URL{Fragment: at}).EscapedFragment())
+	n.mu.Lock()
+	schema, err := n.compiler.Compile(home + "#" + (&url.URL{Fragment: n.at}).EscapedFragment())
+	n.mu.Unlock()
 	if err != nil {
-		b.fail("%s: %w", at, err)
+		return err
 	}
-	return schema
-}
-
-func (b *builder) fail(format string, args ...any) {
-	b.err = cmp.Or(b.err, fmt.Errorf(format, args...))
-}
-
-// follow gives the place that a $ref at a place leads to, or the place itself.
-func (b *builder) follow(at string) string {
-	for {
-		ref, ok := b.members(at)["$ref"].(string)
-		if !ok {
-			return at
-		}
-		at = strings.TrimPrefix(ref, "#")
-	}
-}
-
-func (b *builder) members(at string) map[string]any {
-	members, _ := b.at(at).(map[string]any)
-	return members
-}
-
-// at gives the value that a JSON Pointer leads to, nil if there is none.
-func (b *builder) at(pointer string) any {
-	value := b.root
-	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		switch v := value.(type) {
-		case map[string]any:
-			value = v[unescape.Replace(token)]
-		case []any:
-			i, err := strconv.Atoi(token)
-			if err != nil || i < 0 || i >= len(v) {
-				return nil
-			}
-			value = v[i]
-		default:
-			return nil
-		}
-	}
-	return value
+	return schema.Validate(value)
 }
 
 var escapes, unescape = strings.NewReplacer("~", "~0", "/", "~1"), strings.NewReplacer("~1", "/", "~0", "~")
 
 func escape(token string) string { return escapes.Replace(token) }
 
+// alsoAt is the member of a path for another path where the same is found, which
+// linters would not take as one of its own.
+const alsoAt = "x-also-at"
+
 // response gives what the document says of a status of the answer to a request. Where several paths match, the one with
-// fewer parameters wins.
-func (d *Document) response(method, escapedPath, status string) (res response, ok bool) {
+// fewer parameters wins. A 404 that any request can get is for unknown paths, and a 405 for unknown methods.
+func (d *Document) response(method, escapedPath, status string) node {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	known := false
-	for _, p := range d.paths {
-		if !matches(p.template, escapedPath) {
-			continue
+	var item node
+	least := math.MaxInt
+	for template, one := range d.in("paths").members() {
+		for _, form := range []string{template, one.text(alsoAt)} {
+			if n := strings.Count(form, "{"); n < least && matches(form, escapedPath) {
+				item, least = one, n
+			}
 		}
-		known = true
-		op, has := p.operations[method]
-		if !has {
-			break
-		}
-		if res, ok = op[status]; !ok && status != "404" && status != "405" {
-			res, ok = d.any[status]
-		}
-		return res, ok
 	}
-	if status == "404" && known || status == "405" && !known {
-		return response{}, false
+	operation := item.in(strings.ToLower(method))
+	own := operation.in("responses", status)
+	switch {
+	case own.value != nil:
+		return own.follow()
+	case status == "404" && item.value != nil, status == "405" && (item.value == nil || operation.value != nil):
+		return node{}
 	}
-	res, ok = d.any[status]
-	return res, ok
+	return d.in("x-any-request", status).follow()
 }
 
 // matches reports whether a path is of the form of a template; a parameter is
 // one segment that is not empty.
 func matches(template, escapedPath string) bool {
 	want, have := strings.Split(template, "/"), strings.Split(escapedPath, "/")
-	if len(want) != len(have) {
-		return false
-	}
-	for i, segment := range want {
-		if strings.HasPrefix(segment, "{") && have[i] != "" {
-			continue
-		}
-		if segment != have[i] {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(want, have, func(want, have string) bool {
+		return want == have || strings.HasPrefix(want, "{") && have != ""
+	})
 }

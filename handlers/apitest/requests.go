@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -39,91 +38,78 @@ const (
 // the document names as an example, or the least that it allows; of a path they have what fill gives.
 func Requests(t testing.TB, openAPI []byte, values Values, fill func(operation, parameter string) string) []Request {
 	t.Helper()
-	b, err := load(openAPI)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &requests{builder: b, edges: values == Edges, seen: map[any]bool{}}
-	for _, template := range slices.Sorted(maps.Keys(b.members("/paths"))) {
-		at := "/paths/" + escape(template)
-		for _, method := range slices.Sorted(maps.Keys(b.members(at))) {
-			if !slices.Contains(methods, strings.ToUpper(method)) {
-				continue
+	w := &requests{tree: New(t, openAPI).tree, edges: values == Edges, seen: map[any]bool{}}
+	for template, item := range w.in("paths").members() {
+		for method, operation := range item.members() {
+			if id := operation.text("operationId"); id != "" {
+				w.base = Request{Operation: id, Method: strings.ToUpper(method), Path: template}
+				w.fill = func(name string) string { return fill(id, name) }
+				w.operation(item, operation)
 			}
-			id, _ := b.at(at + "/" + method + "/operationId").(string)
-			w.base = Request{Operation: id, Method: strings.ToUpper(method), Path: template}
-			w.fill = func(name string) string { return fill(id, name) }
-			w.operation(at, at+"/"+method)
 		}
-	}
-	if b.err != nil {
-		t.Fatal(b.err)
 	}
 	return w.all
 }
 
 type requests struct {
-	*builder
+	*tree
 	edges bool
 	fill  func(parameter string) string
-	base  Request // of the operation
-	body  *jsonschema.Schema
+	base  Request      // of the operation
+	body  node         // its schema
 	seen  map[any]bool // references that were followed
 	all   []Request
 }
 
 // operation adds the requests of one operation.
-func (w *requests) operation(item, at string) {
-	var parameters []string
-	for _, list := range []string{item + "/parameters", at + "/parameters"} {
-		entries, _ := w.at(list).([]any)
-		for i := range entries {
-			parameters = append(parameters, w.follow(list+"/"+strconv.Itoa(i)))
+func (w *requests) operation(item, operation node) {
+	var parameters []node
+	for _, of := range []node{item, operation} {
+		for _, p := range of.in("parameters").members() {
+			parameters = append(parameters, p.follow())
 		}
 	}
 	template := w.base.Path
 	for _, p := range parameters {
-		if name, _ := w.at(p + "/name").(string); w.at(p+"/in") == "path" {
+		if name := p.text("name"); p.text("in") == "path" {
 			w.base.Path = strings.ReplaceAll(w.base.Path, "{"+name+"}", w.fill(name))
 		}
 	}
-	content := w.follow(at+"/requestBody") + "/content"
-	for media := range w.members(content) {
-		w.base.Media, w.base.Body = media, w.sample(w.flat(content+"/"+escape(media)+"/schema"))
+	content := operation.in("requestBody", "content")
+	for media, kind := range content.members() {
+		w.base.Media, w.base.Body = media, w.sample(w.flatOf(kind.in("schema").value))
 	}
 	for _, p := range parameters {
-		if w.edges && w.at(p+"/in") != "query" && w.seen[p] {
+		if w.edges && p.text("in") != "query" && w.seen[p.at] {
 			continue // one route reads it as the other does
 		}
-		w.seen[p] = true
+		w.seen[p.at] = true
 		w.parameter(template, p)
 	}
-	for _, media := range slices.Sorted(maps.Keys(w.members(content))) {
-		schema := content + "/" + escape(media) + "/schema"
-		w.base.Media, w.body = media, w.schema(schema)
-		w.node(w.at(schema), "", func(value string) string { return value })
+	for media, kind := range content.members() {
+		w.base.Media, w.body = media, kind.in("schema")
+		w.node(w.body.value, "", func(value string) string { return value })
 	}
 }
 
 func (w *requests) valuesOf(s keywords) []string {
 	if w.edges {
-		return w.builder.edges(s)
+		return w.edgesOf(s)
 	}
 	return hostile
 }
 
 // parameter adds the requests with values of a parameter.
-func (w *requests) parameter(template, at string) {
-	name, _ := w.at(at + "/name").(string)
-	in, _ := w.at(at + "/in").(string)
-	flat, schema := w.flat(at+"/schema"), w.schema(at+"/schema")
+func (w *requests) parameter(template string, p node) {
+	name, in, schema := p.text("name"), p.text("in"), p.in("schema")
+	flat := w.flatOf(schema.value)
 	for _, value := range w.valuesOf(flat) {
 		if text, ok := asText(value); ok {
 			value = text
 		}
 		r := w.base
 		r.In, r.At, r.Value = in, name, value
-		r.Allowed = schema.Validate(flat.parse(value)) == nil && isStorable(value)
+		r.Allowed = schema.validate(flat.parse(value)) == nil && isStorable(value)
 		switch in {
 		case "path":
 			if value == "" {
@@ -141,7 +127,7 @@ func (w *requests) parameter(template, at string) {
 			if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' && c != utf8.RuneError }) {
 				continue // clients do not send it
 			}
-			r.Header, r.Allowed = http.Header{name: {value}}, schema.Validate(strings.TrimSpace(strings.ToValidUTF8(value, "\uFFFD"))) == nil
+			r.Header, r.Allowed = http.Header{name: {value}}, schema.validate(strings.TrimSpace(strings.ToValidUTF8(value, "\uFFFD"))) == nil
 		}
 		w.all = append(w.all, r)
 	}
@@ -202,7 +188,7 @@ func (w *requests) add(at, value, body string, mayBe bool) {
 	r := w.base
 	r.In, r.At, r.Value, r.Body = "body", at, value, body
 	if parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(body))); err == nil && mayBe && isStorable(body) {
-		r.Allowed = w.body.Validate(parsed) == nil
+		r.Allowed = w.body.validate(parsed) == nil
 	}
 	w.all = append(w.all, r)
 }

@@ -12,18 +12,16 @@ import (
 // keywords are those of a schema with what it refers to, and what it is composed of by allOf.
 type keywords map[string]any
 
-func (b *builder) flat(at string) keywords { return b.flatOf(b.at(at)) }
-
 // flatOf gives a schema with the keywords of those that it refers to.
-func (b *builder) flatOf(schema any) keywords {
+func (d *tree) flatOf(schema any) keywords {
 	members, _ := schema.(map[string]any)
 	if ref, ok := members["$ref"].(string); ok {
-		return b.flat(strings.TrimPrefix(ref, "#"))
+		return d.flatOf(d.target(ref).value)
 	}
 	flat := keywords{}
 	parts, _ := members["allOf"].([]any)
 	for _, part := range parts {
-		flat.join(b.flatOf(part))
+		flat.join(d.flatOf(part))
 	}
 	flat.join(members)
 	return flat
@@ -86,11 +84,11 @@ func (s keywords) required() (names []string) {
 }
 
 // objectWith gives an object of the members that are required, and one more.
-func (b *builder) objectWith(s keywords, name, value string) string {
+func (d *tree) objectWith(s keywords, name, value string) string {
 	members := map[string]string{name: value}
 	for _, other := range s.required() {
 		if other != name {
-			members[other] = b.sample(b.flatOf(s.object("properties")[other]))
+			members[other] = d.sample(d.flatOf(s.object("properties")[other]))
 		}
 	}
 	var text []string
@@ -101,7 +99,7 @@ func (b *builder) objectWith(s keywords, name, value string) string {
 }
 
 // sample gives a value that the schema allows, as JSON.
-func (b *builder) sample(s keywords) string {
+func (d *tree) sample(s keywords) string {
 	for _, keyword := range []string{"examples", "enum"} {
 		if values, _ := s[keyword].([]any); len(values) > 0 {
 			return asJSON(values[0])
@@ -109,7 +107,7 @@ func (b *builder) sample(s keywords) string {
 	}
 	for _, keyword := range []string{"oneOf", "anyOf"} {
 		if values, _ := s[keyword].([]any); len(values) > 0 {
-			return b.sample(b.flatOf(values[0]))
+			return d.sample(d.flatOf(values[0]))
 		}
 	}
 	switch least, _ := s.number("minimum"); {
@@ -128,7 +126,7 @@ func (b *builder) sample(s keywords) string {
 		return "true"
 	case s.is("array"):
 		least, _ := s.number("minItems")
-		return b.repeated(s, int(least))
+		return d.repeated(s, int(least))
 	}
 	names := s.required()
 	if least, ok := s.number("minProperties"); ok && len(names) < int(least) {
@@ -137,11 +135,11 @@ func (b *builder) sample(s keywords) string {
 	if len(names) == 0 {
 		return "{}"
 	}
-	return b.objectWith(s, names[0], b.sample(b.flatOf(s.object("properties")[names[0]])))
+	return d.objectWith(s, names[0], d.sample(d.flatOf(s.object("properties")[names[0]])))
 }
 
-func (b *builder) repeated(s keywords, n int) string {
-	return "[" + strings.Join(slices.Repeat([]string{b.sample(b.flatOf(s["items"]))}, max(0, n)), ",") + "]"
+func (d *tree) repeated(s keywords, n int) string {
+	return "[" + strings.Join(slices.Repeat([]string{d.sample(d.flatOf(s["items"]))}, max(0, n)), ",") + "]"
 }
 
 func asJSON(value any) string {
@@ -171,8 +169,8 @@ var moments = []string{
 	"2030-01-31T12:00:00-00:00", "2030-02-30T12:00:00Z", "2030-01-31t12:00:00Z", "2030-01-31T12:00:00z", "2030-06-30T23:59:60Z", "2030-01-31",
 }
 
-// edges are those, and the last values that the schema allows with the first ones that it does not.
-func (b *builder) edges(s keywords) []string {
+// edgesOf are those, and the last values that the schema allows with the first ones that it does not.
+func (d *tree) edgesOf(s keywords) []string {
 	values := append(slices.Clone(hostile), `-1`, `1.5`)
 	all, _ := s["enum"].([]any)
 	for i, value := range all {
@@ -192,7 +190,7 @@ func (b *builder) edges(s keywords) []string {
 			values = append(values, strconv.FormatFloat(edge, 'f', 1, 64))
 		}
 	}
-	sample, _ := asText(b.sample(s))
+	sample, _ := asText(d.sample(s))
 	for _, keyword := range []string{"minLength", "maxLength"} {
 		if edge, ok := s.number(keyword); ok {
 			for _, n := range []int{int(edge) - 1, int(edge), int(edge) + 1} {
@@ -203,19 +201,19 @@ func (b *builder) edges(s keywords) []string {
 	}
 	for _, keyword := range []string{"minItems", "maxItems"} {
 		if edge, ok := s.number(keyword); ok {
-			values = append(values, b.repeated(s, int(edge)-1), b.repeated(s, int(edge)), b.repeated(s, int(edge)+1))
+			values = append(values, d.repeated(s, int(edge)-1), d.repeated(s, int(edge)), d.repeated(s, int(edge)+1))
 		}
 	}
 	switch s["format"] {
 	case "uuid":
-		values = append(values, strings.ToUpper(b.sample(s)), asJSON("urn:uuid:"+sample), asJSON("{"+sample+"}"), asJSON(sample+"0"))
+		values = append(values, strings.ToUpper(d.sample(s)), asJSON("urn:uuid:"+sample), asJSON("{"+sample+"}"), asJSON(sample+"0"))
 	case "date-time":
 		for _, text := range moments {
 			values = append(values, asJSON(text))
 		}
 	}
 	if s["pattern"] != nil {
-		values = append(values, b.sample(s), asJSON(sample+"\n"), asJSON(sample+" "), asJSON("é"))
+		values = append(values, d.sample(s), asJSON(sample+"\n"), asJSON(sample+" "), asJSON("é"))
 	}
 	return slices.Compact(values)
 }

@@ -5,6 +5,7 @@
 package conn
 
 import (
+	"container/list"
 	"errors"
 	"io"
 	"net"
@@ -34,10 +35,10 @@ type Conn struct {
 	refused error // of what was read last: no more is read
 
 	// Guarded by the listener's mutex.
-	source     netip.Addr // not valid if connections of its address are not counted
-	forgotten  bool
-	in         *list // of idle connections; nil: a request is under way
-	prev, next *Conn
+	source    netip.Addr // not valid if connections of its address are not counted
+	forgotten bool
+	in        *list.List    // of idle connections; nil: a request is under way
+	place     *list.Element // in it
 }
 
 // Begin says that a request is under way: the connection is not closed to make
@@ -75,7 +76,7 @@ func (c *Conn) idle() {
 	defer c.listener.mu.Unlock()
 	if !c.forgotten {
 		c.leave()
-		c.listener.kept.add(c)
+		c.enter(&c.listener.kept)
 	}
 }
 

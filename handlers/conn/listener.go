@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"container/list"
 	"errors"
 	"log/slog"
 	"net"
@@ -70,8 +71,8 @@ type Listener struct {
 	total     int // bound of open, 0: none
 	open      int
 	addresses map[netip.Addr]int
-	fresh     list // idle, and never brought a request
-	kept      list // idle between two requests
+	fresh     list.List // of Conns, idle, and never brought a request
+	kept      list.List // of Conns, idle between two requests
 	logged    time.Time
 	unlogged  int // connections refused or closed since
 }
@@ -163,7 +164,7 @@ func (l *Listener) admit(accepted net.Conn) *Conn {
 	if c.source.IsValid() {
 		l.addresses[c.source]++
 	}
-	l.fresh.add(c)
+	c.enter(&l.fresh)
 	if c.source.IsValid() && l.addresses[c.source] > l.limits.PerAddress {
 		l.refuse(c, "address")
 		return nil
@@ -178,9 +179,9 @@ func (l *Listener) admit(accepted net.Conn) *Conn {
 // closeIdle closes the connection that has been idle for longest, but not the
 // new one; it reports whether there was one.
 func (l *Listener) closeIdle(fresh *Conn) bool {
-	for _, idle := range []*list{&l.fresh, &l.kept} {
-		if c := idle.first; c != nil && c != fresh {
-			l.refuse(c, "idle")
+	for _, idle := range []*list.List{&l.fresh, &l.kept} {
+		if first := idle.Front(); first != nil && first.Value != fresh {
+			l.refuse(first.Value.(*Conn), "idle")
 			return true
 		}
 	}
@@ -230,40 +231,20 @@ func (l *Listener) Close() error {
 func (l *Listener) closeSilent() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for c := l.fresh.first; c != nil; c = c.next {
-		if !c.used.Load() {
+	for e := l.fresh.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*Conn); !c.used.Load() {
 			_ = c.Conn.Close()
 		}
 	}
 }
 
-// list is a list of connections, in the order of their adding.
-type list struct{ first, last *Conn }
-
-func (l *list) add(c *Conn) {
-	c.in, c.prev, c.next = l, l.last, nil
-	if l.last == nil {
-		l.first = c
-	} else {
-		l.last.next = c
-	}
-	l.last = c
-}
-
 // leave takes a connection out of the list that it is in, if any.
 func (c *Conn) leave() {
-	if c.in == nil {
-		return
+	if c.in != nil {
+		c.in.Remove(c.place)
+		c.in = nil
 	}
-	if c.prev == nil {
-		c.in.first = c.next
-	} else {
-		c.prev.next = c.next
-	}
-	if c.next == nil {
-		c.in.last = c.prev
-	} else {
-		c.next.prev = c.prev
-	}
-	c.in, c.prev, c.next = nil, nil, nil
 }
+
+// enter adds a connection at the end of a list of idle ones.
+func (c *Conn) enter(idle *list.List) { c.in, c.place = idle, idle.PushBack(c) }
