@@ -38,15 +38,11 @@ func (s *Server) createClient(r *call) error {
 
 // createKey answers 201 to repetitions too; api_key is null then.
 func (s *Server) createKey(r *call) error {
-	body, err := r.body(true)
+	k, err := decoded(r, true, decode.CreateKey)
 	if err != nil {
 		return err
 	}
-	rotate, scope, err := decode.CreateKey(body)
-	if err != nil {
-		return err
-	}
-	return r.issued(fiber.StatusCreated)(s.deps.Clients.CreateKey(r.ctx, r.caller, r.pathID(), rotate, scope))
+	return r.issued(fiber.StatusCreated)(s.deps.Clients.CreateKey(r.ctx, r.caller, r.pathID(), k.Rotate, k.Scope))
 }
 
 func (s *Server) renewKey(r *call) error {

@@ -11,17 +11,24 @@ import (
 // Empty refuses a body that says anything: it is none, or {}.
 func Empty(body []byte) error { return readBody(orEmpty(body), nil).result() }
 
+// Key is a request for an API key.
+type Key struct {
+	Rotate bool
+	Scope  job.Scope
+}
+
 // CreateKey reads the body of a request for a key, which may be missing.
-func CreateKey(body []byte) (rotate bool, scope job.Scope, err error) {
+func CreateKey(body []byte) (Key, error) {
+	var k Key
 	d := readBody(orEmpty(body), []member{
-		{"rotate", optional, set(&rotate, readBool)},
-		{"scope", optional, set(&scope, choice("scope", job.Scopes))},
+		{"rotate", optional, set(&k.Rotate, readBool)},
+		{"scope", optional, set(&k.Scope, choice("scope", job.Scopes))},
 	})
-	scope = cmp.Or(scope, job.ScopeAll)
-	if rotate && scope != job.ScopeAll {
+	k.Scope = cmp.Or(k.Scope, job.ScopeAll)
+	if k.Rotate && k.Scope != job.ScopeAll {
 		d.invalidAt("/scope", "A key of a lesser scope replaces no other one; leave rotate out.")
 	}
-	return rotate, scope, d.result()
+	return k, d.result()
 }
 
 // maxKeyID is far above the length of any key id.

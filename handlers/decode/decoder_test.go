@@ -271,7 +271,7 @@ func FuzzDecode(f *testing.F) {
 				return [32]byte{}, nil, err
 			},
 			func(body []byte) ([32]byte, []job.Violation, error) {
-				_, _, err := ClientJob(body)
+				_, err := ClientJob(body)
 				return [32]byte{}, nil, err
 			},
 			func(body []byte) ([32]byte, []job.Violation, error) {

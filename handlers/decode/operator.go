@@ -9,17 +9,23 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// ClientJob reads an operator's request for a job of a client, and gives the request of the job as it was sent.
-func ClientJob(body []byte) (client job.ID, request []byte, err error) {
+// ForClient is an operator's request for a job of a client. Job is the request of the job as it was sent.
+type ForClient struct {
+	ClientID job.ID
+	Job      []byte
+}
+
+// ClientJob reads an operator's request for a job of a client.
+func ClientJob(body []byte) (r ForClient, err error) {
 	err = readBody(body, []member{
-		{"client_id", required, set(&client, readID)},
+		{"client_id", required, set(&r.ClientID, readID)},
 		{"job", required, func(d *decoder) {
 			if d.begins('{', "an object") {
-				request = slices.Clone(d.value())
+				r.Job = slices.Clone(d.value())
 			}
 		}},
 	}).result()
-	return client, request, err
+	return r, err
 }
 
 // Override reads the body of an operator's request for a retry, which may be missing.
@@ -28,13 +34,19 @@ func Override(body []byte) (override bool, err error) {
 	return override, err
 }
 
-// Erasure reads the body of a request to erase a client: its id again, and why.
-func Erasure(body []byte) (confirm job.ID, reason string, err error) {
+// Erasing is a request to erase a client: its id again, and why.
+type Erasing struct {
+	Confirm job.ID
+	Reason  string
+}
+
+// Erasure reads the body of a request to erase a client.
+func Erasure(body []byte) (r Erasing, err error) {
 	err = readBody(body, []member{
-		{"confirm", required, set(&confirm, readID)},
-		{"reason", optional, set(&reason, checked(checkReason))},
+		{"confirm", required, set(&r.Confirm, readID)},
+		{"reason", optional, set(&r.Reason, checked(checkReason))},
 	}).result()
-	return confirm, reason, err
+	return r, err
 }
 
 // Pause reads the body of a request to stop something. The target comes in its usual spelling.

@@ -54,26 +54,18 @@ func bulkViewOf(b *job.Bulk) bulkView {
 
 func (c *call) bulkOwner() job.BulkOwner { return job.BulkOwner{Operator: c.operator.Name} }
 
-func (c *call) bulkRequest() (job.BulkRequest, error) {
-	r, err := decode.Bulk(c.body, true)
-	r.Owner, r.RequestID = c.bulkOwner(), c.requestID
-	return r, err
-}
+func readBulk(body []byte) (job.BulkRequest, error) { return decode.Bulk(body, true) }
 
 // bulkDetail is what the audit log keeps of an operation.
-func bulkDetail(c *call) (any, error) {
-	r, err := c.bulkRequest()
+func bulkDetail(_ *call, r job.BulkRequest) any {
 	return map[string]any{
 		"action": r.Action, "filter": bulkFilterViewOf(r.Filter), "dry_run": r.DryRun, "rate": r.Rate, "override": r.Override,
-	}, err
+	}
 }
 
 // beginBulk begins an operation, or as a dry run counts what it would be about.
-func (a *API) beginBulk(c *call) (answer, error) {
-	r, err := c.bulkRequest()
-	if err != nil {
-		return answer{}, err
-	}
+func (a *API) beginBulk(c *call, r job.BulkRequest) (answer, error) {
+	r.Owner, r.RequestID = c.bulkOwner(), c.requestID
 	if r.DryRun {
 		return render(http.StatusOK, func(n job.BulkCount) view.BulkCount[admin.JobSummary] {
 			return view.BulkCountOf(n, admin.SummaryOf)

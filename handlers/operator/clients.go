@@ -77,12 +77,8 @@ func keyViewOf(k job.IssuedKey) keyView {
 
 // createKey makes a key beside those that the client has; with rotate it replaces the one that may do all. The secret is told
 // this once.
-func (a *API) createKey(c *call) (answer, error) {
-	rotate, scope, err := decode.CreateKey(c.body)
-	if err != nil {
-		return answer{}, err
-	}
-	return render(http.StatusCreated, keyViewOf)(a.deps.Clients.CreateKey(c.Context(), c.caller(), c.subject, rotate, scope))
+func (a *API) createKey(c *call, asked decode.Key) (answer, error) {
+	return render(http.StatusCreated, keyViewOf)(a.deps.Clients.CreateKey(c.Context(), c.caller(), c.subject, asked.Rotate, asked.Scope))
 }
 
 func (a *API) revokeKey(c *call) (answer, error) {
@@ -123,23 +119,18 @@ func erasureViewOf(e *job.Erasure) erasureView {
 }
 
 // erasureDetail is what the audit log keeps of the request.
-func erasureDetail(c *call) (any, error) {
-	confirm, reason, err := decode.Erasure(c.body)
-	return map[string]any{"confirmed": confirm.String() == c.PathValue("id"), "reason": reason}, err
+func erasureDetail(c *call, asked decode.Erasing) any {
+	return map[string]any{"confirmed": asked.Confirm.String() == c.PathValue("id"), "reason": asked.Reason}
 }
 
 // eraseClient begins the erasure of a client.
-func (a *API) eraseClient(c *call) (answer, error) {
-	confirm, reason, err := decode.Erasure(c.body)
-	if err != nil {
-		return answer{}, err
-	}
-	if confirm != c.subject {
+func (a *API) eraseClient(c *call, asked decode.Erasing) (answer, error) {
+	if asked.Confirm != c.subject {
 		return answer{}, job.Invalid(job.Violation{Pointer: "/confirm",
 			Detail: "This must be the id of the client, as in the path: all that belongs to it is removed for good."})
 	}
 	e, err := a.deps.Erasures.Begin(c.Context(), job.ErasureRequest{
-		ClientID: c.subject, Operator: c.operator.Name, Reason: reason, RequestID: c.requestID,
+		ClientID: c.subject, Operator: c.operator.Name, Reason: asked.Reason, RequestID: c.requestID,
 	})
 	if err != nil {
 		return answer{}, err

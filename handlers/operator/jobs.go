@@ -94,11 +94,7 @@ func (a *API) cancelJob(c *call) (answer, error) {
 	return render(http.StatusOK, view.RetriedOf)(owned(c, a.deps.Jobs.Cancel))
 }
 
-func (a *API) retryJob(c *call) (answer, error) {
-	override, err := decode.Override(c.body)
-	if err != nil {
-		return answer{}, err
-	}
+func (a *API) retryJob(c *call, override bool) (answer, error) {
 	retry := a.deps.Jobs.Retry
 	if override {
 		retry = a.deps.Jobs.RetryAnyway
@@ -107,10 +103,7 @@ func (a *API) retryJob(c *call) (answer, error) {
 }
 
 // retryDetail is what the audit log keeps of a retry.
-func retryDetail(c *call) (any, error) {
-	override, err := decode.Override(c.body)
-	return map[string]bool{"override": override}, err
-}
+func retryDetail(_ *call, override bool) any { return map[string]bool{"override": override} }
 
 func (a *API) deleteJob(c *call) (answer, error) {
 	_, err := owned(c, func(ctx context.Context, client, id job.ID) (none struct{}, err error) {
@@ -120,23 +113,19 @@ func (a *API) deleteJob(c *call) (answer, error) {
 }
 
 // submitJob submits a job in the name of a client, in the form of the public API.
-func (a *API) submitJob(c *call) (answer, error) {
-	client, body, err := decode.ClientJob(c.body)
-	if err != nil {
-		return answer{}, err
-	}
+func (a *API) submitJob(c *call, asked decode.ForClient) (answer, error) {
 	key, err := header.Key(c.Header["Idempotency-Key"]...)
 	if err != nil {
 		return answer{}, err
 	}
-	if _, err := a.deps.Reader.Client(c.Context(), client); err != nil {
+	if _, err := a.deps.Reader.Client(c.Context(), asked.ClientID); err != nil {
 		return answer{}, err
 	}
-	request, err := decode.Job(body, key, decode.Limits{MaxPayload: a.cfg.MaxPayload, TestBed: a.cfg.Catalogue.TestBed})
+	request, err := decode.Job(asked.Job, key, decode.Limits{MaxPayload: a.cfg.MaxPayload, TestBed: a.cfg.Catalogue.TestBed})
 	if err != nil {
 		return answer{}, within("/job", err)
 	}
-	request.ClientID, request.RequestID, request.ReceivedAt = client, c.requestID, time.Now()
+	request.ClientID, request.RequestID, request.ReceivedAt = asked.ClientID, c.requestID, time.Now()
 	if request.Language == "" {
 		request.Language = job.Languages[0]
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 )
@@ -23,7 +24,7 @@ type route struct {
 	// Of a change: what is kept of it.
 	action, target string
 	body           bool                     // whether it has one
-	detail         func(*call) (any, error) // nil for none
+	detail         func(*call) (any, error) // nil for none; it is asked before the action begins
 
 	allow string // of none: the methods that there are at the path
 }
@@ -77,9 +78,23 @@ func codes() []job.Code {
 	return all
 }
 
-// withBody is a change whose request has a body. detail is what is kept of it, nil for nothing.
-func withBody(r route, detail func(*call) (any, error)) route {
-	r.body, r.detail = true, detail
+// withBody is a change whose request has a body. detail gives what is kept of it; it is nil for nothing.
+func withBody[T any](path, action, target string, read func(body []byte) (T, error), detail func(*call, T) any,
+	handle func(*call, T) (answer, error)) route {
+	r := post(path, action, target, func(c *call) (answer, error) {
+		asked, err := read(c.body)
+		if err != nil {
+			return answer{}, err
+		}
+		return handle(c, asked)
+	})
+	r.body = true
+	if detail != nil {
+		r.detail = func(c *call) (any, error) {
+			asked, err := read(c.body)
+			return detail(c, asked), err
+		}
+	}
 	return r
 }
 
@@ -87,8 +102,12 @@ func get(path string, handle func(*call) (answer, error), parameters ...query.Pa
 	return route{method: http.MethodGet, path: prefix + path, query: parameters, handle: handle}
 }
 
-func change(method, path, action, target string, handle func(*call) (answer, error)) route {
-	return route{method: method, path: prefix + path, handle: handle, action: action, target: target}
+func post(path, action, target string, handle func(*call) (answer, error)) route {
+	return route{method: http.MethodPost, path: prefix + path, handle: handle, action: action, target: target}
+}
+
+func remove(path, action, target string, handle func(*call) (answer, error)) route {
+	return route{method: http.MethodDelete, path: prefix + path, handle: handle, action: action, target: target}
 }
 
 func withPage(parameters ...query.Parameter) []query.Parameter {
@@ -137,30 +156,30 @@ func (a *API) readingRoutes() []route {
 // changingRoutes are those of changes, and of the operations that changes begin.
 func (a *API) changingRoutes() []route {
 	return []route{
-		withBody(change(http.MethodPost, "jobs", "submit_job", "job", a.submitJob), nil),
-		change(http.MethodPost, "jobs/{id}/cancel", "cancel_job", "job", a.cancelJob),
-		withBody(change(http.MethodPost, "jobs/{id}/retry", "retry_job", "job", a.retryJob), retryDetail),
-		change(http.MethodDelete, "jobs/{id}", "delete_job", "job", a.deleteJob),
+		withBody("jobs", "submit_job", "job", decode.ClientJob, nil, a.submitJob),
+		post("jobs/{id}/cancel", "cancel_job", "job", a.cancelJob),
+		withBody("jobs/{id}/retry", "retry_job", "job", decode.Override, retryDetail, a.retryJob),
+		remove("jobs/{id}", "delete_job", "job", a.deleteJob),
 		get("bulk", a.listBulks, withPage()...),
 		get("bulk/{id}", ofBulk(a.deps.Bulk.Bulk)),
 		get("bulk/{id}/items", a.listBulkItems, withPage(query.Choice("result", job.BulkResults))...),
-		withBody(change(http.MethodPost, "bulk", "begin_bulk", "bulk", a.beginBulk), bulkDetail),
-		change(http.MethodPost, "bulk/{id}/abort", "abort_bulk", "bulk", ofBulk(a.deps.Bulk.Abort)),
+		withBody("bulk", "begin_bulk", "bulk", readBulk, bulkDetail, a.beginBulk),
+		post("bulk/{id}/abort", "abort_bulk", "bulk", ofBulk(a.deps.Bulk.Abort)),
 		get("schedules", a.listSchedules, withPage(clientQuery)...),
 		get("schedules/{id}", a.getSchedule),
-		change(http.MethodPost, "schedules/{id}/pause", "pause_schedule", "schedule", a.pauseSchedule(true)),
-		change(http.MethodPost, "schedules/{id}/resume", "resume_schedule", "schedule", a.pauseSchedule(false)),
-		change(http.MethodPost, "webhooks/{id}/enable", "enable_webhook", "webhook", a.enableWebhook(true)),
-		change(http.MethodPost, "webhooks/{id}/disable", "disable_webhook", "webhook", a.enableWebhook(false)),
-		change(http.MethodPost, "webhooks/{id}/test", "test_webhook", "webhook", a.testWebhook),
-		change(http.MethodPost, "deliveries/{id}/redeliver", "redeliver", "delivery", a.redeliver),
-		change(http.MethodPost, "clients", "create_client", "client", a.createClient),
-		withBody(change(http.MethodPost, "clients/{id}/keys", "create_key", "client", a.createKey), nil),
-		change(http.MethodDelete, "clients/{id}/keys/{key_id}", "revoke_key", "client", a.revokeKey),
-		withBody(change(http.MethodPost, "clients/{id}/erase", "erase_client", "client", a.eraseClient), erasureDetail),
+		post("schedules/{id}/pause", "pause_schedule", "schedule", a.pauseSchedule(true)),
+		post("schedules/{id}/resume", "resume_schedule", "schedule", a.pauseSchedule(false)),
+		post("webhooks/{id}/enable", "enable_webhook", "webhook", a.enableWebhook(true)),
+		post("webhooks/{id}/disable", "disable_webhook", "webhook", a.enableWebhook(false)),
+		post("webhooks/{id}/test", "test_webhook", "webhook", a.testWebhook),
+		post("deliveries/{id}/redeliver", "redeliver", "delivery", a.redeliver),
+		post("clients", "create_client", "client", a.createClient),
+		withBody("clients/{id}/keys", "create_key", "client", decode.CreateKey, nil, a.createKey),
+		remove("clients/{id}/keys/{key_id}", "revoke_key", "client", a.revokeKey),
+		withBody("clients/{id}/erase", "erase_client", "client", decode.Erasure, erasureDetail, a.eraseClient),
 		get("pauses", a.listPauses),
-		withBody(change(http.MethodPost, "pauses", "pause", "pause", a.pause), pauseDetail),
-		change(http.MethodDelete, "pauses/{id}", "resume", "pause", a.resume),
+		withBody("pauses", "pause", "pause", decode.Pause, pauseDetail, a.pause),
+		remove("pauses/{id}", "resume", "pause", a.resume),
 		get("erasures", a.listErasures, withPage()...),
 		get("erasures/{id}", a.getErasure),
 	}

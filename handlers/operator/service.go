@@ -8,7 +8,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
@@ -98,17 +97,12 @@ func pauseViewOf(p job.Pause) pauseView {
 }
 
 // pauseDetail is what the audit log keeps of the request.
-func pauseDetail(c *call) (any, error) {
-	p, err := decode.Pause(c.body)
-	return map[string]any{"scope": p.Scope, "target": p.Target, "mode": p.Mode, "reason": p.Reason}, err
+func pauseDetail(_ *call, p job.Pause) any {
+	return map[string]any{"scope": p.Scope, "target": p.Target, "mode": p.Mode, "reason": p.Reason}
 }
 
 // pause stops something.
-func (a *API) pause(c *call) (answer, error) {
-	asked, err := decode.Pause(c.body)
-	if err != nil {
-		return answer{}, err
-	}
+func (a *API) pause(c *call, asked job.Pause) (answer, error) {
 	if asked.Scope == job.PauseClient {
 		if _, err := a.deps.Reader.Client(c.Context(), query.IDOf(asked.Target)); err != nil {
 			return answer{}, err
