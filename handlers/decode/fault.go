@@ -23,7 +23,8 @@ func FaultRules(body []byte, operations []string) (Faults, error) {
 	d := newDecoder(body, Limits{})
 	f := Faults{Seed: 1}
 	operations = append(slices.Clip(operations), fault.Delivery)
-	rules := func(d *decoder) { f.Rules = readFaultRules(d, operations) }
+	rules := set(&f.Rules, upTo(fault.MaxRules, fmt.Sprintf("A client may have %d rules at most.", fault.MaxRules),
+		func(d *decoder) fault.Rule { return readFaultRule(d, operations) }))
 	if d.json.PeekKind() == '[' {
 		rules(d)
 		d.end("The body must be one JSON array; something follows it.")
@@ -46,25 +47,8 @@ func Fault(header []byte) (e fault.Effect, err error) {
 	return e, d.result()
 }
 
-func readFaultRules(d *decoder, operations []string) (rules []fault.Rule) {
-	d.array("an array", func(i int) {
-		from := d.json.InputOffset()
-		if i == fault.MaxRules {
-			d.malformed(fmt.Sprintf("A client may have %d rules at most.", fault.MaxRules))
-		}
-		r := readFaultRule(d, operations)
-		if d.json.InputOffset()-from > fault.MaxRuleBytes {
-			d.malformed(fmt.Sprintf("A rule may take %d bytes at most.", fault.MaxRuleBytes))
-		}
-		if i < fault.MaxRules {
-			rules = append(rules, r)
-		}
-	})
-	return rules
-}
-
 func readFaultRule(d *decoder, operations []string) (r fault.Rule) {
-	found, at := d.count(), ""
+	from, found, at := d.json.InputOffset(), d.count(), ""
 	isObject := d.object([]member{
 		{"match", optional, func(d *decoder) { readFaultMatch(d, &r.Match, operations) }},
 		{"effect", required, func(d *decoder) {
@@ -74,6 +58,9 @@ func readFaultRule(d *decoder, operations []string) (r fault.Rule) {
 	})
 	if isObject && d.err == nil && d.count() == found {
 		checkEffect(d, &r.Effect, at, r.Match.Operation)
+	}
+	if d.json.InputOffset()-from > fault.MaxRuleBytes {
+		d.malformed(fmt.Sprintf("A rule may take %d bytes at most.", fault.MaxRuleBytes))
 	}
 	return r
 }
@@ -146,7 +133,7 @@ func lengthUpTo(most time.Duration) value[fault.Duration] {
 const maxHeaderText = 200
 
 func isHeaderText(s string) bool {
-	return s != "" && len(s) <= maxHeaderText && !slices.ContainsFunc([]byte(s), func(b byte) bool { return b < 0x20 || b > 0x7e })
+	return s != "" && len(s) <= maxHeaderText && isASCII(s, ' ')
 }
 
 // checkEffect refuses what contradicts itself, and what is not for the operation.

@@ -31,12 +31,17 @@ const (
 
 // ValidKey reports whether an idempotency key has KeyForm.
 func ValidKey(key string) bool {
-	for i := range len(key) {
-		if key[i] < 0x21 || key[i] > 0x7e {
+	return 0 < len(key) && len(key) <= maxKeyBytes && isASCII(key, '!')
+}
+
+// isASCII reports whether s has printable ASCII only, from a character on.
+func isASCII(s string, from byte) bool {
+	for i := range len(s) {
+		if s[i] < from || s[i] > '~' {
 			return false
 		}
 	}
-	return 0 < len(key) && len(key) <= maxKeyBytes
+	return true
 }
 
 // ValidCorrelation reports whether s is a correlation id.
@@ -92,8 +97,7 @@ func validType(s string) bool {
 func validMedia(s string) bool {
 	const most = 127
 	media, _, err := mime.ParseMediaType(s)
-	isASCII := !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
-	return err == nil && len(s) <= most && isASCII && strings.Count(media, "/") == 1 && !strings.HasPrefix(media, "/") &&
+	return err == nil && len(s) <= most && isASCII(s, ' ') && strings.Count(media, "/") == 1 && !strings.HasPrefix(media, "/") &&
 		!strings.HasSuffix(media, "/") && !strings.Contains(media, "*")
 }
 

@@ -78,12 +78,7 @@ func (s *submission) complete(d *decoder) {
 	}
 }
 
-var readType = parsed(func(d *decoder, text string) (job.Type, string) {
-	if t := job.Type(text); t.Valid() {
-		return t, ""
-	}
-	return "", noSuch(d, "type", text, job.Types, "The type must be "+OneOf(job.Types)+".")
-})
+var readType = oneOf("type", job.Types, "The type must be "+OneOf(job.Types)+".")
 
 var readKind = parsed(func(d *decoder, text string) (job.Kind, string) {
 	if k := job.Kind(text); k.Valid() || d.limits.TestBed && k == job.Custom {

@@ -61,16 +61,10 @@ func count(all ...bool) (n int) {
 
 // Fixtures reads the body of a request for jobs in given states.
 func Fixtures(body []byte) (wanted []testbed.Fixture, err error) {
+	jobs := upTo(testbed.MaxFixtures, fmt.Sprintf("One request may ask for %d jobs at most.", testbed.MaxFixtures), readFixture)
 	d := readBody(body, []member{{"jobs", required, func(d *decoder) {
-		_, ok := d.array("an array", func(i int) {
-			if i == testbed.MaxFixtures {
-				d.malformed(fmt.Sprintf("One request may ask for %d jobs at most.", testbed.MaxFixtures))
-			}
-			if f := readFixture(d); i < testbed.MaxFixtures {
-				wanted = append(wanted, f)
-			}
-		})
-		if ok && len(wanted) == 0 && d.err == nil {
+		var ok bool
+		if wanted, ok = jobs(d); ok && len(wanted) == 0 && d.err == nil {
 			d.invalid("At least one job is needed.")
 		}
 	}}})

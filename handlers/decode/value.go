@@ -108,11 +108,16 @@ func word(valid func(string) bool, detail string) value[string] {
 
 // choice is for strings that must be one of the values.
 func choice[T ~string](what string, values []T) value[T] {
+	return oneOf(what, values, "It must be "+OneOf(values)+".")
+}
+
+// oneOf is a choice; allowed is a sentence about what it may be.
+func oneOf[T ~string](what string, values []T, allowed string) value[T] {
 	return parsed(func(d *decoder, text string) (T, string) {
 		if slices.Contains(values, T(text)) {
 			return T(text), ""
 		}
-		return "", noSuch(d, what, text, values, "It must be "+OneOf(values)+".")
+		return "", noSuch(d, what, text, values, allowed)
 	})
 }
 
@@ -240,6 +245,21 @@ func (d *decoder) array(want string, item func(i int)) (length int, ok bool) {
 	}
 	d.token()
 	return length, true
+}
+
+// upTo is for arrays of at most so many objects, wherever one is too many.
+func upTo[T any](most int, tooMany string, item func(*decoder) T) value[[]T] {
+	return func(d *decoder) (all []T, ok bool) {
+		_, ok = d.array("an array", func(i int) {
+			if i == most {
+				d.malformed(tooMany)
+			}
+			if v := item(d); i < most {
+				all = append(all, v)
+			}
+		})
+		return all, ok
+	}
 }
 
 // readPayload reads JSON of the client's own, and gives a copy of it as sent.

@@ -92,10 +92,5 @@ func checkDescription(text string) string {
 	return unless(n <= maxDescriptionRunes, fmt.Sprintf("The description may have at most %d characters and has %d.", maxDescriptionRunes, n))
 }
 
-var readContentMode = parsed(func(d *decoder, text string) (job.ContentMode, string) {
-	if mode := job.ContentMode(text); mode.Valid() {
-		return mode, ""
-	}
-	modes := []job.ContentMode{job.ContentBinary, job.ContentStructured}
-	return "", noSuch(d, "content mode", text, modes, "It must be "+string(job.ContentBinary)+" or "+string(job.ContentStructured)+".")
-})
+var readContentMode = oneOf("content mode", []job.ContentMode{job.ContentBinary, job.ContentStructured},
+	"It must be "+string(job.ContentBinary)+" or "+string(job.ContentStructured)+".")
