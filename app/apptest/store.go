@@ -33,7 +33,7 @@ type Row struct {
 	Worker   job.ID
 	Expiries int
 	Dispatch int
-	Locked   bool // by somebody else: maintenance skips it
+	Locked   bool // by another transaction: maintenance skips it
 	History  []job.State
 	Ends     []job.Finish // that were accepted
 	Emitted  []job.Emission

@@ -106,10 +106,10 @@ func (NoLocals) Check(url string) string {
 // Percent is progress without a phase.
 func Percent(n int) *job.Progress { return &job.Progress{Percentage: n} }
 
-// Event is what tells of a step of a job.
+// Event is the notification of a step of a job.
 func Event(t job.Task) job.Notification { return job.Notification{ClientID: ClientA, JobID: t.JobID} }
 
-// End is what tells of the end of an attempt.
+// End is the notification of the end of an attempt.
 func End(t job.Task) job.Notification {
 	return job.Notification{ClientID: ClientA, JobID: t.JobID, Attempt: t.Attempt, Ended: true}
 }

@@ -48,7 +48,7 @@ func NewWorld(t testing.TB) *World {
 	return w
 }
 
-// requireSoundLines asserts of all lines that tell of trouble that they say what it was about and what went wrong (section 16).
+// requireSoundLines asserts of all lines about failures that they have an action and an error code (section 16).
 func (w *World) requireSoundLines() {
 	for line := range strings.Lines(w.Log.String()) {
 		if !strings.Contains(line, `"level":"INFO"`) {

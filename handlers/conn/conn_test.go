@@ -38,7 +38,7 @@ func TestClientAddress(t *testing.T) {
 	} {
 		require.Equal(t, test.want, proxies.Client(netip.MustParseAddr(test.remote), test.forwarded...).String(), test.name)
 	}
-	require.Equal(t, "10.0.0.1", Proxies(nil).Client(netip.MustParseAddr("10.0.0.1"), "203.0.113.1").String(), "nobody is trusted unasked")
+	require.Equal(t, "10.0.0.1", Proxies(nil).Client(netip.MustParseAddr("10.0.0.1"), "203.0.113.1").String(), "no proxy is trusted by default")
 }
 
 func TestSource(t *testing.T) {
@@ -188,7 +188,7 @@ func TestTheOldestIdleConnectionMakesRoom(t *testing.T) {
 	fifth.Begin()
 	refused := b.dial()
 	go func() { _, _ = b.Accept() }()
-	b.requireClosed(refused) // nobody is idle
+	b.requireClosed(refused) // none is idle
 	require.NoError(t, third.Close())
 	require.Error(t, third.Close(), "closed, and counted once")
 	b.mu.Lock()

@@ -241,10 +241,10 @@ func (l *Listener) closeSilent() {
 // leave takes a connection out of the list that it is in, if any.
 func (c *Conn) leave() {
 	if c.in != nil {
-		c.in.Remove(c.place)
+		c.in.Remove(c.element)
 		c.in = nil
 	}
 }
 
 // enter adds a connection at the end of a list of idle ones.
-func (c *Conn) enter(idle *list.List) { c.in, c.place = idle, idle.PushBack(c) }
+func (c *Conn) enter(idle *list.List) { c.in, c.element = idle, idle.PushBack(c) }

@@ -39,7 +39,7 @@ func TestDecodeBatchRefusesAll(t *testing.T) {
 	} {
 		for body, at := range bodies {
 			_, err := Batch([]byte(body), "", limits)
-			require.Equal(t, at, told(t, code, err, true, nil), "%.200q", body)
+			require.Equal(t, at, refusedAt(t, code, err, true, nil), "%.200q", body)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestDecodeBatchRefusesItems(t *testing.T) {
 			require.Equal(t, malformed, got.Request.Malformed, item)
 			if malformed || at != "" {
 				code := map[bool]job.Code{true: job.CodeMalformed, false: job.CodeValidationFailed}[malformed]
-				require.Equal(t, at, told(t, code, nil, malformed, got.Request.Violations), item)
+				require.Equal(t, at, refusedAt(t, code, nil, malformed, got.Request.Violations), item)
 			} else {
 				require.Empty(t, got.Request.Violations, item)
 			}
@@ -138,11 +138,11 @@ func TestBadWebhooks(t *testing.T) {
 	for code, bodies := range badWebhooks {
 		for body, at := range bodies {
 			r, err := Webhook([]byte(body), "")
-			require.Equal(t, at, told(t, code, err, r.Malformed, r.Violations), "%.200q", body)
+			require.Equal(t, at, refusedAt(t, code, err, r.Malformed, r.Violations), "%.200q", body)
 		}
 	}
 	r, err := Webhook([]byte(hook(`,"idempotency_key":"a"`)), "b")
-	require.Equal(t, "/idempotency_key", told(t, job.CodeValidationFailed, err, r.Malformed, r.Violations))
+	require.Equal(t, "/idempotency_key", refusedAt(t, job.CodeValidationFailed, err, r.Malformed, r.Violations))
 }
 
 func TestGoodWebhooks(t *testing.T) {

@@ -77,8 +77,8 @@ func newDecoder(body []byte, limits Limits) *decoder {
 	return d
 }
 
-// reset begins anew with another body. What was found in the one before stays
-// with whoever took it.
+// reset begins anew with another body. It does not change what was found in the
+// one before.
 func (d *decoder) reset(body []byte, limits Limits) {
 	d.input = *bytes.NewBuffer(body)
 	d.json.Reset(&d.input)

@@ -53,7 +53,7 @@ func TestPointersAreThoseOfTheParser(t *testing.T) {
 	require.ErrorIs(t, d.err, io.EOF)
 }
 
-// However much is wrong, only so much is told of it; the rest is counted.
+// However much is wrong, a limited number of violations is listed; the rest is counted.
 func TestDecodeBoundsItsComplaints(t *testing.T) {
 	t.Parallel()
 	unknown := func(n int) string {
@@ -102,7 +102,7 @@ func TestDecodeBoundsMembers(t *testing.T) {
 		execute(`"unknown":` + many(60_000, "1")):                              "/unknown/49999",
 	} {
 		r, err := Job([]byte(body), "k", limits)
-		all := strings.Fields(told(t, job.CodeMalformed, err, r.Malformed, r.Violations))
+		all := strings.Fields(refusedAt(t, job.CodeMalformed, err, r.Malformed, r.Violations))
 		require.Equal(t, at, all[len(all)-1], "%.100s", body)
 	}
 	for _, body := range []string{execute(`"params":` + object(4000)), param(many(12, object(4000))), param(many(50_000, "1"))} {

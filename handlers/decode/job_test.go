@@ -95,8 +95,8 @@ var badBodies = map[job.Code]map[string]string{
 	},
 }
 
-// told gives the pointers of what a decoder refuses with a code: by an error, or by the violations of a request.
-func told(t *testing.T, code job.Code, err error, malformed bool, violations []job.Violation) string {
+// refusedAt gives the pointers of what a decoder refuses with a code: by an error, or by the violations of a request.
+func refusedAt(t *testing.T, code job.Code, err error, malformed bool, violations []job.Violation) string {
 	t.Helper()
 	refusal := job.Request{Malformed: malformed}.Refusal(violations)
 	if err != nil {
@@ -117,7 +117,7 @@ func TestDecodeRefuses(t *testing.T) {
 	for code, bodies := range badBodies {
 		for body, at := range bodies {
 			r, err := Job([]byte(body), "", limits)
-			require.Equal(t, at, told(t, code, err, r.Malformed, r.Violations), "%.200q", body)
+			require.Equal(t, at, refusedAt(t, code, err, r.Malformed, r.Violations), "%.200q", body)
 		}
 	}
 }
@@ -266,11 +266,11 @@ func TestFormAndValuesAreToldTogether(t *testing.T) {
 		for body, at := range bodies {
 			r, err := Job([]byte(body), "", limits)
 			require.NoError(t, err, body)
-			require.Equal(t, at, told(t, code, nil, r.Malformed, catalogue.Check(r)), body)
+			require.Equal(t, at, refusedAt(t, code, nil, r.Malformed, catalogue.Check(r)), body)
 		}
 	}
 	_, err := Job([]byte(`{"type":"DEFERRED","colour":1`), "", limits)
-	require.Equal(t, "/colour ", told(t, job.CodeMalformed, err, true, nil), "of what was not read to its end only the form is judged")
+	require.Equal(t, "/colour ", refusedAt(t, job.CodeMalformed, err, true, nil), "of what was not read to its end only the form is judged")
 }
 
 // TestViolationsSayWhatIsAllowed, and not only that something is not.

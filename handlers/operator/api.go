@@ -44,7 +44,7 @@ type ProgressReader interface {
 	Progress(ctx context.Context, id job.ID, attempt int) *job.Progress
 }
 
-// Limits are what the use of clients and of the service is told against; 0 for no limit.
+// Limits are shown beside what clients and the service use of them; 0 for no limit.
 type Limits struct {
 	ClientRunning, ClientActive, Window int
 }

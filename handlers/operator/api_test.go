@@ -53,7 +53,7 @@ func (o operation) body() string {
 	return ""
 }
 
-// Every operation of the document is there for operators, and for nobody else; those that only read change nothing, and
+// Every operation of the document is there for operators only; those that only read change nothing, and
 // every change is in the audit log as the one it is, whose filter knows it.
 func TestAccess(t *testing.T) {
 	t.Parallel()
@@ -135,7 +135,7 @@ func TestAuditComesFirst(t *testing.T) {
 	require.Empty(t, w.store.done)
 }
 
-// Errors of storage and of the program tell nothing of themselves. What became of a use case that panics is not known.
+// Answers do not show errors of storage and of the program. What became of a use case that panics is not known.
 func TestErrorsAreHidden(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -67,7 +67,7 @@ func (a *API) createClient(c *call) (answer, error) {
 type keyView struct {
 	KeyID     string    `json:"key_id"`
 	Scope     job.Scope `json:"scope"`
-	APIKey    *string   `json:"api_key"` // null if there was such a key, whose secret nobody knows
+	APIKey    *string   `json:"api_key"` // null if there was such a key, whose secret is not kept
 	ExpiresAt job.Time  `json:"expires_at"`
 }
 
@@ -75,8 +75,8 @@ func keyViewOf(k job.IssuedKey) keyView {
 	return keyView{k.ID, k.Scope, view.OrNull(k.Secret), job.Time(k.ExpiresAt)}
 }
 
-// createKey makes a key beside those that the client has; with rotate it replaces the one that may do all. The secret is told
-// this once.
+// createKey makes a key beside those that the client has; with rotate it replaces the one that may do all. The secret is in
+// this answer only.
 func (a *API) createKey(c *call, asked decode.Key) (answer, error) {
 	return render(http.StatusCreated, keyViewOf)(a.deps.Clients.CreateKey(c.Context(), c.caller(), c.subject, asked.Rotate, asked.Scope))
 }

@@ -43,7 +43,7 @@ func TestConditionsOnChanges(t *testing.T) {
 	}
 }
 
-// What is not there is told as ever, whatever the condition.
+// What is not there is not found, whatever the condition.
 func TestConditionsOnWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

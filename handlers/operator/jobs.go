@@ -162,7 +162,7 @@ func pointInto(member string, violations []job.Violation) []job.Violation {
 	return moved
 }
 
-// getResult answers with the body that a job produced, to be saved. Its type is not told, which clients choose: of this origin
+// getResult answers with the body that a job produced, to be saved. Its type, which clients choose, is not sent: of this origin
 // nothing of theirs is shown as a page or runs as a script.
 func (a *API) getResult(c *call) (answer, error) {
 	result, err := owned(c, a.deps.Jobs.Result)

@@ -11,28 +11,28 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Marker tells whether something has happened: its mark is another one then.
+// Marker gives a mark that changes whenever something has happened.
 type Marker interface {
 	Mark(ctx context.Context) (string, error)
 }
 
 const (
 	maxLive    = 100              // streams of one process
-	markEvery  = time.Second      // while somebody listens, and no less than markRest times what it takes
+	markEvery  = time.Second      // while there are listeners, and no less than markRest times what it takes
 	markRest   = 20               // 5 % of a connection
-	beatEvery  = 15 * time.Second // so that who listens notices a connection that is gone
+	beatEvery  = 15 * time.Second // so that a listener notices a connection that is gone
 	writeLimit = 10 * time.Second
 )
 
-// live tells those who listen that something has happened: it asks storage once for all of them, and not at all while
-// there are none. What happened they ask for themselves, and each page asks for what it shows.
+// live notifies listeners that something has happened: it asks storage once for all of them, and not at all while
+// there are none. Each page then reads what it shows.
 type live struct {
 	marker Marker
 	log    *slog.Logger
 
 	mu        sync.Mutex
 	listeners map[chan struct{}]bool
-	end       context.CancelFunc // of the loop; nil while nobody listens
+	end       context.CancelFunc // of the loop; nil while there are no listeners
 	closed    chan struct{}
 }
 
@@ -90,10 +90,10 @@ func (l *live) run(ctx context.Context) {
 			return
 		case err != nil:
 			if !failed {
-				l.log.WarnContext(ctx, "operators' pages are not told of changes", "action", "live", "error_message", err.Error())
+				l.log.WarnContext(ctx, "operators' pages are not notified of changes", "action", "live", "error_message", err.Error())
 			}
 		case mark != last:
-			l.tell()
+			l.notify()
 			last = mark
 		}
 		failed = err != nil
@@ -105,7 +105,7 @@ func (l *live) run(ctx context.Context) {
 	}
 }
 
-func (l *live) tell() {
+func (l *live) notify() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for changed := range l.listeners {
@@ -116,7 +116,7 @@ func (l *live) tell() {
 	}
 }
 
-// stream answers with events until the listener leaves or the process stops: changed, without data that anybody needs.
+// stream answers with events until the listener leaves or the process stops: changed, with empty data.
 func (a *API) stream(w http.ResponseWriter, c *call) error {
 	changed, leave, err := a.live.listen()
 	if err != nil {

@@ -36,7 +36,7 @@ func (w *world) stream(server *httptest.Server) <-chan string {
 	return lines
 }
 
-// Who listens is told that something has happened, until the process stops.
+// Listeners are notified that something has happened, until the process stops.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -26,7 +26,7 @@ func (m *marker) Mark(context.Context) (string, error) {
 	return "", errors.New("away")
 }
 
-// Everybody who listens is told that something has happened. Storage is asked for all of them together, once a second,
+// Every listener is notified that something has happened. Storage is asked for all of them together, once a second,
 // and not at all while there are none.
 func TestStorageIsAskedForAllWhoListen(t *testing.T) {
 	t.Parallel()
@@ -45,12 +45,12 @@ func TestStorageIsAskedForAllWhoListen(t *testing.T) {
 			case <-two:
 			}
 		}
-		for i, told := range []int{1, 0, 1, 0, 1} {
+		for i, notified := range []int{1, 0, 1, 0, 1} {
 			m.text.Store([]string{"2", "2", "3", "", "4"}[i])
 			time.Sleep(10 * time.Second)
 			require.EqualValues(t, 10*(i+1)+1, m.asked.Load())
-			require.Equal(t, []int{told, told}, []int{len(one), len(two)}, i)
-			for range told {
+			require.Equal(t, []int{notified, notified}, []int{len(one), len(two)}, i)
+			for range notified {
 				<-one
 				<-two
 			}
@@ -59,6 +59,6 @@ func TestStorageIsAskedForAllWhoListen(t *testing.T) {
 		leaveTwo()
 		before := m.asked.Load()
 		time.Sleep(time.Minute)
-		require.Equal(t, before, m.asked.Load(), "nobody listens, and nobody asks")
+		require.Equal(t, before, m.asked.Load(), "no listener, no question")
 	})
 }

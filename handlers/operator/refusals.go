@@ -29,7 +29,7 @@ func refused(r *operators.Refusal) error {
 	return &job.Error{Code: code, Detail: r.Detail, RetryAfter: r.RetryAfter}
 }
 
-// refusalOf is what is told of an error: what is not a *job.Error shows nothing of itself.
+// refusalOf gives what is shown of an error: of what is not a *job.Error nothing is.
 func refusalOf(c *call, err error) *job.Error {
 	known, _ := errors.AsType[*job.Error](err)
 	switch {
@@ -59,7 +59,7 @@ func (a *API) logFailure(c *call, err error) {
 // sendProblem is the only way from an error to an answer.
 func (a *API) sendProblem(w http.ResponseWriter, c *call, err error) {
 	p := c.problemOf(err)
-	if p.Status >= http.StatusInternalServerError && p.Status != http.StatusNotImplemented { // anybody may name a method that there is not
+	if p.Status >= http.StatusInternalServerError && p.Status != http.StatusNotImplemented { // any caller may name a method that there is not
 		a.logFailure(c, err)
 	}
 	switch p.Status {

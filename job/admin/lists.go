@@ -29,7 +29,7 @@ type Page[T any] struct {
 	Next job.ID // where to go on; zero at the end
 }
 
-// Bounded is a list that is told as far as it was looked at.
+// Bounded is a list as far as it was read.
 type Bounded[T any] struct {
 	Data []T  `json:"data"`
 	More bool `json:"more"`

@@ -48,7 +48,7 @@ type report struct {
 	FinishedAt time.Time
 }
 
-// Violations reads the whole database as of one moment and tells, a sentence each, which invariants its rows break, whatever
+// Violations reads the whole database as of one moment and gives, a sentence each, the invariants that its rows break, whatever
 // happened before. Each begins with INVARIANT, by which a run of all tests knows that nothing may be tried again.
 func Violations(ctx context.Context, db *pgxpool.Pool) (jobs map[string]*Job, wrong []string, err error) {
 	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-// Tests that run at the same time have databases of their own, which go with them, whoever is connected.
+// Tests that run at the same time have databases of their own, which are dropped with them, connected or not.
 func TestEachTestHasADatabase(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 8)

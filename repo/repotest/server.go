@@ -23,8 +23,8 @@ var unsafeButQuick = map[string]string{
 	"checkpoint_timeout": "1h", "max_wal_size": "4GB", "autovacuum": "off",
 }
 
-// server is the server of a test binary. Its database "forgerun" is the template: a database that somebody is connected to
-// cannot be copied, so nobody is once it has its schema.
+// server is the server of a test binary. Its database "forgerun" is the template: a database with connections
+// cannot be copied, so there are none once it has its schema.
 type server struct {
 	open bool // Main is in charge of it
 

@@ -37,7 +37,7 @@ var shared *stack.Redis
 
 var lastDB, lastID atomic.Int64
 
-// Main runs a package's tests and checks that all together left no goroutine behind.
+// Main runs a package's tests and checks that no goroutine is left.
 func Main(m *testing.M) int {
 	flag.Parse()
 	if !testing.Short() {
@@ -55,7 +55,7 @@ func Main(m *testing.M) int {
 	}
 	for deadline := time.Now().Add(Within); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			fmt.Fprintln(os.Stderr, "goroutines were left behind:")
+			fmt.Fprintln(os.Stderr, "goroutines are left:")
 			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 			return 1
 		}
