@@ -1,8 +1,7 @@
 package docs
 
 import (
-	"bytes"
-	_ "embed" // the template, style and script
+	_ "embed" // the style and script
 	"html/template"
 	"regexp"
 	"strings"
@@ -11,29 +10,13 @@ import (
 )
 
 var (
-	//go:embed page.html
-	pageText string
 	//go:embed page.css
 	pageStyle string
 	//go:embed page.js
 	pageScript string
 )
 
-var pageTemplate = template.Must(template.New("docs").Funcs(template.FuncMap{
-	"paragraphs": paragraphs,
-	"anchor":     func(name string) string { return strings.ReplaceAll(name, " ", "-") },
-}).Parse(pageText))
-
-// renderDocs cannot fail: the template is the program's own, and a test renders it.
-func renderDocs(publicURL string) []byte {
-	var out bytes.Buffer
-	if err := pageTemplate.Execute(&out, page{read(OpenAPI), publicURL}); err != nil {
-		panic(err)
-	}
-	return out.Bytes()
-}
-
-// page is the document as the template sees it.
+// page is the document as the template page.html sees it.
 type page struct {
 	node
 	Base string // of the addresses

@@ -2,22 +2,25 @@ package docs
 
 import (
 	"bytes"
-	_ "embed" // the templates and the style
+	"embed"
 	"html/template"
+	"strings"
 
 	"github.com/forgerun/forgerun/job"
 )
 
 var (
-	//go:embed pages.html
-	pagesText string
+	//go:embed *.html
+	pages embed.FS
 	//go:embed base.css
 	baseStyle string
 )
 
-var pagesTemplates = template.Must(template.New("").Funcs(template.FuncMap{
-	"style": func() template.CSS { return template.CSS(baseStyle) }, //nolint:gosec // the program's own
-}).Parse(pagesText))
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"style":      func() template.CSS { return template.CSS(baseStyle) }, //nolint:gosec // the program's own
+	"paragraphs": paragraphs,
+	"anchor":     func(name string) string { return strings.ReplaceAll(name, " ", "-") },
+}).ParseFS(pages, "*.html"))
 
 // Relation gives the page that a link relation of the API's own points to.
 func Relation(name string) (page []byte, ok bool) {
@@ -135,7 +138,7 @@ func problemEntries() []entry {
 // renders every page.
 func renderPage(name string, data any) []byte {
 	var page bytes.Buffer
-	if err := pagesTemplates.ExecuteTemplate(&page, name, data); err != nil {
+	if err := templates.ExecuteTemplate(&page, name, data); err != nil {
 		panic(err)
 	}
 	return page.Bytes()

@@ -23,7 +23,7 @@ type Site struct {
 func NewSite(publicURL string) *Site {
 	return &Site{
 		publicURL: publicURL,
-		docs:      sync.OnceValue(func() []byte { return renderDocs(publicURL) }),
+		docs:      sync.OnceValue(func() []byte { return renderPage("page.html", page{read(OpenAPI), publicURL}) }),
 		problems:  sync.OnceValue(func() map[string][]byte { return problemPages(publicURL) }),
 	}
 }
