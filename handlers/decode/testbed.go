@@ -96,10 +96,9 @@ func readFixture(d *decoder) testbed.Fixture {
 // planned makes a reader of a part of a behavior that keeps its text too.
 func planned[T any](to *T, text *json.RawMessage, read value[T]) func(*decoder) {
 	return func(d *decoder) {
-		at := d.pointer()
-		if *text = d.tree(); d.err == nil {
-			d.inside(*text, at, set(to, read))
-		}
+		from := d.json.InputOffset()
+		set(to, read)(d)
+		*text = d.sentSince(from)
 	}
 }
 

@@ -66,25 +66,6 @@ func TestConditionsOnReads(t *testing.T) {
 	}
 }
 
-// A method that a resource lacks is answered with those that it has, and one that HTTP does not define with 501.
-func TestMethodsAreNamed(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for path, allow := range map[string]string{"/admin/v1/jobs": "GET, HEAD, POST", "/admin/v1/jobs/count": "GET, HEAD",
-		"/admin/v1/jobs/" + anID.String(): "GET, HEAD, DELETE", "/admin/v1/bulk/" + anID.String() + "/abort": "POST"} {
-		r := w.send(changeToken, "PUT", path, "")
-		require.Equal(t, 405, r.StatusCode)
-		require.ElementsMatch(t, strings.Split(allow, ", "), strings.Split(r.Header.Get("Allow"), ", "), path)
-		for _, method := range []string{"BREW", "get"} {
-			r := w.send(changeToken, method, path, "")
-			require.Equal(t, 501, r.StatusCode, path)
-			require.Contains(t, r.text, `"code":"RFA_REQUEST_METHOD_NOT_ALLOWED"`)
-			require.Empty(t, r.Header.Get("Allow"))
-		}
-	}
-	require.Equal(t, 200, w.get("/admin/v1/jobs/"+strings.ReplaceAll(anID.String(), "-", "%2D")).StatusCode)
-}
-
 // finer are the values of which a sentence of the document says more than their schemas can.
 var finer = regexp.MustCompile(`^cursor$|^/(job|target|confirm)$|^/filter/all$`)
 
