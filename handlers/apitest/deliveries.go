@@ -63,7 +63,8 @@ func (d *Document) VerifyDelivery(h http.Header, body []byte) error {
 			return fmt.Errorf("the header %s comes twice", name)
 		}
 	}
-	wrong = append(wrong, checkHeaders(headers, h), checkBody(post.in("requestBody", "content"), http.MethodPost, &http.Response{Header: h}, body))
+	content := post.in("requestBody", "content")
+	wrong = append(wrong, checkHeaders(headers, h), checkBody(content, http.MethodPost, &http.Response{Header: h}, body))
 	return errors.Join(wrong...)
 }
 

@@ -31,6 +31,9 @@ func (d *Document) VerifyFrame(escapedPath, id, event, data string) error {
 		}
 		wrong := payload.validate(value)
 		for _, trait := range message.in("traits").members() {
+			if trait.in("headers").value == nil {
+				return fmt.Errorf("a trait of %s has no headers", event)
+			}
 			wrong = errors.Join(wrong, trait.in("headers").validate(fields))
 		}
 		return wrong

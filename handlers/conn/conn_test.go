@@ -38,7 +38,7 @@ func TestClientAddress(t *testing.T) {
 	} {
 		require.Equal(t, test.want, proxies.Client(netip.MustParseAddr(test.remote), test.forwarded...).String(), test.name)
 	}
-	require.Equal(t, "10.0.0.1", Proxies(nil).Client(netip.MustParseAddr("10.0.0.1"), "203.0.113.1").String(), "no proxy is trusted by default")
+	require.Equal(t, "10.0.0.1", Proxies(nil).Client(netip.MustParseAddr("10.0.0.1"), "203.0.113.1").String(), "none is trusted by default")
 }
 
 func TestSource(t *testing.T) {

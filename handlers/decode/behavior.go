@@ -58,30 +58,40 @@ const ignored = "The work kind ignores this: it is stored and shown with the job
 
 // Values of a behavior and what is in it, made once.
 var (
+	readSeed        = pointer(integer[int64](0, job.MaxBehaviorSeed))
+	readSteps       = integer(1, job.MaxBehaviorSteps)
 	readShare       = number(func(n float64) bool { return 0 <= n && n <= 1 }, "This must be a number from 0 to 1.")
+	readMemory      = integer(0, job.MaxBehaviorMemory)
+	readIO          = integer(0, job.MaxBehaviorIO)
 	readFailures    = list(job.MaxPlannedFailures, "failures", readFailure)
 	readEmitted     = list(job.MaxPlannedEvents, "events", readPlannedEvent)
 	readAttempts    = list(job.MaxPlannedAttempt, "attempts", integer(1, job.MaxPlannedAttempt))
+	readAfter       = pointer(readDuration)
 	readLine        = word(validLine, fmt.Sprintf("This must be a line of 1 to %d characters.", job.MaxPlannedText))
 	readProblemType = word(validType, "This must be a URI, such as https://example.com/problems/out-of-stock.")
+	readStatus      = integer(400, 599)
+	readRetryable   = pointer(readBool)
+	readRetryAfter  = integer(1, job.MaxPlannedRetryAfter)
 	readStage       = choice("stage", names(job.Stages, func(s job.StageSpec) job.Stage { return s.Stage }))
 	readMediaType   = word(validMedia, "This must be a media type of at most 127 characters, such as text/plain; charset=utf-8.")
+	readResultSize  = pointer(integer(1, job.MaxResultBytes))
+	readResultBody  = pointer(checked(checkResultBody))
 )
 
 // readBehavior reads what a CUSTOM job does.
 func readBehavior(d *decoder) (b job.Behavior, ok bool) {
 	ok = d.object([]member{
-		{"seed", optional, set(&b.Seed, pointer(integer[int64](0, job.MaxBehaviorSeed)))},
+		{"seed", optional, set(&b.Seed, readSeed)},
 		{"duration", optional, set(&b.Duration, readDuration)},
 		{"jitter", optional, set(&b.Jitter, readDuration)},
 		{"begin_at", optional, set(&b.BeginAt, readShare)},
-		{"steps", optional, set(&b.Steps, integer(1, job.MaxBehaviorSteps))},
+		{"steps", optional, set(&b.Steps, readSteps)},
 		{"failures", optional, set(&b.Failures, readFailures)},
 		{"result", optional, set(&b.Result, readResult)},
 		{"emit", optional, set(&b.Emit, readEmitted)},
 		{"cpu", optional, set(&b.CPU, readShare)},
-		{"memory_bytes", optional, set(&b.MemoryBytes, integer(0, job.MaxBehaviorMemory))},
-		{"io_bytes", optional, set(&b.IOBytes, integer(0, job.MaxBehaviorIO))},
+		{"memory_bytes", optional, set(&b.MemoryBytes, readMemory)},
+		{"io_bytes", optional, set(&b.IOBytes, readIO)},
 	})
 	return b, ok
 }
@@ -94,7 +104,7 @@ func readFailure(d *decoder) (f job.PlannedFailure, ok bool) {
 			f.Attempts, _ = readAttempts(d)
 			wrong = d.count() > found
 		}},
-		{"after", optional, set(&f.After, pointer(readDuration))},
+		{"after", optional, set(&f.After, readAfter)},
 		{"problem", optional, set(&f.Problem, readProblem)},
 	})
 	if ok && len(f.Attempts) == 0 && !wrong && d.err == nil {
@@ -111,8 +121,8 @@ func readPlannedEvent(d *decoder) (e job.PlannedEvent, ok bool) {
 func readResult(d *decoder) (r job.PlannedResult, ok bool) {
 	ok = d.object([]member{
 		{"media_type", optional, set(&r.MediaType, readMediaType)},
-		{"size", optional, set(&r.Size, pointer(integer(1, job.MaxResultBytes)))},
-		{"body", optional, set(&r.Body, pointer(checked(checkResultBody)))},
+		{"size", optional, set(&r.Size, readResultSize)},
+		{"body", optional, set(&r.Body, readResultBody)},
 	})
 	if r.Size != nil && r.Body != nil {
 		d.malformed("A result has a size or a body, not both.")
@@ -142,11 +152,11 @@ func readProblem(d *decoder) (p job.PlannedProblem, ok bool) {
 	ok = d.objectOr([]member{
 		{"type", optional, set(&p.Type, readProblemType)},
 		{"title", optional, set(&p.Title, readLine)},
-		{"status", optional, set(&p.Status, integer(400, 599))},
+		{"status", optional, set(&p.Status, readStatus)},
 		{"detail", optional, set(&p.Detail, readLine)},
 		{"code", optional, set(&p.Code, readFailureCode)},
-		{"retryable", optional, set(&p.Retryable, pointer(readBool))},
-		{"retryAfter", optional, set(&p.RetryAfter, integer(1, job.MaxPlannedRetryAfter))},
+		{"retryable", optional, set(&p.Retryable, readRetryable)},
+		{"retryAfter", optional, set(&p.RetryAfter, readRetryAfter)},
 		{"stage", optional, set(&p.Stage, readStage)},
 	}, func(name string) { more.read(d, name) })
 	p.Extensions = more.object(d)
