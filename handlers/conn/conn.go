@@ -38,7 +38,7 @@ type Conn struct {
 	source    netip.Addr // not valid if connections of its address are not counted
 	forgotten bool
 	in        *list.List    // of idle connections; nil: a request is under way
-	place     *list.Element // in it
+	element   *list.Element // in it
 }
 
 // Begin says that a request is under way: the connection is not closed to make
