@@ -67,8 +67,8 @@ func (s *Webhooks) checkURL(url string) []job.Violation {
 	switch {
 	case url == "":
 		wrong = "A webhook needs the URL that its events are sent to."
-	case s.targets != nil:
-		wrong = s.targets.Check(url)
+	case s.deps.Targets != nil:
+		wrong = s.deps.Targets.Check(url)
 	}
 	if wrong == "" {
 		return nil
