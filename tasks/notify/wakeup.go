@@ -29,7 +29,7 @@ type WakeUps struct{ *Sender[struct{}] }
 // NewWakeUps makes the sender of one message to a queue's consumers. It ignores failures: consumers look by themselves, too.
 func NewWakeUps(r *redisconn.Redis, queue, message string) WakeUps {
 	return WakeUps{NewSender(SenderConfig[struct{}]{
-		Buffer: 1, Batch: 2, Workers: 1, Pause: wakeUpPause, // never a full batch: there is always a pause
+		Buffer: 1, Batch: 2, Pause: wakeUpPause, // never a full batch: there is always a pause
 		Send: func(ctx context.Context, _ []struct{}) error {
 			ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 			defer cancel()

@@ -38,7 +38,7 @@ func (q *Queue) DropDeliveries(endpoint job.ID) {
 
 func (q *Queue) newAttempts() *notify.Sender[*shown] {
 	return notify.NewSender(notify.SenderConfig[*shown]{
-		Buffer: maxAttempts, Batch: attemptBatch, Workers: 1, Pause: attemptRest, Send: q.sendAttempts,
+		Buffer: maxAttempts, Batch: attemptBatch, Pause: attemptRest, Send: q.sendAttempts,
 		Circuit: redisconn.NewCircuit("showing deliveries", q.redis.Log, nil),
 	})
 }

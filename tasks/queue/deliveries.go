@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strconv"
@@ -13,15 +14,15 @@ import (
 )
 
 const (
-	wakeUpRest    = 5 * time.Millisecond // of a client after it was woken: what happens meanwhile wakes it once more
-	maxWoken      = 65536                // clients that may wait or rest
+	wakeUpRest    = 5 * time.Millisecond // after clients were woken: what happens meanwhile wakes each once more
+	maxWoken      = 65536                // wake-ups that may wait
 	deliveryNames = 3                    // delivery tasks of a client that there can be in Redis
 	deliveryTime  = time.Minute          // after which asynq takes a handler for lost
 )
 
 // WakeDelivery says that the client may have something to deliver, best effort, non-blocking: a wake-up that finds no room or
-// Redis down is dropped and counted, and the relay repeats it. A client's first one is sent at once; of those in the 5 ms after it
-// one is sent, at their end.
+// Redis down is dropped and counted, and the relay repeats it. The first one is sent at once; of a client's in the 5 ms after it one
+// is sent, at their end.
 func (q *Queue) WakeDelivery(client job.ID) { q.clients.Add(client) }
 
 // WakeDeliveries wakes the deliveries of the clients at once. With an error some tasks may be in the queue; all can be given again.
@@ -41,6 +42,7 @@ func (q *Queue) WakeDeliveries(ctx context.Context, clients []job.ID) error {
 // already, and one whose handler failed waits for its time; beside them another is put. When all names are taken, a handler or the
 // relay serves the client in time.
 func (q *Queue) sendWakeUps(ctx context.Context, clients []job.ID) error {
+	clients = slices.Compact(slices.SortedFunc(slices.Values(clients), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) }))
 	names := make([]string, 0, deliveryNames*len(clients))
 	for _, client := range clients {
 		for n := range deliveryNames {

@@ -38,7 +38,7 @@ func (q *Queue) Remove(t job.Task) { q.removals.Add(removal{id: TaskName(t)}) }
 
 func (q *Queue) newRemovals() *notify.Sender[removal] {
 	return notify.NewSender(notify.SenderConfig[removal]{
-		Buffer: maxRemovals, Batch: removeBatch, Workers: 1, Send: q.sendRemovals,
+		Buffer: maxRemovals, Batch: removeBatch, Send: q.sendRemovals,
 		Circuit: redisconn.NewCircuit("removing tasks", q.redis.Log, nil),
 	})
 }

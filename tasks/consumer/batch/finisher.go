@@ -57,7 +57,7 @@ type handled struct {
 func newFinisher(client redis.UniversalClient, queue string) finisher {
 	f := finisher{client: client, queue: queue, keys: keysOf(queue)}
 	f.Sender = notify.NewSender(notify.SenderConfig[handled]{
-		Buffer: maxFinished, Batch: maxFinish, Workers: 1, Pause: finishPause, Retry: finishRetry, Send: f.end,
+		Buffer: maxFinished, Batch: maxFinish, Pause: finishPause, Retry: finishRetry, Send: f.end,
 	})
 	return f
 }
