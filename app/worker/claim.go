@@ -21,7 +21,7 @@ import (
 // ctx is the queue's: it bounds the waiting for a slot and for a lease, and
 // nothing else.
 func (w *Worker) Handle(ctx context.Context, t job.Task) error {
-	if w.refused.has(t.WorkKind) {
+	if w.refuses(t.WorkKind) {
 		return &job.TaskEarly{Wait: refusalWait}
 	}
 	select {
