@@ -89,7 +89,7 @@ func TestAttemptsAreShown(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
 	q := redistest.Start(t, New(r, Config{}))
-	redistest.Eventually(t, func() bool { _, err := inspector(r).GetQueueInfo(redisconn.Webhooks); return err == nil })
+	require.NoError(t, q.SetEpoch(t.Context(), 1))
 	d := waitingFor(redistest.Task().JobID, time.Hour)
 	q.Attempted(d)
 	redistest.Eventually(t, func() bool { return counted(t, r) == [4]int{1, 1, 1, 1} })

@@ -41,7 +41,7 @@ const (
 // many. Those who take tasks from there are told.
 func (q *Queue) put(ctx context.Context, name string, entries []entry, scheduled int) ([]placed, error) {
 	if err := q.register(ctx); err != nil {
-		return nil, err
+		return nil, q.redis.Failed("register", err)
 	}
 	now := q.clock.Now()
 	arguments := append(make([]any, 0, 3+3*len(entries)), redisconn.TaskKey(name, ""), time.Now().UnixNano(), scheduled)

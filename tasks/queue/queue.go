@@ -7,7 +7,6 @@ package queue
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,10 +52,8 @@ type Queue struct {
 	dueSoon  map[string]notify.WakeUps // by queue
 	senders  []sender                  // all of them
 
-	ready       readiness
-	start       sync.Once
-	registering sync.WaitGroup
-	registered  atomic.Bool
+	ready      readiness
+	registered atomic.Bool
 }
 
 type sender interface {
@@ -104,15 +101,10 @@ func (q *Queue) Start() {
 	for _, s := range q.senders {
 		s.Start()
 	}
-	q.start.Do(func() {
-		q.registering.Go(func() { _ = q.redis.Failed("register", q.register(context.Background())) })
-	})
 }
 
 // Stop sends what is buffered and ends; see notify.Sender.Stop. Later tasks, signals, notifications and wake-ups are dropped.
 func (q *Queue) Stop(ctx context.Context) error {
-	q.start.Do(func() {}) // a later Start starts nothing
-	_ = redisconn.WaitFor(ctx, q.registering.Wait)
 	for _, s := range q.senders { // wake-ups last: the others send some
 		_ = s.Stop(ctx)
 	}
