@@ -121,20 +121,14 @@ func (c *Consumer) connect() {
 	o.MaxRetries = 1 // asynq does not repair a lost "retry" or "archive" by itself
 	c.client = c.redis.NewClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.stopping})
-	c.wakeUps = notify.NewWakeUps(c.redis, c.queue, notify.MessageTasks)
+	c.wakeUps = notify.NewWakeUps(c.redis, c.queue)
 	c.wakeUps.Start()
 	c.broker = batch.New(c.client, batch.Config{
 		Queue: c.queue, Concurrency: c.cfg.Concurrency, CheckInterval: c.cfg.TaskCheckInterval,
 		DelayedCheckInterval: c.cfg.DelayedTaskCheckInterval, Timeout: timeout, Moved: c.wakeUps.Send, Stopping: c.stopping, Clock: c.cfg.Clock,
 	})
 	c.broker.Start()
-	c.messages[notify.WakeUpChannel(c.queue)] = func(message string) {
-		if message == notify.MessageDue {
-			c.broker.TellDue()
-			return
-		}
-		c.broker.WakeUp()
-	}
+	c.messages[notify.WakeUpChannel(c.queue)] = func(string) { c.broker.WakeUp() }
 	c.subscriber = notify.NewSubscriber(c.redis, notify.SubscriberConfig{
 		Client:   c.client,
 		Outages:  redisconn.NewCircuit("", slog.New(slog.DiscardHandler), nil), // asynq logs them

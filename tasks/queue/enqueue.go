@@ -63,12 +63,8 @@ func (q *Queue) put(ctx context.Context, name string, entries []entry, scheduled
 	places := make([]placed, len(entries))
 	for i, e := range entries {
 		places[i] = placed(answers[i])
-		switch {
-		case places[i] != placePut:
-		case !e.at.After(now):
+		if places[i] == placePut && (!e.at.After(now) || q.clock.Wait(e.at.Sub(now)) < notify.DueSoon) {
 			q.wakeUps[name].Send()
-		case q.clock.Wait(e.at.Sub(now)) < notify.DueSoon:
-			q.dueSoon[name].Send()
 		}
 	}
 	return places, nil

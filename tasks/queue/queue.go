@@ -49,7 +49,6 @@ type Queue struct {
 	clients  *notify.Sender[job.ID]    // of WakeDelivery
 	attempts *notify.Sender[*shown]    // of Attempted and DropDeliveries
 	wakeUps  map[string]notify.WakeUps // by queue
-	dueSoon  map[string]notify.WakeUps // by queue
 	senders  []sender                  // all of them
 
 	ready      readiness
@@ -71,11 +70,9 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 		taskTime:  ceilSecond(cfg.MaxTaskTime),
 		scheduled: redisconn.Default(cfg.Scheduled, 25_000),
 		wakeUps:   map[string]notify.WakeUps{},
-		dueSoon:   map[string]notify.WakeUps{},
 	}
 	for _, name := range redisconn.Queues {
-		q.wakeUps[name] = notify.NewWakeUps(r, name, notify.MessageTasks)
-		q.dueSoon[name] = notify.NewWakeUps(r, name, notify.MessageDue)
+		q.wakeUps[name] = notify.NewWakeUps(r, name)
 	}
 	q.removals = q.newRemovals()
 	q.attempts = q.newAttempts()
@@ -91,7 +88,7 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 	})
 	q.senders = []sender{q.Publisher, q.tasks, q.removals, q.clients, q.attempts}
 	for _, name := range redisconn.Queues {
-		q.senders = append(q.senders, q.wakeUps[name], q.dueSoon[name])
+		q.senders = append(q.senders, q.wakeUps[name])
 	}
 	return q
 }

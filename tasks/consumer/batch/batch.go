@@ -63,11 +63,11 @@ func (b *Broker) Start() { b.fetcher.finisher.Start() }
 // Idle reports whether a server waits to be woken.
 func (b *Broker) Idle() bool { return len(b.fetcher.watch) == 1 }
 
-// WakeUp says that there may be tasks. It never waits.
-func (b *Broker) WakeUp() { b.fetcher.wakeUp() }
-
-// TellDue says that a task's time comes soon. It never waits.
-func (b *Broker) TellDue() { b.forwarder.tell() }
+// WakeUp says that there may be tasks, or some whose time comes soon. It never waits.
+func (b *Broker) WakeUp() {
+	b.fetcher.wakeUp()
+	b.forwarder.tell()
+}
 
 // Handle runs the handler of the task that ctx is of, and counts it while it runs, even if it panics. The errors of package job
 // about a handled task are understood; a stale one is for asynq as one that is done.
