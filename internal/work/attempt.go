@@ -57,7 +57,7 @@ type attempt struct {
 	clock job.AttemptClock
 	on    job.Observer
 
-	hasher hasher
+	hasher *hasher // nil: it does not hash
 	memory memory
 	file   tempFile
 }
@@ -66,7 +66,7 @@ func (r *Runner) newAttempt(d job.Definition, number int, on job.Observer) *atte
 	t := clockOf(on)
 	a := &attempt{
 		uses: r.usesOf(d.WorkKind), steps: steps, items: d.PayloadSize / 1024, start: t.Start(), clock: t, on: on,
-		hasher: hasher{turns: r.turns}, memory: memory{budget: r.memory}, file: tempFile{dir: r.tempDir},
+		memory: memory{budget: r.memory}, file: tempFile{dir: r.tempDir},
 	}
 	if b := d.Behavior; d.WorkKind == job.Custom {
 		a.Timeline = d.Timeline(number)
@@ -78,15 +78,18 @@ func (r *Runner) newAttempt(d job.Definition, number int, on job.Observer) *atte
 		a.uses.memory, a.uses.blocks = (b.MemoryBytes+memoryUnit-1)/memoryUnit, (b.IOBytes+blockSize-1)/blockSize
 		a.steps, a.items = b.StepsTotal(), (d.PayloadSize+1023)/1024
 		a.start = a.start.Add(-time.Duration(b.BeginAt * float64(a.Duration)))
-		return a
+	} else {
+		a.Duration = r.duration(d)
+		a.End = a.Duration
+		switch {
+		case d.WorkKind == job.FailImmediate:
+			a.steps = 1
+		case a.Duration == 0:
+			a.steps = instantSteps
+		}
 	}
-	a.Duration = r.duration(d)
-	a.End = a.Duration
-	switch {
-	case d.WorkKind == job.FailImmediate:
-		a.steps = 1
-	case a.Duration == 0:
-		a.steps = instantSteps
+	if a.uses.cpu > 0 {
+		a.hasher = &hasher{turns: r.turns}
 	}
 	return a
 }
@@ -152,7 +155,7 @@ func (a *attempt) emit(ctx context.Context, e job.PlannedEvent, before int) erro
 // that is left, a unit at least, and waits.
 func (a *attempt) wait(ctx context.Context, after time.Duration) error {
 	end := a.start.Add(after)
-	if a.uses.cpu > 0 {
+	if a.hasher != nil {
 		now := a.clock.Now()
 		stop := now.Add(time.Duration(float64(end.Sub(now)) * a.uses.cpu))
 		for more := true; more; more = a.clock.Now().Before(stop) {
