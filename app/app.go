@@ -21,7 +21,7 @@ import (
 type Queue interface {
 	// Enqueue hands a task over, best effort, non-blocking.
 	Enqueue(job.Task)
-	// Remove takes a task that nobody has out of the queue, best effort, non-blocking: its job was canceled or deleted.
+	// Remove takes a task that no worker has taken out of the queue, best effort, non-blocking: its job was canceled or deleted.
 	Remove(job.Task)
 	// SignalCancel asks the workers to stop a job, best effort.
 	SignalCancel(job.ID)

@@ -11,7 +11,7 @@ import (
 
 // LogTransition writes the one line of a change of state, with the fields that
 // section 16 requires. Its request_id is that of the request that asked for the
-// change; a change that nobody asked for has that of the job's submission.
+// change; a change without one has that of the job's submission.
 func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.Job, from, to job.State, more ...slog.Attr) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return

@@ -38,7 +38,7 @@ var MaintenanceTasks = []string{
 // What becomes of the due times of schedules.
 const (
 	DueRun     = "run"     // it has a job
-	DueMissed  = "missed"  // it has none: nobody looked in time, or the submission was refused
+	DueMissed  = "missed"  // it has none: it was looked at too late, or the submission was refused
 	DueSkipped = "skipped" // it has none: an earlier run was not final
 )
 

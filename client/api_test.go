@@ -313,7 +313,7 @@ func TestConstantsAreTheServices(t *testing.T) {
 		codes = append(codes, string(spec.Code))
 	}
 	require.ElementsMatch(t, kinds, constants(t, "kinds.go"))
-	require.ElementsMatch(t, codes, constants(t, "codes.go"))
+	require.ElementsMatch(t, codes, constants(t, "errors.go"))
 }
 
 func TestCustomParams(t *testing.T) {

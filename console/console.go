@@ -1,4 +1,4 @@
-// Package console is the operator's page: a program for browsers, in plain JavaScript modules, that reads and changes
+// Package console embeds the operator console: a program for browsers, in plain JavaScript modules, that reads and changes
 // what the operator API of the same listener serves. The files are part of the binary. It knows nothing of the service
 // but the addresses of that API, relative to its own.
 package console

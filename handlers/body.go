@@ -1,9 +1,11 @@
 package handlers
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"mime"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -267,4 +270,56 @@ func isMedia(contentType, want string) bool {
 	}
 	charset, ok := params["charset"]
 	return len(params) == 0 || len(params) == 1 && ok && strings.EqualFold(charset, "utf-8")
+}
+
+// unreadable answers a request that never became one: too large, too slow or
+// malformed. The connection closes after it; fasthttp sees to that.
+func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
+	if errors.Is(err, net.ErrClosed) {
+		return // the listener made room, and the answer would not be read
+	}
+	nameMethod(fctx)
+	c := s.app.AcquireCtx(fctx)
+	defer s.app.ReleaseCtx(c)
+	err = readError(refusal(fctx, err))
+	s.serve(c, unreadableRoute, func(*call) error { return err })
+	if sent, ok := fctx.Conn().(*conn.Conn); ok {
+		sent.DrainOnClose(unwantedBytes, unwantedTime)
+	}
+}
+
+// refusal is why a request was not read any further, which fasthttp hides.
+func refusal(fctx *fasthttp.RequestCtx, err error) error {
+	if c, ok := fctx.Conn().(*conn.Conn); ok {
+		return cmp.Or(c.Refused(), err)
+	}
+	return err
+}
+
+// readError gives fasthttp's error a code. The contract has no
+// codes for 408 and 431: they are malformed requests with their own status.
+func readError(err error) error {
+	var timeout net.Error
+	var misframed conn.FramingError
+	switch {
+	case errors.As(err, &misframed):
+		return job.Errorf(job.CodeMalformed, "%s", misframed)
+	case errors.Is(err, fasthttp.ErrBodyTooLarge), errors.Is(err, conn.ErrTooMuch):
+		return job.Errorf(job.CodePayloadTooLarge, "The request body is larger than this server allows.")
+	case errors.As(err, new(*fasthttp.ErrSmallBuffer)):
+		return problem.WithStatus(fiber.StatusRequestHeaderFieldsTooLarge, "The request's header is larger than this server allows.")
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return problem.WithStatus(fiber.StatusRequestTimeout, "The request did not arrive in time.")
+	}
+	return job.Errorf(job.CodeMalformed, "The request is not valid HTTP.")
+}
+
+// expect refuses a body that is declared as too large, instead of sending 100
+// Continue.
+func (s *Server) expect(fctx *fasthttp.RequestCtx) int {
+	if fctx.Request.Header.ContentLength() <= s.cfg.MaxBodyBytes {
+		return fasthttp.StatusContinue
+	}
+	s.unreadable(fctx, fasthttp.ErrBodyTooLarge)
+	return fasthttp.StatusRequestEntityTooLarge
 }

@@ -27,7 +27,7 @@ type call struct {
 	*fiber.Ctx
 	server     *Server
 	incoming   incoming
-	place      *fair.Semaphore[job.ID] // that it has a place of, nil if it has none
+	slot       *fair.Semaphore[job.ID] // that it holds a slot of, nil if it holds none
 	base       context.Context         // with the request's span; ends with the server
 	ctx        context.Context         // base, until the request timeout
 	stop       context.CancelFunc
@@ -46,14 +46,14 @@ type call struct {
 	client     job.ID            // whose keys changed, zero elsewhere
 	keyID      string            // the key that changed, "" elsewhere
 	refused    bool              // for load: too many submissions wait
-	noPlace    bool              // refused because its client has used up its places
+	noSlot     bool              // refused because its client has used up its slots
 	slowed     bool              // for earlier failures to authenticate
 	unlogged   bool              // one of too many failures to authenticate
 	warnings   []job.Violation   // about a submission, for its answer
 	failed     *problem.Document // nil unless the answer is a problem
 
 	fault     *fault.Effect // that the client of a test bed wants, nil for none
-	slowFault func()        // gives up the place that a slow answer takes, nil without one
+	slowFault func()        // gives up the slot that a slow answer takes, nil without one
 	streams   bool          // the connection belongs to an event stream
 	hungUp    bool          // the client did, while it was kept waiting
 	bodySum   string        // of the body, for the record of a test bed
@@ -65,13 +65,13 @@ type call struct {
 	withoutSecret []byte // the body to keep for repetitions, nil for that of the response
 }
 
-// nobody is the Max UUID, which is never issued (RFC 9562, section 5.10). A
+// unknownID is the Max UUID, which is never issued (RFC 9562, section 5.10). A
 // malformed id in a path becomes it, so that it takes the very way of an
-// unknown one and the two cannot be told apart.
-var nobody = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+// unknown one and the two look the same.
+var unknownID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // known reports whether an id is one that can exist.
-func known(id job.ID) bool { return !id.IsZero() && id != nobody }
+func known(id job.ID) bool { return !id.IsZero() && id != unknownID }
 
 // appendSubjects adds the ids of what the request is about, for the log.
 func (r *call) appendSubjects(attrs []slog.Attr) []slog.Attr {
@@ -94,7 +94,7 @@ func (r *call) pathID() job.ID { return r.idOf("id") }
 func (r *call) idOf(name string) job.ID {
 	id, err := job.ParseID(r.Params(name))
 	if err != nil {
-		return nobody
+		return unknownID
 	}
 	return id
 }

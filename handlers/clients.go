@@ -151,7 +151,7 @@ func (s *Server) authenticate(r *call) error {
 func (s *Server) attempt(r *call) (job.Caller, error) {
 	headers := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
 	if len(headers) == 0 && r.route.access == registration {
-		return s.deps.Clients.Authenticate(r.ctx, "") // nobody may pass where anybody may register
+		return s.deps.Clients.Authenticate(r.ctx, "") // passes where registration is open
 	}
 	bearer, err := bearerOf(headers)
 	if err != nil {

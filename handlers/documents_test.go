@@ -107,7 +107,7 @@ func TestSchemasSuitGenerators(t *testing.T) {
 		})
 		for _, kind := range []string{"parameters", "requestBodies", "headers", "responses", "messages", "messageTraits"} {
 			for _, component := range root.in("components", kind).names() {
-				require.True(t, used["#/components/"+kind+"/"+component], "%s: %s %s is used nowhere", name, kind, component)
+				require.True(t, used["#/components/"+kind+"/"+component], "%s: %s %s is not used", name, kind, component)
 			}
 		}
 	}
@@ -278,7 +278,7 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 	require.Equal(t, job.Languages, openAPI().in("components", "headers", "Content-Language", "schema").texts("enum"))
 }
 
-// eventNames are all events that can be told.
+// eventNames are all events that can be sent.
 var eventNames = []string{
 	job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning, job.EventSucceeded, job.EventFailed,
 	job.EventCanceled, job.EventRetried, job.EventLeaseExpired, job.EventRetriesExhausted, job.EventEmitted,

@@ -173,7 +173,7 @@ func namesMembers(rule any) bool {
 	return o["then"] != nil && tree(o).in("then", "propertyNames") != nil
 }
 
-// TestDocumentHasTheRequests: who sends a member that is not known is told those that the document has.
+// TestDocumentHasTheRequests: who sends a member that is not known gets those that the document has.
 func TestDocumentHasTheRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.TestBed = true }).full()
@@ -198,9 +198,9 @@ func TestDocumentHasTheRequests(t *testing.T) {
 		a := w.send(test.method, test.path, strings.Replace(test.body, "#", `"#":0`, 1))
 		i := slices.IndexFunc(a.problem(t).Violations, func(v job.Violation) bool { return strings.HasSuffix(v.Pointer, "/#") })
 		require.GreaterOrEqual(t, i, 0, a.text)
-		told := allowed.FindStringSubmatch(a.problem(t).Violations[i].Detail)
-		require.NotNil(t, told, a.text)
-		require.ElementsMatch(t, strings.Split(told[1], ", "), slices.Collect(maps.Keys(documented(root, test.schema))), test.schema)
+		listed := allowed.FindStringSubmatch(a.problem(t).Violations[i].Detail)
+		require.NotNil(t, listed, a.text)
+		require.ElementsMatch(t, strings.Split(listed[1], ", "), slices.Collect(maps.Keys(documented(root, test.schema))), test.schema)
 	}
 	ofProblem := []string{"type", "title", "status", "detail", "code", "retryable", "retryAfter", "stage"}
 	require.ElementsMatch(t, ofProblem, slices.Collect(maps.Keys(documented(root, "PlannedProblem"))))

@@ -178,7 +178,7 @@ func TestNoProgress(t *testing.T) {
 	all.events(slices.Concat(allFrames, []string{"job-succeeded"}, allFrames, []string{"job-canceled"})...)
 }
 
-// The last progress may be told while the end of the attempt is being read.
+// The last progress may be sent while the end of the attempt is being read.
 func TestLastProgressComesBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	var ending atomic.Bool

@@ -293,7 +293,7 @@ func (f *fakeClients) note(caller job.Caller, client job.ID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.caller, f.client = caller, client
-	if f.err == nil && client == nobody {
+	if f.err == nil && client == unknownID {
 		return job.Errorf(job.CodeClientNotFound, "There is no such client.")
 	}
 	return f.err
@@ -325,7 +325,7 @@ func issued(secret string) job.IssuedKey {
 	}
 }
 
-// fakeLimiter answers as it is told, and allows a batch so many items; 0: any number.
+// fakeLimiter answers as it is set, and allows a batch so many items; 0: any number.
 type fakeLimiter struct {
 	answer   job.Allowance
 	maxItems int

@@ -78,7 +78,7 @@ func (c *Config) decodeLimits() decode.Limits {
 
 // Admission bounds how many submissions wait for storage at once.
 type Admission interface {
-	// Full refuses with an error while nobody would be admitted.
+	// Full refuses with an error while no request would be admitted.
 	Full() error
 	// Enter admits a submission, and Leave must follow; an error refuses it.
 	Enter() error
@@ -86,7 +86,7 @@ type Admission interface {
 }
 
 // admitted reads a submission and has it accepted. It is refused first if too many
-// wait; the client is authenticated by then, so that nobody else learns the load.
+// wait; the client is authenticated by then, so that others do not learn the load.
 // While its body arrives it does not count as one that waits.
 func admitted(r *call, a Admission, accept func(body []byte, key string) error) (err error) {
 	if a != nil {

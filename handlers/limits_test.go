@@ -55,8 +55,8 @@ func TestSubmissionsAreRefusedWhileTooManyWait(t *testing.T) {
 			require.NotContains(t, w.log.String(), "request failed")
 			require.NotContains(t, w.log.String(), "RFA_EXEC_QUEUE_FULL", "Admission tells of all of them")
 
-			stranger := w.send(http.MethodPost, path, shortBody, "Authorization", "Bearer nobody's")
-			stranger.requireProblem(t, job.CodeInvalidCredentials)
+			unknown := w.send(http.MethodPost, path, shortBody, "Authorization", "Bearer nobody's")
+			unknown.requireProblem(t, job.CodeInvalidCredentials)
 			require.NotEqual(t, http.StatusServiceUnavailable, w.send(http.MethodGet, "/v1/jobs", "").StatusCode, "reading goes on")
 
 			a.full = false
@@ -119,7 +119,7 @@ func TestOneClientsReadsLeaveOthersTheirs(t *testing.T) {
 		list(goodKey)
 	}
 	<-reading
-	<-reading // of four places a client gets as many as it leaves free
+	<-reading // of four slots a client gets as many as it leaves free
 	list(otherKey)
 	require.Equal(t, clientB, <-reading)
 	require.Equal(t, 202, w.send("POST", "/v1/jobs", shortBody).StatusCode)
@@ -129,16 +129,16 @@ func TestOneClientsReadsLeaveOthersTheirs(t *testing.T) {
 	all.Wait()
 	require.Len(t, reading, 48)
 	for range 2 { // every place was given back
-		require.True(t, w.server.places.lists.TryAcquire(clientA))
+		require.True(t, w.server.slots.lists.TryAcquire(clientA))
 	}
 }
 
 // A stream waits for no place: all of a client's come back at once when a process
 // was restarted.
-func TestStreamsTakeNoPlaces(t *testing.T) {
+func TestStreamsTakeNoSlots(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	for _, p := range []interface{ TryAcquire(client job.ID) bool }{th.server.places.lists, th.server.places.reads} {
+	for _, p := range []interface{ TryAcquire(client job.ID) bool }{th.server.slots.lists, th.server.slots.reads} {
 		for p.TryAcquire(clientA) {
 		}
 	}

@@ -156,7 +156,7 @@ func TestBadQueries(t *testing.T) {
 		}
 		if len(rt.query) > 0 {
 			p := w.send("GET", path+"?"+all.Encode(), "").requireProblem(t, job.CodeMalformed)
-			require.Len(t, p.Violations, len(all), "all are told at once")
+			require.Len(t, p.Violations, len(all), "all are listed at once")
 			require.True(t, len(all) == 2 || strings.Contains(p.Detail, fmt.Sprintf("%d more are in violations.", len(all)-1)), p.Detail)
 		}
 	}
@@ -232,9 +232,9 @@ func TestCursorKey(t *testing.T) {
 	}
 	require.Equal(t, 200, newWorld(t).send("GET", "/v1/jobs?cursor="+cursor, "").StatusCode)
 	key("another", nil).send("GET", "/v1/jobs?cursor="+cursor, "").requireProblem(t, job.CodeMalformed)
-	broken := key("", errors.New("planted secret"))
+	failing := key("", errors.New("planted secret"))
 	for _, query := range []string{"", "?cursor=" + cursor} {
-		a := broken.send("GET", "/v1/jobs"+query, "")
+		a := failing.send("GET", "/v1/jobs"+query, "")
 		a.requireProblem(t, job.CodeInternal)
 		require.NotContains(t, a.text, "planted")
 	}

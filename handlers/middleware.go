@@ -1,24 +1,22 @@
 package handlers
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
-	"github.com/valyala/fasthttp"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -109,7 +107,7 @@ func (r *call) requireKey() {
 // checkHost refuses requests for other hosts than the server's. Of a target in
 // absolute form its own host counts (RFC 9112, section 3.2.2).
 func (s *Server) checkHost(r *call) error {
-	if s.cfg.Hosts == nil || r.route == broken {
+	if s.cfg.Hosts == nil || r.route == unreadableRoute {
 		return nil
 	}
 	for _, host := range []string{string(r.Request().Header.Host()), string(r.Request().URI().Host())} {
@@ -179,54 +177,114 @@ func idOrEmpty(id job.ID) string {
 	return id.String()
 }
 
-// unreadable answers a request that never became one: too large, too slow or
-// broken. The connection closes after it; fasthttp sees to that.
-func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
-	if errors.Is(err, net.ErrClosed) {
-		return // the listener made room, and nobody would read the answer
-	}
-	nameMethod(fctx)
-	c := s.app.AcquireCtx(fctx)
-	defer s.app.ReleaseCtx(c)
-	err = readError(refusal(fctx, err))
-	s.serve(c, broken, func(*call) error { return err })
-	if sent, ok := fctx.Conn().(*conn.Conn); ok {
-		sent.DrainOnClose(unwantedBytes, unwantedTime)
+// Limiter counts a client's requests.
+type Limiter interface {
+	Allow(ctx context.Context, client job.ID) job.Allowance
+	// AllowItems counts the items of a request that was allowed, all or none.
+	AllowItems(ctx context.Context, client job.ID, items int) job.Allowance
+}
+
+// storageSlots bound how many requests use storage at once, and divide that among
+// clients: whatever one of them asks for, and however often, the others get
+// theirs. Submissions have an admission of their own.
+type storageSlots struct {
+	lists, reads, writes *fair.Semaphore[job.ID]
+}
+
+// newStorageSlots divides n connections to storage so that all kinds together leave
+// some to submissions.
+func newStorageSlots(n int) storageSlots {
+	return storageSlots{
+		lists:  fair.New[job.ID](max(2, n/5)),
+		reads:  fair.New[job.ID](max(2, 2*n/5)),
+		writes: fair.New[job.ID](max(2, n/5)),
 	}
 }
 
-// refusal is why a request was not read any further, which fasthttp hides.
-func refusal(fctx *fasthttp.RequestCtx, err error) error {
-	if c, ok := fctx.Conn().(*conn.Conn); ok {
-		return cmp.Or(c.Refused(), err)
-	}
-	return err
-}
-
-// readError turns fasthttp's error into one with a code. The contract has no
-// codes for 408 and 431: they are malformed requests with their own status.
-func readError(err error) error {
-	var timeout net.Error
-	var misframed conn.FramingError
+// of gives the slots for requests of a route, nil where they need none.
+func (p storageSlots) of(rt *route) *fair.Semaphore[job.ID] {
 	switch {
-	case errors.As(err, &misframed):
-		return job.Errorf(job.CodeMalformed, "%s", misframed)
-	case errors.Is(err, fasthttp.ErrBodyTooLarge), errors.Is(err, conn.ErrTooMuch):
-		return job.Errorf(job.CodePayloadTooLarge, "The request body is larger than this server allows.")
-	case errors.As(err, new(*fasthttp.ErrSmallBuffer)):
-		return problem.WithStatus(fiber.StatusRequestHeaderFieldsTooLarge, "The request's header is larger than this server allows.")
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return problem.WithStatus(fiber.StatusRequestTimeout, "The request did not arrive in time.")
+	case rt.access == public || rt.action == "submit" || rt.action == "submit_batch":
+		return nil
+	case rt.method != fiber.MethodGet:
+		return p.writes
+	case slices.ContainsFunc(rt.query, func(q query.Parameter) bool { return q.Name == "limit" }):
+		return p.lists
+	default:
+		return p.reads
 	}
-	return job.Errorf(job.CodeMalformed, "The request is not valid HTTP.")
 }
 
-// expect refuses a body that is declared as too large, instead of sending 100
-// Continue.
-func (s *Server) expect(fctx *fasthttp.RequestCtx) int {
-	if fctx.Request.Header.ContentLength() <= s.cfg.MaxBodyBytes {
-		return fasthttp.StatusContinue
+// enter waits until the client may use storage. The slot is given back by
+// leave, at the end of the request at the latest.
+func (r *call) enter() error {
+	p := r.server.slots.of(r.route)
+	if p == nil || r.slot != nil {
+		return nil
 	}
-	s.unreadable(fctx, fasthttp.ErrBodyTooLarge)
-	return fasthttp.StatusRequestEntityTooLarge
+	if p.TryAcquire(r.caller.ClientID) {
+		r.slot = p
+		return nil
+	}
+	// Half of the time is left to what the slot is for.
+	ctx, cancel := context.WithTimeout(r.ctx, r.server.cfg.RequestTimeout/2)
+	defer cancel()
+	if !p.Acquire(r.caller.ClientID, ctx.Done()) {
+		r.noSlot = true
+		err := job.Errorf(job.CodeQueueFull, "Too many requests of this client or of others are under way. Send fewer at once.")
+		err.RetryAfter = time.Second
+		return err
+	}
+	r.slot = p
+	return nil
+}
+
+func (r *call) leave() {
+	if r.slot != nil {
+		r.slot.Release(r.caller.ClientID)
+		r.slot = nil
+	}
+}
+
+// limit counts the request of a client; the operator is not limited.
+func (s *Server) limit(r *call) error {
+	if r.caller.ClientID.IsZero() {
+		return nil
+	}
+	return r.allowed(s.deps.Limiter.Allow(r.ctx, r.caller.ClientID), "")
+}
+
+// limitItems counts a request as so many, which more says to who has not as many left.
+func (s *Server) limitItems(r *call, items int, more string) error {
+	return r.allowed(s.deps.Limiter.AllowItems(r.ctx, r.caller.ClientID, items), fmt.Sprintf(more, items))
+}
+
+// allowed tells the client about its limit; the error for a refusal ends in more.
+func (r *call) allowed(a job.Allowance, more string) error {
+	if a.Limit > 0 {
+		r.setLimit("RateLimit-Policy", a.Policy, ";q=", a.Limit, ";w=", window(a.Policy))
+		r.setLimit("RateLimit", a.Policy, ";r=", max(0, a.Remaining), ";t=", problem.Seconds(a.Reset))
+	}
+	if !a.OK {
+		err := job.Errorf(job.CodeRateLimited, "This client may send %d requests per %s.%s", a.Limit, a.Policy, more)
+		err.RetryAfter = a.RetryAfter
+		return err
+	}
+	return nil
+}
+
+// setLimit sets a header that names a policy and two numbers of it.
+func (r *call) setLimit(header, policy, first string, n int, second string, m int) {
+	value := strconv.AppendQuote(make([]byte, 0, 64), policy)
+	value = strconv.AppendInt(append(value, first...), int64(n), 10)
+	value = strconv.AppendInt(append(value, second...), int64(m), 10)
+	r.Response().Header.SetBytesV(header, value)
+}
+
+// window is the length of a rate limit's window in seconds.
+func window(policy string) int {
+	if policy == "day" {
+		return 86_400
+	}
+	return 60
 }

@@ -201,7 +201,7 @@ func TestUnreadableRequests(t *testing.T) {
 			submitHead + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nA: b\n\r\n",
 			submitHead + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\n\r\n",
 		},
-		404: {"GET /nowhere HTTP/1.1\r\nHost: x\r\nA b: c\r\n\r\n"},
+		404: {"GET /no-such-path HTTP/1.1\r\nHost: x\r\nA b: c\r\n\r\n"},
 		501: {"BREW /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\nx"},
 		431: {get + "X: " + strings.Repeat("z", 20<<10) + "\r\n\r\n", get + strings.Repeat("X: y\r\n", 10_000) + "\r\n",
 			"GET /" + strings.Repeat("z", 20<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n"},
@@ -288,7 +288,7 @@ func TestPipelinedRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
 	one := submitHead + framing(len(leastBody), false) + leastBody
-	a, r := w.raw(one + submitHead + framing(2, false) + "{}" + "GET /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nGET" + one)
+	a, r := w.raw(one + submitHead + framing(2, false) + "{}" + "GET /no-such-path HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nGET" + one)
 	require.Equal(t, 202, a.StatusCode)
 	for _, status := range []int{400, 404, 202} {
 		require.Equal(t, status, w.read(r).StatusCode)

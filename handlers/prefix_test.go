@@ -153,15 +153,15 @@ func TestDocumentsBelowAPath(t *testing.T) {
 	w := newWorld(t, func(c *Config, _ *Deps) { c.PublicURL = below })
 	plain := newWorld(t)
 	for _, path := range []string{"/openapi.yaml", "/openapi.json", "/asyncapi.yaml", "/asyncapi.json"} {
-		told := treeOf([]byte(w.send("GET", path, "").text))
-		if servers, ok := told["servers"].([]any); ok {
+		below := treeOf([]byte(w.send("GET", path, "").text))
+		if servers, ok := below["servers"].([]any); ok {
 			require.Equal(t, "/forge", servers[0].(map[string]any)["url"])
 			servers[0].(map[string]any)["url"] = "/"
 		} else {
-			require.Equal(t, "/forge", told.in("servers", "here")["pathname"])
-			delete(told.in("servers", "here"), "pathname")
+			require.Equal(t, "/forge", below.in("servers", "here")["pathname"])
+			delete(below.in("servers", "here"), "pathname")
 		}
-		require.Equal(t, treeOf([]byte(plain.send("GET", path, "").text)), told, path)
+		require.Equal(t, treeOf([]byte(plain.send("GET", path, "").text)), below, path)
 	}
 	require.Contains(t, w.send("GET", "/docs", "").text, "curl &#39;"+below+"/v1/jobs")
 	require.Contains(t, w.send("GET", "/v1/job", "").text, "Did you mean /forge/v1/jobs?")

@@ -29,7 +29,7 @@ func (s *Server) sendProblem(r *call, err error) {
 	_, wanted := errors.AsType[injected](err)
 	switch {
 	case wanted: // a client of a test bed asked for it
-	case r.refused, r.noPlace: // no failures: the log would be full of them; Admission tells of the former
+	case r.refused, r.noSlot: // no failures: the log would be full of them; Admission tells of the former
 	case p.Status >= 500 && p.Status != fiber.StatusNotImplemented: // anybody may name a method that there is not
 		s.logFailure(r, &p, err)
 		r.span.SetStatus(codes.Error, header.Clip(err.Error()))
@@ -56,7 +56,7 @@ func (s *Server) problemOf(r *call, err error) problem.Document {
 	return p
 }
 
-// refusalOf is what is told of an error.
+// refusalOf is what the client gets of an error.
 func (s *Server) refusalOf(r *call, err error) *job.Error {
 	var (
 		known   *job.Error

@@ -115,7 +115,7 @@ func TestRequestIDs(t *testing.T) {
 	seen := map[string]bool{}
 	for _, own := range []string{"-", "", "abc", jobID.String() + "x", "{" + jobID.String() + "}", strings.Repeat("a", 300), `"><script>`,
 		"a b", "\xff"} {
-		for _, path := range []string{"/v1/jobs", "/nowhere", "/problems/conflict"} {
+		for _, path := range []string{"/v1/jobs", "/no-such-path", "/problems/conflict"} {
 			id := w.send("GET", path, "", "X-Request-Id", own).Header.Get("X-Request-Id")
 			require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, id)
 			require.False(t, seen[id])
@@ -123,7 +123,7 @@ func TestRequestIDs(t *testing.T) {
 		}
 	}
 	own := "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
-	a := w.send("GET", "/nowhere", "", "X-Request-Id", own)
+	a := w.send("GET", "/no-such-path", "", "X-Request-Id", own)
 	require.Equal(t, own, a.Header.Get("X-Request-Id"))
 	require.Equal(t, "urn:uuid:"+own, a.problem(t).Instance)
 }
@@ -200,7 +200,7 @@ func TestDetailNamesTheFirstViolation(t *testing.T) {
 	require.Len(t, w.send("GET", "/v1/jobs?"+many.Encode()[:12_000], "").problem(t).Violations, job.MaxViolations)
 }
 
-func TestWrongPathsAreToldTheRightOnes(t *testing.T) {
+func TestWrongPathsGetTheRightOnes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for path, want := range map[string]string{
@@ -227,7 +227,7 @@ func TestWrongPathsAreToldTheRightOnes(t *testing.T) {
 }
 
 // Where a header is refused, the answer shows the right form.
-func TestHeadersAreToldTheirForm(t *testing.T) {
+func TestRefusedHeadersNameTheirForm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.jobs.job = finishedJob

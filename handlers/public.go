@@ -5,11 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"github.com/forgerun/forgerun/handlers/cors"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/header"
@@ -118,7 +121,7 @@ type rootView struct {
 
 // root gives browsers the page of the documentation, and programs where things are.
 func (s *Server) root(page func(*call) error) func(*call) error {
-	places := sync.OnceValue(func() *asset {
+	addresses := sync.OnceValue(func() *asset {
 		at := s.links.At
 		text, _ := json.Marshal(rootView{ // which cannot fail for texts
 			"ForgeRun", at("/v1"), at("/docs"), at("/openapi.json"), at("/asyncapi.json"), at("/readyz"),
@@ -131,7 +134,7 @@ func (s *Server) root(page func(*call) error) func(*call) error {
 			return page(r)
 		}
 		r.Set(fiber.HeaderContentSecurityPolicy, docs.DocsPolicy)
-		return places().send(r)
+		return addresses().send(r)
 	}
 }
 
@@ -186,4 +189,61 @@ func (r *call) html(page []byte) error {
 	r.Set(fiber.HeaderContentSecurityPolicy, docs.PagePolicy)
 	r.Set(fiber.HeaderCacheControl, "max-age=3600")
 	return r.Send(page)
+}
+
+// Fiber's middleware for CORS is not used: answers to requests that no route
+// takes, or that cannot be read, and those to other hosts do not pass it, and
+// errors are what a page needs to read most.
+
+// preflight is the route of a browser's question whether a page may send a
+// request. It is asked without credentials, and answered from memory.
+var preflight = &route{
+	method: fiber.MethodOptions, path: "preflight", access: public, action: "preflight", success: fiber.StatusNoContent,
+}
+
+var (
+	corsMethods = strings.Join(cors.Methods, ", ")
+	corsHeaders = strings.Join(cors.RequestHeaders, ", ")
+	corsExposed = strings.Join(cors.AnswerHeaders, ", ")
+	corsMaxAge  = strconv.Itoa(cors.MaxAge)
+)
+
+// share lets the page that asks read the answer, if its origin may. It comes
+// before all that may fail.
+func (s *Server) share(r *call) {
+	if s.cfg.Origins.None() {
+		return
+	}
+	if !s.cfg.Origins.Any() {
+		r.Vary(fiber.HeaderOrigin) // also without one: caches must not give that answer to a page
+	}
+	origin := r.Get(fiber.HeaderOrigin)
+	if !s.cfg.Origins.Allows(origin) {
+		return
+	}
+	if s.cfg.Origins.Any() {
+		origin = cors.Any
+	}
+	r.Set(fiber.HeaderAccessControlAllowOrigin, origin)
+	if r.route != preflight {
+		r.Set(fiber.HeaderAccessControlExposeHeaders, corsExposed)
+	}
+}
+
+// isPreflight reports whether a browser asks for a page whose origin may call.
+// For others OPTIONS is a method as any that no route has.
+func (s *Server) isPreflight(c *fiber.Ctx) bool {
+	return c.Method() == fiber.MethodOptions && c.Get(fiber.HeaderAccessControlRequestMethod) != "" &&
+		s.cfg.Origins.Allows(c.Get(fiber.HeaderOrigin))
+}
+
+// answerPreflight names all that pages may send, whatever the path: so a page can
+// read what is wrong with a request.
+func answerPreflight(r *call) error {
+	r.Response().Header.Del(fiber.HeaderAllow) // of the refusal that it would be otherwise
+	r.Set(fiber.HeaderAccessControlAllowMethods, corsMethods)
+	r.Set(fiber.HeaderAccessControlAllowHeaders, corsHeaders)
+	r.Set(fiber.HeaderAccessControlMaxAge, corsMaxAge)
+	r.Status(fiber.StatusNoContent)
+	return nil
 }

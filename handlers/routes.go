@@ -19,7 +19,7 @@ import (
 type access int
 
 const (
-	public       access = iota // everyone; nobody is asked
+	public       access = iota // no credentials are read
 	registration               // credentials are optional, the use case decides
 	account                    // a client's key or the operator's token
 	renewal                    // as account, or a client's key that expired not long ago
@@ -153,11 +153,11 @@ func (s *Server) documentRoutes() []route {
 	}
 }
 
-// nowhere is the route of requests that no row takes.
-var nowhere = &route{method: get, path: "unmatched", access: public, action: "none", success: fiber.StatusNotFound}
+// unmatchedRoute is the route of requests that no row takes.
+var unmatchedRoute = &route{method: get, path: "unmatched", access: public, action: "none", success: fiber.StatusNotFound}
 
-// broken is that of requests that cannot be read: their Host may not be there.
-var broken = func() *route { rt := *nowhere; return &rt }()
+// unreadableRoute is that of requests that cannot be read: their Host may not be there.
+var unreadableRoute = func() *route { rt := *unmatchedRoute; return &rt }()
 
 func (s *Server) register() {
 	s.registerHidden()
@@ -288,6 +288,6 @@ func (s *Server) unmatched(c *fiber.Ctx, err error) error {
 		s.serve(c, preflight, answerPreflight)
 		return nil
 	}
-	s.serve(c, nowhere, func(*call) error { return err })
+	s.serve(c, unmatchedRoute, func(*call) error { return err })
 	return nil
 }

@@ -206,10 +206,10 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 			require.Equal(t, unknown, p, path)
 		}
 		for _, id := range w.lookups.asked {
-			require.Equal(t, nobody, id, rt.path)
+			require.Equal(t, unknownID, id, rt.path)
 		}
 	}
-	require.Equal(t, nobody, w.clients.client, "not the zero id, which an anonymous caller has")
+	require.Equal(t, unknownID, w.clients.client, "not the zero id, which an anonymous caller has")
 	require.NotContains(t, w.log.String(), "ffffffff", "the stand-in is no job")
 }
 

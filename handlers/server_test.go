@@ -157,8 +157,8 @@ func (m *bodyMemory) sum() int {
 func TestNobodysBodyIsNotAwaited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
-	nobodys := strings.Replace(submitHead, goodKey, "nobody's", 1)
-	for _, head := range []string{nobodys + framing(1<<20, false), "POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" + framing(0, true)} {
+	unknownKeyHead := strings.Replace(submitHead, goodKey, "nobody's", 1)
+	for _, head := range []string{unknownKeyHead + framing(1<<20, false), "POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" + framing(0, true)} {
 		a, _ := w.raw(head + "1")
 		a.requireProblem(t, job.CodeInvalidCredentials)
 		require.True(t, a.Close)
@@ -166,7 +166,7 @@ func TestNobodysBodyIsNotAwaited(t *testing.T) {
 	c := w.dial()
 	r := bufio.NewReader(c)
 	for range 2 { // a small body is skipped, and the connection used again
-		w.write(c, nobodys+framing(len(shortBody), false)+shortBody)
+		w.write(c, unknownKeyHead+framing(len(shortBody), false)+shortBody)
 		w.read(r).requireProblem(t, job.CodeInvalidCredentials)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// TestResumingIsExact cuts streams at arbitrary places, within frames too,
+// TestResumingIsExact cuts streams at arbitrary points, within frames too,
 // while events are recorded, and comes back with the last id it has: it must
 // get every event once and in order.
 // Promise: patterns Server-Sent Events

@@ -55,7 +55,7 @@ func newMetrics(f telemetry.Factory, routes []route) *metrics {
 			[]string{"reason"}, "overload", "queue_full", "rate_limit"),
 		usual: map[string]usualAnswer{},
 	}
-	for _, rt := range append(routes, *nowhere, *preflight) {
+	for _, rt := range append(routes, *unmatchedRoute, *preflight) {
 		m.usual[rt.action] = usualAnswer{
 			rt.method, rt.success,
 			m.requests.WithLabelValues(rt.path, rt.method, strconv.Itoa(rt.success)), m.duration.WithLabelValues(rt.path, class(rt.success)),

@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// fakeTestbed has the rules that it was given last, and the effect that it is told.
+// fakeTestbed has the rules that it was given last, and the effect that it is set to.
 type fakeTestbed struct {
 	effect *fault.Effect
 	rules  []fault.Counted
@@ -215,7 +215,7 @@ func TestFaultsOfAnswers(t *testing.T) {
 	require.Empty(t, a.Header.Get("ETag"))
 }
 
-// Keys that a stranger sends in a URL are looked up once, and as any other attempt.
+// Unknown keys in a URL are looked up once, and as any other attempt.
 func TestKeysInAURLAreLookedUpOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, d *Deps) {
@@ -232,9 +232,9 @@ func TestKeysInAURLAreLookedUpOnce(t *testing.T) {
 	require.NotContains(t, asked, "frk_x")
 }
 
-// What makes an answer slow takes a place of its client until the answer is sent or the client hangs up, whatever the method; strangers
-// have none.
-func TestSlowFaultsTakeAPlace(t *testing.T) {
+// What makes an answer slow takes a slot of its client until the answer is sent or the client hangs up, whatever the method;
+// callers without a client have none.
+func TestSlowFaultsTakeASlot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = 1 }).start()
 	w.madeUp = true

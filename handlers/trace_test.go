@@ -198,7 +198,7 @@ func TestTheSpanSurvivesAWait(t *testing.T) {
 }
 
 // Whoever is not known does not decide what is recorded.
-func TestStrangersDoNotDecideWhatIsTraced(t *testing.T) {
+func TestUnauthenticatedCallersDoNotDecideWhatIsTraced(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	w := newWorld(t, with)

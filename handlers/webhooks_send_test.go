@@ -25,7 +25,7 @@ func TestRegistrationAsksTheReceiver(t *testing.T) {
 	a := w.send("POST", "/v1/webhooks", aHook, "Idempotency-Key", "k")
 	require.Equal(t, 201, a.StatusCode, a.text)
 	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
-	require.Len(t, w.webhooks.proved, 2, "for a known key nobody is asked")
+	require.Len(t, w.webhooks.proved, 2, "for a known key the receiver is not asked")
 	a = w.send("POST", "/v1/webhooks", `{"url":1,"events":["*"]}`)
 	a.requireProblem(t, job.CodeMalformed)
 	require.Len(t, w.webhooks.proved, 2, "nor for what is refused anyhow")
@@ -77,14 +77,14 @@ func TestWhileAReceiverIsAskedNoPlaceIsHeld(t *testing.T) {
 	require.Equal(t, 201, within(t, done).StatusCode)
 }
 
-// free counts the places for changes that are free, for a client each.
+// free counts the slots for changes that are free, for a client each.
 func free(w *world) (n int) {
-	places := w.server.places.writes
-	for places.TryAcquire(job.ID{byte(n)}) {
+	slots := w.server.slots.writes
+	for slots.TryAcquire(job.ID{byte(n)}) {
 		n++
 	}
 	for i := range n {
-		places.Release(job.ID{byte(i)})
+		slots.Release(job.ID{byte(i)})
 	}
 	return n
 }
@@ -166,7 +166,7 @@ func TestGetDelivery(t *testing.T) {
 		w.send("GET", ofOneWebhook+"/"+id, "").requireProblem(t, job.CodeRequestNotFound)
 		w.send("POST", ofOneJob+"/"+id+"/redeliver", "").requireProblem(t, job.CodeRequestNotFound)
 	}
-	require.Equal(t, nobody, w.webhooks.of)
+	require.Equal(t, unknownID, w.webhooks.of)
 }
 
 // TestReceivedBodies: what is not text is shown in base64, and what was cut off

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -230,3 +231,74 @@ const (
 	BatchPartiallyFailed = "batch-partially-failed"
 	BatchFailed          = "batch-failed"
 )
+
+// batchText is what documents say of batches in one language.
+type batchText struct {
+	partial, failed            string // titles
+	succeededItems             counted
+	failedItems, canceledItems counted
+	all                        string // every failed item is listed
+	some                       string // listed, failed
+	refused                    string // detail of an item that was not accepted; "": as it was stored
+}
+
+// counted is a phrase with a number: for 1, and for any other.
+type counted struct{ one, many string }
+
+func (c counted) of(n int, more ...any) string {
+	phrase := c.many
+	if n == 1 {
+		phrase = c.one
+	}
+	return fmt.Sprintf(phrase, append([]any{n}, more...)...)
+}
+
+var batchTexts = map[string]batchText{
+	"en": {
+		"Batch partially failed", "Batch failed",
+		counted{"%d of %d items completed successfully", "%d of %d items completed successfully"},
+		counted{", %d failed", ", %d failed"}, counted{", %d was canceled", ", %d were canceled"},
+		" Only failed items are listed.", " The first %d of %d failed items are listed.",
+		"",
+	},
+	"de": {
+		"Stapel teilweise fehlgeschlagen", "Stapel fehlgeschlagen",
+		counted{"%d von %d Einträgen war erfolgreich", "%d von %d Einträgen waren erfolgreich"},
+		counted{", %d ist fehlgeschlagen", ", %d sind fehlgeschlagen"}, counted{", %d wurde abgebrochen", ", %d wurden abgebrochen"},
+		" Nur fehlgeschlagene Einträge sind aufgeführt.", " Die ersten %d von %d fehlgeschlagenen Einträgen sind aufgeführt.",
+		"Der Eintrag wurde bei der Einreichung abgelehnt.",
+	},
+	"fr": {
+		"Échec partiel du lot", "Échec du lot",
+		counted{"%d élément sur %d a réussi", "%d éléments sur %d ont réussi"},
+		counted{", %d a échoué", ", %d ont échoué"}, counted{", %d a été annulé", ", %d ont été annulés"},
+		" Seuls les éléments en échec sont listés.", " Les %d premiers éléments en échec sur %d sont listés.",
+		"L'élément a été refusé à la soumission.",
+	},
+}
+
+func batchTextOf(language string) batchText {
+	if t, ok := batchTexts[language]; ok {
+		return t
+	}
+	return batchTexts[Languages[0]]
+}
+
+func (t batchText) summary(o *BatchOutcome, items int) string {
+	s := t.succeededItems.of(o.Succeeded, items)
+	if o.Failed > 0 {
+		s += t.failedItems.of(o.Failed)
+	}
+	if o.Canceled > 0 {
+		s += t.canceledItems.of(o.Canceled)
+	}
+	s += "."
+	switch {
+	case o.Failed == 0:
+		return s
+	case len(o.Failures) == o.Failed:
+		return s + t.all
+	default:
+		return s + fmt.Sprintf(t.some, len(o.Failures), o.Failed)
+	}
+}

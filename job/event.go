@@ -103,7 +103,7 @@ type Feed struct {
 }
 
 // Notification says that something happened to a job. Like a task it is best effort:
-// whoever receives it reads storage.
+// the receiver reads storage.
 type Notification struct {
 	ClientID, JobID ID
 	Attempt         int       // of Progress

@@ -118,32 +118,6 @@ func (d Document) Encode() (mediaType string, body []byte, err error) {
 	return mediaType, bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-// Time is a moment as the API writes it: RFC 3339, UTC, with Z.
-type Time time.Time
-
-const timeLayout = "2006-01-02T15:04:05.000000Z"
-
-// MarshalText writes t in UTC with microseconds.
-func (t Time) MarshalText() ([]byte, error) {
-	return time.Time(t).UTC().AppendFormat(nil, timeLayout), nil
-}
-
-// UnmarshalText is ParseTime for decoders.
-func (t *Time) UnmarshalText(text []byte) error {
-	parsed, err := ParseTime(string(text))
-	*t = Time(parsed)
-	return err
-}
-
-// TimeOf makes a *Time of a moment that may be absent.
-func TimeOf(t *time.Time) *Time {
-	if t == nil {
-		return nil
-	}
-	v := Time(*t)
-	return &v
-}
-
 // Links makes outcome documents with the addresses in them.
 type Links struct {
 	PublicURL string // below which all addresses are, no slash at the end

@@ -34,7 +34,7 @@ const (
 // Overlaps are all there are.
 var Overlaps = []Overlap{OverlapAllow, OverlapSkip, OverlapQueueOne}
 
-// CatchUp says which due times are run that passed while nobody looked: those that
+// CatchUp says which due times are run that passed unnoticed: those that
 // are more than ScheduleOnTime late.
 type CatchUp string
 

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -72,8 +73,8 @@ func (r DisabledReason) Text() string {
 	}
 }
 
-// MaxWebhooks is how many webhooks a client may have. Whoever writes an event
-// writes its deliveries too, in the same transaction: a few webhooks must not
+// MaxWebhooks is how many webhooks a client may have. The transaction that writes
+// an event writes its deliveries too: a few webhooks must not
 // make a large batch slow.
 const MaxWebhooks = 10
 
@@ -140,4 +141,18 @@ type SigningKey struct {
 	CreatedAt time.Time
 	SignsFrom time.Time  // published before, so that receivers know it in time
 	RetiresAt *time.Time // published until then; nil for the newest key
+}
+
+// OriginOf gives the origin of a URL: scheme, host and port, in one spelling;
+// "" if it has none.
+func OriginOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	scheme, port := strings.ToLower(u.Scheme), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[scheme]
+	}
+	return scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
 }

@@ -16,18 +16,18 @@ const (
 	linesKept   = 64 << 10             // bytes of a buffer that is used again
 )
 
-// Lines writes log lines in the background, those that gathered meanwhile by one call: out may be a pipe that nobody reads,
-// and who logs does not wait for it. Lines that come while 4 MiB are waiting are dropped and counted.
+// Lines writes log lines in the background, those that gathered meanwhile by one call: out may be a pipe that is not read,
+// and logging does not wait for it. Lines that come while 4 MiB are waiting are dropped and counted.
 type Lines struct {
 	out  io.Writer
 	tell func(lines int)
 
-	mu      sync.Mutex
-	waiting []byte
-	spare   []byte        // empty, waiting's next memory
-	idle    chan struct{} // closed when all is written; nil: it is
-	dropped int           // lines, in all
-	told    int           // of these, how many the log tells of
+	mu       sync.Mutex
+	waiting  []byte
+	spare    []byte        // empty, waiting's next memory
+	idle     chan struct{} // closed when all is written; nil: it is
+	dropped  int           // lines, in all
+	reported int           // of these, how many the log has reported
 }
 
 // NewLines makes Lines that write to out. The registry, if there is one, gets the count of what is dropped.
@@ -88,7 +88,7 @@ func (l *Lines) write() {
 	}
 }
 
-// written counts what a failed write left, or has the lines told of that were dropped before.
+// written counts what a failed write left, or reports the lines that were dropped before.
 func (l *Lines) written(lines []byte, n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,9 +97,9 @@ func (l *Lines) written(lines []byte, n int, err error) {
 	}
 	if err != nil {
 		l.dropped += bytes.Count(lines[n:], []byte{'\n'})
-		l.told = l.dropped
-	} else if lost := l.dropped - l.told; lost > 0 {
-		l.told = l.dropped
+		l.reported = l.dropped
+	} else if lost := l.dropped - l.reported; lost > 0 {
+		l.reported = l.dropped
 		go l.tell(lost)
 	}
 }

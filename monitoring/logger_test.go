@@ -174,19 +174,19 @@ func TestNobodyWaitsForAReader(t *testing.T) {
 	})
 }
 
-type broken struct{}
+type failingWriter struct{}
 
-func (broken) Write(lines []byte) (int, error) { return len(lines) / 2, syscall.EPIPE }
+func (failingWriter) Write(lines []byte) (int, error) { return len(lines) / 2, syscall.EPIPE }
 
 func TestLinesForNobodyAreCounted(t *testing.T) {
 	t.Parallel()
-	l := NewLines(broken{}, nil)
-	told := false
-	l.OnDropped(func(int) { told = true })
+	l := NewLines(failingWriter{}, nil)
+	reported := false
+	l.OnDropped(func(int) { reported = true })
 	for range 10 {
 		_, _ = fmt.Fprintln(l, "a line")
 	}
 	l.Flush()
 	require.GreaterOrEqual(t, l.dropped, 5)
-	require.False(t, told)
+	require.False(t, reported)
 }

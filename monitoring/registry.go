@@ -1,5 +1,5 @@
-// Package monitoring sets up what an operator looks at: the logger, the
-// metrics registry, the export of traces and the admin listener's pages. What
+// Package monitoring sets up the logger, the metrics registry, the export of
+// traces and the admin listener's pages. What
 // is logged, counted and traced is decided in the other packages.
 package monitoring
 

@@ -216,7 +216,7 @@ func TestOtelLogTellsNoSecrets(t *testing.T) {
 	require.Empty(t, line())
 }
 
-// What was given for the collector, its headers above all, goes nowhere else.
+// What was given for the collector, its headers above all, is sent to no other host.
 func TestRedirectsOfACollectorAreNotFollowed(t *testing.T) {
 	elsewhere := &receiver{}
 	target := listenHTTP(t, elsewhere)

@@ -1,4 +1,4 @@
-// Package tasks is the Redis side, in rooms of its own:
+// Package tasks holds the adapters to Redis, a package for each concern:
 //
 //   - redisconn: the connection that all share, its health, logs and metrics
 //   - queue: what goes into the asynq queues, and what is there

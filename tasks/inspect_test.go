@@ -114,8 +114,8 @@ func TestInspectRedisObstacles(t *testing.T) {
 		is        error
 	}{
 		{"away", "redis://127.0.0.1:1", queue.ErrAway},
-		{"no such host", "redis://nowhere.invalid", queue.ErrAway},
-		{"no such socket", "unix:///nowhere.sock", queue.ErrAway},
+		{"no such host", "redis://missing.invalid", queue.ErrAway},
+		{"no such socket", "unix:///missing.sock", queue.ErrAway},
 		{"no sentinel", "redis-sentinel://127.0.0.1:1?master=main", queue.ErrAway},
 		{"no cluster node", "redis-cluster://127.0.0.1:1", queue.ErrAway},
 		{"hangs", hanging.URL(), queue.ErrSilent},

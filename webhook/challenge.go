@@ -50,7 +50,7 @@ func NewChallenge(cfg ChallengeConfig) *Challenge {
 
 // Ask asks the receiver at a URL, and says what is missing in its answer, "" for
 // nothing. For whatever goes wrong before there is an answer it says the same, so
-// that nobody learns which inner names and ports exist.
+// that callers do not learn which inner names and ports exist.
 func (c *Challenge) Ask(ctx context.Context, target string) (wrong string) {
 	u, wrong := c.cfg.Guard.parse(target)
 	if wrong != "" {

@@ -50,7 +50,7 @@ func TestReceiversProveThatTheyWantEvents(t *testing.T) {
 		"empty":               {allowing(http.StatusOK, ""), otherOrigin},
 		"none":                {allowing(http.StatusOK), noOrigin},
 		"not allowed":         {allowing(http.StatusMethodNotAllowed, "*"), "with status 405"},
-		"broken":              {allowing(http.StatusInternalServerError, "*"), "with status 500"},
+		"failing":             {allowing(http.StatusInternalServerError, "*"), "with status 500"},
 		"redirect":            {http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect).ServeHTTP, "with status 307"},
 		"for browsers (CORS)": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Access-Control-Allow-Origin", "*") }, noOrigin},
 	} {

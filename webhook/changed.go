@@ -34,19 +34,19 @@ func (g signing) changed(e fault.Effect) (signing, error) {
 		other := *g.target
 		other.Host, other.Path, other.RawPath = "other.example", "/hooks", ""
 		g.target = &other
-		g.secrets = strangers(g.secrets)
+		g.secrets = otherSecrets(g.secrets)
 	case fault.TamperKey:
-		g.secrets = strangers(g.secrets)
-		g.key, err = strangersKey()
+		g.secrets = otherSecrets(g.secrets)
+		g.key, err = unpublishedKey()
 	}
 	if e.RotatedSecret && len(g.secrets) > 0 {
-		g.secrets = append(strangers(g.secrets[:1]), g.secrets...)
+		g.secrets = append(otherSecrets(g.secrets[:1]), g.secrets...)
 	}
 	return g, err
 }
 
-// strangers gives as many secrets that nobody has.
-func strangers(secrets []string) []string {
+// otherSecrets makes as many random secrets.
+func otherSecrets(secrets []string) []string {
 	others := make([]string, len(secrets))
 	for i := range others {
 		secret := make([]byte, 32)
@@ -56,8 +56,8 @@ func strangers(secrets []string) []string {
 	return others
 }
 
-// strangersKey makes a key that is not published.
-func strangersKey() (k signingKey, err error) {
+// unpublishedKey makes a signing key.
+func unpublishedKey() (k signingKey, err error) {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return k, err

@@ -54,7 +54,7 @@ func newScript(t *testing.T, play script) (url string, ended chan struct{}) {
 	return "http://" + l.Addr().String() + "/", ended
 }
 
-// requireEnded waits until the sender has closed the connection: nothing goes on behind our back.
+// requireEnded waits until the sender has closed the connection: nothing more is sent.
 func requireEnded(t *testing.T, ended <-chan struct{}) {
 	t.Helper()
 	select {

@@ -70,8 +70,8 @@ func (k *Keyring) Rotate(ctx context.Context) error {
 	return k.rotate(ctx, publishBefore, publishAfter)
 }
 
-// Replace adds a new key that signs at once, and retires all others now: nobody
-// may trust what they have signed. The other processes know within 30 seconds.
+// Replace adds a new key that signs at once, and retires all others now: receivers
+// must not trust what they have signed. The other processes know within 30 seconds.
 func (k *Keyring) Replace(ctx context.Context) error { return k.rotate(ctx, 0, 0) }
 
 func (k *Keyring) rotate(ctx context.Context, delay, overlap time.Duration) error {

@@ -222,7 +222,7 @@ func TestReasonOfADisabledWebhookIsEnglish(t *testing.T) {
 }
 
 // What does not belong together is an error, not a wrong message.
-func TestOccurrencesThatCannotBeTold(t *testing.T) {
+func TestOccurrencesWithoutAMessage(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]job.Occurrence{
 		"an end without its attempt":        occurrenceOf(job.EventFailed, job.Running, job.Failed, nil),

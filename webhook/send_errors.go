@@ -30,7 +30,7 @@ func classify(err error, answered bool) job.SendError {
 	)
 	switch {
 	case errors.Is(err, errForbidden): // of a name: the addresses that a URL spells out are refused before
-		return job.SendDNS // as an unknown name, so that nobody learns which inner names exist
+		return job.SendDNS // as an unknown name, so that clients do not learn which inner names exist
 	case errors.Is(err, context.Canceled): // by the caller
 		return job.SendInternal
 	case errors.Is(err, context.DeadlineExceeded):

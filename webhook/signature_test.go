@@ -166,7 +166,7 @@ func TestChangedDeliveriesAreValid(t *testing.T) {
 		if e.RotatedSecret {
 			require.Len(t, signatures, 2)
 			c.header.Set("Webhook-Signature", signatures[0])
-			require.Error(t, verifyStandard(secret, c.body, c.header), "the first one is a stranger's")
+			require.Error(t, verifyStandard(secret, c.body, c.header), "the first one is another secret's")
 			continue
 		}
 		require.Len(t, signatures, 1)

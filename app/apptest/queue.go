@@ -37,7 +37,7 @@ func Named(tasks []job.Task) []job.Task {
 	return named
 }
 
-// Queue remembers what it is told.
+// Queue records its calls.
 type Queue struct {
 	mu        sync.Mutex
 	enqueued  []job.Task

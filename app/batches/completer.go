@@ -1,4 +1,4 @@
-// Package batches ends batches whose jobs have all ended.
+// Package batches completes batches whose jobs have all ended.
 package batches
 
 import (

@@ -52,7 +52,7 @@ func New(store Store, look LookStore, clock app.Clock, log *slog.Logger) *Servic
 	return &Service{store, look, clock, log}
 }
 
-// Begin stores an operation, which is done by whoever leads the maintenance.
+// Begin stores an operation, which the maintenance leader does.
 func (s *Service) Begin(ctx context.Context, r job.BulkRequest) (*job.Bulk, error) {
 	b, err := s.store.InsertBulk(ctx, job.Bulk{
 		ID: app.NewID(), Owner: r.Owner, Action: r.Action, Filter: r.Filter, Rate: r.Rate, Override: r.Override, RequestID: r.RequestID,

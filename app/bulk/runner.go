@@ -46,7 +46,7 @@ const (
 )
 
 // Runner does the operations, one part after the other. All that it knows of them is in
-// storage, but for their rates, their turns, and where it saves itself to look again.
+// storage, but for their rates, their order, and where it saves itself to look again.
 type Runner struct {
 	store   WorkStore
 	jobs    Jobs

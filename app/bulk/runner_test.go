@@ -25,8 +25,8 @@ type parts struct {
 func (p *parts) OpenBulks(context.Context) ([]*job.Bulk, error) { return slices.Clone(p.open), nil }
 
 func (p *parts) GatherBulk(_ context.Context, b *job.Bulk, look, _ int) (*job.Bulk, bool, error) {
-	if b.Owner.Operator == "broken" {
-		return b, false, errors.New("broken")
+	if b.Owner.Operator == "failing" {
+		return b, false, errors.New("failing")
 	}
 	b.Total += look
 	if b.Total >= 2*look {
@@ -69,10 +69,10 @@ func newRunner(owners ...string) (*Runner, *parts) {
 func always() bool { return true }
 
 // However many operations others have, one more waits for one part of each other owner.
-func TestOwnersTakeTurns(t *testing.T) {
+func TestOwnersAlternate(t *testing.T) {
 	t.Parallel()
-	r, p := newRunner("a", "a", "a", "a", "b", "broken", "b", "b", "c")
-	require.Error(t, r.Round(t.Context(), always), "of the broken one, and the others go on")
+	r, p := newRunner("a", "a", "a", "a", "b", "failing", "b", "b", "c")
+	require.Error(t, r.Round(t.Context(), always), "of the failing one, and the others go on")
 	for range 3 {
 		for turn := range 2 {
 			require.ElementsMatch(t, []string{"a", "b", "c"}, p.done[3*turn:3*turn+3])

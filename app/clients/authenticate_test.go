@@ -95,9 +95,9 @@ func TestKeysAreRememberedOnlyWhileChangesAreHeardOf(t *testing.T) {
 
 func TestAnOvertakenLookUpIsNotRemembered(t *testing.T) {
 	for name, overtake := range map[string]func(*keyWorld, job.IssuedKey){
-		"by a revocation":            func(k *keyWorld, key job.IssuedKey) { require.NoError(k.t, k.revoke(admin, key.ClientID, key.ID)) },
-		"by a broken watch":          func(k *keyWorld, _ job.IssuedKey) { k.fake.connected(false) },
-		"by a watch that was broken": func(k *keyWorld, _ job.IssuedKey) { k.fake.connected(false); k.fake.connected(true) },
+		"by a revocation":                  func(k *keyWorld, key job.IssuedKey) { require.NoError(k.t, k.revoke(admin, key.ClientID, key.ID)) },
+		"by a disconnected watch":          func(k *keyWorld, _ job.IssuedKey) { k.fake.connected(false) },
+		"by a watch that was disconnected": func(k *keyWorld, _ job.IssuedKey) { k.fake.connected(false); k.fake.connected(true) },
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			k := newKeyWorld(t)
@@ -126,7 +126,7 @@ func TestTheMemoryOfKeysIsBounded(t *testing.T) {
 }
 
 // Each action has one line and one span, of its own request, which name client and key, and no secret.
-func TestKeysAreToldOf(t *testing.T) {
+func TestRevokedKeysArePublished(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		var client job.ID
 		var first, renewed job.IssuedKey

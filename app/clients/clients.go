@@ -138,8 +138,8 @@ var (
 	errAdminOnly  = job.Errorf(job.CodeForbidden, "Open registration is off on this server: only the operator may create clients.")
 )
 
-// Authenticate says who presents the credentials (section 14). Who presents none
-// is nobody while anybody may register, and refused otherwise, before anything is
+// Authenticate says who presents the credentials (section 14). A caller without any
+// is anonymous while registration is open, and refused otherwise, before anything is
 // asked of storage. The first use of a
 // key is recorded before it is accepted. With the error for an expired key that
 // can still be renewed, the caller is Expired.

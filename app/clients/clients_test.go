@@ -311,12 +311,12 @@ func TestAClientHasAtMostTenValidKeys(t *testing.T) {
 func TestOtherClientsKeysDoNotExist(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		client := k.newClient()
-		stranger := job.Caller{ClientID: k.newClient()}
+		other := job.Caller{ClientID: k.newClient()}
 		for what, err := range map[string]error{
-			"create":  second(k.create(stranger, client, false)),
-			"rotate":  second(k.create(stranger, client, true)),
-			"renew":   second(k.renew(stranger, client)),
-			"unknown": second(k.create(stranger, app.NewID(), false)),
+			"create":  second(k.create(other, client, false)),
+			"rotate":  second(k.create(other, client, true)),
+			"renew":   second(k.renew(other, client)),
+			"unknown": second(k.create(other, app.NewID(), false)),
 		} {
 			require.Equal(t, errNoClient, err, what)
 		}

@@ -78,8 +78,8 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 	})
 }
 
-// ended refuses a caller whose key has ended since the request began: whoever keeps a request pending must not outlive the
-// revocation with a key that it makes. A key that had expired before is for the rule to judge.
+// ended refuses a caller whose key has ended since the request began: a request that is kept pending must not make a key
+// that outlives the revocation. A key that had expired before is for the rule to judge.
 func ended(caller job.Caller, keys []job.APIKey, now time.Time) error {
 	if caller.KeyID == "" {
 		return nil
@@ -148,7 +148,7 @@ func (k *Service) change(ctx context.Context, action string, by job.KeyIssue, sc
 	err := k.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
 		switch {
 		case c.ID.IsZero() && caller.Anonymous():
-			return job.KeyChange{}, errNoCredentials // which clients exist is nobody's business
+			return job.KeyChange{}, errNoCredentials // does not reveal which clients exist
 		case c.ID.IsZero():
 			return job.KeyChange{}, errNoClient
 		}
@@ -205,8 +205,8 @@ func (k *Service) issue(r keyring, by job.KeyIssue, scope job.Scope, caller job.
 	return job.IssuedKey{APIKey: key, Secret: secret}, change
 }
 
-// RevokeKey ends a key at once, and with it the keys that it made, for whoever had
-// it may have made them; the key that asks for it is spared, and what that one
+// RevokeKey ends a key at once, and with it the keys that it made, since a thief
+// may have made them; the key that asks for it is spared, and what that one
 // made, unless it names itself. Revoking a revoked key changes nothing else.
 func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
 	if caller.Anonymous() {

@@ -76,8 +76,8 @@ func newDispatcher(c *Worker, at job.EndpointKey) *endpointDispatcher {
 	}
 }
 
-// run ends when nothing is due and nothing under way. Whoever wakes the dispatcher
-// before it has left is heard; who comes later starts another one.
+// run ends when nothing is due and nothing under way. A wake-up
+// before it has left is heeded; a later one starts another dispatcher.
 func (p *endpointDispatcher) run() {
 	quit := p.worker.quit
 	for {
@@ -161,7 +161,7 @@ func (p *endpointDispatcher) ask(n int) claims {
 func (p *endpointDispatcher) take(c claims) {
 	p.claiming = false
 	p.due = p.due || c.more
-	if c.next > 0 { // whoever woke us may have come early: clocks differ, and Postgres' decides
+	if c.next > 0 { // the wake-up may have come early: clocks differ, and Postgres' decides
 		if wait := p.worker.cfg.Clock.Wait(c.next); wait <= soonest {
 			p.soon = time.After(wait)
 		}

@@ -52,14 +52,14 @@ func (f *fakeStorage) AllowUnits(_ context.Context, _ job.ID, units int) job.All
 
 // What receivers answer counts if it is large. Where there is no room for it, the attempt is recorded without it.
 func TestLargeAnswersCount(t *testing.T) {
-	const rooms = 2
+	const units = 2
 	large := strings.Repeat("x", job.MaxStoredBody)
 	send := func(context.Context, job.ClaimedDelivery) job.Sent {
 		return job.Sent{Attempt: job.DeliveryAttempt{StartedAt: time.Now(), Status: 200, Body: []byte(large)}}
 	}
 	sending(t, send, func(t *testing.T, w *sendingWorld) {
 		storage := &fakeStorage{}
-		storage.room.Store(rooms)
+		storage.room.Store(units)
 		w.worker.cfg.Storage = storage
 		kept := 0
 		for range 5 {
@@ -70,7 +70,7 @@ func TestLargeAnswersCount(t *testing.T) {
 				kept++
 			}
 		}
-		require.Equal(t, rooms, kept)
+		require.Equal(t, units, kept)
 	})
 }
 

@@ -23,25 +23,25 @@ type originKey struct {
 }
 
 type gate struct {
-	places chan struct{} // a token for each send
-	users  int           // that send or wait
+	slots chan struct{} // a token for each send
+	users int           // that send or wait
 }
 
 func newOrigins(limit int) *origins { return &origins{limit: limit, gates: map[originKey]*gate{}} }
 
-// enter waits for a place until giveUp is closed, and reports whether it got one. A
-// place has to be left.
+// enter waits for a slot until giveUp is closed, and reports whether it got one. leave
+// gives it back.
 func (o *origins) enter(at originKey, giveUp <-chan struct{}) bool {
 	o.mu.Lock()
 	g := o.gates[at]
 	if g == nil {
-		g = &gate{places: make(chan struct{}, o.limit)}
+		g = &gate{slots: make(chan struct{}, o.limit)}
 		o.gates[at] = g
 	}
 	g.users++
 	o.mu.Unlock()
 	select {
-	case g.places <- struct{}{}:
+	case g.slots <- struct{}{}:
 		return true
 	case <-giveUp:
 		o.forget(at, g)
@@ -53,11 +53,11 @@ func (o *origins) leave(at originKey) {
 	o.mu.Lock()
 	g := o.gates[at] // it has a user: this one
 	o.mu.Unlock()
-	<-g.places
+	<-g.slots
 	o.forget(at, g)
 }
 
-// forget drops a gate that nobody uses.
+// forget drops a gate that is not used.
 func (o *origins) forget(at originKey, g *gate) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 )
 
 // Bounds of how many receivers are asked at once by one process. The clients share
-// the places fairly; what a receiver that hangs holds up is its client's own.
+// the slots fairly; what a receiver that hangs holds up is its client's own.
 const (
 	proofsAtOnce       = 64
 	clientProofsAtOnce = 2
@@ -19,14 +19,14 @@ const (
 type proofs struct {
 	challenge Challenge
 	own       *origins // a client's
-	places    *fair.Semaphore[job.ID]
+	slots     *fair.Semaphore[job.ID]
 }
 
 func newProofs(c Challenge) *proofs {
-	return &proofs{challenge: c, own: newOrigins(clientProofsAtOnce), places: fair.New[job.ID](proofsAtOnce)}
+	return &proofs{challenge: c, own: newOrigins(clientProofsAtOnce), slots: fair.New[job.ID](proofsAtOnce)}
 }
 
-// errManyProofs is for those that did not get a place before their request ended.
+// errManyProofs is for those that did not get a slot before their request ended.
 var errManyProofs = &job.Error{
 	Code: job.CodeQueueFull, Detail: "Too many receivers are being asked whether they want events. Try again later.", RetryAfter: time.Second,
 }
@@ -55,10 +55,10 @@ func (p *proofs) ask(ctx context.Context, client job.ID, url string) (wrong stri
 		return "", errManyProofs
 	}
 	defer p.own.leave(own)
-	if !p.places.Acquire(client, ctx.Done()) {
+	if !p.slots.Acquire(client, ctx.Done()) {
 		return "", errManyProofs
 	}
-	defer p.places.Release(client)
+	defer p.slots.Release(client)
 	wrong = p.challenge.Ask(ctx, url)
 	return wrong, ctx.Err() // an answer that was cut off says nothing
 }

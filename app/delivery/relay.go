@@ -40,7 +40,7 @@ const (
 	orphanBatch  = 500
 	orphanLook   = 10_000      // endpoints that one round looks at
 	dueLook      = 5000        // endpoints that one round looks at
-	dueMinAge    = time.Second // for younger ones, whoever wrote the event wakes the workers
+	dueMinAge    = time.Second // for younger ones, the writer of the event wakes the workers
 	waitingBatch = 2500        // deliveries that one round offers to the queue
 )
 

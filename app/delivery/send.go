@@ -61,19 +61,19 @@ func restOf(err error) time.Duration {
 	return 0
 }
 
-// attempt sends a delivery when it is its turn. With a result it keeps a token of
+// attempt sends a delivery when it gets a send slot. With a result it keeps a token of
 // unrecorded, and a span that covers the recording too. With an error there is
-// nothing to record. Who waits for an origin takes no turn.
+// nothing to record. Waiting for an origin takes no send slot.
 func (c *Worker) attempt(h held) (sent job.Sent, span trace.Span, err error) {
 	origin := originOf(h.ClaimedDelivery)
 	if !c.origins.enter(origin, c.quit) {
 		return job.Sent{}, nil, errStopping
 	}
 	defer c.origins.leave(origin)
-	if !c.turns.Acquire(h.ClientID, c.quit) {
+	if !c.sendSlots.Acquire(h.ClientID, c.quit) {
 		return job.Sent{}, nil, errStopping
 	}
-	defer c.turns.Release(h.ClientID)
+	defer c.sendSlots.Release(h.ClientID)
 	select {
 	case c.unrecorded <- struct{}{}:
 	case <-c.quit:

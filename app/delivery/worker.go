@@ -78,7 +78,7 @@ const (
 	// another process may have some left.
 	busyPause = time.Second
 	// holdMargin is how much longer than the time limit of a send a claim lasts:
-	// the delivery may wait for its turn, be sent late, and be recorded. That is a
+	// the delivery may wait for a send slot, be sent late, and be recorded. That is a
 	// round at the time limit and a little more.
 	holdMargin = 15 * time.Second
 	// sendMargin is what must be left of a claim after a send that takes the
@@ -114,11 +114,11 @@ type Worker struct {
 	metrics *app.Metrics
 	log     *slog.Logger
 
-	hold       time.Duration           // of a claim
-	turns      *fair.Semaphore[job.ID] // to send
-	rooms      *fair.Semaphore[job.ID] // for dispatchers
-	origins    *origins
-	unrecorded chan struct{} // a token for each send until its result is recorded
+	hold            time.Duration // of a claim
+	sendSlots       *fair.Semaphore[job.ID]
+	dispatcherSlots *fair.Semaphore[job.ID]
+	origins         *origins
+	unrecorded      chan struct{} // a token for each send until its result is recorded
 
 	quit    chan struct{}   // closed by Stop: nothing more is claimed, no send begins
 	sending context.Context // of sends; cut ends it
@@ -138,7 +138,7 @@ func NewWorker(cfg WorkerConfig, store WorkerStore, sender Sender, queue app.Que
 	cfg.Concurrency = max(1, cfg.Concurrency)
 	c := &Worker{
 		cfg: cfg, store: store, sender: sender, queue: queue, tasks: tasks, metrics: m, log: log, hold: cfg.Timeout + holdMargin,
-		turns: fair.New[job.ID](cfg.Concurrency), rooms: fair.New[job.ID](dispatcherShare * cfg.Concurrency),
+		sendSlots: fair.New[job.ID](cfg.Concurrency), dispatcherSlots: fair.New[job.ID](dispatcherShare * cfg.Concurrency),
 		origins:    newOrigins(max(1, cfg.Concurrency/endpointShare)),
 		unrecorded: make(chan struct{}, unrecordedShare*cfg.Concurrency),
 		quit:       make(chan struct{}), dispatchers: map[job.EndpointKey]*endpointDispatcher{},
@@ -150,11 +150,11 @@ func NewWorker(cfg WorkerConfig, store WorkerStore, sender Sender, queue app.Que
 
 // Handle looks what is due to a client, and has it sent. It returns when that
 // is under way. While all sends of this process are taken it waits a moment, so
-// that the wake-up may go to another one; not longer, because others wait
-// behind it. A client that has many endpoints gets some of them served now; for
+// that the wake-up may go to another one; not longer, because other wake-ups
+// wait for it. A client that has many endpoints gets some of them served now; for
 // the others the wake-up is to come again.
 func (c *Worker) Handle(ctx context.Context, client job.ID) error {
-	c.awaitTurn(ctx)
+	c.awaitSendSlot(ctx)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -178,10 +178,10 @@ func (c *Worker) Handle(ctx context.Context, client job.ID) error {
 
 // Try begins the next attempt of what is due to an endpoint, or soon will be. It
 // returns when that is under way. Many deliveries of an endpoint may come to
-// their time at once: only the first one waits for its turn here.
+// their time at once: only the first one waits for a send slot here.
 func (c *Worker) Try(ctx context.Context, at job.EndpointKey) error {
 	if !c.works(at) {
-		c.awaitTurn(ctx)
+		c.awaitSendSlot(ctx)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -196,14 +196,14 @@ func (c *Worker) works(at job.EndpointKey) bool {
 	return c.dispatchers[at] != nil
 }
 
-// awaitTurn waits until a send is free, for busyPause at most. It asks for
-// nobody, who has none.
-func (c *Worker) awaitTurn(ctx context.Context) {
+// awaitSendSlot waits until a send slot is free, for busyPause at most. It asks on
+// behalf of no client.
+func (c *Worker) awaitSendSlot(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, busyPause)
 	defer cancel()
-	nobody := job.ID{}
-	if c.turns.Acquire(nobody, ctx.Done()) {
-		c.turns.Release(nobody)
+	noClient := job.ID{}
+	if c.sendSlots.Acquire(noClient, ctx.Done()) {
+		c.sendSlots.Release(noClient)
 	}
 }
 
@@ -218,7 +218,7 @@ func (c *Worker) wake(at job.EndpointKey) error {
 	}
 	p := c.dispatchers[at]
 	if p == nil {
-		if !c.rooms.TryAcquire(at.Client) {
+		if !c.dispatcherSlots.TryAcquire(at.Client) {
 			return errTooManyEndpoints
 		}
 		p = newDispatcher(c, at)
@@ -241,7 +241,7 @@ func (c *Worker) leave(p *endpointDispatcher) bool {
 		return false
 	}
 	delete(c.dispatchers, p.endpoint)
-	c.rooms.Release(p.endpoint.Client)
+	c.dispatcherSlots.Release(p.endpoint.Client)
 	c.metrics.Dispatchers.Set(float64(len(c.dispatchers)))
 	return true
 }

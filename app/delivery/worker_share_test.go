@@ -58,9 +58,9 @@ func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
 	})
 }
 
-// A client with many endpoints that hang has its share at most. Several such clients can take all places for the time of one send,
+// A client with many endpoints that hang has its share at most. Several such clients can take all slots for the time of one send,
 // never longer: then it is somebody else's turn.
-func TestClientsWhoseEndpointsHangTakeTurns(t *testing.T) {
+func TestClientsWhoseEndpointsHangShareSends(t *testing.T) {
 	for clients, within := range map[int]time.Duration{1: 50 * time.Millisecond, 4: testTimeout + time.Second} {
 		t.Run(strconv.Itoa(clients), func(t *testing.T) {
 			var healthy latest
@@ -96,25 +96,25 @@ func TestClientsWhoseEndpointsHangTakeTurns(t *testing.T) {
 // While it fails an endpoint gets one at a time, at once after each other, whether storage counts its failures or, as of callbacks,
 // nobody does.
 func TestAFailingEndpointGetsOneAtATime(t *testing.T) {
-	var broken atomic.Bool
+	var failing atomic.Bool
 	sending(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
-		if broken.Load() {
+		if failing.Load() {
 			return answers(500, 100*time.Millisecond)(ctx, p)
 		}
 		return answers(200, 100*time.Millisecond)(ctx, p)
 	}, func(t *testing.T, w *sendingWorld) {
-		broken.Store(true)
+		failing.Store(true)
 		w.Store.endpointOf(endpointA).Failures = 3
 		w.Store.deliverMany(100, apptest.ClientA, endpointA)
 		w.wake(apptest.ClientA)
 		apptest.Pass(1050 * time.Millisecond)
 		require.Equal(t, 1, w.sender.atOnce(endpointA))
 		require.Len(t, w.sender.begun(), 11)
-		broken.Store(false)
+		failing.Store(false)
 		apptest.Pass(time.Second)
 		require.Equal(t, 2, w.sender.atOnce(endpointA), "until it succeeds")
 		w.forgetFailures(endpointA)
-		broken.Store(true)
+		failing.Store(true)
 		apptest.Pass(200 * time.Millisecond)
 		w.sender.atOnce(endpointA)
 		apptest.Pass(time.Second)
@@ -201,10 +201,10 @@ func TestManyEndpointsShareWhatOneProcessHolds(t *testing.T) {
 // The endpoint is not to blame, and the delivery waits until it can be sent.
 func TestTroubleOnThisSideIsNoTry(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		var broken atomic.Bool
-		broken.Store(true)
+		var failing atomic.Bool
+		failing.Store(true)
 		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
-			if broken.Load() {
+			if failing.Load() {
 				return failedWith(time.Now(), job.SendInternal, 0)
 			}
 			return answers(200, 0)(ctx, p)
@@ -216,7 +216,7 @@ func TestTroubleOnThisSideIsNoTry(t *testing.T) {
 		require.Equal(t, job.DeliveryPending, d.State)
 		require.Zero(t, d.Tries)
 		require.InDelta(t, 2*60*4/3, len(w.sender.begun()), 2*60/3, "after the longest wait of a minute, less its random part")
-		broken.Store(false)
+		failing.Store(false)
 		apptest.Pass(2 * time.Minute)
 		require.Equal(t, job.DeliveryDelivered, w.Store.delivery(id).State)
 	})

@@ -82,7 +82,7 @@ func (w *sendingWorld) current() *Worker {
 	return w.worker
 }
 
-// hinting passes on what the queue is told, and leads the maintenance.
+// hinting passes on calls of the queue, and leads the maintenance.
 func (w *sendingWorld) hinting() {
 	w.lead()
 	w.Background(func(ctx context.Context) {

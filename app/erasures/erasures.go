@@ -30,7 +30,7 @@ type Service struct {
 // New makes the use cases.
 func New(store Store, log *slog.Logger) *Service { return &Service{store, log} }
 
-// Begin stores the erasure of a client, which is done by whoever leads the maintenance. A
+// Begin stores the erasure of a client, which the maintenance leader does. A
 // repetition gives the erasure that is under way.
 func (s *Service) Begin(ctx context.Context, r job.ErasureRequest) (*job.Erasure, error) {
 	e, begun, err := s.store.BeginErasure(ctx, app.NewID(), r)

@@ -1,5 +1,5 @@
-// Package events lets clients watch: it notifies watchers of new events, reads
-// histories for them, and makes up for notifications that were lost.
+// Package events holds the use cases of events: it notifies watchers of new ones,
+// reads histories, and finds by itself events whose notification was lost.
 package events
 
 import (
@@ -70,7 +70,7 @@ type topic struct {
 	seen job.Position
 }
 
-// unread is the position of a topic that nobody has read: its watchers are about
+// unread is the position of a topic that has not been read: its watchers are about
 // to, so there is nothing to notify them of.
 var unread = job.Position{Tx: math.MaxUint64}
 
@@ -176,8 +176,8 @@ func (h *Hub) Resumed(client job.ID) {
 }
 
 // notify hands a notification to the watchers of a topic, merged with what they have not
-// received yet. It does not wait: the lock is held, so nobody else fills the
-// room in the channel.
+// received yet. It does not wait: the lock is held, so no other sender fills the
+// channel.
 func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	for w := range t.watchers {
 		if n.Progress != nil && !w.progress {

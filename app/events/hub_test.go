@@ -63,7 +63,7 @@ func TestHubListensForWatchedClientsOnly(t *testing.T) {
 	_, third := w.hub.Watch(apptest.ClientA, app.NewID())
 	first()
 	watched, _ = w.listener.watching(apptest.ClientA)
-	require.True(t, watched, "who left long ago takes nobody along")
+	require.True(t, watched, "a watcher that left does not remove others")
 	third()
 }
 

@@ -36,7 +36,7 @@ var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second
 
 // Admission bounds how many submissions wait inside a process at once. It goes
 // by Little's law: what waits for a time is what comes in that time, so when no
-// more may wait than were accepted in the best of the last ten seconds, nobody waits much longer
+// more may wait than were accepted in the best of the last ten seconds, no request waits much longer
 // than a second. What is above is refused at once, which costs less than to store it,
 // instead of being answered when its client has given up.
 //

@@ -66,7 +66,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	for i := range sub.Jobs {
 		s.accepted(ctx, &sub.Jobs[i], stateAtAcceptance(&sub.Jobs[i]))
 	}
-	s.deps.Queue.Publish(job.Notification{ClientID: r.ClientID}) // nobody can watch one of the jobs yet
+	s.deps.Queue.Publish(job.Notification{ClientID: r.ClientID}) // no client can watch one of the jobs yet
 	if slices.ContainsFunc(sub.Jobs, app.HasCallback) {
 		s.deps.Queue.WakeDelivery(r.ClientID)
 	}
@@ -241,7 +241,7 @@ const (
 )
 
 // completed reads a batch, with its outcome if it has come to its end: it completes
-// it, or waits a moment for whoever does. The read comes last: the completer of
+// it, or waits a moment for the process that does. The read comes last: the completer of
 // this process may be faster.
 func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	for try := 0; ; try++ {

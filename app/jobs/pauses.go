@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// drainedRetry is what Retry-After says where submissions are stopped: nobody knows for how long.
+// drainedRetry is what Retry-After says where submissions are stopped for an unknown time.
 const drainedRetry = 10 * time.Second
 
 // stopped gives what operators have stopped, as this process knows it: a second late at most.

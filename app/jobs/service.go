@@ -58,7 +58,7 @@ type Deps struct {
 	Storage   Storage     // nil: any amount
 	Pauses    Pauses      // nil: nothing is stopped
 	Window    *Window     // nil: always open
-	Hub       *events.Hub // nil: nobody waits
+	Hub       *events.Hub // nil: no request waits
 	Completer *batches.Completer
 	Metrics   *app.Metrics
 	Log       *slog.Logger

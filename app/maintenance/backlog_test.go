@@ -16,7 +16,7 @@ import (
 
 // Whoever is due at the same second is queued by several statements at once, and none of them waits for the log. The relay gives way
 // to the lanes for as long as they are at work.
-func TestManyDueJobsAreQueuedInLanesAndToldOfAfterwards(t *testing.T) {
+func TestManyDueJobsAreQueuedInLanesAndPublishedAfterwards(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldMaint) {
 		const due = (schedulerLanes + 1) * schedulerBatch
 		for range due {
@@ -41,7 +41,7 @@ func TestManyDueJobsAreQueuedInLanesAndToldOfAfterwards(t *testing.T) {
 }
 
 // What one lane has queued is told of, although another one failed.
-func TestWhatWasQueuedIsToldOfDespiteAFailure(t *testing.T) {
+func TestNotificationsOfQueuedJobsDespiteAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldMaint) {
 		for range 2*schedulerBatch + 1 {
 			w.AddDeferred(-time.Hour)

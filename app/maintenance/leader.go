@@ -16,8 +16,8 @@ const (
 // request, so this side gives up before storage does.
 //
 // A process in which a vital task is blocked leaves the lease open: it goes on
-// with what works, and whoever is not blocked takes over at once. It takes the lease
-// itself only when nobody has held it for a whole lease: part of the work done is
+// with what works, and a process that is not blocked takes over at once. It takes the lease
+// itself only when it was free for a whole lease: part of the work done is
 // better than none.
 func (m *Maintenance) lead(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -114,7 +114,7 @@ func (m *Maintenance) leadUntil(until time.Time) {
 
 // lapsed ends a leadership that was not renewed in time, also while the
 // election's answer is still out. What was counted last is shown for a while
-// longer: nobody may be there to count anew.
+// longer: there may be no other process to count anew.
 func (m *Maintenance) lapsed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

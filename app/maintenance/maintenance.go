@@ -61,7 +61,7 @@ const (
 	bulkInterval      = 250 * time.Millisecond
 	erasureInterval   = 500 * time.Millisecond
 	backlogInterval   = 5 * time.Second
-	backlogMemory     = time.Minute // after a leadership that nobody ended
+	backlogMemory     = time.Minute // after a leadership that was not ended
 
 	rescuerBatch  = 500
 	completerLook = 10_000 // open batches that one round of the completer looks at
@@ -71,7 +71,7 @@ const (
 
 // Maintenance repairs what crashes leave behind: it queues jobs whose time has
 // come, dispatches what the queue lost, gives back jobs of dead workers, completes
-// batches that nobody completed, wakes workers for due deliveries, publishes
+// batches that were not completed, wakes workers for due deliveries, publishes
 // outcomes, removes what is past its retention, and counts what there is. It runs
 // in every process, but works only in the one that holds the leader's lease. All
 // of its statements are guarded: two leaders for a moment do no harm.
@@ -241,7 +241,7 @@ func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) 
 }
 
 // clean removes what is past its retention, in bounded batches. It rests for as
-// long as each took: there may be millions, and nobody waits for their end.
+// long as each took: there may be millions, and nothing waits for their end.
 func (m *Maintenance) clean(ctx context.Context, leading func() bool) error {
 	for leading() {
 		began := time.Now()

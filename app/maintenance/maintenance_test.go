@@ -232,8 +232,8 @@ func (o *obstacle) put(m *Maintenance, name string) {
 	}
 }
 
-// behind runs a maintenance with an obstacle in the way of a task.
-func (w *worldMaint) behind(o *obstacle, name string) *Maintenance {
+// obstructed runs a maintenance with an obstacle in the way of a task.
+func (w *worldMaint) obstructed(o *obstacle, name string) *Maintenance {
 	m := w.maintenance()
 	o.put(m, name)
 	w.Background(m.Run)
@@ -246,7 +246,7 @@ func TestALeaderThatCannotWorkIsReplaced(t *testing.T) {
 			apptest.Run(t, name+" "+kind, func(t *testing.T) {
 				w := newWorldMaint(t)
 				o := &obstacle{}
-				first := w.behind(o, name)
+				first := w.obstructed(o, name)
 				second, _ := w.lead()
 				apptest.Pass(10 * time.Second)
 				require.True(t, first.Leading())
@@ -268,7 +268,7 @@ func TestALeaderThatCannotWorkIsReplaced(t *testing.T) {
 func TestAProcessFindsOutThatItCanLead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldMaint) {
 		o := &obstacle{before: apptest.Fails(-1, apptest.ErrStorage)}
-		first := w.behind(o, "relay")
+		first := w.obstructed(o, "relay")
 		second, stop := w.lead()
 		apptest.Pass(blockedAfter + 3*time.Second)
 		require.True(t, second.Leading())
@@ -286,7 +286,7 @@ func TestAProcessFindsOutThatItCanLead(t *testing.T) {
 func TestSomebodyLeadsThoughAllAreBlocked(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldMaint) {
 		o := &obstacle{}
-		all := []*Maintenance{w.behind(o, "relay"), w.behind(o, "relay"), w.behind(o, "relay")}
+		all := []*Maintenance{w.obstructed(o, "relay"), w.obstructed(o, "relay"), w.obstructed(o, "relay")}
 		apptest.Pass(time.Second)
 		o.set(apptest.Fails(-1, apptest.ErrStorage))
 		for range 300 {

@@ -156,7 +156,7 @@ func (q *fakeQueue) flush() {
 // forget removes a task.
 func (q *fakeQueue) forget(t job.Task) { q.Change(func() { delete(q.tasks, nameOf(t)) }) }
 
-// state says where a task is, "" for nowhere.
+// state says where a task is, "" if it has none.
 func (q *fakeQueue) state(t job.Task) (state string) {
 	q.Change(func() {
 		if known := q.tasks[nameOf(t)]; known != nil {

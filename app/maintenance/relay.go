@@ -39,10 +39,10 @@ type RelayQueue interface {
 
 const (
 	relayBatch = 500
-	// relayMinAge is for how long a job must have been due: whoever made a younger
-	// one wait is enqueueing it, or has not committed it yet.
+	// relayMinAge is for how long a job must have been due: a younger one
+	// is being enqueued, or not committed yet.
 	relayMinAge = time.Second
-	// relayFlushAge is the same where nobody else enqueues: jobs that were accepted before may be
+	// relayFlushAge is the same where only the relay enqueues: jobs that were accepted before may be
 	// committed after it, and come first.
 	relayFlushAge = 50 * time.Millisecond
 	probeBatches  = 8 // of relayBatch jobs, in one round of the probe
@@ -83,7 +83,7 @@ type Relay struct {
 	// Used by the relay's loop alone.
 	epoch int64           // that watermark and ahead belong to; 0 for none yet
 	ahead job.QueueCursor // of the jobs whose time will come, those up to here were looked at
-	alone bool            // the latest round found jobs that nobody had enqueued
+	alone bool            // the latest round found jobs that had not been enqueued
 
 	probing, probingAhead job.QueueCursor // used by the probe's loop alone
 
@@ -109,8 +109,8 @@ func (r *Relay) round(ctx context.Context, leading func() bool) error {
 // fillDue moves the watermark on. The epoch is read for each batch: a queue that is
 // emptied meanwhile is noticed, however long the backlog.
 //
-// The youngest jobs are left to whoever made them wait, unless the latest round
-// found jobs that nobody had enqueued: then the others leave theirs to the relay.
+// The youngest jobs are left to the process that stored them, unless the latest round
+// found jobs that had not been enqueued: then the others leave theirs to the relay.
 func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 	minAge := r.minAge()
 	if r.alone {
@@ -130,7 +130,7 @@ func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 		if began {
 			cursor, room = job.QueueCursor{}, unknownRoom
 		}
-		if began && followed { // nobody's task is left
+		if began && followed { // no task is left
 			minAge = min(minAge, relayFlushAge)
 		}
 		tasks, err := r.store.Waiting(ctx, cursor, -minAge, r.batch())

@@ -15,7 +15,7 @@ const (
 )
 
 // fillAhead gives the queue the jobs whose time comes next, so that they start
-// also while nobody leads, and are seen. Those whose time comes soon are looked at
+// also while there is no leader, and are seen. Those whose time comes soon are looked at
 // each time. The others are looked at once: from where the queue's tasks end, if
 // some of the farthest gave way to nearer ones, were taken out or lost.
 func (r *Relay) fillAhead(ctx context.Context, leading func() bool) error {

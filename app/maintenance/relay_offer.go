@@ -27,7 +27,7 @@ func (r *Relay) rename(ctx context.Context, used []job.Task) (enqueued int, err 
 		return 0, err
 	}
 	renamed, err := r.store.Redispatch(ctx, lost)
-	renamed = slices.DeleteFunc(renamed, job.Task.Aside) // it was put aside meanwhile: whoever resumes it names it anew
+	renamed = slices.DeleteFunc(renamed, job.Task.Aside) // it was put aside meanwhile: resuming it names it anew
 	if err != nil || len(renamed) == 0 {
 		return 0, err
 	}

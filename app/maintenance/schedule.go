@@ -45,7 +45,7 @@ func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 }
 
 // Schedule queues all jobs whose time has come, but for those that another process is queueing, and submits those of
-// schedules that are due, whoever leads.
+// schedules that are due. It may run without being the leader.
 func (m *Maintenance) Schedule(ctx context.Context) error {
 	always := func() bool { return true }
 	if m.deps.Schedules != nil {

@@ -1,5 +1,5 @@
-// Package overview composes what an operator looks at first: how the service is at this moment, what happened before, and what
-// asks for attention. It reads alone, and any process can.
+// Package overview composes the operator's overview: the state of the service now, its history, and what needs attention.
+// It only reads, and any process can.
 package overview
 
 import (

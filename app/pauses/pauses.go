@@ -1,4 +1,4 @@
-// Package pauses has what operators stop: the use cases by which they stop and resume it, and what each process knows of it.
+// Package pauses holds the use cases by which operators pause and resume work, and the Watch that tells a process which pauses hold.
 // Claims look at storage for themselves; the Watch is for what is asked without a statement.
 package pauses
 
@@ -83,7 +83,7 @@ func (w *Watch) Now() job.Pauses {
 	return w.known
 }
 
-// Follow has f told of the pauses, now and after each look. What f waits for, the next look waits for, and nobody else.
+// Follow calls f with the pauses, now and after each look. Only the next look waits for f.
 func (w *Watch) Follow(f func(job.Pauses)) {
 	w.telling.Lock()
 	defer w.telling.Unlock()

@@ -49,8 +49,8 @@ func TestWatch(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go w.Run(ctx)
-		var told []bool
-		w.Follow(func(now job.Pauses) { told = append(told, now.Stops(job.SuccessFast, job.ID{1})) })
+		var seen []bool
+		w.Follow(func(now job.Pauses) { seen = append(seen, now.Stops(job.SuccessFast, job.ID{1})) })
 		look := func() bool {
 			time.Sleep(500 * time.Millisecond)
 			synctest.Wait()
@@ -63,8 +63,8 @@ func TestWatch(t *testing.T) {
 		require.True(t, look())
 		s.set(nil, nil)
 		require.False(t, look())
-		require.Contains(t, told, true)
-		require.False(t, told[len(told)-1])
+		require.Contains(t, seen, true)
+		require.False(t, seen[len(seen)-1])
 	})
 	require.Nil(t, (*pauses.Watch)(nil).Now())
 }

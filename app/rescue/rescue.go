@@ -1,4 +1,4 @@
-// Package rescue gives back jobs whose holder is gone.
+// Package rescue requeues or fails jobs whose worker has died.
 package rescue
 
 import (

@@ -32,8 +32,8 @@ const (
 	// them locked.
 	schedulesAtOnce = 100
 	bytesAtOnce     = 8 << 20
-	// brokenWait is after how long a schedule is looked at again of which nothing could be written.
-	brokenWait = time.Minute
+	// deferWait is after how long a schedule is looked at again of which nothing could be written.
+	deferWait = time.Minute
 )
 
 // Runner runs what is due, in the process that leads the maintenance.
@@ -102,21 +102,21 @@ func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 	n, err := r.commit(ctx, part)
 	if err != nil && ctx.Err() == nil && !unavailable(err) {
 		r.log.WarnContext(ctx, "schedules are advanced one by one", "action", "schedules", app.ErrorFields(err))
-		return r.single(ctx, due[:len(part.steps)+len(part.broken)])
+		return r.single(ctx, due[:len(part.steps)+len(part.unreadable)])
 	}
-	if err == nil && len(part.broken) > 0 {
-		n += len(part.broken)
-		err = r.store.DeferSchedules(ctx, part.broken, brokenWait)
+	if err == nil && len(part.unreadable) > 0 {
+		n += len(part.unreadable)
+		err = r.store.DeferSchedules(ctx, part.unreadable, deferWait)
 	}
 	return n > 0, err
 }
 
 // part is what one transaction does.
 type part struct {
-	steps  []*stepper
-	dones  [][]func(stored bool) // of the jobs of each step
-	broken []job.DueSchedule     // whose timetable cannot be read
-	bytes  int
+	steps      []*stepper
+	dones      [][]func(stored bool) // of the jobs of each step
+	unreadable []job.DueSchedule     // whose timetable cannot be read
+	bytes      int
 }
 
 // prepare takes the steps of schedules, until their jobs have enough bytes.
@@ -137,7 +137,7 @@ func (r *Runner) prepare(ctx context.Context, due []job.DueSchedule) *part {
 		if err != nil {
 			r.log.ErrorContext(ctx, "the timetable of a schedule cannot be read", "action", "schedules", "schedule_id", s.ID.String(),
 				app.ErrorFields(err))
-			p.broken = append(p.broken, s)
+			p.unreadable = append(p.unreadable, s)
 			continue
 		}
 		w.do()
@@ -201,7 +201,7 @@ func (r *Runner) single(ctx context.Context, due []job.DueSchedule) (advanced bo
 		if err != nil {
 			r.log.WarnContext(ctx, "a schedule is left for later", "action", "schedules", "schedule_id", s.ID.String(), app.ErrorFields(err))
 		}
-		if err := r.store.DeferSchedules(ctx, one, brokenWait); err != nil {
+		if err := r.store.DeferSchedules(ctx, one, deferWait); err != nil {
 			return advanced, err
 		}
 	}

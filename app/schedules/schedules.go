@@ -1,4 +1,4 @@
-// Package schedules holds what submits jobs at times. The use cases create, show, change
+// Package schedules submits jobs by timetables. The use cases create, show, change
 // and trigger schedules; the Runner, in the process that leads the maintenance, submits
 // the jobs that are due. How a job is submitted is not decided here, but where single jobs
 // are.

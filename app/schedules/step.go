@@ -104,7 +104,7 @@ func (w *stepper) do() {
 // bytesOf is about what a job of a schedule takes.
 func bytesOf(s *job.Schedule) int { return ordinaryBytes + len(s.Job.Params) }
 
-// catchUp passes the due times that nobody looked at in time, and gives those that are run all the same. DueAt is the
+// catchUp passes the due times that were not looked at in time, and gives those that are run all the same. DueAt is the
 // one behind them.
 func (w *stepper) catchUp() (chosen []time.Time) {
 	p := &w.step.ScheduleProgress

@@ -57,7 +57,7 @@ const claimTries = 3
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()
-	own := context.WithoutCancel(ctx) // a claim that is given up half-way would be held by nobody
+	own := context.WithoutCancel(ctx) // a claim that is given up half-way would have no holder
 	var failed error
 	for tries := 0; tries < claimTries; {
 		if worker, err = w.identity(ctx); err != nil {
@@ -68,7 +68,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 		if failed != nil {
 			w.log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt,
 				app.ErrorFields(failed))
-			w.ease(ctx)
+			w.pauseClaims(ctx)
 			if job.CodeOf(failed) != job.CodeStorageUnavailable { // this job is what storage has trouble with
 				tries++
 			}
@@ -83,7 +83,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 			return worker, claim, nil
 		case not.WorkerDead:
 			w.beatNow()
-			w.ease(ctx)
+			w.pauseClaims(ctx)
 		case not.Unknown:
 			return job.ID{}, nil, w.dropTask("unknown")
 		case not.Throttled:
@@ -118,9 +118,9 @@ func (w *Worker) Stopped(p job.Pauses) bool {
 	return slices.ContainsFunc(w.ids, p.StopsWorker) || p.StopsWorker(w.id)
 }
 
-// ease keeps a slot for a moment after a failed claim, so that a queue full of
+// pauseClaims holds a slot for a moment after a failed claim, so that a queue full of
 // tasks is not churned through while storage or the lease is gone.
-func (w *Worker) ease(ctx context.Context) {
+func (w *Worker) pauseClaims(ctx context.Context) {
 	w.mu.Lock()
 	changed := w.changed
 	w.mu.Unlock()

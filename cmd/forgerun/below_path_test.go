@@ -66,10 +66,10 @@ func TestPublicURLWithAPath(t *testing.T) {
 	_, stream := ask("GET", shown.Links["events"], "text/event-stream", "")
 	require.Contains(t, stream, `"instance":"`+instance+`"`)
 	for _, r := range []*receiver{hook, called} {
-		told := r.await("the failure", func(d received) bool { return d.job() == id && d.event() == "job.failed" })
-		require.Equal(t, []any{instance, public + "/v1"}, []any{told.value("instance"), told.header.Get("Ce-Source")})
+		delivered := r.await("the failure", func(d received) bool { return d.job() == id && d.event() == "job.failed" })
+		require.Equal(t, []any{instance, public + "/v1"}, []any{delivered.value("instance"), delivered.header.Get("Ce-Source")})
 		ask("GET", instance, "*/*", "")
-		ask("GET", told.value("type").(string), "*/*", "")
+		ask("GET", delivered.value("type").(string), "*/*", "")
 	}
 	_, text = ask("GET", shown.Links["deliveries"], "*/*", "")
 	var list struct {

@@ -80,10 +80,10 @@ func TestBulkRetryWhoseLeaderIsKilled(t *testing.T) {
 	require.LessOrEqual(t, late, float64(n-first))
 	require.NotZero(t, late)
 	u.call(api, "POST", path+"/abort", "").requireProblem(t, http.StatusConflict, "RFA_JOB_CONFLICT")
-	told := receiver.await("bulk.completed", func(d received) bool { return d.event() == "bulk.completed" })
+	delivered := receiver.await("bulk.completed", func(d received) bool { return d.event() == "bulk.completed" })
 	require.JSONEq(t, fmt.Sprintf(`{"bulkId":%q,"action":"retry","state":"DONE","total":%d,"succeeded":%[2]d,"skipped":0,"failed":0}`,
-		strings.TrimPrefix(path, "/v1/bulk/"), n), told.body)
-	require.Equal(t, strings.TrimPrefix(path, "/v1/"), told.header.Get("Ce-Subject"))
+		strings.TrimPrefix(path, "/v1/bulk/"), n), delivered.body)
+	require.Equal(t, strings.TrimPrefix(path, "/v1/"), delivered.header.Get("Ce-Subject"))
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM client_events WHERE event_name = 'bulk.completed'`))
 	s.checkInvariants()
 }
@@ -91,10 +91,10 @@ func TestBulkRetryWhoseLeaderIsKilled(t *testing.T) {
 // An abort ends an operation: what was done stays, and nothing is done any more.
 func TestBulkCancelIsAborted(t *testing.T) {
 	s, api, u := newService(t)
-	stranger := s.newUser(api)
+	other := s.newUser(api)
 	const n = 200
 	ids := u.submitAlike(api, n, farAway)
-	foreign := stranger.submitAlike(api, 1, farAway)
+	foreign := other.submitAlike(api, 1, farAway)
 	path := u.bulk(api, `{"action":"cancel","filter":{"all":true},"rate":10}`)
 	u.awaitBulk(api, path, 10)
 	a := u.expect(api, http.StatusOK, "POST", path+"/abort", "")

@@ -179,7 +179,7 @@ func (c *Config) tracingVariables() []variable {
 			parse: oneOf(&c.Tracing.Protocol, protocols...)},
 		{name: "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", help: "the same for traces alone; it wins",
 			parse: optional(oneOf(&c.Tracing.TracesProtocol, protocols...))},
-		{name: "OTEL_EXPORTER_OTLP_HEADERS", help: "sent along with traces, such as api-key=...", secret: true, parse: unread},
+		{name: "OTEL_EXPORTER_OTLP_HEADERS", help: "sent with traces, such as api-key=...", secret: true, parse: unread},
 		{name: "OTEL_TRACES_EXPORTER", fallback: "otlp", help: "otlp or none; none: no traces, whatever else is set",
 			parse: oneOf(&c.Tracing.Exporter, "otlp", "none")},
 		{name: "OTEL_TRACES_SAMPLER", fallback: "parentbased_always_on",

@@ -162,15 +162,15 @@ func TestOutcomeStream(t *testing.T) {
 		require.Len(t, entries[id], len(strings.Fields(statuses)))
 		for i, status := range strings.Fields(statuses) {
 			entry := entries[id][i].Values
-			told := answer{body: entry["value"].(string)}
-			require.Equal(t, []string{id, status}, []string{told.text("jobId"), told.text("jobStatus")})
-			shown := u.call(api, "GET", told.text("instance"), "", "Accept", "application/problem+json")
+			streamed := answer{body: entry["value"].(string)}
+			require.Equal(t, []string{id, status}, []string{streamed.text("jobId"), streamed.text("jobStatus")})
+			shown := u.call(api, "GET", streamed.text("instance"), "", "Accept", "application/problem+json")
 			require.Equal(t, shown.header.Get("Content-Type"), entry["content-type"])
-			require.Equal(t, shown.value("scenario"), told.value("scenario"))
+			require.Equal(t, shown.value("scenario"), streamed.value("scenario"))
 			if status == "FAILED" {
 				require.Equal(t, "fr", shown.text("language"))
-				require.Equal(t, []any{"en", "en"}, []any{told.text("language"), entry["content-language"]})
-				require.Equal(t, "A transient fault ended this attempt.", told.text("detail"))
+				require.Equal(t, []any{"en", "en"}, []any{streamed.text("language"), entry["content-language"]})
+				require.Equal(t, "A transient fault ended this attempt.", streamed.text("detail"))
 			}
 		}
 	}

@@ -148,8 +148,8 @@ func (s *stack) doSomeOfEverything(api *proc) {
 	require.Contains(s.t, ids, u.submit(api, execute("SUCCESS_FAST", sameKey)))
 	far := u.submit(api, `{"type":"DEFERRED","work_kind":"SCHEDULED_FAR_FUTURE","execution_at":"2100-01-01T00:00:00Z"}`)
 	require.Equal(s.t, http.StatusOK, u.call(api, "POST", "/v1/jobs/"+far+"/cancel", "").status)
-	stranger := user{s: s, key: "frk_nobody"}
-	require.Equal(s.t, http.StatusUnauthorized, stranger.call(api, "GET", "/v1/jobs/"+ids[0], "").status)
+	unknown := user{s: s, key: "frk_nobody"}
+	require.Equal(s.t, http.StatusUnauthorized, unknown.call(api, "GET", "/v1/jobs/"+ids[0], "").status)
 	s.awaitFinal(append(ids, far)...)
 }
 

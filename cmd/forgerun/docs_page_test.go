@@ -128,7 +128,7 @@ func TestDocsPage(t *testing.T) {
 	c.noneWrong()
 }
 
-// A developer finds an operation, copies its line, sends requests with a key, and sees a stream. The key is nowhere but in the
+// A developer finds an operation, copies its line, sends requests with a key, and sees a stream. The key is only in the
 // field.
 func TestDocsPageTriesRequests(t *testing.T) {
 	s, api, u := newWorking(t)

@@ -28,7 +28,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	page := readText(t, "../../docs/explanation/reliability.md")
 	exist := existingTests(t)
 	for _, name := range regexp.MustCompile(`\bTest\w+\b`).FindAllString(page, -1) {
-		require.True(t, exist[name] != "" || name == "TestFlushAll", "%s is named in docs/explanation/reliability.md, but nowhere else", name)
+		require.True(t, exist[name] != "" || name == "TestFlushAll", "%s is named in docs/explanation/reliability.md, but does not exist", name)
 	}
 	for name, file := range exist {
 		if filepath.Dir(file) == "../../cmd/forgerun" && aboutFaults.MatchString(file) {

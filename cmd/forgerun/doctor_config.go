@@ -49,14 +49,14 @@ func (fs *configFindings) judgeExposure(role string, cfg Config) {
 		fs.Warn("admin listener", "none: no metrics, no health, no dashboard of this process",
 			"set FORGERUN_ADMIN_ADDR, such as 127.0.0.1:8082 (each process on a machine its own)")
 	case !onLoopback(cfg.AdminAddr):
-		fs.Warn("admin listener", cfg.AdminAddr+" is not on loopback: whoever reaches it reads /metrics and /readyz without the token",
+		fs.Warn("admin listener", cfg.AdminAddr+" is not on loopback: anyone who reaches it reads /metrics and /readyz without the token",
 			"let only Prometheus and operators reach it (firewall, private network), or set FORGERUN_ADMIN_ADDR to 127.0.0.1:8081")
 	default:
 		fs.OK("admin listener", cfg.AdminAddr+" is on loopback")
 	}
 	fs.judgePublicURL(role, cfg)
 	if role == "api" && cfg.OpenRegistration {
-		fs.Warn("registration", "open: whoever reaches the API may create clients and keys",
+		fs.Warn("registration", "open: anyone who reaches the API may create clients and keys",
 			"set FORGERUN_OPEN_REGISTRATION=false and create clients with FORGERUN_ADMIN_TOKEN")
 		fs.judgeConsent(cfg)
 	}
@@ -73,12 +73,12 @@ func (fs *configFindings) judgeConsent(cfg Config) {
 		fs.OK(what, "receivers are asked, in the name of "+webhook.Origin(cfg.PublicURL))
 		return
 	}
-	fs.Warn(what, "not asked for: whoever reaches the API may have events sent to receivers that never wanted them",
+	fs.Warn(what, "not asked for: anyone who reaches the API may have events sent to receivers that never wanted them",
 		"set FORGERUN_WEBHOOK_CHALLENGE=true for api and webhooks processes, or FORGERUN_OPEN_REGISTRATION=false; "+
 			"FORGERUN_WEBHOOK_CLIENT_RATE bounds how much is sent")
 }
 
-// judgePublicURL concerns whoever publishes addresses of the API.
+// judgePublicURL concerns the processes that publish addresses of the API.
 func (fs *configFindings) judgePublicURL(role string, cfg Config) {
 	const what, advice = "public URL", "set FORGERUN_PUBLIC_URL to what clients use, such as https://forgerun.example.com, for all roles alike"
 	u, err := url.Parse(cfg.PublicURL)

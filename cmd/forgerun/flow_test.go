@@ -29,7 +29,7 @@ func TestEndToEndFlow(t *testing.T) {
 	require.Equal(t, `<`+path+`>; rel="status"`, submitted.header.Get("Link"))
 	require.Equal(t, "respond-async", submitted.header.Get("Preference-Applied"))
 
-	// 2. It polls, as often as it is told to, and opens a stream.
+	// 2. It polls, as often as Retry-After says, and opens a stream.
 	polled := u.expect(api, http.StatusOK, "GET", path, "")
 	require.NotEmpty(t, polled.header.Get("Retry-After"))
 	require.Equal(t, "4bf92f3577b34da6a3ce929d0e0e4736", polled.text("correlation_id"))
@@ -183,16 +183,16 @@ func (s *stack) submitFrom(u *user, n int, apis ...*proc) []string {
 }
 
 // displaced gives the number of jobs that started before one that was created
-// earlier, the most places and the longest time of creation between two such jobs.
-func (s *stack) displaced(ids []string) (jobs, places int, distance time.Duration) {
+// earlier, the most positions and the longest time of creation between two such jobs.
+func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Duration) {
 	s.t.Helper()
 	err := s.db.QueryRow(s.ctx(), `
 		WITH j AS (SELECT created_at, started_at FROM jobs WHERE job_id = ANY($1::uuid[])),
-		d AS (SELECT count(*) AS places, j.created_at - min(o.created_at) AS distance
+		d AS (SELECT count(*) AS positions, j.created_at - min(o.created_at) AS distance
 			FROM j JOIN j o ON o.created_at < j.created_at AND o.started_at > j.started_at GROUP BY j.created_at, j.started_at)
-		SELECT count(*), coalesce(max(places), 0), coalesce(max(distance), '0') FROM d`, ids).Scan(&jobs, &places, &distance)
+		SELECT count(*), coalesce(max(positions), 0), coalesce(max(distance), '0') FROM d`, ids).Scan(&jobs, &positions, &distance)
 	require.NoError(s.t, err)
-	return jobs, places, distance
+	return jobs, positions, distance
 }
 
 // lateCommits is how many jobs had a commit so long that others did not wait for it.
@@ -232,12 +232,12 @@ func TestJobsStartInTheOrderOfTheirCreation(t *testing.T) {
 			}
 			for range 5 {
 				before := passedOver()
-				jobs, places, distance := s.displaced(s.submitFrom(u, 8, apis...))
+				jobs, positions, distance := s.displaced(s.submitFrom(u, 8, apis...))
 				if passedOver() > before {
 					continue
 				}
 				if processes == 1 {
-					require.Zero(t, jobs, "%d jobs started before older ones, by up to %d places and %v", jobs, places, distance)
+					require.Zero(t, jobs, "%d jobs started before older ones, by up to %d positions and %v", jobs, positions, distance)
 				}
 				require.Less(t, distance, time.Second)
 				break

@@ -17,7 +17,7 @@ import (
 )
 
 // The import rules. Package job is the ground floor; app and the adapters
-// (handlers, repo, tasks, webhook, work) meet in it and nowhere else, but for
+// (handlers, repo, tasks, webhook, work) meet in it only, but for
 // telemetry and clock, which know nothing of jobs; programs join them. An arrow that is not in these two tables is a bug.
 
 const module = "github.com/forgerun/forgerun"
@@ -199,8 +199,8 @@ func TestImportRulesHold(t *testing.T) {
 	files := filesOfModule(t)
 	require.NotEmpty(t, files)
 	for _, f := range files {
-		for _, broken := range brokenRules(f) {
-			t.Error(broken)
+		for _, violation := range violations(f) {
+			t.Error(violation)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func TestImportRulesCatch(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		file, imports string
-		broken        bool
+		violates      bool
 	}{
 		"standard library in job":        {"job/x.go", "net/url", false},
 		"library in job":                 {"job/x.go", "github.com/google/uuid", true},
@@ -231,14 +231,14 @@ func TestImportRulesCatch(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			broken := brokenRules(file{path: test.file, imports: []string{test.imports}})
-			require.Equal(t, test.broken, len(broken) > 0, "%v", broken)
+			found := violations(file{path: test.file, imports: []string{test.imports}})
+			require.Equal(t, test.violates, len(found) > 0, "%v", found)
 		})
 	}
 }
 
-// brokenRules returns a sentence for each rule that the file's imports break.
-func brokenRules(f file) []string {
+// violations returns a sentence for each rule that the file's imports break.
+func violations(f file) []string {
 	row := slices.IndexFunc(mayImport, func(r packageRule) bool { return covers(r.pkg, f.pkg()) })
 	if row < 0 {
 		return []string{fmt.Sprintf("%s: package %q has no row in mayImport", f.path, f.pkg())}
@@ -253,25 +253,25 @@ func brokenRules(f file) []string {
 	if f.isTest() {
 		allowed = append(append(allowed, testsMayImport...), f.pkg())
 	}
-	var broken []string
+	var found []string
 	for _, imported := range f.imports {
 		if ours, ok := strings.CutPrefix(imported, module+"/"); ok {
 			if !coveredByAny(allowed, ours) {
-				broken = append(broken, fmt.Sprintf("%s: must not import %s of ours, only %v", f.path, ours, allowed))
+				found = append(found, fmt.Sprintf("%s: must not import %s of ours, only %v", f.path, ours, allowed))
 			}
 			continue
 		}
 		libraries, only := standardLibraryOnly[f.pkg()]
 		if !f.isTest() && isLibrary(imported) && only && !slices.Contains(libraries, imported) {
-			broken = append(broken, fmt.Sprintf("%s: must import the standard library only, not %s", f.path, imported))
+			found = append(found, fmt.Sprintf("%s: must import the standard library only, not %s", f.path, imported))
 		}
 		for _, rule := range onlyIn {
 			if covers(rule.library+"/...", imported) && !mayUse(rule.pkgs, f) {
-				broken = append(broken, fmt.Sprintf("%s: %s belongs to %v", f.path, imported, rule.pkgs))
+				found = append(found, fmt.Sprintf("%s: %s belongs to %v", f.path, imported, rule.pkgs))
 			}
 		}
 	}
-	return broken
+	return found
 }
 
 // mayUse reports whether one of the entries ("repo", "cmd/...", "tasks test")

@@ -104,17 +104,17 @@ func TestSecretsStayOutOfLogsAndRedis(t *testing.T) {
 	require.Equal(t, http.StatusOK, renewed.status, renewed.body)
 	s.secret(renewed.text("api_key"))
 	s.exec(`ALTER TABLE events RENAME TO planted_in_sql`)
-	broken := u.trySubmit(api, execute("SUCCESS_FAST", `"params":{"password":"planted-in-params"}`))
-	require.Equal(t, http.StatusServiceUnavailable, broken.status, broken.body)
+	failed := u.trySubmit(api, execute("SUCCESS_FAST", `"params":{"password":"planted-in-params"}`))
+	require.Equal(t, http.StatusServiceUnavailable, failed.status, failed.body)
 	for _, internal := range []string{"planted_in_sql", "events", "SQLSTATE", "ERROR:", ".go", "goroutine"} {
-		require.NotContains(t, broken.body, internal)
+		require.NotContains(t, failed.body, internal)
 	}
 	s.exec(`ALTER TABLE planted_in_sql RENAME TO events`)
 	require.Zero(t, s.count(`SELECT count(*) FROM api_keys k WHERE k::text LIKE '%' || $1 || '%'`, u.key[len("frk_")+13:]),
 		"only a hash is stored")
 
 	written := readText(t, s.appendOnlyFile())
-	require.Contains(t, written, ids[0], "what Redis was told is in its append-only file")
+	require.Contains(t, written, ids[0], "what was sent to Redis is in its append-only file")
 	for _, secret := range s.knownSecrets() {
 		require.NotContains(t, written, secret)
 	}

@@ -49,9 +49,9 @@ func (u *user) revokeWithNewer(api *proc) {
 
 // Whoever keeps requests pending does not outlive the revocation of his key with them, whether the process hears of it or not.
 func TestARevokedKeyFinishesNoRequest(t *testing.T) {
-	s, api, told := newService(t)
+	s, api, client := newService(t)
 	other := s.startAPI()
-	s.finishNothing(api, other, told)
+	s.finishNothing(api, other, client)
 	// The connection that listens for changes of keys ends with each of them.
 	s.exec(`CREATE FUNCTION deafen() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		PERFORM pg_terminate_backend(pid) FROM pg_stat_activity

@@ -17,11 +17,11 @@ import (
 func (u *user) look(api *proc, key string) answer {
 	other := *u
 	other.key = key
-	return other.call(api, "GET", "/v1/jobs/"+nowhere, "")
+	return other.call(api, "GET", "/v1/jobs/"+unknownJob, "")
 }
 
-// nowhere is the id of a job that does not exist.
-const nowhere = "01900000-0000-7000-8000-000000000000"
+// unknownJob is the id of a job that does not exist.
+const unknownJob = "01900000-0000-7000-8000-000000000000"
 
 func (u *user) accepts(api *proc, key string) bool {
 	u.s.t.Helper()
@@ -115,12 +115,12 @@ func TestAnAddressRegistersFewClients(t *testing.T) {
 	}
 }
 
-// To a stranger somebody's job, or client, looks like one that never existed, in every byte of the answer.
+// To another client somebody's job, or client, looks like one that never existed, in every byte of the answer.
 // Promise: contract 13, 14
-func TestStrangersSeeNothing(t *testing.T) {
+func TestOtherClientsSeeNothing(t *testing.T) {
 	s := newStack(t)
 	api := s.startLeader()
-	owner, stranger := s.newUser(api), s.newUser(api)
+	owner, other := s.newUser(api), s.newUser(api)
 	s.startWorker()
 	failed := owner.submit(api, execute("FAIL_IMMEDIATE", `"params":{"mine":true}`))
 	s.await("FAILED", failed)
@@ -176,7 +176,7 @@ func TestStrangersSeeNothing(t *testing.T) {
 			what := fmt.Sprint(route.operation.ID, headers)
 			request := uuid.NewString()
 			ask := func(of ids) answer {
-				a := stranger.call(api, route.method, in(route.path, of), body, append(header{"X-Request-Id", request}, headers...)...)
+				a := other.call(api, route.method, in(route.path, of), body, append(header{"X-Request-Id", request}, headers...)...)
 				require.NoError(t, a.err)
 				for _, name := range []string{"Date", "Ratelimit"} { // they say nothing about the job
 					a.header.Del(name)
@@ -199,7 +199,7 @@ func TestStrangersSeeNothing(t *testing.T) {
 		}
 	}
 	require.Greater(t, routes, 35)
-	list := stranger.call(api, "GET", "/v1/jobs?batch_id="+batch, "")
+	list := other.call(api, "GET", "/v1/jobs?batch_id="+batch, "")
 	require.Equal(t, `{"data":[],"page":{"limit":50,"next_cursor":null}}`, strings.TrimSpace(list.body))
 	require.Equal(t, hooksBefore, s.text(hooks), "nothing was changed")
 	require.Equal(t, before, s.text(`SELECT md5(string_agg(j::text, '' ORDER BY job_id)) FROM jobs j`), "nothing was changed")

@@ -81,7 +81,7 @@ func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The lease is broken again and again, so that several processes believe that they lead.
+// The lease is taken away again and again, so that several processes believe that they lead.
 func TestContendingLeadersDoNoHarm(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.01"})
 	apis := []*proc{s.startLeader(), s.startAPI(), s.startAPI()}

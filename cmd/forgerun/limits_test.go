@@ -24,7 +24,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 	u := s.newUser(apis[0])
 	passed, last := 0, answer{}
 	for i, refusedInARow := 0, 0; refusedInARow < 6; i++ { // three times by each
-		a := u.call(apis[i%2], "GET", "/v1/jobs/"+nowhere, "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(i%256)) // changes nothing
+		a := u.call(apis[i%2], "GET", "/v1/jobs/"+unknownJob, "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(i%256)) // changes nothing
 		if a.status == http.StatusTooManyRequests {
 			refusedInARow, last = refusedInARow+1, a
 			continue
@@ -159,7 +159,7 @@ func TestOneClientRunsNoMoreThanItsLimit(t *testing.T) {
 	s.awaitFinal(quick...)
 	require.Positive(t, throttled(), "others did not wait for the greedy one's jobs")
 
-	eventually(t, "places were given anew", func() bool { return s.countJobs(ids, "SUCCEEDED") > most })
+	eventually(t, "slots were given anew", func() bool { return s.countJobs(ids, "SUCCEEDED") > most })
 	require.NoError(t, s.rdb.FlushAll(s.ctx()).Err())
 	workers[0].kill()
 	s.awaitFinal(ids...)

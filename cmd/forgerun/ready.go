@@ -120,7 +120,7 @@ func (p *process) adminPart() lifecycle.Part {
 	stop := func(ctx context.Context) error {
 		api.Close()
 		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // whoever takes a profile or looks at the dashboards does it again
+			_ = server.Close() // an operator can take a profile or load a dashboard again
 		}
 		return nil
 	}

@@ -49,8 +49,8 @@ func TestReadinessWhileRedisRefusesWrites(t *testing.T) {
 	eventually(t, "ready again", func() bool { return status() == http.StatusOK })
 }
 
-// Strangers who begin a login and never end it do not keep health checks, scrapes and operators out.
-func TestStrangersDoNotLockTheAdminListener(t *testing.T) {
+// Unauthenticated callers who begin a login and never end it do not keep health checks, scrapes and operators out.
+func TestUnauthenticatedConnectionsDoNotLockTheAdminListener(t *testing.T) {
 	const token = "an-operators-long-token"
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": token})
 	s.secret(token)

@@ -124,7 +124,7 @@ func TestRedisCrashThatLosesItsLastWrites(t *testing.T) {
 	s.checkInvariants()
 }
 
-// appendOnlyFile is where Redis writes what it was told.
+// appendOnlyFile is where Redis writes its commands.
 func (s *stack) appendOnlyFile() string {
 	s.t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.redisDir, "data", "appendonlydir", "*.incr.aof"))

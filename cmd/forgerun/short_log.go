@@ -72,7 +72,7 @@ func (h *shortHandler) Handle(ctx context.Context, r slog.Record) error {
 	text := ""
 	if r.Level >= slog.LevelWarn {
 		text = h.warning(r, flat(attrs))
-	} else if text = h.told(r.Message, flat(attrs)); text == "" {
+	} else if text = h.progress(r.Message, flat(attrs)); text == "" {
 		return nil
 	}
 	line := h.style.Paint(term.Faint, r.Time.Format("15:04:05.000")) + "  " + text + "\n"
@@ -85,8 +85,8 @@ func (h *shortHandler) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// told is the line of what a person is told; "" for everything else.
-func (h *shortHandler) told(message string, attrs map[string]string) string {
+// progress is the line for what a person follows; "" for everything else.
+func (h *shortHandler) progress(message string, attrs map[string]string) string {
 	switch state := attrs["next_state"]; {
 	case message == "job transition" && job.State(state).Final():
 		return h.line(state, attrs["work_kind"], attrs)

@@ -31,8 +31,8 @@ func TestJobStreamGoesOnAfterTheAPIIsKilled(t *testing.T) {
 	s.checkInvariants()
 }
 
-// told is what a client's stream told of one job, in its order.
-func told(frames []frame) map[string][]string {
+// namesByJob is what a client's stream told of one job, in its order.
+func namesByJob(frames []frame) map[string][]string {
 	jobs := map[string][]string{}
 	for _, f := range frames {
 		if f.event == "" {
@@ -94,13 +94,13 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 		_ = writers.Wait()
 		written.Store(true)
 	}()
-	settled := func() bool { // and nobody is about to retry one
+	allEnded := func() bool { // and no retry is to come
 		return written.Load() && s.count(`SELECT count(*) FROM jobs WHERE client_id = $1 AND `+ended, u.id) == jobs
 	}
 	var frames []frame
 	for total := 1; ; {
 		for range 5 + rand.IntN(40) {
-			if settled() {
+			if allEnded() {
 				if total = s.count(`SELECT count(*) FROM events WHERE client_id = $1`, u.id); len(frames) >= total {
 					break
 				}
@@ -112,7 +112,7 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 			}
 		}
 		reader.cut()
-		if settled() && len(frames) >= total {
+		if allEnded() && len(frames) >= total {
 			break
 		}
 		reader = u.stream(apis[rand.IntN(2)], "/v1/events", reader.lastID)
@@ -123,7 +123,7 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 		return s.count(`SELECT count(*) FROM jobs WHERE job_id = $1 AND client_id = $2`, id, u.id) == 0
 	})
 	require.Len(t, want, jobs)
-	require.Equal(t, want, told(frames))
+	require.Equal(t, want, namesByJob(frames))
 	for _, f := range frames {
 		requireJSON(t, f.data)
 	}

@@ -54,7 +54,7 @@ func (u *user) plainly(api *proc, method, path, body string, headers ...string) 
 func TestFaultsOnTheWire(t *testing.T) {
 	s := newStack(t, withTestbed)
 	first, second := s.startLeader(), s.startAPI()
-	u, stranger := s.newUser(first), s.newUser(first)
+	u, other := s.newUser(first), s.newUser(first)
 	submit := func(api *proc, key string) (*http.Response, string, error) {
 		return u.plainly(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", key)
 	}
@@ -90,10 +90,10 @@ func TestFaultsOnTheWire(t *testing.T) {
 	kept := rules.value("data").([]any)
 	require.InDelta(t, 1, kept[0].(map[string]any)["seen"], 0, rules.body)
 	require.InDelta(t, 1, kept[3].(map[string]any)["applied"], 0, rules.body)
-	require.Equal(t, http.StatusAccepted, stranger.call(first, "POST", "/v1/jobs", execute("SUCCESS_FAST")).status)
-	require.Empty(t, stranger.call(first, "GET", "/v1/testbed/faults", "").value("data"))
+	require.Equal(t, http.StatusAccepted, other.call(first, "POST", "/v1/jobs", execute("SUCCESS_FAST")).status)
+	require.Empty(t, other.call(first, "GET", "/v1/testbed/faults", "").value("data"))
 	path := "/v1/testbed/faults/" + kept[0].(map[string]any)["rule_id"].(string)
-	stranger.call(first, "DELETE", path, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
+	other.call(first, "DELETE", path, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
 
 	began := time.Now()
 	_, _, err = u.plainly(first, "GET", "/v1/jobs", "", "ForgeRun-Fault", `{"slow_bytes":500}`)
@@ -188,11 +188,11 @@ func (u *user) verdict(api *proc, session string) (v verdict.Verdict, broken map
 func TestNaiveClientIsCaught(t *testing.T) {
 	s := newStack(t, withTestbed)
 	first, second := s.startLeader(), s.startAPI()
-	u, stranger := s.newUser(first), s.newUser(first)
+	u, other := s.newUser(first), s.newUser(first)
 	session := u.startSession(first, "")
 	u.call(second, "POST", "/v1/testbed/sessions", "").requireProblem(t, 409, "RFA_JOB_CONFLICT")
-	stranger.call(first, "GET", "/v1/testbed/sessions/"+session, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
-	stranger.call(first, "GET", "/v1/testbed/sessions/"+session+"/verdict", "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
+	other.call(first, "GET", "/v1/testbed/sessions/"+session, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
+	other.call(first, "GET", "/v1/testbed/sessions/"+session+"/verdict", "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
 	u.disturb(first, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
 		{"match":{"operation":"submitJob","nth":2},"effect":{"status":503,"retry_after":5}}]`)
 
@@ -240,7 +240,7 @@ func TestNaiveClientIsCaught(t *testing.T) {
 	text, err := json.Marshal(v)
 	require.NoError(t, err)
 	require.False(t, strings.Contains(string(text), u.key), "no key is part of a record")
-	require.Zero(t, s.count(`SELECT count(*) FROM testbed_exchanges WHERE client_id = $1`, stranger.id))
+	require.Zero(t, s.count(`SELECT count(*) FROM testbed_exchanges WHERE client_id = $1`, other.id))
 	before := v.Recorded
 	u.call(first, "GET", "/v1/jobs", "")
 	v, _ = u.verdict(first, session)

@@ -79,11 +79,11 @@ func TestCustomJobDoesWhatItsRequestSays(t *testing.T) {
 		require.Equal(t, want, a.value(path), "%s: %s", path, a.body)
 	}
 	require.Contains(t, a.body, "Item <17>", "as it was sent")
-	frames, told := u.stream(api, "/v1/jobs/"+first+"/events", ""), false
+	frames, seen := u.stream(api, "/v1/jobs/"+first+"/events", ""), false
 	for f, ok := frames.next(); ok; f, ok = frames.next() {
-		told = told || strings.Contains(f.data, `"item":17`)
+		seen = seen || strings.Contains(f.data, `"item":17`)
 	}
-	require.True(t, told, "the stream has the same document")
+	require.True(t, seen, "the stream has the same document")
 	s.awaitDeliveries()
 	failed := receiver.await("the failure", func(d received) bool { return d.job() == first && d.event() == "job.failed" })
 	require.Contains(t, failed.body, `"item":17`)

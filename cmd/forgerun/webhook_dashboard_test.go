@@ -138,7 +138,7 @@ func TestDashboardOfDeliveries(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Of an endpoint the nearest ten are in Redis; the others wait in Postgres, and fill the places that become free.
+// Of an endpoint the nearest ten are in Redis; the others wait in Postgres, and fill the slots that become free.
 func TestWaitingDeliveriesOfAnEndpoint(t *testing.T) {
 	s := newStack(t, hooks, env{
 		"FORGERUN_WEBHOOK_BACKOFF_BASE": "1h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1h",

@@ -112,15 +112,15 @@ func TestWebhookOfAFailure(t *testing.T) {
 func TestDisabledWebhookAndReplay(t *testing.T) {
 	s, api, u := newDelivering(t, env{"FORGERUN_WEBHOOK_DISABLE_AFTER": "1ms", "FORGERUN_WEBHOOK_MAX_RETRIES": "30",
 		"FORGERUN_WEBHOOK_BACKOFF_MAX": "50ms"})
-	broken, watcher := newReceiver(t, answering(http.StatusInternalServerError)), newReceiver(t, nil)
+	failing, watcher := newReceiver(t, answering(http.StatusInternalServerError)), newReceiver(t, nil)
 	began := time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
-	hook := u.subscribe(api, broken.url, "job.succeeded")
+	hook := u.subscribe(api, failing.url, "job.succeeded")
 	u.subscribe(api, watcher.url, "webhook.disabled")
 	missed := []string{u.submit(api, execute("WEBHOOK_SUCCESS"))}
 	path := "/v1/webhooks/" + hook.id
-	told := watcher.await("webhook.disabled", func(d received) bool { return d.event() == "webhook.disabled" })
-	require.Equal(t, hook.id, told.value("webhookId"))
-	require.Equal(t, "FAILING", told.value("reason"))
+	event := watcher.await("webhook.disabled", func(d received) bool { return d.event() == "webhook.disabled" })
+	require.Equal(t, hook.id, event.value("webhookId"))
+	require.Equal(t, "FAILING", event.value("reason"))
 	s.awaitDeliveries()
 	a := u.call(api, "GET", path, "")
 	require.Equal(t, false, a.value("enabled"), a.body)
@@ -129,14 +129,14 @@ func TestDisabledWebhookAndReplay(t *testing.T) {
 	missed = append(missed, u.submitMany(api, 5, execute("WEBHOOK_SUCCESS"))...)
 	s.await("SUCCEEDED", missed...)
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM deliveries WHERE webhook_id = $1`, hook.id), "a disabled webhook gets none")
-	broken.behave(answering(http.StatusOK))
+	failing.behave(answering(http.StatusOK))
 	a = u.expect(api, http.StatusOK, "PATCH", path, `{"enabled":true}`)
 	a = u.expect(api, http.StatusAccepted, "POST", path+"/replay", `{"since":"`+began+`"}`)
 	require.Equal(t, 6.0, a.value("queued"), a.body)
 	require.Nil(t, a.value("next_cursor"), a.body)
 	s.awaitDeliveries()
 	for _, id := range missed {
-		require.NotEmpty(t, broken.of(id))
+		require.NotEmpty(t, failing.of(id))
 	}
 	a = u.call(api, "POST", path+"/replay", `{"since":"`+began+`"}`)
 	require.Equal(t, 0.0, a.value("queued"), a.body)
@@ -234,8 +234,8 @@ func TestWebhooksProveThatTheyWantEvents(t *testing.T) {
 		execute("WEBHOOK_SUCCESS", `"callback":"`+other.url+`"`)+`]}`)
 	require.Equal(t, http.StatusAccepted, batch.status, batch.body)
 	require.Contains(t, batch.body, `"/jobs/1/callback"`)
-	stranger := s.newUser(api).trySubmit(api, execute("WEBHOOK_SUCCESS", `"callback":"`+willing.url+`"`))
-	requireRefused(t, stranger, "/callback", "Register a webhook")
+	unregistered := s.newUser(api).trySubmit(api, execute("WEBHOOK_SUCCESS", `"callback":"`+willing.url+`"`))
+	requireRefused(t, unregistered, "/callback", "Register a webhook")
 	s.await("SUCCEEDED", id)
 	s.awaitDeliveries()
 	require.Len(t, willing.of(id), len(life)+1, "the callback's and the webhook's")

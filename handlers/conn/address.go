@@ -41,8 +41,8 @@ func parseHop(s string) (netip.Addr, error) {
 	return addr.Unmap().WithZone(""), err
 }
 
-// ipv6Bits is the part of an IPv6 address that one subscriber has: whoever has
-// one such address has all that share it.
+// ipv6Bits is the part of an IPv6 address that one subscriber has, with
+// all addresses that share it.
 const ipv6Bits = 64
 
 // Source is what limits by address count: an IPv4 address, or the network of

@@ -111,7 +111,7 @@ func (c *Conn) read(b []byte) (int, error) {
 }
 
 // WhenGone calls gone if the client hangs up before stop is called. Meanwhile
-// nobody else may read: a request is being handled that was read to its end. A
+// the connection must not be read: a request is being handled that was read to its end. A
 // client that sends the next one already is not watched any further.
 func (c *Conn) WhenGone(gone func()) (stop func()) {
 	if len(c.ahead) > 0 {
@@ -135,7 +135,7 @@ func (c *Conn) WhenGone(gone func()) (stop func()) {
 	}
 }
 
-// bounds of what is read of a request that nobody wants.
+// bounds of what is read of a request that is refused.
 type bounds struct {
 	bytes int64
 	time  time.Duration

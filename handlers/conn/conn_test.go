@@ -22,7 +22,7 @@ func TestClientAddress(t *testing.T) {
 		want         string
 	}{
 		{"no proxy", "198.51.100.7", nil, "198.51.100.7"},
-		{"a stranger's header says nothing", "198.51.100.7", []string{"203.0.113.1"}, "198.51.100.7"},
+		{"an untrusted header says nothing", "198.51.100.7", []string{"203.0.113.1"}, "198.51.100.7"},
 		{"behind a proxy", "10.0.0.1", []string{"203.0.113.1"}, "203.0.113.1"},
 		{"what the client wrote itself", "10.0.0.1", []string{"192.0.2.1, 203.0.113.1"}, "203.0.113.1"},
 		{"two proxies", "10.0.0.1", []string{"192.0.2.1, 203.0.113.1, 10.0.0.2"}, "203.0.113.1"},
@@ -92,13 +92,13 @@ func TestDrainBounds(t *testing.T) {
 	require.Equal(t, 1, released)
 }
 
-// broken fails to accept with each of its errors first.
-type broken struct {
+// failingListener fails to accept with each of its errors first.
+type failingListener struct {
 	net.Listener
 	errs []error
 }
 
-func (b *broken) Accept() (net.Conn, error) {
+func (b *failingListener) Accept() (net.Conn, error) {
 	if len(b.errs) > 0 {
 		err := b.errs[0]
 		b.errs = b.errs[1:]
@@ -117,7 +117,7 @@ func newBench(t *testing.T, limits Limits, errs ...error) *bench {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	b := &bench{t, NewListener(&broken{l, errs}, limits)}
+	b := &bench{t, NewListener(&failingListener{l, errs}, limits)}
 	t.Cleanup(func() { _ = b.Close() })
 	return b
 }
@@ -155,7 +155,7 @@ func TestAcceptSurvivesALackOfResources(t *testing.T) {
 	require.Equal(t, 6, measured, "the limit may have changed")
 	b = newBench(t, Limits{}, syscall.EBADF)
 	_, err := b.Accept()
-	require.ErrorIs(t, err, syscall.EBADF, "what does not pass is told")
+	require.ErrorIs(t, err, syscall.EBADF, "what does not pass is returned")
 }
 
 func TestTheOldestIdleConnectionMakesRoom(t *testing.T) {

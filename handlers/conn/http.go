@@ -20,7 +20,7 @@ func InContext(ctx context.Context, c net.Conn) context.Context {
 // bodyTime is how long a body may take to arrive.
 const bodyTime = 10 * time.Second
 
-// UnderWay keeps a connection from being closed to make room while a request of somebody known is answered. Those of strangers are
+// UnderWay keeps a connection from being closed to make room while an authenticated request is answered. Others are
 // closed then, the oldest first, whatever they are at: however many they open, the next one gets in. A body must arrive in time.
 func UnderWay(next http.Handler, known func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

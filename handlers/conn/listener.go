@@ -99,7 +99,7 @@ func (l *Listener) measure() {
 }
 
 // Accept waits for the next connection that may stay. It fails when the
-// listener is closed or broken, and never for lack of resources.
+// listener is closed or fails, and never for lack of resources.
 func (l *Listener) Accept() (net.Conn, error) {
 	pause := firstPause
 	for {

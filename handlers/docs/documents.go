@@ -1,5 +1,5 @@
-// Package docs holds what the service says of itself: the descriptions of its
-// API and the pages to which documents, problems and links point.
+// Package docs holds the OpenAPI and AsyncAPI documents, and the pages to which
+// documents, problems and links point.
 package docs
 
 import (

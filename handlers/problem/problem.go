@@ -28,7 +28,7 @@ type Document struct {
 	RetryAfter time.Duration `json:"-"`
 }
 
-// Of makes the document of an error that is told. What the table of codes fixes is filled in; an internal error has no detail.
+// Of makes the document of an error for a client. What the table of codes fixes is filled in; an internal error has no detail.
 func Of(links job.Links, e *job.Error) Document {
 	spec, detail := e.Code.Spec(), e.Detail
 	if detail == "" || spec.Code == job.CodeInternal {
@@ -78,5 +78,5 @@ const (
 // UnknownMethod is the detail of a method that HTTP does not define.
 const UnknownMethod = "This server does not know the method of the request, for any resource. Methods are written in capitals."
 
-// Seconds rounds up: whoever waits that long has waited long enough.
+// Seconds rounds up, so that waiting that long is enough.
 func Seconds(d time.Duration) int { return int((max(0, d) + time.Second - 1) / time.Second) }

@@ -14,7 +14,7 @@ import (
 const (
 	minHold  = 20 * time.Millisecond // between reads while events are held
 	maxHold  = time.Second
-	noteHold = time.Second // for which nothing comes but events are held, until the reader is told
+	noteHold = time.Second // for which nothing comes but events are held, until the reader gets a note
 
 	// readPause is the least time between two reads that notifications cause: a
 	// very busy client does not cause as many queries.
@@ -88,14 +88,14 @@ func (st *Stream) follow(ctx context.Context) error {
 func (st *Stream) noteHeld(p Page, since time.Time) (time.Time, error) {
 	switch now := time.Now(); {
 	case !p.Held || len(p.Events) > 0:
-		st.toldHeld = false
+		st.heldSent = false
 		return time.Time{}, nil
 	case since.IsZero():
 		return now, nil
-	case now.Sub(since) < noteHold || st.toldHeld:
+	case now.Sub(since) < noteHold || st.heldSent:
 		return since, nil
 	}
-	st.toldHeld = true
+	st.heldSent = true
 	return since, st.out.write(heldNote)
 }
 

@@ -84,7 +84,7 @@ type Stream struct {
 	out      writer
 	progress progress
 	nextBeat time.Time
-	toldHeld bool // the reader knows that events are held
+	heldSent bool // the reader knows that events are held
 	timer    *time.Timer
 	lastRead time.Time
 	sent     int // events

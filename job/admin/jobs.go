@@ -1,5 +1,5 @@
-// Package admin is what operators see of the service: the answers of the operator API, which storage fills in and
-// the admin listener sends as they are. The names of the members are those of the API's document.
+// Package admin has the forms of the operator API's answers, which storage fills in and the admin listener sends
+// as they are. The names of the members are those of the API's document.
 package admin
 
 import (
@@ -36,7 +36,7 @@ const (
 	ByHolding               // what workers hold, the newest first
 )
 
-// Order says how the answer to q is sorted. Whoever names a client or a batch gets its jobs in the order of their ids.
+// Order says how the answer to q is sorted. Jobs of one client or batch are in the order of their ids.
 func (q JobQuery) Order() Order {
 	switch {
 	case !q.ClientID.IsZero() || !q.BatchID.IsZero():

@@ -53,7 +53,7 @@ type WorkerTotals struct {
 	Held  int `json:"held"`
 }
 
-// History is what happened, in steps of equal length, from old to new. A step without an entry was not written: nobody led.
+// History is what happened, in steps of equal length, from old to new. A step without an entry was not written: there was no leader.
 type History struct {
 	StepSeconds int             `json:"step_seconds"`
 	Buckets     []HistoryBucket `json:"buckets"`
@@ -92,7 +92,7 @@ type Situation struct {
 	// LostWorkers have had no lease for some seconds, and still hold LostJobs.
 	LostWorkers int  `json:"lost_workers"`
 	LostJobs    int  `json:"lost_jobs"`
-	LeaderGone  bool `json:"leader_gone"` // nobody has held the leader's lease for some seconds
+	LeaderGone  bool `json:"leader_gone"` // the leader's lease has been free for some seconds
 	Throttled   int  `json:"throttled"`   // clients with jobs that wait because their client runs enough of them
 	// Pauses are what operators have stopped.
 	Pauses   []Pause `json:"pauses"`

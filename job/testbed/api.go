@@ -1,4 +1,4 @@
-// Package testbed describes what a test bed adds to the service: jobs in given states, a clock that can be moved, and what faults and
+// Package testbed has the types of a test bed: jobs in given states, a clock that can be moved, and what faults and
 // verdicts need to know of the API.
 package testbed
 

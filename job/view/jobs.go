@@ -1,5 +1,5 @@
-// Package view is what both APIs show: a client of what is its own, an operator of what is anybody's. What only one of them shows is
-// beside the views of that one. The names of the members are those of the APIs' documents.
+// Package view has the JSON forms that the client API and the operator API share. Those of one API alone are in its
+// package. The names of the members are those of the APIs' documents.
 package view
 
 import "github.com/forgerun/forgerun/job"

@@ -75,7 +75,7 @@ func isOver(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// readKept gives nil for another attempt and for what nobody here wrote.
+// readKept gives nil for another attempt and for what this package did not write.
 func readKept(value []byte, attempt int) *job.Progress {
 	var kept struct {
 		Attempt  int             `json:"attempt"`

@@ -35,7 +35,7 @@ type Publisher struct {
 	merger      *merger
 }
 
-// NewPublisher makes a publisher that buffers until Start. Progress of an attempt whose end nobody published is kept for progressTTL.
+// NewPublisher makes a publisher that buffers until Start. Progress of an attempt whose end is not published is kept for progressTTL.
 func NewPublisher(r *redisconn.Redis, progressTTL time.Duration) *Publisher {
 	p := &Publisher{
 		redis: r, progressTTL: progressTTL, merger: newMerger(),
@@ -64,11 +64,11 @@ func (p *Publisher) Stop(ctx context.Context) error {
 	return p.signals.Stop(ctx)
 }
 
-// Publish notifies whoever watches the client's jobs and keeps the job's progress in Redis until the attempt has ended, best
+// Publish notifies watchers of the client's jobs and keeps the job's progress in Redis until the attempt has ended, best
 // effort, non-blocking: what finds the buffer full or Redis down is dropped and counted. Notifications of a job arrive in their
 // order; several events may arrive as one, and of several progresses of an attempt the latest.
 //
-// n.Progress must not be changed afterwards. Whoever published an attempt's progress publishes its end too, with Ended and Attempt.
+// n.Progress must not be changed afterwards. The publisher of an attempt's progress publishes its end too, with Ended and Attempt.
 func (p *Publisher) Publish(n job.Notification) { p.events.Add(n) }
 
 // SignalCancel signals to all workers that the job was canceled, best effort, non-blocking.

@@ -1,4 +1,4 @@
-// Package notify is what processes send each other through Redis besides
+// Package notify sends messages between processes through Redis, other than
 // tasks: events and progress of jobs, cancel signals, and wake-ups of consumers.
 // One kind of sender sends all of it, one kind of subscriber receives it.
 //
@@ -28,9 +28,9 @@ type SenderConfig[T any] struct {
 	Retry time.Duration
 	// Circuit: nil if Send is to be tried whatever became of the one before.
 	Circuit *redisconn.Circuit
-	// Results counts items that are dropped or skipped: nil for nobody.
+	// Results counts items that are dropped or skipped; may be nil.
 	Results *prometheus.CounterVec
-	// Waiting is how many items wait: nil for nobody.
+	// Waiting is how many items wait; may be nil.
 	Waiting prometheus.Gauge
 }
 

@@ -26,7 +26,7 @@ type SubscriberConfig struct {
 	// Received gets each message from a channel that is wanted.
 	Received func(channel, message string)
 	// Subscribed gets a channel whose messages are received from now on, earlier ones perhaps not: at least once after each Add,
-	// and after each break of the connection. Nil for nobody.
+	// and after each break of the connection. May be nil.
 	Subscribed func(channel string)
 }
 

@@ -11,7 +11,7 @@ import (
 const wakeUpPause = 5 * time.Millisecond
 
 // WakeUpChannel is where a queue's consumers are woken. A lost wake-up costs them their TaskCheckInterval.
-func WakeUpChannel(queue string) string { return "forgerun:bell:" + queue }
+func WakeUpChannel(queue string) string { return "forgerun:wakeup:" + queue }
 
 // DueSoon is how soon the time of a task comes that consumers are told of: those of later ones they find by themselves, since they
 // look at least that often when the next time comes.

@@ -104,12 +104,12 @@ func (q *Queue) putAttempts(ctx context.Context, waiting []job.Delivery) (n int,
 			id := attemptName(d, d.Attempts+1)
 			entries[i] = entry{id, attemptMessage(id, d, d.Attempts+1, time.Time{}), *d.NextAttemptAt}
 		}
-		places, err := q.put(ctx, redisconn.Webhooks, entries, maxWaiting)
+		results, err := q.put(ctx, redisconn.Webhooks, entries, maxWaiting)
 		if err != nil {
 			return n, err
 		}
-		for _, place := range places {
-			if place == placePut {
+		for _, result := range results {
+			if result == putDone {
 				n++
 			}
 		}

@@ -75,13 +75,13 @@ func (q *Queue) sendWakeUps(ctx context.Context, clients []job.ID) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	places, err := q.put(ctx, redisconn.Webhooks, entries, 0)
+	put, err := q.put(ctx, redisconn.Webhooks, entries, 0)
 	if err != nil {
 		count(redisconn.ResultFailed, len(entries))
 		return q.redis.Failed("wake", err)
 	}
-	for _, place := range places {
-		if place == placePut {
+	for _, result := range put {
+		if result == putDone {
 			count(redisconn.ResultOK, 1)
 		} else { // somebody else put it since: who handles that reads storage later
 			count(redisconn.ResultPresent, 1)

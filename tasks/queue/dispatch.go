@@ -57,18 +57,18 @@ func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatche
 		for n, i := range chunk {
 			some[n] = ts[i]
 		}
-		places, err := q.putTasks(ctx, some)
+		results, err := q.putTasks(ctx, some)
 		if err != nil {
 			return nil, err
 		}
 		for n, i := range chunk {
-			answers[i] = dispatched[places[n]]
+			answers[i] = dispatched[results[n]]
 		}
 	}
 	return answers, nil
 }
 
-var dispatched = [...]job.Dispatched{placeTaken: job.TaskPresent, placePut: job.TaskEnqueued, placeRefused: job.TaskRefused}
+var dispatched = [...]job.Dispatched{putTaken: job.TaskPresent, putDone: job.TaskEnqueued, putRefused: job.TaskRefused}
 
 var dispatchResults = map[job.Dispatched]string{
 	job.TaskEnqueued: redisconn.ResultOK, job.TaskPresent: redisconn.ResultPresent, job.TaskIDUsed: redisconn.ResultUsed,
@@ -84,7 +84,7 @@ func waits(state string) bool {
 	return state == "pending" || state == "scheduled" || state == "retry"
 }
 
-// Missing gives those of the tasks that nobody is going to run: Redis does not know them, or they are finished, or their worker no
+// Missing gives those of the tasks that no worker is going to run: Redis does not know them, or they are finished, or their worker no
 // longer renews its asynq lease.
 func (q *Queue) Missing(ctx context.Context, ts []job.Task) ([]job.Task, error) {
 	states, err := q.states(ctx, ts)

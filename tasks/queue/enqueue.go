@@ -27,19 +27,19 @@ type entry struct {
 	at      time.Time // when it is due; not after the present: now
 }
 
-// placed is what became of an entry.
-type placed int64
+// putResult is what became of an entry.
+type putResult int64
 
 // What enqueue.lua answers.
 const (
-	placeTaken placed = iota // another task has the id
-	placePut
-	placeRefused // there is no room for a task of that time
+	putTaken putResult = iota // another task has the id
+	putDone
+	putRefused // there is no room for a task of that time
 )
 
 // put puts at most maxPut tasks into the named queue, in their order, all or none. Of those whose time has not come there may be so
-// many. Those who take tasks from there are told.
-func (q *Queue) put(ctx context.Context, name string, entries []entry, scheduled int) ([]placed, error) {
+// many. Consumers of the queue are woken.
+func (q *Queue) put(ctx context.Context, name string, entries []entry, scheduled int) ([]putResult, error) {
 	if err := q.register(ctx); err != nil {
 		return nil, q.redis.Failed("register", err)
 	}
@@ -60,14 +60,14 @@ func (q *Queue) put(ctx context.Context, name string, entries []entry, scheduled
 	if err != nil {
 		return nil, err
 	}
-	places := make([]placed, len(entries))
+	results := make([]putResult, len(entries))
 	for i, e := range entries {
-		places[i] = placed(answers[i])
-		if places[i] == placePut && (!e.at.After(now) || q.clock.Wait(e.at.Sub(now)) < notify.DueSoon) {
+		results[i] = putResult(answers[i])
+		if results[i] == putDone && (!e.at.After(now) || q.clock.Wait(e.at.Sub(now)) < notify.DueSoon) {
 			q.wakeUps[name].Send()
 		}
 	}
-	return places, nil
+	return results, nil
 }
 
 // register tells asynq's inspectors of the queues, once: a Redis that was used before may know fewer, and one that lost its data

@@ -15,7 +15,7 @@ const (
 	DeliveryTask = "deliveries"
 )
 
-// ErrBadPayload is of a payload that nobody here wrote.
+// ErrBadPayload is of a payload that this package did not write.
 var ErrBadPayload = errors.New("not a payload that this queue has")
 
 // TaskName is a task's id in asynq: "{job_id}:{attempt}:{dispatch}". So a second enqueue is a conflict.

@@ -113,24 +113,24 @@ func (q *Queue) Stop(ctx context.Context) error {
 func (q *Queue) Enqueue(t job.Task) { q.tasks.Add(t) }
 
 func (q *Queue) sendTasks(ctx context.Context, ts []job.Task) error {
-	places, err := q.putTasks(ctx, ts)
+	results, err := q.putTasks(ctx, ts)
 	if err != nil {
 		q.redis.Metrics.Enqueued.WithLabelValues(redisconn.ResultFailed).Add(float64(len(ts)))
 		return q.redis.Failed("enqueue", err)
 	}
-	for _, place := range places {
-		q.redis.Metrics.Enqueued.WithLabelValues(enqueueResults[place]).Inc()
+	for _, result := range results {
+		q.redis.Metrics.Enqueued.WithLabelValues(enqueueResults[result]).Inc()
 	}
 	return nil
 }
 
-var enqueueResults = [...]string{placeTaken: redisconn.ResultConflict, placePut: redisconn.ResultOK, placeRefused: redisconn.ResultNoRoom}
+var enqueueResults = [...]string{putTaken: redisconn.ResultConflict, putDone: redisconn.ResultOK, putRefused: redisconn.ResultNoRoom}
 
 // putTasks puts at most maxPut tasks into the queue, in their order.
-func (q *Queue) putTasks(ctx context.Context, ts []job.Task) ([]placed, error) {
+func (q *Queue) putTasks(ctx context.Context, ts []job.Task) ([]putResult, error) {
 	entries := make([]entry, len(ts))
 	end := func(error) {}
-	if q.redis.Tracer != nil { // else whoever takes the task may trace it
+	if q.redis.Tracer != nil { // else the consumer may trace the task
 		ts = slices.Clone(ts)
 		end = q.trace(ctx, ts)
 	}
@@ -140,9 +140,9 @@ func (q *Queue) putTasks(ctx context.Context, ts []job.Task) ([]placed, error) {
 		}
 		entries[i] = entry{m.id, m.encode(), t.RunAt}
 	}
-	places, err := q.put(ctx, redisconn.Jobs, entries, q.scheduled)
+	results, err := q.put(ctx, redisconn.Jobs, entries, q.scheduled)
 	end(err)
-	return places, err
+	return results, err
 }
 
 func ceilSecond(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }

@@ -248,7 +248,7 @@ func TestEpoch(t *testing.T) {
 
 	require.NoError(t, r.Client.FlushDB(t.Context()).Err())
 	epoch, again = redistest.Epoch(t, q)
-	require.Zero(t, epoch, "a flush takes the sentinel along")
+	require.Zero(t, epoch, "a flush removes the sentinel too")
 	require.Equal(t, runID, again)
 	require.NoError(t, q.SetEpoch(t.Context(), 8))
 	queues = redistest.Must(inspector(r).Queues())(t)

@@ -34,7 +34,7 @@ func (q *Queue) Ready(ctx context.Context, queues ...string) error {
 		return q.ready.err
 	}
 	err := q.tryWrites(ctx, queues)
-	if !errors.Is(ctx.Err(), context.Canceled) { // whoever asked is still there
+	if !errors.Is(ctx.Err(), context.Canceled) { // the caller still waits
 		q.ready.at, q.ready.err = time.Now(), err
 	}
 	return err

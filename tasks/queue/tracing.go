@@ -18,7 +18,7 @@ import (
 const TraceHeader = "traceparent"
 
 // MaxTraceparent is twice what the present version of W3C Trace Context needs.
-// Whoever can write to Redis can write longer ones.
+// A writer to Redis can write longer ones.
 const MaxTraceparent = 110
 
 // trace begins a span for each task that has one to go on from, and has the worker go on from the new one. What it returns ends

@@ -57,7 +57,7 @@ type client struct {
 
 	mu      sync.Mutex
 	bucket  *bucket
-	asking  chan struct{} // closed with the answer; nil: nobody asks
+	asking  chan struct{} // closed with the answer; nil: no request asks
 	waiting int           // tokens that requests wait for
 }
 

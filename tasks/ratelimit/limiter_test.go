@@ -122,7 +122,7 @@ func requireNoMinuteHasMore(t *testing.T, passed []passes, limit int) {
 	}
 }
 
-// A client that waits as long as it is told passes then, and not before.
+// A client that waits as long as Retry-After says passes then, and not before.
 func TestRetryAfterIsTrue(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 7, 60, 600} {
@@ -259,8 +259,8 @@ func TestCountsOfAClientAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(c.bucket.chunks)+len(c.bucket.unused), 10)
 }
 
-// A batch passes with all its items or none, and one that waits as long as it is
-// told passes.
+// A batch passes with all its items or none, and one that waits as long as Retry-After
+// says passes.
 func TestItemsPassTogether(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{7, 60, 600, 6000} {
@@ -287,12 +287,12 @@ func TestItemsPassTogether(t *testing.T) {
 		w.advance(whole)
 		require.True(t, batch(b, 10*limit+1).OK, "one that is larger than the limit can pass")
 		require.False(t, a.Allow(t.Context(), client).OK, "and is all of it")
-		told := batch(b, limit)
-		require.False(t, told.OK)
-		for tries := 0; !told.OK; tries++ { // told first when its request can pass, then when its items can
+		answer := batch(b, limit)
+		require.False(t, answer.OK)
+		for tries := 0; !answer.OK; tries++ { // refused first when its request can pass, then when its items can
 			require.Less(t, tries, 2)
-			w.advance(told.RetryAfter)
-			told = batch(a, limit)
+			w.advance(answer.RetryAfter)
+			answer = batch(a, limit)
 		}
 	}
 	quota := newWorld(t).process(Config{PerMinute: 100, PerDay: 10}, 0)

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// How long an open circuit lets nobody through: doubled with each failed probe.
+// How long an open circuit refuses all: doubled with each failed probe.
 const (
 	FirstPause = 250 * time.Millisecond
 	MaxPause   = 2 * time.Second
 )
 
-// Circuit is a circuit breaker: after a failure nobody tries for a while, then one caller does. It logs when that begins and
+// Circuit is a circuit breaker: after a failure no caller tries for a while, then one does. It logs when that begins and
 // ends. With gobreaker the pause cannot grow with each failed probe, and a try cannot end without a result.
 type Circuit struct {
 	what    string // for the log: what does not work meanwhile
@@ -46,7 +46,7 @@ func (c *Circuit) IsOpen() bool {
 	return c.open
 }
 
-// Allow reports whether to try. Whoever is allowed calls Report or Abandon.
+// Allow reports whether to try. An allowed caller calls Report or Abandon.
 func (c *Circuit) Allow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

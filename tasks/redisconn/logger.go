@@ -26,7 +26,7 @@ const (
 	logKind  = 20
 )
 
-// archiving begins what asynq says of each task that it archives: those whose work failed, and whoever handled it has logged that.
+// archiving begins what asynq says of each task that it archives: those whose work failed, which their handler has logged.
 const archiving = "Retry exhausted for task"
 
 // NewAsynqLog makes the logger of asynq servers.

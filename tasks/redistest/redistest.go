@@ -1,4 +1,4 @@
-// Package redistest is what the tests below tasks share: Redis, tasks, and waiting.
+// Package redistest has the helpers that tests below tasks share: Redis servers, tasks, and waiting.
 //
 // Mini is an embedded Redis, for everything that a Redis must merely answer. DB is a database of a real one, for tests in which
 // the server is the point: what it blocks, publishes, persists or forgets, and scripts that must be the same as asynq's. Own is

@@ -32,7 +32,7 @@ func main() {
 	}
 	text, err := generate(docs.OpenAPI)
 	if err == nil {
-		err = os.WriteFile(os.Args[1], []byte(text), 0o600) //nolint:gosec // whoever runs it names the file
+		err = os.WriteFile(os.Args[1], []byte(text), 0o600) //nolint:gosec // the command line names the file
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "generate:", err)

@@ -1,7 +1,7 @@
 // Command naive makes mistakes that people make, beside the right client. Under the profile duplicate-deliveries, with seed 7, the verdict
 // names each of them:
 //
-//	tampered-refused                    it takes every delivery, whoever has signed it
+//	tampered-refused                    it takes every delivery, whatever its signature
 //	repeated-delivery                   it answers a delivery that it knows with an error,
 //	deliveries-answered                 and so the true one, after a forged one with its id
 //	retry-after, conditional-requests   it polls in a tight loop

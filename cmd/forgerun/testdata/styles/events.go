@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// told is what an event, on a stream or as a delivery, says of a job.
-type told struct {
+// notice is what an event, on a stream or as a delivery, says of a job.
+type notice struct {
 	event, job string
 	retryable  bool
 }
 
 // tell reads the data of an event. Its name may be written as on streams, job-failed, or as in deliveries, job.failed.
-func tell(name string, data []byte) (told, error) {
+func tell(name string, data []byte) (notice, error) {
 	var document struct {
 		OutcomeOf string `json:"jobId"` // in the outcome document of an attempt
 		EventOf   string `json:"job_id"`
 		Retryable bool   `json:"retryable"`
 	}
 	if err := json.Unmarshal(data, &document); err != nil {
-		return told{}, err
+		return notice{}, err
 	}
-	return told{strings.ReplaceAll(name, "-", "."), document.OutcomeOf + document.EventOf, document.Retryable}, nil
+	return notice{strings.ReplaceAll(name, "-", "."), document.OutcomeOf + document.EventOf, document.Retryable}, nil
 }
 
 // endOf is the state in which a job has ended if this was told of it. The service may try a job that has failed again.
-func (t told) endOf(in *intention) string {
+func (t notice) endOf(in *intention) string {
 	switch t.event {
 	case "job.succeeded":
 		return "SUCCEEDED"
@@ -48,13 +48,13 @@ func (t told) endOf(in *intention) string {
 // inbox keeps what was told, in its order: also what is told of a job before the answer to its submission has come.
 type inbox struct {
 	mu   sync.Mutex
-	all  []told
+	all  []notice
 	news chan struct{} // has an entry if something has come since it was looked at last
 }
 
 func newInbox() *inbox { return &inbox{news: make(chan struct{}, 1)} }
 
-func (b *inbox) add(t told) {
+func (b *inbox) add(t notice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.all = append(b.all, t)
@@ -65,7 +65,7 @@ func (b *inbox) add(t told) {
 }
 
 // take waits for something new, no longer than so long, and gives all of it.
-func (b *inbox) take(ctx context.Context, atMost time.Duration) ([]told, error) {
+func (b *inbox) take(ctx context.Context, atMost time.Duration) ([]notice, error) {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
 	for {
@@ -82,7 +82,7 @@ func (b *inbox) take(ctx context.Context, atMost time.Duration) ([]told, error) 
 	}
 }
 
-func (b *inbox) takeAll() []told {
+func (b *inbox) takeAll() []notice {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := b.all
@@ -130,7 +130,7 @@ func hintAndRead(ctx context.Context, a *api) ([]*intention, error) {
 			return nil, err
 		}
 		for _, in := range left {
-			hinted := func(t told) bool { return t.job == in.ID && t.endOf(&intention{}) != "" }
+			hinted := func(t notice) bool { return t.job == in.ID && t.endOf(&intention{}) != "" }
 			if len(all) > 0 && !slices.ContainsFunc(all, hinted) {
 				continue
 			}

@@ -131,7 +131,7 @@ func (h *hook) take(w http.ResponseWriter, header http.Header, body []byte) {
 	w.WriteHeader(status)
 }
 
-func (h *hook) event(header http.Header, body []byte) (told, error) {
+func (h *hook) event(header http.Header, body []byte) (notice, error) {
 	if !h.structured {
 		return tell(header.Get("ce-type"), body)
 	}
@@ -140,7 +140,7 @@ func (h *hook) event(header http.Header, body []byte) (told, error) {
 		Data json.RawMessage `json:"data"`
 	}
 	if err := json.Unmarshal(body, &whole); err != nil {
-		return told{}, err
+		return notice{}, err
 	}
 	return tell(whole.Type, whole.Data)
 }

@@ -3,6 +3,8 @@ package job
 import (
 	"encoding/hex"
 	"errors"
+	"regexp"
+	"time"
 )
 
 // ID is a UUID: version 7 for jobs, events, batches, webhooks and deliveries,
@@ -53,4 +55,56 @@ func (id *ID) UnmarshalText(text []byte) error {
 	}
 	*id = parsed
 	return nil
+}
+
+// ErrBadTime is returned by ParseTime.
+var ErrBadTime = errors.New("not an RFC 3339 timestamp in UTC, such as 2030-01-31T12:00:00Z")
+
+var timeForm = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|\+00:00)$`)
+
+// ParseTime reads a timestamp of the API: RFC 3339 in UTC, "Z" or "+00:00", up
+// to nanoseconds. Storage keeps microseconds, so a finer time is rounded up:
+// what must not happen before t does not happen before the result either.
+func ParseTime(s string) (time.Time, error) {
+	if !timeForm.MatchString(s) {
+		return time.Time{}, ErrBadTime
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return time.Time{}, ErrBadTime
+	}
+	t = t.UTC()
+	if down := t.Truncate(time.Microsecond); down.Before(t) {
+		t = down.Add(time.Microsecond)
+	}
+	if t.Year() > 9999 { // rounded up beyond what RFC 3339 can write
+		return time.Time{}, ErrBadTime
+	}
+	return t, nil
+}
+
+// Time is a moment as the API writes it: RFC 3339, UTC, with Z.
+type Time time.Time
+
+const timeLayout = "2006-01-02T15:04:05.000000Z"
+
+// MarshalText writes t in UTC with microseconds.
+func (t Time) MarshalText() ([]byte, error) {
+	return time.Time(t).UTC().AppendFormat(nil, timeLayout), nil
+}
+
+// UnmarshalText is ParseTime for decoders.
+func (t *Time) UnmarshalText(text []byte) error {
+	parsed, err := ParseTime(string(text))
+	*t = Time(parsed)
+	return err
+}
+
+// TimeOf makes a *Time of a moment that may be absent.
+func TimeOf(t *time.Time) *Time {
+	if t == nil {
+		return nil
+	}
+	v := Time(*t)
+	return &v
 }
