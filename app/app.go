@@ -8,6 +8,7 @@ package app
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -70,6 +71,20 @@ func Rest(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// Repeat calls f until ctx ends, with a rest in between. Of errors in a row the first is logged.
+func Repeat(ctx context.Context, rest time.Duration, log *slog.Logger, message, action string, f func(context.Context) error) {
+	for failing := false; ; {
+		err := f(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			log.WarnContext(ctx, message, "action", action, ErrorFields(err))
+		}
+		failing = err != nil
+		if !Sleep(ctx, rest) {
+			return
+		}
 	}
 }
 

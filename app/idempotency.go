@@ -35,19 +35,17 @@ func NewIdempotency(store OnceStore, m *Metrics) *Idempotency {
 func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
-	var rest afterCommit
-	answer, replayed, err = i.store.Once(context.WithValue(ctx, afterCommitKey{}, &rest), key, do)
-	switch {
-	case err != nil:
+	err = Within(ctx, func(ctx context.Context) error {
+		answer, replayed, err = i.store.Once(ctx, key, do)
+		return err
+	})
+	if err != nil {
 		return job.Answer{}, false, err
-	case replayed:
+	}
+	if replayed {
 		i.hits.Inc()
-		return answer, true, nil
 	}
-	for _, f := range rest {
-		f()
-	}
-	return answer, false, nil
+	return answer, replayed, nil
 }
 
 // Within calls do, which commits what use cases write with the context that it is given,

@@ -172,8 +172,8 @@ type EndpointKey struct {
 	Client, Endpoint ID
 }
 
-// MaxWaitingTasks is how many deliveries of one endpoint the queue shows while
-// they wait for another attempt: those that come first.
+// MaxWaitingTasks is how many deliveries of one endpoint that wait for another attempt
+// are given to the queue when it lost them: those that come first.
 const MaxWaitingTasks = 10
 
 // DeliveryPolicy decides what follows an attempt.

@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 
 	"github.com/go-jose/go-jose/v4"
 
@@ -31,26 +30,4 @@ func thumbprint(public ed25519.PublicKey) (string, error) {
 		return "", err
 	}
 	return base64.RawURLEncoding.EncodeToString(sum), nil
-}
-
-// exampleKeys are keys whose private part is published, by their public part in
-// base64: the examples of RFC 9421 (appendix B.1.4) and RFC 8032
-// (section 7.1; the first is also that of RFC 8037).
-var exampleKeys = map[string]bool{
-	"JrQLj5P/89iXES9+vFgrIy29clF9CC/oPPsw3c5D0bs=": true,
-	"11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=": true,
-	"PUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=": true,
-	"/FHNjmIYoaONpH7QAjDwWAgW7RO6MwOsXeuRFUiQgCU=": true,
-	"J4EX/BRMcjQPZ9DyMW6Dhs7/vyskKMnFH+98WX8dQm4=": true,
-	"7Bcrk61eVjv0kyxw4SRQNMNUZ+8u/U1k6/gZaDRn4r8=": true,
-}
-
-var errExampleKey = errors.New("it is an example of an RFC, whose private part everybody knows; use another key")
-
-// refuseExample refuses the keys of the RFCs' examples.
-func refuseExample(public ed25519.PublicKey) error {
-	if exampleKeys[base64.StdEncoding.EncodeToString(public)] {
-		return errExampleKey
-	}
-	return nil
 }

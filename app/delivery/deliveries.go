@@ -8,11 +8,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Store reads deliveries and makes them wait to be sent again.
-type Store interface {
-	TestWebhook(ctx context.Context, client, id job.ID) (*job.Delivery, error)
+// Reader reads deliveries.
+type Reader interface {
+	// Deliveries lists the deliveries of a webhook or a job.
 	Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error)
 	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
+}
+
+// Store reads deliveries and makes them wait to be sent again.
+type Store interface {
+	Reader
+	TestWebhook(ctx context.Context, client, id job.ID) (*job.Delivery, error)
 	Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error)
 	RedeliverFailed(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error)
 	ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (job.Replay, error)
@@ -24,42 +30,31 @@ const replayBatch = 500
 
 // Test sends an event to one webhook, for its owner to see whether it arrives.
 func (s *Webhooks) Test(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
-	d, err := s.deliveries.TestWebhook(ctx, client, id)
+	d, err := s.deps.Deliveries.TestWebhook(ctx, client, id)
 	if err != nil {
 		return nil, err
 	}
 	app.AfterCommit(ctx, func() {
-		s.queue.Publish(job.Notification{ClientID: client}) // it is an event of the client's stream, too
-		s.queue.WakeDelivery(client)
+		s.deps.Queue.Publish(job.Notification{ClientID: client}) // it is an event of the client's stream, too
+		s.deps.Queue.WakeDelivery(client)
 	})
 	return d, nil
 }
 
-// Deliveries lists the deliveries of a webhook or a job.
-func (s *Webhooks) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error) {
-	return s.deliveries.Deliveries(ctx, client, q)
-}
-
-// Delivery reads a delivery with its attempts.
-func (s *Webhooks) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner,
-	id job.ID) (*job.Delivery, []job.DeliveryAttempt, error) {
-	return s.deliveries.Delivery(ctx, client, owner, id)
-}
-
 // Redeliver sends a delivery once more, now.
 func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
-	d, err := s.deliveries.Redeliver(ctx, client, owner, id)
+	d, err := s.deps.Deliveries.Redeliver(ctx, client, owner, id)
 	if err != nil {
 		return nil, err
 	}
-	app.AfterCommit(ctx, func() { s.queue.WakeDelivery(client) })
+	app.AfterCommit(ctx, func() { s.deps.Queue.WakeDelivery(client) })
 	return d, nil
 }
 
 // RedeliverFailed sends once more what was given up since a moment.
 func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
 	return s.resend(ctx, client, since, func() (job.Replay, error) {
-		return s.deliveries.RedeliverFailed(ctx, client, id, since, replayBatch)
+		return s.deps.Deliveries.RedeliverFailed(ctx, client, id, since, replayBatch)
 	})
 }
 
@@ -68,19 +63,19 @@ func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since
 // position that an earlier one gave; the zero position begins.
 func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
 	return s.resend(ctx, client, since, func() (job.Replay, error) {
-		return s.deliveries.ReplayEvents(ctx, client, id, since, after, replayBatch)
+		return s.deps.Deliveries.ReplayEvents(ctx, client, id, since, after, replayBatch)
 	})
 }
 
 // resend does one step, however much there is: requests that go on with it are
 // admitted, counted and answered one by one. A repeated request makes nothing twice.
 func (s *Webhooks) resend(ctx context.Context, client job.ID, since time.Time, step func() (job.Replay, error)) (job.Replay, error) {
-	if since.After(s.clock()) {
+	if since.After(s.deps.Clock()) {
 		return job.Replay{}, job.Invalid(job.Violation{Pointer: "/since", Detail: "The time must not be in the future."})
 	}
 	r, err := step()
 	if r.Queued > 0 { // also before an error
-		app.AfterCommit(ctx, func() { s.queue.WakeDelivery(client) })
+		app.AfterCommit(ctx, func() { s.deps.Queue.WakeDelivery(client) })
 	}
 	return r, err
 }

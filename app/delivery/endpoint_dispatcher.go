@@ -42,7 +42,7 @@ type endpointDispatcher struct {
 	rest     <-chan time.Time // comes when the client may have attempts again; nil: it has some
 	limited  bool             // the client's attempts were used up before: little is claimed ahead
 	proven   bool             // an attempt of this dispatcher succeeded
-	failures int              // in a row: of this dispatcher and the one before, or, if they are more, as of the latest claim
+	failures int              // in a row: of this dispatcher, or, if they are more, as of the latest claim
 	waiting  []held
 	lines    map[job.ID]struct{} // with a delivery being sent
 }
@@ -69,10 +69,10 @@ type result struct {
 	rest  time.Duration // for so long nothing may be sent to the client
 }
 
-func newDispatcher(c *Worker, at job.EndpointKey, failures int) *endpointDispatcher {
+func newDispatcher(c *Worker, at job.EndpointKey) *endpointDispatcher {
 	return &endpointDispatcher{
 		worker: c, endpoint: at, woken: make(chan struct{}, 1), claims: make(chan claims), results: make(chan result),
-		failures: failures, lines: map[job.ID]struct{}{},
+		lines: map[job.ID]struct{}{},
 	}
 }
 

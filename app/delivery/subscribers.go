@@ -54,17 +54,7 @@ func (s *Subscribers) Add(client job.ID) {
 // Run keeps the set current until ctx ends. While storage fails it stays as it
 // was: a wake-up too many costs little.
 func (s *Subscribers) Run(ctx context.Context) {
-	for failing := false; ; {
-		err := s.read(ctx)
-		if err != nil && !failing && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "cannot read who has webhooks; the relay finds what has to be delivered", "action", "deliver",
-				app.ErrorFields(err))
-		}
-		failing = err != nil
-		if !app.Sleep(ctx, subscribersInterval) {
-			return
-		}
-	}
+	app.Repeat(ctx, subscribersInterval, s.log, "cannot read who has webhooks; the relay finds what has to be delivered", "deliver", s.read)
 }
 
 func (s *Subscribers) read(ctx context.Context) error {
@@ -91,30 +81,18 @@ func (s *Subscribers) read(ctx context.Context) error {
 // the queue as it is. All of it is best effort; for a client without webhooks,
 // waking costs one look into a map.
 type Notifier struct {
-	queue       app.Queue
+	app.Queue
 	subscribers *Subscribers
 }
 
 // NewNotifier makes a notifier on top of the queue.
-func NewNotifier(q app.Queue, s *Subscribers) *Notifier { return &Notifier{queue: q, subscribers: s} }
+func NewNotifier(q app.Queue, s *Subscribers) *Notifier { return &Notifier{q, s} }
 
 // Publish notifies watchers, and wakes the delivery workers for an event of a
 // client with webhooks. Progress is no event, and is not delivered.
 func (n *Notifier) Publish(event job.Notification) {
-	n.queue.Publish(event)
+	n.Queue.Publish(event)
 	if event.Progress == nil && n.subscribers.Has(event.ClientID) {
-		n.queue.WakeDelivery(event.ClientID)
+		n.WakeDelivery(event.ClientID)
 	}
 }
-
-// Enqueue hands a task to the queue.
-func (n *Notifier) Enqueue(t job.Task) { n.queue.Enqueue(t) }
-
-// Remove takes a task out of the queue.
-func (n *Notifier) Remove(t job.Task) { n.queue.Remove(t) }
-
-// SignalCancel asks the workers to stop a job.
-func (n *Notifier) SignalCancel(id job.ID) { n.queue.SignalCancel(id) }
-
-// WakeDelivery wakes the delivery workers for a client.
-func (n *Notifier) WakeDelivery(client job.ID) { n.queue.WakeDelivery(client) }

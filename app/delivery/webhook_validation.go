@@ -23,18 +23,11 @@ func refusalOf(violations []job.Violation, unlisted int, malformed bool) *job.Er
 // checkRequest gives everything that is wrong with a request for a webhook. A
 // member in which decoding found something wrong has no value to be checked.
 func (s *Webhooks) checkRequest(r job.WebhookRequest) []job.Violation {
-	violations := slices.Clone(r.Violations)
-	if !concerns(r.Violations, "/url") {
-		violations = append(violations, s.checkURL(r.URL)...)
-	}
-	if !concerns(r.Violations, "/events") {
-		violations = append(violations, checkEvents(r.Events)...)
-	}
-	violations = append(violations, checkDescription(r.Description)...)
+	p := job.WebhookPatch{URL: &r.URL, Events: append([]string{}, r.Events...), Description: &r.Description, Violations: r.Violations}
 	if r.ContentMode != "" {
-		violations = append(violations, checkContentMode(r.ContentMode)...)
+		p.ContentMode = &r.ContentMode
 	}
-	return violations
+	return s.checkPatch(p)
 }
 
 // checkPatch is checkRequest for the members that a patch has.
@@ -67,8 +60,8 @@ func (s *Webhooks) checkURL(url string) []job.Violation {
 	switch {
 	case url == "":
 		wrong = "A webhook needs the URL that its events are sent to."
-	case s.targets != nil:
-		wrong = s.targets.Check(url)
+	case s.deps.Targets != nil:
+		wrong = s.deps.Targets.Check(url)
 	}
 	if wrong == "" {
 		return nil

@@ -21,7 +21,7 @@ type WebhookStore interface {
 // WebhookReader reads a client's webhooks.
 type WebhookReader interface {
 	Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error)
-	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error)
+	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) // newest first
 }
 
 // WebhookSecrets makes signing secrets.
@@ -59,18 +59,11 @@ type WebhooksDeps struct {
 // Webhooks is the use cases of subscriptions and of what is delivered to them
 // (section 8).
 type Webhooks struct {
-	store       WebhookStore
-	reader      WebhookReader
-	deliveries  Store
-	secrets     WebhookSecrets
-	targets     app.Targets
-	proofs      *proofs // nil: none is asked for
-	queue       app.Queue
-	tasks       Tasks
-	subscribers *Subscribers
-	clock       app.Clock
-	metrics     *app.Metrics
-	log         *slog.Logger
+	WebhookReader // webhooks and deliveries are read as they are stored
+	Reader
+
+	deps   WebhooksDeps
+	proofs *proofs // nil: none is asked for
 }
 
 // NewWebhooks makes the use cases of subscriptions.
@@ -78,10 +71,7 @@ func NewWebhooks(d WebhooksDeps) *Webhooks {
 	if d.Clock == nil {
 		d.Clock = time.Now
 	}
-	s := &Webhooks{
-		store: d.Store, reader: d.Reader, deliveries: d.Deliveries, secrets: d.Secrets, targets: d.Targets, queue: d.Queue,
-		tasks: d.Tasks, subscribers: d.Subscribers, clock: d.Clock, metrics: d.Metrics, log: d.Log,
-	}
+	s := &Webhooks{WebhookReader: d.Reader, Reader: d.Deliveries, deps: d}
 	if d.Challenge != nil {
 		s.proofs = newProofs(d.Challenge)
 	}
@@ -98,7 +88,7 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 	if violations := s.checkRequest(r); len(violations) > 0 {
 		return job.IssuedWebhook{}, refusalOf(violations, r.Unlisted, r.Malformed)
 	}
-	if s.secrets == nil {
+	if s.deps.Secrets == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
 	}
 	if s.proofs != nil && !r.Proven {
@@ -108,11 +98,11 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 	if err != nil {
 		return job.IssuedWebhook{}, err
 	}
-	if w, err = s.store.InsertWebhook(ctx, w); err != nil {
+	if w, err = s.deps.Store.InsertWebhook(ctx, w); err != nil {
 		return job.IssuedWebhook{}, err
 	}
 	app.AfterCommit(ctx, func() {
-		s.subscribers.Add(w.ClientID)
+		s.deps.Subscribers.Add(w.ClientID)
 		s.logChange(ctx, "webhook registered", "register_webhook", w.ClientID, w.ID)
 	})
 	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
@@ -120,7 +110,7 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 
 func (s *Webhooks) newWebhook(r job.WebhookRequest) (w job.Webhook, secret string, err error) {
 	id := app.NewID()
-	secret, sealed, err := s.secrets.New(id)
+	secret, sealed, err := s.deps.Secrets.New(id)
 	if err != nil {
 		return job.Webhook{}, "", err
 	}
@@ -132,19 +122,9 @@ func (s *Webhooks) newWebhook(r job.WebhookRequest) (w job.Webhook, secret strin
 		w.ContentMode = job.ContentBinary
 	}
 	if r.Proven {
-		w.ProvenAt = new(s.clock()) // storage has it by its own clock
+		w.ProvenAt = new(s.deps.Clock()) // storage has it by its own clock
 	}
 	return w, secret, nil
-}
-
-// Webhooks lists a client's webhooks, newest first.
-func (s *Webhooks) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) {
-	return s.reader.Webhooks(ctx, client)
-}
-
-// Webhook reads a client's webhook.
-func (s *Webhooks) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error) {
-	return s.reader.Webhook(ctx, client, id)
 }
 
 // Update changes a webhook, and disables or enables it. With job.ErrUnproven it
@@ -154,20 +134,20 @@ func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookP
 		return nil, refusalOf(violations, p.Unlisted, p.Malformed)
 	}
 	if s.proofs != nil && p.URL != nil && !p.Proven {
-		if _, err := s.reader.Webhook(ctx, client, id); err != nil {
+		if _, err := s.Webhook(ctx, client, id); err != nil {
 			return nil, err
 		}
 		return nil, job.ErrUnproven
 	}
-	w, err := s.store.UpdateWebhook(ctx, client, id, p)
+	w, err := s.deps.Store.UpdateWebhook(ctx, client, id, p)
 	if err != nil {
 		return nil, err
 	}
 	if w.Disabled == nil {
-		s.subscribers.Add(client)
-		s.queue.WakeDelivery(client) // what was waiting when it was disabled, if that is not over yet
+		s.deps.Subscribers.Add(client)
+		s.deps.Queue.WakeDelivery(client) // what was waiting when it was disabled, if that is not over yet
 	} else {
-		s.tasks.DropDeliveries(id)
+		s.deps.Tasks.DropDeliveries(id)
 	}
 	s.logChange(ctx, "webhook changed", "update_webhook", client, id, slog.Bool("enabled", w.Disabled == nil))
 	return w, nil
@@ -175,10 +155,10 @@ func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookP
 
 // Unregister deletes a webhook: nothing is delivered to it any more.
 func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
-	if err := s.store.DeleteWebhook(ctx, client, id); err != nil {
+	if err := s.deps.Store.DeleteWebhook(ctx, client, id); err != nil {
 		return err
 	}
-	s.tasks.DropDeliveries(id)
+	s.deps.Tasks.DropDeliveries(id)
 	s.logChange(ctx, "webhook deleted", "delete_webhook", client, id)
 	return nil
 }
@@ -186,14 +166,14 @@ func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
 // RotateSecret gives a webhook a new secret. The old one signs as well for
 // secretOverlap, so that the receiver can change in that time.
 func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error) {
-	if s.secrets == nil {
+	if s.deps.Secrets == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
 	}
-	secret, sealed, err := s.secrets.New(id)
+	secret, sealed, err := s.deps.Secrets.New(id)
 	if err != nil {
 		return job.IssuedWebhook{}, err
 	}
-	w, err := s.store.RotateWebhookSecret(ctx, client, id, sealed, secretOverlap)
+	w, err := s.deps.Store.RotateWebhookSecret(ctx, client, id, sealed, secretOverlap)
 	if err != nil {
 		return job.IssuedWebhook{}, err
 	}
@@ -208,5 +188,5 @@ func (s *Webhooks) logChange(ctx context.Context, message, action string, client
 		slog.String("action", action), slog.String("request_id", telemetry.RequestOf(ctx)), slog.String("client_id", client.String()),
 		slog.String("webhook_id", id.String()),
 	}
-	s.log.LogAttrs(ctx, slog.LevelInfo, message, append(attrs, more...)...)
+	s.deps.Log.LogAttrs(ctx, slog.LevelInfo, message, append(attrs, more...)...)
 }

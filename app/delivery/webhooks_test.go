@@ -126,10 +126,10 @@ func TestEnablingAWebhookMakesItsClientASubscriber(t *testing.T) {
 		w := apptest.Must(h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{Enabled: &off}))(t)
 		require.Equal(t, job.DisabledByOwner, w.Disabled.Reason)
 		require.Empty(t, h.w.Queue.Woken())
-		require.NoError(t, h.subscribers.read(context.Background()))
-		require.False(t, h.subscribers.Has(apptest.ClientA))
+		require.NoError(t, h.deps.Subscribers.read(context.Background()))
+		require.False(t, h.deps.Subscribers.Has(apptest.ClientA))
 		require.NoError(t, second(h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{Enabled: &on})))
-		require.True(t, h.subscribers.Has(apptest.ClientA))
+		require.True(t, h.deps.Subscribers.Has(apptest.ClientA))
 		require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Woken(), "what was waiting")
 	})
 }
@@ -157,7 +157,7 @@ func TestRegisterWebhook(t *testing.T) {
 		require.Equal(t, []any{apptest.ClientA, "https://receiver.example/secret-path", []string{"job.*", "batch.completed"}},
 			[]any{stored.ClientID, stored.URL, stored.Events})
 		h.reveals(stored, first.Secret)
-		require.True(t, h.subscribers.Has(apptest.ClientA), "at once")
+		require.True(t, h.deps.Subscribers.Has(apptest.ClientA), "at once")
 
 		second := apptest.Must(h.RotateSecret(telemetry.WithRequest(t.Context(), "rotate_webhook_secret"), apptest.ClientA, first.ID))(t)
 		require.NotEqual(t, first.Secret, second.Secret)
@@ -229,7 +229,7 @@ func TestReplay(t *testing.T) {
 			require.Equal(t, []string{"/since"}, pointers(t, err))
 			require.Equal(t, job.CodeValidationFailed, job.CodeOf(err))
 		}
-		h.clock = func() time.Time { return time.Now().Add(time.Hour) }
+		h.deps.Clock = func() time.Time { return time.Now().Add(time.Hour) }
 		require.NoError(t, replay(time.Now().Add(time.Second)), "by the clock of the test bed it is past")
 	})
 }

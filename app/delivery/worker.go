@@ -91,9 +91,6 @@ const (
 	unrecordedShare = 4
 	// cutGrace is how long Stop waits for what it has cut.
 	cutGrace = 5 * time.Second
-	// Failures are remembered for so long, of so many endpoints without a dispatcher.
-	failureMemory = 5 * time.Minute
-	failuresKept  = 10_000
 )
 
 // These make the queue offer a wake-up again, perhaps to another process.
@@ -132,14 +129,7 @@ type Worker struct {
 
 	mu          sync.Mutex
 	dispatchers map[job.EndpointKey]*endpointDispatcher
-	failed      map[job.EndpointKey]failures // of endpoints without a dispatcher, bounded
 	stopping    bool
-}
-
-// failures are those in a row of an endpoint, as far as they count.
-type failures struct {
-	n     int
-	until time.Time
 }
 
 // NewWorker makes a delivery worker; Handle gives it work.
@@ -151,7 +141,7 @@ func NewWorker(cfg WorkerConfig, store WorkerStore, sender Sender, queue app.Que
 		sendSlots: fair.New[job.ID](cfg.Concurrency), dispatcherSlots: fair.New[job.ID](dispatcherShare * cfg.Concurrency),
 		origins:    newOrigins(max(1, cfg.Concurrency/endpointShare)),
 		unrecorded: make(chan struct{}, unrecordedShare*cfg.Concurrency),
-		quit:       make(chan struct{}), dispatchers: map[job.EndpointKey]*endpointDispatcher{}, failed: map[job.EndpointKey]failures{},
+		quit:       make(chan struct{}), dispatchers: map[job.EndpointKey]*endpointDispatcher{},
 	}
 	c.sending, c.cut = context.WithCancel(context.Background())
 	c.storing, c.abandon = context.WithCancel(context.Background())
@@ -231,7 +221,7 @@ func (c *Worker) wake(at job.EndpointKey) error {
 		if !c.dispatcherSlots.TryAcquire(at.Client) {
 			return errTooManyEndpoints
 		}
-		p = newDispatcher(c, at, c.recall(at))
+		p = newDispatcher(c, at)
 		c.dispatchers[at] = p
 		c.metrics.Dispatchers.Set(float64(len(c.dispatchers)))
 		c.running.Go(p.run)
@@ -252,35 +242,8 @@ func (c *Worker) leave(p *endpointDispatcher) bool {
 	}
 	delete(c.dispatchers, p.endpoint)
 	c.dispatcherSlots.Release(p.endpoint.Client)
-	c.remember(p.endpoint, p.failures)
 	c.metrics.Dispatchers.Set(float64(len(c.dispatchers)))
 	return true
-}
-
-// remember keeps the failures of an endpoint for its next dispatcher: those of
-// callbacks are stored nowhere else. The caller holds the lock.
-func (c *Worker) remember(at job.EndpointKey, n int) {
-	if n == 0 {
-		return
-	}
-	if len(c.failed) >= failuresKept {
-		for other := range c.failed { // any of them: to forget one costs little
-			delete(c.failed, other)
-			break
-		}
-	}
-	c.failed[at] = failures{n, time.Now().Add(failureMemory)}
-}
-
-// recall gives the failures that still count, and forgets them. The caller
-// holds the lock.
-func (c *Worker) recall(at job.EndpointKey) int {
-	f := c.failed[at]
-	delete(c.failed, at)
-	if time.Now().After(f.until) {
-		return 0
-	}
-	return f.n
 }
 
 // share is how many deliveries one dispatcher may hold when all hold the same.

@@ -45,7 +45,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 			return s.replayBatchOr(ctx, r, refusal)
 		}
 	}
-	done, err := s.capacity.reserve(r.ClientID, loadOfAll(sub.Jobs))
+	done, err := s.deps.Capacity.reserve(r.ClientID, loadOfAll(sub.Jobs))
 	if err != nil {
 		return s.replayBatchOr(ctx, r, err)
 	}
@@ -54,24 +54,24 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 		return s.replayBatchOr(ctx, r, err)
 	}
 	sub.Committed = s.dispatchAll(ctx, sub.Jobs)
-	b, replayed, err = s.batches.InsertBatch(ctx, sub)
+	b, replayed, err = s.deps.Batches.InsertBatch(ctx, sub)
 	done(err == nil && !replayed)
 	switch {
 	case err != nil:
 		return nil, false, err
 	case replayed:
-		s.metrics.IdempotencyHits.Inc()
+		s.deps.Metrics.IdempotencyHits.Inc()
 		return b, true, nil
 	}
 	for i := range sub.Jobs {
 		s.accepted(ctx, &sub.Jobs[i], stateAtAcceptance(&sub.Jobs[i]))
 	}
-	s.queue.Publish(job.Notification{ClientID: r.ClientID}) // no client can watch one of the jobs yet
+	s.deps.Queue.Publish(job.Notification{ClientID: r.ClientID}) // no client can watch one of the jobs yet
 	if slices.ContainsFunc(sub.Jobs, app.HasCallback) {
-		s.queue.WakeDelivery(r.ClientID)
+		s.deps.Queue.WakeDelivery(r.ClientID)
 	}
 	if len(sub.Jobs) == 0 {
-		s.completer.Touch(sub.Batch.ID)
+		s.deps.Completer.Touch(sub.Batch.ID)
 	}
 	return b, false, nil
 }
@@ -186,27 +186,27 @@ func (s *Service) replayBatchOr(ctx context.Context, r job.BatchRequest, refusal
 	if r.IdempotencyKey == "" {
 		return nil, false, refusal
 	}
-	b, err := s.batches.FindBatch(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
+	b, err := s.deps.Batches.FindBatch(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
 	switch {
 	case err != nil:
 		return nil, false, err
 	case b == nil:
 		return nil, false, refusal
 	}
-	s.metrics.IdempotencyHits.Inc()
+	s.deps.Metrics.IdempotencyHits.Inc()
 	return b, true, nil
 }
 
 // Batch reads a client's batch.
 func (s *Service) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
-	return s.batches.Batch(ctx, client, id)
+	return s.deps.Batches.Batch(ctx, client, id)
 }
 
 // CancelBatch stops the jobs of a batch that are not final, a part of them at a
 // time so that others' requests come in between, and gives the batch as it is
 // then, with its outcome. What it could not do, a repetition does.
 func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
-	open, err := s.batches.OpenJobs(ctx, client, id)
+	open, err := s.deps.Batches.OpenJobs(ctx, client, id)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +226,7 @@ const (
 // CancelClient stops jobs of a client that are not final, a part of them at a
 // time: more says that there may be others.
 func (s *Service) CancelClient(ctx context.Context, client job.ID) (canceled int, more bool, err error) {
-	unfinished, err := s.batches.UnfinishedJobs(ctx, client, canceledAtOnce)
+	unfinished, err := s.deps.Batches.UnfinishedJobs(ctx, client, canceledAtOnce)
 	if err != nil {
 		return 0, false, err
 	}
@@ -245,15 +245,15 @@ const (
 // this process may be faster.
 func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	for try := 0; ; try++ {
-		b, err := s.batches.Batch(ctx, client, id)
+		b, err := s.deps.Batches.Batch(ctx, client, id)
 		if err != nil || b.Outcome != nil || b.Unfinished() || try == outcomeTries {
 			return b, err
 		}
 		if try > 1 && !app.Sleep(ctx, outcomePause) { // it is ready, and was not completed here
 			return b, nil
 		}
-		if _, err := s.completer.Complete(ctx, []job.ID{id}); err != nil {
-			s.completer.Touch(id) // its jobs have ended all the same
+		if _, err := s.deps.Completer.Complete(ctx, []job.ID{id}); err != nil {
+			s.deps.Completer.Touch(id) // its jobs have ended all the same
 			return b, nil
 		}
 	}
@@ -261,7 +261,7 @@ func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch,
 
 // cancelAll cancels all that it can, and answers with their number and the first error.
 func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) (int, error) {
-	canceled, err := s.batches.CancelAll(ctx, client, jobs)
+	canceled, err := s.deps.Batches.CancelAll(ctx, client, jobs)
 	app.AfterCommit(ctx, func() {
 		for _, c := range canceled {
 			s.canceled(ctx, c.Before, c.Change)

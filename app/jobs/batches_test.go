@@ -56,7 +56,7 @@ func TestSubmitBatch(t *testing.T) {
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "job transition", "action": "submit", "next_state": "CREATED"}), 4)
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "job transition", "action": "submit", "next_state": "QUEUED"}), 3)
 		require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.Queue.Notifications())
-		require.Equal(t, job.Load{Active: 4, Queued: 3}, s.capacity.mine)
+		require.Equal(t, job.Load{Active: 4, Queued: 3}, s.deps.Capacity.mine)
 		require.Zero(t, w.Store.Count("CompleteBatches"))
 
 		r.CorrelationID = "trace"
@@ -102,7 +102,7 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 				require.Equal(t, want.pointers, pointers(item.Refusal.Violations), i)
 			}
 		}
-		require.Equal(t, job.Load{Active: 2, Queued: 1}, s.capacity.mine, "refused items take no room")
+		require.Equal(t, job.Load{Active: 2, Queued: 1}, s.deps.Capacity.mine, "refused items take no room")
 	})
 }
 
@@ -150,13 +150,13 @@ func TestABatchIsAcceptedAsAWholeOrNot(t *testing.T) {
 		_, _, err := s.SubmitBatch(context.Background(), newBatchRequest(newRequests(6)...))
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
 		w.nothingDone()
-		require.Zero(t, s.capacity.mine)
+		require.Zero(t, s.deps.Capacity.mine)
 		w.submitBatch(s, newBatchRequest(newRequests(5)...))
 		_, _, err = s.SubmitBatch(context.Background(), newBatchRequest(newRequest()))
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
-		w.Background(s.capacity.Run)
+		w.Background(s.deps.Capacity.Run)
 		apptest.Pass(capacityInterval)
-		require.Zero(t, s.capacity.mine, "all are in the count")
+		require.Zero(t, s.deps.Capacity.mine, "all are in the count")
 	})
 }
 
@@ -179,18 +179,18 @@ func TestSubmitBatchReplays(t *testing.T) {
 
 		apptest.Pass(time.Minute)
 		for what, active := range map[string]int{"although an item is late": 100, "and the server is full": 0} {
-			s.capacity.maxActive = active
+			s.deps.Capacity.maxActive = active
 			again, replayed, err := s.SubmitBatch(context.Background(), r)
 			require.NoError(t, err, what)
 			require.True(t, replayed, what)
 			require.Equal(t, b.Items, again.Items, what)
 		}
-		require.Zero(t, s.capacity.mine, "neither a failure nor a replay takes room")
+		require.Zero(t, s.deps.Capacity.mine, "neither a failure nor a replay takes room")
 		require.Equal(t, 3.0, w.Metric(w.Metrics.IdempotencyHits))
 
 		w.Store.conflict = job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
 		for _, active := range []int{100, 0} {
-			s.capacity.maxActive = active
+			s.deps.Capacity.maxActive = active
 			_, _, err := s.SubmitBatch(context.Background(), r)
 			require.ErrorIs(t, err, w.Store.conflict)
 		}
@@ -245,7 +245,7 @@ func TestCancelBatchWhileOthersCompleteIt(t *testing.T) {
 	for name, late := range map[string]time.Duration{"before it tries": 0, "while it tries": 5 * outcomePause, "never": time.Hour} {
 		run(t, name, func(t *testing.T, w *worldJobs, s *Service) {
 			b := w.submitBatch(s, newBatchRequest(newRequests(3)...))
-			s.completer = batches.NewCompleter(skipping{w.Store}, w.Queue, w.Metrics, w.Logger)
+			s.deps.Completer = batches.NewCompleter(skipping{w.Store}, w.Queue, w.Metrics, w.Logger)
 			began := time.Now()
 			w.Store.Hook("CompleteBatches", apptest.Hook{Before: func(context.Context) error {
 				if time.Since(began) >= late {

@@ -36,7 +36,7 @@ func NewBulk(s *Service, store BulkStore) *Bulk { return &Bulk{s, store} }
 
 // Freshen counts the jobs that there are, where it is time to: what is queued again needs
 // room.
-func (b *Bulk) Freshen(ctx context.Context) error { return b.s.capacity.Freshen(ctx) }
+func (b *Bulk) Freshen(ctx context.Context) error { return b.s.deps.Capacity.Freshen(ctx) }
 
 // DoItems does the action of an operation to items, and gives those that have a result
 // now. The others are those for whose next attempt there is no room at the moment.
@@ -78,7 +78,7 @@ func (b *Bulk) retry(ctx context.Context, override bool, items []job.BulkItem) (
 		case !j.CanRetry() && !(override && j.State == job.Failed):
 			ended = append(ended, refused(i, j.RefusalOfRetry()))
 		default:
-			done, err := b.s.capacity.reserve(i.ClientID, loadOf(nil))
+			done, err := b.s.deps.Capacity.reserve(i.ClientID, loadOf(nil))
 			if err != nil {
 				continue
 			}

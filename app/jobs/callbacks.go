@@ -18,10 +18,10 @@ type origins map[string]bool
 // provenOf reads where the callbacks of a client may lead. It asks storage only if
 // there are callbacks, and only where they need a proof.
 func (s *Service) provenOf(ctx context.Context, client job.ID, called bool) (origins, error) {
-	if s.proofs == nil || !called {
+	if s.deps.Proofs == nil || !called {
 		return nil, nil
 	}
-	urls, err := s.proofs.ProvenURLs(ctx, client)
+	urls, err := s.deps.Proofs.ProvenURLs(ctx, client)
 	if err != nil {
 		return nil, err
 	}

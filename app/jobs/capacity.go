@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -115,17 +116,9 @@ func (c *Capacity) liveWorkers() int {
 
 // Run refreshes the counts until ctx ends.
 func (c *Capacity) Run(ctx context.Context) {
-	for {
-		if err := c.Freshen(ctx); err != nil && ctx.Err() == nil {
-			c.log.WarnContext(ctx, "cannot count jobs", "action", "count", app.ErrorFields(err))
-		}
-		if err := c.countWorkers(ctx); err != nil && ctx.Err() == nil {
-			c.log.WarnContext(ctx, "cannot count workers", "action", "count", app.ErrorFields(err))
-		}
-		if !app.Sleep(ctx, capacityInterval) {
-			return
-		}
-	}
+	app.Repeat(ctx, capacityInterval, c.log, "cannot count jobs and workers", "count", func(ctx context.Context) error {
+		return errors.Join(c.Freshen(ctx), c.countWorkers(ctx))
+	})
 }
 
 // Freshen counts anew if it is time to. Who reserves in a process without Run calls it

@@ -29,7 +29,7 @@ func TestLimitsAreExactWithinAProcess(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldJobs) {
 		const limit = 25
 		s := w.service(limit)
-		w.Background(s.capacity.Run)
+		w.Background(s.deps.Capacity.Run)
 		var accepted, refused atomic.Int64
 		flood := func() {
 			var all sync.WaitGroup
@@ -72,7 +72,7 @@ func TestLimitsHoldWhileStorageCounts(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
 		w.Store.Hook("Load", apptest.Hook{Before: apptest.Slow(300 * time.Millisecond), After: apptest.Slow(300 * time.Millisecond)})
 		w.Store.Hook("InsertJob", apptest.Hook{Before: apptest.Slow(70 * time.Millisecond), After: apptest.Slow(70 * time.Millisecond)})
-		w.Background(s.capacity.Run)
+		w.Background(s.deps.Capacity.Run)
 		var all sync.WaitGroup
 		for range 200 {
 			all.Go(func() { _, _ = s.Submit(context.Background(), newRequest()) })
@@ -82,8 +82,8 @@ func TestLimitsHoldWhileStorageCounts(t *testing.T) {
 		all.Wait()
 		require.Len(t, w.Store.Rows, 10)
 		apptest.Pass(3 * time.Second)
-		require.Equal(t, job.Load{}, s.capacity.mine, "all are in the count")
-		require.Equal(t, job.Load{Active: 10, Queued: 10}, s.capacity.counted)
+		require.Equal(t, job.Load{}, s.deps.Capacity.mine, "all are in the count")
+		require.Equal(t, job.Load{Active: 10, Queued: 10}, s.deps.Capacity.counted)
 	})
 }
 
@@ -95,7 +95,7 @@ func TestRefusalForLimitsTellsWhenToRetry(t *testing.T) {
 		w.nothingDone()
 
 		s := w.service(2)
-		s.capacity.maxQueued = 1
+		s.deps.Capacity.maxQueued = 1
 		w.submit(s)
 		require.Equal(t, job.CodeQueueFull, w.refused(s).Code)
 		w.submit(s, deferred(time.Hour)) // it is not queued yet
@@ -107,15 +107,15 @@ func TestTheCountIsKeptWhileStorageIsAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldJobs) {
 		s := w.service(3)
 		w.Add()
-		stop := w.Background(s.capacity.Run)
+		stop := w.Background(s.deps.Capacity.Run)
 		w.Store.Hook("Load", apptest.Hook{Before: apptest.Fails(5, apptest.ErrStorage)})
 		w.submit(s)
 		w.submit(s)
 		apptest.Pass(3 * capacityInterval)
 		require.Equal(t, job.CodeQueueFull, w.refused(s).Code)
 		apptest.Pass(5 * capacityInterval)
-		require.Empty(t, s.capacity.accepted)
-		require.Equal(t, job.Load{Active: 3, Queued: 3}, s.capacity.counted)
+		require.Empty(t, s.deps.Capacity.accepted)
+		require.Equal(t, job.Load{Active: 3, Queued: 3}, s.deps.Capacity.counted)
 
 		w.Store.Hook("Load", apptest.Hook{Before: apptest.Hangs})
 		apptest.Pass(capacityInterval)
@@ -127,8 +127,8 @@ func TestOneClientCannotTakeAll(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldJobs) {
 		s, other := w.service(0), w.service(0) // two processes
 		for _, p := range []*Service{s, other} {
-			p.capacity = NewCapacity(shared(20, 5), w.Store, w.Logger)
-			w.Background(p.capacity.Run)
+			p.deps.Capacity = NewCapacity(shared(20, 5), w.Store, w.Logger)
+			w.Background(p.deps.Capacity.Run)
 		}
 		for range 5 {
 			w.submit(s, deferred(time.Hour))
@@ -152,7 +152,7 @@ func TestOneClientCannotTakeAll(t *testing.T) {
 		w.submit(s) // what has ended gives room
 		w.submit(other)
 
-		s.capacity = NewCapacity(Limits{Active: 20, Queued: 20, ClientActive: 5, ClientQueued: 2}, w.Store, w.Logger)
+		s.deps.Capacity = NewCapacity(Limits{Active: 20, Queued: 20, ClientActive: 5, ClientQueued: 2}, w.Store, w.Logger)
 		w.submit(s)
 		w.submit(s)
 		require.Contains(t, w.refused(s).Detail, "one client may have 2 jobs in QUEUED")
@@ -256,8 +256,8 @@ func TestWindow(t *testing.T) {
 			require.NoError(t, window.Count(t.Context()))
 		}
 
-		s.window = NewWindow(3, w.Store, w.Metrics, w.Logger)
-		require.NoError(t, s.window.Count(t.Context()))
+		s.deps.Window = NewWindow(3, w.Store, w.Metrics, w.Logger)
+		require.NoError(t, s.deps.Window.Count(t.Context()))
 		var ids, sent []job.ID
 		for range 6 {
 			ids = append(ids, w.submit(s).JobID)

@@ -87,14 +87,7 @@ func (w *Window) countIfOld(ctx context.Context) error {
 
 // Run counts until ctx ends.
 func (w *Window) Run(ctx context.Context) {
-	for {
-		if err := w.Count(ctx); err != nil && ctx.Err() == nil {
-			w.log.WarnContext(ctx, "cannot count the jobs that are due", "action", "count", app.ErrorFields(err))
-		}
-		if !app.Sleep(ctx, windowInterval) {
-			return
-		}
-	}
+	app.Repeat(ctx, windowInterval, w.log, "cannot count the jobs that are due", "count", w.Count)
 }
 
 // Count counts once. Before the first time nothing is known, and all is left to the

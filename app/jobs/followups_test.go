@@ -34,7 +34,7 @@ func TestCallbacksNeedAProvenOrigin(t *testing.T) {
 		proofs := &fakeProofs{urls: map[job.ID][]string{
 			apptest.ClientA: {"https://Receiver.example/in", "http://other.example:8080/"}, apptest.ClientB: {"https://b.example/"},
 		}}
-		s.proofs = proofs
+		s.deps.Proofs = proofs
 		for _, url := range []string{
 			"https://receiver.example/done?x=1", "https://receiver.example:443/", "HTTPS://RECEIVER.example/", "http://other.example:8080/x",
 		} {
@@ -70,7 +70,7 @@ func TestCallbacksNeedAProvenOrigin(t *testing.T) {
 func TestRepetitionsNeedNoProof(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
 		proofs := &fakeProofs{urls: map[job.ID][]string{apptest.ClientA: {"https://receiver.example/"}}}
-		s.proofs = proofs
+		s.deps.Proofs = proofs
 		first := w.submit(s, calling("https://receiver.example/"), withKey("k"))
 		proofs.urls = nil
 		again := w.submit(s, calling("https://receiver.example/"), withKey("k"))
@@ -83,7 +83,7 @@ func TestRepetitionsNeedNoProof(t *testing.T) {
 
 func TestCallbacksToForbiddenTargetsAreRefused(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
-		s.targets = apptest.NoLocals{}
+		s.deps.Targets = apptest.NoLocals{}
 		invalid := w.refused(s, calling("http://localhost/"), func(r *job.Request) { r.Emit = &job.Emission{Name: "x"} })
 		require.Equal(t, job.CodeValidationFailed, invalid.Code)
 		require.ElementsMatch(t, []string{"/callback", "/event"}, pointers(invalid.Violations))
@@ -92,7 +92,7 @@ func TestCallbacksToForbiddenTargetsAreRefused(t *testing.T) {
 		require.Nil(t, b.Items[0].Refusal)
 		require.Equal(t, []job.Violation{{Pointer: "/jobs/1/callback", Detail: "The host is a local one."}}, b.Items[1].Refusal.Violations)
 		w.submit(s, calling("https://receiver.example/"))
-		s.targets = nil
+		s.deps.Targets = nil
 		w.submit(s, calling("http://localhost/")) // nobody looks
 	})
 }

@@ -11,10 +11,10 @@ const drainedRetry = 10 * time.Second
 
 // stopped gives what operators have stopped, as this process knows it: a second late at most.
 func (s *Service) stopped() job.Pauses {
-	if s.pauses == nil {
+	if s.deps.Pauses == nil {
 		return nil
 	}
-	return s.pauses.Now()
+	return s.deps.Pauses.Now()
 }
 
 // drained refuses a job of which operators accept no more; nil if they do.

@@ -9,8 +9,11 @@ import (
 
 // ReadStore reads what belongs to a client's jobs.
 type ReadStore interface {
+	// Report reads the report of a finished attempt; attempt 0 is the latest.
 	Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error)
+	// Attempts reads a job's attempts, from the first to the current one.
 	Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error)
+	// Result reads the result of a job that succeeded.
 	Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error)
 	Jobs(ctx context.Context, client job.ID, q job.Query) (job.Page, error)
 	CursorKey(ctx context.Context) ([]byte, error)
@@ -25,7 +28,7 @@ type ProgressReader interface {
 // Job reads a client's job, with its progress while it runs and with what it
 // waits for while it waits.
 func (s *Service) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
-	j, err := s.jobs.Job(ctx, client, id)
+	j, err := s.deps.Jobs.Job(ctx, client, id)
 	if err != nil {
 		return nil, err
 	}
@@ -35,9 +38,9 @@ func (s *Service) Job(ctx context.Context, client, id job.ID) (*job.Job, error) 
 // annotated completes j with what storage does not know.
 func (s *Service) annotated(ctx context.Context, j *job.Job) *job.Job {
 	if j.State == job.Running {
-		j.Progress = s.progress.Progress(ctx, j.ID, j.Attempt)
+		j.Progress = s.deps.Progress.Progress(ctx, j.ID, j.Attempt)
 	}
-	j.Waiting = j.WaitingFor(s.cfg.Clock(), s.capacity.liveWorkers())
+	j.Waiting = j.WaitingFor(s.cfg.Clock(), s.deps.Capacity.liveWorkers())
 	if (j.Waiting == job.WaitingQueue || j.Waiting == job.WaitingNoWorkers) && s.stopped().Stops(j.WorkKind, j.ClientID) {
 		j.Waiting = job.WaitingPaused
 	}
@@ -47,31 +50,16 @@ func (s *Service) annotated(ctx context.Context, j *job.Job) *job.Job {
 // Await reads a job until done says so, or as it is when ctx ends: see Hub.Await.
 func (s *Service) Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
 	read := func(ctx context.Context) (*job.Job, error) { return s.Job(ctx, client, id) }
-	j, over, err := s.hub.Await(ctx, client, id, read, done)
+	j, over, err := s.deps.Hub.Await(ctx, client, id, read, done)
 	if over {
 		j = s.annotated(context.WithoutCancel(ctx), j)
 	}
 	return j, err
 }
 
-// Report reads the report of a finished attempt; attempt 0 is the latest.
-func (s *Service) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
-	return s.reader.Report(ctx, client, id, attempt)
-}
-
-// Attempts reads a job's attempts, from the first to the current one.
-func (s *Service) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) {
-	return s.reader.Attempts(ctx, client, id)
-}
-
-// Result reads the result of a job that succeeded.
-func (s *Service) Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
-	return s.reader.Result(ctx, client, id)
-}
-
 // List reads a part of the list of a client's jobs.
 func (s *Service) List(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
-	return s.reader.Jobs(ctx, client, q)
+	return s.ReadStore.Jobs(ctx, client, q)
 }
 
 // cursorKeyTimeout bounds the one read of the key, which outlives the request
@@ -87,7 +75,7 @@ func (s *Service) CursorKey(ctx context.Context) ([]byte, error) {
 	answer := s.keyReads.DoChan("", func() (any, error) {
 		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), cursorKeyTimeout)
 		defer cancel()
-		key, err := s.reader.CursorKey(reading)
+		key, err := s.ReadStore.CursorKey(reading)
 		if err == nil {
 			s.cursorKey.Store(&key)
 		}

@@ -28,7 +28,7 @@ func TestWhatAJobWaitsFor(t *testing.T) {
 		queued, scheduled, running := w.Add(), w.AddDeferred(time.Hour), w.Add(inState(job.Running))
 		backoff := w.Add(func(r *apptest.Row) { r.RunAt = time.Now().Add(time.Hour) })
 		require.Equal(t, job.WaitingQueue, waiting(queued), "nobody has counted yet")
-		w.Background(s.capacity.Run)
+		w.Background(s.deps.Capacity.Run)
 		require.Equal(t, job.WaitingNoWorkers, waiting(queued))
 		require.Equal(t, job.WaitingScheduled, waiting(scheduled))
 		require.Equal(t, job.WaitingBackoff, waiting(backoff))
@@ -45,7 +45,7 @@ func TestWhatAJobWaitsFor(t *testing.T) {
 		require.Equal(t, job.WaitingNoWorkers, waiting(queued))
 
 		stopped := &stops{job.Pauses{{Scope: job.PauseClient, Target: apptest.ClientA.String(), Mode: job.ModePause}}}
-		s.pauses = stopped
+		s.deps.Pauses = stopped
 		require.Equal(t, job.WaitingPaused, waiting(queued))
 		require.Equal(t, job.WaitingScheduled, waiting(scheduled), "its time comes first")
 		stopped.now[0].Mode = job.ModeDrain
@@ -61,7 +61,7 @@ func (s *stops) Now() job.Pauses { return s.now }
 func TestDrainedSubmissionsAreRefused(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
 		stopped := &stops{}
-		s.pauses = stopped
+		s.deps.Pauses = stopped
 		first := w.submit(s, withKey("key"))
 		client := apptest.ClientA.String()
 		for _, p := range []job.Pause{
@@ -84,7 +84,7 @@ func TestDrainedSubmissionsAreRefused(t *testing.T) {
 			stopped.now = job.Pauses{p}
 			w.submit(s)
 		}
-		require.Equal(t, 4, s.capacity.mine.Active, "what was refused took no room")
+		require.Equal(t, 4, s.deps.Capacity.mine.Active, "what was refused took no room")
 	})
 }
 

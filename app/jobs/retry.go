@@ -15,18 +15,18 @@ import (
 // 11). A job that is not final stays as it is; one that has not failed, or
 // whose failure is not retryable, or has no attempts left, is a conflict. What is queued again counts against the limits like a new job.
 func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Change, err error) {
-	return s.retry(ctx, client, id, (*job.Job).RefusalOfRetry, s.jobs.Retry)
+	return s.retry(ctx, client, id, (*job.Job).RefusalOfRetry, s.deps.Jobs.Retry)
 }
 
 // RetryAnyway is Retry for operators: whether the failure is retryable or not, and beyond the attempts of the job.
 func (s *Service) RetryAnyway(ctx context.Context, client, id job.ID) (change job.Change, err error) {
-	return s.retry(ctx, client, id, (*job.Job).RefusalOfAnyRetry, s.jobs.RetryAnyway)
+	return s.retry(ctx, client, id, (*job.Job).RefusalOfAnyRetry, s.deps.Jobs.RetryAnyway)
 }
 
 // RetryNow is Retry without the backoff, for a test bed.
 func (s *Service) RetryNow(ctx context.Context, client, id job.ID) (change job.Change, err error) {
 	now := func(ctx context.Context, client, id job.ID, attempt int, _ time.Duration, traceparent string) (job.Change, error) {
-		return s.jobs.Retry(ctx, client, id, attempt, 0, traceparent)
+		return s.deps.Jobs.Retry(ctx, client, id, attempt, 0, traceparent)
 	}
 	return s.retry(ctx, client, id, (*job.Job).RefusalOfRetry, now)
 }
@@ -40,7 +40,7 @@ func (s *Service) retry(
 	request := telemetry.Traceparent(ctx)
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanRetry, client)
 	defer func() { app.EndSpan(span, id, change.State, err) }()
-	j, err := s.jobs.Job(ctx, client, id)
+	j, err := s.deps.Jobs.Job(ctx, client, id)
 	if err != nil {
 		return job.Change{}, err
 	}
@@ -52,7 +52,7 @@ func (s *Service) retry(
 	if err := refusal(j); err != nil {
 		return job.Change{}, err
 	}
-	done, err := s.capacity.reserve(client, loadOf(nil))
+	done, err := s.deps.Capacity.reserve(client, loadOf(nil))
 	if err != nil {
 		return job.Change{}, err
 	}
@@ -69,10 +69,10 @@ func (s *Service) retry(
 // retried says what was committed to the metrics, the log, the watchers and the
 // queue.
 func (s *Service) retried(ctx context.Context, j *job.Job, change job.Change) {
-	s.metrics.Retried.WithLabelValues("client").Inc()
-	s.metrics.Entered(job.Queued, j.WorkKind)
-	app.LogTransition(ctx, s.log, "retry", j, job.Failed, job.Queued, slog.Int("attempt", change.Attempt))
-	app.Publish(s.queue, j, app.NotificationOf(j))
+	s.deps.Metrics.Retried.WithLabelValues("client").Inc()
+	s.deps.Metrics.Entered(job.Queued, j.WorkKind)
+	app.LogTransition(ctx, s.deps.Log, "retry", j, job.Failed, job.Queued, slog.Int("attempt", change.Attempt))
+	app.Publish(s.deps.Queue, j, app.NotificationOf(j))
 	s.dispatch(app.TracedTask(ctx, job.Task{
 		JobID: j.ID, Attempt: change.Attempt, RunAt: change.RunAt, TraceParent: j.TraceParent,
 		ClientID: j.ClientID, WorkKind: j.WorkKind, Reason: reasonOf(j.Failure),

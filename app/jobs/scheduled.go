@@ -41,10 +41,10 @@ func (x *Scheduled) Check(ctx context.Context, r job.Request) ([]job.Violation, 
 // Freshen counts the jobs that there are, where it is time to, and begins a round.
 func (x *Scheduled) Freshen(ctx context.Context) error {
 	x.proven = map[job.ID]origins{}
-	if err := x.s.window.countIfOld(ctx); err != nil {
+	if err := x.s.deps.Window.countIfOld(ctx); err != nil {
 		return err
 	}
-	return x.s.capacity.Freshen(ctx)
+	return x.s.deps.Capacity.Freshen(ctx)
 }
 
 // Prepare makes the job of a run, which is to be stored by the caller, and takes room
@@ -77,7 +77,7 @@ func (x *Scheduled) prepare(
 	if err := x.s.weigh(ctx, r.ClientID, j); err != nil {
 		return job.Job{}, nil, err
 	}
-	done, err = x.s.capacity.reserve(r.ClientID, loadOf(nil))
+	done, err = x.s.deps.Capacity.reserve(r.ClientID, loadOf(nil))
 	j.ScheduleID = schedule
 	return j, done, err
 }
@@ -87,7 +87,7 @@ func (x *Scheduled) Stored(ctx context.Context, stored []job.Job) {
 	x.s.dispatchAll(ctx, stored)()
 	for i := range stored {
 		x.s.accepted(ctx, &stored[i], job.Queued)
-		app.Publish(x.s.queue, &stored[i], app.NotificationOf(&stored[i]))
+		app.Publish(x.s.deps.Queue, &stored[i], app.NotificationOf(&stored[i]))
 	}
 }
 

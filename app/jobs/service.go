@@ -66,22 +66,10 @@ type Deps struct {
 
 // Service is the use cases of clients.
 type Service struct {
-	cfg       Config
-	jobs      JobStore
-	reader    ReadStore
-	batches   BatchStore
-	queue     app.Queue
-	targets   app.Targets
-	proofs    ProofStore
-	progress  ProgressReader
-	capacity  *Capacity
-	storage   Storage
-	pauses    Pauses
-	window    *Window
-	hub       *events.Hub
-	completer *batches.Completer
-	metrics   *app.Metrics
-	log       *slog.Logger
+	ReadStore // reports, attempts and results are read as they are stored
+
+	cfg  Config
+	deps Deps
 
 	cursorKey atomic.Pointer[[]byte]
 	keyReads  singleflight.Group
@@ -93,11 +81,7 @@ func New(cfg Config, d Deps) *Service {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	return &Service{
-		cfg: cfg, jobs: d.Jobs, reader: d.Reader, batches: d.Batches, queue: d.Queue, targets: d.Targets, proofs: d.Proofs, progress: d.Progress,
-		capacity: d.Capacity, storage: d.Storage, pauses: d.Pauses, window: d.Window, hub: d.Hub, completer: d.Completer,
-		metrics: d.Metrics, log: d.Log,
-	}
+	return &Service{ReadStore: d.Reader, cfg: cfg, deps: d}
 }
 
 // Submit accepts a job (section 7): when it returns without an error, the job
@@ -119,7 +103,7 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	case len(all) > 0:
 		return job.Receipt{}, r.Refusal(all)
 	}
-	done, err := s.capacity.reserve(r.ClientID, loadOf(r.ExecutionAt))
+	done, err := s.deps.Capacity.reserve(r.ClientID, loadOf(r.ExecutionAt))
 	if err != nil {
 		return s.replayOr(ctx, r, err)
 	}
@@ -135,10 +119,10 @@ func (s *Service) check(r job.Request, now time.Time) []job.Violation {
 	if v, far := r.TooFar(now, s.cfg.MaxAhead); far {
 		violations = append(violations, v)
 	}
-	if r.Callback == "" || s.targets == nil {
+	if r.Callback == "" || s.deps.Targets == nil {
 		return violations
 	}
-	if wrong := s.targets.Check(r.Callback); wrong != "" {
+	if wrong := s.deps.Targets.Check(r.Callback); wrong != "" {
 		violations = append(violations, job.Violation{Pointer: "/callback", Detail: wrong})
 	}
 	return violations
@@ -162,14 +146,14 @@ func (s *Service) replayOr(ctx context.Context, r job.Request, refusal error) (j
 	if r.IdempotencyKey == "" {
 		return job.Receipt{}, refusal
 	}
-	receipt, err := s.jobs.FindReceipt(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
+	receipt, err := s.deps.Jobs.FindReceipt(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
 	switch {
 	case err != nil:
 		return job.Receipt{}, err
 	case receipt == nil:
 		return job.Receipt{}, refusal
 	}
-	s.metrics.IdempotencyHits.Inc()
+	s.deps.Metrics.IdempotencyHits.Inc()
 	return *receipt, nil
 }
 
@@ -186,28 +170,28 @@ func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error
 	}
 	app.Describe(trace.SpanFromContext(ctx), &j, 1)
 	task := firstTask(ctx, &j)
-	receipt, err := s.jobs.InsertJob(ctx, job.Submission{
+	receipt, err := s.deps.Jobs.InsertJob(ctx, job.Submission{
 		Job: j, IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash, Committed: func(job.Receipt) { s.dispatch(task) },
 	})
 	if err != nil {
 		return job.Receipt{}, err
 	}
 	if receipt.Replayed {
-		s.metrics.IdempotencyHits.Inc()
+		s.deps.Metrics.IdempotencyHits.Inc()
 		return receipt, nil
 	}
 	s.accepted(ctx, &j, receipt.State)
-	app.Publish(s.queue, &j, app.NotificationOf(&j))
+	app.Publish(s.deps.Queue, &j, app.NotificationOf(&j))
 	return receipt, nil
 }
 
 // accepted says what was committed to the log and the metrics.
 func (s *Service) accepted(ctx context.Context, j *job.Job, state job.State) {
-	s.metrics.Submitted.WithLabelValues(string(j.WorkKind)).Inc()
-	s.metrics.Entered(state, j.WorkKind)
-	app.LogTransition(ctx, s.log, "submit", j, "", job.Created, slog.Int("attempt", 1))
+	s.deps.Metrics.Submitted.WithLabelValues(string(j.WorkKind)).Inc()
+	s.deps.Metrics.Entered(state, j.WorkKind)
+	app.LogTransition(ctx, s.deps.Log, "submit", j, "", job.Created, slog.Int("attempt", 1))
 	if state == job.Queued { // in the same commit, with an event of its own
-		app.LogTransition(ctx, s.log, "submit", j, job.Created, job.Queued, slog.Int("attempt", 1))
+		app.LogTransition(ctx, s.deps.Log, "submit", j, job.Created, job.Queued, slog.Int("attempt", 1))
 	}
 }
 
@@ -222,8 +206,8 @@ func firstTask(ctx context.Context, j *job.Job) job.Task {
 // nothing; the relay finds the others, and those that the queue loses or has no
 // room for.
 func (s *Service) dispatch(t job.Task) {
-	if t.RunAt.After(s.cfg.Clock()) || s.window.admit() {
-		s.queue.Enqueue(t)
+	if t.RunAt.After(s.cfg.Clock()) || s.deps.Window.admit() {
+		s.deps.Queue.Enqueue(t)
 	}
 }
 
@@ -231,7 +215,7 @@ func (s *Service) dispatch(t job.Task) {
 func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Change, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanCancel, client)
 	defer func() { app.EndSpan(span, id, change.State, err) }()
-	change, before, err := s.jobs.Cancel(ctx, client, id)
+	change, before, err := s.deps.Jobs.Cancel(ctx, client, id)
 	if err != nil || before == nil {
 		return change, err
 	}
@@ -245,14 +229,14 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Cha
 // watchers.
 func (s *Service) canceled(ctx context.Context, before *job.Job, change job.Change) {
 	if before.State.Held() {
-		s.queue.SignalCancel(before.ID)
+		s.deps.Queue.SignalCancel(before.ID)
 	} else {
-		s.queue.Remove(job.Task{JobID: before.ID, Attempt: change.Attempt, Dispatch: change.Dispatch})
+		s.deps.Queue.Remove(job.Task{JobID: before.ID, Attempt: change.Attempt, Dispatch: change.Dispatch})
 	}
-	s.metrics.WasCanceled(ctx, before, change)
-	app.LogTransition(ctx, s.log, "cancel", before, before.State, job.Canceled, slog.Int("attempt", change.Attempt))
-	app.Publish(s.queue, before, job.Notification{ClientID: before.ClientID, JobID: before.ID, Attempt: change.Attempt, Ended: true})
-	s.completer.Touch(before.BatchID)
+	s.deps.Metrics.WasCanceled(ctx, before, change)
+	app.LogTransition(ctx, s.deps.Log, "cancel", before, before.State, job.Canceled, slog.Int("attempt", change.Attempt))
+	app.Publish(s.deps.Queue, before, job.Notification{ClientID: before.ClientID, JobID: before.ID, Attempt: change.Attempt, Ended: true})
+	s.deps.Completer.Touch(before.BatchID)
 }
 
 // describe says what a span is about, with the request that asked for it: the
@@ -266,8 +250,8 @@ func describe(ctx context.Context, span trace.Span, j *job.Job, attempt int) {
 
 // Delete removes a final job; one that is gone already is no error.
 func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
-	j, unknown := s.jobs.Job(ctx, client, id) // what is wrong with it, Delete says
-	if err := s.jobs.Delete(ctx, client, id); err != nil {
+	j, unknown := s.deps.Jobs.Job(ctx, client, id) // what is wrong with it, Delete says
+	if err := s.deps.Jobs.Delete(ctx, client, id); err != nil {
 		return err
 	}
 	if unknown != nil {
@@ -281,9 +265,9 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 // is no event, but they need not wait any longer.
 func (s *Service) deleted(j *job.Job) {
 	for attempt := 1; attempt <= j.Attempt; attempt++ { // the queue's archive has those that failed
-		s.queue.Remove(job.Task{JobID: j.ID, Attempt: attempt})
+		s.deps.Queue.Remove(job.Task{JobID: j.ID, Attempt: attempt})
 	}
-	s.queue.Publish(job.Notification{ClientID: j.ClientID, JobID: j.ID})
+	s.deps.Queue.Publish(job.Notification{ClientID: j.ClientID, JobID: j.ID})
 }
 
 // loadOf is the room that one job takes: one that waits for its time is not

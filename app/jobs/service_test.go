@@ -126,17 +126,17 @@ func TestSubmitReplays(t *testing.T) {
 		}{
 			{"although it is late", func() {}},
 			{"although the server is full", deferAgain(&r)},
-			{"in the usual case", func() { s.capacity.maxActive, s.capacity.maxQueued = 100, 100 }},
+			{"in the usual case", func() { s.deps.Capacity.maxActive, s.deps.Capacity.maxQueued = 100, 100 }},
 		} {
 			step.change()
 			receipt := apptest.Must(s.Submit(context.Background(), r))(t)
 			require.Equal(t, job.Receipt{JobID: first.JobID, State: first.State, CreatedAt: first.CreatedAt, Replayed: true}, receipt, step.what)
 		}
-		require.Equal(t, 1, s.capacity.mine.Active, "a replay takes no room")
+		require.Equal(t, 1, s.deps.Capacity.mine.Active, "a replay takes no room")
 
 		w.Store.conflict = job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
 		for _, active := range []int{100, 0} {
-			s.capacity.maxActive = active
+			s.deps.Capacity.maxActive = active
 			require.ErrorIs(t, second(s.Submit(context.Background(), r)), w.Store.conflict)
 		}
 		w.Store.conflict = nil

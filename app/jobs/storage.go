@@ -18,10 +18,10 @@ func (s *Service) weigh(ctx context.Context, client job.ID, jobs ...job.Job) err
 	for i := range jobs {
 		weight += jobs[i].Weight()
 	}
-	if weight == 0 || s.storage == nil {
+	if weight == 0 || s.deps.Storage == nil {
 		return nil
 	}
-	a := s.storage.AllowUnits(ctx, client, weight)
+	a := s.deps.Storage.AllowUnits(ctx, client, weight)
 	if a.OK {
 		return nil
 	}

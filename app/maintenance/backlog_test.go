@@ -25,7 +25,7 @@ func TestManyDueJobsAreQueuedInLanesAndPublishedAfterwards(t *testing.T) {
 		m := w.maintenance()
 		var calls, now, most atomic.Int64
 		w.Store.Hook("QueueDue", apptest.Hook{Before: func(context.Context) error {
-			require.Equal(t, calls.Add(1) > 1, m.relay.givesWay.Load())
+			require.Equal(t, calls.Add(1) > 1, m.deps.Relay.givesWay.Load())
 			require.Empty(t, w.Queue.Notifications(), "told of while some wait")
 			most.Store(max(most.Load(), now.Add(1)))
 			time.Sleep(100 * time.Millisecond)
@@ -36,7 +36,7 @@ func TestManyDueJobsAreQueuedInLanesAndPublishedAfterwards(t *testing.T) {
 		require.EqualValues(t, schedulerLanes, most.Load())
 		require.Equal(t, due, len(w.Queue.Notifications()))
 		require.Equal(t, float64(due), w.repaired("scheduler"))
-		require.False(t, m.relay.givesWay.Load())
+		require.False(t, m.deps.Relay.givesWay.Load())
 	})
 }
 
@@ -57,7 +57,7 @@ func TestNotificationsOfQueuedJobsDespiteAFailure(t *testing.T) {
 		require.ErrorIs(t, m.schedule(t.Context(), always), apptest.ErrStorage)
 		require.Equal(t, w.repaired("scheduler"), float64(len(w.Queue.Notifications())))
 		require.Positive(t, w.repaired("scheduler"))
-		require.False(t, m.relay.givesWay.Load())
+		require.False(t, m.deps.Relay.givesWay.Load())
 	})
 }
 

@@ -113,8 +113,8 @@ func (m *Maintenance) stepped(ctx context.Context, clock string, step time.Durat
 	if step == 0 {
 		return
 	}
-	m.metrics.ClockSteps.WithLabelValues(clock).Inc()
-	m.log.WarnContext(ctx, "a clock was set; times that were computed by it are wrong by that", "action", "watch_clock", "clock", clock,
+	m.deps.Metrics.ClockSteps.WithLabelValues(clock).Inc()
+	m.deps.Log.WarnContext(ctx, "a clock was set; times that were computed by it are wrong by that", "action", "watch_clock", "clock", clock,
 		"step_seconds", step.Seconds())
 }
 
@@ -129,16 +129,16 @@ func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (mo
 	jobs, err := walk(leading, strandedLook, func(after job.QueueCursor) (int, job.QueueCursor, error) {
 		return m.clock.store.MoveStrandedJobs(ctx, after, strandedLook)
 	})
-	m.metrics.Repaired.WithLabelValues(app.RepairStranded).Add(float64(jobs))
+	m.deps.Metrics.Repaired.WithLabelValues(app.RepairStranded).Add(float64(jobs))
 	if err != nil {
 		return jobs, err
 	}
 	deliveries, err := walk(leading, strandedBatch, func(after job.EndpointKey) (int, job.EndpointKey, error) {
 		return m.clock.store.MoveStrandedDeliveries(ctx, after, strandedEndpoints, strandedBatch)
 	})
-	m.metrics.DeliveriesRepaired.WithLabelValues(app.RepairStranded).Add(float64(deliveries))
+	m.deps.Metrics.DeliveriesRepaired.WithLabelValues(app.RepairStranded).Add(float64(deliveries))
 	if jobs+deliveries > 0 {
-		m.log.WarnContext(ctx, "what waited for a time that Postgres' clock had shown too early is due again", "action", "watch_clock",
+		m.deps.Log.WarnContext(ctx, "what waited for a time that Postgres' clock had shown too early is due again", "action", "watch_clock",
 			"jobs", jobs, "deliveries", deliveries)
 	}
 	return jobs + deliveries, err

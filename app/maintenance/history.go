@@ -21,7 +21,7 @@ const historyInterval = 10 * time.Second
 // writeHistory writes what is missing of the history. A bucket that takes too long ends the round, so that a round in which Postgres
 // is slow asks it for one such bucket at most: it comes again while it is missing, after those that are younger.
 func (m *Maintenance) writeHistory(ctx context.Context, leading func() bool) error {
-	missing, err := m.history.MissingHistory(ctx)
+	missing, err := m.deps.History.MissingHistory(ctx)
 	if err != nil {
 		return err
 	}
@@ -30,12 +30,12 @@ func (m *Maintenance) writeHistory(ctx context.Context, leading func() bool) err
 		if !leading() {
 			return failed
 		}
-		if failed = m.history.WriteHistory(ctx, at); failed != nil {
+		if failed = m.deps.History.WriteHistory(ctx, at); failed != nil {
 			break
 		}
 	}
 	if ctx.Err() != nil {
 		return failed
 	}
-	return errors.Join(failed, m.history.RollUpHistory(ctx))
+	return errors.Join(failed, m.deps.History.RollUpHistory(ctx))
 }

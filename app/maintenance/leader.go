@@ -26,15 +26,15 @@ func (m *Maintenance) lead(ctx context.Context) {
 		if m.watch(ctx, asked) {
 			lease, vacant = 0, leaderLease
 		}
-		leads, err := m.store.Lead(ctx, m.id, lease, vacant)
+		leads, err := m.deps.Store.Lead(ctx, m.id, lease, vacant)
 		if ctx.Err() == nil {
-			m.metrics.Round("leader", time.Since(asked), err)
+			m.deps.Metrics.Round("leader", time.Since(asked), err)
 		}
 		switch {
 		case err == nil:
 			m.setLeading(leads, asked)
 		case ctx.Err() == nil:
-			m.log.WarnContext(ctx, "leader election failed", "action", "lead", app.ErrorFields(err))
+			m.deps.Log.WarnContext(ctx, "leader election failed", "action", "lead", app.ErrorFields(err))
 		}
 		if !app.Sleep(ctx, leaderInterval) {
 			break
@@ -43,8 +43,8 @@ func (m *Maintenance) lead(ctx context.Context) {
 	m.setLeading(false, time.Time{})
 	resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaderInterval)
 	defer cancel()
-	if err := m.store.Resign(resigning, m.id); err != nil {
-		m.log.WarnContext(ctx, "cannot resign as leader; the lease will run out", "action", "resign", app.ErrorFields(err))
+	if err := m.deps.Store.Resign(resigning, m.id); err != nil {
+		m.deps.Log.WarnContext(ctx, "cannot resign as leader; the lease will run out", "action", "resign", app.ErrorFields(err))
 	}
 }
 
@@ -59,11 +59,11 @@ func (m *Maintenance) watch(ctx context.Context, now time.Time) (blocked bool) {
 		if !changed {
 			continue
 		}
-		m.metrics.Blocked(t.name, is)
+		m.deps.Metrics.Blocked(t.name, is)
 		if is {
-			m.log.WarnContext(ctx, "a task of the leader does not get on here; another process may lead", "action", "lead", "task", t.name)
+			m.deps.Log.WarnContext(ctx, "a task of the leader does not get on here; another process may lead", "action", "lead", "task", t.name)
 		} else {
-			m.log.InfoContext(ctx, "a task of the leader gets on again", "action", "lead", "task", t.name)
+			m.deps.Log.InfoContext(ctx, "a task of the leader gets on again", "action", "lead", "task", t.name)
 		}
 	}
 	return blocked
@@ -81,7 +81,7 @@ func (m *Maintenance) setLeading(leads bool, asked time.Time) {
 	defer m.mu.Unlock()
 	m.leadUntil(until)
 	if !leads {
-		m.metrics.ForgetBacklog()
+		m.deps.Metrics.ForgetBacklog()
 	}
 }
 
@@ -90,7 +90,7 @@ func (m *Maintenance) setLeading(leads bool, asked time.Time) {
 func (m *Maintenance) leadUntil(until time.Time) {
 	leads, led := !until.IsZero(), !m.ledUntil.IsZero()
 	m.ledUntil = until
-	m.metrics.Leads(leads)
+	m.deps.Metrics.Leads(leads)
 	if m.lapse != nil {
 		m.lapse.Stop()
 	}
@@ -100,7 +100,7 @@ func (m *Maintenance) leadUntil(until time.Time) {
 	if leads == led {
 		return
 	}
-	m.log.Info("leadership changed", "action", "lead", "leading", leads)
+	m.deps.Log.Info("leadership changed", "action", "lead", "leading", leads)
 	if !leads {
 		m.leads = make(chan struct{})
 		return
@@ -130,6 +130,6 @@ func (m *Maintenance) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ledUntil.IsZero() {
-		m.metrics.ForgetBacklog()
+		m.deps.Metrics.ForgetBacklog()
 	}
 }

@@ -30,19 +30,14 @@ type Store interface {
 	Clean(ctx context.Context, limit int) (more bool, err error)
 }
 
-// Bulk does operations on many jobs.
-type Bulk interface {
-	Round(ctx context.Context, leading func() bool) error
-}
-
-// Erasures removes clients.
-type Erasures interface {
+// Rounds is what one round after the other does.
+type Rounds interface {
 	Round(ctx context.Context, leading func() bool) error
 }
 
 // Schedules submits the jobs of schedules that are due.
 type Schedules interface {
-	Round(ctx context.Context, leading func() bool) error
+	Rounds
 	Due() <-chan struct{} // has a round begun at once
 }
 
@@ -81,24 +76,10 @@ const (
 // in every process, but works only in the one that holds the leader's lease. All
 // of its statements are guarded: two leaders for a moment do no harm.
 type Maintenance struct {
-	id         job.ID
-	store      Store
-	backlog    BacklogStore
-	queue      app.Queue
-	relay      *Relay
-	deliveries *delivery.Relay
-	publisher  *Publisher
-	rescuer    *rescue.Rescuer
-	completer  *batches.Completer
-	clock      *clockWatch  // nil: it is not watched
-	history    HistoryStore // nil: it is not written
-	throttle   Throttle
-	pauses     PauseStore // nil: nothing is resumed
-	bulk       Bulk       // nil: no bulk operations are done
-	erasures   Erasures   // nil: no clients are erased
-	schedules  Schedules  // nil: no schedules are run
-	metrics    *app.Metrics
-	log        *slog.Logger
+	id      job.ID
+	deps    Deps
+	rescuer *rescue.Rescuer
+	clock   *clockWatch // nil: nobody watches it
 
 	tasks         []*task
 	completeAfter job.ID // where the completer goes on; its own
@@ -124,8 +105,8 @@ type Deps struct {
 	History    HistoryStore // nil: none is written
 	Throttle   Throttle     // without a store nothing is resumed
 	Pauses     PauseStore   // nil: jobs that were put aside are not resumed
-	Bulk       Bulk         // nil: bulk operations are not done
-	Erasures   Erasures     // nil: clients are not erased
+	Bulk       Rounds       // nil: bulk operations are not done
+	Erasures   Rounds       // nil: clients are not erased
 	Schedules  Schedules    // nil: schedules are not run
 	Publisher  *Publisher   // nil: outcomes are not published
 	Completer  *batches.Completer
@@ -138,11 +119,7 @@ type Deps struct {
 // New makes the maintenance of a process.
 func New(d Deps) *Maintenance {
 	m := &Maintenance{
-		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, backlog: d.Backlog, queue: d.Queue,
-		relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
-		completer: d.Completer, history: d.History, throttle: d.Throttle, pauses: d.Pauses, bulk: d.Bulk, erasures: d.Erasures,
-		schedules: d.Schedules,
-		metrics:   d.Metrics, log: d.Log,
+		id: app.NewID(), deps: d, leads: make(chan struct{}), elected: make(chan struct{}, 1),
 		rescuer: &rescue.Rescuer{
 			Store: d.Claims, Queue: d.Queue, Completer: d.Completer, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log,
 			OfDead: true,
@@ -166,39 +143,39 @@ func (m *Maintenance) Leading() bool {
 func (m *Maintenance) newTasks() []*task {
 	all := []*task{
 		{name: "scheduler", interval: SchedulerInterval, vital: true, run: m.schedule},
-		{name: "relay", interval: relayInterval, vital: true, run: m.relay.round},
-		{name: "probe", interval: probeInterval, run: m.relay.probe},
+		{name: "relay", interval: relayInterval, vital: true, run: m.deps.Relay.round},
+		{name: "probe", interval: probeInterval, run: m.deps.Relay.probe},
 		{name: "rescuer", interval: RescuerInterval, vital: true, run: m.rescue},
 		{name: "batch_completer", interval: completerInterval, run: m.completeBatches},
 		{name: "cleaner", interval: cleanerInterval, run: m.clean},
 		{name: "backlog", interval: backlogInterval, trigger: m.elected, run: m.count},
-		{name: "deliveries", interval: deliveryInterval, vital: true, run: m.deliveries.Round},
-		{name: "orphans", interval: orphanInterval, run: m.deliveries.FailOrphans},
+		{name: "deliveries", interval: deliveryInterval, vital: true, run: m.deps.Deliveries.Round},
+		{name: "orphans", interval: orphanInterval, run: m.deps.Deliveries.FailOrphans},
 	}
 	if m.clock != nil {
 		all = append(all, &task{name: "clock", interval: clockInterval, run: m.watchClock})
 	}
-	if m.history != nil {
+	if m.deps.History != nil {
 		all = append(all, &task{name: "history", interval: historyInterval, run: m.writeHistory})
 	}
-	if m.throttle.Store != nil {
-		all = append(all, m.throttle.task(m.relay))
+	if m.deps.Throttle.Store != nil {
+		all = append(all, m.deps.Throttle.task(m.deps.Relay))
 	}
-	if m.pauses != nil {
-		sweep := &pauseSweep{store: m.pauses, relay: m.relay}
+	if m.deps.Pauses != nil {
+		sweep := &pauseSweep{store: m.deps.Pauses, relay: m.deps.Relay}
 		all = append(all, &task{name: "pauses", interval: pauseInterval, run: sweep.round})
 	}
-	if m.bulk != nil {
-		all = append(all, &task{name: "bulk", interval: bulkInterval, run: m.bulk.Round})
+	if m.deps.Bulk != nil {
+		all = append(all, &task{name: "bulk", interval: bulkInterval, run: m.deps.Bulk.Round})
 	}
-	if m.erasures != nil {
-		all = append(all, &task{name: "erasures", interval: erasureInterval, run: m.erasures.Round})
+	if m.deps.Erasures != nil {
+		all = append(all, &task{name: "erasures", interval: erasureInterval, run: m.deps.Erasures.Round})
 	}
-	if m.schedules != nil {
-		all = append(all, &task{name: "schedules", interval: SchedulerInterval, trigger: m.schedules.Due(), run: m.schedules.Round})
+	if m.deps.Schedules != nil {
+		all = append(all, &task{name: "schedules", interval: SchedulerInterval, trigger: m.deps.Schedules.Due(), run: m.deps.Schedules.Round})
 	}
-	if m.publisher != nil {
-		all = append(all, &task{name: "outcomes", interval: publisherInterval, run: m.publisher.round})
+	if m.deps.Publisher != nil {
+		all = append(all, &task{name: "outcomes", interval: publisherInterval, run: m.deps.Publisher.round})
 	}
 	return all
 }
@@ -216,14 +193,14 @@ func (m *Maintenance) Run(ctx context.Context) {
 // count takes the backlog. It is not shown once the leadership is over: another
 // process shows its own.
 func (m *Maintenance) count(ctx context.Context, _ func() bool) error {
-	backlog, err := m.backlog.Backlog(ctx, backlogLimit)
+	backlog, err := m.deps.Backlog.Backlog(ctx, backlogLimit)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if time.Now().Before(m.ledUntil) {
-		m.metrics.Counted(backlog)
+		m.deps.Metrics.Counted(backlog)
 	}
 	return nil
 }
@@ -231,7 +208,7 @@ func (m *Maintenance) count(ctx context.Context, _ func() bool) error {
 // rescue gives back the jobs of workers whose lease has ended.
 func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
 	for leading() {
-		held, err := m.store.Orphans(ctx, rescuerBatch)
+		held, err := m.deps.Store.Orphans(ctx, rescuerBatch)
 		if err != nil {
 			return err
 		}
@@ -245,7 +222,7 @@ func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
 // completeBatches ends batches whose last job ended without anybody doing so. A
 // round looks at a slice of the open batches, the next one at those after it.
 func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) error {
-	ready, last, err := m.completer.Store.ReadyBatches(ctx, m.completeAfter, completerLook)
+	ready, last, err := m.deps.Completer.Store.ReadyBatches(ctx, m.completeAfter, completerLook)
 	if err != nil {
 		return err
 	}
@@ -253,8 +230,8 @@ func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) 
 		if !leading() {
 			return nil
 		}
-		n, err := m.completer.Complete(ctx, batches)
-		m.metrics.Repaired.WithLabelValues("batch_completer").Add(float64(n))
+		n, err := m.deps.Completer.Complete(ctx, batches)
+		m.deps.Metrics.Repaired.WithLabelValues("batch_completer").Add(float64(n))
 		if err != nil {
 			return err
 		}
@@ -268,7 +245,7 @@ func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) 
 func (m *Maintenance) clean(ctx context.Context, leading func() bool) error {
 	for leading() {
 		began := time.Now()
-		more, err := m.store.Clean(ctx, cleanerBatch)
+		more, err := m.deps.Store.Clean(ctx, cleanerBatch)
 		if err != nil || !more || !app.Sleep(ctx, time.Since(began)) {
 			return err
 		}

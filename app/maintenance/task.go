@@ -86,9 +86,9 @@ func (m *Maintenance) repeat(ctx context.Context, t *task) {
 			return
 		}
 		t.ended(err)
-		m.metrics.Round(t.name, time.Since(began), err)
+		m.deps.Metrics.Round(t.name, time.Since(began), err)
 		if err != nil {
-			m.log.WarnContext(ctx, "maintenance failed", "action", "maintain", "task", t.name, app.ErrorFields(err))
+			m.deps.Log.WarnContext(ctx, "maintenance failed", "action", "maintain", "task", t.name, app.ErrorFields(err))
 		}
 	}
 }

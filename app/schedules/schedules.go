@@ -15,13 +15,18 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Store is what the use cases need of storage. A zero client stands for anybody's
-// schedules.
+// Reader reads schedules. A zero client stands for anybody's.
+type Reader interface {
+	Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error)
+	// Schedules lists schedules, the newest first, and says where to go on.
+	Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) (list []*job.Schedule, next job.ID, err error)
+}
+
+// Store is what the use cases need of storage.
 type Store interface {
+	Reader
 	// InsertSchedule calls begin with the time of creation in the schedule; it may have most schedules.
 	InsertSchedule(ctx context.Context, s job.Schedule, most int, begin func(*job.Schedule) error) (*job.Schedule, error)
-	Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error)
-	Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) (list []*job.Schedule, next job.ID, err error)
 	// ChangeSchedule calls change with the schedule, which nothing else changes meanwhile.
 	ChangeSchedule(ctx context.Context, client, id job.ID, change func(s *job.Schedule, now time.Time) error) (*job.Schedule, error)
 	DeleteSchedule(ctx context.Context, client, id job.ID) error
@@ -35,6 +40,8 @@ type Submitter interface {
 
 // Service is the use cases of schedules.
 type Service struct {
+	Reader // schedules are read as they are stored
+
 	store Store
 	jobs  Submitter // nil: nothing is created, changed or triggered
 	most  int       // schedules of a client
@@ -43,7 +50,7 @@ type Service struct {
 
 // New makes the use cases.
 func New(store Store, jobs Submitter, most int, log *slog.Logger) *Service {
-	return &Service{store, jobs, most, log}
+	return &Service{store, store, jobs, most, log}
 }
 
 // Create stores a schedule.
@@ -128,16 +135,6 @@ func beginFrom(s *job.Schedule, now time.Time) error {
 		s.LookAt = &now
 	}
 	return nil
-}
-
-// Schedule reads a schedule of the client.
-func (s *Service) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error) {
-	return s.store.Schedule(ctx, client, id)
-}
-
-// Schedules lists the client's schedules, the newest first, and says where to go on.
-func (s *Service) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) ([]*job.Schedule, job.ID, error) {
-	return s.store.Schedules(ctx, client, q)
 }
 
 // Change changes a schedule of the client. If when it is due is changed, due times count

@@ -21,7 +21,7 @@ import (
 // ctx is the queue's: it bounds the waiting for a slot and for a lease, and
 // nothing else.
 func (w *Worker) Handle(ctx context.Context, t job.Task) error {
-	if w.refused.has(t.WorkKind) {
+	if w.refuses(t.WorkKind) {
 		return &job.TaskEarly{Wait: refusalWait}
 	}
 	select {
@@ -33,8 +33,7 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 
 	about := attempt{t.JobID, t.Attempt}
 	if !w.enter(about) {
-		w.metrics.TasksDropped.WithLabelValues("stale").Inc()
-		return job.ErrTaskStale
+		return w.dropTask("stale")
 	}
 	defer w.leave(about)
 	worker, claim, err := w.claim(ctx, t)
@@ -86,24 +85,26 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 			w.beatNow()
 			w.pauseClaims(ctx)
 		case not.Unknown:
-			w.metrics.TasksDropped.WithLabelValues("unknown").Inc()
-			return job.ID{}, nil, job.ErrTaskStale
+			return job.ID{}, nil, w.dropTask("unknown")
 		case not.Throttled:
-			w.metrics.TasksDropped.WithLabelValues("client_limit").Inc()
-			return job.ID{}, nil, job.ErrTaskStale
+			return job.ID{}, nil, w.dropTask("client_limit")
 		case not.Paused:
-			w.metrics.TasksDropped.WithLabelValues("paused").Inc()
-			return job.ID{}, nil, job.ErrTaskStale
+			return job.ID{}, nil, w.dropTask("paused")
 		case not.Stopped:
 			return job.ID{}, nil, &job.TaskEarly{Wait: stoppedWait}
 		case !not.StillWaiting:
-			w.metrics.TasksDropped.WithLabelValues("stale").Inc()
-			return job.ID{}, nil, job.ErrTaskStale
+			return job.ID{}, nil, w.dropTask("stale")
 		case not.Wait > 0:
 			return job.ID{}, nil, &job.TaskEarly{Wait: not.Wait}
 		}
 	}
 	return job.ID{}, nil, errors.Join(failed, errBusy)
+}
+
+// dropTask counts a task with which there is nothing to do.
+func (w *Worker) dropTask(reason string) error {
+	w.metrics.TasksDropped.WithLabelValues(reason).Inc()
+	return job.ErrTaskStale
 }
 
 // stoppedWait is after which a task that was fetched before everything, or this worker, was stopped is offered again.

@@ -34,7 +34,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 		return job.ErrTaskStale
 	}
 	defer w.drop(c.ClaimID)
-	if w.refused.has(c.Job.WorkKind) { // its task did not name the kind, or the refusal is new
+	if w.refuses(c.Job.WorkKind) { // its task did not name the kind, or the refusal is new
 		w.giveBack(ctx, worker, []job.ClaimID{c.ClaimID})
 		return job.ErrTaskStale
 	}
@@ -262,7 +262,8 @@ func complete(r *job.Result, d *job.Definition) bool {
 
 func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
 	held := job.Held{
-		ClaimID: c.ClaimID, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry, Retry: c.Job.Definition.Policy(),
+		ClaimID: c.ClaimID, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry,
+		Retry: c.Job.Definition.Policy(),
 	}
 	if p := plannedFailure(c); reason == job.CustomFailed && p != nil {
 		return held.FailAsPlanned(p, w.cfg.Backoff, rand.Float64())

@@ -90,8 +90,7 @@ type Worker struct {
 	busy     map[attempt]bool // calls of Handle that claim or hold a job
 	holding  map[job.ClaimID]*holding
 	changed  chan struct{} // closed when the lease changes, draining begins, or the last busy call ends meanwhile
-
-	refused *refusals
+	refused  map[job.Kind]bool
 
 	suspects map[job.ClaimID]bool // held by storage's account only, at the last beat; Run's own
 }
@@ -118,7 +117,7 @@ func New(cfg Config, store ClaimStore, leases LeaseStore, queue app.Queue, compl
 		rescuer: &rescue.Rescuer{Store: store, Queue: queue, Completer: completer, Backoff: cfg.Backoff, Metrics: m, Log: log},
 		slots:   make(chan struct{}, cfg.Concurrency), trigger: make(chan struct{}, 1),
 		busy: map[attempt]bool{}, holding: map[job.ClaimID]*holding{}, changed: make(chan struct{}),
-		refused: newRefusals(),
+		refused: map[job.Kind]bool{},
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,16 +126,14 @@ func TestCustomWritesAllItsBlocks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, steps := range []int{1, 3, 100} {
-		c := &custom{behavior: &job.Behavior{IOBytes: 10*blockSize - 1}, files: ioHeavy{dir: dir}, pace: pace{steps: steps}}
-		for i := range steps {
-			require.NoError(t, c.write(t.Context(), i))
-		}
-		info := must(c.files.file.Stat())(t)
+		d := defineCustom(job.Behavior{IOBytes: 10*blockSize - 1, Steps: steps})
+		a := New(Config{TempDir: dir}).newAttempt(d, 1, job.Observer{})
+		require.NoError(t, a.run(t.Context()))
+		info := must(a.file.file.Stat())(t)
 		require.EqualValues(t, 10*blockSize, info.Size())
-		c.files.release()
+		a.release()
 	}
-	left := must(os.ReadDir(dir))(t)
-	require.Empty(t, left)
+	requireEmptyDir(t, dir)
 }
 
 func TestCustomStopsAtOnce(t *testing.T) {

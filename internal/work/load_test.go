@@ -16,36 +16,19 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// countdown is a context that ends after it was asked a number of times.
-type countdown struct {
-	context.Context
-	left int
-}
-
-func (c *countdown) Err() error {
-	if c.left == 0 {
-		return context.Canceled
-	}
-	c.left--
-	return nil
-}
-
-func farAway() bool { return true }
-
-func past() bool { return false }
-
-func TestCPUBurstHashesUntilItIsStopped(t *testing.T) {
+func TestHashing(t *testing.T) {
 	t.Parallel()
-	const units = 5
-	b := &cpuBurst{turns: make(chan struct{}, 1)}
-	_ = step(&countdown{t.Context(), units}, b, steps, farAway)
+	h := &hasher{turns: make(chan struct{}, 1)}
 	var want [4096]byte
-	for range units * 16 {
-		sum := sha256.Sum256(want[:])
-		copy(want[:], sum[:])
+	for range 5 {
+		require.NoError(t, h.unit(t.Context()))
+		for range 16 {
+			sum := sha256.Sum256(want[:])
+			copy(want[:], sum[:])
+		}
 	}
-	require.Equal(t, want, b.block)
-	require.Empty(t, b.turns, "the turn is given back")
+	require.Equal(t, want, h.block)
+	require.Empty(t, h.turns, "the turn is given back")
 }
 
 func TestCPUBurstWaitsForATurn(t *testing.T) {
@@ -105,32 +88,34 @@ func TestMemorySpikeGrowsToItsBoundAndGivesMemoryBack(t *testing.T) {
 	}
 }
 
-func TestIOHeavyWritesItsFile(t *testing.T) {
+func TestFileIsWritten(t *testing.T) {
 	t.Parallel()
-	f := &ioHeavy{dir: t.TempDir()}
+	f := &tempFile{dir: t.TempDir()}
 	content := func() []byte {
-		require.NoError(t, step(t.Context(), f, steps, farAway))
+		for n := range fileBlocks {
+			require.NoError(t, f.write(fileBlocks+n))
+		}
 		all := must(io.ReadAll(io.NewSectionReader(f.file, 0, 1<<30)))(t)
-		require.Len(t, all, 4<<20, "however many steps there are")
+		require.Len(t, all, 4<<20, "however often it is written")
 		require.Equal(t, f.written, all[len(all)-blockSize:])
 		require.NotContains(t, string(all), "\x00")
 		return all
 	}
-	require.NotEqual(t, content(), content(), "each step writes something else")
+	require.NotEqual(t, content(), content(), "each time something else")
 	require.NoError(t, f.file.Close())
-	require.ErrorIs(t, step(t.Context(), f, 1, past), os.ErrClosed)
+	require.ErrorIs(t, f.write(0), os.ErrClosed)
 	f.release()
 	requireEmptyDir(t, f.dir)
 
 	zero, err := os.OpenFile("/dev/zero", os.O_RDWR, 0) // takes everything, gives zeros
 	require.NoError(t, err)
 	defer func() { require.NoError(t, zero.Close()) }()
-	wrong := &ioHeavy{file: zero, written: make([]byte, blockSize), read: make([]byte, blockSize)}
-	require.ErrorIs(t, step(t.Context(), wrong, 1, past), errReadBack)
+	wrong := &tempFile{file: zero, written: make([]byte, blockSize), read: make([]byte, blockSize)}
+	require.ErrorIs(t, wrong.write(0), errReadBack)
 
 	file, err := os.CreateTemp(f.dir, "forgerun-io-*") // as where an open file cannot be removed
 	require.NoError(t, err)
-	(&ioHeavy{dir: f.dir, file: file}).release()
+	(&tempFile{dir: f.dir, file: file}).release()
 	requireEmptyDir(t, f.dir)
 }
 

@@ -1,11 +1,12 @@
 package work
 
 import (
-	"context"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"mime"
 	"strconv"
 
 	"github.com/forgerun/forgerun/job"
@@ -16,6 +17,18 @@ const (
 	MediaTypeJSON   = "application/json"
 	MediaTypeNDJSON = "application/x-ndjson" // MANY_SMALL_OUTPUTS: one JSON document a line
 )
+
+// resultFor makes d's result.
+func resultFor(d job.Definition) *job.Result {
+	switch d.WorkKind {
+	case job.Custom:
+		return customResult(d)
+	case job.ManySmallOutputs:
+		return lines(d)
+	default:
+		return document(d)
+	}
+}
 
 // document makes d's result: a JSON object that names the kind and the seed,
 // filled up to exactly d.PayloadSize bytes. It depends on d alone, so every
@@ -38,47 +51,45 @@ func resultOf(mediaType string, body []byte) *job.Result {
 
 const lineSize = 128
 
-// smallOutputs is MANY_SMALL_OUTPUTS: it produces the result body in lines of
-// 128 bytes, one in each unit.
-type smallOutputs struct {
-	idle
-	body   []byte
-	count  int64
-	random *rand.PCG
+// lines makes the result of MANY_SMALL_OUTPUTS: JSON documents in lines of 128 bytes, the last one being longer.
+func lines(d job.Definition) *job.Result {
+	body, random := make([]byte, 0, d.PayloadSize), randomOf(d)
+	for n := int64(1); len(body) < d.PayloadSize; n++ {
+		end := len(body) + lineSize
+		if d.PayloadSize-len(body) < 2*lineSize {
+			end = d.PayloadSize
+		}
+		body = append(strconv.AppendInt(append(body, `{"line":`...), n, 10), `,"data":"`...)
+		body = appendFilled(body, end, random, "\"}\n")
+	}
+	return resultOf(MediaTypeNDJSON, body)
 }
 
-func newSmallOutputs(d job.Definition) *smallOutputs {
-	return &smallOutputs{body: make([]byte, 0, d.PayloadSize), random: randomOf(d)}
+// customResult is the body of the request as it was sent, or so many bytes that
+// depend on the seed alone: a JSON document like that of other kinds if there is
+// room, a JSON string or number if there is not, and letters of another media type.
+func customResult(d job.Definition) *job.Result {
+	planned := d.Behavior.Result
+	media := cmp.Or(planned.MediaType, MediaTypeJSON)
+	if planned.Body != nil {
+		return resultOf(media, []byte(*planned.Body))
+	}
+	random := randomOf(d)
+	base, _, _ := mime.ParseMediaType(media)
+	start, end := fmt.Sprintf(`{"work_kind":"%s","seed":%d,"data":"`, d.WorkKind, d.Seed), `"}`
+	switch {
+	case base != MediaTypeJSON:
+		start, end = "", ""
+	case d.PayloadSize == 1:
+		start, end = "0", ""
+	case d.PayloadSize < len(start)+len(end):
+		start, end = `"`, `"`
+	}
+	return resultOf(media, lettersBetween(start, end, d.PayloadSize, random))
 }
 
-func (*smallOutputs) phase() string { return "PRODUCING" }
-
-func (o *smallOutputs) units(steps int) int { return cap(o.body)/lineSize/steps + 1 }
-
-func (o *smallOutputs) unit(context.Context, int) (more bool, err error) { return o.line(), nil }
-
-// result produces the lines that are still missing.
-func (o *smallOutputs) result(job.Definition) *job.Result {
-	for o.line() {
-	}
-	return resultOf(MediaTypeNDJSON, o.body)
-}
-
-// line appends a line and reports whether there was room; the last one is longer and fills the body.
-func (o *smallOutputs) line() bool {
-	room := cap(o.body) - len(o.body)
-	if room == 0 {
-		return false
-	}
-	size := lineSize
-	if room < 2*lineSize {
-		size = room
-	}
-	o.count++
-	end := len(o.body) + size
-	o.body = append(strconv.AppendInt(append(o.body, `{"line":`...), o.count, 10), `,"data":"`...)
-	o.body = appendFilled(o.body, end, o.random, "\"}\n")
-	return true
+func lettersBetween(start, end string, size int, random *rand.PCG) []byte {
+	return appendFilled(append(make([]byte, 0, size), start...), size, random, end)
 }
 
 // randomOf gives the source of d's filler.

@@ -81,37 +81,37 @@ func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, on job.
 	if err := d.Validate(); err != nil {
 		return nil, err
 	}
-	if d.WorkKind == job.Custom {
-		return r.runCustom(ctx, d, attempt, on)
-	}
-	l := r.loadOf(d)
-	defer l.release()
-	reason, fails := d.WorkKind.FailsOn(attempt)
-	p := pace{duration: r.duration(d), steps: steps, phase: l.phase(), items: d.PayloadSize / 1024, report: on.Progress, clock: clockOf(on)}
-	switch {
-	case d.WorkKind == job.FailImmediate:
-		p.steps = 1
-	case p.duration == 0:
-		p.steps = instantSteps
-	}
-	if err := p.run(ctx, l); err != nil {
+	a := r.newAttempt(d, attempt, on)
+	defer a.release()
+	if err := a.run(ctx); err != nil {
 		return nil, err
+	}
+	reason, fails := d.WorkKind.FailsOn(attempt)
+	if a.Failure != nil {
+		reason, fails = job.CustomFailed, true
 	}
 	if fails {
 		return nil, &Failure{Reason: reason}
 	}
-	result := l.result(d)
-	p.reportDone(p.steps)
+	result := resultFor(d)
+	a.report(a.steps)
 	return result, nil
 }
 
-// Probe does a step of the kind's work, as fast as it can: an error says that the
-// kind cannot be run here now.
+// Probe does what of the kind's work can fail for the machine's lack of something: it writes a
+// file. An error says that the kind cannot be run here now.
 func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
-	l := r.loadOf(job.Definition{WorkKind: kind})
-	defer l.release()
-	until := time.Now().Add(r.limit)
-	return step(ctx, l, steps, func() bool { return time.Now().Before(until) })
+	if kind != job.IOHeavy && kind != job.Custom {
+		return nil
+	}
+	f := tempFile{dir: r.tempDir}
+	defer f.release()
+	for n := range fileBlocks {
+		if err := f.write(n); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // duration is how long d takes here. RUNS_OVER_TIMEOUT outlasts the limit

@@ -37,9 +37,7 @@ type Config struct {
 	DelayedTaskCheckInterval time.Duration
 	// ShutdownTimeout is how long Stop waits for handlers before it puts their tasks back. Default 35 s, longer than a job's grace.
 	ShutdownTimeout time.Duration
-	// PlainFetch leaves fetching and removing tasks to asynq, one at a time, as with a version that package batch does not know.
-	PlainFetch bool
-	// Clock is that of a test bed, by which scheduled tasks wait for their time; nil: the machine's. asynq alone does not know it.
+	// Clock is that of a test bed, by which scheduled tasks wait for their time; nil: the machine's.
 	Clock *clock.Clock
 }
 
@@ -70,7 +68,7 @@ type Consumer struct {
 
 	client     redis.UniversalClient
 	cut        context.CancelFunc // breaks its connections
-	broker     *batch.Broker      // nil: asynq fetches
+	broker     *batch.Broker
 	servers    []*asynq.Server
 	subscriber *notify.Subscriber
 	wakeUps    notify.WakeUps
@@ -98,11 +96,14 @@ func (c *Consumer) Start(ctx context.Context) (err error) {
 }
 
 func (c *Consumer) run(ctx context.Context) error {
-	client := c.connect()
+	c.connect()
 	log := redisconn.NewAsynqLog(c.redis.Log)
 	for i := range c.cfg.Servers {
-		s := asynq.NewServerFromRedisClient(client, c.serverConfig(ctx, i, log))
-		if err := s.Start(dropStale(c.handle)); err != nil {
+		s := asynq.NewServerFromRedisClient(c.broker, c.serverConfig(ctx, i, log))
+		err := s.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+			return c.broker.Handle(ctx, func() error { return c.handle(ctx, t) })
+		}))
+		if err != nil {
 			return fmt.Errorf("starting the asynq server: %w", err)
 		}
 		c.servers = append(c.servers, s)
@@ -110,8 +111,8 @@ func (c *Consumer) run(ctx context.Context) error {
 	return nil
 }
 
-// connect makes the consumer's own client, with its timeouts and connections that can be cut, and gives the one for asynq.
-func (c *Consumer) connect() redis.UniversalClient {
+// connect makes the consumer's own client, with its timeouts and connections that can be cut, and the broker for asynq.
+func (c *Consumer) connect() {
 	timeout := timeouts * c.redis.Timeout
 	o := c.redis.ClientOptions(timeout, 8+4*c.cfg.Servers)
 	var connections context.Context
@@ -120,35 +121,20 @@ func (c *Consumer) connect() redis.UniversalClient {
 	o.MaxRetries = 1 // asynq does not repair a lost "retry" or "archive" by itself
 	c.client = c.redis.NewClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.stopping})
-	c.wakeUps = notify.NewWakeUps(c.redis, c.queue, notify.MessageTasks)
+	c.wakeUps = notify.NewWakeUps(c.redis, c.queue)
 	c.wakeUps.Start()
-	client := c.client
-	if !c.cfg.PlainFetch && batch.Supported() {
-		c.broker = batch.New(c.client, batch.Config{
-			Queue: c.queue, Concurrency: c.cfg.Concurrency, CheckInterval: c.cfg.TaskCheckInterval,
-			DelayedCheckInterval: c.cfg.DelayedTaskCheckInterval, Timeout: timeout, Moved: c.wakeUps.Send, Stopping: c.stopping, Clock: c.cfg.Clock,
-		})
-		c.broker.Start()
-		c.messages[notify.WakeUpChannel(c.queue)] = func(message string) {
-			if message == notify.MessageDue {
-				c.broker.TellDue()
-				return
-			}
-			c.broker.WakeUp()
-		}
-		handle := c.handle
-		c.handle = func(ctx context.Context, t *asynq.Task) error {
-			return c.broker.Handle(ctx, func() error { return handle(ctx, t) })
-		}
-		client = c.broker
-	}
+	c.broker = batch.New(c.client, batch.Config{
+		Queue: c.queue, Concurrency: c.cfg.Concurrency, CheckInterval: c.cfg.TaskCheckInterval,
+		DelayedCheckInterval: c.cfg.DelayedTaskCheckInterval, Timeout: timeout, Moved: c.wakeUps.Send, Stopping: c.stopping, Clock: c.cfg.Clock,
+	})
+	c.broker.Start()
+	c.messages[notify.WakeUpChannel(c.queue)] = func(string) { c.broker.WakeUp() }
 	c.subscriber = notify.NewSubscriber(c.redis, notify.SubscriberConfig{
 		Client:   c.client,
 		Outages:  redisconn.NewCircuit("", slog.New(slog.DiscardHandler), nil), // asynq logs them
 		Received: func(channel, message string) { c.messages[channel](message) },
 	}, slices.Collect(maps.Keys(c.messages))...)
 	c.subscriber.Start()
-	return client
 }
 
 func (c *Consumer) serverConfig(ctx context.Context, i int, log asynq.Logger) asynq.Config {
@@ -156,10 +142,7 @@ func (c *Consumer) serverConfig(ctx context.Context, i int, log asynq.Logger) as
 	if i < c.cfg.Concurrency%c.cfg.Servers {
 		concurrency++
 	}
-	check, delayed := c.cfg.TaskCheckInterval, c.cfg.DelayedTaskCheckInterval
-	if c.broker != nil {
-		check, delayed = 1, 1 // the broker has waited
-	}
+	delayed := time.Duration(1) // the broker has waited
 	if i > 0 {
 		delayed = time.Hour // the first server looks for all
 	}
@@ -168,30 +151,18 @@ func (c *Consumer) serverConfig(ctx context.Context, i int, log asynq.Logger) as
 		Concurrency:              concurrency,
 		BaseContext:              func() context.Context { return base },
 		Queues:                   map[string]int{c.queue: 1},
-		TaskCheckInterval:        check,
+		TaskCheckInterval:        1,
 		DelayedTaskCheckInterval: delayed,
 		ShutdownTimeout:          c.cfg.ShutdownTimeout,
 		RetryDelayFunc:           retryDelay,
-		IsFailure:                countsAsFailed,
 		Logger:                   log,
 		LogLevel:                 asynq.InfoLevel,
 	}
 }
 
-// retryDelay is the wait after the n-th failure (from 0) of a task's handler. A task that came early waits for its time: asynq
-// drops fractions of seconds, so they are rounded up.
-func retryDelay(n int, err error, _ *asynq.Task) time.Duration {
-	var early *job.TaskEarly
-	if errors.As(err, &early) {
-		return early.Wait + time.Second
-	}
+// retryDelay is the wait after the n-th failure (from 0) of a task's handler.
+func retryDelay(n int, _ error, _ *asynq.Task) time.Duration {
 	return min(time.Duration(n+1)*time.Second, 10*time.Second)
-}
-
-// countsAsFailed reports whether asynq counts the task as failed.
-func countsAsFailed(err error) bool {
-	var early *job.TaskEarly
-	return !errors.As(err, &early)
 }
 
 // archived has asynq keep a task in the archive, with the text as its error.
@@ -235,20 +206,9 @@ func resultOf(err error) (string, error) {
 	return redisconn.ResultFailed, err
 }
 
-// dropStale has asynq forget a stale task, as one that is done. By itself it counts that too; the broker does not.
-func dropStale(handle asynq.HandlerFunc) asynq.HandlerFunc {
-	return func(ctx context.Context, t *asynq.Task) error {
-		if err := handle(ctx, t); !errors.Is(err, job.ErrTaskStale) {
-			return err
-		}
-		return nil
-	}
-}
-
-// Hold stops fetching for now, or goes on; handlers go on. It comes after Start. Where asynq fetches it does nothing: then handlers
-// give back what they may not do.
+// Hold stops fetching for now, or goes on; handlers go on. It comes after Start.
 func (c *Consumer) Hold(on bool) {
-	if c.broker != nil {
+	if c.broker != nil { // it was stopped before
 		c.broker.Hold(on)
 	}
 }
@@ -305,9 +265,7 @@ func (c *Consumer) shutDown() {
 	ending.Go(func() { _ = c.subscriber.Stop(ctx) })
 	ending.Wait()
 	c.quieting.Wait()
-	if c.broker != nil {
-		_ = c.broker.Stop(ctx)
-	}
+	_ = c.broker.Stop(ctx)
 	_ = c.wakeUps.Stop(ctx)
 	cut.Stop()
 	_ = c.client.Close()

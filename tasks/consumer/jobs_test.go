@@ -113,48 +113,41 @@ func TestRetryDelay(t *testing.T) {
 	require.Equal(t, time.Second, retryDelay(0, nil, nil))
 	require.Equal(t, 3*time.Second, retryDelay(2, nil, nil))
 	require.Equal(t, 10*time.Second, retryDelay(500, nil, nil))
-	require.Equal(t, 2500*time.Millisecond, retryDelay(500, &job.TaskEarly{Wait: 1500 * time.Millisecond}, nil), "asynq drops fractions")
 }
 
-// How a task ends is what asynq counts and keeps, with its own scripts too, but for one thing: these count what is stale.
+// How a task ends is what the dashboard counts and keeps.
 // Promise: patterns Dead Letter
 func TestWorkersTellHowATaskEnded(t *testing.T) {
 	t.Parallel()
-	for name, plain := range map[string]bool{"batched": false, "plain": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := redistest.DB(t)
-			ts := redistest.Tasks(4)
-			done, failed, stale, early := ts[0], ts[1], ts[2], ts[3]
-			var came atomic.Int32
-			startWorkers(t, r, Config{Concurrency: 4, PlainFetch: plain}, func(_ context.Context, task job.Task) error {
-				switch {
-				case task == failed:
-					return &job.TaskFailed{Text: "RFA_INTERNAL: it broke"}
-				case task == stale:
-					return job.ErrTaskStale
-				case task == early && came.Add(1) == 1:
-					return &job.TaskEarly{Wait: time.Millisecond}
-				}
-				return nil
-			})
-			redistest.Dispatch(t, queue.New(r, queue.Config{}), done, failed, stale, early)
-			want := map[bool]int{false: 3, true: 4}[plain]
-			redistest.Eventually(t, func() bool {
-				n, _ := r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "processed")).Int()
-				return n == want && came.Load() == 2 && redistest.JobState(t, r, stale) == ""
-			})
-			require.Equal(t, "1", r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "failed")).Val())
-			kept := redistest.Must(inspector(r).ListArchivedTasks(redisconn.Jobs))(t)
-			require.Len(t, kept, 1)
-			require.Equal(t, queue.TaskName(failed), kept[0].ID)
-			require.Equal(t, "RFA_INTERNAL: it broke", kept[0].LastErr)
-			for result, n := range map[string]float64{
-				redisconn.ResultOK: 3, redisconn.ResultStale: 1, redisconn.ResultEarly: 1, redisconn.ResultFailed: 0,
-			} {
-				redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(result)) == n }, result)
-			}
-		})
+	r := redistest.DB(t)
+	ts := redistest.Tasks(4)
+	done, failed, stale, early := ts[0], ts[1], ts[2], ts[3]
+	var came atomic.Int32
+	startWorkers(t, r, Config{Concurrency: 4}, func(_ context.Context, task job.Task) error {
+		switch {
+		case task == failed:
+			return &job.TaskFailed{Text: "RFA_INTERNAL: it broke"}
+		case task == stale:
+			return job.ErrTaskStale
+		case task == early && came.Add(1) == 1:
+			return &job.TaskEarly{Wait: time.Millisecond}
+		}
+		return nil
+	})
+	redistest.Dispatch(t, queue.New(r, queue.Config{}), done, failed, stale, early)
+	redistest.Eventually(t, func() bool {
+		n, _ := r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "processed")).Int()
+		return n == 3 && came.Load() == 2 && redistest.JobState(t, r, stale) == ""
+	})
+	require.Equal(t, "1", r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "failed")).Val())
+	kept := redistest.Must(inspector(r).ListArchivedTasks(redisconn.Jobs))(t)
+	require.Len(t, kept, 1)
+	require.Equal(t, queue.TaskName(failed), kept[0].ID)
+	require.Equal(t, "RFA_INTERNAL: it broke", kept[0].LastErr)
+	for result, n := range map[string]float64{
+		redisconn.ResultOK: 3, redisconn.ResultStale: 1, redisconn.ResultEarly: 1, redisconn.ResultFailed: 0,
+	} {
+		redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(result)) == n }, result)
 	}
 }
 

@@ -6,15 +6,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// maxSteps is of how many running jobs a merger remembers the progress: more than a process runs. Jobs whose end was dropped add up.
-const maxSteps = 100_000
-
-// merger merges notifications until they are sent: of each job one progress, and whether events were recorded before and after
-// it. It remembers how far running jobs are, so that progress never goes backwards.
+// merger merges notifications until they are sent: of each job the latest progress, and whether events were recorded before and
+// after it. Whoever reports progress sees to it that it does not go backwards.
 type merger struct {
 	entries []entry
 	index   map[subject]int // in entries
-	steps   map[job.ID]step
 }
 
 type subject struct{ client, job job.ID }
@@ -28,28 +24,22 @@ type entry struct {
 	ended         bool // the attempt whose progress is, or was, kept in Redis
 }
 
-// step is the progress of a job that was last taken up.
-type step struct {
-	attempt, percentage int
-	ended               bool
-}
-
-func newMerger() *merger {
-	return &merger{index: map[subject]int{}, steps: map[job.ID]step{}}
-}
+func newMerger() *merger { return &merger{index: map[subject]int{}} }
 
 func (m *merger) add(n job.Notification) {
 	e := m.entry(subject{n.ClientID, n.JobID})
-	if n.Progress != nil {
-		m.addProgress(e, n)
+	if n.Progress != nil && !n.JobID.IsZero() {
+		if e.progress != nil && n.Attempt != e.attempt { // the events between them, too, come before it
+			e.before, e.after = e.before || e.after, false
+		}
+		e.attempt, e.progress, e.ended = n.Attempt, n.Progress, false
 	}
 	if n.Progress == nil || n.Ended {
 		e.before = e.before || e.progress == nil
 		e.after = e.after || e.progress != nil
 	}
-	if last, known := m.steps[n.JobID]; n.Ended && known && n.Attempt == last.attempt { // this process sent its progress
-		last.ended, e.ended = true, true
-		m.steps[n.JobID] = last
+	if n.Ended && (e.progress == nil || n.Attempt == e.attempt) {
+		e.ended = true
 	}
 }
 
@@ -64,31 +54,8 @@ func (m *merger) entry(s subject) *entry {
 	return &m.entries[i]
 }
 
-// addProgress ignores progress of an attempt that has ended or was followed by another, and less than what is known.
-func (m *merger) addProgress(e *entry, n job.Notification) {
-	last := m.steps[n.JobID]
-	old := n.Attempt < last.attempt ||
-		n.Attempt == last.attempt && (last.ended || n.Progress.Percentage < last.percentage)
-	if old || n.JobID.IsZero() {
-		return
-	}
-	m.steps[n.JobID] = step{attempt: n.Attempt, percentage: n.Progress.Percentage}
-	if e.progress != nil && n.Attempt != e.attempt { // the events between them, too, come before it
-		e.before, e.after = e.before || e.after, false
-	}
-	e.attempt, e.progress, e.ended = n.Attempt, n.Progress, false
-}
-
 // reset begins anew after a sending, or after one that failed.
 func (m *merger) reset() {
-	for i := range m.entries {
-		if m.entries[i].ended {
-			delete(m.steps, m.entries[i].job)
-		}
-	}
-	if len(m.steps) > maxSteps {
-		clear(m.steps)
-	}
 	clear(m.index)
 	clear(m.entries) // lets go of the progress
 	m.entries = m.entries[:0]

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
@@ -74,24 +73,21 @@ func TestMerger(t *testing.T) {
 		notifications []job.Notification
 		want          string
 	}{
-		"nothing":                    {nil, ""},
-		"an event":                   {[]job.Notification{event}, "a:1"},
-		"events of a job":            {[]job.Notification{event, event, event}, "a:1"},
-		"first mention first":        {[]job.Notification{otherEvent, event, bertsEvent, otherEvent, batchEvent, bertsEvent}, "a:2 a:1 b:3 b:0"},
-		"the latest progress":        {[]job.Notification{p(1, 10), p(1, 20), p(1, 90)}, "=1/1@90 a:1/1@90"},
-		"not backwards":              {[]job.Notification{p(1, 90), p(1, 20)}, "=1/1@90 a:1/1@90"},
-		"a newer attempt":            {[]job.Notification{p(1, 90), p(2, 0)}, "=1/2@0 a:1/2@0"},
-		"an older attempt":           {[]job.Notification{p(2, 0), p(1, 90)}, "=1/2@0 a:1/2@0"},
-		"events around progress":     {[]job.Notification{event, p(1, 1), event, p(1, 2), event}, "=1/1@2 a:1 a:1/1@2 a:1"},
-		"an event before":            {[]job.Notification{event, p(1, 1)}, "=1/1@1 a:1 a:1/1@1"},
-		"progress before its end":    {[]job.Notification{p(1, 100), end(1)}, "=1/1@100! a:1/1@100 a:1"},
-		"both in one":                {[]job.Notification{lastWords}, "=1/1@100! a:1/1@100 a:1"},
-		"the end of no attempt":      {[]job.Notification{p(4, 1), end(0)}, "=1/4@1 a:1/4@1 a:1"},
-		"progress after its end":     {[]job.Notification{p(1, 50), end(1), p(1, 60)}, "=1/1@50! a:1/1@50 a:1"},
-		"the end of an older one":    {[]job.Notification{p(2, 50), end(1)}, "=1/2@50 a:1/2@50 a:1"},
-		"the next attempt":           {[]job.Notification{p(1, 50), end(1), p(2, 5)}, "=1/2@5 a:1 a:1/2@5"},
-		"the end of unknown attempt": {[]job.Notification{end(1)}, "a:1"},
-		"progress of no job":         {[]job.Notification{{ClientID: anna, Attempt: 1, Progress: &job.Progress{}}}, ""},
+		"nothing":                 {nil, ""},
+		"an event":                {[]job.Notification{event}, "a:1"},
+		"events of a job":         {[]job.Notification{event, event, event}, "a:1"},
+		"first mention first":     {[]job.Notification{otherEvent, event, bertsEvent, otherEvent, batchEvent, bertsEvent}, "a:2 a:1 b:3 b:0"},
+		"the latest progress":     {[]job.Notification{p(1, 10), p(1, 20), p(1, 90)}, "=1/1@90 a:1/1@90"},
+		"a newer attempt":         {[]job.Notification{p(1, 90), p(2, 0)}, "=1/2@0 a:1/2@0"},
+		"events around progress":  {[]job.Notification{event, p(1, 1), event, p(1, 2), event}, "=1/1@2 a:1 a:1/1@2 a:1"},
+		"an event before":         {[]job.Notification{event, p(1, 1)}, "=1/1@1 a:1 a:1/1@1"},
+		"progress before its end": {[]job.Notification{p(1, 100), end(1)}, "=1/1@100! a:1/1@100 a:1"},
+		"both in one":             {[]job.Notification{lastWords}, "=1/1@100! a:1/1@100 a:1"},
+		"the end of no attempt":   {[]job.Notification{p(4, 1), end(0)}, "=1/4@1 a:1/4@1 a:1"},
+		"the end of an older one": {[]job.Notification{p(2, 50), end(1)}, "=1/2@50 a:1/2@50 a:1"},
+		"the next attempt":        {[]job.Notification{p(1, 50), end(1), p(2, 5)}, "=1/2@5 a:1 a:1/2@5"},
+		"the end alone":           {[]job.Notification{end(1)}, "=1! a:1"},
+		"progress of no job":      {[]job.Notification{{ClientID: anna, Attempt: 1, Progress: &job.Progress{}}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,43 +99,6 @@ func TestMerger(t *testing.T) {
 			m.reset()
 			require.Empty(t, sent(t, m))
 		})
-	}
-}
-
-// What one sending knew holds for the next.
-func TestMergerRemembersProgress(t *testing.T) {
-	t.Parallel()
-	m := newMerger()
-	for _, send := range []struct {
-		notifications job.Notification
-		want          string
-	}{
-		{progressOf(1, 50), "=1/1@50 a:1/1@50"},
-		{progressOf(1, 49), ""},
-		{progressOf(1, 50), "=1/1@50 a:1/1@50"}, // of another phase, perhaps
-		{end(2), "a:1"},
-		{end(1), "=1! a:1"},
-		{end(1), "a:1"},
-		{progressOf(2, 10), "=1/2@10 a:1/2@10"},
-		{progressOf(1, 60), ""},
-		{end(2), "=1! a:1"},
-	} {
-		m.add(send.notifications)
-		require.Equal(t, send.want, sent(t, m))
-		m.reset()
-	}
-	require.Empty(t, m.steps)
-}
-
-func TestMergerForgets(t *testing.T) {
-	t.Parallel()
-	m := newMerger()
-	for range 2*maxSteps + 1 {
-		n := progressOf(1, 1)
-		n.JobID = redistest.Task().JobID
-		m.add(n)
-		m.reset()
-		require.LessOrEqual(t, len(m.steps), maxSteps)
 	}
 }
 
@@ -197,13 +156,6 @@ func TestProgress(t *testing.T) {
 	require.Nil(t, p.Progress(ctx, first, 3))
 	require.Nil(t, p.Progress(ctx, other, 2))
 	require.InDelta(t, 1200, r.Client.TTL(ctx, key).Val().Seconds(), 60)
-
-	p.Publish(end(1)) // another process may tell late
-	n.Progress = &job.Progress{Percentage: 29}
-	p.Publish(n)
-	redistest.Eventually(t, func() bool { return notificationsOf(r, redisconn.ResultOK) == 3 })
-	requireProgress(t, p, first, 2, want)
-	require.Greater(t, r.Client.TTL(ctx, key).Val(), time.Minute)
 
 	p.Publish(end(2))
 	redistest.Eventually(t, func() bool { return r.Client.TTL(ctx, key).Val() <= progressRest })

@@ -2,7 +2,6 @@ package notify
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,11 +42,11 @@ func NewPublisher(r *redisconn.Redis, progressTTL time.Duration) *Publisher {
 		reading: redisconn.NewCircuit("reading progress", r.Log, nil),
 	}
 	p.events = NewSender(SenderConfig[job.Notification]{
-		Buffer: publishBuffer, Batch: maxPublished, Workers: 1, Pause: publishPause, Send: p.sendEvents,
+		Buffer: publishBuffer, Batch: maxPublished, Pause: publishPause, Send: p.sendEvents,
 		Circuit: redisconn.NewCircuit("publishing notifications", r.Log, nil), Results: r.Metrics.Notifications,
 	})
 	p.signals = NewSender(SenderConfig[job.ID]{
-		Buffer: signalBuffer, Batch: maxSignals, Workers: 1, Send: p.sendSignals,
+		Buffer: signalBuffer, Batch: maxSignals, Send: p.sendSignals,
 		Circuit: redisconn.NewCircuit("publishing cancel signals", r.Log, nil), Results: r.Metrics.Signals,
 	})
 	return p
@@ -61,17 +60,8 @@ func (p *Publisher) Start() {
 
 // Stop sends what is buffered and ends; see Sender.Stop.
 func (p *Publisher) Stop(ctx context.Context) error {
-	return StopAll(ctx, p.events.Stop, p.signals.Stop)
-}
-
-// StopAll stops several senders at once.
-func StopAll(ctx context.Context, stops ...func(context.Context) error) error {
-	var stopping sync.WaitGroup
-	for _, stop := range stops {
-		stopping.Go(func() { _ = stop(ctx) })
-	}
-	stopping.Wait()
-	return ctx.Err()
+	_ = p.events.Stop(ctx)
+	return p.signals.Stop(ctx)
 }
 
 // Publish notifies watchers of the client's jobs and keeps the job's progress in Redis until the attempt has ended, best

@@ -38,17 +38,8 @@ func (l *log) send(_ context.Context, items []int) error {
 	return l.err
 }
 
-// take gives what was sent, and forgets it.
-func (l *log) take() [][]int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	sent := l.sent
-	l.sent = nil
-	return sent
-}
-
 func (l *log) config() SenderConfig[int] {
-	return SenderConfig[int]{Buffer: 10, Batch: 4, Workers: 1, Send: l.send}
+	return SenderConfig[int]{Buffer: 10, Batch: 4, Send: l.send}
 }
 
 func results() *prometheus.CounterVec {
@@ -75,49 +66,6 @@ func TestSenderPauses(t *testing.T) {
 		require.Equal(t, []int{8, 9}, l.sent[2])
 		require.Equal(t, []time.Duration{0, 0, rest10}, l.at)
 		require.NoError(t, s.Stop(t.Context()))
-	})
-}
-
-func TestSenderMergesWhatRests(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := log{began: time.Now()}
-		cfg := l.config()
-		cfg.Rest = rest10
-		s := NewSender(cfg)
-		at := func(d time.Duration, want ...[]int) {
-			t.Helper()
-			time.Sleep(time.Until(l.began.Add(d)))
-			synctest.Wait()
-			require.Equal(t, want, l.take())
-		}
-		known := func() int {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return len(s.known)
-		}
-		add := func(item int) {
-			for range 100 {
-				require.True(t, s.Add(item))
-			}
-		}
-		add(1)
-		s.Start()
-		at(0, []int{1})
-		require.True(t, s.Add(2)) // once: a second time might come after it was taken, and make it rest
-		at(1, []int{2})           // somebody else's rest delays nobody
-		add(1)
-		at(rest10 - 1)
-		at(rest10, []int{1})
-		at(2*rest10 - 1)
-		require.Equal(t, 1, known(), "2 has rested and is forgotten")
-		at(2 * rest10)
-		require.Zero(t, known())
-		add(1)
-		at(2*rest10+1, []int{1})
-		add(1)
-		require.NoError(t, s.Stop(t.Context()))
-		require.Equal(t, [][]int{{1}}, l.take(), "Stop sends what rests")
 	})
 }
 

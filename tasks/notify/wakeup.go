@@ -13,27 +13,21 @@ const wakeUpPause = 5 * time.Millisecond
 // WakeUpChannel is where a queue's consumers are woken. A lost wake-up costs them their TaskCheckInterval.
 func WakeUpChannel(queue string) string { return "forgerun:wakeup:" + queue }
 
-// The messages of the channel.
-const (
-	MessageTasks = ""    // there are tasks
-	MessageDue   = "due" // there is a task whose time comes soon
-)
-
 // DueSoon is how soon the time of a task comes that consumers are told of: those of later ones they find by themselves, since they
 // look at least that often when the next time comes.
 const DueSoon = 500 * time.Millisecond
 
-// WakeUps wakes the consumers of a queue, in all processes.
+// WakeUps wakes the consumers of a queue, in all processes: there are tasks, or the time of some comes soon.
 type WakeUps struct{ *Sender[struct{}] }
 
-// NewWakeUps makes the sender of one message to a queue's consumers. It ignores failures: consumers look by themselves, too.
-func NewWakeUps(r *redisconn.Redis, queue, message string) WakeUps {
+// NewWakeUps makes the sender to a queue's consumers. It ignores failures: consumers look by themselves, too.
+func NewWakeUps(r *redisconn.Redis, queue string) WakeUps {
 	return WakeUps{NewSender(SenderConfig[struct{}]{
-		Buffer: 1, Batch: 2, Workers: 1, Pause: wakeUpPause, // never a full batch: there is always a pause
+		Buffer: 1, Batch: 2, Pause: wakeUpPause, // never a full batch: there is always a pause
 		Send: func(ctx context.Context, _ []struct{}) error {
 			ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 			defer cancel()
-			return r.Client.Publish(ctx, WakeUpChannel(queue), message).Err()
+			return r.Client.Publish(ctx, WakeUpChannel(queue), "").Err()
 		},
 	})}
 }

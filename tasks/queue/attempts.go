@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	_ "embed"
 	"slices"
 	"time"
 
@@ -18,17 +17,8 @@ const (
 	maxGivenUp   = 1000   // deliveries that were given up and are kept
 	attemptBatch = 64     // in one exchange
 	attemptRest  = 2 * time.Millisecond
-	maxAttempts  = 16_384              // that may wait to be shown
-	statsTime    = 90 * 24 * time.Hour // for which asynq keeps a day's counts
+	maxAttempts  = 16_384 // that may wait to be shown
 )
-
-// waitingPrefix is what the keys begin with under which the tasks of each endpoint are, in the cluster's slot of the queue.
-const waitingPrefix = "forgerun:{" + redisconn.Webhooks + "}:waiting:"
-
-//go:embed attempts.lua
-var attemptsSource string
-
-var attemptsScript = redis.NewScript(attemptsSource)
 
 // shown is a delivery after an attempt, or an endpoint whose tasks go.
 type shown struct {
@@ -48,125 +38,132 @@ func (q *Queue) DropDeliveries(endpoint job.ID) {
 
 func (q *Queue) newAttempts() *notify.Sender[*shown] {
 	return notify.NewSender(notify.SenderConfig[*shown]{
-		Buffer: maxAttempts, Batch: attemptBatch, Workers: 1, Pause: attemptRest, Send: q.sendAttempts,
+		Buffer: maxAttempts, Batch: attemptBatch, Pause: attemptRest, Send: q.sendAttempts,
 		Circuit: redisconn.NewCircuit("showing deliveries", q.redis.Log, nil),
 	})
 }
 
 func (q *Queue) sendAttempts(ctx context.Context, items []*shown) error {
-	s := &steps{q: q}
+	var attempted, waiting, givenUp []job.Delivery
+	var dropped []job.ID
+	failed := 0
 	for _, item := range items {
+		d := item.delivery
 		if item.drop {
-			s.add("drop", &item.delivery, "", "", time.Time{})
+			dropped = append(dropped, d.Endpoint)
 			continue
 		}
-		s.attempt(&item.delivery)
+		attempted = append(attempted, d)
+		switch {
+		case d.LastError == "":
+			continue
+		case d.State == job.DeliveryPending && d.NextAttemptAt != nil:
+			waiting = append(waiting, d)
+		case d.State == job.DeliveryFailed:
+			givenUp = append(givenUp, d)
+		}
+		failed++
 	}
-	_, err := s.run(ctx)
-	return err
+	_, err := q.putAttempts(ctx, waiting)
+	if err == nil {
+		err = q.removeAttempts(ctx, attempted, dropped)
+	}
+	if err == nil && len(attempted) > 0 {
+		err = q.countAttempts(ctx, len(attempted), failed, givenUp)
+	}
+	return q.redis.Failed("wake", err)
 }
 
 // ScheduleDeliveries makes a task of each delivery that waits for its next attempt and has none, as far as there is room, and gives
 // how many it made. With an error some may be there; all can be offered again.
 func (q *Queue) ScheduleDeliveries(ctx context.Context, waiting []job.Delivery) (n int, err error) {
-	for chunk := range slices.Chunk(waiting, askChunk) {
-		missing, err := q.withoutTask(ctx, chunk)
-		if err != nil {
-			return n, q.redis.Failed("wake", err)
+	names := make([]string, len(waiting))
+	for i := range waiting {
+		names[i] = attemptName(&waiting[i], waiting[i].Attempts+1)
+	}
+	states, err := q.statesOf(ctx, redisconn.Webhooks, names)
+	if err != nil {
+		return 0, q.redis.Failed("wake", err)
+	}
+	var missing []job.Delivery
+	for i, state := range states {
+		if state == "" && waiting[i].NextAttemptAt != nil {
+			missing = append(missing, waiting[i])
 		}
-		for some := range slices.Chunk(missing, attemptBatch) {
-			s := &steps{q: q}
-			for i := range some {
-				s.wait(&some[i])
+	}
+	n, err = q.putAttempts(ctx, missing)
+	return n, q.redis.Failed("wake", err)
+}
+
+// putAttempts makes a task of the next attempt of each delivery that has none, as far as there is room, and gives how many it made.
+func (q *Queue) putAttempts(ctx context.Context, waiting []job.Delivery) (n int, err error) {
+	for chunk := range slices.Chunk(waiting, maxPut) {
+		entries := make([]entry, len(chunk))
+		for i := range chunk {
+			d := &chunk[i]
+			id := attemptName(d, d.Attempts+1)
+			entries[i] = entry{id, attemptMessage(id, d, d.Attempts+1, time.Time{}), *d.NextAttemptAt}
+		}
+		results, err := q.put(ctx, redisconn.Webhooks, entries, maxWaiting)
+		if err != nil {
+			return n, err
+		}
+		for _, result := range results {
+			if result == putDone {
+				n++
 			}
-			added, err := s.run(ctx)
-			if err != nil {
-				return n, err
-			}
-			n += added
 		}
 	}
 	return n, nil
 }
 
-// withoutTask gives those of the deliveries that have no task, in whatever state.
-func (q *Queue) withoutTask(ctx context.Context, waiting []job.Delivery) (missing []job.Delivery, err error) {
-	pipe := q.redis.Client.Pipeline()
-	found := make([]*redis.IntCmd, len(waiting))
-	for i := range waiting {
-		found[i] = pipe.Exists(ctx, redisconn.TaskKey(redisconn.Webhooks, attemptName(&waiting[i], waiting[i].Attempts+1)))
+// removeAttempts removes the tasks of attempts that were made, which may have begun without them, and all that wait for endpoints.
+func (q *Queue) removeAttempts(ctx context.Context, attempted []job.Delivery, endpoints []job.ID) error {
+	var ids []string
+	for i := range attempted {
+		ids = append(ids, attemptName(&attempted[i], attempted[i].Attempts))
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, err
-	}
-	for i, f := range found {
-		if f.Val() == 0 {
-			missing = append(missing, waiting[i])
+	for _, endpoint := range endpoints {
+		found := q.redis.Client.ZScan(ctx, redisconn.QueueKey(redisconn.Webhooks, "scheduled"), 0, endpoint.String()+":*", 1000).Iterator()
+		for found.Next(ctx) {
+			ids = append(ids, found.Val())
+			found.Next(ctx) // its score
+		}
+		if err := found.Err(); err != nil {
+			return err
 		}
 	}
-	return missing, nil
+	_, err := q.removeTasks(ctx, redisconn.Webhooks, ids)
+	return err
 }
 
-// steps are what one run of the script does.
-type steps struct {
-	q                *Queue
-	attempts, failed int
-	soon             bool // the time of one of the tasks is near
-	args             []any
-}
-
-// attempt counts an attempt, and shows the delivery after it.
-func (s *steps) attempt(d *job.Delivery) {
-	s.attempts++
-	s.add("forget", d, attemptName(d, d.Attempts), "", time.Time{})
-	if d.LastError == "" {
-		return
-	}
-	s.failed++
-	switch d.State {
-	case job.DeliveryPending:
-		s.wait(d)
-	case job.DeliveryFailed:
-		id := attemptName(d, d.Attempts) + ":failed"
-		s.add("keep", d, id, string(attemptMessage(id, d, d.Attempts, time.Now())), time.Time{})
-	}
-}
-
-func (s *steps) wait(d *job.Delivery) {
-	if d.NextAttemptAt == nil {
-		return
-	}
-	id := attemptName(d, d.Attempts+1)
-	s.add("wait", d, id, string(attemptMessage(id, d, d.Attempts+1, time.Time{})), *d.NextAttemptAt)
-	s.soon = s.soon || s.q.clock.Wait(d.NextAttemptAt.Sub(s.q.clock.Now())) < notify.DueSoon
-}
-
-func (s *steps) add(step string, d *job.Delivery, id, message string, at time.Time) {
-	score := ""
-	if !at.IsZero() {
-		score = redisconn.Score(at)
-	}
-	s.args = append(s.args, step, d.Endpoint.String(), id, message, score)
-}
-
-// run gives how many tasks were put among those that wait.
-func (s *steps) run(ctx context.Context) (added int, err error) {
+// countAttempts counts attempts, and keeps the latest of the deliveries that were given up in the archive. asynq can do neither
+// without a task that a handler has.
+func (q *Queue) countAttempts(ctx context.Context, attempts, failed int, givenUp []job.Delivery) error {
 	now := time.Now()
-	key := func(name string) string { return redisconn.QueueKey(redisconn.Webhooks, name) }
-	day := now.UTC().Format(time.DateOnly)
-	keys := []string{
-		key("scheduled"), key("archived"), key("processed:" + day), key("processed"), key("failed:" + day), key("failed"),
+	archived := redisconn.QueueKey(redisconn.Webhooks, "archived")
+	counts, until := redisconn.CountKeys(redisconn.Webhooks, now)
+	var old *redis.StringSliceCmd
+	_, err := q.redis.Client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range counts {
+			if n := []int{attempts, attempts, failed, failed}[i]; n > 0 {
+				p.IncrBy(ctx, key, int64(n))
+			}
+		}
+		p.ExpireAt(ctx, counts[0], time.Unix(until, 0))
+		p.ExpireAt(ctx, counts[2], time.Unix(until, 0))
+		for i := range givenUp {
+			d := &givenUp[i]
+			id := attemptName(d, d.Attempts) + ":failed"
+			p.HSet(ctx, redisconn.TaskKey(redisconn.Webhooks, id), "msg", attemptMessage(id, d, d.Attempts, now), "state", "archived")
+			p.ZAdd(ctx, archived, redis.Z{Score: float64(now.Unix()), Member: id})
+		}
+		old = p.ZRange(ctx, archived, 0, -maxGivenUp-1)
+		return nil
+	})
+	if err != nil || len(old.Val()) == 0 {
+		return err
 	}
-	args := append([]any{
-		redisconn.TaskKey(redisconn.Webhooks, ""), waitingPrefix, job.MaxWaitingTasks, maxWaiting, maxGivenUp,
-		now.Unix(), now.Add(statsTime).Unix(), s.attempts, s.failed,
-	}, s.args...)
-	added, err = attemptsScript.Run(ctx, s.q.redis.Client, keys, args...).Int()
-	if err != nil {
-		return 0, s.q.redis.Failed("wake", err)
-	}
-	if s.soon && added > 0 {
-		s.q.dueSoon[redisconn.Webhooks].Send()
-	}
-	return added, nil
+	_, err = q.removeTasks(ctx, redisconn.Webhooks, old.Val())
+	return err
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strconv"
@@ -13,15 +14,15 @@ import (
 )
 
 const (
-	wakeUpRest    = 5 * time.Millisecond // of a client after it was woken: what happens meanwhile wakes it once more
-	maxWoken      = 65536                // clients that may wait or rest
+	wakeUpRest    = 5 * time.Millisecond // after clients were woken: what happens meanwhile wakes each once more
+	maxWoken      = 65536                // wake-ups that may wait
 	deliveryNames = 3                    // delivery tasks of a client that there can be in Redis
 	deliveryTime  = time.Minute          // after which asynq takes a handler for lost
 )
 
 // WakeDelivery says that the client may have something to deliver, best effort, non-blocking: a wake-up that finds no room or
-// Redis down is dropped and counted, and the relay repeats it. A client's first one is sent at once; of those in the 5 ms after it
-// one is sent, at their end.
+// Redis down is dropped and counted, and the relay repeats it. The first one is sent at once; of a client's in the 5 ms after it one
+// is sent, at their end.
 func (q *Queue) WakeDelivery(client job.ID) { q.clients.Add(client) }
 
 // WakeDeliveries wakes the deliveries of the clients at once. With an error some tasks may be in the queue; all can be given again.
@@ -41,53 +42,52 @@ func (q *Queue) WakeDeliveries(ctx context.Context, clients []job.ID) error {
 // already, and one whose handler failed waits for its time; beside them another is put. When all names are taken, a handler or the
 // relay serves the client in time.
 func (q *Queue) sendWakeUps(ctx context.Context, clients []job.ID) error {
-	results := map[string]int{}
-	left, err := clients, error(nil)
-	for n := 0; n < deliveryNames && len(left) > 0 && err == nil; n++ {
-		left, err = q.putDeliveries(ctx, left, n, results)
-	}
-	if err != nil {
-		results[redisconn.ResultFailed] += len(left)
-	} else {
-		results[redisconn.ResultUsed] += len(left)
-	}
-	for result, n := range results {
-		q.redis.Metrics.WakeUps.WithLabelValues(result).Add(float64(n))
-	}
-	return q.redis.Failed("wake", err)
-}
-
-// putDeliveries puts the n-th task of each client, counts what became of them, and gives those clients for which it found a task of
-// that name that is not pending, or, with an error, all.
-func (q *Queue) putDeliveries(ctx context.Context, clients []job.ID, n int, results map[string]int) (left []job.ID, err error) {
-	entries := make([]entry, len(clients))
-	for i, client := range clients {
-		m := message{
-			kind: DeliveryTask, payload: wakeUpPayload(client.String()), id: deliveryName(client.String(), n), queue: redisconn.Webhooks,
-			timeout: deliveryTime,
+	clients = slices.Compact(slices.SortedFunc(slices.Values(clients), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) }))
+	names := make([]string, 0, deliveryNames*len(clients))
+	for _, client := range clients {
+		for n := range deliveryNames {
+			names = append(names, deliveryName(client.String(), n))
 		}
-		entries[i] = entry{id: m.id, message: m.encode()}
+	}
+	states, err := q.statesOf(ctx, redisconn.Webhooks, names)
+	count := func(result string, n int) { q.redis.Metrics.WakeUps.WithLabelValues(result).Add(float64(n)) }
+	if err != nil {
+		count(redisconn.ResultFailed, len(clients))
+		return q.redis.Failed("wake", err)
+	}
+	var entries []entry
+	for i, client := range clients {
+		of := states[i*deliveryNames : (i+1)*deliveryNames]
+		free := slices.Index(of, "")
+		switch {
+		case slices.Contains(of, "pending"):
+			count(redisconn.ResultPresent, 1)
+		case free < 0:
+			count(redisconn.ResultUsed, 1)
+		default:
+			m := message{
+				kind: DeliveryTask, payload: wakeUpPayload(client.String()), id: names[i*deliveryNames+free], queue: redisconn.Webhooks,
+				timeout: deliveryTime,
+			}
+			entries = append(entries, entry{id: m.id, message: m.encode()})
+		}
+	}
+	if len(entries) == 0 {
+		return nil
 	}
 	put, err := q.put(ctx, redisconn.Webhooks, entries, 0)
 	if err != nil {
-		return clients, err
+		count(redisconn.ResultFailed, len(entries))
+		return q.redis.Failed("wake", err)
 	}
-	var taken []string
-	for i, result := range put {
+	for _, result := range put {
 		if result == putDone {
-			results[redisconn.ResultOK]++
-			continue
+			count(redisconn.ResultOK, 1)
+		} else { // somebody else put it since: who handles that reads storage later
+			count(redisconn.ResultPresent, 1)
 		}
-		taken, left = append(taken, entries[i].id), append(left, clients[i])
 	}
-	states, err := q.statesOf(ctx, redisconn.Webhooks, taken)
-	if err != nil {
-		return left, err
-	}
-	pending := 0
-	left = slices.DeleteFunc(left, func(job.ID) bool { pending++; return states[pending-1] == "pending" })
-	results[redisconn.ResultPresent] += len(taken) - len(left)
-	return left, nil
+	return nil
 }
 
 // deliveryName is the asynq id of a client's n-th task, from 0.

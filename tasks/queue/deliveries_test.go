@@ -3,7 +3,7 @@ package queue
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -89,11 +89,10 @@ func TestAttemptsAreShown(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
 	q := redistest.Start(t, New(r, Config{}))
-	redistest.Eventually(t, func() bool { _, err := inspector(r).GetQueueInfo(redisconn.Webhooks); return err == nil })
+	require.NoError(t, q.SetEpoch(t.Context(), 1))
 	d := waitingFor(redistest.Task().JobID, time.Hour)
 	q.Attempted(d)
-	redistest.Eventually(t, func() bool { return len(waitingTasks(t, r)) == 1 })
-	require.Equal(t, [4]int{1, 1, 1, 1}, counted(t, r))
+	redistest.Eventually(t, func() bool { return counted(t, r) == [4]int{1, 1, 1, 1} })
 	info := waitingTasks(t, r)[d.ID.String()]
 	require.Equal(t, []any{AttemptTask, "HTTP_5XX (HTTP 503): The receiver answered with a 5xx status.", d.NextAttemptAt.Unix()},
 		[]any{info.Type, info.LastErr, info.NextProcessAt.Unix()})
@@ -102,7 +101,6 @@ func TestAttemptsAreShown(t *testing.T) {
 		"last_error":"HTTP_5XX","last_status":503,"due_at":%s}`, d.ID, anna, d.Endpoint, d.Endpoint, bert, due), string(info.Payload))
 	at := redistest.Must(ParseAttempt(string(info.Payload)))(t)
 	require.Equal(t, job.EndpointKey{Client: anna, Endpoint: d.Endpoint}, at)
-	require.Equal(t, 1, int(r.Client.ZCard(t.Context(), waitingPrefix+d.Endpoint.String()).Val()))
 
 	next := waitingFor(d.Endpoint, 2*time.Hour) // the next attempt has failed, too
 	next.ID, next.Attempts = d.ID, 2
@@ -125,50 +123,25 @@ func TestAttemptsAreShown(t *testing.T) {
 	done.State, done.NextAttemptAt, done.LastError = job.DeliveryDelivered, nil, ""
 	showAll(t, q, done)
 	require.Equal(t, [4]int{4, 3, 4, 3}, counted(t, r))
-	require.Zero(t, r.Client.Exists(t.Context(), waitingPrefix+d.Endpoint.String()).Val())
 }
 
-// Of each endpoint those that come first have a task, in whatever order they begin to wait.
-func TestWaitingTasksOfAnEndpointAreBounded(t *testing.T) {
+func TestTasksOfAnEndpointAreDropped(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
 	q := New(r, Config{})
-	require.NoError(t, q.SetEpoch(t.Context(), 1))
-	full, other := redistest.Task().JobID, redistest.Task().JobID
-	var ds []job.Delivery
-	for i := range 50 {
-		ds = append(ds, waitingFor(full, time.Hour+time.Duration(i)*time.Minute))
+	off := redistest.Task().JobID
+	ds := []job.Delivery{waitingFor(off, time.Hour), waitingFor(off, time.Minute), waitingFor(redistest.Task().JobID, time.Hour)}
+	for range 2 {
+		require.Equal(t, len(ds), redistest.Must(q.ScheduleDeliveries(t.Context(), ds))(t))
+		require.Zero(t, redistest.Must(q.ScheduleDeliveries(t.Context(), ds))(t), "they have their tasks")
+		require.Len(t, waitingTasks(t, r), len(ds))
+		require.Equal(t, [4]int{}, counted(t, r), "that is no attempt")
+		require.NoError(t, r.Client.FlushDB(t.Context()).Err())
+		require.NoError(t, q.SetEpoch(t.Context(), 2))
 	}
-	nearest := map[string]bool{}
-	for _, d := range ds[:job.MaxWaitingTasks] {
-		nearest[d.ID.String()] = true
-	}
-	alone := waitingFor(other, 100*time.Hour)
-	nearest[alone.ID.String()] = true
-	rand.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
-	showAll(t, q, append(ds, alone)...)
-	shownNow := func() map[string]bool {
-		found := map[string]bool{}
-		for id := range waitingTasks(t, r) {
-			found[id] = true
-		}
-		return found
-	}
-	require.Equal(t, nearest, shownNow())
-	n := redistest.Must(q.ScheduleDeliveries(t.Context(), append(ds, alone)))(t)
-	require.Zero(t, n, "the others wait in Postgres alone")
-
-	require.NoError(t, r.Client.FlushDB(t.Context()).Err())
-	require.NoError(t, q.SetEpoch(t.Context(), 2))
-	n = redistest.Must(q.ScheduleDeliveries(t.Context(), append(ds, alone)))(t)
-	require.GreaterOrEqual(t, n, job.MaxWaitingTasks+1)
-	require.Equal(t, nearest, shownNow())
-	require.Equal(t, [4]int{}, counted(t, r), "that is no attempt")
-
-	require.NoError(t, q.sendAttempts(t.Context(), []*shown{{delivery: job.Delivery{Endpoint: full}, drop: true}}))
-	require.Equal(t, map[string]bool{alone.ID.String(): true}, shownNow())
-	n = redistest.Must(q.ScheduleDeliveries(t.Context(), ds[:1]))(t)
-	require.Equal(t, 1, n)
+	showAll(t, q, ds...)
+	require.NoError(t, q.sendAttempts(t.Context(), []*shown{{delivery: ds[2]}, {delivery: job.Delivery{Endpoint: off}, drop: true}}))
+	require.Equal(t, []string{ds[2].ID.String()}, slices.Collect(maps.Keys(waitingTasks(t, r))))
 }
 
 func TestWaitingTasksAreBounded(t *testing.T) {
@@ -177,15 +150,12 @@ func TestWaitingTasksAreBounded(t *testing.T) {
 	q := New(r, Config{})
 	require.NoError(t, q.SetEpoch(t.Context(), 1))
 	var ds []job.Delivery
-	for range maxWaiting/job.MaxWaitingTasks + 2 {
-		endpoint := redistest.Task().JobID
-		for range job.MaxWaitingTasks {
-			ds = append(ds, waitingFor(endpoint, 2*time.Hour))
-		}
+	for range maxWaiting + 20 {
+		ds = append(ds, waitingFor(bert, 2*time.Hour))
 	}
 	n := redistest.Must(q.ScheduleDeliveries(t.Context(), ds))(t)
 	require.Equal(t, maxWaiting, n)
-	near := waitingFor(redistest.Task().JobID, time.Minute)
+	near := waitingFor(anna, time.Minute)
 	showAll(t, q, near)
 	waiting := waitingTasks(t, r)
 	require.Len(t, waiting, maxWaiting)

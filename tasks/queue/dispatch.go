@@ -33,7 +33,8 @@ func (q *Queue) Dispatch(ctx context.Context, ts []job.Task) ([]job.Dispatched, 
 	return answers, nil
 }
 
-// dispatchAll asks for all tasks first: that costs less than enqueueing one that is there already.
+// dispatchAll asks for all tasks first: that costs less than enqueueing one that turns out to be there. One that comes between the
+// two steps is present: whether it is run, the probe sees.
 func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatched, error) {
 	states, err := q.states(ctx, ts)
 	if err != nil {
@@ -42,29 +43,15 @@ func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatche
 	answers := make([]job.Dispatched, len(ts))
 	var missing []int
 	for i := range ts {
-		if states[i] == "" {
+		switch {
+		case states[i] == "":
 			missing = append(missing, i)
-			continue
-		}
-		answers[i] = answerOf(states[i])
-	}
-	for range 3 {
-		if missing, err = q.dispatchMissing(ctx, ts, missing, answers); err != nil || len(missing) == 0 {
-			return answers, err
+		case waits(states[i]):
+			answers[i] = job.TaskPresent
+		default:
+			answers[i] = job.TaskIDUsed
 		}
 	}
-	for _, i := range missing {
-		answers[i] = job.TaskIDUsed
-	}
-	return answers, nil
-}
-
-// dispatchMissing puts those of the tasks into the queue whose indexes are given, and answers for them. A name is taken for as long
-// as asynq keeps the task in any state, so after a conflict the state is read. The task may be finished between the two steps; then
-// its name is free again, and its index is returned.
-func (q *Queue) dispatchMissing(ctx context.Context, ts []job.Task, missing []int, answers []job.Dispatched) (left []int, err error) {
-	var conflicts []job.Task
-	var at []int // of conflicts
 	for chunk := range slices.Chunk(missing, maxPut) {
 		some := make([]job.Task, len(chunk))
 		for n, i := range chunk {
@@ -75,41 +62,17 @@ func (q *Queue) dispatchMissing(ctx context.Context, ts []job.Task, missing []in
 			return nil, err
 		}
 		for n, i := range chunk {
-			switch results[n] {
-			case putDone:
-				answers[i] = job.TaskEnqueued
-			case putRefused:
-				answers[i] = job.TaskRefused
-			case putTaken:
-				conflicts, at = append(conflicts, ts[i]), append(at, i)
-			}
+			answers[i] = dispatched[results[n]]
 		}
 	}
-	states, err := q.states(ctx, conflicts)
-	if err != nil {
-		return nil, err
-	}
-	for n, i := range at {
-		if states[n] == "" {
-			left = append(left, i)
-			continue
-		}
-		answers[i] = answerOf(states[n])
-	}
-	return left, nil
+	return answers, nil
 }
+
+var dispatched = [...]job.Dispatched{putTaken: job.TaskPresent, putDone: job.TaskEnqueued, putRefused: job.TaskRefused}
 
 var dispatchResults = map[job.Dispatched]string{
 	job.TaskEnqueued: redisconn.ResultOK, job.TaskPresent: redisconn.ResultPresent, job.TaskIDUsed: redisconn.ResultUsed,
 	job.TaskRefused: redisconn.ResultNoRoom,
-}
-
-// answerOf is the answer for a task that is in this asynq state.
-func answerOf(state string) job.Dispatched {
-	if waits(state) {
-		return job.TaskPresent
-	}
-	return job.TaskIDUsed
 }
 
 // waits reports whether a task in this asynq state will still be run. An active one may be with a worker that is gone. One in retry

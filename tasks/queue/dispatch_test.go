@@ -202,7 +202,7 @@ func TestRemove(t *testing.T) {
 	scheduled, pending, archived, late := redistest.Task(), redistest.Task(), redistest.Task(), redistest.Task()
 	scheduled.RunAt = time.Now().Add(time.Hour)
 	late.RunAt = scheduled.RunAt
-	require.NoError(t, q.sendRemovals(t.Context(), []removal{{queue: redisconn.Jobs, id: TaskName(late)}}))
+	require.NoError(t, q.sendRemovals(t.Context(), []removal{{id: TaskName(late)}}))
 	redistest.Dispatch(t, q, late) // it was on its way
 	redistest.Eventually(t, func() bool { return redistest.JobState(t, r, late) == "" })
 	redistest.Dispatch(t, q, scheduled, pending, archived)

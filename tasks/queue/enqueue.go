@@ -41,7 +41,7 @@ const (
 // many. Consumers of the queue are woken.
 func (q *Queue) put(ctx context.Context, name string, entries []entry, scheduled int) ([]putResult, error) {
 	if err := q.register(ctx); err != nil {
-		return nil, err
+		return nil, q.redis.Failed("register", err)
 	}
 	now := q.clock.Now()
 	arguments := append(make([]any, 0, 3+3*len(entries)), redisconn.TaskKey(name, ""), time.Now().UnixNano(), scheduled)
@@ -63,12 +63,8 @@ func (q *Queue) put(ctx context.Context, name string, entries []entry, scheduled
 	results := make([]putResult, len(entries))
 	for i, e := range entries {
 		results[i] = putResult(answers[i])
-		switch {
-		case results[i] != putDone:
-		case !e.at.After(now):
+		if results[i] == putDone && (!e.at.After(now) || q.clock.Wait(e.at.Sub(now)) < notify.DueSoon) {
 			q.wakeUps[name].Send()
-		case q.clock.Wait(e.at.Sub(now)) < notify.DueSoon:
-			q.dueSoon[name].Send()
 		}
 	}
 	return results, nil

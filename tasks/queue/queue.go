@@ -7,7 +7,6 @@ package queue
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -50,12 +49,15 @@ type Queue struct {
 	clients  *notify.Sender[job.ID]    // of WakeDelivery
 	attempts *notify.Sender[*shown]    // of Attempted and DropDeliveries
 	wakeUps  map[string]notify.WakeUps // by queue
-	dueSoon  map[string]notify.WakeUps // by queue
+	senders  []sender                  // all of them
 
-	ready       readiness
-	start       sync.Once
-	registering sync.WaitGroup
-	registered  atomic.Bool
+	ready      readiness
+	registered atomic.Bool
+}
+
+type sender interface {
+	Start()
+	Stop(ctx context.Context) error
 }
 
 // New makes a queue that buffers until Start.
@@ -68,53 +70,42 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 		taskTime:  ceilSecond(cfg.MaxTaskTime),
 		scheduled: redisconn.Default(cfg.Scheduled, 25_000),
 		wakeUps:   map[string]notify.WakeUps{},
-		dueSoon:   map[string]notify.WakeUps{},
 	}
 	for _, name := range redisconn.Queues {
-		q.wakeUps[name] = notify.NewWakeUps(r, name, notify.MessageTasks)
-		q.dueSoon[name] = notify.NewWakeUps(r, name, notify.MessageDue)
+		q.wakeUps[name] = notify.NewWakeUps(r, name)
 	}
 	q.removals = q.newRemovals()
 	q.attempts = q.newAttempts()
 	q.tasks = notify.NewSender(notify.SenderConfig[job.Task]{
-		Buffer: redisconn.Default(cfg.Buffer, 65536), Batch: maxPut, Workers: 1, // one keeps the order
+		Buffer: redisconn.Default(cfg.Buffer, 65536), Batch: maxPut,
 		Send: q.sendTasks, Waiting: r.Metrics.Buffered,
 		Circuit: redisconn.NewCircuit("enqueueing", r.Log, nil), Results: r.Metrics.Enqueued,
 	})
 	q.clients = notify.NewSender(notify.SenderConfig[job.ID]{
-		Buffer: maxWoken, Batch: maxPut, Workers: 1, Rest: wakeUpRest, Send: q.sendWakeUps,
+		Buffer: maxWoken, Batch: maxPut, Pause: wakeUpRest, Send: q.sendWakeUps,
 		// In a cluster this queue is on another server than "jobs".
 		Circuit: redisconn.NewCircuit("waking deliveries", r.Log, nil), Results: r.Metrics.WakeUps,
 	})
+	q.senders = []sender{q.Publisher, q.tasks, q.removals, q.clients, q.attempts}
+	for _, name := range redisconn.Queues {
+		q.senders = append(q.senders, q.wakeUps[name])
+	}
 	return q
 }
 
 // Start begins to send. It does not wait for Redis and may be called again.
 func (q *Queue) Start() {
-	q.Publisher.Start()
-	q.tasks.Start()
-	q.removals.Start()
-	q.clients.Start()
-	q.attempts.Start()
-	for _, name := range redisconn.Queues {
-		q.wakeUps[name].Start()
-		q.dueSoon[name].Start()
+	for _, s := range q.senders {
+		s.Start()
 	}
-	q.start.Do(func() {
-		q.registering.Go(func() { _ = q.redis.Failed("register", q.register(context.Background())) })
-	})
 }
 
 // Stop sends what is buffered and ends; see notify.Sender.Stop. Later tasks, signals, notifications and wake-ups are dropped.
 func (q *Queue) Stop(ctx context.Context) error {
-	q.start.Do(func() {}) // a later Start starts nothing
-	_ = notify.StopAll(ctx, q.Publisher.Stop, q.tasks.Stop, q.removals.Stop, q.clients.Stop, q.attempts.Stop)
-	_ = redisconn.WaitFor(ctx, q.registering.Wait)
-	var stops []func(context.Context) error
-	for _, name := range redisconn.Queues {
-		stops = append(stops, q.wakeUps[name].Stop, q.dueSoon[name].Stop)
+	for _, s := range q.senders { // wake-ups last: the others send some
+		_ = s.Stop(ctx)
 	}
-	return notify.StopAll(ctx, stops...)
+	return ctx.Err()
 }
 
 // Enqueue puts the task into the queue, after those that were enqueued before, best effort, non-blocking: a task that finds the

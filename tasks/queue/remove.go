@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	_ "embed"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,60 +26,61 @@ var removeSource string
 
 var removeScript = redis.NewScript(removeSource)
 
-// removal is of a task that is not wanted any more.
+// removal is of a task of a job that is not wanted any more.
 type removal struct {
-	queue, id string
-	again     bool // it was not there before
+	id    string
+	again bool // it was not there before
 }
 
 // Remove takes the task out of the queue, unless somebody has it, best effort, non-blocking. One that stays is found stale by who
 // takes it.
-func (q *Queue) Remove(t job.Task) { q.removals.Add(removal{queue: redisconn.Jobs, id: TaskName(t)}) }
+func (q *Queue) Remove(t job.Task) { q.removals.Add(removal{id: TaskName(t)}) }
 
 func (q *Queue) newRemovals() *notify.Sender[removal] {
 	return notify.NewSender(notify.SenderConfig[removal]{
-		Buffer: maxRemovals, Batch: removeBatch, Workers: 1, Send: q.sendRemovals,
+		Buffer: maxRemovals, Batch: removeBatch, Send: q.sendRemovals,
 		Circuit: redisconn.NewCircuit("removing tasks", q.redis.Log, nil),
 	})
 }
 
 func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {
-	byQueue := map[string][]removal{}
-	for _, r := range removals {
-		byQueue[r.queue] = append(byQueue[r.queue], r)
+	ids := make([]string, len(removals))
+	for i, r := range removals {
+		ids[i] = r.id
 	}
-	for name, of := range byQueue {
-		args := make([]any, 0, 2+len(of))
-		args = append(args, redisconn.QueueKey(name, ""), removePending)
-		for _, r := range of {
-			args = append(args, r.id)
+	missing, err := q.removeTasks(ctx, redisconn.Jobs, ids)
+	if missing > 0 {
+		q.removeLater(removals)
+	}
+	return q.redis.Failed("remove", err)
+}
+
+// removeTasks removes those of the tasks that nobody has, and gives how many were not there.
+func (q *Queue) removeTasks(ctx context.Context, queue string, ids []string) (missing int, err error) {
+	for chunk := range slices.Chunk(ids, removeBatch) {
+		args := []any{redisconn.QueueKey(queue, ""), removePending}
+		for _, id := range chunk {
+			args = append(args, id)
 		}
-		missing, err := removeScript.Run(ctx, q.redis.Client, []string{redisconn.QueueKey(name, "pending")}, args...).Int()
+		n, err := removeScript.Run(ctx, q.redis.Client, []string{redisconn.QueueKey(queue, "pending")}, args...).Int()
 		if err != nil {
-			return q.redis.Failed("remove", err)
+			return missing, err
 		}
-		if missing > 0 {
-			q.removeLater(of)
-		}
+		missing += n
 	}
-	return nil
+	return missing, nil
 }
 
 // removeLater removes tasks once more, those that are gone with them. What waits when the process ends is left to who takes it.
 func (q *Queue) removeLater(removals []removal) {
-	var again []removal
-	for _, r := range removals {
-		if !r.again {
-			r.again = true
-			again = append(again, r)
-		}
-	}
+	again := slices.Clone(removals)
+	again = slices.DeleteFunc(again, func(r removal) bool { return r.again })
 	if len(again) == 0 {
 		return
 	}
 	time.AfterFunc(removeAgain, func() {
 		for _, r := range again {
-			q.removals.Add(r)
+			q.removals.Add(removal{id: r.id, again: true})
 		}
 	})
 }

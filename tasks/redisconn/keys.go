@@ -24,6 +24,16 @@ func QueueKey(queue, name string) string { return fmt.Sprintf("asynq:{%s}:%s", q
 // TaskKey is the key of a task.
 func TaskKey(queue, id string) string { return QueueKey(queue, "t:"+id) }
 
+// CountKeys are where asynq counts the tasks of a queue that were processed, those of the day and all, and those that failed; until
+// says for how long it keeps a day's counts, in seconds since 1970.
+func CountKeys(queue string, now time.Time) (keys []string, until int64) {
+	day := ":" + now.UTC().Format(time.DateOnly)
+	for _, name := range []string{"processed", "failed"} {
+		keys = append(keys, QueueKey(queue, name+day), QueueKey(queue, name))
+	}
+	return keys, now.Add(90 * 24 * time.Hour).Unix()
+}
+
 // Score is the place of a time in a set of tasks that wait for theirs: seconds since 1970, rounded up to a microsecond, in which
 // Postgres counts, so that none comes early. Redis' numbers are exact enough for that until the year 2242. asynq compares it with
 // whole seconds, and shows it without its fraction.

@@ -3,44 +3,22 @@
 // in one exchange, and an idle server waits to be woken. Tasks whose time comes are moved at that time and not at the next second,
 // and a task that came early goes back among them.
 //
-// Scripts are recognized by the names of their keys, and what is done instead leaves the same keys behind. Both hold for one
-// version of asynq: Supported is false with any other, and a test compares every key.
+// Scripts are recognized by the names of their keys, and what is done instead leaves the same keys behind. A test compares every
+// key with what the version of asynq in go.mod leaves.
 package batch
 
 import (
 	"context"
-	_ "embed"
-	"runtime/debug"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/forgerun/forgerun/internal/clock"
+	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
-
-// asynqVersion is the version whose scripts are replaced.
-const asynqVersion = "v0.26.0"
-
-// Supported reports whether this program has the version of asynq whose scripts are known here.
-func Supported() bool {
-	info, _ := debug.ReadBuildInfo()
-	return supports(info)
-}
-
-// supports takes a program that lists no modules, such as a test, for one with the version in go.mod.
-func supports(info *debug.BuildInfo) bool {
-	if info == nil || len(info.Deps) == 0 {
-		return true
-	}
-	for _, dep := range info.Deps {
-		if dep.Path == "github.com/hibiken/asynq" {
-			return dep.Replace == nil && dep.Version == asynqVersion
-		}
-	}
-	return false
-}
 
 // Config is of the broker of a queue.
 type Config struct {
@@ -62,22 +40,16 @@ type Broker struct {
 	redis.UniversalClient
 	keys      queueKeys
 	fetcher   *fetcher
-	finisher  finisher
 	forwarder *forwarder
 	endings   endings
 	moved     func()
 }
 
-//go:embed postpone.lua
-var postponeSource string
-
-var postponeScript = redis.NewScript(postponeSource)
-
 // New makes a broker on the client.
 func New(client redis.UniversalClient, cfg Config) *Broker {
 	fetcher := newFetcher(client, cfg)
 	return &Broker{
-		UniversalClient: client, keys: fetcher.keys, fetcher: fetcher, finisher: newFinisher(client, cfg.Queue), moved: cfg.Moved,
+		UniversalClient: client, keys: fetcher.keys, fetcher: fetcher, moved: cfg.Moved,
 		forwarder: &forwarder{
 			client: client, keys: fetcher.keys, every: cfg.DelayedCheckInterval, due: make(chan struct{}, 1), stop: cfg.Stopping,
 			clock: cfg.Clock,
@@ -86,24 +58,28 @@ func New(client redis.UniversalClient, cfg Config) *Broker {
 }
 
 // Start begins to remove handled tasks. It may be called again.
-func (b *Broker) Start() { b.finisher.Start() }
+func (b *Broker) Start() { b.fetcher.finisher.Start() }
 
 // Idle reports whether a server waits to be woken.
 func (b *Broker) Idle() bool { return len(b.fetcher.watch) == 1 }
 
-// WakeUp says that there may be tasks. It never waits.
-func (b *Broker) WakeUp() { b.fetcher.wakeUp() }
-
-// TellDue says that a task's time comes soon. It never waits.
-func (b *Broker) TellDue() { b.forwarder.tell() }
+// WakeUp says that there may be tasks, or some whose time comes soon. It never waits.
+func (b *Broker) WakeUp() {
+	b.fetcher.wakeUp()
+	b.forwarder.tell()
+}
 
 // Handle runs the handler of the task that ctx is of, and counts it while it runs, even if it panics. The errors of package job
-// about a handled task are understood.
-func (b *Broker) Handle(ctx context.Context, handle func() error) (err error) {
+// about a handled task are understood; a stale one is for asynq as one that is done.
+func (b *Broker) Handle(ctx context.Context, handle func() error) error {
 	b.fetcher.slots.enter()
 	defer b.fetcher.slots.leave()
-	defer func() { b.endings.note(ctx, err) }()
-	return handle()
+	err := handle()
+	b.endings.note(ctx, err)
+	if errors.Is(err, job.ErrTaskStale) {
+		return nil
+	}
+	return err
 }
 
 // Hold stops fetching for now, and puts back what was fetched and not handed over, or goes on.
@@ -114,7 +90,7 @@ func (b *Broker) Quiet() { b.fetcher.silence() }
 
 // Stop removes the handled tasks that wait, within ctx, and ends. It comes after the servers' end. It may be called again, and
 // before Start.
-func (b *Broker) Stop(ctx context.Context) error { return b.finisher.Stop(ctx) }
+func (b *Broker) Stop(ctx context.Context) error { return b.fetcher.finisher.Stop(ctx) }
 
 // EvalSha is how asynq runs a script.
 func (b *Broker) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
@@ -122,13 +98,13 @@ func (b *Broker) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	case len(keys) == 4 && keys[0] == k.pending && keys[1] == k.paused && len(args) == 2:
 		return b.dequeue(ctx, args[0])
 	case len(keys) == 5 && keys[0] == k.active && keys[1] == k.lease && k.isTask(keys[2]) && len(args) == 3:
-		return b.done(ctx, keys[2][len(k.task):], keys[3], args[1])
+		return b.done(ctx, keys[2][len(k.task):])
 	case len(keys) == 9 && k.isTask(keys[0]) && keys[1] == k.active && keys[3] == k.archived && len(args) == 7:
-		return b.archive(ctx, keys[0][len(k.task):], keys[4], args)
+		return b.finish(ctx, keys[0][len(k.task):], taskFailed, args[1])
 	case len(keys) == 8 && k.isTask(keys[0]) && keys[1] == k.active && keys[3] == k.retry:
-		if end := b.endings.take(keys[0][len(k.task):]); end.early {
-			return postponeScript.Run(ctx, b.UniversalClient, []string{k.active, k.lease, k.scheduled, keys[0]}, keys[0][len(k.task):],
-				redisconn.Score(b.forwarder.clock.Now().Add(end.wait)))
+		id := keys[0][len(k.task):]
+		if early, ok := errors.AsType[*job.TaskEarly](b.endings.take(id)); ok {
+			return b.finish(ctx, id, taskEarly, redisconn.Score(b.forwarder.clock.Now().Add(early.Wait)))
 		}
 	case b.forwards(keys, args):
 		if !b.forwarder.await(ctx) {
@@ -171,24 +147,15 @@ func (b *Broker) dequeue(ctx context.Context, leaseEnd any) *redis.Cmd {
 	return answered(ctx, message)
 }
 
-func (b *Broker) done(ctx context.Context, id, countKey string, countEnd any) *redis.Cmd {
-	as := taskDone
-	if b.endings.take(id).stale {
-		as = taskStale
+func (b *Broker) done(ctx context.Context, id string) *redis.Cmd {
+	if b.endings.take(id) != nil {
+		return b.finish(ctx, id, taskStale, "")
 	}
-	if err := b.finisher.finish(handled{id: id, as: as, countKey: countKey, countEnd: countEnd}); err != nil {
-		return failed(ctx, err)
-	}
-	return answered(ctx, "OK")
+	return b.finish(ctx, id, taskDone, "")
 }
 
-// archive takes asynq's arguments: id, message, now, what is older than is removed, how many are kept, until when a day is counted.
-func (b *Broker) archive(ctx context.Context, id, countKey string, args []any) *redis.Cmd {
-	message, _ := args[1].([]byte)
-	err := b.finisher.finish(handled{
-		id: id, as: taskFailed, message: string(message), now: args[2], old: args[3], countKey: countKey, countEnd: args[5],
-	})
-	if err != nil {
+func (b *Broker) finish(ctx context.Context, id, as string, value any) *redis.Cmd {
+	if err := b.fetcher.finisher.finish(id, as, value); err != nil {
 		return failed(ctx, err)
 	}
 	return answered(ctx, "OK")
@@ -224,7 +191,6 @@ func (b *Broker) observe(keys []string, answer *redis.Cmd) *redis.Cmd {
 // queueKeys are the keys that asynq has for a queue.
 type queueKeys struct {
 	pending, paused, active, lease, scheduled, retry, archived string
-	count, failed                                              string // of all tasks that were handled, and of those that failed
 	task                                                       string // what the keys of tasks begin with
 }
 
@@ -232,8 +198,7 @@ func keysOf(queue string) queueKeys {
 	key := func(name string) string { return redisconn.QueueKey(queue, name) }
 	return queueKeys{
 		pending: key("pending"), paused: key("paused"), active: key("active"), lease: key("lease"), scheduled: key("scheduled"),
-		retry: key("retry"), archived: key("archived"), count: key("processed"), failed: key("failed"),
-		task: redisconn.TaskKey(queue, ""),
+		retry: key("retry"), archived: key("archived"), task: redisconn.TaskKey(queue, ""),
 	}
 }
 

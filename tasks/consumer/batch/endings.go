@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -14,47 +13,32 @@ import (
 // maxEndings bounds what is remembered of handled tasks that asynq then gave up, as it does when Redis was away for too long.
 const maxEndings = 10_000
 
-// endings remembers what a handler said about its task until asynq ends the task, by a script that has no word for it.
+// endings remembers that a task was stale, or came early, until asynq ends it by a script that has no word for that.
 type endings struct {
 	mu sync.Mutex
-	of map[string]ending // by id
+	of map[string]error // by id
 }
 
-type ending struct {
-	stale bool
-	early bool
-	wait  time.Duration // of a task that came early
-}
-
-// note remembers what err says.
+// note remembers what err says of the task that ctx is of.
 func (e *endings) note(ctx context.Context, err error) {
 	id, ok := asynq.GetTaskID(ctx)
-	if err == nil || !ok {
-		return
-	}
 	var early *job.TaskEarly
-	var end ending
-	switch {
-	case errors.Is(err, job.ErrTaskStale):
-		end.stale = true
-	case errors.As(err, &early):
-		end.early, end.wait = true, early.Wait
-	default:
+	if !ok || !errors.Is(err, job.ErrTaskStale) && !errors.As(err, &early) {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.of == nil || len(e.of) >= maxEndings {
-		e.of = map[string]ending{}
+		e.of = map[string]error{}
 	}
-	e.of[id] = end
+	e.of[id] = err
 }
 
 // take gives what was said, and forgets it.
-func (e *endings) take(id string) ending {
+func (e *endings) take(id string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	end := e.of[id]
+	err := e.of[id]
 	delete(e.of, id)
-	return end
+	return err
 }

@@ -23,28 +23,23 @@ const (
 //go:embed fetch.lua
 var fetchSource string
 
-//go:embed giveback.lua
-var givebackSource string
-
-var (
-	fetchScript    = redis.NewScript(fetchSource)
-	givebackScript = redis.NewScript(givebackSource)
-)
+var fetchScript = redis.NewScript(fetchSource)
 
 var errFetched = errors.New("an answer that no fetch has")
 
 // fetcher takes tasks out of Redis for all asynq servers of a consumer: as many in one exchange as there are free slots, so none
 // waits here while it could run elsewhere. While there are none, the servers wait for a wake-up, and one of them polls.
 type fetcher struct {
-	client  redis.UniversalClient
-	timeout time.Duration // of an exchange
-	keys    queueKeys
-	slots   *slots
-	every   time.Duration // of the watch
-	signal  *signal
-	watch   chan struct{} // holds the token of who keeps watch
-	quieted sync.Once
-	quiet   chan struct{} // closed: nothing more is fetched
+	client   redis.UniversalClient
+	finisher finisher
+	timeout  time.Duration // of an exchange
+	keys     queueKeys
+	slots    *slots
+	every    time.Duration // of the watch
+	signal   *signal
+	watch    chan struct{} // holds the token of who keeps watch
+	quieted  sync.Once
+	quiet    chan struct{} // closed: nothing more is fetched
 
 	held    atomic.Bool  // nothing is fetched for now
 	wokenAt atomic.Int64 // when a wake-up came, in nanoseconds since 1970
@@ -61,7 +56,8 @@ type fetched struct{ id, message string }
 
 func newFetcher(client redis.UniversalClient, cfg Config) *fetcher {
 	return &fetcher{
-		client: client, timeout: cfg.Timeout, keys: keysOf(cfg.Queue), slots: &slots{total: cfg.Concurrency}, every: cfg.CheckInterval,
+		client: client, finisher: newFinisher(client, cfg.Queue), timeout: cfg.Timeout, keys: keysOf(cfg.Queue),
+		slots: &slots{total: cfg.Concurrency}, every: cfg.CheckInterval,
 		signal: newSignal(), watch: make(chan struct{}, 1), quiet: make(chan struct{}),
 	}
 }
@@ -201,14 +197,14 @@ func (f *fetcher) putBack() {
 	if len(f.ready) == 0 {
 		return
 	}
-	args := []any{f.keys.task, f.leaseEnd}
+	now, back := time.Now().UnixNano(), []handled(nil)
 	for _, task := range slices.Backward(f.ready) {
-		args = append(args, task.id)
+		back = append(back, handled{task.id, now, taskBack, f.leaseEnd})
 	}
 	f.ready = nil
 	ctx, cancel := context.WithTimeout(context.Background(), f.timeout)
 	defer cancel()
-	_ = givebackScript.Run(ctx, f.client, []string{f.keys.active, f.keys.lease, f.keys.pending}, args...).Err()
+	_ = f.finisher.end(ctx, back)
 }
 
 // signal wakes those who wait for tasks in this process.

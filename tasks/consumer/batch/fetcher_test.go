@@ -206,7 +206,7 @@ func TestRedisForgetsTheScripts(t *testing.T) {
 		f.putBack()
 		require.Equal(t, "pending", redistest.JobState(t, r, ts[2]))
 		forget()
-		require.NoError(t, done.end(t.Context(), handledToday(ts...)))
+		require.NoError(t, done.end(t.Context(), handledNow(ts...)))
 		depth := redistest.Must(q.Depth(t.Context()))(t)
 		require.Zero(t, depth["active"])
 		ts = append(ts[1:], redistest.Task())

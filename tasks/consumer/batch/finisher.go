@@ -4,12 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/forgerun/forgerun/tasks/notify"
+	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
 const (
@@ -21,11 +21,13 @@ const (
 	maxArchived = 1000                   // tasks that failed and are kept: asynq's own bound is 10,000
 )
 
-// What becomes of a handled task.
+// What becomes of a task, as finish.lua says.
 const (
 	taskDone   = "done"
-	taskStale  = "stale" // it is not counted
+	taskStale  = "stale"
 	taskFailed = "failed"
+	taskEarly  = "early"
+	taskBack   = "back"
 )
 
 //go:embed finish.lua
@@ -40,57 +42,47 @@ var errFinishFull = errors.New("too many handled tasks wait to be removed from R
 type finisher struct {
 	*notify.Sender[handled]
 	client redis.UniversalClient
+	queue  string
 	keys   queueKeys
 }
 
-// handled is a task, when it was handled, and what asynq says of the day: where it counts that day's tasks, and until when.
+// handled is a task that somebody had, and what becomes of it.
 type handled struct {
-	id       string
-	at       int64 // nanoseconds since 1970
-	as       string
-	message  string // to be kept, of a failed one
-	countKey string
-	countEnd any
-	now, old any // of a failed one: seconds since 1970; what was archived before old is removed
+	id    string
+	at    int64 // when it was handled, in nanoseconds since 1970
+	as    string
+	value any // see finish.lua
 }
 
 func newFinisher(client redis.UniversalClient, queue string) finisher {
-	f := finisher{client: client, keys: keysOf(queue)}
+	f := finisher{client: client, queue: queue, keys: keysOf(queue)}
 	f.Sender = notify.NewSender(notify.SenderConfig[handled]{
-		Buffer: maxFinished, Batch: maxFinish, Workers: 1, Pause: finishPause, Retry: finishRetry, Send: f.end,
+		Buffer: maxFinished, Batch: maxFinish, Pause: finishPause, Retry: finishRetry, Send: f.end,
 	})
 	return f
 }
 
 // finish has the task ended. With an error it is not going to be.
-func (f finisher) finish(t handled) error {
-	t.at = time.Now().UnixNano()
-	if !f.Add(t) {
+func (f finisher) finish(id, as string, value any) error {
+	if !f.Add(handled{id, time.Now().UnixNano(), as, value}) {
 		return errFinishFull
 	}
 	return nil
 }
 
-// end ends tasks, but not those that are too old. The day is the latest one's.
+// end ends tasks, but not those that are too old.
 func (f finisher) end(ctx context.Context, tasks []handled) error {
-	day := tasks[len(tasks)-1]
-	args := make([]any, 0, 5+3*len(tasks))
-	args = append(args, day.countEnd, f.keys.task, 0, 0, maxArchived)
+	now := time.Now()
+	counts, until := redisconn.CountKeys(f.queue, now)
+	args := append(make([]any, 0, 4+3*len(tasks)), f.keys.task, now.Unix(), until, maxArchived)
 	for _, t := range tasks {
-		if time.Since(time.Unix(0, t.at)) > finishTime {
-			continue
+		if now.Sub(time.Unix(0, t.at)) <= finishTime {
+			args = append(args, t.id, t.as, t.value)
 		}
-		if t.as == taskFailed {
-			args[2], args[3] = t.now, t.old
-		}
-		args = append(args, t.id, t.as, t.message)
 	}
-	if len(args) == 5 {
+	if len(args) == 4 {
 		return nil
 	}
-	keys := []string{
-		f.keys.active, f.keys.lease, f.keys.archived, day.countKey, f.keys.count,
-		f.keys.failed + strings.TrimPrefix(day.countKey, f.keys.count), f.keys.failed,
-	}
+	keys := append([]string{f.keys.active, f.keys.lease, f.keys.pending, f.keys.scheduled, f.keys.archived}, counts...)
 	return finishScript.Run(ctx, f.client, keys, args...).Err()
 }

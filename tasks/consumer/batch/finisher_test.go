@@ -12,14 +12,11 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// handledToday are tasks as asynq gives them to done.
-func handledToday(ts ...job.Task) []handled {
+// handledNow are tasks that are done.
+func handledNow(ts ...job.Task) []handled {
 	all := make([]handled, len(ts))
 	for i, task := range ts {
-		all[i] = handled{
-			id: queue.TaskName(task), at: time.Now().UnixNano(), as: taskDone,
-			countKey: redisconn.QueueKey(redisconn.Jobs, "processed:2026-01-31"), countEnd: time.Now().Add(time.Hour).Unix(),
-		}
+		all[i] = handled{queue.TaskName(task), time.Now().UnixNano(), taskDone, ""}
 	}
 	return all
 }
@@ -34,9 +31,8 @@ func TestFinisherRemovesOnlyActiveTasks(t *testing.T) {
 		redistest.Must(fetcher.next(t.Context(), soon()))(t)
 	}
 	f := newFinisher(r.Client, redisconn.Jobs)
-	today := handledToday(ts...)
-	for _, task := range append(today, today...) {
-		require.NoError(t, f.finish(task))
+	for _, task := range append(ts, ts...) {
+		require.NoError(t, f.finish(queue.TaskName(task), taskDone, ""))
 	}
 	f.Start()
 	require.NoError(t, f.Stop(t.Context()))
@@ -48,18 +44,21 @@ func TestFinisherRemovesOnlyActiveTasks(t *testing.T) {
 	}
 	require.Equal(t, 2, left, "what waits is not removed")
 	require.Zero(t, r.Client.Exists(t.Context(), fetcher.keys.active, fetcher.keys.lease).Val())
-	require.Equal(t, "3", r.Client.Get(t.Context(), today[0].countKey).Val())
-	require.Equal(t, "3", r.Client.Get(t.Context(), fetcher.keys.count).Val())
-	require.Positive(t, r.Client.TTL(t.Context(), today[0].countKey).Val())
+	counts := redistest.Must(r.Client.Keys(t.Context(), redisconn.QueueKey(redisconn.Jobs, "processed:*")).Result())(t)
+	require.Len(t, counts, 1, "a day's")
+	require.Positive(t, r.Client.TTL(t.Context(), counts[0]).Val())
+	for _, key := range append(counts, redisconn.QueueKey(redisconn.Jobs, "processed")) {
+		require.Equal(t, "3", r.Client.Get(t.Context(), key).Val())
+	}
 }
 
 func TestFinisherIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFinisher(nil, redisconn.Jobs)
 	for range maxFinished {
-		require.NoError(t, f.finish(handled{}))
+		require.NoError(t, f.finish("", taskDone, ""))
 	}
-	require.ErrorIs(t, f.finish(handled{}), errFinishFull, "asynq keeps it")
+	require.ErrorIs(t, f.finish("", taskDone, ""), errFinishFull, "asynq keeps it")
 }
 
 // A task that is too old may be somebody else's by now.
@@ -71,10 +70,10 @@ func TestFinisherLeavesOldTasks(t *testing.T) {
 	fetcher := fetcherOf(r.Client, redistest.Within, 2, never)
 	require.NoError(t, fetcher.fill(t.Context(), soon()))
 	f := newFinisher(r.Client, redisconn.Jobs)
-	today := handledToday(ts...)
-	today[0].at = time.Now().Add(-finishTime - time.Second).UnixNano()
-	require.NoError(t, f.end(t.Context(), today))
+	now := handledNow(ts...)
+	now[0].at = time.Now().Add(-finishTime - time.Second).UnixNano()
+	require.NoError(t, f.end(t.Context(), now))
 	require.Equal(t, "active", redistest.JobState(t, r, ts[0]))
 	require.Empty(t, redistest.JobState(t, r, ts[1]))
-	require.NoError(t, f.end(t.Context(), today[:1]), "there is nothing to retry")
+	require.NoError(t, f.end(t.Context(), now[:1]), "there is nothing to retry")
 }

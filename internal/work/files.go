@@ -2,7 +2,6 @@ package work
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,18 +11,16 @@ import (
 )
 
 const (
-	blockSize = 64 << 10
-	fileSize  = 4 << 20
+	blockSize  = 64 << 10
+	fileBlocks = 64 // of a file of 4 MiB
 )
 
 // errReadBack means that a temp file did not hold what was written to it.
 var errReadBack = errors.New("it was read back differently")
 
-// ioHeavy is IO_HEAVY: in each step it writes a temp file of 4 MiB, block by
-// block, and reads each block back. It does not sync: that would slow the
-// database's disk down.
-type ioHeavy struct {
-	idle
+// tempFile is a temp file of 4 MiB that is written block by block, again and again,
+// each block being read back. It does not sync: that would slow the database's disk down.
+type tempFile struct {
 	dir      string
 	file     *os.File
 	unlinked bool
@@ -32,37 +29,34 @@ type ioHeavy struct {
 	random   rand.PCG
 }
 
-func (*ioHeavy) phase() string { return "WRITING" }
-
-func (*ioHeavy) units(int) int { return fileSize / blockSize }
-
-// unit writes a block and reads it back; each step writes other content.
-func (f *ioHeavy) unit(_ context.Context, block int) (more bool, err error) {
+// write writes the n-th block and reads it back; each time through the file it has other content.
+func (f *tempFile) write(n int) error {
 	if err := f.open(); err != nil {
-		return false, exhausted(err)
+		return exhausted(err)
 	}
+	block := n % fileBlocks
 	if block == 0 {
 		fill(f.written, &f.random)
 	}
 	offset := int64(block) * blockSize
 	if _, err := f.file.WriteAt(f.written, offset); err != nil {
-		return false, exhausted(err)
+		return exhausted(err)
 	}
 	if _, err := f.file.ReadAt(f.read, offset); err != nil {
-		return false, exhausted(err)
+		return exhausted(err)
 	}
 	if !bytes.Equal(f.written, f.read) {
-		return false, exhausted(errReadBack)
+		return exhausted(errReadBack)
 	}
-	return true, nil
+	return nil
 }
 
 // exhausted says that the trouble is this machine's, whatever it is: a full disk (ENOSPC, EDQUOT), no file
 // handles (EMFILE), no memory (ENOMEM), a folder that is gone or a disk that is broken. Another one may do the work.
 func exhausted(err error) error { return fmt.Errorf("%w: temp file: %w", job.ErrExhausted, err) }
 
-// open makes the file on the first step, and removes its name at once where the system allows that.
-func (f *ioHeavy) open() error {
+// open makes the file at first, and removes its name at once where the system allows that.
+func (f *tempFile) open() error {
 	if f.file != nil {
 		return nil
 	}
@@ -76,7 +70,7 @@ func (f *ioHeavy) open() error {
 	return nil
 }
 
-func (f *ioHeavy) release() {
+func (f *tempFile) release() {
 	if f.file == nil {
 		return
 	}

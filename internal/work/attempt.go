@@ -1,0 +1,194 @@
+package work
+
+import (
+	"context"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// uses is what work uses while it runs, beside time.
+type uses struct {
+	phase  string  // its name in progress reports
+	cpu    float64 // the share of the time that it hashes
+	memory int     // units that it takes in each step
+	blocks int     // that it writes in each step
+	// whole says that it takes the memory in the first step, and writes the blocks in all steps together, however long that takes.
+	// Otherwise a step takes one unit of each, and more while there is time.
+	whole bool
+}
+
+// usesOf is what a kind of the catalogue uses.
+func (r *Runner) usesOf(k job.Kind) uses {
+	switch k {
+	case job.CPUBurst:
+		return uses{phase: "HASHING", cpu: 1}
+	case job.MemorySpike:
+		return uses{phase: "ALLOCATING", memory: (cap(r.memory) + steps - 1) / steps}
+	case job.IOHeavy:
+		return uses{phase: "WRITING", blocks: fileBlocks}
+	case job.ManySmallOutputs:
+		return uses{phase: "PRODUCING"}
+	default:
+		return uses{phase: "WORKING"}
+	}
+}
+
+// share is what one of the steps takes and writes.
+func (u uses) share(step, steps int) (memory, firstBlock, blocks int) {
+	if !u.whole {
+		return u.memory, step * u.blocks, u.blocks
+	}
+	if step > 0 {
+		u.memory = 0
+	}
+	first := u.blocks * step / steps
+	return u.memory, first, u.blocks*(step+1)/steps - first
+}
+
+// attempt is one run: steps at equal distances over a duration, and events at their times. What it uses it takes in units of a few
+// milliseconds at most.
+type attempt struct {
+	job.Timeline
+	uses  uses
+	steps int
+	items int       // KiB of the result body
+	start time.Time // by clock
+	clock job.AttemptClock
+	on    job.Observer
+
+	hasher *hasher // nil: it does not hash
+	memory memory
+	file   tempFile
+}
+
+func (r *Runner) newAttempt(d job.Definition, number int, on job.Observer) *attempt {
+	t := clockOf(on)
+	a := &attempt{
+		uses: r.usesOf(d.WorkKind), steps: steps, items: d.PayloadSize / 1024, start: t.Start(), clock: t, on: on,
+		memory: memory{budget: r.memory}, file: tempFile{dir: r.tempDir},
+	}
+	if b := d.Behavior; d.WorkKind == job.Custom {
+		a.Timeline = d.Timeline(number)
+		a.Duration, a.End = r.scaled(a.Duration), r.scaled(a.End)
+		for i := range a.Events {
+			a.Events[i].After = r.scaled(a.Events[i].After)
+		}
+		a.uses.cpu, a.uses.whole = b.CPU, true
+		a.uses.memory, a.uses.blocks = (b.MemoryBytes+memoryUnit-1)/memoryUnit, (b.IOBytes+blockSize-1)/blockSize
+		a.steps, a.items = b.StepsTotal(), (d.PayloadSize+1023)/1024
+		a.start = a.start.Add(-time.Duration(b.BeginAt * float64(a.Duration)))
+	} else {
+		a.Duration = r.duration(d)
+		a.End = a.Duration
+		switch {
+		case d.WorkKind == job.FailImmediate:
+			a.steps = 1
+		case a.Duration == 0:
+			a.steps = instantSteps
+		}
+	}
+	if a.uses.cpu > 0 {
+		a.hasher = &hasher{turns: r.turns}
+	}
+	return a
+}
+
+func (a *attempt) release() {
+	a.memory.release()
+	a.file.release()
+}
+
+// run does all until the attempt's end. The last step is not reported: its result is not known yet.
+func (a *attempt) run(ctx context.Context) error {
+	events := a.Events
+	for i := range a.steps {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		a.report(i)
+		until, last := a.Duration/time.Duration(a.steps)*time.Duration(i+1), i == a.steps-1
+		if last || until > a.End {
+			until, last = a.End, true
+		}
+		if err := a.use(ctx, i, until); err != nil {
+			return err
+		}
+		for ; len(events) > 0 && events[0].After <= until; events = events[1:] {
+			if err := a.emit(ctx, events[0], len(a.Events)-len(events)); err != nil {
+				return err
+			}
+		}
+		if err := a.wait(ctx, until); err != nil || last {
+			return err
+		}
+	}
+	return nil
+}
+
+// use takes the step's share of memory and blocks.
+func (a *attempt) use(ctx context.Context, step int, until time.Duration) error {
+	more := func() bool { return a.uses.whole || a.clock.Now().Before(a.start.Add(until)) }
+	memory, first, blocks := a.uses.share(step, a.steps)
+	for n := 0; n < memory && ctx.Err() == nil && a.memory.take() && more(); n++ {
+	}
+	for n := first; n < first+blocks && ctx.Err() == nil; n++ {
+		if err := a.file.write(n); err != nil {
+			return err
+		}
+		if !more() {
+			break
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// emit emits an event at its time.
+func (a *attempt) emit(ctx context.Context, e job.PlannedEvent, before int) error {
+	if err := a.wait(ctx, e.After); err != nil || a.on.Emit == nil {
+		return err
+	}
+	return a.on.Emit(before, e.Emission)
+}
+
+// wait works on to that time from the start: it hashes for its share of the time
+// that is left, a unit at least, and waits.
+func (a *attempt) wait(ctx context.Context, after time.Duration) error {
+	end := a.start.Add(after)
+	if a.hasher != nil {
+		now := a.clock.Now()
+		stop := now.Add(time.Duration(float64(end.Sub(now)) * a.uses.cpu))
+		for more := true; more; more = a.clock.Now().Before(stop) {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err := a.hasher.unit(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if after == 0 {
+		end = time.Time{} // always past
+	}
+	return a.clock.WaitUntil(ctx, end)
+}
+
+// report reports that the given number of steps is done.
+func (a *attempt) report(done int) {
+	if a.on.Progress == nil {
+		return
+	}
+	phase := a.uses.phase
+	switch done {
+	case 0:
+		phase = "STARTING"
+	case a.steps:
+		phase = "DONE"
+	}
+	a.on.Progress(job.Progress{
+		Percentage: done * 100 / a.steps, Phase: phase,
+		StepsCompleted: done, StepsTotal: a.steps,
+		ItemsProcessed: done * a.items / a.steps, ItemsTotal: a.items,
+		UpdatedAt: a.clock.Now().UTC(),
+	})
+}

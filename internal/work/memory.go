@@ -1,0 +1,35 @@
+package work
+
+const (
+	memoryUnit = 1 << 20
+	pageSize   = 4096
+)
+
+// memory is what a run holds, in units of 1 MiB. All runs share one budget; when that
+// is used up, a run goes on with what it has.
+type memory struct {
+	budget chan struct{}
+	held   [][]byte
+}
+
+// take takes a unit, if there is one, and touches each page so that the system allocates it.
+func (m *memory) take() bool {
+	select {
+	case m.budget <- struct{}{}:
+	default:
+		return false
+	}
+	unit := make([]byte, memoryUnit)
+	for i := 0; i < len(unit); i += pageSize {
+		unit[i] = 1
+	}
+	m.held = append(m.held, unit)
+	return true
+}
+
+func (m *memory) release() {
+	for range m.held {
+		<-m.budget
+	}
+	m.held = nil
+}
