@@ -13,7 +13,8 @@ import (
 
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/jobs"
+	"github.com/forgerun/forgerun/repo/pg"
 )
 
 // batch is one of n plain jobs of the fixture's client, changed by opts.
@@ -205,7 +206,7 @@ func TestWaitingBatchesStarveNobody(t *testing.T) {
 		blocked, made int // in the database; batches
 	}{
 		"with one key": {[]func(*job.BatchSubmission){batchKeyed("k")}, 1, 1},
-		"without keys": {nil, repo.MaxBatchInserts, n},
+		"without keys": {nil, jobs.MaxBatchInserts, n},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, patient)
@@ -217,7 +218,7 @@ func TestWaitingBatchesStarveNobody(t *testing.T) {
 			f.awaitBlocked(test.blocked)
 			for range 20 { // and no more come to it
 				must(f.store.InsertJob(within(t, testkit.Patience/6), f.submission()))(t)
-				require.LessOrEqual(t, int(f.store.Pool().Stat().AcquiredConns()), test.blocked+repo.Flushers)
+				require.LessOrEqual(t, int(f.store.Pool().Stat().AcquiredConns()), test.blocked+pg.Flushers)
 			}
 			hasty, cancel := context.WithCancel(f.ctx())
 			cancel()

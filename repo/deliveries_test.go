@@ -183,7 +183,7 @@ func TestListOfDeliveries(t *testing.T) {
 	hook, _ := f.subscribe("job.*"), f.subscribe("*")
 	first := f.at(job.Succeeded)
 	middle := one[time.Time](f, `SELECT clock_timestamp()`)
-	testkit.Eventually(t, "it comes about", func() bool { return f.store.CreatedNow().After(middle) })
+	testkit.Eventually(t, "it comes about", func() bool { return f.store.Now().After(middle) })
 	f.at(job.Failed)
 	f.record(givenUp(f.claimAll(hook, 1)[0]))
 	owner := job.DeliveryOwner{WebhookID: hook}

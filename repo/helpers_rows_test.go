@@ -14,6 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/pg"
 )
 
 // columns are values of a table's columns, in SQL.
@@ -140,7 +141,7 @@ func (f *fixture) awaitQueued(operation string, n int) {
 func (f *fixture) occupy(do func()) (release func()) {
 	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
 	var busy sync.WaitGroup
-	for n := range repo.Flushers {
+	for n := range pg.Flushers {
 		busy.Go(do)
 		f.awaitBlocked(n + 1)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/pg"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
@@ -47,7 +48,7 @@ func setupAt(t testing.TB, url string, opts ...func(*repo.Config)) *fixture {
 	observed := func(c *repo.Config) { c.Registry = f.registry }
 	f.store = repotest.OpenURL(t, url, append(opts, observed)...)
 	cfg := must(pgxpool.ParseConfig(url))(t)
-	cfg.AfterConnect = repo.ScanUTC
+	cfg.AfterConnect = pg.ScanUTC
 	db := must(pgxpool.NewWithConfig(f.ctx(), cfg))(t)
 	t.Cleanup(db.Close)
 	f.db = db

@@ -16,6 +16,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/pg"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
@@ -50,8 +51,8 @@ func TestInsertsAreBoundedInBytes(t *testing.T) {
 	} {
 		before := f.awaitFlushed("insert", items)
 		f.together("insert", func() { f.submit() }, 10, func(int) { f.submit(opt) })
-		items += 10 + repo.Flushers
-		require.Equal(t, 3+repo.Flushers, f.awaitFlushed("insert", items)-before, name)
+		items += 10 + pg.Flushers
+		require.Equal(t, 3+pg.Flushers, f.awaitFlushed("insert", items)-before, name)
 	}
 }
 
@@ -72,7 +73,7 @@ func TestCloseFlushesWhatWaits(t *testing.T) {
 	release()
 	require.NoError(t, errors.Join(wait()...))
 	<-closed
-	require.Equal(t, len(subs)+repo.Flushers, f.countJobs())
+	require.Equal(t, len(subs)+pg.Flushers, f.countJobs())
 	f.store.Close()
 }
 
@@ -180,7 +181,7 @@ func TestConcurrentSubmissionsWithOneKeyMakeOneJob(t *testing.T) {
 
 	f.expireKeys() // in one queue
 	f.together("insert", func() { f.submit() }, 3, func(int) { f.submit(keyed("k")) })
-	require.Equal(t, 3+repo.Flushers+1, f.countJobs())
+	require.Equal(t, 3+pg.Flushers+1, f.countJobs())
 }
 
 // Two processes insert the same keys in opposite orders; sorted, they cannot deadlock.

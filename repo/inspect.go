@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
 )
 
 // What can keep Inspect from a look at the database. Their texts go on where
@@ -101,12 +102,12 @@ func Inspect(ctx context.Context, url string) (Inspection, error) {
 	if err != nil {
 		return i, ErrBadURL // the driver quotes the address
 	}
-	i.PoolSize, i.User = int(max(cfg.MaxConns, minConns)), cfg.ConnConfig.User
+	i.PoolSize, i.User = int(max(cfg.MaxConns, pg.MinConns)), cfg.ConnConfig.User
 	i.Place = net.JoinHostPort(cfg.ConnConfig.Host, strconv.Itoa(int(cfg.ConnConfig.Port))) + "/" + cfg.ConnConfig.Database
 	cfg.ConnConfig.ConnectTimeout = inspectTimeout
 	cfg.ConnConfig.RuntimeParams["application_name"] = "forgerun doctor"
-	setOnConnect(&cfg.ConnConfig.Config, map[string]string{
-		"statement_timeout": milliseconds(inspectTimeout), "lock_timeout": milliseconds(inspectTimeout / 2),
+	pg.SetOnConnect(&cfg.ConnConfig.Config, map[string]string{
+		"statement_timeout": pg.Milliseconds(inspectTimeout), "lock_timeout": pg.Milliseconds(inspectTimeout / 2),
 	})
 	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	if err != nil {
@@ -159,7 +160,7 @@ func (i *Inspection) readClock(ctx context.Context, tx pgx.Tx) error {
 
 // readTransactions finds the transaction that holds back the streams of events.
 func (i *Inspection) readTransactions(ctx context.Context, tx pgx.Tx) error {
-	found, ok, err := first(rowsIn(ctx, tx, pgx.RowToStructByPos[Transaction], statement("inspectTransactions")))
+	found, ok, err := pg.First(pg.RowsIn(ctx, tx, pgx.RowToStructByPos[Transaction], statement("inspectTransactions")))
 	if ok {
 		i.Writing = &found
 	}
@@ -169,7 +170,7 @@ func (i *Inspection) readTransactions(ctx context.Context, tx pgx.Tx) error {
 // readSchema reads the version of the schema, and which privileges are missing.
 func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
 	var err error
-	if i.MissingPrivileges, err = rowsIn(ctx, tx, pgx.RowTo[string], statement("inspectPrivileges")); err != nil {
+	if i.MissingPrivileges, err = pg.RowsIn(ctx, tx, pgx.RowTo[string], statement("inspectPrivileges")); err != nil {
 		return err
 	}
 	var canRead bool
@@ -192,7 +193,7 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	s.SigningKeys, err = rowsIn(ctx, tx, pgx.RowToStructByNameLax[job.SigningKey], statement("inspectSigningKeys"))
+	s.SigningKeys, err = pg.RowsIn(ctx, tx, pgx.RowToStructByNameLax[job.SigningKey], statement("inspectSigningKeys"))
 	i.State = &s
 	return err
 }
@@ -225,13 +226,13 @@ func obstacleOfState(code, message string) error {
 	switch {
 	case strings.Contains(message, "pg_hba.conf") && strings.Contains(message, "no encryption"):
 		return ErrTLS
-	case inClass(code, "28"): // invalid authorization
+	case pg.InClass(code, "28"): // invalid authorization
 		return ErrLogin
 	case code == "3D000":
 		return ErrNoDatabase
-	case inClass(code, classResources, "57P"): // full, starting or stopping
+	case pg.InClass(code, pg.ClassResources, "57P"): // full, starting or stopping
 		return ErrBusy
-	case code == stateQueryCanceled, code == stateLockTimeout:
+	case code == pg.StateQueryCanceled, code == pg.StateLockTimeout:
 		return ErrSilent
 	}
 	return ErrUnread

@@ -35,7 +35,7 @@ func TestEmitWhileItRuns(t *testing.T) {
 
 	leases := stale(f, func() job.ClaimID { return f.run() })
 	leases["not started"] = f.assigned(f.submit(), 1)
-	f.requireStale(leases, func(c job.ClaimID) error { return f.store.Emit(f.ctx(), l, 0, job.Emission{Name: "late"}) })
+	f.requireStale(leases, func(job.ClaimID) error { return f.store.Emit(f.ctx(), l, 0, job.Emission{Name: "late"}) })
 }
 
 // anEvent adds an event to a job in a transaction that stays open.

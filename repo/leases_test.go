@@ -9,6 +9,7 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/jobs"
 )
 
 func (f *fixture) lead(holder job.ID) bool {
@@ -170,7 +171,7 @@ func TestRedispatchRaisesTheName(t *testing.T) {
 	require.True(t, one[bool](f, `SELECT updated_at = created_at FROM jobs WHERE job_id = $1`, tasks[0].JobID.String()))
 }
 
-func (f *fixture) leases() *repo.Leases {
+func (f *fixture) leases() *jobs.Leases {
 	l := f.store.NewLeases()
 	f.t.Cleanup(l.Close)
 	return l

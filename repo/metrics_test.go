@@ -60,8 +60,8 @@ func TestMetricsBeginAtZero(t *testing.T) {
 
 // operationsInSource finds the names of operations where they are given.
 func operationsInSource(t *testing.T) (names []string) {
-	named := regexp.MustCompile(`(?:failed\(|queryRowsAs\(ctx, s, |exec\(ctx, |change\(ctx, |inTx\(ctx, |` +
-		`newBatcher\(|operation\{)"([^"]+)"`)
+	named := regexp.MustCompile(`(?:Failed\(|QueryAs\(ctx, [\w.]+, |Exec\(ctx, |Change\(ctx, |InTx\(ctx, |` +
+		`NewBatcher\(|Operation\{Name: )"([^"]+)"`)
 	for _, found := range named.FindAllStringSubmatch(repo.Sources(), -1) {
 		names = append(names, found[1])
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/forgerun/forgerun/migrations"
+	"github.com/forgerun/forgerun/repo/pg"
 )
 
 // Migrate brings the schema of the database to the given version, up or down.
@@ -59,7 +60,7 @@ func refuseFormerSchema(ctx context.Context, db *sql.DB) error {
 	var former bool
 	err := db.QueryRowContext(ctx, readSchemaVersion).Scan(&version, &former)
 	switch {
-	case hasState(err, stateUndefinedTable): // nothing was migrated yet
+	case pg.HasState(err, pg.StateUndefinedTable): // nothing was migrated yet
 		return nil
 	case err != nil:
 		return fmt.Errorf("migrations: %w", err)
@@ -83,7 +84,7 @@ func unlessLocked(ctx context.Context, change func() error) error {
 	for limit := time.Now().Add(migrationTimeout); ; {
 		err := change()
 		switch {
-		case !hasState(err, stateLockTimeout):
+		case !pg.HasState(err, pg.StateLockTimeout):
 			return err
 		case time.Now().After(limit):
 			return fmt.Errorf("a table is in use for too long (end what reads it, such as a dump, and try again): %w", err)
@@ -151,7 +152,7 @@ func openSQL(url string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres %w", ErrBadURL) // the driver quotes the address
 	}
-	setOnConnect(&cfg.ConnConfig.Config, map[string]string{"lock_timeout": milliseconds(migrationLockTimeout)})
+	pg.SetOnConnect(&cfg.ConnConfig.Config, map[string]string{"lock_timeout": pg.Milliseconds(migrationLockTimeout)})
 	return stdlib.OpenDB(*cfg.ConnConfig), nil
 }
 

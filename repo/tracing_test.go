@@ -19,6 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/pg"
 )
 
 // traces keeps the spans of a test.
@@ -244,9 +245,9 @@ func TestStatementsAreNamedInOneWord(t *testing.T) {
 		repo.Statements["step"]: "UPDATE", repo.Statements["insertJobs"]: "INSERT", repo.Statements["lockGiven"]: "SELECT",
 		`SELECT FROM jobs FOR NO KEY UPDATE OF j SKIP LOCKED`: "SELECT",
 	} {
-		require.Equal(t, want, repo.Verb(statement), statement)
+		require.Equal(t, want, pg.Verb(statement), statement)
 	}
 	for name, statement := range repo.Statements {
-		require.Contains(t, []string{"SELECT", "INSERT", "UPDATE", "DELETE", "LOCK"}, repo.Verb(statement), name)
+		require.Contains(t, []string{"SELECT", "INSERT", "UPDATE", "DELETE", "LOCK"}, pg.Verb(statement), name)
 	}
 }

@@ -94,7 +94,16 @@ var mayImport = []packageRule{
 	{"tasks/redistest", []string{"job", "internal/stack", "internal/testkit", "tasks/redisconn"}}, // for tests
 	{"webhook", []string{"job", "verdict/fault", "internal/telemetry", "client test"}},
 	{"internal/work", []string{"job"}},
-	{"repo", []string{"job", "job/admin", "job/testbed", "verdict", "verdict/fault", "migrations", "internal/clock", "internal/telemetry"}},
+	{"repo", []string{"job", "migrations", "internal/clock", "internal/telemetry", "repo/pg", "repo/clients", "repo/jobs",
+		"repo/deliveries", "repo/maintenance", "repo/operator", "repo/testbed",
+		"job/admin test", "job/testbed test", "verdict test", "verdict/fault test"}},
+	{"repo/pg", []string{"job", "internal/clock", "internal/telemetry"}},
+	{"repo/clients", []string{"job", "repo/pg"}},
+	{"repo/jobs", []string{"job", "internal/telemetry", "repo/clients", "repo/pg"}},
+	{"repo/deliveries", []string{"job", "repo/jobs", "repo/pg"}},
+	{"repo/maintenance", []string{"job", "repo/clients", "repo/deliveries", "repo/jobs", "repo/pg"}},
+	{"repo/operator", []string{"job", "job/admin", "repo/deliveries", "repo/jobs", "repo/pg"}},
+	{"repo/testbed", []string{"job", "job/testbed", "verdict", "verdict/fault", "internal/clock", "repo/pg"}},
 	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what both found out about their servers
 	{"repo/repotest", []string{"job", "repo", "internal/stack"}},
 	{"internal/testkit", nil}, // for tests
@@ -147,7 +156,7 @@ var onlyIn = []struct {
 	library string // import path; those below it too
 	pkgs    []string
 }{
-	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/stack test", "internal/simulator/judge/collect",
+	{"github.com/jackc/pgx", []string{"repo/...", "internal/stack test", "internal/simulator/judge/collect",
 		"internal/simulator/commands test", "internal/simulator/trial test", "internal/bench/...", "cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
 	{"github.com/hibiken", []string{"tasks/...", "cmd/... test"}},
@@ -160,7 +169,7 @@ var onlyIn = []struct {
 	{"github.com/dunglas/httpsfv", []string{"webhook", "client", "handlers/header", "cmd/..."}},
 	{"github.com/go-jose", []string{"webhook"}},
 	{"code.dny.dev/ssrf", []string{"webhook"}},
-	{"github.com/exaring/otelpgx", []string{"repo"}},
+	{"github.com/exaring/otelpgx", []string{"repo/pg"}},
 	{"go.opentelemetry.io/otel/exporters", []string{"monitoring"}},
 	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test",
 		"repo test", "tasks/... test", "webhook test"}},
@@ -223,7 +232,7 @@ func TestImportRulesCatch(t *testing.T) {
 		"the service in its CLI":         {"internal/cli/jobs/x.go", module + "/job", true},
 		"a program in a package":         {"app/x.go", module + "/cmd/forgerun", true},
 		"a package without a row":        {"util/x.go", "strings", true},
-		"driver in its adapter":          {"repo/x.go", "github.com/jackc/pgx/v5/pgxpool", false},
+		"driver in its adapter":          {"repo/jobs/x.go", "github.com/jackc/pgx/v5/pgxpool", false},
 		"driver outside":                 {"app/x.go", "github.com/jackc/pgx/v5", true},
 		"driver for tests, in a test":    {"cmd/forgerun/x_test.go", "github.com/redis/go-redis/v9", false},
 		"driver for tests, in a program": {"cmd/forgerun/x.go", "github.com/redis/go-redis/v9", true},

@@ -1,0 +1,167 @@
+package clients
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// revocationChannel is the NOTIFY channel that names each key whose validity
+// changed, so that every process forgets what it remembers of it.
+const revocationChannel = "forgerun_keys"
+
+// InsertClient stores a new client and gives its moment of creation.
+func (s *Store) InsertClient(ctx context.Context, id job.ID) (job.Client, error) {
+	created, _, err := pg.First(pg.QueryAs(ctx, s.db, "insert client", pgx.RowTo[time.Time],
+		`INSERT INTO clients (client_id, created_at) VALUES ($1, clock_timestamp()) RETURNING created_at`, pg.UUID(id)))
+	return job.Client{ID: id, CreatedAt: created}, err
+}
+
+const keyColumns = `key_id, client_id, secret_hash, created_at, expires_at, revoked_at, coalesce(replaced_by, ''),
+  used_at, issued_by, coalesce(made_by, ''), scope`
+
+func scanKey(row pgx.CollectableRow) (k job.APIKey, err error) {
+	var hash []byte
+	err = row.Scan(&k.ID, &k.ClientID, &hash, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &k.ReplacedBy,
+		&k.UsedAt, &k.IssuedBy, &k.MadeBy, &k.Scope)
+	copy(k.SecretHash[:], hash)
+	return k, err
+}
+
+// Key looks a key up by its public id; nil when there is none.
+func (s *Store) Key(ctx context.Context, id string) (*job.APIKey, error) {
+	k, found, err := pg.QueryFirst(ctx, s.db, scanKey, `SELECT `+keyColumns+` FROM api_keys WHERE key_id = $1`, id)
+	if err != nil || !found {
+		return nil, err
+	}
+	return &k, nil
+}
+
+// UseKey records the first use of a key, and reports whether the key is there
+// still. It returns only after the commit.
+func (s *Store) UseKey(ctx context.Context, id string) (exists bool, err error) {
+	n, err := s.db.Change(ctx, "use key", `UPDATE api_keys SET used_at = clock_timestamp() WHERE key_id = $1 AND used_at IS NULL`, id)
+	if err != nil || n > 0 {
+		return n > 0, err
+	}
+	// It was used before, or is gone. A statement of its own sees what the one
+	// above may have waited for.
+	key, err := s.Key(ctx, id)
+	return key != nil, err
+}
+
+// ChangeKeys runs decide on the client and all its keys, newest first, with
+// the client's row locked: two changes of one client's keys never overlap.
+// What decide returns is stored. A zero client is handed over when there is
+// none with this id.
+func (s *Store) ChangeKeys(ctx context.Context, client job.ID,
+	decide func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)) error {
+	return s.db.InTx(ctx, "change keys", func(ctx context.Context, tx pgx.Tx) error {
+		var c job.Client
+		var now time.Time
+		err := tx.QueryRow(ctx, lockClient, pg.UUID(client)).Scan(&c.ID, &c.CreatedAt, &now)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		keys, err := pg.RowsIn(ctx, tx, scanKey,
+			`SELECT `+keyColumns+` FROM api_keys WHERE client_id = $1 ORDER BY created_at DESC, key_id`, pg.UUID(client))
+		if err != nil {
+			return err
+		}
+		change, err := decide(c, now, keys)
+		if err != nil {
+			return err
+		}
+		return storeKeys(ctx, tx, change)
+	})
+}
+
+// lockClient reads the clock after it got the lock: in one query level with
+// the lock it would be read before the wait.
+const lockClient = `
+WITH locked AS MATERIALIZED (SELECT client_id, created_at FROM clients WHERE client_id = $1 FOR NO KEY UPDATE)
+SELECT client_id, created_at, clock_timestamp() FROM locked`
+
+func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
+	if k := change.New; k != nil {
+		_, err := tx.Exec(ctx, `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, issued_by, made_by, scope)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			k.ID, pg.UUID(k.ClientID), k.SecretHash[:], k.CreatedAt, k.ExpiresAt, k.IssuedBy, pg.Nullable(k.MadeBy), k.Scope)
+		if err != nil {
+			return err
+		}
+	}
+	for _, k := range change.Changed {
+		_, err := tx.Exec(ctx, `WITH changed AS (
+				UPDATE api_keys SET expires_at = $2, revoked_at = $3, replaced_by = $4 WHERE key_id = $1 RETURNING key_id)
+			SELECT pg_notify('`+revocationChannel+`', key_id) FROM changed`,
+			k.ID, k.ExpiresAt, k.RevokedAt, pg.Nullable(k.ReplacedBy))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WatchKeys calls changed with the id of every key whose validity changes in
+// any process, and connected when the watch begins or ends: while it is down,
+// nothing that is remembered about keys may be trusted. It returns when ctx
+// ends.
+func (s *Store) WatchKeys(ctx context.Context, changed func(id string), connected func(bool)) {
+	for ctx.Err() == nil {
+		err := s.watchKeys(ctx, changed, connected)
+		connected(false)
+		if ctx.Err() == nil {
+			s.logger.Warn("key watch interrupted", "action", "watch_keys",
+				"error_code", string(job.CodeOf(pg.Translate(err))), "error_message", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(s.db.Timeout / 5):
+		}
+	}
+}
+
+func (s *Store) watchKeys(ctx context.Context, changed func(id string), connected func(bool)) error {
+	conn, err := pgx.ConnectConfig(ctx, s.db.Pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if _, err := conn.Exec(ctx, `LISTEN `+revocationChannel); err != nil {
+		return err
+	}
+	connected(true)
+	for {
+		// A dead peer sends nothing: every wait is bounded by a round trip.
+		wait, cancel := context.WithTimeout(ctx, s.db.Timeout)
+		n, err := conn.WaitForNotification(wait)
+		cancel()
+		switch {
+		case err == nil:
+			changed(n.Payload)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			pinging, cancel := s.db.Bound(ctx)
+			err := conn.Ping(pinging)
+			cancel()
+			if err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// CursorKey gives the secret that signs the cursors of lists: 32 bytes, the
+// same for all processes and at all times.
+func (s *Store) CursorKey(ctx context.Context) ([]byte, error) {
+	return pg.QueryValue[[]byte](ctx, s.db, `SELECT cursor_key FROM maintenance_state`)
+}

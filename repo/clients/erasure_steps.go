@@ -1,0 +1,313 @@
+package clients
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+var (
+	eraseJobsDeliveries     = variant("eraseJobsDeliveries", "eraseDeliveries", "{{owner}}", "job_id")
+	eraseWebhooksDeliveries = variant("eraseWebhooksDeliveries", "eraseDeliveries", "{{owner}}", "webhook_id")
+	jobsHaveDeliveries      = variant("jobsHaveDeliveries", "haveDeliveries", "{{owner}}", "job_id")
+	webhooksHaveDeliveries  = variant("webhooksHaveDeliveries", "haveDeliveries", "{{owner}}", "webhook_id")
+	eraseBatches            = variant("eraseBatches", "eraseAlong", "{{table}}", "batches", "{{key}}", "batch_id")
+	eraseTombstones         = variant("eraseTombstones", "eraseAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
+	countDeliveries         = variant("countDeliveries", "countAlong", "{{table}}", "deliveries", "{{key}}", "delivery_id")
+	countAllWebhooks        = variant("countAllWebhooks", "countAlong", "{{table}}", "webhooks", "{{key}}", "webhook_id")
+	countBatches            = variant("countBatches", "countAlong", "{{table}}", "batches", "{{key}}", "batch_id")
+	countTombstones         = variant("countTombstones", "countAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
+)
+
+// Bounds of one part of an erasure, which is one short transaction.
+const (
+	eraseLimit    = 500    // rows
+	eraseJobLimit = 100    // jobs, with what belongs to them
+	eraseLook     = 2000   // rows looked at that may be removed
+	countLook     = 10_000 // rows looked at to count them
+)
+
+// eraseStep is one of the steps of an erasure, in their order. It reports that it is done
+// when nothing is left that it could remove.
+type eraseStep struct {
+	name   string
+	resets bool // it is one of a reset of a test bed, too
+	run    func(*erasing, context.Context) (done bool, err error)
+}
+
+// eraseSteps remove what names others before these, and what can still be written before
+// what it is written for:
+//
+//   - From the beginning on, new jobs, batches, webhooks, bulk operations and keys are
+//     refused. settle waits for the transactions that did not see that.
+//   - Jobs are canceled before the first is removed. One that was retried since is canceled
+//     before it is.
+//   - Deliveries are of a job or of a webhook, and go with it.
+//   - settle_jobs waits for those who found a job before it went: its tombstone, and the item
+//     of an operator's bulk operation, come before the steps that look for them.
+//   - Events of no job are of webhooks and batches, which go before them.
+//   - Then all is counted. If anything is left it begins again.
+var eraseSteps = []eraseStep{
+	{"stop", true, (*erasing).stop}, // the default of the column
+	{"settle", false, (*erasing).settled},
+	{"schedules", true, limited("schedules", statement("eraseSchedules"))},
+	{"cancel", true, (*erasing).findUnfinished},
+	{"waiting_deliveries", true, (*erasing).waitingDeliveries},
+	{"jobs", true, (*erasing).jobs},
+	{"settle_jobs", false, (*erasing).settled},
+	{"webhooks", true, (*erasing).webhooks},
+	{"batches", true, along("batches", eraseBatches)},
+	{"tombstones", true, along("tombstones", eraseTombstones)},
+	{"bulk_items", true, along("bulk_items", statement("eraseItems"))},
+	{"bulk_operations", true, limited("bulk_operations", statement("eraseBulks"))},
+	{"testbed_sessions", false, limited("testbed_sessions", statement("eraseSessions"))},
+	{"testbed_faults", true, limited("testbed_faults", statement("eraseFaults"))}, // once no session needs them
+	{"testbed_exchanges", false, limited("testbed_exchanges", statement("eraseExchanges"))},
+	{"client_events", true, limited("client_events", statement("eraseClientEvents"))},
+	{"events", false, limited("events", statement("eraseEvents"))},
+	{"idempotency_keys", false, limited("idempotency_keys", statement("eraseAnswers"))},
+	{"client", false, (*erasing).client},
+	{"count_deliveries", false, counted("deliveries", countDeliveries)},
+	{"count_webhooks", false, counted("webhooks", countAllWebhooks)},
+	{"count_batches", false, counted("batches", countBatches)},
+	{"count_tombstones", false, counted("tombstones", countTombstones)},
+	{"count_bulk_items", false, counted("bulk_items", statement("countItems"))},
+	{"finish", false, (*erasing).finish},
+}
+
+// resetSteps are the steps of a reset. Nothing keeps new rows out, so none waits until they are. Sessions stay, with what they
+// have recorded.
+var resetSteps = append(slices.DeleteFunc(slices.Clone(eraseSteps), func(s eraseStep) bool { return !s.resets }),
+	eraseStep{"idempotency_keys", true, limited("idempotency_keys", statement("forgetAnswers"))})
+
+// limited makes a step of a statement that removes so many rows of a table.
+func limited(table, sql string) func(*erasing, context.Context) (bool, error) {
+	return func(e *erasing, ctx context.Context) (bool, error) {
+		tag, err := e.tx.Exec(ctx, sql, pg.UUID(e.Erasure.ClientID), eraseLimit)
+		n := int(tag.RowsAffected())
+		e.removed(table, n)
+		return n < eraseLimit, err
+	}
+}
+
+// along makes a step that walks a table by primary key, and removes the client's rows.
+func along(table, sql string) func(*erasing, context.Context) (bool, error) {
+	return func(e *erasing, ctx context.Context) (bool, error) {
+		return e.walk(ctx, sql, eraseLook, func(n int) { e.removed(table, n) })
+	}
+}
+
+// counted makes a step that walks a table by primary key, and counts the client's rows.
+func counted(table, sql string) func(*erasing, context.Context) (bool, error) {
+	return func(e *erasing, ctx context.Context) (bool, error) {
+		return e.walk(ctx, sql, countLook, func(n int) { e.Erasure.Remaining[table] += n })
+	}
+}
+
+// walk sends a statement that looks at the next rows of a table, and answers with how many it looked at, the last one, and how
+// many are the client's.
+func (e *erasing) walk(ctx context.Context, sql string, look int, found func(n int)) (done bool, err error) {
+	type looked struct {
+		Looked        int
+		Position, Job job.ID
+		Found         int
+	}
+	l, _, err := pg.First(pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[looked], sql,
+		pg.UUID(e.Erasure.ClientID), [16]byte(e.Erasure.Position), [16]byte(e.Erasure.PositionJob), look))
+	if l.Looked > 0 {
+		e.Erasure.Position, e.Erasure.PositionJob = l.Position, l.Job
+		found(l.Found)
+	}
+	return l.Looked < look, err
+}
+
+// stop ends what belongs to the client and acts by itself.
+func (e *erasing) stop(ctx context.Context) (bool, error) {
+	e.Erasure.Remaining = map[string]int{}
+	_, err := e.tx.Exec(ctx, statement("stopErasedBulks"), pg.UUID(e.Erasure.ClientID))
+	if err == nil {
+		e.Endpoints, err = pg.RowsIn(ctx, e.tx, pg.RowToID, statement("stopErasedWebhooks"), pg.UUID(e.Erasure.ClientID))
+	}
+	return true, err
+}
+
+func (e *erasing) settled(ctx context.Context) (settled bool, err error) {
+	return settled, e.tx.QueryRow(ctx, statement("erasureSettled"), pg.UUID(e.Erasure.ID)).Scan(&settled)
+}
+
+// erasedJob is a job as it was found.
+type erasedJob struct {
+	ID                job.ID
+	Open              bool
+	Attempt, Dispatch int
+}
+
+// split notes which jobs must be canceled, and gives the others.
+func (e *erasing) split(found []erasedJob) (final [][16]byte) {
+	for _, j := range found {
+		if j.Open {
+			e.Unfinished = append(e.Unfinished, j.ID)
+		} else {
+			final = append(final, j.ID)
+		}
+	}
+	return final
+}
+
+// findUnfinished looks for jobs that are to be canceled. A leader that dies before it has
+// canceled them leaves them to the step that removes jobs.
+func (e *erasing) findUnfinished(ctx context.Context) (bool, error) {
+	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("lookErasedJobs"),
+		pg.UUID(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLimit)
+	e.split(found)
+	if len(found) > 0 {
+		e.Erasure.Position = found[len(found)-1].ID
+	}
+	return len(found) < eraseLimit, err
+}
+
+// deliveries removes deliveries that a statement chooses, and gives how many.
+func (e *erasing) deliveries(ctx context.Context, sql string, args ...any) (int, error) {
+	var ids [][16]byte
+	var attempts, left int
+	if err := e.tx.QueryRow(ctx, sql, args...).Scan(&ids, &attempts); err != nil {
+		return 0, err
+	}
+	if err := e.tx.QueryRow(ctx, statement("countErasedAttempts"), ids).Scan(&left); err != nil {
+		return 0, err
+	}
+	if left > 0 {
+		return 0, fmt.Errorf("%d attempts of deliveries came up while these were removed", left)
+	}
+	e.removed("deliveries", len(ids))
+	e.removed("delivery_attempts", attempts)
+	return len(ids), nil
+}
+
+// allDeliveries removes deliveries of jobs or webhooks, and reports whether none is left.
+func (e *erasing) allDeliveries(ctx context.Context, erase, have string, ids [][16]byte) (gone bool, err error) {
+	n, err := e.deliveries(ctx, erase, ids, eraseLimit)
+	if err != nil || n == eraseLimit {
+		return false, err
+	}
+	var left bool
+	err = e.tx.QueryRow(ctx, have, ids).Scan(&left)
+	return !left, err
+}
+
+// waitingDeliveries removes what would still be sent. What is being sent just now goes with
+// its job or webhook.
+func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
+	n, err := e.deliveries(ctx, statement("eraseWaitingDeliveries"), pg.UUID(e.Erasure.ClientID), eraseLimit)
+	return n == 0, err
+}
+
+// jobs removes jobs with all that belongs to them. What is counted afterwards, in the same
+// transaction, can be told to be the client's at no other time; nothing is written of a job
+// without its row, which is locked.
+func (e *erasing) jobs(ctx context.Context) (bool, error) {
+	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("chooseErasedJobs"),
+		pg.UUID(e.Erasure.ClientID), eraseJobLimit)
+	if err != nil {
+		return false, err
+	}
+	if len(found) == 0 { // or all are locked
+		var left bool
+		err := e.tx.QueryRow(ctx, statement("hasErasedJobs"), pg.UUID(e.Erasure.ClientID)).Scan(&left)
+		return !left, err
+	}
+	ids := e.split(found)
+	if gone, err := e.allDeliveries(ctx, eraseJobsDeliveries, jobsHaveDeliveries, ids); err != nil || !gone {
+		return false, err
+	}
+	var removed map[string]int
+	if err := e.tx.QueryRow(ctx, statement("eraseJobs"), ids).Scan(&removed); err != nil {
+		return false, err
+	}
+	for table, n := range removed {
+		e.removed(table, n)
+	}
+	for _, j := range found {
+		if !j.Open {
+			e.Tasks = append(e.Tasks, job.Task{JobID: j.ID, Attempt: j.Attempt, Dispatch: j.Dispatch})
+		}
+	}
+	var left int
+	err = e.tx.QueryRow(ctx, statement("countErasedJobs"), ids).Scan(&left)
+	if err == nil && left > 0 {
+		err = fmt.Errorf("%d outcomes, reports and results came up while their jobs were removed", left)
+	}
+	return false, err
+}
+
+// webhooks removes webhooks with their deliveries.
+func (e *erasing) webhooks(ctx context.Context) (bool, error) {
+	type webhook struct {
+		ID   job.ID
+		Mine bool // it is the client's
+	}
+	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[webhook], statement("lookErasedWebhooks"),
+		pg.UUID(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLook)
+	if err != nil || len(found) == 0 {
+		return true, err
+	}
+	var ids [][16]byte
+	for _, w := range found {
+		if w.Mine {
+			ids = append(ids, w.ID)
+		}
+	}
+	if len(ids) > 0 {
+		if gone, err := e.allDeliveries(ctx, eraseWebhooksDeliveries, webhooksHaveDeliveries, ids); err != nil || !gone {
+			return false, err
+		}
+		tag, err := e.tx.Exec(ctx, statement("eraseWebhooks"), ids)
+		if err != nil {
+			return false, err
+		}
+		e.removed("webhooks", int(tag.RowsAffected()))
+	}
+	e.Erasure.Position = found[len(found)-1].ID
+	return len(found) < eraseLook, nil
+}
+
+// client removes the client with its keys, which all processes forget.
+func (e *erasing) client(ctx context.Context) (bool, error) {
+	keys, err := forgetKeys(ctx, e.tx, statement("eraseKeys"), e.Erasure.ClientID)
+	if err != nil {
+		return false, err
+	}
+	tag, err := e.tx.Exec(ctx, statement("eraseClient"), pg.UUID(e.Erasure.ClientID))
+	e.removed("api_keys", keys)
+	e.removed("clients", int(tag.RowsAffected()))
+	return true, err
+}
+
+// finish counts what it can by client, and ends the erasure with its record if nothing is
+// left. Otherwise all steps are done again.
+func (e *erasing) finish(ctx context.Context) (bool, error) {
+	var counts map[string]int
+	var at time.Time
+	if err := e.tx.QueryRow(ctx, statement("countErased"), pg.UUID(e.Erasure.ClientID)).Scan(&counts, &at); err != nil {
+		return false, err
+	}
+	maps.Copy(e.Erasure.Remaining, counts)
+	for _, n := range e.Erasure.Remaining {
+		if n > 0 {
+			return true, nil // the step after the last is the first
+		}
+	}
+	if err := e.Erasure.Finish(at); err != nil {
+		return false, err
+	}
+	_, err := e.tx.Exec(ctx, statement("finishErasure"),
+		pg.UUID(e.Erasure.ID), at, e.Erasure.Removed, e.Erasure.Remaining, e.Erasure.Record, e.Erasure.SHA256)
+	return true, err
+}

@@ -1,0 +1,282 @@
+-- name: forgetAnswers
+-- Removes answers under the idempotency keys of a client, along the primary key. One with the status 0 is of a request that is under
+-- way, such as the one that this is part of.
+-- Parameters: @client, @limit
+DELETE FROM idempotency_keys WHERE client_id = @client AND (endpoint, key) IN (SELECT endpoint, key FROM idempotency_keys
+  WHERE client_id = @client AND answer_status IS DISTINCT FROM 0 ORDER BY client_id, endpoint, key LIMIT @limit FOR UPDATE SKIP LOCKED)
+
+-- name: finishErasure
+-- Ends an erasure with its record. Finds the row, which is locked already, by primary key.
+-- Parameters: @erasure, @finished_at, @removed, @remaining, @record, @sha256
+UPDATE erasures SET finished_at = @finished_at, step = 'done', position = NULL, position_job = NULL, removed = @removed,
+  remaining = @remaining, record = @record, record_sha256 = @sha256
+WHERE erasure_id = @erasure
+
+-- name: erasureSettled
+-- Reads whether all transactions have ended that were there when the step began, and all statements that may not have seen it: one
+-- that had not written yet had no transaction id, but a snapshot. Labels from before a restored dump can be ahead of all that there
+-- are: those transactions have ended too. Finds the erasure by primary key.
+-- Parameters: @erasure
+SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xmin(pg_current_snapshot()) AND NOT EXISTS (
+  SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+    AND age(backend_xmin) >= age(since::xid))
+FROM erasures WHERE erasure_id = @erasure
+
+-- name: stopErasedBulks
+-- Ends the bulk operations of a client where they are, found by the index bulk_operations_open or bulk_operations_client. Waits
+-- for the part that is under way.
+-- Parameters: @client
+UPDATE bulk_operations SET finished_at = clock_timestamp(), aborted = true WHERE client_id = @client AND finished_at IS NULL
+
+-- name: stopErasedWebhooks
+-- Marks the webhooks of a client deleted, and removes their secrets, as deleteWebhook does. Finds them by the index
+-- webhooks_client, and locks them in its order.
+-- Parameters: @client
+WITH locked AS MATERIALIZED (
+  SELECT webhook_id FROM webhooks WHERE client_id = @client AND deleted_at IS NULL ORDER BY webhook_id FOR NO KEY UPDATE
+)
+UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets = '{}', old_secrets_until = '{}'
+FROM (VALUES (clock_timestamp())) AS v(at) WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM locked))
+RETURNING webhook_id
+
+-- name: lookErasedJobs
+-- Looks at so many jobs of a client along the index jobs_client, behind a position, and says which are not final. Those lose their
+-- callbacks: that they are canceled is told to nobody. Skips for that what another transaction has locked.
+-- Parameters: @client, @after, @look
+WITH looked AS MATERIALIZED (
+  SELECT job_id, finished_at IS NULL AS open, attempt, dispatch FROM jobs
+  WHERE client_id = @client AND job_id > @after ORDER BY client_id, job_id LIMIT @look
+), called_back AS MATERIALIZED (
+  SELECT job_id FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM looked WHERE open)) AND callback IS NOT NULL
+  ORDER BY job_id FOR NO KEY UPDATE SKIP LOCKED
+), silent AS (
+  UPDATE jobs SET callback = NULL WHERE job_id = ANY (ARRAY(SELECT job_id FROM called_back))
+)
+SELECT job_id, open, attempt, dispatch FROM looked ORDER BY job_id
+
+-- name: chooseErasedJobs
+-- Locks jobs of a client, along the index jobs_client from its beginning, and says which are not final. Skips what another
+-- transaction has locked.
+-- Parameters: @client, @limit
+SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id = @client ORDER BY client_id, job_id LIMIT @limit FOR UPDATE SKIP LOCKED
+
+-- name: hasErasedJobs
+-- Reads whether a client has jobs, by the index jobs_client.
+-- Parameters: @client
+SELECT EXISTS (SELECT FROM jobs WHERE client_id = @client)
+
+-- fragment: removeDeliveries
+-- Ends a statement that has chosen deliveries as old: removes them with their attempts, and gives the ids and the number of attempts.
+no_attempts AS (
+  DELETE FROM delivery_attempts WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING 1
+), no_deliveries AS (
+  DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING delivery_id
+)
+SELECT ARRAY(SELECT delivery_id FROM no_deliveries), (SELECT count(*)::int FROM no_attempts)
+
+-- name: eraseWaitingDeliveries
+-- Removes deliveries of a client that wait, along the index deliveries_waiting. Skips what another transaction has locked.
+-- Parameters: @client, @limit
+WITH old AS MATERIALIZED (
+  SELECT delivery_id FROM deliveries WHERE client_id = @client AND state = 'PENDING' AND claimed_until IS NULL
+  ORDER BY client_id, endpoint_id, next_attempt_at, job_id, seq LIMIT @limit FOR UPDATE SKIP LOCKED
+), {{removeDeliveries}}
+
+-- name: eraseDeliveries
+-- Removes deliveries of jobs, found by the index deliveries_job, or of webhooks, by deliveries_webhook. Skips what another
+-- transaction has locked.
+-- Parameters: @ids, @limit
+WITH old AS MATERIALIZED (
+  SELECT d.delivery_id FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
+    SELECT delivery_id FROM deliveries WHERE {{owner}} = i.id ORDER BY {{owner}}, delivery_id LIMIT @limit FOR UPDATE SKIP LOCKED) d
+  LIMIT @limit
+), {{removeDeliveries}}
+
+-- name: countErasedAttempts
+-- Counts attempts of deliveries by the primary key: after the deliveries are gone nothing else tells whose they were.
+-- Parameters: @ids
+SELECT count(*)::int FROM delivery_attempts WHERE delivery_id = ANY (@ids::uuid[])
+
+-- name: haveDeliveries
+-- Reads whether jobs have deliveries, by the index deliveries_job, or webhooks, by deliveries_webhook.
+-- Parameters: @ids
+SELECT EXISTS (SELECT FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
+  SELECT FROM deliveries WHERE {{owner}} = i.id ORDER BY {{owner}}, delivery_id LIMIT 1) d)
+
+-- name: eraseJobs
+-- Removes jobs, which are locked already, with all that belongs to them but deliveries, by primary key, and leaves no tombstones.
+-- Gives numbers of rows by table. Trigger: jobs_undelivered finds nothing.
+-- Parameters: @ids
+WITH no_outcomes AS (
+  DELETE FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]) RETURNING 1
+), no_events AS (
+  DELETE FROM events WHERE job_id = ANY (@ids) RETURNING 1
+), no_reports AS (
+  DELETE FROM reports WHERE job_id = ANY (@ids) RETURNING 1
+), no_results AS (
+  DELETE FROM results WHERE job_id = ANY (@ids) RETURNING 1
+), no_jobs AS (
+  DELETE FROM jobs WHERE job_id = ANY (@ids) RETURNING 1
+)
+SELECT jsonb_build_object('outcome_outbox', (SELECT count(*) FROM no_outcomes), 'events', (SELECT count(*) FROM no_events),
+  'reports', (SELECT count(*) FROM no_reports), 'results', (SELECT count(*) FROM no_results), 'jobs', (SELECT count(*) FROM no_jobs))
+
+-- name: countErasedJobs
+-- Counts what there is of jobs after their removal, by primary key: nothing else tells whose it was.
+-- Parameters: @ids
+SELECT (SELECT count(*) FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]))
+  + (SELECT count(*) FROM reports WHERE job_id = ANY (@ids)) + (SELECT count(*) FROM results WHERE job_id = ANY (@ids))
+
+-- name: lookErasedWebhooks
+-- Looks at so many webhooks behind a position by primary key, and says which are the client's: no index has the deleted ones by
+-- client. Locks nothing.
+-- Parameters: @client, @after, @look
+SELECT webhook_id, client_id = @client FROM webhooks WHERE webhook_id > @after ORDER BY webhook_id LIMIT @look
+
+-- name: eraseWebhooks
+-- Removes webhooks by primary key.
+-- Parameters: @ids
+DELETE FROM webhooks WHERE webhook_id = ANY (@ids::uuid[])
+
+-- fragment: lookedAlong
+-- Looks at so many rows of a table behind a position, by primary key.
+looked AS MATERIALIZED (
+  SELECT {{key}}, client_id FROM {{table}} WHERE {{key}} > @after ORDER BY {{key}} LIMIT @look
+)
+
+-- fragment: lastAlong
+-- Gives how many rows lookedAlong has, and the last one. Only items have a second part of their position.
+(SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY {{key}} DESC LIMIT 1), @after_job::uuid
+
+-- name: eraseAlong
+-- Looks at so many rows of a table behind a position by primary key, and removes the client's: no index has them by client. Gives
+-- how many it looked at, the last one, and how many it removed.
+-- Parameters: @client, @after, @after_job, @look
+WITH {{lookedAlong}}, gone AS (
+  DELETE FROM {{table}} WHERE {{key}} = ANY (ARRAY(SELECT {{key}} FROM looked WHERE client_id = @client)) RETURNING 1
+)
+SELECT {{lastAlong}}, (SELECT count(*)::int FROM gone)
+
+-- name: countAlong
+-- Looks at rows as eraseAlong does, and counts the client's. Locks nothing.
+-- Parameters: @client, @after, @after_job, @look
+WITH {{lookedAlong}}
+SELECT {{lastAlong}}, (SELECT count(*)::int FROM looked WHERE client_id = @client)
+
+-- fragment: lookedItems
+-- Looks at so many items of bulk operations behind a position, by primary key: no index has them by client.
+looked AS MATERIALIZED (
+  SELECT bulk_id, job_id, client_id FROM bulk_items WHERE (bulk_id, job_id) > (@after::uuid, @after_job::uuid)
+  ORDER BY bulk_id, job_id LIMIT @look
+)
+
+-- name: eraseItems
+-- Looks at items, and removes the client's, by primary key. First it locks their operations, found by primary key, as whoever does
+-- items does. Items that were still to be done count as skipped in their operations: one of an operator ends with all its items
+-- counted. Gives how many items it looked at, the last one, and how many it removed.
+-- Parameters: @client, @after, @after_job, @look
+WITH {{lookedItems}}, mine AS MATERIALIZED (
+  SELECT bulk_id, job_id FROM looked WHERE client_id = @client
+), locked AS MATERIALIZED (
+  SELECT bulk_id FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT DISTINCT bulk_id FROM mine)) ORDER BY bulk_id FOR NO KEY UPDATE
+), gone AS (
+  DELETE FROM bulk_items USING mine
+  WHERE bulk_items.bulk_id = mine.bulk_id AND bulk_items.job_id = mine.job_id AND (SELECT count(*) FROM locked) >= 0
+  RETURNING bulk_items.bulk_id, result
+), counted AS (
+  UPDATE bulk_operations SET skipped = skipped + g.pending
+  FROM (SELECT bulk_id, count(*) AS pending FROM gone WHERE result = 'PENDING' GROUP BY bulk_id) g
+  WHERE bulk_operations.bulk_id = g.bulk_id
+)
+SELECT (SELECT count(*)::int FROM looked), l.bulk_id, l.job_id, (SELECT count(*)::int FROM gone)
+FROM (SELECT bulk_id, job_id FROM looked ORDER BY bulk_id DESC, job_id DESC LIMIT 1) l
+
+-- name: countItems
+-- Looks at items, and counts the client's. Locks nothing.
+-- Parameters: @client, @after, @after_job, @look
+WITH {{lookedItems}}
+SELECT (SELECT count(*)::int FROM looked), l.bulk_id, l.job_id, (SELECT count(*)::int FROM looked WHERE client_id = @client)
+FROM (SELECT bulk_id, job_id FROM looked ORDER BY bulk_id DESC, job_id DESC LIMIT 1) l
+
+-- name: eraseBulks
+-- Removes bulk operations of a client along the index bulk_operations_client.
+-- Parameters: @client, @limit
+DELETE FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT bulk_id FROM bulk_operations WHERE client_id = @client
+  ORDER BY client_id, bulk_id LIMIT @limit))
+
+-- name: eraseSchedules
+-- Removes schedules of a client along the index schedules_client.
+-- Parameters: @client, @limit
+DELETE FROM schedules WHERE schedule_id = ANY (ARRAY(SELECT schedule_id FROM schedules WHERE client_id = @client
+  ORDER BY client_id, schedule_id LIMIT @limit))
+
+-- name: eraseFaults
+-- Removes the rules of a client's test bed by primary key, unless they are those of the profile of its open session, which is found by
+-- testbed_sessions_open.
+-- Parameters: @client, @limit
+DELETE FROM testbed_faults WHERE client_id = @client AND position = ANY (ARRAY(SELECT position FROM testbed_faults
+  WHERE client_id = @client AND NOT EXISTS (
+    SELECT FROM testbed_sessions s WHERE s.client_id = @client AND s.ended_at IS NULL AND s.profile <> '')
+  ORDER BY client_id, position LIMIT @limit))
+
+-- name: eraseSessions
+-- Removes the sessions of a client's test bed by primary key. Nothing is recorded without one.
+-- Parameters: @client, @limit
+DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT session_id FROM testbed_sessions
+  WHERE client_id = @client ORDER BY client_id, session_id LIMIT @limit))
+
+-- name: eraseExchanges
+-- Removes what sessions of a client recorded by primary key.
+-- Parameters: @client, @limit
+DELETE FROM testbed_exchanges WHERE client_id = @client AND (session_id, number) IN (SELECT session_id, number FROM testbed_exchanges
+  WHERE client_id = @client ORDER BY client_id, session_id, number LIMIT @limit)
+
+-- name: eraseClientEvents
+-- Removes events of no job along the index client_events_client.
+-- Parameters: @client, @limit
+DELETE FROM client_events WHERE event_id = ANY (ARRAY(SELECT event_id FROM client_events WHERE client_id = @client
+  ORDER BY client_id, tx, event_id LIMIT @limit))
+
+-- name: eraseEvents
+-- Removes events that their jobs left behind, of which there should be none, along the index events_client.
+-- Parameters: @client, @limit
+DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE client_id = @client
+  ORDER BY client_id, tx, job_id, seq LIMIT @limit)) IS TRUE
+  AND job_id = ANY (ARRAY(SELECT job_id FROM events WHERE client_id = @client ORDER BY client_id, tx, job_id, seq LIMIT @limit))
+
+-- name: eraseAnswers
+-- Removes idempotency keys along the primary key: those of the client, and among those of nobody the one under which it was made.
+-- Skips what another transaction has locked: the count at the end finds it.
+-- Parameters: @client, @limit
+WITH own AS MATERIALIZED (
+  SELECT ctid AS place FROM idempotency_keys WHERE client_id = @client ORDER BY client_id, endpoint, key LIMIT @limit FOR UPDATE SKIP LOCKED
+), first AS MATERIALIZED (
+  SELECT ctid AS place FROM idempotency_keys WHERE client_id = '00000000-0000-0000-0000-000000000000' AND resource_id = @client
+  ORDER BY client_id, endpoint, key LIMIT @limit FOR UPDATE SKIP LOCKED
+)
+DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(SELECT place FROM own UNION ALL SELECT place FROM first))
+
+-- name: eraseKeys
+-- Removes the API keys of a client, found by the index api_keys_client.
+-- Parameters: @client
+DELETE FROM api_keys WHERE client_id = @client RETURNING key_id
+
+-- name: eraseClient
+-- Removes a client by primary key.
+-- Parameters: @client
+DELETE FROM clients WHERE client_id = @client
+
+-- name: countErased
+-- Counts what there is of a client in the tables that have an index by client, and gives the time. Locks nothing.
+-- Parameters: @client
+SELECT jsonb_build_object('jobs', (SELECT count(*) FROM jobs WHERE client_id = @client),
+  'events', (SELECT count(*) FROM events WHERE client_id = @client),
+  'client_events', (SELECT count(*) FROM client_events WHERE client_id = @client),
+  'bulk_operations', (SELECT count(*) FROM bulk_operations WHERE client_id = @client),
+  'schedules', (SELECT count(*) FROM schedules WHERE client_id = @client),
+  'testbed_faults', (SELECT count(*) FROM testbed_faults WHERE client_id = @client),
+  'testbed_sessions', (SELECT count(*) FROM testbed_sessions WHERE client_id = @client),
+  'testbed_exchanges', (SELECT count(*) FROM testbed_exchanges WHERE client_id = @client),
+  'idempotency_keys', (SELECT count(*) FROM idempotency_keys WHERE client_id = @client),
+  'api_keys', (SELECT count(*) FROM api_keys WHERE client_id = @client),
+  'clients', (SELECT count(*) FROM clients WHERE client_id = @client)), clock_timestamp()

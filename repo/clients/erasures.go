@@ -1,0 +1,162 @@
+package clients
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// maxOpenErasures is how many erasures are looked at in one round. The others have their
+// turn when those are done.
+const maxOpenErasures = 100
+
+// erasureColumns is the one column list of an erasure, named like the members of job.Erasure.
+const erasureColumns = `erasure_id AS id, client_id, operator, reason, request_id, created_at, started_at, finished_at, step, position,
+  position_job, removed, remaining, coalesce(record, '') AS record, record_sha256 AS sha256`
+
+var scanErasure = pgx.RowToAddrOfStructByName[job.Erasure]
+
+// BeginErasure stores the erasure of a client, and gives it. From the commit on the
+// client's keys are revoked, in all processes, and nothing new is stored for it. The
+// erasure of a client that is being erased is given as it is; a client that was erased,
+// like one that never was, is not found.
+func (s *Store) BeginErasure(ctx context.Context, id job.ID, r job.ErasureRequest) (e *job.Erasure, begun bool, err error) {
+	err = s.db.InTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
+		known, err := tx.Exec(ctx, statement("lockErasedClient"), pg.UUID(r.ClientID))
+		if err != nil {
+			return err
+		}
+		// A statement of its own sees what the one above waited for.
+		var found bool
+		e, found, err = pg.First(pg.RowsIn(ctx, tx, scanErasure, statement("erasureOfClient"), pg.UUID(r.ClientID)))
+		switch {
+		case err != nil, found && e.FinishedAt == nil:
+			return err
+		case found, known.RowsAffected() == 0:
+			return pg.ErrErased
+		}
+		e, begun, err = pg.First(pg.RowsIn(ctx, tx, scanErasure, statement("insertErasure"),
+			pg.UUID(id), pg.UUID(r.ClientID), r.Operator, r.Reason, r.RequestID))
+		switch {
+		case err != nil:
+			return err
+		case !begun: // only another way than this one could have
+			return pg.ErrErased
+		}
+		_, err = forgetKeys(ctx, tx, statement("revokeErasedKeys"), r.ClientID)
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	return e, begun, nil
+}
+
+// IsErased reports whether a client was erased, or is being.
+func (s *Store) IsErased(ctx context.Context, client job.ID) (bool, error) {
+	_, erased, err := pg.QueryFirst(ctx, s.db, scanErasure, statement("erasureOfClient"), pg.UUID(client))
+	return erased, err
+}
+
+// forgetKeys changes keys of a client, has all processes forget them, and gives their number.
+func forgetKeys(ctx context.Context, tx pgx.Tx, sql string, client job.ID) (int, error) {
+	keys, err := pg.RowsIn(ctx, tx, pgx.RowTo[string], sql, pg.UUID(client))
+	if err == nil {
+		_, err = tx.Exec(ctx, `SELECT pg_notify('`+revocationChannel+`', key_id) FROM unnest($1::text[]) AS k(key_id)`, keys)
+	}
+	return len(keys), err
+}
+
+// Erasure reads an erasure.
+func (s *Store) Erasure(ctx context.Context, id job.ID) (*job.Erasure, error) {
+	missing := job.Errorf(job.CodeRequestNotFound, "No erasure with this id was found.")
+	return pg.QueryOne(ctx, s.db, missing, scanErasure, statement("readErasure"), pg.UUID(id))
+}
+
+// Erasures lists erasures after the given one, the newest first. It answers where the list
+// goes on, the zero id at its end.
+func (s *Store) Erasures(ctx context.Context, after job.ID, limit int) (list []*job.Erasure, next job.ID, err error) {
+	return pg.QueryPage(ctx, s.db, limit, func(e *job.Erasure) job.ID { return e.ID }, scanErasure,
+		statement("listErasures"), [16]byte(pg.AfterOf(after)), limit+1)
+}
+
+// OpenErasures reads the erasures that are not done, the oldest first.
+func (s *Store) OpenErasures(ctx context.Context) ([]*job.Erasure, error) {
+	return pg.Query(ctx, s.db, scanErasure, statement("openErasures"), maxOpenErasures)
+}
+
+// EraseStep does the next part of an erasure. What it removes and how far it has come are
+// one commit: whatever dies in between, a part is done once. ErasureStep.Erasure is nil if
+// the erasure is done, or being worked on elsewhere.
+func (s *Store) EraseStep(ctx context.Context, id job.ID) (step job.ErasureStep, err error) {
+	err = s.db.InTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
+		// Who waits here holds back the event streams of all clients.
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+pg.Milliseconds(s.db.Timeout/pg.LockedRowFraction)); err != nil {
+			return err
+		}
+		locked, found, err := pg.First(pg.RowsIn(ctx, tx, scanErasure, statement("lockErasure"), pg.UUID(id)))
+		if err != nil || !found {
+			return err
+		}
+		part := erasing{ErasureStep: job.ErasureStep{Erasure: locked}, tx: tx}
+		if _, err := part.advance(ctx, eraseSteps); err != nil {
+			return err
+		}
+		if e := part.Erasure; e.FinishedAt == nil {
+			part.Erasure, _, err = pg.First(pg.RowsIn(ctx, tx, scanErasure, statement("moveErasure"),
+				pg.UUID(e.ID), e.Step, pg.UUID(e.Position), pg.UUID(e.PositionJob), e.Removed, e.Remaining))
+		}
+		step = part.ErasureStep
+		return err
+	})
+	if err != nil {
+		return job.ErasureStep{}, err
+	}
+	return step, nil
+}
+
+// ResetStep does the next part of a reset of e.ClientID, and notes in e how far it has come: it begins with the zero Step. It
+// reports that nothing is left to be done. A part that was done is not undone by what fails later.
+func (s *Store) ResetStep(ctx context.Context, e *job.Erasure) (step job.ErasureStep, done bool, err error) {
+	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
+		after := *e
+		after.Removed = maps.Clone(e.Removed)
+		part := erasing{ErasureStep: job.ErasureStep{Erasure: &after}, tx: tx}
+		done, err = part.advance(ctx, resetSteps)
+		step = part.ErasureStep
+		return err
+	})
+	if err == nil {
+		*e = *step.Erasure
+	}
+	return step, done, err
+}
+
+// erasing is a part of an erasure under way.
+type erasing struct {
+	job.ErasureStep
+	tx pgx.Tx
+}
+
+// advance does a part of the step that an erasure has come to, and has it go on with the next one when that is done, after the
+// last with the first. last: that was the last. A step that this program does not know, of a later one, is done from the
+// beginning: each may be repeated.
+func (e *erasing) advance(ctx context.Context, steps []eraseStep) (last bool, err error) {
+	n := max(0, slices.IndexFunc(steps, func(s eraseStep) bool { return s.name == e.Erasure.Step }))
+	before, removed := e.Erasure.Position, maps.Clone(e.Erasure.Removed)
+	done, err := steps[n].run(e, ctx)
+	e.Progress = done || len(e.Unfinished) > 0 || e.Erasure.Position != before || !maps.Equal(e.Erasure.Removed, removed)
+	if done {
+		e.Erasure.Position, e.Erasure.PositionJob = job.ID{}, job.ID{}
+		last, n = n+1 == len(steps), (n+1)%len(steps)
+	}
+	e.Erasure.Step = steps[n].name
+	return last, err
+}
+
+func (e *erasing) removed(table string, n int) { e.Erasure.Removed[table] += n }

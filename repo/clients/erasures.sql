@@ -1,0 +1,54 @@
+-- name: lockErasedClient
+-- Locks a client that is to be erased, found by primary key, against changes of its keys. No row: there is none.
+-- Parameters: @client
+SELECT client_id FROM clients WHERE client_id = @client FOR UPDATE
+
+-- name: erasureOfClient
+-- Reads the erasure of a client, found by the index erasures_one_of_a_client. Locks nothing. No row: it is not erased.
+-- Parameters: @client
+SELECT {{erasureColumns}} FROM erasures WHERE client_id = @client
+
+-- name: insertErasure
+-- Stores an erasure. From its commit on nothing new is stored for the client: what its keys ask for is refused with them, which
+-- end in the same commit, and the rest by the trigger refuse_erased and insertOwn. A transaction that does the same is waited for. No row: the client is being erased, or was.
+-- Parameters: @erasure, @client, @operator, @reason, @request_id
+INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id, created_at)
+VALUES (@erasure, @client, @operator, @reason, @request_id, clock_timestamp()) ON CONFLICT (client_id) DO NOTHING
+RETURNING {{erasureColumns}}
+
+-- name: revokeErasedKeys
+-- Revokes all keys of a client, found by the index api_keys_client and locked in order of their ids.
+-- Parameters: @client
+WITH locked AS MATERIALIZED (SELECT key_id FROM api_keys WHERE client_id = @client ORDER BY key_id FOR NO KEY UPDATE)
+UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE key_id = ANY (ARRAY(SELECT key_id FROM locked))
+RETURNING key_id
+
+-- name: readErasure
+-- Reads an erasure, found by primary key. Locks nothing. No row: there is none.
+-- Parameters: @erasure
+SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure
+
+-- name: listErasures
+-- Lists erasures, the newest first, along the primary key. Locks nothing.
+-- Parameters: @before, @limit
+SELECT {{erasureColumns}} FROM erasures WHERE erasure_id < @before ORDER BY erasure_id DESC LIMIT @limit
+
+-- name: openErasures
+-- Reads the erasures that are not done, the oldest first, by the index erasures_open. Locks nothing.
+-- Parameters: @limit
+SELECT {{erasureColumns}} FROM erasures WHERE finished_at IS NULL ORDER BY erasure_id LIMIT @limit
+
+-- name: lockErasure
+-- Locks an erasure of which a part is to be done, found by primary key: whoever removes something for it holds this lock, so of
+-- two leaders one does the part, and a former one finds what the other has come to. No row: it is done, or being worked on.
+-- Parameters: @erasure
+SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure AND finished_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: moveErasure
+-- Writes how far an erasure has come, in the transaction that has done the part. Finds the row, which is locked already, by primary
+-- key. A step that begins notes its transaction.
+-- Parameters: @erasure, @step, @position, @position_job, @removed, @remaining
+UPDATE erasures SET since = CASE WHEN step = @step THEN since ELSE pg_current_xact_id() END, step = @step, position = @position,
+  position_job = @position_job, removed = @removed, remaining = @remaining, started_at = coalesce(started_at, clock_timestamp())
+WHERE erasure_id = @erasure
+RETURNING {{erasureColumns}}

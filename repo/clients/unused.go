@@ -1,0 +1,103 @@
+package clients
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// How long keys and unused clients are kept (section 15).
+const (
+	KeysKept          = 90 * 24 * time.Hour // revoked or expired API keys, for audit; and what operators did
+	unusedClientsKept = 30 * 24 * time.Hour
+)
+
+// lookPerRemoved is how many clients are looked at for each that may be removed:
+// most are used, and stay.
+const lookPerRemoved = 4
+
+// findUnused walks clients by their primary key, and says of each whether it is
+// old and was never used: it has no key that was used or is young, no job and no
+// webhook. One without keys may have had some that are removed already, unless it
+// is younger than any key that is. Reads api_keys, jobs and webhooks by their
+// indexes of the client. Locks nothing.
+const findUnused = `
+WITH looked AS MATERIALIZED (SELECT client_id, created_at FROM clients
+  WHERE client_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY client_id LIMIT $2)
+SELECT client_id, l.created_at <= now() - $3::interval
+  AND NOT EXISTS (SELECT FROM api_keys k WHERE k.client_id = l.client_id
+    AND (k.used_at IS NOT NULL OR k.created_at > now() - $3::interval) OFFSET 0)
+  AND (l.created_at > now() - $4::interval OR EXISTS (SELECT FROM api_keys k WHERE k.client_id = l.client_id OFFSET 0))
+  AND NOT EXISTS (SELECT FROM jobs j WHERE j.client_id = l.client_id OFFSET 0)
+  AND NOT EXISTS (SELECT FROM webhooks w WHERE w.client_id = l.client_id AND w.deleted_at IS NULL OFFSET 0)
+FROM looked l ORDER BY client_id`
+
+// CleanUnused removes clients that were never used, at most limit of them, and
+// reports whether there may be more where it looked.
+func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err error) {
+	s.unused.Lock()
+	defer s.unused.Unlock()
+	type client struct {
+		ID     job.ID
+		Unused bool
+	}
+	look := lookPerRemoved * limit
+	looked, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[client], findUnused, pg.UUID(s.unused.At), look, unusedClientsKept, KeysKept)
+	if err != nil {
+		return false, err
+	}
+	after := job.ID{} // from the beginning
+	if len(looked) == look {
+		after = looked[look-1].ID
+	}
+	var unused []pgtype.UUID
+	for _, c := range looked {
+		if c.Unused {
+			unused = append(unused, pg.UUID(c.ID))
+		}
+		if len(unused) == limit {
+			after = c.ID
+			break
+		}
+	}
+	if len(unused) > 0 {
+		err = s.db.InTx(ctx, "clean", func(ctx context.Context, tx pgx.Tx) error { return removeUnused(ctx, tx, unused, unusedClientsKept) })
+	}
+	if err == nil { // the same again otherwise
+		s.unused.At = after
+	}
+	return len(unused) == limit, err
+}
+
+// removeUnused removes clients with their keys, and has all processes forget
+// the keys. It locks the clients first, as every change of keys does, and skips
+// those that another transaction has locked: no key comes up meanwhile. Then it
+// locks the keys, and leaves a client alone of which one was used since it was
+// found: the recording of a use waits for the lock, and finds the key gone or
+// keeps its client.
+func removeUnused(ctx context.Context, tx pgx.Tx, found []pgtype.UUID, keep time.Duration) error {
+	clients, err := pg.RowsIn(ctx, tx, pg.RowToID,
+		`SELECT client_id FROM clients WHERE client_id = ANY ($1) ORDER BY client_id FOR UPDATE SKIP LOCKED`, found)
+	if err != nil {
+		return err
+	}
+	busy, err := pg.RowsIn(ctx, tx, pg.RowToID, `WITH locked AS MATERIALIZED (SELECT client_id, used_at, created_at FROM api_keys
+			WHERE client_id = ANY ($1) ORDER BY key_id FOR UPDATE)
+		SELECT client_id FROM locked WHERE used_at IS NOT NULL OR created_at > now() - $2::interval`, pg.Column(clients, pg.UUID), keep)
+	if err != nil {
+		return err
+	}
+	unused := pg.Column(slices.DeleteFunc(clients, func(id job.ID) bool { return slices.Contains(busy, id) }), pg.UUID)
+	if _, err := tx.Exec(ctx, `WITH gone AS (DELETE FROM api_keys WHERE client_id = ANY ($1) RETURNING key_id)
+		SELECT pg_notify('`+revocationChannel+`', key_id) FROM gone`, unused); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `DELETE FROM clients WHERE client_id = ANY ($1)`, unused)
+	return err
+}

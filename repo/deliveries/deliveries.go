@@ -1,0 +1,253 @@
+package deliveries
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// ErrNotFound is the same for a delivery that never existed and for one
+// of another owner.
+var ErrNotFound = job.Errorf(job.CodeRequestNotFound, "No delivery with this id was found.")
+
+// deliveryColumns is the one column list of a delivery, read by scanDelivery.
+const deliveryColumns = `deliveries.delivery_id, deliveries.client_id, deliveries.endpoint_id, deliveries.webhook_id, deliveries.url,
+  deliveries.job_id, deliveries.seq, deliveries.event_id, deliveries.event_name, deliveries.created_at,
+  deliveries.state, deliveries.attempts, deliveries.resent_at, deliveries.next_attempt_at, deliveries.claimed_until, deliveries.settled_at,
+  deliveries.last_status, deliveries.last_error`
+
+// scanDelivery reads a row of leading columns, deliveryColumns and trailing ones.
+func scanDelivery(row pgx.CollectableRow, d *job.Delivery, leading []any, trailing ...any) error {
+	var resentAt int
+	err := pg.ScanRow(row, slices.Concat(leading, []any{
+		&d.ID, &d.ClientID, &d.Endpoint, &d.WebhookID, &d.URL,
+		&d.JobID, &d.Seq, &d.EventID, &d.EventName, &d.CreatedAt,
+		&d.State, &d.Attempts, &resentAt, &d.NextAttemptAt, &d.ClaimedUntil, &d.SettledAt,
+		&d.LastStatus, &d.LastError,
+	}, trailing)...)
+	d.Tries = d.Attempts - resentAt
+	return err
+}
+
+func scanOneDelivery(row pgx.CollectableRow) (*job.Delivery, error) {
+	var d job.Delivery
+	return &d, scanDelivery(row, &d, nil)
+}
+
+var (
+	listByWebhook = variant("listByWebhook", "listDeliveries", "{{owner}}", "webhook_id", "{{guard}}", ownsWebhook)
+	listFailed    = variant("listFailed", "listDeliveries", "{{owner}}", "webhook_id", "{{guard}}", ownsWebhook+` AND state = 'FAILED'`)
+	listByJob     = variant("listByJob", "listDeliveries", "{{owner}}", "job_id",
+		"{{guard}}", `EXISTS (SELECT FROM jobs WHERE job_id = @owner AND client_id = @client)`)
+)
+
+// ownsWebhook guards the deliveries of a webhook: it is the client's.
+const ownsWebhook = `EXISTS (SELECT FROM webhooks WHERE webhook_id = @owner AND client_id = @client AND deleted_at IS NULL)`
+
+// Deliveries lists the deliveries of a client's webhook or job, the newest
+// first by their ids. A page that found fewer than its limit among the first
+// 20,000 of its range ends there.
+func (s *Store) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error) {
+	list, owner := listByWebhook, q.Owner.WebhookID
+	switch {
+	case owner.IsZero():
+		list, owner = listByJob, q.Owner.JobID
+	case q.State == job.DeliveryFailed:
+		list = listFailed
+	}
+	from, to := pg.IDRange(job.Query{After: q.After, CreatedAfter: q.CreatedAfter, CreatedBefore: q.CreatedBefore})
+	rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (l pg.Listed[job.Delivery, job.ID], err error) {
+		err = scanDelivery(row, &l.Item, []any{&l.Last, &l.Wanted})
+		l.Place = l.Item.ID
+		return l, err
+	}, list, pg.UUID(client), pg.UUID(owner), [16]byte(to), [16]byte(from),
+		pg.Nullable(string(q.State)), pg.Nullable(q.EventName), q.CreatedAfter, q.CreatedBefore, q.Limit+1)
+	if err == nil && len(rows) == 0 {
+		err = s.owns(ctx, client, q.Owner)
+	}
+	deliveries, next := pg.OnePage(rows, q.Limit)
+	return job.DeliveryPage{Deliveries: deliveries, Next: next}, err
+}
+
+// owns is an error if the owner of deliveries is not the client's.
+func (s *Store) owns(ctx context.Context, client job.ID, o job.DeliveryOwner) error {
+	if o.WebhookID.IsZero() {
+		_, err := s.jobs.Look(ctx, client, o.JobID)
+		return err
+	}
+	_, err := s.Webhook(ctx, client, o.WebhookID)
+	return err
+}
+
+// WaitingDeliveries gives deliveries that wait for another attempt, due from
+// overdue ago on: of each endpoint the first perEndpoint, and at most limit. It
+// looks at so many endpoints with waiting deliveries after the given one, and
+// answers where to go on: with the zero endpoint when there are no more. limit is
+// more than perEndpoint.
+func (s *Store) WaitingDeliveries(ctx context.Context, after job.EndpointKey, look, perEndpoint, limit int, overdue time.Duration) (
+	deliveries []job.Delivery, last job.EndpointKey, err error,
+) {
+	type seen struct {
+		at    job.EndpointKey
+		last  bool
+		found job.Delivery // zero for an endpoint that has none
+	}
+	rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r seen, err error) {
+		return r, scanDelivery(row, &r.found, []any{&r.last, &r.at.Client, &r.at.Endpoint})
+	}, statement("waitingDeliveries"), [16]byte(after.Client), [16]byte(after.Endpoint), look, perEndpoint, overdue, limit)
+	if err != nil {
+		return nil, job.EndpointKey{}, err
+	}
+	for _, r := range rows {
+		if !r.found.ID.IsZero() {
+			deliveries = append(deliveries, r.found)
+		}
+		if r.last {
+			last = r.at
+		}
+	}
+	if len(rows) == limit { // the last endpoint may have more: the next call begins with it
+		first := slices.IndexFunc(rows, func(r seen) bool { return r.at == rows[limit-1].at })
+		last = rows[first-1].at
+	}
+	return deliveries, last, nil
+}
+
+// MaxAttemptsKept bounds the log of one delivery; a client may have it sent
+// again and again.
+const MaxAttemptsKept = 100
+
+// Delivery reads one delivery and its attempts, from the first one on; at most
+// the latest 100 of them.
+func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (
+	*job.Delivery, []job.DeliveryAttempt, error,
+) {
+	var d job.Delivery
+	tries, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (a job.DeliveryAttempt, err error) {
+		var ms int64
+		err = scanDelivery(row, &d, nil, &a.Number, &a.StartedAt, &ms, &a.Status, &a.Error, &a.Header, &a.Body, &a.Truncated)
+		a.Duration = time.Duration(ms) * time.Millisecond
+		return a, err
+	}, statement("readDelivery"), pg.UUID(id), pg.UUID(client), pg.UUID(owner.WebhookID), pg.UUID(owner.JobID), MaxAttemptsKept)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case len(tries) == 0:
+		if err := s.owns(ctx, client, owner); err != nil {
+			return nil, nil, err
+		}
+		return nil, nil, ErrNotFound
+	}
+	if tries[0].Number == 0 { // it was not tried yet
+		return &d, nil, nil
+	}
+	slices.SortFunc(tries, func(a, b job.DeliveryAttempt) int { return a.Number - b.Number })
+	return &d, tries, nil
+}
+
+// Redeliver has a completed delivery sent again, and one that waits at once. One
+// that is being sent is left as it is. It is a conflict if the webhook is disabled.
+func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
+	d, found, err := pg.QueryFirst(ctx, s.db, scanOneDelivery, statement("redeliver"),
+		pg.UUID(id), pg.UUID(client), pg.UUID(owner.WebhookID), pg.UUID(owner.JobID))
+	if err == nil && !found {
+		if _, _, err = s.Delivery(ctx, client, owner, id); err == nil {
+			err = errWebhookDisabled
+		}
+	}
+	return d, err
+}
+
+// RedeliverFailed has FAILED deliveries of a webhook sent again that were made
+// since the given time, the oldest first.
+func (s *Store) RedeliverFailed(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error) {
+	w, err := s.Webhook(ctx, client, webhook)
+	switch {
+	case err != nil:
+		return job.Replay{}, err
+	case w.Disabled != nil:
+		return job.Replay{}, errWebhookDisabled
+	}
+	first := pg.FirstIDOf(since.Add(-pg.IDSkew))
+	n, err := s.db.Change(ctx, "redeliver", statement("redeliverFailed"), pg.UUID(client), pg.UUID(webhook), since, limit, [16]byte(first))
+	return job.Replay{Queued: n, More: n == limit && err == nil}, err
+}
+
+// TestWebhook has an event of no consequence sent to a webhook, and to no other
+// one. It is a conflict if the webhook is disabled.
+func (s *Store) TestWebhook(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
+	d, found, err := pg.QueryFirst(ctx, s.db, scanOneDelivery, statement("testWebhook"), pg.UUID(id), pg.UUID(client))
+	if err == nil && !found {
+		err = s.whyNotSent(ctx, client, id)
+	}
+	return d, err
+}
+
+const (
+	// maxReplayed is how many events one call of ReplayEvents may look at, of
+	// those of jobs and of the others together.
+	maxReplayed = 5000
+
+	// replaySlack is how much earlier than another event one can have occurred
+	// that comes after it in the order of transactions: longer than any
+	// transaction that writes events takes.
+	replaySlack = time.Minute
+)
+
+// ReplayEvents sends again what a webhook has missed since the given time: its
+// FAILED deliveries, and then events that it asks for and that have no delivery
+// to it, in the order of the client's events. It looks at a limited number of
+// events. If there are more, the answer has the position to go on after; the
+// zero position begins.
+//
+// Neither tests of webhooks nor what the webhook itself was disabled for are
+// replayed.
+func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (
+	job.Replay, error,
+) {
+	failed := 0
+	if after == (job.Position{}) {
+		again, err := s.RedeliverFailed(ctx, client, webhook, since, limit)
+		if err != nil || again.More {
+			return again, err
+		}
+		failed = again.Queued
+		// All events since the given time come after that position, and hardly earlier ones.
+		if after.Tx, err = pg.QueryValue[uint64](ctx, s.db, statement("findReplayStart"), pg.UUID(client), since.Add(-replaySlack)); err != nil {
+			return again, err
+		}
+	}
+	type result struct {
+		job.Replay
+		ahead bool
+	}
+	r, found, err := pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (r result, err error) {
+		return r, row.Scan(&r.ahead, &r.Queued, &r.More, &r.Next.Tx, &r.Next.ID, &r.Next.Seq)
+	}, statement("replayEvents"), pg.UUID(client), pg.UUID(webhook), since, limit-failed, after.Tx, [16]byte(after.ID), after.Seq, maxReplayed)
+	switch {
+	case err != nil:
+		return job.Replay{Queued: failed}, err
+	case !found:
+		return job.Replay{Queued: failed}, s.whyNotSent(ctx, client, webhook)
+	case r.ahead:
+		return job.Replay{Queued: failed}, errAhead
+	}
+	r.Queued += failed
+	if !r.More {
+		r.Next = job.Position{}
+	}
+	return r.Replay, nil
+}
+
+// whyNotSent is the error for a webhook that gets no deliveries.
+func (s *Store) whyNotSent(ctx context.Context, client, webhook job.ID) error {
+	if _, err := s.Webhook(ctx, client, webhook); err != nil {
+		return err
+	}
+	return errWebhookDisabled
+}

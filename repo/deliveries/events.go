@@ -1,0 +1,164 @@
+package deliveries
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/jobs"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// eventColumns is the one column list of an event e with what it takes to
+// publish it: its job j, and the report r of the attempt that it ended.
+const eventColumns = `e.event_id, e.job_id, e.seq, e.event_name, e.prev_state, e.next_state, e.attempt, e.occurred_at, e.data,
+  ` + jobs.AttemptColumns
+
+// eventScanner reads eventColumns. They are all null where there is no event,
+// those of the job where the event belongs to none, and those of the report
+// where the event ended no attempt.
+type eventScanner struct {
+	job.Occurrence
+	ended jobs.AttemptScanner
+}
+
+func (s *eventScanner) columns() []any {
+	return append([]any{&s.ID, &s.JobID, &s.Seq, &s.Name, &s.Prev, &s.Next, &s.Attempt, &s.At, &s.Data}, s.ended.Columns()...)
+}
+
+// occurrence gives the event, and nil where there is none.
+func (s *eventScanner) occurrence() *job.Occurrence {
+	if s.Name == "" {
+		return nil
+	}
+	origin, ended := s.ended.Of(s.JobID)
+	if !origin.CreatedAt.IsZero() {
+		s.Origin = origin
+	}
+	if ended.Number > 0 {
+		s.Ended = &ended
+	}
+	return &s.Occurrence
+}
+
+// Bounds of what is read at once, beside the number of events: a stream
+// holds them for as long as its reader takes.
+const (
+	// pageBytes is how much data, in bytes, ends a page: the event that reaches
+	// it is the last one. So each page has an event, however large it is.
+	pageBytes = 256 << 10
+	// batchBytes is what the document of a batch counts for. It is about the
+	// most it has, with all the failed items that it may list.
+	batchBytes = 16 << 10
+)
+
+// Events reads events of a client's job that come after the given seq: at most
+// limit of them, and no more than pageBytes allows. A job that is not there is an error as by Job.
+func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
+	type line struct {
+		state job.State
+		last  int
+		event *job.Occurrence
+	}
+	lines, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (l line, err error) {
+		var e eventScanner
+		err = pg.ScanRow(row, append([]any{&l.state, &l.last}, e.columns()...)...)
+		l.event = e.occurrence()
+		return l, err
+	}, statement("jobEvents"), pg.UUID(id), pg.UUID(client), after, limit, pageBytes)
+	if err != nil {
+		return job.Log{}, err
+	}
+	if len(lines) == 0 {
+		return job.Log{}, s.jobs.Missing(ctx, client, id)
+	}
+	log := job.Log{Last: lines[0].last}
+	for _, l := range lines {
+		if l.event != nil {
+			log.Events = append(log.Events, *l.event)
+			after = l.event.Seq
+		}
+	}
+	log.Ended = lines[0].state.Final() && after >= log.Last
+	return log, nil
+}
+
+// EventSeqs gives the seq of the latest event of each job. Jobs that are gone
+// are missing.
+func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, error) {
+	return pg.QueryByID(ctx, s.db, func(seq *int) []any { return []any{seq} }, statement("eventSeqs"), pg.Column(jobs, pg.UUID))
+}
+
+// errAhead is the answer to a position that this server has not come to: a
+// position of another server, or of this one before it was restored.
+var errAhead = job.Errorf(job.CodeMalformed, "This position is ahead of the server's: it is not one of this stream.")
+
+// ClientEvents reads events of a client that come after a position, in the order
+// of positions: at most limit of them, and no more than pageBytes allows.
+//
+// Only what no transaction can come before any more is shown: one that is under
+// way has a number from the snapshot's xmin on, labels its events with that
+// number or a later one, and so cannot add anything below it.
+func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
+	type line struct {
+		ahead, held, more bool
+		event             *job.Occurrence
+		batch             job.ID
+	}
+	lines, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (l line, err error) {
+		var e eventScanner
+		err = pg.ScanRow(row, append([]any{&l.ahead, &l.held, &l.more, &e.Position.Tx, &e.Position.ID, &l.batch, &e.Webhook}, e.columns()...)...)
+		e.Position.Seq = e.Seq
+		l.event = e.occurrence()
+		return l, err
+	}, statement("clientEvents"), pg.UUID(client), after.Tx, [16]byte(after.ID), after.Seq, limit, pageBytes)
+	switch {
+	case err != nil:
+		return job.Feed{}, err
+	case lines[0].ahead:
+		return job.Feed{}, errAhead
+	}
+	batches, err := s.endedBatches(ctx, pg.Column(lines, func(l line) job.ID { return l.batch }))
+	if err != nil {
+		return job.Feed{}, err
+	}
+	feed := job.Feed{Held: lines[0].held, More: lines[0].more}
+	for _, l := range lines {
+		if l.event == nil {
+			continue
+		}
+		if !l.batch.IsZero() {
+			if l.event.Batch = batches[l.batch]; l.event.Batch == nil {
+				continue // removed since the event was read; events go before their batches
+			}
+		}
+		feed.Events = append(feed.Events, *l.event)
+	}
+	return feed, nil
+}
+
+// endedBatches reads completed batches with their outcome, which never changes:
+// without their items and the numbers of their jobs. Zero ids are left out.
+func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job.Batch, error) {
+	if ids = slices.DeleteFunc(ids, job.ID.IsZero); len(ids) == 0 {
+		return nil, nil
+	}
+	found, err := pg.Query(ctx, s.db, jobs.ScanBatch, statement("endedBatches"), pg.Column(ids, pg.UUID))
+	return pg.ByID(found, func(b *job.Batch) job.ID { return b.ID }), err
+}
+
+// FeedEnd gives the position where new events will come in: what is committed
+// by now and shown already lies before it.
+func (s *Store) FeedEnd(ctx context.Context) (job.Position, error) {
+	tx, err := pg.QueryValue[uint64](ctx, s.db, `SELECT pg_snapshot_xmin(pg_current_snapshot())`)
+	return job.Position{Tx: tx}, err
+}
+
+// LatestPositions gives the position of each client's latest committed event,
+// whether ClientEvents shows it yet or not. Clients without events are missing.
+func (s *Store) LatestPositions(ctx context.Context, clients []job.ID) (map[job.ID]job.Position, error) {
+	return pg.QueryByID(ctx, s.db, func(p *job.Position) []any { return []any{&p.Tx, &p.ID, &p.Seq} },
+		statement("latestPositions"), pg.Column(clients, pg.UUID))
+}

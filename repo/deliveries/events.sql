@@ -1,0 +1,95 @@
+-- name: endedBatches
+-- Reads completed batches with their outcome, but without their items and the numbers of their jobs. Finds them by
+-- primary key; locks nothing. No row: the batch is open, or gone.
+-- Parameters: @ids
+SELECT {{batchColumns}}, NULL::jsonb, jsonb_array_length(items), NULL::jsonb
+FROM batches WHERE batch_id = ANY (@ids::uuid[]) AND completed_at IS NOT NULL
+
+-- fragment: endedBy
+-- Joins the report of the attempt that an event e ended: of the event's own attempt, whatever state the job has since.
+-- There is one at most; that it is said makes the planner find it by primary key.
+LEFT JOIN LATERAL (
+  SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt AND e.next_state IN ('SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
+) r ON true
+
+-- fragment: ofAttempt
+-- Joins the report of the attempt that an event e ended, or that was the last one to be tried, as endedBy does.
+LEFT JOIN LATERAL (
+  SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt
+    AND coalesce(e.next_state, e.event_name) IN ('job.retries_exhausted', 'SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
+) r ON true
+
+-- name: jobEvents
+-- Reads a job, found by the index jobs_client, and its events, found by their primary key, in one snapshot. Without
+-- further events it yields one row. The seq has no gaps: so it goes from event to event, and looks at no data behind
+-- the end of the page. (That each step finds one event at most is said so that the planner searches by the whole key.)
+-- Parameters: @job, @client, @after, @limit, @max_bytes
+WITH RECURSIVE page AS (
+  SELECT greatest(@after::bigint, 0) AS seq, 0 AS n, 0::bigint AS bytes
+  UNION ALL
+  SELECT e.seq, n + 1, bytes + octet_length(e.data::text)
+  FROM page CROSS JOIN LATERAL (SELECT * FROM events WHERE job_id = @job AND seq = page.seq + 1 LIMIT 1) e WHERE n < @limit
+    AND bytes < @max_bytes
+)
+SELECT j.state, j.event_seq, {{eventColumns}}
+FROM jobs j CROSS JOIN page
+LEFT JOIN LATERAL (SELECT * FROM events WHERE job_id = @job AND seq = page.seq AND n > 0 LIMIT 1) e ON true
+{{endedBy}}
+WHERE j.job_id = @job AND j.client_id = @client ORDER BY n
+
+-- name: eventSeqs
+-- Reads the seq of the latest event of each job, found by primary key. Locks nothing. No row: the job is gone.
+-- Parameters: @ids
+SELECT job_id, event_seq FROM jobs WHERE job_id = ANY (@ids::uuid[])
+
+-- name: clientEvents
+-- Walks the indexes events_client and client_events_client from the position on, each no further than one event after
+-- the limit, and joins the rest to what it has chosen. Without events it yields one row.
+--
+-- What is held is searched from the snapshot's xmin on, not from the position: a reader that has much to catch up with
+-- would walk all of it for each page.
+--
+-- The page is measured event by event, so that what lies behind its end is not unpacked. An event of a batch counts
+-- for its document too.
+-- Parameters: @client, @after_tx, @after_id, @after_seq, @limit, @max_bytes
+WITH RECURSIVE chosen AS MATERIALIZED (
+  SELECT row_number() OVER (ORDER BY tx, item_id, seq) AS n, first.* FROM (SELECT * FROM (
+    (SELECT tx, job_id AS item_id, seq, event_id, job_id, event_name, prev_state, next_state, attempt, occurred_at, data,
+      NULL::uuid AS batch_id, NULL::uuid AS webhook_id
+      FROM events WHERE client_id = @client AND (tx, job_id, seq) > (@after_tx::xid8, @after_id::uuid, @after_seq::int)
+        AND tx < pg_snapshot_xmin(pg_current_snapshot())
+      ORDER BY tx, job_id, seq LIMIT @limit::bigint + 1)
+    UNION ALL
+    (SELECT tx, event_id, 0, event_id, NULL, event_name, NULL, NULL, NULL, occurred_at, data, batch_id, webhook_id
+      FROM client_events WHERE client_id = @client AND (tx, event_id) > (@after_tx, @after_id)
+        AND tx < pg_snapshot_xmin(pg_current_snapshot())
+      ORDER BY tx, event_id LIMIT @limit::bigint + 1)
+  ) both_kinds ORDER BY tx, item_id, seq LIMIT @limit::bigint + 1) first
+), page AS (
+  SELECT 0::bigint AS n, 0::bigint AS bytes
+  UNION ALL
+  SELECT c.n, bytes + octet_length(c.data::text) + CASE WHEN c.batch_id IS NULL THEN 0 ELSE {{batchBytes}} END
+  FROM page JOIN chosen c ON c.n = page.n + 1 WHERE c.n <= @limit::bigint AND bytes < @max_bytes::bigint
+)
+SELECT @after_tx > pg_snapshot_xmax(pg_current_snapshot()),
+  EXISTS (SELECT FROM events WHERE client_id = @client AND tx >= greatest(@after_tx, pg_snapshot_xmin(pg_current_snapshot()))
+    AND (tx > @after_tx OR (job_id, seq) > (@after_id, @after_seq)))
+  OR EXISTS (SELECT FROM client_events WHERE client_id = @client AND tx >= greatest(@after_tx, pg_snapshot_xmin(pg_current_snapshot()))
+    AND (tx > @after_tx OR event_id > @after_id)),
+  (SELECT max(n) FROM chosen) > (SELECT max(n) FROM page) IS TRUE,
+  e.tx, e.item_id, e.batch_id, e.webhook_id, {{eventColumns}}
+FROM page LEFT JOIN chosen e ON e.n = page.n LEFT JOIN jobs j ON j.job_id = e.job_id
+{{endedBy}}
+ORDER BY page.n
+
+-- name: latestPositions
+-- Reads the last entry of each client in the indexes events_client and client_events_client. Locks nothing. No row:
+-- the client has no events.
+-- Parameters: @clients
+SELECT client, latest.tx, latest.item_id, latest.seq FROM unnest(@clients::uuid[]) AS client CROSS JOIN LATERAL (
+  SELECT * FROM (
+    (SELECT tx, job_id AS item_id, seq FROM events WHERE client_id = client ORDER BY tx DESC, job_id DESC, seq DESC LIMIT 1)
+    UNION ALL
+    (SELECT tx, event_id, 0 FROM client_events WHERE client_id = client ORDER BY tx DESC, event_id DESC LIMIT 1)
+  ) both_kinds ORDER BY tx DESC, item_id DESC, seq DESC LIMIT 1
+) latest

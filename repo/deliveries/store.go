@@ -1,0 +1,45 @@
+// Package deliveries stores events as they are read, the webhooks that ask for them, and their deliveries. Events and
+// deliveries are written together with the change that they tell of: the former by its statement, the latter by a trigger.
+package deliveries
+
+import (
+	"embed"
+	"strconv"
+	"strings"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/jobs"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+var statement, variant = pg.Statements(files, map[string]string{
+	"claimedColumns":  strings.ReplaceAll(deliveryColumns, "deliveries.", "e."),
+	"deliveryColumns": deliveryColumns, "eventColumns": eventColumns, "webhookColumns": webhookColumns,
+	"batchBytes": strconv.Itoa(batchBytes), "maxClaimBytes": strconv.Itoa(maxClaimBytes), "maxPickupBytes": strconv.Itoa(maxPickupBytes),
+})
+
+// Store stores webhooks and deliveries.
+type Store struct {
+	db     *pg.DB
+	jobs   *jobs.Store
+	limits WebhookLimits
+
+	pickups *pg.Batcher[pickup, job.DeliveryClaim]
+	records *pg.Batcher[job.DeliveryResult, job.Recorded]
+
+	newHooks pg.KeyedMutex[job.ID]    // of clients for whom a webhook is being inserted
+	orphans  pg.Walk[job.EndpointKey] // of FailOrphans
+}
+
+// New makes a Store.
+func New(db *pg.DB, j *jobs.Store, limits WebhookLimits) *Store {
+	s := &Store{db: db, jobs: j, limits: limits.orDefault()}
+	s.pickups = pg.NewBatcher("pickup", db, s.pickUp, func(p pickup) string { return pg.KeyOf(p.client) + pg.KeyOf(p.endpoint) }, nil)
+	s.records = pg.NewBatcher("record", db, s.recordDeliveries,
+		func(r job.DeliveryResult) string { return pg.KeyOf(r.DeliveryID) }, resultBytes)
+	db.Start(s.pickups, s.records)
+	return s
+}

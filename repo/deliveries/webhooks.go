@@ -1,0 +1,181 @@
+package deliveries
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// DisableFailures is how many failures in a row disable a webhook, unless they come too soon.
+const DisableFailures = 20
+
+// WebhookLimits say when a webhook that keeps failing is disabled: both must be
+// reached. The zero value stands for 20 failures and 10 minutes.
+type WebhookLimits struct {
+	DisableFailures int           // in a row
+	DisableAfter    time.Duration // since the first of them
+}
+
+func (l WebhookLimits) orDefault() WebhookLimits {
+	if l == (WebhookLimits{}) {
+		return WebhookLimits{DisableFailures: DisableFailures, DisableAfter: 10 * time.Minute}
+	}
+	return l
+}
+
+var (
+	// ErrWebhookNotFound is the same for a webhook that never existed, one that
+	// was deleted, and another client's.
+	ErrWebhookNotFound = job.Errorf(job.CodeWebhookNotFound, "No webhook with this id was found.")
+
+	errWebhookDisabled = job.Errorf(job.CodeConflict, "The webhook is disabled or deleted: it gets no deliveries. Enable it first.")
+	errManyWebhooks    = job.Errorf(job.CodeConflict, "There are %d webhooks already, which is the most that a client may have. Delete one "+
+		"first.", job.MaxWebhooks)
+)
+
+// webhookColumns is the one column list of a webhook, read by scanWebhook.
+const webhookColumns = `webhooks.webhook_id, webhooks.client_id, webhooks.url, webhooks.events, webhooks.description, webhooks.content_mode,
+  webhooks.secret, webhooks.old_secrets, webhooks.old_secrets_until,
+  webhooks.created_at, webhooks.updated_at, webhooks.disabled_at, coalesce(webhooks.disabled_reason, ''),
+  webhooks.consecutive_failures, webhooks.failing_since, CASE WHEN webhooks.proven_url = webhooks.url THEN webhooks.proven_at END`
+
+func scanWebhook(row pgx.CollectableRow) (w job.Webhook, err error) {
+	var secrets secretScanner
+	var disabled job.Disabled
+	err = pg.ScanRow(row, &w.ID, &w.ClientID, &w.URL, &w.Events, &w.Description, &w.ContentMode,
+		&secrets.current, &secrets.old, &secrets.until, &w.CreatedAt, &w.UpdatedAt, &disabled.At, &disabled.Reason, &w.Failures, &w.FailingFrom,
+		&w.ProvenAt)
+	w.Secrets = secrets.valid(time.Now())
+	if !disabled.At.IsZero() {
+		w.Disabled = &disabled
+	}
+	return w, err
+}
+
+// secretScanner reads the columns secret, old_secrets and old_secrets_until.
+type secretScanner struct {
+	current []byte
+	old     [][]byte
+	until   []time.Time
+}
+
+// valid puts the secrets of a webhook together that are valid at a moment. They
+// overlap for so long that it need not be Postgres' clock.
+func (s secretScanner) valid(now time.Time) []job.SealedSecret {
+	secrets := []job.SealedSecret{{Sealed: s.current}}
+	for i, old := range s.old {
+		if until := s.until[i]; until.After(now) {
+			secrets = append(secrets, job.SealedSecret{Sealed: old, Until: &until})
+		}
+	}
+	return secrets
+}
+
+// InsertWebhook stores a webhook with its current secret, enabled, and proven now
+// if its ProvenAt is set. It returns only after the commit, unless that is Once's. A client's submissions wait here
+// for each other: in the database each would wait on a connection.
+func (s *Store) InsertWebhook(ctx context.Context, w job.Webhook) (added job.Webhook, err error) {
+	_, unlock, err := s.newHooks.Lock(ctx, w.ClientID)
+	if err != nil {
+		return job.Webhook{}, err
+	}
+	defer unlock()
+	err = s.db.InTx(ctx, "webhook", func(ctx context.Context, tx pgx.Tx) (err error) {
+		if _, err := tx.Exec(ctx, statement("lockClientsWebhooks"), w.ClientID.String()); err != nil {
+			return err
+		}
+		var found bool
+		added, found, err = pg.First(pg.RowsIn(ctx, tx, scanWebhook, statement("insertWebhook"), pg.UUID(w.ID), pg.UUID(w.ClientID),
+			w.URL, w.Events, w.Description, string(w.ContentMode), w.Secrets[0].Sealed, w.ProvenAt != nil, job.MaxWebhooks))
+		if err == nil && !found {
+			err = errManyWebhooks
+		}
+		return err
+	})
+	return added, err
+}
+
+// Webhook reads a client's webhook.
+func (s *Store) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error) {
+	return s.oneWebhook(ctx, statement("readWebhook"), pg.UUID(id), pg.UUID(client))
+}
+
+// oneWebhook runs a statement that answers with the webhook that it is about.
+func (s *Store) oneWebhook(ctx context.Context, sql string, args ...any) (*job.Webhook, error) {
+	w, err := pg.QueryOne(ctx, s.db, ErrWebhookNotFound, scanWebhook, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return &w, nil
+}
+
+// Webhooks lists all of a client's webhooks, the newest first.
+func (s *Store) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) {
+	return pg.Query(ctx, s.db, scanWebhook, statement("listWebhooks"), pg.UUID(client))
+}
+
+// UpdateWebhook changes what the patch names. Disabling keeps an earlier
+// reason; enabling, and another URL, forget the failures. Another URL is not
+// proven, unless the patch says that it is.
+func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
+	var mode *string
+	if p.ContentMode != nil {
+		mode = pg.Nullable(string(*p.ContentMode))
+	}
+	return s.oneWebhook(ctx, statement("updateWebhook"), pg.UUID(id), pg.UUID(client),
+		p.URL, p.Events, p.Description, mode, p.Enabled, p.Proven)
+}
+
+// DeleteWebhook ends a webhook. Deliveries that wait for it are given up by
+// FailOrphans; its log goes with the jobs, and at last by Clean.
+func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
+	_, err := s.oneWebhook(ctx, statement("deleteWebhook"), pg.UUID(id), pg.UUID(client))
+	return err
+}
+
+// RotateWebhookSecret gives a webhook another secret. The one that it had stays
+// valid for the overlap, and so do the two before it for what is left of theirs:
+// a client that repeats a rotation without having seen its answer loses nothing.
+func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
+	return s.oneWebhook(ctx, statement("rotateSecret"), pg.UUID(id), pg.UUID(client), sealed, overlap)
+}
+
+// Subscribers gives the clients that have an enabled webhook.
+func (s *Store) Subscribers(ctx context.Context) ([]job.ID, error) {
+	return pg.Query(ctx, s.db, pg.RowToID, statement("subscribers"))
+}
+
+// ProvenURLs gives the URLs of a client's enabled webhooks whose receivers said
+// that they want events.
+func (s *Store) ProvenURLs(ctx context.Context, client job.ID) ([]string, error) {
+	return pg.Query(ctx, s.db, pgx.RowTo[string], statement("provenURLs"), pg.UUID(client))
+}
+
+// SigningKeys gives the keys that are published, the oldest first.
+func (s *Store) SigningKeys(ctx context.Context) ([]job.SigningKey, error) {
+	return pg.Query(ctx, s.db, pgx.RowToStructByPos[job.SigningKey], statement("signingKeys"))
+}
+
+// AddSigningKey publishes a key, to sign after the delay, which gives receivers
+// time to learn of it; the first key of all signs at once. The others are
+// published for the overlap longer than they sign. The times are Postgres'.
+//
+// With onlyFirst nothing happens if there is a key already. A key that is
+// current already stays as it is; the others retire all the same.
+func (s *Store) AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error {
+	return s.db.InTx(ctx, "signing key", func(ctx context.Context, tx pgx.Tx) error {
+		// Processes that start together take turns.
+		if _, err := tx.Exec(ctx, `LOCK TABLE signing_keys IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, statement("addSigningKey"), k.KID, k.Public, k.Sealed, delay, onlyFirst); err != nil || onlyFirst {
+			return err
+		}
+		_, err := tx.Exec(ctx, statement("retireOtherKeys"), k.KID, overlap)
+		return err
+	})
+}

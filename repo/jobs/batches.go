@@ -1,0 +1,274 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// batchEndpoint is the scope of idempotency keys of POST /jobs/batch.
+const batchEndpoint = "batch"
+
+// InsertBatch stores a batch with its jobs in one transaction. It returns only
+// after the commit. A submission whose key is known gets the earlier batch
+// instead, as it is now: the caller has looked for it before.
+func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
+	insert := func() (*job.Batch, error) { return s.insertBatch(ctx, sub) }
+	if sub.IdempotencyKey == "" {
+		b, err = insert()
+		return b, false, err
+	}
+	return inTurn(ctx, s, onceKey{sub.Batch.ClientID, batchEndpoint, sub.IdempotencyKey}, true, func() (*job.Batch, error) {
+		return s.FindBatch(ctx, sub.Batch.ClientID, sub.IdempotencyKey, sub.RequestHash)
+	}, insert)
+}
+
+// insertBatch takes the key, then writes the jobs and the batch. It locks
+// nothing but the key: all other rows are new.
+func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.Batch, error) {
+	release, err := s.batchSlots.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	s.learnClock()
+	b := sub.Batch
+	var p place
+	err = s.db.InTx(ctx, "batch", func(ctx context.Context, tx pgx.Tx) error {
+		if sub.IdempotencyKey != "" {
+			tag, err := tx.Exec(ctx, statement("takeKey"), pg.UUID(b.ClientID), batchEndpoint, sub.IdempotencyKey, sub.RequestHash[:], pg.UUID(b.ID),
+				idempotencyWindow)
+			if err != nil {
+				return err
+			}
+			if tag.RowsAffected() == 0 {
+				return pg.ErrKeyTaken
+			}
+		}
+		if len(sub.Jobs) > 0 {
+			p = s.order.take(len(sub.Jobs)) // not before the key, for which it may wait
+		}
+		return s.insertItems(ctx, tx, &b, sub.Jobs, p)
+	})
+	if err != nil {
+		sub.Committed = nil
+	}
+	if p.number > 0 {
+		s.order.end(p, len(sub.Jobs), sub.Committed)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &b, nil
+}
+
+// insertItems writes the jobs, and then the batch with the states they got.
+func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs []job.Job, p place) error {
+	items := make([]insertion, len(jobs))
+	for i, j := range jobs {
+		items[i] = insertion{job.Submission{Job: j}, p.at(i), job.KeyOf(ctx)}
+	}
+	answers, err := s.insertJobs(ctx, tx, items)
+	if err != nil {
+		return err
+	}
+	states := make(map[job.ID]job.State, len(answers))
+	b.Counts = map[job.State]int{}
+	var first *time.Time // the batch is no younger than its jobs
+	for i, a := range answers {
+		if a.Err != nil {
+			return a.Err
+		}
+		if i == 0 {
+			first = &a.Value.CreatedAt
+		}
+		states[a.Value.JobID] = a.Value.State
+		b.Counts[a.Value.State]++
+	}
+	b.Items = slices.Clone(b.Items)
+	for i := range b.Items {
+		b.Items[i].State = states[b.Items[i].JobID]
+	}
+	return tx.QueryRow(ctx, `INSERT INTO batches (batch_id, client_id, created_at, correlation_id, language, request_id, items, refused)
+		VALUES ($1, $2, least($8, now()), $3, $4, $5, $6, $7) RETURNING created_at`,
+		pg.UUID(b.ID), pg.UUID(b.ClientID), pg.Nullable(b.CorrelationID), b.Language, b.RequestID, b.Items, b.Refused(), first).Scan(&b.CreatedAt)
+}
+
+// FindBatch gives the batch that an idempotency key stands for: nil when the
+// client never used it or its window is over, an idempotency conflict when it
+// stands for a different request. A batch whose retention ended before the
+// key's window is gone: the jobs were done, so the key is not free.
+func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error) {
+	known, err := s.findKey(ctx, client, batchEndpoint, key, hash)
+	if err != nil || known == nil {
+		return nil, err
+	}
+	b, err := s.Batch(ctx, client, known.JobID)
+	if errors.Is(err, ErrBatchNotFound) {
+		return nil, errBatchGone
+	}
+	return b, err
+}
+
+// errBatchGone answers a request that was accepted before.
+var errBatchGone = job.Errorf(job.CodeJobGone, "This idempotency key stands for a batch whose retention has ended.")
+
+// ErrBatchNotFound is the same for a batch that never existed and for another
+// client's.
+var ErrBatchNotFound = job.Errorf(job.CodeBatchNotFound, "No batch with this id was found.")
+
+// batchColumns is the one column list of a batch. After it come its items, the
+// number of items that are left out, and the numbers of its jobs by state.
+const batchColumns = `batch_id, client_id, created_at, coalesce(correlation_id, ''), language, request_id,
+  status, completed_at, succeeded, failed, canceled, failures`
+
+// Batch reads a client's batch, with the numbers of its jobs by state. Jobs
+// that were deleted are in none of them.
+func (s *Store) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+	return pg.QueryOne(ctx, s.db, ErrBatchNotFound, ScanBatch, statement("readBatch"), pg.UUID(id), pg.UUID(client))
+}
+
+// ScanBatch reads batchColumns and what comes after them.
+func ScanBatch(row pgx.CollectableRow) (*job.Batch, error) {
+	var b job.Batch
+	var o job.BatchOutcome
+	err := pg.ScanRow(row, &b.ID, &b.ClientID, &b.CreatedAt, &b.CorrelationID, &b.Language, &b.RequestID,
+		&o.Status, &o.CompletedAt, &o.Succeeded, &o.Failed, &o.Canceled, &o.Failures, &b.Items, &b.Unread, &b.Counts)
+	if o.Status != "" {
+		b.Outcome = &o
+	}
+	return &b, err
+}
+
+// OpenJobs gives the jobs of a client's batch that are not final, in no order.
+// Another client's batch has none, like one that never was.
+func (s *Store) OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, error) {
+	return pg.Query(ctx, s.db, pg.RowToID, statement("openJobs"), pg.UUID(batch), pg.UUID(client))
+}
+
+// ReadyBatches looks at so many open batches after the given one, in order of
+// their ids, and finds those that have no unfinished job. It answers with the
+// last one that it looked at, or with zero when there are no more. It locks
+// nothing, and takes some microseconds for each.
+func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error) {
+	type seen struct {
+		ID          job.ID
+		Ready, Last bool
+	}
+	batches, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[seen], statement("readyAfter"), [16]byte(after), look)
+	for _, b := range batches {
+		if b.Ready {
+			ready = append(ready, b.ID)
+		}
+		if b.Last {
+			last = b.ID
+		}
+	}
+	return ready, last, err
+}
+
+// CompleteBatches freezes the outcome of those of the given batches that are open
+// and have no unfinished job, and records batch.completed for each. It answers
+// with those it completed: their identity, items and outcome, not more. It reads
+// before it locks: most of the time no batch is ready.
+//
+// An outcome is what was true in one moment in which no job was unfinished; a
+// job that is retried later changes nothing. Until then its jobs cannot be
+// deleted (see notInOpenBatch), so all of them are counted.
+func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (completed []job.Batch, err error) {
+	found, err := pg.Query(ctx, s.db, pg.RowToID, statement("readyGiven"), pg.Column(ids, pg.UUID))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	err = s.db.InTx(ctx, "complete", func(ctx context.Context, tx pgx.Tx) error {
+		ready, err := lockReady(ctx, tx, found)
+		if err == nil && len(ready) > 0 {
+			completed, err = writeOutcomes(ctx, tx, ready)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return completed, nil
+}
+
+func lockReady(ctx context.Context, tx pgx.Tx, ids []job.ID) ([]job.Batch, error) {
+	return pg.RowsIn(ctx, tx, func(row pgx.CollectableRow) (b job.Batch, err error) {
+		var succeeded, canceled int
+		var failed map[job.ID]*job.Failure
+		err = row.Scan(&b.ID, &b.ClientID, &b.RequestID, &b.CorrelationID, &b.Items, &succeeded, &canceled, &failed)
+		b.Outcome = batchOutcome(b.Items, succeeded, canceled, failed)
+		return b, err
+	}, statement("lockGiven"), pg.Column(ids, pg.UUID))
+}
+
+// batchOutcome puts together how a batch ended; failed holds the failures of
+// its failed jobs.
+func batchOutcome(items []job.BatchItem, succeeded, canceled int, failed map[job.ID]*job.Failure) *job.BatchOutcome {
+	o := job.BatchOutcome{Succeeded: succeeded, Canceled: canceled, Failures: []job.ItemFailure{}}
+	for _, item := range items {
+		f := failed[item.JobID]
+		if f == nil && item.Refusal == nil {
+			continue
+		}
+		o.Failed++
+		if len(o.Failures) < job.MaxFailedItems {
+			o.Failures = append(o.Failures, itemFailure(item, f))
+		}
+	}
+	o.Status = job.BatchStatus(o.Succeeded, o.Failed, o.Canceled)
+	return &o
+}
+
+func itemFailure(item job.BatchItem, f *job.Failure) job.ItemFailure {
+	if item.Refusal != nil {
+		return job.ItemFailure{ItemID: item.ItemID, Status: job.StatusFailed, Detail: item.Refusal.Detail, Stage: job.StageValidation}
+	}
+	return job.ItemFailure{
+		ItemID: item.ItemID, JobID: item.JobID, Status: job.StatusOf(job.Failed, f),
+		Reason: f.Reason, Detail: f.Detail, Retryable: f.Retryable, Stage: f.Stage,
+	}
+}
+
+// writeOutcomes gives those of the batches that it completed, with the time of it.
+func writeOutcomes(ctx context.Context, tx pgx.Tx, ready []job.Batch) ([]job.Batch, error) {
+	type batch = job.Batch
+	failures, err := pg.JSONColumn(ready, func(b batch) ([]job.ItemFailure, bool) { return b.Outcome.Failures, true })
+	if err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, statement("completeBatches"),
+		pg.Column(ready, func(b batch) pgtype.UUID { return pg.UUID(b.ID) }),
+		pg.Column(ready, func(b batch) string { return string(b.Outcome.Status) }),
+		pg.Column(ready, func(b batch) int { return b.Outcome.Succeeded }),
+		pg.Column(ready, func(b batch) int { return b.Outcome.Failed }),
+		pg.Column(ready, func(b batch) int { return b.Outcome.Canceled }),
+		failures,
+		pg.Column(ready, func(b batch) int { return len(b.Items) }))
+	times, err := pg.CollectByID(rows, err, func(at *time.Time) []any { return []any{at} })
+	if err != nil {
+		return nil, err
+	}
+	var completed []batch
+	for _, b := range ready {
+		if at, ok := times[b.ID]; ok {
+			b.Outcome.CompletedAt = at
+			completed = append(completed, b)
+		}
+	}
+	return completed, nil
+}
+
+// CountsInBatch reports whether a job's end still counts in the outcome of an open batch,
+// so that it cannot be deleted.
+func (s *Store) CountsInBatch(ctx context.Context, id job.ID) (bool, error) {
+	return pg.QueryValue[bool](ctx, s.db, statement("inOpenBatch"), pg.UUID(id))
+}

@@ -1,0 +1,90 @@
+-- name: takeKey
+-- Takes an idempotency key that is new or expired, and locks its row. A transaction that is inserting the same key is
+-- waited for. No row changed: the key is taken.
+-- Parameters: @client, @endpoint, @key, @request_hash, @resource, @key_window
+INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
+SELECT @client, @endpoint, @key, @request_hash, @resource, at, at + @key_window::interval FROM (VALUES (clock_timestamp())) AS v(at)
+ON CONFLICT (client_id, endpoint, key) DO UPDATE SET request_hash = excluded.request_hash, resource_id = excluded.resource_id,
+  created_at = excluded.created_at, expires_at = excluded.expires_at
+  WHERE k.expires_at <= clock_timestamp()
+
+-- name: readBatch
+-- Reads a batch, found by primary key, and counts its jobs by the index jobs_batch. Locks nothing. No row: the client
+-- has no such batch.
+-- Parameters: @batch, @client
+SELECT {{batchColumns}}, items, 0,
+  (SELECT coalesce(jsonb_object_agg(state, n), '{}') FROM (
+    SELECT state, count(*) AS n FROM jobs WHERE jobs.batch_id = batches.batch_id GROUP BY state) AS counted)
+FROM batches WHERE batch_id = @batch AND client_id = @client
+
+-- name: openJobs
+-- Finds the jobs of a batch that are not final by the index jobs_batch_open. Locks nothing.
+-- Parameters: @batch, @client
+SELECT job_id FROM jobs WHERE batch_id = @batch AND finished_at IS NULL
+  AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)
+
+-- fragment: isReady
+-- Guards batches b without an unfinished job. It asks the index jobs_batch_open about each batch: OFFSET 0 keeps this
+-- from becoming a join with all unfinished jobs.
+NOT EXISTS (SELECT FROM jobs WHERE jobs.batch_id = b.batch_id AND jobs.finished_at IS NULL OFFSET 0)
+
+-- name: readyAfter
+-- Looks at open batches in the order of the index batches_open, and gives those that are ready; the last one that it
+-- looked at in any case, if there may be more. Locks nothing.
+-- Parameters: @after, @looked
+WITH looked AS MATERIALIZED (
+  SELECT batch_id, {{isReady}} AS ready, row_number() OVER (ORDER BY batch_id) = @looked AS last FROM (
+    SELECT batch_id FROM batches WHERE completed_at IS NULL AND batch_id > @after ORDER BY batch_id LIMIT @looked) AS b
+)
+SELECT batch_id, ready, last FROM looked WHERE ready OR last ORDER BY batch_id
+
+-- name: readyGiven
+-- Gives those of the batches that are open and ready, found by the index batches_open or the primary key. Locks
+-- nothing.
+-- Parameters: @ids
+SELECT batch_id FROM batches b WHERE completed_at IS NULL AND batch_id = ANY (@ids::uuid[]) AND {{isReady}}
+
+-- name: lockGiven
+-- Locks those of the batches that are open and ready, in order of their ids, and counts their jobs by the index
+-- jobs_batch. Skips batches that another process is completing. All is read in this one statement, so that what is
+-- counted is what was found finished.
+-- Parameters: @ids
+WITH ready AS MATERIALIZED (
+  SELECT batch_id, client_id, request_id, correlation_id, items FROM batches b
+  WHERE completed_at IS NULL AND batch_id = ANY (@ids::uuid[]) AND {{isReady}}
+  ORDER BY batch_id FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT batch_id, client_id, request_id, coalesce(correlation_id, ''), items, ended.succeeded, ended.canceled, ended.failed
+FROM ready CROSS JOIN LATERAL (
+  SELECT count(*) FILTER (WHERE state = 'SUCCEEDED') AS succeeded, count(*) FILTER (WHERE state = 'CANCELED') AS canceled,
+    coalesce(jsonb_object_agg(job_id, jsonb_build_object('Reason', failure_reason, 'Code', failure_code, 'Retryable', failure_retryable,
+      'Stage', failure_stage, 'Detail', failure_detail)) FILTER (WHERE state = 'FAILED'), '{}') AS failed
+  FROM jobs WHERE jobs.batch_id = ready.batch_id
+) AS ended
+
+-- name: completeBatches
+-- Writes outcomes and their events. Finds the batches, which the transaction has locked already, by primary key: the
+-- guard names status, and not completed_at, because all open batches are searched with that one. No row: the batch was
+-- completed before. Trigger: client_events_delivered writes the deliveries of batch.completed.
+-- Parameters: @ids, @statuses, @succeeded, @failed, @canceled, @failures, @totals
+WITH input AS MATERIALIZED (
+  SELECT * FROM unnest(@ids::uuid[], @statuses::text[], @succeeded::int[], @failed::int[], @canceled::int[], @failures::jsonb[],
+    @totals::int[])
+  AS i(id, status, succeeded, failed, canceled, failures, total)
+), completed AS (
+  UPDATE batches SET status = i.status, completed_at = clock_timestamp(),
+    succeeded = i.succeeded, failed = i.failed, canceled = i.canceled, failures = i.failures
+  FROM input i WHERE batches.batch_id = i.id AND batches.status IS NULL
+  RETURNING batches.batch_id, client_id, completed_at, batches.status, batches.succeeded, batches.failed, batches.canceled, i.total
+), event AS (
+  INSERT INTO client_events (event_id, client_id, event_name, occurred_at, batch_id, data)
+  SELECT uuid7(completed_at), client_id, 'batch.completed', completed_at, batch_id,
+    jsonb_build_object('status', status, 'total', total, 'succeeded', succeeded, 'failed', failed, 'canceled', canceled)
+  FROM completed
+)
+SELECT batch_id, completed_at FROM completed
+
+-- name: inOpenBatch
+-- Reads whether a job's end still counts in the outcome of an open batch. Finds it by primary key; locks nothing.
+-- Parameters: @job
+SELECT NOT {{notInOpenBatch}} FROM jobs WHERE job_id = @job

@@ -1,0 +1,314 @@
+package jobs
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// bulkLook is what looks at jobs along an index: see bulkLooked.
+type bulkLook struct{ count, gather string }
+
+func lookAlong(name string, with ...string) bulkLook {
+	return bulkLook{variant("countBulk"+name, "countBulk", with...), variant("gatherBulk"+name, "gatherBulk", with...)}
+}
+
+// As in the list of jobs, a batch of another client costs the same as one that never was.
+var (
+	bulkOfClient = lookAlong("OfClient", "{{owner}}", "client_id,", "{{value}}", "@client::uuid,", "{{order}}", "client_id DESC,",
+		"{{guard}}", "true")
+	bulkOfBatch = lookAlong("OfBatch", "{{owner}}", "batch_id,", "{{value}}", "@batch::uuid,", "{{order}}", "batch_id DESC,", "{{guard}}",
+		"batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND (@client::uuid IS NULL OR client_id = @client))")
+	bulkOfAll = lookAlong("OfAll", "{{owner}}", "", "{{value}}", "", "{{order}}", "", "{{guard}}", "true")
+)
+
+var errBulkNotFound = job.Errorf(job.CodeBulkNotFound, "No bulk operation with this id was found.")
+
+// bulkColumns is the one column list of a bulk operation, read by scanBulk.
+const bulkColumns = `bulk_operations.bulk_id, bulk_operations.client_id, bulk_operations.operator, bulk_operations.action,
+  bulk_operations.filter, bulk_operations.rate, bulk_operations.override, bulk_operations.request_id, bulk_operations.created_at,
+  bulk_operations.started_at, bulk_operations.gathered_at, bulk_operations.finished_at, bulk_operations.aborted, bulk_operations.position,
+  bulk_operations.more, bulk_operations.total, bulk_operations.succeeded, bulk_operations.skipped, bulk_operations.failed`
+
+func scanBulk(row pgx.CollectableRow) (*job.Bulk, error) {
+	var b job.Bulk
+	err := pg.ScanRow(row, &b.ID, &b.Owner.ClientID, &b.Owner.Operator, &b.Action, &b.Filter, &b.Rate, &b.Override, &b.RequestID,
+		&b.CreatedAt, &b.StartedAt, &b.GatheredAt, &b.FinishedAt, &b.Aborted, &b.Position,
+		&b.More, &b.Total, &b.Succeeded, &b.Skipped, &b.Failed)
+	b.Done = b.Succeeded + b.Skipped + b.Failed
+	return &b, err
+}
+
+// bulkItemColumns is the one column list of an item, named like the members of job.BulkItem.
+const bulkItemColumns = `job_id, client_id, attempt, event_seq, result, coalesce(code, '') AS code, coalesce(detail, '') AS detail,
+  ended_at AS at`
+
+var scanBulkItem = pgx.RowToStructByNameLax[job.BulkItem]
+
+// bulkJobColumns are jobColumns without what a client sent, which can be 256 KiB for
+// each job.
+var bulkJobColumns = strings.NewReplacer("jobs.params", "NULL::json").Replace(jobColumns)
+
+// InsertBulk stores a bulk operation, and gives it with the time of its creation. It
+// returns only after the commit, unless that is Once's. Too many that are not finished
+// are a conflict for their owner, and for others a limit of the server.
+func (s *Store) InsertBulk(ctx context.Context, b job.Bulk) (added *job.Bulk, err error) {
+	err = s.db.InTx(ctx, "bulk", func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, statement("lockBulk")); err != nil {
+			return err
+		}
+		var found bool
+		added, found, err = pg.First(pg.RowsIn(ctx, tx, scanBulk, statement("insertBulk"),
+			pg.UUID(b.ID), pg.UUID(b.Owner.ClientID), b.Owner.Operator, b.Action, b.Filter, b.Rate, b.Override, b.RequestID,
+			b.Owner.MayOpen(), job.MaxOpenBulks-job.MaxOpenBulksOperator))
+		if err == nil && !found {
+			return manyBulks(ctx, tx, b.Owner)
+		}
+		return err
+	})
+	return added, err
+}
+
+// manyBulks says which limit an operation would be above.
+func manyBulks(ctx context.Context, tx pgx.Tx, owner job.BulkOwner) error {
+	var own int
+	if err := tx.QueryRow(ctx, statement("countOpenBulks"), pg.UUID(owner.ClientID)).Scan(&own); err != nil {
+		return err
+	}
+	if own >= owner.MayOpen() {
+		return job.Errorf(job.CodeConflict, "There are %d bulk operations that are not finished, which is the most. Wait until one has ended, "+
+			"or abort one.", own)
+	}
+	return &job.Error{Code: job.CodeRateLimited, RetryAfter: bulkRetryAfter,
+		Detail: "The server has as many bulk operations under way as it may have. Nothing was begun."}
+}
+
+// bulkRetryAfter is the advised wait where all clients together have too many operations.
+const bulkRetryAfter = 10 * time.Second
+
+// Bulk reads a bulk operation of a client; with the zero client, anybody's.
+func (s *Store) Bulk(ctx context.Context, client, id job.ID) (*job.Bulk, error) {
+	return pg.QueryOne(ctx, s.db, errBulkNotFound, scanBulk, statement("readBulk"), pg.UUID(id), pg.UUID(client))
+}
+
+// Bulks lists the bulk operations of a client, the newest first; with the zero client,
+// all. It answers where the list goes on, the zero id at its end.
+func (s *Store) Bulks(ctx context.Context, client job.ID, q job.BulkQuery) (list []*job.Bulk, next job.ID, err error) {
+	id, before := func(b *job.Bulk) job.ID { return b.ID }, [16]byte(pg.AfterOf(q.After))
+	if client.IsZero() {
+		return pg.QueryPage(ctx, s.db, q.Limit, id, scanBulk, statement("listBulks"), before, q.Limit+1)
+	}
+	return pg.QueryPage(ctx, s.db, q.Limit, id, scanBulk, statement("listBulksOfClient"), pg.UUID(client), before, q.Limit+1)
+}
+
+// BulkItems lists the items of a client's operation in order of their jobs, as Bulks
+// does.
+func (s *Store) BulkItems(ctx context.Context, client, id job.ID, q job.BulkQuery) (items []job.BulkItem, next job.ID, err error) {
+	if _, err := s.Bulk(ctx, client, id); err != nil {
+		return nil, next, err
+	}
+	list, args := statement("listBulkItems"), []any{pg.UUID(id), [16]byte(q.After), q.Limit + 1}
+	if q.Result != "" {
+		list, args = statement("listBulkItemsWith"), append(args, string(q.Result))
+	}
+	return pg.QueryPage(ctx, s.db, q.Limit, func(i job.BulkItem) job.ID { return i.JobID }, scanBulkItem, list, args...)
+}
+
+// AbortBulk ends a client's operation at the item that it has come to, and gives it.
+// One that was aborted before is given as it is, and one that is done is a conflict.
+func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, changed bool, err error) {
+	b, changed, err = pg.QueryFirst(ctx, s.db, scanBulk, statement("abortBulk"), pg.UUID(id), pg.UUID(client))
+	if err != nil || changed {
+		return b, changed, err
+	}
+	b, err = s.Bulk(ctx, client, id)
+	if err == nil && !b.Aborted {
+		return nil, false, job.Errorf(job.CodeConflict, "The bulk operation is done: nothing is left to abort.")
+	}
+	return b, false, err
+}
+
+// CountBulk looks at a part of the jobs that an operation would be about, before the
+// given job or with the zero id from the newest on.
+func (s *Store) CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, before job.ID, look int) (job.BulkLook, error) {
+	args := append(bulkArgs(client, f, before, time.Now().Add(pg.IDSkew)), look, job.BulkSample)
+	return pg.QueryOne(ctx, s.db, nil, pgx.RowToStructByPos[job.BulkLook], bulkAlong(client, f).count, args...)
+}
+
+// BulkJobs reads the jobs of a sample, without Params, the newest first. Those that are
+// gone meanwhile are left out.
+func (s *Store) BulkJobs(ctx context.Context, ids []job.ID) ([]*job.Job, error) {
+	found, err := s.bulkJobs(ctx, ids)
+	var jobs []*job.Job
+	for _, id := range ids {
+		if j := found[id]; j != nil {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, err
+}
+
+// bulkAlong chooses the index along which jobs are looked at.
+func bulkAlong(client job.ID, f job.BulkFilter) bulkLook {
+	switch {
+	case !f.BatchID.IsZero():
+		return bulkOfBatch
+	case !client.IsZero():
+		return bulkOfClient
+	}
+	return bulkOfAll
+}
+
+// bulkArgs are the arguments of bulkLooked for jobs that were created until then. The
+// client is whose jobs are meant, zero for all.
+func bulkArgs(client job.ID, f job.BulkFilter, before job.ID, until time.Time) []any {
+	after, earlier := (*time.Time)(f.CreatedAfter), (*time.Time)(f.CreatedBefore)
+	bound := until.Add(time.Microsecond)
+	if earlier != nil && earlier.Before(bound) {
+		bound = *earlier
+	}
+	from, to := pg.IDRange(job.Query{After: before, CreatedAfter: after, CreatedBefore: &bound})
+	return []any{
+		pg.UUID(client), pg.UUID(f.BatchID), [16]byte(to), [16]byte(from), pg.Nullable(string(f.State)), pg.Nullable(string(f.Type)),
+		pg.Nullable(string(f.WorkKind)), pg.Nullable(f.CorrelationID), pg.Nullable(string(f.FailureCode)), after, earlier, until,
+	}
+}
+
+// maxOpenBulks is far above the number of open operations that there may be.
+const maxOpenBulks = 1000
+
+// OpenBulks reads all operations that are not finished, the oldest first: they are few.
+func (s *Store) OpenBulks(ctx context.Context) ([]*job.Bulk, error) {
+	return pg.Query(ctx, s.db, scanBulk, statement("openBulks"), maxOpenBulks)
+}
+
+// GatherBulk looks at the next jobs of an operation, at so many of them, and takes those
+// that match as its items. It gives the operation as it is then; false if another process
+// did that, or it is finished.
+func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*job.Bulk, bool, error) {
+	args := append(bulkArgs(b.JobsOf(), b.Filter, b.Position, b.CreatedAt), look, pg.UUID(b.ID), pg.UUID(b.Position), most)
+	gathered, found, err := pg.First(pg.QueryAs(ctx, s.db, "gather", scanBulk, bulkAlong(b.JobsOf(), b.Filter).gather, args...))
+	if !found {
+		gathered = b
+	}
+	return gathered, found, err
+}
+
+// DoItems takes the next items of an operation that have no result, after the given job
+// and limit of them at most, with their jobs as they are now. do changes the jobs through
+// this store, with the context that it is given, and gives the items that have a result
+// now; the others stay. The changes and the results are one commit, so each item has its
+// effect once, whatever dies in between (see recordItems).
+//
+// It answers with the items that it took: none, if they all have a result, or the
+// operation is finished or being worked on elsewhere. A job that another transaction has
+// locked fails all of them, soon.
+func (s *Store) DoItems(ctx context.Context, bulk, after job.ID, limit int,
+	do func(context.Context, []job.BulkItem) ([]job.BulkItem, error),
+) (items []job.BulkItem, err error) {
+	ctx, cancel := s.db.Bound(ctx)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, s.db.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+pg.Milliseconds(s.db.Timeout/pg.LockedRowFraction)); err != nil {
+			return err
+		}
+		locked, err := tx.Exec(ctx, statement("lockOpenBulk"), pg.UUID(bulk))
+		if err != nil || locked.RowsAffected() == 0 {
+			return err
+		}
+		items, err = pg.RowsIn(ctx, tx, scanBulkItem, statement("nextBulkItems"), pg.UUID(bulk), [16]byte(after), limit)
+		if err != nil || len(items) == 0 {
+			return err
+		}
+		within, ended := pg.Share(ctx, tx)
+		defer ended()
+		jobs, err := s.bulkJobs(within, pg.Column(items, func(i job.BulkItem) job.ID { return i.JobID }))
+		if err != nil {
+			return err
+		}
+		for i := range items {
+			if j := jobs[items[i].JobID]; j != nil && j.ClientID == items[i].ClientID {
+				items[i].Job = j
+			}
+		}
+		done, err := do(within, items)
+		if err != nil || len(done) == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, statement("recordItems"), pg.UUID(bulk),
+			pg.Column(done, func(i job.BulkItem) pgtype.UUID { return pg.UUID(i.JobID) }),
+			pg.Column(done, func(i job.BulkItem) string { return string(i.Result) }),
+			pg.Column(done, func(i job.BulkItem) *string { return pg.Nullable(string(i.Code)) }),
+			pg.Column(done, func(i job.BulkItem) *string { return pg.Nullable(i.Detail) }),
+			pg.UUID(items[0].JobID), pg.UUID(items[len(items)-1].JobID))
+		return err
+	})
+	if err != nil {
+		return items, s.db.Failed("bulk", err)
+	}
+	return items, nil
+}
+
+func (s *Store) bulkJobs(ctx context.Context, ids []job.ID) (map[job.ID]*job.Job, error) {
+	jobs, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (*job.Job, error) {
+		var j job.Job
+		return &j, scanJob(row, &j)
+	}, statement("bulkJobs"), pg.Column(ids, pg.UUID))
+	return pg.ByID(jobs, func(j *job.Job) job.ID { return j.ID }), err
+}
+
+// FinishBulk ends an operation whose items all have a result, and gives it; false if it
+// has others, or is finished.
+func (s *Store) FinishBulk(ctx context.Context, id job.ID) (*job.Bulk, bool, error) {
+	return pg.First(pg.QueryAs(ctx, s.db, "bulk", scanBulk, statement("finishBulk"), pg.UUID(id)))
+}
+
+// RetryItems queues the next attempts of jobs, and gives what became of each in their
+// order: Changed is false for one that was not FAILED at its attempt any more. With
+// override it does so whether their failures are retryable or not, and beyond their
+// attempts. All are one statement, of the transaction that ctx is of.
+func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, override bool) ([]job.Change, error) {
+	text := statement("retryJobs")
+	if override {
+		text = retryAnyway
+	}
+	answers, err := s.retryBy(ctx, s.db.Conn(ctx), text, pg.Column(retries, func(r job.ItemRetry) retryRequest {
+		return retryRequest{client: r.Item.ClientID, id: r.Item.JobID, attempt: r.Item.Attempt, wait: r.Wait}
+	}))
+	if err != nil {
+		return nil, s.db.Failed("bulk", err)
+	}
+	return pg.Column(answers, func(a pg.Answer[job.Change]) job.Change { return a.Value }), nil
+}
+
+// CancelItems ends jobs that are not final, and gives those as CancelAll does. All are
+// one statement, of the transaction that ctx is of.
+func (s *Store) CancelItems(ctx context.Context, items []job.BulkItem) ([]job.Canceling, error) {
+	requests := pg.Column(items, func(i job.BulkItem) cancelRequest { return cancelRequest{client: i.ClientID, id: i.JobID} })
+	answers, err := s.cancelJobs(ctx, s.db.Conn(ctx), requests)
+	if err != nil {
+		return nil, s.db.Failed("bulk", err)
+	}
+	var done []job.Canceling
+	for _, a := range answers {
+		if a.Value.Before != nil {
+			done = append(done, a.Value)
+		}
+	}
+	return done, nil
+}
+
+// DeleteItems removes final jobs that have not changed since they were gathered, with all
+// that belongs to them, and gives those. All are one statement, of the transaction that
+// ctx is of.
+func (s *Store) DeleteItems(ctx context.Context, items []job.BulkItem) ([]job.ID, error) {
+	return pg.QueryAs(ctx, s.db, "bulk", pg.RowToID, statement("deleteItems"),
+		pg.Column(items, func(i job.BulkItem) pgtype.UUID { return pg.UUID(i.JobID) }),
+		pg.Column(items, func(i job.BulkItem) int { return i.EventSeq }))
+}

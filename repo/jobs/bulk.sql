@@ -1,0 +1,196 @@
+-- name: lockBulk
+-- Lets one transaction at a time begin a bulk operation, by an advisory lock: only so can the open ones be counted.
+SELECT pg_advisory_xact_lock(hashtextextended('bulk operations', 0))
+
+-- name: insertBulk
+-- Stores a bulk operation. Counts the open ones by the index bulk_operations_open: they are few. Those of clients have
+-- a limit together. No row: as many are open as may be.
+-- Parameters: @bulk, @client, @operator, @action, @filter, @rate, @override, @request_id, @most_own, @most_clients
+INSERT INTO bulk_operations (bulk_id, client_id, operator, action, filter, rate, override, request_id, created_at)
+SELECT @bulk, @client::uuid, @operator, @action, @filter, @rate, @override, @request_id, clock_timestamp()
+FROM (SELECT count(client_id) AS clients, count(*) FILTER (WHERE client_id IS NOT DISTINCT FROM @client) AS own
+  FROM bulk_operations WHERE finished_at IS NULL) AS open
+WHERE open.own < @most_own AND (@client IS NULL OR open.clients < @most_clients)
+RETURNING {{bulkColumns}}
+
+-- name: countOpenBulks
+-- Counts the open operations of a client, or with null those of operators, by the index bulk_operations_open.
+-- Parameters: @client
+SELECT count(*) FROM bulk_operations WHERE finished_at IS NULL AND client_id IS NOT DISTINCT FROM @client::uuid
+
+-- name: readBulk
+-- Reads a bulk operation, found by primary key; with null for the client anybody's. Locks nothing. No row: there is
+-- none, or it is not the client's.
+-- Parameters: @bulk, @client
+SELECT {{bulkColumns}} FROM bulk_operations WHERE bulk_id = @bulk AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT FROM @client)
+
+-- name: listBulksOfClient
+-- Lists a client's bulk operations, the newest first, along the index bulk_operations_client. Locks nothing.
+-- Parameters: @client, @before, @limit
+SELECT {{bulkColumns}} FROM bulk_operations WHERE client_id = @client AND bulk_id < @before ORDER BY client_id DESC, bulk_id DESC LIMIT @limit
+
+-- name: listBulks
+-- Lists all bulk operations, the newest first, along the primary key. Locks nothing.
+-- Parameters: @before, @limit
+SELECT {{bulkColumns}} FROM bulk_operations WHERE bulk_id < @before ORDER BY bulk_id DESC LIMIT @limit
+
+-- name: listBulkItems
+-- Lists the items of an operation along the primary key. Locks nothing.
+-- Parameters: @bulk, @after, @limit
+SELECT {{bulkItemColumns}} FROM bulk_items WHERE bulk_id = @bulk AND job_id > @after ORDER BY bulk_id, job_id LIMIT @limit
+
+-- name: listBulkItemsWith
+-- Lists the items of an operation that have one result along the index bulk_items_result. The comparison of rows
+-- makes the planner do so whether an operation has ten items or 100,000. Locks nothing.
+-- Parameters: @bulk, @after, @limit, @result
+SELECT {{bulkItemColumns}} FROM bulk_items
+WHERE (result, bulk_id, job_id) > (@result, @bulk::uuid, @after::uuid)
+  AND (result, bulk_id, job_id) <= (@result, @bulk, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+ORDER BY result, bulk_id, job_id LIMIT @limit
+
+-- fragment: bulkLooked
+-- Looks at jobs from the newest to the oldest, as listJobs does and for its reasons: along jobs_client, jobs_batch for
+-- the jobs of one batch, or the primary key for those of all clients. It looks at so many rows of the index, whether
+-- they match or not. owner, value and order name the first column of the index; for the primary key they are empty.
+looked AS MATERIALIZED (
+  SELECT job_id, client_id, attempt, event_seq, (@client::uuid IS NULL OR client_id = @client) AND created_at <= @until
+    AND (@batch::uuid IS NULL OR batch_id = @batch) AND (@state::text IS NULL OR state = @state)
+    AND (@type::text IS NULL OR type = @type) AND (@work_kind::text IS NULL OR work_kind = @work_kind)
+    AND (@correlation_id::text IS NULL OR correlation_id = @correlation_id)
+    AND (@failure_code::text IS NULL OR failure_code = @failure_code)
+    AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
+    AND (@created_before::timestamptz IS NULL OR created_at < @created_before) AS matches
+  FROM jobs WHERE ({{owner}} job_id) < ({{value}} @to_id) AND ({{owner}} job_id) >= ({{value}} @from_id) AND {{guard}}
+  ORDER BY {{order}} job_id DESC LIMIT @look
+)
+
+-- name: countBulk
+-- Looks at a part of the jobs that an operation would be about, and counts those that match. Locks nothing.
+-- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after,
+--   @created_before, @until, @look, @sample
+WITH {{bulkLooked}}
+SELECT (SELECT count(*) FROM looked), (SELECT count(*) FROM looked WHERE matches),
+  (SELECT job_id FROM looked ORDER BY job_id LIMIT 1),
+  ARRAY(SELECT job_id FROM looked WHERE matches ORDER BY job_id DESC LIMIT @sample)
+
+-- fragment: bulkEnded
+-- Writes the event of operations that have just ended, for the clients who began them: what an operator began is told to
+-- nobody, as its jobs are those of many. Trigger: client_events_delivered writes the deliveries.
+event AS (
+  INSERT INTO client_events (event_id, client_id, event_name, occurred_at, data)
+  SELECT uuid7(finished_at), client_id, 'bulk.completed', finished_at, jsonb_build_object('bulkId', bulk_id, 'action', action,
+    'state', CASE WHEN aborted THEN 'ABORTED' ELSE 'DONE' END, 'total', total, 'succeeded', succeeded, 'skipped', skipped, 'failed', failed)
+  FROM ended AS bulk_operations WHERE client_id IS NOT NULL
+)
+SELECT {{bulkColumns}} FROM ended AS bulk_operations
+
+-- name: abortBulk
+-- Ends an operation as it is: items without a result stay so. Locks its row, found by primary key, and waits for the
+-- part of the work that is under way. No row: it is finished, or not the client's; with null for the client it may be anybody's.
+-- Parameters: @bulk, @client
+WITH ended AS (
+  UPDATE bulk_operations SET finished_at = clock_timestamp(), aborted = true
+  WHERE bulk_id = @bulk AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT FROM @client) AND finished_at IS NULL
+  RETURNING bulk_operations.*
+), {{bulkEnded}}
+
+-- name: openBulks
+-- Reads the operations that are not finished, by the index bulk_operations_open. Locks nothing.
+-- Parameters: @limit
+SELECT {{bulkColumns}} FROM bulk_operations WHERE finished_at IS NULL ORDER BY bulk_id LIMIT @limit
+
+-- name: gatherBulk
+-- Takes the jobs that match among the next ones into bulk_items, and notes where to go on. The operation's row is locked:
+-- of two leaders one does the step, and the other one finds the position moved on. It is done with the last part of the
+-- jobs, or when there would be too many items: then those that were found first stay.
+--
+-- Locks the row of the operation, found by primary key, and none of jobs. No row: the operation is finished, gathered,
+-- being worked on by another process, or not at this position any more.
+-- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after,
+--   @created_before, @until, @look, @bulk, @position, @most
+WITH operation AS MATERIALIZED (
+  SELECT bulk_id, total FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NULL AND gathered_at IS NULL
+    AND position IS NOT DISTINCT FROM @position::uuid
+  FOR NO KEY UPDATE SKIP LOCKED
+), {{bulkLooked}}, found AS MATERIALIZED (
+  SELECT looked.*, row_number() OVER (ORDER BY job_id DESC) + operation.total AS nth FROM looked CROSS JOIN operation WHERE matches
+), taken AS (
+  INSERT INTO bulk_items (bulk_id, job_id, client_id, attempt, event_seq)
+  SELECT @bulk, job_id, client_id, attempt, event_seq FROM found WHERE nth <= @most
+)
+UPDATE bulk_operations SET started_at = coalesce(started_at, clock_timestamp()), total = bulk_operations.total + step.taken, more = step.more,
+  position = coalesce(step.last, bulk_operations.position),
+  gathered_at = CASE WHEN step.more OR step.looked < @look THEN clock_timestamp() END
+FROM operation, (SELECT (SELECT count(*) FROM looked) AS looked, (SELECT job_id FROM looked ORDER BY job_id LIMIT 1) AS last,
+  (SELECT count(*) FROM found WHERE nth <= @most) AS taken, EXISTS (SELECT FROM found WHERE nth > @most) AS more) AS step
+WHERE bulk_operations.bulk_id = operation.bulk_id
+RETURNING {{bulkColumns}}
+
+-- name: lockOpenBulk
+-- Locks an operation whose items are to be done, found by primary key: whoever changes its jobs, its items and its
+-- counters holds this lock, so an abort comes before a part of the work or after it. No row: it is finished, not
+-- gathered yet, or being worked on by another process.
+-- Parameters: @bulk
+SELECT bulk_id FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NULL AND gathered_at IS NOT NULL
+FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: nextBulkItems
+-- Reads the next items that have no result, in order of their jobs, along the index bulk_items_result, as
+-- listBulkItemsWith does. They are not locked: the operation is.
+-- Parameters: @bulk, @after, @limit
+SELECT {{bulkItemColumns}} FROM bulk_items
+WHERE (result, bulk_id, job_id) > ('PENDING', @bulk::uuid, @after::uuid)
+  AND (result, bulk_id, job_id) <= ('PENDING', @bulk, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+ORDER BY result, bulk_id, job_id LIMIT @limit
+
+-- name: bulkJobs
+-- Reads jobs by primary key as they are now, without what their client sent. Locks nothing: what changes them checks again.
+-- Parameters: @ids
+SELECT {{bulkJobColumns}} FROM jobs WHERE job_id = ANY (@ids::uuid[])
+
+-- name: deleteItems
+-- Removes final jobs that have not changed since they were gathered, with all that belongs to them, and leaves
+-- tombstones. Locks their rows in job_id order, found by primary key. No row: the job is not final, changed, of an open
+-- batch, or gone. As in deleteJob, event_seq must still be what it was.
+-- Parameters: @ids, @seqs
+WITH seen AS MATERIALIZED (
+  SELECT jobs.job_id, jobs.event_seq FROM jobs JOIN unnest(@ids::uuid[], @seqs::int[]) AS i(id, seq) ON jobs.job_id = i.id
+  WHERE jobs.event_seq = i.seq AND finished_at IS NOT NULL AND {{notInOpenBatch}}
+), old AS MATERIALIZED (
+  SELECT j.job_id, j.client_id FROM seen JOIN jobs j ON j.job_id = seen.job_id AND j.event_seq = seen.event_seq
+  WHERE j.finished_at IS NOT NULL ORDER BY j.job_id FOR UPDATE OF j
+), {{removeOld}} RETURNING job_id
+
+-- name: recordItems
+-- Writes the results of items, and counts them. It is sent in the transaction that has changed the jobs: an item whose
+-- job was changed has its result, and is never taken again, and one without a result has had no effect. A leader that
+-- dies in between leaves both undone; the next one finds the item as it was, and so does a former leader that comes back.
+-- An item whose result is there already stays as it is, and is not counted again.
+--
+-- The rows, of the items and of the operation, are found by primary key; the latter is locked already. Items are taken in
+-- order of their jobs, so those between the first and the last one are searched: the planner does not know whether an
+-- operation has ten of them or 100,000.
+-- Parameters: @bulk, @ids, @results, @codes, @details, @first, @last
+WITH input AS MATERIALIZED (
+  SELECT * FROM unnest(@ids::uuid[], @results::text[], @codes::text[], @details::text[]) AS i(id, result, code, detail)
+), ended AS (
+  UPDATE bulk_items SET result = i.result, code = i.code, detail = i.detail, ended_at = clock_timestamp()
+  FROM input i WHERE (bulk_id, job_id) >= (@bulk::uuid, @first::uuid) AND (bulk_id, job_id) <= (@bulk, @last::uuid)
+    AND job_id = i.id AND num_nonnulls(ended_at) = 0
+  RETURNING i.result
+)
+UPDATE bulk_operations SET succeeded = bulk_operations.succeeded + n.succeeded, skipped = bulk_operations.skipped + n.skipped,
+  failed = bulk_operations.failed + n.failed
+FROM (SELECT count(*) FILTER (WHERE result = 'SUCCEEDED') AS succeeded, count(*) FILTER (WHERE result = 'SKIPPED') AS skipped,
+  count(*) FILTER (WHERE result = 'FAILED') AS failed FROM ended) AS n
+WHERE bulk_id = @bulk
+
+-- name: finishBulk
+-- Ends an operation whose items all have a result. Locks its row, found by primary key. No row: it is finished, or has
+-- items without one.
+-- Parameters: @bulk
+WITH ended AS (
+  UPDATE bulk_operations SET finished_at = clock_timestamp()
+  WHERE bulk_id = @bulk AND finished_at IS NULL AND gathered_at IS NOT NULL AND succeeded + skipped + failed = total
+  RETURNING bulk_operations.*
+), {{bulkEnded}}

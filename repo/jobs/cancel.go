@@ -1,0 +1,194 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+var retryAnyway = variant("retryAnyway", "retryJobs", "{{mayBeRetried}}", "true")
+
+// ErrNotFound is the same for a job that never existed and for another
+// client's.
+var ErrNotFound = job.Errorf(job.CodeJobNotFound, "No job with this id was found.")
+
+type cancelRequest struct {
+	client, id job.ID
+	apiKey     string
+}
+
+// Cancel ends a job that is not final yet, and gives what it was before: its
+// identity, batch, state, start, definition, callback and trace, not more. A final job is
+// left as it is (section 14), and before is nil.
+func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
+	c, err := s.cancels.Do(ctx, cancelRequest{client, id, job.KeyOf(ctx)})
+	return c.Change, c.Before, err
+}
+
+// CancelAll cancels those of a client's jobs that are not final, and gives them
+// as they were before. One that is gone meanwhile is no error.
+func (s *Store) CancelAll(ctx context.Context, client job.ID, ids []job.ID) ([]job.Canceling, error) {
+	answers, err := s.cancels.DoAll(ctx, pg.Column(ids, func(id job.ID) cancelRequest { return cancelRequest{client, id, job.KeyOf(ctx)} }))
+	var done []job.Canceling
+	for _, a := range answers {
+		code := job.CodeOf(a.Err)
+		switch {
+		case a.Err != nil && code != job.CodeJobGone && code != job.CodeJobNotFound:
+			err = cmp.Or(err, a.Err)
+		case a.Value.Before != nil:
+			done = append(done, a.Value)
+		}
+	}
+	return done, err
+}
+
+// UnfinishedJobs gives at most limit of a client's jobs that are not final.
+func (s *Store) UnfinishedJobs(ctx context.Context, client job.ID, limit int) ([]job.ID, error) {
+	return pg.Query(ctx, s.db, pg.RowToID, statement("unfinishedJobs"), pg.UUID(client), limit)
+}
+
+func (s *Store) cancelJobs(ctx context.Context, db pg.Conn, requests []cancelRequest) ([]pg.Answer[job.Canceling], error) {
+	done := make(map[job.ID]job.Canceling, len(requests))
+	_, err := pg.RowsIn(ctx, db, func(row pgx.CollectableRow) (c job.Canceling, err error) {
+		now, before := job.Change{State: job.Canceled, Changed: true}, &job.Job{}
+		var definition []byte
+		err = pg.ScanRow(row, &before.ID, &now.Attempt, &now.UpdatedAt, &now.RunAt, &now.Dispatch, &before.State, &before.WorkKind, &definition,
+			&before.RequestID, &before.BatchID, &before.CorrelationID, &before.Callback, &before.TraceParent, &before.StartedAt)
+		now.JobID, before.Definition = before.ID, decodeDefinition(definition)
+		done[now.JobID] = job.Canceling{Change: now, Before: before}
+		return c, err
+	}, statement("cancelJobs"),
+		pg.Column(requests, func(r cancelRequest) pgtype.UUID { return pg.UUID(r.id) }),
+		pg.Column(requests, func(r cancelRequest) pgtype.UUID { return pg.UUID(r.client) }),
+		pg.Column(requests, func(r cancelRequest) *string { return pg.Nullable(r.apiKey) }))
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]pg.Answer[job.Canceling], len(requests))
+	for i, r := range requests {
+		if c, ok := done[r.id]; ok {
+			c.Before.ClientID = r.client
+			answers[i].Value = c
+			continue
+		}
+		answers[i].Value.Change, answers[i].Err = s.unchanged(ctx, r.apiKey, r.client, r.id)
+	}
+	return answers, nil
+}
+
+type retryRequest struct {
+	client, id  job.ID
+	attempt     int
+	wait        time.Duration
+	traceparent string
+	apiKey      string
+}
+
+// Retry queues the attempt after the given failed one, to run after wait. If
+// the job is not FAILED at that attempt any more, it is left as it is. The new
+// attempt goes on from the given traceparent, or with "" from the one before.
+func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
+	return s.retries.Do(ctx, retryRequest{client, id, attempt, wait, traceparent, job.KeyOf(ctx)})
+}
+
+// RetryAnyway is Retry whether the failure is retryable or not, and beyond the attempts that the job may have: they are one
+// more then.
+func (s *Store) RetryAnyway(
+	ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string,
+) (job.Change, error) {
+	ctx, cancel := s.db.Bound(ctx)
+	defer cancel()
+	answers, err := s.retryBy(ctx, s.db.Conn(ctx), retryAnyway, []retryRequest{{client, id, attempt, wait, traceparent, job.KeyOf(ctx)}})
+	if err != nil {
+		return job.Change{}, s.db.Failed("retry", err)
+	}
+	return answers[0].Value, answers[0].Err
+}
+
+func (s *Store) retryJobs(ctx context.Context, db pg.Conn, requests []retryRequest) ([]pg.Answer[job.Change], error) {
+	return s.retryBy(ctx, db, statement("retryJobs"), requests)
+}
+
+// retryBy sends retryJobs, or with retryAnyway what overrides its guards.
+func (s *Store) retryBy(ctx context.Context, db pg.Conn, text string, requests []retryRequest) ([]pg.Answer[job.Change], error) {
+	rows, err := db.Query(ctx, text,
+		pg.Column(requests, func(r retryRequest) pgtype.UUID { return pg.UUID(r.id) }),
+		pg.Column(requests, func(r retryRequest) pgtype.UUID { return pg.UUID(r.client) }),
+		pg.Column(requests, func(r retryRequest) int { return r.attempt }),
+		pg.Column(requests, func(r retryRequest) time.Duration { return r.wait }),
+		pg.Column(requests, func(r retryRequest) *string { return pg.Nullable(r.traceparent) }),
+		pg.Column(requests, func(r retryRequest) *string { return pg.Nullable(r.apiKey) }))
+	done, err := pg.CollectByID(rows, err, func(c *job.Change) []any { return []any{&c.Attempt, &c.UpdatedAt, &c.RunAt} })
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]pg.Answer[job.Change], len(requests))
+	for i, r := range requests {
+		if c, ok := done[r.id]; ok {
+			c.JobID, c.State, c.Changed = r.id, job.Queued, true
+			answers[i].Value = c
+			continue
+		}
+		answers[i].Value, answers[i].Err = s.unchanged(ctx, r.apiKey, r.client, r.id)
+	}
+	return answers, nil
+}
+
+// unchanged says why a job was left as it is: the API key that asked for the change has ended, or the job's state.
+func (s *Store) unchanged(ctx context.Context, apiKey string, client, id job.ID) (job.Change, error) {
+	if apiKey != "" {
+		if err := s.db.RequireKey(ctx, apiKey); err != nil {
+			return job.Change{}, err
+		}
+	}
+	return s.Look(ctx, client, id)
+}
+
+// Look gives an unchanged job's state.
+func (s *Store) Look(ctx context.Context, client, id job.ID) (job.Change, error) {
+	c, found, err := pg.QueryFirst(ctx, s.db, pgx.RowToStructByNameLax[job.Change],
+		`SELECT job_id, state, attempt, updated_at, run_at FROM jobs WHERE job_id = $1 AND client_id = $2`, pg.UUID(id), pg.UUID(client))
+	if err == nil && !found {
+		err = s.Missing(ctx, client, id)
+	}
+	return c, err
+}
+
+// deleteTries bounds how often a job that changes meanwhile is tried again.
+const deleteTries = 3
+
+// Delete removes a client's job and all that belongs to it, if it is final and
+// not of a batch that is still open; otherwise it is a conflict. A job that is
+// gone already is no error.
+func (s *Store) Delete(ctx context.Context, client, id job.ID) error {
+	for range deleteTries {
+		n, err := s.db.Change(ctx, "delete", statement("deleteJob"), pg.UUID(id), pg.UUID(client))
+		if err != nil || n > 0 {
+			return err
+		}
+		found, err := s.Look(ctx, client, id)
+		switch {
+		case job.CodeOf(err) == job.CodeJobGone:
+			return nil
+		case err != nil:
+			return err
+		case !found.State.Final():
+			return job.RefusalOfDelete(found.State)
+		}
+		counts, err := s.CountsInBatch(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case counts:
+			return job.ErrCountsInBatch
+		}
+	}
+	return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: pg.RetryAfter,
+		Detail: "The job is changing at the moment. Repeat the request."}
+}

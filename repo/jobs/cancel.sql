@@ -1,0 +1,120 @@
+-- name: cancelJobs
+-- Moves jobs that are not final to CANCELED, if they belong to the client. A worker that holds the job finds its later
+-- writes refused by the state.
+--
+-- Locks the job rows in job_id order, found by primary key. No row: the job is final, or not the client's, or the API key
+-- that asks for it has ended. Triggers: events_delivered writes the deliveries, reports_published the row of outcome_outbox.
+-- Parameters: @ids, @clients, @api_keys
+WITH input AS MATERIALIZED (
+  SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @api_keys::text[]) AS i(id, client, api_key) WHERE {{mayChange}}
+), ready AS MATERIALIZED (
+  SELECT j.job_id, j.client_id, j.batch_id, j.state, j.event_seq, j.event_tx, j.attempt, j.run_at, j.dispatch, j.started_at, j.updated_at,
+    j.worker_id, j.work_kind, j.definition, j.request_id, coalesce(j.correlation_id, '') AS correlation_id,
+    coalesce(j.callback, '') AS callback, coalesce(j.traceparent, '') AS traceparent
+  FROM jobs j JOIN input i ON j.job_id = i.id
+  WHERE j.client_id = i.client AND j.state IN ('CREATED', 'QUEUED', 'ASSIGNED', 'RUNNING')
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j
+), {{stamped}}, changed AS (
+  UPDATE jobs SET state = 'CANCELED', outcome = 'CANCELED', finished_at = s.at, updated_at = s.at, worker_id = NULL,
+    event_seq = s.event_seq + 1, event_tx = s.tx
+  FROM stamped s WHERE jobs.job_id = s.job_id
+), report AS (
+  INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq, worker_id)
+  SELECT job_id, attempt, 'CANCELED', started_at, at, coalesce((extract(epoch FROM at - started_at) * 1000)::bigint, 0), event_seq + 1,
+    worker_id
+  FROM stamped
+), log AS (
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
+  SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.canceled', state, 'CANCELED', attempt, at, tx,
+    event_data(work_kind, definition) FROM stamped
+)
+SELECT job_id, attempt, at, run_at, dispatch, state, work_kind, definition, request_id, batch_id, correlation_id, callback, traceparent,
+  started_at FROM stamped
+
+-- name: unfinishedJobs
+-- Gives a client's jobs that are not final. Walks the index jobs_waiting, which has the client, over the jobs of all
+-- clients until it has found enough, and then the few that are held; OFFSET 0 keeps the planner from walking a
+-- client's final jobs instead. Locks nothing.
+-- Parameters: @client, @limit
+SELECT job_id FROM (
+  SELECT job_id, client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL OFFSET 0) waiting
+  WHERE client_id = @client
+UNION ALL
+SELECT job_id FROM (SELECT job_id, client_id FROM jobs WHERE worker_id IS NOT NULL OFFSET 0) held WHERE client_id = @client
+LIMIT @limit
+
+-- name: retryJobs
+-- Moves FAILED jobs with attempts left, whose failure is retryable, back to QUEUED. The failed attempt stays in its report.
+-- An operator may override both; then max_attempts grows with the attempt.
+--
+-- Locks the job rows in job_id order, found by primary key. No row: the job is not FAILED at that attempt any more, or
+-- not the client's, or the API key that asks for it has ended. Trigger: events_delivered writes the deliveries.
+-- Parameters: @ids, @clients, @attempts, @waits, @traceparents, @api_keys
+WITH input AS MATERIALIZED (
+  SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @attempts::int[], @waits::interval[], @traceparents::text[],
+    @api_keys::text[]) AS i(id, client, attempt, wait, traceparent, api_key)
+  WHERE {{mayChange}}
+), ready AS MATERIALIZED (
+  SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt + 1 AS number, j.updated_at, j.work_kind, j.definition, i.wait,
+    i.traceparent
+  FROM jobs j JOIN input i ON j.job_id = i.id
+  WHERE j.client_id = i.client AND j.state = 'FAILED' AND j.attempt = i.attempt AND {{mayBeRetried}}
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j
+), {{stamped}}, changed AS (
+  UPDATE jobs SET state = 'QUEUED', attempt = s.number, max_attempts = greatest(max_attempts, s.number),
+    outcome = NULL, finished_at = NULL, started_at = NULL,
+    failure_reason = NULL, failure_code = NULL, failure_retryable = NULL, failure_retry_after = NULL,
+    failure_stage = NULL, failure_detail = NULL,
+    run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at, dispatch = 0, dispatch_epoch = NULL,
+      traceparent = coalesce(s.traceparent, jobs.traceparent),
+    event_seq = s.event_seq + 1, event_tx = s.tx
+  FROM stamped s WHERE jobs.job_id = s.job_id
+), log AS (
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
+  SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.retried', 'FAILED', 'QUEUED', number, at, tx,
+    event_data(work_kind, definition) FROM stamped
+)
+SELECT job_id, number, at, at + wait FROM stamped
+
+-- fragment: mayChange
+-- Guards the input i: what the service does of its own accord has no key.
+(i.api_key IS NULL OR {{keyHolds}})
+
+-- fragment: mayBeRetried
+-- Guards the failed jobs j that another attempt may mend, and that have one left.
+j.attempt < j.max_attempts AND j.failure_retryable
+
+-- name: deleteJob
+-- Removes a client's final job with all that belongs to it, and leaves a tombstone. Locks the job's row, found by
+-- primary key. No row: the job is not final, not the client's, of an open batch, or it changed meanwhile.
+--
+-- The statement sees the events and reports of its beginning, but waits for the row of the job. A job that was retried
+-- and ended again meanwhile would leave its newer events behind, so event_seq must still be what it was.
+-- Parameters: @job, @client
+WITH seen AS MATERIALIZED (
+  SELECT job_id, event_seq FROM jobs WHERE job_id = @job AND client_id = @client AND finished_at IS NOT NULL AND {{notInOpenBatch}}
+), old AS MATERIALIZED (
+  SELECT j.job_id, j.client_id FROM seen JOIN jobs j ON j.job_id = seen.job_id AND j.event_seq = seen.event_seq
+  WHERE j.finished_at IS NOT NULL ORDER BY j.job_id FOR UPDATE OF j
+), {{removeOld}}
+
+-- fragment: removeOld
+-- Ends a statement that has chosen jobs as old: removes them with all that belongs to them, and leaves tombstones.
+-- Their deliveries go by the trigger jobs_undelivered.
+no_outcomes AS (
+  DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
+), no_events AS (
+  DELETE FROM events WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
+), no_reports AS (
+  DELETE FROM reports WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
+), no_results AS (
+  DELETE FROM results WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
+), tombstone AS (
+  INSERT INTO tombstones (job_id, client_id, expired_at) SELECT job_id, client_id, clock_timestamp() FROM old
+  ON CONFLICT DO NOTHING
+)
+DELETE FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
+
+-- fragment: notInOpenBatch
+-- Guards the jobs whose end does not count any more in the outcome of an open batch.
+(batch_id IS NULL OR NOT EXISTS (SELECT FROM batches WHERE batches.batch_id = jobs.batch_id AND completed_at IS NULL))

@@ -1,0 +1,321 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+var (
+	stepJobs       = variant("step", "stepJobs", "{{candidates}}", "ready", "{{within}}", "")
+	stepJobsWithin = variant("stepWithin", "stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}")
+	// In a test bed, where an attempt ends when its work did, however far the clock has jumped; see clock.go.
+	stepJobsInTime       = variant("stepInTime", "stepJobs", "{{candidates}}", "ready", "{{within}}", "", "{{moment}}", stepMoment)
+	stepJobsWithinInTime = variant("stepWithinInTime", "stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}",
+		"{{moment}}", stepMoment)
+)
+
+// exchanges names what steps have in common. What is done with each of them has a name of its own.
+const exchanges = "exchange"
+
+// The steps of a worker with a job.
+var (
+	claimStep  = pg.Operation{Name: "claim", Span: telemetry.SpanCommit + "claim"}
+	startStep  = pg.Operation{Name: "start", Span: telemetry.SpanCommit + "start"}
+	finishStep = pg.Operation{Name: "finish", Span: telemetry.SpanCommit + "finish"}
+)
+
+// step is a claim, a start or a finish of a job: one of the three is set. Those that wait
+// at the same moment share one exchange with Postgres, see exchange.
+type step struct {
+	operation pg.Operation
+	job       job.ID
+	claim     *claimRequest
+	start     *job.ClaimID
+	finish    *job.Finish
+}
+
+// stepped is the answer to a step.
+type stepped struct {
+	claim    *job.Claim     // nil: see not
+	not      job.NotClaimed // why there is no claim
+	started  time.Time
+	finished job.Finished
+	// locked: another session has locked the row. Nothing was written.
+	locked bool
+}
+
+func stepBytes(st step) int {
+	switch {
+	case st.finish == nil:
+		return 0
+	case st.finish.Result == nil:
+		return 512
+	}
+	return len(st.finish.Result.Body) + 512
+}
+
+// A step that meets a locked row is flushed again after a wait that grows from
+// the one to the other.
+const (
+	minLockedWait = 2 * time.Millisecond
+	maxLockedWait = 50 * time.Millisecond
+)
+
+// resumeLook is among how many of the oldest jobs that are due an exchange looks for those that were resumed before. One
+// that it does not see makes it resume another one too many, which is throttled again.
+const resumeLook = 1000
+
+// createdWait is when a job that is due, and could not be claimed because it may not be throttled before it is QUEUED, is
+// tried again.
+const createdWait = time.Second
+
+// errLocked is for a step whose row stayed locked: nothing was written.
+var errLocked = fmt.Errorf("the row is locked by another session: %w", context.DeadlineExceeded)
+
+// step does one step, within an exchange that it may share. It waits for a row
+// that another session has locked up to the statement timeout, outside of any
+// transaction: nobody else waits with it.
+func (s *Store) step(ctx context.Context, st step) (stepped, error) {
+	done, err := s.steps.Do(ctx, st)
+	if err != nil || !done.locked {
+		return done, err
+	}
+	until := time.Now().Add(s.db.Timeout)
+	for wait := minLockedWait; ; wait = min(2*wait, maxLockedWait) {
+		left := time.Until(until)
+		if left <= 0 {
+			return stepped{}, s.db.Failed(st.operation.Name, errLocked)
+		}
+		select {
+		case <-time.After(min(wait, left)):
+		case <-ctx.Done():
+			return stepped{}, pg.Translate(ctx.Err())
+		}
+		if done, err = s.steps.Do(ctx, st); err != nil || !done.locked {
+			return done, err
+		}
+	}
+}
+
+// exchange writes steps in one transaction, by one statement, or with a limit of
+// jobs per client by at most three that are sent together and answered together:
+// the protocol's own transaction around what comes before a Sync. A statement
+// that fails undoes the others.
+//
+// The statements skip rows that other sessions have locked. Why a step got no
+// row is looked up afterwards.
+func (s *Store) exchange(ctx context.Context, db pg.Conn, steps []step) ([]pg.Answer[stepped], error) {
+	var done map[job.ID]*steppedRow
+	var resumed []job.Task
+	queries, err := s.exchangeQueries(steps, &done, &resumed)
+	if err == nil {
+		err = send(ctx, db, queries)
+	}
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]pg.Answer[stepped], len(steps))
+	var left []int // steps without a row
+	for i, st := range steps {
+		a, row := &answers[i].Value, done[st.job]
+		switch {
+		case row == nil:
+			left = append(left, i)
+		case st.claim != nil:
+			a.claim = row.claim
+		case st.start != nil:
+			a.started = row.at
+		default:
+			a.finished = row.finished(st.finish)
+			a.finished.Resumed, resumed = resumed, nil
+		}
+	}
+	if len(left) > 0 {
+		s.explain(ctx, steps, answers, left)
+	}
+	return answers, nil
+}
+
+func (s *Store) exchangeQueries(steps []step, done *map[job.ID]*steppedRow, resumed *[]job.Task) ([]query, error) {
+	arguments, err := s.stepArguments(steps)
+	if err != nil {
+		return nil, err
+	}
+	most := s.maxHeld
+	all, within := stepJobs, stepJobsWithin
+	if s.db.Clock != nil {
+		all, within = stepJobsInTime, stepJobsWithinInTime
+	}
+	if most == 0 {
+		return []query{{all, arguments, into(done, collectSteps)}}, nil
+	}
+	queries := make([]query, 0, 3)
+	if slices.ContainsFunc(steps, func(st step) bool { return st.claim != nil }) {
+		queries = append(queries,
+			query{statement("lockClaims"), nil, func(rows pgx.Rows) error { rows.Close(); return rows.Err() }},
+			query{within, append(arguments, most), into(done, collectSteps)})
+	} else {
+		queries = append(queries, query{all, arguments, into(done, collectSteps)})
+	}
+	if slices.ContainsFunc(steps, func(st step) bool { return st.finish != nil }) {
+		collect := func(rows pgx.Rows) ([]job.Task, error) { return pgx.CollectRows(rows, scanTask) }
+		queries = append(queries, query{statement("resumeThrottled"), []any{most, resumeLook, pg.MaxFlushItems}, into(resumed, collect)})
+	}
+	return queries, nil
+}
+
+// query is a statement and what becomes of its rows.
+type query struct {
+	sql       string
+	arguments []any
+	collect   func(pgx.Rows) error
+}
+
+func into[T any](found *T, collect func(pgx.Rows) (T, error)) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		*found, err = collect(rows)
+		return err
+	}
+}
+
+// send sends statements together, as one transaction. What they found is valid
+// if there is no error: the commit comes last.
+func send(ctx context.Context, db pg.Conn, queries []query) error {
+	if len(queries) == 1 {
+		rows, err := db.Query(ctx, queries[0].sql, queries[0].arguments...)
+		if err != nil {
+			return err
+		}
+		return queries[0].collect(rows)
+	}
+	var batch pgx.Batch
+	for _, q := range queries {
+		batch.Queue(q.sql, q.arguments...).Query(q.collect)
+	}
+	return db.SendBatch(ctx, &batch).Close()
+}
+
+// explain answers the steps that got no row: they were done before and the
+// Answer was lost, or their guard does not hold. One whose guard does hold met a
+// locked row, or became possible a moment ago. The other steps of the exchange
+// are committed, whatever becomes of this look.
+func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[stepped], left []int) {
+	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
+	var claims []claimRequest
+	for i, n := range left {
+		ids[i] = pg.UUID(steps[n].job)
+		if c := steps[n].claim; c != nil {
+			workers[i] = pg.UUID(c.worker)
+			claims = append(claims, *c)
+		}
+	}
+	var found map[job.ID]guarded
+	var before map[job.ID]*job.Claim
+	queries := []query{{statement("whyUnchanged"), []any{ids, workers}, into(&found, collectGuarded)}}
+	if len(claims) > 0 {
+		queries = append(queries, query{statement("claimedBefore"), []any{
+			pg.Column(claims, func(r claimRequest) pgtype.UUID { return pg.UUID(r.job) }),
+			pg.Column(claims, func(r claimRequest) int { return r.attempt }),
+			pg.Column(claims, func(r claimRequest) pgtype.UUID { return pg.UUID(r.worker) }),
+		}, into(&before, collectClaims)})
+	}
+	err := send(ctx, s.db.Pool, queries)
+	if err == nil {
+		err = s.putAside(ctx, found)
+	}
+	for _, n := range left {
+		st, a := steps[n], &answers[n]
+		*a = pg.Answer[stepped]{}
+		row, known := found[st.job]
+		switch {
+		case err != nil:
+			a.Err = s.db.Failed(st.operation.Name, err)
+		case st.claim != nil:
+			a.Value = row.unclaimed(*st.claim, known, before[st.job])
+			if a.Value.locked && row.state == job.Created && s.maxHeld > 0 { // or it does not fit
+				a.Value = stepped{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
+			}
+		case st.start != nil && row.started(*st.start):
+			a.Value.started = *row.startedAt
+		case st.start != nil && row.holds(job.Assigned, *st.start) && row.alive,
+			st.finish != nil && row.holds(job.Running, st.finish.ClaimID):
+			a.Value.locked = true
+		default:
+			a.Err = job.ErrStale
+		}
+	}
+}
+
+// putAside puts those of the jobs aside that a pause of their kind or client stops.
+func (s *Store) putAside(ctx context.Context, found map[job.ID]guarded) error {
+	var paused []pgtype.UUID
+	for id, g := range found {
+		if g.paused && g.state == job.Queued && g.wait == 0 {
+			paused = append(paused, pg.UUID(id))
+		}
+	}
+	if len(paused) == 0 {
+		return nil
+	}
+	_, err := s.db.Pool.Exec(ctx, statement("putJobsAside"), paused)
+	return err
+}
+
+// guarded is what the guards of the steps look at.
+type guarded struct {
+	state     job.State
+	attempt   int
+	fence     int64
+	startedAt *time.Time
+	wait      time.Duration // until the job is due
+	throttled bool          // see job.ThrottledUntil
+	aside     bool          // see job.PausedUntil
+	paused    bool          // by its kind or client
+	stopped   bool          // by a pause of everything, or of the worker
+	alive     bool          // the worker, see whyUnchanged
+}
+
+func collectGuarded(rows pgx.Rows) (map[job.ID]guarded, error) {
+	return pg.CollectByID(rows, nil, func(g *guarded) []any {
+		return []any{&g.state, &g.attempt, &g.fence, &g.startedAt, &g.wait, &g.throttled, &g.aside, &g.paused, &g.stopped, &g.alive}
+	})
+}
+
+func (g guarded) holds(state job.State, c job.ClaimID) bool {
+	return g.state == state && g.attempt == c.Attempt && g.fence == c.Fence
+}
+
+// started reports whether the job runs under the lease. Only its holder knows
+// the fence, so it was started by the same holder, whose answer was lost.
+func (g guarded) started(c job.ClaimID) bool { return g.holds(job.Running, c) && g.startedAt != nil }
+
+// unclaimed answers a claim that got no row.
+func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepped {
+	waits := known && g.attempt == r.attempt && g.state.Waiting()
+	switch {
+	case before != nil:
+		return stepped{claim: before}
+	case !known:
+		return stepped{not: job.NotClaimed{Unknown: true}}
+	case waits && g.throttled:
+		return stepped{not: job.NotClaimed{Throttled: true}}
+	case waits && (g.aside || g.paused && g.wait == 0 && g.state == job.Queued):
+		return stepped{not: job.NotClaimed{Paused: true}}
+	case waits && g.wait == 0 && g.stopped:
+		return stepped{not: job.NotClaimed{StillWaiting: true, Stopped: true}}
+	case waits && g.wait == 0 && g.paused: // it is put aside once it is QUEUED
+		return stepped{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
+	case waits && g.wait == 0 && g.alive:
+		return stepped{locked: true}
+	}
+	return stepped{not: job.NotClaimed{StillWaiting: waits, Wait: g.wait, WorkerDead: !g.alive}}
+}

@@ -1,0 +1,188 @@
+-- name: stepJobs
+-- Takes each job one step on, by the state that comes next: a claim to ASSIGNED, which raises the fence; a start from
+-- there to RUNNING; a finish to SUCCEEDED or FAILED, and with a retry wait on to QUEUED as the next attempt. A finish
+-- writes the report and the result too. Claims are of waiting, due jobs that no pause stops, of which there are few or none;
+-- one that is still CREATED passes through QUEUED.
+-- Starts and finishes are guarded by the lease. The worker of a claim or a start must be alive.
+--
+-- One statement for the three, since what a statement costs by itself is as much as forty rows: checks are parsed and
+-- indexes opened for each. A start changes no column that an index has, neither as a key nor in its condition, so that its
+-- row is updated in place (HOT).
+--
+-- Locks the job rows, found by primary key, and skips those that another session has locked. No row: nothing was written
+-- for that item, see claimedBefore and whyUnchanged.
+--
+-- The events of an attempt's end, in order: event.emitted, the final one, job.retries_exhausted, job.retried; the
+-- report's log ends before job.retried, which belongs to the next attempt. @event_ids are those of the steps themselves.
+--
+-- Triggers: events_delivered on events writes the deliveries to webhooks and the callback; reports_published on
+-- reports writes outcome_outbox if the session has forgerun.outcome_stream on.
+--
+-- Where {{within}} is {{withinLimit}} there is a limit of claims, and @most; else it is nothing.
+-- Parameters: @ids, @attempts, @nexts, @fences, @workers, @event_ids, @reasons, @codes, @retryables, @retry_afters, @stages,
+--   @details, @retry_waits, @exhausted, @emits, @media_types, @sha256s, @bodies, @ended_times, @result_ttl, @most
+WITH input AS MATERIALIZED (
+  SELECT * FROM unnest(@ids::uuid[], @attempts::int[], @nexts::text[], @fences::bigint[], @workers::uuid[], @event_ids::uuid[],
+    @reasons::text[], @codes::text[], @retryables::boolean[], @retry_afters::int[], @stages::text[], @details::text[],
+    @retry_waits::interval[], @exhausted::boolean[], @emits::jsonb[],
+    @media_types::text[], @sha256s::bytea[], @bodies::bytea[], @ended_times::timestamptz[])
+  AS i(id, number, next, fence, worker, event_id, reason, code, retryable, retry_after, stage, detail,
+    retry_wait, exhausted, emit, media_type, sha256, body, ended_at)
+), {{candidates}} AS MATERIALIZED (
+  SELECT j.job_id, j.client_id, j.state AS prev, j.event_tx, j.started_at, j.updated_at, j.run_at, j.worker_id, i.*,
+    event_data(j.work_kind, j.definition) AS data, j.callback IS NOT NULL AS called_back, i.retry_wait IS NOT NULL AS retried,
+    i.next IN ('SUCCEEDED', 'FAILED') AS ends,
+    j.event_seq + 1 + CASE WHEN j.state = 'CREATED' OR i.emit IS NOT NULL THEN 1 ELSE 0 END AS seq
+  FROM jobs j JOIN input i ON j.job_id = i.id
+  WHERE j.attempt = i.number AND CASE i.next
+      WHEN 'ASSIGNED' THEN j.state IN ('CREATED', 'QUEUED') AND j.run_at <= clock_timestamp()
+        AND NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}} OR {{pausesWorker}})
+      WHEN 'RUNNING' THEN j.state = 'ASSIGNED' AND j.fence = i.fence
+      ELSE j.state = 'RUNNING' AND j.fence = i.fence END
+    AND (i.next NOT IN ('ASSIGNED', 'RUNNING') OR EXISTS (SELECT FROM workers w
+      WHERE w.worker_id = coalesce(i.worker, j.worker_id) AND w.state = 'ALIVE' AND w.expires_at > pg_catalog.clock_timestamp()))
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
+), {{within}} {{stamped}}, changed AS (
+  UPDATE jobs SET updated_at = s.at, event_tx = s.tx, event_seq = s.seq + s.exhausted::int + s.retried::int,
+    state = CASE WHEN s.retried THEN 'QUEUED' ELSE s.next END,
+    fence = jobs.fence + CASE s.next WHEN 'ASSIGNED' THEN 1 ELSE 0 END,
+    worker_id = CASE s.next WHEN 'ASSIGNED' THEN s.worker WHEN 'RUNNING' THEN jobs.worker_id END,
+    assigned_at = CASE s.next WHEN 'ASSIGNED' THEN s.at ELSE jobs.assigned_at END,
+    started_at = CASE WHEN s.next = 'RUNNING' THEN s.at WHEN NOT s.retried THEN jobs.started_at END,
+    queued_at = CASE WHEN s.retried THEN s.at ELSE coalesce(jobs.queued_at, s.at) END,
+    finished_at = CASE WHEN s.ends AND NOT s.retried THEN s.at END,
+    outcome = CASE WHEN s.ends AND NOT s.retried THEN CASE s.next WHEN 'SUCCEEDED' THEN 'SUCCESS' ELSE 'FAILED' END END,
+    failure_reason = CASE WHEN NOT s.retried THEN s.reason END,
+    failure_code = CASE WHEN NOT s.retried THEN s.code END,
+    failure_retryable = CASE WHEN NOT s.retried THEN s.retryable END,
+    failure_retry_after = CASE WHEN NOT s.retried THEN s.retry_after END,
+    failure_stage = CASE WHEN NOT s.retried THEN s.stage END,
+    failure_detail = CASE WHEN NOT s.retried THEN s.detail END,
+    attempt = s.number + s.retried::int,
+    run_at = coalesce(s.at + s.retry_wait, jobs.run_at),
+    dispatch = CASE WHEN s.retried THEN 0 ELSE jobs.dispatch END,
+    dispatch_epoch = CASE WHEN NOT s.retried THEN jobs.dispatch_epoch END
+  FROM stamped s WHERE jobs.job_id = s.job_id
+  RETURNING s.next, s.job_id, s.client_id, jobs.batch_id, jobs.work_kind, coalesce(jobs.traceparent, ''),
+    s.at, {{durationMS}}, s.at + s.retry_wait, s.prev = 'CREATED', jobs.fence, jobs.queued_at, {{steppedColumns}}
+), report AS (
+  INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq, worker_id,
+    failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail)
+  SELECT job_id, number, CASE next WHEN 'SUCCEEDED' THEN 'SUCCESS' ELSE 'FAILED' END, started_at, at, {{durationMS}},
+    seq + exhausted::int, worker_id, reason, code, retryable, retry_after, stage, detail
+  FROM stamped s WHERE ends
+), result AS (
+  INSERT INTO results (job_id, attempt, media_type, size, sha256, expires_at, body)
+  SELECT job_id, number, media_type, length(body), sha256, at + @result_ttl::interval, body FROM stamped WHERE body IS NOT NULL
+), log AS (
+  INSERT INTO events (job_id, client_id, occurred_at, tx, called_back, seq, event_id, event_name, prev_state, next_state, attempt, data)
+  SELECT {{eventHead}}, seq - 1, uuid7(at), 'job.queued', 'CREATED', 'QUEUED', number, data FROM stamped s WHERE prev = 'CREATED'
+  UNION ALL
+  SELECT {{eventHead}}, seq - 1, uuid7(at), 'event.emitted', NULL, NULL, number, data || emit FROM stamped s WHERE emit IS NOT NULL
+  UNION ALL
+  SELECT {{eventHead}}, seq, event_id, 'job.' || lower(next), CASE prev WHEN 'CREATED' THEN 'QUEUED' ELSE prev END, next, number,
+    CASE WHEN code IS NULL THEN data ELSE data || jsonb_build_object('code', code, 'reason', reason) END FROM stamped s
+  UNION ALL
+  SELECT {{eventHead}}, seq + 1, uuid7(at), 'job.retries_exhausted', NULL, NULL, number, data FROM stamped s WHERE exhausted
+  UNION ALL
+  SELECT {{eventHead}}, seq + 1 + exhausted::int, uuid7(at), 'job.retried', 'FAILED', 'QUEUED', number + 1, data FROM stamped s
+    WHERE retried
+)
+SELECT * FROM changed
+
+-- fragment: eventHead
+-- The first columns of an event of the stamped row s.
+s.job_id, s.client_id, s.at, s.tx, s.called_back
+
+-- fragment: durationMS
+-- How long the stamped row s has run.
+(extract(epoch FROM s.at - s.started_at) * 1000)::bigint
+
+-- fragment: withinLimit
+-- Lets a step through that is no claim, and so many claims of a client that it does not hold more than @most jobs then,
+-- the oldest first. None is let through while an older job of its client is throttled. The others that were QUEUED are
+-- throttled: their time is one that never comes, until resumeThrottled gives them back the old one. One that was CREATED
+-- stays as it is until it is QUEUED.
+--
+-- Counts what is held, of all clients, by the index jobs_held: a search by client would read all of its jobs. Looks for
+-- older jobs in jobs_throttled.
+held AS MATERIALIZED (
+  SELECT client_id, count(*) AS n FROM jobs WHERE worker_id IS NOT NULL GROUP BY client_id
+), placed AS MATERIALIZED (
+  SELECT c.*, c.next <> 'ASSIGNED'
+    OR coalesce(held.n, 0) + row_number() OVER (PARTITION BY c.client_id, c.next = 'ASSIGNED' ORDER BY c.job_id) <= @most
+      AND NOT EXISTS (SELECT FROM jobs WHERE {{throttled}} AND jobs.client_id = c.client_id AND jobs.job_id < c.job_id) AS fits
+  FROM {{candidates}} c LEFT JOIN held ON held.client_id = c.client_id
+), ready AS MATERIALIZED (
+  SELECT * FROM placed WHERE fits
+), throttled AS (
+  UPDATE jobs SET run_at = {{throttledUntil}} FROM placed p WHERE jobs.job_id = p.job_id AND NOT p.fits AND p.prev = 'QUEUED'
+),
+
+-- name: lockClaims
+-- Lets one transaction at a time claim, by an advisory lock: only so can jobs that are held be counted. Comes before
+-- stepJobsWithin, as a statement of its own: that sees what others committed before they gave the lock up.
+SELECT pg_advisory_xact_lock(hashtextextended('claims', 0))
+
+-- name: claimedBefore
+-- Finds the unclaimed jobs that the same worker holds already: the answer to their claim was lost. Locks nothing;
+-- finds the jobs by primary key: compared with IS NOT DISTINCT FROM, the worker is of no use to the index jobs_held.
+-- Parameters: @ids, @attempts, @workers
+SELECT false, jobs.fence, jobs.queued_at, {{jobColumns}}
+FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) AS i(id, attempt, worker) JOIN jobs ON jobs.job_id = i.id
+WHERE jobs.state IN ('ASSIGNED', 'RUNNING') AND jobs.attempt = i.attempt AND jobs.worker_id IS NOT DISTINCT FROM i.worker
+
+-- name: whyUnchanged
+-- Says why steps got no row: what the guards of stepJobs look at, as it is now. The worker
+-- is the one that claims, or with null the one that holds the job. Locks nothing; finds the jobs by primary key. No
+-- row: the job does not exist.
+-- Parameters: @ids, @workers
+SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - clock_timestamp(), interval '0'),
+  j.run_at >= {{throttledUntil}},
+  j.run_at >= {{pausedUntil}} AND j.run_at < {{throttledUntil}}, EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}),
+  EXISTS (SELECT FROM pauses p WHERE {{pausesWorker}}),
+  EXISTS (SELECT FROM workers w WHERE w.worker_id = coalesce(i.worker, j.worker_id) AND w.state = 'ALIVE'
+    AND w.expires_at > pg_catalog.clock_timestamp())
+FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
+
+-- name: resumeThrottled
+-- Gives throttled jobs their time back, the oldest of each client, as many as its jobs that are held leave room for below
+-- @most, and those that were resumed before and wait still: these are older than what is throttled.
+--
+-- Walks the index jobs_throttled from client to client; only if there is one, counts what is held by jobs_held, and what
+-- waits among the @looked oldest of jobs_waiting. Locks what it changes in the order of jobs_throttled, and skips what
+-- another transaction has locked. dispatch is raised: the name of the task that was dropped may be taken still.
+-- Parameters: @most, @looked, @limit
+WITH RECURSIVE clients AS (
+  (SELECT client_id, job_id FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)
+  UNION ALL
+  SELECT n.client_id, n.job_id FROM clients c CROSS JOIN LATERAL (
+    SELECT client_id, job_id FROM jobs WHERE {{throttled}} AND jobs.client_id > c.client_id ORDER BY client_id, job_id LIMIT 1) n
+), held AS MATERIALIZED (
+  SELECT client_id, count(*) AS n FROM jobs WHERE worker_id IS NOT NULL AND EXISTS (SELECT FROM clients) GROUP BY client_id
+), waiting AS MATERIALIZED (
+  SELECT client_id, job_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() AND EXISTS (SELECT FROM clients)
+  ORDER BY run_at, job_id LIMIT @looked
+), places AS MATERIALIZED (
+  SELECT c.client_id, @most::int - coalesce((SELECT n FROM held WHERE held.client_id = c.client_id), 0)
+    - (SELECT count(*) FROM waiting w WHERE w.client_id = c.client_id AND w.job_id < c.job_id) AS free
+  FROM clients c
+), chosen AS MATERIALIZED (
+  SELECT t.job_id FROM places p CROSS JOIN LATERAL (
+    SELECT job_id FROM jobs WHERE {{throttled}} AND jobs.client_id = p.client_id ORDER BY jobs.client_id, jobs.job_id
+      LIMIT greatest(p.free, 0) FOR NO KEY UPDATE SKIP LOCKED) t
+  LIMIT @limit
+)
+UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1, dispatch_epoch = NULL FROM chosen c WHERE jobs.job_id = c.job_id
+RETURNING {{taskColumns}}
+
+-- name: putJobsAside
+-- Puts QUEUED jobs aside that a pause stops: their time is one that never comes, until resumeJobs gives them back the old one.
+-- Locks the jobs in job_id order, found by primary key, and skips those that another transaction has locked.
+-- Parameters: @ids
+WITH stopped AS MATERIALIZED (
+  SELECT j.job_id FROM jobs j WHERE j.job_id = ANY (@ids::uuid[]) AND j.state = 'QUEUED' AND j.run_at <= clock_timestamp()
+    AND EXISTS (SELECT FROM pauses p WHERE {{pausesJob}})
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE jobs SET run_at = {{pausedUntil}} FROM stopped s WHERE jobs.job_id = s.job_id

@@ -1,0 +1,212 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+var (
+	insertOwn  = variant("insertOwn", "insertJobs", "{{mayStore}}", "{{ownMayStore}}")
+	insertRuns = variant("insertRuns", "insertJobs", "{{mayStore}}", "{{ownMayStore}}", "{{scheduleMembers}}", ", schedule_id, scheduled_for",
+		"{{scheduleValues}}", ", (@schedules::uuid[])[n], (@scheduled_times::timestamptz[])[n]")
+)
+
+// jobsEndpoint is the scope of idempotency keys of POST /jobs.
+const jobsEndpoint = "jobs"
+
+// keyReused is the answer to a known key with another payload. It names what the
+// first request made: keys belong to a client, and so does what they stand for.
+func keyReused(endpoint string, made job.ID) error {
+	const detail = "This idempotency key was used for a different request, which made %s %s. Repeat that request unchanged, or use a new key."
+	switch endpoint {
+	case jobsEndpoint:
+		err := job.Errorf(job.CodeIdempotencyConflict, detail, "job", made)
+		err.JobID = made
+		return err
+	case batchEndpoint:
+		err := job.Errorf(job.CodeIdempotencyConflict, detail, "batch", made)
+		err.BatchID = made
+		return err
+	}
+	return errKeyReused
+}
+
+// errKeyReused is the same where it is not said what the first request made.
+var errKeyReused = job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
+
+// errKeyInFlight answers a request whose key another one took and gave back, or
+// whose window ended, between two statements.
+var errKeyInFlight = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: pg.RetryAfter,
+	Detail: "Another request with this idempotency key was in flight. Repeat the request."}
+
+// InsertJob stores a submission: the key's row, the job and its first events,
+// in one statement. It returns only after the commit. A submission whose key
+// is known gets the first answer instead, and one whose API key has ended, see
+// job.WithKey, is refused. Committed is called for a new job, in the
+// order of created_at, whatever became of the caller.
+func (s *Store) InsertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
+	return s.inserts.Do(ctx, insertion{Submission: sub, apiKey: job.KeyOf(ctx)})
+}
+
+// insertion is a submission with the created_at that its flush gave it; zero: it
+// is Postgres' time.
+type insertion struct {
+	job.Submission
+	at     time.Time
+	apiKey string // "": the service's own
+}
+
+// beginInserts gives a flush its place in the order.
+func (s *Store) beginInserts(batch []*pg.Waiter[insertion, job.Receipt]) (end func()) {
+	p := s.order.take(len(batch))
+	for i, w := range batch {
+		w.Item.at = p.at(i)
+	}
+	return func() {
+		s.order.end(p, len(batch), func() {
+			for _, w := range batch {
+				if w.Got.Err == nil && !w.Got.Value.Replayed && w.Item.Committed != nil {
+					w.Item.Committed(w.Got.Value)
+				}
+			}
+		})
+	}
+}
+
+func submissionKey(sub insertion) string {
+	if sub.IdempotencyKey == "" {
+		return ""
+	}
+	return string(sub.Job.ClientID[:]) + sub.IdempotencyKey
+}
+
+func submissionBytes(sub insertion) int {
+	n := len(sub.Job.Params) + 512
+	if d := sub.Job.Definition; d != nil && d.Emit != nil {
+		n += len(d.Emit.Data)
+	}
+	return n
+}
+
+func (s *Store) insertJobs(ctx context.Context, db pg.Conn, subs []insertion) ([]pg.Answer[job.Receipt], error) {
+	text := statement("insertJobs")
+	if slices.ContainsFunc(subs, func(sub insertion) bool { return sub.apiKey == "" }) {
+		text = insertOwn
+	}
+	return s.insertWith(ctx, db, text, subs)
+}
+
+// insertWith sends insertJobs or insertOwn, or insertRuns with what that has besides.
+func (s *Store) insertWith(
+	ctx context.Context, db pg.Conn, text string, subs []insertion, besides ...any,
+) ([]pg.Answer[job.Receipt], error) {
+	type sub = insertion
+	definitions, err := pg.JSONColumn(subs, func(x sub) (*job.Definition, bool) { return x.Job.Definition, true })
+	if err != nil {
+		return nil, err
+	}
+	rows, err := db.Query(ctx, text, append([]any{
+		pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.ID) }),
+		pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.ClientID) }),
+		pg.Column(subs, func(x sub) string { return string(x.Job.Type) }),
+		pg.Column(subs, func(x sub) string { return string(x.Job.WorkKind) }),
+		definitions,
+		pg.Column(subs, func(x sub) []byte { return x.Job.Params }),
+		pg.Column(subs, func(x sub) int { return x.Job.MaxAttempts }),
+		pg.Column(subs, func(x sub) bool { return x.Job.AutoRetry }),
+		pg.Column(subs, func(x sub) *time.Time { return x.Job.ExecutionAt }),
+		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.Job.Callback) }),
+		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.Job.CorrelationID) }),
+		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.Job.TraceParent) }),
+		pg.Column(subs, func(x sub) string { return x.Job.Language }),
+		pg.Column(subs, func(x sub) string { return x.Job.RequestID }),
+		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.IdempotencyKey) }),
+		pg.Column(subs, func(x sub) []byte { return x.RequestHash[:] }),
+		pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.BatchID) }),
+		pg.Column(subs, func(x sub) *time.Time { return pg.Nullable(x.at) }),
+		idempotencyWindow, pg.EventIDs(2 * len(subs)),
+		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.apiKey) }),
+	}, besides...)...)
+	type stored struct {
+		job.Receipt
+		server time.Time // Postgres' clock in the statement
+	}
+	receipts, err := pg.CollectByID(rows, err, func(r *stored) []any { return []any{&r.State, &r.CreatedAt, &r.server} })
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]pg.Answer[job.Receipt], len(subs))
+	for i, sub := range subs {
+		receipt, ok := receipts[sub.Job.ID]
+		if !ok {
+			answers[i] = s.unstored(ctx, sub)
+			continue
+		}
+		if i == len(subs)-1 { // times rise within a flush
+			s.order.stored(sub.at, receipt.CreatedAt, receipt.server)
+		}
+		receipt.JobID = sub.Job.ID
+		answers[i].Value = receipt.Receipt
+	}
+	return answers, nil
+}
+
+// unstored answers a submission that was refused, or whose idempotency key was taken.
+func (s *Store) unstored(ctx context.Context, sub insertion) pg.Answer[job.Receipt] {
+	err := s.refusal(ctx, sub)
+	var receipt *job.Receipt
+	if err == nil {
+		receipt, err = s.FindReceipt(ctx, sub.Job.ClientID, sub.IdempotencyKey, sub.RequestHash)
+	}
+	if err == nil && receipt == nil { // the winner rolled back or expired in between
+		err = errKeyInFlight
+	}
+	return pg.Answer[job.Receipt]{Value: pg.Deref(receipt), Err: err}
+}
+
+// refusal says why a submission may not be stored; nil if it may.
+func (s *Store) refusal(ctx context.Context, sub insertion) error {
+	if sub.apiKey != "" {
+		return s.db.RequireKey(ctx, sub.apiKey)
+	}
+	erased, err := s.clients.IsErased(ctx, sub.Job.ClientID)
+	if err == nil && erased {
+		err = pg.ErrErased
+	}
+	return err
+}
+
+// FindReceipt looks up what an idempotency key was answered with: nil when the
+// client never used it or its window is over, an idempotency conflict when it
+// stood for a different request.
+func (s *Store) FindReceipt(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Receipt, error) {
+	return s.findKey(ctx, client, jobsEndpoint, key, hash)
+}
+
+// findKey gives what a key was answered with; of what is no job, its id alone.
+func (s *Store) findKey(ctx context.Context, client job.ID, endpoint, key string, hash [32]byte) (*job.Receipt, error) {
+	type known struct {
+		job.Receipt
+		hash []byte
+	}
+	k, found, err := pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (k known, err error) {
+		k.Replayed = true
+		return k, pg.ScanRow(row, &k.JobID, &k.State, &k.CreatedAt, &k.hash)
+	}, `SELECT resource_id, coalesce(state, ''), created_at, request_hash FROM idempotency_keys
+		WHERE client_id = $1 AND endpoint = $2 AND key = $3 AND expires_at > clock_timestamp()`, pg.UUID(client), endpoint, key)
+	switch {
+	case err != nil || !found:
+		return nil, err
+	case !bytes.Equal(k.hash, hash[:]):
+		return nil, keyReused(endpoint, k.JobID)
+	}
+	return &k.Receipt, nil
+}

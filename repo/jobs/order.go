@@ -1,0 +1,146 @@
+package jobs
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// maxHandOverWait is for how long a flush that ended waits for one before it. The
+// relay dispatches jobs that are older than this, so longer would keep no order.
+const maxHandOverWait = time.Second
+
+// order keeps the flushes of new jobs of this process in order (section 12): their
+// created_at rises with the number of the flush, and what a flush committed is
+// handed over after what the one before it committed, or after that one failed.
+type order struct {
+	clock   serverClock
+	service func(time.Time) time.Time // the service's time by Postgres' clock
+	late    prometheus.Counter        // jobs that were handed over after younger ones
+
+	wait     time.Duration // maxHandOverWait
+	learning sync.Mutex    // held while Postgres is asked for its time
+
+	mu      sync.Mutex
+	taken   int64               // number of the latest flush
+	last    time.Time           // latest created_at that was given
+	next    int64               // number of the flush that is handed over next
+	ended   map[int64]*handOver // flushes that ended before their turn
+	handing bool                // a hand-over runs
+}
+
+// place is a flush's place in the order.
+type place struct {
+	number int64
+	first  time.Time // created_at of its first job; zero: Postgres gives the times
+}
+
+// at is created_at of the i-th job of the flush, from 0.
+func (p place) at(i int) time.Time {
+	if p.first.IsZero() {
+		return p.first
+	}
+	return p.first.Add(time.Duration(i) * time.Microsecond)
+}
+
+// handOver is what follows the commit of a flush.
+type handOver struct {
+	run   func()
+	limit *time.Timer // ends the waiting for its turn
+}
+
+func newOrder(late prometheus.Counter) *order {
+	return &order{
+		service: func(t time.Time) time.Time { return t }, late: late, wait: maxHandOverWait, next: 1, ended: map[int64]*handOver{},
+	}
+}
+
+// take gives the next place to a flush of n jobs. Its times are never ahead of
+// Postgres' clock by more than its jobs are many, in microseconds.
+func (o *order) take(n int) place {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.taken++
+	now, known := o.clock.now()
+	if !known {
+		return place{number: o.taken}
+	}
+	now = o.service(now)
+	length := time.Duration(n-1) * time.Microsecond
+	first := now.Add(-length).Truncate(time.Microsecond)
+	if !first.After(o.last) {
+		first = o.last.Add(time.Microsecond)
+	}
+	o.last = first.Add(length)
+	return place{o.taken, first}
+}
+
+// stored learns from a flush that was answered: the greatest created_at that it
+// was to get, the greatest that it got, and Postgres' time in its statement.
+func (o *order) stored(wanted, got, server time.Time) {
+	stepped := o.service(server).Before(wanted)
+	o.clock.observe(server, time.Now(), stepped)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if stepped { // otherwise all times would stay ahead until the clock is there again
+		o.last = time.Time{}
+	}
+	if got.After(o.last) {
+		o.last = got
+	}
+}
+
+// end hands over what a flush of so many jobs committed, which must not block,
+// when it is its turn; nil: nothing was committed. It does not wait for the turn.
+func (o *order) end(p place, jobs int, run func()) {
+	o.mu.Lock()
+	if p.number < o.next { // its turn has passed
+		o.mu.Unlock()
+		if run != nil {
+			o.late.Add(float64(jobs))
+			run()
+		}
+		return
+	}
+	h := &handOver{run: run}
+	o.ended[p.number] = h
+	if p.number > o.next {
+		h.limit = time.AfterFunc(o.wait, func() { o.skipTo(p.number) })
+	}
+	o.handOverAll()
+	o.mu.Unlock()
+}
+
+// skipTo makes it the turn of a flush that has waited for long enough.
+func (o *order) skipTo(number int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.next = max(o.next, number)
+	o.handOverAll()
+}
+
+// handOverAll runs the hand-overs whose turn it is, one after the other and
+// without the lock, which the caller holds. Who finds one running leaves the
+// rest to it.
+func (o *order) handOverAll() {
+	for !o.handing {
+		h := o.ended[o.next]
+		if h == nil {
+			return
+		}
+		delete(o.ended, o.next)
+		o.next++
+		if h.limit != nil {
+			h.limit.Stop()
+		}
+		if h.run == nil {
+			continue
+		}
+		o.handing = true
+		o.mu.Unlock()
+		h.run()
+		o.mu.Lock()
+		o.handing = false
+	}
+}

@@ -1,0 +1,79 @@
+package jobs
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// pauseColumns is the one column list of a pause, named like the members of job.Pause.
+const pauseColumns = `pause_id AS id, scope, target, mode, operator, reason, created_at`
+
+var scanPause = pgx.RowToStructByName[job.Pause]
+
+// AddPause stores a pause, which holds for claims in all processes from then on. One of the same scope, target and mode is given
+// as it is; added is false then. CodeRequestNotFound: there is no such worker. CodeConflict: there are job.MaxPauses.
+func (s *Store) AddPause(ctx context.Context, p job.Pause) (_ job.Pause, added bool, err error) {
+	if p.Scope == job.PauseWorker {
+		alive, err := pg.QueryValue[bool](ctx, s.db, statement("workerAlive"), p.Target)
+		switch {
+		case err != nil:
+			return job.Pause{}, false, err
+		case !alive:
+			return job.Pause{}, false, job.Errorf(job.CodeRequestNotFound, "No worker with this id is alive.")
+		}
+	}
+	stored, added, err := pg.First(pg.QueryAs(ctx, s.db, "pause", scanPause, statement("insertPause"),
+		pg.UUID(p.ID), string(p.Scope), p.Target, string(p.Mode), p.Operator, p.Reason, job.MaxPauses))
+	if err != nil || added {
+		return stored, added, err
+	}
+	many := job.Errorf(job.CodeConflict, "There are %d pauses, and no more may be there: resume some first.", job.MaxPauses)
+	stored, err = pg.QueryOne(ctx, s.db, many, scanPause, statement("findPause"), string(p.Scope), p.Target, string(p.Mode))
+	return stored, false, err
+}
+
+// Pauses gives all that hold now, the oldest first.
+func (s *Store) Pauses(ctx context.Context) (job.Pauses, error) {
+	return pg.Query(ctx, s.db, scanPause, statement("listPauses"))
+}
+
+// RemovePause ends a pause, and gives it.
+func (s *Store) RemovePause(ctx context.Context, id job.ID) (job.Pause, error) {
+	removed, found, err := pg.First(pg.QueryAs(ctx, s.db, "pause", scanPause, statement("deletePause"), pg.UUID(id)))
+	if err == nil && !found {
+		err = job.Errorf(job.CodeRequestNotFound, "No pause with this id was found.")
+	}
+	return removed, err
+}
+
+// ResumePaused looks at the jobs after the given one that were put aside, at most limit, and makes those due that may go on. It
+// answers with their tasks, and with the last job that it looked at; zero when it came to the end.
+func (s *Store) ResumePaused(ctx context.Context, after job.ID, limit int) (tasks []job.Task, last job.ID, err error) {
+	type aside struct {
+		ID     job.ID
+		MayRun bool // no pause stops it any more
+	}
+	looked, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[aside], statement("jobsAside"), [16]byte(after), limit)
+	if err != nil || len(looked) == 0 {
+		return nil, job.ID{}, err
+	}
+	var free []pgtype.UUID
+	for _, a := range looked {
+		if a.MayRun {
+			free = append(free, pg.UUID(a.ID))
+		}
+	}
+	if len(looked) == limit {
+		last = looked[limit-1].ID
+	}
+	if len(free) == 0 {
+		return nil, last, nil
+	}
+	tasks, err = pg.QueryAs(ctx, s.db, "resume paused", scanTask, statement("resumeJobs"), free)
+	return tasks, last, err
+}

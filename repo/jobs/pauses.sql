@@ -1,0 +1,54 @@
+-- fragment: pausesJob
+-- The pause p stops jobs j by their kind or client.
+p.mode = 'PAUSE' AND (p.scope = 'KIND' AND p.target = j.work_kind OR p.scope = 'CLIENT' AND p.target = j.client_id::text)
+
+-- fragment: pausesWorker
+-- The pause p stops all that the worker of i would claim.
+p.mode = 'PAUSE' AND p.scope = 'ALL' OR p.scope = 'WORKER' AND p.target = i.worker::text
+
+-- name: insertPause
+-- Adds a pause, unless there are too many. A pause with the same scope, target and mode stays as it is. Locks nothing but the
+-- new row.
+-- Parameters: @id, @scope, @target, @mode, @operator, @reason, @most
+INSERT INTO pauses (pause_id, scope, target, mode, operator, reason)
+SELECT @id, @scope, @target, @mode, @operator, @reason WHERE (SELECT count(*) FROM pauses) < @most
+ON CONFLICT (scope, target, mode) DO NOTHING
+RETURNING {{pauseColumns}}
+
+-- name: workerAlive
+-- Tells whether a worker lives, by primary key.
+-- Parameters: @id
+SELECT EXISTS (SELECT FROM workers WHERE worker_id = @id AND state = 'ALIVE')
+
+-- name: findPause
+-- Reads a pause by what it is of.
+-- Parameters: @scope, @target, @mode
+SELECT {{pauseColumns}} FROM pauses WHERE scope = @scope AND target = @target AND mode = @mode
+
+-- name: listPauses
+-- Reads all pauses, the oldest first. There are never many.
+SELECT {{pauseColumns}} FROM pauses ORDER BY created_at, pause_id
+
+-- name: deletePause
+-- Removes a pause by primary key. No row: there is none.
+-- Parameters: @id
+DELETE FROM pauses WHERE pause_id = @id RETURNING {{pauseColumns}}
+
+-- name: jobsAside
+-- Walks the index jobs_paused from a job on, and says of each whether it may go on. Locks nothing.
+-- Parameters: @after, @limit
+SELECT j.job_id, NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}) FROM (
+  SELECT job_id, work_kind, client_id FROM jobs WHERE {{putAside}} AND job_id > @after ORDER BY job_id LIMIT @limit) j
+ORDER BY j.job_id
+
+-- name: resumeJobs
+-- Gives jobs that were put aside their time back: that of queuing, so that they come before what was queued since. Locks the
+-- jobs in job_id order, found by primary key, and skips those that another transaction has locked. dispatch is raised: the name
+-- of the task that was dropped may be taken still.
+-- Parameters: @ids
+WITH free AS MATERIALIZED (
+  SELECT job_id FROM jobs WHERE job_id = ANY (@ids::uuid[]) AND state = 'QUEUED' AND run_at >= {{pausedUntil}} AND run_at < {{throttledUntil}}
+  ORDER BY job_id FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1, dispatch_epoch = NULL FROM free f WHERE jobs.job_id = f.job_id
+RETURNING {{taskColumns}}

@@ -1,0 +1,65 @@
+package jobs
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+var queueDueInTime = variant("queueDueInTime", "queueDue", "{{moment}}", dueMoment)
+
+// QueueDue moves at most limit jobs whose time has come from CREATED to
+// QUEUED, the earliest first, and answers with them: their identity, callback and
+// trace, the time that had come and that of the change, and of the definition what
+// the event tells, not more; nil of one that is missing or damaged. A time that
+// was missed is due at once (section 10).
+func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
+	text := statement("queueDue")
+	if s.db.Clock != nil {
+		text = queueDueInTime
+	}
+	return pg.QueryAs(ctx, s.db, "schedule", func(row pgx.CollectableRow) (j job.Job, err error) {
+		var told job.Definition
+		var readable bool
+		err = pg.ScanRow(row, &j.ID, &j.ClientID, &j.RequestID, &j.CorrelationID, &j.Callback, &j.TraceParent,
+			&j.WorkKind, &told.WorkKind, &readable, &told.DurationMS, &told.ExpectedOutcome, &j.ExecutionAt, &j.UpdatedAt)
+		if readable {
+			j.Definition = &told
+		}
+		return j, err
+	}, text, limit, pg.EventIDs(limit))
+}
+
+// Waiting finds at most limit waiting jobs after the given cursor whose time
+// comes within ahead, in order of their time; with a negative ahead those whose
+// time came so long ago.
+func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error) {
+	return pg.Query(ctx, s.db, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), ahead, limit)
+}
+
+// ResumeThrottled makes throttled jobs due again, at most limit: as many of each client as fit beside what it holds, so
+// that it holds no more than most. Among the looked oldest jobs that are due, it sees
+// which it resumed before. It answers with the tasks to dispatch.
+func (s *Store) ResumeThrottled(ctx context.Context, most, looked, limit int) ([]job.Task, error) {
+	return pg.QueryAs(ctx, s.db, "resume throttled", scanTask, statement("resumeThrottled"), most, looked, limit)
+}
+
+// Redispatch raises the dispatch count of tasks whose id is used, and
+// answers with the tasks to enqueue instead. A job that went on meanwhile has
+// none.
+func (s *Store) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error) {
+	return pg.Query(ctx, s.db, scanTask, statement("redispatchJobs"),
+		pg.Column(tasks, func(t job.Task) pgtype.UUID { return pg.UUID(t.JobID) }),
+		pg.Column(tasks, func(t job.Task) int { return t.Attempt }),
+		pg.Column(tasks, func(t job.Task) int { return t.Dispatch }))
+}
+
+// AnyDue reports whether a job is still CREATED whose time has come.
+func (s *Store) AnyDue(ctx context.Context) (bool, error) {
+	return pg.QueryValue[bool](ctx, s.db, statement("anyDue"))
+}

@@ -1,0 +1,53 @@
+-- name: anyDue
+-- Says whether a job is CREATED whose time has come, by the index jobs_scheduled; also one that another transaction has locked.
+SELECT EXISTS (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL AND state = 'CREATED' AND execution_at <= now())
+
+-- name: queueDue
+-- Moves due CREATED jobs to QUEUED. Locks those that no other transaction has locked, found by the index
+-- jobs_scheduled, in its order; touches queued_at, which leaves the job in jobs_waiting. Trigger: events_delivered
+-- writes the deliveries. What the event tells of the definition is all that is carried on of it, since sorting whole rows costs more.
+--
+-- Here and in every search by time it is now(), the statement's begin, and not clock_timestamp(): a volatile function
+-- cannot end an index scan, and the search would read all jobs of the future too.
+-- Parameters: @limit, @event_ids
+WITH ready AS MATERIALIZED (
+  SELECT job_id, client_id, request_id, event_seq, event_tx, attempt, updated_at, work_kind, execution_at,
+    correlation_id, callback, traceparent, event_data(work_kind, definition) AS data FROM jobs
+  WHERE queued_at IS NULL AND finished_at IS NULL AND state = 'CREATED' AND execution_at <= now()
+  ORDER BY execution_at, job_id LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
+), {{stamped}}, changed AS (
+  UPDATE jobs SET state = 'QUEUED', queued_at = s.at, updated_at = s.at, event_seq = s.event_seq + 1, event_tx = s.tx
+  FROM stamped s WHERE jobs.job_id = s.job_id
+), log AS (
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data, called_back)
+  SELECT job_id, client_id, event_seq + 1, (@event_ids::uuid[])[row_number() OVER ()], 'job.queued', 'CREATED', 'QUEUED', attempt, at, tx,
+    data, callback IS NOT NULL FROM stamped
+)
+SELECT job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(callback, ''), coalesce(traceparent, ''),
+  work_kind, data ->> 'work_kind', jsonb_typeof(data -> 'duration_ms') = 'number' AND data ->> 'duration_ms' ~ '^\d{1,18}$',
+  CASE WHEN data ->> 'duration_ms' ~ '^\d{1,18}$' THEN (data ->> 'duration_ms')::bigint END, data ->> 'expected_outcome',
+  execution_at, at FROM stamped
+
+-- name: waitingJobs
+-- Walks the index jobs_waiting from a cursor to the end of the time, and reads no job that it does not give. Locks
+-- nothing.
+-- Parameters: @after_time, @after_job, @ahead, @limit
+SELECT {{taskColumns}} FROM jobs
+WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > (@after_time, @after_job) AND run_at <= now() + @ahead::interval
+ORDER BY run_at, job_id LIMIT @limit
+
+-- name: redispatchJobs
+-- Raises the dispatch count of waiting jobs. Locks the jobs in job_id order, skips those that another transaction has
+-- locked. Finds them by primary key: the guard is on their state, because one that names the columns of the index
+-- jobs_waiting can lead the planner to walk that index instead. Touches no indexed column. dispatch_epoch is the epoch
+-- in which the job's task was lost last. No row: the job went on meanwhile.
+-- Parameters: @ids, @attempts, @dispatches
+WITH waiting AS MATERIALIZED (
+  SELECT j.job_id FROM jobs j JOIN unnest(@ids::uuid[], @attempts::int[], @dispatches::int[]) AS t(id, attempt,
+    dispatch) ON j.job_id = t.id
+  WHERE j.attempt = t.attempt AND j.dispatch = t.dispatch AND j.state IN ('CREATED', 'QUEUED')
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE jobs SET dispatch = dispatch + 1, dispatch_epoch = (SELECT epoch FROM maintenance_state) FROM waiting w
+  WHERE jobs.job_id = w.job_id
+RETURNING {{taskColumns}}

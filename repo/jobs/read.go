@@ -1,0 +1,275 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// jobColumns is the one column list of a job, read by scanJob.
+const jobColumns = `jobs.job_id, jobs.client_id, jobs.batch_id, jobs.type, jobs.work_kind, jobs.definition, jobs.params,
+  jobs.state, coalesce(jobs.outcome, ''), jobs.attempt, jobs.max_attempts, jobs.auto_retry, jobs.event_seq,
+  jobs.created_at, jobs.updated_at, jobs.execution_at, jobs.run_at, jobs.started_at, jobs.finished_at,
+  jobs.failure_reason, jobs.failure_code, jobs.failure_retryable, jobs.failure_retry_after, jobs.failure_stage, jobs.failure_detail,
+  coalesce(jobs.callback, ''), coalesce(jobs.correlation_id, ''), coalesce(jobs.traceparent, ''), jobs.language, jobs.request_id,
+  jobs.schedule_id, jobs.scheduled_for`
+
+// scanJob reads a row of leading columns and jobColumns. A definition that
+// cannot be read becomes nil: the job can be looked at, but not run.
+func scanJob(row pgx.CollectableRow, j *job.Job, leading ...any) error {
+	var definition, params []byte
+	var f job.Failure
+	err := pg.ScanRow(row, append(leading, &j.ID, &j.ClientID, &j.BatchID, &j.Type, &j.WorkKind, &definition, &params,
+		&j.State, &j.Outcome, &j.Attempt, &j.MaxAttempts, &j.AutoRetry, &j.EventSeq,
+		&j.CreatedAt, &j.UpdatedAt, &j.ExecutionAt, &j.RunAt, &j.StartedAt, &j.FinishedAt,
+		&f.Reason, &f.Code, &f.Retryable, &f.RetryAfter, &f.Stage, &f.Detail,
+		&j.Callback, &j.CorrelationID, &j.TraceParent, &j.Language, &j.RequestID,
+		&j.ScheduleID, &j.ScheduledFor)...)
+	if err != nil {
+		return err
+	}
+	j.Params, j.Failure, j.Definition = params, failureOf(f), decodeDefinition(definition)
+	return nil
+}
+
+func decodeDefinition(encoded []byte) *job.Definition {
+	var d job.Definition
+	if json.Unmarshal(encoded, &d) != nil {
+		return nil
+	}
+	return &d
+}
+
+// failureOf gives the failure that six columns were read into, which are null together.
+func failureOf(f job.Failure) *job.Failure {
+	if f.Code == "" {
+		return nil
+	}
+	return &f
+}
+
+// scenarioColumns are what outcome documents say of the scenario of a job j. They
+// are text: a damaged definition must not fail the statement.
+const scenarioColumns = `j.work_kind, j.definition ->> 'duration_ms' AS duration_ms,
+  j.definition ->> 'expected_outcome' AS expected_outcome, j.definition #> '{behavior,failures}' AS planned_failures`
+
+// AttemptColumns are what is told of an ended attempt: its job j, and its report r.
+const AttemptColumns = `j.created_at, coalesce(j.correlation_id, ''), j.language, ` + scenarioColumns + `,
+  r.attempt, r.outcome, r.started_at, r.finished_at,
+  r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail`
+
+// AttemptScanner reads AttemptColumns. Those of the job, or of the report, are null where there is none.
+type AttemptScanner struct {
+	origin   job.Origin
+	attempt  job.Attempt
+	failure  job.Failure
+	duration string
+	failures []byte // that the request for a CUSTOM job has
+}
+
+// Columns is what the columns are scanned into.
+func (s *AttemptScanner) Columns() []any {
+	o, a, f := &s.origin, &s.attempt, &s.failure
+	return []any{
+		&o.CreatedAt, &o.CorrelationID, &o.Language, &o.Scenario.WorkKind, &s.duration, &o.Scenario.ExpectedOutcome, &s.failures,
+		&a.Number, &a.Outcome, &a.StartedAt, &a.FinishedAt,
+		&f.Reason, &f.Code, &f.Retryable, &f.RetryAfter, &f.Stage, &f.Detail,
+	}
+}
+
+// Of gives what was read of a job, and of its attempt.
+func (s *AttemptScanner) Of(id job.ID) (job.Origin, job.Attempt) {
+	s.origin.JobID = id
+	s.origin.Scenario.DurationMS, _ = strconv.ParseInt(s.duration, 10, 64) // 0, which is left out, of a damaged definition
+	if s.failures != nil {
+		_ = json.Unmarshal(s.failures, &s.origin.Failures) // of a damaged definition what can be read
+	}
+	s.attempt.State, s.attempt.Failure = stateOf(s.attempt.Outcome), failureOf(s.failure)
+	return s.origin, s.attempt
+}
+
+// Job reads a client's job. Another client's job is not found, and neither is
+// one that never existed; a deleted one of the client's own is gone.
+func (s *Store) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
+	j, found, err := pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (*job.Job, error) {
+		var j job.Job
+		var r job.ResultInfo
+		var sum []byte
+		err := scanJob(row, &j, &r.MediaType, &r.Size, &sum, &r.ExpiresAt, &r.Removed)
+		if copy(r.SHA256[:], sum) > 0 {
+			j.Result = &r
+		}
+		return &j, err
+	}, statement("readJob"), pg.UUID(id), pg.UUID(client))
+	if err == nil && !found {
+		err = s.Missing(ctx, client, id)
+	}
+	return j, err
+}
+
+// Missing is the error for a job that is gone, or never was the client's.
+func (s *Store) Missing(ctx context.Context, client, id job.ID) error {
+	at, found, err := pg.QueryFirst(ctx, s.db, pgx.RowTo[time.Time],
+		`SELECT expired_at FROM tombstones WHERE job_id = $1 AND client_id = $2`, pg.UUID(id), pg.UUID(client))
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return ErrNotFound
+	}
+	return &job.Error{Code: job.CodeJobGone, Detail: "The job was removed at " + at.Format(time.RFC3339) + ".", ExpiredAt: &at}
+}
+
+// Report reads the report of one finished attempt, or with attempt 0 of the
+// latest one. Report and events are read in one snapshot.
+func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
+	report, found, err := s.report(ctx, client, id, attempt)
+	if err != nil || found {
+		return report, err
+	}
+	now, err := s.Look(ctx, client, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case attempt > now.Attempt:
+		return nil, job.Errorf(job.CodeJobNotFound, "The job has no attempt %d; its latest one is attempt %d.", attempt, now.Attempt)
+	case max(attempt, 1) == now.Attempt && !now.State.Final():
+		return nil, job.Errorf(job.CodeJobNotFinished, "The job is %s: attempt %d has not ended, and has no report yet.", now.State, now.Attempt)
+	}
+	report, found, err = s.report(ctx, client, id, attempt) // it ended in between
+	if err == nil && !found {
+		err = job.Errorf(job.CodeJobNotFound, "The job has no such report.")
+	}
+	return report, err
+}
+
+// report is Report, where a report that is not there is not found.
+func (s *Store) report(ctx context.Context, client, id job.ID, attempt int) (report *job.Report, found bool, err error) {
+	return pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (*job.Report, error) {
+		var r job.Report
+		var a AttemptScanner
+		var ms int64
+		err := pg.ScanRow(row, append(a.Columns(), &ms, &r.Events)...)
+		r.Origin, r.Attempt = a.Of(id)
+		r.Duration = time.Duration(ms) * time.Millisecond
+		return &r, err
+	}, statement("readReport"), pg.UUID(id), pg.UUID(client), attempt)
+}
+
+func stateOf(o job.Outcome) job.State {
+	switch o {
+	case job.OutcomeSuccess:
+		return job.Succeeded
+	case job.OutcomeFailed:
+		return job.Failed
+	default:
+		return job.Canceled
+	}
+}
+
+// Attempts reads the attempts of a client's job, from the first one to the
+// current one, in one snapshot. A finished attempt is what its report says; a
+// job that is not final has one more, which has no report yet.
+func (s *Store) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) {
+	var origin job.Origin
+	attempts, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (a job.Attempt, err error) {
+		var read AttemptScanner
+		var state job.State
+		err = pg.ScanRow(row, append(read.Columns(), &state)...)
+		if origin, a = read.Of(id); a.Outcome == "" {
+			a.State = state
+		}
+		return a, err
+	}, statement("readAttempts"), pg.UUID(id), pg.UUID(client))
+	if err == nil && len(attempts) == 0 { // every job has an attempt
+		err = s.Missing(ctx, client, id)
+	}
+	return origin, attempts, err
+}
+
+// Result reads the result of a client's job, until it expires: afterwards it
+// is gone, whether the cleaner has removed the body yet or not.
+func (s *Store) Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
+	type stored struct {
+		job.StoredResult
+		state job.State
+		kept  bool
+	}
+	r, found, err := pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (r stored, err error) {
+		var sum []byte
+		err = pg.ScanRow(row, &r.state, &r.MediaType, &sum, &r.ExpiresAt, &r.kept, &r.Body)
+		copy(r.SHA256[:], sum)
+		return r, err
+	}, statement("readResult"), pg.UUID(id), pg.UUID(client))
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, s.Missing(ctx, client, id)
+	case r.ExpiresAt.IsZero():
+		return nil, noResult(r.state)
+	case !r.kept:
+		at := r.ExpiresAt
+		return nil, &job.Error{Code: job.CodeResultGone, Detail: "The result expired at " + at.Format(time.RFC3339) + ".", ExpiredAt: &at}
+	}
+	return &r.StoredResult, nil
+}
+
+// noResult says why a job in this state has no result.
+func noResult(state job.State) error {
+	switch state {
+	case job.Succeeded:
+		return job.Errorf(job.CodeResultNotFound, "The job SUCCEEDED, and its work has no result.")
+	case job.Failed:
+		return job.Errorf(job.CodeResultNotFound, "The job FAILED, and so it has no result; its report says why it failed.")
+	case job.Canceled:
+		return job.Errorf(job.CodeResultNotFound, "The job was CANCELED, and so it has no result.")
+	}
+	return job.Errorf(job.CodeJobNotFinished, "The job is %s: it has no result yet. It will have one if it succeeds.", state)
+}
+
+// listColumns are jobColumns without what a client sent, which can be 256 KiB
+// for each job.
+var listColumns = strings.NewReplacer("jobs.definition", "NULL::jsonb", "jobs.params", "NULL::json").Replace(jobColumns)
+
+var (
+	listByClient = variant("listByClient", "listJobs", "{{owner}}", "client_id", "{{value}}", "@client::uuid", "{{guard}}", "true")
+	// A batch of another client costs the same as one that never was: its jobs
+	// are not looked at.
+	listByBatch = variant("listByBatch", "listJobs", "{{owner}}", "batch_id", "{{value}}", "@batch::uuid",
+		"{{guard}}", "batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)")
+	// A schedule may be deleted, so its jobs say whose it is.
+	listBySchedule = variant("listBySchedule", "listJobs", "{{owner}}", "schedule_id", "{{value}}", "@schedule::uuid", "{{guard}}",
+		"schedule_id IS NOT NULL AND (SELECT client_id FROM jobs WHERE schedule_id = @schedule ORDER BY schedule_id, job_id LIMIT 1) = @client")
+)
+
+// Jobs lists a client's jobs, the newest first by their ids, without Params
+// and Definition. A page that found fewer jobs than its limit among the first
+// 20,000 of its range ends there.
+func (s *Store) Jobs(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
+	list := listByClient
+	switch {
+	case !q.BatchID.IsZero():
+		list = listByBatch
+	case !q.ScheduleID.IsZero():
+		list = listBySchedule
+	}
+	from, to := pg.IDRange(q)
+	rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (l pg.Listed[*job.Job, job.ID], err error) {
+		l.Item = &job.Job{}
+		err = scanJob(row, l.Item, &l.Last, &l.Wanted)
+		l.Place = l.Item.ID
+		return l, err
+	}, list, pg.UUID(client), pg.UUID(q.BatchID), pg.UUID(q.ScheduleID), [16]byte(to), [16]byte(from),
+		pg.Nullable(string(q.State)), pg.Nullable(string(q.Type)), pg.Nullable(string(q.WorkKind)), pg.Nullable(q.CorrelationID),
+		q.CreatedAfter, q.CreatedBefore, q.Limit+1)
+	jobs, next := pg.OnePage(rows, q.Limit)
+	return job.Page{Jobs: jobs, Next: next}, err
+}

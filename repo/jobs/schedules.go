@@ -1,0 +1,209 @@
+package jobs
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+var errScheduleNotFound = job.Errorf(job.CodeScheduleMissing, "No schedule with this id was found.")
+
+// scheduleColumns is the one column list of a schedule, named like the members of job.Schedule.
+const scheduleColumns = `schedules.schedule_id AS id, schedules.client_id, schedules.name, coalesce(schedules.cron, '') AS cron,
+  schedules.time_zone, coalesce(schedules.interval_ms, 0) * interval '1 ms' AS interval, schedules.jitter_ms * interval '1 ms' AS jitter,
+  schedules.start_at, schedules.end_at, schedules.overlap, schedules.catch_up, schedules.catch_up_max, schedules.job, schedules.language,
+  schedules.request_id, schedules.paused, schedules.created_at, schedules.updated_at, schedules.version, schedules.due_at,
+  schedules.look_at, schedules.pending_for AS pending, schedules.retrying, schedules.runs, schedules.missed, schedules.skipped,
+  schedules.last_due_at, schedules.last_job_id, schedules.last_error`
+
+var scanSchedule = pgx.RowToAddrOfStructByName[job.Schedule]
+
+// definitionArgs are the arguments from @name to @look_at.
+func definitionArgs(s *job.Schedule) []any {
+	return []any{
+		s.Name, pg.Nullable(s.Cron), s.TimeZone, pg.Nullable(s.Interval.Milliseconds()), s.Jitter.Milliseconds(), s.StartAt, s.EndAt,
+		string(s.Overlap), string(s.CatchUp), s.CatchUpMax, s.Job, s.Language, s.Paused, s.DueAt, s.LookAt,
+	}
+}
+
+// InsertSchedule stores a schedule, unless its client has so many already. begin is
+// given its time of creation, and says when it is due first. It returns only after the
+// commit, unless that is Once's.
+func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int, begin func(*job.Schedule) error) (
+	added *job.Schedule, err error,
+) {
+	err = s.db.InTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, statement("lockClientsSchedules"), sched.ClientID.String()); err != nil {
+			return err
+		}
+		var has int
+		if err := tx.QueryRow(ctx, statement("countSchedules"), pg.UUID(sched.ClientID)).Scan(&has, &sched.CreatedAt); err != nil {
+			return err
+		}
+		if has >= most {
+			return job.Errorf(job.CodeConflict, "There are %d schedules already, which is the most that a client may have. Delete one first.", has)
+		}
+		if err := begin(&sched); err != nil {
+			return err
+		}
+		args := append([]any{pg.UUID(sched.ID), pg.UUID(sched.ClientID), sched.RequestID, sched.CreatedAt}, definitionArgs(&sched)...)
+		added, _, err = pg.First(pg.RowsIn(ctx, tx, scanSchedule, statement("insertSchedule"), args...))
+		return err
+	})
+	return added, err
+}
+
+// Schedule reads a schedule of a client; with the zero client, anybody's.
+func (s *Store) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error) {
+	return pg.QueryOne(ctx, s.db, errScheduleNotFound, scanSchedule, statement("readSchedule"), pg.UUID(id), pg.UUID(client))
+}
+
+// ChangeSchedule has change change a schedule of a client, or with the zero client
+// anybody's, and gives it as it is then. Nothing else changes it meanwhile.
+func (s *Store) ChangeSchedule(ctx context.Context, client, id job.ID, change func(s *job.Schedule, now time.Time) error) (
+	changed *job.Schedule, err error,
+) {
+	err = s.db.InTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
+		type locked struct {
+			job.Schedule
+			Now time.Time
+		}
+		sched, found, err := pg.First(pg.RowsIn(ctx, tx, pgx.RowToStructByName[locked], statement("lockSchedule"), pg.UUID(id), pg.UUID(client)))
+		if err != nil {
+			return err
+		}
+		if !found {
+			return errScheduleNotFound
+		}
+		if err := change(&sched.Schedule, sched.Now); err != nil {
+			return err
+		}
+		args := append(append([]any{pg.UUID(id)}, definitionArgs(&sched.Schedule)...), sched.Pending, sched.Retrying)
+		changed, _, err = pg.First(pg.RowsIn(ctx, tx, scanSchedule, statement("updateSchedule"), args...))
+		return err
+	})
+	return changed, err
+}
+
+// DeleteSchedule removes a schedule of a client. Its jobs stay.
+func (s *Store) DeleteSchedule(ctx context.Context, client, id job.ID) error {
+	n, err := s.db.Change(ctx, "schedules", statement("deleteSchedule"), pg.UUID(id), pg.UUID(client))
+	if err == nil && n == 0 {
+		err = errScheduleNotFound
+	}
+	return err
+}
+
+// Schedules lists the schedules of a client, the newest first; with the zero client,
+// all. It answers where the list goes on, the zero id at its end.
+func (s *Store) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) (list []*job.Schedule, next job.ID, err error) {
+	id, before := func(s *job.Schedule) job.ID { return s.ID }, [16]byte(pg.AfterOf(q.After))
+	if client.IsZero() {
+		return pg.QueryPage(ctx, s.db, q.Limit, id, scanSchedule, statement("listAllSchedules"), before, q.Limit+1)
+	}
+	return pg.QueryPage(ctx, s.db, q.Limit, id, scanSchedule, statement("listSchedules"), pg.UUID(client), before, q.Limit+1)
+}
+
+// insertRunsOf stores the jobs of runs.
+func (s *Store) insertRunsOf(ctx context.Context, db pg.Conn, jobs []job.Job) error {
+	items := make([]insertion, len(jobs))
+	for i, j := range jobs {
+		items[i] = insertion{Submission: job.Submission{Job: j}, at: j.CreatedAt}
+	}
+	answers, err := s.insertWith(ctx, db, insertRuns, items,
+		pg.Column(jobs, func(j job.Job) pgtype.UUID { return pg.UUID(j.ScheduleID) }),
+		pg.Column(jobs, func(j job.Job) *time.Time { return j.ScheduledFor }))
+	for _, a := range answers {
+		if err == nil {
+			err = a.Err
+		}
+	}
+	return err
+}
+
+// InsertRun stores the job of a run that is not of the timetable. It returns only after
+// the commit, unless that is Once's.
+func (s *Store) InsertRun(ctx context.Context, j job.Job) error {
+	return s.db.InTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
+		return s.insertRunsOf(ctx, tx, []job.Job{j})
+	})
+}
+
+var dueSchedulesInTime = variant("dueSchedulesInTime", "dueSchedules", "{{jumped}}", jumpedTo)
+
+// jumpedTo is until when due times were jumped over by the clock of a test bed: to where it was moved last, or to now if
+// it does not run at the rate of Postgres' clock.
+const jumpedTo = `(SELECT CASE WHEN rate = 1 AND NOT frozen THEN service_at ELSE now() END FROM testbed_clock ORDER BY number DESC LIMIT 1)`
+
+// NextLook gives how long it is until a schedule is to be looked at; false if there is none.
+func (s *Store) NextLook(ctx context.Context) (wait time.Duration, any bool, err error) {
+	return pg.QueryFirst(ctx, s.db, pgx.RowTo[time.Duration], statement("nextLook"))
+}
+
+// DueSchedules gives at most limit schedules that are to be looked at, the earliest first.
+func (s *Store) DueSchedules(ctx context.Context, limit int) ([]job.DueSchedule, error) {
+	text := statement("dueSchedules")
+	if s.db.Clock != nil {
+		text = dueSchedulesInTime
+	}
+	return pg.QueryAs(ctx, s.db, "schedules", pgx.RowToStructByName[job.DueSchedule], text, limit)
+}
+
+// AdvanceSchedules writes steps with their jobs in one commit, and says of which: a
+// schedule that was changed since it was read, or is being changed, stays as it is and
+// gets no job.
+func (s *Store) AdvanceSchedules(ctx context.Context, steps []job.ScheduleStep) (advanced map[job.ID]bool, err error) {
+	type step = job.ScheduleStep
+	failures, err := pg.JSONColumn(steps, func(x step) (*job.ScheduleError, bool) { return x.LastError, x.LastError != nil })
+	if err != nil {
+		return nil, err
+	}
+	advanced = make(map[job.ID]bool, len(steps))
+	err = s.db.InTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
+		done, err := pg.RowsIn(ctx, tx, pg.RowToID, statement("advanceSchedules"),
+			pg.Column(steps, func(x step) pgtype.UUID { return pg.UUID(x.ID) }),
+			pg.Column(steps, func(x step) int64 { return x.Version }),
+			pg.Column(steps, func(x step) *time.Time { return x.DueAt }),
+			pg.Column(steps, func(x step) *time.Time { return x.LookAt }),
+			pg.Column(steps, func(x step) *time.Time { return x.Pending }),
+			pg.Column(steps, func(x step) bool { return x.Retrying }),
+			pg.Column(steps, func(x step) int64 { return x.Runs }),
+			pg.Column(steps, func(x step) int64 { return x.Missed }),
+			pg.Column(steps, func(x step) int64 { return x.Skipped }),
+			pg.Column(steps, func(x step) *time.Time { return x.LastDueAt }),
+			pg.Column(steps, func(x step) pgtype.UUID { return pg.UUID(x.LastJobID) }),
+			failures)
+		if err != nil {
+			return err
+		}
+		for _, id := range done {
+			advanced[id] = true
+		}
+		var jobs []job.Job
+		for _, x := range steps {
+			if advanced[x.ID] {
+				jobs = append(jobs, x.Jobs...)
+			}
+		}
+		if len(jobs) == 0 {
+			return nil
+		}
+		return s.insertRunsOf(ctx, tx, jobs)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return advanced, nil
+}
+
+// DeferSchedules has schedules that are as they were read looked at again after a wait.
+func (s *Store) DeferSchedules(ctx context.Context, due []job.DueSchedule, wait time.Duration) error {
+	return s.db.Exec(ctx, "schedules", statement("deferSchedules"),
+		pg.Column(due, func(d job.DueSchedule) pgtype.UUID { return pg.UUID(d.ID) }),
+		pg.Column(due, func(d job.DueSchedule) int64 { return d.Version }), wait)
+}

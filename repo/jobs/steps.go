@@ -1,0 +1,229 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+type claimRequest struct {
+	worker, job job.ID
+	attempt     int
+}
+
+// Claim gives the attempt to the worker, if it waits, is due and the worker is
+// alive. A claim of this worker's whose answer was lost is answered again;
+// whether the worker runs the attempt already, only it knows. Otherwise the claim
+// is nil and NotClaimed says why.
+func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
+	done, err := s.step(ctx, step{operation: claimStep, job: id, claim: &claimRequest{worker, id, attempt}})
+	return done.claim, done.not, err
+}
+
+// Start moves a claimed job to RUNNING, while its worker is alive, and gives the
+// moment of it. A start whose answer was lost is answered again. job.ErrStale:
+// the claim is no longer current and nothing was written.
+func (s *Store) Start(ctx context.Context, claim job.ClaimID) (time.Time, error) {
+	done, err := s.step(ctx, step{operation: startStep, job: claim.JobID, start: &claim})
+	return done.started, err
+}
+
+func collectClaims(rows pgx.Rows) (map[job.ID]*job.Claim, error) {
+	claims, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*job.Claim, error) {
+		var c job.Claim
+		err := scanJob(row, &c.Job, &c.WasCreated, &c.Fence, &c.QueuedAt)
+		c.JobID, c.Attempt = c.Job.ID, c.Job.Attempt
+		return &c, err
+	})
+	return pg.ByID(claims, func(c *job.Claim) job.ID { return c.JobID }), err
+}
+
+func claimColumns(claims []job.ClaimID) (ids []pgtype.UUID, attempts []int, fences []int64) {
+	return pg.Column(claims, func(c job.ClaimID) pgtype.UUID { return pg.UUID(c.JobID) }),
+		pg.Column(claims, func(c job.ClaimID) int { return c.Attempt }),
+		pg.Column(claims, func(c job.ClaimID) int64 { return c.Fence })
+}
+
+// Release gives claimed jobs that never started back to the queue
+// (section 12: ASSIGNED -> QUEUED when the lease expired), each to run again
+// after its wait. It answers with the tasks to dispatch; a claim that is no
+// longer current is skipped.
+func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error) {
+	ids, attempts, fences := claimColumns(claims)
+	return pg.QueryAs(ctx, s.db, "release", scanTask, statement("releaseJobs"), ids, attempts, fences, waits)
+}
+
+// taskColumns is the one column list of a task, named like the members of job.Task.
+// Why the attempt before failed is in its report; for a first attempt none is looked for.
+const taskColumns = `jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at, coalesce(jobs.traceparent, '') AS traceparent, jobs.client_id,
+  jobs.work_kind, CASE WHEN jobs.attempt > 1 THEN coalesce((SELECT failure_reason FROM reports
+    WHERE reports.job_id = jobs.job_id AND reports.attempt = jobs.attempt - 1), '') ELSE '' END AS reason`
+
+var scanTask = pgx.RowToStructByName[job.Task]
+
+var emitEventInTime = variant("emitInTime", "emitEvent", "{{moment}}", emitMoment)
+
+// Emit adds event.emitted to the log of a running job. before is how many events
+// the attempt has emitted: an event whose answer was lost is not added again.
+// job.ErrStale: the claim is no longer current and nothing was written.
+func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error {
+	id, text := pg.EventIDs(1)[0], statement("emitEvent")
+	if s.db.Clock != nil {
+		text = emitEventInTime
+	}
+	for {
+		rows, err := pg.QueryAs(ctx, s.db, "emit", pgx.RowTo[*bool], text,
+			pg.UUID(c.JobID), c.Attempt, c.Fence, before, id, emission{e.Name, e.Data}, e.At)
+		switch {
+		case err != nil:
+			return err
+		case len(rows) == 0:
+			return job.ErrStale
+		case rows[0] != nil:
+			return nil
+		}
+	}
+}
+
+// Finish ends an attempt: final state, outcome, events, report and result in
+// one statement (stepJobs), and with RetryWait the next attempt as well. The trigger
+// events_delivered writes the deliveries of these events in the same transaction.
+// job.ErrStale: the claim is no longer current and nothing was written.
+func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
+	if f.State != job.Succeeded && f.State != job.Failed {
+		return job.Finished{}, &job.Error{Code: job.CodeInternal, Detail: "The data could not be stored.",
+			Cause: fmt.Errorf("an attempt does not end %s", f.State)}
+	}
+	done, err := s.step(ctx, step{operation: finishStep, job: f.JobID, finish: &f})
+	return done.finished, err
+}
+
+// finished is the answer to the finish that the row belongs to.
+func (r *steppedRow) finished(f *job.Finish) job.Finished {
+	done := job.Finished{
+		ClaimID: f.ClaimID, ClientID: r.client, BatchID: r.batch,
+		State: f.State, WorkKind: r.kind, Duration: time.Duration(pg.Deref(r.ms)) * time.Millisecond,
+	}
+	if r.retryAt != nil {
+		done.State = job.Queued
+		done.Next = &job.Task{JobID: f.JobID, Attempt: f.Attempt + 1, RunAt: *r.retryAt, TraceParent: r.traceparent}
+	}
+	return done
+}
+
+// emission is the data of event.emitted: the client's name and data.
+type emission struct {
+	Name string          `json:"name"`
+	Data json.RawMessage `json:"data"`
+}
+
+// stepArguments are the parameters of stepJobs: an array for each column of its input.
+func (s *Store) stepArguments(steps []step) ([]any, error) {
+	n := len(steps)
+	ids, workers := make([]pgtype.UUID, n), make([]pgtype.UUID, n)
+	attempts, fences, nexts := make([]int, n), make([]int64, n), make([]string, n)
+	ends := make([]job.Finish, n) // empty for claims and starts
+	for i, st := range steps {
+		var claim job.ClaimID
+		switch {
+		case st.claim != nil:
+			claim, nexts[i] = job.ClaimID{JobID: st.claim.job, Attempt: st.claim.attempt}, string(job.Assigned)
+			workers[i] = pg.UUID(st.claim.worker)
+		case st.start != nil:
+			claim, nexts[i] = *st.start, string(job.Running)
+		default:
+			ends[i] = *st.finish
+			claim, nexts[i] = st.finish.ClaimID, string(st.finish.State)
+		}
+		ids[i], attempts[i], fences[i] = pg.UUID(claim.JobID), claim.Attempt, claim.Fence
+	}
+	ended, err := endColumns(ends)
+	if err != nil {
+		return nil, err
+	}
+	return append(append([]any{ids, attempts, nexts, fences, workers, pg.EventIDs(n)}, ended...), resultTTL), nil
+}
+
+// resultTTL is how long results are kept (section 15).
+const resultTTL = 24 * time.Hour
+
+// endColumns are those that only a finish has.
+func endColumns(ends []job.Finish) ([]any, error) {
+	emits, err := pg.JSONColumn(ends, func(f job.Finish) (emission, bool) {
+		if f.Emit == nil {
+			return emission{}, false
+		}
+		return emission{f.Emit.Name, f.Emit.Data}, true
+	})
+	if err != nil {
+		return nil, err
+	}
+	failures := pg.Column(ends, func(f job.Finish) job.Failure { return pg.Deref(f.Failure) })
+	mediaTypes, sums, bodies := make([]*string, len(ends)), make([][]byte, len(ends)), make([][]byte, len(ends))
+	for i, f := range ends {
+		if r := f.Result; r != nil {
+			mediaTypes[i], sums[i], bodies[i] = &r.MediaType, r.SHA256[:], r.Body
+		}
+	}
+	type fail = job.Failure
+	return []any{
+		pg.Column(failures, func(f fail) *string { return pg.Nullable(string(f.Reason)) }),
+		pg.Column(failures, func(f fail) *string { return pg.Nullable(string(f.Code)) }),
+		pg.Column(failures, func(f fail) pgtype.Bool { return pgtype.Bool{Bool: f.Retryable, Valid: f.Code != ""} }),
+		pg.Column(failures, func(f fail) *int { return pg.Nullable(f.RetryAfter) }),
+		pg.Column(failures, func(f fail) *string { return pg.Nullable(string(f.Stage)) }),
+		pg.Column(failures, func(f fail) *string { return pg.Nullable(f.Detail) }),
+		pg.Column(ends, func(f job.Finish) *time.Duration { return f.RetryWait }),
+		pg.Column(ends, func(f job.Finish) bool { return f.Exhausted }),
+		emits,
+		mediaTypes, sums, bodies,
+		pg.Column(ends, func(f job.Finish) *time.Time { return f.EndedAt }),
+	}, nil
+}
+
+// steppedRow is what stepJobs answers with.
+type steppedRow struct {
+	id, client, batch job.ID
+	at                time.Time
+	claim             *job.Claim // of a claim
+	kind              job.Kind
+	ms                *int64
+	retryAt           *time.Time
+	traceparent       string
+}
+
+// steppedColumns are jobColumns, with what a client sent only where a claim needs it.
+var steppedColumns = strings.NewReplacer(
+	"jobs.definition", "CASE s.next WHEN 'ASSIGNED' THEN jobs.definition END",
+	"jobs.params", "CASE s.next WHEN 'ASSIGNED' THEN jobs.params END",
+).Replace(jobColumns)
+
+func collectSteps(rows pgx.Rows) (map[job.ID]*steppedRow, error) {
+	all, err := pgx.CollectRows(rows, scanStep)
+	return pg.ByID(all, func(r *steppedRow) job.ID { return r.id }), err
+}
+
+// scanStep reads a row of stepJobs: steppedColumns only of a claim.
+func scanStep(row pgx.CollectableRow) (*steppedRow, error) {
+	var r steppedRow
+	var c job.Claim
+	leading := []any{
+		nil, &r.id, &r.client, &r.batch, &r.kind, &r.traceparent, &r.at, &r.ms, &r.retryAt,
+		&c.WasCreated, &c.Fence, &c.QueuedAt,
+	}
+	if job.State(row.RawValues()[0]) != job.Assigned {
+		return &r, row.Scan(append(leading, make([]any, len(row.RawValues())-len(leading))...)...)
+	}
+	err := scanJob(row, &c.Job, leading...)
+	c.JobID, c.Attempt = c.Job.ID, c.Job.Attempt
+	r.claim = &c
+	return &r, err
+}

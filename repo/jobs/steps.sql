@@ -1,0 +1,70 @@
+-- fragment: stamped
+-- Follows ready in a transition of jobs. Every transition has the same shape: input is the batch, as arrays; ready are
+-- the rows that pass the guard, locked in job_id order; stamped is the same with the time of the event, taken after
+-- the lock and never before the row's last change, so that an event log does not run backwards; and with the label of
+-- the event, the later of this transaction and the label of the job's event before; changed is the guarded UPDATE; log
+-- writes the events, numbered on from event_seq.
+--
+-- An item whose row is not in ready is an answer, not an error: the caller came too late, too early, or asked for what
+-- is not its own.
+--
+-- Trigger: events_delivered on events writes the deliveries of each event, to the client's enabled webhooks and to the
+-- job's callback, in the same transaction.
+stamped AS MATERIALIZED (
+  SELECT *, greatest({{moment}}, updated_at) AS at, greatest(pg_current_xact_id(), event_tx) AS tx FROM ready
+)
+
+-- fragment: throttled
+-- Jobs whose time is one that never comes: the predicate of the index jobs_throttled.
+worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= {{throttledUntil}}
+
+-- name: releaseJobs
+-- Moves ASSIGNED jobs back to QUEUED under their lease. Locks the job rows in job_id order, found by primary key. No
+-- row: the lease is not current. Trigger: events_delivered writes the deliveries.
+-- Parameters: @ids, @attempts, @fences, @waits
+WITH input AS MATERIALIZED (
+  SELECT * FROM unnest(@ids::uuid[], @attempts::int[], @fences::bigint[], @waits::interval[]) AS i(id, attempt, fence, wait)
+), ready AS MATERIALIZED (
+  SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt, j.updated_at, j.work_kind, j.definition, i.wait
+  FROM jobs j JOIN input i ON j.job_id = i.id
+  WHERE j.state = 'ASSIGNED' AND j.attempt = i.attempt AND j.fence = i.fence
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j
+), {{stamped}}, changed AS (
+  UPDATE jobs SET state = 'QUEUED', worker_id = NULL, assigned_at = NULL, run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at,
+    lease_expiries = lease_expiries + 1, dispatch = dispatch + 1, dispatch_epoch = NULL,
+    event_seq = s.event_seq + 1, event_tx = s.tx
+  FROM stamped s WHERE jobs.job_id = s.job_id
+  RETURNING {{taskColumns}}
+), log AS (
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
+  SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.lease_expired', 'ASSIGNED', 'QUEUED', attempt, at, tx,
+    event_data(work_kind, definition) FROM stamped
+)
+SELECT * FROM changed
+
+-- name: emitEvent
+-- Adds event.emitted to the log of a RUNNING job, under its lease, if the attempt has emitted @before events: one that is
+-- asked for twice, because an answer was lost, is written once. Those are counted in the statement's snapshot, so it
+-- writes nothing, and says null, if another transaction changed the row between the snapshot and the lock.
+--
+-- Locks the job row, found by primary key, and changes no column that an index has; counts the job's own events by
+-- primary key. No row: the claim is no longer current. Trigger: events_delivered writes the deliveries.
+-- Parameters: @job, @attempt, @fence, @before, @event_id, @emit, @due
+WITH ready AS MATERIALIZED (
+  SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt, j.updated_at, j.callback IS NOT NULL AS called_back,
+    event_data(j.work_kind, j.definition) AS data, @due::timestamptz AS due
+  FROM jobs j
+  WHERE j.job_id = @job AND j.state = 'RUNNING' AND j.attempt = @attempt AND j.fence = @fence
+  FOR NO KEY UPDATE OF j
+), {{stamped}}, seen AS MATERIALIZED (
+  SELECT (SELECT event_seq FROM jobs WHERE job_id = @job) AS seq,
+    (SELECT count(*) FROM events WHERE job_id = @job AND attempt = @attempt AND event_name = 'event.emitted') AS emitted
+), fresh AS MATERIALIZED (
+  SELECT stamped.* FROM stamped, seen WHERE seen.seq = stamped.event_seq AND seen.emitted = @before
+), changed AS (
+  UPDATE jobs SET updated_at = f.at, event_seq = f.event_seq + 1, event_tx = f.tx FROM fresh f WHERE jobs.job_id = f.job_id
+), log AS (
+  INSERT INTO events (job_id, client_id, occurred_at, tx, called_back, seq, event_id, event_name, attempt, data)
+  SELECT job_id, client_id, at, tx, called_back, event_seq + 1, @event_id, 'event.emitted', attempt, data || @emit::jsonb FROM fresh
+)
+SELECT CASE WHEN seen.seq = stamped.event_seq THEN EXISTS (SELECT FROM fresh) END FROM stamped, seen

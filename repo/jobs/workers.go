@@ -1,0 +1,117 @@
+package jobs
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// Leases keeps the lease of one worker process alive. It has a connection of
+// its own, so that a full pool cannot make the lease expire.
+type Leases struct {
+	store *Store
+	mu    sync.Mutex
+	own   pg.OwnConn
+}
+
+// NewLeases makes the lease side of a worker.
+func (s *Store) NewLeases() *Leases {
+	return &Leases{store: s, own: s.db.NewOwnConn()}
+}
+
+// Register makes a worker known and alive for the length of a lease.
+func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error {
+	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
+			VALUES ($1, $2, $3, 'ALIVE', pg_catalog.clock_timestamp() + $4::interval)`, pg.UUID(worker), name, concurrency, lease)
+		return err
+	})
+}
+
+// Renew extends the lease of a worker that is alive and answers with the leases
+// of the jobs that storage says it holds: not more, since there may be
+// thousands and this is asked for with every heartbeat. job.ErrWorkerDead: the
+// lease had ended; all that it held belongs to others now.
+func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error) {
+	var held []job.ClaimID
+	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		tag, err := conn.Exec(ctx, `UPDATE workers
+			SET heartbeat_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + $2::interval
+			WHERE worker_id = $1 AND state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()`, pg.UUID(worker), lease)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return job.ErrWorkerDead
+		}
+		held, err = pg.RowsIn(ctx, conn, pgx.RowToStructByPos[job.ClaimID],
+			`SELECT job_id, attempt, fence FROM jobs WHERE worker_id = $1`, pg.UUID(worker))
+		return err
+	})
+	return held, err
+}
+
+// Held reads the jobs of those of the leases that the worker still has.
+func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) (held []job.Held, err error) {
+	err = l.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		ids, attempts, fences := claimColumns(claims)
+		held, err = pg.RowsIn(ctx, conn, scanHeld, statement("readHeld"), pg.UUID(worker), ids, attempts, fences)
+		return err
+	})
+	return held, err
+}
+
+// Retire ends a worker's lease at a clean shutdown. Jobs that it still holds
+// are found by the rescuer at once.
+func (l *Leases) Retire(ctx context.Context, worker job.ID) error {
+	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `UPDATE workers SET state = 'STOPPED', expires_at = pg_catalog.clock_timestamp()
+			WHERE worker_id = $1`, pg.UUID(worker))
+		return err
+	})
+}
+
+// Close closes the connection.
+func (l *Leases) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.own.Drop()
+}
+
+func (l *Leases) with(ctx context.Context, use func(context.Context, *pgx.Conn) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ctx, cancel := l.store.db.Bound(ctx)
+	defer cancel()
+	conn, err := l.own.Open(ctx)
+	if err == nil {
+		err = use(ctx, conn)
+	}
+	if err == nil || pg.IsKnown(err) {
+		return err
+	}
+	l.own.Drop()
+	return l.store.db.Failed("heartbeat", err)
+}
+
+// heldColumns are named like the members of job.Held.
+const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, '') AS correlation_id,
+  coalesce(traceparent, '') AS traceparent, attempt, fence, state, work_kind, max_attempts, auto_retry,
+  definition -> 'retry' AS retry, lease_expiries`
+
+var scanHeld = pgx.RowToStructByName[job.Held]
+
+// Orphans marks workers dead whose lease has ended, then answers with at most
+// limit jobs that no living worker holds. The guard of every later write is
+// the job's fence, so a stale answer harms nothing.
+func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
+	if err := s.db.Exec(ctx, "mark dead", statement("markDeadWorkers")); err != nil {
+		return nil, err
+	}
+	return pg.Query(ctx, s.db, scanHeld, statement("orphanedJobs"), limit)
+}

@@ -1,0 +1,49 @@
+package maintenance
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/deliveries"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// Load counts what there is to do, but no further than limit each: jobs that
+// are not final, and of these the ones in QUEUED.
+func (s *Store) Load(ctx context.Context, limit int) (job.Load, error) {
+	return pg.QueryOne(ctx, s.db, nil, pgx.RowToStructByPos[job.Load], statement("countLoad"), limit+1)
+}
+
+// LoadByClient is Load of each client that has more than few jobs.
+func (s *Store) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error) {
+	return pg.QueryByID(ctx, s.db, func(l *job.Load) []any { return []any{&l.Active, &l.Queued} }, statement("countLoadByClient"),
+		limit+1, few)
+}
+
+// CountDue counts the jobs that wait and are due, but no further than limit. It
+// reads the index jobs_waiting.
+func (s *Store) CountDue(ctx context.Context, limit int) (int, error) {
+	return pg.QueryValue[int](ctx, s.db, statement("countDue"), limit)
+}
+
+// LiveWorkers counts workers whose lease has not ended.
+func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
+	return pg.QueryValue[int](ctx, s.db,
+		`SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()`)
+}
+
+// Backlog counts what there is to do and who is there to do it, in one moment.
+// It looks at no more than limit rows of each kind, and locks nothing. Of more
+// jobs that wait than that, too few are counted as QUEUED. The oldest delivery is
+// the oldest one of the first 10,000 endpoints that have any.
+func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
+	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (b job.Backlog, err error) {
+		var created, waiting, assigned, running int
+		err = row.Scan(&created, &waiting, &assigned, &running, &b.OldestDue, &b.Epoch, &b.Workers, &b.Slots,
+			&b.Deliveries, &b.OldestDelivery, &b.DisabledWebhooks)
+		b.Jobs = map[job.State]int{job.Created: created, job.Queued: max(0, waiting-created), job.Assigned: assigned, job.Running: running}
+		return b, err
+	}, statement("readBacklog"), [16]byte{}, [16]byte{}, deliveries.MaxLookedEndpoints, limit)
+}

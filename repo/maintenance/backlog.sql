@@ -1,0 +1,47 @@
+-- name: countLoad
+-- Reads the indexes jobs_waiting, jobs_scheduled and jobs_held, and no row that a vacuum has seen since it changed:
+-- what is asked is all in the predicates. What waits and is not CREATED is QUEUED; of more that waits than the limit
+-- too little is counted as QUEUED, but then there is no room anyway.
+-- Parameters: @limit
+SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0) FROM
+  (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit) w) waiting,
+  (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL LIMIT @limit) c) created,
+  (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT @limit) h) held
+
+-- name: countLoadByClient
+-- Counts what waits by the index jobs_waiting alone, which has the client and the time of queuing for that, and what is
+-- held by the index jobs_held. Locks nothing. What waits and has no time of queuing is CREATED.
+-- Parameters: @limit, @few
+SELECT client_id, count(*)::int, count(queued_at)::int FROM (
+  (SELECT client_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit)
+  UNION ALL
+  (SELECT client_id, NULL FROM jobs WHERE worker_id IS NOT NULL LIMIT @limit)
+) unfinished GROUP BY client_id HAVING count(*) > @few
+
+-- name: countDue
+-- Counts waiting jobs that are due by the index jobs_waiting.
+-- Parameters: @limit
+SELECT count(*)::int FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() LIMIT @limit) due
+
+-- name: readBacklog
+-- Counts jobs by the indexes jobs_scheduled, jobs_waiting and jobs_held, deliveries by deliveries_waiting and
+-- deliveries_claimed, and webhooks by webhooks_client. Locks nothing. Where there may be a million rows, the index
+-- alone is read, in no order: the predicates say all that is asked. What waits and is not CREATED is QUEUED.
+-- Parameters: @after_client, @after_endpoint, @looked, @limit
+{{walkEndpoints}}
+SELECT created.n, waiting.n, held.assigned, held.running,
+  coalesce((SELECT now() - run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() ORDER BY run_at, job_id
+    LIMIT 1), '0'),
+  (SELECT epoch FROM maintenance_state), alive.n, alive.slots,
+  least(unsent.n + sending.n, @limit), coalesce((SELECT now() - min(next_attempt_at) FROM walk WHERE next_attempt_at <= now()), '0'),
+    hooks.disabled
+FROM
+  (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL LIMIT @limit) j) created,
+  (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit) j) waiting,
+  (SELECT count(*) FILTER (WHERE state = 'ASSIGNED') AS assigned, count(*) FILTER (WHERE state = 'RUNNING') AS running
+    FROM (SELECT state FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @limit) j) held,
+  (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.now()) alive,
+  (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE {{waiting}} LIMIT @limit) d) unsent,
+  (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE claimed_until IS NOT NULL ORDER BY claimed_until LIMIT @limit) d) sending,
+  (SELECT count(*) FILTER (WHERE disabled_reason <> 'OWNER') AS disabled
+    FROM (SELECT disabled_reason FROM webhooks WHERE deleted_at IS NULL ORDER BY client_id, webhook_id LIMIT @limit) w) hooks

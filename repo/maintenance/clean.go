@@ -1,0 +1,63 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/forgerun/forgerun/repo/clients"
+)
+
+// How long things are kept (section 15). Events, reports and results go with their jobs.
+const (
+	tombstonesKept = 90 * 24 * time.Hour // what is left of removed jobs
+	historyKept    = 48 * time.Hour      // minutes
+	bulksKept      = 7 * 24 * time.Hour  // operations and their items, after their end
+)
+
+// deadWorkersKept is how long the row of a dead worker stays to be looked at.
+const deadWorkersKept = time.Hour
+
+// batchesOutlive is how much longer batches are kept than their events:
+// such an event is nothing without its batch.
+const batchesOutlive = time.Hour
+
+// Clean removes at most limit rows of each kind whose time is over, and
+// reports whether a kind may have more. Every statement skips rows that
+// another transaction has locked. A kind that cannot be removed does not keep the others.
+func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
+	keep := s.retention
+	var errs []error
+	for _, step := range []struct {
+		sql  string
+		keep time.Duration
+	}{
+		{statement("cleanDeliveries"), keep}, // before their jobs
+		{statement("cleanJobs"), keep},
+		{statement("cleanClientDeliveries"), keep}, // before their events
+		{statement("cleanClientEvents"), keep},     // before their batches
+		{statement("cleanBatches"), keep + batchesOutlive},
+		{statement("cleanLogs"), keep}, // before their webhooks
+		{statement("cleanWebhooks"), keep},
+		{statement("cleanSigningKeys"), 0},
+		{statement("cleanResults"), 0},
+		{statement("cleanIdempotencyKeys"), 0},
+		{statement("cleanTombstones"), tombstonesKept},
+		{statement("cleanBulkItems"), bulksKept}, // before their operations
+		{statement("cleanBulks"), bulksKept},
+		{statement("cleanKeys"), clients.KeysKept},
+		{statement("cleanAudit"), clients.KeysKept},
+		{statement("cleanWorkers"), deadWorkersKept},
+		{statement("cleanPauses"), 0},
+		{statement("cleanHistory"), historyKept},
+	} {
+		n, err := s.db.Change(ctx, "clean", step.sql, step.keep, limit)
+		errs = append(errs, err)
+		more = more || n >= limit
+		if ctx.Err() != nil {
+			return more, errors.Join(errs...)
+		}
+	}
+	moreUnused, err := s.clients.CleanUnused(ctx, limit)
+	return more || moreUnused, errors.Join(append(errs, err)...)
+}

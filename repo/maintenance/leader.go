@@ -1,0 +1,51 @@
+package maintenance
+
+import (
+	"context"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// Lead takes or keeps the lease of the one maintenance leader, on Postgres'
+// clock, and reports whether holder has it now. From another holder it is taken when
+// it has run out for at least vacant; a lease of 0 is kept, but open to be taken. One
+// that would last longer than any does was taken when Postgres' clock was ahead, and
+// is free: who lives has renewed it since. A row and not an advisory lock: a paused
+// process would keep the lock.
+func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
+	n, err := s.db.Change(ctx, "lead", `UPDATE maintenance_state
+		SET leader_id = $1, leader_expires_at = pg_catalog.clock_timestamp() + $2::interval
+		WHERE leader_id = $1 OR leader_expires_at <= pg_catalog.clock_timestamp() - $3::interval
+			OR leader_expires_at > pg_catalog.clock_timestamp() + $2::interval + $4::interval`, pg.UUID(holder), lease, vacant, sureExcess)
+	return n == 1, err
+}
+
+// sureExcess is how much longer than that of whoever asks no leader's lease is.
+const sureExcess = time.Minute
+
+// Resign gives the leader's lease up at once.
+func (s *Store) Resign(ctx context.Context, holder job.ID) error {
+	return s.db.Exec(ctx, "resign", `UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity' WHERE leader_id = $1`,
+		pg.UUID(holder))
+}
+
+// Epoch reads the dispatch epoch and the run id of the Redis server that it
+// was opened for.
+func (s *Store) Epoch(ctx context.Context) (epoch int64, redisRunID string, err error) {
+	ctx, cancel := s.db.Bound(ctx)
+	defer cancel()
+	err = s.db.Pool.QueryRow(ctx, `SELECT epoch, redis_run_id FROM maintenance_state`).Scan(&epoch, &redisRunID)
+	if err != nil {
+		return 0, "", s.db.Failed("epoch", err)
+	}
+	return epoch, redisRunID, nil
+}
+
+// RaiseEpoch opens a new dispatch epoch: every waiting job will be dispatched
+// anew. It does nothing if the epoch is not current any more.
+func (s *Store) RaiseEpoch(ctx context.Context, current int64, redisRunID string) error {
+	return s.db.Exec(ctx, "raise epoch", `UPDATE maintenance_state SET epoch = epoch + 1, redis_run_id = $2 WHERE epoch = $1`, current,
+		redisRunID)
+}

@@ -1,0 +1,61 @@
+package maintenance
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/jobs"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// UnpublishedOutcomes gives at most limit outcomes that are to be appended to
+// the outcome stream, the oldest first. Only processes with Config.OutcomeStream
+// write any.
+func (s *Store) UnpublishedOutcomes(ctx context.Context, limit int) ([]job.OutcomeMessage, error) {
+	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (m job.OutcomeMessage, err error) {
+		var a jobs.AttemptScanner
+		err = pg.ScanRow(row, append([]any{&m.JobID}, a.Columns()...)...)
+		m.Origin, m.Ended = a.Of(m.JobID)
+		m.Attempt = m.Ended.Number
+		return m, err
+	}, statement("unpublishedOutcomes"), limit)
+}
+
+// MarkPublished notes that outcomes are in the stream.
+func (s *Store) MarkPublished(ctx context.Context, messages []job.OutcomeMessage) error {
+	return s.db.Exec(ctx, "publish", statement("markPublished"),
+		pg.Column(messages, func(m job.OutcomeMessage) pgtype.UUID { return pg.UUID(m.JobID) }),
+		pg.Column(messages, func(m job.OutcomeMessage) int { return m.Attempt }))
+}
+
+// outcomesAtOnce is how many outcomes one statement marks or removes.
+const outcomesAtOnce = 5000
+
+// RepublishOutcomes has everything published again that is still there, after
+// the stream may have lost some, and gives their number.
+func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
+	type round struct{ Found, Changed int }
+	for {
+		r, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[round], statement("republishOutcomes"), outcomesAtOnce)
+		if err != nil || r[0].Found == 0 {
+			return n, err
+		}
+		n += r[0].Changed
+	}
+}
+
+// RemovePublished removes outcomes that were published longer than minAge ago.
+// The stream may lose what it was given last: the caller knows that it
+// still has what is that old.
+func (s *Store) RemovePublished(ctx context.Context, minAge time.Duration) error {
+	for {
+		n, err := s.db.Change(ctx, "publish", statement("removePublished"), minAge, outcomesAtOnce)
+		if err != nil || n < outcomesAtOnce {
+			return err
+		}
+	}
+}

@@ -1,0 +1,58 @@
+-- name: unpublishedOutcomes
+-- Gives outcomes that are not published, the oldest first, by the index outcome_outbox_waiting, and removes those
+-- whose job is gone.
+-- Parameters: @limit
+WITH waiting AS MATERIALIZED (
+  SELECT job_id, attempt, finished_at FROM outcome_outbox WHERE published_at IS NULL ORDER BY finished_at, job_id LIMIT @limit
+), found AS MATERIALIZED (
+  SELECT {{scenarioColumns}}, w.job_id, w.attempt, w.finished_at, j.created_at, coalesce(j.correlation_id, '') AS correlation_id, j.language,
+    r.outcome, r.started_at, r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage,
+      r.failure_detail
+  FROM waiting w LEFT JOIN LATERAL (SELECT * FROM jobs WHERE job_id = w.job_id LIMIT 1) j ON true
+  LEFT JOIN LATERAL (SELECT * FROM reports WHERE job_id = w.job_id AND attempt = w.attempt LIMIT 1) r ON true
+), gone AS (
+  DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM found WHERE created_at IS NULL OR outcome IS NULL))
+)
+SELECT job_id, created_at, correlation_id, language, work_kind, duration_ms, expected_outcome, planned_failures, attempt, outcome,
+  started_at, finished_at,
+  failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail
+FROM found WHERE created_at IS NOT NULL AND outcome IS NOT NULL ORDER BY finished_at, job_id
+
+-- name: markPublished
+-- Marks outcomes as published. Finds them by primary key, locks them in its order, and leaves out those that another
+-- transaction has locked: they are just being removed, or marked.
+-- Parameters: @ids, @attempts
+WITH sent AS MATERIALIZED (
+  SELECT o.job_id, o.attempt FROM outcome_outbox o JOIN unnest(@ids::uuid[], @attempts::int[]) AS i(id, number) ON o.job_id = i.id
+    AND o.attempt = i.number
+  ORDER BY o.job_id FOR NO KEY UPDATE OF o SKIP LOCKED
+)
+UPDATE outcome_outbox SET published_at = pg_catalog.clock_timestamp() FROM sent s
+WHERE outcome_outbox.job_id = s.job_id AND outcome_outbox.attempt = s.attempt AND published_at IS NULL
+
+-- name: republishOutcomes
+-- Makes published outcomes unpublished. Walks the index outcome_outbox_published, and locks what it finds in order of
+-- the keys. Rows that another transaction has locked are waited for: nothing may be left out. They may be gone then,
+-- so what was found counts.
+-- Parameters: @limit
+WITH oldest AS MATERIALIZED (
+  SELECT job_id, attempt FROM outcome_outbox WHERE published_at IS NOT NULL ORDER BY published_at LIMIT @limit
+), held AS MATERIALIZED (
+  SELECT job_id, attempt FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM oldest)) AND num_nonnulls(published_at) = 1
+  ORDER BY job_id, attempt FOR NO KEY UPDATE
+), changed AS (
+  UPDATE outcome_outbox SET published_at = NULL WHERE job_id = ANY (ARRAY(SELECT job_id FROM held))
+    AND num_nonnulls(published_at) = 1 RETURNING 1
+)
+SELECT (SELECT count(*)::int FROM oldest), (SELECT count(*)::int FROM changed)
+
+-- name: removePublished
+-- Removes published outcomes. Walks the index outcome_outbox_published, and skips what another transaction has locked.
+-- IS TRUE keeps the planner from making a join of IN, which would compare all with all.
+-- Parameters: @min_age, @limit
+WITH old AS MATERIALIZED (
+  SELECT job_id, attempt FROM outcome_outbox WHERE published_at <= pg_catalog.now() - @min_age::interval ORDER BY published_at
+    LIMIT @limit FOR UPDATE SKIP LOCKED
+)
+DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
+  AND ((job_id, attempt) IN (SELECT job_id, attempt FROM old)) IS TRUE

@@ -1,0 +1,28 @@
+// Package maintenance is what the leader of the service does with the rows of all: it counts what there is to do, removes what is
+// over, publishes outcomes, and repairs what a jump of Postgres' clock left behind.
+package maintenance
+
+import (
+	"embed"
+	"time"
+
+	"github.com/forgerun/forgerun/repo/clients"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+var statement, _ = pg.Statements(files, nil)
+
+// Store does maintenance.
+type Store struct {
+	db        *pg.DB
+	clients   *clients.Store
+	retention time.Duration // how long final jobs are kept
+}
+
+// New makes a Store.
+func New(db *pg.DB, c *clients.Store, retention time.Duration) *Store {
+	return &Store{db: db, clients: c, retention: retention}
+}

@@ -1,0 +1,68 @@
+-- name: moveStrandedJobs
+-- What was written while Postgres' clock was ahead lies in the future once it was set back. How far its time was meant to
+-- be from when it was written is known, and counts from now on instead. A second is granted to rows that are written
+-- while a statement begins. What was moved is not found again: its time comes before that of its writing then. That
+-- is why a wait that is longer than the clock was ahead is left as it is: it ends late, by less than itself.
+--
+-- Walks the index jobs_waiting through the jobs whose time will come, a part of them at a time, and looks at the rows of
+-- those alone that were queued in the future. Locks what it moves, found by primary key, in job_id order, and skips what
+-- another transaction has locked; nobody can claim a job before its time. A job's number of dispatches is raised: Redis
+-- may have a task of it for the old time. The order stays. A time that the client asked for stays, too.
+-- Parameters: @after_time, @after_job, @limit
+WITH looked AS MATERIALIZED (
+  SELECT run_at, job_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL
+    AND (run_at, job_id) > (@after_time, @after_job) AND run_at > now() + interval '1 s'
+  ORDER BY run_at, job_id LIMIT @limit
+), stranded AS MATERIALIZED (
+  SELECT job_id, run_at - queued_at AS wait, row_number() OVER (ORDER BY run_at, job_id) AS nth FROM looked
+  WHERE queued_at > now() + interval '1 s' AND run_at >= queued_at AND run_at - queued_at < queued_at - now()
+), ready AS MATERIALIZED (
+  SELECT j.job_id, greatest(j.execution_at, now() + s.wait + s.nth * interval '1 us') AS due
+  FROM jobs j JOIN stranded s ON j.job_id = s.job_id
+  WHERE j.state = 'QUEUED' AND j.queued_at > now() AND j.run_at = j.queued_at + s.wait AND j.run_at IS DISTINCT FROM j.execution_at
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
+), moved AS (
+  UPDATE jobs SET run_at = r.due, dispatch = dispatch + 1, dispatch_epoch = NULL FROM ready r WHERE jobs.job_id = r.job_id RETURNING 1
+)
+SELECT run_at, job_id, (SELECT count(*)::int FROM looked), (SELECT count(*)::int FROM moved) FROM looked
+ORDER BY run_at DESC, job_id DESC LIMIT 1
+
+-- name: moveStrandedDeliveries
+-- Walks over endpoints, and through what waits there for a time to come, by the index deliveries_waiting. A delivery
+-- was written when its event was, or when its last attempt was recorded. Locks what it moves, found by primary key, and
+-- skips what another transaction has locked.
+-- Parameters: @after_client, @after_endpoint, @looked, @limit
+{{walkEndpoints}}, stranded AS MATERIALIZED (
+  SELECT d.delivery_id, d.wait FROM walk CROSS JOIN LATERAL (
+    SELECT delivery_id, next_attempt_at - written_at AS wait FROM (
+      SELECT delivery_id, client_id, endpoint_id, next_attempt_at, CASE attempts WHEN 0 THEN created_at ELSE tried_at END AS written_at
+      FROM deliveries WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id AND {{waiting}}
+        AND deliveries.next_attempt_at > now() + interval '1 s') w
+    WHERE written_at > now() + interval '1 s' AND next_attempt_at >= written_at AND next_attempt_at - written_at < written_at - now()
+    ORDER BY client_id, endpoint_id, next_attempt_at LIMIT @limit) d
+  WHERE n > 0 LIMIT @limit
+), held AS MATERIALIZED (
+  SELECT d.delivery_id, s.wait FROM deliveries d JOIN stranded s ON d.delivery_id = s.delivery_id WHERE {{stillWaiting}}
+    AND d.next_attempt_at = CASE d.attempts WHEN 0 THEN d.created_at ELSE d.tried_at END + s.wait
+  ORDER BY d.delivery_id FOR NO KEY UPDATE OF d SKIP LOCKED
+), moved AS (
+  UPDATE deliveries SET next_attempt_at = now() + h.wait FROM held h WHERE deliveries.delivery_id = h.delivery_id RETURNING 1
+)
+SELECT client_id, endpoint_id, n, (SELECT count(*)::int FROM moved) FROM walk ORDER BY n DESC LIMIT 1
+
+-- name: endStrandedLeases
+-- Has leases of workers end as if they had been renewed now: who lives renews it anyway. Claims of deliveries, found by the
+-- index deliveries_claimed, end when the longest that there may be would: settings allow five minutes for an attempt.
+-- Skips what another transaction has locked.
+-- Parameters: @limit
+WITH far AS MATERIALIZED (
+  SELECT delivery_id FROM deliveries WHERE claimed_until > pg_catalog.now() + interval '6 min' ORDER BY claimed_until
+    LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
+), claims AS (
+  UPDATE deliveries SET claimed_until = pg_catalog.now() + interval '6 min' WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM far))
+), ahead AS MATERIALIZED (
+  SELECT worker_id FROM workers WHERE state = 'ALIVE' AND heartbeat_at > pg_catalog.clock_timestamp() + interval '1 s'
+  ORDER BY worker_id FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE workers SET heartbeat_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + (expires_at - heartbeat_at)
+WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM ahead))

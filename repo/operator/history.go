@@ -1,0 +1,67 @@
+package operator
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job/admin"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// History tells what happened in a window, from old to new.
+func (a Admin) History(ctx context.Context, w admin.Window) ([]admin.HistoryBucket, error) {
+	length, step := w.Span()
+	width := 60
+	if step < time.Minute {
+		width = int(historyWidth / time.Second)
+	}
+	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]admin.HistoryBucket], statement("readHistory"), width, length, step)
+}
+
+// Ends counts how jobs ended in the last time, as far as history goes back: two days at most.
+func (a Admin) Ends(ctx context.Context, last time.Duration) (admin.Ends, error) {
+	return pg.QueryOne(ctx, a.store.db, nil, pgx.RowToStructByPos[admin.Ends], statement("sumHistory"), last)
+}
+
+const (
+	historyWidth = 10 * time.Second // of the buckets that are counted; minutes are made of them
+
+	// historyBack is how far back buckets that are missing are written: after a change of leader, or an outage.
+	historyBack = 15 * time.Minute
+	// historyMost is how many jobs one bucket counts: 20,000 a second.
+	historyMost = 200_000
+	// historyTimeout is how long Postgres may take for one bucket. It is tried again, as long as it is missing.
+	historyTimeout = 2 * time.Second
+)
+
+// MissingHistory gives the buckets that are to be written, the latest first.
+func (s *Store) MissingHistory(ctx context.Context) ([]time.Time, error) {
+	return pg.QueryAs(ctx, s.db, "history", pgx.RowTo[time.Time], statement("missingHistory"), historyBack)
+}
+
+// WriteHistory counts what happened in the bucket that begins at the given moment, and writes it. It may be repeated, by whomever.
+//
+// Jobs are submitted at the time in their ids, which is that of the api process: where its clock is behind Postgres' by more than
+// the time in which a bucket is written again, its jobs are missing.
+func (s *Store) WriteHistory(ctx context.Context, at time.Time) error {
+	from, to := pg.FirstIDOf(at), pg.FirstIDOf(at.Add(historyWidth))
+	return s.inHistory(ctx, statement("writeHistory"), at, [16]byte(from), [16]byte(to), historyMost)
+}
+
+// RollUpHistory makes minutes of what WriteHistory has written.
+func (s *Store) RollUpHistory(ctx context.Context) error {
+	return s.inHistory(ctx, statement("rollUpHistory"), historyBack+time.Minute)
+}
+
+// inHistory runs a statement that may take historyTimeout: Postgres itself ends it, whatever becomes of the connection.
+func (s *Store) inHistory(ctx context.Context, sql string, args ...any) error {
+	return s.db.InTx(ctx, "history", func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = `+pg.Milliseconds(min(historyTimeout, s.db.Timeout))); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, sql, args...)
+		return err
+	})
+}

@@ -1,0 +1,183 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
+	"github.com/forgerun/forgerun/repo/jobs"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+const (
+	// maxCounted is how many jobs one count may look at: about a third of a second.
+	maxCounted = 200_000
+
+	// MaxCount is how far is counted.
+	MaxCount = 100_000
+
+	// searchFor is how long a page is searched for further entries in portions of maxLooked: one that is not full after
+	// that ends where it is.
+	searchFor = 250 * time.Millisecond
+
+	// What the detail of a job shows at most.
+	maxShownEvents     = 1000
+	maxShownDeliveries = 100
+)
+
+// jobRange is the part of an index that a list of jobs walks.
+type jobRange struct {
+	list, count string
+	start       admin.Place // before the first entry
+	byID        bool        // from new to old by ids, whose times bound it
+}
+
+func newJobRange(name, source, where, sort, placed string, start admin.Place) jobRange {
+	with := []string{"{{source}}", source, "{{range}}", where, "{{sort}}", sort, "{{placed}}", placed}
+	return jobRange{
+		list: variant(name, "adminJobs", with...), count: variant(name+"Count", "adminJobCount", with...), start: start,
+		byID: placed == "created_at",
+	}
+}
+
+var (
+	farPast  = time.Date(1, time.January, 1, 0, 0, 0, 0, time.UTC)
+	farAhead = time.Date(9999, time.January, 1, 0, 0, 0, 0, time.UTC)
+	newest   = admin.Place{At: farAhead, ID: pg.LastID}
+	soonest  = admin.Place{At: farPast}
+
+	anyJobs    = newJobRange("anyJobs", "jobs", "job_id < @id AND job_id >= @from_id AND "+unplaced, "job_id DESC", "created_at", newest)
+	clientJobs = newJobRange("clientJobs", "jobs", ownersJobs("client_id", "@client"), "client_id DESC, job_id DESC", "created_at", newest)
+	batchJobs  = newJobRange("batchJobs", "jobs", ownersJobs("batch_id", "@batch"), "batch_id DESC, job_id DESC", "created_at", newest)
+	endedJobs  = newJobRange("endedJobs", "jobs", "(finished_at, job_id) < (@at, @id) AND finished_at IS NOT NULL"+
+		" AND finished_at >= coalesce(@created_after, '-infinity'::timestamptz) AND "+unbounded,
+		"finished_at DESC, job_id DESC", "finished_at", newest)
+	queuedJobs = newJobRange("queuedJobs", "jobs",
+		"(run_at, job_id) > (@at, @id) AND worker_id IS NULL AND finished_at IS NULL AND "+unbounded,
+		"run_at, job_id", "run_at", soonest)
+	scheduledJobs = newJobRange("scheduledJobs", "jobs",
+		"(execution_at, job_id) > (@at, @id) AND queued_at IS NULL AND finished_at IS NULL AND "+unbounded,
+		"execution_at, job_id", "execution_at", soonest)
+	heldJobs = newJobRange("heldJobs",
+		"(SELECT * FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT "+strconv.Itoa(maxCounted)+")",
+		"job_id < @id AND job_id >= @from_id AND "+unplaced, "job_id DESC", "created_at", newest)
+)
+
+// A range that does not begin at a time, or at an id, names it all the same: lists have the same parameters.
+const (
+	unplaced  = "@at::timestamptz IS NOT NULL"
+	unbounded = "@from_id::uuid IS NOT NULL"
+)
+
+// ownersJobs is the range of the jobs of a client or a batch.
+func ownersJobs(column, value string) string {
+	return fmt.Sprintf("(%[1]s, job_id) < (%[2]s::uuid, @id) AND (%[1]s, job_id) >= (%[2]s::uuid, @from_id) AND %[1]s IS NOT NULL AND %[3]s",
+		column, value, unplaced)
+}
+
+func rangeOf(q admin.JobQuery) jobRange {
+	switch {
+	case !q.BatchID.IsZero():
+		return batchJobs
+	case !q.ClientID.IsZero():
+		return clientJobs
+	}
+	switch q.Order() {
+	case admin.ByEnd:
+		return endedJobs
+	case admin.ByRunAt:
+		return queuedJobs
+	case admin.BySchedule:
+		return scheduledJobs
+	case admin.ByHolding:
+		return heldJobs
+	default:
+		return anyJobs
+	}
+}
+
+// arguments are those that a list and a count of jobs have in common.
+func (r jobRange) arguments(q admin.JobQuery) []any {
+	after := q.After
+	if after.IsZero() {
+		after = r.start
+	}
+	from, to := pg.IDRange(job.Query{CreatedAfter: q.From, CreatedBefore: q.To})
+	if r.byID && bytes.Compare(to[:], after.ID[:]) < 0 {
+		after.ID = to
+	}
+	return []any{
+		pg.UUID(q.ClientID), pg.UUID(q.BatchID), pg.Nullable(string(q.State)), pg.Nullable(string(q.Type)), pg.Nullable(string(q.WorkKind)),
+		pg.Nullable(q.CorrelationID), pg.Nullable(string(q.FailureCode)), q.From, q.To, after.At, [16]byte(after.ID), [16]byte(from),
+	}
+}
+
+// Jobs lists jobs, sorted as q.Order says.
+func (a Admin) Jobs(ctx context.Context, q admin.JobQuery) (page admin.JobPage, err error) {
+	r := rangeOf(q)
+	page.Jobs, page.Next, err = pageThrough(ctx, a.store, q.Limit, q.After, scanPlaced, func(after admin.Place, limit int) (string, []any) {
+		q.After = after
+		return r.list, append(r.arguments(q), limit+1)
+	})
+	return page, err
+}
+
+func scanPlaced(row pgx.CollectableRow) (l pg.Listed[admin.JobSummary, admin.Place], err error) {
+	var stored struct {
+		admin.JobSummary
+		Retryable *bool `json:"failure_retryable"`
+	}
+	err = row.Scan(&l.Last, &l.Wanted, &l.Place.At, &stored)
+	l.Item, l.Place.ID = stored.JobSummary, stored.JobID
+	l.Item.CanRetry = canRetry(l.Item, pg.Deref(stored.Retryable))
+	return l, err
+}
+
+// Count counts jobs as far as MaxCount, and after a bounded time.
+func (a Admin) Count(ctx context.Context, q admin.JobQuery) (admin.Count, error) {
+	r := rangeOf(q)
+	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[admin.Count], r.count, append(r.arguments(q), MaxCount)...)
+}
+
+func canRetry(j admin.JobSummary, retryable bool) bool {
+	return (&job.Job{
+		State: j.State, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts, Failure: &job.Failure{Retryable: retryable},
+	}).CanRetry()
+}
+
+// Job reads a job. What it waits for is told without its sentence.
+func (a Admin) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
+	type stored struct {
+		admin.Job
+		AsOf    job.Time `json:"as_of"`
+		Workers int      `json:"workers"`
+	}
+	j, err := pg.QueryOne(ctx, a.store.db, jobs.ErrNotFound, pg.ScanJSON[stored], statement("adminJob"),
+		pg.UUID(id), maxShownEvents, maxShownDeliveries+1)
+	if err != nil {
+		return nil, err
+	}
+	j.CanRetry = canRetry(j.JobSummary, j.Failure != nil && j.Failure.Retryable)
+	if j.MoreDeliveries = len(j.Deliveries) > maxShownDeliveries; j.MoreDeliveries {
+		j.Deliveries = j.Deliveries[:maxShownDeliveries]
+	}
+	waits := &job.Job{State: j.State, RunAt: time.Time(j.RunAt)}
+	if reason := waits.WaitingFor(time.Time(j.AsOf), j.Workers); reason != "" {
+		j.Waiting = &admin.Waiting{Reason: reason, Detail: reason.Text()}
+		if reason == job.WaitingScheduled || reason == job.WaitingBackoff {
+			j.Waiting.Until = &j.RunAt
+		}
+	}
+	return &j.Job, nil
+}
+
+// OwnerOf finds whose a job is.
+func (a Admin) OwnerOf(ctx context.Context, id job.ID) (job.ID, error) {
+	return pg.QueryOne(ctx, a.store.db, jobs.ErrNotFound, pg.RowToID, statement("adminOwner"), pg.UUID(id))
+}

@@ -1,0 +1,205 @@
+package operator
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
+	"github.com/forgerun/forgerun/repo/deliveries"
+	"github.com/forgerun/forgerun/repo/jobs"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+const (
+	// maxGrouped is how many jobs are looked at to group them, maxGroups how many groups are told.
+	maxGrouped = 100_000
+	maxGroups  = 1000
+
+	maxShownHeld = 100  // of each worker
+	maxShownKeys = 1000 // of a client: it cannot have so many that are valid
+)
+
+var (
+	anyWebhooks = variant("anyWebhooks", "adminWebhooks", "{{range}}", "webhook_id < @after", "{{sort}}", "webhook_id DESC")
+	oneWebhook  = variant("oneWebhook", "adminWebhooks", "{{range}}", "webhook_id = @webhook AND webhook_id <= @after",
+		"{{sort}}", "webhook_id DESC")
+	clientsWebhooks = variant("clientsWebhooks", "adminWebhooks", "{{range}}", "(client_id, webhook_id) < (@client::uuid, @after)"+
+		" AND (client_id, webhook_id) >= (@client::uuid, '00000000-0000-0000-0000-000000000000'::uuid) AND deleted_at IS NULL",
+		"{{sort}}", "client_id DESC, webhook_id DESC")
+	anyDeliveries     = variant("anyDeliveries", "adminDeliveries", "{{range}}", "delivery_id < @after", "{{sort}}", "delivery_id DESC")
+	webhookDeliveries = variant("webhookDeliveries", "adminDeliveries", "{{range}}", ownersDeliveries("webhook_id"),
+		"{{sort}}", "webhook_id DESC, delivery_id DESC")
+	jobDeliveries = variant("jobDeliveries", "adminDeliveries", "{{range}}", ownersDeliveries("job_id"),
+		"{{sort}}", "job_id DESC, delivery_id DESC")
+)
+
+func ownersDeliveries(owner string) string {
+	return fmt.Sprintf("(%[1]s, delivery_id) < (@owner::uuid, @after) AND (%[1]s, delivery_id) >= (@owner::uuid, @from_id)"+
+		" AND %[1]s IS NOT NULL", owner)
+}
+
+// Workers lists worker processes.
+func (a Admin) Workers(ctx context.Context, r admin.Range) (admin.Page[admin.Worker], error) {
+	all, next, err := pg.QueryPage(ctx, a.store.db, r.Limit, func(w admin.Worker) job.ID { return w.WorkerID }, pg.ScanJSON[admin.Worker],
+		statement("adminWorkers"), pg.Nullable(r.State), [16]byte(pg.AfterOf(r.After)), r.Limit+1, maxShownHeld)
+	return admin.Page[admin.Worker]{Data: all, Next: next}, err
+}
+
+// Queues counts what waits by client and kind.
+func (a Admin) Queues(ctx context.Context, r admin.Range) (admin.Bounded[admin.Queue], error) {
+	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[admin.Bounded[admin.Queue]], statement("adminQueues"),
+		pg.UUID(r.ClientID), pg.Nullable(string(r.WorkKind)), maxGrouped, maxGroups)
+}
+
+// Failures groups failed jobs of the time from r.From, or the last 24 hours.
+func (a Admin) Failures(ctx context.Context, r admin.Range) (admin.Bounded[admin.FailureGroup], error) {
+	from, to := time.Now().Add(-24*time.Hour), farAhead
+	if r.From != nil {
+		from = *r.From
+	}
+	if r.To != nil {
+		to = *r.To
+	}
+	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[admin.Bounded[admin.FailureGroup]], statement("adminFailures"),
+		pg.UUID(r.ClientID), pg.Nullable(string(r.WorkKind)), pg.Nullable(string(r.Code)), from, to, maxGrouped, maxGroups)
+}
+
+// Clients lists clients with their use of limits; the limits are not known here.
+func (a Admin) Clients(ctx context.Context, r admin.Range) (admin.Page[admin.Client], error) {
+	all, next, err := pg.QueryPage(ctx, a.store.db, r.Limit, func(c admin.Client) job.ID { return c.ClientID }, pg.ScanJSON[admin.Client],
+		statement("adminClients"), pg.UUID(r.ClientID), [16]byte(pg.AfterOf(r.After)), maxGrouped, r.Limit+1)
+	return admin.Page[admin.Client]{Data: all, Next: next}, err
+}
+
+// Client reads a client with its keys.
+func (a Admin) Client(ctx context.Context, id job.ID) (*admin.ClientDetail, error) {
+	found, err := a.Clients(ctx, admin.Range{ClientID: id, Limit: 1})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found.Data) == 0:
+		return nil, job.Errorf(job.CodeClientNotFound, "No client with this id was found.")
+	}
+	keys, err := pg.Query(ctx, a.store.db, pg.ScanJSON[admin.Key], statement("adminKeys"), pg.UUID(id), maxShownKeys)
+	return &admin.ClientDetail{Client: found.Data[0], Keys: keys}, err
+}
+
+// Webhooks lists webhooks.
+func (a Admin) Webhooks(ctx context.Context, r admin.Range) (admin.Page[admin.Webhook], error) {
+	list := anyWebhooks
+	switch {
+	case !r.WebhookID.IsZero():
+		list = oneWebhook
+	case !r.ClientID.IsZero():
+		list = clientsWebhooks
+	}
+	return pageByID(ctx, a.store, r.Limit, pg.AfterOf(r.After), func(w admin.Webhook) job.ID { return w.WebhookID },
+		func(after job.ID, limit int) (string, []any) {
+			return list, []any{pg.UUID(r.WebhookID), pg.UUID(r.ClientID), r.Enabled, [16]byte(after), limit + 1}
+		})
+}
+
+// Webhook reads a webhook.
+func (a Admin) Webhook(ctx context.Context, id job.ID) (*admin.Webhook, error) {
+	found, err := a.Webhooks(ctx, admin.Range{WebhookID: id, Limit: 1})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found.Data) == 0:
+		return nil, deliveries.ErrWebhookNotFound
+	}
+	return &found.Data[0], nil
+}
+
+// Deliveries lists deliveries of all clients, of a webhook or of a job.
+func (a Admin) Deliveries(ctx context.Context, r admin.Range) (admin.Page[admin.Delivery], error) {
+	list, owner := anyDeliveries, job.ID{}
+	switch {
+	case !r.WebhookID.IsZero():
+		list, owner = webhookDeliveries, r.WebhookID
+	case !r.JobID.IsZero():
+		list, owner = jobDeliveries, r.JobID
+	}
+	from, to := pg.IDRange(job.Query{After: r.After, CreatedAfter: r.From, CreatedBefore: r.To})
+	return pageByID(ctx, a.store, r.Limit, to, func(d admin.Delivery) job.ID { return d.DeliveryID },
+		func(after job.ID, limit int) (string, []any) {
+			return list, []any{pg.UUID(r.ClientID), pg.UUID(owner), pg.Nullable(r.State), pg.Nullable(r.EventName), r.From, r.To,
+				[16]byte(after), [16]byte(from), limit + 1}
+		})
+}
+
+// Batches lists batches of all clients.
+func (a Admin) Batches(ctx context.Context, r admin.Range) (admin.Page[admin.Batch], error) {
+	from, to := pg.IDRange(job.Query{After: r.After, CreatedAfter: r.From, CreatedBefore: r.To})
+	return pageByID(ctx, a.store, r.Limit, to, func(b admin.Batch) job.ID { return b.BatchID },
+		func(after job.ID, limit int) (string, []any) {
+			return statement("adminBatches"), []any{pg.UUID(r.ClientID), r.From, r.To, [16]byte(after), [16]byte(from), limit + 1}
+		})
+}
+
+// Delivery reads a delivery with its attempts.
+func (a Admin) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error) {
+	d, err := pg.QueryOne(ctx, a.store.db, deliveries.ErrNotFound, pg.ScanJSON[admin.LoggedDelivery], statement("adminDelivery"),
+		pg.UUID(id), deliveries.MaxAttemptsKept)
+	if err != nil {
+		return nil, err
+	}
+	for _, attempt := range d.AttemptsLog {
+		if attempt.Response != nil {
+			showText(attempt.Response)
+		}
+	}
+	return &d, nil
+}
+
+// showText shows a body that is text as such.
+func showText(r *admin.Response) {
+	body, err := base64.StdEncoding.DecodeString(r.BodyBase64)
+	if err == nil && utf8.Valid(body) && !slices.Contains(body, 0) {
+		text := string(body)
+		r.Body, r.BodyBase64 = &text, ""
+	}
+}
+
+// Batch reads a batch with the counts of its jobs.
+func (a Admin) Batch(ctx context.Context, id job.ID) (*admin.Batch, error) {
+	b, err := pg.QueryOne(ctx, a.store.db, jobs.ErrBatchNotFound, pg.ScanJSON[admin.Batch], statement("adminBatch"), pg.UUID(id))
+	if err != nil {
+		return nil, err
+	}
+	for _, state := range job.States {
+		if name := strings.ToLower(string(state)); b.Counts[name] == 0 {
+			b.Counts[name] = 0 // it is told as well
+		}
+	}
+	return &b, nil
+}
+
+// System reads what the service as a whole is doing; its version and its limits are not known here.
+func (a Admin) System(ctx context.Context) (*admin.System, error) {
+	system, err := pg.QueryOne(ctx, a.store.db, errNoSchema, pg.ScanJSON[admin.System], statement("adminSystem"),
+		MaxCount, [16]byte{}, [16]byte{}, deliveries.MaxLookedEndpoints)
+	return &system, err
+}
+
+var errNoSchema = job.Errorf(job.CodeStorageUnavailable, "The database has no schema yet.")
+
+// maxMarked is how many held jobs are watched for events.
+const maxMarked = 10_000
+
+// Mark gives a text that is another one once something has happened that operators look at.
+func (a Admin) Mark(ctx context.Context) (string, error) {
+	return pg.QueryValue[string](ctx, a.store.db, statement("adminMark"), maxMarked)
+}
+
+// Situation tells how the service is at this moment.
+func (a Admin) Situation(ctx context.Context) (admin.Situation, error) {
+	return pg.QueryOne(ctx, a.store.db, errNoSchema, pg.ScanJSON[admin.Situation], statement("adminSituation"),
+		MaxCount, [16]byte{}, [16]byte{}, deliveries.MaxLookedEndpoints)
+}

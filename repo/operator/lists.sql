@@ -1,0 +1,241 @@
+-- fragment: adminDeliveryColumns
+-- Names the columns of a delivery as the operator API does.
+deliveries.delivery_id, deliveries.client_id, deliveries.webhook_id, deliveries.url, deliveries.job_id, deliveries.event_id,
+  deliveries.event_name, nullif(deliveries.seq, 0) AS seq, deliveries.state, deliveries.attempts, deliveries.next_attempt_at,
+  deliveries.created_at, deliveries.settled_at, deliveries.last_status, deliveries.last_error
+
+-- name: adminWorkers
+-- Lists workers by primary key, the newest first, with the jobs that each holds, found by the index jobs_held. There are few.
+-- Locks nothing.
+-- Parameters: @state, @after, @limit, @jobs
+SELECT to_json(r) FROM (
+  SELECT worker_id, name, state, EXISTS (SELECT FROM pauses WHERE scope = 'WORKER' AND target = worker_id::text) AS drained,
+    concurrency AS slots, started_at, heartbeat_at, expires_at,
+    (SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id) AS held,
+    (SELECT coalesce(json_agg(h), '[]') FROM (
+      SELECT job_id, client_id, work_kind, state, attempt, assigned_at, started_at FROM jobs
+      WHERE jobs.worker_id = workers.worker_id LIMIT @jobs) h) AS jobs
+  FROM workers WHERE worker_id < @after AND (@state::text IS NULL OR state = @state) ORDER BY worker_id DESC LIMIT @limit
+) r
+
+-- name: adminQueues
+-- Counts what waits by client and kind: the first of the index jobs_waiting, those whose time came first. What waits and has
+-- no time of queuing is CREATED. Locks nothing.
+-- Parameters: @client, @work_kind, @looked, @groups
+SELECT to_json(r) FROM (
+  WITH looked AS (
+    SELECT client_id, work_kind, queued_at, run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL
+    ORDER BY run_at, job_id LIMIT @looked
+  ), grouped AS (
+    SELECT client_id, work_kind, count(queued_at) AS queued, count(*) - count(queued_at) AS scheduled,
+      min(run_at) FILTER (WHERE run_at <= now()) AS oldest_run_at
+    FROM looked WHERE (@client::uuid IS NULL OR client_id = @client) AND (@work_kind::text IS NULL OR work_kind = @work_kind)
+    GROUP BY client_id, work_kind ORDER BY count(*) DESC, client_id, work_kind LIMIT @groups
+  )
+  SELECT coalesce((SELECT json_agg(g) FROM grouped g), '[]') AS data,
+    (SELECT count(*) FROM looked) = @looked OR (SELECT count(*) FROM grouped) = @groups AS more
+) r
+
+-- name: adminFailures
+-- Groups failed jobs among the last that ended in a time, found by the index jobs_ended. Locks nothing.
+-- Parameters: @client, @work_kind, @failure_code, @from, @to, @looked, @groups
+SELECT to_json(r) FROM (
+  WITH looked AS (
+    SELECT job_id, client_id, work_kind, failure_code, failure_detail, finished_at FROM jobs
+    WHERE finished_at >= @from AND finished_at < @to ORDER BY finished_at DESC LIMIT @looked
+  ), grouped AS (
+    SELECT failure_code AS code, work_kind, failure_detail AS detail, count(*) AS count, min(finished_at) AS first_at,
+      max(finished_at) AS last_at, (array_agg(job_id ORDER BY finished_at DESC, job_id DESC))[1] AS last_job_id
+    FROM looked WHERE failure_code IS NOT NULL AND (@client::uuid IS NULL OR client_id = @client)
+      AND (@work_kind::text IS NULL OR work_kind = @work_kind) AND (@failure_code::text IS NULL OR failure_code = @failure_code)
+    GROUP BY failure_code, work_kind, failure_detail ORDER BY count(*) DESC, failure_code, work_kind, failure_detail LIMIT @groups
+  )
+  SELECT coalesce((SELECT json_agg(g) FROM grouped g), '[]') AS data,
+    (SELECT count(*) FROM looked) = @looked OR (SELECT count(*) FROM grouped) = @groups AS more
+) r
+
+-- name: adminClients
+-- Lists clients by primary key, from the last id to the first, or one client, with its use of limits. What waits is
+-- counted by the index jobs_waiting alone, what is held by jobs_held; of more that waits than can be looked at the number
+-- is not known, and null. Webhooks are counted by the index webhooks_client. Locks nothing.
+-- Parameters: @client, @after, @looked, @limit
+WITH waiting AS MATERIALIZED (
+  SELECT client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @looked
+), held AS MATERIALIZED (
+  SELECT client_id FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @looked
+), waiting_of AS MATERIALIZED (SELECT client_id, count(*) AS n FROM waiting GROUP BY client_id
+), held_of AS MATERIALIZED (SELECT client_id, count(*) AS n FROM held GROUP BY client_id)
+SELECT to_json(r) FROM (
+  SELECT clients.client_id, clients.created_at,
+    json_build_object('used', coalesce(h.n, 0)) AS active_jobs,
+    json_build_object('used', CASE WHEN (SELECT count(*) FROM waiting) < @looked THEN coalesce(w.n, 0) + coalesce(h.n, 0) END) AS open_jobs,
+    json_build_object('used', (SELECT count(*) FROM webhooks WHERE webhooks.client_id = clients.client_id AND deleted_at IS NULL)) AS webhooks
+  FROM clients LEFT JOIN waiting_of w USING (client_id) LEFT JOIN held_of h USING (client_id)
+  WHERE clients.client_id < @after AND (@client::uuid IS NULL OR clients.client_id = @client)
+  ORDER BY clients.client_id DESC LIMIT @limit
+) r
+
+-- name: adminKeys
+-- Lists the keys of a client along the index api_keys_client, the newest first, without what could be used. Locks nothing.
+-- Parameters: @client, @limit
+SELECT to_json(r) FROM (
+  SELECT key_id, scope, created_at, expires_at, revoked_at, replaced_by FROM api_keys WHERE client_id = @client
+  ORDER BY created_at DESC, key_id DESC LIMIT @limit
+) r
+
+-- name: adminWebhooks
+-- Lists webhooks that are not deleted by primary key, the newest first, or one of them; or those of a client along the index
+-- webhooks_client, as adminJobs does. Secrets are not read. Locks nothing.
+-- Parameters: @webhook, @client, @enabled, @after, @limit
+WITH looked AS (
+  SELECT * FROM webhooks WHERE {{range}} ORDER BY {{sort}} LIMIT {{maxLooked}}
+), judged AS (
+  SELECT *, row_number() OVER (ORDER BY {{sort}}) AS nth, (deleted_at IS NULL AND (@webhook::uuid IS NULL OR webhook_id = @webhook)
+    AND (@client::uuid IS NULL OR client_id = @client) AND (@enabled::boolean IS NULL OR (disabled_at IS NULL) = @enabled)) IS TRUE AS wanted
+  FROM looked
+)
+SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT
+    webhook_id, client_id, url, events, description, content_mode, disabled_at IS NULL AS enabled, disabled_at, disabled_reason,
+    consecutive_failures, failing_since, CASE WHEN proven_url = url THEN proven_at END AS proven_at, created_at, updated_at) r)
+FROM judged WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
+
+-- name: adminDeliveries
+-- Lists deliveries of all clients, the newest first, along deliveries_pkey, or for a webhook or a job along the index that
+-- begins with it, as adminJobs does. Locks nothing.
+-- Parameters: @client, @owner, @state, @event_name, @created_after, @created_before, @after, @from_id, @limit
+WITH looked AS (
+  SELECT * FROM deliveries WHERE {{range}} AND delivery_id >= @from_id ORDER BY {{sort}} LIMIT {{maxLooked}}
+), judged AS (
+  SELECT *, row_number() OVER (ORDER BY {{sort}}) AS nth,
+    ((@client::uuid IS NULL OR client_id = @client) AND (@owner::uuid IS NULL OR @owner IN (webhook_id, job_id))
+      AND (@state::text IS NULL OR state = @state) AND (@event_name::text IS NULL OR event_name = @event_name)
+      AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
+      AND (@created_before::timestamptz IS NULL OR created_at < @created_before)) IS TRUE AS wanted FROM looked
+)
+SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT {{adminDeliveryColumns}}) r)
+FROM judged AS deliveries WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
+
+-- name: adminDelivery
+-- Reads a delivery of any client with its latest attempts, all found by primary key. Locks nothing. No row: there is none.
+-- Parameters: @delivery, @max_attempts
+SELECT to_json(r) FROM (
+  SELECT {{adminDeliveryColumns}}, (SELECT coalesce(json_agg(a ORDER BY a.number), '[]') FROM (
+    SELECT number, started_at, duration_ms, status, error,
+      CASE WHEN response_header IS NOT NULL THEN json_build_object('headers', response_header, 'truncated', body_truncated,
+        'body_base64', translate(encode(coalesce(response_body, ''), 'base64'), E'\n', '')) END AS response
+    FROM delivery_attempts WHERE delivery_attempts.delivery_id = deliveries.delivery_id ORDER BY number DESC LIMIT @max_attempts
+  ) a) AS attempts_log
+  FROM deliveries WHERE delivery_id = @delivery
+) r
+
+-- name: adminBatches
+-- Lists batches of all clients by primary key, the newest first, as adminJobs does. Locks nothing.
+-- Parameters: @client, @created_after, @created_before, @after, @from_id, @limit
+WITH looked AS (
+  SELECT * FROM batches WHERE batch_id < @after AND batch_id >= @from_id ORDER BY batch_id DESC LIMIT {{maxLooked}}
+), judged AS (
+  SELECT *, row_number() OVER (ORDER BY batch_id DESC) AS nth,
+    ((@client::uuid IS NULL OR client_id = @client) AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
+      AND (@created_before::timestamptz IS NULL OR created_at < @created_before)) IS TRUE AS wanted FROM looked
+)
+SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT batches.batch_id, batches.client_id, batches.created_at,
+  batches.completed_at, batches.status, jsonb_array_length(batches.items) AS total, batches.correlation_id) r)
+FROM judged AS batches WHERE wanted OR nth = {{maxLooked}} ORDER BY batch_id DESC LIMIT @limit
+
+-- name: adminBatch
+-- Reads a batch of any client, found by primary key, and counts its jobs by the index jobs_batch. Locks nothing. No row:
+-- there is none.
+-- Parameters: @batch
+SELECT to_json(r) FROM (
+  SELECT batch_id, client_id, created_at, completed_at, status, jsonb_array_length(items) AS total, correlation_id,
+    (SELECT coalesce(json_object_agg(lower(state), n), '{}') FROM (
+      SELECT state, count(*) AS n FROM jobs WHERE jobs.batch_id = batches.batch_id GROUP BY state
+      UNION ALL SELECT 'refused', batches.refused) counted) AS counts
+  FROM batches WHERE batch_id = @batch
+) r
+
+-- name: adminSystem
+-- Reads what the service as a whole is doing: the row of maintenance_state, workers, and what waits by the indexes
+-- jobs_waiting, jobs_scheduled, jobs_held, deliveries_waiting and deliveries_claimed, as far as @most. Locks nothing.
+-- Parameters: @most, @after_client, @after_endpoint, @looked
+{{walkEndpoints}}
+SELECT to_json(r) FROM (
+  SELECT clock_timestamp() AS time, (SELECT max(version_id) FROM goose_db_version WHERE is_applied) AS schema_version,
+    CASE WHEN leader_id IS NOT NULL AND leader_expires_at > pg_catalog.now()
+      THEN json_build_object('leader_id', leader_id, 'expires_at', leader_expires_at) END AS leader,
+    epoch, alive.n AS workers_alive, alive.slots,
+    json_build_object('used', due.n) AS dispatch_window,
+    json_build_object(
+      'queued', json_build_object('count', least(greatest(waiting.n - created.n, 0), @most), 'more', waiting.n > @most),
+      'scheduled', json_build_object('count', least(created.n, @most), 'more', created.n > @most),
+      'held', json_build_object('count', least(held.n, @most), 'more', held.n > @most),
+      'oldest_run_at', (SELECT run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now()
+        ORDER BY run_at, job_id LIMIT 1),
+      'deliveries', json_build_object('count', least(unsent.n + sending.n, @most), 'more', unsent.n + sending.n > @most),
+      'oldest_delivery_at', (SELECT min(next_attempt_at) FROM walk WHERE next_attempt_at <= now())
+    ) AS backlog
+  FROM maintenance_state,
+    (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL LIMIT @most + 1) j) created,
+    (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @most + 1) j) waiting,
+    (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() LIMIT @most + 1) j) due,
+    (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @most + 1) j) held,
+    (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers
+      WHERE state = 'ALIVE' AND expires_at > pg_catalog.now()) alive,
+    (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE {{waiting}} LIMIT @most + 1) d) unsent,
+    (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE claimed_until IS NOT NULL ORDER BY claimed_until LIMIT @most + 1) d) sending
+) r
+
+-- name: adminSituation
+-- Reads how the service is at this moment. What waits is counted by the index jobs_waiting alone, what is due first, and CREATED by
+-- jobs_scheduled, as far as @most of them; what is held by jobs_held. Goes from client to client in jobs_throttled, and from
+-- endpoint to endpoint in deliveries_waiting, @looked of them. Webhooks are read along webhooks_client. Locks nothing. With
+-- 1,000,000 jobs, 300,000 of which wait, it takes 40 ms, and half of that once they are vacuumed.
+--
+-- A leader that lets others lead renews its lease, which has run out by then, once a second. A worker that is lost keeps its jobs
+-- until the rescuer's next round. No row: there is no schema.
+-- Parameters: @most, @after_client, @after_endpoint, @looked
+{{walkEndpoints}}, throttled AS (
+  (SELECT client_id, 1 AS n FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)
+  UNION ALL
+  SELECT n.client_id, t.n + 1 FROM throttled t CROSS JOIN LATERAL (
+    SELECT client_id FROM jobs WHERE {{throttled}} AND jobs.client_id > t.client_id ORDER BY client_id, job_id LIMIT 1) n
+  WHERE t.n < @looked
+)
+SELECT to_json(r) FROM (
+  SELECT now() AS as_of, least(created.n, @most) AS created, waiting.queued, held.assigned, held.running,
+    json_build_object('count', least(waiting.n, @most), 'more', waiting.n > @most,
+      'oldest_run_at', (SELECT run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now()
+        ORDER BY run_at, job_id LIMIT 1)) AS waiting,
+    json_build_object('alive', alive.n, 'slots', alive.slots, 'held', held.assigned + held.running) AS workers,
+    lost.n AS lost_workers, lost.held AS lost_jobs,
+    leader_expires_at <= pg_catalog.now() - interval '3 s' AS leader_gone,
+    (SELECT count(*) FROM throttled) AS throttled, hooks.disabled,
+    (SELECT coalesce(json_agg(json_build_object('scope', scope, 'target', target, 'mode', mode, 'operator', operator, 'reason', reason)
+      ORDER BY created_at), '[]') FROM pauses) AS pauses,
+    (SELECT min(next_attempt_at) FROM walk WHERE next_attempt_at <= now() AND {{endpointEnabled}}) AS oldest_delivery_at
+  FROM maintenance_state,
+    (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL LIMIT @most) j) created,
+    (SELECT count(*) AS n, least(count(queued_at), @most) AS queued FROM (
+      SELECT queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL ORDER BY run_at, job_id LIMIT @most + 1) j) waiting,
+    (SELECT count(*) FILTER (WHERE state = 'ASSIGNED') AS assigned, count(*) FILTER (WHERE state = 'RUNNING') AS running
+      FROM (SELECT state FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @most) j) held,
+    (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers
+      WHERE state = 'ALIVE' AND expires_at > pg_catalog.now()) alive,
+    (SELECT count(*) AS n, coalesce(sum(holding), 0) AS held FROM (
+      SELECT (SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id) AS holding FROM workers
+      WHERE CASE state WHEN 'STOPPED' THEN heartbeat_at ELSE expires_at END <= pg_catalog.now() - interval '5 s') w WHERE holding > 0) lost,
+    (SELECT count(*) FILTER (WHERE disabled_reason <> 'OWNER') AS disabled FROM (
+      SELECT disabled_reason FROM webhooks WHERE deleted_at IS NULL ORDER BY client_id, webhook_id LIMIT @most) w) hooks
+) r
+
+-- name: adminMark
+-- Gives a text that is another one after something happened: a job was submitted or has ended, a held job had an event, a
+-- delivery was made, an operator did something, a worker came or went. Reads the last entry of jobs_pkey, jobs_ended,
+-- deliveries_pkey and audit_pkey, and of jobs_held @most. Locks nothing. It takes 1 ms, and 5 ms with 10,000 held jobs.
+-- Parameters: @most
+SELECT concat_ws(' ', (SELECT job_id FROM jobs ORDER BY job_id DESC LIMIT 1),
+  (SELECT finished_at FROM jobs WHERE finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT 1),
+  (SELECT delivery_id FROM deliveries ORDER BY delivery_id DESC LIMIT 1), (SELECT audit_id FROM audit ORDER BY audit_id DESC LIMIT 1),
+  (SELECT concat_ws(' ', count(*), sum(event_seq)) FROM (
+    SELECT event_seq FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @most) held),
+  (SELECT count(*) FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.now()))

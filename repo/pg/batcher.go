@@ -1,0 +1,333 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Bounds of one flush.
+const (
+	MaxFlushItems = 128
+	maxFlushBytes = 4 << 20
+	maxQueued     = 16384
+
+	// Flushers is how many flushes may be in flight. The second one begins when
+	// batchThreshold items wait, or when the first has taken longer than
+	// slowFlushThreshold.
+	Flushers           = 2
+	batchThreshold     = 24
+	slowFlushThreshold = 25 * time.Millisecond
+
+	// LockedRowFraction is the fraction of the statement timeout for which a batch
+	// that met a locked row waits for further ones. It leaves time for some 80 waits.
+	LockedRowFraction = 100
+)
+
+// Conn is what statements are sent to: a pool, a connection or a transaction.
+type Conn interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// Operation names what is done with an item: in metrics, and the span of its caller.
+type Operation struct{ Name, Span string }
+
+var (
+	errClosed = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The server is shutting down.", RetryAfter: RetryAfter}
+	errFull   = &job.Error{Code: job.CodeStorageUnavailable, Detail: "Too many writes wait for the database.", RetryAfter: RetryAfter}
+)
+
+// Batcher is group commit: the callers that wait at the same moment share one
+// statement. There is no timer: what is queued when a flush returns goes into
+// the next one. One bad item fails alone. Two items with the same key never
+// share a flush: UPDATE ... FROM would silently keep one of them.
+//
+// A caller whose context ends before its item was taken gets a plain refusal:
+// nothing was written. One that is canceled later cannot know its outcome and
+// gets errUnknown.
+//
+// Each caller that is traced has a span of its wait. What the flush itself does
+// is below that of the first of them; the others' spans have a link to it.
+type Batcher[T, R any] struct {
+	name      string
+	db        *DB
+	flush     func(ctx context.Context, db Conn, items []T) ([]Answer[R], error)
+	key       func(T) string // "" for none
+	size      func(T) int    // nil: items weigh nothing
+	Operation func(T) Operation
+	slow      time.Duration // after which a flush is slow
+
+	Prepare func()                                   // called before a batch is taken, or nil
+	Begin   func(batch []*Waiter[T, R]) (end func()) // called with each batch, in the order of taking, or nil
+
+	mu       sync.Mutex
+	ready    sync.Cond
+	queue    []*Waiter[T, R]
+	inFlight map[string]bool // keys of items that are being flushed
+	quick    int             // flushes in flight that are not slow
+	closed   bool
+	done     sync.WaitGroup
+}
+
+// Answer is the result of one item.
+type Answer[R any] struct {
+	Value R
+	Err   error
+}
+
+// Waiter is an item, and its caller who waits for the answer.
+type Waiter[T, R any] struct {
+	Item   T
+	key    string
+	span   trace.Span
+	answer chan Answer[R]
+	Got    Answer[R] // the same, for the flusher
+}
+
+// NewBatcher makes a batcher of items with which the same is done. It begins with DB.Start.
+func NewBatcher[T, R any](name string, d *DB, flush func(context.Context, Conn, []T) ([]Answer[R], error),
+	key func(T) string, size func(T) int) *Batcher[T, R] {
+	same := Operation{name, telemetry.SpanCommit + name}
+	b := &Batcher[T, R]{
+		name: name, db: d, flush: flush, key: key, size: size, Operation: func(T) Operation { return same },
+		slow: slowFlushThreshold, inFlight: map[string]bool{},
+	}
+	b.ready.L = &b.mu
+	return b
+}
+
+func (b *Batcher[T, R]) start() {
+	b.done.Add(Flushers)
+	for range Flushers {
+		go b.run()
+	}
+}
+
+// Do queues one item and waits for its answer. Within Once it is written in that
+// transaction, with no others.
+func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
+	if sharedTxOf(ctx) != nil {
+		answers, err := b.DoAll(ctx, []T{item})
+		if err != nil {
+			return *new(R), err
+		}
+		return answers[0].Value, answers[0].Err
+	}
+	ctx, span := telemetry.Start(ctx, b.Operation(item).Span)
+	value, err := b.await(ctx, &Waiter[T, R]{Item: item, key: b.key(item), span: span, answer: make(chan Answer[R], 1)})
+	telemetry.End(span, trouble(err))
+	return value, err
+}
+
+// trouble gives an error of the store's own. That a claim is not current, or a
+// request cannot be met, is an answer.
+func trouble(err error) error {
+	if err == nil || errors.Is(err, job.ErrStale) || job.CodeOf(err).Spec().Status < http.StatusInternalServerError {
+		return nil
+	}
+	return err
+}
+
+func (b *Batcher[T, R]) await(ctx context.Context, w *Waiter[T, R]) (R, error) {
+	var none R
+	b.mu.Lock()
+	switch {
+	case b.closed:
+		b.mu.Unlock()
+		return none, errClosed
+	case len(b.queue) >= maxQueued:
+		b.mu.Unlock()
+		return none, errFull
+	}
+	b.queue = append(b.queue, w)
+	b.mu.Unlock()
+	b.ready.Signal()
+
+	select {
+	case a := <-w.answer:
+		return a.Value, a.Err
+	case <-ctx.Done():
+	}
+	if b.withdraw(w) {
+		return none, Translate(ctx.Err())
+	}
+	select { // the answer may have come together with the cancellation
+	case a := <-w.answer:
+		return a.Value, a.Err
+	default:
+	}
+	return none, errUnknown(context.Cause(ctx))
+}
+
+// errUnknown is for writes that may have been committed or not.
+func errUnknown(cause error) error {
+	return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: RetryAfter, Cause: cause,
+		Detail: "The outcome of the write is unknown. Repeat the request with the same idempotency key to learn it."}
+}
+
+// waiting tells how many items wait for a flusher.
+func (b *Batcher[T, R]) waiting() (name string, items int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.name, len(b.queue)
+}
+
+// withdraw takes w back if no flusher has it yet.
+func (b *Batcher[T, R]) withdraw(w *Waiter[T, R]) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.queue, w)
+	if i >= 0 {
+		b.queue = slices.Delete(b.queue, i, i+1)
+	}
+	return i >= 0
+}
+
+// stop refuses new items, flushes those that wait, and returns when all are
+// answered. It may be called twice.
+func (b *Batcher[T, R]) stop() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.ready.Broadcast()
+	b.done.Wait()
+}
+
+func (b *Batcher[T, R]) run() {
+	defer b.done.Done()
+	for {
+		batch, end := b.take()
+		if batch == nil {
+			return
+		}
+		slow := time.AfterFunc(b.slow, b.endQuick)
+		b.completeAll(batch)
+		if end != nil {
+			end()
+		}
+		b.release(batch)
+		if slow.Stop() {
+			b.endQuick()
+		}
+	}
+}
+
+// endQuick lets the next flush begin, once for each: when the flush has returned,
+// or earlier when it is slow, because of a locked row for instance.
+func (b *Batcher[T, R]) endQuick() {
+	b.mu.Lock()
+	b.quick--
+	b.mu.Unlock()
+	b.ready.Broadcast()
+}
+
+// take waits for items and takes as many as one flush may hold; nil when the
+// Batcher is closed and empty. Items whose key is in flight stay queued.
+func (b *Batcher[T, R]) take() (batch []*Waiter[T, R], end func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		// A few items do better to wait for the flush that is in flight: together
+		// with those that come meanwhile they cost one commit instead of two.
+		if b.quick == 0 || len(b.queue) >= batchThreshold {
+			b.beReady()
+			if batch = b.gather(); len(batch) > 0 {
+				b.quick++
+				if b.Begin != nil {
+					end = b.Begin(batch)
+				}
+				return batch, end
+			}
+		}
+		if b.closed && len(b.queue) == 0 {
+			return nil, nil
+		}
+		b.ready.Wait()
+	}
+}
+
+// beReady prepares a flush, without the lock that the caller holds.
+func (b *Batcher[T, R]) beReady() {
+	if b.Prepare != nil && len(b.queue) > 0 {
+		b.mu.Unlock()
+		defer b.mu.Lock()
+		b.Prepare()
+	}
+}
+
+func (b *Batcher[T, R]) gather() []*Waiter[T, R] {
+	var batch, left []*Waiter[T, R]
+	bytes := 0
+	for i, w := range b.queue {
+		if len(batch) == MaxFlushItems || (bytes >= maxFlushBytes && len(batch) > 0) {
+			left = append(left, b.queue[i:]...)
+			break
+		}
+		if w.key != "" && b.inFlight[w.key] {
+			left = append(left, w)
+			continue
+		}
+		if w.key != "" {
+			b.inFlight[w.key] = true
+		}
+		if b.size != nil {
+			bytes += b.size(w.Item)
+		}
+		batch = append(batch, w)
+	}
+	b.queue = left
+	return batch
+}
+
+func (b *Batcher[T, R]) release(batch []*Waiter[T, R]) {
+	b.mu.Lock()
+	for _, w := range batch {
+		delete(b.inFlight, w.key)
+	}
+	b.mu.Unlock()
+	b.ready.Broadcast()
+}
+
+// DoAll is do for many items at once, in whatever flushes they find room. The
+// error is one of all of them: within Once they share a statement.
+func (b *Batcher[T, R]) DoAll(ctx context.Context, items []T) ([]Answer[R], error) {
+	if tx := sharedTxOf(ctx); tx != nil {
+		ctx, cancel := b.db.Bound(ctx)
+		defer cancel()
+		answers, err := b.flush(ctx, tx, items)
+		if err != nil {
+			return nil, b.db.Failed(b.name, err)
+		}
+		return answers, nil
+	}
+	answers := make([]Answer[R], len(items))
+	var all errgroup.Group
+	all.SetLimit(MaxFlushItems)
+	for i, item := range items {
+		all.Go(func() error {
+			answers[i].Value, answers[i].Err = b.Do(ctx, item)
+			return nil
+		})
+	}
+	return answers, all.Wait()
+}
+
+// flusher is any batcher.
+type flusher interface {
+	start()
+	stop()
+	waiting() (name string, items int)
+}

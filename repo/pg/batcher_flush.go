@@ -1,0 +1,106 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+)
+
+// completeAll answers each item of a batch exactly once, within the store's own
+// limit and not a caller's: a caller with a short limit must not undo the
+// others' writes.
+func (b *Batcher[T, R]) completeAll(batch []*Waiter[T, R]) {
+	ctx, cancel := b.db.Bound(b.traced(batch))
+	defer cancel()
+	started := time.Now()
+	b.complete(ctx, batch, false)
+	took := time.Since(started)
+	items := make(map[string]int, 1)
+	for _, w := range batch {
+		items[b.Operation(w.Item).Name]++
+	}
+	for name, n := range items {
+		b.db.metrics.flushSize.WithLabelValues(name).Observe(float64(n))
+		telemetry.Observe(ctx, b.db.metrics.flushDelay.WithLabelValues(name), took)
+	}
+}
+
+// traced gives the context of a flush: with the span of the first caller who
+// has one, and nothing else of the callers'. The span of a caller who has left is ended.
+func (b *Batcher[T, R]) traced(batch []*Waiter[T, R]) context.Context {
+	ctx := context.Background()
+	var first trace.Span
+	for _, w := range batch {
+		if !w.span.IsRecording() {
+			continue
+		}
+		w.span.SetAttributes(telemetry.BatchSize.Int(len(batch)))
+		if first == nil {
+			first = w.span
+			ctx = trace.ContextWithSpan(ctx, first)
+			continue
+		}
+		w.span.AddLink(trace.Link{SpanContext: first.SpanContext()})
+	}
+	return ctx
+}
+
+// complete flushes a batch. One that fails through a row of its own is split
+// until that row is alone. A row that another session has locked costs the batch
+// one lock timeout; from then on the timeout is short, so that the other items do
+// not pay the same again at every split.
+func (b *Batcher[T, R]) complete(ctx context.Context, batch []*Waiter[T, R], shortLocks bool) {
+	items := Column(batch, func(w *Waiter[T, R]) T { return w.Item })
+	answers, err := b.attempt(ctx, items, shortLocks)
+	if err != nil && isRowsFault(err) && len(batch) > 1 {
+		shortLocks = shortLocks || HasState(err, StateLockTimeout)
+		b.complete(ctx, batch[:len(batch)/2], shortLocks)
+		b.complete(ctx, batch[len(batch)/2:], shortLocks)
+		return
+	}
+	if err == nil && len(answers) != len(batch) {
+		err = errors.New(b.name + ": the flush answered fewer items than it was given")
+	}
+	if err != nil {
+		answers = slices.Repeat([]Answer[R]{{Err: b.db.Failed(b.Operation(batch[0].Item).Name, err)}}, len(batch))
+	}
+	for i, w := range batch {
+		w.Got = answers[i]
+		w.answer <- answers[i]
+	}
+}
+
+// deadlockTries bounds how often a batch that lost a deadlock is repeated.
+const deadlockTries = 3
+
+func (b *Batcher[T, R]) attempt(ctx context.Context, items []T, shortLocks bool) (answers []Answer[R], err error) {
+	for range deadlockTries {
+		if shortLocks {
+			answers, err = b.flushWithShortLocks(ctx, items)
+		} else {
+			answers, err = b.flush(ctx, b.db.Pool, items)
+		}
+		if !HasState(err, stateDeadlock, stateSerialization) {
+			break
+		}
+	}
+	return answers, err
+}
+
+// flushWithShortLocks flushes with a short lock timeout.
+func (b *Batcher[T, R]) flushWithShortLocks(ctx context.Context, items []T) (answers []Answer[R], err error) {
+	err = pgx.BeginFunc(ctx, b.db.Pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+Milliseconds(b.db.Timeout/LockedRowFraction))
+		if err == nil {
+			answers, err = b.flush(ctx, tx, items)
+		}
+		return err
+	})
+	return answers, err
+}

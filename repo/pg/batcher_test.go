@@ -1,0 +1,266 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/internal/testkit"
+	"github.com/forgerun/forgerun/job"
+)
+
+// A batcher of strings, without a database: the item is its own key, and the answer is the item. Flushes are what the test says.
+
+type flushOfStrings func(items []string) ([]Answer[string], error)
+
+func testBatcher(t *testing.T, flush flushOfStrings) *Batcher[string, string] {
+	t.Helper()
+	db := &DB{Timeout: 10 * time.Second, metrics: newMetrics(telemetry.In(nil))}
+	b := NewBatcher("test", db, func(_ context.Context, _ Conn, items []string) ([]Answer[string], error) { return flush(items) },
+		func(item string) string { return item }, func(item string) int { return len(item) })
+	b.start()
+	t.Cleanup(b.stop)
+	return b
+}
+
+// queued gives the number of items that wait for a flusher.
+func queued[T, R any](b *Batcher[T, R]) int {
+	_, n := b.waiting()
+	return n
+}
+
+func echo(items []string) ([]Answer[string], error) {
+	return Column(items, func(s string) Answer[string] { return Answer[string]{Value: s} }), nil
+}
+
+// gate is a flush that reports each batch and waits before it answers.
+type gate struct {
+	batches chan []string
+	open    chan struct{}
+}
+
+// gated makes a batcher whose flushes wait for a gate.
+func gated(t *testing.T) (*gate, *Batcher[string, string]) {
+	t.Parallel()
+	g := &gate{make(chan []string, 100), make(chan struct{})}
+	return g, testBatcher(t, g.flush)
+}
+
+func (g *gate) flush(items []string) ([]Answer[string], error) {
+	g.batches <- items
+	<-g.open
+	return echo(items)
+}
+
+// call hands in an item and leaves its answer in the returned channel.
+func call(ctx context.Context, b *Batcher[string, string], item string) <-chan Answer[string] {
+	done := make(chan Answer[string], 1)
+	go func() {
+		v, err := b.Do(ctx, item)
+		done <- Answer[string]{v, err}
+	}()
+	return done
+}
+
+// occupy keeps both flushers busy, with an item each, until the gate opens.
+func (g *gate) occupy(ctx context.Context, b *Batcher[string, string]) (calls []<-chan Answer[string]) {
+	for _, item := range []string{"x", "y"} {
+		calls = append(calls, call(ctx, b, item))
+		<-g.batches
+	}
+	return calls
+}
+
+func (b *Batcher[T, R]) awaitQueued(t *testing.T, n int) {
+	t.Helper()
+	testkit.Eventually(t, "it comes about", func() bool { return queued(b) == n })
+}
+
+// requireAnswers waits for the answers to calls.
+func requireAnswers(t *testing.T, calls ...<-chan Answer[string]) {
+	t.Helper()
+	for _, done := range calls {
+		require.NoError(t, (<-done).Err)
+	}
+}
+
+func TestBatcherKeepsEqualKeysApart(t *testing.T) {
+	g, b := gated(t)
+	first := call(t.Context(), b, "a")
+	require.Equal(t, []string{"a"}, <-g.batches)
+	second := call(t.Context(), b, "a")
+	b.awaitQueued(t, 1)
+	other := call(t.Context(), b, "b") // the free flusher takes it past the one that must wait
+	require.Equal(t, []string{"b"}, <-g.batches)
+	require.Equal(t, 1, queued(b))
+	close(g.open)
+	requireAnswers(t, first, second, other)
+	require.Equal(t, []string{"a"}, <-g.batches)
+}
+
+func TestBatcherGathersAFewWhileAFlushIsUnderWay(t *testing.T) {
+	g, b := gated(t)
+	b.slow = time.Hour
+	calls := []<-chan Answer[string]{call(t.Context(), b, "x")}
+	require.Equal(t, []string{"x"}, <-g.batches)
+	for i := range batchThreshold - 1 {
+		calls = append(calls, call(t.Context(), b, strconv.Itoa(i)))
+		b.awaitQueued(t, i+1)
+	}
+	require.Empty(t, g.batches)
+	g.open <- struct{}{}
+	require.Len(t, <-g.batches, batchThreshold-1, "all of them in the next one")
+
+	for i := range batchThreshold {
+		calls = append(calls, call(t.Context(), b, "another "+strconv.Itoa(i)))
+	}
+	require.Len(t, <-g.batches, batchThreshold, "so many do not wait")
+	close(g.open)
+	requireAnswers(t, calls...)
+	requireAnswers(t, call(t.Context(), b, "last"))
+	b.stop()
+	require.Zero(t, b.quick)
+}
+
+func TestBatcherDoesNotWaitForAFlushThatIsHeldUp(t *testing.T) {
+	g, b := gated(t)
+	b.slow = time.Millisecond
+	calls := g.occupy(t.Context(), b)
+	close(g.open)
+	requireAnswers(t, calls...)
+	b.stop()
+	require.Zero(t, b.quick, "each flush was counted once")
+}
+
+func TestBatcherBounds(t *testing.T) {
+	g, b := gated(t)
+	calls := g.occupy(t.Context(), b)
+	queue := func(item string) {
+		n := queued(b)
+		calls = append(calls, call(t.Context(), b, item))
+		b.awaitQueued(t, n+1)
+	}
+	for i := range MaxFlushItems + 10 {
+		queue(strconv.Itoa(i))
+	}
+	big := make([]byte, maxFlushBytes/2)
+	for i := range 5 {
+		big[0] = byte(i)
+		queue(string(big))
+	}
+	close(g.open)
+	requireAnswers(t, calls...)
+	b.stop()
+	close(g.batches)
+	var sizes []int
+	for batch := range g.batches {
+		sizes = append(sizes, len(batch))
+	}
+	slices.Sort(sizes)
+	require.Equal(t, []int{1, 2, 12, MaxFlushItems}, sizes, "10 small ones and 2 big ones fill a flush, 2 big ones another, 1 is left")
+}
+
+func TestBatcherRefusesWhenFull(t *testing.T) {
+	t.Parallel()
+	// Without a flusher nothing is ever taken.
+	b := &Batcher[string, string]{key: func(item string) string { return item }, Operation: func(string) Operation { return Operation{} }}
+	b.queue = make([]*Waiter[string, string], maxQueued)
+	_, err := b.Do(t.Context(), "late")
+	require.ErrorIs(t, err, errFull)
+	require.Len(t, b.queue, maxQueued)
+}
+
+// A batch has one time limit for all of its parts, whatever its callers have.
+func TestBatcherBoundsTheTimeOfABatch(t *testing.T) {
+	g, b := gated(t)
+	var mu sync.Mutex
+	limits := map[time.Time]int{}
+	b.flush = func(ctx context.Context, _ Conn, items []string) ([]Answer[string], error) {
+		limit, _ := ctx.Deadline()
+		mu.Lock()
+		limits[limit]++
+		mu.Unlock()
+		_, _ = g.flush(items)
+		return nil, pgError("23514")
+	}
+	began := time.Now()
+	g.occupy(t.Context(), b)
+	calls := []<-chan Answer[string]{call(t.Context(), b, "a"), call(t.Context(), b, "b"), call(t.Context(), b, "c")}
+	b.awaitQueued(t, len(calls))
+	close(g.open)
+	for _, done := range calls {
+		require.Error(t, (<-done).Err)
+	}
+	b.stop()
+	var parts []int
+	for limit, n := range limits {
+		parts = append(parts, n)
+		require.WithinRange(t, limit, began.Add(b.db.Timeout), time.Now().Add(2*b.db.Timeout))
+	}
+	slices.Sort(parts)
+	require.Equal(t, []int{1, 1, 5}, parts, "3, then 1 and 2, then 1 and 1")
+}
+
+func TestBatcherPassesAnItemsOwnError(t *testing.T) {
+	t.Parallel()
+	own := errors.New("own")
+	b := testBatcher(t, func(items []string) ([]Answer[string], error) {
+		return Column(items, func(string) Answer[string] { return Answer[string]{Err: own} }), nil
+	})
+	_, err := b.Do(t.Context(), "a")
+	require.ErrorIs(t, err, own)
+	b = testBatcher(t, func([]string) ([]Answer[string], error) { return nil, nil })
+	_, err = b.Do(t.Context(), "a")
+	require.Error(t, err, "an answer is missing")
+}
+
+func TestBatcherCancelledCaller(t *testing.T) {
+	g, b := gated(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	taken := g.occupy(ctx, b)
+	waiting := call(ctx, b, "z")
+	b.awaitQueued(t, 1)
+	cancel()
+
+	require.Equal(t, job.CodeDBError, job.CodeOf((<-waiting).Err), "it was not taken: nothing is written")
+	require.Zero(t, queued(b))
+	for _, done := range taken {
+		err := (<-done).Err
+		require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(err))
+		require.ErrorContains(t, err, "outcome of the write is unknown")
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	close(g.open)
+	b.stop()
+	require.Empty(t, g.batches, "the withdrawn item was never flushed")
+}
+
+func TestBatcherStopFlushesWhatWaits(t *testing.T) {
+	g, b := gated(t)
+	calls := g.occupy(t.Context(), b)
+	for i, item := range []string{"x", "y", "z"} { // two of them wait for their namesakes
+		calls = append(calls, call(t.Context(), b, item))
+		b.awaitQueued(t, i+1)
+	}
+	stopped := make(chan struct{})
+	go func() { b.stop(); close(stopped) }()
+	testkit.Eventually(t, "it comes about", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.closed })
+	_, err := b.Do(t.Context(), "late")
+	require.ErrorIs(t, err, errClosed)
+	select {
+	case <-stopped:
+		t.Fatal("stop did not wait for the flushes")
+	default:
+	}
+	close(g.open)
+	requireAnswers(t, calls...)
+	<-stopped
+	b.stop()
+}

@@ -1,0 +1,120 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// SQLSTATE codes that are treated differently.
+const (
+	stateDeadlock        = "40P01"
+	stateSerialization   = "40001"
+	StateLockTimeout     = "55P03"
+	StateQueryCanceled   = "57014"
+	stateReadOnly        = "25006"
+	stateUniqueViolation = "23505"
+	StateUndefinedTable  = "42P01"
+
+	// constraintNotErased is what the triggers of erasures name.
+	constraintNotErased = "client_not_erased"
+
+	// Classes, the first two characters.
+	classConnection = "08"
+	classData       = "22"
+	classIntegrity  = "23"
+	ClassResources  = "53" // no connection, disk or memory left
+	classOperator   = "57" // shutting down, crashed, starting
+)
+
+// RetryAfter is the advice that goes with storage trouble.
+const RetryAfter = time.Second
+
+// Translate is the one place where driver errors become errors of the API.
+// What the driver said stays in the cause, for the log.
+func Translate(err error) error {
+	if err == nil || IsKnown(err) {
+		return err
+	}
+	unavailable := func(code job.Code, detail string) error {
+		return &job.Error{Code: code, Detail: detail, RetryAfter: RetryAfter, Cause: err}
+	}
+	var connect *pgconn.ConnectError
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &connect): // before PgError: a refused login is both
+		return unavailable(job.CodeStorageUnavailable, "The database cannot be reached.")
+	case errors.As(err, &pg) && pg.ConstraintName == constraintNotErased:
+		return ErrErased
+	case errors.As(err, &pg):
+		return translateState(pg.Code, err, unavailable)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return unavailable(job.CodeDBError, "The database did not answer in time.")
+	case isConnectionLoss(err):
+		return unavailable(job.CodeStorageUnavailable, "The connection to the database was lost.")
+	}
+	return unavailable(job.CodeDBError, "The database operation failed.")
+}
+
+// IsKnown reports whether err says something of the domain already.
+func IsKnown(err error) bool {
+	var known *job.Error
+	return errors.As(err, &known) || errors.Is(err, job.ErrStale) || errors.Is(err, job.ErrWorkerDead) || errors.Is(err, ErrKeyTaken)
+}
+
+// translateState is translate for what the server itself reported.
+func translateState(code string, err error, unavailable func(job.Code, string) error) error {
+	switch {
+	case code == stateUniqueViolation:
+		return &job.Error{Code: job.CodeConflict, Detail: "The resource exists already.", Cause: err}
+	case code == StateQueryCanceled || code == StateLockTimeout:
+		return unavailable(job.CodeDBError, "The database did not answer in time.")
+	case code == stateReadOnly:
+		return unavailable(job.CodeStorageUnavailable, "The database accepts no writes at the moment.")
+	case InClass(code, classData, classIntegrity):
+		return &job.Error{Code: job.CodeInternal, Detail: "The data could not be stored.", Cause: err}
+	case InClass(code, classConnection, ClassResources, classOperator):
+		return unavailable(job.CodeStorageUnavailable, "The database is out of service at the moment.")
+	}
+	return unavailable(job.CodeDBError, "The database refused the operation.")
+}
+
+// isConnectionLoss reports whether the connection broke. The driver passes on
+// whatever the socket said, or says itself that nothing was sent.
+func isConnectionLoss(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err)
+}
+
+// HasState reports whether the server refused with one of these SQLSTATE codes.
+func HasState(err error, states ...string) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && slices.Contains(states, pg.Code)
+}
+
+// InClass reports whether an SQLSTATE code is of one of these classes.
+func InClass(code string, classes ...string) bool {
+	return slices.ContainsFunc(classes, func(class string) bool { return strings.HasPrefix(code, class) })
+}
+
+// isRowsFault reports whether one row of a batch can be to blame, so that
+// splitting the batch helps: bad data, a broken constraint, a blocked row.
+func isRowsFault(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (InClass(pg.Code, classData, classIntegrity) || pg.Code == StateLockTimeout)
+}
+
+// ErrErased is what a row of a client that is erased is refused with.
+var ErrErased = job.Errorf(job.CodeClientNotFound, "No client with this id was found.")
+
+// ErrKeyTaken is for a key that is not free: the idempotency key stands for an earlier request.
+var ErrKeyTaken = errors.New("the idempotency key is taken")

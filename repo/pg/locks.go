@@ -1,0 +1,71 @@
+package pg
+
+import (
+	"context"
+	"sync"
+)
+
+// Walk is where a search goes on that is made a part at a time.
+type Walk[P any] struct {
+	sync.Mutex
+	At P
+}
+
+// Semaphore has room for a number of callers at once.
+type Semaphore chan struct{}
+
+// Acquire waits for room. An error means that ctx ended before.
+func (s Semaphore) Acquire(ctx context.Context) (release func(), err error) {
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-ctx.Done():
+		return nil, Translate(ctx.Err())
+	}
+}
+
+// KeyedMutex lets one caller at a time hold a key. The zero value is ready.
+type KeyedMutex[K comparable] struct {
+	mu    sync.Mutex
+	locks map[K]*keyLock
+}
+
+type keyLock struct {
+	held  Semaphore
+	users int // callers that hold it, or wait for it
+}
+
+// Lock waits until no other caller holds the key; waited: one did.
+func (m *KeyedMutex[K]) Lock(ctx context.Context, key K) (waited bool, unlock func(), err error) {
+	m.mu.Lock()
+	if m.locks == nil {
+		m.locks = map[K]*keyLock{}
+	}
+	l, waited := m.locks[key]
+	if !waited {
+		l = &keyLock{held: make(Semaphore, 1)}
+		m.locks[key] = l
+	}
+	l.users++
+	m.mu.Unlock()
+	leave := func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(m.locks, key)
+		}
+	}
+	release, err := l.held.Acquire(ctx)
+	if err != nil {
+		leave()
+		return waited, nil, err
+	}
+	return waited, func() { release(); leave() }, nil
+}
+
+// Held gives the number of keys that callers hold.
+func (m *KeyedMutex[K]) Held() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.locks)
+}

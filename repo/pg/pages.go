@@ -1,0 +1,100 @@
+package pg
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// LastID is behind all others.
+var LastID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// AfterOf is where a list from new to old goes on.
+func AfterOf(id job.ID) job.ID {
+	if id.IsZero() {
+		return LastID
+	}
+	return id
+}
+
+const (
+	// maxLooked is how many jobs one page may look at to find those that its
+	// filters want.
+	maxLooked = 20_000
+
+	// IDSkew is how far the time in a job's id, which the api process gave it,
+	// may be from created_at, which is Postgres' time.
+	IDSkew = 5 * time.Minute
+)
+
+// Listed is a row of a list. The list goes on behind its place.
+type Listed[T, P any] struct {
+	Item   T
+	Place  P
+	Last   bool // no more is looked at
+	Wanted bool
+}
+
+// OnePage gives the wanted items of a list, limit of them at most, and the place
+// after which the next page begins; the zero place if there is none.
+func OnePage[T, P any](rows []Listed[T, P], limit int) (items []T, next P) {
+	var taken P
+	for _, r := range rows {
+		if r.Last {
+			next = r.Place
+		}
+		if r.Wanted && len(items) == limit {
+			return items, taken
+		}
+		if r.Wanted {
+			items, taken = append(items, r.Item), r.Place
+		}
+	}
+	return items, next
+}
+
+// IDRange gives the ids between which the jobs of q lie: from the first one
+// up to, but without, the second.
+func IDRange(q job.Query) (from, to job.ID) {
+	for i := range to {
+		to[i] = 0xff
+	}
+	if !q.After.IsZero() {
+		to = q.After
+	}
+	if q.CreatedBefore != nil {
+		if latest := FirstIDOf(q.CreatedBefore.Add(IDSkew)); bytes.Compare(latest[:], to[:]) < 0 {
+			to = latest
+		}
+	}
+	if q.CreatedAfter != nil {
+		from = FirstIDOf(q.CreatedAfter.Add(-IDSkew))
+	}
+	return from, to
+}
+
+// FirstIDOf is not above any version 7 UUID of t's millisecond or later, and
+// above those of earlier ones.
+func FirstIDOf(t time.Time) (id job.ID) {
+	const most = 1<<48 - 1
+	binary.BigEndian.PutUint64(id[:8], uint64(min(max(t.UnixMilli(), 0), most))<<16)
+	return id
+}
+
+// QueryPage gives the rows of a statement that was asked for one more than limit, without that one, and where the next page
+// goes on: behind the last id, or the zero id at the end.
+func QueryPage[T any](
+	ctx context.Context, d *DB, limit int, id func(T) job.ID, scan pgx.RowToFunc[T], sql string, args ...any,
+) (page []T, next job.ID, err error) {
+	page, err = Query(ctx, d, scan, sql, args...)
+	if len(page) > limit {
+		page = page[:limit]
+		next = id(page[limit-1])
+	}
+	return page, next, err
+}

@@ -1,0 +1,121 @@
+// Package pg is what all parts of the store share: the pool and its sessions,
+// group commit, transactions, statements, errors and metrics. It knows no table
+// but that of the API keys, which every change requires.
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forgerun/forgerun/internal/clock"
+	"github.com/forgerun/forgerun/internal/telemetry"
+)
+
+// Config of a DB. Its members are those of the store's Config.
+type Config struct {
+	Timeout         time.Duration
+	ApplicationName string
+	OutcomeStream   bool
+	Clock           *clock.Clock
+	TracerProvider  trace.TracerProvider
+	Metrics         telemetry.Factory
+}
+
+// DB is the way of one process to Postgres. It is safe for concurrent use.
+type DB struct {
+	Pool    *pgxpool.Pool
+	Timeout time.Duration // of one statement
+	Clock   *clock.Clock  // of a test bed, which may be moved; nil elsewhere
+
+	metrics  *metrics
+	probe    probe
+	batchers []flusher
+}
+
+// Open makes a DB of the configuration of its pool. It does not wait for Postgres.
+func Open(pc *pgxpool.Config, cfg Config) (*DB, error) {
+	setSession(&pc.ConnConfig.Config, cfg)
+	if pc.MaxConns < MinConns {
+		pc.MaxConns = MinConns
+	}
+	pc.AfterConnect = ScanUTC
+	if cfg.TracerProvider != nil {
+		pc.ConnConfig.Tracer = newQueryTracer(cfg.TracerProvider)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), pc)
+	if err != nil {
+		return nil, err
+	}
+	d := &DB{Pool: pool, Timeout: cfg.Timeout, Clock: cfg.Clock, metrics: newMetrics(cfg.Metrics)}
+	d.probe.own.config = pc.ConnConfig
+	showPool(cfg.Metrics, pool, d.probe.answers)
+	return d, nil
+}
+
+// Start starts batchers, which Close stops.
+func (d *DB) Start(batchers ...flusher) {
+	for _, b := range batchers {
+		b.start()
+	}
+	d.batchers = append(d.batchers, batchers...)
+}
+
+// Close flushes what waits in the batchers, then closes the pool. Calls made
+// afterwards fail.
+func (d *DB) Close() {
+	for _, b := range d.batchers {
+		b.stop()
+	}
+	d.probe.close()
+	d.Pool.Close()
+}
+
+// Queued gives the number of items that wait for a flusher of the batcher of that name.
+func (d *DB) Queued(batcher string) (n int) {
+	for _, b := range d.batchers {
+		if name, queued := b.waiting(); name == batcher {
+			n = queued
+		}
+	}
+	return n
+}
+
+// Every calls do at once, and then at intervals until ctx ends.
+func Every(ctx context.Context, interval time.Duration, do func()) {
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	for {
+		do()
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// MinConns leaves room for every batcher's flushers and for reads.
+const MinConns = 20
+
+// Bound limits a call to the statement timeout and a little more, so that the
+// server's own limit fires first and the connection survives.
+func (d *DB) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d.Timeout+d.Timeout/5)
+}
+
+// Failed translates a driver error, counts it, and drops pooled connections
+// where every other one must be expected to be broken too. An error that is
+// not storage's own passes.
+func (d *DB) Failed(operation string, err error) error {
+	if IsKnown(err) {
+		return err
+	}
+	d.metrics.errors.WithLabelValues(operation).Inc()
+	if HasState(err, stateReadOnly) {
+		d.Pool.Reset() // after a failover old connections still lead to the former primary
+	}
+	return Translate(err)
+}

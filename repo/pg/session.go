@@ -1,0 +1,91 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// setSession gives every session its limits: a statement ends before the
+// caller gives up on it, and a row that another session has locked
+// splits out of its batch sooner than that.
+func setSession(c *pgconn.Config, cfg Config) {
+	if c.RuntimeParams == nil {
+		c.RuntimeParams = map[string]string{}
+	}
+	c.RuntimeParams["application_name"] = cfg.ApplicationName
+	c.RuntimeParams["timezone"] = "UTC"
+	settings := map[string]string{
+		"statement_timeout":                   Milliseconds(cfg.Timeout),
+		"lock_timeout":                        Milliseconds(cfg.Timeout * 2 / 5),
+		"idle_in_transaction_session_timeout": Milliseconds(cfg.Timeout * 2),
+	}
+	// A plan is made once for each session, for any arguments: planning one of the large statements costs as much as
+	// carrying it out.
+	settings["plan_cache_mode"] = "force_generic_plan"
+	// Every statement here finds its rows by an index. A plan that was cached
+	// while the tables were small must not go on scanning, sorting or hashing them whole
+	// until they are analyzed; and these statements are too short to compile.
+	for _, setting := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
+		settings[setting] = "off"
+	}
+	if cfg.OutcomeStream {
+		settings["forgerun.outcome_stream"] = "on" // the trigger reports_published asks for it
+	}
+	if cfg.Clock != nil {
+		SetOnConnect(c, settings, searchTestbedFirst)
+	} else {
+		SetOnConnect(c, settings)
+	}
+	if c.ConnectTimeout == 0 || c.ConnectTimeout > cfg.Timeout {
+		c.ConnectTimeout = cfg.Timeout
+	}
+}
+
+// assumed are settings that change what a statement means. A role or a database may have others for programs that are not ours.
+var assumed = map[string]string{
+	"standard_conforming_strings": "on", "transform_null_equals": "off", "array_nulls": "on", "xmloption": "content",
+	"datestyle": "ISO, MDY", "intervalstyle": "postgres", "extra_float_digits": "1", "bytea_output": "hex",
+	"default_transaction_isolation": "read committed", "default_transaction_deferrable": "off",
+	"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "check_function_bodies": "on",
+}
+
+// SetOnConnect gives sessions their settings with the first statement. Poolers
+// refuse most settings in the message that starts a session, or forget them. besides
+// are statements that follow.
+func SetOnConnect(c *pgconn.Config, settings map[string]string, besides ...string) {
+	all := maps.Clone(assumed)
+	maps.Copy(all, settings)
+	var set strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(&set, "SET %s = '%s';", name, all[name])
+	}
+	set.WriteString(strings.Join(besides, ""))
+	c.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		return conn.Exec(ctx, set.String()).Close()
+	}
+}
+
+// searchTestbedFirst has sessions find now() and clock_timestamp() in the schema testbed, where they may be moved, before
+// those of Postgres. What is not to be moved names pg_catalog.
+const searchTestbedFirst = `SELECT set_config('search_path', 'testbed, pg_catalog, ' || current_setting('search_path'), false);`
+
+// ScanUTC makes a connection hand out times in UTC, as package job promises, and NULL as the zero ID.
+func ScanUTC(_ context.Context, conn *pgx.Conn) error {
+	conn.TypeMap().TryWrapScanPlanFuncs = slices.Insert(conn.TypeMap().TryWrapScanPlanFuncs, 0, planID)
+	conn.TypeMap().RegisterType(&pgtype.Type{
+		Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
+	})
+	return nil
+}
+
+// Milliseconds is a duration as settings of a session have it.
+func Milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

@@ -1,0 +1,39 @@
+package pg
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// sharedTx is the transaction of Once.
+type sharedTx struct {
+	pgx.Tx
+	ended atomic.Bool
+}
+
+type sharedTxKey struct{}
+
+// Share gives a context in which statements are sent to the transaction, until it has ended.
+func Share(ctx context.Context, tx pgx.Tx) (within context.Context, ended func()) {
+	shared := &sharedTx{Tx: tx}
+	return context.WithValue(ctx, sharedTxKey{}, shared), func() { shared.ended.Store(true) }
+}
+
+// sharedTxOf gives the transaction of the Once that the context is of, nil if there
+// is none or it has ended.
+func sharedTxOf(ctx context.Context) pgx.Tx {
+	if tx, ok := ctx.Value(sharedTxKey{}).(*sharedTx); ok && !tx.ended.Load() {
+		return tx
+	}
+	return nil
+}
+
+// Conn is the transaction of Once, or else the pool.
+func (d *DB) Conn(ctx context.Context) Conn {
+	if tx := sharedTxOf(ctx); tx != nil {
+		return tx
+	}
+	return d.Pool
+}

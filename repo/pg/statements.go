@@ -1,0 +1,160 @@
+package pg
+
+import (
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Each statement stands in the folder that sends it, in a .sql file named like the Go
+// file that does. It begins with a comment: its name, its contract (what it locks and in
+// which order, the indexes that it uses, what no row means, the triggers that
+// follow) and its parameters in the order of their values. {{x}} stands for the
+// fragment or the constant x, of any folder.
+
+// section is a statement or a fragment, without comments.
+type section struct {
+	text   string
+	params []string
+}
+
+// What all folders have, since the program started.
+var (
+	sections  = map[string]section{}
+	constants = map[string]string{"maxLooked": strconv.Itoa(maxLooked)} // what the statements share with Go code
+	variants  = map[string]string{}
+)
+
+// Statements takes the statements of a folder, and what they share with its Go code.
+//
+// statement gives the statement of that name as it is sent: parameters are
+// numbered, and comments are gone. variant makes one of another: with are pairs of
+// references, such as {{owner}}, and what they stand for in this one. It has a name of its
+// own and is made once, when the program starts: regular expressions would take most of that time.
+func Statements(files fs.FS, shared map[string]string) (
+	statement func(name string) string, variant func(name, of string, with ...string) string,
+) {
+	for name, s := range readSections(files) {
+		if _, known := sections[name]; known {
+			panic("pg: two statements are called " + name)
+		}
+		sections[name] = s
+	}
+	maps.Copy(constants, shared)
+	return statementOf, variantOf
+}
+
+// parameter is how a statement's parameter is written.
+var parameter = regexp.MustCompile(`@(\w+)`)
+
+// made are the statements that have no fragments of their own, as they are sent.
+var made sync.Map
+
+func statementOf(name string) string {
+	text, ok := made.Load(name)
+	if !ok {
+		text, _ = made.LoadOrStore(name, compose(name, nil))
+	}
+	return text.(string)
+}
+
+func variantOf(name, of string, with ...string) string {
+	variants[name] = compose(of, with)
+	return variants[name]
+}
+
+// Catalog gives all that there is, for tests: the names of statements, fragments and constants, and the variants by
+// their names.
+func Catalog() (names []string, texts map[string]string) {
+	return slices.Concat(slices.Collect(maps.Keys(sections)), slices.Collect(maps.Keys(constants))), maps.Clone(variants)
+}
+
+func compose(name string, with []string) string {
+	text := numbers(sections[name].params).Replace(expand("{{"+name+"}}", with))
+	if strings.Contains(text, "@") {
+		panic("pg: statement " + name + " has other parameters than it lists")
+	}
+	return text
+}
+
+// numbers gives parameters their numbers. Of names that begin alike the longest counts.
+func numbers(params []string) *strings.Replacer {
+	pairs := make([][]string, len(params))
+	for i, p := range params {
+		pairs[i] = []string{"@" + p, "$" + strconv.Itoa(i+1)}
+	}
+	slices.SortFunc(pairs, func(a, b []string) int { return len(b[0]) - len(a[0]) })
+	return strings.NewReplacer(slices.Concat(pairs...)...)
+}
+
+func expand(text string, with []string) string {
+	var out strings.Builder
+	text = strings.NewReplacer(with...).Replace(text)
+	for {
+		before, rest, found := strings.Cut(text, "{{")
+		out.WriteString(before)
+		if !found {
+			return out.String()
+		}
+		name, after, _ := strings.Cut(rest, "}}")
+		out.WriteString(meaning(name, with))
+		text = after
+	}
+}
+
+// meaning is what a reference to the name stands for.
+func meaning(name string, with []string) string {
+	if value, ok := constants[name]; ok {
+		return value
+	}
+	s, ok := sections[name]
+	if !ok {
+		panic("pg: nothing is called " + name)
+	}
+	return expand(s.text, with)
+}
+
+// readSections parses the files. A comment has its line for itself.
+func readSections(files fs.FS) map[string]section {
+	paths, err := fs.Glob(files, "*.sql")
+	if err != nil {
+		panic(err) // cannot happen: the pattern is right
+	}
+	all := map[string]section{}
+	for _, path := range paths {
+		content, err := fs.ReadFile(files, path)
+		if err != nil {
+			panic(err) // cannot happen: the file is embedded
+		}
+		// The heads of statements, and of fragments, which only stand within statements.
+		for text := range strings.SplitSeq(strings.ReplaceAll("\n"+string(content), "\n-- fragment: ", "\n-- name: "), "\n-- name: ") {
+			name, body, _ := strings.Cut(text, "\n")
+			all[name] = readSection(body)
+		}
+	}
+	delete(all, "") // what is before a file's first head
+	return all
+}
+
+func readSection(body string) section {
+	var s section
+	var lines []string
+	listed := false // the parameters have begun
+	for line := range strings.Lines(body) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
+			lines = append(lines, line)
+			continue
+		}
+		if listed = listed || strings.HasPrefix(line, "-- Parameters: "); listed {
+			for _, p := range parameter.FindAllStringSubmatch(line, -1) {
+				s.params = append(s.params, p[1])
+			}
+		}
+	}
+	s.text = strings.TrimSpace(strings.Join(lines, ""))
+	return s
+}

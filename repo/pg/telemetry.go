@@ -1,0 +1,99 @@
+package pg
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+)
+
+// grouped are the operations of group commits, single all others: the values
+// of the label operation.
+var (
+	grouped = []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"}
+	single  = []string{
+		"read", "batch", "complete", "delete", "clean", "release", "schedule", "resume throttled", "resume paused", "pause",
+		"mark dead", "end stranded leases", "heartbeat", "reclaim",
+		"redeliver", "publish", "idempotency", "use key", "audit", "lead", "resign", "epoch", "raise epoch", "webhook",
+		"insert client", "change keys",
+		"signing key", "history", "bulk", "schedules", "gather", "erase", "testbed", "emit", "session",
+	}
+)
+
+// flushSizes are buckets up to MaxFlushItems.
+var flushSizes = prometheus.ExponentialBuckets(1, 2, 8)
+
+type metrics struct {
+	errors     *prometheus.CounterVec
+	flushSize  *prometheus.HistogramVec
+	flushDelay *prometheus.HistogramVec
+}
+
+func newMetrics(f telemetry.Factory) *metrics {
+	operation := []string{"operation"}
+	return &metrics{
+		errors:     f.Counters("database_errors_total", "Failed database operations.", operation, slices.Concat(grouped, single)...),
+		flushSize:  f.Histograms("group_commit_items", "Items that shared one statement.", flushSizes, operation, grouped...),
+		flushDelay: f.Histograms("group_commit_seconds", "Time of one shared statement.", telemetry.Quick, operation, grouped...),
+	}
+}
+
+// showPool makes the metrics that are read off a pool when they are scraped,
+// and of whether Postgres answers. Only the latter asks Postgres.
+func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
+	for state, count := range map[string]func(*pgxpool.Stat) int32{
+		"in_use": (*pgxpool.Stat).AcquiredConns, "idle": (*pgxpool.Stat).IdleConns,
+		"constructing": (*pgxpool.Stat).ConstructingConns, "max": (*pgxpool.Stat).MaxConns,
+	} {
+		f.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "database_connections", Help: "Pooled connections by state; max is how many there may be.",
+			ConstLabels: prometheus.Labels{"state": state},
+		}, func() float64 { return float64(count(pool.Stat())) }))
+	}
+	f.GaugeFunc("database_connections_in_use", "Pooled connections that are in use.",
+		func() float64 { return float64(pool.Stat().AcquiredConns()) })
+	f.CounterFunc("database_connection_waits_total", "Times that no pooled connection was free at once.",
+		func() float64 { return float64(pool.Stat().EmptyAcquireCount()) })
+	f.CounterFunc("database_connection_wait_seconds_total", "Time that was waited for pooled connections.",
+		func() float64 { return pool.Stat().EmptyAcquireWaitTime().Seconds() })
+	f.GaugeFunc("database_up", "1 if Postgres answers.", func() float64 {
+		if answers() {
+			return 1
+		}
+		return 0
+	})
+}
+
+// newQueryTracer makes spans of statements below the span of their caller, and
+// none without one. They have the text of the statement and no parameters: those
+// are the clients' data.
+func newQueryTracer(p trace.TracerProvider) pgx.QueryTracer {
+	return otelpgx.NewTracer(otelpgx.WithTracerProvider(p), otelpgx.WithSpanNameFunc(Verb),
+		otelpgx.WithQuerySpanNamePrefix(), otelpgx.WithDisableAcquireTracer())
+}
+
+// change is the first change that a statement makes. The names of tables have
+// small letters, what may follow UPDATE elsewhere has not.
+var change = regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)(?: INTO| FROM)? [a-z]`)
+
+// Verb names a statement by what it does: most begin with WITH, whatever they do.
+func Verb(statement string) string {
+	if strings.HasPrefix(statement, "--") {
+		return "PING" // the driver's way to ask whether a connection is alive
+	}
+	if found := change.FindStringSubmatch(statement); found != nil {
+		return found[1]
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(statement), " ")
+	if first == "WITH" {
+		return "SELECT"
+	}
+	return strings.ToUpper(first)
+}

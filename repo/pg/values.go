@@ -1,0 +1,113 @@
+package pg
+
+import (
+	"encoding/json"
+
+	guid "github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// UUID passes an ID to Postgres; the zero ID is NULL.
+func UUID(id job.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: !id.IsZero()} }
+
+// idScanner reads a uuid column into an ID; NULL is the zero ID.
+type idScanner job.ID
+
+func (s *idScanner) ScanUUID(v pgtype.UUID) error {
+	*s = idScanner(v.Bytes)
+	return nil
+}
+
+// idPlan has a connection read IDs as an idScanner does.
+type idPlan struct{ next pgtype.ScanPlan }
+
+func (p *idPlan) SetNext(next pgtype.ScanPlan) { p.next = next }
+
+func (p *idPlan) Scan(src []byte, id any) error { return p.next.Scan(src, (*idScanner)(id.(*job.ID))) }
+
+func planID(target any) (pgtype.WrappedScanPlanNextSetter, any, bool) {
+	id, ok := target.(*job.ID)
+	return &idPlan{}, (*idScanner)(id), ok
+}
+
+// ScanRow reads a row into targets that have the zero value, which NULL leaves as they are.
+func ScanRow(row pgx.CollectableRow, targets ...any) error {
+	for i, value := range row.RawValues() {
+		if value == nil {
+			targets[i] = nil
+		}
+	}
+	return row.Scan(targets...)
+}
+
+// ScanJSON reads a row of one value of JSON.
+func ScanJSON[T any](row pgx.CollectableRow) (v T, err error) { return v, row.Scan(&v) }
+
+// RowToID reads a row that is an id.
+func RowToID(row pgx.CollectableRow) (id job.ID, err error) { return id, row.Scan(&id) }
+
+// KeyOf is an id as a key of a batcher.
+func KeyOf(id job.ID) string { return string(id[:]) }
+
+// ByID gives values by their ids.
+func ByID[T any](all []T, id func(T) job.ID) map[job.ID]T {
+	found := make(map[job.ID]T, len(all))
+	for _, v := range all {
+		found[id(v)] = v
+	}
+	return found
+}
+
+// EventIDs makes the ids of that many events. Postgres could do it too, for
+// several times the cost.
+func EventIDs(n int) []pgtype.UUID {
+	ids := make([]pgtype.UUID, n)
+	for i := range ids {
+		ids[i] = pgtype.UUID{Bytes: guid.Must(guid.NewV7()), Valid: true}
+	}
+	return ids
+}
+
+// Column turns one member of each item into an array argument for unnest.
+func Column[T, V any](items []T, value func(T) V) []V {
+	values := make([]V, len(items))
+	for i, item := range items {
+		values[i] = value(item)
+	}
+	return values
+}
+
+// JSONColumn is column for jsonb: it encodes one member of each item, or passes NULL if an item has none.
+func JSONColumn[T, V any](items []T, value func(T) (v V, ok bool)) ([][]byte, error) {
+	encoded := make([][]byte, len(items))
+	for i, item := range items {
+		v, ok := value(item)
+		if !ok {
+			continue
+		}
+		var err error
+		if encoded[i], err = json.Marshal(v); err != nil {
+			return nil, err
+		}
+	}
+	return encoded, nil
+}
+
+// Nullable is NULL for the zero value.
+func Nullable[V comparable](v V) *V {
+	if v == *new(V) {
+		return nil
+	}
+	return &v
+}
+
+// Deref gives the zero value for NULL.
+func Deref[V any](p *V) V {
+	if p == nil {
+		return *new(V)
+	}
+	return *p
+}

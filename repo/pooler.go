@@ -1,0 +1,57 @@
+package repo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// RefusePooler fails with ErrPooled behind a pooler that gives a session's server
+// to another one between transactions: settings, prepared statements, locks and
+// notifications would be lost with it. Where that cannot be found out, because
+// Postgres cannot be reached or others keep the pooler busy, there is no error.
+func (s *Store) RefusePooler(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, poolerTimeout)
+	defer cancel()
+	if err := refusePooler(ctx, &s.db.Pool.Config().ConnConfig.Config); err != nil {
+		return fmt.Errorf("the server at the database URL %w: use session mode (pool_mode = session), or Postgres itself", err)
+	}
+	return nil
+}
+
+const poolerTimeout = 2 * time.Second
+
+func refusePooler(ctx context.Context, c *pgconn.Config) error {
+	var sessions [2]*pgconn.PgConn
+	for i := range sessions {
+		conn, err := pgconn.ConnectConfig(ctx, c)
+		if err != nil {
+			return nil
+		}
+		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+		sessions[i] = conn
+	}
+	// A pooler hands out the server that was used last.
+	for range 5 {
+		first, err1 := serverOf(ctx, sessions[0])
+		second, err2 := serverOf(ctx, sessions[1])
+		switch {
+		case err1 != nil || err2 != nil:
+			return nil
+		case first == second:
+			return ErrPooled
+		}
+	}
+	return nil
+}
+
+// serverOf gives the process id of the server that answers.
+func serverOf(ctx context.Context, conn *pgconn.PgConn) (pid string, err error) {
+	results, err := conn.Exec(ctx, `SELECT pg_backend_pid()`).ReadAll()
+	if err != nil {
+		return "", err
+	}
+	return string(results[0].Rows[0][0]), nil
+}

@@ -1,0 +1,154 @@
+package testbed
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/internal/clock"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+const (
+	// moveInterval is how often a process of a test bed looks whether the clock was moved: all of them agree within that
+	// and the time of an answer.
+	moveInterval = 50 * time.Millisecond
+	// settleTime is by how much later a clock is frozen or slowed down than it was asked for: statements that are under
+	// way have the faster one, and what they write must not lie ahead of the new one.
+	settleTime = 200 * time.Millisecond
+	movesKept  = 10_000
+)
+
+// FollowClockMoves keeps Config.Clock as Postgres has it, until ctx ends. Without an answer the latest one counts on.
+func (s *Store) FollowClockMoves(ctx context.Context) {
+	pg.Every(ctx, moveInterval, func() { _, _ = s.ReadClockMove(ctx) })
+}
+
+// clockMove is the latest move of the clock, with the time of Postgres' own.
+type clockMove struct {
+	clock.Setting
+	rate   float64 // while it is not frozen
+	frozen bool
+	server time.Time
+}
+
+func (m clockMove) state() testbed.ClockState {
+	return testbed.ClockState{Now: job.Time(m.At(m.server).UTC()), Rate: m.rate, Frozen: m.frozen}
+}
+
+func scanClockMove(row pgx.CollectableRow) (m clockMove, err error) {
+	err = row.Scan(&m.Number, &m.Real, &m.Time, &m.rate, &m.frozen, &m.server)
+	if !m.frozen {
+		m.Rate = m.rate
+	}
+	return m, err
+}
+
+// ReadClockMove reads how the clock was moved, and tells Config.Clock.
+func (s *Store) ReadClockMove(ctx context.Context) (testbed.ClockState, error) {
+	m, err := s.readClockMove(ctx)
+	return m.state(), err
+}
+
+// readClockMove takes Postgres' clock for what it showed at the latest: a process of a test bed is never ahead of it, so what it
+// waits for has come by Postgres' clock, too.
+func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
+	m, err := pg.QueryOne(ctx, s.db, nil, scanClockMove, statement("readClockMove"))
+	if err == nil {
+		s.db.Clock.Set(m.Setting, time.Until(m.server))
+	}
+	return m, err
+}
+
+// MoveClock moves the clock from the state that it has to the one that move makes of it, and gives that. Moves come one
+// after the other. settle is to be called when it is committed; then Config.Clock learns of it.
+func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (testbed.ClockState, error)) (
+	moved testbed.ClockState, settle func(context.Context) (testbed.ClockState, error), err error,
+) {
+	var before, after clockMove
+	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) (err error) {
+		if _, err := tx.Exec(ctx, statement("lockClock")); err != nil {
+			return err
+		}
+		if before, _, err = pg.First(pg.RowsIn(ctx, tx, scanClockMove, statement("readClockMove"))); err != nil {
+			return err
+		}
+		wanted, err := move(before.state())
+		if err != nil {
+			return err
+		}
+		var arguments []any
+		after, arguments = before.to(wanted)
+		if _, err := tx.Exec(ctx, statement("forgetMoves"), after.Number-movesKept); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, statement("moveClock"), arguments...)
+		return err
+	})
+	if err != nil {
+		return testbed.ClockState{}, nil, err
+	}
+	return after.state(), func(ctx context.Context) (testbed.ClockState, error) { return s.settleClock(ctx, before, after) }, nil
+}
+
+// settleClock looks whether a move that was to freeze or slow the clock was committed too late, because this process or Postgres
+// was held up: then the faster one has shown times meanwhile to which the clock is moved on, so that it has not gone backwards.
+func (s *Store) settleClock(ctx context.Context, before, after clockMove) (testbed.ClockState, error) {
+	now, err := s.readClockMove(ctx)
+	if err != nil || now.Number != after.Number || !now.server.After(after.Real) || after.Rate >= before.effectiveRate() {
+		return now.state(), err
+	}
+	shown := before.At(now.server)
+	if !shown.After(now.At(now.server)) { // it has jumped further
+		return now.state(), nil
+	}
+	state, _, err := s.MoveClock(ctx, func(c testbed.ClockState) (testbed.ClockState, error) {
+		if time.Time(c.Now).Before(shown) {
+			c.Now = job.Time(shown)
+		}
+		return c, nil
+	})
+	if err == nil {
+		state, err = s.ReadClockMove(ctx)
+	}
+	return state, err
+}
+
+// to makes the next move: what the arguments of moveClock are.
+func (m clockMove) to(wanted testbed.ClockState) (next clockMove, arguments []any) {
+	next = clockMove{rate: wanted.Rate, frozen: wanted.Frozen, server: m.server}
+	if !wanted.Frozen {
+		next.Rate = wanted.Rate
+	}
+	jump, wait := time.Time(wanted.Now).Sub(time.Time(m.state().Now)), time.Duration(0)
+	if jump < settleTime && next.Rate < m.effectiveRate() {
+		wait = settleTime
+	}
+	next.Number, next.Real = m.Number+1, m.server.Add(wait)
+	next.Time = m.At(next.Real).Add(jump)
+	return next, []any{next.Number, jump, wait, m.effectiveRate(), wanted.Rate, wanted.Frozen}
+}
+
+// effectiveRate is that of the setting, 1 for a clock that was never moved.
+func (m clockMove) effectiveRate() float64 {
+	if !m.Moved() {
+		return 1
+	}
+	return m.Rate
+}
+
+// RefuseMovedClock fails if the clock of the database was moved and this process does not follow it: it would do things at
+// other times than the others. Without an answer there is no error.
+func (s *Store) RefuseMovedClock(ctx context.Context) error {
+	if s.db.Clock != nil {
+		return nil
+	}
+	if moved, err := pg.QueryValue[bool](ctx, s.db, statement("anyMoved")); err == nil && moved {
+		return job.Errorf(job.CodeConfigInvalid, "The clock of this database was moved by a test bed: set FORGERUN_TESTBED=true for each "+
+			"process that uses it, or use another database.")
+	}
+	return nil
+}

@@ -1,0 +1,24 @@
+-- name: readClockMove
+-- Reads the latest move of the clock, by primary key, with the time of Postgres' own. Locks nothing. There is always a row; without
+-- a move its number is 0.
+SELECT coalesce(m.number, 0), coalesce(m.real_at, now.at), coalesce(m.service_at, now.at), coalesce(m.rate, 1), coalesce(m.frozen, false), now.at
+FROM (SELECT pg_catalog.clock_timestamp() AS at) AS now LEFT JOIN LATERAL (SELECT * FROM testbed_clock ORDER BY number DESC LIMIT 1) m ON true
+
+-- name: lockClock
+-- Lets one transaction at a time move the clock; others go on reading it.
+LOCK TABLE testbed_clock IN SHARE ROW EXCLUSIVE MODE
+
+-- name: moveClock
+-- Stores the next move of the clock, and makes the functions of the schema testbed anew with it. They are inlined into statements
+-- like constants; plans that are cached are made anew, too.
+-- Parameters: @number, @jump, @wait, @old_rate, @rate, @frozen
+SELECT testbed.move(@number, @jump::interval, @wait::interval, @old_rate, @rate, @frozen)
+
+-- name: forgetMoves
+-- Removes moves of the clock that are older than the latest ones, by primary key.
+-- Parameters: @number
+DELETE FROM testbed_clock WHERE number <= @number
+
+-- name: anyMoved
+-- Says whether the clock was ever moved. Locks nothing.
+SELECT EXISTS (SELECT FROM testbed_clock)
