@@ -16,6 +16,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Events are the use cases of watching.
@@ -156,24 +157,34 @@ func (s *Server) hijack(r *call, c *conn.Conn, st *stream.Stream) {
 		st.Authorization = append(st.Authorization, append([]byte(nil), value...))
 	}
 	st.Conn, st.Accepted, r.streams = c, c, true
-	if s.recorded(r) {
-		who, x := r.caller, r.exchange()
-		begun := *x
-		begun.Stream = &verdict.Part{Open: true}
-		s.keep(who.ClientID, &begun) // a process that is killed tells nothing of the end
-		st.Conn = disturb.NewTap(c, x, func() {
-			x.End = time.Now().UTC()
-			s.keep(who.ClientID, x)
-		})
+	e, recorded := r.fault, s.recorded(r)
+	if e != nil && !e.OfStreams() && !e.Rewrites() && e.SlowBytes == 0 {
+		e = nil
 	}
-	if e := r.fault; e != nil && (e.OfStreams() || e.Rewrites() || e.SlowBytes > 0) {
-		st.Conn = disturb.NewStream(st.Conn, e, r.list("Last-Event-ID") != "")
+	if recorded || e != nil {
+		st.Conn = s.disturbed(r, c, e, recorded)
 	}
 	c.OnClose.Store(&st.Release) // until the stream runs, the connection may fail in fasthttp's hands
 	r.Context().HijackSetNoResponse(true)
 	r.Context().Hijack(func(net.Conn) {
 		c.OnClose.Store(nil)
 		go s.streams.Run(st) // returning lets fasthttp's own buffers go
+	})
+}
+
+// disturbed is a stream's connection, with the record of its beginning kept: a process that is killed tells nothing of the end.
+func (s *Server) disturbed(r *call, c net.Conn, e *fault.Effect, recorded bool) net.Conn {
+	resumed := r.list("Last-Event-ID") != ""
+	if !recorded {
+		return disturb.NewConn(c, e, resumed, nil, nil)
+	}
+	who, x := r.caller, r.exchange()
+	begun := *x
+	begun.Stream = &verdict.Part{Open: true}
+	s.keep(who.ClientID, &begun)
+	return disturb.NewConn(c, e, resumed, x, func() {
+		x.End = time.Now().UTC()
+		s.keep(who.ClientID, x)
 	})
 }
 

@@ -15,13 +15,13 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/decode"
-	"github.com/forgerun/forgerun/handlers/disturb"
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/query"
-	"github.com/forgerun/forgerun/handlers/report"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/report"
+	"github.com/forgerun/forgerun/verdict/wire"
 )
 
 const sessionsPath = "/v1/testbed/sessions"
@@ -218,7 +218,7 @@ func (r *call) shown(x *verdict.Exchange) {
 		}
 	}
 	if r.fault != nil && r.fault.Rewrites() {
-		body = disturb.Rewrite(r.fault, body)
+		body = wire.Rewrite(r.fault, body)
 	}
-	disturb.Jobs(body, x)
+	testbed.Shape.Jobs(body, x)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/wire"
 )
 
 // Testbed are the use cases of a test bed, by which clients disturb their own traffic.
@@ -247,7 +248,7 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 		r.Set(fiber.HeaderContentType, fiber.MIMETextHTML)
 		r.setRetryAfter(e)
 		status := cmp.Or(e.Status, fiber.StatusBadGateway)
-		return true, r.Status(status).Send(disturb.Page(status))
+		return true, r.Status(status).Send(wire.Page(status))
 	case e.Replaces():
 		refusal := &job.Error{Code: testbed.ErrorOf(e)}
 		if e.RetryAfter != nil {

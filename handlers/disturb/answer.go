@@ -1,31 +1,24 @@
+// Package disturb does to answers and event streams of the service what a client of a test bed has asked for.
 package disturb
 
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net"
-	"net/http"
 	"strconv"
 
 	"github.com/valyala/fasthttp"
 
 	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/wire"
 )
-
-// Page gives what a proxy in front of the service answers when it cannot reach it.
-func Page(status int) []byte {
-	text := http.StatusText(status)
-	return fmt.Appendf(nil, "<html>\r\n<head><title>%d %s</title></head>\r\n<body>\r\n<center><h1>%d %s</h1></center>\r\n"+
-		"<hr><center>proxy</center>\r\n</body>\r\n</html>\r\n", status, text, status, text)
-}
 
 // Answer does what the effect wants to an answer that is made: its document, its media type, and how it is sent, which ends with ctx.
 func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx) {
 	r := &c.Response
 	own := len(r.Header.Peek("Repr-Digest")) > 0 // what a job has produced, which is no document of the contract
 	if e.Rewrites() && !own && bytes.Contains(r.Header.ContentType(), []byte("json")) {
-		r.SetBody(Rewrite(e, r.Body()))
+		r.SetBody(wire.Rewrite(e, r.Body()))
 		r.Header.Del(fasthttp.HeaderETag) // it is another representation
 		if e.Language != "" {
 			r.Header.Set(fasthttp.HeaderContentLanguage, e.Language)
@@ -54,7 +47,7 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx) {
 			return
 		}
 		if _, err := conn.Write(head); err == nil {
-			_ = slowly(conn, body, e.SlowBytes)
+			_ = wire.Slowly(conn, body, e.SlowBytes)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/wire"
 )
 
 // The outcome document within a job is changed as one that stands alone is.
@@ -18,7 +19,7 @@ func TestFailuresWithinJobsAreChanged(t *testing.T) {
 	job := `{"state":"FAILED","failure":{"type":"https://x.example/a","title":"No","status":500,"jobStatus":"FAILED"}}`
 	require.JSONEq(t, `{"state":"PONDERING","language":"de",
 		"failure":{"type":"urn:odd","title":"Der Auftrag ist nicht gelungen","status":500,"jobStatus":"PONDERING","language":"de"}}`,
-		string(Rewrite(&fault.Effect{JobStatus: "PONDERING", ProblemType: "urn:odd", Language: "de"}, []byte(job))))
+		string(wire.Rewrite(&fault.Effect{JobStatus: "PONDERING", ProblemType: "urn:odd", Language: "de"}, []byte(job))))
 }
 
 // What a job has produced stays as it is, or its digest would not hold.
@@ -46,7 +47,7 @@ func TestRecordsOfStreams(t *testing.T) {
 	}()
 	var x verdict.Exchange
 	done := make(chan struct{})
-	s := NewStream(NewTap(ours, &x, func() { close(done) }), &fault.Effect{HalfEventAfter: new(1)}, false)
+	s := NewConn(ours, &fault.Effect{HalfEventAfter: new(1)}, false, &x, func() { close(done) })
 	for _, block := range []string{"HTTP/1.1 200 OK\n\n", "retry: 1234\n\n", ":\n\n"} {
 		_, err := s.Write([]byte(block))
 		require.NoError(t, err)

@@ -3,9 +3,12 @@
 package testbed
 
 import (
+	"slices"
+
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/wire"
 )
 
 // API is what profiles of faults need to know of ours. Operations are named by their operationIds.
@@ -28,6 +31,22 @@ var roles = map[string]verdict.Role{
 
 // RoleOf gives what an operation does for its client.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
+
+// Shape is how documents show jobs, in both vocabularies.
+var Shape = wire.Shape{
+	ID: []string{"job_id", "jobId"}, State: []string{"state", "jobStatus", "next_state"},
+	Final: func(state any) bool {
+		text, _ := state.(string)
+		return slices.Contains(ends, text)
+	},
+	Job: func(id string) (string, bool) {
+		known, err := job.ParseID(id)
+		return known.String(), err == nil
+	},
+}
+
+// ends are the states of a job that has ended.
+var ends = []string{"SUCCEEDED", "FAILED", "CANCELED", "COMPLETED", "COMPLETED_WITH_ERRORS", "TIMED_OUT", "CANCELLED"}
 
 // IDOf gives an id as verdicts have it; the zero id is empty.
 func IDOf(id job.ID) string {

@@ -1,5 +1,5 @@
-// Package disturb does to answers and event streams what a client of a test bed has asked for.
-package disturb
+// Package wire does to documents and event streams what faults ask for, and notes what passes. It knows no API and no HTTP library.
+package wire
 
 import (
 	"bytes"

@@ -1,0 +1,44 @@
+package wire
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// Page gives what a proxy in front of a service answers when it cannot reach it.
+func Page(status int) []byte {
+	text := http.StatusText(status)
+	return fmt.Appendf(nil, "<html>\r\n<head><title>%d %s</title></head>\r\n<body>\r\n<center><h1>%d %s</h1></center>\r\n"+
+		"<hr><center>proxy</center>\r\n</body>\r\n</html>\r\n", status, text, status, text)
+}
+
+const (
+	steps     = 10          // of a second, in which bytes are written
+	stepLimit = time.Minute // for each of them
+)
+
+// Slowly writes so many bytes a second; all at once if that is 0.
+func Slowly(w io.Writer, b []byte, perSecond int) error {
+	if perSecond == 0 {
+		_, err := w.Write(b)
+		return err
+	}
+	piece := max(1, perSecond/steps)
+	for len(b) > 0 {
+		n := min(piece, len(b))
+		if c, ok := w.(interface{ SetWriteDeadline(time.Time) error }); ok {
+			if err := c.SetWriteDeadline(time.Now().Add(stepLimit)); err != nil {
+				return err
+			}
+		}
+		if _, err := w.Write(b[:n]); err != nil {
+			return err
+		}
+		if b = b[n:]; len(b) > 0 {
+			time.Sleep(time.Duration(n) * time.Second / time.Duration(perSecond))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package wire
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// ErrEnded says that a fault has ended a stream. Its owner closes the connection.
+var ErrEnded = errors.New("a fault has ended the stream")
+
+// maxBlock bounds an event that is held until it is complete. A longer one passes as it is, and is not noted.
+const maxBlock = 1 << 20
+
+// Stream passes an event stream on, disturbs it, and notes which events went out. Comments pass as they are.
+type Stream struct {
+	To       io.Writer
+	Effect   *fault.Effect     // nil: the stream is only noted
+	Resumed  bool              // the reader named the last event that it has
+	Position string            // name of events that only tell where to resume
+	Note     func(data []byte) // is given the data of each event that went out
+	Closed   <-chan struct{}   // ends a stream that was stalled
+
+	rest  []byte // of a block whose end has not come
+	count int    // of events so far
+
+	mu   sync.Mutex
+	part verdict.Part
+}
+
+// Part tells what went out so far.
+func (s *Stream) Part() *verdict.Part {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	part := s.part
+	part.IDs = slices.Clone(part.IDs)
+	return &part
+}
+
+// Write passes on what the effect leaves of b. It is called by one goroutine.
+func (s *Stream) Write(b []byte) (int, error) {
+	n := len(b)
+	if s.Effect == nil {
+		var err error
+		if n, err = s.To.Write(b); err != nil {
+			return n, err
+		}
+	}
+	s.rest = append(s.rest, b[:n]...)
+	for {
+		end := endOfBlock(s.rest)
+		if end < 0 && len(s.rest) < maxBlock {
+			return len(b), nil
+		}
+		if end < 0 {
+			end = len(s.rest)
+		}
+		if err := s.block(s.rest[:end]); err != nil {
+			return 0, err
+		}
+		s.rest = append(s.rest[:0], s.rest[end:]...)
+	}
+}
+
+// Flush passes on what came after the last complete block, at the end of a stream.
+func (s *Stream) Flush() error {
+	if s.Effect == nil || len(s.rest) == 0 {
+		return nil
+	}
+	_, err := s.To.Write(s.rest)
+	s.rest = nil
+	return err
+}
+
+// block disturbs a block, or notes one that has passed.
+func (s *Stream) block(block []byte) error {
+	if s.Effect != nil {
+		return s.pass(block)
+	}
+	s.note(parse(block))
+	return nil
+}
+
+// pass writes a comment, the position, or an event.
+func (s *Stream) pass(block []byte) error {
+	if !s.isEvent(parse(block)) {
+		return s.send(block)
+	}
+	e := s.Effect
+	n := s.count // events before this one
+	s.count++
+	switch {
+	case e.CommentsOnly:
+		return s.send([]byte(":\n\n"))
+	case e.StallAfter != nil && n >= *e.StallAfter:
+		s.ended(nil)
+		<-s.Closed // by the reader, or by the end of the process
+		return ErrEnded
+	case e.CutAfter != nil && n >= *e.CutAfter:
+		s.ended(nil)
+		return ErrEnded
+	case e.HalfEventAfter != nil && n >= *e.HalfEventAfter:
+		half := block[:len(block)/2]
+		s.ended(half)
+		_ = Slowly(s.To, half, e.SlowBytes)
+		return ErrEnded
+	}
+	block = s.rewritten(block)
+	if err := s.send(block); err != nil {
+		return err
+	}
+	if s.Resumed && n < e.RepeatAfter {
+		return s.send(block)
+	}
+	return nil
+}
+
+// send writes a block, slowly if the effect says so, and notes it.
+func (s *Stream) send(block []byte) error {
+	if err := Slowly(s.To, block, s.Effect.SlowBytes); err != nil {
+		return err
+	}
+	s.note(parse(block))
+	return nil
+}
+
+// rewritten changes the document in an event's data, if that is one line.
+func (s *Stream) rewritten(block []byte) []byte {
+	data := parse(block).data
+	if !s.Effect.Rewrites() || len(data) == 0 {
+		return block
+	}
+	return bytes.Replace(bytes.Clone(block), data, Rewrite(s.Effect, data), 1)
+}
+
+// note notes an event that went out, or the time that the reader was told to wait.
+func (s *Stream) note(f fields) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.part.Retry = cmp.Or(f.retry, s.part.Retry)
+	if len(f.id) > 0 {
+		if len(s.part.IDs) == verdict.MaxShown {
+			s.part.IDs = slices.Delete(s.part.IDs, 0, 1)
+		}
+		s.part.IDs = append(s.part.IDs, string(f.id))
+	}
+	if !s.isEvent(f) {
+		return
+	}
+	s.part.Events++
+	if s.Note != nil {
+		s.Note(f.data)
+	}
+}
+
+// ended notes that it is the fault by which the stream ends, with half of an event.
+func (s *Stream) ended(half []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.part.Cut = true
+	if last := bytes.LastIndexAny(half, "\r\n"); last >= 0 {
+		s.part.Half = string(parse(half[:last+1]).id)
+	}
+}
+
+func (s *Stream) isEvent(f fields) bool {
+	return f.hasData && (s.Position == "" || f.event != s.Position)
+}
+
+// fields are those of a block that matter.
+type fields struct {
+	event   string
+	id      []byte
+	data    []byte // if it is one line
+	hasData bool
+	retry   int // ms
+}
+
+func parse(block []byte) (f fields) {
+	for line := range bytes.FieldsFuncSeq(block, func(r rune) bool { return r == '\n' || r == '\r' }) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(name) {
+		case "event":
+			f.event = string(value)
+		case "id":
+			f.id = value
+		case "data":
+			if f.data = value; f.hasData {
+				f.data = nil
+			}
+			f.hasData = true
+		case "retry":
+			f.retry, _ = strconv.Atoi(string(value)) // what is no number is ignored by readers too
+		}
+	}
+	return f
+}
+
+// endOfBlock gives where the first block ends, behind its empty line; -1 if that has not come. Lines end with LF, CR LF or CR.
+func endOfBlock(b []byte) int {
+	end := -1
+	for _, empty := range []string{"\n\n", "\r\n\r\n", "\r\r", "\n\r\n"} {
+		if at := bytes.Index(b, []byte(empty)); at >= 0 && (end < 0 || at+len(empty) < end) {
+			end = at + len(empty)
+		}
+	}
+	return end
+}
