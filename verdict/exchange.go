@@ -47,6 +47,8 @@ type Exchange struct {
 	Operation string `json:"operation,omitempty"` // as the API names it; empty: it has none such
 	Role      Role   `json:"role,omitempty"`
 
+	Repeatable bool `json:"repeatable,omitempty"` // the API says that the operation may be repeated
+
 	// Of the request.
 	Key         string `json:"key,omitempty"`  // hash of its idempotency key
 	Body        string `json:"body,omitempty"` // hash of its body, whatever the order of members and the spacing

@@ -11,13 +11,17 @@ import (
 // client may have learned of its end otherwise.
 func retryAfter(r *Record, f *finding) {
 	r.each(func(x *Exchange, later []Exchange) {
-		if x.RetryAfter == nil || !x.Arrived() || x.Method != http.MethodGet || len(x.Final) > 0 ||
-			x.Status != http.StatusOK && x.Status != http.StatusNotModified && x.Status != http.StatusNotFound {
+		began := r.Standards && submits(x) && x.Status == http.StatusAccepted // what it tells is about the first read of the job
+		if x.RetryAfter == nil || !x.Arrived() || x.Method != http.MethodGet && !began || len(x.Final) > 0 ||
+			!slices.Contains([]int{http.StatusOK, http.StatusAccepted, http.StatusNotModified, http.StatusNotFound}, x.Status) {
 			return
 		}
-		y := next(x, later, func(y *Exchange) bool { return sameRead(x, y) })
+		y := next(x, later, func(y *Exchange) bool { return sameRead(x, y) || began && y.Role == Read && y.Job == x.Made })
 		if y == nil || waits(y) || r.hinted(x.Job, x, y) {
 			return
+		}
+		if began && len(y.Final) > 0 {
+			return // it may have been waited for otherwise
 		}
 		told := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
 		waited := y.Start.Sub(x.End)
@@ -126,6 +130,9 @@ func backoff(r *Record, f *finding) {
 			f.judge(waited >= tells(x)-Tolerance, x, y, "The same again "+after(waited)+".",
 				fmt.Sprintf("To wait for the %d s that Retry-After says.", *x.RetryAfter))
 			return
+		}
+		if r.Standards {
+			return // no standard says how long
 		}
 		at := x.Method + x.Path + x.Body
 		if hasty[at]++; waited >= 50*time.Millisecond {

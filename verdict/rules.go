@@ -6,6 +6,8 @@ import "github.com/forgerun/forgerun/verdict/fault"
 const (
 	rfc9110 = "https://www.rfc-editor.org/rfc/rfc9110#section-"
 	keyRef  = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07#section-2"
+	html    = "https://html.spec.whatwg.org/multipage/server-sent-events.html#"
+	draft   = "https://datatracker.ietf.org/doc/html/draft-ratnawat-httpapi-async-problem-details#section-"
 	client  = "https://github.com/forgerun/forgerun/blob/main/docs/reference/api.md#what-a-client-does"
 )
 
@@ -17,7 +19,7 @@ var rules = []rule{
 		see: rfc9110 + "10.2.3",
 		quote: `Servers send the "Retry-After" header field to indicate how long the user agent ought to wait before ` +
 			"making a follow-up request.",
-		exercise: "Read a job that takes a while (GET /v1/jobs/{id}) until it is final",
+		exercise: "Read a job that takes a while until it is final",
 	},
 	{
 		id: "list-polling", title: "A list is polled once a second at most.",
@@ -47,6 +49,8 @@ var rules = []rule{
 		see: client,
 		quote: "After 429, 502 and 503 it must wait before it sends the same again: as long as Retry-After says, " +
 			"otherwise longer each time.",
+		standard: demand{Should, rfc9110 + "10.2.3", `When sent with a 503 (Service Unavailable) response, Retry-After indicates how ` +
+			"long the service is expected to be unavailable to the client."},
 		exercise: "Requests", profiles: []fault.Profile{fault.Overloaded, fault.MaintenanceWindow},
 	},
 	{
@@ -54,13 +58,17 @@ var rules = []rule{
 		level: Should, check: retried,
 		see:      client,
 		quote:    "It should repeat a submission that came to nothing, and should not repeat what was refused.",
+		standard: demand{Should, rfc9110 + "15.5.4", "The client SHOULD NOT automatically repeat the request with the same credentials."},
 		exercise: "Submissions that carry a key or a correlation id", profiles: []fault.Profile{fault.Overloaded},
 	},
 	{
 		id: "idempotency-key", title: "A repeated submission carries the key of the first try.",
 		level: Must, check: keyed,
-		see:      client,
-		quote:    "It must repeat a submission with the Idempotency-Key of the first try.",
+		see:   client,
+		quote: "It must repeat a submission with the Idempotency-Key of the first try.",
+		standard: demand{Should, rfc9110 + "9.2.2", "A client SHOULD NOT automatically retry a request with a non-idempotent method unless it " +
+			"has some means to know that the request semantics are actually idempotent, regardless of the method, or some means to " +
+			"detect that the original request was never applied."},
 		exercise: "Submissions that carry a key or a correlation id", profiles: []fault.Profile{fault.FlakyNetwork, fault.Overloaded},
 	},
 	{
@@ -95,14 +103,16 @@ var rules = []rule{
 	{
 		id: "stream-resume", title: "A stream that ended is resumed with the last id, not sooner than told.",
 		level: Must, check: resumed,
-		see:      client,
-		quote:    "It must resume a stream that ended where it ended, and not sooner than the stream's `retry` says.",
+		see:   client,
+		quote: "It must resume a stream that ended where it ended, and not sooner than the stream's `retry` says.",
+		standard: demand{Must, html + "the-eventsource-interface", "If the EventSource object's last event ID string is not the empty string, " +
+			"then: [...] Set (`Last-Event-ID`, lastEventIDValue) in request's header list."},
 		exercise: "An event stream", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover, fault.MaintenanceWindow},
 	},
 	{
 		id: "half-events", title: "An event that came to half is none.",
 		level: Must, check: halved,
-		see:      "https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation",
+		see:      html + "event-stream-interpretation",
 		quote:    "Once the end of the file is reached, any pending data must be discarded.",
 		exercise: "An event stream", profiles: []fault.Profile{fault.Failover},
 	},
@@ -112,7 +122,9 @@ var rules = []rule{
 		see: "https://www.rfc-editor.org/rfc/rfc9457#section-3.2",
 		quote: "Clients consuming problem details MUST ignore any such extensions that they don't recognize; this allows " +
 			"problem types to evolve and include additional information in the future.",
-		exercise: `The effects {"extensions": true}, {"job_status": "PONDERING"} or {"problem_type": "..."} on getJob`,
+		standard: demand{Should, draft + "4.3", `Clients that encounter an unrecognized status value SHOULD treat it as non-terminal ` +
+			`(equivalent to "PROCESSING") unless the value is documented by the API as terminal.`},
+		exercise: `The effects {"extensions": true}, {"job_status": "PONDERING"} or {"problem_type": "..."} on reads of a job`,
 	},
 	{
 		id: "deliveries-answered", title: "Webhook deliveries are answered with 2xx within ten seconds.",
@@ -140,6 +152,7 @@ var rules = []rule{
 		level: Should, check: unretried,
 		see:      client,
 		quote:    "It should not try a job again whose failure says that it is not retryable.",
+		standard: demand{Should, draft + "3.6", "A boolean indicating whether the client SHOULD retry the job submission with the same input."},
 		exercise: "A job whose failure says retryable: false, such as a CUSTOM one, and reading its outcome",
 	},
 	{
@@ -152,8 +165,10 @@ var rules = []rule{
 	{
 		id: "no-key-in-url", title: "No key is part of a URL.",
 		level: Must, check: secret,
-		see:      client,
-		quote:    "It must not send its key in a URL.",
+		see:   client,
+		quote: "It must not send its key in a URL.",
+		standard: demand{Should, "https://www.rfc-editor.org/rfc/rfc6750#section-5.3",
+			"Bearer tokens SHOULD NOT be passed in page URLs (for example, as query string parameters)."},
 		exercise: "Any request",
 	},
 	{

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -53,7 +54,7 @@ func (r *Record) untold(id string, since, until time.Time) bool {
 // resumption finds the stream that goes on where one ended by a fault. It is nil if that cannot be told: others may have been open
 // beside them.
 func (r *Record) resumption(x *Exchange, later []Exchange) *Exchange {
-	if x.Stream == nil || !x.Stream.Cut {
+	if x.Stream == nil || !x.Stream.Cut || x.Method != http.MethodGet {
 		return nil
 	}
 	y := next(x, later, func(y *Exchange) bool { return y.Method == x.Method && y.Path == x.Path && y.Stream != nil })
@@ -77,7 +78,7 @@ func resumed(r *Record, f *finding) {
 			ids[x.Path][id] = true
 		}
 		y := r.resumption(x, later)
-		if y == nil || x.Stream.Events == 0 && x.LastEventID == "" {
+		if y == nil || x.Stream.Events == 0 && x.LastEventID == "" || len(ids[x.Path]) == 0 { // nothing to resume from
 			return
 		}
 		told := time.Duration(x.Stream.Retry) * time.Millisecond

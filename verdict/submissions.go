@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 )
 
@@ -23,7 +24,7 @@ func intention(x, y *Exchange) bool {
 func retried(r *Record, f *finding) {
 	refused, first := map[string]int{}, map[string]*Exchange{}
 	r.each(func(x *Exchange, later []Exchange) {
-		if refusal(x) {
+		if refusal(x) && (!r.Standards || x.Status == http.StatusForbidden) {
 			y := next(x, later, func(y *Exchange) bool { return repeats(x, y) && y.KeyID == x.KeyID && refusal(y) })
 			at := x.Method + x.Path + "?" + x.Query + x.Body
 			if first[at] == nil {
@@ -35,7 +36,7 @@ func retried(r *Record, f *finding) {
 			}
 			return
 		}
-		if !submits(x) || !failed(x) || x.Key == "" && x.Correlation == "" && !batch(x) || !r.over(x.End) {
+		if r.Standards || !submits(x) || !failed(x) || x.Key == "" && x.Correlation == "" && !batch(x) || !r.over(x.End) {
 			return
 		}
 		tries := 0
@@ -76,11 +77,11 @@ func (r *Record) found(x *Exchange, later []Exchange) bool {
 // keyed: a submission that is repeated carries the key that it had.
 func keyed(r *Record, f *finding) {
 	r.each(func(x *Exchange, later []Exchange) {
-		if !submits(x) || !failed(x) {
+		if !submits(x) || !failed(x) || r.Standards && (!unanswered(x) || idempotent(x)) {
 			return
 		}
 		y := next(x, later, func(y *Exchange) bool {
-			return submits(y) && (intention(x, y) || x.Key != "" && x.Key == y.Key)
+			return submits(y) && (intention(x, y) || x.Key != "" && x.Key == y.Key || r.Standards && r.onlyOne(x, y))
 		})
 		if y == nil {
 			return
@@ -89,6 +90,22 @@ func keyed(r *Record, f *finding) {
 		f.judge(same, x, y, either(same, "The same Idempotency-Key.", "Another Idempotency-Key, or none."),
 			"The Idempotency-Key of the first try, so that one job is made at most.")
 	})
+}
+
+// onlyOne reports whether y is the same request as x, and the client wanted that only once: it stopped when one was accepted. Clients
+// of other APIs send neither keys nor correlation ids.
+func (r *Record) onlyOne(x, y *Exchange) bool {
+	others := x.Correlation != "" && y.Correlation != "" && x.Correlation != y.Correlation
+	if others || x.Body == "" || x.Body != y.Body || x.Path != y.Path || x.Method != y.Method {
+		return false
+	}
+	accepted := 0
+	for i := range r.Exchanges {
+		if z := &r.Exchanges[i]; z.Body == x.Body && z.Path == x.Path && z.Method == x.Method && z.Arrived() && z.Status < 300 {
+			accepted++
+		}
+	}
+	return accepted <= 1
 }
 
 // sameBody: a key stands for one request.

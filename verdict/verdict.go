@@ -36,6 +36,8 @@ type Record struct {
 	Attempts  []Attempt            // of deliveries, in the order of their beginnings
 	Expiries  map[string]time.Time // of the client's keys that have one
 	Now       time.Time
+	// Standards: the API is not ours. Rules ask for what their standards say, where that is less.
+	Standards bool
 }
 
 // rule is what clients should do, and how to find out.
@@ -44,9 +46,24 @@ type rule struct {
 	level     Level
 	see       string          // where that is asked for
 	quote     string          // the sentence that does
+	standard  demand          // of the clients of any API; empty: see is a standard, or there is none
 	exercise  string          // what a client does
 	profiles  []fault.Profile // and under one of these; none: under any
 	check     func(*Record, *finding)
+}
+
+// demand is what a sentence asks of clients.
+type demand struct {
+	level      Level
+	see, quote string
+}
+
+// demand gives what is asked of the clients of ours, or of any API.
+func (r rule) demand(standards bool) demand {
+	if standards && r.standard.see != "" {
+		return r.standard
+	}
+	return demand{r.level, r.see, r.quote}
 }
 
 // advice tells what would exercise the rule, under a profile or none.
@@ -70,6 +87,16 @@ func IDs() []string {
 	return ids
 }
 
+// StandardIDs are those of the rules that a standard asks the clients of any API to keep.
+func StandardIDs() (ids []string) {
+	for _, r := range rules {
+		if r.demand(true).see != client {
+			ids = append(ids, r.id)
+		}
+	}
+	return ids
+}
+
 // Rule describes a rule: what clients should do, where that is asked for, and what exercises it.
 type Rule struct {
 	ID, Title            string
@@ -77,11 +104,12 @@ type Rule struct {
 	See, Quote, Exercise string
 }
 
-// Rules are all rules, in their order.
-func Rules() []Rule {
+// Rules are all rules, in their order, as they are for the clients of ours, or of any API.
+func Rules(standards bool) []Rule {
 	all := make([]Rule, len(rules))
 	for i, r := range rules {
-		all[i] = Rule{r.id, r.title, r.level, r.see, r.quote, r.advice("")}
+		d := r.demand(standards)
+		all[i] = Rule{r.id, r.title, d.level, d.see, d.quote, r.advice("")}
 	}
 	return all
 }
@@ -116,7 +144,7 @@ func of(r *Record, faults []fault.Count) Verdict {
 		}
 		result := rule.result(r)
 		v.Counts[result.Status]++
-		wrong = wrong || result.Status == Broken && rule.level == Must
+		wrong = wrong || result.Status == Broken && result.Level == Must
 		v.Results = append(v.Results, result)
 	}
 	switch {
@@ -135,9 +163,10 @@ func of(r *Record, faults []fault.Count) Verdict {
 func (r rule) result(record *Record) Result {
 	var f finding
 	r.check(record, &f)
+	d := r.demand(record.Standards)
 	result := Result{
-		Rule: r.id, Title: r.title, Level: r.level, Quote: r.quote, Status: Held, Times: f.times, Failures: f.failures,
-		Evidence: f.held, See: r.see,
+		Rule: r.id, Title: r.title, Level: d.level, Quote: d.quote, Status: Held, Times: f.times, Failures: f.failures,
+		Evidence: f.held, See: d.see,
 	}
 	switch {
 	case f.failures > 0:
@@ -198,6 +227,16 @@ func repeats(x, y *Exchange) bool {
 
 // shows reports whether the client saw the job in a final state.
 func shows(x *Exchange, id string) bool { return x.Arrived() && slices.Contains(x.Final, id) }
+
+// unanswered reports whether the client cannot know whether the request had an effect.
+func unanswered(x *Exchange) bool {
+	return !x.Arrived() || x.Status == http.StatusBadGateway || x.Status == http.StatusGatewayTimeout
+}
+
+// idempotent reports whether the request may be repeated by its method (RFC 9110, section 9.2.2), or by what its API says.
+func idempotent(x *Exchange) bool {
+	return x.Repeatable || slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}, x.Method)
+}
 
 // submits reports whether x is to make a job.
 func submits(x *Exchange) bool { return x.Role == Submit || batch(x) }
