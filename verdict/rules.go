@@ -11,14 +11,16 @@ const (
 	client  = "https://github.com/forgerun/forgerun/blob/main/docs/reference/api.md#what-a-client-does"
 )
 
+const waitAsTold = `Servers send the "Retry-After" header field to indicate how long the user agent ought to wait before making a ` +
+	"follow-up request."
+
 // rules are all rules.
 var rules = []rule{
 	{
 		id: "retry-after", title: "Polling waits for as long as Retry-After says.",
 		level: Should, check: retryAfter,
-		see: rfc9110 + "10.2.3",
-		quote: `Servers send the "Retry-After" header field to indicate how long the user agent ought to wait before ` +
-			"making a follow-up request.",
+		see:      rfc9110 + "10.2.3",
+		quote:    waitAsTold,
 		exercise: "Read a job that takes a while until it is final",
 	},
 	{
@@ -49,8 +51,7 @@ var rules = []rule{
 		see: client,
 		quote: "After 429, 502 and 503 it must wait before it sends the same again: as long as Retry-After says, " +
 			"otherwise longer each time.",
-		standard: demand{Should, rfc9110 + "10.2.3", `When sent with a 503 (Service Unavailable) response, Retry-After indicates how ` +
-			"long the service is expected to be unavailable to the client."},
+		standard: demand{Should, rfc9110 + "10.2.3", waitAsTold},
 		exercise: "Requests", profiles: []fault.Profile{fault.Overloaded, fault.MaintenanceWindow},
 	},
 	{

@@ -44,7 +44,7 @@ type Program struct {
 
 // Judge is the commands about clients, and the demo.
 func (p Program) Judge() []*cobra.Command {
-	return p.named(p.verdictCommand(), p.demoCommand())
+	return p.named(p.verdictCommand(), p.proxyCommand(), p.demoCommand())
 }
 
 // Simulator is the command that has those about the service.

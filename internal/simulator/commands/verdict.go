@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +20,18 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-const verdictHelp = `Tells whether a client of ForgeRun is right. Starts a whole ForgeRun of its own
-("forgerun dev" as a child process, on free loopback ports, with its data in a
-temporary folder), or uses the one at --url, gives the command FORGERUN_URL and
-FORGERUN_API_KEY, disturbs what it does as the profile says, and prints which
-rules it kept and broke, with the evidence. What the command prints is passed on.
+const verdictHelp = `Tells whether a client is right: of ForgeRun, or with --target of any HTTP API.
+
+Starts a whole ForgeRun of its own ("forgerun dev" as a child process, on free
+loopback ports, with its data in a temporary folder), or uses the one at --url,
+gives the command FORGERUN_URL and FORGERUN_API_KEY, disturbs what it does as the
+profile says, and prints which rules it kept and broke, with the evidence. What the
+command prints is passed on.
+
+With --target it starts a proxy before that server instead, and gives the command
+the proxy's address as FORGERUN_URL, and in the variables that --url-env names. What
+is a job there is found out by the standards (202 with Location and the like), and
+by --api, a ready-made description or a file. Nothing else is needed.
 
 Profiles: flaky-network, overloaded, maintenance-window, slow-everything, failover,
 duplicate-deliveries
@@ -44,6 +52,9 @@ const (
 type verdictRun struct {
 	request           client.SessionRequest
 	url, binary       string
+	target, api       string
+	urlNames          []string // variables that get the url too
+	control           string   // where sessions are; empty: at the url
 	scale             float64
 	json, junit, html string
 	complete, strict  bool
@@ -59,7 +70,8 @@ func (p Program) verdictCommand() *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Example: `  forgerun verdict -- go test ./...
   forgerun verdict --profile flaky-network --seed 7 --html verdict.html -- pytest
-  forgerun verdict --rules idempotency-key,lost-answer --junit verdict.xml -- npm test`,
+  forgerun verdict --rules idempotency-key,lost-answer --junit verdict.xml -- npm test
+  forgerun verdict --target http://127.0.0.1:3000 --profile flaky-network --url-env API_URL -- npm test`,
 		RunE: func(c *cobra.Command, args []string) error {
 			at := c.ArgsLenAtDash()
 			if at > 0 || at < 0 && len(args) > 0 {
@@ -67,6 +79,9 @@ func (p Program) verdictCommand() *cobra.Command {
 			}
 			if v.command = args; len(args) == 0 {
 				return command.Usagef("there is no command to run: %[1]s [flags] -- COMMAND (%[1]s --help)", c.CommandPath())
+			}
+			if v.target != "" && v.url != "" || v.target == "" && v.api != "" {
+				return command.Usagef("--target and --api are for other APIs, --url is for a running ForgeRun (%s --help)", c.CommandPath())
 			}
 			if rules != "" {
 				v.request.Rules = strings.Split(rules, ",")
@@ -79,6 +94,9 @@ func (p Program) verdictCommand() *cobra.Command {
 	f.Int64Var(&v.request.Seed, "seed", 1, "`number` that the faults are drawn by")
 	f.StringVar(&rules, "rules", "", "`ids` of the rules to judge, separated by commas; all without it")
 	f.StringVar(&v.url, "url", "", "`address` of a running test bed, instead of a service of its own")
+	f.StringVar(&v.target, "target", "", "`address` of a server of any API, to put a proxy before")
+	f.StringVar(&v.api, "api", "", apiFlag)
+	f.StringSliceVar(&v.urlNames, "url-env", nil, "`names` of further variables that tell the command the address")
 	f.StringVar(&v.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
 	f.Float64Var(&v.scale, "time-scale", 1, "`factor` of the durations of jobs, in a service of its own")
 	f.StringVar(&v.json, "json", "", "`file` for the verdict as JSON")
@@ -91,7 +109,16 @@ func (p Program) verdictCommand() *cobra.Command {
 
 // run has the command judged by a service. However it ends, a service of its own is stopped, and its folder removed.
 func (v *verdictRun) run(ctx context.Context) int {
-	if v.url != "" {
+	switch {
+	case v.url != "":
+		return v.judge(ctx)
+	case v.target != "":
+		p, err := startProxy("127.0.0.1:0", v.target, v.api, v.Stderr)
+		if err != nil {
+			return v.Unusable(err)
+		}
+		defer p.stop()
+		v.url, v.control = p.url, p.control
 		return v.judge(ctx)
 	}
 	path, err := trial.FindBinary(v.binary)
@@ -114,7 +141,7 @@ func (v *verdictRun) judge(ctx context.Context) int {
 		return exitInterrupted
 	case err != nil:
 		return v.Unusable(err)
-	case result.Verdict == clientWrong, v.strict && result.Verdict == clientImprovable:
+	case v.exitCode(result) != exitOK:
 		return exitDifferent
 	case v.complete && (result.Counts[ruleNotExercised] > 0 || unmet(result) > 0):
 		_, _ = fmt.Fprintf(v.Stderr, "%s: not complete: %d rules were not exercised, and %d faults of the profile not met\n",
@@ -122,6 +149,14 @@ func (v *verdictRun) judge(ctx context.Context) int {
 		return exitDifferent
 	case failed != nil:
 		return v.Unusable(fmt.Errorf("the command failed: %w", failed))
+	}
+	return exitOK
+}
+
+// exitCode is what a verdict alone comes to.
+func (v *verdictRun) exitCode(result *client.Verdict) int {
+	if result.Verdict == clientWrong || v.strict && result.Verdict == clientImprovable {
+		return exitDifferent
 	}
 	return exitOK
 }
@@ -135,14 +170,14 @@ func (v *verdictRun) session(ctx context.Context) (result *client.Verdict, faile
 	failed = v.runCommand(ctx, key)
 	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
 	defer cancel()
-	if _, err = c.EndSession(ctx, id); err != nil {
-		return nil, nil, err
-	}
-	if result, err = c.Verdict(ctx, id); err == nil {
+	if result, err = ended(ctx, c, id); err == nil {
 		err = v.write(ctx, c, result)
 	}
 	if err == nil && failed == nil && result.Exchanges == 0 {
 		err = errors.New("nothing was asked of ForgeRun: does the command use FORGERUN_URL and FORGERUN_API_KEY?")
+		if v.target != "" {
+			err = fmt.Errorf("nothing was asked of %s through the proxy: does the command use FORGERUN_URL, or a variable of --url-env?", v.target)
+		}
 	}
 	return result, failed, err
 }
@@ -151,10 +186,12 @@ func (v *verdictRun) session(ctx context.Context) (result *client.Verdict, faile
 func (v *verdictRun) begin(ctx context.Context) (c *client.Client, session, key string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
 	defer cancel()
-	if _, key, err = stack.Register(ctx, v.url); err != nil {
-		return nil, "", "", err
+	if v.control == "" {
+		if _, key, err = stack.Register(ctx, v.url); err != nil {
+			return nil, "", "", err
+		}
 	}
-	if c, err = client.New(client.Config{URL: v.url, Key: key}); err != nil {
+	if c, err = client.New(client.Config{URL: cmp.Or(v.control, v.url), Key: key}); err != nil {
 		return nil, "", "", err
 	}
 	began, err := c.StartSession(ctx, v.request)
@@ -171,6 +208,9 @@ func (v *verdictRun) begin(ctx context.Context) (c *client.Client, session, key 
 func (v *verdictRun) runCommand(ctx context.Context, key string) error {
 	command := exec.CommandContext(ctx, v.command[0], v.command[1:]...)
 	command.Env = append(os.Environ(), "FORGERUN_URL="+v.url, "FORGERUN_API_KEY="+key)
+	for _, name := range v.urlNames {
+		command.Env = append(command.Env, name+"="+v.url)
+	}
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, v.Stdout, v.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }

@@ -1,0 +1,236 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/forgerun/forgerun/verdict/wire"
+)
+
+// Where a place is, if not in a body.
+const (
+	headerPlace = "header:"
+	queryPlace  = "query:"
+)
+
+// Message is a request, or an answer to one, as far as descriptions ask for it.
+type Message struct {
+	URL    *url.URL // of the request
+	Header http.Header
+	Body   any // the decoded JSON document; nil: there is none
+}
+
+// Decode decodes a body; what is no JSON document is nil.
+func Decode(body []byte) (document any) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	if d.Decode(&document) != nil {
+		return nil
+	}
+	return document
+}
+
+// text gives what is at the first of the places that has something, "" for nothing.
+func (m *Message) text(places []string) string {
+	for _, place := range places {
+		if name, ok := strings.CutPrefix(place, headerPlace); ok {
+			if value := m.Header.Get(name); value != "" {
+				return value
+			}
+			continue
+		}
+		if name, ok := strings.CutPrefix(place, queryPlace); ok {
+			if value := m.URL.Query().Get(name); value != "" {
+				return value
+			}
+			continue
+		}
+		switch value := at(m.Body, place).(type) {
+		case string:
+			if value != "" {
+				return value
+			}
+		case json.Number:
+			return value.String()
+		}
+	}
+	return ""
+}
+
+// at gives the value at a JSON Pointer (RFC 6901), nil for none.
+func at(document any, pointer string) any {
+	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		object, _ := document.(map[string]any)
+		document = object[strings.NewReplacer("~1", "/", "~0", "~").Replace(token)]
+	}
+	return document
+}
+
+// KeyOf gives the idempotency key of a request.
+func (a *API) KeyOf(m *Message) string { return m.text(a.Key) }
+
+// CorrelationOf gives what names the intention of a request.
+func (a *API) CorrelationOf(m *Message) string { return m.text(a.Correlation) }
+
+// addresses are the headers that name a job's address, the most exact first. Azure's older name is among them.
+var addresses = []string{"Operation-Location", "Azure-AsyncOperation", "Location", "Content-Location"}
+
+// Made gives the address or the id of the job that an answer says was made. One of an operation that is not described must say so itself.
+func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id string) {
+	if status < 200 || status > 299 {
+		return nil, ""
+	}
+	if described {
+		if id = m.text(a.Job.ID); id != "" {
+			return nil, id
+		}
+		if text := m.text(a.Job.Address); text != "" {
+			return m.resolve(text), ""
+		}
+	}
+	async := strings.Contains(strings.ToLower(m.Header.Get("Preference-Applied")), "respond-async")
+	if status != http.StatusAccepted && !async && m.Header.Get("Operation-Location") == "" && m.Header.Get("Azure-AsyncOperation") == "" &&
+		!described {
+		return nil, ""
+	}
+	for _, name := range addresses {
+		if text := m.Header.Get(name); text != "" {
+			return m.resolve(text), ""
+		}
+	}
+	return m.link("status", "monitor"), ""
+}
+
+// link gives the address that Link headers (RFC 8288) name with one of the relations; nil for none.
+func (m *Message) link(relations ...string) *url.URL {
+	for _, header := range m.Header.Values("Link") {
+		for link := range strings.SplitSeq(header, ",") {
+			target, parameters, _ := strings.Cut(strings.TrimSpace(link), ">")
+			for parameter := range strings.SplitSeq(parameters, ";") {
+				name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
+				if !strings.EqualFold(name, "rel") {
+					continue
+				}
+				for relation := range strings.FieldsSeq(strings.Trim(value, `"`)) {
+					if slices.Contains(relations, relation) {
+						return m.resolve(strings.TrimPrefix(target, "<"))
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Message) resolve(address string) *url.URL {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return nil
+	}
+	return m.URL.ResolveReference(parsed)
+}
+
+// Result gives the address of a result to which an answer leads.
+func (m *Message) Result(status int) *url.URL {
+	if location := m.Header.Get("Location"); status == http.StatusSeeOther && location != "" {
+		return m.resolve(location)
+	}
+	return nil
+}
+
+// State is what a document says of a job.
+type State struct {
+	Known     bool // it says something
+	Final     bool
+	Permanent bool   // it has failed, and another try would not help
+	Name      string // as people read it
+}
+
+// finals are states, in lower case, that are final wherever they are used: of the async problem details draft, of ForgeRun, Azure,
+// Kubernetes, OpenAI and others.
+var finals = []string{
+	"succeeded", "success", "successful", "completed", "complete", "completed_with_errors", "done", "finished", "failed", "failure",
+	"error", "errored", "timed_out", "timedout", "canceled", "cancelled", "aborted", "expired", "terminated",
+}
+
+// where documents of APIs in common use have a state.
+var known = []string{"/jobStatus", "/state", "/status", "/properties/provisioningState", "/properties/status", "/done", "/data/attributes/status"}
+
+// StateOf reads the state of a job in a document about it.
+func (a *API) StateOf(document any) (s State) {
+	places := a.Job.State
+	if len(places) == 0 {
+		places = known
+	}
+	for _, place := range places {
+		if s = a.state(at(document, place)); s.Known {
+			break
+		}
+	}
+	if !s.Known {
+		return State{}
+	}
+	for _, place := range []string{"/retryable", "/failure/retryable", "/error/retryable"} {
+		if retryable, ok := at(document, place).(bool); ok && !retryable && s.Final && strings.HasPrefix(strings.ToLower(s.Name), "fail") {
+			s.Permanent = true
+		}
+	}
+	return s
+}
+
+func (a *API) state(value any) State {
+	switch v := value.(type) {
+	case string:
+		return State{Known: v != "", Final: a.isFinal(v), Name: v}
+	case bool: // Google's done
+		return State{Known: true, Final: v, Name: map[bool]string{true: "done", false: "not done"}[v]}
+	case map[string]any: // Kubernetes' status
+		conditions, ok := v["conditions"].([]any)
+		if !ok {
+			return State{Known: len(a.Job.State) > 0, Name: "without a condition"}
+		}
+		for _, c := range conditions {
+			name, _ := at(c, "/type").(string)
+			if at(c, "/status") == "True" && a.isFinal(name) {
+				return State{Known: true, Final: true, Name: name}
+			}
+		}
+		return State{Known: true, Name: "without a final condition"}
+	}
+	return State{}
+}
+
+func (a *API) isFinal(state string) bool {
+	is := func(final string) bool { return strings.EqualFold(final, state) }
+	if len(a.Job.Final) > 0 {
+		return slices.ContainsFunc(a.Job.Final, is)
+	}
+	return slices.ContainsFunc(finals, is)
+}
+
+// Shape is how lists and events show jobs; job gives the one that an id names.
+func (a *API) Shape(job func(id string) (string, bool)) wire.Shape {
+	return wire.Shape{
+		ID:    members(a.Job.ID, "id", "job_id", "jobId", "name", "operationId"),
+		State: members(a.Job.State, "jobStatus", "state", "status", "done"),
+		Final: func(v any) bool { return a.state(v).Final },
+		Job:   job,
+	}
+}
+
+// members are the names at the ends of JSON Pointers; the usual ones without any.
+func members(places []string, usual ...string) (names []string) {
+	for _, place := range places {
+		if strings.HasPrefix(place, "/") {
+			names = append(names, place[strings.LastIndexByte(place, '/')+1:])
+		}
+	}
+	if len(names) == 0 {
+		return usual
+	}
+	return names
+}

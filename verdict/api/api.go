@@ -1,0 +1,213 @@
+// Package api describes HTTP APIs that do long work: which requests submit a job, read it, or read its events; what names a job; and
+// when it is final. What is not described follows the standards: 202 with Location, Operation-Location, Content-Location or Link.
+package api
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// API is a description, as its file has it.
+type API struct {
+	Name string `yaml:"name"`
+	// Operations, each as "METHOD /path", by what they do for the client. {id} stands for one segment of a path that names the job,
+	// {name...} at the end for all that follow.
+	Submit  []string `yaml:"submit"`
+	Read    []string `yaml:"read"`
+	Outcome []string `yaml:"outcome"`
+	Stream  []string `yaml:"stream"`
+	List    []string `yaml:"list"`
+	Retry   []string `yaml:"retry"`
+	Job     Job      `yaml:"job"`
+
+	Key         []string         `yaml:"key"`         // where a request has its idempotency key
+	Correlation []string         `yaml:"correlation"` // where it has an id of the intention, the same in all tries
+	Repeatable  []string         `yaml:"repeatable"`  // operations that are safe to repeat without a key
+	Errors      map[int]Document `yaml:"errors"`      // bodies of errors that faults answer with, by status; 0: of all others
+	Rules       []string         `yaml:"rules"`       // to judge besides those that a standard asks for
+
+	operations []operation
+}
+
+// Job says how the API names jobs and shows their states. Places are JSON Pointers into bodies, or "header:NAME".
+type Job struct {
+	ID      []string `yaml:"id"`      // of the job, in answers to submissions; the paths of other operations have it as {id}
+	Address []string `yaml:"address"` // of the job, instead of an id
+	State   []string `yaml:"state"`
+	Final   []string `yaml:"final"` // states, whatever their case
+}
+
+// Document is a body with its media type.
+type Document struct {
+	ContentType string `yaml:"content_type"`
+	Body        string `yaml:"body"`
+}
+
+type operation struct {
+	role     verdict.Role
+	method   string
+	segments []string
+}
+
+//go:embed apis/*.yaml
+var ready embed.FS
+
+// Names are those of the ready-made descriptions.
+func Names() (names []string) {
+	files, _ := fs.Glob(ready, "apis/*.yaml") // the pattern is a good one
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(strings.TrimPrefix(file, "apis/"), ".yaml"))
+	}
+	return names
+}
+
+// Load reads a description: a ready-made one by its name, or a file. Without a name it is that of the standards alone.
+func Load(name string) (*API, error) {
+	if name == "" {
+		return Parse(nil)
+	}
+	text, err := ready.ReadFile("apis/" + name + ".yaml")
+	if err != nil {
+		if text, err = os.ReadFile(name); err != nil {
+			return nil, fmt.Errorf("%q is neither a file nor one of %s: %w", name, strings.Join(Names(), ", "), err)
+		}
+	}
+	a, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return a, nil
+}
+
+// Parse reads a description in YAML.
+func Parse(text []byte) (*API, error) {
+	a := &API{}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(a); err != nil && len(bytes.TrimSpace(text)) > 0 {
+		return nil, err
+	}
+	for _, of := range []struct {
+		role verdict.Role
+		all  []string
+	}{
+		{verdict.Retry, a.Retry}, {verdict.Outcome, a.Outcome}, {verdict.Stream, a.Stream}, {verdict.Submit, a.Submit},
+		{verdict.Read, a.Read}, {verdict.List, a.List},
+	} {
+		for _, text := range of.all {
+			o, err := parseOperation(of.role, text)
+			if err != nil {
+				return nil, err
+			}
+			a.operations = append(a.operations, o)
+		}
+	}
+	if len(a.Key) == 0 {
+		a.Key = []string{"header:Idempotency-Key"}
+	}
+	if len(a.Correlation) == 0 {
+		a.Correlation = []string{"header:X-Correlation-ID"}
+	}
+	for _, rule := range a.Rules {
+		if !slices.Contains(verdict.IDs(), rule) {
+			return nil, fmt.Errorf("rules: there is no rule %q; there are %s", rule, strings.Join(verdict.IDs(), ", "))
+		}
+	}
+	return a, a.checkPlaces()
+}
+
+func parseOperation(role verdict.Role, text string) (operation, error) {
+	method, path, ok := strings.Cut(text, " ")
+	if !ok || method != strings.ToUpper(method) || !strings.HasPrefix(path, "/") {
+		return operation{}, fmt.Errorf("%s: %q must be a method and a path, such as POST /v1/orders", role, text)
+	}
+	return operation{role, method, strings.Split(path[1:], "/")}, nil
+}
+
+func (a *API) checkPlaces() error {
+	for _, place := range slices.Concat(a.Job.ID, a.Job.Address, a.Job.State, a.Key, a.Correlation) {
+		if !strings.HasPrefix(place, "/") && !strings.HasPrefix(place, headerPlace) && !strings.HasPrefix(place, queryPlace) {
+			return fmt.Errorf("%q must be a JSON Pointer such as /status, or header:NAME, or query:NAME", place)
+		}
+	}
+	for _, name := range a.Repeatable {
+		if !slices.Contains([]string{"submit", "retry"}, name) {
+			return fmt.Errorf("repeatable: %q must be submit or retry", name)
+		}
+	}
+	return nil
+}
+
+// RuleIDs are those of the rules that clients of the API are judged by, if nothing else is asked for.
+func (a *API) RuleIDs() (ids []string) {
+	standard := verdict.StandardIDs()
+	for _, id := range verdict.IDs() { // in their order
+		if slices.Contains(standard, id) || slices.Contains(a.Rules, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Faults is what profiles need to know. Operations are named by what they do.
+var Faults = fault.API{Operations: map[fault.Use][]string{
+	fault.Submissions: {string(verdict.Submit)}, fault.Lookups: {string(verdict.Read), string(verdict.List)},
+	fault.Outcomes: {string(verdict.Outcome)}, fault.Streams: {string(verdict.Stream)},
+}}
+
+// Match finds the operation of a request that is described, and the id of a job in its path.
+func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
+	for _, o := range a.operations {
+		if o.method != r.Method {
+			continue
+		}
+		if id, ok = o.match(strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")); ok {
+			return o.role, id, true
+		}
+	}
+	return "", "", false
+}
+
+// MayRepeat reports whether operations of the kind are safe to repeat without a key.
+func (a *API) MayRepeat(role verdict.Role) bool { return slices.Contains(a.Repeatable, string(role)) }
+
+// Described reports whether operations of the kind are.
+func (a *API) Described(role verdict.Role) bool {
+	return slices.ContainsFunc(a.operations, func(o operation) bool { return o.role == role })
+}
+
+func (o *operation) match(segments []string) (id string, ok bool) {
+	for i, want := range o.segments {
+		name, isName := strings.CutPrefix(want, "{")
+		if isName && strings.HasSuffix(name, "...}") {
+			rest := strings.Join(segments[min(i, len(segments)):], "/")
+			if strings.HasPrefix(name, "id.") {
+				id = rest
+			}
+			return id, rest != ""
+		}
+		if i >= len(segments) {
+			return "", false
+		}
+		switch name, suffix, _ := strings.Cut(name, "}"); {
+		case !isName && segments[i] != want:
+			return "", false
+		case isName && (!strings.HasSuffix(segments[i], suffix) || segments[i] == suffix):
+			return "", false
+		case isName && name == "id":
+			id = strings.TrimSuffix(segments[i], suffix)
+		}
+	}
+	return id, len(segments) == len(o.segments)
+}

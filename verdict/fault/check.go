@@ -1,0 +1,56 @@
+package fault
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Wrong is what is wrong with a member of a rule.
+type Wrong struct{ Pointer, Detail string }
+
+// Error says where and what.
+func (w *Wrong) Error() string { return w.Pointer + ": " + w.Detail }
+
+// Check finds what is wrong with a rule for any API.
+func (r *Rule) Check() error {
+	m, e := &r.Match, &r.Effect
+	ranges := []struct {
+		is      bool
+		pointer string
+		detail  string
+	}{
+		{m.Nth >= 0 && m.Every >= 0 && m.Times >= 0 && m.Times <= MaxTimes, "/match", "counts must be 0 or more"},
+		{m.Probability >= 0 && m.Probability <= 1, "/match/probability", "this must be a number above 0, up to 1"},
+		{count(m.Nth > 0, m.Every > 0, m.Probability > 0) <= 1, "/match", "only one of nth, every and probability may be given"},
+		{!m.Window() || m.Nth > 0, "/match", "times and for need nth, with which the window begins"},
+		{time.Duration(m.For) <= MaxFor, "/match/for", "this may be " + MaxFor.String() + " at most"},
+		{*e != Effect{}, "/effect", "the effect must have at least one member"},
+		{e.Status == 0 || e.Status >= 400 && e.Status <= 599, "/effect/status", "this must be 400 to 599"},
+		{e.RetryAfter == nil || *e.RetryAfter >= 0 && *e.RetryAfter <= MaxRetry, "/effect/retry_after", fmt.Sprint("this must be 0 to ", MaxRetry)},
+		{e.Delay >= 0 && time.Duration(e.Delay) <= MaxDelay, "/effect/delay", "this may be " + MaxDelay.String() + " at most"},
+		{e.Close == "" || slices.Contains(Closes, e.Close), "/effect/close", fmt.Sprint("this must be one of ", Closes)},
+		{e.SlowBytes >= 0 && e.SlowBytes <= 1<<20, "/effect/slow_bytes", "this must be 1 to 1048576"},
+		{e.Language == "" || slices.Contains(Languages, e.Language), "/effect/language", fmt.Sprint("this must be one of ", Languages)},
+		{e.RepeatAfter >= 0 && e.RepeatAfter <= MaxEvents, "/effect/repeat_after_resume", fmt.Sprint("this may be ", MaxEvents, " at most")},
+		{m.Operation == Delivery || !e.OfDeliveries(), "/effect", "drop, repeat, tamper, rotated_secret and padding are for the operation delivery"},
+		{m.Operation != Delivery || e.ForDeliveries(), "/effect", "for deliveries there are drop, repeat, tamper, rotated_secret, padding and delay"},
+		{e.Tamper == "" || slices.Contains(Tampers, e.Tamper), "/effect/tamper", fmt.Sprint("this must be one of ", Tampers)},
+		{e.Repeat <= MaxCopies && e.Padding <= MaxPadding, "/effect", fmt.Sprint("up to ", MaxCopies, " copies and ", MaxPadding, " bytes of padding")},
+	}
+	for _, c := range ranges {
+		if !c.is {
+			return &Wrong{c.pointer, c.detail}
+		}
+	}
+	return nil
+}
+
+func count(all ...bool) (n int) {
+	for _, is := range all {
+		if is {
+			n++
+		}
+	}
+	return n
+}

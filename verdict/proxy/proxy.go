@@ -1,0 +1,240 @@
+// Package proxy is a reverse proxy before any HTTP API that does long work. It disturbs what a client does by the rules and profiles
+// of package fault, records it, and judges it by package verdict. It keeps everything in memory.
+package proxy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/wire"
+)
+
+const eventStream = "text/event-stream"
+
+// Limits of the proxy's own requests and connections.
+const (
+	probeTimeout  = 5 * time.Second
+	headerTimeout = 30 * time.Second
+	idleTimeout   = 2 * time.Minute
+)
+
+// Proxy is the handler. Below Prefix it has routes of its own; all else goes to the target.
+type Proxy struct {
+	target   *url.URL
+	api      *api.API
+	log      *slog.Logger
+	sessions *sessions
+	own      http.Handler
+	forward  httputil.ReverseProxy
+}
+
+// New makes a proxy before a target.
+func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DisableCompression, transport.Proxy = true, nil
+	transport.MaxIdleConnsPerHost = transport.MaxIdleConns
+	p := &Proxy{target: target, api: a, log: log, sessions: newSessions(a)}
+	p.sessions.probe = p.probe(transport)
+	p.own = p.routes()
+	p.forward = httputil.ReverseProxy{
+		Transport: transport, Rewrite: p.rewrite, ModifyResponse: p.relocate, ErrorHandler: p.failed,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	return p
+}
+
+// Server serves the proxy by HTTP/1.1, and by HTTP/2 without TLS.
+func (p *Proxy) Server() *http.Server {
+	var connections atomic.Uint64
+	s := &http.Server{
+		Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, Protocols: new(http.Protocols),
+		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, &connection{number: connections.Add(1)})
+		},
+	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+// connection counts the requests of a connection.
+type connection struct {
+	number   uint64
+	requests atomic.Int64
+}
+
+type connKey struct{}
+
+// ServeHTTP answers a request.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case strings.HasPrefix(r.URL.Path, Prefix):
+		p.own.ServeHTTP(w, r)
+	case r.Header.Get("Upgrade") != "" && r.ProtoMajor == 1: // to a protocol that is not looked into
+		p.forward.ServeHTTP(w, r)
+	default:
+		p.exchange(w, r)
+	}
+}
+
+// exchange passes a request on, with what a fault does to it, and records it.
+func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).EnableFullDuplex() // a target may answer before it has read all
+	x := exchange(r)
+	hashed, err := p.known(r, x)
+	if err != nil {
+		return // the client is gone
+	}
+	role, job, described := p.sessions.operation(r)
+	x.Role, x.Job, x.Operation = role, job, string(role)
+	x.Repeatable = p.api.MayRepeat(role)
+	x.Fault = p.sessions.fault(x.Operation)
+	a := &answer{ResponseWriter: w, proxy: p, request: r, exchange: x, effect: x.Fault, described: described, left: -1}
+	defer func() {
+		hashed()
+		a.finish(recover())
+	}()
+	e := x.Fault
+	if e == nil {
+		p.forward.ServeHTTP(a, r)
+		return
+	}
+	if e.Delay > 0 && !wait(r.Context(), time.Duration(e.Delay)) {
+		x.HungUp = true
+		return
+	}
+	if e.Replaces() {
+		p.instead(a, r, e)
+		return
+	}
+	p.forward.ServeHTTP(a, r)
+}
+
+// wait reports whether the time has passed and the client is still there.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// rewrite makes the request to the target. A target without TLS, most likely one in development, is asked by the name that the client
+// has used, so that the addresses in its answers lead through the proxy. Answers are looked into, so they come uncompressed.
+func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
+	pr.SetURL(p.target)
+	pr.SetXForwarded()
+	if p.target.Scheme == "http" {
+		pr.Out.Host = pr.In.Host
+	}
+	pr.Out.Header.Set("Accept-Encoding", "identity")
+}
+
+// relocate makes addresses in headers that name the target lead through the proxy.
+func (p *Proxy) relocate(r *http.Response) error {
+	for _, name := range []string{"Location", "Content-Location", "Operation-Location", "Azure-AsyncOperation", "Link"} {
+		for i, value := range r.Header.Values(name) {
+			origin := p.target.Scheme + "://" + p.target.Host
+			r.Header[http.CanonicalHeaderKey(name)][i] = strings.ReplaceAll(value, origin, p.origin(r.Request))
+		}
+	}
+	return nil
+}
+
+// origin is where the client sees the proxy.
+func (p *Proxy) origin(out *http.Request) string {
+	return "http://" + out.Header.Get("X-Forwarded-Host")
+}
+
+// failed answers if the target does not, or the client is gone.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if a, ok := w.(*answer); ok && r.Context().Err() != nil {
+		a.exchange.HungUp = true
+		panic(http.ErrAbortHandler)
+	}
+	if errors.Is(err, errEnded) {
+		panic(http.ErrAbortHandler)
+	}
+	p.log.Warn("the target did not answer", "target", p.target.Redacted(), "method", r.Method, "path", r.URL.Path, "error", err)
+	writeProblem(w, http.StatusBadGateway, "The target "+p.target.Redacted()+" did not answer: is it running?")
+}
+
+// instead answers in the place of the target.
+func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
+	if e.Close == fault.CloseBefore {
+		a.lost = true
+		return
+	}
+	h := a.Header()
+	if e.RetryAfter != nil {
+		h.Set("Retry-After", itoa(*e.RetryAfter))
+	}
+	switch {
+	case e.Moved:
+		h.Set("Location", r.URL.RequestURI())
+		a.WriteHeader(http.StatusPermanentRedirect)
+	case e.HTML:
+		status := e.Status
+		if status == 0 {
+			status = http.StatusBadGateway
+		}
+		h.Set("Content-Type", "text/html")
+		a.WriteHeader(status)
+		_, _ = a.Write(wire.Page(status))
+	default:
+		p.refuse(a, e)
+	}
+}
+
+// refuse answers with an error: the API's own document, or one of RFC 9457.
+func (p *Proxy) refuse(w http.ResponseWriter, e *fault.Effect) {
+	status := e.Status
+	if status == 0 {
+		status = http.StatusServiceUnavailable
+	}
+	d, ok := p.api.Errors[status]
+	if !ok {
+		d, ok = p.api.Errors[0]
+	}
+	if !ok {
+		writeProblem(w, status, "A fault of the test bed.")
+		return
+	}
+	w.Header().Set("Content-Type", d.ContentType)
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(d.Body))
+}
+
+// probe reads the address of a job at the target.
+func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, http.Header, any) {
+	c := &http.Client{Transport: t, Timeout: probeTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return func(address *url.URL, as http.Header) (int, http.Header, any) {
+		r, err := http.NewRequest(http.MethodGet, join(p.target, address).String(), nil)
+		if err != nil {
+			return 0, nil, nil
+		}
+		r.Header = as.Clone()
+		res, err := c.Do(r)
+		if err != nil {
+			return 0, nil, nil
+		}
+		defer func() { _ = res.Body.Close() }()
+		return res.StatusCode, res.Header, api.Decode(readUpTo(res.Body, maxDocument))
+	}
+}
+
+// Start begins a session, by whose verdict the client is judged.
+func (p *Proxy) Start(n verdict.Session) (verdict.Session, error) { return p.sessions.start(n) }

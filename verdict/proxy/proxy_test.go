@@ -1,0 +1,376 @@
+package proxy_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/proxy"
+)
+
+// bench is a proxy before a server of some API, with a client.
+type bench struct {
+	t      *testing.T
+	url    string
+	client *http.Client
+}
+
+func newBench(t *testing.T, description string, target http.Handler) *bench {
+	t.Helper()
+	server := httptest.NewServer(target)
+	t.Cleanup(server.Close)
+	to, err := url.Parse(server.URL)
+	require.NoError(t, err)
+	a, err := api.Parse([]byte(description))
+	require.NoError(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := proxy.New(to, a, slog.New(slog.DiscardHandler)).Server()
+	go func() { _ = p.Serve(listener) }()
+	t.Cleanup(func() { _ = p.Close() })
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &bench{t, "http://" + listener.Addr().String(), &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}}
+}
+
+// answer is what a client got: nothing is read of an answer that was cut.
+type answer struct {
+	*http.Response
+	text string
+	err  error
+}
+
+func (b *bench) do(method, path, body string, headers ...string) answer {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
+	require.NoError(b.t, err)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := b.client.Do(r)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	return answer{res, string(text), err}
+}
+
+// own asks the proxy itself.
+func (b *bench) own(method, path, body string, status int) []byte {
+	b.t.Helper()
+	a := b.do(method, "/-/forgerun/v1/testbed/"+path, body)
+	require.NoError(b.t, a.err)
+	require.Equal(b.t, status, a.StatusCode, a.text)
+	return []byte(a.text)
+}
+
+func (b *bench) session(body string) (id string) {
+	b.t.Helper()
+	var n verdict.Session
+	require.NoError(b.t, json.Unmarshal(b.own("POST", "sessions", body, 201), &n))
+	return n.ID
+}
+
+// verdict ends a session and gives what it came to, with the results of its rules.
+func (b *bench) verdict(id string) (v verdict.Verdict, results map[string]verdict.Result) {
+	b.t.Helper()
+	b.own("POST", "sessions/"+id+"/end", "", 200)
+	require.NoError(b.t, json.Unmarshal(b.own("GET", "sessions/"+id+"/verdict", "", 200), &v))
+	results = map[string]verdict.Result{}
+	for _, r := range v.Results {
+		results[r.Rule] = r
+	}
+	return v, results
+}
+
+func (b *bench) faults(rules ...fault.Rule) {
+	b.t.Helper()
+	text, err := json.Marshal(rules)
+	require.NoError(b.t, err)
+	b.own("PUT", "faults", string(text), 200)
+}
+
+func nth(operation string, n int, e fault.Effect) fault.Rule {
+	return fault.Rule{Match: fault.Match{Operation: operation, Nth: n}, Effect: e}
+}
+
+// things is an API that does long work: it answers 202 with the address of an operation, which is done at its third read.
+func things(at func(r *http.Request, id int64) http.Header) http.Handler {
+	var made atomic.Int64
+	var reads atomic.Int64
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /things", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		for name, all := range at(r, made.Add(1)) {
+			w.Header()[name] = all
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, `{"accepted": true}`)
+	})
+	mux.HandleFunc("GET /operations/{id}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("ETag", `"1"`)
+		status := "Running"
+		if reads.Add(1)%3 == 0 {
+			status = "Succeeded"
+		}
+		_, _ = fmt.Fprintf(w, `{"status": %q}`, status)
+	})
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		_, _ = io.Copy(w, r.Body)
+	})
+	mux.HandleFunc("GET /events", events)
+	return mux
+}
+
+func location(r *http.Request, id int64) http.Header {
+	return http.Header{"Location": {fmt.Sprintf("http://%s/operations/%d", r.Host, id)}}
+}
+
+// events is a stream of five events, with ids, which goes on where it is resumed.
+func events(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	from := 1
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		_, _ = fmt.Sscan(last, &from)
+		from++
+	}
+	for n := from; n <= 5; n++ {
+		_, _ = fmt.Fprintf(w, "id: %d\r\ndata: {\"n\": %d}\r\n\r\n", n, n)
+	}
+}
+
+// A job is what the standards say, wherever its address is; the client is led through the proxy to it.
+func TestJobsAreFoundByTheStandards(t *testing.T) {
+	t.Parallel()
+	for name, at := range map[string]func(r *http.Request, id int64) http.Header{
+		"Location": location,
+		"Operation-Location": func(_ *http.Request, id int64) http.Header {
+			return http.Header{"Operation-Location": {fmt.Sprint("/operations/", id)}}
+		},
+		"Link": func(_ *http.Request, id int64) http.Header {
+			return http.Header{"Link": {fmt.Sprintf(`</other>; rel="self", <operations/%d>; rel="status"`, id)}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, "rules: [outcome-learned, stop-at-end]", things(at))
+			id := b.session("")
+			a := b.do("POST", "/things", `{"a": 1}`)
+			if name == "Location" {
+				require.Equal(t, b.url+"/operations/1", a.Header.Get("Location"))
+			}
+			for range 3 {
+				a = b.do("GET", "/operations/1", "", "If-None-Match", `"1"`)
+			}
+			require.JSONEq(t, `{"status": "Succeeded"}`, a.text)
+			_, rules := b.verdict(id)
+			require.Equal(t, verdict.Held, rules["outcome-learned"].Status)
+			require.Equal(t, verdict.Held, rules["stop-at-end"].Status)
+			require.Equal(t, verdict.Held, rules["conditional-requests"].Status)
+		})
+	}
+}
+
+// What a client does not ask about is asked at the end: only so can it be said that it should have learned more.
+func TestJobsThatNobodyReadAreAsked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "rules: [outcome-learned]", things(location))
+	id := b.session("")
+	b.do("POST", "/things", `{"a": 1}`)
+	for range 2 {
+		b.do("GET", "/operations/1", "")
+	}
+	_, rules := b.verdict(id)
+	require.Equal(t, verdict.Broken, rules["outcome-learned"].Status)
+}
+
+// Each fault does to an answer what it says, and no more.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	own := "errors:\n  429: {content_type: application/vnd.x+json, body: '{\"mine\": true}'}\n"
+	for name, c := range map[string]struct {
+		effect fault.Effect
+		check  func(t *testing.T, a answer)
+	}{
+		"closed before": {fault.Effect{Close: fault.CloseBefore}, func(t *testing.T, a answer) { require.ErrorIs(t, a.err, io.EOF) }},
+		"lost":          {fault.Effect{Close: fault.AfterCommit}, func(t *testing.T, a answer) { require.ErrorIs(t, a.err, io.EOF) }},
+		"cut in the middle": {fault.Effect{Close: fault.CloseMidBody}, func(t *testing.T, a answer) {
+			require.ErrorIs(t, a.err, io.ErrUnexpectedEOF)
+			require.Equal(t, `{"acce`+`pte`, a.text)
+		}},
+		"an error": {fault.Effect{Status: 503, RetryAfter: new(2)}, func(t *testing.T, a answer) {
+			require.Equal(t, 503, a.StatusCode)
+			require.Equal(t, "2", a.Header.Get("Retry-After"))
+			require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
+		}},
+		"an error of the API": {fault.Effect{Status: 429}, func(t *testing.T, a answer) {
+			require.Equal(t, "application/vnd.x+json", a.Header.Get("Content-Type"))
+			require.JSONEq(t, `{"mine": true}`, a.text)
+		}},
+		"a page": {fault.Effect{HTML: true}, func(t *testing.T, a answer) {
+			require.Equal(t, 502, a.StatusCode)
+			require.Contains(t, a.text, "<h1>502 Bad Gateway</h1>")
+		}},
+		"moved": {fault.Effect{Moved: true}, func(t *testing.T, a answer) {
+			require.Equal(t, 308, a.StatusCode)
+			require.Equal(t, "/things", a.Header.Get("Location"))
+		}},
+		"another type": {fault.Effect{ContentType: "text/odd"}, func(t *testing.T, a answer) {
+			require.Equal(t, "text/odd", a.Header.Get("Content-Type"))
+			require.JSONEq(t, `{"accepted": true}`, a.text)
+		}},
+		"more members": {fault.Effect{Extensions: true}, func(t *testing.T, a answer) { require.Contains(t, a.text, "x_extension") }},
+		"slow":         {fault.Effect{SlowBytes: 400}, func(t *testing.T, a answer) { require.JSONEq(t, `{"accepted": true}`, a.text) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, own, things(location))
+			id := b.session("")
+			b.faults(nth("submit", 1, c.effect))
+			c.check(t, b.do("POST", "/things", `{"a": 1}`))
+			second := b.do("POST", "/things", `{"a": 1}`)
+			require.NoError(t, second.err)
+			require.Equal(t, 202, second.StatusCode)
+			made := map[bool]string{true: "1", false: "2"}[c.effect.Replaces()]
+			require.True(t, strings.HasSuffix(second.Header.Get("Location"), "/operations/"+made), second.Header.Get("Location"))
+			v, rules := b.verdict(id)
+			require.Equal(t, 2, v.Recorded)
+			repeated := c.effect.Close == fault.CloseBefore || c.effect.Close == fault.AfterCommit || c.effect.Close == fault.CloseMidBody || c.effect.HTML
+			require.Equal(t, repeated, rules["idempotency-key"].Status == verdict.Broken)
+		})
+	}
+}
+
+// A stream is disturbed, and judged by how it is resumed.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "", things(location))
+	id := b.session("")
+	b.faults(nth("stream", 1, fault.Effect{HalfEventAfter: new(2)}))
+	a := b.do("GET", "/events", "", "Accept", "text/event-stream")
+	require.ErrorIs(t, a.err, io.ErrUnexpectedEOF)
+	require.Equal(t, "id: 1\r\ndata: {\"n\": 1}\r\n\r\nid: 2\r\ndata: {\"n\": 2}\r\n\r\nid: 3\r\ndata:", a.text)
+	a = b.do("GET", "/events", "", "Accept", "text/event-stream", "Last-Event-ID", "3")
+	require.NoError(t, a.err)
+	require.NotContains(t, a.text, "id: 3")
+	_, rules := b.verdict(id)
+	require.Equal(t, verdict.Broken, rules["half-events"].Status)
+}
+
+// Bodies of any size pass in both directions without being held, and so does what is no JSON.
+func TestLargeBodiesPass(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "", things(location))
+	id := b.session("")
+	large := strings.Repeat("0123456789", 1<<19)
+	r, err := http.NewRequestWithContext(t.Context(), "POST", b.url+"/echo", io.MultiReader(strings.NewReader(large)))
+	require.NoError(t, err)
+	res, err := b.client.Do(r)
+	require.NoError(t, err)
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.True(t, large == string(text))
+	v, _ := b.verdict(id)
+	require.Equal(t, 1, v.Recorded)
+}
+
+// Other protocols pass, as HTTP/2 without TLS does.
+func TestProtocols(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			_, _ = io.WriteString(w, "plain")
+			return
+		}
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "shout")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		line, _ := buffered.ReadString('\n')
+		_, _ = io.WriteString(conn, strings.ToUpper(line))
+	}))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\r\n")
+	require.NoError(t, err)
+	lines := bufio.NewReader(conn)
+	res, err := http.ReadResponse(lines, nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusSwitchingProtocols, res.StatusCode)
+	_, err = io.WriteString(conn, "hello\n")
+	require.NoError(t, err)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "HELLO\n", line)
+
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	b.client = &http.Client{Transport: transport}
+	require.Equal(t, 2, b.do("GET", "/", "").ProtoMajor)
+	b.session("")
+	b.faults(fault.Rule{Effect: fault.Effect{Close: fault.AfterCommit}})
+	require.Error(t, b.do("GET", "/", "").err)
+}
+
+// What is wrong with a request to the proxy itself is said, and nothing changes by it.
+func TestOwnRoutesRefuse(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "", http.NotFoundHandler())
+	require.Contains(t, string(b.own("POST", "sessions", `{"profile": "calm"}`, 400)), "flaky-network")
+	b.own("POST", "sessions", `{"speed": 1}`, 400)
+	b.own("POST", "sessions", `{"rules": ["politeness"]}`, 400)
+	require.Contains(t, string(b.own("PUT", "faults", `[{"effect": {"status": 200}}]`, 400)), "/0/effect/status")
+	b.own("GET", "sessions/none/verdict", "", 404)
+	id := b.session(`{"profile": "overloaded"}`)
+	b.own("POST", "sessions", "", 409)
+	b.own("PUT", "faults", `[]`, 409)
+	b.own("POST", "sessions/"+id+"/end", "", 200)
+	b.own("PUT", "faults", `[]`, 200)
+	require.NotContains(t, string(b.own("GET", "nowhere", "", 404)), "<")
+}
+
+// A target that is down is told apart from what a fault does.
+func TestTargetIsDown(t *testing.T) {
+	t.Parallel()
+	down, err := url.Parse("http://127.0.0.1:1")
+	require.NoError(t, err)
+	a, err := api.Parse(nil)
+	require.NoError(t, err)
+	server := httptest.NewServer(proxy.New(down, a, slog.New(slog.DiscardHandler)))
+	defer server.Close()
+	res, err := http.Get(server.URL)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, errors.Join(err))
+	require.Equal(t, 502, res.StatusCode)
+	require.Contains(t, string(text), "did not answer")
+}

@@ -1,0 +1,307 @@
+package proxy
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/wire"
+)
+
+const (
+	maxDocument = 1 << 20 // of a body that is looked into; a larger one passes, and is known by its hash alone
+	maxHeader   = 1024    // of a header's value in the record
+)
+
+// perExchange is about what an exchange takes in memory.
+const perExchange = 600
+
+// exchange begins the record of a request.
+func exchange(r *http.Request) *verdict.Exchange {
+	x := &verdict.Exchange{
+		Start: time.Now().UTC(), Method: r.Method, Path: clip(r.URL.EscapedPath()), Prefer: clip(values(r.Header, "Prefer")),
+		ContentType: clip(r.Header.Get("Content-Type")), Accept: clip(values(r.Header, "Accept")),
+		IfNoneMatch: clip(values(r.Header, "If-None-Match")), LastEventID: clip(r.Header.Get("Last-Event-ID")),
+		KeyID: sum([]byte(cmp.Or(r.Header.Get("Authorization"), r.Header.Get("X-Api-Key"), r.Header.Get("Api-Key")))),
+		Trace: traceID(r.Header.Get("Traceparent")),
+	}
+	for _, program := range []string{"curl/", "Wget/"} {
+		x.OneShot = x.OneShot || strings.HasPrefix(r.UserAgent(), program)
+	}
+	if c, ok := r.Context().Value(connKey{}).(*connection); ok {
+		x.Connection, x.Reused = c.number, c.requests.Add(1) > 1
+	}
+	if x.KeyInURL = tokenInURL(r); !x.KeyInURL {
+		x.Query = clip(r.URL.RawQuery)
+	}
+	return x
+}
+
+// tokenInURL reports whether a bearer token is part of the URL (RFC 6750, section 2.3).
+func tokenInURL(r *http.Request) bool {
+	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	for name, all := range r.URL.Query() {
+		for _, value := range all {
+			if name == "access_token" || len(token) >= 16 && value == token {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// traceID is that of a traceparent (W3C Trace Context).
+func traceID(traceparent string) string {
+	if parts := strings.Split(traceparent, "-"); len(parts) >= 4 && len(parts[1]) == 32 {
+		return parts[1]
+	}
+	return ""
+}
+
+func values(h http.Header, name string) string { return strings.Join(h.Values(name), ", ") }
+
+func clip(text string) string { return text[:min(len(text), maxHeader)] }
+
+// sum names a text without keeping it, "" for none.
+func sum(text []byte) string {
+	if len(text) == 0 {
+		return ""
+	}
+	h := sha256.Sum256(text)
+	return hex.EncodeToString(h[:8])
+}
+
+// requestBody is a body on its way to the target, of which a hash is made.
+type requestBody struct {
+	io.ReadCloser
+	hash hash.Hash
+	read bool
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read = b.read || n > 0
+	b.hash.Write(p[:n])
+	return n, err
+}
+
+// known notes what the body of a request says. A small one is read at once; of a larger one the hash is noted at its end.
+func (p *Proxy) known(r *http.Request, x *verdict.Exchange) (done func(), err error) {
+	m := &api.Message{URL: r.URL, Header: r.Header}
+	defer func() {
+		x.Key, x.Correlation = sum([]byte(p.api.KeyOf(m))), clip(p.api.CorrelationOf(m))
+	}()
+	if r.Body == nil || r.Body == http.NoBody {
+		return func() {}, nil
+	}
+	if r.ContentLength < 0 || r.ContentLength > maxDocument {
+		body := &requestBody{ReadCloser: r.Body, hash: sha256.New()}
+		r.Body = body
+		return func() {
+			if body.read {
+				x.Body = hex.EncodeToString(body.hash.Sum(nil)[:8])
+			}
+		}, nil
+	}
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return func() {}, err
+	}
+	r.Body = io.NopCloser(strings.NewReader(string(text)))
+	m.Body = api.Decode(text)
+	if m.Body != nil { // equal documents have equal hashes, whatever the order of members and the spacing
+		same := jsontext.Value(text).Clone()
+		_ = same.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // or stays as it is
+		text = same
+	}
+	x.Body = sum(text)
+	return func() {}, nil
+}
+
+// operation is what a request does, as far as that is known before its answer: by the description, by the addresses of jobs that
+// were made, or by what it looks like.
+func (s *sessions) operation(r *http.Request) (role verdict.Role, job string, described bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, here := s.open(), r.URL.RequestURI()
+	if n == nil {
+		n = &session{}
+	}
+	if role, id, ok := s.api.Match(r); ok {
+		switch {
+		case n.jobs[id] != nil:
+			return role, id, true
+		case role == verdict.Read && strings.Contains(id, "/"): // of several segments: any resource
+			return "", "", false
+		case role == verdict.Read:
+			return role, here, true
+		}
+		return role, "", true
+	}
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case reads && strings.Contains(r.Header.Get("Accept"), eventStream):
+		return verdict.Stream, n.above(r.URL.EscapedPath()), false
+	case reads && n.jobs[here] != nil:
+		return verdict.Read, here, false
+	case reads && n.results[here] != "":
+		return verdict.Outcome, n.results[here], false
+	case n.jobs[here] != nil, s.api.Described(verdict.Submit):
+		return "", "", false
+	case r.Method == http.MethodPost, r.Method == http.MethodPut, r.Method == http.MethodPatch:
+		return verdict.Submit, "", false // it may be one: see verdict
+	}
+	return "", "", false
+}
+
+// above gives the job below whose address a path is.
+func (n *session) above(path string) string {
+	for name := range n.jobs {
+		if strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/") {
+			return name
+		}
+	}
+	return ""
+}
+
+// record adds an exchange to the open session.
+func (s *sessions) record(x *verdict.Exchange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.open()
+	if n == nil {
+		return
+	}
+	n.Recorded++
+	size := perExchange + 38*(len(x.Final)+len(x.Shown))
+	if len(n.exchanges) < verdict.MaxExchanges && n.bytes+size <= verdict.MaxBytes {
+		n.exchanges, n.bytes = append(n.exchanges, *x), n.bytes+size
+	}
+}
+
+// answered notes what an answer of the target says of jobs, in the session and in the record of its exchange. made are those that the
+// client cannot know of if the answer is lost: the record has them all the same, as what took place.
+func (s *sessions) answered(r *http.Request, x *verdict.Exchange, described bool, h http.Header, document any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.open()
+	if n == nil {
+		return
+	}
+	m := &api.Message{URL: r.URL, Header: h, Body: document}
+	if x.Role == verdict.Submit {
+		n.made(s.api, r, x, m, described)
+	}
+	switch {
+	case x.Role == verdict.Read && x.Job != "":
+		if final, known := n.saw(s.api, x.Job, x.Status, h, document, time.Now()); known {
+			wire.Show(x, x.Job, final)
+		}
+		if address := m.Result(x.Status); address != nil {
+			n.results[address.RequestURI()] = x.Job
+		}
+	case x.Role == verdict.Outcome && x.Job != "" && x.Status < http.StatusMultipleChoices:
+		wire.Show(x, x.Job, true)
+	case x.Status < http.StatusMultipleChoices && document != nil:
+		shape := s.api.Shape(func(id string) (string, bool) { return id, n.jobs[id] != nil })
+		shape.Walk(document, x)
+	}
+}
+
+// made notes the job that a submission has made.
+func (n *session) made(a *api.API, r *http.Request, x *verdict.Exchange, m *api.Message, described bool) {
+	address, id := a.Made(m, x.Status, described)
+	if address != nil {
+		id = address.RequestURI()
+	}
+	if id == "" {
+		return
+	}
+	n.submitted[x.Method+" "+x.Path] = true
+	x.Made, x.Job = id, id
+	if n.jobs[id] == nil {
+		n.jobs[id] = &jobSeen{Run: verdict.Run{ID: id}, address: address, as: credentials(r.Header)}
+	}
+	if state := a.StateOf(m.Body); state.Known {
+		n.jobs[id].became(state, time.Now())
+		wire.Show(x, id, state.Final)
+	} else {
+		wire.Show(x, id, false)
+	}
+}
+
+// saw notes the state in which an answer shows a job: by its document, by 303 to a result, or by 200 after 202.
+func (n *session) saw(a *api.API, name string, status int, h http.Header, document any, at time.Time) (final, known bool) {
+	j := n.jobs[name]
+	if j == nil {
+		j = &jobSeen{Run: verdict.Run{ID: name}}
+		n.jobs[name] = j
+	}
+	state := a.StateOf(document)
+	switch {
+	case status == http.StatusSeeOther:
+		state = api.State{Known: true, Final: true, Name: "done"}
+	case status == http.StatusAccepted:
+		j.waited = true
+		state = api.State{Known: true, Name: cmp.Or(state.Name, "accepted")}
+	case status < 200 || status > 299:
+		return false, false
+	case !state.Known && j.waited && h.Get("Retry-After") == "":
+		state = api.State{Known: true, Final: true, Name: "done"}
+	}
+	j.became(state, at)
+	return state.Final, state.Known
+}
+
+// became notes a state, if the job has not ended.
+func (j *jobSeen) became(s api.State, at time.Time) {
+	if !s.Known || !j.Finished.IsZero() {
+		return
+	}
+	if j.State = s.Name; s.Final {
+		j.Finished, j.Permanent = at, s.Permanent
+	}
+}
+
+// credentials are the headers by which a target may know the client.
+func credentials(h http.Header) http.Header {
+	as := http.Header{}
+	for name, all := range h {
+		lower := strings.ToLower(name)
+		if lower == "cookie" || strings.Contains(lower, "auth") || strings.Contains(lower, "key") && lower != "idempotency-key" ||
+			strings.Contains(lower, "version") || strings.Contains(lower, "token") {
+			as[name] = all
+		}
+	}
+	return as
+}
+
+// retryAfter reads Retry-After, in seconds or as a date; nil if there is none.
+func retryAfter(h http.Header, now time.Time) *int {
+	text := h.Get("Retry-After")
+	if n, err := strconv.Atoi(text); err == nil && n >= 0 {
+		return &n
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return new(max(0, int(at.Sub(now).Seconds())))
+	}
+	return nil
+}
+
+// join gives an address of the target as it is through the proxy, and the other way round.
+func join(base, address *url.URL) *url.URL {
+	joined := *address
+	joined.Scheme, joined.Host = base.Scheme, base.Host
+	return &joined
+}

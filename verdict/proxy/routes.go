@@ -1,0 +1,194 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/report"
+)
+
+// Prefix begins the paths of the proxy's own routes, which are those of the service's test bed.
+const Prefix = "/-/forgerun/"
+
+const maxRequest = 1 << 20
+
+// routes are the proxy's own.
+func (p *Proxy) routes() http.Handler {
+	mux := http.NewServeMux()
+	at := func(pattern string, handle func(w http.ResponseWriter, r *http.Request) (int, any, error)) {
+		method, path, _ := strings.Cut(pattern, " ")
+		mux.HandleFunc(method+" "+Prefix+"v1/testbed/"+path, func(w http.ResponseWriter, r *http.Request) {
+			status, body, err := handle(w, r)
+			if err != nil {
+				refuse(w, err)
+				return
+			}
+			if body != nil {
+				writeJSON(w, "application/json", status, body)
+			} else if status != 0 {
+				w.WriteHeader(status)
+			}
+		})
+	}
+	s := p.sessions
+	at("POST sessions", p.startSession)
+	at("GET sessions", func(http.ResponseWriter, *http.Request) (int, any, error) {
+		return http.StatusOK, listOf(s.list()), nil
+	})
+	at("GET sessions/{id}", func(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+		n, err := s.get(r.PathValue("id"))
+		return http.StatusOK, n, err
+	})
+	at("POST sessions/{id}/end", func(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+		n, err := s.end(r.PathValue("id"))
+		return http.StatusOK, n, err
+	})
+	at("GET sessions/{id}/verdict", p.getVerdict)
+	at("PUT faults", p.replaceFaults)
+	at("GET faults", func(http.ResponseWriter, *http.Request) (int, any, error) { return http.StatusOK, p.faultList(), nil })
+	at("DELETE faults", func(http.ResponseWriter, *http.Request) (int, any, error) {
+		return http.StatusNoContent, nil, s.replaceFaults(nil, 0)
+	})
+	mux.HandleFunc(Prefix, func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, http.StatusNotFound, "The proxy has no route "+r.URL.Path+". Its routes are "+Prefix+"v1/testbed/sessions and faults.")
+	})
+	return mux
+}
+
+// badRequest is what is wrong with a body.
+type badRequest struct{ error }
+
+func read[T any](w http.ResponseWriter, r *http.Request, v *T) error {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil && !errors.Is(err, io.EOF) { // without a body it is as with an empty object
+		return badRequest{fmt.Errorf("the body is not as it should be: %w", err)}
+	}
+	return nil
+}
+
+func (p *Proxy) startSession(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	var wanted struct {
+		Profile fault.Profile `json:"profile"`
+		Seed    *int64        `json:"seed"`
+		Rules   []string      `json:"rules"`
+	}
+	if err := read(w, r, &wanted); err != nil {
+		return 0, nil, err
+	}
+	n := verdict.Session{Profile: wanted.Profile, Seed: 1, Rules: wanted.Rules}
+	if wanted.Seed != nil {
+		n.Seed = *wanted.Seed
+	}
+	if err := checkSession(n); err != nil {
+		return 0, nil, badRequest{err}
+	}
+	began, err := p.sessions.start(n)
+	if err == nil {
+		w.Header().Set("Location", Prefix+"v1/testbed/sessions/"+began.ID)
+	}
+	return http.StatusCreated, began, err
+}
+
+// checkSession refuses profiles and rules that there are not.
+func checkSession(n verdict.Session) error {
+	if n.Profile != "" && !slices.Contains(fault.Profiles, n.Profile) {
+		return fmt.Errorf("there is no profile %q; there are %v", n.Profile, fault.Profiles)
+	}
+	for _, id := range n.Rules {
+		if !slices.Contains(verdict.IDs(), id) {
+			return fmt.Errorf("there is no rule %q; there are %v", id, verdict.IDs())
+		}
+	}
+	return nil
+}
+
+// getVerdict answers in the form that is asked for: JSON, JUnit XML, or a page.
+func (p *Proxy) getVerdict(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	v, err := p.sessions.verdict(r.PathValue("id"))
+	accept := r.Header.Get("Accept")
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case strings.Contains(accept, "text/html"):
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		return 0, nil, report.HTML(w, &v)
+	case strings.Contains(accept, "application/xml"):
+		w.Header().Set("Content-Type", "application/xml")
+		return 0, nil, report.JUnit(w, &v)
+	}
+	return http.StatusOK, v, nil
+}
+
+func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	var rules []fault.Rule
+	if err := read(w, r, &rules); err != nil {
+		return 0, nil, err
+	}
+	if len(rules) > fault.MaxRules {
+		return 0, nil, badRequest{fmt.Errorf("there may be %d rules at most", fault.MaxRules)}
+	}
+	for i := range rules {
+		if err := rules[i].Check(); err != nil {
+			return 0, nil, badRequest{fmt.Errorf("/%d%w", i, err)}
+		}
+	}
+	if err := p.sessions.replaceFaults(rules, 1); err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, p.faultList(), nil
+}
+
+func (p *Proxy) faultList() any {
+	type view struct {
+		RuleID  string       `json:"rule_id"`
+		Match   fault.Match  `json:"match"`
+		Effect  fault.Effect `json:"effect"`
+		Seed    int64        `json:"seed"`
+		Seen    int64        `json:"seen"`
+		Applied int64        `json:"applied"`
+	}
+	items := []view{}
+	for _, c := range p.sessions.faults() {
+		items = append(items, view{c.ID, c.Match, c.Effect, c.Seed, c.Seen, c.Applied})
+	}
+	return listOf(items)
+}
+
+// listOf is a list as the service answers with it.
+func listOf[T any](items []T) any {
+	return map[string]any{"data": items, "page": map[string]any{"limit": len(items), "next_cursor": nil}}
+}
+
+func refuse(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	switch {
+	case errors.Is(err, errNotFound):
+		status = http.StatusNotFound
+	case errors.Is(err, errOpen), errors.Is(err, errProfile):
+		status = http.StatusConflict
+	case errors.As(err, new(badRequest)):
+		status = http.StatusBadRequest
+	}
+	writeProblem(w, status, err.Error())
+}
+
+// writeProblem answers with a problem document (RFC 9457).
+func writeProblem(w http.ResponseWriter, status int, detail string) {
+	writeJSON(w, "application/problem+json", status, map[string]any{
+		"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail,
+	})
+}
+
+func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+}
