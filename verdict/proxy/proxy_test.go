@@ -36,7 +36,10 @@ func newBench(t *testing.T, description string, target http.Handler) *bench {
 	t.Cleanup(server.Close)
 	to, err := url.Parse(server.URL)
 	require.NoError(t, err)
-	a, err := api.Parse([]byte(description))
+	a, err := api.Load(description)
+	if err != nil {
+		a, err = api.Parse([]byte(description))
+	}
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

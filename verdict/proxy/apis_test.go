@@ -1,0 +1,128 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// longRunning is an API as its public documentation describes it: a server whose jobs are done at the third read, and how a client
+// asks for one.
+type longRunning struct {
+	method, submit, body string
+	accepted             func(w http.ResponseWriter, id string) // answers a submission
+	path                 func(id string) string                 // under which the job is read
+	pending, done        string                                 // answers to reads
+	wait                 int                                    // status of pending
+	key                  string                                 // header by which repetitions are known; empty: they are not
+}
+
+func text(status int, format string) func(http.ResponseWriter, string) {
+	return func(w http.ResponseWriter, id string) {
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, format, id)
+	}
+}
+
+var described = map[string]longRunning{
+	"azure": {
+		method: "PUT", submit: "/subscriptions/s/things/t", body: `{"properties": {}}`,
+		accepted: func(w http.ResponseWriter, id string) {
+			w.Header().Set("Azure-AsyncOperation", "/operations/"+id+"?api-version=1")
+			text(201, `{"id": "%s", "properties": {"provisioningState": "Creating"}}`)(w, id)
+		},
+		path: func(id string) string { return "/operations/" + id + "?api-version=1" }, wait: 200,
+		pending: `{"status": "InProgress"}`, done: `{"status": "Failed", "error": {"code": "Conflict"}}`,
+	},
+	"google": {
+		method: "POST", submit: "/v1/projects/p/locations/l/things:export", body: `{}`, accepted: text(200, `{"name": "projects/p/operations/%s"}`),
+		path: func(id string) string { return "/v1/projects/p/operations/" + id }, wait: 200,
+		pending: `{"name": "x", "done": false}`, done: `{"name": "x", "done": true, "response": {}}`,
+	},
+	"openai": {
+		method: "POST", submit: "/v1/batches", body: `{"input_file_id": "f"}`, accepted: text(200, `{"id": "batch_%s", "status": "validating"}`),
+		path: func(id string) string { return "/v1/batches/batch_" + id }, wait: 200,
+		pending: `{"status": "in_progress"}`, done: `{"status": "completed"}`,
+	},
+	"kubernetes": {
+		method: "POST", submit: "/apis/batch/v1/namespaces/n/jobs", body: `{"metadata": {"name": "j"}}`,
+		accepted: text(201, `{"metadata": {"name": "job-%s"}, "status": {}}`),
+		path:     func(id string) string { return "/apis/batch/v1/namespaces/n/jobs/job-" + id }, wait: 200,
+		pending: `{"status": {"active": 1}}`, done: `{"status": {"conditions": [{"type": "Complete", "status": "True"}]}}`,
+	},
+	"stripe": {
+		method: "POST", submit: "/v1/payouts", body: `{"amount": 1}`, accepted: text(200, `{"id": "po_%s", "status": "pending"}`),
+		path: func(id string) string { return "/v1/payouts/po_" + id }, wait: 200,
+		pending: `{"status": "in_transit"}`, done: `{"status": "paid"}`, key: "Idempotency-Key",
+	},
+	"github": {
+		path: func(string) string { return "/repos/o/r/stats/contributors" }, wait: 202, pending: `{}`, done: `[{"total": 1}]`,
+	},
+}
+
+// server gives a server of the API.
+func (l longRunning) server() http.Handler {
+	var mu sync.Mutex
+	made, reads, byKey := 0, map[string]int{}, map[string]int{}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == l.method && r.URL.Path == l.submit {
+			id := byKey[r.Header.Get(l.key)]
+			if l.key == "" || id == 0 {
+				made++
+				id = made
+				byKey[r.Header.Get(l.key)] = id
+			}
+			l.accepted(w, fmt.Sprint(id))
+			return
+		}
+		if reads[r.URL.Path]++; reads[r.URL.Path]%3 != 0 {
+			w.WriteHeader(l.wait)
+			_, _ = io.WriteString(w, l.pending)
+			return
+		}
+		_, _ = io.WriteString(w, l.done)
+	})
+}
+
+// Each ready-made description finds what makes a job, what reads it, and when it is final. A lost answer to what may not be repeated is
+// seen; what the API makes safe to repeat is not blamed.
+func TestReadyMadeDescriptions(t *testing.T) {
+	t.Parallel()
+	require.Subset(t, api.Names(), []string{"azure", "forgerun", "github", "google", "kubernetes", "openai", "stripe"})
+	for name, l := range described {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, name, l.server())
+			session, _ := json.Marshal(map[string]any{"rules": []string{"outcome-learned", "stop-at-end", "idempotency-key", "same-body"}})
+			id := b.session(string(session))
+			if l.submit != "" {
+				b.faults(nth("submit", 1, fault.Effect{Close: fault.AfterCommit}))
+				require.ErrorIs(t, b.do(l.method, l.submit, l.body).err, io.EOF)
+				require.NoError(t, b.do(l.method, l.submit, l.body).err)
+			}
+			for job := range 2 {
+				for range 3 {
+					require.NoError(t, b.do("GET", l.path(fmt.Sprint(job+1)), "").err)
+				}
+			}
+			_, rules := b.verdict(id)
+			require.Equal(t, verdict.Held, rules["stop-at-end"].Status)
+			require.Equal(t, l.submit != "", rules["outcome-learned"].Status == verdict.Held)
+			safe := l.submit == "" || l.method == "PUT" || name == "kubernetes"
+			require.Equal(t, !safe, rules["idempotency-key"].Status == verdict.Broken, "%+v", rules["idempotency-key"])
+		})
+	}
+}
