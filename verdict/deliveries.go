@@ -13,13 +13,17 @@ func answered(r *Record, f *finding) {
 		if r.dropped(a) || a.GaveUp && a.Took < AnswerWithin { // the client might have answered in time
 			continue
 		}
-		ok := a.Error == "" && a.Took <= AnswerWithin
+		within := AnswerWithin
+		if r.Standards {
+			within = StandardAnswerWithin
+		}
+		ok := a.Error == "" && a.Took <= within
 		found := fmt.Sprintf("%d %s.", a.Status, after(a.Took))
 		if a.Error != "" {
 			found = fmt.Sprintf("%s %s.", a.Error, after(a.Took))
 		}
 		f.judge(ok, nil, r.attempted(a), found,
-			fmt.Sprintf("2xx within %.0f s: take the event, and work on it afterwards.", AnswerWithin.Seconds()))
+			fmt.Sprintf("2xx within %.0f s: take the event, and work on it afterwards.", within.Seconds()))
 	}
 }
 

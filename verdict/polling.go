@@ -118,7 +118,7 @@ func backoff(r *Record, f *finding) {
 		if !x.Arrived() || x.Status != 429 && x.Status != 502 && x.Status != 503 {
 			return
 		}
-		y := next(x, later, func(y *Exchange) bool { return repeats(x, y) })
+		y := next(x, later, func(y *Exchange) bool { return repeats(x, y) || r.Standards && submits(x) && r.onlyOne(x, y) })
 		if y == nil {
 			return
 		}

@@ -7,6 +7,7 @@ const (
 	rfc9110 = "https://www.rfc-editor.org/rfc/rfc9110#section-"
 	keyRef  = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07#section-2"
 	html    = "https://html.spec.whatwg.org/multipage/server-sent-events.html#"
+	hooks   = "https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md#"
 	draft   = "https://datatracker.ietf.org/doc/html/draft-ratnawat-httpapi-async-problem-details#section-"
 	client  = "https://github.com/forgerun/forgerun/blob/main/docs/reference/api.md#what-a-client-does"
 )
@@ -130,22 +131,28 @@ var rules = []rule{
 	{
 		id: "deliveries-answered", title: "Webhook deliveries are answered with 2xx within ten seconds.",
 		level: Must, check: answered,
-		see:      client,
-		quote:    "It must answer a delivery with 2xx within ten seconds.",
+		see:   client,
+		quote: "It must answer a delivery with 2xx within ten seconds.",
+		standard: demand{Should, hooks + "delivery-success-and-failure", "A webhook delivery is considered successful if it was responded to " +
+			"with a `2xx` status code (status codes 200-299), and it is considered a failure in any other scenario."},
 		exercise: "Create a webhook, or give submissions a callback",
 	},
 	{
 		id: "tampered-refused", title: "A request that is no delivery of the service's, or an old one, is refused.",
 		level: Must, check: refused,
-		see:      client,
-		quote:    "It must not answer 2xx to a request whose signatures do not hold, or that is older than five minutes.",
+		see:   client,
+		quote: "It must not answer 2xx to a request whose signatures do not hold, or that is older than five minutes.",
+		standard: demand{Must, hooks + "webhook-headers-sending-metadata-to-consumers", "Signing with multiple keys, even compromised ones, " +
+			"doesn't diminish the security of the scheme, as the consumer still requires a valid signature."},
 		exercise: "A webhook or callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
 	},
 	{
 		id: "repeated-delivery", title: "A delivery that comes again is answered with 2xx.",
 		level: Must, check: repeated,
-		see:      client,
-		quote:    "It must answer 2xx to a delivery that it knows already.",
+		see:   client,
+		quote: "It must answer 2xx to a delivery that it knows already.",
+		standard: demand{Should, hooks + "verifying-signatures", "Use the `webhook-id` header as an idempotency key to prevent accidentally " +
+			"processing the same webhook more than once (e.g. save the IDs in redis for 5 minutes)."},
 		exercise: "A webhook or callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
 	},
 	{

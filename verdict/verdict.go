@@ -17,13 +17,15 @@ const (
 	Tolerance    = 100 * time.Millisecond // by which a client may come early
 	LearnWithin  = time.Minute            // of a job's end, or of an answer that was lost
 	AnswerWithin = 10 * time.Second       // of a delivery
-	WaitAtMost   = 30 * time.Second       // for an answer
-	MaxRereads   = 2                      // of a job that was seen final
-	KeptFor      = 4 * time.Second        // idle connections are, by clients in common use
-	FewRequests  = 10                     // that say nothing about connections
-	ListEvery    = time.Second            // at most, if a list is polled
-	FewLists     = 3                      // that may come sooner than that
-	maxEvidence  = 5                      // of a rule
+	// StandardAnswerWithin is so for other APIs: the least that Standard Webhooks recommends.
+	StandardAnswerWithin = 15 * time.Second
+	WaitAtMost           = 30 * time.Second // for an answer
+	MaxRereads           = 2                // of a job that was seen final
+	KeptFor              = 4 * time.Second  // idle connections are, by clients in common use
+	FewRequests          = 10               // that say nothing about connections
+	ListEvery            = time.Second      // at most, if a list is polled
+	FewLists             = 3                // that may come sooner than that
+	maxEvidence          = 5                // of a rule
 )
 
 // Record is what a session has recorded.

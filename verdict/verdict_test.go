@@ -3,6 +3,7 @@ package verdict_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -338,6 +339,42 @@ func TestClosedConnectionsAreNotTheClients(t *testing.T) {
 		}
 		broken, _ := statuses(verdict.Of(&trace.Record))
 		require.NotContains(t, broken, "connection-reuse")
+	}
+}
+
+// Clients of other APIs are judged by what standards ask for, which is less.
+func TestStandards(t *testing.T) {
+	t.Parallel()
+	bare := func(x *verdict.Exchange) { x.Key, x.Correlation = "", "" }
+	put := func(x *verdict.Exchange) { x.Method = "PUT" }
+	one := 1
+	for name, c := range map[string]struct {
+		does   func(*trace)
+		broken []string
+	}{
+		"repeats without a key":        {func(t *trace) { t.send(submit(1, bare, lost)).send(submit(1, bare)) }, []string{"idempotency-key"}},
+		"repeats what may be repeated": {func(t *trace) { t.send(submit(1, bare, lost, put)).send(submit(1, bare, put)) }, nil},
+		"wants two":                    {func(t *trace) { t.send(submit(1, bare, lost)).send(submit(1, bare)).send(submit(1, bare)) }, nil},
+		"repeats what was refused":     {func(t *trace) { t.send(submit(1, bare, unavailable)).wait(2 * time.Second).send(submit(1, bare)) }, nil},
+		"comes too early":              {func(t *trace) { t.send(submit(1, bare, unavailable)).send(submit(1, bare)) }, []string{"backoff"}},
+		"does not know when": {func(t *trace) {
+			again := func(x *verdict.Exchange) { x.RetryAfter = nil }
+			t.each(5, func(byte) { t.send(poll(1, unavailable, again)) })
+		}, nil},
+		"reads what was accepted at once": {func(t *trace) {
+			t.send(submit(1, bare, func(x *verdict.Exchange) { x.RetryAfter = &one })).send(poll(1))
+		}, []string{"retry-after"}},
+	} {
+		trace := newTrace()
+		trace.Standards, trace.Session.Rules = true, verdict.StandardIDs()
+		c.does(trace)
+		v := verdict.Of(&trace.Record)
+		broken, _ := statuses(v)
+		require.Equal(t, c.broken, broken, name)
+		require.NotEqual(t, verdict.Wrong, v.Verdict)
+	}
+	for _, r := range verdict.Rules(true) {
+		require.Equal(t, slices.Contains(verdict.StandardIDs(), r.ID), !strings.Contains(r.See, "forgerun"), r.ID)
 	}
 }
 

@@ -34,8 +34,8 @@ func Decode(body []byte) (document any) {
 	return document
 }
 
-// text gives what is at the first of the places that has something, "" for nothing.
-func (m *Message) text(places []string) string {
+// Text gives what is at the first of the places that has something, "" for nothing.
+func (m *Message) Text(places ...string) string {
 	for _, place := range places {
 		if name, ok := strings.CutPrefix(place, headerPlace); ok {
 			if value := m.Header.Get(name); value != "" {
@@ -71,10 +71,10 @@ func at(document any, pointer string) any {
 }
 
 // KeyOf gives the idempotency key of a request.
-func (a *API) KeyOf(m *Message) string { return m.text(a.Key) }
+func (a *API) KeyOf(m *Message) string { return m.Text(a.Key...) }
 
 // CorrelationOf gives what names the intention of a request.
-func (a *API) CorrelationOf(m *Message) string { return m.text(a.Correlation) }
+func (a *API) CorrelationOf(m *Message) string { return m.Text(a.Correlation...) }
 
 // addresses are the headers that name a job's address, the most exact first. Azure's older name is among them.
 var addresses = []string{"Operation-Location", "Azure-AsyncOperation", "Location", "Content-Location"}
@@ -85,10 +85,10 @@ func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id
 		return nil, ""
 	}
 	if described {
-		if id = m.text(a.Job.ID); id != "" {
+		if id = m.Text(a.Job.ID...); id != "" {
 			return nil, id
 		}
-		if text := m.text(a.Job.Address); text != "" {
+		if text := m.Text(a.Job.Address...); text != "" {
 			return m.resolve(text), ""
 		}
 	}

@@ -34,7 +34,7 @@ func (r *Rule) Check() error {
 		{e.Language == "" || slices.Contains(Languages, e.Language), "/effect/language", fmt.Sprint("this must be one of ", Languages)},
 		{e.RepeatAfter >= 0 && e.RepeatAfter <= MaxEvents, "/effect/repeat_after_resume", fmt.Sprint("this may be ", MaxEvents, " at most")},
 		{m.Operation == Delivery || !e.OfDeliveries(), "/effect", "drop, repeat, tamper, rotated_secret and padding are for the operation delivery"},
-		{m.Operation != Delivery || e.ForDeliveries(), "/effect", "for deliveries there are drop, repeat, tamper, rotated_secret, padding and delay"},
+		{m.Operation != Delivery || e.ContentType != "" || e.ForDeliveries(), "/effect", "for deliveries there are drop, repeat, tamper, rotated_secret, padding and delay"},
 		{e.Tamper == "" || slices.Contains(Tampers, e.Tamper), "/effect/tamper", fmt.Sprint("this must be one of ", Tampers)},
 		{e.Repeat <= MaxCopies && e.Padding <= MaxPadding, "/effect", fmt.Sprint("up to ", MaxCopies, " copies and ", MaxPadding, " bytes of padding")},
 	}

@@ -39,6 +39,8 @@ type session struct {
 	verdict.Session
 	exchanges []verdict.Exchange
 	bytes     int
+	attempts  []verdict.Attempt   // of deliveries
+	tries     map[string]int      // by the id of a delivery
 	jobs      map[string]*jobSeen // by what names them: an id, or an address
 	results   map[string]string   // addresses of results, with their jobs
 	submitted map[string]bool     // methods and paths that were answered with a job
@@ -75,7 +77,7 @@ func (s *sessions) start(n verdict.Session) (verdict.Session, error) {
 	if n.Profile != "" {
 		s.replace(n.Profile.Rules(api.Faults, n.Seed), n.Seed)
 	}
-	s.all = append(s.all, &session{Session: n, jobs: map[string]*jobSeen{}, results: map[string]string{}, submitted: map[string]bool{}})
+	s.all = append(s.all, &session{Session: n, jobs: map[string]*jobSeen{}, tries: map[string]int{}, results: map[string]string{}, submitted: map[string]bool{}})
 	if len(s.all) > verdict.MaxSessions {
 		s.all = s.all[1:]
 	}
@@ -174,7 +176,8 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 		s.mu.Unlock()
 		return verdict.Verdict{}, err
 	}
-	r := verdict.Record{Session: n.Session, API: api.Faults, Now: time.Now(), Standards: true, Exchanges: slices.Clone(n.exchanges)}
+	r := verdict.Record{Session: n.Session, API: api.Faults, Now: time.Now(), Standards: true, Exchanges: slices.Clone(n.exchanges),
+		Attempts: slices.Clone(n.attempts)}
 	for _, j := range n.jobs {
 		r.Runs = append(r.Runs, j.Run)
 	}

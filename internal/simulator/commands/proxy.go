@@ -6,12 +6,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
@@ -37,43 +39,96 @@ With --profile a session begins at once, and its verdict is printed at the end (
 
 Exit codes are those of "forgerun verdict".`
 
-const proxyGrace = 2 * time.Second // for requests that are under way when it stops
+const (
+	proxyGrace    = 2 * time.Second  // for requests that are under way when it stops
+	headerTimeout = 10 * time.Second // of deliveries
+)
 
 // runningProxy is a proxy that listens.
 type runningProxy struct {
-	url, control string
-	stop         func()
+	url, control, hook string
+	stop               func()
 }
 
-// startProxy starts a proxy before a target.
-func startProxy(listen, target, apiName string, log io.Writer) (*runningProxy, error) {
-	to, err := url.Parse(target)
-	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
-		return nil, fmt.Errorf("--target %q must be an address such as http://127.0.0.1:3000", target)
-	}
-	description, err := api.Load(apiName)
-	if err != nil {
-		return nil, fmt.Errorf("--api: %w", err)
-	}
-	listener, err := net.Listen("tcp", listen)
+// proxied is what a proxy is put before.
+type proxied struct {
+	listen, target, api       string
+	webhook, secret, hookPort string // the client's receiver, the secret by which deliveries are signed, and where the target calls
+}
+
+// flags are those of all commands with a proxy.
+func (o *proxied) flags(f *pflag.FlagSet) {
+	f.StringVar(&o.target, "target", "", "`address` of a server of any API, to put a proxy before")
+	f.StringVar(&o.api, "api", "", apiFlag)
+	f.StringVar(&o.webhook, "webhook", "", "`address` of your receiver of the target's webhooks, to disturb those too: tell the target to\n"+
+		"call FORGERUN_WEBHOOK_URL instead")
+	f.StringVar(&o.secret, "webhook-secret", os.Getenv("FORGERUN_WEBHOOK_SECRET"), "`secret` by which the target signs them "+
+		"(FORGERUN_WEBHOOK_SECRET)")
+	f.Lookup("webhook-secret").DefValue = ""
+	f.StringVar(&o.hookPort, "webhook-listen", "127.0.0.1:0", "`address` at which the target's webhooks are taken")
+}
+
+// start starts a proxy, and a second listener for webhooks if there is a receiver.
+func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
+	target, err := address("--target", o.target)
 	if err != nil {
 		return nil, err
 	}
-	server := proxy.New(to, description, slog.New(slog.NewTextHandler(log, nil))).Server()
-	go func() { _ = server.Serve(listener) }() // it ends with Shutdown or Close
-	at := "http://" + listener.Addr().String()
-	return &runningProxy{url: at, control: at + strings.TrimSuffix(proxy.Prefix, "/"), stop: func() {
+	description, err := api.Load(o.api)
+	if err != nil {
+		return nil, fmt.Errorf("--api: %w", err)
+	}
+	before := proxy.New(target, description, slog.New(slog.NewTextHandler(log, nil)))
+	p = &runningProxy{}
+	var servers []*http.Server
+	p.stop = func() {
 		ctx, cancel := context.WithTimeout(context.Background(), proxyGrace)
 		defer cancel()
-		if err := server.Shutdown(ctx); err != nil {
-			_ = server.Close()
+		for _, s := range servers {
+			if s.Shutdown(ctx) != nil {
+				_ = s.Close()
+			}
 		}
-	}}, nil
+	}
+	serve := func(at string, s *http.Server) (string, error) {
+		listener, err := net.Listen("tcp", at)
+		if err != nil {
+			return "", err
+		}
+		servers = append(servers, s)
+		go func() { _ = s.Serve(listener) }() // it ends with Shutdown or Close
+		return "http://" + listener.Addr().String(), nil
+	}
+	if p.url, err = serve(o.listen, before.Server()); err != nil {
+		return nil, err
+	}
+	p.control = p.url + strings.TrimSuffix(proxy.Prefix, "/")
+	if o.webhook == "" {
+		return p, nil
+	}
+	receiver, err := address("--webhook", o.webhook)
+	if err == nil {
+		p.hook, err = serve(o.hookPort, &http.Server{Handler: before.Hook(receiver, o.secret), ReadHeaderTimeout: headerTimeout})
+	}
+	if err != nil {
+		p.stop()
+		return nil, err
+	}
+	p.hook += receiver.RequestURI()
+	return p, nil
+}
+
+// address reads a flag that is one.
+func address(flag, text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%s %q must be an address such as http://127.0.0.1:3000", flag, text)
+	}
+	return u, nil
 }
 
 func (p Program) proxyCommand() *cobra.Command {
 	v := verdictRun{Program: p}
-	listen := ""
 	c := &cobra.Command{
 		Use: "proxy --target URL", Short: "Disturb and judge clients of any HTTP API, before your own server", Long: proxyHelp,
 		Args: command.Exactly(0),
@@ -83,27 +138,29 @@ func (p Program) proxyCommand() *cobra.Command {
 			if v.target == "" {
 				return command.Usagef("--target is required: the address of your server (%s --help)", c.CommandPath())
 			}
-			return command.Code(v.serve(c.Context(), listen))
+			return command.Code(v.serve(c.Context()))
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&v.target, "target", "", "`address` of the server")
-	f.StringVar(&listen, "listen", "127.0.0.1:9000", "`address` to listen on")
-	f.StringVar(&v.api, "api", "", apiFlag)
+	v.flags(f)
+	f.StringVar(&v.listen, "listen", "127.0.0.1:9000", "`address` to listen on")
 	f.StringVar(&v.request.Profile, "profile", "", "`name` of the faults of a session that begins at once; none without it")
 	f.Int64Var(&v.request.Seed, "seed", 1, "`number` that the faults are drawn by")
 	return c
 }
 
 // serve runs the proxy until it is told to end.
-func (v *verdictRun) serve(ctx context.Context, listen string) int {
-	p, err := startProxy(listen, v.target, v.api, v.Stderr)
+func (v *verdictRun) serve(ctx context.Context) int {
+	p, err := v.start(v.Stderr)
 	if err != nil {
 		return v.Unusable(err)
 	}
 	defer p.stop()
 	v.url, v.control = p.url, p.control
 	_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %s/v1/testbed/sessions\n", p.url, v.target, p.control)
+	if p.hook != "" {
+		_, _ = fmt.Fprintf(v.Stdout, "%s is before %s, for webhooks\n", p.hook, v.webhook)
+	}
 	if v.request.Profile == "" {
 		<-ctx.Done()
 		return exitOK

@@ -50,11 +50,12 @@ const (
 
 // verdictRun is one run of a command against a service, and what to do with the verdict.
 type verdictRun struct {
-	request           client.SessionRequest
-	url, binary       string
-	target, api       string
+	request     client.SessionRequest
+	url, binary string
+	proxied
 	urlNames          []string // variables that get the url too
 	control           string   // where sessions are; empty: at the url
+	hook              string   // where the target is to send webhooks
 	scale             float64
 	json, junit, html string
 	complete, strict  bool
@@ -63,7 +64,7 @@ type verdictRun struct {
 }
 
 func (p Program) verdictCommand() *cobra.Command {
-	v := verdictRun{Program: p}
+	v := verdictRun{Program: p, proxied: proxied{listen: "127.0.0.1:0"}}
 	rules := ""
 	c := &cobra.Command{
 		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Tell whether a client of yours is right", Long: verdictHelp,
@@ -94,8 +95,7 @@ func (p Program) verdictCommand() *cobra.Command {
 	f.Int64Var(&v.request.Seed, "seed", 1, "`number` that the faults are drawn by")
 	f.StringVar(&rules, "rules", "", "`ids` of the rules to judge, separated by commas; all without it")
 	f.StringVar(&v.url, "url", "", "`address` of a running test bed, instead of a service of its own")
-	f.StringVar(&v.target, "target", "", "`address` of a server of any API, to put a proxy before")
-	f.StringVar(&v.api, "api", "", apiFlag)
+	v.flags(f)
 	f.StringSliceVar(&v.urlNames, "url-env", nil, "`names` of further variables that tell the command the address")
 	f.StringVar(&v.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
 	f.Float64Var(&v.scale, "time-scale", 1, "`factor` of the durations of jobs, in a service of its own")
@@ -113,12 +113,12 @@ func (v *verdictRun) run(ctx context.Context) int {
 	case v.url != "":
 		return v.judge(ctx)
 	case v.target != "":
-		p, err := startProxy("127.0.0.1:0", v.target, v.api, v.Stderr)
+		p, err := v.start(v.Stderr)
 		if err != nil {
 			return v.Unusable(err)
 		}
 		defer p.stop()
-		v.url, v.control = p.url, p.control
+		v.url, v.control, v.hook = p.url, p.control, p.hook
 		return v.judge(ctx)
 	}
 	path, err := trial.FindBinary(v.binary)
@@ -208,6 +208,9 @@ func (v *verdictRun) begin(ctx context.Context) (c *client.Client, session, key 
 func (v *verdictRun) runCommand(ctx context.Context, key string) error {
 	command := exec.CommandContext(ctx, v.command[0], v.command[1:]...)
 	command.Env = append(os.Environ(), "FORGERUN_URL="+v.url, "FORGERUN_API_KEY="+key)
+	if v.hook != "" {
+		command.Env = append(command.Env, "FORGERUN_WEBHOOK_URL="+v.hook)
+	}
 	for _, name := range v.urlNames {
 		command.Env = append(command.Env, name+"="+v.url)
 	}

@@ -1,0 +1,185 @@
+package proxy
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+const (
+	maxDelivery  = 8 << 20
+	hookTimeout  = 30 * time.Second // for a receiver's answer
+	extraTimeout = fault.ExtraTimeout
+)
+
+// Hook is a handler that the target is told to call instead of the client's receiver. It passes deliveries on, disturbs them by the
+// rules about deliveries, and records how they were answered.
+type Hook struct {
+	proxy    *Proxy
+	receiver *url.URL
+	secret   []byte // of the signatures; nil: not known
+	client   http.Client
+}
+
+// Hook makes one before a receiver. With the secret by which the target signs, old and padded deliveries are signed, too.
+func (p *Proxy) Hook(receiver *url.URL, secret string) *Hook {
+	return &Hook{proxy: p, receiver: receiver, secret: []byte(secret), client: http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// delivery is one attempt of the target to deliver.
+type delivery struct {
+	method string
+	url    string
+	header http.Header
+	body   []byte
+	verdict.Attempt
+}
+
+// ServeHTTP takes a delivery.
+func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDelivery))
+	if err != nil {
+		writeProblem(w, http.StatusRequestEntityTooLarge, "A delivery may have 8 MiB.")
+		return
+	}
+	to := *h.receiver
+	to.RawQuery = cmp.Or(r.URL.RawQuery, to.RawQuery)
+	d := &delivery{method: r.Method, url: to.String(), header: r.Header.Clone(), body: body}
+	d.header.Del("Accept-Encoding")
+	d.At = time.Now().UTC()
+	e := h.proxy.sessions.fault(fault.Delivery)
+	h.proxy.sessions.delivered(d)
+	if e == nil {
+		e = &fault.Effect{}
+	}
+	if e.Drop {
+		d.Error = "CONNECTION_LOST"
+		h.proxy.sessions.sent(d, e, 0)
+		h.proxy.sessions.attempted(d)
+		panic(http.ErrAbortHandler)
+	}
+	if !wait(r.Context(), time.Duration(e.Delay)) {
+		return
+	}
+	h.deliver(r.Context(), w, d, e)
+}
+
+// deliver sends a delivery to the receiver, with what comes before and after it.
+func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, e *fault.Effect) {
+	forged, canForge := h.forged(d, e.Tamper)
+	forge := func() {
+		if canForge {
+			h.proxy.sessions.sent(d, &fault.Effect{Tamper: e.Tamper}, h.extra(ctx, forged))
+		}
+	}
+	forge()
+	h.dress(d, e)
+	d.At = time.Now().UTC()
+	res, body, err := h.send(ctx, d, hookTimeout)
+	d.Took = time.Since(d.At)
+	if err != nil {
+		d.Error = "NO_ANSWER"
+		d.GaveUp = d.Took >= hookTimeout
+		h.proxy.sessions.attempted(d)
+		writeProblem(w, http.StatusBadGateway, "The receiver "+h.receiver.Redacted()+" did not answer.")
+		return
+	}
+	d.Status = res.StatusCode
+	ok := d.Status >= 200 && d.Status <= 299
+	if !ok {
+		d.Error = "STATUS"
+	}
+	h.proxy.sessions.attempted(d)
+	if ok {
+		forge()
+		for range e.Repeat {
+			h.proxy.sessions.sent(d, &fault.Effect{Repeat: 1}, h.extra(ctx, d))
+		}
+	}
+	for name, all := range res.Header {
+		w.Header()[name] = all
+	}
+	w.WriteHeader(res.StatusCode)
+	_, _ = w.Write(body)
+}
+
+// extra sends what is no delivery, and gives the status of its answer; 0 for none.
+func (h *Hook) extra(ctx context.Context, d *delivery) int {
+	res, _, err := h.send(ctx, d, extraTimeout)
+	if err != nil {
+		return 0
+	}
+	return res.StatusCode
+}
+
+func (h *Hook) send(ctx context.Context, d *delivery, timeout time.Duration) (*http.Response, []byte, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, d.method, d.url, bytes.NewReader(d.body))
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Header = d.header
+	res, err := h.client.Do(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxDocument))
+	return res, body, err
+}
+
+// delivered notes what a delivery says: its id, and the job that it is about.
+func (s *sessions) delivered(d *delivery) {
+	document := api.Decode(d.body)
+	m := &api.Message{URL: &url.URL{}, Header: d.header, Body: document}
+	d.DeliveryID = cmp.Or(m.Text("header:Webhook-Id", "header:X-GitHub-Delivery", "/id"), sum(d.body))
+	d.Event = m.Text("/type", "/event", "header:X-GitHub-Event", "header:Ce-Type")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.open()
+	if n == nil {
+		return
+	}
+	n.tries[d.DeliveryID]++
+	d.Number = n.tries[d.DeliveryID]
+	var x verdict.Exchange
+	shape := s.api.Shape(func(id string) (string, bool) { return id, n.jobs[id] != nil })
+	shape.Walk(document, &x)
+	switch {
+	case len(x.Final) > 0:
+		d.JobID, d.Final = x.Final[0], true
+		n.jobs[d.JobID].became(api.State{Known: true, Final: true, Name: "final"}, d.At)
+	case len(x.Shown) > 0:
+		d.JobID = x.Shown[0]
+	}
+}
+
+// attempted records an attempt of the target to deliver.
+func (s *sessions) attempted(d *delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.open(); n != nil && len(n.attempts) < verdict.MaxExchanges {
+		n.Recorded++
+		n.attempts = append(n.attempts, d.Attempt)
+	}
+}
+
+// sent records what was sent besides a delivery, or not sent.
+func (s *sessions) sent(d *delivery, e *fault.Effect, status int) {
+	now := time.Now().UTC()
+	s.record(&verdict.Exchange{
+		Start: d.At, End: now, Method: http.MethodPost, Role: verdict.Delivery, Operation: fault.Delivery, Status: status, Fault: e,
+		Delivery: d.DeliveryID, Number: d.Number, Event: d.Event,
+	})
+}

@@ -1,0 +1,148 @@
+package proxy_test
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/proxy"
+)
+
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+func sign(key []byte, text string) []byte {
+	m := hmac.New(sha256.New, key)
+	_, _ = io.WriteString(m, text)
+	return m.Sum(nil)
+}
+
+// signing are the ways in which APIs in common use sign: what a sender adds, and whether a receiver takes it.
+var signing = map[string]struct {
+	sign  func(h http.Header, body string)
+	holds func(h http.Header, body string) bool
+}{
+	"Standard Webhooks": {
+		func(h http.Header, body string) {
+			h.Set("Webhook-Timestamp", fmt.Sprint(time.Now().Unix()))
+			key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+			h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(
+				sign(key, h.Get("Webhook-Id")+"."+h.Get("Webhook-Timestamp")+"."+body)))
+		},
+		func(h http.Header, body string) bool {
+			key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+			want := "v1," + base64.StdEncoding.EncodeToString(sign(key, h.Get("Webhook-Id")+"."+h.Get("Webhook-Timestamp")+"."+body))
+			return recent(h.Get("Webhook-Timestamp")) && strings.Contains(" "+h.Get("Webhook-Signature")+" ", " "+want+" ")
+		},
+	},
+	"Stripe": {
+		func(h http.Header, body string) {
+			now := time.Now().Unix()
+			h.Set("Stripe-Signature", fmt.Sprintf("t=%d,v1=%x", now, sign([]byte(secret), fmt.Sprintf("%d.%s", now, body))))
+		},
+		func(h http.Header, body string) bool {
+			at, given, _ := strings.Cut(strings.TrimPrefix(h.Get("Stripe-Signature"), "t="), ",v1=")
+			return recent(at) && given == hex.EncodeToString(sign([]byte(secret), at+"."+body))
+		},
+	},
+	"GitHub": {
+		func(h http.Header, body string) {
+			h.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(sign([]byte(secret), body)))
+		},
+		func(h http.Header, body string) bool {
+			return h.Get("X-Hub-Signature-256") == "sha256="+hex.EncodeToString(sign([]byte(secret), body))
+		},
+	},
+	"RFC 9421": { // the proxy can only alter what only the sender can sign
+		func(h http.Header, body string) {
+			h.Set("Signature-Input", `sig=("content-digest");keyid="k"`)
+			h.Set("Content-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sign(nil, body))+":")
+			h.Set("Signature", "sig=:"+base64.StdEncoding.EncodeToString(sign([]byte("private"), h.Get("Content-Digest")))+":")
+		},
+		func(h http.Header, _ string) bool {
+			return h.Get("Signature") == "sig=:"+base64.StdEncoding.EncodeToString(sign([]byte("private"), h.Get("Content-Digest")))+":"
+		},
+	},
+}
+
+func recent(unix string) bool {
+	var at int64
+	_, _ = fmt.Sscan(unix, &at)
+	return time.Since(time.Unix(at, 0)).Abs() < 5*time.Minute
+}
+
+// A receiver that verifies what it gets is right, one that believes everything is wrong, whichever way the sender signs.
+func TestDeliveries(t *testing.T) {
+	t.Parallel()
+	for name, way := range signing {
+		for _, careful := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, careful), func(t *testing.T) {
+				t.Parallel()
+				receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(r.Body)
+					if careful && !way.holds(r.Header, string(body)) {
+						w.WriteHeader(http.StatusUnauthorized)
+					}
+				}))
+				defer receiver.Close()
+				v := deliver(t, receiver.URL+"/hook", way.sign)
+				status := map[string]verdict.Status{}
+				for _, r := range v.Results {
+					status[r.Rule] = r.Status
+				}
+				require.Equal(t, map[bool]verdict.Status{true: verdict.Held, false: verdict.Broken}[careful], status["tampered-refused"])
+				require.Equal(t, verdict.Held, status["deliveries-answered"])
+				require.Equal(t, verdict.Held, status["repeated-delivery"])
+			})
+		}
+	}
+}
+
+// deliver sends ten deliveries through a proxy under the profile about them, each until it is answered with 2xx.
+func deliver(t *testing.T, receiver string, sign func(http.Header, string)) verdict.Verdict {
+	t.Helper()
+	target, err := url.Parse("http://127.0.0.1:1")
+	require.NoError(t, err)
+	to, err := url.Parse(receiver)
+	require.NoError(t, err)
+	a, err := api.Parse(nil)
+	require.NoError(t, err)
+	p := proxy.New(target, a, slog.New(slog.DiscardHandler))
+	server := httptest.NewServer(p)
+	defer server.Close()
+	hook := httptest.NewServer(p.Hook(to, secret))
+	defer hook.Close()
+	b := &bench{t, server.URL, http.DefaultClient}
+	id := b.session(`{"profile": "duplicate-deliveries"}`)
+	for n := range 10 {
+		body := fmt.Sprintf(`{"type": "thing.done", "n": %d}`, n)
+		for ok := false; !ok; {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, hook.URL+"/hook", bytes.NewReader([]byte(body)))
+			require.NoError(t, err)
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Webhook-Id", fmt.Sprint("m", n))
+			sign(r.Header, body)
+			res, err := http.DefaultClient.Do(r)
+			if err == nil {
+				ok = res.StatusCode == http.StatusOK
+				require.NoError(t, res.Body.Close())
+			}
+		}
+	}
+	v, _ := b.verdict(id)
+	return v
+}
