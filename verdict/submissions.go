@@ -87,6 +87,9 @@ func keyed(r *Record, f *finding) {
 			return
 		}
 		same := x.Key != "" && x.Key == y.Key
+		if r.Standards && !same && looked(x, y, later) {
+			return
+		}
 		f.judge(same, x, y, either(same, "The same Idempotency-Key.", "Another Idempotency-Key, or none."),
 			"The Idempotency-Key of the first try, so that one job is made at most.")
 	})
@@ -106,6 +109,12 @@ func (r *Record) onlyOne(x, y *Exchange) bool {
 		}
 	}
 	return accepted <= 1
+}
+
+// looked reports whether the client read something between two submissions: it may have found out whether the first had an effect.
+func looked(x, y *Exchange, later []Exchange) bool {
+	z := next(x, later, func(z *Exchange) bool { return z.Method == http.MethodGet && z.Arrived() && z.Status < 500 })
+	return z != nil && z.End.Before(y.Start)
 }
 
 // sameBody: a key stands for one request.

@@ -75,6 +75,7 @@ func (a *answer) disturb(e *fault.Effect, h http.Header) {
 		if length, err := strconv.Atoi(h.Get("Content-Length")); err == nil {
 			a.left = length / 2
 		}
+		a.lost = a.left == 0 || a.request.Method == http.MethodHead // an answer without a body has no middle
 	}
 	if a.isJSON && e.Rewrites() && !a.lost {
 		a.held = true
@@ -186,7 +187,7 @@ func (a *answer) finish(panicked any) {
 		panic(panicked)
 	}
 	if cut {
-		if a.left >= 0 || x.Stream != nil {
+		if !a.lost && (a.left >= 0 || x.Stream != nil) {
 			_ = http.NewResponseController(a.ResponseWriter).Flush()
 		}
 		panic(http.ErrAbortHandler)

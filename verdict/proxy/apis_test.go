@@ -88,13 +88,28 @@ func (l longRunning) server() http.Handler {
 			l.accepted(w, fmt.Sprint(id))
 			return
 		}
+		if l.submit != "" && !l.has(r, made) {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
 		if reads[r.URL.Path]++; reads[r.URL.Path]%3 != 0 {
+			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(l.wait)
 			_, _ = io.WriteString(w, l.pending)
 			return
 		}
 		_, _ = io.WriteString(w, l.done)
 	})
+}
+
+// has reports whether one of so many jobs is at the path.
+func (l longRunning) has(r *http.Request, made int) bool {
+	for id := range made {
+		if l.path(fmt.Sprint(id+1)) == r.URL.RequestURI() {
+			return true
+		}
+	}
+	return false
 }
 
 // Each ready-made description finds what makes a job, what reads it, and when it is final. A lost answer to what may not be repeated is
