@@ -103,12 +103,17 @@ func conditional(r *Record, f *finding) {
 			return
 		}
 		y := next(x, later, func(y *Exchange) bool { return sameRead(x, y) })
-		if y == nil || waits(y) || r.hinted(x.Job, x, y) || len(y.Final) > 0 && y.IfNoneMatch == "" {
+		if y == nil || waits(y) || r.hinted(x.Job, x, y) || len(y.Final) > 0 && y.IfNoneMatch == "" || r.Standards && !r.stores(x) {
 			return
 		}
 		f.judge(y.IfNoneMatch != "", x, y, fmt.Sprintf("If-None-Match: %q.", y.IfNoneMatch),
 			"If-None-Match: "+x.ETag+", so that 304 can be the answer.")
 	})
+}
+
+// stores reports whether the client keeps answers to the request: one that never says so has none to update.
+func (r *Record) stores(x *Exchange) bool {
+	return slices.ContainsFunc(r.Exchanges, func(y Exchange) bool { return y.IfNoneMatch != "" && sameRead(x, &y) })
 }
 
 // backoff: whoever is told 429 or 503 comes again when told, or without being told not at once time after time.

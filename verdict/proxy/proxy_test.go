@@ -265,6 +265,37 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A client that keeps no answers has none to update. One that does has to say so each time.
+func TestWhoStoresNothingUpdatesNothing(t *testing.T) {
+	t.Parallel()
+	for tags, want := range map[string]verdict.Status{",": verdict.NotExercised, `,"1"`: verdict.Broken, `"1","1"`: verdict.Held} {
+		b := newBench(t, "", things(location))
+		id := b.session("")
+		b.do("POST", "/things", `{}`)
+		b.do("GET", "/operations/1", "")
+		for tag := range strings.SplitSeq(tags, ",") {
+			b.do("GET", "/operations/1", "", "If-None-Match", tag)
+		}
+		_, rules := b.verdict(id)
+		require.Equal(t, want, rules["conditional-requests"].Status, tags)
+	}
+}
+
+// A submission without a key that comes again is the same one if only one was accepted.
+func TestBackoffWithoutKeys(t *testing.T) {
+	t.Parallel()
+	for accepted, want := range map[int]verdict.Status{1: verdict.Broken, 2: verdict.NotExercised} {
+		b := newBench(t, "", things(location))
+		id := b.session("")
+		b.faults(nth("submit", 1, fault.Effect{Status: 503, RetryAfter: new(1)}))
+		for range accepted + 1 {
+			b.do("POST", "/things", `{"a": 1}`)
+		}
+		_, rules := b.verdict(id)
+		require.Equal(t, want, rules["backoff"].Status, accepted)
+	}
+}
+
 // A stream is disturbed, and judged by how it is resumed.
 func TestStreams(t *testing.T) {
 	t.Parallel()
