@@ -1,0 +1,196 @@
+// Judge runs each client of clients.json under each profile, with three seeds, and prints which rules they kept and broke as Markdown.
+// It is run in examples/other-apis.
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/forgerun/forgerun/examples/other-apis/apis"
+	"github.com/forgerun/forgerun/verdict"
+)
+
+var profiles = []string{"flaky-network", "overloaded", "maintenance-window", "slow-everything", "failover"}
+
+const seeds = 3
+
+// client is a program that uses a library as its documentation does.
+type client struct {
+	Name    string   `json:"name"` // of the library, as its registry has it
+	API     string   `json:"api"`  // its ready-made description; empty: of the standards
+	Command []string `json:"command"`
+
+	finished int // runs in which both jobs ended well
+	runs     int
+	rules    map[string]*tally
+}
+
+// tally is what all runs of a client have shown of a rule.
+type tally struct {
+	kept, broken int // runs
+	first        string
+	evidence     verdict.Evidence // of the first run that broke it
+}
+
+func main() {
+	forgerun := flag.String("forgerun", "forgerun", "the program")
+	parallel := flag.Int("parallel", 4, "how many runs at the same time")
+	flag.Parse()
+	if err := judge(*forgerun, *parallel); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func judge(forgerun string, parallel int) error {
+	text, err := os.ReadFile("clients.json")
+	if err != nil {
+		return err
+	}
+	var clients []*client
+	if err := json.Unmarshal(text, &clients); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "judge")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	var failed error
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	free := make(chan struct{}, parallel)
+	for _, c := range clients {
+		c.rules = map[string]*tally{}
+		for n := range seeds * len(profiles) {
+			free <- struct{}{}
+			all.Go(func() {
+				defer func() { <-free }()
+				profile, seed := profiles[n%len(profiles)], n/len(profiles)+1
+				v, finished, err := c.run(forgerun, profile, seed, filepath.Join(dir, fmt.Sprint(strings.ReplaceAll(c.Name, "/", "-"), n)))
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					failed = fmt.Errorf("%s, %s, seed %d: %w", c.Name, profile, seed, err)
+					return
+				}
+				c.add(v, finished, fmt.Sprintf("%s, seed %d", profile, seed))
+			})
+		}
+	}
+	all.Wait()
+	if failed == nil {
+		print(clients)
+	}
+	return failed
+}
+
+// run runs the client once, against a server of its own, and reads the verdict.
+func (c *client) run(forgerun, profile string, seed int, file string) (v verdict.Verdict, finished bool, err error) {
+	server := httptest.NewServer(apis.Handler())
+	defer server.Close()
+	arguments := []string{"verdict", "--target", server.URL, "--profile", profile, "--seed", fmt.Sprint(seed), "--json", file}
+	if c.API != "" {
+		arguments = append(arguments, "--api", c.API)
+	}
+	said, err := exec.Command(forgerun, slices.Concat(arguments, []string{"--"}, c.Command)...).CombinedOutput()
+	text, readErr := os.ReadFile(file)
+	if readErr != nil {
+		return v, false, fmt.Errorf("%w: %s", cmp.Or(err, readErr), said)
+	}
+	return v, err == nil, json.Unmarshal(text, &v)
+}
+
+// add counts what a run has shown.
+func (c *client) add(v verdict.Verdict, finished bool, run string) {
+	c.runs++
+	if finished {
+		c.finished++
+	}
+	for _, r := range v.Results {
+		t := c.rules[r.Rule]
+		if t == nil {
+			t = &tally{}
+			c.rules[r.Rule] = t
+		}
+		switch r.Status {
+		case verdict.Held:
+			t.kept++
+		case verdict.Broken:
+			if t.broken++; t.first == "" || run < t.first {
+				t.first, t.evidence = run, r.Evidence[0]
+			}
+		case verdict.NotExercised:
+		}
+	}
+}
+
+// print prints the table, and a piece of evidence for each rule that was broken.
+func print(clients []*client) {
+	var columns []string
+	for _, id := range verdict.StandardIDs() {
+		if slices.ContainsFunc(clients, func(c *client) bool { return c.rules[id] != nil && c.rules[id].kept+c.rules[id].broken > 0 }) {
+			columns = append(columns, id)
+		}
+	}
+	fmt.Printf("| client | version | both jobs done | %s |\n|---|---|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	for _, c := range clients {
+		cells := []string{c.Name, version(c.Name), fmt.Sprintf("%d of %d", c.finished, c.runs)}
+		for _, id := range columns {
+			cells = append(cells, c.rules[id].cell())
+		}
+		fmt.Printf("| %s |\n", strings.Join(cells, " | "))
+	}
+	fmt.Println()
+	for _, c := range clients {
+		for _, id := range columns {
+			if t := c.rules[id]; t.broken > 0 {
+				fmt.Printf("- %s, `%s` (%s): %s\n", c.Name, id, t.first, sentence(t.evidence))
+			}
+		}
+	}
+}
+
+func (t *tally) cell() string {
+	switch {
+	case t.broken > 0:
+		return fmt.Sprintf("**breaks** %d of %d", t.broken, t.broken+t.kept)
+	case t.kept > 0:
+		return "keeps"
+	}
+	return ""
+}
+
+// sentence tells the evidence in one line.
+func sentence(e verdict.Evidence) string {
+	text := ""
+	if e.Before != nil {
+		text = fmt.Sprintf("`%s`, answer: %s. ", e.Before.Request, regexp.MustCompile("^none: .*").ReplaceAllString(e.Before.Answer, "none"))
+	}
+	return text + e.Found
+}
+
+// version is that of an installed library.
+func version(name string) string {
+	module, _ := os.ReadFile("go/go.mod") // what is not there has no version
+	if found := regexp.MustCompile(regexp.QuoteMeta(name) + ` v(\S+)`).FindSubmatch(module); found != nil {
+		return string(found[1])
+	}
+	packages, _ := os.ReadFile("node/package.json")
+	if found := regexp.MustCompile(`"` + regexp.QuoteMeta(name) + `": "([^"]+)"`).FindSubmatch(packages); found != nil {
+		return string(found[1])
+	}
+	said, _ := exec.Command(name, "--version").Output()
+	words := strings.Fields(string(said))
+	return words[min(1, len(words)-1)]
+}

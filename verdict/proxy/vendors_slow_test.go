@@ -1,0 +1,98 @@
+//go:build slow
+
+package proxy_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/examples/other-apis/apis"
+	"github.com/forgerun/forgerun/verdict"
+)
+
+const otherAPIs = "../../examples/other-apis"
+
+// Clients of others break what the page says, under the profiles and seeds of its evidence, and nothing that it does not say.
+func TestClientsAreAsJudged(t *testing.T) {
+	text, err := os.ReadFile("../../docs/explanation/clients-judged.md")
+	require.NoError(t, err)
+	page := string(text)
+	for name, client := range map[string]struct {
+		api     string
+		command func(t *testing.T) *exec.Cmd
+	}{
+		"stripe":                                {"stripe", nodeProgram("stripe")},
+		"github.com/hashicorp/go-retryablehttp": {"", goProgram("retryablehttp")},
+	} {
+		said := broken(t, page, name)
+		evidence := regexp.MustCompile("(?m)^- "+regexp.QuoteMeta(name)+", `([a-z-]+)` \\(([a-z-]+), seed (\\d)\\)").FindAllStringSubmatch(page, -1)
+		require.Len(t, evidence, len(said), name)
+		for _, e := range evidence {
+			t.Run(strings.Join(append([]string{name}, e[1:]...), "/"), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, client.api, apis.Handler())
+				id := b.session(fmt.Sprintf(`{"profile": %q, "seed": %s}`, e[2], e[3]))
+				program := client.command(t)
+				program.Env = append(os.Environ(), "FORGERUN_URL="+b.url)
+				output, _ := program.CombinedOutput() // under some profiles it gives up
+				v, rules := b.verdict(id)
+				require.NotZero(t, v.Recorded, string(output))
+				require.Equal(t, verdict.Broken, rules[e[1]].Status, string(output))
+				for rule, r := range rules {
+					require.True(t, r.Status != verdict.Broken || slices.Contains(said, rule), rule)
+				}
+			})
+		}
+	}
+}
+
+// broken gives the rules that the table of the page says a client breaks.
+func broken(t *testing.T, page, name string) (rules []string) {
+	t.Helper()
+	row := func(first string) []string {
+		_, after, ok := strings.Cut(page, "\n| "+first+" |")
+		require.True(t, ok, first)
+		line, _, _ := strings.Cut(after, "\n")
+		return strings.Split(line, "|")
+	}
+	header := row("client")
+	for i, cell := range row(name) {
+		if strings.Contains(cell, "breaks") {
+			rules = append(rules, strings.Trim(header[i], " `"))
+		}
+	}
+	require.NotEmpty(t, rules, name)
+	return rules
+}
+
+func nodeProgram(name string) func(*testing.T) *exec.Cmd {
+	return func(t *testing.T) *exec.Cmd {
+		t.Helper()
+		if _, err := os.Stat(filepath.Join(otherAPIs, "node", "node_modules", ".package-lock.json")); err != nil {
+			t.Skip("run npm ci in examples/other-apis/node")
+		}
+		return exec.CommandContext(t.Context(), "node", filepath.Join(otherAPIs, "node", name+".mjs"))
+	}
+}
+
+func goProgram(name string) func(*testing.T) *exec.Cmd {
+	return func(t *testing.T) *exec.Cmd {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), name)
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./"+name)
+		build.Dir = filepath.Join(otherAPIs, "go")
+		if said, err := build.CombinedOutput(); err != nil {
+			require.Contains(t, string(said), "proxy.golang.org", string(said))
+			t.Skip("its modules are not here, and there is no network")
+		}
+		return exec.CommandContext(t.Context(), path)
+	}
+}
