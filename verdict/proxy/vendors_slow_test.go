@@ -33,7 +33,8 @@ func TestClientsAreAsJudged(t *testing.T) {
 		"github.com/hashicorp/go-retryablehttp": {"", goProgram("retryablehttp")},
 	} {
 		said := broken(t, page, name)
-		evidence := regexp.MustCompile("(?m)^- "+regexp.QuoteMeta(name)+", `([a-z-]+)` \\(([a-z-]+), seed (\\d)\\)").FindAllStringSubmatch(page, -1)
+		item := regexp.MustCompile("(?m)^- " + regexp.QuoteMeta(name) + ", `([a-z-]+)` \\(([a-z-]+), seed (\\d)\\)")
+		evidence := item.FindAllStringSubmatch(page, -1)
 		require.Len(t, evidence, len(said), name)
 		for _, e := range evidence {
 			t.Run(strings.Join(append([]string{name}, e[1:]...), "/"), func(t *testing.T) {

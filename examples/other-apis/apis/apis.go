@@ -67,7 +67,7 @@ func Handler() http.Handler {
 func answer(rw http.ResponseWriter, status int, format string, of ...any) {
 	rw.Header().Set("Content-Type", "application/json")
 	rw.WriteHeader(status)
-	_, _ = fmt.Fprintf(rw, format, of...)
+	_, _ = fmt.Fprintf(rw, format, of...) //nolint:gosec // JSON, of names that clients chose
 }
 
 // origin is where the client sees the server.
@@ -102,10 +102,13 @@ func plain(mux *http.ServeMux, w *work) {
 // azure is Azure Resource Manager: a resource is put, and exported by an action.
 // https://github.com/Azure/azure-resource-manager-rpc/blob/master/v1.0/async-api-reference.md
 func azure(mux *http.ServeMux, w *work) {
-	const thing = "/subscriptions/{s}/resourceGroups/{g}/providers/Example.Things/things/{name}"
+	const (
+		thing    = "/subscriptions/{s}/resourceGroups/{g}/providers/Example.Things/things/{name}"
+		location = "/subscriptions/s/providers/Example.Things/locations/l/"
+	)
 	started := func(rw http.ResponseWriter, r *http.Request, name string) string {
 		id, _ := w.submit(name)
-		rw.Header().Set("Azure-AsyncOperation", origin(r)+"/subscriptions/s/providers/Example.Things/locations/l/operations/"+id+"?api-version=1")
+		rw.Header().Set("Azure-AsyncOperation", origin(r)+location+"operations/"+id+"?api-version=1")
 		rw.Header().Set("Retry-After", "1")
 		return id
 	}
@@ -118,10 +121,10 @@ func azure(mux *http.ServeMux, w *work) {
 	})
 	mux.HandleFunc("POST "+thing+"/export", func(rw http.ResponseWriter, r *http.Request) {
 		id := started(rw, r, r.Header.Get("Repeatability-Request-ID"))
-		rw.Header().Set("Location", origin(r)+"/subscriptions/s/providers/Example.Things/locations/l/operationResults/"+id+"?api-version=1")
+		rw.Header().Set("Location", origin(r)+location+"operationResults/"+id+"?api-version=1")
 		rw.WriteHeader(http.StatusAccepted)
 	})
-	mux.HandleFunc("GET /subscriptions/{s}/providers/Example.Things/locations/{l}/operations/{id}", func(rw http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+location+"operations/{id}", func(rw http.ResponseWriter, r *http.Request) {
 		if state, ok := w.state(rw, r.PathValue("id"), "InProgress", "Succeeded"); ok {
 			if state == "InProgress" {
 				rw.Header().Set("Retry-After", "1")
@@ -129,7 +132,7 @@ func azure(mux *http.ServeMux, w *work) {
 			answer(rw, http.StatusOK, `{"id": %q, "name": %q, "status": %q}`, r.URL.Path, r.PathValue("id"), state)
 		}
 	})
-	mux.HandleFunc("GET /subscriptions/{s}/providers/Example.Things/locations/{l}/operationResults/{id}", func(rw http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+location+"operationResults/{id}", func(rw http.ResponseWriter, _ *http.Request) {
 		answer(rw, http.StatusOK, `{"url": "https://example.com/export"}`)
 	})
 }

@@ -143,7 +143,8 @@ func print(clients []*client) {
 			columns = append(columns, id)
 		}
 	}
-	fmt.Printf("| client | version | both jobs done | %s |\n|---|---|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	fmt.Printf("| client | version | both jobs done | %s |\n", strings.Join(columns, " | "))
+	fmt.Printf("|---|---|---|%s\n", strings.Repeat("---|", len(columns)))
 	for _, c := range clients {
 		cells := []string{c.Name, version(c.Name), fmt.Sprintf("%d of %d", c.finished, c.runs)}
 		for _, id := range columns {
