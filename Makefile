@@ -16,7 +16,7 @@ TESTFLAGS ?=
 FUZZTIME  ?= 30s
 
 # Every module of this repository.
-MODULES = . tools tools/oasdiff docs/examples/webhooks/go internal/bench/peers
+MODULES = . tools tools/oasdiff docs/examples/webhooks/go internal/bench/peers examples/other-apis/go
 
 # The tests that hold the documentation against the code; none starts a server.
 DOC_TESTS = ^(TestReliabilityPage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestDocumentationTypes|TestDocumentationLinks|TestPageLists|TestExamplesOnThePage|TestSettingsAre)

@@ -356,8 +356,10 @@ func TestStandards(t *testing.T) {
 		"repeats what may be repeated": {func(t *trace) { t.send(submit(1, bare, lost, put)).send(submit(1, bare, put)) }, nil},
 		"wants two":                    {func(t *trace) { t.send(submit(1, bare, lost)).send(submit(1, bare)).send(submit(1, bare)) }, nil},
 		"looks whether it was made":    {func(t *trace) { t.send(submit(1, bare, lost)).send(list(1)).send(submit(1, bare)) }, nil},
-		"repeats what was refused":     {func(t *trace) { t.send(submit(1, bare, unavailable)).wait(2 * time.Second).send(submit(1, bare)) }, nil},
-		"comes too early":              {func(t *trace) { t.send(submit(1, bare, unavailable)).send(submit(1, bare)) }, []string{"backoff"}},
+		"repeats what was refused": {func(t *trace) {
+			t.send(submit(1, bare, unavailable)).wait(2 * time.Second).send(submit(1, bare))
+		}, nil},
+		"comes too early": {func(t *trace) { t.send(submit(1, bare, unavailable)).send(submit(1, bare)) }, []string{"backoff"}},
 		"does not know when": {func(t *trace) {
 			again := func(x *verdict.Exchange) { x.RetryAfter = nil }
 			t.each(5, func(byte) { t.send(poll(1, unavailable, again)) })

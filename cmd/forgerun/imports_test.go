@@ -31,6 +31,8 @@ var mayImport = []packageRule{
 	{"job/testbed", []string{"job", "verdict", "verdict/fault", "verdict/wire"}},
 	{"verdict", []string{"verdict/fault"}}, // judges clients of any API
 	{"verdict/fault", nil},
+	{"verdict/api", []string{"verdict", "verdict/fault", "verdict/wire"}},
+	{"verdict/proxy", []string{"verdict", "verdict/api", "verdict/fault", "verdict/report", "verdict/wire", "examples/other-apis/apis test"}},
 	{"verdict/wire", []string{"verdict", "verdict/fault"}},
 	{"verdict/report", []string{"internal/junit", "verdict", "verdict/fault"}},
 	{"migrations", nil},
@@ -113,7 +115,8 @@ var mayImport = []packageRule{
 	// The outside world: what knows the service through HTTP, and through its rows
 	// where it is asked to, and never through its code.
 	{"client", []string{"job test"}},
-	{"examples/...", []string{"client"}},
+	{"examples/other-apis/judge", []string{"examples/other-apis/apis", "verdict"}},
+	{"examples/...", []string{"client", "examples/other-apis/apis"}},
 	{"clients/python/generate", []string{"handlers/docs"}},
 	{"internal/simulator/scenario", nil},
 	{"internal/simulator/history", []string{"client"}},
@@ -137,7 +140,7 @@ var mayImport = []packageRule{
 	{"internal/cli/...", []string{"client", "internal/cli/..."}},
 
 	{"internal/simulator/commands", []string{"client", "internal/cli/command", "internal/cli/term", "internal/simulator/...", "internal/stack",
-		"internal/version", "job test"}},
+		"internal/version", "verdict/api", "verdict/proxy", "job test"}},
 	{"cmd/simulator", []string{"internal/simulator/commands"}},
 	{"cmd/...", []string{"..."}},
 	{"internal/bench/...", []string{"client", "internal/bench/...", "internal/stack", "internal/work test", "job test",

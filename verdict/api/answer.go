@@ -158,7 +158,9 @@ var finals = []string{
 }
 
 // where documents of APIs in common use have a state.
-var known = []string{"/jobStatus", "/state", "/status", "/properties/provisioningState", "/properties/status", "/done", "/data/attributes/status"}
+var known = []string{
+	"/jobStatus", "/state", "/status", "/properties/provisioningState", "/properties/status", "/done", "/data/attributes/status",
+}
 
 // StateOf reads the state of a job in a document about it.
 func (a *API) StateOf(document any) (s State) {

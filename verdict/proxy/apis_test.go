@@ -44,8 +44,9 @@ var described = map[string]longRunning{
 		pending: `{"status": "InProgress"}`, done: `{"status": "Failed", "error": {"code": "Conflict"}}`,
 	},
 	"google": {
-		method: "POST", submit: "/v2/projects/p/locations/l/things:export", body: `{}`, accepted: text(200, `{"name": "projects/p/operations/%s"}`),
-		path: func(id string) string { return "/v2/projects/p/operations/" + id }, wait: 200,
+		method: "POST", submit: "/v2/projects/p/locations/l/things:export", body: `{}`,
+		accepted: text(200, `{"name": "projects/p/operations/%s"}`),
+		path:     func(id string) string { return "/v2/projects/p/operations/" + id }, wait: 200,
 		pending: `{"name": "x", "done": false}`, done: `{"name": "x", "done": true, "response": {}}`,
 	},
 	"openai": {

@@ -32,7 +32,7 @@ type Hook struct {
 // Hook makes one before a receiver. With the secret by which the target signs, old and padded deliveries are signed, too.
 func (p *Proxy) Hook(receiver *url.URL, secret string) *Hook {
 	return &Hook{proxy: p, receiver: receiver, secret: []byte(secret), client: http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: unfollowed,
 	}}
 }
 
@@ -85,7 +85,7 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 	forge()
 	h.dress(d, e)
 	d.At = time.Now().UTC()
-	res, body, err := h.send(ctx, d, hookTimeout)
+	status, header, body, err := h.send(ctx, d, hookTimeout)
 	d.Took = time.Since(d.At)
 	if err != nil {
 		d.Error = "NO_ANSWER"
@@ -94,7 +94,7 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 		writeProblem(w, http.StatusBadGateway, "The receiver "+h.receiver.Redacted()+" did not answer.")
 		return
 	}
-	d.Status = res.StatusCode
+	d.Status = status
 	ok := d.Status >= 200 && d.Status <= 299
 	if !ok {
 		d.Error = "STATUS"
@@ -106,37 +106,37 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 			h.proxy.sessions.sent(d, &fault.Effect{Repeat: 1}, h.extra(ctx, d))
 		}
 	}
-	for name, all := range res.Header {
+	for name, all := range header {
 		w.Header()[name] = all
 	}
-	w.WriteHeader(res.StatusCode)
+	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }
 
 // extra sends what is no delivery, and gives the status of its answer; 0 for none.
 func (h *Hook) extra(ctx context.Context, d *delivery) int {
-	res, _, err := h.send(ctx, d, extraTimeout)
+	status, _, _, err := h.send(ctx, d, extraTimeout)
 	if err != nil {
 		return 0
 	}
-	return res.StatusCode
+	return status
 }
 
-func (h *Hook) send(ctx context.Context, d *delivery, timeout time.Duration) (*http.Response, []byte, error) {
+func (h *Hook) send(ctx context.Context, d *delivery, timeout time.Duration) (status int, header http.Header, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, d.method, d.url, bytes.NewReader(d.body))
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, nil, err
 	}
 	r.Header = d.header
 	res, err := h.client.Do(r)
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxDocument))
-	return res, body, err
+	body, err = io.ReadAll(io.LimitReader(res.Body, maxDocument))
+	return res.StatusCode, res.Header, body, err
 }
 
 // delivered notes what a delivery says: its id, and the job that it is about.

@@ -220,7 +220,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, e *fault.Effect) {
 
 // probe reads the address of a job at the target.
 func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, http.Header, any) {
-	c := &http.Client{Transport: t, Timeout: probeTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c := &http.Client{Transport: t, Timeout: probeTimeout, CheckRedirect: unfollowed}
 	return func(address *url.URL, as http.Header) (int, http.Header, any) {
 		r, err := http.NewRequest(http.MethodGet, join(p.target, address).String(), nil)
 		if err != nil {
@@ -235,6 +235,9 @@ func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, htt
 		return res.StatusCode, res.Header, api.Decode(readUpTo(res.Body, maxDocument))
 	}
 }
+
+// unfollowed leaves redirects to those who asked.
+func unfollowed(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Start begins a session, by whose verdict the client is judged.
 func (p *Proxy) Start(n verdict.Session) (verdict.Session, error) { return p.sessions.start(n) }

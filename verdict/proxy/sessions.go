@@ -77,7 +77,9 @@ func (s *sessions) start(n verdict.Session) (verdict.Session, error) {
 	if n.Profile != "" {
 		s.replace(n.Profile.Rules(api.Faults, n.Seed), n.Seed)
 	}
-	s.all = append(s.all, &session{Session: n, jobs: map[string]*jobSeen{}, tries: map[string]int{}, results: map[string]string{}, submitted: map[string]bool{}})
+	s.all = append(s.all, &session{
+		Session: n, jobs: map[string]*jobSeen{}, tries: map[string]int{}, results: map[string]string{}, submitted: map[string]bool{},
+	})
 	if len(s.all) > verdict.MaxSessions {
 		s.all = s.all[1:]
 	}

@@ -32,7 +32,8 @@ Its own routes are those of ForgeRun's test bed, below /-/forgerun/:
   curl -X POST http://127.0.0.1:9000/-/forgerun/v1/testbed/sessions -d '{"profile": "flaky-network"}'
   curl -X POST http://127.0.0.1:9000/-/forgerun/v1/testbed/sessions/ID/end
   curl http://127.0.0.1:9000/-/forgerun/v1/testbed/sessions/ID/verdict
-  curl -X PUT http://127.0.0.1:9000/-/forgerun/v1/testbed/faults -d '[{"match": {"operation": "submit", "nth": 1}, "effect": {"status": 503}}]'
+  curl -X PUT http://127.0.0.1:9000/-/forgerun/v1/testbed/faults \
+       -d '[{"match": {"operation": "submit", "nth": 1}, "effect": {"status": 503}}]'
 
 With --profile a session begins at once, and its verdict is printed at the end (Ctrl-C).
 "forgerun verdict --target" does all of it around a command.
