@@ -105,7 +105,7 @@ func TestSettingsOfOtherPrograms(t *testing.T) {
 	for name, value := range map[string]string{
 		"standard_conforming_strings": "off", "transform_null_equals": "on", "array_nulls": "off", "datestyle": "SQL, DMY",
 		"intervalstyle": "iso_8601", "default_transaction_isolation": "serializable",
-		"statement_timeout": "1", "idle_in_transaction_session_timeout": "1", "escape_string_warning": "on", "timezone": "Asia/Kathmandu",
+		"statement_timeout": "100", "idle_in_transaction_session_timeout": "1", "escape_string_warning": "on", "timezone": "Asia/Kathmandu",
 		"client_min_messages": "error", "client_encoding": "LATIN1", "backslash_quote": "on", "quote_all_identifiers": "on",
 	} {
 		f.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ` + name + ` = %L', current_database(), '` + value + `'); END $$`)
