@@ -183,7 +183,7 @@ var onlyIn = []struct {
 	{"github.com/chromedp", []string{"internal/testkit/browser", "internal/simulator/report test", "cmd/... test"}},
 	{"github.com/ulikunitz/xz", []string{"internal/stack"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers test", "job test", "webhook test",
+	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "verdict/api test", "handlers test", "job test", "webhook test",
 		"internal/simulator/scenario", "cmd/... test"}},
 }
 

@@ -63,6 +63,11 @@ type operation struct {
 //go:embed apis/*.yaml
 var ready embed.FS
 
+// Schema is that of descriptions, for editors.
+//
+//go:embed schema.json
+var Schema string
+
 // Names are those of the ready-made descriptions.
 func Names() (names []string) {
 	files, _ := fs.Glob(ready, "apis/*.yaml") // the pattern is a good one

@@ -53,7 +53,8 @@ type runningProxy struct {
 
 // proxied is what a proxy is put before.
 type proxied struct {
-	listen, target, api       string
+	listen, target            string
+	api, openAPI              string
 	webhook, secret, hookPort string // the client's receiver, the secret by which deliveries are signed, and where the target calls
 }
 
@@ -61,6 +62,7 @@ type proxied struct {
 func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.target, "target", "", "`address` of a server of any API, to put a proxy before")
 	f.StringVar(&o.api, "api", "", apiFlag)
+	f.StringVar(&o.openAPI, "openapi", "", "`file` with the OpenAPI document of the API: it tells what submits, reads and streams")
 	f.StringVar(&o.webhook, "webhook", "", "`address` of your receiver of the target's webhooks, to disturb those too: tell the target to\n"+
 		"call FORGERUN_WEBHOOK_URL instead")
 	f.StringVar(&o.secret, "webhook-secret", os.Getenv("FORGERUN_WEBHOOK_SECRET"), "`secret` by which the target signs them "+
@@ -75,9 +77,9 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	if err != nil {
 		return nil, err
 	}
-	description, err := api.Load(o.api)
+	description, err := o.describe()
 	if err != nil {
-		return nil, fmt.Errorf("--api: %w", err)
+		return nil, err
 	}
 	before := proxy.New(target, description, slog.New(slog.NewTextHandler(log, nil)))
 	p = &runningProxy{}
@@ -119,6 +121,25 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	return p, nil
 }
 
+// describe reads what is known of the API.
+func (o *proxied) describe() (*api.API, error) {
+	a, err := api.Load(o.api)
+	if err != nil {
+		return nil, fmt.Errorf("--api: %w", err)
+	}
+	if o.openAPI == "" {
+		return a, nil
+	}
+	text, err := os.ReadFile(o.openAPI)
+	if err == nil {
+		err = a.AddOpenAPI(text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--openapi: %w", err)
+	}
+	return a, nil
+}
+
 // address reads a flag that is one.
 func address(flag, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
@@ -129,13 +150,17 @@ func address(flag, text string) (*url.URL, error) {
 }
 
 func (p Program) proxyCommand() *cobra.Command {
-	v := verdictRun{Program: p}
+	v, schema := verdictRun{Program: p}, false
 	c := &cobra.Command{
 		Use: "proxy --target URL", Short: "Disturb and judge clients of any HTTP API, before your own server", Long: proxyHelp,
 		Args: command.Exactly(0),
 		Example: `  forgerun proxy --target http://127.0.0.1:3000
   forgerun proxy --target https://api.example.com --listen 127.0.0.1:9001 --api azure --profile overloaded`,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if schema {
+				_, err := fmt.Fprint(v.Stdout, api.Schema)
+				return err
+			}
 			if v.target == "" {
 				return command.Usagef("--target is required: the address of your server (%s --help)", c.CommandPath())
 			}
@@ -144,6 +169,7 @@ func (p Program) proxyCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	v.flags(f)
+	f.BoolVar(&schema, "schema", false, "print the JSON Schema of descriptions (--api FILE) and end")
 	f.StringVar(&v.listen, "listen", "127.0.0.1:9000", "`address` to listen on")
 	f.StringVar(&v.request.Profile, "profile", "", "`name` of the faults of a session that begins at once; none without it")
 	f.Int64Var(&v.request.Seed, "seed", 1, "`number` that the faults are drawn by")

@@ -146,3 +146,33 @@ func TestVerdictAsText(t *testing.T) {
 	require.Contains(t, text.String(), "It has not met 1 of the faults")
 	require.NotContains(t, text.String(), "\x1b")
 }
+
+// With --target the command meets a proxy before its server, at the address that it is told, and nothing else is started.
+func TestVerdictOfAnotherAPI(t *testing.T) {
+	t.Parallel()
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.Header().Set("Operation-Location", "/operations/1")
+			w.WriteHeader(http.StatusAccepted)
+		}
+		_, _ = w.Write([]byte(`{"status": "Succeeded"}`))
+	}))
+	defer target.Close()
+	ask := `test "$API_URL" = "$FORGERUN_URL" && curl -s -X POST "$API_URL/things" -d 1 && curl -s "$API_URL/operations/1"`
+	html := filepath.Join(t.TempDir(), "v.html")
+	code, stdout, stderr := simulate(t, "verdict", "--target", target.URL, "--url-env", "API_URL", "--rules", "outcome-learned,no-key-in-url",
+		"--html", html, "--", "sh", "-c", ask)
+	require.Equal(t, exitOK, code, stdout+stderr)
+	require.Contains(t, stdout, "2 rules kept")
+	require.FileExists(t, html)
+
+	code, _, stderr = simulate(t, "verdict", "--target", target.URL, "--", "true")
+	require.Equal(t, exitUnusable, code)
+	require.Contains(t, stderr, "nothing was asked of "+target.URL)
+	code, _, stderr = simulate(t, "verdict", "--target", "localhost", "--", "true")
+	require.Equal(t, exitUnusable, code)
+	require.Contains(t, stderr, "http://127.0.0.1:3000")
+	code, _, stderr = simulate(t, "proxy", "--target", target.URL, "--api", "acme")
+	require.Equal(t, exitUnusable, code)
+	require.Contains(t, stderr, "stripe")
+}

@@ -1,0 +1,121 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/verdict"
+)
+
+// document is what matters here of an OpenAPI document, in YAML or JSON.
+type document struct {
+	OpenAPI string `yaml:"openapi"`
+	Servers []struct {
+		URL string `yaml:"url"`
+	} `yaml:"servers"`
+	Paths map[string]map[string]yaml.Node `yaml:"paths"`
+}
+
+// documented is an operation of an OpenAPI document.
+type documented struct {
+	Parameters []struct {
+		Name string `yaml:"name"`
+		In   string `yaml:"in"`
+	} `yaml:"parameters"`
+	Callbacks map[string]yaml.Node `yaml:"callbacks"`
+	Responses map[string]struct {
+		Headers map[string]yaml.Node `yaml:"headers"`
+		Content map[string]yaml.Node `yaml:"content"`
+	} `yaml:"responses"`
+}
+
+// AddOpenAPI adds what an OpenAPI document says and the description does not: operations that answer 202 or have callbacks submit, GETs
+// of event streams are streams, and a GET of one thing below a path of submissions reads it.
+func (a *API) AddOpenAPI(text []byte) error {
+	var d document
+	if err := yaml.Unmarshal(text, &d); err != nil {
+		return fmt.Errorf("the OpenAPI document cannot be read: %w", err)
+	}
+	if d.OpenAPI == "" || len(d.Paths) == 0 {
+		return errors.New("this is no OpenAPI 3 document with paths")
+	}
+	found, reads := map[verdict.Role][]operation{}, map[string]operation{}
+	for path, operations := range d.Paths {
+		for method, node := range operations {
+			var o documented
+			if node.Decode(&o) != nil { // not an operation: parameters, a summary
+				continue
+			}
+			method = strings.ToUpper(method)
+			role, key := o.role(method)
+			one := operation{role, method, strings.Split(strings.TrimPrefix(d.base()+path, "/"), "/")}
+			if role == verdict.Read {
+				reads[path] = one
+			} else if role != "" {
+				found[role] = append(found[role], one)
+			}
+			if key != "" && role == verdict.Submit && !slices.Contains(a.Key, headerPlace+key) {
+				a.Key = append(a.Key, headerPlace+key)
+			}
+		}
+	}
+	for path, read := range reads { // of what a submission makes
+		parent := strings.Split(strings.TrimPrefix(d.base()+path[:strings.LastIndexByte(path, '/')], "/"), "/")
+		if slices.ContainsFunc(found[verdict.Submit], func(o operation) bool { return slices.Equal(o.segments, parent) }) {
+			read.segments[len(read.segments)-1] = "{id}"
+			found[verdict.Read] = append(found[verdict.Read], read)
+		}
+	}
+	for _, role := range []verdict.Role{verdict.Stream, verdict.Submit, verdict.Read} {
+		if !a.Described(role) {
+			a.operations = append(a.operations, found[role]...)
+		}
+	}
+	if len(a.Job.ID) == 0 && len(a.Job.Address) == 0 {
+		a.Job.ID = []string{"/id", "/job_id", "/jobId", "/name"}
+	}
+	return nil
+}
+
+// base is the path of the first server.
+func (d *document) base() string {
+	if len(d.Servers) == 0 {
+		return ""
+	}
+	_, rest, ok := strings.Cut(d.Servers[0].URL, "://")
+	if !ok {
+		rest = "x" + d.Servers[0].URL
+	}
+	if at := strings.IndexByte(rest, '/'); at >= 0 {
+		return strings.TrimSuffix(rest[at:], "/")
+	}
+	return ""
+}
+
+// role is what an operation does, as far as its document tells, and the header with its idempotency key.
+func (o *documented) role(method string) (role verdict.Role, key string) {
+	for _, p := range o.Parameters {
+		if p.In == "header" && strings.Contains(strings.ToLower(p.Name), "idempotency") {
+			key = p.Name
+		}
+	}
+	_, accepted := o.Responses["202"]
+	if method != "GET" {
+		if (accepted || len(o.Callbacks) > 0) && method != "DELETE" {
+			return verdict.Submit, key
+		}
+		return "", ""
+	}
+	for _, answer := range o.Responses {
+		if _, ok := answer.Content[eventStream]; ok {
+			return verdict.Stream, ""
+		}
+	}
+	return verdict.Read, ""
+}
+
+const eventStream = "text/event-stream"
