@@ -30,7 +30,7 @@ type answer struct {
 
 	status   int
 	document bytes.Buffer // what has come of a JSON document
-	isJSON   bool
+	isJSON   bool // it says so, or may be one: many servers do not say
 	held     bool // the document is sent at the end, rewritten
 	lost     bool // nothing is sent
 	left     int  // bytes to send until the connection is cut; -1: all
@@ -49,13 +49,14 @@ func (a *answer) WriteHeader(status int) {
 	a.status = status
 	h := a.Header()
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	a.isJSON = kind == "application/json" || strings.HasSuffix(kind, "+json")
+	said := kind == "application/json" || strings.HasSuffix(kind, "+json")
+	a.isJSON = said || kind == "" || kind == "text/plain"
 	a.exchange.Status, a.exchange.ETag, a.exchange.RetryAfter = status, h.Get("ETag"), retryAfter(h, time.Now())
 	e := a.effect
 	if kind == eventStream && status == http.StatusOK && a.request.Method != http.MethodHead {
 		a.begin()
 	} else if e != nil {
-		a.disturb(e, h)
+		a.disturb(e, h, said)
 	}
 	if e != nil && e.ContentType != "" {
 		h.Set("Content-Type", e.ContentType)
@@ -66,7 +67,7 @@ func (a *answer) WriteHeader(status int) {
 }
 
 // disturb decides what becomes of an answer that is no event stream.
-func (a *answer) disturb(e *fault.Effect, h http.Header) {
+func (a *answer) disturb(e *fault.Effect, h http.Header, isJSON bool) {
 	switch {
 	case e.Close == fault.AfterCommit:
 		a.lost = true
@@ -77,7 +78,7 @@ func (a *answer) disturb(e *fault.Effect, h http.Header) {
 		}
 		a.lost = a.left == 0 || a.request.Method == http.MethodHead // an answer without a body has no middle
 	}
-	if a.isJSON && e.Rewrites() && !a.lost {
+	if isJSON && e.Rewrites() && !a.lost {
 		a.held = true
 		h.Del("Content-Length")
 		h.Del("ETag") // it is another representation
