@@ -41,7 +41,7 @@ func TestDemoOfAProgramThatFails(t *testing.T) {
 	t.Parallel()
 	for way, wants := range map[string][]string{
 		"broken":             {"ended before it was ready: exit status 3", "\ncannot find Postgres\n", "The last lines of its log:"},
-		"ends with an error": {"nothing answers at ", "did not end cleanly: exit status 4"},
+		"ends with an error": {"cannot be used: no answer to ", "did not end cleanly: exit status 4"},
 	} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
