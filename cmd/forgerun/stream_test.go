@@ -94,16 +94,15 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 		_ = writers.Wait()
 		written.Store(true)
 	}()
-	allEnded := func() bool { // and no retry is to come
-		return written.Load() && s.count(`SELECT count(*) FROM jobs WHERE client_id = $1 AND `+ended, u.id) == jobs
-	}
 	var frames []frame
-	for total := 1; ; {
+	complete := func() bool { // all jobs have ended, no retry is to come, and each event was read
+		return written.Load() && s.count(`SELECT count(*) FROM jobs WHERE client_id = $1 AND `+ended, u.id) == jobs &&
+			len(frames) >= s.count(`SELECT count(*) FROM events WHERE client_id = $1`, u.id)
+	}
+	for {
 		for range 5 + rand.IntN(40) {
-			if allEnded() {
-				if total = s.count(`SELECT count(*) FROM events WHERE client_id = $1`, u.id); len(frames) >= total {
-					break
-				}
+			if complete() {
+				break
 			}
 			f, ok := reader.next()
 			require.True(t, ok, "the stream ended by itself")
@@ -112,7 +111,7 @@ func TestClientStreamMissesAndRepeatsNothing(t *testing.T) {
 			}
 		}
 		reader.cut()
-		if allEnded() && len(frames) >= total {
+		if complete() {
 			break
 		}
 		reader = u.stream(apis[rand.IntN(2)], "/v1/events", reader.lastID)
