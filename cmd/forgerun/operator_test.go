@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -195,7 +196,11 @@ func TestEverythingIsPaused(t *testing.T) {
 	s.endLead()
 	api = s.startLeader()
 	s.startWorker()
-	flushed := s.count(`SELECT epoch FROM maintenance_state`)
+	flushed := 0
+	eventually(t, "Redis has the epoch of the new leader", func() bool { // which may put it there after the flush otherwise
+		flushed = s.count(`SELECT epoch FROM maintenance_state`)
+		return s.rdb.Get(s.ctx(), "forgerun:epoch").Val() == strconv.Itoa(flushed)
+	})
 	require.NoError(t, s.rdb.FlushAll(s.ctx()).Err())
 	eventually(t, "the tasks are back", func() bool { return s.count(`SELECT epoch FROM maintenance_state`) > flushed && len(s.tasks()) > 20 })
 	require.Zero(t, s.assignedSince(paused, "true"))
