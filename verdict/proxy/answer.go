@@ -30,10 +30,10 @@ type answer struct {
 
 	status   int
 	document bytes.Buffer // what has come of a JSON document
-	isJSON   bool // it says so, or may be one: many servers do not say
-	held     bool // the document is sent at the end, rewritten
-	lost     bool // nothing is sent
-	left     int  // bytes to send until the connection is cut; -1: all
+	isJSON   bool         // it says so, or may be one: many servers do not say
+	held     bool         // the document is sent at the end, rewritten
+	lost     bool         // nothing is sent
+	left     int          // bytes to send until the connection is cut; -1: all
 	stream   *wire.Stream
 }
 

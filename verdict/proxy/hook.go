@@ -151,7 +151,9 @@ func (s *sessions) delivered(d *delivery) {
 	if n == nil {
 		return
 	}
-	n.tries[d.DeliveryID]++
+	if n.tries[d.DeliveryID] > 0 || len(n.tries) < verdict.MaxExchanges {
+		n.tries[d.DeliveryID]++
+	}
 	d.Number = n.tries[d.DeliveryID]
 	var x verdict.Exchange
 	shape := s.api.Shape(func(id string) (string, bool) { return id, n.jobs[id] != nil })

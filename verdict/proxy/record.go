@@ -208,7 +208,7 @@ func (s *sessions) answered(r *http.Request, x *verdict.Exchange, described bool
 		if final, known := n.saw(s.api, x.Job, x.Status, h, document, time.Now()); known {
 			wire.Show(x, x.Job, final)
 		}
-		if address := m.Result(x.Status); address != nil {
+		if address := m.Result(x.Status); address != nil && len(n.results) < verdict.MaxExchanges {
 			n.results[address.RequestURI()] = x.Job
 		}
 	case x.Role == verdict.Outcome && x.Job != "" && x.Status < http.StatusMultipleChoices:
@@ -225,7 +225,7 @@ func (n *session) made(a *api.API, r *http.Request, x *verdict.Exchange, m *api.
 	if address != nil {
 		id = address.RequestURI()
 	}
-	if id == "" {
+	if id == "" || n.jobs[id] == nil && len(n.jobs) >= verdict.MaxExchanges {
 		return
 	}
 	n.submitted[x.Method+" "+x.Path] = true
@@ -244,6 +244,9 @@ func (n *session) made(a *api.API, r *http.Request, x *verdict.Exchange, m *api.
 // saw notes the state in which an answer shows a job: by its document, by 303 to a result, or by 200 after 202.
 func (n *session) saw(a *api.API, name string, status int, h http.Header, document any, at time.Time) (final, known bool) {
 	j := n.jobs[name]
+	if j == nil && len(n.jobs) >= verdict.MaxExchanges {
+		return false, false
+	}
 	if j == nil {
 		j = &jobSeen{Run: verdict.Run{ID: name}}
 		n.jobs[name] = j
