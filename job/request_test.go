@@ -3,6 +3,7 @@ package job_test
 import (
 	"encoding/json"
 	"math"
+	"reflect"
 	"testing"
 	"time"
 
@@ -226,4 +227,26 @@ func TestBackoffJitter(t *testing.T) {
 	require.Equal(t, 3*time.Second, b.Wait(3, 0.75))
 	require.Less(t, b.Wait(3, math.Nextafter(1, 0)), 4*time.Second+1)
 	require.Equal(t, 30*time.Second, b.Wait(100, 0.5))
+}
+
+// A run of a schedule has each member of its job.
+func TestScheduledJobsKeepEachMember(t *testing.T) {
+	t.Parallel()
+	var s job.Schedule
+	members := reflect.ValueOf(&s.Job).Elem()
+	for i := range members.NumField() {
+		switch f := members.Field(i); f.Kind() {
+		case reflect.String:
+			f.SetString("x")
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
+		case reflect.Slice:
+			f.SetBytes([]byte("{}"))
+		default:
+			t.Fatalf("%s: say here how it is set", members.Type().Field(i).Name)
+		}
+	}
+	require.Equal(t, s.Job, job.ScheduledJobOf(s.Request(time.Now())))
 }
