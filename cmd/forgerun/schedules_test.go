@@ -55,7 +55,7 @@ func (s *stack) requireExact(due, created []time.Time, interval time.Duration) {
 
 func TestScheduleFromEndToEnd(t *testing.T) {
 	s, api, u := newWorking(t)
-	path, id := u.schedule(api, `{"interval":"1s","overlap":"skip",
+	path, id := u.schedule(api, `{"interval":"1s","overlap":"allow",
 		"job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST","correlation_id":"tick"}}`)
 	s.awaitRuns(id, 3, time.Second)
 	list := u.call(api, "GET", "/v1/jobs?schedule_id="+id, "").value("data").([]any)
