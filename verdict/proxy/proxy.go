@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,7 +49,7 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	p.sessions.probe = p.probe(transport)
 	p.own = p.routes()
 	p.forward = httputil.ReverseProxy{
-		Transport: transport, Rewrite: p.rewrite, ModifyResponse: p.relocate, ErrorHandler: p.failed,
+		Transport: transport, BufferPool: &buffers{}, Rewrite: p.rewrite, ModifyResponse: p.relocate, ErrorHandler: p.failed,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	return p
@@ -68,6 +69,20 @@ func (p *Proxy) Server() *http.Server {
 	s.Protocols.SetUnencryptedHTTP2(true)
 	return s
 }
+
+// buffers are those through which bodies are copied.
+type buffers struct{ pool sync.Pool }
+
+// Get gives one of the size that io.Copy has.
+func (b *buffers) Get() []byte {
+	if buffer, ok := b.pool.Get().(*[]byte); ok {
+		return *buffer
+	}
+	return make([]byte, 32<<10)
+}
+
+// Put takes one back.
+func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }
 
 // connection counts the requests of a connection.
 type connection struct {

@@ -25,12 +25,12 @@ import (
 
 // bench is a proxy before a server of some API, with a client.
 type bench struct {
-	t      *testing.T
+	t      testing.TB
 	url    string
 	client *http.Client
 }
 
-func newBench(t *testing.T, description string, target http.Handler) *bench {
+func newBench(t testing.TB, description string, target http.Handler) *bench {
 	t.Helper()
 	server := httptest.NewServer(target)
 	t.Cleanup(server.Close)

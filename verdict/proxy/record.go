@@ -175,7 +175,7 @@ func (n *session) above(path string) string {
 	return ""
 }
 
-// record adds an exchange to the open session.
+// record adds an exchange, which does not change any more, to the open session.
 func (s *sessions) record(x *verdict.Exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +186,7 @@ func (s *sessions) record(x *verdict.Exchange) {
 	n.Recorded++
 	size := perExchange + 38*(len(x.Final)+len(x.Shown))
 	if len(n.exchanges) < verdict.MaxExchanges && n.bytes+size <= verdict.MaxBytes {
-		n.exchanges, n.bytes = append(n.exchanges, *x), n.bytes+size
+		n.exchanges, n.bytes = append(n.exchanges, x), n.bytes+size
 	}
 }
 

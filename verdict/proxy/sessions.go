@@ -37,7 +37,7 @@ type sessions struct {
 // session is what was recorded in a session.
 type session struct {
 	verdict.Session
-	exchanges []verdict.Exchange
+	exchanges []*verdict.Exchange
 	bytes     int
 	attempts  []verdict.Attempt   // of deliveries
 	tries     map[string]int      // by the id of a delivery
@@ -178,10 +178,13 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 		s.mu.Unlock()
 		return verdict.Verdict{}, err
 	}
-	r := verdict.Record{Session: n.Session, API: api.Faults, Now: time.Now(), Standards: true, Exchanges: slices.Clone(n.exchanges),
+	r := verdict.Record{Session: n.Session, API: api.Faults, Now: time.Now(), Standards: true, Exchanges: make([]verdict.Exchange, len(n.exchanges)),
 		Attempts: slices.Clone(n.attempts)}
 	for _, j := range n.jobs {
 		r.Runs = append(r.Runs, j.Run)
+	}
+	for i, x := range n.exchanges {
+		r.Exchanges[i] = *x
 	}
 	for i := range r.Exchanges { // what a request was to do is known once another one like it was answered
 		x := &r.Exchanges[i]
