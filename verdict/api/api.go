@@ -184,6 +184,16 @@ func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
 	return "", "", false
 }
 
+// Is reports whether a request is of an operation that is written as in descriptions: a method and a path, such as GET /v1/orders/{id}.
+func Is(r *http.Request, text string) bool {
+	o, err := parseOperation("", text)
+	if err != nil || o.method != r.Method {
+		return false
+	}
+	_, ok := o.match(strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/"))
+	return ok
+}
+
 // MayRepeat reports whether operations of the kind are safe to repeat without a key.
 func (a *API) MayRepeat(role verdict.Role) bool { return slices.Contains(a.Repeatable, string(role)) }
 

@@ -57,7 +57,7 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d := &delivery{method: r.Method, url: to.String(), header: r.Header.Clone(), body: body}
 	d.header.Del("Accept-Encoding")
 	d.At = time.Now().UTC()
-	e := h.proxy.sessions.fault(fault.Delivery)
+	e := h.proxy.sessions.fault(fault.Delivery, nil)
 	h.proxy.sessions.delivered(d)
 	if e == nil {
 		e = &fault.Effect{}

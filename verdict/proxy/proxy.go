@@ -115,7 +115,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	role, job, described := p.sessions.operation(r)
 	x.Role, x.Job, x.Operation = role, job, string(role)
 	x.Repeatable = p.api.MayRepeat(role)
-	x.Fault = p.sessions.fault(x.Operation)
+	x.Fault = p.sessions.fault(x.Operation, r)
 	a := &answer{ResponseWriter: w, proxy: p, request: r, exchange: x, effect: x.Fault, described: described, left: -1}
 	defer func() {
 		hashed()

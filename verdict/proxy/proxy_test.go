@@ -300,7 +300,7 @@ func TestStreams(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", things(location))
 	id := b.session("")
-	b.faults(nth("stream", 1, fault.Effect{HalfEventAfter: new(2)}))
+	b.faults(nth("GET /{any}", 1, fault.Effect{HalfEventAfter: new(2)}), nth("POST /{any}", 1, fault.Effect{CutAfter: new(0)}))
 	a := b.do("GET", "/events", "", "Accept", "text/event-stream")
 	require.ErrorIs(t, a.err, io.ErrUnexpectedEOF)
 	require.Equal(t, "id: 1\r\ndata: {\"n\": 1}\r\n\r\nid: 2\r\ndata: {\"n\": 2}\r\n\r\nid: 3\r\ndata:", a.text)

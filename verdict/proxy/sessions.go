@@ -223,14 +223,14 @@ func (s *sessions) faults() []fault.Counted {
 	return slices.Clone(s.rules)
 }
 
-// fault counts a request and gives what is to be done to it, nil for nothing.
-func (s *sessions) fault(operation string) (effect *fault.Effect) {
+// fault counts a request, or without one a delivery, and gives what is to be done to it, nil for nothing.
+func (s *sessions) fault(operation string, r *http.Request) (effect *fault.Effect) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	for i := range s.rules {
 		c := &s.rules[i]
-		if !about(&c.Match, operation, now) {
+		if !about(&c.Match, operation, r, now) {
 			continue
 		}
 		c.Seen++
@@ -248,7 +248,7 @@ func (s *sessions) fault(operation string) (effect *fault.Effect) {
 	return effect
 }
 
-func about(m *fault.Match, operation string, now time.Time) bool {
-	return (m.Operation == "" && operation != fault.Delivery || m.Operation == operation) &&
+func about(m *fault.Match, operation string, r *http.Request, now time.Time) bool {
+	return (m.Operation == "" && r != nil || m.Operation == operation || r != nil && api.Is(r, m.Operation)) &&
 		(m.From == nil || !now.Before(time.Time(*m.From))) && (m.Until == nil || now.Before(time.Time(*m.Until)))
 }
