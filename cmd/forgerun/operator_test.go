@@ -202,7 +202,9 @@ func TestEverythingIsPaused(t *testing.T) {
 		return s.rdb.Get(s.ctx(), "forgerun:epoch").Val() == strconv.Itoa(flushed)
 	})
 	require.NoError(t, s.rdb.FlushAll(s.ctx()).Err())
-	eventually(t, "the tasks are back", func() bool { return s.count(`SELECT epoch FROM maintenance_state`) > flushed && len(s.tasks()) >= 20 })
+	eventually(t, "the tasks are back", func() bool {
+		return s.count(`SELECT epoch FROM maintenance_state`) > flushed && len(s.tasks()) >= 20
+	})
 	require.Zero(t, s.assignedSince(paused, "true"))
 
 	a := ann.call(api, "GET", "/admin/v1/overview", "")

@@ -178,8 +178,10 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 		s.mu.Unlock()
 		return verdict.Verdict{}, err
 	}
-	r := verdict.Record{Session: n.Session, API: api.Faults, Now: time.Now(), Standards: true, Exchanges: make([]verdict.Exchange, len(n.exchanges)),
-		Attempts: slices.Clone(n.attempts)}
+	r := verdict.Record{
+		Session: n.Session, API: api.Faults, Now: time.Now(), Standards: true,
+		Exchanges: make([]verdict.Exchange, len(n.exchanges)), Attempts: slices.Clone(n.attempts),
+	}
 	for _, j := range n.jobs {
 		r.Runs = append(r.Runs, j.Run)
 	}
