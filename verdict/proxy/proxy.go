@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/verdict/wire"
@@ -253,6 +252,3 @@ func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, htt
 
 // unfollowed leaves redirects to those who asked.
 func unfollowed(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-// Start begins a session, by whose verdict the client is judged.
-func (p *Proxy) Start(n verdict.Session) (verdict.Session, error) { return p.sessions.start(n) }

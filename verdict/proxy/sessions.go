@@ -31,7 +31,6 @@ type sessions struct {
 	all   []*session // the latest last
 	rules []fault.Counted
 	began map[string]time.Time // when a rule applied first, by its id
-	seed  int64
 }
 
 // session is what was recorded in a session.
@@ -54,7 +53,7 @@ type jobSeen struct {
 	waited  bool        // it was answered with 202
 }
 
-func newSessions(a *api.API) *sessions { return &sessions{api: a, seed: 1} }
+func newSessions(a *api.API) *sessions { return &sessions{api: a} }
 
 // open is the session that runs; nil if there is none. The caller has the lock.
 func (s *sessions) open() *session {
@@ -212,7 +211,7 @@ func (s *sessions) replaceFaults(rules []fault.Rule, seed int64) error {
 }
 
 func (s *sessions) replace(rules []fault.Rule, seed int64) {
-	s.seed, s.began = seed, map[string]time.Time{}
+	s.began = map[string]time.Time{}
 	s.rules = make([]fault.Counted, len(rules))
 	for i, r := range rules {
 		s.rules[i] = fault.Counted{Rule: r, ID: uuid.Must(uuid.NewV7()).String(), Position: i + 1, Seed: seed}

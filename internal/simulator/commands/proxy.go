@@ -74,6 +74,9 @@ func (o *proxied) flags(f *pflag.FlagSet) {
 // start starts a proxy, and a second listener for webhooks if there is a receiver.
 func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	target, err := address("--target", o.target)
+	if err == nil && strings.Trim(target.Path, "/") != "" { // its answers name paths from the root
+		err = fmt.Errorf("--target %q must be an address without a path: the command's requests have it", o.target)
+	}
 	if err != nil {
 		return nil, err
 	}
