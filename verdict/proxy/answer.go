@@ -176,8 +176,8 @@ func (a *answer) finish(panicked any) {
 		}
 		x.Stream = a.stream.Part()
 		cut = cut || x.Stream.Cut
-	} else if a.request.Context().Err() != nil && x.Status == 0 {
-		x.HungUp = true
+	} else if panicked != nil && !a.lost && a.left < 0 || a.request.Context().Err() != nil && x.Status == 0 {
+		x.HungUp = true // or the target did: the client has not got the answer as a whole
 	}
 	x.End = time.Now().UTC()
 	if x.Status != 0 && a.stream == nil {

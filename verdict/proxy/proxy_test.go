@@ -390,6 +390,23 @@ func TestOwnRoutesRefuse(t *testing.T) {
 	require.NotContains(t, string(b.own("GET", "nowhere", "", 404)), "<")
 }
 
+// An answer that the target itself cuts has not arrived: its repetition is judged as one after a lost answer.
+func TestTargetCutsItsAnswer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/operations/1")
+		w.Header().Set("Content-Length", "100")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, "{")
+	}))
+	id := b.session("")
+	for range 2 {
+		require.Error(t, b.do("POST", "/things", `{"a": 1}`).err)
+	}
+	_, rules := b.verdict(id)
+	require.Equal(t, verdict.Broken, rules["idempotency-key"].Status)
+}
+
 // A target that is down is told apart from what a fault does.
 func TestTargetIsDown(t *testing.T) {
 	t.Parallel()
