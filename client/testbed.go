@@ -200,7 +200,8 @@ func (c *Client) Verdict(ctx context.Context, id string, options ...Option) (*Ve
 // Clock is the time by which the jobs of a test bed live.
 type Clock struct {
 	Now    time.Time `json:"now"`
-	Rate   float64   `json:"rate"` // how many of its seconds pass in a second, unless it is frozen
+	Offset string    `json:"offset"` // by how much it is ahead of the real time, such as 25h0m0s
+	Rate   float64   `json:"rate"`   // how many of its seconds pass in a second, unless it is frozen
 	Frozen bool      `json:"frozen"`
 }
 

@@ -151,9 +151,6 @@ func oneShot(userAgent string) bool {
 	return strings.HasPrefix(userAgent, "curl/") || strings.HasPrefix(userAgent, "Wget/")
 }
 
-// movedBy is how far the service's clock is from the machine's at least if a client has moved it.
-const movedBy = time.Second
-
 // exchange tells of the request and its answer, without what is secret in them.
 func (r *call) exchange() *verdict.Exchange {
 	request, answer, operation := r.Request(), r.Response(), r.route.operation()
@@ -171,9 +168,6 @@ func (r *call) exchange() *verdict.Exchange {
 	}
 	if _, span := r.traceparent(); span.IsValid() {
 		x.Trace = span.TraceID().String()
-	}
-	if at := r.server.deps.Clock(); at.Sub(x.End).Abs() > movedBy {
-		x.At = at.UTC()
 	}
 	if query := string(request.URI().QueryString()); strings.Contains(query, keyPrefix) {
 		x.KeyInURL = true

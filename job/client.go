@@ -72,7 +72,7 @@ type Caller struct {
 	Scope    Scope  // of that key
 	Admin    bool   // holds an operator's token
 	Operator string // the name of that token
-	Expired  bool   // the key has expired, too recently not to be renewed
+	Expired  bool   // the key has expired
 }
 
 // Anonymous reports whether no credentials were presented.

@@ -169,14 +169,13 @@ func TestSessionsRecord(t *testing.T) {
 		}
 		return errors.Join(err, err2)
 	})
-	exchanges, runs, attempts, err := f.store.Recorded(f.ctx(), f.client, session)
-	require.NoError(t, err)
-	require.Len(t, exchanges, requests)
-	require.Empty(t, runs)
-	require.Empty(t, attempts)
-	for n := range exchanges {
-		require.Equal(t, at.Add(time.Duration(n+1-requests)*time.Second), exchanges[n].Start, "in the order of their beginnings")
-		require.Len(t, exchanges[n].Shown, 1)
+	record := must(f.store.Recorded(f.ctx(), f.client, session))(t)
+	require.Len(t, record.Exchanges, requests)
+	require.Empty(t, record.Runs)
+	require.Empty(t, record.Attempts)
+	for n, x := range record.Exchanges {
+		require.Equal(t, at.Add(time.Duration(n+1-requests)*time.Second), x.Start, "in the order of their beginnings")
+		require.Len(t, x.Shown, 1)
 	}
 	require.Equal(t, requests, f.count("testbed_exchanges"), "a client without a session has no record")
 
@@ -199,8 +198,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	for range 2 {
 		must(f.store.Record(f.ctx(), f.client, &verdict.Exchange{Method: "GET", Path: strings.Repeat("p", 100)}))(t)
 	}
-	exchanges, _, _, err := f.store.Recorded(f.ctx(), f.client, n)
-	require.NoError(t, err)
+	exchanges := must(f.store.Recorded(f.ctx(), f.client, n))(t).Exchanges
 	require.Len(t, exchanges, 1)
 	n, _ = must2(f.store.Session(f.ctx(), f.client, sessionID(n)))(t)
 	require.Equal(t, 2, n.Recorded)

@@ -37,9 +37,8 @@ var uses = map[Role]fault.Use{
 
 // Exchange is a request of a client in a session and what it got, or one that was sent to it. Neither keys nor bodies are kept.
 type Exchange struct {
-	Start time.Time `json:"start"`       // when the request was read
-	End   time.Time `json:"end"`         // when its answer was made, or the stream was over
-	At    time.Time `json:"at,omitzero"` // End by the service's clock, if that was moved
+	Start time.Time `json:"start"` // when the request was read
+	End   time.Time `json:"end"`   // when its answer was made, or the stream was over
 
 	Method    string `json:"method"`
 	Path      string `json:"path"`
@@ -100,14 +99,6 @@ type Part struct {
 // Arrived reports whether the client got the answer as a whole.
 func (x *Exchange) Arrived() bool {
 	return !x.HungUp && (x.Stream != nil || x.Fault == nil || x.Fault.Close == "")
-}
-
-// ServiceEnd is End by the clock by which jobs live.
-func (x *Exchange) ServiceEnd() time.Time {
-	if x.At.IsZero() {
-		return x.End
-	}
-	return x.At
 }
 
 // Disturbed reports whether what the client saw was not the service's own.

@@ -10,8 +10,8 @@ import (
 func (r *Record) learned(id string, since time.Time) (first *Exchange, at time.Time) {
 	sees := func(t time.Time) bool { return !t.Before(since.Add(-Tolerance)) && (first == nil || t.Before(at)) }
 	for i := range r.Exchanges {
-		if x := &r.Exchanges[i]; shows(x, id) && sees(x.ServiceEnd()) {
-			first, at = x, x.ServiceEnd()
+		if x := &r.Exchanges[i]; shows(x, id) && sees(x.End) {
+			first, at = x, x.End
 		}
 	}
 	for i := range r.Attempts {

@@ -154,7 +154,7 @@ func tolerant(r *Record, f *finding) {
 			return
 		}
 		for _, id := range x.Shown {
-			y, _ := r.learned(id, x.ServiceEnd())
+			y, _ := r.learned(id, x.End)
 			if y == nil && r.untold(id, x.End, r.Now) {
 				continue
 			}

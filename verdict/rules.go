@@ -168,7 +168,7 @@ var rules = []rule{
 		level: Should, check: renewed,
 		see:      client,
 		quote:    "It should renew its key before it expires.",
-		exercise: "A session in which the key expires",
+		exercise: "A session in which the key expires, as when the clock of the test bed is moved beyond its end",
 	},
 	{
 		id: "no-key-in-url", title: "No key is part of a URL.",

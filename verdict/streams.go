@@ -31,7 +31,7 @@ func (r *Record) settle() {
 		if x.Stream == nil || !x.Stream.Open {
 			continue
 		}
-		x.End, x.At = r.Now, time.Time{}
+		x.End = r.Now
 		if r.Session.EndedAt != nil {
 			x.End = time.Time(*r.Session.EndedAt)
 		}

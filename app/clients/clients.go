@@ -168,13 +168,13 @@ func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, 
 		return job.Caller{}, errBadKey
 	}
 	caller := job.Caller{ClientID: key.ClientID, KeyID: key.ID, Scope: key.Scope}
+	caller.Expired = key.RevokedAt == nil && !k.clock().Before(key.ExpiresAt)
 	switch {
 	case key.RevokedAt != nil:
 		return caller, errRevokedKey
-	case k.clock().Before(key.ExpiresAt):
+	case !caller.Expired:
 		return caller, k.use(ctx, key)
 	case k.clock().Sub(key.ExpiresAt) < k.cfg.RenewWindow:
-		caller.Expired = true
 		return caller, errRenewable
 	}
 	return caller, errExpiredKey

@@ -77,14 +77,14 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 		return verdict.Verdict{}, job.Errorf(job.CodeTimeout, "Other sessions were judged all the time. Try again.")
 	}
 	defer s.turns.Release(client)
-	r := verdict.Record{Session: n, API: testbed.API, Now: s.clock()}
-	if r.Exchanges, r.Runs, r.Attempts, err = s.store.Recorded(ctx, client, n); err != nil {
+	r, err := s.store.Recorded(ctx, client, n)
+	if err != nil {
 		return verdict.Verdict{}, err
 	}
-	if r.Expiries, err = s.store.Expiries(ctx, client); err != nil {
-		return verdict.Verdict{}, err
-	}
-	return verdict.Of(&r), nil
+	r.API, r.Now = testbed.API, time.Now()
+	v := verdict.Of(&r)
+	v.EndedAt = n.EndedAt // by the service's clock
+	return v, nil
 }
 
 // Record records a request of a client, if it has an open session. That this fails is an error for clients alone that had one when

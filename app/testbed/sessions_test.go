@@ -29,7 +29,7 @@ func TestRecordFailsForClientsWithASession(t *testing.T) {
 	t.Parallel()
 	with, without, ended := app.NewID(), app.NewID(), app.NewID()
 	store := &records{open: map[job.ID]bool{with: true, ended: true}}
-	s := New(store, nil)
+	s := New(store)
 	record := func(client job.ID) error { return s.Record(t.Context(), client, &verdict.Exchange{}) }
 	for _, client := range []job.ID{with, without, ended} {
 		require.NoError(t, record(client))
@@ -49,7 +49,7 @@ func TestRulesOfASessionStay(t *testing.T) {
 	t.Parallel()
 	client, ended := app.NewID(), fault.Time{}
 	store := &profiled{session: verdict.Session{Profile: fault.FlakyNetwork}}
-	s := New(store, nil)
+	s := New(store)
 	changes := func() []error {
 		_, err := s.ReplaceFaults(t.Context(), client, 1, nil, "")
 		return []error{err, s.RemoveFaults(t.Context(), client), s.RemoveFault(t.Context(), client, app.NewID())}

@@ -4,11 +4,9 @@ package testbed
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
@@ -31,8 +29,8 @@ type Store interface {
 	Sessions(ctx context.Context, client job.ID) ([]verdict.Session, error)
 	Record(ctx context.Context, client job.ID, x *verdict.Exchange) (recorded bool, err error)
 	OpenStreams(ctx context.Context, client, session job.ID) (int, error)
-	Recorded(ctx context.Context, client job.ID, n verdict.Session) ([]verdict.Exchange, []verdict.Run, []verdict.Attempt, error)
-	Expiries(ctx context.Context, client job.ID) (map[string]time.Time, error)
+	// Recorded gives what a session has recorded, in real time.
+	Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error)
 }
 
 // verdictsAtOnce is how many sessions a process judges at a time, of each client one: each takes some times verdict.MaxBytes of memory.
@@ -41,17 +39,13 @@ const verdictsAtOnce = 2
 // Service is the use cases of a test bed.
 type Service struct {
 	store Store
-	clock app.Clock
 	open  sync.Map // clients whose last request through this process was recorded
 	turns *fair.Semaphore[job.ID]
 }
 
-// New makes the use cases; the clock is time.Now if nil.
-func New(store Store, clock app.Clock) *Service {
-	if clock == nil {
-		clock = time.Now
-	}
-	return &Service{store: store, clock: clock, turns: fair.New[job.ID](verdictsAtOnce)}
+// New makes the use cases.
+func New(store Store) *Service {
+	return &Service{store: store, turns: fair.New[job.ID](verdictsAtOnce)}
 }
 
 // ReplaceFaults gives a client rules instead of those that it has, and after them those of a profile, and lists them.

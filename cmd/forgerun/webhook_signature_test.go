@@ -237,7 +237,7 @@ func missingProgram(name, remedy string) string {
 // The pages quote programs as they are, and that of webhooks links each of the snippets.
 func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"webhooks.md", "api.md"} {
+	for _, name := range []string{"webhooks.md", "api.md", "testbed.md"} {
 		page := readText(t, "../../docs/reference/"+name)
 		for _, quote := range regexp.MustCompile("(?s)<!-- from (\\S+) -->\n```[a-z]+\n(.*?)\n```").FindAllStringSubmatch(page, -1) {
 			file := readText(t, filepath.Join("../../docs/reference", quote[1]))

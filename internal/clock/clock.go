@@ -50,6 +50,25 @@ func (s Setting) Wait(d time.Duration) time.Duration {
 	return time.Duration(min(math.Ceil(float64(d)/s.Rate), math.MaxInt64/2))
 }
 
+// Moves are the settings that a clock has had, in their order.
+type Moves []Setting
+
+// Real is the moment of Postgres' clock at which the service's time came to t or beyond: that of the move, if it was jumped over. What
+// has not come yet comes if the clock is not moved any more; a year ahead at most.
+func (ms Moves) Real(t time.Time) time.Time {
+	last := Setting{Real: t, Time: t, Rate: 1} // the clock was never moved before the first
+	i := 0
+	for i < len(ms) && ms[i].Time.Before(t) {
+		last = ms[i]
+		i++
+	}
+	real := last.Real.Add(min(last.Wait(t.Sub(last.Time)), farAhead))
+	if i < len(ms) && ms[i].Real.Before(real) {
+		return ms[i].Real
+	}
+	return real
+}
+
 // Clock is the service's time in one process. It is safe for concurrent use; all methods but Set may be called on nil.
 type Clock struct {
 	mu      sync.Mutex

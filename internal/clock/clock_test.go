@@ -38,6 +38,24 @@ func TestSetting(t *testing.T) {
 	}
 }
 
+func TestMoves(t *testing.T) {
+	t.Parallel()
+	after := base.Add
+	moves := clock.Moves{ // a jump by ten hours, a minute later a freeze for a minute, then sixty-fold
+		{Number: 1, Real: base, Time: after(10 * time.Hour), Rate: 1},
+		{Number: 2, Real: after(time.Minute), Time: after(10*time.Hour + time.Minute)},
+		{Number: 3, Real: after(2 * time.Minute), Time: after(10*time.Hour + time.Minute), Rate: 60},
+	}
+	for shown, real := range map[time.Duration]time.Duration{
+		-time.Hour: -time.Hour, time.Hour: 0, 10 * time.Hour: 0, 10*time.Hour + time.Second: time.Second,
+		10*time.Hour + time.Minute: time.Minute, 10*time.Hour + 2*time.Minute: 2*time.Minute + time.Second,
+	} {
+		require.Equal(t, after(real), moves.Real(after(shown)), shown)
+		require.Equal(t, after(shown), clock.Moves(nil).Real(after(shown)))
+	}
+	require.True(t, moves[:2].Real(after(11*time.Hour)).After(after(24*time.Hour)), "it stands still before that")
+}
+
 func TestNilIsTheMachinesClock(t *testing.T) {
 	t.Parallel()
 	var c *clock.Clock

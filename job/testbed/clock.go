@@ -1,26 +1,27 @@
 package testbed
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // ClockState is what the clock of a test bed shows, and how it runs.
 type ClockState struct {
-	Now    job.Time `json:"now"`
-	Rate   float64  `json:"rate"` // how many of its seconds pass in a second, unless it is frozen
-	Frozen bool     `json:"frozen"`
+	Now    job.Time       `json:"now"`
+	Offset fault.Duration `json:"offset"` // by how much it is ahead of the clock of Postgres
+	Rate   float64        `json:"rate"`   // how many of its seconds pass in a second, unless it is frozen
+	Frozen bool           `json:"frozen"`
 }
 
-// Bounds of the clock. Beyond MaxClock there are times with a meaning of their own, see job.ThrottledUntil.
+// Bounds of the clock.
 const (
-	MinRate = 0.1
-	MaxRate = 3600
+	MinRate  = 0.1
+	MaxRate  = 3600
+	MaxYears = 10 // by which it can be moved ahead of the real time
 )
-
-// MaxClock is the latest time to which the clock can be moved.
-var MaxClock = time.Date(2190, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // ClockMove says how the clock is to be moved; one member is set.
 type ClockMove struct {
@@ -48,14 +49,17 @@ func (m ClockMove) From(s ClockState) (ClockState, error) {
 			Violations: []job.Violation{{Pointer: "/set",
 				Detail: "Lies before the present time of the clock, " + time.Time(s.Now).UTC().Format(time.RFC3339Nano) + "."}}}
 	}
-	if now.After(MaxClock) {
+	real := time.Time(s.Now).Add(-time.Duration(s.Offset))
+	if latest := real.AddDate(MaxYears, 0, 0); now.After(latest) && (m.Advance != nil || m.Set != nil) {
 		pointer := "/set"
 		if m.Advance != nil {
 			pointer = "/advance"
 		}
 		return s, &job.Error{Code: job.CodeValidationFailed, Detail: "The clock cannot be moved that far.",
-			Violations: []job.Violation{{Pointer: pointer, Detail: "Leads beyond " + MaxClock.Format(time.RFC3339) + "."}}}
+			Violations: []job.Violation{{Pointer: pointer,
+				Detail: fmt.Sprintf("Leads more than %d years ahead of the real time, beyond %s.", MaxYears, latest.UTC().Format(time.RFC3339))}}}
 	}
+	s.Offset += fault.Duration(now.Sub(time.Time(s.Now)))
 	s.Now = job.Time(now)
 	return s, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/repo/pg"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 const (
@@ -36,7 +37,8 @@ type clockMove struct {
 }
 
 func (m clockMove) state() testbed.ClockState {
-	return testbed.ClockState{Now: job.Time(m.At(m.server).UTC()), Rate: m.rate, Frozen: m.frozen}
+	now := m.At(m.server).UTC()
+	return testbed.ClockState{Now: job.Time(now), Offset: fault.Duration(now.Sub(m.server)), Rate: m.rate, Frozen: m.frozen}
 }
 
 func scanClockMove(row pgx.CollectableRow) (m clockMove, err error) {

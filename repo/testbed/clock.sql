@@ -4,6 +4,10 @@
 SELECT coalesce(m.number, 0), coalesce(m.real_at, now.at), coalesce(m.service_at, now.at), coalesce(m.rate, 1), coalesce(m.frozen, false), now.at
 FROM (SELECT pg_catalog.clock_timestamp() AS at) AS now LEFT JOIN LATERAL (SELECT * FROM testbed_clock ORDER BY number DESC LIMIT 1) m ON true
 
+-- name: clockMoves
+-- Reads all moves of the clock in their order, along the primary key. Locks nothing.
+SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END FROM testbed_clock ORDER BY number
+
 -- name: lockClock
 -- Lets one transaction at a time move the clock; others go on reading it.
 LOCK TABLE testbed_clock IN SHARE ROW EXCLUSIVE MODE

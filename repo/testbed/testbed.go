@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/repo/pg"
@@ -160,54 +161,60 @@ func (s *Store) OpenStreams(ctx context.Context, client, id job.ID) (int, error)
 	return pg.QueryValue[int](ctx, s.db, statement("openStreams"), pg.UUID(client), pg.UUID(id))
 }
 
-// Recorded gives what a session has recorded, by the time at which it began, and the jobs that were made in it with the attempts
-// to deliver their events.
-func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (
-	exchanges []verdict.Exchange, runs []verdict.Run, attempts []verdict.Attempt, err error,
-) {
-	exchanges, err = pg.Query(ctx, s.db, pg.ScanJSON[verdict.Exchange], statement("sessionExchanges"), pg.UUID(client), uuidOf(n.ID))
+// Recorded gives what a session has recorded, by the time at which it began, with the jobs that were made in it, the attempts to deliver
+// their events, and the keys of its client that expire. Its times are real ones, as the client's waits are.
+func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error) {
+	r := verdict.Record{Session: n, Expiries: map[string]time.Time{}}
+	moves, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[clock.Setting], statement("clockMoves"))
 	if err != nil {
-		return nil, nil, nil, err
+		return r, err
 	}
-	slices.SortStableFunc(exchanges, func(x, y verdict.Exchange) int { return x.Start.Compare(y.Start) })
+	real := clock.Moves(moves).Real
+	r.Exchanges, err = pg.Query(ctx, s.db, pg.ScanJSON[verdict.Exchange], statement("sessionExchanges"), pg.UUID(client), uuidOf(n.ID))
+	if err != nil {
+		return r, err
+	}
+	slices.SortStableFunc(r.Exchanges, func(x, y verdict.Exchange) int { return x.Start.Compare(y.Start) })
 	since, until := time.Time(n.CreatedAt), (*time.Time)(n.EndedAt)
+	if until != nil {
+		r.Session.EndedAt = new(fault.Time(real(*until)))
+	}
 	from := pg.FirstIDOf(since.Add(-pg.IDSkew))
 	args := []any{pg.UUID(client), pg.UUID(from), since, until, verdict.MaxExchanges}
-	runs, err = pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r verdict.Run, err error) {
+	r.Runs, err = pg.Query(ctx, s.db, func(row pgx.CollectableRow) (run verdict.Run, err error) {
 		var id job.ID
 		var retryable bool
-		err = pg.ScanRow(row, &id, &r.State, &r.Finished, &retryable)
-		r.ID, r.Permanent = id.String(), r.State == string(job.Failed) && !retryable
-		return r, err
+		if err = pg.ScanRow(row, &id, &run.State, &run.Finished, &retryable); !run.Finished.IsZero() {
+			run.Finished = real(run.Finished)
+		}
+		run.ID, run.Permanent = id.String(), run.State == string(job.Failed) && !retryable
+		return run, err
 	}, statement("sessionJobs"), args...)
 	if err != nil {
-		return nil, nil, nil, err
+		return r, err
 	}
-	attempts, err = pg.Query(ctx, s.db, func(row pgx.CollectableRow) (a verdict.Attempt, err error) {
+	r.Attempts, err = pg.Query(ctx, s.db, func(row pgx.CollectableRow) (a verdict.Attempt, err error) {
 		var delivery, about job.ID
 		var took int64
 		err = row.Scan(&delivery, &about, &a.Number, &a.Event, &a.At, &took, &a.Status, &a.Error)
 		a.DeliveryID, a.JobID, a.Took = testbed.IDOf(delivery), testbed.IDOf(about), time.Duration(took)*time.Millisecond
-		a.GaveUp = a.Error == string(job.SendTimeout)
+		a.At, a.GaveUp = real(a.At), a.Error == string(job.SendTimeout)
 		a.Final = slices.Contains([]string{job.EventSucceeded, job.EventFailed, job.EventCanceled}, a.Event)
 		return a, err
 	}, statement("sessionDeliveries"), args...)
-	slices.SortStableFunc(attempts, func(x, y verdict.Attempt) int { return x.At.Compare(y.At) })
-	return exchanges, runs, attempts, err
-}
-
-// Expiries gives when the keys of a client expire that do.
-func (s *Store) Expiries(ctx context.Context, client job.ID) (map[string]time.Time, error) {
+	if err != nil {
+		return r, err
+	}
+	slices.SortStableFunc(r.Attempts, func(x, y verdict.Attempt) int { return x.At.Compare(y.At) })
 	type key struct {
 		ID string
 		At time.Time
 	}
 	keys, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[key], statement("sessionKeys"), pg.UUID(client))
-	all := make(map[string]time.Time, len(keys))
 	for _, k := range keys {
-		all[k.ID] = k.At
+		r.Expiries[k.ID] = real(k.At)
 	}
-	return all, err
+	return r, err
 }
 
 // ExpireResult lets the result of a client's job expire now.

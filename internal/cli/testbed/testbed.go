@@ -145,7 +145,7 @@ func sessionsCommand(s *session.Session) *cobra.Command {
 }
 
 var clockView = output.View{ID: "now", Columns: []output.Column{
-	{Head: "NOW", Path: "now"}, {Head: "RATE", Path: "rate"}, {Head: "FROZEN", Path: "frozen"},
+	{Head: "NOW", Path: "now"}, {Head: "OFFSET", Path: "offset"}, {Head: "RATE", Path: "rate"}, {Head: "FROZEN", Path: "frozen"},
 }}
 
 func clockCommand(s *session.Session) *cobra.Command {

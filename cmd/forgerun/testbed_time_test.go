@@ -1,0 +1,115 @@
+package main
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A year of jobs, one an hour, goes by in steps of a day: after each step what has become due is QUEUED, with the time at which it was
+// due, and nothing else; in the end each was queued once.
+func TestAYearOfHourlyJobs(t *testing.T) {
+	const days, hours, batch = 365, 24, 730
+	s, api, u := newService(t, testBed, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "100000"})
+	start := u.moveClock(api, `{"freeze":true}`).Now
+	for first := 0; first < days*hours; first += batch {
+		var jobs []string
+		for n := first + 1; n <= first+batch; n++ {
+			jobs = append(jobs, customAt(start.Add(time.Duration(n)*time.Hour)))
+		}
+		u.submitBatch(api, `{"jobs":[`+strings.Join(jobs, ",")+`]}`)
+	}
+	for day := 1; day <= days; day++ {
+		u.moveClock(api, `{"advance":"24h"}`)
+		require.Equal(t, day*hours, s.count(`SELECT count(*) FROM jobs WHERE state = 'QUEUED' AND queued_at = execution_at`), "day %d", day)
+		require.Equal(t, (days-day)*hours, s.count(`SELECT count(*) FROM jobs WHERE state = 'CREATED'`), "day %d", day)
+	}
+	require.Equal(t, days*hours, s.count(`SELECT count(*) FROM events WHERE event_name = 'job.queued'`), "each once")
+	require.Zero(t, s.count(`SELECT count(*) FROM events e JOIN jobs j USING (job_id) WHERE event_name = 'job.queued' AND occurred_at <> execution_at`))
+}
+
+// Whichever process dies once the clock was moved, and Redis with it: nothing is lost, and all goes on when it is back.
+func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
+	for _, role := range []string{"api", "worker", "webhooks"} {
+		t.Run(role, func(t *testing.T) {
+			s := newStack(t, testBed, env{
+				"FORGERUN_WEBHOOK_BACKOFF_BASE": "2h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "2h", "FORGERUN_MAX_RUNTIME": "60m",
+			})
+			processes := map[string]*proc{"api": s.startLeader(), "worker": s.startWorker(), "webhooks": s.startWebhooks()}
+			api := processes["api"]
+			u := s.newUser(api)
+			u.receive(api, failing(1), "job.succeeded")
+			start := u.moveClock(api, `{"freeze":true}`).Now
+			first := u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))
+			s.awaitCount("a delivery that waits for its next attempt", 1, `SELECT count(*) FROM delivery_attempts`)
+			ids := []string{u.submit(api, custom(`{"duration":"30m"}`)), u.submit(api, custom(`{"duration":"1m","failures":[{"attempts":[1],
+				"problem":{"retryAfter":3600}}]}`, `"auto_retry":true`))}
+			s.await("RUNNING", ids...)
+			for n := range 5 {
+				ids = append(ids, u.submit(api, customAt(start.Add(time.Duration(n+1)*time.Hour))))
+			}
+			u.moveClock(api, `{"advance":"6h"}`)
+			processes[role].kill()
+			require.NoError(t, s.rdb.FlushAll(s.ctx()).Err())
+			switch role {
+			case "api":
+				s.endLead()
+				s.startLeader()
+			case "worker":
+				s.expire(processes[role])
+				s.startWorker()
+			case "webhooks":
+				s.endClaims()
+				s.startWebhooks()
+			}
+			s.await("SUCCEEDED", append(ids[1:], first)...)
+			s.awaitFinal(ids[0]) // it cannot be retried by itself, if its worker died
+			require.Zero(t, s.count(`SELECT count(*) FROM events e JOIN jobs j USING (job_id)
+				WHERE event_name = 'job.queued' AND execution_at IS NOT NULL AND attempt <= 1 AND occurred_at <> execution_at`), "each at its time")
+			s.awaitDeliveries()
+			s.checkInvariants()
+		})
+	}
+}
+
+// What is about machines, networks and secrets stays on real time, however far the clock is moved.
+func TestWhatStaysOnRealTime(t *testing.T) {
+	s := newStack(t, testBed, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "40", "FORGERUN_MAX_RUNTIME": "60m"})
+	api, _, u := s.startDelivering()
+	worker := s.startWorker()
+	hour := time.Now().Add(time.Hour)
+	a := u.expect(api, http.StatusOK, "POST", "/v1/testbed/clock", `{"advance":"87600h"}`) // nearly ten years
+	date, err := http.ParseTime(a.header.Get("Date"))
+	require.NoError(t, err)
+	require.True(t, date.Before(hour), "the date of an answer")
+
+	u = s.newUser(api) // the other key has expired
+	r := u.receive(api, nil, "job.succeeded")
+	slow := u.submit(api, custom(`{"duration":"10m"}`))
+	s.await("RUNNING", slow)
+	after, err := strconv.Atoi(u.get(api, slow).header.Get("Retry-After"))
+	require.NoError(t, err)
+	require.LessOrEqual(t, after, 60, "the client waits in real time")
+	id := u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))
+	s.awaitDeliveries()
+	sent, err := strconv.ParseInt(r.of(id)[0].header.Get("Webhook-Timestamp"), 10, 64)
+	require.NoError(t, err)
+	require.True(t, time.Unix(sent, 0).Before(hour), "the time that is signed")
+
+	for table, expiry := range map[string]string{"workers": "expires_at", "maintenance_state": "leader_expires_at"} {
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM `+table+` WHERE `+expiry+` BETWEEN now() AND now() + interval '1 hour'`), "leases")
+	}
+	worker.pause()
+	mover := s.newUser(api)
+	mover.moveClock(api, `{"advance":"5m"}`)
+	require.Equal(t, "RUNNING", s.state(slow), "the lease of its worker goes on")
+	worker.resume()
+
+	eventually(t, "the rate limit", func() bool { return u.look(api, u.key).status == http.StatusTooManyRequests })
+	mover.moveClock(api, `{"advance":"2m"}`)
+	require.Equal(t, http.StatusTooManyRequests, u.look(api, u.key).status, "its minute is a real one")
+}

@@ -1,0 +1,129 @@
+// Package clock tests, in a second, what takes days: it moves the clock of a ForgeRun that nobody else uses.
+//
+//	forgerun verdict -- go test -count=1 ./examples/go/clock
+package clock
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+const day = 24 * time.Hour
+
+// The key of a client expires after 90 days.
+func TestKeyExpires(t *testing.T) {
+	_, c := register(t)
+	advance(t, 91*day)
+	_, err := c.Job(t.Context(), "0190c0de-0000-7000-8000-000000000000")
+	requireCode(t, err, "RFA_AUTH_TOKEN_EXPIRED")
+}
+
+// A client that renews its key in time does not notice. Both keys are good for a while.
+func TestKeyIsRenewed(t *testing.T) {
+	id, c := register(t)
+	session := must(c.StartSession(t.Context(), client.SessionRequest{Rules: []string{"key-renewal"}}))
+	must(c.Run(t.Context(), succeeding()))
+	advance(t, 89*day)
+	c = c.WithKey(must(c.RenewKey(t.Context(), id)).APIKey)
+	advance(t, 2*day)
+	must(c.Run(t.Context(), succeeding()))
+	must(c.EndSession(t.Context(), session.SessionID))
+	if v := must(c.Verdict(t.Context(), session.SessionID)); v.Verdict != "right" {
+		t.Fatalf("%+v", v)
+	}
+}
+
+// A result is kept for a day after the job has ended.
+func TestResultIsGone(t *testing.T) {
+	_, c := register(t)
+	job := must(c.Run(t.Context(), succeeding()))
+	must(c.Result(t.Context(), job.JobID))
+	advance(t, day+time.Hour)
+	_, err := c.Result(t.Context(), job.JobID)
+	requireCode(t, err, "RFA_RESULT_GONE")
+}
+
+// A job whose problem says "try again tomorrow" is tried again tomorrow.
+func TestRetryOfTomorrow(t *testing.T) {
+	_, c := register(t)
+	request := client.JobRequest{Type: client.Execute, WorkKind: client.KindCustom, AutoRetry: true,
+		Params: client.CustomParams{Behavior: client.Behavior{Failures: []client.PlannedFailure{
+			{Attempts: []int{1}, Problem: client.PlannedProblem{Title: "Closed for today", Status: 503, RetryAfter: 86_400}},
+		}}}}
+	accepted := must(c.Submit(t.Context(), request))
+	for len(must(c.Attempts(t.Context(), accepted.JobID))) == 0 { // the first has not failed yet
+		time.Sleep(50 * time.Millisecond)
+	}
+	advance(t, day)
+	job := must(c.Wait(t.Context(), accepted.JobID))
+	if job.State != "SUCCEEDED" || job.Attempt != 2 || job.StartedAt.Sub(job.CreatedAt) < day {
+		t.Fatalf("%+v", job)
+	}
+}
+
+// A delivery that nobody takes is tried again, longer each time, and given up after the ninth try.
+func TestDeliveryIsGivenUp(t *testing.T) {
+	_, c := register(t)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	defer receiver.Close()
+	hook := must(c.CreateWebhook(t.Context(), client.WebhookRequest{URL: receiver.URL, Events: []string{"job.succeeded"}}))
+	must(c.Run(t.Context(), succeeding()))
+	for seen := 0; ; time.Sleep(50 * time.Millisecond) {
+		for delivery, err := range c.Deliveries(t.Context(), hook.WebhookID, client.DeliveryFilter{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if delivery.State == "FAILED" && delivery.Attempts == 9 {
+				return
+			}
+			if delivery.Attempts > seen { // another one has failed: the next is due in an hour at most
+				seen = delivery.Attempts
+				advance(t, time.Hour)
+			}
+		}
+	}
+}
+
+// register makes a client of its own, with a key of the time that the clock shows now.
+func register(t *testing.T) (id string, c *client.Client) {
+	t.Helper()
+	if os.Getenv("FORGERUN_URL") == "" {
+		t.Skip("start it by forgerun verdict, which sets FORGERUN_URL")
+	}
+	anybody := must(client.New(client.Config{URL: os.Getenv("FORGERUN_URL")}))
+	id = must(anybody.CreateClient(t.Context()))
+	return id, anybody.WithKey(must(anybody.CreateKey(t.Context(), id, false)).APIKey)
+}
+
+// advance moves the clock of the service, by a key of its own: that of the test may have expired.
+func advance(t *testing.T, by time.Duration) {
+	t.Helper()
+	_, anybody := register(t)
+	must(anybody.AdvanceClock(t.Context(), by))
+}
+
+func succeeding() client.JobRequest {
+	return client.JobRequest{Type: client.Execute, WorkKind: client.KindCustom, Params: client.CustomParams{}}
+}
+
+func requireCode(t *testing.T, err error, code string) {
+	t.Helper()
+	if problem, ok := errors.AsType[*client.Problem](err); !ok || problem.Code != code {
+		t.Fatalf("%v is not %s", err, code)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
