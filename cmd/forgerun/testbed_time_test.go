@@ -2,6 +2,8 @@ package main
 
 import (
 	"net/http"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,6 +40,7 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 		t.Run(role, func(t *testing.T) {
 			s := newStack(t, testBed, env{
 				"FORGERUN_WEBHOOK_BACKOFF_BASE": "2h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "2h", "FORGERUN_MAX_RUNTIME": "60m",
+				"FORGERUN_RATE_LIMIT_PER_MINUTE": "100000",
 			})
 			processes := map[string]*proc{"api": s.startLeader(), "worker": s.startWorker(), "webhooks": s.startWebhooks()}
 			api := processes["api"]
@@ -58,7 +61,7 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 			switch role {
 			case "api":
 				s.endLead()
-				s.startLeader()
+				api = s.startAPI()
 			case "worker":
 				s.expire(processes[role])
 				s.startWorker()
@@ -66,11 +69,14 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 				s.endClaims()
 				s.startWebhooks()
 			}
-			s.await("SUCCEEDED", append(ids[1:], first)...)
-			s.awaitFinal(ids[0]) // it cannot be retried by itself, if its worker died
+			eventually(t, "all jobs end, and all deliveries", func() bool {
+				u.moveClock(api, `{"advance":"3h"}`) // backoffs pass
+				return s.count(`SELECT count(*) FROM jobs WHERE finished_at IS NULL`)+
+					s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING'`) == 0
+			})
+			require.Equal(t, len(ids), s.countJobs(append(ids[1:], first), "SUCCEEDED"), "all but one that is not to be tried again")
 			require.Zero(t, s.count(`SELECT count(*) FROM events e JOIN jobs j USING (job_id)
-				WHERE event_name = 'job.queued' AND execution_at IS NOT NULL AND attempt <= 1 AND occurred_at <> execution_at`), "each at its time")
-			s.awaitDeliveries()
+				WHERE event_name = 'job.queued' AND execution_at IS NOT NULL AND occurred_at <> execution_at`), "each at its time")
 			s.checkInvariants()
 		})
 	}
@@ -79,8 +85,9 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 // What is about machines, networks and secrets stays on real time, however far the clock is moved.
 func TestWhatStaysOnRealTime(t *testing.T) {
 	s := newStack(t, testBed, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "40", "FORGERUN_MAX_RUNTIME": "60m"})
-	api, _, u := s.startDelivering()
-	worker := s.startWorker()
+	api, worker := s.startLeader(), s.startWorker()
+	s.startWebhooks()
+	u := s.newUser(api)
 	hour := time.Now().Add(time.Hour)
 	a := u.expect(api, http.StatusOK, "POST", "/v1/testbed/clock", `{"advance":"87600h"}`) // nearly ten years
 	date, err := http.ParseTime(a.header.Get("Date"))
@@ -112,4 +119,33 @@ func TestWhatStaysOnRealTime(t *testing.T) {
 	eventually(t, "the rate limit", func() bool { return u.look(api, u.key).status == http.StatusTooManyRequests })
 	mover.moveClock(api, `{"advance":"2m"}`)
 	require.Equal(t, http.StatusTooManyRequests, u.look(api, u.key).status, "its minute is a real one")
+}
+
+// A client is judged in its own time: it cannot learn sooner of an end that the clock jumped over.
+func TestVerdictIsInRealTime(t *testing.T) {
+	s, api, u := newWorking(t, testBed)
+	session := u.startSession(api, `{"rules":["outcome-learned","key-renewal"]}`)
+	start := u.clock(api).Now
+	id := u.submit(api, customAt(start.Add(24*time.Hour)))
+	old := u.key
+	u.key = u.expect(api, http.StatusOK, "POST", "/v1/clients/"+u.id+"/keys/renew", "").text("api_key")
+	s.secret(u.key)
+	u.moveClock(api, `{"advance":"48h"}`)
+	require.Equal(t, http.StatusUnauthorized, u.look(api, old).status)
+	s.await("SUCCEEDED", id)
+	require.Equal(t, "SUCCEEDED", u.get(api, id).text("state"))
+	v, broken := u.verdict(api, session)
+	require.NotContains(t, broken, "outcome-learned", "%+v", v.Results)
+	require.Contains(t, broken, "key-renewal", "the old key was used again: %+v", v.Results)
+}
+
+// The recipes of docs/reference/testbed.md.
+func TestClockRecipes(t *testing.T) {
+	s := newStack(t, testBed)
+	api, _, _ := s.startDelivering()
+	recipes := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "../../examples/go/clock")
+	recipes.Env = append(os.Environ(), "FORGERUN_URL="+api.url)
+	said, err := recipes.CombinedOutput()
+	require.NoError(t, err, string(said))
+	require.Equal(t, 5, strings.Count(string(said), "--- PASS"), string(said))
 }

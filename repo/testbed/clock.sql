@@ -5,7 +5,7 @@ SELECT coalesce(m.number, 0), coalesce(m.real_at, now.at), coalesce(m.service_at
 FROM (SELECT pg_catalog.clock_timestamp() AS at) AS now LEFT JOIN LATERAL (SELECT * FROM testbed_clock ORDER BY number DESC LIMIT 1) m ON true
 
 -- name: clockMoves
--- Reads all moves of the clock in their order, along the primary key. Locks nothing.
+-- Reads all moves of the clock that are kept, in their order. Locks nothing.
 SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END FROM testbed_clock ORDER BY number
 
 -- name: lockClock

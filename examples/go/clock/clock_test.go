@@ -1,6 +1,6 @@
 // Package clock tests, in a second, what takes days: it moves the clock of a ForgeRun that nobody else uses.
 //
-//	forgerun verdict -- go test -count=1 ./examples/go/clock
+//	FORGERUN_URL=http://127.0.0.1:8080 go test -count=1 ./examples/go/clock
 package clock
 
 import (
@@ -19,7 +19,7 @@ const day = 24 * time.Hour
 // The key of a client expires after 90 days.
 func TestKeyExpires(t *testing.T) {
 	_, c := register(t)
-	advance(t, 91*day)
+	must(c.AdvanceClock(t.Context(), 91*day))
 	_, err := c.Job(t.Context(), "0190c0de-0000-7000-8000-000000000000")
 	requireCode(t, err, "RFA_AUTH_TOKEN_EXPIRED")
 }
@@ -29,9 +29,9 @@ func TestKeyIsRenewed(t *testing.T) {
 	id, c := register(t)
 	session := must(c.StartSession(t.Context(), client.SessionRequest{Rules: []string{"key-renewal"}}))
 	must(c.Run(t.Context(), succeeding()))
-	advance(t, 89*day)
+	must(c.AdvanceClock(t.Context(), 89*day))
 	c = c.WithKey(must(c.RenewKey(t.Context(), id)).APIKey)
-	advance(t, 2*day)
+	must(c.AdvanceClock(t.Context(), 2*day))
 	must(c.Run(t.Context(), succeeding()))
 	must(c.EndSession(t.Context(), session.SessionID))
 	if v := must(c.Verdict(t.Context(), session.SessionID)); v.Verdict != "right" {
@@ -44,7 +44,7 @@ func TestResultIsGone(t *testing.T) {
 	_, c := register(t)
 	job := must(c.Run(t.Context(), succeeding()))
 	must(c.Result(t.Context(), job.JobID))
-	advance(t, day+time.Hour)
+	must(c.AdvanceClock(t.Context(), day+time.Hour))
 	_, err := c.Result(t.Context(), job.JobID)
 	requireCode(t, err, "RFA_RESULT_GONE")
 }
@@ -60,7 +60,7 @@ func TestRetryOfTomorrow(t *testing.T) {
 	for len(must(c.Attempts(t.Context(), accepted.JobID))) == 0 { // the first has not failed yet
 		time.Sleep(50 * time.Millisecond)
 	}
-	advance(t, day)
+	must(c.AdvanceClock(t.Context(), day))
 	job := must(c.Wait(t.Context(), accepted.JobID))
 	if job.State != "SUCCEEDED" || job.Attempt != 2 || job.StartedAt.Sub(job.CreatedAt) < day {
 		t.Fatalf("%+v", job)
@@ -86,7 +86,7 @@ func TestDeliveryIsGivenUp(t *testing.T) {
 			}
 			if delivery.Attempts > seen { // another one has failed: the next is due in an hour at most
 				seen = delivery.Attempts
-				advance(t, time.Hour)
+				must(c.AdvanceClock(t.Context(), time.Hour))
 			}
 		}
 	}
@@ -96,18 +96,11 @@ func TestDeliveryIsGivenUp(t *testing.T) {
 func register(t *testing.T) (id string, c *client.Client) {
 	t.Helper()
 	if os.Getenv("FORGERUN_URL") == "" {
-		t.Skip("start it by forgerun verdict, which sets FORGERUN_URL")
+		t.Skip("FORGERUN_URL does not name a test bed: see forgerun dev")
 	}
 	anybody := must(client.New(client.Config{URL: os.Getenv("FORGERUN_URL")}))
 	id = must(anybody.CreateClient(t.Context()))
 	return id, anybody.WithKey(must(anybody.CreateKey(t.Context(), id, false)).APIKey)
-}
-
-// advance moves the clock of the service, by a key of its own: that of the test may have expired.
-func advance(t *testing.T, by time.Duration) {
-	t.Helper()
-	_, anybody := register(t)
-	must(anybody.AdvanceClock(t.Context(), by))
 }
 
 func succeeding() client.JobRequest {
