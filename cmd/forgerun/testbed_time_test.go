@@ -70,7 +70,7 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 				s.startWebhooks()
 			}
 			eventually(t, "all jobs end, and all deliveries", func() bool {
-				u.moveClock(api, `{"advance":"10m"}`) // backoffs pass
+				u.moveClock(api, `{"advance":"30m"}`) // backoffs pass
 				return s.count(`SELECT count(*) FROM jobs WHERE finished_at IS NULL`)+
 					s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING'`) == 0
 			})
