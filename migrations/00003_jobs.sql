@@ -132,13 +132,19 @@ CREATE TABLE results (
 ALTER TABLE results ALTER COLUMN body SET STORAGE EXTERNAL; -- bodies are noise: compressing them is wasted time
 CREATE INDEX results_expiry ON results (expires_at) WHERE body IS NOT NULL;
 
--- Jobs that were removed.
+-- Jobs that were removed. How a job ended is kept if it was removed so soon that the history may still have to count it.
 CREATE TABLE tombstones (
-  job_id     uuid PRIMARY KEY,
-  client_id  uuid NOT NULL,
-  expired_at timestamptz NOT NULL
+  job_id      uuid PRIMARY KEY,
+  client_id   uuid NOT NULL,
+  expired_at  timestamptz NOT NULL,
+  state       text,
+  attempt     int,
+  run_at      timestamptz,
+  started_at  timestamptz,
+  finished_at timestamptz
 );
 CREATE INDEX tombstones_expiry ON tombstones (expired_at);
+CREATE INDEX tombstones_ended ON tombstones (finished_at) WHERE finished_at IS NOT NULL;
 
 -- +goose Down
 DROP TABLE tombstones, results, reports, jobs;

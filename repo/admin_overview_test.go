@@ -24,7 +24,7 @@ func (f *fixture) situation() admin.Situation {
 func TestSituationOfNothing(t *testing.T) {
 	f := setup(t)
 	workers := admin.WorkerTotals{Alive: 1, Slots: 1}
-	require.Equal(t, admin.Situation{LeaderGone: true, Workers: workers, Pauses: []admin.Pause{}}, f.situation())
+	require.Equal(t, admin.Situation{LeaderGone: true, Workers: workers, Pauses: []admin.Pause{}, Silent: []admin.SilentWorker{}}, f.situation())
 	require.True(t, f.lead(newID()))
 	require.False(t, f.situation().LeaderGone)
 	for since, gone := range map[string]bool{"1 s": false, "3 s": true} { // it lets others lead, and is there still
@@ -45,10 +45,11 @@ func TestSituationCountsWhatIsThere(t *testing.T) {
 	}
 	f.exec(`UPDATE jobs SET execution_at = now() + interval '1 h', run_at = now() + interval '1 h' WHERE state = 'CREATED'`)
 	oldest := job.Time(one[time.Time](f, `SELECT min(run_at) FROM jobs WHERE state = 'QUEUED'`))
+	next := job.Time(one[time.Time](f, `SELECT run_at FROM jobs WHERE state = 'CREATED'`))
 	want := admin.Situation{
 		Created: 1, Queued: 2, Assigned: 3, Running: 4,
-		Waiting: admin.WaitingJobs{Count: admin.Count{Count: 3}, OldestRunAt: &oldest},
-		Workers: admin.WorkerTotals{Alive: 1, Slots: 1, Held: 7}, Pauses: []admin.Pause{},
+		Waiting: admin.WaitingJobs{Count: admin.Count{Count: 3}, Due: 2, OldestRunAt: &oldest, NextRunAt: &next},
+		Workers: admin.WorkerTotals{Alive: 1, Slots: 1, Held: 7}, Pauses: []admin.Pause{}, Silent: []admin.SilentWorker{},
 	}
 	require.Equal(t, want, f.situation())
 
@@ -56,20 +57,30 @@ func TestSituationCountsWhatIsThere(t *testing.T) {
 	want.Pauses = []admin.Pause{{Scope: job.PauseKind, Target: "CPU_BURST", Mode: job.ModeDrain, Operator: "ann", Reason: "a release"}}
 	require.Equal(t, want, f.situation())
 	f.goOn(p)
-	want.Pauses, want.Workers.Alive, want.Workers.Slots = []admin.Pause{}, 0, 0
+	want.Pauses = []admin.Pause{}
+
+	f.exec(`UPDATE workers SET name = 'w', heartbeat_at = now() - interval '14 s', expires_at = now() + interval '16 s'`)
+	require.Equal(t, want, f.situation(), "two heartbeats may be missing")
+	f.exec(`UPDATE workers SET heartbeat_at = now() - interval '15 s', expires_at = now() + interval '15 s'`)
+	silent := f.situation().Silent
+	require.Len(t, silent, 1)
+	require.Equal(t, []any{"w", 7}, []any{silent[0].Name, silent[0].Held})
+	want.Workers.Alive, want.Workers.Slots = 0, 0
 
 	for _, step := range []struct {
 		worker string
 		lost   bool
+		died   int
 	}{
-		{`expires_at = now() - interval '1 s'`, false}, // it keeps its jobs for a moment
-		{`expires_at = now() - interval '6 s'`, true},
-		{`state = 'DEAD'`, true},
-		{`state = 'STOPPED', expires_at = now() + interval '1 h', heartbeat_at = now()`, false},
-		{`heartbeat_at = now() - interval '6 s'`, true},
+		{`expires_at = now() - interval '1 s'`, false, 0}, // it keeps its jobs for a moment
+		{`expires_at = now() - interval '6 s'`, true, 0},
+		{`state = 'DEAD'`, true, 1},
+		{`expires_at = now() - interval '16 min'`, true, 0},
+		{`state = 'STOPPED', expires_at = now() + interval '1 h', heartbeat_at = now()`, false, 0},
+		{`heartbeat_at = now() - interval '6 s'`, true, 0},
 	} {
 		f.exec(`UPDATE workers SET ` + step.worker)
-		want.LostWorkers, want.LostJobs = 0, 0
+		want.LostWorkers, want.LostJobs, want.Died = 0, 0, step.died
 		if step.lost {
 			want.LostWorkers, want.LostJobs = 1, 7
 		}
@@ -90,8 +101,7 @@ func TestSituationCountsClientsThatWait(t *testing.T) {
 	f.exec(`UPDATE jobs SET client_id = $1 WHERE client_id NOT IN ($1, $2)`, f.client.String(), f.worker.String())
 	now := f.situation()
 	require.Equal(t, 2, now.Throttled)
-	require.Nil(t, now.Waiting.OldestRunAt, "their time has not come")
-	require.Equal(t, 5, now.Waiting.Count.Count)
+	require.Equal(t, admin.WaitingJobs{Count: admin.Count{Count: 5}}, now.Waiting, "their time has not come, and nobody knows when it does")
 }
 
 func TestSituationOfDeliveries(t *testing.T) {
@@ -113,13 +123,27 @@ func TestSituationOfDeliveries(t *testing.T) {
 		f.insert("webhooks", 1, row)
 	}
 	sent(hooks["GONE"], "-1 h")
-	sent(hooks[""], "1 h")
+	require.Nil(t, f.situation().Deliveries.FirstDueAt, "what is disabled waits for its owner")
+	for n, due := range []time.Duration{time.Hour, time.Minute, -time.Minute, -10 * time.Minute} {
+		sent(hooks[""], due.String())
+		got := f.situation().Deliveries
+		require.Equal(t, admin.Count{Count: n + 2}, got.Count)
+		require.InDelta(t, time.Now().Add(due).Unix(), time.Time(*got.FirstDueAt).Unix(), 30)
+	}
+	failed := func(reason string, times int) {
+		f.exec(`UPDATE webhooks SET consecutive_failures = $2, failing_since = now() - interval '1 h' WHERE webhook_id = $1`,
+			hooks[reason].String(), times)
+	}
+	failed("FAILING", 700)
+	failed("OWNER", 800)
+	failed("", admin.FailingAfter-1)
 	now := f.situation()
-	require.Equal(t, 2, now.Disabled)
-	require.Nil(t, now.OldestDeliveryAt, "what is disabled waits for its owner")
-	sent(hooks[""], "-1 min")
-	sent(hooks[""], "-10 min")
-	require.InDelta(t, time.Now().Add(-10*time.Minute).Unix(), time.Time(*f.situation().OldestDeliveryAt).Unix(), 30)
+	require.Equal(t, admin.WebhookTrouble{}, now.Failing)
+	require.Equal(t, []any{2, hooks["FAILING"], 700}, []any{now.Disabled.Count, *now.Disabled.WebhookID, now.Disabled.Failures})
+	failed("", admin.FailingAfter)
+	now = f.situation()
+	require.Equal(t, []any{1, hooks[""], admin.FailingAfter}, []any{now.Failing.Count, *now.Failing.WebhookID, now.Failing.Failures})
+	require.InDelta(t, time.Now().Add(-time.Hour).Unix(), time.Time(*now.Failing.Since).Unix(), 30)
 }
 
 // Whatever operators look at shows in the mark, and nothing else does.

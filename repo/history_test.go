@@ -11,6 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
+	"github.com/forgerun/forgerun/repo"
 )
 
 // historyRow is a row of history without its place.
@@ -70,6 +71,28 @@ func TestHistoryCountsWhatHappened(t *testing.T) {
 		retried.String())
 	want.WaitP50, want.WaitP99, want.RunP99 = ms(1000), ms(3000), ms(3_610_000)
 	require.Equal(t, want, f.writeHistory(at), "no time is below zero")
+}
+
+// Jobs that are deleted, or removed when their time is over, stay in what is told of the past, also where it is written again.
+func TestHistoryKeepsDeletedJobs(t *testing.T) {
+	f := setup(t, func(c *repo.Config) { c.RetentionJobs = time.Minute })
+	at := f.ago(5*time.Minute, 10*time.Second)
+	waited, ran := time.Second, 2*time.Second
+	deleted, cleaned := f.endedAt(job.Succeeded, at, waited, ran), f.endedAt(job.Failed, at, 3*waited, 3*ran)
+	f.endedAt(job.Canceled, at, 0, 0)
+	for _, id := range []*job.ID{&deleted, &cleaned} {
+		*id = job.ID(one[[16]byte](f, `UPDATE jobs SET job_id = uuid7($2) WHERE job_id = $1 RETURNING job_id`, id.String(), at))
+	}
+	want := historyRow{2, 1, 1, 1, 0, ms(1000), ms(3000), ms(2000), ms(6000)}
+	require.Equal(t, want, f.writeHistory(at))
+	require.NoError(t, f.store.Delete(f.ctx(), f.client, deleted))
+	require.Equal(t, want, f.writeHistory(at))
+	f.clean(10)
+	require.Equal(t, 3, f.count("tombstones WHERE finished_at IS NOT NULL"))
+	require.Equal(t, want, f.writeHistory(at))
+	late := f.endedAt(job.Succeeded, at.Add(-time.Hour), 0, 0)
+	require.NoError(t, f.store.Delete(f.ctx(), f.client, late))
+	require.Equal(t, 1, f.count("tombstones WHERE finished_at IS NULL"), "nobody counts it any more")
 }
 
 // Two leaders for a moment, and one that writes a bucket again, write the same.
@@ -158,10 +181,10 @@ func TestHistoryIsRolledUpAndRead(t *testing.T) {
 	require.Equal(t, 3, day[0].Submitted)
 	require.Equal(t, bucket, day[1], "five minutes with one that has something")
 
-	require.Equal(t, admin.Ends{Succeeded: 3, Failed: 1, Canceled: 9}, ends(24*time.Hour))
-	require.Zero(t, ends(2*time.Minute))
+	require.Equal(t, admin.Ends{Submitted: 16 + 99, Succeeded: 3, Failed: 1, Canceled: 9}, ends(24*time.Hour))
+	require.Equal(t, admin.Ends{Submitted: 99}, ends(2*time.Minute))
 	write(one[time.Time](f, `SELECT max(at) + interval '10 s' FROM history`), historyRow{Succeeded: 10})
-	require.Equal(t, admin.Ends{Succeeded: 13, Failed: 1, Canceled: 9}, ends(24*time.Hour),
+	require.Equal(t, admin.Ends{Submitted: 16 + 99, Succeeded: 13, Failed: 1, Canceled: 9}, ends(24*time.Hour),
 		"of the minute that is not over, too, and nothing twice")
 }
 

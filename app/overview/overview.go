@@ -16,7 +16,7 @@ type Store interface {
 	Situation(ctx context.Context) (admin.Situation, error)
 	// History tells what happened in a window, from old to new.
 	History(ctx context.Context, w admin.Window) ([]admin.HistoryBucket, error)
-	// Ends counts how jobs ended in the last time.
+	// Ends counts how many jobs were submitted in the last time, and how jobs ended.
 	Ends(ctx context.Context, last time.Duration) (admin.Ends, error)
 	// Failures groups failed jobs, the largest group first.
 	Failures(ctx context.Context, r admin.Range) (admin.Bounded[admin.FailureGroup], error)
@@ -26,8 +26,8 @@ type Store interface {
 type Service struct{ Store Store }
 
 const (
-	endsBack     = 24 * time.Hour   // of the final states that are shown
-	failuresBack = 15 * time.Minute // of failures that ask for attention
+	endsBack   = 24 * time.Hour   // of the final states that are shown
+	recentBack = 15 * time.Minute // of what asks for attention
 )
 
 // Overview reads the service's state with the history of a window, which must be one that there is.
@@ -48,7 +48,7 @@ func (s Service) Overview(ctx context.Context, w admin.Window) (*admin.Overview,
 	if err != nil {
 		return nil, err
 	}
-	failing, err := s.failing(ctx, now.AsOf)
+	last, err := s.recent(ctx, now.AsOf)
 	if err != nil {
 		return nil, err
 	}
@@ -58,32 +58,27 @@ func (s Service) Overview(ctx context.Context, w admin.Window) (*admin.Overview,
 			job.Created: now.Created, job.Queued: now.Queued, job.Assigned: now.Assigned, job.Running: now.Running,
 			job.Succeeded: day.Succeeded, job.Failed: day.Failed, job.Canceled: day.Canceled,
 		},
-		Waiting: now.Waiting, Workers: now.Workers,
+		Waiting: now.Waiting, Workers: now.Workers, Deliveries: now.Deliveries,
 		History:   admin.History{StepSeconds: int(step / time.Second), Buckets: buckets},
-		Attention: attention(now, failing),
+		Attention: attention(now, last),
 	}, nil
 }
 
-// failures is a time in which many jobs failed.
-type failures struct {
+// recent is what happened in the last quarter of an hour.
+type recent struct {
 	admin.Ends
-	most *admin.FailureGroup // nil: not known
+	most *admin.FailureGroup // nil: not many failed, or it is not known how
 }
 
-// failing gives the failures of the last quarter of an hour, if they are many. Only then are they looked at one by one.
-func (s Service) failing(ctx context.Context, now job.Time) (*failures, error) {
-	ends, err := s.Store.Ends(ctx, failuresBack)
-	if err != nil || !many(ends) {
-		return nil, err
+// recent looks at failures one by one only if there are many.
+func (s Service) recent(ctx context.Context, now job.Time) (last recent, err error) {
+	if last.Ends, err = s.Store.Ends(ctx, recentBack); err != nil || !many(last.Ends) {
+		return last, err
 	}
-	from := time.Time(now).Add(-failuresBack)
+	from := time.Time(now).Add(-recentBack)
 	groups, err := s.Store.Failures(ctx, admin.Range{From: &from})
-	if err != nil {
-		return nil, err
+	if err == nil && len(groups.Data) > 0 {
+		last.most = &groups.Data[0]
 	}
-	found := &failures{Ends: ends}
-	if len(groups.Data) > 0 {
-		found.most = &groups.Data[0]
-	}
-	return found, nil
+	return last, err
 }

@@ -33,17 +33,26 @@ func (w Window) Span() (length, step time.Duration) {
 type Overview struct {
 	AsOf job.Time `json:"as_of"`
 	// States has all states. CREATED and QUEUED are counted as far as Waiting is; final ones are the ends of the last 24 hours.
-	States    map[job.State]int `json:"states"`
-	Waiting   WaitingJobs       `json:"waiting"`
-	Workers   WorkerTotals      `json:"workers"`
-	History   History           `json:"history"`
-	Attention []Attention       `json:"attention"`
+	States     map[job.State]int `json:"states"`
+	Waiting    WaitingJobs       `json:"waiting"`
+	Workers    WorkerTotals      `json:"workers"`
+	Deliveries PendingDeliveries `json:"deliveries"`
+	History    History           `json:"history"`
+	Attention  []Attention       `json:"attention"`
 }
 
 // WaitingJobs are those that wait for a worker, or for their time.
 type WaitingJobs struct {
 	Count
-	OldestRunAt *job.Time `json:"oldest_run_at"` // of those whose time has come
+	Due         int       `json:"due"`           // of them: those whose time has come
+	OldestRunAt *job.Time `json:"oldest_run_at"` // of those that are due
+	NextRunAt   *job.Time `json:"next_run_at"`   // of the others; null if more wait than are counted
+}
+
+// PendingDeliveries are those that wait for their next attempt, or are being sent.
+type PendingDeliveries struct {
+	Count
+	FirstDueAt *job.Time `json:"first_due_at"` // of those that wait for a receiver that is enabled: in the past, or ahead
 }
 
 // WorkerTotals are the workers whose lease has not ended, and the jobs that any worker holds.
@@ -90,15 +99,38 @@ type Situation struct {
 	Waiting  WaitingJobs  `json:"waiting"`
 	Workers  WorkerTotals `json:"workers"`
 	// LostWorkers have had no lease for some seconds, and still hold LostJobs.
-	LostWorkers int  `json:"lost_workers"`
-	LostJobs    int  `json:"lost_jobs"`
-	LeaderGone  bool `json:"leader_gone"` // the leader's lease has been free for some seconds
-	Throttled   int  `json:"throttled"`   // clients with jobs that wait because their client runs enough of them
+	LostWorkers int `json:"lost_workers"`
+	LostJobs    int `json:"lost_jobs"`
+	// Silent workers are alive by their lease, but have not sent three heartbeats in a row.
+	Silent []SilentWorker `json:"silent"`
+	// Died is how many workers were found dead in the last quarter of an hour.
+	Died       int  `json:"died"`
+	LeaderGone bool `json:"leader_gone"` // the leader's lease has been free for some seconds
+	Throttled  int  `json:"throttled"`   // clients with jobs that wait because their client runs enough of them
 	// Pauses are what operators have stopped.
-	Pauses   []Pause `json:"pauses"`
-	Disabled int     `json:"disabled"` // webhooks that the service has disabled
-	// OldestDeliveryAt is when the delivery was due that waits longest for a receiver that is enabled.
-	OldestDeliveryAt *job.Time `json:"oldest_delivery_at"`
+	Pauses     []Pause           `json:"pauses"`
+	Failing    WebhookTrouble    `json:"failing"`  // webhooks that are enabled and have failed FailingAfter times in a row
+	Disabled   WebhookTrouble    `json:"disabled"` // webhooks that the service has disabled
+	Deliveries PendingDeliveries `json:"deliveries"`
+}
+
+// FailingAfter is how many failures in a row make a webhook one that fails: fewer are usual while a receiver restarts.
+const FailingAfter = 5
+
+// WebhookTrouble counts webhooks that have a trouble, and names one of them: the one with the most failures in a row.
+type WebhookTrouble struct {
+	Count     int       `json:"count"`
+	WebhookID *job.ID   `json:"webhook_id"`
+	Failures  int       `json:"failures"`
+	Since     *job.Time `json:"since"` // the first of the failures in a row
+}
+
+// SilentWorker is a worker whose heartbeats do not come.
+type SilentWorker struct {
+	Name        string   `json:"name"`
+	Held        int      `json:"held"`
+	HeartbeatAt job.Time `json:"heartbeat_at"` // the last one
+	ExpiresAt   job.Time `json:"expires_at"`   // when it is taken for dead
 }
 
 // Pause is what an operator has stopped.
@@ -110,5 +142,5 @@ type Pause struct {
 	Reason   string         `json:"reason"`
 }
 
-// Ends counts how jobs ended.
-type Ends struct{ Succeeded, Failed, Canceled int }
+// Ends counts jobs that were submitted, and how jobs ended.
+type Ends struct{ Submitted, Succeeded, Failed, Canceled int }

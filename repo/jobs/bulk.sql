@@ -157,8 +157,8 @@ WITH seen AS MATERIALIZED (
   SELECT jobs.job_id, jobs.event_seq FROM jobs JOIN unnest(@ids::uuid[], @seqs::int[]) AS i(id, seq) ON jobs.job_id = i.id
   WHERE jobs.event_seq = i.seq AND finished_at IS NOT NULL AND {{notInOpenBatch}}
 ), old AS MATERIALIZED (
-  SELECT j.job_id, j.client_id FROM seen JOIN jobs j ON j.job_id = seen.job_id AND j.event_seq = seen.event_seq
-  WHERE j.finished_at IS NOT NULL ORDER BY j.job_id FOR UPDATE OF j
+  SELECT {{removed}} FROM seen JOIN jobs ON jobs.job_id = seen.job_id AND jobs.event_seq = seen.event_seq
+  WHERE jobs.finished_at IS NOT NULL ORDER BY jobs.job_id FOR UPDATE OF jobs
 ), {{removeOld}} RETURNING job_id
 
 -- name: recordItems

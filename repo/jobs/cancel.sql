@@ -94,13 +94,17 @@ j.attempt < j.max_attempts AND j.failure_retryable
 WITH seen AS MATERIALIZED (
   SELECT job_id, event_seq FROM jobs WHERE job_id = @job AND client_id = @client AND finished_at IS NOT NULL AND {{notInOpenBatch}}
 ), old AS MATERIALIZED (
-  SELECT j.job_id, j.client_id FROM seen JOIN jobs j ON j.job_id = seen.job_id AND j.event_seq = seen.event_seq
-  WHERE j.finished_at IS NOT NULL ORDER BY j.job_id FOR UPDATE OF j
+  SELECT {{removed}} FROM seen JOIN jobs ON jobs.job_id = seen.job_id AND jobs.event_seq = seen.event_seq
+  WHERE jobs.finished_at IS NOT NULL ORDER BY jobs.job_id FOR UPDATE OF jobs
 ), {{removeOld}}
 
+-- fragment: removed
+-- What removeOld needs to know of jobs.
+jobs.job_id, jobs.client_id, jobs.state, jobs.attempt, jobs.run_at, jobs.started_at, jobs.finished_at
+
 -- fragment: removeOld
--- Ends a statement that has chosen jobs as old: removes them with all that belongs to them, and leaves tombstones.
--- Their deliveries go by the trigger jobs_undelivered.
+-- Ends a statement that has chosen jobs as old: removes them with all that belongs to them, and leaves tombstones. Those of jobs
+-- that ended within the time in which the history is written say how. Their deliveries go by the trigger jobs_undelivered.
 no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_events AS (
@@ -110,7 +114,9 @@ no_outcomes AS (
 ), no_results AS (
   DELETE FROM results WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), tombstone AS (
-  INSERT INTO tombstones (job_id, client_id, expired_at) SELECT job_id, client_id, clock_timestamp() FROM old
+  INSERT INTO tombstones (job_id, client_id, expired_at, state, attempt, run_at, started_at, finished_at)
+  SELECT job_id, client_id, clock_timestamp(), j.* FROM old LEFT JOIN LATERAL (SELECT state, attempt, run_at, started_at, finished_at
+    WHERE finished_at > now() - interval '20 min') j ON true
   ON CONFLICT DO NOTHING
 )
 DELETE FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))

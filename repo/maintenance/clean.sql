@@ -66,9 +66,9 @@ DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM ol
 -- later.
 -- Parameters: @keep, @limit
 WITH oldest AS MATERIALIZED (
-  SELECT job_id, client_id FROM jobs WHERE {{isOld}} ORDER BY finished_at LIMIT @limit FOR UPDATE SKIP LOCKED
+  SELECT {{removed}} FROM jobs WHERE {{isOld}} ORDER BY finished_at LIMIT @limit FOR UPDATE SKIP LOCKED
 ), old AS MATERIALIZED (
-  SELECT job_id, client_id FROM oldest WHERE NOT EXISTS (SELECT FROM deliveries WHERE deliveries.job_id = oldest.job_id OFFSET 0)
+  SELECT * FROM oldest WHERE NOT EXISTS (SELECT FROM deliveries WHERE deliveries.job_id = oldest.job_id OFFSET 0)
 ), {{removeOld}}
 
 -- name: cleanClientDeliveries

@@ -201,5 +201,5 @@ func (a Admin) Mark(ctx context.Context) (string, error) {
 // Situation tells how the service is at this moment.
 func (a Admin) Situation(ctx context.Context) (admin.Situation, error) {
 	return pg.QueryOne(ctx, a.store.db, errNoSchema, pg.ScanJSON[admin.Situation], statement("adminSituation"),
-		MaxCount, [16]byte{}, [16]byte{}, deliveries.MaxLookedEndpoints)
+		MaxCount, [16]byte{}, [16]byte{}, deliveries.MaxLookedEndpoints, admin.FailingAfter)
 }

@@ -187,36 +187,48 @@ SELECT to_json(r) FROM (
 
 -- name: adminSituation
 -- Reads how the service is at this moment. What waits is counted by the index jobs_waiting alone, what is due first, and CREATED by
--- jobs_scheduled, as far as @most of them; what is held by jobs_held. Goes from client to client in jobs_throttled, and from
--- endpoint to endpoint in deliveries_waiting, @looked of them. Webhooks are read along webhooks_client. Locks nothing. With
--- 1,000,000 jobs, 300,000 of which wait, it takes 40 ms, and half of that once they are vacuumed.
+-- jobs_scheduled, as far as @most of them; what is held by jobs_held; deliveries as adminSystem does. Goes from client to client in
+-- jobs_throttled, and from endpoint to endpoint in deliveries_waiting, @looked of them. Webhooks are read along webhooks_client.
+-- Locks nothing. With 1,000,000 jobs, 300,000 of which wait, it takes 40 ms, and half of that once they are vacuumed.
 --
 -- A leader that lets others lead renews its lease, which has run out by then, once a second. A worker that is lost keeps its jobs
--- until the rescuer's next round. No row: there is no schema.
--- Parameters: @most, @after_client, @after_endpoint, @looked
+-- until the rescuer's next round. A worker sends six heartbeats in the time of its lease. No row: there is no schema.
+-- Parameters: @most, @after_client, @after_endpoint, @looked, @failing
 {{walkEndpoints}}, throttled AS (
   (SELECT client_id, 1 AS n FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)
   UNION ALL
   SELECT n.client_id, t.n + 1 FROM throttled t CROSS JOIN LATERAL (
     SELECT client_id FROM jobs WHERE {{throttled}} AND jobs.client_id > t.client_id ORDER BY client_id, job_id LIMIT 1) n
   WHERE t.n < @looked
+), troubled AS MATERIALIZED (
+  SELECT webhook_id, consecutive_failures, failing_since, disabled_at IS NOT NULL AS disabled FROM (
+    SELECT * FROM webhooks WHERE deleted_at IS NULL ORDER BY client_id, webhook_id LIMIT @most) w
+  WHERE disabled_reason <> 'OWNER' OR disabled_at IS NULL AND consecutive_failures >= @failing
 )
 SELECT to_json(r) FROM (
   SELECT now() AS as_of, least(created.n, @most) AS created, waiting.queued, held.assigned, held.running,
-    json_build_object('count', least(waiting.n, @most), 'more', waiting.n > @most,
-      'oldest_run_at', (SELECT run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now()
-        ORDER BY run_at, job_id LIMIT 1)) AS waiting,
+    json_build_object('count', least(waiting.n, @most), 'more', waiting.n > @most, 'due', least(waiting.due, @most),
+      'oldest_run_at', waiting.oldest, 'next_run_at', waiting.next) AS waiting,
     json_build_object('alive', alive.n, 'slots', alive.slots, 'held', held.assigned + held.running) AS workers,
     lost.n AS lost_workers, lost.held AS lost_jobs,
     leader_expires_at <= pg_catalog.now() - interval '3 s' AS leader_gone,
-    (SELECT count(*) FROM throttled) AS throttled, hooks.disabled,
+    (SELECT coalesce(json_agg(s), '[]') FROM (
+      SELECT name, (SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id) AS held, heartbeat_at, expires_at FROM workers
+      WHERE state = 'ALIVE' AND expires_at > pg_catalog.now() AND pg_catalog.now() - heartbeat_at >= (expires_at - heartbeat_at) / 2
+      ORDER BY heartbeat_at, worker_id LIMIT 10) s) AS silent,
+    (SELECT count(*) FROM workers WHERE state = 'DEAD' AND expires_at > pg_catalog.now() - interval '15 min') AS died,
+    (SELECT count(*) FROM throttled) AS throttled,
+    (SELECT {{worst}} FROM troubled WHERE NOT disabled) AS failing, (SELECT {{worst}} FROM troubled WHERE disabled) AS disabled,
     (SELECT coalesce(json_agg(json_build_object('scope', scope, 'target', target, 'mode', mode, 'operator', operator, 'reason', reason)
       ORDER BY created_at), '[]') FROM pauses) AS pauses,
-    (SELECT min(next_attempt_at) FROM walk WHERE next_attempt_at <= now() AND {{endpointEnabled}}) AS oldest_delivery_at
+    json_build_object('count', least(unsent.n + sending.n, @most), 'more', unsent.n + sending.n > @most,
+      'first_due_at', (SELECT min(next_attempt_at) FROM walk WHERE {{endpointEnabled}})) AS deliveries
   FROM maintenance_state,
     (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL LIMIT @most) j) created,
-    (SELECT count(*) AS n, least(count(queued_at), @most) AS queued FROM (
-      SELECT queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL ORDER BY run_at, job_id LIMIT @most + 1) j) waiting,
+    (SELECT count(*) AS n, least(count(queued_at), @most) AS queued, count(*) FILTER (WHERE run_at <= now()) AS due,
+        min(run_at) FILTER (WHERE run_at <= now()) AS oldest, min(run_at) FILTER (WHERE run_at > now() AND run_at < {{pausedUntil}}) AS next
+      FROM (SELECT run_at, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL
+        ORDER BY run_at, job_id LIMIT @most + 1) j) waiting,
     (SELECT count(*) FILTER (WHERE state = 'ASSIGNED') AS assigned, count(*) FILTER (WHERE state = 'RUNNING') AS running
       FROM (SELECT state FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @most) j) held,
     (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers
@@ -224,9 +236,14 @@ SELECT to_json(r) FROM (
     (SELECT count(*) AS n, coalesce(sum(holding), 0) AS held FROM (
       SELECT (SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id) AS holding FROM workers
       WHERE CASE state WHEN 'STOPPED' THEN heartbeat_at ELSE expires_at END <= pg_catalog.now() - interval '5 s') w WHERE holding > 0) lost,
-    (SELECT count(*) FILTER (WHERE disabled_reason <> 'OWNER') AS disabled FROM (
-      SELECT disabled_reason FROM webhooks WHERE deleted_at IS NULL ORDER BY client_id, webhook_id LIMIT @most) w) hooks
+    (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE {{waiting}} LIMIT @most + 1) d) unsent,
+    (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE claimed_until IS NOT NULL ORDER BY claimed_until LIMIT @most + 1) d) sending
 ) r
+
+-- fragment: worst
+-- Counts webhooks that are troubled, and names the one with the most failures in a row.
+json_build_object('count', count(*), 'webhook_id', (array_agg(webhook_id ORDER BY consecutive_failures DESC))[1],
+  'failures', coalesce(max(consecutive_failures), 0), 'since', (array_agg(failing_since ORDER BY consecutive_failures DESC))[1])
 
 -- name: adminMark
 -- Gives a text that is another one after something happened: a job was submitted or has ended, a held job had an event, a

@@ -17,6 +17,7 @@ var unseenColumns = []struct {
 		"client_events.webhook_id", "deliveries.claimed_until", "deliveries.traceparent", "jobs.dispatch_epoch", "jobs.traceparent",
 		"outcome_outbox.job_id", "outcome_outbox.attempt", "outcome_outbox.finished_at", "outcome_outbox.published_at",
 		"signing_keys.retires_at", "tombstones.job_id", "tombstones.client_id", "tombstones.expired_at",
+		"tombstones.state", "tombstones.attempt", "tombstones.run_at", "tombstones.started_at", "tombstones.finished_at",
 		"jobs.schedule_id", "jobs.scheduled_for", "webhooks.old_secrets",
 		"webhooks.old_secrets_until", "webhooks.deleted_at", "webhooks.disabled_at", "webhooks.disabled_reason",
 		"webhooks.failing_since", "webhooks.proven_at", "webhooks.proven_url", "goose_db_version.tstamp",
