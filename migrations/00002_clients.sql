@@ -2,7 +2,8 @@
 
 CREATE TABLE clients (
   client_id  uuid PRIMARY KEY,
-  created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  name       text CONSTRAINT clients_name_length CHECK (length(name) BETWEEN 1 AND 100) -- that operators gave it
 );
 
 -- Clients that are erased with all that belongs to them. A row stays for ever: it is the proof, and what keeps anything new from

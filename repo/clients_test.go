@@ -12,6 +12,7 @@ import (
 
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
@@ -57,6 +58,24 @@ func TestInsertClient(t *testing.T) {
 	require.Equal(t, job.CodeConflict, job.CodeOf(err))
 	_, err = f.store.InsertClient(f.ctx(), job.ID{})
 	require.Error(t, err)
+}
+
+func TestNameClient(t *testing.T) {
+	f := setup(t)
+	c := f.newClient()
+	f.newClient()
+	yes := true
+	for _, name := range []string{"Billing", "Rechnungen, 2. Stock", ""} {
+		require.True(t, must(f.store.NameClient(f.ctx(), c.ID, name))(t))
+		named := must(f.store.Admin().Clients(f.ctx(), admin.Range{Named: &yes, Limit: 5}))(t).Data
+		if name == "" {
+			require.Empty(t, named)
+			continue
+		}
+		require.Len(t, named, 1)
+		require.Equal(t, []any{c.ID, name}, []any{named[0].ClientID, *named[0].Name})
+	}
+	require.False(t, must(f.store.NameClient(f.ctx(), newID(), "x"))(t))
 }
 
 func TestKeysAreStoredAndRead(t *testing.T) {

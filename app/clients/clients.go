@@ -21,6 +21,7 @@ import (
 // KeyStore is what clients and their keys need of storage.
 type KeyStore interface {
 	InsertClient(ctx context.Context, id job.ID) (job.Client, error)
+	NameClient(ctx context.Context, id job.ID, name string) (exists bool, err error)
 	Key(ctx context.Context, id string) (*job.APIKey, error)
 	// UseKey records durably that a key was used, and reports whether it is there
 	// still: keys of clients that were never used are removed some time.
@@ -222,6 +223,19 @@ func (k *Service) CreateClient(ctx context.Context, caller job.Caller) (job.Clie
 		k.logChange(ctx, "client created", "create_client", client.ID)
 	}
 	return client, err
+}
+
+// NameClient sets how operators call a client; "" removes the name.
+func (k *Service) NameClient(ctx context.Context, client job.ID, name string) error {
+	exists, err := k.store.NameClient(ctx, client, name)
+	switch {
+	case err != nil:
+		return err
+	case !exists:
+		return errNoClient
+	}
+	k.logChange(ctx, "client named", "name_client", client)
+	return nil
 }
 
 // authorize lets the operator and the client itself at a client's keys. To

@@ -220,6 +220,13 @@ func (f *fakeKeys) InsertClient(_ context.Context, id job.ID) (job.Client, error
 	return f.clients[id], nil
 }
 
+func (f *fakeKeys) NameClient(_ context.Context, id job.ID, _ string) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, exists := f.clients[id]
+	return exists, f.err
+}
+
 func (f *fakeKeys) Key(_ context.Context, id string) (*job.APIKey, error) {
 	f.mu.Lock()
 	f.lookups++

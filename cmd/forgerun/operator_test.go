@@ -131,6 +131,8 @@ func TestOperatorChanges(t *testing.T) {
 		`SELECT count(*) FROM deliveries WHERE delivery_id = $1 AND state = 'DELIVERED' AND attempts = 2`, sent)
 
 	client := change(worker, http.StatusCreated, "POST", "clients", "").text("client_id")
+	change(worker, http.StatusOK, "POST", "clients/"+client+"/name", `{"name":"Billing"}`)
+	require.Equal(t, []string{client}, ann.call(api, "GET", "/admin/v1/clients?named=true", "").ids(t, "client_id"))
 	made := change(worker, http.StatusCreated, "POST", "clients/"+client+"/keys", "")
 	s.secret(made.text("api_key"))
 	newcomer := &user{s: s, id: client, key: made.text("api_key")}
@@ -141,7 +143,8 @@ func TestOperatorChanges(t *testing.T) {
 	log := s.text(`SELECT string_agg(concat_ws(' ', action, status), ', ' ORDER BY audit_id) FROM audit WHERE operator = 'ann'`)
 	require.Equal(t, "submit_job 202, cancel_job 200, retry_job 409, delete_job 204, submit_job 202, retry_job 202, "+
 		"submit_job 202, retry_job 409, "+
-		"retry_job 202, disable_webhook 200, enable_webhook 200, test_webhook 202, redeliver 202, create_client 201, create_key 201, "+
+		"retry_job 202, disable_webhook 200, enable_webhook 200, test_webhook 202, redeliver 202, create_client 201, "+
+		"name_client 200, create_key 201, "+
 		"revoke_key 204", log)
 	require.Equal(t, []string{client}, ann.call(api, "GET", "/admin/v1/audit?action=create_client", "").ids(t, "target_id"))
 }

@@ -5,9 +5,11 @@ import { addressOf } from "./api.js";
 
 const SLOWEST = 30000; // ms
 const STREAMED = 10000; // between questions that no event asked for
+const BEATEN = 3000; // without a beat of the stream, which comes every two seconds, it is asked
+const QUIET = 4000; // without a beat or an answer is told
 
 // One stream is shared by all that is watched in this tab.
-const stream = { source: null, open: false, timer: 0, told: new Set() };
+const stream = { source: null, open: false, heard: 0, timer: 0, told: new Set() };
 
 function listen(tell) {
   stream.told.add(tell);
@@ -23,8 +25,10 @@ function connect() {
   clearTimeout(stream.timer);
   const source = new EventSource(addressOf("live"));
   stream.source = source;
-  source.onopen = () => { stream.open = true; };
-  source.addEventListener("changed", () => stream.told.forEach(tell => tell()));
+  const heard = () => { stream.heard = Date.now(); };
+  source.onopen = () => { heard(); stream.open = true; };
+  source.addEventListener("beat", heard);
+  source.addEventListener("changed", () => { heard(); stream.told.forEach(tell => tell()); });
   source.onerror = () => {
     const was = stream.open;
     stream.open = false;
@@ -43,9 +47,10 @@ function disconnect() {
 }
 
 // load(signal) gives what show(data) shows; trouble(failure, since) is told of what went wrong, and of null once it goes
-// again. since is when the last answer came: a Date, or null. often(data) says that no event tells of what is shown.
-export function watch({ load, show, trouble, every = 2000, often = () => false }) {
-  let timer = 0, failures = 0, held = false, stopped = false, answered = null, asking = null, again = false, pause = every;
+// again. since is when the last answer came: a Date, or null. often(data) says that no event tells of what is shown. quiet(ms) is told
+// each second how long neither a beat nor an answer has come, and of 0 once one does.
+export function watch({ load, show, trouble, quiet, every = 2000, often = () => false }) {
+  let timer = 0, failures = 0, held = false, stopped = false, answered = null, asking = null, asked = 0, again = false, pause = every, lately = 0;
 
   async function ask() {
     clearTimeout(timer);
@@ -56,6 +61,7 @@ export function watch({ load, show, trouble, every = 2000, often = () => false }
     }
     const controller = new AbortController();
     asking = controller;
+    asked = Date.now();
     again = false;
     try {
       const data = await load(controller.signal);
@@ -84,6 +90,17 @@ export function watch({ load, show, trouble, every = 2000, often = () => false }
     timer = setTimeout(ask, failures ? Math.min(SLOWEST, every * 2 ** Math.min(failures, 5)) : again ? 0 : usual);
   }
 
+  // listened notices what does not come. A stream that a proxy holds back is none: answers count as well.
+  function listened() {
+    if (held || document.hidden || !every) return;
+    const now = Date.now(), beat = stream.open ? now - Math.max(stream.heard, answered?.getTime() ?? 0) : 0;
+    if (beat > BEATEN && !asking && !failures) ask();
+    const ms = Math.max(beat, asking ? now - asked : 0), is = ms > QUIET ? ms : 0;
+    if (is || lately) quiet(is);
+    lately = is;
+  }
+  const clock = setInterval(listened, 1000);
+
   function told() {
     if (every && !held && !document.hidden) ask();
   }
@@ -94,6 +111,7 @@ export function watch({ load, show, trouble, every = 2000, often = () => false }
       disconnect();
       return;
     }
+    stream.heard = Date.now(); // what did not come while nobody looked is not missed
     connect();
     if (!held) ask();
   }
@@ -118,6 +136,7 @@ export function watch({ load, show, trouble, every = 2000, often = () => false }
     stop() {
       stopped = true;
       leave();
+      clearInterval(clock);
       clearTimeout(timer);
       asking?.abort();
       document.removeEventListener("visibilitychange", seen);

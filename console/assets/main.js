@@ -6,13 +6,13 @@ import { hms } from "./format.js";
 import { listen } from "./keys.js";
 import { watch } from "./live.js";
 import { loginPage } from "./login.js";
-import { failed, missing } from "./parts.js";
+import { failed, learnNames, missing } from "./parts.js";
 import { find, NAV, parse } from "./routes.js";
 import { addressFor, wordsOf } from "./search.js";
 import { recall, remember } from "./store.js";
 
 const app = document.getElementById("app");
-let shown = null; // {page, live, data, route, failure, held}
+let shown = null; // {page, live, data, route, failure, held, quiet}
 let menuOpen = false;
 
 function theme(name) {
@@ -67,11 +67,18 @@ function header() {
       value: at?.name === "jobs" ? at.id || wordsOf(at.query) : "", oninput: event => event.target.setCustomValidity(""),
     }), h("kbd", { "aria-hidden": "true" }, "/")),
     h("div", { class: "tools" },
-      h("button", { type: "button", class: "live" + (shown?.held ? " held" : shown?.failure ? " lost" : ""), "aria-pressed": String(!!shown?.held),
-        title: "Hold what is shown, or go on (p)", onclick: () => hold() }, h("i"), shown?.held ? "Held" : "Live"),
+      h("button", { type: "button", class: "live " + liveness().state, "aria-pressed": String(!!shown?.held),
+        title: "Hold what is shown, or go on (p)", onclick: () => hold() }, h("i"), liveness().text),
       h("button", { type: "button", title: "Dark or light", "aria-label": "Dark or light", onclick: nextTheme }, "◐"),
       h("button", { type: "button", title: "Keys and search (?)", "aria-label": "Help", onclick: help }, "?"),
       who()));
+}
+
+// liveness says whether what is shown is up to date.
+function liveness() {
+  if (shown?.held) return { state: "held", text: "Held" };
+  if (shown?.quiet) return { state: "lost", text: `No news for ${Math.round(shown.quiet / 1000)} s` };
+  return shown?.failure ? { state: "lost", text: "No answer" } : { state: "", text: "Live" };
 }
 
 function who() {
@@ -125,7 +132,7 @@ function show() {
   if (!session.now) return;
   if (!make) return go("#/overview");
   const key = `${route.name}/${route.id}`, same = shown?.key === key; // with other filters: what was shown stays until the answer
-  const it = shown = { route, key, held: false, failure: null, data: same ? shown.data : undefined, asking: same, answered: null };
+  const it = shown = { route, key, held: false, quiet: 0, failure: null, data: same ? shown.data : undefined, asking: same, answered: null };
   const current = () => shown === it;
   const context = {
     query: route.query, session: session.now, say, go,
@@ -137,8 +144,14 @@ function show() {
   it.page = make(context, route.id);
   document.title = `${it.page.title} · ForgeRun`;
   it.live = watch({
-    load: signal => it.page.load(signal), every: it.page.every ?? 2000, often: data => it.page.often?.(data),
+    load: signal => Promise.all([it.page.load(signal), learnNames()]).then(([data]) => data), every: it.page.every ?? 2000, often: data => it.page.often?.(data),
     show(data) { if (current()) { Object.assign(it, { data, asking: false }); draw(); } },
+    quiet(ms) {
+      if (!current()) return;
+      if (!it.quiet && ms) say("Nothing comes from the server.");
+      it.quiet = ms;
+      draw();
+    },
     trouble(failure, answered) {
       if (!current()) return;
       if (failure && failure.status !== 401) {

@@ -1,6 +1,6 @@
 // What pages are made of.
 import { h } from "./dom.js";
-import { Failure } from "./api.js";
+import { Failure, get } from "./api.js";
 import { short } from "./format.js";
 
 export const STATES = ["CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"];
@@ -9,7 +9,8 @@ export const STATES = ["CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", 
 export const EXPLAINED = {
   CREATED: "Accepted, waits for its time", QUEUED: "Ready, waits for a worker", ASSIGNED: "Claimed by a worker, not started",
   RUNNING: "A worker executes it", SUCCEEDED: "Finished well", FAILED: "Finished with an error", CANCELED: "Stopped before completion",
-  ALIVE: "Its heartbeats come", DEAD: "Its heartbeats ended", STOPPED: "It was shut down",
+  ALIVE: "Its heartbeats come", DEAD: "Its heartbeats ended", STOPPED: "It was shut down", SILENT: "Three heartbeats in a row have not come",
+  ENABLED: "Events are sent to it", FAILING: "Five deliveries in a row, or more, have failed", DISABLED: "No events are sent to it",
   PAUSE: "No job is started", DRAIN: "No job is accepted, of a worker: taken",
   PENDING: "Is being sent, or waits for its next attempt", DELIVERED: "The receiver answered 2xx",
 };
@@ -36,7 +37,31 @@ export const filterLink = (place, name, value, text = value) => value
   ? h("a", { href: `#/${place}?${new URLSearchParams({ [name]: value })}`, title: value, class: text === value ? "" : "id" }, text)
   : h("span", { class: "none" }, "–");
 
-export const clientLink = id => id ? idLink("clients", id) : h("span", { class: "none" }, "–");
+// names are how operators call clients, by id.
+const names = new Map();
+let learned = 0;
+
+// learnNames reads them anew once a minute, or now. Without them ids are shown.
+export async function learnNames(now = false) {
+  if (!now && Date.now() - learned < 60000) return;
+  learned = Date.now();
+  const all = [];
+  try {
+    for (let cursor = ""; cursor !== null && all.length < 1000;) {
+      const list = await get("clients", { named: true, limit: 100, cursor });
+      all.push(...list.data);
+      cursor = list.page.next_cursor;
+    }
+  } catch { return; }
+  names.clear();
+  all.forEach(c => names.set(c.client_id, c.name));
+}
+
+// clientLink shows a client by the name that it has.
+export function clientLink(id) {
+  if (!id || !names.has(id)) return idLink("clients", id);
+  return h("a", { href: "#/clients/" + encodeURIComponent(id), title: id }, names.get(id));
+}
 
 // outside is an address that clients gave: a link only if it is one of the web.
 export function outside(address) {

@@ -20,7 +20,7 @@ import * as workers from "./pages/workers.js";
 // two questions, often(data), whether no event of the stream tells of what is shown, and leave().
 const PAGES = {
   overview: [overview.page], jobs: [jobs.page, job.page], new: [newJob.page], batches: [batches.page, batches.one], schedules: [schedules.page],
-  workers: [workers.page], queues: [queues.page], webhooks: [webhooks.page], deliveries: [deliveries.page, deliveries.one],
+  workers: [workers.page], queues: [queues.page], webhooks: [webhooks.page, webhooks.one], deliveries: [deliveries.page, deliveries.one],
   clients: [clients.page, clients.one], failures: [failures.page], erasures: [erasures.page, erasures.one], bulk: [bulk.page, bulk.one], audit: [audit.page], system: [system.page],
 };
 

@@ -34,6 +34,16 @@ func Override(body []byte) (override bool, err error) {
 	return override, err
 }
 
+// maxClientName is how long the name of a client may be, in characters.
+const maxClientName = 100
+
+// ClientName reads the body of a request that names a client; "" removes the name.
+func ClientName(body []byte) (name string, err error) {
+	line := word(func(s string) bool { return isLine(s, maxClientName) }, fmt.Sprintf("It must be a line of at most %d characters.", maxClientName))
+	err = readBody(body, []member{{"name", required, set(&name, line)}}).result()
+	return name, err
+}
+
 // Erasing is a request to erase a client: its id again, and why.
 type Erasing struct {
 	Confirm job.ID

@@ -45,6 +45,8 @@ func (o operation) body() string {
 		return `{"action":"retry","filter":{"state":"FAILED"}}`
 	case o.method+o.path == "POST/admin/v1/pauses":
 		return `{"scope":"ALL","reason":"a release"}`
+	case strings.HasSuffix(o.path, "/name"):
+		return `{"name":"Billing"}`
 	case strings.HasSuffix(o.path, "/erase"):
 		return `{"confirm":"` + anID.String() + `"}`
 	case o.path == "/admin/v1/jobs":
@@ -236,6 +238,8 @@ func TestFiltersReachStorage(t *testing.T) {
 	}, w.store.narrow)
 	w.get("/admin/v1/webhooks?enabled=false")
 	require.False(t, *w.store.narrow.Enabled)
+	w.get("/admin/v1/clients?named=true")
+	require.True(t, *w.store.narrow.Named)
 	w.get("/admin/v1/failures?code=RFA_INTERNAL&kind=CPU_BURST")
 	require.Equal(t, admin.Range{Code: job.CodeInternal, WorkKind: job.CPUBurst, Limit: 50}, w.store.narrow)
 }

@@ -179,16 +179,20 @@ func list[T any](read func(context.Context, admin.Range) (admin.Page[T], error))
 
 // narrowed gives what the query narrows a list down to.
 func (c *call) narrowed() admin.Range {
-	r := admin.Range{
+	return admin.Range{
 		ClientID: query.IDOf(c.param("client_id")), WebhookID: query.IDOf(c.param("webhook_id")), JobID: query.IDOf(c.param("job_id")),
 		WorkKind: job.Kind(c.param("kind")), Code: job.Code(c.param("code")), State: c.param("state"), EventName: c.param("event_name"),
 		From: query.TimeOf(c.param("from")), To: query.TimeOf(c.param("to")), Limit: c.limit(),
+		Enabled: yesOrNo(c.param("enabled")), Named: yesOrNo(c.param("named")),
 	}
-	if enabled := c.param("enabled"); enabled != "" {
-		yes := enabled == "true"
-		r.Enabled = &yes
+}
+
+// yesOrNo is nil for what was not said.
+func yesOrNo(text string) *bool {
+	if text == "" {
+		return nil
 	}
-	return r
+	return new(text == "true")
 }
 
 // scope names the list and its filters, for its cursors. They belong to no client: no cursor of the public API is one here.

@@ -75,6 +75,19 @@ func TestErasuresTellTheirProof(t *testing.T) {
 	require.Equal(t, anID, w.store.erasuresAfter)
 }
 
+// A name is a line, and none removes it.
+func TestNameAClient(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	name := "/admin/v1/clients/" + anID.String() + "/name"
+	for body, status := range map[string]int{
+		`{"name":"Billing"}`: 200, `{"name":""}`: 200, ``: 400, `{"name":null}`: 400, `{"name":"two\nlines"}`: 400,
+		`{"name":"` + strings.Repeat("x", 101) + `"}`: 400,
+	} {
+		require.Equal(t, status, w.post(name, body).StatusCode, "%.20s", body)
+	}
+}
+
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	const target = "/admin/v1/pauses"

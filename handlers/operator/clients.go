@@ -15,6 +15,7 @@ import (
 // Clients makes clients and their keys.
 type Clients interface {
 	CreateClient(ctx context.Context, caller job.Caller) (job.Client, error)
+	NameClient(ctx context.Context, client job.ID, name string) error
 	CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error)
 	RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error
 }
@@ -62,6 +63,14 @@ func (a *API) createClient(c *call) (answer, error) {
 		ClientID  job.ID   `json:"client_id"`
 		CreatedAt job.Time `json:"created_at"`
 	}{client.ID, job.Time(client.CreatedAt)}}, nil
+}
+
+// nameClient sets the name that operators see, and answers with the client.
+func (a *API) nameClient(c *call, name string) (answer, error) {
+	if err := a.deps.Clients.NameClient(c.Context(), c.subject, name); err != nil {
+		return answer{}, err
+	}
+	return a.getClient(c)
 }
 
 type keyView struct {

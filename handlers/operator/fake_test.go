@@ -232,6 +232,8 @@ func (c clients) CreateClient(_ context.Context, by job.Caller) (job.Client, err
 	return job.Client{ID: anID, CreatedAt: nowAt}, c.did("create client by " + by.Operator)
 }
 
+func (c clients) NameClient(context.Context, job.ID, string) error { return c.did("name client") }
+
 func (c clients) CreateKey(_ context.Context, by job.Caller, _ job.ID, _ bool, scope job.Scope) (job.IssuedKey, error) {
 	key := job.APIKey{ID: "k", Scope: scope, ExpiresAt: nowAt}
 	return job.IssuedKey{APIKey: key, Secret: "frk_k_s"}, c.did("create key by " + by.Operator)

@@ -20,7 +20,8 @@ const (
 	maxLive    = 100              // streams of one process
 	markEvery  = time.Second      // while there are listeners, and no less than markRest times what it takes
 	markRest   = 20               // 5 % of a connection
-	beatEvery  = 15 * time.Second // so that a listener notices a connection that is gone
+	beatEvery  = 2 * time.Second  // so that a listener notices soon that nothing comes any more
+	checkEvery = 15 * time.Second // whether the listener may still listen; and what one that is refused waits
 	writeLimit = 10 * time.Second
 )
 
@@ -45,7 +46,7 @@ func (l *live) listen() (changed chan struct{}, leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.listeners) >= maxLive {
-		return nil, nil, &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: beatEvery,
+		return nil, nil, &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: checkEvery,
 			Detail: "As many streams are open as this process may have. Ask again and again instead, or another process."}
 	}
 	changed = make(chan struct{}, 1)
@@ -116,7 +117,7 @@ func (l *live) notify() {
 	}
 }
 
-// stream answers with events until the listener leaves or the process stops: changed, with empty data.
+// stream answers with events until the listener leaves or the process stops: changed and beat, with empty data.
 func (a *API) stream(w http.ResponseWriter, c *call) error {
 	changed, leave, err := a.live.listen()
 	if err != nil {
@@ -135,14 +136,17 @@ func (a *API) stream(w http.ResponseWriter, c *call) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // of proxies
 	w.WriteHeader(http.StatusOK)
-	beat := time.NewTicker(beatEvery)
+	beat, check := time.NewTicker(beatEvery), time.NewTicker(checkEvery)
 	defer beat.Stop()
+	defer check.Stop()
 	for ok := send("retry: 3000\n\n"); ok; {
 		select {
 		case <-changed:
 			ok = send("event: changed\ndata: {}\n\n")
 		case <-beat.C:
-			ok = !c.ended() && send(": beat\n\n")
+			ok = send("event: beat\ndata: {}\n\n")
+		case <-check.C:
+			ok = !c.ended()
 		case <-c.Context().Done():
 			return nil
 		case <-a.live.closed:

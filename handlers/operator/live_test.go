@@ -36,17 +36,19 @@ func (w *world) stream(server *httptest.Server) <-chan string {
 	return lines
 }
 
-// Listeners are notified that something has happened, until the process stops.
+// Listeners are notified that something has happened, and that the process lives, until it stops.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	server := httptest.NewServer(w.handler)
 	t.Cleanup(server.Close)
 	lines := w.stream(server)
-	for line := ""; line != "event: changed"; {
-		var open bool
-		line, open = <-lines // which its context ends
-		require.True(t, open, "the stream has ended")
+	for _, event := range []string{"changed", "beat"} {
+		for line := ""; line != "event: "+event; {
+			var open bool
+			line, open = <-lines // which its context ends
+			require.True(t, open, "the stream has ended")
+		}
 	}
 	w.api.Close()
 	w.api.Close()

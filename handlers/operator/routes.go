@@ -46,10 +46,8 @@ var (
 		clientQuery, query.ID("batch_id", "a batch"), query.Choice("state", job.States), query.Choice("type", job.Types), kindQuery,
 		text("correlation_id"), codeQuery("failure_code"),
 	}, timeQuery)
-	enabledQuery = query.Parameter{
-		Name: "enabled", Want: "true or false", Values: []string{"true", "false"},
-		Valid: func(s string) bool { return s == "true" || s == "false" },
-	}
+	enabledQuery   = query.Choice("enabled", []string{"true", "false"})
+	namedQuery     = query.Choice("named", []string{"true", "false"})
 	workerStates   = []string{"ALIVE", "DEAD", "STOPPED"}
 	deliveryStates = []job.DeliveryState{job.DeliveryPending, job.DeliveryDelivered, job.DeliveryFailed}
 )
@@ -57,7 +55,7 @@ var (
 // actions are what the audit log can have.
 var actions = []string{
 	"submit_job", "cancel_job", "retry_job", "delete_job", "enable_webhook", "disable_webhook", "test_webhook", "redeliver",
-	"create_client", "create_key", "revoke_key", "begin_bulk", "abort_bulk",
+	"create_client", "name_client", "create_key", "revoke_key", "begin_bulk", "abort_bulk",
 	"erase_client", "pause", "resume", "pause_schedule", "resume_schedule",
 }
 
@@ -125,7 +123,7 @@ func (a *API) readingRoutes() []route {
 		get("workers", list(r.Workers), withPage(query.Choice("state", workerStates))...),
 		get("queues", bounded(r.Queues), clientQuery, kindQuery),
 		get("failures", bounded(r.Failures), append([]query.Parameter{clientQuery, kindQuery, codeQuery("code")}, timeQuery...)...),
-		get("clients", list(a.clients), withPage()...),
+		get("clients", list(a.clients), withPage(namedQuery)...),
 		get("clients/{id}", a.getClient),
 		get("webhooks", list(r.Webhooks), withPage(clientQuery, enabledQuery)...),
 		get("webhooks/{id}", one(r.Webhook)),
@@ -174,6 +172,7 @@ func (a *API) changingRoutes() []route {
 		post("webhooks/{id}/test", "test_webhook", "webhook", a.testWebhook),
 		post("deliveries/{id}/redeliver", "redeliver", "delivery", a.redeliver),
 		post("clients", "create_client", "client", a.createClient),
+		withBody("clients/{id}/name", "name_client", "client", decode.ClientName, nil, a.nameClient),
 		withBody("clients/{id}/keys", "create_key", "client", decode.CreateKey, nil, a.createKey),
 		remove("clients/{id}/keys/{key_id}", "revoke_key", "client", a.revokeKey),
 		withBody("clients/{id}/erase", "erase_client", "client", decode.Erasure, erasureDetail, a.eraseClient),

@@ -18,6 +18,7 @@ type Range struct {
 	State     string
 	EventName string
 	Enabled   *bool
+	Named     *bool // of clients
 	From, To  *time.Time
 	After     job.ID // go on after this one; lists run from new to old
 	Limit     int
@@ -47,6 +48,7 @@ type Worker struct {
 	Name        string    `json:"name"`
 	State       string    `json:"state"`
 	Drained     bool      `json:"drained"` // an operator has it take no more jobs
+	Silent      bool      `json:"silent"`  // it is alive by its lease, but has not sent three heartbeats in a row
 	Slots       int       `json:"slots"`
 	Held        int       `json:"held"`
 	Jobs        []HeldJob `json:"jobs"`
@@ -95,6 +97,7 @@ type Usage struct {
 // Client is a client with its use of limits.
 type Client struct {
 	ClientID   job.ID   `json:"client_id"`
+	Name       *string  `json:"name"` // that operators gave it
 	CreatedAt  job.Time `json:"created_at"`
 	ActiveJobs Usage    `json:"active_jobs"`
 	OpenJobs   Usage    `json:"open_jobs"`

@@ -22,6 +22,12 @@ func (s *Store) InsertClient(ctx context.Context, id job.ID) (job.Client, error)
 	return job.Client{ID: id, CreatedAt: created}, err
 }
 
+// NameClient sets how operators call a client; "" removes the name. It reports whether there is such a client.
+func (s *Store) NameClient(ctx context.Context, id job.ID, name string) (exists bool, err error) {
+	n, err := s.db.Change(ctx, "name client", `UPDATE clients SET name = $2 WHERE client_id = $1`, pg.UUID(id), pg.Nullable(name))
+	return n > 0, err
+}
+
 const keyColumns = `key_id, client_id, secret_hash, created_at, expires_at, revoked_at, coalesce(replaced_by, ''),
   used_at, issued_by, coalesce(made_by, ''), scope`
 

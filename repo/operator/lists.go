@@ -73,7 +73,7 @@ func (a Admin) Failures(ctx context.Context, r admin.Range) (admin.Bounded[admin
 // Clients lists clients with their use of limits; the limits are not known here.
 func (a Admin) Clients(ctx context.Context, r admin.Range) (admin.Page[admin.Client], error) {
 	all, next, err := pg.QueryPage(ctx, a.store.db, r.Limit, func(c admin.Client) job.ID { return c.ClientID }, pg.ScanJSON[admin.Client],
-		statement("adminClients"), pg.UUID(r.ClientID), [16]byte(pg.AfterOf(r.After)), maxGrouped, r.Limit+1)
+		statement("adminClients"), pg.UUID(r.ClientID), r.Named, [16]byte(pg.AfterOf(r.After)), maxGrouped, r.Limit+1)
 	return admin.Page[admin.Client]{Data: all, Next: next}, err
 }
 

@@ -10,13 +10,17 @@ deliveries.delivery_id, deliveries.client_id, deliveries.webhook_id, deliveries.
 -- Parameters: @state, @after, @limit, @jobs
 SELECT to_json(r) FROM (
   SELECT worker_id, name, state, EXISTS (SELECT FROM pauses WHERE scope = 'WORKER' AND target = worker_id::text) AS drained,
-    concurrency AS slots, started_at, heartbeat_at, expires_at,
+    {{silent}} AS silent, concurrency AS slots, started_at, heartbeat_at, expires_at,
     (SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id) AS held,
     (SELECT coalesce(json_agg(h), '[]') FROM (
       SELECT job_id, client_id, work_kind, state, attempt, assigned_at, started_at FROM jobs
       WHERE jobs.worker_id = workers.worker_id LIMIT @jobs) h) AS jobs
   FROM workers WHERE worker_id < @after AND (@state::text IS NULL OR state = @state) ORDER BY worker_id DESC LIMIT @limit
 ) r
+
+-- fragment: silent
+-- Chooses workers that are alive by their lease, and have not sent three of the six heartbeats that there are in its time.
+(state = 'ALIVE' AND expires_at > pg_catalog.now() AND pg_catalog.now() - heartbeat_at >= (expires_at - heartbeat_at) / 2)
 
 -- name: adminQueues
 -- Counts what waits by client and kind: the first of the index jobs_waiting, those whose time came first. What waits and has
@@ -58,7 +62,7 @@ SELECT to_json(r) FROM (
 -- Lists clients by primary key, from the last id to the first, or one client, with its use of limits. What waits is
 -- counted by the index jobs_waiting alone, what is held by jobs_held; of more that waits than can be looked at the number
 -- is not known, and null. Webhooks are counted by the index webhooks_client. Locks nothing.
--- Parameters: @client, @after, @looked, @limit
+-- Parameters: @client, @named, @after, @looked, @limit
 WITH waiting AS MATERIALIZED (
   SELECT client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @looked
 ), held AS MATERIALIZED (
@@ -66,12 +70,13 @@ WITH waiting AS MATERIALIZED (
 ), waiting_of AS MATERIALIZED (SELECT client_id, count(*) AS n FROM waiting GROUP BY client_id
 ), held_of AS MATERIALIZED (SELECT client_id, count(*) AS n FROM held GROUP BY client_id)
 SELECT to_json(r) FROM (
-  SELECT clients.client_id, clients.created_at,
+  SELECT clients.client_id, clients.name, clients.created_at,
     json_build_object('used', coalesce(h.n, 0)) AS active_jobs,
     json_build_object('used', CASE WHEN (SELECT count(*) FROM waiting) < @looked THEN coalesce(w.n, 0) + coalesce(h.n, 0) END) AS open_jobs,
     json_build_object('used', (SELECT count(*) FROM webhooks WHERE webhooks.client_id = clients.client_id AND deleted_at IS NULL)) AS webhooks
   FROM clients LEFT JOIN waiting_of w USING (client_id) LEFT JOIN held_of h USING (client_id)
   WHERE clients.client_id < @after AND (@client::uuid IS NULL OR clients.client_id = @client)
+    AND (@named::boolean IS NULL OR (name IS NOT NULL) = @named)
   ORDER BY clients.client_id DESC LIMIT @limit
 ) r
 
@@ -192,7 +197,7 @@ SELECT to_json(r) FROM (
 -- Locks nothing. With 1,000,000 jobs, 300,000 of which wait, it takes 40 ms, and half of that once they are vacuumed.
 --
 -- A leader that lets others lead renews its lease, which has run out by then, once a second. A worker that is lost keeps its jobs
--- until the rescuer's next round. A worker sends six heartbeats in the time of its lease. No row: there is no schema.
+-- until the rescuer's next round. No row: there is no schema.
 -- Parameters: @most, @after_client, @after_endpoint, @looked, @failing
 {{walkEndpoints}}, throttled AS (
   (SELECT client_id, 1 AS n FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)
@@ -214,7 +219,7 @@ SELECT to_json(r) FROM (
     leader_expires_at <= pg_catalog.now() - interval '3 s' AS leader_gone,
     (SELECT coalesce(json_agg(s), '[]') FROM (
       SELECT name, (SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id) AS held, heartbeat_at, expires_at FROM workers
-      WHERE state = 'ALIVE' AND expires_at > pg_catalog.now() AND pg_catalog.now() - heartbeat_at >= (expires_at - heartbeat_at) / 2
+      WHERE {{silent}}
       ORDER BY heartbeat_at, worker_id LIMIT 10) s) AS silent,
     (SELECT count(*) FROM workers WHERE state = 'DEAD' AND expires_at > pg_catalog.now() - interval '15 min') AS died,
     (SELECT count(*) FROM throttled) AS throttled,

@@ -2,26 +2,36 @@ import { get, post, remove } from "../api.js";
 import { confirm, field, tell } from "../dialogs.js";
 import { h } from "../dom.js";
 import { age, time, used } from "../format.js";
-import { badge, button, card, copyButton, empty, facts, heading, idLink, link, mono, note, pager, table } from "../parts.js";
+import { badge, button, card, copyButton, empty, facts, heading, learnNames, link, mono, note, pager, table } from "../parts.js";
 import { ask } from "./erasures.js";
 import { nextPage, read } from "./lists.js";
 import { begin, list as stopped, read as pauses } from "./pauses.js";
 
 export function page(context) {
-  const make = () => confirm({ title: "New client?", text: "A client has jobs, webhooks and API keys of its own.", action: "Make it", act: () => post("clients") })
+  const make = () => confirm({ title: "New client?", text: "A client has jobs, webhooks and API keys of its own.", action: "Make it", fields: [nameField("")],
+    act: form => post("clients").then(made => form.get("name") ? call(made.client_id, form.get("name")) : made) })
     .then(made => made && context.go("#/clients/" + made.client_id));
   return {
     title: "Clients",
     load: read("clients", context.query, [], 50), every: 5000,
     view: list => [heading("Clients", link("erasures", "Erasures"), context.session.read_only ? null : button("New client…", make)),
       list.data.length === 0 ? empty("No clients.", "Each job belongs to one.") : table([
-        { title: "Client", cell: c => h("a", { href: "#/clients/" + c.client_id, class: "open" }, mono(c.client_id)) },
+        { title: "Client", class: "wrap", cell: c => [h("a", { href: "#/clients/" + c.client_id, class: "open" }, c.name || mono(c.client_id)),
+          c.name ? h("small", { class: "block quiet" }, mono(c.client_id)) : null] },
         { title: "Held by workers", num: true, cell: c => used(c.active_jobs) }, { title: "Not ended", num: true, cell: c => used(c.open_jobs) },
         { title: "Webhooks", num: true, cell: c => used(c.webhooks) }, { title: "Since", num: true, cell: c => time(c.created_at) },
       ], list.data, { key: c => c.client_id, open: c => "#/clients/" + c.client_id, caption: "Clients" }),
       pager(list.page, nextPage("clients", context.query), context.query.get("cursor"))],
   };
 }
+
+const nameField = name => field("Name", h("input", { name: "name", value: name, maxlength: 100 }), "How operators call it; the client does not see it.");
+
+// call names a client, and gives it.
+const call = (id, name) => post(`clients/${encodeURIComponent(id)}/name`, { name }).then(async named => {
+  await learnNames(true);
+  return named;
+});
 
 export function one(context, id) {
   const at = "clients/" + encodeURIComponent(id);
@@ -34,6 +44,8 @@ export function one(context, id) {
       }
       context.refresh();
     });
+  const rename = c => confirm({ title: "Name of this client", action: "Name it", fields: [nameField(c.name || "")], text: [],
+    act: form => call(c.client_id, form.get("name").trim()) }).then(() => context.refresh());
   const revoke = key => confirm({ title: "Revoke this key?", text: ["Requests with it are refused from now on. This cannot be undone.", key.key_id], action: "Revoke", danger: true,
     act: () => remove(`${at}/keys/${encodeURIComponent(key.key_id)}`) }).then(() => context.refresh());
   return {
@@ -44,7 +56,8 @@ export function one(context, id) {
     },
     every: 5000,
     view: c => [
-      heading(["Client ", h("code", { class: "wrap" }, c.client_id)], copyButton(c.client_id, "Copy id"), context.session.read_only ? null : [button("New key…", add), c.pauses ? button("Stop jobs…", () => begin(context, "CLIENT", c.client_id)) : null, button("Erase client…", () => ask(context, c.client_id), { class: "danger" })]),
+      heading(["Client ", c.name ? [c.name, " "] : null, h("code", { class: "wrap" }, c.client_id)], copyButton(c.client_id, "Copy id"),
+        context.session.read_only ? null : [button("Name…", () => rename(c)), button("New key…", add), c.pauses ? button("Stop jobs…", () => begin(context, "CLIENT", c.client_id)) : null, button("Erase client…", () => ask(context, c.client_id), { class: "danger" })]),
       facts([["Since", time(c.created_at)], ["Jobs held by workers", used(c.active_jobs)], ["Jobs not ended", used(c.open_jobs)], ["Webhooks", used(c.webhooks)]]),
       stopped(context, c.pauses),
       h("div", { class: "toolbar" }, [["jobs", "Jobs"], ["queues", "Queues"], ["batches", "Batches"], ["webhooks", "Webhooks"], ["deliveries", "Deliveries"], ["new", "New job"]].map(([to, text]) =>

@@ -1,8 +1,8 @@
-import { get, optional } from "../api.js";
+import { get } from "../api.js";
 import { chart, shares } from "../charts.js";
 import { h } from "../dom.js";
 import { age, count, number, span } from "../format.js";
-import { badge, card, heading, link, missing, STATES } from "../parts.js";
+import { badge, card, heading, link, STATES } from "../parts.js";
 
 const WINDOWS = ["15m", "1h", "24h"];
 
@@ -10,29 +10,25 @@ export function page(context) {
   const chosen = WINDOWS.includes(context.query.get("window")) ? context.query.get("window") : "15m";
   return {
     title: "Overview",
-    async load(signal) {
-      const [overview, system] = await Promise.all([
-        optional(get("overview", { window: chosen }, signal)), optional(get("system", {}, signal)),
-      ]);
-      return { overview, system };
-    },
-    view({ overview, system }) {
+    load: signal => get("overview", { window: chosen }, signal),
+    view(overview) {
       return [
         heading("Overview", h("div", { class: "choice", role: "group", "aria-label": "Time shown" }, WINDOWS.map(w =>
           h("a", { href: `#/overview?window=${w}`, "aria-current": w === chosen ? "true" : false }, w.replace("m", " min").replace("h", " h"))))),
-        attention(overview), numbers(overview, system), overview ? states(overview.states) : null,
-        overview ? charts(overview.history) : missing("The history"), newcomer(),
+        attention(overview.attention),
+        numbers(overview),
+        states(overview.states),
+        charts(overview.history),
+        newcomer(),
       ];
     },
   };
 }
 
-function attention(overview) {
-  if (!overview) return null;
-  const list = overview.attention || [];
+function attention(list) {
   if (list.length === 0) return h("div", { class: "note good" }, h("p", {}, h("span", { class: "strong" }, "Nothing needs attention."), " Workers are alive, and what waits is taken."));
   return h("section", { class: "note warn", "aria-label": "Needs attention" }, h("h2", {}, "Needs attention"),
-    h("ul", {}, list.map(a => h("li", {}, inside(a.href, a.text)))));
+    h("ul", { class: "attention" }, list.map(a => h("li", { "data-key": a.code + a.href + list.filter(b => b.code === a.code).indexOf(a) }, inside(a.href, a.text)))));
 }
 
 // inside makes an address of the server one of this page: those of the console begin with #.
@@ -41,15 +37,26 @@ function inside(href, text) {
   return h("a", { href: href.startsWith("/") ? "#" + href : href }, text);
 }
 
-function numbers(overview, system) {
-  const waiting = overview?.waiting ?? (system && { count: system.backlog.queued.count, more: system.backlog.queued.more, oldest_run_at: system.backlog.oldest_run_at });
-  const workers = overview?.workers ?? (system && { alive: system.workers_alive, slots: system.slots, held: system.backlog.held.count });
-  if (!waiting && !workers) return missing("The numbers");
+function numbers({ as_of: now, waiting, workers, deliveries }) {
+  const share = workers.slots ? `${Math.round(100 * workers.held / workers.slots)} %` : workers.held ? "no worker alive has them" : "no slots";
   return h("dl", { class: "key" },
-    waiting ? tile("Waiting for a worker", count(waiting), waiting.oldest_run_at ? ["oldest due ", age(waiting.oldest_run_at)] : "none is due", "#/queues") : null,
-    workers ? tile("Slots in use", `${number(workers.held)} of ${number(workers.slots)}`, workers.slots ? `${Math.round(100 * workers.held / workers.slots)} %` : "no slots", "#/jobs?state=RUNNING") : null,
-    workers ? tile("Workers alive", number(workers.alive), workers.alive ? "their heartbeats come" : "nothing runs without one", "#/workers") : null,
-    system ? tile("Deliveries pending", count(system.backlog.deliveries), system.backlog.oldest_delivery_at ? ["oldest ", age(system.backlog.oldest_delivery_at)] : "none waits", "#/deliveries?state=PENDING") : null);
+    tile("Due, wait for a worker", count({ count: waiting.due, more: waiting.more && waiting.due === waiting.count }), due(waiting), "#/queues"),
+    tile("Slots in use", `${number(workers.held)} of ${number(workers.slots)}`, share, "#/jobs?state=RUNNING"),
+    tile("Workers alive", number(workers.alive), workers.alive ? "by their leases" : "nothing runs without one", "#/workers"),
+    tile("Deliveries pending", count(deliveries), pending(deliveries, now), "#/deliveries?state=PENDING"));
+}
+
+// due says since when jobs wait for a worker, and what waits for its time.
+function due({ count: all, more, due: n, oldest_run_at: oldest, next_run_at: next }) {
+  const later = all - n;
+  return [n ? ["the oldest since ", age(oldest)] : "none is due", later === 0 ? null
+    : [` · ${number(later)}${more ? "+" : ""} later`, next ? [", the next ", age(next)] : ", stopped or limited"]];
+}
+
+function pending({ count: all, first_due_at: first }, now) {
+  if (all === 0) return "all are settled";
+  if (!first) return "being sent";
+  return first <= now ? ["the oldest was due ", age(first)] : ["none is due · next attempt ", age(first)];
 }
 
 const tile = (name, value, small, to) => h("div", {}, h("dt", {}, h("a", { href: to }, name)), h("dd", {}, value, h("small", {}, small)));

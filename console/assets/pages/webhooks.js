@@ -1,33 +1,98 @@
-import { post } from "../api.js";
+import { get, post } from "../api.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
-import { age, number, time } from "../format.js";
-import { button, clientLink, empty, heading, link, mono, outside, pager, table } from "../parts.js";
+import { age, number, plural, time } from "../format.js";
+import { badge, button, card, clientLink, copyButton, empty, facts, heading, link, mono, note, outside, pager, table } from "../parts.js";
+import { again, columns } from "./deliveries.js";
 import { filterBar, nextPage, read } from "./lists.js";
+
+const FAILING = 5; // failures in a row: as in "Needs attention"
+const RECENT = 25; // deliveries on the page of a webhook
 
 const DOES = {
   enable: "Events are sent to it again.", disable: "No events are sent to it until it is enabled again; deliveries that wait are given up.",
   test: "The event webhook.test is sent to it.",
 };
 
+const titleOf = action => action[0].toUpperCase() + action.slice(1);
+
+const stateOf = w => !w.enabled ? "DISABLED" : w.consecutive_failures >= FAILING ? "FAILING" : "ENABLED";
+
+const eventsOf = w => w.events.map((e, i) => [i ? " " : "", mono(e)]);
+
+const failures = w => [number(w.consecutive_failures), w.failing_since ? h("small", { class: "block" }, "since ", age(w.failing_since)) : null];
+
+// change asks whether a webhook is to be enabled, disabled or tested.
+const change = (context, w, action) => confirm({ title: `${titleOf(action)} this webhook?`, text: [DOES[action], w.url], action: titleOf(action), danger: action === "disable",
+  act: () => post(`webhooks/${w.webhook_id}/${action}`).then(() => context.say("Done.")) }).then(() => context.refresh());
+
+const actions = (context, w, kind) => context.session.read_only ? null : (w.enabled ? ["test", "disable"] : ["enable"])
+  .map(action => button(titleOf(action) + "…", () => change(context, w, action), { class: kind }));
+
 export function page(context) {
-  const change = (w, action) => confirm({ title: `${action[0].toUpperCase()}${action.slice(1)} this webhook?`, text: [DOES[action], w.url], action: action[0].toUpperCase() + action.slice(1),
-    danger: action === "disable", act: () => post(`webhooks/${w.webhook_id}/${action}`).then(() => context.say("Done.")) }).then(() => context.refresh());
   return {
     title: "Webhooks",
     load: read("webhooks", context.query, ["client_id", "enabled"], 50),
     view: list => [heading("Webhooks"), filterBar("webhooks", context, [{ name: "client_id", title: "Client" }, { name: "enabled", title: "Enabled", options: ["true", "false"] }]),
       list.data.length === 0 ? empty("No webhooks.", "Clients make them by POST /v1/webhooks.") : table([
-        { title: "Webhook", class: "wrap", cell: w => [h("a", { href: "#/deliveries?webhook_id=" + w.webhook_id, class: "id open", title: w.webhook_id }, "…" + w.webhook_id.slice(-12)), " ", outside(w.url),
+        { title: "Webhook", class: "wrap", cell: w => [h("a", { href: "#/webhooks/" + w.webhook_id, class: "id open", title: w.webhook_id }, "…" + w.webhook_id.slice(-12)), " ", outside(w.url),
           w.description ? h("small", { class: "block quiet" }, w.description) : null] },
-        { title: "State", class: "wrap", cell: w => w.enabled ? h("span", { class: "badge s-alive" }, "ENABLED") : [h("span", { class: "badge s-dead" }, "DISABLED"),
-          h("small", { class: "block" }, w.disabled_reason ? `${w.disabled_reason.code}: ${w.disabled_reason.detail} ` : "", age(w.disabled_at))] },
-        { title: "Failures in a row", num: true, cell: w => [number(w.consecutive_failures), w.failing_since ? h("small", { class: "block" }, "since ", age(w.failing_since)) : null] },
-        { title: "Events", class: "wrap", cell: w => w.events.map((e, i) => [i ? " " : "", mono(e)]) }, { title: "Client", cell: w => clientLink(w.client_id) },
+        { title: "State", class: "wrap", cell: w => [badge(stateOf(w)), w.enabled ? null
+          : h("small", { class: "block" }, w.disabled_reason ? `${w.disabled_reason.code}: ${w.disabled_reason.detail} ` : "", age(w.disabled_at))] },
+        { title: "Failures in a row", num: true, cell: failures },
+        { title: "Events", class: "wrap", cell: eventsOf }, { title: "Client", cell: w => clientLink(w.client_id) },
         { title: "Created", num: true, cell: w => time(w.created_at) },
-        context.session.read_only ? { title: "", cell: () => "" } : { title: "", cell: w => h("div", { class: "toolbar" },
-          w.enabled ? [button("Test", () => change(w, "test"), { class: "small" }), button("Disable", () => change(w, "disable"), { class: "small" })] : button("Enable", () => change(w, "enable"), { class: "small" })) },
-      ], list.data, { key: w => w.webhook_id, open: w => "#/deliveries?webhook_id=" + w.webhook_id, caption: "Webhooks" }),
+        { title: "", cell: w => h("div", { class: "toolbar" }, actions(context, w, "small")) },
+      ], list.data, { key: w => w.webhook_id, open: w => "#/webhooks/" + w.webhook_id, caption: "Webhooks" }),
       pager(list.page, nextPage("webhooks", context.query), context.query.get("cursor")), h("p", { class: "quiet" }, link("deliveries?state=FAILED", "Deliveries that were given up"))],
   };
 }
+
+export function one(context, id) {
+  return {
+    title: "Webhook …" + id.slice(-12),
+    load: async signal => {
+      const [webhook, deliveries] = await Promise.all([get("webhooks/" + encodeURIComponent(id), {}, signal), get("deliveries", { webhook_id: id, limit: RECENT }, signal)]);
+      return { webhook, deliveries: deliveries.data };
+    },
+    view: ({ webhook: w, deliveries }) => {
+      const last = deliveries.find(d => d.attempts > 0);
+      return [
+        heading(["Webhook ", h("code", { class: "wrap" }, w.webhook_id)], copyButton(w.webhook_id, "Copy id"), actions(context, w)),
+        trouble(w, last),
+        facts([["State", badge(stateOf(w))], ["Failures in a row", failures(w)],
+          ["Last answer", last ? answer(last) : "–"], ["Address", outside(w.url)],
+          ["Client", clientLink(w.client_id)], ["Events", eventsOf(w)], ["Form", w.content_mode], ["Description", w.description || "–"],
+          ["Address proven", time(w.proven_at)], ["Created", time(w.created_at)], ["Changed", time(w.updated_at)]]),
+        card(["Latest deliveries ", h("span", { class: "quiet" }, summary(deliveries))],
+          deliveries.length === 0 ? h("p", { class: "quiet" }, "Nothing has happened yet that it asks for.") : table([...columns(true), resend(context)],
+            deliveries, { key: d => d.delivery_id, open: d => "#/deliveries/" + d.delivery_id, caption: "Latest deliveries" })),
+        h("p", {}, link(`deliveries?webhook_id=${w.webhook_id}`, "All its deliveries")),
+      ];
+    },
+  };
+}
+
+const answer = d => d.last_error ? h("span", { class: "tone-bad" }, d.last_status ? `${d.last_status} · ` : "", d.last_error.code) : h("span", { class: "tone-good" }, String(d.last_status));
+
+// trouble says why events do not arrive, and what can be done.
+function trouble(w, last) {
+  const state = stateOf(w);
+  if (state === "ENABLED") return null;
+  const why = last?.last_error ? h("p", {}, last.last_error.detail) : null;
+  if (state === "FAILING") {
+    return note("bad", h("p", { class: "strong" }, `${plural(w.consecutive_failures, "delivery", "deliveries")} in a row failed, the first of them `, age(w.failing_since), "."), why,
+      h("p", { class: "quiet" }, "Each is tried again, later and later. The service disables a webhook that fails for long; test it once its receiver is mended."));
+  }
+  return note("bad", h("p", { class: "strong" }, "It is disabled since ", time(w.disabled_at), "."), w.disabled_reason ? h("p", {}, w.disabled_reason.detail) : null, why,
+    h("p", { class: "quiet" }, "Enable it once its receiver is mended, and send again what was given up."));
+}
+
+function summary(deliveries) {
+  const of = state => deliveries.filter(d => d.state === state).length;
+  return [["DELIVERED", "delivered"], ["PENDING", "pending"], ["FAILED", "given up"]].filter(([state]) => of(state)).map(([state, word]) => `${number(of(state))} ${word}`).join(", ");
+}
+
+// resend is a column with what sends a delivery that was given up once more.
+const resend = context => ({ title: "", cell: d => d.state !== "FAILED" || context.session.read_only ? ""
+  : button("Send again…", () => again(d.delivery_id).then(() => context.refresh()), { class: "small" }) });

@@ -25,6 +25,7 @@ var unseenColumns = []struct {
 	{"Who may call, and with what: a wrong value is an answer of 401, and the processes remember keys that were right", []string{
 		"api_keys.key_id", "api_keys.client_id", "api_keys.secret_hash", "api_keys.created_at", "api_keys.expires_at",
 		"api_keys.used_at", "api_keys.scope", "clients.client_id", "clients.created_at",
+		"clients.name",
 	}},
 	{"Stored once, and told as it is stored: there is nothing to compare it with after the run", []string{
 		"batches.created_at", "batches.language", "batches.request_id", "batches.refused", "batches.failures", "deliveries.settled_at",

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// On a bad day a receiver fails, a worker hangs and another died: the overview says so and leads to each, and numbers contradict
+// neither each other nor what is there.
+func TestConsoleOnABadDay(t *testing.T) {
+	s := newStack(t, env{
+		"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_LEASE_TIMEOUT": "1h", "FORGERUN_TIME_SCALE": "1",
+		"FORGERUN_WEBHOOK_BACKOFF_BASE": "24h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "24h", "FORGERUN_WEBHOOK_MAX_RETRIES": "1",
+	})
+	api := s.startLeader()
+	s.startWebhooks()
+	u := s.newUser(api)
+	s.operator(operatorsToken).expect(api, http.StatusOK, "POST", "/admin/v1/clients/"+u.id+"/name", `{"name":"Billing"}`)
+	receiver := u.receive(api, answering(http.StatusServiceUnavailable))
+	c := newConsole(t, s, api)
+	c.login(operatorsToken)
+	c.says("No worker is alive: nothing that is submitted runs.")
+
+	worker := s.startWorker()
+	u.submitMany(api, 8, execute("RUNS_LONG"))
+	u.submit(api, farAway)
+	s.awaitCount("the slots are full", 4, `SELECT count(*) FROM jobs WHERE state = 'RUNNING'`)
+	s.awaitCount("the webhook fails", 1, `SELECT count(*) FROM webhooks WHERE consecutive_failures >= 16`)
+	delivery := s.text(`SELECT delivery_id::text FROM deliveries WHERE attempts = 1 LIMIT 1`)
+	u.call(api, "POST", "/v1/webhooks/"+receiver.hook.id+"/deliveries/"+delivery+"/redeliver", "")
+	worker.pause()
+	s.exec(`UPDATE workers SET heartbeat_at = heartbeat_at - interval '31 min', expires_at = expires_at - interval '31 min'`)
+	s.exec(`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES (gen_random_uuid(), 'dead', 4, 'DEAD', now())`)
+
+	pages := []struct {
+		page  string
+		shows []string
+	}{
+		{"overview", []string{"has sent no heartbeat for 31 minutes, and holds 4 jobs", "1 webhook fails: ", "1 worker died in the last",
+			"none is due · next attempt", "1 later, the next in"}},
+		{"webhooks", []string{"FAILING", "Billing"}},
+		{"webhooks/" + receiver.hook.id, []string{"deliveries in a row failed", "503 · HTTP_5XX", "Latest deliveries", "job.created", "Billing"}},
+		{"workers", []string{"SILENT", "DEAD", "It hangs, is stopped, or does not reach Postgres."}},
+		{"clients", []string{"Billing", u.id}},
+		{"clients/" + u.id, []string{"Client Billing", "Name…"}},
+		{"deliveries", []string{"PENDING", "Billing"}},
+		{"deliveries/" + delivery, []string{"503", "Billing"}},
+	}
+	c.everyLook(func(at string) {
+		for _, p := range pages {
+			c.open(p.page)
+			for _, text := range p.shows {
+				c.says(text)
+			}
+			name, _, one := strings.Cut(p.page, "/")
+			c.seen(fmt.Sprintf("%s-%t-%s", name, one, at))
+		}
+	})
+	c.open("overview")
+	c.until("a link to the webhook", `!!document.querySelector('.attention a[href="#/webhooks/`+receiver.hook.id+`"]')`)
+	c.open("webhooks/" + receiver.hook.id)
+	c.press("Disable…")
+	c.press("Disable")
+	c.says("It is disabled since")
+	c.press("Enable…")
+	c.press("Enable")
+	c.says("ENABLED")
+	c.open("clients/" + u.id)
+	c.press("Name…")
+	c.fill("name", "Shipping")
+	c.press("Name it")
+	c.says("Client Shipping")
+	c.open("webhooks")
+	c.says("Shipping")
+	c.noneWrong()
+}
+
+// A process that stands still is told as such long before its answers are given up, and not any more once it goes on.
+func TestConsoleOfAFrozenProcess(t *testing.T) {
+	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": operatorsToken})
+	api := s.startLeader()
+	c := newConsole(t, s, api)
+	c.login(operatorsToken)
+	c.open("workers")
+	const live = `document.querySelector("button.live").textContent`
+	c.until("it is live", live+` === "Live"`)
+	api.pause()
+	c.until("nothing comes", live+`.startsWith("No news for ") && !document.querySelector(".banner")`)
+	c.seen("no-news")
+	api.resume()
+	c.until("it is live again", live+` === "Live" && !document.querySelector(".banner")`)
+	c.noneWrong()
+}
