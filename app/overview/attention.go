@@ -95,7 +95,7 @@ func attention(now admin.Situation, last recent) []admin.Attention {
 		add(ManyFailures, pageFailures, "%s", text)
 	}
 	if f := now.Failing; f.Count > 0 {
-		add(WebhooksFailing, oneWebhook(f, pageFailing), "%s %s: %d deliveries in a row failed%s, the first of them %s ago.",
+		add(WebhooksFailing, oneWebhook(f, pageFailing), "%s %s: %d attempts in a row failed%s, the first of them %s ago.",
 			count(f.Count, "webhook"), verb(f.Count, "fails", "fail"), f.Failures, verb(f.Count, "", " at one"),
 			roughly(since(now.AsOf, f.Since)))
 	}

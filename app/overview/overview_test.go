@@ -134,12 +134,12 @@ func TestWhatAsksForAttention(t *testing.T) {
 		"few jobs say nothing": {func(s *fakeStore) { s.ends[recentBack] = admin.Ends{Failed: 4, Canceled: 100} }, nil},
 		"a failing webhook": {func(s *fakeStore) {
 			s.now.Failing = admin.WebhookTrouble{Count: 1, WebhookID: &job.ID{1}, Failures: 616, Since: ago(time.Hour)}
-		}, []admin.Attention{{Code: WebhooksFailing, Text: "1 webhook fails: 616 deliveries in a row failed, the first of them 60 minutes ago.",
+		}, []admin.Attention{{Code: WebhooksFailing, Text: "1 webhook fails: 616 attempts in a row failed, the first of them 60 minutes ago.",
 			Href: "#/webhooks/01000000-0000-0000-0000-000000000000"}}},
 		"failing webhooks": {func(s *fakeStore) {
 			s.now.Failing = admin.WebhookTrouble{Count: 2, WebhookID: &job.ID{1}, Failures: 5, Since: ago(time.Second)}
 		}, []admin.Attention{{Code: WebhooksFailing, Href: "#/webhooks?enabled=true",
-			Text: "2 webhooks fail: 5 deliveries in a row failed at one, the first of them 1 second ago."}}},
+			Text: "2 webhooks fail: 5 attempts in a row failed at one, the first of them 1 second ago."}}},
 		"disabled webhooks": {func(s *fakeStore) { s.now.Disabled.Count = 2 }, []admin.Attention{{Code: WebhooksDisabled,
 			Text: "2 webhooks are disabled by the service, because their receiver failed or is gone.", Href: "#/webhooks?enabled=false"}}},
 		"deliveries are not due": {func(s *fakeStore) { s.now.Deliveries.FirstDueAt = ago(-time.Hour) }, nil},

@@ -6,7 +6,7 @@ const HEIGHT = 100, WIDTH = 1000; // of the drawing's own units
 
 // chart draws series of values, one per time: {name, class, values, dash}. unit writes a value.
 export function chart({ title, note, times, series, unit = number }) {
-  const top = niceTop(Math.max(0, ...series.flatMap(one => one.values.filter(v => v !== null))));
+  const known = series.flatMap(one => one.values.filter(v => v !== null)), top = niceTop(Math.max(0, ...known));
   const x = i => times.length < 2 ? WIDTH / 2 : i * WIDTH / (times.length - 1);
   const y = v => HEIGHT - v / top * HEIGHT;
   const readout = h("p", { class: "readout", "aria-hidden": "true" }, "\u00a0");
@@ -15,12 +15,12 @@ export function chart({ title, note, times, series, unit = number }) {
     h("figcaption", {}, h("h3", {}, title), note ? h("p", { class: "quiet" }, note) : null,
       h("ul", { class: "legend" }, series.map(one => h("li", { class: one.class }, h("i", { class: one.dash ? "dash" : "" }), one.name)))),
     h("div", { class: "frame" },
-      h("div", { class: "y", "aria-hidden": "true" }, [0, 0.5, 1].map(part => h("span", { class: `at-${part * 100}` }, unit(top * part)))),
+      h("div", { class: "y", "aria-hidden": "true" }, known.length === 0 ? null : [0, 0.5, 1].map(part => h("span", { class: `at-${part * 100}` }, unit(top * part)))),
       h("div", { class: "canvas", onpointermove: event => point(event, times, series, unit), onpointerleave: unpoint },
         s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": said(title, series, unit) },
           s("path", { class: "grid", d: [0, 0.5].map(part => `M0 ${part * HEIGHT}H${WIDTH}`).join("") }),
           series.map(one => s("path", { class: `line ${one.class}${one.dash ? " dash" : ""}`, d: lineOf(one.values, x, y) }))),
-        cursor),
+        known.length === 0 ? h("p", { class: "nothing quiet" }, "nothing in this time") : null, cursor),
       h("div", { class: "x", "aria-hidden": "true" }, ticks(times))),
     readout,
     h("details", {}, h("summary", {}, "As a table"), figures(times, series, unit)));

@@ -10,7 +10,7 @@ export const EXPLAINED = {
   CREATED: "Accepted, waits for its time", QUEUED: "Ready, waits for a worker", ASSIGNED: "Claimed by a worker, not started",
   RUNNING: "A worker executes it", SUCCEEDED: "Finished well", FAILED: "Finished with an error", CANCELED: "Stopped before completion",
   ALIVE: "Its heartbeats come", DEAD: "Its heartbeats ended", STOPPED: "It was shut down", SILENT: "Three heartbeats in a row have not come",
-  ENABLED: "Events are sent to it", FAILING: "Five deliveries in a row, or more, have failed", DISABLED: "No events are sent to it",
+  ENABLED: "Events are sent to it", FAILING: "Five attempts in a row, or more, have failed", DISABLED: "No events are sent to it",
   PAUSE: "No job is started", DRAIN: "No job is accepted, of a worker: taken",
   PENDING: "Is being sent, or waits for its next attempt", DELIVERED: "The receiver answered 2xx",
 };

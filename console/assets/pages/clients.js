@@ -16,8 +16,8 @@ export function page(context) {
     load: read("clients", context.query, [], 50), every: 5000,
     view: list => [heading("Clients", link("erasures", "Erasures"), context.session.read_only ? null : button("New client…", make)),
       list.data.length === 0 ? empty("No clients.", "Each job belongs to one.") : table([
-        { title: "Client", class: "wrap", cell: c => [h("a", { href: "#/clients/" + c.client_id, class: "open" }, c.name || mono(c.client_id)),
-          c.name ? h("small", { class: "block quiet" }, mono(c.client_id)) : null] },
+        { title: "Client", class: "wrap", cell: c => h("div", {}, h("a", { href: "#/clients/" + c.client_id, class: "open" }, c.name || mono(c.client_id)),
+          c.name ? h("small", { class: "block quiet" }, mono(c.client_id)) : null) },
         { title: "Held by workers", num: true, cell: c => used(c.active_jobs) }, { title: "Not ended", num: true, cell: c => used(c.open_jobs) },
         { title: "Webhooks", num: true, cell: c => used(c.webhooks) }, { title: "Since", num: true, cell: c => time(c.created_at) },
       ], list.data, { key: c => c.client_id, open: c => "#/clients/" + c.client_id, caption: "Clients" }),

@@ -2,12 +2,12 @@ import { get, post } from "../api.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
 import { age, number, span, time } from "../format.js";
-import { badge, button, card, clientLink, empty, facts, heading, idLink, jobLink, link, mono, note, outside, pager, table } from "../parts.js";
+import { badge, button, card, clientLink, empty, facts, heading, idLink, jobLink, mono, note, outside, pager, table } from "../parts.js";
 import { filterBar, nextPage, read } from "./lists.js";
 
 const NAMES = ["client_id", "webhook_id", "job_id", "state", "event_name", "from", "to"];
 
-const to = d => d.webhook_id ? link("webhooks/" + d.webhook_id, "webhook …" + d.webhook_id.slice(-12)) : outside(d.url);
+const to = d => d.webhook_id ? idLink("webhooks", d.webhook_id) : outside(d.url);
 
 // columns of deliveries; of one webhook, without it.
 export const columns = ofOne => [
@@ -43,7 +43,7 @@ export function one(context, id) {
     load: signal => get(at, {}, signal),
     view: d => [
       heading(["Delivery ", h("code", { class: "wrap" }, d.delivery_id)], context.session.read_only ? null : button("Send again…", send, { disabled: d.state === "PENDING" })),
-      facts([["State", badge(d.state)], ["Event", mono(d.event_name)], ["To", to(d)], ["Job", jobLink(d.job_id)], ["Client", clientLink(d.client_id)], ["Event's number", number(d.seq)],
+      facts([["State", badge(d.state)], ["Event", mono(d.event_name)], [d.webhook_id ? "To webhook" : "To", to(d)], ["Job", jobLink(d.job_id)], ["Client", clientLink(d.client_id)], ["Event's number", number(d.seq)],
         ["Event at", time(d.created_at)], ["Settled", time(d.settled_at)], ["Next attempt", d.next_attempt_at ? [time(d.next_attempt_at), " (", age(d.next_attempt_at), ")"] : "–"]]),
       d.last_error ? note("bad", h("p", { class: "strong" }, d.last_error.detail), h("p", {}, mono(d.last_error.code))) : null,
       card(`Attempts (${number(d.attempts)})`, d.attempts_log.length === 0 ? h("p", { class: "quiet" }, "It has not been tried.") : d.attempts_log.map(attempt)),
@@ -56,6 +56,11 @@ function attempt(a) {
     h("summary", {}, h("span", { class: "strong" }, `No. ${a.number}`), " ", time(a.started_at), h("span", { class: "num" }, ` ${span(a.duration_ms)} `),
       a.error ? h("span", { class: "tone-bad" }, a.status ? `answered ${a.status} · ` : "", `${a.error.code}: ${a.error.detail}`) : h("span", { class: "tone-good" }, `answered ${a.status}`)),
     a.response ? [h("table", { class: "headers" }, h("tbody", {}, Object.entries(a.response.headers || {}).map(([name, lines]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, lines.join(", ")))))),
-      h("pre", { tabindex: "0" }, a.response.body ?? (a.response.body_base64 ? "base64: " + a.response.body_base64 : "")), a.response.truncated ? h("p", { class: "quiet" }, "The body had more.") : null]
+      body(a.response), a.response.truncated ? h("p", { class: "quiet" }, "The body had more.") : null]
       : h("p", { class: "quiet" }, "The receiver did not answer."));
+}
+
+function body({ body: text, body_base64: base64 }) {
+  if (!text && !base64) return h("p", { class: "quiet" }, "The body was empty.");
+  return h("pre", { tabindex: "0" }, text ?? "base64: " + base64);
 }

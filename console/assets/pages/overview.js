@@ -49,7 +49,7 @@ function numbers({ as_of: now, waiting, workers, deliveries }) {
 // due says since when jobs wait for a worker, and what waits for its time.
 function due({ count: all, more, due: n, oldest_run_at: oldest, next_run_at: next }) {
   const later = all - n;
-  return [n ? ["the oldest since ", age(oldest)] : "none is due", later === 0 ? null
+  return [n ? ["the oldest was due ", age(oldest)] : "none is due", later === 0 ? null
     : [` · ${number(later)}${more ? "+" : ""} later`, next ? [", the next ", age(next)] : ", stopped or limited"]];
 }
 

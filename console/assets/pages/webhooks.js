@@ -6,7 +6,7 @@ import { badge, button, card, clientLink, copyButton, empty, facts, heading, lin
 import { again, columns } from "./deliveries.js";
 import { filterBar, nextPage, read } from "./lists.js";
 
-const FAILING = 5; // failures in a row: as in "Needs attention"
+const FAILING = 5; // attempts in a row that failed: as in "Needs attention"
 const RECENT = 25; // deliveries on the page of a webhook
 
 const DOES = {
@@ -62,7 +62,7 @@ export function one(context, id) {
         trouble(w, last),
         facts([["State", badge(stateOf(w))], ["Failures in a row", failures(w)],
           ["Last answer", last ? answer(last) : "–"], ["Address", outside(w.url)],
-          ["Client", clientLink(w.client_id)], ["Events", eventsOf(w)], ["Form", w.content_mode], ["Description", w.description || "–"],
+          ["Client", clientLink(w.client_id)], ["Events", eventsOf(w)], ["Content mode", w.content_mode], ["Description", w.description || "–"],
           ["Address proven", time(w.proven_at)], ["Created", time(w.created_at)], ["Changed", time(w.updated_at)]]),
         card(["Latest deliveries ", h("span", { class: "quiet" }, summary(deliveries))],
           deliveries.length === 0 ? h("p", { class: "quiet" }, "Nothing has happened yet that it asks for.") : table([...columns(true), resend(context)],
@@ -81,8 +81,8 @@ function trouble(w, last) {
   if (state === "ENABLED") return null;
   const why = last?.last_error ? h("p", {}, last.last_error.detail) : null;
   if (state === "FAILING") {
-    return note("bad", h("p", { class: "strong" }, `${plural(w.consecutive_failures, "delivery", "deliveries")} in a row failed, the first of them `, age(w.failing_since), "."), why,
-      h("p", { class: "quiet" }, "Each is tried again, later and later. The service disables a webhook that fails for long; test it once its receiver is mended."));
+    return note("bad", h("p", { class: "strong" }, `${plural(w.consecutive_failures, "attempt")} in a row failed, the first of them `, age(w.failing_since), "."), why,
+      h("p", { class: "quiet" }, "Each delivery is tried again, later and later. The service disables a webhook that fails for long; test it once its receiver is mended."));
   }
   return note("bad", h("p", { class: "strong" }, "It is disabled since ", time(w.disabled_at), "."), w.disabled_reason ? h("p", {}, w.disabled_reason.detail) : null, why,
     h("p", { class: "quiet" }, "Enable it once its receiver is mended, and send again what was given up."));

@@ -22,15 +22,23 @@ async function goOn(w, context) {
 function worker(w, context) {
   const change = context.session.read_only || w.state !== "ALIVE" ? null
     : w.drained ? button("Resume…", () => goOn(w, context), { class: "small" }) : button("Drain…", () => begin(context, "WORKER", w.worker_id), { class: "small" });
+  const idle = w.state !== "ALIVE" && !w.held;
   return h("section", { class: "card worker", "data-key": w.worker_id },
-    h("div", { class: "line" }, h("h2", {}, w.name || w.worker_id), badge(w.silent ? "SILENT" : w.state), w.drained ? badge("DRAIN") : null, h("span", { class: w.silent ? "tone-bad" : "quiet" }, w.state === "ALIVE" ? "heartbeat " : "last heartbeat ", age(w.heartbeat_at)),
-      h("span", { class: "push num" }, `${number(w.held)} of ${number(w.slots)} slots`), change),
-    h("meter", { min: 0, max: Math.max(1, w.slots), value: Math.min(w.held, w.slots), "aria-label": `${w.held} of ${w.slots} slots are held` }),
+    h("div", { class: "line" }, h("h2", {}, w.name || w.worker_id), badge(w.silent ? "SILENT" : w.state), w.drained ? badge("DRAIN") : null,
+      h("span", { class: w.silent ? "tone-bad" : "quiet" }, w.state === "ALIVE" ? "heartbeat " : "last heartbeat ", age(w.heartbeat_at)),
+      h("span", { class: "push num" }, idle ? "holds nothing" : `${number(w.held)} of ${number(w.slots)} slots`), change),
+    idle ? null : h("meter", { min: 0, max: Math.max(1, w.slots), value: Math.min(w.held, w.slots), "aria-label": `${w.held} of ${w.slots} slots are held` }),
     w.silent ? h("p", { class: "tone-bad" }, "It hangs, is stopped, or does not reach Postgres. What it holds is taken from it ", age(w.expires_at), ".") : null,
-    h("p", { class: "quiet" }, h("code", { class: "wrap" }, w.worker_id), " started ", time(w.started_at), w.state === "ALIVE" ? [", dead without another heartbeat ", age(w.expires_at)] : w.state === "DEAD" && w.held ? ", its jobs are still to be given back" : null),
+    h("p", { class: "quiet" }, h("code", { class: "wrap" }, w.worker_id), " started ", time(w.started_at), future(w)),
     w.jobs.length === 0 ? null : h("details", {}, h("summary", {}, `The jobs that it holds${w.held > w.jobs.length ? ` (the first ${w.jobs.length} of ${number(w.held)})` : ""}`), table([
       { title: "Job", cell: j => jobLink(j.job_id, true) }, { title: "State", cell: j => badge(j.state) }, { title: "Kind", cell: j => filterLink("jobs", "kind", j.work_kind) },
       { title: "Client", cell: j => clientLink(j.client_id) }, { title: "Attempt", num: true, cell: j => number(j.attempt) },
       { title: "Assigned", num: true, cell: j => age(j.assigned_at) }, { title: "Started", num: true, cell: j => age(j.started_at) },
     ], w.jobs, { key: j => j.job_id, open: j => "#/jobs/" + j.job_id, caption: "Jobs that it holds" })));
+}
+
+// future is what becomes of a worker and its jobs if nothing else happens.
+function future(w) {
+  if (w.state === "ALIVE") return w.silent ? null : [", dead without another heartbeat ", age(w.expires_at)];
+  return w.held ? ", its jobs are still to be given back" : null;
 }
