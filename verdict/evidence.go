@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -16,6 +17,7 @@ type finding struct {
 	times, failures int
 	held, broken    []Evidence
 	ways            []string // of broken, by which equal ones are known
+	broke           []int    // places of what broke it
 }
 
 // hold notes that the rule was kept once: by x, after what before had set as the expectation. Either may be nil.
@@ -30,6 +32,9 @@ func (f *finding) hold(before, x *Exchange, found string) {
 func (f *finding) fail(before, x *Exchange, found, expected string) {
 	f.times++
 	f.failures++
+	if by := cmp.Or(x, before); by != nil {
+		f.broke = append(f.broke, by.place)
+	}
 	way := strings.Join([]string{expected, shape(before), shape(x)}, "\n")
 	if i := slices.Index(f.ways, way); i >= 0 {
 		f.broken[i].Times++
@@ -159,10 +164,10 @@ func faultText(e *fault.Effect) string {
 func (r *Record) attempted(a *Attempt) *Exchange {
 	x := &Exchange{
 		Start: a.At, End: a.At.Add(a.Took), Method: "POST", Role: Delivery, Status: a.Status, Delivery: a.DeliveryID, Number: a.Number,
-		Event: a.Event,
+		Event: a.Event, place: a.place,
 	}
 	for i := range r.sent {
-		if s := &r.sent[i]; s.Delivery == a.DeliveryID && s.Number == a.Number && s.Fault.Tamper == "" && s.Fault.Repeat == 0 {
+		if s := &r.sent[i]; s.Delivery == a.DeliveryID && s.Number == a.Number && !s.extra() {
 			x.Fault = s.Fault
 		}
 	}

@@ -84,6 +84,8 @@ type Exchange struct {
 	Event    string `json:"event,omitempty"`
 
 	Stream *Part `json:"stream,omitempty"` // nil unless the answer was an event stream
+
+	place int // in the journal of a record that is judged
 }
 
 // Part is what a client got of an event stream over one connection.
@@ -99,6 +101,11 @@ type Part struct {
 // Arrived reports whether the client got the answer as a whole.
 func (x *Exchange) Arrived() bool {
 	return !x.HungUp && (x.Stream != nil || x.Fault == nil || x.Fault.Close == "")
+}
+
+// extra reports whether x is no attempt of the service, but what a fault sent besides.
+func (x *Exchange) extra() bool {
+	return x.Fault != nil && (x.Fault.Tamper != "" || x.Fault.Repeat > 0)
 }
 
 // Disturbed reports whether what the client saw was not the service's own.
@@ -124,4 +131,6 @@ type Attempt struct {
 	Status     int    // 0 without an answer
 	Error      string // its class; empty if it was delivered
 	GaveUp     bool   // the service did, after Took
+
+	place int // as of an Exchange
 }

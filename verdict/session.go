@@ -50,6 +50,8 @@ type Verdict struct {
 	Counts  map[Status]int `json:"counts"` // of rules
 	Faults  []fault.Count  `json:"faults"`
 	Results []Result       `json:"results"`
+
+	journal *journal // of what was judged; nil: it was not judged here
 }
 
 // Result is what a session has shown about one rule.

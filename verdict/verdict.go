@@ -38,6 +38,7 @@ type Record struct {
 	Attempts  []Attempt            // of deliveries, in the order of their beginnings
 	Expiries  map[string]time.Time // of the client's keys that have one
 	Now       time.Time
+	journal   *journal // while it is judged
 	// Standards: the API is not ours. Rules ask for what their standards say, where that is less.
 	Standards bool
 }
@@ -119,7 +120,7 @@ func Rules(standards bool) []Rule {
 // Of judges a session so far.
 func Of(all *Record) Verdict {
 	r := *all
-	r.Exchanges, r.sent = slices.Clone(all.Exchanges), nil
+	r.Exchanges, r.Attempts, r.sent = slices.Clone(all.Exchanges), slices.Clone(all.Attempts), nil
 	r.settle()
 	counts, whole := faults(&r), r.Exchanges
 	r.Exchanges = nil
@@ -130,13 +131,14 @@ func Of(all *Record) Verdict {
 			r.Exchanges = append(r.Exchanges, *x)
 		}
 	}
+	r.journal = newJournal(&r)
 	return of(&r, counts)
 }
 
 func of(r *Record, faults []fault.Count) Verdict {
 	v := Verdict{
 		Faults:  faults,
-		Session: r.Session, Verdict: Right, Results: []Result{},
+		Session: r.Session, Verdict: Right, Results: []Result{}, journal: r.journal,
 		Counts: map[Status]int{Held: 0, Broken: 0, NotExercised: 0},
 	}
 	wrong := false
@@ -165,6 +167,7 @@ func of(r *Record, faults []fault.Count) Verdict {
 func (r rule) result(record *Record) Result {
 	var f finding
 	r.check(record, &f)
+	record.journal.note(r.id, f.broke)
 	d := r.demand(record.Standards)
 	result := Result{
 		Rule: r.id, Title: r.title, Level: d.level, Quote: d.quote, Status: Held, Times: f.times, Failures: f.failures,

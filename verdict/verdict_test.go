@@ -2,6 +2,7 @@ package verdict_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -280,6 +281,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 			continue
 		}
 		require.Equal(t, []string{rule}, broken, "%s: %+v", rule, v)
+		require.Equal(t, broken, slices.Collect(maps.Keys(marked(v))), "in the journal")
 		want := map[verdict.Level]verdict.Conclusion{verdict.Must: verdict.Wrong, verdict.Should: verdict.Improvable}
 		require.Equal(t, want[levels[rule]], v.Verdict, rule)
 	}

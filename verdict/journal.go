@@ -1,0 +1,110 @@
+package verdict
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// Entry is a line of a session's journal: a request that was recorded, or an attempt to deliver.
+type Entry struct {
+	Number int `json:"number"` // from 1, in the order of their beginnings
+	Moment
+	Job    string       `json:"job,omitempty"`
+	Breaks []string     `json:"breaks"` // rules: it broke them, or it is what calls for a request that did not come
+	Role   Role         `json:"-"`
+	Status int          `json:"-"` // 0: there was no answer
+	Effect fault.Effect `json:"-"` // of the fault
+}
+
+// journal is what is judged, in the order of its beginnings.
+type journal struct {
+	record *Record
+	lines  []line
+	breaks map[int][]string // ids of rules, by the place of what broke them
+}
+
+// line is an exchange or an attempt.
+type line struct {
+	start    time.Time
+	exchange *Exchange
+	attempt  *Attempt
+}
+
+// newJournal numbers what a record has. A delivery that was disturbed is the attempt that it was part of, but for copies.
+func newJournal(r *Record) *journal {
+	type attempt struct {
+		delivery string
+		number   int
+	}
+	j := &journal{record: r, breaks: map[int][]string{}}
+	attempted := map[attempt]bool{}
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		attempted[attempt{a.DeliveryID, a.Number}] = true
+		j.lines = append(j.lines, line{start: a.At, attempt: a})
+	}
+	for i := range r.Exchanges {
+		j.lines = append(j.lines, line{start: r.Exchanges[i].Start, exchange: &r.Exchanges[i]})
+	}
+	for i := range r.sent {
+		if x := &r.sent[i]; x.extra() || !attempted[attempt{x.Delivery, x.Number}] {
+			j.lines = append(j.lines, line{start: x.Start, exchange: x})
+		}
+	}
+	slices.SortStableFunc(j.lines, func(a, b line) int { return a.start.Compare(b.start) })
+	for i, l := range j.lines {
+		if l.exchange != nil {
+			l.exchange.place = i + 1
+		} else {
+			l.attempt.place = i + 1
+		}
+	}
+	return j
+}
+
+// note keeps that a rule was broken at these places.
+func (j *journal) note(rule string, places []int) {
+	slices.Sort(places)
+	for _, place := range slices.Compact(places) {
+		j.breaks[place] = append(j.breaks[place], rule)
+	}
+}
+
+// Journal gives all requests and attempts that were judged. A verdict that was read has none.
+func (v *Verdict) Journal() iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		if v.journal == nil {
+			return
+		}
+		for i, l := range v.journal.lines {
+			if !yield(v.journal.entry(i+1, l)) {
+				return
+			}
+		}
+	}
+}
+
+func (j *journal) entry(number int, l line) Entry {
+	x := l.exchange
+	if x == nil {
+		x = j.record.attempted(l.attempt)
+	}
+	e := Entry{
+		Number: number, Moment: *moment(x), Job: cmp.Or(x.Job, x.Made), Breaks: append([]string{}, j.breaks[number]...),
+		Role: x.Role, Status: x.Status,
+	}
+	if a := l.attempt; a != nil {
+		e.Job = a.JobID
+		if a.Status == 0 && a.Error != "" {
+			e.Answer = "none: " + a.Error
+		}
+	}
+	if x.Fault != nil {
+		e.Effect = *x.Fault
+	}
+	return e
+}
