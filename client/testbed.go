@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"iter"
@@ -195,6 +196,40 @@ func (c *Client) VerdictAs(ctx context.Context, id, mediaType string, options ..
 // Verdict reads what a session has shown so far, or at its end.
 func (c *Client) Verdict(ctx context.Context, id string, options ...Option) (*Verdict, error) {
 	return fetch[Verdict](ctx, c, get(options, "testbed", "sessions", id, "verdict").of(id))
+}
+
+// JournalEntry is a request of a session, or an attempt to deliver.
+type JournalEntry struct {
+	Number int `json:"number"` // from 1, in the order of their beginnings
+	Moment
+	Job    string   `json:"job"`    // "" if it was about none
+	Breaks []string `json:"breaks"` // the rules that it broke, or that it called for and no request kept
+}
+
+const maxJournal = 256 << 20
+
+// Journal reads all that a verdict is about, by which it can be checked.
+func (c *Client) Journal(ctx context.Context, id string, options ...Option) iter.Seq2[JournalEntry, error] {
+	return func(yield func(JournalEntry, error) bool) {
+		r := get(options, "testbed", "sessions", id, "journal")
+		r.limit, r.wait, r.raw = maxJournal, resultTime, true
+		r.set("Accept", "application/x-ndjson, application/problem+json")
+		a, err := c.send(ctx, r)
+		if err != nil {
+			yield(JournalEntry{}, err)
+			return
+		}
+		for lines := json.NewDecoder(bytes.NewReader(a.body)); lines.More(); {
+			var e JournalEntry
+			if err := lines.Decode(&e); err != nil {
+				yield(e, r.unexpected(a, "it is no journal"))
+				return
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Clock is the time by which the jobs of a test bed live.

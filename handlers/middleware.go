@@ -159,7 +159,10 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 		slog.String("request_id", r.idText), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
 		slog.String("action", r.route.action), slog.String("method", r.Method()),
 		slog.String("route", r.route.path), slog.Int("status", r.Response().StatusCode()),
-		slog.Duration("duration", took), slog.Int("bytes", len(r.Response().Body())))
+		slog.Duration("duration", took))
+	if !r.Response().IsBodyStream() { // which would be read to its end
+		attrs = append(attrs, slog.Int("bytes", len(r.Response().Body())))
+	}
 	attrs = r.appendSubjects(attrs)
 	if r.caller.Admin {
 		attrs = append(attrs, slog.Bool("admin", true), slog.String("operator", r.caller.Operator))

@@ -31,6 +31,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/internal/authlimit"
+	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -120,19 +121,20 @@ type Deps struct {
 // Server answers HTTP requests. It is made by New, runs in Serve and ends with
 // Shutdown.
 type Server struct {
-	cfg     Config
-	deps    Deps
-	log     *slog.Logger
-	links   job.Links
-	site    *docs.Site
-	paths   [][]string        // see knownPaths
-	shown   map[string]*route // see shownBy
-	app     *fiber.App
-	metrics *metrics
-	bodies  *bodyMemory
-	slots   storageSlots
-	streams *stream.Engine
-	limiter *stream.Limiter // of streams and waiting requests; all end when Shutdown begins
+	cfg      Config
+	deps     Deps
+	log      *slog.Logger
+	links    job.Links
+	site     *docs.Site
+	paths    [][]string        // see knownPaths
+	shown    map[string]*route // see shownBy
+	app      *fiber.App
+	metrics  *metrics
+	bodies   *bodyMemory
+	slots    storageSlots
+	journals *fair.Semaphore[job.ID] // that are sent
+	streams  *stream.Engine
+	limiter  *stream.Limiter // of streams and waiting requests; all end when Shutdown begins
 
 	base   context.Context // parent of all requests' contexts; ends with Shutdown
 	cancel context.CancelFunc
@@ -166,6 +168,7 @@ func New(cfg Config, deps Deps) *Server {
 	s.paths, s.shown = knownPaths(s.routes()), s.shownBy(s.routes())
 	s.metrics = newMetrics(telemetry.In(deps.Registry), s.routes())
 	s.bodies, s.slots = newBodyMemory(s.cfg.MaxBodiesBytes), newStorageSlots(s.cfg.StorageConnections)
+	s.journals = fair.New[job.ID](journalsAtOnce)
 	s.limiter = stream.NewLimiter(s.cfg.MaxStreams, s.cfg.MaxStreamsPerClient)
 	s.streams = &stream.Engine{
 		Heartbeat: s.cfg.Heartbeat, StallTimeout: s.cfg.StallTimeout, RequestTimeout: s.cfg.RequestTimeout,

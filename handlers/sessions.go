@@ -1,12 +1,15 @@
 package handlers
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"io"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +38,7 @@ func (s *Server) sessionRoutes() []route {
 		{fiber.MethodPost, sessionsPath + "/:id/end", client, "end_session", nil, asJSON, fiber.StatusOK,
 			s.once(noBody(answering(s.deps.Testbed.EndSession, as[verdict.Session])))},
 		{get, sessionsPath + "/:id/verdict", client, "get_verdict", nil, asVerdict, fiber.StatusOK, s.getVerdict},
+		{get, sessionsPath + "/:id/journal", client, "get_journal", nil, []string{report.JournalType, mimeProblem}, fiber.StatusOK, s.getJournal},
 	}
 }
 
@@ -77,6 +81,41 @@ func (s *Server) getVerdict(r *call) error {
 		return report.JUnit(r.Response().BodyWriter(), &v)
 	}
 	return r.json(fiber.StatusOK, v)
+}
+
+// journalsAtOnce is how many journals a process sends at a time: each holds what its session has recorded.
+const journalsAtOnce = 2
+
+// getJournal answers with what the verdict is about, as fast as the client takes it.
+func (s *Server) getJournal(r *call) error {
+	who := r.caller.ClientID
+	if !s.journals.Acquire(who, r.ctx.Done()) {
+		return job.Errorf(job.CodeTimeout, "Other journals were read all the time. Try again.")
+	}
+	v, err := s.deps.Testbed.Verdict(r.ctx, who, r.pathID())
+	if err != nil {
+		s.journals.Release(who)
+		return err
+	}
+	conn := r.Context().Conn()
+	r.Set(fiber.HeaderContentType, report.JournalType)
+	r.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		defer s.journals.Release(who)
+		_ = report.Journal(patient{w, conn, s.cfg.StallTimeout}, &v) // the client has gone
+	})
+	return nil
+}
+
+// patient gives the reader of a connection the same time for each piece.
+type patient struct {
+	io.Writer
+	conn  net.Conn
+	stall time.Duration
+}
+
+func (p patient) Write(piece []byte) (int, error) {
+	_ = p.conn.SetWriteDeadline(time.Now().Add(p.stall)) // the write tells
+	return p.Writer.Write(piece)
 }
 
 // keyPrefix begins every API key.

@@ -117,7 +117,9 @@ func testbedByCommand(sh *shell) {
 
 	session := strings.TrimSpace(sh.ok("testbed", "sessions", "start", "flaky-network", "--rules", "no-key-in-url", "-o", "name"))
 	require.Contains(t, sh.ok("testbed", "sessions", "list"), "flaky-network")
+	sh.ok("jobs", "list")
 	require.NotEmpty(t, sh.value("ended_at", "testbed", "sessions", "end", session))
+	require.Regexp(t, `^ +1 .* GET /v1/jobs.*: `, sh.ok("testbed", "sessions", "journal", session))
 	require.Contains(t, sh.ok("testbed", "sessions", "verdict", session), "incomplete")
 	sh.ok("jobs", "submit", "SUCCESS_FAST", "--wait")
 	require.Contains(t, sh.ok("testbed", "reset"), "rows")

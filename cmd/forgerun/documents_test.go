@@ -275,7 +275,7 @@ func (w *documentedWorld) prepare(r documentedRequest) (u *user, values map[stri
 	case "moveClock":
 		u = w.s.newUser(w.api)
 		w.s.exec(`DELETE FROM schedules`) // they would run at each due time of the years that pass
-	case "getSession", "endSession", "getVerdict":
+	case "getSession", "endSession", "getVerdict", "getJournal":
 		u = w.s.newUser(w.api)
 		values["id"] = u.call(w.api, "POST", "/v1/testbed/sessions", "").text("session_id")
 	case "createKey", "renewKey", "revokeKey":

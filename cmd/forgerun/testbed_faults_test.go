@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -192,7 +194,9 @@ func TestNaiveClientIsCaught(t *testing.T) {
 	session := u.startSession(first, "")
 	u.call(second, "POST", "/v1/testbed/sessions", "").requireProblem(t, 409, "RFA_JOB_CONFLICT")
 	other.call(first, "GET", "/v1/testbed/sessions/"+session, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
-	other.call(first, "GET", "/v1/testbed/sessions/"+session+"/verdict", "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
+	for _, part := range []string{"/verdict", "/journal"} {
+		other.call(first, "GET", "/v1/testbed/sessions/"+session+part, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
+	}
 	u.disturb(first, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
 		{"match":{"operation":"submitJob","nth":2},"effect":{"status":503,"retry_after":5}}]`)
 
@@ -237,6 +241,17 @@ func TestNaiveClientIsCaught(t *testing.T) {
 		"idempotency-key", "one-job-per-intention", "backoff", "retry-after", "conditional-requests", "stop-at-end", "connection-reuse",
 		"no-key-in-url",
 	}, names, "%+v", v)
+	lines := strings.Split(strings.TrimSpace(u.expect(first, http.StatusOK, "GET", "/v1/testbed/sessions/"+session+"/journal", "").body), "\n")
+	require.Len(t, lines, v.Recorded)
+	found := map[string]bool{}
+	for _, line := range lines {
+		var e verdict.Entry
+		require.NoError(t, json.Unmarshal([]byte(line), &e))
+		for _, rule := range e.Breaks {
+			found[rule] = true
+		}
+	}
+	require.ElementsMatch(t, names, slices.Collect(maps.Keys(found)), "the journal shows what the verdict is about")
 	text, err := json.Marshal(v)
 	require.NoError(t, err)
 	require.False(t, strings.Contains(string(text), u.key), "no key is part of a record")

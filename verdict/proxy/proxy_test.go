@@ -260,6 +260,9 @@ func TestFaults(t *testing.T) {
 			require.Equal(t, 2, v.Recorded)
 			repeated := c.effect.Close != "" || c.effect.HTML
 			require.Equal(t, repeated, rules["idempotency-key"].Status == verdict.Broken)
+			journal := strings.Split(strings.TrimSpace(string(b.own("GET", "sessions/"+id+"/journal", "", 200))), "\n")
+			require.Len(t, journal, 2)
+			require.Equal(t, repeated, strings.Contains(journal[1], `"idempotency-key"`))
 		})
 	}
 }

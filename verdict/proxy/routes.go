@@ -51,6 +51,14 @@ func (p *Proxy) routes() http.Handler {
 		return http.StatusOK, n, err
 	})
 	at("GET sessions/{id}/verdict", p.getVerdict)
+	at("GET sessions/{id}/journal", func(w http.ResponseWriter, r *http.Request) (int, any, error) {
+		v, err := s.verdict(r.PathValue("id"))
+		if err != nil {
+			return 0, nil, err
+		}
+		w.Header().Set("Content-Type", report.JournalType)
+		return 0, nil, report.Journal(w, &v)
+	})
 	at("PUT faults", p.replaceFaults)
 	at("GET faults", func(http.ResponseWriter, *http.Request) (int, any, error) { return http.StatusOK, p.faultList(), nil })
 	at("DELETE faults", func(http.ResponseWriter, *http.Request) (int, any, error) {

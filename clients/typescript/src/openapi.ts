@@ -441,6 +441,29 @@ export interface components {
             /** @description The effect that was done to it, as JSON. */
             fault?: string;
         };
+        /** @description A request of a session, or an attempt to deliver. */
+        JournalEntry: {
+            /** @description From 1, in the order of their beginnings. */
+            number: number;
+            /** @description When the request came. */
+            at: components["schemas"]["Time"];
+            /** @description When its answer was made, or its stream was over. */
+            until: components["schemas"]["Time"];
+            /** @description Its method, path and query, without what is secret. */
+            request: string;
+            /** @description Those that rules go by; keys and bodies as hashes. */
+            headers: string[];
+            /** @description The number of its connection, within a process of the service. */
+            connection?: number;
+            /** @description What the client got. */
+            answer: string;
+            /** @description The effect that was done to it, as JSON. */
+            fault?: string;
+            /** @description The job that it was about, or that it made. */
+            job?: string;
+            /** @description Ids of the rules that it broke, or that it called for and no request kept. */
+            breaks: string[];
+        };
         /** @description Jobs that a test wants. */
         FixturesRequest: {
             jobs: components["schemas"]["Fixture"][];

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/output"
 	"github.com/forgerun/forgerun/internal/cli/session"
+	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
 // profiles are the sets of faults that have names.
@@ -135,6 +137,7 @@ func sessionsCommand(s *session.Session) *cobra.Command {
 	}
 	c.AddCommand(start, with("end", "End a session, and the faults of its profile", session.Show(s, sessionView, (*client.Client).EndSession)),
 		with("verdict", "Tell what a session has shown; -o json has the evidence", session.Show(s, verdictView, (*client.Client).Verdict)),
+		with("journal", "Print the requests that the verdict is about, with the rules that each broke; -o json has all of them", s.Public(journal)),
 		session.Limit(&cobra.Command{
 			Use: "list", Aliases: []string{"ls"}, Short: "List the sessions, the latest first", Args: command.Exactly(0),
 			RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) error {
@@ -142,6 +145,31 @@ func sessionsCommand(s *session.Session) *cobra.Command {
 			}),
 		}, &limit))
 	return c
+}
+
+// journal prints each request of a session on a line.
+func journal(ctx context.Context, api *client.Client, p *output.Printer, args []string) error {
+	for e, err := range api.Journal(ctx, args[0]) {
+		if err != nil {
+			return err
+		}
+		if err := p.Each(output.View{ID: "number"}, e, func(any) string { return lineOf(p.Style, &e) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func lineOf(style term.Style, e *client.JournalEntry) string {
+	line := fmt.Sprintf("%6d  %s  %s: %s", e.Number, e.At.UTC().Format("15:04:05.000"), e.Request, e.Answer)
+	if e.Fault != "" {
+		line += "  fault " + e.Fault
+	}
+	line = term.Line(line)
+	if len(e.Breaks) > 0 {
+		line += "  " + style.Paint(term.Bad, "breaks "+strings.Join(e.Breaks, ", "))
+	}
+	return line
 }
 
 var clockView = output.View{ID: "now", Columns: []output.Column{

@@ -314,6 +314,21 @@ class Moment(TypedDict):
     fault: NotRequired[str]
 
 
+class JournalEntry(TypedDict):
+    """A request of a session, or an attempt to deliver."""
+
+    number: int
+    at: Time
+    until: Time
+    request: str
+    headers: list[str]
+    connection: NotRequired[int]
+    answer: str
+    fault: NotRequired[str]
+    job: NotRequired[str]
+    breaks: list[str]
+
+
 class FixturesRequest(TypedDict):
     """Jobs that a test wants."""
 

@@ -1,0 +1,23 @@
+package report
+
+import (
+	"encoding/json"
+	"io"
+
+	"github.com/forgerun/forgerun/verdict"
+)
+
+// JournalType is the media type of a journal.
+const JournalType = "application/x-ndjson"
+
+// Journal writes what the verdict is about, an entry on each line.
+func Journal(w io.Writer, v *verdict.Verdict) error {
+	lines := json.NewEncoder(w)
+	lines.SetEscapeHTML(false)
+	for e := range v.Journal() {
+		if err := lines.Encode(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
