@@ -126,7 +126,7 @@ var mayImport = []packageRule{
 		"internal/simulator/judge", "internal/simulator/servicetime"}},
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history", "internal/simulator/scenario"}},
 	{"internal/simulator/report", []string{"internal/cli/term", "internal/junit", "internal/simulator/history test",
-		"internal/simulator/judge"}},
+		"internal/simulator/judge", "verdict/report"}},
 	{"internal/simulator/load", []string{
 		"client", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report",
 		"internal/simulator/scenario", "internal/simulator/servicetime",

@@ -3,6 +3,8 @@ package report_test
 import (
 	"bytes"
 	"encoding/xml"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,14 +63,71 @@ func TestForms(t *testing.T) {
 	require.NotNil(t, suite.Cases[1].Failure)
 	require.NotNil(t, suite.Cases[2].Skipped)
 
-	for _, text := range []string{junit.String(), html.String()} {
-		require.Regexp(t, `(?s)POST /first.*POST &lt;script.*[Ff]ound \(2 times\)`, text)
+	for text, found := range map[string]string{junit.String(): "found \\(2 times\\): Another", html.String(): "Found \\(2 times\\)</b>Another"} {
+		require.Regexp(t, `(?s)POST /first.*POST &lt;script.*`+found, text)
 	}
 	require.NotContains(t, html.String(), "<script")
-	require.Contains(t, html.String(), `<section class="broken must" id="same-body">`)
-	require.Contains(t, html.String(), "<q>It must.</q>")
-	require.Contains(t, html.String(), "2 of 9")
-	require.Contains(t, html.String(), "not met by 0")
-	require.Contains(t, html.String(), "<td>A delay.</td>")
 	require.NotContains(t, html.String(), "\x1b")
+	for _, part := range []string{
+		"The client is wrong</h1>\n<p>It broke 1 rule that must be kept and 1 that should be. Not exercised: 1 rule. " +
+			"Faults of the profile that did not come to be: 1.</p>",
+		`<section class="card rule bad" id="same-body"`, `<section class="card rule open" id="backoff"`, "<q>It must.</q>", "2 of 9",
+		"not met by 0", "<td>A delay.</td>", "broken 2 times",
+	} {
+		require.Contains(t, html.String(), part)
+	}
+	require.NotContains(t, html.String(), "<figure", "a verdict that was read has no journal")
+}
+
+// recorded is a session of n requests, one each 100 ms: each tenth has a fault, and so many at the end have a key in their URL.
+func recorded(n, wrong int) *verdict.Record {
+	r := &verdict.Record{Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Session: verdict.Session{ID: "s1", Rules: []string{"no-key-in-url"}}}
+	for i := range n {
+		x := verdict.Exchange{
+			Start: r.Now, End: r.Now, Method: "GET", Path: "/v1/jobs/j" + strconv.Itoa(i+1), Role: verdict.Read, Status: 200, KeyInURL: i >= n-wrong,
+		}
+		if i%10 == 0 {
+			x.Fault = &fault.Effect{Status: 503}
+		}
+		r.Exchanges, r.Now = append(r.Exchanges, x), r.Now.Add(100*time.Millisecond)
+	}
+	r.Session.Recorded = n
+	return r
+}
+
+// Of many requests the page shows all in its picture, and in its tables the first ones and those that broke rules: it stays small.
+func TestPageOfManyRequests(t *testing.T) {
+	t.Parallel()
+	page := func(n, wrong int) string {
+		var html bytes.Buffer
+		v := verdict.Of(recorded(n, wrong))
+		require.NoError(t, report.HTML(&html, &v))
+		return html.String()
+	}
+	rows := func(html string) int { return strings.Count(html, "<tr><td class=\"num\">") }
+	few := page(5, 1)
+	require.Contains(t, few, "<desc id=\"about0\">5 requests, 1 with faults, 1 that broke rules; at most 1 in 2 ms.</desc>")
+	require.Equal(t, 5+1, rows(few))
+	require.Contains(t, few, "All 5 requests")
+
+	many := page(50_000, 700)
+	require.Contains(t, many, "50,000 requests, 5,000 with faults, 700 that broke rules; at most 313 in 31.2 s.")
+	require.Equal(t, 500+500, rows(many))
+	require.Contains(t, many, "/v1/jobs/j49301<", "one of those that broke a rule, far beyond the first")
+	require.Contains(t, many, "And 200 more.")
+	require.Contains(t, many, "The first 500 of 50,000 requests")
+	require.Contains(t, many, `<a href="journal">`)
+	require.Less(t, len(many), 400_000)
+}
+
+// The journal has a line for each request, which is an entry as JSON.
+func TestJournal(t *testing.T) {
+	t.Parallel()
+	v := verdict.Of(recorded(1500, 1))
+	var text bytes.Buffer
+	require.NoError(t, report.Journal(&text, &v))
+	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+	require.Len(t, lines, 1500)
+	require.JSONEq(t, `{"number":1500,"at":"2030-01-31T12:02:29.900000Z","until":"2030-01-31T12:02:29.900000Z","request":"GET /v1/jobs/j1500",
+		"headers":[],"answer":"200","breaks":["no-key-in-url"]}`, lines[1499])
 }

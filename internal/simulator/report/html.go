@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/forgerun/forgerun/internal/simulator/judge"
+	verdictreport "github.com/forgerun/forgerun/verdict/report"
 )
 
 // The charts are drawn by uPlot 1.6.32, whose files are those of "npm pack uplot@1.6.32"; its licence goes into each page.
@@ -23,6 +24,7 @@ var functions = template.FuncMap{
 
 var pageTemplate = template.Must(template.New("page.html").Funcs(functions).Funcs(template.FuncMap{
 	"script":  script,
+	"common":  func() template.CSS { return template.CSS(verdictreport.Style) },       //nolint:gosec // ours
 	"css":     func(name string) template.CSS { return template.CSS(pageFile(name)) }, //nolint:gosec // ours
 	"library": func() template.JS { return "/* " + script("uPlot-LICENSE") + " */\n" + script("uPlot.iife.min.js") },
 }).ParseFS(pageFiles, "page/page.html"))

@@ -1,0 +1,146 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict"
+)
+
+// bins is how many parts the time of a picture has, and its width; laneHeight is the height of each lane.
+const (
+	bins       = 160
+	laneHeight = 32
+	barHeight  = 24
+)
+
+// timeline is a picture of when requests came, in lanes by what they do.
+type timeline struct {
+	Took  time.Duration // from the first to the last
+	Bin   time.Duration
+	Lanes []lane
+	Times []string // along the bottom
+}
+
+// lane is the requests of one kind.
+type lane struct {
+	Name                       string
+	Requests, Faulty, Breaking int
+	Most                       int    // in one bin
+	Bars, Faults               string // paths
+	Marks                      []mark
+}
+
+// mark shows that requests of a bin broke rules.
+type mark struct {
+	X, Y float64 // of the bar's top
+	Text string
+}
+
+// point is what the picture has of a request.
+type point struct {
+	at     time.Time
+	role   verdict.Role
+	faulty bool
+	breaks []string
+}
+
+func pointOf(e *verdict.Entry) point {
+	return point{time.Time(e.At), e.Role, e.Fault != "", e.Breaks}
+}
+
+// laneNames name the roles, in the order of the lanes.
+var laneNames = []struct {
+	role verdict.Role
+	name string
+}{
+	{verdict.Submit, "Submissions"}, {verdict.SubmitMany, "Batches"}, {verdict.Read, "Reads"}, {verdict.ReadMany, "Reads of batches"},
+	{verdict.List, "Lists"}, {verdict.Outcome, "Outcomes"}, {verdict.Stream, "Streams"}, {verdict.Retry, "Retries"},
+	{verdict.Delivery, "Deliveries"}, {"", "Others"},
+}
+
+// bin is a part of a lane.
+type bin struct {
+	requests, faulty, breaking int
+	breaks                     map[string]int // by rule
+}
+
+// timelineOf draws points that are in the order of their times.
+func timelineOf(points []point) (t timeline) {
+	if len(points) == 0 {
+		return t
+	}
+	began := points[0].at
+	t.Took = points[len(points)-1].at.Sub(began)
+	t.Bin = max(t.Took/bins, time.Millisecond)
+	all := map[verdict.Role]*[bins]bin{}
+	for _, p := range points {
+		if all[p.role] == nil {
+			all[p.role] = &[bins]bin{}
+		}
+		b := &all[p.role][min(int(p.at.Sub(began)/t.Bin), bins-1)]
+		b.requests++
+		if p.faulty {
+			b.faulty++
+		}
+		if len(p.breaks) > 0 && b.breaks == nil {
+			b.breaks = map[string]int{}
+		}
+		for _, rule := range p.breaks {
+			b.breaks[rule]++
+		}
+		if len(p.breaks) > 0 {
+			b.breaking++
+		}
+	}
+	for _, l := range laneNames {
+		if parts := all[l.role]; parts != nil {
+			t.Lanes = append(t.Lanes, draw(l.name, parts, began, t.Bin))
+		}
+	}
+	layout := "15:04:05"
+	if t.Took < 10*time.Second {
+		layout += ".000"
+	}
+	for i := range time.Duration(5) {
+		t.Times = append(t.Times, began.Add(i*bins*t.Bin/4).UTC().Format(layout))
+	}
+	return t
+}
+
+// draw makes the bars of a lane, with the share of faults at their foot, and the marks above them.
+func draw(name string, parts *[bins]bin, began time.Time, width time.Duration) lane {
+	l := lane{Name: name}
+	for _, b := range parts {
+		l.Requests, l.Faulty, l.Most = l.Requests+b.requests, l.Faulty+b.faulty, max(l.Most, b.requests)
+	}
+	var bars, faults strings.Builder
+	for i, b := range parts {
+		if b.requests == 0 {
+			continue
+		}
+		high := max(3, barHeight*float64(b.requests)/float64(l.Most))
+		bar(&bars, i, high)
+		if b.faulty > 0 {
+			bar(&faults, i, max(3, high*float64(b.faulty)/float64(b.requests)))
+		}
+		if len(b.breaks) > 0 {
+			text := began.Add(time.Duration(i)*width).UTC().Format("15:04:05.0") + ":"
+			for _, rule := range slices.Sorted(maps.Keys(b.breaks)) {
+				text += fmt.Sprintf(" %s%s", rule, times(b.breaks[rule]))
+			}
+			l.Breaking += b.breaking
+			l.Marks = append(l.Marks, mark{float64(i) + .5, laneHeight - high, text})
+		}
+	}
+	l.Bars, l.Faults = bars.String(), faults.String()
+	return l
+}
+
+func bar(path *strings.Builder, at int, high float64) {
+	fmt.Fprintf(path, "M%d.1 %dv-%sh.8V%dz", at, laneHeight, strconv.FormatFloat(high, 'f', 1, 64), laneHeight)
+}
