@@ -1,0 +1,73 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// The page of a verdict, from a session with faults and broken rules, is read in any window: nothing is fetched or refused, nothing is
+// beside the window, and each link within it leads somewhere.
+func TestVerdictPage(t *testing.T) {
+	s := newStack(t, withTestbed)
+	api := s.startLeader()
+	u := s.newUser(api)
+	session := u.startSession(api, "")
+	u.disturb(api, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
+		{"match":{"operation":"getJob","every":3},"effect":{"status":503,"retry_after":5}}]`)
+	id := ""
+	for _, key := range []string{"one", "two"} { // the answer to the first is lost
+		_, text, _ := u.plainly(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", key, "X-Correlation-ID", "order-1")
+		id = answer{body: text}.text("job_id")
+	}
+	for range 8 {
+		_, _, err := u.plainly(api, "GET", "/v1/jobs/"+id, "")
+		require.NoError(t, err)
+	}
+	_, _, err := u.plainly(api, "GET", "/v1/jobs?limit=1&key="+u.key, "")
+	require.NoError(t, err)
+	path := "/v1/testbed/sessions/" + session
+	u.expect(api, http.StatusOK, "POST", path+"/end", "")
+	page := u.expect(api, http.StatusOK, "GET", path+"/verdict", "", "Accept", "text/html").body
+	require.NotContains(t, page, u.key)
+	served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			t.Errorf("the page fetches %s", r.URL)
+		}
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte(page))
+	}))
+	t.Cleanup(served.Close)
+
+	c := newTab(t, s, strings.TrimPrefix(served.URL, "http://"), "/")
+	require.NoError(t, chromedp.Listen(c.ctx, func(event any) {
+		if e, ok := event.(*log.EventEntryAdded); ok { // such as what the policy of the page refuses
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.wrong = append(c.wrong, e.Entry.Text)
+		}
+	}))
+	_, err = chromedp.Call(c.ctx, log.Enable, cdp.Empty{})
+	require.NoError(t, err)
+	c.do(chromedp.Reload())
+	c.says("The client is wrong")
+	c.says("No key is part of a URL.")
+	require.Equal(t, []string{"Submissions over time", "Reads over time", "Lists over time"},
+		evaluate[[]string](c, `[...document.querySelectorAll("svg > title")].map(e => e.textContent)`))
+	require.Empty(t, evaluate[[]string](c, `[...document.querySelectorAll('a[href^="#"]')].map(a => a.hash.slice(1))
+		.filter(id => document.querySelectorAll("#" + id).length !== 1)`), "links to nothing, or to two things")
+	c.everyLook(func(at string) {
+		c.seen("verdict-" + at)
+		const toggle = `[...document.querySelectorAll("details")].map(d => d.open = !d.open)`
+		require.Equal(t, []bool{true, true}, evaluate[[]bool](c, toggle), "rules that were kept, and all requests")
+		c.seen("verdict-unfolded-" + at)
+		evaluate[[]bool](c, toggle)
+	})
+	c.noneWrong()
+}
