@@ -215,6 +215,21 @@ func TestFaultsOfAnswers(t *testing.T) {
 	require.Empty(t, a.Header.Get("ETag"))
 }
 
+// A journal gives its place back when it is sent, or when there is none, and the log does not read it to its end.
+func TestJournalsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.testbed.known = jobID
+	for range journalsAtOnce + 1 {
+		a := w.send("GET", sessionsPath+"/"+jobID.String()+"/journal", "")
+		require.Equal(t, 200, a.StatusCode, a.text)
+		require.Equal(t, "application/x-ndjson", a.Header.Get("Content-Type"))
+		require.Equal(t, []string{"chunked"}, a.TransferEncoding)
+		require.Equal(t, 404, w.send("GET", sessionsPath+"/"+bulkID.String()+"/journal", "").StatusCode)
+		require.Equal(t, 406, w.send("GET", sessionsPath+"/"+jobID.String()+"/journal", "", "Accept", "text/html").StatusCode)
+	}
+}
+
 // Unknown keys in a URL are looked up once, and as any other attempt.
 func TestKeysInAURLAreLookedUpOnce(t *testing.T) {
 	t.Parallel()
