@@ -161,7 +161,7 @@ func TestSessionsRecord(t *testing.T) {
 	const requests = 20
 	at := time.Now().UTC().Truncate(time.Microsecond)
 	f.atOnce(requests, func(n int) error {
-		x := &verdict.Exchange{Start: at.Add(-time.Duration(n) * time.Second), Method: "GET", Status: 200, Shown: []string{newID().String()}}
+		x := &verdict.Exchange{Start: at.Add(-time.Duration(n) * time.Second), Method: "GET", Status: 200, Job: newID().String()}
 		recorded, err := f.store.Record(f.ctx(), f.client, x)
 		foreign, err2 := f.store.Record(f.ctx(), other, x)
 		if !recorded || foreign {
@@ -170,12 +170,13 @@ func TestSessionsRecord(t *testing.T) {
 		return errors.Join(err, err2)
 	})
 	record := must(f.store.Recorded(f.ctx(), f.client, session))(t)
-	require.Len(t, record.Exchanges, requests)
+	require.Equal(t, requests, record.Log.Len())
 	require.Empty(t, record.Runs)
 	require.Empty(t, record.Attempts)
-	for n, x := range record.Exchanges {
-		require.Equal(t, at.Add(time.Duration(n+1-requests)*time.Second), x.Start, "in the order of their beginnings")
-		require.Len(t, x.Shown, 1)
+	v := verdict.Of(&record)
+	for e := range v.Journal() {
+		require.Equal(t, at.Add(time.Duration(e.Number-requests)*time.Second), time.Time(e.At), "in the order of their beginnings")
+		require.NotEmpty(t, e.Job)
 	}
 	require.Equal(t, requests, f.count("testbed_exchanges"), "a client without a session has no record")
 
@@ -198,8 +199,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	for range 2 {
 		must(f.store.Record(f.ctx(), f.client, &verdict.Exchange{Method: "GET", Path: strings.Repeat("p", 100)}))(t)
 	}
-	exchanges := must(f.store.Recorded(f.ctx(), f.client, n))(t).Exchanges
-	require.Len(t, exchanges, 1)
+	require.Equal(t, 1, must(f.store.Recorded(f.ctx(), f.client, n))(t).Log.Len())
 	n, _ = must2(f.store.Session(f.ctx(), f.client, sessionID(n)))(t)
 	require.Equal(t, 2, n.Recorded)
 }

@@ -4,13 +4,20 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sort"
 	"time"
 )
 
 // renewed: keys are replaced before they expire.
-func renewed(r *Record, f *finding) {
+func renewed(r *record, f *finding) {
 	refused := map[string]bool{}
-	r.each(func(x *Exchange, later []Exchange) {
+	var whole group
+	r.each(func(x *exchange) {
+		if x.Arrived() && !x.Disturbed() {
+			whole = append(whole, x)
+		}
+	})
+	r.each(func(x *exchange) {
 		expires := r.Expiries[x.KeyID]
 		switch {
 		case x.Expired && !x.Disturbed():
@@ -19,8 +26,12 @@ func renewed(r *Record, f *finding) {
 			}
 			refused[x.KeyID] = true
 		case !expires.IsZero() && expires.Before(r.Now) && x.KeyID != "":
-			y := next(x, later, func(y *Exchange) bool { return y.Start.After(expires) && y.Arrived() && !y.Disturbed() })
-			if y != nil && y.KeyID != x.KeyID && y.Status != 401 && !refused[x.KeyID] {
+			later := whole.after(x)
+			i := sort.Search(len(later), func(i int) bool { return later[i].Start.After(expires) })
+			if i == len(later) {
+				return
+			}
+			if y := later[i]; y.KeyID != x.KeyID && y.Status != 401 && !refused[x.KeyID] {
 				f.hold(x, y, "Another key took over before this one expired.")
 			}
 		}
@@ -28,20 +39,20 @@ func renewed(r *Record, f *finding) {
 }
 
 // secret: no key is part of a URL.
-func secret(r *Record, f *finding) {
-	r.each(func(x *Exchange, _ []Exchange) {
+func secret(r *record, f *finding) {
+	r.each(func(x *exchange) {
 		f.judge(!x.KeyInURL, nil, x, either(x.KeyInURL, "The API key in the query of the URL.", "No key in the URL."),
 			"Authorization: Bearer; URLs are logged everywhere.")
 	})
 }
 
 // reused: of many requests, not each has a connection of its own.
-func reused(r *Record, f *finding) {
+func reused(r *record, f *finding) {
 	fresh, able := 0, 0
-	var last *Exchange
+	var last *exchange
 	var until time.Time // by which earlier exchanges were over
 	gone := 0           // connections that were taken away
-	r.each(func(x *Exchange, _ []Exchange) {
+	r.each(func(x *exchange) {
 		if x.Stream != nil || x.OneShot { // has one for itself
 			return
 		}
@@ -55,8 +66,8 @@ func reused(r *Record, f *finding) {
 		if f := x.Fault; f != nil && (f.Close != "" || f.SlowBytes > 0) || x.HungUp || x.Status >= 400 && x.Code == "" {
 			gone++ // these faults close the connection, and so may what is no answer of the service's own
 		}
-		if x.End.After(until) {
-			until = x.End
+		if x.End().After(until) {
+			until = x.End()
 		}
 	})
 	if able < FewRequests {
@@ -64,29 +75,34 @@ func reused(r *Record, f *finding) {
 	}
 	ok := fresh <= gone+able/2
 	if last == nil {
-		last = &r.Exchanges[0]
+		last = &r.exchanges[0]
 	}
 	f.judge(ok, nil, last, fmt.Sprintf("%d of %d requests, one after the other, came over a new connection.", fresh, able),
 		"Connections that are kept: each new one costs a handshake, two with TLS.")
 }
 
 // followed: a request that has moved is sent again where it belongs.
-func followed(r *Record, f *finding) {
-	r.each(func(x *Exchange, later []Exchange) {
-		if x.Status != http.StatusPermanentRedirect || !x.Arrived() || !r.over(x.End) {
+func followed(r *record, f *finding) {
+	type sent struct{ method, path, body string }
+	bodies := indexed(r, func(x *exchange, add func(sent)) { add(sent{x.Method, x.Path, x.Body}) })
+	all := indexed(r, func(x *exchange, add func(sent)) { add(sent{x.Method, x.Path, ""}) })
+	r.each(func(x *exchange) {
+		if x.Status != http.StatusPermanentRedirect || !x.Arrived() || !r.over(x.End()) {
 			return
 		}
-		y := next(x, later, func(y *Exchange) bool {
-			return y.Method == x.Method && y.Path == x.Path && (y.Body == x.Body || x.Body == "")
-		})
+		again := bodies[sent{x.Method, x.Path, x.Body}]
+		if x.Body == "" {
+			again = all[sent{x.Method, x.Path, ""}]
+		}
+		y := again.next(x)
 		f.judge(y != nil, x, y, either(y != nil, "It was sent again.", "It was not sent again."),
 			"The same request, with its method and body, to the address in Location.")
 	})
 }
 
 // negotiated: what is sent and asked for is what the service has.
-func negotiated(r *Record, f *finding) {
-	r.each(func(x *Exchange, _ []Exchange) {
+func negotiated(r *record, f *finding) {
+	r.each(func(x *exchange) {
 		if x.Disturbed() || x.Operation == "" {
 			return
 		}

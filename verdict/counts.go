@@ -8,11 +8,11 @@ import (
 )
 
 // faults counts those that happened, by kind and use, and names those that the session's profile is about and that did not.
-func faults(r *Record) []fault.Count {
+func faults(r *record) []fault.Count {
 	counts := []fault.Count{}
 	requests, anyhow := map[fault.Use]int{fault.Deliveries: len(r.Attempts)}, map[string]int{}
-	for i := range r.Exchanges {
-		x := &r.Exchanges[i]
+	for i := range r.exchanges {
+		x := &r.exchanges[i]
 		of := uses[x.Role]
 		if of != fault.Deliveries {
 			requests[of]++

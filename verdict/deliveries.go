@@ -7,10 +7,10 @@ import (
 )
 
 // answered: deliveries get 2xx in time.
-func answered(r *Record, f *finding) {
+func answered(r *record, f *finding) {
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
-		if r.dropped(a) || a.GaveUp && a.Took < AnswerWithin { // the client might have answered in time
+		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin { // the client might have answered in time
 			continue
 		}
 		within := AnswerWithin
@@ -27,18 +27,8 @@ func answered(r *Record, f *finding) {
 	}
 }
 
-// dropped reports whether a fault is why an attempt did not arrive.
-func (r *Record) dropped(a *Attempt) bool {
-	for i := range r.sent {
-		if x := &r.sent[i]; x.Fault.Drop && x.Delivery == a.DeliveryID && x.Number == a.Number {
-			return true
-		}
-	}
-	return false
-}
-
 // refused: what the service did not sign for this receiver and this moment gets no 2xx. One without an answer tells nothing.
-func refused(r *Record, f *finding) {
+func refused(r *record, f *finding) {
 	for i := range r.sent {
 		if x := &r.sent[i]; x.Fault.Tamper != "" && x.Status != 0 {
 			f.judge(x.Status < 200 || x.Status > 299, nil, x, fmt.Sprintf("The client answered %d.", x.Status),
@@ -56,7 +46,7 @@ var wrongWith = map[fault.Tamper]string{
 }
 
 // repeated: a copy of what was answered with 2xx gets 2xx, too. One without an answer tells nothing.
-func repeated(r *Record, f *finding) {
+func repeated(r *record, f *finding) {
 	for i := range r.sent {
 		if x := &r.sent[i]; x.Fault.Repeat > 0 && x.Status != 0 {
 			f.judge(200 <= x.Status && x.Status <= 299, nil, x, fmt.Sprintf("The client answered the copy with %d.", x.Status),

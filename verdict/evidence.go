@@ -21,7 +21,7 @@ type finding struct {
 }
 
 // hold notes that the rule was kept once: by x, after what before had set as the expectation. Either may be nil.
-func (f *finding) hold(before, x *Exchange, found string) {
+func (f *finding) hold(before, x *exchange, found string) {
 	f.times++
 	if len(f.held) == 0 {
 		f.held = append(f.held, Evidence{Before: moment(before), Request: moment(x), Found: found, Expected: "This.", Times: 1})
@@ -29,7 +29,7 @@ func (f *finding) hold(before, x *Exchange, found string) {
 }
 
 // fail notes that it was broken once, or once more in the same way.
-func (f *finding) fail(before, x *Exchange, found, expected string) {
+func (f *finding) fail(before, x *exchange, found, expected string) {
 	f.times++
 	f.failures++
 	if by := cmp.Or(x, before); by != nil {
@@ -47,7 +47,7 @@ func (f *finding) fail(before, x *Exchange, found, expected string) {
 }
 
 // judge notes either.
-func (f *finding) judge(ok bool, before, x *Exchange, found, expected string) {
+func (f *finding) judge(ok bool, before, x *exchange, found, expected string) {
 	if ok {
 		f.hold(before, x, found)
 		return
@@ -65,7 +65,7 @@ func either(first bool, one, other string) string {
 
 // shape is what mistakes have in common that are the same one: the requests, about whichever jobs, and what happened to them but for
 // being slow.
-func shape(x *Exchange) string {
+func shape(x *exchange) string {
 	if x == nil {
 		return ""
 	}
@@ -83,17 +83,17 @@ func shape(x *Exchange) string {
 }
 
 // moment tells of an exchange in words, nil of none.
-func moment(x *Exchange) *Moment {
+func moment(x *exchange) *Moment {
 	if x == nil {
 		return nil
 	}
 	return &Moment{
-		At: fault.Time(x.Start), Until: fault.Time(x.End), Request: request(x), Headers: headers(x), Connection: x.Connection,
-		Answer: answer(x), Fault: faultText(x.Fault),
+		At: fault.Time(x.Start), Until: fault.Time(x.End()), Request: requestText(x), Headers: headers(x), Connection: x.Connection,
+		Answer: answerText(x), Fault: faultText(x.Fault),
 	}
 }
 
-func request(x *Exchange) string {
+func requestText(x *exchange) string {
 	if x.Delivery != "" {
 		return fmt.Sprintf("POST (delivery %s, attempt %d, %s)", x.Delivery, x.Number, x.Event)
 	}
@@ -105,7 +105,7 @@ func request(x *Exchange) string {
 }
 
 // headers are those of the request that rules go by. What is secret, or may be, is known by a hash.
-func headers(x *Exchange) []string {
+func headers(x *exchange) []string {
 	list := []string{}
 	for _, h := range []struct{ name, value string }{
 		{"X-Correlation-ID", x.Correlation}, {"Prefer", x.Prefer}, {"If-None-Match", x.IfNoneMatch}, {"Last-Event-ID", x.LastEventID},
@@ -125,7 +125,7 @@ func hashed(sum string) string {
 	return "(hash " + sum[:min(len(sum), 8)] + ")"
 }
 
-func answer(x *Exchange) string {
+func answerText(x *exchange) string {
 	switch {
 	case x.HungUp:
 		return "none: the client hung up"
@@ -158,20 +158,6 @@ func faultText(e *fault.Effect) string {
 		return err.Error()
 	}
 	return string(text)
-}
-
-// attempted tells of a delivery as of an exchange in which the service asks, with what a fault did to it.
-func (r *Record) attempted(a *Attempt) *Exchange {
-	x := &Exchange{
-		Start: a.At, End: a.At.Add(a.Took), Method: "POST", Role: Delivery, Status: a.Status, Delivery: a.DeliveryID, Number: a.Number,
-		Event: a.Event, place: a.place,
-	}
-	for i := range r.sent {
-		if s := &r.sent[i]; s.Delivery == a.DeliveryID && s.Number == a.Number && !s.extra() {
-			x.Fault = s.Fault
-		}
-	}
-	return x
 }
 
 // after says how long it took, such as "after 1.2 s".

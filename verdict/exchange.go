@@ -8,10 +8,10 @@ import (
 
 // Bounds of what is recorded.
 const (
-	MaxSessions  = 20       // of a client that are kept; the oldest go first
-	MaxExchanges = 50_000   // of a session; what comes later is counted, and not judged
-	MaxBytes     = 32 << 20 // that these take, likewise
-	MaxShown     = 1_000    // jobs that one answer or stream is known to have shown
+	MaxSessions  = 20        // of a client that are kept; the oldest go first
+	MaxExchanges = 200_000   // of a session; what comes later is counted, and not judged
+	MaxBytes     = 128 << 20 // that these take, likewise
+	MaxShown     = 1_000     // jobs that one answer or stream is known to have shown
 )
 
 // Role is what a request does for the client. A job is whatever a submission makes; its id is opaque.
@@ -84,8 +84,6 @@ type Exchange struct {
 	Event    string `json:"event,omitempty"`
 
 	Stream *Part `json:"stream,omitempty"` // nil unless the answer was an event stream
-
-	place int // in the journal of a record that is judged
 }
 
 // Part is what a client got of an event stream over one connection.
@@ -97,19 +95,6 @@ type Part struct {
 	Half   string   `json:"half,omitempty"`  // id of an event of which half came
 	Retry  int      `json:"retry,omitempty"` // ms that it told the client to wait before it is opened again
 }
-
-// Arrived reports whether the client got the answer as a whole.
-func (x *Exchange) Arrived() bool {
-	return !x.HungUp && (x.Stream != nil || x.Fault == nil || x.Fault.Close == "")
-}
-
-// extra reports whether x is no attempt of the service, but what a fault sent besides.
-func (x *Exchange) extra() bool {
-	return x.Fault != nil && (x.Fault.Tamper != "" || x.Fault.Repeat > 0)
-}
-
-// Disturbed reports whether what the client saw was not the service's own.
-func (x *Exchange) Disturbed() bool { return x.Fault != nil }
 
 // Run is a job of a session's client.
 type Run struct {
@@ -132,5 +117,5 @@ type Attempt struct {
 	Error      string // its class; empty if it was delivered
 	GaveUp     bool   // the service did, after Took
 
-	place int // as of an Exchange
+	place int // in the journal of a record that is judged
 }

@@ -22,40 +22,44 @@ type Entry struct {
 
 // journal is what is judged, in the order of its beginnings.
 type journal struct {
-	record *Record
+	record *record
 	lines  []line
 	breaks map[int][]string // ids of rules, by the place of what broke them
 }
 
 // line is an exchange or an attempt.
 type line struct {
-	start    time.Time
-	exchange *Exchange
+	exchange *exchange
 	attempt  *Attempt
 }
 
-// newJournal numbers what a record has. A delivery that was disturbed is the attempt that it was part of, but for copies.
-func newJournal(r *Record) *journal {
-	type attempt struct {
-		delivery string
-		number   int
+func (l line) start() time.Time {
+	if l.exchange != nil {
+		return l.exchange.Start
 	}
-	j := &journal{record: r, breaks: map[int][]string{}}
+	return l.attempt.At
+}
+
+// newJournal numbers what a record has. A delivery that was disturbed is the attempt that it was part of, but for copies.
+func newJournal(r *record) *journal {
+	j := &journal{
+		record: r, breaks: map[int][]string{}, lines: make([]line, 0, len(r.Attempts)+len(r.exchanges)+len(r.sent)),
+	}
 	attempted := map[attempt]bool{}
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
 		attempted[attempt{a.DeliveryID, a.Number}] = true
-		j.lines = append(j.lines, line{start: a.At, attempt: a})
+		j.lines = append(j.lines, line{attempt: a})
 	}
-	for i := range r.Exchanges {
-		j.lines = append(j.lines, line{start: r.Exchanges[i].Start, exchange: &r.Exchanges[i]})
+	for i := range r.exchanges {
+		j.lines = append(j.lines, line{exchange: &r.exchanges[i]})
 	}
 	for i := range r.sent {
 		if x := &r.sent[i]; x.extra() || !attempted[attempt{x.Delivery, x.Number}] {
-			j.lines = append(j.lines, line{start: x.Start, exchange: x})
+			j.lines = append(j.lines, line{exchange: x})
 		}
 	}
-	slices.SortStableFunc(j.lines, func(a, b line) int { return a.start.Compare(b.start) })
+	slices.SortStableFunc(j.lines, func(a, b line) int { return a.start().Compare(b.start()) })
 	for i, l := range j.lines {
 		if l.exchange != nil {
 			l.exchange.place = i + 1

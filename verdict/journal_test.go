@@ -37,7 +37,7 @@ func TestJournal(t *testing.T) {
 	closed.Stream, closed.End = &verdict.Part{Events: 2}, trace.now
 	trace.Exchanges = append(trace.Exchanges, closed)
 
-	v := verdict.Of(&trace.Record)
+	v := trace.judge()
 	lines := slices.Collect(v.Journal())
 	require.Len(t, lines, 6)
 	for i, e := range lines {

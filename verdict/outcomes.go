@@ -2,40 +2,35 @@ package verdict
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
-// learned gives how and when the client first saw a job final after a moment of the service's clock: read, streamed or delivered. It is
-// nil if it never did.
-func (r *Record) learned(id string, since time.Time) (first *Exchange, at time.Time) {
-	sees := func(t time.Time) bool { return !t.Before(since.Add(-Tolerance)) && (first == nil || t.Before(at)) }
-	for i := range r.Exchanges {
-		if x := &r.Exchanges[i]; shows(x, id) && sees(x.End) {
-			first, at = x, x.End
-		}
+// learned gives how and when the client first saw a job final after a moment: read, streamed or delivered. It is nil if it never did.
+func (r *record) learned(id string, since time.Time) (first *exchange, at time.Time) {
+	e, ok := r.ends[id].since(since.Add(-Tolerance))
+	switch {
+	case !ok:
+		return nil, at
+	case e.attempt != nil:
+		return r.attempted(e.attempt), e.at()
 	}
-	for i := range r.Attempts {
-		if a := &r.Attempts[i]; a.JobID == id && a.Final && a.Error == "" && sees(a.At) {
-			first, at = r.attempted(a), a.At
-		}
-	}
-	return first, at
+	return e.exchange, e.at()
 }
 
 // outcome: what became of each job is learned soon. A job that the client does not know of is another rule's.
-func outcome(r *Record, f *finding) {
-	known := map[string]*Exchange{}
-	for i := range r.Exchanges {
-		x := &r.Exchanges[i]
+func outcome(r *record, f *finding) {
+	known := map[string]*exchange{}
+	r.each(func(x *exchange) {
 		if !submits(x) || !x.Arrived() || x.Made == "" {
-			continue
+			return
 		}
 		for _, made := range append([]string{x.Made}, x.Shown...) {
 			if known[made] == nil {
 				known[made] = x
 			}
 		}
-	}
+	})
 	for _, run := range r.Runs {
 		x := known[run.ID]
 		if x == nil || run.Finished.IsZero() || !r.over(run.Finished) {
@@ -56,27 +51,40 @@ func outcome(r *Record, f *finding) {
 }
 
 // unretried: what will not get better is not tried again.
-func unretried(r *Record, f *finding) {
+func unretried(r *record, f *finding) {
+	first, seen := map[string]*exchange{}, map[string]*exchange{} // submissions of jobs, and what showed their ends
+	r.each(func(x *exchange) {
+		if submits(x) && first[x.Made] == nil {
+			first[x.Made] = x
+		}
+		for _, id := range x.Final {
+			if x.Arrived() && seen[id] == nil {
+				seen[id] = x
+			}
+		}
+	})
+	submissions, retries := r.submissions(), indexed(r, func(x *exchange, add func(string)) {
+		if x.Role == Retry {
+			add(x.Job)
+		}
+	})
 	for _, run := range r.Runs {
 		if !run.Permanent {
 			continue
 		}
-		var first, seen *Exchange
-		for i := range r.Exchanges {
-			x := &r.Exchanges[i]
-			if first == nil && submits(x) && x.Made == run.ID {
-				first = x
-			}
-			if seen == nil && shows(x, run.ID) {
-				seen = x
-			}
-		}
+		seen := seen[run.ID]
 		if seen == nil {
 			continue
 		}
-		again := next(seen, r.Exchanges, func(y *Exchange) bool {
-			return y.Role == Retry && y.Job == run.ID || first != nil && submits(y) && intention(first, y) && y.Made != run.ID
-		})
+		again := retries[run.ID].next(seen)
+		if first := first[run.ID]; first != nil {
+			for _, g := range submissions.intended(scope{}, first) {
+				later := g.after(seen)
+				if i := slices.IndexFunc(later, func(y *exchange) bool { return y.Made != run.ID }); i >= 0 {
+					again = earliest(again, later[i])
+				}
+			}
+		}
 		if again != nil {
 			f.fail(seen, again, "A job that failed for good was tried again.", "To leave it: its failure says `retryable: false`.")
 			continue

@@ -9,14 +9,22 @@ import (
 
 // retryAfter: a read that was told when to come again is not repeated earlier. One that found the job final was not a poll: the
 // client may have learned of its end otherwise.
-func retryAfter(r *Record, f *finding) {
-	r.each(func(x *Exchange, later []Exchange) {
+func retryAfter(r *record, f *finding) {
+	firsts := indexed(r, func(x *exchange, add func(string)) {
+		if r.Standards && x.Role == Read {
+			add(x.Job)
+		}
+	})
+	r.each(func(x *exchange) {
 		began := r.Standards && submits(x) && x.Status == http.StatusAccepted // what it tells is about the first read of the job
 		if x.RetryAfter == nil || !x.Arrived() || x.Method != http.MethodGet && !began || len(x.Final) > 0 ||
 			!slices.Contains([]int{http.StatusOK, http.StatusAccepted, http.StatusNotModified, http.StatusNotFound}, x.Status) {
 			return
 		}
-		y := next(x, later, func(y *Exchange) bool { return sameRead(x, y) || began && y.Role == Read && y.Job == x.Made })
+		y := r.sameReads(x).next(x)
+		if began {
+			y = earliest(y, firsts[x.Made].next(x))
+		}
 		if y == nil || waits(y) || r.hinted(x.Job, x, y) {
 			return
 		}
@@ -24,7 +32,7 @@ func retryAfter(r *Record, f *finding) {
 			return // it may have been waited for otherwise
 		}
 		told := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
-		waited := y.Start.Sub(x.End)
+		waited := y.Start.Sub(x.End())
 		if waited < tells(x)-Tolerance && (len(y.Final) > 0 || !told) {
 			return
 		}
@@ -35,36 +43,22 @@ func retryAfter(r *Record, f *finding) {
 
 // hinted reports whether the client may have heard of the job between two reads, by a delivery or on an event stream: the second one is
 // no poll then.
-func (r *Record) hinted(id string, x, y *Exchange) bool {
-	if id == "" {
-		return false
-	}
-	for i := range r.Attempts {
-		if a := &r.Attempts[i]; a.JobID == id && a.At.Add(a.Took).After(x.Start) && a.At.Before(y.Start) {
-			return true
-		}
-	}
-	for i := range r.Exchanges {
-		s := &r.Exchanges[i]
-		if s.Stream != nil && s.Stream.Events > 0 && s.Start.Before(y.Start) && s.End.After(x.Start) && (s.Job == id || shown(s, id)) {
-			return true
-		}
-	}
-	return r.untold(id, x.Start, y.Start)
+func (r *record) hinted(id string, x, y *exchange) bool {
+	return id != "" && (r.told[id].overlap(x.Start, y.Start) || r.untold(id, x.Start, y.Start))
 }
 
 // listing: a list that shows jobs which have not ended is not asked for time after time.
-func listing(r *Record, f *finding) {
+func listing(r *record, f *finding) {
 	hasty := map[string]int{} // consecutive repetitions within ListEvery
-	r.each(func(x *Exchange, later []Exchange) {
+	r.each(func(x *exchange) {
 		if x.Role != List && x.Role != ReadMany || !x.Arrived() || x.Status != http.StatusOK || x.RetryAfter != nil || len(x.Shown) == 0 {
 			return
 		}
-		y := next(x, later, func(y *Exchange) bool { return sameRead(x, y) })
+		y := r.sameReads(x).next(x)
 		if y == nil || waits(y) {
 			return
 		}
-		waited, at := y.Start.Sub(x.End), x.Path+"?"+x.Query
+		waited, at := y.Start.Sub(x.End()), x.Path+"?"+x.Query
 		if hasty[at]++; waited >= ListEvery-Tolerance || slices.ContainsFunc(x.Shown, func(id string) bool { return r.hinted(id, x, y) }) {
 			hasty[at] = 0
 		}
@@ -74,21 +68,25 @@ func listing(r *Record, f *finding) {
 }
 
 // stopAtEnd: a job that was seen final is not polled any more, unless it was retried.
-func stopAtEnd(r *Record, f *finding) {
-	judged := map[string]bool{}
-	r.each(func(x *Exchange, later []Exchange) {
+func stopAtEnd(r *record, f *finding) {
+	judged, retried := map[string]bool{}, map[string]int{}
+	r.each(func(x *exchange) {
+		if x.Role == Retry {
+			retried[x.Job] = x.place
+		}
+	})
+	r.each(func(x *exchange) {
 		if x.Role != Read || !shows(x, x.Job) || judged[x.Job] {
 			return
 		}
 		judged[x.Job] = true
+		if retried[x.Job] > x.place {
+			return
+		}
 		again := 0
-		var last *Exchange
-		for i := range later {
-			y := &later[i]
-			if y.Role == Retry && y.Job == x.Job {
-				return
-			}
-			if y.Start.After(x.End) && sameRead(x, y) && (shows(y, x.Job) || y.Status == http.StatusNotModified && y.Arrived()) {
+		var last *exchange
+		for _, y := range r.sameReads(x).after(x) {
+			if shows(y, x.Job) || y.Status == http.StatusNotModified && y.Arrived() {
 				again, last = again+1, y
 			}
 		}
@@ -97,13 +95,19 @@ func stopAtEnd(r *Record, f *finding) {
 }
 
 // conditional: a poll of what was seen with an ETag names it. One that does not may come from elsewhere in the client.
-func conditional(r *Record, f *finding) {
-	r.each(func(x *Exchange, later []Exchange) {
+func conditional(r *record, f *finding) {
+	stored := map[target]bool{} // a client that never says that it keeps an answer has none to update
+	r.each(func(x *exchange) {
+		if x.IfNoneMatch != "" {
+			stored[targetOf(x)] = true
+		}
+	})
+	r.each(func(x *exchange) {
 		if x.Role != Read || !x.Arrived() || x.Disturbed() || x.ETag == "" || x.Status != 200 || len(x.Final) > 0 {
 			return
 		}
-		y := next(x, later, func(y *Exchange) bool { return sameRead(x, y) })
-		if y == nil || waits(y) || r.hinted(x.Job, x, y) || len(y.Final) > 0 && y.IfNoneMatch == "" || r.Standards && !r.stores(x) {
+		y := r.sameReads(x).next(x)
+		if y == nil || waits(y) || r.hinted(x.Job, x, y) || len(y.Final) > 0 && y.IfNoneMatch == "" || r.Standards && !stored[targetOf(x)] {
 			return
 		}
 		f.judge(y.IfNoneMatch != "", x, y, fmt.Sprintf("If-None-Match: %q.", y.IfNoneMatch),
@@ -111,23 +115,23 @@ func conditional(r *Record, f *finding) {
 	})
 }
 
-// stores reports whether the client keeps answers to the request: one that never says so has none to update.
-func (r *Record) stores(x *Exchange) bool {
-	return slices.ContainsFunc(r.Exchanges, func(y Exchange) bool { return y.IfNoneMatch != "" && sameRead(x, &y) })
-}
-
 // backoff: whoever is told 429 or 503 comes again when told, or without being told not at once time after time.
-func backoff(r *Record, f *finding) {
+func backoff(r *record, f *finding) {
+	again := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, true })
+	copied := r.copies(func(*exchange) bool { return true })
 	hasty := map[string]int{} // consecutive repetitions at once
-	r.each(func(x *Exchange, later []Exchange) {
+	r.each(func(x *exchange) {
 		if !x.Arrived() || x.Status != 429 && x.Status != 502 && x.Status != 503 {
 			return
 		}
-		y := next(x, later, func(y *Exchange) bool { return repeats(x, y) || r.Standards && submits(x) && r.onlyOne(x, y) })
+		y := again.next(scope{target: targetOf(x)}, x)
+		if submits(x) {
+			y = earliest(y, copied(x))
+		}
 		if y == nil {
 			return
 		}
-		waited := y.Start.Sub(x.End)
+		waited := y.Start.Sub(x.End())
 		if x.RetryAfter != nil {
 			if waited < tells(x)-Tolerance && r.hinted(x.Job, x, y) {
 				return
@@ -148,14 +152,15 @@ func backoff(r *Record, f *finding) {
 }
 
 // tolerant: an answer or event with members, states or types that the client does not know does not stop it.
-func tolerant(r *Record, f *finding) {
-	r.each(func(x *Exchange, later []Exchange) {
-		if x.Fault == nil || !x.Fault.Rewrites() || !x.Arrived() || x.Status >= 400 || !r.over(x.End) {
-			return
+func tolerant(r *record, f *finding) {
+	for i := range r.exchanges {
+		x, later := &r.exchanges[i], r.exchanges[i+1:]
+		if x.Fault == nil || !x.Fault.Rewrites() || !x.Arrived() || x.Status >= 400 || !r.over(x.End()) {
+			continue
 		}
 		for _, id := range x.Shown {
-			y, _ := r.learned(id, x.End)
-			if y == nil && r.untold(id, x.End, r.Now) {
+			y, _ := r.learned(id, x.End())
+			if y == nil && r.untold(id, x.End(), r.Now) {
 				continue
 			}
 			f.judge(y != nil, x, y, either(y != nil, "The client went on, and learned what became of the job.",
@@ -165,16 +170,16 @@ func tolerant(r *Record, f *finding) {
 		if len(x.Final) > 0 && len(later) > 0 {
 			f.hold(x, &later[0], "The client went on.")
 		}
-	})
+	}
 }
 
 // timeouts: a client does not wait for ever.
-func timeouts(r *Record, f *finding) {
-	r.each(func(x *Exchange, _ []Exchange) {
+func timeouts(r *record, f *finding) {
+	r.each(func(x *exchange) {
 		if x.Fault == nil || time.Duration(x.Fault.Delay) < WaitAtMost || waits(x) && !x.HungUp { // who asks to wait has to
 			return
 		}
-		took := after(x.End.Sub(x.Start))
+		took := after(x.End().Sub(x.Start))
 		f.judge(x.HungUp, nil, x, either(x.HungUp, "The client gave up ", "The client had its answer ")+took+".",
 			fmt.Sprintf("A time-out of less than %.0f s.", WaitAtMost.Seconds()))
 	})

@@ -3,29 +3,21 @@ package verdict
 import (
 	"fmt"
 	"net/http"
-	"slices"
 )
 
 // failed reports whether a submission came to nothing for the client that it may try again.
-func failed(x *Exchange) bool {
+func failed(x *exchange) bool {
 	return !x.Arrived() || x.Status == 429 || x.Status >= 500
 }
 
-// intention reports whether y is to make what x was to make: they carry one correlation id and one body, as far as that was read, or are
-// equal batches.
-func intention(x, y *Exchange) bool {
-	if batch(x) || batch(y) {
-		return x.Role == y.Role && x.Body != "" && x.Body == y.Body
-	}
-	return x.Correlation != "" && x.Correlation == y.Correlation && (x.Body == y.Body || x.Body == "" || y.Body == "")
-}
-
 // retried: a submission that came to nothing is repeated, and only what may be repeated is.
-func retried(r *Record, f *finding) {
-	refused, first := map[string]int{}, map[string]*Exchange{}
-	r.each(func(x *Exchange, later []Exchange) {
+func retried(r *record, f *finding) {
+	refused, first := map[string]int{}, map[string]*exchange{}
+	refusals := r.repetitions(func(x *exchange) (scope, bool) { return scope{targetOf(x), x.KeyID}, refusal(x) })
+	submissions, found := r.submissions(), r.finds()
+	r.each(func(x *exchange) {
 		if refusal(x) && (!r.Standards || x.Status == http.StatusForbidden) {
-			y := next(x, later, func(y *Exchange) bool { return repeats(x, y) && y.KeyID == x.KeyID && refusal(y) })
+			y := refusals.next(scope{targetOf(x), x.KeyID}, x)
 			at := x.Method + x.Path + "?" + x.Query + x.Body
 			if first[at] == nil {
 				first[at] = x
@@ -36,19 +28,11 @@ func retried(r *Record, f *finding) {
 			}
 			return
 		}
-		if r.Standards || !submits(x) || !failed(x) || x.Key == "" && x.Correlation == "" && !batch(x) || !r.over(x.End) {
+		if r.Standards || !submits(x) || !failed(x) || x.Key == "" && x.Correlation == "" && !batch(x) || !r.over(x.End()) {
 			return
 		}
-		tries := 0
-		for i := range r.Exchanges {
-			if y := &r.Exchanges[i]; y == x || submits(y) && (y.Key != "" && y.Key == x.Key || intention(x, y)) {
-				tries++
-			}
-		}
-		again := next(x, later, func(y *Exchange) bool {
-			return submits(y) && (y.Key != "" && y.Key == x.Key || intention(x, y))
-		})
-		if again == nil && (tries > MaxRereads || r.found(x, later)) {
+		again := next(submissions.resubmissions(scope{}, x), x)
+		if again == nil && (submissions.tries(x) > MaxRereads || found(x)) {
 			return // given up, or found otherwise
 		}
 		f.judge(again != nil, x, again, either(again != nil, "It was tried again.", "It was not tried again."), "To try again.")
@@ -56,7 +40,7 @@ func retried(r *Record, f *finding) {
 }
 
 // refusal reports whether the answer says that the same request will not be better another time.
-func refusal(x *Exchange) bool {
+func refusal(x *exchange) bool {
 	if !x.Arrived() || x.Stream != nil {
 		return false
 	}
@@ -67,64 +51,74 @@ func refusal(x *Exchange) bool {
 	return false
 }
 
-// found reports whether the client looked for its jobs later, or was told of the one that it made.
-func (r *Record) found(x *Exchange, later []Exchange) bool {
-	return x.Made != "" && r.untold(x.Made, x.Start, r.Now) || next(x, later, func(y *Exchange) bool {
-		return y.Arrived() && (y.Role == List && y.Status == 200 || x.Made != "" && shown(y, x.Made))
-	}) != nil
+// finds gives what reports whether the client looked for its jobs later, or was told of the one that a submission made.
+func (r *record) finds() (found func(x *exchange) bool) {
+	made := map[string]bool{} // of submissions that came to nothing
+	var lists group
+	r.each(func(x *exchange) {
+		if submits(x) && failed(x) && x.Made != "" {
+			made[x.Made] = true
+		}
+		if x.Role == List && x.Status == http.StatusOK && x.Arrived() {
+			lists = append(lists, x)
+		}
+	})
+	shown := indexed(r, func(x *exchange, add func(string)) {
+		if x.Arrived() {
+			addAmong(made, add, x.Final, x.Shown)
+		}
+	})
+	return func(x *exchange) bool {
+		return x.Made != "" && r.untold(x.Made, x.Start, r.Now) || lists.next(x) != nil || shown[x.Made].next(x) != nil
+	}
+}
+
+// addAmong adds those ids of lists that are wanted.
+func addAmong(wanted map[string]bool, add func(string), lists ...[]string) {
+	for _, list := range lists {
+		for _, id := range list {
+			if wanted[id] {
+				add(id)
+			}
+		}
+	}
 }
 
 // keyed: a submission that is repeated carries the key that it had.
-func keyed(r *Record, f *finding) {
-	r.each(func(x *Exchange, later []Exchange) {
+func keyed(r *record, f *finding) {
+	submissions, copied := r.submissions(), r.copies(submits)
+	reads := group{} // by which a client may find out
+	r.each(func(x *exchange) {
+		if x.Method == http.MethodGet && x.Arrived() && x.Status < 500 {
+			reads = append(reads, x)
+		}
+	})
+	r.each(func(x *exchange) {
 		if !submits(x) || !failed(x) || r.Standards && (!unanswered(x) || idempotent(x)) {
 			return
 		}
-		y := next(x, later, func(y *Exchange) bool {
-			return submits(y) && (intention(x, y) || x.Key != "" && x.Key == y.Key || r.Standards && r.onlyOne(x, y))
-		})
+		y := earliest(next(submissions.resubmissions(scope{}, x), x), copied(x))
 		if y == nil {
 			return
 		}
 		same := x.Key != "" && x.Key == y.Key
-		if r.Standards && !same && looked(x, y, later) {
-			return
+		if z := reads.next(x); r.Standards && !same && z != nil && z.End().Before(y.Start) {
+			return // it may have found out whether the first one had an effect
 		}
 		f.judge(same, x, y, either(same, "The same Idempotency-Key.", "Another Idempotency-Key, or none."),
 			"The Idempotency-Key of the first try, so that one job is made at most.")
 	})
 }
 
-// onlyOne reports whether y is the same request as x, and the client wanted that only once: it stopped when one was accepted. Clients
-// of other APIs send neither keys nor correlation ids.
-func (r *Record) onlyOne(x, y *Exchange) bool {
-	others := x.Correlation != "" && y.Correlation != "" && x.Correlation != y.Correlation
-	if others || x.Body == "" || x.Body != y.Body || x.Path != y.Path || x.Method != y.Method {
-		return false
-	}
-	accepted := 0
-	for i := range r.Exchanges {
-		if z := &r.Exchanges[i]; z.Body == x.Body && z.Path == x.Path && z.Method == x.Method && z.Arrived() && z.Status < 300 {
-			accepted++
-		}
-	}
-	return accepted <= 1
-}
-
-// looked reports whether the client read something between two submissions: it may have found out whether the first had an effect.
-func looked(x, y *Exchange, later []Exchange) bool {
-	z := next(x, later, func(z *Exchange) bool { return z.Method == http.MethodGet && z.Arrived() && z.Status < 500 })
-	return z != nil && z.End.Before(y.Start)
-}
-
 // sameBody: a key stands for one request.
-func sameBody(r *Record, f *finding) {
-	first := map[string]*Exchange{}
-	r.each(func(x *Exchange, _ []Exchange) {
+func sameBody(r *record, f *finding) {
+	type use struct{ method, path, key string }
+	first := map[use]*exchange{}
+	r.each(func(x *exchange) {
 		if x.Key == "" || x.Body == "" {
 			return
 		}
-		at := x.Method + x.Path + x.Key
+		at := use{x.Method, x.Path, x.Key}
 		if first[at] == nil {
 			first[at] = x
 			return
@@ -136,16 +130,16 @@ func sameBody(r *Record, f *finding) {
 }
 
 // once: one intention makes one job.
-func once(r *Record, f *finding) {
+func once(r *record, f *finding) {
 	type want struct{ correlation, body string }
-	done := map[string]*Exchange{} // keys of submissions that the client knows to be made
+	done := map[string]*exchange{} // keys of submissions that the client knows to be made
 	made, tries := map[want]map[string]bool{}, map[want]int{}
-	first := map[want]*Exchange{}
-	var order []*Exchange
-	r.each(func(x *Exchange, _ []Exchange) {
+	first := map[want]*exchange{}
+	var order []*exchange
+	r.each(func(x *exchange) {
 		if submits(x) && x.Key != "" {
 			if first := done[x.Key]; first != nil && first.Correlation != "" && x.Correlation != "" && x.Correlation != first.Correlation &&
-				x.Body == first.Body && x.Start.After(first.End) {
+				x.Body == first.Body && x.Start.After(first.End()) {
 				f.fail(first, x, "The key of another intended job, "+first.Correlation+", which was made: this one is not.",
 					"A key of its own for each intended job.")
 				return
@@ -177,18 +171,31 @@ func once(r *Record, f *finding) {
 }
 
 // foundOut: a submission whose answer was lost is asked after.
-func foundOut(r *Record, f *finding) {
-	r.each(func(x *Exchange, later []Exchange) {
-		if !submits(x) || x.Arrived() || x.Made == "" || !r.over(x.End) {
+func foundOut(r *record, f *finding) {
+	lost := map[string]bool{}
+	r.each(func(x *exchange) {
+		if submits(x) && !x.Arrived() && x.Made != "" {
+			lost[x.Made] = true
+		}
+	})
+	about := indexed(r, func(x *exchange, add func(string)) {
+		switch {
+		case x.Arrived():
+			addAmong(lost, add, []string{x.Made, x.Job}, x.Final, x.Shown)
+		case submits(x):
+			addAmong(lost, add, []string{x.Made})
+		}
+	})
+	again := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, submits(x) })
+	r.each(func(x *exchange) {
+		if !submits(x) || x.Arrived() || x.Made == "" || !r.over(x.End()) {
 			return
 		}
-		y := next(x, later, func(y *Exchange) bool {
-			return y.Arrived() && (y.Made == x.Made || y.Job == x.Made || shown(y, x.Made)) || submits(y) && !y.Arrived() && y.Made == x.Made
-		})
+		y := about[x.Made].next(x)
 		if y != nil && !y.Arrived() {
 			return // the repetition's answer was lost too, and counts by itself
 		}
-		if y == nil && next(x, later, func(y *Exchange) bool { return submits(y) && repeats(x, y) }) != nil {
+		if y == nil && again.next(scope{target: targetOf(x)}, x) != nil {
 			return // it is trying
 		}
 		if y == nil && r.untold(x.Made, x.Start, r.Now) {
@@ -200,14 +207,10 @@ func foundOut(r *Record, f *finding) {
 	})
 }
 
-func shown(x *Exchange, id string) bool {
-	return slices.Contains(x.Final, id) || slices.Contains(x.Shown, id)
-}
-
 // correlated: each submission has a correlation id, and each intention one of its own.
-func correlated(r *Record, f *finding) {
-	owners := map[string]*Exchange{}
-	r.each(func(x *Exchange, _ []Exchange) {
+func correlated(r *record, f *finding) {
+	owners := map[string]*exchange{}
+	r.each(func(x *exchange) {
 		if !submits(x) || batch(x) { // whose items may have one each
 			return
 		}

@@ -30,15 +30,15 @@ const (
 
 // Record is what a session has recorded.
 type Record struct {
-	Session   Session
-	API       fault.API
-	Exchanges []Exchange // in the order of their beginnings
-	sent      []Exchange // of these, what was sent to the client as part of disturbed deliveries, or not sent
-	Runs      []Run
-	Attempts  []Attempt            // of deliveries, in the order of their beginnings
-	Expiries  map[string]time.Time // of the client's keys that have one
-	Now       time.Time
-	journal   *journal // while it is judged
+	Session  Session
+	API      fault.API
+	Log      *Log
+	Runs     []Run
+	Attempts []Attempt            // of deliveries, in the order of their beginnings
+	Expiries map[string]time.Time // of the client's keys that have one
+	Now      time.Time
+	// Submits reports which requests by a method and path make jobs; nil: all that are said to.
+	Submits func(method, path string) bool
 	// Standards: the API is not ours. Rules ask for what their standards say, where that is less.
 	Standards bool
 }
@@ -52,7 +52,7 @@ type rule struct {
 	standard  demand          // of the clients of any API; empty: see is a standard, or there is none
 	exercise  string          // what a client does
 	profiles  []fault.Profile // and under one of these; none: under any
-	check     func(*Record, *finding)
+	check     func(*record, *finding)
 }
 
 // demand is what a sentence asks of clients.
@@ -117,25 +117,31 @@ func Rules(standards bool) []Rule {
 	return all
 }
 
-// Of judges a session so far.
+// Of judges a session so far. The record belongs to the verdict from then on, but for its Log.
 func Of(all *Record) Verdict {
-	r := *all
-	r.Exchanges, r.Attempts, r.sent = slices.Clone(all.Exchanges), slices.Clone(all.Attempts), nil
-	r.settle()
-	counts, whole := faults(&r), r.Exchanges
-	r.Exchanges = nil
-	for i := range whole {
-		if x := &whole[i]; x.Role == Delivery && x.Fault != nil {
-			r.sent = append(r.sent, *x)
-		} else {
-			r.Exchanges = append(r.Exchanges, *x)
+	r := &record{Record: *all, exchanges: make([]exchange, all.Log.Len())}
+	for i := range r.exchanges {
+		x := &r.exchanges[i]
+		if x.kept = all.Log.kept[i]; x.Role == Submit && r.Submits != nil && !r.Submits(x.Method, x.Path) {
+			x.kept = x.as("")
 		}
 	}
-	r.journal = newJournal(&r)
-	return of(&r, counts)
+	slices.SortStableFunc(r.exchanges, func(x, y exchange) int { return x.Start.Compare(y.Start) })
+	r.settle()
+	counts := faults(r)
+	r.exchanges = slices.DeleteFunc(r.exchanges, func(x exchange) bool {
+		apart := x.Role == Delivery && x.Fault != nil
+		if apart {
+			r.sent = append(r.sent, x)
+		}
+		return apart
+	})
+	r.journal = newJournal(r)
+	r.index()
+	return of(r, counts)
 }
 
-func of(r *Record, faults []fault.Count) Verdict {
+func of(r *record, faults []fault.Count) Verdict {
 	v := Verdict{
 		Faults:  faults,
 		Session: r.Session, Verdict: Right, Results: []Result{}, journal: r.journal,
@@ -152,7 +158,7 @@ func of(r *Record, faults []fault.Count) Verdict {
 		v.Results = append(v.Results, result)
 	}
 	switch {
-	case r.Session.Recorded > len(r.Exchanges)+len(r.sent) && v.Counts[Broken] == 0:
+	case r.Session.Recorded > len(r.exchanges)+len(r.sent) && v.Counts[Broken] == 0:
 		v.Verdict = Incomplete
 	case wrong:
 		v.Verdict = Wrong
@@ -164,7 +170,7 @@ func of(r *Record, faults []fault.Count) Verdict {
 	return v
 }
 
-func (r rule) result(record *Record) Result {
+func (r rule) result(record *record) Result {
 	var f finding
 	r.check(record, &f)
 	record.journal.note(r.id, f.broke)
@@ -183,29 +189,12 @@ func (r rule) result(record *Record) Result {
 }
 
 // over reports whether enough time has passed since a moment that nothing more is to be expected.
-func (r *Record) over(since time.Time) bool {
+func (r *record) over(since time.Time) bool {
 	return r.Session.EndedAt != nil || r.Now.Sub(since) > LearnWithin
 }
 
-// each calls f with each exchange and those that came after it.
-func (r *Record) each(f func(x *Exchange, later []Exchange)) {
-	for i := range r.Exchanges {
-		f(&r.Exchanges[i], r.Exchanges[i+1:])
-	}
-}
-
-// next finds the first of the later exchanges that began after x was over; nil if there is none.
-func next(x *Exchange, later []Exchange, is func(*Exchange) bool) *Exchange {
-	for i := range later {
-		if y := &later[i]; y.Start.After(x.End) && is(y) {
-			return y
-		}
-	}
-	return nil
-}
-
 // waits reports whether a request asks to be answered once there is something new: it may come at any time.
-func waits(x *Exchange) bool {
+func waits(x *exchange) bool {
 	for preference := range strings.SplitSeq(x.Prefer, ",") {
 		if name, value, _ := strings.Cut(strings.TrimSpace(preference), "="); strings.EqualFold(name, "wait") && value != "0" {
 			return true
@@ -214,40 +203,24 @@ func waits(x *Exchange) bool {
 	return false
 }
 
-// sameRead reports whether both read the same resource.
-func sameRead(x, y *Exchange) bool {
-	return x.Method == http.MethodGet && y.Method == x.Method && y.Path == x.Path && y.Query == x.Query && x.Stream == nil && y.Stream == nil
-}
-
-// repeats reports whether y does again what x was to do, as far as that can be told: jobs with equal bodies may all be wanted.
-func repeats(x, y *Exchange) bool {
-	if x.Method != y.Method || x.Path != y.Path || x.Query != y.Query {
-		return false
-	}
-	if x.Method == http.MethodGet || x.Method == http.MethodDelete || !submits(x) && x.Job != "" {
-		return true
-	}
-	return x.Key != "" && x.Key == y.Key || intention(x, y)
-}
-
 // shows reports whether the client saw the job in a final state.
-func shows(x *Exchange, id string) bool { return x.Arrived() && slices.Contains(x.Final, id) }
+func shows(x *exchange, id string) bool { return x.Arrived() && slices.Contains(x.Final, id) }
 
 // unanswered reports whether the client cannot know whether the request had an effect.
-func unanswered(x *Exchange) bool {
+func unanswered(x *exchange) bool {
 	return !x.Arrived() || x.Status == http.StatusBadGateway || x.Status == http.StatusGatewayTimeout
 }
 
 // idempotent reports whether the request may be repeated by its method (RFC 9110, section 9.2.2), or by what its API says.
-func idempotent(x *Exchange) bool {
+func idempotent(x *exchange) bool {
 	return x.Repeatable || slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}, x.Method)
 }
 
 // submits reports whether x is to make a job.
-func submits(x *Exchange) bool { return x.Role == Submit || batch(x) }
+func submits(x *exchange) bool { return x.Role == Submit || batch(x) }
 
 // batch reports whether x is to make several jobs.
-func batch(x *Exchange) bool { return x.Role == SubmitMany }
+func batch(x *exchange) bool { return x.Role == SubmitMany }
 
 // tells gives the time that an answer tells a client to wait.
-func tells(x *Exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }
+func tells(x *exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }

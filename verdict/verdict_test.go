@@ -20,7 +20,16 @@ var begin = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 // trace is made of requests, one after the other.
 type trace struct {
 	verdict.Record
-	now time.Time
+	Exchanges []verdict.Exchange
+	now       time.Time
+}
+
+func (t *trace) judge() verdict.Verdict {
+	t.Log = &verdict.Log{}
+	for _, x := range t.Exchanges {
+		t.Log.Add(&x)
+	}
+	return verdict.Of(&t.Record)
 }
 
 func newTrace() *trace {
@@ -173,7 +182,7 @@ func statuses(v verdict.Verdict) (broken, missing []string) {
 
 func TestRightClient(t *testing.T) {
 	t.Parallel()
-	v := verdict.Of(&right().Record)
+	v := right().judge()
 	broken, missing := statuses(v)
 	require.Empty(t, broken, "%+v", v)
 	require.Empty(t, missing)
@@ -182,7 +191,7 @@ func TestRightClient(t *testing.T) {
 		require.NotEmpty(t, r.Evidence, r.Rule)
 		require.Empty(t, r.Exercise)
 	}
-	empty := verdict.Of(&newTrace().Record)
+	empty := newTrace().judge()
 	require.Equal(t, verdict.Incomplete, empty.Verdict)
 	require.Len(t, empty.Results, len(verdict.IDs()))
 	for _, r := range empty.Results {
@@ -274,7 +283,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 	} {
 		trace := right()
 		breaks(trace)
-		v := verdict.Of(&trace.Record)
+		v := trace.judge()
 		broken, _ := statuses(v)
 		if rule == "lost-answer" { // nobody repeated it either
 			require.Contains(t, broken, rule)
@@ -293,7 +302,7 @@ func TestFaultsAreCounted(t *testing.T) {
 	t.Parallel()
 	trace := right()
 	trace.Session.Profile = fault.FlakyNetwork
-	v := verdict.Of(&trace.Record)
+	v := trace.judge()
 	require.Equal(t, verdict.Incomplete, v.Verdict, "no submission was closed before the work")
 	counts := map[string][2]int{}
 	for _, f := range v.Faults {
@@ -307,10 +316,10 @@ func TestFaultsAreCounted(t *testing.T) {
 
 	trace = newTrace().send(poll(1, unavailable, with(&fault.Effect{Status: 503, RetryAfter: new(2)})))
 	trace.Session.Profile = fault.MaintenanceWindow
-	for _, f := range verdict.Of(&trace.Record).Faults {
+	for _, f := range trace.judge().Faults {
 		require.Equal(t, f.Fault != "503 with Retry-After", f.Times == 0, f)
 	}
-	v = verdict.Of(&newTrace().Record)
+	v = newTrace().judge()
 	require.Empty(t, v.Faults)
 	for _, r := range v.Results {
 		if r.Rule == "backoff" {
@@ -327,7 +336,7 @@ func TestDroppedDeliveriesAreNotTheClients(t *testing.T) {
 	t.Parallel()
 	trace := right().sent(fault.Effect{Drop: true}, 0).sent(fault.Effect{Tamper: fault.TamperBody}, 0).sent(fault.Effect{Repeat: 1}, 0)
 	trace.Attempts = append(trace.Attempts, verdict.Attempt{DeliveryID: id(9), Number: 2, At: trace.now, Error: "CONNECTION_LOST"})
-	broken, _ := statuses(verdict.Of(&trace.Record))
+	broken, _ := statuses(trace.judge())
 	require.Empty(t, broken)
 }
 
@@ -339,7 +348,7 @@ func TestClosedConnectionsAreNotTheClients(t *testing.T) {
 		for n := byte(1); n < 15; n++ {
 			trace.wait(time.Second).send(submit(n, with(&f), func(x *verdict.Exchange) { x.Reused = false }))
 		}
-		broken, _ := statuses(verdict.Of(&trace.Record))
+		broken, _ := statuses(trace.judge())
 		require.NotContains(t, broken, "connection-reuse")
 	}
 }
@@ -373,7 +382,7 @@ func TestStandards(t *testing.T) {
 		trace := newTrace()
 		trace.Standards, trace.Session.Rules = true, verdict.StandardIDs()
 		c.does(trace)
-		v := verdict.Of(&trace.Record)
+		v := trace.judge()
 		broken, _ := statuses(v)
 		require.Equal(t, c.broken, broken, name)
 		require.NotEqual(t, verdict.Wrong, v.Verdict)

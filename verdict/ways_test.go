@@ -80,7 +80,7 @@ func TestRightWays(t *testing.T) {
 	} {
 		trace := right()
 		does(trace)
-		broken, _ := statuses(verdict.Of(&trace.Record))
+		broken, _ := statuses(trace.judge())
 		require.Empty(t, broken, name)
 	}
 }
@@ -145,7 +145,7 @@ func TestWrongWays(t *testing.T) {
 	} {
 		trace := right()
 		does.do(trace)
-		broken, _ := statuses(verdict.Of(&trace.Record))
+		broken, _ := statuses(trace.judge())
 		require.Equal(t, []string{does.rule}, broken, name)
 	}
 }
@@ -176,7 +176,7 @@ func TestEvidenceIsAPair(t *testing.T) {
 	t.Parallel()
 	trace := newTrace().send(submit(7))
 	trace.each(9, func(byte) { trace.send(poll(7, conditional)) })
-	for _, r := range verdict.Of(&trace.Record).Results {
+	for _, r := range trace.judge().Results {
 		if r.Rule != "retry-after" {
 			continue
 		}
@@ -192,7 +192,7 @@ func TestEvidenceIsAPair(t *testing.T) {
 	trace = right()
 	trace.sent(fault.Effect{RotatedSecret: true}, 401)
 	trace.Attempts = append(trace.Attempts, verdict.Attempt{DeliveryID: id(9), Number: 2, At: trace.now, Status: 401, Error: "HTTP_4XX"})
-	for _, r := range verdict.Of(&trace.Record).Results {
+	for _, r := range trace.judge().Results {
 		if r.Status == verdict.Broken {
 			require.Equal(t, "deliveries-answered", r.Rule)
 			require.Equal(t, `{"rotated_secret":true}`, r.Evidence[0].Request.Fault)

@@ -161,7 +161,29 @@ func (s *Store) OpenStreams(ctx context.Context, client, id job.ID) (int, error)
 	return pg.QueryValue[int](ctx, s.db, statement("openStreams"), pg.UUID(client), pg.UUID(id))
 }
 
-// Recorded gives what a session has recorded, by the time at which it began, with the jobs that were made in it, the attempts to deliver
+// exchangesAtOnce is how many recorded exchanges are read by a statement.
+const exchangesAtOnce = 20_000
+
+// logOf reads the exchanges that a session has recorded.
+func (s *Store) logOf(ctx context.Context, client job.ID, session pgtype.UUID) (*verdict.Log, error) {
+	log := &verdict.Log{}
+	for last, read := 0, exchangesAtOnce; read == exchangesAtOnce; {
+		rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (none struct{}, err error) {
+			var x verdict.Exchange
+			if err = row.Scan(&last, &x); err == nil {
+				log.Add(&x)
+			}
+			return none, err
+		}, statement("sessionExchanges"), pg.UUID(client), session, last, exchangesAtOnce)
+		if err != nil {
+			return nil, err
+		}
+		read = len(rows)
+	}
+	return log, nil
+}
+
+// Recorded gives what a session has recorded, with the jobs that were made in it, the attempts to deliver
 // their events, and the keys of its client that expire. Its times are real ones, as the client's waits are.
 func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error) {
 	r := verdict.Record{Session: n, Expiries: map[string]time.Time{}}
@@ -170,11 +192,9 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 		return r, err
 	}
 	real := clock.Moves(moves).Real
-	r.Exchanges, err = pg.Query(ctx, s.db, pg.ScanJSON[verdict.Exchange], statement("sessionExchanges"), pg.UUID(client), uuidOf(n.ID))
-	if err != nil {
+	if r.Log, err = s.logOf(ctx, client, uuidOf(n.ID)); err != nil {
 		return r, err
 	}
-	slices.SortStableFunc(r.Exchanges, func(x, y verdict.Exchange) int { return x.Start.Compare(y.Start) })
 	since, until := time.Time(n.CreatedAt), (*time.Time)(n.EndedAt)
 	if until != nil {
 		r.Session.EndedAt = new(fault.Time(real(*until)))

@@ -95,16 +95,18 @@ WITH open AS (
 SELECT session_id FROM open
 
 -- name: sessionExchanges
--- Gives what a session has recorded, along the primary key. Locks nothing.
--- Parameters: @client, @session
-SELECT exchange FROM testbed_exchanges WHERE client_id = @client AND session_id = @session ORDER BY client_id, session_id, number
+-- Gives what a session has recorded after a number, along the primary key. Locks nothing.
+-- Parameters: @client, @session, @after, @limit
+SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND session_id = @session AND number > @after
+ORDER BY client_id, session_id, number LIMIT @limit
 
 -- name: openStreams
--- Counts the event streams of a session whose end is not recorded, along the primary key. Locks nothing.
+-- Counts the event streams of a session whose end is not recorded, along the primary key. Locks nothing. Text is searched faster than
+-- JSON is read.
 -- Parameters: @client, @session
 SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
   - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
-FROM testbed_exchanges WHERE client_id = @client AND session_id = @session
+FROM testbed_exchanges WHERE client_id = @client AND session_id = @session AND exchange::text LIKE '%"stream":{%'
 
 -- name: sessionJobs
 -- Gives the jobs of a client that were made in a session, along jobs_client. @first is not above the id of any of them. Locks nothing.

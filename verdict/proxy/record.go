@@ -185,8 +185,9 @@ func (s *sessions) record(x *verdict.Exchange) {
 	}
 	n.Recorded++
 	size := perExchange + 38*(len(x.Final)+len(x.Shown))
-	if len(n.exchanges) < verdict.MaxExchanges && n.bytes+size <= verdict.MaxBytes {
-		n.exchanges, n.bytes = append(n.exchanges, x), n.bytes+size
+	if n.log.Len() < verdict.MaxExchanges && n.bytes+size <= verdict.MaxBytes {
+		n.bytes += size
+		n.log.Add(x)
 	}
 }
 

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -36,7 +37,7 @@ type sessions struct {
 // session is what was recorded in a session.
 type session struct {
 	verdict.Session
-	exchanges []*verdict.Exchange
+	log       *verdict.Log
 	bytes     int
 	attempts  []verdict.Attempt   // of deliveries
 	tries     map[string]int      // by the id of a delivery
@@ -77,7 +78,8 @@ func (s *sessions) start(n verdict.Session) (verdict.Session, error) {
 		s.replace(n.Profile.Rules(api.Faults, n.Seed), n.Seed)
 	}
 	s.all = append(s.all, &session{
-		Session: n, jobs: map[string]*jobSeen{}, tries: map[string]int{}, results: map[string]string{}, submitted: map[string]bool{},
+		Session: n, log: &verdict.Log{}, jobs: map[string]*jobSeen{}, tries: map[string]int{}, results: map[string]string{},
+		submitted: map[string]bool{},
 	})
 	if len(s.all) > verdict.MaxSessions {
 		s.all = s.all[1:]
@@ -179,23 +181,16 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 	}
 	r := verdict.Record{
 		Session: n.Session, API: api.Faults, Now: time.Now(), Standards: true,
-		Exchanges: make([]verdict.Exchange, len(n.exchanges)), Attempts: slices.Clone(n.attempts),
+		Log: n.log.Copy(), Attempts: slices.Clone(n.attempts),
 	}
 	for _, j := range n.jobs {
 		r.Runs = append(r.Runs, j.Run)
 	}
-	for i, x := range n.exchanges {
-		r.Exchanges[i] = *x
-	}
-	for i := range r.Exchanges { // what a request was to do is known once another one like it was answered
-		x := &r.Exchanges[i]
-		if x.Role == verdict.Submit && !n.submitted[x.Method+" "+x.Path] && !s.api.Described(verdict.Submit) {
-			x.Role = ""
-		}
+	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) { // what a request was to do is known by an answer to one
+		r.Submits = func(method, path string) bool { return submitted[method+" "+path] }
 	}
 	s.mu.Unlock()
 	slices.SortFunc(r.Runs, func(x, y verdict.Run) int { return x.Finished.Compare(y.Finished) })
-	slices.SortStableFunc(r.Exchanges, func(x, y verdict.Exchange) int { return x.Start.Compare(y.Start) })
 	return verdict.Of(&r), nil
 }
 

@@ -81,7 +81,10 @@ func TestForms(t *testing.T) {
 
 // recorded is a session of n requests, one each 100 ms: each tenth has a fault, and so many at the end have a key in their URL.
 func recorded(n, wrong int) *verdict.Record {
-	r := &verdict.Record{Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Session: verdict.Session{ID: "s1", Rules: []string{"no-key-in-url"}}}
+	r := &verdict.Record{
+		Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Log: &verdict.Log{},
+		Session: verdict.Session{ID: "s1", Rules: []string{"no-key-in-url"}},
+	}
 	for i := range n {
 		x := verdict.Exchange{
 			Start: r.Now, End: r.Now, Method: "GET", Path: "/v1/jobs/j" + strconv.Itoa(i+1), Role: verdict.Read, Status: 200, KeyInURL: i >= n-wrong,
@@ -89,7 +92,8 @@ func recorded(n, wrong int) *verdict.Record {
 		if i%10 == 0 {
 			x.Fault = &fault.Effect{Status: 503}
 		}
-		r.Exchanges, r.Now = append(r.Exchanges, x), r.Now.Add(100*time.Millisecond)
+		r.Log.Add(&x)
+		r.Now = r.Now.Add(100 * time.Millisecond)
 	}
 	r.Session.Recorded = n
 	return r

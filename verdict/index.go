@@ -1,0 +1,203 @@
+package verdict
+
+import (
+	"net/http"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// record is a Record that is judged, with what the rules look up in it. Each looks at an exchange once, and finds others by an index.
+type record struct {
+	Record
+	exchanges []exchange // in the order of their beginnings
+	sent      []exchange // of these, what was sent to the client as part of disturbed deliveries, or not sent
+	journal   *journal
+
+	reads     map[target]group // that are no streams
+	told      map[string]spans // by job: deliveries and streams that told of it
+	open      map[string]spans // by job: streams without an end that may have told of it; "": of any
+	ends      map[string]ends  // by job
+	disturbed map[attempt]disturbance
+}
+
+// exchange is one of a record that is judged.
+type exchange struct {
+	*kept
+	place int // in the journal
+}
+
+// target is what requests go to.
+type target struct{ method, path, query string }
+
+func targetOf(x *exchange) target { return target{x.Method, x.Path, x.Query} }
+
+// attempt names an attempt to deliver.
+type attempt struct {
+	delivery string
+	number   int
+}
+
+// disturbance is what a fault did to an attempt.
+type disturbance struct {
+	effect  *fault.Effect
+	dropped bool
+}
+
+// index makes the indexes that several rules use.
+func (r *record) index() {
+	r.disturbed = map[attempt]disturbance{}
+	for i := range r.sent {
+		x := &r.sent[i]
+		d := r.disturbed[attempt{x.Delivery, x.Number}]
+		d.dropped = d.dropped || x.Fault.Drop
+		if !x.extra() {
+			d.effect = x.Fault
+		}
+		r.disturbed[attempt{x.Delivery, x.Number}] = d
+	}
+	r.reads = indexed(r, func(x *exchange, add func(target)) {
+		if x.Method == http.MethodGet && x.Stream == nil {
+			add(targetOf(x))
+		}
+	})
+	r.told, r.open, r.ends = map[string]spans{}, map[string]spans{}, map[string]ends{}
+	r.each(func(x *exchange) {
+		if x.Stream != nil && x.Stream.Open {
+			r.open[x.Job] = append(r.open[x.Job], span{x.Start, x.End()})
+		}
+		if x.Stream != nil && x.Stream.Events > 0 {
+			for _, id := range slices.Concat([]string{x.Job}, x.Final, x.Shown) {
+				r.told[id] = append(r.told[id], span{x.Start, x.End()})
+			}
+		}
+		if x.Arrived() {
+			for _, id := range x.Final {
+				r.ends[id] = append(r.ends[id], end{exchange: x})
+			}
+		}
+	})
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		r.told[a.JobID] = append(r.told[a.JobID], span{a.At, a.At.Add(a.Took)})
+		if a.Final && a.Error == "" {
+			r.ends[a.JobID] = append(r.ends[a.JobID], end{attempt: a})
+		}
+	}
+	sortSpans(r.told)
+	sortSpans(r.open)
+	for _, all := range r.ends {
+		slices.SortStableFunc(all, func(x, y end) int { return x.at().Compare(y.at()) })
+	}
+}
+
+// each calls f with each exchange.
+func (r *record) each(f func(x *exchange)) {
+	for i := range r.exchanges {
+		f(&r.exchanges[i])
+	}
+}
+
+// group is exchanges in the order of their beginnings.
+type group []*exchange
+
+// indexed groups exchanges by the keys that keys adds for them.
+func indexed[K comparable](r *record, keys func(x *exchange, add func(K))) map[K]group {
+	groups := map[K]group{}
+	r.each(func(x *exchange) {
+		keys(x, func(key K) {
+			if g := groups[key]; len(g) == 0 || g[len(g)-1] != x {
+				groups[key] = append(g, x)
+			}
+		})
+	})
+	return groups
+}
+
+// after are those that began after x was over.
+func (g group) after(x *exchange) group {
+	over := x.End()
+	return g[sort.Search(len(g), func(i int) bool { return g[i].place > x.place && g[i].Start.After(over) }):]
+}
+
+// next is the first that began after x was over; nil if there is none.
+func (g group) next(x *exchange) *exchange {
+	if later := g.after(x); len(later) > 0 {
+		return later[0]
+	}
+	return nil
+}
+
+// earliest is the one that began first; nil if all are nil.
+func earliest(all ...*exchange) (first *exchange) {
+	for _, x := range all {
+		if x != nil && (first == nil || x.place < first.place) {
+			first = x
+		}
+	}
+	return first
+}
+
+// sameReads are the reads of the same resource.
+func (r *record) sameReads(x *exchange) group {
+	if x.Stream != nil {
+		return nil
+	}
+	return r.reads[targetOf(x)]
+}
+
+// span is the time of an exchange.
+type span struct{ from, until time.Time }
+
+// spans are sorted by their beginnings; each is as if it lasted until all before it were over too.
+type spans []span
+
+func sortSpans[K comparable](all map[K]spans) {
+	for _, s := range all {
+		slices.SortFunc(s, func(x, y span) int { return x.from.Compare(y.from) })
+		for i := 1; i < len(s); i++ {
+			if s[i].until.Before(s[i-1].until) {
+				s[i].until = s[i-1].until
+			}
+		}
+	}
+}
+
+// overlap reports whether one began before a moment and ended after another.
+func (s spans) overlap(since, until time.Time) bool {
+	n := sort.Search(len(s), func(i int) bool { return !s[i].from.Before(until) })
+	return n > 0 && s[n-1].until.After(since)
+}
+
+// begin reports whether one began between two moments.
+func (s spans) begin(since, until time.Time) bool {
+	n := sort.Search(len(s), func(i int) bool { return s[i].from.After(since) })
+	return n < len(s) && s[n].from.Before(until)
+}
+
+// end is what showed a job in a final state.
+type end struct {
+	exchange *exchange
+	attempt  *Attempt
+}
+
+func (e end) at() time.Time {
+	if e.exchange != nil {
+		return e.exchange.End()
+	}
+	return e.attempt.At
+}
+
+// ends are sorted by their times.
+type ends []end
+
+// since is the first at a moment or after it; false if there is none.
+func (all ends) since(moment time.Time) (end, bool) {
+	n := sort.Search(len(all), func(i int) bool { return !all[i].at().Before(moment) })
+	if n == len(all) {
+		return end{}, false
+	}
+	return all[n], true
+}

@@ -1,0 +1,154 @@
+package verdict
+
+import (
+	"encoding/json"
+	"hash/maphash"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// Log keeps the exchanges of a session in little memory: requests, answers and texts that are alike are kept once. It is not for several
+// goroutines at once; what was added does not change.
+type Log struct {
+	kept     []*kept
+	requests map[uint64]*request // by their hashes
+	answers  map[uint64]*answer
+	texts    map[string]string
+}
+
+// kept is an Exchange as a Log has it.
+type kept struct {
+	Start             time.Time
+	took              time.Duration // until its end
+	ETag, IfNoneMatch string
+	Connection        uint64
+	Reused            bool
+	Stream            *Part
+	*request
+	*answer
+}
+
+// request is what requests have in common that are alike.
+type request struct {
+	Method, Path, Query, Operation                             string
+	Role                                                       Role
+	Key, Body, Correlation, Trace, Prefer, ContentType, Accept string
+	LastEventID, KeyID, Delivery, Event                        string
+	Number                                                     int
+	Repeatable, KeyInURL, OneShot                              bool
+}
+
+// answer is what answers have in common that are alike.
+type answer struct {
+	Status          int
+	RetryAfter      *int
+	Code, Job, Made string
+	Final, Shown    []string
+	Fault           *fault.Effect
+	Expired, HungUp bool
+}
+
+// Add adds an exchange, whose members belong to the Log from then on.
+func (l *Log) Add(x *Exchange) {
+	if l.texts == nil {
+		l.requests, l.answers, l.texts = map[uint64]*request{}, map[uint64]*answer{}, map[string]string{}
+	}
+	k := &kept{
+		Start: x.Start, took: max(0, x.End.Sub(x.Start)), ETag: l.text(x.ETag), IfNoneMatch: l.text(x.IfNoneMatch),
+		Connection: x.Connection, Reused: x.Reused, Stream: x.Stream,
+		request: shared(l.requests, &request{
+			Method: x.Method, Path: x.Path, Query: x.Query, Operation: x.Operation, Role: x.Role, Repeatable: x.Repeatable,
+			Key: x.Key, Body: x.Body, Correlation: x.Correlation, Trace: x.Trace, Prefer: x.Prefer, ContentType: x.ContentType,
+			Accept: x.Accept, LastEventID: x.LastEventID, KeyID: x.KeyID, KeyInURL: x.KeyInURL, OneShot: x.OneShot,
+			Delivery: x.Delivery, Number: x.Number, Event: x.Event,
+		}),
+	}
+	for _, jobs := range [][]string{x.Final, x.Shown} {
+		for i := range jobs {
+			jobs[i] = l.text(jobs[i])
+		}
+	}
+	k.answer = shared(l.answers, &answer{
+		Status: x.Status, Code: x.Code, RetryAfter: x.RetryAfter, Job: l.text(x.Job), Made: l.text(x.Made), Final: x.Final, Shown: x.Shown,
+		Fault: x.Fault, Expired: x.Expired, HungUp: x.HungUp,
+	})
+	l.kept = append(l.kept, k)
+}
+
+// Len is the number of exchanges.
+func (l *Log) Len() int {
+	if l == nil {
+		return 0
+	}
+	return len(l.kept)
+}
+
+// Copy gives a Log with the exchanges so far, which can be judged while the other one grows.
+func (l *Log) Copy() *Log { return &Log{kept: l.kept[:len(l.kept):len(l.kept)]} }
+
+// text gives the one copy of a text.
+func (l *Log) text(text string) string {
+	if one, ok := l.texts[text]; ok {
+		return one
+	}
+	l.texts[text] = text
+	return text
+}
+
+var seed = maphash.MakeSeed()
+
+// shared gives what is known to be equal to v, or else makes v known. Of two with one hash the last is known.
+func shared[T any](known map[uint64]*T, v *T) *T {
+	text, err := json.Marshal(v)
+	if err != nil { // no exchange has what cannot be written
+		return v
+	}
+	hash := maphash.Bytes(seed, text)
+	if same := known[hash]; same != nil && reflect.DeepEqual(same, v) {
+		return same
+	}
+	known[hash] = v
+	return v
+}
+
+// until is x with another end.
+func (x *kept) until(end time.Time) *kept {
+	other := *x
+	other.took = max(0, end.Sub(x.Start))
+	return &other
+}
+
+// as is x with another role.
+func (x *kept) as(role Role) *kept {
+	other, r := *x, *x.request
+	r.Role, other.request = role, &r
+	return &other
+}
+
+// End is when the answer was made, or the stream was over.
+func (x *kept) End() time.Time { return x.Start.Add(x.took) }
+
+// Arrived reports whether the client got the answer as a whole.
+func (x *kept) Arrived() bool {
+	return !x.HungUp && (x.Stream != nil || x.Fault == nil || x.Fault.Close == "")
+}
+
+// Disturbed reports whether what the client saw was not the service's own.
+func (x *kept) Disturbed() bool { return x.Fault != nil }
+
+// extra reports whether x is no attempt of the service, but what a fault sent besides.
+func (x *kept) extra() bool {
+	return x.Fault != nil && (x.Fault.Tamper != "" || x.Fault.Repeat > 0)
+}
+
+// attempted tells of a delivery as of an exchange in which the service asks, with what a fault did to it.
+func (r *record) attempted(a *Attempt) *exchange {
+	return &exchange{place: a.place, kept: &kept{
+		Start: a.At, took: a.Took,
+		request: &request{Method: http.MethodPost, Role: Delivery, Delivery: a.DeliveryID, Number: a.Number, Event: a.Event},
+		answer:  &answer{Status: a.Status, Fault: r.disturbed[attempt{a.DeliveryID, a.Number}].effect},
+	}}
+}
