@@ -36,12 +36,13 @@ func (r *record) settle() {
 		if x.Stream == nil {
 			continue
 		}
-		end, ok := began[x.Path]
+		over, ok := began[x.Path]
 		began[x.Path] = x.Start
-		if x.Stream.Open && ok {
-			x.kept = x.until(end)
-		} else if x.Stream.Open {
-			x.kept = x.until(last)
+		if !ok {
+			over = last
+		}
+		if x.Stream.Open {
+			x.kept = x.until(over)
 		}
 	}
 }

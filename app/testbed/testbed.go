@@ -33,7 +33,7 @@ type Store interface {
 	Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error)
 }
 
-// verdictsAtOnce is how many sessions a process judges at a time, of each client one: each takes some times verdict.MaxBytes of memory.
+// verdictsAtOnce is how many sessions a process judges at a time, of each client one: each takes up to 200 MB of memory.
 const verdictsAtOnce = 2
 
 // Service is the use cases of a test bed.

@@ -316,7 +316,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /** @description When it ended, null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
-            /** @description Records so far: one of each request, and two of an event stream that has ended. The first 50,000 are judged, as long as they take 32 MiB. */
+            /** @description Records so far: one of each request, and two of an event stream that has ended. The first 200,000 are judged, as long as they take 128 MiB. */
             exchanges: number;
         };
         /** @description Sessions. */
@@ -345,7 +345,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /** @description When it ended, null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
-            /** @description Requests so far. The first 50,000 records are judged, as long as they take 32 MiB. */
+            /** @description Requests so far. The first 200,000 records are judged, as long as they take 128 MiB. */
             exchanges: number;
             /**
              * @description `right`: each rule was exercised and kept. `wrong`: some that say must were broken. `could_be_better`: only such as say should were broken. `incomplete`: none was broken, and some not exercised, or faults of the profile did not come to be.
