@@ -200,6 +200,10 @@ func (s *Server) findFault(r *call) error {
 	if s.deps.Testbed == nil || r.caller.ClientID.IsZero() || strings.HasPrefix(r.route.path, "/v1/testbed/") {
 		return nil
 	}
+	if left := r.leftFault(); left != nil {
+		r.fault = left
+		return nil
+	}
 	if text := r.Request().Header.Peek(headerFault); len(text) > 0 {
 		e, err := decode.Fault(text)
 		if err != nil {
@@ -211,6 +215,34 @@ func (s *Server) findFault(r *call) error {
 	e, err := s.deps.Testbed.Fault(r.ctx, r.caller.ClientID, r.route.operation())
 	r.fault = e
 	return err
+}
+
+// nextFault is what a request has left for the next one of its client on the same connection.
+type nextFault struct {
+	client job.ID
+	effect *fault.Effect
+}
+
+// leftFault gives what an earlier request on the connection has left for this one.
+func (r *call) leftFault() *fault.Effect {
+	c, ok := r.Context().Conn().(*conn.Conn)
+	if !ok {
+		return nil
+	}
+	left, ok := c.Next.(nextFault)
+	if !ok || left.client != r.caller.ClientID {
+		return nil
+	}
+	c.Next = nil
+	return left.effect
+}
+
+// leaveFault leaves one for the next request on the connection.
+func (r *call) leaveFault() {
+	c, ok := r.Context().Conn().(*conn.Conn)
+	if next := r.fault.OnNext(); ok && next != nil {
+		c.Next = nextFault{r.caller.ClientID, next}
+	}
 }
 
 // inHeader says that it is the header which is wrong.
@@ -229,8 +261,9 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 		return false, err
 	}
 	e := r.fault
-	if e.Delay > 0 || e.SlowBytes > 0 {
-		if err := s.slow(r, time.Duration(e.Delay)); err != nil {
+	r.leaveFault()
+	if e.Wait() > 0 || e.SlowBytes > 0 {
+		if err := s.slow(r, e.Wait()); err != nil {
 			return false, err
 		}
 	}
@@ -238,7 +271,7 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 		_, _ = r.readBody() // for the record; that it is wrong is not what the client wanted to hear
 	}
 	switch {
-	case e.Close == fault.CloseBefore:
+	case e.Unanswered():
 		return true, nil
 	case e.Moved:
 		r.Set(fiber.HeaderLocation, s.links.At(string(r.Request().URI().RequestURI())))
@@ -290,6 +323,9 @@ func (s *Server) slow(r *call, d time.Duration) error {
 
 // finishFault does what comes after the work.
 func (s *Server) finishFault(r *call) {
+	if r.fault != nil && r.fault.Refuse > 0 {
+		s.refuseConnections(r)
+	}
 	if r.fault != nil && !r.streams { // those have theirs disturbed on their way
 		if r.failed != nil {
 			r.setRetryAfter(r.fault)
@@ -305,6 +341,17 @@ func (s *Server) finishFault(r *call) {
 		return
 	}
 	c.OnClose.Store(&r.slowFault) // the connection ends with the slow answer
+}
+
+// refuseConnections closes the socket for as long as the fault says, and the connection of the request after its answer.
+func (s *Server) refuseConnections(r *call) {
+	r.Response().Header.SetConnectionClose()
+	s.mu.Lock()
+	l, ok := s.listener.(*conn.Listener)
+	s.mu.Unlock()
+	if ok {
+		l.Refuse(time.Duration(r.fault.Refuse))
+	}
 }
 
 func (r *call) setRetryAfter(e *fault.Effect) {

@@ -133,6 +133,8 @@ func TestWrongRulesAreRefused(t *testing.T) {
 		effect(`"retry_after":1`): "/0/effect/retry_after", effect(`"html":true,"code":"RFA_INTERNAL"`): "/0/effect/html",
 		effect(`"moved":true,"status":503`): "/0/effect/moved", effect(`"slow_bytes":0`): "/0/effect/slow_bytes",
 		effect(`"content_type":"a\nb"`): "/0/effect/content_type", effect(`"cut_after":-1`): "/0/effect/cut_after",
+		effect(`"next_request":"mid_body"`): "/0/effect/next_request", effect(`"next_request":"never","refuse":"1s"`): "/0/effect/next_request",
+		effect(`"reset":true`): "/0/effect/reset", effect(`"refuse":"11s"`): "/0/effect/refuse", effect(`"tls":"expired"`): "/0/effect/tls",
 		effect(`"language":"xx"`): "/0/effect/language", match(`"nth":1,"every":2`): "/0/match", match(`"probability":0`): "/0/match/probability",
 		`[{"effect":{"status":503}},{"match":{"operation":"submit"},"effect":{"status":503}}]`: "/1/match/operation",
 		match(`"from":"2030-01-02T00:00:00Z","until":"2030-01-01T00:00:00Z"`):                  "/0/match/until",

@@ -63,7 +63,7 @@ func reused(r *record, f *finding) {
 				last = x
 			}
 		}
-		if f := x.Fault; f != nil && (f.Close != "" || f.SlowBytes > 0) || x.HungUp || x.Status >= 400 && x.Code == "" {
+		if f := x.Fault; f != nil && f.Disconnects() || x.HungUp || x.Status >= 400 && x.Code == "" {
 			gone++ // these faults close the connection, and so may what is no answer of the service's own
 		}
 		if x.End().After(until) {

@@ -131,8 +131,10 @@ func answerText(x *exchange) string {
 		return "none: the client hung up"
 	case x.Fault != nil && x.Fault.Drop:
 		return "none: it was not sent"
+	case x.Fault != nil && x.Fault.Close == fault.CloseNever:
+		return "none: the connection stayed open"
 	case x.Fault != nil && x.Fault.Close != "":
-		return "none: the connection was closed (" + string(x.Fault.Close) + ")"
+		return "none: the connection was " + either(x.Fault.Reset, "reset", "closed") + " (" + string(x.Fault.Close) + ")"
 	case x.Stream != nil:
 		return fmt.Sprintf("a stream of %d events", x.Stream.Events)
 	case x.Status == 0:

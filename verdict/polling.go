@@ -176,7 +176,7 @@ func tolerant(r *record, f *finding) {
 // timeouts: a client does not wait for ever.
 func timeouts(r *record, f *finding) {
 	r.each(func(x *exchange) {
-		if x.Fault == nil || time.Duration(x.Fault.Delay) < WaitAtMost || waits(x) && !x.HungUp { // who asks to wait has to
+		if x.Fault == nil || x.Fault.Wait() < WaitAtMost || waits(x) && !x.HungUp { // who asks to wait has to
 			return
 		}
 		took := after(x.End().Sub(x.Start))

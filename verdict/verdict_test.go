@@ -303,13 +303,13 @@ func TestFaultsAreCounted(t *testing.T) {
 	trace := right()
 	trace.Session.Profile = fault.FlakyNetwork
 	v := trace.judge()
-	require.Equal(t, verdict.Incomplete, v.Verdict, "no submission was closed before the work")
+	require.Equal(t, verdict.Incomplete, v.Verdict, "no submission was reset before the work")
 	counts := map[string][2]int{}
 	for _, f := range v.Faults {
 		counts[fmt.Sprint(f.Of, ": ", f.Fault)] = [2]int{f.Times, f.Requests}
 	}
 	require.Equal(t, [2]int{1, 6}, counts["submissions: answer lost after the work"])
-	require.Equal(t, [2]int{0, 6}, counts["submissions: connection closed before the work"])
+	require.Equal(t, [2]int{0, 6}, counts["submissions: connection reset before the work"])
 	require.Equal(t, [2]int{1, 2}, counts["event streams: stream cut"])
 	require.Equal(t, [2]int{0, 0}, counts["reads of results and reports: answer cut in the middle"])
 	require.Contains(t, counts, "deliveries: forged delivery")

@@ -200,3 +200,22 @@ func TestEvidenceIsAPair(t *testing.T) {
 		}
 	}
 }
+
+// The evidence tells how an answer was lost, and each way is one.
+func TestLostAnswersAreTold(t *testing.T) {
+	t.Parallel()
+	for answer, e := range map[string]fault.Effect{
+		"none: the connection was closed (after_commit)": {Close: fault.AfterCommit},
+		"none: the connection was reset (before)":        {Close: fault.CloseBefore, Reset: true},
+		"none: the connection stayed open":               {Close: fault.CloseNever},
+	} {
+		trace := newTrace().send(submit(7, with(&e), func(x *verdict.Exchange) { x.Made, x.Job, x.Shown = "", "", nil }))
+		trace.wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "another" }))
+		for _, r := range verdict.Of(&trace.Record).Results {
+			if r.Rule == "idempotency-key" {
+				require.Equal(t, verdict.Broken, r.Status, answer)
+				require.Equal(t, answer, r.Evidence[0].Before.Answer)
+			}
+		}
+	}
+}

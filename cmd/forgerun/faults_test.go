@@ -199,9 +199,9 @@ func TestFaultDatabaseMaintenance(t *testing.T) {
 // TestFaultPartitions cuts each role from each store, one after the other.
 func TestFaultPartitions(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
-	own, cuts := map[string]env{}, map[string]*wire{}
+	own, cuts := map[string]env{}, map[string]*relay{}
 	for _, role := range []string{"api", "worker", "webhooks"} {
-		database, redis := newWire(t, hostOf(t, s.databaseURL)), newWire(t, hostOf(t, s.redis.URL()))
+		database, redis := newRelay(t, hostOf(t, s.databaseURL)), newRelay(t, hostOf(t, s.redis.URL()))
 		own[role] = env{
 			"FORGERUN_DATABASE_URL": database.through(t, s.databaseURL),
 			"FORGERUN_REDIS_URL":    redis.through(t, s.redis.URL()),

@@ -64,7 +64,7 @@ func TestKilledLeaderIsReplaced(t *testing.T) {
 // The leader loses Redis, and nobody else does: only another relay can give the jobs to the queue that it could not enqueue.
 func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
 	s := newStack(t)
-	redis := newWire(t, s.rdb.Options().Addr)
+	redis := newRelay(t, s.rdb.Options().Addr)
 	old := s.startLeader(env{"FORGERUN_REDIS_URL": redis.through(t, s.redis.URL())})
 	s.startAPI()
 	s.startWorker()

@@ -33,6 +33,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/ratelimit"
 	"github.com/forgerun/forgerun/tasks/redisconn"
+	"github.com/forgerun/forgerun/verdict/wire"
 )
 
 // process is what every role is made of: the stores, what is counted and logged,
@@ -192,7 +193,11 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 	addr := cfg.HTTPAddr
 	if role == "api" || role == "dev" {
 		var err error
-		if l, err = net.Listen("tcp", addr); err != nil {
+		open := func() (net.Listener, error) { return net.Listen("tcp", addr) }
+		if cfg.TestBed { // which closes it for a time
+			open = func() (net.Listener, error) { return wire.Listen(addr) }
+		}
+		if l, err = open(); err != nil {
 			return nil, taken("FORGERUN_HTTP_ADDR", addr, fmt.Errorf("HTTP listener: %w", err))
 		}
 		addr = reachable(l.Addr())

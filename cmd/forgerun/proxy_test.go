@@ -163,9 +163,9 @@ func readBody(r io.Reader, head []byte) ([]byte, error) {
 	return append(append(head, length...), body...), err
 }
 
-// wire stands between a process and a server. It can be cut: all connections break, and new ones are refused. And it can be
+// relay stands between a process and a server. It can be cut: all connections break, and new ones are refused. And it can be
 // stalled: nothing passes and no connection ends, as when packets are dropped.
-type wire struct {
+type relay struct {
 	listener net.Listener
 	server   string
 
@@ -175,16 +175,16 @@ type wire struct {
 	stalled atomic.Bool
 }
 
-func newWire(t *testing.T, server string) *wire {
+func newRelay(t *testing.T, server string) *relay {
 	t.Helper()
-	w := &wire{listener: loopback(t), server: server, conns: map[net.Conn]bool{}}
+	w := &relay{listener: loopback(t), server: server, conns: map[net.Conn]bool{}}
 	t.Cleanup(func() { w.stalled.Store(false); w.setCut(true) })
 	go acceptAll(w.listener, w.serve)
 	return w
 }
 
 // through is an address with the wire in the server's place.
-func (w *wire) through(t *testing.T, address string) string {
+func (w *relay) through(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
 	require.NoError(t, err)
@@ -192,7 +192,7 @@ func (w *wire) through(t *testing.T, address string) string {
 	return u.String()
 }
 
-func (w *wire) setCut(cut bool) {
+func (w *relay) setCut(cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cut = cut
@@ -204,7 +204,7 @@ func (w *wire) setCut(cut bool) {
 }
 
 // keep notes a connection, unless the wire is cut.
-func (w *wire) keep(c net.Conn) bool {
+func (w *relay) keep(c net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.cut {
@@ -213,7 +213,7 @@ func (w *wire) keep(c net.Conn) bool {
 	return !w.cut
 }
 
-func (w *wire) serve(client net.Conn) {
+func (w *relay) serve(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	w.wait()
 	if !w.keep(client) {
@@ -232,7 +232,7 @@ func (w *wire) serve(client net.Conn) {
 }
 
 // pass copies one direction.
-func (w *wire) pass(to io.Writer, from io.Reader) {
+func (w *relay) pass(to io.Writer, from io.Reader) {
 	piece := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(piece)
@@ -243,7 +243,7 @@ func (w *wire) pass(to io.Writer, from io.Reader) {
 	}
 }
 
-func (w *wire) wait() {
+func (w *relay) wait() {
 	for w.stalled.Load() {
 		time.Sleep(10 * time.Millisecond)
 	}

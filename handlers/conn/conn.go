@@ -21,6 +21,8 @@ type Conn struct {
 	net.Conn
 	// OnClose is called once by Close, if it is set.
 	OnClose atomic.Pointer[func()]
+	// Next is for who serves requests, to tell of the next one.
+	Next any
 
 	listener *Listener
 	used     atomic.Bool // something was read
@@ -77,6 +79,9 @@ func (c *Conn) idle() {
 	if !c.forgotten {
 		c.leave()
 		c.enter(&c.listener.kept)
+		if time.Now().Before(c.listener.refuses) {
+			c.listener.end(c)
+		}
 	}
 }
 

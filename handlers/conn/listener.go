@@ -74,7 +74,8 @@ type Listener struct {
 	fresh     list.List // of Conns, idle, and never brought a request
 	kept      list.List // of Conns, idle between two requests
 	logged    time.Time
-	unlogged  int // connections refused or closed since
+	unlogged  int       // connections refused or closed since
+	refuses   time.Time // until then the socket is closed
 }
 
 // NewListener wraps a listener.
@@ -176,6 +177,29 @@ func (l *Listener) admit(accepted net.Conn) *Conn {
 	return c
 }
 
+// Refuse has new connections refused for so long, if the socket can be opened again, and ends the others as soon as they are idle.
+func (l *Listener) Refuse(d time.Duration) {
+	socket, ok := l.Listener.(interface{ Refuse(d time.Duration) })
+	if !ok {
+		return
+	}
+	socket.Refuse(d)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refuses = time.Now().Add(d)
+	for _, idle := range []*list.List{&l.fresh, &l.kept} {
+		for e := idle.Front(); e != nil; e = idle.Front() {
+			l.end(e.Value.(*Conn))
+		}
+	}
+}
+
+// end closes an idle connection.
+func (l *Listener) end(c *Conn) {
+	l.forget(c)
+	_ = c.Conn.Close()
+}
+
 // closeIdle closes the connection that has been idle for longest, but not the
 // new one; it reports whether there was one.
 func (l *Listener) closeIdle(fresh *Conn) bool {
@@ -190,8 +214,7 @@ func (l *Listener) closeIdle(fresh *Conn) bool {
 
 // refuse closes a connection that is one too many.
 func (l *Listener) refuse(c *Conn, reason string) {
-	l.forget(c)
-	_ = c.Conn.Close()
+	l.end(c)
 	l.limits.Metrics.closed.WithLabelValues(reason).Inc()
 	l.unlogged++
 	if now := time.Now(); now.Sub(l.logged) >= logEvery {

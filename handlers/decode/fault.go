@@ -104,6 +104,12 @@ func effectMembers(e *fault.Effect) []member {
 		{"moved", optional, set(&e.Moved, readBool)},
 		{"delay", optional, set(&e.Delay, lengthUpTo(fault.MaxDelay))},
 		{"close", optional, set(&e.Close, choice("moment", fault.Closes))},
+		{"next_request", optional, set(&e.NextRequest, choice("moment", fault.NextCloses))},
+		{"reset", optional, set(&e.Reset, readBool)},
+		{"refuse", optional, set(&e.Refuse, lengthUpTo(fault.MaxRefuse))},
+		{"tls", optional, set(&e.TLS, parsed(func(*decoder, string) (fault.TLS, string) {
+			return "", "The service listens without TLS. The proxy can do this: forgerun proxy --tls."
+		}))},
 		{"slow_bytes", optional, set(&e.SlowBytes, integer(1, 1<<20))},
 		{"content_type", optional, set(&e.ContentType, shortText)},
 		{"cut_after", optional, set(&e.CutAfter, events)},
@@ -154,8 +160,12 @@ func checkEffect(d *decoder, e *fault.Effect, at, operation string) {
 		d.invalidAt(at+"/moved", "A redirection has its own status; leave one of both out.")
 	case e.RetryAfter != nil && e.Status == 0 && e.Code == "" && !e.HTML:
 		d.invalidAt(at+"/retry_after", "This needs status, code or html.")
-	case e.Close == fault.CloseBefore && (e.Status != 0 || e.Code != "" || e.HTML || e.Moved || e.SlowBytes > 0):
-		d.invalidAt(at+"/close", "A connection that is closed before the work has no answer.")
+	case e.ResetsNothing():
+		d.invalidAt(at+"/reset", "This needs close, next_request: before, cut_after or half_event_after.")
+	case e.NextIsGone():
+		d.invalidAt(at+"/next_request", "With close, slow_bytes, refuse or an effect of streams there is no next request on the connection.")
+	case e.Unanswered() && (e.Status != 0 || e.Code != "" || e.HTML || e.Moved || e.SlowBytes > 0):
+		d.invalidAt(at+"/close", "A request that is not answered has no such answer.")
 	}
 }
 

@@ -31,7 +31,7 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx) {
 		return
 	}
 	var head, body []byte
-	if e.Close != fault.CloseBefore && e.Close != fault.AfterCommit {
+	if e.Close == "" || e.Close == fault.CloseMidBody {
 		head, body = message(r)
 		if e.Close == fault.CloseMidBody {
 			body = body[:len(body)/2]
@@ -40,8 +40,14 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx) {
 	r.ResetBody()
 	r.Header.SetConnectionClose()
 	c.HijackSetNoResponse(true)
+	served := c.Conn()
 	c.Hijack(func(conn net.Conn) {
-		defer func() { _ = conn.Close() }()
+		defer func() {
+			if e.Reset {
+				discard(served)
+			}
+			_ = conn.Close()
+		}()
 		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 		if head == nil {
 			return
@@ -50,6 +56,13 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx) {
 			_ = wire.Slowly(conn, body, e.SlowBytes)
 		}
 	})
+}
+
+// discard makes the end of a connection a reset.
+func discard(c net.Conn) {
+	if d, ok := c.(interface{ Discard() }); ok {
+		d.Discard()
+	}
 }
 
 // message gives an answer as it would be sent. One without a body ends in the middle of its head.

@@ -46,6 +46,9 @@ func (s *Conn) Close() error { return s.close() }
 func (s *Conn) Write(b []byte) (int, error) {
 	n, err := s.stream.Write(b)
 	if errors.Is(err, wire.ErrEnded) {
+		if s.stream.Effect.Reset {
+			discard(s.Conn)
+		}
 		_ = s.Close()
 		err = net.ErrClosed
 	}

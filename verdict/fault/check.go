@@ -31,6 +31,13 @@ func (r *Rule) Check() error {
 			fmt.Sprint("this must be 0 to ", MaxRetry)},
 		{e.Delay >= 0 && time.Duration(e.Delay) <= MaxDelay, "/effect/delay", "this may be " + MaxDelay.String() + " at most"},
 		{e.Close == "" || slices.Contains(Closes, e.Close), "/effect/close", fmt.Sprint("this must be one of ", Closes)},
+		{e.NextRequest == "" || slices.Contains(NextCloses, e.NextRequest), "/effect/next_request",
+			fmt.Sprint("this must be one of ", NextCloses)},
+		{e.Refuse >= 0 && time.Duration(e.Refuse) <= MaxRefuse, "/effect/refuse", "this may be " + MaxRefuse.String() + " at most"},
+		{e.TLS == "" || slices.Contains(TLSes, e.TLS), "/effect/tls", fmt.Sprint("this must be one of ", TLSes)},
+		{!e.ResetsNothing(), "/effect/reset", "this needs close, next_request: before, cut_after or half_event_after"},
+		{!e.NextIsGone(), "/effect/next_request",
+			"with close, slow_bytes, refuse, tls or an effect of streams there is no next request on the connection"},
 		{e.SlowBytes >= 0 && e.SlowBytes <= 1<<20, "/effect/slow_bytes", "this must be 1 to 1048576"},
 		{e.Language == "" || slices.Contains(Languages, e.Language), "/effect/language", fmt.Sprint("this must be one of ", Languages)},
 		{e.RepeatAfter >= 0 && e.RepeatAfter <= MaxEvents, "/effect/repeat_after_resume", fmt.Sprint("this may be ", MaxEvents, " at most")},
@@ -49,6 +56,15 @@ func (r *Rule) Check() error {
 	}
 	return nil
 }
+
+// ResetsNothing reports whether it is to reset a connection that no other member ends.
+func (e *Effect) ResetsNothing() bool {
+	ends := e.Close != "" && e.Close != CloseNever || e.NextRequest == CloseBefore || e.CutAfter != nil || e.HalfEventAfter != nil
+	return e.Reset && !ends
+}
+
+// NextIsGone reports whether it is about the next request on a connection that ends before.
+func (e *Effect) NextIsGone() bool { return e.NextRequest != "" && (e.Disconnects() || e.OfStreams()) }
 
 func count(all ...bool) (n int) {
 	for _, is := range all {

@@ -18,6 +18,7 @@ const (
 	MaxEvents    = 1000 // after which a stream is disturbed
 	MaxTimes     = 1000 // of a window
 	MaxFor       = 10 * time.Minute
+	MaxRefuse    = 10 * time.Second
 )
 
 // Rule is one fault and when it happens. Which of a client's requests it is about, Match says; of several rules that are
@@ -52,7 +53,11 @@ type Effect struct {
 	// Around the answer.
 	Delay       Duration `json:"delay,omitempty"` // before the work
 	Close       Close    `json:"close,omitempty"`
-	SlowBytes   int      `json:"slow_bytes,omitempty"` // per second
+	NextRequest Close    `json:"next_request,omitempty"` // CloseBefore or CloseNever, of the next request on the connection
+	Reset       bool     `json:"reset,omitempty"`        // of TCP, where another member ends the connection
+	Refuse      Duration `json:"refuse,omitempty"`       // new connections of any client, from the answer on
+	TLS         TLS      `json:"tls,omitempty"`          // of the next connection, of any client; the present one ends
+	SlowBytes   int      `json:"slow_bytes,omitempty"`   // per second
 	ContentType string   `json:"content_type,omitempty"`
 
 	// Of an event stream. Each counts the events of one connection.
@@ -85,22 +90,63 @@ const (
 	CloseBefore  Close = "before"       // the request has no effect
 	AfterCommit  Close = "after_commit" // it has, and the answer is lost
 	CloseMidBody Close = "mid_body"     // in the middle of the answer
+	CloseNever   Close = "never"        // the request has no effect and no answer, until the client hangs up, MaxDelay at most
 )
 
-// Closes are all of them.
-var Closes = []Close{CloseBefore, AfterCommit, CloseMidBody}
+// Closes are all of them, NextCloses those of the next request on a connection.
+var (
+	Closes     = []Close{CloseBefore, AfterCommit, CloseMidBody, CloseNever}
+	NextCloses = []Close{CloseBefore, CloseNever}
+)
+
+// TLS says what is wrong with a connection's TLS.
+type TLS string
+
+// What may be wrong with it.
+const (
+	TLSHandshake TLS = "handshake"  // it fails, with an alert
+	TLSExpired   TLS = "expired"    // the certificate has expired
+	TLSWrongHost TLS = "wrong_host" // the certificate is another host's
+)
+
+// TLSes are all of them.
+var TLSes = []TLS{TLSHandshake, TLSExpired, TLSWrongHost}
 
 // Languages are those that texts can be given in by Effect.Language.
 var Languages = []string{"de", "fr"}
 
 // Replaces reports whether the fault is an answer of its own, so that the request has no effect.
 func (e *Effect) Replaces() bool {
-	return e.Status != 0 || e.Code != "" || e.HTML || e.Moved || e.Close == CloseBefore
+	return e.Status != 0 || e.Code != "" || e.HTML || e.Moved || e.Unanswered()
 }
+
+// Unanswered reports whether the request has neither effect nor answer.
+func (e *Effect) Unanswered() bool { return e.Close == CloseBefore || e.Close == CloseNever }
 
 // OfStreams reports whether the fault is one of event streams.
 func (e *Effect) OfStreams() bool {
 	return e.CutAfter != nil || e.HalfEventAfter != nil || e.StallAfter != nil || e.RepeatAfter > 0 || e.CommentsOnly
+}
+
+// Disconnects reports whether the connection ends with the answer.
+func (e *Effect) Disconnects() bool {
+	return e.Close != "" || e.SlowBytes > 0 || e.Refuse > 0 || e.TLS != ""
+}
+
+// Wait is how long the client is kept waiting before the work.
+func (e *Effect) Wait() time.Duration {
+	if e.Close == CloseNever {
+		return MaxDelay
+	}
+	return time.Duration(e.Delay)
+}
+
+// OnNext gives the fault as it happens to the next request on the connection; nil if nothing does.
+func (e *Effect) OnNext() *Effect {
+	if e.NextRequest == "" {
+		return nil
+	}
+	return &Effect{Close: e.NextRequest, Reset: e.Reset}
 }
 
 // OnStream gives the fault as it happens to an event stream: one whose answer is lost has no event, and one that is cut in the middle of

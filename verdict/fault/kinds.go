@@ -11,22 +11,30 @@ func (e *Effect) Kinds() (kinds []string) {
 	if e.RetryAfter != nil {
 		told = " with Retry-After"
 	}
+	closed, reset := "closed", ""
+	if e.Reset {
+		closed, reset = "reset", ", by a reset"
+	}
 	add := func(is bool, kind string) {
 		if is {
 			kinds = append(kinds, kind)
 		}
 	}
-	add(e.Close == CloseBefore, "connection closed before the work")
-	add(e.Close == AfterCommit, "answer lost after the work")
-	add(e.Close == CloseMidBody, "answer cut in the middle")
+	add(e.Close == CloseBefore, "connection "+closed+" before the work")
+	add(e.Close == AfterCommit, "answer lost after the work"+reset)
+	add(e.Close == CloseMidBody, "answer cut in the middle"+reset)
+	add(e.Close == CloseNever, "no answer on an open connection")
+	add(e.NextRequest != "", "idle connection dead"+reset)
+	add(e.Refuse > 0, "connections refused")
+	add(e.TLS != "", "failure of TLS")
 	add(e.HTML, "page of a proxy")
 	add(e.Status != 0 && !e.HTML, fmt.Sprint(e.Status, told))
 	add(e.Status == 0 && e.Code != "", e.Code+told)
 	add(e.Moved, "308")
 	add(e.Delay > 0, "delay")
 	add(e.SlowBytes > 0, "slow answer")
-	add(e.CutAfter != nil, "stream cut")
-	add(e.HalfEventAfter != nil, "stream cut within an event")
+	add(e.CutAfter != nil, "stream cut"+reset)
+	add(e.HalfEventAfter != nil, "stream cut within an event"+reset)
 	add(e.StallAfter != nil, "stream stalled")
 	add(e.RepeatAfter > 0, "events repeated")
 	add(e.CommentsOnly, "comments instead of events")

@@ -28,6 +28,7 @@ type API struct {
 	Operations map[Use][]string // that are used for something; none of Others and Deliveries
 	Full       string           // the code of a 503 that says that no more jobs are taken
 	Limited    string           // the code of a 429
+	Refuses    bool             // connections may be refused: nobody else's are, as they would be on a service of many clients
 }
 
 // use gives what an operation of a rule is used for.
@@ -56,7 +57,7 @@ func (p Profile) Rules(api API, seed int64) []Rule {
 	switch p {
 	case FlakyNetwork:
 		lost, cut := Effect{Close: AfterCommit}, Effect{CutAfter: new(2)}
-		refused, half := Effect{Close: CloseBefore}, Effect{Close: CloseMidBody}
+		refused, half := Effect{Close: CloseBefore, Reset: true}, Effect{Close: CloseMidBody}
 		return slices.Concat(
 			d.first(submissions, lost, refused), d.first(lookups, refused, half), d.first(outcomes, half), d.first(streams, cut),
 			random(streams, 0.3, cut), random(submissions, 0.08, lost),
@@ -76,9 +77,12 @@ func (p Profile) Rules(api API, seed int64) []Rule {
 		return slices.Concat(d.first(streams, stall), random(streams, 0.2, stall),
 			[]Rule{{Match{}, Effect{Delay: Duration(700 * time.Millisecond), SlowBytes: 4 << 10}}})
 	case Failover:
-		half := Effect{HalfEventAfter: new(1)}
+		half, down := Effect{HalfEventAfter: new(1)}, Effect{Close: CloseBefore, Reset: true}
+		if api.Refuses {
+			down.Refuse = Duration(2 * time.Second)
+		}
 		return slices.Concat(d.first(submissions, Effect{Close: AfterCommit}), d.first(streams, half), random(streams, 0.5, half), []Rule{
-			{Match{Nth: 2, Times: 1, For: Duration(2 * time.Second)}, Effect{Close: CloseBefore}},
+			{Match{Nth: 2, Times: 1, For: Duration(2 * time.Second)}, down},
 			{Match{Nth: 2, Times: 2, For: Duration(4 * time.Second)}, Effect{Status: 503, RetryAfter: new(1)}},
 		})
 	case DuplicateDeliveries:

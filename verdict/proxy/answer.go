@@ -34,6 +34,7 @@ type answer struct {
 	held     bool         // the document is sent at the end, rewritten
 	lost     bool         // nothing is sent
 	left     int          // bytes to send until the connection is cut; -1: all
+	ended    bool         // what comes of connections is settled: see disconnect
 	stream   *wire.Stream
 }
 
@@ -46,6 +47,7 @@ func (a *answer) WriteHeader(status int) {
 		a.ResponseWriter.WriteHeader(status)
 		return
 	}
+	a.disconnect()
 	a.status = status
 	h := a.Header()
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
@@ -63,6 +65,22 @@ func (a *answer) WriteHeader(status int) {
 	}
 	if !a.lost && !a.held {
 		a.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// disconnect does what the effect wants of new connections, before anything of the answer is sent.
+func (a *answer) disconnect() {
+	e, p := a.effect, a.proxy
+	if e == nil || a.ended {
+		return
+	}
+	a.ended = true
+	if e.Refuse > 0 && p.socket != nil {
+		p.socket.Refuse(time.Duration(e.Refuse))
+	}
+	if e.TLS != "" && p.tls != nil {
+		p.tls.next.Store(&e.TLS)
+		a.Header().Set("Connection", "close")
 	}
 }
 
@@ -163,6 +181,7 @@ func (a *answer) send(b []byte) error {
 
 // finish sends what was held, records the exchange, and cuts the connection if a fault says so or the answer was ended already.
 func (a *answer) finish(panicked any) {
+	a.disconnect()
 	x := a.exchange
 	cut := panicked != nil || a.lost || a.left >= 0
 	if a.held && !cut {
@@ -190,6 +209,9 @@ func (a *answer) finish(panicked any) {
 	if cut {
 		if !a.lost && (a.left >= 0 || x.Stream != nil) {
 			_ = http.NewResponseController(a.ResponseWriter).Flush()
+		}
+		if c, ok := a.request.Context().Value(connKey{}).(*connection); ok && a.effect != nil && a.effect.Reset {
+			wire.Reset(c.Conn)
 		}
 		panic(http.ErrAbortHandler)
 	}

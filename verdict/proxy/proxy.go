@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -37,6 +38,9 @@ type Proxy struct {
 	sessions *sessions
 	own      http.Handler
 	forward  httputil.ReverseProxy
+	server   *http.Server
+	socket   *wire.Listener
+	tls      *secure // nil: it listens without TLS
 }
 
 // New makes a proxy before a target.
@@ -54,19 +58,35 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	return p
 }
 
-// Server serves the proxy by HTTP/1.1, and by HTTP/2 without TLS.
+// Server serves the proxy by HTTP/1.1 and HTTP/2.
 func (p *Proxy) Server() *http.Server {
 	var connections atomic.Uint64
 	s := &http.Server{
 		Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, Protocols: new(http.Protocols),
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
-		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, &connection{number: connections.Add(1)})
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, &connection{Conn: c, number: connections.Add(1)})
 		},
 	}
 	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetHTTP2(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
+	p.server = s
 	return s
+}
+
+// Listen opens the socket of the server. While connections are refused the others end as soon as they are idle.
+func (p *Proxy) Listen(address string) (net.Listener, error) {
+	socket, err := wire.Listen(address)
+	if err != nil {
+		return nil, err
+	}
+	p.socket = socket
+	socket.Changed = func(open bool) { p.server.SetKeepAlivesEnabled(open) }
+	if p.tls != nil {
+		return tls.NewListener(socket, p.tls.config()), nil
+	}
+	return socket, nil
 }
 
 // buffers are those through which bodies are copied.
@@ -83,10 +103,12 @@ func (b *buffers) Get() []byte {
 // Put takes one back.
 func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }
 
-// connection counts the requests of a connection.
+// connection is one of a client.
 type connection struct {
+	net.Conn
 	number   uint64
 	requests atomic.Int64
+	next     atomic.Pointer[fault.Effect] // what becomes of the next request; nil: nothing
 }
 
 type connKey struct{}
@@ -114,7 +136,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	role, job, described := p.sessions.operation(r)
 	x.Role, x.Job, x.Operation = role, job, string(role)
 	x.Repeatable = p.api.MayRepeat(role)
-	x.Fault = p.sessions.fault(x.Operation, r)
+	x.Fault = p.fault(x.Operation, r)
 	a := &answer{ResponseWriter: w, proxy: p, request: r, exchange: x, effect: x.Fault, described: described, left: -1}
 	defer func() {
 		hashed()
@@ -125,7 +147,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 		p.forward.ServeHTTP(a, r)
 		return
 	}
-	if e.Delay > 0 && !wait(r.Context(), time.Duration(e.Delay)) {
+	if e.Wait() > 0 && !wait(r.Context(), e.Wait()) {
 		x.HungUp = true
 		return
 	}
@@ -134,6 +156,22 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.forward.ServeHTTP(a, r)
+}
+
+// fault gives what is to be done to a request: what an earlier one has left on its connection, or what the rules say.
+func (p *Proxy) fault(operation string, r *http.Request) *fault.Effect {
+	c, ok := r.Context().Value(connKey{}).(*connection)
+	if !ok {
+		return p.sessions.fault(operation, r)
+	}
+	if left := c.next.Swap(nil); left != nil {
+		return left
+	}
+	e := p.sessions.fault(operation, r)
+	if e != nil {
+		c.next.Store(e.OnNext())
+	}
+	return e
 }
 
 // wait reports whether the time has passed and the client is still there.
@@ -159,10 +197,12 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 
 // relocate makes addresses in headers that name the target lead through the proxy.
 func (p *Proxy) relocate(r *http.Response) error {
+	origin := p.origin(r.Request)
+	// A target that takes the Host of its requests for its own does not see that the proxy listens with TLS.
+	through := strings.NewReplacer(p.target.Scheme+"://"+p.target.Host, origin, "http://"+r.Request.Header.Get("X-Forwarded-Host"), origin)
 	for _, name := range []string{"Location", "Content-Location", "Operation-Location", "Azure-AsyncOperation", "Link"} {
 		for i, value := range r.Header.Values(name) {
-			origin := p.target.Scheme + "://" + p.target.Host
-			r.Header[http.CanonicalHeaderKey(name)][i] = strings.ReplaceAll(value, origin, p.origin(r.Request))
+			r.Header[http.CanonicalHeaderKey(name)][i] = through.Replace(value)
 		}
 	}
 	return nil
@@ -170,7 +210,7 @@ func (p *Proxy) relocate(r *http.Response) error {
 
 // origin is where the client sees the proxy.
 func (p *Proxy) origin(out *http.Request) string {
-	return "http://" + out.Header.Get("X-Forwarded-Host")
+	return out.Header.Get("X-Forwarded-Proto") + "://" + out.Header.Get("X-Forwarded-Host")
 }
 
 // failed answers if the target does not, or the client is gone.
@@ -188,7 +228,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 
 // instead answers in the place of the target.
 func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
-	if e.Close == fault.CloseBefore {
+	if e.Unanswered() {
 		a.lost = true
 		return
 	}

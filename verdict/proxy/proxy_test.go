@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,24 +33,35 @@ type bench struct {
 
 func newBench(t testing.TB, description string, target http.Handler) *bench {
 	t.Helper()
-	server := httptest.NewServer(target)
-	t.Cleanup(server.Close)
-	to, err := url.Parse(server.URL)
+	return newBenchBy(t, description, target, func(*proxy.Proxy) *tls.Config { return nil })
+}
+
+// newBenchBy is for a proxy that is prepared first, and whose clients may need TLS.
+func newBenchBy(t testing.TB, description string, target http.Handler, prepare func(*proxy.Proxy) *tls.Config) *bench {
+	t.Helper()
+	before := httptest.NewServer(target)
+	t.Cleanup(before.Close)
+	to, err := url.Parse(before.URL)
 	require.NoError(t, err)
 	a, err := api.Load(description)
 	if err != nil {
 		a, err = api.Parse([]byte(description))
 	}
 	require.NoError(t, err)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	p := proxy.New(to, a, slog.New(slog.DiscardHandler))
+	secure, scheme := prepare(p), "http://"
+	if secure != nil {
+		scheme = "https://"
+	}
+	server := p.Server()
+	listener, err := p.Listen("127.0.0.1:0")
 	require.NoError(t, err)
-	p := proxy.New(to, a, slog.New(slog.DiscardHandler)).Server()
-	go func() { _ = p.Serve(listener) }()
-	t.Cleanup(func() { _ = p.Close() })
-	transport := &http.Transport{}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	transport := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return &bench{t, "http://" + listener.Addr().String(), client}
+	return &bench{t, scheme + listener.Addr().String(), client}
 }
 
 // answer is what a client got: nothing is read of an answer that was cut.
@@ -383,7 +395,12 @@ func TestOwnRoutesRefuse(t *testing.T) {
 	require.Contains(t, string(b.own("POST", "sessions", `{"profile": "calm"}`, 400)), "flaky-network")
 	b.own("POST", "sessions", `{"speed": 1}`, 400)
 	b.own("POST", "sessions", `{"rules": ["politeness"]}`, 400)
-	require.Contains(t, string(b.own("PUT", "faults", `[{"effect": {"status": 200}}]`, 400)), "/0/effect/status")
+	for effect, at := range map[string]string{
+		`"status": 200`: "status", `"tls": "expired"`: "tls", `"refuse": "11s"`: "refuse", `"reset": true`: "reset",
+		`"next_request": "never", "close": "before"`: "next_request",
+	} {
+		require.Contains(t, string(b.own("PUT", "faults", `[{"effect": {`+effect+`}}]`, 400)), "/0/effect/"+at)
+	}
 	b.own("GET", "sessions/none/verdict", "", 404)
 	id := b.session(`{"profile": "overloaded"}`)
 	b.own("POST", "sessions", "", 409)

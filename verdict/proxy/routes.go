@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,6 +70,9 @@ func (p *Proxy) routes() http.Handler {
 	})
 	return mux
 }
+
+// Own serves the proxy's own routes alone.
+func (p *Proxy) Own() http.Handler { return p.own }
 
 // badRequest is what is wrong with a body.
 type badRequest struct{ error }
@@ -144,7 +148,7 @@ func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any,
 		return 0, nil, badRequest{fmt.Errorf("there may be %d rules at most", fault.MaxRules)}
 	}
 	for i := range rules {
-		if err := rules[i].Check(); err != nil {
+		if err := cmp.Or(rules[i].Check(), p.lacks(&rules[i].Effect)); err != nil {
 			return 0, nil, badRequest{fmt.Errorf("/%d%w", i, err)}
 		}
 	}
@@ -152,6 +156,17 @@ func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any,
 		return 0, nil, err
 	}
 	return http.StatusOK, p.faultList(), nil
+}
+
+// lacks tells what this proxy cannot do.
+func (p *Proxy) lacks(e *fault.Effect) error {
+	switch {
+	case e.Refuse > 0 && p.socket == nil:
+		return &fault.Wrong{Pointer: "/effect/refuse", Detail: "the socket is not the proxy's own"}
+	case e.TLS != "" && p.tls == nil:
+		return &fault.Wrong{Pointer: "/effect/tls", Detail: "the proxy listens without TLS: forgerun proxy --tls"}
+	}
+	return nil
 }
 
 func (p *Proxy) faultList() any {

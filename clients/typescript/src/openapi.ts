@@ -579,10 +579,23 @@ export interface components {
             delay?: components["schemas"]["Span"];
             /**
              * @description The connection is closed: `before` the work, so that it has no effect; `after_commit`, so that the answer is lost; or
-             *     in the middle of the answer, `mid_body`.
+             *     in the middle of the answer, `mid_body`. With `never` the request has neither effect nor answer, and the connection stays open
+             *     until the client hangs up, a minute at most.
              * @enum {string|null}
              */
-            close?: "before" | "after_commit" | "mid_body" | null;
+            close?: "before" | "after_commit" | "mid_body" | "never" | null;
+            /**
+             * @description The answer comes, and the connection is dead afterwards: the next request of the client on it has no effect, and is closed
+             *     as it comes (`before`) or `never` answered.
+             * @enum {string|null}
+             */
+            next_request?: "before" | "never" | null;
+            /** @description What ends the connection is a reset of TCP (RST) instead of an orderly end. */
+            reset?: boolean | null;
+            /** @description From the answer on the process that gave it refuses new connections of all clients, 10s at most, and others end when they are idle. */
+            refuse?: components["schemas"]["Span"];
+            /** @description Of `forgerun proxy --tls` alone: the service listens without TLS. */
+            tls?: null;
             /** @description Bytes of the body per second. */
             slow_bytes?: number | null;
             /** @description The `Content-Type` of the answer. */

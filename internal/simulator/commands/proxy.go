@@ -54,6 +54,7 @@ type runningProxy struct {
 // proxied is what a proxy is put before.
 type proxied struct {
 	listen, target            string
+	tls                       string // file for the certificate that clients must trust; empty: without TLS
 	api, openAPI              string
 	webhook, secret, hookPort string // the client's receiver, the secret by which deliveries are signed, and where the target calls
 }
@@ -63,6 +64,7 @@ func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.target, "target", "", "`address` of a server of any API, to put a proxy before")
 	f.StringVar(&o.api, "api", "", apiFlag)
 	f.StringVar(&o.openAPI, "openapi", "", "`file` with the OpenAPI document of the API: it tells what submits, reads and streams")
+	f.StringVar(&o.tls, "tls", "", "`file` to write a certificate authority to; the proxy listens with TLS, and clients must trust that one")
 	f.StringVar(&o.webhook, "webhook", "", "`address` of your receiver of the target's webhooks, to disturb those too: tell the target to\n"+
 		"call FORGERUN_WEBHOOK_URL instead")
 	f.StringVar(&o.secret, "webhook-secret", os.Getenv("FORGERUN_WEBHOOK_SECRET"), "`secret` by which the target signs them "+
@@ -85,6 +87,13 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		return nil, err
 	}
 	before := proxy.New(target, description, slog.New(slog.NewTextHandler(log, nil)))
+	scheme := "http://"
+	if o.tls != "" {
+		scheme = "https://"
+		if err := o.secure(before); err != nil {
+			return nil, fmt.Errorf("--tls: %w", err)
+		}
+	}
 	p = &runningProxy{}
 	var servers []*http.Server
 	p.stop = func() {
@@ -96,33 +105,54 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 			}
 		}
 	}
-	serve := func(at string, s *http.Server) (string, error) {
-		listener, err := net.Listen("tcp", at)
+	serve := func(s *http.Server, listen func(at string) (net.Listener, error), at string) (string, error) {
+		listener, err := listen(at)
 		if err != nil {
 			return "", err
 		}
 		servers = append(servers, s)
 		go func() { _ = s.Serve(listener) }() // it ends with Shutdown or Close
-		return "http://" + listener.Addr().String(), nil
+		return listener.Addr().String(), nil
 	}
-	if p.url, err = serve(o.listen, before.Server()); err != nil {
+	if p.url, err = serve(before.Server(), before.Listen, o.listen); err != nil {
 		return nil, err
 	}
-	p.control = p.url + strings.TrimSuffix(proxy.Prefix, "/")
+	p.url = scheme + p.url
+	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // for who may be refused at the other
+	if p.control, err = serve(own, plainly, "127.0.0.1:0"); err != nil {
+		p.stop()
+		return nil, err
+	}
+	p.control = "http://" + p.control + strings.TrimSuffix(proxy.Prefix, "/")
 	if o.webhook == "" {
 		return p, nil
 	}
 	receiver, err := address("--webhook", o.webhook)
 	if err == nil {
-		p.hook, err = serve(o.hookPort, &http.Server{Handler: before.Hook(receiver, o.secret), ReadHeaderTimeout: headerTimeout})
+		p.hook, err = serve(&http.Server{Handler: before.Hook(receiver, o.secret), ReadHeaderTimeout: headerTimeout}, plainly, o.hookPort)
 	}
 	if err != nil {
 		p.stop()
 		return nil, err
 	}
-	p.hook += receiver.RequestURI()
+	p.hook = "http://" + p.hook + receiver.RequestURI()
 	return p, nil
 }
+
+// secure has the proxy listen with TLS, and writes what its clients must trust.
+func (o *proxied) secure(before *proxy.Proxy) error {
+	host, _, err := net.SplitHostPort(o.listen)
+	if err != nil {
+		return err
+	}
+	authority, err := before.UseTLS(host)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(o.tls, authority, 0o644) //nolint:gosec // it is public
+}
+
+func plainly(at string) (net.Listener, error) { return net.Listen("tcp", at) }
 
 // describe reads what is known of the API.
 func (o *proxied) describe() (*api.API, error) {
@@ -187,7 +217,7 @@ func (v *verdictRun) serve(ctx context.Context) int {
 	}
 	defer p.stop()
 	v.url, v.control = p.url, p.control
-	_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %s/v1/testbed/sessions\n", p.url, v.target, p.control)
+	_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %[1]s%sv1/testbed/sessions\n", p.url, v.target, proxy.Prefix)
 	if p.hook != "" {
 		_, _ = fmt.Fprintf(v.Stdout, "%s is before %s, for webhooks\n", p.hook, v.webhook)
 	}

@@ -165,6 +165,10 @@ func TestVerdictOfAnotherAPI(t *testing.T) {
 	require.Equal(t, exitOK, code, stdout+stderr)
 	require.Contains(t, stdout, "2 rules kept")
 	require.FileExists(t, html)
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	code, stdout, stderr = simulate(t, "verdict", "--target", target.URL, "--tls", authority, "--", "sh", "-c",
+		`curl -sf --cacert "`+authority+`" "$FORGERUN_URL" && ! curl -sf "$FORGERUN_URL"`)
+	require.Equal(t, exitOK, code, stdout+stderr)
 
 	code, _, stderr = simulate(t, "verdict", "--target", target.URL, "--", "true")
 	require.Equal(t, exitUnusable, code)

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What ends a connection says so to the client, on the socket itself, and what it says of the work is true.
+func TestConnectionsEnd(t *testing.T) {
+	_, api, u := newService(t, withTestbed)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	ask := func(method, path string, patience time.Duration, effect string) (string, error) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, api.url+path, strings.NewReader(execute("SUCCESS_FAST")))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+u.key)
+		r.Header.Set("Content-Type", "application/json")
+		if strings.HasSuffix(path, "/events") {
+			r.Header.Set("Accept", "text/event-stream")
+		}
+		if effect != "" {
+			r.Header.Set("ForgeRun-Fault", effect)
+		}
+		res, err := (&http.Client{Transport: transport, Timeout: patience}).Do(r)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = res.Body.Close() }()
+		text, err := io.ReadAll(res.Body)
+		return string(text), err
+	}
+	jobs := func() int { return u.s.count(`SELECT count(*) FROM jobs WHERE client_id = $1`, u.id) }
+	for _, c := range []struct {
+		effect        string
+		first, second error // of two submissions on one connection
+		made          int
+	}{
+		{`{"close": "before", "reset": true}`, syscall.ECONNRESET, nil, 1},
+		{`{"close": "after_commit", "reset": true}`, syscall.ECONNRESET, nil, 2},
+		{`{"close": "mid_body", "reset": true}`, syscall.ECONNRESET, nil, 2},
+		{`{"next_request": "before"}`, nil, io.EOF, 1},
+		{`{"next_request": "before", "reset": true}`, nil, syscall.ECONNRESET, 1},
+		{`{"next_request": "never"}`, nil, context.DeadlineExceeded, 1},
+		{`{"close": "never"}`, context.DeadlineExceeded, nil, 1},
+	} {
+		before, effect := jobs(), c.effect
+		for _, want := range []error{c.first, c.second, nil} {
+			patience := time.Duration(0)
+			if want == context.DeadlineExceeded { //nolint:errorlint // one of the table
+				patience = 300 * time.Millisecond
+			}
+			_, err := ask("POST", "/v1/jobs", patience, effect)
+			require.ErrorIs(t, err, want, c.effect)
+			effect = ""
+		}
+		require.Equal(t, before+c.made+1, jobs(), c.effect)
+	}
+	job := u.submit(api, execute("SUCCESS_FAST"))
+	text, err := ask("GET", "/v1/jobs/"+job+"/events", 0, `{"cut_after": 1, "reset": true}`)
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	require.Contains(t, text, "job-created")
+
+	_, err = ask("GET", "/v1/jobs", 0, `{"refuse": "3s"}`)
+	require.NoError(t, err)
+	_, err = ask("GET", "/v1/jobs", 0, "")
+	require.ErrorIs(t, err, syscall.ECONNREFUSED, "the idle connection is closed, too")
+	require.Eventually(t, func() bool {
+		_, err := ask("GET", "/v1/jobs", 0, "")
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+}

@@ -1,0 +1,154 @@
+package proxy_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/proxy"
+)
+
+// What ends a connection says so to the client, and the request after it is as any other.
+func TestConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	stream := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "id: 1\ndata: {}\n\nid: 2\ndata: {}\n\n")
+	}
+	for name, c := range map[string]struct {
+		effect fault.Effect
+		first  error // of two requests on one connection
+		second error
+		text   string // of the first
+	}{
+		"reset before":        {fault.Effect{Close: fault.CloseBefore, Reset: true}, syscall.ECONNRESET, nil, ""},
+		"reset after":         {fault.Effect{Close: fault.AfterCommit, Reset: true}, syscall.ECONNRESET, nil, ""},
+		"reset in the middle": {fault.Effect{Close: fault.CloseMidBody, Reset: true}, syscall.ECONNRESET, nil, `{"accepte`},
+		"closed while idle":   {fault.Effect{NextRequest: fault.CloseBefore}, nil, io.EOF, `{"accepted": true}`},
+		"reset while idle":    {fault.Effect{NextRequest: fault.CloseBefore, Reset: true}, nil, syscall.ECONNRESET, `{"accepted": true}`},
+		"dead while idle":     {fault.Effect{NextRequest: fault.CloseNever}, nil, context.DeadlineExceeded, `{"accepted": true}`},
+		"no answer":           {fault.Effect{Close: fault.CloseNever}, context.DeadlineExceeded, nil, ""},
+		"a stream":            {fault.Effect{CutAfter: new(1), Reset: true}, syscall.ECONNRESET, nil, "id: 1\ndata: {}\n\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mux := http.NewServeMux()
+			mux.Handle("/", things(location))
+			mux.HandleFunc("GET /events", stream)
+			b := newBench(t, "rules: [time-outs]", mux)
+			id := b.session("")
+			operation, ask := "submit", func() answer { return b.do("POST", "/things", `{"a": 1}`) }
+			if name == "a stream" {
+				operation, ask = "stream", func() answer { return b.do("GET", "/events", "", "Accept", "text/event-stream") }
+			}
+			b.faults(nth(operation, 1, c.effect))
+			var last answer
+			for _, want := range []error{c.first, c.second, nil} {
+				b.client.Timeout = 0
+				if want == context.DeadlineExceeded { //nolint:errorlint // one of the table
+					b.client.Timeout = 100 * time.Millisecond
+				}
+				last = ask()
+				require.ErrorIs(t, last.err, want)
+				if want == c.first && c.text != "" { //nolint:errorlint // one of the table
+					require.Equal(t, c.text, last.text)
+					c.text = ""
+				}
+			}
+			if name != "a stream" {
+				made := map[bool]string{true: "2", false: "3"}[c.effect.Unanswered() || c.effect.NextRequest != ""] // of three requests
+				require.True(t, strings.HasSuffix(last.Header.Get("Location"), "/operations/"+made), last.Header.Get("Location"))
+			}
+			b.recorded(id, 3)
+			_, rules := b.verdict(id)
+			hangs := c.first == context.DeadlineExceeded || c.second == context.DeadlineExceeded //nolint:errorlint // likewise
+			require.Equal(t, hangs, rules["time-outs"].Status == verdict.Held, "%+v", rules)
+		})
+	}
+}
+
+// recorded waits until so many exchanges are: one that the client has given up is so a little later.
+func (b *bench) recorded(id string, n int) {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool {
+		var v verdict.Verdict
+		require.NoError(b.t, json.Unmarshal(b.own("GET", "sessions/"+id+"/verdict", "", 200), &v))
+		return v.Recorded == n
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// While connections are refused the socket is closed, for those who kept a connection too, and then it is open again.
+func TestConnectionsAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "", things(location))
+	b.faults(nth("submit", 1, fault.Effect{Close: fault.AfterCommit, Refuse: fault.Duration(3 * time.Second)}),
+		nth("submit", 2, fault.Effect{Refuse: fault.Duration(3 * time.Second)}))
+	idle := &bench{t, b.url, &http.Client{Transport: &http.Transport{}}}
+	for _, want := range []error{io.EOF, nil} {
+		require.NoError(t, idle.do("GET", "/operations/1", "").err)
+		require.ErrorIs(t, b.do("POST", "/things", `{}`).err, want)
+		require.ErrorIs(t, b.do("POST", "/things", `{}`).err, syscall.ECONNREFUSED)
+		require.ErrorIs(t, idle.do("POST", "/things", `{}`).err, syscall.ECONNREFUSED)
+		require.Eventually(t, func() bool {
+			c, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+			if err == nil {
+				_ = c.Close()
+			}
+			return err == nil
+		}, time.Minute, 10*time.Millisecond)
+	}
+	again := b.do("POST", "/things", `{}`)
+	require.NoError(t, again.err)
+	require.Equal(t, 202, again.StatusCode)
+}
+
+// With TLS the next connection fails as the effect says, and the one after it does not.
+func TestTLSFails(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		b := newBenchBy(t, "", things(location), func(p *proxy.Proxy) *tls.Config {
+			authority, err := p.UseTLS("")
+			require.NoError(t, err)
+			trusted := x509.NewCertPool()
+			require.True(t, trusted.AppendCertsFromPEM(authority))
+			return &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}
+		})
+		b.client.Transport.(*http.Transport).ForceAttemptHTTP2 = version == "HTTP/2.0"
+		for wrong, is := range map[fault.TLS]func(error) bool{
+			fault.TLSExpired: func(err error) bool {
+				invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
+				return ok && invalid.Reason == x509.Expired
+			},
+			fault.TLSWrongHost: func(err error) bool { _, ok := errors.AsType[x509.HostnameError](err); return ok },
+			fault.TLSHandshake: func(err error) bool {
+				alert, ok := errors.AsType[*net.OpError](err)
+				return ok && alert.Op == "remote error" && strings.Contains(alert.Error(), "handshake failure")
+			},
+		} {
+			b.faults(nth("submit", 1, fault.Effect{TLS: wrong}))
+			first := b.do("POST", "/things", `{}`)
+			require.NoError(t, first.err)
+			require.Equal(t, version, first.Proto)
+			require.True(t, strings.HasPrefix(first.Header.Get("Location"), b.url), first.Header.Get("Location"))
+			err := b.do("POST", "/things", `{}`).err
+			require.True(t, is(err), "%s, %s: %v", version, wrong, err)
+			require.NoError(t, b.do("POST", "/things", `{}`).err)
+		}
+		b.faults(nth("submit", 1, fault.Effect{Close: fault.AfterCommit, Reset: true}))
+		require.ErrorIs(t, b.do("POST", "/things", `{}`).err, syscall.ECONNRESET, version)
+		require.NoError(t, b.do("POST", "/things", `{}`).err)
+	}
+}

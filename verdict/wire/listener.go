@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// reopenPause is how long it waits before it tries again to open a socket whose address somebody else has taken.
+const reopenPause = 20 * time.Millisecond
+
+// Listener is a TCP socket that can be closed for a time, as that of a server which restarts.
+type Listener struct {
+	Changed func(open bool) // is called when the socket has closed, and before it is open again, without a lock; nil: nobody
+
+	mu     sync.Mutex
+	socket net.Listener
+	opened chan struct{} // nil while the socket is open; closed when it is open again, or for good closed
+	closed bool
+}
+
+// Listen opens a socket.
+func Listen(address string) (*Listener, error) {
+	socket, err := net.Listen("tcp", address)
+	return &Listener{socket: socket}, err
+}
+
+// Addr is the address of the socket.
+func (l *Listener) Addr() net.Addr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.socket.Addr()
+}
+
+// Accept waits for a connection, also while the socket is closed for a time.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		l.mu.Lock()
+		socket, opened := l.socket, l.opened
+		l.mu.Unlock()
+		if opened != nil {
+			<-opened
+			l.mu.Lock()
+			socket = l.socket
+			l.mu.Unlock()
+		}
+		c, err := socket.Accept()
+		if err == nil || !l.again(socket) {
+			return c, err
+		}
+	}
+}
+
+// again reports whether there is, or will be, another socket than the one that has failed.
+func (l *Listener) again(failed net.Listener) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.closed && (l.opened != nil || l.socket != failed)
+}
+
+// Refuse closes the socket, so that the system refuses connections, and opens it again after d. It has no effect while one is closed.
+func (l *Listener) Refuse(d time.Duration) {
+	l.mu.Lock()
+	if l.closed || l.opened != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.opened = make(chan struct{})
+	_ = l.socket.Close()
+	l.mu.Unlock()
+	l.changed(false)
+	time.AfterFunc(d, l.open)
+}
+
+// open opens the socket again, if it may have its address, or tries later.
+func (l *Listener) open() {
+	l.mu.Lock()
+	closed := l.closed
+	l.mu.Unlock()
+	if closed {
+		return
+	}
+	socket, err := net.Listen("tcp", l.Addr().String())
+	if err != nil {
+		time.AfterFunc(reopenPause, l.open)
+		return
+	}
+	l.changed(true)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		_ = socket.Close()
+		return
+	}
+	l.socket = socket
+	l.reopened()
+}
+
+// reopened lets Accept go on. The caller has the lock.
+func (l *Listener) reopened() {
+	if l.opened != nil {
+		close(l.opened)
+		l.opened = nil
+	}
+}
+
+func (l *Listener) changed(open bool) {
+	if l.Changed != nil {
+		l.Changed(open)
+	}
+}
+
+// Close closes the socket for good.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return net.ErrClosed
+	}
+	l.closed = true
+	if l.opened != nil { // the socket is closed already
+		l.reopened()
+		return nil
+	}
+	return l.socket.Close()
+}
+
+// Reset ends a TCP connection by a reset, also below TLS: what was not taken yet is thrown away.
+func Reset(c net.Conn) {
+	if upper, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = upper.NetConn()
+	}
+	if tcp, ok := c.(interface{ SetLinger(sec int) error }); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
