@@ -102,7 +102,9 @@ func (c *twin) pause(a answer, otherwise time.Duration) {
 // Of two clients of an API the right one is never blamed, and the wrong one always caught, whatever the seed.
 func TestTwins(t *testing.T) {
 	t.Parallel()
-	expected := map[fault.Profile]string{fault.FlakyNetwork: "idempotency-key", fault.Overloaded: "backoff"}
+	expected := map[fault.Profile]string{
+		fault.FlakyNetwork: "idempotency-key", fault.Overloaded: "backoff", fault.Failover: "idempotency-key",
+	}
 	var all sync.WaitGroup
 	defer all.Wait()
 	for _, name := range []string{"openai", "stripe", "google"} {
