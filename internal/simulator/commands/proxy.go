@@ -149,7 +149,7 @@ func (o *proxied) secure(before *proxy.Proxy) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(o.tls, authority, 0o644) //nolint:gosec // it is public
+	return os.WriteFile(o.tls, authority, 0o644)
 }
 
 func plainly(at string) (net.Listener, error) { return net.Listen("tcp", at) }
