@@ -217,34 +217,6 @@ func (s *Server) findFault(r *call) error {
 	return err
 }
 
-// nextFault is what a request has left for the next one of its client on the same connection.
-type nextFault struct {
-	client job.ID
-	effect *fault.Effect
-}
-
-// leftFault gives what an earlier request on the connection has left for this one.
-func (r *call) leftFault() *fault.Effect {
-	c, ok := r.Context().Conn().(*conn.Conn)
-	if !ok {
-		return nil
-	}
-	left, ok := c.Next.(nextFault)
-	if !ok || left.client != r.caller.ClientID {
-		return nil
-	}
-	c.Next = nil
-	return left.effect
-}
-
-// leaveFault leaves one for the next request on the connection.
-func (r *call) leaveFault() {
-	c, ok := r.Context().Conn().(*conn.Conn)
-	if next := r.fault.OnNext(); ok && next != nil {
-		c.Next = nextFault{r.caller.ClientID, next}
-	}
-}
-
 // inHeader says that it is the header which is wrong.
 func inHeader(err error) error {
 	if known, ok := errors.AsType[*job.Error](err); ok {
@@ -341,17 +313,6 @@ func (s *Server) finishFault(r *call) {
 		return
 	}
 	c.OnClose.Store(&r.slowFault) // the connection ends with the slow answer
-}
-
-// refuseConnections closes the socket for as long as the fault says, and the connection of the request after its answer.
-func (s *Server) refuseConnections(r *call) {
-	r.Response().Header.SetConnectionClose()
-	s.mu.Lock()
-	l, ok := s.listener.(*conn.Listener)
-	s.mu.Unlock()
-	if ok {
-		l.Refuse(time.Duration(r.fault.Refuse))
-	}
 }
 
 func (r *call) setRetryAfter(e *fault.Effect) {
