@@ -1,6 +1,9 @@
 package job
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Bounds of bulk operations.
 const (
@@ -39,6 +42,7 @@ type BulkFilter struct {
 	CreatedAfter  *Time  `json:"created_after,omitempty"`  // at this moment or later
 	CreatedBefore *Time  `json:"created_before,omitempty"` // before this moment
 	ClientID      ID     `json:"client_id,omitzero"`       // an operator's only
+	FailureDetail string `json:"failure_detail,omitempty"` // an operator's only
 }
 
 // Names reports whether the filter names a member.
@@ -165,6 +169,33 @@ func (i BulkItem) End(result BulkResult, code Code, detail string) BulkItem {
 // Fail gives the item with the result of an error.
 func (i BulkItem) Fail(err *Error) BulkItem { return i.End(ItemFailed, err.Code, err.Detail) }
 
+// What is said of skipped items.
+const (
+	itemEnded    = "The job was final already."
+	itemNotFinal = "The job is not final."
+)
+
+// Left gives an item with its result if the operation leaves its job as it is; false if it would change the job.
+func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
+	var refusal error
+	switch j := i.Job; {
+	case b.Action == BulkCancel && j.State.Final():
+		return i.End(ItemSkipped, "", itemEnded), true
+	case b.Action == BulkRetry && !j.State.Final():
+		return i.End(ItemSkipped, "", itemNotFinal), true
+	case b.Action == BulkRetry && b.Override:
+		refusal = j.RefusalOfAnyRetry()
+	case b.Action == BulkRetry:
+		refusal = j.RefusalOfRetry()
+	case b.Action == BulkDelete && !j.State.Final():
+		refusal = RefusalOfDelete(j.State)
+	}
+	if known, ok := errors.AsType[*Error](refusal); ok {
+		return i.Fail(known), true
+	}
+	return i, false
+}
+
 // ItemRetry queues the next attempt of a job of a bulk operation.
 type ItemRetry struct {
 	Item BulkItem
@@ -173,16 +204,37 @@ type ItemRetry struct {
 
 // BulkCount is the answer to a dry run.
 type BulkCount struct {
-	Count  int
-	More   bool // not all of the jobs were looked at, or there are more than MaxBulkItems
-	Sample []*Job
+	Count   int
+	More    bool // not all of the jobs were looked at, or there are more than MaxBulkItems
+	Changes int  // how many of them the operation would change
+	Left    []BulkReason
+	Sample  []*Job
+}
+
+// BulkReason is how many jobs an operation leaves as they are for the same reason.
+type BulkReason struct {
+	Result BulkResult `json:"result"`
+	Code   *Code      `json:"code"`
+	Detail string     `json:"detail"`
+	Count  int        `json:"count"`
 }
 
 // BulkLook is a part of a dry run: of so many jobs that were looked at, those that match.
 type BulkLook struct {
-	Looked, Matched int
-	Last            ID   // the one that was looked at last
-	First           []ID // of those that match, BulkSample at most
+	Looked int
+	Last   ID   // the one that was looked at last
+	First  []ID // of those that match, BulkSample at most
+	Alike  []BulkAlike
+}
+
+// BulkAlike is how many jobs are alike in all that decides whether an operation changes them.
+type BulkAlike struct {
+	State       State `json:"state"`
+	Attempt     int   `json:"attempt"`
+	MaxAttempts int   `json:"max_attempts"`
+	Retryable   bool  `json:"retryable"`
+	InOpenBatch bool  `json:"in_open_batch"`
+	Count       int   `json:"count"`
 }
 
 // BulkQuery asks for a part of a list of bulk operations, or of the items of one.

@@ -66,6 +66,21 @@ func TestAdminFailures(t *testing.T) {
 	from := time.Now().Add(-72 * time.Hour)
 	require.Equal(t, 4, must(a.Failures(f.ctx(), admin.Range{From: &from, Code: g.Code}))(t).Data[0].Count)
 	require.Empty(t, must(a.Failures(f.ctx(), admin.Range{ClientID: newID()}))(t).Data)
+
+	f.failed(job.FailedOnce, attempts(1))
+	again := must(a.Failures(f.ctx(), admin.Range{}))(t).Data[0]
+	require.Equal(t, []int{4, 3}, []int{again.Count, again.Retryable}, "one has no attempt left")
+}
+
+func TestAdminFind(t *testing.T) {
+	f := setup(t)
+	a, id := f.store.Admin(), f.submit()
+	require.Equal(t, []admin.Found{{Type: "jobs", ID: id, ClientID: &f.client}}, must(a.Find(f.ctx(), id))(t))
+	client := f.newClient().ID
+	require.Equal(t, []admin.Found{{Type: "clients", ID: client, ClientID: &client}}, must(a.Find(f.ctx(), client))(t))
+	b := f.bulk(job.BulkCancel, everything, ofOperator)
+	require.Equal(t, []admin.Found{{Type: "bulk", ID: b.ID}}, must(a.Find(f.ctx(), b.ID))(t))
+	require.Empty(t, must(a.Find(f.ctx(), newID()))(t))
 }
 
 func TestAdminClients(t *testing.T) {

@@ -74,6 +74,8 @@ func TestBulkGathersWhatMatches(t *testing.T) {
 		"all":            {everything, nil, all},
 		"state":          {job.BulkFilter{State: job.Queued}, nil, []job.ID{correlated, queued}},
 		"failure code":   {job.BulkFilter{FailureCode: f.job(failed).Failure.Code}, nil, []job.ID{failed}},
+		"failure detail": {job.BulkFilter{FailureDetail: f.job(failed).Failure.Detail}, nil, []job.ID{failed}},
+		"other detail":   {job.BulkFilter{FailureDetail: "Something else."}, nil, nil},
 		"correlation":    {job.BulkFilter{CorrelationID: "run-7"}, nil, []job.ID{correlated}},
 		"after":          {job.BulkFilter{CreatedAfter: job.TimeOf(&before)}, nil, []job.ID{queued, failed}},
 		"before":         {job.BulkFilter{CreatedBefore: job.TimeOf(&before)}, nil, []job.ID{correlated}},
@@ -91,7 +93,11 @@ func TestBulkGathersWhatMatches(t *testing.T) {
 
 		look := must(f.store.CountBulk(f.ctx(), b.JobsOf(), test.filter, job.ID{}, 100))(t)
 		require.ElementsMatch(t, test.want, look.First, name)
-		require.Equal(t, len(test.want), look.Matched, name)
+		matched := 0
+		for _, a := range look.Alike {
+			matched += a.Count
+		}
+		require.Equal(t, len(test.want), matched, name)
 		f.finishAll(b)
 	}
 }
@@ -196,6 +202,36 @@ func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 	f.doItems(b, f.retryAll(false))
 	require.Equal(t, 2, f.job(id).Attempt)
 	require.Len(t, f.items(b, job.BulkQuery{Result: job.ItemSkipped}), 1)
+}
+
+// A dry run tells jobs apart by what decides about them, and an operation says why it left jobs as they are.
+func TestBulkSaysWhy(t *testing.T) {
+	f := setup(t)
+	f.submit()
+	f.failed(job.FailedOnce, attempts(1))
+	ids := []job.ID{f.failed(job.FailedImmediately), f.failed(job.FailedImmediately)}
+	look := must(f.store.CountBulk(f.ctx(), f.client, everything, job.ID{}, 100))(t)
+	hopeless := f.job(ids[0])
+	require.ElementsMatch(t, []job.BulkAlike{
+		{State: job.Queued, Attempt: 1, MaxAttempts: hopeless.MaxAttempts, Count: 1},
+		{State: job.Failed, Attempt: 1, MaxAttempts: 1, Retryable: true, Count: 1},
+		{State: job.Failed, Attempt: 1, MaxAttempts: hopeless.MaxAttempts, Count: 2},
+	}, look.Alike)
+
+	b := f.gathered(job.BulkRetry, everything)
+	f.doItems(b, func(_ context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
+		for n, i := range items {
+			items[n] = i.End(job.ItemSkipped, "", "Not final.")
+			if i.Job.State == job.Failed {
+				items[n] = i.Fail(job.Errorf(job.CodeConflict, "Not retryable."))
+			}
+		}
+		return items, nil
+	})
+	require.Equal(t, []job.BulkReason{
+		{Result: job.ItemFailed, Code: new(job.CodeConflict), Detail: "Not retryable.", Count: 3},
+		{Result: job.ItemSkipped, Detail: "Not final.", Count: 1},
+	}, must(f.store.Admin().BulkLeft(f.ctx(), b.ID))(t))
 }
 
 func TestBulkOverride(t *testing.T) {

@@ -7,6 +7,7 @@ package bulk
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/forgerun/forgerun/app"
@@ -76,7 +77,8 @@ func (s *Service) Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, 
 		if err != nil {
 			return c, err
 		}
-		c.Count, before = c.Count+l.Matched, l.Last
+		before = l.Last
+		tally(&c, &job.Bulk{Action: r.Action, Override: r.Override}, l.Alike)
 		first = append(first, l.First...)
 		if l.Looked < lookAtOnce {
 			break
@@ -87,11 +89,39 @@ func (s *Service) Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, 
 		}
 	}
 	if c.Count > job.MaxBulkItems {
-		c.Count, c.More = job.MaxBulkItems, true
+		c.Count, c.Changes, c.More = job.MaxBulkItems, min(c.Changes, job.MaxBulkItems), true
 	}
+	slices.SortStableFunc(c.Left, func(a, b job.BulkReason) int { return b.Count - a.Count })
 	var err error
 	c.Sample, err = s.look.BulkJobs(ctx, first[:min(len(first), job.BulkSample)])
 	return c, err
+}
+
+// tally adds jobs to the count: those that the operation would change, and the others by reason.
+func tally(c *job.BulkCount, operation *job.Bulk, jobs []job.BulkAlike) {
+	for _, a := range jobs {
+		c.Count += a.Count
+		item, left := operation.Left(job.BulkItem{Job: &job.Job{
+			State: a.State, Attempt: a.Attempt, MaxAttempts: a.MaxAttempts, Failure: &job.Failure{Retryable: a.Retryable},
+		}})
+		if !left && operation.Action == job.BulkDelete && a.InOpenBatch {
+			item, left = item.Fail(job.ErrCountsInBatch), true
+		}
+		if !left {
+			c.Changes += a.Count
+			continue
+		}
+		same := func(r job.BulkReason) bool { return r.Result == item.Result && r.Detail == item.Detail }
+		at := slices.IndexFunc(c.Left, same)
+		if at < 0 {
+			at = len(c.Left)
+			c.Left = append(c.Left, job.BulkReason{Result: item.Result, Detail: item.Detail})
+			if item.Code != "" {
+				c.Left[at].Code = &item.Code
+			}
+		}
+		c.Left[at].Count += a.Count
+	}
 }
 
 // Bulk reads an operation of the owner.

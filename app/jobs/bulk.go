@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 
@@ -44,11 +43,11 @@ func (b *Bulk) DoItems(ctx context.Context, operation *job.Bulk, items []job.Bul
 	ctx = telemetry.WithRequest(ctx, operation.RequestID)
 	switch operation.Action {
 	case job.BulkRetry:
-		return b.retry(ctx, operation.Override, items)
+		return b.retry(ctx, operation, items)
 	case job.BulkCancel:
-		return b.cancel(ctx, items)
+		return b.cancel(ctx, operation, items)
 	default:
-		return b.delete(ctx, items)
+		return b.delete(ctx, operation, items)
 	}
 }
 
@@ -56,15 +55,14 @@ var errItemGone = job.Errorf(job.CodeJobGone, "The job was removed.")
 
 // What is said of skipped items.
 const (
-	itemChanged  = "The job has changed since the operation began."
-	itemEnded    = "The job was final already."
-	itemNotFinal = "The job is not final."
-	itemRemoved  = "The job was removed already."
+	itemChanged = "The job has changed since the operation began."
+	itemEnded   = "The job was final already."
+	itemRemoved = "The job was removed already."
 )
 
 // retry queues next attempts. An attempt that the operation did not find is not retried:
 // somebody else retried the job since.
-func (b *Bulk) retry(ctx context.Context, override bool, items []job.BulkItem) (ended []job.BulkItem, err error) {
+func (b *Bulk) retry(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	var retries []job.ItemRetry
 	var dones []func(accepted bool)
 	for _, i := range items {
@@ -73,11 +71,11 @@ func (b *Bulk) retry(ctx context.Context, override bool, items []job.BulkItem) (
 			ended = append(ended, i.Fail(errItemGone))
 		case j.Attempt != i.Attempt:
 			ended = append(ended, i.End(job.ItemSkipped, "", itemChanged))
-		case !j.State.Final():
-			ended = append(ended, i.End(job.ItemSkipped, "", itemNotFinal))
-		case !j.CanRetry() && !(override && j.State == job.Failed):
-			ended = append(ended, refused(i, j.RefusalOfRetry()))
 		default:
+			if left, ok := operation.Left(i); ok {
+				ended = append(ended, left)
+				continue
+			}
 			done, err := b.s.deps.Capacity.reserve(i.ClientID, loadOf(nil))
 			if err != nil {
 				continue
@@ -89,7 +87,7 @@ func (b *Bulk) retry(ctx context.Context, override bool, items []job.BulkItem) (
 	if len(retries) == 0 {
 		return ended, nil
 	}
-	changes, err := b.store.RetryItems(ctx, retries, override)
+	changes, err := b.store.RetryItems(ctx, retries, operation.Override)
 	for n, done := range dones {
 		done(err == nil && changes[n].Changed)
 	}
@@ -107,24 +105,14 @@ func (b *Bulk) retry(ctx context.Context, override bool, items []job.BulkItem) (
 	return ended, nil
 }
 
-// refused gives the item with what a single request would have been answered.
-func refused(i job.BulkItem, err error) job.BulkItem {
-	detail := ""
-	if known, ok := errors.AsType[*job.Error](err); ok {
-		detail = known.Detail
-	}
-	return i.End(job.ItemFailed, job.CodeOf(err), detail)
-}
-
-func (b *Bulk) cancel(ctx context.Context, items []job.BulkItem) (ended []job.BulkItem, err error) {
+func (b *Bulk) cancel(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	var open []job.BulkItem
 	for _, i := range items {
-		switch j := i.Job; {
-		case j == nil:
+		if i.Job == nil {
 			ended = append(ended, i.Fail(errItemGone))
-		case j.State.Final():
-			ended = append(ended, i.End(job.ItemSkipped, "", itemEnded))
-		default:
+		} else if left, ok := operation.Left(i); ok {
+			ended = append(ended, left)
+		} else {
 			open = append(open, i)
 		}
 	}
@@ -152,7 +140,7 @@ func (b *Bulk) cancel(ctx context.Context, items []job.BulkItem) (ended []job.Bu
 
 // delete removes jobs. One that has changed since it was gathered stays: it may be another
 // one than the filter meant.
-func (b *Bulk) delete(ctx context.Context, items []job.BulkItem) (ended []job.BulkItem, err error) {
+func (b *Bulk) delete(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	var final []job.BulkItem
 	for _, i := range items {
 		switch j := i.Job; {
@@ -160,9 +148,11 @@ func (b *Bulk) delete(ctx context.Context, items []job.BulkItem) (ended []job.Bu
 			ended = append(ended, i.End(job.ItemSkipped, job.CodeJobGone, itemRemoved))
 		case j.EventSeq != i.EventSeq:
 			ended = append(ended, i.End(job.ItemSkipped, "", itemChanged))
-		case !j.State.Final():
-			ended = append(ended, refused(i, job.RefusalOfDelete(j.State)))
 		default:
+			if left, ok := operation.Left(i); ok {
+				ended = append(ended, left)
+				continue
+			}
 			final = append(final, i)
 		}
 	}

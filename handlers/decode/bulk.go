@@ -47,7 +47,8 @@ func readBulkFilter(d *decoder, f *job.BulkFilter, operator bool) {
 		{to, optional, set(&f.CreatedBefore, moment)},
 	}
 	if operator {
-		members = append(members, member{"client_id", optional, set(&f.ClientID, readID)})
+		members = append(members, member{"client_id", optional, set(&f.ClientID, readID)},
+			member{"failure_detail", optional, set(&f.FailureDetail, readText)})
 	}
 	d.object(members)
 	rest := *f

@@ -36,6 +36,8 @@ type Reader interface {
 	Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error)
 	Batches(ctx context.Context, r admin.Range) (admin.Page[admin.Batch], error)
 	Batch(ctx context.Context, id job.ID) (*admin.Batch, error)
+	BulkLeft(ctx context.Context, bulk job.ID) ([]job.BulkReason, error) // why items of a bulk operation were not changed
+	Find(ctx context.Context, id job.ID) ([]admin.Found, error)          // whose id it is
 	System(ctx context.Context) (*admin.System, error)
 }
 

@@ -30,6 +30,7 @@ type bulkFilterView struct {
 	BatchID       job.ID    `json:"batch_id,omitzero"`
 	CorrelationID string    `json:"correlation_id,omitempty"`
 	FailureCode   job.Code  `json:"failure_code,omitempty"`
+	FailureDetail string    `json:"failure_detail,omitempty"`
 	From          *job.Time `json:"from,omitempty"`
 	To            *job.Time `json:"to,omitempty"`
 }
@@ -37,7 +38,7 @@ type bulkFilterView struct {
 func bulkFilterViewOf(f job.BulkFilter) bulkFilterView {
 	return bulkFilterView{
 		All: f.All, State: f.State, Type: f.Type, Kind: f.WorkKind, ClientID: f.ClientID, BatchID: f.BatchID,
-		CorrelationID: f.CorrelationID, FailureCode: f.FailureCode, From: f.CreatedAfter, To: f.CreatedBefore,
+		CorrelationID: f.CorrelationID, FailureCode: f.FailureCode, FailureDetail: f.FailureDetail, From: f.CreatedAfter, To: f.CreatedBefore,
 	}
 }
 
@@ -50,6 +51,23 @@ type bulkView struct {
 
 func bulkViewOf(b *job.Bulk) bulkView {
 	return bulkView{view.BulkOf(b), view.OrNull(b.Owner.ClientID), bulkFilterViewOf(b.Filter), b.Override}
+}
+
+// bulkDetailView is an operation with the reasons of the items that it did not change.
+type bulkDetailView struct {
+	bulkView
+	Left []job.BulkReason `json:"left"`
+}
+
+// bulkCountView is a dry run with what the operation would change, and why not the rest.
+type bulkCountView struct {
+	view.BulkCount[admin.JobSummary]
+	Changes int              `json:"changes"`
+	Left    []job.BulkReason `json:"left"`
+}
+
+func bulkCountViewOf(n job.BulkCount) bulkCountView {
+	return bulkCountView{view.BulkCountOf(n, admin.SummaryOf), n.Changes, append([]job.BulkReason{}, n.Left...)}
 }
 
 func (c *call) bulkOwner() job.BulkOwner { return job.BulkOwner{Operator: c.operator.Name} }
@@ -67,9 +85,7 @@ func bulkDetail(_ *call, r job.BulkRequest) any {
 func (a *API) beginBulk(c *call, r job.BulkRequest) (answer, error) {
 	r.Owner, r.RequestID = c.bulkOwner(), c.requestID
 	if r.DryRun {
-		return render(http.StatusOK, func(n job.BulkCount) view.BulkCount[admin.JobSummary] {
-			return view.BulkCountOf(n, admin.SummaryOf)
-		})(a.deps.Bulk.Count(c.Context(), r))
+		return render(http.StatusOK, bulkCountViewOf)(a.deps.Bulk.Count(c.Context(), r))
 	}
 	b, err := a.deps.Bulk.Begin(c.Context(), r)
 	if err != nil {
@@ -92,9 +108,15 @@ func (a *API) listBulkItems(c *call) (answer, error) {
 	})
 }
 
-// ofBulk answers with the operation that the path names, after do.
-func ofBulk(do func(context.Context, job.BulkOwner, job.ID) (*job.Bulk, error)) func(*call) (answer, error) {
-	return func(c *call) (answer, error) {
-		return render(http.StatusOK, bulkViewOf)(do(c.Context(), c.bulkOwner(), c.subject))
+func (a *API) getBulk(c *call) (answer, error) {
+	b, err := a.deps.Bulk.Bulk(c.Context(), c.bulkOwner(), c.subject)
+	if err != nil {
+		return answer{}, err
 	}
+	left, err := a.deps.Reader.BulkLeft(c.Context(), c.subject)
+	return ok(bulkDetailView{bulkViewOf(b), left}, err)
+}
+
+func (a *API) abortBulk(c *call) (answer, error) {
+	return render(http.StatusOK, bulkViewOf)(a.deps.Bulk.Abort(c.Context(), c.bulkOwner(), c.subject))
 }

@@ -158,6 +158,14 @@ func (s *store) Batch(context.Context, job.ID) (*admin.Batch, error) {
 	}}, s.err
 }
 
+func (s *store) BulkLeft(context.Context, job.ID) ([]job.BulkReason, error) {
+	return []job.BulkReason{{Result: job.ItemFailed, Code: new(job.CodeConflict), Detail: "It cannot.", Count: 3}}, s.err
+}
+
+func (s *store) Find(_ context.Context, id job.ID) ([]admin.Found, error) {
+	return []admin.Found{{Type: "jobs", ID: id, ClientID: &anID}}, s.err
+}
+
 func (s *store) System(context.Context) (*admin.System, error) {
 	return &admin.System{Time: now, SchemaVersion: 1}, s.err
 }

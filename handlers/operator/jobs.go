@@ -59,6 +59,9 @@ func (a *API) listJobs(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	for i := range page.Jobs {
+		a.addProgress(c.Context(), &page.Jobs[i])
+	}
 	return goOn(c, query.ListOf(page.Jobs, q.Limit, asIs), page.Next.IsZero(), bytesOf(page.Next))
 }
 
@@ -72,13 +75,18 @@ func (a *API) getJob(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if j.State == job.Running {
-		j.Progress = view.ProgressOf(a.deps.Progress.Progress(c.Context(), j.JobID, j.Attempt))
-	}
+	a.addProgress(c.Context(), &j.JobSummary)
 	if j.TraceID != nil && a.cfg.TraceURL != "" {
 		j.TraceURL = new(strings.ReplaceAll(a.cfg.TraceURL, TraceIDMark, *j.TraceID))
 	}
 	return ok(j, nil)
+}
+
+// addProgress says how far a running job has come, if that is known.
+func (a *API) addProgress(ctx context.Context, j *admin.JobSummary) {
+	if j.State == job.Running {
+		j.Progress = view.ProgressOf(a.deps.Progress.Progress(ctx, j.JobID, j.Attempt))
+	}
 }
 
 // owned does something to the job that the path names, on behalf of the client whose it is.

@@ -35,6 +35,12 @@ func (a *API) getSystem(c *call) (answer, error) {
 	return ok(system, nil)
 }
 
+// find answers with what has an id.
+func (a *API) find(c *call) (answer, error) {
+	found, err := a.deps.Reader.Find(c.Context(), query.IDOf(c.param("id")))
+	return ok(map[string][]admin.Found{"data": found}, err)
+}
+
 type catalogueView struct {
 	Types []job.Type `json:"types"`
 	Kinds []kindView `json:"kinds"`

@@ -66,8 +66,9 @@ func (p Place) IsZero() bool { return p.ID.IsZero() }
 // JobSummary is a job in a list.
 type JobSummary struct {
 	view.Job
-	ClientID    job.ID    `json:"client_id"`
-	FailureCode *job.Code `json:"failure_code"`
+	ClientID    job.ID         `json:"client_id"`
+	FailureCode *job.Code      `json:"failure_code"`
+	Progress    *view.Progress `json:"progress"` // of the attempt that runs; storage does not know
 }
 
 // SummaryOf shows a job that was read in another way.
@@ -102,7 +103,6 @@ type Job struct {
 	Definition     json.RawMessage `json:"definition"`
 	Params         json.RawMessage `json:"params"`
 	Waiting        *Waiting        `json:"waiting"`
-	Progress       *view.Progress  `json:"progress"`
 	Failure        *Failure        `json:"failure"`
 	Result         *Result         `json:"result"`
 	AttemptsLog    []Attempt       `json:"attempts_log"`

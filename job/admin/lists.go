@@ -83,9 +83,17 @@ type FailureGroup struct {
 	WorkKind  job.Kind `json:"work_kind"`
 	Detail    string   `json:"detail"`
 	Count     int      `json:"count"`
+	Retryable int      `json:"retryable"` // how many of them could be retried now
 	FirstAt   job.Time `json:"first_at"`
 	LastAt    job.Time `json:"last_at"`
 	LastJobID job.ID   `json:"last_job_id"`
+}
+
+// Found is something that has the id that was looked for. Type is what paths call one of its kind.
+type Found struct {
+	Type     string  `json:"type"`
+	ID       job.ID  `json:"id"`
+	ClientID *job.ID `json:"client_id"` // whose it is
 }
 
 // Usage is what of a limit is used.

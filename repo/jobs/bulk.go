@@ -176,7 +176,8 @@ func bulkArgs(client job.ID, f job.BulkFilter, before job.ID, until time.Time) [
 	from, to := pg.IDRange(job.Query{After: before, CreatedAfter: after, CreatedBefore: &bound})
 	return []any{
 		pg.UUID(client), pg.UUID(f.BatchID), [16]byte(to), [16]byte(from), pg.Nullable(string(f.State)), pg.Nullable(string(f.Type)),
-		pg.Nullable(string(f.WorkKind)), pg.Nullable(f.CorrelationID), pg.Nullable(string(f.FailureCode)), after, earlier, until,
+		pg.Nullable(string(f.WorkKind)), pg.Nullable(f.CorrelationID), pg.Nullable(string(f.FailureCode)),
+		pg.Nullable(f.FailureDetail), after, earlier, until,
 	}
 }
 

@@ -53,11 +53,12 @@ ORDER BY result, bulk_id, job_id LIMIT @limit
 -- the jobs of one batch, or the primary key for those of all clients. It looks at so many rows of the index, whether
 -- they match or not. owner, value and order name the first column of the index; for the primary key they are empty.
 looked AS MATERIALIZED (
-  SELECT job_id, client_id, attempt, event_seq, (@client::uuid IS NULL OR client_id = @client) AND created_at <= @until
+  SELECT job_id, client_id, batch_id, state, attempt, max_attempts, failure_retryable, event_seq, (@client::uuid IS NULL OR client_id = @client) AND created_at <= @until
     AND (@batch::uuid IS NULL OR batch_id = @batch) AND (@state::text IS NULL OR state = @state)
     AND (@type::text IS NULL OR type = @type) AND (@work_kind::text IS NULL OR work_kind = @work_kind)
     AND (@correlation_id::text IS NULL OR correlation_id = @correlation_id)
     AND (@failure_code::text IS NULL OR failure_code = @failure_code)
+    AND (@failure_detail::text IS NULL OR failure_detail = @failure_detail)
     AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
     AND (@created_before::timestamptz IS NULL OR created_at < @created_before) AS matches
   FROM jobs WHERE ({{owner}} job_id) < ({{value}} @to_id) AND ({{owner}} job_id) >= ({{value}} @from_id) AND {{guard}}
@@ -65,13 +66,17 @@ looked AS MATERIALIZED (
 )
 
 -- name: countBulk
--- Looks at a part of the jobs that an operation would be about, and counts those that match. Locks nothing.
--- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after,
---   @created_before, @until, @look, @sample
+-- Looks at a part of the jobs that an operation would be about, and counts those that match, in groups that are alike in
+-- what decides whether it changes them. Locks nothing.
+-- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @failure_code, @failure_detail,
+--   @created_after, @created_before, @until, @look, @sample
 WITH {{bulkLooked}}
-SELECT (SELECT count(*) FROM looked), (SELECT count(*) FROM looked WHERE matches),
-  (SELECT job_id FROM looked ORDER BY job_id LIMIT 1),
-  ARRAY(SELECT job_id FROM looked WHERE matches ORDER BY job_id DESC LIMIT @sample)
+SELECT (SELECT count(*) FROM looked), (SELECT job_id FROM looked ORDER BY job_id LIMIT 1),
+  ARRAY(SELECT job_id FROM looked WHERE matches ORDER BY job_id DESC LIMIT @sample),
+  (SELECT coalesce(json_agg(alike), '[]') FROM (
+    SELECT state, attempt, max_attempts, coalesce(failure_retryable, false) AS retryable, NOT {{notInOpenBatch}} AS in_open_batch,
+      count(*) AS count
+    FROM looked AS jobs WHERE matches GROUP BY 1, 2, 3, 4, 5) alike)
 
 -- fragment: bulkEnded
 -- Writes the event of operations that have just ended, for the clients who began them: what an operator began is told to
@@ -106,8 +111,8 @@ SELECT {{bulkColumns}} FROM bulk_operations WHERE finished_at IS NULL ORDER BY b
 --
 -- Locks the row of the operation, found by primary key, and none of jobs. No row: the operation is finished, gathered,
 -- being worked on by another process, or not at this position any more.
--- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after,
---   @created_before, @until, @look, @bulk, @position, @most
+-- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @failure_code, @failure_detail,
+--   @created_after, @created_before, @until, @look, @bulk, @position, @most
 WITH operation AS MATERIALIZED (
   SELECT bulk_id, total FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NULL AND gathered_at IS NULL
     AND position IS NOT DISTINCT FROM @position::uuid

@@ -21,6 +21,8 @@ const (
 	maxGrouped = 100_000
 	maxGroups  = 1000
 
+	maxReasons = 100 // of a bulk operation
+
 	maxShownHeld = 100  // of each worker
 	maxShownKeys = 1000 // of a client: it cannot have so many that are valid
 )
@@ -179,6 +181,16 @@ func (a Admin) Batch(ctx context.Context, id job.ID) (*admin.Batch, error) {
 		}
 	}
 	return &b, nil
+}
+
+// BulkLeft counts the items that a bulk operation did not change by the reason.
+func (a Admin) BulkLeft(ctx context.Context, bulk job.ID) ([]job.BulkReason, error) {
+	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]job.BulkReason], statement("adminBulkLeft"), pg.UUID(bulk), maxReasons)
+}
+
+// Find says what has an id.
+func (a Admin) Find(ctx context.Context, id job.ID) ([]admin.Found, error) {
+	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]admin.Found], statement("adminFind"), pg.UUID(id))
 }
 
 // System reads what the service as a whole is doing; its version and its limits are not known here.

@@ -45,11 +45,12 @@ SELECT to_json(r) FROM (
 -- Parameters: @client, @work_kind, @failure_code, @from, @to, @looked, @groups
 SELECT to_json(r) FROM (
   WITH looked AS (
-    SELECT job_id, client_id, work_kind, failure_code, failure_detail, finished_at FROM jobs
+    SELECT job_id, client_id, work_kind, failure_code, failure_detail, finished_at,
+      failure_retryable AND attempt < max_attempts AS again FROM jobs
     WHERE finished_at >= @from AND finished_at < @to ORDER BY finished_at DESC LIMIT @looked
   ), grouped AS (
-    SELECT failure_code AS code, work_kind, failure_detail AS detail, count(*) AS count, min(finished_at) AS first_at,
-      max(finished_at) AS last_at, (array_agg(job_id ORDER BY finished_at DESC, job_id DESC))[1] AS last_job_id
+    SELECT failure_code AS code, work_kind, failure_detail AS detail, count(*) AS count, count(*) FILTER (WHERE again) AS retryable,
+      min(finished_at) AS first_at, max(finished_at) AS last_at, (array_agg(job_id ORDER BY finished_at DESC, job_id DESC))[1] AS last_job_id
     FROM looked WHERE failure_code IS NOT NULL AND (@client::uuid IS NULL OR client_id = @client)
       AND (@work_kind::text IS NULL OR work_kind = @work_kind) AND (@failure_code::text IS NULL OR failure_code = @failure_code)
     GROUP BY failure_code, work_kind, failure_detail ORDER BY count(*) DESC, failure_code, work_kind, failure_detail LIMIT @groups
@@ -157,6 +158,39 @@ SELECT to_json(r) FROM (
       SELECT state, count(*) AS n FROM jobs WHERE jobs.batch_id = batches.batch_id GROUP BY state
       UNION ALL SELECT 'refused', batches.refused) counted) AS counts
   FROM batches WHERE batch_id = @batch
+) r
+
+-- name: adminBulkLeft
+-- Counts the items of a bulk operation that it did not change by their reason, the most frequent first, along the index
+-- bulk_items_result as listBulkItemsWith does. Locks nothing.
+-- Parameters: @bulk, @reasons
+WITH looked AS (
+  SELECT result, code, detail FROM bulk_items
+  WHERE (result, bulk_id, job_id) >= ('FAILED', @bulk::uuid, '00000000-0000-0000-0000-000000000000'::uuid)
+    AND (result, bulk_id, job_id) <= ('FAILED', @bulk, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+  UNION ALL
+  SELECT result, code, detail FROM bulk_items
+  WHERE (result, bulk_id, job_id) >= ('SKIPPED', @bulk::uuid, '00000000-0000-0000-0000-000000000000'::uuid)
+    AND (result, bulk_id, job_id) <= ('SKIPPED', @bulk, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+)
+SELECT coalesce(json_agg(r), '[]') FROM (
+  SELECT result, code, coalesce(detail, '') AS detail, count(*) AS count FROM looked
+  GROUP BY result, code, detail ORDER BY count(*) DESC, result, detail LIMIT @reasons
+) r
+
+-- name: adminFind
+-- Finds what has an id, each by primary key. Locks nothing.
+-- Parameters: @id
+SELECT coalesce(json_agg(r), '[]') FROM (
+  SELECT 'jobs' AS type, job_id AS id, client_id FROM jobs WHERE job_id = @id
+  UNION ALL SELECT 'batches', batch_id, client_id FROM batches WHERE batch_id = @id
+  UNION ALL SELECT 'clients', client_id, client_id FROM clients WHERE client_id = @id
+  UNION ALL SELECT 'webhooks', webhook_id, client_id FROM webhooks
+    WHERE webhook_id = @id AND num_nonnulls(deleted_at) = 0
+  UNION ALL SELECT 'deliveries', delivery_id, client_id FROM deliveries WHERE delivery_id = @id
+  UNION ALL SELECT 'schedules', schedule_id, client_id FROM schedules WHERE schedule_id = @id
+  UNION ALL SELECT 'bulk', bulk_id, client_id FROM bulk_operations WHERE bulk_id = @id
+  UNION ALL SELECT 'workers', worker_id, NULL FROM workers WHERE worker_id = @id
 ) r
 
 -- name: adminSystem
