@@ -63,8 +63,8 @@ function header() {
     h("a", { class: "brand", href: "#/overview" }, h("img", { src: "console/icon.svg", alt: "", width: 24, height: 24 }), "ForgeRun"),
     h("button", { type: "button", class: "menu", "aria-expanded": String(menuOpen), "aria-controls": "nav", onclick() { menuOpen = !menuOpen; draw(); } }, "Menu"),
     h("form", { class: "search", role: "search", onsubmit: search }, h("input", {
-      type: "search", name: "q", id: "search", placeholder: "Job id, or state:FAILED kind:…", "aria-label": "Search jobs", autocomplete: "off", spellcheck: "false",
-      value: at?.name === "jobs" ? at.id || wordsOf(at.query) : "", oninput: event => event.target.setCustomValidity(""),
+      type: "search", name: "q", id: "search", placeholder: "Any id, a name, or state:FAILED kind:…", "aria-label": "Search", autocomplete: "off", spellcheck: "false",
+      value: at?.name === "jobs" ? at.id || wordsOf(at.query) : at?.name === "search" ? at.query.get("q") || "" : "", oninput: event => event.target.setCustomValidity(""),
     }), h("kbd", { "aria-hidden": "true" }, "/")),
     h("div", { class: "tools" },
       h("button", { type: "button", class: "live " + liveness().state, "aria-pressed": String(!!shown?.held),

@@ -12,6 +12,7 @@ import * as newJob from "./pages/new.js";
 import * as overview from "./pages/overview.js";
 import * as queues from "./pages/queues.js";
 import * as schedules from "./pages/schedules.js";
+import * as search from "./pages/search.js";
 import * as system from "./pages/system.js";
 import * as webhooks from "./pages/webhooks.js";
 import * as workers from "./pages/workers.js";
@@ -21,7 +22,7 @@ import * as workers from "./pages/workers.js";
 const PAGES = {
   overview: [overview.page], jobs: [jobs.page, job.page], new: [newJob.page], batches: [batches.page, batches.one], schedules: [schedules.page],
   workers: [workers.page], queues: [queues.page], webhooks: [webhooks.page, webhooks.one], deliveries: [deliveries.page, deliveries.one],
-  clients: [clients.page, clients.one], failures: [failures.page], erasures: [erasures.page, erasures.one], bulk: [bulk.page, bulk.one], audit: [audit.page], system: [system.page],
+  clients: [clients.page, clients.one], failures: [failures.page], erasures: [erasures.page, erasures.one], bulk: [bulk.page, bulk.one], audit: [audit.page], search: [search.page], system: [system.page],
 };
 
 // NAV are the pages in the order of the menu, in groups.

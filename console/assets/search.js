@@ -1,4 +1,4 @@
-// The search: a job's id, or words such as state:FAILED that become filters of the list of jobs.
+// The search: words such as state:FAILED become filters of the list of jobs, anything else is looked for.
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
@@ -13,13 +13,12 @@ export const isID = text => UUID.test(text);
 export function addressFor(text, now = Date.now()) {
   const words = text.trim().split(/\s+/).filter(Boolean);
   if (words.length === 0) return "#/jobs";
-  if (words.length === 1 && isID(words[0])) return "#/jobs/" + words[0].toLowerCase();
   const query = new URLSearchParams();
   for (const word of words) {
-    const [, name, value] = /^([a-z]+):(.+)$/i.exec(word) || [];
+    const [, name, value] = /^([a-z]+):(.+)$/i.exec(word) || [], known = bare(word);
     if (name) add(query, name.toLowerCase(), value, now);
-    else if (/^[A-Z]+(_[A-Z0-9]+)*$/.test(word)) query.set(...bare(word));
-    else throw new Error(`“${word}” is neither an id nor a filter such as state:FAILED; ? tells which there are.`);
+    else if (known) query.set(...known);
+    else return "#/search?" + new URLSearchParams({ q: text.trim() });
   }
   return "#/jobs?" + query;
 }
@@ -42,11 +41,12 @@ function moment(value) {
   return date.toISOString();
 }
 
-// bare words in capitals say by themselves what they are.
+// bare gives the filter of a word that says by itself what it is.
 function bare(word) {
-  if (/^(CREATED|QUEUED|ASSIGNED|RUNNING|SUCCEEDED|FAILED|CANCELED)$/.test(word)) return ["state", word];
-  if (/^(EXECUTE|DEFERRED|EMIT_EVENT)$/.test(word)) return ["type", word];
-  return word.startsWith("RFA_") ? ["failure_code", word] : ["kind", word];
+  const name = word.toUpperCase();
+  if (/^(CREATED|QUEUED|ASSIGNED|RUNNING|SUCCEEDED|FAILED|CANCELED)$/.test(name)) return ["state", name];
+  if (/^(EXECUTE|DEFERRED|EMIT_EVENT)$/.test(name)) return ["type", name];
+  return name.startsWith("RFA_") ? ["failure_code", name] : null;
 }
 
 // wordsOf writes filters as one would type them.

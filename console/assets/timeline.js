@@ -1,8 +1,8 @@
-// The life of a job on one axis of time: what it was from when to when, in a row per attempt, and its deliveries.
+// The life of a job on one axis of time: what it was from when to when, in a row per attempt; apart from that, its deliveries.
 import { h, s } from "./dom.js";
-import { moment, span } from "./format.js";
+import { moment, number, plural, span } from "./format.js";
 
-const ROW = 30, BAR = 14, MOST_DELIVERIES = 12;
+const ROW = 30, BAR = 14;
 const at = text => new Date(text).getTime();
 
 // spansOf turns the event log into spans of one state each: {attempt, state, from, to, open}.
@@ -37,25 +37,26 @@ function waitsUntil(event, next, job) {
 }
 
 // timeline draws it. To scale, or with the same room between any two moments.
-export function timeline(job, { even, now = Date.now() }) {
-  const spans = spansOf(job, now), deliveries = job.deliveries.slice(0, MOST_DELIVERIES).reverse();
-  const marks = job.events.filter(e => !e.next_state || isFinal(e.next_state));
-  const ends = deliveries.map(d => d.settled_at ? at(d.settled_at) : now);
-  const moments = [...spans.flatMap(p => [p.from, p.to]), ...marks.map(e => at(e.timestamp)), ...deliveries.map(d => at(d.created_at)), ...ends]
-    .sort((a, b) => a - b).filter((t, i, all) => i === 0 || t !== all[i - 1]);
+export function timeline(job, { even, now = Date.now(), receiver }) {
+  const spans = spansOf(job, now), marks = job.events.filter(e => !e.next_state || isFinal(e.next_state));
+  const moments = ordered([...spans.flatMap(p => [p.from, p.to]), ...marks.map(e => at(e.timestamp))]);
   if (moments.length === 0) return h("p", { class: "quiet" }, "Nothing has happened yet.");
   const place = placer(moments, even);
   const attempts = [...new Set([...spans, ...marks].map(e => e.attempt).filter(Boolean))].sort((a, b) => a - b);
-  const rows = [...attempts.map(n => attemptRow(n, spans, marks, place)), ...deliveries.map((d, i) => deliveryRow(d, ends[i], place))];
-  return h("div", { class: "timeline" },
-    h("div", { class: "tracks" }, rows.map(([name, draw, what]) => [
-      h("span", { class: "track-name", title: what }, name),
-      s("svg", { height: ROW, width: "100%", role: "img", "aria-label": what }, gridLines(), draw)])),
-    h("div", { class: "tracks axis", "aria-hidden": "true" }, h("span", {}), h("div", { class: "x" }, axis(moments, even))),
+  return h("div", { class: "timeline" }, tracks(attempts.map(n => attemptRow(n, spans, marks, place)), moments, even),
     h("ul", { class: "legend" }, ["CREATED", "QUEUED", "BACKOFF", "ASSIGNED", "RUNNING"].filter(state => spans.some(p => p.state === state))
-      .map(state => h("li", { class: "f-" + state.toLowerCase() }, h("i", { class: "area" }), NAMES[state])),
-    deliveries.length ? h("li", { class: "f-delivery" }, h("i", { class: "area" }), "delivery") : null));
+      .map(state => h("li", { class: "f-" + state.toLowerCase() }, h("i", { class: "area" }), NAMES[state]))),
+    deliveryGroup(job, now, receiver));
 }
+
+const ordered = moments => moments.sort((a, b) => a - b).filter((t, i, all) => i === 0 || t !== all[i - 1]);
+
+// tracks draws rows of [name, drawing, what it says] above their axis.
+const tracks = (rows, moments, even) => [
+  h("div", { class: "tracks" }, rows.map(([name, draw, what]) => [
+    h("span", { class: "track-name", title: what }, name),
+    s("svg", { height: ROW, width: "100%", role: "img", "aria-label": what }, gridLines(), draw)])),
+  h("div", { class: "tracks axis", "aria-hidden": "true" }, h("span", {}), h("div", { class: "x" }, axis(moments, even)))];
 
 const NAMES = { CREATED: "waits for its time", QUEUED: "queued", BACKOFF: "backoff", ASSIGNED: "assigned", RUNNING: "running" };
 
@@ -84,10 +85,30 @@ function attemptRow(n, spans, marks, place) {
   ], what];
 }
 
-function deliveryRow(d, end, place) {
-  const from = at(d.created_at), what = `Delivery of ${d.event_name}: ${d.state}, ${span(end - from)}, attempts ${d.attempts}`;
-  return [d.event_name, titled(s("rect", { class: `bar thin f-delivery d-${d.state.toLowerCase()}`, x: `${place(from)}%`, y: ROW / 2 - 3, height: 6, rx: 2,
-    width: `${Math.max(0.3, place(end) - place(from))}%` }), what), what];
+// deliveryGroup draws what was sent, in a row per receiver. It is folded, and has an axis of its own: receivers may take days.
+function deliveryGroup(job, now, receiver) {
+  const all = job.deliveries;
+  if (all.length === 0) return null;
+  const end = d => d.settled_at ? at(d.settled_at) : now;
+  const moments = ordered(all.flatMap(d => [at(d.created_at), end(d)])), place = placer(moments, false);
+  const receivers = [...Map.groupBy(all, receiver)].sort(([a], [b]) => a < b ? -1 : 1);
+  return h("details", { class: "sent", "data-key": "sent" },
+    h("summary", {}, `Deliveries: ${number(all.length)}${job.more_deliveries ? "+" : ""} to ${plural(receivers.length, "receiver")}`,
+      h("span", { class: all.some(d => ["failed", "failing"].includes(fate(d))) ? "tone-bad" : "quiet" }, ` ${said(all)}`)),
+    tracks(receivers.map(([name, deliveries]) => [name, deliveries.toReversed().map(d => deliveryBar(d, end(d), place)), `${name}: ${said(deliveries)}`]), moments, false),
+    h("p", { class: "quiet" }, "On an axis of its own, from the event to the receiver's answer or the last attempt."));
+}
+
+// fate is the state of a delivery; failing is one that failed and will be tried again.
+const fate = d => d.state === "PENDING" && d.last_error ? "failing" : d.state.toLowerCase();
+
+const said = deliveries => ["failed", "failing", "pending", "delivered"].map(word => [deliveries.filter(d => fate(d) === word).length, word])
+  .filter(([n]) => n).map(([n, word]) => `${number(n)} ${word}`).join(", ");
+
+function deliveryBar(d, end, place) {
+  const from = at(d.created_at), what = `${d.event_name}: ${fate(d)}, ${span(end - from)}, ${plural(d.attempts, "attempt")}`;
+  return titled(s("rect", { class: `bar f-delivery d-${fate(d)}`, x: `${place(from)}%`, y: ROW / 2 - 4, height: 8, rx: 2,
+    width: `${Math.max(0.4, place(end) - place(from))}%` }), what);
 }
 
 function titled(shape, text) {

@@ -3,7 +3,7 @@ import { post, remove } from "../api.js";
 import { checkbox, confirm, field } from "../dialogs.js";
 import { h } from "../dom.js";
 import { number, plural } from "../format.js";
-import { badge, empty, jobLink, missing } from "../parts.js";
+import { badge, empty, failed, jobLink, missing } from "../parts.js";
 
 export const DOES = {
   retry: "Failed jobs are queued for their next attempt; others stay as they are.",
@@ -17,32 +17,36 @@ export const one = {
 
 export const override = () => checkbox("override", "Retry also what is not retryable or has no attempts left");
 
-// changeSelected goes on after failures, and tells how many there were.
+const DONE = { retry: "retried", cancel: "canceled", delete: "deleted" };
+
+// changeSelected goes on after failures, tells how many there were and why, and then tries those alone.
 export function changeSelected(action, jobs, context) {
-  const progress = h("progress", { max: jobs.length, value: 0, hidden: true }), said = h("p", { class: "quiet" });
-  let stopped = false;
+  const progress = h("progress", { max: jobs.length, value: 0, hidden: true, "aria-label": "Jobs done" }), said = h("div", {});
+  let stopped = false, left = jobs;
   const act = async form => {
     progress.hidden = false;
-    const failures = [];
-    for (const [i, job] of jobs.entries()) {
+    const refused = [], reasons = new Map();
+    for (const [i, job] of left.entries()) {
       if (stopped) break;
       try {
         await one[action](job.job_id, form.has("override"));
       } catch (failure) {
-        failures.push(`${job.job_id}: ${failure.message}`);
+        refused.push(job);
+        reasons.set(failure.message, (reasons.get(failure.message) || 0) + 1);
       }
+      progress.max = left.length;
       progress.value = i + 1;
-      said.textContent = `${i + 1} of ${jobs.length}, ${failures.length} refused`;
     }
-    context.say(`${capital(action)}: ${jobs.length - failures.length} of ${jobs.length} done.`);
-    if (failures.length) {
-      said.replaceChildren(h("details", { open: true }, h("summary", {}, `${failures.length} of ${jobs.length} were refused`), h("ul", {}, failures.slice(0, 20).map(f => h("li", {}, f)))));
-      throw new Error("Not all could be changed; the reasons are above. Once more tries all again.");
-    }
-    return true;
+    context.say(`${jobs.length - refused.length} of ${jobs.length} ${DONE[action]}.`);
+    left = refused;
+    if (refused.length === 0) return true;
+    said.replaceChildren(reasonList([...reasons].map(([detail, count]) => ({ detail, count }))));
+    throw new Error(`${jobs.length - refused.length} of ${jobs.length} were ${DONE[action]}, the others were not.`);
   };
+  const can = action === "retry" ? jobs.filter(j => j.can_retry).length : jobs.length;
   const done = confirm({
-    title: `${capital(action)} ${plural(jobs.length, "job")}?`, text: DOES[action], action: capital(action), danger: action !== "retry",
+    title: `${capital(action)} ${plural(jobs.length, "job")}?`, action: capital(action), danger: action !== "retry",
+    text: [DOES[action], can < jobs.length ? `${number(can)} of them can be retried now.` : ""].filter(Boolean),
     fields: [action === "retry" ? override() : null, progress, said], act,
   });
   return done.finally(() => { stopped = true; });
@@ -50,30 +54,49 @@ export function changeSelected(action, jobs, context) {
 
 const capital = word => word[0].toUpperCase() + word.slice(1);
 
+// reasonList says why jobs were or would be left as they are, in a line per reason.
+export const reasonList = reasons => h("ul", { class: "reasons" }, reasons.map(r => h("li", {}, h("span", { class: "num strong" }, number(r.count)), h("span", {}, r.detail))));
+
 // changeMatching asks the server first what would change.
 export async function changeMatching(action, filter, context) {
-  let trial;
+  const shown = h("div", { class: "preview-of", "aria-live": "polite" }), label = h("span", {}, capital(action));
+  const asked = form => ({ action, filter, override: action === "retry" && form?.has("override") || undefined });
+  async function look(form) {
+    const trial = await post("bulk", { ...asked(form), dry_run: true });
+    shown.replaceChildren(preview(action, trial));
+    label.textContent = `${capital(action)} ${number(trial.changes)}${trial.more ? "+" : ""}`;
+    const button = label.closest("button");
+    if (button) button.disabled = trial.changes === 0;
+    return trial;
+  }
   try {
-    trial = await post("bulk", { action, filter, dry_run: true });
+    await look();
   } catch (failure) {
     await confirm({ title: "Change all that match", text: failure.missing ? missing("Changing many jobs") : failure.message, action: "Close", act: async () => {} });
     return;
   }
-  const started = await confirm({
-    title: `${capital(action)} all that match?`, action: `${capital(action)} ${number(trial.count)}${trial.more ? "+" : ""}`, danger: action !== "retry",
-    text: [h("p", {}, DOES[action]), preview(trial)],
-    fields: [action === "retry" ? override() : null, field("At most per second", h("input", { type: "number", name: "rate", min: 1, max: 1000, placeholder: "200" }),
+  const again = action === "retry" ? override() : null;
+  again?.addEventListener("change", event => look(new FormData(event.target.form)).catch(failure => shown.replaceChildren(failed(failure))));
+  const started = confirm({
+    title: `${capital(action)} all that match?`, action: label, danger: action !== "retry", text: [h("p", {}, DOES[action]), shown],
+    fields: [again, field("At most per second", h("input", { type: "number", name: "rate", min: 1, max: 1000, placeholder: "200" }),
       "A rate spares workers and receivers what comes of it.")],
-    act(form) {
-      if (trial.count === 0) throw new Error("No job matches: there is nothing to do.");
-      return post("bulk", { action, filter, dry_run: false, rate: Number(form.get("rate")) || undefined, override: action === "retry" && form.has("override") || undefined });
-    },
+    act: form => post("bulk", { ...asked(form), dry_run: false, rate: Number(form.get("rate")) || undefined }),
   });
-  if (started) context.go("#/bulk/" + started.bulk_id);
+  const yes = label.closest("button");
+  yes.disabled = label.textContent.endsWith(" 0");
+  if (action === "retry") yes.focus();
+  const made = await started;
+  if (made) context.go("#/bulk/" + made.bulk_id);
 }
 
-function preview(trial) {
+function preview(action, trial) {
   if (trial.count === 0) return empty("No job matches now.");
-  return h("div", {}, h("p", {}, h("span", { class: "strong" }, `${number(trial.count)}${trial.more ? " or more" : ""} ${trial.count === 1 ? "job matches" : "jobs match"}`), ", for example:"),
-    h("ul", { class: "sample" }, (trial.sample || []).slice(0, 5).map(j => h("li", {}, jobLink(j.job_id), " ", badge(j.state), " ", j.work_kind))));
+  const more = trial.more ? " or more" : "", some = trial.changes > 0;
+  return h("div", { class: "note " + (some ? "plain" : "warn") },
+    h("p", {}, h("span", { class: "strong" }, `${number(trial.count)}${more} ${trial.count === 1 ? "job matches" : "jobs match"}`),
+      trial.left.length === 0 ? "." : [", ", h("span", { class: "strong" }, some ? `${number(trial.changes)}${more} can be ${DONE[action]}` : `none can be ${DONE[action]}`), ". The others stay as they are:"]),
+    trial.left.length ? reasonList(trial.left) : null,
+    h("details", {}, h("summary", {}, "The newest of them"),
+      h("ul", { class: "sample" }, trial.sample.slice(0, 5).map(j => h("li", {}, jobLink(j.job_id), " ", badge(j.state), " ", j.work_kind)))));
 }

@@ -23,13 +23,20 @@ export function page(context) {
       { title: "Jobs", num: true, cell: f => h("a", { class: "open", href: jobsOf(f, context.query) }, number(f.count)) }, { title: "Code", cell: f => h("code", {}, f.code) },
       { title: "Kind", cell: f => f.work_kind }, { title: "What happened", class: "wrap", cell: f => f.detail },
       { title: "First", num: true, cell: f => age(f.first_at) }, { title: "Last", num: true, cell: f => age(f.last_at) }, { title: "The last one", cell: f => jobLink(f.last_job_id) },
-      { title: "", cell: f => server.bulk && !context.session.read_only ? button("Retry all…", () => changeMatching("retry", filterOf(f, context.query), context), { class: "small" }) : "" },
+      { title: "Retryable", num: true, cell: f => again(f, context) },
     ], list.data, { key: f => [f.code, f.work_kind, f.detail].join("\n"), open: f => jobsOf(f, context.query), caption: "Failures" }),
     list.more ? h("p", { class: "quiet" }, "There is more than is shown: only the last 100,000 jobs that ended were looked at.") : null],
   };
 }
 
-// filterOf chooses the jobs of a group, whatever their detail is and whenever they failed.
+// again retries the jobs of a group that can be, whenever they failed.
+function again(f, context) {
+  if (!f.retryable) return h("span", { class: "none", title: "Another attempt would end in the same way, or none is left" }, "none");
+  if (!server.bulk || context.session.read_only) return number(f.retryable);
+  return button(`Retry ${number(f.retryable)}…`, () => changeMatching("retry", { ...filterOf(f, context.query), failure_detail: f.detail }, context), { class: "small" });
+}
+
+// filterOf chooses the jobs of a group in the names of the list.
 function filterOf(f, query) {
   const filter = { state: "FAILED", failure_code: f.code, kind: f.work_kind };
   return query.get("client_id") ? { ...filter, client_id: query.get("client_id") } : filter;

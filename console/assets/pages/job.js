@@ -1,6 +1,6 @@
 import { get } from "../api.js";
 import { h } from "../dom.js";
-import { age, hms, number, span, time } from "../format.js";
+import { age, hms, number, short, span, time } from "../format.js";
 import { badge, button, card, clientLink, copyButton, empty, facts, filterLink, heading, idLink, link, mono, note, outside, table } from "../parts.js";
 import { timeline } from "../timeline.js";
 import { tree } from "../tree.js";
@@ -8,24 +8,48 @@ import { cancel, copies, destroy, retry, submitAgain } from "./job_actions.js";
 import { resultCard } from "./job_result.js";
 
 export function page(context, id) {
-  const ui = { even: false, result: null };
-  const load = signal => get("jobs/" + encodeURIComponent(id), {}, signal);
+  const ui = { even: false, result: null, hooks: new Map() };
+  async function load(signal) {
+    const job = await get("jobs/" + encodeURIComponent(id), {}, signal);
+    if (job.deliveries.some(d => d.webhook_id && !ui.hooks.has(d.webhook_id))) await nameHooks(job, ui.hooks, signal);
+    return job;
+  }
   return {
     title: "Job …" + id.slice(-12),
     load, often: job => job.state === "RUNNING", // its progress is no event
     view: job => [
       heading(["Job ", h("code", { class: "wrap" }, job.job_id)], copyButton(job.job_id, "Copy id")),
-      summary(job), actions(job, context), waiting(job), failure(job), progress(job),
+      submitted(job, context.query), summary(job), actions(job, context), waiting(job), failure(job), progress(job),
       card("Timeline", h("div", { class: "choice", role: "group", "aria-label": "Axis" },
         button("To scale", () => { ui.even = false; context.draw(); }, { pressed: !ui.even, class: "small" }),
         button("Evenly spaced", () => { ui.even = true; context.draw(); }, { pressed: ui.even, class: "small" })),
-      timeline(job, { even: ui.even })),
-      resultCard(job, ui, context.draw), attempts(job), eventLog(job), deliveries(job),
+      timeline(job, { even: ui.even, receiver: d => receiverOf(d, ui.hooks) })),
+      resultCard(job, ui, context.draw), attempts(job), eventLog(job), deliveries(job, ui.hooks),
       h("div", { class: "columns" }, card("Definition", job.definition ? tree(job.definition) : note("bad", h("p", {}, "The definition is damaged: the job cannot run."))),
         card("Parameters", job.params ? tree(job.params) : h("p", { class: "quiet" }, "None were sent."))),
       card("All members", details(job)), card("Submit it elsewhere", copies(job)),
     ],
   };
+}
+
+// nameHooks learns the addresses of the client's webhooks. One that is not among them is known by its id.
+async function nameHooks(job, hooks, signal) {
+  const list = await get("webhooks", { client_id: job.client_id, limit: 100 }, signal).catch(() => ({ data: [] }));
+  list.data.forEach(w => hooks.set(w.webhook_id, w.url));
+  job.deliveries.forEach(d => { if (d.webhook_id && !hooks.has(d.webhook_id)) hooks.set(d.webhook_id, ""); });
+}
+
+// receiverOf names who gets a delivery.
+function receiverOf(d, hooks) {
+  const address = d.webhook_id ? hooks.get(d.webhook_id) : d.url, host = URL.canParse(address) ? new URL(address).host : "";
+  return [host, d.webhook_id ? "webhook " + short(d.webhook_id) : "callback"].filter(Boolean).join(" · ");
+}
+
+// submitted tells who has just submitted it what was made.
+function submitted(job, query) {
+  if (!query.has("submitted")) return null;
+  return h("div", { class: "note good line", role: "status" }, h("p", {}, h("span", { class: "strong" }, "1 job submitted."), " ", mono(job.job_id)), copyButton(job.job_id, "Copy id"),
+    link(`new?from=${job.job_id}`, "Submit another one like it"));
 }
 
 function summary(job) {
@@ -62,7 +86,7 @@ function failure(job) {
   if (!f) return null;
   return note("bad", h("p", { class: "strong" }, f.detail), h("p", {}, mono(f.code), ` at stage ${f.stage}, reason ${f.reason}; `,
     f.retryable ? "the same job may succeed if it is tried again." : "trying the same job again would not help."),
-  h("p", {}, filterLink("jobs", "failure_code", f.code, "Jobs that failed like this"), " · ", link("failures", "All failures in groups")));
+  h("p", {}, link("jobs?failure_code=" + f.code, "Jobs that failed like this"), " · ", link("failures", "All failures in groups")));
 }
 
 function progress(job) {
@@ -94,11 +118,11 @@ function eventLog(job) {
 // withSteps adds how long after the event before each came.
 const withSteps = events => events.map((e, i) => ({ ...e, after: i === 0 ? "" : "+" + span(new Date(e.timestamp) - new Date(events[i - 1].timestamp)) }));
 
-function deliveries(job) {
+function deliveries(job, hooks) {
   if (job.deliveries.length === 0) return card("Deliveries", empty("Nothing was sent of this job.", "It has no callback, and no webhook of its client asks for its events."));
   return card("Deliveries", table([
     { title: "Delivery", cell: d => idLink("deliveries", d.delivery_id) }, { title: "Event", cell: d => mono(d.event_name) }, { title: "State", cell: d => badge(d.state) },
-    { title: "To", class: "wrap", cell: d => d.webhook_id ? filterLink("deliveries", "webhook_id", d.webhook_id, "webhook …" + d.webhook_id.slice(-12)) : outside(d.url) },
+    { title: "To", class: "wrap", cell: d => d.webhook_id ? link("webhooks/" + d.webhook_id, receiverOf(d, hooks)) : outside(d.url) },
     { title: "Attempts", num: true, cell: d => number(d.attempts) }, { title: "Answer", num: true, cell: d => d.last_status ?? "–" },
     { title: "Error", class: "wrap", cell: d => d.last_error ? d.last_error.detail : "" }, { title: "Next", num: true, cell: d => d.next_attempt_at ? age(d.next_attempt_at) : "–" },
   ], job.deliveries, { key: d => d.delivery_id, open: d => "#/deliveries/" + d.delivery_id, caption: "Deliveries" }),

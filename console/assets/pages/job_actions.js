@@ -47,7 +47,7 @@ export async function submitAgain(job, context) {
     text: [h("p", {}, "A new job of the same client:"), h("pre", {}, write(submission, "  ")),
       hides(job) ? note("warn", h("p", {}, "Values that show as *** are hidden here; they would be sent as ***. Edit and submit lets you fill them in.")) : ""],
     act: () => post("jobs", { client_id: job.client_id, job: submission }) });
-  if (made) context.go("#/jobs/" + made.job_id);
+  if (made) context.go(`#/jobs/${made.job_id}?submitted`);
 }
 
 export function copies(job) {

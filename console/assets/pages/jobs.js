@@ -1,11 +1,11 @@
 import { get, optional, server } from "../api.js";
 import { h } from "../dom.js";
-import { age, number, time } from "../format.js";
-import { button, clientLink, empty, filterLink, heading, jobLink, link, mono, pager, badge, STATES, table } from "../parts.js";
+import { age, number, span, time } from "../format.js";
+import { button, clientLink, empty, filterLink, heading, jobLink, link, mono, note, pager, badge, STATES, table } from "../parts.js";
 import { recall, remember } from "../store.js";
 import { open } from "../dialogs.js";
 import { changeMatching, changeSelected } from "./bulk_actions.js";
-import { addressOf, filterBar, given, nextPage } from "./lists.js";
+import { addressOf, filterBar, given, kindNames, nextPage, orRefusal } from "./lists.js";
 
 const NAMES = ["state", "type", "kind", "client_id", "batch_id", "correlation_id", "failure_code", "from", "to"];
 const LIMIT = 50, COUNT_EVERY = 10000; // ms
@@ -13,11 +13,12 @@ const LIMIT = 50, COUNT_EVERY = 10000; // ms
 const COLUMNS = {
   job_id: { title: "Job", cell: j => jobLink(j.job_id, true) },
   state: { title: "State", cell: j => badge(j.state) },
-  work_kind: { title: "Kind", cell: j => filterLink("jobs", "kind", j.work_kind) },
+  work_kind: { title: "Kind", class: "small", cell: j => filterLink("jobs", "kind", j.work_kind) },
   type: { title: "Type", cell: j => j.type },
   client_id: { title: "Client", cell: j => clientLink(j.client_id) },
-  failure_code: { title: "Failure", cell: j => filterLink("jobs", "failure_code", j.failure_code) },
+  failure_code: { title: "Failure", class: "small", cell: j => filterLink("jobs", "failure_code", j.failure_code) },
   attempt: { title: "Attempt", num: true, cell: j => `${number(j.attempt)} of ${number(j.max_attempts)}` },
+  duration: { title: "Ran", num: true, cell: ran },
   created_at: { title: "Created", num: true, cell: j => time(j.created_at) },
   updated_at: { title: "Changed", num: true, cell: j => age(j.updated_at) },
   execution_at: { title: "Meant for", num: true, cell: j => time(j.execution_at) },
@@ -26,7 +27,16 @@ const COLUMNS = {
   batch_id: { title: "Batch", cell: j => filterLink("jobs", "batch_id", j.batch_id, j.batch_id && "…" + j.batch_id.slice(-12)) },
   correlation_id: { title: "Correlation", class: "wrap", cell: j => filterLink("jobs", "correlation_id", j.correlation_id) },
 };
-const STANDARD = ["job_id", "state", "work_kind", "client_id", "failure_code", "attempt", "created_at", "updated_at"];
+const STANDARD = ["job_id", "state", "work_kind", "client_id", "failure_code", "attempt", "duration", "created_at"];
+
+// ran is how long the last attempt took; of one that runs, how far it has come and how long it has taken.
+function ran(j) {
+  if (!j.started_at || j.state !== "RUNNING" && !j.finished_at) return h("span", { class: "none" }, "–");
+  const took = span((j.finished_at ? new Date(j.finished_at) : Date.now()) - new Date(j.started_at));
+  if (j.state !== "RUNNING") return took;
+  const { percentage, phase } = j.progress || {}, far = j.progress ? `${percentage} %${phase ? ", " + phase : ""}` : "Not known how far";
+  return h("span", { class: "in-row", title: far }, j.progress ? h("progress", { max: 100, value: percentage, "aria-label": far }) : null, took);
+}
 
 export function page(context) {
   const filters = given(context.query, NAMES);
@@ -36,7 +46,8 @@ export function page(context) {
   const count = counter(filters);
 
   async function load(signal) {
-    const list = get("jobs", { ...given(context.query, NAMES), limit: LIMIT }, signal);
+    const list = await orRefusal(get("jobs", { ...given(context.query, NAMES), limit: LIMIT }, signal));
+    if (list.refused) return { ...list, kinds: await kindNames(signal) };
     if (Date.now() - counted > COUNT_EVERY) {
       counted = Date.now();
       count(signal).then(c => { counts = c; context.draw(); }, () => {});
@@ -49,7 +60,7 @@ export function page(context) {
     for (const id of selected) if (!rows.some(r => r.job_id === id)) selected.delete(id);
     return [heading("Jobs", button("Columns", () => chooseColumns(context.draw)), link("new", h("span", { class: "button primary" }, "New job"))),
       h("div", { class: "with-side" }, side(filters, counts, context.query), h("div", {}, filterBar("jobs", context, bar()),
-        changes(), rows.length ? list_(rows) : nothing(filters, context.query), pager(list.page, nextPage("jobs", context.query), context.query.get("cursor"))))];
+        changes(), list.refused ? refusal(list, context.query) : rows.length ? list_(rows) : nothing(filters, context.query), pager(list.page, nextPage("jobs", context.query), context.query.get("cursor"))))];
   }
 
   function changes() {
@@ -77,7 +88,7 @@ export function page(context) {
     return table([...choose, ...columns().map(name => COLUMNS[name])], jobs,
       { key: j => j.job_id, open: j => "#/jobs/" + j.job_id, caption: "Jobs", marked: j => selected.has(j.job_id) });
   }
-  return { title: "Jobs", load, view };
+  return { title: "Jobs", load, view, often: list => list.data.some(j => j.state === "RUNNING") }; // progress is no event
 }
 
 const capital = word => word[0].toUpperCase() + word.slice(1);
@@ -112,6 +123,17 @@ function side(filters, counts, query) {
     text, h("span", { class: "num" }, c ? number(c.count) + (c.more ? "+" : "") : "")));
   return h("nav", { class: "side", "aria-label": "States" }, h("ul", {}, entry("", "All states"), STATES.map(s => entry(s, badge(s), counts?.[s]))));
 }
+
+// refusal says which value is unknown, and offers those that are like it.
+function refusal({ refused, kinds }, query) {
+  return note("warn", refused.map(({ parameter, detail }) => {
+    const value = query.get(parameter) || "", known = (parameter === "kind" ? kinds : parameter === "state" ? STATES : []).filter(k => k.includes(value.toUpperCase()));
+    return h("p", {}, h("span", { class: "strong" }, `There is no ${TITLES[parameter] || parameter} “${value}”. `), known.length
+      ? ["Did you mean ", known.map((k, i) => [i ? ", " : "", h("a", { href: addressOf("jobs", query, { [parameter]: k }) }, k)]), "?"] : detail);
+  }), h("p", {}, refused.map(({ parameter }) => h("a", { href: addressOf("jobs", query, { [parameter]: "" }) }, "Look without it"))));
+}
+
+const TITLES = { kind: "work kind", client_id: "id of a client", batch_id: "id of a batch", failure_code: "failure code", from: "time", to: "time" };
 
 function nothing(filters, query) {
   if (query.get("cursor")) return empty("This page is empty.", "The list may go on: see below.");

@@ -1,5 +1,5 @@
 // What pages with a list have in common: filters in the address, and pages of the list.
-import { get } from "../api.js";
+import { get, optional } from "../api.js";
 import { h } from "../dom.js";
 
 // given are the parameters of the address that the API knows, with the cursor.
@@ -17,6 +17,15 @@ export function addressOf(place, query, changes = {}) {
 }
 
 export const nextPage = (place, query) => cursor => addressOf(place, query, { cursor });
+
+// kindNames are the work kinds that this server offers.
+export const kindNames = async signal => ((await optional(get("catalogue", {}, signal)))?.kinds || []).map(k => k.work_kind);
+
+// orRefusal gives an empty list where the server does not know a value that is asked for, with what it said.
+export const orRefusal = answer => answer.catch(failure => {
+  if (failure.status !== 400 || !failure.problem?.violations?.length) throw failure;
+  return { data: [], page: null, refused: failure.problem.violations };
+});
 
 export const read = (place, query, names, limit) => signal => get(place, { ...given(query, names), limit }, signal);
 

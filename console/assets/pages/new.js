@@ -4,11 +4,11 @@ import { field } from "../dialogs.js";
 import { h } from "../dom.js";
 import { read, write } from "../exact.js";
 import { plural } from "../format.js";
-import { button, copyButton, failed, heading, jobLink, missing, note, card } from "../parts.js";
+import { badge, button, card, copyButton, failed, heading, link, missing, note, table } from "../parts.js";
 import { curlOf, hides, submissionOf } from "./job_actions.js";
 import { local, utc } from "./lists.js";
 
-const MOST = 1000, AT_ONCE = 4;
+const MOST = 1000, AT_ONCE = 4, SHOWN = 20;
 
 export function page(context) {
   const from = context.query.get("from");
@@ -112,7 +112,8 @@ async function submit(form, ui, context) {
   Object.assign(ui, { made: [], failure: null, busy: true, stop: false });
   context.draw();
   try {
-    const body = { client_id: form.client_id.trim(), job: submissionFrom(form) };
+    ui.client = form.client_id.trim();
+    const body = { client_id: ui.client, job: submissionFrom(form) };
     let left = Math.min(MOST, Number(form.n) || 1);
     await Promise.all(Array.from({ length: Math.min(AT_ONCE, left) }, async () => {
       while (left-- > 0 && !ui.stop) {
@@ -124,6 +125,7 @@ async function submit(form, ui, context) {
       }
     }));
     context.say(`${plural(ui.made.length, "job")} submitted.`);
+    if (ui.made.length === 1) context.go(`#/jobs/${ui.made[0].job_id}?submitted`);
   } catch (failure) {
     ui.failure = failure;
   }
@@ -131,5 +133,14 @@ async function submit(form, ui, context) {
   context.draw();
 }
 
-const made = ui => card(`${plural(ui.made.length, "job")} submitted`, h("ul", { class: "sample" }, ui.made.slice(0, 20).map(m => h("li", {}, jobLink(m.job_id, true)))),
-  ui.made.length > 20 ? h("p", { class: "quiet" }, `and ${ui.made.length - 20} more: see the list of jobs.`) : null);
+// made shows what a burst made; a single job has its own page.
+function made(ui) {
+  const first = ui.made[0];
+  return card(`${plural(ui.made.length, "job")} submitted`,
+    h("p", {}, ui.made.length > SHOWN ? h("span", { class: "quiet" }, `These are the first ${SHOWN}. `) : null,
+      link("jobs?" + new URLSearchParams({ client_id: ui.client, from: first.created_at }), "All of them, as they are now")),
+    table([
+      { title: "Job", class: "wrap", cell: m => h("a", { class: "wrap open", href: "#/jobs/" + m.job_id }, h("code", {}, m.job_id)) }, { title: "State when accepted", cell: m => badge(m.state) },
+      { title: "", cell: m => copyButton(m.job_id, "Copy id") },
+    ], ui.made.slice(0, SHOWN), { key: m => m.job_id, open: m => "#/jobs/" + m.job_id, caption: "Jobs submitted" }));
+}

@@ -1,0 +1,64 @@
+// What the search finds: whatever has the id, and what is called so. A single find is shown at once.
+import { get } from "../api.js";
+import { h } from "../dom.js";
+import { empty, heading, link, mono, table } from "../parts.js";
+import { isID } from "../search.js";
+import { kindNames } from "./lists.js";
+
+const TYPES = { jobs: "Job", batches: "Batch", clients: "Client", webhooks: "Webhook", deliveries: "Delivery", bulk: "Bulk change", schedules: "Schedule", workers: "Worker" };
+const CORRELATION = /^[A-Za-z0-9._-]{1,256}$/;
+
+export function page(context) {
+  const text = context.query.get("q") || "";
+  return {
+    title: "Search", every: 0,
+    async load(signal) {
+      const answer = await find(text, signal);
+      if (answer.found.length === 1) context.replace("#/" + answer.found[0].to);
+      return answer;
+    },
+    view: ({ found, older }) => [heading(["Search ", h("span", { class: "quiet wrap" }, text)]),
+      found.length ? table([
+        { title: "What", cell: f => f.type }, { title: "Name", class: "wrap", cell: f => h("a", { class: "open wrap", href: "#/" + f.to }, f.name) },
+        { title: "Found by", cell: f => f.by },
+      ], found, { key: f => f.to, open: f => "#/" + f.to, caption: "What was found" })
+        : empty(`Nothing was found for “${text}”.`, "Looked for: an id of anything, the correlation id of a job, the name of a client, the address of a webhook, a work kind.",
+          ["Jobs are filtered by ", mono("state:FAILED"), ", ", mono("kind:…"), ", ", mono("client:…"), ", ", mono("since:2h"), " and others: ", h("kbd", {}, "?"), " lists them."]),
+      older ? h("p", {}, link("jobs?" + new URLSearchParams({ correlation_id: text }), "Look for the correlation id among older jobs, too")) : null],
+  };
+}
+
+async function find(text, signal) {
+  if (isID(text)) {
+    const { data } = await get("find", { id: text.toLowerCase() }, signal);
+    if (data.length) return { found: data.map(entry) };
+  }
+  const [jobs, ...others] = await Promise.all([correlated(text, signal), ...isID(text) ? [] : [kinds(text, signal), clients(text, signal), webhooks(text, signal)]]);
+  return { found: [jobs.found, ...others].flat(), older: jobs.older };
+}
+
+// entry leads to what has an id; what has no page of its own, to the list that has it.
+function entry({ type, id, client_id }) {
+  const to = { schedules: `schedules?client_id=${client_id}`, workers: "workers" }[type] || `${type}/${id}`;
+  return { type: TYPES[type] || type, name: id, to, by: "id" };
+}
+
+async function correlated(text, signal) {
+  if (!CORRELATION.test(text)) return { found: [] };
+  const { data, page } = await get("jobs", { correlation_id: text, limit: 2 }, signal);
+  const to = data.length === 1 && !page.next_cursor ? "jobs/" + data[0].job_id : "jobs?" + new URLSearchParams({ correlation_id: text });
+  return { found: data.length ? [{ type: data.length > 1 ? "Jobs" : "Job", name: text, to, by: "correlation id" }] : [], older: data.length === 0 && page.next_cursor !== null };
+}
+
+const like = (value, text) => (value || "").toLowerCase().includes(text.toLowerCase());
+
+async function kinds(text, signal) {
+  const names = await kindNames(signal), exact = names.filter(k => k === text.toUpperCase());
+  return (exact.length ? exact : names.filter(k => like(k, text))).map(k => ({ type: "Work kind", name: k, to: "jobs?kind=" + k, by: "name" }));
+}
+
+const clients = async (text, signal) => (await get("clients", { limit: 100 }, signal)).data.filter(c => like(c.name, text) || c.client_id.endsWith(text.toLowerCase()))
+  .map(c => ({ type: "Client", name: c.name || c.client_id, to: "clients/" + c.client_id, by: like(c.name, text) ? "name" : "end of its id" }));
+
+const webhooks = async (text, signal) => (await get("webhooks", { limit: 100 }, signal)).data.filter(w => like(w.url, text) || like(w.description, text))
+  .map(w => ({ type: "Webhook", name: w.url, to: "webhooks/" + w.webhook_id, by: like(w.url, text) ? "address" : "description" }));
