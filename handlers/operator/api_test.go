@@ -182,17 +182,18 @@ func TestBulk(t *testing.T) {
 	w := newWorld(t)
 	id := anID.String()
 	filter := `{"state":"FAILED","kind":"CPU_BURST","type":"EXECUTE","client_id":"` + id + `","batch_id":"` + id + `","correlation_id":"a",` +
-		`"failure_code":"RFA_INTERNAL","from":"2030-01-02T03:04:05.000006Z","to":"2030-01-02T03:04:05.000006Z"}`
+		`"failure_code":"RFA_INTERNAL","failure_detail":"It failed.","from":"2030-01-02T03:04:05.000006Z","to":"2030-01-02T03:04:05.000006Z"}`
 	r := w.post("/admin/v1/bulk", `{"action":"retry","filter":`+filter+`,"dry_run":true,"override":true,"rate":7}`)
 	require.Equal(t, http.StatusOK, r.StatusCode, r.text)
 	require.Contains(t, r.text, `"sample":[{"job_id":"`+id+`"`)
+	require.Contains(t, r.text, `"changes":1,"left":[{"result":"FAILED","code":"RFA_JOB_CONFLICT","detail":"It cannot.","count":3}]`)
 	require.Empty(t, w.store.done)
 	at := now
 	require.Equal(t, job.BulkRequest{
 		Owner: job.BulkOwner{Operator: "ann"}, Action: job.BulkRetry, DryRun: true, Rate: 7, Override: true, RequestID: w.store.bulk.RequestID,
 		Filter: job.BulkFilter{
 			State: job.Failed, WorkKind: job.CPUBurst, Type: job.Execute, ClientID: anID, BatchID: anID, CorrelationID: "a",
-			FailureCode: job.CodeInternal, CreatedAfter: &at, CreatedBefore: &at,
+			FailureCode: job.CodeInternal, FailureDetail: "It failed.", CreatedAfter: &at, CreatedBefore: &at,
 		},
 	}, w.store.bulk)
 	require.JSONEq(t, `{"action":"retry","filter":`+filter+`,"dry_run":true,"override":true,"rate":7}`, string(w.store.entries[0].Detail))
@@ -200,6 +201,8 @@ func TestBulk(t *testing.T) {
 		`{"action":"retry","filter":{"work_kind":"CPU_BURST"}}`, `{"action":"cancel","filter":{"all":true},"override":true}`} {
 		require.Equal(t, http.StatusBadRequest, w.post("/admin/v1/bulk", body).StatusCode, body)
 	}
+	require.Contains(t, w.get("/admin/v1/bulk/"+id).text, `"left":[{"result":"FAILED"`)
+	require.JSONEq(t, `{"data":[{"type":"jobs","id":"`+id+`","client_id":"`+id+`"}]}`, w.get("/admin/v1/find?id="+id).text)
 	w.store.nexts = []job.ID{anID}
 	cursor := w.get("/admin/v1/bulk/" + id + "/items?result=SKIPPED&limit=3").cursor(t)
 	w.get("/admin/v1/bulk/" + id + "/items?result=SKIPPED&cursor=" + cursor)

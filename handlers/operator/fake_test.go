@@ -158,8 +158,10 @@ func (s *store) Batch(context.Context, job.ID) (*admin.Batch, error) {
 	}}, s.err
 }
 
+var left = []job.BulkReason{{Result: job.ItemFailed, Code: new(job.CodeConflict), Detail: "It cannot.", Count: 3}}
+
 func (s *store) BulkLeft(context.Context, job.ID) ([]job.BulkReason, error) {
-	return []job.BulkReason{{Result: job.ItemFailed, Code: new(job.CodeConflict), Detail: "It cannot.", Count: 3}}, s.err
+	return left, s.err
 }
 
 func (s *store) Find(_ context.Context, id job.ID) ([]admin.Found, error) {
@@ -285,7 +287,7 @@ func (b bulks) Begin(_ context.Context, r job.BulkRequest) (*job.Bulk, error) {
 
 func (b bulks) Count(_ context.Context, r job.BulkRequest) (job.BulkCount, error) {
 	b.bulk = r
-	return job.BulkCount{Count: 1, Sample: []*job.Job{{
+	return job.BulkCount{Count: 4, Changes: 1, Left: left, Sample: []*job.Job{{
 		ID: anID, ClientID: anID, Type: job.Execute, WorkKind: job.SuccessFast, State: job.Failed, Outcome: "FAILED", Attempt: 1, MaxAttempts: 4,
 		CreatedAt: nowAt, UpdatedAt: nowAt, StartedAt: &nowAt, FinishedAt: &nowAt, Failure: job.NewFailure(job.FailedOnce, 1, job.Backoff{}),
 	}}}, b.err

@@ -3,7 +3,7 @@ import { h } from "../dom.js";
 import { age, number } from "../format.js";
 import { button, empty, heading, jobLink, table } from "../parts.js";
 import { changeMatching } from "./bulk_actions.js";
-import { addressOf, filterBar, given } from "./lists.js";
+import { addressOf, filterBar, given, orRefusal, refusal } from "./lists.js";
 
 const HOURS = [1, 6, 24, 168];
 
@@ -13,13 +13,13 @@ export function page(context) {
   const fromOf = () => context.query.get("from") || new Date(Date.now() - hours * 3600000).toISOString();
   return {
     title: "Failures", every: 5000,
-    load: signal => get("failures", { ...given(context.query, names), from: fromOf() }, signal),
+    load: signal => orRefusal(get("failures", { ...given(context.query, names), from: fromOf() }, signal), signal),
     view: list => [heading("Failures", h("div", { class: "choice", role: "group", "aria-label": "Time" }, HOURS.map(n =>
       h("a", { href: addressOf("failures", context.query, { hours: n, from: "" }), "aria-current": n === hours && !context.query.get("from") ? "true" : false }, n < 48 ? `${n} h` : `${n / 24} d`)))),
     h("p", { class: "quiet" }, "Jobs that failed, in groups of the same code, kind and detail, the largest first."),
     filterBar("failures", context, [{ name: "kind", title: "Kind" }, { name: "code", title: "Code", placeholder: "RFA_…" }, { name: "client_id", title: "Client" },
       { name: "from", title: "From", type: "datetime-local" }, { name: "to", title: "before", type: "datetime-local" }]),
-    list.data.length === 0 ? empty("No job failed in this time.") : table([
+    list.refused ? refusal("failures", list, context.query) : list.data.length === 0 ? empty("No job failed in this time.") : table([
       { title: "Jobs", num: true, cell: f => h("a", { class: "open", href: jobsOf(f, context.query) }, number(f.count)) }, { title: "Code", cell: f => h("code", {}, f.code) },
       { title: "Kind", cell: f => f.work_kind }, { title: "What happened", class: "wrap", cell: f => f.detail },
       { title: "First", num: true, cell: f => age(f.first_at) }, { title: "Last", num: true, cell: f => age(f.last_at) }, { title: "The last one", cell: f => jobLink(f.last_job_id) },

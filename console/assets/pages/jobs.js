@@ -1,11 +1,11 @@
 import { get, optional, server } from "../api.js";
 import { h } from "../dom.js";
 import { age, number, span, time } from "../format.js";
-import { button, clientLink, empty, filterLink, heading, jobLink, link, mono, note, pager, badge, STATES, table } from "../parts.js";
+import { button, clientLink, empty, filterLink, heading, jobLink, link, mono, pager, badge, STATES, table } from "../parts.js";
 import { recall, remember } from "../store.js";
 import { open } from "../dialogs.js";
 import { changeMatching, changeSelected } from "./bulk_actions.js";
-import { addressOf, filterBar, given, kindNames, nextPage, orRefusal } from "./lists.js";
+import { addressOf, filterBar, given, nextPage, orRefusal, refusal } from "./lists.js";
 
 const NAMES = ["state", "type", "kind", "client_id", "batch_id", "correlation_id", "failure_code", "from", "to"];
 const LIMIT = 50, COUNT_EVERY = 10000; // ms
@@ -46,8 +46,8 @@ export function page(context) {
   const count = counter(filters);
 
   async function load(signal) {
-    const list = await orRefusal(get("jobs", { ...given(context.query, NAMES), limit: LIMIT }, signal));
-    if (list.refused) return { ...list, kinds: await kindNames(signal) };
+    const list = await orRefusal(get("jobs", { ...given(context.query, NAMES), limit: LIMIT }, signal), signal);
+    if (list.refused) return list;
     if (Date.now() - counted > COUNT_EVERY) {
       counted = Date.now();
       count(signal).then(c => { counts = c; context.draw(); }, () => {});
@@ -60,7 +60,7 @@ export function page(context) {
     for (const id of selected) if (!rows.some(r => r.job_id === id)) selected.delete(id);
     return [heading("Jobs", button("Columns", () => chooseColumns(context.draw)), link("new", h("span", { class: "button primary" }, "New job"))),
       h("div", { class: "with-side" }, side(filters, counts, context.query), h("div", {}, filterBar("jobs", context, bar()),
-        changes(), list.refused ? refusal(list, context.query) : rows.length ? list_(rows) : nothing(filters, context.query), pager(list.page, nextPage("jobs", context.query), context.query.get("cursor"))))];
+        changes(), list.refused ? refusal("jobs", list, context.query) : rows.length ? list_(rows) : nothing(filters, context.query), pager(list.page, nextPage("jobs", context.query), context.query.get("cursor"))))];
   }
 
   function changes() {
@@ -123,17 +123,6 @@ function side(filters, counts, query) {
     text, h("span", { class: "num" }, c ? number(c.count) + (c.more ? "+" : "") : "")));
   return h("nav", { class: "side", "aria-label": "States" }, h("ul", {}, entry("", "All states"), STATES.map(s => entry(s, badge(s), counts?.[s]))));
 }
-
-// refusal says which value is unknown, and offers those that are like it.
-function refusal({ refused, kinds }, query) {
-  return note("warn", refused.map(({ parameter, detail }) => {
-    const value = query.get(parameter) || "", known = (parameter === "kind" ? kinds : parameter === "state" ? STATES : []).filter(k => k.includes(value.toUpperCase()));
-    return h("p", {}, h("span", { class: "strong" }, `There is no ${TITLES[parameter] || parameter} “${value}”. `), known.length
-      ? ["Did you mean ", known.map((k, i) => [i ? ", " : "", h("a", { href: addressOf("jobs", query, { [parameter]: k }) }, k)]), "?"] : detail);
-  }), h("p", {}, refused.map(({ parameter }) => h("a", { href: addressOf("jobs", query, { [parameter]: "" }) }, "Look without it"))));
-}
-
-const TITLES = { kind: "work kind", client_id: "id of a client", batch_id: "id of a batch", failure_code: "failure code", from: "time", to: "time" };
 
 function nothing(filters, query) {
   if (query.get("cursor")) return empty("This page is empty.", "The list may go on: see below.");

@@ -1,6 +1,7 @@
 // What pages with a list have in common: filters in the address, and pages of the list.
 import { get, optional } from "../api.js";
 import { h } from "../dom.js";
+import { note, STATES } from "../parts.js";
 
 // given are the parameters of the address that the API knows, with the cursor.
 export const given = (query, names) => Object.fromEntries([...names, "cursor"].map(n => [n, query.get(n)]).filter(([, v]) => v));
@@ -22,10 +23,28 @@ export const nextPage = (place, query) => cursor => addressOf(place, query, { cu
 export const kindNames = async signal => ((await optional(get("catalogue", {}, signal)))?.kinds || []).map(k => k.work_kind);
 
 // orRefusal gives an empty list where the server does not know a value that is asked for, with what it said.
-export const orRefusal = answer => answer.catch(failure => {
-  if (failure.status !== 400 || !failure.problem?.violations?.length) throw failure;
-  return { data: [], page: null, refused: failure.problem.violations };
-});
+export async function orRefusal(answer, signal) {
+  try {
+    return await answer;
+  } catch (failure) {
+    const refused = failure.status === 400 ? failure.problem?.violations || [] : [];
+    if (refused.length === 0) throw failure;
+    return { data: [], page: null, refused, kinds: await kindNames(signal) };
+  }
+}
+
+const TITLES = { kind: "work kind", client_id: "id of a client", batch_id: "id of a batch", failure_code: "failure code", code: "failure code", from: "time", to: "time" };
+
+// refusal says which value is unknown, and offers those that are like it.
+export function refusal(place, { refused, kinds }, query) {
+  const like = { kind: kinds, state: STATES };
+  return note("warn", refused.map(({ parameter, detail }) => {
+    const value = query.get(parameter) || "", known = (like[parameter] || []).filter(k => k.includes(value.toUpperCase()));
+    return h("p", {}, h("span", { class: "strong" }, `“${value}” is no ${TITLES[parameter] || parameter}. `), known.length
+      ? ["Did you mean ", known.map((k, i) => [i ? ", " : "", h("a", { href: addressOf(place, query, { [parameter]: k }) }, k)]), "?"] : detail,
+    " ", h("a", { href: addressOf(place, query, { [parameter]: "" }) }, "Look without it"));
+  }));
+}
 
 export const read = (place, query, names, limit) => signal => get(place, { ...given(query, names), limit }, signal);
 
