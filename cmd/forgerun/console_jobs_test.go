@@ -1,0 +1,174 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// search types a text into the search and sends it.
+func (c *consoleTab) search(text string) {
+	c.t.Helper()
+	c.fill("q", text)
+	evaluate[bool](c, `(document.querySelector("form.search").requestSubmit(), true)`)
+}
+
+// at waits until the address of the page is so.
+func (c *consoleTab) at(address string) {
+	c.t.Helper()
+	c.until("the page "+address, fmt.Sprintf(`location.hash === %q`, "#/"+address))
+}
+
+// Attempts are the axis of a job's timeline, whatever receivers do; what was sent is folded, and named by who gets it.
+func TestConsoleTimeline(t *testing.T) {
+	s, api, u := newDelivering(t)
+	failing := u.receive(api, func(_ received, w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))
+	eventually(t, "an attempt to deliver failed", func() bool {
+		return s.count(`SELECT count(*) FROM delivery_attempts WHERE status = 500`) > 0
+	})
+	s.exec(`UPDATE deliveries SET created_at = created_at - interval '1 day' WHERE job_id = $1`, id)
+	c := newConsole(t, s, api)
+	c.everyLook(func(look string) {
+		c.open("jobs/" + id)
+		c.until("the deliveries", `!!document.querySelector(".timeline details.sent")`)
+		require.False(t, evaluate[bool](c, `document.querySelector(".timeline details.sent").open`))
+		shown := evaluate[[]string](c, fmt.Sprintf(`(async () => {
+			const { span } = await import("/console/format.js"), job = await (await fetch("admin/v1/jobs/%s")).json();
+			const times = job.events.map(e => new Date(e.timestamp));
+			return [document.querySelector(".timeline > .axis .at-100").textContent, "+" + span(Math.max(...times) - Math.min(...times))];
+		})()`, id))
+		require.Equal(t, shown[1], shown[0], "the end of the axis is that of the attempts")
+		evaluate[bool](c, `(document.querySelector(".timeline details.sent").open = true)`)
+		host := evaluate[string](c, fmt.Sprintf(`new URL(%q).host`, failing.url))
+		c.says(host + " · webhook …" + failing.hook.id[len(failing.hook.id)-12:])
+		c.seen("timeline-" + look)
+		evaluate[bool](c, `(document.querySelector(".timeline details.sent").open = false, true)`)
+	})
+	c.noneWrong()
+}
+
+// A dry run counts what can be done, and says why not for the rest; a change in which nothing was done is not shown as a good one.
+func TestConsoleBulkThatCanDoNothing(t *testing.T) {
+	s, api, u := newWorking(t)
+	const n = 27
+	failed := u.submitAlike(api, n, execute("FAIL_IMMEDIATE"))
+	again := u.submitAlike(api, 2, execute("RETRY_ON_FAIL"))
+	s.await("FAILED", append(failed, again...)...)
+	begun := s.operator("").call(api, "POST", "/admin/v1/bulk", `{"action":"retry","filter":{"kind":"FAIL_IMMEDIATE"}}`)
+	require.Equal(t, http.StatusAccepted, begun.status, begun.body)
+	const reason = `document.body.innerText.split("failure is not retryable").length - 1`
+	c := newConsole(t, s, api)
+	c.everyLook(func(look string) {
+		c.open("jobs?kind=FAIL_IMMEDIATE")
+		c.press("Retry all that match…")
+		c.says("27 jobs match, none can be retried")
+		require.Equal(t, 1, evaluate[int](c, reason))
+		require.True(t, evaluate[bool](c, `document.querySelector("dialog .buttons button:last-child").disabled`), "there is nothing to do")
+		c.seen("bulk-nothing-" + look)
+		evaluate[bool](c, `(document.querySelector("dialog [name=override]").click(), true)`)
+		c.says("27 jobs match.")
+		c.until("the button", `document.querySelector("dialog .buttons button:last-child").textContent === "Retry 27"`)
+		c.press("Back")
+
+		c.open("jobs?state=FAILED")
+		c.press("Retry all that match…")
+		c.says("29 jobs match, 2 can be retried")
+		c.seen("bulk-some-" + look)
+		c.press("Back")
+
+		c.open("bulk/" + begun.text("bulk_id"))
+		c.says("ALL FAILED")
+		require.False(t, evaluate[bool](c, `!!document.querySelector("main .s-done")`), "it is not green")
+		c.until("one reason with its number", reason+` === 1 && document.querySelector("main table td.num").textContent === "27"`)
+		c.seen("bulk-failed-" + look)
+	})
+
+	c.open("failures")
+	c.says("none")
+	c.seen("failures")
+	c.press("Retry 2…")
+	c.says("2 jobs match")
+	c.press("Retry 2")
+	c.until("the page of the operation", `location.hash.startsWith("#/bulk/")`)
+	c.says("DONE")
+	s.await("SUCCEEDED", again...)
+	c.noneWrong()
+}
+
+// The search finds whatever has an id, a correlation id or a name; an unknown value is told of in its place.
+func TestConsoleSearch(t *testing.T) {
+	s, api, u := newDelivering(t)
+	hook := u.receive(api, nil)
+	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST", `"correlation_id":"order-4711"`))
+	batch := u.submitBatch(api, `{"jobs":[`+execute("SUCCESS_FAST")+`]}`)
+	eventually(t, "a delivery", func() bool { return s.count(`SELECT count(*) FROM deliveries`) > 0 })
+	delivery := s.text(`SELECT delivery_id::text FROM deliveries LIMIT 1`)
+	c := newConsole(t, s, api)
+	for text, page := range map[string]string{
+		id: "jobs/" + id, batch: "batches/" + batch, delivery: "deliveries/" + delivery, u.id: "clients/" + u.id, "order-4711": "jobs/" + id,
+		"cpu_burst": "jobs?kind=CPU_BURST", "failed since:2h": "", unknownJob: "search?q=" + unknownJob,
+	} {
+		c.open("system")
+		c.search(text)
+		if page == "" {
+			c.until("filters", `location.hash.startsWith("#/jobs?state=FAILED&from=")`)
+			continue
+		}
+		c.at(page)
+	}
+	c.search(hook.hook.id)
+	c.until("the webhook", fmt.Sprintf(`location.hash !== "#/search?q=%s"`, hook.hook.id))
+
+	c.everyLook(func(look string) {
+		c.search("kind:cpu")
+		c.says("“CPU” is no work kind. Did you mean CPU_BURST?")
+		require.Equal(t, 1, evaluate[int](c, `document.querySelectorAll("main .note").length`), "it is said once")
+		require.True(t, evaluate[bool](c, `!!document.querySelector("main .filters") && document.querySelector("#search").value === "kind:CPU"`))
+		c.seen("search-unknown-kind-" + look)
+		c.search("success")
+		c.says("SUCCESS_SLOW")
+		c.seen("search-many-" + look)
+		c.search("nothing is called so")
+		c.says("Nothing was found for “nothing is called so”.")
+		c.seen("search-nothing-" + look)
+	})
+	c.noneWrong()
+}
+
+// After a submission its page is shown, with the whole id; lists say how far jobs are and how long they ran.
+func TestConsoleSubmitsAndLists(t *testing.T) {
+	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "3"}) // RUNS_LONG takes minutes
+	s.await("SUCCEEDED", u.submit(api, execute("SUCCESS_FAST")))
+	c := newConsole(t, s, api)
+	c.open("new")
+	c.fill("client_id", u.id)
+	c.fill("work_kind", "RUNS_LONG")
+	c.press("Submit")
+	c.says("1 job submitted.")
+	id := s.text(`SELECT job_id::text FROM jobs WHERE work_kind = 'RUNS_LONG'`)
+	c.at("jobs/" + id + "?submitted")
+	c.until("the whole id, and a button that copies it", fmt.Sprintf(`(note => note.innerText.includes(%q) && note.innerText.includes("Copy id"))(
+		document.querySelector("main .note"))`, id))
+	s.await("RUNNING", id)
+	c.everyLook(func(look string) {
+		c.open("jobs/" + id)
+		c.seen("submitted-" + look)
+		c.open("jobs")
+		c.until("progress of what runs", `!!document.querySelector("td progress")`)
+		c.until("how long the others ran", `[...document.querySelectorAll('td[data-label="Ran"]')].some(td => /^\d.* m?s$/.test(td.textContent))`)
+		c.seen("jobs-columns-" + look)
+		c.open("new")
+		c.fill("client_id", u.id)
+		c.fill("work_kind", "SUCCESS_FAST")
+		evaluate[bool](c, `(i => { i.value = "3"; i.dispatchEvent(new Event("input", { bubbles: true })); return true; })(document.querySelector("main input[type=number]"))`)
+		c.press("Submit 3 jobs")
+		c.says("3 jobs submitted")
+		c.seen("burst-" + look)
+	})
+	c.noneWrong()
+}
