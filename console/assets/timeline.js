@@ -94,7 +94,7 @@ function deliveryGroup(job, now, receiver) {
   const receivers = [...Map.groupBy(all, receiver)].sort(([a], [b]) => a < b ? -1 : 1);
   return h("details", { class: "sent", "data-key": "sent" },
     h("summary", {}, `Deliveries: ${number(all.length)}${job.more_deliveries ? "+" : ""} to ${plural(receivers.length, "receiver")}`,
-      h("span", { class: all.some(d => ["failed", "failing"].includes(fate(d))) ? "tone-bad" : "quiet" }, ` ${said(all)}`)),
+      h("span", { class: all.some(d => ["failed", "failing"].includes(fate(d))) ? "tone-bad" : "quiet" }, ` · ${said(all)}`)),
     tracks(receivers.map(([name, deliveries]) => [name, deliveries.toReversed().map(d => deliveryBar(d, end(d), place)), `${name}: ${said(deliveries)}`]), moments, false),
     h("p", { class: "quiet" }, "On an axis of its own, from the event to the receiver's answer or the last attempt."));
 }

@@ -85,7 +85,7 @@ export async function changeMatching(action, filter, context) {
   });
   const yes = label.closest("button");
   yes.disabled = label.textContent.endsWith(" 0");
-  if (action === "retry") yes.focus();
+  (yes.disabled || action !== "retry" ? yes.previousElementSibling : yes).focus();
   const made = await started;
   if (made) context.go("#/bulk/" + made.bulk_id);
 }
@@ -95,7 +95,7 @@ function preview(action, trial) {
   const more = trial.more ? " or more" : "", some = trial.changes > 0;
   return h("div", { class: "note " + (some ? "plain" : "warn") },
     h("p", {}, h("span", { class: "strong" }, `${number(trial.count)}${more} ${trial.count === 1 ? "job matches" : "jobs match"}`),
-      trial.left.length === 0 ? "." : [", ", h("span", { class: "strong" }, some ? `${number(trial.changes)}${more} can be ${DONE[action]}` : `none can be ${DONE[action]}`), ". The others stay as they are:"]),
+      trial.left.length === 0 ? "." : [", ", h("span", { class: "strong" }, some ? `${number(trial.changes)}${more} can be ${DONE[action]}` : `none can be ${DONE[action]}`), some ? ". The others stay as they are:" : ". All stay as they are:"]),
     trial.left.length ? reasonList(trial.left) : null,
     h("details", {}, h("summary", {}, "The newest of them"),
       h("ul", { class: "sample" }, trial.sample.slice(0, 5).map(j => h("li", {}, jobLink(j.job_id), " ", badge(j.state), " ", j.work_kind)))));
