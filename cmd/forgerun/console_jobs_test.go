@@ -152,8 +152,8 @@ func TestConsoleSubmitsAndLists(t *testing.T) {
 	c.says("1 job submitted.")
 	id := s.text(`SELECT job_id::text FROM jobs WHERE work_kind = 'RUNS_LONG'`)
 	c.at("jobs/" + id + "?submitted")
-	c.until("the whole id, and a button that copies it", fmt.Sprintf(`(note => note.innerText.includes(%q) && note.innerText.includes("Copy id"))(
-		document.querySelector("main .note"))`, id))
+	c.until("the whole id, and a button that copies it",
+		fmt.Sprintf(`(text => text.includes(%q) && text.includes("Copy id"))(document.querySelector("main .note").innerText)`, id))
 	s.await("RUNNING", id)
 	c.everyLook(func(look string) {
 		c.open("jobs/" + id)
@@ -165,7 +165,8 @@ func TestConsoleSubmitsAndLists(t *testing.T) {
 		c.open("new")
 		c.fill("client_id", u.id)
 		c.fill("work_kind", "SUCCESS_FAST")
-		evaluate[bool](c, `(i => { i.value = "3"; i.dispatchEvent(new Event("input", { bubbles: true })); return true; })(document.querySelector("main input[type=number]"))`)
+		evaluate[bool](c, `(number => (number.value = "3", number.dispatchEvent(new Event("input", { bubbles: true }))))(
+			document.querySelector("main input[type=number]"))`)
 		c.press("Submit 3 jobs")
 		c.says("3 jobs submitted")
 		c.seen("burst-" + look)

@@ -158,16 +158,6 @@ func (s *store) Batch(context.Context, job.ID) (*admin.Batch, error) {
 	}}, s.err
 }
 
-var left = []job.BulkReason{{Result: job.ItemFailed, Code: new(job.CodeConflict), Detail: "It cannot.", Count: 3}}
-
-func (s *store) BulkLeft(context.Context, job.ID) ([]job.BulkReason, error) {
-	return left, s.err
-}
-
-func (s *store) Find(_ context.Context, id job.ID) ([]admin.Found, error) {
-	return []admin.Found{{Type: "jobs", ID: id, ClientID: &anID}}, s.err
-}
-
 func (s *store) System(context.Context) (*admin.System, error) {
 	return &admin.System{Time: now, SchemaVersion: 1}, s.err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
 )
 
 const (
@@ -112,4 +113,14 @@ func (w *world) get(target string) reply { return w.send(readToken, "GET", targe
 // post is a change of somebody who may.
 func (w *world) post(target, body string, headers ...string) reply {
 	return w.send(changeToken, "POST", target, body, headers...)
+}
+
+var left = []job.BulkReason{{Result: job.ItemFailed, Code: new(job.CodeConflict), Detail: "It cannot.", Count: 3}}
+
+func (s *store) BulkLeft(context.Context, job.ID) ([]job.BulkReason, error) {
+	return left, s.err
+}
+
+func (s *store) Find(_ context.Context, id job.ID) ([]admin.Found, error) {
+	return []admin.Found{{Type: "jobs", ID: id, ClientID: &anID}}, s.err
 }
