@@ -57,8 +57,8 @@ async function kinds(text, signal) {
   return (exact.length ? exact : names.filter(k => like(k, text))).map(k => ({ type: "Work kind", name: k, to: "jobs?kind=" + k, by: "name" }));
 }
 
-const clients = async (text, signal) => (await get("clients", { limit: 100 }, signal)).data.filter(c => like(c.name, text) || c.client_id.endsWith(text.toLowerCase()))
-  .map(c => ({ type: "Client", name: c.name || c.client_id, to: "clients/" + c.client_id, by: like(c.name, text) ? "name" : "end of its id" }));
+const clients = async (text, signal) => (await get("clients", { named: true, limit: 100 }, signal)).data.filter(c => like(c.name, text))
+  .map(c => ({ type: "Client", name: c.name, to: "clients/" + c.client_id, by: "name" }));
 
 const webhooks = async (text, signal) => (await get("webhooks", { limit: 100 }, signal)).data.filter(w => like(w.url, text) || like(w.description, text))
   .map(w => ({ type: "Webhook", name: w.url, to: "webhooks/" + w.webhook_id, by: like(w.url, text) ? "address" : "description" }));
