@@ -75,20 +75,8 @@ func (s *Server) testbedRoutes() []route {
 	}...)
 }
 
-// faultView is a rule with what became of it.
-type faultView struct {
-	RuleID  string       `json:"rule_id"`
-	Match   fault.Match  `json:"match"`
-	Effect  fault.Effect `json:"effect"`
-	Seed    int64        `json:"seed"`
-	Seen    int64        `json:"seen"`
-	Applied int64        `json:"applied"`
-}
-
-func faultViews(rules []fault.Counted) query.List[faultView] {
-	return query.ListOf(rules, fault.MaxRules, func(c fault.Counted) faultView {
-		return faultView{c.ID, c.Match, c.Effect, c.Seed, c.Seen, c.Applied}
-	})
+func faultViews(rules []fault.Counted) query.List[testbed.Rule] {
+	return query.ListOf(rules, fault.MaxRules, testbed.RuleOf)
 }
 
 func (s *Server) replaceFaults(r *call) error {

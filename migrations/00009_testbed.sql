@@ -37,6 +37,7 @@ CREATE TABLE testbed_sessions (
   CONSTRAINT testbed_sessions_end_after_beginning CHECK (ended_at >= created_at)
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX testbed_sessions_open ON testbed_sessions (client_id) WHERE ended_at IS NULL;
+CREATE UNIQUE INDEX testbed_sessions_latest ON testbed_sessions (session_id); -- of all clients, for operators
 CREATE TRIGGER testbed_sessions_of_a_client AFTER INSERT ON testbed_sessions REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 

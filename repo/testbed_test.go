@@ -220,3 +220,51 @@ func TestSessionsAreForgotten(t *testing.T) {
 	require.Equal(t, last.ID, list[0].ID)
 	require.Equal(t, keep+1, f.count("testbed_exchanges"))
 }
+
+// Operators see the sessions and rules of all clients, or of one, and whose a session is.
+func TestOwnedSessionsAndFaults(t *testing.T) {
+	f := setup(t)
+	other := newID()
+	var begun []string
+	for _, client := range []job.ID{f.client, other} {
+		n, _ := must2(f.store.StartSession(f.ctx(), client, newSession(), verdict.MaxSessions))(t)
+		begun = append(begun, n.ID)
+		rules := make([]fault.Counted, 2)
+		for i := range rules {
+			rules[i] = fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: i + 1}
+		}
+		require.NoError(t, f.store.ReplaceFaults(f.ctx(), client, 7, rules))
+	}
+	first, next, err := f.store.OwnedSessions(f.ctx(), job.ID{}, job.ID{}, 1)
+	require.NoError(t, err)
+	require.Equal(t, []any{other, begun[1]}, []any{first[0].ClientID, first[0].ID}, "the latest")
+	second, end, err := f.store.OwnedSessions(f.ctx(), job.ID{}, next, 1)
+	require.NoError(t, err)
+	require.Equal(t, []any{f.client, begun[0], job.ID{}}, []any{second[0].ClientID, second[0].ID, end})
+	ofOne, _, err := f.store.OwnedSessions(f.ctx(), f.client, job.ID{}, 10)
+	require.NoError(t, err)
+	require.Equal(t, second, ofOne)
+	owner, found := must2(f.store.OwnerOfSession(f.ctx(), sessionID(first[0].Session)))(t)
+	require.True(t, found)
+	require.Equal(t, other, owner)
+	_, found = must2(f.store.OwnerOfSession(f.ctx(), newID()))(t)
+	require.False(t, found)
+
+	require.Len(t, must(f.store.OwnedFaults(f.ctx(), job.ID{}, 3))(t), 3)
+	rules := must(f.store.OwnedFaults(f.ctx(), other, 10))(t)
+	require.Len(t, rules, 2)
+	require.Equal(t, []any{other, 503, int64(7)}, []any{rules[1].ClientID, rules[1].Effect.Status, rules[1].Seed})
+}
+
+// Next is what lies ahead of the clock, a job or a run of a schedule, and nothing that waits for something else than its time.
+func TestNextDue(t *testing.T) {
+	f := setup(t)
+	require.Nil(t, must(f.store.NextDue(f.ctx()))(t))
+	f.submit(deferredTo(time.Now().Add(3 * time.Hour)))
+	soon := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Microsecond)
+	f.submit(deferredTo(soon))
+	f.submit() // which is due
+	require.Equal(t, soon, must(f.store.NextDue(f.ctx()))(t).UTC())
+	s := f.schedule()
+	require.Equal(t, one[time.Time](f, `SELECT look_at FROM schedules`), *must(f.store.NextDue(f.ctx()))(t), s.Name)
+}

@@ -136,7 +136,7 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 	var faults handlers.Testbed
 	if p.cfg.TestBed {
 		faults = testbedCases{
-			testbed.New(p.store), testbed.NewResetter(p.store, service, p.queue),
+			p.testbed, testbed.NewResetter(p.store, service, p.queue),
 			testbed.NewFixtures(service, p.store, p.cfg.MaxRuntime, p.store.Now), testbed.NewClock(p.store, p.maintenance),
 		}
 	}

@@ -78,7 +78,7 @@ var mayImport = []packageRule{
 	{"handlers/disturb", []string{"handlers/stream", "job/testbed", "verdict", "verdict/fault", "verdict/wire"}},
 	{"handlers/docs", []string{"handlers/problem", "job"}},
 	{"handlers/operator", []string{"handlers/decode", "handlers/header", "handlers/problem", "handlers/query", "internal/operators",
-		"job", "job/admin", "job/view", "internal/authlimit test", "internal/telemetry test"}},
+		"job", "job/admin", "job/testbed", "job/view", "verdict", "verdict/report", "internal/authlimit test", "internal/telemetry test"}},
 	{"handlers/problem", []string{"job", "job/view"}},
 	{"handlers/query", []string{"handlers/decode", "job"}},
 	{"handlers/header", []string{"handlers/decode", "job"}},

@@ -9,6 +9,7 @@ import (
 	"github.com/forgerun/forgerun/app/overview"
 	"github.com/forgerun/forgerun/app/pauses"
 	"github.com/forgerun/forgerun/app/schedules"
+	"github.com/forgerun/forgerun/app/testbed"
 	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/handlers/operator"
 	"github.com/forgerun/forgerun/job"
@@ -18,6 +19,10 @@ import (
 // changes what it is asked to as clients' requests do. What operators submit and retry is not refused for the limits of
 // clients, which only processes with the API count.
 func (p *process) newOperatorAPI() *operator.API {
+	var bed operator.Testbed
+	if p.cfg.TestBed {
+		bed = testbed.NewOperators(p.store, p.testbed, testbed.NewClock(p.store, p.maintenance))
+	}
 	return operator.New(operator.Config{
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.requestTimeout(), Mask: p.cfg.MaskParams, TraceURL: p.cfg.TraceURL,
 		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive, Window: p.cfg.DispatchWindow},
@@ -25,7 +30,7 @@ func (p *process) newOperatorAPI() *operator.API {
 	}, operator.Deps{
 		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Bulk: bulk.New(p.store, p.store, nil, p.log),
 		Schedules: schedules.New(p.store, nil, 0, p.log), // which creates none
-		Erasures:  erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Audit: p.store.Admin(), Marker: p.store.Admin(),
+		Erasures:  erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Testbed: bed, Audit: p.store.Admin(), Marker: p.store.Admin(),
 		Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
 		Jobs:     p.newJobs(jobs.Deps{}),
 		Webhooks: delivery.NewWebhooks(p.webhooksDeps()),

@@ -21,6 +21,7 @@ import (
 	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/app/pauses"
 	"github.com/forgerun/forgerun/app/schedules"
+	"github.com/forgerun/forgerun/app/testbed"
 	"github.com/forgerun/forgerun/app/worker"
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/authlimit"
@@ -64,7 +65,8 @@ type process struct {
 	worker      atomic.Pointer[worker.Worker] // nil in roles without one, and before it starts
 
 	maintenance *maintenance.Maintenance
-	clock       *clock.Clock // of a test bed; nil elsewhere
+	clock       *clock.Clock     // of a test bed; nil elsewhere
+	testbed     *testbed.Service // likewise
 
 	parts     lifecycle.Group
 	listener  net.Listener // of the API; nil in the other roles
@@ -103,6 +105,9 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	slog.SetDefault(p.log) // libraries, and with it package log
 	if err := p.connect(); err != nil {
 		return nil, err
+	}
+	if p.cfg.TestBed {
+		p.testbed = testbed.New(p.store)
 	}
 	p.subscribers = delivery.NewSubscribers(p.store, p.log)
 	p.notifier = delivery.NewNotifier(p.queue, p.subscribers)

@@ -115,7 +115,7 @@ func (p *process) startWebhooks(ctx context.Context) (failed <-chan error, err e
 	var sends delivery.Sender = sender
 	limit := p.cfg.WebhookTimeout // of an attempt
 	if p.cfg.TestBed {
-		sends = testbed.NewDeliveries(testbed.New(p.store), sender, p.log)
+		sends = testbed.NewDeliveries(p.testbed, sender, p.log)
 		limit += fault.DeliveryExtra
 	}
 	rate := ratelimit.New(p.redis, ratelimit.Config{Of: "deliveries", PerMinute: p.cfg.WebhookClientRate, Wait: rateWait})

@@ -79,6 +79,7 @@ type Deps struct {
 	Clients   Clients
 	Erasures  Erasures
 	Pauses    Pauses
+	Testbed   Testbed // nil: this is none
 	Audit     Auditor
 	Marker    Marker
 	CursorKey query.Cursors

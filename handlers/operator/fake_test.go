@@ -35,6 +35,7 @@ type store struct {
 	bulk      job.BulkRequest
 	bulkQuery job.BulkQuery
 
+	rules         int // of faults
 	paused        job.Pauses
 	attempts      []admin.DeliveryAttempt
 	url           string // of the webhook, the callback, and the delivery, if set

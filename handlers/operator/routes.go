@@ -56,7 +56,7 @@ var (
 var actions = []string{
 	"submit_job", "cancel_job", "retry_job", "delete_job", "enable_webhook", "disable_webhook", "test_webhook", "redeliver",
 	"create_client", "name_client", "create_key", "revoke_key", "begin_bulk", "abort_bulk",
-	"erase_client", "pause", "resume", "pause_schedule", "resume_schedule",
+	"erase_client", "pause", "resume", "pause_schedule", "resume_schedule", "move_clock",
 }
 
 // text is a parameter that is any text.
@@ -112,7 +112,9 @@ func withPage(parameters ...query.Parameter) []query.Parameter {
 	return append(parameters, query.Page...)
 }
 
-func (a *API) routes() []route { return append(a.readingRoutes(), a.changingRoutes()...) }
+func (a *API) routes() []route {
+	return slices.Concat(a.readingRoutes(), a.changingRoutes(), a.testbedRoutes())
+}
 
 func (a *API) readingRoutes() []route {
 	r := a.deps.Reader

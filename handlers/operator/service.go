@@ -32,6 +32,7 @@ func (a *API) getSystem(c *call) (answer, error) {
 		return answer{}, err
 	}
 	system.Version, system.DispatchWindow.Limit = a.cfg.Version, view.OrNull(a.cfg.Limits.Window)
+	system.TestBed = a.deps.Testbed != nil
 	return ok(system, nil)
 }
 

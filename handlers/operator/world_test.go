@@ -36,7 +36,7 @@ type world struct {
 	checked *apitest.Document
 }
 
-func newWorld(t *testing.T, change ...func(*operator.Config)) *world {
+func newWorld(t *testing.T, change ...func(*operator.Config, *operator.Deps)) *world {
 	tokens, err := operators.Parse("ann:"+changeToken, readToken)
 	require.NoError(t, err)
 	s := &store{}
@@ -47,14 +47,15 @@ func newWorld(t *testing.T, change ...func(*operator.Config)) *world {
 		Limits:    operator.Limits{ClientActive: 5, Window: 7},
 		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute},
 	}
-	for _, c := range change {
-		c(&cfg)
-	}
-	api := operator.New(cfg, operator.Deps{
+	deps := operator.Deps{
 		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, Overview: s, Marker: s, Bulk: bulks{s},
-		Erasures: erasures{s}, Pauses: pauses{s}, Schedules: schedules{s},
+		Erasures: erasures{s}, Pauses: pauses{s}, Schedules: schedules{s}, Testbed: testbeds{s},
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil }, Log: slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, c := range change {
+		c(&cfg, &deps)
+	}
+	api := operator.New(cfg, deps)
 	guard := operators.Guard{
 		Tokens: tokens, Attempts: authlimit.New(nil, telemetry.In(nil)), Log: slog.New(slog.DiscardHandler),
 		Source: func(*http.Request) netip.Addr { return netip.MustParseAddr("192.0.2.1") },

@@ -181,6 +181,7 @@ type System struct {
 	Version        string   `json:"version"`
 	Time           job.Time `json:"time"`
 	SchemaVersion  int      `json:"schema_version"`
+	TestBed        bool     `json:"test_bed"`
 	Leader         *Leader  `json:"leader"`
 	Epoch          int64    `json:"epoch"`
 	DispatchWindow Usage    `json:"dispatch_window"`

@@ -1,0 +1,52 @@
+package testbed
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/repo/pg"
+)
+
+// afterOwner is a row whose first column is its owner, and which is scanned as if it began with the second.
+type afterOwner struct {
+	pgx.CollectableRow
+	owner *job.ID
+}
+
+func (r afterOwner) Scan(to ...any) error {
+	return r.CollectableRow.Scan(append([]any{r.owner}, to...)...)
+}
+
+// OwnedSessions lists sessions of all clients, or of one, the latest first.
+func (s *Store) OwnedSessions(ctx context.Context, client, after job.ID, limit int) ([]testbed.OwnedSession, job.ID, error) {
+	return pg.QueryPage(ctx, s.db, limit, func(n testbed.OwnedSession) job.ID {
+		id, _ := job.ParseID(n.ID)
+		return id
+	}, func(row pgx.CollectableRow) (n testbed.OwnedSession, err error) {
+		n.Session, err = scanSession(afterOwner{row, &n.ClientID})
+		return n, err
+	}, statement("ownedSessions"), pg.UUID(client), [16]byte(pg.AfterOf(after)), limit+1)
+}
+
+// OwnerOfSession finds whose a session is; false if there is none.
+func (s *Store) OwnerOfSession(ctx context.Context, id job.ID) (owner job.ID, found bool, err error) {
+	return pg.QueryFirst(ctx, s.db, pgx.RowTo[job.ID], statement("ownerOfSession"), pg.UUID(id))
+}
+
+// OwnedFaults lists the rules of all clients, or of one, those of each in their order.
+func (s *Store) OwnedFaults(ctx context.Context, client job.ID, limit int) ([]testbed.OwnedRule, error) {
+	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r testbed.OwnedRule, err error) {
+		c, err := scanFault(afterOwner{row, &r.ClientID})
+		r.Rule = testbed.RuleOf(c)
+		return r, err
+	}, statement("ownedFaults"), pg.UUID(client), limit)
+}
+
+// NextDue gives when the next job, or run of a schedule, becomes due; nil if none does.
+func (s *Store) NextDue(ctx context.Context) (*time.Time, error) {
+	return pg.QueryValue[*time.Time](ctx, s.db, statement("nextDue"), testbed.MaxClock)
+}
