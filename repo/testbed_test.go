@@ -260,11 +260,14 @@ func TestOwnedSessionsAndFaults(t *testing.T) {
 func TestNextDue(t *testing.T) {
 	f := setup(t)
 	require.Nil(t, must(f.store.NextDue(f.ctx()))(t))
-	f.submit(deferredTo(time.Now().Add(3 * time.Hour)))
-	soon := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Microsecond)
-	f.submit(deferredTo(soon))
+	later := f.submit(deferred(3 * time.Hour))
 	f.submit() // which is due
-	require.Equal(t, soon, must(f.store.NextDue(f.ctx()))(t).UTC())
-	s := f.schedule()
-	require.Equal(t, one[time.Time](f, `SELECT look_at FROM schedules`), *must(f.store.NextDue(f.ctx()))(t), s.Name)
+	runAt := func() time.Time { return one[time.Time](f, `SELECT run_at FROM jobs WHERE job_id = $1`, later) }
+	require.Equal(t, runAt(), *must(f.store.NextDue(f.ctx()))(t))
+	later = f.submit(deferred(2 * time.Hour))
+	require.Equal(t, runAt(), *must(f.store.NextDue(f.ctx()))(t))
+	at := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	f.schedule() // which is due
+	f.schedule(func(s *job.Schedule) { s.DueAt, s.LookAt = &at, &at })
+	require.True(t, at.Equal(*must(f.store.NextDue(f.ctx()))(t)))
 }

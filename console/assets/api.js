@@ -1,6 +1,7 @@
 // What is asked of the server: the operator API and the session. All addresses are relative to the page, so that it
 // works behind a prefix.
 import { read, write } from "./exact.js";
+import { followClock } from "./format.js";
 
 const API = "admin/v1/";
 const PATIENCE = 15000; // ms that an answer may take
@@ -22,10 +23,13 @@ export class Failure extends Error {
 }
 
 // server says what this one has: another process may be of another version.
-export const server = { bulk: false };
+export const server = { bulk: false, testbed: false };
 
 async function learn() {
-  server.bulk = await optional(get("bulk", { limit: 1 })) !== null;
+  const [bulk, system] = await Promise.all([optional(get("bulk", { limit: 1 })), optional(get("system"))]);
+  server.bulk = bulk !== null;
+  server.testbed = !!system?.test_bed;
+  if (server.testbed) followClock(await get("testbed/clock"));
 }
 
 // session is who is logged in: null for nobody.

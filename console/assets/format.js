@@ -15,7 +15,7 @@ export const hms = date => clock.format(date);
 
 export function moment(text) {
   if (!text) return "–";
-  const date = new Date(text), now = new Date();
+  const date = new Date(text), now = new Date(serviceNow());
   if (Number.isNaN(date.getTime())) return String(text);
   if (date.toDateString() === now.toDateString()) return clock.format(date);
   return `${(date.getFullYear() === now.getFullYear() ? day : dayAndYear).format(date)}, ${clock.format(date)}`;
@@ -27,8 +27,18 @@ export function time(text) {
   return h("time", { datetime: text, title: String(text).replace("T", " ").replace(/Z$/, " UTC") }, moment(text));
 }
 
+// The clock of a test bed shows another time than the browser's: what it showed, and when that was asked.
+let service = null;
+
+export function followClock({ now, rate, frozen }) {
+  service = { now: new Date(now).getTime(), rate: frozen ? 0 : rate, asked: Date.now() };
+}
+
+// serviceNow is the time of the service, by which all of its times are: in milliseconds.
+export const serviceNow = () => service ? service.now + (Date.now() - service.asked) * service.rate : Date.now();
+
 // age is how long ago a moment was, or how far ahead.
-export function age(text, now = Date.now()) {
+export function age(text, now = serviceNow()) {
   if (!text) return h("span", { class: "none" }, "–");
   const ms = now - new Date(text).getTime();
   const words = Math.abs(ms) < 1000 ? "now" : ms >= 0 ? `${span(ms)} ago` : `in ${span(-ms)}`;

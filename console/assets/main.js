@@ -7,7 +7,7 @@ import { listen } from "./keys.js";
 import { watch } from "./live.js";
 import { loginPage } from "./login.js";
 import { failed, learnNames, missing } from "./parts.js";
-import { find, NAV, parse } from "./routes.js";
+import { find, NAV, NEEDS, parse } from "./routes.js";
 import { addressFor, wordsOf } from "./search.js";
 import { recall, remember } from "./store.js";
 
@@ -95,8 +95,11 @@ async function leave() {
   ask();
 }
 
-const nav = () => h("nav", { id: "nav", class: menuOpen ? "open" : "", "aria-label": "Pages" }, NAV.map(([group, pages]) => h("div", { class: "group" },
-  group ? h("p", {}, group) : null, h("ul", {}, pages.filter(([name]) => name !== "bulk" || server.bulk).map(([name, title]) => h("li", {},
+// offered reports whether this server has a page.
+const offered = ([name]) => !(name in NEEDS) || server[NEEDS[name]];
+
+const nav = () => h("nav", { id: "nav", class: menuOpen ? "open" : "", "aria-label": "Pages" }, NAV.filter(([, pages]) => pages.some(offered)).map(([group, pages]) => h("div", { class: "group" },
+  group ? h("p", {}, group) : null, h("ul", {}, pages.filter(offered).map(([name, title]) => h("li", {},
     h("a", { href: "#/" + name, "aria-current": shown?.route.name === name ? "page" : false, onclick() { menuOpen = false; } }, title)))))));
 
 // banner says that what is shown is old.

@@ -6,6 +6,7 @@ import * as clients from "./pages/clients.js";
 import * as deliveries from "./pages/deliveries.js";
 import * as erasures from "./pages/erasures.js";
 import * as failures from "./pages/failures.js";
+import * as faults from "./pages/faults.js";
 import * as job from "./pages/job.js";
 import * as jobs from "./pages/jobs.js";
 import * as newJob from "./pages/new.js";
@@ -13,6 +14,7 @@ import * as overview from "./pages/overview.js";
 import * as queues from "./pages/queues.js";
 import * as schedules from "./pages/schedules.js";
 import * as search from "./pages/search.js";
+import * as sessions from "./pages/sessions.js";
 import * as system from "./pages/system.js";
 import * as webhooks from "./pages/webhooks.js";
 import * as workers from "./pages/workers.js";
@@ -23,6 +25,7 @@ const PAGES = {
   overview: [overview.page], jobs: [jobs.page, job.page], new: [newJob.page], batches: [batches.page, batches.one], schedules: [schedules.page],
   workers: [workers.page], queues: [queues.page], webhooks: [webhooks.page, webhooks.one], deliveries: [deliveries.page, deliveries.one],
   clients: [clients.page, clients.one], failures: [failures.page], erasures: [erasures.page, erasures.one], bulk: [bulk.page, bulk.one], audit: [audit.page], search: [search.page], system: [system.page],
+  sessions: [sessions.page, sessions.one], faults: [faults.page],
 };
 
 // NAV are the pages in the order of the menu, in groups.
@@ -31,7 +34,11 @@ export const NAV = [
   ["Work", [["jobs", "Jobs"], ["new", "New job"], ["batches", "Batches"], ["schedules", "Schedules"], ["queues", "Queues"], ["failures", "Failures"], ["bulk", "Bulk changes"]]],
   ["Delivery", [["webhooks", "Webhooks"], ["deliveries", "Deliveries"]]],
   ["Service", [["workers", "Workers"], ["clients", "Clients"], ["audit", "Audit"], ["system", "System"]]],
+  ["Test bed", [["sessions", "Sessions"], ["faults", "Faults"]]],
 ];
+
+// NEEDS says of pages that not all servers have what of api.js' server they need.
+export const NEEDS = { bulk: "bulk", sessions: "testbed", faults: "testbed" };
 
 // parse splits an address into the page's name, the id and the query.
 export function parse(hash) {

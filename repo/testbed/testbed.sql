@@ -70,7 +70,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT session_id FROM old)) RETURNING session_id
 
 -- name: endSession
--- Ends a session of a client, found by primary key; one that has ended stays as it is. No row: there is none.
+-- Ends a session of a client, found by testbed_sessions_latest; one that has ended stays as it is. No row: there is none.
 -- Parameters: @client, @session
 UPDATE testbed_sessions SET ended_at = coalesce(ended_at, greatest(clock_timestamp(), created_at))
 WHERE session_id = @session AND client_id = @client RETURNING {{sessionColumns}}

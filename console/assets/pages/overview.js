@@ -3,6 +3,7 @@ import { chart, shares } from "../charts.js";
 import { h } from "../dom.js";
 import { age, count, number, span } from "../format.js";
 import { badge, card, heading, link, STATES } from "../parts.js";
+import { clock } from "./clock.js";
 
 const WINDOWS = ["15m", "1h", "24h"];
 
@@ -16,6 +17,7 @@ export function page(context) {
         heading("Overview", h("div", { class: "choice", role: "group", "aria-label": "Time shown" }, WINDOWS.map(w =>
           h("a", { href: `#/overview?window=${w}`, "aria-current": w === chosen ? "true" : false }, w.replace("m", " min").replace("h", " h"))))),
         attention(overview.attention),
+        clock(context),
         numbers(overview),
         states(overview.states),
         charts(overview.history),

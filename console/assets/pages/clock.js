@@ -1,0 +1,53 @@
+// The clock of a test bed, on the overview: what it shows, and how to move it.
+import { get, post, server } from "../api.js";
+import { confirm } from "../dialogs.js";
+import { h } from "../dom.js";
+import { followClock, moment, serviceNow, span } from "../format.js";
+import { button, card } from "../parts.js";
+
+const FRESH = 1500; // ms that an answer is good for
+let state = null, asked = 0;
+
+// clock shows the clock where there is one. It asks by itself, since the page around it knows nothing of test beds.
+export function clock(context) {
+  if (!server.testbed) return null;
+  if (Date.now() - asked > FRESH) {
+    asked = Date.now();
+    get("testbed/clock").then(answer => { keep(answer); context.draw(); }, () => {}); // the page says what is wrong
+  }
+  return state && card("Clock of the test bed", h("div", { class: "clock" },
+    h("time", { class: "reading", datetime: state.now }, reading()), h("span", { class: "quiet" }, pace()),
+    context.session.read_only ? null : h("div", { class: "toolbar" }, STEPS.map(([advance, words]) => button("+ " + words, () => move(context, { advance }, `by ${words}`))),
+      state.next_due_at ? button(`To the next due job (in ${span(new Date(state.next_due_at) - serviceNow())})`, () => move(context, { set: state.next_due_at }, `to ${moment(state.next_due_at)}`)) : null,
+      button(state.frozen ? "Let it run" : "Freeze", () => freeze(context)))));
+}
+
+const STEPS = [["1h", "1 h"], ["24h", "1 d"], ["720h", "30 d"]];
+
+function keep(answer) {
+  state = answer;
+  followClock(answer);
+}
+
+const reading = () => new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" }).format(new Date(serviceNow()));
+
+const pace = () => state.frozen ? "frozen" : state.rate === 1 ? "runs" : `runs at ${state.rate} times the speed`;
+
+setInterval(() => document.querySelectorAll(".clock .reading").forEach(e => { e.textContent = reading(); }), 1000);
+
+function change(context, title, text, action, body) {
+  return confirm({ title, text, action, danger: true, act: () => post("testbed/clock", body) }).then(answer => {
+    if (answer) {
+      keep(answer);
+      context.say("The clock shows " + reading() + ".");
+    }
+    context.refresh();
+  });
+}
+
+const move = (context, body, words) => change(context, `Move the clock ${words}?`, ["This moves the clock of the whole service, for all clients and on all processes: jobs become due and run on, keys, results and idempotency keys expire.", "It never goes back."], "Move it", body);
+
+function freeze(context) {
+  if (state.frozen) return change(context, "Let the clock run?", "It runs on from where it stands, for the whole service.", "Let it run", { freeze: false });
+  return change(context, "Freeze the clock?", "The clock of the whole service stands still, for all clients: no job becomes due, and none that runs ends, until it runs on.", "Freeze", { freeze: true });
+}

@@ -1,0 +1,31 @@
+// Faults of a test bed: the rules by which clients have their own traffic disturbed, with what became of them.
+import { get, optional } from "../api.js";
+import { h } from "../dom.js";
+import { number } from "../format.js";
+import { clientLink, empty, heading, link, missing, table } from "../parts.js";
+import { filterBar, given } from "./lists.js";
+
+export function page(context) {
+  return {
+    title: "Faults", every: 3000, often: list => list?.data.length > 0,
+    load: signal => optional(get("testbed/faults", given(context.query, ["client_id"]), signal)),
+    view: list => !list ? [heading("Faults"), missing("The test bed")] : [
+      heading("Faults", link("sessions", h("span", { class: "button" }, "Sessions"))),
+      h("p", { class: "quiet" }, "What clients of this test bed have asked to be done to their own requests and deliveries. Of the rules that apply to a request the first has its effect."),
+      filterBar("faults", context, [{ name: "client_id", title: "Client" }]),
+      list.data.length === 0 ? empty("No traffic is disturbed.", "A client sets rules by PUT /v1/testbed/faults, or begins a session with a profile.") : table([
+        { title: "Client", cell: r => clientLink(r.client_id) }, ...list.data.some(r => r.label) ? [{ title: "Label", class: "wrap", cell: r => r.label || "" }] : [],
+        { title: "Requests", class: "wrap", cell: r => matchOf(r.match) }, { title: "What happens", class: "wrap", cell: r => members(r.effect) },
+        { title: "Seen", num: true, cell: r => number(r.seen) }, { title: "Applied", num: true, cell: r => r.applied ? h("span", { class: "strong" }, number(r.applied)) : number(r.applied) },
+      ], list.data, { key: r => r.rule_id, caption: "Faults" }),
+      list.more ? h("p", { class: "quiet" }, `These are the first ${number(list.data.length)}; there are more. Name a client.`) : null],
+  };
+}
+
+// matchOf says which requests are meant: the operation first.
+function matchOf({ operation, ...rest }) {
+  const more = members(rest);
+  return [operation ? h("code", {}, operation) : "any", more.length ? [" ", more] : null];
+}
+
+const members = object => Object.entries(object).map(([name, value], i) => [i ? " " : "", h("code", { class: "wrap" }, `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`)]);

@@ -1,0 +1,114 @@
+// Sessions of a test bed: in which the traffic of clients is recorded, and how each is judged.
+import { addressOf, get, optional } from "../api.js";
+import { shares } from "../charts.js";
+import { h } from "../dom.js";
+import { age, number, plural, span, time } from "../format.js";
+import { badge, card, clientLink, empty, facts, heading, idLink, link, missing, pager, table } from "../parts.js";
+import { filterBar, nextPage, read } from "./lists.js";
+import { rules } from "./verdict.js";
+
+const CONCLUSIONS = {
+  right: ["Right", "Each rule was exercised and kept."], wrong: ["Wrong", "Rules were broken that say must."],
+  could_be_better: ["Could be better", "Rules were broken, only such as say should."],
+  incomplete: ["Incomplete", "No rule was broken; some were not exercised, or faults of the profile did not come to be."],
+};
+const STATUSES = [["broken", "Broken"], ["not_exercised", "Not exercised"], ["held", "Kept"]];
+
+const conclusion = verdict => h("span", { class: "badge s-" + verdict, title: CONCLUSIONS[verdict]?.[1] || false }, CONCLUSIONS[verdict]?.[0] || verdict);
+
+const state = n => badge(n.ended_at ? "ENDED" : "RUNNING");
+
+const text = value => value || h("span", { class: "none" }, "–");
+
+const verdictOf = (id, signal) => get(`testbed/sessions/${encodeURIComponent(id)}/verdict`, {}, signal);
+
+export function page(context) {
+  const judged = new Map(); // what verdicts come to, by session
+  let judging = false, left = false;
+
+  // judge asks for verdicts one after the other, since a server judges few sessions at once; those of sessions that run would change.
+  async function judge(sessions) {
+    if (judging) return;
+    judging = true;
+    for (const n of sessions) {
+      if (left) break;
+      if (!n.ended_at || judged.has(n.session_id)) continue;
+      await verdictOf(n.session_id).then(v => judged.set(n.session_id, v), () => {}); // it is asked for again with the next list
+      context.draw();
+    }
+    judging = false;
+  }
+
+  const result = n => {
+    const v = judged.get(n.session_id);
+    if (v) return [conclusion(v.verdict), v.counts.broken ? h("small", { class: "block quiet" }, plural(v.counts.broken, "rule"), " broken") : null];
+    return h("span", { class: "quiet" }, n.ended_at ? "…" : "while it runs: open it");
+  };
+  const ask = read("testbed/sessions", context.query, ["client_id"], 25);
+  return {
+    title: "Sessions", every: 3000, often: list => list?.data.some(n => !n.ended_at),
+    async load(signal) {
+      const list = await optional(ask(signal));
+      if (list) judge(list.data);
+      return list;
+    },
+    leave() { left = true; },
+    view: list => !list ? [heading("Sessions"), missing("The test bed")] : [
+      heading("Sessions", link("faults", h("span", { class: "button" }, "Faults"))),
+      h("p", { class: "quiet" }, "Clients of this test bed have their traffic recorded and judged in sessions, the latest first."),
+      filterBar("sessions", context, [{ name: "client_id", title: "Client" }]),
+      list.data.length === 0 ? empty("No sessions.", ["A client begins one by POST /v1/testbed/sessions, or with ", h("code", {}, "forgerun verdict -- COMMAND"), "."]) : table([
+        { title: "Session", cell: n => idLink("sessions", n.session_id, true) }, { title: "Client", cell: n => clientLink(n.client_id) },
+        ...list.data.some(n => n.label) ? [{ title: "Label", class: "wrap", cell: n => text(n.label) }] : [],
+        { title: "Profile", cell: n => text(n.profile) }, { title: "Seed", num: true, cell: n => number(n.seed) },
+        { title: "Requests", num: true, cell: n => number(n.exchanges) }, { title: "State", cell: state },
+        { title: "Verdict", cell: result }, { title: "Began", num: true, cell: n => age(n.created_at) },
+      ], list.data, { key: n => n.session_id, open: n => "#/sessions/" + n.session_id, caption: "Sessions" }),
+      pager(list.page, nextPage("sessions", context.query), context.query.get("cursor"))],
+  };
+}
+
+const JUDGE_EVERY = 5000; // ms, while a session runs: to judge one may take seconds
+
+export function one(context, id) {
+  const at = "testbed/sessions/" + encodeURIComponent(id);
+  let known = null, asked = 0;
+  return {
+    title: "Session …" + id.slice(-12), often: data => !data?.session.ended_at,
+    async load(signal) {
+      const session = await get(at, {}, signal);
+      const changed = session.ended_at !== known?.session.ended_at || session.exchanges !== known?.session.exchanges;
+      if (!known || session.ended_at !== known.session.ended_at || changed && Date.now() - asked > JUDGE_EVERY) {
+        const verdict = await verdictOf(id, signal);
+        [known, asked] = [{ session, verdict }, Date.now()];
+      }
+      return { session, verdict: known.verdict };
+    },
+    view: ({ session: n, verdict: v }) => [
+      heading(["Session ", h("code", { class: "wrap" }, n.session_id)], h("a", { class: "button", href: addressOf(at + "/verdict.html"), target: "_blank", rel: "noopener" }, "Verdict as a page"),
+        n.ended_at ? null : link("faults?client_id=" + n.client_id, h("span", { class: "button" }, "Its faults"))),
+      summary(n, v),
+      facts([["State", state(n)], ["Client", clientLink(n.client_id)], n.label ? ["Label", n.label] : null, ["Profile", text(n.profile)], ["Seed", number(n.seed)],
+        ["Requests", number(n.exchanges)], ["Began", [time(n.created_at), " (", age(n.created_at), ")"]],
+        ["Ended", n.ended_at ? time(n.ended_at) : "not yet"], n.ended_at ? ["Took", span(new Date(n.ended_at) - new Date(n.created_at))] : null]),
+      faults(v.faults), rules(v.results)],
+  };
+}
+
+// summary says what the verdict comes to, and of how many rules what is known.
+function summary(n, v) {
+  const [title, why] = CONCLUSIONS[v.verdict] || [v.verdict, ""];
+  const parts = STATUSES.map(([name, words]) => ({ name: words, value: v.counts[name] || 0, class: "f-" + name, status: name }));
+  return h("section", { class: "card verdict v-" + v.verdict, "aria-label": "Verdict" },
+    h("div", { class: "line" }, h("h2", {}, title), h("span", { class: "quiet" }, why, n.ended_at ? "" : " So far: the session runs.")),
+    shares(parts), h("ul", { class: "states" }, parts.map(p => h("li", { class: "plain" }, h("span", { class: "badge s-" + p.status }, p.name), " ", h("span", { class: "num" }, number(p.value))))));
+}
+
+// faults says which kinds happened how often, and which of the profile's did not.
+function faults(list) {
+  if (list.length === 0) return null;
+  return card("Faults", table([
+    { title: "Fault", class: "wrap", cell: f => f.fault }, { title: "Of", cell: f => f.of },
+    { title: "How often", num: true, cell: f => f.times ? `${number(f.times)} of ${number(f.requests)}` : h("span", { class: "tone-bad" }, `not met by ${number(f.requests)}`) },
+  ], list, { key: f => f.fault + "\n" + f.of, caption: "Faults" }));
+}
