@@ -15,7 +15,7 @@ export function clock(context) {
     asked = Date.now();
     get("testbed/clock").then(answer => { keep(answer); context.draw(); }, () => {}); // the page says what is wrong
   }
-  return state && card("Clock of the test bed", h("div", { class: "clock" },
+  return state && card(null, h("div", { class: "clock" }, h("h2", {}, "Clock of the test bed"),
     h("time", { class: "reading", datetime: state.now }, reading()), h("span", { class: "quiet" }, pace()),
     context.session.read_only ? null : h("div", { class: "toolbar" }, STEPS.map(([advance, words]) => button("+ " + words, () => move(context, { advance }, `by ${words}`))),
       state.next_due_at ? button(`To the next due job (in ${span(new Date(state.next_due_at) - serviceNow())})`, () => move(context, { set: state.next_due_at }, `to ${moment(state.next_due_at)}`)) : null,

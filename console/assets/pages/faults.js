@@ -24,8 +24,7 @@ export function page(context) {
 
 // matchOf says which requests are meant: the operation first.
 function matchOf({ operation, ...rest }) {
-  const more = members(rest);
-  return [operation ? h("code", {}, operation) : "any", more.length ? [" ", more] : null];
+  return [h("span", { class: "strong" }, operation || "any request"), " ", members(rest)];
 }
 
-const members = object => Object.entries(object).map(([name, value], i) => [i ? " " : "", h("code", { class: "wrap" }, `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`)]);
+const members = object => Object.entries(object).map(([name, value], i) => [i ? " " : "", h("code", { class: "chip" }, `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`)]);

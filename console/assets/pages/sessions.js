@@ -42,7 +42,7 @@ export function page(context) {
   const result = n => {
     const v = judged.get(n.session_id);
     if (v) return [conclusion(v.verdict), v.counts.broken ? h("small", { class: "block quiet" }, plural(v.counts.broken, "rule"), " broken") : null];
-    return h("span", { class: "quiet" }, n.ended_at ? "…" : "while it runs: open it");
+    return h("span", { class: "quiet" }, n.ended_at ? "…" : "after its end");
   };
   const ask = read("testbed/sessions", context.query, ["client_id"], 25);
   return {
@@ -109,6 +109,6 @@ function faults(list) {
   if (list.length === 0) return null;
   return card("Faults", table([
     { title: "Fault", class: "wrap", cell: f => f.fault }, { title: "Of", cell: f => f.of },
-    { title: "How often", num: true, cell: f => f.times ? `${number(f.times)} of ${number(f.requests)}` : h("span", { class: "tone-bad" }, `not met by ${number(f.requests)}`) },
+    { title: "How often", num: true, cell: f => f.times ? `${number(f.times)} of ${number(f.requests)}` : h("span", { class: "tone-bad" }, f.requests ? `not met by ${number(f.requests)}` : "no such request") },
   ], list, { key: f => f.fault + "\n" + f.of, caption: "Faults" }));
 }
