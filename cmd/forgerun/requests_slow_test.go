@@ -32,43 +32,46 @@ func TestNoValueMakesARequestFail(t *testing.T) {
 	ids := map[string]string{
 		"jobs": u.submit(api, farAway), "batches": batch, "schedules": schedule, "webhooks": u.subscribe(api, "http://127.0.0.1:10/").id,
 	}
-	send := func(document []byte, of func(path string) *user) {
-		requests := apitest.Requests(t, document, apitest.Hostile, func(_, parameter string) string {
-			return cmp.Or(fixedParameters[parameter], "{id}")
-		})
-		slices.SortStableFunc(requests, func(a, b apitest.Request) int { return cmp.Compare(turn(a), turn(b)) })
-		for _, r := range requests {
-			caller := of(r.Path)
-			segments := strings.Split(r.Path, "/")
-			for i, segment := range segments {
-				if segments[max(0, i-1)] == "clients" {
-					ids["clients"] = caller.id
-				}
-				if rest, ok := strings.CutPrefix(segment, "{id}"); ok {
-					segments[i] = cmp.Or(ids[segments[i-1]], "0190a1b2-c3d4-7000-8000-000000000b01") + rest
-				}
-			}
-			headers := []string{"Content-Type", r.Media}
-			for name, lines := range r.Header {
-				headers = append(headers, name, lines[0])
-			}
-			a := caller.call(api, r.Method, strings.Join(segments, "/"), r.Body, headers...)
-			require.NoError(t, a.err)
-			if r.Operation == "submitBatch" && strings.HasPrefix(r.At, "/jobs/0") {
-				r.Allowed = true // the answer says which items are refused
-			}
-			assert.Empty(t, r.Problem(a.status, a.body, func(*apitest.Request) bool { return true }))
-		}
-	}
 	ann := s.operator(operatorsToken)
 	ann.id = s.newUser(api).id
-	send(operator.Document(), func(string) *user { return ann })
-	send(docs.OpenAPI, func(path string) *user {
-		if ownClient.MatchString(path) {
+	callerOf := func(path string) *user {
+		switch {
+		case strings.HasPrefix(path, "/admin/"):
+			return ann
+		case ownClient.MatchString(path):
 			return s.newUser(api)
 		}
 		return u
-	})
+	}
+	var requests []apitest.Request
+	for _, document := range [][]byte{operator.Document(), docs.OpenAPI} {
+		requests = append(requests, apitest.Requests(t, document, apitest.Hostile, func(_, parameter string) string {
+			return cmp.Or(fixedParameters[parameter], "{id}")
+		})...)
+	}
+	slices.SortStableFunc(requests, func(a, b apitest.Request) int { return cmp.Compare(turn(a), turn(b)) })
+	for _, r := range requests {
+		caller := callerOf(r.Path)
+		segments := strings.Split(r.Path, "/")
+		for i, segment := range segments {
+			if segments[max(0, i-1)] == "clients" {
+				ids["clients"] = caller.id
+			}
+			if rest, ok := strings.CutPrefix(segment, "{id}"); ok {
+				segments[i] = cmp.Or(ids[segments[i-1]], "0190a1b2-c3d4-7000-8000-000000000b01") + rest
+			}
+		}
+		headers := []string{"Content-Type", r.Media}
+		for name, lines := range r.Header {
+			headers = append(headers, name, lines[0])
+		}
+		a := caller.call(api, r.Method, strings.Join(segments, "/"), r.Body, headers...)
+		require.NoError(t, a.err)
+		if r.Operation == "submitBatch" && strings.HasPrefix(r.At, "/jobs/0") {
+			r.Allowed = true // the answer says which items are refused
+		}
+		assert.Empty(t, r.Problem(a.status, a.body, func(*apitest.Request) bool { return true }))
+	}
 }
 
 // turn is when a request comes: what removes something after what needs it, and what moves the clock last, after which keys are
