@@ -48,5 +48,5 @@ func (s *Store) OwnedFaults(ctx context.Context, client job.ID, limit int) ([]te
 
 // NextDue gives when the next job, or run of a schedule, becomes due; nil if none does.
 func (s *Store) NextDue(ctx context.Context) (*time.Time, error) {
-	return pg.QueryValue[*time.Time](ctx, s.db, statement("nextDue"), testbed.MaxClock)
+	return pg.QueryValue[*time.Time](ctx, s.db, statement("nextDue"), job.PausedUntil)
 }

@@ -31,7 +31,10 @@ function keep(answer) {
 
 const reading = () => new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" }).format(new Date(serviceNow()));
 
-const pace = () => state.frozen ? "frozen" : state.rate === 1 ? "runs" : `runs at ${state.rate} times the speed`;
+function pace() {
+  const ahead = serviceNow() - Date.now(), runs = state.frozen ? "frozen" : state.rate === 1 ? "runs" : `runs at ${state.rate} times the speed`;
+  return ahead < 60000 ? runs : `${runs}, ${span(ahead)} ahead`; // clocks of browsers are not exact
+}
 
 setInterval(() => document.querySelectorAll(".clock .reading").forEach(e => { e.textContent = reading(); }), 1000);
 

@@ -15,7 +15,7 @@ export function page(context) {
       filterBar("faults", context, [{ name: "client_id", title: "Client" }]),
       list.data.length === 0 ? empty("No traffic is disturbed.", "A client sets rules by PUT /v1/testbed/faults, or begins a session with a profile.") : table([
         { title: "Client", cell: r => clientLink(r.client_id) }, ...list.data.some(r => r.label) ? [{ title: "Label", class: "wrap", cell: r => r.label || "" }] : [],
-        { title: "Requests", class: "wrap", cell: r => matchOf(r.match) }, { title: "What happens", class: "wrap", cell: r => members(r.effect) },
+        { title: "Requests", class: "wrap", cell: r => matchOf(r.match) }, { title: "What happens", class: "wrap", cell: r => h("span", {}, members(r.effect)) },
         { title: "Seen", num: true, cell: r => number(r.seen) }, { title: "Applied", num: true, cell: r => r.applied ? h("span", { class: "strong" }, number(r.applied)) : number(r.applied) },
       ], list.data, { key: r => r.rule_id, caption: "Faults" }),
       list.more ? h("p", { class: "quiet" }, `These are the first ${number(list.data.length)}; there are more. Name a client.`) : null],
@@ -24,7 +24,7 @@ export function page(context) {
 
 // matchOf says which requests are meant: the operation first.
 function matchOf({ operation, ...rest }) {
-  return [h("span", { class: "strong" }, operation || "any request"), " ", members(rest)];
+  return h("span", {}, h("span", { class: "strong" }, operation || "any request"), " ", members(rest));
 }
 
 const members = object => Object.entries(object).map(([name, value], i) => [i ? " " : "", h("code", { class: "chip" }, `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`)]);

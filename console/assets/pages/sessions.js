@@ -41,7 +41,7 @@ export function page(context) {
 
   const result = n => {
     const v = judged.get(n.session_id);
-    if (v) return [conclusion(v.verdict), v.counts.broken ? h("small", { class: "block quiet" }, plural(v.counts.broken, "rule"), " broken") : null];
+    if (v) return h("span", {}, conclusion(v.verdict), v.counts.broken ? h("small", { class: "block quiet" }, plural(v.counts.broken, "rule"), " broken") : null);
     return h("span", { class: "quiet" }, n.ended_at ? "…" : "after its end");
   };
   const ask = read("testbed/sessions", context.query, ["client_id"], 25);
@@ -68,7 +68,8 @@ export function page(context) {
   };
 }
 
-const JUDGE_EVERY = 5000; // ms, while a session runs: to judge one may take seconds
+// How old a verdict may be, in ms: to judge a session may take seconds. What becomes of its jobs may change it after the end, too.
+const OLD = 30000, OLD_WITH_MORE = 5000;
 
 export function one(context, id) {
   const at = "testbed/sessions/" + encodeURIComponent(id);
@@ -77,8 +78,8 @@ export function one(context, id) {
     title: "Session …" + id.slice(-12), often: data => !data?.session.ended_at,
     async load(signal) {
       const session = await get(at, {}, signal);
-      const changed = session.ended_at !== known?.session.ended_at || session.exchanges !== known?.session.exchanges;
-      if (!known || session.ended_at !== known.session.ended_at || changed && Date.now() - asked > JUDGE_EVERY) {
+      const more = session.exchanges !== known?.session.exchanges, old = Date.now() - asked;
+      if (session.ended_at !== known?.session.ended_at || old > (more ? OLD_WITH_MORE : OLD)) {
         const verdict = await verdictOf(id, signal);
         [known, asked] = [{ session, verdict }, Date.now()];
       }
