@@ -13,7 +13,8 @@ import (
 // Operators of a test bed see whose traffic is judged and how, and what disturbs it, while a session runs and after its end.
 func TestConsoleOfATestbed(t *testing.T) {
 	s, api, u := newService(t, withTestbed)
-	ended := u.startSession(api, `{"rules":["idempotency-key","one-job-per-intention","backoff","retry-after","no-key-in-url","lost-answer","outcome-learned","correlation-ids"]}`)
+	ended := u.startSession(api, `{"rules":["idempotency-key","one-job-per-intention","backoff","retry-after","no-key-in-url",
+		"lost-answer","outcome-learned","correlation-ids"]}`)
 	u.disturb(api, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
 		{"match":{"operation":"submitJob","nth":2},"effect":{"status":503,"retry_after":5}},
 		{"match":{"operation":"getJob","every":3},"effect":{"delay":"10ms"}}]`)
@@ -54,8 +55,10 @@ func TestConsoleOfATestbed(t *testing.T) {
 		c.seen("overview-testbed-" + at)
 	})
 	c.open("faults?client_id=" + other.id)
-	c.until("the rules of one client", `document.querySelectorAll("main tbody tr").length > 5 && new Set([...document.querySelectorAll("main tbody a.id")].map(a => a.title)).size === 1`)
-	page := evaluate[string](c, `(location.hash = "#/sessions/`+ended+`", fetch("admin/v1/testbed/sessions/`+ended+`/verdict.html").then(r => r.text()))`)
+	c.until("the rules of one client", `document.querySelectorAll("main tbody tr").length > 5 &&
+		new Set([...document.querySelectorAll("main tbody a.id")].map(a => a.title)).size === 1`)
+	c.open("sessions/" + ended)
+	page := evaluate[string](c, `fetch("admin/v1/testbed/sessions/`+ended+`/verdict.html").then(r => r.text())`)
 	require.Contains(t, page, `The client is <span class="wrong">wrong</span>`)
 	c.until("a link to the page", `!!document.querySelector('a[href$="/verdict.html"]')`)
 
@@ -96,7 +99,7 @@ func TestConsoleMovesTheClock(t *testing.T) {
 	c.says("frozen")
 	require.True(t, u.clock(api).Frozen)
 	c.open("jobs/" + tomorrow)
-	c.until("ages by the service's clock", `/ ago/.test(document.querySelector("main").innerText) && !/in 2\d h/.test(document.querySelector("main").innerText)`)
+	c.until("ages by the service's clock", `(text => / ago/.test(text) && !/in 2\d h/.test(text))(document.querySelector("main").innerText)`)
 	c.open("audit")
 	c.says(`{"freeze":true}`)
 
