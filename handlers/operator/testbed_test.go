@@ -31,7 +31,8 @@ func (b testbeds) OwnedSession(context.Context, job.ID) (testbed.OwnedSession, e
 }
 
 func (b testbeds) OwnedVerdict(context.Context, job.ID) (testbed.OwnedVerdict, error) {
-	moment := &verdict.Moment{At: fault.Time(nowAt), Until: fault.Time(nowAt), Request: "GET /v1/jobs?password=planted&a=<b>",
+	moment := &verdict.Moment{At: fault.Time(nowAt), Until: fault.Time(nowAt),
+		Request: "GET /v1/jobs?password=planted&a=<b>",
 		Headers: []string{}, Answer: "400"}
 	return testbed.OwnedVerdict{ClientID: anID, Verdict: verdict.Verdict{
 		Session: aSession(), Verdict: verdict.Wrong, Counts: map[verdict.Status]int{verdict.Held: 0, verdict.Broken: 1, verdict.NotExercised: 0},
