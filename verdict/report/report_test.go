@@ -63,8 +63,8 @@ func TestForms(t *testing.T) {
 	require.NotNil(t, suite.Cases[1].Failure)
 	require.NotNil(t, suite.Cases[2].Skipped)
 
-	for text, found := range map[string]string{junit.String(): "found \\(2 times\\): Another", html.String(): "Found \\(2 times\\)</b>Another"} {
-		require.Regexp(t, `(?s)POST /first.*POST &lt;script.*`+found, text)
+	for _, text := range []string{junit.String(), html.String()} {
+		require.Regexp(t, `(?s)POST /first.*POST &lt;script.*[Ff]ound \(2 times\)(: |</b>)Another`, text)
 	}
 	require.NotContains(t, html.String(), "<script")
 	require.NotContains(t, html.String(), "\x1b")
@@ -83,7 +83,7 @@ func TestForms(t *testing.T) {
 func recorded(n, wrong int) *verdict.Record {
 	r := &verdict.Record{
 		Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Log: &verdict.Log{},
-		Session: verdict.Session{ID: "s1", Rules: []string{"no-key-in-url"}},
+		Session: verdict.Session{ID: "s1", Rules: []string{"no-key-in-url"}, Recorded: n},
 	}
 	for i := range n {
 		x := verdict.Exchange{
@@ -95,7 +95,6 @@ func recorded(n, wrong int) *verdict.Record {
 		r.Log.Add(&x)
 		r.Now = r.Now.Add(100 * time.Millisecond)
 	}
-	r.Session.Recorded = n
 	return r
 }
 

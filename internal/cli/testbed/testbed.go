@@ -137,7 +137,7 @@ func sessionsCommand(s *session.Session) *cobra.Command {
 	}
 	c.AddCommand(start, with("end", "End a session, and the faults of its profile", session.Show(s, sessionView, (*client.Client).EndSession)),
 		with("verdict", "Tell what a session has shown; -o json has the evidence", session.Show(s, verdictView, (*client.Client).Verdict)),
-		with("journal", "Print the requests that the verdict is about, with the rules that each broke; -o json has all of them", s.Public(journal)),
+		with("journal", "Print the requests that the verdict is about, with the rules that each broke", s.Public(journal)),
 		session.Limit(&cobra.Command{
 			Use: "list", Aliases: []string{"ls"}, Short: "List the sessions, the latest first", Args: command.Exactly(0),
 			RunE: s.Public(func(ctx context.Context, api *client.Client, p *output.Printer, _ []string) error {
