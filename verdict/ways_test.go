@@ -211,7 +211,7 @@ func TestLostAnswersAreTold(t *testing.T) {
 	} {
 		trace := newTrace().send(submit(7, with(&e), func(x *verdict.Exchange) { x.Made, x.Job, x.Shown = "", "", nil }))
 		trace.wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "another" }))
-		for _, r := range verdict.Of(&trace.Record).Results {
+		for _, r := range trace.judge().Results {
 			if r.Rule == "idempotency-key" {
 				require.Equal(t, verdict.Broken, r.Status, answer)
 				require.Equal(t, answer, r.Evidence[0].Before.Answer)
