@@ -19,6 +19,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
@@ -52,6 +53,7 @@ type call struct {
 	warnings   []job.Violation   // about a submission, for its answer
 	failed     *problem.Document // nil unless the answer is a problem
 
+	session   testbed.Scope // that its header names, once that has been asked for
 	fault     *fault.Effect // that the client of a test bed wants, nil for none
 	slowFault func()        // gives up the slot that a slow answer takes, nil without one
 	streams   bool          // the connection belongs to an event stream

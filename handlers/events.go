@@ -178,13 +178,13 @@ func (s *Server) disturbed(r *call, c net.Conn, e *fault.Effect, recorded bool) 
 	if !recorded {
 		return disturb.NewConn(c, e, resumed, nil, nil)
 	}
-	who, x := r.caller, r.exchange()
+	of, x := s.recordIn(r, r.caller.ClientID), r.exchange()
 	begun := *x
 	begun.Stream = &verdict.Part{Open: true}
-	s.keep(who.ClientID, &begun)
+	s.keep(of, &begun)
 	return disturb.NewConn(c, e, resumed, x, func() {
 		x.End = time.Now().UTC()
-		s.keep(who.ClientID, x)
+		s.keep(of, x)
 	})
 }
 

@@ -127,6 +127,7 @@ func TestBadQueries(t *testing.T) {
 		"batch_id":       {"", "x", batchID.String() + "x", strings.ReplaceAll(batchID.String(), "-", ""), "'%20or%201=1"},
 		"schedule_id":    {"", "x"},
 		"attempt":        {"", "0"},
+		"label":          {"", "%20a", "%01", strings.Repeat("a", 201)},
 		"correlation_id": {"", "a%20b", "%00", "a*", strings.Repeat("a", 257)},
 		"created_after": {"", "now", "2030-01-01", "2030-01-01T00:00:00", "2030-01-01T00:00:00%2B01:00", "2030-01-01T00:00:00+00:00",
 			"2030-02-30T00:00:00Z", "1893456000"},
@@ -137,7 +138,7 @@ func TestBadQueries(t *testing.T) {
 		path, all := examplePath(rt), url.Values{"x": {"1"}}
 		for _, parameter := range rt.query {
 			name := parameter.Name
-			all.Set(name, "!")
+			all.Set(name, "\x01")
 			require.NotEmpty(t, bad[name], name)
 			for _, value := range bad[name] {
 				a := w.send("GET", path+"?"+name+"="+value, "")

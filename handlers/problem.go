@@ -131,7 +131,7 @@ func (s *Server) shownBy(routes []route) map[string]*route {
 
 // showFault answers as GET of one rule would, which there is not.
 func (s *Server) showFault(r *call) error {
-	rules, err := s.deps.Testbed.Faults(r.ctx, r.caller.ClientID)
+	rules, err := s.faults(r)
 	if err != nil {
 		return err
 	}

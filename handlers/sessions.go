@@ -33,13 +33,48 @@ const sessionsPath = "/v1/testbed/sessions"
 func (s *Server) sessionRoutes() []route {
 	return []route{
 		{fiber.MethodPost, sessionsPath, client, "start_session", nil, asJSON, fiber.StatusCreated, s.once(s.startSession)},
-		{get, sessionsPath, client, "list_sessions", nil, asJSON, fiber.StatusOK, s.listSessions},
+		{get, sessionsPath, client, "list_sessions", labelQuery, asJSON, fiber.StatusOK, s.listSessions},
 		{get, sessionsPath + "/:id", client, "get_session", nil, asJSON, fiber.StatusOK, answering(s.deps.Testbed.Session, as[verdict.Session])},
 		{fiber.MethodPost, sessionsPath + "/:id/end", client, "end_session", nil, asJSON, fiber.StatusOK,
 			s.once(noBody(answering(s.deps.Testbed.EndSession, as[verdict.Session])))},
 		{get, sessionsPath + "/:id/verdict", client, "get_verdict", nil, asVerdict, fiber.StatusOK, s.getVerdict},
 		{get, sessionsPath + "/:id/journal", client, "get_journal", nil, []string{report.JournalType, mimeProblem}, fiber.StatusOK, s.getJournal},
 	}
+}
+
+// labelQuery chooses the sessions with a label.
+var labelQuery = []query.Parameter{{Name: "label", Valid: verdict.ValidLabel, Want: "the label of a session"}}
+
+// headerSession names the label of the session to which a request belongs.
+const headerSession = "ForgeRun-Session"
+
+// session finds the session to which a request of a client belongs, and the jobs that it makes: the one that its header names, or the
+// one without a label.
+func (s *Server) session(ctx context.Context, r *call, client job.ID) (testbed.Scope, error) {
+	text := r.Request().Header.Peek(headerSession)
+	if len(text) == 0 {
+		return testbed.Scope{Client: client}, nil
+	}
+	if r.session.Client == client {
+		return r.session, nil
+	}
+	label, err := decode.Label(string(text))
+	if err != nil {
+		return testbed.Scope{}, inHeader(headerSession, err)
+	}
+	request := ""
+	if r.route.method == post {
+		request = r.idText
+	}
+	of, err := s.deps.Testbed.Enter(ctx, client, label, request)
+	switch {
+	case job.CodeOf(err) == job.CodeValidationFailed:
+		return testbed.Scope{}, inHeader(headerSession, err)
+	case err != nil:
+		return testbed.Scope{}, err
+	}
+	r.session = of
+	return of, nil
 }
 
 func (s *Server) startSession(r *call) error {
@@ -56,9 +91,13 @@ func (s *Server) startSession(r *call) error {
 }
 
 func (s *Server) listSessions(r *call) error {
+	var label *string
+	if text := r.Query("label"); text != "" {
+		label = &text
+	}
 	return respond(r, fiber.StatusOK, func(all []verdict.Session) query.List[verdict.Session] {
-		return query.ListOf(all, verdict.MaxSessions+1, as[verdict.Session])
-	})(s.deps.Testbed.Sessions(r.ctx, r.caller.ClientID))
+		return query.ListOf(all, verdict.MaxSessions, as[verdict.Session])
+	})(s.deps.Testbed.Sessions(r.ctx, r.caller.ClientID, label))
 }
 
 // asVerdict are the forms of a verdict.
@@ -164,7 +203,7 @@ func (s *Server) record(r *call) {
 			}
 		}
 	}
-	s.keep(who.ClientID, x)
+	s.keep(s.recordIn(r, who.ClientID), x)
 }
 
 // recorded reports whether the traffic of a route is recorded.
@@ -172,16 +211,41 @@ func (s *Server) recorded(r *call) bool {
 	return s.deps.Testbed != nil && r.route.access != public && !strings.HasPrefix(r.route.path, "/v1/testbed/")
 }
 
-// keep stores a record. That it cannot be is no error of the request.
-func (s *Server) keep(who job.ID, x *verdict.Exchange) {
-	if who.IsZero() {
+// recordIn is the session in which a request of a client is recorded, zero if that cannot be found. A header that is wrong has its
+// answer, and no other effect.
+func (s *Server) recordIn(r *call, client job.ID) testbed.Scope {
+	if client.IsZero() {
+		return testbed.Scope{}
+	}
+	ctx, cancel := s.recordTime()
+	defer cancel()
+	of, err := s.session(ctx, r, client)
+	if job.CodeOf(err) == job.CodeValidationFailed {
+		return testbed.Scope{Client: client}
+	}
+	s.logUnrecorded(ctx, client, err)
+	return of
+}
+
+// keep stores a record, if it is of a session. That it cannot be is no error of the request.
+func (s *Server) keep(of testbed.Scope, x *verdict.Exchange) {
+	if of.Client.IsZero() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.base), s.cfg.RequestTimeout)
+	ctx, cancel := s.recordTime()
 	defer cancel()
-	if err := s.deps.Testbed.Record(ctx, who, x); err != nil {
+	s.logUnrecorded(ctx, of.Client, s.deps.Testbed.Record(ctx, of, x))
+}
+
+// recordTime is for what is done once a request has its answer.
+func (s *Server) recordTime() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(s.base), s.cfg.RequestTimeout)
+}
+
+func (s *Server) logUnrecorded(ctx context.Context, client job.ID, err error) {
+	if err != nil {
 		s.log.WarnContext(ctx, "a request was not recorded for its client's session", "action", "record_exchange",
-			"client_id", who.String(), "error", err.Error())
+			"client_id", client.String(), "error", err.Error())
 	}
 }
 

@@ -26,12 +26,12 @@ import (
 
 // Testbed are the use cases of a test bed, by which clients disturb their own traffic.
 type Testbed interface {
-	ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []fault.Rule, p fault.Profile) ([]fault.Counted, error)
-	Faults(ctx context.Context, client job.ID) ([]fault.Counted, error)
-	RemoveFaults(ctx context.Context, client job.ID) error
-	RemoveFault(ctx context.Context, client, id job.ID) error
+	ReplaceFaults(ctx context.Context, of testbed.Scope, seed int64, rules []fault.Rule, p fault.Profile) ([]fault.Counted, error)
+	Faults(ctx context.Context, of testbed.Scope) ([]fault.Counted, error)
+	RemoveFaults(ctx context.Context, of testbed.Scope) error
+	RemoveFault(ctx context.Context, of testbed.Scope, id job.ID) error
 	// Fault counts a request and gives what is to be done to it, nil for nothing.
-	Fault(ctx context.Context, client job.ID, operation string) (*fault.Effect, error)
+	Fault(ctx context.Context, of testbed.Scope, operation string) (*fault.Effect, error)
 
 	// Reset removes what a client has, and gives the numbers of rows by table.
 	Reset(ctx context.Context, client job.ID) (map[string]int, error)
@@ -39,7 +39,9 @@ type Testbed interface {
 	MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error)
 
 	StartSession(ctx context.Context, client job.ID, n verdict.Session) (verdict.Session, error)
-	Sessions(ctx context.Context, client job.ID) ([]verdict.Session, error)
+	// Enter gives the session of a request with a label, and of the jobs that it makes; a request that makes none is "".
+	Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error)
+	Sessions(ctx context.Context, client job.ID, label *string) ([]verdict.Session, error) // nil: with any or none
 	Session(ctx context.Context, client, id job.ID) (verdict.Session, error)
 	EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error)
 	Verdict(ctx context.Context, client, id job.ID) (verdict.Verdict, error)
@@ -48,8 +50,8 @@ type Testbed interface {
 	// MoveClock returns when the jobs that have become due are QUEUED.
 	MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.ClockState, error)
 
-	// Record records a request in the client's session, if it has one.
-	Record(ctx context.Context, client job.ID, x *verdict.Exchange) error
+	// Record records a request in its session, if there is one.
+	Record(ctx context.Context, of testbed.Scope, x *verdict.Exchange) error
 }
 
 const (
@@ -71,7 +73,7 @@ func (s *Server) testbedRoutes() []route {
 		{get, clockPath, client, "get_clock", nil, asJSON, fiber.StatusOK, s.getClock},
 		{fiber.MethodPost, clockPath, client, "move_clock", nil, asJSON, fiber.StatusOK, s.once(s.moveClock)},
 		{fiber.MethodDelete, faultsPath + "/:id", client, "remove_fault", nil, asJSON, fiber.StatusNoContent,
-			noBody(removing(s.deps.Testbed.RemoveFault))},
+			noBody(s.removeFault)},
 	}...)
 }
 
@@ -88,16 +90,42 @@ func (s *Server) replaceFaults(r *call) error {
 	if err != nil {
 		return err
 	}
-	return respond(r, fiber.StatusOK, faultViews)(s.deps.Testbed.ReplaceFaults(r.ctx, r.caller.ClientID, f.Seed, f.Rules, f.Profile))
+	of, err := s.session(r.ctx, r, r.caller.ClientID)
+	if err != nil {
+		return err
+	}
+	return respond(r, fiber.StatusOK, faultViews)(s.deps.Testbed.ReplaceFaults(r.ctx, of, f.Seed, f.Rules, f.Profile))
 }
 
 func (s *Server) listFaults(r *call) error {
-	return respond(r, fiber.StatusOK, faultViews)(s.deps.Testbed.Faults(r.ctx, r.caller.ClientID))
+	return respond(r, fiber.StatusOK, faultViews)(s.faults(r))
+}
+
+// faults are the rules of the session that the header names, or of the one without a label.
+func (s *Server) faults(r *call) ([]fault.Counted, error) {
+	of, err := s.session(r.ctx, r, r.caller.ClientID)
+	if err != nil {
+		return nil, err
+	}
+	return s.deps.Testbed.Faults(r.ctx, of)
 }
 
 func (s *Server) removeFaults(r *call) error {
 	r.Status(fiber.StatusNoContent)
-	return s.deps.Testbed.RemoveFaults(r.ctx, r.caller.ClientID)
+	of, err := s.session(r.ctx, r, r.caller.ClientID)
+	if err != nil {
+		return err
+	}
+	return s.deps.Testbed.RemoveFaults(r.ctx, of)
+}
+
+func (s *Server) removeFault(r *call) error {
+	r.Status(fiber.StatusNoContent)
+	of, err := s.session(r.ctx, r, r.caller.ClientID)
+	if err != nil {
+		return err
+	}
+	return s.deps.Testbed.RemoveFault(r.ctx, of, r.pathID())
 }
 
 // resetView says what was removed.
@@ -140,6 +168,9 @@ func (s *Server) makeFixtures(r *call) error {
 	}
 	from, err := s.provenance(r)
 	if err != nil {
+		return err
+	}
+	if _, err := s.session(r.ctx, r, r.caller.ClientID); err != nil { // which the jobs belong to
 		return err
 	}
 	req := job.Request{ClientID: r.caller.ClientID, RequestID: r.idText, ReceivedAt: s.receivedAt(), IdempotencyKey: key}
@@ -188,6 +219,10 @@ func (s *Server) findFault(r *call) error {
 	if s.deps.Testbed == nil || r.caller.ClientID.IsZero() || strings.HasPrefix(r.route.path, "/v1/testbed/") {
 		return nil
 	}
+	of, err := s.session(r.ctx, r, r.caller.ClientID)
+	if err != nil {
+		return err
+	}
 	if left := r.leftFault(); left != nil {
 		r.fault = left
 		return nil
@@ -195,21 +230,20 @@ func (s *Server) findFault(r *call) error {
 	if text := r.Request().Header.Peek(headerFault); len(text) > 0 {
 		e, err := decode.Fault(text)
 		if err != nil {
-			return inHeader(err)
+			return inHeader(headerFault, err)
 		}
 		r.fault = &e
 		return nil
 	}
-	e, err := s.deps.Testbed.Fault(r.ctx, r.caller.ClientID, r.route.operation())
-	r.fault = e
+	r.fault, err = s.deps.Testbed.Fault(r.ctx, of, r.route.operation())
 	return err
 }
 
 // inHeader says that it is the header which is wrong.
-func inHeader(err error) error {
+func inHeader(name string, err error) error {
 	if known, ok := errors.AsType[*job.Error](err); ok {
 		wrong := *known
-		wrong.Detail = "The header " + headerFault + ": " + known.Detail
+		wrong.Detail = "The header " + name + ": " + known.Detail
 		return &wrong
 	}
 	return err

@@ -30,6 +30,8 @@ type fakeTestbed struct {
 
 	mu       sync.Mutex
 	operated []string
+	entered  []string        // labels, with the requests that make something
+	scopes   []testbed.Scope // of requests that were counted or recorded
 }
 
 func (f *fakeTestbed) ClockState(context.Context) (testbed.ClockState, error) { return clockOfBed, nil }
@@ -40,7 +42,7 @@ func (f *fakeTestbed) MoveClock(_ context.Context, m testbed.ClockMove) (testbed
 
 var clockOfBed = testbed.ClockState{Now: job.Time(time.Date(2030, time.January, 31, 12, 0, 0, 0, time.UTC)), Rate: 1}
 
-func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ job.ID, seed int64, rules []fault.Rule, _ fault.Profile) (
+func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ testbed.Scope, seed int64, rules []fault.Rule, _ fault.Profile) (
 	[]fault.Counted, error,
 ) {
 	f.rules = nil
@@ -50,27 +52,28 @@ func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ job.ID, seed int64, rul
 	return f.rules, nil
 }
 
-func (f *fakeTestbed) RemoveFaults(context.Context, job.ID) error { f.rules = nil; return nil }
+func (f *fakeTestbed) RemoveFaults(context.Context, testbed.Scope) error { f.rules = nil; return nil }
 
-func (f *fakeTestbed) Faults(_ context.Context, client job.ID) ([]fault.Counted, error) {
-	if client == clientA && !f.known.IsZero() {
+func (f *fakeTestbed) Faults(_ context.Context, of testbed.Scope) ([]fault.Counted, error) {
+	if of.Client == clientA && !f.known.IsZero() {
 		return append(f.rules, fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Status: 503}}, ID: f.known.String(), Position: 9}), nil
 	}
 	return f.rules, nil
 }
 
 // RemoveFault knows one rule at most, of one client.
-func (f *fakeTestbed) RemoveFault(_ context.Context, client, id job.ID) error {
-	if client != clientA || id != f.known {
+func (f *fakeTestbed) RemoveFault(_ context.Context, of testbed.Scope, id job.ID) error {
+	if of.Client != clientA || id != f.known {
 		return job.Errorf(job.CodeRequestNotFound, "No rule with this id was found.")
 	}
 	return nil
 }
 
-func (f *fakeTestbed) Fault(_ context.Context, _ job.ID, operation string) (*fault.Effect, error) {
+func (f *fakeTestbed) Fault(_ context.Context, of testbed.Scope, operation string) (*fault.Effect, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.operated = append(f.operated, operation)
+	f.scopes = append(f.scopes, of)
 	return f.effect, nil
 }
 
@@ -96,7 +99,7 @@ var aSession = verdict.Session{
 	CreatedAt: fault.Time(time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)),
 }
 
-func (f *fakeTestbed) Sessions(context.Context, job.ID) ([]verdict.Session, error) {
+func (f *fakeTestbed) Sessions(context.Context, job.ID, *string) ([]verdict.Session, error) {
 	return []verdict.Session{aSession}, nil
 }
 
@@ -116,7 +119,23 @@ func (f *fakeTestbed) Verdict(ctx context.Context, client, id job.ID) (verdict.V
 	return verdict.Of(&verdict.Record{Session: n}), err
 }
 
-func (*fakeTestbed) Record(context.Context, job.ID, *verdict.Exchange) error { return nil }
+// Enter knows the label "full", which cannot begin; all others are of the one session.
+func (f *fakeTestbed) Enter(_ context.Context, client job.ID, label, request string) (testbed.Scope, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.entered = append(f.entered, label+" "+request)
+	if label == "full" {
+		return testbed.Scope{}, job.Errorf(job.CodeValidationFailed, "There are too many.")
+	}
+	return testbed.Scope{Client: client, Session: jobID}, nil
+}
+
+func (f *fakeTestbed) Record(_ context.Context, of testbed.Scope, _ *verdict.Exchange) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scopes = append(f.scopes, of)
+	return nil
+}
 
 // What is wrong with a rule is said with a pointer, and the rules stay.
 func TestWrongRulesAreRefused(t *testing.T) {
@@ -197,6 +216,41 @@ func TestFaultHeader(t *testing.T) {
 	a = plain.send("GET", faultsPath, "")
 	require.Equal(t, 404, a.StatusCode, a.text)
 	require.Contains(t, a.text, "RFA_REQUEST_NOT_FOUND")
+}
+
+// A header names the session of its request, which is asked for once; without it nothing is asked. A wrong one is refused.
+func TestSessionHeader(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	labelled, plain := testbed.Scope{Client: clientA, Session: jobID}, testbed.Scope{Client: clientA}
+	id := "0190a5f0-1111-7111-8111-111111111111"
+	for _, test := range []struct {
+		method, path, body, label string
+		status                    int
+		entered                   []string
+		scopes                    []testbed.Scope // as it was counted, and as it was recorded
+	}{
+		{"GET", "/v1/jobs", "", "", 200, nil, []testbed.Scope{plain, plain}},
+		{"GET", "/v1/jobs", "", "a test", 200, []string{"a test "}, []testbed.Scope{labelled, labelled}},
+		{"POST", "/v1/jobs", `{"type":"EXECUTE"}`, "a", 202, []string{"a " + id}, []testbed.Scope{labelled, labelled}},
+		{"GET", "/v1/jobs?limit=none", "", "a", 400, []string{"a "}, []testbed.Scope{labelled}},
+		{"GET", "/v1/jobs", "", "full", 400, []string{"full ", "full "}, []testbed.Scope{plain}},
+		{"GET", "/v1/jobs", "", strings.Repeat("l", 201), 400, nil, []testbed.Scope{plain}},
+		{"GET", "/v1/jobs", "", "tést", 400, nil, []testbed.Scope{plain}},
+		{"GET", faultsPath, "", "a", 200, []string{"a "}, nil},
+		{"POST", "/v1/testbed/fixtures", `{"jobs":[{"state":"succeeded"}]}`, "a", 201, []string{"a " + id}, nil},
+	} {
+		w.testbed.entered, w.testbed.scopes = nil, nil
+		a := w.send(test.method, test.path, test.body, headerSession, test.label, "X-Request-Id", id)
+		require.Equal(t, test.status, a.StatusCode, a.text)
+		require.Equal(t, test.entered, w.testbed.entered, test)
+		require.Equal(t, test.scopes, w.testbed.scopes, test)
+		if test.status == 400 && test.path == "/v1/jobs" {
+			require.Contains(t, a.text, headerSession)
+		}
+	}
+	none := newWorld(t, func(_ *Config, d *Deps) { d.Testbed = nil })
+	require.Equal(t, 200, none.send("GET", "/v1/jobs", "", headerSession, "tést").StatusCode)
 }
 
 // What is done to an answer that the service has made.

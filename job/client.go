@@ -111,8 +111,8 @@ type KeyChange struct {
 // many were removed, and how many remain.
 var ErasedTables = []string{
 	"api_keys", "batches", "bulk_items", "bulk_operations", "client_events", "clients", "deliveries", "delivery_attempts", "events",
-	"idempotency_keys", "jobs", "outcome_outbox", "reports", "results", "schedules", "testbed_exchanges", "testbed_faults", "testbed_sessions",
-	"tombstones", "webhooks",
+	"idempotency_keys", "jobs", "outcome_outbox", "reports", "results", "schedules", "testbed_exchanges", "testbed_faults",
+	"testbed_requests", "testbed_sessions", "tombstones", "webhooks",
 }
 
 // ErasureState says how far an erasure has come.

@@ -3,29 +3,31 @@
 -- What clients of a test bed have asked to be done to their own traffic: the rules of each in their order, with how many
 -- requests each was about, and on how many it had its effect. Only a service with FORGERUN_TESTBED reads it.
 CREATE TABLE testbed_faults (
-  client_id uuid NOT NULL,
-  position  int NOT NULL,
-  rule_id   uuid NOT NULL,
-  operation text, -- null: all
-  from_at   timestamptz,
-  until_at  timestamptz,
-  nth       bigint, -- null: any; once so many were seen, the rule applies to no more
-  rule      json NOT NULL,
-  seed      bigint NOT NULL,
-  seen      bigint NOT NULL DEFAULT 0,
-  applied   bigint NOT NULL DEFAULT 0,
-  first_at  timestamptz, -- when it had its effect first
-  PRIMARY KEY (client_id, position),
+  client_id  uuid NOT NULL,
+  session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- that has a label; otherwise this one
+  position   int NOT NULL,
+  rule_id    uuid NOT NULL,
+  operation  text, -- null: all
+  from_at    timestamptz,
+  until_at   timestamptz,
+  nth        bigint, -- null: any; once so many were seen, the rule applies to no more
+  rule       json NOT NULL,
+  seed       bigint NOT NULL,
+  seen       bigint NOT NULL DEFAULT 0,
+  applied    bigint NOT NULL DEFAULT 0,
+  first_at   timestamptz, -- when it had its effect first
+  PRIMARY KEY (client_id, session_id, position),
   CONSTRAINT testbed_faults_counted CHECK (applied BETWEEN 0 AND seen)
 ) WITH (fillfactor = 50);
 CREATE TRIGGER testbed_faults_of_a_client AFTER INSERT ON testbed_faults REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- Times in which the traffic of a client of a test bed is recorded and judged; a client has one open at most. Only a service with
--- FORGERUN_TESTBED reads these tables.
+-- Times in which the traffic of a client of a test bed is recorded and judged; a client has one open at most with each label, and one
+-- without. Only a service with FORGERUN_TESTBED reads these tables.
 CREATE TABLE testbed_sessions (
   client_id  uuid NOT NULL,
   session_id uuid NOT NULL,
+  label      text NOT NULL DEFAULT '',
   profile    text NOT NULL,
   seed       bigint NOT NULL,
   rules      text[] NOT NULL,
@@ -36,7 +38,7 @@ CREATE TABLE testbed_sessions (
   PRIMARY KEY (client_id, session_id),
   CONSTRAINT testbed_sessions_end_after_beginning CHECK (ended_at >= created_at)
 ) WITH (fillfactor = 50);
-CREATE UNIQUE INDEX testbed_sessions_open ON testbed_sessions (client_id) WHERE ended_at IS NULL;
+CREATE UNIQUE INDEX testbed_sessions_open ON testbed_sessions (client_id, label) WHERE ended_at IS NULL;
 CREATE UNIQUE INDEX testbed_sessions_latest ON testbed_sessions (session_id); -- of all clients, for operators
 CREATE TRIGGER testbed_sessions_of_a_client AFTER INSERT ON testbed_sessions REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
@@ -49,6 +51,15 @@ CREATE TABLE testbed_exchanges (
   exchange   json NOT NULL,
   PRIMARY KEY (client_id, session_id, number)
 );
+
+-- The sessions with a label to which requests belong, and with them the jobs and batches that have their request_id.
+CREATE TABLE testbed_requests (
+  client_id  uuid NOT NULL,
+  request_id text NOT NULL,
+  session_id uuid NOT NULL,
+  PRIMARY KEY (client_id, request_id)
+);
+CREATE INDEX testbed_requests_session ON testbed_requests (client_id, session_id);
 
 -- The clock of a test bed: its moves, the latest of which holds. The service's time was service_at when Postgres' clock
 -- showed real_at, and has passed at the rate since, unless it is frozen. Without a row the two are the same.
@@ -106,4 +117,4 @@ $$;
 
 -- +goose Down
 DROP SCHEMA testbed CASCADE;
-DROP TABLE testbed_clock, testbed_exchanges, testbed_sessions, testbed_faults;
+DROP TABLE testbed_clock, testbed_requests, testbed_exchanges, testbed_sessions, testbed_faults;

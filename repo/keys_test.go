@@ -75,7 +75,7 @@ func (f *fixture) changesOf() []change {
 				Timetable: job.Timetable{Interval: time.Minute}, CatchUpMax: 1}, 10, func(s *job.Schedule) error { s.Paused = true; return nil }))
 		}},
 		{"rules of a test bed", func(ctx context.Context) error {
-			return f.store.ReplaceFaults(ctx, f.client, 1, []fault.Counted{rule})
+			return f.store.ReplaceFaults(ctx, of(f.client), 1, []fault.Counted{rule})
 		}},
 		{"session of a test bed", func(ctx context.Context) error {
 			return errOf(f.store.StartSession(ctx, f.client, newSession(), 5))
@@ -136,7 +136,7 @@ func TestAChangeWaitsForTheRevocationOfItsKey(t *testing.T) {
 	must(tx.Exec(f.ctx(), `UPDATE api_keys SET revoked_at = clock_timestamp()`))(t)
 	done := make(chan error, 1)
 	go func() {
-		done <- f.store.ReplaceFaults(job.WithKey(context.Background(), "k"), f.client, 1, []fault.Counted{{ID: newID().String()}})
+		done <- f.store.ReplaceFaults(job.WithKey(context.Background(), "k"), of(f.client), 1, []fault.Counted{{ID: newID().String()}})
 	}()
 	f.awaitBlocked(1)
 	require.NoError(t, tx.Commit(f.ctx()))

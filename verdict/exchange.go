@@ -8,11 +8,16 @@ import (
 
 // Bounds of what is recorded.
 const (
-	MaxSessions  = 20        // of a client that are kept; the oldest go first
-	MaxExchanges = 200_000   // of a session; what comes later is counted, and not judged
-	MaxBytes     = 128 << 20 // that these take, likewise
-	MaxShown     = 1_000     // jobs that one answer or stream is known to have shown
+	MaxSessions  = 1_000        // of a client that are kept, the open ones included; the oldest go first
+	MaxAllBytes  = 5 * MaxBytes // that the exchanges of all these take; likewise
+	MaxExchanges = 200_000      // of a session; what comes later is counted, and not judged
+	MaxBytes     = 128 << 20    // that these take, likewise
+	MaxLabelled  = 4 << 20      // and of a session with a label
+	MaxShown     = 1_000        // jobs that one answer or stream is known to have shown
 )
+
+// MaxLabel is how long a session's label may be.
+const MaxLabel = 200
 
 // Role is what a request does for the client. A job is whatever a submission makes; its id is opaque.
 type Role string

@@ -1,10 +1,25 @@
 package verdict
 
-import "github.com/forgerun/forgerun/verdict/fault"
+import (
+	"strings"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// ValidLabel reports whether a text may be a session's label: it is sent in a header.
+func ValidLabel(text string) bool {
+	for _, b := range []byte(text) {
+		if b < ' ' || b > '~' {
+			return false
+		}
+	}
+	return text != "" && len(text) <= MaxLabel && strings.TrimSpace(text) == text
+}
 
 // Session is a time in which a client's traffic is recorded and judged.
 type Session struct {
 	ID        string        `json:"session_id"`
+	Label     string        `json:"label,omitempty"` // that its requests carry; empty: those that carry none
 	Profile   fault.Profile `json:"profile,omitempty"`
 	Seed      int64         `json:"seed"`
 	Rules     []string      `json:"rules"` // ids of the rules that are judged

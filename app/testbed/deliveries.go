@@ -30,10 +30,10 @@ func NewDeliveries(s *Service, sender Sender, log *slog.Logger) *Deliveries {
 	return &Deliveries{s, sender, log}
 }
 
-// Send makes one attempt to deliver. What is sent besides is recorded in the client's session, and nothing else comes of it: the
+// Send makes one attempt to deliver. What is sent besides is recorded in the session of the job, and nothing else comes of it: the
 // result is that of the delivery itself. Whatever cannot be asked or recorded does not happen.
 func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
-	e, err := d.service.Fault(ctx, p.ClientID, fault.Delivery)
+	of, e, err := d.service.deliveryFault(ctx, &p)
 	if err != nil {
 		d.failed(ctx, p, "cannot ask for the faults of a delivery", err)
 	}
@@ -41,32 +41,42 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 		return d.sender.Send(ctx, p)
 	}
 	if e.Drop {
-		return d.drop(ctx, p, time.Duration(e.Delay))
+		return d.drop(ctx, of, p, time.Duration(e.Delay))
 	}
 	if e.Delay > 0 {
 		app.Sleep(ctx, time.Duration(e.Delay))
 	}
 	if e.Tamper != "" {
-		d.besides(ctx, p, fault.Effect{Tamper: e.Tamper}, 1)
+		d.besides(ctx, of, p, fault.Effect{Tamper: e.Tamper}, 1)
 	}
 	changed, began := fault.Effect{RotatedSecret: e.RotatedSecret, Padding: e.Padding, Delay: e.Delay}, time.Now()
 	sent := d.sender.SendChanged(ctx, p, changed)
 	if changed != (fault.Effect{}) {
-		d.record(ctx, p, changed, began, sent)
+		d.record(ctx, of, p, changed, began, sent)
 	}
 	if sent.Attempt.Error == "" {
-		d.besides(ctx, p, fault.Effect{Repeat: 1}, e.Repeat)
+		d.besides(ctx, of, p, fault.Effect{Repeat: 1}, e.Repeat)
 		if e.Tamper != "" { // of what the client knows by now
-			d.besides(ctx, p, fault.Effect{Tamper: e.Tamper}, 1)
+			d.besides(ctx, of, p, fault.Effect{Tamper: e.Tamper}, 1)
 		}
 	}
 	return sent
 }
 
+// deliveryFault counts an attempt to deliver, and gives what is to be done to it, nil for nothing, and whose it is.
+func (s *Service) deliveryFault(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, *fault.Effect, error) {
+	of, rules, err := s.store.CountDelivery(ctx, p)
+	if err != nil {
+		return of, nil, err
+	}
+	e, err := s.apply(ctx, of, rules)
+	return of, e, err
+}
+
 // drop loses an attempt, unless it cannot be recorded: the client would be blamed for it.
-func (d *Deliveries) drop(ctx context.Context, p job.ClaimedDelivery, again time.Duration) job.Sent {
+func (d *Deliveries) drop(ctx context.Context, of testbed.Scope, p job.ClaimedDelivery, again time.Duration) job.Sent {
 	began := time.Now()
-	if !d.record(ctx, p, fault.Effect{Drop: true, Delay: fault.Duration(again)}, began, job.Sent{}) {
+	if !d.record(ctx, of, p, fault.Effect{Drop: true, Delay: fault.Duration(again)}, began, job.Sent{}) {
 		return d.sender.Send(ctx, p)
 	}
 	lost := job.DeliveryAttempt{StartedAt: began.UTC(), Duration: time.Since(began), Error: job.SendReset}
@@ -74,7 +84,7 @@ func (d *Deliveries) drop(ctx context.Context, p job.ClaimedDelivery, again time
 }
 
 // besides sends requests that are not the delivery, and records how they were answered.
-func (d *Deliveries) besides(ctx context.Context, p job.ClaimedDelivery, e fault.Effect, times int) {
+func (d *Deliveries) besides(ctx context.Context, of testbed.Scope, p job.ClaimedDelivery, e fault.Effect, times int) {
 	limited, cancel := context.WithTimeout(ctx, fault.ExtraTimeout)
 	defer cancel()
 	for range times {
@@ -83,16 +93,18 @@ func (d *Deliveries) besides(ctx context.Context, p job.ClaimedDelivery, e fault
 		if limited.Err() != nil { // what was cut off here says nothing about the client
 			return
 		}
-		d.record(ctx, p, e, began, sent)
+		d.record(ctx, of, p, e, began, sent)
 	}
 }
 
-func (d *Deliveries) record(ctx context.Context, p job.ClaimedDelivery, e fault.Effect, began time.Time, sent job.Sent) bool {
+func (d *Deliveries) record(
+	ctx context.Context, of testbed.Scope, p job.ClaimedDelivery, e fault.Effect, began time.Time, sent job.Sent,
+) bool {
 	x := verdict.Exchange{
 		Start: began, End: time.Now(), Method: "POST", Operation: fault.Delivery, Role: verdict.Delivery, Job: testbed.IDOf(p.JobID),
 		Status: sent.Attempt.Status, Fault: &e, Delivery: p.Delivery.ID.String(), Number: p.Attempts + 1, Event: p.EventName,
 	}
-	_, err := d.service.store.Record(ctx, p.ClientID, &x)
+	_, err := d.service.store.Record(ctx, of, &x)
 	if err != nil {
 		d.failed(ctx, p, "cannot record a disturbed delivery", err)
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// StartSession begins to record a client's traffic, which its session is judged by. The rules of a profile replace the client's.
+// StartSession begins to record a client's traffic, or that with a label, which its session is judged by. The rules of a profile replace
+// the client's; with a label there are no others.
 func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Session) (verdict.Session, error) {
 	n.ID = uuid.Must(uuid.NewV7()).String()
 	if len(n.Rules) == 0 {
@@ -23,16 +24,40 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	case err != nil:
 		return began, err
 	case !ok:
-		return began, job.Errorf(job.CodeConflict, "This client has a session that has not ended. List the sessions, and end it first.")
+		return began, job.Errorf(job.CodeConflict, "This client has a session with this label, or one without a label, that has not ended; "+
+			"or it has %d with any. List the sessions, and end one first.", verdict.MaxSessions)
 	case n.Profile != "":
-		_, err = s.replaceFaults(ctx, client, n.Seed, nil, n.Profile)
+		of := testbed.Scope{Client: client}
+		if n.Label != "" {
+			of.Session, _ = job.ParseID(n.ID)
+		}
+		_, err = s.replaceFaults(ctx, of, n.Seed, nil, n.Profile)
 	}
 	return began, err
 }
 
-// Sessions lists the sessions of a client, the latest first.
-func (s *Service) Sessions(ctx context.Context, client job.ID) ([]verdict.Session, error) {
-	return s.store.Sessions(ctx, client)
+// Enter gives the session to which a request with a label belongs, and the jobs that it makes: the open one with that label, which is
+// begun if one without is open. If neither is, the label has no effect. A request that makes no jobs is "".
+func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
+	of := testbed.Scope{Client: client}
+	session, unlabelled, err := s.store.EnterSession(ctx, client, label, request)
+	if err == nil && session.IsZero() && unlabelled {
+		err = s.store.OpenLabelled(ctx, client, app.NewID(), label, verdict.MaxSessions)
+		if err == nil {
+			session, unlabelled, err = s.store.EnterSession(ctx, client, label, request)
+		}
+		if err == nil && session.IsZero() && unlabelled {
+			err = job.Errorf(job.CodeValidationFailed, "A session with this label cannot begin: %d of this client have not ended.",
+				verdict.MaxSessions)
+		}
+	}
+	of.Session = session
+	return of, err
+}
+
+// Sessions lists the sessions of a client, or those with a label, the latest first.
+func (s *Service) Sessions(ctx context.Context, client job.ID, label *string) ([]verdict.Session, error) {
+	return s.store.Sessions(ctx, client, label)
 }
 
 // Session finds a session of a client.
@@ -47,19 +72,15 @@ const (
 	streamPause    = 50 * time.Millisecond
 )
 
-// EndSession ends a session, and the disturbances of its profile. One that has ended stays as it is.
+// EndSession ends a session, and the disturbances of its profile, and with the one without a label those with one. One that has ended
+// stays as it is.
 func (s *Service) EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error) {
 	before, err := s.Session(ctx, client, id)
 	if err != nil || before.EndedAt != nil {
 		return before, err
 	}
-	if before.Profile != "" {
-		if _, err := s.store.RemoveFaults(ctx, client, job.ID{}); err != nil {
-			return before, err
-		}
-	}
 	for began := time.Now(); time.Since(began) < streamPatience; {
-		if open, err := s.store.OpenStreams(ctx, client, id); err != nil || open == 0 || !app.Sleep(ctx, streamPause) {
+		if open, err := s.store.OpenStreams(ctx, client, before); err != nil || open == 0 || !app.Sleep(ctx, streamPause) {
 			break
 		}
 	}
@@ -87,12 +108,15 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	return v, nil
 }
 
-// Record records a request of a client, if it has an open session. That this fails is an error for clients alone that had one when
-// this process asked last: most have none, and nothing of theirs is missing.
-func (s *Service) Record(ctx context.Context, client job.ID, x *verdict.Exchange) error {
-	recorded, err := s.store.Record(ctx, client, x)
+// Record records a request in its session, if that is open. That this fails is an error for clients alone that had one when this
+// process asked last: most have none, and nothing of theirs is missing.
+func (s *Service) Record(ctx context.Context, of testbed.Scope, x *verdict.Exchange) error {
+	recorded, err := s.store.Record(ctx, of, x)
+	client := of.Client
 	_, open := s.open.Load(client)
 	switch {
+	case !of.Session.IsZero():
+		return err
 	case err != nil && open:
 		return err
 	case recorded:

@@ -6,8 +6,8 @@ var Methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
 // RequestHeaders are those that pages may send: all that the API reads, and
 // those of tracing.
 var RequestHeaders = []string{
-	"Accept", "Accept-Language", "Authorization", "Content-Type", "ForgeRun-Fault", "Idempotency-Key", "If-Match", "If-None-Match",
-	"If-Range", "Last-Event-ID", "Prefer", "Range", "traceparent", "tracestate", "X-Correlation-ID", "X-Request-Id",
+	"Accept", "Accept-Language", "Authorization", "Content-Type", "ForgeRun-Fault", "ForgeRun-Session", "Idempotency-Key", "If-Match",
+	"If-None-Match", "If-Range", "Last-Event-ID", "Prefer", "Range", "traceparent", "tracestate", "X-Correlation-ID", "X-Request-Id",
 }
 
 // AnswerHeaders are those that pages may read besides the few that the Fetch

@@ -6,16 +6,28 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
+
+var labelForm = fmt.Sprintf("This must be 1 to %d printable ASCII characters, without spaces around them.", verdict.MaxLabel)
+
+// Label reads the label of a session from a header.
+func Label(header string) (string, error) {
+	if !verdict.ValidLabel(header) {
+		return "", job.Errorf(job.CodeValidationFailed, "%s", labelForm)
+	}
+	return header, nil
+}
 
 // Session reads the body of a request for a session, which may be missing. Rules are the ids that it may name.
 func Session(body []byte, rules []string) (verdict.Session, error) {
 	n := verdict.Session{Seed: 1}
 	rule := choice("rule", rules)
 	d := readBody(orEmpty(body), []member{
+		{"label", optional, set(&n.Label, word(verdict.ValidLabel, labelForm))},
 		{"profile", optional, set(&n.Profile, choice("profile", fault.Profiles))},
 		{"seed", optional, set(&n.Seed, integer[int64](0, 1<<53))},
 		{"rules", optional, func(d *decoder) {

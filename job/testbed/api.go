@@ -23,6 +23,10 @@ var API = fault.API{
 	Limited: string(job.CodeRateLimited),
 }
 
+// Scope is whose requests, jobs and deliveries something is about: a client's, of its session with a label, or with the zero session
+// those without a label.
+type Scope struct{ Client, Session job.ID }
+
 var roles = map[string]verdict.Role{
 	"submitJob": verdict.Submit, "submitBatch": verdict.SubmitMany, "getJob": verdict.Read, "listJobs": verdict.List,
 	"getBatch": verdict.ReadMany, "getResult": verdict.Outcome, "getReport": verdict.Outcome, "jobEvents": verdict.Stream,

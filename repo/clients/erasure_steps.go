@@ -70,6 +70,7 @@ var eraseSteps = []eraseStep{
 	{"testbed_sessions", false, limited("testbed_sessions", statement("eraseSessions"))},
 	{"testbed_faults", true, limited("testbed_faults", statement("eraseFaults"))}, // once no session needs them
 	{"testbed_exchanges", false, limited("testbed_exchanges", statement("eraseExchanges"))},
+	{"testbed_requests", false, limited("testbed_requests", statement("eraseRequests"))},
 	{"client_events", true, limited("client_events", statement("eraseClientEvents"))},
 	{"events", false, limited("events", statement("eraseEvents"))},
 	{"idempotency_keys", false, limited("idempotency_keys", statement("eraseAnswers"))},

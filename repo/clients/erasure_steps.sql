@@ -211,13 +211,14 @@ DELETE FROM schedules WHERE schedule_id = ANY (ARRAY(SELECT schedule_id FROM sch
   ORDER BY client_id, schedule_id LIMIT @limit))
 
 -- name: eraseFaults
--- Removes the rules of a client's test bed by primary key, unless they are those of the profile of its open session, which is found by
+-- Removes the rules of a client's test bed by primary key, unless they are those of the profile of an open session, which is found by
 -- testbed_sessions_open.
 -- Parameters: @client, @limit
-DELETE FROM testbed_faults WHERE client_id = @client AND position = ANY (ARRAY(SELECT position FROM testbed_faults
+DELETE FROM testbed_faults WHERE client_id = @client AND (session_id, position) IN (SELECT session_id, position FROM testbed_faults f
   WHERE client_id = @client AND NOT EXISTS (
-    SELECT FROM testbed_sessions s WHERE s.client_id = @client AND s.ended_at IS NULL AND s.profile <> '')
-  ORDER BY client_id, position LIMIT @limit))
+    SELECT FROM testbed_sessions s WHERE s.client_id = @client AND s.ended_at IS NULL AND s.profile <> ''
+      AND f.session_id = CASE s.label WHEN '' THEN '00000000-0000-0000-0000-000000000000' ELSE s.session_id END)
+  ORDER BY client_id, session_id, position LIMIT @limit)
 
 -- name: eraseSessions
 -- Removes the sessions of a client's test bed by primary key. Nothing is recorded without one.
@@ -230,6 +231,12 @@ DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARR
 -- Parameters: @client, @limit
 DELETE FROM testbed_exchanges WHERE client_id = @client AND (session_id, number) IN (SELECT session_id, number FROM testbed_exchanges
   WHERE client_id = @client ORDER BY client_id, session_id, number LIMIT @limit)
+
+-- name: eraseRequests
+-- Removes what is noted of the requests of a client by primary key.
+-- Parameters: @client, @limit
+DELETE FROM testbed_requests WHERE client_id = @client AND request_id = ANY (ARRAY(SELECT request_id FROM testbed_requests
+  WHERE client_id = @client ORDER BY client_id, request_id LIMIT @limit))
 
 -- name: eraseClientEvents
 -- Removes events of no job along the index client_events_client.
@@ -277,6 +284,7 @@ SELECT jsonb_build_object('jobs', (SELECT count(*) FROM jobs WHERE client_id = @
   'testbed_faults', (SELECT count(*) FROM testbed_faults WHERE client_id = @client),
   'testbed_sessions', (SELECT count(*) FROM testbed_sessions WHERE client_id = @client),
   'testbed_exchanges', (SELECT count(*) FROM testbed_exchanges WHERE client_id = @client),
+  'testbed_requests', (SELECT count(*) FROM testbed_requests WHERE client_id = @client),
   'idempotency_keys', (SELECT count(*) FROM idempotency_keys WHERE client_id = @client),
   'api_keys', (SELECT count(*) FROM api_keys WHERE client_id = @client),
   'clients', (SELECT count(*) FROM clients WHERE client_id = @client)), clock_timestamp()

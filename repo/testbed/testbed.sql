@@ -4,16 +4,21 @@
 UPDATE results SET expires_at = least(expires_at, clock_timestamp()) FROM jobs
 WHERE results.job_id = @job AND jobs.job_id = @job AND jobs.client_id = @client
 
+-- fragment: scope
+-- The session to which rules belong: nobody's for the client's own.
+coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000')
+
 -- name: removeFaults
--- Removes the rules of a client, or the one with the given id, by primary key.
--- Parameters: @client, @rule
-DELETE FROM testbed_faults WHERE client_id = @client AND (@rule::uuid IS NULL OR rule_id = @rule)
+-- Removes the rules of a client's session, or the one with the given id, by primary key.
+-- Parameters: @client, @session, @rule
+DELETE FROM testbed_faults WHERE client_id = @client AND session_id = {{scope}} AND (@rule::uuid IS NULL OR rule_id = @rule)
 
 -- name: insertFaults
--- Stores the rules of a client, who has none: the transaction has removed them and holds the lock of lockFaults.
--- Parameters: @client, @seed, @rules, @ids
-INSERT INTO testbed_faults (client_id, position, rule_id, operation, from_at, until_at, nth, rule, seed)
-SELECT @client, position, id, rule->'match'->>'operation', (rule->'match'->>'from')::timestamptz, (rule->'match'->>'until')::timestamptz,
+-- Stores the rules of a client's session, which has none: the transaction has removed them and holds the lock of lockFaults.
+-- Parameters: @client, @session, @seed, @rules, @ids
+INSERT INTO testbed_faults (client_id, session_id, position, rule_id, operation, from_at, until_at, nth, rule, seed)
+SELECT @client, {{scope}}, position, id, rule->'match'->>'operation', (rule->'match'->>'from')::timestamptz,
+  (rule->'match'->>'until')::timestamptz,
   CASE WHEN rule->'match'->'times' IS NULL AND rule->'match'->'for' IS NULL THEN (rule->'match'->>'nth')::bigint END, rule, @seed
 FROM unnest(@rules::json[], @ids::uuid[]) WITH ORDINALITY AS r(rule, id, position)
 
@@ -23,71 +28,137 @@ FROM unnest(@rules::json[], @ids::uuid[]) WITH ORDINALITY AS r(rule, id, positio
 SELECT pg_advisory_xact_lock(hashtextextended('testbed faults ' || @client::text, 0))
 
 -- name: listFaults
--- Lists the rules of a client in their order, along the primary key. Locks nothing.
--- Parameters: @client
-SELECT {{faultColumns}} FROM testbed_faults WHERE client_id = @client ORDER BY position
+-- Lists the rules of a client's session in their order, along the primary key. Locks nothing.
+-- Parameters: @client, @session
+SELECT {{faultColumns}} FROM testbed_faults WHERE client_id = @client AND session_id = {{scope}} ORDER BY position
 
 -- name: countFaults
 -- Counts a request, or an attempt to deliver, for the rules that are about it and may still apply, and gives those in their order:
 -- requests that come together each get a number of their own. Finds the rules along the primary key, and locks them in that order.
--- No row: there is no such rule.
--- Parameters: @client, @operation
+-- With a null session it is that of the request, found by primary key. No row: there is no such rule.
+-- Parameters: @client, @session, @request, @operation
 WITH about AS MATERIALIZED (
-  SELECT client_id, position FROM testbed_faults
-  WHERE client_id = @client AND (operation = @operation OR operation IS NULL AND @operation <> 'delivery')
+  SELECT client_id, session_id, position FROM testbed_faults
+  WHERE client_id = @client AND session_id = coalesce(@session::uuid, (SELECT r.session_id FROM testbed_requests r
+      WHERE r.client_id = @client AND r.request_id = @request), '00000000-0000-0000-0000-000000000000')
+    AND (operation = @operation OR operation IS NULL AND @operation <> 'delivery')
     AND (from_at IS NULL OR from_at <= clock_timestamp()) AND (until_at IS NULL OR until_at > clock_timestamp())
     AND (nth IS NULL OR seen < nth)
-  ORDER BY client_id, position FOR NO KEY UPDATE
+  ORDER BY client_id, session_id, position FOR NO KEY UPDATE
 ), counted AS (
-  UPDATE testbed_faults f SET seen = f.seen + 1 FROM about WHERE f.client_id = about.client_id AND f.position = about.position
-  RETURNING f.rule_id, f.position, f.rule, f.seed, f.seen, f.applied, f.first_at
+  UPDATE testbed_faults f SET seen = f.seen + 1 FROM about
+  WHERE f.client_id = about.client_id AND f.session_id = about.session_id AND f.position = about.position
+  RETURNING f.session_id, f.rule_id, f.position, f.rule, f.seed, f.seen, f.applied, f.first_at
 )
-SELECT {{faultColumns}} FROM counted AS testbed_faults ORDER BY position
+SELECT {{faultColumns}}, session_id FROM counted AS testbed_faults ORDER BY position
 
 -- name: applyFault
 -- Counts that a rule had its effect. Finds it by primary key. No row: it was removed or replaced meanwhile.
--- Parameters: @client, @position, @rule
+-- Parameters: @client, @session, @position, @rule
 UPDATE testbed_faults SET applied = applied + 1, first_at = coalesce(first_at, clock_timestamp())
-WHERE client_id = @client AND position = @position AND rule_id = @rule
+WHERE client_id = @client AND session_id = {{scope}} AND position = @position AND rule_id = @rule
 
 -- name: startSession
--- Begins a session of a client, unless it has an open one: then no row is given. A transaction that begins another one is waited
--- for by the index testbed_sessions_open.
--- Parameters: @session, @client, @profile, @seed, @rules
-INSERT INTO testbed_sessions (session_id, client_id, profile, seed, rules, created_at)
-VALUES (@session, @client, @profile, @seed, @rules, clock_timestamp())
-ON CONFLICT (client_id) WHERE ended_at IS NULL DO NOTHING
+-- Begins a session of a client, unless it has an open one with the label: then no row is given. A transaction that begins another one
+-- is waited for by the index testbed_sessions_open. No row, too: the client has so many open sessions.
+-- Parameters: @session, @client, @label, @profile, @seed, @rules, @most
+INSERT INTO testbed_sessions (session_id, client_id, label, profile, seed, rules, created_at)
+SELECT @session, @client, @label, @profile, @seed, @rules, clock_timestamp() WHERE {{mayOpen}}
+ON CONFLICT (client_id, label) WHERE ended_at IS NULL DO NOTHING
 RETURNING {{sessionColumns}}
 
--- name: forgetSessions
--- Removes sessions of a client that are older than its latest ones, with what they recorded. Reads and removes by primary key.
--- Parameters: @client, @keep
-WITH old AS MATERIALIZED (
-  SELECT session_id FROM testbed_sessions WHERE client_id = @client AND ended_at IS NOT NULL ORDER BY session_id DESC OFFSET @keep
-), exchanges AS (
-  DELETE FROM testbed_exchanges WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT session_id FROM old))
+-- fragment: mayOpen
+-- Whether a client may have another open session; counts along testbed_sessions_open.
+(SELECT count(*) FROM testbed_sessions s WHERE s.client_id = @client AND s.ended_at IS NULL) < @most
+
+-- name: enterSession
+-- Finds the open session of a client with a label by testbed_sessions_open, and notes that a request belongs to it, unless that is
+-- null. An erasure of the session is waited for. Gives in any case whether one without a label is open.
+-- Parameters: @client, @label, @request
+WITH own AS MATERIALIZED (
+  SELECT client_id, session_id FROM testbed_sessions WHERE client_id = @client AND label = @label AND ended_at IS NULL FOR KEY SHARE
+), noted AS (
+  INSERT INTO testbed_requests (client_id, request_id, session_id) SELECT client_id, @request::text, session_id FROM own
+  WHERE @request::text IS NOT NULL
+  ON CONFLICT (client_id, request_id) DO UPDATE SET session_id = excluded.session_id
+    WHERE testbed_requests.session_id <> excluded.session_id
 )
-DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT session_id FROM old)) RETURNING session_id
+SELECT own.session_id, EXISTS (SELECT FROM testbed_sessions WHERE client_id = @client AND label = '' AND ended_at IS NULL)
+FROM (SELECT) one LEFT JOIN own ON true
+
+-- name: openLabelled
+-- Begins a session with a label like the open one of the client without, of which it gets the rules for faults, counted anew. Locks
+-- that one, so that its end is waited for, or waits. No row: it is not open, or one with the label is, or the client has so many.
+-- Parameters: @client, @session, @label, @most
+WITH main AS MATERIALIZED (
+  SELECT profile, seed, rules FROM testbed_sessions WHERE client_id = @client AND label = '' AND ended_at IS NULL FOR SHARE
+), opened AS (
+  INSERT INTO testbed_sessions (session_id, client_id, label, profile, seed, rules, created_at)
+  SELECT @session::uuid, @client::uuid, @label, profile, seed, rules, clock_timestamp() FROM main WHERE {{mayOpen}}
+  ON CONFLICT (client_id, label) WHERE ended_at IS NULL DO NOTHING
+  RETURNING client_id, session_id
+), copied AS (
+  INSERT INTO testbed_faults (client_id, session_id, position, rule_id, operation, from_at, until_at, nth, rule, seed)
+  SELECT o.client_id, o.session_id, f.position, f.rule_id, f.operation, f.from_at, f.until_at, f.nth, f.rule, f.seed
+  FROM opened o JOIN testbed_faults f ON f.client_id = @client AND f.session_id = '00000000-0000-0000-0000-000000000000'
+)
+SELECT session_id FROM opened
+
+-- name: forgetSessions
+-- Removes ended sessions of a client, with what they recorded, so that as many are kept as @keep says, the open ones included, with so
+-- many bytes. The oldest go. Requests are forgotten that belong to none as young as the oldest one kept. All along the primary key and
+-- testbed_requests_session.
+-- Parameters: @client, @keep, @most_bytes, @all_bytes
+WITH ranked AS MATERIALIZED (
+  SELECT session_id, ended_at IS NOT NULL AND (row_number() OVER latest > @keep
+    OR sum(least(bytes, @most_bytes::bigint)) OVER latest > @all_bytes::bigint) AS old
+  FROM testbed_sessions WHERE client_id = @client WINDOW latest AS (ORDER BY ended_at IS NOT NULL, session_id DESC)
+), exchanges AS (
+  DELETE FROM testbed_exchanges WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT session_id FROM ranked WHERE old))
+), requests AS (
+  DELETE FROM testbed_requests WHERE client_id = @client
+    AND session_id < (SELECT session_id FROM ranked WHERE NOT old ORDER BY session_id LIMIT 1)
+)
+DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT session_id FROM ranked WHERE old))
+RETURNING session_id
 
 -- name: endSession
--- Ends a session of a client, found by testbed_sessions_latest; one that has ended stays as it is. No row: there is none.
+-- Ends an open session of a client, found by testbed_sessions_latest: what is asked of ended_at is not the condition of
+-- testbed_sessions_open, which the planner could walk instead. No row: there is none, or it has ended.
 -- Parameters: @client, @session
-UPDATE testbed_sessions SET ended_at = coalesce(ended_at, greatest(clock_timestamp(), created_at))
-WHERE session_id = @session AND client_id = @client RETURNING {{sessionColumns}}
+UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
+WHERE session_id = @session AND client_id = @client AND (ended_at IS NULL) IS TRUE RETURNING {{sessionColumns}}
+
+-- name: endLabelled
+-- Ends all open sessions of a client that have a label, found by testbed_sessions_open.
+-- Parameters: @client
+UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
+WHERE client_id = @client AND ended_at IS NULL AND label <> ''
+
+-- name: removeEndedFaults
+-- Removes the rules of a client's sessions with a label that are not open, and if asked for those without a session, along the primary
+-- key.
+-- Parameters: @client, @own
+DELETE FROM testbed_faults WHERE client_id = @client AND session_id <> ALL (ARRAY(SELECT session_id FROM testbed_sessions
+  WHERE client_id = @client AND ended_at IS NULL)) AND (@own OR session_id <> '00000000-0000-0000-0000-000000000000')
 
 -- name: listSessions
--- Lists the sessions of a client, the latest first, by primary key, or finds one. Locks nothing.
--- Parameters: @client, @session, @limit
+-- Lists the sessions of a client, the latest first, by primary key, those with a label, or one. Locks nothing.
+-- Parameters: @client, @session, @label, @limit
 SELECT {{sessionColumns}} FROM testbed_sessions WHERE client_id = @client AND (@session::uuid IS NULL OR session_id = @session)
+  AND (@label::text IS NULL OR label = @label)
 ORDER BY session_id DESC LIMIT @limit
 
 -- name: recordExchange
--- Records a request in the open session of a client, which is found by testbed_sessions_open and locked: each gets a number of its
--- own. Beyond @most, and beyond @most_bytes of all, it is counted alone. No row: the client has no open session.
--- Parameters: @client, @exchange, @most, @most_bytes
+-- Records a request in an open session of a client, found by primary key, or if that is null in the open one without a label, found by
+-- testbed_sessions_open. Locks the session: each request gets a number of its own. Beyond @most, and beyond @most_bytes of all, it is
+-- counted alone. No row: there is no such session, or it has ended.
+-- Parameters: @client, @session, @exchange, @most, @most_bytes
 WITH open AS (
   UPDATE testbed_sessions SET exchanges = exchanges + 1, bytes = bytes + octet_length(@exchange::text)
-  WHERE client_id = @client AND ended_at IS NULL RETURNING session_id, client_id, exchanges, bytes
+  WHERE client_id = @client AND (ended_at IS NULL) IS TRUE AND session_id = coalesce(@session::uuid, (SELECT s.session_id FROM testbed_sessions s
+    WHERE s.client_id = @client AND s.label = '' AND s.ended_at IS NULL))
+  RETURNING session_id, client_id, exchanges, bytes
 ), kept AS (
   INSERT INTO testbed_exchanges (client_id, session_id, number, exchange)
   SELECT client_id, session_id, exchanges, @exchange::text::json FROM open WHERE exchanges <= @most AND bytes <= @most_bytes
@@ -101,19 +172,28 @@ SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND ses
 ORDER BY client_id, session_id, number LIMIT @limit
 
 -- name: openStreams
--- Counts the event streams of a session whose end is not recorded, along the primary key. Locks nothing. Text is searched faster than
--- JSON is read.
--- Parameters: @client, @session
+-- Counts the event streams of a session whose end is not recorded, or with @all those of all open ones of the client, along the primary
+-- key. Locks nothing. Text is searched faster than JSON is read.
+-- Parameters: @client, @session, @all
 SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
   - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
-FROM testbed_exchanges WHERE client_id = @client AND session_id = @session AND exchange::text LIKE '%"stream":{%'
+FROM testbed_exchanges WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT s.session_id FROM testbed_sessions s
+  WHERE s.client_id = @client AND (s.session_id = @session OR @all AND s.ended_at IS NULL)))
+  AND exchange::text LIKE '%"stream":{%'
+
+-- fragment: jobsOfSession
+-- The jobs of a client that were made in its session with a label, or if that is null in the one without: along jobs_client, each with
+-- the session of the request that made it, found by primary key. @first is not above the id of any of them.
+FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @since
+  AND (@until::timestamptz IS NULL OR created_at <= @until)
+  AND (SELECT r.session_id FROM testbed_requests r WHERE r.client_id = @client AND r.request_id = jobs.request_id)
+    IS NOT DISTINCT FROM @session::uuid
+ORDER BY client_id, job_id LIMIT @limit
 
 -- name: sessionJobs
--- Gives the jobs of a client that were made in a session, along jobs_client. @first is not above the id of any of them. Locks nothing.
--- Parameters: @client, @first, @since, @until, @limit
-SELECT job_id, state, finished_at, failure_retryable FROM jobs
-WHERE client_id = @client AND job_id >= @first AND created_at >= @since AND (@until::timestamptz IS NULL OR created_at <= @until)
-ORDER BY client_id, job_id LIMIT @limit
+-- Gives the jobs of a session. Locks nothing.
+-- Parameters: @client, @session, @first, @since, @until, @limit
+SELECT job_id, state, finished_at, failure_retryable {{jobsOfSession}}
 
 -- name: sessionKeys
 -- Gives the keys of a client that expire, along api_keys_client. Locks nothing.
@@ -121,12 +201,11 @@ ORDER BY client_id, job_id LIMIT @limit
 SELECT key_id, expires_at FROM api_keys WHERE client_id = @client AND expires_at IS NOT NULL
 
 -- name: sessionDeliveries
--- Gives the attempts to deliver events of the jobs of a client that were made in a session: jobs along jobs_client, their deliveries
--- along deliveries_job, and the attempts of each along their primary key. Locks nothing.
--- Parameters: @client, @first, @since, @until, @limit
+-- Gives the attempts to deliver events of the jobs of a session: their deliveries along deliveries_job, and the attempts of each along
+-- their primary key. Locks nothing.
+-- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT d.delivery_id, d.job_id, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '')
-FROM (SELECT job_id FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @since
-  AND (@until::timestamptz IS NULL OR created_at <= @until) ORDER BY client_id, job_id LIMIT @limit) j
+FROM (SELECT job_id {{jobsOfSession}}) j
 CROSS JOIN LATERAL (SELECT delivery_id, job_id, event_name FROM deliveries WHERE deliveries.job_id = j.job_id OFFSET 0) d
 CROSS JOIN LATERAL (SELECT number, started_at, duration_ms, status, error FROM delivery_attempts
   WHERE delivery_attempts.delivery_id = d.delivery_id OFFSET 0) a

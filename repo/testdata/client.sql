@@ -38,6 +38,7 @@ INSERT INTO testbed_sessions (session_id, client_id, profile, seed, rules, creat
 SELECT gen_random_uuid(), '{client}', '', 1, '{}', now(), now() FROM generate_series(1, 2) n;
 INSERT INTO testbed_exchanges (client_id, session_id, number, exchange)
 SELECT client_id, session_id, n, '{}' FROM testbed_sessions, generate_series(1, 3) n WHERE client_id = '{client}';
+INSERT INTO testbed_requests (client_id, request_id, session_id) SELECT '{client}', n, gen_random_uuid() FROM generate_series(1, 2) n;
 INSERT INTO bulk_operations (bulk_id, client_id, operator, action, filter, rate, override, request_id, gathered_at, total)
 SELECT gen_random_uuid(), '{client}', '', 'retry', '{}', 1, false, 'r', now(), 1;
 INSERT INTO schedules (schedule_id, client_id, name, cron, time_zone, jitter_ms, overlap, catch_up, catch_up_max, job, language, request_id,

@@ -87,5 +87,7 @@ INSERT INTO testbed_sessions (session_id, client_id, profile, seed, rules, creat
 SELECT gen_random_uuid(), n.id, '', 1, '{}', now(), CASE WHEN m.i > 1 THEN now() END FROM n CROSS JOIN n m WHERE n.i <= 200 AND m.i <= 20;
 INSERT INTO testbed_exchanges (client_id, session_id, number, exchange)
 SELECT client_id, session_id, m.i, '{}' FROM testbed_sessions CROSS JOIN n m WHERE ended_at IS NULL AND m.i <= 50;
+INSERT INTO testbed_requests (client_id, request_id, session_id)
+SELECT client_id, session_id::text || m.i, session_id FROM testbed_sessions CROSS JOIN n m WHERE ended_at IS NULL AND m.i <= 50;
 
 ANALYZE;

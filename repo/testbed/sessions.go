@@ -1,0 +1,203 @@
+package testbed
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/internal/clock"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/repo/pg"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// sessionColumns is the one column list of a session, read by scanSession.
+const sessionColumns = `session_id, label, profile, seed, rules, exchanges, created_at, ended_at`
+
+func scanSession(row pgx.CollectableRow) (s verdict.Session, err error) {
+	var id job.ID
+	var began time.Time
+	var ended *time.Time
+	err = row.Scan(&id, &s.Label, &s.Profile, &s.Seed, &s.Rules, &s.Recorded, &began, &ended)
+	s.ID, s.CreatedAt, s.EndedAt = id.String(), fault.Time(began), fault.TimeOf(ended)
+	return s, err
+}
+
+// StartSession begins a session of a client; false if it has an open one with the label, or so many that are open. The oldest that
+// have ended go, so that no more are kept.
+func (s *Store) StartSession(ctx context.Context, client job.ID, n verdict.Session, keep int) (began verdict.Session, ok bool, err error) {
+	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
+		began, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("startSession"),
+			uuidOf(n.ID), pg.UUID(client), n.Label, string(n.Profile), n.Seed, n.Rules, keep))
+		if err != nil || !ok {
+			return err
+		}
+		return forget(ctx, tx, client, keep)
+	})
+	return began, ok, err
+}
+
+// forget removes the oldest sessions of a client beyond so many.
+func forget(ctx context.Context, tx pgx.Tx, client job.ID, keep int) error {
+	_, err := tx.Exec(ctx, statement("forgetSessions"), pg.UUID(client), keep, verdict.MaxBytes, verdict.MaxAllBytes)
+	return err
+}
+
+// EnterSession finds the open session of a client with a label, and notes that a request belongs to it, unless that is "". It gives
+// the zero id if there is none such, and whether the session without a label is open.
+func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request string) (session job.ID, unlabelled bool, err error) {
+	_, err = pg.QueryAs(ctx, s.db, "testbed", func(row pgx.CollectableRow) (struct{}, error) {
+		return struct{}{}, pg.ScanRow(row, &session, &unlabelled)
+	}, statement("enterSession"), pg.UUID(client), label, pg.Nullable(request))
+	return session, unlabelled, err
+}
+
+// OpenLabelled begins the session of a client with a label like the open one without, with rules of its own that are the same. It does
+// nothing if that is not open, if one with the label is, or if so many are.
+func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label string, keep int) error {
+	return s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, statement("openLabelled"), pg.UUID(client), pg.UUID(id), label, keep)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		return forget(ctx, tx, client, keep)
+	})
+}
+
+// EndSession ends a session of a client with the rules of its profile, and gives it; false if there is none. With the one without a
+// label those with one end, too. One that has ended stays as it is.
+func (s *Store) EndSession(ctx context.Context, client, id job.ID) (ended verdict.Session, ok bool, err error) {
+	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
+		ended, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("endSession"), pg.UUID(client), pg.UUID(id)))
+		if err != nil || !ok {
+			return err
+		}
+		if ended.Label == "" { // sees also such as were begun while the end of this one waited
+			if _, err := tx.Exec(ctx, statement("endLabelled"), pg.UUID(client)); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(ctx, statement("removeEndedFaults"), pg.UUID(client), ended.Label == "" && ended.Profile != "")
+		return err
+	})
+	if err != nil || ok {
+		return ended, ok, err
+	}
+	return s.Session(ctx, client, id)
+}
+
+// Session finds a session of a client.
+func (s *Store) Session(ctx context.Context, client, id job.ID) (verdict.Session, bool, error) {
+	return pg.QueryFirst(ctx, s.db, scanSession, statement("listSessions"), pg.UUID(client), pg.UUID(id), nil, 1)
+}
+
+// Sessions lists those of a client, or with a label those that have it, the latest first.
+func (s *Store) Sessions(ctx context.Context, client job.ID, label *string) ([]verdict.Session, error) {
+	return pg.Query(ctx, s.db, scanSession, statement("listSessions"), pg.UUID(client), pgtype.UUID{}, label, verdict.MaxSessions)
+}
+
+// Record records a request in the open session that it belongs to, if there is one.
+func (s *Store) Record(ctx context.Context, of testbed.Scope, x *verdict.Exchange) (bool, error) {
+	text, err := json.Marshal(x)
+	if err != nil {
+		return false, err
+	}
+	most := verdict.MaxBytes
+	if !of.Session.IsZero() {
+		most = verdict.MaxLabelled
+	}
+	n, err := s.db.Change(ctx, "testbed", statement("recordExchange"), pg.UUID(of.Client), pg.UUID(of.Session), string(text),
+		verdict.MaxExchanges, most)
+	return n > 0, err
+}
+
+// OpenStreams counts the event streams whose end is not recorded, of a session and those that end with it.
+func (s *Store) OpenStreams(ctx context.Context, client job.ID, n verdict.Session) (int, error) {
+	return pg.QueryValue[int](ctx, s.db, statement("openStreams"), pg.UUID(client), uuidOf(n.ID), n.Label == "")
+}
+
+// exchangesAtOnce is how many recorded exchanges are read by a statement.
+const exchangesAtOnce = 20_000
+
+// logOf reads the exchanges that a session has recorded.
+func (s *Store) logOf(ctx context.Context, client job.ID, session pgtype.UUID) (*verdict.Log, error) {
+	log := &verdict.Log{}
+	for last, read := 0, exchangesAtOnce; read == exchangesAtOnce; {
+		rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (none struct{}, err error) {
+			var x verdict.Exchange
+			if err = row.Scan(&last, &x); err == nil {
+				log.Add(&x)
+			}
+			return none, err
+		}, statement("sessionExchanges"), pg.UUID(client), session, last, exchangesAtOnce)
+		if err != nil {
+			return nil, err
+		}
+		read = len(rows)
+	}
+	return log, nil
+}
+
+// Recorded gives what a session has recorded, with the jobs that its requests made, the attempts to deliver
+// their events, and the keys of its client that expire. Its times are real ones, as the client's waits are.
+func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error) {
+	r := verdict.Record{Session: n, Expiries: map[string]time.Time{}}
+	moves, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[clock.Setting], statement("clockMoves"))
+	if err != nil {
+		return r, err
+	}
+	real := clock.Moves(moves).Real
+	if r.Log, err = s.logOf(ctx, client, uuidOf(n.ID)); err != nil {
+		return r, err
+	}
+	since, until := time.Time(n.CreatedAt), (*time.Time)(n.EndedAt)
+	if until != nil {
+		r.Session.EndedAt = new(fault.Time(real(*until)))
+	}
+	from := pg.FirstIDOf(since.Add(-pg.IDSkew))
+	labelled := pgtype.UUID{}
+	if n.Label != "" {
+		labelled = uuidOf(n.ID)
+	}
+	args := []any{pg.UUID(client), labelled, pg.UUID(from), since, until, verdict.MaxExchanges}
+	r.Runs, err = pg.Query(ctx, s.db, func(row pgx.CollectableRow) (run verdict.Run, err error) {
+		var id job.ID
+		var retryable bool
+		if err = pg.ScanRow(row, &id, &run.State, &run.Finished, &retryable); !run.Finished.IsZero() {
+			run.Finished = real(run.Finished)
+		}
+		run.ID, run.Permanent = id.String(), run.State == string(job.Failed) && !retryable
+		return run, err
+	}, statement("sessionJobs"), args...)
+	if err != nil {
+		return r, err
+	}
+	r.Attempts, err = pg.Query(ctx, s.db, func(row pgx.CollectableRow) (a verdict.Attempt, err error) {
+		var delivery, about job.ID
+		var took int64
+		err = row.Scan(&delivery, &about, &a.Number, &a.Event, &a.At, &took, &a.Status, &a.Error)
+		a.DeliveryID, a.JobID, a.Took = testbed.IDOf(delivery), testbed.IDOf(about), time.Duration(took)*time.Millisecond
+		a.At, a.GaveUp = real(a.At), a.Error == string(job.SendTimeout)
+		a.Final = slices.Contains([]string{job.EventSucceeded, job.EventFailed, job.EventCanceled}, a.Event)
+		return a, err
+	}, statement("sessionDeliveries"), args...)
+	if err != nil {
+		return r, err
+	}
+	slices.SortStableFunc(r.Attempts, func(x, y verdict.Attempt) int { return x.At.Compare(y.At) })
+	type key struct {
+		ID string
+		At time.Time
+	}
+	keys, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[key], statement("sessionKeys"), pg.UUID(client))
+	for _, k := range keys {
+		r.Expiries[k.ID] = real(k.At)
+	}
+	return r, err
+}
