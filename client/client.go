@@ -38,6 +38,7 @@ type Config struct {
 	// own. Redirects are not followed, cookies not kept.
 	HTTP      *http.Client
 	UserAgent string        // "": forgerun-go
+	Session   string        // label of the test bed's session that requests belong to; "": of the one without. See WithSession.
 	MaxTries  int           // of one request; 0: 5; 1: never repeated
 	Timeout   time.Duration // of one try, without the time that PreferWait adds; 0: 30 s; negative: none. Streams have none.
 	Logger    *slog.Logger  // nil: none
@@ -59,6 +60,7 @@ type Client struct {
 	base      string        // without /v1
 	auth      func() string // value of Authorization; a function, since fmt prints any other unexported field
 	userAgent string
+	session   string
 	maxTries  int
 	timeout   time.Duration
 	stall     time.Duration // how long a stream may be silent
@@ -82,8 +84,8 @@ func New(cfg Config) (*Client, error) {
 	if base.User != nil || base.RawQuery != "" || base.Fragment != "" {
 		return nil, errors.New("client: the URL must not have a user, a query or a fragment")
 	}
-	if !fieldValue(cfg.UserAgent) {
-		return nil, errors.New("client: UserAgent has characters that a header cannot have")
+	if !fieldValue(cfg.UserAgent) || !fieldValue(cfg.Session) {
+		return nil, errors.New("client: UserAgent or Session has characters that a header cannot have")
 	}
 	if cfg.MaxTries < 0 {
 		return nil, fmt.Errorf("client: MaxTries is %d; it must not be negative", cfg.MaxTries)
@@ -96,6 +98,7 @@ func New(cfg Config) (*Client, error) {
 		transport: transportOf(cfg.HTTP),
 		base:      (&url.URL{Scheme: base.Scheme, Host: base.Host}).String() + prefix,
 		userAgent: cmp.Or(cfg.UserAgent, "forgerun-go"),
+		session:   cfg.Session,
 		maxTries:  cmp.Or(cfg.MaxTries, defaultTries),
 		timeout:   cmp.Or(cfg.Timeout, defaultTimeout),
 		stall:     maxSilence,
@@ -117,6 +120,16 @@ func New(cfg Config) (*Client, error) {
 		c.rand = rand.Float64
 	}
 	return c, nil
+}
+
+// WithSession gives a client whose requests belong to the test bed's session with that label, over the same connections: one for each
+// test. The service refuses one that is longer than 200 characters or not ASCII.
+func (c *Client) WithSession(label string) *Client {
+	other := *c
+	if other.session = label; !fieldValue(label) {
+		other.err = errors.New("client: the session has characters that a header cannot have")
+	}
+	return &other
 }
 
 // WithKey gives a client that sends another API key over the same

@@ -167,6 +167,9 @@ func (c *Client) roundTrip(ctx context.Context, r *request) (*http.Response, err
 	maps.Copy(sent.Header, r.header)
 	sent.Header.Set("Accept-Encoding", "identity") // digests are of the bytes as they are stored
 	sent.Header.Set("User-Agent", c.userAgent)
+	if c.session != "" {
+		sent.Header.Set("ForgeRun-Session", c.session)
+	}
 	if auth := c.auth(); auth != "" {
 		sent.Header.Set("Authorization", auth)
 	}

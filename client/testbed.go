@@ -98,6 +98,7 @@ func (c *Client) Reset(ctx context.Context, options ...Option) (map[string]int, 
 // Session is a time in which a test bed records the traffic of this client, to judge it.
 type Session struct {
 	SessionID string    `json:"session_id"`
+	Label     string    `json:"label"` // that its requests carry; "": those that carry none
 	Profile   string    `json:"profile"`
 	Seed      int64     `json:"seed"`
 	Rules     []string  `json:"rules"`
@@ -109,6 +110,7 @@ type Session struct {
 
 // SessionRequest says what a session is to be like. The zero value records without faults, for all rules.
 type SessionRequest struct {
+	Label   string   `json:"label,omitempty"`   // of its requests, see Config.Session; "": those without one
 	Profile string   `json:"profile,omitempty"` // of faults, such as flaky-network
 	Seed    int64    `json:"seed,omitempty"`
 	Rules   []string `json:"rules,omitempty"` // ids of those to judge; none: all
@@ -165,8 +167,8 @@ type Moment struct {
 	Fault      string    `json:"fault"`
 }
 
-// StartSession begins a session. Only a test bed has them; another service answers 404. While one is open, a second is a Problem
-// with status 409.
+// StartSession begins a session. Only a test bed has them; another service answers 404. While one is open, a second with the
+// same label, or none, is a Problem with status 409.
 func (c *Client) StartSession(ctx context.Context, session SessionRequest, options ...Option) (*Session, error) {
 	return fetch[Session](ctx, c, post(options, "testbed", "sessions").with(session).keyed())
 }

@@ -23,6 +23,7 @@ var errEnded = errors.New("a fault has ended the answer")
 type answer struct {
 	http.ResponseWriter
 	proxy     *Proxy
+	in        *session
 	request   *http.Request
 	exchange  *verdict.Exchange
 	effect    *fault.Effect // nil: none
@@ -117,10 +118,10 @@ func (a *answer) begin() {
 	}
 	begun := *x
 	begun.Stream, begun.End = &verdict.Part{Open: true}, time.Now().UTC()
-	a.proxy.sessions.record(&begun)
+	a.proxy.sessions.record(a.in, &begun)
 	a.stream = &wire.Stream{
 		To: flushing{a.ResponseWriter}, Effect: e, Resumed: x.LastEventID != "", Closed: a.request.Context().Done(),
-		Note: func(data []byte) { a.proxy.sessions.heard(x, data) },
+		Note: func(data []byte) { a.proxy.sessions.heard(a.in, x, data) },
 	}
 }
 
@@ -200,9 +201,9 @@ func (a *answer) finish(panicked any) {
 	}
 	x.End = time.Now().UTC()
 	if x.Status != 0 && a.stream == nil {
-		a.proxy.sessions.answered(a.request, x, a.described, a.Header(), api.Decode(a.document.Bytes()))
+		a.proxy.sessions.answered(a.in, a.request, x, a.described, a.Header(), api.Decode(a.document.Bytes()))
 	}
-	a.proxy.sessions.record(x)
+	a.proxy.sessions.record(a.in, x)
 	if panicked != nil && panicked != http.ErrAbortHandler { //nolint:errorlint // a value that was panicked with
 		panic(panicked)
 	}
@@ -218,11 +219,11 @@ func (a *answer) finish(panicked any) {
 }
 
 // heard notes what an event says of jobs.
-func (s *sessions) heard(x *verdict.Exchange, data []byte) {
+func (s *sessions) heard(in *session, x *verdict.Exchange, data []byte) {
 	document := api.Decode(data)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.open()
+	n := s.open(in)
 	if n == nil || document == nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/forgerun/forgerun/verdict"
@@ -42,6 +43,7 @@ type delivery struct {
 	url    string
 	header http.Header
 	body   []byte
+	in     *session
 	verdict.Attempt
 }
 
@@ -57,8 +59,10 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d := &delivery{method: r.Method, url: to.String(), header: r.Header.Clone(), body: body}
 	d.header.Del("Accept-Encoding")
 	d.At = time.Now().UTC()
-	e := h.proxy.sessions.fault(fault.Delivery, nil)
-	h.proxy.sessions.delivered(d)
+	document := api.Decode(body)
+	d.in = h.proxy.sessions.sessionOf(document)
+	e := h.proxy.sessions.fault(d.in, fault.Delivery, nil)
+	h.proxy.sessions.delivered(d, document)
 	if e == nil {
 		e = &fault.Effect{}
 	}
@@ -139,15 +143,36 @@ func (h *Hook) send(ctx context.Context, d *delivery, timeout time.Duration) (st
 	return res.StatusCode, res.Header, body, err
 }
 
+// sessionOf is the session with a label one of whose jobs a document is about, or nil for that without.
+func (s *sessions) sessionOf(document any) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range slices.Backward(s.all) {
+		if n.Label == "" {
+			continue
+		}
+		if x := s.shown(n, document); len(x.Final)+len(x.Shown) > 0 {
+			return n
+		}
+	}
+	return nil
+}
+
+// shown gives the jobs of a session that a document shows.
+func (s *sessions) shown(n *session, document any) (x verdict.Exchange) {
+	shape := s.api.Shape(func(id string) (string, bool) { return id, n.jobs[id] != nil })
+	shape.Walk(document, &x)
+	return x
+}
+
 // delivered notes what a delivery says: its id, and the job that it is about.
-func (s *sessions) delivered(d *delivery) {
-	document := api.Decode(d.body)
+func (s *sessions) delivered(d *delivery, document any) {
 	m := &api.Message{URL: &url.URL{}, Header: d.header, Body: document}
 	d.DeliveryID = cmp.Or(m.Text("header:Webhook-Id", "header:X-GitHub-Delivery", "/id"), sum(d.body))
 	d.Event = m.Text("/type", "/event", "header:X-GitHub-Event", "header:Ce-Type")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.open()
+	n := s.open(d.in)
 	if n == nil {
 		return
 	}
@@ -155,9 +180,7 @@ func (s *sessions) delivered(d *delivery) {
 		n.tries[d.DeliveryID]++
 	}
 	d.Number = n.tries[d.DeliveryID]
-	var x verdict.Exchange
-	shape := s.api.Shape(func(id string) (string, bool) { return id, n.jobs[id] != nil })
-	shape.Walk(document, &x)
+	x := s.shown(n, document)
 	switch {
 	case len(x.Final) > 0:
 		d.JobID, d.Final = x.Final[0], true
@@ -171,7 +194,7 @@ func (s *sessions) delivered(d *delivery) {
 func (s *sessions) attempted(d *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.open(); n != nil && len(n.attempts) < verdict.MaxExchanges {
+	if n := s.open(d.in); n != nil && len(n.attempts) < verdict.MaxExchanges {
 		n.Recorded++
 		n.attempts = append(n.attempts, d.Attempt)
 	}
@@ -180,7 +203,7 @@ func (s *sessions) attempted(d *delivery) {
 // sent records what was sent besides a delivery, or not sent.
 func (s *sessions) sent(d *delivery, e *fault.Effect, status int) {
 	now := time.Now().UTC()
-	s.record(&verdict.Exchange{
+	s.record(d.in, &verdict.Exchange{
 		Start: d.At, End: now, Method: http.MethodPost, Role: verdict.Delivery, Operation: fault.Delivery, Status: status, Fault: e,
 		Delivery: d.DeliveryID, Number: d.Number, Event: d.Event,
 	})

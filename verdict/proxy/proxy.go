@@ -23,6 +23,9 @@ import (
 
 const eventStream = "text/event-stream"
 
+// sessionHeader has the label of the session to which a request belongs.
+const sessionHeader = "ForgeRun-Session"
+
 // Limits of the proxy's own requests and connections.
 const (
 	probeTimeout  = 5 * time.Second
@@ -128,16 +131,21 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // exchange passes a request on, with what a fault does to it, and records it.
 func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).EnableFullDuplex() // a target may answer before it has read all
+	in, err := p.sessions.enter(r.Header.Get(sessionHeader))
+	if err != nil {
+		refuseLabel(w, err)
+		return
+	}
 	x := exchange(r)
 	hashed, err := p.known(r, x)
 	if err != nil {
 		return // the client is gone
 	}
-	role, job, described := p.sessions.operation(r)
+	role, job, described := p.sessions.operation(in, r)
 	x.Role, x.Job, x.Operation = role, job, string(role)
 	x.Repeatable = p.api.MayRepeat(role)
-	x.Fault = p.fault(x.Operation, r)
-	a := &answer{ResponseWriter: w, proxy: p, request: r, exchange: x, effect: x.Fault, described: described, left: -1}
+	x.Fault = p.fault(in, x.Operation, r)
+	a := &answer{ResponseWriter: w, proxy: p, in: in, request: r, exchange: x, effect: x.Fault, described: described, left: -1}
 	defer func() {
 		hashed()
 		a.finish(recover())
@@ -159,15 +167,15 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 }
 
 // fault gives what is to be done to a request: what an earlier one has left on its connection, or what the rules say.
-func (p *Proxy) fault(operation string, r *http.Request) *fault.Effect {
+func (p *Proxy) fault(in *session, operation string, r *http.Request) *fault.Effect {
 	c, ok := r.Context().Value(connKey{}).(*connection)
 	if !ok {
-		return p.sessions.fault(operation, r)
+		return p.sessions.fault(in, operation, r)
 	}
 	if left := c.next.Swap(nil); left != nil {
 		return left
 	}
-	e := p.sessions.fault(operation, r)
+	e := p.sessions.fault(in, operation, r)
 	if e != nil {
 		c.next.Store(e.OnNext())
 	}
@@ -193,6 +201,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.Host = pr.In.Host
 	}
 	pr.Out.Header.Set("Accept-Encoding", "identity")
+	pr.Out.Header.Del(sessionHeader)
 }
 
 // relocate makes addresses in headers that name the target lead through the proxy.

@@ -131,10 +131,10 @@ func (p *Proxy) known(r *http.Request, x *verdict.Exchange) (done func(), err er
 
 // operation is what a request does, as far as that is known before its answer: by the description, by the addresses of jobs that
 // were made, or by what it looks like.
-func (s *sessions) operation(r *http.Request) (role verdict.Role, job string, described bool) {
+func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, job string, described bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, here := s.open(), r.URL.RequestURI()
+	n, here := s.open(in), r.URL.RequestURI()
 	if n == nil {
 		n = &session{}
 	}
@@ -175,17 +175,21 @@ func (n *session) above(path string) string {
 	return ""
 }
 
-// record adds an exchange, which does not change any more, to the open session.
-func (s *sessions) record(x *verdict.Exchange) {
+// record adds an exchange, which does not change any more, to a session.
+func (s *sessions) record(in *session, x *verdict.Exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.open()
+	n := s.open(in)
 	if n == nil {
 		return
 	}
 	n.Recorded++
 	size := perExchange + 38*(len(x.Final)+len(x.Shown))
-	if n.log.Len() < verdict.MaxExchanges && n.bytes+size <= verdict.MaxBytes {
+	most := verdict.MaxBytes
+	if n.Label != "" {
+		most = verdict.MaxLabelled
+	}
+	if n.log.Len() < verdict.MaxExchanges && n.bytes+size <= most {
 		n.bytes += size
 		n.log.Add(x)
 	}
@@ -193,10 +197,10 @@ func (s *sessions) record(x *verdict.Exchange) {
 
 // answered notes what an answer of the target says of jobs, in the session and in the record of its exchange. made are those that the
 // client cannot know of if the answer is lost: the record has them all the same, as what took place.
-func (s *sessions) answered(r *http.Request, x *verdict.Exchange, described bool, h http.Header, document any) {
+func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, described bool, h http.Header, document any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.open()
+	n := s.open(in)
 	if n == nil {
 		return
 	}

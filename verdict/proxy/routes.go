@@ -40,8 +40,8 @@ func (p *Proxy) routes() http.Handler {
 	}
 	s := p.sessions
 	at("POST sessions", p.startSession)
-	at("GET sessions", func(http.ResponseWriter, *http.Request) (int, any, error) {
-		return http.StatusOK, listOf(s.list()), nil
+	at("GET sessions", func(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+		return http.StatusOK, listOf(s.list(r.URL.Query().Get("label"))), nil
 	})
 	at("GET sessions/{id}", func(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 		n, err := s.get(r.PathValue("id"))
@@ -61,9 +61,16 @@ func (p *Proxy) routes() http.Handler {
 		return 0, nil, report.Journal(w, &v)
 	})
 	at("PUT faults", p.replaceFaults)
-	at("GET faults", func(http.ResponseWriter, *http.Request) (int, any, error) { return http.StatusOK, p.faultList(), nil })
-	at("DELETE faults", func(http.ResponseWriter, *http.Request) (int, any, error) {
-		return http.StatusNoContent, nil, s.replaceFaults(nil, 0)
+	at("GET faults", func(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+		in, err := s.enter(r.Header.Get(sessionHeader))
+		return http.StatusOK, p.faultList(in), err
+	})
+	at("DELETE faults", func(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+		in, err := s.enter(r.Header.Get(sessionHeader))
+		if err != nil {
+			return 0, nil, err
+		}
+		return http.StatusNoContent, nil, s.replaceFaults(in, nil, 0)
 	})
 	mux.HandleFunc(Prefix, func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "The proxy has no route "+r.URL.Path+". Its routes are "+Prefix+"v1/testbed/sessions and faults.")
@@ -88,6 +95,7 @@ func read[T any](w http.ResponseWriter, r *http.Request, v *T) error {
 
 func (p *Proxy) startSession(w http.ResponseWriter, r *http.Request) (int, any, error) {
 	var wanted struct {
+		Label   *string       `json:"label"`
 		Profile fault.Profile `json:"profile"`
 		Seed    *int64        `json:"seed"`
 		Rules   []string      `json:"rules"`
@@ -98,6 +106,11 @@ func (p *Proxy) startSession(w http.ResponseWriter, r *http.Request) (int, any, 
 	n := verdict.Session{Profile: wanted.Profile, Seed: 1, Rules: wanted.Rules}
 	if wanted.Seed != nil {
 		n.Seed = *wanted.Seed
+	}
+	if wanted.Label != nil {
+		if n.Label = *wanted.Label; !verdict.ValidLabel(n.Label) {
+			return 0, nil, badRequest{errLabel}
+		}
 	}
 	if err := checkSession(n); err != nil {
 		return 0, nil, badRequest{err}
@@ -152,10 +165,14 @@ func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any,
 			return 0, nil, badRequest{fmt.Errorf("/%d%w", i, err)}
 		}
 	}
-	if err := p.sessions.replaceFaults(rules, 1); err != nil {
+	in, err := p.sessions.enter(r.Header.Get(sessionHeader))
+	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, p.faultList(), nil
+	if err := p.sessions.replaceFaults(in, rules, 1); err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, p.faultList(in), nil
 }
 
 // lacks tells what this proxy cannot do.
@@ -169,7 +186,7 @@ func (p *Proxy) lacks(e *fault.Effect) error {
 	return nil
 }
 
-func (p *Proxy) faultList() any {
+func (p *Proxy) faultList(in *session) any {
 	type view struct {
 		RuleID  string       `json:"rule_id"`
 		Match   fault.Match  `json:"match"`
@@ -179,7 +196,7 @@ func (p *Proxy) faultList() any {
 		Applied int64        `json:"applied"`
 	}
 	items := []view{}
-	for _, c := range p.sessions.faults() {
+	for _, c := range p.sessions.faults(in) {
 		items = append(items, view{c.ID, c.Match, c.Effect, c.Seed, c.Seen, c.Applied})
 	}
 	return listOf(items)
@@ -195,12 +212,19 @@ func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errNotFound):
 		status = http.StatusNotFound
-	case errors.Is(err, errOpen), errors.Is(err, errProfile):
+	case errors.Is(err, errLabel):
+		status = http.StatusBadRequest
+	case errors.Is(err, errOpen), errors.Is(err, errFull), errors.Is(err, errProfile):
 		status = http.StatusConflict
 	case errors.As(err, new(badRequest)):
 		status = http.StatusBadRequest
 	}
 	writeProblem(w, status, err.Error())
+}
+
+// refuseLabel refuses a request for the header with its label, as the service does.
+func refuseLabel(w http.ResponseWriter, err error) {
+	writeProblem(w, http.StatusBadRequest, "The header "+sessionHeader+": "+err.Error()+".")
 }
 
 // writeProblem answers with a problem document (RFC 9457).

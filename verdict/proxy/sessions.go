@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -19,25 +20,30 @@ import (
 // What a request for a session may be refused for.
 var (
 	errNotFound = errors.New("there is no session with this id")
-	errOpen     = errors.New("a session has not ended: end it first")
+	errOpen     = errors.New("a session with this label, or one without a label, has not ended: end it first")
+	errFull     = fmt.Errorf("%d sessions have not ended: end some first", verdict.MaxSessions)
+	errLabel    = fmt.Errorf("a label has 1 to %d printable ASCII characters, without spaces around them", verdict.MaxLabel)
 	errProfile  = errors.New("the rules are those of the profile under which a session runs: end that first")
 )
 
-// sessions are the sessions of a proxy, of which one is open at most, and the rules by which it disturbs. They are in memory.
+// sessions are the sessions of a proxy, of which one with each label is open at most, and one without, and the rules by which it
+// disturbs. They are in memory. What takes a session in which something happens takes one with a label, nil for that without.
 type sessions struct {
 	api   *api.API
 	probe func(address *url.URL, as http.Header) (status int, h http.Header, document any)
 
-	mu    sync.Mutex
-	all   []*session // the latest last
-	rules []fault.Counted
-	began map[string]time.Time // when a rule applied first, by its id
+	mu       sync.Mutex
+	all      []*session          // the latest last
+	main     *session            // the open one without a label; nil if there is none
+	labelled map[string]*session // the open ones with a label
+	rules    rules               // of requests without one
 }
 
 // session is what was recorded in a session.
 type session struct {
 	verdict.Session
 	log       *verdict.Log
+	faults    rules // of a session with a label
 	bytes     int
 	attempts  []verdict.Attempt   // of deliveries
 	tries     map[string]int      // by the id of a delivery
@@ -54,45 +60,107 @@ type jobSeen struct {
 	waited  bool        // it was answered with 202
 }
 
-func newSessions(a *api.API) *sessions { return &sessions{api: a} }
+func newSessions(a *api.API) *sessions { return &sessions{api: a, labelled: map[string]*session{}} }
 
-// open is the session that runs; nil if there is none. The caller has the lock.
-func (s *sessions) open() *session {
-	if n := len(s.all); n > 0 && s.all[n-1].EndedAt == nil {
-		return s.all[n-1]
+// open is a session that runs; nil if it has ended, or there is none without a label. The caller has the lock.
+func (s *sessions) open(in *session) *session {
+	switch {
+	case in == nil:
+		return s.main
+	case in.EndedAt != nil:
+		return nil
 	}
-	return nil
+	return in
 }
 
 func (s *sessions) start(n verdict.Session) (verdict.Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open() != nil {
+	if n.Label == "" && s.main != nil || s.labelled[n.Label] != nil {
 		return verdict.Session{}, errOpen
 	}
-	n.ID, n.CreatedAt = uuid.Must(uuid.NewV7()).String(), fault.Time(time.Now())
 	if len(n.Rules) == 0 {
 		n.Rules = s.api.RuleIDs()
 	}
-	if n.Profile != "" {
-		s.replace(n.Profile.Rules(api.Faults, n.Seed), n.Seed)
+	began, err := s.begin(n)
+	switch {
+	case err != nil:
+		return verdict.Session{}, err
+	case n.Label != "":
+		began.faults = newRules(n.Profile.Rules(api.Faults, n.Seed), n.Seed)
+	case n.Profile != "":
+		s.rules = newRules(n.Profile.Rules(api.Faults, n.Seed), n.Seed)
 	}
-	s.all = append(s.all, &session{
-		Session: n, log: &verdict.Log{}, jobs: map[string]*jobSeen{}, tries: map[string]int{}, results: map[string]string{},
-		submitted: map[string]bool{},
-	})
-	if len(s.all) > verdict.MaxSessions {
-		s.all = s.all[1:]
-	}
-	return n, nil
+	return began.Session, nil
 }
 
-func (s *sessions) list() []verdict.Session {
+// begin opens a session. The oldest ones go that have ended, so that no more are kept. The caller has the lock.
+func (s *sessions) begin(n verdict.Session) (*session, error) {
+	if s.openOnes() >= verdict.MaxSessions {
+		return nil, errFull
+	}
+	n.ID, n.CreatedAt = uuid.Must(uuid.NewV7()).String(), fault.Time(time.Now())
+	began := &session{
+		Session: n, log: &verdict.Log{}, jobs: map[string]*jobSeen{}, tries: map[string]int{}, results: map[string]string{},
+		submitted: map[string]bool{},
+	}
+	s.all = append(s.all, began)
+	if n.Label == "" {
+		s.main = began
+	} else {
+		s.labelled[n.Label] = began
+	}
+	kept, bytes := s.openOnes(), 0
+	for i, old := range slices.Backward(s.all) {
+		if old.EndedAt == nil {
+			continue
+		}
+		if kept, bytes = kept+1, bytes+old.bytes; kept > verdict.MaxSessions || bytes > verdict.MaxAllBytes {
+			s.all = slices.Delete(s.all, i, i+1)
+		}
+	}
+	return began, nil
+}
+
+// openOnes counts the sessions that run. The caller has the lock.
+func (s *sessions) openOnes() int {
+	if s.main == nil {
+		return len(s.labelled)
+	}
+	return len(s.labelled) + 1
+}
+
+// enter gives the session in which a request with a label happens: the open one with that label, which is begun if one without is open.
+// If neither is, the label has no effect.
+func (s *sessions) enter(label string) (*session, error) {
+	if label == "" {
+		return nil, nil
+	}
+	if !verdict.ValidLabel(label) {
+		return nil, errLabel
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.labelled[label]; n != nil || s.main == nil {
+		return n, nil
+	}
+	like := s.main.Session
+	n, err := s.begin(verdict.Session{Label: label, Profile: like.Profile, Seed: like.Seed, Rules: like.Rules})
+	if err == nil {
+		n.faults = s.rules.again()
+	}
+	return n, err
+}
+
+// list gives the sessions, or with a label those that have it, the latest first.
+func (s *sessions) list(label string) []verdict.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := []verdict.Session{}
 	for _, n := range slices.Backward(s.all) {
-		list = append(list, n.Session)
+		if label == "" || n.Label == label {
+			list = append(list, n.Session)
+		}
 	}
 	return list
 }
@@ -117,7 +185,8 @@ func (s *sessions) get(id string) (verdict.Session, error) {
 	return n.Session, nil
 }
 
-// end ends a session, and the disturbances of its profile. One that has ended stays as it is.
+// end ends a session, and the disturbances of its profile, and with the one without a label those with one. One that has ended stays as
+// it is.
 func (s *sessions) end(id string) (verdict.Session, error) {
 	s.mu.Lock()
 	n, err := s.find(id)
@@ -130,22 +199,49 @@ func (s *sessions) end(id string) (verdict.Session, error) {
 		return n.Session, nil
 	}
 	if n.Profile != "" {
-		s.rules = nil
+		*s.rulesOf(within(n)) = rules{}
 	}
-	asked := n.unfinished()
+	asked := map[*session]map[string]jobSeen{}
+	for _, ending := range s.endingWith(n) {
+		if slices.Contains(ending.Rules, "outcome-learned") {
+			asked[ending] = ending.unfinished()
+		}
+	}
 	s.mu.Unlock()
-	if slices.Contains(n.Rules, "outcome-learned") {
-		s.ask(n, asked)
+	for ending, jobs := range asked {
+		s.ask(ending, jobs)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, j := range n.jobs {
-		j.as = nil
-	}
-	if n.EndedAt == nil {
-		n.EndedAt = new(fault.Time(time.Now()))
+	for _, ending := range s.endingWith(n) {
+		ending.EndedAt = new(fault.Time(time.Now()))
+		for _, j := range ending.jobs {
+			j.as = nil
+		}
+		if delete(s.labelled, ending.Label); ending == s.main {
+			s.main = nil
+		}
 	}
 	return n.Session, nil
+}
+
+// within is how a session is named for what happens in it.
+func within(n *session) *session {
+	if n.Label == "" {
+		return nil
+	}
+	return n
+}
+
+// endingWith are the open sessions that end with one: it, and if it has no label those with one. The caller has the lock.
+func (s *sessions) endingWith(n *session) []*session {
+	var all []*session
+	for _, other := range s.all {
+		if other.EndedAt == nil && (other == n || n == s.main) {
+			all = append(all, other)
+		}
+	}
+	return all
 }
 
 // unfinished are the jobs that nobody saw final.
@@ -192,59 +288,4 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 	s.mu.Unlock()
 	slices.SortFunc(r.Runs, func(x, y verdict.Run) int { return x.Finished.Compare(y.Finished) })
 	return verdict.Of(&r), nil
-}
-
-// replaceFaults gives the proxy other rules.
-func (s *sessions) replaceFaults(rules []fault.Rule, seed int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.open(); n != nil && n.Profile != "" {
-		return errProfile
-	}
-	s.replace(rules, seed)
-	return nil
-}
-
-func (s *sessions) replace(rules []fault.Rule, seed int64) {
-	s.began = map[string]time.Time{}
-	s.rules = make([]fault.Counted, len(rules))
-	for i, r := range rules {
-		s.rules[i] = fault.Counted{Rule: r, ID: uuid.Must(uuid.NewV7()).String(), Position: i + 1, Seed: seed}
-	}
-}
-
-func (s *sessions) faults() []fault.Counted {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.rules)
-}
-
-// fault counts a request, or without one a delivery, and gives what is to be done to it, nil for nothing.
-func (s *sessions) fault(operation string, r *http.Request) (effect *fault.Effect) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	for i := range s.rules {
-		c := &s.rules[i]
-		if !about(&c.Match, operation, r, now) {
-			continue
-		}
-		c.Seen++
-		if began, ok := s.began[c.ID]; ok {
-			c.Age = new(now.Sub(began))
-		}
-		if effect != nil || !c.Applies() {
-			continue
-		}
-		if c.Applied++; c.Applied == 1 {
-			s.began[c.ID] = now
-		}
-		effect = &c.Effect
-	}
-	return effect
-}
-
-func about(m *fault.Match, operation string, r *http.Request, now time.Time) bool {
-	return (m.Operation == "" && r != nil || m.Operation == operation || r != nil && api.Is(r, m.Operation)) &&
-		(m.From == nil || !now.Before(time.Time(*m.From))) && (m.Until == nil || now.Before(time.Time(*m.Until)))
 }

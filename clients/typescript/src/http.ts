@@ -6,6 +6,8 @@ export interface Options {
   url: string;
   /** API key, `frk_...`. Without it only public calls are answered. */
   apiKey?: string;
+  /** Label of the test bed's session to which the requests belong, if not to the one without a label: that of a test. */
+  session?: string;
   /** How long one try may take, in milliseconds, beside what `Prefer: wait` adds. 30,000 without it. */
   timeout?: number;
   /** How often one request is sent at most. 10 without it. */
@@ -59,6 +61,7 @@ export class Http {
   readonly sleep: (ms: number, signal?: AbortSignal) => Promise<void>;
   readonly #timeout: number;
   readonly #key: string | undefined; // private, so that no console shows it
+  readonly #session: string | undefined;
   readonly #fetch: typeof fetch;
   readonly #onRetry: (error: Error, wait: number) => void;
 
@@ -71,6 +74,7 @@ export class Http {
     this.sleep = options.sleep ?? sleep;
     this.#timeout = options.timeout ?? 30_000;
     this.#key = options.apiKey;
+    this.#session = options.session;
     this.#fetch = options.fetch ?? ((...request) => fetch(...request));
     this.#onRetry = options.onRetry ?? (() => undefined);
   }
@@ -130,6 +134,7 @@ export class Http {
   headers(more: Record<string, string>): Record<string, string> {
     const headers: Record<string, string> = { Accept: "application/json, application/problem+json", ...more };
     if (this.#key) headers["Authorization"] = `Bearer ${this.#key}`;
+    if (this.#session) headers["ForgeRun-Session"] = this.#session;
     return headers;
   }
 

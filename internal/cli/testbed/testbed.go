@@ -99,6 +99,7 @@ func faultsCommand(s *session.Session) *cobra.Command {
 
 var sessionView = output.View{ID: "session_id", Columns: []output.Column{
 	{Head: "SESSION", Path: "session_id"},
+	{Head: "LABEL", Path: "label"},
 	{Head: "FAULTS", Path: "profile"},
 	{Head: "SEED", Path: "seed"},
 	{Head: "RECORDS", Path: "exchanges"},
@@ -130,6 +131,7 @@ func sessionsCommand(s *session.Session) *cobra.Command {
 			return p.One(sessionView, began)
 		}),
 	}
+	start.Flags().StringVar(&wanted.Label, "label", "", "`label` that its requests carry as ForgeRun-Session; those without one without it")
 	start.Flags().Int64Var(&wanted.Seed, "seed", 1, "`number` that faults are drawn by")
 	start.Flags().StringSliceVar(&wanted.Rules, "rules", nil, "`ids` of the rules to judge, separated by commas; all without it")
 	with := func(name, short string, run session.Run) *cobra.Command {

@@ -54,7 +54,7 @@ class Http:
 
     def __init__(
         self, url: str, api_key: str | None, timeout: float, max_tries: int, on_retry: Callable[[Exception, float], None] | None,
-        sleep: Callable[[float], None],
+        sleep: Callable[[float], None], session: str | None = None,
     ) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -63,11 +63,14 @@ class Http:
             raise ValueError("the URL must not have a user, a query or a fragment")
         if api_key is not None and not api_key.isprintable():
             raise ValueError("the key has characters that a header cannot have")
+        if session is not None and not (session.isascii() and session.isprintable()):
+            raise ValueError("the session has characters that a header cannot have")
         self._secure = parts.scheme == "https"
         self._netloc = parts.netloc
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
         self._base = f"{parts.scheme}://{parts.netloc}"
         self._key = api_key
+        self._session = session
         self._timeout = timeout
         self.max_tries = max_tries
         self._on_retry = on_retry
@@ -165,6 +168,8 @@ class Http:
         headers = {"Accept": "application/json, application/problem+json", "User-Agent": "forgerun-python", **more}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
+        if self._session:
+            headers["ForgeRun-Session"] = self._session
         return headers
 
     def retrying(self, error: Exception, wait: float) -> None:

@@ -56,14 +56,16 @@ class Client:
     """A client of one ForgeRun service, for any number of threads. Make one and keep it: connections are used again.
 
     url is the base address, timeout how many seconds one try may take, beside what Prefer: wait adds, and max_tries how often one
-    request is sent at most. on_retry is called before a request is sent again, for a log; sleep is for tests.
+    request is sent at most. on_retry is called before a request is sent again, for a log; sleep is for tests. session is the label of
+    the test bed's session to which the requests belong, if not to the one without a label: that of a test.
     """
 
     def __init__(
         self, url: str, api_key: str | None = None, *, timeout: float = 30, max_tries: int = 10,
         on_retry: Callable[[Exception, float], None] | None = None, sleep: Callable[[float], None] = time.sleep,
+        session: str | None = None,
     ) -> None:
-        self._http = Http(url, api_key, timeout, max_tries, on_retry, sleep)
+        self._http = Http(url, api_key, timeout, max_tries, on_retry, sleep, session)
 
     @classmethod
     def register(cls, url: str) -> Registration:

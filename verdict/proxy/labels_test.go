@@ -1,0 +1,115 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/proxy"
+)
+
+const label = "ForgeRun-Session"
+
+// labelled is a session with a label, which ended with the one without.
+func (b *bench) labelled(name string) (n verdict.Session) {
+	b.t.Helper()
+	var list struct{ Data []verdict.Session }
+	require.NoError(b.t, json.Unmarshal(b.own("GET", "sessions?label="+url.QueryEscape(name), "", 200), &list))
+	require.Len(b.t, list.Data, 1)
+	return list.Data[0]
+}
+
+// Tests that run at once each have a session, with rules that are counted apart, and a verdict of their own. The target does not see
+// the header.
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	target := things(location)
+	b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(label) != "" {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		target.ServeHTTP(w, r)
+	}))
+	b.faults(nth("", 1, fault.Effect{Close: fault.AfterCommit}))
+	main := b.session(`{"rules": ["idempotency-key"]}`)
+	var tests sync.WaitGroup
+	for n := range 6 {
+		tests.Go(func() {
+			name, key := fmt.Sprint("test ", n), []string{"Idempotency-Key", fmt.Sprint("k", n)}
+			if n%2 == 1 {
+				key = []string{"X-Test", "forgets its key"}
+			}
+			for range 2 { // the first answer is lost
+				b.do("POST", "/things", fmt.Sprintf(`{"n": %d}`, n), append(key, label, name)...)
+			}
+		})
+	}
+	tests.Wait()
+	require.Equal(t, http.StatusBadRequest, b.do("GET", "/echo", "", label, strings.Repeat("l", 201)).StatusCode)
+	v, _ := b.verdict(main)
+	require.Zero(t, v.Recorded)
+	for n := range 6 {
+		session := b.labelled(fmt.Sprint("test ", n))
+		require.NotNil(t, session.EndedAt)
+		require.Equal(t, 2, session.Recorded)
+		v, results := b.verdict(session.ID)
+		require.Equal(t, map[bool]verdict.Status{true: verdict.Held, false: verdict.Broken}[n%2 == 0], results["idempotency-key"].Status, v.Label)
+	}
+	require.Error(t, b.do("DELETE", "/things", "", label, "x").err, "nothing is open: the proxy's own rules hold, as for any request")
+	require.Contains(t, string(b.own("GET", "sessions?label=x", "", 200)), `"data":[]`)
+}
+
+// A delivery is of the session whose job it is about, and disturbed by its rules.
+func TestLabelsOfDeliveries(t *testing.T) {
+	t.Parallel()
+	target := httptest.NewServer(things(location))
+	defer target.Close()
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer receiver.Close()
+	a, err := api.Parse(nil)
+	require.NoError(t, err)
+	to, _ := url.Parse(target.URL)
+	p := proxy.New(to, a, slog.New(slog.DiscardHandler))
+	server, hook := httptest.NewServer(p), httptest.NewServer(p.Hook(must(url.Parse(receiver.URL)), ""))
+	defer server.Close()
+	defer hook.Close()
+	b := &bench{t, server.URL, http.DefaultClient}
+	main := b.session(`{}`)
+	job := b.do("POST", "/things", `{}`, label, "a").Header.Get("Location")
+	path := must(url.Parse(job)).Path
+	a1 := b.do("PUT", "/-/forgerun/v1/testbed/faults", `[{"match": {"operation": "delivery"}, "effect": {"drop": true}}]`, label, "a")
+	require.Equal(t, 200, a1.StatusCode, a1.text)
+	send := func(body string) error {
+		res, err := http.Post(hook.URL, "application/json", strings.NewReader(body))
+		if err == nil {
+			_, _ = io.Copy(io.Discard, res.Body)
+			err = res.Body.Close()
+		}
+		return err
+	}
+	require.Error(t, send(fmt.Sprintf(`{"id": %q, "status": "Succeeded"}`, path)), "it is dropped")
+	require.NoError(t, send(`{"id": "another", "status": "Succeeded"}`))
+	v, _ := b.verdict(main)
+	require.Equal(t, 1, v.Recorded)
+	require.Equal(t, 3, b.labelled("a").Recorded, "the submission, the delivery, and that it was not sent")
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

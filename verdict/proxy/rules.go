@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// rules are those by which requests are disturbed.
+type rules struct {
+	list  []fault.Counted
+	began map[string]time.Time // when a rule applied first, by its id
+}
+
+func newRules(list []fault.Rule, seed int64) rules {
+	made := rules{make([]fault.Counted, len(list)), map[string]time.Time{}}
+	for i, r := range list {
+		made.list[i] = fault.Counted{Rule: r, ID: uuid.Must(uuid.NewV7()).String(), Position: i + 1, Seed: seed}
+	}
+	return made
+}
+
+// again are the same rules, counted anew.
+func (r *rules) again() rules {
+	same := rules{slices.Clone(r.list), map[string]time.Time{}}
+	for i := range same.list {
+		c := &same.list[i]
+		c.Seen, c.Applied, c.Age = 0, 0, nil
+	}
+	return same
+}
+
+// count counts a request, or without one a delivery, and gives what is to be done to it, nil for nothing.
+func (r *rules) count(operation string, request *http.Request) (effect *fault.Effect) {
+	now := time.Now()
+	for i := range r.list {
+		c := &r.list[i]
+		if !about(&c.Match, operation, request, now) {
+			continue
+		}
+		c.Seen++
+		if began, ok := r.began[c.ID]; ok {
+			c.Age = new(now.Sub(began))
+		}
+		if effect != nil || !c.Applies() {
+			continue
+		}
+		if c.Applied++; c.Applied == 1 {
+			r.began[c.ID] = now
+		}
+		effect = &c.Effect
+	}
+	return effect
+}
+
+func about(m *fault.Match, operation string, r *http.Request, now time.Time) bool {
+	return (m.Operation == "" && r != nil || m.Operation == operation || r != nil && api.Is(r, m.Operation)) &&
+		(m.From == nil || !now.Before(time.Time(*m.From))) && (m.Until == nil || now.Before(time.Time(*m.Until)))
+}
+
+// rulesOf are those of a session with a label, or with nil the proxy's own; none if it has ended. The caller has the lock.
+func (s *sessions) rulesOf(in *session) *rules {
+	switch {
+	case in == nil:
+		return &s.rules
+	case in.EndedAt != nil:
+		return &rules{}
+	}
+	return &in.faults
+}
+
+// replaceFaults gives a session other rules.
+func (s *sessions) replaceFaults(in *session, list []fault.Rule, seed int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.open(in); n != nil && n.Profile != "" {
+		return errProfile
+	}
+	*s.rulesOf(in) = newRules(list, seed)
+	return nil
+}
+
+func (s *sessions) faults(in *session) []fault.Counted {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.rulesOf(in).list)
+}
+
+// fault counts a request of a session, or without one a delivery, and gives what is to be done to it, nil for nothing.
+func (s *sessions) fault(in *session, operation string, r *http.Request) *fault.Effect {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rulesOf(in).count(operation, r)
+}
