@@ -263,6 +263,8 @@ export interface components {
         };
         /** @description What a session is to be like. */
         SessionRequest: {
+            /** @description The label that requests of the session carry as ForgeRun-Session; without one it has those that carry none. */
+            label?: string | null;
             /**
              * @description The profile of faults to begin.
              * @enum {string|null}
@@ -303,6 +305,8 @@ export interface components {
              * @description The id of the session.
              */
             session_id: string;
+            /** @description The label that its requests carry. */
+            label?: string;
             /**
              * @description The profile whose faults it brought about.
              * @enum {string}
@@ -316,7 +320,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /** @description When it ended, null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
-            /** @description Records so far: one of each request, and two of an event stream that has ended. The first 200,000 are judged, as long as they take 128 MiB. */
+            /** @description Records so far: one of each request, and two of an event stream that has ended. The first 200,000 are judged, as long as they take 128 MiB, with a label 4 MiB. */
             exchanges: number;
         };
         /** @description Sessions. */
@@ -332,6 +336,8 @@ export interface components {
              * @description The id of the session.
              */
             session_id: string;
+            /** @description The label that its requests carry. */
+            label?: string;
             /**
              * @description The profile whose faults it brought about.
              * @enum {string}
@@ -642,6 +648,11 @@ export interface components {
         Clock: {
             /** @description What it shows. */
             now: components["schemas"]["Time"];
+            /**
+             * @description By how much it is ahead of the real time, as Go writes durations.
+             * @example 25h0m0s
+             */
+            offset: string;
             /** @description How many of its seconds pass in a second, unless it is frozen. */
             rate: number;
             /** @description Whether it stands still. */
@@ -651,7 +662,7 @@ export interface components {
         ClockMove: {
             /** @description By so much, at once, as in `90s` or `25h`. */
             advance?: components["schemas"]["Span"];
-            /** @description To this time, at once; not before the present one, nor after 2190-01-01. */
+            /** @description To this time, at once; not before the present one, nor more than ten years ahead of the real time. */
             set?: components["schemas"]["UtcTime"] | null;
             /** @description true: it stands still. false: it runs on at its rate. */
             freeze?: boolean | null;

@@ -206,6 +206,7 @@ class BulkFilter(TypedDict):
 class SessionRequest(TypedDict):
     """What a session is to be like."""
 
+    label: NotRequired[str | None]
     profile: NotRequired[Literal['flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries', None]]
     seed: NotRequired[int | None]
     rules: NotRequired[list[VerdictRule] | None]
@@ -229,6 +230,7 @@ class Session(TypedDict):
     """A time in which the traffic of a client is recorded and judged."""
 
     session_id: str
+    label: NotRequired[str]
     profile: NotRequired[Literal['flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries']]
     seed: int
     rules: list[VerdictRule]
@@ -256,6 +258,7 @@ class Verdict(TypedDict):
     """What a session has shown of a client so far."""
 
     session_id: str
+    label: NotRequired[str]
     profile: NotRequired[Literal['flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries']]
     seed: int
     rules: list[VerdictRule]
