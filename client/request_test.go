@@ -300,6 +300,10 @@ func TestHeadersAndKeys(t *testing.T) {
 	require.NoError(t, second(s.c.WithKey("").Job(ctx, "j")))
 	require.Equal(t, "Bearer other", s.requests()[1].header.Get("Authorization"))
 	require.Empty(t, s.requests()[2].header.Get("Authorization"))
+	require.NoError(t, second(s.c.WithSession("a test").Job(ctx, "j")))
+	require.Equal(t, "a test", s.requests()[3].header.Get("ForgeRun-Session"))
+	require.Empty(t, got.header.Get("ForgeRun-Session"))
+	require.Error(t, second(s.c.WithSession("a\r\nX: y").Job(ctx, "j")))
 
 	for name, option := range map[string]client.Option{
 		"header injection": client.CorrelationID("a\r\nX: y"), "authorization": client.Header("authorization", "x"),

@@ -121,11 +121,12 @@ class ClientTest(unittest.TestCase):
             problem(503, "RFA_STORAGE_UNAVAILABLE", {"Retry-After": "5"}),
             stream(one, two, frame(3, "job-running"), "event: job-progress\ndata: {}\n\n"), stream(frame(4, "job-succeeded")), Reply(204),
         )
-        seen = [(event.id, event.name) for event in fake.client().stream("j")]
+        seen = [(event.id, event.name) for event in fake.client(session="a test").stream("j")]
         self.assertEqual(seen, [
             ("1", "job-created"), ("2", "job-queued"), ("3", "job-running"), (None, "job-progress"), ("4", "job-succeeded"),
         ])
         self.assertEqual([sent.headers.get("Last-Event-ID") for sent in fake.got], [None, "2", "2", "3", "4"])
+        self.assertEqual({sent.headers.get("ForgeRun-Session") for sent in fake.got}, {"a test"})
         self.assertTrue(fake.waits[0] >= 1.5 and fake.waits[1] >= 5, fake.waits)
         with self.assertRaises(ProblemError):
             next(self.serve(problem(401, "RFA_AUTH_INVALID_CREDENTIALS")).client().stream_all())

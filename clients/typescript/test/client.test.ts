@@ -16,7 +16,7 @@ const receipt = { ...ok({ job_id: "j1", state: "QUEUED" }), status: 202 };
 
 test("a submission whose answer is lost is repeated with its key and body", async (t) => {
   const fake = await serve(t, { cut: true }, { status: 202, body: '{"job', headers: { "Content-Length": "99" }, cut: true }, receipt);
-  assert.equal((await fake.client().submit(execute, { correlationId: "order-1" })).job_id, "j1");
+  assert.equal((await fake.client({ session: "a test" }).submit(execute, { correlationId: "order-1" })).job_id, "j1");
   const [first, ...others] = fake.got;
   assert.match(String(first?.headers["idempotency-key"]), /^[0-9a-f]{32}$/);
   assert.equal(first?.headers["x-correlation-id"], "order-1");
@@ -28,6 +28,7 @@ test("a submission whose answer is lost is repeated with its key and body", asyn
   }
   await fake.client().submit(execute, { idempotencyKey: "mine" });
   assert.equal(fake.got[3]?.headers["idempotency-key"], "mine");
+  assert.deepEqual(fake.got.map((sent) => sent.headers["forgerun-session"]), ["a test", "a test", "a test", undefined]);
 });
 
 test("Retry-After is honoured, and without it waits grow", async (t) => {
