@@ -122,16 +122,6 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// WithSession gives a client whose requests belong to the test bed's session with that label, over the same connections: one for each
-// test. The service refuses one that is longer than 200 characters or not ASCII.
-func (c *Client) WithSession(label string) *Client {
-	other := *c
-	if other.session = label; !fieldValue(label) {
-		other.err = errors.New("client: the session has characters that a header cannot have")
-	}
-	return &other
-}
-
 // WithKey gives a client that sends another API key over the same
 // connections; "" for none. If the key has characters that a header cannot
 // have, every call of that client returns an error.

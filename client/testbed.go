@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"time"
 )
@@ -165,6 +166,16 @@ type Moment struct {
 	Connection int64     `json:"connection"` // its number; 0: not known
 	Answer     string    `json:"answer"`
 	Fault      string    `json:"fault"`
+}
+
+// WithSession gives a client whose requests belong to the test bed's session with that label, over the same connections: one for each
+// test. The service refuses one that is longer than 200 characters or not ASCII.
+func (c *Client) WithSession(label string) *Client {
+	other := *c
+	if other.session = label; !fieldValue(label) {
+		other.err = errors.New("client: the session has characters that a header cannot have")
+	}
+	return &other
 }
 
 // StartSession begins a session. Only a test bed has them; another service answers 404. While one is open, a second with the

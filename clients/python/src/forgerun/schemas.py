@@ -444,6 +444,7 @@ class Clock(TypedDict):
     """The clock of a test bed."""
 
     now: Time
+    offset: str
     rate: float
     frozen: bool
 
