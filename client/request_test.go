@@ -312,7 +312,7 @@ func TestHeadersAndKeys(t *testing.T) {
 		require.Error(t, second(s.c.Submit(ctx, client.JobRequest{}, option)), name)
 	}
 	require.Error(t, second(s.c.Submit(ctx, client.JobRequest{Params: func() {}})), "JSON cannot show it")
-	require.Len(t, s.requests(), 3)
+	require.Len(t, s.requests(), 4)
 }
 
 // Every error names the request that it is about, without its query: that can have what a log must not.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"iter"
 	"log/slog"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -241,7 +242,13 @@ func (r *call) checkQuery() error {
 	if len(r.Request().URI().QueryString()) == 0 {
 		return nil
 	}
-	return query.Check(r.route.query, textual(r.Request().URI().QueryArgs().All()))
+	if err := query.Check(r.route.query, textual(r.Request().URI().QueryArgs().All())); err != nil {
+		return err
+	}
+	if _, err := url.QueryUnescape(string(r.Request().URI().QueryString())); err != nil {
+		return job.Malformed("The query has a % that encodes nothing.")
+	}
+	return nil
 }
 
 func textual(pairs iter.Seq2[[]byte, []byte]) iter.Seq2[string, string] {

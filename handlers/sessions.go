@@ -51,14 +51,13 @@ const headerSession = "ForgeRun-Session"
 // session finds the session to which a request of a client belongs, and the jobs that it makes: the one that its header names, or the
 // one without a label.
 func (s *Server) session(ctx context.Context, r *call, client job.ID) (testbed.Scope, error) {
-	text := r.Request().Header.Peek(headerSession)
-	if len(text) == 0 {
+	if !r.has(headerSession) {
 		return testbed.Scope{Client: client}, nil
 	}
 	if r.session.Client == client {
 		return r.session, nil
 	}
-	label, err := decode.Label(string(text))
+	label, err := decode.Label(r.list(headerSession))
 	if err != nil {
 		return testbed.Scope{}, inHeader(headerSession, err)
 	}

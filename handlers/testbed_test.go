@@ -241,7 +241,11 @@ func TestSessionHeader(t *testing.T) {
 		{"POST", "/v1/testbed/fixtures", `{"jobs":[{"state":"succeeded"}]}`, "a", 201, []string{"a " + id}, nil},
 	} {
 		w.testbed.entered, w.testbed.scopes = nil, nil
-		a := w.send(test.method, test.path, test.body, headerSession, test.label, "X-Request-Id", id)
+		headers := []string{"X-Request-Id", id}
+		if test.label != "" {
+			headers = append(headers, headerSession, test.label)
+		}
+		a := w.send(test.method, test.path, test.body, headers...)
 		require.Equal(t, test.status, a.StatusCode, a.text)
 		require.Equal(t, test.entered, w.testbed.entered, test)
 		require.Equal(t, test.scopes, w.testbed.scopes, test)
