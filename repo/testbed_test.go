@@ -237,7 +237,7 @@ func TestOwnedSessionsAndFaults(t *testing.T) {
 		for i := range rules {
 			rules[i] = fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: i + 1}
 		}
-		require.NoError(t, f.store.ReplaceFaults(f.ctx(), client, 7, rules))
+		require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(client), 7, rules))
 	}
 	first, next, err := f.store.OwnedSessions(f.ctx(), job.ID{}, job.ID{}, 1)
 	require.NoError(t, err)

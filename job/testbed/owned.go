@@ -36,6 +36,7 @@ func RuleOf(c fault.Counted) Rule {
 // OwnedRule is a rule with whose it is, as operators see it.
 type OwnedRule struct {
 	ClientID job.ID `json:"client_id"`
+	Label    string `json:"label,omitempty"` // of the session whose requests are meant
 	Rule
 }
 

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,14 +12,14 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// afterOwner is a row whose first column is its owner, and which is scanned as if it began with the second.
+// afterOwner is a row whose first columns tell whose it is, and which is scanned as if it began behind them.
 type afterOwner struct {
 	pgx.CollectableRow
-	owner *job.ID
+	owner []any
 }
 
 func (r afterOwner) Scan(to ...any) error {
-	return r.CollectableRow.Scan(append([]any{r.owner}, to...)...)
+	return r.CollectableRow.Scan(slices.Concat(r.owner, to)...)
 }
 
 // OwnedSessions lists sessions of all clients, or of one, the latest first.
@@ -27,7 +28,7 @@ func (s *Store) OwnedSessions(ctx context.Context, client, after job.ID, limit i
 		id, _ := job.ParseID(n.ID)
 		return id
 	}, func(row pgx.CollectableRow) (n testbed.OwnedSession, err error) {
-		n.Session, err = scanSession(afterOwner{row, &n.ClientID})
+		n.Session, err = scanSession(afterOwner{row, []any{&n.ClientID}})
 		return n, err
 	}, statement("ownedSessions"), pg.UUID(client), [16]byte(pg.AfterOf(after)), limit+1)
 }
@@ -40,7 +41,7 @@ func (s *Store) OwnerOfSession(ctx context.Context, id job.ID) (owner job.ID, fo
 // OwnedFaults lists the rules of all clients, or of one, those of each in their order.
 func (s *Store) OwnedFaults(ctx context.Context, client job.ID, limit int) ([]testbed.OwnedRule, error) {
 	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r testbed.OwnedRule, err error) {
-		c, err := scanFault(afterOwner{row, &r.ClientID})
+		c, err := scanFault(afterOwner{row, []any{&r.ClientID, &r.Label}})
 		r.Rule = testbed.RuleOf(c)
 		return r, err
 	}, statement("ownedFaults"), pg.UUID(client), limit)

@@ -10,10 +10,12 @@ ORDER BY session_id DESC LIMIT @limit
 SELECT client_id FROM testbed_sessions WHERE session_id = @session
 
 -- name: ownedFaults
--- Lists the rules of all clients, or of one, along the primary key. Locks nothing.
+-- Lists the rules of all clients, or of one, along the primary key, with the labels of their sessions. Locks nothing.
 -- Parameters: @client, @limit
-SELECT client_id, {{faultColumns}} FROM testbed_faults WHERE @client::uuid IS NULL OR client_id = @client ORDER BY client_id, position
-LIMIT @limit
+SELECT testbed_faults.client_id, coalesce(s.label, ''), {{faultColumns}} FROM testbed_faults
+LEFT JOIN testbed_sessions s ON s.client_id = testbed_faults.client_id AND s.session_id = testbed_faults.session_id
+WHERE @client::uuid IS NULL OR testbed_faults.client_id = @client
+ORDER BY testbed_faults.client_id, testbed_faults.session_id, testbed_faults.position LIMIT @limit
 
 -- name: nextDue
 -- Gives when the next job becomes due, by the head of jobs_waiting that lies ahead, or the next run of a schedule, by schedules_due. From

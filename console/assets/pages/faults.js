@@ -17,7 +17,7 @@ export function page(context) {
         { title: "Client", cell: r => clientLink(r.client_id) }, ...list.data.some(r => r.label) ? [{ title: "Label", class: "wrap", cell: r => r.label || "" }] : [],
         { title: "Requests", class: "wrap", cell: r => matchOf(r.match) }, { title: "What happens", class: "wrap", cell: r => h("span", {}, members(r.effect)) },
         { title: "Seen", num: true, cell: r => number(r.seen) }, { title: "Applied", num: true, cell: r => r.applied ? h("span", { class: "strong" }, number(r.applied)) : number(r.applied) },
-      ], list.data, { key: r => r.rule_id, caption: "Faults" }),
+      ], list.data, { key: r => [r.client_id, r.label, r.rule_id].join(), caption: "Faults" }),
       list.more ? h("p", { class: "quiet" }, `These are the first ${number(list.data.length)}; there are more. Name a client.`) : null],
   };
 }
