@@ -99,7 +99,8 @@ func TestConsoleMovesTheClock(t *testing.T) {
 	c.says("frozen")
 	require.True(t, u.clock(api).Frozen)
 	c.open("jobs/" + tomorrow)
-	c.until("ages by the service's clock", `(text => / ago|now/.test(text) && !/in 2\d h/.test(text))(document.querySelector("main").innerText)`)
+	c.until("ages by the service's clock",
+		`(text => / ago|now/.test(text) && !/in 2\d h/.test(text))(document.querySelector("main").innerText)`)
 	c.open("audit")
 	c.says(`{"freeze":true}`)
 

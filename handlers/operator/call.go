@@ -105,7 +105,8 @@ var subjects = map[string]struct {
 	"jobs": {job.CodeJobNotFound, "job"}, "clients": {job.CodeClientNotFound, "client"}, "webhooks": {job.CodeWebhookNotFound, "webhook"},
 	"deliveries": {job.CodeRequestNotFound, "delivery"}, "batches": {job.CodeBatchNotFound, "batch"},
 	"bulk": {job.CodeBulkNotFound, "bulk operation"}, "schedules": {job.CodeScheduleMissing, "schedule"},
-	"pauses": {job.CodeRequestNotFound, "pause"}, "erasures": {job.CodeRequestNotFound, "erasure"}, "testbed/sessions": {job.CodeRequestNotFound, "session"},
+	"pauses": {job.CodeRequestNotFound, "pause"}, "erasures": {job.CodeRequestNotFound, "erasure"},
+	"testbed/sessions": {job.CodeRequestNotFound, "session"},
 }
 
 // do has a route answer about what the path names. An id that is malformed is not found, as one that is not known.
