@@ -22,7 +22,7 @@ var (
 		"read", "batch", "complete", "delete", "clean", "release", "schedule", "resume throttled", "resume paused", "pause",
 		"mark dead", "end stranded leases", "heartbeat", "reclaim",
 		"redeliver", "publish", "idempotency", "use key", "audit", "lead", "resign", "epoch", "raise epoch", "webhook",
-		"insert client", "change keys",
+		"insert client", "name client", "change keys",
 		"signing key", "history", "bulk", "schedules", "gather", "erase", "testbed", "emit", "session",
 	}
 )
