@@ -52,7 +52,21 @@ type element struct {
 }
 
 // Write writes the suite as a document.
-func (s Suite) Write(w io.Writer) error {
+func (s Suite) Write(w io.Writer) error { return write(w, s.element()) }
+
+// Write writes several suites as one document.
+func Write(w io.Writer, suites []Suite) error {
+	all := struct {
+		XMLName xml.Name `xml:"testsuites"`
+		Suites  []element
+	}{}
+	for _, s := range suites {
+		all.Suites = append(all.Suites, s.element())
+	}
+	return write(w, all)
+}
+
+func (s Suite) element() element {
 	e := element{
 		Name: s.Name, Tests: len(s.Cases), Time: fmt.Sprintf("%.3f", s.Took.Seconds()),
 		Timestamp: s.Began.UTC().Format("2006-01-02T15:04:05"), Properties: s.Properties, Cases: s.Cases,
@@ -65,7 +79,11 @@ func (s Suite) Write(w io.Writer) error {
 			e.Skipped++
 		}
 	}
-	text, err := xml.MarshalIndent(e, "", "  ")
+	return e
+}
+
+func write(w io.Writer, document any) error {
+	text, err := xml.MarshalIndent(document, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,11 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// JUnit writes the verdict for CI servers: a test case for each rule, and for each fault. What was not
-// exercised, not met, or could be better is skipped.
-func JUnit(w io.Writer, v *verdict.Verdict) error {
+// JUnit writes the verdict for CI servers.
+func JUnit(w io.Writer, v *verdict.Verdict) error { return Suite(v).Write(w) }
+
+// Suite has a test case for each rule, and for each fault. What was not exercised, not met, or could be better is skipped.
+func Suite(v *verdict.Verdict) junit.Suite {
 	s := junit.Suite{Name: strings.TrimSpace("forgerun verdict " + string(v.Profile)), Began: time.Time(v.CreatedAt)}
 	if v.EndedAt != nil {
 		s.Took = time.Time(*v.EndedAt).Sub(s.Began)
@@ -38,7 +40,7 @@ func JUnit(w io.Writer, v *verdict.Verdict) error {
 		}
 		s.Cases = append(s.Cases, c)
 	}
-	return s.Write(w)
+	return s
 }
 
 func evidenceText(r verdict.Result) string {

@@ -1,11 +1,13 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,6 +54,28 @@ func newService(binary string, base []string, scale float64, settings ...string)
 		Path: binary, Args: []string{"dev"}, Env: append(environ, settings...), Log: filepath.Join(dir, "forgerun.log"),
 		DeathSignal: syscall.SIGTERM,
 	}}, nil
+}
+
+// checkSettings asks the program, without starting a service, what is wrong with variables, each NAME=VALUE.
+func (s *service) checkSettings(ctx context.Context, settings []string) error {
+	if len(settings) == 0 {
+		return nil
+	}
+	c := exec.CommandContext(ctx, s.command.Path, "config", "dev", "--all")
+	c.Env = s.command.Env
+	var stderr strings.Builder
+	c.Stderr = &stderr
+	known, err := c.Output()
+	if err != nil {
+		return errors.New(cmp.Or(strings.TrimSpace(stderr.String()), err.Error()))
+	}
+	for _, setting := range settings {
+		name, _, _ := strings.Cut(setting, "=")
+		if !strings.Contains(string(known), "  "+name+" ") {
+			return fmt.Errorf("there is no variable %s; 'forgerun config dev --all' lists those that there are", name)
+		}
+	}
+	return nil
 }
 
 // play starts the service, does something with it, and stops and removes it, however that ends. It gives the exit code:

@@ -1,77 +1,83 @@
 package commands
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
+	"slices"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
-	"github.com/forgerun/forgerun/internal/cli/term"
-	"github.com/forgerun/forgerun/internal/simulator/trial"
-	"github.com/forgerun/forgerun/internal/stack"
+	"github.com/forgerun/forgerun/internal/simulator/summary"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 const verdictHelp = `Tells whether a client is right: of ForgeRun, or with --target of any HTTP API.
 
 Starts a whole ForgeRun of its own ("forgerun dev" as a child process, on free
 loopback ports, with its data in a temporary folder), or uses the one at --url,
-gives the command FORGERUN_URL and FORGERUN_API_KEY, disturbs what it does as the
-profile says, and prints which rules it kept and broke, with the evidence. What the
-command prints is passed on.
+gives the command FORGERUN_URL, FORGERUN_API_KEY and FORGERUN_CLIENT_ID, disturbs
+what it does as the profile says, and prints which rules it kept and broke, with the
+evidence. What the command prints is passed on.
 
 With --target it starts a proxy before that server instead, and gives the command
 the proxy's address as FORGERUN_URL, and in the variables that --url-env names. What
 is a job there is found out by the standards (202 with Location and the like), and
 by --api, a ready-made description or a file. Nothing else is needed.
 
-Profiles: flaky-network, overloaded, maintenance-window, slow-everything, failover,
-duplicate-deliveries
+With --profiles or --seeds the command runs once for each profile and seed, one after
+the other, each time as a new client. Requests with a header ForgeRun-Session, such as
+the name of a test, are judged apart from the others. Several sessions end in one
+table, one page, and one JUnit file with a test suite for each.
 
-Exit codes:
-  0  no rule that says must was broken, and the command ended with 0
-  1  a rule was broken (with --strict also one that says should), or with --complete one was not exercised, or the client
-     met not all faults of the profile
-  2  the command failed, or nothing could be judged: it asked nothing of ForgeRun`
+Profiles: %s
 
-const (
-	verdictGrace = 5 * time.Second // for the command to end, once it was asked to
-	verdictCalls = time.Minute     // for what the simulator itself asks the service
-	verdictFile  = 0o644
-)
+Exit codes; the first that applies to any run:
+  1  a rule that says must was broken, or something is missing that --require or
+     --complete ask for
+  2  the command failed, or nothing could be judged: it asked nothing of ForgeRun
+  0  neither
+  130  interrupted (Ctrl-C); what there was until then has been judged and printed`
 
-// verdictRun is one run of a command against a service, and what to do with the verdict.
+// verdictRun is one or more runs of a command against a service, and what to do with the verdicts.
 type verdictRun struct {
-	request     client.SessionRequest
-	url, binary string
+	Program
 	proxied
+	url, key, token   string   // of a running test bed; the token is an operator's, of a service of its own
 	urlNames          []string // variables that get the url too
 	control           string   // where sessions are; empty: at the url
 	hook              string   // where the target is to send webhooks
+	binary            string
 	scale             float64
+	settings          []string
+	profile           string
+	profiles          []string
+	seed              int64
+	seeds             int
+	faults            string // file
+	advance           advance
+	rules, skip       []string
+	policy            summary.Policy
 	json, junit, html string
-	complete, strict  bool
 	command           []string
-	Program
 }
 
 func (p Program) verdictCommand() *cobra.Command {
-	v := verdictRun{Program: p, proxied: proxied{listen: "127.0.0.1:0"}}
-	rules := ""
+	v := &verdictRun{Program: p, proxied: proxied{listen: anyPort}}
 	c := &cobra.Command{
-		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Tell whether a client of yours is right", Long: verdictHelp,
+		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Tell whether a client of yours is right",
+		Long:                  fmt.Sprintf(verdictHelp, strings.Join(profileNames(), ", ")),
 		DisableFlagsInUseLine: true,
 		Example: `  forgerun verdict -- go test ./...
   forgerun verdict --profile flaky-network --seed 7 --html verdict.html -- pytest
-  forgerun verdict --rules idempotency-key,lost-answer --junit verdict.xml -- npm test
+  forgerun verdict --profiles all --seeds 3 --junit verdict.xml -- pytest -n 4
+  forgerun verdict --require lost-answer,stream-resume --warn correlation-ids --profile failover -- npm test
+  forgerun verdict --set FORGERUN_API_KEY_TTL=20s --advance 25h -- python3 nightly.py
+  forgerun verdict --url http://127.0.0.1:8080 --key frk_... --faults faults.yaml -- npm test
   forgerun verdict --target http://127.0.0.1:3000 --profile flaky-network --url-env API_URL -- npm test`,
 		RunE: func(c *cobra.Command, args []string) error {
 			at := c.ArgsLenAtDash()
@@ -81,165 +87,150 @@ func (p Program) verdictCommand() *cobra.Command {
 			if v.command = args; len(args) == 0 {
 				return command.Usagef("there is no command to run: %[1]s [flags] -- COMMAND (%[1]s --help)", c.CommandPath())
 			}
-			if v.target != "" && v.url != "" || v.target == "" && v.api != "" {
-				return command.Usagef("--target and --api are for other APIs, --url is for a running ForgeRun (%s --help)", c.CommandPath())
-			}
-			if rules != "" {
-				v.request.Rules = strings.Split(rules, ",")
+			if err := v.check(c.Flags()); err != nil {
+				return command.Usagef("%w (%s --help)", err, c.CommandPath())
 			}
 			return command.Code(v.run(c.Context()))
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&v.request.Profile, "profile", "", "`name` of the faults that are brought about; none without it")
-	f.Int64Var(&v.request.Seed, "seed", 1, "`number` that the faults are drawn by")
-	f.StringVar(&rules, "rules", "", "`ids` of the rules to judge, separated by commas; all without it")
-	f.StringVar(&v.url, "url", "", "`address` of a running test bed, instead of a service of its own")
-	v.flags(f)
-	f.StringSliceVar(&v.urlNames, "url-env", nil, "`names` of further variables that tell the command the address")
-	f.StringVar(&v.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
-	f.Float64Var(&v.scale, "time-scale", 1, "`factor` of the durations of jobs, in a service of its own")
-	f.StringVar(&v.json, "json", "", "`file` for the verdict as JSON")
-	f.StringVar(&v.junit, "junit", "", "`file` for the verdict as JUnit XML")
-	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page")
-	f.BoolVar(&v.strict, "strict", false, "fail also if a rule was broken that says should")
-	f.BoolVar(&v.complete, "complete", false, "fail if a rule was not exercised, or a fault of the profile not met")
+	groupFlags(c, v.serviceFlags(), v.targetFlags(), v.faultFlags(), v.ruleFlags(), v.fileFlags())
 	return c
 }
 
-// run has the command judged by a service. However it ends, a service of its own is stopped, and its folder removed.
-func (v *verdictRun) run(ctx context.Context) int {
-	switch {
-	case v.url != "":
-		return v.judge(ctx)
-	case v.target != "":
-		p, err := v.start(v.Stderr)
-		if err != nil {
-			return v.Unusable(err)
-		}
-		defer p.stop()
-		v.url, v.control, v.hook = p.url, p.control, p.hook
-		return v.judge(ctx)
-	}
-	path, err := trial.FindBinary(v.binary)
-	if err != nil {
-		return v.Unusable(err)
-	}
-	s, err := newService(path, os.Environ(), v.scale)
-	if err != nil {
-		return v.Unusable(err)
-	}
-	v.url = s.url
-	return s.play(ctx, v.Program, exitUnusable, func() int { return v.judge(ctx) })
+func (v *verdictRun) serviceFlags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("The ForgeRun that the command asks", pflag.ContinueOnError)
+	f.StringVar(&v.url, "url", "", "`address` of a running test bed, instead of a service of its own")
+	f.StringVar(&v.key, "key", os.Getenv("FORGERUN_API_KEY"), "API `key` of the client there (FORGERUN_API_KEY); without it, one is registered for\neach run")
+	f.Lookup("key").DefValue = ""
+	f.StringArrayVar(&v.settings, "set", nil, "variable of a service of its own, as `NAME=VALUE`; may be repeated")
+	f.Float64Var(&v.scale, "time-scale", 1, "`factor` of the durations of jobs, in a service of its own")
+	f.StringVar(&v.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
+	f.StringSliceVar(&v.urlNames, "url-env", nil, "`names` of further variables that tell the command the address")
+	return f
 }
 
-// judge runs the command, prints the verdict and gives the exit code.
-func (v *verdictRun) judge(ctx context.Context) int {
-	result, failed, err := v.session(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return exitInterrupted
-	case err != nil:
-		return v.Unusable(err)
-	case v.exitCode(result) != exitOK:
-		return exitDifferent
-	case v.complete && (result.Counts[ruleNotExercised] > 0 || unmet(result) > 0):
-		_, _ = fmt.Fprintf(v.Stderr, "%s: not complete: %d rules were not exercised, and %d faults of the profile not met\n",
-			v.Name, result.Counts[ruleNotExercised], unmet(result))
-		return exitDifferent
-	case failed != nil:
-		return v.Unusable(fmt.Errorf("the command failed: %w", failed))
-	}
-	return exitOK
+func (v *verdictRun) targetFlags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("Another API instead", pflag.ContinueOnError)
+	v.flags(f)
+	return f
 }
 
-// exitCode is what a verdict alone comes to.
-func (v *verdictRun) exitCode(result *client.Verdict) int {
-	if result.Verdict == clientWrong || v.strict && result.Verdict == clientImprovable {
-		return exitDifferent
-	}
-	return exitOK
+func (v *verdictRun) faultFlags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("What happens to it", pflag.ContinueOnError)
+	f.StringVar(&v.profile, "profile", "", "`name` of the faults that are brought about; none without it")
+	f.StringSliceVar(&v.profiles, "profiles", nil, "`names` of profiles, separated by commas, to run the command under one after the other;\n"+
+		"none: no faults; all: none, and each profile")
+	f.Int64Var(&v.seed, "seed", 1, "`number` that the faults are drawn by")
+	f.IntVar(&v.seeds, "seeds", 1, "`number` of runs under each profile, with the seeds from --seed on")
+	f.StringVar(&v.faults, "faults", "", "`file` with faults of your own, instead of a profile: the array of PUT /v1/testbed/faults,\nin JSON or YAML")
+	f.Var(&v.advance, "advance", "`duration` by which the service's clock moves once the command has asked something;\n"+
+		"with an interval, as in 1h/1s, again each second until the command ends")
+	return f
 }
 
-// session runs the command in a session of a new client. It gives the verdict, and how the command failed.
-func (v *verdictRun) session(ctx context.Context) (result *client.Verdict, failed, err error) {
-	c, id, key, err := v.begin(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	failed = v.runCommand(ctx, key)
-	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
-	defer cancel()
-	if result, err = ended(ctx, c, id); err == nil {
-		err = v.write(ctx, c, result)
-	}
-	if err == nil && failed == nil && result.Exchanges == 0 {
-		err = errors.New("nothing was asked of ForgeRun: does the command use FORGERUN_URL and FORGERUN_API_KEY?")
-		if v.target != "" {
-			err = fmt.Errorf("nothing was asked of %s through the proxy: does the command use FORGERUN_URL, or a variable of --url-env?", v.target)
-		}
-	}
-	return result, failed, err
+func (v *verdictRun) ruleFlags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("What is asked of it", pflag.ContinueOnError)
+	f.StringSliceVar(&v.rules, "rules", nil, "`ids` of the rules to judge, separated by commas; all without it")
+	f.StringSliceVar(&v.skip, "skip", nil, "`ids` of rules not to judge")
+	f.StringSliceVar(&v.policy.Require, "require", nil, "`ids` of rules that must have been exercised and kept in one session at least, and\n"+
+		"broken in none, also if they say should")
+	f.StringSliceVar(&v.policy.Warn, "warn", nil, "`ids` of rules that may be broken: that is reported, and changes no exit code")
+	f.BoolVar(&v.policy.Strict, "strict", false, "fail also if a rule was broken that says should")
+	f.BoolVar(&v.policy.Complete, "complete", false, "fail unless every rule was exercised, and every fault of the profiles met, in one session at least")
+	return f
 }
 
-// begin registers a client, and starts its session.
-func (v *verdictRun) begin(ctx context.Context) (c *client.Client, session, key string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
-	defer cancel()
-	if v.control == "" {
-		if _, key, err = stack.Register(ctx, v.url); err != nil {
-			return nil, "", "", err
-		}
-	}
-	if c, err = client.New(client.Config{URL: cmp.Or(v.control, v.url), Key: key}); err != nil {
-		return nil, "", "", err
-	}
-	began, err := c.StartSession(ctx, v.request)
-	if err != nil {
-		if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == 404 {
-			err = fmt.Errorf("the service at %s is no test bed: set FORGERUN_TESTBED=true, or use forgerun dev", v.url)
-		}
-		return nil, "", "", err
-	}
-	return c, began.SessionID, key, nil
+func (v *verdictRun) fileFlags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("Files", pflag.ContinueOnError)
+	f.StringVar(&v.junit, "junit", "", "`file` for the verdict as JUnit XML: a test suite for each session")
+	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page")
+	f.StringVar(&v.json, "json", "", "`file` for the verdict as JSON")
+	return f
 }
 
-// runCommand runs the command in a process group of its own, of which nothing is left afterwards.
-func (v *verdictRun) runCommand(ctx context.Context, key string) error {
-	command := exec.CommandContext(ctx, v.command[0], v.command[1:]...)
-	command.Env = append(os.Environ(), "FORGERUN_URL="+v.url, "FORGERUN_API_KEY="+key)
-	if v.hook != "" {
-		command.Env = append(command.Env, "FORGERUN_WEBHOOK_URL="+v.hook)
+// chosen are variables of a service of its own that nobody else may set.
+var chosen = []string{"FORGERUN_DATA_DIR", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_ADMIN_TOKEN", "FORGERUN_LOG_FORMAT"}
+
+// check refuses flags that say nothing, or do not go together.
+func (v *verdictRun) check(f *pflag.FlagSet) error {
+	own := v.target == "" && v.url == ""
+	for _, c := range []struct {
+		wrong bool
+		why   string
+	}{
+		{v.target != "" && v.url != "" || v.target == "" && v.api != "", "--target and --api are for other APIs, --url is for a running ForgeRun"},
+		{f.Changed("key") && v.url == "", "--key is of a client of the service at --url"},
+		{len(v.settings) > 0 && !own, "--set is about a service of its own, and goes neither with --url nor with --target"},
+		{v.advance.by > 0 && v.target != "", "--advance moves the clock of a ForgeRun: it does not go with --target"},
+		{len(v.profiles) > 0 && v.profile != "", "--profile is for one run, --profiles for several: give one of them"},
+		{v.faults != "" && (v.profile != "" || len(v.profiles) > 0), "--faults are instead of a profile"},
+		{v.seeds < 1, "--seeds must be 1 at least"},
+	} {
+		if c.wrong {
+			return errors.New(c.why)
+		}
 	}
-	for _, name := range v.urlNames {
-		command.Env = append(command.Env, name+"="+v.url)
+	for _, setting := range v.settings {
+		name, _, ok := strings.Cut(setting, "=")
+		if !ok || !strings.HasPrefix(name, "FORGERUN_") {
+			return fmt.Errorf("--set %q must be NAME=VALUE, with a variable that 'forgerun config --all' names", setting)
+		}
+		if slices.Contains(chosen, name) {
+			return fmt.Errorf("--set cannot change %s: the command sets it itself", name)
+		}
 	}
-	command.Stdin, command.Stdout, command.Stderr = os.Stdin, v.Stdout, v.Stderr
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
-	command.WaitDelay = verdictGrace
-	err := command.Run()
-	if command.Process != nil {
-		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // the group may be empty
-	}
-	return err
+	return v.checkNames()
 }
 
-// write prints the verdict, and writes the files that were asked for.
-func (v *verdictRun) write(ctx context.Context, c *client.Client, result *client.Verdict) error {
-	for _, file := range []struct {
-		path, form string
-	}{{v.json, "application/json"}, {v.junit, "application/xml"}, {v.html, "text/html"}} {
-		if file.path == "" {
-			continue
-		}
-		text, err := c.VerdictAs(ctx, result.SessionID, file.form)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(file.path, text, verdictFile); err != nil {
-			return err
+// checkNames refuses profiles and rules that there are not.
+func (v *verdictRun) checkNames() error {
+	names := profileNames()
+	for _, name := range append(slices.Clone(v.profiles), v.profile) {
+		if name != "" && !slices.Contains(append(names, noFaults, allProfiles), name) {
+			return fmt.Errorf("there is no profile %q; there are %s", name, strings.Join(names, ", "))
 		}
 	}
-	return writeVerdict(v.Stdout, term.Of(v.Stdout, os.Getenv), result)
+	for _, id := range slices.Concat(v.rules, v.skip, v.policy.Require, v.policy.Warn) {
+		if !slices.Contains(verdict.IDs(), id) {
+			return fmt.Errorf("there is no rule %q; there are %s", id, strings.Join(verdict.IDs(), ", "))
+		}
+	}
+	judged := v.judgedRules(verdict.IDs())
+	if len(judged) == 0 {
+		return errors.New("--skip leaves no rule to judge")
+	}
+	for _, id := range v.policy.Require {
+		if slices.Contains(v.policy.Warn, id) || !slices.Contains(judged, id) {
+			return fmt.Errorf("the rule %s is required: it must be among --rules, and neither among --skip nor --warn", id)
+		}
+	}
+	return nil
+}
+
+const (
+	noFaults    = "none"
+	allProfiles = "all"
+)
+
+func profileNames() (names []string) {
+	for _, p := range fault.Profiles {
+		names = append(names, string(p))
+	}
+	return names
+}
+
+// groupFlags gives a command flags whose help is shown in groups.
+func groupFlags(c *cobra.Command, groups ...*pflag.FlagSet) {
+	for _, g := range groups {
+		g.SortFlags = false
+		c.Flags().AddFlagSet(g)
+	}
+	c.SetUsageFunc(func(c *cobra.Command) error {
+		w := c.OutOrStderr()
+		_, err := fmt.Fprintf(w, "Usage:\n  %s\n\nExamples:\n%s\n", c.UseLine(), c.Example)
+		for _, g := range groups {
+			_, _ = fmt.Fprintf(w, "\n%s:\n%s", g.Name(), g.FlagUsages())
+		}
+		return err
+	})
 }

@@ -1,105 +1,249 @@
 package commands
 
 import (
-	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/cli/term"
+	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// testbedWith is a service that finds a client to be so.
-func testbedWith(t *testing.T, conclusion string) (url string, ended *atomic.Bool) {
-	t.Helper()
-	const id = "0190a1b2-c3d4-7000-8000-0000000000e1"
-	ended = &atomic.Bool{}
-	session := func(more string) string {
-		return `{"session_id":"` + id + `","seed":1,"rules":["backoff"],"created_at":"2030-01-31T12:00:00Z",` +
-			`"ended_at":null,"exchanges":` + map[bool]string{true: "0", false: "2"}[conclusion == "nothing"] + more + `}`
-	}
-	answers := map[string]struct {
-		status int
-		body   string
-	}{
-		"POST /v1/clients":                         {201, `{"client_id":"` + id + `"}`},
-		"POST /v1/clients/" + id + "/keys":         {201, `{"api_key":"frk_secret","key_id":"k","scope":"all"}`},
-		"POST /v1/testbed/sessions":                {201, session("")},
-		"POST /v1/testbed/sessions/" + id + "/end": {200, session("")},
-		"GET /v1/testbed/sessions/" + id + "/verdict": {200, session(fmt.Sprintf(`,"verdict":%q,"counts":{"held":0,"broken":1,"not_exercised":1},
-			"faults":[{"fault":"stream cut","of":"event streams","requests":0,"times":0}],
-			"results":[{"rule":"backoff","title":"The client waits.","status":"broken","times":1,"failures":1,
-				"evidence":[],"see":"https://example.com"}]`,
-			conclusion))},
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a, ok := answers[r.Method+" "+r.URL.Path]
-		if !ok {
-			a.status, a.body = 404, `{}`
-		}
-		if strings.HasSuffix(r.URL.Path, "/end") {
-			ended.Store(true)
-		}
-		if form := r.Header.Get("Accept"); strings.HasSuffix(r.URL.Path, "/verdict") && form != "application/json" {
-			a.body = "as " + form
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(a.status)
-		_, _ = w.Write([]byte(a.body))
-	}))
-	t.Cleanup(server.Close)
-	return server.URL, ended
+// fakeTestbed is a service that finds clients to be so. It notes the bodies of what it was asked.
+type fakeTestbed struct {
+	url        string
+	conclusion string
+	refuse     map[string]int // statuses by method and path
+
+	mu     sync.Mutex
+	asked  []string // method, path and body
+	began  int      // sessions
+	labels []string // of the sessions of a client, besides the one without
 }
+
+func (f *fakeTestbed) requests(prefix string) (found []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, request := range f.asked {
+		if strings.HasPrefix(request, prefix) {
+			found = append(found, strings.TrimPrefix(request, prefix+" "))
+		}
+	}
+	return found
+}
+
+// verdict gives a document with one rule, which is broken unless the client is right, and one that is not exercised.
+func (f *fakeTestbed) verdict(session string) string {
+	status, level := "broken", "must"
+	switch f.conclusion {
+	case "right", "incomplete", "nothing":
+		status = "held"
+	case "could_be_better":
+		level = "should"
+	}
+	return session[:len(session)-1] + fmt.Sprintf(`,"verdict":%q,"counts":{%q:1,"not_exercised":1},
+		"faults":[{"fault":"stream cut","of":"event streams","requests":0,"times":0}],
+		"results":[{"rule":"backoff","title":"The client waits.","level":%q,"status":%q,"times":1,"failures":1,"evidence":[]},
+			{"rule":"time-outs","title":"It gives up.","level":"should","status":"not_exercised","evidence":[]}]}`, f.conclusion, status, level, status)
+}
+
+func (f *fakeTestbed) session(n int, label string) string {
+	exchanges := 2
+	if f.conclusion == "nothing" || label == "" && len(f.labels) > 0 {
+		exchanges = 0
+	}
+	return fmt.Sprintf(`{"session_id":"%d%s","label":%q,"seed":1,"created_at":"2030-01-31T12:00:00Z","ended_at":null,"exchanges":%d}`,
+		n, label, label, exchanges)
+}
+
+func (f *fakeTestbed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	request := r.Method + " " + r.URL.Path
+	f.asked = append(f.asked, strings.TrimSpace(request+" "+string(body)))
+	status, answer := f.refuse[request], `{"detail":"So."}`
+	if id, sub, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/testbed/sessions/"), "/"); status == 0 {
+		status, answer = 200, f.session(f.began, strings.TrimLeft(id, "0123456789"))
+		switch {
+		case request == "POST /v1/clients":
+			status, answer = 201, `{"client_id":"0190a1b2-c3d4-7000-8000-0000000000e1"}`
+		case strings.HasSuffix(request, "/keys"):
+			status, answer = 201, `{"api_key":"frk_secret","key_id":"k","scope":"all"}`
+		case request == "POST /v1/testbed/sessions":
+			f.began++
+			status, answer = 201, f.session(f.began, "")
+		case request == "GET /v1/testbed/sessions":
+			sessions := []string{f.session(f.began, ""), f.session(f.began-1, "of another run")}
+			for _, label := range f.labels {
+				sessions = append([]string{f.session(f.began, label)}, sessions...)
+			}
+			answer = `{"data":[` + strings.Join(sessions, ",") + `],"page":{}}`
+		case request == "PUT /v1/testbed/faults":
+			answer = `{"data":[]}`
+		case sub == "verdict":
+			answer = f.verdict(answer)
+		}
+	}
+	w.Header().Set("Content-Type", map[bool]string{true: "application/json", false: problemType}[status < 400])
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(answer))
+}
+
+func testbedWith(t *testing.T, conclusion string) *fakeTestbed {
+	t.Helper()
+	f := &fakeTestbed{conclusion: conclusion, refuse: map[string]int{}}
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	f.url = server.URL
+	return f
+}
+
+const tell = `echo "at $FORGERUN_URL with $FORGERUN_API_KEY of $FORGERUN_CLIENT_ID"`
 
 // The command is told where the service is, its output passes, and the exit code says what came of it.
 func TestVerdict(t *testing.T) {
 	t.Parallel()
-	const tell = `echo "at $FORGERUN_URL with $FORGERUN_API_KEY"`
 	for name, test := range map[string]struct {
 		conclusion string
 		flags      []string
 		command    string
 		code       int
 	}{
-		"right":              {"right", nil, tell, exitOK},
-		"wrong":              {"wrong", nil, tell, exitDifferent},
-		"wrong and failed":   {"wrong", nil, tell + "; exit 3", exitDifferent},
-		"failed":             {"right", nil, tell + "; exit 3", exitUnusable},
-		"incomplete":         {"incomplete", nil, tell, exitOK},
-		"required to be all": {"incomplete", []string{"--complete"}, tell, exitDifferent},
-		"could be better":    {"could_be_better", nil, tell, exitOK},
-		"should be better":   {"could_be_better", []string{"--strict"}, tell, exitDifferent},
-		"nothing was asked":  {"nothing", nil, tell, exitUnusable},
+		"right":                {"right", nil, tell, exitOK},
+		"wrong":                {"wrong", nil, tell, exitDifferent},
+		"wrong and failed":     {"wrong", nil, tell + "; exit 3", exitDifferent},
+		"failed":               {"right", nil, tell + "; exit 3", exitUnusable},
+		"incomplete":           {"incomplete", nil, tell, exitOK},
+		"required to be all":   {"incomplete", []string{"--complete"}, tell, exitDifferent},
+		"required":             {"incomplete", []string{"--require", "backoff"}, tell, exitOK},
+		"required and missing": {"incomplete", []string{"--require", "backoff,time-outs"}, tell, exitDifferent},
+		"only reported":        {"wrong", []string{"--warn", "backoff"}, tell, exitOK},
+		"could be better":      {"could_be_better", nil, tell, exitOK},
+		"should be better":     {"could_be_better", []string{"--strict"}, tell, exitDifferent},
+		"nothing was asked":    {"nothing", nil, tell, exitUnusable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url, ended := testbedWith(t, test.conclusion)
+			service := testbedWith(t, test.conclusion)
 			dir := t.TempDir()
 			file := func(name string) string { return filepath.Join(dir, name) }
-			args := append([]string{"--url", url, "--junit", file("v.xml"), "--html", file("v.html"), "--json", file("v.json")}, test.flags...)
+			args := append([]string{"--url", service.url, "--junit", file("v.xml"), "--html", file("v.html"), "--json", file("v.json")}, test.flags...)
 			code, stdout, stderr := simulate(t, append(append([]string{"verdict"}, args...), "--", "sh", "-c", test.command)...)
 			require.Equal(t, test.code, code, stdout+stderr)
-			require.Contains(t, stdout, "at "+url+" with frk_secret\n")
+			require.Contains(t, stdout, "at "+service.url+" with frk_secret of 0190a1b2-c3d4-7000-8000-0000000000e1\n")
 			require.Contains(t, stdout, "The client waits.")
-			require.True(t, ended.Load())
+			require.Len(t, service.requests("POST /v1/testbed/sessions/1/end"), 1)
 			for name, want := range map[string]string{
-				"v.xml": "as application/xml", "v.html": "as text/html",
-				"v.json": `"verdict":"` + test.conclusion,
+				"v.xml": `<testsuite name="forgerun verdict: none, seed 1" tests="3"`, "v.html": "<title>ForgeRun: the client ", "v.json": `"sessions": [`,
 			} {
 				text, err := os.ReadFile(file(name))
 				require.NoError(t, err)
 				require.Contains(t, string(text), want)
 			}
 		})
+	}
+}
+
+// A command runs under each profile with each seed, as a client of its own, and all sessions that it had are in one table.
+func TestVerdictUnderSeveralProfiles(t *testing.T) {
+	t.Parallel()
+	service := testbedWith(t, "right")
+	service.labels = []string{"test_a", "test_b"}
+	code, stdout, stderr := simulate(t, "verdict", "--url", service.url, "--profiles", "none,overloaded", "--seeds", "2", "--seed", "5",
+		"--skip", "backoff", "--", "sh", "-c", tell+`; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`, filepath.Join(t.TempDir(), "runs"))
+	require.Equal(t, exitUnusable, code, stdout+stderr)
+	require.Contains(t, stderr, "Run 2 of 3: overloaded, seed 5\nsimulator: the command failed: exit status 1\nRun 3 of 3: overloaded, seed 6\n")
+	require.Len(t, service.requests("POST /v1/clients"), 6, "and a key each")
+	wanted := service.requests("POST /v1/testbed/sessions")
+	for i, want := range []string{`{"seed":5,"rules":[`, `{"profile":"overloaded","seed":5,`, `{"profile":"overloaded","seed":6,`} {
+		at := slices.IndexFunc(wanted, func(body string) bool { return strings.HasPrefix(body, want) })
+		require.GreaterOrEqual(t, at, 0, "%d %v", i, wanted)
+		require.NotContains(t, wanted[at], "backoff")
+		require.Contains(t, wanted[at], "lost-answer")
+	}
+	require.Equal(t, 3, strings.Count(stdout, " test_a "), stdout)
+	require.Equal(t, 3, strings.Count(stdout, " test_b "), stdout)
+	require.NotContains(t, stdout, "another run")
+	require.Contains(t, stdout, "in 6 sessions.", "not those without a label, in which nothing was asked")
+}
+
+// With a key there is a client already, and faults may be its own.
+func TestVerdictOfAClientWithFaultsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	service := testbedWith(t, "right")
+	service.refuse["POST /v1/clients"] = 403
+	faults := filepath.Join(t.TempDir(), "faults.yaml")
+	require.NoError(t, os.WriteFile(faults, []byte("- match: {operation: submitJob, nth: 1}\n  effect: {close: after_commit}\n"), 0o600))
+	run := func() (int, string, string) {
+		return simulate(t, "verdict", "--url", service.url, "--key", "frk_mine", "--faults", faults, "--", "sh", "-c", tell)
+	}
+	code, stdout, stderr := run()
+	require.Equal(t, exitOK, code, stderr)
+	require.Contains(t, stdout, " with frk_mine of \n")
+	require.Contains(t, stdout, "faults.yaml, seed 1\n")
+	require.Equal(t, []string{`{"seed":1,"rules":[{"match":{"nth":1,"operation":"submitJob"},"effect":{"close":"after_commit"}}]}`},
+		service.requests("PUT /v1/testbed/faults"))
+
+	service.refuse["PUT /v1/testbed/faults"] = 400
+	code, stdout, stderr = run()
+	require.Equal(t, exitUnusable, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "--faults "+faults+": ")
+	require.Contains(t, stderr, "So.")
+	require.NoError(t, os.WriteFile(faults, []byte("effects: 1"), 0o600))
+	_, _, stderr = run()
+	require.Contains(t, stderr, "it must be an array of rules")
+	_, _, stderr = simulate(t, "verdict", "--url", service.url, "--", "true")
+	require.Contains(t, stderr, "403")
+}
+
+// When it is interrupted the command is asked to end, and what there is is judged.
+func TestVerdictThatIsInterrupted(t *testing.T) {
+	t.Parallel()
+	service := testbedWith(t, "wrong")
+	ctx, interrupt := context.WithCancel(t.Context())
+	began := filepath.Join(t.TempDir(), "began")
+	go func() {
+		for range time.Tick(10 * time.Millisecond) {
+			if _, err := os.Stat(began); err == nil || ctx.Err() != nil {
+				break
+			}
+		}
+		interrupt()
+	}()
+	code, stdout, stderr := simulateIn(ctx, "verdict", "--url", service.url, "--seeds", "9", "--profile", "overloaded", "--",
+		"sh", "-c", `touch "$0"; exec sleep 1000`, began)
+	require.Equal(t, exitInterrupted, code, stderr)
+	require.Contains(t, stdout, "The client is wrong: 0 rules kept, 1 broken, 1 not exercised.")
+	require.Len(t, service.requests("POST /v1/testbed/sessions/1/end"), 1)
+	require.NotContains(t, stderr, "Run 2 of 9")
+}
+
+// A service of its own has the variables that were asked for, its clock moves, and its client's key may expire meanwhile.
+func TestVerdictWithAServiceOfItsOwn(t *testing.T) {
+	t.Parallel()
+	program := testkit.Program(t, "forgerun")
+	code, stdout, stderr := simulate(t, "verdict", "--forgerun", program, "--set", "FORGERUN_API_KEY_TTL=24h", "--advance", "25h", "--",
+		"sh", "-c", `while "$0" jobs list; do sleep 0.1; done`, program)
+	require.Equal(t, exitOK, code, stdout+stderr)
+	require.Contains(t, stdout, "better  key-renewal")
+	for setting, want := range map[string]string{
+		"FORGERUN_API_KEY_TTL=soon": `FORGERUN_API_KEY_TTL="soon": a duration`, "FORGERUN_API_KEY_LIFE=1h": "there is no variable FORGERUN_API_KEY_LIFE",
+	} {
+		code, _, stderr = simulate(t, "verdict", "--forgerun", program, "--set", setting, "--", "true")
+		require.Equal(t, exitUnusable, code)
+		require.Contains(t, stderr, want)
 	}
 }
 
@@ -111,40 +255,6 @@ func TestVerdictWithoutATestBed(t *testing.T) {
 	require.Equal(t, exitUnusable, code)
 	require.Contains(t, stderr, "simulator: ")
 	require.NoFileExists(t, ran)
-}
-
-const hostile = "<script>alert(1)</script>]]>&\x1b[31m\x00\""
-
-// Whatever the client sent, the terminal gets text.
-func TestVerdictAsText(t *testing.T) {
-	t.Parallel()
-	began := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
-	v := client.Verdict{
-		Session: client.Session{Profile: "flaky-network", Seed: 7, Exchanges: 12, CreatedAt: began, EndedAt: began.Add(time.Minute)},
-		Verdict: "wrong", Counts: map[string]int{"held": 1, "broken": 1, "not_exercised": 1},
-		Faults: []client.FaultCount{
-			{Fault: "429", Of: "submissions", Requests: 9, Times: 2}, {Fault: hostile, Of: "event streams", Requests: 0, Times: 0},
-		},
-		Results: []client.RuleResult{
-			{Rule: "backoff", Title: "The client waits.", Status: "held", Times: 3, See: "https://example.com/a"},
-			{Rule: "same-body", Title: "The same body.", Status: "broken", Times: 3, Failures: 2, See: "https://example.com/b",
-				Evidence: []client.Evidence{{
-					Found: "Another.", Expected: "The same.", Times: 2, Before: &client.Moment{At: began, Request: "POST /first", Answer: "202"},
-					Request: &client.Moment{At: began, Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile},
-				}}},
-			{Rule: "time-outs", Title: "It gives up.", Status: "not_exercised", See: "https://example.com/c", Exercise: "A delay."},
-		},
-	}
-	var text bytes.Buffer
-	require.NoError(t, writeVerdict(&text, term.Style{}, &v))
-	require.Contains(t, text.String(), "BROKEN  same-body")
-	require.Contains(t, text.String(), "(2 of 3 times)")
-	require.Regexp(t, `(?s)POST /first.*POST <script.*Another. \(2 times\)`, text.String())
-	require.Regexp(t, `(?s)   -    time-outs .*  ok    backoff .*BROKEN  same-body`, text.String(), "what matters most is the end")
-	require.Contains(t, text.String(), "The client is wrong: 1 rules kept, 1 broken, 1 not exercised.")
-	require.Contains(t, text.String(), "  faults of 9 submissions:\n        2  429\n  faults of 0 event streams:\n     none  ")
-	require.Contains(t, text.String(), "It has not met 1 of the faults")
-	require.NotContains(t, text.String(), "\x1b")
 }
 
 // With --target the command meets a proxy before its server, at the address that it is told, and nothing else is started.

@@ -1,0 +1,79 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/load"
+)
+
+const (
+	minInterval = 100 * time.Millisecond // between two moves of the clock
+	askedPause  = 100 * time.Millisecond // between two looks whether the command has asked something
+)
+
+// advance is how far and how often the clock is moved while the command runs.
+type advance struct {
+	by, every time.Duration // every: 0 once
+}
+
+// String writes it as a flag.
+func (a *advance) String() string {
+	switch {
+	case a.by == 0:
+		return ""
+	case a.every == 0:
+		return a.by.String()
+	}
+	return a.by.String() + "/" + a.every.String()
+}
+
+// Type is the one of a flag.
+func (a *advance) Type() string { return "duration" }
+
+// Set reads DURATION or DURATION/INTERVAL.
+func (a *advance) Set(text string) (err error) {
+	by, every, repeated := strings.Cut(text, "/")
+	if a.by, err = time.ParseDuration(by); err == nil && repeated {
+		a.every, err = time.ParseDuration(every)
+	}
+	if err != nil || a.by <= 0 || repeated && a.every < minInterval {
+		return fmt.Errorf("must be a duration such as 25h, or two such as 1h/1s: so much each second, %s at least", minInterval)
+	}
+	return nil
+}
+
+// run moves the clock once the session of the client, or one after it, has a request, and again after each interval, until ctx ends.
+func (a *advance) run(ctx context.Context, c *client.Client, session string) error {
+	err := a.awaitRequest(ctx, c, session)
+	for err == nil {
+		if _, err = c.AdvanceClock(ctx, a.by); err != nil || a.every == 0 {
+			break
+		}
+		err = load.Sleep(ctx, a.every)
+	}
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("the clock could not be moved: %w", err)
+	}
+	return nil
+}
+
+func (a *advance) awaitRequest(ctx context.Context, c *client.Client, session string) error {
+	for {
+		sessions, err := sessionsSince(ctx, c, session)
+		if err != nil {
+			return err
+		}
+		for _, n := range sessions {
+			if n.Exchanges > 0 {
+				return nil
+			}
+		}
+		if err := load.Sleep(ctx, askedPause); err != nil {
+			return err
+		}
+	}
+}

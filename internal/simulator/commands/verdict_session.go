@@ -1,0 +1,163 @@
+package commands
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/stack"
+	"github.com/forgerun/forgerun/verdict"
+)
+
+// judged is a client with an open session.
+type judged struct {
+	*client.Client
+	id, key, session string
+	operator         *client.Client // nil: not known
+}
+
+// begin registers a client, unless there is one, and starts its session.
+func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, err error) {
+	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
+	defer cancel()
+	as = &judged{key: v.key}
+	if v.control == "" && v.key == "" {
+		if as.id, as.key, err = stack.Register(ctx, v.url); err != nil {
+			return nil, err
+		}
+	}
+	if as.Client, err = client.New(client.Config{URL: cmp.Or(v.control, v.url), Key: as.key}); err != nil {
+		return nil, err
+	}
+	if v.token != "" {
+		as.operator = as.WithKey(v.token)
+	}
+	if v.faults != "" {
+		rules, err := readFaults(v.faults)
+		if err == nil {
+			_, err = as.SetFaults(ctx, client.FaultRules{Seed: under.seed, Rules: rules})
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--faults %s: %w", v.faults, v.explain(err))
+		}
+	}
+	began, err := as.StartSession(ctx, client.SessionRequest{Profile: under.profile, Seed: under.seed, Rules: v.rules})
+	if err != nil {
+		return nil, v.explain(err)
+	}
+	as.session = began.SessionID
+	return as, nil
+}
+
+// explain says what may be done about a refusal.
+func (v *verdictRun) explain(err error) error {
+	p, ok := errors.AsType[*client.Problem](err)
+	switch {
+	case ok && p.Status == http.StatusNotFound:
+		return fmt.Errorf("the service at %s is no test bed: set FORGERUN_TESTBED=true, or use forgerun dev", v.url)
+	case ok && p.Status == http.StatusUnauthorized:
+		return fmt.Errorf("the service at %s refuses the key of --key or FORGERUN_API_KEY: %w", v.url, err)
+	}
+	return err
+}
+
+// readFaults reads rules from a JSON or YAML file.
+func readFaults(path string) (rules []client.Fault, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var list []struct{ Match, Effect any }
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(&list); err != nil {
+		return nil, fmt.Errorf("it must be an array of rules with match and effect: %w", err)
+	}
+	for _, rule := range list {
+		match, err := json.Marshal(rule.Match)
+		if err != nil {
+			return nil, err
+		}
+		effect, err := json.Marshal(rule.Effect)
+		if err != nil {
+			return nil, err
+		}
+		if rule.Match == nil {
+			match = nil
+		}
+		rules = append(rules, client.Fault{Match: match, Effect: effect})
+	}
+	return rules, nil
+}
+
+// sessionsSince are the session with an id and those that began after it, the first one first.
+func sessionsSince(ctx context.Context, c *client.Client, id string) (sessions []client.Session, err error) {
+	for n, err := range c.Sessions(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		sessions = append(sessions, n)
+		if n.SessionID == id {
+			break
+		}
+	}
+	slices.Reverse(sessions)
+	return sessions, nil
+}
+
+// end ends the session, and those with a label, and gives their verdicts. The one without a label is left out if nothing was asked in it
+// and there are others.
+func (j *judged) end(ctx context.Context) (verdicts []verdict.Verdict, err error) {
+	_, err = j.EndSession(ctx, j.session)
+	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusUnauthorized && j.id != "" {
+		if err = j.renew(ctx); err == nil {
+			_, err = j.EndSession(ctx, j.session)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	sessions, err := sessionsSince(ctx, j.Client, j.session)
+	if err != nil {
+		return nil, err
+	}
+	if len(sessions) > 1 && sessions[0].Exchanges == 0 {
+		sessions = sessions[1:]
+	}
+	for _, n := range sessions {
+		text, err := j.VerdictAs(ctx, n.SessionID, "application/json")
+		if err != nil {
+			return nil, err
+		}
+		var v verdict.Verdict
+		if err := json.Unmarshal(text, &v); err != nil {
+			return nil, fmt.Errorf("the verdict is not as it should be: %w", err)
+		}
+		verdicts = append(verdicts, v)
+	}
+	return verdicts, nil
+}
+
+// renew takes another key in place of one that has expired. The command may have renewed it before: then only an operator can.
+func (j *judged) renew(ctx context.Context) error {
+	var made *client.Key
+	var err error
+	if j.operator != nil {
+		made, err = j.operator.CreateKey(ctx, j.id, true)
+	} else {
+		made, err = j.RenewKey(ctx, j.id)
+	}
+	if err == nil {
+		j.Client = j.WithKey(made.APIKey)
+	}
+	return err
+}

@@ -1,0 +1,160 @@
+package summary
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/cli/term"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+const hostile = "<script>alert(1)</script>]]>&\x1b[31m\x00\""
+
+// judged is a verdict with these statuses of backoff, which says must, and time-outs, which says should.
+func judged(profile fault.Profile, label string, backoff, timeOuts verdict.Status, met int) verdict.Verdict {
+	began := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
+	v := verdict.Verdict{
+		Session: verdict.Session{Profile: profile, Label: label, Seed: 7, Recorded: 12, CreatedAt: fault.Time(began)},
+		Verdict: verdict.Incomplete, Counts: map[verdict.Status]int{},
+		Faults: []fault.Count{{Fault: "429", Of: "submissions", Requests: 9, Times: 2}, {Fault: hostile, Of: "event streams", Times: met}},
+		Results: []verdict.Result{
+			{Rule: "backoff", Title: "The client waits.", Level: verdict.Must, Status: backoff, Times: 3, Failures: 2, Evidence: []verdict.Evidence{{
+				Found: "Another.", Expected: "The same.", Times: 2,
+				Before:  &verdict.Moment{At: fault.Time(began), Request: "POST /first", Answer: "202"},
+				Request: &verdict.Moment{At: fault.Time(began), Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile},
+			}}},
+			{Rule: "time-outs", Title: "It gives up.", Level: verdict.Should, Status: timeOuts},
+		},
+	}
+	for _, r := range v.Results {
+		v.Counts[r.Status]++
+	}
+	if backoff == verdict.Broken {
+		v.Verdict = verdict.Wrong
+	} else if timeOuts == verdict.Broken {
+		v.Verdict = verdict.Improvable
+	}
+	return v
+}
+
+const (
+	held, broken, unexercised = verdict.Held, verdict.Broken, verdict.NotExercised
+)
+
+// The verdict of several sessions, and whether it is a failure, is that of the worst. What none of them exercised is asked for by
+// --complete alone.
+func TestWhatSessionsComeTo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		policy   Policy
+		statuses [][2]verdict.Status
+		met      int
+		verdict  verdict.Conclusion
+		missing  int
+		failed   bool
+	}{
+		"right":                         {Policy{}, [][2]verdict.Status{{held, unexercised}, {unexercised, held}}, 1, verdict.Right, 0, false},
+		"one is wrong":                  {Policy{}, [][2]verdict.Status{{held, held}, {broken, held}, {held, held}}, 1, verdict.Wrong, 0, true},
+		"one could be better":           {Policy{}, [][2]verdict.Status{{held, broken}, {held, unexercised}}, 1, verdict.Improvable, 0, false},
+		"one should be better":          {Policy{Strict: true}, [][2]verdict.Status{{held, broken}}, 1, verdict.Wrong, 0, true},
+		"broken, and only reported":     {Policy{Warn: []string{"backoff"}}, [][2]verdict.Status{{broken, held}}, 1, verdict.Improvable, 0, false},
+		"reported in spite of strict":   {Policy{Warn: []string{"time-outs"}, Strict: true}, [][2]verdict.Status{{held, broken}}, 1, verdict.Improvable, 0, false},
+		"never exercised":               {Policy{}, [][2]verdict.Status{{held, unexercised}, {held, unexercised}}, 1, verdict.Incomplete, 0, false},
+		"to be complete":                {Policy{Complete: true}, [][2]verdict.Status{{held, unexercised}, {held, unexercised}}, 1, verdict.Incomplete, 1, true},
+		"complete together":             {Policy{Complete: true}, [][2]verdict.Status{{held, unexercised}, {held, held}}, 1, verdict.Right, 0, false},
+		"with a fault that none met":    {Policy{Complete: true}, [][2]verdict.Status{{held, held}, {held, held}}, 0, verdict.Incomplete, 1, true},
+		"required and kept in one":      {Policy{Require: []string{"time-outs"}}, [][2]verdict.Status{{held, unexercised}, {held, held}}, 1, verdict.Right, 0, false},
+		"required and not exercised":    {Policy{Require: []string{"time-outs"}}, [][2]verdict.Status{{held, unexercised}}, 1, verdict.Incomplete, 1, true},
+		"required and broken, a should": {Policy{Require: []string{"time-outs"}}, [][2]verdict.Status{{held, held}, {held, broken}}, 1, verdict.Wrong, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := Summary{Policy: c.policy}
+			for _, statuses := range c.statuses {
+				s.Add("", judged("overloaded", "", statuses[0], statuses[1], c.met))
+			}
+			require.Equal(t, c.verdict, s.Verdict())
+			require.Len(t, s.Missing(), c.missing)
+			require.Equal(t, c.failed, s.Failed())
+		})
+	}
+}
+
+func text(t *testing.T, s *Summary) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, s.Text(&b, term.Style{}))
+	return b.String()
+}
+
+// Whatever the client sent, the terminal gets text.
+func TestSessionAsText(t *testing.T) {
+	t.Parallel()
+	s := &Summary{}
+	v := judged("flaky-network", "", broken, unexercised, 0)
+	v.Results = append(v.Results, verdict.Result{Rule: "stop-at-end", Title: "It stops.", Status: held, Times: 3})
+	s.Add("", v)
+	shown := text(t, s)
+	require.Contains(t, shown, "\n12 requests, profile flaky-network, seed 7\n")
+	require.Contains(t, shown, "BROKEN  backoff")
+	require.Contains(t, shown, "(2 of 3 times)")
+	require.Regexp(t, `(?s)12:00:00.000  POST /first.*POST <script.*Another. \(2 times\)`, shown)
+	require.Regexp(t, `(?s)   -    time-outs .*  ok    stop-at-end .*BROKEN  backoff`, shown, "what matters most is the end")
+	require.Contains(t, shown, "The client is wrong: 1 rules kept, 1 broken, 1 not exercised.")
+	require.Contains(t, shown, "  faults of 9 submissions:\n        2  429\n  faults of 0 event streams:\n     none  ")
+	require.Contains(t, shown, "It has not met 1 of the faults")
+	require.NotContains(t, shown, "\x1b")
+}
+
+// Several sessions have a line each, one test suite each, and the first evidence of each rule that was broken.
+func TestSeveralSessions(t *testing.T) {
+	t.Parallel()
+	s := &Summary{Policy: Policy{Require: []string{"time-outs"}}}
+	s.Add("mine.yaml", judged("", "", held, unexercised, 1))
+	s.Add("", judged("overloaded", "test_a", broken, unexercised, 1))
+	s.Add("", judged("overloaded", "test_<b>", broken, unexercised, 1))
+	shown := text(t, s)
+	require.Regexp(t, `(?s)BROKEN  backoff .*POST /first.*\n +in: overloaded, seed 7, test_a, and 1 more\n`, shown)
+	require.Regexp(t, `\nmine.yaml +7 +- +incomplete +12 +-\noverloaded +7 +test_a +wrong +12 +backoff\n`, shown)
+	require.Contains(t, shown, "0 rules kept, 1 broken, 1 not exercised, in 3 sessions.")
+	require.Contains(t, shown, "\nThe rule time-outs is required, and was not exercised.\n")
+
+	var junit, html, document bytes.Buffer
+	require.NoError(t, s.JUnit(&junit))
+	var suites struct {
+		Suites []struct {
+			Name     string `xml:"name,attr"`
+			Failures int    `xml:"failures,attr"`
+			Skipped  int    `xml:"skipped,attr"`
+		} `xml:"testsuite"`
+	}
+	require.NoError(t, xml.Unmarshal(junit.Bytes(), &suites), junit.String())
+	require.Len(t, suites.Suites, 4)
+	require.Equal(t, "forgerun verdict: mine.yaml, seed 7", suites.Suites[0].Name)
+	require.Equal(t, "forgerun verdict: overloaded, seed 7, test_a", suites.Suites[1].Name)
+	for i, failures := range []int{0, 1, 1, 1} {
+		require.Equal(t, failures, suites.Suites[i].Failures, i)
+	}
+
+	require.NoError(t, s.HTML(&html))
+	require.Contains(t, html.String(), `<a href="#session-2">overloaded, seed 7, test_&lt;b&gt;</a></td><td class="wrong">wrong</td>`)
+	require.Equal(t, 2, bytes.Count(html.Bytes(), []byte(`<section class="broken must"`)))
+	require.NotContains(t, html.String(), "<script")
+
+	require.NoError(t, s.JSON(&document))
+	var read struct {
+		Verdict  verdict.Conclusion
+		Missing  []string
+		Sessions []verdict.Verdict
+	}
+	require.NoError(t, json.Unmarshal(document.Bytes(), &read))
+	require.Equal(t, verdict.Wrong, read.Verdict)
+	require.Len(t, read.Missing, 1)
+	require.Equal(t, "test_a", read.Sessions[1].Label)
+}
