@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -152,16 +153,33 @@ func (p *Proxy) getVerdict(w http.ResponseWriter, r *http.Request) (int, any, er
 	return http.StatusOK, v, nil
 }
 
+// faultRules are an array of rules, or an object with them and what they are drawn by.
+type faultRules struct {
+	Seed  int64        `json:"seed"`
+	Rules []fault.Rule `json:"rules"`
+}
+
+// UnmarshalJSON reads either.
+func (f *faultRules) UnmarshalJSON(body []byte) error {
+	type object faultRules
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if bytes.HasPrefix(body, []byte("[")) {
+		return d.Decode(&f.Rules)
+	}
+	return d.Decode((*object)(f))
+}
+
 func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any, error) {
-	var rules []fault.Rule
-	if err := read(w, r, &rules); err != nil {
+	wanted := faultRules{Seed: 1}
+	if err := read(w, r, &wanted); err != nil {
 		return 0, nil, err
 	}
-	if len(rules) > fault.MaxRules {
+	if len(wanted.Rules) > fault.MaxRules {
 		return 0, nil, badRequest{fmt.Errorf("there may be %d rules at most", fault.MaxRules)}
 	}
-	for i := range rules {
-		if err := cmp.Or(rules[i].Check(), p.lacks(&rules[i].Effect)); err != nil {
+	for i := range wanted.Rules {
+		if err := cmp.Or(wanted.Rules[i].Check(), p.lacks(&wanted.Rules[i].Effect)); err != nil {
 			return 0, nil, badRequest{fmt.Errorf("/%d%w", i, err)}
 		}
 	}
@@ -169,7 +187,7 @@ func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any,
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := p.sessions.replaceFaults(in, rules, 1); err != nil {
+	if err := p.sessions.replaceFaults(in, wanted.Rules, wanted.Seed); err != nil {
 		return 0, nil, err
 	}
 	return http.StatusOK, p.faultList(in), nil

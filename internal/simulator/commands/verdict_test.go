@@ -280,6 +280,13 @@ func TestVerdictOfAnotherAPI(t *testing.T) {
 		`curl -sf --cacert "`+authority+`" "$FORGERUN_URL" && ! curl -sf "$FORGERUN_URL"`)
 	require.Equal(t, exitOK, code, stdout+stderr)
 
+	faults := filepath.Join(t.TempDir(), "faults.json")
+	require.NoError(t, os.WriteFile(faults, []byte(`[{"match":{"operation":"read"},"effect":{"delay":"1ms"}}]`), 0o600))
+	code, stdout, stderr = simulate(t, "verdict", "--target", target.URL, "--url-env", "API_URL", "--skip", "correlation-ids,outcome-learned",
+		"--faults", faults, "--seeds", "2", "--", "sh", "-c", ask)
+	require.Equal(t, exitOK, code, stdout+stderr)
+	require.Regexp(t, `faults.json +1 +- .*\n.*faults.json +2 +- `, stdout)
+
 	code, _, stderr = simulate(t, "verdict", "--target", target.URL, "--", "true")
 	require.Equal(t, exitUnusable, code)
 	require.Contains(t, stderr, "nothing was asked of "+target.URL)
