@@ -9,9 +9,10 @@
 #                           and dashboards, Chromium, which opens the pages, and
 #                           Node with the packages of tools/documents, which check
 #                           the API's documents, of clients/typescript and of
-#                           tools/site, which builds the site of docs, Python
-#                           with mypy for clients/python, and PgBouncer. Without them,
-#                           tests that need them are skipped. Ubuntu has no package of
+#                           tools/site, which builds the site of docs, and of examples/jest,
+#                           Python with mypy for clients/python and pytest-xdist for
+#                           examples/python, and PgBouncer. Without them, tests that need
+#                           them are skipped. Ubuntu has no package of
 #                           Chromium: install it by hand.
 #   scripts/setup.sh site   to build the site of docs, and nothing else: make, Node and
 #                           the packages of tools/site
@@ -42,6 +43,7 @@ prepare() {
   if [ "$1" = ci ]; then
     install_node_packages tools/documents
     install_node_packages clients/typescript
+    install_node_packages examples/jest
   fi
   if [ "$1" = site ] || [ "$1" = ci ]; then install_node_packages tools/site; fi
 }
@@ -90,7 +92,7 @@ install_node_packages() {
 }
 
 # list_missing names what is not there, among: make postgres redis cc prometheus
-# chromium node python pgbouncer.
+# chromium node python pytest pgbouncer.
 list_missing() {
   local missing=() database="" redis=""
   if [ "$1" = dev ]; then
@@ -110,6 +112,7 @@ list_missing() {
     have_browser || missing+=(chromium)
     have_node || missing+=(node)
     { command -v python3 && command -v mypy; } >/dev/null || missing+=(python)
+    have_pytest || missing+=(pytest)
     have_program pgbouncer || missing+=(pgbouncer)
   fi
   echo "${missing[*]-}"
@@ -137,6 +140,11 @@ have_browser() {
 # have_node asks for the versions that the tools and libraries here run with.
 have_node() {
   command -v npm >/dev/null && [ "$(node -p 'Number(process.versions.node.split(".")[0]) >= 18' 2>/dev/null)" = true ]
+}
+
+# have_pytest asks for what runs the suite of examples/python. Homebrew has no package of it.
+have_pytest() {
+  [ "$(uname -s)" = Darwin ] || python3 -c 'import pytest, xdist' 2>/dev/null || /usr/bin/python3 -c 'import pytest, xdist' 2>/dev/null
 }
 
 # can_compile asks for a C compiler with its headers.
@@ -176,6 +184,7 @@ install_with_apt() {
       prometheus) packages+=(prometheus) ;;
       node) packages+=(nodejs npm) ;;
       python) packages+=(python3 python3-cryptography python3-setuptools python3-wheel mypy) ;;
+      pytest) packages+=(python3-pytest-xdist) ;;
       pgbouncer) packages+=(pgbouncer) ;;
       chromium)
         if grep -qsx 'ID=ubuntu' /etc/os-release; then

@@ -1,0 +1,105 @@
+//go:build slow
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+)
+
+// Of each test of the example suites, which run four at a time, the verdict names what that test breaks, and nothing of the others.
+func TestExampleSuitesAreJudgedTestByTest(t *testing.T) {
+	s := newStack(t, withTestbed)
+	api := s.startLeader()
+	s.startWorker()
+	for name, suite := range map[string]func(*testing.T) []string{"pytest": pytestSuite, "jest": jestSuite, "go": goSuite} {
+		t.Run(name, func(t *testing.T) {
+			command, file := suite(t), filepath.Join(t.TempDir(), "v.json")
+			var out, errors bytes.Buffer
+			code := run(t.Context(), append([]string{
+				"verdict", "--url", api.url, "--key", s.newUser(api).key, "--skip", "outcome-learned", "--json", file, "--",
+			}, command...), func(string) string { return "" }, nil, &out, &errors)
+			require.Equal(t, 1, code, out.String()+errors.String())
+			requireVerdicts(t, file, out.String())
+		})
+	}
+}
+
+// requireVerdicts checks the verdict of each test by what its name says of it.
+func requireVerdicts(t *testing.T, file, said string) {
+	t.Helper()
+	var shown struct{ Sessions []verdict.Verdict }
+	require.NoError(t, json.Unmarshal([]byte(readText(t, file)), &shown))
+	tests := map[string]int{}
+	for _, v := range shown.Sessions {
+		var broken []string
+		for _, r := range v.Results {
+			if r.Status == verdict.Broken && r.Level == verdict.Must {
+				broken = append(broken, r.Rule)
+			}
+		}
+		for sort, rules := range map[string][]string{
+			`(?i)right`: nil, `(?i)one.?key.?for`: {"same-body"}, `(?i)key.?in.?the.?url`: {"no-key-in-url"},
+		} {
+			if regexp.MustCompile(sort).MatchString(v.Label) {
+				tests[sort]++
+				require.Equal(t, rules, broken, "%s\n%s", v.Label, said)
+			}
+		}
+	}
+	sum := 0
+	for _, n := range tests {
+		require.GreaterOrEqual(t, n, 3, said)
+		sum += n
+	}
+	require.Len(t, tests, 3, said)
+	require.Len(t, shown.Sessions, sum, said)
+}
+
+// pytestSuite takes the Python that has pytest.
+func pytestSuite(t *testing.T) []string {
+	t.Helper()
+	for _, program := range []string{"python3", "/usr/bin/python3"} {
+		if exec.CommandContext(t.Context(), program, "-c", "import pytest, xdist").Run() == nil {
+			library, err := filepath.Abs(filepath.Join(python, "src"))
+			require.NoError(t, err)
+			return []string{
+				"env", "-C", filepath.Join(examples, "python", "suite"), "PYTHONPATH=" + library, "PYTHONDONTWRITEBYTECODE=1",
+				program, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "4",
+			}
+		}
+	}
+	require.Empty(t, os.Getenv("CI"), "scripts/setup.sh ci installs pytest and pytest-xdist")
+	t.Skip("Python has no pytest and pytest-xdist")
+	return nil
+}
+
+// jestSuite has several files with the same tests: the tests of a file follow one another.
+func jestSuite(t *testing.T) []string {
+	t.Helper()
+	source, dir := filepath.Join(examples, "jest"), t.TempDir()
+	requireNodePackages(t, source)
+	for _, name := range []string{"package.json", "session.js"} {
+		copyFile(t, filepath.Join(source, name), filepath.Join(dir, name))
+	}
+	for n := range 4 {
+		copyFile(t, filepath.Join(source, "orders.test.js"), filepath.Join(dir, "orders"+strconv.Itoa(n)+".test.js"))
+	}
+	jest, err := filepath.Abs(filepath.Join(source, "node_modules", "jest", "bin", "jest.js"))
+	require.NoError(t, err)
+	return []string{"env", "-C", dir, "node", jest, "--maxWorkers", "4", "--no-cache"}
+}
+
+func goSuite(*testing.T) []string {
+	return []string{"go", "test", "-count=1", "-parallel=4", examples + "/go/suite"}
+}

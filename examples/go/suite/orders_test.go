@@ -1,0 +1,71 @@
+// Package suite has tests of right and of wrong clients. All pass; which clients are wrong says the verdict of each.
+//
+//	forgerun verdict --junit verdict.xml -- go test -count 1 -parallel 4 ./examples/go/suite
+package suite
+
+import (
+	"crypto/rand"
+	"net/http"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+// each runs a test several times in parallel.
+func each(t *testing.T, test func(t *testing.T, c *client.Client)) {
+	t.Helper()
+	t.Parallel()
+	for n := range 3 {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			t.Parallel()
+			test(t, newClient(t))
+		})
+	}
+}
+
+func submit(t *testing.T, c *client.Client, key, kind string) (*client.Accepted, error) {
+	t.Helper()
+	return c.Submit(t.Context(), client.JobRequest{Type: client.Execute, WorkKind: kind}, client.IdempotencyKey(key),
+		client.CorrelationID(rand.Text()))
+}
+
+func TestRight(t *testing.T) {
+	each(t, func(t *testing.T, c *client.Client) {
+		accepted, err := submit(t, c, rand.Text(), client.KindSuccessFast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j, err := c.Wait(t.Context(), accepted.JobID); err != nil || j.State != client.Succeeded {
+			t.Fatal(j, err)
+		}
+	})
+}
+
+func TestOneKeyForTwoOrders(t *testing.T) { // breaks same-body
+	each(t, func(t *testing.T, c *client.Client) {
+		key := rand.Text()
+		if _, err := submit(t, c, key, client.KindSuccessFast); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := submit(t, c, key, client.KindFailImmediate); err == nil {
+			t.Fatal("the key is for another order")
+		}
+	})
+}
+
+func TestKeyInTheURL(t *testing.T) { // breaks no-key-in-url
+	each(t, func(t *testing.T, _ *client.Client) {
+		address := os.Getenv("FORGERUN_URL") + "/v1/jobs?api_key=" + os.Getenv("FORGERUN_API_KEY")
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := labelled(t.Name()).RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+	})
+}
