@@ -100,7 +100,8 @@ func (p Program) verdictCommand() *cobra.Command {
 func (v *verdictRun) serviceFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("The ForgeRun that the command asks", pflag.ContinueOnError)
 	f.StringVar(&v.url, "url", "", "`address` of a running test bed, instead of a service of its own")
-	f.StringVar(&v.key, "key", os.Getenv("FORGERUN_API_KEY"), "API `key` of the client there (FORGERUN_API_KEY); without it, one is registered for\neach run")
+	f.StringVar(&v.key, "key", os.Getenv("FORGERUN_API_KEY"), "API `key` of the client there (FORGERUN_API_KEY); without it, one is\n"+
+		"registered for each run")
 	f.Lookup("key").DefValue = ""
 	f.StringArrayVar(&v.settings, "set", nil, "variable of a service of its own, as `NAME=VALUE`; may be repeated")
 	f.Float64Var(&v.scale, "time-scale", 1, "`factor` of the durations of jobs, in a service of its own")
@@ -122,7 +123,8 @@ func (v *verdictRun) faultFlags() *pflag.FlagSet {
 		"none: no faults; all: none, and each profile")
 	f.Int64Var(&v.seed, "seed", 1, "`number` that the faults are drawn by")
 	f.IntVar(&v.seeds, "seeds", 1, "`number` of runs under each profile, with the seeds from --seed on")
-	f.StringVar(&v.faults, "faults", "", "`file` with faults of your own, instead of a profile: the array of PUT /v1/testbed/faults,\nin JSON or YAML")
+	f.StringVar(&v.faults, "faults", "", "`file` with faults of your own, instead of a profile: the array of\n"+
+		"PUT /v1/testbed/faults, in JSON or YAML")
 	f.Var(&v.advance, "advance", "`duration` by which the service's clock moves once the command has asked something;\n"+
 		"with an interval, as in 1h/1s, again each second until the command ends")
 	return f
@@ -136,7 +138,8 @@ func (v *verdictRun) ruleFlags() *pflag.FlagSet {
 		"broken in none, also if they say should")
 	f.StringSliceVar(&v.policy.Warn, "warn", nil, "`ids` of rules that may be broken: that is reported, and changes no exit code")
 	f.BoolVar(&v.policy.Strict, "strict", false, "fail also if a rule was broken that says should")
-	f.BoolVar(&v.policy.Complete, "complete", false, "fail unless every rule was exercised, and every fault of the profiles met, in one session at least")
+	f.BoolVar(&v.policy.Complete, "complete", false, "fail unless every rule was exercised, and every fault of the profiles\n"+
+		"met, in one session at least")
 	return f
 }
 
@@ -158,7 +161,8 @@ func (v *verdictRun) check(f *pflag.FlagSet) error {
 		wrong bool
 		why   string
 	}{
-		{v.target != "" && v.url != "" || v.target == "" && v.api != "", "--target and --api are for other APIs, --url is for a running ForgeRun"},
+		{v.target != "" && v.url != "", "--target is for other APIs, --url is for a running ForgeRun"},
+		{v.target == "" && v.api != "", "--api describes the API of --target"},
 		{f.Changed("key") && v.url == "", "--key is of a client of the service at --url"},
 		{len(v.settings) > 0 && !own, "--set is about a service of its own, and goes neither with --url nor with --target"},
 		{v.advance.by > 0 && v.target != "", "--advance moves the clock of a ForgeRun: it does not go with --target"},

@@ -153,7 +153,8 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 	if failed == nil && requests == 0 {
 		failed = errors.New("nothing was asked of ForgeRun: does the command use FORGERUN_URL and FORGERUN_API_KEY?")
 		if v.target != "" {
-			failed = fmt.Errorf("nothing was asked of %s through the proxy: does the command use FORGERUN_URL, or a variable of --url-env?", v.target)
+			failed = fmt.Errorf("nothing was asked of %s through the proxy: does the command use FORGERUN_URL, or a variable of --url-env?",
+				v.target)
 		}
 	}
 	return failed, cmp.Or(err, ended)

@@ -54,7 +54,8 @@ func (f *fakeTestbed) verdict(session string) string {
 	return session[:len(session)-1] + fmt.Sprintf(`,"verdict":%q,"counts":{%q:1,"not_exercised":1},
 		"faults":[{"fault":"stream cut","of":"event streams","requests":0,"times":0}],
 		"results":[{"rule":"backoff","title":"The client waits.","level":%q,"status":%q,"times":1,"failures":1,"evidence":[]},
-			{"rule":"time-outs","title":"It gives up.","level":"should","status":"not_exercised","evidence":[]}]}`, f.conclusion, status, level, status)
+			{"rule":"time-outs","title":"It gives up.","level":"should","status":"not_exercised","evidence":[]}]}`,
+		f.conclusion, status, level, status)
 }
 
 func (f *fakeTestbed) session(n int, label string) string {
@@ -138,14 +139,18 @@ func TestVerdict(t *testing.T) {
 			service := testbedWith(t, test.conclusion)
 			dir := t.TempDir()
 			file := func(name string) string { return filepath.Join(dir, name) }
-			args := append([]string{"--url", service.url, "--junit", file("v.xml"), "--html", file("v.html"), "--json", file("v.json")}, test.flags...)
-			code, stdout, stderr := simulate(t, append(append([]string{"verdict"}, args...), "--", "sh", "-c", test.command)...)
+			args := append([]string{
+				"verdict", "--url", service.url, "--junit", file("v.xml"), "--html", file("v.html"), "--json", file("v.json"),
+			}, test.flags...)
+			code, stdout, stderr := simulate(t, append(args, "--", "sh", "-c", test.command)...)
 			require.Equal(t, test.code, code, stdout+stderr)
 			require.Contains(t, stdout, "at "+service.url+" with frk_secret of 0190a1b2-c3d4-7000-8000-0000000000e1\n")
 			require.Contains(t, stdout, "The client waits.")
 			require.Len(t, service.requests("POST /v1/testbed/sessions/1/end"), 1)
 			for name, want := range map[string]string{
-				"v.xml": `<testsuite name="forgerun verdict: none, seed 1" tests="3"`, "v.html": "<title>ForgeRun: the client ", "v.json": `"sessions": [`,
+				"v.xml":  `<testsuite name="forgerun verdict: none, seed 1" tests="3"`,
+				"v.html": "<title>ForgeRun: the client ",
+				"v.json": `"sessions": [`,
 			} {
 				text, err := os.ReadFile(file(name))
 				require.NoError(t, err)
@@ -163,7 +168,8 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	code, stdout, stderr := simulate(t, "verdict", "--url", service.url, "--profiles", "none,overloaded", "--seeds", "2", "--seed", "5",
 		"--skip", "backoff", "--", "sh", "-c", tell+`; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`, filepath.Join(t.TempDir(), "runs"))
 	require.Equal(t, exitUnusable, code, stdout+stderr)
-	require.Contains(t, stderr, "Run 2 of 3: overloaded, seed 5\nsimulator: the command failed: exit status 1\nRun 3 of 3: overloaded, seed 6\n")
+	require.Contains(t, stderr, "Run 2 of 3: overloaded, seed 5\nsimulator: the command failed: exit status 1\n"+
+		"Run 3 of 3: overloaded, seed 6\n")
 	require.Len(t, service.requests("POST /v1/clients"), 6, "and a key each")
 	wanted := service.requests("POST /v1/testbed/sessions")
 	for i, want := range []string{`{"seed":5,"rules":[`, `{"profile":"overloaded","seed":5,`, `{"profile":"overloaded","seed":6,`} {
@@ -239,7 +245,8 @@ func TestVerdictWithAServiceOfItsOwn(t *testing.T) {
 	require.Equal(t, exitOK, code, stdout+stderr)
 	require.Contains(t, stdout, "better  key-renewal")
 	for setting, want := range map[string]string{
-		"FORGERUN_API_KEY_TTL=soon": `FORGERUN_API_KEY_TTL="soon": a duration`, "FORGERUN_API_KEY_LIFE=1h": "there is no variable FORGERUN_API_KEY_LIFE",
+		"FORGERUN_API_KEY_TTL=soon": `FORGERUN_API_KEY_TTL="soon": a duration`,
+		"FORGERUN_API_KEY_LIFE=1h":  "there is no variable FORGERUN_API_KEY_LIFE",
 	} {
 		code, _, stderr = simulate(t, "verdict", "--forgerun", program, "--set", setting, "--", "true")
 		require.Equal(t, exitUnusable, code)

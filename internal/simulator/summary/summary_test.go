@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,16 +19,16 @@ const hostile = "<script>alert(1)</script>]]>&\x1b[31m\x00\""
 
 // judged is a verdict with these statuses of backoff, which says must, and time-outs, which says should.
 func judged(profile fault.Profile, label string, backoff, timeOuts verdict.Status, met int) verdict.Verdict {
-	began := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
+	began := fault.Time(time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC))
 	v := verdict.Verdict{
-		Session: verdict.Session{Profile: profile, Label: label, Seed: 7, Recorded: 12, CreatedAt: fault.Time(began)},
+		Session: verdict.Session{Profile: profile, Label: label, Seed: 7, Recorded: 12, CreatedAt: began},
 		Verdict: verdict.Incomplete, Counts: map[verdict.Status]int{},
 		Faults: []fault.Count{{Fault: "429", Of: "submissions", Requests: 9, Times: 2}, {Fault: hostile, Of: "event streams", Times: met}},
 		Results: []verdict.Result{
 			{Rule: "backoff", Title: "The client waits.", Level: verdict.Must, Status: backoff, Times: 3, Failures: 2, Evidence: []verdict.Evidence{{
 				Found: "Another.", Expected: "The same.", Times: 2,
-				Before:  &verdict.Moment{At: fault.Time(began), Request: "POST /first", Answer: "202"},
-				Request: &verdict.Moment{At: fault.Time(began), Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile},
+				Before:  &verdict.Moment{At: began, Request: "POST /first", Answer: "202"},
+				Request: &verdict.Moment{At: began, Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile},
 			}}},
 			{Rule: "time-outs", Title: "It gives up.", Level: verdict.Should, Status: timeOuts},
 		},
@@ -52,32 +53,33 @@ const (
 func TestWhatSessionsComeTo(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		policy   Policy
-		statuses [][2]verdict.Status
-		met      int
-		verdict  verdict.Conclusion
-		missing  int
-		failed   bool
+		policy  Policy
+		rules   string // of each session backoff, which says must, and time-outs, which says should: held, broken, or not exercised (-)
+		met     int
+		verdict verdict.Conclusion
+		missing int
+		failed  bool
 	}{
-		"right":                         {Policy{}, [][2]verdict.Status{{held, unexercised}, {unexercised, held}}, 1, verdict.Right, 0, false},
-		"one is wrong":                  {Policy{}, [][2]verdict.Status{{held, held}, {broken, held}, {held, held}}, 1, verdict.Wrong, 0, true},
-		"one could be better":           {Policy{}, [][2]verdict.Status{{held, broken}, {held, unexercised}}, 1, verdict.Improvable, 0, false},
-		"one should be better":          {Policy{Strict: true}, [][2]verdict.Status{{held, broken}}, 1, verdict.Wrong, 0, true},
-		"broken, and only reported":     {Policy{Warn: []string{"backoff"}}, [][2]verdict.Status{{broken, held}}, 1, verdict.Improvable, 0, false},
-		"reported in spite of strict":   {Policy{Warn: []string{"time-outs"}, Strict: true}, [][2]verdict.Status{{held, broken}}, 1, verdict.Improvable, 0, false},
-		"never exercised":               {Policy{}, [][2]verdict.Status{{held, unexercised}, {held, unexercised}}, 1, verdict.Incomplete, 0, false},
-		"to be complete":                {Policy{Complete: true}, [][2]verdict.Status{{held, unexercised}, {held, unexercised}}, 1, verdict.Incomplete, 1, true},
-		"complete together":             {Policy{Complete: true}, [][2]verdict.Status{{held, unexercised}, {held, held}}, 1, verdict.Right, 0, false},
-		"with a fault that none met":    {Policy{Complete: true}, [][2]verdict.Status{{held, held}, {held, held}}, 0, verdict.Incomplete, 1, true},
-		"required and kept in one":      {Policy{Require: []string{"time-outs"}}, [][2]verdict.Status{{held, unexercised}, {held, held}}, 1, verdict.Right, 0, false},
-		"required and not exercised":    {Policy{Require: []string{"time-outs"}}, [][2]verdict.Status{{held, unexercised}}, 1, verdict.Incomplete, 1, true},
-		"required and broken, a should": {Policy{Require: []string{"time-outs"}}, [][2]verdict.Status{{held, held}, {held, broken}}, 1, verdict.Wrong, 0, true},
+		"right":                         {Policy{}, "h- -h", 1, verdict.Right, 0, false},
+		"one is wrong":                  {Policy{}, "hh bh hh", 1, verdict.Wrong, 0, true},
+		"one could be better":           {Policy{}, "hb h-", 1, verdict.Improvable, 0, false},
+		"one should be better":          {Policy{Strict: true}, "hb", 1, verdict.Wrong, 0, true},
+		"broken, and only reported":     {Policy{Warn: []string{"backoff"}}, "bh", 1, verdict.Improvable, 0, false},
+		"reported in spite of strict":   {Policy{Warn: []string{"time-outs"}, Strict: true}, "hb", 1, verdict.Improvable, 0, false},
+		"never exercised":               {Policy{}, "h- h-", 1, verdict.Incomplete, 0, false},
+		"to be complete":                {Policy{Complete: true}, "h- h-", 1, verdict.Incomplete, 1, true},
+		"complete together":             {Policy{Complete: true}, "h- hh", 1, verdict.Right, 0, false},
+		"with a fault that none met":    {Policy{Complete: true}, "hh hh", 0, verdict.Incomplete, 1, true},
+		"required and kept in one":      {Policy{Require: []string{"time-outs"}}, "h- hh", 1, verdict.Right, 0, false},
+		"required and not exercised":    {Policy{Require: []string{"time-outs"}}, "h-", 1, verdict.Incomplete, 1, true},
+		"required and broken, a should": {Policy{Require: []string{"time-outs"}}, "hh hb", 1, verdict.Wrong, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := Summary{Policy: c.policy}
-			for _, statuses := range c.statuses {
-				s.Add("", judged("overloaded", "", statuses[0], statuses[1], c.met))
+			of := map[byte]verdict.Status{'h': held, 'b': broken, '-': unexercised}
+			for session := range strings.FieldsSeq(c.rules) {
+				s.Add("", judged("overloaded", "", of[session[0]], of[session[1]], c.met))
 			}
 			require.Equal(t, c.verdict, s.Verdict())
 			require.Len(t, s.Missing(), c.missing)
