@@ -233,13 +233,13 @@ func (v *verdictRun) serve(ctx context.Context) int {
 	<-ctx.Done()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), verdictCalls)
 	defer cancel()
-	verdicts, err := as.end(ctx)
+	sessions, err := as.end(ctx)
 	if err != nil {
 		return v.Unusable(err)
 	}
 	shown := &summary.Summary{}
-	for _, n := range verdicts {
-		shown.Add("", n)
+	for _, n := range sessions {
+		shown.Add("", n.Verdict)
 	}
 	if err := shown.Text(v.Stdout, term.Of(v.Stdout, os.Getenv)); err != nil {
 		return v.Unusable(err)

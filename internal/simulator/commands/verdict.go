@@ -32,7 +32,7 @@ by --api, a ready-made description or a file. Nothing else is needed.
 With --profiles or --seeds the command runs once for each profile and seed, one after
 the other, each time as a new client. Requests with a header ForgeRun-Session, such as
 the name of a test, are judged apart from the others. Several sessions end in one
-table, one page, and one JUnit file with a test suite for each.
+table, one page that links theirs, and one JUnit file with a test suite for each.
 
 Profiles: %s
 
@@ -146,7 +146,7 @@ func (v *verdictRun) ruleFlags() *pflag.FlagSet {
 func (v *verdictRun) fileFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("Files", pflag.ContinueOnError)
 	f.StringVar(&v.junit, "junit", "", "`file` for the verdict as JUnit XML: a test suite for each session")
-	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page")
+	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page; of several sessions it links a page of each, in a folder beside it")
 	f.StringVar(&v.json, "json", "", "`file` for the verdict as JSON")
 	return f
 }

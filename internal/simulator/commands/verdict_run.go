@@ -10,7 +10,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,9 +24,10 @@ import (
 )
 
 const (
-	verdictGrace = 5 * time.Second // for the command to end, once it was asked to
-	verdictCalls = time.Minute     // for what the simulator itself asks the service
-	verdictFile  = 0o644
+	verdictGrace  = 5 * time.Second // for the command to end, once it was asked to
+	verdictCalls  = time.Minute     // for what the simulator itself asks the service
+	verdictFile   = 0o644
+	verdictFolder = 0o755
 )
 
 // conditions are what the command runs under: a profile, or none, and what the faults are drawn by.
@@ -144,11 +148,14 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), verdictCalls)
 	defer cancel()
-	verdicts, ended := as.end(ctx)
+	sessions, ended := as.end(ctx)
 	requests := 0
-	for _, n := range verdicts {
-		shown.Add(v.faults, n)
+	for _, n := range sessions {
+		shown.Add(v.faults, n.Verdict)
 		requests += n.Recorded
+		if v.html != "" {
+			ended = cmp.Or(ended, v.writePage(n.page, len(shown.Sessions)))
+		}
 	}
 	if failed == nil && requests == 0 {
 		failed = errors.New("nothing was asked of ForgeRun: does the command use FORGERUN_URL and FORGERUN_API_KEY?")
@@ -195,12 +202,53 @@ func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err er
 	return failed, <-moved
 }
 
+// writePage writes the page of the session with a number: the first one as the file that was asked for, until there is a second. Then
+// each is in a folder beside it.
+func (v *verdictRun) writePage(page []byte, number int) error {
+	if number == 1 {
+		return os.WriteFile(v.html, page, verdictFile)
+	}
+	if err := os.MkdirAll(filepath.Join(filepath.Dir(v.html), v.pageFolder()), verdictFolder); err != nil {
+		return err
+	}
+	if number == 2 {
+		if err := os.Rename(v.html, v.pagePath(1)); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(v.pagePath(number), page, verdictFile)
+}
+
+// pageFolder is the name of the folder of pages, and pagePath a page in it.
+func (v *verdictRun) pageFolder() string {
+	return strings.TrimSuffix(filepath.Base(v.html), ".html") + "-sessions"
+}
+
+func (v *verdictRun) pagePath(number int) string {
+	return filepath.Join(filepath.Dir(v.html), v.pageFolder(), strconv.Itoa(number)+".html")
+}
+
+// index writes the page that links those of the sessions, if there are several.
+func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
+	return func(w io.Writer) error {
+		var links []string
+		for i := range shown.Sessions {
+			links = append(links, v.pageFolder()+"/"+strconv.Itoa(i+1)+".html")
+		}
+		return shown.Index(w, links)
+	}
+}
+
 // write prints what the sessions have shown, and writes the files that were asked for.
 func (v *verdictRun) write(shown *summary.Summary) error {
+	index := v.html
+	if len(shown.Sessions) == 1 {
+		index = "" // it is the session's page
+	}
 	for _, file := range []struct {
 		path  string
 		write func(io.Writer) error
-	}{{v.json, shown.JSON}, {v.junit, shown.JUnit}, {v.html, shown.HTML}} {
+	}{{v.json, shown.JSON}, {v.junit, shown.JUnit}, {index, v.index(shown)}} {
 		if file.path == "" {
 			continue
 		}

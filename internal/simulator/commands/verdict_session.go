@@ -22,6 +22,7 @@ import (
 type judged struct {
 	*client.Client
 	id, key, session string
+	pages            bool           // wanted, too
 	operator         *client.Client // nil: not known
 }
 
@@ -29,7 +30,7 @@ type judged struct {
 func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
 	defer cancel()
-	as = &judged{key: v.key}
+	as = &judged{key: v.key, pages: v.html != ""}
 	if v.control == "" && v.key == "" {
 		if as.id, as.key, err = stack.Register(ctx, v.url); err != nil {
 			return nil, err
@@ -114,9 +115,15 @@ func sessionsSince(ctx context.Context, c *client.Client, id string) (sessions [
 	return sessions, nil
 }
 
+// shownSession is what a session has shown, and as a page if that is wanted.
+type shownSession struct {
+	verdict.Verdict
+	page []byte
+}
+
 // end ends the session, and those with a label, and gives their verdicts. The one without a label is left out if nothing was asked in it
 // and there are others.
-func (j *judged) end(ctx context.Context) (verdicts []verdict.Verdict, err error) {
+func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	_, err = j.EndSession(ctx, j.session)
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusUnauthorized && j.id != "" {
 		if err = j.renew(ctx); err == nil {
@@ -138,13 +145,18 @@ func (j *judged) end(ctx context.Context) (verdicts []verdict.Verdict, err error
 		if err != nil {
 			return nil, err
 		}
-		var v verdict.Verdict
-		if err := json.Unmarshal(text, &v); err != nil {
+		var shown shownSession
+		if err := json.Unmarshal(text, &shown.Verdict); err != nil {
 			return nil, fmt.Errorf("the verdict is not as it should be: %w", err)
 		}
-		verdicts = append(verdicts, v)
+		if j.pages {
+			if shown.page, err = j.VerdictAs(ctx, n.SessionID, "text/html"); err != nil {
+				return nil, err
+			}
+		}
+		ended = append(ended, shown)
 	}
-	return verdicts, nil
+	return ended, nil
 }
 
 // renew takes another key in place of one that has expired. The command may have renewed it before: then only an operator can.

@@ -93,7 +93,9 @@ func (f *fakeTestbed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case request == "PUT /v1/testbed/faults":
 			answer = `{"data":[]}`
 		case sub == "verdict":
-			answer = f.verdict(answer)
+			if answer = f.verdict(answer); r.Header.Get("Accept") == "text/html" {
+				answer = "<title>A page</title>"
+			}
 		}
 	}
 	w.Header().Set("Content-Type", map[bool]string{true: "application/json", false: problemType}[status < 400])
@@ -149,7 +151,7 @@ func TestVerdict(t *testing.T) {
 			require.Len(t, service.requests("POST /v1/testbed/sessions/1/end"), 1)
 			for name, want := range map[string]string{
 				"v.xml":  `<testsuite name="forgerun verdict: none, seed 1" tests="3"`,
-				"v.html": "<title>ForgeRun: the client ",
+				"v.html": "<title>A page</title>",
 				"v.json": `"sessions": [`,
 			} {
 				text, err := os.ReadFile(file(name))
@@ -165,8 +167,9 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "right")
 	service.labels = []string{"test_a", "test_b"}
+	html := filepath.Join(t.TempDir(), "v.html")
 	code, stdout, stderr := simulate(t, "verdict", "--url", service.url, "--profiles", "none,overloaded", "--seeds", "2", "--seed", "5",
-		"--skip", "backoff", "--", "sh", "-c", tell+`; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`, filepath.Join(t.TempDir(), "runs"))
+		"--skip", "backoff", "--html", html, "--", "sh", "-c", tell+`; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`, filepath.Join(t.TempDir(), "runs"))
 	require.Equal(t, exitUnusable, code, stdout+stderr)
 	require.Contains(t, stderr, "Run 2 of 3: overloaded, seed 5\nsimulator: the command failed: exit status 1\n"+
 		"Run 3 of 3: overloaded, seed 6\n")
@@ -181,6 +184,13 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	require.Equal(t, 3, strings.Count(stdout, " test_a "), stdout)
 	require.Equal(t, 3, strings.Count(stdout, " test_b "), stdout)
 	require.NotContains(t, stdout, "another run")
+	index, err := os.ReadFile(html)
+	require.NoError(t, err)
+	for n := range 6 {
+		page := fmt.Sprintf("v-sessions/%d.html", n+1)
+		require.Contains(t, string(index), `<a href="`+page+`">`)
+		require.FileExists(t, filepath.Join(filepath.Dir(html), page))
+	}
 	require.Contains(t, stdout, "in 6 sessions.", "not those without a label, in which nothing was asked")
 }
 

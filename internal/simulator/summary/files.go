@@ -1,7 +1,9 @@
 package summary
 
 import (
+	_ "embed"
 	"encoding/json"
+	"html/template"
 	"io"
 
 	"github.com/forgerun/forgerun/internal/junit"
@@ -43,15 +45,15 @@ func (s *Summary) JUnit(w io.Writer) error {
 	return junit.Write(w, suites)
 }
 
-// HTML writes a page, without a script: that of the session, or of all sessions with a table before.
-func (s *Summary) HTML(w io.Writer) error {
-	if len(s.Sessions) == 1 {
-		return report.HTML(w, &s.Sessions[0].Verdict)
-	}
-	var names []string
-	var all []*verdict.Verdict
-	for i := range s.Sessions {
-		names, all = append(names, s.Sessions[i].Name()), append(all, &s.Sessions[i].Verdict)
-	}
-	return report.Pages(w, s.Verdict(), names, all)
+//go:embed index.html
+var indexText string
+
+var indexTemplate = template.Must(template.New("index").Parse(indexText))
+
+// Index writes a page with a table of the sessions, without a script. Links are the addresses of their pages.
+func (s *Summary) Index(w io.Writer, links []string) error {
+	return indexTemplate.Execute(w, struct {
+		*Summary
+		Links []string
+	}{s, links})
 }

@@ -79,6 +79,14 @@ func (s *Summary) Verdict() verdict.Conclusion {
 	return worst
 }
 
+// Headline says what all sessions together come to.
+func (s *Summary) Headline() string {
+	return map[verdict.Conclusion]string{
+		verdict.Right: "The client is right", verdict.Wrong: "The client is wrong",
+		verdict.Improvable: "The client is not wrong, and could be better", verdict.Incomplete: "The client is not wrong, as far as this shows",
+	}[s.Verdict()]
+}
+
 // Requests is the number of requests that all sessions have recorded.
 func (s *Summary) Requests() (n int) {
 	for i := range s.Sessions {
