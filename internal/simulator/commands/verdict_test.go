@@ -168,8 +168,9 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	service := testbedWith(t, "right")
 	service.labels = []string{"test_a", "test_b"}
 	html := filepath.Join(t.TempDir(), "v.html")
+	failsAsTheSecond := tell + `; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`
 	code, stdout, stderr := simulate(t, "verdict", "--url", service.url, "--profiles", "none,overloaded", "--seeds", "2", "--seed", "5",
-		"--skip", "backoff", "--html", html, "--", "sh", "-c", tell+`; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`, filepath.Join(t.TempDir(), "runs"))
+		"--skip", "backoff", "--html", html, "--", "sh", "-c", failsAsTheSecond, filepath.Join(t.TempDir(), "runs"))
 	require.Equal(t, exitUnusable, code, stdout+stderr)
 	require.Contains(t, stderr, "Run 2 of 3: overloaded, seed 5\nsimulator: the command failed: exit status 1\n"+
 		"Run 3 of 3: overloaded, seed 6\n")
