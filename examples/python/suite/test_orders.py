@@ -26,7 +26,7 @@ def test_right(order):
 def test_one_key_for_two_orders(order):  # breaks same-body
     key = str(uuid.uuid4())
     submit(key, "SUCCESS_FAST")
-    with pytest.raises(urllib.error.HTTPError, match="422"):
+    with pytest.raises(urllib.error.HTTPError, match="409"):
         submit(key, "FAIL_IMMEDIATE")
 
 
@@ -38,5 +38,5 @@ def test_key_in_the_url(order):  # breaks no-key-in-url
 
 def submit(key, kind):
     body = json.dumps({"type": "EXECUTE", "work_kind": kind}).encode()
-    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Idempotency-Key": key}
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Idempotency-Key": key, "X-Correlation-ID": str(uuid.uuid4())}
     urllib.request.urlopen(urllib.request.Request(f"{URL}/v1/jobs", body, headers), timeout=30).close()
