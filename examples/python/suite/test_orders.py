@@ -38,5 +38,6 @@ def test_key_in_the_url(order):  # breaks no-key-in-url
 
 def submit(key, kind):
     body = json.dumps({"type": "EXECUTE", "work_kind": kind}).encode()
-    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Idempotency-Key": key, "X-Correlation-ID": str(uuid.uuid4())}
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Idempotency-Key": key}
+    headers["X-Correlation-ID"] = str(uuid.uuid4())
     urllib.request.urlopen(urllib.request.Request(f"{URL}/v1/jobs", body, headers), timeout=30).close()
