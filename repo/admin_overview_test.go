@@ -24,7 +24,9 @@ func (f *fixture) situation() admin.Situation {
 func TestSituationOfNothing(t *testing.T) {
 	f := setup(t)
 	workers := admin.WorkerTotals{Alive: 1, Slots: 1}
-	require.Equal(t, admin.Situation{LeaderGone: true, Workers: workers, Pauses: []admin.Pause{}, Silent: []admin.SilentWorker{}}, f.situation())
+	require.Equal(t, admin.Situation{
+		LeaderGone: true, Workers: workers, Pauses: []admin.Pause{}, Silent: []admin.SilentWorker{},
+	}, f.situation())
 	require.True(t, f.lead(newID()))
 	require.False(t, f.situation().LeaderGone)
 	for since, gone := range map[string]bool{"1 s": false, "3 s": true} { // it lets others lead, and is there still

@@ -73,7 +73,9 @@ func TestLabelledSessions(t *testing.T) {
 func TestJobsAreOfTheSessionOfTheirRequest(t *testing.T) {
 	f := setup(t)
 	main, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), 10))(t)
-	rule := fault.Counted{Rule: fault.Rule{Match: fault.Match{Operation: fault.Delivery}, Effect: fault.Effect{Drop: true}}, ID: newID().String()}
+	rule := fault.Counted{ID: newID().String(), Rule: fault.Rule{
+		Match: fault.Match{Operation: fault.Delivery}, Effect: fault.Effect{Drop: true},
+	}}
 	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, []fault.Counted{rule}))
 	requested := func(id string) func(*job.Submission) { return func(s *job.Submission) { s.Job.RequestID = id } }
 	a, b := f.label("a", "r-a"), f.label("b", "r-b")

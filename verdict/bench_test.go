@@ -23,7 +23,7 @@ const (
 func large(add func(*verdict.Exchange)) *verdict.Record {
 	draw := rand.New(rand.NewPCG(1, 2))
 	t := newTrace()
-	text := func(format string, args ...any) string { return fmt.Sprintf(format, args...) }
+	text := fmt.Sprintf
 	jobID := func(n int) string { return text("01930000-0000-7000-8000-%012d", n) }
 	for step := range largeSteps {
 		for n := range largeJobs {

@@ -43,7 +43,8 @@ func TestLargeSessionIsJudged(t *testing.T) {
 				WHEN kind IN (0, 6) OR kind > 6 AND n % 7 = 0 THEN ARRAY[id] END,
 			'status', CASE WHEN kind = 0 THEN 202 WHEN kind > 6 AND n % 7 <> 0 THEN 304 ELSE 200 END))
 		FROM testbed_sessions, LATERAL (SELECT n, n / 1000 % 100 AS kind, id
-			FROM generate_series(exchanges + 1, $2) n JOIN unnest($1::text[]) WITH ORDINALITY j(id, place) ON place = n % 1000 + 1) x`, jobs, verdict.MaxExchanges)
+			FROM generate_series(exchanges + 1, $2) n JOIN unnest($1::text[]) WITH ORDINALITY j(id, place) ON place = n % 1000 + 1) x`,
+		jobs, verdict.MaxExchanges)
 	bytes := s.count(`SELECT sum(octet_length(exchange::text)) FROM testbed_exchanges`)
 	require.Less(t, bytes, verdict.MaxBytes)
 	s.exec(`UPDATE testbed_sessions SET exchanges = $1, bytes = $2`, verdict.MaxExchanges, bytes)

@@ -31,7 +31,8 @@ func TestAYearOfHourlyJobs(t *testing.T) {
 		require.Equal(t, (days-day)*hours, s.count(`SELECT count(*) FROM jobs WHERE state = 'CREATED'`), "day %d", day)
 	}
 	require.Equal(t, days*hours, s.count(`SELECT count(*) FROM events WHERE event_name = 'job.queued'`), "each once")
-	require.Zero(t, s.count(`SELECT count(*) FROM events e JOIN jobs j USING (job_id) WHERE event_name = 'job.queued' AND occurred_at <> execution_at`))
+	require.Zero(t, s.count(`SELECT count(*) FROM events e JOIN jobs j USING (job_id)
+		WHERE event_name = 'job.queued' AND occurred_at <> execution_at`))
 }
 
 // Whichever process dies once the clock was moved, and Redis with it: nothing is lost, and all goes on when it is back.

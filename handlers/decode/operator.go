@@ -39,7 +39,8 @@ const maxClientName = 100
 
 // ClientName reads the body of a request that names a client; "" removes the name.
 func ClientName(body []byte) (name string, err error) {
-	line := word(func(s string) bool { return isLine(s, maxClientName) }, fmt.Sprintf("It must be a line of at most %d characters.", maxClientName))
+	line := word(func(s string) bool { return isLine(s, maxClientName) },
+		fmt.Sprintf("It must be a line of at most %d characters.", maxClientName))
 	err = readBody(body, []member{{"name", required, set(&name, line)}}).result()
 	return name, err
 }

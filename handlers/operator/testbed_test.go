@@ -46,8 +46,8 @@ func (b testbeds) OwnedFaults(_ context.Context, client job.ID, limit int) ([]te
 	b.narrow.ClientID = client
 	rules := make([]testbed.OwnedRule, min(limit, b.rules))
 	for i := range rules {
-		rules[i] = testbed.OwnedRule{ClientID: anID, Label: "a test", Rule: testbed.Rule{RuleID: anID.String(), Match: fault.Match{Operation: "submitJob"},
-			Effect: fault.Effect{Status: 503}, Seen: 5, Applied: 2}}
+		rules[i] = testbed.OwnedRule{ClientID: anID, Label: "a test", Rule: testbed.Rule{
+			RuleID: anID.String(), Match: fault.Match{Operation: "submitJob"}, Effect: fault.Effect{Status: 503}, Seen: 5, Applied: 2}}
 	}
 	return rules, b.err
 }
