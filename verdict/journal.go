@@ -25,6 +25,7 @@ type journal struct {
 	record *record
 	lines  []line
 	breaks map[int][]string // ids of rules, by the place of what broke them
+	edit   func(*Moment)    // nil: entries stay as they are
 }
 
 // line is an exchange or an attempt.
@@ -92,6 +93,22 @@ func (v *Verdict) Journal() iter.Seq[Entry] {
 	}
 }
 
+// Edit has f change each request that the verdict shows, as evidence and in its journal.
+func (v *Verdict) Edit(f func(*Moment)) {
+	for _, result := range v.Results {
+		for _, e := range result.Evidence {
+			for _, m := range []*Moment{e.Before, e.Request} {
+				if m != nil {
+					f(m)
+				}
+			}
+		}
+	}
+	if v.journal != nil {
+		v.journal.edit = f
+	}
+}
+
 func (j *journal) entry(number int, l line) Entry {
 	x := l.exchange
 	if x == nil {
@@ -109,6 +126,9 @@ func (j *journal) entry(number int, l line) Entry {
 	}
 	if x.Fault != nil {
 		e.Effect = *x.Fault
+	}
+	if j.edit != nil {
+		j.edit(&e.Moment)
 	}
 	return e
 }

@@ -1,4 +1,5 @@
 // The search: words such as state:FAILED become filters of the list of jobs, anything else is looked for.
+import { serviceNow } from "./format.js";
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
@@ -10,7 +11,7 @@ const FILTERS = {
 export const isID = text => UUID.test(text);
 
 // addressFor gives the address of what was searched, or throws what is wrong with it.
-export function addressFor(text, now = Date.now()) {
+export function addressFor(text, now = serviceNow()) {
   const words = text.trim().split(/\s+/).filter(Boolean);
   if (words.length === 0) return "#/jobs";
   const query = new URLSearchParams();

@@ -1,6 +1,6 @@
 // The life of a job on one axis of time: what it was from when to when, in a row per attempt; apart from that, its deliveries.
 import { h, s } from "./dom.js";
-import { moment, number, plural, span } from "./format.js";
+import { moment, number, plural, serviceNow, span } from "./format.js";
 
 const ROW = 30, BAR = 14;
 const at = text => new Date(text).getTime();
@@ -37,7 +37,7 @@ function waitsUntil(event, next, job) {
 }
 
 // timeline draws it. To scale, or with the same room between any two moments.
-export function timeline(job, { even, now = Date.now(), receiver }) {
+export function timeline(job, { even, now = serviceNow(), receiver }) {
   const spans = spansOf(job, now), marks = job.events.filter(e => !e.next_state || isFinal(e.next_state));
   const moments = ordered([...spans.flatMap(p => [p.from, p.to]), ...marks.map(e => at(e.timestamp))]);
   if (moments.length === 0) return h("p", { class: "quiet" }, "Nothing has happened yet.");

@@ -3,6 +3,7 @@ package operator
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 
 	"github.com/forgerun/forgerun/handlers/decode"
@@ -37,7 +38,8 @@ func (a *API) testbedRoutes() []route {
 		get("testbed/sessions", a.listSessions, withPage(clientQuery)...),
 		get("testbed/sessions/{id}", one(bed.OwnedSession)),
 		get("testbed/sessions/{id}/verdict", one(a.verdict)),
-		get("testbed/sessions/{id}/verdict.html", a.getVerdictPage),
+		get("testbed/sessions/{id}/verdict.html", a.written("text/html", report.HTML)), // the page names its encoding
+		get("testbed/sessions/{id}/journal", a.written(report.JournalType, report.Journal)),
 		get("testbed/faults", bounded(a.faults), clientQuery),
 		get("testbed/clock", func(c *call) (answer, error) { return ok(bed.NextClock(c.Context())) }),
 		withBody("testbed/clock", "move_clock", "clock", decode.ClockMove, clockDetail, a.moveClock),
@@ -53,27 +55,21 @@ func (a *API) listSessions(c *call) (answer, error) {
 // verdict hides values in the addresses that the client has asked for.
 func (a *API) verdict(ctx context.Context, id job.ID) (testbed.OwnedVerdict, error) {
 	v, err := a.deps.Testbed.OwnedVerdict(ctx, id)
-	for _, result := range v.Results {
-		for _, e := range result.Evidence {
-			for _, m := range []*verdict.Moment{e.Before, e.Request} {
-				if m != nil {
-					a.cfg.Mask.hideIn(&m.Request)
-				}
-			}
-		}
-	}
+	v.Edit(func(m *verdict.Moment) { a.cfg.Mask.hideIn(&m.Request) })
 	return v, err
 }
 
-// getVerdictPage answers with the verdict as a page, as clients get it.
-func (a *API) getVerdictPage(c *call) (answer, error) {
-	v, err := a.verdict(c.Context(), c.subject)
-	if err != nil {
-		return answer{}, err
+// written answers with a verdict in a form that clients get, too.
+func (a *API) written(mime string, write func(io.Writer, *verdict.Verdict) error) func(*call) (answer, error) {
+	return func(c *call) (answer, error) {
+		v, err := a.verdict(c.Context(), c.subject)
+		if err != nil {
+			return answer{}, err
+		}
+		var text bytes.Buffer
+		err = write(&text, &v.Verdict)
+		return answer{status: http.StatusOK, mime: mime, body: text.Bytes()}, err
 	}
-	var page bytes.Buffer
-	err = report.HTML(&page, &v.Verdict)
-	return answer{status: http.StatusOK, mime: "text/html", body: page.Bytes()}, err // the page names its encoding
 }
 
 func (a *API) faults(ctx context.Context, r admin.Range) (all admin.Bounded[testbed.OwnedRule], err error) {

@@ -17,7 +17,7 @@ import (
 type testbeds struct{ *store }
 
 func aSession() verdict.Session {
-	return verdict.Session{ID: anID.String(), Profile: fault.FlakyNetwork, Seed: 7, Rules: []string{"idempotency-key"},
+	return verdict.Session{ID: anID.String(), Profile: fault.FlakyNetwork, Seed: 7, Rules: []string{"no-key-in-url"},
 		CreatedAt: fault.Time(nowAt), EndedAt: new(fault.Time(nowAt)), Recorded: 3}
 }
 
@@ -31,15 +31,9 @@ func (b testbeds) OwnedSession(context.Context, job.ID) (testbed.OwnedSession, e
 }
 
 func (b testbeds) OwnedVerdict(context.Context, job.ID) (testbed.OwnedVerdict, error) {
-	moment := &verdict.Moment{At: fault.Time(nowAt), Until: fault.Time(nowAt),
-		Request: "GET /v1/jobs?password=planted&a=<b>",
-		Headers: []string{}, Answer: "400"}
-	return testbed.OwnedVerdict{ClientID: anID, Verdict: verdict.Verdict{
-		Session: aSession(), Verdict: verdict.Wrong, Counts: map[verdict.Status]int{verdict.Held: 0, verdict.Broken: 1, verdict.NotExercised: 0},
-		Faults: []fault.Count{},
-		Results: []verdict.Result{{Rule: "idempotency-key", Title: "A title.", Level: verdict.Must, Status: verdict.Broken, Times: 1, Failures: 1,
-			Evidence: []verdict.Evidence{{Found: "this", Expected: "that", Times: 1, Request: moment}}, See: "https://x.test/", Quote: "A quote."}},
-	}}, b.err
+	log := &verdict.Log{}
+	log.Add(&verdict.Exchange{Start: nowAt, End: nowAt, Method: "GET", Path: "/v1/jobs", Query: "password=planted&a=<b>", KeyInURL: true, Status: 400})
+	return testbed.OwnedVerdict{ClientID: anID, Verdict: verdict.Of(&verdict.Record{Session: aSession(), Log: log, Now: nowAt})}, b.err
 }
 
 func (b testbeds) OwnedFaults(_ context.Context, client job.ID, limit int) ([]testbed.OwnedRule, error) {
@@ -86,6 +80,10 @@ func TestTestbed(t *testing.T) {
 	verdict, page := w.get("/admin/v1/testbed/sessions/"+id+"/verdict"), w.get("/admin/v1/testbed/sessions/"+id+"/verdict.html")
 	require.Contains(t, verdict.text, `"request":"GET /v1/jobs?password=***\u0026a=\u003cb\u003e"`)
 	require.Contains(t, page.text, "GET /v1/jobs?password=***&amp;a=&lt;b&gt;")
+	require.NotContains(t, page.text, "planted")
+	journal := w.get("/admin/v1/testbed/sessions/" + id + "/journal").text
+	require.Contains(t, journal, `"request":"GET /v1/jobs?password=***&a=<b>"`)
+	require.Contains(t, journal, `"breaks":["no-key-in-url"]`)
 	require.Equal(t, 404, w.get("/admin/v1/testbed/sessions/x").StatusCode)
 }
 

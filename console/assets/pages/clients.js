@@ -1,7 +1,7 @@
 import { get, post, remove } from "../api.js";
 import { confirm, field, tell } from "../dialogs.js";
 import { h } from "../dom.js";
-import { age, time, used } from "../format.js";
+import { age, serviceNow, time, used } from "../format.js";
 import { badge, button, card, copyButton, empty, facts, heading, learnNames, link, mono, note, pager, table } from "../parts.js";
 import { ask } from "./erasures.js";
 import { nextPage, read } from "./lists.js";
@@ -76,5 +76,5 @@ const SCOPES = { all: "everything", submit: "submit and read", read: "read" };
 
 function stateOf(key) {
   if (key.revoked_at) return h("span", {}, badge("REVOKED"), " ", age(key.revoked_at));
-  return badge(new Date(key.expires_at) <= new Date() ? "EXPIRED" : "VALID");
+  return badge(new Date(key.expires_at) <= serviceNow() ? "EXPIRED" : "VALID");
 }

@@ -1,6 +1,6 @@
 import { get, server } from "../api.js";
 import { h } from "../dom.js";
-import { age, number } from "../format.js";
+import { age, number, serviceNow } from "../format.js";
 import { button, empty, heading, jobLink, table } from "../parts.js";
 import { changeMatching } from "./bulk_actions.js";
 import { addressOf, filterBar, given, orRefusal, refusal } from "./lists.js";
@@ -10,7 +10,7 @@ const HOURS = [1, 6, 24, 168];
 export function page(context) {
   const hours = Number(context.query.get("hours")) || 24;
   const names = ["client_id", "kind", "code", "from", "to"];
-  const fromOf = () => context.query.get("from") || new Date(Date.now() - hours * 3600000).toISOString();
+  const fromOf = () => context.query.get("from") || new Date(serviceNow() - hours * 3600000).toISOString();
   return {
     title: "Failures", every: 5000,
     load: signal => orRefusal(get("failures", { ...given(context.query, names), from: fromOf() }, signal), signal),

@@ -2,6 +2,7 @@
 import { post } from "../api.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
+import { serviceNow } from "../format.js";
 import { write } from "../exact.js";
 import { copyButton, note } from "../parts.js";
 import { DOES, one, override } from "./bulk_actions.js";
@@ -31,7 +32,7 @@ export function submissionOf(job) {
     const emitted = job.events.find(e => e.event_name === "event.emitted");
     submission.event = { name: emitted?.data?.name || "name", data: emitted?.data?.data };
   } else if (job.work_kind) submission.work_kind = job.work_kind;
-  if (job.type === "DEFERRED") submission.execution_at = new Date(Date.now() + 60000).toISOString();
+  if (job.type === "DEFERRED") submission.execution_at = new Date(serviceNow() + 60000).toISOString();
   if (job.params) submission.params = job.params;
   if (job.callback) submission.callback = job.callback;
   if (job.auto_retry) submission.auto_retry = true;

@@ -1,7 +1,7 @@
 // The result of a job: what is known of it, its beginning, and the whole as a file.
 import { addressOf, fetchText } from "../api.js";
 import { h } from "../dom.js";
-import { age, bytes, time } from "../format.js";
+import { age, bytes, serviceNow, time } from "../format.js";
 import { button, card, facts, failed, missing, mono } from "../parts.js";
 
 const PREVIEW = 4096, MOST = 4 << 20; // characters shown; bytes of a result that is previewed
@@ -10,7 +10,7 @@ export function resultCard(job, ui, draw) {
   const r = job.result;
   if (!r) return null;
   const path = `jobs/${encodeURIComponent(job.job_id)}/result`;
-  const gone = new Date(r.expires_at) <= new Date();
+  const gone = new Date(r.expires_at) <= serviceNow();
   return card("Result", facts([["Type", mono(r.media_type)], ["Size", bytes(r.size_bytes)], ["Expires", [time(r.expires_at), " (", age(r.expires_at), ")"]], ["SHA-256", h("code", { class: "wrap" }, r.sha256)]]),
     gone ? h("p", { class: "quiet" }, "It has expired.") : h("div", { class: "toolbar" },
       h("a", { class: "button", href: addressOf(path), download: `result-${job.job_id}` }, "Download"),

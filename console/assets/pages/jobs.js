@@ -1,6 +1,6 @@
 import { get, optional, server } from "../api.js";
 import { h } from "../dom.js";
-import { age, number, span, time } from "../format.js";
+import { age, number, serviceNow, span, time } from "../format.js";
 import { button, clientLink, empty, filterLink, heading, jobLink, link, mono, pager, badge, STATES, table } from "../parts.js";
 import { recall, remember } from "../store.js";
 import { open } from "../dialogs.js";
@@ -32,7 +32,7 @@ const STANDARD = ["job_id", "state", "work_kind", "client_id", "failure_code", "
 // ran is how long the last attempt took; of one that runs, how far it has come and how long it has taken.
 function ran(j) {
   if (!j.started_at || j.state !== "RUNNING" && !j.finished_at) return h("span", { class: "none" }, "–");
-  const took = span((j.finished_at ? new Date(j.finished_at) : Date.now()) - new Date(j.started_at));
+  const took = span((j.finished_at ? new Date(j.finished_at) : serviceNow()) - new Date(j.started_at));
   if (j.state !== "RUNNING") return took;
   const { percentage, phase } = j.progress || {}, far = j.progress ? `${percentage} %${phase ? ", " + phase : ""}` : "Not known how far";
   return h("span", { class: "in-row", title: far }, j.progress ? h("progress", { max: 100, value: percentage, "aria-label": far }) : null, took);
