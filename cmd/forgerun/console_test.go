@@ -209,7 +209,7 @@ func TestConsolePages(t *testing.T) {
 	u.schedule(api, `{"name":"nightly","cron":"30 4 * * *","time_zone":"Europe/Berlin","job":{"type":"EXECUTE"}}`)
 	begun := s.operator("").call(api, "POST", "/admin/v1/bulk", `{"action":"cancel","filter":{"kind":"FAIL_IMMEDIATE"}}`)
 	require.Equal(t, http.StatusAccepted, begun.status, begun.body)
-	pages := map[string]string{"bulk/" + begun.text("bulk_id"): "DONE", "jobs/" + failed: "job.failed", "batches/" + batch: "Batch",
+	pages := map[string]string{"bulk/" + begun.text("bulk_id"): "NOTHING TO DO", "jobs/" + failed: "job.failed", "batches/" + batch: "Batch",
 		"clients/" + u.id: "Keys"}
 	for page, text := range consolePages {
 		pages[page] = text
