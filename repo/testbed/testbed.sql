@@ -150,14 +150,14 @@ SELECT {{sessionColumns}} FROM testbed_sessions WHERE client_id = @client AND (@
 ORDER BY session_id DESC LIMIT @limit
 
 -- name: recordExchange
--- Records a request in an open session of a client, found by primary key, or if that is null in the open one without a label, found by
--- testbed_sessions_open. Locks the session: each request gets a number of its own. Beyond @most, and beyond @most_bytes of all, it is
--- counted alone. No row: there is no such session, or it has ended.
+-- Records a request in an open session of a client, found by testbed_sessions_latest, or if that is null in the open one without a
+-- label, by testbed_sessions_open. Locks the session: each request gets a number of its own. Beyond @most, and beyond @most_bytes of all,
+-- it is counted alone. No row: there is no such session, or it has ended.
 -- Parameters: @client, @session, @exchange, @most, @most_bytes
 WITH open AS (
   UPDATE testbed_sessions SET exchanges = exchanges + 1, bytes = bytes + octet_length(@exchange::text)
-  WHERE client_id = @client AND (ended_at IS NULL) IS TRUE AND session_id = coalesce(@session::uuid, (SELECT s.session_id FROM testbed_sessions s
-    WHERE s.client_id = @client AND s.label = '' AND s.ended_at IS NULL))
+  WHERE client_id = @client AND (ended_at IS NULL) IS TRUE AND session_id = coalesce(@session::uuid, (
+    SELECT s.session_id FROM testbed_sessions s WHERE s.client_id = @client AND s.label = '' AND s.ended_at IS NULL))
   RETURNING session_id, client_id, exchanges, bytes
 ), kept AS (
   INSERT INTO testbed_exchanges (client_id, session_id, number, exchange)
@@ -172,13 +172,13 @@ SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND ses
 ORDER BY client_id, session_id, number LIMIT @limit
 
 -- name: openStreams
--- Counts the event streams of a session whose end is not recorded, or with @all those of all open ones of the client, along the primary
--- key. Locks nothing. Text is searched faster than JSON is read.
+-- Counts the event streams of a session whose end is not recorded, or with @all also those of all open ones of the client, along the
+-- primary key and testbed_sessions_open. Locks nothing. Text is searched faster than JSON is read.
 -- Parameters: @client, @session, @all
 SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
   - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
-FROM testbed_exchanges WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT s.session_id FROM testbed_sessions s
-  WHERE s.client_id = @client AND (s.session_id = @session OR @all AND s.ended_at IS NULL)))
+FROM testbed_exchanges WHERE client_id = @client AND session_id = ANY (@session::uuid || ARRAY(
+  SELECT s.session_id FROM testbed_sessions s WHERE s.client_id = @client AND s.ended_at IS NULL AND @all))
   AND exchange::text LIKE '%"stream":{%'
 
 -- fragment: jobsOfSession
