@@ -147,7 +147,10 @@ func of(r *record, faults []fault.Count) Verdict {
 		Session: r.Session, Verdict: Right, Results: []Result{}, journal: r.journal,
 		Counts: map[Status]int{Held: 0, Broken: 0, NotExercised: 0},
 	}
-	wrong := false
+	wrong, judged := false, len(r.exchanges)+len(r.sent)
+	if r.Standards { // by which the proxy judges, that counts them among what it records
+		judged += len(r.Attempts)
+	}
 	for _, rule := range rules {
 		if !slices.Contains(r.Session.Rules, rule.id) {
 			continue
@@ -158,7 +161,7 @@ func of(r *record, faults []fault.Count) Verdict {
 		v.Results = append(v.Results, result)
 	}
 	switch {
-	case r.Session.Recorded > len(r.exchanges)+len(r.sent) && v.Counts[Broken] == 0:
+	case r.Session.Recorded > judged && v.Counts[Broken] == 0:
 		v.Verdict = Incomplete
 	case wrong:
 		v.Verdict = Wrong

@@ -89,7 +89,7 @@ func TestLabelsOfDeliveries(t *testing.T) {
 	defer server.Close()
 	defer hook.Close()
 	b := &bench{t, server.URL, http.DefaultClient}
-	main := b.session(`{}`)
+	main := b.session(`{"rules": ["deliveries-answered"]}`)
 	job := b.do("POST", "/things", `{}`, label, "a").Header.Get("Location")
 	path := must(url.Parse(job)).Path
 	a1 := b.do("PUT", "/-/forgerun/v1/testbed/faults", `[{"match": {"operation": "delivery"}, "effect": {"drop": true}}]`, label, "a")
@@ -106,6 +106,7 @@ func TestLabelsOfDeliveries(t *testing.T) {
 	require.NoError(t, send(`{"id": "another", "status": "Succeeded"}`))
 	v, _ := b.verdict(main)
 	require.Equal(t, 1, v.Recorded)
+	require.Equal(t, verdict.Right, v.Verdict, "all that was recorded is judged")
 	require.Equal(t, 3, b.labelled("a").Recorded, "the submission, the delivery, and that it was not sent")
 }
 
