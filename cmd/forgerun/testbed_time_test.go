@@ -90,20 +90,33 @@ func TestWhatStaysOnRealTime(t *testing.T) {
 	s.startWebhooks()
 	u := s.newUser(api)
 	hour := time.Now().Add(time.Hour)
-	a := u.expect(api, http.StatusOK, "POST", "/v1/testbed/clock", `{"advance":"87600h"}`) // nearly ten years
+	a := u.expect(api, http.StatusOK, "POST", "/v1/testbed/clock", `{"advance":"80000h"}`) // nine years
 	date, err := http.ParseTime(a.header.Get("Date"))
 	require.NoError(t, err)
 	require.True(t, date.Before(hour), "the date of an answer")
 
 	u = s.newUser(api) // the other key has expired
-	r := u.receive(api, nil, "job.succeeded")
+	answer, release := hold()
+	r := u.receive(api, answer, "job.succeeded")
 	slow := u.submit(api, custom(`{"duration":"10m"}`))
 	s.await("RUNNING", slow)
 	after, err := strconv.Atoi(u.get(api, slow).header.Get("Retry-After"))
 	require.NoError(t, err)
 	require.LessOrEqual(t, after, 60, "the client waits in real time")
+	at, err := time.Parse(time.RFC3339Nano, worker.logged("job transition", slow)["time"].(string))
+	require.NoError(t, err)
+	require.True(t, at.Before(hour), "the log")
+
+	mover := s.newUser(api)
+	mover.moveClock(api, `{"freeze":true}`)
+	require.Equal(t, http.StatusOK, u.call(api, "GET", "/v1/jobs/"+slow, "", "Prefer", "wait=1").status, "a wait for an answer ends")
+	mover.moveClock(api, `{"freeze":false}`)
 	id := u.submitAndAwait(api, "SUCCEEDED", custom(`{}`))
+	r.await("the delivery", func(got received) bool { return got.job() == id })
+	mover.moveClock(api, `{"advance":"25h"}`)
+	release()
 	s.awaitDeliveries()
+	require.Len(t, r.of(id), 1, "the claim of the delivery went on")
 	sent, err := strconv.ParseInt(r.of(id)[0].header.Get("Webhook-Timestamp"), 10, 64)
 	require.NoError(t, err)
 	require.True(t, time.Unix(sent, 0).Before(hour), "the time that is signed")
@@ -111,15 +124,21 @@ func TestWhatStaysOnRealTime(t *testing.T) {
 	for table, expiry := range map[string]string{"workers": "expires_at", "maintenance_state": "leader_expires_at"} {
 		require.Equal(t, 1, s.count(`SELECT count(*) FROM `+table+` WHERE `+expiry+` BETWEEN now() AND now() + interval '1 hour'`), "leases")
 	}
+	long := u.submit(api, custom(`{"duration":"10m"}`))
+	s.await("RUNNING", long)
 	worker.pause()
-	mover := s.newUser(api)
 	mover.moveClock(api, `{"advance":"5m"}`)
-	require.Equal(t, "RUNNING", s.state(slow), "the lease of its worker goes on")
+	require.Equal(t, "RUNNING", s.state(long), "the lease of its worker goes on")
 	worker.resume()
 
-	eventually(t, "the rate limit", func() bool { return u.look(api, u.key).status == http.StatusTooManyRequests })
-	mover.moveClock(api, `{"advance":"2m"}`)
-	require.Equal(t, http.StatusTooManyRequests, u.look(api, u.key).status, "its minute is a real one")
+	frugal := s.startAPI(env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "100000", "FORGERUN_DAILY_QUOTA": "20"})
+	for what, limited := range map[string]*proc{"a minute of the rate limit": api, "a day of the quota": frugal} {
+		user := s.newUser(limited)
+		refused := func() bool { return user.look(limited, user.key).status == http.StatusTooManyRequests }
+		eventually(t, what, refused)
+		mover.moveClock(api, `{"advance":"25h"}`)
+		require.True(t, refused(), "%s is a real one", what)
+	}
 }
 
 // A client is judged in its own time: it cannot learn sooner of an end that the clock jumped over.
