@@ -138,7 +138,8 @@ function show() {
   const it = shown = { route, key, held: false, quiet: 0, failure: null, data: same ? shown.data : undefined, asking: same, answered: null };
   const current = () => shown === it;
   const context = {
-    query: route.query, session: session.now, say, go,
+    query: route.query, session: session.now, say,
+    go(address) { if (current()) go(address); }, // an answer that comes late leads nobody away from another page
     draw: () => { if (current()) draw(); },
     refresh: () => current() && it.live.now(),
     // replace changes the address without a step in the history.
