@@ -32,7 +32,9 @@ func (b testbeds) OwnedSession(context.Context, job.ID) (testbed.OwnedSession, e
 
 func (b testbeds) OwnedVerdict(context.Context, job.ID) (testbed.OwnedVerdict, error) {
 	log := &verdict.Log{}
-	log.Add(&verdict.Exchange{Start: nowAt, End: nowAt, Method: "GET", Path: "/v1/jobs", Query: "password=planted&a=<b>", KeyInURL: true, Status: 400})
+	log.Add(&verdict.Exchange{
+		Start: nowAt, End: nowAt, Method: "GET", Path: "/v1/jobs", Query: "password=planted&a=<b>", KeyInURL: true, Status: 400,
+	})
 	return testbed.OwnedVerdict{ClientID: anID, Verdict: verdict.Of(&verdict.Record{Session: aSession(), Log: log, Now: nowAt})}, b.err
 }
 
