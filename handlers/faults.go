@@ -5,12 +5,11 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/query"
-	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-func faultViews(rules []fault.Counted) query.List[testbed.Rule] {
-	return query.ListOf(rules, fault.MaxRules, testbed.RuleOf)
+func faultViews(rules []fault.Counted) query.List[fault.View] {
+	return query.ListOf(rules, fault.MaxRules, fault.ViewOf)
 }
 
 func (s *Server) replaceFaults(r *call) error {

@@ -42,7 +42,7 @@ func (b testbeds) OwnedFaults(_ context.Context, client job.ID, limit int) ([]te
 	b.narrow.ClientID = client
 	rules := make([]testbed.OwnedRule, min(limit, b.rules))
 	for i := range rules {
-		rules[i] = testbed.OwnedRule{ClientID: anID, Label: "a test", Rule: testbed.Rule{
+		rules[i] = testbed.OwnedRule{ClientID: anID, Label: "a test", View: fault.View{
 			RuleID: anID.String(), Match: fault.Match{Operation: "submitJob"}, Effect: fault.Effect{Status: 503}, Seen: 5, Applied: 2}}
 	}
 	return rules, b.err

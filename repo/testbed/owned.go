@@ -10,6 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/repo/pg"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // afterOwner is a row whose first columns tell whose it is, and which is scanned as if it began behind them.
@@ -42,7 +43,7 @@ func (s *Store) OwnerOfSession(ctx context.Context, id job.ID) (owner job.ID, fo
 func (s *Store) OwnedFaults(ctx context.Context, client job.ID, limit int) ([]testbed.OwnedRule, error) {
 	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r testbed.OwnedRule, err error) {
 		c, err := scanFault(afterOwner{row, []any{&r.ClientID, &r.Label}})
-		r.Rule = testbed.RuleOf(c)
+		r.View = fault.ViewOf(c)
 		return r, err
 	}, statement("ownedFaults"), pg.UUID(client), limit)
 }

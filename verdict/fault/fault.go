@@ -179,6 +179,19 @@ type Counted struct {
 	Age      *time.Duration // since it applied first; nil: it has not
 }
 
+// View is a rule with what became of it, as clients see it.
+type View struct {
+	RuleID  string `json:"rule_id"`
+	Match   Match  `json:"match"`
+	Effect  Effect `json:"effect"`
+	Seed    int64  `json:"seed"`
+	Seen    int64  `json:"seen"`
+	Applied int64  `json:"applied"`
+}
+
+// ViewOf shows a rule as it is kept.
+func ViewOf(c Counted) View { return View{c.ID, c.Match, c.Effect, c.Seed, c.Seen, c.Applied} }
+
 // Window reports whether the nth request begins a window, whose end no count of requests tells.
 func (m *Match) Window() bool { return m.Times > 0 || m.For > 0 }
 

@@ -205,17 +205,9 @@ func (p *Proxy) lacks(e *fault.Effect) error {
 }
 
 func (p *Proxy) faultList(in *session) any {
-	type view struct {
-		RuleID  string       `json:"rule_id"`
-		Match   fault.Match  `json:"match"`
-		Effect  fault.Effect `json:"effect"`
-		Seed    int64        `json:"seed"`
-		Seen    int64        `json:"seen"`
-		Applied int64        `json:"applied"`
-	}
-	items := []view{}
+	items := []fault.View{}
 	for _, c := range p.sessions.faults(in) {
-		items = append(items, view{c.ID, c.Match, c.Effect, c.Seed, c.Seen, c.Applied})
+		items = append(items, fault.ViewOf(c))
 	}
 	return listOf(items)
 }

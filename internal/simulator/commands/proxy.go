@@ -74,6 +74,29 @@ func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.hookPort, "webhook-listen", "127.0.0.1:0", "`address` at which the target's webhooks are taken")
 }
 
+// servers are those of one proxy.
+type servers []*http.Server
+
+func (all *servers) serve(s *http.Server, listen func(at string) (net.Listener, error), at string) (address string, err error) {
+	listener, err := listen(at)
+	if err != nil {
+		return "", err
+	}
+	*all = append(*all, s)
+	go func() { _ = s.Serve(listener) }() // it ends with Shutdown or Close
+	return listener.Addr().String(), nil
+}
+
+func (all *servers) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), proxyGrace)
+	defer cancel()
+	for _, s := range *all {
+		if s.Shutdown(ctx) != nil {
+			_ = s.Close()
+		}
+	}
+}
+
 // start starts a proxy, and a second listener for webhooks if there is a receiver.
 func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	target, err := address("--target", o.target)
@@ -96,31 +119,14 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		}
 	}
 	p = &runningProxy{rules: description.RuleIDs()}
-	var servers []*http.Server
-	p.stop = func() {
-		ctx, cancel := context.WithTimeout(context.Background(), proxyGrace)
-		defer cancel()
-		for _, s := range servers {
-			if s.Shutdown(ctx) != nil {
-				_ = s.Close()
-			}
-		}
-	}
-	serve := func(s *http.Server, listen func(at string) (net.Listener, error), at string) (string, error) {
-		listener, err := listen(at)
-		if err != nil {
-			return "", err
-		}
-		servers = append(servers, s)
-		go func() { _ = s.Serve(listener) }() // it ends with Shutdown or Close
-		return listener.Addr().String(), nil
-	}
-	if p.url, err = serve(before.Server(), before.Listen, o.listen); err != nil {
+	var all servers
+	p.stop = all.stop
+	if p.url, err = all.serve(before.Server(), before.Listen, o.listen); err != nil {
 		return nil, err
 	}
 	p.url = scheme + p.url
 	own := &http.Server{Handler: before.Own(), ReadHeaderTimeout: headerTimeout} // for who may be refused at the other
-	if p.control, err = serve(own, plainly, "127.0.0.1:0"); err != nil {
+	if p.control, err = all.serve(own, plainly, "127.0.0.1:0"); err != nil {
 		p.stop()
 		return nil, err
 	}
@@ -130,7 +136,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	}
 	receiver, err := address("--webhook", o.webhook)
 	if err == nil {
-		p.hook, err = serve(&http.Server{Handler: before.Hook(receiver, o.secret), ReadHeaderTimeout: headerTimeout}, plainly, o.hookPort)
+		p.hook, err = all.serve(&http.Server{Handler: before.Hook(receiver, o.secret), ReadHeaderTimeout: headerTimeout}, plainly, o.hookPort)
 	}
 	if err != nil {
 		p.stop()
