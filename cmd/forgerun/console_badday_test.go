@@ -32,7 +32,8 @@ func TestConsoleOnABadDay(t *testing.T) {
 	u.call(api, "POST", "/v1/webhooks/"+receiver.hook.id+"/deliveries/"+delivery+"/redeliver", "")
 	worker.pause()
 	s.exec(`UPDATE workers SET heartbeat_at = heartbeat_at - interval '31 min', expires_at = expires_at - interval '31 min'`)
-	s.exec(`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES (gen_random_uuid(), 'dead', 4, 'DEAD', now())`)
+	s.exec(`INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
+		VALUES ('ffffffff-ffff-4fff-bfff-ffffffffffff', 'dead', 4, 'DEAD', now())`) // as if it had been registered last
 
 	pages := []struct {
 		page  string
@@ -58,6 +59,12 @@ func TestConsoleOnABadDay(t *testing.T) {
 			c.seen(fmt.Sprintf("%s-%t-%s", name, one, at))
 		}
 	})
+	c.open("workers")
+	c.until("workers that live come first",
+		`[...document.querySelectorAll(".worker")].map(w => w.innerText.includes("DEAD")).join() === "false,true"`)
+	c.open("deliveries?event_name=job.finished")
+	c.says("“job.finished” is no event.")
+	c.says("Look without it")
 	c.open("overview")
 	c.until("a link to the webhook", `!!document.querySelector('.attention a[href="#/webhooks/`+receiver.hook.id+`"]')`)
 	c.open("webhooks/" + receiver.hook.id)

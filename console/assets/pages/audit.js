@@ -1,8 +1,8 @@
 import { h } from "../dom.js";
 import { time } from "../format.js";
-import { empty, heading, link, mono, pager, table } from "../parts.js";
+import { empty, heading, link, mono, table } from "../parts.js";
 import { write } from "../exact.js";
-import { filterBar, nextPage, read } from "./lists.js";
+import { filterBar, listing, read } from "./lists.js";
 
 const PLACES = { job: "jobs", client: "clients", delivery: "deliveries", batch: "batches", bulk: "bulk" };
 
@@ -12,12 +12,12 @@ export function page(context) {
     load: read("audit", context.query, ["operator", "action", "target_id"], 50),
     view: list => [heading("Audit"), h("p", { class: "quiet" }, "What operators changed, newest first."),
       filterBar("audit", context, [{ name: "operator", title: "Operator" }, { name: "action", title: "Action" }, { name: "target_id", title: "Of what (id)" }]),
-      list.data.length === 0 ? empty("Nothing is recorded.", "Each change of an operator is, with who made it.") : table([
+      listing("audit", context, list, empty("Nothing is recorded.", "Each change of an operator is, with who made it."), () => table([
         { title: "At", num: true, cell: a => time(a.at) }, { title: "Operator", cell: a => a.operator }, { title: "Action", cell: a => mono(a.action) },
         { title: "Of what", class: "wrap", cell: target }, { title: "Status", num: true, cell: a => a.status },
         { title: "Detail", class: "wrap", cell: a => a.detail === null || a.detail === undefined ? "" : typeof a.detail === "string" ? a.detail : mono(write(a.detail)) },
         { title: "Request", cell: a => a.request_id ? h("code", { title: a.request_id }, "…" + a.request_id.slice(-8)) : "" },
-      ], list.data, { key: a => a.audit_id, caption: "Audit" }), pager(list.page, nextPage("audit", context.query), context.query.get("cursor"))],
+      ], list.data, { key: a => a.audit_id, caption: "Audit" }))],
   };
 }
 

@@ -2,8 +2,8 @@ import { get } from "../api.js";
 import { shares } from "../charts.js";
 import { h } from "../dom.js";
 import { number, span, time } from "../format.js";
-import { badge, card, clientLink, empty, facts, filterLink, heading, idLink, link, pager, table } from "../parts.js";
-import { filterBar, nextPage, read } from "./lists.js";
+import { badge, card, clientLink, empty, facts, filterLink, heading, idLink, link, table } from "../parts.js";
+import { filterBar, listing, read } from "./lists.js";
 
 export function page(context) {
   return {
@@ -11,13 +11,12 @@ export function page(context) {
     load: read("batches", context.query, ["client_id", "from", "to"], 50),
     view: list => [heading("Batches"), filterBar("batches", context, [{ name: "client_id", title: "Client" },
       { name: "from", title: "Created from", type: "datetime-local" }, { name: "to", title: "before", type: "datetime-local" }]),
-    list.data.length === 0 ? empty("No batches.", "Clients make them by POST /v1/jobs/batch.") : table([
+    listing("batches", context, list, empty("No batches.", "Clients make them by POST /v1/jobs/batch."), () => table([
       { title: "Batch", cell: b => idLink("batches", b.batch_id, true) }, { title: "Status", cell: b => b.status ? badge(b.status) : h("span", { class: "quiet" }, "under way") },
       { title: "Items", num: true, cell: b => number(b.total) }, { title: "Client", cell: b => clientLink(b.client_id) },
       { title: "Correlation", class: "wrap", cell: b => filterLink("jobs", "correlation_id", b.correlation_id) },
       { title: "Created", num: true, cell: b => time(b.created_at) }, { title: "Took", num: true, cell: b => took(b) },
-    ], list.data, { key: b => b.batch_id, open: b => "#/batches/" + b.batch_id, caption: "Batches" }),
-    pager(list.page, nextPage("batches", context.query), context.query.get("cursor"))],
+    ], list.data, { key: b => b.batch_id, open: b => "#/batches/" + b.batch_id, caption: "Batches" }))],
   };
 }
 

@@ -2,8 +2,8 @@ import { get, post } from "../api.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
 import { number, plural, span, time } from "../format.js";
-import { badge, button, card, clientLink, empty, facts, heading, idLink, jobLink, link, mono, pager, table } from "../parts.js";
-import { nextPage, read } from "./lists.js";
+import { badge, button, card, clientLink, empty, facts, heading, idLink, jobLink, link, mono, table } from "../parts.js";
+import { listing, read } from "./lists.js";
 
 const filterText = filter => Object.entries(filter || {}).map(([k, v]) => `${k}=${v}`).join(" ");
 const running = b => b.state === "PENDING" || b.state === "RUNNING";
@@ -22,14 +22,11 @@ export function page(context) {
   return {
     title: "Bulk changes",
     load: read("bulk", context.query, [], 50),
-    view: list => [heading("Bulk changes"), list.data.length === 0
-      ? empty("Nothing was changed in bulk yet.", ["Filter ", link("jobs", "jobs"), " and retry, cancel or delete all that match."])
-      : table([
+    view: list => [heading("Bulk changes"), listing("bulk", context, list, empty("Nothing was changed in bulk yet.", ["Filter ", link("jobs", "jobs"), " and retry, cancel or delete all that match."]), () => table([
         { title: "Change", cell: b => idLink("bulk", b.bulk_id, true) }, { title: "Action", cell: b => b.action }, { title: "State", cell: outcome },
         { title: "Done", cell: b => [bar(b), ` ${number(b.done)} of ${number(b.total)}`] }, { title: "Failed", num: true, cell: b => number(b.failed) },
         { title: "Jobs", class: "wrap", cell: b => mono(filterText(b.filter)) }, { title: "By", cell: b => b.operator || clientLink(b.client_id) }, { title: "Begun", num: true, cell: b => time(b.created_at) },
-      ], list.data, { key: b => b.bulk_id, open: b => "#/bulk/" + b.bulk_id, caption: "Bulk changes" }),
-    pager(list.page, nextPage("bulk", context.query), context.query.get("cursor"))],
+      ], list.data, { key: b => b.bulk_id, open: b => "#/bulk/" + b.bulk_id, caption: "Bulk changes" }))],
   };
 }
 

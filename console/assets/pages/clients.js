@@ -2,9 +2,9 @@ import { get, post, remove } from "../api.js";
 import { confirm, field, tell } from "../dialogs.js";
 import { h } from "../dom.js";
 import { age, serviceNow, time, used } from "../format.js";
-import { badge, button, card, copyButton, empty, facts, heading, learnNames, link, mono, note, pager, table } from "../parts.js";
+import { badge, button, card, copyButton, empty, facts, heading, learnNames, link, mono, note, table } from "../parts.js";
 import { ask } from "./erasures.js";
-import { nextPage, read } from "./lists.js";
+import { listing, read } from "./lists.js";
 import { begin, list as stopped, read as pauses } from "./pauses.js";
 
 export function page(context) {
@@ -15,13 +15,12 @@ export function page(context) {
     title: "Clients",
     load: read("clients", context.query, [], 50), every: 5000,
     view: list => [heading("Clients", link("erasures", "Erasures"), context.session.read_only ? null : button("New client…", make)),
-      list.data.length === 0 ? empty("No clients.", "Each job belongs to one.") : table([
+      listing("clients", context, list, empty("No clients.", "Each job belongs to one."), () => table([
         { title: "Client", class: "wrap", cell: c => h("div", {}, h("a", { href: "#/clients/" + c.client_id, class: "open" }, c.name || mono(c.client_id)),
           c.name ? h("small", { class: "block quiet" }, mono(c.client_id)) : null) },
         { title: "Held by workers", num: true, cell: c => used(c.active_jobs) }, { title: "Not ended", num: true, cell: c => used(c.open_jobs) },
         { title: "Webhooks", num: true, cell: c => used(c.webhooks) }, { title: "Since", num: true, cell: c => time(c.created_at) },
-      ], list.data, { key: c => c.client_id, open: c => "#/clients/" + c.client_id, caption: "Clients" }),
-      pager(list.page, nextPage("clients", context.query), context.query.get("cursor"))],
+      ], list.data, { key: c => c.client_id, open: c => "#/clients/" + c.client_id, caption: "Clients" }))],
   };
 }
 

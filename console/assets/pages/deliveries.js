@@ -2,8 +2,8 @@ import { get, post } from "../api.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
 import { age, number, span, time } from "../format.js";
-import { badge, button, card, clientLink, empty, facts, heading, idLink, jobLink, mono, note, outside, pager, table } from "../parts.js";
-import { filterBar, nextPage, read } from "./lists.js";
+import { badge, button, card, clientLink, empty, facts, heading, idLink, jobLink, mono, note, outside, table } from "../parts.js";
+import { filterBar, listing, read } from "./lists.js";
 
 const NAMES = ["client_id", "webhook_id", "job_id", "state", "event_name", "from", "to"];
 
@@ -30,8 +30,7 @@ export function page(context) {
       { name: "state", title: "State", options: ["PENDING", "DELIVERED", "FAILED"] }, { name: "event_name", title: "Event", placeholder: "job.succeeded" },
       { name: "client_id", title: "Client" }, { name: "webhook_id", title: "Webhook" }, { name: "job_id", title: "Job" },
       { name: "from", title: "From", type: "datetime-local" }, { name: "to", title: "before", type: "datetime-local" }]),
-    list.data.length === 0 ? empty("No deliveries.", "Events are delivered to webhooks and to the callbacks of jobs.") : table(columns(false), list.data, { key: d => d.delivery_id, open: d => "#/deliveries/" + d.delivery_id, caption: "Deliveries" }),
-    pager(list.page, nextPage("deliveries", context.query), context.query.get("cursor"))],
+    listing("deliveries", context, list, empty("No deliveries.", "Events are delivered to webhooks and to the callbacks of jobs."), () => table(columns(false), list.data, { key: d => d.delivery_id, open: d => "#/deliveries/" + d.delivery_id, caption: "Deliveries" }))],
   };
 }
 

@@ -2,8 +2,8 @@ import { get, post } from "../api.js";
 import { confirm, field } from "../dialogs.js";
 import { h } from "../dom.js";
 import { number, span, time } from "../format.js";
-import { badge, card, empty, facts, heading, idLink, mono, note, pager, table } from "../parts.js";
-import { nextPage, read } from "./lists.js";
+import { badge, card, empty, facts, heading, idLink, mono, note, table } from "../parts.js";
+import { listing, read } from "./lists.js";
 
 const sum = counts => Object.values(counts || {}).reduce((a, b) => a + b, 0);
 
@@ -22,12 +22,11 @@ export function page(context) {
   return {
     title: "Erasures",
     load: read("erasures", context.query, [], 50), every: 5000,
-    view: list => [heading("Erasures"), list.data.length === 0 ? empty("No client was erased.", "A client is erased on its page.") : table([
+    view: list => [heading("Erasures"), listing("erasures", context, list, empty("No client was erased.", "A client is erased on its page."), () => table([
       { title: "Erasure", cell: e => idLink("erasures", e.erasure_id, true) }, { title: "Client", cell: e => mono(e.client_id) },
       { title: "State", cell: e => badge(e.state) }, { title: "Rows removed", num: true, cell: e => number(sum(e.removed)) },
       { title: "By", cell: e => e.operator }, { title: "Asked for", num: true, cell: e => time(e.created_at) },
-    ], list.data, { key: e => e.erasure_id, open: e => "#/erasures/" + e.erasure_id, caption: "Erasures" }),
-    pager(list.page, nextPage("erasures", context.query), context.query.get("cursor"))],
+    ], list.data, { key: e => e.erasure_id, open: e => "#/erasures/" + e.erasure_id, caption: "Erasures" }))],
   };
 }
 

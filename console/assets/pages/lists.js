@@ -1,7 +1,7 @@
 // What pages with a list have in common: filters in the address, and pages of the list.
 import { get, optional } from "../api.js";
 import { h } from "../dom.js";
-import { note, STATES } from "../parts.js";
+import { note, pager, STATES } from "../parts.js";
 
 // given are the parameters of the address that the API knows, with the cursor.
 export const given = (query, names) => Object.fromEntries([...names, "cursor"].map(n => [n, query.get(n)]).filter(([, v]) => v));
@@ -33,7 +33,7 @@ export async function orRefusal(answer, signal) {
   }
 }
 
-const TITLES = { kind: "work kind", client_id: "id of a client", batch_id: "id of a batch", failure_code: "failure code", code: "failure code", from: "time", to: "time" };
+const TITLES = { kind: "work kind", client_id: "id of a client", batch_id: "id of a batch", failure_code: "failure code", code: "failure code", event_name: "event", from: "time", to: "time" };
 
 // refusal says which value is unknown, and offers those that are like it.
 export function refusal(place, { refused, kinds }, query) {
@@ -46,7 +46,13 @@ export function refusal(place, { refused, kinds }, query) {
   }));
 }
 
-export const read = (place, query, names, limit) => signal => get(place, { ...given(query, names), limit }, signal);
+export const read = (place, query, names, limit) => signal => orRefusal(get(place, { ...given(query, names), limit }, signal), signal);
+
+// listing shows what read gave: what is wrong with a filter, none, or the rows; and the way to the next page.
+export const listing = (place, context, list, none, rows) => [
+  list.refused ? refusal(place, list, context.query) : list.data.length === 0 ? none : rows(),
+  pager(list.page, nextPage(place, context.query), context.query.get("cursor")),
+];
 
 // filterBar shows filters: {name, title, options?, type?, list?}. A change changes the address.
 export function filterBar(place, context, filters) {

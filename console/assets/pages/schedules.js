@@ -2,8 +2,8 @@ import { post } from "../api.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
 import { number, time } from "../format.js";
-import { button, clientLink, empty, heading, mono, pager, table } from "../parts.js";
-import { filterBar, nextPage, read } from "./lists.js";
+import { button, clientLink, empty, heading, mono, table } from "../parts.js";
+import { filterBar, listing, read } from "./lists.js";
 
 const DOES = { pause: "Nothing of it is due until it is resumed.", resume: "It is due again from now on; what was due meanwhile is not caught up." };
 const BADGE = { ACTIVE: "s-alive", PAUSED: "s-dead", ENDED: "s-stopped" };
@@ -17,7 +17,7 @@ export function page(context) {
     title: "Schedules",
     load: read("schedules", context.query, ["client_id"], 50),
     view: list => [heading("Schedules"), filterBar("schedules", context, [{ name: "client_id", title: "Client" }]),
-      list.data.length === 0 ? empty("No schedules.", "Clients make them by POST /v1/schedules.") : table([
+      listing("schedules", context, list, empty("No schedules.", "Clients make them by POST /v1/schedules."), () => table([
         { title: "Schedule", class: "wrap", cell: s => [h("span", { class: "id", title: s.schedule_id }, "…" + s.schedule_id.slice(-12)), s.name ? h("small", { class: "block quiet" }, s.name) : null] },
         { title: "State", cell: s => h("span", { class: "badge " + BADGE[s.state] }, s.state) },
         { title: "Due", class: "wrap", cell: due },
@@ -28,7 +28,6 @@ export function page(context) {
         { title: "Client", cell: s => clientLink(s.client_id) },
         context.session.read_only ? { title: "", cell: () => "" } : { title: "", cell: s => s.state === "PAUSED" ? button("Resume", () => change(s, "resume"), { class: "small" })
           : s.state === "ACTIVE" ? button("Pause", () => change(s, "pause"), { class: "small" }) : "" },
-      ], list.data, { key: s => s.schedule_id, caption: "Schedules" }),
-      pager(list.page, nextPage("schedules", context.query), context.query.get("cursor"))],
+      ], list.data, { key: s => s.schedule_id, caption: "Schedules" }))],
   };
 }

@@ -3,8 +3,8 @@ import { addressOf, get, optional } from "../api.js";
 import { shares } from "../charts.js";
 import { h } from "../dom.js";
 import { age, number, plural, span, time } from "../format.js";
-import { badge, card, clientLink, empty, facts, heading, idLink, link, missing, pager, table } from "../parts.js";
-import { filterBar, nextPage, read } from "./lists.js";
+import { badge, card, clientLink, empty, facts, heading, idLink, link, missing, table } from "../parts.js";
+import { filterBar, listing, read } from "./lists.js";
 import { rules } from "./verdict.js";
 
 const CONCLUSIONS = {
@@ -57,14 +57,13 @@ export function page(context) {
       heading("Sessions", link("faults", h("span", { class: "button" }, "Faults"))),
       h("p", { class: "quiet" }, "Clients of this test bed have their traffic recorded and judged in sessions, the latest first."),
       filterBar("sessions", context, [{ name: "client_id", title: "Client" }]),
-      list.data.length === 0 ? empty("No sessions.", ["A client begins one by POST /v1/testbed/sessions, or with ", h("code", {}, "forgerun verdict -- COMMAND"), "."]) : table([
+      listing("sessions", context, list, empty("No sessions.", ["A client begins one by POST /v1/testbed/sessions, or with ", h("code", {}, "forgerun verdict -- COMMAND"), "."]), () => table([
         { title: "Session", cell: n => idLink("sessions", n.session_id, true) }, { title: "Client", cell: n => clientLink(n.client_id) },
         ...list.data.some(n => n.label) ? [{ title: "Label", class: "wrap", cell: n => text(n.label) }] : [],
         { title: "Profile", cell: n => text(n.profile) }, { title: "Seed", num: true, cell: n => number(n.seed) },
         { title: "Requests", num: true, cell: n => number(n.exchanges) }, { title: "State", cell: state },
         { title: "Verdict", cell: result }, { title: "Began", num: true, cell: n => age(n.created_at) },
-      ], list.data, { key: n => n.session_id, open: n => "#/sessions/" + n.session_id, caption: "Sessions" }),
-      pager(list.page, nextPage("sessions", context.query), context.query.get("cursor"))],
+      ], list.data, { key: n => n.session_id, open: n => "#/sessions/" + n.session_id, caption: "Sessions" }))],
   };
 }
 

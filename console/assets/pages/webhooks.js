@@ -2,9 +2,9 @@ import { get, post } from "../api.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
 import { age, number, plural, time } from "../format.js";
-import { badge, button, card, clientLink, copyButton, empty, facts, heading, link, mono, note, outside, pager, table } from "../parts.js";
+import { badge, button, card, clientLink, copyButton, empty, facts, heading, link, mono, note, outside, table } from "../parts.js";
 import { again, columns } from "./deliveries.js";
-import { filterBar, nextPage, read } from "./lists.js";
+import { filterBar, listing, read } from "./lists.js";
 
 const FAILING = 5; // attempts in a row that failed: as in "Needs attention"
 const RECENT = 25; // deliveries on the page of a webhook
@@ -34,7 +34,7 @@ export function page(context) {
     title: "Webhooks",
     load: read("webhooks", context.query, ["client_id", "enabled"], 50),
     view: list => [heading("Webhooks"), filterBar("webhooks", context, [{ name: "client_id", title: "Client" }, { name: "enabled", title: "Enabled", options: ["true", "false"] }]),
-      list.data.length === 0 ? empty("No webhooks.", "Clients make them by POST /v1/webhooks.") : table([
+      listing("webhooks", context, list, empty("No webhooks.", "Clients make them by POST /v1/webhooks."), () => table([
         { title: "Webhook", class: "wrap", cell: w => [h("a", { href: "#/webhooks/" + w.webhook_id, class: "id open", title: w.webhook_id }, "…" + w.webhook_id.slice(-12)), " ", outside(w.url),
           w.description ? h("small", { class: "block quiet" }, w.description) : null] },
         { title: "State", class: "wrap", cell: w => [badge(stateOf(w)), w.enabled ? null
@@ -43,8 +43,7 @@ export function page(context) {
         { title: "Events", class: "wrap", cell: eventsOf }, { title: "Client", cell: w => clientLink(w.client_id) },
         { title: "Created", num: true, cell: w => time(w.created_at) },
         { title: "", cell: w => h("div", { class: "toolbar" }, actions(context, w, "small")) },
-      ], list.data, { key: w => w.webhook_id, open: w => "#/webhooks/" + w.webhook_id, caption: "Webhooks" }),
-      pager(list.page, nextPage("webhooks", context.query), context.query.get("cursor")), h("p", { class: "quiet" }, link("deliveries?state=FAILED", "Deliveries that were given up"))],
+      ], list.data, { key: w => w.webhook_id, open: w => "#/webhooks/" + w.webhook_id, caption: "Webhooks" })), h("p", { class: "quiet" }, link("deliveries?state=FAILED", "Deliveries that were given up"))],
   };
 }
 

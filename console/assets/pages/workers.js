@@ -1,7 +1,7 @@
 import { h } from "../dom.js";
 import { age, number, time } from "../format.js";
-import { badge, button, empty, filterLink, heading, jobLink, pager, table, clientLink } from "../parts.js";
-import { filterBar, nextPage, read } from "./lists.js";
+import { badge, button, empty, filterLink, heading, jobLink, table, clientLink } from "../parts.js";
+import { filterBar, listing, read } from "./lists.js";
 import { begin, read as pauses, resume } from "./pauses.js";
 
 export function page(context) {
@@ -9,10 +9,11 @@ export function page(context) {
     title: "Workers",
     load: read("workers", context.query, ["state"], 50),
     view: list => [heading("Workers"), filterBar("workers", context, [{ name: "state", title: "State", options: ["ALIVE", "DEAD", "STOPPED"] }]),
-      list.data.length === 0 ? empty("No workers.", ["Nothing runs without one: start one with ", h("code", {}, "forgerun worker"), "."]) : list.data.map(w => worker(w, context)),
-      pager(list.page, nextPage("workers", context.query), context.query.get("cursor"))],
+      listing("workers", context, list, empty("No workers.", ["Nothing runs without one: start one with ", h("code", {}, "forgerun worker"), "."]), () => aliveFirst(list.data).map(w => worker(w, context)))],
   };
 }
+
+const aliveFirst = workers => [...workers].sort((a, b) => (b.state === "ALIVE") - (a.state === "ALIVE"));
 
 async function goOn(w, context) {
   const drain = (await pauses())?.find(p => p.scope === "WORKER" && p.target === w.worker_id);
