@@ -163,4 +163,9 @@ func faultText(e *fault.Effect) string {
 }
 
 // after says how long it took, such as "after 1.2 s".
-func after(d time.Duration) string { return fmt.Sprintf("after %.1f s", d.Seconds()) }
+func after(d time.Duration) string {
+	if d < 100*time.Millisecond {
+		return "within 0.1 s"
+	}
+	return fmt.Sprintf("after %.1f s", d.Seconds())
+}

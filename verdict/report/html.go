@@ -31,7 +31,7 @@ var (
 
 var pageTemplate = template.Must(template.New("verdict").Funcs(template.FuncMap{
 	"plain": printable, "count": count, "broken": broken, "having": having, "at": at, "times": times, "grouped": grouped, "lasted": lasted,
-	"plural": plural,
+	"plural": plural, "tone": Tone,
 }).Parse(page))
 
 // maxRows is how many requests a page has in a table.
@@ -108,9 +108,9 @@ func (s *view) Headline() string {
 	}[s.Verdict.Verdict]
 }
 
-// Tone is its colour.
-func (s *view) Tone() string {
-	return cmp.Or(map[verdict.Conclusion]string{verdict.Right: "good", verdict.Wrong: "bad"}[s.Verdict.Verdict], "open")
+// Tone is the class that Style has for a conclusion.
+func Tone(c verdict.Conclusion) string {
+	return cmp.Or(map[verdict.Conclusion]string{verdict.Right: "good", verdict.Wrong: "bad"}[c], "open")
 }
 
 // Mark is its sign.

@@ -102,7 +102,7 @@ func (v *verdictRun) run(ctx context.Context) int {
 
 // judge runs the command under all conditions, prints what its sessions have shown, and gives the exit code.
 func (v *verdictRun) judge(ctx context.Context) int {
-	shown := &summary.Summary{Policy: v.policy}
+	shown := &summary.Summary{Policy: v.policy, Page: v.html}
 	series, failed := v.series(), false
 	var err error
 	for i, under := range series {

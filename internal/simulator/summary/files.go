@@ -48,7 +48,10 @@ func (s *Summary) JUnit(w io.Writer) error {
 //go:embed index.html
 var indexText string
 
-var indexTemplate = template.Must(template.New("index").Parse(indexText))
+var indexTemplate = template.Must(template.New("index").Funcs(template.FuncMap{
+	"style": func() template.CSS { return template.CSS(report.Style) }, //nolint:gosec // ours
+	"tone":  report.Tone,
+}).Parse(indexText))
 
 // Index writes a page with a table of the sessions, without a script. Links are the addresses of their pages.
 func (s *Summary) Index(w io.Writer, links []string) error {

@@ -41,6 +41,7 @@ type Session struct {
 type Summary struct {
 	Policy   Policy
 	Sessions []Session
+	Page     string // the file that gets a page, if any
 }
 
 // Add adds a session that was disturbed by a file of faults, a profile or nothing, judged by the policy.

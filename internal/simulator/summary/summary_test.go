@@ -126,6 +126,9 @@ func TestSeveralSessions(t *testing.T) {
 	require.Regexp(t, `\nmine.yaml +7 +- +incomplete +12 +-\noverloaded +7 +test_a +wrong +12 +backoff\n`, shown)
 	require.Contains(t, shown, "0 rules kept, 1 broken, 1 not exercised, in 3 sessions.")
 	require.Contains(t, shown, "\nThe rule time-outs is required, and was not exercised.\n")
+	require.Contains(t, shown, "With --html FILE a page says what would exercise the rules that were not.")
+	s.Page = "mine.html"
+	require.Contains(t, text(t, s), "in 3 sessions. mine.html says what would exercise the rules that were not.")
 
 	var junit, html, document bytes.Buffer
 	require.NoError(t, s.JUnit(&junit))
@@ -145,8 +148,8 @@ func TestSeveralSessions(t *testing.T) {
 	}
 
 	require.NoError(t, s.Index(&html, []string{"1.html", "2.html", "3.html"}))
-	require.Contains(t, html.String(), `<a href="3.html">overloaded, seed 7, test_&lt;b&gt;</a></td><td class="wrong">wrong</td>`)
-	require.Contains(t, html.String(), "<h1 class=\"wrong\">The client is wrong</h1>")
+	require.Contains(t, html.String(), `<a href="3.html">overloaded, seed 7, test_&lt;b&gt;</a></td><td class="result bad">wrong</td>`)
+	require.Contains(t, html.String(), `<section class="verdict bad" aria-label="Verdict">`+"\n<h1>The client is wrong</h1>")
 	require.Contains(t, html.String(), "0 rules kept, 1 broken, 1 not exercised, in 3 sessions.")
 
 	require.NoError(t, s.JSON(&document))
