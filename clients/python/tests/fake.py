@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Literal
 
 from forgerun import Client
 
 
 @dataclass
 class Reply:
-    """One answer; cut closes the connection after what there is of the body."""
+    """One answer."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
-    cut: bool = False
+    cut: bool = False  # closes the connection after what there is of the body
+    hangs: Literal["", "before", "after"] = ""  # the answer, until the client leaves
+    together: int = 0  # comes when there are so many requests
 
 
 def ok(value: Any, headers: Mapping[str, str] | None = None, status: int = 200) -> Reply:
@@ -29,6 +32,10 @@ def ok(value: Any, headers: Mapping[str, str] | None = None, status: int = 200) 
 def problem(status: int, code: str, headers: Mapping[str, str] | None = None, **more: Any) -> Reply:
     document = {"type": "https://x/problems/y", "title": "T", "detail": "D", "status": 999, "code": code, **more}
     return Reply(status, {"Content-Type": "application/problem+json", "X-Request-Id": "r1", **(headers or {})}, json.dumps(document))
+
+
+def event(n: int, name: str) -> str:
+    return f'id: {n}\nevent: {name}\ndata: {{"n":{n}}}\n\n'
 
 
 @dataclass
@@ -46,7 +53,9 @@ class Fake:
         self.got: list[Sent] = []
         self.waits: list[float] = []
         self.connections: set[Any] = set()
-        self.silent = threading.Event()  # what a reply without an end waits for
+        self.asked = threading.Event()  # for a reply that hangs
+        self.left = threading.Event()  # by a client that waited for it
+        barriers = {reply.together: threading.Barrier(reply.together) for reply in replies if reply.together}
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -58,6 +67,10 @@ class Fake:
                 fake.connections.add(self.client_address)
                 reply = replies[min(len(fake.got), len(replies)) - 1]
                 self.close_connection = reply.cut
+                if reply.together:
+                    barriers[reply.together].wait()
+                if reply.hangs == "before":
+                    return self.hang()
                 if reply.cut and not reply.body:
                     return
                 self.send_response(reply.status)
@@ -68,8 +81,15 @@ class Fake:
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(reply.body.encode())
-                if "X-Silent" in reply.headers:
-                    fake.silent.wait()
+                if reply.hangs == "after":
+                    self.hang()
+
+            def hang(self) -> None:
+                fake.asked.set()
+                with contextlib.suppress(ConnectionError):
+                    self.connection.recv(1)
+                fake.left.set()
+                self.close_connection = True
 
             do_GET = do_POST = do_DELETE = answer
 
@@ -88,7 +108,6 @@ class Fake:
         return client
 
     def close(self) -> None:
-        self.silent.set()
         for client in self._clients:
             client.close()
         self._server.shutdown()

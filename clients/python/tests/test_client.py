@@ -7,7 +7,7 @@ from typing import Any
 
 from forgerun import Client, NoAnswerError, ProblemError, UnexpectedAnswerError, schemas
 
-from .fake import Fake, Reply, ok, problem
+from .fake import Fake, Reply, event, ok, problem
 
 EXECUTE: schemas.JobRequest = {"type": "EXECUTE", "work_kind": "SUCCESS_FAST"}
 RECEIPT = ok({"job_id": "j1", "state": "QUEUED"}, status=202)
@@ -87,7 +87,7 @@ class ClientTest(unittest.TestCase):
         self.assertNotIn("frk_", repr(client))
 
     def test_a_service_that_is_silent_is_given_up(self) -> None:
-        fake = self.serve(Reply(headers={"Content-Length": "9", "X-Silent": "1"}, body="{"))
+        fake = self.serve(Reply(headers={"Content-Length": "9"}, body="{", hangs="after"))
         with self.assertRaises(NoAnswerError):
             fake.client(timeout=0.05, max_tries=2).get("j")
         running = self.serve(ok({"job_id": "j", "state": "RUNNING"}, {"Retry-After": "9"}))
@@ -112,14 +112,11 @@ class ClientTest(unittest.TestCase):
             length = {"Content-Length": "999"} if more.get("cut") else {}
             return Reply(200, {"Content-Type": "text/event-stream", **length}, "".join(frames), **more)
 
-        def frame(n: int, name: str) -> str:
-            return f'id: {n}\nevent: {name}\ndata: {{"n":{n}}}\n\n'
-
-        one, two = frame(1, "job-created"), frame(2, "job-queued")
+        one, two = event(1, "job-created"), event(2, "job-queued")
         fake = self.serve(
             stream("retry: 1500\n\n: hello\r\n\r\n", one, two, "id: 3\nevent: job-ru", cut=True),
             problem(503, "RFA_STORAGE_UNAVAILABLE", {"Retry-After": "5"}),
-            stream(one, two, frame(3, "job-running"), "event: job-progress\ndata: {}\n\n"), stream(frame(4, "job-succeeded")), Reply(204),
+            stream(one, two, event(3, "job-running"), "event: job-progress\ndata: {}\n\n"), stream(event(4, "job-succeeded")), Reply(204),
         )
         seen = [(event.id, event.name) for event in fake.client(session="a test").stream("j")]
         self.assertEqual(seen, [

@@ -6,13 +6,13 @@ import json
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
-from http.client import HTTPResponse
 from typing import Any
 
-from ._http import LOST, Call, Http, passing, refusal, remaining, unexpected
-from .errors import ForgeRunError, NoAnswerError
+from ._core import Call, Core, Incoming, Lost, Outgoing, no_answer, passing, refusal, remaining, unexpected
+from ._core import read as read_all
+from .errors import ForgeRunError
 
 DEFAULT_RECONNECT = 2.0  # until the service says otherwise
 LONGEST_RECONNECT = 30.0
@@ -20,6 +20,7 @@ LASTING = 10.0  # a connection that lasts so long, or brings something, ends a s
 AFTER_END = 0.25  # when the job has probably ended: the next answer will say so
 REMEMBERED = 256  # ids of which repetitions are recognized
 MAX_EVENT = 4 << 20
+REFUSAL = 10.0  # seconds for the body of an answer that is no stream
 ENDS = {"job-succeeded", "job-failed", "job-canceled", "job-retries-exhausted"}
 
 
@@ -35,21 +36,11 @@ class StreamEvent:
     data: Any
 
 
-@dataclass
-class _Frame:
-    """The lines between two empty ones."""
-
-    id: str | None = None
-    name: str = "message"
-    data: str | None = None
-    retry: float | None = None
-
-
 class Follower:
     """Reads a stream: each event once, and none left out."""
 
-    def __init__(self, http: Http, call: Call, of_job: bool, last_event_id: str | None, silence: float) -> None:
-        self._http = http
+    def __init__(self, core: Core, call: Call, of_job: bool, last_event_id: str | None, silence: float) -> None:
+        self._core = core
         self._call = call
         self._of_job = of_job
         self._last = last_event_id
@@ -58,85 +49,96 @@ class Follower:
         self._reconnect = DEFAULT_RECONNECT
         self._connected = False
         self._ending = False
+        self._over = False
         self._progress = False  # this connection has brought something
 
-    def events(self) -> Iterator[StreamEvent]:
+    async def events(self) -> AsyncGenerator[StreamEvent, None]:
         """Yields events until there are no more."""
         failures = 0
         while True:
             began = time.monotonic()
             self._ending = self._progress = False
             failure: Exception = EOFError("the stream has ended")
+            connection = self._connection()
             try:
-                over = yield from self._connection()
-                if over:
+                async for event in connection:
+                    yield event
+                if self._over:
                     return
             except ForgeRunError as error:
                 asked = passing(error, lasting=True)
-                if asked is None or (not self._connected and failures + 1 >= self._http.max_tries):
+                if asked is None or (not self._connected and failures + 1 >= self._core.max_tries):
                     raise
                 self._reconnect = max(self._reconnect, min(asked, LONGEST_RECONNECT))
                 self._ending = False
                 failure = error
+            finally:
+                await connection.aclose()  # of a reader that stopped
             failures = 1 if self._progress or time.monotonic() - began >= LASTING else failures + 1
             wait = min(LONGEST_RECONNECT, self._reconnect * 2 ** min(failures - 1, 8)) * random.uniform(1, 1.5)
             if self._ending:
                 wait = AFTER_END
-            if self._call.deadline is not None and time.monotonic() + wait > self._call.deadline:
-                raise TimeoutError("the time to follow is over")
-            self._http.retrying(failure, wait)
+            self._check_time(wait)
+            await self._core.retrying(failure, wait)
 
-    def _connection(self) -> Generator[StreamEvent, None, bool]:
-        """Reads one connection to its end, and says whether there is no more."""
-        headers = self._http.headers({"Accept": "text/event-stream"})
+    async def _connection(self) -> AsyncGenerator[StreamEvent, None]:
+        """Reads one connection to its end."""
+        headers = self._core.address.headers({"Accept": "text/event-stream"})
         if self._last:
             headers["Last-Event-ID"] = self._last
-        request = self._http.info(self._call)
-        connection = self._http.connection(self._limit())
+        outgoing = Outgoing(self._call.method, self._core.address.prefix + self._call.path, headers, fresh=True)
         try:
-            response = self._http.open(connection, self._call, headers, self._limit())
-            if response.status == 204:
-                return True
-            self._check(response)
-            self._connected = True
-            for frame in _frames(response):
-                if frame.retry is not None:
-                    self._reconnect = min(LONGEST_RECONNECT, max(0.1, frame.retry))
-                if frame.id is not None and frame.id in self._seen:
-                    continue  # it came before the stream was opened again
-                if frame.id is not None:
-                    self._remember(frame.id)
-                self._progress = True
-                if frame.data is None or frame.name == "position":
-                    continue  # at which the stream of a client begins
-                self._ending = self._of_job and frame.name in ENDS
-                yield StreamEvent(frame.id, frame.name, self._parse(frame.data, response))
-                if self._call.deadline is not None and time.monotonic() > self._call.deadline:
-                    raise TimeoutError("the time to follow is over")
+            incoming = await self._core.transport.open(outgoing, self._limit())
+            try:
+                if incoming.status == 204:
+                    self._over = True
+                    return
+                await self._check(incoming)
+                self._connected = True
+                frames = Frames()
+                while piece := await incoming.read(self._limit()):
+                    for frame in frames.feed(piece):
+                        if self._takes(frame):
+                            yield StreamEvent(frame.id, frame.name, self._parse(frame.data or "", incoming))
+                            self._check_time()
+            finally:
+                await incoming.close()
+        except Lost as lost:
+            self._check_time()
+            raise no_answer(self._core.info(self._call), lost) from lost.__cause__
+
+    def _takes(self, frame: Frame) -> bool:
+        """Notes what a frame says, and tells whether it is an event that is new."""
+        if frame.retry is not None:
+            self._reconnect = min(LONGEST_RECONNECT, max(0.1, frame.retry))
+        if frame.id is not None:
+            if frame.id in self._seen:
+                return False  # it came before the stream was opened again
+            self._remember(frame.id)
+        self._progress = True
+        if frame.data is None or frame.name == "position":  # at which the stream of a client begins
             return False
-        except TimeoutError as error:
-            if self._call.deadline is not None and time.monotonic() >= self._call.deadline:
-                raise
-            raise NoAnswerError(request, error) from error
-        except LOST as error:
-            raise NoAnswerError(request, error) from error
-        finally:
-            connection.close()
+        self._ending = self._of_job and frame.name in ENDS
+        return True
 
     def _limit(self) -> float:
         return self._silence if self._call.deadline is None else min(self._silence, remaining(self._call.deadline))
 
-    def _check(self, response: HTTPResponse) -> None:
-        request = self._http.info(self._call)
-        headers = response.headers
-        if response.status != 200:
+    def _check_time(self, wait: float = 0) -> None:
+        if self._call.deadline is not None and time.monotonic() + wait > self._call.deadline:
+            raise TimeoutError("the time to follow is over")
+
+    async def _check(self, incoming: Incoming) -> None:
+        request = self._core.info(self._call)
+        headers = incoming.headers
+        if incoming.status != 200:
             try:
-                body = response.read()
-            except LOST:
+                body = await read_all(incoming, time.monotonic() + min(REFUSAL, self._limit()))
+            except Lost:
                 body = b""  # status and headers count
-            raise refusal(request, response.status, headers, body)
+            raise refusal(request, incoming.status, headers, body)
         if not headers.get("Content-Type", "").startswith("text/event-stream"):
-            raise unexpected(request, response.status, headers, "it is not an event stream")
+            raise unexpected(request, incoming.status, headers, "it is not an event stream")
 
     def _remember(self, event_id: str) -> None:
         self._last = event_id
@@ -144,49 +146,68 @@ class Follower:
         if len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
 
-    def _parse(self, data: str, response: HTTPResponse) -> Any:
+    def _parse(self, data: str, incoming: Incoming) -> Any:
         try:
             return json.loads(data)
         except ValueError:
             why = "the data of an event is not JSON"
-            raise unexpected(self._http.info(self._call), response.status, response.headers, why) from None
+            raise unexpected(self._core.info(self._call), incoming.status, incoming.headers, why) from None
 
 
-def _frames(response: HTTPResponse) -> Iterator[_Frame]:
-    """The complete frames of a stream (HTML standard, section 9.2.6). What a lost connection cut off is sent again.
+@dataclass
+class Frame:
+    """The lines between two empty ones."""
+
+    id: str | None = None
+    name: str = "message"
+    data: str | None = None
+    retry: float | None = None
+
+    def take(self, line: str) -> bool:
+        """Takes a line, and says whether it counts by itself."""
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self.name = value
+            return False
+        if name == "data":
+            self.data = value if self.data is None else f"{self.data}\n{value}"
+        elif name == "id" and value and "\0" not in value:  # an empty one would reset the position
+            self.id = value
+        elif name == "retry" and value.isascii() and value.isdigit():
+            self.retry = int(value) / 1000
+        else:
+            return False
+        return True
+
+
+class Frames:
+    """Makes frames of the bytes of a stream (HTML standard, section 9.2.6). What a lost connection cut off is sent again.
 
     Lines end with LF or CRLF, as the service and proxies write them.
     """
-    frame, empty, size = _Frame(), True, 0
-    while line := response.readline(MAX_EVENT + 1):
-        size += len(line)
-        if size > MAX_EVENT:
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._frame, self._empty = Frame(), True
+        self._size = 0  # of the frame that has begun
+
+    def feed(self, piece: bytes) -> Iterator[Frame]:
+        """The frames that a piece completes."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            self._measure(len(line))
+            if text := line.decode("utf-8", "replace").rstrip("\r"):
+                self._empty = not self._frame.take(text) and self._empty
+                continue
+            frame, empty = self._frame, self._empty
+            self._frame, self._empty, self._size = Frame(), True, 0
+            if not empty:
+                yield frame
+        if len(self._rest) + self._size > MAX_EVENT:
             raise ValueError("an event of the stream is too long")
-        if not line.endswith(b"\n"):
-            return  # the end, in the middle of a line
-        text = line.decode("utf-8", "replace").rstrip("\r\n")
-        if text:
-            empty = _field(frame, text) and empty
-            continue
-        if not empty:
-            yield frame
-        frame, empty, size = _Frame(), True, 0
 
-
-def _field(frame: _Frame, line: str) -> bool:
-    """Takes a line, and says whether the frame has nothing by it."""
-    name, _, value = line.partition(":")
-    value = value.removeprefix(" ")
-    if name == "event":
-        frame.name = value
-        return True
-    if name == "data":
-        frame.data = value if frame.data is None else f"{frame.data}\n{value}"
-        return False
-    if name == "id" and value and "\0" not in value:  # an empty one would reset the position
-        frame.id = value
-        return False
-    if name == "retry" and value.isascii() and value.isdigit():
-        frame.retry = int(value) / 1000
-        return False
-    return True
+    def _measure(self, more: int) -> None:
+        self._size += more
+        if self._size > MAX_EVENT:
+            raise ValueError("an event of the stream is too long")

@@ -27,6 +27,9 @@ class Request:
 class ForgeRunError(Exception):
     """What all errors of this library have in common, but for those of wrong arguments."""
 
+    #: Whether the same request, with the same idempotency key, may be answered otherwise later. It was sent as often as max_tries says.
+    retryable = False
+
     def __init__(self, message: str, request: Request) -> None:
         super().__init__(_printable(f"{message} ({request})"))
         self.request = request
@@ -34,6 +37,8 @@ class ForgeRunError(Exception):
 
 class NoAnswerError(ForgeRunError):
     """No complete answer came: what the request was to do may have been done or not."""
+
+    retryable = True
 
     def __init__(self, request: Request, cause: BaseException) -> None:
         tries = "1 try" if request.tries == 1 else f"{request.tries} tries"
@@ -46,6 +51,7 @@ class AnswerError(ForgeRunError):
     def __init__(self, message: str, request: Request, status: int, headers: Message, retry_after: float | None) -> None:
         super().__init__(message, request)
         self.status = status
+        self.retryable = status in (429, 502, 503, 504)
         #: The header Retry-After in seconds, if there is one.
         self.retry_after = retry_after
         #: To be told to the operator.
@@ -76,6 +82,7 @@ class ProblemError(AnswerError):
         self.document = document
         parts = [f"ForgeRun answered {status}", self.code, self.title, self.detail]
         super().__init__(": ".join(part for part in parts if part), request, status, headers, retry_after)
+        self.retryable = self.retryable and self.code != "RFA_CONFIG_INVALID"  # which only the operator can change
 
 
 def _printable(text: str) -> str:
