@@ -102,6 +102,13 @@ func (p *Problem) Error() string {
 	return text.String()
 }
 
+// Retryable reports whether the same request may be answered otherwise later. It
+// was sent as often as Config.MaxTries says.
+func (p *Problem) Retryable() bool {
+	_, passing := transient(p)
+	return passing
+}
+
 // read fills p from a problem document. A member of the wrong type is treated
 // as absent (RFC 9457, section 3.1).
 func (p *Problem) read(body []byte) error {

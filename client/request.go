@@ -310,6 +310,8 @@ type Meta struct {
 	RetryAfter time.Duration // 0 for none
 }
 
+func (m *Meta) meta() *Meta { return m }
+
 func (m *Meta) fill(a *answer) {
 	*m = Meta{
 		Status: a.status, RequestID: a.requestID(), Location: a.header.Get("Location"), ETag: a.header.Get("Etag"),

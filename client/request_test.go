@@ -231,6 +231,13 @@ func TestProblem(t *testing.T) {
 	require.ErrorAs(t, second(s.c.Job(t.Context(), "j")), &p)
 	require.Equal(t, "kept", p.Detail)
 	require.Empty(t, p.Title)
+	require.False(t, p.Retryable())
+
+	s = serveWith(t, client.Config{MaxTries: 1}, problem(503, "RFA_STORAGE_UNAVAILABLE"), problem(503, "RFA_CONFIG_INVALID"))
+	for _, retryable := range []bool{true, false} {
+		require.ErrorAs(t, second(s.c.Job(t.Context(), "j")), &p)
+		require.Equal(t, retryable, p.Retryable(), p.Code)
+	}
 }
 
 func TestAnswersThatAreNotForgeRuns(t *testing.T) {

@@ -24,6 +24,23 @@ const (
 // With PreferWait the service holds its answers back until the state changes,
 // which is then known at once.
 func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, error) {
+	return awaitFinal(ctx, c, options, func(options []Option) (*Job, error) { return c.Job(ctx, id, options...) })
+}
+
+// WaitBatch polls a batch until it is complete, as Wait does a job.
+func (c *Client) WaitBatch(ctx context.Context, id string, options ...Option) (*Batch, error) {
+	return awaitFinal(ctx, c, options, func(options []Option) (*Batch, error) { return c.Batch(ctx, id, options...) })
+}
+
+// ending is what can be waited for.
+type ending interface {
+	*Job | *Batch
+	Final() bool
+	meta() *Meta
+}
+
+// awaitFinal reads a resource until it is final.
+func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read func([]Option) (T, error)) (T, error) {
 	s := gather(options)
 	if s.err != nil {
 		return nil, s.err
@@ -32,15 +49,15 @@ func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, 
 	var advised time.Duration
 	for polls, failures := 1, 0; ; polls++ {
 		sent := c.now()
-		job, err := c.Job(ctx, id, append(slices.Clip(options), onlyIfNoneMatch(etag))...)
+		found, err := read(append(slices.Clip(options), onlyIfNoneMatch(etag)))
 		wait := cmp.Or(advised, c.backoff(firstPoll, longestPoll, polls))
 		switch {
-		case err == nil && job.Final():
-			return job, nil
+		case err == nil && found.Final():
+			return found, nil
 		case err == nil:
-			advised, failures = job.RetryAfter, 0
+			advised, failures = found.meta().RetryAfter, 0
 			if s.wait == 0 {
-				etag = job.ETag
+				etag = found.meta().ETag
 			}
 			wait = cmp.Or(advised, wait)
 		case errors.Is(err, ErrNotModified):

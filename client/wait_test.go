@@ -103,6 +103,21 @@ func TestWait(t *testing.T) {
 	require.Equal(t, []string{"", `W/"1"`, `W/"1"`, `W/"2"`, `W/"3"`}, tags)
 }
 
+func TestWaitBatch(t *testing.T) {
+	t.Parallel()
+	batch := func(status string) reply {
+		return reply{status: 200, kind: jsonType, body: `{"batch_id":"b1","status":"` + status + `"}`}
+	}
+	s := serve(t, batch("PROCESSING").with("Retry-After", "20").with("ETag", `W/"1"`),
+		reply{status: 304, header: map[string]string{"ETag": `W/"1"`}}, reply{cut: true}, batch("COMPLETED_WITH_ERRORS"))
+	require.Equal(t, "COMPLETED_WITH_ERRORS", must(s.c.WaitBatch(t.Context(), "b1"))(t).Status)
+	require.Equal(t, []time.Duration{20 * time.Second, 20 * time.Second}, s.clock.slept()[:2])
+	require.Equal(t, `W/"1"`, s.requests()[3].header.Get("If-None-Match"))
+
+	s = serve(t, problem(404, "RFA_BATCH_NOT_FOUND"))
+	require.Error(t, second(s.c.WaitBatch(t.Context(), "b1")))
+}
+
 func TestWaitSurvivesAnOutage(t *testing.T) {
 	t.Parallel()
 	s := serveWith(t, client.Config{MaxTries: 1}, job("QUEUED", "").with("Retry-After", "1"))

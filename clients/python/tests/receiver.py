@@ -7,17 +7,16 @@ from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from forgerun import Client
-from forgerun.schemas import Subscription
-from forgerun.webhooks import Keys, SignatureError, Verifier, WebhookMessage
+from forgerun.schemas import IssuedWebhook
+from forgerun.webhooks import KeyReader, Keys, SignatureError, Verifier, WebhookMessage
 
 
 class Receiver:
-    def __init__(self, client: Client, events: list[Subscription], keys: bool = False) -> None:
-        """With keys both signatures are checked, otherwise the one that needs no other package."""
+    def __init__(self) -> None:
         self.messages: dict[str, WebhookMessage] = {}
         self._changed = threading.Condition()
-        registered = threading.Event()  # the first delivery may come before the answer to the registration
+        self._verifier: Verifier
+        self._registered = threading.Event()  # the first delivery may come before the answer to the registration
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -25,7 +24,7 @@ class Receiver:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                registered.wait()
+                receiver._registered.wait()
                 try:
                     receiver._take(receiver._verifier.verify(self.command, dict(self.headers.items()), body))
                     self.send_response(204)
@@ -40,10 +39,13 @@ class Receiver:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        url = f"http://127.0.0.1:{self._server.server_port}/forgerun"
-        secret = client.create_webhook({"url": url, "events": events})["secret"]
-        self._verifier = Verifier(secret=secret, keys=Keys(client), url=url) if keys else Verifier(secret=secret)
-        registered.set()
+        self.url = f"http://127.0.0.1:{self._server.server_port}/forgerun"
+
+    def trust(self, issued: IssuedWebhook, keys: KeyReader | None = None) -> None:
+        """Takes what is signed with the secret of its webhook; where keys are read, by a published key too."""
+        secret = issued["secret"]
+        self._verifier = Verifier(secret=secret, keys=Keys(keys), url=self.url) if keys else Verifier(secret=secret)
+        self._registered.set()
 
     def _take(self, message: WebhookMessage) -> None:
         with self._changed:

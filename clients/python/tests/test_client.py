@@ -5,7 +5,7 @@ import time
 import unittest
 from typing import Any
 
-from forgerun import Client, NoAnswerError, ProblemError, UnexpectedAnswerError, schemas
+from forgerun import Client, ForgeRunError, NoAnswerError, ProblemError, UnexpectedAnswerError, schemas
 
 from .fake import Fake, Reply, event, ok, problem
 
@@ -73,6 +73,16 @@ class ClientTest(unittest.TestCase):
         with self.assertRaises(NoAnswerError) as lost:
             fake.client(max_tries=3).get("j")
         self.assertEqual(lost.exception.request.tries, 3)
+
+    def test_an_error_tells_whether_another_try_may_help(self) -> None:
+        for reply, retryable in (
+            (problem(503, "RFA_STORAGE_UNAVAILABLE"), True), (problem(429, "RFA_REQUEST_RATE_LIMITED"), True),
+            (Reply(502, {"Content-Type": "text/html"}, "<p>"), True), (Reply(cut=True), True), (problem(503, "RFA_CONFIG_INVALID"), False),
+            (problem(500, "RFA_INTERNAL"), False), (problem(409, "RFA_JOB_CONFLICT"), False), (Reply(308), False),
+        ):
+            with self.assertRaises(ForgeRunError) as caught:
+                self.serve(reply).client(max_tries=1).get("j")
+            self.assertEqual(caught.exception.retryable, retryable, reply)
 
     def test_an_error_tells_what_was_wrong_and_nothing_secret(self) -> None:
         violations = [{"pointer": "/type", "detail": "no"}]

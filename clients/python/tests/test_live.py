@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import os
 import unittest
 import uuid
+from collections.abc import AsyncIterator
 from typing import cast
 
-from forgerun import Client, ProblemError, schemas
+from forgerun import AsyncClient, Client, ProblemError, schemas
 
 from .receiver import Receiver
+from .test_async import TRANSPORTS
 from .test_webhooks import HAS_KEYS
 
 EXECUTE: schemas.JobRequest = {"type": "EXECUTE", "work_kind": "SUCCESS_FAST"}
@@ -95,12 +98,52 @@ class LiveTest(unittest.TestCase):
             self.assertEqual(list(client.jobs()), [])
 
     def test_deliveries(self) -> None:
-        hook = Receiver(self.client, ["job.*"], keys=HAS_KEYS)
+        hook = Receiver()
         self.addCleanup(hook.close)
+        hook.trust(self.client.create_webhook({"url": hook.url, "events": ["job.*"]}), self.client if HAS_KEYS else None)
         job = self.client.run(EXECUTE, timeout=PATIENCE)
         hook.ended([job["job_id"]], timeout=PATIENCE)
         mine = [message for message in hook.messages.values() if message.job_id == job["job_id"]]
         self.assertTrue(all(message.sequence and message.event_id for message in mine))
+
+
+@unittest.skipUnless("FORGERUN_URL" in os.environ, "FORGERUN_URL is not set")
+class AsyncLiveTest(unittest.IsolatedAsyncioTestCase):
+    async def each(self) -> AsyncIterator[AsyncClient]:
+        for use_httpx in TRANSPORTS:
+            with self.subTest(use_httpx=use_httpx):
+                async with AsyncClient(os.environ["FORGERUN_URL"], os.environ["FORGERUN_API_KEY"], use_httpx=use_httpx) as client:
+                    yield client
+
+    async def test_jobs_at_the_same_time(self) -> None:
+        async for client in self.each():
+            key = str(uuid.uuid4())
+            job_id = (await client.submit(EXECUTE, idempotency_key=key))["job_id"]
+            self.assertEqual((await client.submit(EXECUTE, idempotency_key=key))["job_id"], job_id, "one key, one job")
+            jobs = await asyncio.gather(*(client.run(EXECUTE, timeout=PATIENCE) for _ in range(5)), client.wait(job_id, timeout=PATIENCE))
+            self.assertEqual([job["state"] for job in jobs], ["SUCCEEDED"] * 6)
+            seen = [event.id async for event in client.stream(job_id, last_event_id="2", timeout=PATIENCE) if event.id]
+            self.assertEqual(seen, ["3", "4", "5"])
+            self.assertEqual(len((await client.result(job_id)).data), 4096)
+
+    async def test_a_batch_and_what_is_refused(self) -> None:
+        async for client in self.each():
+            item: schemas.BatchItemRequest = {"type": "EXECUTE", "work_kind": "SUCCESS_FAST"}
+            batch_id = (await client.submit_batch([item, item]))["batch_id"]
+            self.assertEqual((await client.wait_batch(batch_id, timeout=PATIENCE))["status"], "COMPLETED")
+            self.assertEqual(len([job async for job in client.jobs(batch_id=batch_id, limit=1)]), 2, "page by page")
+            with self.assertRaises(ProblemError) as unknown:
+                await client.get("no/such job?")
+            self.assertEqual((unknown.exception.code, unknown.exception.retryable), ("RFA_JOB_NOT_FOUND", False))
+
+    async def test_a_wait_that_is_canceled(self) -> None:
+        async for client in self.each():
+            later = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+            job_id = (await client.submit({"type": "DEFERRED", "execution_at": later}))["job_id"]
+            with self.assertRaises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await client.wait(job_id)
+            self.assertTrue((await client.cancel(job_id))["changed"])
 
 
 if __name__ == "__main__":

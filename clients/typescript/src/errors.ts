@@ -14,6 +14,9 @@ export abstract class ForgeRunError extends Error {
   readonly url: string;
   readonly tries: number;
 
+  /** Whether the same request, with the same idempotency key, may be answered otherwise later. It was sent as often as `maxTries` says. */
+  abstract readonly retryable: boolean;
+
   constructor(message: string, request: RequestInfo, cause?: unknown) {
     super(`${message} (${request.method} ${request.url})`, cause === undefined ? undefined : { cause });
     this.name = new.target.name;
@@ -45,6 +48,7 @@ export interface AnswerInfo {
 
 /** The service refused the request. The failure of a job is no error: it is `job.failure`. */
 export class ProblemError extends ForgeRunError {
+  readonly retryable: boolean;
   readonly status: number;
   readonly retryAfter: number | undefined;
   readonly requestId: string | undefined;
@@ -66,6 +70,7 @@ export class ProblemError extends ForgeRunError {
     this.retryAfter = answer.retryAfter;
     this.requestId = answer.requestId;
     this.code = text(document.code);
+    this.retryable = passing(answer.status) && this.code !== "RFA_CONFIG_INVALID"; // which only the operator can change
     this.title = text(document.title);
     this.detail = text(document.detail);
     this.violations = violations;
@@ -75,6 +80,8 @@ export class ProblemError extends ForgeRunError {
 
 /** No complete answer came: what the request was to do may have been done or not. */
 export class NoAnswerError extends ForgeRunError {
+  readonly retryable = true;
+
   constructor(request: RequestInfo, cause: unknown) {
     super(printable(`no answer after ${request.tries} ${request.tries === 1 ? "try" : "tries"}: ${reason(cause)}`), request, cause);
   }
@@ -82,16 +89,23 @@ export class NoAnswerError extends ForgeRunError {
 
 /** An answer that ForgeRun does not give: of something between it and the client, or of another service. */
 export class UnexpectedAnswerError extends ForgeRunError {
+  readonly retryable: boolean;
   readonly status: number;
   readonly retryAfter: number | undefined;
   readonly requestId: string | undefined;
 
   constructor(request: RequestInfo, answer: AnswerInfo, why: string) {
     super(`unexpected answer ${answer.status}: ${why}`, request);
+    this.retryable = passing(answer.status);
     this.status = answer.status;
     this.retryAfter = answer.retryAfter;
     this.requestId = answer.requestId;
   }
+}
+
+/** Statuses of what may pass by itself. */
+function passing(status: number): boolean {
+  return [429, 502, 503, 504].includes(status);
 }
 
 /** fetch says "fetch failed", and why in the cause. */

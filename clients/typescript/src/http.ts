@@ -191,9 +191,7 @@ export function retryAfter(headers: Headers): number | undefined {
 export function passing(error: unknown, lasting = false): number | undefined {
   if (error instanceof NoAnswerError) return 0;
   if (!(error instanceof ProblemError || error instanceof UnexpectedAnswerError)) return undefined;
-  const wrongSetup = error instanceof ProblemError && error.code === "RFA_CONFIG_INVALID"; // only the operator can change that
-  if ([429, 502, 503, 504].includes(error.status) && !wrongSetup) return error.retryAfter ?? 0;
-  return lasting && error.status === 500 ? (error.retryAfter ?? 0) : undefined;
+  return error.retryable || (lasting && error.status === 500) ? (error.retryAfter ?? 0) : undefined;
 }
 
 /** Between a half and the whole of 200 ms, doubled with each try, up to 10 s. */

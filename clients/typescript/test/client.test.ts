@@ -61,6 +61,16 @@ test("what waiting does not mend is not repeated", async (t) => {
   await assert.rejects(lost.client({ maxTries: 3 }).get("j"), (error: NoAnswerError) => error.tries === 3);
 });
 
+test("an error tells whether another try may help", async (t) => {
+  for (const [reply, retryable] of [
+    [problem(503, "RFA_STORAGE_UNAVAILABLE"), true], [problem(429, "RFA_REQUEST_RATE_LIMITED"), true], [{ status: 502, body: "<p>" }, true],
+    [{ cut: true }, true], [problem(503, "RFA_CONFIG_INVALID"), false], [problem(500, "RFA_INTERNAL"), false],
+    [problem(409, "RFA_JOB_CONFLICT"), false], [{ status: 308 }, false],
+  ] as const) {
+    await assert.rejects((await serve(t, reply)).client({ maxTries: 1 }).get("j"), { retryable });
+  }
+});
+
 test("an error tells what was wrong, and nothing secret", async (t) => {
   const violations = [{ pointer: "/type", detail: "no" }];
   const more = { violations, title: "Bad\u001b[31m", detail: 7, job_id: "j" };

@@ -30,5 +30,11 @@ for await (const event of forgerun.stream(ids.at(-1)!, { signal, silence: 20_000
 assert.deepEqual(names, ["job-created", "job-queued", "job-assigned", "job-running", "job-succeeded"]);
 assert.equal((await forgerun.report(ids.at(-1)!, { signal })).outcome, "SUCCESS");
 assert.equal((await forgerun.result(ids.at(-1)!, { signal })).data.length, 4096);
-await hook.ended(ids, signal);
+const jobs = [0, 1, 2].map((n) => ({ type: "EXECUTE", work_kind: "SUCCESS_FAST", correlation_id: `${run}-item-${n}` }) as const);
+const { batch_id } = await forgerun.submitBatch(jobs, { signal });
+assert.equal((await forgerun.waitBatch(batch_id, { signal })).status, "COMPLETED");
+const listed: string[] = [];
+for await (const job of forgerun.jobs({ batch_id, limit: 2 }, { signal })) listed.push(job.job_id);
+assert.equal(listed.length, 3);
+await hook.ended([...ids, ...listed], signal);
 hook.close();

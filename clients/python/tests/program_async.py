@@ -1,0 +1,43 @@
+"""The program of program.py with an event loop: its jobs are submitted and waited for at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+
+from forgerun import AsyncClient
+from forgerun.schemas import WorkKind
+
+from .program import KINDS, NAMES, PATIENCE, items, retrying
+from .receiver import Receiver
+
+
+async def main() -> None:
+    client = AsyncClient(os.environ["FORGERUN_URL"], os.environ["FORGERUN_API_KEY"], max_tries=20, on_retry=retrying)
+    hook = Receiver()
+    hook.trust(await client.create_webhook({"url": hook.url, "events": ["job.succeeded", "job.failed"]}))
+    run = str(uuid.uuid4())
+
+    async def one(n: int, kind: WorkKind) -> str:
+        receipt = await client.submit({"type": "EXECUTE", "work_kind": kind}, correlation_id=f"{run}-{n}")
+        job = await client.wait(receipt["job_id"], timeout=PATIENCE)
+        print(job["job_id"], kind, job["state"])
+        return job["job_id"]
+
+    ids = await asyncio.gather(*(one(n, kind) for n, kind in enumerate(KINDS)))
+    names = [event.name async for event in client.stream(ids[-1], timeout=PATIENCE, silence=20) if event.id]
+    assert names == NAMES, names
+    assert (await client.report(ids[-1]))["outcome"] == "SUCCESS"
+    assert len((await client.result(ids[-1])).data) == 4096
+    batch_id = (await client.submit_batch(items(run)))["batch_id"]
+    assert (await client.wait_batch(batch_id, timeout=PATIENCE))["status"] == "COMPLETED"
+    listed = [job["job_id"] async for job in client.jobs(batch_id=batch_id, limit=2)]
+    assert len(listed) == 3, listed
+    await asyncio.to_thread(hook.ended, [*ids, *listed], timeout=60)
+    hook.close()
+    await client.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,193 @@
+// Command library is what the test bed judges of the client library: it does with it what programs do.
+//
+//	FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... library
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+const patience = 150 * time.Second
+
+func main() {
+	log.SetFlags(0)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) error {
+	c, err := client.New(client.Config{
+		URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 20,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if err != nil {
+		return err
+	}
+	hook, err := receive(ctx, c)
+	if err != nil {
+		return err
+	}
+	correlate := func(name string) string { return fmt.Sprintf("go-%d-%s", os.Getpid(), name) }
+	var ids []string
+	for n, kind := range []string{client.KindSuccessFast, client.KindFailImmediate, client.KindSuccessFast, client.KindSuccessFast} {
+		request := client.JobRequest{Type: client.Execute, WorkKind: kind}
+		accepted, err := c.Submit(ctx, request, client.CorrelationID(correlate(fmt.Sprint(n))))
+		if err != nil {
+			return err
+		}
+		var held []client.Option
+		if n%2 == 1 {
+			held = append(held, client.PreferWait(20*time.Second))
+		}
+		job, err := c.Wait(ctx, accepted.JobID, held...)
+		if err != nil {
+			return err
+		}
+		fmt.Println(job.JobID, kind, job.State)
+		ids = append(ids, job.JobID)
+	}
+	if err := read(ctx, c, ids[len(ids)-1]); err != nil {
+		return err
+	}
+	inBatch, err := batch(ctx, c, correlate)
+	if err != nil {
+		return err
+	}
+	return hook.await(ctx, append(ids, inBatch...))
+}
+
+// read looks at all that there is of a job.
+func read(ctx context.Context, c *client.Client, id string) error {
+	var names []string
+	for message, err := range c.Stream(ctx, client.StreamOptions{JobID: id}) {
+		if err != nil {
+			return err
+		}
+		if message.ID != "" {
+			names = append(names, message.Name)
+		}
+	}
+	if want := []string{"job-created", "job-queued", "job-assigned", "job-running", "job-succeeded"}; !slices.Equal(names, want) {
+		return fmt.Errorf("the stream had %v", names)
+	}
+	report, err := c.Report(ctx, id, 0)
+	if err != nil {
+		return err
+	}
+	result, err := c.Result(ctx, id)
+	if err != nil {
+		return err
+	}
+	if report.Outcome != "SUCCESS" || len(result.Data) != 4096 {
+		return fmt.Errorf("outcome %s, %d bytes", report.Outcome, len(result.Data))
+	}
+	return nil
+}
+
+// batch submits a few jobs at once, and gives their ids.
+func batch(ctx context.Context, c *client.Client, correlate func(string) string) ([]string, error) {
+	var items []client.JobRequest
+	for n := range 3 {
+		item := client.JobRequest{Type: client.Execute, WorkKind: client.KindSuccessFast, CorrelationID: correlate(fmt.Sprint("item-", n))}
+		items = append(items, item)
+	}
+	receipt, err := c.SubmitBatch(ctx, items)
+	if err != nil {
+		return nil, err
+	}
+	ended, err := c.WaitBatch(ctx, receipt.BatchID)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for job, err := range c.Jobs(ctx, client.JobFilter{BatchID: receipt.BatchID, PageSize: 2}) {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, job.JobID)
+	}
+	if ended.Status != client.StatusCompleted || len(ids) != len(items) {
+		return nil, fmt.Errorf("the batch is %s, with %d jobs", ended.Status, len(ids))
+	}
+	return ids, nil
+}
+
+// receiver is a webhook of this process.
+type receiver struct {
+	mu       sync.Mutex
+	told     map[string]bool // jobs whose end was told
+	arrived  chan struct{}
+	verifier chan client.Verifier
+}
+
+// receive registers a webhook whose deliveries are verified by its secret and by the published keys.
+func receive(ctx context.Context, c *client.Client) (*receiver, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	r := &receiver{told: map[string]bool{}, arrived: make(chan struct{}, 1), verifier: make(chan client.Verifier, 1)}
+	server := &http.Server{Handler: r, ReadTimeout: time.Minute}
+	go func() { _ = server.Serve(listener) }() // until the program ends
+	url := "http://" + listener.Addr().String() + "/forgerun"
+	hook, err := c.CreateWebhook(ctx, client.WebhookRequest{URL: url, Events: []string{"job.succeeded", "job.failed"}})
+	if err != nil {
+		return nil, err
+	}
+	r.verifier <- client.Verifier{Secret: hook.Secret, Keys: c.Directory().Key, URL: url}
+	return r, nil
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	v := <-r.verifier // the first delivery may come before the answer to the registration
+	r.verifier <- v
+	message, err := v.Verify(request)
+	switch {
+	case errors.Is(err, client.ErrSignature):
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	case err != nil: // it could not be checked, and comes again
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	r.mu.Lock()
+	r.told[message.JobID()] = true
+	r.mu.Unlock()
+	select {
+	case r.arrived <- struct{}{}:
+	default:
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// await waits until deliveries have told of all jobs.
+func (r *receiver) await(ctx context.Context, ids []string) error {
+	for {
+		r.mu.Lock()
+		missing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.told[id] })
+		r.mu.Unlock()
+		if len(missing) == 0 {
+			return nil
+		}
+		select {
+		case <-r.arrived:
+		case <-ctx.Done():
+			return fmt.Errorf("no delivery has told of %v: %w", missing, ctx.Err())
+		}
+	}
+}
