@@ -10,7 +10,7 @@
 #                           Node with the packages of tools/documents, which check
 #                           the API's documents, of clients/typescript and of
 #                           tools/site, which builds the site of docs, and of examples/jest,
-#                           Python with mypy for clients/python and pytest-xdist for
+#                           Python with mypy and httpx for clients/python, pytest-xdist for
 #                           examples/python, and PgBouncer. Without them, tests that need
 #                           them are skipped. Ubuntu has no package of
 #                           Chromium: install it by hand.
@@ -111,7 +111,7 @@ list_missing() {
     { command -v prometheus && command -v promtool; } >/dev/null || missing+=(prometheus)
     have_browser || missing+=(chromium)
     have_node || missing+=(node)
-    { command -v python3 && command -v mypy; } >/dev/null || missing+=(python)
+    { command -v python3 && command -v mypy && have_modules httpx && have_modules wheel,venv,ensurepip; } >/dev/null || missing+=(python)
     have_pytest || missing+=(pytest)
     have_program pgbouncer || missing+=(pgbouncer)
   fi
@@ -142,9 +142,12 @@ have_node() {
   command -v npm >/dev/null && [ "$(node -p 'Number(process.versions.node.split(".")[0]) >= 18' 2>/dev/null)" = true ]
 }
 
-# have_pytest asks for what runs the suite of examples/python. Homebrew has no package of it.
-have_pytest() {
-  [ "$(uname -s)" = Darwin ] || python3 -c 'import pytest, xdist' 2>/dev/null || /usr/bin/python3 -c 'import pytest, xdist' 2>/dev/null
+# have_pytest asks for what runs the suite of examples/python.
+have_pytest() { have_modules pytest,xdist; }
+
+# have_modules asks whether a Python that tests look at has modules. Homebrew has no packages of those that are asked for.
+have_modules() {
+  [ "$(uname -s)" = Darwin ] || python3 -c "import $1" 2>/dev/null || /usr/bin/python3 -c "import $1" 2>/dev/null
 }
 
 # can_compile asks for a C compiler with its headers.
@@ -183,7 +186,7 @@ install_with_apt() {
       cc) packages+=(gcc libc6-dev) ;;
       prometheus) packages+=(prometheus) ;;
       node) packages+=(nodejs npm) ;;
-      python) packages+=(python3 python3-cryptography python3-setuptools python3-wheel mypy) ;;
+      python) packages+=(python3 python3-cryptography python3-setuptools python3-wheel python3-venv python3-httpx mypy) ;;
       pytest) packages+=(python3-pytest-xdist) ;;
       pgbouncer) packages+=(pgbouncer) ;;
       chromium)

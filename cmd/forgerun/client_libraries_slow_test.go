@@ -3,10 +3,12 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,38 +55,72 @@ func TestTypeScriptLibrary(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(dir, "test", "*.test.js"))
 	require.NoError(t, err)
 	require.Len(t, files, 3)
-	said := runIn(t, dir, serviceFor(t), append([]string{"node", "--test"}, files...)...)
+	service := serviceFor(t)
+	said := runIn(t, dir, service, append([]string{"node", "--test"}, files...)...)
 	require.Contains(t, said, "# skipped 0\n", said)
 
-	source, user := t.TempDir(), t.TempDir()
-	for _, name := range []string{"package.json", "README.md", "LICENSE"} {
-		copyFile(t, filepath.Join(typeScript, name), filepath.Join(source, name))
-	}
-	require.NoError(t, os.CopyFS(filepath.Join(source, "dist"), os.DirFS(filepath.Join(dir, "src"))))
-	runIn(t, source, nil, "npm", "pack", "--ignore-scripts", "--silent", "--pack-destination", user)
-	packed, err := filepath.Glob(filepath.Join(user, "*.tgz"))
-	require.NoError(t, err)
-	require.Len(t, packed, 1)
+	user := t.TempDir()
 	installed := filepath.Join(user, "node_modules", "@forgerun", "client")
-	require.NoError(t, os.MkdirAll(installed, 0o700))
-	runIn(t, installed, nil, "tar", "-xzf", packed[0], "--strip-components=1")
-	require.NoError(t, os.WriteFile(filepath.Join(user, "use.mjs"), []byte(`import { ForgeRun } from "@forgerun/client";
-import { Verifier } from "@forgerun/client/webhooks";
-console.log(typeof ForgeRun, typeof Verifier);`), 0o600))
-	require.Equal(t, "function function\n", runIn(t, user, nil, "node", "use.mjs"))
-	for _, name := range []string{"dist/index.d.ts", "dist/webhooks.d.ts", "LICENSE", "README.md"} {
-		require.FileExists(t, filepath.Join(installed, name))
+	unpackTypeScript(t, dir, installed)
+	for n, example := range codeOf(t, typeScript+"/README.md", "ts") {
+		example = strings.ReplaceAll(example, `"http://127.0.0.1:8080"`, `process.env.FORGERUN_URL!`) +
+			`import { Verifier } from "@forgerun/client/webhooks";` + "\nnew Verifier({ secret: `whsec_${btoa(job.state)}` });\n"
+		name := filepath.Join(user, fmt.Sprintf("use%d.mts", n))
+		require.NoError(t, os.WriteFile(name, []byte(example), 0o600))
+		runIn(t, typeScript, nil, "node", "node_modules/typescript/bin/tsc", "--strict", "--target", "es2022", "--module", "nodenext",
+			"--types", "node", "--typeRoots", "node_modules/@types", name)
+		require.Equal(t, "SUCCEEDED \n", runIn(t, user, service, "node", strings.TrimSuffix(name, ".mts")+".mjs"))
 	}
 }
 
-// TestPythonLibrary runs the library's tests, those against a real service too, checks its annotations, and builds a wheel.
+// unpackTypeScript packs what was compiled as npm does, and puts it where npm would.
+func unpackTypeScript(t *testing.T, compiled, installed string) {
+	t.Helper()
+	source, packages := t.TempDir(), t.TempDir()
+	for _, name := range []string{"package.json", "README.md", "LICENSE"} {
+		copyFile(t, filepath.Join(typeScript, name), filepath.Join(source, name))
+	}
+	require.NoError(t, os.CopyFS(filepath.Join(source, "dist"), os.DirFS(filepath.Join(compiled, "src"))))
+	runIn(t, source, nil, "npm", "pack", "--ignore-scripts", "--silent", "--pack-destination", packages)
+	packed, err := filepath.Glob(filepath.Join(packages, "*.tgz"))
+	require.NoError(t, err)
+	require.Len(t, packed, 1)
+	require.NoError(t, os.MkdirAll(installed, 0o700))
+	runIn(t, installed, nil, "tar", "-xzf", packed[0], "--strip-components=1")
+	for _, name := range []string{"dist/index.d.ts", "dist/webhooks.d.ts", "LICENSE", "README.md"} {
+		require.FileExists(t, filepath.Join(installed, name))
+	}
+	require.NoDirExists(t, filepath.Join(installed, "test"))
+}
+
+// pythonWith is the first Python that has all these modules.
+func pythonWith(t *testing.T, modules, packages string) string {
+	t.Helper()
+	requirePython(t)
+	for _, program := range []string{"python3", "/usr/bin/python3"} { // the second one if another one comes first
+		if exec.CommandContext(t.Context(), program, "-c", "import "+modules).Run() == nil {
+			return program
+		}
+	}
+	require.Empty(t, os.Getenv("CI"), "scripts/setup.sh ci installs %s", packages)
+	t.Skip("Python has no " + packages)
+	return ""
+}
+
+// TestPythonLibrary runs the library's tests, those against a real service too, without and with httpx, checks its annotations, builds a
+// wheel, and uses it as pip installs it, without an index.
 func TestPythonLibrary(t *testing.T) {
 	t.Parallel()
 	requirePython(t)
-	environment := append(serviceFor(t), "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1")
-	said := runIn(t, python, environment, "python3", "-W", "error::ResourceWarning", "-m", "unittest", "-v")
-	require.NotContains(t, said, "FORGERUN_URL is not set")
-
+	service := serviceFor(t)
+	unittest := func(t *testing.T, program string) {
+		t.Helper()
+		environment := append(slices.Clip(service), "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1")
+		said := runIn(t, python, environment, program, "-W", "error::ResourceWarning", "-m", "unittest", "-v")
+		require.NotContains(t, said, "FORGERUN_URL is not set")
+	}
+	t.Run("standard library", func(t *testing.T) { unittest(t, "python3") })
+	t.Run("httpx", func(t *testing.T) { unittest(t, pythonWith(t, "httpx", "httpx")) })
 	t.Run("annotations", func(t *testing.T) {
 		if missing := missingProgram("mypy", "apt-get install mypy"); missing != "" {
 			require.Empty(t, os.Getenv("CI"), "%s: scripts/setup.sh ci does", missing)
@@ -93,41 +129,92 @@ func TestPythonLibrary(t *testing.T) {
 		runIn(t, python, nil, "mypy", "--cache-dir", t.TempDir())
 	})
 	t.Run("wheel", func(t *testing.T) {
-		if exec.CommandContext(t.Context(), "python3", "-c", "import setuptools.build_meta, wheel").Run() != nil {
-			t.Skip("Python has no setuptools and wheel")
+		program := pythonWith(t, "setuptools.build_meta, wheel, venv, ensurepip", "setuptools, wheel and venv")
+		wheel := buildWheel(t, program)
+		home, dir := filepath.Join(t.TempDir(), "venv"), t.TempDir()
+		runIn(t, dir, nil, program, "-m", "venv", home)
+		installed := filepath.Join(home, "bin", "python")
+		runIn(t, dir, nil, installed, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", wheel)
+		for _, example := range codeOf(t, python+"/README.md", "python") {
+			example = strings.ReplaceAll(example, `"http://127.0.0.1:8080"`, `os.environ["FORGERUN_URL"]`)
+			require.Equal(t, "SUCCEEDED\n", runIn(t, dir, service, installed, "-c", example), example)
 		}
-		source, dist := t.TempDir(), t.TempDir() // setuptools writes beside what it builds
-		require.NoError(t, os.CopyFS(source, os.DirFS(python)))
-		build := "import setuptools.build_meta as b, sys; d = sys.argv[1]; b.build_sdist(d); b.build_wheel(d)"
-		runIn(t, source, nil, "python3", "-c", build, dist)
-		wheels, err := filepath.Glob(filepath.Join(dist, "forgerun-*-py3-none-any.whl"))
-		require.NoError(t, err)
-		require.Len(t, wheels, 1)
-		names := runIn(t, dist, nil, "python3", "-m", "zipfile", "--list", wheels[0])
-		for _, name := range []string{"forgerun/py.typed", "forgerun/schemas.py", "forgerun/webhooks.py"} {
-			require.Contains(t, names, name)
-		}
-		require.NotContains(t, names, "tests/")
-		runIn(t, dist, []string{"PYTHONPATH=" + wheels[0]}, "python3", "-c", "import forgerun, forgerun.webhooks")
 	})
 }
 
-// TestClientLibrariesAreRight: a program that uses the library breaks no rule. The Go library is used by examples/go/client, which
-// TestExampleClientsAreRight judges.
+// buildWheel builds wheel and source distribution, and gives the wheel.
+func buildWheel(t *testing.T, program string) string {
+	t.Helper()
+	source, dist := t.TempDir(), t.TempDir() // setuptools writes beside what it builds
+	require.NoError(t, os.CopyFS(source, os.DirFS(python)))
+	build := "import setuptools.build_meta as b, sys; d = sys.argv[1]; b.build_sdist(d); b.build_wheel(d)"
+	runIn(t, source, nil, program, "-c", build, dist)
+	built, err := filepath.Glob(filepath.Join(dist, "forgerun-*"))
+	require.NoError(t, err)
+	require.Len(t, built, 2)
+	wheel, sdist := built[0], built[1]
+	require.Regexp(t, `/forgerun-[0-9.]+-py3-none-any\.whl$`, wheel)
+	for file, list := range map[string][]string{wheel: {program, "-m", "zipfile", "--list", wheel}, sdist: {"tar", "-tzf", sdist}} {
+		names := runIn(t, dist, nil, list...)
+		for _, name := range []string{"forgerun/py.typed", "forgerun/schemas.py", "forgerun/webhooks.py", "LICENSE"} {
+			require.Contains(t, names, name, file)
+		}
+		require.NotContains(t, names, "tests/", file)
+	}
+	return wheel
+}
+
+// codeOf gives the blocks of a language in a page.
+func codeOf(t *testing.T, page, language string) []string {
+	t.Helper()
+	var blocks []string
+	for _, block := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(readText(t, page), -1) {
+		blocks = append(blocks, block[1])
+	}
+	require.NotEmpty(t, blocks, page)
+	return blocks
+}
+
+// TestVersionsOfClients: what is packed is of one release.
+func TestVersionsOfClients(t *testing.T) {
+	t.Parallel()
+	var node, lock struct{ Version string }
+	require.NoError(t, json.Unmarshal([]byte(readText(t, typeScript+"/package.json")), &node))
+	require.NoError(t, json.Unmarshal([]byte(readText(t, typeScript+"/package-lock.json")), &lock))
+	require.Equal(t, node.Version, lock.Version)
+	require.Contains(t, readText(t, python+"/pyproject.toml"), "\nversion = \""+node.Version+"\"\n")
+	released := regexp.MustCompile(`(?m)^## \[(\d.*?)\]`).FindStringSubmatch(readText(t, "../../CHANGELOG.md"))
+	if released != nil {
+		require.Equal(t, released[1], node.Version, "the latest release of the changelog")
+	}
+}
+
+// judgedClients are programs that do with a client library what programs do.
+func judgedClients(t *testing.T) map[string][]string {
+	t.Helper()
+	library := filepath.Join(t.TempDir(), "library")
+	runIn(t, ".", nil, "go", "build", "-o", library, "./testdata/library")
+	inPython := func(command ...string) []string {
+		return append([]string{"env", "-C", python, "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1"}, command...)
+	}
+	requirePython(t)
+	return map[string][]string{
+		"go":             {library},
+		"typescript":     {"node", filepath.Join(compileTypeScript(t), "test", "program.js")},
+		"python":         inPython("python3", "-m", "tests.program"),
+		"python-threads": inPython("python3", "-m", "tests.program_async", "threads"),
+		"python-httpx":   inPython(pythonWith(t, "httpx", "httpx"), "-m", "tests.program_async", "httpx"),
+	}
+}
+
+// TestClientLibrariesAreRight: a program that uses a library breaks no rule, under any profile.
 func TestClientLibrariesAreRight(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
-	for language, command := range map[string]func(*testing.T) []string{
-		"typescript": func(t *testing.T) []string {
-			return []string{"node", filepath.Join(compileTypeScript(t), "test", "program.js")}
-		},
-		"python": func(t *testing.T) []string {
-			requirePython(t)
-			return []string{"env", "-C", python, "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1", "python3", "-m", "tests.program"}
-		},
-	} {
+	report := examplesReport{}
+	t.Cleanup(func() { report.write(t) })
+	for language, program := range judgedClients(t) {
 		t.Run(language, func(t *testing.T) {
 			parallelIfMany(t)
-			program := command(t)
 			for _, profile := range fault.Profiles {
 				for seed := 1; seed <= seeds(); seed++ {
 					t.Run(fmt.Sprintf("%s/%d", profile, seed), func(t *testing.T) {
@@ -135,6 +222,7 @@ func TestClientLibrariesAreRight(t *testing.T) {
 						said, v, broken, err := s.runJudged(t, api, program, profile, seed)
 						require.NoError(t, err, said)
 						require.Empty(t, broken, said)
+						report.add(language, profile, v)
 						learned := slices.ContainsFunc(v.Results, func(r verdict.Result) bool {
 							return r.Rule == "deliveries-answered" && r.Status == verdict.Held
 						})

@@ -22,8 +22,10 @@ func TestOrigins(t *testing.T) {
 			[]string{"", "null", "http://app.example.com", "https://app.example.com.evil.example", "https://a.app.example.com",
 				"https://app.example.com:8443", "http://localhost"}},
 		{"http://localhost:5173", []string{"http://localhost:5173"}, []string{"http://localhost", "http://localhost:5174"}},
-		{"loopback", []string{"http://localhost:5173", "https://localhost", "http://127.0.0.1:8080", "http://[::1]:3000", "http://app.localhost"},
-			[]string{"", "null", "file://", "localhost", "http://localhost.example.com", "http://192.0.2.1", "ftp://localhost", "http://[::2]"}},
+		{"loopback", []string{"http://localhost:5173", "https://localhost", "http://127.0.0.1:8080", "http://[::1]:3000", "http://app.localhost",
+			"http://LocalHost:80"},
+			[]string{"", "null", "file://", "localhost", "http://localhost.example.com", "http://127.0.0.1.example.com", "http://notlocalhost",
+				"http://localhost:5173@example.com", "http://192.0.2.1", "http://0.0.0.0", "ftp://localhost", "http://[::2]"}},
 		{"loopback,https://app.example.com", []string{"http://localhost", "https://app.example.com"}, []string{"https://example.com"}},
 		{"*", []string{"null", "https://anybody.example", ""}, nil},
 	} {

@@ -1,9 +1,13 @@
-"""The program of program.py with an event loop: its jobs are submitted and waited for at the same time."""
+"""The program of program.py with an event loop: its jobs are submitted and waited for at the same time.
+
+    FORGERUN_URL=... FORGERUN_API_KEY=... PYTHONPATH=src python3 -m tests.program_async httpx|threads
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import uuid
 
 from forgerun import AsyncClient
@@ -13,8 +17,10 @@ from .program import KINDS, NAMES, PATIENCE, items, retrying
 from .receiver import Receiver
 
 
-async def main() -> None:
-    client = AsyncClient(os.environ["FORGERUN_URL"], os.environ["FORGERUN_API_KEY"], max_tries=20, on_retry=retrying)
+async def main(use_httpx: bool) -> None:
+    client = AsyncClient(
+        os.environ["FORGERUN_URL"], os.environ["FORGERUN_API_KEY"], max_tries=20, on_retry=retrying, use_httpx=use_httpx
+    )
     hook = Receiver()
     hook.trust(await client.create_webhook({"url": hook.url, "events": ["job.succeeded", "job.failed"]}))
     run = str(uuid.uuid4())
@@ -40,4 +46,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(sys.argv[1] == "httpx"))

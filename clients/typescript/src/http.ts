@@ -5,7 +5,7 @@ export interface Options {
   /** Base address, such as `https://forgerun.example.com`. */
   url: string;
   /** API key, `frk_...`. Without it only public calls are answered. */
-  apiKey?: string;
+  apiKey?: string | undefined;
   /** Label of the test bed's session to which the requests belong, if not to the one without a label: that of a test. */
   session?: string;
   /** How long one try may take, in milliseconds, beside what `Prefer: wait` adds. 30,000 without it. */
