@@ -211,7 +211,7 @@ func judgedClients(t *testing.T) map[string][]string {
 func TestClientLibrariesAreRight(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	report := examplesReport{}
-	t.Cleanup(func() { report.write(t) })
+	t.Cleanup(func() { report.write(t, "The client libraries") })
 	for language, program := range judgedClients(t) {
 		t.Run(language, func(t *testing.T) {
 			parallelIfMany(t)

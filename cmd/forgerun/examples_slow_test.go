@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -84,7 +85,7 @@ func seeds() int {
 	return n
 }
 
-// examplesReport is what came of the right clients. With FORGERUN_TESTBED_REPORT it becomes that file.
+// examplesReport is what came of the right clients. With FORGERUN_TESTBED_REPORT it is added to that file.
 type examplesReport struct {
 	mu   sync.Mutex
 	rows map[string]*exampleRow
@@ -116,18 +117,22 @@ func (r *examplesReport) add(language string, profile fault.Profile, v verdict.V
 	}
 }
 
-func (r *examplesReport) write(t *testing.T) {
+func (r *examplesReport) write(t *testing.T, clients string) {
+	t.Helper()
 	path := os.Getenv("FORGERUN_TESTBED_REPORT")
 	if path == "" || t.Failed() {
 		return
 	}
-	text := "# The example clients under the profiles of the test bed\n\nNo client broke a rule.\n\n" +
+	text := "# " + clients + " under the profiles of the test bed\n\nNo client broke a rule.\n\n" +
 		"| client | profile | seeds | requests | rules that were exercised |\n|---|---|---|---|---|\n"
 	for _, name := range slices.Sorted(maps.Keys(r.rows)) {
 		row := r.rows[name]
 		text += fmt.Sprintf("| %s | %d | %d | %s |\n", name, row.seeds, row.requests, strings.Join(slices.Sorted(maps.Keys(row.held)), ", "))
 	}
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // other tests report there, too
+	require.NoError(t, err)
+	_, err = file.WriteString(text + "\n")
+	require.NoError(t, errors.Join(err, file.Close()))
 }
 
 // parallelIfMany runs a part of a test beside others if there are many seeds. Otherwise the parts follow one another: parallel ones
@@ -143,7 +148,7 @@ func parallelIfMany(t *testing.T) {
 func TestExampleClientsAreRight(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed)
 	report := examplesReport{}
-	t.Cleanup(func() { report.write(t) })
+	t.Cleanup(func() { report.write(t, "The example clients") })
 	for language, e := range exampleClients(t) {
 		for _, profile := range fault.Profiles {
 			for seed := 1; seed <= seeds(); seed++ {
