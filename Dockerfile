@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # Two images of both programs:
-#   docker build -t forgerun .                    the roles: docker run forgerun api | worker | webhooks | migrate
-#   docker build -t forgerun:dev --target dev .   everything in one container, with Postgres and Redis
+#   docker build -t forgerun .                      the roles: docker run forgerun api | worker | webhooks | migrate
+#   docker build -t forgerun-dev --target dev .     everything in one container, with Postgres and Redis
 
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
 WORKDIR /src
@@ -20,12 +20,17 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
     -o /out/ ./cmd/forgerun ./cmd/simulator
 
 # For trying it out, and for tests of clients:
-#   docker run --rm -p 8080:8080 -p 8081:8081 forgerun:dev
+#   docker run --rm -p 8080:8080 -p 8081:8081 forgerun-dev
 # It prints a client id, an API key and the operator's token. With "-v forgerun:/data" they stay the
 # same over restarts, and so do the jobs. Not for production: one process, one Postgres, no TLS.
+# Before a server of another API, which runs on the host (neither store nor key is needed):
+#   docker run --rm --add-host host.docker.internal:host-gateway -p 9000:9000 forgerun-dev \
+#     proxy --listen 0.0.0.0:9000 --target http://host.docker.internal:3000
 FROM debian:bookworm-slim AS dev
 ARG DEBIAN_FRONTEND=noninteractive
-# No cluster and no service: the program runs both servers itself, as its children.
+# No cluster and no service: the program runs both servers itself, as its children. Packages are those of the day of the
+# build: what is fixed in Debian 12 is welcome, and its versions of Postgres and Redis do not change.
+# hadolint ignore=DL3008
 RUN mkdir -p /etc/postgresql-common/createcluster.d \
     && echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.d/none.conf \
     && apt-get update \
@@ -41,12 +46,12 @@ ENV FORGERUN_HTTP_ADDR=0.0.0.0:8080 \
     FORGERUN_ADMIN_ADDR=0.0.0.0:8081 \
     FORGERUN_PUBLIC_URL=http://127.0.0.1:8080 \
     FORGERUN_DATA_DIR=/data
-EXPOSE 8080 8081
+EXPOSE 8080 8081 9000
 WORKDIR /data
 VOLUME /data
 USER forgerun:forgerun
-HEALTHCHECK --interval=5s --timeout=3s --start-period=60s --retries=3 \
-    CMD ["/usr/local/bin/forgerun", "healthcheck", "--url", "http://127.0.0.1:8080/readyz"]
+# Of what process 1 runs: dev, the proxy, a role.
+HEALTHCHECK --interval=5s --timeout=3s --start-period=60s --retries=3 CMD ["/usr/local/bin/forgerun", "healthcheck"]
 ENTRYPOINT ["/usr/local/bin/forgerun"]
 CMD ["dev"]
 
@@ -65,7 +70,6 @@ ENV FORGERUN_HTTP_ADDR=0.0.0.0:8080 \
     FORGERUN_ADMIN_ADDR=127.0.0.1:8081
 EXPOSE 8080
 USER nonroot:nonroot
-HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=3 \
-    CMD ["/usr/local/bin/forgerun", "healthcheck", "--url", "http://127.0.0.1:8081/readyz"]
+HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=3 CMD ["/usr/local/bin/forgerun", "healthcheck"]
 ENTRYPOINT ["/usr/local/bin/forgerun"]
 CMD ["api"]

@@ -16,6 +16,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/lifecycle"
+	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/tasks/notify"
 	"github.com/forgerun/forgerun/tasks/ratelimit"
 )
@@ -38,7 +39,7 @@ const registrationWindow = 10 * time.Minute
 
 // startAPI begins to serve.
 func (p *process) startAPI(ctx context.Context) (*api, error) {
-	a := &api{p: p, addr: reachable(p.listener.Addr()), failed: make(chan error, 2)}
+	a := &api{p: p, addr: localhosts.Reachable(p.listener.Addr()), failed: make(chan error, 2)}
 	a.clients = clients.New(p.cfg.clients(), p.store, p.movable(), p.log)
 	notifications := notify.NewEvents(p.redis)
 	hub := events.NewHub(p.store, notifications, p.metrics, p.log)

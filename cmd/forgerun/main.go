@@ -105,7 +105,7 @@ func (p *program) root() *cobra.Command {
 	judge := simulator.Program{Name: "forgerun", Simulate: "forgerun simulate", Arguments: p.arguments, Stdout: p.stdout, Stderr: p.stderr}
 	add(groupJudge, append(judge.Judge(), judge.Simulator())...)
 	root.AddGroup(&cobra.Group{ID: groupManage, Title: "Look after the service:"}, &cobra.Group{ID: groupOther, Title: "Other:"})
-	add(groupManage, p.migrateCommand(), p.configCommand(), p.doctorCommand(), p.rotateCommand(), healthcheckCommand())
+	add(groupManage, p.migrateCommand(), p.configCommand(), p.doctorCommand(), p.rotateCommand(), p.healthcheckCommand())
 	add(groupOther, versionCommand())
 	root.AddCommand(command.Man(root, version))
 	return root

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -73,31 +71,4 @@ func (p *program) configCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&all, "all", false, "show the variables that have their defaults too")
 	return c
-}
-
-func healthcheckCommand() *cobra.Command {
-	var url string
-	c := command.New("healthcheck", "Exit 0 if the process at --url is ready (for containers)",
-		func(c *cobra.Command, _ []string) error { return healthcheck(c.Context(), url) })
-	c.Flags().StringVar(&url, "url", "http://127.0.0.1:8080/readyz", "`address` to ask")
-	return c
-}
-
-// healthcheck asks a process whether it is ready.
-func healthcheck(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return command.Usagef("forgerun healthcheck: %w", err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return fmt.Errorf("forgerun healthcheck: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("forgerun healthcheck: the process answers %s", response.Status)
-	}
-	return nil
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/internal/lifecycle"
+	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/monitoring"
@@ -205,7 +206,7 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 		if l, err = open(); err != nil {
 			return nil, taken("FORGERUN_HTTP_ADDR", addr, fmt.Errorf("HTTP listener: %w", err))
 		}
-		addr = reachable(l.Addr())
+		addr = localhosts.Reachable(l.Addr())
 	}
 	if cfg.PublicURL == "" {
 		cfg.PublicURL = "http://" + addr

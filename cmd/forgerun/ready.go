@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"sync"
 	"time"
 
@@ -108,7 +107,7 @@ func (p *process) adminPart() lifecycle.Part {
 			return taken("FORGERUN_ADMIN_ADDR", p.cfg.AdminAddr, fmt.Errorf("admin listener: %w", err))
 		}
 		l := p.limited(bound, "admin", conn.ForAdmin)
-		p.adminAddr = reachable(l.Addr())
+		p.adminAddr = localhosts.Reachable(l.Addr())
 		go func() {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				p.log.Error("admin listener failed", "action", "serve_admin", errorFields(err))
@@ -140,14 +139,4 @@ func (p *process) hosts(addr string, guarded bool) func(string) bool {
 		return localhosts.Only(p.cfg.PublicURL)
 	}
 	return nil
-}
-
-// reachable is how somebody on this machine reaches a listener: one on all addresses, as in a container, is reached
-// on loopback.
-func reachable(addr net.Addr) string {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok || !tcp.IP.IsUnspecified() {
-		return addr.String()
-	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(tcp.Port))
 }

@@ -4,6 +4,7 @@
 package localhosts
 
 import (
+	"net"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -71,4 +72,14 @@ func isLabel(s string) bool {
 		}
 	}
 	return 0 < len(s) && len(s) <= maxLabel
+}
+
+// Reachable is how somebody on this machine reaches a listener: one on all addresses, as in a container, is reached
+// on loopback.
+func Reachable(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsUnspecified() {
+		return addr.String()
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(tcp.Port))
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/term"
+	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/internal/simulator/summary"
 	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/proxy"
@@ -84,7 +85,7 @@ func (all *servers) serve(s *http.Server, listen func(at string) (net.Listener, 
 	}
 	*all = append(*all, s)
 	go func() { _ = s.Serve(listener) }() // it ends with Shutdown or Close
-	return listener.Addr().String(), nil
+	return localhosts.Reachable(listener.Addr()), nil
 }
 
 func (all *servers) stop() {
@@ -225,6 +226,9 @@ func (v *verdictRun) serve(ctx context.Context) int {
 	defer p.stop()
 	v.url, v.control = p.url, p.control
 	_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %[1]s%sv1/testbed/sessions\n", p.url, v.target, proxy.Prefix)
+	if host, port, err := net.SplitHostPort(v.listen); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
+		_, _ = fmt.Fprintf(v.Stdout, "From another machine or container: its name, with port %s or the one that is mapped to it\n", port)
+	}
 	if p.hook != "" {
 		_, _ = fmt.Fprintf(v.Stdout, "%s is before %s, for webhooks\n", p.hook, v.webhook)
 	}

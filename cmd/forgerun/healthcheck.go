@@ -1,0 +1,118 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
+)
+
+// firstProcess has the arguments of process 1: in a container, what it runs.
+const firstProcess = "/proc/1/cmdline"
+
+func (p *program) healthcheckCommand() *cobra.Command {
+	var at string
+	c := command.New("healthcheck", "Exit 0 if the process of this container, or the one at --url, is ready", func(c *cobra.Command, _ []string) error {
+		if !c.Flags().Changed("url") {
+			arguments, _ := os.ReadFile(firstProcess) // there is none but on Linux
+			if running, ours := p.healthOf(string(arguments)); ours {
+				at = running
+			}
+		}
+		if at == "" { // it does not listen: that it runs is all there is to know
+			return nil
+		}
+		if err := healthcheck(c.Context(), at); err != nil {
+			return fmt.Errorf("forgerun healthcheck: %w", err)
+		}
+		return nil
+	})
+	c.Flags().StringVar(&at, "url", "http://127.0.0.1:8080/readyz", "`address` to ask; tcp://HOST:PORT: whether it listens")
+	return c
+}
+
+// healthOf tells where the health of a process can be asked, by its arguments as /proc has them, and whether it is a forgerun.
+// An empty address: the command does not listen.
+func (p *program) healthOf(cmdline string) (at string, ours bool) {
+	args := strings.Split(strings.TrimRight(cmdline, "\x00"), "\x00")
+	program := slices.IndexFunc(args, func(arg string) bool { return path.Base(arg) == "forgerun" }) // an init may stand before it
+	if program < 0 {
+		return "", false
+	}
+	c, flags, err := p.root().Find(args[program+1:])
+	if err != nil || c.ParseFlags(flags) != nil {
+		return "", true
+	}
+	switch c.CommandPath() {
+	case "forgerun dev":
+		return askable("http", cmp.Or(p.getenv("FORGERUN_HTTP_ADDR"), "127.0.0.1:8080"), "/readyz"), true
+	case "forgerun api":
+		return readiness(c, cmp.Or(p.getenv("FORGERUN_ADMIN_ADDR"), "127.0.0.1:8081")), true
+	case "forgerun worker", "forgerun webhooks":
+		return readiness(c, p.getenv("FORGERUN_ADMIN_ADDR")), true
+	case "forgerun proxy": // only whether it listens: the faults of its connections are for its clients
+		return askable("tcp", c.Flag("listen").Value.String(), ""), true
+	default:
+		return "", true
+	}
+}
+
+// readiness is the address of a role's admin listener at which it says whether it is ready.
+func readiness(c *cobra.Command, address string) string {
+	if flag := c.Flag("admin-port"); flag.Changed {
+		port, _ := strconv.Atoi(flag.Value.String()) // which the flag has checked
+		address = withPort(address, port)
+	}
+	return askable("http", address, "/readyz")
+}
+
+// askable makes a URL of an address that is listened on. There is none if the system chooses the port.
+func askable(scheme, address, path string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port == "0" {
+		return ""
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port) + path
+}
+
+// healthcheck asks a process whether it is ready.
+func healthcheck(ctx context.Context, at string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if u, err := url.Parse(at); err == nil && u.Scheme == "tcp" {
+		var dialer net.Dialer
+		connection, err := dialer.DialContext(ctx, "tcp", u.Host)
+		if err != nil {
+			return err
+		}
+		return connection.Close()
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return &command.Exit{Code: command.WrongUsage, Err: err}
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the process answers %s", response.Status)
+	}
+	return nil
+}

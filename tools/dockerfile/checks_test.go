@@ -1,0 +1,80 @@
+// Package dockerfile holds the Dockerfile against BuildKit's own checks, those of "docker build --check", and against the rules of
+// hadolint that can concern it. Neither needs a daemon.
+package dockerfile
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/buildkit/client/llb"
+	"github.com/moby/buildkit/client/llb/sourceresolver"
+	"github.com/moby/buildkit/frontend/dockerfile/dockerfile2llb"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"github.com/opencontainers/go-digest"
+)
+
+// images stands for a registry: the checks look at no more of a base image than that it is there.
+type images struct{}
+
+func (images) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.Opt) (string, digest.Digest, []byte, error) {
+	config := []byte(`{"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {"type": "layers"}}`)
+	return ref, digest.FromBytes(config), config, nil
+}
+
+// findings are the names of rules that a file breaks, sorted, each once; in the log what was found.
+func findings(t *testing.T, path string) (rules []string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := dockerfile2llb.DockerfileLint(t.Context(), text, dockerfile2llb.ConvertOpt{
+		SourceMap:    &llb.SourceMap{Filename: path, Language: "Dockerfile", Data: text, Definition: &llb.Definition{}},
+		MetaResolver: images{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.Error != nil {
+		t.Fatalf("%s cannot be built: %s", path, found.Error.Message)
+	}
+	for _, w := range found.Warnings {
+		t.Logf("%s: %s: %s", path, w.RuleName, w.Detail)
+		rules = append(rules, w.RuleName)
+	}
+	file, err := parser.Parse(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules = append(rules, hadolint(t, file.AST.Children)...)
+	slices.Sort(rules)
+	return slices.Compact(rules)
+}
+
+func TestDockerfile(t *testing.T) {
+	t.Parallel()
+	if rules := findings(t, "../../Dockerfile"); len(rules) > 0 {
+		t.Errorf("rules that are broken: %v", rules)
+	}
+}
+
+// The checks find what they are for.
+func TestBadDockerfile(t *testing.T) {
+	t.Parallel()
+	found := findings(t, "testdata/bad.Dockerfile")
+	want := []string{ // of BuildKit
+		"ConsistentInstructionCasing", "FromAsCasing", "JSONArgsRecommended", "LegacyKeyValueFormat", "MaintainerDeprecated",
+		"MultipleInstructionsDisallowed", "SecretsUsedInArgOrEnv", "StageNameCasing", "UndefinedVar", "WorkdirRelativePath",
+	}
+	for _, r := range rules {
+		want = append(want, r.id)
+	}
+	slices.Sort(want)
+	if !slices.Equal(want, found) {
+		t.Errorf("found\n%s\nand not\n%s", strings.Join(found, " "), strings.Join(want, " "))
+	}
+}
