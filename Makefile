@@ -16,7 +16,7 @@ TESTFLAGS ?=
 FUZZTIME  ?= 30s
 
 # Every module of this repository.
-MODULES = . tools tools/oasdiff docs/examples/webhooks/go internal/bench/peers examples/other-apis/go
+MODULES = . tools tools/oasdiff tools/dockerfile docs/examples/webhooks/go internal/bench/peers examples/other-apis/go
 
 # The tests that hold the documentation against the code; none starts a server.
 DOC_TESTS = ^(TestReliabilityPage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestDocumentationTypes|TestDocumentationLinks|TestPageLists|TestExamplesOnThePage|TestSettingsAre)
@@ -115,7 +115,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 ##### Check
 
 .PHONY: verify
-verify: fmt-check vet lint imports tidy-check generated api-diff migrations scripts site ## All that is checked without running the service
+verify: fmt-check vet lint imports tidy-check generated api-diff migrations dockerfile scripts site ## All that is checked without running the service
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -157,9 +157,13 @@ api-diff: ## The API document breaks no client of the last release; and a docume
 migrations: ## Migrations are numbered without gaps, and none was edited
 	$(GO) test -count=1 ./migrations
 
+.PHONY: dockerfile
+dockerfile: ## The Dockerfile passes BuildKit's checks and the rules of hadolint (its first run builds them); and a bad one does not
+	cd tools/dockerfile && $(GO) test .
+
 .PHONY: scripts
 scripts: ## shellcheck, where it is installed
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/*.sh packaging/scripts/*.sh; else echo "shellcheck is not installed: skipped"; fi
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/*.sh packaging/scripts/*.sh deploy/compose/*.sh; else echo "shellcheck is not installed: skipped"; fi
 
 ##### Release
 
@@ -188,8 +192,16 @@ release-check: ## What can be told of a release in seconds: its text, its API do
 	@scripts/release-check.sh
 
 .PHONY: release-trial
-release-trial: ## Install and run what "snapshot" built: bare chroot, package, dev image; root on Debian, about 3 minutes
+release-trial: ## Install and run what "snapshot" built: bare chroot, package; root on Debian, about 2 minutes
 	@scripts/release-trial.sh dist
+
+.PHONY: image-trial
+image-trial: ## Build the root file systems of both images by the Dockerfile's steps, and run them; root on Debian, minutes
+	@scripts/image-trial.sh $(ARGS)
+
+.PHONY: ha-trial
+ha-trial: build ## Run the profile ha of docker-compose.yml without Docker, and kill one of each; root on Debian, a minute
+	@scripts/ha-trial.sh bin/forgerun
 
 .PHONY: clean
 clean: ## Remove what was built (the data folder .forgerun stays)
