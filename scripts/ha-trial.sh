@@ -9,13 +9,15 @@
 set -euo pipefail
 
 if [ -z "${HA_TRIAL:-}" ]; then # networks, mounts and processes of its own, which end with it
-  HA_TRIAL=$(realpath "${1:?usage: scripts/ha-trial.sh PROGRAM}") exec unshare --net --mount --pid --fork --kill-child=KILL --mount-proc "$0"
+  HA_TRIAL=$(realpath "${1:?usage: scripts/ha-trial.sh PROGRAM}")
+  export HA_TRIAL
+  exec unshare --net --mount --pid --fork --kill-child=KILL --mount-proc "$0"
 fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=/mnt # of this mount namespace alone
 mount -t tmpfs tmpfs $work
 mount -t tmpfs tmpfs /run
-say() { printf '\n== %s\n' "$*"; }
+. scripts/trial.sh
 fail() {
   echo "ha-trial: $*" >&2
   tail -n 5 $work/*.log >&2
@@ -74,16 +76,6 @@ start() {
 # lose NAME kills all that a container runs.
 lose() {
   ip netns pids "$1" | xargs kill -KILL 2>/dev/null || true # some end with those before them
-}
-
-# await COMMAND... repeats it until it succeeds, for two minutes.
-await() {
-  local i
-  for ((i = 0; i < 600; i++)); do
-    "$@" >/dev/null 2>&1 && return
-    sleep 0.2
-  done
-  fail "in vain: $*"
 }
 
 # healthy NAME SERVICE awaits what the health check of a service asks for.
@@ -147,8 +139,8 @@ for one in "${roles[@]}"; do
   name=${one%:*}
   [ -d "$work/$name" ] || container "$name"
   cp "$HA_TRIAL" "$work/$name/root/usr/local/bin/forgerun"
-  [ "$name" != api-1 ] || inside api-1 65532:65532 forgerun $(compose migrate command)
-  start "$name" 65532:65532 forgerun $(compose "${one#*:}" command)
+  [ "$name" != api-1 ] || inside api-1 65532:65532 forgerun "$(compose migrate command)"
+  start "$name" 65532:65532 forgerun "$(compose "${one#*:}" command)"
 done
 container balancer
 start balancer root caddy run --adapter caddyfile --config /etc/caddy/Caddyfile
@@ -177,7 +169,8 @@ works() {
 }
 
 works "the start"
-[ "$(inside postgres-standby postgres "$postgres/psql" -U forgerun -d forgerun -Atc 'SELECT pg_is_in_recovery() AND count(*) > 0 FROM jobs')" = t ] ||
+copied='SELECT pg_is_in_recovery() AND count(*) > 0 FROM jobs'
+[ "$(inside postgres-standby postgres "$postgres/psql" -U forgerun -d forgerun -Atc "$copied")" = t ] ||
   fail "the standby has no copy"
 later=$(submit "{\"type\":\"DEFERRED\",\"work_kind\":\"SUCCESS_FAST\",\"execution_at\":\"$(date -u -d '+1 hour' +%FT%TZ)\"}")
 stream=$(curl -sN -m 5 "$at/v1/jobs/$later/events" "${auth[@]}" -H 'Accept: text/event-stream' || true)

@@ -24,21 +24,22 @@ const firstProcess = "/proc/1/cmdline"
 
 func (p *program) healthcheckCommand() *cobra.Command {
 	var at string
-	c := command.New("healthcheck", "Exit 0 if the process of this container, or the one at --url, is ready", func(c *cobra.Command, _ []string) error {
-		if !c.Flags().Changed("url") {
-			arguments, _ := os.ReadFile(firstProcess) // there is none but on Linux
-			if running, ours := p.healthOf(string(arguments)); ours {
-				at = running
+	c := command.New("healthcheck", "Exit 0 if the process of this container, or the one at --url, is ready",
+		func(c *cobra.Command, _ []string) error {
+			if !c.Flags().Changed("url") {
+				arguments, _ := os.ReadFile(firstProcess) // there is none but on Linux
+				if running, ours := p.healthOf(string(arguments)); ours {
+					at = running
+				}
 			}
-		}
-		if at == "" { // it does not listen: that it runs is all there is to know
+			if at == "" { // it does not listen: that it runs is all there is to know
+				return nil
+			}
+			if err := healthcheck(c.Context(), at); err != nil {
+				return fmt.Errorf("forgerun healthcheck: %w", err)
+			}
 			return nil
-		}
-		if err := healthcheck(c.Context(), at); err != nil {
-			return fmt.Errorf("forgerun healthcheck: %w", err)
-		}
-		return nil
-	})
+		})
 	c.Flags().StringVar(&at, "url", "http://127.0.0.1:8080/readyz", "`address` to ask; tcp://HOST:PORT: whether it listens")
 	return c
 }
