@@ -64,7 +64,7 @@ build_roles() {
   mkdir -p "$work/packages" "$root"/{etc/ssl/certs,home/nonroot,proc,tmp,usr/local/bin}
   (cd "$work/packages" && apt-get download -q base-files ca-certificates netbase tzdata >/dev/null 2>&1)
   for package in "$work"/packages/*.deb; do dpkg-deb -x "$package" "$root"; done
-  rm -rf "${root:?}"/{bin,sbin,usr/bin,usr/sbin,usr/share/doc} # of the packages' files distroless leaves these out
+  rm -rf "${root:?}"/{bin,sbin,usr/bin,usr/sbin,usr/share/doc,etc/update-motd.d} # of the packages' files distroless leaves these out
   find "$root/usr/share/ca-certificates" -name '*.crt' -exec cat {} + >"$root/etc/ssl/certs/ca-certificates.crt"
   printf '%s\n' root:x:0:0:root:/root:/sbin/nologin nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin >"$root/etc/passwd"
   printf '%s\n' root:x:0: nonroot:x:65532: >"$root/etc/group"
@@ -202,7 +202,7 @@ run_roles() {
 if [ -n "${IMAGE_TRIAL:-}" ]; then
   work=$IMAGE_TRIAL
   ip link set lo up
-  ip link add outside type dummy
+  ip link add outside type bridge
   ip address add 10.9.0.1/24 dev outside
   ip link set outside up
   run_dev
@@ -215,6 +215,6 @@ work=$(mktemp -d /var/tmp/forgerun-images-XXXXXX)
 chmod 755 "$work"
 trap 'rm -rf "$work"' EXIT
 if [ -n "${1:-}" ]; then mkdir "$work/out" && cp "$1/forgerun" "$1/simulator" "$work/out/"; else compile; fi
-build_dev
 build_roles
+build_dev
 IMAGE_TRIAL=$work unshare --net --mount --pid --fork --kill-child=KILL --mount-proc "$0"
