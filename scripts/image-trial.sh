@@ -80,7 +80,7 @@ enter() {
   mapfile -t environment < <(instruction "$1" ENV | tr -s ' ' '\n')
   [ "$1" = roles ] || { user=10001:10001 && folder=(/usr/bin/env -C "$(instruction "$1" WORKDIR)" /usr/local/bin/forgerun); }
   root=$work/$1 check=$(instruction "$1" HEALTHCHECK | sed 's/.*CMD //')
-  run=(env -i PATH=/usr/local/bin:/usr/bin:/bin "${environment[@]}" "${@:2}" chroot --userspec="$user" "$root" "${folder[@]}")
+  run=(env -i PATH=/usr/local/bin:/usr/bin:/bin "${environment[@]}" "${@:2}" "$(command -v chroot)" --userspec="$user" "$root" "${folder[@]}")
 }
 
 # start NAME COMMAND... makes it process 1 of a namespace: "first". "outer" waits for it.
@@ -91,6 +91,12 @@ start() {
   outer=$!
   await pgrep -P "$outer"
   first=$(pgrep -P "$outer" | head -n 1)
+}
+
+# finish NAME COMMAND... runs one that ends by itself.
+finish() {
+  unshare --pid --fork --kill-child=KILL --mount-proc="$root/proc" "${run[@]}" "${@:2}" >"$work/$1.out" 2>"$work/$1.log" ||
+    fail "$1: $(tail -n 3 "$work/$1.log")"
 }
 
 # health carries out the stage's HEALTHCHECK beside process 1.
@@ -152,6 +158,7 @@ run_proxy() {
   say "forgerun-dev proxy"
   echo "10.9.0.1 host.docker.internal" >>"$work/dev/etc/hosts" # what --add-host does
   python3 -m http.server --bind 10.9.0.1 --directory "$work/roles/etc" 3000 >"$work/target.log" 2>&1 &
+  await curl -fsS http://10.9.0.1:3000/passwd
   enter dev
   start proxy proxy --listen 0.0.0.0:9000 --target http://host.docker.internal:3000
   healthy
@@ -159,8 +166,7 @@ run_proxy() {
   expect nonroot curl -fsS "$outside:9000/passwd"
   expect '"profile"' curl -fsS -X POST "$outside:9000/-/forgerun/v1/testbed/sessions" -d '{"profile": "overloaded"}'
   stop
-  start help jobs --help
-  wait "$outer"
+  finish help jobs --help
   expect "forgerun jobs submit" cat "$work/help.out"
 }
 
@@ -180,8 +186,7 @@ run_roles() {
   local settings=(FORGERUN_DATABASE_URL="${database/\/forgerun\?/\/roles?}" FORGERUN_REDIS_URL="${redis%/0}/1" FORGERUN_ADMIN_TOKEN="$token"
     FORGERUN_MASTER_KEY="$(openssl rand -base64 32)" FORGERUN_PUBLIC_URL=http://127.0.0.1:8080)
   enter roles "${settings[@]}"
-  start migrate migrate
-  wait "$outer"
+  finish migrate migrate
   expect "The schema is at version" cat "$work/migrate.out"
   start api api
   healthy
