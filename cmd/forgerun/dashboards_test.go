@@ -27,10 +27,10 @@ const (
 	dashboardsPattern = "../../monitoring/grafana/dashboards/*.json"
 )
 
-// allQueries are those of dashboards, rules and the runbook.
+// allQueries are those of dashboards, rules, the runbook and the chart's autoscalers.
 func allQueries(t *testing.T) []string {
 	t.Helper()
-	queries := append(append(dashboardQueries(t), ruleQueries(t)...), runbookBlocks(t, "promql")...)
+	queries := slices.Concat(dashboardQueries(t), ruleQueries(t), runbookBlocks(t, "promql"), scalerQueries(t))
 	require.Greater(t, len(queries), 150)
 	return queries
 }
@@ -51,8 +51,8 @@ func unplannedFailures() string {
 	return fmt.Sprintf(`jobs_failed_total{error_code=%q, work_kind!~%q}`, job.CodeInternal, strings.Join(planned, "|"))
 }
 
-// Each metric that a dashboard, a rule or the runbook names is shown by a process of some role, with the labels that they ask for, or is
-// recorded by a rule. What of this is no PromQL, promtool says.
+// Each metric that a dashboard, a rule, the runbook or an autoscaler names is shown by a process of some role, with the labels
+// that they ask for, or is recorded by a rule. What of this is no PromQL, promtool says.
 func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 	s := newStack(t, hooks)
 	processes := []*proc{s.startLeader(), s.startWorker(), s.startWebhooks()}
@@ -232,6 +232,25 @@ func ruleQueries(t *testing.T) (queries []string) {
 			for _, rule := range group.Rules {
 				queries = append(queries, rule.Expr)
 			}
+		}
+	}
+	return queries
+}
+
+// scalerQueries are those that pods of the chart are scaled by.
+func scalerQueries(t *testing.T) (queries []string) {
+	t.Helper()
+	type role struct {
+		Autoscaling struct {
+			Triggers map[string]struct{ Query string }
+		}
+	}
+	var values struct{ Worker, Webhooks role }
+	require.NoError(t, yaml.Unmarshal([]byte(readText(t, chart+"values.yaml")), &values))
+	for _, r := range []role{values.Worker, values.Webhooks} {
+		require.NotEmpty(t, r.Autoscaling.Triggers)
+		for _, trigger := range r.Autoscaling.Triggers {
+			queries = append(queries, trigger.Query)
 		}
 	}
 	return queries
