@@ -16,7 +16,7 @@ TESTFLAGS ?=
 FUZZTIME  ?= 30s
 
 # Every module of this repository.
-MODULES = . tools tools/oasdiff tools/dockerfile docs/examples/webhooks/go internal/bench/peers examples/other-apis/go
+MODULES = . tools tools/oasdiff tools/dockerfile tools/chart docs/examples/webhooks/go internal/bench/peers examples/other-apis/go
 
 # The tests that hold the documentation against the code; none starts a server.
 DOC_TESTS = ^(TestReliabilityPage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestDocumentationTypes|TestDocumentationLinks|TestPageLists|TestExamplesOnThePage|TestSettingsAre)
@@ -115,7 +115,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 ##### Check
 
 .PHONY: verify
-verify: fmt-check vet lint imports tidy-check generated api-diff migrations dockerfile scripts site ## All that is checked without running the service
+verify: fmt-check vet lint imports tidy-check generated api-diff migrations dockerfile chart scripts site ## All that is checked without running the service
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -160,6 +160,10 @@ migrations: ## Migrations are numbered without gaps, and none was edited
 .PHONY: dockerfile
 dockerfile: ## The Dockerfile passes BuildKit's checks and the rules of hadolint (its first run builds them); and a bad one does not
 	cd tools/dockerfile && $(GO) test .
+
+.PHONY: chart
+chart: ## The Helm chart: lint, and what it renders to, read as the types of Kubernetes (the first run builds helm's library)
+	cd tools/chart && $(GO) test -vet=off -count=1 ./... # vet would read the hundreds of packages behind it
 
 .PHONY: scripts
 scripts: ## shellcheck, where it is installed

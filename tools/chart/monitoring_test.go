@@ -1,0 +1,91 @@
+package chart_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/stretchr/testify/require"
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+)
+
+// Each role is scraped at its admin listener, ready or not, as the job that rules and dashboards know.
+func TestPrometheusFindsEachRole(t *testing.T) {
+	eachSet(t, func(t *testing.T, set string, r release) {
+		monitors := of[*monitoring.ServiceMonitor](r)
+		require.Equal(t, set == "hpa" || set == "keda", len(monitors) == 1)
+		for _, m := range monitors {
+			selector, err := meta.LabelSelectorAsSelector(&m.Spec.Selector)
+			require.NoError(t, err)
+			var jobs []string
+			for name, s := range of[*core.Service](r) {
+				if selector.Matches(labels.Set(s.Labels)) {
+					jobs = append(jobs, s.Labels[m.Spec.JobLabel])
+					require.Equal(t, m.Spec.Endpoints[0].Port, s.Spec.Ports[0].Name, name)
+					require.True(t, s.Spec.PublishNotReadyAddresses, name)
+					require.Equal(t, core.ClusterIPNone, s.Spec.ClusterIP, name)
+				}
+			}
+			require.ElementsMatch(t, roles, jobs)
+			require.Equal(t, "/metrics", m.Spec.Endpoints[0].Path)
+			require.Equal(t, set == "hpa", m.Labels["release"] == "kube-prometheus-stack")
+		}
+	})
+}
+
+// The rules are those of monitoring/prometheus, word for word: helm evaluates none of their templates.
+func TestRulesAreThoseOfTheRepository(t *testing.T) {
+	t.Parallel()
+	var want []monitoring.Rule
+	for _, name := range []string{"recording.yml", "alerts.yml"} {
+		content, err := os.ReadFile(root + "monitoring/prometheus/" + name)
+		require.NoError(t, err)
+		var file monitoring.PrometheusRuleSpec
+		require.NoError(t, yaml.UnmarshalStrict(content, &file))
+		for _, group := range file.Groups {
+			want = append(want, group.Rules...)
+		}
+	}
+	require.Greater(t, len(want), 50)
+	var got []monitoring.Rule
+	names := map[string]bool{}
+	for _, group := range of[*monitoring.PrometheusRule](render(t, "keda"))["demo-forgerun"].Spec.Groups {
+		require.False(t, names[group.Name], "an API server takes no two groups of one name: %s", group.Name)
+		names[group.Name] = true
+		require.Equal(t, monitoring.Duration("10s"), *group.Interval, "alerts ask for what was recorded within 40 s")
+		got = append(got, group.Rules...)
+	}
+	require.Equal(t, want, got)
+}
+
+// The dashboards are those of monitoring/grafana, but for the name of the data source.
+func TestDashboardsAreThoseOfTheRepository(t *testing.T) {
+	t.Parallel()
+	for set, source := range map[string]string{"keda": "prometheus", "hpa": "thanos"} {
+		found := map[string]string{}
+		for _, c := range of[*core.ConfigMap](render(t, set)) {
+			require.Equal(t, "1", c.Labels["grafana_dashboard"])
+			require.Equal(t, set == "hpa", c.Annotations["grafana_folder"] == "ForgeRun")
+			for name, content := range c.Data {
+				found[name] = content
+			}
+		}
+		paths, err := filepath.Glob(root + "monitoring/grafana/dashboards/*.json")
+		require.NoError(t, err)
+		require.Len(t, found, len(paths))
+		for _, path := range paths {
+			content, err := os.ReadFile(path)
+			require.NoError(t, err)
+			shown := found["forgerun-"+filepath.Base(path)]
+			require.JSONEq(t, strings.ReplaceAll(string(content), "forgerun-prometheus", source), shown)
+			require.True(t, json.Valid([]byte(shown)))
+			require.Contains(t, shown, `"uid": "`+source+`"`)
+		}
+	}
+}

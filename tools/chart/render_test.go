@@ -1,0 +1,214 @@
+// Package chart tests deploy/chart without a cluster: it is rendered by helm's own library, and read as the API's types.
+// It is a module of its own, since helm brings hundreds of modules.
+package chart_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	keda "github.com/kedacore/keda/v2/apis/keda/v1alpha1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/stretchr/testify/require"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	root      = "../../"
+	chartDir  = root + "deploy/chart"
+	namespace = "jobs"
+)
+
+var roles = []string{"api", "worker", "webhooks"}
+
+// sets are the values that each test renders: the chart's own, and those of testdata.
+var sets = []string{"default", "minimal", "hpa", "keda"}
+
+// kinds are the types that documents are read as, by version and kind.
+var kinds = map[string]func() meta.Object{
+	"apps/v1 Deployment":                      func() meta.Object { return &apps.Deployment{} },
+	"autoscaling/v2 HorizontalPodAutoscaler":  func() meta.Object { return &autoscaling.HorizontalPodAutoscaler{} },
+	"batch/v1 Job":                            func() meta.Object { return &batch.Job{} },
+	"keda.sh/v1alpha1 ScaledObject":           func() meta.Object { return &keda.ScaledObject{} },
+	"monitoring.coreos.com/v1 PrometheusRule": func() meta.Object { return &monitoring.PrometheusRule{} },
+	"monitoring.coreos.com/v1 ServiceMonitor": func() meta.Object { return &monitoring.ServiceMonitor{} },
+	"networking.k8s.io/v1 Ingress":            func() meta.Object { return &networking.Ingress{} },
+	"networking.k8s.io/v1 NetworkPolicy":      func() meta.Object { return &networking.NetworkPolicy{} },
+	"policy/v1 PodDisruptionBudget":           func() meta.Object { return &policy.PodDisruptionBudget{} },
+	"v1 ConfigMap":                            func() meta.Object { return &core.ConfigMap{} },
+	"v1 Service":                              func() meta.Object { return &core.Service{} },
+	"v1 ServiceAccount":                       func() meta.Object { return &core.ServiceAccount{} },
+}
+
+// release is what a set of values renders to.
+type release []meta.Object
+
+func load(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := loader.LoadDir(chartDir)
+	require.NoError(t, err)
+	return c
+}
+
+// valuesOf are those that a set changes.
+func valuesOf(t *testing.T, set string) map[string]any {
+	t.Helper()
+	values := map[string]any{}
+	if set == "default" {
+		return values
+	}
+	content, err := os.ReadFile(filepath.Join("testdata", set+".yaml"))
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(content, &values))
+	return values
+}
+
+// texts are the rendered templates by their files, as helm sends them. The schema is applied.
+func texts(c *chart.Chart, values map[string]any) (map[string]string, error) {
+	options := common.ReleaseOptions{Name: "demo", Namespace: namespace, Revision: 1, IsInstall: true}
+	all, err := util.ToRenderValues(c, values, options, common.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(c, all)
+}
+
+// render gives the objects of a set. A document that has a member which its type does not know, or one twice, fails the test.
+func render(t *testing.T, set string) (r release) {
+	t.Helper()
+	files, err := texts(load(t), valuesOf(t, set))
+	require.NoError(t, err)
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		if filepath.Ext(file) != ".yaml" {
+			continue
+		}
+		for _, document := range regexp.MustCompile(`(?m)^---$`).Split(files[file], -1) {
+			var head meta.TypeMeta
+			require.NoError(t, yaml.Unmarshal([]byte(document), &head), "%s:\n%s", file, document)
+			if head.Kind == "" {
+				require.Empty(t, strings.TrimSpace(regexp.MustCompile(`(?m)^#.*$`).ReplaceAllString(document, "")), file)
+				continue
+			}
+			make := kinds[head.APIVersion+" "+head.Kind]
+			require.NotNil(t, make, "%s: %s %s is read by no type", file, head.APIVersion, head.Kind)
+			o := make()
+			require.NoError(t, yaml.UnmarshalStrict([]byte(document), o), "%s:\n%s", file, document)
+			r = append(r, o)
+		}
+	}
+	return r
+}
+
+// of are the objects of one type, by name.
+func of[T meta.Object](r release) map[string]T {
+	found := map[string]T{}
+	for _, o := range r {
+		if typed, ok := o.(T); ok {
+			found[o.GetName()] = typed
+		}
+	}
+	return found
+}
+
+// eachSet runs a test with each set of values.
+func eachSet(t *testing.T, test func(t *testing.T, set string, r release)) {
+	t.Parallel()
+	for _, set := range sets {
+		t.Run(set, func(t *testing.T) {
+			t.Parallel()
+			test(t, set, render(t, set))
+		})
+	}
+}
+
+// role is the role of an object of a release, "" if it is of none.
+func role(o meta.Object) string { return o.GetLabels()["app.kubernetes.io/component"] }
+
+// pods are the templates of all pods, by role.
+func (r release) pods(t *testing.T) map[string]core.PodTemplateSpec {
+	t.Helper()
+	found := map[string]core.PodTemplateSpec{}
+	for _, d := range of[*apps.Deployment](r) {
+		found[role(d)] = d.Spec.Template
+	}
+	for _, j := range of[*batch.Job](r) {
+		found[role(j)] = j.Spec.Template
+	}
+	require.Subset(t, slices.Collect(maps.Keys(found)), roles)
+	return found
+}
+
+// Objects are where the release is, are found by its labels, and none takes another one's name.
+func TestObjectsOfARelease(t *testing.T) {
+	eachSet(t, func(t *testing.T, set string, r release) {
+		names := map[string]bool{}
+		for _, o := range r {
+			name := fmt.Sprintf("%T %s", o, o.GetName())
+			require.False(t, names[name], "%s is there twice", name)
+			names[name] = true
+			require.Equal(t, namespace, o.GetNamespace(), name)
+			require.LessOrEqual(t, len(o.GetName()), 63, name)
+			require.Equal(t, "demo", o.GetLabels()["app.kubernetes.io/instance"], name)
+			require.Equal(t, "forgerun", o.GetLabels()["app.kubernetes.io/name"], name)
+			require.True(t, role(o) == "" || strings.Contains(o.GetName()+"-", "-"+role(o)+"-"), "%s is of %s", name, role(o))
+		}
+		wanted := []string{"*v1.Deployment", "*v1.Service"}
+		if set == "hpa" || set == "keda" {
+			wanted = append(wanted, "*v1.NetworkPolicy", "*v1.PrometheusRule", "*v1.ServiceMonitor", "*v1.ConfigMap", "*v1.Job",
+				"*v1.PodDisruptionBudget", "*v1.ServiceAccount")
+		}
+		for _, kind := range wanted {
+			require.True(t, slices.ContainsFunc(r, func(o meta.Object) bool { return fmt.Sprintf("%T", o) == kind }), kind)
+		}
+		if set == "minimal" {
+			require.Len(t, r, 7, "three roles, the API's Service, those of the admin listeners")
+		}
+	})
+}
+
+// The files that are links in the repository are in the package, as they are, and the package renders as the folder does.
+func TestPackageHasWhatLinksPointTo(t *testing.T) {
+	t.Parallel()
+	c := packed(t)
+	content := map[string][]byte{}
+	for _, f := range c.Files {
+		content[f.Name] = f.Data
+	}
+	sources, err := filepath.Glob(root + "monitoring/grafana/dashboards/*.json")
+	require.NoError(t, err)
+	require.Len(t, sources, 3)
+	for _, source := range append(sources, root+"monitoring/prometheus/recording.yml", root+"monitoring/prometheus/alerts.yml") {
+		want, err := os.ReadFile(source)
+		require.NoError(t, err)
+		name := "files/" + filepath.Base(source)
+		if filepath.Ext(source) == ".json" {
+			name = "files/dashboards/" + filepath.Base(source)
+		}
+		require.True(t, bytes.Equal(want, content[name]), "%s is not %s", name, source)
+	}
+	for _, set := range sets {
+		fromFolder, err := texts(load(t), valuesOf(t, set))
+		require.NoError(t, err)
+		fromPackage, err := texts(c, valuesOf(t, set))
+		require.NoError(t, err)
+		require.Equal(t, fromFolder, fromPackage, set)
+	}
+}
