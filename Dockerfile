@@ -30,7 +30,6 @@ FROM debian:bookworm-slim AS dev
 ARG DEBIAN_FRONTEND=noninteractive
 # No cluster and no service: the program runs both servers itself, as its children. Packages are those of the day of the
 # build: what is fixed in Debian 12 is welcome, and its versions of Postgres and Redis do not change.
-# hadolint ignore=DL3008
 RUN mkdir -p /etc/postgresql-common/createcluster.d \
     && echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.d/none.conf \
     && apt-get update \
@@ -69,7 +68,8 @@ COPY --from=build /out/forgerun /out/simulator /usr/local/bin/
 ENV FORGERUN_HTTP_ADDR=0.0.0.0:8080 \
     FORGERUN_ADMIN_ADDR=127.0.0.1:8081
 EXPOSE 8080
-USER nonroot:nonroot
+# "nonroot" of the image, by its number: a kubelet that is asked for runAsNonRoot takes no name.
+USER 65532:65532
 HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=3 CMD ["/usr/local/bin/forgerun", "healthcheck"]
 ENTRYPOINT ["/usr/local/bin/forgerun"]
 CMD ["api"]

@@ -158,7 +158,7 @@ migrations: ## Migrations are numbered without gaps, and none was edited
 	$(GO) test -count=1 ./migrations
 
 .PHONY: dockerfile
-dockerfile: ## The Dockerfile passes BuildKit's checks and the rules of hadolint (its first run builds them); and a bad one does not
+dockerfile: ## The Dockerfile passes BuildKit's checks (its first run builds them), and a bad one does not
 	cd tools/dockerfile && $(GO) test .
 
 .PHONY: chart
