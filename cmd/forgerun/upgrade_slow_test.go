@@ -1,0 +1,207 @@
+//go:build slow
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+// release is a program with the newest schema that it knows.
+type release struct {
+	program string
+	schema  int
+}
+
+// releases are the newest release before this tree's commit and this tree's program. Without a release in the history they are this
+// tree's program and the same with one more migration.
+func releases(t *testing.T) (before, next release) {
+	t.Helper()
+	tree := release{testkit.Program(t, "forgerun"), migrationsIn(t, "../..")}
+	tag, err := exec.CommandContext(t.Context(), "git", "describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^").Output()
+	if err != nil {
+		return tree, withMigration(t, "testdata/upgrade/next.sql", tree.schema+1)
+	}
+	return ofTag(t, strings.TrimSpace(string(tag))), tree
+}
+
+func migrationsIn(t *testing.T, dir string) int {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "migrations", "*.sql"))
+	require.NoError(t, err)
+	return len(files)
+}
+
+// withMigration builds this tree as if it had one more migration.
+func withMigration(t *testing.T, file string, version int) release {
+	t.Helper()
+	from, err := filepath.Abs(file)
+	require.NoError(t, err)
+	to, err := filepath.Abs(fmt.Sprintf("../../migrations/%05d_next.sql", version))
+	require.NoError(t, err)
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{to: from}})
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
+	program := filepath.Join(dir, "forgerun")
+	runIn(t, "../..", nil, "go", "build", "-buildvcs=false", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./cmd/forgerun")
+	return release{program, version}
+}
+
+// ofTag builds the program of a release out of the history.
+func ofTag(t *testing.T, tag string) release {
+	t.Helper()
+	dir := t.TempDir()
+	archive := exec.CommandContext(t.Context(), "git", "archive", tag)
+	archive.Dir = "../.."
+	files, err := archive.Output()
+	require.NoError(t, err)
+	unpack := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir)
+	unpack.Stdin = bytes.NewReader(files)
+	require.NoError(t, unpack.Run())
+	program := filepath.Join(t.TempDir(), "forgerun")
+	runIn(t, dir, nil, "go", "build", "-buildvcs=false", "-o", program, "./cmd/forgerun")
+	return release{program, migrationsIn(t, dir)}
+}
+
+// installation is a process of each role of one release.
+type installation struct{ api, worker, hooks *proc }
+
+func (i installation) all() []*proc { return []*proc{i.api, i.worker, i.hooks} }
+
+// install starts a process of each role.
+func (s *stack) install(r release) installation {
+	s.t.Helper()
+	i := installation{s.startOf(r, "api"), s.startOf(r, "worker"), s.startOf(r, "webhooks")}
+	i.api.waitAPI()
+	i.worker.logged("worker registered")
+	i.hooks.logged("delivering")
+	return i
+}
+
+// startOf starts a process of a release.
+func (s *stack) startOf(r release, arguments ...string) *proc {
+	s.t.Helper()
+	p := startProgram(s.t, r.program, s.env, s.knownSecrets, arguments...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.procs = append(s.procs, p)
+	return p
+}
+
+// migrate brings the schema to what the release knows, or to another version.
+func (s *stack) migrate(r release, version int, arguments ...string) {
+	s.t.Helper()
+	p := s.startOf(r, append([]string{"migrate"}, arguments...)...)
+	require.Zero(s.t, p.exitCode(), p.log)
+	require.Contains(s.t, p.stdout.String(), fmt.Sprintf("The schema is at version %d.", version))
+}
+
+// awaitWork waits until each of the installations has ended jobs and the webhooks processes have delivered some.
+func (s *stack) awaitWork(what string, installations ...installation) {
+	s.t.Helper()
+	const enough = 100
+	delivered := func() int { return s.count(`SELECT count(*) FROM deliveries WHERE state = 'DELIVERED'`) }
+	ended := func(i installation) int {
+		return s.count(`SELECT count(*) FROM reports WHERE worker_id = $1`, i.worker.workerID())
+	}
+	first, before := delivered(), make([]int, len(installations))
+	for i := range installations {
+		before[i] = ended(installations[i])
+	}
+	eventually(s.t, what, func() bool {
+		for i := range installations {
+			if ended(installations[i]) < before[i]+enough {
+				return false
+			}
+		}
+		return delivered() >= first+enough
+	})
+	for _, i := range installations {
+		for _, p := range i.all() {
+			status, body := p.admin("/readyz")
+			require.Equal(s.t, http.StatusOK, status, "%s: %s", what, body)
+		}
+	}
+}
+
+// stopAll terminates the processes, which must end well.
+func (i installation) stopAll() {
+	for _, p := range i.all() {
+		p.stop()
+	}
+}
+
+// Under load the schema is migrated while the processes of the release before are at work; those of the next one come beside them, and
+// the old ones go. Then all of it the other way, down to the old schema. No request is refused, nothing is lost.
+func TestUpgradeUnderLoadAndBack(t *testing.T) {
+	t.Parallel()
+	before, next := releases(t)
+	s := newStackOn(t, emptyDatabase(t), hooks, env{"FORGERUN_PUBLIC_URL": "http://forgerun.test"})
+	s.http = &http.Client{Timeout: patience} // each release answers by a document of its own
+	s.migrate(before, before.schema)
+	old := s.install(before)
+	u := s.newUser(old.api)
+	receiver := newReceiver(t, nil)
+	u.subscribe(old.api, receiver.url, "job.succeeded", "job.failed", "job.retried")
+	load := func(i installation) *load {
+		return u.startLoad(func() *proc { return i.api }, 2, func(key string) string {
+			kinds := []string{"SUCCESS_FAST", "PAYLOAD_SMALL", "RETRY_ON_FAIL", "FAIL_IMMEDIATE"}
+			return execute(kinds[int(key[0])%len(kinds)], `"auto_retry":true`, `"idempotency_key":"`+key+`"`)
+		})
+	}
+	oldLoad := load(old)
+	s.awaitWork("the old processes work", old)
+
+	s.migrate(next, next.schema)
+	s.awaitWork("the old ones go on with the new schema", old)
+	now := s.install(next)
+	nowLoad := load(now)
+	s.awaitWork("both work", old, now)
+	for _, i := range []installation{old, now} { // each release reads what the other wrote
+		for _, id := range s.acceptedIDs()[:20] {
+			require.Equal(t, http.StatusOK, u.call(i.api, "GET", "/v1/jobs/"+id, "").status)
+		}
+	}
+	require.Empty(t, oldLoad.stop())
+	old.stopAll()
+	s.awaitWork("the new ones work alone", now)
+
+	old = s.install(before)
+	oldLoad = load(old)
+	s.awaitWork("both work again", old, now)
+	require.Empty(t, nowLoad.stop())
+	now.stopAll()
+	s.awaitWork("the old ones work alone with the new schema", old)
+	s.migrate(next, before.schema, "--to", fmt.Sprint(before.schema))
+	s.awaitWork("they go on with the old schema", old)
+	again := s.install(before)
+	againLoad := load(again)
+	s.awaitWork("others of the old release begin on it", again)
+
+	require.Empty(t, oldLoad.stop())
+	require.Empty(t, againLoad.stop())
+	accepted := s.acceptedIDs()
+	s.awaitFinal(accepted...)
+	require.Equal(t, len(accepted), s.count(`SELECT count(*) FROM jobs`))
+	require.Equal(t, len(accepted), s.count(`SELECT count(*) FROM idempotency_keys WHERE resource_id = ANY($1::uuid[])`, accepted))
+	s.awaitDeliveries()
+	require.Zero(t, s.count(`SELECT count(*) FROM deliveries WHERE state <> 'DELIVERED'`))
+	got := map[string]bool{}
+	for _, d := range receiver.all() {
+		got[d.id()] = true
+	}
+	require.Len(t, got, s.count(`SELECT count(*) FROM deliveries`))
+	s.checkInvariants()
+}
