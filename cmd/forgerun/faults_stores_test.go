@@ -26,14 +26,20 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// startRedisWith starts one more Redis server.
+// startRedisWith starts one more Redis server. A member of a cluster also needs the port 10,000 above its own, which an outgoing
+// connection may have: then it is started on another one.
 func startRedisWith(t *testing.T, settings map[string]string) *local.Redis {
 	t.Helper()
-	dir := tempDir(t)
-	server, err := local.StartRedis(t.Context(), local.ServerOptions{Dir: filepath.Join(dir, "redis"), Settings: settings})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Kill()) })
-	return server
+	for range 10 {
+		server, err := local.StartRedis(t.Context(), local.ServerOptions{Dir: filepath.Join(tempDir(t), "redis"), Settings: settings})
+		if err == nil {
+			t.Cleanup(func() { require.NoError(t, server.Kill()) })
+			return server
+		}
+		require.ErrorContains(t, err, "(cluster), aborting")
+	}
+	require.FailNow(t, "no free pair of ports was found")
+	return nil
 }
 
 // redisAt is a client of a server on loopback.
@@ -53,25 +59,40 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// TestFaultSentinelFailover: the Redis that has the queue dies, and a replica takes its place.
+// startSentinels starts three sentinels, two of which must agree, and gives their addresses and a client of the first.
+func (s *stack) startSentinels() (addresses string, first *redis.SentinelClient) {
+	s.t.Helper()
+	var all []string
+	for range 3 {
+		port, config := freePort(s.t), filepath.Join(s.t.TempDir(), "sentinel.conf")
+		require.NoError(s.t, os.WriteFile(config, fmt.Appendf(nil, "bind 127.0.0.1\nport %d\nsentinel monitor main 127.0.0.1 %d 2\n"+
+			"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n", port, s.redis.Port()), 0o600))
+		sentinel := exec.Command("redis-server", config, "--sentinel")
+		require.NoError(s.t, sentinel.Start())
+		s.t.Cleanup(func() { _, _ = sentinel.Process.Kill(), sentinel.Wait() })
+		all = append(all, fmt.Sprint("127.0.0.1:", port))
+	}
+	for _, address := range all {
+		c := redis.NewSentinelClient(&redis.Options{Addr: address})
+		s.t.Cleanup(func() { _ = c.Close() })
+		eventually(s.t, "a sentinel knows the others and the replica", func() bool {
+			others, _ := c.Sentinels(s.ctx(), "main").Result()
+			replicas, err := c.Replicas(s.ctx(), "main").Result()
+			return err == nil && len(others) == 2 && len(replicas) == 1 && replicas[0]["master-link-status"] == "ok"
+		})
+		if first == nil {
+			first = c
+		}
+	}
+	return strings.Join(all, ","), first
+}
+
+// TestFaultSentinelFailover: the Redis that has the queue dies, and three sentinels promote its replica.
 func TestFaultSentinelFailover(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	replica := startRedisWith(t, map[string]string{"replicaof": fmt.Sprint("127.0.0.1 ", s.redis.Port())})
-	port, config := freePort(t), filepath.Join(t.TempDir(), "sentinel.conf")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, "bind 127.0.0.1\nport %d\nsentinel monitor main 127.0.0.1 %d 1\n"+
-		"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n", port, s.redis.Port()), 0o600))
-	sentinel := exec.Command("redis-server", config, "--sentinel")
-	require.NoError(t, sentinel.Start())
-	t.Cleanup(func() { _, _ = sentinel.Process.Kill(), sentinel.Wait() })
-	address := fmt.Sprint("127.0.0.1:", port)
-	asked := redis.NewSentinelClient(&redis.Options{Addr: address})
-	t.Cleanup(func() { _ = asked.Close() })
-	eventually(t, "the sentinel knows the replica", func() bool {
-		known, err := asked.Replicas(s.ctx(), "main").Result()
-		return err == nil && len(known) == 1 && known[0]["master-link-status"] == "ok"
-	})
-
-	s.env["FORGERUN_REDIS_URL"] = "redis-sentinel://" + address + "?master=main"
+	addresses, asked := s.startSentinels()
+	s.env["FORGERUN_REDIS_URL"] = "redis-sentinel://" + addresses + "?master=main"
 	r := newTrial(s, nil)
 	require.NoError(t, s.redis.Kill())
 	accepted := len(s.acceptedIDs())
@@ -106,6 +127,46 @@ func TestFaultClusterNode(t *testing.T) {
 	eventually(t, "jobs are accepted without the queue", func() bool { return len(s.acceptedIDs()) > accepted+100 })
 	require.NoError(t, holder.Start(t.Context()))
 	r.progress("with the node again")
+	r.end()
+}
+
+// TestFaultClusterFailover: of a Redis Cluster of three the node that has the queue dies, and its replica takes its place.
+func TestFaultClusterFailover(t *testing.T) {
+	s := newStackOn(t, repotest.URL(t))
+	settings := map[string]string{"cluster-enabled": "yes", "cluster-node-timeout": "1000"}
+	var servers []*local.Redis
+	var nodes []*redis.Client
+	for range 4 {
+		servers = append(servers, startRedisWith(t, settings))
+		nodes = append(nodes, redisAt(t, servers[len(servers)-1].Port()))
+	}
+	holder, replica := nodes[0], nodes[3]
+	slot := int(holder.ClusterKeySlot(s.ctx(), "{jobs}").Val())
+	require.NoError(t, holder.ClusterAddSlotsRange(s.ctx(), slot, slot).Err())
+	require.NoError(t, nodes[1].ClusterAddSlotsRange(s.ctx(), 0, slot-1).Err())
+	require.NoError(t, nodes[2].ClusterAddSlotsRange(s.ctx(), slot+1, 16383).Err())
+	for _, other := range servers[1:] {
+		require.NoError(t, holder.ClusterMeet(s.ctx(), "127.0.0.1", fmt.Sprint(other.Port())).Err())
+	}
+	has := func(what string, nodes []*redis.Client, told func(*redis.Client) string, part string) {
+		for _, node := range nodes {
+			eventually(t, what, func() bool { return strings.Contains(told(node), part) })
+		}
+	}
+	info := func(node *redis.Client) string { return node.ClusterInfo(s.ctx()).Val() }
+	has("the nodes know each other", nodes, info, "cluster_known_nodes:4")
+	has("the cluster is one", nodes, info, "cluster_state:ok")
+	require.NoError(t, replica.ClusterReplicate(s.ctx(), holder.Do(s.ctx(), "CLUSTER", "MYID").Val().(string)).Err())
+	role := func(node *redis.Client) string { return node.Info(s.ctx(), "replication").Val() }
+	has("the replica follows", []*redis.Client{replica}, role, "master_link_status:up")
+	has("all know that", nodes, func(node *redis.Client) string { return node.ClusterNodes(s.ctx()).Val() }, "slave")
+	s.env["FORGERUN_REDIS_URL"] = fmt.Sprintf("redis-cluster://127.0.0.1:%d,127.0.0.1:%d", servers[0].Port(), servers[1].Port())
+	r := newTrial(s, nil)
+
+	require.NoError(t, servers[0].Kill())
+	has("the replica leads", []*redis.Client{replica}, role, "role:master")
+	r.progress("after the failover")
+	s.rdb = replica
 	r.end()
 }
 

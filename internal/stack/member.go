@@ -24,6 +24,7 @@ type member struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when nothing of it runs any more
 	err  error         // what was wrong with its end; read after done
+	took time.Duration // from SIGTERM to its end; read after done
 
 	busy    atomic.Bool           // a fault works on it, and no other one may
 	current atomic.Pointer[Role]  // the latest; nil: none yet
@@ -118,6 +119,8 @@ func (m *member) runOnce() (ready bool, err error) {
 	select {
 	case <-r.exited:
 	case <-m.ctx.Done():
+		asked := time.Now()
+		defer func() { m.took = time.Since(asked) }()
 		if err := r.Stop(m.stack.env.stopPatience()); err != nil && (ready || !r.endedBy(syscall.SIGTERM)) {
 			m.err = fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -234,6 +237,7 @@ func stopMembers(ctx context.Context, members []*member) error {
 		select {
 		case <-m.done:
 			errs = append(errs, m.err)
+			m.stack.noteStop(m.took)
 		case <-ctx.Done():
 			return errors.Join(append(errs, fmt.Errorf("%s has not ended: %w", m.name, context.Cause(ctx)))...)
 		}

@@ -32,6 +32,8 @@ func TestScaleUpAndDown(t *testing.T) {
 		}
 		before = now
 	}
+	require.Equal(t, 3, s.Scaling().Stopped)
+	require.Positive(t, s.Scaling().Slowest)
 	require.ErrorContains(t, s.Scale(testContext(t), -1), "allowed is a number from 0 to 32")
 	require.ErrorContains(t, s.Scale(testContext(t), 33), "allowed is a number from 0 to 32")
 	require.NoError(t, s.Close())

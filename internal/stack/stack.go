@@ -65,6 +65,13 @@ type Stack struct {
 	webhooks []*member
 	workers  []*member
 	faulty   []*proxy // those that faults may be done to
+	scaling  Scaling
+}
+
+// Scaling is what Scale has done.
+type Scaling struct {
+	Stopped int           // processes
+	Slowest time.Duration // the longest time that one of them took from SIGTERM to its end
 }
 
 // errClosed is what calls return that Close has overtaken.
@@ -191,6 +198,20 @@ func (s *Stack) Scale(ctx context.Context, n int) error {
 	defer done()
 	wanted, dropped := s.resize(&s.workers, "worker", n)
 	return errors.Join(stopMembers(ctx, dropped), awaitReady(ctx, wanted))
+}
+
+// Scaling tells what Scale has done so far.
+func (s *Stack) Scaling() Scaling {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.scaling
+}
+
+func (s *Stack) noteStop(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scaling.Stopped++
+	s.scaling.Slowest = max(s.scaling.Slowest, took)
 }
 
 // begin is the start of a call that Close waits for: its context ends with the stack.

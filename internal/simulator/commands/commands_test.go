@@ -108,7 +108,7 @@ func TestBadUse(t *testing.T) {
 		"verdict --advance 1h/1ms -- x":                                    "must be a duration such as 25h, or two such as 1h/1s",
 		"verdict --key frk_x -- x":                                         "--key is of a client of the service at --url",
 		"run":                                                              "name a scenario: a file, or one of burst",
-		"run stedy":                                                        `Ready-made: burst, `,
+		"run stedy":                                                        `Ready-made: autoscale, `,
 		"run " + bad:                                                       `bad.yaml:4:11: kind must be one of ALL, SUCCESS_FAST, `,
 		"run steady --url " + away:                                         "the service at " + away + " cannot be used",
 		"run steady --chaos kil=3s":                                        `there is no fault "kil"; there are kill`,

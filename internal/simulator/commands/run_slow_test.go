@@ -7,6 +7,7 @@ import (
 	"encoding/xml"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/forgerun/forgerun/internal/testkit"
@@ -22,6 +23,7 @@ type told struct {
 	}
 	FaultKinds []struct{ Kind string } `json:"fault_kinds"`
 	Faults     []struct{ Kind, Target string }
+	Notes      []string
 }
 
 // runScenario plays a scenario against a real service of its own, and wants all promises kept.
@@ -87,4 +89,12 @@ func TestRunUnderFaults(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"kill", "flush", "cut"}, kinds, "one of each class: processes, stores, connections")
 	require.Positive(t, report.Totals.Finished["SUCCEEDED"])
+}
+
+// TestRunAutoscale: fifteen workers come and go under load, with jobs longer than their grace. The scenario alone takes two minutes.
+func TestRunAutoscale(t *testing.T) {
+	t.Parallel()
+	report := runScenario(t, "autoscale", "--duration", "30s", "--workers", "1,16,1")
+	require.Positive(t, report.Totals.Finished["SUCCEEDED"])
+	require.Regexp(t, `scaling stopped 15 worker processes; the slowest ended \S+ after SIGTERM`, strings.Join(report.Notes, "\n"))
 }

@@ -14,7 +14,7 @@ import (
 func TestReadyMadeScenarios(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{
-		"burst", "cancel-storm", "duplicate-storm", "moved-clock", "overload", "retry-limits", "scheduled-wave", "schedules",
+		"autoscale", "burst", "cancel-storm", "duplicate-storm", "moved-clock", "overload", "retry-limits", "scheduled-wave", "schedules",
 		"slow-consumers", "soak", "steady", "tenants", "tour", "webhook-chaos",
 	}, scenario.Names())
 	for _, name := range scenario.Names() {
@@ -36,6 +36,8 @@ func TestReadyMadeScenarios(t *testing.T) {
 		case name == "tour": // has jobs instead
 		case name == "soak":
 			require.Equal(t, 10*time.Minute, s.Duration)
+		case name == "autoscale":
+			require.Equal(t, 2*time.Minute, s.Duration)
 		default:
 			require.True(t, s.Duration >= 20*time.Second && s.Duration <= time.Minute, name)
 		}

@@ -40,6 +40,9 @@ func (t *Trial) Drive(ctx context.Context) error {
 			"it is in the latencies", late.Round(time.Millisecond))
 	}
 	if t.stack != nil {
+		if done := t.stack.Scaling(); done.Stopped > 0 {
+			t.note("scaling stopped %d worker processes; the slowest ended %s after SIGTERM", done.Stopped, done.Slowest.Round(time.Millisecond))
+		}
 		t.recorder.Stage("heal")
 		healing, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()

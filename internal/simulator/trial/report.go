@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 	if t.stack != nil {
 		a.Service["Workers"] = s.Service.Workers
 		a.Service["Jobs at once in each"] = strconv.Itoa(s.Service.Concurrency)
-		a.Service["Lease"] = t.o.Lease.String()
+		a.Service["Lease"] = cmp.Or(s.Service.Env["FORGERUN_LEASE_TIMEOUT"], t.o.Lease.String())
 	}
 	if t.o.TimeScale != nil {
 		a.Service["Time scale"] = strconv.FormatFloat(*t.o.TimeScale, 'g', -1, 64)
