@@ -16,7 +16,7 @@ import (
 )
 
 // pooler starts PgBouncer in front of the stack's database and gives the URL of the same database through it. Its configuration has
-// nothing special: see docs/how-to/operations.md.
+// nothing special: see docs/how-to/scale.md.
 func (s *stack) pooler(mode string) (url string) {
 	s.t.Helper()
 	program, err := exec.LookPath("pgbouncer")

@@ -54,9 +54,19 @@ func withMigration(t *testing.T, file string, version int) release {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
-	program := filepath.Join(dir, "forgerun")
-	runIn(t, "../..", nil, "go", "build", "-buildvcs=false", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./cmd/forgerun")
-	return release{program, version}
+	return release{buildIn(t, "../..", "-overlay", filepath.Join(dir, "overlay.json")), version}
+}
+
+// buildIn builds the program of a tree.
+func buildIn(t *testing.T, tree string, options ...string) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "forgerun")
+	arguments := append([]string{"build", "-buildvcs=false", "-o", program}, options...)
+	build := exec.CommandContext(t.Context(), "go", append(arguments, "./cmd/forgerun")...)
+	build.Dir = tree
+	said, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	return program
 }
 
 // ofTag builds the program of a release out of the history.
@@ -70,9 +80,7 @@ func ofTag(t *testing.T, tag string) release {
 	unpack := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir)
 	unpack.Stdin = bytes.NewReader(files)
 	require.NoError(t, unpack.Run())
-	program := filepath.Join(t.TempDir(), "forgerun")
-	runIn(t, dir, nil, "go", "build", "-buildvcs=false", "-o", program, "./cmd/forgerun")
-	return release{program, migrationsIn(t, dir)}
+	return release{buildIn(t, dir), migrationsIn(t, dir)}
 }
 
 // installation is a process of each role of one release.
