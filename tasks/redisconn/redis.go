@@ -19,6 +19,10 @@ import (
 
 const poolSize = 16
 
+// clusterReload is how often the clients of a cluster ask who has which slots. A node that died tells nobody of its successor: until
+// they ask again, nothing that it had can be used. go-redis asks once a minute by itself.
+const clusterReload = 2 * time.Second
+
 // Options are what all users of a Redis share.
 type Options struct {
 	// Logger: nil for none. The loggers of asynq and go-redis end here too.
@@ -78,11 +82,20 @@ func (r *Redis) ClientOptions(timeout time.Duration, pool int) *redis.UniversalO
 
 // NewClient makes a client whose connections are counted.
 func (r *Redis) NewClient(o *redis.UniversalOptions) redis.UniversalClient {
-	client := redis.NewUniversalClient(o)
+	client := newClient(o)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.clients = append(r.clients, client)
 	return client
+}
+
+func newClient(o *redis.UniversalOptions) redis.UniversalClient {
+	if !o.IsClusterMode {
+		return redis.NewUniversalClient(o)
+	}
+	cluster := o.Cluster()
+	cluster.ClusterStateReloadInterval = clusterReload
+	return redis.NewClusterClient(cluster)
 }
 
 // MakeRedisClient is how asynq asks for a client. It is not asynq's to close.
