@@ -113,8 +113,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
-{{/* What holds for each pod: no root, no token of the cluster's API, nothing written but /tmp. The image names its user
-     by a word, which a kubelet cannot tell from root: the number is that of "nonroot" in distroless images. */}}
+{{/* What holds for each pod: no root, no token of the cluster's API, nothing written but /tmp. The number is the
+     user of the image. */}}
 {{- define "forgerun.podSecurity" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
