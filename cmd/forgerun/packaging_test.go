@@ -101,7 +101,11 @@ func TestUnitsStartRoles(t *testing.T) {
 			require.Equal(t, []string{"oneshot"}, directive(unit, "Type"))
 			continue
 		}
+		require.Equal(t, []string{"-/usr/bin/forgerun doctor " + role}, directive(unit, "ExecStartPre"), "what it finds keeps nothing from starting")
+		require.Contains(t, doctorRoles, role)
 		require.Equal(t, []string{"on-failure"}, directive(unit, "Restart"), file)
+		require.Equal(t, []string{"0"}, directive(unit, "StartLimitIntervalSec"), "%s: tries for as long as a store is away", file)
+		require.Equal(t, []string{"2"}, directive(unit, "RestartPreventExitStatus"), file)
 		stop, err := time.ParseDuration(directive(unit, "TimeoutStopSec")[0])
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, stop, cfg.ShutdownGrace+10*time.Second, "%s: what runs gets its grace, and then the process ends", file)
