@@ -2,7 +2,7 @@
 # Compares the API document with that of the last release: a change that breaks clients fails.
 # docs/reference/versions.md says what may change; tools/oasdiff/severity.txt, where that differs from what
 # oasdiff assumes. What is meant to break goes into docs/releases/VERSION/accepted.txt, as oasdiff
-# prints it, with a line in CHANGELOG.md.
+# prints it, below a line "# WORDS", where WORDS stand in the line of CHANGELOG.md about it.
 #
 #   scripts/api-diff.sh [DOCUMENT]
 #   scripts/api-diff.sh --prove       it fails for a document that breaks clients, and for no other
@@ -21,9 +21,32 @@ breaking() {
   "${GO:-go}" tool -modfile=tools/oasdiff/go.mod oasdiff breaking "${options[@]}" "$released" "$1"
 }
 
+# announced FILE CHANGELOG wants words of the changelog above each line that is accepted.
+announced() {
+  local line words=""
+  while IFS= read -r line; do
+    case $line in
+      "# "*)
+        words=${line#\# }
+        grep -qF -- "$words" "$2" || { echo "CHANGELOG.md has no line with \"$words\", as $1 says" >&2 && return 1; }
+        ;;
+      ?*) [ -n "$words" ] || { echo "$1: which line of CHANGELOG.md is about: $line" >&2 && return 1; } ;;
+    esac
+  done <"$1"
+}
+
 compare() {
   echo "comparing $1 with $last/openapi.yaml"
-  breaking "$1" || { echo "the API breaks clients of $last (docs/reference/versions.md)" >&2 && exit 1; }
+  breaking "$1" || {
+    echo "the API breaks clients of $last (docs/reference/versions.md). If it is meant to, write a line for each change into" >&2
+    echo "CHANGELOG.md, and into $last/accepted.txt \"# \" and words of that line, and below it the change as it is told above" >&2
+    exit 1
+  }
+  # What was never released breaks nobody.
+  if [ -e "$last/accepted.txt" ] && git rev-parse -q --verify "refs/tags/v${last##*/}" >/dev/null; then
+    awk '/^## / {n++} n < 2' CHANGELOG.md >"$work/changelog"
+    announced "$last/accepted.txt" "$work/changelog"
+  fi
 }
 
 # edit NAME SED-SCRIPT makes a document that differs from the released one.
@@ -48,6 +71,15 @@ prove() {
   for name in new-kind new-rule new-path; do
     breaking "$work/$name.yaml" >"$work/out" 2>&1 || { cat "$work/out" >&2 && exit 1; }
     echo "allowed: $name"
+  done
+  printf '%s\n' '- Removed: the colour of jobs.' >"$work/changelog"
+  printf '%s\n' '# the colour of jobs' 'GET /v1/jobs removed the colour' >"$work/announced"
+  announced "$work/announced" "$work/changelog" && echo "allowed: accepted, with a line in the changelog"
+  sed 1d "$work/announced" >"$work/untold"
+  sed 1s/colour/taste/ "$work/announced" >"$work/elsewhere"
+  for name in untold elsewhere; do
+    ! announced "$work/$name" "$work/changelog" 2>"$work/out" || { echo "not noticed: $name" >&2 && exit 1; }
+    echo "noticed: $(cat "$work/out")"
   done
 }
 
