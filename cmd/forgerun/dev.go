@@ -12,11 +12,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 
@@ -110,7 +108,7 @@ func (p *process) startDev(ctx context.Context, show screen) (<-chan error, erro
 
 // greetAgain greets whenever a line of the terminal is "?".
 func greetAgain(terminal io.Reader, greet func()) {
-	signal.Ignore(syscall.SIGTTIN) // in the background there is nothing to read, which is no reason to be stopped
+	term.IgnoreReads() // in the background there is nothing to read, which is no reason to be stopped
 	for lines := bufio.NewScanner(terminal); lines.Scan(); {
 		if strings.TrimSpace(lines.Text()) == "?" {
 			greet()
@@ -242,7 +240,7 @@ func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*loca
 		return postgres, err
 	}
 	if cfg.FetchFrom == "" {
-		return nil, fmt.Errorf("%w\nWithout installing it: forgerun dev --fetch, which fetches a private copy of "+
+		return nil, fmt.Errorf("%w\nWithout installing it: forgerun dev --fetch (so has verdict), which fetches a private copy of "+
 			"Postgres %s (about 15 MB) into %s; or have FORGERUN_DATABASE_URL name a server", err, local.FetchedVersion, copied.Dir)
 	}
 	if options.Programs, err = copied.Fetch(ctx); err != nil {
@@ -251,11 +249,15 @@ func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*loca
 	return local.StartPostgres(ctx, options)
 }
 
-// programsDir is the folder of fetched programs. For root it is not the data folder, which may be below one that only
-// root can enter: the server runs as another user.
+// programsDir is the folder of fetched programs: the user's cache, since a verdict's data folder is temporary. For root it is
+// one that everybody can enter: the server runs as another user.
 func programsDir(cfg *Config) string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/forgerun/programs"
 	}
-	return filepath.Join(cfg.DataDir, "programs")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return filepath.Join(cfg.DataDir, "programs")
+	}
+	return filepath.Join(cache, "forgerun")
 }

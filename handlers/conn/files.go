@@ -1,10 +1,5 @@
 package conn
 
-import (
-	"math"
-	"syscall"
-)
-
 // The files that are not for the connections of the public listener: those of
 // the stores, of deliveries, logs, and the admin listener.
 const (
@@ -21,11 +16,3 @@ func ForPublic() int {
 
 // ForAdmin gives the same for the admin listener; it is part of the reserve.
 func ForAdmin() int { return min(max(fileLimit()/16, 16), 256) }
-
-func fileLimit() int {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return leastReserve * 4 // what the smallest systems allow
-	}
-	return int(min(limit.Cur, math.MaxInt32))
-}

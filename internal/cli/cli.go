@@ -73,8 +73,8 @@ func openCommand(s *session.Session) *cobra.Command {
 		if printOnly {
 			return nil
 		}
-		program := browser(s.Getenv)
-		start := exec.CommandContext(c.Context(), program, admin.Console())
+		program, arguments := browser(s.Getenv)
+		start := exec.CommandContext(c.Context(), program, append(arguments, admin.Console())...)
 		start.Stderr, start.Env = s.Stderr, os.Environ()
 		if err := start.Run(); err != nil {
 			return fmt.Errorf("the browser could not be started by %s: %w: open the address above", program, err)
@@ -87,14 +87,18 @@ func openCommand(s *session.Session) *cobra.Command {
 	return c
 }
 
-func browser(getenv func(string) string) string {
+func browser(getenv func(string) string) (program string, arguments []string) {
 	if program := getenv("BROWSER"); program != "" {
-		return program
+		return program, nil
 	}
-	if runtime.GOOS == "darwin" {
-		return "open"
+	switch runtime.GOOS {
+	case "darwin":
+		return "open", nil
+	case "windows":
+		return "rundll32", []string{"url.dll,FileProtocolHandler"}
+	default:
+		return "xdg-open", nil
 	}
-	return "xdg-open"
 }
 
 // topics are what "forgerun help TOPIC" explains beside the commands.

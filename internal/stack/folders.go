@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -116,7 +115,7 @@ func sweepTemp(parent string) {
 			continue
 		}
 		// Other users may make folders of this name here: touch only one's own.
-		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() {
+		if uid, _, ok := ownerOf(info); !ok || int(uid) != os.Geteuid() {
 			continue
 		}
 		if h := (&home{dir: dir}); h.acquire() == nil {

@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // dataName is the server's own folder within its home; it belongs to the server's user. Everything else there belongs
@@ -108,9 +107,9 @@ func (h *home) acquire() error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if busy, err := lockFile(f); err != nil {
 		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+		if busy {
 			return &BusyError{Folder: h.dir, Lock: h.path(lockName)}
 		}
 		return fmt.Errorf("locking %s: %w", h.dir, err)
@@ -133,7 +132,7 @@ func (e *BusyError) Error() string {
 // release unlocks explicitly: a child between fork and exec has a copy of the descriptor, which would keep the lock.
 func (h *home) release() {
 	if h.lock != nil {
-		_ = syscall.Flock(int(h.lock.Fd()), syscall.LOCK_UN)
+		unlockFile(h.lock)
 		_ = h.lock.Close()
 		h.lock = nil
 	}
@@ -173,7 +172,7 @@ func commandLine(ctx context.Context, pid int) string {
 func (h *home) endOrphan(ctx context.Context, log *slog.Logger) error {
 	for pid := h.orphan(ctx); pid != 0; pid = h.orphan(ctx) {
 		log.Warn("ending a server whose parent was killed", "folder", h.dir, "pid", pid)
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		if err := killProcess(pid); err != nil {
 			return fmt.Errorf("ending the former server, process %d: %w", pid, err)
 		}
 		if !Sleep(ctx, 10*pollPeriod) {
@@ -181,6 +180,18 @@ func (h *home) endOrphan(ctx context.Context, log *slog.Logger) error {
 		}
 	}
 	return nil
+}
+
+// killProcess ends a process that is no child of this one. One that has ended is no error.
+func killProcess(pid int) error {
+	process, err := os.FindProcess(pid)
+	if err == nil {
+		err = process.Kill()
+	}
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
 }
 
 // account is the unprivileged user as which a root parent runs its servers; nil: as this process.
@@ -198,8 +209,8 @@ func accountFor(dataDir string, names []string) (*account, error) {
 	}
 	info, err := os.Stat(dataDir)
 	if err == nil {
-		if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 {
-			return &account{name: "id " + strconv.Itoa(int(owner.Uid)), uid: owner.Uid, gid: owner.Gid}, nil
+		if uid, gid, ok := ownerOf(info); ok && uid != 0 {
+			return &account{name: "id " + strconv.Itoa(int(uid)), uid: uid, gid: gid}, nil
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -222,11 +233,11 @@ func lookupAccount(name string) (*account, error) {
 	return &account{name: name, uid: uint32(uid), gid: uint32(gid)}, errors.Join(noUID, noGID)
 }
 
-func (a *account) credential() *syscall.Credential {
+func (a *account) credential() *Credential {
 	if a == nil {
 		return nil
 	}
-	return &syscall.Credential{Uid: a.uid, Gid: a.gid}
+	return &Credential{Uid: a.uid, Gid: a.gid}
 }
 
 // give makes the account the owner of a file or folder that this process has just created.
@@ -245,7 +256,7 @@ func (a *account) enters(ctx context.Context, dir, program string) error {
 	}
 	cmd := exec.CommandContext(ctx, program, "--version")
 	cmd.Dir = dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.credential()}
+	runAs(cmd, a.credential(), 0)
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("running %s as user %s: %w", filepath.Base(program), a.name, err)
 	}

@@ -151,10 +151,16 @@ func (p *Postgres) pidFile() string { return filepath.Join(p.home.dataDir(), "po
 func (p *Postgres) dropForeignPIDFile() error {
 	text, _ := os.ReadFile(p.pidFile())
 	first, _, _ := strings.Cut(string(text), "\n")
-	if pid, _ := strconv.Atoi(first); pid <= 0 || syscall.Kill(pid, 0) != nil {
+	if pid, _ := strconv.Atoi(first); pid <= 0 || !signalable(pid) {
 		return nil
 	}
 	return os.Remove(p.pidFile())
+}
+
+// signalable reports whether a process is there and this one may end it.
+func signalable(pid int) bool {
+	process, err := os.FindProcess(pid)
+	return err == nil && process.Signal(syscall.Signal(0)) == nil
 }
 
 func (p *Postgres) writePassword() error {

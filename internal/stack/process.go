@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -33,12 +31,12 @@ var (
 // then stops its children in order, and a kill also reaches what the child has started.
 type Command struct {
 	Path  string
-	Args  []string            // without the program's name
-	Env   []string            // nil: as this process
-	Dir   string              // working folder, which User must be able to enter; "": as this process
-	User  *syscall.Credential // nil: as this process
-	Input io.Reader           // nil: none
-	Log   string              // file that what it prints is appended to
+	Args  []string    // without the program's name
+	Env   []string    // nil: as this process
+	Dir   string      // working folder, which User must be able to enter; "": as this process
+	User  *Credential // nil: as this process
+	Input io.Reader   // nil: none
+	Log   string      // file that what it prints is appended to
 	// DeathSignal is sent to the child by the kernel when this process dies, however it dies (Linux only); 0: none.
 	DeathSignal syscall.Signal
 }
@@ -67,8 +65,8 @@ func StartProcess(c Command) (*Process, error) {
 	p := &Process{cmd: exec.Command(c.Path, c.Args...), log: c.Log, offset: offset, exited: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdin = c.Dir, c.Env, c.Input
 	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.User}
-	dieWithParent(p.cmd.SysProcAttr, c.DeathSignal)
+	runAs(p.cmd, c.User, c.DeathSignal)
+	OwnGroup(p.cmd)
 	started := make(chan error, 1)
 	go p.own(started)
 	if err := <-started; err != nil {
@@ -151,10 +149,10 @@ func (p *Process) signal(s syscall.Signal) error {
 }
 
 // Pause stops the process (SIGSTOP) until Resume.
-func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
+func (p *Process) Pause() error { return p.signal(pauseSignal) }
 
 // Resume undoes Pause. It does no harm to a process that runs.
-func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
+func (p *Process) Resume() error { return p.signal(resumeSignal) }
 
 // Await polls until ready reports true. It returns early with ErrExited when the process ends, or with the context's cause.
 func (p *Process) Await(ctx context.Context, ready func(context.Context) bool) error {
@@ -204,7 +202,7 @@ func (p *Process) end(steps ...step) error {
 				return nil
 			}
 			return fmt.Errorf("process %d had not ended %v after %s and was killed", p.PID(), steps[0].grace,
-				unix.SignalName(steps[0].signal))
+				signalName(steps[0].signal))
 		case <-time.After(s.grace):
 		}
 	}
@@ -224,7 +222,7 @@ func (p *Process) ask(s syscall.Signal) {
 		_ = p.signal(s)
 	case !p.HasExited(): // the group's id may be another's afterwards
 		p.killed.Store(true)
-		_ = syscall.Kill(-p.PID(), s)
+		_ = SignalGroup(p.PID(), s)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,9 @@ type machine struct {
 }
 
 func thisMachine() machine {
+	if runtime.GOOS == "windows" {
+		return machine{} // signals, users and process groups are those of Unix
+	}
 	dirs := filepath.SplitList(os.Getenv("PATH"))
 	return machine{
 		programDirs: append(dirs,
@@ -114,6 +118,9 @@ type packages struct{ apt, dnf, brew string }
 
 // notInstalled names the command that installs what is missing by this machine's package manager, or those of several.
 func (m machine) notInstalled(programs string, p packages) error {
+	if runtime.GOOS == "windows" {
+		return fmt.Errorf("%s: %w: on Windows none is started; use WSL or a container", programs, ErrNotInstalled)
+	}
 	commands := []struct{ manager, command, systems string }{
 		{"apt-get", "sudo apt-get install " + p.apt, "Debian, Ubuntu"},
 		{"dnf", "sudo dnf install " + p.dnf, "Fedora"},

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -36,7 +37,8 @@ func LoadProfiles(getenv func(string) string) (*Profiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	// The modes of Windows are not its rights.
+	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
 		return nil, command.Usagef("%s has keys, and others can read it (mode %04o): chmod 600 %s", p.path, mode, p.path)
 	}
 	content, err := os.ReadFile(p.path)
@@ -57,7 +59,7 @@ func profilesPath(getenv func(string) string) string {
 	}
 	folder := getenv("XDG_CONFIG_HOME")
 	if folder == "" {
-		home := getenv("HOME")
+		home := cmp.Or(getenv("HOME"), getenv("USERPROFILE"))
 		if home == "" {
 			return ""
 		}
@@ -146,8 +148,17 @@ func ReadDev(dataDir string) (dev Dev, err error) {
 	if err := json.Unmarshal(content, &dev); err != nil {
 		return Dev{}, fmt.Errorf("%w: %s cannot be read: %w", errNoDev, path, err)
 	}
-	if err := syscall.Kill(dev.PID, 0); dev.PID <= 0 || errors.Is(err, syscall.ESRCH) {
+	if dev.PID <= 0 || hasEnded(dev.PID) {
 		return Dev{}, fmt.Errorf("%w: the one of %s, process %d, has ended", errNoDev, path, dev.PID)
 	}
 	return dev, nil
+}
+
+// hasEnded reports whether a process is gone for certain; one of another user is not.
+func hasEnded(pid int) bool {
+	process, err := os.FindProcess(pid)
+	if err == nil {
+		err = process.Signal(syscall.Signal(0))
+	}
+	return errors.Is(err, os.ErrProcessDone)
 }

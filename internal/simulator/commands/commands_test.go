@@ -104,6 +104,7 @@ func TestBadUse(t *testing.T) {
 		"verdict --set A=1 -- x":                                           `--set "A=1" must be NAME=VALUE`,
 		"verdict --set FORGERUN_HTTP_ADDR=:1 -- x":                         "--set cannot change FORGERUN_HTTP_ADDR",
 		"verdict --set FORGERUN_A=1 --url http://x -- x":                   "--set is about a service of its own",
+		"verdict --fetch --target http://x -- x":                           "--fetch is about a service of its own",
 		"verdict --advance 1h --target http://x -- x":                      "it does not go with --target",
 		"verdict --advance 1h/1ms -- x":                                    "must be a duration such as 25h, or two such as 1h/1s",
 		"verdict --key frk_x -- x":                                         "--key is of a client of the service at --url",

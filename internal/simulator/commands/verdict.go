@@ -12,6 +12,7 @@ import (
 
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/simulator/summary"
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
@@ -51,7 +52,7 @@ type verdictRun struct {
 	urlNames          []string // variables that get the url too
 	control           string   // where sessions are; empty: at the url
 	hook              string   // where the target is to send webhooks
-	binary            string
+	binary, fetch     string   // fetch: from where a service of its own gets a missing Postgres
 	scale             float64
 	settings          []string
 	profile           string
@@ -106,6 +107,9 @@ func (v *verdictRun) serviceFlags() *pflag.FlagSet {
 	f.StringArrayVar(&v.settings, "set", nil, "variable of a service of its own, as `NAME=VALUE`; may be repeated")
 	f.Float64Var(&v.scale, "time-scale", 1, "`factor` of the durations of jobs, in a service of its own")
 	f.StringVar(&v.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
+	f.StringVar(&v.fetch, "fetch", "", "for a service of its own, fetch a private copy of Postgres where none is\n"+
+		"installed, from Maven Central or a mirror at `url`")
+	f.Lookup("fetch").NoOptDefVal = stack.MavenCentral
 	f.StringSliceVar(&v.urlNames, "url-env", nil, "`names` of further variables that tell the command the address")
 	return f
 }
@@ -165,6 +169,7 @@ func (v *verdictRun) check(f *pflag.FlagSet) error {
 		{v.target == "" && v.api != "", "--api describes the API of --target"},
 		{f.Changed("key") && v.url == "", "--key is of a client of the service at --url"},
 		{len(v.settings) > 0 && !own, "--set is about a service of its own, and goes neither with --url nor with --target"},
+		{v.fetch != "" && !own, "--fetch is about a service of its own, and goes neither with --url nor with --target"},
 		{v.advance.by > 0 && v.target != "", "--advance moves the clock of a ForgeRun: it does not go with --target"},
 		{len(v.profiles) > 0 && v.profile != "", "--profile is for one run, --profiles for several: give one of them"},
 		{v.faults != "" && (v.profile != "" || len(v.profiles) > 0), "--faults are instead of a profile"},

@@ -20,6 +20,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/simulator/summary"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/verdict"
 )
 
@@ -91,6 +92,9 @@ func (v *verdictRun) run(ctx context.Context) int {
 	s, err := newService(path, os.Environ(), v.scale, append(v.settings, "FORGERUN_ADMIN_TOKEN="+v.token)...)
 	if err != nil {
 		return v.Unusable(err)
+	}
+	if v.fetch != "" {
+		s.command.Args = append(s.command.Args, "--fetch="+v.fetch)
 	}
 	if err := s.checkSettings(ctx, v.settings); err != nil {
 		_ = os.RemoveAll(s.dir)
@@ -182,8 +186,8 @@ func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err er
 		command.Env = append(command.Env, name+"="+v.url)
 	}
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, v.Stdout, v.Stderr
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
+	stack.OwnGroup(command)
+	command.Cancel = func() error { return stack.SignalGroup(command.Process.Pid, syscall.SIGTERM) }
 	command.WaitDelay = verdictGrace
 	moved := make(chan error, 1)
 	moving, stop := context.WithCancel(ctx)
@@ -197,7 +201,7 @@ func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err er
 	failed = command.Run()
 	stop()
 	if command.Process != nil {
-		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // the group may be empty
+		_ = stack.SignalGroup(command.Process.Pid, syscall.SIGKILL) // the group may be empty
 	}
 	return failed, <-moved
 }

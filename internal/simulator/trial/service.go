@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -98,12 +99,15 @@ func FindBinary(path string) (string, error) {
 			return "", err
 		}
 		if path = self; !strings.HasPrefix(filepath.Base(self), "forgerun") {
-			path = filepath.Join(filepath.Dir(self), "forgerun")
+			path = filepath.Join(filepath.Dir(self), "forgerun"+filepath.Ext(self))
 		}
 	}
-	info, err := os.Stat(path)
-	if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+	path, err := filepath.Abs(path)
+	if err == nil {
+		_, err = exec.LookPath(path) // it is there, and can be run
+	}
+	if err != nil {
 		return "", fmt.Errorf("there is no forgerun program at %s: build it, or name it with --forgerun", path)
 	}
-	return filepath.Abs(path)
+	return path, nil
 }

@@ -1,0 +1,4 @@
+package conn
+
+// fileLimit is a number to go by: Windows has none.
+func fileLimit() int { return 1 << 14 }

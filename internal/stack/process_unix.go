@@ -1,0 +1,52 @@
+//go:build unix
+
+package stack
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Credential is the user as which a process runs.
+type Credential = syscall.Credential
+
+const pauseSignal, resumeSignal = syscall.SIGSTOP, syscall.SIGCONT
+
+// OwnGroup has a command run in a process group of its own.
+func OwnGroup(c *exec.Cmd) {
+	if c.SysProcAttr == nil {
+		c.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	c.SysProcAttr.Setpgid = true
+}
+
+// SignalGroup sends a signal to the process group that OwnGroup has made.
+func SignalGroup(pid int, s syscall.Signal) error { return syscall.Kill(-pid, s) }
+
+func runAs(c *exec.Cmd, user *Credential, death syscall.Signal) {
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: user}
+	dieWithParent(c.SysProcAttr, death)
+}
+
+func signalName(s syscall.Signal) string { return unix.SignalName(s) }
+
+// lockFile locks an open file for this process, without waiting.
+func lockFile(f *os.File) (busy bool, err error) {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	return errors.Is(err, syscall.EWOULDBLOCK), err
+}
+
+func unlockFile(f *os.File) { _ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
+
+func ownerOf(info fs.FileInfo) (uid, gid uint32, ok bool) {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0, false
+	}
+	return stat.Uid, stat.Gid, true
+}
