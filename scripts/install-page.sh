@@ -9,12 +9,20 @@ block() {
     sed "s|https://github.com/forgerun/forgerun/releases/download/vVERSION|http://127.0.0.1:18088|; s|VERSION|$version|g"
 }
 
+# run_block HEADING N [SED-SCRIPT] runs it in a folder of its own.
+run_block() {
+  local commands
+  commands=$(block "$1" "$2" | sed "${3:-}")
+  [ -n "$commands" ] || fail "the page has no block $2 below $1"
+  mkdir -p "$work/download"
+  (cd "$work/download" && eval "$commands")
+}
+
 # serve has the release's files on loopback, where block looks for them.
 serve() {
   python3 -m http.server --bind 127.0.0.1 --directory "$dist" 18088 >"$work/release.log" 2>&1 &
   pids+=($!)
   await curl -fsS http://127.0.0.1:18088/checksums.txt
-  mkdir -p "$work/download"
 }
 
 # The commands of the page that ask a person something, for root.
@@ -40,7 +48,7 @@ first_job() {
   local began ready ended stores
   say "first_job: the archive"
   serve
-  (cd "$work/download" && eval "$(block Archive 1 | sed "s|/usr/local/bin|-D -t $work/bin|")")
+  run_block Archive 1 "s|/usr/local/bin|-D -t $work/bin|"
   began=$(now)
   FORGERUN_DATA_DIR=$work/first FORGERUN_HTTP_ADDR=127.0.0.1:18090 FORGERUN_ADMIN_ADDR=127.0.0.1:18091 \
     "$work/bin/forgerun" dev >"$work/first.out" 2>&1 &
@@ -110,10 +118,9 @@ go_install() {
   git clone -q . "$work/origin"
   git -C "$work/origin" tag "$tag"
   (
-    cd "$work" || exit
     export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.file://$work/origin.insteadOf" GIT_CONFIG_VALUE_0=https://github.com/forgerun/forgerun
     export GOPRIVATE=github.com/forgerun GOBIN=$work/gobin
-    eval "$(cd "$OLDPWD" && block Go 1)"
+    run_block Go 1
   )
   expect "forgerun $tag" "$work/gobin/forgerun" version
   chmod -R u+w "$(go env GOMODCACHE)/github.com/forgerun/forgerun@$tag"

@@ -128,7 +128,7 @@ package() {
   say "package: ${deb[0]}"
   serve
   start_cluster
-  (cd "$work/download" && eval "$(block "Debian and RPM packages" 1)") | tee "$work/package.log"
+  run_block "Debian and RPM packages" 1 | tee "$work/package.log"
   grep -q '^ForgeRun is installed' "$work/package.log" || fail "the package does not say what to do"
   expect "640 root forgerun" stat -c '%a %U %G' /etc/forgerun/forgerun.env
   expect "750 root forgerun" stat -c '%a %U %G' /etc/forgerun
