@@ -6,12 +6,12 @@
 #   package   the Debian package, as that page says: installed, configured, its units' commands run while Redis is down and up;
 #             judged by systemd, installed anew, removed, purged
 #   go_install the page's commands, with the repository's last commit as a release
-#   image     the steps of the Dockerfile's stage "dev" in a fresh Debian, started as the image is
 #
-#   scripts/release-trial.sh DIST [bare|first_job|package|go_install|image]
+# scripts/image-trial.sh is the same for both images.
 #
-# Needs debootstrap, Postgres, Redis, curl, jq, psql, python3 and systemd; containers are not needed. BASE may name a folder
-# that "debootstrap --variant=minbase bookworm" has filled before.
+#   scripts/release-trial.sh DIST [bare|first_job|package|go_install]
+#
+# Needs Postgres, Redis, curl, jq, psql, python3 and systemd.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -26,46 +26,11 @@ cleanup() {
   local pid
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
   wait
-  umount "$work/image/proc" 2>/dev/null || true
   rm -rf "$work"
 }
 trap cleanup EXIT
 
-say() { printf '\n== %s\n' "$*"; }
-fail() { echo "release-trial: $*" >&2 && exit 1; }
-
-# expect TEXT COMMAND... wants the text in what the command prints.
-expect() {
-  local text=$1 out
-  shift
-  out=$("$@" 2>&1) || true
-  [[ $out == *"$text"* ]] || fail "no \"$text\" from $*: $out"
-  echo "ok: $text"
-}
-
-# await COMMAND... repeats it until it succeeds, for a minute.
-await() {
-  local i
-  for ((i = 0; i < 600; i++)); do
-    "$@" >/dev/null 2>&1 && return
-    sleep 0.1
-  done
-  fail "in vain: $*"
-}
-
-# run_job URL KEY waits for a job's end and prints its id.
-run_job() {
-  local id state
-  id=$(curl -fsS "$1/v1/jobs" -H "Authorization: Bearer $2" -H 'Content-Type: application/json' \
-    -d '{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}' | jq -er .job_id)
-  while true; do
-    state=$(curl -fsS "$1/v1/jobs/$id" -H "Authorization: Bearer $2" -H 'Prefer: wait=10' | jq -er .state)
-    [ "$state" != SUCCEEDED ] || break
-    [ "$state" != FAILED ] || fail "job $id failed"
-  done
-  echo "$id"
-}
-
+. scripts/trial.sh
 # shellcheck source=scripts/install-page.sh disable=SC1091
 . scripts/install-page.sh
 
@@ -153,76 +118,9 @@ package() {
   ! command -v rpm >/dev/null || rpm -qp --nosignature --qf '%{NAME} %{VERSION} %{LICENSE}\n[%{FILENAMES} %{FILEMODES:perms} %{FILEGROUPNAME}\n]' "${rpm[0]}"
 }
 
-# stage prints the Dockerfile's stage "dev", a line for each instruction.
-stage() { sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba}' Dockerfile | awk '$1 == "FROM" {on = / AS dev$/} on && !/^#/'; }
-
-start_image() {
-  local environment
-  mapfile -t environment < <(stage | sed -n 's/^ENV //p' | tr -s ' ' '\n')
-  # Other ports than the image's, which may be in use here; a pid namespace, so that the program is process 1.
-  unshare --pid --fork --kill-child=KILL --mount-proc="$work/image/proc" \
-    chroot --userspec=10001:10001 "$work/image" /usr/bin/env -i -C /data PATH=/usr/local/bin:/usr/bin:/bin "${environment[@]}" \
-    FORGERUN_HTTP_ADDR=0.0.0.0:18180 FORGERUN_ADMIN_ADDR=0.0.0.0:18181 FORGERUN_PUBLIC_URL=http://127.0.0.1:18180 \
-    /usr/local/bin/forgerun dev >"$work/image.out" 2>"$work/image.log" &
-  image=$!
-  pids+=("$image")
-  await curl -fsS http://127.0.0.1:18180/readyz
-  await grep -q 'Stop with' "$work/image.out"
-  inside=$(pgrep -P "$image" | head -n 1)
-}
-
-# stop_image does what docker stop does: SIGTERM to process 1.
-stop_image() {
-  local code=0
-  kill -TERM "$inside"
-  wait "$image" || code=$?
-  [ "$code" = 0 ] || fail "the container ended with $code: $(tail -n 3 "$work/image.log")"
-  pgrep -u 10001 && fail "a process was left behind"
-  echo "ok: stopped by SIGTERM"
-}
-
-image() {
-  local outside key token job
-  say "image: a fresh Debian, and the steps of stage dev"
-  if [ -n "${BASE:-}" ]; then
-    cp -a "$BASE" "$work/image"
-  else
-    debootstrap --variant=minbase bookworm "$work/image" "${MIRROR:-http://deb.debian.org/debian}" >"$work/debootstrap.log" ||
-      fail "$(tail -n 5 "$work/debootstrap.log")"
-  fi
-  cp /etc/resolv.conf "$work/image/etc/"
-  ! ls /etc/apt/apt.conf.d/*proxy* >/dev/null 2>&1 || cp /etc/apt/apt.conf.d/*proxy* "$work/image/etc/apt/apt.conf.d/"
-  stage | sed -n 's/^RUN //p' >"$work/image/steps"
-  DEBIAN_FRONTEND=noninteractive chroot "$work/image" sh -e /steps >"$work/steps.log" 2>&1 || fail "$(tail -n 5 "$work/steps.log")"
-  cp "$program" "$work/image/usr/local/bin/"
-  outside=http://$(hostname -I | cut -d' ' -f1)
-
-  say "image: dev, as user 10001 and process 1"
-  start_image
-  cat "$work/image.out"
-  key=$(grep -o 'frk_[A-Za-z0-9_]*' "$work/image.out" | head -n 1)
-  token=$(jq -rR 'select(length > 0)' "$work/image/data/admin.token")
-  ! grep -q '\[::\]' "$work/image.out" || fail "addresses are printed that nobody reaches"
-  grep -qF "$token" "$work/image.out" || fail "the operator's token is not printed"
-  job=$(run_job "$outside:18180" "$key")
-  echo "ok: job $job succeeded, asked for from $outside"
-  expect 401 curl -s -o /dev/null -w '%{http_code}' "$outside:18181/admin/v1/overview"
-  expect 200 curl -s -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $token" "$outside:18181/admin/v1/overview"
-  stop_image
-
-  say "image: the same volume again, and after a kill"
-  start_image
-  expect SUCCEEDED curl -fsS "$outside:18180/v1/jobs/$job" -H "Authorization: Bearer $key"
-  kill -KILL "$inside"
-  wait "$image" || true
-  start_image
-  expect SUCCEEDED curl -fsS "$outside:18180/v1/jobs/$job" -H "Authorization: Bearer $key"
-  stop_image
-}
-
 case "${2:-all}" in
-  all) for step in bare first_job package go_install image; do $step; done ;;
-  bare | first_job | package | go_install | image) "$2" ;;
+  all) for step in bare first_job package go_install; do $step; done ;;
+  bare | first_job | package | go_install) "$2" ;;
   *) fail "there is no step $2" ;;
 esac
 say "all is well"
