@@ -76,6 +76,7 @@ bare_dev() {
   expect "To install it: sudo dnf install postgresql-server" chroot "$work/bare" /forgerun dev
   expect "forgerun dev --fetch" chroot "$work/bare" /forgerun dev
   mkdir -m 1777 "$work/bare/tmp"
+  mkdir "$work/bare/dev" && mknod -m 666 "$work/bare/dev/null" c 1 3
   expect "To install it: sudo dnf install postgresql-server" chroot "$work/bare" /forgerun verdict --forgerun /forgerun -- true
   expect "connection refused" chroot "$work/bare" /forgerun verdict --forgerun /forgerun --fetch=http://127.0.0.1:18089 -- true
   expect "connection refused" chroot "$work/bare" /forgerun dev --fetch=http://127.0.0.1:18089
