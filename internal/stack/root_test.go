@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,11 +16,13 @@ func requireRoot(t *testing.T) {
 	}
 }
 
-func ownerOf(t *testing.T, path string) int {
+func userOf(t *testing.T, path string) int {
 	t.Helper()
 	info, err := os.Stat(path)
 	require.NoError(t, err)
-	return int(info.Sys().(*syscall.Stat_t).Uid)
+	uid, _, ok := ownerOf(info)
+	require.True(t, ok)
+	return int(uid)
 }
 
 func TestRootRunsServersAsUnprivilegedUsers(t *testing.T) {
@@ -31,10 +32,10 @@ func TestRootRunsServersAsUnprivilegedUsers(t *testing.T) {
 	for pid, h := range map[int]*home{p.PID(): p.home, r.PID(): r.home} {
 		require.NotNil(t, h.user)
 		require.NotZero(t, h.user.uid)
-		require.EqualValues(t, h.user.uid, ownerOf(t, h.path(dataName)))
-		require.Zero(t, ownerOf(t, h.dir), "what root writes to is root's")
+		require.EqualValues(t, h.user.uid, userOf(t, h.path(dataName)))
+		require.Zero(t, userOf(t, h.dir), "what root writes to is root's")
 		if _, err := os.Stat("/proc/self"); err == nil {
-			require.EqualValues(t, h.user.uid, ownerOf(t, "/proc/"+strconv.Itoa(pid)))
+			require.EqualValues(t, h.user.uid, userOf(t, "/proc/"+strconv.Itoa(pid)))
 		}
 	}
 }
