@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# Two images of both programs:
+# Two images:
 #   docker build -t forgerun .                      the roles: docker run forgerun api | worker | webhooks | migrate
 #   docker build -t forgerun-dev --target dev .     everything in one container, with Postgres and Redis
 
@@ -17,7 +17,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
     build=github.com/forgerun/forgerun/internal/version; \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -buildvcs=false -trimpath \
     -ldflags "-s -w -X $build.number=$VERSION -X $build.commit=$COMMIT -X $build.date=$DATE" \
-    -o /out/ ./cmd/forgerun ./cmd/simulator
+    -o /out/ ./cmd/forgerun
 
 # For trying it out, and for tests of clients:
 #   docker run --rm -p 8080:8080 -p 8081:8081 forgerun-dev
@@ -38,7 +38,7 @@ RUN mkdir -p /etc/postgresql-common/createcluster.d \
     && groupadd --system --gid 10001 forgerun \
     && useradd --system --uid 10001 --gid forgerun --no-create-home --home-dir /data --shell /usr/sbin/nologin forgerun \
     && install -d -o forgerun -g forgerun -m 0700 /data
-COPY --from=build /out/forgerun /out/simulator /usr/local/bin/
+COPY --from=build /out/forgerun /usr/local/bin/
 # Both listeners are for the world outside the container. That of operators has a token then, which is
 # made at the first start and printed. The public URL is the one that the command above maps.
 ENV FORGERUN_HTTP_ADDR=0.0.0.0:8080 \
@@ -60,7 +60,7 @@ LABEL org.opencontainers.image.title="ForgeRun" \
       org.opencontainers.image.description="Job-execution HTTP service with synthetic, deterministic jobs" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
-COPY --from=build /out/forgerun /out/simulator /usr/local/bin/
+COPY --from=build /out/forgerun /usr/local/bin/
 
 # The API listens for the world outside the container. The admin listener stays
 # on loopback, where it needs no token and the health check reaches it; to

@@ -47,13 +47,12 @@ dev: ## Start everything and stay up, with a ready client and API key
 	@exec bin/forgerun dev $(ARGS)
 
 .PHONY: build
-build: ## Build bin/forgerun and bin/simulator
-	@$(GO) build -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/ ./cmd/forgerun ./cmd/simulator
+build: ## Build bin/forgerun
+	@$(GO) build -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/ ./cmd/forgerun
 
 .PHONY: man
-man: build ## Write the man pages of both programs into build/man
+man: build ## Write the man pages into build/man
 	@bin/forgerun man build/man
-	@bin/simulator man build/man
 
 # Where the site is served from: make site SITE_BASE=/forgerun
 SITE_BASE ?= /

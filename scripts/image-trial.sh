@@ -4,7 +4,7 @@
 #
 #   scripts/image-trial.sh [FOLDER]
 #
-# forgerun and simulator are built by the Dockerfile's own line, unless a folder has them. "dev" is a fresh Debian in which the
+# forgerun is built by the Dockerfile's own line, unless a folder has it. "dev" is a fresh Debian in which the
 # stage's RUN lines were carried out; "roles", whose base is distroless, has what gcr.io/distroless/static-debian12 is documented
 # to have, of the same Debian packages, and is read-only.
 #
@@ -219,7 +219,7 @@ fi
 work=$(mktemp -d /var/tmp/forgerun-images-XXXXXX)
 chmod 755 "$work"
 trap 'rm -rf "$work"' EXIT
-if [ -n "${1:-}" ]; then mkdir "$work/out" && cp "$1/forgerun" "$1/simulator" "$work/out/"; else compile; fi
+if [ -n "${1:-}" ]; then mkdir "$work/out" && cp "$1/forgerun" "$work/out/"; else compile; fi
 build_roles
 build_dev
 IMAGE_TRIAL=$work unshare --net --mount --pid --fork --kill-child=KILL --mount-proc "$0"

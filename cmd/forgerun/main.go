@@ -102,7 +102,7 @@ func (p *program) root() *cobra.Command {
 		Getenv: p.getenv, Stdin: os.Stdin, Stdout: p.stdout, Stderr: p.stderr, Version: version,
 	})
 	root.AddGroup(&cobra.Group{ID: groupJudge, Title: "Test clients, and the service:"})
-	judge := simulator.Program{Name: "forgerun", Simulate: "forgerun simulate", Arguments: p.arguments, Stdout: p.stdout, Stderr: p.stderr}
+	judge := simulator.Program{Arguments: p.arguments, Stdout: p.stdout, Stderr: p.stderr}
 	add(groupJudge, append(judge.Judge(), judge.Simulator())...)
 	root.AddGroup(&cobra.Group{ID: groupManage, Title: "Look after the service:"}, &cobra.Group{ID: groupOther, Title: "Other:"})
 	add(groupManage, p.migrateCommand(), p.configCommand(), p.doctorCommand(), p.rotateCommand(), p.healthcheckCommand())

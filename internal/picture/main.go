@@ -33,7 +33,7 @@ const (
 
 func main() {
 	out := flag.String("out", "docs/images/survives.svg", "`file` to write")
-	bin := flag.String("bin", "bin", "`folder` of forgerun and simulator")
+	bin := flag.String("bin", "bin", "`folder` of forgerun")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -101,5 +101,5 @@ func (i Info) Text(program string) string {
 	return text.String()
 }
 
-// Line is the same in one line, for reports: "simulator v0.1.0 (go1.26.8)".
+// Line is the same in one line, for reports: "forgerun v0.1.0 (go1.26.8)".
 func (i Info) Line(program string) string { return fmt.Sprintf("%s %s (%s)", program, i.Version, i.Go) }

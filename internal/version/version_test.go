@@ -61,7 +61,7 @@ func TestText(t *testing.T) {
 	info := Info{Version: "v0.1.0", Commit: hash, Date: "2026-11-25T12:00:00Z", Go: "go1.26.8", Platform: "linux/amd64"}
 	require.Equal(t, "forgerun v0.1.0\n  commit    "+hash+"\n  date      2026-11-25T12:00:00Z\n  go        1.26.8\n  platform  linux/amd64\n",
 		info.Text("forgerun"))
-	require.Equal(t, "simulator v0.1.0 (go1.26.8)", info.Line("simulator"))
+	require.Equal(t, "forgerun v0.1.0 (go1.26.8)", info.Line("forgerun"))
 	info.Commit = ""
 	require.Contains(t, info.Text("forgerun"), "commit    unknown\n")
 }

@@ -34,17 +34,15 @@ Exit codes:
   2  nothing could be judged: service away, wrong URL or key, bad flags or scenario
   130  interrupted: nothing was judged`
 
-// Program is the one whose commands these are.
+// Program is forgerun, as these commands see it.
 type Program struct {
-	Name           string
-	Simulate       string   // its path to the commands that are about the service, such as "forgerun simulate"
 	Arguments      []string // as they were typed
 	Stdout, Stderr io.Writer
 }
 
 // Judge is the commands about clients, and the demo.
 func (p Program) Judge() []*cobra.Command {
-	return p.named(p.verdictCommand(), p.proxyCommand(), p.demoCommand())
+	return unbroken(p.verdictCommand(), p.proxyCommand(), p.demoCommand())
 }
 
 // Simulator is the command that has those about the service.
@@ -57,21 +55,15 @@ func (p Program) Simulator() *cobra.Command {
 			"  forgerun simulate tour --url http://127.0.0.1:8080",
 	}
 	command.Group(c)
-	c.AddCommand(p.play()...)
+	c.AddCommand(unbroken(p.runCommand(), p.tourCommand(), p.scenariosCommand())...)
 	return c
 }
 
-func (p Program) play() []*cobra.Command {
-	return p.named(p.runCommand(), p.tourCommand(), p.scenariosCommand())
-}
-
-// named puts the name of the program into the texts of commands; they are written for forgerun.
-func (p Program) named(commands ...*cobra.Command) []*cobra.Command {
-	names := strings.NewReplacer("forgerun simulate", p.Simulate, "forgerun demo", p.Name+" demo", "forgerun verdict", p.Name+" verdict")
+// unbroken has commands go on when their reader has gone: a closed pipe (demo | head) must not kill the process before it has stopped
+// its child; the writes fail instead.
+func unbroken(commands ...*cobra.Command) []*cobra.Command {
 	for _, c := range commands {
-		c.Long, c.Example = names.Replace(c.Long), names.Replace(c.Example)
 		c.PreRun = func(*cobra.Command, []string) {
-			// A closed pipe (demo | head) must not kill the process before it has stopped its child; the writes fail instead.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		}
 	}
@@ -82,7 +74,7 @@ func (p Program) named(commands ...*cobra.Command) []*cobra.Command {
 func (p Program) Unusable(err error) int {
 	for i, line := range strings.Split(err.Error(), "\n") { // a scenario may have several mistakes
 		if i == 0 {
-			line = p.Name + ": " + line
+			line = "forgerun: " + line
 		}
 		fmt.Fprintln(p.Stderr, judge.Printable(line))
 	}
@@ -90,4 +82,4 @@ func (p Program) Unusable(err error) int {
 }
 
 // versionLine names the program and its version, for reports.
-func (p Program) versionLine() string { return version.Get().Line(p.Name) }
+func versionLine() string { return version.Get().Line("forgerun") }

@@ -8,11 +8,14 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
@@ -22,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// simulate runs the program as a shell would.
+// simulate runs a command as a shell would, "run" and the like below "forgerun simulate".
 func simulate(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return simulateIn(t.Context(), args...)
@@ -30,7 +33,16 @@ func simulate(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func simulateIn(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errOut bytes.Buffer
-	code = Simulator(ctx, args, &out, &errOut)
+	if !slices.Contains([]string{"demo", "proxy", "verdict"}, args[0]) {
+		args = append([]string{"simulate"}, args...)
+	}
+	p := Program{Arguments: args, Stdout: &out, Stderr: &errOut}
+	root := &cobra.Command{Use: "forgerun"}
+	root.AddCommand(append(p.Judge(), p.Simulator())...)
+	code, err := command.Execute(ctx, root, "", args, &out, &errOut)
+	if err != nil {
+		code = p.Unusable(err)
+	}
 	return code, out.String(), errOut.String()
 }
 
@@ -39,10 +51,9 @@ func TestHelp(t *testing.T) {
 	for _, c := range []struct {
 		args, want []string
 	}{
-		{[]string{"--help"}, []string{"Examples:", "simulator demo", "Exit codes:"}},
-		{[]string{"tour", "--help"}, []string{"simulator tour --url URL", "15m", "-time-scale-hint number", "-receiver-addr address", "1m0s"}},
+		{[]string{"--help"}, []string{"Examples:", "forgerun simulate run steady", "Exit codes:"}},
+		{[]string{"tour", "--help"}, []string{"forgerun simulate tour --url URL", "15m", "-time-scale-hint number", "-receiver-addr address", "1m0s"}},
 		{[]string{"run", "--help"}, []string{"  redis-pause "}},
-		{[]string{"version"}, []string{"simulator ", "commit", "go        1."}},
 	} {
 		code, stdout, stderr := simulate(t, c.args...)
 		require.Equal(t, exitOK, code, c.args)
@@ -77,8 +88,8 @@ func TestBadUse(t *testing.T) {
 	require.NoError(t, os.WriteFile(bad, []byte("jobs: 5\narrival: {open: [{rate: 5/s}]}\nmix:\n  - kind: SUCCES_FAST\n"), 0o600))
 	usable := serve(t, http.StatusCreated, "application/json", `{"client_id":"c","api_key":"k","key_id":"i"}`)
 	for line, want := range map[string]string{
-		"toor":                      `there is no command "simulator toor": did you mean tour?`,
-		"tour --speed 9":            "unknown flag: --speed (simulator tour --help)",
+		"toor":                      `there is no command "forgerun simulate toor": did you mean tour?`,
+		"tour --speed 9":            "unknown flag: --speed (forgerun simulate tour --help)",
 		"tour":                      `"" is not the address of a service: give --url such as http://127.0.0.1:8080`,
 		"tour --url localhost:8080": `"localhost:8080" is not the address of a service`,
 		"tour --url http://x/?a=b":  "is not the address of a service",
@@ -88,11 +99,11 @@ func TestBadUse(t *testing.T) {
 		"tour --url http://x --webhook-patience 0s":                        "--timeout and --webhook-patience must be above 0",
 		"tour --receiver-addr no --url " + usable:                          "choose another --receiver-addr",
 		"tour --receiver-url x --url " + usable:                            "give --receiver-url such as",
-		"demo now":                                                         `simulator demo does not know "now"`,
+		"demo now":                                                         `forgerun demo does not know "now"`,
 		"demo --forgerun /none":                                            "there is no forgerun program at /none",
 		"scenarios nothing":                                                `there is no ready-made scenario "nothing", only `,
 		"verdict --profile overloaded":                                     "there is no command to run",
-		"verdict --profil x -- true":                                       "unknown flag: --profil (simulator verdict --help)",
+		"verdict --profil x -- true":                                       "unknown flag: --profil (forgerun verdict --help)",
 		"verdict --profiles all,slow -- true":                              `there is no profile "slow"; there are flaky-network, `,
 		"verdict --skip back-off -- true":                                  `there is no rule "back-off"; there are retry-after, `,
 		"verdict --require backoff --skip backoff -- x":                    "the rule backoff is required: it must be among --rules",
@@ -108,7 +119,7 @@ func TestBadUse(t *testing.T) {
 		"verdict --advance 1h --target http://x -- x":                      "it does not go with --target",
 		"verdict --advance 1h/1ms -- x":                                    "must be a duration such as 25h, or two such as 1h/1s",
 		"verdict --key frk_x -- x":                                         "--key is of a client of the service at --url",
-		"run":                                                              "name a scenario: a file, or one of burst",
+		"run":                                                              "name a scenario: a file, or one of autoscale",
 		"run stedy":                                                        `Ready-made: autoscale, `,
 		"run " + bad:                                                       `bad.yaml:4:11: kind must be one of ALL, SUCCESS_FAST, `,
 		"run steady --url " + away:                                         "the service at " + away + " cannot be used",

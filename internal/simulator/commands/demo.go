@@ -52,7 +52,7 @@ func (p Program) demoCommand() *cobra.Command {
 			return command.Code(d.run(c.Context()))
 		},
 	}
-	c.Flags().StringVar(&d.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
+	c.Flags().StringVar(&d.binary, "forgerun", "", "`path` of the forgerun binary (default: this one)")
 	return c
 }
 

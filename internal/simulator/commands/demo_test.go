@@ -16,7 +16,7 @@ func newDemo(t *testing.T, binary string, environ ...string) (d *demo, stdout, s
 	t.Helper()
 	stdout, stderr = &testkit.Output{}, &testkit.Output{}
 	return &demo{
-		binary: binary, environ: append(os.Environ(), environ...), Program: Program{Name: "simulator", Stdout: stdout, Stderr: stderr},
+		binary: binary, environ: append(os.Environ(), environ...), Program: Program{Stdout: stdout, Stderr: stderr},
 	}, stdout, stderr
 }
 

@@ -67,11 +67,11 @@ func (p Program) runCommand() *cobra.Command {
 
 // play plays the scenario, and gives the exit code. typed is the command line, for the report.
 func (f *runFlags) play(ctx context.Context, p Program, typed string) int {
-	f.Command, f.Program, f.Stdout, f.Stderr = typed, p.versionLine(), p.Stdout, p.Stderr
+	f.Command, f.Program, f.Stdout, f.Stderr = typed, versionLine(), p.Stdout, p.Stderr
 	passed, err := trial.New(f.Options).Run(ctx)
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintln(p.Stderr, p.Name+": interrupted, nothing was judged")
+		fmt.Fprintln(p.Stderr, "forgerun: interrupted, nothing was judged")
 		return exitInterrupted
 	case err != nil:
 		return p.Unusable(err)
@@ -86,7 +86,7 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.Lookup("url").Usage += "; without it, one is started"
 	fs.StringVar(&f.DatabaseURL, "database-url", "", "Postgres `URL` of the service at --url, for the judge")
 	fs.StringVar(&f.RedisURL, "redis-url", "", "Redis `URL` of the service at --url, for the judge and for --workers")
-	fs.StringVar(&f.Binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
+	fs.StringVar(&f.Binary, "forgerun", "", "`path` of the forgerun binary (default: this one)")
 	fs.StringVar(&f.Out, "out", "", "`folder` for the report (default: .forgerun/runs/SCENARIO-TIME)")
 	fs.StringVar(&f.workers, "workers", "", "worker `processes`: 4, 1..8 (a ramp) or 1,4,2 (equal steps)")
 	fs.StringVar(&f.chaos, "chaos", "", "`faults` such as kill=30s,stop=60s (see above), or none")

@@ -92,7 +92,7 @@ func (s *service) play(ctx context.Context, p Program, unclean int, do func() in
 		s.showLog(p.Stderr)
 	}
 	if err := s.stop(); err != nil {
-		fmt.Fprintf(p.Stderr, "%s: %v\n", p.Name, err)
+		fmt.Fprintf(p.Stderr, "forgerun: %v\n", err)
 		s.showLog(p.Stderr)
 		code = max(code, unclean)
 	}

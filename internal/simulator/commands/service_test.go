@@ -83,7 +83,7 @@ func TestServiceOfOurOwn(t *testing.T) {
 func played(ctx context.Context, o tour.Options) (code int, stdout, stderr string) {
 	out, progress := &testkit.Output{}, &testkit.Output{}
 	o.Stdout, o.Stderr = out, progress
-	code = Program{Name: "simulator", Stdout: out, Stderr: progress}.playTour(ctx, o)
+	code = Program{Stdout: out, Stderr: progress}.playTour(ctx, o)
 	return code, out.String(), progress.String()
 }
 

@@ -75,7 +75,7 @@ func (p Program) playTour(ctx context.Context, o tour.Options) int {
 	result, err := tour.Run(ctx, o)
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintln(o.Stderr, p.Name+": interrupted")
+		fmt.Fprintln(o.Stderr, "forgerun: interrupted")
 		return exitInterrupted
 	case err != nil:
 		return p.Unusable(err)

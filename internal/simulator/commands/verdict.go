@@ -106,7 +106,7 @@ func (v *verdictRun) serviceFlags() *pflag.FlagSet {
 	f.Lookup("key").DefValue = ""
 	f.StringArrayVar(&v.settings, "set", nil, "variable of a service of its own, as `NAME=VALUE`; may be repeated")
 	f.Float64Var(&v.scale, "time-scale", 1, "`factor` of the durations of jobs, in a service of its own")
-	f.StringVar(&v.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
+	f.StringVar(&v.binary, "forgerun", "", "`path` of the forgerun binary (default: this one)")
 	f.StringVar(&v.fetch, "fetch", "", "for a service of its own, fetch a private copy of Postgres where none is\n"+
 		"installed, from Maven Central or a mirror at `url`")
 	f.Lookup("fetch").NoOptDefVal = stack.MavenCentral

@@ -172,7 +172,7 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	code, stdout, stderr := simulate(t, "verdict", "--url", service.url, "--profiles", "none,overloaded", "--seeds", "2", "--seed", "5",
 		"--skip", "backoff", "--html", html, "--", "sh", "-c", failsAsTheSecond, filepath.Join(t.TempDir(), "runs"))
 	require.Equal(t, exitUnusable, code, stdout+stderr)
-	require.Contains(t, stderr, "Run 2 of 3: overloaded, seed 5\nsimulator: the command failed: exit status 1\n"+
+	require.Contains(t, stderr, "Run 2 of 3: overloaded, seed 5\nforgerun: the command failed: exit status 1\n"+
 		"Run 3 of 3: overloaded, seed 6\n")
 	require.Len(t, service.requests("POST /v1/clients"), 6, "and a key each")
 	wanted := service.requests("POST /v1/testbed/sessions")
@@ -271,7 +271,7 @@ func TestVerdictWithoutATestBed(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	code, _, stderr := simulate(t, "verdict", "--url", serve(t, 404, "text/plain", ""), "--", "touch", ran)
 	require.Equal(t, exitUnusable, code)
-	require.Contains(t, stderr, "simulator: ")
+	require.Contains(t, stderr, "forgerun: ")
 	require.NoFileExists(t, ran)
 }
 

@@ -16,7 +16,7 @@ const junitViolations = 10
 // invariant is skipped, and says why.
 func WriteJUnit(w io.Writer, run Run) error {
 	s := junit.Suite{
-		Name: "simulator " + judge.Printable(run.Scenario), Began: run.Started, Took: run.Took,
+		Name: "forgerun simulate " + judge.Printable(run.Scenario), Began: run.Started, Took: run.Took,
 		Properties: []junit.Property{{Name: "seed", Value: fmt.Sprint(run.Seed)}, {Name: "command", Value: judge.Printable(run.Command)}},
 	}
 	if run.Verdict == nil {

@@ -63,7 +63,7 @@ func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 func described(run Run) Run {
 	run.Scenario, run.Description, run.Seed = "soak", "A mix of all kinds at a steady rate, with every fault that there is.", 42
 	run.Text = "name: soak\nduration: 10m\narrival:\n  rate: 40\n"
-	run.Command = "simulator run soak --chaos kill=30s,stop=60s --seed 42"
+	run.Command = "forgerun simulate run soak --chaos kill=30s,stop=60s --seed 42"
 	run.Service = map[string]string{"Workers": "2..4", "Time scale": "0.1", "Lease": "2s"}
 	run.Machine = map[string]string{"System": "linux/amd64", "Processors": "2"}
 	run.Expectations = []Expectation{{"submit p99", "at most 200 ms", "61.2 ms", true}, {"refused", "at most 2 %", "0.41 %", true}}

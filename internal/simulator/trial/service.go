@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	forgerun "github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/load"
@@ -90,17 +89,10 @@ func (t *Trial) listen() error {
 	return nil
 }
 
-// FindBinary returns the path of the forgerun binary: the given one, or the one
-// next to this program.
+// FindBinary returns the path of the forgerun binary: the given one, or this program.
 func FindBinary(path string) (string, error) {
 	if path == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return "", err
-		}
-		if path = self; !strings.HasPrefix(filepath.Base(self), "forgerun") {
-			path = filepath.Join(filepath.Dir(self), "forgerun"+filepath.Ext(self))
-		}
+		return os.Executable()
 	}
 	path, err := filepath.Abs(path)
 	if err == nil {

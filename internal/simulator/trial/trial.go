@@ -39,7 +39,7 @@ type Options struct {
 	TimeScale *float64
 	// StartWorkers: worker processes are started for the service at URL too.
 	StartWorkers bool
-	Binary       string        // of forgerun; "": next to this program
+	Binary       string        // of forgerun; "": this program
 	Lease        time.Duration // of workers that are started
 
 	ReceiverAddr, ReceiverURL string
@@ -118,7 +118,7 @@ func (t *Trial) Run(ctx context.Context) (passed bool, err error) {
 		return false, err
 	}
 	if closing != nil {
-		fmt.Fprintf(t.o.Stderr, "simulator: the service did not end as it should: %v\n", closing)
+		fmt.Fprintf(t.o.Stderr, "forgerun: the service did not end as it should: %v\n", closing)
 	}
 	return closing == nil && account.Outcome() == report.Passed, nil
 }
