@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -67,7 +68,7 @@ func (p *Postgres) URLOf(database string) string {
 func (p *Postgres) prepare(ctx context.Context) error {
 	switch _, err := os.Stat(p.home.dataDir()); {
 	case err == nil:
-		return errors.Join(p.readPassword(), p.dropForeignPIDFile())
+		return errors.Join(p.readPassword(), p.disownPIDFile())
 	case errors.Is(err, fs.ErrNotExist):
 		return p.create(ctx)
 	default:
@@ -146,21 +147,22 @@ func (p *Postgres) ready(_ context.Context, pid int) bool {
 
 func (p *Postgres) pidFile() string { return filepath.Join(p.home.dataDir(), "postmaster.pid") }
 
-// dropForeignPIDFile removes a pid file whose pid now belongs to another program, as after the restart of a
-// container: Postgres would take that program for a running server. It deals with other leftovers itself.
-func (p *Postgres) dropForeignPIDFile() error {
-	text, _ := os.ReadFile(p.pidFile())
-	first, _, _ := strings.Cut(string(text), "\n")
-	if pid, _ := strconv.Atoi(first); pid <= 0 || !signalable(pid) {
+// noPID is above what any system gives to a process.
+const noPID = math.MaxInt32
+
+// disownPIDFile replaces the pid in the pid file of a former server. That server has ended; after the restart of a container another
+// process has its pid, or gets it while Postgres starts, which would then take that process for the server. The rest of the file stays:
+// by it Postgres finds backends that still run.
+func (p *Postgres) disownPIDFile() error {
+	text, err := os.ReadFile(p.pidFile())
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return os.Remove(p.pidFile())
-}
-
-// signalable reports whether a process is there and this one may end it.
-func signalable(pid int) bool {
-	process, err := os.FindProcess(pid)
-	return err == nil && process.Signal(syscall.Signal(0)) == nil
+	_, rest, whole := strings.Cut(string(text), "\n")
+	if err != nil || !whole {
+		return err
+	}
+	return os.WriteFile(p.pidFile(), []byte(strconv.Itoa(noPID)+"\n"+rest), 0o600)
 }
 
 func (p *Postgres) writePassword() error {

@@ -114,6 +114,13 @@ func TestPIDFilesWithAStrangersPID(t *testing.T) {
 	require.NoError(t, p.Start(testContext(t)))
 	require.Equal(t, "1", query(t, p.URL(), "SELECT '1'"))
 	require.False(t, hasEnded(stranger.Process.Pid), "a stranger is left alone")
+
+	require.NoError(t, p.Stop())
+	require.NoError(t, os.WriteFile(p.pidFile(), []byte("7\n"+rest), 0o600))
+	require.NoError(t, p.prepare(testContext(t)))
+	now, err := os.ReadFile(p.pidFile())
+	require.NoError(t, err)
+	require.Equal(t, strconv.Itoa(noPID)+"\n"+rest, string(now), "whether or not a process has that pid yet")
 }
 
 func TestPostgresWaitsForBackendsOfAKilledServer(t *testing.T) {
