@@ -200,7 +200,7 @@ run_roles() {
   client=$(curl -fsS -X POST "$outside:8080/v1/clients" -H "Authorization: Bearer $token" | jq -er .client_id)
   key=$(curl -fsS -X POST "$outside:8080/v1/clients/$client/keys" -H "Authorization: Bearer $token" | jq -er .api_key)
   echo "ok: job $(run_job "$outside:8080" "$key") succeeded, asked for from $outside"
-  expect "Connection refused" curl -sS "$outside:8081/readyz"
+  expect "Failed to connect" curl -sS "$outside:8081/readyz"
   kill -KILL "$stores"
 }
 
