@@ -46,7 +46,8 @@ window.go = async (url, apiKey) => {
   for await (const _ of forgerun.jobs({ batch_id, limit: 1 }, { signal })) listed++;
   const refused = async (call) => {
     const error = await call.then(() => undefined, (error) => error);
-    return error instanceof ProblemError ? [error.status, error.code, error.retryable, error.requestId !== undefined].join() : String(error);
+    return error instanceof ProblemError
+      ? [error.status, error.code, error.retryable, error.requestId !== undefined].join() : String(error);
   };
   return JSON.stringify({
     same: repeated === job_id, events, state, bytes, status, listed, read: [...read].sort(),

@@ -142,8 +142,8 @@ var mayImport = []packageRule{
 
 	{"internal/simulator/summary", []string{"internal/cli/term", "internal/junit", "internal/simulator/judge", "verdict", "verdict/fault",
 		"verdict/report"}},
-	{"internal/simulator/commands", []string{"client", "internal/cli/command", "internal/cli/term", "internal/localhosts", "internal/simulator/...",
-		"internal/stack", "internal/version", "verdict", "verdict/api", "verdict/fault", "verdict/proxy", "job test"}},
+	{"internal/simulator/commands", []string{"client", "internal/cli/command", "internal/cli/term", "internal/localhosts",
+		"internal/simulator/...", "internal/stack", "internal/version", "verdict", "verdict/api", "verdict/fault", "verdict/proxy", "job test"}},
 	{"cmd/...", []string{"..."}},
 	{"internal/bench/...", []string{"client", "internal/bench/...", "internal/stack", "internal/work test", "job test",
 		"repo test"}},

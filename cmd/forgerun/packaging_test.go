@@ -101,7 +101,8 @@ func TestUnitsStartRoles(t *testing.T) {
 			require.Equal(t, []string{"oneshot"}, directive(unit, "Type"))
 			continue
 		}
-		require.Equal(t, []string{"-/usr/bin/forgerun doctor " + role}, directive(unit, "ExecStartPre"), "what it finds keeps nothing from starting")
+		require.Equal(t, []string{"-/usr/bin/forgerun doctor " + role}, directive(unit, "ExecStartPre"),
+			"what it finds keeps nothing from starting")
 		require.Contains(t, doctorRoles, role)
 		require.Equal(t, []string{"on-failure"}, directive(unit, "Restart"), file)
 		require.Equal(t, []string{"0"}, directive(unit, "StartLimitIntervalSec"), "%s: tries for as long as a store is away", file)

@@ -162,7 +162,7 @@ func (p *Postgres) disownPIDFile() error {
 	if err != nil || !whole {
 		return err
 	}
-	return os.WriteFile(p.pidFile(), []byte(strconv.Itoa(noPID)+"\n"+rest), 0o600)
+	return os.WriteFile(p.pidFile(), []byte(strconv.Itoa(noPID)+"\n"+rest), 0o600) //nolint:gosec // ours
 }
 
 func (p *Postgres) writePassword() error {

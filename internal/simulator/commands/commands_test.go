@@ -52,7 +52,7 @@ func TestHelp(t *testing.T) {
 		args, want []string
 	}{
 		{[]string{"--help"}, []string{"Examples:", "forgerun simulate run steady", "Exit codes:"}},
-		{[]string{"tour", "--help"}, []string{"forgerun simulate tour --url URL", "15m", "-time-scale-hint number", "-receiver-addr address", "1m0s"}},
+		{[]string{"tour", "--help"}, []string{"simulate tour --url URL", "15m", "-time-scale-hint number", "-receiver-addr address", "1m0s"}},
 		{[]string{"run", "--help"}, []string{"  redis-pause "}},
 	} {
 		code, stdout, stderr := simulate(t, c.args...)
