@@ -60,7 +60,8 @@ func TestDashboardAgreesWithTheRows(t *testing.T) {
 	for range 10 {
 		canceled = append(canceled, u.submit(api, deferred(time.Hour)))
 	}
-	for _, id := range canceled {
+	for _, id := range canceled { // before its task is made, it would leave one until its time
+		eventually(t, "it has a task", func() bool { return s.scheduled(inspector)[id] != nil })
 		require.Equal(t, 200, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
 	}
 	s.awaitFinal(append(ids, canceled...)...)

@@ -35,6 +35,14 @@ func (s *stack) endClaims() {
 	s.exec(`UPDATE deliveries SET claimed_until = now() WHERE claimed_until IS NOT NULL`)
 }
 
+// awaitGone waits until Postgres has ended the sessions of a role whose processes were killed: a statement of theirs may still be under
+// way, such as a claim.
+func (s *stack) awaitGone(role string) {
+	s.t.Helper()
+	s.awaitCount("its sessions are over", 0,
+		`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, "forgerun "+role)
+}
+
 // kill -9 of a webhooks process with deliveries on their way: another one sends them again, under the same ids.
 func TestKilledWebhooksProcess(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
@@ -46,6 +54,7 @@ func TestKilledWebhooksProcess(t *testing.T) {
 	eventually(t, "some are on their way", func() bool { return len(r.all()) > 0 })
 	require.NotZero(t, s.count(`SELECT count(*) FROM deliveries WHERE claimed_until IS NOT NULL`))
 	victim.kill()
+	s.awaitGone("webhooks")
 	s.endClaims()
 	inFlight := r.all()
 	r.behave(answering(http.StatusOK))
