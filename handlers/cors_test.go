@@ -144,3 +144,34 @@ func TestStreamForAPage(t *testing.T) {
 	require.Equal(t, pageOrigin, r.Header.Get("Access-Control-Allow-Origin"))
 	require.Equal(t, "Origin, Accept", r.Header.Get("Vary"))
 }
+
+// A page of a foreign origin makes no client: browsers send requests without a key and without a body unasked.
+func TestForeignPagesChangeNothingWithoutAKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withOrigins(t, pageOrigin)).full()
+	for _, c := range []struct {
+		refused bool
+		headers []string
+	}{
+		{true, []string{"Sec-Fetch-Site", "cross-site"}},
+		{true, []string{"Sec-Fetch-Site", "same-site", "Origin", "http://localhost:3000"}},
+		{true, []string{"Sec-Fetch-Site", "cross-site", "Origin", otherOrigin}},
+		{true, []string{"Origin", otherOrigin}},
+		{true, []string{"Origin", "null"}},
+		{true, []string{"Origin", publicURL + ".evil.example"}},
+		{false, []string{"Sec-Fetch-Site", "cross-site", "Origin", pageOrigin}},
+		{false, []string{"Origin", publicURL}},
+		{false, []string{"Sec-Fetch-Site", "same-origin"}},
+		{false, nil},
+	} {
+		a := w.send(http.MethodPost, "/v1/clients", "", append([]string{"Authorization", "-"}, c.headers...)...)
+		require.Equal(t, c.refused, a.StatusCode == http.StatusForbidden, "%v: %d %s", c.headers, a.StatusCode, a.text)
+		if c.refused {
+			a.requireProblem(t, job.CodeForbidden)
+		}
+		a = w.send(http.MethodGet, "/healthz", "", append([]string{"Authorization", "-"}, c.headers...)...)
+		require.Equal(t, http.StatusOK, a.StatusCode, c.headers)
+	}
+	a := w.send(http.MethodPost, "/v1/jobs", `{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`, "Origin", otherOrigin)
+	require.Equal(t, http.StatusAccepted, a.StatusCode, "the page has the key, so the browser has asked")
+}

@@ -1,12 +1,14 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -17,6 +19,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/internal/fair"
+	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -70,7 +73,7 @@ func (s *Server) run(r *call, handle func(*call) error) (err error) {
 			err = panicked{v, debug.Stack()}
 		}
 	}()
-	if err := s.checkHost(r); err != nil {
+	if err := cmp.Or(s.checkHost(r), s.checkPage(r)); err != nil {
 		return err
 	}
 	if err := s.admit(r); err != nil {
@@ -117,6 +120,19 @@ func (s *Server) checkHost(r *call) error {
 		}
 	}
 	return nil
+}
+
+// checkPage refuses a change without a key that a page of a foreign origin sent: browsers send such requests without asking
+// first. With a key the browser has asked (CORS).
+func (s *Server) checkPage(r *call) error {
+	origin := r.Get(fiber.HeaderOrigin)
+	own := s.cfg.Origins.Allows(origin) || origin != "" && strings.HasPrefix(s.cfg.PublicURL+"/", origin+"/")
+	safe := slices.Contains([]string{fiber.MethodGet, fiber.MethodHead, fiber.MethodOptions}, r.Method())
+	if own || safe || len(r.Request().Header.Peek(fiber.HeaderAuthorization)) > 0 ||
+		!localhosts.FromOtherPage(r.Method(), string(r.Request().Header.Host()), func(name string) string { return r.Get(name) }) {
+		return nil
+	}
+	return job.Errorf(job.CodeForbidden, "A page of another origin sent this request without a key. Set FORGERUN_CORS_ORIGINS to allow it.")
 }
 
 // startTime gives the request its whole time, a second time after it has waited

@@ -26,9 +26,9 @@ func only(guard operators.Guard, next http.Handler) http.Handler {
 	})
 }
 
-// meant serves requests that were meant for this listener: those for one of its
-// hosts, if they are given, that no page of another origin made a browser send. All
-// ports of localhost are one site.
+// meant serves requests for one of the listener's hosts, if they are given, that no
+// page of another origin made a browser send. Changes that name no Sec-Fetch-Site are
+// checked by the operators' guard.
 func (a Admin) meant(next http.Handler) http.Handler {
 	hosts := a.Hosts
 	if hosts == nil && a.Operators.None() {
@@ -39,18 +39,12 @@ func (a Admin) meant(next http.Handler) http.Handler {
 		case hosts != nil && !hosts(r.Host):
 			refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("This listener is for the machine that it runs on, and the request is for "+
 				"the host %.100q. Call it as localhost, or set FORGERUN_ADMIN_TOKEN to guard it.", r.Host))
-		case r.Header.Get("Sec-Fetch-Site") == "cross-site", r.Header.Get("Sec-Fetch-Site") == "same-site" && !followsLink(r):
+		case r.Header.Get("Sec-Fetch-Site") != "" && localhosts.FromOtherPage(r.Method, r.Host, r.Header.Get):
 			refuse(w, http.StatusForbidden, "A page of another site or port sent this request. Open the address by itself.")
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
-}
-
-// followsLink reports whether a browser opens a page in a window of its own: who had it do so
-// cannot read it, and nothing is changed.
-func followsLink(r *http.Request) bool {
-	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
 // remote is the address at the other end of the connection.

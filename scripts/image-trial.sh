@@ -164,7 +164,7 @@ run_proxy() {
   healthy
   expect "http://127.0.0.1:9000 is before http://host.docker.internal:3000" cat "$work/proxy.out"
   expect nonroot curl -fsS "$outside:9000/passwd"
-  expect '"profile"' curl -fsS -X POST "$outside:9000/-/forgerun/v1/testbed/sessions" -d '{"profile": "overloaded"}'
+  expect '"profile"' curl -fsS --json '{"profile": "overloaded"}' "$outside:9000/-/forgerun/v1/testbed/sessions"
   stop
   finish help jobs --help
   expect "forgerun jobs submit" cat "$work/help.out"

@@ -31,9 +31,11 @@ var mayImport = []packageRule{
 	{"job/testbed", []string{"job", "verdict", "verdict/fault", "verdict/wire"}},
 	{"verdict", []string{"verdict/fault"}}, // judges clients of any API
 	{"verdict/fault", nil},
+	{"verdict/redact", nil},
 	{"verdict/api", []string{"verdict", "verdict/fault", "verdict/wire"}},
-	{"verdict/proxy", []string{"verdict", "verdict/api", "verdict/fault", "verdict/report", "verdict/wire", "examples/other-apis/apis test"}},
-	{"verdict/wire", []string{"verdict", "verdict/fault"}},
+	{"verdict/proxy", []string{"verdict", "verdict/api", "verdict/fault", "verdict/redact", "verdict/report", "verdict/wire", "internal/localhosts",
+		"examples/other-apis/apis test"}},
+	{"verdict/wire", []string{"verdict", "verdict/fault", "verdict/redact"}},
 	{"verdict/report", []string{"internal/junit", "verdict", "verdict/fault"}},
 	{"migrations", nil},
 	{"internal/telemetry", nil},
@@ -71,7 +73,8 @@ var mayImport = []packageRule{
 	{"app/apptest", []string{"app", "job", "internal/telemetry", "internal/testkit"}}, // for tests
 	{"handlers", []string{"handlers/conn", "handlers/cors", "handlers/decode", "handlers/disturb", "handlers/docs", "handlers/header",
 		"handlers/problem", "handlers/query", "handlers/stream", "job", "job/testbed", "job/view",
-		"verdict", "verdict/fault", "verdict/report", "verdict/wire", "internal/authlimit", "internal/fair", "internal/telemetry"}},
+		"verdict", "verdict/fault", "verdict/redact", "verdict/report", "verdict/wire", "internal/authlimit", "internal/fair", "internal/localhosts",
+		"internal/telemetry"}},
 	{"handlers/conn", []string{"internal/telemetry"}},
 	{"handlers/cors", []string{"internal/localhosts", "handlers/docs test"}},
 	{"handlers/decode", []string{"internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
@@ -192,7 +195,7 @@ var onlyIn = []struct {
 // standardLibraryOnly are the packages whose code (tests aside) imports nothing from outside the standard library, but for the
 // libraries named here.
 var standardLibraryOnly = map[string][]string{
-	"job": {}, "verdict": {}, "verdict/fault": {}, "migrations": {}, "client": {"github.com/dunglas/httpsfv"},
+	"job": {}, "verdict": {}, "verdict/fault": {}, "verdict/redact": {}, "migrations": {}, "client": {"github.com/dunglas/httpsfv"},
 }
 
 type packageRule struct {

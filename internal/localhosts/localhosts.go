@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 )
@@ -17,18 +18,56 @@ const (
 	maxLabel = 63
 )
 
+// container is the name by which Docker's containers know their host. The zone
+// internal is private: a stranger cannot register it.
+const container = "host.docker.internal"
+
 // Only allows the Hosts localhost, names below it, loopback addresses and that of
-// the public URL, each with any port. No Host at all is that of nobody.
+// the public URL, each with any port. An empty Host is refused.
 func Only(publicURL string) func(host string) bool {
-	public := ""
-	if u, err := url.Parse(publicURL); err == nil {
-		public = strings.ToLower(u.Hostname())
+	u, err := url.Parse(publicURL)
+	if err != nil {
+		return These()
 	}
+	return These(u.Hostname())
+}
+
+// ThisMachine allows what These does, and this machine's own names.
+func ThisMachine(names ...string) func(host string) bool {
+	own, _ := os.Hostname() // "" allows nothing
+	return These(append(names, own, container)...)
+}
+
+// These allows the Hosts localhost, names below it, loopback addresses and the given
+// names and addresses, each with any port.
+func These(names ...string) func(host string) bool {
+	allowed := map[string]bool{}
+	for _, name := range names {
+		allowed[nameOf(name)] = true
+	}
+	delete(allowed, "")
 	return func(host string) bool {
 		name := nameOf(host)
 		addr, err := netip.ParseAddr(name)
-		return name != "" && name == public || isLocal(name) || err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
+		return allowed[name] || isLocal(name) || err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
 	}
+}
+
+// FromOtherPage reports whether a page of another origin made a browser send a request
+// for host. All ports of localhost are one site, so a page of another port counts. A
+// link that opens in a window of its own does not: the page cannot read the answer.
+func FromOtherPage(method, host string, header func(name string) string) bool {
+	switch header("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return false
+	case "same-site":
+		return method != "GET" || header("Sec-Fetch-Mode") != "navigate" || header("Sec-Fetch-Dest") != "document"
+	case "": // an old browser, or no trustworthy address
+		origin := header("Origin")
+		u, err := url.Parse(origin)
+		return origin != "" && (err != nil || !strings.EqualFold(u.Host, host))
+	}
+	return true
 }
 
 // nameOf is the name or address in a Host, "" if it has none.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,6 +28,7 @@ type Hook struct {
 	proxy    *Proxy
 	receiver *url.URL
 	secret   []byte // of the signatures; nil: not known
+	open     bool   // other machines may reach the listener, by any name
 	client   http.Client
 }
 
@@ -35,6 +37,13 @@ func (p *Proxy) Hook(receiver *url.URL, secret string) *Hook {
 	return &Hook{proxy: p, receiver: receiver, secret: []byte(secret), client: http.Client{
 		CheckRedirect: unfollowed,
 	}}
+}
+
+// Listen opens the socket at which deliveries are taken.
+func (h *Hook) Listen(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	h.open = err == nil && beyondLoopback(l)
+	return l, err
 }
 
 // delivery is one attempt of the target to deliver.
@@ -49,6 +58,9 @@ type delivery struct {
 
 // ServeHTTP takes a delivery.
 func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !h.open && h.proxy.misdirected(w, r) || foreign(w, r) {
+		return
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDelivery))
 	if err != nil {
 		writeProblem(w, http.StatusRequestEntityTooLarge, "A delivery may have 8 MiB.")

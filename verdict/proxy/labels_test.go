@@ -92,7 +92,8 @@ func TestLabelsOfDeliveries(t *testing.T) {
 	main := b.session(`{"rules": ["deliveries-answered"]}`)
 	job := b.do("POST", "/things", `{}`, label, "a").Header.Get("Location")
 	path := must(url.Parse(job)).Path
-	a1 := b.do("PUT", "/-/forgerun/v1/testbed/faults", `[{"match": {"operation": "delivery"}, "effect": {"drop": true}}]`, label, "a")
+	a1 := b.do("PUT", "/-/forgerun/v1/testbed/faults", `[{"match": {"operation": "delivery"}, "effect": {"drop": true}}]`,
+		label, "a", "Content-Type", "application/json")
 	require.Equal(t, 200, a1.StatusCode, a1.text)
 	send := func(body string) error {
 		res, err := http.Post(hook.URL, "application/json", strings.NewReader(body))

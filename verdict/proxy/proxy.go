@@ -44,6 +44,8 @@ type Proxy struct {
 	server   *http.Server
 	socket   *wire.Listener
 	tls      *secure // nil: it listens without TLS
+	hosts    func(host string) bool
+	open     bool // other machines may reach the listener, by any name
 }
 
 // New makes a proxy before a target.
@@ -53,6 +55,7 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	transport.MaxIdleConnsPerHost = transport.MaxIdleConns
 	p := &Proxy{target: target, api: a, log: log, sessions: newSessions(a)}
 	p.sessions.probe = p.probe(transport)
+	p.AllowHosts()
 	p.own = p.routes()
 	p.forward = httputil.ReverseProxy{
 		Transport: transport, BufferPool: &buffers{}, Rewrite: p.rewrite, ModifyResponse: p.relocate, ErrorHandler: p.failed,
@@ -84,7 +87,7 @@ func (p *Proxy) Listen(address string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.socket = socket
+	p.socket, p.open = socket, beyondLoopback(socket)
 	socket.Changed = func(open bool) { p.server.SetKeepAlivesEnabled(open) }
 	if p.tls != nil {
 		return tls.NewListener(socket, p.tls.config()), nil
@@ -119,8 +122,9 @@ type connKey struct{}
 // ServeHTTP answers a request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
+	case !p.open && p.misdirected(w, r):
 	case strings.HasPrefix(r.URL.Path, Prefix):
-		p.own.ServeHTTP(w, r)
+		p.control(w, r)
 	case r.Header.Get("Upgrade") != "" && r.ProtoMajor == 1: // to a protocol that is not looked into
 		p.forward.ServeHTTP(w, r)
 	default:

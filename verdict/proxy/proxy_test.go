@@ -90,7 +90,7 @@ func (b *bench) do(method, path, body string, headers ...string) answer {
 // own asks the proxy itself.
 func (b *bench) own(method, path, body string, status int) []byte {
 	b.t.Helper()
-	a := b.do(method, "/-/forgerun/v1/testbed/"+path, body)
+	a := b.do(method, "/-/forgerun/v1/testbed/"+path, body, "Content-Type", "application/json")
 	require.NoError(b.t, a.err)
 	require.Equal(b.t, status, a.StatusCode, a.text)
 	return []byte(a.text)

@@ -79,8 +79,21 @@ func (p *Proxy) routes() http.Handler {
 	return mux
 }
 
-// Own serves the proxy's own routes alone.
-func (p *Proxy) Own() http.Handler { return p.own }
+// Own serves the proxy's own routes alone, on a listener on loopback.
+func (p *Proxy) Own() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !p.misdirected(w, r) {
+			p.control(w, r)
+		}
+	})
+}
+
+// control serves the proxy's own routes, but not to pages of others.
+func (p *Proxy) control(w http.ResponseWriter, r *http.Request) {
+	if !foreign(w, r) && !notJSON(w, r) {
+		p.own.ServeHTTP(w, r)
+	}
+}
 
 // badRequest is what is wrong with a body.
 type badRequest struct{ error }

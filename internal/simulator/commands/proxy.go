@@ -30,13 +30,16 @@ it, and judges. Nothing else is needed: everything is in memory.
 
 Its own routes are those of ForgeRun's test bed, below /-/forgerun/:
 
-  curl -X POST http://127.0.0.1:9000/-/forgerun/v1/testbed/sessions -d '{"profile": "flaky-network"}'
+  curl --json '{"profile": "flaky-network"}' http://127.0.0.1:9000/-/forgerun/v1/testbed/sessions
   curl -X POST http://127.0.0.1:9000/-/forgerun/v1/testbed/sessions/ID/end
   curl http://127.0.0.1:9000/-/forgerun/v1/testbed/sessions/ID/verdict
   curl -X PUT http://127.0.0.1:9000/-/forgerun/v1/testbed/faults \
-       -d '[{"match": {"operation": "submit", "nth": 1}, "effect": {"status": 503}}]'
+       --json '[{"match": {"operation": "submit", "nth": 1}, "effect": {"status": 503}}]'
 
 With --profile a session begins at once, and its verdict is printed at the end (Ctrl-C).
+A proxy on loopback answers for localhost and this machine's names; --allow-host adds
+others. Pages of other origins get nothing from its own routes.
+
 "forgerun verdict --target" does all of it around a command.
 
 Exit codes are those of "forgerun verdict".`
@@ -58,7 +61,8 @@ type proxied struct {
 	listen, target            string
 	tls                       string // file for the certificate that clients must trust; empty: without TLS
 	api, openAPI              string
-	webhook, secret, hookPort string // the client's receiver, the secret by which deliveries are signed, and where the target calls
+	hosts                     []string // names besides this machine's own by which it may be asked
+	webhook, secret, hookPort string   // the client's receiver, the secret by which deliveries are signed, and where the target calls
 }
 
 // flags are those of all commands with a proxy.
@@ -67,6 +71,8 @@ func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.api, "api", "", apiFlag)
 	f.StringVar(&o.openAPI, "openapi", "", "`file` with the OpenAPI document of the API: it tells what submits, reads and streams")
 	f.StringVar(&o.tls, "tls", "", "`file` to write a certificate authority to; the proxy listens with TLS, and clients must trust that one")
+	f.StringSliceVar(&o.hosts, "allow-host", nil, "`names` of further hosts that the command may ask for; a proxy on loopback answers only\n"+
+		"for this machine's own")
 	f.StringVar(&o.webhook, "webhook", "", "`address` of your receiver of the target's webhooks, to disturb those too: tell the target to\n"+
 		"call FORGERUN_WEBHOOK_URL instead")
 	f.StringVar(&o.secret, "webhook-secret", os.Getenv("FORGERUN_WEBHOOK_SECRET"), "`secret` by which the target signs them "+
@@ -112,6 +118,8 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		return nil, err
 	}
 	before := proxy.New(target, description, slog.New(slog.NewTextHandler(log, nil)))
+	listening, _, _ := net.SplitHostPort(o.listen) // Listen reports what is wrong
+	before.AllowHosts(append(o.hosts, listening)...)
 	scheme := "http://"
 	if o.tls != "" {
 		scheme = "https://"
@@ -137,7 +145,8 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	}
 	receiver, err := address("--webhook", o.webhook)
 	if err == nil {
-		p.hook, err = all.serve(&http.Server{Handler: before.Hook(receiver, o.secret), ReadHeaderTimeout: headerTimeout}, plainly, o.hookPort)
+		hook := before.Hook(receiver, o.secret)
+		p.hook, err = all.serve(&http.Server{Handler: hook, ReadHeaderTimeout: headerTimeout}, hook.Listen, o.hookPort)
 	}
 	if err != nil {
 		p.stop()
