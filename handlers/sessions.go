@@ -23,6 +23,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/redact"
 	"github.com/forgerun/forgerun/verdict/report"
 	"github.com/forgerun/forgerun/verdict/wire"
 )
@@ -253,17 +254,20 @@ func oneShot(userAgent string) bool {
 	return strings.HasPrefix(userAgent, "curl/") || strings.HasPrefix(userAgent, "Wget/")
 }
 
+// kept is text as a record has it: without secrets, bounded, and such that a database can hold it.
+func kept(keep func(string) string, text string) string { return header.Clip(keep(text)) }
+
 // exchange tells of the request and its answer, without what is secret in them.
 func (r *call) exchange() *verdict.Exchange {
 	request, answer, operation := r.Request(), r.Response(), r.route.operation()
 	x := &verdict.Exchange{
-		Start: r.start.UTC(), End: time.Now().UTC(), Method: r.Method(), Path: header.Clip(string(request.URI().Path())),
+		Start: r.start.UTC(), End: time.Now().UTC(), Method: r.Method(), Path: kept(redact.KeepURL, string(request.URI().Path())),
 		Operation: operation, Role: testbed.RoleOf(operation), Body: r.bodySum,
-		Correlation: header.Clip(cmp.Or(r.list("X-Correlation-ID"), r.bodyCorrelation)),
-		Prefer:      header.Clip(r.list("Prefer")),
-		Key:         sum([]byte(cmp.Or(r.list("Idempotency-Key"), r.bodyKey))), ContentType: header.Clip(r.Get(fiber.HeaderContentType)),
-		Accept: header.Clip(r.list(fiber.HeaderAccept)), IfNoneMatch: header.Clip(r.list(fiber.HeaderIfNoneMatch)),
-		LastEventID: header.Clip(r.list("Last-Event-ID")), KeyID: cmp.Or(r.caller, r.claimed).KeyID,
+		Correlation: kept(redact.Keep, cmp.Or(r.list("X-Correlation-ID"), r.bodyCorrelation)),
+		Prefer:      kept(redact.Keep, r.list("Prefer")),
+		Key:         sum([]byte(cmp.Or(r.list("Idempotency-Key"), r.bodyKey))), ContentType: kept(redact.Keep, r.Get(fiber.HeaderContentType)),
+		Accept: kept(redact.Keep, r.list(fiber.HeaderAccept)), IfNoneMatch: kept(redact.Keep, r.list(fiber.HeaderIfNoneMatch)),
+		LastEventID: kept(redact.Keep, r.list("Last-Event-ID")), KeyID: cmp.Or(r.caller, r.claimed).KeyID,
 		OneShot: oneShot(r.Get(fiber.HeaderUserAgent)), Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1,
 		Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
 		Fault: r.fault, HungUp: r.hungUp,
@@ -274,7 +278,7 @@ func (r *call) exchange() *verdict.Exchange {
 	if query := string(request.URI().QueryString()); strings.Contains(query, keyPrefix) {
 		x.KeyInURL = true
 	} else {
-		x.Query = header.Clip(query)
+		x.Query = kept(redact.KeepQuery, query)
 	}
 	if known(r.jobID) {
 		x.Job = r.jobID.String()

@@ -2,8 +2,10 @@ package handlers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
@@ -24,6 +26,7 @@ import (
 
 // fakeTestbed has the rules that it was given last, and the effect that it is set to.
 type fakeTestbed struct {
+	last   *verdict.Exchange // that was recorded
 	effect *fault.Effect
 	rules  []fault.Counted
 	known  job.ID // of a rule, and of a session
@@ -130,10 +133,10 @@ func (f *fakeTestbed) Enter(_ context.Context, client job.ID, label, request str
 	return testbed.Scope{Client: client, Session: jobID}, nil
 }
 
-func (f *fakeTestbed) Record(_ context.Context, of testbed.Scope, _ *verdict.Exchange) error {
+func (f *fakeTestbed) Record(_ context.Context, of testbed.Scope, x *verdict.Exchange) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.scopes = append(f.scopes, of)
+	f.scopes, f.last = append(f.scopes, of), x
 	return nil
 }
 
@@ -343,4 +346,33 @@ func TestAKeyThatEndsDuringADelay(t *testing.T) {
 	a = w.send("GET", "/v1/jobs", "", headerFault, `{"delay":"1ms"}`)
 	require.NotEqual(t, 200, a.StatusCode, a.text)
 	require.Equal(t, 2, asked)
+}
+
+// A record has no secret of a client, and tells long values apart.
+func TestRecordsHaveNoSecrets(t *testing.T) {
+	t.Parallel()
+	const hidden = "S3cr3t.Value-42"
+	w := newWorld(t)
+	record := func(path string, headers ...string) string {
+		w.send(http.MethodGet, path, "", headers...)
+		w.testbed.mu.Lock()
+		defer w.testbed.mu.Unlock()
+		text, err := json.Marshal(w.testbed.last)
+		require.NoError(t, err)
+		return string(text)
+	}
+	for _, name := range []string{"api_key", "KEY", "token", "sig", "X-Amz-Signature", "code", "password"} {
+		text := record("/v1/jobs?"+name+"="+hidden+"&limit=10", "Prefer", "wait=1, token="+hidden, "Accept", "application/json;key="+hidden,
+			"X-Correlation-ID", "https://me:"+hidden+"@host.example/?code="+hidden, "If-None-Match", `"Bearer `+hidden+`"`)
+		require.NotContains(t, text, hidden)
+		require.Contains(t, text, name+"=***")
+	}
+	long := strings.Repeat("x", 3000)
+	query := func(end string) string {
+		var x verdict.Exchange
+		require.NoError(t, json.Unmarshal([]byte(record("/v1/jobs?correlation_id="+long+end)), &x))
+		return x.Query
+	}
+	require.Equal(t, query("a"), query("a"))
+	require.NotEqual(t, query("a"), query("b"))
 }

@@ -85,7 +85,7 @@ func large(add func(*verdict.Exchange)) *verdict.Record {
 func BenchmarkOf(b *testing.B) {
 	before := heap()
 	log := &verdict.Log{}
-	record := large(log.Add)
+	record := large(func(x *verdict.Exchange) { log.Add(x) })
 	record.Log = log
 	kept := heap()
 	b.ReportAllocs()

@@ -17,6 +17,7 @@ type Log struct {
 	requests map[uint64]*request // by their hashes
 	answers  map[uint64]*answer
 	texts    map[string]string
+	bytes    int // that all of it takes, about
 }
 
 // kept is an Exchange as a Log has it.
@@ -51,15 +52,26 @@ type answer struct {
 	Expired, HungUp bool
 }
 
-// Add adds an exchange, whose members belong to the Log from then on.
-func (l *Log) Add(x *Exchange) {
+// What parts of a Log take in memory besides their texts, in bytes, with their places in maps and slices.
+const (
+	keptSize    = 200
+	requestSize = 50 // and its JSON
+	answerSize  = 80 // and its JSON
+	textSize    = 60
+	shownSize   = 16 // of a job
+	partSize    = 100
+)
+
+// Add adds an exchange, whose members belong to the Log from then on, and returns how many bytes that takes.
+func (l *Log) Add(x *Exchange) (bytes int) {
+	before := l.bytes
 	if l.texts == nil {
 		l.requests, l.answers, l.texts = map[uint64]*request{}, map[uint64]*answer{}, map[string]string{}
 	}
 	k := &kept{
 		Start: x.Start, took: max(0, x.End.Sub(x.Start)), ETag: l.text(x.ETag), IfNoneMatch: l.text(x.IfNoneMatch),
 		Connection: x.Connection, Reused: x.Reused, Stream: x.Stream,
-		request: shared(l.requests, &request{
+		request: shared(l, l.requests, requestSize, &request{
 			Method: x.Method, Path: x.Path, Query: x.Query, Operation: x.Operation, Role: x.Role, Repeatable: x.Repeatable,
 			Key: x.Key, Body: x.Body, Correlation: x.Correlation, Trace: x.Trace, Prefer: x.Prefer, ContentType: x.ContentType,
 			Accept: x.Accept, LastEventID: x.LastEventID, KeyID: x.KeyID, KeyInURL: x.KeyInURL, OneShot: x.OneShot,
@@ -71,11 +83,19 @@ func (l *Log) Add(x *Exchange) {
 			jobs[i] = l.text(jobs[i])
 		}
 	}
-	k.answer = shared(l.answers, &answer{
+	k.answer = shared(l, l.answers, answerSize, &answer{
 		Status: x.Status, Code: x.Code, RetryAfter: x.RetryAfter, Job: l.text(x.Job), Made: l.text(x.Made), Final: x.Final, Shown: x.Shown,
 		Fault: x.Fault, Expired: x.Expired, HungUp: x.HungUp,
 	})
 	l.kept = append(l.kept, k)
+	l.bytes += keptSize
+	if x.Stream != nil {
+		l.bytes += partSize + len(x.Stream.Half)
+		for _, id := range x.Stream.IDs {
+			l.bytes += shownSize + len(id)
+		}
+	}
+	return l.bytes - before
 }
 
 // Len is the number of exchanges.
@@ -95,13 +115,15 @@ func (l *Log) text(text string) string {
 		return one
 	}
 	l.texts[text] = text
+	l.bytes += textSize + len(text)
 	return text
 }
 
 var seed = maphash.MakeSeed()
 
-// shared gives what is known to be equal to v, or else makes v known. Of two with one hash the last is known.
-func shared[T any](known map[uint64]*T, v *T) *T {
+// shared returns what is known to be equal to v, or else makes v known, whose texts are about as long as its JSON. Of two with one hash
+// the last is known.
+func shared[T any](l *Log, known map[uint64]*T, size int, v *T) *T {
 	text, err := json.Marshal(v)
 	if err != nil { // no exchange has what cannot be written
 		return v
@@ -111,6 +133,7 @@ func shared[T any](known map[uint64]*T, v *T) *T {
 		return same
 	}
 	known[hash] = v
+	l.bytes += size + len(text)
 	return v
 }
 

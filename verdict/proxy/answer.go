@@ -13,6 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/redact"
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
@@ -54,7 +55,7 @@ func (a *answer) WriteHeader(status int) {
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	said := kind == "application/json" || strings.HasSuffix(kind, "+json")
 	a.isJSON = said || kind == "" || kind == "text/plain"
-	a.exchange.Status, a.exchange.ETag, a.exchange.RetryAfter = status, h.Get("ETag"), retryAfter(h, time.Now())
+	a.exchange.Status, a.exchange.ETag, a.exchange.RetryAfter = status, redact.Keep(h.Get("ETag")), retryAfter(h, time.Now())
 	e := a.effect
 	if kind == eventStream && status == http.StatusOK && a.request.Method != http.MethodHead {
 		a.begin()
@@ -227,8 +228,7 @@ func (s *sessions) heard(in *session, x *verdict.Exchange, data []byte) {
 	if n == nil || document == nil {
 		return
 	}
-	shape := s.api.Shape(func(id string) (string, bool) { return id, n.jobs[id] != nil })
-	shape.Walk(document, x)
+	s.show(n, document, x)
 	if state := s.api.StateOf(document); x.Job != "" && state.Known {
 		wire.Show(x, x.Job, state.Final)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/redact"
 )
 
 const (
@@ -107,7 +108,7 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 		d.Error = "NO_ANSWER"
 		d.GaveUp = d.Took >= hookTimeout
 		h.proxy.sessions.attempted(d)
-		writeProblem(w, http.StatusBadGateway, "The receiver "+h.receiver.Redacted()+" did not answer.")
+		writeProblem(w, http.StatusBadGateway, "The receiver "+redact.URL(h.receiver.String())+" did not answer.")
 		return
 	}
 	d.Status = status
@@ -163,36 +164,51 @@ func (s *sessions) sessionOf(document any) *session {
 		if n.Label == "" {
 			continue
 		}
-		if x := s.shown(n, document); len(x.Final)+len(x.Shown) > 0 {
+		var x verdict.Exchange
+		if s.show(n, document, &x); len(x.Final)+len(x.Shown) > 0 {
 			return n
 		}
 	}
 	return nil
 }
 
-// shown gives the jobs of a session that a document shows.
-func (s *sessions) shown(n *session, document any) (x verdict.Exchange) {
-	shape := s.api.Shape(func(id string) (string, bool) { return id, n.jobs[id] != nil })
-	shape.Walk(document, &x)
-	return x
+// show notes in x the jobs of a session that a document shows.
+func (s *sessions) show(n *session, document any, x *verdict.Exchange) {
+	shape := s.api.Shape(func(id string) (string, bool) {
+		if n.jobs[id] == nil {
+			id = redact.KeepURL(id)
+		}
+		if j := n.jobs[id]; j != nil {
+			return j.ID, true
+		}
+		return "", false
+	})
+	shape.Walk(document, x)
 }
 
 // delivered notes what a delivery says: its id, and the job that it is about.
 func (s *sessions) delivered(d *delivery, document any) {
 	m := &api.Message{URL: &url.URL{}, Header: d.header, Body: document}
-	d.DeliveryID = cmp.Or(m.Text("header:Webhook-Id", "header:X-GitHub-Delivery", "/id"), sum(d.body))
-	d.Event = m.Text("/type", "/event", "header:X-GitHub-Event", "header:Ce-Type")
+	d.DeliveryID = redact.Keep(cmp.Or(m.Text("header:Webhook-Id", "header:X-GitHub-Delivery", "/id"), sum(d.body)))
+	d.Event = redact.Keep(m.Text("/type", "/event", "header:X-GitHub-Event", "header:Ce-Type"))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.open(d.in)
 	if n == nil {
 		return
 	}
-	if n.tries[d.DeliveryID] > 0 || len(n.tries) < verdict.MaxExchanges {
-		n.tries[d.DeliveryID]++
+	tries := n.tries[d.DeliveryID]
+	if tries == 0 && len(n.tries) < verdict.MaxExchanges && n.spare() {
+		n.bytes += perText + len(d.DeliveryID)
+		tries++
+	} else if tries > 0 {
+		tries++
 	}
-	d.Number = n.tries[d.DeliveryID]
-	x := s.shown(n, document)
+	if d.Number = tries; tries > 0 {
+		n.tries[d.DeliveryID] = tries
+	}
+	var x verdict.Exchange
+	s.show(n, document, &x)
 	switch {
 	case len(x.Final) > 0:
 		d.JobID, d.Final = x.Final[0], true
@@ -206,8 +222,13 @@ func (s *sessions) delivered(d *delivery, document any) {
 func (s *sessions) attempted(d *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.open(d.in); n != nil && len(n.attempts) < verdict.MaxExchanges {
-		n.Recorded++
+	n := s.open(d.in)
+	if n == nil {
+		return
+	}
+	n.Recorded++
+	if len(n.attempts) < verdict.MaxExchanges && n.spare() {
+		n.bytes += perAttempt + len(d.Event)
 		n.attempts = append(n.attempts, d.Attempt)
 	}
 }

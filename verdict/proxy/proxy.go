@@ -18,6 +18,7 @@ import (
 
 	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/redact"
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
@@ -235,8 +236,10 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, errEnded) {
 		panic(http.ErrAbortHandler)
 	}
-	p.log.Warn("the target did not answer", "target", p.target.Redacted(), "method", r.Method, "path", r.URL.Path, "error", err)
-	writeProblem(w, http.StatusBadGateway, "The target "+p.target.Redacted()+" did not answer: is it running?")
+	target := redact.URL(p.target.String())
+	p.log.Warn("the target did not answer", "target", target, "method", redact.Keep(r.Method), "path", redact.KeepURL(r.URL.EscapedPath()),
+		"error", redact.Keep(err.Error()))
+	writeProblem(w, http.StatusBadGateway, "The target "+target+" did not answer: is it running?")
 }
 
 // instead answers in the place of the target.

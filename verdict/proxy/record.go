@@ -16,25 +16,26 @@ import (
 
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/redact"
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
 const (
-	maxDocument = 1 << 20 // of a body that is looked into; a larger one passes, and is known by its hash alone
-	maxHeader   = 1024    // of a header's value in the record
+	maxDocument = 1 << 20  // of a body that is looked into; a larger one passes, and is known by its hash alone
+	perJob      = 400      // bytes that a job takes in memory, besides its name
+	perText     = 100      // and an entry of a map
+	perAttempt  = 250      // and an attempt to deliver
+	maxProbe    = 16 << 10 // of the address and the credentials by which a job can be asked for at the end
 )
-
-// perExchange is about what an exchange takes in memory.
-const perExchange = 600
 
 // exchange begins the record of a request.
 func exchange(r *http.Request) *verdict.Exchange {
+	h := r.Header
 	x := &verdict.Exchange{
-		Start: time.Now().UTC(), Method: r.Method, Path: clip(r.URL.EscapedPath()), Prefer: clip(values(r.Header, "Prefer")),
-		ContentType: clip(r.Header.Get("Content-Type")), Accept: clip(values(r.Header, "Accept")),
-		IfNoneMatch: clip(values(r.Header, "If-None-Match")), LastEventID: clip(r.Header.Get("Last-Event-ID")),
-		KeyID: sum([]byte(cmp.Or(r.Header.Get("Authorization"), r.Header.Get("X-Api-Key"), r.Header.Get("Api-Key")))),
-		Trace: traceID(r.Header.Get("Traceparent")),
+		Start: time.Now().UTC(), Method: redact.Keep(r.Method), Path: redact.KeepURL(r.URL.EscapedPath()),
+		Prefer: redact.Keep(values(h, "Prefer")), ContentType: redact.Keep(h.Get("Content-Type")), Accept: redact.Keep(values(h, "Accept")),
+		IfNoneMatch: redact.Keep(values(h, "If-None-Match")), LastEventID: redact.Keep(h.Get("Last-Event-ID")),
+		KeyID: sum([]byte(cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key"), h.Get("Api-Key")))), Trace: traceID(h.Get("Traceparent")),
 	}
 	for _, program := range []string{"curl/", "Wget/"} {
 		x.OneShot = x.OneShot || strings.HasPrefix(r.UserAgent(), program)
@@ -43,7 +44,7 @@ func exchange(r *http.Request) *verdict.Exchange {
 		x.Connection, x.Reused = c.number, c.requests.Add(1) > 1
 	}
 	if x.KeyInURL = tokenInURL(r); !x.KeyInURL {
-		x.Query = clip(r.URL.RawQuery)
+		x.Query = redact.KeepQuery(r.URL.RawQuery)
 	}
 	return x
 }
@@ -64,14 +65,12 @@ func tokenInURL(r *http.Request) bool {
 // traceID is that of a traceparent (W3C Trace Context).
 func traceID(traceparent string) string {
 	if parts := strings.Split(traceparent, "-"); len(parts) >= 4 && len(parts[1]) == 32 {
-		return parts[1]
+		return strings.Clone(parts[1])
 	}
 	return ""
 }
 
 func values(h http.Header, name string) string { return strings.Join(h.Values(name), ", ") }
-
-func clip(text string) string { return text[:min(len(text), maxHeader)] }
 
 // sum names a text without keeping it, "" for none.
 func sum(text []byte) string {
@@ -100,7 +99,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 func (p *Proxy) known(r *http.Request, x *verdict.Exchange) (done func(), err error) {
 	m := &api.Message{URL: r.URL, Header: r.Header}
 	defer func() {
-		x.Key, x.Correlation = sum([]byte(p.api.KeyOf(m))), clip(p.api.CorrelationOf(m))
+		x.Key, x.Correlation = sum([]byte(p.api.KeyOf(m))), redact.Keep(p.api.CorrelationOf(m))
 	}()
 	if r.Body == nil || r.Body == http.NoBody {
 		return func() {}, nil
@@ -134,11 +133,12 @@ func (p *Proxy) known(r *http.Request, x *verdict.Exchange) (done func(), err er
 func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, job string, described bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, here := s.open(in), r.URL.RequestURI()
+	n, here := s.open(in), redact.KeepURL(r.URL.RequestURI())
 	if n == nil {
 		n = &session{}
 	}
 	if role, id, ok := s.api.Match(r); ok {
+		id = redact.KeepURL(id)
 		switch {
 		case n.jobs[id] != nil:
 			return role, id, true
@@ -152,7 +152,7 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
 	case reads && strings.Contains(r.Header.Get("Accept"), eventStream):
-		return verdict.Stream, n.above(r.URL.EscapedPath()), false
+		return verdict.Stream, n.above(redact.KeepURL(r.URL.EscapedPath())), false
 	case reads && n.jobs[here] != nil:
 		return verdict.Read, here, false
 	case reads && n.results[here] != "":
@@ -184,15 +184,29 @@ func (s *sessions) record(in *session, x *verdict.Exchange) {
 		return
 	}
 	n.Recorded++
-	size := perExchange + 38*(len(x.Final)+len(x.Shown))
-	most := verdict.MaxBytes
+	if n.log.Len() < verdict.MaxExchanges && n.spare() {
+		n.bytes += n.log.Add(x)
+	}
+}
+
+// spare reports whether a session may keep more. What is kept at a time is small beside the bound.
+func (n *session) spare() bool {
 	if n.Label != "" {
-		most = verdict.MaxLabelled
+		return n.bytes < verdict.MaxLabelled
 	}
-	if n.log.Len() < verdict.MaxExchanges && n.bytes+size <= most {
-		n.bytes += size
-		n.log.Add(x)
+	return n.bytes < verdict.MaxBytes
+}
+
+// job returns what is kept of a job, nil if there is no room for one that is new.
+func (n *session) job(name string) *jobSeen {
+	if n.jobs[name] == nil {
+		if len(n.jobs) >= verdict.MaxExchanges || !n.spare() {
+			return nil
+		}
+		n.jobs[name] = &jobSeen{Run: verdict.Run{ID: name}}
+		n.bytes += perJob + len(name)
 	}
+	return n.jobs[name]
 }
 
 // answered notes what an answer of the target says of jobs, in the session and in the record of its exchange. made are those that the
@@ -213,14 +227,17 @@ func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, d
 		if final, known := n.saw(s.api, x.Job, x.Status, h, document, time.Now()); known {
 			wire.Show(x, x.Job, final)
 		}
-		if address := m.Result(x.Status); address != nil && len(n.results) < verdict.MaxExchanges {
-			n.results[address.RequestURI()] = x.Job
+		if address := m.Result(x.Status); address != nil && len(n.results) < verdict.MaxExchanges && n.spare() {
+			result := redact.KeepURL(address.RequestURI())
+			if n.results[result] == "" {
+				n.bytes += perText + len(result)
+			}
+			n.results[result] = x.Job
 		}
 	case x.Role == verdict.Outcome && x.Job != "" && x.Status < http.StatusMultipleChoices:
 		wire.Show(x, x.Job, true)
 	case x.Status < http.StatusMultipleChoices && document != nil:
-		shape := s.api.Shape(func(id string) (string, bool) { return id, n.jobs[id] != nil })
-		shape.Walk(document, x)
+		s.show(n, document, x)
 	}
 }
 
@@ -230,31 +247,35 @@ func (n *session) made(a *api.API, r *http.Request, x *verdict.Exchange, m *api.
 	if address != nil {
 		id = address.RequestURI()
 	}
-	if id == "" || n.jobs[id] == nil && len(n.jobs) >= verdict.MaxExchanges {
+	if id = redact.KeepURL(id); id == "" {
 		return
 	}
-	n.submitted[x.Method+" "+x.Path] = true
-	x.Made, x.Job = id, id
-	if n.jobs[id] == nil {
-		n.jobs[id] = &jobSeen{Run: verdict.Run{ID: id}, address: address, as: credentials(r.Header)}
+	fresh := n.jobs[id] == nil
+	j := n.job(id)
+	if j == nil {
+		return
+	}
+	if submission := x.Method + " " + x.Path; !n.submitted[submission] {
+		n.submitted[submission] = true
+		n.bytes += perText + len(submission)
+	}
+	x.Made, x.Job = j.ID, j.ID
+	if fresh && address != nil {
+		j.askAt(address, r.Header, &n.bytes)
 	}
 	if state := a.StateOf(m.Body); state.Known {
-		n.jobs[id].became(state, time.Now())
-		wire.Show(x, id, state.Final)
+		j.became(state, time.Now())
+		wire.Show(x, j.ID, state.Final)
 	} else {
-		wire.Show(x, id, false)
+		wire.Show(x, j.ID, false)
 	}
 }
 
 // saw notes the state in which an answer shows a job: by its document, by 303 to a result, or by 200 after 202.
 func (n *session) saw(a *api.API, name string, status int, h http.Header, document any, at time.Time) (final, known bool) {
-	j := n.jobs[name]
-	if j == nil && len(n.jobs) >= verdict.MaxExchanges {
-		return false, false
-	}
+	j := n.job(name)
 	if j == nil {
-		j = &jobSeen{Run: verdict.Run{ID: name}}
-		n.jobs[name] = j
+		return false, false
 	}
 	state := a.StateOf(document)
 	switch {
@@ -277,8 +298,23 @@ func (j *jobSeen) became(s api.State, at time.Time) {
 	if !s.Known || !j.Finished.IsZero() {
 		return
 	}
-	if j.State = s.Name; s.Final {
+	if j.State = redact.Keep(s.Name); s.Final {
 		j.Finished, j.Permanent = at, s.Permanent
+	}
+}
+
+// askAt notes how a job can be asked for at the end of the session, unless that takes much memory, and counts the bytes.
+func (j *jobSeen) askAt(address *url.URL, h http.Header, bytes *int) {
+	text, as, size := address.String(), credentials(h), 0
+	for name, all := range as {
+		size += perText + len(name) + len(strings.Join(all, ""))
+	}
+	if size += len(text); size > maxProbe {
+		return
+	}
+	if own, err := url.Parse(strings.Clone(text)); err == nil { // address has parts of the whole answer's header
+		j.address, j.as = own, as
+		*bytes += size
 	}
 }
 

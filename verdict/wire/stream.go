@@ -11,6 +11,7 @@ import (
 
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/redact"
 )
 
 // ErrEnded says that a fault has ended a stream. Its owner closes the connection.
@@ -149,7 +150,7 @@ func (s *Stream) note(f fields) {
 		if len(s.part.IDs) == verdict.MaxShown {
 			s.part.IDs = slices.Delete(s.part.IDs, 0, 1)
 		}
-		s.part.IDs = append(s.part.IDs, string(f.id))
+		s.part.IDs = append(s.part.IDs, redact.Keep(string(f.id)))
 	}
 	if !s.isEvent(f) {
 		return
@@ -166,7 +167,7 @@ func (s *Stream) ended(half []byte) {
 	defer s.mu.Unlock()
 	s.part.Cut = true
 	if last := bytes.LastIndexAny(half, "\r\n"); last >= 0 {
-		s.part.Half = string(parse(half[:last+1]).id)
+		s.part.Half = redact.Keep(string(parse(half[:last+1]).id))
 	}
 }
 

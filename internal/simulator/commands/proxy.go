@@ -21,6 +21,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/summary"
 	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/proxy"
+	"github.com/forgerun/forgerun/verdict/redact"
 )
 
 var apiFlag = "`name` of a ready-made description of the API (" + strings.Join(api.Names(), ", ") + "), or a file"
@@ -108,7 +109,7 @@ func (all *servers) stop() {
 func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	target, err := address("--target", o.target)
 	if err == nil && strings.Trim(target.Path, "/") != "" { // its answers name paths from the root
-		err = fmt.Errorf("--target %q must be an address without a path: the command's requests have it", o.target)
+		err = fmt.Errorf("--target %q must be an address without a path: the command's requests have it", redact.URL(o.target))
 	}
 	if err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		p.stop()
 		return nil, err
 	}
-	p.hook = "http://" + p.hook + receiver.RequestURI()
+	p.hook = "http://" + p.hook + receiver.EscapedPath() // the hook adds the receiver's query, which may have a secret
 	return p, nil
 }
 
@@ -194,7 +195,7 @@ func (o *proxied) describe() (*api.API, error) {
 func address(flag, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("%s %q must be an address such as http://127.0.0.1:3000", flag, text)
+		return nil, fmt.Errorf("%s %q must be an address such as http://127.0.0.1:3000", flag, redact.URL(text))
 	}
 	return u, nil
 }
@@ -234,12 +235,12 @@ func (v *verdictRun) serve(ctx context.Context) int {
 	}
 	defer p.stop()
 	v.url, v.control = p.url, p.control
-	_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %[1]s%sv1/testbed/sessions\n", p.url, v.target, proxy.Prefix)
+	_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %[1]s%sv1/testbed/sessions\n", p.url, redact.URL(v.target), proxy.Prefix)
 	if host, port, err := net.SplitHostPort(v.listen); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
 		_, _ = fmt.Fprintf(v.Stdout, "From another machine or container: its name, with port %s or the one that is mapped to it\n", port)
 	}
 	if p.hook != "" {
-		_, _ = fmt.Fprintf(v.Stdout, "%s is before %s, for webhooks\n", p.hook, v.webhook)
+		_, _ = fmt.Fprintf(v.Stdout, "%s is before %s, for webhooks\n", p.hook, redact.URL(v.webhook))
 	}
 	if v.profile == "" {
 		<-ctx.Done()

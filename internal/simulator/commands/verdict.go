@@ -64,6 +64,7 @@ type verdictRun struct {
 	rules, skip       []string
 	policy            summary.Policy
 	json, junit, html string
+	shared            bool // other users may read these files
 	command           []string
 }
 
@@ -152,6 +153,7 @@ func (v *verdictRun) fileFlags() *pflag.FlagSet {
 	f.StringVar(&v.junit, "junit", "", "`file` for the verdict as JUnit XML: a test suite for each session")
 	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page; of several sessions it links a page of each, in a folder beside it")
 	f.StringVar(&v.json, "json", "", "`file` for the verdict as JSON")
+	f.BoolVar(&v.shared, "shared-files", false, "let other users read these files (0644); otherwise only you can (0600)")
 	return f
 }
 

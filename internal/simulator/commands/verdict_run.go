@@ -22,14 +22,35 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/trial"
 	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/redact"
 )
 
 const (
-	verdictGrace  = 5 * time.Second // for the command to end, once it was asked to
-	verdictCalls  = time.Minute     // for what the simulator itself asks the service
-	verdictFile   = 0o644
-	verdictFolder = 0o755
+	verdictGrace = 5 * time.Second // for the command to end, once it was asked to
+	verdictCalls = time.Minute     // for what the simulator itself asks the service
+	privateFile  = 0o600           // of reports: they show the client's requests
+	sharedFile   = 0o644           // with --shared-files
 )
+
+// writeFile writes a report that only the owner can read, also where a file was that others could, unless it is to be shared.
+func (v *verdictRun) writeFile(path string, content []byte) error {
+	mode := os.FileMode(privateFile)
+	if v.shared {
+		mode = sharedFile
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, mode)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() { // not of a device such as /dev/stdout
+		err = cmp.Or(f.Chmod(mode), f.Truncate(0)) // before anything is in it
+	}
+	if err == nil {
+		_, err = f.Write(content)
+	}
+	return cmp.Or(err, f.Close())
+}
 
 // conditions are what the command runs under: a profile, or none, and what the faults are drawn by.
 type conditions struct {
@@ -165,7 +186,7 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 		failed = errors.New("nothing was asked of ForgeRun: does the command use FORGERUN_URL and FORGERUN_API_KEY?")
 		if v.target != "" {
 			failed = fmt.Errorf("nothing was asked of %s through the proxy: does the command use FORGERUN_URL, or a variable of --url-env?",
-				v.target)
+				redact.URL(v.target))
 		}
 	}
 	return failed, cmp.Or(err, ended)
@@ -210,9 +231,9 @@ func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err er
 // each is in a folder beside it.
 func (v *verdictRun) writePage(page []byte, number int) error {
 	if number == 1 {
-		return os.WriteFile(v.html, page, verdictFile)
+		return v.writeFile(v.html, page)
 	}
-	if err := os.MkdirAll(filepath.Join(filepath.Dir(v.html), v.pageFolder()), verdictFolder); err != nil {
+	if err := os.MkdirAll(filepath.Join(filepath.Dir(v.html), v.pageFolder()), 0o755); err != nil {
 		return err
 	}
 	if number == 2 {
@@ -220,7 +241,7 @@ func (v *verdictRun) writePage(page []byte, number int) error {
 			return err
 		}
 	}
-	return os.WriteFile(v.pagePath(number), page, verdictFile)
+	return v.writeFile(v.pagePath(number), page)
 }
 
 // pageFolder is the name of the folder of pages, and pagePath a page in it.
@@ -260,7 +281,7 @@ func (v *verdictRun) write(shown *summary.Summary) error {
 		if err := file.write(&b); err != nil {
 			return err
 		}
-		if err := os.WriteFile(file.path, b.Bytes(), verdictFile); err != nil {
+		if err := v.writeFile(file.path, b.Bytes()); err != nil {
 			return err
 		}
 	}

@@ -225,6 +225,30 @@ func TestVerdictOfAClientWithFaultsOfItsOwn(t *testing.T) {
 	require.Contains(t, stderr, "403")
 }
 
+// Reports show what a client sent: other users cannot read them unless they are to be shared, whatever was there before.
+func TestReportsArePrivate(t *testing.T) {
+	t.Parallel()
+	for shared, mode := range map[bool]os.FileMode{false: 0o600, true: 0o644} {
+		dir := t.TempDir()
+		v := &verdictRun{html: filepath.Join(dir, "v.html"), shared: shared}
+		before := filepath.Join(dir, "before.xml")
+		require.NoError(t, os.WriteFile(before, []byte("a longer text than the new one"), 0o666))
+		require.NoError(t, os.Chmod(before, 0o666))
+		require.NoError(t, v.writeFile(before, []byte("new")))
+		content, err := os.ReadFile(before)
+		require.NoError(t, err)
+		require.Equal(t, "new", string(content))
+		require.NoError(t, v.writePage([]byte("one"), 1))
+		require.NoError(t, v.writePage([]byte("two"), 2))
+		for _, path := range []string{before, v.pagePath(1), v.pagePath(2)} {
+			info, err := os.Stat(path)
+			require.NoError(t, err)
+			require.Equal(t, mode, info.Mode().Perm(), path)
+		}
+		require.NoError(t, v.writeFile(os.DevNull, []byte("x")))
+	}
+}
+
 // When it is interrupted the command is asked to end, and what there is is judged.
 func TestVerdictThatIsInterrupted(t *testing.T) {
 	t.Parallel()
