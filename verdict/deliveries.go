@@ -10,6 +10,9 @@ import (
 func answered(r *record, f *finding) {
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
+		if a.Unsigned && a.Error == "STATUS" { // a receiver that refuses it is right
+			continue
+		}
 		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin { // the client might have answered in time
 			continue
 		}

@@ -110,6 +110,7 @@ func headers(x *exchange) []string {
 	for _, h := range []struct{ name, value string }{
 		{"X-Correlation-ID", x.Correlation}, {"Prefer", x.Prefer}, {"If-None-Match", x.IfNoneMatch}, {"Last-Event-ID", x.LastEventID},
 		{"Idempotency-Key", hashed(x.Key)}, {"body", hashed(x.Body)},
+		{"signature", either(x.Unsigned, "does not hold", "")},
 	} {
 		if h.value != "" {
 			list = append(list, h.name+": "+h.value)

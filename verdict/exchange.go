@@ -121,6 +121,7 @@ type Attempt struct {
 	Status     int    // 0 without an answer
 	Error      string // its class; empty if it was delivered
 	GaveUp     bool   // the service did, after Took
+	Unsigned   bool   // its signature did not hold, or there was none
 
 	place int // in the journal of a record that is judged
 }

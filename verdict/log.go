@@ -39,7 +39,7 @@ type request struct {
 	Key, Body, Correlation, Trace, Prefer, ContentType, Accept string
 	LastEventID, KeyID, Delivery, Event                        string
 	Number                                                     int
-	Repeatable, KeyInURL, OneShot                              bool
+	Repeatable, KeyInURL, OneShot, Unsigned                    bool
 }
 
 // answer is what answers have in common that are alike.
@@ -171,7 +171,8 @@ func (x *kept) extra() bool {
 func (r *record) attempted(a *Attempt) *exchange {
 	return &exchange{place: a.place, kept: &kept{
 		Start: a.At, took: a.Took,
-		request: &request{Method: http.MethodPost, Role: Delivery, Delivery: a.DeliveryID, Number: a.Number, Event: a.Event},
-		answer:  &answer{Status: a.Status, Fault: r.disturbed[attempt{a.DeliveryID, a.Number}].effect},
+		request: &request{Method: http.MethodPost, Role: Delivery, Delivery: a.DeliveryID, Number: a.Number, Event: a.Event,
+			Unsigned: a.Unsigned},
+		answer: &answer{Status: a.Status, Fault: r.disturbed[attempt{a.DeliveryID, a.Number}].effect},
 	}}
 }

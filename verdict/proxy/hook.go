@@ -72,6 +72,9 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d := &delivery{method: r.Method, url: to.String(), header: r.Header.Clone(), body: body}
 	d.header.Del("Accept-Encoding")
 	d.At = time.Now().UTC()
+	if d.Unsigned = !h.holds(d); d.Unsigned {
+		h.proxy.log.Warn("the signature of a delivery does not hold under FORGERUN_WEBHOOK_SECRET: it is passed on as it is")
+	}
 	document := api.Decode(body)
 	d.in = h.proxy.sessions.sessionOf(document)
 	e := h.proxy.sessions.fault(d.in, fault.Delivery, nil)
@@ -211,8 +214,9 @@ func (s *sessions) delivered(d *delivery, document any) {
 	s.show(n, document, &x)
 	switch {
 	case len(x.Final) > 0:
-		d.JobID, d.Final = x.Final[0], true
-		n.jobs[d.JobID].became(api.State{Known: true, Final: true, Name: "final"}, d.At)
+		if d.JobID, d.Final = x.Final[0], !d.Unsigned; d.Final { // a stranger's delivery ends no job
+			n.jobs[d.JobID].became(api.State{Known: true, Final: true, Name: "final"}, d.At)
+		}
 	case len(x.Shown) > 0:
 		d.JobID = x.Shown[0]
 	}

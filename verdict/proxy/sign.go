@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +25,12 @@ type scheme struct {
 	dated  bool   // the time is signed, too
 	secret func(text []byte) []byte
 	sign   func(h http.Header, body []byte, at time.Time, secret []byte) // nil: only with the sender's private key
+	// signed returns when a delivery says that it was signed, and its signatures, as sign would write one; zero without a time.
+	signed func(h http.Header) (at time.Time, signatures []string)
 }
+
+// maxAge is how old a signature may be, and how far ahead, to hold (Standard Webhooks and Stripe recommend it).
+const maxAge = 5 * time.Minute
 
 // schemes are those that are known, by their header.
 var schemes = []scheme{
@@ -41,11 +47,29 @@ var schemes = []scheme{
 			signed := mac(secret, h.Get("Webhook-Id")+"."+h.Get("Webhook-Timestamp")+".", body)
 			h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(signed))
 		},
+		signed: func(h http.Header) (time.Time, []string) {
+			return unix(h.Get("Webhook-Timestamp")), strings.Fields(strings.Join(h.Values("Webhook-Signature"), " "))
+		},
 	},
 	{ // https://docs.stripe.com/webhooks#verify-manually
 		header: "Stripe-Signature", dated: true,
 		sign: func(h http.Header, body []byte, at time.Time, secret []byte) {
 			h.Set("Stripe-Signature", fmt.Sprintf("t=%d,v1=%x", at.Unix(), mac(secret, fmt.Sprintf("%d.", at.Unix()), body)))
+		},
+		signed: func(h http.Header) (at time.Time, signatures []string) {
+			text := ""
+			var given []string
+			for part := range strings.SplitSeq(strings.Join(h.Values("Stripe-Signature"), ","), ",") {
+				if name, value, _ := strings.Cut(strings.TrimSpace(part), "="); name == "t" {
+					text = value
+				} else if name == "v1" {
+					given = append(given, value)
+				}
+			}
+			for _, value := range given {
+				signatures = append(signatures, "t="+text+",v1="+value)
+			}
+			return unix(text), signatures
 		},
 	},
 	{ // https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries
@@ -53,6 +77,7 @@ var schemes = []scheme{
 		sign: func(h http.Header, body []byte, _ time.Time, secret []byte) {
 			h.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac(secret, "", body)))
 		},
+		signed: func(h http.Header) (time.Time, []string) { return time.Time{}, h.Values("X-Hub-Signature-256") },
 	},
 	{header: "Signature"}, // RFC 9421
 }
@@ -64,14 +89,53 @@ func mac(secret []byte, prefix string, body []byte) []byte {
 	return m.Sum(nil)
 }
 
-// schemeOf is the one by which a delivery is signed; nil if it is not.
-func schemeOf(h http.Header) *scheme {
+func unix(text string) time.Time {
+	at, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Unix(at, 0)
+}
+
+// schemesOf are those by which a delivery is signed.
+func schemesOf(h http.Header) (all []*scheme) {
 	for i := range schemes {
 		if h.Get(schemes[i].header) != "" {
-			return &schemes[i]
+			all = append(all, &schemes[i])
 		}
 	}
-	return nil
+	return all
+}
+
+// signedAt reports whether one of a delivery's signatures by a scheme holds, and when it was made.
+func (h *Hook) signedAt(s *scheme, d *delivery) (at time.Time, holds bool) {
+	at, signatures := s.signed(d.header)
+	if s.dated && d.At.Sub(at).Abs() > maxAge {
+		return at, false
+	}
+	right := d.header.Clone()
+	s.sign(right, d.body, at, h.key(s))
+	return at, slices.ContainsFunc(signatures, func(signature string) bool {
+		return hmac.Equal([]byte(signature), []byte(right.Get(s.header)))
+	})
+}
+
+// holds reports whether each signature of a delivery that the secret can check does. Without the secret nothing is known, and nothing
+// is signed. A delivery without a signature, though there is a secret, does not hold.
+func (h *Hook) holds(d *delivery) bool {
+	if len(h.secret) == 0 {
+		return true
+	}
+	all := schemesOf(d.header)
+	for _, s := range all {
+		if s.sign == nil {
+			continue
+		}
+		if _, ok := h.signedAt(s, d); !ok {
+			return false
+		}
+	}
+	return len(all) > 0
 }
 
 // key is the secret as the scheme uses it; nil if it is not known.
@@ -84,10 +148,11 @@ func (h *Hook) key(s *scheme) []byte {
 
 // forged gives a request that a receiver must refuse; false if it cannot be made: of a delivery without a signature all are as good.
 func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
-	s := schemeOf(d.header)
-	if kind == "" || s == nil {
+	all := schemesOf(d.header)
+	if kind == "" || len(all) == 0 || d.Unsigned {
 		return nil, false
 	}
+	s := all[0]
 	f := &delivery{method: d.method, url: d.url, header: d.header.Clone(), body: bytes.Clone(d.body)}
 	known := h.key(s)
 	switch {
@@ -101,6 +166,9 @@ func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 		s.sign(f.header, f.body, d.At, []byte(rand.Text()))
 	default:
 		f.header.Set(s.header, altered(f.header.Get(s.header)))
+	}
+	for _, other := range all[1:] { // or a receiver that checks that one would be right to take it
+		f.header.Set(other.header, altered(f.header.Get(other.header)))
 	}
 	return f, true
 }
@@ -123,18 +191,25 @@ func altered(header string) string {
 	})
 }
 
-// dress changes a delivery without making it wrong: its media type, its size, and a signature of an unknown secret besides.
+// dress changes a delivery without making it wrong: its media type, its size, and a signature of an unknown secret besides. One whose
+// signature does not hold stays as it is: signing it anew would have the receiver believe it.
 func (h *Hook) dress(d *delivery, e *fault.Effect) {
-	d.header.Set("Content-Type", cmp.Or(e.ContentType, d.header.Get("Content-Type")))
-	s := schemeOf(d.header)
-	if s == nil || s.sign == nil {
+	if d.Unsigned {
 		return
 	}
-	if known := h.key(s); e.Padding > 0 && len(known) > 0 {
-		d.body = append(d.body, bytes.Repeat([]byte(" "), e.Padding)...)
-		s.sign(d.header, d.body, time.Now(), known)
+	d.header.Set("Content-Type", cmp.Or(e.ContentType, d.header.Get("Content-Type")))
+	all := schemesOf(d.header)
+	private := slices.ContainsFunc(all, func(s *scheme) bool { return s.sign == nil })
+	if e.Padding > 0 && len(h.secret) > 0 && len(all) > 0 && !private {
+		body := append(bytes.Clone(d.body), bytes.Repeat([]byte(" "), e.Padding)...)
+		for _, s := range all {
+			at, _ := h.signedAt(s, d) // as old as it was
+			s.sign(d.header, body, at, h.key(s))
+		}
+		d.body = body
 	}
-	if e.RotatedSecret && s.header == "Webhook-Signature" {
-		d.header.Set(s.header, "v1,"+base64.StdEncoding.EncodeToString(mac([]byte(rand.Text()), "", d.body))+" "+d.header.Get(s.header))
+	if e.RotatedSecret && d.header.Get("Webhook-Signature") != "" {
+		other := mac([]byte(rand.Text()), "", d.body)
+		d.header.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(other)+" "+d.header.Get("Webhook-Signature"))
 	}
 }
