@@ -95,14 +95,17 @@ func TestPagesOfOthersAreRefused(t *testing.T) {
 			{200, nil},
 		} {
 			require.Equal(t, c.status, ask(h, "GET", sessions, here, "", c.headers...), c.headers)
-			for method, path := range map[string]string{"POST": sessions, "PUT": "/-/forgerun/v1/testbed/faults", "DELETE": "/-/forgerun/v1/testbed/faults"} {
+			for method, path := range map[string]string{
+				"POST": sessions, "PUT": "/-/forgerun/v1/testbed/faults", "DELETE": "/-/forgerun/v1/testbed/faults",
+			} {
 				status := ask(h, method, path, here, "", append([]string{"Content-Type", asJSON}, c.headers...)...)
 				require.Equal(t, c.status == 403, status == 403, "%s %v: %d", method, c.headers, status)
 			}
 		}
 		for kind, refused := range map[string]bool{
-			"": true, "text/plain": true, "text/plain;application/json": true, "application/x-www-form-urlencoded": true, "multipart/form-data": true,
-			asJSON: false, "Application/JSON; charset=utf-8": false,
+			"": true, "text/plain": true, "text/plain;application/json": true, "application/x-www-form-urlencoded": true,
+			"multipart/form-data": true,
+			asJSON:                false, "Application/JSON; charset=utf-8": false,
 		} {
 			require.Equal(t, refused, ask(h, "PUT", "/-/forgerun/v1/testbed/faults", here, "[]", "Content-Type", kind) == 415, kind)
 			require.Equal(t, refused, ask(h, "POST", sessions, here, `{"profile": "x"}`, "Content-Type", kind) == 415, kind)
@@ -111,6 +114,7 @@ func TestPagesOfOthersAreRefused(t *testing.T) {
 	require.Equal(t, 200, ask(p, "POST", "/things", here, "a=1", "Sec-Fetch-Site", "cross-site"), "the target has rules of its own")
 	hook := p.Hook(&url.URL{Scheme: "http", Host: "127.0.0.1:1"}, "")
 	require.Equal(t, 403, ask(hook, "POST", "/hook", here, "{}", "Origin", "https://evil.example"))
-	require.Equal(t, 200, ask(p, "GET", sessions, here, "", "Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"),
+	require.Equal(t, 200, ask(p, "GET", sessions, here, "", "Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate",
+		"Sec-Fetch-Dest", "document"),
 		"a link opens a page of the proxy")
 }

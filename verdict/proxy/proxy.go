@@ -292,7 +292,9 @@ func (p *Proxy) refuse(w http.ResponseWriter, e *fault.Effect) {
 func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, http.Header, any) {
 	c := &http.Client{Transport: t, Timeout: probeTimeout, CheckRedirect: unfollowed}
 	return func(address *url.URL, as http.Header) (int, http.Header, any) {
-		r, err := http.NewRequest(http.MethodGet, join(p.target, address).String(), nil)
+		at := *address
+		at.Scheme, at.Host = p.target.Scheme, p.target.Host
+		r, err := http.NewRequest(http.MethodGet, at.String(), nil)
 		if err != nil {
 			return 0, nil, nil
 		}

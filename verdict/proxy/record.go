@@ -342,10 +342,3 @@ func retryAfter(h http.Header, now time.Time) *int {
 	}
 	return nil
 }
-
-// join gives an address of the target as it is through the proxy, and the other way round.
-func join(base, address *url.URL) *url.URL {
-	joined := *address
-	joined.Scheme, joined.Host = base.Scheme, base.Host
-	return &joined
-}

@@ -53,21 +53,24 @@ func TestSecretsAreMasked(t *testing.T) {
 	to := must(url.Parse(target.URL))
 	to.User = url.UserPassword("me", secret)
 	var log bytes.Buffer
-	p := proxy.New(to, must(api.Parse([]byte("rules: [outcome-learned, stop-at-end, list-polling]"))), slog.New(slog.NewTextHandler(&log, nil)))
+	p := proxy.New(to, must(api.Parse([]byte("rules: [outcome-learned, stop-at-end, list-polling]"))),
+		slog.New(slog.NewTextHandler(&log, nil)))
 	server := httptest.NewServer(p)
 	defer server.Close()
 	hook := httptest.NewServer(p.Hook(must(url.Parse("http://me:"+secret+"@127.0.0.1:1/?token="+secret)), "whsec_"+secret))
 	defer hook.Close()
 	b := &bench{t, server.URL, http.DefaultClient}
 	id := b.session("")
-	asked := b.do("POST", "/things?api_key="+secret, `{"token": "`+secret+`"}`, "Authorization", "Bearer "+secret+secret, "Cookie", "sid="+secret,
+	asked := b.do("POST", "/things?api_key="+secret, `{"token": "`+secret+`"}`, "Authorization", "Bearer "+secret+secret,
+		"Cookie", "sid="+secret,
 		"Proxy-Authorization", "Basic "+secret, "X-Api-Key", secret, "Prefer", "wait=1; token="+secret, "X-Correlation-ID", "?key="+secret,
 		"Referer", "https://host.example/?code="+secret, "Idempotency-Key", secret)
 	require.Equal(t, 202, asked.StatusCode, asked.text)
 	at := asked.Header.Get("Location")
 	require.Contains(t, at, secret, "what passes stays as it is")
 	for range 3 {
-		require.Equal(t, 200, b.do("GET", "/operations/1?sig="+secret, "", "If-None-Match", `"Bearer `+secret+`"`, "Accept", "x/y;key="+secret).StatusCode)
+		require.Equal(t, 200, b.do("GET", "/operations/1?sig="+secret, "", "If-None-Match", `"Bearer `+secret+`"`,
+			"Accept", "x/y;key="+secret).StatusCode)
 		require.Equal(t, 403, b.do("GET", "/operations/1?sig=other", "").StatusCode)
 	}
 	for _, name := range []string{"key", "Token", "access_token", "signature", "code", "X-Amz-Signature"} {
@@ -75,7 +78,8 @@ func TestSecretsAreMasked(t *testing.T) {
 	}
 	b.do("GET", "/list?unremarkable="+secret+secret, "", "Authorization", "Bearer "+secret+secret)
 	b.do("GET", "/things/events", "", "Accept", "text/event-stream", "Last-Event-ID", "a?token="+secret)
-	res, err := http.Post(hook.URL+"/?sig="+secret, "application/json", strings.NewReader(`{"id": "?token=`+secret+`", "type": "Bearer `+secret+`"}`))
+	res, err := http.Post(hook.URL+"/?sig="+secret, "application/json",
+		strings.NewReader(`{"id": "?token=`+secret+`", "type": "Bearer `+secret+`"}`))
 	require.NoError(t, err)
 	refusal, _ := io.ReadAll(res.Body)
 	require.NoError(t, res.Body.Close())
@@ -85,7 +89,8 @@ func TestSecretsAreMasked(t *testing.T) {
 	v, results := b.verdict(id)
 	shown := map[string]string{"log": log.String(), "the refusal of a delivery": string(refusal)}
 	for name, form := range map[string][]string{
-		"json": {"verdict", "application/json"}, "junit": {"verdict", "application/xml"}, "page": {"verdict", "text/html"}, "journal": {"journal", ""},
+		"json": {"verdict", "application/json"}, "junit": {"verdict", "application/xml"}, "page": {"verdict", "text/html"},
+		"journal": {"journal", ""},
 	} {
 		shown[name] = b.do("GET", "/-/forgerun/v1/testbed/sessions/"+id+"/"+form[0], "", "Accept", form[1]).text
 		require.NotEmpty(t, shown[name], name)

@@ -26,8 +26,8 @@ const (
 // names are those of secrets, in lower case and without punctuation.
 var names = []string{
 	"key", "sig", "code", "auth", "authorization", "proxyauthorization", "pass", "passwd", "pwd", "passphrase", "pin", "otp", "jwt", "bearer",
-	"cookie", "setcookie", "session", "sessionid", "jsessionid", "phpsessid", "sid", "csrf", "xsrf", "assertion", "samlresponse", "samlrequest",
-	"codeverifier", "hmac", "sharedkey",
+	"cookie", "setcookie", "session", "sessionid", "jsessionid", "phpsessid", "sid", "csrf", "xsrf", "assertion", "samlresponse",
+	"samlrequest", "codeverifier", "hmac", "sharedkey",
 }
 
 // endings are those of names of secrets.
@@ -143,7 +143,8 @@ var (
 	scheme   = regexp.MustCompile(`(?i)\b(bearer|basic|digest|negotiate|apikey)( +)([^\s,"]+)`)
 	pair     = regexp.MustCompile(`([A-Za-z0-9_.%-]+)=("[^"]*"|[^\s&;,"<>]+)`)
 	prefixes = []string{"frk_", "whsec_", "sk_", "rk_", "gh", "glpat-", "xox", "sk-", "AKIA", "eyJ"}
-	shape    = regexp.MustCompile(`\b(?:frk_|whsec_|[sr]k_(?:live|test)_|gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|sk-|AKIA)[A-Za-z0-9_+/=-]{12,}` +
+	shape    = regexp.MustCompile(`\b(?:frk_|whsec_|[sr]k_(?:live|test)_` +
+		`|gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|sk-|AKIA)[A-Za-z0-9_+/=-]{12,}` +
 		`|\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*`)
 )
 

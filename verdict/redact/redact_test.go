@@ -23,7 +23,10 @@ func TestSecretsDoNotShow(t *testing.T) {
 			"?NAME=SECRET",
 		} {
 			text := strings.NewReplacer("NAME", name, "SECRET", hidden).Replace(form)
-			for _, shown := range []string{URL(text), Text(text), KeepURL(text), Text("see <" + text + `>; rel="next"`), Text("Get " + text + ": EOF")} {
+			for _, shown := range []string{
+				URL(text), Text(text), KeepURL(text), Text("see <" + text + `>; rel="next"`),
+				Text("Get " + text + ": EOF"),
+			} {
 				if strings.Contains(form, "%3A") && strings.Contains(name, "%") {
 					continue // escaped twice
 				}
