@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -60,27 +61,27 @@ func (id *ID) UnmarshalText(text []byte) error {
 // ErrBadTime is returned by ParseTime.
 var ErrBadTime = errors.New("not an RFC 3339 timestamp in UTC, such as 2030-01-31T12:00:00Z")
 
-var timeForm = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|\+00:00)$`)
+var timeForm = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|\+00:00)$`)
 
-// ParseTime reads a timestamp of the API: RFC 3339 in UTC, "Z" or "+00:00", up
-// to nanoseconds. Storage keeps microseconds, so a finer time is rounded up:
-// what must not happen before t does not happen before the result either.
+// lastTime is the last microsecond that RFC 3339 can write.
+var lastTime = time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC)
+
+// ParseTime parses an RFC 3339 timestamp in UTC ("Z" or "+00:00", in either case)
+// with up to nanoseconds. It rounds up to microseconds, as storage keeps them, so
+// that nothing runs before the time that was asked for. Only lastTime is not exceeded.
 func ParseTime(s string) (time.Time, error) {
 	if !timeForm.MatchString(s) {
 		return time.Time{}, ErrBadTime
 	}
-	t, err := time.Parse(time.RFC3339Nano, s)
+	t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(s))
 	if err != nil {
 		return time.Time{}, ErrBadTime
 	}
 	t = t.UTC()
-	if down := t.Truncate(time.Microsecond); down.Before(t) {
-		t = down.Add(time.Microsecond)
+	if down := t.Truncate(time.Microsecond); down.Before(t) && down.Before(lastTime) {
+		return down.Add(time.Microsecond), nil
 	}
-	if t.Year() > 9999 { // rounded up beyond what RFC 3339 can write
-		return time.Time{}, ErrBadTime
-	}
-	return t, nil
+	return t.Truncate(time.Microsecond), nil
 }
 
 // Time is a moment as the API writes it: RFC 3339, UTC, with Z.
