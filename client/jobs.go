@@ -45,7 +45,7 @@ type JobRequest struct {
 
 // RetryPolicy is what a request says about the attempts of its job; what it leaves out is as the service is set.
 type RetryPolicy struct {
-	MaxAttempts int      `json:"max_attempts,omitempty"` // the first one included, at most 100
+	MaxAttempts int      `json:"max_attempts,omitempty"` // the first one included; at most 1 + FORGERUN_MAX_RETRIES of the service
 	Backoff     *Backoff `json:"backoff,omitempty"`
 	Codes       []string `json:"codes,omitempty"` // of failures that the service retries by itself; none: all that are retryable
 }

@@ -139,7 +139,7 @@ func itemRequest(r job.BatchRequest, i int) job.Request {
 // itemJob makes an item's job, or lists everything that is wrong with the item,
 // with pointers into the item.
 func (s *Service) itemJob(r job.Request, now time.Time, proven origins) (job.Job, []job.Violation) {
-	violations := append(s.check(r, now), checkNow(r, now, proven)...)
+	violations := append(s.check(r, now), s.checkNow(r, now, proven)...)
 	if len(violations) > 0 {
 		return job.Job{}, violations
 	}

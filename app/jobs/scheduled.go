@@ -35,7 +35,7 @@ func (x *Scheduled) Check(ctx context.Context, r job.Request) ([]job.Violation, 
 		return nil, err
 	}
 	now := x.s.cfg.Clock()
-	return slices.Concat(x.s.check(r, now), checkNow(r, now, proven)), nil
+	return slices.Concat(x.s.check(r, now), x.s.checkNow(r, now, proven)), nil
 }
 
 // Freshen counts the jobs that there are, where it is time to, and begins a round.
@@ -63,8 +63,12 @@ func (x *Scheduled) Prepare(ctx context.Context, schedule job.ID, r job.Request)
 func (x *Scheduled) prepare(
 	ctx context.Context, schedule job.ID, r job.Request, proven origins,
 ) (j job.Job, done func(stored bool), err error) {
+	if most := x.s.cfg.MaxAttempts; r.Retry != nil && r.Retry.MaxAttempts > most {
+		clamped := *r.Retry // the limit was lowered after the schedule was stored
+		clamped.MaxAttempts, r.Retry = most, &clamped
+	}
 	now := x.s.cfg.Clock()
-	violations := slices.Concat(x.s.check(r, now), checkNow(r, now, proven))
+	violations := slices.Concat(x.s.check(r, now), x.s.checkNow(r, now, proven))
 	if len(violations) == 0 {
 		j, violations = x.s.define(r)
 	}

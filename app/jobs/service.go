@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -35,7 +36,7 @@ type JobStore interface {
 // Config of a Service.
 type Config struct {
 	Catalogue   job.Catalogue
-	MaxAttempts int // first attempt included
+	MaxAttempts int // first attempt included; the most that a request may ask for
 	Backoff     job.Backoff
 	MaxAhead    time.Duration // how far in the future an execution_at may lie; 0: as far as one likes
 	Clock       app.Clock     // time.Now if nil
@@ -96,7 +97,7 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 		return job.Receipt{}, err
 	}
 	violations := s.check(r, now)
-	passing := checkNow(r, now, proven)
+	passing := s.checkNow(r, now, proven)
 	switch all := slices.Concat(violations, passing); {
 	case len(violations) == 0 && len(passing) > 0: // it may have been accepted before
 		return s.replayOr(ctx, r, r.Refusal(all))
@@ -128,9 +129,13 @@ func (s *Service) check(r job.Request, now time.Time) []job.Violation {
 	return violations
 }
 
-// checkNow gives what is wrong with a request only now: one that was accepted
-// before finds its first answer all the same.
-func checkNow(r job.Request, now time.Time, proven origins) (violations []job.Violation) {
+// checkNow returns the violations that depend on the current time or settings.
+// A repeated request that was accepted before still gets its first answer.
+func (s *Service) checkNow(r job.Request, now time.Time, proven origins) (violations []job.Violation) {
+	if most := s.cfg.MaxAttempts; r.Retry != nil && r.Retry.MaxAttempts > most {
+		violations = append(violations, job.Violation{Pointer: "/retry/max_attempts",
+			Detail: "This server allows at most " + strconv.Itoa(most) + " attempts, the first one included."})
+	}
 	if v, late := r.TooLate(now); late {
 		violations = append(violations, v)
 	}

@@ -314,3 +314,32 @@ func TestIDsCannotBeGuessed(t *testing.T) {
 		require.InDelta(t, ids/2, n, ids/10, "bit %d is not random", bit+2)
 	}
 }
+
+// Promise: contract 11
+func TestMaxAttemptsHasALimit(t *testing.T) {
+	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
+		asks := func(n int) func(*job.Request) {
+			return func(r *job.Request) { r.Retry = &job.RetryPolicy{MaxAttempts: n} }
+		}
+		for _, n := range []int{5, 9, 100} {
+			wrong := w.refused(s, asks(n))
+			require.Equal(t, job.CodeValidationFailed, wrong.Code)
+			require.Equal(t, []string{"/retry/max_attempts"}, pointers(wrong.Violations))
+			require.Contains(t, wrong.Violations[0].Detail, "at most 4 attempts")
+		}
+		w.nothingDone()
+		require.Equal(t, 4, w.Store.RowOf(w.submit(s, asks(4)).JobID).MaxAttempts)
+		require.Equal(t, 1, w.Store.RowOf(w.submit(s, asks(1)).JobID).MaxAttempts)
+
+		r := job.Request{ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.SuccessFast, Retry: &job.RetryPolicy{MaxAttempts: 9}}
+		scheduled := NewScheduled(s, nil)
+		violations, err := scheduled.Check(t.Context(), r)
+		require.NoError(t, err)
+		require.Equal(t, []string{"/retry/max_attempts"}, pointers(violations))
+		j, done, err := scheduled.Prepare(t.Context(), app.NewID(), r)
+		require.NoError(t, err, "the limit was lowered after the schedule was stored")
+		done(false)
+		require.Equal(t, 4, j.MaxAttempts)
+		require.Equal(t, 9, r.Retry.MaxAttempts, "the schedule keeps what was asked for")
+	})
+}
