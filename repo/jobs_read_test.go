@@ -110,7 +110,11 @@ func TestResult(t *testing.T) {
 	result := func(id job.ID) (*job.StoredResult, error) { return f.store.Result(f.ctx(), f.client, id) }
 	got := must(result(l.JobID))(t)
 	require.Equal(t, &job.StoredResult{Result: *end.Result, ExpiresAt: f.job(l.JobID).Result.ExpiresAt}, got)
-	f.exec(`UPDATE results SET body = '', size = 0`)
+	f.exec(`UPDATE results SET body = overlay(body PLACING 'x' FROM 1)`)
+	_, err := result(l.JobID)
+	require.Equal(t, job.CodeInternal, job.CodeOf(err), "one byte was changed")
+	require.ErrorContains(t, err, l.JobID.String())
+	f.exec(`UPDATE results SET body = '', size = 0, sha256 = sha256('')`)
 	require.Empty(t, must(result(l.JobID))(t).Body)
 	require.Zero(t, f.count("outcome_outbox"), "nobody asks for the stream of outcomes")
 	require.NoError(t, f.store.Delete(f.ctx(), f.client, l.JobID))

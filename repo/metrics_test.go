@@ -46,7 +46,7 @@ func TestMetricsBeginAtZero(t *testing.T) {
 		"database_connections{state=in_use}": 0, "database_connections{state=idle}": 0, "database_connections{state=constructing}": 0,
 		"database_connections{state=max}": float64(s.Pool().Config().MaxConns),
 		"database_connections_in_use":     0, "database_connection_waits_total": 0, "database_connection_wait_seconds_total": 0, "database_up": 1,
-		"submissions_out_of_order_total": 0,
+		"submissions_out_of_order_total": 0, "results_damaged_total": 0,
 	}
 	for _, o := range []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"} {
 		want["group_commit_items{operation="+o+"}"] = 0

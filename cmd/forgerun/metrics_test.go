@@ -64,7 +64,7 @@ var metricNames = []string{
 	"dispatch_window_closed", "clock_steps_total",
 	"backlog_timestamp_seconds", "webhook_deliveries_pending", "webhook_oldest_pending_seconds", "webhooks_disabled_current",
 	"database_errors_total", "database_up", "database_connections", "group_commit_items", "group_commit_seconds",
-	"submissions_out_of_order_total", "bulk_items_total",
+	"submissions_out_of_order_total", "results_damaged_total", "bulk_items_total",
 	"redis_errors_total", "redis_up", "redis_connections", "asynq_queue_tasks", "tasks_enqueued_total", "tasks_dispatched_total",
 	"connections_refused_total", "accept_failures_total", "log_lines_dropped_total",
 	"forgerun_build_info", "go_goroutines", "process_cpu_seconds_total",

@@ -2,7 +2,9 @@ package jobs
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -194,8 +196,8 @@ func (s *Store) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []
 	return origin, attempts, err
 }
 
-// Result reads the result of a client's job, until it expires: afterwards it
-// is gone, whether the cleaner has removed the body yet or not.
+// Result returns the result of a client's job and checks it against its digest.
+// After its expiry the result is gone, even if the cleaner has not removed it yet.
 func (s *Store) Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
 	type stored struct {
 		job.StoredResult
@@ -218,6 +220,10 @@ func (s *Store) Result(ctx context.Context, client, id job.ID) (*job.StoredResul
 	case !r.kept:
 		at := r.ExpiresAt
 		return nil, &job.Error{Code: job.CodeResultGone, Detail: "The result expired at " + at.Format(time.RFC3339) + ".", ExpiredAt: &at}
+	case sha256.Sum256(r.Body) != r.SHA256:
+		s.damaged.Inc()
+		return nil, &job.Error{Code: job.CodeInternal, Detail: "The stored result is damaged: its bytes do not match their digest.",
+			Cause: errors.New("damaged result of job " + id.String())}
 	}
 	return &r.StoredResult, nil
 }

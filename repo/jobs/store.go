@@ -7,6 +7,8 @@ import (
 	"embed"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo/clients"
@@ -32,7 +34,8 @@ type Store struct {
 	clients *clients.Store
 	maxHeld int // how many jobs of one client workers hold at once; 0: any number
 
-	order   *order // of flushes of new jobs
+	order   *order             // of flushes of new jobs
+	damaged prometheus.Counter // results whose bytes do not match their digest
 	inserts *pg.Batcher[insertion, job.Receipt]
 	cancels *pg.Batcher[cancelRequest, job.Canceling]
 	retries *pg.Batcher[retryRequest, job.Change]
@@ -53,6 +56,7 @@ func New(db *pg.DB, c *clients.Store, maxHeld int, metrics telemetry.Factory) *S
 		db: db, clients: c, maxHeld: maxHeld,
 		order: newOrder(metrics.Counter("submissions_out_of_order_total",
 			"Jobs that were handed to the queue after younger ones, because their commit took longer than a second.")),
+		damaged:    metrics.Counter("results_damaged_total", "Results that were not served because their bytes do not match their digest."),
 		batchSlots: make(pg.Semaphore, MaxBatchInserts), onceSlots: make(pg.Semaphore, maxOnce),
 	}
 	s.order.service = s.serviceTime
