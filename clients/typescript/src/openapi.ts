@@ -166,7 +166,7 @@ export interface components {
         };
         /** @description The attempts of a job. It holds for the service's own retries and for those that are asked for. */
         RetryPolicy: {
-            /** @description Attempts, the first one included. */
+            /** @description Attempts, the first one included; at most 1 + FORGERUN_MAX_RETRIES (4 by default). */
             max_attempts?: number | null;
             /** @description The waits between attempts. */
             backoff?: components["schemas"]["Backoff"] | null;
@@ -734,7 +734,7 @@ export interface components {
         Time: string;
         /**
          * Format: date-time
-         * @description A moment in RFC 3339 in UTC, with `Z` or `+00:00`. What is finer than microseconds is rounded up.
+         * @description A moment in RFC 3339 in UTC, with `Z` or `+00:00`; `t` and `z` may be lower case. What is finer than microseconds is rounded up.
          * @example 2030-01-31T12:00:00Z
          */
         UtcTime: string;
