@@ -195,6 +195,28 @@ func TestOrphansAreFailed(t *testing.T) {
 	f.checkInvariants()
 }
 
+// A delivery that was tried keeps its error when its webhook is disabled or deleted.
+func TestOrphansKeepTheirError(t *testing.T) {
+	f := setup(t)
+	off, gone := f.subscribe(job.EventCreated), f.subscribe(job.EventCreated)
+	f.submitted(2)
+	for _, hook := range []job.ID{off, gone} {
+		f.record(refused(f.claimAll(hook, 1)[0], time.Hour))
+	}
+	f.patch(off, enabled(false))
+	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, gone))
+	for range 4 { // endpoint by endpoint
+		must(f.store.FailOrphans(f.ctx(), 100, 100))(t)
+	}
+	for _, hook := range []job.ID{off, gone} {
+		require.Equal(t, 1, f.count(`deliveries WHERE webhook_id = $1 AND state = 'FAILED' AND attempts = 1 AND last_status = 500
+			AND last_error = 'HTTP_5XX'`, hook.String()))
+		require.Equal(t, 1, f.count(`deliveries WHERE webhook_id = $1 AND state = 'FAILED' AND attempts = 0
+			AND last_error LIKE 'WEBHOOK%'`, hook.String()))
+	}
+	f.checkInvariants()
+}
+
 func TestDueClients(t *testing.T) {
 	f := setup(t)
 	var clients []job.ID

@@ -202,8 +202,8 @@ SELECT s.delivery_id, s.number, CASE s.next WHEN 'PENDING' THEN s.at + s.wait EN
 num_nonnulls(d.claimed_until, d.settled_at) = 0
 
 -- name: failOrphans
--- Gives up waiting deliveries of webhooks that were disabled or deleted. Finds them by the index deliveries_waiting,
--- and skips what another transaction has locked: a request that enables the webhook meanwhile, or redelivers, prevails.
+-- Gives up waiting deliveries of webhooks that were disabled or deleted. A delivery that was tried keeps its error.
+-- Finds them by the index deliveries_waiting, and skips what another transaction has locked: a request that enables the webhook meanwhile, or redelivers, prevails.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, orphans AS MATERIALIZED (
   SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (
@@ -219,7 +219,7 @@ num_nonnulls(d.claimed_until, d.settled_at) = 0
   FOR NO KEY UPDATE OF d SKIP LOCKED FOR SHARE OF w SKIP LOCKED
 ), failed AS (
   UPDATE deliveries SET state = 'FAILED', next_attempt_at = NULL, settled_at = clock_timestamp(),
-    last_error = CASE WHEN l.deleted_at IS NULL THEN 'WEBHOOK_DISABLED' ELSE 'WEBHOOK_DELETED' END
+    last_error = coalesce(last_error, CASE WHEN l.deleted_at IS NULL THEN 'WEBHOOK_DISABLED' ELSE 'WEBHOOK_DELETED' END)
   FROM locked l WHERE deliveries.delivery_id = l.delivery_id
   RETURNING 1
 )
