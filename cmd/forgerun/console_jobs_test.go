@@ -173,3 +173,31 @@ func TestConsoleSubmitsAndLists(t *testing.T) {
 	})
 	c.noneWrong()
 }
+
+// A page that does not exist says so, a missing job is no lost connection, and a dialog belongs to the page that opened it.
+func TestConsoleNavigation(t *testing.T) {
+	s, api, u := newService(t)
+	id := u.submit(api, farAway)
+	c := newConsole(t, s, api)
+	for _, address := range []string{"nothing", "workers/" + noSuchJob, "jobs/" + id + "/more"} {
+		evaluate[string](c, fmt.Sprintf(`location.hash = %q`, "#/"+address))
+		c.says("No such page")
+		c.until("the address stays", fmt.Sprintf(`location.hash === %q`, "#/"+address))
+	}
+	for _, address := range []string{"jobs/" + noSuchJob, "webhooks/" + noSuchJob, "batches/" + noSuchJob, "jobs/no-id"} {
+		c.open(address)
+		c.until("the refusal of "+address, `!!document.querySelector(".page .note.bad") && document.querySelector("button.live").innerText === "Live"`)
+	}
+	c.open("jobs/" + id)
+	c.press("Cancel…")
+	c.until("the dialog", `!!document.querySelector("dialog[open]")`)
+	c.open("workers")
+	c.until("no dialog", `!document.querySelector("dialog") && document.activeElement.id === "main"`)
+	c.dress(390, "light")
+	c.open("jobs")
+	c.until("a job's row is short on a phone", `(row => !!row && row.offsetHeight < 150)(document.querySelector(".rows tbody tr"))`)
+	c.seen("jobs-390")
+	c.noneWrong()
+}
+
+const noSuchJob = "0192f1a0-0000-7000-8000-000000000000"

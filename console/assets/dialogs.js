@@ -8,7 +8,7 @@ export function open(title, ...content) {
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, h("h2", { id: "dialog-title" }, title), content);
   dialog.addEventListener("close", () => {
     dialog.remove();
-    if (before?.isConnected) before.focus();
+    if (before?.isConnected && document.activeElement === document.body) before.focus(); // not after navigation
   });
   dialog.addEventListener("click", event => { if (event.target === dialog) dialog.close(); });
   document.body.append(dialog);

@@ -6,7 +6,7 @@ import { hms } from "./format.js";
 import { listen } from "./keys.js";
 import { watch } from "./live.js";
 import { loginPage } from "./login.js";
-import { failed, learnNames, missing } from "./parts.js";
+import { empty, failed, heading, learnNames, link, missing } from "./parts.js";
 import { find, NAV, NEEDS, parse } from "./routes.js";
 import { addressFor, wordsOf } from "./search.js";
 import { recall, remember } from "./store.js";
@@ -78,7 +78,9 @@ function header() {
 function liveness() {
   if (shown?.held) return { state: "held", text: "Held" };
   if (shown?.quiet) return { state: "lost", text: `No news for ${Math.round(shown.quiet / 1000)} s` };
-  return shown?.failure ? { state: "lost", text: "No answer" } : { state: "", text: "Live" };
+  const status = shown?.failure?.status;
+  if (status >= 400 && status < 500) return { state: "", text: "Live" }; // the server answers: what was asked for is missing or wrong
+  return shown?.failure ? { state: "lost", text: status ? `Answers ${status}` : "No answer" } : { state: "", text: "Live" };
 }
 
 function who() {
@@ -128,12 +130,16 @@ function draw() {
   morph(app, tree);
 }
 
+const nowhere = () => ({
+  title: "No such page", every: 0, load: async () => null,
+  view: () => [heading("No such page"), empty("Nothing is at this address.", link("overview", "Overview"))],
+});
+
 function show() {
-  const route = parse(location.hash), make = find(route);
+  const route = parse(location.hash), make = find(route) || nowhere;
   shown?.live.stop();
   shown?.page.leave?.();
   if (!session.now) return;
-  if (!make) return go("#/overview");
   const key = `${route.name}/${route.id}`, same = shown?.key === key; // with other filters: what was shown stays until the answer
   const it = shown = { route, key, held: false, quiet: 0, failure: null, data: same ? shown.data : undefined, asking: same, answered: null };
   const current = () => shown === it;
@@ -170,8 +176,11 @@ function show() {
   draw();
 }
 
+const closeDialogs = () => document.querySelectorAll("dialog").forEach(d => d.close());
+
 function navigate() {
   menuOpen = false;
+  closeDialogs();
   show();
   scrollTo(0, 0);
   document.getElementById("main")?.focus({ preventScroll: true });
@@ -181,7 +190,7 @@ function navigate() {
 function ask(why) {
   shown?.live.stop();
   shown = null;
-  document.querySelectorAll("dialog").forEach(d => d.close());
+  closeDialogs();
   document.title = "Log in · ForgeRun";
   app.replaceChildren(loginPage(why, () => { app.replaceChildren(); show(); }));
   app.querySelector("input")?.focus();

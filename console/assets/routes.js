@@ -43,13 +43,14 @@ export const NEEDS = { bulk: "bulk", sessions: "testbed", faults: "testbed" };
 // parse splits an address into the page's name, the id and the query.
 export function parse(hash) {
   const [path, query] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
-  let [name, id = ""] = path.split("/");
+  let [name, id = "", ...more] = path.split("/");
   try {
     id = decodeURIComponent(id);
   } catch { /* it is no id: the server says so */ }
-  return { name: name || "overview", id, query: new URLSearchParams(query || "") };
+  return { name: name || "overview", id, more, query: new URLSearchParams(query || "") };
 }
 
-export function find({ name, id }) {
-  return Object.hasOwn(PAGES, name) ? PAGES[name][id ? 1 : 0] : undefined;
+// find returns what makes a page, or undefined if there is none at the address.
+export function find({ name, id, more }) {
+  return Object.hasOwn(PAGES, name) && more.length === 0 ? PAGES[name][id ? 1 : 0] : undefined;
 }
