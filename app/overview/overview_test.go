@@ -88,7 +88,8 @@ func TestOverviewOfASoundService(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{
 		"as_of": "2026-11-24T12:00:00.000000Z",
-		"states": {"CREATED": 1, "QUEUED": 2, "ASSIGNED": 3, "RUNNING": 4, "SUCCEEDED": 900, "FAILED": 90, "CANCELED": 9},
+		"states": {"CREATED": 1, "QUEUED": 2, "ASSIGNED": 3, "RUNNING": 4},
+		"ended": {"SUCCEEDED": 900, "FAILED": 90, "CANCELED": 9},
 		"waiting": {"count": 3, "more": false, "due": 2, "oldest_run_at": "2026-11-24T11:59:00.000000Z",
 			"next_run_at": "2026-11-24T12:01:00.000000Z"},
 		"workers": {"alive": 2, "slots": 20, "held": 7},

@@ -146,7 +146,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	c.login("a-wrong-token-of-somebody")
 	c.says("No operator has this token.")
 	c.login(operatorsToken)
-	c.says("Jobs by state")
+	c.says("Open jobs by state")
 
 	c.open("new")
 	c.fill("client_id", u.id)
@@ -192,7 +192,7 @@ func TestConsoleInABrowser(t *testing.T) {
 
 // consolePages are all pages, with what each must show of the jobs that the test makes.
 var consolePages = map[string]string{
-	"overview": "Jobs by state", "jobs": "FAIL_IMMEDIATE", "jobs?state=FAILED": "RFA_INTERNAL", "new": "Kind", "batches": "Batches",
+	"overview": "Open jobs by state", "jobs": "FAIL_IMMEDIATE", "jobs?state=FAILED": "RFA_INTERNAL", "new": "Kind", "batches": "Batches",
 	"bulk":   "cancel",
 	"queues": "SUCCESS_FAST", "failures": "FAIL_IMMEDIATE", "webhooks": "http://127.0.0.1:10/", "schedules": "Europe/Berlin",
 	"deliveries": "PENDING", "workers": "ALIVE",

@@ -165,12 +165,16 @@ func (s *store) System(context.Context) (*admin.System, error) {
 
 func (s *store) Overview(_ context.Context, w admin.Window) (*admin.Overview, error) {
 	_, step := w.Span()
-	states := map[job.State]int{}
+	states, ended := map[job.State]int{}, map[job.State]int{}
 	for _, state := range job.States {
-		states[state] = 0
+		if state.Final() {
+			ended[state] = 0
+		} else {
+			states[state] = 0
+		}
 	}
 	return &admin.Overview{
-		AsOf: now, States: states, History: admin.History{StepSeconds: int(step.Seconds()), Buckets: []admin.HistoryBucket{}},
+		AsOf: now, States: states, Ended: ended, History: admin.History{StepSeconds: int(step.Seconds()), Buckets: []admin.HistoryBucket{}},
 		Attention: []admin.Attention{},
 	}, s.err
 }

@@ -32,8 +32,10 @@ func (w Window) Span() (length, step time.Duration) {
 // Overview is what an operator looks at first.
 type Overview struct {
 	AsOf job.Time `json:"as_of"`
-	// States has all states. CREATED and QUEUED are counted as far as Waiting is; final ones are the ends of the last 24 hours.
-	States     map[job.State]int `json:"states"`
+	// States counts open jobs. CREATED and QUEUED are counted as far as Waiting is.
+	States map[job.State]int `json:"states"`
+	// Ended counts ends of the last 24 hours. A retried job counts each time it ends.
+	Ended      map[job.State]int `json:"ended"`
 	Waiting    WaitingJobs       `json:"waiting"`
 	Workers    WorkerTotals      `json:"workers"`
 	Deliveries PendingDeliveries `json:"deliveries"`

@@ -19,7 +19,8 @@ export function page(context) {
         attention(overview.attention),
         clock(context),
         numbers(overview),
-        states(overview.states),
+        counts("Open jobs by state", overview.states, name => "jobs?state=" + name),
+        counts("Ends in the last 24 hours", overview.ended, name => name === "FAILED" ? "failures" : null, "A retried job counts each time it ends."),
         charts(overview.history),
         newcomer(),
       ];
@@ -63,10 +64,12 @@ function pending({ count: all, first_due_at: first }, now) {
 
 const tile = (name, value, small, to) => h("div", {}, h("dt", {}, h("a", { href: to }, name)), h("dd", {}, value, h("small", {}, small)));
 
-function states(counts) {
-  const parts = STATES.map(name => ({ name, value: Number(counts?.[name]?.count ?? counts?.[name] ?? 0), class: "f-" + name.toLowerCase() }));
-  return card("Jobs by state", shares(parts), h("ul", { class: "states" }, parts.map(p => h("li", {},
-    h("a", { href: "#/jobs?state=" + p.name }, badge(p.name), h("span", { class: "num" }, number(p.value)))))));
+// counts shows numbers by state; to returns the list that agrees with a number, or null.
+function counts(title, of, to, text) {
+  const parts = STATES.filter(name => name in of).map(name => ({ name, value: Number(of[name]), class: "f-" + name.toLowerCase() }));
+  const item = p => [badge(p.name), h("span", { class: "num" }, number(p.value))];
+  return card(title, text ? h("p", { class: "quiet" }, text) : null, shares(parts), h("ul", { class: "states" }, parts.map(p => h("li", {},
+    to(p.name) ? h("a", { href: "#/" + to(p.name) }, item(p)) : h("span", { class: "plain" }, item(p))))));
 }
 
 function charts(history) {
