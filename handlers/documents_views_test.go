@@ -97,7 +97,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		"Refusal": refusalView{}, "Batch": batchView{}, "BatchCounts": countsView{}, "BatchOutcome": batchOutcomeView{},
 		"FailedItem": itemFailureView{}, "BatchLinks": batchLinksView{}, "BulkReceipt": view.BulkReceipt{}, "Schedule": scheduleView{},
 		"ScheduleLinks": scheduleLinksView{}, "ScheduleError": job.ScheduleError{}, "SchedulePage": query.List[*scheduleView]{},
-		"BulkCount": view.BulkCount[summaryView]{}, "Bulk": bulkView{}, "BulkLinks": bulkLinksView{}, "BulkItem": view.BulkItem{},
+		"BulkCount": view.BulkCount[summaryView]{}, "BulkReason": job.BulkReason{}, "Bulk": bulkView{}, "BulkLinks": bulkLinksView{}, "BulkItem": view.BulkItem{},
 		"BulkPage": query.List[bulkView]{}, "BulkItemPage": query.List[view.BulkItem]{}, "Webhook": webhookView{},
 		"WebhookMembers": webhookView{},
 		"IssuedWebhook":  issuedWebhookView{}, "WebhookLinks": webhookLinksView{}, "WebhookPage": query.List[webhookView]{},

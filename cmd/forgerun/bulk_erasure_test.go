@@ -56,6 +56,8 @@ func TestBulkRetryWhoseLeaderIsKilled(t *testing.T) {
 	s.await("FAILED", ids...)
 	dry := u.expect(api, http.StatusOK, "POST", "/v1/bulk", `{"action":"retry","filter":{"state":"FAILED"},"dry_run":true}`)
 	require.InDelta(t, n, dry.value("count"), 0)
+	require.InDelta(t, n, dry.value("changes"), 0)
+	require.Empty(t, dry.value("left"))
 	require.Len(t, dry.value("sample"), 10)
 
 	path := u.bulk(api, `{"action":"retry","filter":{"state":"FAILED","work_kind":"RETRY_ON_FAIL"},"rate":20}`)

@@ -59,15 +59,8 @@ type bulkDetailView struct {
 	Left []job.BulkReason `json:"left"`
 }
 
-// bulkCountView is a dry run with what the operation would change, and why not the rest.
-type bulkCountView struct {
-	view.BulkCount[admin.JobSummary]
-	Changes int              `json:"changes"`
-	Left    []job.BulkReason `json:"left"`
-}
-
-func bulkCountViewOf(n job.BulkCount) bulkCountView {
-	return bulkCountView{view.BulkCountOf(n, admin.SummaryOf), n.Changes, append([]job.BulkReason{}, n.Left...)}
+func bulkCountViewOf(n job.BulkCount) view.BulkCount[admin.JobSummary] {
+	return view.BulkCountOf(n, admin.SummaryOf)
 }
 
 func (c *call) bulkOwner() job.BulkOwner { return job.BulkOwner{Operator: c.operator.Name} }

@@ -44,14 +44,16 @@ func BulkReceiptOf(b *job.Bulk) BulkReceipt {
 
 // BulkCount is the answer to a dry run.
 type BulkCount[V any] struct {
-	Count  int  `json:"count"`
-	More   bool `json:"more"`
-	Sample []V  `json:"sample"`
+	Count   int              `json:"count"`
+	Changes int              `json:"changes"` // jobs that the operation would change
+	Left    []job.BulkReason `json:"left"`    // why it would leave the others
+	More    bool             `json:"more"`
+	Sample  []V              `json:"sample"`
 }
 
 // BulkCountOf shows what an operation would be about.
 func BulkCountOf[V any](c job.BulkCount, view func(*job.Job) V) BulkCount[V] {
-	v := BulkCount[V]{c.Count, c.More, make([]V, len(c.Sample))}
+	v := BulkCount[V]{c.Count, c.Changes, append([]job.BulkReason{}, c.Left...), c.More, make([]V, len(c.Sample))}
 	for i, j := range c.Sample {
 		v.Sample[i] = view(j)
 	}

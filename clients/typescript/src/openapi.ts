@@ -1463,10 +1463,24 @@ export interface components {
         BulkCount: {
             /** @description The number of jobs that match. */
             count: number;
+            /** @description How many of them the operation would change. */
+            changes: number;
+            /** @description Why it would leave the others as they are. */
+            left: components["schemas"]["BulkReason"][];
             /** @description Whether there may be more of them. */
             more: boolean;
             /** @description The newest of them. */
             sample: components["schemas"]["JobSummary"][];
+        };
+        /** @description How many jobs a bulk operation leaves as they are for the same reason. */
+        BulkReason: {
+            result: components["schemas"]["BulkResult"];
+            /** @description Why, for programs; null if there is no such reason. */
+            code: components["schemas"]["Code"] | null;
+            /** @description Why, in a sentence. */
+            detail: string;
+            /** @description How many jobs. */
+            count: number;
         };
         /**
          * @description How far a bulk operation has come.

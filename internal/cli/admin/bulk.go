@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,14 @@ var bulkView = output.NewView("bulk_id",
 	})
 
 var (
-	dryView  = output.NewView("count", "WOULD CHANGE:count, MORE:more")
+	dryView = output.NewView("changes", "MATCH:count, WOULD CHANGE:changes, MORE:more, LEFT AS THEY ARE", func(v any) string {
+		var reasons []string
+		left, _ := output.At(v, "left").([]any)
+		for _, r := range left {
+			reasons = append(reasons, output.Text(output.At(r, "count"))+": "+output.Text(output.At(r, "detail")))
+		}
+		return strings.Join(reasons, " ")
+	})
 	itemView = output.NewView("job_id", "JOB:job_id, RESULT:result:state, CODE:code, DETAIL:detail")
 )
 
@@ -57,7 +65,7 @@ func startBulkCommand(s *session.Session) *cobra.Command {
 	}
 	f.filter = filtered(c, "/bulk", ofJobs...)
 	c.Flags().BoolVar(&f.all, "all", false, "all jobs, in place of a filter")
-	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "only count what matches")
+	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "only count what it would change, and say why it leaves the others")
 	c.Flags().BoolVar(&f.override, "override", false, "of retries: also what is not retryable, and beyond the attempts")
 	c.Flags().IntVar(&f.rate, "rate", 200, "`jobs` a second, at most")
 	c.Flags().BoolVarP(&f.wait, "wait", "w", false, "wait for its end, and exit with 1 if a job could not be changed")

@@ -1053,8 +1053,19 @@ class BulkCount(TypedDict):
     """What a bulk operation would be about."""
 
     count: int
+    changes: int
+    left: list[BulkReason]
     more: bool
     sample: list[JobSummary]
+
+
+class BulkReason(TypedDict):
+    """How many jobs a bulk operation leaves as they are for the same reason."""
+
+    result: BulkResult
+    code: Code | None
+    detail: str
+    count: int
 
 
 BulkState: TypeAlias = "Literal['PENDING', 'RUNNING', 'DONE', 'ABORTED']"
