@@ -83,7 +83,7 @@ func (s *Times) After(t time.Time) (time.Time, bool) {
 	}
 	var next time.Time
 	if s.cron != nil {
-		next = s.cron.Next(t.In(s.zone)).UTC()
+		next = s.afterCron(t)
 	} else {
 		next = s.afterInterval(t)
 	}
@@ -91,6 +91,24 @@ func (s *Times) After(t time.Time) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return next, true
+}
+
+// afterCron walks the spans between changes of the clocks. Within one the offset from UTC is constant, so robfig/cron meets
+// no local time that is missing or repeated: it skips days without midnight and is wrong after a change by half an hour.
+func (s *Times) afterCron(t time.Time) time.Time {
+	for lastYear := t.Year() + 5; ; {
+		local := t.Add(1).In(s.zone) // the due time is after t, perhaps after a change at t+1
+		_, offset := local.Zone()
+		_, change := local.ZoneBounds()
+		next := s.cron.Next(t.In(time.FixedZone("", offset)))
+		switch {
+		case change.IsZero() || !next.IsZero() && next.Before(change):
+			return next.UTC()
+		case change.Year() > lastYear:
+			return time.Time{}
+		}
+		t = change.Add(-1)
+	}
 }
 
 // afterInterval counts from the anchor, which is a due time itself only where it is the start.
