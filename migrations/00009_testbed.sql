@@ -72,43 +72,41 @@ CREATE TABLE testbed_clock (
   CONSTRAINT testbed_clock_rate CHECK (rate BETWEEN 0.1 AND 3600)
 );
 
--- What takes the place of Postgres' functions in sessions of a test bed, which search this schema first. A move replaces
--- them by ones with the setting in them as constants: they are inlined, and plans that were cached are made anew. Without a
--- move they are Postgres' own. No other session sees them.
-CREATE SCHEMA testbed;
-CREATE FUNCTION testbed.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
+-- Sessions of a test bed search this schema before pg_catalog, so they find these functions. A move replaces them by functions
+-- with constants: Postgres inlines them and plans cached statements again. Other sessions find those of pg_catalog first.
+CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
   AS 'SELECT pg_catalog.now()';
-CREATE FUNCTION testbed.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
+CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
 -- The moment at which something happens that was due at a time, null for what was not: that time, if the clock has jumped
 -- over it, or does not run at the rate of Postgres' clock.
-CREATE FUNCTION testbed.moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
+CREATE FUNCTION testbed_moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
 -- Moves the clock: by a jump, and from then on it passes at the rate, or stands still. The move takes effect after a wait in which
 -- it is committed, so that what reads the clock that ran faster until then has not seen a later time. All is done by one call, and
--- the time is taken at its end.
+-- the time is taken at its end. The functions are replaced in the schema of the table.
 -- +goose StatementBegin
-CREATE FUNCTION testbed.move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
+CREATE FUNCTION testbed_move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
+  own text := (SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = 'testbed_clock'::regclass);
   effective float8 := CASE WHEN new_frozen THEN 0 ELSE new_rate END;
   real_then timestamptz := pg_catalog.clock_timestamp() + wait;
-  service_then timestamptz := testbed.clock_timestamp() + wait * old_rate + jump;
+  service_then timestamptz := clock_timestamp() + wait * old_rate + jump;
   passed text := format('(pg_catalog.%%s() - timestamptz %L) * float8 %L', real_then, effective);
   shown text := CASE effective WHEN 0 THEN '' WHEN 1 THEN format(' + (pg_catalog.%%s() - timestamptz %L)', real_then)
     ELSE ' + ' || passed END;
+  replaced text := 'CREATE OR REPLACE FUNCTION ' || own || '.%s RETURNS timestamptz LANGUAGE sql %s PARALLEL SAFE AS %L';
   body text;
 BEGIN
-  INSERT INTO public.testbed_clock VALUES (next, real_then, service_then, new_rate, new_frozen);
+  INSERT INTO testbed_clock VALUES (next, real_then, service_then, new_rate, new_frozen);
   body := format('SELECT timestamptz %L', service_then) || format(shown, 'now');
-  EXECUTE format('CREATE OR REPLACE FUNCTION testbed.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE AS %L', body);
+  EXECUTE format(replaced, 'now()', 'STABLE', body);
   body := format('timestamptz %L', service_then) || format(shown, 'clock_timestamp');
-  EXECUTE format('CREATE OR REPLACE FUNCTION testbed.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE AS %L',
-    'SELECT ' || body);
-  EXECUTE format(
-    'CREATE OR REPLACE FUNCTION testbed.moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE AS %L',
+  EXECUTE format(replaced, 'clock_timestamp()', 'VOLATILE', 'SELECT ' || body);
+  EXECUTE format(replaced, 'testbed_moment(due timestamptz)', 'VOLATILE',
     format('SELECT CASE WHEN due <= timestamptz %L THEN least(due, ', CASE effective WHEN 1 THEN service_then ELSE 'infinity' END)
     || body || ') ELSE ' || body || ' END');
 END
@@ -116,5 +114,14 @@ $$;
 -- +goose StatementEnd
 
 -- +goose Down
-DROP SCHEMA testbed CASCADE;
+-- The names alone would mean the functions of pg_catalog.
+-- +goose StatementBegin
+DO $$
+DECLARE own text := (SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = 'testbed_clock'::regclass);
+BEGIN
+  EXECUTE format('DROP FUNCTION %1$s.now(), %1$s.clock_timestamp()', own);
+END
+$$;
+-- +goose StatementEnd
+DROP FUNCTION testbed_moment(timestamptz), testbed_move(bigint, interval, interval, float8, float8, boolean);
 DROP TABLE testbed_clock, testbed_requests, testbed_exchanges, testbed_sessions, testbed_faults;

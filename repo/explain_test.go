@@ -289,7 +289,7 @@ func requirePlansInTime(t *testing.T, f *fixture) {
 			uses := false
 			explain(t, conn, generic, repo.Statements[found.name], plans[found.name].args).walk(func(node plan) {
 				uses = uses || node.Index == found.index && strings.Contains(node.Cond, found.condition) &&
-					!strings.Contains(node.Cond, "testbed.")
+					!strings.Contains(node.Cond, "public.")
 			})
 			require.True(t, uses, found.name)
 		}

@@ -38,6 +38,9 @@ func Migrate(ctx context.Context, url string, version int64) error {
 	if err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
+	if err := checkMigrator(ctx, db); err != nil {
+		return err
+	}
 	if err := refuseFormerSchema(ctx, db); err != nil {
 		return err
 	}
@@ -66,6 +69,18 @@ func refuseFormerSchema(ctx context.Context, db *sql.DB) error {
 		return fmt.Errorf("migrations: %w", err)
 	case former:
 		return errors.New("the " + formerSchema)
+	}
+	return nil
+}
+
+// checkMigrator returns an error that names what the user lacks to change the schema, before the first change.
+func checkMigrator(ctx context.Context, db *sql.DB) error {
+	var lacks string
+	if err := db.QueryRowContext(ctx, statement("migratorLacks")).Scan(&lacks); err != nil {
+		return fmt.Errorf("migrations: %w", err)
+	}
+	if lacks != "" {
+		return errors.New("migrations: the user of FORGERUN_DATABASE_URL lacks " + lacks + ": nothing was changed")
 	}
 	return nil
 }
@@ -123,13 +138,13 @@ const (
 // for those. Goose's own locker polls once a second at best.
 type turns struct{}
 
-// SessionLock waits for the advisory lock.
+// SessionLock waits for the advisory lock of the schema that is migrated.
 func (turns) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnWait, errors.New("another process is migrating for too long"))
 	defer cancel()
 	for {
 		var mine bool
-		err := conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock($1)`, lock.DefaultLockID).Scan(&mine)
+		err := conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock($1::bigint # hashtext(current_schema()))`, lock.DefaultLockID).Scan(&mine)
 		if err != nil || mine {
 			return err
 		}
@@ -143,7 +158,7 @@ func (turns) SessionLock(ctx context.Context, conn *sql.Conn) error {
 
 // SessionUnlock lets the next process go on.
 func (turns) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1)`, lock.DefaultLockID)
+	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1::bigint # hashtext(current_schema()))`, lock.DefaultLockID)
 	return err
 }
 

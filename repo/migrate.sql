@@ -15,3 +15,18 @@ WITH RECURSIVE job_labels AS (
 )
 SELECT EXISTS (SELECT FROM job_labels WHERE tx >= pg_snapshot_xmax(pg_current_snapshot()))
   OR EXISTS (SELECT FROM client_labels WHERE tx >= pg_snapshot_xmax(pg_current_snapshot()))
+
+-- name: migratorLacks
+-- Returns what the user lacks to migrate, and '' if nothing: a schema to create tables in, CREATE on it, and ownership of the tables
+-- and functions of ours that are there. Locks nothing.
+SELECT CASE
+  WHEN current_schema() IS NULL THEN 'a schema to create tables in (none of the search_path ' || current_setting('search_path') || ' is there)'
+  WHEN NOT has_schema_privilege(current_schema(), 'CREATE') THEN 'CREATE on schema ' || quote_ident(current_schema())
+  ELSE coalesce((SELECT 'ownership of ' || what FROM (
+    SELECT 'table ' || relname AS what, relowner AS owner FROM pg_class
+      WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relname IN ('goose_db_version', 'jobs', 'testbed_clock')
+    UNION ALL
+    SELECT 'function ' || proname, proowner FROM pg_proc
+      WHERE pronamespace = quote_ident(current_schema())::regnamespace AND proname IN ('schema_since', 'testbed_move', 'testbed_moment')) ours
+    WHERE NOT pg_has_role(owner, 'USAGE') LIMIT 1), '')
+END

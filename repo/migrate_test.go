@@ -80,7 +80,7 @@ func TestMigrateTenAtOnce(t *testing.T) {
 
 func TestMigrateWaitsForItsTurn(t *testing.T) {
 	f := setup(t)
-	unlock := f.lock(`SELECT pg_advisory_xact_lock($1)`, lock.DefaultLockID)
+	unlock := f.lock(`SELECT pg_advisory_xact_lock($1::bigint # hashtext(current_schema()))`, lock.DefaultLockID)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, repo.Migrate(ctx, f.url, 0), context.DeadlineExceeded)

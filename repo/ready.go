@@ -22,7 +22,10 @@ func (s *Store) Ping(ctx context.Context) error {
 	var version int64
 	var former bool
 	err := s.db.Pool.QueryRow(ctx, readSchemaVersion).Scan(&version, &former)
-	if err != nil {
+	switch {
+	case pg.HasState(err, pg.StateUndefinedTable):
+		return &job.Error{Code: job.CodeDBError, Detail: "The database was not migrated yet.", RetryAfter: pg.RetryAfter, Cause: err}
+	case err != nil:
 		return pg.Translate(err)
 	}
 	if former {

@@ -1,6 +1,6 @@
 -- name: lockBulk
 -- Lets one transaction at a time begin a bulk operation, by an advisory lock: only so can the open ones be counted.
-SELECT pg_advisory_xact_lock(hashtextextended('bulk operations', 0))
+SELECT pg_advisory_xact_lock(hashtextextended('bulk operations', 'jobs'::regclass::oid::bigint))
 
 -- name: insertBulk
 -- Stores a bulk operation. Counts the open ones by the index bulk_operations_open: they are few. Those of clients have

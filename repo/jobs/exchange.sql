@@ -122,7 +122,7 @@ held AS MATERIALIZED (
 -- name: lockClaims
 -- Lets one transaction at a time claim, by an advisory lock: only so can jobs that are held be counted. Comes before
 -- stepJobsWithin, as a statement of its own: that sees what others committed before they gave the lock up.
-SELECT pg_advisory_xact_lock(hashtextextended('claims', 0))
+SELECT pg_advisory_xact_lock(hashtextextended('claims', 'jobs'::regclass::oid::bigint))
 
 -- name: claimedBefore
 -- Finds the unclaimed jobs that the same worker holds already: the answer to their claim was lost. Locks nothing;

@@ -33,6 +33,8 @@ const (
 	classIntegrity  = "23"
 	ClassResources  = "53" // no connection, disk or memory left
 	classOperator   = "57" // shutting down, crashed, starting
+	classAccess     = "42" // no such table or function, no privilege
+	classSchema     = "3F" // no such schema
 )
 
 // RetryAfter is the advice that goes with storage trouble.
@@ -81,6 +83,8 @@ func translateState(code string, err error, unavailable func(job.Code, string) e
 		return unavailable(job.CodeStorageUnavailable, "The database accepts no writes at the moment.")
 	case InClass(code, classData, classIntegrity):
 		return &job.Error{Code: job.CodeInternal, Detail: "The data could not be stored.", Cause: err}
+	case InClass(code, classAccess, classSchema):
+		return &job.Error{Code: job.CodeInternal, Detail: "The database lacks a table, a function or a privilege of this service.", Cause: err}
 	case InClass(code, classConnection, ClassResources, classOperator):
 		return unavailable(job.CodeStorageUnavailable, "The database is out of service at the moment.")
 	}

@@ -41,7 +41,7 @@ func setSession(c *pgconn.Config, cfg Config) {
 		settings["forgerun.outcome_stream"] = "on" // the trigger reports_published asks for it
 	}
 	if cfg.Clock != nil {
-		SetOnConnect(c, settings, searchTestbedFirst)
+		SetOnConnect(c, settings, searchOwnFirst)
 	} else {
 		SetOnConnect(c, settings)
 	}
@@ -74,9 +74,12 @@ func SetOnConnect(c *pgconn.Config, settings map[string]string, besides ...strin
 	}
 }
 
-// searchTestbedFirst has sessions find now() and clock_timestamp() in the schema testbed, where they may be moved, before
-// those of Postgres. What is not to be moved names pg_catalog.
-const searchTestbedFirst = `SELECT set_config('search_path', 'testbed, pg_catalog, ' || current_setting('search_path'), false);`
+// searchOwnFirst makes sessions find now() and clock_timestamp() of the installation, which a test bed moves, before those of
+// Postgres. Statements that must not follow a move name pg_catalog.
+const searchOwnFirst = `SELECT set_config('search_path', concat_ws(', ', CASE WHEN 'pg_catalog' = ANY (current_schemas(false))
+  THEN (SELECT string_agg(quote_ident(s), ', ' ORDER BY n) FROM unnest(current_schemas(false)) WITH ORDINALITY AS u(s, n)
+    WHERE s <> 'pg_catalog')
+  ELSE nullif(current_setting('search_path'), '') END, 'pg_catalog'), false);`
 
 // ScanUTC makes a connection hand out times in UTC, as package job promises, and NULL as the zero ID.
 func ScanUTC(_ context.Context, conn *pgx.Conn) error {

@@ -13,10 +13,10 @@ SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END FROM t
 LOCK TABLE testbed_clock IN SHARE ROW EXCLUSIVE MODE
 
 -- name: moveClock
--- Stores the next move of the clock, and makes the functions of the schema testbed anew with it. They are inlined into statements
+-- Stores the next move of the clock, and makes the functions of the clock anew with it. They are inlined into statements
 -- like constants; plans that are cached are made anew, too.
 -- Parameters: @number, @jump, @wait, @old_rate, @rate, @frozen
-SELECT testbed.move(@number, @jump::interval, @wait::interval, @old_rate, @rate, @frozen)
+SELECT testbed_move(@number, @jump::interval, @wait::interval, @old_rate, @rate, @frozen)
 
 -- name: forgetMoves
 -- Removes moves of the clock that are older than the latest ones, by primary key.
