@@ -4,7 +4,8 @@
 #   scripts/setup.sh run    to build and run: Go, make, Postgres and Redis servers
 #   scripts/setup.sh dev    the same, but for servers that FORGERUN_DATABASE_URL
 #                           and FORGERUN_REDIS_URL name
-#   scripts/setup.sh test   to test as well: a C compiler, which -race needs
+#   scripts/setup.sh test   to test as well: a C compiler, which -race needs, and
+#                           libfaketime (Linux only), which sets the clock of a Postgres server
 #   scripts/setup.sh ci     to test everything: Prometheus, which checks the rules
 #                           and dashboards, Chromium, which opens the pages, and
 #                           Node with the packages of tools/documents, which check
@@ -91,7 +92,7 @@ install_node_packages() {
   (cd "$dir" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null) || die "npm ci failed (above)"
 }
 
-# list_missing names what is not there, among: make postgres redis cc prometheus
+# list_missing names what is not there, among: make postgres redis cc faketime prometheus
 # chromium node python pytest pgbouncer.
 list_missing() {
   local missing=() database="" redis=""
@@ -107,6 +108,7 @@ list_missing() {
   [ -n "$database" ] || { have_program postgres && have_program initdb; } || missing+=(postgres)
   [ -n "$redis" ] || have_program redis-server || have_program valkey-server || missing+=(redis)
   if { [ "$1" = test ] || [ "$1" = ci ]; } && ! can_compile; then missing+=(cc); fi
+  if { [ "$1" = test ] || [ "$1" = ci ]; } && ! have_faketime; then missing+=(faketime); fi
   if [ "$1" = ci ]; then
     { command -v prometheus && command -v promtool; } >/dev/null || missing+=(prometheus)
     have_browser || missing+=(chromium)
@@ -136,6 +138,11 @@ have_program() {
 have_browser() {
   command -v chromium-headless-shell || command -v chromium || command -v chromium-browser || command -v google-chrome
 } >/dev/null
+
+# have_faketime asks for the library where the tests look for it. They skip what needs it on other systems than Debian and Ubuntu.
+have_faketime() {
+  ! command -v apt-get >/dev/null || compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null
+}
 
 # have_node asks for the versions that the tools and libraries here run with.
 have_node() {
@@ -184,6 +191,7 @@ install_with_apt() {
       postgres) packages+=(postgresql) ;;
       redis) packages+=(redis-server) ;;
       cc) packages+=(gcc libc6-dev) ;;
+      faketime) packages+=(faketime) ;;
       prometheus) packages+=(prometheus) ;;
       node) packages+=(nodejs npm) ;;
       python) packages+=(python3 python3-cryptography python3-setuptools python3-wheel python3-venv python3-httpx mypy) ;;

@@ -52,7 +52,7 @@ type Relay struct {
 	metrics *app.Metrics
 	log     *slog.Logger
 
-	Clock *clock.Clock // of a test bed, set before the first round; nil: the machine's
+	Clock *clock.Clock // Postgres' clock, set before the first round; nil: the machine's
 
 	cursor  job.EndpointKey // where the walk over endpoints goes on; the leader's loop's own
 	waiting job.EndpointKey // the same of the walk over what waits for another attempt

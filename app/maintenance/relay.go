@@ -45,7 +45,7 @@ const (
 	// relayFlushAge is the same where only the relay enqueues: jobs that were accepted before may be
 	// committed after it, and come first.
 	relayFlushAge = 50 * time.Millisecond
-	probeBatches  = 8 // of relayBatch jobs, in one round of the probe
+	probeBatch    = 8 * relayBatch // jobs that one round of the probe looks at
 	// relayEnough is how many tasks last the workers for a while, so that the relay can rest, and
 	// relayRest for how many times as long as a batch took.
 	relayEnough = 10 * relayBatch
@@ -75,7 +75,7 @@ type Relay struct {
 	metrics *app.Metrics
 	log     *slog.Logger
 
-	Clock *clock.Clock // of a test bed, set before the first round; nil: the machine's
+	Clock *clock.Clock // Postgres' clock, set before the first round; nil: the machine's
 
 	givesWay atomic.Bool // many jobs are being queued: what the workers do not need at once can wait
 	again    atomic.Bool // jobs before the watermark were made due: the next round starts over
@@ -197,21 +197,18 @@ func (r *Relay) probe(ctx context.Context, _ func() bool) error {
 	if err := r.probeAhead(ctx); err != nil {
 		return err
 	}
-	for range probeBatches {
-		watermark := r.passed()
-		tasks, err := r.store.Waiting(ctx, r.probing, -r.minAge(), relayBatch)
-		if err != nil {
-			return err
-		}
-		tasks = slices.DeleteFunc(tasks, func(t job.Task) bool { return t.Cursor().Compare(watermark) > 0 })
-		if err := r.repair(ctx, tasks); err != nil {
-			return err
-		}
-		if len(tasks) < relayBatch {
-			r.probing = job.QueueCursor{} // around
-			return nil
-		}
-		r.probing = tasks[len(tasks)-1].Cursor()
+	watermark := r.passed()
+	tasks, err := r.store.Waiting(ctx, r.probing, -r.minAge(), probeBatch)
+	if err != nil {
+		return err
+	}
+	tasks = slices.DeleteFunc(tasks, func(t job.Task) bool { return t.Cursor().Compare(watermark) > 0 })
+	if err := r.repair(ctx, tasks); err != nil {
+		return err
+	}
+	r.probing = job.QueueCursor{} // around
+	if len(tasks) == probeBatch {
+		r.probing = tasks[probeBatch-1].Cursor()
 	}
 	return nil
 }

@@ -202,7 +202,7 @@ func TestProbeDispatchesAnewWhatIsMissing(t *testing.T) {
 
 func TestProbeGoesAround(t *testing.T) {
 	bubble(t, func(_ *testing.T, w *worldMaint) {
-		const batches = probeBatches + 1
+		const batches = probeBatch/relayBatch + 1
 		r := NewRelay(w.Store, w.Queue, batches*relayBatch, w.Metrics, w.Logger)
 		tasks := w.backlog(batches*relayBatch - 50)
 		w.round(r)

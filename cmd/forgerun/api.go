@@ -51,7 +51,6 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 	_ = p.window.Count(counting) // Run logs what is wrong
 	err := p.parts.Start(ctx,
 		lifecycle.Part{Name: "notifications", Start: begin(func() { notifications.Start(hub.Received, hub.Resumed) }), Stop: notifications.Stop},
-		p.loop("Postgres clock", p.store.FollowClock),
 		p.loop("hub", hub.Run),
 		p.loop("capacity", p.capacity.Run),
 		p.loop("dispatch window", p.window.Run),

@@ -66,7 +66,8 @@ type process struct {
 	worker      atomic.Pointer[worker.Worker] // nil in roles without one, and before it starts
 
 	maintenance *maintenance.Maintenance
-	clock       *clock.Clock     // of a test bed; nil elsewhere
+	due         *clock.Clock     // Postgres' clock, moved in a test bed: it decides when tasks are due
+	clock       *clock.Clock     // due in a test bed; nil elsewhere
 	testbed     *testbed.Service // likewise
 
 	parts     lifecycle.Group
@@ -123,6 +124,9 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 		parts = append(parts, p.loop("clock of the test bed", p.store.FollowClockMoves))
 	}
 	return p, p.parts.Start(context.Background(), append(parts,
+		p.loop("Postgres clock", func(ctx context.Context) {
+			p.store.FollowClock(ctx, func(ahead time.Duration) { p.due.Set(clock.Setting{}, ahead) })
+		}),
 		lifecycle.Part{Name: "queue", Start: begin(p.queue.Start), Stop: p.queue.Stop, Grace: closeGrace},
 		lifecycle.Part{Name: "storage limit", Start: begin(p.storage.Start), Stop: p.storage.Stop, Grace: closeGrace},
 		p.loop("subscribers", p.subscribers.Run),
@@ -149,10 +153,11 @@ func (p *process) connect() (err error) {
 		return err
 	}
 	taskTime := 2*cfg.ExecutionLimit() + cfg.ShutdownGrace
+	p.due = clock.New()
 	if cfg.TestBed {
-		p.clock, taskTime = clock.New(), unlimitedTaskTime
+		p.clock, taskTime = p.due, unlimitedTaskTime
 	}
-	p.queue = queue.New(p.redis, queue.Config{MaxTaskTime: taskTime, Scheduled: (cfg.DispatchWindow + 1) / 2, Clock: p.clock})
+	p.queue = queue.New(p.redis, queue.Config{MaxTaskTime: taskTime, Scheduled: (cfg.DispatchWindow + 1) / 2, Clock: p.due})
 	p.store, err = repo.Open(repo.Config{
 		URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun " + p.role,
 		RetentionJobs: cfg.RetentionJobs, ClientMaxHeld: p.cfg.ClientMaxRunning,
@@ -227,7 +232,7 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 	leaders := p.newLeadersJobs()
 	relay := maintenance.NewRelay(p.store, p.queue, p.cfg.DispatchWindow, p.metrics, p.log)
 	deliveries := delivery.NewRelay(p.store, p.queue, p.metrics, p.log)
-	relay.Clock, deliveries.Clock = p.clock, p.clock
+	relay.Clock, deliveries.Clock = p.due, p.due
 	d := maintenance.Deps{
 		Store: p.store, Claims: p.store, Backlog: p.store, Clock: p.store, History: p.store,
 		Throttle:  maintenance.Throttle{Store: p.store, Most: p.cfg.ClientMaxRunning},

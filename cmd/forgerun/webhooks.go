@@ -124,7 +124,7 @@ func (p *process) startWebhooks(ctx context.Context) (failed <-chan error, err e
 		Clock: p.clock, Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
 	}, p.store, sends, p.notifier, p.queue, p.metrics, p.log)
 	fetching := consumer.NewDeliveries(p.redis, consumer.Config{
-		Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace, Clock: p.clock,
+		Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace, Clock: p.due,
 	}, w.Handle, w.Try)
 	err = p.parts.Start(ctx,
 		p.loop("signing keys", keys.Run),

@@ -21,7 +21,7 @@ func (p *process) startWorker(ctx context.Context) (failed <-chan error, err err
 	}, p.store, leases, p.notifier, p.completer, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
 	p.worker.Store(w)
 	fetching := consumer.NewJobs(p.redis, consumer.Config{
-		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace, Clock: p.clock,
+		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace, Clock: p.due,
 	}, w.Handle, w.Canceled)
 	return nil, p.parts.Start(ctx,
 		lifecycle.Close("worker leases", leases.Close),

@@ -1,7 +1,8 @@
 // Package clock is the time by which jobs live in a test bed, where a client may freeze it, move it and let it run
 // faster. Everything that is scheduled follows it; leases, time limits of connections and signatures do not.
 //
-// Postgres has the clock (functions of its own schema); this package follows it in each process. A nil Clock is the machine's.
+// Postgres has the clock (functions of its own schema); this package follows it in each process. Without a test bed it is never
+// moved, but it may differ from the machine's clock. A nil Clock is the machine's.
 package clock
 
 import (

@@ -8,8 +8,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// clockInterval is how often a process asks for Postgres' time that does not learn it from its work.
-const clockInterval = 5 * time.Second
+// clockInterval is how often a process asks for Postgres' time. Tasks are late by as much after a step.
+const clockInterval = 250 * time.Millisecond
 
 // Now is Postgres' time, as far as it is known without asking: what is accepted by it
 // is due by it, whatever the clock of this machine shows. Until Postgres has
@@ -21,10 +21,15 @@ func (s *Store) Now() time.Time {
 	return s.serviceTime(time.Now())
 }
 
-// FollowClock keeps Now near Postgres' clock until ctx ends, also where nothing is
-// stored: requests may be refused for their time alone.
-func (s *Store) FollowClock(ctx context.Context) {
-	pg.Every(ctx, clockInterval, func() { _, _ = s.ReadClock(ctx) }) // without an answer the last one counts on
+// FollowClock keeps Now near Postgres' clock until ctx ends, and calls learn with how far that clock is ahead of this machine's.
+// While Postgres does not answer, the last answer counts.
+func (s *Store) FollowClock(ctx context.Context, learn func(ahead time.Duration)) {
+	pg.Every(ctx, clockInterval, func() {
+		if _, err := s.ReadClock(ctx); err == nil {
+			now, _ := s.order.clock.now()
+			learn(now.Round(0).Sub(time.Now().Round(0))) // by the wall clocks
+		}
+	})
 }
 
 // ReadClock asks Postgres for its time.

@@ -86,13 +86,13 @@ func Config(t testing.TB, url string) repo.Config {
 }
 
 // Server starts a Postgres server for this test alone, durable as in
-// production, with the newest schema. It is removed when the test ends; until
-// then the test may stop, crash and start it.
-func Server(t testing.TB) *stack.Postgres {
+// production, with the newest schema and the given variables in its environment.
+// It is removed when the test ends; until then the test may stop, crash and start it.
+func Server(t testing.TB, environment ...string) *stack.Postgres {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
 	defer cancel()
-	servers, err := stack.Temp(ctx, &stack.ServerOptions{}, nil)
+	servers, err := stack.Temp(ctx, &stack.ServerOptions{Env: environment}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, servers.Close()) })
 	require.NoError(t, repo.Migrate(ctx, servers.Postgres.URL(), -1))

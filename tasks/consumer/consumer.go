@@ -37,7 +37,7 @@ type Config struct {
 	DelayedTaskCheckInterval time.Duration
 	// ShutdownTimeout is how long Stop waits for handlers before it puts their tasks back. Default 35 s, longer than a job's grace.
 	ShutdownTimeout time.Duration
-	// Clock is that of a test bed, by which scheduled tasks wait for their time; nil: the machine's.
+	// Clock is Postgres' clock, by which scheduled tasks wait for their time; nil: the machine's.
 	Clock *clock.Clock
 }
 

@@ -77,17 +77,21 @@ func (q *Queue) sendAttempts(ctx context.Context, items []*shown) error {
 // ScheduleDeliveries makes a task of each delivery that waits for its next attempt and has none, as far as there is room, and gives
 // how many it made. With an error some may be there; all can be offered again.
 func (q *Queue) ScheduleDeliveries(ctx context.Context, waiting []job.Delivery) (n int, err error) {
+	waiting = slices.DeleteFunc(slices.Clone(waiting), func(d job.Delivery) bool { return d.NextAttemptAt == nil })
 	names := make([]string, len(waiting))
 	for i := range waiting {
 		names[i] = attemptName(&waiting[i], waiting[i].Attempts+1)
 	}
 	states, err := q.statesOf(ctx, redisconn.Webhooks, names)
+	if err == nil {
+		err = q.forgetLost(ctx, redisconn.Webhooks, names, states, func(i int) time.Time { return *waiting[i].NextAttemptAt })
+	}
 	if err != nil {
 		return 0, q.redis.Failed("wake", err)
 	}
 	var missing []job.Delivery
 	for i, state := range states {
-		if state == "" && waiting[i].NextAttemptAt != nil {
+		if state == "" {
 			missing = append(missing, waiting[i])
 		}
 	}

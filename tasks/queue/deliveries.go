@@ -31,6 +31,9 @@ func (q *Queue) WakeDeliveries(ctx context.Context, clients []job.ID) error {
 		if err := ctx.Err(); err != nil {
 			return q.redis.Failed("wake", err)
 		}
+		if err := q.forgetLostWakeUps(ctx, chunk); err != nil {
+			return q.redis.Failed("wake", err)
+		}
 		if err := q.sendWakeUps(ctx, chunk); err != nil {
 			return err
 		}
@@ -38,17 +41,32 @@ func (q *Queue) WakeDeliveries(ctx context.Context, clients []job.ID) error {
 	return nil
 }
 
-// sendWakeUps puts a task for each client into the queue unless one is pending. One that is being handled may have read storage
-// already, and one whose handler failed waits for its time; beside them another is put. When all names are taken, a handler or the
-// relay serves the client in time.
-func (q *Queue) sendWakeUps(ctx context.Context, clients []job.ID) error {
-	clients = slices.Compact(slices.SortedFunc(slices.Values(clients), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) }))
+func (q *Queue) forgetLostWakeUps(ctx context.Context, clients []job.ID) error {
+	names := wakeUpNames(clients)
+	states, err := q.statesOf(ctx, redisconn.Webhooks, names)
+	if err != nil {
+		return err
+	}
+	return q.forgetLost(ctx, redisconn.Webhooks, names, states, func(int) time.Time { return time.Time{} })
+}
+
+// wakeUpNames are the asynq ids that tasks of the clients may have.
+func wakeUpNames(clients []job.ID) []string {
 	names := make([]string, 0, deliveryNames*len(clients))
 	for _, client := range clients {
 		for n := range deliveryNames {
 			names = append(names, deliveryName(client.String(), n))
 		}
 	}
+	return names
+}
+
+// sendWakeUps puts a task for each client into the queue unless one is pending. One that is being handled may have read storage
+// already, and one whose handler failed waits for its time; beside them another is put. When all names are taken, a handler or the
+// relay serves the client in time.
+func (q *Queue) sendWakeUps(ctx context.Context, clients []job.ID) error {
+	clients = slices.Compact(slices.SortedFunc(slices.Values(clients), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) }))
+	names := wakeUpNames(clients)
 	states, err := q.statesOf(ctx, redisconn.Webhooks, names)
 	count := func(result string, n int) { q.redis.Metrics.WakeUps.WithLabelValues(result).Add(float64(n)) }
 	if err != nil {

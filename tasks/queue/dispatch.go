@@ -16,6 +16,8 @@ const (
 	askChunk = 256 // tasks that one round trip asks for
 	// leaseRest is how much is left of an active task's lease (30 s) at least while its worker renews it, every 5 s.
 	leaseRest = 20 * time.Second
+	// leaseMost is more than an active task's lease can have left. A longer one was given by a machine whose clock is ahead.
+	leaseMost = time.Minute
 )
 
 // Dispatch puts those of the tasks into the queue that it does not have, in their order, and returns what became of each.
@@ -33,8 +35,8 @@ func (q *Queue) Dispatch(ctx context.Context, ts []job.Task) ([]job.Dispatched, 
 	return answers, nil
 }
 
-// dispatchAll asks for all tasks first: that costs less than enqueueing one that turns out to be there. One that comes between the
-// two steps is present: whether it is run, the probe sees.
+// dispatchAll asks for all tasks first: that costs less than enqueueing one that turns out to be there. Whether a task that is
+// present will be run is left to Missing.
 func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatched, error) {
 	states, err := q.states(ctx, ts)
 	if err != nil {
@@ -75,19 +77,19 @@ var dispatchResults = map[job.Dispatched]string{
 	job.TaskRefused: redisconn.ResultNoRoom,
 }
 
-// waits reports whether a task in this asynq state will still be run. An active one may be with a worker that is gone. One in retry
-// comes again within ten seconds.
-//
-// Whether the list of its state really has the task is not checked: that costs time in proportion to the list, and the two are
-// written together, so they differ only if Redis evicts keys, which it must be configured not to do.
+// waits reports whether a task in this asynq state will still be run, if the list or set of the state has it. The worker of an
+// active one may be gone.
 func waits(state string) bool {
 	return state == "pending" || state == "scheduled" || state == "retry"
 }
 
-// Missing gives those of the tasks that no worker is going to run: Redis does not know them, or they are finished, or their worker no
-// longer renews its asynq lease.
+// Missing returns those of the tasks that no worker is going to run: Redis does not know them, or they are finished, or their worker
+// no longer renews its asynq lease, or the list of their state has lost them, or they are scheduled much later than they are due.
 func (q *Queue) Missing(ctx context.Context, ts []job.Task) ([]job.Task, error) {
 	states, err := q.states(ctx, ts)
+	if err == nil {
+		err = q.forgetLost(ctx, redisconn.Jobs, taskNames(ts), states, func(i int) time.Time { return ts[i].RunAt })
+	}
 	if err != nil {
 		return nil, q.redis.Failed("probe", err)
 	}
@@ -133,8 +135,9 @@ func (q *Queue) abandoned(ctx context.Context, active []job.Task) ([]job.Task, e
 	})
 	var abandoned []job.Task
 	renewed := float64(time.Now().Add(leaseRest).Unix())
+	longest := float64(time.Now().Add(leaseMost).Unix())
 	for i, lease := range leases {
-		if lease < renewed { // 0: there is none
+		if lease < renewed || lease > longest { // 0: there is none
 			abandoned = append(abandoned, active[i])
 		}
 	}

@@ -21,7 +21,11 @@ func tasksInEveryState(t *testing.T, r *redisconn.Redis, q *Queue) map[string]jo
 	t.Helper()
 	in := map[string]job.Task{"": redistest.Task()}
 	for _, state := range []string{"pending", "scheduled", "retry", "active", "archived", "completed"} {
-		in[state] = redistest.Task()
+		task := redistest.Task()
+		if state == "scheduled" {
+			task.RunAt = time.Now().Add(time.Hour)
+		}
+		in[state] = task
 		redistest.Dispatch(t, q, in[state])
 		moveTask(t, r, redisconn.Jobs, TaskName(in[state]), state)
 	}
@@ -32,6 +36,12 @@ func tasksInEveryState(t *testing.T, r *redisconn.Redis, q *Queue) map[string]jo
 func moveTask(t *testing.T, r *redisconn.Redis, queue, name, state string) {
 	t.Helper()
 	ctx, later := t.Context(), redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: name}
+	switch state {
+	case "active":
+		later.Score = float64(time.Now().Add(leaseMost - 10*time.Second).Unix())
+	case "retry":
+		later.Score = float64(time.Now().Add(maxRetry).Unix())
+	}
 	require.NoError(t, r.Client.LRem(ctx, redisconn.QueueKey(queue, "pending"), 0, name).Err())
 	require.NoError(t, r.Client.HSet(ctx, redisconn.TaskKey(queue, name), "state", state).Err())
 	switch state {

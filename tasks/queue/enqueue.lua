@@ -27,7 +27,12 @@ local answers, due = {}, {}
 for i = 4, #ARGV, 3 do
   local id, message, at = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local key, answer = prefix .. id, 1
-  if redis.call("EXISTS", key) == 1 then
+  local known = redis.pcall("HMGET", key, "msg", "state")
+  if known.err or known[1] ~= known[2] and not (known[1] and known[2]) then
+    redis.call("DEL", key) -- what is left of a damaged task
+    known = {}
+  end
+  if known[1] then
     answer = 0
   elseif at == "" then
     redis.call("HSET", key, "msg", message, "state", "pending", "pending_since", ARGV[2])

@@ -29,7 +29,7 @@ type Config struct {
 	Buffer int
 	// Scheduled is how many tasks of jobs may wait in Redis for their time. Default 25000.
 	Scheduled int
-	// Clock is that of a test bed, by which tasks wait for their time; nil: the machine's.
+	// Clock is Postgres' clock, by which tasks wait for their time; nil: the machine's.
 	Clock *clock.Clock
 }
 

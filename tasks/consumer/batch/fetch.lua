@@ -1,5 +1,5 @@
 -- Takes tasks out of a queue, each like asynq's script, and forgets those of which
--- Redis has no more than the id.
+-- Redis has no message.
 --
 -- KEYS[1] pending, KEYS[2] paused, KEYS[3] active, KEYS[4] lease
 -- ARGV[1] when the lease ends, in seconds since 1970
@@ -17,9 +17,10 @@ for _ = 1, tonumber(ARGV[3]) do
     break
   end
   local key = ARGV[2] .. id
-  local message = redis.call("HGET", key, "msg")
-  if not message then
+  local message = redis.pcall("HGET", key, "msg")
+  if type(message) ~= "string" then
     redis.call("LREM", KEYS[3], 1, id)
+    redis.call("DEL", key)
   else
     redis.call("HSET", key, "state", "active")
     redis.call("HDEL", key, "pending_since")

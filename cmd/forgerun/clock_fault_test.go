@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+// shiftedClock is the clock of a Postgres server. The test moves it while the server runs.
+type shiftedClock struct {
+	t    *testing.T
+	file string
+}
+
+// newStackWithClock returns a stack for a test that runs beside others. Its Postgres server has a clock of its own, which is the
+// given number of seconds ahead.
+func newStackWithClock(t *testing.T, seconds int) (*stack, shiftedClock) {
+	t.Helper()
+	t.Parallel()
+	libraries, err := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
+	require.NoError(t, err)
+	if len(libraries) == 0 {
+		t.Skip("this needs the Debian package faketime")
+	}
+	clock := shiftedClock{t, filepath.Join(tempDir(t), "clock")}
+	clock.shift(seconds)
+	postgres := repotest.Server(t, "LD_PRELOAD="+libraries[0], "FAKETIME_TIMESTAMP_FILE="+clock.file, "FAKETIME_NO_CACHE=1",
+		"FAKETIME_DONT_FAKE_MONOTONIC=1")
+	return newStackOn(t, postgres.URL(), env{"FORGERUN_RETRY_BACKOFF_BASE": "1s", "FORGERUN_RETRY_BACKOFF_MAX": "1s"}), clock
+}
+
+// shift sets how many seconds the clock is ahead. The server never reads a file that is half written.
+func (c shiftedClock) shift(seconds int) {
+	c.t.Helper()
+	next := c.file + ".next"
+	require.NoError(c.t, os.WriteFile(next, fmt.Appendf(nil, "%+d\n", seconds), 0o644))
+	require.NoError(c.t, os.Rename(next, c.file))
+}
+
+// deferredBy returns a job that is due so long after the present time of Postgres.
+func (s *stack) deferredBy(wait time.Duration) string {
+	s.t.Helper()
+	at := s.text(`SELECT to_char((now() + $1::interval) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`, wait)
+	return `{"type":"DEFERRED","work_kind":"SCHEDULED_ON_TIME","execution_at":"` + at + `"}`
+}
+
+// autoRetry fails at first and then waits for its backoff.
+var autoRetry = execute("RETRY_ON_FAIL", `"auto_retry":true`)
+
+// requireNotEarly fails if a job started before its time, by Postgres' clock.
+func (s *stack) requireNotEarly(ids []string) {
+	s.t.Helper()
+	require.Zero(s.t, s.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[]) AND started_at < run_at`, ids), "started too early")
+}
+
+// The clocks of Postgres and of the machines differ by more than the patience of the test.
+func TestJobsStartInTimeWhateverTheMachinesClocksShow(t *testing.T) {
+	for name, seconds := range map[string]int{"Postgres is ahead": 600, "Postgres is behind": -600} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newStackWithClock(t, seconds)
+			api := s.startLeader()
+			u := s.newUser(api)
+			s.startWorker()
+			ids := u.submitMany(api, 5, s.deferredBy(time.Second))
+			ids = append(ids, u.submitMany(api, 5, autoRetry)...)
+			ids = append(ids, u.submitMany(api, 5, execute("PAYLOAD_SMALL"))...)
+			s.await("SUCCEEDED", ids...)
+			s.requireNotEarly(ids)
+			s.checkInvariants()
+		})
+	}
+}
+
+// Jobs that are submitted after the step do not wait for the machines' clocks either.
+func TestPostgresClockGoesAheadAndStays(t *testing.T) {
+	s, clock := newStackWithClock(t, 0)
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	ids := u.submitMany(api, 5, s.deferredBy(30*time.Minute))
+	clock.shift(3600)
+	s.await("SUCCEEDED", ids...)
+	ids = append(ids, u.submitMany(api, 5, execute("PAYLOAD_SMALL"))...)
+	ids = append(ids, u.submitMany(api, 5, s.deferredBy(time.Second))...)
+	ids = append(ids, u.submitMany(api, 5, autoRetry)...)
+	s.await("SUCCEEDED", ids...)
+	s.requireNotEarly(ids)
+	s.checkInvariants()
+}
+
+// What workers looked at while Postgres' clock was behind is run as soon as it is right again.
+func TestPostgresClockGoesBackForAWhile(t *testing.T) {
+	s, clock := newStackWithClock(t, 0)
+	api := s.startLeader()
+	u := s.newUser(api)
+	ids := u.submitMany(api, 20, execute("PAYLOAD_SMALL"))
+	ids = append(ids, u.submitMany(api, 5, s.deferredBy(time.Second))...)
+	s.awaitRelayed(ids)
+	clock.shift(-3600)
+	s.startWorker()
+	during := u.submitMany(api, 20, execute("PAYLOAD_SMALL"))
+	s.await("SUCCEEDED", during...)
+	ids = append(ids, during...)
+	ids = append(ids, u.submitMany(api, 5, s.deferredBy(time.Second))...)
+	clock.shift(0)
+	ids = append(ids, u.submitMany(api, 5, autoRetry)...)
+	s.await("SUCCEEDED", ids...)
+	s.checkInvariants()
+}
