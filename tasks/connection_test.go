@@ -218,7 +218,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	t.Parallel()
 	r, registry := redistest.ConnectCounted(t, redistest.URL(t), redistest.Within)
 	want := map[string]int{
-		"redis_errors_total": 17, "tasks_enqueued_total": 6, "tasks_dispatched_total": 5,
+		"redis_errors_total": 18, "tasks_enqueued_total": 6, "tasks_dispatched_total": 5,
 		"tasks_handled_total": 5, "cancel_signals_total": 6, "notifications_total": 6, "rate_limit_grants_total": 2,
 		"delivery_wake_ups_total": 6, "delivery_wake_ups_handled_total": 5,
 		"tasks_enqueue_buffer": 1, "rate_limit_alone": 1, "asynq_queue_tasks": 12,

@@ -130,6 +130,8 @@ func (q *fakeQueue) SetEpoch(_ context.Context, epoch int64) (err error) {
 	return err
 }
 
+func (q *fakeQueue) Mend(context.Context) error { return q.Err }
+
 func (*fakeQueue) ScheduleDeliveries(context.Context, []job.Delivery) (int, error) { return 0, nil }
 
 func (q *fakeQueue) AppendOutcomes(_ context.Context, stream string, maxLen int64, entries []job.StreamEntry) (err error) {

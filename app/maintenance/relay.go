@@ -35,6 +35,8 @@ type RelayQueue interface {
 	LastScheduled(ctx context.Context) (time.Time, error)
 	Epoch(ctx context.Context) (epoch int64, runID string, err error)
 	SetEpoch(ctx context.Context, epoch int64) error
+	// Mend removes what keeps the queue from working, whatever put it there.
+	Mend(ctx context.Context) error
 }
 
 const (
@@ -100,6 +102,9 @@ func NewRelay(store RelayStore, queue RelayQueue, window int, m *app.Metrics, lo
 // round fills the window: first with what is due, then with what will be, for as
 // long as there is room and this process leads.
 func (r *Relay) round(ctx context.Context, leading func() bool) error {
+	if err := r.queue.Mend(ctx); err != nil {
+		return err
+	}
 	if err := r.fillDue(ctx, leading); err != nil {
 		return err
 	}

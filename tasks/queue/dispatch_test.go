@@ -139,10 +139,10 @@ func TestEnqueueContractWithAsynq(t *testing.T) {
 			for _, task := range tasks {
 				byAsynq(t, r, q, task)
 			}
-			require.NoError(t, q.register(t.Context()))
 		} else {
 			redistest.Dispatch(t, q, tasks...)
 		}
+		require.NoError(t, q.Mend(t.Context())) // it names all queues
 		left[side] = map[string]map[string]string{}
 		keys := []string{redisconn.QueueKey(redisconn.Jobs, "scheduled"), redisconn.QueueKey(redisconn.Jobs, "pending"), "asynq:queues"}
 		for _, task := range tasks {

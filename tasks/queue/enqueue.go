@@ -70,8 +70,7 @@ func (q *Queue) put(ctx context.Context, name string, entries []entry, scheduled
 	return results, nil
 }
 
-// register tells asynq's inspectors of the queues, once: a Redis that was used before may know fewer, and one that lost its data
-// is told by SetEpoch.
+// register tells asynq's inspectors of the queues, once: Mend repeats it.
 func (q *Queue) register(ctx context.Context) error {
 	if q.registered.Load() {
 		return nil

@@ -26,7 +26,7 @@ func (q *Queue) Epoch(ctx context.Context) (epoch int64, runID string, err error
 	value, info := pipe.Get(ctx, epochKey), pipe.Info(ctx, "server")
 	_, _ = pipe.Exec(ctx)
 	var refused redis.Error // an answer, unlike a broken connection
-	if err := value.Err(); err != nil && !errors.Is(err, redis.Nil) {
+	if err := value.Err(); err != nil && !errors.Is(err, redis.Nil) && !isWrongType(err) {
 		return 0, "", q.redis.Failed("epoch", err)
 	}
 	if err := info.Err(); err != nil && !errors.As(err, &refused) {
@@ -38,7 +38,7 @@ func (q *Queue) Epoch(ctx context.Context) (epoch int64, runID string, err error
 	return epoch, infoField(info.Val(), "run_id"), nil
 }
 
-// SetEpoch writes the sentinel, and registers the queues for the dashboard, which put does once a process and not after a flush.
+// SetEpoch writes the sentinel, and registers the queues for the dashboard.
 // The last writer wins. Two leaders may for a moment leave the older epoch; the leader takes any difference for a loss.
 func (q *Queue) SetEpoch(ctx context.Context, epoch int64) error {
 	_, err := q.redis.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -50,7 +50,7 @@ func (q *Queue) SetEpoch(ctx context.Context, epoch int64) error {
 }
 
 func addQueues(ctx context.Context, c redis.Cmdable) *redis.IntCmd {
-	return c.SAdd(ctx, "asynq:queues", redisconn.Queues)
+	return c.SAdd(ctx, namesKey, redisconn.Queues)
 }
 
 func infoField(info, name string) string {

@@ -24,7 +24,7 @@ const (
 
 var operations = []string{
 	"ping", "enqueue", "dispatch", "probe", "epoch", "publish", "depth", "work", "limit",
-	"notify", "progress", "listen", "wake", "append", "register", "remove", "ready",
+	"notify", "progress", "listen", "wake", "append", "register", "remove", "ready", "mend",
 }
 
 // Metrics are of everything that is done with a Redis. They are made with it, so each series is shown from the start.

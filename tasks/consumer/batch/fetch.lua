@@ -11,7 +11,10 @@ local taken = {}
 if redis.call("EXISTS", KEYS[2]) == 1 then
   return taken
 end
-for _ = 1, tonumber(ARGV[3]) do
+for _ = 1, 1000 do -- some may have no message
+  if #taken >= 2 * tonumber(ARGV[3]) then
+    break
+  end
   local id = redis.call("RPOPLPUSH", KEYS[1], KEYS[3])
   if not id then
     break

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// losses damage the queue "jobs" in Redis the way that evictions, operators and other programs do.
+var losses = map[string]func(r lossy){
+	"list deleted":          func(r lossy) { r.do("DEL", r.key("pending")) },
+	"list cut in half":      func(r lossy) { r.do("LTRIM", r.key("pending"), 0, lostJobs/2) },
+	"list is a string":      func(r lossy) { r.do("SET", r.key("pending"), "x") },
+	"half of the tasks":     func(r lossy) { r.each(lostJobs/2, func(key string) { r.do("DEL", key) }) },
+	"tasks are strings":     func(r lossy) { r.each(lostJobs, func(key string) { r.do("SET", key, "x") }) },
+	"tasks without message": func(r lossy) { r.each(lostJobs, func(key string) { r.do("HDEL", key, "msg") }) },
+}
+
+// rareLosses cost the tests more than their likelihood is worth, so they run with the slow tests.
+var rareLosses = map[string]func(r lossy){
+	"list is a set":           func(r lossy) { r.do("DEL", r.key("pending")); r.do("SADD", r.key("pending"), "x") },
+	"active is a string":      func(r lossy) { r.do("SET", r.key("active"), "x") },
+	"leases are a list":       func(r lossy) { r.do("RPUSH", r.key("lease"), "x") },
+	"scheduled is a string":   func(r lossy) { r.do("SET", r.key("scheduled"), "x") },
+	"retry is a list":         func(r lossy) { r.do("RPUSH", r.key("retry"), "x") },
+	"counters are lists":      func(r lossy) { r.do("RPUSH", r.key("processed"), "x"); r.do("RPUSH", r.key("failed"), "x") },
+	"list and names are lost": func(r lossy) { r.do("DEL", r.key("pending"), "asynq:queues") },
+	"names are a string":      func(r lossy) { r.do("SET", "asynq:queues", "x") },
+	"epoch is a list":         func(r lossy) { r.do("DEL", "forgerun:epoch"); r.do("RPUSH", "forgerun:epoch", "x") },
+	"tasks without state":     func(r lossy) { r.each(lostJobs, func(key string) { r.do("HDEL", key, "state") }) },
+	"list and half of the tasks": func(r lossy) {
+		r.do("DEL", r.key("pending"))
+		r.each(lostJobs/2, func(key string) { r.do("DEL", key) })
+	},
+}
+
+const lostJobs = 300
+
+// lossy is the Redis of a test, and the queue that is damaged.
+type lossy struct {
+	t     *testing.T
+	rdb   *redis.Client
+	queue string
+}
+
+func (r lossy) key(name string) string { return "asynq:{" + r.queue + "}:" + name }
+
+func (r lossy) do(command ...any) {
+	r.t.Helper()
+	require.NoError(r.t, r.rdb.Do(r.t.Context(), command...).Err(), command)
+}
+
+// each calls damage with the keys of n tasks at most.
+func (r lossy) each(n int, damage func(key string)) {
+	r.t.Helper()
+	keys, err := r.rdb.Keys(r.t.Context(), strings.NewReplacer("{", `\{`, "}", `\}`).Replace(r.key("t:"))+"*").Result()
+	require.NoError(r.t, err)
+	require.NotEmpty(r.t, keys)
+	for _, key := range keys[:min(n, len(keys))] {
+		damage(key)
+	}
+}
+
+// awaitPending waits until n tasks wait to be taken.
+func (r lossy) awaitPending(n int64) {
+	r.t.Helper()
+	eventually(r.t, fmt.Sprint(n, " tasks are pending"), func() bool { return r.rdb.LLen(r.t.Context(), r.key("pending")).Val() >= n })
+}
+
+// testLosses damages the queue while 300 jobs wait. All of them end, without a restart.
+func testLosses(t *testing.T, losses map[string]func(lossy)) {
+	for name, damage := range losses {
+		t.Run(name, func(t *testing.T) {
+			s, api, u := newService(t)
+			r := lossy{t, s.rdb, "jobs"}
+			ids := u.submitMany(api, lostJobs, execute("PAYLOAD_SMALL"))
+			r.awaitPending(lostJobs)
+			damage(r)
+			s.startWorker()
+			ids = append(ids, u.submitMany(api, 10, execute("PAYLOAD_SMALL"))...)
+			s.await("SUCCEEDED", ids...)
+			require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1 OR attempt <> 1`), "no job ran twice")
+			s.checkInvariants()
+		})
+	}
+}
+
+func TestJobsEndAlthoughTheQueueLostThem(t *testing.T) { t.Parallel(); testLosses(t, losses) }
+
+// A worker that runs goes on too when the list becomes something else.
+func TestQueueIsDamagedUnderAWorker(t *testing.T) {
+	s, api, u := newWorking(t)
+	s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))
+	r := lossy{t, s.rdb, "jobs"}
+	for _, name := range []string{"pending", "active", "lease", "scheduled", "retry"} {
+		r.do("DEL", r.key(name))
+		r.do("SET", r.key(name), "x")
+		s.await("SUCCEEDED", u.submitMany(api, 20, execute("PAYLOAD_SMALL"))...)
+	}
+	s.checkInvariants()
+}
+
+// Jobs that wait for their time start at it although Redis lost them.
+func TestDeferredJobsThatTheQueueLost(t *testing.T) {
+	for name, damage := range map[string]func(lossy){
+		"set deleted":       func(r lossy) { r.do("DEL", r.key("scheduled")) },
+		"set is a string":   func(r lossy) { r.do("SET", r.key("scheduled"), "x") },
+		"half of the tasks": func(r lossy) { r.each(lostJobs/2, func(key string) { r.do("DEL", key) }) },
+		"scheduled for later": func(r lossy) {
+			waiting, err := r.rdb.ZRange(r.t.Context(), r.key("scheduled"), 0, -1).Result()
+			require.NoError(r.t, err)
+			for _, task := range waiting {
+				r.do("ZINCRBY", r.key("scheduled"), 3600, task)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, api, u := newWorking(t)
+			r := lossy{t, s.rdb, "jobs"}
+			ids := u.submitMany(api, 50, s.deferredBy(3*time.Second))
+			eventually(t, "the jobs are scheduled", func() bool { return s.rdb.ZCard(t.Context(), r.key("scheduled")).Val() == 50 })
+			damage(r)
+			s.await("SUCCEEDED", ids...)
+			s.requireNotEarly(ids)
+			s.checkInvariants()
+		})
+	}
+}
+
+// The same of the queue by which deliveries are begun.
+func TestDeliveriesThatTheQueueLost(t *testing.T) {
+	damages := map[string]func(lossy){}
+	maps.Copy(damages, losses)
+	delete(damages, "list cut in half") // of one task
+	delete(damages, "half of the tasks")
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t, hooks)
+			api := s.startLeader()
+			s.startWorker()
+			u := s.newUser(api)
+			received := u.receive(api, nil)
+			ids := u.submitMany(api, 20, execute("WEBHOOK_SUCCESS"))
+			s.await("SUCCEEDED", ids...)
+			r := lossy{t, s.rdb, "webhooks"}
+			r.awaitPending(1)
+			damage(r)
+			s.startWebhooks()
+			s.requireAllDelivered(received, ids)
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+// namesKey is where asynq's inspectors look for the names of queues.
+const namesKey = "asynq:queues"
+
+// Mend removes keys of the queues that hold another type than asynq's: every script that needs them would fail until somebody does.
+// It also tells asynq's inspectors of the queues, which asynq does once a process. The tasks that are missing then are found by
+// Missing and WakeDeliveries.
+func (q *Queue) Mend(ctx context.Context) error {
+	damaged, err := wrongTypes(ctx, q.redis.Client)
+	for key, holds := range damaged {
+		if err == nil {
+			err = q.redis.Client.Del(ctx, key).Err()
+			q.redis.Log.Error("a key of the queue held another type and was removed; no other program may use these keys",
+				"action", "repair_queue", "key", key, "type", holds)
+		}
+	}
+	if err == nil {
+		err = addQueues(ctx, q.redis.Client).Err()
+	}
+	return q.redis.Failed("mend", err)
+}
+
+// wrongTypes returns the type of each key of the queues that holds another one than asynq's.
+func wrongTypes(ctx context.Context, client redis.UniversalClient) (map[string]string, error) {
+	want := map[string]string{namesKey: "set", "asynq:servers": "zset", "asynq:workers": "zset"}
+	for _, queue := range redisconn.Queues {
+		counts, _ := redisconn.CountKeys(queue, time.Now())
+		for _, key := range counts {
+			want[key] = "string"
+		}
+		for _, name := range []string{"pending", "active"} {
+			want[redisconn.QueueKey(queue, name)] = "list"
+		}
+		for _, name := range []string{"lease", "scheduled", "retry", "archived", "completed"} {
+			want[redisconn.QueueKey(queue, name)] = "zset"
+		}
+	}
+	found := map[string]*redis.StatusCmd{}
+	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for key := range want {
+			found[key] = p.Type(ctx, key)
+		}
+		return nil
+	})
+	wrong := map[string]string{}
+	for key, holds := range found {
+		if holds.Err() == nil && holds.Val() != "none" && holds.Val() != want[key] {
+			wrong[key] = holds.Val()
+		}
+	}
+	return wrong, err
+}
