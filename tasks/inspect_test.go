@@ -69,6 +69,16 @@ func TestInspectPausedQueues(t *testing.T) {
 	require.Equal(t, []string{"webhooks"}, inspect(t, server.URL()).Paused)
 }
 
+func TestInspectKeysOfAnotherType(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	r := redistest.Connect(t, server.URL())
+	require.NoError(t, queue.New(r, queue.Config{}).SetEpoch(t.Context(), 1))
+	require.Empty(t, inspect(t, server.URL()).Wrong)
+	require.NoError(t, r.Client.Set(t.Context(), "asynq:{webhooks}:pending", "x", 0).Err())
+	require.Equal(t, map[string]string{"asynq:{webhooks}:pending": "string"}, inspect(t, server.URL()).Wrong)
+}
+
 // A provider's user may use neither CONFIG nor TIME.
 func TestInspectWithFewRights(t *testing.T) {
 	t.Parallel()

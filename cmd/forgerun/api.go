@@ -130,7 +130,7 @@ type testbedCases struct {
 // serverDeps joins the use cases with what answers HTTP.
 func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter) handlers.Deps {
 	service := p.newJobs(jobs.Deps{
-		Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: p.pauses, Window: p.window, Hub: hub,
+		Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: allPauses{p}, Window: p.window, Hub: hub,
 	})
 	webhooks := p.newWebhooks(a.failed)
 	var faults handlers.Testbed

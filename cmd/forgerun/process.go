@@ -131,6 +131,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 		lifecycle.Part{Name: "storage limit", Start: begin(p.storage.Start), Stop: p.storage.Stop, Grace: closeGrace},
 		p.loop("subscribers", p.subscribers.Run),
 		p.loop("pauses", p.pauses.Run),
+		p.loop("condition of Redis", p.queue.Watch),
 		p.loop("batch completer", p.completer.Run),
 		p.loop("maintenance", p.maintenance.Run),
 	)...)

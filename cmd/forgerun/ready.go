@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +57,18 @@ func (p *process) ready(ctx context.Context) handlers.Readiness {
 			r.Checks["postgres"], r.Checks["migrations"] = wrong, "unknown"
 		}
 	}
+	condition := p.queue.Condition()
+	for _, name := range condition.Paused {
+		if slices.Contains(p.queuesOf(), name) {
+			r.Status = "degraded"
+			r.Checks["queue "+name] = "paused in Redis: nothing is taken from it; redis-cli DEL 'asynq:{" + name + "}:paused' resumes it"
+		}
+	}
+	if condition.Evicts != "" {
+		r.Status = "degraded"
+		r.Checks["redis memory"] = "a full Redis drops tasks (maxmemory-policy " + condition.Evicts +
+			"); redis-cli CONFIG SET maxmemory-policy noeviction keeps them"
+	}
 	if w := p.worker.Load(); w != nil {
 		if kinds := w.Refused(); len(kinds) > 0 {
 			r.Status = "degraded"
@@ -66,6 +79,17 @@ func (p *process) ready(ctx context.Context) handlers.Readiness {
 		r.Status = "unavailable"
 	}
 	return r
+}
+
+// allPauses are what operators have stopped, in Postgres or by pausing the queue in Redis.
+type allPauses struct{ *process }
+
+func (s allPauses) Now() job.Pauses {
+	now := s.pauses.Now()
+	if slices.Contains(s.queue.Condition().Paused, redisconn.Jobs) {
+		now = append(slices.Clip(now), job.Pause{Scope: job.PauseAll, Mode: job.ModePause})
+	}
+	return now
 }
 
 // queuesOf are the queues that the process needs: in a cluster they may be on different servers.

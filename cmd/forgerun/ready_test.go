@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,4 +110,51 @@ func TestReadinessWhileOtherTablesAreLocked(t *testing.T) {
 	require.NoError(t, err)
 	u.submit(api, execute("SUCCESS_FAST"))
 	eventually(t, "ready while they are locked", ready)
+}
+
+// Somebody pauses the queues in Redis, as asynq's tools do. Clients and operators see why nothing happens, and how to go on.
+func TestQueuesThatArePausedInRedis(t *testing.T) {
+	s, api, u := newDelivering(t)
+	received := u.receive(api, nil)
+	readiness := func(words ...string) func() bool {
+		return func() bool {
+			ready := u.call(api, "GET", "/readyz", "")
+			return ready.status == http.StatusOK && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(ready.body, w) })
+		}
+	}
+	for _, name := range []string{"jobs", "webhooks"} {
+		require.NoError(t, s.rdb.Set(t.Context(), "asynq:{"+name+"}:paused", 1, 0).Err())
+	}
+	eventually(t, "readiness names the queues", readiness(`"degraded"`, "DEL 'asynq:{jobs}:paused'", "DEL 'asynq:{webhooks}:paused'"))
+	id := u.submit(api, execute("WEBHOOK_SUCCESS"))
+	eventually(t, "the client sees it", func() bool {
+		waiting, _ := u.get(api, id).value("waiting").(map[string]any)
+		return waiting["reason"] == "PAUSED"
+	})
+	for _, p := range s.procs {
+		eventually(t, "the process says so", func() bool {
+			status, body := p.admin("/readyz")
+			return status == http.StatusOK && strings.Contains(body, `"degraded"`) && strings.Contains(body, "paused in Redis")
+		})
+	}
+	require.NoError(t, s.rdb.Del(t.Context(), "asynq:{jobs}:paused").Err())
+	s.await("SUCCEEDED", id)
+	require.Zero(t, s.count(`SELECT count(*) FROM deliveries WHERE state = 'DELIVERED'`))
+	require.NoError(t, s.rdb.Del(t.Context(), "asynq:{webhooks}:paused").Err())
+	s.requireAllDelivered(received, []string{id})
+	eventually(t, "ready", readiness(`"status":"ok"`))
+}
+
+// A Redis that may evict tasks works until it is full.
+func TestReadinessWhereRedisEvicts(t *testing.T) {
+	s, api, u := newService(t)
+	for name, value := range map[string]string{"maxmemory": "1gb", "maxmemory-policy": "allkeys-lru"} {
+		require.NoError(t, s.rdb.ConfigSet(t.Context(), name, value).Err())
+	}
+	eventually(t, "degraded", func() bool {
+		ready := u.call(api, "GET", "/readyz", "")
+		return ready.status == http.StatusOK && strings.Contains(ready.body, "CONFIG SET maxmemory-policy noeviction")
+	})
+	_, report := s.doctor(nil)
+	require.Contains(t, report, "allkeys-lru")
 }

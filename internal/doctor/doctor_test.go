@@ -147,6 +147,9 @@ func TestDoctorJudgesRedis(t *testing.T) {
 	fs.judgeRedis(queue.Inspection{Servers: []queue.ServerFacts{goodRedis()}, Paused: []string{"jobs"}}, nil)
 	only(t, fs, Warning, "Redis queue jobs: paused", "DEL 'asynq:{jobs}:paused'")
 	fs = nil
+	fs.judgeRedis(queue.Inspection{Servers: []queue.ServerFacts{goodRedis()}, Wrong: map[string]string{"asynq:{jobs}:pending": "string"}}, nil)
+	only(t, fs, Failing, "Redis key asynq:{jobs}:pending: holds a string", "the leader removes it")
+	fs = nil
 	fs.judgeRedis(queue.Inspection{Place: "a:1"}, nil)
 	only(t, fs, Failing, "no masters")
 }

@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,6 +40,10 @@ func (fs *Findings) judgeRedis(i queue.Inspection, err error) {
 			name += " " + s.Address
 		}
 		fs.judgeServer(name, s)
+	}
+	for _, key := range slices.Sorted(maps.Keys(i.Wrong)) {
+		fs.Fail("Redis key "+key, "holds a "+i.Wrong[key]+": the queue cannot use it",
+			"nothing while a process runs: the leader removes it within seconds; give each program a Redis database of its own")
 	}
 	for _, paused := range i.Paused {
 		fs.Warn("Redis queue "+paused, "paused: nobody takes from it", "redis-cli -u \"$FORGERUN_REDIS_URL\" DEL 'asynq:{"+paused+"}:paused'")

@@ -40,7 +40,8 @@ type Inspection struct {
 	Epoch      int64  // the sentinel, 0 if there is none
 	EpochRunID string // of the server that the sentinel belongs to
 
-	Paused []string // queues that somebody paused, in asynq's way
+	Paused []string          // queues that somebody paused, in asynq's way
+	Wrong  map[string]string // keys of the queues that hold another type than asynq's, which is the value
 }
 
 // ServerFacts are about one server: the only one, the sentinels' master, or a master of a cluster. "" is what it does not say.
@@ -86,25 +87,11 @@ func Inspect(ctx context.Context, address string) (Inspection, error) {
 	}
 	i.Epoch, _ = strconv.ParseInt(sentinel, 10, 64) // anything else is not ours
 	i.EpochRunID = infoField(holder.Info(ctx, "server").Val(), "run_id")
-	if err := i.readPaused(ctx, r.Client); err != nil {
+	i.Wrong, _ = wrongTypes(ctx, r.Client) // unknown where TYPE is not allowed
+	if i.Paused, err = pausedQueues(ctx, r.Client); err != nil && !redis.HasErrorPrefix(err, "LOADING") {
 		return i, obstacle(err)
 	}
 	return i, nil
-}
-
-// readPaused looks for the keys by which asynq pauses queues, whatever is in them.
-func (i *Inspection) readPaused(ctx context.Context, client redis.UniversalClient) error {
-	for _, queue := range redisconn.Queues {
-		err := client.Get(ctx, redisconn.QueueKey(queue, "paused")).Err()
-		switch {
-		case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "LOADING"):
-		case err == nil, redis.HasErrorPrefix(err, "WRONGTYPE"):
-			i.Paused = append(i.Paused, queue)
-		default:
-			return err
-		}
-	}
-	return nil
 }
 
 func (i *Inspection) readServers(ctx context.Context, client redis.UniversalClient) error {

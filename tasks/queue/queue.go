@@ -52,6 +52,7 @@ type Queue struct {
 	senders  []sender                  // all of them
 
 	ready      readiness
+	condition  atomic.Pointer[Condition]
 	registered atomic.Bool
 }
 
