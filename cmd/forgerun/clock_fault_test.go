@@ -43,14 +43,14 @@ func (c shiftedClock) shift(seconds int) {
 	require.NoError(c.t, os.Rename(next, c.file))
 }
 
-// deferredBy returns a job that is due so long after the present time of Postgres.
+// deferredBy returns a job that is due after the wait, by Postgres' clock.
 func (s *stack) deferredBy(wait time.Duration) string {
 	s.t.Helper()
 	at := s.text(`SELECT to_char((now() + $1::interval) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`, wait)
 	return `{"type":"DEFERRED","work_kind":"SCHEDULED_ON_TIME","execution_at":"` + at + `"}`
 }
 
-// autoRetry fails at first and then waits for its backoff.
+// autoRetry is a job that fails once and succeeds after its backoff.
 var autoRetry = execute("RETRY_ON_FAIL", `"auto_retry":true`)
 
 // requireNotEarly fails if a job started before its time, by Postgres' clock.
