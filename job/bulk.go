@@ -198,8 +198,9 @@ func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 
 // ItemRetry queues the next attempt of a job of a bulk operation.
 type ItemRetry struct {
-	Item BulkItem
-	Wait time.Duration
+	Item  BulkItem
+	Wait  time.Duration
+	Lease ID // of headroom
 }
 
 // BulkCount is the answer to a dry run.

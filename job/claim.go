@@ -190,6 +190,19 @@ func (l Load) Plus(other Load, sign int) Load {
 	return Load{Active: l.Active + sign*other.Active, Queued: l.Queued + sign*other.Queued}
 }
 
+// Min returns the smaller number of each.
+func (l Load) Min(other Load) Load {
+	return Load{Active: min(l.Active, other.Active), Queued: min(l.Queued, other.Queued)}
+}
+
+// Max returns the greater number of each.
+func (l Load) Max(other Load) Load {
+	return Load{Active: max(l.Active, other.Active), Queued: max(l.Queued, other.Queued)}
+}
+
+// Within reports whether neither number exceeds the other's.
+func (l Load) Within(other Load) bool { return l.Active <= other.Active && l.Queued <= other.Queued }
+
 // Fail ends the held attempt as FAILED. With auto_retry a retryable failure
 // queues the next attempt in the same commit, after the backoff; random, from 0
 // to 1, is its jitter.

@@ -46,6 +46,8 @@ type Job struct {
 	Progress *Progress     // RUNNING only; nil if it is not known
 	Waiting  WaitingReason // "" unless the job waits
 
+	Lease ID // of headroom, for a job that is about to be stored; zero for none
+
 	BatchID       ID         // zero for none
 	ScheduleID    ID         // zero for none
 	ScheduledFor  *time.Time // the due time of its schedule that it stands for; nil of one that was triggered

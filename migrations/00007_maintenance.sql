@@ -21,6 +21,28 @@ CREATE TABLE workers (
   expires_at   timestamptz NOT NULL
 );
 
+-- An upper bound of the jobs that are not final and of those in QUEUED, apart from the jobs that processes may store under their leases.
+-- reported counts all jobs that were ever added to it, so that a count of the jobs can take its place: what was
+-- reported after the count began is added to the count. The one row is also the lock of the ledger.
+CREATE TABLE headroom (
+  only_row        boolean PRIMARY KEY DEFAULT true CONSTRAINT headroom_one_row CHECK (only_row),
+  active          bigint NOT NULL DEFAULT 0,
+  queued          bigint NOT NULL DEFAULT 0,
+  reported_active bigint NOT NULL DEFAULT 0,
+  reported_queued bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+INSERT INTO headroom DEFAULT VALUES;
+
+-- The jobs that a process may store until it renews its lease. A statement that stores jobs locks the row, and stores nothing
+-- without it. Whoever needs the room removes leases that have ended and are not locked.
+CREATE TABLE headroom_leases (
+  lease_id   uuid PRIMARY KEY,
+  process_id uuid NOT NULL,
+  active     bigint NOT NULL,
+  queued     bigint NOT NULL,
+  expires_at timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
 -- What happened in each ten seconds, and in each minute: the leader writes it, for operators to look back. Counts are of jobs,
 -- times in milliseconds, null where no job ran to its end. It can be computed again as long as the jobs are there.
 CREATE TABLE history (
@@ -65,4 +87,4 @@ CREATE TRIGGER reports_published AFTER INSERT ON reports REFERENCING NEW TABLE A
 -- +goose Down
 DROP TRIGGER reports_published ON reports;
 DROP FUNCTION publish_outcomes();
-DROP TABLE outcome_outbox, history, workers, maintenance_state;
+DROP TABLE outcome_outbox, history, headroom_leases, headroom, workers, maintenance_state;

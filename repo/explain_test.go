@@ -206,11 +206,11 @@ func requireLockOrder(t *testing.T, name string, p plan) {
 		switch {
 		case node.NodeType == "LockRows" && waits:
 			ordered := node.sortsBy("job_id", "attempt")
-			for _, key := range []string{"job_id", "delivery_id", "webhook_id", "key_id", "schedule_id"} {
+			for _, key := range []string{"job_id", "delivery_id", "webhook_id", "key_id", "schedule_id", "lease_id"} {
 				ordered = ordered || node.sortsBy(key)
 			}
 			for _, index := range []string{"outcome_outbox_pkey", "clients_pkey", "webhooks_client", "schedules_pkey", "bulk_operations_pkey",
-				"testbed_faults_pkey", "testbed_sessions_open"} {
+				"testbed_faults_pkey", "testbed_sessions_open", "headroom_leases_pkey"} {
 				ordered = ordered || node.walks(index)
 			}
 			require.True(t, ordered, "%s: %+v", name, node)

@@ -52,7 +52,7 @@ func TestLeadHasOneHolder(t *testing.T) {
 
 func TestLoadCountsWhatIsNotFinal(t *testing.T) {
 	f := setup(t)
-	load := func(limit int) job.Load { return must(f.store.Load(f.ctx(), limit))(t) }
+	load := func(limit int) job.Load { return must(f.store.Load(f.ctx(), limit))(t).Jobs }
 	require.Equal(t, job.Load{}, load(100))
 	for _, s := range job.States {
 		f.force(s)

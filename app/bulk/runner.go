@@ -28,8 +28,6 @@ type WorkStore interface {
 
 // Jobs changes jobs.
 type Jobs interface {
-	// Freshen is called before jobs are queued.
-	Freshen(ctx context.Context) error
 	// DoItems does the action of an operation to items. Those that it gives have a result;
 	// for the others there is no room at the moment.
 	DoItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) ([]job.BulkItem, error)
@@ -191,11 +189,6 @@ func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error
 		return false, nil
 	}
 	r.begin(b)
-	if b.Action == job.BulkRetry {
-		if err := r.jobs.Freshen(ctx); err != nil {
-			return false, err
-		}
-	}
 	taken, ended, err := r.part(ctx, b, w.after, limit)
 	w.budget.n -= float64(len(taken))
 	r.budget.n -= float64(len(taken))

@@ -50,8 +50,6 @@ func (p *parts) FinishBulk(context.Context, job.ID) (*job.Bulk, bool, error) { r
 // allOfThem are jobs that are changed whenever they are asked to.
 type allOfThem struct{}
 
-func (allOfThem) Freshen(context.Context) error { return nil }
-
 func (allOfThem) DoItems(_ context.Context, _ *job.Bulk, items []job.BulkItem) ([]job.BulkItem, error) {
 	return items, nil
 }

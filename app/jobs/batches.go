@@ -45,17 +45,20 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 			return s.replayBatchOr(ctx, r, refusal)
 		}
 	}
-	done, err := s.deps.Capacity.reserve(r.ClientID, loadOfAll(sub.Jobs))
+	room, err := s.deps.Capacity.reserve(ctx, r.ClientID, loadOfAll(sub.Jobs))
 	if err != nil {
 		return s.replayBatchOr(ctx, r, err)
 	}
 	if err := s.weigh(ctx, r.ClientID, sub.Jobs...); err != nil {
-		done(false)
+		room.end(ctx, false, nil)
 		return s.replayBatchOr(ctx, r, err)
+	}
+	for i := range sub.Jobs {
+		sub.Jobs[i].Lease = room.leased()
 	}
 	sub.Committed = s.dispatchAll(ctx, sub.Jobs)
 	b, replayed, err = s.deps.Batches.InsertBatch(ctx, sub)
-	done(err == nil && !replayed)
+	room.end(ctx, err == nil && !replayed, err)
 	switch {
 	case err != nil:
 		return nil, false, err

@@ -56,7 +56,7 @@ func TestSubmitBatch(t *testing.T) {
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "job transition", "action": "submit", "next_state": "CREATED"}), 4)
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "job transition", "action": "submit", "next_state": "QUEUED"}), 3)
 		require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.Queue.Notifications())
-		require.Equal(t, job.Load{Active: 4, Queued: 3}, s.deps.Capacity.mine)
+		require.Equal(t, job.Load{Active: 4, Queued: 3}, w.held(s))
 		require.Zero(t, w.Store.Count("CompleteBatches"))
 
 		r.CorrelationID = "trace"
@@ -102,7 +102,7 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 				require.Equal(t, want.pointers, pointers(item.Refusal.Violations), i)
 			}
 		}
-		require.Equal(t, job.Load{Active: 2, Queued: 1}, s.deps.Capacity.mine, "refused items take no room")
+		require.Equal(t, job.Load{Active: 2, Queued: 1}, w.held(s), "refused items take no room")
 	})
 }
 
@@ -150,19 +150,20 @@ func TestABatchIsAcceptedAsAWholeOrNot(t *testing.T) {
 		_, _, err := s.SubmitBatch(context.Background(), newBatchRequest(newRequests(6)...))
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
 		w.nothingDone()
-		require.Zero(t, s.deps.Capacity.mine)
+		require.Zero(t, w.held(s))
 		w.submitBatch(s, newBatchRequest(newRequests(5)...))
 		_, _, err = s.SubmitBatch(context.Background(), newBatchRequest(newRequest()))
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
 		w.Background(s.deps.Capacity.Run)
 		apptest.Pass(capacityInterval)
-		require.Zero(t, s.deps.Capacity.mine, "all are in the count")
+		require.Equal(t, job.Load{Active: 5, Queued: 5}, w.held(s), "all are in the count")
+		require.Zero(t, s.deps.Capacity.lease.used)
 	})
 }
 
 func TestSubmitBatchReplays(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldJobs) {
-		s := w.service(2)
+		s := w.service(10)
 		r := newBatchRequest(newRequest(), newRequest(deferred(time.Second)))
 		r.IdempotencyKey = "k"
 		w.Store.Hook("InsertBatch", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)})
@@ -179,18 +180,19 @@ func TestSubmitBatchReplays(t *testing.T) {
 
 		apptest.Pass(time.Minute)
 		for what, active := range map[string]int{"although an item is late": 100, "and the server is full": 0} {
-			s.deps.Capacity.maxActive = active
+			s.limit(active)
 			again, replayed, err := s.SubmitBatch(context.Background(), r)
 			require.NoError(t, err, what)
 			require.True(t, replayed, what)
 			require.Equal(t, b.Items, again.Items, what)
 		}
-		require.Zero(t, s.deps.Capacity.mine, "neither a failure nor a replay takes room")
+		require.NoError(t, s.deps.Capacity.Renew(t.Context()))
+		require.Equal(t, job.Load{Active: 2, Queued: 1}, w.held(s), "neither a failure nor a replay takes room in the end")
 		require.Equal(t, 3.0, w.Metric(w.Metrics.IdempotencyHits))
 
 		w.Store.conflict = job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
 		for _, active := range []int{100, 0} {
-			s.deps.Capacity.maxActive = active
+			s.limit(active)
 			_, _, err := s.SubmitBatch(context.Background(), r)
 			require.ErrorIs(t, err, w.Store.conflict)
 		}

@@ -33,10 +33,6 @@ type Bulk struct {
 // NewBulk makes it of a Service that has a Capacity.
 func NewBulk(s *Service, store BulkStore) *Bulk { return &Bulk{s, store} }
 
-// Freshen counts the jobs that there are, where it is time to: what is queued again needs
-// room.
-func (b *Bulk) Freshen(ctx context.Context) error { return b.s.deps.Capacity.Freshen(ctx) }
-
 // DoItems does the action of an operation to items, and gives those that have a result
 // now. The others are those for whose next attempt there is no room at the moment.
 func (b *Bulk) DoItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) ([]job.BulkItem, error) {
@@ -64,7 +60,7 @@ const (
 // somebody else retried the job since.
 func (b *Bulk) retry(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	var retries []job.ItemRetry
-	var dones []func(accepted bool)
+	var rooms []*reservation
 	for _, i := range items {
 		switch j := i.Job; {
 		case j == nil:
@@ -76,20 +72,21 @@ func (b *Bulk) retry(ctx context.Context, operation *job.Bulk, items []job.BulkI
 				ended = append(ended, left)
 				continue
 			}
-			done, err := b.s.deps.Capacity.reserve(i.ClientID, loadOf(nil))
+			room, err := b.s.deps.Capacity.reserve(ctx, i.ClientID, loadOf(nil))
 			if err != nil {
 				continue
 			}
-			dones = append(dones, done)
-			retries = append(retries, job.ItemRetry{Item: i, Wait: j.Backoff(b.s.cfg.Backoff).Wait(j.Attempt, rand.Float64())})
+			rooms = append(rooms, room)
+			retries = append(retries, job.ItemRetry{Item: i, Lease: room.leased(),
+				Wait: j.Backoff(b.s.cfg.Backoff).Wait(j.Attempt, rand.Float64())})
 		}
 	}
 	if len(retries) == 0 {
 		return ended, nil
 	}
 	changes, err := b.store.RetryItems(ctx, retries, operation.Override)
-	for n, done := range dones {
-		done(err == nil && changes[n].Changed)
+	for n, room := range rooms {
+		room.end(ctx, err == nil && changes[n].Changed, err)
 	}
 	if err != nil {
 		return nil, err

@@ -1,110 +1,136 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
 )
 
-// LoadStore counts what there is to do, and who can do it.
-type LoadStore interface {
-	Load(ctx context.Context, limit int) (job.Load, error)
-	// LoadByClient is the same of each client that has more than few.
+// HeadroomStore is the ledger of headroom, and counts what there is to do and who can do it.
+type HeadroomStore interface {
+	// RenewLease reports what was stored under a lease and grants it room; job.ErrLeaseEnded if others were given its room.
+	RenewLease(ctx context.Context, l job.Lease) (job.Headroom, error)
+	// CloseLease leaves a lease Keep until it expires.
+	CloseLease(ctx context.Context, l job.Lease) error
+	Load(ctx context.Context, limit int) (job.Counted, error)
+	// LoadByClient counts the jobs of each client that has more than few.
 	LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error)
 	LiveWorkers(ctx context.Context) (int, error)
 }
 
-// capacityInterval bounds how stale the count of other processes' jobs is where
-// it matters: see stale.
-const capacityInterval = time.Second
-
-// To count takes 0.1 s or more when there are a million jobs. So it is done
-// each second only where that is cheap or matters.
 const (
-	countShare = 100     // rests for so many times as long as it took: 1 % of a core
-	nearShare  = 10      // the same while a client may have come to the end of its share
+	// capacityInterval is the time between two renewals of a lease.
+	capacityInterval = time.Second
+	// leaseExpiry is how long a lease lasts by Postgres' clock, and leaseUse how long this process uses it by its own: it stops
+	// before others may take the room. The row of the lease guards against a process that was paused in between.
+	leaseExpiry = 5 * time.Second
+	leaseUse    = 3 * time.Second
+	// fullPause is how long requests are refused without a look at the ledger after it had no room.
+	fullPause = 100 * time.Millisecond
+
+	// Counting a million jobs takes 0.1 s or more. The ledger's bound holds without a count, but only a count shows the
+	// room that jobs gave back.
+	countShare = 100     // a count rests for so many times as long as it took: 1 % of a core
+	nearShare  = 10      // the same while room is short
 	fewJobs    = 100_000 // quickly counted
 	maxRate    = 50_000  // jobs a second that all other processes together may accept
 )
 
-// Capacity keeps the number of active and of queued jobs below the configured
-// limits (section 17), in all and of each client: exactly within a process, and
-// with a count from storage for the others. That is at most a second old or so while there are few jobs,
-// and whenever the others could have taken all the room since. It also knows how
-// many workers there are.
+// Capacity keeps the number of active and of queued jobs below the configured limits (section 17). The limits of all jobs hold over all
+// processes: each stores jobs only under a lease of headroom, and the jobs and leases together never exceed the limits. The shares of clients
+// are exact within a process, and a second old or so for the jobs of others. Capacity also knows how many workers there are.
 type Capacity struct {
-	maxActive, maxQueued int
-	store                LoadStore
-	log                  *slog.Logger
+	limit   job.Load
+	store   HeadroomStore
+	log     *slog.Logger
+	process job.ID
 
-	mu       sync.Mutex
-	counted  job.Load      // from storage
-	mine     job.Load      // reserved here and maybe not in counted
-	shares   shares        // the same by client
-	accepted []reservation // accepted here since the count began
-	workers  int           // alive; unknownWorkers before the first count
+	mu        sync.Mutex
+	lease     *lease
+	need      job.Load  // largest request that waits for room
+	short     bool      // the last grant was less than wanted
+	again     time.Time // requests without room are refused before this
+	refusal   error     // their answer
+	processes int       // processes that hold leases
+	shares    shares
+	accepted  []clientLoad // since the count by client began
+	workers   int          // alive; unknownWorkers before the first count
 
-	counting  sync.Mutex    // of who counts; guards the following
+	waiting  singleflight.Group // requests that wait for a renewal
+	renewing sync.Mutex         // guards the following
+
 	countedAt time.Time     // when the latest count began; zero before the first one
-	took      time.Duration // for how long it counted
+	took      time.Duration // duration of that count
 	failed    bool
 }
 
 const unknownWorkers = -1
 
-// reservation is the room that a client's jobs take.
-type reservation struct {
+// clientLoad is the room that a client's jobs take.
+type clientLoad struct {
 	client job.ID
 	jobs   job.Load
 }
 
-// NewCapacity makes the limits; Run keeps their counts fresh.
-func NewCapacity(limits Limits, store LoadStore, log *slog.Logger) *Capacity {
+// NewCapacity makes the limits; Run keeps a lease. Without Run a lease is taken with the first reservation, and ends when it is not used.
+func NewCapacity(limits Limits, store HeadroomStore, log *slog.Logger) *Capacity {
 	return &Capacity{
-		maxActive: limits.Active, maxQueued: limits.Queued, shares: newShares(limits), store: store, log: log, workers: unknownWorkers,
+		limit: job.Load{Active: limits.Active, Queued: limits.Queued}, shares: newShares(limits), store: store, log: log,
+		process: app.NewID(), lease: newLease(), processes: 1, workers: unknownWorkers,
 	}
 }
 
-// reserve takes room for jobs of a client, for all of them or none. done gives the room
-// back, unless the jobs were accepted: then they count here until storage
-// counts them.
-func (c *Capacity) reserve(client job.ID, jobs job.Load) (done func(accepted bool), err error) {
+var errFull = &job.Error{Code: job.CodeQueueFull, RetryAfter: capacityInterval,
+	Detail: "The server has as many jobs as it may hold. Nothing was accepted."}
+
+// reserve takes room for all jobs of a request of a client, or for none. It may wait for a renewal of the lease.
+func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*reservation, error) {
 	if c == nil {
-		return func(bool) {}, nil
+		return nil, nil
 	}
+	for {
+		c.mu.Lock()
+		if err := c.shares.refusal(client, jobs); err != nil {
+			c.mu.Unlock()
+			return nil, err
+		}
+		now := time.Now()
+		if c.lease.take(now, jobs) {
+			r := &reservation{c: c, lease: c.lease, clientLoad: clientLoad{client, jobs}}
+			c.shares.add(client, jobs, 1)
+			c.mu.Unlock()
+			return r, nil
+		}
+		if now.Before(c.again) {
+			err := c.refusal
+			c.mu.Unlock()
+			return nil, err
+		}
+		c.need = c.need.Max(jobs)
+		c.mu.Unlock()
+		renewed := c.waiting.DoChan("", func() (any, error) { return nil, c.renew(context.Background()) })
+		select {
+		case <-renewed: // an error refuses those that still find no room
+		case <-ctx.Done():
+			return nil, &job.Error{Code: job.CodeTimeout, RetryAfter: capacityInterval, Cause: ctx.Err(),
+				Detail: "The request waited too long for room in the limits. Nothing was accepted."}
+		}
+	}
+}
+
+// Processes returns the number of processes that take submissions.
+func (c *Capacity) Processes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.shares.refusal(client, jobs); err != nil {
-		return nil, err
-	}
-	if full(c.counted.Active+c.mine.Active, jobs.Active, c.maxActive) || full(c.counted.Queued+c.mine.Queued, jobs.Queued, c.maxQueued) {
-		return nil, &job.Error{Code: job.CodeQueueFull, RetryAfter: capacityInterval,
-			Detail: "The server has as many jobs as it may hold. Nothing was accepted."}
-	}
-	r := reservation{client, jobs}
-	c.add(r, 1)
-	return func(accepted bool) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if accepted {
-			c.accepted = append(c.accepted, r)
-			return
-		}
-		c.add(r, -1)
-	}, nil
-}
-
-// full reports whether there is no room for more; nothing always fits.
-func full(there, more, limit int) bool { return more > 0 && there+more > limit }
-
-func (c *Capacity) add(r reservation, sign int) {
-	c.mine = c.mine.Plus(r.jobs, sign)
-	c.shares.add(r.client, r.jobs, sign)
+	return c.processes
 }
 
 // liveWorkers is how many workers were alive a second ago or so.
@@ -114,74 +140,130 @@ func (c *Capacity) liveWorkers() int {
 	return c.workers
 }
 
-// Run refreshes the counts until ctx ends.
+// Run renews the lease until ctx ends, and then gives it back.
 func (c *Capacity) Run(ctx context.Context) {
 	app.Repeat(ctx, capacityInterval, c.log, "cannot count jobs and workers", "count", func(ctx context.Context) error {
-		return errors.Join(c.Freshen(ctx), c.countWorkers(ctx))
+		return errors.Join(c.Renew(ctx), c.countWorkers(ctx))
 	})
+	c.renewing.Lock()
+	defer c.renewing.Unlock()
+	_ = c.close(context.WithoutCancel(ctx)) // otherwise it expires
 }
 
-// Freshen counts anew if it is time to. Who reserves in a process without Run calls it
-// before.
-func (c *Capacity) Freshen(ctx context.Context) error {
-	c.counting.Lock()
-	defer c.counting.Unlock()
-	if !c.stale(time.Now()) {
+// Renew renews the lease, and counts if it is time to.
+func (c *Capacity) Renew(ctx context.Context) error {
+	_, err, _ := c.waiting.Do("", func() (any, error) { return nil, c.renew(ctx) })
+	return err
+}
+
+func (c *Capacity) renew(ctx context.Context) error {
+	c.renewing.Lock()
+	defer c.renewing.Unlock()
+	c.mu.Lock()
+	doubtful := c.lease.doubts > 0
+	c.mu.Unlock()
+	if doubtful {
+		_ = c.close(ctx) // otherwise it expires with all that it had
+	}
+	counted, uncounted := c.count(ctx)
+	err := c.request(ctx, counted)
+	if errors.Is(err, job.ErrLeaseEnded) {
+		c.replaceLease()
+		err = c.request(ctx, nil)
+	}
+	return cmp.Or(err, uncounted)
+}
+
+// request renews the lease in the ledger.
+func (c *Capacity) request(ctx context.Context, counted *job.Counted) error {
+	c.mu.Lock()
+	need := c.need
+	c.need = job.Load{}
+	l := c.lease
+	ask := l.ask(need)
+	c.mu.Unlock()
+	ask.Process, ask.Limit, ask.Counted, ask.Expiry = c.process, c.limit, counted, leaseExpiry
+	began := time.Now()
+	h, err := c.store.RenewLease(ctx, ask)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.again, c.refusal = time.Now().Add(fullPause), err
+		return err
+	}
+	l.granted(began, ask, h.Granted)
+	c.processes, c.again, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
+	if !l.used.Plus(need, 1).Within(l.size) {
+		c.again, c.refusal = time.Now().Add(max(fullPause, nearShare*c.took)), errFull
+	}
+	return nil
+}
+
+// close leaves the lease to the jobs whose end is not known, and begins a new one.
+func (c *Capacity) close(ctx context.Context) error {
+	c.mu.Lock()
+	l := c.lease
+	ask := l.ask(job.Load{})
+	ask.Keep = l.used
+	c.lease = newLease()
+	c.mu.Unlock()
+	if ask.New {
 		return nil
 	}
-	return c.refresh(ctx)
+	return c.store.CloseLease(ctx, ask)
 }
 
-// stale reports whether it is time to count anew.
-func (c *Capacity) stale(now time.Time) bool {
+// replaceLease begins a new lease in place of one that has ended.
+func (c *Capacity) replaceLease() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lease = newLease()
+}
+
+// due reports whether it is time to count.
+func (c *Capacity) due(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	age := now.Sub(c.countedAt)
-	room := min(c.maxActive-c.counted.Active-c.mine.Active, c.maxQueued-c.counted.Queued-c.mine.Queued)
 	switch {
 	case age >= countShare*c.took:
 		return true
 	case c.failed: // as seldom, whatever it would have shown
 		return false
-	case c.counted.Active < fewJobs:
-		return true
-	case age >= nearShare*c.took && c.shares.mayBeFull(age):
-		return true
-	default: // the others may have filled the room before the next look
-		return float64(room) <= maxRate*(age+capacityInterval).Seconds()
+	default:
+		return age >= nearShare*c.took && (c.short || c.shares.mayBeFull(age))
 	}
 }
 
-// refresh counts anew. What was accepted before the count began is in it.
-func (c *Capacity) refresh(ctx context.Context) error {
-	c.mu.Lock()
-	before := len(c.accepted)
-	c.mu.Unlock()
+// count counts the jobs, in all and by client if that may matter; nil if it is not time to or fails. The jobs that were accepted before the
+// count began are in it.
+func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	began := time.Now()
-	load, byClient, err := c.count(ctx)
+	if !c.due(began) {
+		return nil, nil
+	}
+	c.mu.Lock()
+	before, mine := len(c.accepted), c.lease.report.Plus(c.lease.stored, 1)
+	c.mu.Unlock()
+	limit := max(c.limit.Active, c.limit.Queued)
+	counted, err := c.store.Load(ctx, limit)
+	var byClient map[job.ID]job.Load
+	if err == nil && c.shares.mayMatter(counted.Jobs) {
+		byClient, err = c.store.LoadByClient(ctx, limit, c.shares.few)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.countedAt, c.took, c.failed = began, time.Since(began), err != nil
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.counted = load
-	c.shares.counts(byClient, load)
-	for _, r := range c.accepted[:before] {
-		c.add(r, -1)
+	c.shares.counts(byClient, counted.Jobs)
+	for _, a := range c.accepted[:before] {
+		c.shares.add(a.client, a.jobs, -1)
 	}
 	c.accepted = append(c.accepted[:0:0], c.accepted[before:]...)
-	return nil
-}
-
-// count counts in all, and by client if that may matter.
-func (c *Capacity) count(ctx context.Context) (total job.Load, byClient map[job.ID]job.Load, err error) {
-	limit := max(c.maxActive, c.maxQueued)
-	total, err = c.store.Load(ctx, limit)
-	if err == nil && c.shares.mayMatter(total) {
-		byClient, err = c.store.LoadByClient(ctx, limit, c.shares.few)
-	}
-	return total, byClient, err
+	counted.Reported = counted.Reported.Plus(mine, 1) // the same renewal reports them
+	return &counted, nil
 }
 
 func (c *Capacity) countWorkers(ctx context.Context) error {

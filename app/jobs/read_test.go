@@ -84,7 +84,7 @@ func TestDrainedSubmissionsAreRefused(t *testing.T) {
 			stopped.now = job.Pauses{p}
 			w.submit(s)
 		}
-		require.Equal(t, 4, s.deps.Capacity.mine.Active, "what was refused took no room")
+		require.Equal(t, 4, w.held(s).Active, "what was refused took no room")
 	})
 }
 

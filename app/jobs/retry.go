@@ -52,12 +52,12 @@ func (s *Service) retry(
 	if err := refusal(j); err != nil {
 		return job.Change{}, err
 	}
-	done, err := s.deps.Capacity.reserve(client, loadOf(nil))
+	room, err := s.deps.Capacity.reserve(ctx, client, loadOf(nil))
 	if err != nil {
 		return job.Change{}, err
 	}
-	change, err = retry(ctx, client, id, j.Attempt, j.RetryWait(s.cfg.Clock(), s.cfg.Backoff, rand.Float64()), request)
-	done(err == nil && change.Changed)
+	change, err = retry(job.WithLease(ctx, room.leased()), client, id, j.Attempt, j.RetryWait(s.cfg.Clock(), s.cfg.Backoff, rand.Float64()), request)
+	room.end(ctx, err == nil && change.Changed, err)
 	if err != nil || !change.Changed {
 		return change, err
 	}

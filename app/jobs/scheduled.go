@@ -38,18 +38,15 @@ func (x *Scheduled) Check(ctx context.Context, r job.Request) ([]job.Violation, 
 	return slices.Concat(x.s.check(r, now), x.s.checkNow(r, now, proven)), nil
 }
 
-// Freshen counts the jobs that there are, where it is time to, and begins a round.
+// Freshen begins a round, and counts the due jobs if it is time to.
 func (x *Scheduled) Freshen(ctx context.Context) error {
 	x.proven = map[job.ID]origins{}
-	if err := x.s.deps.Window.countIfOld(ctx); err != nil {
-		return err
-	}
-	return x.s.deps.Capacity.Freshen(ctx)
+	return x.s.deps.Window.countIfOld(ctx)
 }
 
 // Prepare makes the job of a run, which is to be stored by the caller, and takes room
-// for it. done says whether it was; an error is why it must not be.
-func (x *Scheduled) Prepare(ctx context.Context, schedule job.ID, r job.Request) (j job.Job, done func(stored bool), err error) {
+// for it. done says whether it was, with storage's error; an error is why it must not be.
+func (x *Scheduled) Prepare(ctx context.Context, schedule job.ID, r job.Request) (j job.Job, done func(stored bool, err error), err error) {
 	proven, known := x.proven[r.ClientID]
 	if !known && r.Callback != "" {
 		if proven, err = x.s.provenOf(ctx, r.ClientID, true); err != nil {
@@ -62,7 +59,7 @@ func (x *Scheduled) Prepare(ctx context.Context, schedule job.ID, r job.Request)
 
 func (x *Scheduled) prepare(
 	ctx context.Context, schedule job.ID, r job.Request, proven origins,
-) (j job.Job, done func(stored bool), err error) {
+) (j job.Job, done func(stored bool, err error), err error) {
 	if most := x.s.cfg.MaxAttempts; r.Retry != nil && r.Retry.MaxAttempts > most {
 		clamped := *r.Retry // the limit was lowered after the schedule was stored
 		clamped.MaxAttempts, r.Retry = most, &clamped
@@ -81,9 +78,12 @@ func (x *Scheduled) prepare(
 	if err := x.s.weigh(ctx, r.ClientID, j); err != nil {
 		return job.Job{}, nil, err
 	}
-	done, err = x.s.deps.Capacity.reserve(r.ClientID, loadOf(nil))
-	j.ScheduleID = schedule
-	return j, done, err
+	room, err := x.s.deps.Capacity.reserve(ctx, r.ClientID, loadOf(nil))
+	if err != nil {
+		return job.Job{}, nil, err
+	}
+	j.ScheduleID, j.Lease = schedule, room.leased()
+	return j, func(stored bool, err error) { room.end(ctx, stored, err) }, nil
 }
 
 // Stored dispatches jobs that were stored, and tells of them.
@@ -106,7 +106,7 @@ func (x *Scheduled) Trigger(ctx context.Context, schedule job.ID, r job.Request)
 		return nil, err
 	}
 	err = x.store.InsertRun(ctx, j)
-	done(err == nil)
+	done(err == nil, err)
 	if err != nil {
 		return nil, err
 	}

@@ -104,12 +104,20 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	case len(all) > 0:
 		return job.Receipt{}, r.Refusal(all)
 	}
-	done, err := s.deps.Capacity.reserve(r.ClientID, loadOf(r.ExecutionAt))
+	j, violations := s.define(r)
+	if len(violations) > 0 {
+		return job.Receipt{}, job.Invalid(violations...)
+	}
+	if refusal := s.drained(&j); refusal != nil {
+		return s.replayOr(ctx, r, refusal)
+	}
+	room, err := s.deps.Capacity.reserve(ctx, r.ClientID, loadOf(r.ExecutionAt))
 	if err != nil {
 		return s.replayOr(ctx, r, err)
 	}
-	receipt, err = s.insert(ctx, r)
-	done(err == nil && !receipt.Replayed)
+	j.Lease = room.leased()
+	receipt, err = s.insert(ctx, r, j)
+	room.end(ctx, err == nil && !receipt.Replayed, err)
 	return receipt, err
 }
 
@@ -162,14 +170,7 @@ func (s *Service) replayOr(ctx context.Context, r job.Request, refusal error) (j
 	return *receipt, nil
 }
 
-func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error) {
-	j, violations := s.define(r)
-	if len(violations) > 0 {
-		return job.Receipt{}, job.Invalid(violations...)
-	}
-	if refusal := s.drained(&j); refusal != nil {
-		return s.replayOr(ctx, r, refusal)
-	}
+func (s *Service) insert(ctx context.Context, r job.Request, j job.Job) (job.Receipt, error) {
 	if err := s.weigh(ctx, r.ClientID, j); err != nil {
 		return s.replayOr(ctx, r, err)
 	}

@@ -126,17 +126,17 @@ func TestSubmitReplays(t *testing.T) {
 		}{
 			{"although it is late", func() {}},
 			{"although the server is full", deferAgain(&r)},
-			{"in the usual case", func() { s.deps.Capacity.maxActive, s.deps.Capacity.maxQueued = 100, 100 }},
+			{"in the usual case", func() { s.limit(100) }},
 		} {
 			step.change()
 			receipt := apptest.Must(s.Submit(context.Background(), r))(t)
 			require.Equal(t, job.Receipt{JobID: first.JobID, State: first.State, CreatedAt: first.CreatedAt, Replayed: true}, receipt, step.what)
 		}
-		require.Equal(t, 1, s.deps.Capacity.mine.Active, "a replay takes no room")
+		require.Equal(t, 1, w.held(s).Active, "a replay takes no room")
 
 		w.Store.conflict = job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
 		for _, active := range []int{100, 0} {
-			s.deps.Capacity.maxActive = active
+			s.limit(active)
 			require.ErrorIs(t, second(s.Submit(context.Background(), r)), w.Store.conflict)
 		}
 		w.Store.conflict = nil
@@ -160,7 +160,7 @@ func deferAgain(r *job.Request) func() { return func() { deferred(time.Hour)(r) 
 
 func TestSubmitReportsStorageTrouble(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldJobs) {
-		s := w.service(1)
+		s := w.service(10)
 		w.Store.Hook("InsertJob", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
 		for range 2 {
 			require.Equal(t, job.CodeStorageUnavailable, w.refused(s).Code)
@@ -268,10 +268,10 @@ func TestRetryThatIsRefused(t *testing.T) {
 	}
 }
 
-// Whoever finds that somebody else was faster says nothing, and gives the room back; so does who failed.
+// A retry that finds the job changed by another says nothing, and gives the room back. An unknown outcome keeps its room for a while.
 func TestRetryWithoutEffect(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldJobs) {
-		s := w.service(1)
+		s := w.service(3)
 		task := w.Add(apptest.FailedJob)
 		for _, operation := range []string{"Job", "Retry"} {
 			w.Store.Hook(operation, apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})

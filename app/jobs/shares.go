@@ -99,3 +99,6 @@ func (s *shares) mayBeFull(age time.Duration) bool {
 	elsewhere := min(maxRate*(age+capacityInterval).Seconds(), float64(s.ClientRate)*(1+age.Minutes()))
 	return float64(s.room) <= elsewhere
 }
+
+// full reports whether there is no room for more; nothing always fits.
+func full(there, more, limit int) bool { return more > 0 && there+more > limit }

@@ -18,11 +18,13 @@ type fakeStore struct {
 	BatchStore
 	receipts map[string]job.Receipt // by idempotency key
 	batches  map[string]job.ID      // the same of batches
-	conflict error                  // what a key that is known is answered with, if not its first answer
+	ledger   fakeLedger
+	conflict error // what a key that is known is answered with, if not its first answer
 }
 
 func newFakeStore(s *apptest.Store) *fakeStore {
-	return &fakeStore{Store: s, receipts: map[string]job.Receipt{}, batches: map[string]job.ID{}}
+	return &fakeStore{Store: s, receipts: map[string]job.Receipt{}, batches: map[string]job.ID{},
+		ledger: fakeLedger{leases: map[job.ID]fakeLease{}}}
 }
 
 // add stores a job as a submission does.
@@ -191,12 +193,80 @@ func (s *fakeStore) CancelAll(ctx context.Context, client job.ID, ids []job.ID) 
 	return all, err
 }
 
-func (s *fakeStore) Load(ctx context.Context, _ int) (sum job.Load, err error) {
+func (s *fakeStore) Load(ctx context.Context, _ int) (counted job.Counted, err error) {
 	loads, err := s.loads(ctx, "Load")
 	for _, l := range loads {
-		sum = sum.Plus(l, 1)
+		counted.Jobs = counted.Jobs.Plus(l, 1)
 	}
-	return sum, err
+	s.Update(func() { counted.Reported = s.ledger.reported })
+	return counted, err
+}
+
+// fakeLedger is what the statements of headroom do.
+type fakeLedger struct {
+	bound, reported job.Load
+	leases          map[job.ID]fakeLease
+}
+
+type fakeLease struct {
+	process job.ID
+	size    job.Load
+	expires time.Time
+}
+
+func (l *fakeLedger) report(jobs job.Load) {
+	l.bound, l.reported = l.bound.Plus(jobs, 1), l.reported.Plus(jobs, 1)
+}
+
+func (s *fakeStore) RenewLease(ctx context.Context, a job.Lease) (job.Headroom, error) {
+	return apptest.Call(ctx, s.Store, "RenewLease", func() (h job.Headroom, err error) {
+		l := &s.ledger
+		if a.Counted != nil {
+			l.bound = a.Counted.Jobs.Plus(l.reported, 1).Plus(a.Counted.Reported, -1)
+		}
+		l.report(a.Stored)
+		free, processes := a.Limit.Plus(l.bound, -1), map[job.ID]bool{a.Process: true}
+		for id, other := range l.leases {
+			switch {
+			case id == a.ID:
+			case !time.Now().Before(other.expires):
+				l.report(other.size)
+				free = free.Plus(other.size, -1)
+				delete(l.leases, id)
+			default:
+				free, processes[other.process] = free.Plus(other.size, -1), true
+			}
+		}
+		if _, known := l.leases[a.ID]; !known && !a.New {
+			return h, job.ErrLeaseEnded
+		}
+		n := len(processes)
+		part := func(free, keep, need, want int) int {
+			if need > free {
+				need = 0
+			}
+			return max(keep, need, min(max(want, min(256, free/(16*n))), (free+n-1)/n))
+		}
+		h.Granted = job.Load{Active: part(free.Active, a.Keep.Active, a.Need.Active, a.Want.Active),
+			Queued: part(free.Queued, a.Keep.Queued, a.Need.Queued, a.Want.Queued)}
+		h.Processes = n
+		l.leases[a.ID] = fakeLease{a.Process, h.Granted, time.Now().Add(a.Expiry)}
+		return h, nil
+	})
+}
+
+func (s *fakeStore) CloseLease(ctx context.Context, a job.Lease) error {
+	return apptest.Do(ctx, s.Store, "CloseLease", func() error {
+		s.ledger.report(a.Stored)
+		if closed, known := s.ledger.leases[a.ID]; known {
+			closed.size = a.Keep
+			s.ledger.leases[a.ID] = closed
+		}
+		if a.Keep == (job.Load{}) {
+			delete(s.ledger.leases, a.ID)
+		}
+		return nil
+	})
 }
 
 func (s *fakeStore) LoadByClient(ctx context.Context, _, few int) (map[job.ID]job.Load, error) {

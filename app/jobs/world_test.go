@@ -120,6 +120,21 @@ func (w *worldJobs) service(limit int, change ...func(*Config)) *Service {
 	})
 }
 
+// limit changes the limits of all jobs.
+func (s *Service) limit(jobs int) {
+	c := s.deps.Capacity
+	_ = c.close(context.Background())
+	c.limit, c.again = job.Load{Active: jobs, Queued: jobs}, time.Time{}
+}
+
+// held is the room that is used, or counted as used.
+func (w *worldJobs) held(s *Service) job.Load {
+	c := s.deps.Capacity
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return w.Store.ledger.bound.Plus(c.lease.used, 1)
+}
+
 // submit submits a job that must be accepted.
 func (w *worldJobs) submit(s *Service, change ...func(*job.Request)) job.Receipt {
 	w.T.Helper()

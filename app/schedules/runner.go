@@ -23,7 +23,7 @@ type DueStore interface {
 // Runs are the jobs of runs: see jobs.Scheduled.
 type Runs interface {
 	Freshen(ctx context.Context) error
-	Prepare(ctx context.Context, schedule job.ID, r job.Request) (j job.Job, done func(stored bool), err error)
+	Prepare(ctx context.Context, schedule job.ID, r job.Request) (j job.Job, done func(stored bool, err error), err error)
 	Stored(ctx context.Context, stored []job.Job)
 }
 
@@ -114,8 +114,8 @@ func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 // part is what one transaction does.
 type part struct {
 	steps      []*stepper
-	dones      [][]func(stored bool) // of the jobs of each step
-	unreadable []job.DueSchedule     // whose timetable cannot be read
+	dones      [][]func(stored bool, err error) // of the jobs of each step
+	unreadable []job.DueSchedule                // whose timetable cannot be read
 	bytes      int
 }
 
@@ -126,7 +126,7 @@ func (r *Runner) prepare(ctx context.Context, due []job.DueSchedule) *part {
 		if p.bytes >= bytesAtOnce {
 			break
 		}
-		var dones []func(bool)
+		var dones []func(bool, error)
 		w, err := newStepper(s, func(at time.Time) (job.Job, error) {
 			j, done, err := r.runs.Prepare(ctx, s.ID, s.Request(at))
 			if err == nil {
@@ -159,7 +159,7 @@ func (r *Runner) commit(ctx context.Context, p *part) (n int, err error) {
 	for i, w := range p.steps {
 		stored := advanced[w.step.ID]
 		for _, done := range p.dones[i] {
-			done(stored)
+			done(stored, err)
 		}
 		if stored {
 			n++

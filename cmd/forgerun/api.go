@@ -17,6 +17,7 @@ import (
 	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/localhosts"
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/tasks/notify"
 	"github.com/forgerun/forgerun/tasks/ratelimit"
 )
@@ -29,8 +30,8 @@ type api struct {
 	failed  chan error
 }
 
-// windowWait is how long a start waits to know whether many jobs wait: the first
-// submissions would be left to the relay.
+// windowWait is how long a start waits to know whether many jobs wait, and which processes there are: the first
+// submissions would be left to the relay, and without Redis have the whole rate limit.
 const windowWait = time.Second
 
 // registrationWindow is how long after a client's creation its first key may
@@ -43,12 +44,18 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 	a.clients = clients.New(p.cfg.clients(), p.store, p.movable(), p.log)
 	notifications := notify.NewEvents(p.redis)
 	hub := events.NewHub(p.store, notifications, p.metrics, p.log)
-	limiter := ratelimit.New(p.redis, ratelimit.Config{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
+	limiter := ratelimit.New(p.redis, ratelimit.Config{
+		PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota, Processes: p.capacity.Processes,
+	})
 	server := handlers.New(p.serverConfig(), p.serverDeps(a, hub, limiter))
 
 	counting, cancel := context.WithTimeout(ctx, windowWait)
 	defer cancel()
 	_ = p.window.Count(counting) // Run logs what is wrong
+	_ = p.capacity.Renew(counting)
+	telemetry.In(p.registry).GaugeFunc("api_processes", "Processes that take submissions, as this one knows.", func() float64 {
+		return float64(p.capacity.Processes())
+	})
 	err := p.parts.Start(ctx,
 		lifecycle.Part{Name: "notifications", Start: begin(func() { notifications.Start(hub.Received, hub.Resumed) }), Stop: notifications.Stop},
 		p.loop("hub", hub.Run),

@@ -54,7 +54,7 @@ type process struct {
 	queue     *queue.Queue
 	notifier  *delivery.Notifier // the queue of whatever writes events
 	completer *batches.Completer
-	capacity  *jobs.Capacity // its count is kept by the API's loop, and by bulk operations and schedules
+	capacity  *jobs.Capacity // its lease is kept by the API's loop; bulk operations and schedules take one when they need it
 	window    *jobs.Window   // likewise
 	storage   *ratelimit.Limiter
 
@@ -115,7 +115,9 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	p.notifier = delivery.NewNotifier(p.queue, p.subscribers)
 	p.completer = batches.NewCompleter(p.store, p.notifier, p.metrics, p.log)
 	p.capacity = jobs.NewCapacity(p.cfg.limits(), p.store, p.log)
-	p.storage = ratelimit.New(p.redis, ratelimit.Config{Of: "storage", PerDay: p.cfg.ClientDailyStorage << 20 / job.WeightUnit})
+	p.storage = ratelimit.New(p.redis, ratelimit.Config{
+		Of: "storage", PerDay: p.cfg.ClientDailyStorage << 20 / job.WeightUnit, Processes: p.capacity.Processes,
+	})
 	p.pauses = pauses.NewWatch(p.store)
 	p.window = jobs.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
 	p.maintenance = p.newMaintenance()

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -280,10 +281,15 @@ func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, overrid
 		text = retryAnyway
 	}
 	answers, err := s.retryBy(ctx, s.db.Conn(ctx), text, pg.Column(retries, func(r job.ItemRetry) retryRequest {
-		return retryRequest{client: r.Item.ClientID, id: r.Item.JobID, attempt: r.Item.Attempt, wait: r.Wait}
+		return retryRequest{client: r.Item.ClientID, id: r.Item.JobID, attempt: r.Item.Attempt, wait: r.Wait, lease: r.Lease}
 	}))
 	if err != nil {
 		return nil, s.db.Failed("bulk", err)
+	}
+	for _, a := range answers {
+		if errors.Is(a.Err, job.ErrLeaseEnded) { // the jobs are FAILED still
+			return nil, a.Err
+		}
 	}
 	return pg.Column(answers, func(a pg.Answer[job.Change]) job.Change { return a.Value }), nil
 }

@@ -88,13 +88,14 @@ type retryRequest struct {
 	wait        time.Duration
 	traceparent string
 	apiKey      string
+	lease       job.ID // of headroom
 }
 
 // Retry queues the attempt after the given failed one, to run after wait. If
 // the job is not FAILED at that attempt any more, it is left as it is. The new
 // attempt goes on from the given traceparent, or with "" from the one before.
 func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
-	return s.retries.Do(ctx, retryRequest{client, id, attempt, wait, traceparent, job.KeyOf(ctx)})
+	return s.retries.Do(ctx, retryRequest{client, id, attempt, wait, traceparent, job.KeyOf(ctx), job.LeaseOf(ctx)})
 }
 
 // RetryAnyway is Retry whether the failure is retryable or not, and beyond the attempts that the job may have: they are one
@@ -104,7 +105,8 @@ func (s *Store) RetryAnyway(
 ) (job.Change, error) {
 	ctx, cancel := s.db.Bound(ctx)
 	defer cancel()
-	answers, err := s.retryBy(ctx, s.db.Conn(ctx), retryAnyway, []retryRequest{{client, id, attempt, wait, traceparent, job.KeyOf(ctx)}})
+	answers, err := s.retryBy(ctx, s.db.Conn(ctx), retryAnyway, []retryRequest{{client, id, attempt, wait, traceparent, job.KeyOf(ctx),
+		job.LeaseOf(ctx)}})
 	if err != nil {
 		return job.Change{}, s.db.Failed("retry", err)
 	}
@@ -123,7 +125,8 @@ func (s *Store) retryBy(ctx context.Context, db pg.Conn, text string, requests [
 		pg.Column(requests, func(r retryRequest) int { return r.attempt }),
 		pg.Column(requests, func(r retryRequest) time.Duration { return r.wait }),
 		pg.Column(requests, func(r retryRequest) *string { return pg.Nullable(r.traceparent) }),
-		pg.Column(requests, func(r retryRequest) *string { return pg.Nullable(r.apiKey) }))
+		pg.Column(requests, func(r retryRequest) *string { return pg.Nullable(r.apiKey) }),
+		leaseColumn(requests, func(r retryRequest) job.ID { return r.lease }))
 	done, err := pg.CollectByID(rows, err, func(c *job.Change) []any { return []any{&c.Attempt, &c.UpdatedAt, &c.RunAt} })
 	if err != nil {
 		return nil, err
@@ -133,6 +136,10 @@ func (s *Store) retryBy(ctx context.Context, db pg.Conn, text string, requests [
 		if c, ok := done[r.id]; ok {
 			c.JobID, c.State, c.Changed = r.id, job.Queued, true
 			answers[i].Value = c
+			continue
+		}
+		if err := s.requireLease(ctx, r.lease); err != nil {
+			answers[i].Err = err
 			continue
 		}
 		answers[i].Value, answers[i].Err = s.unchanged(ctx, r.apiKey, r.client, r.id)

@@ -48,12 +48,13 @@ LIMIT @limit
 -- An operator may override both; then max_attempts grows with the attempt.
 --
 -- Locks the job rows in job_id order, found by primary key. No row: the job is not FAILED at that attempt any more, or
--- not the client's, or the API key that asks for it has ended. Trigger: events_delivered writes the deliveries.
--- Parameters: @ids, @clients, @attempts, @waits, @traceparents, @api_keys
-WITH input AS MATERIALIZED (
+-- not the client's, or the API key that asks for it or the lease of headroom that it takes has ended. The leases are locked first.
+-- Trigger: events_delivered writes the deliveries.
+-- Parameters: @ids, @clients, @attempts, @waits, @traceparents, @api_keys, @leases
+WITH {{leased}}, input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @attempts::int[], @waits::interval[], @traceparents::text[],
-    @api_keys::text[]) AS i(id, client, attempt, wait, traceparent, api_key)
-  WHERE {{mayChange}}
+    @api_keys::text[], @leases::uuid[]) AS i(id, client, attempt, wait, traceparent, api_key, lease)
+  WHERE {{mayChange}} AND {{isLeased}}
 ), ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt + 1 AS number, j.updated_at, j.work_kind, j.definition, i.wait,
     i.traceparent

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -134,6 +135,7 @@ func (s *Store) insertWith(
 		pg.Column(subs, func(x sub) *time.Time { return pg.Nullable(x.at) }),
 		idempotencyWindow, pg.EventIDs(2 * len(subs)),
 		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.apiKey) }),
+		leaseColumn(subs, func(x sub) job.ID { return x.Job.Lease }),
 	}, besides...)...)
 	type stored struct {
 		job.Receipt
@@ -161,7 +163,7 @@ func (s *Store) insertWith(
 
 // unstored answers a submission that was refused, or whose idempotency key was taken.
 func (s *Store) unstored(ctx context.Context, sub insertion) pg.Answer[job.Receipt] {
-	err := s.refusal(ctx, sub)
+	err := cmp.Or(s.refusal(ctx, sub), s.requireLease(ctx, sub.Job.Lease))
 	var receipt *job.Receipt
 	if err == nil {
 		receipt, err = s.FindReceipt(ctx, sub.Job.ClientID, sub.IdempotencyKey, sub.RequestHash)

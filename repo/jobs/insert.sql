@@ -10,20 +10,22 @@
 -- events_delivered writes the deliveries. A time in the past is due from now on, so that nobody overtakes with it.
 -- scheduleMembers and scheduleValues are empty but for the runs of schedules, of which a second one for a due time fails the statement.
 --
--- Reads the API keys that ask for the jobs, by primary key. A submission whose key has ended yields no row; see mayStore.
+-- Reads the API keys that ask for the jobs, by primary key. A submission whose key has ended yields no row; see mayStore. Neither
+-- does one whose lease of headroom has ended; the leases are locked in order of their ids.
 -- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
 --   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,
 --   @request_hashes, @batches, @created_times, @key_window, @event_ids,
---   @api_keys, @schedules, @scheduled_times
-WITH input AS MATERIALIZED (
+--   @api_keys, @leases, @schedules, @scheduled_times
+WITH {{leased}}, input AS MATERIALIZED (
   SELECT *, least(created_time, clock_timestamp()) AS at FROM unnest(
     @ids::uuid[], @clients::uuid[], @types::text[], @work_kinds::text[], @definitions::jsonb[], @params::json[],
     @max_attempts::int[], @auto_retries::boolean[], @execution_times::timestamptz[], @callbacks::text[],
     @correlation_ids::text[], @traceparents::text[], @languages::text[], @request_ids::text[],
-    @keys::text[], @request_hashes::bytea[], @batches::uuid[], @created_times::timestamptz[], @api_keys::text[]) WITH ORDINALITY
+    @keys::text[], @request_hashes::bytea[], @batches::uuid[], @created_times::timestamptz[], @api_keys::text[],
+    @leases::uuid[]) WITH ORDINALITY
   AS i(job_id, client_id, type, work_kind, definition, params, max_attempts, auto_retry,
-    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id, created_time, api_key, n)
-  WHERE {{mayStore}}
+    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id, created_time, api_key, lease, n)
+  WHERE {{mayStore}} AND {{isLeased}}
 ), keys AS (
   INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, resource_id, state, created_at, expires_at)
   SELECT client_id, 'jobs', key, request_hash, job_id,

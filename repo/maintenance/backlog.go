@@ -10,10 +10,12 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Load counts what there is to do, but no further than limit each: jobs that
-// are not final, and of these the ones in QUEUED.
-func (s *Store) Load(ctx context.Context, limit int) (job.Load, error) {
-	return pg.QueryOne(ctx, s.db, nil, pgx.RowToStructByPos[job.Load], statement("countLoad"), limit+1)
+// Load counts the jobs that are not final and those in QUEUED, but no further than limit each. It returns what the
+// processes had reported to the ledger of headroom at the moment of the count.
+func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
+	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (c job.Counted, err error) {
+		return c, pg.ScanRow(row, &c.Jobs.Active, &c.Jobs.Queued, &c.Reported.Active, &c.Reported.Queued)
+	}, statement("countLoad"), limit+1)
 }
 
 // LoadByClient is Load of each client that has more than few jobs.

@@ -3,7 +3,7 @@
 -- what is asked is all in the predicates. What waits and is not CREATED is QUEUED; of more that waits than the limit
 -- too little is counted as QUEUED, but then there is no room anyway.
 -- Parameters: @limit
-SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0) FROM
+SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, reported_queued FROM headroom,
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit) w) waiting,
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL LIMIT @limit) c) created,
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT @limit) h) held

@@ -134,18 +134,21 @@ func (b *bucket) use(n int) {
 	}
 }
 
-// take lets a request of n tokens pass if it may; otherwise it takes none. alone
-// means without Redis.
-func (b *bucket) take(now time.Time, n int, alone bool) verdict {
+// part is what one of several processes has of a limit: together they never exceed it, but each has 1 at least.
+func part(limit, processes int) int { return max(1, limit/max(1, processes)) }
+
+// take lets a request of n tokens pass if it may; otherwise it takes none. alone is, without Redis, the number of processes
+// that share the limits; zero with Redis.
+func (b *bucket) take(now time.Time, n, alone int) verdict {
 	b.advance(now)
 	missing := n - b.held
 	switch {
-	case b.own.total+n > b.rates.perMinute:
+	case b.own.total+n > part(b.rates.perMinute, alone):
 		return tooFast
 	case missing <= 0:
 		b.use(n)
-	case alone:
-		if b.rates.perDay > 0 && b.used+b.owedToday+missing > b.rates.perDay {
+	case alone > 0:
+		if b.rates.perDay > 0 && b.owedToday+missing > b.leftToday(alone) {
 			return quotaUsed
 		}
 		b.use(b.held)
@@ -160,6 +163,14 @@ func (b *bucket) take(now time.Time, n int, alone bool) verdict {
 	}
 	b.own.add(now.Sub(b.began), n)
 	return passed
+}
+
+// leftToday is this process' part of what is left of the day's quota, apart from the requests that passed without a token.
+func (b *bucket) leftToday(alone int) int {
+	if left := b.rates.perDay - b.used; left > 0 {
+		return part(left, alone)
+	}
+	return 0
 }
 
 // busy reports whether more pass here in half a second than a usual chunk has. Then tokens are asked for in time for a Redis that
@@ -264,13 +275,14 @@ func (b *bucket) idle(now time.Time) bool {
 
 // allowance describes the bucket after a request: the limit that refused it, or the one with less left. A refused request needs
 // so many tokens to pass. For more than one of the shared ones, all that is known is when they are whole again.
-func (b *bucket) allowance(now time.Time, needs int, v verdict, alone bool) job.Allowance {
-	have := b.rates.perMinute - b.own.total
-	together := b.asked && !alone
+func (b *bucket) allowance(now time.Time, needs int, v verdict, alone int) job.Allowance {
+	limit := part(b.rates.perMinute, alone)
+	have := max(0, limit-b.own.total)
+	together := b.asked && alone == 0
 	if together {
 		have = min(have, b.held+b.available)
 	}
-	left := max(0, b.rates.perDay-b.used-b.owedToday+b.held)
+	left := max(0, b.leftToday(alone)-b.owedToday+b.held)
 	var a job.Allowance
 	byDay := b.rates.perDay > 0 && left < have
 	if v == quotaUsed || (v == passed && byDay) || b.rates.noMinute {
@@ -280,7 +292,7 @@ func (b *bucket) allowance(now time.Time, needs int, v verdict, alone bool) job.
 		elapsed := now.Sub(b.began)
 		a = job.Allowance{
 			Policy: "minute", Limit: b.rates.perMinute, Remaining: have,
-			Reset: b.own.wholeIn(elapsed), RetryAfter: b.own.freeIn(elapsed, b.rates.perMinute-needs+1),
+			Reset: b.own.wholeIn(elapsed), RetryAfter: b.own.freeIn(elapsed, limit-needs+1),
 		}
 		if together {
 			a.Reset = max(a.Reset, b.wholeAt.Sub(now))

@@ -22,62 +22,62 @@ func TestBucketAlone(t *testing.T) {
 	b := newBucket(newRates(5, 0), noon)
 	const whole = minute + slotWidth
 	for left := 4; left >= 0; left-- {
-		require.Equal(t, passed, b.take(noon, 1, true))
+		require.Equal(t, passed, b.take(noon, 1, 1))
 		want := job.Allowance{OK: true, Policy: "minute", Limit: 5, Remaining: left, Reset: whole}
-		require.Empty(t, cmp.Diff(want, b.allowance(noon, 1, passed, true)))
+		require.Empty(t, cmp.Diff(want, b.allowance(noon, 1, passed, 1)))
 	}
-	require.Equal(t, tooFast, b.take(noon, 1, true))
+	require.Equal(t, tooFast, b.take(noon, 1, 1))
 	require.Empty(t, cmp.Diff(
-		job.Allowance{Policy: "minute", Limit: 5, Reset: whole, RetryAfter: whole}, b.allowance(noon, 1, tooFast, true)))
+		job.Allowance{Policy: "minute", Limit: 5, Reset: whole, RetryAfter: whole}, b.allowance(noon, 1, tooFast, 1)))
 	next := noon.Add(whole - time.Microsecond)
-	require.Equal(t, tooFast, b.take(next, 1, true))
-	require.Equal(t, time.Microsecond, b.allowance(next, 1, tooFast, true).RetryAfter)
+	require.Equal(t, tooFast, b.take(next, 1, 1))
+	require.Equal(t, time.Microsecond, b.allowance(next, 1, tooFast, 1).RetryAfter)
 	for range 5 {
-		require.Equal(t, passed, b.take(noon.Add(whole), 1, true))
+		require.Equal(t, passed, b.take(noon.Add(whole), 1, 1))
 	}
-	require.Equal(t, tooFast, b.take(noon.Add(whole), 1, true))
+	require.Equal(t, tooFast, b.take(noon.Add(whole), 1, 1))
 }
 
 func TestBucketAloneByDay(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(100, 3), noon)
 	b.receive(noon, noon, at(0, 100, 1))
-	require.Equal(t, passed, b.take(noon, 1, true))
-	require.Equal(t, "day", b.allowance(noon, 1, passed, true).Policy)
-	require.Equal(t, 1, b.allowance(noon, 1, passed, true).Remaining)
-	require.Equal(t, passed, b.take(noon, 1, true))
-	require.Equal(t, quotaUsed, b.take(noon, 1, true))
+	require.Equal(t, passed, b.take(noon, 1, 1))
+	require.Equal(t, "day", b.allowance(noon, 1, passed, 1).Policy)
+	require.Equal(t, 1, b.allowance(noon, 1, passed, 1).Remaining)
+	require.Equal(t, passed, b.take(noon, 1, 1))
+	require.Equal(t, quotaUsed, b.take(noon, 1, 1))
 	require.Empty(t, cmp.Diff(
 		job.Allowance{Policy: "day", Limit: 3, Reset: 12 * time.Hour, RetryAfter: 12 * time.Hour},
-		b.allowance(noon, 1, quotaUsed, true)))
+		b.allowance(noon, 1, quotaUsed, 1)))
 	midnight := noon.Add(12 * time.Hour)
-	require.Equal(t, quotaUsed, b.take(midnight.Add(-time.Microsecond), 1, true))
-	require.Equal(t, passed, b.take(midnight, 1, true))
-	require.Equal(t, 2, b.allowance(midnight, 1, passed, true).Remaining)
+	require.Equal(t, quotaUsed, b.take(midnight.Add(-time.Microsecond), 1, 1))
+	require.Equal(t, passed, b.take(midnight, 1, 1))
+	require.Equal(t, 2, b.allowance(midnight, 1, passed, 1).Remaining)
 	require.Equal(t, dayOf(noon)+3, func() int64 { b.advance(midnight.Add(50 * time.Hour)); return b.day }())
 }
 
 func TestBucketUsesWhatItHolds(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 0), noon) // chunks of 10
-	require.Equal(t, mustAsk, b.take(noon, 1, false))
+	require.Equal(t, mustAsk, b.take(noon, 1, 0))
 	b.receive(noon, noon, at(10, 590, 10))
 	for i := range 10 {
-		require.Equal(t, passed, b.take(noon, 1, false))
+		require.Equal(t, passed, b.take(noon, 1, 0))
 		require.Equal(t, i > 4, b.wants(noon), "asks again in time: %d", i)
-		require.Equal(t, 599-i, b.allowance(noon, 1, passed, false).Remaining)
+		require.Equal(t, 599-i, b.allowance(noon, 1, passed, 0).Remaining)
 	}
-	require.Equal(t, mustAsk, b.take(noon, 1, false))
+	require.Equal(t, mustAsk, b.take(noon, 1, 0))
 	none := at(0, 0, 600)
 	none.free, none.whole = 5*time.Second, minute
 	b.receive(noon, noon, none)
-	require.Equal(t, tooFast, b.take(noon.Add(trust-1), 1, false), "what is known to be used up is not asked")
-	refused := b.allowance(noon, 1, tooFast, false)
+	require.Equal(t, tooFast, b.take(noon.Add(trust-1), 1, 0), "what is known to be used up is not asked")
+	refused := b.allowance(noon, 1, tooFast, 0)
 	require.Equal(t, 5*time.Second, refused.RetryAfter)
-	require.Equal(t, mustAsk, b.take(noon.Add(trust), 1, false), "for a moment")
+	require.Equal(t, mustAsk, b.take(noon.Add(trust), 1, 0), "for a moment")
 	none.free = time.Millisecond
 	b.receive(noon.Add(trust), noon, none)
-	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), 1, false), "until something ended")
+	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), 1, 0), "until something ended")
 }
 
 // A busy process asks while what it holds lasts for another quarter of a second, so that nobody waits for an answer that takes as long.
@@ -93,7 +93,7 @@ func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 			b.receive(now, sent, at(b.chunk(now)-b.ready(now), 1_000_000, 0))
 			sent = time.Time{}
 		}
-		require.Equal(t, passed, b.take(now, 20, false), now.Sub(noon))
+		require.Equal(t, passed, b.take(now, 20, 0), now.Sub(noon))
 		if sent.IsZero() && b.wants(now) {
 			sent = now
 		}
@@ -106,7 +106,7 @@ func TestBucketDoesNotUseWhatCameTooLate(t *testing.T) {
 	b := newBucket(newRates(600, 0), noon)
 	b.receive(noon.Add(keepHeld), noon, at(10, 590, 10))
 	require.Zero(t, b.held)
-	require.Equal(t, mustAsk, b.take(noon.Add(keepHeld), 1, false))
+	require.Equal(t, mustAsk, b.take(noon.Add(keepHeld), 1, 0))
 	require.Equal(t, 10, b.report(noon.Add(keepHeld)).unused[0].n)
 }
 
@@ -118,7 +118,7 @@ func TestBucketAtMidnight(t *testing.T) {
 	last := at(10, 590, 10)
 	last.dayLeft = time.Millisecond
 	b.receive(midnight.Add(-time.Millisecond), midnight.Add(-time.Millisecond), last)
-	require.Equal(t, mustAsk, b.take(midnight, 1, false))
+	require.Equal(t, mustAsk, b.take(midnight, 1, 0))
 	r := b.report(midnight)
 	require.Equal(t, 10, r.unused[0].n)
 	require.Zero(t, r.usedChange())

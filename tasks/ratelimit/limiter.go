@@ -21,6 +21,8 @@ type Config struct {
 	PerDay int
 	// Wait bounds how long a request waits for Redis. Default 500 ms.
 	Wait time.Duration
+	// Processes returns the number of processes that share the limits. Without Redis each has its part. Nil: one.
+	Processes func() int
 	// Clock is for tests. Nil: time.Now. What processes share goes by Redis' clock, always.
 	Clock func() time.Time
 }
@@ -32,9 +34,9 @@ type Config struct {
 // same answer. Tokens may be used for keepHeld; a token counts until a minute after that, and unused ones are given back. Those
 // of a process that dies count until then. By the slots in which Redis counts, a request that passed counts for 60.5 to 61 seconds.
 //
-// Without Redis each process applies the limit by itself, without waiting, and reports what passed when Redis is back; so does a
-// request for which Redis took longer than Config.Wait. A flushed Redis forgets what was used, the day's quota included; each
-// process still bounds its own share.
+// Without Redis each process applies its part of the limit, without waiting: the limit divided by Config.Processes, and at least 1. It
+// reports what passed when Redis is back; so does a request for which Redis took longer than Config.Wait. A flushed Redis forgets
+// what was used, the day's quota included; each process still bounds its own requests.
 type Limiter struct {
 	redis   *redisconn.Redis
 	cfg     Config
@@ -75,6 +77,9 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 	if l.now == nil {
 		l.now = time.Now
 	}
+	if cfg.Processes == nil {
+		l.cfg.Processes = func() int { return 1 }
+	}
 	if cfg.Of != "" {
 		l.circuit = redisconn.NewCircuit("the shared rate limit of "+cfg.Of, r.Log, nil)
 		return l
@@ -92,9 +97,13 @@ func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l
 // AllowItems counts the items of a request that Allow has let pass: all together a token each, that of the request included,
 // but no more than the limits have, so that any request can pass. If they may not pass, none of them counts.
 func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
-	needs := min(items, l.rates.perMinute)
+	parts := 1
+	if l.circuit.IsOpen() {
+		parts = l.cfg.Processes()
+	}
+	needs := min(items, part(l.rates.perMinute, parts))
 	if l.rates.perDay > 0 {
-		needs = min(needs, l.rates.perDay)
+		needs = min(needs, part(l.rates.perDay, parts))
 	}
 	if needs <= 1 {
 		return job.Allowance{OK: true}
@@ -113,13 +122,15 @@ func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowa
 		return job.Allowance{OK: true}
 	}
 	var timer *time.Timer
-	for alone := false; ; {
+	for alone := 0; ; {
 		c := l.lock(id)
-		alone = alone || l.circuit.IsOpen()
+		if l.circuit.IsOpen() {
+			alone = l.cfg.Processes()
+		}
 		v := c.bucket.take(l.now(), n, alone)
 		if v != mustAsk {
 			a := c.bucket.allowance(l.now(), needs, v, alone)
-			if alone || c.bucket.wants(l.now()) {
+			if alone > 0 || c.bucket.wants(l.now()) {
 				l.askForTokens(c)
 			}
 			c.mu.Unlock()
@@ -132,7 +143,9 @@ func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowa
 			timer = time.NewTimer(l.cfg.Wait)
 			defer timer.Stop()
 		}
-		alone = !l.await(ctx, timer, answered)
+		if alone = 0; !l.await(ctx, timer, answered) {
+			alone = l.cfg.Processes()
+		}
 		c.mu.Lock()
 		c.waiting -= n
 		c.mu.Unlock()

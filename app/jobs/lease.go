@@ -1,0 +1,102 @@
+package jobs
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+)
+
+// lease is the headroom of this process. The caller holds the lock of Capacity.
+type lease struct {
+	id     job.ID
+	known  bool      // in the ledger
+	until  time.Time // by this process' clock
+	size   job.Load  // the ledger holds at least as much for this lease
+	used   job.Load  // reserved, and not in report
+	stored job.Load  // part of used that is stored
+	report job.Load  // stored, and to be reported to the ledger
+	demand job.Load  // reserved since the last renewal
+	doubts int       // reservations of which it is not known whether the jobs are stored
+}
+
+func newLease() *lease { return &lease{id: app.NewID()} }
+
+// take uses room of the lease if it has enough.
+func (l *lease) take(now time.Time, jobs job.Load) bool {
+	if used := l.used.Plus(jobs, 1); used.Within(l.size) && now.Before(l.until) {
+		l.used, l.demand = used, l.demand.Plus(jobs, 1)
+		return true
+	}
+	return false
+}
+
+// ask returns the request for a renewal, which wants twice of what the time since the last one took. Until the answer comes no more is used than it keeps: that holds whether the request, or only
+// its answer, is lost.
+func (l *lease) ask(need job.Load) job.Lease {
+	l.used, l.size, l.report = l.used.Plus(l.stored, -1), l.size.Plus(l.stored, -1), l.report.Plus(l.stored, 1)
+	want := l.used.Plus(need, 1).Plus(l.demand, 2)
+	l.stored, l.demand = job.Load{}, job.Load{}
+	l.size = l.size.Min(want).Max(l.used)
+	return job.Lease{ID: l.id, New: !l.known, Keep: l.size, Stored: l.report, Need: l.used.Plus(need, 1), Want: want}
+}
+
+// granted takes the answer to a request that was sent at a time.
+func (l *lease) granted(sent time.Time, ask job.Lease, size job.Load) {
+	l.known, l.until, l.size = true, sent.Add(leaseUse), size
+	l.report = l.report.Plus(ask.Stored, -1)
+}
+
+// reservation is room that jobs of a client take.
+type reservation struct {
+	clientLoad
+	c     *Capacity
+	lease *lease
+}
+
+// leased returns the lease under which the jobs are to be stored.
+func (r *reservation) leased() job.ID {
+	if r == nil {
+		return job.ID{}
+	}
+	return r.lease.id
+}
+
+// end gives the room back unless the jobs were stored. err is the error of storage; one that leaves open whether they were stored
+// has the room kept until the lease expires. Within Once the jobs are stored with its commit.
+func (r *reservation) end(ctx context.Context, stored bool, err error) {
+	if r == nil {
+		return
+	}
+	r.c.mu.Lock()
+	switch {
+	case stored: // in doubt until settle
+		r.lease.doubts++
+	case err == nil || notStored(err):
+		r.lease.used = r.lease.used.Plus(r.jobs, -1)
+		r.c.shares.add(r.client, r.jobs, -1)
+	default:
+		r.lease.doubts++
+		r.c.accepted = append(r.c.accepted, r.clientLoad) // for the client, until the next count
+	}
+	r.c.mu.Unlock()
+	if stored {
+		app.AfterCommit(ctx, r.settle)
+	}
+}
+
+// settle counts the jobs as stored.
+func (r *reservation) settle() {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	r.lease.doubts--
+	r.lease.stored = r.lease.stored.Plus(r.jobs, 1)
+	r.c.accepted = append(r.c.accepted, r.clientLoad)
+}
+
+// notStored reports whether an error says for sure that nothing was stored.
+func notStored(err error) bool {
+	return err == error(job.ErrLeaseEnded) || job.CodeOf(err).Spec().Status < http.StatusInternalServerError
+}

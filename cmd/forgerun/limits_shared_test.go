@@ -1,0 +1,147 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const sharedLimit = 50
+
+// limitedStack starts a stack whose limits are sharedLimit jobs, for one client as for all.
+func limitedStack(t *testing.T) *stack {
+	limit := fmt.Sprint(sharedLimit)
+	return newStack(t, env{
+		"FORGERUN_MAX_ACTIVE_JOBS": limit, "FORGERUN_MAX_QUEUE_SIZE": limit, "FORGERUN_CLIENT_MAX_ACTIVE": limit,
+		"FORGERUN_RATE_LIMIT_PER_MINUTE": "100000",
+	})
+}
+
+// burst sends n submissions to each process at once, every sixth of them a batch of four, and returns how many jobs were accepted.
+func (u *user) burst(n int, body string, apis ...*proc) int {
+	var accepted atomic.Int64
+	var all sync.WaitGroup
+	for _, api := range apis {
+		for i := range n {
+			all.Go(func() {
+				if i%6 != 5 {
+					if u.call(api, "POST", "/v1/jobs", body).status == http.StatusAccepted {
+						accepted.Add(1)
+					}
+					return
+				}
+				if u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[`+strings.Repeat(body+",", 3)+body+`]}`).status == http.StatusAccepted {
+					accepted.Add(4)
+				}
+			})
+		}
+	}
+	all.Wait()
+	return int(accepted.Load())
+}
+
+// active counts the jobs that are not final.
+func (s *stack) active() int { return s.count(`SELECT count(*) FROM jobs WHERE finished_at IS NULL`) }
+
+// fillUp submits single jobs to the processes in turns until they hold exactly the limit.
+func (u *user) fillUp(body string, apis ...*proc) {
+	u.s.t.Helper()
+	turn := 0
+	eventually(u.s.t, "all room is used", func() bool {
+		turn++
+		u.call(apis[turn%len(apis)], "POST", "/v1/jobs", body)
+		return u.s.active() >= sharedLimit
+	})
+	for i := range 20 {
+		a := u.call(apis[i%len(apis)], "POST", "/v1/jobs", body)
+		a.requireProblem(u.s.t, http.StatusServiceUnavailable, "RFA_EXEC_QUEUE_FULL")
+	}
+	require.Equal(u.s.t, sharedLimit, u.s.active())
+}
+
+// Promise: contract 17
+func TestLimitsHoldOverProcesses(t *testing.T) {
+	for name, body := range map[string]string{"queued": execute("PAYLOAD_SMALL"), "active": deferred(time.Hour)} {
+		t.Run(name, func(t *testing.T) {
+			s := limitedStack(t)
+			apis := []*proc{s.startLeader(), s.startAPI()}
+			u := s.newUser(apis[0])
+			for range 3 {
+				u.burst(72, body, apis...)
+				require.LessOrEqual(t, s.active(), sharedLimit)
+			}
+			u.fillUp(body, apis...)
+			for range 3 { // room that jobs gave back is given out once
+				s.exec(`UPDATE jobs SET state = 'CANCELED', outcome = 'CANCELED', finished_at = now()
+					WHERE job_id IN (SELECT job_id FROM jobs WHERE finished_at IS NULL LIMIT 20)`)
+				u.burst(72, body, apis...)
+				require.LessOrEqual(t, s.active(), sharedLimit)
+			}
+			u.fillUp(body, apis[1], apis[0])
+		})
+	}
+}
+
+func TestLimitsHoldWithoutRedis(t *testing.T) {
+	s := limitedStack(t)
+	apis := []*proc{s.startLeader(), s.startAPI()}
+	u := s.newUser(apis[0])
+	require.NoError(t, s.redis.Kill())
+	u.burst(72, deferred(time.Hour), apis...)
+	require.LessOrEqual(t, s.active(), sharedLimit)
+	u.fillUp(deferred(time.Hour), apis...)
+}
+
+func TestLimitsHoldWithAPausedProcess(t *testing.T) {
+	s := limitedStack(t)
+	one, two := s.startLeader(), s.startAPI()
+	u := s.newUser(one)
+	u.burst(10, deferred(time.Hour), one, two)
+	two.pause()
+	u.fillUp(deferred(time.Hour), one) // what the other one may have had is free after a time
+	var late sync.WaitGroup
+	late.Go(func() { u.burst(30, deferred(time.Hour), two) })
+	two.resume()
+	late.Wait()
+	u.burst(30, deferred(time.Hour), one, two)
+	require.Equal(t, sharedLimit, s.active())
+}
+
+func TestKilledProcessGivesItsHeadroomBack(t *testing.T) {
+	s := limitedStack(t)
+	one, two := s.startLeader(), s.startAPI()
+	u := s.newUser(one)
+	u.burst(5, deferred(time.Hour), two)
+	two.kill()
+	u.burst(72, deferred(time.Hour), one)
+	require.LessOrEqual(t, s.active(), sharedLimit)
+	u.fillUp(deferred(time.Hour), one)
+}
+
+// Without Redis each process has its part of the limit.
+//
+// Promise: contract 17, 18
+func TestRateLimitIsDividedWithoutRedis(t *testing.T) {
+	const limit = 30
+	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": fmt.Sprint(limit)})
+	apis := []*proc{s.startLeader(), s.startAPI()}
+	u := s.newUser(apis[0])
+	require.NoError(t, s.redis.Kill())
+	eventually(t, "the processes know each other", func() bool {
+		return apis[0].metric("api_processes") == 2 && apis[1].metric("api_processes") == 2
+	})
+	passed := 0
+	for i := range 4 * limit {
+		if u.call(apis[i%2], "GET", "/v1/jobs/"+unknownJob, "").status == http.StatusNotFound {
+			passed++
+		}
+	}
+	require.LessOrEqual(t, passed, limit)
+	require.GreaterOrEqual(t, passed, limit-2)
+}

@@ -1,0 +1,133 @@
+package repo_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+func loadOf(n int) job.Load { return job.Load{Active: n, Queued: n} }
+
+// asked is a lease of a process of its own, with a limit of 20 jobs.
+func asked(change ...func(*job.Lease)) job.Lease {
+	l := job.Lease{ID: newID(), Process: newID(), New: true, Limit: loadOf(20), Expiry: time.Hour, Need: loadOf(1), Want: loadOf(100)}
+	for _, f := range change {
+		f(&l)
+	}
+	return l
+}
+
+func (f *fixture) renew(l *job.Lease) int {
+	f.t.Helper()
+	h := must(f.store.RenewLease(f.ctx(), *l))(f.t)
+	require.Equal(f.t, h.Granted.Active, h.Granted.Queued)
+	l.New, l.Stored = false, job.Load{}
+	return h.Granted.Active
+}
+
+func under(l job.Lease) func(*job.Submission) { return func(s *job.Submission) { s.Job.Lease = l.ID } }
+
+func TestLeasesShareTheRoom(t *testing.T) {
+	f := setup(t)
+	a, b := asked(), asked()
+	require.Equal(t, 20, f.renew(&a), "alone it may have all")
+	require.Equal(t, 0, f.renew(&b))
+	a.Keep, a.Want = loadOf(4), loadOf(0)
+	require.Equal(t, 4, f.renew(&a), "what it may have used stays")
+	require.Equal(t, 8, f.renew(&b), "a part of what is free")
+	a.Keep, a.Want = loadOf(4), loadOf(100)
+	require.Equal(t, 6, f.renew(&a))
+	b.Need = loadOf(14)
+	require.Equal(t, 14, f.renew(&b), "all for a request that needs so much")
+	a.Need = loadOf(10)
+	require.Equal(t, 4, f.renew(&a), "but not for one that does not fit anyway")
+
+	a.Keep, a.Need, a.Stored = loadOf(0), loadOf(1), loadOf(4)
+	require.Equal(t, 1, f.renew(&a))
+	require.Equal(t, 4, one[int](f, `SELECT active::int FROM headroom`))
+	h := must(f.store.RenewLease(f.ctx(), b))(t)
+	require.Equal(t, 2, h.Processes)
+}
+
+func TestACountTakesThePlaceOfTheBound(t *testing.T) {
+	f := setup(t)
+	a := asked()
+	f.renew(&a)
+	f.submit()
+	counted := must(f.store.Load(f.ctx(), 100))(t)
+	require.Equal(t, job.Counted{Jobs: loadOf(1)}, counted)
+	a.Stored = loadOf(5) // reported by any process while it was counted
+	f.renew(&a)
+	a.Counted, a.Stored = &counted, loadOf(2)
+	f.renew(&a)
+	require.Equal(t, 1+5+2, one[int](f, `SELECT active::int FROM headroom`))
+	require.Equal(t, loadOf(7), must(f.store.Load(f.ctx(), 100))(t).Reported)
+}
+
+func TestAnEndedLeaseStoresNothing(t *testing.T) {
+	f := setup(t)
+	a, b := asked(), asked()
+	f.renew(&a)
+	f.submit(under(a))
+	failed := f.force(job.Failed)
+
+	f.exec(`UPDATE headroom_leases SET expires_at = now() - interval '1 s'`)
+	f.submit(under(a)) // nobody has taken its room
+	require.Equal(t, 0, f.renew(&b), "all of it may be used")
+	require.Equal(t, 20, one[int](f, `SELECT active::int FROM headroom`))
+	_, err := f.store.InsertJob(f.ctx(), f.submission(under(a)))
+	require.ErrorIs(t, err, job.ErrLeaseEnded)
+	sub := f.submission(under(a))
+	_, _, err = f.store.InsertBatch(f.ctx(), job.BatchSubmission{
+		Batch: job.Batch{ID: newID(), ClientID: f.client, Items: []job.BatchItem{}, Language: "en"}, Jobs: []job.Job{sub.Job},
+	})
+	require.ErrorIs(t, err, job.ErrLeaseEnded)
+	_, err = f.store.Retry(job.WithLease(f.ctx(), a.ID), f.client, failed, 1, 0, "")
+	require.ErrorIs(t, err, job.ErrLeaseEnded)
+	require.Equal(t, 2, one[int](f, `SELECT count(*)::int FROM jobs WHERE finished_at IS NULL`))
+	_, err = f.store.RenewLease(f.ctx(), a)
+	require.ErrorIs(t, err, job.ErrLeaseEnded, "it does not come back")
+}
+
+// A statement that has begun under a lease may store its jobs: until it ends nobody takes the room.
+func TestALeaseInUseDoesNotEnd(t *testing.T) {
+	f := setup(t)
+	a, b := asked(func(l *job.Lease) { l.Want = loadOf(10) }), asked()
+	require.Equal(t, 10, f.renew(&a))
+	tx := must(f.db.Begin(f.ctx()))(t)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	use := func(tx pgx.Tx) {
+		_, err := tx.Exec(f.ctx(), `SELECT FROM headroom_leases WHERE lease_id = $1 FOR KEY SHARE`, [16]byte(a.ID))
+		require.NoError(t, err)
+	}
+	use(tx)
+	require.Equal(t, 10, f.renew(&a), "a renewal waits for no statement")
+	f.exec(`UPDATE headroom_leases SET expires_at = now() - interval '1 s' WHERE lease_id = $1`, [16]byte(a.ID))
+	require.Equal(t, 5, f.renew(&b))
+	require.Zero(t, one[int](f, `SELECT active::int FROM headroom`))
+	require.NoError(t, tx.Commit(f.ctx()))
+	require.Equal(t, 10, f.renew(&b))
+	require.Equal(t, 10, one[int](f, `SELECT active::int FROM headroom`))
+}
+
+func TestClosedLeasesGiveTheirRoomBack(t *testing.T) {
+	f := setup(t)
+	a, b := asked(), asked()
+	f.renew(&a)
+	a.Keep, a.Stored = loadOf(0), loadOf(3)
+	require.NoError(t, f.store.CloseLease(f.ctx(), a))
+	require.Equal(t, 17, f.renew(&b))
+	b.Keep = loadOf(5)
+	require.NoError(t, f.store.CloseLease(f.ctx(), b))
+	c := asked()
+	require.Equal(t, 6, f.renew(&c), "what may still be stored is kept for it")
+	ahead := asked(func(l *job.Lease) { l.Expiry = 24 * time.Hour })
+	f.renew(&ahead)
+	f.renew(&c)
+	require.Equal(t, 2, one[int](f, `SELECT count(*)::int FROM headroom_leases`), "one of before a step of the clock has ended")
+}

@@ -1,0 +1,73 @@
+-- name: reportStored
+-- Locks the ledger until the end of the transaction, adds the jobs that a process has stored, and takes a new count in place of
+-- the old bound. What was reported after the count is added to it.
+-- Parameters: @stored_active, @stored_queued, @counted, @active, @queued, @reported_active, @reported_queued
+UPDATE headroom SET
+  active = @stored_active::bigint + CASE WHEN @counted THEN @active::bigint + reported_active - @reported_active::bigint ELSE active END,
+  queued = @stored_queued::bigint + CASE WHEN @counted THEN @queued::bigint + reported_queued - @reported_queued::bigint ELSE queued END,
+  reported_active = reported_active + @stored_active, reported_queued = reported_queued + @stored_queued
+
+-- name: endLeases
+-- Removes other processes' leases that have ended, and adds their room to the bound: all of it may be used. A lease that a
+-- statement has locked stays, because that statement may still store jobs. A lease that ends later than a new one was made before
+-- a step of the clock. The transaction holds the lock of the ledger.
+-- Parameters: @lease, @expiry
+WITH ended AS MATERIALIZED (
+  SELECT lease_id FROM headroom_leases WHERE lease_id <> @lease
+    AND expires_at NOT BETWEEN pg_catalog.clock_timestamp() AND pg_catalog.clock_timestamp() + @expiry::interval
+  ORDER BY lease_id FOR UPDATE SKIP LOCKED
+), gone AS (
+  DELETE FROM headroom_leases WHERE lease_id IN (SELECT lease_id FROM ended) RETURNING active, queued
+)
+UPDATE headroom SET active = headroom.active + g.active, queued = headroom.queued + g.queued,
+  reported_active = reported_active + g.active, reported_queued = reported_queued + g.queued
+FROM (SELECT sum(active)::bigint AS active, sum(queued)::bigint AS queued FROM gone) g WHERE g.active > 0 OR g.queued > 0
+
+-- name: grantLease
+-- Grants a process room of what the bound and the other leases leave: what it needs for a waiting request or expects to use, but no
+-- more than its part, and some beforehand if there is plenty. It keeps what it may have used. No row: the lease has ended. The
+-- transaction holds the lock of the ledger.
+-- Parameters: @lease, @process, @new, @expiry, @max_active, @max_queued, @keep_active, @keep_queued, @need_active, @need_queued,
+--   @want_active, @want_queued
+WITH others AS (
+  SELECT coalesce(sum(active), 0) AS active, coalesce(sum(queued), 0) AS queued,
+    1 + count(DISTINCT process_id) FILTER (WHERE process_id <> @process) AS processes
+  FROM headroom_leases WHERE lease_id <> @lease
+), free AS (
+  SELECT processes, @max_active::bigint - headroom.active - others.active AS active,
+    @max_queued::bigint - headroom.queued - others.queued AS queued
+  FROM headroom, others
+), granted AS (
+  SELECT processes,
+    greatest(@keep_active::bigint, least(greatest(@want_active::bigint, least(256, floor(active / (16 * processes)))),
+      ceil(active / processes)), CASE WHEN @need_active::bigint <= active THEN @need_active ELSE 0 END)::bigint AS active,
+    greatest(@keep_queued::bigint, least(greatest(@want_queued::bigint, least(256, floor(queued / (16 * processes)))),
+      ceil(queued / processes)), CASE WHEN @need_queued::bigint <= queued THEN @need_queued ELSE 0 END)::bigint AS queued
+  FROM free
+), lease AS (
+  INSERT INTO headroom_leases AS l (lease_id, process_id, active, queued, expires_at)
+  SELECT @lease, @process, active, queued, pg_catalog.clock_timestamp() + @expiry::interval FROM granted
+  WHERE @new OR EXISTS (SELECT FROM headroom_leases WHERE lease_id = @lease)
+  ON CONFLICT (lease_id) DO UPDATE SET active = excluded.active, queued = excluded.queued, expires_at = excluded.expires_at
+  RETURNING active, queued
+)
+SELECT lease.active, lease.queued, processes::int FROM lease, granted
+
+-- name: closeLease
+-- Leaves a lease what may still be stored under it, until it expires; without that it ends at once. The transaction holds the lock of
+-- the ledger.
+-- Parameters: @lease, @keep_active, @keep_queued
+UPDATE headroom_leases SET active = @keep_active::bigint, queued = @keep_queued::bigint,
+  expires_at = CASE WHEN @keep_active = 0 AND @keep_queued = 0 THEN '-infinity' ELSE expires_at END
+WHERE lease_id = @lease
+
+-- fragment: leased
+-- Locks the leases that the input i has, so that none is given away before the end of the transaction. One that has ended is
+-- not among them.
+leased AS MATERIALIZED (
+  SELECT lease_id FROM headroom_leases WHERE lease_id = ANY (@leases::uuid[]) ORDER BY lease_id FOR KEY SHARE
+)
+
+-- fragment: isLeased
+-- Guards the input i: jobs that need no headroom have no lease.
+(i.lease IS NULL OR i.lease IN (SELECT lease_id FROM leased))
