@@ -34,8 +34,14 @@ func (s *Server) submitBatch(r *call) error {
 		if err := s.completeBatch(r, &req); err != nil {
 			return err
 		}
-		err = s.limitItems(r, max(len(req.Items), pieces(body)), " A batch counts as as many as it has jobs, "+
-			"or as 16 KiB were begun in its body if that is more, this one as %d. Nothing was accepted.")
+		deliveries := 0
+		for i := range req.Items {
+			item := req.Items[i].Request
+			item.ClientID = r.caller.ClientID
+			deliveries += s.deps.Jobs.Deliveries(&item)
+		}
+		err = s.limitItems(r, max(len(req.Items), pieces(body), deliveries), " A batch counts as as many as it has jobs, as 16 KiB were "+
+			"begun in its body, or as the events that its jobs may emit make deliveries, whichever are most, this one as %d. Nothing was accepted.")
 		if err != nil {
 			return err
 		}

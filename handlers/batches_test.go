@@ -156,4 +156,12 @@ func TestItemsOfABatchCountForTheRateLimit(t *testing.T) {
 	a.requireProblem(t, job.CodeRateLimited)
 	require.Equal(t, "90", a.Header.Get("Retry-After"))
 	require.Empty(t, w.batches.got.Items)
+
+	w.jobs.deliveries = 2
+	w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"},{"type":"EXECUTE"}]}`).requireProblem(t, job.CodeRateLimited)
+	require.Equal(t, 202, w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`).StatusCode)
+	w.jobs.deliveries = 3
+	a = w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
+	a.requireProblem(t, job.CodeRateLimited)
+	require.Contains(t, a.text, "this one as 3")
 }

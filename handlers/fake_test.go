@@ -73,6 +73,7 @@ func (f finder[T]) of(ctx context.Context, l *lookups, client, id, own job.ID, m
 // fakeJobs answers with what its functions say, as Jobs and as Reader; nil ones
 // say "not found", except for submit and list.
 type fakeJobs struct {
+	deliveries int // of each submission's events
 	*lookups
 	err      error // of submit and change, if set
 	submit   func(context.Context, job.Request) (job.Receipt, error)
@@ -88,6 +89,8 @@ type fakeJobs struct {
 }
 
 var errNoJob = job.Errorf(job.CodeJobNotFound, "There is no such job.")
+
+func (f *fakeJobs) Deliveries(*job.Request) int { return f.deliveries }
 
 func (f *fakeJobs) Submit(ctx context.Context, r job.Request) (job.Receipt, error) {
 	switch {

@@ -21,6 +21,8 @@ import (
 // existed.
 type Jobs interface {
 	Submit(ctx context.Context, r job.Request) (job.Receipt, error)
+	// Deliveries returns how many deliveries the events make that a job may emit.
+	Deliveries(r *job.Request) int
 	Cancel(ctx context.Context, client, id job.ID) (job.Change, error)
 	Retry(ctx context.Context, client, id job.ID) (job.Change, error)
 	Delete(ctx context.Context, client, id job.ID) error // nil for one that is gone already
@@ -44,10 +46,13 @@ func (s *Server) submit(r *call) error {
 	var req job.Request
 	var receipt job.Receipt
 	err := admitted(r, s.deps.Admission, func(body []byte, key string) (err error) {
-		if err = s.limitItems(r, pieces(body), " A submission counts as as many as 16 KiB were begun in its body, this one as %d."); err != nil {
+		if req, err = decode.Job(body, key, s.cfg.decodeLimits()); err != nil {
 			return err
 		}
-		if req, err = decode.Job(body, key, s.cfg.decodeLimits()); err != nil {
+		req.ClientID = r.caller.ClientID
+		err = s.limitItems(r, max(pieces(body), s.deps.Jobs.Deliveries(&req)), " A submission counts as as many as 16 KiB were begun in its "+
+			"body, or as the events that its job may emit make deliveries if those are more, this one as %d.")
+		if err != nil {
 			return err
 		}
 		from, err := s.provenance(r)
@@ -55,7 +60,7 @@ func (s *Server) submit(r *call) error {
 			return err
 		}
 		from.complete(&req)
-		req.ClientID, req.RequestID, req.ReceivedAt = r.caller.ClientID, r.idText, s.receivedAt()
+		req.RequestID, req.ReceivedAt = r.idText, s.receivedAt()
 		receipt, err = s.deps.Jobs.Submit(r.ctx, req)
 		return err
 	})

@@ -172,10 +172,11 @@ func (d Definition) Validate() error {
 const WeightUnit = 16 * kib
 
 // Weight is what a job brings beyond an ordinary one, in units: what its params and its result take beyond the first unit each, and
-// each event that it emits, with its deliveries, in each attempt.
-func (j *Job) Weight() int {
+// each event that it emits, with its deliveries, in each attempt. A change of state makes a delivery of about 1.5 KiB to each receiver:
+// those to two receivers are a unit, but one receiver is ordinary.
+func (j *Job) Weight(receivers int) int {
 	d := j.Definition
-	weight := units(len(j.Params)) - 1 + units(d.PayloadSize) - 1
+	weight := units(len(j.Params)) - 1 + units(d.PayloadSize) - 1 + receivers/2
 	if d.Behavior != nil {
 		for _, e := range d.Behavior.Emit {
 			weight += j.MaxAttempts * units(len(e.Data))

@@ -59,6 +59,17 @@ func (r Request) Refusal(violations []Violation) *Error {
 	return err
 }
 
+// Emitted returns how many events of its own the job may emit, in all of its attempts: as many as attempts unless the request says.
+func (r *Request) Emitted(attempts int) (n int) {
+	if r.Emit != nil {
+		n = 1
+	}
+	if r.Behavior != nil {
+		n += r.Retry.attempts(attempts) * len(r.Behavior.Emit)
+	}
+	return n
+}
+
 // Check gives everything that is wrong with r's values under the catalogue c.
 // What depends on the time is left to TooLate: a repeated request must find
 // its first answer however late it comes.

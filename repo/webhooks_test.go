@@ -59,7 +59,7 @@ func TestWebhookLife(t *testing.T) {
 	require.True(t, w2.UpdatedAt.After(w.UpdatedAt))
 
 	clients := must(f.store.Subscribers(f.ctx()))(t)
-	require.Equal(t, []job.ID{f.client}, clients)
+	require.Equal(t, []job.ID{f.client, f.client}, clients, "once for each webhook")
 	off := f.patch(second, enabled(false))
 	require.Equal(t, job.DisabledByOwner, off.Disabled.Reason)
 	require.Equal(t, off.Disabled, f.patch(second, enabled(false)).Disabled, "repeated, it changes nothing")

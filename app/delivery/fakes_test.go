@@ -250,7 +250,7 @@ func (s *fakeStore) DeleteWebhook(ctx context.Context, client, id job.ID) error 
 func (s *fakeStore) Subscribers(ctx context.Context) ([]job.ID, error) {
 	return apptest.Call(ctx, s.Store, "Subscribers", func() (clients []job.ID, err error) {
 		for _, r := range s.webhooks {
-			if !r.deleted && r.Disabled == nil && !slices.Contains(clients, r.ClientID) {
+			if !r.deleted && r.Disabled == nil {
 				clients = append(clients, r.ClientID)
 			}
 		}

@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// SubscriberStore lists which clients have an enabled webhook.
+// SubscriberStore lists the clients that have enabled webhooks, once for each of these.
 type SubscriberStore interface {
 	Subscribers(ctx context.Context) ([]job.ID, error)
 }
@@ -20,35 +19,38 @@ type SubscriberStore interface {
 // missed in between, the relay finds in about the same time.
 const subscribersInterval = time.Second
 
-// Subscribers knows which clients have an enabled webhook, as of a moment ago,
-// so that no wake-up is sent for the others.
+// Subscribers knows how many enabled webhooks each client has, as of a moment ago:
+// clients without one need no wake-up, and what a submission costs depends on it.
 type Subscribers struct {
 	store SubscriberStore
 	log   *slog.Logger
 
 	mu    sync.RWMutex
-	known map[job.ID]struct{}
-	added map[job.ID]struct{} // since the reading under way began: it may not have seen them
+	known map[job.ID]int
+	added map[job.ID]int // since the reading under way began: it may not have seen them
 }
 
 // NewSubscribers makes an empty set; Run fills it.
 func NewSubscribers(store SubscriberStore, log *slog.Logger) *Subscribers {
-	return &Subscribers{store: store, log: log, known: map[job.ID]struct{}{}, added: map[job.ID]struct{}{}}
+	return &Subscribers{store: store, log: log, known: map[job.ID]int{}, added: map[job.ID]int{}}
 }
 
 // Has reports whether a client is known to have an enabled webhook.
-func (s *Subscribers) Has(client job.ID) bool {
+func (s *Subscribers) Has(client job.ID) bool { return s.Webhooks(client) > 0 }
+
+// Webhooks returns how many enabled webhooks a client is known to have.
+func (s *Subscribers) Webhooks(client job.ID) int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	_, ok := s.known[client]
-	return ok
+	return s.known[client]
 }
 
-// Add says that a client has an enabled webhook now.
+// Add says that a client has one more enabled webhook now.
 func (s *Subscribers) Add(client job.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known[client], s.added[client] = struct{}{}, struct{}{}
+	s.known[client]++
+	s.added[client]++
 }
 
 // Run keeps the set current until ctx ends. While storage fails it stays as it
@@ -59,19 +61,21 @@ func (s *Subscribers) Run(ctx context.Context) {
 
 func (s *Subscribers) read(ctx context.Context) error {
 	s.mu.Lock()
-	s.added = map[job.ID]struct{}{}
+	s.added = map[job.ID]int{}
 	s.mu.Unlock()
 	clients, err := s.store.Subscribers(ctx)
 	if err != nil {
 		return err
 	}
-	known := make(map[job.ID]struct{}, len(clients))
+	known := make(map[job.ID]int, len(clients))
 	for _, id := range clients {
-		known[id] = struct{}{}
+		known[id]++
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.Copy(known, s.added)
+	for id, n := range s.added { // they may be counted twice until the next reading
+		known[id] += n
+	}
 	s.known = known
 	return nil
 }

@@ -45,7 +45,10 @@ type Config struct {
 // Pauses tells what operators have stopped.
 type Pauses interface{ Now() job.Pauses }
 
-// Deps is what a Service works with; all but Targets, Proofs, Capacity, Storage,
+// Receivers tells how many enabled webhooks a client has.
+type Receivers interface{ Webhooks(client job.ID) int }
+
+// Deps is what a Service works with; all but Targets, Proofs, Capacity, Storage, Receivers,
 // Pauses, Window and Hub are required.
 type Deps struct {
 	Jobs      JobStore
@@ -57,6 +60,7 @@ type Deps struct {
 	Progress  ProgressReader
 	Capacity  *Capacity   // nil: no limits, and nothing may be asked about live workers
 	Storage   Storage     // nil: any amount
+	Receivers Receivers   // nil: clients have no webhooks
 	Pauses    Pauses      // nil: nothing is stopped
 	Window    *Window     // nil: always open
 	Hub       *events.Hub // nil: no request waits

@@ -338,7 +338,7 @@ func TestMaxAttemptsHasALimit(t *testing.T) {
 		require.Equal(t, []string{"/retry/max_attempts"}, pointers(violations))
 		j, done, err := scheduled.Prepare(t.Context(), app.NewID(), r)
 		require.NoError(t, err, "the limit was lowered after the schedule was stored")
-		done(false)
+		done(false, nil)
 		require.Equal(t, 4, j.MaxAttempts)
 		require.Equal(t, 9, r.Retry.MaxAttempts, "the schedule keeps what was asked for")
 	})

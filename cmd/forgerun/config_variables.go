@@ -141,7 +141,7 @@ func (c *Config) deliveryVariables() []variable {
 		{name: "FORGERUN_WEBHOOK_CHALLENGE", fallback: "false",
 			help: "whether receivers must say, asked with OPTIONS, that they want events before a webhook is registered, and callbacks need " +
 				"such a webhook; for api and webhooks alike, with FORGERUN_PUBLIC_URL", parse: boolean(&c.WebhookChallenge)},
-		{name: "FORGERUN_WEBHOOK_CLIENT_RATE", fallback: "0",
+		{name: "FORGERUN_WEBHOOK_CLIENT_RATE", fallback: "6000", dev: "600000",
 			help:  "delivery attempts to one client's receivers per minute, over all processes; what is beyond waits; 0: no limit",
 			parse: integer(&c.WebhookClientRate, 0, 1_000_000_000)},
 		{name: "FORGERUN_WEBHOOK_DISABLE_AFTER", fallback: "10m", dev: "8760h",

@@ -145,3 +145,35 @@ func TestRateLimitIsDividedWithoutRedis(t *testing.T) {
 	require.LessOrEqual(t, passed, limit)
 	require.GreaterOrEqual(t, passed, limit-2)
 }
+
+// A small submission whose events make many deliveries counts as so many requests, and the receivers get them at the default rate of
+// the client: all of them in the end.
+func TestDeliveriesCountForTheClient(t *testing.T) {
+	s := newStack(t, hooks, env{
+		"FORGERUN_TESTBED": "true", "FORGERUN_RATE_LIMIT_PER_MINUTE": "6000", "FORGERUN_WEBHOOK_CLIENT_RATE": "6000",
+	})
+	api := s.startLeader()
+	u, other := s.newUser(api), s.newUser(api)
+	r := newReceiver(t, nil)
+	for range 10 {
+		u.subscribe(api, r.url, "event.emitted")
+	}
+	many := custom(`{"emit":[` + strings.Repeat(`{"name":"x"},`, 99) + `{"name":"x"}]}`) // in each of four attempts
+	accepted := []string{u.submit(api, many)}
+	for range 20 {
+		a := u.trySubmit(api, many)
+		a.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
+		require.Contains(t, a.body, "this one as 4000")
+		u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[`+many+`]}`).requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
+	}
+	accepted = append(accepted, u.submit(api, execute("PAYLOAD_SMALL")))
+	for range 20 {
+		other.submit(api, many) // to nobody
+	}
+	s.startWorker()
+	s.startWebhooks()
+	s.await("SUCCEEDED", accepted...)
+	s.awaitDeliveries()
+	require.Equal(t, 1000, s.count(`SELECT count(*) FROM deliveries WHERE state = 'DELIVERED'`))
+	require.Equal(t, 1000, s.count(`SELECT count(*) FROM deliveries`))
+}

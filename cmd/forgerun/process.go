@@ -264,7 +264,7 @@ func (p *process) newLeadersJobs() *jobs.Service {
 // newJobs makes the use cases of jobs, with what only some of their callers need.
 func (p *process) newJobs(some jobs.Deps) *jobs.Service {
 	some.Jobs, some.Reader, some.Batches, some.Queue, some.Progress = p.store, p.store, p.store, p.notifier, p.queue
-	some.Targets, some.Completer, some.Metrics, some.Log = p.guard(), p.completer, p.metrics, p.log
+	some.Targets, some.Receivers, some.Completer, some.Metrics, some.Log = p.guard(), p.subscribers, p.completer, p.metrics, p.log
 	return jobs.New(p.cfg.jobs(p.store.Now), some)
 }
 

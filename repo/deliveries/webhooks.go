@@ -144,7 +144,7 @@ func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, seal
 	return s.oneWebhook(ctx, statement("rotateSecret"), pg.UUID(id), pg.UUID(client), sealed, overlap)
 }
 
-// Subscribers gives the clients that have an enabled webhook.
+// Subscribers returns the clients that have enabled webhooks, once for each of these.
 func (s *Store) Subscribers(ctx context.Context) ([]job.ID, error) {
 	return pg.Query(ctx, s.db, pg.RowToID, statement("subscribers"))
 }

@@ -60,8 +60,8 @@ WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
 RETURNING {{webhookColumns}}
 
 -- name: subscribers
--- Reads the index webhooks_enabled as a whole.
-SELECT DISTINCT client_id FROM webhooks WHERE deleted_at IS NULL AND disabled_at IS NULL ORDER BY client_id
+-- Reads the index webhooks_enabled as a whole: a row for each webhook.
+SELECT client_id FROM webhooks WHERE deleted_at IS NULL AND disabled_at IS NULL ORDER BY client_id
 
 -- name: provenURLs
 -- Reads the enabled webhooks of a client by the index webhooks_enabled. Locks nothing. A proof of a URL that the webhook no longer
