@@ -18,7 +18,7 @@ import (
 
 // ofNoClient are the tables that hold nothing of a client, or what is kept of it: see ADR 47.
 var ofNoClient = []string{"audit", "ended_sessions", "erasures", "goose_db_version", "history", "maintenance_state", "pauses",
-	"signing_keys", "testbed_clock", "workers"}
+	"signing_keys", "testbed_clock", "workers", "headroom", "headroom_leases"}
 
 // fill gives a client rows in every table, with so many jobs.
 func (f *fixture) fill(client job.ID, jobs string) {

@@ -45,7 +45,8 @@ const (
 )
 
 // Capacity keeps the number of active and of queued jobs below the configured limits (section 17). The limits of all jobs hold over all
-// processes: each stores jobs only under a lease of headroom, and the jobs and leases together never exceed the limits. The shares of clients
+// processes: each stores jobs only under a lease of headroom, and the jobs and leases together never exceed the limits. The shares
+// of clients
 // are exact within a process, and a second old or so for the jobs of others. Capacity also knows how many workers there are.
 type Capacity struct {
 	limit   job.Load

@@ -33,8 +33,8 @@ func (l *lease) take(now time.Time, jobs job.Load) bool {
 	return false
 }
 
-// ask returns the request for a renewal, which wants twice of what the time since the last one took. Until the answer comes no more is used than it keeps: that holds whether the request, or only
-// its answer, is lost.
+// ask returns the request for a renewal, which wants twice of what the time since the last one took. Until the answer comes no
+// more is used than it keeps: that holds whether the request, or only its answer, is lost.
 func (l *lease) ask(need job.Load) job.Lease {
 	l.used, l.size, l.report = l.used.Plus(l.stored, -1), l.size.Plus(l.stored, -1), l.report.Plus(l.stored, 1)
 	want := l.used.Plus(need, 1).Plus(l.demand, 2)

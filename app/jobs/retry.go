@@ -56,7 +56,8 @@ func (s *Service) retry(
 	if err != nil {
 		return job.Change{}, err
 	}
-	change, err = retry(job.WithLease(ctx, room.leased()), client, id, j.Attempt, j.RetryWait(s.cfg.Clock(), s.cfg.Backoff, rand.Float64()), request)
+	wait := j.RetryWait(s.cfg.Clock(), s.cfg.Backoff, rand.Float64())
+	change, err = retry(job.WithLease(ctx, room.leased()), client, id, j.Attempt, wait, request)
 	room.end(ctx, err == nil && change.Changed, err)
 	if err != nil || !change.Changed {
 		return change, err

@@ -27,7 +27,8 @@ func (s *Service) weigh(ctx context.Context, client job.ID, jobs ...job.Job) err
 	}
 	return &job.Error{Code: job.CodeRateLimited, RetryAfter: a.RetryAfter, Detail: fmt.Sprintf(
 		"The jobs of this client may bring %d MiB a day, of params and results beyond 16 KiB and of events that they emit, each 16 KiB at "+
-			"least in each attempt, of deliveries to more than one receiver, 16 KiB for each two, and of what receivers answer. There is no room for the %d KiB of this submission. Nothing was accepted.",
+			"least in each attempt, of deliveries to more than one receiver, 16 KiB for each two, and of what receivers answer. "+
+			"There is no room for the %d KiB of this submission. Nothing was accepted.",
 		a.Limit*job.WeightUnit>>20, weight*job.WeightUnit>>10)}
 }
 

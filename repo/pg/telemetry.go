@@ -20,7 +20,7 @@ var (
 	grouped = []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"}
 	single  = []string{
 		"read", "batch", "complete", "delete", "clean", "release", "schedule", "resume throttled", "resume paused", "pause",
-		"mark dead", "end stranded leases", "heartbeat", "reclaim",
+		"mark dead", "end stranded leases", "headroom", "heartbeat", "reclaim",
 		"redeliver", "publish", "idempotency", "use key", "audit", "lead", "resign", "epoch", "raise epoch", "webhook",
 		"insert client", "name client", "change keys",
 		"signing key", "history", "bulk", "schedules", "gather", "erase", "testbed", "emit", "session",
