@@ -143,6 +143,8 @@ type Error struct {
 	ExpiredAt  *time.Time    // 410 only: since when it is gone
 	JobID      ID            // conflict of an idempotency key only: the job of the first request
 	BatchID    ID            // the same of a batch
+	State      State         // refused retry only: the job's state
+	Reason     string        // refused retry only: NOT_RETRYABLE or ATTEMPTS_EXHAUSTED
 	Cause      error
 }
 

@@ -10,6 +10,7 @@ package job
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -161,15 +162,16 @@ func (j *Job) RefusalOfRetry() error {
 	case err != nil:
 		return err
 	case j.Failure == nil || !j.Failure.Retryable:
-		return Errorf(CodeConflict, "The job's failure is not retryable: another attempt would end in the same way. "+
-			"Submit a new job if the cause is mended.")
+		return &Error{Code: CodeConflict, State: j.State, Reason: "NOT_RETRYABLE",
+			Detail: "The job's failure is not retryable: another attempt would end in the same way. Submit a new job if the cause is mended."}
 	case j.Attempt >= j.MaxAttempts:
-		return Errorf(CodeConflict, "The job has used all of its %d attempts.", j.MaxAttempts)
+		return &Error{Code: CodeConflict, State: j.State, Reason: "ATTEMPTS_EXHAUSTED",
+			Detail: fmt.Sprintf("The job has used all of its %d attempts.", j.MaxAttempts)}
 	}
 	return nil
 }
 
-// RefusalOfAnyRetry says why a final job cannot be retried by somebody who overrides what failures are worth.
+// RefusalOfAnyRetry returns why a job cannot be retried even by an operator who overrides RefusalOfRetry; nil if it can be.
 func (j *Job) RefusalOfAnyRetry() error {
 	if j.State != Failed {
 		return Errorf(CodeConflict, "The job is %s; only a FAILED job can be retried.", j.State)

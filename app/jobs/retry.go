@@ -11,14 +11,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Retry queues the next attempt of a FAILED job after its backoff (section
-// 11). A job that is not final stays as it is; one that has not failed, or
-// whose failure is not retryable, or has no attempts left, is a conflict. What is queued again counts against the limits like a new job.
+// Retry queues the next attempt of a FAILED job after its backoff (section 11). A job in any other state is left as it is. A
+// FAILED job whose failure is not retryable, or that has no attempts left, is a conflict. The queued job counts against the limits
+// like a new one.
 func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Change, err error) {
 	return s.retry(ctx, client, id, (*job.Job).RefusalOfRetry, s.deps.Jobs.Retry)
 }
 
-// RetryAnyway is Retry for operators: whether the failure is retryable or not, and beyond the attempts of the job.
+// RetryAnyway is Retry for operators: it ignores whether the failure is retryable and how many attempts are left.
 func (s *Service) RetryAnyway(ctx context.Context, client, id job.ID) (change job.Change, err error) {
 	return s.retry(ctx, client, id, (*job.Job).RefusalOfAnyRetry, s.deps.Jobs.RetryAnyway)
 }
@@ -46,7 +46,7 @@ func (s *Service) retry(
 	}
 	describe(ctx, span, j, j.Attempt)
 	telemetry.Link(span, j.TraceParent)
-	if !j.State.Final() {
+	if j.State != job.Failed {
 		return job.Change{JobID: id, State: j.State, Attempt: j.Attempt, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, nil
 	}
 	if err := refusal(j); err != nil {

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -216,11 +217,7 @@ func TestRetry(t *testing.T) {
 			old := w.Traceparent()
 			task := w.Add(apptest.FailedJob, inState(state), func(r *apptest.Row) { r.TraceParent = old })
 			change, err := w.service(10).Retry(context.Background(), apptest.ClientA, task.JobID)
-			if state == job.Succeeded || state == job.Canceled {
-				require.Equal(t, job.CodeConflict, job.CodeOf(err))
-			} else {
-				require.NoError(t, err)
-			}
+			require.NoError(t, err)
 			if state != job.Failed {
 				require.False(t, change.Changed)
 				w.notRetried()
@@ -253,14 +250,17 @@ func TestRetryThatIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*apptest.Row)
 		says   string
+		reason string
 	}{
-		"the last attempt": {func(r *apptest.Row) { r.Attempt = r.MaxAttempts }, "attempt"},
-		"not retryable":    {func(r *apptest.Row) { r.Failure.Retryable = false }, "not retryable"},
+		"the last attempt": {func(r *apptest.Row) { r.Attempt = r.MaxAttempts }, "attempt", "ATTEMPTS_EXHAUSTED"},
+		"not retryable":    {func(r *apptest.Row) { r.Failure.Retryable = false }, "not retryable", "NOT_RETRYABLE"},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			w := newWorldJobs(t)
 			_, err := w.service(10).Retry(context.Background(), apptest.ClientA, w.Add(apptest.FailedJob, c.change).JobID)
-			require.Equal(t, job.CodeConflict, job.CodeOf(err))
+			refusal, _ := errors.AsType[*job.Error](err)
+			require.NotNil(t, refusal)
+			require.Equal(t, []any{job.CodeConflict, job.Failed, c.reason}, []any{refusal.Code, refusal.State, refusal.Reason})
 			require.ErrorContains(t, err, c.says)
 			require.Zero(t, w.Store.Count("Retry"))
 			w.notRetried()

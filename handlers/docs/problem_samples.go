@@ -53,6 +53,8 @@ func sampleOf(e entry, links job.Links) string {
 		p.ExpiredAt = job.TimeOf(&completedAt)
 	case job.CodeIdempotencyConflict:
 		p.JobID = &sampleJob
+	case job.CodeConflict:
+		p.State, p.Reason = job.Failed, "ATTEMPTS_EXHAUSTED"
 	}
 	return head(e) + "\n" + pretty(p)
 }
@@ -62,7 +64,7 @@ var sampleDetails = map[job.Code]string{
 	job.CodeMethodNotAllowed:   "This resource does not have that method. It has GET, HEAD, DELETE.",
 	job.CodeInvalidCredentials: "The request has no Authorization header. Send your API key once, as Authorization: Bearer frk_...",
 	job.CodeForbidden:          "This API key has the scope read, and this request needs submit. Use a key that has it.",
-	job.CodeConflict:           "The job is SUCCEEDED; only a FAILED job can be retried.",
+	job.CodeConflict:           "The job has used all of its 4 attempts.",
 	job.CodeRateLimited:        "This client may send 6000 requests per minute.",
 	job.CodeJobNotFinished:     "The job is RUNNING: attempt 1 has not ended, and has no report yet.",
 	job.CodeRequestNotFound:    "Nothing is at this path. Did you mean /v1/jobs?",

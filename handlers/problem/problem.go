@@ -12,7 +12,8 @@ import (
 // Media is the media type of problem documents.
 const Media = "application/problem+json"
 
-// Document is the answer to a request that failed, with the members code, violations, expired_at, job_id and batch_id (section 14).
+// Document is the answer to a request that failed, with the members code, violations, expired_at, job_id, batch_id,
+// state and reason (section 14).
 type Document struct {
 	Type       string          `json:"type"`
 	Title      string          `json:"title"`
@@ -24,6 +25,8 @@ type Document struct {
 	ExpiredAt  *job.Time       `json:"expired_at,omitempty"` // of 410: since when it is gone
 	JobID      *job.ID         `json:"job_id,omitempty"`     // of a conflict of idempotency keys: what the first request made
 	BatchID    *job.ID         `json:"batch_id,omitempty"`
+	State      job.State       `json:"state,omitempty"`  // of a refused retry: the job's
+	Reason     string          `json:"reason,omitempty"` // why it was refused
 
 	RetryAfter time.Duration `json:"-"`
 }
@@ -37,7 +40,8 @@ func Of(links job.Links, e *job.Error) Document {
 	return Document{
 		Type: links.ProblemType(spec.Slug), Title: spec.Title, Status: spec.Status, Code: spec.Code,
 		Detail: job.PlainText(detail, job.MaxDetailBytes), Violations: e.Violations,
-		ExpiredAt: job.TimeOf(e.ExpiredAt), JobID: view.OrNull(e.JobID), BatchID: view.OrNull(e.BatchID), RetryAfter: e.RetryAfter,
+		ExpiredAt: job.TimeOf(e.ExpiredAt), JobID: view.OrNull(e.JobID), BatchID: view.OrNull(e.BatchID),
+		State: e.State, Reason: e.Reason, RetryAfter: e.RetryAfter,
 	}
 }
 

@@ -862,6 +862,13 @@ export interface components {
              * @description The batch that the first request with the idempotency key made. Of such a conflict of a batch only.
              */
             batch_id?: string;
+            /** @description The job's state. Of a refused retry only. */
+            state?: components["schemas"]["State"];
+            /**
+             * @description Why the job cannot be retried. Of a refused retry only.
+             * @enum {string}
+             */
+            reason?: "NOT_RETRYABLE" | "ATTEMPTS_EXHAUSTED";
         };
         /** @description One thing that is wrong with a request; it has either `pointer` or `parameter`. */
         Violation: {

@@ -582,6 +582,8 @@ class Problem(TypedDict):
     expired_at: NotRequired[Time]
     job_id: NotRequired[str]
     batch_id: NotRequired[str]
+    state: NotRequired[State]
+    reason: NotRequired[Literal['NOT_RETRYABLE', 'ATTEMPTS_EXHAUSTED']]
 
 
 class Violation(TypedDict):
