@@ -24,8 +24,8 @@ func runWith(t *testing.T, environment env, args ...string) (code int, stdout, s
 func TestBadVariableStopsTheStart(t *testing.T) {
 	t.Parallel()
 	bad := map[string][]string{
-		"FORGERUN_HTTP_ADDR":    {"8080", "localhost", "1.2.3.4"},
-		"FORGERUN_ADMIN_ADDR":   {"9", "0.0.0.0:9", ":9", "example.com:9"},
+		"FORGERUN_HTTP_ADDR":    {"8080", "localhost", "1.2.3.4", "127.0.0.1:", ":http", ":-1", "[::1]:65536"},
+		"FORGERUN_ADMIN_ADDR":   {"9", "0.0.0.0:9", ":9", "example.com:9", "127.0.0.1:99999"},
 		"FORGERUN_PUBLIC_URL":   {"example.com", "ftp://x", "https://", "https://x?y", "https://x#y"},
 		"FORGERUN_DATABASE_URL": {"jdbc:postgresql://host/x", "mysql://host/x", "hunter2"},
 		"FORGERUN_REDIS_URL":    {"cache.example:6379", "http://cache.example:6379", "hunter2"},

@@ -111,7 +111,10 @@ func address(field *string) func(string) error {
 		if s == "" {
 			return "", nil
 		}
-		_, _, err := net.SplitHostPort(s)
+		_, port, err := net.SplitHostPort(s)
+		if err == nil {
+			_, err = strconv.ParseUint(port, 10, 16)
+		}
 		return s, err
 	})
 }
