@@ -56,6 +56,22 @@ func TestPackagingNamesVariablesThatExist(t *testing.T) {
 	}
 }
 
+// Settings that .env.example offers, and all that section 18 names, reach the services of docker-compose.yml.
+func TestComposePassesSettingsOn(t *testing.T) {
+	t.Parallel()
+	names := regexp.MustCompile(`FORGERUN_[A-Z_]+`).FindAllString(readText(t, "../../.env.example"), -1)
+	names = append(names, "FORGERUN_RATE_LIMIT_PER_MINUTE", "FORGERUN_DAILY_QUOTA", "FORGERUN_MAX_ACTIVE_JOBS", "FORGERUN_MAX_QUEUE_SIZE",
+		"FORGERUN_CLIENT_MAX_ACTIVE", "FORGERUN_MAX_RUNTIME", "FORGERUN_WEBHOOK_TIMEOUT", "FORGERUN_WEBHOOK_MAX_RETRIES",
+		"FORGERUN_WEBHOOK_BACKOFF_BASE", "FORGERUN_WEBHOOK_BACKOFF_MAX", "FORGERUN_RETENTION_JOBS", "FORGERUN_JOB_TYPES",
+		"FORGERUN_WORK_KINDS", "FORGERUN_MAX_RETRIES")
+	passed := regexp.MustCompile(`(?m)^ +(FORGERUN_[A-Z_]+):`).FindAllStringSubmatch(readText(t, "../../docker-compose.yml"), -1)
+	var known []string
+	for _, p := range passed {
+		known = append(known, p[1])
+	}
+	require.Subset(t, known, names)
+}
+
 // directive returns the values of a unit's directive, in order.
 func directive(unit, name string) (values []string) {
 	for _, match := range regexp.MustCompile(`(?m)^`+name+`=(.*)$`).FindAllStringSubmatch(unit, -1) {
@@ -155,5 +171,19 @@ func TestReleaseNamesFilesThatExist(t *testing.T) {
 	version := regexp.MustCompile(`internal/version\.(number|commit|date)=`)
 	for _, file := range []string{"../../.goreleaser.yaml", "../../internal/version/version.go"} {
 		require.Len(t, version.FindAllString(readText(t, file), -1), 3, file)
+	}
+}
+
+// A tag of an action can be moved to other code; a commit cannot.
+func TestActionsArePinnedByCommit(t *testing.T) {
+	t.Parallel()
+	workflows, err := filepath.Glob("../../.github/workflows/*.yml")
+	require.NoError(t, err)
+	require.NotEmpty(t, workflows)
+	pinned := regexp.MustCompile(`uses: \S+@[0-9a-f]{40} # v\d`)
+	for _, file := range workflows {
+		for _, line := range regexp.MustCompile(`(?m)^.*uses: .*$`).FindAllString(readText(t, file), -1) {
+			require.Regexp(t, pinned, line, file)
+		}
 	}
 }
