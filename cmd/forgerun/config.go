@@ -21,6 +21,7 @@ import (
 type Config struct {
 	DatabaseURL, RedisURL       string
 	HTTPAddr, AdminAddr         string
+	AdminAddrUnset              bool // AdminAddr is the role's default
 	PublicURL                   string
 	AdminToken                  string // of operators, and of those who only read: see operators.Parse
 	AdminReadToken              string
@@ -119,6 +120,9 @@ func LoadConfig(role string, getenv func(string) string) (Config, error) {
 	return c, nil
 }
 
+// adminAddrs are the admin listeners of roles without FORGERUN_ADMIN_ADDR.
+var adminAddrs = map[string]string{"api": "127.0.0.1:8081", "worker": "127.0.0.1:8082", "webhooks": "127.0.0.1:8083"}
+
 // contradictions finds values that do not go together.
 func (c *Config) contradictions(role string) []string {
 	var wrong []string
@@ -129,9 +133,8 @@ func (c *Config) contradictions(role string) []string {
 	}
 	c.ClientMaxActive = cmp.Or(c.ClientMaxActive, max(1, c.MaxActiveJobs/4))
 	server := role == "api" || role == "worker" || role == "webhooks"
-	if c.AdminAddr == "" && role == "api" {
-		c.AdminAddr = "127.0.0.1:8081"
-	}
+	c.AdminAddrUnset = c.AdminAddr == ""
+	c.AdminAddr = cmp.Or(c.AdminAddr, adminAddrs[role])
 	add((server || role == "migrate" || role == "rotate-signing-key") && c.DatabaseURL == "",
 		"FORGERUN_DATABASE_URL is required, such as postgres://user:password@host:5432/forgerun")
 	add(server && c.RedisURL == "", "FORGERUN_REDIS_URL is required, such as redis://host:6379/0")

@@ -45,9 +45,6 @@ func (fs *configFindings) judgeConfig(role string, cfg Config, bad error, unknow
 // default is for one's own machine.
 func (fs *configFindings) judgeExposure(role string, cfg Config) {
 	switch {
-	case cfg.AdminAddr == "":
-		fs.Warn("admin listener", "none: no metrics, no health, no dashboard of this process",
-			"set FORGERUN_ADMIN_ADDR, such as 127.0.0.1:8082 (each process on a machine its own)")
 	case !onLoopback(cfg.AdminAddr):
 		fs.Warn("admin listener", cfg.AdminAddr+" is not on loopback: anyone who reaches it reads /metrics and /readyz without the token",
 			"let only Prometheus and operators reach it (firewall, private network), or set FORGERUN_ADMIN_ADDR to 127.0.0.1:8081")

@@ -65,7 +65,7 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 		{"dev", env{"FORGERUN_PUBLIC_URL": "", "FORGERUN_DATABASE_URL": "", "FORGERUN_REDIS_URL": ""}, doctor.Healthy, nil},
 		{"api", env{"FORGERUN_MAX_RETRIES": "few"}, doctor.Failing, []string{`FORGERUN_MAX_RETRIES="few": a whole number`}},
 		{"webhooks", env{"FORGERUN_MASTER_KEY": ""}, doctor.Failing, []string{"FORGERUN_MASTER_KEY is required"}},
-		{"worker", env{"FORGERUN_ADMIN_ADDR": ""}, doctor.Warning, []string{"no metrics"}},
+		{"worker", env{"FORGERUN_ADMIN_ADDR": ""}, doctor.Healthy, []string{"127.0.0.1:8082 is on loopback"}},
 		{"api", env{"FORGERUN_ADMIN_ADDR": "0.0.0.0:8081", "FORGERUN_ADMIN_TOKEN": "0123456789abcdef"}, doctor.Warning,
 			[]string{"0.0.0.0:8081 is not on loopback"}},
 		{"api", env{"FORGERUN_PUBLIC_URL": ""}, doctor.Warning, []string{"http://127.0.0.1:8080"}},

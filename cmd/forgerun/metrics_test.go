@@ -20,6 +20,17 @@ import (
 	local "github.com/forgerun/forgerun/internal/stack"
 )
 
+// Each role can be scraped without a setting, two of a kind on one machine, too.
+func TestEveryRoleHasMetricsByDefault(t *testing.T) {
+	s := newStack(t)
+	unset := env{"FORGERUN_ADMIN_ADDR": ""}
+	for _, p := range []*proc{s.start("worker", unset), s.start("worker", unset), s.startWebhooks(unset), s.startWebhooks(unset)} {
+		status, body := p.admin("/metrics")
+		require.Equal(t, 200, status)
+		require.Contains(t, body, "log_lines_dropped_total")
+	}
+}
+
 // scrape reads all metrics of a process, as Prometheus would.
 func (p *proc) scrape() map[string]*dto.MetricFamily {
 	p.t.Helper()

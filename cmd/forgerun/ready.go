@@ -127,6 +127,11 @@ func (p *process) adminPart() lifecycle.Part {
 	}
 	start := func(context.Context) error {
 		bound, err := net.Listen("tcp", p.cfg.AdminAddr)
+		if err != nil && p.cfg.AdminAddrUnset && p.role != "api" {
+			p.log.Warn("the default admin address is taken: set FORGERUN_ADMIN_ADDR; a free port is used", "action", "serve_admin",
+				"address", p.cfg.AdminAddr, errorFields(err))
+			bound, err = net.Listen("tcp", "127.0.0.1:0")
+		}
 		if err != nil {
 			return taken("FORGERUN_ADMIN_ADDR", p.cfg.AdminAddr, fmt.Errorf("admin listener: %w", err))
 		}
