@@ -109,7 +109,8 @@ func TestBulkDryRun(t *testing.T) {
 		Left: []job.BulkReason{{Result: job.ItemFailed, Detail: "It cannot.", Count: 4}}}
 	a := w.send("POST", "/v1/bulk", `{"action":"delete","filter":{"state":"SUCCEEDED"},"dry_run":true}`, "Idempotency-Key", "once")
 	require.Equal(t, http.StatusOK, a.StatusCode, a.text)
-	require.Regexp(t, `^{"count":12,"changes":8,"left":\[{"result":"FAILED","code":null,"detail":"It cannot.","count":4}\],"more":true,"sample":\[{"job_id":"`+jobID.String(), a.text)
+	require.Regexp(t, `^{"count":12,"changes":8,"left":\[{"result":"FAILED","code":null,"detail":"It cannot.","count":4}\],`+
+		`"more":true,"sample":\[{"job_id":"`+jobID.String(), a.text)
 	require.True(t, w.bulk.begun[0].DryRun)
 	require.Empty(t, w.once.known, "it has no effect to be repeated")
 }

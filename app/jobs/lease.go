@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -98,5 +99,5 @@ func (r *reservation) settle() {
 
 // notStored reports whether an error says for sure that nothing was stored.
 func notStored(err error) bool {
-	return err == error(job.ErrLeaseEnded) || job.CodeOf(err).Spec().Status < http.StatusInternalServerError
+	return errors.Is(err, job.ErrLeaseEnded) || job.CodeOf(err).Spec().Status < http.StatusInternalServerError
 }

@@ -130,7 +130,10 @@ func (q *fakeQueue) SetEpoch(_ context.Context, epoch int64) (err error) {
 	return err
 }
 
-func (q *fakeQueue) Mend(context.Context) error { return q.Err }
+func (q *fakeQueue) Mend(context.Context) (err error) {
+	q.Change(func() { err = q.Err })
+	return err
+}
 
 func (*fakeQueue) ScheduleDeliveries(context.Context, []job.Delivery) (int, error) { return 0, nil }
 

@@ -40,7 +40,7 @@ func (c *Config) serviceVariables() []variable {
 		{name: "FORGERUN_HTTP_ADDR", fallback: "127.0.0.1:8080", help: "address of the API; port 0 takes a free one",
 			parse: address(&c.HTTPAddr)},
 		{name: "FORGERUN_ADMIN_ADDR", dev: "127.0.0.1:8081",
-			help:  "address of metrics, health and dashboards; unset: 127.0.0.1 with port 8081 for api, 8082 for worker, 8083 for webhooks; " +
+			help: "address of metrics, health and dashboards; unset: 127.0.0.1 with port 8081 for api, 8082 for worker, 8083 for webhooks; " +
 				"a worker or webhooks process whose default is taken listens on a free port",
 			parse: address(&c.AdminAddr)},
 		{name: "FORGERUN_PUBLIC_URL",

@@ -186,7 +186,8 @@ func TestConsoleNavigation(t *testing.T) {
 	}
 	for _, address := range []string{"jobs/" + noSuchJob, "webhooks/" + noSuchJob, "batches/" + noSuchJob, "jobs/no-id"} {
 		c.open(address)
-		c.until("the refusal of "+address, `!!document.querySelector(".page .note.bad") && document.querySelector("button.live").innerText === "Live"`)
+		c.until("the refusal of "+address,
+			`!!document.querySelector(".page .note.bad") && document.querySelector("button.live").innerText === "Live"`)
 	}
 	c.open("jobs/" + id)
 	c.press("Cancel…")
