@@ -79,3 +79,6 @@ func AfterCommit(ctx context.Context, f func()) {
 	}
 	f()
 }
+
+// WithinOnce reports whether AfterCommit waits for a commit.
+func WithinOnce(ctx context.Context) bool { return ctx.Value(afterCommitKey{}) != nil }

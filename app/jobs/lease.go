@@ -72,9 +72,18 @@ func (r *reservation) end(ctx context.Context, stored bool, err error) {
 		return
 	}
 	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
 	switch {
-	case stored: // in doubt until settle
+	case stored && app.WithinOnce(ctx):
 		r.lease.doubts++
+		app.AfterCommit(ctx, func() {
+			r.c.mu.Lock()
+			defer r.c.mu.Unlock()
+			r.lease.doubts--
+			r.settle()
+		})
+	case stored:
+		r.settle()
 	case err == nil || notStored(err):
 		r.lease.used = r.lease.used.Plus(r.jobs, -1)
 		r.c.shares.add(r.client, r.jobs, -1)
@@ -82,17 +91,10 @@ func (r *reservation) end(ctx context.Context, stored bool, err error) {
 		r.lease.doubts++
 		r.c.accepted = append(r.c.accepted, r.clientLoad) // for the client, until the next count
 	}
-	r.c.mu.Unlock()
-	if stored {
-		app.AfterCommit(ctx, r.settle)
-	}
 }
 
-// settle counts the jobs as stored.
+// settle counts the jobs as stored. The caller holds the lock of Capacity.
 func (r *reservation) settle() {
-	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
-	r.lease.doubts--
 	r.lease.stored = r.lease.stored.Plus(r.jobs, 1)
 	r.c.accepted = append(r.c.accepted, r.clientLoad)
 }
