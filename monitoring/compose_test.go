@@ -21,9 +21,10 @@ const composeFile = "../docker-compose.yml"
 
 // What has to be set before docker compose starts anything.
 var requiredVariables = map[string]string{
-	"FORGERUN_ADMIN_TOKEN": "the-operators-token",
-	"FORGERUN_MASTER_KEY":  "a-master-key",
-	"POSTGRES_PASSWORD":    "the-databases-password",
+	"FORGERUN_ADMIN_TOKEN":   "the-operators-token",
+	"FORGERUN_MASTER_KEY":    "a-master-key",
+	"GRAFANA_ADMIN_PASSWORD": "grafanas-password",
+	"POSTGRES_PASSWORD":      "the-databases-password",
 }
 
 func loadCompose(t *testing.T, variables map[string]string, profiles ...string) (*types.Project, error) {
@@ -124,7 +125,7 @@ func TestEnvExampleListsWhatComposeReads(t *testing.T) {
 		}
 		return found
 	}
-	read := names(composeFile, `\$\{([A-Z_]+)`)
+	read := append(names(composeFile, `\$\{([A-Z_]+)`), names(composeFile, `(?m)^    (FORGERUN_[A-Z_]+):$`)...)
 	require.ElementsMatch(t, append(read, "OTEL_EXPORTER_OTLP_ENDPOINT"), names("../.env.example", `(?m)^#?([A-Z_]+)=`))
 	for name := range requiredVariables {
 		require.Contains(t, names("../.env.example", `(?m)^([A-Z_]+)=$`), name, "it is empty, and not a comment")
@@ -141,7 +142,7 @@ func TestComposeHoldsNoSecret(t *testing.T) {
 		require.ErrorContains(t, err, missing)
 	}
 	grafana := compose(t, "monitoring").Services["grafana"].Environment
-	require.Equal(t, requiredVariables["FORGERUN_ADMIN_TOKEN"], *grafana["GF_SECURITY_ADMIN_PASSWORD"], "not Grafana's own default")
+	require.Equal(t, requiredVariables["GRAFANA_ADMIN_PASSWORD"], *grafana["GF_SECURITY_ADMIN_PASSWORD"], "not Grafana's own default")
 	content, err := os.ReadFile(composeFile)
 	require.NoError(t, err)
 	secrets := regexp.MustCompile(`(?m)^\s+\w*(?:PASSWORD|TOKEN|KEY|SECRET|HEADERS): *(.*)$`).FindAllStringSubmatch(string(content), -1)
