@@ -46,8 +46,7 @@ const (
 
 // Capacity keeps the number of active and of queued jobs below the configured limits (section 17). The limits of all jobs hold over all
 // processes: each stores jobs only under a lease of headroom, and the jobs and leases together never exceed the limits. The shares
-// of clients
-// are exact within a process, and a second old or so for the jobs of others. Capacity also knows how many workers there are.
+// of clients are exact within a process, and a second old or so for the jobs of others. Capacity also knows how many workers there are.
 type Capacity struct {
 	limit   job.Load
 	store   HeadroomStore
@@ -68,6 +67,7 @@ type Capacity struct {
 	waiting  singleflight.Group // requests that wait for a renewal
 	renewing sync.Mutex         // guards the following
 
+	mine      job.Load      // what the latest count took for stored by this process, and not reported
 	countedAt time.Time     // when the latest count began; zero before the first one
 	took      time.Duration // duration of that count
 	failed    bool
@@ -194,7 +194,9 @@ func (c *Capacity) request(ctx context.Context, counted *job.Counted) error {
 	}
 	l.granted(began, ask, h.Granted)
 	c.processes, c.again, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
-	if !l.used.Plus(need, 1).Within(l.size) {
+	// A count during which this process stored jobs may have counted them twice. Then the next renewal tells.
+	sure := counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
+	if sure && !l.used.Plus(need, 1).Within(l.size) {
 		c.again, c.refusal = time.Now().Add(max(fullPause, nearShare*c.took)), errFull
 	}
 	return nil
@@ -244,7 +246,8 @@ func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 		return nil, nil
 	}
 	c.mu.Lock()
-	before, mine := len(c.accepted), c.lease.report.Plus(c.lease.stored, 1)
+	before := len(c.accepted)
+	c.mine = c.lease.report.Plus(c.lease.stored, 1)
 	c.mu.Unlock()
 	limit := max(c.limit.Active, c.limit.Queued)
 	counted, err := c.store.Load(ctx, limit)
@@ -263,7 +266,7 @@ func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 		c.shares.add(a.client, a.jobs, -1)
 	}
 	c.accepted = append(c.accepted[:0:0], c.accepted[before:]...)
-	counted.Reported = counted.Reported.Plus(mine, 1) // the same renewal reports them
+	counted.Reported = counted.Reported.Plus(c.mine, 1) // the same renewal reports them
 	return &counted, nil
 }
 
