@@ -102,10 +102,10 @@ bench-quick: ## Submission, the whole path and idle alone, about 1 minute; ARGS=
 	$(GO) run ./internal/bench -duration 4s -rounds 1 $(ARGS) throughput idle
 
 .PHONY: picture
-picture: ## Play the scenes of docs/images/survives.svg and draw it, about 2 minutes
+picture: ## Play the scenes of docs/images/survives.svg and draw it, about 1 minute; needs asciinema
 	@scripts/setup.sh run
 	@$(MAKE) --no-print-directory build
-	$(GO) run ./internal/picture
+	@scripts/picture.sh
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each

@@ -152,7 +152,6 @@ var mayImport = []packageRule{
 	{"internal/bench/...", []string{"client", "internal/bench/...", "internal/stack", "internal/work test", "job test",
 		"repo test"}},
 	{"internal/pages", nil},                          // writes the parts of docs that are made from code
-	{"internal/picture", []string{"internal/stack"}}, // makes a picture of what users see
 }
 
 // testsMayImport is what test files may import of ours besides: real servers
@@ -185,7 +184,7 @@ var onlyIn = []struct {
 		"repo test", "tasks/... test", "webhook test"}},
 	{"go.opentelemetry.io/proto", []string{"monitoring test", "cmd/... test"}},
 	{"github.com/spf13", []string{"internal/cli/...", "internal/simulator/commands", "cmd/..."}},
-	{"github.com/creack/pty", []string{"internal/picture", "internal/simulator/report test", "internal/cli/... test", "cmd/... test"}},
+	{"github.com/creack/pty", []string{"internal/simulator/report test", "internal/cli/... test", "cmd/... test"}},
 	{"github.com/chromedp", []string{"internal/testkit/browser", "internal/simulator/report test", "cmd/... test"}},
 	{"github.com/ulikunitz/xz", []string{"internal/stack"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},

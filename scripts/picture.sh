@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Draws docs/images/survives.svg from a real run: a job survives kill -9 of its worker, and a client is judged before and after
+# it is mended. Needs asciinema, Node, Python and port 8080.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+export PATH="$root/bin:$PATH" FORGERUN_TIME_SCALE=0.05 FORGERUN_URL=http://127.0.0.1:8080
+shown() { printf '\033[32m$\033[0m %s\n' "$*" && sleep 0.5 && eval "$*"; }
+if [ "${1:-}" = scenes ]; then
+  shown forgerun jobs submit SUCCESS_SLOW --auto-retry | tee submitted
+  id=$(grep -om 1 '[0-9a-f-]\{36\}' submitted)
+  (sleep 2 && echo && shown pkill -9 -P "$(cat pid)" -f "'forgerun worker'") &
+  shown forgerun jobs watch "$id"
+  unset FORGERUN_URL FORGERUN_API_KEY FORGERUN_TIME_SCALE # verdict starts a service of its own
+  for client in orders.py orders_fixed.py; do
+    shown "forgerun verdict --profile overloaded -- python3 $client | grep -E 'BROKEN|better|^The'" || true # it exits with 1 for a wrong client
+  done
+  sleep 4 && echo # the last frame is seen for as long
+  exit
+fi
+dir=$(mktemp -d)
+cp "$root"/examples/tutorial/*.py "$dir" && cd "$dir"
+forgerun dev --chaos kill=24h >log 2>&1 & # a process for each role, and no fault by itself
+echo $! >pid
+trap 'kill "$(cat pid)"; wait; rm -rf "$dir"' EXIT
+until FORGERUN_API_KEY=$(grep -om 1 'frk_[^ ]*' log); do kill -0 "$(cat pid)" && sleep 0.2; done
+export FORGERUN_API_KEY
+asciinema rec -q -i 4 --cols 132 --rows 40 -c "$root/scripts/picture.sh scenes" cast
+npx --yes svg-term-cli@2.1.1 --in cast --out "$root/docs/images/survives.svg" --no-cursor --window --padding 12
