@@ -211,7 +211,10 @@ func TestAReplacedKeyStaysValidForTheOverlap(t *testing.T) {
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			k := newKeyWorld(t)
+			k.Background(k.WatchKeys)
+			k.fake.changed = nil // the notices of changes come late
 			old := k.newKey()
+			k.valid(old)
 			key := k.issue(replace(k, old))
 			require.NotEqual(t, old.ID, key.ID)
 			apptest.Pass(testKeys.Overlap - time.Microsecond)

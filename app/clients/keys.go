@@ -137,6 +137,24 @@ func (k *Service) renewable(id string, r keyring) error {
 	return nil
 }
 
+// changeKeys changes keys under the lock of their client. This process uses none as it was after the commit; others are told.
+func (k *Service) changeKeys(ctx context.Context, client job.ID, rule func(job.Client, time.Time, []job.APIKey) (job.KeyChange, error)) error {
+	var done job.KeyChange
+	err := k.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (change job.KeyChange, err error) {
+		change, err = rule(c, now, keys)
+		done = change
+		return change, err
+	})
+	if err == nil {
+		app.AfterCommit(ctx, func() {
+			for _, key := range done.Changed {
+				k.forget(key.ID)
+			}
+		})
+	}
+	return err
+}
+
 // change decides under the lock of the client: rule answers with the key to
 // hand out as it is, or nil to issue a new one in place of the usable ones.
 func (k *Service) change(ctx context.Context, action string, by job.KeyIssue, scope job.Scope, caller job.Caller, client job.ID,
@@ -145,7 +163,7 @@ func (k *Service) change(ctx context.Context, action string, by job.KeyIssue, sc
 		return job.IssuedKey{}, err
 	}
 	var issued job.IssuedKey
-	err := k.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
+	err := k.changeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
 		switch {
 		case c.ID.IsZero() && caller.Anonymous():
 			return job.KeyChange{}, errNoCredentials // does not reveal which clients exist
@@ -216,7 +234,7 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 		return err
 	}
 	var revoked []job.APIKey
-	err := k.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
+	err := k.changeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
 		if c.ID.IsZero() {
 			return job.KeyChange{}, errNoClient
 		}
@@ -242,11 +260,6 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 		return err
 	}
 	app.DescribeKey(trace.SpanFromContext(ctx), client, keyID)
-	app.AfterCommit(ctx, func() {
-		for _, key := range revoked {
-			k.forget(key.ID)
-		}
-	})
 	k.logChange(ctx, "api key revoked", "revoke_key", client, slog.String("key_id", keyID), slog.Bool("new", len(revoked) > 0),
 		slog.Int("keys", len(revoked)))
 	return nil

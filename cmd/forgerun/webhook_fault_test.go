@@ -32,7 +32,8 @@ func (s *stack) requireAllDelivered(r *receiver, ids []string) {
 // endClaims ends the claims of a sender that is killed or paused, as if the time had passed.
 func (s *stack) endClaims() {
 	s.t.Helper()
-	s.exec(`UPDATE deliveries SET claimed_until = now() WHERE claimed_until IS NOT NULL`)
+	s.exec(`UPDATE deliveries SET claimed_until = now() WHERE delivery_id = ANY (ARRAY( -- in the order of all statements: no deadlock
+		SELECT delivery_id FROM deliveries WHERE claimed_until IS NOT NULL ORDER BY delivery_id FOR NO KEY UPDATE))`)
 }
 
 // awaitGone waits until Postgres has ended the sessions of a role whose processes were killed: a statement of theirs may still be under
