@@ -163,21 +163,10 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 	}
 	show.progress("Starting Redis")
 	redis, err := local.StartRedis(ctx, local.ServerOptions{Dir: filepath.Join(cfg.DataDir, "redis"), Logger: log})
-	if err == nil {
-		stops, cfg.RedisURL = append(stops, redis.Stop), redis.URL()
-		return stop, nil
-	}
-	if !errors.Is(err, local.ErrNotInstalled) {
-		return stop, err
-	}
-	embedded, err := local.StartMiniredis()
 	if err != nil {
 		return stop, err
 	}
-	stops, cfg.RedisURL = append(stops, embedded.Stop), embedded.URL
-	show.done()
-	_, _ = fmt.Fprintln(show.out,
-		"No Redis server is installed: an embedded one is used. Its queue does not survive a restart;\nthe jobs do, Postgres has them.")
+	stops, cfg.RedisURL = append(stops, redis.Stop), redis.URL()
 	return stop, nil
 }
 

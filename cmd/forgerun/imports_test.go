@@ -151,7 +151,7 @@ var mayImport = []packageRule{
 	{"cmd/...", []string{"..."}},
 	{"internal/bench/...", []string{"client", "internal/bench/...", "internal/stack", "internal/work test", "job test",
 		"repo test"}},
-	{"internal/pages", nil},                          // writes the parts of docs that are made from code
+	{"internal/pages", nil}, // writes the parts of docs that are made from code
 }
 
 // testsMayImport is what test files may import of ours besides: real servers
@@ -171,7 +171,7 @@ var onlyIn = []struct {
 	{"github.com/hibiken", []string{"tasks/...", "cmd/... test"}},
 	{"github.com/redis/go-redis", []string{"tasks/...", "internal/stack test", "internal/simulator/judge/collect", "internal/bench/...",
 		"cmd/... test"}},
-	{"github.com/alicebob/miniredis", []string{"internal/stack", "tasks/... test"}},
+	{"github.com/alicebob/miniredis", []string{"tasks/redistest", "tasks/... test"}},
 	{"github.com/gofiber/fiber", []string{"handlers"}},
 	{"github.com/valyala/fasthttp", []string{"handlers", "handlers/conn test", "handlers/disturb", "internal/bench/..."}},
 	{"github.com/pb33f", []string{"handlers test"}},

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -194,19 +193,4 @@ func TestRedisConfiguration(t *testing.T) {
 	} {
 		require.Equal(t, want, client.ConfigGet(testContext(t), name).Val()[name], name)
 	}
-}
-
-func TestMiniredisTimeGoesOn(t *testing.T) {
-	t.Parallel()
-	m, err := StartMiniredis()
-	require.NoError(t, err)
-	client := redisClient(t, m.URL)
-	require.NoError(t, client.Set(testContext(t), "short", "1", 300*time.Millisecond).Err())
-	require.NoError(t, client.Set(testContext(t), "long", "1", time.Hour).Err())
-	testkit.Eventually(t, "the key expires", func() bool { return client.Exists(testContext(t), "short").Val() == 0 })
-	require.EqualValues(t, 1, client.Exists(testContext(t), "long").Val())
-	require.Greater(t, client.TTL(testContext(t), "long").Val(), 58*time.Minute, "no faster than real time")
-	require.NoError(t, m.Stop())
-	require.NoError(t, m.Stop(), "a second stop")
-	require.Error(t, client.Ping(testContext(t)).Err())
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
@@ -97,10 +98,15 @@ func URL(t testing.TB) string {
 // MiniURL starts an embedded Redis of the test's own, and gives its address.
 func MiniURL(t testing.TB) string {
 	t.Helper()
-	mini, err := stack.StartMiniredis()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, mini.Stop()) })
-	return mini.URL
+	mini := miniredis.RunT(t)
+	go func() { // its keys expire only when it is told that time has passed
+		for last := time.Now(); stack.Sleep(t.Context(), 100*time.Millisecond); {
+			now := time.Now()
+			mini.FastForward(now.Sub(last))
+			last = now
+		}
+	}()
+	return "redis://" + mini.Addr() + "/0"
 }
 
 // Log shows the log of a failed test.
