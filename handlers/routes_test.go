@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -42,6 +44,17 @@ func exampleBody(rt route) string { return exampleBodies[rt.action] }
 func (w *world) try(rt route, headers ...string) *answer {
 	w.t.Helper()
 	return w.send(rt.method, examplePath(rt), exampleBody(rt), headers...)
+}
+
+// Every route answers whatever may be wrong with a request as the document says: send checks each answer.
+func TestOddRequestsHaveDocumentedAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config, _ *Deps) { c.TestBed = true }).full()
+	for _, rt := range w.server.routes() {
+		for _, odd := range apitest.Odd {
+			w.send(rt.method, examplePath(rt)+"?"+odd.Query, cmp.Or(odd.Body, exampleBody(rt)), odd.Header...)
+		}
+	}
 }
 
 // Promise: contract 8a

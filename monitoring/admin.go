@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
+	"path"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -104,7 +106,25 @@ func (a Admin) Handler() http.Handler {
 	} else {
 		mux.Handle("GET /{$}", http.RedirectHandler(processPath, http.StatusFound))
 	}
-	return secured(a.meant(renewing(guard, mux)))
+	return secured(a.meant(renewing(guard, exact(mux))))
+}
+
+// exact finds nothing at a path that ServeMux would redirect from, such as //metrics. Below the API its own problem says so.
+func exact(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		escaped := r.URL.EscapedPath()
+		clean := escaped == "/" || (path.Clean(escaped) == strings.TrimSuffix(escaped, "/") && escaped != "//")
+		switch inAPI := strings.HasPrefix(escaped+"/", APIPath); {
+		case clean && escaped+"/" != APIPath:
+			mux.ServeHTTP(w, r)
+		case inAPI:
+			root := r.Clone(r.Context())
+			root.URL = &url.URL{Path: APIPath}
+			mux.ServeHTTP(w, root)
+		default:
+			http.NotFound(w, r)
+		}
+	})
 }
 
 // Limits of a scrape. The collectors limit themselves to a second or two, so

@@ -128,6 +128,25 @@ func TestAdminIsOpenWhereMachinesLook(t *testing.T) {
 	require.Equal(t, "dashboard", get(admin("", true), DashboardPath+"/", nil).Body.String())
 }
 
+// No path is another one's alias.
+func TestAdminRedirectsToNoOtherPath(t *testing.T) {
+	t.Parallel()
+	a := newAdmin(adminToken, true)
+	a.API = func(operators.Guard) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "API at "+r.URL.Path, http.StatusNotFound) })
+	}
+	h := a.Handler()
+	for path, text := range map[string]string{
+		"/admin/v1//jobs": "API at /admin/v1/", "/admin/v1/./jobs": "API at /admin/v1/", "/admin/v1/jobs/../jobs": "API at /admin/v1/",
+		"/admin/v1": "API at /admin/v1/", "/admin/v1/jobs": "API at /admin/v1/jobs", "/admin/v1/jobs/": "API at /admin/v1/jobs/",
+		"//metrics": "404 page", "/./metrics": "404 page", "/x/../metrics": "404 page", "//": "404 page", "//admin/v1/jobs": "404 page",
+	} {
+		w := get(h, "http://127.0.0.1:8081"+path, bearer)
+		require.Equal(t, http.StatusNotFound, w.Code, path)
+		require.Contains(t, w.Body.String(), text, path)
+	}
+}
+
 // Who may only read sees what an operator sees, and changes nothing.
 func TestAdminKnowsReaders(t *testing.T) {
 	t.Parallel()

@@ -232,3 +232,35 @@ func (r *Request) Problem(status int, body string, finer func(*Request) bool) st
 	return fmt.Sprintf("%s: %s %q is %s: %.300q\n%s %s %.300q\n%.600s", r.Operation, r.In, r.At, wrong, r.Value, r.Method, r.Path, r.Body,
 		body)
 }
+
+// Odd is what may be wrong with a request whatever its operation is: headers as name, value, ..., a query, and a body if it is not "".
+var Odd = []struct {
+	Header      []string
+	Query, Body string
+}{
+	{Header: []string{"Content-Type", "text/plain"}},
+	{Header: []string{"Content-Type", "application/json; charset=latin1"}},
+	{Header: []string{"Content-Type", "-"}},
+	{Header: []string{"Content-Encoding", "gzip"}},
+	{Header: []string{"Accept", "image/png"}},
+	{Header: []string{"Accept-Encoding", "identity;q=0, *;q=0"}},
+	{Header: []string{"Authorization", "-"}},
+	{Header: []string{"Authorization", "Bearer frk_none"}},
+	{Header: []string{"Expect", "the-unexpected"}},
+	{Header: []string{"Idempotency-Key", `"open`}},
+	{Header: []string{"Idempotency-Key", strings.Repeat("k", 300)}},
+	{Header: []string{"If-Match", `"other"`}},
+	{Header: []string{"If-Match", "not a tag"}},
+	{Header: []string{"If-None-Match", "*"}},
+	{Header: []string{"Last-Event-ID", "-1"}},
+	{Header: []string{"Prefer", "wait=x"}},
+	{Header: []string{"Range", "bytes=9-1"}},
+	{Header: []string{"X-Correlation-ID", strings.Repeat("c", 300)}},
+	{Query: "unknown=1"},
+	{Query: "limit=1&limit=2"},
+	{Query: "cursor=%zz"},
+	{Query: "token=secret"},
+	{Body: "{"},
+	{Body: "[]"},
+	{Body: `"` + strings.Repeat("x", 2<<20) + `"`},
+}

@@ -1,6 +1,7 @@
 package operator_test
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 	"testing"
@@ -108,5 +109,16 @@ func TestMembersAreExact(t *testing.T) {
 	} {
 		r := w.post("/admin/v1/jobs", `{"client_id":"`+anID.String()+`","job":{"type":"EXECUTE","params":{"a":`+params+`}}}`)
 		require.Contains(t, r.text, `"violations":[{"pointer":"`+pointer, params)
+	}
+}
+
+// Every operation answers whatever may be wrong with a request as the document says: send checks each answer.
+func TestOddRequestsHaveDocumentedAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, o := range documented(t) {
+		for _, odd := range apitest.Odd {
+			w.send(changeToken, o.method, o.path+"?"+odd.Query, cmp.Or(odd.Body, o.body()), odd.Header...)
+		}
 	}
 }
