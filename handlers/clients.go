@@ -25,6 +25,7 @@ type Clients interface {
 	CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error)
 	RenewKey(ctx context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error)
 	RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error
+	WatchKey(id string, changed func()) (stop func())
 }
 
 func (s *Server) createClient(r *call) error {

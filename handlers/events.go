@@ -100,7 +100,7 @@ func (s *Server) stream(r *call, from source, st *stream.Stream) error {
 			release()
 		}
 	}()
-	st.Client, st.Release = r.caller.ClientID, release
+	st.Client, st.KeyID, st.Release = r.caller.ClientID, r.caller.KeyID, release
 	st.RequestID, st.Span, st.Action, st.Start = r.idText, r.span.SpanContext(), r.route.action, r.start
 	if err := startAt(r, from, st); err != nil {
 		return err

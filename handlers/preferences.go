@@ -197,10 +197,9 @@ func (prefs *preferences) report(r *call) {
 	}
 }
 
-// await reads the job again until done says so, for as long as the client is
-// willing to wait and there; nil if it did not wait, or in vain. A wait counts as
-// a stream does; where the limit is reached the preference is ignored. The
-// request's time begins anew afterwards, and its key must still be good.
+// await reads the job again until done says so, for as long as the client is willing to wait and there, and its key is good; nil if it
+// did not wait, or in vain. A wait counts as a stream does; where the limit is reached the preference is ignored. The request's time
+// begins anew afterwards.
 func (s *Server) await(r *call, prefs *preferences, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
 	limit, _ := prefs.Wait()
 	if limit == 0 {
@@ -221,7 +220,7 @@ func (s *Server) await(r *call, prefs *preferences, id job.ID, done func(*job.Jo
 	}
 	r.span.AddEvent("wait") // what follows is the client's wish
 	began := time.Now()
-	j, err := s.deps.Reader.Await(ctx, r.caller.ClientID, id, done)
+	j, err := s.awaitGood(ctx, r, id, done)
 	r.waited += time.Since(began)
 	r.span.AddEvent("waited")
 	s.startTime(r)
@@ -230,6 +229,22 @@ func (s *Server) await(r *call, prefs *preferences, id job.ID, done func(*job.Jo
 	}
 	if err != nil && ctx.Err() != nil {
 		return nil, nil // the time was up before the job was read even once
+	}
+	return j, err
+}
+
+// awaitGood waits as Await does, but no longer than the key of the request is good.
+func (s *Server) awaitGood(ctx context.Context, r *call, id job.ID, done func(*job.Job) bool) (j *job.Job, err error) {
+	authorization := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
+	for again := true; again; {
+		waiting, changed := context.WithCancel(ctx)
+		stop := s.deps.Clients.WatchKey(r.caller.KeyID, changed)
+		if again = s.stillGood(ctx, authorization, r.caller.ClientID) == nil; again { // asked after the watch began: no change is missed
+			j, err = s.deps.Reader.Await(waiting, r.caller.ClientID, id, done)
+			again = waiting.Err() != nil && ctx.Err() == nil
+		}
+		stop()
+		changed()
 	}
 	return j, err
 }

@@ -172,8 +172,8 @@ func New(cfg Config, deps Deps) *Server {
 	s.limiter = stream.NewLimiter(s.cfg.MaxStreams, s.cfg.MaxStreamsPerClient)
 	s.streams = &stream.Engine{
 		Heartbeat: s.cfg.Heartbeat, StallTimeout: s.cfg.StallTimeout, RequestTimeout: s.cfg.RequestTimeout,
-		Watch:   func(client, id job.ID) (<-chan job.Notification, func()) { return s.deps.Events.Watch(client, id) },
-		Recheck: s.stillGood, Render: s.frameData, RenderProgress: progressFrameOf,
+		Watch:    func(client, id job.ID) (<-chan job.Notification, func()) { return s.deps.Events.Watch(client, id) },
+		WatchKey: deps.Clients.WatchKey, Recheck: s.stillGood, Render: s.frameData, RenderProgress: progressFrameOf,
 		Limiter: s.limiter, Metrics: stream.NewMetrics(telemetry.In(deps.Registry)), Logger: s.log,
 		Unauthorized: func(code job.Code) { s.metrics.authFailures.WithLabelValues(string(code)).Inc() },
 	}

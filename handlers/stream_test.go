@@ -213,6 +213,19 @@ func TestRevokedKeyEndsTheStream(t *testing.T) {
 	require.Contains(t, th.ended(), `"job_id":"`+jobID.String()+`"`)
 }
 
+// Who is told that a key has changed does not wait for a heartbeat.
+func TestStreamEndsWithTheNoticeOfARevocation(t *testing.T) {
+	t.Parallel()
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = time.Hour })
+	r := th.open(clientStream)
+	th.clients.tell()
+	require.True(t, r.block().comment, "the key is still good")
+	th.clients.revoke(goodKey)
+	th.clients.tell()
+	r.end()
+	th.closed(stream.Unauthorized, 1)
+}
+
 func TestStreamRefusals(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)

@@ -65,6 +65,7 @@ type Service struct {
 	watching   bool
 	generation uint64 // raised by every change, so that a look-up that was overtaken is not remembered
 	known      map[string]job.APIKey
+	watches    map[string]map[*func()]struct{} // by key
 
 	uses singleflight.Group // recordings of first uses, by key
 }
@@ -74,7 +75,7 @@ func New(cfg Config, store KeyStore, clock app.Clock, log *slog.Logger) *Service
 	if clock == nil {
 		clock = time.Now
 	}
-	return &Service{cfg: cfg, store: store, clock: clock, log: log, known: map[string]job.APIKey{}}
+	return &Service{cfg: cfg, store: store, clock: clock, log: log, known: map[string]job.APIKey{}, watches: map[string]map[*func()]struct{}{}}
 }
 
 // WatchKeys keeps what this process remembers of keys true, until ctx ends.
@@ -82,11 +83,31 @@ func (k *Service) WatchKeys(ctx context.Context) {
 	k.store.WatchKeys(ctx, k.forget, k.connected)
 }
 
+// WatchKey calls changed when a key may have changed, in whichever process, until stop is called. changed must not block.
+func (k *Service) WatchKey(id string, changed func()) (stop func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.watches[id] == nil {
+		k.watches[id] = map[*func()]struct{}{}
+	}
+	k.watches[id][&changed] = struct{}{}
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if delete(k.watches[id], &changed); len(k.watches[id]) == 0 {
+			delete(k.watches, id)
+		}
+	}
+}
+
 func (k *Service) forget(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.generation++
 	delete(k.known, id)
+	for changed := range k.watches[id] {
+		(*changed)()
+	}
 }
 
 func (k *Service) connected(up bool) {
@@ -95,6 +116,11 @@ func (k *Service) connected(up bool) {
 	k.generation++
 	k.watching = up
 	clear(k.known)
+	for id := range k.watches {
+		for changed := range k.watches[id] {
+			(*changed)() // it may have changed unnoticed
+		}
+	}
 }
 
 // find gives a key by its id, from memory or from storage; nil if there is none.

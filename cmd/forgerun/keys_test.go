@@ -43,6 +43,10 @@ func TestRevocationIsSeenByEveryProcess(t *testing.T) {
 	}
 	newer := *u
 	newer.key = rotated.text("api_key")
+	open, waiting := newer.stream(b, "/v1/events", ""), make(chan answer, 1)
+	require.Equal(t, http.StatusOK, open.status)
+	early := u.submit(a, execute("SUCCESS_FAST")) // no worker runs it
+	go func() { waiting <- newer.call(b, "GET", "/v1/jobs/"+early, "", "Prefer", "wait=60") }()
 	newer.expect(a, http.StatusOK, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+rotated.text("key_id")+`"}`)
 	u.look(a, rotated.text("api_key")).requireProblem(t, http.StatusForbidden, "RFA_AUTH_API_KEY_DISABLED")
 	eventually(t, "the other process refuses the key", func() bool { return !u.accepts(b, rotated.text("api_key")) })
@@ -50,6 +54,12 @@ func TestRevocationIsSeenByEveryProcess(t *testing.T) {
 		u.look(b, rotated.text("api_key")).requireProblem(t, http.StatusForbidden, "RFA_AUTH_API_KEY_DISABLED")
 	}
 	require.True(t, u.accepts(b, u.key), "the other key is not concerned")
+	late := u.submit(a, execute("SUCCESS_FAST"))
+	for f, ok := open.next(); ok; f, ok = open.next() {
+		require.NotContains(t, f.data, late, "an event of after the revocation")
+	}
+	waited := <-waiting
+	waited.requireProblem(t, http.StatusForbidden, "RFA_AUTH_API_KEY_DISABLED")
 	a.logged("api key revoked", u.id)
 }
 

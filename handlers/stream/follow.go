@@ -104,6 +104,9 @@ func (st *Stream) noteHeld(p Page, since time.Time) (time.Time, error) {
 // notifications were taken which may be of events after these.
 func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan job.Notification) (received bool, err error) {
 	for i := range p.Events {
+		if err := st.beatIfDue(ctx); err != nil {
+			return false, err
+		}
 		o := &p.Events[i]
 		if !st.JobID.IsZero() && st.progress.endsWith(o) {
 			received = st.drain(notifications) || received
@@ -122,9 +125,6 @@ func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan jo
 		st.engine.Metrics.Events.Inc()
 		st.progress.written(o)
 		p.Events[i] = job.Occurrence{}
-		if err := st.beatIfDue(ctx); err != nil {
-			return false, err
-		}
 	}
 	return received, st.out.flush()
 }
@@ -192,6 +192,8 @@ func (st *Stream) await(ctx context.Context, notifications <-chan job.Notificati
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-st.timer.C:
+		case <-st.keyChanged:
+			st.nextBeat = time.Time{}
 		case n, ok := <-notifications:
 			if !ok {
 				return Shutdown
@@ -225,21 +227,31 @@ func (st *Stream) notified(n job.Notification) (pause time.Duration, err error) 
 	return pause, st.out.flush()
 }
 
-// beatIfDue writes a heartbeat when it is time for one, and ends the stream once
-// the key with which it was opened is no longer good. Buffered frames may come
-// after it.
+// beatIfDue writes a heartbeat when it is time for one or the key has changed, and ends the stream once the key with which it was
+// opened is no longer good. Buffered frames may come after it.
 func (st *Stream) beatIfDue(ctx context.Context) error {
 	now := time.Now()
-	if now.Before(st.nextBeat) {
-		return nil
+	select {
+	case <-st.keyChanged:
+	default:
+		if now.Before(st.nextBeat) {
+			return nil
+		}
 	}
-	authCtx, cancel := context.WithTimeout(ctx, st.engine.RequestTimeout)
-	defer cancel()
-	if err := st.engine.Recheck(authCtx, st.Authorization, st.Client); err != nil {
-		return fmt.Errorf("%w: %w", Unauthorized, err)
+	if err := st.recheck(ctx); err != nil {
+		return err
 	}
 	st.nextBeat = now.Add(st.engine.Heartbeat)
 	return st.out.write(heartbeat)
+}
+
+func (st *Stream) recheck(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, st.engine.RequestTimeout)
+	defer cancel()
+	if err := st.engine.Recheck(ctx, st.Authorization, st.Client); err != nil {
+		return fmt.Errorf("%w: %w", Unauthorized, err)
+	}
+	return nil
 }
 
 // read reads what comes next. While storage fails, the stream stays alive: it

@@ -28,6 +28,8 @@ type Engine struct {
 	// Watch receives the notifications of one job, or with the zero id of all of
 	// a client's jobs and batches, until stop is called.
 	Watch func(client, id job.ID) (notifications <-chan job.Notification, stop func())
+	// WatchKey calls changed when a key may have changed, until stop is called.
+	WatchKey func(id string, changed func()) (stop func())
 	// Recheck says why the key of a stream is no longer good, nil if it is.
 	Recheck func(ctx context.Context, authorization [][]byte, client job.ID) error
 	// Render gives the data of an event, and RenderProgress those of progress.
@@ -73,6 +75,7 @@ type Stream struct {
 	Head          []byte     // what is written first
 	First         Page       // what is written next
 	Release       func()     // of the limiter
+	KeyID         string     // "" for a token
 	Authorization [][]byte
 
 	RequestID string
@@ -80,14 +83,15 @@ type Stream struct {
 	Action    string
 	Start     time.Time
 
-	engine   *Engine
-	out      writer
-	progress progress
-	nextBeat time.Time
-	heldSent bool // the reader knows that events are held
-	timer    *time.Timer
-	lastRead time.Time
-	sent     int // events
+	engine     *Engine
+	out        writer
+	progress   progress
+	keyChanged chan struct{} // holds one value if the key is to be looked at again
+	nextBeat   time.Time
+	heldSent   bool // the reader knows that events are held
+	timer      *time.Timer
+	lastRead   time.Time
+	sent       int // events
 }
 
 // Run serves a stream until it ends, and closes its connection.
@@ -131,6 +135,16 @@ func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 	defer st.timer.Stop()
 	st.out = writer{conn: st.Conn, stall: st.engine.StallTimeout}
 	defer st.out.release()
+	st.keyChanged = make(chan struct{}, 1)
+	defer st.engine.WatchKey(st.KeyID, func() {
+		select {
+		case st.keyChanged <- struct{}{}:
+		default:
+		}
+	})()
+	if err := st.recheck(ctx); err != nil { // what changed before the watch began
+		return nil, err
+	}
 	if err := st.out.write(st.Head); err != nil {
 		return nil, err
 	}
