@@ -262,5 +262,5 @@ var Odd = []struct {
 	{Query: "token=secret"},
 	{Body: "{"},
 	{Body: "[]"},
-	{Body: `"` + strings.Repeat("x", 2<<20) + `"`},
+	{Body: `"` + strings.Repeat("x", 1<<20) + `"`},
 }
