@@ -138,7 +138,8 @@ func (k *Service) renewable(id string, r keyring) error {
 }
 
 // changeKeys changes keys under the lock of their client. This process uses none as it was after the commit; others are told.
-func (k *Service) changeKeys(ctx context.Context, client job.ID, rule func(job.Client, time.Time, []job.APIKey) (job.KeyChange, error)) error {
+func (k *Service) changeKeys(ctx context.Context, client job.ID,
+	rule func(job.Client, time.Time, []job.APIKey) (job.KeyChange, error)) error {
 	var done job.KeyChange
 	err := k.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (change job.KeyChange, err error) {
 		change, err = rule(c, now, keys)
