@@ -121,6 +121,7 @@ func (d Document) Encode() (mediaType string, body []byte, err error) {
 // Links makes outcome documents with the addresses in them.
 type Links struct {
 	PublicURL string // below which all addresses are, no slash at the end
+	Absolute  bool   // of documents that are sent, not asked for: their receiver knows no address to resolve a path against
 	Language  string // of all texts, where none was negotiated (draft F.5); "" for that of the job's or batch's request
 }
 
@@ -145,6 +146,14 @@ func (l Links) At(path string) string {
 		return host[i:] + path
 	}
 	return path
+}
+
+// instance gives the address that names a document.
+func (l Links) instance(path string) string {
+	if l.Absolute {
+		return l.PublicURL + path
+	}
+	return l.At(path)
 }
 
 // AttemptPath is the path of an attempt, a resource that never changes once
@@ -181,7 +190,7 @@ func (j *Job) Origin() Origin {
 // Document builds the draft's document of an attempt of the job that o is of.
 func (l Links) Document(o Origin, a Attempt) Document {
 	d := Document{
-		Instance: l.At(AttemptPath(o.JobID, a.Number)), JobID: o.JobID, JobStatus: StatusOf(a.State, a.Failure),
+		Instance: l.instance(AttemptPath(o.JobID, a.Number)), JobID: o.JobID, JobStatus: StatusOf(a.State, a.Failure),
 		SubmittedAt: Time(o.CreatedAt), CorrelationID: o.CorrelationID, Attempt: a.Number,
 	}
 	if o.Scenario.WorkKind != "" {

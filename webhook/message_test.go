@@ -13,7 +13,7 @@ import (
 
 const mimeProblem = "application/problem+json"
 
-var links = job.Links{PublicURL: publicURL, Language: "en"}
+var links = job.Links{PublicURL: publicURL, Absolute: true, Language: "en"}
 
 // occurrenceOf is an event of a running job; change makes it what it should be.
 func occurrenceOf(name string, prev, next job.State, change func(o *job.Occurrence)) job.Occurrence {
@@ -68,7 +68,7 @@ func TestMessages(t *testing.T) {
 		"expired":  {occurrenceOf(job.EventLeaseExpired, job.Assigned, job.Queued, nil), mimeJSON, "ACCEPTED", nil},
 		"retried": {occurrenceOf(job.EventRetried, job.Failed, job.Queued, func(o *job.Occurrence) { o.Attempt = 2 }), mimeJSON, "ACCEPTED",
 			map[string]any{
-				"attempt": 2.0, "instance": job.AttemptPath(jobID, 2),
+				"attempt": 2.0, "instance": publicURL + job.AttemptPath(jobID, 2),
 			}},
 		"succeeded": {occurrenceOf(job.EventSucceeded, job.Running, job.Succeeded, ended(job.Succeeded, "")), mimeJSON, "COMPLETED",
 			map[string]any{"completedAt": "2030-01-31T12:00:05.000000Z"}},

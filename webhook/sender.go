@@ -53,7 +53,7 @@ func NewSender(cfg SenderConfig, keys *Keyring, secrets *Secrets) *Sender {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	links := job.Links{PublicURL: cfg.PublicURL, Language: job.Languages[0]} // receivers negotiate nothing
+	links := job.Links{PublicURL: cfg.PublicURL, Absolute: true, Language: job.Languages[0]} // receivers negotiate nothing
 	return &Sender{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg, links: links, keys: keys, secrets: secrets}
 }
 

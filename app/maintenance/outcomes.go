@@ -137,7 +137,7 @@ func (p *Publisher) remove(ctx context.Context, epoch int64, server string) erro
 // publish appends outcomes. What cannot be rendered is left out for good: it must
 // not stop the others.
 func (p *Publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
-	links := job.Links{PublicURL: p.cfg.PublicURL, Language: job.Languages[0]} // readers of the stream negotiate nothing
+	links := job.Links{PublicURL: p.cfg.PublicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream negotiate nothing
 	entries := make([]job.StreamEntry, 0, len(messages))
 	for _, m := range messages {
 		document := links.Document(m.Origin, m.Ended)

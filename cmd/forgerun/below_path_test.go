@@ -67,8 +67,10 @@ func TestPublicURLWithAPath(t *testing.T) {
 	require.Contains(t, stream, `"instance":"`+instance+`"`)
 	for _, r := range []*receiver{hook, called} {
 		delivered := r.await("the failure", func(d received) bool { return d.job() == id && d.event() == "job.failed" })
-		require.Equal(t, []any{instance, public + "/v1"}, []any{delivered.value("instance"), delivered.header.Get("Ce-Source")})
+		absolute := public + "/v1/jobs/" + id + "/attempts/1"
+		require.Equal(t, []any{absolute, public + "/v1"}, []any{delivered.value("instance"), delivered.header.Get("Ce-Source")})
 		ask("GET", instance, "*/*", "")
+		ask("GET", absolute, "*/*", "")
 		ask("GET", delivered.value("type").(string), "*/*", "")
 	}
 	_, text = ask("GET", shown.Links["deliveries"], "*/*", "")

@@ -164,7 +164,9 @@ func TestOutcomeStream(t *testing.T) {
 			entry := entries[id][i].Values
 			streamed := answer{body: entry["value"].(string)}
 			require.Equal(t, []string{id, status}, []string{streamed.text("jobId"), streamed.text("jobStatus")})
-			shown := u.call(api, "GET", streamed.text("instance"), "", "Accept", "application/problem+json")
+			path, public := strings.CutPrefix(streamed.text("instance"), outcomes["FORGERUN_PUBLIC_URL"])
+			require.True(t, public, "an address that readers of the stream can resolve")
+			shown := u.call(api, "GET", path, "", "Accept", "application/problem+json")
 			require.Equal(t, shown.header.Get("Content-Type"), entry["content-type"])
 			require.Equal(t, shown.value("scenario"), streamed.value("scenario"))
 			if status == "FAILED" {
