@@ -906,7 +906,7 @@ export interface components {
             detail?: string;
             /**
              * Format: uri-reference
-             * @description The path of the attempt.
+             * @description The attempt: a path from the root of the host in answers, an absolute address in deliveries.
              */
             instance: string;
             code?: components["schemas"]["Code"];
@@ -985,7 +985,7 @@ export interface components {
             detail?: string;
             /**
              * Format: uri-reference
-             * @description The path of the batch.
+             * @description The batch: a path from the root of the host in answers, an absolute address in deliveries.
              */
             instance: string;
             /**
@@ -1834,7 +1834,7 @@ export interface components {
         EmissionDocument: {
             /**
              * Format: uri-reference
-             * @description The path of the attempt.
+             * @description The attempt: a path from the root of the host in answers, an absolute address in deliveries.
              */
             instance: string;
             /**
