@@ -22,7 +22,7 @@ import (
 const (
 	exitOK          = 0
 	exitDifferent   = 1   // the service did something else than it should
-	exitUnusable    = 2   // nothing could be judged: service away, wrong key, bad flags
+	exitUnusable    = 2   // nothing could be judged: service away, wrong key, bad flags, too few submissions accepted
 	exitInterrupted = 130 // Ctrl-C
 )
 
@@ -31,7 +31,8 @@ Exit codes:
   0  everything was as it should be
   1  it was not: a broken invariant, an unmet expectation, a work kind that behaved
      differently, or something that could not be judged; the output says what and why
-  2  nothing could be judged: service away, wrong URL or key, bad flags or scenario
+  2  nothing could be judged: service away, wrong URL or key, bad flags or scenario, or
+     INCONCLUSIVE: too few submissions accepted (expect.accepted of the scenario)
   130  interrupted: nothing was judged`
 
 // Program is forgerun, as these commands see it.

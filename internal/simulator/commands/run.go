@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/simulator/report"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
 	"github.com/forgerun/forgerun/internal/stack"
@@ -68,17 +69,19 @@ func (p Program) runCommand() *cobra.Command {
 // play plays the scenario, and gives the exit code. typed is the command line, for the report.
 func (f *runFlags) play(ctx context.Context, p Program, typed string) int {
 	f.Command, f.Program, f.Stdout, f.Stderr = typed, versionLine(), p.Stdout, p.Stderr
-	passed, err := trial.New(f.Options).Run(ctx)
+	outcome, err := trial.New(f.Options).Run(ctx)
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintln(p.Stderr, "forgerun: interrupted, nothing was judged")
 		return exitInterrupted
 	case err != nil:
 		return p.Unusable(err)
-	case !passed:
-		return exitDifferent
+	case outcome == report.Passed:
+		return exitOK
+	case outcome == report.Inconclusive:
+		return exitUnusable
 	}
-	return exitOK
+	return exitDifferent
 }
 
 func (f *runFlags) declare(fs *pflag.FlagSet) {

@@ -129,7 +129,7 @@ func TestSubmissions(t *testing.T) {
 		"refused, which is an answer": {
 			jobs: 4, work: "kind: SUCCESS_FAST",
 			script:   script{limited, problem(503, "RFA_EXEC_QUEUE_FULL"), problem(400, "RFA_JOB_VALIDATION_FAILED")},
-			requests: 4, keys: 4, answers: map[string]int64{report.Refused: 2, "rejected": 1, report.Accepted: 1},
+			requests: 4, keys: 4, answers: map[string]int64{report.Refused: 2, report.Rejected: 1, report.Accepted: 1},
 			states: map[string]int64{client.Succeeded: 1},
 		},
 		"copies with the same key": {
@@ -146,7 +146,19 @@ func TestSubmissions(t *testing.T) {
 		},
 		"a batch, of which an item is refused": {
 			jobs: 1, work: "kind: SUCCESS_FAST, batch: 2", requests: 1, keys: 1, tries: map[int64]string{1: " 202", 2: " 400"},
-			answers: map[string]int64{report.Accepted: 1},
+			answers: map[string]int64{report.Accepted: 1, report.Rejected: 1},
+		},
+		"a batch, of which no item is taken": {
+			jobs: 1, work: "kind: SUCCESS_FAST, batch: 3", script: script{limited}, requests: 1, keys: 1,
+			answers: map[string]int64{report.Refused: 3},
+		},
+		"refused as planned": {
+			jobs: 2, work: "kind: PAYLOAD_INVALID", script: script{problem(400, "RFA_JOB_VALIDATION_FAILED"), limited}, requests: 2, keys: 2,
+			answers: map[string]int64{report.Planned: 1, report.Refused: 1},
+		},
+		"refused as planned in a batch": {
+			jobs: 1, work: "kind: PAYLOAD_INVALID, batch: 2", requests: 1, keys: 1,
+			answers: map[string]int64{report.Accepted: 1, report.Planned: 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,6 +176,11 @@ func TestSubmissions(t *testing.T) {
 				require.EqualValues(t, len(c.tries), p.engine.Tickets())
 			}
 			numbers := p.recorder.Run().Numbers
+			answered := int64(0)
+			for _, n := range numbers.Answers {
+				answered += n
+			}
+			require.Equal(t, numbers.Arrivals, answered, "each submission has one outcome")
 			for class, n := range c.answers {
 				require.EqualValues(t, n, numbers.Answers[class], class)
 			}

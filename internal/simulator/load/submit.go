@@ -22,6 +22,7 @@ import (
 
 const (
 	codeQueueFull  = "RFA_EXEC_QUEUE_FULL"
+	codeInvalid    = "RFA_JOB_VALIDATION_FAILED"
 	firstBackoff   = 100 * time.Millisecond
 	longestBackoff = 2 * time.Second
 	// atOnce bounds how many copies of one submission are sent at the same time.
@@ -91,11 +92,12 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 		if i > 0 && !in.AtOnce {
 			at = time.Now() // when the answer before has come
 		}
-		e.o.Recorder.Sent()
 		if in.Work.Batch > 0 {
+			e.o.Recorder.Sent(len(list))
 			e.handInBatch(ctx, list, at)
 			return
 		}
+		e.o.Recorder.Sent(1)
 		e.handIn(ctx, list[min(i, len(list)-1)], at) // with the same key it is one ticket
 	})
 	for _, t := range list {
@@ -125,7 +127,7 @@ func copies(in scenario.Intent, fn func(i int)) {
 // handIn submits one job.
 func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
 	account := e.accounts[t.tenant]
-	e.insist(ctx, intended, func(ctx context.Context) history.Answer {
+	e.insist(ctx, intended, []*ticket{t}, func(ctx context.Context) (history.Answer, []history.Answer) {
 		sent, location := time.Now(), ""
 		a, err := account.quick.Submit(context.WithValue(ctx, locationKey{}, &location), t.request, client.IdempotencyKey(t.fact.Key))
 		try := answerOf(sent, err)
@@ -134,7 +136,7 @@ func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
 			try.Job, try.State, try.CreatedAt = a.JobID, a.State, a.CreatedAt
 		}
 		e.note(t, try, "")
-		return try
+		return try, []history.Answer{try}
 	})
 }
 
@@ -146,7 +148,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		items[i] = t.request
 		items[i].ItemID = strconv.FormatInt(t.number, 10)
 	}
-	e.insist(ctx, intended, func(ctx context.Context) history.Answer {
+	e.insist(ctx, intended, list, func(ctx context.Context) (history.Answer, []history.Answer) {
 		sent := time.Now()
 		a, err := account.quick.SubmitBatch(ctx, items, client.IdempotencyKey(list[0].fact.Key))
 		try := answerOf(sent, err)
@@ -155,6 +157,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		} else {
 			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // created_at is the batch's
 		}
+		each := make([]history.Answer, len(list))
 		for i, t := range list {
 			of := try
 			if i < len(a.Jobs) {
@@ -164,9 +167,10 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 				}
 			}
 			e.note(t, of, a.BatchID)
+			each[i] = of
 		}
 		try.Job = a.BatchID
-		return try
+		return try, each
 	})
 }
 
@@ -189,40 +193,66 @@ func answerOf(sent time.Time, err error) history.Answer {
 }
 
 // insist repeats a submission with its key while its outcome is unknown, and after
-// a temporary refusal if an earlier try may have succeeded.
-func (e *Engine) insist(ctx context.Context, intended time.Time, send func(context.Context) history.Answer) {
+// a temporary refusal if an earlier try may have succeeded. send returns the answer to the request, and to each ticket in it.
+func (e *Engine) insist(
+	ctx context.Context, intended time.Time, list []*ticket, send func(context.Context) (history.Answer, []history.Answer),
+) {
 	began := time.Now()
 	unknown := false
 	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
-		try := send(ctx)
+		try, each := send(ctx)
 		wait := time.Duration(rand.Int64N(int64(backoff)))
 		again := try.Unknown() && try.Code != codeQueueFull || unknown && !try.Accepted() && mayPass(try.Status)
 		unknown = unknown || try.Unknown() && try.Code != codeQueueFull
 		if !again || ctx.Err() != nil || time.Since(began)+wait > e.o.Patience || Sleep(ctx, wait) != nil {
-			e.o.Recorder.Answered(try.Answered.Sub(intended), class(try))
+			e.record(try.Answered.Sub(intended), list, each)
 			return
 		}
 	}
 }
 
+// record counts the final answer to each ticket of a request.
+func (e *Engine) record(took time.Duration, list []*ticket, each []history.Answer) {
+	classes := make([]string, len(each))
+	for i, a := range each {
+		classes[i] = e.class(list[i], a)
+		switch {
+		case a.Accepted():
+		case a.Status == 0:
+			e.o.Recorder.NotAccepted("no answer")
+		default:
+			e.o.Recorder.NotAccepted(strings.TrimSpace(strconv.Itoa(a.Status) + " " + a.Code))
+		}
+	}
+	e.o.Recorder.Answered(took, classes...)
+}
+
 // mayPass distinguishes a refusal that says "later" from one that says "no".
 func mayPass(status int) bool { return status == http.StatusTooManyRequests || status >= 500 }
 
-func class(t history.Answer) string {
+func (e *Engine) class(t *ticket, a history.Answer) string {
 	switch {
-	case t.Accepted() && t.Replayed:
+	case a.Accepted() && a.Replayed:
 		return report.Replayed
-	case t.Accepted():
+	case a.Accepted():
 		return report.Accepted
-	case t.Status == 0:
+	case a.Status == 0:
 		return report.Unanswered
-	case t.Status == http.StatusTooManyRequests || t.Code == codeQueueFull:
+	case a.Status == http.StatusTooManyRequests || a.Code == codeQueueFull:
 		return report.Refused
-	case t.Status >= 500:
+	case a.Status >= 500:
 		return report.Failed
+	case a.Code == codeInvalid && e.mustRefuse(t):
+		return report.Planned
 	default:
-		return "rejected" // not valid, or not allowed
+		return report.Rejected
 	}
+}
+
+// mustRefuse reports whether the service refuses the ticket as it should: its parameters are invalid by plan, or a moved
+// clock has passed its execution_at.
+func (e *Engine) mustRefuse(t *ticket) bool {
+	return t.fact.WorkKind == "PAYLOAD_INVALID" || !t.fact.ExecutionAt.IsZero() && len(e.ClockMoves()) > 0
 }
 
 // note writes a try down, and with the first that is accepted begins to expect

@@ -56,6 +56,18 @@ func rate(n int64, d time.Duration) string {
 	return english.Sprintf("%.1f/s", float64(n)/d.Seconds())
 }
 
+// percent writes a share with one decimal, and none as 0 % or all as 100 % only if it is.
+func percent(some, all int64) string {
+	share := 100 * float64(some) / float64(max(all, 1))
+	switch {
+	case some > 0 && share < 0.1:
+		return "<0.1 %"
+	case some < all && share > 99.9:
+		return ">99.9 %"
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", share), ".0") + " %"
+}
+
 // listed shows the numbers that are not 0, but for those of some names.
 func listed(numbers map[string]int64, without ...string) string {
 	var parts []string

@@ -14,6 +14,7 @@ import (
 type document struct {
 	Version  int     `json:"version"` // 1
 	Outcome  Outcome `json:"outcome"`
+	Headline string  `json:"headline"`
 	Sentence string  `json:"sentence"`
 	Run
 	DurationMS float64            `json:"duration_ms"`
@@ -28,7 +29,7 @@ type verdict struct {
 
 func documentOf(run Run) document {
 	d := document{
-		Version: 1, Outcome: run.Outcome(), Sentence: run.sentence(), Run: run, DurationMS: ms(run.Took),
+		Version: 1, Outcome: run.Outcome(), Headline: run.headline(), Sentence: run.sentence(), Run: run, DurationMS: ms(run.Took),
 		Latency: map[string]Latency{"submit": run.Numbers.Submit, "finish": run.Numbers.Finish},
 	}
 	d.Started = run.Started.UTC().Round(time.Millisecond)

@@ -17,7 +17,7 @@ func busyRecorder(c *clock) *Recorder {
 	r.Stage("load")
 	for i := range 1000 {
 		c.now = began.Add(time.Duration(i) * 20 * time.Millisecond)
-		r.Sent()
+		r.Sent(1)
 		r.Answered(5*time.Millisecond, Accepted)
 		r.Moved("", "QUEUED")
 		r.Finished(time.Second, "SUCCEEDED")

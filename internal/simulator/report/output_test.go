@@ -48,18 +48,19 @@ func hostileRun() Run {
 	c.now = began.Add(time.Second)
 	r.Stage("2" + hostile)
 	for _, name := range []string{hostile, Accepted} {
-		r.Sent()
+		r.Sent(1)
 		r.Answered(time.Second, name)
 		r.Moved("", name)
 		r.Finished(time.Second, name)
 	}
+	r.NotAccepted(hostile)
 	r.Delivered(true)
 	r.Fault(hostile, hostile, began, c.now, 1)
 	c.now = began.Add(3 * time.Second)
 	run := r.Run()
 	run.Scenario, run.Description, run.Text, run.Command = hostile, hostile, hostile, hostile
 	run.Service, run.Machine = map[string]string{hostile: hostile}, map[string]string{hostile: hostile}
-	run.Expectations = []Expectation{{hostile, hostile, hostile, true}, {hostile, hostile, hostile, false}}
+	run.Expectations = []Expectation{{hostile, hostile, hostile, true, false}, {hostile, hostile, hostile, false, false}}
 	run.Notes = []string{hostile}
 	run.Verdict = violatedVerdict(2)
 	first := &run.Verdict.Violations[0]
@@ -110,7 +111,7 @@ func TestSummaryBeginsWithTheVerdict(t *testing.T) {
 	t.Parallel()
 	run := sampleRun(time.Minute, 20, 30)
 	text := written(t, WriteSummary, run)
-	require.True(t, strings.HasPrefix(strings.TrimSpace(text), "PASSED  15 of 16 invariants checked"), text)
+	require.True(t, strings.HasPrefix(strings.TrimSpace(text), "PASSED 15 of 16 invariants held: 98.6 % of 1,078 submissions accepted"), text)
 	order := []string{"PASSED", "sent", "p99.9", "faults injected", "\nexpectations", "\ninvariants"}
 	for i := 1; i < len(order); i++ {
 		require.Less(t, strings.Index(text, order[i-1]), strings.Index(text, order[i]), "%s before %s", order[i-1], order[i])
@@ -123,6 +124,31 @@ func TestSummaryBeginsWithTheVerdict(t *testing.T) {
 	require.Contains(t, text, "and 990 more")
 	require.Equal(t, 3*6, strings.Count(text, "job.running"), "the histories of the first three")
 	require.Less(t, strings.Count(text, "\n"), 100)
+}
+
+// The first line tells how much of the load the verdict is about.
+func TestSummaryBeginsWithTheShares(t *testing.T) {
+	t.Parallel()
+	const held = " 15 of 16 invariants held: "
+	enough, tooFew := Expectation{Evidence: true, OK: true}, Expectation{Evidence: true}
+	for _, c := range []struct {
+		answers map[string]int64
+		is      Expectation
+		want    string
+	}{
+		{map[string]int64{Accepted: 1000, Replayed: 11, Refused: 22, Unanswered: 6}, enough,
+			"PASSED" + held + "97.3 % of 1,039 submissions accepted, 2.1 % refused, 0.6 % unanswered\n"},
+		{map[string]int64{Accepted: 80, Planned: 10, Rejected: 10}, enough,
+			"PASSED" + held + "80 % of 100 submissions accepted, 20 % refused (10 % as planned), 0 % unanswered\n"},
+		{map[string]int64{Accepted: 57, Refused: 982}, tooFew,
+			"INCONCLUSIVE" + held + "5.5 % of 1,039 submissions accepted, 94.5 % refused, 0 % unanswered\n"},
+		{map[string]int64{Accepted: 1, Failed: 9999}, tooFew,
+			"INCONCLUSIVE" + held + "<0.1 % of 10,000 submissions accepted, 0 % refused, >99.9 % failed, 0 % unanswered\n"},
+		{nil, tooFew, "INCONCLUSIVE" + held + "0 % of 0 submissions accepted, 0 % refused, 0 % unanswered\n"},
+	} {
+		run := Run{Verdict: goodVerdict(), Numbers: Numbers{Answers: c.answers}, Expectations: []Expectation{c.is}}
+		require.Equal(t, c.want, written(t, WriteSummary, run)[1:len(c.want)+1])
+	}
 }
 
 func TestOutcome(t *testing.T) {
@@ -139,6 +165,8 @@ func TestOutcome(t *testing.T) {
 		{Run{Verdict: goodVerdict(), Expectations: unmet}, Unmet},
 		{Run{Expectations: unmet}, Unmet},
 		{Run{Verdict: violatedVerdict(1), Expectations: unmet}, Violated},
+		{Run{Verdict: goodVerdict(), Expectations: append(unmet, Expectation{Evidence: true})}, Inconclusive},
+		{Run{Verdict: violatedVerdict(1), Expectations: []Expectation{{Evidence: true}}}, Violated},
 	} {
 		require.Equal(t, c.want, c.run.Outcome())
 	}
@@ -182,7 +210,7 @@ func TestJSON(t *testing.T) {
 		var members map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal([]byte(text), &members))
 		require.ElementsMatch(t, []string{ // others rely on them
-			"version", "outcome", "sentence", "scenario", "description", "scenario_text", "seed", "command", "service", "machine",
+			"version", "outcome", "headline", "sentence", "scenario", "description", "scenario_text", "seed", "command", "service", "machine",
 			"started_at", "duration_ms", "totals", "latency_ms", "expectations", "verdict", "fault_kinds", "stages", "notes", "series", "faults",
 		}, slices.Collect(maps.Keys(members)), name)
 		var d struct {

@@ -15,11 +15,13 @@ import (
 
 // Classes of answers to a submission.
 const (
-	Accepted   = "accepted"   // there is a job
-	Replayed   = "replayed"   // there was one already, under the same idempotency key
-	Refused    = "refused"    // the service said that it has too much to do: 429, or 503 with a full queue
-	Failed     = "failed"     // any other answer
-	Unanswered = "unanswered" // no complete answer came
+	Accepted   = "accepted"           // a job was made
+	Replayed   = "replayed"           // the idempotency key had made a job before
+	Planned    = "refused as planned" // the scenario asked for what the service must refuse
+	Refused    = "refused"            // overload: 429, or 503 with a full queue
+	Rejected   = "rejected"           // any other 4xx
+	Failed     = "failed"             // any other 5xx
+	Unanswered = "unanswered"         // no complete answer came
 )
 
 // states are those of a job. Whatever else a service says is counted as other.
@@ -34,8 +36,10 @@ func known(state string) string {
 	return otherState
 }
 
-// maxFaults is how many faults are kept one by one; more are counted.
-const maxFaults = 2000
+const (
+	maxFaults = 2000 // faults kept one by one; more are counted
+	maxCodes  = 20   // distinct codes of refusals; more count as other
+)
 
 // Recorder counts and measures a run. Its methods may be called from many goroutines and take about a microsecond;
 // its memory does not grow with the run.
@@ -50,6 +54,7 @@ type Recorder struct {
 	stages   []Stage
 	faults   []Fault
 	kinds    map[string]FaultKind
+	codes    map[string]int64
 	injected int64
 }
 
@@ -86,7 +91,7 @@ func NewRecorder(start time.Time) *Recorder { return newRecorder(start, time.Now
 
 func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	r := &Recorder{
-		clock: clock, now: counts{}, line: timeline{start: start, step: firstStep}, kinds: map[string]FaultKind{},
+		clock: clock, now: counts{}, line: timeline{start: start, step: firstStep}, kinds: map[string]FaultKind{}, codes: map[string]int64{},
 		submit: newHistogram(), finish: newHistogram(),
 	}
 	for _, class := range []string{Accepted, Refused, Failed, Unanswered} {
@@ -106,19 +111,31 @@ func (r *Recorder) note(change func()) {
 	change()
 }
 
-// Sent notes a submission.
-func (r *Recorder) Sent() {
-	r.note(func() { r.now[key{group: arrivals}]++ })
+// Sent counts the submissions of one request: n is 1, or the number of items in a batch.
+func (r *Recorder) Sent(n int) {
+	r.note(func() { r.now[key{group: arrivals}] += int64(n) })
 }
 
-// Answered notes the end of a submission. It took from the time when it was to be
-// sent, so that it includes what a slow service held up the sender itself.
-func (r *Recorder) Answered(took time.Duration, class string) {
+// Answered counts the outcome of each submission in one request, by class. took begins at the intended send time, so it
+// includes the time for which a slow service held up the sender.
+func (r *Recorder) Answered(took time.Duration, classes ...string) {
 	r.note(func() {
-		r.now[key{answers, class}]++
+		for _, class := range classes {
+			r.now[key{answers, class}]++
+		}
 		r.line.open.submit = recorded(r.line.open.submit, took)
 		_ = r.submit.RecordValue(clamped(took)) // within its limits
 	})
+}
+
+// NotAccepted counts a submission that made no job, by the status and code of its answer.
+func (r *Recorder) NotAccepted(code string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.codes[code]; !known && len(r.codes) >= maxCodes {
+		code = otherState
+	}
+	r.codes[code]++
 }
 
 // Finished notes that a job's final state was learned, so long after its submission was to be sent.
@@ -219,6 +236,6 @@ func (r *Recorder) numbers() Numbers {
 	return Numbers{
 		Arrivals: r.now[key{group: arrivals}], Answers: r.now.of(answers), Finished: r.now.of(finished), States: r.now.of(jobs),
 		Workers: r.now[key{group: workers}], Deliveries: Deliveries{r.now[key{group: taken}], r.now[key{group: notTaken}]},
-		Submit: latencyOf(r.submit), Finish: latencyOf(r.finish), Faults: r.injected,
+		Submit: latencyOf(r.submit), Finish: latencyOf(r.finish), Faults: r.injected, NotAccepted: maps.Clone(r.codes),
 	}
 }

@@ -14,7 +14,7 @@ func TestSeriesOfALongRunStayShortAndLoseNothing(t *testing.T) {
 	const seconds = 36_000
 	for s := range seconds {
 		c.now = began.Add(time.Duration(s) * time.Second)
-		r.Sent()
+		r.Sent(1)
 		r.Answered(time.Duration(1+s%7)*time.Millisecond, Accepted)
 		r.Moved("", "QUEUED")
 		r.Workers(s / 3600)

@@ -38,19 +38,23 @@ type Expectation struct {
 	Want string `json:"want"`
 	Got  string `json:"got"`
 	OK   bool   `json:"ok"`
+	// Evidence: the run proves nothing if this expectation is not met.
+	Evidence bool `json:"-"`
 }
 
 // Numbers are the totals of a run, or of what there is of it.
 type Numbers struct {
 	Arrivals   int64            `json:"arrivals"`
-	Answers    map[string]int64 `json:"answers"`  // by class
+	Answers    map[string]int64 `json:"answers"`  // of submissions, by class
 	Finished   map[string]int64 `json:"finished"` // by final state
 	States     map[string]int64 `json:"states"`   // jobs that are in a state now, as far as was seen
 	Deliveries Deliveries       `json:"deliveries"`
 	Faults     int64            `json:"faults"` // connections cut or delayed, and other disturbances
-	Workers    int64            `json:"-"`
-	Submit     Latency          `json:"-"`
-	Finish     Latency          `json:"-"`
+	// NotAccepted counts the submissions without a job, by status and code.
+	NotAccepted map[string]int64 `json:"not_accepted"`
+	Workers     int64            `json:"-"`
+	Submit      Latency          `json:"-"`
+	Finish      Latency          `json:"-"`
 }
 
 // Deliveries are webhook messages: those that the receiver answered with success, and those that it did not.
@@ -98,18 +102,22 @@ type Outcome string
 
 // Outcomes, the worst first.
 const (
-	Violated Outcome = "VIOLATIONS"
-	Unmet    Outcome = "EXPECTATIONS NOT MET"
-	Unjudged Outcome = "NOT JUDGED"
-	Passed   Outcome = "PASSED"
+	Violated     Outcome = "VIOLATIONS"
+	Inconclusive Outcome = "INCONCLUSIVE"
+	Unmet        Outcome = "EXPECTATIONS NOT MET"
+	Unjudged     Outcome = "NOT JUDGED"
+	Passed       Outcome = "PASSED"
 )
 
 // Outcome says how the run went.
 func (run Run) Outcome() Outcome {
 	unmet := func(e Expectation) bool { return !e.OK }
+	noEvidence := func(e Expectation) bool { return e.Evidence && !e.OK }
 	switch {
 	case run.Verdict != nil && run.Verdict.ViolationCount > 0:
 		return Violated
+	case slices.ContainsFunc(run.Expectations, noEvidence):
+		return Inconclusive
 	case slices.ContainsFunc(run.Expectations, unmet):
 		return Unmet
 	case run.checked() == 0:
@@ -117,6 +125,44 @@ func (run Run) Outcome() Outcome {
 	default:
 		return Passed
 	}
+}
+
+// headline says how many invariants held, and over which share of the submissions.
+func (run Run) headline() string {
+	held := 0
+	if run.Verdict != nil {
+		for _, r := range run.Verdict.Results() {
+			if r.Result == judge.Held {
+				held++
+			}
+		}
+	}
+	return fmt.Sprintf("%d of %d invariants held: %s", held, len(judge.Invariants), run.Numbers.submissions())
+}
+
+// submissions tells what became of them, in shares.
+func (n Numbers) submissions() string {
+	all, share := total(n.Answers), func(classes ...string) string {
+		var some int64
+		for _, class := range classes {
+			some += n.Answers[class]
+		}
+		return percent(some, total(n.Answers))
+	}
+	text := fmt.Sprintf("%s of %s accepted, %s refused", share(Accepted, Replayed), plural(all, "submission"), share(Refused, Rejected, Planned))
+	if n.Answers[Planned] > 0 {
+		text += fmt.Sprintf(" (%s as planned)", share(Planned))
+	}
+	if n.Answers[Failed] > 0 {
+		text += fmt.Sprintf(", %s failed", share(Failed))
+	}
+	return text + fmt.Sprintf(", %s unanswered", share(Unanswered))
+}
+
+// Accepted returns the share of submissions that the service accepted, or refused as the scenario planned.
+func (n Numbers) Accepted() float64 {
+	good := n.Answers[Accepted] + n.Answers[Replayed] + n.Answers[Planned]
+	return float64(good) / float64(max(total(n.Answers), 1))
 }
 
 // checked counts the invariants that were checked.
@@ -140,8 +186,8 @@ func (run Run) sentence() string {
 	if v.ViolationCount > 0 {
 		found = plural(v.ViolationCount, "violation")
 	}
-	text := fmt.Sprintf("%d of %d invariants checked over %s jobs and %s facts: %s",
-		run.checked(), len(judge.Invariants), grouped(v.Jobs), grouped(v.Facts), found)
+	text := fmt.Sprintf("%d of %d invariants checked over %s and %s: %s",
+		run.checked(), len(judge.Invariants), plural(v.Jobs, "job"), plural(v.Facts, "fact"), found)
 	met := 0
 	for _, e := range run.Expectations {
 		if e.OK {

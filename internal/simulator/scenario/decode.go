@@ -18,7 +18,7 @@ func defaults(file string) *Scenario {
 	return &Scenario{
 		Name: nameOf(file), Seed: 1, Drain: time.Minute, Tenants: 1, Pick: Weighted,
 		Readers: Readers{Streams: 1, SlowPause: 100 * time.Millisecond}, Schedules: Schedules{Every: time.Second},
-		Service: Service{Workers: "1", Concurrency: 100},
+		Service: Service{Workers: "1", Concurrency: 100}, Expect: Expect{Accepted: 0.9},
 	}
 }
 

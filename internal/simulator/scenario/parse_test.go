@@ -57,7 +57,7 @@ schedules: {count: 3, every: 2s}
 service: {workers: 1..4, concurrency: 7, time_scale: 0,
   env: {FORGERUN_MAX_RETRIES: 3, FORGERUN_DB_TIMEOUT: 2s, FORGERUN_WEBHOOK_ALLOW_PRIVATE: true}}
 chaos: kill=30s,redis-pause=1m30s
-expect: {refused: 5%, submit_p99: 200ms, finish_p99: 10s}
+expect: {accepted: 75%, refused: 5%, submit_p99: 200ms, finish_p99: 10s}
 `
 	got, err := scenario.Parse("some/my wave.yaml", []byte(text))
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ expect: {refused: 5%, submit_p99: 200ms, finish_p99: 10s}
 			"FORGERUN_MAX_RETRIES": "3", "FORGERUN_DB_TIMEOUT": "2s", "FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true",
 		}},
 		Chaos:  "kill=30s,redis-pause=1m30s",
-		Expect: scenario.Expect{Refused: &refused, SubmitP99: 200 * time.Millisecond, FinishP99: 10 * time.Second},
+		Expect: scenario.Expect{Accepted: 0.75, Refused: &refused, SubmitP99: 200 * time.Millisecond, FinishP99: 10 * time.Second},
 	}, got)
 }
 
@@ -123,7 +123,7 @@ func TestSmallestScenario(t *testing.T) {
 		Text: text, Name: "scenario", Seed: 1, Jobs: 1, Drain: time.Minute, Tenants: 1, Pick: scenario.Weighted,
 		Arrival: scenario.Arrival{Closed: &scenario.Closed{Clients: 2}},
 		Readers: scenario.Readers{Streams: 1, SlowPause: 100 * time.Millisecond}, Schedules: scenario.Schedules{Every: time.Second},
-		Service: scenario.Service{Workers: "1", Concurrency: 100},
+		Service: scenario.Service{Workers: "1", Concurrency: 100}, Expect: scenario.Expect{Accepted: 0.9},
 	}, got)
 }
 

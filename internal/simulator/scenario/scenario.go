@@ -156,6 +156,7 @@ type Service struct {
 
 // Expect is what the run must keep besides the invariants.
 type Expect struct {
+	Accepted  Share         // smallest share of submissions accepted or refused as planned; below it the run is inconclusive
 	Refused   *Share        // largest share of submissions refused as too many; nil: not looked at
 	SubmitP99 time.Duration `yaml:"submit_p99"` // from the intended send time to the answer; 0: not looked at
 	FinishP99 time.Duration `yaml:"finish_p99"` // from the intended send time to the job's end; 0: not looked at

@@ -47,7 +47,11 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 
 // expectations holds the numbers against what the scenario wants of them.
 func expectations(e scenario.Expect, n report.Numbers) []report.Expectation {
-	var list []report.Expectation
+	want, got := float64(e.Accepted), n.Accepted()
+	list := []report.Expectation{{
+		Name: "submissions accepted or refused as planned", Want: fmt.Sprintf("at least %.3g %%", 100*want),
+		Got: fmt.Sprintf("%.3g %%", 100*got), OK: got >= want, Evidence: true,
+	}}
 	if e.Refused != nil {
 		all := int64(0)
 		for _, answers := range n.Answers {

@@ -99,9 +99,13 @@ func New(o Options) *Trial {
 
 // Run plays the scenario, judges it, writes the report and stops what it started. An
 // error means that nothing was judged: then nothing is left but the logs.
-func (t *Trial) Run(ctx context.Context) (passed bool, err error) {
+func (t *Trial) Run(ctx context.Context) (outcome report.Outcome, err error) {
 	account, err := t.playAndJudge(ctx)
-	closing := t.Close()
+	if closing := t.Close(); closing != nil {
+		account.Expectations = append(account.Expectations, report.Expectation{
+			Name: "shutdown", Want: "every process ends as it should", Got: closing.Error(),
+		})
+	}
 	defer func() { _ = os.RemoveAll(t.dir) }()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -115,12 +119,9 @@ func (t *Trial) Run(ctx context.Context) (passed bool, err error) {
 			_ = os.RemoveAll(filepath.Join(t.o.Out, HistoryFolder))
 		}
 		_ = os.Remove(t.o.Out) // fails unless it is empty
-		return false, err
+		return "", err
 	}
-	if closing != nil {
-		fmt.Fprintf(t.o.Stderr, "forgerun: the service did not end as it should: %v\n", closing)
-	}
-	return closing == nil && account.Outcome() == report.Passed, nil
+	return account.Outcome(), nil
 }
 
 func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
