@@ -20,7 +20,7 @@ func promises() (tests map[string][]string, err error) {
 	tests = map[string][]string{}
 	tree := os.DirFS(root)
 	err = fs.WalkDir(tree, ".", func(file string, entry fs.DirEntry, err error) error {
-		if err == nil && (entry.Name() == "node_modules" || entry.Name() == ".git") {
+		if err == nil && entry.IsDir() && (entry.Name() == "node_modules" || entry.Name() == ".git") {
 			return fs.SkipDir
 		}
 		if err != nil || !strings.HasSuffix(file, "_test.go") {
