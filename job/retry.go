@@ -21,9 +21,8 @@ var Strategies = []Strategy{Exponential, Constant, Listed}
 
 // Bounds of what a request may ask for.
 const (
-	MaxAttemptsAsked = 100
-	MaxDelays        = 100
-	MaxDelay         = 24 * time.Hour
+	MaxDelays = 100
+	MaxDelay  = 24 * time.Hour
 )
 
 // RetryPolicy is what a request says about the attempts of its job; what it leaves open is as the service is set.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/testkit"
+	"github.com/forgerun/forgerun/job"
 )
 
 // Promise: contract 17, 18
@@ -75,6 +77,56 @@ func TestQueueLimitRefusesAndStillReplays(t *testing.T) {
 	eventually(t, "there is room again", func() bool { return u.trySubmit(api, execute("PAYLOAD_SMALL")).status == http.StatusAccepted })
 	s.await("SUCCEEDED", s.acceptedIDs()...)
 	s.checkInvariants()
+}
+
+// Every request that says what a job is may ask for the operator's limit of attempts and not for more. The refusal tells the limit,
+// however far the number is beyond it.
+// Promise: contract 11
+func TestEveryRouteLimitsMaxAttempts(t *testing.T) {
+	s, api, u := newService(t, withTestbed, env{"FORGERUN_MAX_RETRIES": "2", "FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
+	asking := func(n string) string { return execute("SUCCESS_FAST", `"retry":{"max_attempts":`+n+`}`) }
+	schedule, _ := u.schedule(api, `{"interval":"24h","job":`+asking("3")+`}`)
+	ann := s.operator(operatorsToken)
+	const single, inside, item = "/retry/max_attempts", "/job/retry/max_attempts", "/jobs/1/retry/max_attempts"
+	for _, r := range []struct {
+		by                          *user
+		method, path, body, pointer string
+	}{
+		{u, "POST", "/v1/jobs", `JOB`, single},
+		{u, "POST", "/v1/jobs/batch", `{"jobs":[` + asking("3") + `,JOB]}`, item},
+		{u, "POST", "/v1/schedules", `{"interval":"24h","job":JOB}`, inside},
+		{u, "PATCH", schedule, `{"job":JOB}`, inside},
+		{ann, "POST", "/admin/v1/jobs", `{"client_id":"` + u.id + `","job":JOB}`, inside},
+	} {
+		ask := func(n string) answer {
+			return r.by.call(api, r.method, r.path, strings.ReplaceAll(r.body, "JOB", asking(n)))
+		}
+		require.Less(t, ask("3").status, 300, r.path)
+		stored := s.count(`SELECT count(*) FROM jobs`)
+		for _, n := range []string{"4", "100", "101", "102", "4294967297", "1e15"} {
+			a := ask(n)
+			var problem struct {
+				Status     int
+				Violations []job.Violation
+				Jobs       []struct{ Failure json.RawMessage }
+			}
+			require.NoError(t, json.Unmarshal([]byte(a.body), &problem), a.body)
+			if r.pointer == item { // the item before it is accepted
+				require.Equal(t, http.StatusAccepted, a.status, a.body)
+				stored++
+				require.NoError(t, json.Unmarshal(problem.Jobs[1].Failure, &problem), a.body)
+			} else {
+				a.requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
+			}
+			require.Equal(t, http.StatusBadRequest, problem.Status, a.body)
+			require.Equal(t, []job.Violation{{Pointer: r.pointer,
+				Detail: "This server allows at most 3 attempts, the first one included."}}, problem.Violations, "%s %s", r.path, n)
+		}
+		require.Equal(t, stored, s.count(`SELECT count(*) FROM jobs`), r.path)
+	}
+	fixture := u.expect(api, http.StatusBadRequest, "POST", "/v1/testbed/fixtures", `{"jobs":[{"state":"exhausted","retry":{"max_attempts":4}}]}`)
+	require.Contains(t, fixture.body, `"pointer":"/jobs/0/retry"`, "a fixture has the attempts of the server")
+	require.Equal(t, 3, s.count(`SELECT max(max_attempts) FROM jobs`))
 }
 
 const operatorsToken = "the-operators-own-token"

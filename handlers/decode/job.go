@@ -3,6 +3,7 @@ package decode
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -115,7 +116,7 @@ func emissionMembers(e *job.Emission) []member {
 var (
 	failureCodes    = job.FailureCodes()
 	readFailureCode = choice("code of a failure", failureCodes)
-	readMaxAttempts = integer(1, job.MaxAttemptsAsked)
+	readMaxAttempts = integer(1, math.MaxInt) // the use case knows the limit
 	readRetryCodes  = list(len(failureCodes), "codes", readFailureCode)
 	readStrategy    = choice("strategy", job.Strategies)
 	readDelay       = as(readDuration, func(delay time.Duration) []time.Duration { return []time.Duration{delay} })

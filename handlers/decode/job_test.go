@@ -72,7 +72,7 @@ var badBodies = map[job.Code]map[string]string{
 			"/auto_retry /params/a /event/y /event/name /callback /type",
 	},
 	job.CodeValidationFailed: {
-		retry(`"max_attempts":0`): "/retry/max_attempts", retry(`"max_attempts":101`): "/retry/max_attempts",
+		retry(`"max_attempts":0`): "/retry/max_attempts", retry(`"max_attempts":1.5`): "/retry/max_attempts",
 		retry(`"codes":["RFA_JOB_NOT_FOUND"]`): "/retry/codes/0", retry(`"backoff":{}`): "/retry/backoff",
 		backoff(`"LINEAR"`): "/retry/backoff/strategy", backoff(`"EXPONENTIAL","base":"1s"`): "/retry/backoff",
 		backoff(`"CONSTANT","delay":"1s","max":"2s"`): "/retry/backoff", backoff(`"LIST","delays":[]`): "/retry/backoff",

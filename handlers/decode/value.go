@@ -198,6 +198,9 @@ func integer[T int | int64](least, most T) value[T] {
 		if whole && int(least) <= n && n <= int(most) {
 			return T(n), ""
 		}
+		if int(most) == math.MaxInt {
+			return 0, fmt.Sprintf("This must be a whole number of at least %d.", least)
+		}
 		return 0, fmt.Sprintf("This must be a whole number from %d to %d.", least, most)
 	})
 }
