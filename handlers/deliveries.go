@@ -187,7 +187,7 @@ func (s *Server) deliveryViewOf(path string, d *job.Delivery) deliveryView {
 		DeliveryID: d.ID, WebhookID: view.OrNull(d.WebhookID), URL: view.OrNull(d.URL), JobID: view.OrNull(d.JobID),
 		EventID: d.EventID, EventName: d.EventName, State: d.State, Attempts: d.Attempts,
 		NextAttemptAt: job.TimeOf(d.NextAttemptAt), CreatedAt: job.Time(d.CreatedAt), SettledAt: job.TimeOf(d.SettledAt),
-		LastStatus: view.OrNull(d.LastStatus), LastError: view.OrNull(view.SendCause(d.LastError)),
+		LastStatus: view.OrNull(d.LastStatus), LastError: view.OrNull(view.SendCause{Code: d.LastError, Reason: d.LastReason}),
 	}}
 	if v.JobID != nil {
 		v.Seq = &d.Seq
@@ -198,7 +198,7 @@ func (s *Server) deliveryViewOf(path string, d *job.Delivery) deliveryView {
 func tryViewOf(a *job.DeliveryAttempt) tryView {
 	v := tryView{
 		Number: a.Number, StartedAt: job.Time(a.StartedAt), DurationMS: a.Duration.Milliseconds(),
-		Status: view.OrNull(a.Status), Error: view.OrNull(view.SendCause(a.Error)),
+		Status: view.OrNull(a.Status), Error: view.OrNull(view.SendCause{Code: a.Error, Reason: a.Reason}),
 	}
 	if v.Status != nil {
 		v.Response = receivedViewOf(a)

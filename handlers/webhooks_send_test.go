@@ -103,7 +103,7 @@ func TestListDeliveries(t *testing.T) {
 	callback := job.Delivery{ // given up
 		ID: deliveryID, ClientID: clientA, URL: "https://example.com/done", JobID: jobID, Seq: 3, EventID: eventID,
 		EventName: job.EventAssigned, CreatedAt: now, State: job.DeliveryFailed, Attempts: 9, Tries: 9, SettledAt: at(60),
-		LastError: job.SendTimeout,
+		LastError: job.SendTimeout, LastReason: "timeout after 10 s from 203.0.113.5:443",
 	}
 	for path, owner := range owners {
 		w.webhooks.page = job.DeliveryPage{Deliveries: []job.Delivery{*aDelivery(), callback}, Next: nextID}
@@ -119,7 +119,7 @@ func TestListDeliveries(t *testing.T) {
 				"attempts": 0, "next_attempt_at": "2030-01-31T12:00:02.123456Z", "settled_at": null, "last_error": null},
 			`+of+`"webhook_id": null, "url": "https://example.com/done", "seq": 3, "event_name": "job.assigned", "state": "FAILED",
 				"attempts": 9, "next_attempt_at": null, "settled_at": "2030-01-31T12:01:00.123456Z",
-				"last_error": {"code": "TIMEOUT", "detail": "The receiver did not answer completely within the time limit."}}
+				"last_error": {"code": "TIMEOUT", "detail": "timeout after 10 s from 203.0.113.5:443"}}
 		], "page": {"limit": 50, "next_cursor": "`+next+`"}}`, a.text)
 		w.send("GET", path+"?limit=7&cursor="+next, "").page(t)
 		require.Equal(t, job.DeliveryQuery{Owner: owner, Limit: 7, After: nextID}, w.webhooks.query)

@@ -41,6 +41,7 @@ type Delivery struct {
 	SettledAt     *time.Time // unless PENDING
 	LastStatus    int        // HTTP status of the latest attempt, 0 for none
 	LastError     SendError  // of the latest attempt, "" for none
+	LastReason    string     // what exactly failed and the receiver's address; "" if LastError says it all
 }
 
 // DeliveryAttempt is one try: what was answered and what went wrong.
@@ -50,6 +51,7 @@ type DeliveryAttempt struct {
 	Duration  time.Duration
 	Status    int       // HTTP, 0 without an answer
 	Error     SendError // "" when it was delivered
+	Reason    string    // what exactly failed and the receiver's address
 	Header    map[string][]string
 	Body      []byte // the beginning of the answer, at most MaxStoredBody
 	Truncated bool   // the answer had more
@@ -105,8 +107,8 @@ var sendTexts = map[SendError]string{
 	SendClientError: "The receiver answered with a 4xx status.",
 	SendServerError: "The receiver answered with a 5xx status.",
 	SendInternal:    "The delivery could not be sent because of an internal error.",
-	SendDisabled:    "The webhook was disabled before the event was delivered.",
-	SendDeleted:     "The webhook was deleted before the event was delivered.",
+	SendDisabled:    "Not tried: webhook disabled.",
+	SendDeleted:     "Not tried: webhook deleted.",
 }
 
 // ClaimedDelivery is a claimed delivery with all that it takes to send it.
@@ -123,7 +125,7 @@ type ClaimedDelivery struct {
 func (d *ClaimedDelivery) After(r DeliveryResult, recorded Recorded) Delivery {
 	after := d.Delivery
 	after.State, after.Attempts, after.NextAttemptAt, after.ClaimedUntil = r.State, recorded.Number, recorded.NextAttemptAt, nil
-	after.LastStatus, after.LastError = r.Sent.Attempt.Status, r.Sent.Attempt.Error
+	after.LastStatus, after.LastError, after.LastReason = r.Sent.Attempt.Status, r.Sent.Attempt.Error, r.Sent.Attempt.Reason
 	return after
 }
 

@@ -58,7 +58,8 @@ CREATE TABLE deliveries (
   tried_at        timestamptz, -- when the last attempt was recorded, by Postgres' clock: the wait for the next one counts from it
   settled_at      timestamptz,
   last_status     int, -- HTTP
-  last_error      text,
+  last_error      text, -- class
+  last_reason     text, -- what exactly failed, and the address; null: nothing beyond the class
   traceparent     text, -- of the span that the job had when the event happened; null: of no job, or not traced
   CONSTRAINT deliveries_one_target CHECK ((webhook_id IS NULL) = (url IS NOT NULL)),
   CONSTRAINT deliveries_pending_has_time CHECK ((state = 'PENDING') = (next_attempt_at IS NOT NULL)),
@@ -86,6 +87,7 @@ CREATE TABLE delivery_attempts (
   started_at      timestamptz NOT NULL,
   duration_ms     bigint NOT NULL,
   error           text, -- class; null when it was delivered
+  reason          text, -- as deliveries.last_reason
   status          int,
   response_header json, -- not jsonb: a receiver may answer with what that refuses
   response_body   bytea, -- its beginning

@@ -201,7 +201,9 @@ func TestOrphansKeepTheirError(t *testing.T) {
 	off, gone := f.subscribe(job.EventCreated), f.subscribe(job.EventCreated)
 	f.submitted(2)
 	for _, hook := range []job.ID{off, gone} {
-		f.record(refused(f.claimAll(hook, 1)[0], time.Hour))
+		r := refused(f.claimAll(hook, 1)[0], time.Hour)
+		r.Sent.Attempt.Reason = "HTTP 500 from 203.0.113.5:443"
+		f.record(r)
 	}
 	f.patch(off, enabled(false))
 	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, gone))
@@ -210,7 +212,7 @@ func TestOrphansKeepTheirError(t *testing.T) {
 	}
 	for _, hook := range []job.ID{off, gone} {
 		require.Equal(t, 1, f.count(`deliveries WHERE webhook_id = $1 AND state = 'FAILED' AND attempts = 1 AND last_status = 500
-			AND last_error = 'HTTP_5XX'`, hook.String()))
+			AND last_error = 'HTTP_5XX' AND last_reason = 'HTTP 500 from 203.0.113.5:443'`, hook.String()))
 		require.Equal(t, 1, f.count(`deliveries WHERE webhook_id = $1 AND state = 'FAILED' AND attempts = 0
 			AND last_error LIKE 'WEBHOOK%'`, hook.String()))
 	}

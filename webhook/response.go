@@ -22,17 +22,19 @@ const (
 )
 
 // read reads a response and classifies it. The body of a success must be
-// complete, as far as it is read; otherwise the status alone decides.
-func read(r *http.Response, now time.Time) job.Sent {
+// complete, as far as it is read: otherwise read returns the error too. For all
+// others the status alone decides.
+func read(r *http.Response, now time.Time) (sent job.Sent, err error) {
 	a := job.DeliveryAttempt{Status: r.StatusCode, Error: classifyStatus(r.StatusCode), Header: storedHeader(r.Header)}
 	if r.StatusCode >= http.StatusOK { // 101 has no body but the connection
-		var err error
 		a.Body, a.Truncated, err = readBody(r.Body)
-		if err != nil && a.Error == "" {
+		if a.Error != "" {
+			err = nil
+		} else if err != nil {
 			a.Error = classify(err, true)
 		}
 	}
-	return job.Sent{Attempt: a, RetryAfter: retryAfter(r.Header.Get("Retry-After"), now)}
+	return job.Sent{Attempt: a, RetryAfter: retryAfter(r.Header.Get("Retry-After"), now)}, err
 }
 
 // readBody reads what is stored of a body, and some of the rest, so that the connection can be used again.

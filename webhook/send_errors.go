@@ -1,12 +1,16 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"syscall"
 
@@ -72,4 +76,53 @@ func classifyStatus(status int) job.SendError {
 	default:
 		return job.SendServerError
 	}
+}
+
+// maxReason limits what an error may add to a reason, in bytes: receivers choose some of the text.
+const maxReason = 200
+
+// reason returns what failed and the receiver's address; "" for a success and for errors on this side. It shows an
+// address that the name resolved to only if that is public: clients must not learn about private networks.
+func (s *Sender) reason(a *job.DeliveryAttempt, err error, target *url.URL, peer string) string {
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" && dial.Addr != nil {
+		peer = dial.Addr.String()
+	}
+	own := net.JoinHostPort(target.Hostname(), cmp.Or(target.Port(), map[string]string{"http": "80", "https": "443"}[target.Scheme]))
+	if addr, invalid := netip.ParseAddrPort(peer); invalid != nil || s.cfg.Guard.public.SafeAddr(addr.Addr().Unmap()) != nil {
+		peer = own
+	}
+	switch a.Error {
+	case "", job.SendInternal:
+		return ""
+	case job.SendTimeout:
+		return fmt.Sprintf("timeout after %v s from %s", s.cfg.Timeout.Seconds(), peer)
+	case job.SendDNS: // the same for unknown names and for those of private addresses
+		return "no address that may be called for " + target.Hostname()
+	case job.SendTLS:
+		if unverified := (*tls.CertificateVerificationError)(nil); errors.As(err, &unverified) {
+			return "certificate of " + own + " refused: " + innermost(err)
+		}
+		return "TLS handshake with " + own + " failed: " + innermost(err)
+	case job.SendRefused:
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return "connection refused by " + peer
+		}
+		return "no connection to " + peer + ": " + innermost(err)
+	case job.SendReset:
+		return "connection to " + peer + " lost: " + innermost(err)
+	}
+	if err != nil {
+		return "invalid answer from " + peer + ": " + innermost(err)
+	}
+	return fmt.Sprintf("HTTP %d from %s", a.Status, peer)
+}
+
+// innermost returns the text of the error that caused err. Outer ones name local addresses.
+func innermost(err error) string {
+	for cause := err; cause != nil; cause = errors.Unwrap(cause) {
+		err = cause
+	}
+	text := err.Error()
+	return plainText(text[:min(len(text), maxReason)])
 }

@@ -77,26 +77,30 @@ func (s *Sender) send(ctx context.Context, p job.ClaimedDelivery, e fault.Effect
 	}()
 	target, wrong := s.cfg.Guard.parse(p.Target.URL)
 	if wrong != "" {
-		return failed(job.SendForbidden)
+		return job.Sent{Attempt: job.DeliveryAttempt{Error: job.SendForbidden, Reason: p.Target.URL + " is not called. " + wrong}}
 	}
 	limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	var answered atomic.Bool
-	traced := httptrace.WithClientTrace(limited, &httptrace.ClientTrace{GotFirstResponseByte: func() { answered.Store(true) }})
+	var peer atomic.Value
+	traced := httptrace.WithClientTrace(limited, &httptrace.ClientTrace{
+		GotConn:              func(c httptrace.GotConnInfo) { peer.Store(c.Conn.RemoteAddr().String()) },
+		GotFirstResponseByte: func() { answered.Store(true) },
+	})
 	request, err := s.request(traced, p, target, start, e)
 	if err != nil {
 		return s.internal(ctx, p, err)
 	}
 	response, err := s.transport.RoundTrip(request)
 	if err != nil {
-		return failed(classify(err, answered.Load()))
+		sent.Attempt.Error = classify(err, answered.Load())
+	} else {
+		defer response.Body.Close()
+		sent, err = read(response, start)
 	}
-	defer response.Body.Close()
-	return read(response, start)
-}
-
-func failed(class job.SendError) job.Sent {
-	return job.Sent{Attempt: job.DeliveryAttempt{Error: class}}
+	address, _ := peer.Load().(string)
+	sent.Attempt.Reason = s.reason(&sent.Attempt, err, target, address)
+	return sent
 }
 
 func (s *Sender) internal(ctx context.Context, p job.ClaimedDelivery, err error) job.Sent {
@@ -108,7 +112,7 @@ func (s *Sender) internal(ctx context.Context, p job.ClaimedDelivery, err error)
 		attrs = append(attrs, slog.String("job_id", p.Occurrence.JobID.String()))
 	}
 	s.cfg.Log.LogAttrs(ctx, slog.LevelError, "delivery not sent", attrs...)
-	return failed(job.SendInternal)
+	return job.Sent{Attempt: job.DeliveryAttempt{Error: job.SendInternal}}
 }
 
 // request makes the signed request. All but the timestamps, signatures and

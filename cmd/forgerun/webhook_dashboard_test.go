@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,7 +121,7 @@ func TestDashboardOfDeliveries(t *testing.T) {
 	require.Len(t, archived, 3)
 	for id, task := range archived {
 		require.Equal(t, []any{hook.id, 4}, []any{task.Webhook, task.Attempt})
-		require.Equal(t, "HTTP_5XX (HTTP 503): The receiver answered with a 5xx status.", task.info.LastErr)
+		require.Equal(t, "HTTP_5XX: HTTP 503 from "+strings.TrimPrefix(dead.url, "http://"), task.info.LastErr)
 		require.Equal(t, "FAILED 4", s.text(`SELECT state || ' ' || attempts FROM deliveries WHERE delivery_id = $1`, id))
 	}
 	require.Empty(t, q.waiting())

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -249,4 +250,39 @@ func TestWebhooksProveThatTheyWantEvents(t *testing.T) {
 // answeringAsked is a receiver that does not know of such questions.
 func answeringAsked(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
+}
+
+// Clients and operators see which address failed and why, also after the webhook was disabled for it.
+func TestLastErrorNamesTheAddress(t *testing.T) {
+	s, api, u := newDelivering(t, env{"FORGERUN_WEBHOOK_DISABLE_AFTER": "1ms", "FORGERUN_WEBHOOK_MAX_RETRIES": "30",
+		"FORGERUN_WEBHOOK_BACKOFF_MAX": "50ms", "FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
+	address := refusingAddress(t)
+	hook := "/v1/webhooks/" + u.subscribe(api, "http://"+address+"/hook", "job.succeeded").id
+	u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))
+	s.awaitDeliveries()
+	require.Equal(t, "FAILING", u.call(api, "GET", hook, "").text("disabled_reason.code"))
+
+	want := map[string]any{"code": "CONNECTION_FAILED", "detail": "connection refused by " + address}
+	mine := u.deliveries(api, hook, "")[0]
+	require.Equal(t, want, mine["last_error"])
+	id := mine["delivery_id"].(string)
+	for _, a := range []answer{u.call(api, "GET", hook+"/deliveries/"+id, ""), s.operator(operatorsToken).call(api, "GET", "/admin/v1/deliveries/"+id, "")} {
+		require.Equal(t, want, a.value("last_error"), a.body)
+		require.Equal(t, want, a.value("attempts_log").([]any)[0].(map[string]any)["error"], a.body)
+	}
+	list := s.operator(operatorsToken).call(api, "GET", "/admin/v1/deliveries", "")
+	require.Contains(t, list.body, want["detail"])
+	s.checkInvariants()
+}
+
+// refusingAddress returns an address that refuses connections: it is bound, so that nothing else takes it, and nothing listens.
+func refusingAddress(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	bound, err := syscall.Getsockname(fd)
+	require.NoError(t, err)
+	return "127.0.0.1:" + strconv.Itoa(bound.(*syscall.SockaddrInet4).Port)
 }

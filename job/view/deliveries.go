@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/forgerun/forgerun/job"
@@ -12,12 +13,15 @@ type Cause struct {
 	Detail string `json:"detail"`
 }
 
-// SendCause is what went wrong with a delivery; it is told with a sentence.
-type SendCause job.SendError
+// SendCause is why a delivery failed: the class, and the reason with the receiver's address.
+type SendCause struct {
+	Code   job.SendError `json:"code"`
+	Reason string        `json:"detail"`
+}
 
-// MarshalJSON tells the code with its sentence.
+// MarshalJSON uses the class's sentence if there is no reason.
 func (c SendCause) MarshalJSON() ([]byte, error) {
-	return json.Marshal(Cause{string(c), job.SendError(c).Text()})
+	return json.Marshal(Cause{string(c.Code), cmp.Or(c.Reason, c.Code.Text())})
 }
 
 // DisabledCause is why a webhook is disabled; it is told with a sentence.

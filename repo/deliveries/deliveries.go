@@ -19,7 +19,7 @@ var ErrNotFound = job.Errorf(job.CodeRequestNotFound, "No delivery with this id 
 const deliveryColumns = `deliveries.delivery_id, deliveries.client_id, deliveries.endpoint_id, deliveries.webhook_id, deliveries.url,
   deliveries.job_id, deliveries.seq, deliveries.event_id, deliveries.event_name, deliveries.created_at,
   deliveries.state, deliveries.attempts, deliveries.resent_at, deliveries.next_attempt_at, deliveries.claimed_until, deliveries.settled_at,
-  deliveries.last_status, deliveries.last_error`
+  deliveries.last_status, deliveries.last_error, deliveries.last_reason`
 
 // scanDelivery reads a row of leading columns, deliveryColumns and trailing ones.
 func scanDelivery(row pgx.CollectableRow, d *job.Delivery, leading []any, trailing ...any) error {
@@ -28,7 +28,7 @@ func scanDelivery(row pgx.CollectableRow, d *job.Delivery, leading []any, traili
 		&d.ID, &d.ClientID, &d.Endpoint, &d.WebhookID, &d.URL,
 		&d.JobID, &d.Seq, &d.EventID, &d.EventName, &d.CreatedAt,
 		&d.State, &d.Attempts, &resentAt, &d.NextAttemptAt, &d.ClaimedUntil, &d.SettledAt,
-		&d.LastStatus, &d.LastError,
+		&d.LastStatus, &d.LastError, &d.LastReason,
 	}, trailing)...)
 	d.Tries = d.Attempts - resentAt
 	return err
@@ -130,7 +130,7 @@ func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryO
 	var d job.Delivery
 	tries, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (a job.DeliveryAttempt, err error) {
 		var ms int64
-		err = scanDelivery(row, &d, nil, &a.Number, &a.StartedAt, &ms, &a.Status, &a.Error, &a.Header, &a.Body, &a.Truncated)
+		err = scanDelivery(row, &d, nil, &a.Number, &a.StartedAt, &ms, &a.Status, &a.Error, &a.Reason, &a.Header, &a.Body, &a.Truncated)
 		a.Duration = time.Duration(ms) * time.Millisecond
 		return a, err
 	}, statement("readDelivery"), pg.UUID(id), pg.UUID(client), pg.UUID(owner.WebhookID), pg.UUID(owner.JobID), MaxAttemptsKept)

@@ -37,7 +37,8 @@ WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
 -- name: readDelivery
 -- Reads a delivery and its latest attempts in one snapshot, in no order. It yields one row at least.
 -- Parameters: @delivery, @client, @webhook, @job, @max_attempts
-SELECT {{deliveryColumns}}, a.number, a.started_at, a.duration_ms, a.status, a.error, a.response_header, a.response_body, a.body_truncated
+SELECT {{deliveryColumns}}, a.number, a.started_at, a.duration_ms, a.status, a.error, a.reason, a.response_header, a.response_body,
+  a.body_truncated
 FROM deliveries LEFT JOIN LATERAL (
   SELECT * FROM delivery_attempts WHERE delivery_id = deliveries.delivery_id ORDER BY number DESC LIMIT @max_attempts
 ) a ON true

@@ -223,6 +223,7 @@ func (s *Store) recordDeliveries(ctx context.Context, db pg.Conn, results []job.
 		pg.Column(results, func(r result) time.Time { return r.Sent.Attempt.StartedAt }),
 		pg.Column(results, func(r result) int64 { return r.Sent.Attempt.Duration.Milliseconds() }),
 		pg.Column(results, func(r result) *string { return pg.Nullable(string(r.Sent.Attempt.Error)) }),
+		pg.Column(results, func(r result) *string { return pg.Nullable(r.Sent.Attempt.Reason) }),
 		pg.Column(results, func(r result) *int { return pg.Nullable(r.Sent.Attempt.Status) }),
 		headers,
 		pg.Column(results, func(r result) []byte { return r.Sent.Attempt.Body }),

@@ -140,13 +140,13 @@ UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT
 -- Of the attempts of a delivery the latest ones stay: a client may have it sent again and again.
 --
 -- Trigger: client_events_delivered writes the deliveries of webhook.disabled.
--- Parameters: @ids, @fences, @states, @waits, @disables, @started, @durations_ms, @errors, @statuses, @headers,
---   @bodies, @truncated, @disable_failures, @disable_after, @disabled_texts, @max_attempts
+-- Parameters: @ids, @fences, @states, @waits, @disables, @started, @durations_ms, @errors, @reasons, @statuses,
+--   @headers, @bodies, @truncated, @disable_failures, @disable_after, @disabled_texts, @max_attempts
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @fences::int[], @states::text[], @waits::interval[], @disables::text[],
-    @started::timestamptz[], @durations_ms::bigint[], @errors::text[], @statuses::int[], @headers::json[],
-    @bodies::bytea[], @truncated::boolean[])
-  AS i(id, fence, next, wait, disable, started_at, duration_ms, failed, status, header, body, truncated)
+    @started::timestamptz[], @durations_ms::bigint[], @errors::text[], @reasons::text[], @statuses::int[],
+    @headers::json[], @bodies::bytea[], @truncated::boolean[])
+  AS i(id, fence, next, wait, disable, started_at, duration_ms, failed, reason, status, header, body, truncated)
 ), ready AS MATERIALIZED (
   SELECT d.delivery_id, d.webhook_id, d.attempts + 1 AS number, i.failed IS NOT DISTINCT FROM 'INTERNAL' AS ours, i.*
   FROM deliveries d JOIN input i ON d.delivery_id = i.id
@@ -155,16 +155,16 @@ WITH input AS MATERIALIZED (
 ), stamped AS MATERIALIZED (
   SELECT *, clock_timestamp() AS at FROM ready
 ), tried AS (
-  INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms, error, status, response_header, response_body,
-    body_truncated)
-  SELECT delivery_id, number, started_at, duration_ms, failed, status, header, body, truncated FROM stamped
+  INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms, error, reason, status, response_header,
+    response_body, body_truncated)
+  SELECT delivery_id, number, started_at, duration_ms, failed, reason, status, header, body, truncated FROM stamped
 ), forgotten AS (
   DELETE FROM delivery_attempts a USING stamped s WHERE s.number > @max_attempts AND a.delivery_id = s.delivery_id
     AND a.number <= s.number - @max_attempts
 ), changed AS (
   UPDATE deliveries SET state = s.next, attempts = s.number, tried_at = s.at, resent_at = resent_at + s.ours::int,
     claimed_until = NULL,
-    last_status = s.status, last_error = s.failed,
+    last_status = s.status, last_error = s.failed, last_reason = s.reason,
     next_attempt_at = CASE s.next WHEN 'PENDING' THEN s.at + s.wait END, settled_at = CASE s.next WHEN 'PENDING' THEN NULL ELSE s.at END
   FROM stamped s WHERE deliveries.delivery_id = s.delivery_id
 ), tally AS MATERIALIZED (
@@ -203,7 +203,8 @@ num_nonnulls(d.claimed_until, d.settled_at) = 0
 
 -- name: failOrphans
 -- Gives up waiting deliveries of webhooks that were disabled or deleted. A delivery that was tried keeps its error.
--- Finds them by the index deliveries_waiting, and skips what another transaction has locked: a request that enables the webhook meanwhile, or redelivers, prevails.
+-- Finds them by the index deliveries_waiting. Skips rows that another transaction has locked: a request that enables the
+-- webhook or redelivers wins.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, orphans AS MATERIALIZED (
   SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (

@@ -2,7 +2,8 @@
 -- Names the columns of a delivery as the operator API does.
 deliveries.delivery_id, deliveries.client_id, deliveries.webhook_id, deliveries.url, deliveries.job_id, deliveries.event_id,
   deliveries.event_name, nullif(deliveries.seq, 0) AS seq, deliveries.state, deliveries.attempts, deliveries.next_attempt_at,
-  deliveries.created_at, deliveries.settled_at, deliveries.last_status, deliveries.last_error
+  deliveries.created_at, deliveries.settled_at, deliveries.last_status,
+  CASE WHEN last_error IS NOT NULL THEN json_build_object('code', last_error, 'detail', last_reason) END AS last_error
 
 -- name: adminWorkers
 -- Lists workers by primary key, the newest first, with the jobs that each holds, found by the index jobs_held. There are few.
@@ -126,7 +127,8 @@ FROM judged AS deliveries WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} 
 -- Parameters: @delivery, @max_attempts
 SELECT to_json(r) FROM (
   SELECT {{adminDeliveryColumns}}, (SELECT coalesce(json_agg(a ORDER BY a.number), '[]') FROM (
-    SELECT number, started_at, duration_ms, status, error,
+    SELECT number, started_at, duration_ms, status,
+      CASE WHEN error IS NOT NULL THEN json_build_object('code', error, 'detail', reason) END AS error,
       CASE WHEN response_header IS NOT NULL THEN json_build_object('headers', response_header, 'truncated', body_truncated,
         'body_base64', translate(encode(coalesce(response_body, ''), 'base64'), E'\n', '')) END AS response
     FROM delivery_attempts WHERE delivery_attempts.delivery_id = deliveries.delivery_id ORDER BY number DESC LIMIT @max_attempts

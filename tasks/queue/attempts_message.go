@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"time"
@@ -72,11 +73,8 @@ func attemptMessage(id string, d *job.Delivery, attempt int, failedAt time.Time)
 // errorText is the error of a delivery as asynq shows it.
 func errorText(d *job.Delivery) string {
 	text := string(d.LastError)
-	if d.LastStatus != 0 {
-		text += " (HTTP " + strconv.Itoa(d.LastStatus) + ")"
-	}
-	if sentence := d.LastError.Text(); sentence != "" {
-		text += ": " + sentence
+	if reason := cmp.Or(d.LastReason, d.LastError.Text()); reason != "" {
+		text += ": " + reason
 	}
 	return text
 }

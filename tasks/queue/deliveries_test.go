@@ -94,7 +94,7 @@ func TestAttemptsAreShown(t *testing.T) {
 	q.Attempted(d)
 	redistest.Eventually(t, func() bool { return counted(t, r) == [4]int{1, 1, 1, 1} })
 	info := waitingTasks(t, r)[d.ID.String()]
-	require.Equal(t, []any{AttemptTask, "HTTP_5XX (HTTP 503): The receiver answered with a 5xx status.", d.NextAttemptAt.Unix()},
+	require.Equal(t, []any{AttemptTask, "HTTP_5XX: The receiver answered with a 5xx status.", d.NextAttemptAt.Unix()},
 		[]any{info.Type, info.LastErr, info.NextProcessAt.Unix()})
 	due := redistest.Must(json.Marshal(d.NextAttemptAt.UTC()))(t)
 	require.JSONEq(t, fmt.Sprintf(`{"delivery":%q,"client":%q,"endpoint":%q,"webhook":%q,"job":%q,"event":"job.failed","attempt":2,

@@ -2094,7 +2094,7 @@ export interface components {
         /** @description What went wrong with an attempt, or ended a delivery. */
         SendFailure: {
             code: components["schemas"]["SendError"];
-            /** @description The same in a sentence. */
+            /** @description What failed and the receiver's address, such as `connection refused by 203.0.113.5:443`. */
             detail: string;
         };
         /** @description What can be done with the delivery. */

@@ -72,7 +72,7 @@ export function one(context, id) {
   };
 }
 
-const answer = d => d.last_error ? h("span", { class: "tone-bad" }, d.last_status ? `${d.last_status} · ` : "", d.last_error.code) : h("span", { class: "tone-good" }, String(d.last_status));
+const answer = d => d.last_error ? h("span", { class: "tone-bad", title: d.last_error.code }, d.last_error.detail) : h("span", { class: "tone-good" }, String(d.last_status));
 
 // trouble says why events do not arrive, and what can be done.
 function trouble(w, last) {

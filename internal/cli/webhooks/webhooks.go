@@ -32,7 +32,7 @@ var webhookView = output.NewView("webhook_id",
 
 var deliveryView = output.NewView("delivery_id",
 	"DELIVERY:delivery_id, STATE:state:state, EVENT:event_name, JOB:job_id, ATTEMPTS:attempts, STATUS:last_status, "+
-		"AGE:created_at:age, NEXT:next_attempt_at:age:wide, ERROR:last_error.detail:wide")
+		"AGE:created_at:age, NEXT:next_attempt_at:age:wide, ERROR:last_error.detail")
 
 func listCommand(s *session.Session) *cobra.Command {
 	return command.New("list", "List the webhooks of the client",

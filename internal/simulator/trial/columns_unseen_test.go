@@ -29,6 +29,7 @@ var unseenColumns = []struct {
 	}},
 	{"Stored once, and told as it is stored: there is nothing to compare it with after the run", []string{
 		"batches.created_at", "batches.language", "batches.request_id", "batches.refused", "batches.failures", "deliveries.settled_at",
+		"deliveries.last_reason", "delivery_attempts.reason",
 		"delivery_attempts.duration_ms", "delivery_attempts.error", "delivery_attempts.response_header",
 		"delivery_attempts.response_body", "delivery_attempts.body_truncated", "idempotency_keys.endpoint", "idempotency_keys.key",
 		"idempotency_keys.request_hash", "idempotency_keys.state", "idempotency_keys.expires_at", "idempotency_keys.answer_status",
