@@ -135,7 +135,9 @@ func (s *Server) authenticate(r *call) error {
 		err = job.Errorf(job.CodeForbidden, "Only the operator may do this. Use the operator's token.")
 	}
 	if err != nil {
-		r.claimed = caller
+		if r.named = caller; job.CodeOf(err) != job.CodeInvalidCredentials {
+			r.claimed = caller
+		}
 		return err
 	}
 	r.caller = caller
@@ -246,14 +248,23 @@ func (s *Server) logRefusal(r *call, p *problem.Document) {
 	if !r.slowed { // those are counted where it is decided
 		s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()
 	}
-	omitted, due := s.deps.Attempts.Line()
+	omitted, due := s.deps.Attempts.Line(string(p.Code))
 	if !due {
 		r.unlogged = true
 		return
 	}
-	who := cmp.Or(r.claimed, r.caller)
+	who := cmp.Or(r.named, r.caller)
 	s.log.LogAttrs(r.ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.idText),
-		slog.String("client_id", idOrEmpty(who.ClientID)), slog.String("key_id", who.KeyID), slog.String("action", r.route.action),
+		slog.String("client_id", idOrEmpty(cmp.Or(who.ClientID, clientInPath(r)))), slog.String("key_id", who.KeyID), slog.String("action", r.route.action),
 		slog.String("error_code", string(p.Code)), slog.String("reason", header.Clip(p.Detail)),
-		slog.String("remote_address", s.addrOf(r).String()), slog.Int("omitted", omitted))
+		slog.String("remote_address", s.addrOf(r).String()), slog.Any("omitted", omitted))
+}
+
+// clientInPath returns the client that the path of a request names, whose it need not be.
+func clientInPath(r *call) job.ID {
+	if !strings.HasPrefix(r.route.path, "/v1/clients/") {
+		return job.ID{}
+	}
+	id, _ := job.ParseID(r.Params("id")) // zero for what is none
+	return id
 }

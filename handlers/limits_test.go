@@ -187,7 +187,7 @@ func TestGuessesAreSlowed(t *testing.T) {
 	}
 	require.Equal(t, 4, failures, "three a second")
 	require.Equal(t, 4, requests)
-	require.Contains(t, w.log.String(), `"omitted":198`)
+	require.Contains(t, w.log.String(), `"omitted":{"RFA_AUTH_INVALID_CREDENTIALS":97,"RFA_REQUEST_RATE_LIMITED":101}`)
 	require.NotContains(t, w.log.String(), "guess-")
 }
 

@@ -161,6 +161,12 @@ func TestAuthenticationFailuresAreLogged(t *testing.T) {
 	require.Equal(t, []any{"authentication failed", clientB.String(), "revoked-key", "RFA_AUTH_API_KEY_DISABLED"},
 		[]any{line["msg"], line["client_id"], line["key_id"], line["error_code"]})
 	require.Contains(t, line["reason"], "revoked")
+	for credentials, named := range map[string]job.ID{"-": clientA, "Bearer frk_unknown": clientA, "Bearer frk_forged": clientB} {
+		other := newWorld(t) // three lines a second
+		other.send("POST", "/v1/clients/"+clientA.String()+"/keys/renew", "", "Authorization", credentials)
+		line := other.log.Lines(t, map[string]any{"msg": "authentication failed"})[0]
+		require.Equal(t, named.String(), line["client_id"], "whom the key names, or else the path: %s", credentials)
+	}
 }
 
 func TestDetailNamesTheFirstViolation(t *testing.T) {

@@ -310,6 +310,15 @@ func TestKeysInAURLAreLookedUpOnce(t *testing.T) {
 	require.NotContains(t, asked, "frk_x")
 }
 
+// What a forged key does is in nobody's session, although the key names a client.
+func TestForgedKeysAreInNoSession(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.Equal(t, 401, w.send("GET", "/v1/jobs?key=frk_forged", "", "Authorization", "-").StatusCode)
+	require.Equal(t, 401, w.send("GET", "/v1/jobs", "", "Authorization", "Bearer frk_forged").StatusCode)
+	require.Empty(t, w.testbed.scopes)
+}
+
 // What makes an answer slow takes a slot of its client until the answer is sent or the client hangs up, whatever the method;
 // callers without a client have none.
 func TestSlowFaultsTakeASlot(t *testing.T) {

@@ -36,7 +36,10 @@ func TestAuthenticate(t *testing.T) {
 			require.Equal(t, want, k.code(bearer), "%q", bearer)
 		}
 		require.Equal(t, 3, k.fake.lookups, "what is not a key is not looked up")
-		caller, err := k.Authenticate(context.Background(), operatorToken)
+		caller, err := k.Authenticate(context.Background(), forged)
+		require.Error(t, err)
+		require.Equal(t, key.ClientID, caller.ClientID, "for the log")
+		caller, err = k.Authenticate(context.Background(), operatorToken)
 		require.NoError(t, err)
 		require.Equal(t, job.Caller{Admin: true, Operator: "admin"}, caller)
 

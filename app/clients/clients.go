@@ -168,8 +168,8 @@ var (
 // Authenticate says who presents the credentials (section 14). A caller without any
 // is anonymous while registration is open, and refused otherwise, before anything is
 // asked of storage. The first use of a
-// key is recorded before it is accepted. With the error for an expired key that
-// can still be renewed, the caller is Expired.
+// key is recorded before it is accepted. With an error the caller is whom the key names, which an invalid one does not prove. With the
+// error for an expired key that can still be renewed, the caller is Expired.
 func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
 	if bearer == "" {
 		if k.cfg.OpenRegistration {
@@ -191,10 +191,13 @@ func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, 
 	if err != nil {
 		return job.Caller{}, err
 	}
-	if key == nil || !sameSecret(hashAPIKey(bearer), key.SecretHash) {
+	if key == nil {
 		return job.Caller{}, errBadKey
 	}
 	caller := job.Caller{ClientID: key.ClientID, KeyID: key.ID, Scope: key.Scope}
+	if !sameSecret(hashAPIKey(bearer), key.SecretHash) {
+		return caller, errBadKey
+	}
 	caller.Expired = key.RevokedAt == nil && !k.clock().Before(key.ExpiresAt)
 	switch {
 	case key.RevokedAt != nil:

@@ -55,7 +55,7 @@ type Limiter struct {
 	keys      *lru.LRU[string, *failures]  // by the public part of a key
 	good      *lru.LRU[[32]byte, struct{}] // hashes of credentials that authenticated last time
 	lines     *rate.Limiter
-	unlogged  int
+	unlogged  map[string]int // by reason
 }
 
 // failures are those of one address or key.
@@ -80,6 +80,7 @@ func New(clock func() time.Time, f telemetry.Factory) *Limiter {
 		keys:      newTable[string, *failures](),
 		good:      newTable[[32]byte, struct{}](),
 		lines:     rate.NewLimiter(maxLines, maxLines),
+		unlogged:  map[string]int{},
 	}
 }
 
@@ -158,16 +159,15 @@ func (l *Limiter) Succeeded(credential string) {
 	}
 }
 
-// Line reports whether a failure is to be logged, and how many were not since
-// the last one that was.
-func (l *Limiter) Line() (omitted int, due bool) {
+// Line reports whether a failure is to be logged, and how many were not since the last one that was, by reason. There are few reasons.
+func (l *Limiter) Line(reason string) (omitted map[string]int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.lines.AllowN(l.clock(), 1) {
-		l.unlogged++
-		return 0, false
+		l.unlogged[reason]++
+		return nil, false
 	}
-	omitted, l.unlogged = l.unlogged, 0
+	omitted, l.unlogged = l.unlogged, map[string]int{}
 	return omitted, true
 }
 

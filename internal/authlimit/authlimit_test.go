@@ -90,16 +90,23 @@ func TestTablesAreBounded(t *testing.T) {
 func TestLinesAreFew(t *testing.T) {
 	t.Parallel()
 	l, pass := newTest()
-	logged, unlogged := 0, 0
-	for range 10_000 {
+	logged, counted := 0, map[string]int{}
+	for i := range 10_000 {
 		pass(time.Millisecond)
-		if omitted, due := l.Line(); due {
+		reason := []string{"wrong", "wrong", "expired"}[i%3]
+		if omitted, due := l.Line(reason); due {
 			logged++
-			unlogged += omitted
+			counted[reason]++
+			for omittedReason, n := range omitted {
+				counted[omittedReason] += n
+			}
 		}
 	}
+	for reason, n := range l.unlogged {
+		counted[reason] += n
+	}
 	require.InDelta(t, 10*maxLines, logged, maxLines)
-	require.Equal(t, 10_000, logged+unlogged+l.unlogged, "none is left out of the count")
+	require.Equal(t, map[string]int{"wrong": 6667, "expired": 3333}, counted, "none is left out of the count")
 }
 
 func TestPublicPart(t *testing.T) {

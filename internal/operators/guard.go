@@ -261,8 +261,8 @@ func reasonOf(given string) string {
 
 // log logs failures, a few lines a second.
 func (g Guard) log(r *http.Request, source netip.Addr, reason string) {
-	if omitted, due := g.Attempts.Line(); due {
+	if omitted, due := g.Attempts.Line(reason); due {
 		g.Log.LogAttrs(r.Context(), slog.LevelWarn, "admin authentication failed", slog.String("reason", reason),
-			slog.String("remote_address", source.String()), slog.String("route", r.Pattern), slog.Int("omitted", omitted))
+			slog.String("remote_address", source.String()), slog.String("route", r.Pattern), slog.Any("omitted", omitted))
 	}
 }
