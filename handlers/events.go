@@ -101,6 +101,7 @@ func (s *Server) stream(r *call, from source, st *stream.Stream) error {
 		}
 	}()
 	st.Client, st.KeyID, st.Release = r.caller.ClientID, r.caller.KeyID, release
+	r.ctx = job.WithKey(r.ctx, st.KeyID)
 	st.RequestID, st.Span, st.Action, st.Start = r.idText, r.span.SpanContext(), r.route.action, r.start
 	if err := startAt(r, from, st); err != nil {
 		return err

@@ -3,6 +3,7 @@ package handlers
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -123,9 +124,10 @@ type history struct {
 	events   []job.Occurrence // in the order of their positions
 	owners   map[job.ID]job.ID
 	jobs     map[job.ID]*job.Job
-	data     json.RawMessage // of events recorded from now on
-	withheld int             // so many of the latest events wait for a transaction
-	failing  error           // the answer to every read of events, if set
+	data     json.RawMessage  // of events recorded from now on
+	withheld int              // so many of the latest events wait for a transaction
+	failing  error            // the answer to every read of events, if set
+	refused  map[string]error // the answer to reads by key, instead of events
 	reads    int
 	watchers map[chan job.Notification]job.Notification // what each hears, as client and job
 
@@ -251,7 +253,7 @@ func (h *history) Job(_ context.Context, client, id job.ID) (*job.Job, error) {
 	return j, err
 }
 
-func (h *history) JobEvents(_ context.Context, client, id job.ID, after, limit int) (job.Log, error) {
+func (h *history) JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
 	if h.beforeRead != nil {
 		h.beforeRead()
 	}
@@ -259,7 +261,7 @@ func (h *history) JobEvents(_ context.Context, client, id job.ID, after, limit i
 	defer h.mu.Unlock()
 	h.reads++
 	j, err := h.find(client, id)
-	if err != nil {
+	if err = cmp.Or(err, h.refused[job.KeyOf(ctx)]); err != nil {
 		return job.Log{}, err
 	}
 	log := job.Log{Last: j.EventSeq}
@@ -273,12 +275,12 @@ func (h *history) JobEvents(_ context.Context, client, id job.ID, after, limit i
 	return log, nil
 }
 
-func (h *history) ClientEvents(_ context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
+func (h *history) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reads++
-	if h.failing != nil {
-		return job.Feed{}, h.failing
+	if err := cmp.Or(h.failing, h.refused[job.KeyOf(ctx)]); err != nil {
+		return job.Feed{}, err
 	}
 	var feed job.Feed
 	for i, o := range h.events {

@@ -226,6 +226,25 @@ func TestStreamEndsWithTheNoticeOfARevocation(t *testing.T) {
 	th.closed(stream.Unauthorized, 1)
 }
 
+// Storage may know of a revocation before the notification comes. The reads of the key end its streams then.
+func TestARefusedReadEndsTheStream(t *testing.T) {
+	t.Parallel()
+	th := newStreamServer(t)
+	readers := []*reader{th.open(jobStream), th.open(clientStream)}
+	foreign := th.open(clientStream, "Authorization", "Bearer "+otherKey)
+	th.history.watched(t, 3)
+	refusal := job.Errorf(job.CodeKeyDisabled, "The key was revoked.")
+	th.history.change(func() { th.history.refused = map[string]error{"good": refusal} })
+	th.history.record(jobID, job.EventEmitted)
+	for _, r := range readers {
+		r.end()
+	}
+	th.closed(stream.Unauthorized, 2)
+	th.ask("GET", clientStream).problem(job.CodeKeyDisabled)
+	th.history.record(foreignID, job.EventEmitted)
+	foreign.events("event-emitted")
+}
+
 func TestStreamRefusals(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)

@@ -90,7 +90,7 @@ type Allowance struct {
 
 type keyOfChanges struct{}
 
-// WithKey has storage refuse what is changed with the context when the API key has been revoked or has expired by then.
+// WithKey has storage refuse changes, and events of streams, when the API key was revoked or has expired by then.
 func WithKey(ctx context.Context, keyID string) context.Context {
 	return context.WithValue(ctx, keyOfChanges{}, keyID)
 }

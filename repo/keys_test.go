@@ -172,3 +172,25 @@ func TestAnErasureWaitsForStatementsUnderWay(t *testing.T) {
 	require.NoError(t, old.Rollback(f.ctx()))
 	require.Equal(t, job.ErasureDone, f.eraseAll(e.ID).State())
 }
+
+// Events are read for a key that is valid after the read: nothing later than its end reaches a stream.
+func TestAnEndedKeyReadsNoEvents(t *testing.T) {
+	f := setup(t)
+	f.keys("valid", "revoked", "expired")
+	id := f.submit()
+	reads := map[string]func(ctx context.Context) job.Code{
+		"of a job": func(ctx context.Context) job.Code { return codeOf(f.store.Events(ctx, f.client, id, 0, 10)) },
+		"of a client": func(ctx context.Context) job.Code {
+			return codeOf(f.store.ClientEvents(ctx, f.client, job.Position{}, 10))
+		},
+	}
+	testkit.Eventually(t, "the feed shows the job", func() bool { return len(f.feed(job.Position{}, 10).Events) > 0 })
+	f.revoke("revoked")
+	f.exec(`UPDATE api_keys SET expires_at = clock_timestamp() WHERE key_id = 'expired'`)
+	for name, read := range reads {
+		for key, code := range map[string]job.Code{"valid": "", "revoked": job.CodeKeyDisabled, "expired": job.CodeTokenExpired} {
+			require.Equal(t, code, read(job.WithKey(f.ctx(), key)), "%s with a key that is %s", name, key)
+		}
+	}
+	require.Empty(t, must(f.store.Events(job.WithKey(f.ctx(), "revoked"), f.client, id, 99, 10))(t).Events, "there is nothing to refuse")
+}

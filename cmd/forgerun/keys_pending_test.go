@@ -52,12 +52,57 @@ func TestARevokedKeyFinishesNoRequest(t *testing.T) {
 	s, api, client := newService(t)
 	other := s.startAPI()
 	s.finishNothing(api, other, client)
-	// The connection that listens for changes of keys ends with each of them.
+	s.deafen()
+	s.finishNothing(api, other, s.newUser(api))
+}
+
+// deafen ends the connections that listen for changes of keys with each change.
+func (s *stack) deafen() {
 	s.exec(`CREATE FUNCTION deafen() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE query LIKE 'LISTEN%' AND datname = current_database(); RETURN NEW; END $$`)
 	s.exec(`CREATE TRIGGER deafen BEFORE UPDATE ON api_keys FOR EACH ROW EXECUTE FUNCTION deafen()`)
-	s.finishNothing(api, other, s.newUser(api))
+}
+
+// A revocation ends the streams and waits of its key in every process, notification or not. No later event reaches them.
+// Promise: contract 14
+func TestARevokedKeyEndsItsStreamsAndWaits(t *testing.T) {
+	s, api, client := newService(t)
+	other := s.startAPI()
+	s.endStreamsAndWaits(api, other, client)
+	s.deafen()
+	s.endStreamsAndWaits(api, other, s.newUser(api))
+}
+
+func (s *stack) endStreamsAndWaits(api, other *proc, u *user) {
+	far, awaited := u.submit(api, farAway), u.submit(api, farAway)
+	thief := *u
+	var streams []*eventStream
+	reads, submissions := make(chan answer, 2), make(chan answer, 2)
+	for _, p := range []*proc{api, other} {
+		for path, first := range map[string]string{"/v1/events": "position", "/v1/jobs/" + far + "/events": "job-created"} {
+			stream := thief.stream(p, path, "")
+			stream.until(first)
+			streams = append(streams, stream)
+		}
+		go func() { reads <- thief.call(p, "GET", "/v1/jobs/"+awaited, "", "Prefer", "wait=30") }()
+		go func() { submissions <- thief.call(p, "POST", "/v1/jobs", farAway, "Prefer", "wait=30") }()
+	}
+	s.awaitCount("the thief's submissions wait", 4, `SELECT count(*) FROM jobs WHERE client_id = $1`, u.id)
+	u.revokeWithNewer(other)
+	later := u.submit(api, farAway)
+	u.expect(other, http.StatusOK, "POST", "/v1/jobs/"+far+"/cancel", "")
+	for _, stream := range streams {
+		for _, f := range stream.rest() {
+			require.NotContains(s.t, f.data, later)
+			require.NotEqual(s.t, "job-canceled", f.event, "%s: %+v", stream.path, f)
+		}
+	}
+	for range 2 {
+		(<-reads).requireProblem(s.t, http.StatusForbidden, "RFA_AUTH_API_KEY_DISABLED")
+		accepted := <-submissions
+		require.Equal(s.t, http.StatusAccepted, accepted.status, accepted.body)
+	}
 }
 
 // finishNothing has a user's key revoked, at another process, while requests with it are pending.

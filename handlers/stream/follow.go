@@ -265,6 +265,8 @@ func (st *Stream) read(ctx context.Context) (Page, error) {
 			return p, nil
 		case ctx.Err() != nil:
 			return Page{}, context.Cause(ctx)
+		case job.CodeOf(err) == job.CodeKeyDisabled || job.CodeOf(err) == job.CodeTokenExpired:
+			return Page{}, fmt.Errorf("%w: %w", Unauthorized, err)
 		case job.CodeOf(err).Spec().Status < 500:
 			return Page{}, EndOfJob // the job was deleted
 		case failing.IsZero():

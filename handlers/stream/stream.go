@@ -102,7 +102,7 @@ func (e *Engine) Run(st *Stream) {
 	open.Inc()
 	defer open.Dec()
 
-	ctx, end := context.WithCancelCause(trace.ContextWithSpanContext(e.Limiter.ctx, st.Span))
+	ctx, end := context.WithCancelCause(job.WithKey(trace.ContextWithSpanContext(e.Limiter.ctx, st.Span), st.KeyID))
 	context.AfterFunc(ctx, func() { _ = st.Conn.Close() }) // also wakes a write that is stuck
 	gone := make(chan struct{})
 	go func() {

@@ -82,7 +82,7 @@ func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int)
 		}
 	}
 	log.Ended = lines[0].state.Final() && after >= log.Last
-	return log, nil
+	return log, s.requireReader(ctx, log.Events)
 }
 
 // EventSeqs gives the seq of the latest event of each job. Jobs that are gone
@@ -136,7 +136,17 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 		}
 		feed.Events = append(feed.Events, *l.event)
 	}
-	return feed, nil
+	return feed, s.requireReader(ctx, feed.Events)
+}
+
+// requireReader returns an error if the API key of the context ended before the events were read. The check comes after the read:
+// it sees each end that was committed before an event.
+func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) error {
+	key := job.KeyOf(ctx)
+	if key == "" || len(events) == 0 {
+		return nil
+	}
+	return s.db.RequireKey(ctx, key)
 }
 
 // endedBatches reads completed batches with their outcome, which never changes:
