@@ -189,3 +189,59 @@ func TestExhaustedPoolEndsNoLease(t *testing.T) {
 	require.Equal(t, 1, s.count(`SELECT fence FROM jobs WHERE job_id = $1`, id))
 	s.checkInvariants()
 }
+
+// A result whose bytes are not those that the job produced is served in no way, by nobody, and the operator learns which one it is.
+// Promise: patterns Results
+func TestResultWhoseBytesWereChanged(t *testing.T) {
+	s, api, u := newWorking(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
+	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))
+	path := "/v1/jobs/" + id + "/result"
+	good := u.expect(api, http.StatusOK, "GET", path, "")
+	tag := good.header.Get("ETag")
+	u.expect(api, http.StatusNotModified, "GET", path, "", "If-None-Match", tag)
+	for i, change := range []string{
+		`UPDATE results SET body = set_byte(body, 100, get_byte(body, 100) # 1) WHERE job_id = $1`,
+		`UPDATE results SET body = set_byte(body, 100, get_byte(body, 100) # 1), sha256 = set_byte(sha256, 0, get_byte(sha256, 0) # 1)
+			WHERE job_id = $1`, // the digest alone is wrong
+	} {
+		s.exec(change, id)
+		before := sum(api.scrape(), "results_damaged_total")
+		for _, r := range []struct {
+			by            *user
+			method, path  string
+			header, value string
+		}{
+			{u, "GET", path, "Accept", "*/*"},
+			{u, "GET", path, "Accept", "application/octet-stream;q=0.5, */*;q=0.1"},
+			{u, "GET", path, "Range", "bytes=0-9"},
+			{u, "GET", path, "Range", "bytes=999999-"},
+			{u, "GET", path, "If-None-Match", tag},
+			{u, "GET", path, "If-None-Match", "*"},
+			{u, "GET", path, "If-Match", tag},
+			{u, "GET", path, "Prefer", "wait=1"},
+			{u, "HEAD", path, "Accept", "*/*"},
+			{u, "HEAD", path, "If-None-Match", tag},
+			{s.operator(operatorsToken), "GET", "/admin" + path, "Accept", "*/*"},
+			{s.operator(operatorsToken), "GET", "/admin" + path, "If-None-Match", tag},
+		} {
+			a := r.by.call(api, r.method, r.path, "", r.header, r.value)
+			require.Equal(t, http.StatusInternalServerError, a.status, "%s %s %s: %s", r.method, r.header, r.value, a.body)
+			require.Equal(t, "application/problem+json", a.header.Get("Content-Type"))
+			for _, name := range []string{"ETag", "Repr-Digest", "Content-Digest", "Content-Range", "Expires"} {
+				require.Empty(t, a.header.Get(name), "%s of %s %s", name, r.header, r.value)
+			}
+			if r.method == "GET" {
+				a.requireProblem(t, http.StatusInternalServerError, "RFA_INTERNAL")
+				require.NotContains(t, a.body, good.body[:50])
+			}
+			before++
+			require.InDelta(t, before, sum(api.scrape(), "results_damaged_total"), 0, "%d: %s %s %s", i, r.method, r.header, r.value)
+		}
+	}
+	require.Contains(t, api.logged("request failed", `"level":"ERROR"`)["error_message"], "damaged result of job "+id)
+	u.get(api, id) // the job itself can be read
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM results WHERE body IS NOT NULL AND sha256 <> sha256(body)`))
+	s.exec(`UPDATE results SET sha256 = sha256(body)`)
+	require.Equal(t, http.StatusOK, u.call(api, "GET", path, "").status, "what was restored is served")
+	s.checkInvariants()
+}
