@@ -32,6 +32,8 @@ func TestReadyMadeScenarios(t *testing.T) {
 			require.Equal(t, "true", s.Service.Env["FORGERUN_WEBHOOK_ALLOW_PRIVATE"], name)
 		}
 		require.Empty(t, s.Chaos)
+		require.Contains(t, string(text), "\nexpect:\n  ", name)
+		require.NotNil(t, s.Expect.Refused, name)
 		switch {
 		case name == "tour": // has jobs instead
 		case name == "soak":
