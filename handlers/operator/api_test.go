@@ -1,8 +1,10 @@
 package operator_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"regexp"
@@ -55,6 +57,19 @@ func (o operation) body() string {
 		return `{"client_id":"` + anID.String() + `","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`
 	}
 	return ""
+}
+
+// A line about a failure names the client of the path.
+func TestAuthenticationFailuresNameTheClient(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	w := newWorld(t, func(_ *operator.Config, d *operator.Deps) { d.Log = slog.New(slog.NewTextHandler(&out, nil)) })
+	w.send("wrong-token-of-somebody", "POST", "/admin/v1/clients/"+anID.String()+"/keys", `{}`)
+	require.Contains(t, out.String(), "client_id="+anID.String())
+	out.Reset()
+	w.send("", "GET", "/admin/v1/jobs/"+anID.String(), "")
+	require.Contains(t, out.String(), `reason="no token"`)
+	require.NotContains(t, out.String(), "client_id")
 }
 
 // Every operation of the document is there for operators only; those that only read change nothing, and

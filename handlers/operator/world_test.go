@@ -57,7 +57,7 @@ func newWorld(t *testing.T, change ...func(*operator.Config, *operator.Deps)) *w
 	}
 	api := operator.New(cfg, deps)
 	guard := operators.Guard{
-		Tokens: tokens, Attempts: authlimit.New(nil, telemetry.In(nil)), Log: slog.New(slog.DiscardHandler),
+		Tokens: tokens, Attempts: authlimit.New(nil, telemetry.In(nil)), Log: deps.Log,
 		Source: func(*http.Request) netip.Addr { return netip.MustParseAddr("192.0.2.1") },
 	}
 	return &world{t, api.Handler(guard), api, s, apitest.New(t, operator.Document())}

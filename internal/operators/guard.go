@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/forgerun/forgerun/internal/authlimit"
 )
 
@@ -261,8 +263,16 @@ func reasonOf(given string) string {
 
 // log logs failures, a few lines a second.
 func (g Guard) log(r *http.Request, source netip.Addr, reason string) {
-	if omitted, due := g.Attempts.Line(reason); due {
-		g.Log.LogAttrs(r.Context(), slog.LevelWarn, "admin authentication failed", slog.String("reason", reason),
-			slog.String("remote_address", source.String()), slog.String("route", r.Pattern), slog.Any("omitted", omitted))
+	omitted, due := g.Attempts.Line(reason)
+	if !due {
+		return
 	}
+	attrs := []slog.Attr{
+		slog.String("reason", reason), slog.String("remote_address", source.String()), slog.String("route", r.Pattern),
+		slog.Any("omitted", omitted),
+	}
+	if client, err := uuid.Parse(r.PathValue("id")); err == nil && strings.Contains(r.Pattern, "/clients/{id}") {
+		attrs = append(attrs, slog.String("client_id", client.String()))
+	}
+	g.Log.LogAttrs(r.Context(), slog.LevelWarn, "admin authentication failed", attrs...)
 }
