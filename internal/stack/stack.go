@@ -176,6 +176,9 @@ func (s *Stack) MetricsURLs() []string {
 	return urls
 }
 
+// Processes is the number of processes that are wanted now.
+func (s *Stack) Processes() int { return len(s.members()) }
+
 // Workers is the number of worker processes that are wanted now.
 func (s *Stack) Workers() int {
 	s.mu.Lock()

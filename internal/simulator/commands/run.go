@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -25,7 +26,8 @@ Without --url it starts a ForgeRun of its own, with its own Postgres and Redis,
 and stops it at the end: then it can also scale the workers while traffic runs
 (--workers) and break things (--chaos). With --url it plays against a running
 service; given --database-url, the judge reads the rows as well, and given
---redis-url too, --workers starts worker processes for that service.
+--redis-url too, --workers starts worker processes for that service. With
+--admin-url for the admin listener of each process, it also compares the metrics.
 
 Everything about a run is in the folder --out: report.html, report.json,
 junit.xml, and, where something was wrong, the history and the logs.
@@ -89,6 +91,7 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.Lookup("url").Usage += "; without it, one is started"
 	fs.StringVar(&f.DatabaseURL, "database-url", "", "Postgres `URL` of the service at --url, for the judge")
 	fs.StringVar(&f.RedisURL, "redis-url", "", "Redis `URL` of the service at --url, for the judge and for --workers")
+	fs.StringArrayVar(&f.AdminURLs, "admin-url", nil, "`URL` of an admin listener of the service at --url, for its metrics; once for each process")
 	fs.StringVar(&f.Binary, "forgerun", "", "`path` of the forgerun binary (default: this one)")
 	fs.StringVar(&f.Out, "out", "", "`folder` for the report (default: .forgerun/runs/SCENARIO-TIME)")
 	fs.StringVar(&f.workers, "workers", "", "worker `processes`: 4, 1..8 (a ramp) or 1,4,2 (equal steps)")
@@ -139,7 +142,14 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	if !own && f.chaos == "" && f.workers == "" {
 		s.Chaos = "" // the scenario means a service of its own
 	}
+	for _, admin := range f.AdminURLs {
+		if u, err := url.Parse(admin); err != nil || u.Host == "" || u.RawQuery != "" {
+			return fmt.Errorf("--admin-url %q is not an address such as http://127.0.0.1:8081", admin)
+		}
+	}
 	switch {
+	case f.AdminURLs != nil && (own || f.DatabaseURL == ""):
+		return errors.New("--admin-url compares the metrics of the service at --url with its rows: give --url and --database-url too")
 	case own && (f.DatabaseURL != "" || f.RedisURL != "" || f.Key != "" || f.TimeScale != nil):
 		return errors.New("--key, --database-url, --redis-url and --time-scale-hint are about a service at --url")
 	case !own && f.workers != "" && (f.DatabaseURL == "" || f.RedisURL == ""):

@@ -1,7 +1,9 @@
 package load
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -13,27 +15,51 @@ const (
 	// quiet is how long a job may be without an update before it is asked for.
 	quiet     = 3 * time.Second
 	askAtOnce = 32
+	described = 5 // unfinished jobs whose state Drain tells
 )
 
 // Drain waits, at most the scenario's drain time for each, until all accepted jobs
 // have ended, but for those scheduled for later, and then for their deliveries;
 // without Options.Pending only for those to webhooks, not those to callbacks.
-func (e *Engine) Drain(ctx context.Context) (unfinished int, pending int64) {
+// It returns the number of jobs that have not ended, and what the service says of the first ones.
+func (e *Engine) Drain(ctx context.Context) (unfinished int, which []string, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
-	for e.jobs.waiting(e.serviceTime(limit)) > 0 && time.Now().Before(limit) {
+	for len(e.jobs.waiting(e.serviceTime(limit))) > 0 && time.Now().Before(limit) {
 		e.askForSilent(ctx)
 		if Sleep(ctx, drainStep) != nil {
 			break
 		}
 	}
-	unfinished = e.jobs.waiting(e.serviceTime(limit))
+	left := e.jobs.waiting(e.serviceTime(limit))
+	for _, j := range left[:min(len(left), described)] {
+		which = append(which, e.describe(ctx, j))
+	}
 	limit = time.Now().Add(e.o.Scenario.Drain)
 	for {
 		pending = e.pending(ctx)
 		if pending <= 0 || time.Now().After(limit) || Sleep(ctx, drainStep) != nil {
-			return unfinished, max(pending, 0)
+			return len(left), which, max(pending, 0)
 		}
 	}
+}
+
+// Waiting returns the number of jobs whose end Drain would wait for now.
+func (e *Engine) Waiting() int {
+	return len(e.jobs.waiting(e.serviceTime(time.Now().Add(e.o.Scenario.Drain))))
+}
+
+// describe returns the id of an unfinished job, its state, and why it waits.
+func (e *Engine) describe(ctx context.Context, j job) string {
+	shown, err := e.accounts[j.tenant].quick.Job(ctx, j.id)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%s (last seen %s; %v)", j.id, cmp.Or(j.state, "nowhere"), err)
+	case shown.Final():
+		return fmt.Sprintf("%s (%s, but its end was not on the stream)", j.id, shown.State)
+	case shown.Waiting != nil:
+		return fmt.Sprintf("%s (%s, attempt %d, waiting: %s)", j.id, shown.State, shown.Attempt, shown.Waiting.Reason)
+	}
+	return fmt.Sprintf("%s (%s, attempt %d)", j.id, shown.State, shown.Attempt)
 }
 
 // askForSilent polls jobs without a recent update.

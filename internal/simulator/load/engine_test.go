@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	neturl "net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -87,7 +89,7 @@ func play(t *testing.T, url, text string) played {
 	require.NoError(t, err)
 	require.NoError(t, p.engine.Prepare(t.Context()))
 	require.NoError(t, p.engine.Run(t.Context()))
-	unfinished, _ := p.engine.Drain(t.Context())
+	unfinished, _, _ := p.engine.Drain(t.Context())
 	require.Zero(t, unfinished)
 	p.engine.Close()
 	require.NoError(t, facts.Close())
@@ -252,4 +254,37 @@ func TestAnInterruptedRunEndsAtOnce(t *testing.T) {
 	require.ErrorIs(t, e.Run(ctx), context.Canceled)
 	e.Close()
 	require.NoError(t, facts.Close())
+}
+
+// What has not ended is named, with its state and why it waits.
+func TestDrainNamesWhatHasNotEnded(t *testing.T) {
+	t.Parallel()
+	url, keys := serve(t, nil, nil)
+	target, err := neturl.Parse(url)
+	require.NoError(t, err)
+	service := httputil.NewSingleHostReverseProxy(target)
+	stuck := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/v1/jobs/") {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"job_id":%q,"state":"QUEUED","attempt":1,"waiting":{"reason":"NO_WORKERS"}}`, strings.Split(r.URL.Path, "/")[3])
+			return
+		}
+		service.ServeHTTP(w, r)
+	}))
+	t.Cleanup(stuck.Close)
+	s, err := scenario.Parse("test.yaml", []byte("jobs: 7\narrival: {open: [{rate: 100/s}]}\nmix: [{kind: SUCCESS_FAST}]\nreaders: {streams: 0}"))
+	require.NoError(t, err)
+	s.Drain = time.Millisecond
+	facts, err := history.Create(t.TempDir())
+	require.NoError(t, err)
+	e, err := New(Options{URL: stuck.URL, Run: "run", Scenario: s, History: facts, Recorder: report.NewRecorder(time.Now())})
+	require.NoError(t, err)
+	require.NoError(t, e.Prepare(t.Context()))
+	require.NoError(t, e.Run(t.Context()))
+	unfinished, which, _ := e.Drain(t.Context())
+	e.Close()
+	require.NoError(t, facts.Close())
+	require.Equal(t, 7, unfinished)
+	require.Len(t, which, 5)
+	require.Equal(t, "job-"+keys()[0]+" (QUEUED, attempt 1, waiting: NO_WORKERS)", which[0])
 }

@@ -1,6 +1,8 @@
 package load
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -159,14 +161,15 @@ func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	return list
 }
 
-// waiting counts the jobs that are not final and not scheduled beyond until.
-func (js *jobs) waiting(until time.Time) (n int) {
+// waiting returns the jobs that are not final and not scheduled beyond until, by ticket.
+func (js *jobs) waiting(until time.Time) (list []job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	for _, j := range js.byID {
 		if !js.over(j) && !(j.state == client.Created && j.waits.After(until)) {
-			n++
+			list = append(list, *j)
 		}
 	}
-	return n
+	slices.SortFunc(list, func(a, b job) int { return cmp.Compare(a.ticket, b.ticket) })
+	return list
 }

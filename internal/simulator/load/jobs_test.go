@@ -112,7 +112,7 @@ func TestJobsUntilTheirEnd(t *testing.T) {
 		}
 		require.Equal(t, []string{c.end}, w.ends, name)
 		require.Empty(t, w.byID, name)
-		require.Zero(t, w.waiting(time.Now()), name)
+		require.Empty(t, w.waiting(time.Now()), name)
 		require.Equal(t, 1, w.states[c.end], name)
 		require.Zero(t, w.states[running], name)
 	}
@@ -122,6 +122,6 @@ func TestScheduledJobsBeyondTheLimitAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
 	w.accepted("a", client.Created, false, func(j *job) { j.ticket, j.waits = 1, time.Now().Add(time.Hour) })
-	require.Zero(t, w.waiting(time.Now().Add(time.Minute)))
-	require.Equal(t, 1, w.waiting(time.Now().Add(2*time.Hour)))
+	require.Empty(t, w.waiting(time.Now().Add(time.Minute)))
+	require.Len(t, w.waiting(time.Now().Add(2*time.Hour)), 1)
 }

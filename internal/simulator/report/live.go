@@ -22,9 +22,7 @@ const (
 
 // LiveOptions says what a live view shows besides the numbers. The zero value is fine.
 type LiveOptions struct {
-	Duration time.Duration    // of the load; 0: without
-	Jobs     int64            // submissions that end it; 0: without
-	Tick     <-chan time.Time // when to show anew; nil: by itself
+	Tick <-chan time.Time // when to show anew; nil: by itself
 }
 
 // Live shows a run while it goes on. It owns one goroutine, which Stop ends.
@@ -40,7 +38,7 @@ type Live struct {
 	loop sync.WaitGroup
 }
 
-// StartLive begins to show r on w: a line drawn anew on a terminal, otherwise a line every 5 seconds.
+// StartLive begins to show r on w: a line drawn anew on a terminal, otherwise a line every 5 seconds and for each new stage.
 func StartLive(w io.Writer, r *Recorder, o LiveOptions) *Live {
 	terminal := term.Of(w, os.Getenv).Terminal
 	l := &Live{r: r, o: o, w: w, terminal: terminal, status: term.NewStatus(w, terminal)}
@@ -49,10 +47,16 @@ func StartLive(w io.Writer, r *Recorder, o LiveOptions) *Live {
 	}
 	showing, quit := context.WithCancel(context.Background())
 	l.quit = quit
+	select {
+	case <-r.turned: // to a stage from before
+	default:
+	}
 	l.loop.Go(func() {
 		for {
 			select {
 			case <-l.o.Tick:
+				l.show()
+			case <-r.turned:
 				l.show()
 			case <-showing.Done():
 				return
@@ -88,7 +92,7 @@ func (l *Live) line(s Snapshot) string {
 	}
 	n, took := s.Numbers, s.Elapsed-before.Elapsed
 	parts := []string{
-		s.Stage, l.progress(s),
+		s.Stage, progress(s),
 		fmt.Sprintf("sent %s (%s)", grouped(n.Arrivals), rate(n.Arrivals-before.Numbers.Arrivals, took)),
 		fmt.Sprintf("finished %s (%s)", grouped(total(n.Finished)), rate(total(n.Finished)-total(before.Numbers.Finished), took)),
 	}
@@ -102,20 +106,12 @@ func (l *Live) line(s Snapshot) string {
 	return strings.TrimSpace(strings.Join(parts, "  "))
 }
 
-// progress shows the share of the load that is over, by time or by number, what is nearer to its end, and how long
-// it went on. A load without an end has no share.
-func (l *Live) progress(s Snapshot) string {
-	share := -1.0
-	if l.o.Duration > 0 {
-		share = s.Elapsed.Seconds() / l.o.Duration.Seconds()
+// progress shows how much of the stage is done, and how long it has taken.
+func progress(s Snapshot) string {
+	if s.Share < 0 {
+		return clockTime(s.InStage)
 	}
-	if l.o.Jobs > 0 {
-		share = max(share, float64(s.Numbers.Arrivals)/float64(l.o.Jobs))
-	}
-	if share < 0 {
-		return clockTime(s.Elapsed)
-	}
-	full := int(min(share, 1) * barWidth)
+	full := int(min(s.Share, 1) * barWidth)
 	bar := strings.Repeat("#", full) + strings.Repeat(".", barWidth-full)
-	return fmt.Sprintf("[%s] %.0f%% %s", bar, 100*min(share, 1), clockTime(s.Elapsed))
+	return fmt.Sprintf("[%s] %.0f%% %s", bar, 100*min(s.Share, 1), clockTime(s.InStage))
 }

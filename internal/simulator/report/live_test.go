@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bufio"
 	"bytes"
 	"io"
 	"strings"
@@ -14,7 +15,7 @@ import (
 // busyRecorder has something to say of everything.
 func busyRecorder(c *clock) *Recorder {
 	r := newRecorder(began, c.read)
-	r.Stage("load")
+	r.Stage("load", func() float64 { return 0.49 })
 	for i := range 1000 {
 		c.now = began.Add(time.Duration(i) * 20 * time.Millisecond)
 		r.Sent(1)
@@ -45,7 +46,7 @@ func TestOnATerminalLiveIsOneLine(t *testing.T) {
 		require.NoError(t, err)
 		t.Setenv("TERM", "xterm")
 		require.NoError(t, pty.Setsize(w, &pty.Winsize{Rows: 24, Cols: width}))
-		shown(w, busyRecorder(&clock{began}), LiveOptions{Duration: 40 * time.Second})
+		shown(w, busyRecorder(&clock{began}), LiveOptions{})
 		require.NoError(t, w.Close())
 		written, _ := io.ReadAll(terminal) // an error says that the other side is closed
 		require.NoError(t, terminal.Close())
@@ -54,19 +55,36 @@ func TestOnATerminalLiveIsOneLine(t *testing.T) {
 		require.NotEmpty(t, drawn[2])
 		require.Empty(t, drawn[3], "nothing is left")
 		require.Less(t, len([]rune(drawn[1])), int(width), "it does not wrap")
-		require.Contains(t, drawn[1], "load  [#########...........] 50% 0:20")
+		require.Contains(t, drawn[1], "load  [#########...........] 49% 0:20")
 	}
 }
 
 func TestElsewhereLiveIsALineATick(t *testing.T) {
 	t.Parallel()
 	r := busyRecorder(&clock{began})
-	r.Stage("evil\x1b[2J\nstage")
+	r.Stage("evil\x1b[2J\nstage", nil)
 	var out bytes.Buffer
 	shown(&out, r, LiveOptions{})
 	require.Equal(t, 2, strings.Count(out.String(), "\n"), out.String())
 	require.NotContains(t, out.String(), "\x1b")
-	for _, want := range []string{"0:20", "evil?[2J?stage", "sent 1,000 (50.", "submit p99 5 ms", "refused 1", "workers 3", "faults 1"} {
+	for _, want := range []string{"evil?[2J?stage  0:00  sent", "evil?[2J?stage", "sent 1,000 (50.", "submit p99 5 ms", "refused 1", "workers 3", "faults 1"} {
 		require.Contains(t, out.String(), want)
 	}
+}
+
+// Each stage has a line of its own from its beginning, with how much of it is done.
+func TestLiveShowsEachStage(t *testing.T) {
+	t.Parallel()
+	c := &clock{began}
+	r := newRecorder(began, c.read)
+	reader, w := io.Pipe()
+	l := StartLive(w, r, LiveOptions{Tick: make(chan time.Time)})
+	lines := bufio.NewScanner(reader)
+	for _, stage := range []string{"load", "heal", "drain", "judge"} {
+		c.now = c.now.Add(time.Second)
+		r.Stage(stage, func() float64 { return 0.25 })
+		require.True(t, lines.Scan())
+		require.Contains(t, lines.Text(), stage+"  [#####...............] 25% 0:00")
+	}
+	l.Stop()
 }

@@ -44,9 +44,9 @@ const hostile = "</script></svg><script>alert(1)</script><img src=http://evil.ex
 func hostileRun() Run {
 	c := &clock{began}
 	r := newRecorder(began, c.read)
-	r.Stage(hostile)
+	r.Stage(hostile, nil)
 	c.now = began.Add(time.Second)
-	r.Stage("2" + hostile)
+	r.Stage("2"+hostile, nil)
 	for _, name := range []string{hostile, Accepted} {
 		r.Sent(1)
 		r.Answered(time.Second, name)

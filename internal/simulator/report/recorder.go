@@ -52,6 +52,8 @@ type Recorder struct {
 	submit   *hdrhistogram.Histogram
 	finish   *hdrhistogram.Histogram
 	stages   []Stage
+	share    func() float64 // of the last stage
+	turned   chan struct{}  // a stage began
 	faults   []Fault
 	kinds    map[string]FaultKind
 	codes    map[string]int64
@@ -92,6 +94,7 @@ func NewRecorder(start time.Time) *Recorder { return newRecorder(start, time.Now
 func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	r := &Recorder{
 		clock: clock, now: counts{}, line: timeline{start: start, step: firstStep}, kinds: map[string]FaultKind{}, codes: map[string]int64{},
+		turned: make(chan struct{}, 1),
 		submit: newHistogram(), finish: newHistogram(),
 	}
 	for _, class := range []string{Accepted, Refused, Failed, Unanswered} {
@@ -190,18 +193,24 @@ func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 
 func (r *Recorder) since(at time.Time) float64 { return ms(at.Sub(r.line.start)) }
 
-// Stage notes that a part of the run begins now.
-func (r *Recorder) Stage(name string) {
+// Stage notes that a part of the run begins now. share returns how much of it is done, from 0 to 1; nil: unknown.
+func (r *Recorder) Stage(name string, share func() float64) {
 	s := Stage{Name: name, AtMS: r.since(r.clock())}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stages = append(r.stages, s)
+	r.stages, r.share = append(r.stages, s), share
+	select {
+	case r.turned <- struct{}{}:
+	default:
+	}
 }
 
 // Snapshot is what a live view shows.
 type Snapshot struct {
 	Elapsed time.Duration
 	Stage   string
+	InStage time.Duration // since it began
+	Share   float64       // of the stage that is done; below 0: unknown
 	Numbers Numbers
 }
 
@@ -209,10 +218,15 @@ type Snapshot struct {
 func (r *Recorder) Snapshot() Snapshot {
 	now := r.clock()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := Snapshot{Elapsed: max(now.Sub(r.line.start), 0), Numbers: r.numbers()}
+	s, share := Snapshot{Elapsed: max(now.Sub(r.line.start), 0), Share: -1, Numbers: r.numbers()}, r.share
+	s.InStage = s.Elapsed
 	if n := len(r.stages); n > 0 {
 		s.Stage = r.stages[n-1].Name
+		s.InStage -= time.Duration(r.stages[n-1].AtMS * float64(time.Millisecond))
+	}
+	r.mu.Unlock()
+	if share != nil { // it may take locks of its own
+		s.Share = share()
 	}
 	return s
 }

@@ -22,7 +22,7 @@ var faultKinds = []string{"kill", "stop", "term", "flush", "redis", "postgres", 
 func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 	c := &clock{began}
 	r := newRecorder(began, c.read)
-	r.Stage("load")
+	r.Stage("load", nil)
 	var open []time.Time // when those that have not ended were to be sent
 	step, sent, injected := max(took/1000, 100*time.Millisecond), 0, 0
 	for at := time.Duration(0); at < took; at += step {

@@ -3,6 +3,7 @@ package trial
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 // Drive sends the load, with scaling and faults meanwhile, and waits for the end
 // of all jobs and deliveries.
 func (t *Trial) Drive(ctx context.Context) error {
-	t.recorder.Stage("load")
+	began := time.Now()
+	t.recorder.Stage("load", func() float64 { return t.progress(began) })
 	loading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer t.quit()
@@ -43,16 +45,21 @@ func (t *Trial) Drive(ctx context.Context) error {
 		if done := t.stack.Scaling(); done.Stopped > 0 {
 			t.note("scaling stopped %d worker processes; the slowest ended %s after SIGTERM", done.Stopped, done.Slowest.Round(time.Millisecond))
 		}
-		t.recorder.Stage("heal")
+		t.recorder.Stage("heal", func() float64 { return float64(len(t.stack.MetricsURLs())) / float64(t.stack.Processes()) })
 		healing, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		t.unhealed = t.stack.Heal(healing) // the judge looks all the same
 	}
-	t.recorder.Stage("drain")
-	unfinished, pending := t.engine.Drain(ctx)
+	open := max(t.engine.Waiting(), 1)
+	t.recorder.Stage("drain", func() float64 { return 1 - float64(t.engine.Waiting())/float64(open) })
+	unfinished, which, pending := t.engine.Drain(ctx)
 	t.drained = unfinished == 0
-	if unfinished > 0 || pending > 0 {
-		t.note("after %s, %d jobs had not ended and %d deliveries were pending", t.o.Scenario.Drain, unfinished, pending)
+	if unfinished > 0 {
+		t.note("after %s, %d jobs had not ended: %s", t.o.Scenario.Drain, unfinished, strings.Join(which, "; ")+
+			map[bool]string{true: "; and more"}[unfinished > len(which)])
+	}
+	if pending > 0 {
+		t.note("after %s, %d deliveries were pending", t.o.Scenario.Drain, pending)
 	}
 	return context.Cause(ctx)
 }

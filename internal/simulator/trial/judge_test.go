@@ -20,6 +20,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
 func printed(v *judge.Verdict) string {
@@ -44,8 +45,28 @@ func TestJudgeOfARealService(t *testing.T) {
 	}
 	p.config.MaxWait = 100 * time.Millisecond
 	p.missing()
+	p.seenByURL()
 	p.strangersJob()
 	p.spoilt()
+}
+
+// seenByURL: the metrics of a running service are compared with its rows if the addresses of its admin listeners are given.
+func (p *played) seenByURL() {
+	s, err := scenario.Parse("outside.yaml", []byte("jobs: 3\narrival: {closed: {clients: 1}}\nmix: [{kind: SUCCESS_FAST}]"))
+	require.NoError(p.t, err)
+	o := Options{Scenario: s, URL: p.trial.stack.URL(), DatabaseURL: p.trial.o.DatabaseURL, ReceiverAddr: "127.0.0.1:0",
+		Out: filepath.Join(p.t.TempDir(), "out"), Stdout: io.Discard, Stderr: io.Discard}
+	for _, metrics := range p.config.MetricsURLs {
+		o.AdminURLs = append(o.AdminURLs, strings.TrimSuffix(metrics, "metrics"))
+	}
+	outside := New(o)
+	defer func() { require.NoError(p.t, outside.Close()) }()
+	require.NoError(p.t, outside.Prepare(p.t.Context()))
+	require.NoError(p.t, outside.Drive(p.t.Context()))
+	v, err := outside.Judge(p.t.Context())
+	require.NoError(p.t, err)
+	require.Empty(p.t, printed(v))
+	require.Positive(p.t, v.Checked["metrics"], v.Skipped["metrics"])
 }
 
 // strangersJob: nothing is wrong with another client's job in the queue, nor with a second key that has expired.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
@@ -35,6 +36,8 @@ type Options struct {
 	URL, Key string
 	// DatabaseURL and RedisURL are those of the service at URL, for the judge.
 	DatabaseURL, RedisURL string
+	// AdminURLs are those of the admin listeners of its processes, for the metrics.
+	AdminURLs []string
 	// TimeScale is FORGERUN_TIME_SCALE of the service at URL; nil: not known.
 	TimeScale *float64
 	// StartWorkers: worker processes are started for the service at URL too.
@@ -77,6 +80,7 @@ type Trial struct {
 	engine   *load.Engine
 	chaos    stack.Chaos
 	workers  stack.Schedule
+	asked    atomic.Int64 // sources of the judge
 
 	mu       sync.Mutex
 	notes    []string // for the report
@@ -143,7 +147,7 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 
 // Live shows the trial while it goes on.
 func (t *Trial) Live() *report.Live {
-	return report.StartLive(t.o.Stderr, t.recorder, report.LiveOptions{Duration: t.o.Scenario.Duration, Jobs: t.o.Scenario.Jobs})
+	return report.StartLive(t.o.Stderr, t.recorder, report.LiveOptions{})
 }
 
 // Accounts are the tenants that Prepare has registered.

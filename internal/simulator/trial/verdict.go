@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
@@ -12,9 +13,12 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 )
 
+// sources are lists, reports, rows, queue and metrics. The history is read when all of them have been asked.
+const sources = 5
+
 // Judge collects what the service says at the end, and goes through everything.
 func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
-	t.recorder.Stage("judge")
+	t.recorder.Stage("judge", func() float64 { return float64(t.asked.Load()) / sources })
 	config, run := t.judgement()
 	collected, err := collect.Run(ctx, config, t.facts)
 	if err != nil {
@@ -39,7 +43,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	config := collect.Config{
 		Run: t.id, DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
 		SampleReports: t.o.Sample, DeliveryLogs: t.o.DeliveryLogs, Seed: t.o.Scenario.Seed,
-		Stage: func(s judge.Source) { t.recorder.Stage("judge: " + string(s)) },
+		Stage: func(judge.Source) { t.asked.Add(1) },
 	}
 	if t.o.Key != "" {
 		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // that client may have had jobs before
@@ -49,8 +53,11 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 		Chaos: t.o.Scenario.Chaos != "", Moves: t.engine.ClockMoves(), Killed: t.harmed || t.shrunk,
 		DeliveryTries: t.o.DeliveryTries, DeliveryOverdue: t.o.Overdue,
 	}
+	for _, admin := range t.o.AdminURLs {
+		config.MetricsURLs = append(config.MetricsURLs, strings.TrimRight(admin, "/")+"/metrics")
+	}
 	if t.stack != nil {
-		config.MetricsURLs = t.stack.MetricsURLs()
+		config.MetricsURLs = append(config.MetricsURLs, t.stack.MetricsURLs()...)
 		run.Counters = !t.harmed && !t.shrunk && t.o.URL == ""
 		config.Counters = run.Counters
 	}
