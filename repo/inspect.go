@@ -54,7 +54,9 @@ type Inspection struct {
 
 	SchemaVersion, NeededVersion int64    // SchemaVersion 0: no table of ours is there
 	FormerSchema                 bool     // of a program before 0.1.0: it cannot be migrated
+	Schema                       string   // quoted name of the schema that has the tables, "" if none is there
 	MissingPrivileges            []string // such as "INSERT on jobs"
+	MigratorLacks                string   // what the user lacks to migrate, such as "CREATE on schema public"
 
 	Writing *Transaction // the oldest one that writes, if it is older than a second
 
@@ -173,8 +175,12 @@ func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
 	if i.MissingPrivileges, err = pg.RowsIn(ctx, tx, pgx.RowTo[string], statement("inspectPrivileges")); err != nil {
 		return err
 	}
+	if err = tx.QueryRow(ctx, statement("migratorLacks")).Scan(&i.MigratorLacks); err != nil {
+		return err
+	}
 	var canRead bool
-	err = tx.QueryRow(ctx, `SELECT coalesce(has_table_privilege(to_regclass('goose_db_version'), 'SELECT'), false)`).Scan(&canRead)
+	err = tx.QueryRow(ctx, `SELECT coalesce(has_table_privilege(to_regclass('goose_db_version'), 'SELECT'), false),
+		coalesce((SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('jobs')), '')`).Scan(&canRead, &i.Schema)
 	if err != nil || !canRead {
 		return err
 	}

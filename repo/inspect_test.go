@@ -135,6 +135,8 @@ func TestInspectAsAnotherUser(t *testing.T) {
 	require.Contains(t, i.MissingPrivileges, "DELETE on deliveries")
 	require.NotContains(t, i.MissingPrivileges, "INSERT on goose_db_version")
 	require.Zero(t, i.SchemaVersion, "it cannot be read")
+	require.Equal(t, "public", i.Schema)
+	require.Equal(t, "CREATE on schema public", i.MigratorLacks)
 	require.Nil(t, i.State)
 	require.Equal(t, 7, i.Usable)
 	require.Equal(t, name, i.User)

@@ -2,10 +2,12 @@ package repo_test
 
 import (
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/pressly/goose/v3/lock"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/testkit"
@@ -49,10 +51,16 @@ func TestInstallationsInSchemasOfOneDatabase(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(24*time.Hour), now, testkit.Patience, "a move elsewhere changes nothing")
 	require.Zero(t, f.count("testbed_clock"))
 
-	unlock := f.lock(`SELECT pg_advisory_xact_lock(hashtextextended('claims', 'jobs'::regclass::oid::bigint))`)
-	require.NoError(t, repo.Migrate(f.ctx(), f.inSchema(role, "one"), 0), "taken back while another schema is in use")
+	// Another installation in the midst of a claim, of a bulk operation and of a migration holds up nothing here.
+	unlock := f.lock(`SELECT pg_advisory_xact_lock(hashtextextended('claims', 'jobs'::regclass::oid::bigint)),
+		pg_advisory_xact_lock(hashtextextended('bulk operations', 'jobs'::regclass::oid::bigint)),
+		pg_advisory_xact_lock(` + strconv.FormatInt(lock.DefaultLockID, 10) + `::bigint # hashtext('public'))`)
+	defer unlock()
+	own := setupAt(t, f.inSchema(role, "one"), holding(1))
+	own.claim(own.submit(), 1)
+	own.bulk(job.BulkCancel, everything)
+	require.NoError(t, repo.Migrate(f.ctx(), f.inSchema(role, "one"), 0), "taken back")
 	require.NoError(t, repo.Migrate(f.ctx(), f.inSchema(role, "one"), -1))
-	unlock()
 }
 
 func TestMigrateNamesWhatTheUserLacksBeforeTheFirstChange(t *testing.T) {

@@ -83,9 +83,10 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 		{func(i *repo.Inspection) { i.SchemaVersion, i.FormerSchema = 20, true }, Failing, []string{"before version 0.1.0", "empty database"}},
 		{func(i *repo.Inspection) { i.SchemaVersion = 4 }, Warning, []string{"version 4, this program needs 3", "works with it"}},
 		{func(i *repo.Inspection) {
-			i.MissingPrivileges = []string{"A on a", "B on b", "C on c", "D on d", "E on e"}
+			i.Schema, i.MissingPrivileges = `"My app"`, []string{"A on a", "B on b", "C on c", "D on d", "E on e"}
 		}, Failing,
-			[]string{"lacks A on a, B on b, C on c and 2 more", "GRANT SELECT"}},
+			[]string{"lacks A on a, B on b, C on c and 2 more", "GRANT SELECT", `IN SCHEMA "My app" TO`}},
+		{func(i *repo.Inspection) { i.MigratorLacks = "CREATE on schema app" }, Healthy, nil}, // nothing is to be migrated
 		{func(i *repo.Inspection) { i.Usable = 65 }, Warning, []string{"room for 2", "max_connections"}},
 		{func(i *repo.Inspection) { i.Usable = 66 }, Healthy, nil},
 		{func(i *repo.Inspection) { i.Usable = 21 }, Failing, []string{"room for 0"}},

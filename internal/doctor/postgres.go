@@ -94,11 +94,18 @@ func (fs *Findings) judgeSchema(i repo.Inspection) {
 }
 
 func (fs *Findings) judgePrivileges(i repo.Inspection) {
-	const shown = 3
+	const what, shown = "Postgres privileges", 3
 	missing := i.MissingPrivileges
 	if len(missing) == 0 {
-		if i.SchemaVersion > 0 {
-			fs.OK("Postgres privileges", i.User+" may read and write all tables")
+		switch {
+		case i.SchemaVersion < i.NeededVersion && i.MigratorLacks != "":
+			advice := "run 'forgerun migrate' as a user who has it"
+			if strings.HasPrefix(i.MigratorLacks, "CREATE") {
+				advice += fmt.Sprintf(", or, as the owner of the schema: GRANT %s TO %q", i.MigratorLacks, i.User)
+			}
+			fs.Warn(what, i.User+" cannot migrate: it lacks "+i.MigratorLacks, advice)
+		case i.SchemaVersion > 0:
+			fs.OK(what, i.User+" may read and write all tables")
 		}
 		return
 	}
@@ -106,8 +113,8 @@ func (fs *Findings) judgePrivileges(i repo.Inspection) {
 	if more := len(missing) - shown; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	fs.Fail("Postgres privileges", i.User+" lacks "+list,
-		fmt.Sprintf("as the owner of the tables: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO %q", i.User))
+	fs.Fail(what, i.User+" lacks "+list,
+		fmt.Sprintf("as the owner of the tables: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO %q", i.Schema, i.User))
 }
 
 // judgeDurability is about what a 202 promises.
