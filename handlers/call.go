@@ -40,7 +40,6 @@ type call struct {
 	waited     time.Duration // at the client's own wish
 	caller     job.Caller
 	claimed    job.Caller        // of a key that was refused
-	named      job.Caller        // the same, and that of a key whose secret is wrong; for the log alone
 	jobID      job.ID            // zero where no job is concerned
 	batchID    job.ID            // zero where no batch is concerned
 	webhook    job.ID            // zero where no webhook is concerned

@@ -135,9 +135,7 @@ func (s *Server) authenticate(r *call) error {
 		err = job.Errorf(job.CodeForbidden, "Only the operator may do this. Use the operator's token.")
 	}
 	if err != nil {
-		if r.named = caller; job.CodeOf(err) != job.CodeInvalidCredentials {
-			r.claimed = caller
-		}
+		r.claimed = caller
 		return err
 	}
 	r.caller = caller
@@ -253,18 +251,21 @@ func (s *Server) logRefusal(r *call, p *problem.Document) {
 		r.unlogged = true
 		return
 	}
-	who := cmp.Or(r.named, r.caller)
+	who := cmp.Or(r.claimed, r.caller, s.named(r))
 	s.log.LogAttrs(r.ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.idText),
-		slog.String("client_id", idOrEmpty(cmp.Or(who.ClientID, clientInPath(r)))), slog.String("key_id", who.KeyID), slog.String("action", r.route.action),
+		slog.String("client_id", idOrEmpty(who.ClientID)), slog.String("key_id", who.KeyID), slog.String("action", r.route.action),
 		slog.String("error_code", string(p.Code)), slog.String("reason", header.Clip(p.Detail)),
 		slog.String("remote_address", s.addrOf(r).String()), slog.Any("omitted", omitted))
 }
 
-// clientInPath returns the client that the path of a request names, whose it need not be.
-func clientInPath(r *call) job.ID {
-	if !strings.HasPrefix(r.route.path, "/v1/clients/") {
-		return job.ID{}
+// named returns the client that a refused request names, by its key or else by its path. Nothing proves that it is the client.
+func (s *Server) named(r *call) (who job.Caller) {
+	presented := string(r.Request().Header.Peek(fiber.HeaderAuthorization))
+	if at := strings.Index(presented, keyPrefix); at >= 0 && s.deps.Named != nil {
+		who = s.deps.Named(r.ctx, presented[at:])
 	}
-	id, _ := job.ParseID(r.Params("id")) // zero for what is none
-	return id
+	if who.ClientID.IsZero() && strings.HasPrefix(r.route.path, "/v1/clients/") {
+		who.ClientID, _ = job.ParseID(r.Params("id")) // zero for what is none
+	}
+	return who
 }

@@ -73,8 +73,6 @@ func (f *fakeClients) Authenticate(ctx context.Context, bearer string) (job.Call
 			job.Errorf(job.CodeTokenExpired, "The key has expired.")
 	case bearer == "expired":
 		return job.Caller{}, job.Errorf(job.CodeTokenExpired, "The key has expired.")
-	case bearer == "frk_forged":
-		return job.Caller{ClientID: clientB, KeyID: "other"}, job.Errorf(job.CodeInvalidCredentials, "The key is not valid.")
 	case bearer == "revoked":
 		return job.Caller{ClientID: clientB, KeyID: "revoked-key"}, job.Errorf(job.CodeKeyDisabled, "The key was revoked.")
 	case bearer == otherKey:

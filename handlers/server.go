@@ -111,6 +111,8 @@ type Deps struct {
 	Clock                     func() time.Time         // by which jobs live; nil: time.Now
 	// Real is when the machine's clock will show that Clock shows t, of caches and of polling; nil: it is the same.
 	Real func(t time.Time) time.Time
+	// Named returns the client and key that a wrong credential names; nil: not known.
+	Named func(ctx context.Context, credential string) job.Caller
 	// CursorKey gives the secret that signs cursors, the same in all processes.
 	CursorKey query.Cursors
 	// Directory gives the public keys that deliveries are signed with, as a JSON

@@ -198,9 +198,7 @@ func (s *Server) record(r *call) {
 	if x.KeyInURL && who.ClientID.IsZero() { // who is not known by the Authorization header
 		for _, value := range r.Context().QueryArgs().All() {
 			if bytes.HasPrefix(value, []byte(keyPrefix)) { // the first alone: strangers may send many
-				if named, err := s.tryKey(s.base, r, string(value)); job.CodeOf(err) != job.CodeInvalidCredentials {
-					who = named
-				}
+				who, _ = s.tryKey(s.base, r, string(value)) // whose it is not is nobody's
 				break
 			}
 		}

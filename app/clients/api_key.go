@@ -29,13 +29,21 @@ func newAPIKey() (key, id string) {
 	return body + checksum(body), id
 }
 
-// parseAPIKey gives the public id of a well-formed key.
+// parseAPIKey returns the public id of a well-formed key.
 func parseAPIKey(key string) (id string, ok bool) {
-	if len(key) != keyLength || !strings.HasPrefix(key, keyPrefix) || key[len(keyPrefix)+keyIDLength] != '_' {
+	if len(key) != keyLength || key[len(keyPrefix)+keyIDLength] != '_' {
 		return "", false
 	}
 	body := key[:keyLength-checksumLength]
 	if checksum(body) != key[keyLength-checksumLength:] {
+		return "", false
+	}
+	return publicPart(key)
+}
+
+// publicPart returns the id at the beginning of a key, also of a mistyped one.
+func publicPart(key string) (id string, ok bool) {
+	if len(key) < len(keyPrefix)+keyIDLength || !strings.HasPrefix(key, keyPrefix) {
 		return "", false
 	}
 	id = key[len(keyPrefix) : len(keyPrefix)+keyIDLength]

@@ -147,6 +147,20 @@ func (k *Service) find(ctx context.Context, id string) (*job.APIKey, error) {
 	return key, nil
 }
 
+// Named returns the client and the id of the key that a credential names by its public part; zero if there is no such key. The
+// credential may be wrong: the answer is for the log only.
+func (k *Service) Named(ctx context.Context, credential string) job.Caller {
+	id, ok := publicPart(credential)
+	if !ok {
+		return job.Caller{}
+	}
+	key, err := k.find(ctx, id)
+	if err != nil || key == nil {
+		return job.Caller{}
+	}
+	return job.Caller{ClientID: key.ClientID, KeyID: key.ID}
+}
+
 var (
 	errNoCredentials = job.Errorf(job.CodeInvalidCredentials, "This request needs an API key: Authorization: Bearer frk_...")
 	errBadKey        = job.Errorf(job.CodeInvalidCredentials, "The API key is not valid. Send it whole: Authorization: Bearer frk_...")
@@ -168,8 +182,8 @@ var (
 // Authenticate says who presents the credentials (section 14). A caller without any
 // is anonymous while registration is open, and refused otherwise, before anything is
 // asked of storage. The first use of a
-// key is recorded before it is accepted. With an error the caller is whom the key names, which an invalid one does not prove. With the
-// error for an expired key that can still be renewed, the caller is Expired.
+// key is recorded before it is accepted. With the error for an expired key that
+// can still be renewed, the caller is Expired.
 func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
 	if bearer == "" {
 		if k.cfg.OpenRegistration {
@@ -191,13 +205,10 @@ func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, 
 	if err != nil {
 		return job.Caller{}, err
 	}
-	if key == nil {
+	if key == nil || !sameSecret(hashAPIKey(bearer), key.SecretHash) {
 		return job.Caller{}, errBadKey
 	}
 	caller := job.Caller{ClientID: key.ClientID, KeyID: key.ID, Scope: key.Scope}
-	if !sameSecret(hashAPIKey(bearer), key.SecretHash) {
-		return caller, errBadKey
-	}
 	caller.Expired = key.RevokedAt == nil && !k.clock().Before(key.ExpiresAt)
 	switch {
 	case key.RevokedAt != nil:

@@ -150,7 +150,7 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 	return handlers.Deps{
 		Testbed: faults, Clock: p.movable(), Real: p.clock.Real,
 		Bulk: bulk.New(p.store, p.store, nil, p.log), Schedules: p.newSchedules(service),
-		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients,
+		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients, Named: a.clients.Named,
 		CursorKey: service.CursorKey, Idempotency: app.NewIdempotency(p.store, p.metrics),
 		Webhooks: webhooks, Proofs: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
 		Limiter: limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
