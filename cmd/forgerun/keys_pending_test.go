@@ -65,7 +65,7 @@ func (s *stack) deafen() {
 }
 
 // A revocation ends the streams and waits of its key in every process, notification or not. No later event reaches them.
-// Promise: contract 14
+// Promise: contract 14, 15
 func TestARevokedKeyEndsItsStreamsAndWaits(t *testing.T) {
 	s, api, client := newService(t)
 	other := s.startAPI()

@@ -124,7 +124,8 @@ func TestEveryRouteLimitsMaxAttempts(t *testing.T) {
 		}
 		require.Equal(t, stored, s.count(`SELECT count(*) FROM jobs`), r.path)
 	}
-	fixture := u.expect(api, http.StatusBadRequest, "POST", "/v1/testbed/fixtures", `{"jobs":[{"state":"exhausted","retry":{"max_attempts":4}}]}`)
+	fixture := u.expect(api, http.StatusBadRequest, "POST", "/v1/testbed/fixtures",
+		`{"jobs":[{"state":"exhausted","retry":{"max_attempts":4}}]}`)
 	require.Contains(t, fixture.body, `"pointer":"/jobs/0/retry"`, "a fixture has the attempts of the server")
 	require.Equal(t, 3, s.count(`SELECT max(max_attempts) FROM jobs`))
 }

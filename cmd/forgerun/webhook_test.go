@@ -266,7 +266,9 @@ func TestLastErrorNamesTheAddress(t *testing.T) {
 	mine := u.deliveries(api, hook, "")[0]
 	require.Equal(t, want, mine["last_error"])
 	id := mine["delivery_id"].(string)
-	for _, a := range []answer{u.call(api, "GET", hook+"/deliveries/"+id, ""), s.operator(operatorsToken).call(api, "GET", "/admin/v1/deliveries/"+id, "")} {
+	for _, a := range []answer{
+		u.call(api, "GET", hook+"/deliveries/"+id, ""), s.operator(operatorsToken).call(api, "GET", "/admin/v1/deliveries/"+id, ""),
+	} {
 		require.Equal(t, want, a.value("last_error"), a.body)
 		require.Equal(t, want, a.value("attempts_log").([]any)[0].(map[string]any)["error"], a.body)
 	}

@@ -91,7 +91,8 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.Lookup("url").Usage += "; without it, one is started"
 	fs.StringVar(&f.DatabaseURL, "database-url", "", "Postgres `URL` of the service at --url, for the judge")
 	fs.StringVar(&f.RedisURL, "redis-url", "", "Redis `URL` of the service at --url, for the judge and for --workers")
-	fs.StringArrayVar(&f.AdminURLs, "admin-url", nil, "`URL` of an admin listener of the service at --url, for its metrics; once for each process")
+	fs.StringArrayVar(&f.AdminURLs, "admin-url", nil,
+		"`URL` of an admin listener of the service at --url, for its metrics; once for each process")
 	fs.StringVar(&f.Binary, "forgerun", "", "`path` of the forgerun binary (default: this one)")
 	fs.StringVar(&f.Out, "out", "", "`folder` for the report (default: .forgerun/runs/SCENARIO-TIME)")
 	fs.StringVar(&f.workers, "workers", "", "worker `processes`: 4, 1..8 (a ramp) or 1,4,2 (equal steps)")

@@ -25,7 +25,8 @@ service: {time_scale: 0, env: {FORGERUN_RATE_LIMIT_PER_MINUTE: 20}}
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	code, stdout, stderr := simulate(t, "run", file, "--forgerun", testkit.Program(t, "forgerun"), "--out", out)
 	require.Equal(t, exitUnusable, code, "%s\n%s", stdout, stderr)
-	require.Regexp(t, `^\nINCONCLUSIVE 1\d of 16 invariants held: [0-9.]+ % of 60 submissions accepted, [0-9.]+ % refused, 0 % unanswered\n`, stdout)
+	require.Regexp(t,
+		`^\nINCONCLUSIVE 1\d of 16 invariants held: [0-9.]+ % of 60 submissions accepted, [0-9.]+ % refused, 0 % unanswered\n`, stdout)
 	require.Contains(t, stdout, "429 RFA_REQUEST_RATE_LIMITED", "why they were refused")
 	content, err := os.ReadFile(filepath.Join(out, "report.json"))
 	require.NoError(t, err)

@@ -272,7 +272,8 @@ func TestDrainNamesWhatHasNotEnded(t *testing.T) {
 		service.ServeHTTP(w, r)
 	}))
 	t.Cleanup(stuck.Close)
-	s, err := scenario.Parse("test.yaml", []byte("jobs: 7\narrival: {open: [{rate: 100/s}]}\nmix: [{kind: SUCCESS_FAST}]\nreaders: {streams: 0}"))
+	s, err := scenario.Parse("test.yaml",
+		[]byte("jobs: 7\narrival: {open: [{rate: 100/s}]}\nmix: [{kind: SUCCESS_FAST}]\nreaders: {streams: 0}"))
 	require.NoError(t, err)
 	s.Drain = time.Millisecond
 	facts, err := history.Create(t.TempDir())

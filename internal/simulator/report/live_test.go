@@ -67,7 +67,9 @@ func TestElsewhereLiveIsALineATick(t *testing.T) {
 	shown(&out, r, LiveOptions{})
 	require.Equal(t, 2, strings.Count(out.String(), "\n"), out.String())
 	require.NotContains(t, out.String(), "\x1b")
-	for _, want := range []string{"evil?[2J?stage  0:00  sent", "evil?[2J?stage", "sent 1,000 (50.", "submit p99 5 ms", "refused 1", "workers 3", "faults 1"} {
+	for _, want := range []string{
+		"evil?[2J?stage  0:00  sent", "evil?[2J?stage", "sent 1,000 (50.", "submit p99 5 ms", "refused 1", "workers 3", "faults 1",
+	} {
 		require.Contains(t, out.String(), want)
 	}
 }

@@ -149,7 +149,8 @@ func (n Numbers) submissions() string {
 		}
 		return percent(some, total(n.Answers))
 	}
-	text := fmt.Sprintf("%s of %s accepted, %s refused", share(Accepted, Replayed), plural(all, "submission"), share(Refused, Rejected, Planned))
+	text := fmt.Sprintf("%s of %s accepted, %s refused",
+		share(Accepted, Replayed), plural(all, "submission"), share(Refused, Rejected, Planned))
 	if n.Answers[Planned] > 0 {
 		text += fmt.Sprintf(" (%s as planned)", share(Planned))
 	}

@@ -66,7 +66,9 @@ func described(run Run) Run {
 	run.Command = "forgerun simulate run soak --chaos kill=30s,stop=60s --seed 42"
 	run.Service = map[string]string{"Workers": "2..4", "Time scale": "0.1", "Lease": "2s"}
 	run.Machine = map[string]string{"System": "linux/amd64", "Processors": "2"}
-	run.Expectations = []Expectation{{"submit p99", "at most 200 ms", "61.2 ms", true, false}, {"refused", "at most 2 %", "0.41 %", true, false}}
+	run.Expectations = []Expectation{
+		{"submit p99", "at most 200 ms", "61.2 ms", true, false}, {"refused", "at most 2 %", "0.41 %", true, false},
+	}
 	run.Verdict = goodVerdict()
 	return run
 }

@@ -14,7 +14,9 @@ import (
 
 var summaryTemplate = template.Must(template.New("summary.txt").Funcs(functions).ParseFS(pageFiles, "page/summary.txt"))
 
-var outcomeColors = map[Outcome]term.Color{Passed: term.Good, Unjudged: term.Warn, Inconclusive: term.Warn, Unmet: term.Bad, Violated: term.Bad}
+var outcomeColors = map[Outcome]term.Color{
+	Passed: term.Good, Unjudged: term.Warn, Inconclusive: term.Warn, Unmet: term.Bad, Violated: term.Bad,
+}
 
 // WriteSummary writes the run in plain text: the verdict first, then numbers, faults, expectations and the first
 // violations. It colours the verdict on a terminal, unless NO_COLOR is set.
