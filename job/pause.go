@@ -51,6 +51,14 @@ type Pauses []Pause
 // Stops reports whether no job of the kind and client is started.
 func (p Pauses) Stops(kind Kind, client ID) bool { return p.about(ModePause, kind, client) != nil }
 
+// Reason returns why a job waits that waits for r as far as its row tells.
+func (p Pauses) Reason(r WaitingReason, kind Kind, client ID) WaitingReason {
+	if (r == WaitingQueue || r == WaitingNoWorkers) && p.Stops(kind, client) {
+		return WaitingPaused
+	}
+	return r
+}
+
 // Refuses gives the pause by which submissions of the kind and client are refused, nil if there is none.
 func (p Pauses) Refuses(kind Kind, client ID) *Pause { return p.about(ModeDrain, kind, client) }
 

@@ -40,10 +40,7 @@ func (s *Service) annotated(ctx context.Context, j *job.Job) *job.Job {
 	if j.State == job.Running {
 		j.Progress = s.deps.Progress.Progress(ctx, j.ID, j.Attempt)
 	}
-	j.Waiting = j.WaitingFor(s.cfg.Clock(), s.deps.Capacity.liveWorkers())
-	if (j.Waiting == job.WaitingQueue || j.Waiting == job.WaitingNoWorkers) && s.stopped().Stops(j.WorkKind, j.ClientID) {
-		j.Waiting = job.WaitingPaused
-	}
+	j.Waiting = s.stopped().Reason(j.WaitingFor(s.cfg.Clock(), s.deps.Capacity.liveWorkers()), j.WorkKind, j.ClientID)
 	return j
 }
 

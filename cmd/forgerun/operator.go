@@ -30,7 +30,7 @@ func (p *process) newOperatorAPI() *operator.API {
 	}, operator.Deps{
 		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Bulk: bulk.New(p.store, p.store, nil, p.log),
 		Schedules: schedules.New(p.store, nil, 0, p.log), // which creates none
-		Erasures:  erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Testbed: bed,
+		Erasures:  erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Stopped: allPauses{p}.Now, Testbed: bed,
 		Audit: p.store.Admin(), Marker: p.store.Admin(),
 		Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
 		Jobs:     p.newJobs(jobs.Deps{}),

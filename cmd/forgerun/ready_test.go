@@ -131,6 +131,8 @@ func TestQueuesThatArePausedInRedis(t *testing.T) {
 		waiting, _ := u.get(api, id).value("waiting").(map[string]any)
 		return waiting["reason"] == "PAUSED"
 	})
+	_, shown := api.admin("/admin/v1/jobs/" + id)
+	require.Contains(t, shown, `"reason":"PAUSED"`, "operators do too")
 	for _, p := range s.procs {
 		eventually(t, "the process says so", func() bool {
 			status, body := p.admin("/readyz")

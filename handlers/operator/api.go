@@ -79,7 +79,8 @@ type Deps struct {
 	Clients   Clients
 	Erasures  Erasures
 	Pauses    Pauses
-	Testbed   Testbed // nil: this is none
+	Stopped   func() job.Pauses // in Postgres or by pausing the queue in Redis; nil: not known
+	Testbed   Testbed           // nil: this is none
 	Audit     Auditor
 	Marker    Marker
 	CursorKey query.Cursors

@@ -76,6 +76,10 @@ func (a *API) getJob(c *call) (answer, error) {
 		return answer{}, err
 	}
 	a.addProgress(c.Context(), &j.JobSummary)
+	if w := j.Waiting; w != nil && a.deps.Stopped != nil {
+		w.Reason = a.deps.Stopped().Reason(w.Reason, j.WorkKind, j.ClientID)
+		w.Detail = w.Reason.Text()
+	}
 	if j.TraceID != nil && a.cfg.TraceURL != "" {
 		j.TraceURL = new(strings.ReplaceAll(a.cfg.TraceURL, TraceIDMark, *j.TraceID))
 	}
