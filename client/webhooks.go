@@ -276,7 +276,7 @@ func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
 		return nil, errors.New("client: the delivery's data is not JSON")
 	}
 	// What is absent or malformed stays zero.
-	m.Time, _ = time.Parse(time.RFC3339Nano, event.Time)
+	m.Time, _ = time.Parse(time.RFC3339Nano, strings.ToUpper(event.Time))
 	if n, err := strconv.Atoi(event.Sequence); err == nil && n > 0 {
 		m.Sequence = n
 	}

@@ -217,6 +217,7 @@ func outputOfCommands(sh *shell) {
 	sh.exits(command.WrongUsage, "did you mean submit?", "jobs", "sumbit")
 	sh.exits(command.WrongUsage, "something is missing: forgerun jobs get JOB...", "jobs", "get")
 	sh.exits(command.WrongUsage, "neither a time", "jobs", "list", "--after", "yesterday")
+	sh.ok("jobs", "list", "--after", "2026-01-31t12:00:00z")
 	sh.exits(command.WrongUsage, "Usage:", "jobs")
 	sh.exits(command.WrongUsage, "must be a JSON object", "jobs", "submit", "--params", "[1]")
 	sh.exits(command.Failed, "RFA_JOB_VALIDATION_FAILED", "jobs", "submit", "NO_SUCH_KIND")

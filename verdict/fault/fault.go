@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"strings"
 	"time"
 )
 
@@ -250,9 +251,9 @@ func (t Time) MarshalText() ([]byte, error) {
 	return time.Time(t).UTC().AppendFormat(nil, "2006-01-02T15:04:05.000000Z"), nil
 }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText reads RFC 3339, whose T and Z may be lower-case.
 func (t *Time) UnmarshalText(text []byte) error {
-	parsed, err := time.Parse(time.RFC3339Nano, string(text))
+	parsed, err := time.Parse(time.RFC3339Nano, strings.ToUpper(string(text)))
 	*t = Time(parsed)
 	return err
 }

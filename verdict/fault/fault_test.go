@@ -107,3 +107,11 @@ func TestProfilesAreRules(t *testing.T) {
 	}
 	require.Empty(t, Profile("").Rules(someAPI, 1))
 }
+
+func TestTimesMayBeLowerCase(t *testing.T) {
+	t.Parallel()
+	var upper, lower Match
+	require.NoError(t, json.Unmarshal([]byte(`{"from":"2030-01-31T12:00:00.5Z"}`), &upper))
+	require.NoError(t, json.Unmarshal([]byte(`{"from":"2030-01-31t12:00:00.5z"}`), &lower))
+	require.Equal(t, upper, lower)
+}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -58,6 +59,12 @@ func Code(code int) error {
 
 // Usagef is an error in how the command was used.
 func Usagef(format string, args ...any) error { return &Exit{WrongUsage, fmt.Errorf(format, args...)} }
+
+// ParseTime reads an argument in RFC 3339, whose T and Z may be lower-case.
+func ParseTime(text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
+	return at.UTC(), err
+}
 
 // Execute runs the program that root is, and gives its exit code. An error that is not an Exit is a failure. What is wrong is
 // in err, still to be printed. The lines of examples are shown by the help of what they call.

@@ -151,11 +151,11 @@ func Ago(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return now.Add(-d).UTC(), nil
 	}
-	at, err := time.Parse(time.RFC3339Nano, text)
+	at, err := command.ParseTime(text)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m", text)
 	}
-	return at.UTC(), nil
+	return at, nil
 }
 
 func reportCommand(s *session.Session) *cobra.Command {

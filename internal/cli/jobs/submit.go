@@ -183,11 +183,11 @@ func later(text string, now time.Time) (time.Time, error) {
 			return now.Add(d).UTC(), nil
 		}
 	}
-	at, err := time.Parse(time.RFC3339Nano, text)
+	at, err := command.ParseTime(text)
 	if err != nil {
 		return time.Time{}, command.Usagef("--at: %q is neither a time such as 2026-01-31T12:00:00Z nor one from now such as +10m", text)
 	}
-	return at.UTC(), nil
+	return at, nil
 }
 
 // jsonText reads JSON of an argument, or of the file after @.

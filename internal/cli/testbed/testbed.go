@@ -203,7 +203,7 @@ func clockCommand(s *session.Session) *cobra.Command {
 			}),
 		move("set TIME", "Move it on to a time, such as 2030-01-31T12:00:00Z", 1,
 			func(ctx context.Context, api *client.Client, args []string) (*client.Clock, error) {
-				to, err := time.Parse(time.RFC3339, args[0])
+				to, err := command.ParseTime(args[0])
 				if err != nil {
 					return nil, command.Usagef("%q is no time such as 2030-01-31T12:00:00Z", args[0])
 				}
