@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"regexp"
 	"strings"
@@ -125,6 +126,11 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 		return errors.New("--duration, --jobs and --sample must not be negative, and --lease must be at least 1s")
 	}
 	if f.duration > 0 {
+		// Steps keep their length: workers that start every moment would leave no time for jobs.
+		if steps := strings.Split(s.Service.Workers, ","); f.duration < s.Duration {
+			fit := int(math.Round(float64(len(steps)) * float64(f.duration) / float64(s.Duration)))
+			s.Service.Workers = strings.Join(steps[:max(fit, 1)], ",")
+		}
 		s.Duration = f.duration
 	}
 	if f.jobs > 0 {

@@ -2,7 +2,9 @@ package commands
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,4 +32,25 @@ func TestScenariosAreListedAndPrinted(t *testing.T) {
 	code, stdout, _ = simulate(t, "scenarios", "--schema")
 	require.Equal(t, exitOK, code)
 	require.True(t, json.Valid([]byte(stdout)))
+}
+
+// A shorter run has fewer steps of workers, not shorter ones; a ramp still spans it.
+func TestShorterRunsHaveFewerSteps(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		scenario, workers string
+		duration          time.Duration
+		want              string
+	}{
+		{"autoscale", "", 20 * time.Second, "1,16,1,16"},
+		{"autoscale", "", time.Second, "1"},
+		{"autoscale", "", 2 * time.Minute, strings.TrimSuffix(strings.Repeat("1,16,", 12), ",")},
+		{"autoscale", "1,16,1", 20 * time.Second, "1,16,1"},
+		{"burst", "", 8 * time.Second, "1..3"},
+	} {
+		f := &runFlags{workers: c.workers, duration: c.duration}
+		f.Lease = time.Second
+		require.NoError(t, f.load(c.scenario))
+		require.Equal(t, c.want, f.Scenario.Service.Workers, "%s for %s", c.scenario, c.duration)
+	}
 }

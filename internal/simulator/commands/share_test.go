@@ -17,8 +17,8 @@ func TestRunOfWhichTooLittleWasAccepted(t *testing.T) {
 	const text = `
 jobs: 60
 arrival: {open: [{rate: 100/s}]}
-mix: [{kind: SUCCESS_FAST}]
-service: {time_scale: 0, env: {FORGERUN_RATE_LIMIT_PER_MINUTE: 20}}
+mix: [{kind: SUCCESS_NORMAL}] # half a second
+service: {time_scale: 0.05, env: {FORGERUN_MAX_ACTIVE_JOBS: 3}}
 `
 	dir := t.TempDir()
 	file, out := filepath.Join(dir, "limited.yaml"), filepath.Join(dir, "out")
@@ -27,7 +27,7 @@ service: {time_scale: 0, env: {FORGERUN_RATE_LIMIT_PER_MINUTE: 20}}
 	require.Equal(t, exitUnusable, code, "%s\n%s", stdout, stderr)
 	require.Regexp(t,
 		`^\nINCONCLUSIVE 1\d of 16 invariants held: [0-9.]+ % of 60 submissions accepted, [0-9.]+ % refused, 0 % unanswered\n`, stdout)
-	require.Contains(t, stdout, "429 RFA_REQUEST_RATE_LIMITED", "why they were refused")
+	require.Contains(t, stdout, "503 RFA_EXEC_QUEUE_FULL", "why they were refused")
 	content, err := os.ReadFile(filepath.Join(out, "report.json"))
 	require.NoError(t, err)
 	var report struct{ Outcome string }
