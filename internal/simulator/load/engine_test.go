@@ -289,3 +289,14 @@ func TestDrainNamesWhatHasNotEnded(t *testing.T) {
 	require.Len(t, which, 5)
 	require.Equal(t, "job-"+keys()[0]+" (QUEUED, attempt 1, waiting: NO_WORKERS)", which[0])
 }
+
+// A submission that was repeated until its time had passed is refused as it should be.
+func TestRefusedBecauseItsTimeHasPassed(t *testing.T) {
+	t.Parallel()
+	due := time.Now()
+	e, late := &Engine{}, &ticket{fact: history.Submission{ExecutionAt: due}}
+	refused := history.Answer{Status: http.StatusBadRequest, Code: codeInvalid, Answered: due.Add(time.Millisecond)}
+	require.Equal(t, report.Planned, e.class(late, refused))
+	refused.Answered = due.Add(-time.Millisecond)
+	require.Equal(t, report.Rejected, e.class(late, refused))
+}

@@ -242,17 +242,18 @@ func (e *Engine) class(t *ticket, a history.Answer) string {
 		return report.Refused
 	case a.Status >= 500:
 		return report.Failed
-	case a.Code == codeInvalid && e.mustRefuse(t):
+	case a.Code == codeInvalid && e.mustRefuse(t, a):
 		return report.Planned
 	default:
 		return report.Rejected
 	}
 }
 
-// mustRefuse reports whether the service refuses the ticket as it should: its parameters are invalid by plan, or a moved
-// clock has passed its execution_at.
-func (e *Engine) mustRefuse(t *ticket) bool {
-	return t.fact.WorkKind == "PAYLOAD_INVALID" || !t.fact.ExecutionAt.IsZero() && len(e.ClockMoves()) > 0
+// mustRefuse reports whether the service refuses the ticket as it should: its parameters are invalid by plan, or its
+// execution_at has passed while it was repeated or when the clock was moved.
+func (e *Engine) mustRefuse(t *ticket, a history.Answer) bool {
+	due := t.fact.ExecutionAt
+	return t.fact.WorkKind == "PAYLOAD_INVALID" || !due.IsZero() && (len(e.ClockMoves()) > 0 || a.Answered.After(due))
 }
 
 // note writes a try down, and with the first that is accepted begins to expect

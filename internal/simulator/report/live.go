@@ -20,15 +20,9 @@ const (
 	barWidth       = 20
 )
 
-// LiveOptions says what a live view shows besides the numbers. The zero value is fine.
-type LiveOptions struct {
-	Tick <-chan time.Time // when to show anew; nil: by itself
-}
-
 // Live shows a run while it goes on. It owns one goroutine, which Stop ends.
 type Live struct {
 	r        *Recorder
-	o        LiveOptions
 	w        io.Writer
 	terminal bool
 	status   *term.Status
@@ -39,11 +33,12 @@ type Live struct {
 }
 
 // StartLive begins to show r on w: a line drawn anew on a terminal, otherwise a line every 5 seconds and for each new stage.
-func StartLive(w io.Writer, r *Recorder, o LiveOptions) *Live {
+// tick says when, nil: by itself.
+func StartLive(w io.Writer, r *Recorder, tick <-chan time.Time) *Live {
 	terminal := term.Of(w, os.Getenv).Terminal
-	l := &Live{r: r, o: o, w: w, terminal: terminal, status: term.NewStatus(w, terminal)}
-	if l.o.Tick == nil {
-		l.o.Tick = time.Tick(map[bool]time.Duration{true: redrawInterval, false: lineInterval}[terminal])
+	l := &Live{r: r, w: w, terminal: terminal, status: term.NewStatus(w, terminal)}
+	if tick == nil {
+		tick = time.Tick(map[bool]time.Duration{true: redrawInterval, false: lineInterval}[terminal])
 	}
 	showing, quit := context.WithCancel(context.Background())
 	l.quit = quit
@@ -54,7 +49,7 @@ func StartLive(w io.Writer, r *Recorder, o LiveOptions) *Live {
 	l.loop.Go(func() {
 		for {
 			select {
-			case <-l.o.Tick:
+			case <-tick:
 				l.show()
 			case <-r.turned:
 				l.show()

@@ -31,10 +31,9 @@ func busyRecorder(c *clock) *Recorder {
 }
 
 // shown is what a live view writes at two ticks.
-func shown(w io.Writer, r *Recorder, o LiveOptions) {
+func shown(w io.Writer, r *Recorder) {
 	tick := make(chan time.Time)
-	o.Tick = tick
-	l := StartLive(w, r, o)
+	l := StartLive(w, r, tick)
 	tick <- began
 	tick <- began
 	l.Stop()
@@ -46,7 +45,7 @@ func TestOnATerminalLiveIsOneLine(t *testing.T) {
 		require.NoError(t, err)
 		t.Setenv("TERM", "xterm")
 		require.NoError(t, pty.Setsize(w, &pty.Winsize{Rows: 24, Cols: width}))
-		shown(w, busyRecorder(&clock{began}), LiveOptions{})
+		shown(w, busyRecorder(&clock{began}))
 		require.NoError(t, w.Close())
 		written, _ := io.ReadAll(terminal) // an error says that the other side is closed
 		require.NoError(t, terminal.Close())
@@ -64,7 +63,7 @@ func TestElsewhereLiveIsALineATick(t *testing.T) {
 	r := busyRecorder(&clock{began})
 	r.Stage("evil\x1b[2J\nstage", nil)
 	var out bytes.Buffer
-	shown(&out, r, LiveOptions{})
+	shown(&out, r)
 	require.Equal(t, 2, strings.Count(out.String(), "\n"), out.String())
 	require.NotContains(t, out.String(), "\x1b")
 	for _, want := range []string{
@@ -80,7 +79,7 @@ func TestLiveShowsEachStage(t *testing.T) {
 	c := &clock{began}
 	r := newRecorder(began, c.read)
 	reader, w := io.Pipe()
-	l := StartLive(w, r, LiveOptions{Tick: make(chan time.Time)})
+	l := StartLive(w, r, make(chan time.Time))
 	lines := bufio.NewScanner(reader)
 	for _, stage := range []string{"load", "heal", "drain", "judge"} {
 		c.now = c.now.Add(time.Second)

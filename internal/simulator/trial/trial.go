@@ -147,7 +147,7 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 
 // Live shows the trial while it goes on.
 func (t *Trial) Live() *report.Live {
-	return report.StartLive(t.o.Stderr, t.recorder, report.LiveOptions{})
+	return report.StartLive(t.o.Stderr, t.recorder, nil)
 }
 
 // Accounts are the tenants that Prepare has registered.
