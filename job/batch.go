@@ -201,7 +201,7 @@ func ItemInstance(batch ID, index int) string {
 // BatchDocument builds the draft's document of a batch (draft section 7).
 func (l Links) BatchDocument(b *Batch) Document {
 	d := Document{
-		Instance: l.instance(BatchPath(b.ID)), JobID: b.ID, JobStatus: b.Status(),
+		Instance: l.At(BatchPath(b.ID)), JobID: b.ID, JobStatus: b.Status(),
 		SubmittedAt: Time(b.CreatedAt), CorrelationID: b.CorrelationID,
 	}
 	o := b.Outcome

@@ -138,22 +138,14 @@ func (l Links) languageOf(requested string) string {
 // failure's reason.
 func (l Links) ProblemType(slug string) string { return l.PublicURL + "/problems/" + slug }
 
-// At gives the address of a path of the API, from the root of the host: below the path of the public URL, which a proxy takes away
-// from requests.
+// At returns the address of a path of the API. It is absolute in documents that are sent, and where the public URL has a path:
+// a proxy takes that away from requests, so a path alone would be ambiguous.
 func (l Links) At(path string) string {
 	_, host, _ := strings.Cut(l.PublicURL, "://")
-	if i := strings.IndexByte(host, '/'); i >= 0 {
-		return host[i:] + path
-	}
-	return path
-}
-
-// instance gives the address that names a document.
-func (l Links) instance(path string) string {
-	if l.Absolute {
+	if l.Absolute || strings.Contains(host, "/") {
 		return l.PublicURL + path
 	}
-	return l.At(path)
+	return path
 }
 
 // AttemptPath is the path of an attempt, a resource that never changes once
@@ -190,7 +182,7 @@ func (j *Job) Origin() Origin {
 // Document builds the draft's document of an attempt of the job that o is of.
 func (l Links) Document(o Origin, a Attempt) Document {
 	d := Document{
-		Instance: l.instance(AttemptPath(o.JobID, a.Number)), JobID: o.JobID, JobStatus: StatusOf(a.State, a.Failure),
+		Instance: l.At(AttemptPath(o.JobID, a.Number)), JobID: o.JobID, JobStatus: StatusOf(a.State, a.Failure),
 		SubmittedAt: Time(o.CreatedAt), CorrelationID: o.CorrelationID, Attempt: a.Number,
 	}
 	if o.Scenario.WorkKind != "" {

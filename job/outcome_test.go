@@ -262,13 +262,13 @@ func endedBatches(t *testing.T) []*job.Batch {
 func TestAddressesBelowAPath(t *testing.T) {
 	t.Parallel()
 	for public, want := range map[string]string{
-		"": "/v1", "http://x.example": "/v1", "http://[::1]:8080": "/v1", "https://x.example/forge": "/forge/v1",
-		"https://x.example/a/b%20c": "/a/b%20c/v1",
+		"": "/v1", "http://x.example": "/v1", "http://[::1]:8080": "/v1", "https://x.example/forge": "https://x.example/forge/v1",
+		"https://x.example/a/b%20c": "https://x.example/a/b%20c/v1",
 	} {
 		require.Equal(t, want, job.Links{PublicURL: public}.At("/v1"), public)
 	}
 	below := job.Links{PublicURL: "https://x.example/forge"}
 	d := below.Document(job.Origin{}, job.Attempt{Number: 2})
-	require.Equal(t, "/forge"+job.AttemptPath(job.ID{}, 2), d.Instance)
-	require.Equal(t, "/forge"+job.BatchPath(job.ID{}), below.BatchDocument(&job.Batch{}).Instance)
+	require.Equal(t, below.PublicURL+job.AttemptPath(job.ID{}, 2), d.Instance)
+	require.Equal(t, below.PublicURL+job.BatchPath(job.ID{}), below.BatchDocument(&job.Batch{}).Instance)
 }

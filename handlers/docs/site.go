@@ -5,9 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"net/url"
 	"sync"
-
-	"github.com/forgerun/forgerun/job"
 )
 
 // Site has the pages of a service at an address of its own, which they name in
@@ -44,11 +43,11 @@ func (s *Site) AsyncAPI() []byte {
 
 // below gives a document whose server is below a path, if the service is.
 func (s *Site) below(document []byte, server, there string) []byte {
-	path := job.Links{PublicURL: s.publicURL}.At("")
-	if path == "" {
+	public, err := url.Parse(s.publicURL)
+	if err != nil || public.Path == "" {
 		return document
 	}
-	return bytes.Replace(document, []byte(server), fmt.Appendf(nil, there, path), 1)
+	return bytes.Replace(document, []byte(server), fmt.Appendf(nil, there, public.EscapedPath()), 1)
 }
 
 // Problem gives the page that a problem type URI points to.

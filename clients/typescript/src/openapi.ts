@@ -906,7 +906,7 @@ export interface components {
             detail?: string;
             /**
              * Format: uri-reference
-             * @description The attempt: a path from the root of the host in answers, an absolute address in deliveries.
+             * @description The address of the attempt.
              */
             instance: string;
             code?: components["schemas"]["Code"];
@@ -985,7 +985,7 @@ export interface components {
             detail?: string;
             /**
              * Format: uri-reference
-             * @description The batch: a path from the root of the host in answers, an absolute address in deliveries.
+             * @description The address of the batch.
              */
             instance: string;
             /**
@@ -1445,7 +1445,7 @@ export interface components {
             detail: string;
             /**
              * Format: uri-reference
-             * @description The path of the batch, with the item's place in the request as the fragment.
+             * @description The address of the batch, with the item's place in the request as the fragment.
              */
             instance: string;
             code: components["schemas"]["Code"];
@@ -1834,7 +1834,7 @@ export interface components {
         EmissionDocument: {
             /**
              * Format: uri-reference
-             * @description The attempt: a path from the root of the host in answers, an absolute address in deliveries.
+             * @description The address of the attempt.
              */
             instance: string;
             /**
