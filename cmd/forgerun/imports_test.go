@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -220,6 +221,21 @@ func TestImportRulesHold(t *testing.T) {
 		for _, violation := range violations(f) {
 			t.Error(violation)
 		}
+	}
+}
+
+// notShipped are libraries for tests, which nothing that the program imports may link into it.
+var notShipped = []string{"github.com/alicebob/miniredis", "github.com/yuin/gopher-lua", "github.com/stretchr/testify",
+	"github.com/creack/pty", "github.com/chromedp", module + "/internal/testkit", module + "/repo/repotest", module + "/tasks/redistest"}
+
+func TestProgramLinksNoLibraryOfTests(t *testing.T) {
+	t.Parallel()
+	linked, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+	require.NoError(t, err)
+	packages := strings.Fields(string(linked))
+	require.Contains(t, packages, "github.com/redis/go-redis/v9")
+	for _, name := range packages {
+		require.False(t, slices.ContainsFunc(notShipped, func(library string) bool { return covers(library+"/...", name) }), name)
 	}
 }
 
