@@ -44,10 +44,10 @@ SELECT CASE i WHEN 1 THEN 'busy' ELSE gen_random_uuid() END, CASE i WHEN 1 THEN 
 	'http://x.test', '{*}', '', 'binary', 'x', at, at,
   CASE WHEN i % 100 = 0 THEN at END FROM n WHERE i <= 10000;
 INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, job_id, seq, event_id, event_name, created_at, state, attempts,
-	settled_at, last_error)
+	settled_at, last_error, last_reason)
 SELECT gen_random_uuid(), w.client_id, w.webhook_id, w.webhook_id, n.id, s, gen_random_uuid(), 'x', n.at,
 	CASE WHEN i % 10 = 0 THEN 'FAILED' ELSE 'DELIVERED' END, 1, n.at,
-  CASE WHEN i % 10 = 0 THEN 'TIMEOUT' END
+  CASE WHEN i % 10 = 0 THEN 'TIMEOUT' END, CASE WHEN i % 10 = 0 THEN 'timeout after 10 s from 203.0.113.5:443' END
 FROM n, generate_series(1, 2) s, LATERAL (SELECT * FROM webhooks WHERE i % 4 = 0 AND client_id = 'busy' OR i % 4 > 0
 	ORDER BY webhook_id OFFSET CASE WHEN i % 4 = 0 THEN 0 ELSE i % 100 END LIMIT 1) w;
 INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, seq, event_id, event_name, created_at, next_attempt_at,
