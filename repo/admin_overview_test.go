@@ -200,6 +200,9 @@ func TestAdminListsAreComplete(t *testing.T) {
 		f.another()
 	}
 	f.exec(`UPDATE jobs SET correlation_id = 'order-7' WHERE job_id IN (SELECT job_id FROM jobs ORDER BY job_id LIMIT 5)`)
+	f.exec(`UPDATE jobs SET correlation_id = 'ORD_8%', schedule_id = client_id
+		WHERE job_id = (SELECT max(job_id::text)::uuid FROM jobs WHERE client_id = $1)`, f.client.String())
+	f.exec(`UPDATE jobs SET correlation_id = 'ORDX8X' WHERE job_id = (SELECT min(job_id::text)::uuid FROM jobs WHERE correlation_id IS NULL)`)
 	middle := one[time.Time](f, `SELECT created_at FROM jobs ORDER BY created_at OFFSET 10 LIMIT 1`)
 	at := `'` + middle.Format(time.RFC3339Nano) + `'`
 	code := job.Code(one[string](f, `SELECT failure_code FROM jobs WHERE failure_code IS NOT NULL LIMIT 1`))
@@ -221,6 +224,10 @@ func TestAdminListsAreComplete(t *testing.T) {
 		{admin.JobQuery{Type: job.Deferred}, `type = 'DEFERRED'`, newest},
 		{admin.JobQuery{WorkKind: job.SuccessFast}, `work_kind = 'SUCCESS_FAST'`, newest},
 		{admin.JobQuery{CorrelationID: "order-7"}, `correlation_id = 'order-7'`, newest},
+		{admin.JobQuery{CorrelationID: "*er-7"}, `correlation_id = 'order-7'`, newest},
+		{admin.JobQuery{CorrelationID: "*ORD_*", ClientID: f.client}, `correlation_id = 'ORD_8%'`, newest},
+		{admin.JobQuery{CorrelationID: "*_8%"}, `correlation_id = 'ORD_8%'`, newest},
+		{admin.JobQuery{ScheduleID: f.client}, `schedule_id = ` + quoted(f.client), newest},
 		{admin.JobQuery{From: &middle}, `created_at >= ` + at, newest},
 		{admin.JobQuery{State: job.Failed, To: &middle}, `state = 'FAILED' AND created_at < ` + at, ended},
 	} {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
 )
 
 // OwnersStore reads what the clients of a test bed have, whosever it is.
@@ -32,6 +33,20 @@ func NewOperators(store OwnersStore, sessions *Service, clock *Clock) *Operators
 func (o *Operators) OwnedSession(ctx context.Context, id job.ID) (n testbed.OwnedSession, err error) {
 	if n.ClientID, err = o.ownerOf(ctx, id); err == nil {
 		n.Session, err = o.sessions.Session(ctx, n.ClientID, id)
+	}
+	return n, err
+}
+
+// StartOwned starts a session of a client, with the faults of its profile.
+func (o *Operators) StartOwned(ctx context.Context, client job.ID, n verdict.Session) (testbed.OwnedSession, error) {
+	began, err := o.sessions.StartSession(ctx, client, n)
+	return testbed.OwnedSession{ClientID: client, Session: began}, err
+}
+
+// EndOwned ends a session of any client.
+func (o *Operators) EndOwned(ctx context.Context, id job.ID) (n testbed.OwnedSession, err error) {
+	if n.ClientID, err = o.ownerOf(ctx, id); err == nil {
+		n.Session, err = o.sessions.EndSession(ctx, n.ClientID, id)
 	}
 	return n, err
 }

@@ -110,7 +110,8 @@ func TestConsoleSearch(t *testing.T) {
 	delivery := s.text(`SELECT delivery_id::text FROM deliveries LIMIT 1`)
 	c := newConsole(t, s, api)
 	for text, page := range map[string]string{
-		id: "jobs/" + id, batch: "batches/" + batch, delivery: "deliveries/" + delivery, u.id: "clients/" + u.id, "order-4711": "jobs/" + id,
+		id: "jobs/" + id, batch: "batches/" + batch, delivery: "deliveries/" + delivery, u.id: "clients/" + u.id,
+		"order-4711": "jobs/" + id, "r-47": "jobs/" + id,
 		"cpu_burst": "jobs?kind=CPU_BURST", "failed since:2h": "", unknownJob: "search?q=" + unknownJob,
 	} {
 		c.open("system")
@@ -198,6 +199,58 @@ func TestConsoleNavigation(t *testing.T) {
 	c.open("jobs")
 	c.until("a job's row is short on a phone", `(row => !!row && row.offsetHeight < 150)(document.querySelector(".rows tbody tr"))`)
 	c.seen("jobs-390")
+	c.noneWrong()
+}
+
+// Operators create a schedule, run it at once, see its runs and delete it, also on a phone.
+func TestConsoleSchedules(t *testing.T) {
+	s, api, u := newWorking(t)
+	c := newConsole(t, s, api)
+	c.open("schedules")
+	c.press("New schedule…")
+	c.fill("client_id", u.id)
+	c.fill("name", "nightly report")
+	c.fill("cron", "30 4 * * never")
+	c.fill("work_kind", "SUCCESS_FAST")
+	c.press("Create")
+	c.says("This must be a cron expression")
+	c.fill("cron", "30 4 * * MON-FRI")
+	c.fill("time_zone", "Europe/Berlin")
+	c.press("Create")
+	c.says("It has not run yet.")
+	id := s.text(`SELECT schedule_id::text FROM schedules WHERE name = 'nightly report'`)
+	c.at("schedules/" + id)
+	c.press("Run now…")
+	c.press("Run now")
+	c.until("the job", `location.hash.startsWith("#/jobs/")`)
+	job := s.text(`SELECT job_id::text FROM jobs WHERE schedule_id = $1`, id)
+	c.at("jobs/" + job)
+	s.await("SUCCEEDED", job)
+	c.everyLook(func(look string) {
+		c.open("schedules")
+		c.says("nightly report")
+		c.says("SUCCESS_FAST")
+		c.seen("schedules-" + look)
+		c.open("schedules/" + id)
+		c.until("the run", fmt.Sprintf(`!!document.querySelector('a[href="#/jobs/%s"]')`, job))
+		c.seen("schedule-" + look)
+		c.press("Pause…")
+		c.seen("schedule-dialog-" + look)
+		c.press("Back")
+	})
+	c.dress(390, "dark")
+	c.open("schedules")
+	c.seen("schedules-390")
+	c.until("a short row", `(row => !!row && row.offsetHeight < 220)(document.querySelector(".rows tbody tr"))`)
+	c.open("schedules/" + id)
+	c.seen("schedule-390")
+	c.open("jobs?schedule_id=" + id)
+	c.until("its runs alone", `document.querySelectorAll(".rows tbody tr").length === 1`)
+	c.open("schedules/" + id)
+	c.press("Delete…")
+	c.press("Delete")
+	c.at("schedules")
+	c.says("No schedules.")
 	c.noneWrong()
 }
 

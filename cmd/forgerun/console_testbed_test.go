@@ -68,6 +68,20 @@ func TestConsoleOfATestbed(t *testing.T) {
 	c.until("the new request", `[...document.querySelectorAll(".facts div")].some(d => d.innerText.replace(/\s+/g, " ") === "Requests 4")`)
 	require.Equal(t, http.StatusOK, other.call(api, "POST", "/v1/testbed/sessions/"+running+"/end", "").status)
 	c.says("ENDED")
+
+	// An operator starts one with a profile, and ends it.
+	c.dress(390, "light")
+	c.open("sessions")
+	c.press("Start a session…")
+	c.fill("client_id", other.id)
+	c.fill("profile", "overloaded")
+	c.seen("session-start-390")
+	c.press("Start")
+	c.says("So far: the session runs.")
+	c.says("overloaded")
+	c.press("End…")
+	c.press("End")
+	c.says("ENDED")
 	c.noneWrong()
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/app/overview"
 	"github.com/forgerun/forgerun/app/pauses"
-	"github.com/forgerun/forgerun/app/schedules"
 	"github.com/forgerun/forgerun/app/testbed"
 	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/handlers/operator"
@@ -23,17 +22,18 @@ func (p *process) newOperatorAPI() *operator.API {
 	if p.cfg.TestBed {
 		bed = testbed.NewOperators(p.store, p.testbed, testbed.NewClock(p.store, p.maintenance))
 	}
+	service := p.newJobs(jobs.Deps{})
 	return operator.New(operator.Config{
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.requestTimeout(), Mask: p.cfg.MaskParams, TraceURL: p.cfg.TraceURL,
 		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive, Window: p.cfg.DispatchWindow},
 		MaxPayload: handlers.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{
 		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Bulk: bulk.New(p.store, p.store, nil, p.log),
-		Schedules: schedules.New(p.store, nil, 0, p.log), // which creates none
+		Schedules: p.newSchedules(service),
 		Erasures:  erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Stopped: allPauses{p}.Now, Testbed: bed,
 		Audit: p.store.Admin(), Marker: p.store.Admin(),
 		Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
-		Jobs:     p.newJobs(jobs.Deps{}),
+		Jobs:     service,
 		Webhooks: delivery.NewWebhooks(p.webhooksDeps()),
 		Clients:  clients.New(p.cfg.clients(), p.store, nil, p.log),
 	})

@@ -68,7 +68,7 @@ export function help() {
   tell("Keys and search", h("dl", { class: "keys" }, KEYS.map(([key, what]) => h("div", {}, h("dt", {}, key.split(/(, | )/).map(k =>
     k === ", " || k === " " ? k : h("kbd", {}, k))), h("dd", {}, what)))),
   h("h3", {}, "Search"),
-  h("p", {}, "The id of anything opens it; so do a correlation id, and the name of a client or a webhook's address. Jobs are filtered by words:"),
+  h("p", {}, "The id of anything opens it; so do a part of a correlation id, and the name of a client or a webhook's address. Jobs are filtered by words:"),
   h("p", {}, h("code", {}, "state:FAILED kind:RUNS_LONG client:… batch:… correlation:… code:RFA_EXEC_TIMEOUT type:DEFERRED since:2h")),
   h("p", { class: "quiet" }, "from: and to: take a time such as 2030-01-31T12:00Z; since: takes 15m, 2h or 3d."));
 }

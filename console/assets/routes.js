@@ -22,7 +22,7 @@ import * as workers from "./pages/workers.js";
 // A page is made by a function of (context, id); it has title, load(signal), view(data), and may have every, ms between
 // two questions, often(data), whether no event of the stream tells of what is shown, and leave().
 const PAGES = {
-  overview: [overview.page], jobs: [jobs.page, job.page], new: [newJob.page], batches: [batches.page, batches.one], schedules: [schedules.page],
+  overview: [overview.page], jobs: [jobs.page, job.page], new: [newJob.page], batches: [batches.page, batches.one], schedules: [schedules.page, schedules.one],
   workers: [workers.page], queues: [queues.page], webhooks: [webhooks.page, webhooks.one], deliveries: [deliveries.page, deliveries.one],
   clients: [clients.page, clients.one], failures: [failures.page], erasures: [erasures.page, erasures.one], bulk: [bulk.page, bulk.one], audit: [audit.page], search: [search.page], system: [system.page],
   sessions: [sessions.page, sessions.one], faults: [faults.page],

@@ -5,7 +5,7 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
 const FILTERS = {
   state: "state", type: "type", kind: "kind", client: "client_id", batch: "batch_id",
-  correlation: "correlation_id", code: "failure_code", from: "from", to: "to",
+  correlation: "correlation_id", schedule: "schedule_id", code: "failure_code", from: "from", to: "to",
 };
 
 export const isID = text => UUID.test(text);
@@ -31,7 +31,7 @@ function add(query, name, value, now) {
     query.set("from", new Date(now - n * { s: 1e3, m: 6e4, h: 36e5, d: 864e5 }[unit]).toISOString());
     return;
   }
-  if (!FILTERS[name]) throw new Error(`There is no filter ${name}: state, type, kind, client, batch, correlation, code, from, to, since.`);
+  if (!FILTERS[name]) throw new Error(`There is no filter ${name}: state, type, kind, client, batch, schedule, correlation, code, from, to, since.`);
   if (name === "from" || name === "to") value = moment(value);
   query.set(FILTERS[name], ["state", "type", "kind", "code"].includes(name) ? value.toUpperCase() : value);
 }

@@ -271,7 +271,7 @@ func FuzzDecode(f *testing.F) {
 				return [32]byte{}, p.Violations, err
 			},
 			only(func(body []byte) error { _, _, err := Since(body); return err }),
-			only(func(body []byte) error { _, err := ClientJob(body); return err }),
+			only(func(body []byte) error { _, err := ForClientOf("job")(body); return err }),
 			only(func(body []byte) error { _, err := Pause(body); return err }),
 		} {
 			hash, violations, err := read(body)

@@ -9,23 +9,25 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// ForClient is an operator's request for a job of a client. Job is the request of the job as it was sent.
+// ForClient is an operator's request in the name of a client. Request is the client's request as it was sent.
 type ForClient struct {
 	ClientID job.ID
-	Job      []byte
+	Request  []byte
 }
 
-// ClientJob reads an operator's request for a job of a client.
-func ClientJob(body []byte) (r ForClient, err error) {
-	err = readBody(body, []member{
-		{"client_id", required, set(&r.ClientID, readID)},
-		{"job", required, func(d *decoder) {
-			if d.begins('{', "an object") {
-				r.Job = slices.Clone(d.value())
-			}
-		}},
-	}).result()
-	return r, err
+// ForClientOf returns a reader of such a request, which is in the named member.
+func ForClientOf(name string) func(body []byte) (ForClient, error) {
+	return func(body []byte) (r ForClient, err error) {
+		err = readBody(body, []member{
+			{"client_id", required, set(&r.ClientID, readID)},
+			{name, required, func(d *decoder) {
+				if d.begins('{', "an object") {
+					r.Request = slices.Clone(d.value())
+				}
+			}},
+		}).result()
+		return r, err
+	}
 }
 
 // Override reads the body of an operator's request for a retry, which may be missing.

@@ -55,6 +55,10 @@ func (o operation) body() string {
 		return `{"confirm":"` + anID.String() + `"}`
 	case o.path == "/admin/v1/jobs":
 		return `{"client_id":"` + anID.String() + `","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`
+	case o.path == "/admin/v1/schedules":
+		return `{"client_id":"` + anID.String() + `","schedule":{"interval":"1h","job":{"type":"EXECUTE"}}}`
+	case o.path == "/admin/v1/testbed/sessions":
+		return `{"client_id":"` + anID.String() + `","session":{}}`
 	}
 	return ""
 }

@@ -171,6 +171,61 @@ func (f schedules) SetPaused(_ context.Context, client, id job.ID, paused bool) 
 	return aSchedule(id, paused), f.s.err
 }
 
+func (f schedules) Create(_ context.Context, r job.ScheduleRequest) (*job.Schedule, error) {
+	if len(r.Violations) > 0 {
+		return nil, r.Refusal(r.Violations)
+	}
+	f.s.done = append(f.s.done, "create schedule of "+r.Job.ClientID.String())
+	created := aSchedule(anID, false)
+	created.ClientID, created.Timetable = r.Schedule.ClientID, r.Schedule.Timetable
+	return created, f.s.err
+}
+
+func (f schedules) Delete(_ context.Context, client, _ job.ID) error {
+	f.s.done = append(f.s.done, "delete schedule of "+client.String())
+	return f.s.err
+}
+
+func (f schedules) Trigger(_ context.Context, client, id job.ID, now time.Time, _ string) (*job.Job, error) {
+	if !client.IsZero() {
+		panic("operators trigger those of all clients")
+	}
+	f.s.done = append(f.s.done, "trigger schedule")
+	return &job.Job{ID: id, CreatedAt: now}, f.s.err
+}
+
+// Operators create, trigger and delete schedules of clients, and each change is in the audit log.
+func TestScheduleChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	body := func(schedule string) string {
+		return `{"client_id":"` + anID.String() + `","schedule":` + schedule + `}`
+	}
+	good := body(`{"cron":"0 4 * * *","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`)
+	made := w.post("/admin/v1/schedules", good)
+	require.Equal(t, http.StatusCreated, made.StatusCode, made.text)
+	require.Contains(t, made.text, `"cron":"0 4 * * *"`)
+	wrong := w.post("/admin/v1/schedules", body(`{"cron":"never","job":{"type":"EXECUTE"}}`))
+	require.Equal(t, http.StatusBadRequest, wrong.StatusCode)
+	require.Contains(t, wrong.text, `"pointer":"/schedule/cron"`)
+
+	at := "/admin/v1/schedules/" + anID.String()
+	triggered := w.send(changeToken, "POST", at+"/trigger", "")
+	require.Equal(t, http.StatusAccepted, triggered.StatusCode, triggered.text)
+	require.Contains(t, triggered.text, `"job_id":"`+anID.String()+`","state":"QUEUED"`)
+	require.Equal(t, http.StatusNoContent, w.send(changeToken, "DELETE", at, "").StatusCode)
+	require.Equal(t, []string{"create schedule of " + anID.String(), "trigger schedule", "delete schedule of " + anID.String()}, w.store.done)
+	for i, action := range []string{"create_schedule", "create_schedule", "trigger_schedule", "delete_schedule"} {
+		require.Equal(t, action, w.store.entries[i].Action)
+	}
+	for _, path := range []string{"", "/" + anID.String() + "/trigger"} {
+		require.Equal(t, http.StatusForbidden, w.send(readToken, "POST", "/admin/v1/schedules"+path, good).StatusCode)
+	}
+	require.Equal(t, http.StatusForbidden, w.send(readToken, "DELETE", at, "").StatusCode)
+	w.store.err = job.Errorf(job.CodeScheduleMissing, "Gone.")
+	require.Equal(t, http.StatusNotFound, w.send(changeToken, "DELETE", at, "").StatusCode)
+}
+
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -68,7 +68,7 @@ func TestConditionsOnReads(t *testing.T) {
 }
 
 // finer are the values of which a sentence of the document says more than their schemas can.
-var finer = regexp.MustCompile(`^cursor$|^/(job|target|confirm)$|^/filter/all$`)
+var finer = regexp.MustCompile(`^cursor$|^/(job|schedule|target|confirm)$|^/filter/all$`)
 
 // TestRequestsAreAsDocumented sends values at the edges of what the document allows for each parameter and member: what it allows
 // is not refused, and what it does not is, with its place.

@@ -28,7 +28,8 @@ type Jobs interface {
 
 func (c *call) jobQuery() admin.JobQuery {
 	return admin.JobQuery{
-		ClientID: query.IDOf(c.param("client_id")), BatchID: query.IDOf(c.param("batch_id")), State: job.State(c.param("state")),
+		ClientID: query.IDOf(c.param("client_id")), BatchID: query.IDOf(c.param("batch_id")),
+		ScheduleID: query.IDOf(c.param("schedule_id")), State: job.State(c.param("state")),
 		Type: job.Type(c.param("type")), WorkKind: job.Kind(c.param("kind")), CorrelationID: c.param("correlation_id"),
 		FailureCode: job.Code(c.param("failure_code")), From: query.TimeOf(c.param("from")), To: query.TimeOf(c.param("to")), Limit: c.limit(),
 	}
@@ -124,6 +125,10 @@ func (a *API) deleteJob(c *call) (answer, error) {
 	return answer{status: http.StatusNoContent}, err
 }
 
+func (a *API) decodeLimits() decode.Limits {
+	return decode.Limits{MaxPayload: a.cfg.MaxPayload, TestBed: a.cfg.Catalogue.TestBed}
+}
+
 // submitJob submits a job in the name of a client, in the form of the public API.
 func (a *API) submitJob(c *call, asked decode.ForClient) (answer, error) {
 	key, err := header.Key(c.Header["Idempotency-Key"]...)
@@ -133,7 +138,7 @@ func (a *API) submitJob(c *call, asked decode.ForClient) (answer, error) {
 	if _, err := a.deps.Reader.Client(c.Context(), asked.ClientID); err != nil {
 		return answer{}, err
 	}
-	request, err := decode.Job(asked.Job, key, decode.Limits{MaxPayload: a.cfg.MaxPayload, TestBed: a.cfg.Catalogue.TestBed})
+	request, err := decode.Job(asked.Request, key, a.decodeLimits())
 	if err != nil {
 		return answer{}, within("/job", err)
 	}

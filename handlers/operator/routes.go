@@ -43,8 +43,8 @@ var (
 	timeQuery    = []query.Parameter{query.Time("from"), query.Time("to")}
 	codeQuery    = func(name string) query.Parameter { return query.Choice(name, codes()) }
 	jobQuery     = slices.Concat([]query.Parameter{
-		clientQuery, query.ID("batch_id", "a batch"), query.Choice("state", job.States), query.Choice("type", job.Types), kindQuery,
-		text("correlation_id"), codeQuery("failure_code"),
+		clientQuery, query.ID("batch_id", "a batch"), query.ID("schedule_id", "a schedule"),
+		query.Choice("state", job.States), query.Choice("type", job.Types), kindQuery, text("correlation_id"), codeQuery("failure_code"),
 	}, timeQuery)
 	enabledQuery   = query.Choice("enabled", []string{"true", "false"})
 	namedQuery     = query.Choice("named", []string{"true", "false"})
@@ -56,7 +56,8 @@ var (
 var actions = []string{
 	"submit_job", "cancel_job", "retry_job", "delete_job", "enable_webhook", "disable_webhook", "test_webhook", "redeliver",
 	"create_client", "name_client", "create_key", "revoke_key", "begin_bulk", "abort_bulk",
-	"erase_client", "pause", "resume", "pause_schedule", "resume_schedule", "move_clock",
+	"erase_client", "pause", "resume", "create_schedule", "delete_schedule", "trigger_schedule", "pause_schedule", "resume_schedule",
+	"move_clock", "start_session", "end_session",
 }
 
 // text is a parameter that is any text.
@@ -157,7 +158,7 @@ func (a *API) readingRoutes() []route {
 // changingRoutes are those of changes, and of the operations that changes begin.
 func (a *API) changingRoutes() []route {
 	return []route{
-		withBody("jobs", "submit_job", "job", decode.ClientJob, nil, a.submitJob),
+		withBody("jobs", "submit_job", "job", decode.ForClientOf("job"), nil, a.submitJob),
 		post("jobs/{id}/cancel", "cancel_job", "job", a.cancelJob),
 		withBody("jobs/{id}/retry", "retry_job", "job", decode.Override, retryDetail, a.retryJob),
 		remove("jobs/{id}", "delete_job", "job", a.deleteJob),
@@ -167,7 +168,10 @@ func (a *API) changingRoutes() []route {
 		withBody("bulk", "begin_bulk", "bulk", readBulk, bulkDetail, a.beginBulk),
 		post("bulk/{id}/abort", "abort_bulk", "bulk", a.abortBulk),
 		get("schedules", a.listSchedules, withPage(clientQuery)...),
+		withBody("schedules", "create_schedule", "schedule", decode.ForClientOf("schedule"), nil, a.createSchedule),
 		get("schedules/{id}", a.getSchedule),
+		remove("schedules/{id}", "delete_schedule", "schedule", a.deleteSchedule),
+		post("schedules/{id}/trigger", "trigger_schedule", "schedule", a.triggerSchedule),
 		post("schedules/{id}/pause", "pause_schedule", "schedule", a.pauseSchedule(true)),
 		post("schedules/{id}/resume", "resume_schedule", "schedule", a.pauseSchedule(false)),
 		post("webhooks/{id}/enable", "enable_webhook", "webhook", a.enableWebhook(true)),

@@ -5,13 +5,16 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
 	"github.com/forgerun/forgerun/job/view"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Overviewer makes overviews of the service.
@@ -45,6 +48,8 @@ func (a *API) find(c *call) (answer, error) {
 type catalogueView struct {
 	Types []job.Type `json:"types"`
 	Kinds []kindView `json:"kinds"`
+
+	Profiles []fault.Profile `json:"profiles"` // of faults; empty unless this is a test bed
 }
 
 type kindView struct {
@@ -74,7 +79,10 @@ var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
 
 // getCatalogue answers with what jobs can do on this server.
 func (a *API) getCatalogue(*call) (answer, error) {
-	v := catalogueView{Types: a.cfg.Catalogue.Types}
+	v := catalogueView{Types: a.cfg.Catalogue.Types, Profiles: []fault.Profile{}}
+	if a.deps.Testbed != nil {
+		v.Profiles = fault.Profiles
+	}
 	for _, kind := range a.cfg.Catalogue.Offered() {
 		spec, _ := job.SpecOf(kind, a.cfg.Catalogue.MaxRuntime)
 		v.Kinds = append(v.Kinds, kindView{kind, kindDescriptions()[kind], spec.ShouldFail, spec.DurationMS, spec.Expected})
@@ -145,7 +153,10 @@ func (a *API) listPauses(c *call) (answer, error) {
 type Schedules interface {
 	Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error)
 	Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) ([]*job.Schedule, job.ID, error)
+	Create(ctx context.Context, r job.ScheduleRequest) (*job.Schedule, error)
+	Delete(ctx context.Context, client, id job.ID) error
 	SetPaused(ctx context.Context, client, id job.ID, paused bool) (*job.Schedule, error)
+	Trigger(ctx context.Context, client, id job.ID, now time.Time, requestID string) (*job.Job, error)
 }
 
 // scheduleView is a schedule without what its client sends with the jobs.
@@ -168,6 +179,40 @@ func (a *API) listSchedules(c *call) (answer, error) {
 
 func (a *API) getSchedule(c *call) (answer, error) {
 	return render(http.StatusOK, scheduleViewOf)(a.deps.Schedules.Schedule(c.Context(), job.ID{}, c.subject))
+}
+
+// createSchedule creates a schedule in the name of a client, in the form of the public API.
+func (a *API) createSchedule(c *call, asked decode.ForClient) (answer, error) {
+	if _, err := a.deps.Reader.Client(c.Context(), asked.ClientID); err != nil {
+		return answer{}, err
+	}
+	request, err := decode.Schedule(asked.Request, a.decodeLimits())
+	if err != nil {
+		return answer{}, within("/schedule", err)
+	}
+	request.Job.ClientID, request.Schedule.ClientID = asked.ClientID, asked.ClientID
+	request.Schedule.RequestID, request.Schedule.Language = c.requestID, job.Languages[0]
+	created, err := a.deps.Schedules.Create(c.Context(), request)
+	if err != nil {
+		return answer{}, within("/schedule", err)
+	}
+	c.made = created.ID.String()
+	return answer{status: http.StatusCreated, value: scheduleViewOf(created)}, nil
+}
+
+func (a *API) deleteSchedule(c *call) (answer, error) {
+	s, err := a.deps.Schedules.Schedule(c.Context(), job.ID{}, c.subject)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{status: http.StatusNoContent}, a.deps.Schedules.Delete(c.Context(), s.ClientID, c.subject)
+}
+
+// triggerSchedule submits a job of the schedule now.
+func (a *API) triggerSchedule(c *call) (answer, error) {
+	return render(http.StatusAccepted, func(j *job.Job) view.Receipt {
+		return view.Receipt{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(j.CreatedAt)}
+	})(a.deps.Schedules.Trigger(c.Context(), job.ID{}, c.subject, time.Now(), c.requestID))
 }
 
 // pauseSchedule pauses a schedule of any client, or resumes it.

@@ -15,14 +15,21 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// Testbed is what operators see of a test bed, and do to its clock.
+// Testbed is what operators see of a test bed, and do to its sessions and its clock.
 type Testbed interface {
-	OwnedSessions(ctx context.Context, client, after job.ID, limit int) ([]testbed.OwnedSession, job.ID, error)
-	OwnedSession(ctx context.Context, id job.ID) (testbed.OwnedSession, error)
-	OwnedVerdict(ctx context.Context, id job.ID) (testbed.OwnedVerdict, error)
+	Sessions
 	OwnedFaults(ctx context.Context, client job.ID, limit int) ([]testbed.OwnedRule, error)
 	NextClock(ctx context.Context) (testbed.NextClock, error)
 	MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.NextClock, error)
+}
+
+// Sessions are those of all clients.
+type Sessions interface {
+	OwnedSessions(ctx context.Context, client, after job.ID, limit int) ([]testbed.OwnedSession, job.ID, error)
+	OwnedSession(ctx context.Context, id job.ID) (testbed.OwnedSession, error)
+	OwnedVerdict(ctx context.Context, id job.ID) (testbed.OwnedVerdict, error)
+	StartOwned(ctx context.Context, client job.ID, n verdict.Session) (testbed.OwnedSession, error)
+	EndOwned(ctx context.Context, id job.ID) (testbed.OwnedSession, error)
 }
 
 // maxRules is how many rules of faults are told.
@@ -37,6 +44,8 @@ func (a *API) testbedRoutes() []route {
 	return []route{
 		get("testbed/sessions", a.listSessions, withPage(clientQuery)...),
 		get("testbed/sessions/{id}", one(bed.OwnedSession)),
+		withBody("testbed/sessions", "start_session", "session", decode.ForClientOf("session"), nil, a.startSession),
+		post("testbed/sessions/{id}/end", "end_session", "session", one(bed.EndOwned)),
 		get("testbed/sessions/{id}/verdict", one(a.verdict)),
 		get("testbed/sessions/{id}/verdict.html", a.written("text/html", report.HTML)), // the page names its encoding
 		get("testbed/sessions/{id}/journal", a.written(report.JournalType, report.Journal)),
@@ -50,6 +59,20 @@ func (a *API) listSessions(c *call) (answer, error) {
 	return paged(c, asIs[testbed.OwnedSession], func(after job.ID, limit int) ([]testbed.OwnedSession, job.ID, error) {
 		return a.deps.Testbed.OwnedSessions(c.Context(), query.IDOf(c.param("client_id")), after, limit)
 	})
+}
+
+// startSession starts a session in the name of a client, in the form of the public API.
+func (a *API) startSession(c *call, asked decode.ForClient) (answer, error) {
+	if _, err := a.deps.Reader.Client(c.Context(), asked.ClientID); err != nil {
+		return answer{}, err
+	}
+	n, err := decode.Session(asked.Request, verdict.IDs())
+	if err != nil {
+		return answer{}, within("/session", err)
+	}
+	began, err := a.deps.Testbed.StartOwned(c.Context(), asked.ClientID, n)
+	c.made = began.ID
+	return render(http.StatusCreated, asIs[testbed.OwnedSession])(began, err)
 }
 
 // verdict hides values in the addresses that the client has asked for.

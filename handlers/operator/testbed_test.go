@@ -30,6 +30,32 @@ func (b testbeds) OwnedSession(context.Context, job.ID) (testbed.OwnedSession, e
 	return testbed.OwnedSession{ClientID: anID, Session: aSession()}, b.err
 }
 
+func (b testbeds) StartOwned(_ context.Context, client job.ID, n verdict.Session) (testbed.OwnedSession, error) {
+	b.done = append(b.done, "start session")
+	n.ID, n.CreatedAt, n.Rules = anID.String(), fault.Time(nowAt), []string{"no-key-in-url"}
+	return testbed.OwnedSession{ClientID: client, Session: n}, b.err
+}
+
+func (b testbeds) EndOwned(context.Context, job.ID) (testbed.OwnedSession, error) {
+	b.done = append(b.done, "end session")
+	return testbed.OwnedSession{ClientID: anID, Session: aSession()}, b.err
+}
+
+// Operators start a session of a client with a profile, and end it.
+func TestOperatorsStartSessions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	body := func(session string) string { return `{"client_id":"` + anID.String() + `","session":` + session + `}` }
+	r := w.post("/admin/v1/testbed/sessions", body(`{"profile":"overloaded","seed":3}`))
+	require.Equal(t, 201, r.StatusCode, r.text)
+	require.Contains(t, r.text, `"profile":"overloaded","seed":3`)
+	wrong := w.post("/admin/v1/testbed/sessions", body(`{"profile":"x"}`))
+	require.Equal(t, 400, wrong.StatusCode)
+	require.Contains(t, wrong.text, `"pointer":"/session/profile"`)
+	require.Equal(t, 200, w.send(changeToken, "POST", "/admin/v1/testbed/sessions/"+anID.String()+"/end", "").StatusCode)
+	require.Contains(t, w.get("/admin/v1/catalogue").text, `"profiles":["flaky-network","overloaded"`)
+}
+
 func (b testbeds) OwnedVerdict(context.Context, job.ID) (testbed.OwnedVerdict, error) {
 	log := &verdict.Log{}
 	log.Add(&verdict.Exchange{

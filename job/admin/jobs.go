@@ -14,6 +14,7 @@ import (
 type JobQuery struct {
 	ClientID      job.ID
 	BatchID       job.ID
+	ScheduleID    job.ID
 	State         job.State
 	Type          job.Type
 	WorkKind      job.Kind
@@ -36,10 +37,10 @@ const (
 	ByHolding               // what workers hold, the newest first
 )
 
-// Order says how the answer to q is sorted. Jobs of one client or batch are in the order of their ids.
+// Order says how the answer to q is sorted. Jobs of one client, batch or schedule are in the order of their ids.
 func (q JobQuery) Order() Order {
 	switch {
-	case !q.ClientID.IsZero() || !q.BatchID.IsZero():
+	case !q.ClientID.IsZero() || !q.BatchID.IsZero() || !q.ScheduleID.IsZero():
 		return ByID
 	case q.State.Final() || q.State == "" && q.FailureCode != "":
 		return ByEnd

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,7 +56,9 @@ var (
 	anyJobs    = newJobRange("anyJobs", "jobs", "job_id < @id AND job_id >= @from_id AND "+unplaced, "job_id DESC", "created_at", newest)
 	clientJobs = newJobRange("clientJobs", "jobs", ownersJobs("client_id", "@client"), "client_id DESC, job_id DESC", "created_at", newest)
 	batchJobs  = newJobRange("batchJobs", "jobs", ownersJobs("batch_id", "@batch"), "batch_id DESC, job_id DESC", "created_at", newest)
-	endedJobs  = newJobRange("endedJobs", "jobs", "(finished_at, job_id) < (@at, @id) AND finished_at IS NOT NULL"+
+	runsJobs   = newJobRange("scheduleJobs", "jobs", ownersJobs("schedule_id", "@schedule"),
+		"schedule_id DESC, job_id DESC", "created_at", newest)
+	endedJobs = newJobRange("endedJobs", "jobs", "(finished_at, job_id) < (@at, @id) AND finished_at IS NOT NULL"+
 		" AND finished_at >= coalesce(@created_after, '-infinity'::timestamptz) AND "+unbounded,
 		"finished_at DESC, job_id DESC", "finished_at", newest)
 	queuedJobs = newJobRange("queuedJobs", "jobs",
@@ -75,7 +78,7 @@ const (
 	unbounded = "@from_id::uuid IS NOT NULL"
 )
 
-// ownersJobs is the range of the jobs of a client or a batch.
+// ownersJobs is the range of the jobs of a client, a batch or a schedule.
 func ownersJobs(column, value string) string {
 	return fmt.Sprintf("(%[1]s, job_id) < (%[2]s::uuid, @id) AND (%[1]s, job_id) >= (%[2]s::uuid, @from_id) AND %[1]s IS NOT NULL AND %[3]s",
 		column, value, unplaced)
@@ -85,6 +88,8 @@ func rangeOf(q admin.JobQuery) jobRange {
 	switch {
 	case !q.BatchID.IsZero():
 		return batchJobs
+	case !q.ScheduleID.IsZero():
+		return runsJobs
 	case !q.ClientID.IsZero():
 		return clientJobs
 	}
@@ -102,6 +107,9 @@ func rangeOf(q admin.JobQuery) jobRange {
 	}
 }
 
+// likePattern turns a text in which * stands for anything into a pattern of LIKE.
+var likePattern = strings.NewReplacer(`\`, `\\`, `_`, `\_`, `%`, `\%`, `*`, `%`)
+
 // arguments are those that a list and a count of jobs have in common.
 func (r jobRange) arguments(q admin.JobQuery) []any {
 	after := q.After
@@ -113,8 +121,9 @@ func (r jobRange) arguments(q admin.JobQuery) []any {
 		after.ID = to
 	}
 	return []any{
-		pg.UUID(q.ClientID), pg.UUID(q.BatchID), pg.Nullable(string(q.State)), pg.Nullable(string(q.Type)), pg.Nullable(string(q.WorkKind)),
-		pg.Nullable(q.CorrelationID), pg.Nullable(string(q.FailureCode)), q.From, q.To, after.At, [16]byte(after.ID), [16]byte(from),
+		pg.UUID(q.ClientID), pg.UUID(q.BatchID), pg.UUID(q.ScheduleID), pg.Nullable(string(q.State)), pg.Nullable(string(q.Type)),
+		pg.Nullable(string(q.WorkKind)), pg.Nullable(likePattern.Replace(q.CorrelationID)), pg.Nullable(string(q.FailureCode)),
+		q.From, q.To, after.At, [16]byte(after.ID), [16]byte(from),
 	}
 }
 

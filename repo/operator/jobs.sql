@@ -1,8 +1,8 @@
 -- fragment: wantedJob
 -- Guards jobs of all clients that match the filters of an operator.
 (@client::uuid IS NULL OR client_id = @client) AND (@batch::uuid IS NULL OR batch_id = @batch)
-  AND (@state::text IS NULL OR state = @state) AND (@type::text IS NULL OR type = @type)
-  AND (@work_kind::text IS NULL OR work_kind = @work_kind) AND (@correlation_id::text IS NULL OR correlation_id = @correlation_id)
+  AND (@schedule::uuid IS NULL OR schedule_id = @schedule) AND (@state::text IS NULL OR state = @state) AND (@type::text IS NULL OR type = @type)
+  AND (@work_kind::text IS NULL OR work_kind = @work_kind) AND (@correlation_id::text IS NULL OR correlation_id LIKE @correlation_id)
   AND (@failure_code::text IS NULL OR failure_code = @failure_code)
   AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
   AND (@created_before::timestamptz IS NULL OR created_at < @created_before)
@@ -14,14 +14,14 @@ jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs.state, jobs.outcome
   jobs.attempt, jobs.attempt AS attempts, jobs.max_attempts, jobs.failure_retryable, jobs.batch_id, jobs.correlation_id, jobs.failure_code
 
 -- name: adminJobs
--- Lists jobs of all clients along the index that gives their order: jobs_pkey, jobs_client or jobs_batch backwards for
--- the newest first, jobs_ended backwards for what ended last, jobs_waiting and jobs_scheduled for what is next, and
+-- Lists jobs of all clients along the index that gives their order: jobs_pkey, jobs_client, jobs_batch or
+-- jobs_schedule backwards for the newest first, jobs_ended backwards for what ended last, jobs_waiting and jobs_scheduled for what is next, and
 -- jobs_held, whose rows are few and sorted here. Each row says whether it is wanted; the maxLooked-th row is answered even
 -- if it is not, to go on from there. Locks nothing.
 --
 -- Ranges by owner are comparisons of rows, for the reason that stands at listJobs. Each range names @at, @id and @from_id, so
 -- that all lists have the same parameters.
--- Parameters: @client, @batch, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
+-- Parameters: @client, @batch, @schedule, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
 -- @at, @id, @from_id, @limit
 WITH looked AS (
   SELECT * FROM {{source}} AS jobs WHERE {{range}} ORDER BY {{sort}}
@@ -34,7 +34,7 @@ FROM judged AS jobs WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT 
 
 -- name: adminJobCount
 -- Counts jobs of all clients in the range of adminJobs, along the same indexes, as far as the first maxCounted. Locks nothing.
--- Parameters: @client, @batch, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
+-- Parameters: @client, @batch, @schedule, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
 -- @at, @id, @from_id, @most
 SELECT to_json(r) FROM (
   SELECT least(count(*) FILTER (WHERE wanted), @most) AS count,

@@ -7,7 +7,7 @@ import { open } from "../dialogs.js";
 import { changeMatching, changeSelected } from "./bulk_actions.js";
 import { addressOf, filterBar, given, nextPage, orRefusal, refusal } from "./lists.js";
 
-const NAMES = ["state", "type", "kind", "client_id", "batch_id", "correlation_id", "failure_code", "from", "to"];
+const NAMES = ["state", "type", "kind", "client_id", "batch_id", "schedule_id", "correlation_id", "failure_code", "from", "to"];
 const LIMIT = 50, COUNT_EVERY = 10000; // ms
 
 const COLUMNS = {
@@ -65,7 +65,7 @@ export function page(context) {
 
   function changes() {
     if (context.session.read_only || rows.length === 0) return null;
-    const chosen = rows.filter(r => selected.has(r.job_id)), all = server.bulk && Object.keys(filters).length > 0;
+    const chosen = rows.filter(r => selected.has(r.job_id)), all = server.bulk && Object.keys(filters).length > 0 && !filters.schedule_id && !filters.correlation_id?.includes("*");
     return h("div", { class: "bulk-bar", role: "toolbar", "aria-label": "Changes" },
       chosen.length
         ? [h("span", { class: "strong" }, `${chosen.length} selected`), ["retry", "cancel", "delete"].map(action =>

@@ -1,5 +1,6 @@
 // What pages with a list have in common: filters in the address, and pages of the list.
 import { get, optional } from "../api.js";
+import { field } from "../dialogs.js";
 import { h } from "../dom.js";
 import { note, pager, STATES } from "../parts.js";
 
@@ -21,6 +22,13 @@ export const nextPage = (place, query) => cursor => addressOf(place, query, { cu
 
 // kindNames are the work kinds that this server offers.
 export const kindNames = async signal => ((await optional(get("catalogue", {}, signal)))?.kinds || []).map(k => k.work_kind);
+
+// clientField asks for the client in whose name something is made.
+export async function clientField(context) {
+  const { data } = await get("clients", { limit: 100 });
+  return field("Client", [h("input", { name: "client_id", list: "clients", required: true, value: context.query.get("client_id") || data[0]?.client_id || "", spellcheck: "false", autocomplete: "off" }),
+    h("datalist", { id: "clients" }, data.map(c => h("option", { value: c.client_id }, c.name || "")))]);
+}
 
 // orRefusal gives an empty list where the server does not know a value that is asked for, with what it said.
 export async function orRefusal(answer, signal) {

@@ -20,7 +20,7 @@ export function page(context) {
       optional(get("catalogue", {}, signal)), get("clients", { limit: 100 }, signal), ui.filled ? null : get("jobs/" + encodeURIComponent(from), {}, signal)]);
     if (job) fill(job);
     form.client_id ||= clients.data[0]?.client_id || "";
-    return { kinds: kindsOf(catalogue), clients: clients.data, catalogue };
+    return { kinds: catalogue?.kinds || [], clients: clients.data, catalogue };
   }
   function fill(job) {
     const s = submissionOf(job);
@@ -45,14 +45,8 @@ export function page(context) {
   };
 }
 
-// kindsOf are the kinds with what they do, in whichever of the two obvious forms the catalogue has them.
-function kindsOf(catalogue) {
-  const list = catalogue?.work_kinds || catalogue?.kinds || catalogue?.data || [];
-  return list.map(k => typeof k === "string" ? { name: k, text: "" } : { name: k.name || k.work_kind || k.kind, text: k.description || k.detail || k.text || "" });
-}
-
 function fields(form, { kinds, clients }, set) {
-  const kind = kinds.find(k => k.name === form.work_kind);
+  const kind = kinds.find(k => k.work_kind === form.work_kind);
   return [
     field("Client", h("input", { list: "clients", name: "client_id", required: true, value: form.client_id, oninput: set("client_id"), spellcheck: "false", autocomplete: "off" }), "Whose job it is."),
     h("datalist", { id: "clients" }, clients.map(c => h("option", { value: c.client_id }))),
@@ -61,7 +55,7 @@ function fields(form, { kinds, clients }, set) {
       field("Event's name", h("input", { value: form.event, oninput: set("event"), required: true })),
       field("Event's data, JSON", h("textarea", { rows: 4, value: form.data, oninput: set("data"), spellcheck: "false" })),
     ] : field("Kind", kinds.length ? h("select", { name: "work_kind", value: form.work_kind, onchange: set("work_kind") }, h("option", { value: "" }, "drawn by the server"),
-      kinds.map(k => h("option", { value: k.name }, k.name))) : h("input", { value: form.work_kind, oninput: set("work_kind"), placeholder: "SUCCESS_FAST" }), kind?.text || "What the job does."),
+      kinds.map(k => h("option", { value: k.work_kind }, k.work_kind))) : h("input", { value: form.work_kind, oninput: set("work_kind"), placeholder: "SUCCESS_FAST" }), kind?.description || "What the job does."),
     form.type === "DEFERRED" ? field("When", h("input", { type: "datetime-local", step: 1, required: true, value: local(form.execution_at), onchange: event => set("execution_at")({ target: { value: utc(event.target.value) } }) }), "In your zone; it does not start earlier.") : null,
     h("details", { open: !!(form.params || form.callback || form.correlation_id || form.work_kind === "CUSTOM") }, h("summary", {}, "Parameters, callback, correlation id"),
       field("Parameters, a JSON object", h("textarea", { rows: 6, value: form.params, oninput: set("params"), spellcheck: "false",

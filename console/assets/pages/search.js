@@ -22,9 +22,9 @@ export function page(context) {
         { title: "What", cell: f => f.type }, { title: "Name", class: "wrap", cell: f => h("a", { class: "open wrap", href: "#/" + f.to }, f.name) },
         { title: "Found by", cell: f => f.by },
       ], found, { key: f => f.to, open: f => "#/" + f.to, caption: "What was found" })
-        : empty(`Nothing was found for “${text}”.`, "Looked for: an id of anything, the correlation id of a job, the name of a client, the address of a webhook, a work kind.",
+        : empty(`Nothing was found for “${text}”.`, "Looked for: an id of anything, a part of the correlation id of a job, the name of a client, the address of a webhook, a work kind.",
           ["Jobs are filtered by ", mono("state:FAILED"), ", ", mono("kind:…"), ", ", mono("client:…"), ", ", mono("since:2h"), " and others: ", h("kbd", {}, "?"), " lists them."]),
-      older ? h("p", {}, link("jobs?" + new URLSearchParams({ correlation_id: text }), "Look for the correlation id among older jobs, too")) : null],
+      older ? h("p", {}, link("jobs?" + new URLSearchParams({ correlation_id: `*${text}*` }), "Look for the correlation id among older jobs, too")) : null],
   };
 }
 
@@ -38,15 +38,15 @@ async function find(text, signal) {
 }
 
 // entry leads to what has an id; what has no page of its own, to the list that has it.
-function entry({ type, id, client_id }) {
-  const to = { schedules: `schedules?client_id=${client_id}`, workers: "workers" }[type] || `${type}/${id}`;
+function entry({ type, id }) {
+  const to = { workers: "workers" }[type] || `${type}/${id}`;
   return { type: TYPES[type] || type, name: id, to, by: "id" };
 }
 
 async function correlated(text, signal) {
   if (!CORRELATION.test(text)) return { found: [] };
-  const { data, page } = await get("jobs", { correlation_id: text, limit: 2 }, signal);
-  const to = data.length === 1 && !page.next_cursor ? "jobs/" + data[0].job_id : "jobs?" + new URLSearchParams({ correlation_id: text });
+  const part = `*${text}*`, { data, page } = await get("jobs", { correlation_id: part, limit: 2 }, signal);
+  const to = data.length === 1 && !page.next_cursor ? "jobs/" + data[0].job_id : "jobs?" + new URLSearchParams({ correlation_id: part });
   return { found: data.length ? [{ type: data.length > 1 ? "Jobs" : "Job", name: text, to, by: "correlation id" }] : [], older: data.length === 0 && page.next_cursor !== null };
 }
 

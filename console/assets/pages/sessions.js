@@ -1,10 +1,11 @@
 // Sessions of a test bed: in which the traffic of clients is recorded, and how each is judged.
-import { addressOf, get, optional } from "../api.js";
+import { addressOf, get, optional, post } from "../api.js";
 import { shares } from "../charts.js";
+import { confirm, field } from "../dialogs.js";
 import { h } from "../dom.js";
 import { age, number, plural, span, time } from "../format.js";
-import { badge, card, clientLink, empty, facts, heading, idLink, link, missing, table } from "../parts.js";
-import { filterBar, listing, read } from "./lists.js";
+import { badge, button, card, clientLink, empty, facts, heading, idLink, link, missing, table } from "../parts.js";
+import { clientField, filterBar, listing, read } from "./lists.js";
 import { rules } from "./verdict.js";
 
 const CONCLUSIONS = {
@@ -54,7 +55,7 @@ export function page(context) {
     },
     leave() { left = true; },
     view: list => !list ? [heading("Sessions"), missing("The test bed")] : [
-      heading("Sessions", link("faults", h("span", { class: "button" }, "Faults"))),
+      heading("Sessions", link("faults", h("span", { class: "button" }, "Faults")), context.session.read_only ? null : button("Start a session…", () => start(context), { class: "primary" })),
       h("p", { class: "quiet" }, "Clients of this test bed have their traffic recorded and judged in sessions, the latest first."),
       filterBar("sessions", context, [{ name: "client_id", title: "Client" }]),
       listing("sessions", context, list, empty("No sessions.", ["A client begins one by POST /v1/testbed/sessions, or with ", h("code", {}, "forgerun verdict -- COMMAND"), "."]), () => table([
@@ -65,6 +66,20 @@ export function page(context) {
         { title: "Verdict", cell: result }, { title: "Began", num: true, cell: n => age(n.created_at) },
       ], list.data, { key: n => n.session_id, open: n => "#/sessions/" + n.session_id, caption: "Sessions" }))],
   };
+}
+
+// start asks for a session of a client, with the faults of a profile.
+async function start(context) {
+  const [client, { profiles }] = await Promise.all([clientField(context), get("catalogue")]);
+  const made = await confirm({
+    title: "Start a session", action: "Start", text: "The client's requests and deliveries are recorded and judged until the session ends.",
+    fields: [client, field("Profile", h("select", { name: "profile" }, h("option", { value: "" }, "no faults"), profiles.map(p => h("option", { value: p }, p))), "The faults that its traffic meets."),
+      field("Seed", h("input", { type: "number", name: "seed", min: 0, value: "1" }), "The same seed has the same faults."),
+      field("Label", h("input", { name: "label", maxlength: 100 }), "Only requests with this ForgeRun-Session header belong to it; without a label all do.")],
+    act: form => post("testbed/sessions", { client_id: form.get("client_id").trim(), session: {
+      seed: Number(form.get("seed")), profile: form.get("profile") || undefined, label: form.get("label").trim() || undefined } }),
+  });
+  if (made) context.go("#/sessions/" + made.session_id);
 }
 
 // How old a verdict may be, in ms: to judge a session may take seconds. What becomes of its jobs may change it after the end, too.
@@ -86,6 +101,8 @@ export function one(context, id) {
     },
     view: ({ session: n, verdict: v }) => [
       heading(["Session ", h("code", { class: "wrap" }, n.session_id)], h("a", { class: "button", href: addressOf(at + "/verdict.html"), target: "_blank", rel: "noopener" }, "Verdict as a page"),
+        n.ended_at || context.session.read_only ? null : button("End…", () => confirm({ title: "End this session?", text: "Nothing more is recorded in it, and its faults end.", action: "End",
+          act: () => post(at + "/end") }).then(() => context.refresh())),
         n.ended_at ? null : link("faults?client_id=" + n.client_id, h("span", { class: "button" }, "Its faults"))),
       summary(n, v),
       facts([["State", state(n)], ["Client", clientLink(n.client_id)], n.label ? ["Label", n.label] : null, ["Profile", text(n.profile)], ["Seed", number(n.seed)],
