@@ -63,14 +63,14 @@ type screen struct {
 // progress shows what the start is at: one line, which the next one replaces. Only a terminal has it.
 func (s screen) progress(step string) {
 	if s.style.Terminal {
-		_, _ = fmt.Fprint(s.out, term.ClearLine+s.style.Paint(term.Faint, step+" ..."))
+		_, _ = fmt.Fprint(s.out, s.style.ClearLine()+s.style.Paint(term.Faint, step+" ..."))
 	}
 }
 
 // done takes the line of progress away.
 func (s screen) done() {
 	if s.style.Terminal {
-		_, _ = fmt.Fprint(s.out, term.ClearLine)
+		_, _ = fmt.Fprint(s.out, s.style.ClearLine())
 	}
 }
 

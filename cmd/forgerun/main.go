@@ -47,10 +47,10 @@ func main() {
 
 // run is the program as a value. It gives the exit code: see package command.
 func run(ctx context.Context, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
-	p := &program{arguments: args, getenv: getenv, environ: environ, stdout: stdout, stderr: stderr}
-	code, err := command.Execute(ctx, p.root(), exampleCalls, args, stdout, stderr)
+	p := &program{arguments: args, getenv: getenv, environ: environ, stdout: term.Guard(stdout), stderr: term.Guard(stderr)}
+	code, err := command.Execute(ctx, p.root(), exampleCalls, args, p.stdout, p.stderr)
 	if err != nil {
-		lastWords(stderr, sentence(err))
+		lastWords(p.stderr, sentence(err))
 	}
 	return code
 }
@@ -111,10 +111,9 @@ func (p *program) root() *cobra.Command {
 	return root
 }
 
-// sentence is what is printed of an error. Some begin with the name of the command. What others chose of it cannot steer a
-// terminal.
+// sentence is what is printed of an error. Some begin with the name of the command.
 func sentence(err error) string {
-	text := term.Printable(err.Error())
+	text := err.Error()
 	if strings.HasPrefix(text, "forgerun ") {
 		return text
 	}

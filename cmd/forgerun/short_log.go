@@ -77,7 +77,7 @@ func (h *shortHandler) Handle(ctx context.Context, r slog.Record) error {
 	}
 	line := h.style.Paint(term.Faint, r.Time.Format("15:04:05.000")) + "  " + text + "\n"
 	if h.style.Terminal {
-		line = term.ClearLine + line // a line that tells of progress may stand there
+		line = h.style.ClearLine() + line // a line that tells of progress may stand there
 	}
 	h.out.mu.Lock()
 	defer h.out.mu.Unlock()

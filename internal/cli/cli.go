@@ -17,6 +17,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/jobs"
 	"github.com/forgerun/forgerun/internal/cli/schedules"
 	"github.com/forgerun/forgerun/internal/cli/session"
+	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/cli/testbed"
 	"github.com/forgerun/forgerun/internal/cli/webhooks"
 )
@@ -75,7 +76,7 @@ func openCommand(s *session.Session) *cobra.Command {
 		}
 		program, arguments := browser(s.Getenv)
 		start := exec.CommandContext(c.Context(), program, append(arguments, admin.Console())...)
-		start.Stderr, start.Env = s.Stderr, os.Environ()
+		start.Stderr, start.Env = term.Raw(s.Stderr), os.Environ()
 		if err := start.Run(); err != nil {
 			return fmt.Errorf("the browser could not be started by %s: %w: open the address above", program, err)
 		}

@@ -80,7 +80,7 @@ func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text s
 		return encoder.Encode(fs)
 	}
 	for _, f := range fs {
-		line := f.String()[levelWidth:]
+		line := strings.ReplaceAll(f.String()[levelWidth:], "\n", " ")
 		if _, err := fmt.Fprintln(w, paint(f.Level, fmt.Sprintf("%-*s", levelWidth, f.Level))+line); err != nil {
 			return err
 		}

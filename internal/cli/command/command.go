@@ -92,7 +92,7 @@ func prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return Usagef("%w (%s --help)", err, c.CommandPath())
+		return Usagef("%s (%s --help)", strings.ReplaceAll(err.Error(), "\n", " "), c.CommandPath())
 	})
 	help := helpCommand(root)
 	if root.ContainsGroup(Others) {

@@ -88,7 +88,7 @@ func showReceipt(p *output.Printer, receipt *client.BatchReceipt) (err error) {
 	if !p.Form.IsTable() {
 		err = p.One(batchView, receipt)
 	} else {
-		_, _ = fmt.Fprintf(p.Out, "Batch %s\n\n", receipt.BatchID)
+		_, _ = fmt.Fprintf(p.Out, "Batch %s\n\n", term.Line(receipt.BatchID))
 		err = p.List(itemView, output.Items(receipt.Jobs))
 	}
 	if err == nil && slices.ContainsFunc(receipt.Jobs, func(i client.BatchItem) bool { return i.Failure != nil }) {

@@ -242,7 +242,7 @@ func resultCommand(s *session.Session) *cobra.Command {
 			if term.IsTerminal(s.Stdout) && term.Printable(string(result.Data)) != string(result.Data) {
 				return command.Usagef("the result is %s, not text: write it to a file with --to FILE", result.ContentType)
 			}
-			_, err = s.Stdout.Write(result.Data)
+			_, err = term.Raw(s.Stdout).Write(result.Data)
 			return err
 		}))
 	c.Long = "Writes the result of a job, checked against its digest, to standard output or a file. A terminal is shown text only."

@@ -38,8 +38,8 @@ func TestForms(t *testing.T) {
 	t.Parallel()
 	items := []any{thing{ID: "a", State: "FAILED", At: now.Add(-3 * time.Minute), Size: 1 << 60}, thing{ID: "long-one", State: "\x1b[2Jx"}}
 	for form, want := range map[string]string{
-		"table": "ID        STATE   AGE\na         FAILED  3m00s\nlong-one  \ufffd[2Jx   -\n",
-		"wide":  "ID        STATE   AGE    SIZE\na         FAILED  3m00s  1152921504606846976\nlong-one  \ufffd[2Jx   -      0\n",
+		"table": "ID        STATE       AGE\na         FAILED      3m00s\nlong-one  \\u001b[2Jx  -\n",
+		"wide":  "ID        STATE       AGE    SIZE\na         FAILED      3m00s  1152921504606846976\nlong-one  \\u001b[2Jx  -      0\n",
 		"name":  "a\nlong-one\n",
 		"yaml": "- created_at: \"2026-01-31T11:57:00Z\"\n  id: a\n  size: 1152921504606846976\n  state: FAILED\n" +
 			"- created_at: null\n  id: long-one\n  size: 0\n  state: \"\\e[2Jx\"\n",

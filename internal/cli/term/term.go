@@ -15,6 +15,8 @@ type Style struct {
 	Colors   bool
 	Links    bool // OSC 8: a terminal opens them
 	Terminal bool // lines can be drawn again
+
+	mark string // before each control character, for the Writer that lets it pass
 }
 
 // Of says what w can show: a terminal shows links and, unless NO_COLOR is set, colours; a file or a pipe nothing of that.
@@ -22,13 +24,13 @@ func Of(w io.Writer, getenv func(string) string) Style {
 	if !IsTerminal(w) || getenv("TERM") == "dumb" {
 		return Style{}
 	}
-	return Style{Colors: getenv("NO_COLOR") == "", Links: true, Terminal: true}
+	return Style{Colors: getenv("NO_COLOR") == "", Links: true, Terminal: true, mark: markFor(w)}
 }
 
 // IsTerminal reports whether v is a file that is a terminal.
 func IsTerminal(v any) bool {
-	f, ok := v.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	f := file(v)
+	return f != nil && term.IsTerminal(int(f.Fd()))
 }
 
 // ReadPassword reads a line of a terminal that does not show it.
@@ -39,7 +41,7 @@ func ReadPassword(terminal *os.File) (string, error) {
 
 // Width is the number of columns of the terminal w, and 80 if it is none or does not say.
 func Width(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
+	if f := file(w); f != nil {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
 			return width
 		}
@@ -66,7 +68,7 @@ func (s Style) Paint(c Color, text string) string {
 	if !s.Colors || c == Plain || text == "" {
 		return text
 	}
-	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+	return s.escape("[") + string(c) + "m" + text + s.escape("[0m")
 }
 
 // Link gives text that a terminal opens at a URL. Elsewhere it is the text alone.
@@ -74,17 +76,27 @@ func (s Style) Link(url, text string) string {
 	if !s.Links {
 		return text
 	}
-	return "\x1b]8;;" + url + "\x1b\\" + text + "\x1b]8;;\x1b\\"
+	end := s.escape(`\`)
+	return s.escape("]8;;") + url + end + text + s.escape("]8;;") + end
 }
+
+// escape is an escape sequence of our own.
+func (s Style) escape(sequence string) string { return s.mark + "\x1b" + sequence }
+
+// ClearLine begins the line of a terminal anew.
+func (s Style) ClearLine() string { return s.mark + "\r" + s.escape("[K") }
 
 // Status is a line that is drawn again and again. Only a terminal has it.
 type Status struct {
-	out io.Writer
-	on  bool
+	out   io.Writer
+	on    bool
+	clear string
 }
 
 // NewStatus makes the line of an output; nothing is drawn unless on.
-func NewStatus(out io.Writer, on bool) *Status { return &Status{out: out, on: on} }
+func NewStatus(out io.Writer, on bool) *Status {
+	return &Status{out, on, Style{mark: markFor(out)}.ClearLine()}
+}
 
 // Show draws the line, cut to the width of the terminal, and then with words replaced by others, which have colours.
 func (s *Status) Show(text string, painted ...string) {
@@ -94,18 +106,15 @@ func (s *Status) Show(text string, painted ...string) {
 	if runes := []rune(text); len(runes) >= Width(s.out) {
 		text = string(runes[:max(0, Width(s.out)-1)])
 	}
-	_, _ = io.WriteString(s.out, ClearLine+strings.NewReplacer(painted...).Replace(text))
+	_, _ = io.WriteString(s.out, s.clear+strings.NewReplacer(painted...).Replace(text))
 }
 
 // Clear takes the line away.
 func (s *Status) Clear() {
 	if s.on {
-		_, _ = io.WriteString(s.out, ClearLine)
+		_, _ = io.WriteString(s.out, s.clear)
 	}
 }
-
-// ClearLine begins the line of a terminal anew.
-const ClearLine = "\r\x1b[K"
 
 // StateColor is the colour of a state of a job, a batch, a worker or a delivery.
 func StateColor(state string) Color {
@@ -120,22 +129,4 @@ func StateColor(state string) Color {
 		return Active
 	}
 	return Plain
-}
-
-// Printable replaces what steers a terminal: what others chose must not.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return r
-		case r < 0x20 || r >= 0x7f && r <= 0x9f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
-			return '\ufffd'
-		}
-		return r
-	}, text)
-}
-
-// Line is Printable on one line.
-func Line(text string) string {
-	return strings.Join(strings.FieldsFunc(Printable(text), func(r rune) bool { return r == '\n' }), " ")
 }

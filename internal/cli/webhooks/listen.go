@@ -310,7 +310,7 @@ func (r *receiver) print(m *client.WebhookMessage, status int) error {
 // runCommand runs the command for a message.
 func (r *receiver) runCommand(m *client.WebhookMessage, body []byte) error {
 	c := exec.CommandContext(r.ctx, r.flags.command[0], r.flags.command[1:]...) // as the caller asked for
-	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), r.printer.Out, r.stderr
+	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), term.Raw(r.printer.Out), term.Raw(r.stderr)
 	c.Env = slices.Concat(r.environ, []string{
 		"FORGERUN_EVENT=" + m.Name, "FORGERUN_EVENT_ID=" + m.EventID, "FORGERUN_JOB_ID=" + m.JobID(), "FORGERUN_WEBHOOK_ID=" + m.WebhookID,
 	})

@@ -206,7 +206,7 @@ func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err er
 	for _, name := range v.urlNames {
 		command.Env = append(command.Env, name+"="+v.url)
 	}
-	command.Stdin, command.Stdout, command.Stderr = os.Stdin, v.Stdout, v.Stderr
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, term.Raw(v.Stdout), term.Raw(v.Stderr)
 	stack.OwnGroup(command)
 	command.Cancel = func() error { return stack.SignalGroup(command.Process.Pid, syscall.SIGTERM) }
 	command.WaitDelay = verdictGrace

@@ -1,0 +1,124 @@
+package term
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// own stands before each control character that the program itself writes. Nobody else knows it.
+var own = "\x00" + rand.Text()
+
+// Writer is a standard output of the program. It escapes every character that could steer the terminal, as in \u001b, except
+// newlines, tabs and the sequences of Style. JSON stays valid, because the escape is that of JSON.
+type Writer struct {
+	out io.Writer
+
+	mu   sync.Mutex
+	rest []byte // start of a character, or of a sequence of our own, that the next Write continues
+}
+
+// Guard returns a Writer for an output of the program.
+func Guard(out io.Writer) *Writer { return &Writer{out: out} }
+
+// Raw returns the output behind a Writer, for programs that we start and for results that are written byte by byte.
+func Raw(w io.Writer) io.Writer {
+	if guarded, ok := w.(*Writer); ok {
+		return guarded.out
+	}
+	return w
+}
+
+// markFor is what tells w that a control character is the program's own.
+func markFor(w io.Writer) string {
+	if _, guarded := w.(*Writer); guarded {
+		return own
+	}
+	return ""
+}
+
+// Write implements io.Writer.
+func (w *Writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := p
+	if len(w.rest) > 0 || !plain(p) {
+		text = w.escape(slices.Concat(w.rest, p))
+	}
+	if _, err := w.out.Write(text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// plain reports whether text has only ASCII characters that are safe.
+func plain(text []byte) bool {
+	return !slices.ContainsFunc(text, func(b byte) bool { return b >= 0x7f || b < ' ' && b != '\n' && b != '\t' })
+}
+
+// escape returns text as it is written, and keeps an incomplete end for the next Write.
+func (w *Writer) escape(text []byte) []byte {
+	complete := len(text)
+	if at := bytes.LastIndexByte(text, own[0]); at >= 0 && len(text)-at <= len(own) && strings.HasPrefix(own, string(text[at:])) {
+		complete = at
+	} else if at := len(text) - 1; at >= 0 && text[at] >= utf8.RuneSelf {
+		for at > 0 && at > len(text)-utf8.UTFMax && !utf8.RuneStart(text[at]) {
+			at--
+		}
+		if !utf8.FullRune(text[at:]) {
+			complete = at
+		}
+	}
+	w.rest = slices.Clone(text[complete:])
+	parts := strings.Split(string(text[:complete]), own)
+	for i, part := range parts {
+		ours := min(i, 1, len(part)) // the character behind the mark
+		parts[i] = part[:ours] + Printable(part[ours:])
+	}
+	return []byte(strings.Join(parts, ""))
+}
+
+// Printable escapes what could steer a terminal: control characters other than newline and tab, and characters that are not
+// seen but change how others are shown. Bytes that are not UTF-8 become U+FFFD.
+func Printable(text string) string {
+	steers := func(r rune) bool {
+		return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
+	}
+	text = strings.ToValidUTF8(text, "\ufffd")
+	if !strings.ContainsFunc(text, steers) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if !steers(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String()
+}
+
+// Line is Printable on one line.
+func Line(text string) string { return Printable(lineBreaks.Replace(text)) }
+
+var lineBreaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ")
+
+// file returns the file that v is or guards; nil if there is none.
+func file(v any) *os.File {
+	if guarded, ok := v.(*Writer); ok {
+		v = guarded.out
+	}
+	f, _ := v.(*os.File)
+	return f
+}
