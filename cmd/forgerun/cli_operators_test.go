@@ -36,14 +36,14 @@ func operatorsCommands(sh *shell) {
 	require.Contains(t, sh.ok("admin", "bulk", "get", id), "DONE")
 	require.Contains(t, sh.ok("admin", "bulk", "list"), id)
 	require.Contains(t, sh.ok("admin", "bulk", "items", id), failed)
-	sh.exits(command.Failed, "409", "admin", "bulk", "abort", id)
+	sh.exits(command.Failed, "RFA_JOB_CONFLICT", "admin", "bulk", "abort", id)
 	sh.exits(command.WrongUsage, "give a filter", "admin", "bulk", "start", "delete")
 	sh.exits(command.Failed, "", "jobs", "wait", failed)
 	sh.ok("admin", "jobs", "retry", failed, "--override")
 	sh.exits(command.Failed, "", "jobs", "wait", failed)
 	require.Contains(t, sh.ok("admin", "jobs", "cancel", failed), "FAILED")
 	sh.ok("admin", "jobs", "delete", failed)
-	sh.exits(command.Failed, "404", "admin", "jobs", "get", failed)
+	sh.exits(command.Failed, "not found", "admin", "jobs", "get", failed)
 	require.Regexp(t, `ann +delete_job +`+failed, sh.ok("admin", "audit", "--operator", "ann", "--target", failed))
 
 	sh.exits(command.WrongUsage, "--reason", "admin", "pause", "all")
@@ -54,7 +54,7 @@ func operatorsCommands(sh *shell) {
 	require.Contains(t, sh.ok("admin", "pauses"), "too hot")
 	sh.ok("admin", "resume", pause)
 	require.NotContains(t, sh.ok("admin", "pauses"), pause)
-	sh.exits(command.Failed, "404", "admin", "resume", pause)
+	sh.exits(command.Failed, "No pause with this id was found", "admin", "resume", pause)
 
 	// Clients and keys: the secret of a key is printed by the command that makes it, and never again.
 	made := strings.Fields(sh.ok("clients", "create", "--with-key", "-o", "go-template={{.client_id}} {{.key_id}} {{.api_key}}"))
@@ -75,7 +75,7 @@ func operatorsCommands(sh *shell) {
 	require.NotEqual(t, secret, renewed)
 	sh.ok("keys", "revoke", client, key)
 	eventually(t, "each process has heard of it", func() bool { code, _, _ := other.run(t.Context(), "jobs", "list"); return code != 0 })
-	other.exits(command.Failed, "403", "jobs", "list")
+	other.exits(command.Failed, "RFA_AUTH_API_KEY_DISABLED", "jobs", "list")
 
 	// The public API does the same where no admin listener is known, as far as anybody may.
 	delete(sh.env, "FORGERUN_ADMIN_URL")

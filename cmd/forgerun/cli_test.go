@@ -145,7 +145,7 @@ func schedulesByCommand(sh *shell) {
 	require.NoError(t, os.WriteFile(file, []byte(`{"interval":"1h","job":{"type":"EMIT_EVENT","event":{"name":"tick"}}}`), 0o600))
 	require.Equal(t, "1h0m0s", sh.value("interval", "schedules", "create", "--file", file))
 	sh.ok("schedules", "delete", id)
-	sh.exits(command.Failed, "404", "schedules", "get", id)
+	sh.exits(command.Failed, "schedule "+id+" not found", "schedules", "get", id)
 	sh.ok("jobs", "wait", triggered)
 }
 
@@ -182,7 +182,7 @@ func jobsByCommand(sh *shell) {
 	content := readText(t, file)
 	require.Equal(t, sh.ok("jobs", "result", done), content)
 	sh.ok("jobs", "delete", done)
-	sh.exits(command.Failed, "410", "jobs", "get", done)
+	sh.exits(command.Failed, "RFA_JOB_GONE", "jobs", "get", done)
 
 	order := filepath.Join(t.TempDir(), "job.json")
 	require.NoError(t, os.WriteFile(order, []byte(`{"type":"EXECUTE","work_kind":"SUCCESS_FAST","idempotency_key":"order-17"}`), 0o600))
@@ -218,9 +218,14 @@ func outputOfCommands(sh *shell) {
 	sh.exits(command.WrongUsage, "something is missing: forgerun jobs get JOB...", "jobs", "get")
 	sh.exits(command.WrongUsage, "neither a time", "jobs", "list", "--after", "yesterday")
 	sh.ok("jobs", "list", "--after", "2026-01-31t12:00:00z")
+	require.Equal(t, id+"\n", sh.ok("jobs", "list", "--state", "created", "-o", "name"))
 	sh.exits(command.WrongUsage, "Usage:", "jobs")
 	sh.exits(command.WrongUsage, "must be a JSON object", "jobs", "submit", "--params", "[1]")
-	sh.exits(command.Failed, "RFA_JOB_VALIDATION_FAILED", "jobs", "submit", "NO_SUCH_KIND")
+	sh.exits(command.Failed, `unknown kind "NO_SUCH_KIND": forgerun kinds lists them`, "jobs", "submit", "NO_SUCH_KIND")
+	sh.exits(command.Failed, `unknown kind "SUCESS_FAST" (did you mean SUCCESS_FAST?)`, "jobs", "submit", "SUCESS_FAST")
+	sh.exits(command.Failed, "job nope not found (RFA_JOB_NOT_FOUND)", "jobs", "get", "nope")
+	sh.exits(command.Failed, "to GET http://", "jobs", "get", "nope", "--verbose")
+	sh.exits(command.WrongUsage, "did you mean jobs?", "jbos")
 	sh.exits(command.Failed, "FORGERUN_API_KEY", "jobs", "list", "--key", "frk_wrong")
 	require.Contains(t, sh.ok("jobs", "help"), "Usage:")
 }
@@ -297,7 +302,7 @@ func listenCommand(sh *shell) {
 	require.Contains(t, sh.ok("webhooks", "list"), id)
 	job := strings.TrimSpace(sh.ok("jobs", "submit", "SUCCESS_FAST", "-o", "name"))
 	eventually(t, "the delivery is shown", func() bool { return strings.Contains(listener.out.String(), job) })
-	require.Regexp(t, `verified +job\.succeeded +`+job+` +COMPLETED`, listener.out.String())
+	require.Regexp(t, `verified +job\.succeeded +`+job+` +SUCCEEDED`, listener.out.String())
 	require.Contains(t, listener.err.String(), "A message was refused")
 	deliveries := sh.ok("webhooks", "deliveries", id, "-o", "name")
 	require.NotEmpty(t, deliveries)
@@ -309,7 +314,7 @@ func listenCommand(sh *shell) {
 	require.NotContains(t, sh.ok("webhooks", "list"), id, "it is deleted at the end")
 	sh.exits(command.WrongUsage, "name deliveries", "webhooks", "redeliver", id)
 	sh.exits(command.WrongUsage, "give --since", "webhooks", "replay", id)
-	sh.exits(command.Failed, "404", "webhooks", "delete", "01981f2e-0000-7000-8000-000000000000")
+	sh.exits(command.Failed, "not found", "webhooks", "delete", "01981f2e-0000-7000-8000-000000000000")
 	sh.exits(command.WrongUsage, "did you mean listen", "webhooks", "listn")
 }
 

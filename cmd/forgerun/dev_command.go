@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -83,7 +85,7 @@ func (a *api) greet(s screen, l login) {
 	if a.p.cfg.OwnAdminToken {
 		token = "  Admin token " + a.p.cfg.AdminToken + " (also the password of the console's pages)\n"
 	}
-	_, _ = fmt.Fprintf(s.out, `
+	text := fmt.Sprintf(`
 %s
 
   API         %s
@@ -115,6 +117,7 @@ Stop with Ctrl-C. ? and Enter shows this again.
 		s.link("http://"+a.addr+"/docs"), s.link("http://"+a.p.adminAddr+"/"), s.link("http://"+a.p.adminAddr+monitoring.DashboardPath+"/"),
 		a.p.cfg.DataDir, logFile(&a.p.cfg),
 		l.APIKey, base, base, base, base)
+	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // to be typed as this one was
 }
 
 // taken says of an address that is taken which variable has it, and which process is there. Other errors stay as they are.

@@ -70,6 +70,9 @@ func TestDevRefusesForeignHosts(t *testing.T) {
 		got, _ = visit(t, admin+"/metrics", "localhost", "Sec-Fetch-Site", site)
 		require.Equal(t, http.StatusForbidden, got)
 	}
+	_, findings, _ := runWith(t, env{"FORGERUN_DATA_DIR": s.env["FORGERUN_DATA_DIR"]}, "doctor")
+	require.Contains(t, findings, "valid for dev", "it looks at the dev that runs here")
+	require.Contains(t, findings, "Redis role: master")
 }
 
 // Others may reach dev where it is not on loopback: its dashboards have a token then.

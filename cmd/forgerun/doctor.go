@@ -22,10 +22,12 @@ func (p *program) doctorCommand() *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
 		Use: "doctor [ROLE]", Short: "Check configuration, Postgres and Redis of a role, and say what to do about each finding",
-		Long: "Looks at the configuration of a role (api) and at its stores, and says what to do about what it finds. It writes nothing " +
+		Long: "Looks at the configuration of a role (dev if one runs in this folder, otherwise api) and at its stores, and says what to do about what it finds. It writes nothing " +
 			"anywhere.\n\nExit codes: 0 nothing is wrong, 1 something is, 2 the configuration is.",
 		ValidArgs: doctorRoles, Args: command.Only(doctorRoles...),
-		RunE: func(c *cobra.Command, args []string) error { return p.doctor(c.Context(), roleOf(args), asJSON) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return p.doctor(c.Context(), strings.Join(args, ""), asJSON)
+		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
 	return c
@@ -33,6 +35,13 @@ func (p *program) doctorCommand() *cobra.Command {
 
 // doctor looks at the configuration of a role and at its stores.
 func (p *program) doctor(ctx context.Context, role string, asJSON bool) error {
+	if role == "" {
+		role = "api"
+		dev, _ := LoadConfig("dev", p.getenv)
+		if _, err := access.ReadDev(dev.DataDir); err == nil {
+			role = "dev" // what somebody has started here is what they ask about
+		}
+	}
 	cfg, bad := LoadConfig(role, p.getenv)
 	all := examine(ctx, role, cfg, bad, unknownVariables(p.environ))
 	style := term.Of(p.stdout, p.getenv)

@@ -34,7 +34,7 @@ func Add(root, webhooksCommand *cobra.Command, s *session.Session) {
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
 			c.GroupID = group
-			explained(c)
+			explained(s, c)
 			root.AddCommand(c)
 		}
 	}
@@ -42,23 +42,23 @@ func Add(root, webhooksCommand *cobra.Command, s *session.Session) {
 		jobs.KindsCommand(s), loginCommand(s), profilesCommand(s))
 	add(GroupOperate, admin.Command(s), accounts.ClientsCommand(s), accounts.KeysCommand(s), openCommand(s))
 	for _, c := range webhooks.Commands(s) {
-		explained(c)
+		explained(s, c)
 		webhooksCommand.AddCommand(c)
 	}
 	root.AddCommand(topics()...)
 }
 
 // explained bounds c, and all below it, by their flag --timeout, and has their errors say what to do about them.
-func explained(c *cobra.Command) {
+func explained(s *session.Session, c *cobra.Command) {
 	for _, below := range c.Commands() {
-		explained(below)
+		explained(s, below)
 	}
 	if run := c.RunE; run != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {
 			ctx, cancel := session.Within(c)
 			defer cancel()
 			c.SetContext(ctx)
-			return session.Explain(ctx, run(c, args))
+			return s.Explain(ctx, run(c, args))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package admin
 
 import (
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,6 +56,9 @@ func filtered(c *cobra.Command, path string, filters ...filter) session.Request 
 					return "", nil, command.Usagef("--%s: %w", f.flag, err)
 				}
 				text = at.Format(time.RFC3339Nano)
+			}
+			if f.parameter == "state" {
+				text = strings.ToUpper(text)
 			}
 			if text != "" {
 				query.Set(f.parameter, text)

@@ -124,7 +124,7 @@ func lineOf(style term.Style, name string, data any) string {
 		style.Paint(term.Faint, at.Local().Format("15:04:05.000")), fmt.Sprintf("%-22s", term.Line(name)),
 		cmp.Or(text("job_id"), text("jobId"), text("batch_id"), text("batchId"), text("webhook_id")),
 	}
-	switch state := cmp.Or(text("next_state"), text("jobStatus")); {
+	switch state := cmp.Or(text("next_state"), term.State(name, text("jobStatus"))); {
 	case text("prev_state") != "":
 		parts = append(parts, text("prev_state")+" -> "+style.Paint(term.StateColor(state), state))
 	case state != "":

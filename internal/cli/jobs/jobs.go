@@ -89,7 +89,10 @@ func each(s *session.Session, do eachJob) func(*cobra.Command, []string) error {
 				if failed != nil {
 					s.Notef("forgerun: %v", failed)
 				}
-				if failed = fmt.Errorf("%s: %w", id, err); ctx.Err() != nil {
+				if failed = s.Said(err); !strings.Contains(failed.Error(), id) {
+					failed = fmt.Errorf("%s: %w", id, failed)
+				}
+				if ctx.Err() != nil {
 					break
 				}
 			} else if item != nil {
@@ -126,7 +129,7 @@ func listCommand(s *session.Session) *cobra.Command {
 			if filter.CreatedBefore, err = Ago(before, now); err != nil {
 				return command.Usagef("--before: %w", err)
 			}
-			filter.PageSize = min(limit, 100)
+			filter.PageSize, filter.State = min(limit, 100), strings.ToUpper(filter.State)
 			return session.List(p, jobView, api.Jobs(ctx, filter), limit)
 		}))
 	flags := c.Flags()

@@ -7,7 +7,10 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,11 +93,25 @@ func explainLost(s *session.Session, err error, key, what string) error {
 	return err
 }
 
+var suggestion = regexp.MustCompile(`Did you mean (\w+)\?`)
+
+// unknownKind says of a work kind that there is none which one was meant, instead of all that there are.
+func unknownKind(s *session.Session, err error, kind string) error {
+	problem, ok := errors.AsType[*client.Problem](err)
+	if !ok || kind == "" || !slices.ContainsFunc(problem.Violations, func(v client.Violation) bool { return v.Pointer == "/work_kind" }) {
+		return err
+	}
+	if meant := suggestion.FindStringSubmatch(problem.Detail); meant != nil {
+		return s.Reword(err, fmt.Sprintf("unknown kind %q (did you mean %s?)", kind, meant[1]))
+	}
+	return s.Reword(err, fmt.Sprintf("unknown kind %q: forgerun kinds lists them", kind))
+}
+
 func submit(ctx context.Context, s *session.Session, api *client.Client, printer *output.Printer, f submitFlags) error {
 	key := idempotencyKey(f.key)
 	accepted, err := api.Submit(ctx, f.request, client.IdempotencyKey(key))
 	if err != nil {
-		return explainLost(s, err, key, "job was")
+		return explainLost(s, unknownKind(s, err, f.request.WorkKind), key, "job was")
 	}
 	for _, w := range accepted.Warnings {
 		s.Notef("warning: %s: %s", w.Pointer, w.Detail)

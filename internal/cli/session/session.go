@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -31,8 +30,9 @@ type Session struct {
 	Stdout, Stderr io.Writer
 	Version        string
 
-	flags access.Flags
-	form  string
+	flags   access.Flags
+	form    string
+	verbose bool
 }
 
 // ForClients adds the flags of commands that use the public API.
@@ -60,6 +60,7 @@ func (s *Session) Plain(c *cobra.Command) *cobra.Command {
 	}
 	f.StringVar(&s.flags.Profile, "profile", "", "`name` of the profile to use (FORGERUN_PROFILE)")
 	f.StringVarP(&s.form, "output", "o", "table", "`form` of output: table, wide, json, yaml, name or go-template=TEMPLATE")
+	f.BoolVar(&s.verbose, "verbose", false, "show the request that an error is about")
 	_ = c.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return output.Formats, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	})
@@ -190,27 +191,6 @@ func (s *Session) ReadSecret() (string, error) {
 		return "", command.Usagef("standard input has no line: %w", err)
 	}
 	return line, nil
-}
-
-// Explain adds to an error what the user can do about it.
-func Explain(ctx context.Context, err error) error {
-	exit, known := errors.AsType[*command.Exit](err)
-	switch {
-	case err == nil || known && exit != nil:
-		return err
-	case errors.Is(context.Cause(ctx), ErrTimedOut):
-		return &command.Exit{Code: command.TimedOut, Err: ErrTimedOut}
-	case ctx.Err() != nil:
-		return command.Code(command.Interrupted)
-	}
-	problem, ok := errors.AsType[*client.Problem](err)
-	switch {
-	case !ok || problem.Status != http.StatusUnauthorized:
-		return err
-	case strings.Contains(problem.URL, operator.Path):
-		return fmt.Errorf("%w Give it as FORGERUN_ADMIN_TOKEN, --admin-token or in a profile", err)
-	}
-	return fmt.Errorf("%w: give the API key as FORGERUN_API_KEY, --key or in a profile", err)
 }
 
 // ErrTimedOut is the cause of a context of Within that has ended.

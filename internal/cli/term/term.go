@@ -116,6 +116,24 @@ func (s *Status) Clear() {
 	}
 }
 
+// State returns the state of a job that an outcome document of an event gives in the words of the draft.
+func State(event, status string) string {
+	if !strings.HasPrefix(event, "job") {
+		return status
+	}
+	switch status {
+	case "COMPLETED":
+		return "SUCCEEDED"
+	case "CANCELLED":
+		return "CANCELED"
+	case "TIMED_OUT":
+		return "FAILED"
+	case "PROCESSING":
+		return "RUNNING"
+	}
+	return status
+}
+
 // StateColor is the colour of a state of a job, a batch, a worker or a delivery.
 func StateColor(state string) Color {
 	switch state {

@@ -300,7 +300,7 @@ func (r *receiver) print(m *client.WebhookMessage, status int) error {
 	}
 	return r.printer.Each(shownView, one, func(value any) string {
 		style := r.printer.Style
-		state := output.Text(output.At(value, "data.jobStatus"))
+		state := term.State(m.Name, output.Text(output.At(value, "data.jobStatus")))
 		return fmt.Sprintf("%s  %s  %-22s  %-36s  %s%s", style.Paint(term.Faint, m.Time.Local().Format("15:04:05.000")),
 			style.Paint(term.Good, "verified"), term.Line(m.Name), term.Line(one.JobID), style.Paint(term.StateColor(state), term.Line(state)),
 			forwarded)
