@@ -42,7 +42,8 @@ func TestConsoleOnABadDay(t *testing.T) {
 		{"overview", []string{"has sent no heartbeat for 3", ", and holds 4 jobs: ", "1 webhook fails: ", "1 worker died in the last",
 			"none is due · next attempt", "1 later, the next in"}},
 		{"webhooks", []string{"FAILING", "Billing"}},
-		{"webhooks/" + receiver.hook.id, []string{"attempts in a row failed", "HTTP 503 from 127.0.0.1:", "Latest deliveries", "job.created", "Billing"}},
+		{"webhooks/" + receiver.hook.id, []string{
+			"attempts in a row failed", "HTTP 503 from 127.0.0.1:", "Latest deliveries", "job.created", "Billing"}},
 		{"workers", []string{"SILENT", "DEAD", "It hangs, is stopped, or does not reach Postgres."}},
 		{"clients", []string{"Billing", u.id}},
 		{"clients/" + u.id, []string{"Client Billing", "Name…"}},

@@ -22,7 +22,8 @@ func (p *program) doctorCommand() *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
 		Use: "doctor [ROLE]", Short: "Check configuration, Postgres and Redis of a role, and say what to do about each finding",
-		Long: "Looks at the configuration of a role (dev if one runs in this folder, otherwise api) and at its stores, and says what to do about what it finds. It writes nothing " +
+		Long: "Looks at the configuration of a role (dev if one runs in this folder, otherwise api) " +
+			"and at its stores, and says what to do about what it finds. It writes nothing " +
 			"anywhere.\n\nExit codes: 0 nothing is wrong, 1 something is, 2 the configuration is.",
 		ValidArgs: doctorRoles, Args: command.Only(doctorRoles...),
 		RunE: func(c *cobra.Command, args []string) error {
