@@ -65,8 +65,8 @@ func (r *reservation) leased() job.ID {
 	return r.lease.id
 }
 
-// end gives the room back unless the jobs were stored. err is the error of storage; one that leaves open whether they were stored
-// has the room kept until the lease expires. Within Once the jobs are stored with its commit.
+// end gives the room back unless the jobs were stored. err is the error of storage. If it does not tell whether they were stored, the
+// lease keeps the room until it expires. Within Once the commit stores the jobs.
 func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	if r == nil {
 		return

@@ -168,7 +168,7 @@ func TestDeliveriesCountForTheClient(t *testing.T) {
 	}
 	accepted = append(accepted, u.submit(api, execute("PAYLOAD_SMALL")))
 	for range 20 {
-		other.submit(api, many) // to nobody
+		other.submit(api, many) // without a webhook
 	}
 	s.startWorker()
 	s.startWebhooks()

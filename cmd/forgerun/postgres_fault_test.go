@@ -190,7 +190,7 @@ func TestExhaustedPoolEndsNoLease(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A result whose bytes are not those that the job produced is served in no way, by nobody, and the operator learns which one it is.
+// A result whose bytes have changed is never served, and the log names it.
 // Promise: patterns Results
 func TestResultWhoseBytesWereChanged(t *testing.T) {
 	s, api, u := newWorking(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken})
