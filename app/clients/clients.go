@@ -116,6 +116,9 @@ func (k *Service) connected(up bool) {
 	k.generation++
 	k.watching = up
 	clear(k.known)
+	if !up {
+		return // storage may be away, and keys cannot be looked up
+	}
 	for id := range k.watches {
 		for changed := range k.watches[id] {
 			(*changed)() // it may have changed unnoticed
