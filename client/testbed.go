@@ -120,8 +120,13 @@ type SessionRequest struct {
 // Verdict is what a session has shown of this client so far.
 type Verdict struct {
 	Session
-	Verdict string         `json:"verdict"` // right, wrong, could_be_better or incomplete
-	Counts  map[string]int `json:"counts"`  // of rules: held, broken, not_exercised
+	Verdict string         `json:"verdict"` // passed, passed_with_warnings, failed or nothing_judged
+	Why     string         `json:"why"`     // what was tested, or why nothing was
+	Counts  map[string]int `json:"counts"`  // of rules: ok, warn, fail, not_tested
+	Judged  int            `json:"judged"`  // requests and deliveries that the rules looked at
+	Faulty  int            `json:"faulty"`  // requests and deliveries that a fault changed
+	First   *Moment        `json:"first"`   // the first of these; nil: there is none
+	Guess   *VerdictGuess  `json:"guess"`   // nil, except from forgerun proxy
 	Faults  []FaultCount   `json:"faults"`
 	Results []RuleResult   `json:"results"`
 }
@@ -139,13 +144,29 @@ type RuleResult struct {
 	Rule     string     `json:"rule"`
 	Title    string     `json:"title"`
 	Level    string     `json:"level"`  // must or should
-	Status   string     `json:"status"` // held, broken or not_exercised
+	Status   string     `json:"status"` // ok, warn, fail or not_tested
 	Times    int        `json:"times"`
 	Failures int        `json:"failures"`
 	Evidence []Evidence `json:"evidence"`
 	See      string     `json:"see"`
 	Quote    string     `json:"quote"`    // the sentence that asks for it
-	Exercise string     `json:"exercise"` // what would exercise it; "" if something has
+	Reason   string     `json:"reason"`   // why it was not tested; "" if it was
+	Exercise string     `json:"exercise"` // what would test it; "" if something has
+	Fix      RuleFix    `json:"fix"`
+}
+
+// VerdictGuess describes an API of which no submission was recognised.
+type VerdictGuess struct {
+	Seen string `json:"seen"`
+	YAML string `json:"yaml"` // a description for --api
+}
+
+// RuleFix says what a client does right, with a line of code in three languages.
+type RuleFix struct {
+	Text       string `json:"text"`
+	Python     string `json:"python"`
+	TypeScript string `json:"typescript"`
+	Go         string `json:"go"`
 }
 
 // Evidence is how a rule was kept or broken: the request that set the expectation, and the one that met it or did not.

@@ -106,7 +106,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		"FaultMatch": fault.Match{}, "FaultEffect": fault.Effect{}, "FaultPage": query.List[fault.View]{}, "Clock": testbed.ClockState{},
 		"Root": rootView{}, "Session": verdict.Session{}, "SessionPage": query.List[verdict.Session]{}, "Verdict": verdict.Verdict{},
 		"RuleResult": verdict.Result{}, "FaultCount": fault.Count{},
-		"Evidence": verdict.Evidence{}, "Moment": verdict.Moment{}, "JournalEntry": verdict.Entry{},
+		"RuleFix": verdict.Fix{}, "VerdictGuess": verdict.Guess{}, "Evidence": verdict.Evidence{}, "Moment": verdict.Moment{}, "JournalEntry": verdict.Entry{},
 		"DisabledCause SendFailure": view.Cause{}, "Deleted": deletedView{},
 		"Replay": replayView{}, "Delivery": deliveryView{}, "DeliveryMembers": deliveryView{}, "LoggedDelivery": loggedDeliveryView{},
 		"DeliveryLinks": deliveryLinksView{}, "DeliveryPage": query.List[deliveryView]{}, "DeliveryAttempt": tryView{},

@@ -45,7 +45,12 @@ func faults(r *record) []fault.Count {
 	return counts
 }
 
-// unmet reports whether a fault that the profile is about did not come to be.
-func unmet(counts []fault.Count) bool {
-	return slices.ContainsFunc(counts, func(c fault.Count) bool { return c.Times == 0 })
+// unmet counts the kinds of faults that the profile is about and that did not happen.
+func unmet(counts []fault.Count) (n int) {
+	for _, c := range counts {
+		if c.Times == 0 {
+			n++
+		}
+	}
+	return n
 }

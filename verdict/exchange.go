@@ -75,10 +75,12 @@ type Exchange struct {
 	Code       string   `json:"code,omitempty"`
 	RetryAfter *int     `json:"retry_after,omitempty"` // s
 	ETag       string   `json:"etag,omitempty"`
-	Job        string   `json:"job,omitempty"`   // that the path names, or that was made
-	Made       string   `json:"made,omitempty"`  // of a submission, also if it is a repetition
-	Final      []string `json:"final,omitempty"` // jobs that were shown in a final state
-	Shown      []string `json:"shown,omitempty"` // and in any other
+	Job        string   `json:"job,omitempty"`       // that the path names, or that was made
+	Made       string   `json:"made,omitempty"`      // of a submission, also if it is a repetition
+	Created    string   `json:"created,omitempty"`   // id or address in the answer to a POST, whether it is a job or not
+	Unreached  string   `json:"unreached,omitempty"` // why the target did not answer, such as "connection refused at 127.0.0.1:3000"
+	Final      []string `json:"final,omitempty"`     // jobs that were shown in a final state
+	Shown      []string `json:"shown,omitempty"`     // and in any other
 
 	Fault  *fault.Effect `json:"fault,omitempty"`
 	HungUp bool          `json:"hung_up,omitempty"` // the client did, while it was kept waiting

@@ -71,6 +71,23 @@ func newJournal(r *record) *journal {
 	return j
 }
 
+// faulty counts the lines that a fault changed, and returns the first of them.
+func (j *journal) faulty() (n int, first *Moment) {
+	for _, l := range j.lines {
+		x := l.exchange
+		if x == nil {
+			x = j.record.attempted(l.attempt)
+		}
+		if x.Fault == nil {
+			continue
+		}
+		if n++; n == 1 {
+			first = moment(x)
+		}
+	}
+	return n, first
+}
+
 // note keeps that a rule was broken at these places.
 func (j *journal) note(rule string, places []int) {
 	slices.Sort(places)
@@ -95,6 +112,9 @@ func (v *Verdict) Journal() iter.Seq[Entry] {
 
 // Edit has f change each request that the verdict shows, as evidence and in its journal.
 func (v *Verdict) Edit(f func(*Moment)) {
+	if v.First != nil {
+		f(v.First)
+	}
 	for _, result := range v.Results {
 		for _, e := range result.Evidence {
 			for _, m := range []*Moment{e.Before, e.Request} {

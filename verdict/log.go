@@ -47,6 +47,8 @@ type answer struct {
 	Status          int
 	RetryAfter      *int
 	Code, Job, Made string
+	Created         string
+	Unreached       string
 	Final, Shown    []string
 	Fault           *fault.Effect
 	Expired, HungUp bool
@@ -85,6 +87,7 @@ func (l *Log) Add(x *Exchange) (bytes int) {
 	}
 	k.answer = shared(l, l.answers, answerSize, &answer{
 		Status: x.Status, Code: x.Code, RetryAfter: x.RetryAfter, Job: l.text(x.Job), Made: l.text(x.Made), Final: x.Final, Shown: x.Shown,
+		Created: l.text(x.Created), Unreached: l.text(x.Unreached),
 		Fault: x.Fault, Expired: x.Expired, HungUp: x.HungUp,
 	})
 	l.kept = append(l.kept, k)

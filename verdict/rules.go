@@ -18,28 +18,28 @@ const waitAsTold = `Servers send the "Retry-After" header field to indicate how 
 // rules are all rules.
 var rules = []rule{
 	{
-		id: "retry-after", title: "Polling waits for as long as Retry-After says.",
+		id: "retry-after", title: "The client waits for Retry-After before it polls again.",
 		level: Should, check: retryAfter,
 		see:      rfc9110 + "10.2.3",
 		quote:    waitAsTold,
 		exercise: "Read a job that takes a while until it is final",
 	},
 	{
-		id: "list-polling", title: "A list is polled once a second at most.",
+		id: "list-polling", title: "The client polls a list at most once per second.",
 		level: Should, check: listing,
 		see:      client,
 		quote:    "It should not ask for the same list more often than once a second.",
 		exercise: "Read a list of jobs, or a batch, until all are final",
 	},
 	{
-		id: "stop-at-end", title: "Polling stops when the job is final.",
+		id: "stop-at-end", title: "The client stops polling when the job has ended.",
 		level: Should, check: stopAtEnd,
 		see:      client,
 		quote:    "It should stop asking once a job is final.",
 		exercise: "Read a job until it is final",
 	},
 	{
-		id: "conditional-requests", title: "Polling sends If-None-Match with the ETag that it has.",
+		id: "conditional-requests", title: "Polling sends If-None-Match with the latest ETag.",
 		level: Should, check: conditional,
 		see: rfc9110 + "13.1.2",
 		quote: "When a client desires to update one or more stored responses that have entity tags, the client SHOULD " +
@@ -47,7 +47,7 @@ var rules = []rule{
 		exercise: "Read a job that takes a while more than once",
 	},
 	{
-		id: "backoff", title: "After 429, 502 and 503 the client waits, and not less than told.",
+		id: "backoff", title: "The client waits after 429, 502 and 503 before it retries.",
 		level: Must, check: backoff,
 		see: client,
 		quote: "After 429, 502 and 503 it must wait before it sends the same again: as long as Retry-After says, " +
@@ -56,7 +56,7 @@ var rules = []rule{
 		exercise: "Requests", profiles: []fault.Profile{fault.Overloaded, fault.MaintenanceWindow},
 	},
 	{
-		id: "retry-only-retryable", title: "What may be retried is retried, and what is refused is not sent again.",
+		id: "retry-only-retryable", title: "The client retries what may succeed, and does not repeat what was refused.",
 		level: Should, check: retried,
 		see:      client,
 		quote:    "It should repeat a submission that came to nothing, and should not repeat what was refused.",
@@ -64,7 +64,7 @@ var rules = []rule{
 		exercise: "Submissions that carry a key or a correlation id", profiles: []fault.Profile{fault.Overloaded},
 	},
 	{
-		id: "idempotency-key", title: "A repeated submission carries the key of the first try.",
+		id: "idempotency-key", title: "A retry carries the Idempotency-Key of the first try.",
 		level: Must, check: keyed,
 		see:   client,
 		quote: "It must repeat a submission with the Idempotency-Key of the first try.",
@@ -74,7 +74,16 @@ var rules = []rule{
 		exercise: "Submissions that carry a key or a correlation id", profiles: []fault.Profile{fault.FlakyNetwork, fault.Overloaded},
 	},
 	{
-		id: "same-body", title: "A key that comes again comes with the same body.",
+		id: "no-duplicates", title: "A retry never creates a second job.",
+		level: Must, check: duplicates, // the sentence says SHOULD NOT; that there are two jobs is a fact
+		see: rfc9110 + "9.2.2",
+		quote: "A client SHOULD NOT automatically retry a request with a non-idempotent method unless it has some means to know that the " +
+			"request semantics are actually idempotent, regardless of the method, or some means to detect that the original request was " +
+			"never applied.",
+		exercise: "Submissions", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover},
+	},
+	{
+		id: "same-body", title: "The same Idempotency-Key comes with the same body.",
 		level: Must, check: sameBody,
 		see: keyRef + ".2",
 		quote: "The idempotency key that is supplied as part of every POST request MUST be unique and MUST NOT be reused " +
@@ -82,28 +91,28 @@ var rules = []rule{
 		exercise: "Submissions that carry keys", profiles: []fault.Profile{fault.FlakyNetwork, fault.Overloaded},
 	},
 	{
-		id: "one-job-per-intention", title: "One intention makes one job, however often it is submitted.",
+		id: "one-job-per-intention", title: "The client creates each intended job once.",
 		level: Must, check: once,
 		see:      client,
 		quote:    "It must have one Idempotency-Key for one intended job, and another one for another.",
 		exercise: "Submissions with an X-Correlation-ID for each intended job", profiles: []fault.Profile{fault.FlakyNetwork},
 	},
 	{
-		id: "lost-answer", title: "A submission whose answer was lost is found out about.",
+		id: "lost-answer", title: "After losing an answer, the client checks whether the job exists.",
 		level: Must, check: foundOut,
 		see:      client,
 		quote:    "It must find out about a submission whose answer did not come.",
 		exercise: "Submissions", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover},
 	},
 	{
-		id: "outcome-learned", title: "What became of each job is learned within a minute.",
+		id: "outcome-learned", title: "The client learns how each job ended, within a minute.",
 		level: Must, check: outcome,
 		see:      client,
 		quote:    "It must learn what became of each of its jobs, within a minute of its end.",
 		exercise: "Submit a job that ends",
 	},
 	{
-		id: "stream-resume", title: "A stream that ended is resumed with the last id, not sooner than told.",
+		id: "stream-resume", title: "The client resumes a broken stream with the last event id, after the wait that the stream asked for.",
 		level: Must, check: resumed,
 		see:   client,
 		quote: "It must resume a stream that ended where it ended, and not sooner than the stream's `retry` says.",
@@ -112,14 +121,14 @@ var rules = []rule{
 		exercise: "An event stream", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover, fault.MaintenanceWindow},
 	},
 	{
-		id: "half-events", title: "An event that came to half is none.",
+		id: "half-events", title: "A half-received event is ignored.",
 		level: Must, check: halved,
 		see:      html + "event-stream-interpretation",
 		quote:    "Once the end of the file is reached, any pending data must be discarded.",
 		exercise: "An event stream", profiles: []fault.Profile{fault.Failover},
 	},
 	{
-		id: "tolerant-reader", title: "Unknown members, states and types do not stop the client.",
+		id: "tolerant-reader", title: "Unknown fields, states and types do not stop the client.",
 		level: Must, check: tolerant,
 		see: "https://www.rfc-editor.org/rfc/rfc9457#section-3.2",
 		quote: "Clients consuming problem details MUST ignore any such extensions that they don't recognize; this allows " +
@@ -129,7 +138,7 @@ var rules = []rule{
 		exercise: `The effects {"extensions": true}, {"job_status": "PONDERING"} or {"problem_type": "..."} on reads of a job`,
 	},
 	{
-		id: "deliveries-answered", title: "Webhook deliveries are answered with 2xx within ten seconds.",
+		id: "deliveries-answered", title: "The receiver answers each webhook with 2xx in time.",
 		level: Must, check: answered,
 		see:   client,
 		quote: "It must answer a delivery with 2xx within ten seconds.",
@@ -138,7 +147,7 @@ var rules = []rule{
 		exercise: "Create a webhook, or give submissions a callback",
 	},
 	{
-		id: "tampered-refused", title: "A request that is no delivery of the service's, or an old one, is refused.",
+		id: "tampered-refused", title: "The receiver rejects forged and outdated webhooks.",
 		level: Must, check: refused,
 		see:   client,
 		quote: "It must not answer 2xx to a request whose signatures do not hold, or that is older than five minutes.",
@@ -147,7 +156,7 @@ var rules = []rule{
 		exercise: "A webhook or callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
 	},
 	{
-		id: "repeated-delivery", title: "A delivery that comes again is answered with 2xx.",
+		id: "repeated-delivery", title: "The receiver answers a repeated webhook with 2xx.",
 		level: Must, check: repeated,
 		see:   client,
 		quote: "It must answer 2xx to a delivery that it knows already.",
@@ -156,7 +165,7 @@ var rules = []rule{
 		exercise: "A webhook or callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
 	},
 	{
-		id: "not-retryable", title: "A job that failed for good is not tried again.",
+		id: "not-retryable", title: "The client does not retry a job that failed permanently.",
 		level: Should, check: unretried,
 		see:      client,
 		quote:    "It should not try a job again whose failure says that it is not retryable.",
@@ -164,14 +173,14 @@ var rules = []rule{
 		exercise: "A job whose failure says retryable: false, such as a CUSTOM one, and reading its outcome",
 	},
 	{
-		id: "key-renewal", title: "Keys are renewed before they expire.",
+		id: "key-renewal", title: "The client renews its API key before the key expires.",
 		level: Should, check: renewed,
 		see:      client,
 		quote:    "It should renew its key before it expires.",
 		exercise: "A session in which the key expires, as when the clock of the test bed is moved beyond its end",
 	},
 	{
-		id: "no-key-in-url", title: "No key is part of a URL.",
+		id: "no-key-in-url", title: "No API key appears in a URL.",
 		level: Must, check: secret,
 		see:   client,
 		quote: "It must not send its key in a URL.",
@@ -180,21 +189,21 @@ var rules = []rule{
 		exercise: "Any request",
 	},
 	{
-		id: "connection-reuse", title: "Connections are used again.",
+		id: "connection-reuse", title: "The client reuses connections.",
 		level: Should, check: reused,
 		see:      "https://www.rfc-editor.org/rfc/rfc9112#section-9.3",
 		quote:    "HTTP implementations SHOULD support persistent connections.",
 		exercise: "Ten requests, one after the other",
 	},
 	{
-		id: "time-outs", title: "The client does not wait for ever.",
+		id: "time-outs", title: "The client stops waiting for an answer after 30 seconds.",
 		level: Should, check: timeouts,
 		see:      client,
 		quote:    "It should give up on an answer that has not come after 30 s, unless it asked to wait longer.",
 		exercise: `The effect {"delay": "40s"}`,
 	},
 	{
-		id: "redirects", title: "A request that has moved is sent again, to the new address.",
+		id: "redirects", title: "The client follows a 308 with the same method and body.",
 		level: Should, check: followed,
 		see: rfc9110 + "15.4.9",
 		quote: "The 308 (Permanent Redirect) status code indicates that the target resource has been assigned a new " +
@@ -202,14 +211,14 @@ var rules = []rule{
 		exercise: `The effect {"moved": true}`,
 	},
 	{
-		id: "content-negotiation", title: "What is sent and asked for is what the service has.",
+		id: "content-negotiation", title: "The client sends and accepts media types that the service has.",
 		level: Should, check: negotiated,
 		see:      client,
 		quote:    "It should send and accept media types that the service has.",
 		exercise: "Any request",
 	},
 	{
-		id: "correlation-ids", title: "Each intended job has an X-Correlation-ID of its own.",
+		id: "correlation-ids", title: "Each intended job has its own X-Correlation-ID.",
 		level: Should, check: correlated,
 		see:      client,
 		quote:    "It should give each intended job a correlation id of its own.",

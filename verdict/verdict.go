@@ -39,6 +39,8 @@ type Record struct {
 	Now      time.Time
 	// Submits reports which requests by a method and path make jobs; nil: all that are said to.
 	Submits func(method, path string) bool
+	// Guess describes the API as far as the traffic tells; nil: nothing in it looks like a submission.
+	Guess *Guess
 	// Standards: the API is not ours. Rules ask for what their standards say, where that is less.
 	Standards bool
 }
@@ -143,33 +145,22 @@ func Of(all *Record) Verdict {
 
 func of(r *record, faults []fault.Count) Verdict {
 	v := Verdict{
-		Faults:  faults,
-		Session: r.Session, Verdict: Right, Results: []Result{}, journal: r.journal,
-		Counts: map[Status]int{Held: 0, Broken: 0, NotExercised: 0},
+		Faults: faults, Session: r.Session, Results: []Result{}, journal: r.journal, Judged: len(r.exchanges) + len(r.sent),
+		Counts: map[Status]int{OK: 0, Warn: 0, Fail: 0, NotTested: 0},
 	}
-	wrong, judged := false, len(r.exchanges)+len(r.sent)
-	if r.Standards { // by which the proxy judges, that counts them among what it records
-		judged += len(r.Attempts)
+	if r.Standards { // the proxy counts attempts to deliver among what it records
+		v.Judged += len(r.Attempts)
 	}
+	v.Faulty, v.First = r.journal.faulty()
 	for _, rule := range rules {
 		if !slices.Contains(r.Session.Rules, rule.id) {
 			continue
 		}
 		result := rule.result(r)
 		v.Counts[result.Status]++
-		wrong = wrong || result.Status == Broken && result.Level == Must
 		v.Results = append(v.Results, result)
 	}
-	switch {
-	case r.Session.Recorded > judged && v.Counts[Broken] == 0:
-		v.Verdict = Incomplete
-	case wrong:
-		v.Verdict = Wrong
-	case v.Counts[Broken] > 0:
-		v.Verdict = Improvable
-	case v.Counts[NotExercised] > 0 || unmet(faults):
-		v.Verdict = Incomplete
-	}
+	r.conclude(&v)
 	return v
 }
 
@@ -179,14 +170,15 @@ func (r rule) result(record *record) Result {
 	record.journal.note(r.id, f.broke)
 	d := r.demand(record.Standards)
 	result := Result{
-		Rule: r.id, Title: r.title, Level: d.level, Quote: d.quote, Status: Held, Times: f.times, Failures: f.failures,
-		Evidence: f.held, See: d.see,
+		Rule: r.id, Title: r.title, Level: d.level, Quote: d.quote, Status: OK, Times: f.times, Failures: f.failures,
+		Evidence: f.held, See: d.see, Fix: guides[r.id].fix,
 	}
 	switch {
 	case f.failures > 0:
-		result.Status, result.Evidence = Broken, f.broken
+		result.Status, result.Evidence = Fail.At(d.level), f.broken
 	case f.times == 0:
-		result.Status, result.Evidence, result.Exercise = NotExercised, []Evidence{}, r.advice(record.Session.Profile)
+		result.Status, result.Evidence, result.Exercise = NotTested, []Evidence{}, r.advice(record.Session.Profile)
+		result.Reason = record.untested(r.id)
 	}
 	return result
 }

@@ -171,9 +171,9 @@ func (t *trace) sent(e fault.Effect, status int) *trace {
 func statuses(v verdict.Verdict) (broken, missing []string) {
 	for _, r := range v.Results {
 		switch r.Status {
-		case verdict.Broken:
+		case verdict.Warn, verdict.Fail:
 			broken = append(broken, r.Rule)
-		case verdict.NotExercised:
+		case verdict.NotTested:
 			missing = append(missing, r.Rule)
 		}
 	}
@@ -186,16 +186,18 @@ func TestRightClient(t *testing.T) {
 	broken, missing := statuses(v)
 	require.Empty(t, broken, "%+v", v)
 	require.Empty(t, missing)
-	require.Equal(t, verdict.Right, v.Verdict)
+	require.Equal(t, verdict.Passed, v.Verdict)
 	for _, r := range v.Results {
 		require.NotEmpty(t, r.Evidence, r.Rule)
 		require.Empty(t, r.Exercise)
 	}
 	empty := newTrace().judge()
-	require.Equal(t, verdict.Incomplete, empty.Verdict)
+	require.Equal(t, verdict.NothingJudged, empty.Verdict)
+	require.Equal(t, "No request came.", empty.Why)
 	require.Len(t, empty.Results, len(verdict.IDs()))
 	for _, r := range empty.Results {
-		require.Equal(t, verdict.NotExercised, r.Status)
+		require.Equal(t, verdict.NotTested, r.Status)
+		require.NotEmpty(t, r.Reason)
 		require.NotEmpty(t, r.Exercise)
 	}
 }
@@ -234,6 +236,9 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		},
 		"idempotency-key": func(t *trace) {
 			t.send(submit(7, unavailable)).wait(2 * time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "other" }))
+		},
+		"no-duplicates": func(t *trace) {
+			t.send(submit(7, lost)).wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key, x.Made, x.Job = "other", id(8), id(8) }))
 		},
 		"same-body": func(t *trace) { t.send(submit(7, func(x *verdict.Exchange) { x.Key = "key 2" })) },
 		"one-job-per-intention": func(t *trace) {
@@ -285,16 +290,16 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		breaks(trace)
 		v := trace.judge()
 		broken, _ := statuses(v)
-		if rule == "lost-answer" { // nobody repeated it either
+		if rule == "lost-answer" || rule == "no-duplicates" { // nobody repeated it either; another key
 			require.Contains(t, broken, rule)
 			continue
 		}
 		require.Equal(t, []string{rule}, broken, "%s: %+v", rule, v)
 		require.Equal(t, broken, slices.Collect(maps.Keys(marked(v))), "in the journal")
-		want := map[verdict.Level]verdict.Conclusion{verdict.Must: verdict.Wrong, verdict.Should: verdict.Improvable}
+		want := map[verdict.Level]verdict.Conclusion{verdict.Must: verdict.Failed, verdict.Should: verdict.Warned}
 		require.Equal(t, want[levels[rule]], v.Verdict, rule)
 	}
-	require.Len(t, verdict.IDs(), 25)
+	require.Len(t, verdict.IDs(), 26)
 }
 
 // The verdict tells which faults happened to which requests, and which of the profile did not.
@@ -303,7 +308,8 @@ func TestFaultsAreCounted(t *testing.T) {
 	trace := right()
 	trace.Session.Profile = fault.FlakyNetwork
 	v := trace.judge()
-	require.Equal(t, verdict.Incomplete, v.Verdict, "no submission was reset before the work")
+	require.Equal(t, verdict.Passed, v.Verdict)
+	require.Contains(t, v.Why, "rules passed. 4 of the profile's faults did not happen.")
 	counts := map[string][2]int{}
 	for _, f := range v.Faults {
 		counts[fmt.Sprint(f.Of, ": ", f.Fault)] = [2]int{f.Times, f.Requests}
@@ -363,10 +369,20 @@ func TestStandards(t *testing.T) {
 		does   func(*trace)
 		broken []string
 	}{
-		"repeats without a key":        {func(t *trace) { t.send(submit(1, bare, lost)).send(submit(1, bare)) }, []string{"idempotency-key"}},
-		"repeats what may be repeated": {func(t *trace) { t.send(submit(1, bare, lost, put)).send(submit(1, bare, put)) }, nil},
-		"wants two":                    {func(t *trace) { t.send(submit(1, bare, lost)).send(submit(1, bare)).send(submit(1, bare)) }, nil},
-		"looks whether it was made":    {func(t *trace) { t.send(submit(1, bare, lost)).send(list(1)).send(submit(1, bare)) }, nil},
+		"repeats without a key": {func(t *trace) { t.send(submit(1, bare, lost)).send(submit(1, bare)) }, []string{"idempotency-key"}},
+		"creates a duplicate": {func(t *trace) {
+			t.send(submit(1, bare, lost)).send(submit(1, bare, func(x *verdict.Exchange) { x.Made, x.Job = id(2), id(2) }))
+		}, []string{"idempotency-key", "no-duplicates"}},
+		"creates a duplicate of what is no job": {func(t *trace) {
+			created := func(name string) func(x *verdict.Exchange) {
+				return func(x *verdict.Exchange) { x.Role, x.Made, x.Job, x.Created = "", "", "", name }
+			}
+			t.send(submit(1, bare, lost, created("a"))).send(submit(1, bare, created("b")))
+		}, []string{"no-duplicates"}},
+		"repeats what the service knows again": {func(t *trace) { t.send(submit(1, lost)).send(submit(1)) }, nil},
+		"repeats what may be repeated":         {func(t *trace) { t.send(submit(1, bare, lost, put)).send(submit(1, bare, put)) }, nil},
+		"wants two":                            {func(t *trace) { t.send(submit(1, bare, lost)).send(submit(1, bare)).send(submit(1, bare)) }, nil},
+		"looks whether it was made":            {func(t *trace) { t.send(submit(1, bare, lost)).send(list(1)).send(submit(1, bare)) }, nil},
 		"repeats what was refused": {func(t *trace) {
 			t.send(submit(1, bare, unavailable)).wait(2 * time.Second).send(submit(1, bare))
 		}, nil},
@@ -385,7 +401,7 @@ func TestStandards(t *testing.T) {
 		v := trace.judge()
 		broken, _ := statuses(v)
 		require.Equal(t, c.broken, broken, name)
-		require.NotEqual(t, verdict.Wrong, v.Verdict)
+		require.Equal(t, slices.Contains(c.broken, "no-duplicates"), v.Verdict == verdict.Failed, name)
 	}
 	for _, r := range verdict.Rules(true) {
 		require.Equal(t, slices.Contains(verdict.StandardIDs(), r.ID), !strings.Contains(r.See, "forgerun"), r.ID)
@@ -405,6 +421,9 @@ func TestPagesHaveTheRules(t *testing.T) {
 			require.Contains(t, string(api), "\n- "+r.Quote+"\n")
 		}
 		word := map[verdict.Level]string{verdict.Must: "must", verdict.Should: "(should|ought to)"}[r.Level]
+		if r.ID == "no-duplicates" {
+			word = "should" // what was created twice is a fact: the rule fails
+		}
 		require.Regexp(t, "(?i)"+word, r.Quote)
 	}
 }

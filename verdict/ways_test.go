@@ -193,7 +193,7 @@ func TestEvidenceIsAPair(t *testing.T) {
 	trace.sent(fault.Effect{RotatedSecret: true}, 401)
 	trace.Attempts = append(trace.Attempts, verdict.Attempt{DeliveryID: id(9), Number: 2, At: trace.now, Status: 401, Error: "HTTP_4XX"})
 	for _, r := range trace.judge().Results {
-		if r.Status == verdict.Broken {
+		if r.Status.Broken() {
 			require.Equal(t, "deliveries-answered", r.Rule)
 			require.Equal(t, `{"rotated_secret":true}`, r.Evidence[0].Request.Fault)
 			require.Nil(t, r.Evidence[0].Before)
@@ -213,7 +213,7 @@ func TestLostAnswersAreTold(t *testing.T) {
 		trace.wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "another" }))
 		for _, r := range trace.judge().Results {
 			if r.Rule == "idempotency-key" {
-				require.Equal(t, verdict.Broken, r.Status, answer)
+				require.True(t, r.Status.Broken(), answer)
 				require.Equal(t, answer, r.Evidence[0].Before.Answer)
 			}
 		}

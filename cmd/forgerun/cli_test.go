@@ -120,7 +120,7 @@ func testbedByCommand(sh *shell) {
 	sh.ok("jobs", "list")
 	require.NotEmpty(t, sh.value("ended_at", "testbed", "sessions", "end", session))
 	require.Regexp(t, `^ +1 .* GET /v1/jobs.*: `, sh.ok("testbed", "sessions", "journal", session))
-	require.Contains(t, sh.ok("testbed", "sessions", "verdict", session), "incomplete")
+	require.Contains(t, sh.ok("testbed", "sessions", "verdict", session), "1 rule passed.")
 	sh.ok("jobs", "submit", "SUCCESS_FAST", "--wait")
 	require.Contains(t, sh.ok("testbed", "reset"), "rows")
 	require.Contains(t, sh.ok("testbed", "clock", "show"), "false")

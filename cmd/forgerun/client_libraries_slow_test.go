@@ -224,7 +224,7 @@ func TestClientLibrariesAreRight(t *testing.T) {
 						require.Empty(t, broken, said)
 						report.add(language, profile, v)
 						learned := slices.ContainsFunc(v.Results, func(r verdict.Result) bool {
-							return r.Rule == "deliveries-answered" && r.Status == verdict.Held
+							return r.Rule == "deliveries-answered" && r.Status == verdict.OK
 						})
 						require.True(t, learned, "%s\n%+v", said, v)
 					})

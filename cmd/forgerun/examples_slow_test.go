@@ -111,7 +111,7 @@ func (r *examplesReport) add(language string, profile fault.Profile, v verdict.V
 	row.seeds++
 	row.requests += v.Recorded
 	for _, result := range v.Results {
-		if result.Status == verdict.Held {
+		if result.Status == verdict.OK {
 			row.held[result.Rule] = true
 		}
 	}

@@ -44,7 +44,7 @@ func requireVerdicts(t *testing.T, file, said string) {
 	for _, v := range shown.Sessions {
 		var broken []string
 		for _, r := range v.Results {
-			if r.Status == verdict.Broken && r.Level == verdict.Must {
+			if r.Status.Broken() && r.Level == verdict.Must {
 				broken = append(broken, r.Rule)
 			}
 		}

@@ -179,7 +179,7 @@ func (u *user) verdict(api *proc, session string) (v verdict.Verdict, broken map
 	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &v))
 	broken = map[string]verdict.Result{}
 	for _, r := range v.Results {
-		if r.Status == verdict.Broken {
+		if r.Status.Broken() {
 			broken[r.Rule] = r
 		}
 	}
@@ -228,7 +228,7 @@ func TestNaiveClientIsCaught(t *testing.T) {
 	require.NoError(t, err)
 
 	v, broken := u.verdict(second, session)
-	require.Equal(t, verdict.Wrong, v.Verdict)
+	require.Equal(t, verdict.Failed, v.Verdict)
 	names := []string{}
 	for name, r := range broken {
 		names = append(names, name)
@@ -291,5 +291,5 @@ func TestOurClientIsRight(t *testing.T) {
 	said, v, broken, err := s.runJudged(t, api, []string{program}, fault.FlakyNetwork, 1)
 	require.NoError(t, err, said)
 	require.Empty(t, broken, said)
-	require.Positive(t, v.Counts[verdict.Held])
+	require.Positive(t, v.Counts[verdict.OK])
 }

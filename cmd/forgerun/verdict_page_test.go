@@ -56,8 +56,8 @@ func TestVerdictPage(t *testing.T) {
 	_, err = chromedp.Call(c.ctx, log.Enable, cdp.Empty{})
 	require.NoError(t, err)
 	c.do(chromedp.Reload())
-	c.says("The client is wrong")
-	c.says("No key is part of a URL.")
+	c.says("FAILED: 1 error")
+	c.says("No API key appears in a URL.")
 	require.Equal(t, []string{"Submissions over time", "Reads over time", "Lists over time"},
 		evaluate[[]string](c, `[...document.querySelectorAll("svg > title")].map(e => e.textContent)`))
 	require.Empty(t, evaluate[[]string](c, `[...document.querySelectorAll('a[href^="#"]')].map(a => a.hash.slice(1))

@@ -20,38 +20,38 @@ import (
 
 // API is a description, as its file has it.
 type API struct {
-	Name string `yaml:"name"`
+	Name string `yaml:"name,omitempty"`
 	// Operations, each as "METHOD /path", by what they do for the client. {id} stands for one segment of a path that names the job,
 	// {name...} at the end for all that follow.
-	Submit  []string `yaml:"submit"`
-	Read    []string `yaml:"read"`
-	Outcome []string `yaml:"outcome"`
-	Stream  []string `yaml:"stream"`
-	List    []string `yaml:"list"`
-	Retry   []string `yaml:"retry"`
-	Job     Job      `yaml:"job"`
+	Submit  []string `yaml:"submit,omitempty"`
+	Read    []string `yaml:"read,omitempty"`
+	Outcome []string `yaml:"outcome,omitempty"`
+	Stream  []string `yaml:"stream,omitempty"`
+	List    []string `yaml:"list,omitempty"`
+	Retry   []string `yaml:"retry,omitempty"`
+	Job     Job      `yaml:"job,omitempty"`
 
-	Key         []string         `yaml:"key"`         // where a request has its idempotency key
-	Correlation []string         `yaml:"correlation"` // where it has an id of the intention, the same in all tries
-	Repeatable  []string         `yaml:"repeatable"`  // operations that are safe to repeat without a key
-	Errors      map[int]Document `yaml:"errors"`      // bodies of errors that faults answer with, by status; 0: of all others
-	Rules       []string         `yaml:"rules"`       // to judge besides those that a standard asks for
+	Key         []string         `yaml:"key,omitempty"`         // where a request has its idempotency key
+	Correlation []string         `yaml:"correlation,omitempty"` // where it has an id of the intention, the same in all tries
+	Repeatable  []string         `yaml:"repeatable,omitempty"`  // operations that are safe to repeat without a key
+	Errors      map[int]Document `yaml:"errors,omitempty"`      // bodies of errors that faults answer with, by status; 0: of all others
+	Rules       []string         `yaml:"rules,omitempty"`       // to judge besides those that a standard asks for
 
 	operations []operation
 }
 
 // Job says how the API names jobs and shows their states. Places are JSON Pointers into bodies, or "header:NAME".
 type Job struct {
-	ID      []string `yaml:"id"`      // of the job, in answers to submissions; the paths of other operations have it as {id}
-	Address []string `yaml:"address"` // of the job, instead of an id
-	State   []string `yaml:"state"`
-	Final   []string `yaml:"final"` // states, whatever their case
+	ID      []string `yaml:"id,omitempty"`      // of the job, in answers to submissions; the paths of other operations have it as {id}
+	Address []string `yaml:"address,omitempty"` // of the job, instead of an id
+	State   []string `yaml:"state,omitempty"`
+	Final   []string `yaml:"final,omitempty"` // states, whatever their case
 }
 
 // Document is a body with its media type.
 type Document struct {
-	ContentType string `yaml:"content_type"`
-	Body        string `yaml:"body"`
+	ContentType string `yaml:"content_type,omitempty"`
+	Body        string `yaml:"body,omitempty"`
 }
 
 type operation struct {

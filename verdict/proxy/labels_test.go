@@ -68,7 +68,7 @@ func TestLabels(t *testing.T) {
 		require.NotNil(t, session.EndedAt)
 		require.Equal(t, 2, session.Recorded)
 		v, results := b.verdict(session.ID)
-		require.Equal(t, map[bool]verdict.Status{true: verdict.Held, false: verdict.Broken}[n%2 == 0], results["idempotency-key"].Status, v.Label)
+		require.Equal(t, map[bool]verdict.Status{true: verdict.OK, false: verdict.Warn}[n%2 == 0], results["idempotency-key"].Status, v.Label)
 	}
 	require.Error(t, b.do("DELETE", "/things", "", label, "x").err, "nothing is open: the proxy's own rules hold, as for any request")
 	require.Contains(t, string(b.own("GET", "sessions?label=x", "", 200)), `"data":[]`)
@@ -107,7 +107,7 @@ func TestLabelsOfDeliveries(t *testing.T) {
 	require.NoError(t, send(`{"id": "another", "status": "Succeeded"}`))
 	v, _ := b.verdict(main)
 	require.Equal(t, 1, v.Recorded)
-	require.Equal(t, verdict.Right, v.Verdict, "all that was recorded is judged")
+	require.Equal(t, verdict.Passed, v.Verdict, "all that was recorded is judged")
 	require.Equal(t, 3, b.labelled("a").Recorded, "the submission, the delivery, and that it was not sent")
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/forgerun/forgerun/verdict/api"
@@ -237,9 +239,26 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	target := redact.URL(p.target.String())
+	if a, ok := w.(*answer); ok {
+		a.exchange.Unreached = p.unreached(err)
+	}
 	p.log.Warn("the target did not answer", "target", target, "method", redact.Keep(r.Method), "path", redact.KeepURL(r.URL.EscapedPath()),
 		"error", redact.Keep(err.Error()))
 	writeProblem(w, http.StatusBadGateway, "The target "+target+" did not answer: is it running?")
+}
+
+// unreached says why the target did not answer, such as "connection refused at 127.0.0.1:3000".
+func (p *Proxy) unreached(err error) string {
+	why := err.Error()
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		why = "connection refused"
+	case errors.As(err, new(*net.DNSError)):
+		why = "host not found"
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		why = "connection closed without an answer"
+	}
+	return redact.Keep(why + " at " + p.target.Host)
 }
 
 // instead answers in the place of the target.

@@ -219,6 +219,9 @@ func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, d
 		return
 	}
 	m := &api.Message{URL: r.URL, Header: h, Body: document}
+	if x.Unreached == "" && (x.Fault == nil || !x.Fault.Replaces()) {
+		n.guesses.see(r, x, h, document)
+	}
 	if x.Role == verdict.Submit {
 		n.made(s.api, r, x, m, described)
 	}

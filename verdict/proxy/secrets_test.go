@@ -101,7 +101,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	require.Contains(t, shown["journal"], "/list?key=***")
 	require.Contains(t, shown["journal"], "&limit=1")
 	require.Contains(t, shown["json"], "Bearer tokens SHOULD NOT be passed in page URLs", "the sentences of standards stay")
-	require.Equal(t, verdict.Broken, results["no-key-in-url"].Status)
+	require.True(t, results["no-key-in-url"].Status.Broken())
 	require.Equal(t, 2, results["no-key-in-url"].Failures, "access_token, and the token under another name")
 	require.Positive(t, v.Recorded)
 }
@@ -150,7 +150,7 @@ func TestMemoryOfLongValuesIsBounded(t *testing.T) { //nolint:paralleltest // it
 	require.Less(t, took, int64(24<<20), "of 72 MB that were sent")
 	v, _ := b.verdict(id)
 	require.Equal(t, answers, v.Recorded)
-	require.NotEqual(t, verdict.Wrong, v.Verdict)
+	require.NotEqual(t, verdict.Failed, v.Verdict)
 }
 
 // Long values that differ at their ends only are not taken for the same.
@@ -173,12 +173,12 @@ func TestLongValuesAreCompared(t *testing.T) {
 		b.do("GET", fmt.Sprint("/operations/", long, n), "")
 	}
 	_, results := b.verdict(id)
-	require.Equal(t, verdict.Held, results["stop-at-end"].Status, "each job was read once: %v", results["stop-at-end"])
+	require.Equal(t, verdict.OK, results["stop-at-end"].Status, "each job was read once: %v", results["stop-at-end"])
 	id = b.session("")
 	b.do("POST", "/things?n=1", "1")
 	for range 5 {
 		b.do("GET", "/operations/"+long+"1", "")
 	}
 	_, results = b.verdict(id)
-	require.Equal(t, verdict.Broken, results["stop-at-end"].Status, "one job was read again and again")
+	require.True(t, results["stop-at-end"].Status.Broken(), "one job was read again and again")
 }

@@ -50,6 +50,7 @@ type session struct {
 	jobs      map[string]*jobSeen // by what names them: an id, or an address
 	results   map[string]string   // addresses of results, with their jobs
 	submitted map[string]bool     // methods and paths that were answered with a job
+	guesses   guesses
 }
 
 // jobSeen is a job that the target has told of.
@@ -277,7 +278,7 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 	}
 	r := verdict.Record{
 		Session: n.Session, API: api.Faults, Now: time.Now(), Standards: true,
-		Log: n.log.Copy(), Attempts: slices.Clone(n.attempts),
+		Log: n.log.Copy(), Attempts: slices.Clone(n.attempts), Guess: n.guesses.guess(),
 	}
 	for _, j := range n.jobs {
 		r.Runs = append(r.Runs, j.Run)

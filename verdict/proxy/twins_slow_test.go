@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
@@ -120,7 +119,7 @@ func TestTwins(t *testing.T) {
 							var broken []string
 							shown := b.own("GET", "sessions/"+id+"/verdict", "", 200)
 							for _, r := range v.Results {
-								if r.Status == verdict.Broken {
+								if r.Status.Broken() {
 									broken = append(broken, r.Rule)
 								}
 							}

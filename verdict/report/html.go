@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,19 +68,6 @@ func HTML(w io.Writer, v *verdict.Verdict) error {
 // Style is that of the page.
 func (*view) Style() template.CSS { return template.CSS(Style + pageStyle) } //nolint:gosec // ours
 
-// Levels are those that rules have.
-func (*view) Levels() []verdict.Level { return []verdict.Level{verdict.Must, verdict.Should} }
-
-// Level counts the rules of a level with a status.
-func (s *view) Level(l verdict.Level, status verdict.Status) (n int) {
-	for _, r := range s.Results {
-		if r.Level == l && r.Status == status {
-			n++
-		}
-	}
-	return n
-}
-
 // FaultTimes is how many faults happened.
 func (s *view) FaultTimes() (n int) {
 	for _, f := range s.Faults {
@@ -90,7 +76,7 @@ func (s *view) FaultTimes() (n int) {
 	return n
 }
 
-// Unmet is how many faults of the profile did not come to be.
+// Unmet is how many faults of the profile did not happen.
 func (s *view) Unmet() (n int) {
 	for _, f := range s.Faults {
 		if f.Times == 0 {
@@ -100,43 +86,22 @@ func (s *view) Unmet() (n int) {
 	return n
 }
 
-// Headline is the conclusion.
+// Headline is the conclusion in a few words.
 func (s *view) Headline() string {
-	return map[verdict.Conclusion]string{
-		verdict.Right: "The client is right", verdict.Wrong: "The client is wrong", verdict.Improvable: "The client could be better",
-		verdict.Incomplete: "The verdict is incomplete",
-	}[s.Verdict.Verdict]
+	if s.Verdict.Verdict == verdict.NothingJudged {
+		return s.Verdict.Verdict.Words()
+	}
+	return s.Verdict.Verdict.Words() + ": " + verdict.Headline(s.Results)
 }
 
 // Tone is the class that Style has for a conclusion.
 func Tone(c verdict.Conclusion) string {
-	return cmp.Or(map[verdict.Conclusion]string{verdict.Right: "good", verdict.Wrong: "bad"}[c], "open")
+	return cmp.Or(map[verdict.Conclusion]string{verdict.Passed: "good", verdict.Failed: "bad"}[c], "open")
 }
 
 // Mark is its sign.
 func (s *view) Mark() string {
-	return cmp.Or(map[verdict.Conclusion]string{verdict.Right: "✓", verdict.Incomplete: "–"}[s.Verdict.Verdict], "✗")
-}
-
-// Sentence says what the conclusion is made of.
-func (s *view) Sentence() string {
-	must, should := s.Level(verdict.Must, verdict.Broken), s.Level(verdict.Should, verdict.Broken)
-	said := "It kept " + plural(count(s, "held"), "rule") + "."
-	switch {
-	case must > 0 && should > 0:
-		said = fmt.Sprintf("It broke %s that must be kept and %d that should be.", plural(must, "rule"), should)
-	case must > 0:
-		said = "It broke " + plural(must, "rule") + " that must be kept."
-	case should > 0:
-		said = "It broke " + plural(should, "rule") + " that should be kept."
-	}
-	if n := count(s, "not_exercised"); n > 0 {
-		said += " Not exercised: " + plural(n, "rule") + "."
-	}
-	if n := s.Unmet(); n > 0 {
-		said += " Faults of the profile that did not come to be: " + grouped(n) + "."
-	}
-	return said
+	return map[verdict.Conclusion]string{verdict.Passed: "✓", verdict.Warned: "!", verdict.Failed: "✗", verdict.NothingJudged: "–"}[s.Verdict.Verdict]
 }
 
 func either(first bool, one, other string) string {
@@ -146,10 +111,10 @@ func either(first bool, one, other string) string {
 	return other
 }
 
-// count gives the number of rules with a status.
+// count returns the number of rules with a status.
 func count(s *view, status string) int { return s.Counts[verdict.Status(status)] }
 
-// having gives the results with a status.
+// having returns the results with a status.
 func having(v *verdict.Verdict, s string) (found []verdict.Result) {
 	for _, r := range v.Results {
 		if string(r.Status) == s {
@@ -159,11 +124,9 @@ func having(v *verdict.Verdict, s string) (found []verdict.Result) {
 	return found
 }
 
-// broken gives the rules that were broken, those first that say must.
+// broken returns the rules that were broken, the failed ones first.
 func broken(v *verdict.Verdict) []verdict.Result {
-	found := having(v, string(verdict.Broken))
-	slices.SortStableFunc(found, func(a, b verdict.Result) int { return cmp.Compare(a.Level, b.Level) })
-	return found
+	return append(having(v, string(verdict.Fail)), having(v, string(verdict.Warn))...)
 }
 
 // at writes a time of a verdict, or a pointer to one.

@@ -13,34 +13,42 @@ import (
 // JUnit writes the verdict for CI servers.
 func JUnit(w io.Writer, v *verdict.Verdict) error { return Suite(v).Write(w) }
 
-// Suite has a test case for each rule, and for each fault. What was not exercised, not met, or could be better is skipped.
+// Suite has a test case for each rule, and for each fault. Warnings and rules that were not tested are skipped, with the reason.
+// A session that judged nothing has an error.
 func Suite(v *verdict.Verdict) junit.Suite {
 	s := junit.Suite{Name: strings.TrimSpace("forgerun verdict " + string(v.Profile)), Began: time.Time(v.CreatedAt)}
 	if v.EndedAt != nil {
 		s.Took = time.Time(*v.EndedAt).Sub(s.Began)
 	}
+	if v.Verdict == verdict.NothingJudged {
+		message := &junit.Message{Message: v.Verdict.Words() + ": " + v.Why}
+		s.Cases = append(s.Cases, junit.Case{Name: "verdict", Class: "verdict", Failure: message})
+	}
 	for _, r := range v.Results {
 		c := junit.Case{Name: r.Rule, Class: "rules"}
 		switch r.Status {
-		case verdict.Broken:
-			message := &junit.Message{Message: fmt.Sprintf("%s Broken %d of %d times.", r.Title, r.Failures, r.Times), Text: evidenceText(r)}
-			if c.Failure = message; r.Level == verdict.Should {
-				message.Message = "Could be better: " + message.Message
-				c.Failure, c.Skipped = nil, message
-			}
-		case verdict.NotExercised:
-			c.Skipped = &junit.Message{Message: "Not exercised. What would: " + r.Exercise}
+		case verdict.Fail:
+			c.Failure = brokenMessage("FAIL", r)
+		case verdict.Warn:
+			c.Skipped = brokenMessage("WARN", r)
+		case verdict.NotTested:
+			c.Skipped = &junit.Message{Message: "Not tested: " + r.Reason + ". What would test it: " + r.Exercise}
+		case verdict.OK:
 		}
 		s.Cases = append(s.Cases, c)
 	}
 	for _, f := range v.Faults {
 		c := junit.Case{Name: f.Fault + " (" + string(f.Of) + ")", Class: "faults"}
 		if f.Times == 0 {
-			c.Skipped = &junit.Message{Message: fmt.Sprintf("Not met by %d %s.", f.Requests, f.Of)}
+			c.Skipped = &junit.Message{Message: "Never triggered."}
 		}
 		s.Cases = append(s.Cases, c)
 	}
 	return s
+}
+
+func brokenMessage(word string, r verdict.Result) *junit.Message {
+	return &junit.Message{Message: fmt.Sprintf("%s: %s Broken %d of %d times.", word, r.Title, r.Failures, r.Times), Text: evidenceText(r)}
 }
 
 func evidenceText(r verdict.Result) string {
@@ -51,6 +59,7 @@ func evidenceText(r verdict.Result) string {
 		writeMoment(&b, e.Request)
 		fmt.Fprintf(&b, "  found%s: %s\n  expected: %s\n", times(e.Times), printable(e.Found), printable(e.Expected))
 	}
+	fmt.Fprintf(&b, "  fix: %s\n    Python: %s\n    TypeScript: %s\n    Go: %s\n", r.Fix.Text, r.Fix.Python, r.Fix.TypeScript, r.Fix.Go)
 	fmt.Fprintf(&b, "%q (%s)\n", r.Quote, r.See)
 	return b.String()
 }
@@ -68,7 +77,7 @@ func writeMoment(b *strings.Builder, m *verdict.Moment) {
 		return
 	}
 	fmt.Fprintf(b, "%s %s\n", at(m.At, "2006-01-02T15:04:05.000Z"), printable(strings.Join(append([]string{m.Request}, m.Headers...), ", ")))
-	fmt.Fprintf(b, "  answer: %s\n", printable(m.Answer))
+	fmt.Fprintf(b, "%s answer: %s\n", at(m.Until, "2006-01-02T15:04:05.000Z"), printable(m.Answer))
 	if m.Fault != "" {
 		fmt.Fprintf(b, "  fault: %s\n", printable(m.Fault))
 	}

@@ -22,11 +22,11 @@ func wrong() *verdict.Verdict {
 	ended := began.Add(time.Minute)
 	return &verdict.Verdict{
 		Session: verdict.Session{Profile: "flaky-network", Seed: 7, Recorded: 12, CreatedAt: fault.Time(began), EndedAt: fault.TimeOf(&ended)},
-		Verdict: "wrong", Counts: map[verdict.Status]int{"held": 1, "broken": 1, "not_exercised": 1},
+		Verdict: "failed", Why: "1 rule passed.", Counts: map[verdict.Status]int{"warn": 1, "fail": 1, "not_tested": 1},
 		Faults: []fault.Count{{Fault: "429", Of: "submissions", Requests: 9, Times: 2}, {Fault: "stream cut", Of: "event streams"}},
 		Results: []verdict.Result{
-			{Rule: "backoff", Title: "The client waits.", Level: "should", Status: "broken", Times: 3, See: "https://example.com/a"},
-			{Rule: "same-body", Title: "The same body.", Level: "must", Quote: "It must.", Status: "broken", Times: 3, Failures: 2,
+			{Rule: "backoff", Title: "The client waits.", Level: "should", Status: "warn", Times: 3, See: "https://example.com/a"},
+			{Rule: "same-body", Title: "The same body.", Level: "must", Quote: "It must.", Status: "fail", Times: 3, Failures: 2,
 				See: "https://example.com/b",
 				Evidence: []verdict.Evidence{{
 					Found: "Another.", Expected: "The same.", Times: 2,
@@ -35,7 +35,7 @@ func wrong() *verdict.Verdict {
 						At: fault.Time(began), Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile,
 					},
 				}}},
-			{Rule: "time-outs", Title: "It gives up.", Status: "not_exercised", See: "https://example.com/c", Exercise: "A delay."},
+			{Rule: "time-outs", Title: "It gives up.", Status: "not_tested", Reason: "no delay", See: "https://example.com/c", Exercise: "A delay."},
 		},
 	}
 }
@@ -69,10 +69,9 @@ func TestForms(t *testing.T) {
 	require.NotContains(t, html.String(), "<script")
 	require.NotContains(t, html.String(), "\x1b")
 	for _, part := range []string{
-		"The client is wrong</h1>\n<p>It broke 1 rule that must be kept and 1 that should be. Not exercised: 1 rule. " +
-			"Faults of the profile that did not come to be: 1.</p>",
+		"FAILED: 1 error, 1 warning</h1>\n<p>1 rule passed.</p>",
 		`<section class="card rule bad" id="same-body"`, `<section class="card rule open" id="backoff"`, "<q>It must.</q>", "2 of 9",
-		"not met by 0", "<td>A delay.</td>", "broken 2 times",
+		"never triggered", "<td>A delay.</td>", "broken 2 of 3 times",
 	} {
 		require.Contains(t, html.String(), part)
 	}

@@ -282,7 +282,7 @@ export interface components {
          * @description The id of a rule. docs/reference/testbed.md explains each.
          * @enum {string}
          */
-        VerdictRule: "retry-after" | "list-polling" | "stop-at-end" | "conditional-requests" | "backoff" | "retry-only-retryable" | "idempotency-key" | "same-body" | "one-job-per-intention" | "lost-answer" | "outcome-learned" | "stream-resume" | "half-events" | "tolerant-reader" | "deliveries-answered" | "tampered-refused" | "repeated-delivery" | "not-retryable" | "key-renewal" | "no-key-in-url" | "connection-reuse" | "time-outs" | "redirects" | "content-negotiation" | "correlation-ids";
+        VerdictRule: "retry-after" | "list-polling" | "stop-at-end" | "conditional-requests" | "backoff" | "retry-only-retryable" | "idempotency-key" | "no-duplicates" | "same-body" | "one-job-per-intention" | "lost-answer" | "outcome-learned" | "stream-resume" | "half-events" | "tolerant-reader" | "deliveries-answered" | "tampered-refused" | "repeated-delivery" | "not-retryable" | "key-renewal" | "no-key-in-url" | "connection-reuse" | "time-outs" | "redirects" | "content-negotiation" | "correlation-ids";
         /** @description Where things are. */
         Root: {
             /** @description The name of this program. */
@@ -354,19 +354,30 @@ export interface components {
             /** @description Requests so far. The first 200,000 records are judged, as long as they take 128 MiB. */
             exchanges: number;
             /**
-             * @description `right`: each rule was exercised and kept. `wrong`: some that say must were broken. `could_be_better`: only such as say should were broken. `incomplete`: none was broken, and some not exercised, or faults of the profile did not come to be.
+             * @description `passed`: no rule was broken. `passed_with_warnings`: only rules that say should were broken. `failed`: a rule that says must was broken. `nothing_judged`: the session shows nothing about the client.
              * @enum {string}
              */
-            verdict: "right" | "wrong" | "could_be_better" | "incomplete";
+            verdict: "passed" | "passed_with_warnings" | "failed" | "nothing_judged";
+            /** @description One sentence: what was tested and what was not, or why nothing was. */
+            why: string;
             /** @description How many rules have each status. */
             counts: {
                 /** @description Rules that were kept. */
-                held: number;
-                /** @description Rules that were broken. */
-                broken: number;
-                /** @description Rules about which nothing is known. */
-                not_exercised: number;
+                ok: number;
+                /** @description Broken rules that say should. */
+                warn: number;
+                /** @description Broken rules that say must. */
+                fail: number;
+                /** @description Rules that nothing tested. */
+                not_tested: number;
             };
+            /** @description Requests that the rules looked at; fewer than `exchanges` if the session had no room for more. */
+            judged: number;
+            /** @description Requests and deliveries that a fault changed. */
+            faulty: number;
+            /** @description The first request or delivery that a fault changed; missing if there is none. */
+            first?: components["schemas"]["Moment"];
+            guess?: components["schemas"]["VerdictGuess"];
             /** @description The faults that happened, and those that the profile is about and that did not. */
             faults: components["schemas"]["FaultCount"][];
             /** @description What is known of each rule. */
@@ -397,11 +408,11 @@ export interface components {
              */
             level: "must" | "should";
             /**
-             * @description Whether it did.
+             * @description Whether it did. `warn`: it broke a rule that says should. `fail`: one that says must.
              * @enum {string}
              */
-            status: "held" | "broken" | "not_exercised";
-            /** @description How often it was exercised. */
+            status: "ok" | "warn" | "fail" | "not_tested";
+            /** @description How often it was tested. */
             times: number;
             /** @description How often it was broken. */
             failures: number;
@@ -414,8 +425,29 @@ export interface components {
             see: string;
             /** @description The sentence that asks for it, there. */
             quote: string;
-            /** @description What would exercise it; only if nothing has. */
+            /** @description Why it was not tested, in a few words; only if nothing has. */
+            reason?: string;
+            /** @description What would test it; only if nothing has. */
             exercise?: string;
+            fix: components["schemas"]["RuleFix"];
+        };
+        /** @description A description of an API of which no submission was recognised; only from `forgerun proxy`. */
+        VerdictGuess: {
+            /** @description What looks like a submission, such as POST /thumbnails answered 201 with {id}. */
+            seen: string;
+            /** @description A description for `--api`. */
+            yaml: string;
+        };
+        /** @description What a client does right, with a line of code in three languages. */
+        RuleFix: {
+            /** @description What to do. */
+            text: string;
+            /** @description A line of Python. */
+            python: string;
+            /** @description A line of TypeScript. */
+            typescript: string;
+            /** @description A line of Go. */
+            go: string;
         };
         /** @description How a rule was kept or broken: the request that set the expectation, and the one that met it or did not. */
         Evidence: {

@@ -9,11 +9,10 @@ import { clientField, filterBar, listing, read } from "./lists.js";
 import { rules } from "./verdict.js";
 
 const CONCLUSIONS = {
-  right: ["Right", "Each rule was exercised and kept."], wrong: ["Wrong", "Rules were broken that say must."],
-  could_be_better: ["Could be better", "Rules were broken, only such as say should."],
-  incomplete: ["Incomplete", "No rule was broken; some were not exercised, or faults of the profile did not come to be."],
+  passed: ["PASSED", "No rule was broken."], passed_with_warnings: ["PASSED WITH WARNINGS", "Only rules that say should were broken."],
+  failed: ["FAILED", "A rule that says must was broken."], nothing_judged: ["NOTHING JUDGED", "The session shows nothing about the client."],
 };
-const STATUSES = [["broken", "Broken"], ["not_exercised", "Not exercised"], ["held", "Kept"]];
+const STATUSES = [["fail", "FAIL"], ["warn", "WARN"], ["not_tested", "not tested"], ["ok", "ok"]];
 
 const conclusion = verdict => h("span", { class: "badge s-" + verdict, title: CONCLUSIONS[verdict]?.[1] || false }, CONCLUSIONS[verdict]?.[0] || verdict);
 
@@ -42,7 +41,7 @@ export function page(context) {
 
   const result = n => {
     const v = judged.get(n.session_id);
-    if (v) return h("span", {}, conclusion(v.verdict), v.counts.broken ? h("small", { class: "block quiet" }, plural(v.counts.broken, "rule"), " broken") : null);
+    if (v) return h("span", {}, conclusion(v.verdict), v.counts.fail + v.counts.warn ? h("small", { class: "block quiet" }, `${plural(v.counts.fail, "error")}, ${plural(v.counts.warn, "warning")}`) : null);
     return h("span", { class: "quiet" }, n.ended_at ? "…" : "after its end");
   };
   const ask = read("testbed/sessions", context.query, ["client_id"], 25);
@@ -114,10 +113,10 @@ export function one(context, id) {
 
 // summary says what the verdict comes to, and of how many rules what is known.
 function summary(n, v) {
-  const [title, why] = CONCLUSIONS[v.verdict] || [v.verdict, ""];
+  const [title] = CONCLUSIONS[v.verdict] || [v.verdict];
   const parts = STATUSES.map(([name, words]) => ({ name: words, value: v.counts[name] || 0, class: "f-" + name, status: name }));
   return h("section", { class: "card verdict v-" + v.verdict, "aria-label": "Verdict" },
-    h("div", { class: "line" }, h("h2", {}, title), h("span", { class: "quiet" }, why, n.ended_at ? "" : " So far: the session runs.")),
+    h("div", { class: "line" }, h("h2", {}, title), h("span", { class: "quiet" }, v.why, n.ended_at ? "" : " So far: the session runs.")),
     shares(parts), h("ul", { class: "states" }, parts.map(p => h("li", { class: "plain" }, h("span", { class: "badge s-" + p.status }, p.name), " ", h("span", { class: "num" }, number(p.value))))));
 }
 
@@ -126,6 +125,6 @@ function faults(list) {
   if (list.length === 0) return null;
   return card("Faults", table([
     { title: "Fault", class: "wrap", cell: f => f.fault }, { title: "Of", cell: f => f.of },
-    { title: "How often", num: true, cell: f => f.times ? `${number(f.times)} of ${number(f.requests)}` : h("span", { class: "tone-bad" }, f.requests ? `not met by ${number(f.requests)}` : "no such request") },
+    { title: "How often", num: true, cell: f => f.times ? `${number(f.times)} of ${number(f.requests)}` : h("span", { class: "tone-bad" }, "never triggered") },
   ], list, { key: f => f.fault + "\n" + f.of, caption: "Faults" }));
 }

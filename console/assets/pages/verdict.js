@@ -3,14 +3,14 @@ import { h } from "../dom.js";
 import { hms, number, plural } from "../format.js";
 import { card, table } from "../parts.js";
 
-// rules shows those that were broken with their evidence, then those that nothing has exercised, then those that were kept.
+// rules shows the broken rules with their evidence, then those that nothing tested, then those that were kept.
 export function rules(results) {
   const having = status => results.filter(r => r.status === status);
-  const broken = having("broken").sort((a, b) => a.level < b.level ? -1 : a.level > b.level ? 1 : 0);
+  const broken = [...having("fail"), ...having("warn")];
   return [
     broken.length ? h("div", { class: "broken-rules" }, broken.map(brokenRule)) : null,
-    list("Not exercised", having("not_exercised"), { title: "What would exercise it", class: "wrap", cell: r => r.exercise || "" }),
-    list("Kept", having("held"), { title: "Times", num: true, cell: r => number(r.times) }, { title: "Evidence", class: "wrap", cell: evidence }),
+    list("Not tested", having("not_tested"), { title: "Why", class: "wrap", cell: r => r.reason || "" }, { title: "What would test it", class: "wrap", cell: r => r.exercise || "" }),
+    list("ok", having("ok"), { title: "Times", num: true, cell: r => number(r.times) }, { title: "Evidence", class: "wrap", cell: evidence }),
   ];
 }
 
@@ -24,11 +24,12 @@ function list(title, results, ...columns) {
   ], results, { key: r => r.rule, caption: title }));
 }
 
-const brokenRule = r => h("section", { class: "card broken " + r.level, "data-key": r.rule },
-  h("div", { class: "line" }, h("span", { class: "badge s-" + (r.level === "must" ? "broken" : "could_be_better") }, r.level === "must" ? "Broken" : "Could be better"), h("h2", {}, r.title)),
-  h("p", { class: "quiet" }, h("code", {}, r.rule), `, exercised ${plural(r.times, "time")}, broken ${plural(r.failures, "time")}. `, h("q", {}, r.quote), " ",
+const brokenRule = r => h("section", { class: "card broken " + r.status, "data-key": r.rule },
+  h("div", { class: "line" }, h("span", { class: "badge s-" + r.status }, r.status.toUpperCase()), h("h2", {}, r.title)),
+  h("p", { class: "quiet" }, h("code", {}, r.rule), `, broken ${number(r.failures)} of ${plural(r.times, "time")}. `, h("q", {}, r.quote), " ",
     h("a", { href: r.see, rel: "noreferrer noopener", target: "_blank" }, "Where it is asked for")),
-  r.evidence.map(pieceOf));
+  r.evidence.map(pieceOf), h("p", {}, h("b", {}, "Fix: "), r.fix.text),
+  h("dl", { class: "evidence" }, [["Python", r.fix.python], ["TypeScript", r.fix.typescript], ["Go", r.fix.go]].map(([name, line]) => row(name, h("code", {}, line)))));
 
 const evidence = r => r.evidence.length === 0 ? "" : h("details", {}, h("summary", {}, "One time that it was kept"), r.evidence.map(pieceOf));
 

@@ -34,7 +34,7 @@ func TestKeyIsRenewed(t *testing.T) {
 	must(c.AdvanceClock(t.Context(), 2*day))
 	must(c.Run(t.Context(), succeeding()))
 	must(c.EndSession(t.Context(), session.SessionID))
-	if v := must(c.Verdict(t.Context(), session.SessionID)); v.Verdict != "right" {
+	if v := must(c.Verdict(t.Context(), session.SessionID)); v.Verdict != "passed" {
 		t.Fatalf("%+v", v)
 	}
 }

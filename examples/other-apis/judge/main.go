@@ -124,13 +124,13 @@ func (c *client) add(v verdict.Verdict, finished bool, run string) {
 			c.rules[r.Rule] = t
 		}
 		switch r.Status {
-		case verdict.Held:
+		case verdict.OK:
 			t.kept++
-		case verdict.Broken:
+		case verdict.Warn, verdict.Fail:
 			if t.broken++; t.first == "" || run < t.first {
 				t.first, t.evidence = run, r.Evidence[0]
 			}
-		case verdict.NotExercised:
+		case verdict.NotTested:
 		}
 	}
 }

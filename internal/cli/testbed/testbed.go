@@ -110,9 +110,11 @@ var sessionView = output.View{ID: "session_id", Columns: []output.Column{
 var verdictView = output.View{ID: "session_id", Columns: []output.Column{
 	{Head: "SESSION", Path: "session_id"},
 	{Head: "VERDICT", Path: "verdict", State: true},
-	{Head: "KEPT", Path: "counts.held"},
-	{Head: "BROKEN", Path: "counts.broken"},
-	{Head: "NOT EXERCISED", Path: "counts.not_exercised"},
+	{Head: "OK", Path: "counts.ok"},
+	{Head: "WARN", Path: "counts.warn"},
+	{Head: "FAIL", Path: "counts.fail"},
+	{Head: "NOT TESTED", Path: "counts.not_tested"},
+	{Head: "WHY", Path: "why"},
 }}
 
 func sessionsCommand(s *session.Session) *cobra.Command {

@@ -19,6 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/internal/simulator/summary"
+	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/proxy"
 	"github.com/forgerun/forgerun/verdict/redact"
@@ -261,11 +262,17 @@ func (v *verdictRun) serve(ctx context.Context) int {
 	for _, n := range sessions {
 		shown.Add("", n.Verdict)
 	}
+	if err := v.writeGuess(shown); err != nil {
+		return v.Unusable(err)
+	}
 	if err := shown.Text(v.Stdout, term.Of(v.Stdout, os.Getenv)); err != nil {
 		return v.Unusable(err)
 	}
-	if shown.Failed() {
+	switch {
+	case shown.Failed():
 		return exitDifferent
+	case shown.Verdict() == verdict.NothingJudged:
+		return exitUnusable
 	}
 	return exitOK
 }

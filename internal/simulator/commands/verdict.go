@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-const verdictHelp = `Tells whether a client is right: of ForgeRun, or with --target of any HTTP API.
+const verdictHelp = `Judges a client of ForgeRun, or with --target of any HTTP API.
 
 Starts a whole ForgeRun of its own ("forgerun dev" as a child process, on free
 loopback ports, with its data in a temporary folder), or uses the one at --url,
@@ -38,10 +38,11 @@ table, one page that links theirs, and one JUnit file with a test suite for each
 Profiles: %s
 
 Exit codes; the first that applies to any run:
-  1  a rule that says must was broken, or something is missing that --require or
-     --complete ask for
-  2  the command failed, or nothing could be judged: it asked nothing of ForgeRun
-  0  neither
+  1  FAILED: a rule that says must was broken, a duplicate was created, or something is
+     missing that --require or --complete ask for
+  2  NOTHING JUDGED: no request came, the target never answered, or no submission was
+     recognised; or the command failed
+  0  PASSED, or PASSED WITH WARNINGS: only rules that say should were broken
   130  interrupted (Ctrl-C); what there was until then has been judged and printed`
 
 // verdictRun is one or more runs of a command against a service, and what to do with the verdicts.
@@ -66,12 +67,15 @@ type verdictRun struct {
 	json, junit, html string
 	shared            bool // other users may read these files
 	command           []string
+
+	failed bool         // the command did, in any run
+	first  shownSession // whose page is written
 }
 
 func (p Program) verdictCommand() *cobra.Command {
 	v := &verdictRun{Program: p, proxied: proxied{listen: anyPort}}
 	c := &cobra.Command{
-		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Tell whether a client of yours is right",
+		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Judge a client of yours",
 		Long:                  fmt.Sprintf(verdictHelp, strings.Join(profileNames(), ", ")),
 		DisableFlagsInUseLine: true,
 		Example: `  forgerun verdict -- go test ./...
@@ -139,12 +143,12 @@ func (v *verdictRun) ruleFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("What is asked of it", pflag.ContinueOnError)
 	f.StringSliceVar(&v.rules, "rules", nil, "`ids` of the rules to judge, separated by commas; all without it")
 	f.StringSliceVar(&v.skip, "skip", nil, "`ids` of rules not to judge")
-	f.StringSliceVar(&v.policy.Require, "require", nil, "`ids` of rules that must have been exercised and kept in one session at least, and\n"+
+	f.StringSliceVar(&v.policy.Require, "require", nil, "`ids` of rules that must have been tested and kept in one session at least, and\n"+
 		"broken in none, also if they say should")
 	f.StringSliceVar(&v.policy.Warn, "warn", nil, "`ids` of rules that may be broken: that is reported, and changes no exit code")
 	f.BoolVar(&v.policy.Strict, "strict", false, "fail also if a rule was broken that says should")
-	f.BoolVar(&v.policy.Complete, "complete", false, "fail unless every rule was exercised, and every fault of the profiles\n"+
-		"met, in one session at least")
+	f.BoolVar(&v.policy.Complete, "complete", false, "fail unless every rule was tested, and every fault of the profiles\n"+
+		"happened, in one session at least")
 	return f
 }
 

@@ -1,18 +1,14 @@
 package commands
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -28,29 +24,7 @@ import (
 const (
 	verdictGrace = 5 * time.Second // for the command to end, once it was asked to
 	verdictCalls = time.Minute     // for what the simulator itself asks the service
-	privateFile  = 0o600           // of reports: they show the client's requests
-	sharedFile   = 0o644           // with --shared-files
 )
-
-// writeFile writes a report that only the owner can read, also where a file was that others could, unless it is to be shared.
-func (v *verdictRun) writeFile(path string, content []byte) error {
-	mode := os.FileMode(privateFile)
-	if v.shared {
-		mode = sharedFile
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, mode)
-	if err != nil {
-		return err
-	}
-	info, err := f.Stat()
-	if err == nil && info.Mode().IsRegular() { // not of a device such as /dev/stdout
-		err = cmp.Or(f.Chmod(mode), f.Truncate(0)) // before anything is in it
-	}
-	if err == nil {
-		_, err = f.Write(content)
-	}
-	return cmp.Or(err, f.Close())
-}
 
 // conditions are what the command runs under: a profile, or none, and what the faults are drawn by.
 type conditions struct {
@@ -90,6 +64,13 @@ func (v *verdictRun) judgedRules(all []string) []string {
 
 // run has the command judged by a service. However it ends, a service of its own is stopped, and its folder removed.
 func (v *verdictRun) run(ctx context.Context) int {
+	if _, err := exec.LookPath(v.command[0]); err != nil {
+		return v.Unusable(fmt.Errorf("NOTHING JUDGED: the command %q was not found: %w", v.command[0], errors.Unwrap(err)))
+	}
+	if v.target != "" && v.profile == "" && len(v.profiles) == 0 && v.faults == "" {
+		fmt.Fprintln(v.Stderr, "forgerun: warning: without --profile or --faults nothing is disturbed: "+
+			"retries, lost answers and time-outs are not tested (try --profile flaky-network)")
+	}
 	all := verdict.IDs()
 	if v.target != "" {
 		p, err := v.start(v.Stderr)
@@ -125,25 +106,21 @@ func (v *verdictRun) run(ctx context.Context) int {
 	return s.play(ctx, v.Program, exitUnusable, func() int { return v.judge(ctx) })
 }
 
-// judge runs the command under all conditions, prints what its sessions have shown, and gives the exit code.
+// judge runs the command under all conditions, prints what its sessions have shown, and returns the exit code.
 func (v *verdictRun) judge(ctx context.Context) int {
 	shown := &summary.Summary{Policy: v.policy, Page: v.html}
-	series, failed := v.series(), false
+	series := v.series()
 	var err error
 	for i, under := range series {
 		if len(series) > 1 {
 			fmt.Fprintf(v.Stderr, "Run %d of %d: %s, seed %d\n", i+1, len(series), cmp.Or(under.profile, v.faults, noFaults), under.seed)
 		}
-		var broke error
-		if broke, err = v.once(ctx, under, shown); err != nil || ctx.Err() != nil {
+		if err = v.once(ctx, under, shown); err != nil || ctx.Err() != nil {
 			break
-		}
-		if failed = failed || broke != nil; broke != nil {
-			v.Unusable(broke)
 		}
 	}
 	if shown.Requests() > 0 || len(shown.Sessions) > 0 && err == nil && ctx.Err() == nil {
-		err = cmp.Or(err, v.write(shown))
+		err = cmp.Or(err, v.writeGuess(shown), v.write(shown))
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -152,25 +129,20 @@ func (v *verdictRun) judge(ctx context.Context) int {
 		return v.Unusable(err)
 	case shown.Failed():
 		return exitDifferent
-	case failed:
+	case v.failed, shown.Verdict() == verdict.NothingJudged:
 		return exitUnusable
 	}
 	return exitOK
 }
 
-// once runs the command in a session, and adds what that and those with a label have shown. It gives how the command failed.
-func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.Summary) (failed, err error) {
+// once runs the command in a session, and adds what that and those with a label have shown.
+func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.Summary) error {
 	as, err := v.begin(ctx, under)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	failed, err = v.runCommand(ctx, as)
-	if failed != nil {
-		failed = fmt.Errorf("the command failed: %w", failed)
-	}
-	if ctx.Err() != nil {
-		failed = nil // it was asked to end
-	}
+	failed, err := v.runCommand(ctx, as)
+	interrupted := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), verdictCalls)
 	defer cancel()
 	sessions, ended := as.end(ctx)
@@ -179,17 +151,45 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 		shown.Add(v.faults, n.Verdict)
 		requests += n.Recorded
 		if v.html != "" {
-			ended = cmp.Or(ended, v.writePage(n.page, len(shown.Sessions)))
+			ended = cmp.Or(ended, v.writePage(n, len(shown.Sessions)))
 		}
 	}
-	if failed == nil && requests == 0 {
-		failed = errors.New("nothing was asked of ForgeRun: does the command use FORGERUN_URL and FORGERUN_API_KEY?")
+	if failed != nil && !interrupted {
+		v.failed = true
+		shown.Notes = append(shown.Notes, explainFailure(failed, sessions, cmp.Or(under.profile, v.faults)))
+	}
+	if requests == 0 && len(sessions) > 0 {
+		note := "Does the command use FORGERUN_URL and FORGERUN_API_KEY?"
 		if v.target != "" {
-			failed = fmt.Errorf("nothing was asked of %s through the proxy: does the command use FORGERUN_URL, or a variable of --url-env?",
-				redact.URL(v.target))
+			note = "Does the command use FORGERUN_URL, or a variable of --url-env, instead of " + redact.URL(v.target) + "?"
+		}
+		shown.Notes = append(shown.Notes, note)
+	}
+	return cmp.Or(err, ended)
+}
+
+// explainFailure says that the command failed, and what ForgeRun had done to its requests before.
+func explainFailure(failed error, sessions []shownSession, by string) string {
+	requests, faulty := 0, 0
+	var kinds []string
+	var first *verdict.Moment
+	for _, n := range sessions {
+		requests, faulty = requests+n.Recorded, faulty+n.Faulty
+		for _, f := range n.Verdict.Faults {
+			if f.Times > 0 && !slices.Contains(kinds, f.Fault) {
+				kinds = append(kinds, f.Fault)
+			}
+		}
+		if n.First != nil && (first == nil || time.Time(n.First.At).Before(time.Time(first.At))) {
+			first = n.First
 		}
 	}
-	return failed, cmp.Or(err, ended)
+	text := fmt.Sprintf("Your command failed (%s).", failed)
+	if first == nil {
+		return fmt.Sprintf("%s ForgeRun had changed none of its %d requests.", text, requests)
+	}
+	return fmt.Sprintf("%s ForgeRun had disturbed %d of %d requests by %s: %s. The first one: %s %s, answer: %s (fault %s).", text, faulty, requests,
+		by, strings.Join(kinds, ", "), time.Time(first.At).UTC().Format("15:04:05.000"), first.Request, first.Answer, first.Fault)
 }
 
 // runCommand runs the command in a process group of its own, of which nothing is left afterwards. It gives how the command failed, and
@@ -225,65 +225,4 @@ func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err er
 		_ = stack.SignalGroup(command.Process.Pid, syscall.SIGKILL) // the group may be empty
 	}
 	return failed, <-moved
-}
-
-// writePage writes the page of the session with a number: the first one as the file that was asked for, until there is a second. Then
-// each is in a folder beside it.
-func (v *verdictRun) writePage(page []byte, number int) error {
-	if number == 1 {
-		return v.writeFile(v.html, page)
-	}
-	if err := os.MkdirAll(filepath.Join(filepath.Dir(v.html), v.pageFolder()), 0o755); err != nil {
-		return err
-	}
-	if number == 2 {
-		if err := os.Rename(v.html, v.pagePath(1)); err != nil {
-			return err
-		}
-	}
-	return v.writeFile(v.pagePath(number), page)
-}
-
-// pageFolder is the name of the folder of pages, and pagePath a page in it.
-func (v *verdictRun) pageFolder() string {
-	return strings.TrimSuffix(filepath.Base(v.html), ".html") + "-sessions"
-}
-
-func (v *verdictRun) pagePath(number int) string {
-	return filepath.Join(filepath.Dir(v.html), v.pageFolder(), strconv.Itoa(number)+".html")
-}
-
-// index writes the page that links those of the sessions, if there are several.
-func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
-	return func(w io.Writer) error {
-		var links []string
-		for i := range shown.Sessions {
-			links = append(links, v.pageFolder()+"/"+strconv.Itoa(i+1)+".html")
-		}
-		return shown.Index(w, links)
-	}
-}
-
-// write prints what the sessions have shown, and writes the files that were asked for.
-func (v *verdictRun) write(shown *summary.Summary) error {
-	index := v.html
-	if len(shown.Sessions) == 1 {
-		index = "" // it is the session's page
-	}
-	for _, file := range []struct {
-		path  string
-		write func(io.Writer) error
-	}{{v.json, shown.JSON}, {v.junit, shown.JUnit}, {index, v.index(shown)}} {
-		if file.path == "" {
-			continue
-		}
-		var b bytes.Buffer
-		if err := file.write(&b); err != nil {
-			return err
-		}
-		if err := v.writeFile(file.path, b.Bytes()); err != nil {
-			return err
-		}
-	}
-	return shown.Text(v.Stdout, term.Of(v.Stdout, os.Getenv))
 }

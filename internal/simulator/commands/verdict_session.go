@@ -118,7 +118,7 @@ func sessionsSince(ctx context.Context, c *client.Client, id string) (sessions [
 // shownSession is what a session has shown, and as a page if that is wanted.
 type shownSession struct {
 	verdict.Verdict
-	page []byte
+	page, journal []byte
 }
 
 // end ends the session, and those with a label, and gives their verdicts. The one without a label is left out if nothing was asked in it
@@ -153,6 +153,9 @@ func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 			if shown.page, err = j.VerdictAs(ctx, n.SessionID, "text/html"); err != nil {
 				return nil, err
 			}
+			if shown.journal, err = j.lines(ctx, n.SessionID); err != nil {
+				return nil, err
+			}
 		}
 		ended = append(ended, shown)
 	}
@@ -172,4 +175,20 @@ func (j *judged) renew(ctx context.Context) error {
 		j.Client = j.WithKey(made.APIKey)
 	}
 	return err
+}
+
+// lines returns the journal of a session, an entry on each line.
+func (j *judged) lines(ctx context.Context, id string) ([]byte, error) {
+	var b bytes.Buffer
+	lines := json.NewEncoder(&b)
+	lines.SetEscapeHTML(false)
+	for entry, err := range j.Journal(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		if err := lines.Encode(entry); err != nil {
+			return nil, err
+		}
+	}
+	return b.Bytes(), nil
 }

@@ -42,25 +42,25 @@ func (f *fakeTestbed) requests(prefix string) (found []string) {
 	return found
 }
 
-// verdict gives a document with one rule, which is broken unless the client is right, and one that is not exercised.
+// verdict returns a document with one rule, which is broken unless the client is right, and one that is not tested.
 func (f *fakeTestbed) verdict(session string) string {
-	status, level := "broken", "must"
+	status, level := "fail", "must"
 	switch f.conclusion {
-	case "right", "incomplete", "nothing":
-		status = "held"
-	case "could_be_better":
-		level = "should"
+	case "passed", "nothing_judged":
+		status = "ok"
+	case "passed_with_warnings":
+		status, level = "warn", "should"
 	}
-	return session[:len(session)-1] + fmt.Sprintf(`,"verdict":%q,"counts":{%q:1,"not_exercised":1},
+	return session[:len(session)-1] + fmt.Sprintf(`,"verdict":%q,"why":"So.","counts":{%q:1,"not_tested":1},
 		"faults":[{"fault":"stream cut","of":"event streams","requests":0,"times":0}],
 		"results":[{"rule":"backoff","title":"The client waits.","level":%q,"status":%q,"times":1,"failures":1,"evidence":[]},
-			{"rule":"time-outs","title":"It gives up.","level":"should","status":"not_exercised","evidence":[]}]}`,
+			{"rule":"time-outs","title":"It gives up.","level":"should","status":"not_tested","reason":"no delay","evidence":[]}]}`,
 		f.conclusion, status, level, status)
 }
 
 func (f *fakeTestbed) session(n int, label string) string {
 	exchanges := 2
-	if f.conclusion == "nothing" || label == "" && len(f.labels) > 0 {
+	if f.conclusion == "nothing_judged" || label == "" && len(f.labels) > 0 {
 		exchanges = 0
 	}
 	return fmt.Sprintf(`{"session_id":"%d%s","label":%q,"seed":1,"created_at":"2030-01-31T12:00:00Z","ended_at":null,"exchanges":%d}`,
@@ -123,18 +123,17 @@ func TestVerdict(t *testing.T) {
 		command    string
 		code       int
 	}{
-		"right":                {"right", nil, tell, exitOK},
-		"wrong":                {"wrong", nil, tell, exitDifferent},
-		"wrong and failed":     {"wrong", nil, tell + "; exit 3", exitDifferent},
-		"failed":               {"right", nil, tell + "; exit 3", exitUnusable},
-		"incomplete":           {"incomplete", nil, tell, exitOK},
-		"required to be all":   {"incomplete", []string{"--complete"}, tell, exitDifferent},
-		"required":             {"incomplete", []string{"--require", "backoff"}, tell, exitOK},
-		"required and missing": {"incomplete", []string{"--require", "backoff,time-outs"}, tell, exitDifferent},
-		"only reported":        {"wrong", []string{"--warn", "backoff"}, tell, exitOK},
-		"could be better":      {"could_be_better", nil, tell, exitOK},
-		"should be better":     {"could_be_better", []string{"--strict"}, tell, exitDifferent},
-		"nothing was asked":    {"nothing", nil, tell, exitUnusable},
+		"passed":               {"passed", nil, tell, exitOK},
+		"failed":               {"failed", nil, tell, exitDifferent},
+		"failed, the command":  {"failed", nil, tell + "; exit 3", exitDifferent},
+		"the command alone":    {"passed", nil, tell + "; exit 3", exitUnusable},
+		"required to be all":   {"passed", []string{"--complete"}, tell, exitDifferent},
+		"required":             {"passed", []string{"--require", "backoff"}, tell, exitOK},
+		"required and missing": {"passed", []string{"--require", "backoff,time-outs"}, tell, exitDifferent},
+		"only reported":        {"failed", []string{"--warn", "backoff"}, tell, exitOK},
+		"warnings":             {"passed_with_warnings", nil, tell, exitOK},
+		"strict":               {"passed_with_warnings", []string{"--strict"}, tell, exitDifferent},
+		"nothing judged":       {"nothing_judged", nil, tell, exitUnusable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -150,7 +149,7 @@ func TestVerdict(t *testing.T) {
 			require.Contains(t, stdout, "The client waits.")
 			require.Len(t, service.requests("POST /v1/testbed/sessions/1/end"), 1)
 			for name, want := range map[string]string{
-				"v.xml":  `<testsuite name="forgerun verdict: none, seed 1" tests="3"`,
+				"v.xml":  `<testsuite name="forgerun verdict: none, seed 1" tests="`,
 				"v.html": "<title>A page</title>",
 				"v.json": `"sessions": [`,
 			} {
@@ -165,14 +164,14 @@ func TestVerdict(t *testing.T) {
 // A command runs under each profile with each seed, as a client of its own, and all sessions that it had are in one table.
 func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	t.Parallel()
-	service := testbedWith(t, "right")
+	service := testbedWith(t, "passed")
 	service.labels = []string{"test_a", "test_b"}
 	html := filepath.Join(t.TempDir(), "v.html")
 	failsAsTheSecond := tell + `; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`
 	code, stdout, stderr := simulate(t, "verdict", "--url", service.url, "--profiles", "none,overloaded", "--seeds", "2", "--seed", "5",
 		"--skip", "backoff", "--html", html, "--", "sh", "-c", failsAsTheSecond, filepath.Join(t.TempDir(), "runs"))
 	require.Equal(t, exitUnusable, code, stdout+stderr)
-	require.Contains(t, stderr, "Run 2 of 3: overloaded, seed 5\nforgerun: the command failed: exit status 1\n"+
+	require.Contains(t, stderr, "Run 2 of 3: overloaded, seed 5\n"+
 		"Run 3 of 3: overloaded, seed 6\n")
 	require.Len(t, service.requests("POST /v1/clients"), 6, "and a key each")
 	wanted := service.requests("POST /v1/testbed/sessions")
@@ -192,13 +191,13 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 		require.Contains(t, string(index), `<a href="`+page+`">`)
 		require.FileExists(t, filepath.Join(filepath.Dir(html), page))
 	}
-	require.Contains(t, stdout, "in 6 sessions.", "not those without a label, in which nothing was asked")
+	require.Contains(t, stdout, " in 6 sessions\n", "not those without a label, in which nothing was asked")
 }
 
 // With a key there is a client already, and faults may be its own.
 func TestVerdictOfAClientWithFaultsOfItsOwn(t *testing.T) {
 	t.Parallel()
-	service := testbedWith(t, "right")
+	service := testbedWith(t, "passed")
 	service.refuse["POST /v1/clients"] = 403
 	faults := filepath.Join(t.TempDir(), "faults.yaml")
 	require.NoError(t, os.WriteFile(faults, []byte("- match: {operation: submitJob, nth: 1}\n  effect: {close: after_commit}\n"), 0o600))
@@ -238,9 +237,14 @@ func TestReportsArePrivate(t *testing.T) {
 		content, err := os.ReadFile(before)
 		require.NoError(t, err)
 		require.Equal(t, "new", string(content))
-		require.NoError(t, v.writePage([]byte("one"), 1))
-		require.NoError(t, v.writePage([]byte("two"), 2))
-		for _, path := range []string{before, v.pagePath(1), v.pagePath(2)} {
+		require.NoError(t, v.writePage(shownSession{page: []byte(`<a href="journal">`), journal: []byte("{}")}, 1))
+		require.FileExists(t, filepath.Join(dir, "v.journal.ndjson"))
+		require.NoError(t, v.writePage(shownSession{page: []byte("two")}, 2))
+		page, err := os.ReadFile(v.pagePath(1))
+		require.NoError(t, err)
+		require.Equal(t, `<a href="1.journal.ndjson">`, string(page))
+		require.NoFileExists(t, filepath.Join(dir, "v.journal.ndjson"))
+		for _, path := range []string{before, v.pagePath(1), v.pagePath(2), journalOf(v.pagePath(1)), journalOf(v.pagePath(2))} {
 			info, err := os.Stat(path)
 			require.NoError(t, err)
 			require.Equal(t, mode, info.Mode().Perm(), path)
@@ -252,7 +256,7 @@ func TestReportsArePrivate(t *testing.T) {
 // When it is interrupted the command is asked to end, and what there is is judged.
 func TestVerdictThatIsInterrupted(t *testing.T) {
 	t.Parallel()
-	service := testbedWith(t, "wrong")
+	service := testbedWith(t, "failed")
 	ctx, interrupt := context.WithCancel(t.Context())
 	began := filepath.Join(t.TempDir(), "began")
 	go func() {
@@ -266,7 +270,7 @@ func TestVerdictThatIsInterrupted(t *testing.T) {
 	code, stdout, stderr := simulateIn(ctx, "verdict", "--url", service.url, "--seeds", "9", "--profile", "overloaded", "--",
 		"sh", "-c", `touch "$0"; exec sleep 1000`, began)
 	require.Equal(t, exitInterrupted, code, stderr)
-	require.Contains(t, stdout, "The client is wrong: 0 rules kept, 1 broken, 1 not exercised.")
+	require.Contains(t, stdout, "FAILED: 1 error\nSo.\n")
 	require.Len(t, service.requests("POST /v1/testbed/sessions/1/end"), 1)
 	require.NotContains(t, stderr, "Run 2 of 9")
 }
@@ -278,7 +282,7 @@ func TestVerdictWithAServiceOfItsOwn(t *testing.T) {
 	code, stdout, stderr := simulate(t, "verdict", "--forgerun", program, "--set", "FORGERUN_API_KEY_TTL=24h", "--advance", "25h", "--",
 		"sh", "-c", `while "$0" jobs list; do sleep 0.1; done`, program)
 	require.Equal(t, exitOK, code, stdout+stderr)
-	require.Contains(t, stdout, "better  key-renewal")
+	require.Contains(t, stdout, " WARN   key-renewal")
 	for setting, want := range map[string]string{
 		"FORGERUN_API_KEY_TTL=soon": `FORGERUN_API_KEY_TTL="soon": a duration`,
 		"FORGERUN_API_KEY_LIFE=1h":  "there is no variable FORGERUN_API_KEY_LIFE",
@@ -315,11 +319,11 @@ func TestVerdictOfAnotherAPI(t *testing.T) {
 	code, stdout, stderr := simulate(t, "verdict", "--target", target.URL, "--url-env", "API_URL", "--rules", "outcome-learned,no-key-in-url",
 		"--html", html, "--", "sh", "-c", ask)
 	require.Equal(t, exitOK, code, stdout+stderr)
-	require.Contains(t, stdout, "2 rules kept")
+	require.Contains(t, stdout, "PASSED: no errors, no warnings\n2 rules passed.\n")
 	require.FileExists(t, html)
 	authority := filepath.Join(t.TempDir(), "ca.pem")
 	code, stdout, stderr = simulate(t, "verdict", "--target", target.URL, "--tls", authority, "--", "sh", "-c",
-		`curl -sf --cacert "`+authority+`" "$FORGERUN_URL" && ! curl -sf "$FORGERUN_URL"`)
+		`curl -sf --cacert "`+authority+`" "$FORGERUN_URL/things" -d 1 && ! curl -sf "$FORGERUN_URL"`)
 	require.Equal(t, exitOK, code, stdout+stderr)
 
 	faults := filepath.Join(t.TempDir(), "faults.json")
@@ -327,11 +331,12 @@ func TestVerdictOfAnotherAPI(t *testing.T) {
 	code, stdout, stderr = simulate(t, "verdict", "--target", target.URL, "--url-env", "API_URL", "--skip", "correlation-ids,outcome-learned",
 		"--faults", faults, "--seeds", "2", "--", "sh", "-c", ask)
 	require.Equal(t, exitOK, code, stdout+stderr)
-	require.Regexp(t, `faults.json +1 +- .*\n.*faults.json +2 +- `, stdout)
+	require.Regexp(t, `PASSED +\S+faults.json +1 +- .*\nPASSED +\S+faults.json +2 +- `, stdout)
 
-	code, _, stderr = simulate(t, "verdict", "--target", target.URL, "--", "true")
+	code, stdout, _ = simulate(t, "verdict", "--target", target.URL, "--", "true")
 	require.Equal(t, exitUnusable, code)
-	require.Contains(t, stderr, "nothing was asked of "+target.URL)
+	require.Contains(t, stdout, "NOTHING JUDGED\nNo request came.\nDoes the command use FORGERUN_URL, or a variable of --url-env, instead of "+
+		target.URL+"?\n")
 	code, _, stderr = simulate(t, "verdict", "--target", "localhost", "--", "true")
 	require.Equal(t, exitUnusable, code)
 	require.Contains(t, stderr, "http://127.0.0.1:3000")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"html/template"
 	"io"
+	"slices"
 
 	"github.com/forgerun/forgerun/internal/junit"
 	"github.com/forgerun/forgerun/verdict"
@@ -15,9 +16,11 @@ import (
 func (s *Summary) JSON(w io.Writer) error {
 	document := struct {
 		Verdict  verdict.Conclusion `json:"verdict"`
+		Why      string             `json:"why"`
+		Notes    []string           `json:"notes"`
 		Missing  []string           `json:"missing"`
 		Sessions []verdict.Verdict  `json:"sessions"`
-	}{s.Verdict(), append([]string{}, s.Missing()...), []verdict.Verdict{}}
+	}{s.Verdict(), s.Why(), append([]string{}, s.Notes...), append([]string{}, s.Missing()...), []verdict.Verdict{}}
 	for _, n := range s.Sessions {
 		document.Sessions = append(document.Sessions, n.Verdict)
 	}
@@ -35,7 +38,7 @@ func (s *Summary) JUnit(w io.Writer) error {
 		suite.Name = "forgerun verdict: " + n.Name()
 		suites = append(suites, suite)
 	}
-	if missing := s.Missing(); len(missing) > 0 {
+	if missing := slices.Concat(s.Notes, s.Missing()); len(missing) > 0 {
 		suite := junit.Suite{Name: "forgerun verdict: all sessions"}
 		for _, sentence := range missing {
 			suite.Cases = append(suite.Cases, junit.Case{Name: sentence, Class: "missing", Failure: &junit.Message{Message: sentence}})
@@ -53,10 +56,15 @@ var indexTemplate = template.Must(template.New("index").Funcs(template.FuncMap{
 	"tone":  report.Tone,
 }).Parse(indexText))
 
-// Index writes a page with a table of the sessions, without a script. Links are the addresses of their pages.
+// Index writes a page with a table of the sessions, the failed ones first, without a script. Links are the addresses of their pages.
 func (s *Summary) Index(w io.Writer, links []string) error {
+	pages := map[string]string{}
+	for i, n := range s.Sessions {
+		pages[n.ID] = links[i]
+	}
 	return indexTemplate.Execute(w, struct {
 		*Summary
-		Links []string
-	}{s, links})
+		Rows  []Session
+		Links map[string]string // by the id of a session
+	}{s, ByFailure(s.Sessions), pages})
 }

@@ -16,8 +16,8 @@ import (
 type Policy struct {
 	Require  []string // ids of rules that must be held in one session at least, and are broken in none
 	Warn     []string // ids of rules that may be broken
-	Strict   bool     // what says should is judged as if it said must
-	Complete bool     // every rule is exercised, and every fault of the profiles met, in one session at least
+	Strict   bool     // rules that say should are judged as if they said must
+	Complete bool     // every rule is tested, and every fault of the profiles happens, in one session at least
 }
 
 // level is how much is asked for by a rule that itself asks for so much.
@@ -41,51 +41,114 @@ type Session struct {
 type Summary struct {
 	Policy   Policy
 	Sessions []Session
-	Page     string // the file that gets a page, if any
+	Page     string   // the file that gets a page, if any
+	Notes    []string // what else the user should know, a sentence each: that the command itself failed
 }
 
 // Add adds a session that was disturbed by a file of faults, a profile or nothing, judged by the policy.
 func (s *Summary) Add(disturbed string, v verdict.Verdict) {
-	wrong := false
+	counts := map[verdict.Status]int{}
 	for i := range v.Results {
 		r := &v.Results[i]
 		r.Level = s.Policy.level(r.Rule, r.Level)
-		wrong = wrong || r.Status == verdict.Broken && r.Level == verdict.Must
+		r.Status = r.Status.At(r.Level)
+		counts[r.Status]++
 	}
-	if wrong {
-		v.Verdict = verdict.Wrong
-	} else if v.Counts[verdict.Broken] > 0 {
-		v.Verdict = verdict.Improvable
+	v.Counts = counts
+	switch {
+	case counts[verdict.Fail] > 0:
+		v.Verdict = verdict.Failed
+	case v.Verdict == verdict.NothingJudged:
+	case counts[verdict.Warn] > 0:
+		v.Verdict = verdict.Warned
+	default:
+		v.Verdict = verdict.Passed
 	}
 	s.Sessions = append(s.Sessions, Session{cmp.Or(string(v.Profile), disturbed, "none"), v})
 }
 
 // conclusions are in the order of what they come to together: that of all sessions is the last one among theirs.
-var conclusions = []verdict.Conclusion{verdict.Right, verdict.Incomplete, verdict.Improvable, verdict.Wrong}
+var conclusions = []verdict.Conclusion{verdict.Passed, verdict.Warned, verdict.NothingJudged, verdict.Failed}
 
-// Verdict is that of all sessions together. It is incomplete only if something came to be in none of them.
+// Verdict is the worst of all runs. A run has judged nothing only if none of its sessions has: one test may ask for nothing.
 func (s *Summary) Verdict() verdict.Conclusion {
-	if len(s.Sessions) == 1 {
-		return s.Sessions[0].Verdict.Verdict
+	type run struct {
+		disturbed string
+		seed      int64
 	}
-	worst := verdict.Right
-	if len(s.unexercised())+len(s.unmet()) > 0 {
-		worst = verdict.Incomplete
-	}
+	judged := map[run]bool{}
 	for _, n := range s.Sessions {
-		if c := n.Verdict.Verdict; c != verdict.Incomplete && slices.Index(conclusions, c) > slices.Index(conclusions, worst) {
+		judged[run{n.Disturbed, n.Seed}] = judged[run{n.Disturbed, n.Seed}] || n.Verdict.Verdict != verdict.NothingJudged
+	}
+	if len(s.Sessions) == 0 {
+		return verdict.NothingJudged
+	}
+	worst := verdict.Passed
+	for _, n := range s.Sessions {
+		c := n.Verdict.Verdict
+		if c == verdict.NothingJudged && judged[run{n.Disturbed, n.Seed}] {
+			continue
+		}
+		if slices.Index(conclusions, c) > slices.Index(conclusions, worst) {
 			worst = c
 		}
 	}
 	return worst
 }
 
-// Headline says what all sessions together come to.
+// Results has each rule once, with what all sessions together have shown of it: the worst, and not tested only if no session tested it.
+func (s *Summary) Results() (all []verdict.Result) {
+	worst := []verdict.Status{verdict.NotTested, verdict.OK, verdict.Warn, verdict.Fail}
+	for _, n := range s.Sessions {
+		for _, r := range n.Results {
+			at := slices.IndexFunc(all, func(other verdict.Result) bool { return other.Rule == r.Rule })
+			if at < 0 {
+				all = append(all, r)
+			} else if slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status) {
+				all[at] = r
+			}
+		}
+	}
+	return all
+}
+
+// Headline says what all sessions together come to, such as "FAILED: 1 error, 4 warnings".
 func (s *Summary) Headline() string {
-	return map[verdict.Conclusion]string{
-		verdict.Right: "The client is right", verdict.Wrong: "The client is wrong",
-		verdict.Improvable: "The client is not wrong, and could be better", verdict.Incomplete: "The client is not wrong, as far as this shows",
-	}[s.Verdict()]
+	c := s.Verdict()
+	if c == verdict.NothingJudged {
+		return c.Words()
+	}
+	return c.Words() + ": " + verdict.Headline(s.Results())
+}
+
+// Why says in a sentence what was tested, or why nothing was.
+func (s *Summary) Why() string {
+	if len(s.Sessions) == 0 {
+		return "No session has ended."
+	}
+	if len(s.Sessions) == 1 {
+		return s.Sessions[0].Why
+	}
+	text := verdict.Sentence(s.Results())
+	for _, n := range s.Sessions {
+		if n.Verdict.Verdict == verdict.NothingJudged && s.Verdict() == verdict.NothingJudged {
+			return text + " Nothing was judged in " + n.Name() + ": " + n.Why
+		}
+	}
+	if unmet := s.unmet(); len(unmet) > 0 {
+		text += " These faults of the profiles did not happen: " + strings.Join(unmet, ", ") + "."
+	}
+	return text
+}
+
+// Guess describes the API of the first session in which no submission was recognised; nil if there is none.
+func (s *Summary) Guess() *verdict.Guess {
+	for _, n := range s.Sessions {
+		if n.Guess != nil && n.Guess.YAML != "" {
+			return n.Guess
+		}
+	}
+	return nil
 }
 
 // Requests is the number of requests that all sessions have recorded.
@@ -98,50 +161,30 @@ func (s *Summary) Requests() (n int) {
 
 // Missing says what the policy asks for and no session has shown, a sentence each.
 func (s *Summary) Missing() (missing []string) {
-	statuses := s.statuses()
-	for _, rule := range s.Policy.Require {
-		if statuses[rule] != verdict.Held && statuses[rule] != verdict.Broken {
-			missing = append(missing, "The rule "+rule+" is required, and was not exercised.")
+	var untested []string
+	for _, r := range s.Results() {
+		if r.Status != verdict.NotTested {
+			continue
+		}
+		untested = append(untested, r.Rule)
+		if slices.Contains(s.Policy.Require, r.Rule) {
+			missing = append(missing, "The rule "+r.Rule+" is required, and was not tested: "+r.Reason+".")
 		}
 	}
 	if !s.Policy.Complete {
 		return missing
 	}
-	if rules := s.unexercised(); len(rules) > 0 {
-		missing = append(missing, "These rules were not exercised: "+strings.Join(rules, ", ")+".")
+	if len(untested) > 0 {
+		missing = append(missing, "These rules were not tested: "+strings.Join(untested, ", ")+".")
 	}
 	for _, f := range s.unmet() {
-		missing = append(missing, "This fault was not met: "+f+".")
+		missing = append(missing, "This fault did not happen: "+f+".")
 	}
 	return missing
 }
 
-// Failed reports whether the sessions come to a failure: a rule was broken, or something is missing.
-func (s *Summary) Failed() bool { return s.Verdict() == verdict.Wrong || len(s.Missing()) > 0 }
-
-// statuses tells of each rule whether it was broken in a session, else whether it was held in one.
-func (s *Summary) statuses() map[string]verdict.Status {
-	statuses := map[string]verdict.Status{}
-	for _, n := range s.Sessions {
-		for _, r := range n.Results {
-			if was := statuses[r.Rule]; was == "" || r.Status == verdict.Broken || was == verdict.NotExercised {
-				statuses[r.Rule] = r.Status
-			}
-		}
-	}
-	return statuses
-}
-
-// unexercised are the rules that no session has exercised.
-func (s *Summary) unexercised() (rules []string) {
-	for rule, status := range s.statuses() {
-		if status == verdict.NotExercised {
-			rules = append(rules, rule)
-		}
-	}
-	slices.Sort(rules)
-	return rules
-}
+// Failed reports whether the sessions come to a failure: a rule that says must was broken, or something is missing.
+func (s *Summary) Failed() bool { return s.Verdict() == verdict.Failed || len(s.Missing()) > 0 }
 
 // unmet are the faults of profiles that came to be in no session.
 func (s *Summary) unmet() (faults []string) {

@@ -21,8 +21,8 @@ const hostile = "<script>alert(1)</script>]]>&\x1b[31m\x00\""
 func judged(profile fault.Profile, label string, backoff, timeOuts verdict.Status, met int) verdict.Verdict {
 	began := fault.Time(time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC))
 	v := verdict.Verdict{
-		Session: verdict.Session{Profile: profile, Label: label, Seed: 7, Recorded: 12, CreatedAt: began},
-		Verdict: verdict.Incomplete, Counts: map[verdict.Status]int{},
+		Session: verdict.Session{ID: label, Profile: profile, Label: label, Seed: 7, Recorded: 12, CreatedAt: began},
+		Verdict: verdict.Passed, Why: "1 rule passed.", Counts: map[verdict.Status]int{},
 		Faults: []fault.Count{{Fault: "429", Of: "submissions", Requests: 9, Times: 2}, {Fault: hostile, Of: "event streams", Times: met}},
 		Results: []verdict.Result{
 			{Rule: "backoff", Title: "The client waits.", Level: verdict.Must, Status: backoff, Times: 3, Failures: 2, Evidence: []verdict.Evidence{{
@@ -30,22 +30,17 @@ func judged(profile fault.Profile, label string, backoff, timeOuts verdict.Statu
 				Before:  &verdict.Moment{At: began, Request: "POST /first", Answer: "202"},
 				Request: &verdict.Moment{At: began, Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile},
 			}}},
-			{Rule: "time-outs", Title: "It gives up.", Level: verdict.Should, Status: timeOuts},
+			{Rule: "time-outs", Title: "It gives up.", Level: verdict.Should, Status: timeOuts, Reason: "no wait"},
 		},
 	}
 	for _, r := range v.Results {
 		v.Counts[r.Status]++
 	}
-	if backoff == verdict.Broken {
-		v.Verdict = verdict.Wrong
-	} else if timeOuts == verdict.Broken {
-		v.Verdict = verdict.Improvable
-	}
 	return v
 }
 
 const (
-	held, broken, unexercised = verdict.Held, verdict.Broken, verdict.NotExercised
+	held, broken, untested = verdict.OK, verdict.Fail, verdict.NotTested
 )
 
 // The verdict of several sessions, and whether it is a failure, is that of the worst. What none of them exercised is asked for by
@@ -60,24 +55,24 @@ func TestWhatSessionsComeTo(t *testing.T) {
 		missing int
 		failed  bool
 	}{
-		"right":                         {Policy{}, "h- -h", 1, verdict.Right, 0, false},
-		"one is wrong":                  {Policy{}, "hh bh hh", 1, verdict.Wrong, 0, true},
-		"one could be better":           {Policy{}, "hb h-", 1, verdict.Improvable, 0, false},
-		"one should be better":          {Policy{Strict: true}, "hb", 1, verdict.Wrong, 0, true},
-		"broken, and only reported":     {Policy{Warn: []string{"backoff"}}, "bh", 1, verdict.Improvable, 0, false},
-		"reported in spite of strict":   {Policy{Warn: []string{"time-outs"}, Strict: true}, "hb", 1, verdict.Improvable, 0, false},
-		"never exercised":               {Policy{}, "h- h-", 1, verdict.Incomplete, 0, false},
-		"to be complete":                {Policy{Complete: true}, "h- h-", 1, verdict.Incomplete, 1, true},
-		"complete together":             {Policy{Complete: true}, "h- hh", 1, verdict.Right, 0, false},
-		"with a fault that none met":    {Policy{Complete: true}, "hh hh", 0, verdict.Incomplete, 1, true},
-		"required and kept in one":      {Policy{Require: []string{"time-outs"}}, "h- hh", 1, verdict.Right, 0, false},
-		"required and not exercised":    {Policy{Require: []string{"time-outs"}}, "h-", 1, verdict.Incomplete, 1, true},
-		"required and broken, a should": {Policy{Require: []string{"time-outs"}}, "hh hb", 1, verdict.Wrong, 0, true},
+		"right":                         {Policy{}, "h- -h", 1, verdict.Passed, 0, false},
+		"one is wrong":                  {Policy{}, "hh bh hh", 1, verdict.Failed, 0, true},
+		"one could be better":           {Policy{}, "hb h-", 1, verdict.Warned, 0, false},
+		"one should be better":          {Policy{Strict: true}, "hb", 1, verdict.Failed, 0, true},
+		"broken, and only reported":     {Policy{Warn: []string{"backoff"}}, "bh", 1, verdict.Warned, 0, false},
+		"reported in spite of strict":   {Policy{Warn: []string{"time-outs"}, Strict: true}, "hb", 1, verdict.Warned, 0, false},
+		"never exercised":               {Policy{}, "h- h-", 1, verdict.Passed, 0, false},
+		"to be complete":                {Policy{Complete: true}, "h- h-", 1, verdict.Passed, 1, true},
+		"complete together":             {Policy{Complete: true}, "h- hh", 1, verdict.Passed, 0, false},
+		"with a fault that none met":    {Policy{Complete: true}, "hh hh", 0, verdict.Passed, 1, true},
+		"required and kept in one":      {Policy{Require: []string{"time-outs"}}, "h- hh", 1, verdict.Passed, 0, false},
+		"required and not exercised":    {Policy{Require: []string{"time-outs"}}, "h-", 1, verdict.Passed, 1, true},
+		"required and broken, a should": {Policy{Require: []string{"time-outs"}}, "hh hb", 1, verdict.Failed, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := Summary{Policy: c.policy}
-			of := map[byte]verdict.Status{'h': held, 'b': broken, '-': unexercised}
+			of := map[byte]verdict.Status{'h': held, 'b': broken, '-': untested}
 			for session := range strings.FieldsSeq(c.rules) {
 				s.Add("", judged("overloaded", "", of[session[0]], of[session[1]], c.met))
 			}
@@ -99,18 +94,17 @@ func text(t *testing.T, s *Summary) string {
 func TestSessionAsText(t *testing.T) {
 	t.Parallel()
 	s := &Summary{}
-	v := judged("flaky-network", "", broken, unexercised, 0)
+	v := judged("flaky-network", "", broken, untested, 0)
 	v.Results = append(v.Results, verdict.Result{Rule: "stop-at-end", Title: "It stops.", Status: held, Times: 3})
 	s.Add("", v)
 	shown := text(t, s)
 	require.Contains(t, shown, "\n12 requests, profile flaky-network, seed 7\n")
-	require.Contains(t, shown, "BROKEN  backoff")
+	require.Contains(t, shown, " FAIL   backoff")
 	require.Contains(t, shown, "(2 of 3 times)")
 	require.Regexp(t, `(?s)12:00:00.000  POST /first.*POST <script.*Another. \(2 times\)`, shown)
-	require.Regexp(t, `(?s)   -    time-outs .*  ok    stop-at-end .*BROKEN  backoff`, shown, "what matters most is the end")
-	require.Contains(t, shown, "The client is wrong: 1 rules kept, 1 broken, 1 not exercised.")
+	require.Regexp(t, `(?s)  -     time-outs .*  ok    stop-at-end .* FAIL   backoff`, shown, "what matters most is the end")
+	require.Contains(t, shown, "FAILED: 1 error\n1 rule passed.\n")
 	require.Contains(t, shown, "  faults of 9 submissions:\n        2  429\n  faults of 0 event streams:\n     none  ")
-	require.Contains(t, shown, "It has not met 1 of the faults")
 	require.NotContains(t, shown, "\x1b")
 }
 
@@ -118,17 +112,16 @@ func TestSessionAsText(t *testing.T) {
 func TestSeveralSessions(t *testing.T) {
 	t.Parallel()
 	s := &Summary{Policy: Policy{Require: []string{"time-outs"}}}
-	s.Add("mine.yaml", judged("", "", held, unexercised, 1))
-	s.Add("", judged("overloaded", "test_a", broken, unexercised, 1))
-	s.Add("", judged("overloaded", "test_<b>", broken, unexercised, 1))
+	s.Add("mine.yaml", judged("", "", held, untested, 1))
+	s.Add("", judged("overloaded", "test_a", broken, untested, 1))
+	s.Add("", judged("overloaded", "test_<b>", broken, untested, 1))
 	shown := text(t, s)
-	require.Regexp(t, `(?s)BROKEN  backoff .*POST /first.*\n +in: overloaded, seed 7, test_a, and 1 more\n`, shown)
-	require.Regexp(t, `\nmine.yaml +7 +- +incomplete +12 +-\noverloaded +7 +test_a +wrong +12 +backoff\n`, shown)
-	require.Contains(t, shown, "0 rules kept, 1 broken, 1 not exercised, in 3 sessions.")
-	require.Contains(t, shown, "\nThe rule time-outs is required, and was not exercised.\n")
-	require.Contains(t, shown, "With --html FILE a page says what would exercise the rules that were not.")
+	require.Regexp(t, `(?s) FAIL   backoff .*POST /first.*\n +in: overloaded, seed 7, test_a, and 1 more\n`, shown)
+	require.Regexp(t, `\nFAILED +overloaded +7 +test_a +12 +backoff +-\nFAILED .*\nPASSED +mine.yaml +7 +- +12 +- +-\n`, shown)
+	require.Contains(t, shown, "\nFAILED: 1 error in 3 sessions\n0 rules passed, 1 not tested: no wait.\n"+
+		"The rule time-outs is required, and was not tested: no wait.\n")
 	s.Page = "mine.html"
-	require.Contains(t, text(t, s), "in 3 sessions. mine.html says what would exercise the rules that were not.")
+	require.Contains(t, text(t, s), "\nAll of it is in mine.html.\n")
 
 	var junit, html, document bytes.Buffer
 	require.NoError(t, s.JUnit(&junit))
@@ -148,9 +141,9 @@ func TestSeveralSessions(t *testing.T) {
 	}
 
 	require.NoError(t, s.Index(&html, []string{"1.html", "2.html", "3.html"}))
-	require.Contains(t, html.String(), `<a href="3.html">overloaded, seed 7, test_&lt;b&gt;</a></td><td class="result bad">wrong</td>`)
-	require.Contains(t, html.String(), `<section class="verdict bad" aria-label="Verdict">`+"\n<h1>The client is wrong</h1>")
-	require.Contains(t, html.String(), "0 rules kept, 1 broken, 1 not exercised, in 3 sessions.")
+	require.Contains(t, html.String(), `<td class="result bad">FAILED</td><td><a href="3.html">overloaded, seed 7, test_&lt;b&gt;</a></td>`)
+	require.Contains(t, html.String(), `<section class="verdict bad" aria-label="Verdict">`+"\n<h1>FAILED: 1 error</h1>")
+	require.Contains(t, html.String(), "<p>0 rules passed, 1 not tested: no wait.</p>")
 
 	require.NoError(t, s.JSON(&document))
 	var read struct {
@@ -159,7 +152,7 @@ func TestSeveralSessions(t *testing.T) {
 		Sessions []verdict.Verdict
 	}
 	require.NoError(t, json.Unmarshal(document.Bytes(), &read))
-	require.Equal(t, verdict.Wrong, read.Verdict)
+	require.Equal(t, verdict.Failed, read.Verdict)
 	require.Len(t, read.Missing, 1)
 	require.Equal(t, "test_a", read.Sessions[1].Label)
 }

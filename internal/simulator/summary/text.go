@@ -27,18 +27,10 @@ var texts = template.Must(template.New("session").Funcs(template.FuncMap{
 	"table":  table,
 }).Parse(sessionText))
 
-// rank is the order of results: what matters most is read last, at the end of what was printed.
-func rank(r verdict.Result) int {
-	switch {
-	case r.Status == verdict.NotExercised:
-		return 0
-	case r.Status != verdict.Broken:
-		return 1
-	case r.Level == verdict.Should:
-		return 2
-	}
-	return 3
-}
+// ranks are in the order of results: what matters most is read last, at the end of what was printed.
+var ranks = []verdict.Status{verdict.NotTested, verdict.OK, verdict.Warn, verdict.Fail}
+
+func rank(r verdict.Result) int { return slices.Index(ranks, r.Status) }
 
 func sorted(results []verdict.Result) []verdict.Result {
 	return slices.SortedStableFunc(slices.Values(results), func(a, b verdict.Result) int { return rank(a) - rank(b) })
@@ -48,20 +40,7 @@ func sorted(results []verdict.Result) []verdict.Result {
 var marks = []struct {
 	text  string
 	color term.Color
-}{{"   -  ", term.Plain}, {"  ok  ", term.Good}, {"better", term.Warn}, {"BROKEN", term.Bad}}
-
-// Count counts the rules with a status, in all sessions together.
-func (s *Summary) Count(status verdict.Status) (n int) {
-	for _, is := range s.statuses() {
-		if is == status {
-			n++
-		}
-	}
-	return n
-}
-
-// Unmet counts the faults of profiles that came to be in no session.
-func (s *Summary) Unmet() int { return len(s.unmet()) }
+}{{"  -   ", term.Plain}, {"  ok  ", term.Good}, {" WARN ", term.Warn}, {" FAIL ", term.Bad}}
 
 // Text writes what the sessions have shown, with the first evidence of the rules that were broken. Files have all of it. One session
 // alone has a table of its rules; several have one of the sessions.
@@ -79,25 +58,35 @@ func (s *Summary) Text(w io.Writer, style term.Style) error {
 	}
 	b.Reset()
 	err = cmp.Or(err, texts.ExecuteTemplate(&b, "conclusion", s))
-	head, rest, _ := strings.Cut(judge.PrintableLines(b.String()), ":")
-	color := cmp.Or(map[verdict.Conclusion]term.Color{verdict.Wrong: term.Bad, verdict.Improvable: term.Warn}[s.Verdict()], term.Good)
+	color := map[verdict.Conclusion]term.Color{
+		verdict.Passed: term.Good, verdict.Warned: term.Warn, verdict.NothingJudged: term.Warn, verdict.Failed: term.Bad,
+	}[s.Verdict()]
+	head, rest, _ := strings.Cut(judge.PrintableLines(b.String()), "\n")
 	if err == nil {
-		_, err = io.WriteString(w, text+style.Paint(color, head)+":"+rest)
+		_, err = io.WriteString(w, text+style.Paint(color, head)+"\n"+rest)
 	}
 	return err
 }
 
-// table has a line for each session.
+// table has a line for each session, the failed ones first.
 func table(sessions []Session) (string, error) {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "FAULTS\tSEED\tLABEL\tVERDICT\tREQUESTS\tBROKEN")
-	for _, n := range sessions {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\n", n.Disturbed, n.Seed, cmp.Or(n.Label, "-"), n.Verdict.Verdict, n.Recorded,
-			cmp.Or(strings.Join(n.Broken(), ", "), "-"))
+	fmt.Fprintln(w, "VERDICT\tFAULTS\tSEED\tLABEL\tREQUESTS\tFAIL\tWARN")
+	for _, n := range ByFailure(sessions) {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", n.Verdict.Verdict.Words(), n.Disturbed, n.Seed, cmp.Or(n.Label, "-"), n.Recorded,
+			cmp.Or(strings.Join(n.Having(verdict.Fail), ", "), "-"), cmp.Or(strings.Join(n.Having(verdict.Warn), ", "), "-"))
 	}
 	err := w.Flush()
 	return b.String(), err
+}
+
+// ByFailure sorts sessions: the worst first.
+func ByFailure(sessions []Session) []Session {
+	return slices.SortedStableFunc(slices.Values(sessions), func(a, b Session) int {
+		return cmp.Or(slices.Index(conclusions, b.Verdict.Verdict)-slices.Index(conclusions, a.Verdict.Verdict),
+			b.Counts[verdict.Fail]-a.Counts[verdict.Fail], b.Counts[verdict.Warn]-a.Counts[verdict.Warn])
+	})
 }
 
 // Break is a rule that was broken, as the first session shows it that broke it.
@@ -111,7 +100,7 @@ type Break struct {
 func (s *Summary) Broken() (rules []Break) {
 	for _, n := range s.Sessions {
 		for _, r := range n.Results {
-			if r.Status != verdict.Broken {
+			if !r.Status.Broken() {
 				continue
 			}
 			if at := slices.IndexFunc(rules, func(b Break) bool { return b.Rule == r.Rule }); at >= 0 {
@@ -124,10 +113,10 @@ func (s *Summary) Broken() (rules []Break) {
 	return slices.SortedStableFunc(slices.Values(rules), func(a, b Break) int { return rank(a.Result) - rank(b.Result) })
 }
 
-// Broken are the rules that were broken in the session, those last that say must.
-func (n Session) Broken() (rules []string) {
-	for _, r := range sorted(n.Results) {
-		if r.Status == verdict.Broken {
+// Having returns the rules that have a status in the session.
+func (n Session) Having(status verdict.Status) (rules []string) {
+	for _, r := range n.Results {
+		if r.Status == status {
 			rules = append(rules, r.Rule)
 		}
 	}

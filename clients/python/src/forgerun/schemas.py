@@ -212,7 +212,7 @@ class SessionRequest(TypedDict):
     rules: NotRequired[list[VerdictRule] | None]
 
 
-VerdictRule: TypeAlias = "Literal['retry-after', 'list-polling', 'stop-at-end', 'conditional-requests', 'backoff', 'retry-only-retryable', 'idempotency-key', 'same-body', 'one-job-per-intention', 'lost-answer', 'outcome-learned', 'stream-resume', 'half-events', 'tolerant-reader', 'deliveries-answered', 'tampered-refused', 'repeated-delivery', 'not-retryable', 'key-renewal', 'no-key-in-url', 'connection-reuse', 'time-outs', 'redirects', 'content-negotiation', 'correlation-ids']"
+VerdictRule: TypeAlias = "Literal['retry-after', 'list-polling', 'stop-at-end', 'conditional-requests', 'backoff', 'retry-only-retryable', 'idempotency-key', 'no-duplicates', 'same-body', 'one-job-per-intention', 'lost-answer', 'outcome-learned', 'stream-resume', 'half-events', 'tolerant-reader', 'deliveries-answered', 'tampered-refused', 'repeated-delivery', 'not-retryable', 'key-renewal', 'no-key-in-url', 'connection-reuse', 'time-outs', 'redirects', 'content-negotiation', 'correlation-ids']"
 
 
 class Root(TypedDict):
@@ -249,9 +249,10 @@ class SessionPage(TypedDict):
 class VerdictCounts(TypedDict):
     """How many rules have each status."""
 
-    held: int
-    broken: int
-    not_exercised: int
+    ok: int
+    warn: int
+    fail: int
+    not_tested: int
 
 
 class Verdict(TypedDict):
@@ -265,8 +266,13 @@ class Verdict(TypedDict):
     created_at: Time
     ended_at: Time | None
     exchanges: int
-    verdict: Literal['right', 'wrong', 'could_be_better', 'incomplete']
+    verdict: Literal['passed', 'passed_with_warnings', 'failed', 'nothing_judged']
+    why: str
     counts: VerdictCounts
+    judged: int
+    faulty: int
+    first: NotRequired[Moment]
+    guess: NotRequired[VerdictGuess]
     faults: list[FaultCount]
     results: list[RuleResult]
 
@@ -286,13 +292,31 @@ class RuleResult(TypedDict):
     rule: VerdictRule
     title: str
     level: Literal['must', 'should']
-    status: Literal['held', 'broken', 'not_exercised']
+    status: Literal['ok', 'warn', 'fail', 'not_tested']
     times: int
     failures: int
     evidence: list[Evidence]
     see: str
     quote: str
+    reason: NotRequired[str]
     exercise: NotRequired[str]
+    fix: RuleFix
+
+
+class VerdictGuess(TypedDict):
+    """A description of an API of which no submission was recognised; only from `forgerun proxy`."""
+
+    seen: str
+    yaml: str
+
+
+class RuleFix(TypedDict):
+    """What a client does right, with a line of code in three languages."""
+
+    text: str
+    python: str
+    typescript: str
+    go: str
 
 
 class Evidence(TypedDict):

@@ -1,0 +1,135 @@
+package commands
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"html"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/forgerun/forgerun/internal/cli/term"
+	"github.com/forgerun/forgerun/internal/simulator/summary"
+	"github.com/forgerun/forgerun/verdict/proxy"
+)
+
+const (
+	privateFile = 0o600 // of reports: they show the client's requests
+	sharedFile  = 0o644 // with --shared-files
+)
+
+// writeFile writes a report that only the owner can read, also where a file was that others could, unless it is to be shared.
+func (v *verdictRun) writeFile(path string, content []byte) error {
+	mode := os.FileMode(privateFile)
+	if v.shared {
+		mode = sharedFile
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, mode)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() { // not of a device such as /dev/stdout
+		err = cmp.Or(f.Chmod(mode), f.Truncate(0)) // before anything is in it
+	}
+	if err == nil {
+		_, err = f.Write(content)
+	}
+	return cmp.Or(err, f.Close())
+}
+
+// writePage writes the page of the session with a number, and its journal beside it. The first page is the file that was asked for,
+// until there is a second one. Then each is in a folder beside it.
+func (v *verdictRun) writePage(n shownSession, number int) error {
+	path := v.html
+	if number > 1 {
+		if err := os.MkdirAll(filepath.Join(filepath.Dir(v.html), v.pageFolder()), 0o755); err != nil {
+			return err
+		}
+		path = v.pagePath(number)
+	}
+	if number == 2 {
+		if err := v.writePage(v.first, 0); err != nil {
+			return err
+		}
+	}
+	switch number {
+	case 0:
+		path = v.pagePath(1)
+		_ = os.Remove(journalOf(v.html)) // it was written with the first page
+	case 1:
+		v.first = n
+	}
+	page := bytes.ReplaceAll(n.page, []byte(`href="journal"`), []byte(`href="`+html.EscapeString(url.PathEscape(filepath.Base(journalOf(path))))+`"`))
+	return cmp.Or(v.writeFile(journalOf(path), n.journal), v.writeFile(path, page))
+}
+
+// journalOf is the file beside a page with the journal of its session.
+func journalOf(page string) string { return strings.TrimSuffix(page, ".html") + ".journal.ndjson" }
+
+// pageFolder is the name of the folder of pages, and pagePath a page in it.
+func (v *verdictRun) pageFolder() string {
+	return strings.TrimSuffix(filepath.Base(v.html), ".html") + "-sessions"
+}
+
+func (v *verdictRun) pagePath(number int) string {
+	return filepath.Join(filepath.Dir(v.html), v.pageFolder(), strconv.Itoa(number)+".html")
+}
+
+// index writes the page that links those of the sessions, if there are several.
+func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
+	return func(w io.Writer) error {
+		var links []string
+		for i := range shown.Sessions {
+			links = append(links, v.pageFolder()+"/"+strconv.Itoa(i+1)+".html")
+		}
+		return shown.Index(w, links)
+	}
+}
+
+// write prints what the sessions have shown, and writes the files that were asked for.
+func (v *verdictRun) write(shown *summary.Summary) error {
+	index := v.html
+	if len(shown.Sessions) == 1 {
+		index = "" // it is the session's page
+	}
+	for _, file := range []struct {
+		path  string
+		write func(io.Writer) error
+	}{{v.json, shown.JSON}, {v.junit, shown.JUnit}, {index, v.index(shown)}} {
+		if file.path == "" {
+			continue
+		}
+		var b bytes.Buffer
+		if err := file.write(&b); err != nil {
+			return err
+		}
+		if err := v.writeFile(file.path, b.Bytes()); err != nil {
+			return err
+		}
+	}
+	return shown.Text(v.Stdout, term.Of(v.Stdout, os.Getenv))
+}
+
+// guessFile gets a description of an API of which no submission was recognised.
+const guessFile = "forgerun-api.yaml"
+
+// writeGuess writes a description that fits what was seen, if no submission was recognised. A file that somebody wrote stays.
+func (v *verdictRun) writeGuess(shown *summary.Summary) error {
+	guess := shown.Guess()
+	if guess == nil || v.target == "" {
+		return nil
+	}
+	if old, err := os.ReadFile(guessFile); err == nil && (v.api == guessFile || !strings.HasPrefix(string(old), "# "+proxy.GuessHeader)) {
+		return nil
+	}
+	if err := os.WriteFile(guessFile, []byte(guess.YAML), sharedFile); err != nil {
+		return fmt.Errorf("writing a description of the API: %w", err)
+	}
+	shown.Notes = append(shown.Notes, "A description that fits what was seen is in "+guessFile+": run again with --api "+guessFile+".")
+	return nil
+}

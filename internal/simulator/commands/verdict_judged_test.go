@@ -1,0 +1,145 @@
+package commands
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// thumbnails is an API that follows no standard: POST answers 201 with an id, and GET shows a state. It takes no keys.
+func thumbnails(t *testing.T) string {
+	t.Helper()
+	var made, read atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.Method == http.MethodPost:
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, `{"id": "t%d", "phase": "waiting"}`, made.Add(1))
+		case read.Add(1)%2 == 1:
+			fmt.Fprint(w, `{"id": "t", "phase": "drawing"}`)
+		default:
+			fmt.Fprint(w, `{"id": "t", "phase": "drawn"}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// order orders a thumbnail with curl, which tries again when the answer is lost, and reads it twice.
+const order = `id=$(curl -s --retry 2 --retry-all-errors --retry-delay 0 "$FORGERUN_URL/thumbnails" -d '{"of": "a.png"}' | sed 's/.*"id": "\([^"]*\)".*/\1/')
+for n in 1 2; do curl -s "$FORGERUN_URL/thumbnails/$id" > /dev/null; done`
+
+// An API whose submissions are not recognised is described in a file, by which they are recognised.
+func TestUnrecognisedAPIIsDescribed(t *testing.T) {
+	t.Chdir(t.TempDir())
+	target := thumbnails(t)
+	run := func(flags ...string) (code int, stdout string) {
+		code, stdout, _ = simulate(t, append(append([]string{"verdict", "--target", target}, flags...), "--", "sh", "-c", order)...)
+		return code, stdout
+	}
+	code, stdout := run()
+	require.Equal(t, exitUnusable, code, stdout)
+	require.Contains(t, stdout, "\nNOTHING JUDGED\nNo submission was recognised: POST /thumbnails answered 201 with {id}. Describe the API with --api.\n"+
+		"A description that fits what was seen is in forgerun-api.yaml: run again with --api forgerun-api.yaml.\n")
+	text, err := os.ReadFile(guessFile)
+	require.NoError(t, err)
+	for _, line := range []string{"- POST /thumbnails\n", "- GET /thumbnails/{id}\n", "- /id\n", "- /phase\n", "- drawn\n"} {
+		require.Contains(t, string(text), line)
+	}
+	require.NotContains(t, string(text), "- drawing\n")
+
+	code, stdout = run("--api", guessFile)
+	require.Equal(t, exitOK, code, stdout)
+	require.Contains(t, stdout, "\nPASSED: no errors, no warnings\n")
+
+	require.NoError(t, os.WriteFile(guessFile, []byte("name: mine\n"), 0o600))
+	code, stdout = run()
+	require.Equal(t, exitUnusable, code)
+	require.NotContains(t, stdout, "run again with", "a file that somebody wrote stays")
+	text, err = os.ReadFile(guessFile)
+	require.NoError(t, err)
+	require.Equal(t, "name: mine\n", string(text))
+}
+
+// Nothing is judged, and nothing is green, when there is nothing to judge.
+func TestNothingJudged(t *testing.T) {
+	t.Parallel()
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	down := socket.Addr().String()
+	require.NoError(t, socket.Close())
+	up := thumbnails(t)
+	for name, c := range map[string]struct {
+		target, command, says string
+	}{
+		"the target is down": {"http://" + down, `curl -s "$FORGERUN_URL/thumbnails" -d '{}'; curl -s "$FORGERUN_URL/thumbnails/1"; true`,
+			"The target never answered: connection refused at " + down + "."},
+		"no request":          {up, `true`, "No request came."},
+		"only a health check": {up, `curl -s "$FORGERUN_URL/healthz"`, "No rule about jobs was tested: no Retry-After on a read, "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "v.json")
+			code, stdout, _ := simulate(t, "verdict", "--target", c.target, "--json", file, "--", "sh", "-c", c.command)
+			require.Equal(t, exitUnusable, code, stdout)
+			require.Contains(t, stdout, "NOTHING JUDGED\n"+c.says)
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			var document struct{ Verdict, Why string }
+			require.NoError(t, json.Unmarshal(text, &document))
+			require.Equal(t, "nothing_judged", document.Verdict)
+			require.True(t, strings.HasPrefix(document.Why, c.says), document.Why)
+		})
+	}
+	code, stdout, stderr := simulate(t, "verdict", "--target", up, "--", "no-such-command")
+	require.Equal(t, exitUnusable, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, `NOTHING JUDGED: the command "no-such-command" was not found: executable file not found in $PATH`)
+}
+
+// A client that creates something twice fails, although nothing describes the API. A client whose retries are known does not.
+func TestDuplicatesFail(t *testing.T) {
+	t.Chdir(t.TempDir())
+	faults := filepath.Join(t.TempDir(), "faults.json")
+	require.NoError(t, os.WriteFile(faults, []byte(`[{"match": {"operation": "POST /thumbnails", "nth": 1}, "effect": {"close": "after_commit"}}]`), 0o600))
+	code, stdout, _ := simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--", "sh", "-c", order)
+	require.Equal(t, exitDifferent, code, stdout)
+	require.Contains(t, stdout, "\nFAILED: Your client can create duplicates: 1 error")
+	require.Contains(t, stdout, " found:    The client sent the same submission twice, and the service created t1 and t2.\n")
+	require.Contains(t, stdout, "\n          fix: Retry with the same Idempotency-Key.")
+
+	code, stdout, _ = simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--", "sh", "-c",
+		strings.Replace(order, "-d ", "-H 'Idempotency-Key: one' -d ", 1))
+	require.NotContains(t, stdout, "create duplicates", code)
+}
+
+// When the command fails, what ForgeRun did to its requests stands beside the verdict.
+func TestCommandsFailureIsExplained(t *testing.T) {
+	t.Parallel()
+	faults := filepath.Join(t.TempDir(), "faults.json")
+	require.NoError(t, os.WriteFile(faults, []byte(`[{"match": {"operation": "GET /thumbnails/{id}", "nth": 2}, "effect": {"status": 503}}]`), 0o600))
+	api := filepath.Join(t.TempDir(), "api.yaml")
+	require.NoError(t, os.WriteFile(api, []byte("submit: [POST /thumbnails]\nread: [\"GET /thumbnails/{id}\"]\njob: {id: [/id], state: [/phase], final: [drawn]}\n"), 0o600))
+	code, stdout, _ := simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--api", api, "--", "sh", "-c",
+		strings.Replace(order, "curl -s \"$FORGERUN_URL/thumbnails/$id\"", "curl -sf \"$FORGERUN_URL/thumbnails/$id\"", 1))
+	require.Equal(t, exitUnusable, code, stdout)
+	require.Regexp(t, `PASSED: .*\n.*\nYour command failed \(exit status 22\). ForgeRun had disturbed 1 of 3 requests by \S+faults.json: 503. `+
+		`The first one: [0-9:.]+ GET /thumbnails/t1, answer: 503 \(fault {"status":503}\).\n`, stdout)
+
+	code, stdout, stderr := simulate(t, "verdict", "--target", thumbnails(t), "--api", api, "--", "sh", "-c", order+"; exit 3")
+	require.Equal(t, exitUnusable, code, stdout)
+	require.Contains(t, stdout, "Your command failed (exit status 3). ForgeRun had changed none of its 3 requests.\n")
+	require.Contains(t, stderr, "warning: without --profile or --faults nothing is disturbed")
+}

@@ -1,0 +1,151 @@
+package verdict
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// trivial are rules about any request: that a client kept them says little about it.
+var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation"}
+
+// maxReasons is how many reasons a sentence gives for rules that were not tested.
+const maxReasons = 6
+
+// conclude sets what the verdict comes to, and why.
+func (r *record) conclude(v *Verdict) {
+	nothing := r.nothing(v)
+	v.Why = Sentence(v.Results)
+	if n := v.Recorded - v.Judged; n > 0 {
+		v.Why += fmt.Sprintf(" %d of %d requests were not judged: the session had no room for them.", n, v.Recorded)
+	}
+	if n := unmet(v.Faults); n > 0 {
+		v.Why += fmt.Sprintf(" %d of the profile's faults did not happen.", n)
+	}
+	switch {
+	case v.Counts[Fail] > 0:
+		v.Verdict = Failed
+	case nothing != "":
+		v.Verdict, v.Why = NothingJudged, nothing
+	case v.Counts[Warn] > 0:
+		v.Verdict = Warned
+	default:
+		v.Verdict = Passed
+	}
+}
+
+// nothing returns why the session shows nothing about the client, or "" if it does.
+func (r *record) nothing(v *Verdict) string {
+	answered, posted, submitted, unreached := 0, false, false, ""
+	r.each(func(x *exchange) {
+		switch {
+		case x.Unreached != "":
+			unreached = x.Unreached
+		case x.Fault == nil || !x.Fault.Replaces():
+			answered++
+		}
+		submitted = submitted || submits(x) && x.Made != ""
+		posted = posted || x.Method == http.MethodPost && x.Status >= 200 && x.Status < 300
+	})
+	tested := slices.ContainsFunc(v.Results, func(result Result) bool {
+		return result.Status != NotTested && (!slices.Contains(trivial, result.Rule) || !slices.ContainsFunc(r.Session.Rules, substantial))
+	})
+	switch {
+	case len(r.exchanges)+len(r.sent)+len(r.Attempts) == 0:
+		return "No request came."
+	case answered == 0 && unreached != "":
+		return "The target never answered: " + unreached + "."
+	case r.Standards && posted && !submitted && len(r.Attempts) == 0:
+		v.Guess = r.Guess
+		if r.Guess == nil {
+			return "No submission was recognised: no answer to a POST named a job. Describe the API with --api."
+		}
+		return "No submission was recognised: " + r.Guess.Seen + ". Describe the API with --api."
+	case !tested && !submitted:
+		return "No rule about jobs was tested: " + strings.Join(reasons(v.Results), ", ") + "."
+	}
+	return ""
+}
+
+func substantial(rule string) bool { return !slices.Contains(trivial, rule) }
+
+// untested returns why a rule was not tested, as part of a sentence.
+func (r *record) untested(rule string) string {
+	switch rule {
+	case "stream-resume", "half-events":
+		if !slices.ContainsFunc(r.exchanges, func(x exchange) bool { return x.Stream != nil }) {
+			return "no event stream"
+		}
+	case "tampered-refused", "repeated-delivery":
+		if len(r.Attempts) == 0 {
+			return "no webhooks"
+		}
+	}
+	return guides[rule].untested
+}
+
+// reasons returns why rules were not tested, each reason once.
+func reasons(results []Result) (all []string) {
+	for _, r := range results {
+		if r.Status == NotTested && r.Reason != "" && !slices.Contains(all, r.Reason) {
+			all = append(all, r.Reason)
+		}
+	}
+	if n := len(all) - maxReasons; n > 1 {
+		all = append(all[:maxReasons:maxReasons], fmt.Sprintf("and %d more reasons", n))
+	}
+	return all
+}
+
+// Sentence says how many rules passed and why others were not tested, such as "6 rules passed, 10 not tested: no webhooks.".
+func Sentence(results []Result) string {
+	passed, untested := 0, 0
+	for _, r := range results {
+		switch r.Status {
+		case OK:
+			passed++
+		case NotTested:
+			untested++
+		case Warn, Fail:
+		}
+	}
+	text := plural(passed, "rule") + " passed"
+	if untested > 0 {
+		text += fmt.Sprintf(", %d not tested: %s", untested, strings.Join(reasons(results), ", "))
+	}
+	return text + "."
+}
+
+// Headline says in a few words what is wrong: "Your client can create duplicates", or how many errors and warnings there are.
+func Headline(results []Result) string {
+	fails, warns := 0, 0
+	text := ""
+	for _, r := range results {
+		switch r.Status {
+		case Fail:
+			if fails++; r.Rule == "no-duplicates" {
+				text = "Your client can create duplicates: "
+			}
+		case Warn:
+			warns++
+		case OK, NotTested:
+		}
+	}
+	switch {
+	case fails == 0 && warns == 0:
+		return "no errors, no warnings"
+	case warns == 0:
+		return text + plural(fails, "error")
+	case fails == 0:
+		return plural(warns, "warning")
+	}
+	return text + plural(fails, "error") + ", " + plural(warns, "warning")
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,69 @@
+package verdict
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+)
+
+// content is what two requests have in common that ask for the same thing.
+type content struct{ method, path, query, body string }
+
+func contentOf(x *exchange) content { return content{x.Method, x.Path, x.Query, x.Body} }
+
+// duplicates: a submission that the service accepted, and whose answer was lost, is not accepted a second time. It judges any POST, also
+// of APIs whose jobs are not recognised: that two things were created is a fact.
+func duplicates(r *record, f *finding) {
+	posts := indexed(r, func(x *exchange, add func(content)) {
+		if x.Method == http.MethodPost {
+			add(contentOf(x))
+		}
+	})
+	arrived := map[content]int{} // accepted ones whose answers the client has got: of two or more, each may be wanted
+	lookups := group{}           // by which a client may find out
+	r.each(func(x *exchange) {
+		switch {
+		case x.Method == http.MethodPost && x.Arrived() && accepted(x):
+			arrived[contentOf(x)]++
+		case x.Method == http.MethodGet && x.Arrived() && x.Status < 500:
+			lookups = append(lookups, x)
+		}
+	})
+	submissions := r.submissions()
+	r.each(func(x *exchange) {
+		if x.Method != http.MethodPost || x.Repeatable || x.Arrived() || !accepted(x) {
+			return
+		}
+		var again *exchange
+		if submits(x) {
+			again = next(submissions.resubmissions(scope{}, x), x)
+		}
+		if x.Body != "" && arrived[contentOf(x)] < 2 {
+			again = earliest(again, posts[contentOf(x)].next(x))
+		}
+		for again != nil && !accepted(again) {
+			again = posts[contentOf(again)].next(again)
+		}
+		if again == nil {
+			return
+		}
+		first, second := cmp.Or(x.Made, x.Created), cmp.Or(again.Made, again.Created)
+		switch looked := lookups.next(x); {
+		case first != "" && first == second:
+			f.hold(x, again, "The client sent the submission again, and the service returned the job that it had created.")
+		case x.Key != "" && x.Key == again.Key:
+			f.hold(x, again, "The retry has the Idempotency-Key of the first try.")
+		case looked != nil && looked.End().Before(again.Start):
+			return // the client may have found out that there is none
+		case first != "" && second != "":
+			f.fail(x, again, fmt.Sprintf("The client sent the same submission twice, and the service created %s and %s.", first, second),
+				"One of them: send the Idempotency-Key of the first try, or look for the job before sending it again.")
+		case x.Status == http.StatusCreated && again.Status == http.StatusCreated:
+			f.fail(x, again, "The client sent the same submission twice, and the service answered 201 Created to both.",
+				"One of them: send the Idempotency-Key of the first try, or look for the job before sending it again.")
+		}
+	})
+}
+
+// accepted reports whether the service did what x asks for, whether or not the client got to know.
+func accepted(x *exchange) bool { return x.Made != "" || x.Status >= 200 && x.Status < 300 }

@@ -1,0 +1,144 @@
+package verdict
+
+// guide helps a client's author with a rule.
+type guide struct {
+	untested string // why the rule was not tested, as part of a sentence
+	fix      Fix
+}
+
+// guides has one for each rule, by its id.
+var guides = map[string]guide{
+	"retry-after": {"no Retry-After on a read", Fix{
+		"Sleep for the seconds in Retry-After before you read the job again.",
+		`time.sleep(int(response.headers.get("Retry-After", 1)))`,
+		`await sleep(1000 * Number(response.headers.get("Retry-After") ?? 1))`,
+		`seconds, _ := strconv.Atoi(res.Header.Get("Retry-After")); time.Sleep(time.Duration(seconds) * time.Second)`,
+	}},
+	"list-polling": {"no list was polled", Fix{
+		"Wait one second between two reads of a list, or follow the event stream.",
+		`time.sleep(1)`, `await sleep(1000)`, `time.Sleep(time.Second)`,
+	}},
+	"stop-at-end": {"no job was read to its end", Fix{
+		"Leave the polling loop when the job has a final state.",
+		`if job["state"] in FINAL: break`, `if (FINAL.has(job.state)) break`, `if final[job.State] { return job, nil }`,
+	}},
+	"conditional-requests": {"no ETag on a read", Fix{
+		"Keep the ETag of each answer, send it with the next read, and treat 304 as unchanged.",
+		`requests.get(url, headers={"If-None-Match": etag})`,
+		`await fetch(url, { headers: { "If-None-Match": etag } })`,
+		`req.Header.Set("If-None-Match", etag)`,
+	}},
+	"backoff": {"no 429 or 503", Fix{
+		"Wait for Retry-After; without it, double the wait after each failure and add jitter.",
+		`Retry(total=5, backoff_factor=1, backoff_jitter=1, status_forcelist=[429, 502, 503], allowed_methods=None)  # urllib3`,
+		`await sleep(retryAfter ?? 2 ** attempt * 1000 * (0.5 + Math.random()))`,
+		`time.Sleep(max(retryAfter, time.Second<<attempt))`,
+	}},
+	"retry-only-retryable": {"no submission was refused or lost", Fix{
+		"Retry 429, 5xx and lost answers; do not retry other 4xx answers.",
+		`retry = response is None or response.status_code == 429 or response.status_code >= 500`,
+		`const retry = !response || response.status === 429 || response.status >= 500`,
+		`retry := err != nil || res.StatusCode == 429 || res.StatusCode >= 500`,
+	}},
+	"idempotency-key": {"no submission was repeated", Fix{
+		"Make one key for each order before the first try, and send it with every retry.",
+		`key = str(uuid.uuid4())  # before the loop; then headers={"Idempotency-Key": key}`,
+		`const key = crypto.randomUUID() // before the loop; then headers: { "Idempotency-Key": key }`,
+		`key := uuid.NewString() // before the loop; then req.Header.Set("Idempotency-Key", key)`,
+	}},
+	"no-duplicates": {"no accepted submission lost its answer", Fix{
+		"Retry with the same Idempotency-Key. If the API has none, look for the order before you send it again.",
+		`requests.post(url, json=order, headers={"Idempotency-Key": order_key})  # the same key in every try`,
+		`await fetch(url, { method: "POST", body, headers: { "Idempotency-Key": orderKey } }) // the same key in every try`,
+		`req.Header.Set("Idempotency-Key", orderKey) // the same key in every try`,
+	}},
+	"same-body": {"no key was used again", Fix{
+		"Serialize the body once, retry with the same bytes, and make a new key for another order.",
+		`body = json.dumps(order)  # once, before the loop`,
+		`const body = JSON.stringify(order) // once, before the loop`,
+		`body, err := json.Marshal(order) // once, before the loop`,
+	}},
+	"one-job-per-intention": {"no order was submitted again", Fix{
+		"Store one key with each order: every retry uses it, and no other order does.",
+		`order.key = order.key or str(uuid.uuid4())`, `order.key ??= crypto.randomUUID()`,
+		`if order.Key == "" { order.Key = uuid.NewString() }`,
+	}},
+	"lost-answer": {"no answer to a submission was lost", Fix{
+		"After a time-out or a broken connection, send the submission again with its key.",
+		`except requests.ConnectionError: continue  # the loop sends the same key again`,
+		`catch { continue } // the loop sends the same key again`,
+		`if err != nil { continue } // the loop sends the same key again`,
+	}},
+	"outcome-learned": {"no job ended", Fix{
+		"Follow each job until it ends: poll it, read its events, or take its webhook.",
+		`while job["state"] not in FINAL: job = read(job_id)`, `while (!FINAL.has(job.state)) job = await read(jobId)`,
+		`for !final[job.State] { job, err = read(ctx, jobID) }`,
+	}},
+	"stream-resume": {"no event stream was cut", Fix{
+		"Keep the id of the last event, wait for the stream's retry, and send the id when you connect again.",
+		`headers={"Last-Event-ID": last_id}`, `new EventSource(url) // does it; with fetch: headers: { "Last-Event-ID": lastId }`,
+		`req.Header.Set("Last-Event-ID", lastID)`,
+	}},
+	"half-events": {"no event stream was cut within an event", Fix{
+		"Handle an event, and keep its id, only after the empty line that ends it.",
+		`if line == "": handle(event); last_id = event.id`, `if (line === "") { handle(event); lastId = event.id }`,
+		`if line == "" { handle(event); lastID = event.ID }`,
+	}},
+	"tolerant-reader": {"no answer was changed", Fix{
+		"Ignore fields that you do not know, and treat an unknown state as not final.",
+		`final = job["state"] in FINAL  # not: job["state"] != "RUNNING"`,
+		`const final = FINAL.has(job.state) // not: job.state !== "RUNNING"`,
+		`// use json.Decoder without DisallowUnknownFields`,
+	}},
+	"deliveries-answered": {"no webhooks", Fix{
+		"Answer 2xx as soon as the event is stored, and work on it afterwards.",
+		`queue.put(event); return "", 204`, `queue.add(event); res.sendStatus(204)`, `queue <- event; w.WriteHeader(http.StatusNoContent)`,
+	}},
+	"tampered-refused": {"no forged webhooks", Fix{
+		"Verify the signature and the time stamp of each request over its raw body, and answer 401 if they do not hold.",
+		`Webhook(secret).verify(request.get_data(), dict(request.headers))  # standardwebhooks`,
+		`new Webhook(secret).verify(rawBody, req.headers) // standardwebhooks`,
+		`err := wh.Verify(body, r.Header) // standardwebhooks`,
+	}},
+	"repeated-delivery": {"no repeated webhooks", Fix{
+		"Store each Webhook-Id; answer 2xx to one that you know, without handling it again.",
+		`if not store.add(headers["Webhook-Id"]): return "", 204`,
+		`if (!(await store.add(req.headers["webhook-id"]))) return res.sendStatus(204)`,
+		`if !store.Add(r.Header.Get("Webhook-Id")) { w.WriteHeader(http.StatusNoContent); return }`,
+	}},
+	"not-retryable": {"no job failed permanently", Fix{
+		"Read retryable in the failure before you try a job again.",
+		`if job["failure"]["retryable"]: retry(job)`, `if (job.failure.retryable) await retry(job)`, `if job.Failure.Retryable { retry(job) }`,
+	}},
+	"key-renewal": {"no key expired", Fix{
+		"Renew the key well before its expires_at.",
+		`if expires_at - now() < timedelta(hours=1): renew()`, `if (expiresAt - Date.now() < 3_600_000) await renew()`,
+		`if time.Until(expiresAt) < time.Hour { renew() }`,
+	}},
+	"no-key-in-url": {"no request", Fix{
+		"Send the key in the Authorization header; URLs end up in logs.",
+		`headers={"Authorization": f"Bearer {key}"}`, "headers: { Authorization: `Bearer ${key}` }",
+		`req.Header.Set("Authorization", "Bearer "+key)`,
+	}},
+	"connection-reuse": {"fewer than ten requests in a row", Fix{
+		"Use one HTTP client for all requests, and read each answer to its end.",
+		`session = requests.Session()  # once`, `const agent = new Agent({ keepAlive: true }) // once`, `var client = &http.Client{} // once`,
+	}},
+	"time-outs": {"no answer was delayed by 30 s", Fix{
+		"Set a time-out for each request.",
+		`requests.get(url, timeout=20)`, `await fetch(url, { signal: AbortSignal.timeout(20_000) })`, `client := &http.Client{Timeout: 20 * time.Second}`,
+	}},
+	"redirects": {"no redirect", Fix{
+		"Send the same method and body to the address in Location.",
+		`requests.post(url, data=body)  # follows 308 with method and body`, `await fetch(url, { redirect: "follow" })`,
+		`req, _ := http.NewRequest("POST", url, bytes.NewReader(body)) // GetBody lets the client send it again`,
+	}},
+	"content-negotiation": {"no request", Fix{
+		"Send bodies as application/json, and accept application/json and application/problem+json.",
+		`requests.post(url, json=order)`, `headers: { "Content-Type": "application/json" }`, `req.Header.Set("Content-Type", "application/json")`,
+	}},
+	"correlation-ids": {"no submission", Fix{
+		"Give each order an X-Correlation-ID of its own.",
+		`headers={"X-Correlation-ID": order.id}`, `headers: { "X-Correlation-ID": order.id }`, `req.Header.Set("X-Correlation-ID", order.ID)`,
+	}},
+}

@@ -1,0 +1,232 @@
+package proxy
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/redact"
+)
+
+// Limits of what is kept to guess how an API works.
+const (
+	maxGuesses = 20  // operations by which things may be submitted
+	maxCreated = 500 // things that these have created
+	maxStates  = 20  // states of these
+)
+
+// guesses is what a session has seen of an API, in case its description does not fit: the answers to POSTs that name something, and
+// how that was read later.
+type guesses struct {
+	operations []*guessed
+	created    map[string]*guessed // by id
+}
+
+// guessed is an operation that may submit jobs.
+type guessed struct {
+	method, path string // the path has {a} for segments that look like ids
+	status       int
+	place        string            // of the id: a JSON Pointer, or header:Location
+	read         string            // how what it created is read; empty: nobody has read any
+	state        string            // where answers to that have a state; empty: nowhere
+	latest       map[string]string // states of what it created, by id
+	passing      map[string]bool   // states that another one followed
+}
+
+// idNames are the members that name what an answer is about, the most usual first.
+var idNames = []string{"id", "job_id", "jobId", "task_id", "taskId", "operation_id", "operationId", "request_id", "requestId", "uuid", "name"}
+
+// stateNames are the members that have a state.
+var stateNames = []string{"status", "state", "jobStatus", "job_status", "phase", "done"}
+
+// idOf returns the id in an answer to a POST, and where that is. Objects in the document are looked into, one level deep.
+func idOf(document any, h http.Header, at *url.URL) (id, place string) {
+	object, _ := document.(map[string]any)
+	look := func(object map[string]any, under string) bool {
+		for _, name := range idNames {
+			if id = (&api.Message{Body: object}).Text("/" + name); id != "" {
+				place = under + "/" + name
+				return true
+			}
+		}
+		return false
+	}
+	if look(object, "") {
+		return id, place
+	}
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if inner, ok := object[name].(map[string]any); ok && look(inner, "/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name)) {
+			return id, place
+		}
+	}
+	if location, err := at.Parse(h.Get("Location")); err == nil && h.Get("Location") != "" {
+		return location.RequestURI(), "header:Location"
+	}
+	return "", ""
+}
+
+// stateOf returns a state in a document, and where that is.
+func stateOf(document any) (state, place string) {
+	object, _ := document.(map[string]any)
+	for _, under := range append([]string{""}, slices.Sorted(maps.Keys(object))...) {
+		inner, prefix := object, ""
+		if under != "" {
+			inner, _ = object[under].(map[string]any)
+			prefix = "/" + under
+		}
+		for _, name := range stateNames {
+			switch value := inner[name].(type) {
+			case string:
+				return value, prefix + "/" + name
+			case bool:
+				return fmt.Sprint(value), prefix + "/" + name
+			}
+		}
+	}
+	return "", ""
+}
+
+// see notes an answer.
+func (g *guesses) see(r *http.Request, x *verdict.Exchange, h http.Header, document any) {
+	switch {
+	case r.Method == http.MethodPost && x.Status >= 200 && x.Status <= 202:
+		id, place := idOf(document, h, r.URL)
+		if x.Created = redact.KeepURL(id); id != "" {
+			g.posted(r, x.Status, id, place)
+		}
+	case r.Method == http.MethodGet && x.Status >= 200 && x.Status < 300:
+		g.got(r, document)
+	}
+}
+
+func (g *guesses) posted(r *http.Request, status int, id, place string) {
+	path := template(r.URL.EscapedPath())
+	i := slices.IndexFunc(g.operations, func(o *guessed) bool { return o.path == path && o.place == place })
+	if i < 0 {
+		if len(g.operations) == maxGuesses {
+			return
+		}
+		i = len(g.operations)
+		g.operations = append(g.operations, &guessed{
+			method: r.Method, path: path, status: status, place: place, latest: map[string]string{}, passing: map[string]bool{},
+		})
+	}
+	if g.created == nil {
+		g.created = map[string]*guessed{}
+	}
+	if len(g.created) < maxCreated {
+		g.created[id] = g.operations[i]
+	}
+}
+
+// got notes how something is read that a POST has created: its path has the id.
+func (g *guesses) got(r *http.Request, document any) {
+	if o := g.created[r.URL.RequestURI()]; o != nil { // its Location
+		o.saw(r.URL.RequestURI(), document)
+		return
+	}
+	segments := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+	for i, segment := range segments {
+		id, err := url.PathUnescape(segment)
+		o := g.created[id]
+		if err != nil || o == nil {
+			continue
+		}
+		rest := segments[i+1:]
+		if o.read == "" || len(rest) == 0 { // the shortest path is the thing itself
+			before := strings.TrimSuffix(template("/"+strings.Join(segments[:i], "/")), "/")
+			o.read = strings.Join(append([]string{before, "{id}"}, rest...), "/")
+		}
+		o.saw(id, document)
+		return
+	}
+}
+
+func (o *guessed) saw(id string, document any) {
+	state, place := stateOf(document)
+	last, known := o.latest[id]
+	if state == "" || len(state) > maxDescribed || len(o.passing) > maxStates || !known && len(o.latest) == maxCreated {
+		return
+	}
+	if known && last != state {
+		o.passing[last] = true
+	}
+	o.state, o.latest[id] = place, state
+}
+
+const maxDescribed = 100 // characters of a state
+
+// looksLikeID matches segments of paths that differ from request to request.
+var looksLikeID = regexp.MustCompile(`^([0-9]+|[0-9a-fA-F-]{16,}|[A-Za-z]+_[0-9A-Za-z]{8,})$`)
+
+// template replaces the segments of a path that look like ids.
+func template(path string) string {
+	segments := strings.Split(path, "/")
+	for i, segment := range segments {
+		if looksLikeID.MatchString(segment) {
+			segments[i] = "{" + string(rune('a'+i%26)) + "}"
+		}
+	}
+	return strings.Join(segments, "/")
+}
+
+// guess describes the API; nil if no answer to a POST named anything. Operations whose results were read count before others.
+func (g *guesses) guess() *verdict.Guess {
+	all := slices.DeleteFunc(slices.Clone(g.operations), func(o *guessed) bool { return o.read == "" && o.place != "header:Location" })
+	if len(all) == 0 {
+		all = g.operations
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	description := api.API{Name: "Guessed from traffic: check it"}
+	finals := map[string]bool{}
+	for _, o := range all {
+		description.Submit = append(description.Submit, o.method+" "+o.path)
+		if o.place == "header:Location" {
+			description.Job.Address = add(description.Job.Address, o.place)
+		} else {
+			description.Job.ID = add(description.Job.ID, o.place)
+		}
+		if o.read != "" {
+			description.Read = add(description.Read, "GET "+o.read)
+		}
+		if o.state != "" {
+			description.Job.State = add(description.Job.State, o.state)
+		}
+		for _, state := range o.latest {
+			if len(o.passing) > 0 && !o.passing[state] { // without another one before, it may as well be the first
+				finals[state] = true
+			}
+		}
+	}
+	description.Job.Final = slices.Sorted(maps.Keys(finals))
+	text, err := yaml.Marshal(&description)
+	if err != nil { // it has nothing but texts
+		return nil
+	}
+	o := all[0]
+	name := "{" + o.place[strings.LastIndexAny(o.place, "/:")+1:] + "}"
+	return &verdict.Guess{
+		Seen: fmt.Sprintf("%s %s answered %d with %s", o.method, redact.KeepURL(o.path), o.status, name),
+		YAML: "# " + GuessHeader + "\n# final: the last state that was seen of each job. Delete what is no job.\n" + string(text),
+	}
+}
+
+// GuessHeader begins a description that was guessed.
+const GuessHeader = "Guessed by forgerun from the traffic of one session; see docs/how-to/any-api.md."
+
+func add(list []string, text string) []string {
+	if slices.Contains(list, text) {
+		return list
+	}
+	return append(list, text)
+}
