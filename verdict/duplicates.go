@@ -56,14 +56,16 @@ func duplicates(r *record, f *finding) {
 		case looked != nil && looked.End().Before(again.Start):
 			return // the client may have found out that there is none
 		case first != "" && second != "":
-			f.fail(x, again, fmt.Sprintf("The client sent the same submission twice, and the service created %s and %s.", first, second),
-				"One of them: send the Idempotency-Key of the first try, or look for the job before sending it again.")
+			f.fail(x, again, fmt.Sprintf("The client sent the same submission twice, and the service created two things: %s and %s.", first, second),
+				oneOfThem)
 		case x.Status == http.StatusCreated && again.Status == http.StatusCreated:
 			f.fail(x, again, "The client sent the same submission twice, and the service answered 201 Created to both.",
-				"One of them: send the Idempotency-Key of the first try, or look for the job before sending it again.")
+				oneOfThem)
 		}
 	})
 }
+
+const oneOfThem = "One of the two: send the Idempotency-Key of the first try with the retry, or look for the job before sending it again."
 
 // accepted reports whether the service did what x asks for, whether or not the client got to know.
 func accepted(x *exchange) bool { return x.Made != "" || x.Status >= 200 && x.Status < 300 }

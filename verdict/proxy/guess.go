@@ -187,7 +187,7 @@ func (g *guesses) guess() *verdict.Guess {
 	if len(all) == 0 {
 		return nil
 	}
-	description := api.API{Name: "Guessed from traffic: check it"}
+	description := api.API{Name: "Guessed API"}
 	finals := map[string]bool{}
 	for _, o := range all {
 		description.Submit = append(description.Submit, o.method+" "+o.path)
@@ -217,7 +217,7 @@ func (g *guesses) guess() *verdict.Guess {
 	name := "{" + o.place[strings.LastIndexAny(o.place, "/:")+1:] + "}"
 	return &verdict.Guess{
 		Seen: fmt.Sprintf("%s %s answered %d with %s", o.method, redact.KeepURL(o.path), o.status, name),
-		YAML: "# " + GuessHeader + "\n# final: the last state that was seen of each job. Delete what is no job.\n" + string(text),
+		YAML: "# " + GuessHeader + "\n# Check it: final has the last state that was seen of each job. Delete operations that submit no job.\n" + string(text),
 	}
 }
 

@@ -156,7 +156,11 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 	}
 	if failed != nil && !interrupted {
 		v.failed = true
-		shown.Notes = append(shown.Notes, explainFailure(failed, sessions, cmp.Or(under.profile, v.faults)))
+		by := v.faults
+		if under.profile != "" {
+			by = "the profile " + under.profile
+		}
+		shown.Notes = append(shown.Notes, explainFailure(failed, sessions, by))
 	}
 	if requests == 0 && len(sessions) > 0 {
 		note := "Does the command use FORGERUN_URL and FORGERUN_API_KEY?"

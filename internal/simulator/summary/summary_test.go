@@ -40,7 +40,7 @@ func judged(profile fault.Profile, label string, backoff, timeOuts verdict.Statu
 }
 
 const (
-	held, broken, untested = verdict.OK, verdict.Fail, verdict.NotTested
+	held, broken, skipped = verdict.OK, verdict.Fail, verdict.NotTested
 )
 
 // The verdict of several sessions, and whether it is a failure, is that of the worst. What none of them exercised is asked for by
@@ -72,7 +72,7 @@ func TestWhatSessionsComeTo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := Summary{Policy: c.policy}
-			of := map[byte]verdict.Status{'h': held, 'b': broken, '-': untested}
+			of := map[byte]verdict.Status{'h': held, 'b': broken, '-': skipped}
 			for session := range strings.FieldsSeq(c.rules) {
 				s.Add("", judged("overloaded", "", of[session[0]], of[session[1]], c.met))
 			}
@@ -94,7 +94,7 @@ func text(t *testing.T, s *Summary) string {
 func TestSessionAsText(t *testing.T) {
 	t.Parallel()
 	s := &Summary{}
-	v := judged("flaky-network", "", broken, untested, 0)
+	v := judged("flaky-network", "", broken, skipped, 0)
 	v.Results = append(v.Results, verdict.Result{Rule: "stop-at-end", Title: "It stops.", Status: held, Times: 3})
 	s.Add("", v)
 	shown := text(t, s)
@@ -102,9 +102,9 @@ func TestSessionAsText(t *testing.T) {
 	require.Contains(t, shown, " FAIL   backoff")
 	require.Contains(t, shown, "(2 of 3 times)")
 	require.Regexp(t, `(?s)12:00:00.000  POST /first.*POST <script.*Another. \(2 times\)`, shown)
-	require.Regexp(t, `(?s)  -     time-outs .*  ok    stop-at-end .* FAIL   backoff`, shown, "what matters most is the end")
+	require.Regexp(t, `(?s)  -     not tested: no wait +time-outs\n  ok    stop-at-end .* FAIL   backoff`, shown, "what matters most is the end")
 	require.Contains(t, shown, "FAILED: 1 error\n1 rule passed.\n")
-	require.Contains(t, shown, "  faults of 9 submissions:\n        2  429\n  faults of 0 event streams:\n     none  ")
+	require.Contains(t, shown, "  faults of 9 submissions:\n        2  429\n  faults of 0 event streams:\n    never  ")
 	require.NotContains(t, shown, "\x1b")
 }
 
@@ -112,9 +112,9 @@ func TestSessionAsText(t *testing.T) {
 func TestSeveralSessions(t *testing.T) {
 	t.Parallel()
 	s := &Summary{Policy: Policy{Require: []string{"time-outs"}}}
-	s.Add("mine.yaml", judged("", "", held, untested, 1))
-	s.Add("", judged("overloaded", "test_a", broken, untested, 1))
-	s.Add("", judged("overloaded", "test_<b>", broken, untested, 1))
+	s.Add("mine.yaml", judged("", "", held, skipped, 1))
+	s.Add("", judged("overloaded", "test_a", broken, skipped, 1))
+	s.Add("", judged("overloaded", "test_<b>", broken, skipped, 1))
 	shown := text(t, s)
 	require.Regexp(t, `(?s) FAIL   backoff .*POST /first.*\n +in: overloaded, seed 7, test_a, and 1 more\n`, shown)
 	require.Regexp(t, `\nFAILED +overloaded +7 +test_a +12 +backoff +-\nFAILED .*\nPASSED +mine.yaml +7 +- +12 +- +-\n`, shown)

@@ -23,7 +23,7 @@ var sessionText string
 var texts = template.Must(template.New("session").Funcs(template.FuncMap{
 	"at":     func(t fault.Time) string { return time.Time(t).UTC().Format("15:04:05.000") },
 	"mark":   func(r verdict.Result) string { return marks[rank(r)].text },
-	"sorted": sorted,
+	"sorted": sorted, "untested": untested,
 	"table":  table,
 }).Parse(sessionText))
 
@@ -32,8 +32,29 @@ var ranks = []verdict.Status{verdict.NotTested, verdict.OK, verdict.Warn, verdic
 
 func rank(r verdict.Result) int { return slices.Index(ranks, r.Status) }
 
+// sorted has the results of the rules that were tested.
 func sorted(results []verdict.Result) []verdict.Result {
-	return slices.SortedStableFunc(slices.Values(results), func(a, b verdict.Result) int { return rank(a) - rank(b) })
+	tested := slices.DeleteFunc(slices.Clone(results), func(r verdict.Result) bool { return r.Status == verdict.NotTested })
+	slices.SortStableFunc(tested, func(a, b verdict.Result) int { return rank(a) - rank(b) })
+	return tested
+}
+
+// reason is why some rules were not tested.
+type reason struct{ Reason, Rules string }
+
+// untested groups the rules that were not tested by the reason.
+func untested(results []verdict.Result) (all []reason) {
+	for _, r := range results {
+		if r.Status != verdict.NotTested {
+			continue
+		}
+		if at := slices.IndexFunc(all, func(other reason) bool { return other.Reason == r.Reason }); at >= 0 {
+			all[at].Rules += ", " + r.Rule
+		} else {
+			all = append(all, reason{r.Reason, r.Rule})
+		}
+	}
+	return all
 }
 
 // marks stand before a rule, by its rank.
