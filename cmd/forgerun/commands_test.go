@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
 // commands are those of the help text that serve, or look after, the service.
@@ -23,13 +26,13 @@ func commands(t *testing.T) (names []string) {
 // Every command tells how it is used when it is asked, and does nothing else.
 func TestEveryCommandHelps(t *testing.T) {
 	t.Parallel()
-	for _, command := range commands(t) {
+	for _, name := range commands(t) {
 		for _, help := range []string{"--help", "-h", "help"} {
-			code, stdout, stderr := runWith(t, required, command, help)
-			require.Zero(t, code, "%s %s", command, help)
+			code, stdout, stderr := runWith(t, required, name, help)
+			require.Zero(t, code, "%s %s", name, help)
 			require.Empty(t, stderr)
-			require.Contains(t, stdout, "Usage", "%s %s", command, help)
-			require.Contains(t, stdout, command)
+			require.Contains(t, stdout, "Usage", "%s %s", name, help)
+			require.Contains(t, stdout, name)
 		}
 	}
 	for args, flag := range map[string]string{"migrate --help": "--to version", "healthcheck --help": "--url address"} {
@@ -41,11 +44,11 @@ func TestEveryCommandHelps(t *testing.T) {
 // What a command does not understand it refuses, with a sentence.
 func TestEveryCommandRefusesWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
-	for _, command := range commands(t) {
-		code, stdout, stderr := runWith(t, required, command, "nonsense")
-		require.Equal(t, 2, code, command)
+	for _, name := range commands(t) {
+		code, stdout, stderr := runWith(t, required, name, "nonsense")
+		require.Equal(t, 2, code, name)
 		require.Empty(t, stdout)
-		require.Contains(t, stderr, command)
+		require.Contains(t, stderr, name)
 	}
 	for args, sentence := range map[string]string{
 		"doctor migrate":       "only api, worker, webhooks, dev",
@@ -74,6 +77,36 @@ func TestEveryCommandRefusesWhatItDoesNotKnow(t *testing.T) {
 		require.Zero(t, code)
 		require.Contains(t, stdout, "FORGERUN_DATABASE_URL")
 	}
+}
+
+// everyCommand calls visit with each command of the program, as it is executed.
+func everyCommand(t *testing.T, visit func(*cobra.Command)) {
+	t.Helper()
+	root := (&program{getenv: func(string) string { return "" }}).root()
+	_, err := command.Execute(t.Context(), root, exampleCalls, []string{"version"}, t.Output(), t.Output())
+	require.NoError(t, err)
+	var below func(*cobra.Command)
+	below = func(c *cobra.Command) {
+		visit(c)
+		for _, b := range c.Commands() {
+			below(b)
+		}
+	}
+	below(root)
+}
+
+// --json prints JSON to standard output, in every command that has it.
+func TestJSONMeansOneThing(t *testing.T) {
+	t.Parallel()
+	var found []string
+	everyCommand(t, func(c *cobra.Command) {
+		if f := c.Flag("json"); f != nil {
+			require.Equal(t, "bool", f.Value.Type(), c.CommandPath())
+			require.Equal(t, "print JSON to standard output", f.Usage, c.CommandPath())
+			found = append(found, c.CommandPath())
+		}
+	})
+	require.Subset(t, found, []string{"forgerun doctor", "forgerun verdict"})
 }
 
 // Of an address the password and the parameters are masked; all of it where one cannot be sure what the password is.

@@ -30,7 +30,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			return p.doctor(c.Context(), strings.Join(args, ""), asJSON)
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
+	command.JSON(c.Flags(), &asJSON)
 	return c
 }
 

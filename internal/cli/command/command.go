@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 )
 
 // The exit codes.
@@ -161,6 +162,11 @@ func New(use, short string, run func(*cobra.Command, []string) error) *cobra.Com
 		c.Aliases = []string{"ls"}
 	}
 	return c
+}
+
+// JSON adds the flag that means the same in every command.
+func JSON(f *pflag.FlagSet, into *bool) {
+	f.BoolVar(into, "json", false, "print JSON to standard output")
 }
 
 // Exactly takes n arguments, which usage names.

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -35,13 +36,16 @@ the other, each time as a new client. Requests with a header ForgeRun-Session, s
 the name of a test, are judged apart from the others. Several sessions end in one
 table, one page that links theirs, and one JUnit file with a test suite for each.
 
+With --json the verdict is JSON on standard output, and nothing else is: what the
+command prints there goes to standard error.
+
 Profiles: %s
 
 Exit codes; the first that applies to any run:
   1  FAILED: a rule that says must was broken, a duplicate was created, or something is
      missing that --require or --complete ask for
   2  NOTHING JUDGED: no request came, the target never answered, or no submission was
-     recognised; or the command failed
+     recognised; or the command failed, or a file could not be written
   0  PASSED, or PASSED WITH WARNINGS: only rules that say should were broken
   130  interrupted (Ctrl-C); what there was until then has been judged and printed`
 
@@ -49,24 +53,27 @@ Exit codes; the first that applies to any run:
 type verdictRun struct {
 	Program
 	proxied
-	url, key, token   string   // of a running test bed; the token is an operator's, of a service of its own
-	urlNames          []string // variables that get the url too
-	control           string   // where sessions are; empty: at the url
-	hook              string   // where the target is to send webhooks
-	binary, fetch     string   // fetch: from where a service of its own gets a missing Postgres
-	scale             float64
-	settings          []string
-	profile           string
-	profiles          []string
-	seed              int64
-	seeds             int
-	faults            string // file
-	advance           advance
-	rules, skip       []string
-	policy            summary.Policy
-	json, junit, html string
-	shared            bool // other users may read these files
-	command           []string
+	url, key, token string   // of a running test bed; the token is an operator's, of a service of its own
+	urlNames        []string // variables that get the url too
+	control         string   // where sessions are; empty: at the url
+	hook            string   // where the target is to send webhooks
+	binary, fetch   string   // fetch: from where a service of its own gets a missing Postgres
+	scale           float64
+	settings        []string
+	profile         string
+	profiles        []string
+	seed            int64
+	seeds           int
+	faults          string // file
+	advance         advance
+	rules, skip     []string
+	policy          summary.Policy
+	json            bool // on standard output, which the command does not get then
+	jsonFile        string
+	junit, html     string // files
+	shared          bool   // other users may read these files
+	unwritten       error  // why a session's page was not written
+	command         []string
 
 	failed bool         // the command did, in any run
 	first  shownSession // whose page is written
@@ -93,7 +100,7 @@ func (p Program) verdictCommand() *cobra.Command {
 			if v.command = args; len(args) == 0 {
 				return command.Usagef("there is no command to run: %[1]s [flags] -- COMMAND (%[1]s --help)", c.CommandPath())
 			}
-			if err := v.check(c.Flags()); err != nil {
+			if err := cmp.Or(v.check(c.Flags()), v.checkFiles()); err != nil {
 				return command.Usagef("%w (%s --help)", err, c.CommandPath())
 			}
 			return command.Code(v.run(c.Context()))
@@ -153,10 +160,11 @@ func (v *verdictRun) ruleFlags() *pflag.FlagSet {
 }
 
 func (v *verdictRun) fileFlags() *pflag.FlagSet {
-	f := pflag.NewFlagSet("Files", pflag.ContinueOnError)
+	f := pflag.NewFlagSet("Output", pflag.ContinueOnError)
+	command.JSON(f, &v.json)
 	f.StringVar(&v.junit, "junit", "", "`file` for the verdict as JUnit XML: a test suite for each session")
 	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page; of several sessions it links a page of each, in a folder beside it")
-	f.StringVar(&v.json, "json", "", "`file` for the verdict as JSON")
+	f.StringVar(&v.jsonFile, "json-file", "", "`file` for the verdict as JSON")
 	f.BoolVar(&v.shared, "shared-files", false, "let other users read these files (0644); otherwise only you can (0600)")
 	return f
 }

@@ -3,6 +3,7 @@ package commands
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -21,6 +22,26 @@ const (
 	privateFile = 0o600 // of reports: they show the client's requests
 	sharedFile  = 0o644 // with --shared-files
 )
+
+// checkFiles returns an error if a report cannot be written where it is to be.
+func (v *verdictRun) checkFiles() error {
+	for flag, path := range map[string]string{"json-file": v.jsonFile, "junit": v.junit, "html": v.html} {
+		info, err := os.Stat(path)
+		if path == "" || err == nil && !info.Mode().IsRegular() && !info.IsDir() { // opening a pipe waits for its reader
+			continue
+		}
+		_, missing := os.Lstat(path)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, privateFile)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+		_ = f.Close()
+		if missing != nil {
+			_ = os.Remove(path)
+		}
+	}
+	return nil
+}
 
 // writeFile writes a report that only the owner can read, also where a file was that others could, unless it is to be shared.
 func (v *verdictRun) writeFile(path string, content []byte) error {
@@ -91,28 +112,30 @@ func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
 	}
 }
 
-// write prints what the sessions have shown, and writes the files that were asked for.
+// write writes the files that were asked for and prints what the sessions have shown, even if a file cannot be written.
 func (v *verdictRun) write(shown *summary.Summary) error {
-	index := v.html
+	index, print := v.html, shown.JSON
 	if len(shown.Sessions) == 1 {
 		index = "" // it is the session's page
+	}
+	failed := []error{v.unwritten}
+	if v.unwritten != nil {
+		shown.Page = ""
 	}
 	for _, file := range []struct {
 		path  string
 		write func(io.Writer) error
-	}{{v.json, shown.JSON}, {v.junit, shown.JUnit}, {index, v.index(shown)}} {
+	}{{v.jsonFile, shown.JSON}, {v.junit, shown.JUnit}, {index, v.index(shown)}} {
 		if file.path == "" {
 			continue
 		}
 		var b bytes.Buffer
-		if err := file.write(&b); err != nil {
-			return err
-		}
-		if err := v.writeFile(file.path, b.Bytes()); err != nil {
-			return err
-		}
+		failed = append(failed, cmp.Or(file.write(&b), v.writeFile(file.path, b.Bytes())))
 	}
-	return shown.Text(v.Stdout, term.Of(v.Stdout, os.Getenv))
+	if !v.json {
+		print = func(w io.Writer) error { return shown.Text(w, term.Of(w, os.Getenv)) }
+	}
+	return errors.Join(append(failed, print(v.Stdout))...)
 }
 
 // guessFile gets a description of an API of which no submission was recognised.

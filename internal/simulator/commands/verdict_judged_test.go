@@ -92,7 +92,7 @@ func TestNothingJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "v.json")
-			code, stdout, _ := simulate(t, "verdict", "--target", c.target, "--json", file, "--", "sh", "-c", c.command)
+			code, stdout, _ := simulate(t, "verdict", "--target", c.target, "--json-file", file, "--", "sh", "-c", c.command)
 			require.Equal(t, exitUnusable, code, stdout)
 			require.Contains(t, stdout, "NOTHING JUDGED\n"+c.says)
 			text, err := os.ReadFile(file)

@@ -120,13 +120,16 @@ func (v *verdictRun) judge(ctx context.Context) int {
 		}
 	}
 	if shown.Requests() > 0 || len(shown.Sessions) > 0 && err == nil && ctx.Err() == nil {
-		err = cmp.Or(err, v.writeGuess(shown), v.write(shown))
+		err = errors.Join(err, v.writeGuess(shown), v.write(shown))
 	}
 	switch {
 	case ctx.Err() != nil:
 		return exitInterrupted
 	case err != nil:
-		return v.Unusable(err)
+		if code := v.Unusable(err); !shown.Failed() {
+			return code
+		}
+		return exitDifferent
 	case shown.Failed():
 		return exitDifferent
 	case v.failed, shown.Verdict() == verdict.NothingJudged:
@@ -151,7 +154,7 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 		shown.Add(v.faults, n.Verdict)
 		requests += n.Recorded
 		if v.html != "" {
-			ended = cmp.Or(ended, v.writePage(n, len(shown.Sessions)))
+			v.unwritten = cmp.Or(v.unwritten, v.writePage(n, len(shown.Sessions)))
 		}
 	}
 	if failed != nil && !interrupted {
@@ -211,6 +214,9 @@ func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err er
 		command.Env = append(command.Env, name+"="+v.url)
 	}
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, term.Raw(v.Stdout), term.Raw(v.Stderr)
+	if v.json {
+		command.Stdout = command.Stderr
+	}
 	stack.OwnGroup(command)
 	command.Cancel = func() error { return stack.SignalGroup(command.Process.Pid, syscall.SIGTERM) }
 	command.WaitDelay = verdictGrace

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -141,7 +142,7 @@ func TestVerdict(t *testing.T) {
 			dir := t.TempDir()
 			file := func(name string) string { return filepath.Join(dir, name) }
 			args := append([]string{
-				"verdict", "--url", service.url, "--junit", file("v.xml"), "--html", file("v.html"), "--json", file("v.json"),
+				"verdict", "--url", service.url, "--junit", file("v.xml"), "--html", file("v.html"), "--json-file", file("v.json"),
 			}, test.flags...)
 			code, stdout, stderr := simulate(t, append(args, "--", "sh", "-c", test.command)...)
 			require.Equal(t, test.code, code, stdout+stderr)
@@ -159,6 +160,52 @@ func TestVerdict(t *testing.T) {
 			}
 		})
 	}
+}
+
+// With --json standard output is one JSON document: what the command prints goes to standard error.
+func TestVerdictAsJSON(t *testing.T) {
+	t.Parallel()
+	service := testbedWith(t, "passed")
+	code, stdout, stderr := simulate(t, "verdict", "--url", service.url, "--json", "--", "sh", "-c", tell)
+	require.Equal(t, exitOK, code, stderr)
+	require.Contains(t, stderr, "at "+service.url)
+	var document struct {
+		Verdict  string
+		Sessions []any
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &document), stdout)
+	require.Equal(t, "passed", document.Verdict)
+	require.Len(t, document.Sessions, 1)
+}
+
+// A file that cannot be written is told before anything starts, and costs no verdict if it shows only at the end.
+func TestVerdictWithoutItsFiles(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--json-file", "--junit", "--html"} {
+		service := testbedWith(t, "failed")
+		dir := t.TempDir()
+		for _, path := range []string{dir, filepath.Join(dir, "missing", "v")} {
+			code, stdout, stderr := simulate(t, "verdict", "--url", service.url, flag, path, "--", "sh", "-c", tell)
+			require.Equal(t, exitUnusable, code)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, flag+": open "+path+": ")
+			require.Empty(t, service.requests("POST"))
+		}
+		folder := filepath.Join(dir, "gone")
+		path, kept := filepath.Join(folder, "v"), filepath.Join(dir, "kept")
+		require.NoError(t, os.Mkdir(folder, 0o700))
+		require.NoError(t, os.WriteFile(kept, []byte("as before"), 0o600))
+		code, stdout, stderr := simulate(t, "verdict", "--url", service.url, flag, path, "--seeds", "2", "--profile", "overloaded", "--",
+			"sh", "-c", `cat "$1"; test ! -d "$0" || rmdir "$0"`, folder, kept)
+		require.Equal(t, exitUnusable, code)
+		require.Equal(t, 2, strings.Count(stdout, "as before"), "each run goes on: %s", stderr)
+		require.Contains(t, stdout, "The client waits.", "the verdict of both")
+		require.Contains(t, stderr, path)
+	}
+	empty, dir := filepath.Join(t.TempDir(), "new"), t.TempDir()
+	code, _, _ := simulate(t, "verdict", "--json-file", empty, "--junit", dir, "--", "true")
+	require.Equal(t, exitUnusable, code)
+	require.NoFileExists(t, empty, "nothing is left of the look whether it can be written")
 }
 
 // A command runs under each profile with each seed, as a client of its own, and all sessions that it had are in one table.
