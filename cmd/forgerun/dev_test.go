@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
 	local "github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/internal/testkit"
 )
@@ -292,9 +293,16 @@ func watchInTerminal(sh *shell) {
 		require.Equal(t, noColor == "", strings.Contains(shown.String(), "\x1b[3"))
 	}
 	home := t.TempDir()
-	terminal, shown, cmd := inTerminal(t, env{"HOME": home}, "login", "--url", sh.env["FORGERUN_URL"])
+	terminal, shown, cmd := inTerminal(t, env{"HOME": home}, "login")
 	eventually(t, "the key is asked for", func() bool { return strings.Contains(shown.String(), "API key of ") })
-	_, err := terminal.WriteString(sh.env["FORGERUN_API_KEY"] + "\n")
+	_, err := terminal.WriteString("frk_half\x03")
+	require.NoError(t, err)
+	require.Error(t, cmd.Wait())
+	require.Equal(t, command.Interrupted, cmd.ProcessState.ExitCode(), "Ctrl-C")
+	require.NotContains(t, shown.String(), "frk_half")
+	terminal, shown, cmd = inTerminal(t, env{"HOME": home}, "login", "--url", sh.env["FORGERUN_URL"])
+	eventually(t, "the key is asked for", func() bool { return strings.Contains(shown.String(), "API key of ") })
+	_, err = terminal.WriteString(sh.env["FORGERUN_API_KEY"] + "\n")
 	require.NoError(t, err)
 	require.NoError(t, cmd.Wait())
 	require.NotContains(t, shown.String(), sh.env["FORGERUN_API_KEY"])

@@ -178,9 +178,11 @@ func (s *Session) AskSecret(question string) (string, error) {
 	if !ok || !term.IsTerminal(terminal) {
 		return s.ReadSecret()
 	}
-	_, _ = fmt.Fprint(s.Stderr, question)
-	answer, err := term.ReadPassword(terminal)
+	answer, err := term.ReadPassword(terminal, func() { _, _ = fmt.Fprint(s.Stderr, question) })
 	_, _ = fmt.Fprintln(s.Stderr)
+	if errors.Is(err, io.EOF) {
+		return "", command.Code(command.Interrupted)
+	}
 	return strings.TrimSpace(answer), err
 }
 

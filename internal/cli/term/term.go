@@ -33,10 +33,19 @@ func IsTerminal(v any) bool {
 	return f != nil && term.IsTerminal(int(f.Fd()))
 }
 
-// ReadPassword reads a line of a terminal that does not show it.
-func ReadPassword(terminal *os.File) (string, error) {
-	line, err := term.ReadPassword(int(terminal.Fd()))
-	return string(line), err
+// ReadPassword reads a line of a terminal that does not show it. It calls ask once the terminal shows nothing of what is typed.
+// Ctrl-C and Ctrl-D are io.EOF.
+func ReadPassword(terminal *os.File, ask func()) (string, error) {
+	before, err := term.MakeRaw(int(terminal.Fd()))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = term.Restore(int(terminal.Fd()), before) }()
+	ask()
+	return term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{terminal, io.Discard}, "").ReadPassword("")
 }
 
 // Width is the number of columns of the terminal w, and 80 if it is none or does not say.
