@@ -145,21 +145,29 @@ func interruptCommand(sh *shell) {
 	waiting.ends(sh.t, command.Interrupted)
 }
 
-// Profiles are made, used and forgotten; their keys are never shown.
-func TestProfiles(t *testing.T) {
+// Contexts are made, used and forgotten; their keys are never shown. --context names one, and --profile always means faults.
+func TestContexts(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
-	sh := &shell{t: t, secrets: []string{"frk_of-a-profile"}, env: env{"HOME": home, "FORGERUN_DATA_DIR": t.TempDir()}}
-	sh.ok("profiles", "set", "one", "--url", "http://127.0.0.1:9", "--key", "frk_of-a-profile")
-	sh.ok("profiles", "set", "two", "--admin-url", "http://127.0.0.1:10")
-	require.Regexp(t, `(?m)^one +\* +http://127.0.0.1:9 +true`, sh.ok("profiles", "list"))
-	sh.ok("profiles", "use", "two")
+	sh := &shell{t: t, secrets: []string{"frk_of-a-context"}, env: env{"HOME": home, "FORGERUN_DATA_DIR": t.TempDir()}}
+	sh.ok("contexts", "set", "one", "--url", "http://127.0.0.1:9", "--key", "frk_of-a-context")
+	sh.ok("contexts", "set", "two", "--admin-url", "http://127.0.0.1:10")
+	require.Regexp(t, `(?m)^one +\* +http://127.0.0.1:9 +true`, sh.ok("contexts", "list"))
+	for _, args := range [][]string{{"jobs", "list", "--context"}, {"admin", "jobs", "list", "--context"}, {"contexts", "use"}} {
+		require.Equal(t, "one\ntwo\n:4\n", sh.ok(slices.Concat([]string{"__complete"}, args, []string{""})...), args)
+	}
+	for _, args := range [][]string{{"verdict", "--profile", ""}, {"proxy", "--profile", ""}, {"testbed", "faults", "set", ""}} {
+		require.Regexp(t, "^flaky-network\noverloaded\n(.*\n)+:4\n$", sh.ok(append([]string{"__complete"}, args...)...), args)
+	}
+	sh.exits(command.WrongUsage, "unknown flag: --profile (forgerun jobs list --help)", "jobs", "list", "--profile", "one")
+	sh.exits(command.WrongUsage, "unknown flag: --context (forgerun verdict --help)", "verdict", "--context", "one", "--", "true")
+	sh.ok("contexts", "use", "two")
 	require.Contains(t, sh.ok("open", "--print"), "http://127.0.0.1:10/")
-	sh.exits(command.WrongUsage, "there is no profile", "profiles", "use", "three")
-	sh.exits(command.WrongUsage, "needs --url or --admin-url", "profiles", "set", "three", "--key", "x")
-	sh.ok("profiles", "remove", "two")
-	require.NotContains(t, sh.ok("profiles", "list"), "two")
-	info, err := os.Stat(filepath.Join(home, ".config", "forgerun", "profiles.yaml"))
+	sh.exits(command.WrongUsage, "there is no context", "contexts", "use", "three")
+	sh.exits(command.WrongUsage, "needs --url or --admin-url", "contexts", "set", "three", "--key", "x")
+	sh.ok("contexts", "remove", "two")
+	require.NotContains(t, sh.ok("contexts", "list"), "two")
+	info, err := os.Stat(filepath.Join(home, ".config", "forgerun", "contexts.yaml"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }

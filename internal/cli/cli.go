@@ -39,7 +39,7 @@ func Add(root, webhooksCommand *cobra.Command, s *session.Session) {
 		}
 	}
 	add(GroupUse, jobs.Command(s), jobs.BatchCommand(s), schedules.Command(s), jobs.EventsCommand(s), testbed.Command(s),
-		jobs.KindsCommand(s), loginCommand(s), profilesCommand(s))
+		jobs.KindsCommand(s), loginCommand(s), contextsCommand(s))
 	add(GroupOperate, admin.Command(s), accounts.ClientsCommand(s), accounts.KeysCommand(s), openCommand(s))
 	for _, c := range webhooks.Commands(s) {
 		explained(s, c)
@@ -110,26 +110,26 @@ The commands for clients need the address of the service and an API key, those f
 an admin listener and an operator's token. They are looked for in this order, and the first that is found counts:
 
   1. flags              --url, --key, --admin-url, --admin-token
-  2. a named profile    --profile NAME
+  2. a named context    --context NAME
   3. the environment    FORGERUN_URL, FORGERUN_API_KEY, FORGERUN_ADMIN_URL, FORGERUN_ADMIN_TOKEN
-  4. a profile          FORGERUN_PROFILE, or the current one of the file
+  4. a context          FORGERUN_CONTEXT, or the current one of the file
   5. forgerun dev       one that runs in this folder (dev.json in FORGERUN_DATA_DIR, default .forgerun)
 
 A key is sent only to the address that it was found with, or, if it was given alone as a flag or in the environment, to the
-address that counts. Arguments are visible to other users in ps: prefer the environment or a profile for secrets.`},
-		{Use: "profiles-file", Short: "Where profiles are kept", Long: `
-Profiles are kept in FORGERUN_PROFILES, or in forgerun/profiles.yaml below XDG_CONFIG_HOME or ~/.config. The file has mode 0600;
+address that counts. Arguments are visible to other users in ps: prefer the environment or a context for secrets.`},
+		{Use: "contexts-file", Short: "Where contexts are kept", Long: `
+Contexts are kept in FORGERUN_CONTEXTS, or in forgerun/contexts.yaml below XDG_CONFIG_HOME or ~/.config. The file has mode 0600;
 one that others can read is refused.
 
   current: staging
-  profiles:
+  contexts:
     staging:
       url: https://staging.example.com
       key: frk_...
       admin_url: https://admin.staging.example.com
       admin_token: ...
 
-'forgerun profiles set' writes it, 'forgerun profiles list' shows it without the secrets.`},
+'forgerun contexts set' writes it, 'forgerun contexts list' shows it without the secrets.`},
 		{Use: "output", Short: "The forms of output", Long: `
 --output (-o) takes:
 

@@ -1,4 +1,4 @@
-// Package access finds out which service is meant and with which credentials: from flags, the environment, a profile, or a
+// Package access finds out which service is meant and with which credentials: from flags, the environment, a context, or a
 // running forgerun dev.
 package access
 
@@ -19,13 +19,13 @@ const (
 	EnvAdminURL = "FORGERUN_ADMIN_URL"
 	// EnvAdminToken is read by the servers as well: of several tokens, the first is used.
 	EnvAdminToken = "FORGERUN_ADMIN_TOKEN" //nolint:gosec // the name of a variable, no credential
-	EnvProfile    = "FORGERUN_PROFILE"
-	EnvProfiles   = "FORGERUN_PROFILES"
+	EnvContext    = "FORGERUN_CONTEXT"
+	EnvContexts   = "FORGERUN_CONTEXTS"
 	EnvDataDir    = "FORGERUN_DATA_DIR"
 )
 
 // Variables are those that only the command line reads, and the servers do not.
-var Variables = []string{EnvURL, EnvKey, EnvAdminURL, EnvProfile, EnvProfiles}
+var Variables = []string{EnvURL, EnvKey, EnvAdminURL, EnvContext, EnvContexts}
 
 // Endpoint is a service with credentials. Members may be empty.
 type Endpoint struct {
@@ -38,7 +38,7 @@ type Endpoint struct {
 // Flags are what the command line says.
 type Flags struct {
 	Endpoint
-	Profile string
+	Context string
 }
 
 // source is a endpoint, and where it was found.
@@ -77,7 +77,7 @@ func (f Finder) find(what, flag, variable string, of func(Endpoint) (address, cr
 	if missing != "" {
 		missing = " (" + missing + ")"
 	}
-	return "", "", command.Usagef("%s: %w: give %s, set %s, make a profile (forgerun profiles set --help) "+
+	return "", "", command.Usagef("%s: %w: give %s, set %s, make a context (forgerun contexts set --help) "+
 		"or start forgerun dev in this folder%s", what, ErrNoAddress, flag, variable, missing)
 }
 
@@ -118,21 +118,21 @@ func (f Finder) sources() (sources []source, missing string, err error) {
 	environment := source{Endpoint{
 		URL: f.Getenv(EnvURL), Key: f.Getenv(EnvKey), AdminURL: f.Getenv(EnvAdminURL), AdminToken: FirstToken(f.Getenv(EnvAdminToken)),
 	}, fromEnvironment}
-	profiles, err := LoadProfiles(f.Getenv)
+	contexts, err := LoadContexts(f.Getenv)
 	if err != nil {
 		return nil, "", err
 	}
-	if name := f.Flags.Profile; name != "" { // named on the command line: it comes before the environment
-		endpoint, err := profiles.Find(name)
-		return append(sources, source{endpoint, "profile " + name}, environment), "", err
+	if name := f.Flags.Context; name != "" { // named on the command line: it comes before the environment
+		endpoint, err := contexts.Find(name)
+		return append(sources, source{endpoint, "context " + name}, environment), "", err
 	}
 	sources = append(sources, environment)
-	if name := cmp.Or(f.Getenv(EnvProfile), profiles.Current); name != "" {
-		endpoint, err := profiles.Find(name)
+	if name := cmp.Or(f.Getenv(EnvContext), contexts.Current); name != "" {
+		endpoint, err := contexts.Find(name)
 		if err != nil {
 			return nil, "", err
 		}
-		sources = append(sources, source{endpoint, "profile " + name})
+		sources = append(sources, source{endpoint, "context " + name})
 	}
 	dev, err := ReadDev(cmp.Or(f.Getenv(EnvDataDir), ".forgerun"))
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/access"
 )
 
-// world is an environment with a folder for profiles and one of dev.
+// world is an environment with a folder for contexts and one of dev.
 type world struct {
 	t   *testing.T
 	env map[string]string
@@ -19,7 +19,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	dir := t.TempDir()
-	return &world{t, map[string]string{access.EnvProfiles: filepath.Join(dir, "conf", "profiles.yaml"), access.EnvDataDir: dir}}
+	return &world{t, map[string]string{access.EnvContexts: filepath.Join(dir, "conf", "contexts.yaml"), access.EnvDataDir: dir}}
 }
 
 func (w *world) getenv(name string) string { return w.env[name] }
@@ -30,8 +30,8 @@ func (w *world) dev(pid int) {
 	require.NoError(w.t, os.WriteFile(filepath.Join(w.env[access.EnvDataDir], "dev.json"), []byte(text), 0o600))
 }
 
-func (w *world) profiles(current string) {
-	p, err := access.LoadProfiles(w.getenv)
+func (w *world) contexts(current string) {
+	p, err := access.LoadContexts(w.getenv)
 	require.NoError(w.t, err)
 	p.Current = current
 	p.All = map[string]access.Endpoint{
@@ -59,21 +59,21 @@ func TestOrder(t *testing.T) {
 	url, token, err := access.Finder{Getenv: w.getenv}.Operator()
 	require.NoError(t, err)
 	require.Equal(t, []string{"http://dev-admin", "t-dev"}, []string{url, token})
-	w.profiles("one")
+	w.contexts("one")
 	w.finds(access.Flags{}, "http://one/v1", "k-one")
 	w.finds(access.Flags{Endpoint: access.Endpoint{URL: "http://one"}}, "http://one", "k-one") // the same endpoint
 	w.finds(access.Flags{Endpoint: access.Endpoint{URL: "http://elsewhere"}}, "http://elsewhere", "")
-	w.env[access.EnvProfile] = "two"
+	w.env[access.EnvContext] = "two"
 	w.finds(access.Flags{}, "http://two", "")
 	w.env[access.EnvKey] = "k-env"
 	w.finds(access.Flags{}, "http://two", "k-env")
 	w.env[access.EnvURL] = "http://env"
 	w.finds(access.Flags{}, "http://env", "k-env")
-	w.finds(access.Flags{Profile: "two"}, "http://two", "") // the key of the environment is that address'
-	w.finds(access.Flags{Profile: "one"}, "http://one/v1", "k-one")
-	w.finds(access.Flags{Profile: "one", Endpoint: access.Endpoint{Key: "k-flag"}}, "http://one/v1", "k-flag")
-	_, _, err = access.Finder{Flags: access.Flags{Profile: "three"}, Getenv: w.getenv}.Client()
-	require.ErrorContains(t, err, `there is no profile "three"`)
+	w.finds(access.Flags{Context: "two"}, "http://two", "") // the key of the environment is that address'
+	w.finds(access.Flags{Context: "one"}, "http://one/v1", "k-one")
+	w.finds(access.Flags{Context: "one", Endpoint: access.Endpoint{Key: "k-flag"}}, "http://one/v1", "k-flag")
+	_, _, err = access.Finder{Flags: access.Flags{Context: "three"}, Getenv: w.getenv}.Client()
+	require.ErrorContains(t, err, `there is no context "three"`)
 	require.ErrorContains(t, err, "there is one, two")
 }
 
@@ -85,12 +85,12 @@ func TestDevThatHasEnded(t *testing.T) {
 	require.ErrorContains(t, err, "has ended")
 }
 
-// Profiles have keys: nobody else may read them, and no error quotes them.
-func TestPermissionsOfProfiles(t *testing.T) {
+// Contexts have keys: nobody else may read them, and no error quotes them.
+func TestPermissionsOfContexts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.profiles("one")
-	path := w.env[access.EnvProfiles]
+	w.contexts("one")
+	path := w.env[access.EnvContexts]
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
@@ -98,9 +98,9 @@ func TestPermissionsOfProfiles(t *testing.T) {
 	_, _, err = access.Finder{Getenv: w.getenv}.Client()
 	require.ErrorContains(t, err, "chmod 600 "+path)
 	require.NoError(t, os.Chmod(path, 0o600))
-	require.NoError(t, os.WriteFile(path, []byte("profiles: frk_x"), 0o600))
-	_, err = access.LoadProfiles(w.getenv)
-	require.ErrorContains(t, err, "cannot be read as profiles")
+	require.NoError(t, os.WriteFile(path, []byte("contexts: frk_x"), 0o600))
+	_, err = access.LoadContexts(w.getenv)
+	require.ErrorContains(t, err, "cannot be read as contexts")
 	require.NotContains(t, err.Error(), "frk_x")
 }
 

@@ -30,7 +30,7 @@ var keyView = output.NewView("key_id",
 
 var newKeyView = output.NewView("key_id", "KEY ID:key_id, API KEY:api_key, EXPIRES:expires_at:age")
 
-const whichAPI = "Where an admin listener is known (--admin-url, FORGERUN_ADMIN_URL, a profile, a running forgerun dev) this asks the\n" +
+const whichAPI = "Where an admin listener is known (--admin-url, FORGERUN_ADMIN_URL, a context, a running forgerun dev) this asks the\n" +
 	"operator API, and the public API otherwise."
 
 // ClientsCommand is "clients" with what is below it.

@@ -32,9 +32,9 @@ func (s *Session) Explain(ctx context.Context, err error) error {
 	case !ok || problem.Status != http.StatusUnauthorized:
 		return err
 	case strings.Contains(problem.URL, operator.Path):
-		return fmt.Errorf("%w Give it as FORGERUN_ADMIN_TOKEN, --admin-token or in a profile", err)
+		return fmt.Errorf("%w Give it as FORGERUN_ADMIN_TOKEN, --admin-token or in a context", err)
 	}
-	return fmt.Errorf("%w: give the API key as FORGERUN_API_KEY, --key or in a profile", err)
+	return fmt.Errorf("%w: give the API key as FORGERUN_API_KEY, --key or in a context", err)
 }
 
 // plain is an error in other words.

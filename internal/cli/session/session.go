@@ -58,20 +58,23 @@ func (s *Session) Plain(c *cobra.Command) *cobra.Command {
 	if f.Lookup("output") != nil {
 		return c
 	}
-	f.StringVar(&s.flags.Profile, "profile", "", "`name` of the profile to use (FORGERUN_PROFILE)")
+	f.StringVar(&s.flags.Context, "context", "", "`name` of the context to use (FORGERUN_CONTEXT)")
 	f.StringVarP(&s.form, "output", "o", "table", "`form` of output: table, wide, json, yaml, name or go-template=TEMPLATE")
 	f.BoolVar(&s.verbose, "verbose", false, "show the request that an error is about")
 	_ = c.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return output.Formats, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	})
-	_ = c.RegisterFlagCompletionFunc("profile", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		profiles, err := access.LoadProfiles(s.Getenv)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		return profiles.Names(), cobra.ShellCompDirectiveNoFileComp
-	})
+	_ = c.RegisterFlagCompletionFunc("context", s.CompleteContext)
 	return c
+}
+
+// CompleteContext completes the name of a context.
+func (s *Session) CompleteContext(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	contexts, err := access.LoadContexts(s.Getenv)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return contexts.Names(), cobra.ShellCompDirectiveNoFileComp
 }
 
 func (s *Session) finder() access.Finder { return access.Finder{Flags: s.flags, Getenv: s.Getenv} }

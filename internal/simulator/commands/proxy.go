@@ -225,6 +225,7 @@ func (p Program) proxyCommand() *cobra.Command {
 	f.StringVar(&v.listen, "listen", "127.0.0.1:9000", "`address` to listen on")
 	f.StringVar(&v.profile, "profile", "", "`name` of the faults of a session that begins at once; none without it")
 	f.Int64Var(&v.seed, "seed", 1, "`number` that the faults are drawn by")
+	complete(c, profileNames(), "profile")
 	return c
 }
 

@@ -107,6 +107,9 @@ func (p Program) verdictCommand() *cobra.Command {
 		},
 	}
 	groupFlags(c, v.serviceFlags(), v.targetFlags(), v.faultFlags(), v.ruleFlags(), v.fileFlags())
+	complete(c, profileNames(), "profile")
+	complete(c, append(profileNames(), noFaults, allProfiles), "profiles")
+	complete(c, verdict.IDs(), "rules", "skip", "require", "warn")
 	return c
 }
 
@@ -240,6 +243,13 @@ func profileNames() (names []string) {
 		names = append(names, string(p))
 	}
 	return names
+}
+
+// complete has the shell complete flags of a command with names.
+func complete(c *cobra.Command, names []string, flags ...string) {
+	for _, flag := range flags {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	}
 }
 
 // groupFlags gives a command flags whose help is shown in groups.

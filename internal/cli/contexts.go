@@ -12,16 +12,16 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/session"
 )
 
-func profilesCommand(s *session.Session) *cobra.Command {
+func contextsCommand(s *session.Session) *cobra.Command {
 	c := s.Plain(command.Group(&cobra.Command{
-		Use: "profiles", Aliases: []string{"profile"}, Short: "The services that you use, with their keys",
-		Long: "Profiles are the services that you use, with their keys, in a file that nobody else can read: see 'forgerun help profiles-file'.",
+		Use: "contexts", Aliases: []string{"context"}, Short: "The services that you use, with their keys",
+		Long: "A context is a service that you use, with its keys. They are in a file that only you can read: see 'forgerun help contexts-file'.",
 	}))
-	c.AddCommand(setProfileCommand(s),
-		namedCommand(s, "use NAME", "Make a profile the current one; \"\" for none",
-			func(all *access.Profiles, name string) { all.Current = name }),
-		listProfilesCommand(s),
-		namedCommand(s, "remove NAME", "Forget a profile", func(all *access.Profiles, name string) {
+	c.AddCommand(setContextCommand(s),
+		namedCommand(s, "use NAME", "Make a context the current one; \"\" for none",
+			func(all *access.Contexts, name string) { all.Current = name }),
+		listContextsCommand(s),
+		namedCommand(s, "remove NAME", "Forget a context", func(all *access.Contexts, name string) {
 			delete(all.All, name)
 			if all.Current == name {
 				all.Current = ""
@@ -30,10 +30,10 @@ func profilesCommand(s *session.Session) *cobra.Command {
 	return c
 }
 
-func setProfileCommand(s *session.Session) *cobra.Command {
+func setContextCommand(s *session.Session) *cobra.Command {
 	var endpoint access.Endpoint
 	keyStdin, tokenStdin := false, false
-	c := command.New("set NAME", "Make or change a profile", func(_ *cobra.Command, args []string) (err error) {
+	c := command.New("set NAME", "Make or change a context", func(_ *cobra.Command, args []string) (err error) {
 		switch {
 		case keyStdin && tokenStdin:
 			return command.Usagef("standard input is read once: use --key-stdin and --admin-token-stdin one after the other")
@@ -45,9 +45,9 @@ func setProfileCommand(s *session.Session) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return withProfiles(s, func(all *access.Profiles) error { return setProfile(all, args[0], endpoint) })
+		return withContexts(s, func(all *access.Contexts) error { return setContext(all, args[0], endpoint) })
 	})
-	c.Long = "Makes or changes a profile; what no flag names stays. The first profile becomes the current one. Keys are better given on\n" +
+	c.Long = "Makes or changes a context; what no flag names stays. The first context becomes the current one. Keys are better given on\n" +
 		"standard input: arguments are visible in ps and in the history of the shell."
 	f := c.Flags()
 	f.StringVar(&endpoint.URL, "url", "", "`address` of the service")
@@ -61,7 +61,7 @@ func setProfileCommand(s *session.Session) *cobra.Command {
 
 func loginCommand(s *session.Session) *cobra.Command {
 	endpoint := access.Endpoint{}
-	c := s.Plain(command.New("login [PROFILE]", "Keep the address of a service and its API key in a profile",
+	c := s.Plain(command.New("login [CONTEXT]", "Keep the address of a service and its API key in a context",
 		func(c *cobra.Command, args []string) (err error) {
 			if endpoint.Key, err = s.AskSecret("API key of " + endpoint.URL + ": "); err != nil {
 				return err
@@ -80,50 +80,50 @@ func loginCommand(s *session.Session) *cobra.Command {
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return withProfiles(s, func(all *access.Profiles) error {
+			return withContexts(s, func(all *access.Contexts) error {
 				all.Current = name
-				s.Notef("The key is right. It is kept as profile %s in %s.", name, all.Path())
-				return setProfile(all, name, endpoint)
+				s.Notef("The key is right. It is kept as context %s in %s.", name, all.Path())
+				return setContext(all, name, endpoint)
 			})
 		}))
-	c.Long = "Asks for an API key, or reads a line of standard input, tries it at the service, and keeps both in a profile, which becomes\n" +
+	c.Long = "Asks for an API key, or reads a line of standard input, tries it at the service, and keeps both in a context, which becomes\n" +
 		"the current one (\"default\" without a name)."
 	c.Flags().StringVar(&endpoint.URL, "url", "http://127.0.0.1:8080", "`address` of the service")
 	return c
 }
 
-// withProfiles changes the profiles, and writes them.
-func withProfiles(s *session.Session, change func(*access.Profiles) error) error {
-	profiles, err := access.LoadProfiles(s.Getenv)
+// withContexts changes the contexts, and writes them.
+func withContexts(s *session.Session, change func(*access.Contexts) error) error {
+	contexts, err := access.LoadContexts(s.Getenv)
 	if err != nil {
 		return err
 	}
-	if err := change(profiles); err != nil {
+	if err := change(contexts); err != nil {
 		return err
 	}
-	return profiles.Save()
+	return contexts.Save()
 }
 
-func setProfile(profiles *access.Profiles, name string, changes access.Endpoint) error {
-	if profiles.All == nil {
-		profiles.All = map[string]access.Endpoint{}
+func setContext(contexts *access.Contexts, name string, changes access.Endpoint) error {
+	if contexts.All == nil {
+		contexts.All = map[string]access.Endpoint{}
 	}
-	old := profiles.All[name]
-	profiles.All[name] = access.Endpoint{
+	old := contexts.All[name]
+	contexts.All[name] = access.Endpoint{
 		URL: cmp.Or(changes.URL, old.URL), Key: cmp.Or(changes.Key, old.Key),
 		AdminURL: cmp.Or(changes.AdminURL, old.AdminURL), AdminToken: cmp.Or(changes.AdminToken, old.AdminToken),
 	}
-	if profiles.All[name].URL == "" && profiles.All[name].AdminURL == "" {
-		return command.Usagef("a profile needs --url or --admin-url")
+	if contexts.All[name].URL == "" && contexts.All[name].AdminURL == "" {
+		return command.Usagef("a context needs --url or --admin-url")
 	}
-	profiles.Current = cmp.Or(profiles.Current, name)
+	contexts.Current = cmp.Or(contexts.Current, name)
 	return nil
 }
 
-// namedCommand changes something about a profile that there is.
-func namedCommand(s *session.Session, use, short string, change func(all *access.Profiles, name string)) *cobra.Command {
-	return command.New(use, short, func(_ *cobra.Command, args []string) error {
-		return withProfiles(s, func(all *access.Profiles) error {
+// namedCommand changes something about a context that there is.
+func namedCommand(s *session.Session, use, short string, change func(all *access.Contexts, name string)) *cobra.Command {
+	c := command.New(use, short, func(_ *cobra.Command, args []string) error {
+		return withContexts(s, func(all *access.Contexts) error {
 			if args[0] != "" {
 				if _, err := all.Find(args[0]); err != nil {
 					return err
@@ -133,9 +133,11 @@ func namedCommand(s *session.Session, use, short string, change func(all *access
 			return nil
 		})
 	})
+	c.ValidArgsFunction = s.CompleteContext
+	return c
 }
 
-// listed is a profile as it is shown: without its secrets.
+// listed is a context as it is shown: without its secrets.
 type listed struct {
 	Name     string `json:"name"`
 	Current  bool   `json:"current"`
@@ -145,14 +147,14 @@ type listed struct {
 	HasToken bool   `json:"has_admin_token"`
 }
 
-var profileView = output.NewView("name",
+var contextView = output.NewView("name",
 	"NAME:name, CURRENT, URL:url, KEY:has_key, ADMIN URL:admin_url, ADMIN TOKEN:has_admin_token", func(v any) string {
 		return map[bool]string{true: "*"}[output.At(v, "current") == true]
 	})
 
-func listProfilesCommand(s *session.Session) *cobra.Command {
-	return command.New("list", "List profiles, without their secrets", func(*cobra.Command, []string) error {
-		profiles, err := access.LoadProfiles(s.Getenv)
+func listContextsCommand(s *session.Session) *cobra.Command {
+	return command.New("list", "List contexts, without their secrets", func(*cobra.Command, []string) error {
+		contexts, err := access.LoadContexts(s.Getenv)
 		if err != nil {
 			return err
 		}
@@ -161,10 +163,10 @@ func listProfilesCommand(s *session.Session) *cobra.Command {
 			return err
 		}
 		var all []any
-		for _, name := range profiles.Names() {
-			p := profiles.All[name]
-			all = append(all, listed{name, name == profiles.Current, p.URL, p.Key != "", p.AdminURL, p.AdminToken != ""})
+		for _, name := range contexts.Names() {
+			p := contexts.All[name]
+			all = append(all, listed{name, name == contexts.Current, p.URL, p.Key != "", p.AdminURL, p.AdminToken != ""})
 		}
-		return printer.List(profileView, all)
+		return printer.List(contextView, all)
 	})
 }

@@ -19,17 +19,17 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// Profiles are the services that a user has. They are kept in a file that only this user can read.
-type Profiles struct {
+// Contexts are the services that a user has. They are kept in a file that only this user can read.
+type Contexts struct {
 	Current string              `yaml:"current,omitempty"`
-	All     map[string]Endpoint `yaml:"profiles,omitempty"`
+	All     map[string]Endpoint `yaml:"contexts,omitempty"`
 
 	path string
 }
 
-// LoadProfiles reads the file. One that others can read is refused: it has keys.
-func LoadProfiles(getenv func(string) string) (*Profiles, error) {
-	p := &Profiles{path: profilesPath(getenv)}
+// LoadContexts reads the file. One that others can read is refused: it has keys.
+func LoadContexts(getenv func(string) string) (*Contexts, error) {
+	p := &Contexts{path: contextsPath(getenv)}
 	info, err := os.Stat(p.path)
 	if errors.Is(err, fs.ErrNotExist) || p.path == "" {
 		return p, nil
@@ -47,14 +47,14 @@ func LoadProfiles(getenv func(string) string) (*Profiles, error) {
 	}
 	if err := yaml.Unmarshal(content, p); err != nil {
 		// The error of the library quotes the file, which has keys.
-		return nil, command.Usagef("%s cannot be read as profiles; 'forgerun help profiles-file' shows what it looks like", p.path)
+		return nil, command.Usagef("%s cannot be read as contexts; 'forgerun help contexts-file' shows what it looks like", p.path)
 	}
 	return p, nil
 }
 
-// profilesPath is where the profiles are; "" if there is no place for them.
-func profilesPath(getenv func(string) string) string {
-	if path := getenv(EnvProfiles); path != "" {
+// contextsPath is where the contexts are; "" if there is no place for them.
+func contextsPath(getenv func(string) string) string {
+	if path := getenv(EnvContexts); path != "" {
 		return path
 	}
 	folder := getenv("XDG_CONFIG_HOME")
@@ -65,29 +65,29 @@ func profilesPath(getenv func(string) string) string {
 		}
 		folder = filepath.Join(home, ".config")
 	}
-	return filepath.Join(folder, "forgerun", "profiles.yaml")
+	return filepath.Join(folder, "forgerun", "contexts.yaml")
 }
 
 // Path is where they are kept.
-func (p *Profiles) Path() string { return p.path }
+func (p *Contexts) Path() string { return p.path }
 
-// Names are those of all profiles, sorted.
-func (p *Profiles) Names() []string { return slices.Sorted(maps.Keys(p.All)) }
+// Names are those of all contexts, sorted.
+func (p *Contexts) Names() []string { return slices.Sorted(maps.Keys(p.All)) }
 
-// Find gives the endpoint of a profile.
-func (p *Profiles) Find(name string) (Endpoint, error) {
+// Find gives the endpoint of a context.
+func (p *Contexts) Find(name string) (Endpoint, error) {
 	endpoint, ok := p.All[name]
 	if !ok {
 		known := cmp.Or(strings.Join(p.Names(), ", "), "none")
-		return Endpoint{}, command.Usagef("there is no profile %q in %s; there is %s", name, p.path, known)
+		return Endpoint{}, command.Usagef("there is no context %q in %s; there is %s", name, p.path, known)
 	}
 	return endpoint, nil
 }
 
 // Save writes the file.
-func (p *Profiles) Save() error {
+func (p *Contexts) Save() error {
 	if p.path == "" {
-		return command.Usagef("there is no place for profiles: set HOME, XDG_CONFIG_HOME or %s", EnvProfiles)
+		return command.Usagef("there is no place for contexts: set HOME, XDG_CONFIG_HOME or %s", EnvContexts)
 	}
 	content, err := yaml.Marshal(p)
 	if err != nil {
@@ -97,7 +97,7 @@ func (p *Profiles) Save() error {
 		return err
 	}
 	if err := WriteFile(p.path, content); err != nil {
-		return fmt.Errorf("the profiles cannot be written: %w", err)
+		return fmt.Errorf("the contexts cannot be written: %w", err)
 	}
 	return nil
 }
