@@ -99,7 +99,7 @@ package() {
   expect "640 root forgerun" stat -c '%a %U %G' /etc/forgerun/forgerun.env
   expect "750 root forgerun" stat -c '%a %U %G' /etc/forgerun
   expect /usr/sbin/nologin getent passwd forgerun
-  expect platform /usr/bin/forgerun version
+  expect linux/ /usr/bin/forgerun version
   expect "nothing to complain of" sh -c 'systemd-analyze verify /lib/systemd/system/forgerun-*.service && echo nothing to complain of'
   expect FORGERUN_DATABASE_URL setpriv --reuid=forgerun --regid=forgerun --clear-groups cat /etc/forgerun/forgerun.env
   expect "Permission denied" setpriv --reuid=nobody --regid=nogroup --clear-groups cat /etc/forgerun/forgerun.env

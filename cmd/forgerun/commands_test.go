@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -106,7 +107,22 @@ func TestJSONMeansOneThing(t *testing.T) {
 			found = append(found, c.CommandPath())
 		}
 	})
-	require.Subset(t, found, []string{"forgerun doctor", "forgerun verdict"})
+	require.Subset(t, found, []string{"forgerun doctor", "forgerun verdict", "forgerun version"})
+}
+
+// The version is one line with commit and date.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	_, line, _ := runWith(t, nil, "version")
+	require.Regexp(t, `^forgerun \S+ \(commit \S+, [^,]+, go\S+, \w+/\w+\)\n$`, line)
+	code, flag, _ := runWith(t, nil, "--version")
+	require.Zero(t, code)
+	require.Equal(t, line, flag)
+	_, text, _ := runWith(t, nil, "version", "--json")
+	var shown map[string]string
+	require.NoError(t, json.Unmarshal([]byte(text), &shown))
+	require.Equal(t, version, shown["version"])
+	require.Len(t, shown, 5)
 }
 
 // Of an address the password and the parameters are masked; all of it where one cannot be sure what the password is.

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -81,7 +82,7 @@ func (p *program) root() *cobra.Command {
 		Example: "  forgerun dev                                # start everything here\n" +
 			"  forgerun jobs submit SUCCESS_FAST --watch   # in another terminal: the first job\n" +
 			"  forgerun verdict -- npm test                # tell whether a client of yours is right",
-		Version: version,
+		Version: build.Get().Line("forgerun"),
 	}
 	root.AddGroup(&cobra.Group{ID: groupServe, Title: "Run the service:"})
 	add := func(group string, commands ...*cobra.Command) {
@@ -135,8 +136,14 @@ func lastWords(stderr io.Writer, words ...any) {
 }
 
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "The version of this program", Args: command.Exactly(0),
-		Run: func(c *cobra.Command, _ []string) { _, _ = fmt.Fprint(c.OutOrStdout(), build.Get().Text("forgerun")) },
-	}
+	asJSON := false
+	c := command.New("version", "The version, commit and date of this program", func(c *cobra.Command, _ []string) error {
+		if asJSON {
+			return json.NewEncoder(c.OutOrStdout()).Encode(build.Get())
+		}
+		_, err := fmt.Fprintln(c.OutOrStdout(), c.Root().Version)
+		return err
+	})
+	command.JSON(c.Flags(), &asJSON)
+	return c
 }

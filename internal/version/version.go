@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"strings"
 
 	"golang.org/x/mod/module"
 )
@@ -30,16 +29,16 @@ const unreleased = "dev"
 type Info struct {
 	// Version is a tag such as "v0.1.0", a pseudo-version, what "git describe"
 	// says of a commit between two tags, or "dev".
-	Version string
+	Version string `json:"version"`
 	// Commit is the hash of the commit, with "-dirty" if files differed from it;
 	// abbreviated if it is known from a pseudo-version alone; "" if unknown.
-	Commit string
+	Commit string `json:"commit"`
 	// Date is the time of the commit, in RFC 3339; "" if unknown.
-	Date string
+	Date string `json:"date"`
 	// Go is the version of the Go release it was compiled with.
-	Go string
+	Go string `json:"go"`
 	// Platform is the system and architecture, such as "linux/amd64".
-	Platform string
+	Platform string `json:"platform"`
 }
 
 // Get returns the build of the running program.
@@ -88,18 +87,8 @@ func recorded(info Info, build *debug.BuildInfo) Info {
 	return info
 }
 
-// Text is the output of a program's version command: its name and version,
-// and a line each for what is known of the build.
-func (i Info) Text(program string) string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s %s\n", program, i.Version)
-	for _, line := range []struct{ name, value string }{
-		{"commit", i.Commit}, {"date", i.Date}, {"go", strings.TrimPrefix(i.Go, "go")}, {"platform", i.Platform},
-	} {
-		fmt.Fprintf(&text, "  %-9s %s\n", line.name, cmp.Or(line.value, "unknown"))
-	}
-	return text.String()
+// Line is the build in one line: "forgerun v0.1.0 (commit 0123..., 2026-11-25T12:00:00Z, go1.26.8, linux/amd64)".
+func (i Info) Line(program string) string {
+	return fmt.Sprintf("%s %s (commit %s, %s, %s, %s)", program, i.Version, cmp.Or(i.Commit, "unknown"), cmp.Or(i.Date, "date unknown"),
+		i.Go, i.Platform)
 }
-
-// Line is the same in one line, for reports: "forgerun v0.1.0 (go1.26.8)".
-func (i Info) Line(program string) string { return fmt.Sprintf("%s %s (%s)", program, i.Version, i.Go) }
