@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # Two images:
-#   docker build -t forgerun .                      the roles: docker run forgerun api | worker | webhooks | migrate
+#   docker build -t forgerun .                      the roles: docker run forgerun api | worker | deliverer | migrate
 #   docker build -t forgerun-dev --target dev .     everything in one container, with Postgres and Redis
 
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build

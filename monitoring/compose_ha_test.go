@@ -38,8 +38,8 @@ func TestComposeHA(t *testing.T) {
 	require.NoError(t, err)
 	services := project.Services
 	require.ElementsMatch(t, []string{"api", "api-2", "balancer", "migrate", "postgres", "postgres-standby", "redis", "redis-replica",
-		"sentinel", "webhooks", "worker"}, project.ServiceNames())
-	for _, role := range []string{"api", "api-2", "migrate", "webhooks", "worker"} {
+		"sentinel", "deliverer", "worker"}, project.ServiceNames())
+	for _, role := range []string{"api", "api-2", "migrate", "deliverer", "worker"} {
 		environment := services[role].Environment
 		database, err := url.Parse(strings.Replace(*environment["FORGERUN_DATABASE_URL"], ":5432,", ",", 1)) // which takes one port
 		require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestComposeHA(t *testing.T) {
 		require.Contains(t, string(config), "sentinel monitor "+redis.Query().Get("master")+" redis 6379 2\n")
 		require.Contains(t, string(config), "port "+redis.Port()+"\n")
 	}
-	for name, replicas := range map[string]int{"worker": 3, "webhooks": 2, "sentinel": 3} {
+	for name, replicas := range map[string]int{"worker": 3, "deliverer": 2, "sentinel": 3} {
 		service := services[name]
 		require.Equal(t, replicas, service.GetScale(), name)
 		require.Empty(t, service.Ports, "%s cannot publish a port twice", name)
@@ -111,9 +111,9 @@ func TestComposePassesVariables(t *testing.T) {
 	}
 	services := compose(t).Services
 	for name, roles := range map[string][]string{ // the same for all of them, as the page of the configuration says
-		"FORGERUN_TESTBED": {"api", "worker", "webhooks"}, "FORGERUN_CLIENT_MAX_RUNNING": {"api", "worker"},
-		"FORGERUN_OUTCOME_STREAM": {"api", "worker", "webhooks"}, "FORGERUN_WEBHOOK_CHALLENGE": {"api", "webhooks"},
-		"FORGERUN_OPEN_REGISTRATION": {"api"}, "FORGERUN_CORS_ORIGINS": {"api"}, "FORGERUN_WEBHOOK_ALLOW_PRIVATE": {"api", "webhooks"},
+		"FORGERUN_TESTBED": {"api", "worker", "deliverer"}, "FORGERUN_CLIENT_MAX_RUNNING": {"api", "worker"},
+		"FORGERUN_OUTCOME_STREAM": {"api", "worker", "deliverer"}, "FORGERUN_WEBHOOK_CHALLENGE": {"api", "deliverer"},
+		"FORGERUN_OPEN_REGISTRATION": {"api"}, "FORGERUN_CORS_ORIGINS": {"api"}, "FORGERUN_WEBHOOK_ALLOW_PRIVATE": {"api", "deliverer"},
 	} {
 		for _, role := range roles {
 			require.NotNil(t, services[role].Environment[name], "%s of %s", name, role)
@@ -121,11 +121,11 @@ func TestComposePassesVariables(t *testing.T) {
 	}
 }
 
-// Whoever sends to receivers finds those on the host: api asks them for consent, webhooks delivers, dev does both.
+// Whoever sends to receivers finds those on the host: api asks them for consent, deliverer delivers, dev does both.
 func TestComposeReachesTheHost(t *testing.T) {
 	t.Parallel()
 	services := compose(t, "dev", "ha").Services
-	for _, name := range []string{"api", "api-2", "webhooks", "dev"} {
+	for _, name := range []string{"api", "api-2", "deliverer", "dev"} {
 		require.Equal(t, []string{"host-gateway"}, services[name].ExtraHosts["host.docker.internal"], name)
 	}
 }

@@ -48,7 +48,7 @@ func compose(t *testing.T, profiles ...string) *types.Project {
 
 func TestComposeMonitorsAndTracesOnlyWhenAsked(t *testing.T) {
 	t.Parallel()
-	service := []string{"api", "migrate", "postgres", "redis", "webhooks", "worker"}
+	service := []string{"api", "migrate", "postgres", "redis", "deliverer", "worker"}
 	watching := []string{"grafana", "jaeger", "prometheus"}
 	require.ElementsMatch(t, service, compose(t).ServiceNames())
 	require.ElementsMatch(t, append(watching, service...), compose(t, "monitoring").ServiceNames())
@@ -62,7 +62,7 @@ func TestComposeMonitorsAndTracesOnlyWhenAsked(t *testing.T) {
 	variables[variable] = collector
 	traced, err := loadCompose(t, variables, "monitoring")
 	require.NoError(t, err)
-	for _, role := range []string{"api", "worker", "webhooks"} {
+	for _, role := range []string{"api", "worker", "deliverer"} {
 		require.Nil(t, compose(t).Services[role].Environment[variable], role)
 		require.Equal(t, collector, *traced.Services[role].Environment[variable], role)
 	}
@@ -184,7 +184,7 @@ func TestPrometheusScrapesEveryRole(t *testing.T) {
 		require.Equal(t, "0.0.0.0:"+strconv.Itoa(int(scrape.DNS[0].Port)), *environment["FORGERUN_ADMIN_ADDR"], scrape.Job)
 		require.Equal(t, requiredVariables["FORGERUN_ADMIN_TOKEN"], *environment["FORGERUN_ADMIN_TOKEN"], scrape.Job)
 	}
-	require.ElementsMatch(t, []string{"api", "worker", "webhooks"}, jobs)
+	require.ElementsMatch(t, []string{"api", "worker", "deliverer"}, jobs)
 }
 
 type dataSources struct {

@@ -134,7 +134,7 @@ container api-1 api
 container api-2 api
 roles=(api-1:api api-2:api)
 for ((n = 1; n <= WORKERS; n++)); do roles+=("worker-$n:worker"); done
-for ((n = 1; n <= WEBHOOKS; n++)); do roles+=("webhooks-$n:webhooks"); done
+for ((n = 1; n <= DELIVERERS; n++)); do roles+=("deliverer-$n:deliverer"); done
 for one in "${roles[@]}"; do
   name=${one%:*}
   [ -d "$work/$name" ] || container "$name"
@@ -178,8 +178,8 @@ stream=$(curl -sN -m 5 "$at/v1/jobs/$later/events" "${auth[@]}" -H 'Accept: text
 echo "ok: events of a job come while its stream is open"
 
 say "losses"
-for name in api-1 worker-1 webhooks-1; do lose $name; done
-works "the loss of one api, worker and webhooks"
+for name in api-1 worker-1 deliverer-1; do lose $name; done
+works "the loss of one api, worker and deliverer"
 lose redis
 works "the loss of the first Redis"
 lose postgres

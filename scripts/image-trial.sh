@@ -191,7 +191,7 @@ run_roles() {
   start api api
   healthy
   local port=8081 # a container has a loopback of its own, which these three share
-  for role in worker webhooks; do
+  for role in worker deliverer; do
     port=$((port + 1))
     enter roles "${settings[@]}" FORGERUN_ADMIN_ADDR=127.0.0.1:$port
     start "$role" "$role"

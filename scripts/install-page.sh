@@ -100,7 +100,7 @@ units() {
   key=$(curl -fsS -X POST "http://127.0.0.1:18080/v1/clients/$client/keys" -H "Authorization: Bearer $token" | jq -er .api_key)
   redis-server --port 18099 --bind 127.0.0.1 --save '' --dir "$work" >"$work/redis.log" &
   started+=($!) && pids+=($!)
-  for name in webhooks worker@; do
+  for name in deliverer worker@; do
     (unit "forgerun-$name") >"$work/$name.out" 2>&1 &
     started+=($!) && pids+=($!)
   done

@@ -57,7 +57,7 @@ bare() {
   pids+=($!)
   chroot "$work/bare" /forgerun worker 2>"$work/worker.log" &
   pids+=($!)
-  chroot "$work/bare" /forgerun webhooks 2>"$work/webhooks.log" &
+  chroot "$work/bare" /forgerun deliverer 2>"$work/deliverer.log" &
   pids+=($!)
   await chroot "$work/bare" /forgerun healthcheck --url http://127.0.0.1:18080/readyz
   client=$(curl -fsS -X POST http://127.0.0.1:18080/v1/clients -H "Authorization: Bearer $FORGERUN_ADMIN_TOKEN" | jq -er .client_id)

@@ -48,7 +48,7 @@ func TestBulkRetryWhoseLeaderIsKilled(t *testing.T) {
 	leader := s.startLeader()
 	api := s.startAPI()
 	worker := s.startWorker()
-	webhooks := s.startWebhooks()
+	deliverer := s.startDeliverer()
 	u := s.newUser(api)
 	receiver := u.receive(api, nil, "bulk.completed")
 	const n, first = 200, 20
@@ -76,7 +76,7 @@ func TestBulkRetryWhoseLeaderIsKilled(t *testing.T) {
 	require.Equal(t, n, s.count(`SELECT count(*) FROM bulk_items WHERE result = 'SUCCEEDED'`))
 	// What was counted after the kill is at most what was done after it: the counters of the killed process are gone.
 	late := 0.0
-	for _, p := range []*proc{api, worker, webhooks} {
+	for _, p := range []*proc{api, worker, deliverer} {
 		late += sum(p.scrape(), "bulk_items_total", "action", "retry")
 	}
 	require.LessOrEqual(t, late, float64(n-first))
@@ -135,7 +135,7 @@ func TestErasureWhoseLeaderIsKilled(t *testing.T) {
 	})
 	leader := s.startLeader()
 	api := s.startAPI()
-	s.startWebhooks()
+	s.startDeliverer()
 	u, other := s.newUser(api), s.newUser(api)
 	receiver, spared := newReceiver(t, nil), newReceiver(t, nil)
 	u.subscribe(api, receiver.url, "*")

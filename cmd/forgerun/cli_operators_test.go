@@ -118,7 +118,7 @@ func TestCompletionScripts(t *testing.T) {
 	}
 	require.Contains(t, sh.ok("__complete", "jobs", "sub"), "submit\t")
 	require.Contains(t, sh.ok("__complete", "jobs", "list", "--state", ""), "SUCCEEDED")
-	require.Contains(t, sh.ok("__complete", "config", ""), "webhooks")
+	require.Contains(t, sh.ok("__complete", "config", ""), "deliverer")
 	require.Contains(t, sh.ok("__complete", "jobs", "submit", "payload_s"), "PAYLOAD_SMALL\t")
 	require.Contains(t, sh.ok("kinds"), "RETRY_LIMIT_REACHED")
 	sh.exits(command.WrongUsage, "there is no command", "completion", "csh")

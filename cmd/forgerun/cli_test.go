@@ -93,7 +93,7 @@ func testCommands(t *testing.T, parts map[string]func(*shell)) {
 	s.secret(operatorToken)
 	api := s.startLeader()
 	s.startWorker()
-	s.start("webhooks", env{"FORGERUN_PUBLIC_URL": api.url})
+	s.start("deliverer", env{"FORGERUN_PUBLIC_URL": api.url})
 	for name, test := range parts {
 		t.Run(name, func(t *testing.T) {
 			u := s.newUser(api)

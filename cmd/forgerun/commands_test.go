@@ -52,10 +52,10 @@ func TestEveryCommandRefusesWhatItDoesNotKnow(t *testing.T) {
 		require.Contains(t, stderr, name)
 	}
 	for args, sentence := range map[string]string{
-		"doctor migrate":       "only api, worker, webhooks, dev",
+		"doctor migrate":       "only api, worker, deliverer, dev",
 		"doctor api worker":    `does not know "worker"`,
 		"doctor --yaml":        "unknown flag: --yaml",
-		"config doctor":        "only api, worker, webhooks, dev, migrate, rotate-signing-key",
+		"config doctor":        "only api, worker, deliverer, dev, migrate, rotate-signing-key",
 		"config worker --json": "unknown flag: --json",
 		"config worker api":    `does not know "api"`,
 		"migrat":               "did you mean migrate?",
@@ -108,6 +108,24 @@ func TestJSONMeansOneThing(t *testing.T) {
 		}
 	})
 	require.Subset(t, found, []string{"forgerun doctor", "forgerun verdict", "forgerun version"})
+}
+
+// A command is a role or a group of others, never both, and a group alone shows its help.
+func TestRolesAreNoGroups(t *testing.T) {
+	t.Parallel()
+	roles := 0
+	everyCommand(t, func(c *cobra.Command) {
+		if c.GroupID == groupServe {
+			require.False(t, c.HasSubCommands(), c.CommandPath())
+			roles++
+		} else if c.HasAvailableSubCommands() {
+			code, stdout, stderr := runWith(t, required, strings.Fields(c.CommandPath())[1:]...)
+			require.Equal(t, 2, code, c.CommandPath())
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, "Usage:\n  "+c.CommandPath(), c.CommandPath())
+		}
+	})
+	require.Equal(t, 4, roles, "dev, api, worker, deliverer")
 }
 
 // The version is one line with commit and date.

@@ -121,7 +121,7 @@ func LoadConfig(role string, getenv func(string) string) (Config, error) {
 }
 
 // adminAddrs are the admin listeners of roles without FORGERUN_ADMIN_ADDR.
-var adminAddrs = map[string]string{"api": "127.0.0.1:8081", "worker": "127.0.0.1:8082", "webhooks": "127.0.0.1:8083"}
+var adminAddrs = map[string]string{"api": "127.0.0.1:8081", "worker": "127.0.0.1:8082", "deliverer": "127.0.0.1:8083"}
 
 // contradictions finds values that do not go together.
 func (c *Config) contradictions(role string) []string {
@@ -132,7 +132,7 @@ func (c *Config) contradictions(role string) []string {
 		}
 	}
 	c.ClientMaxActive = cmp.Or(c.ClientMaxActive, max(1, c.MaxActiveJobs/4))
-	server := role == "api" || role == "worker" || role == "webhooks"
+	server := role == "api" || role == "worker" || role == "deliverer"
 	c.AdminAddrUnset = c.AdminAddr == ""
 	c.AdminAddr = cmp.Or(c.AdminAddr, adminAddrs[role])
 	add((server || role == "migrate" || role == "rotate-signing-key") && c.DatabaseURL == "",
@@ -140,9 +140,9 @@ func (c *Config) contradictions(role string) []string {
 	add(server && c.RedisURL == "", "FORGERUN_REDIS_URL is required, such as redis://host:6379/0")
 	add(c.Backoff.Max < c.Backoff.Base, "FORGERUN_RETRY_BACKOFF_MAX must not be less than FORGERUN_RETRY_BACKOFF_BASE")
 	add(c.WebhookBackoff.Max < c.WebhookBackoff.Base, "FORGERUN_WEBHOOK_BACKOFF_MAX must not be less than FORGERUN_WEBHOOK_BACKOFF_BASE")
-	add((role == "webhooks" || role == "rotate-signing-key") && c.MasterKey == nil,
+	add((role == "deliverer" || role == "rotate-signing-key") && c.MasterKey == nil,
 		"FORGERUN_MASTER_KEY is required; it must be the same for all processes. To make one: openssl rand -base64 32")
-	add((role == "webhooks" || (role == "worker" && c.OutcomeStream != "")) && c.PublicURL == "",
+	add((role == "deliverer" || (role == "worker" && c.OutcomeStream != "")) && c.PublicURL == "",
 		"FORGERUN_PUBLIC_URL is required: what is sent has addresses of the API, such as https://forgerun.example.com")
 	add(role == "api" && c.WebhookChallenge && c.PublicURL == "",
 		"FORGERUN_PUBLIC_URL is required with FORGERUN_WEBHOOK_CHALLENGE: its host is the name under which receivers are asked")

@@ -96,7 +96,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		values := bad[v.name]
 		require.True(t, len(values) > 0 || slices.Contains(anything, v.name), "no bad value of %s is tried", v.name)
 		for _, value := range values {
-			for _, role := range []string{"api", "worker", "webhooks", "dev", "migrate"} {
+			for _, role := range []string{"api", "worker", "deliverer", "dev", "migrate"} {
 				if v.name == "FORGERUN_ADMIN_ADDR" && (role == "migrate" || role == "dev" && value != "9") {
 					continue
 				}
@@ -126,7 +126,7 @@ func TestMissingStoresStopTheStart(t *testing.T) {
 		role, missing string
 		env           env
 	}{
-		{"webhooks", "FORGERUN_MASTER_KEY", nil}, {"webhooks", "FORGERUN_PUBLIC_URL", key}, {"rotate-signing-key", "FORGERUN_MASTER_KEY", nil},
+		{"deliverer", "FORGERUN_MASTER_KEY", nil}, {"deliverer", "FORGERUN_PUBLIC_URL", key}, {"rotate-signing-key", "FORGERUN_MASTER_KEY", nil},
 		{"worker", "FORGERUN_PUBLIC_URL", env{"FORGERUN_OUTCOME_STREAM": "outcomes"}},
 	} {
 		code, _, stderr := runWith(t, merge(required, c.env), c.role)

@@ -40,12 +40,12 @@ func (c *Config) serviceVariables() []variable {
 		{name: "FORGERUN_HTTP_ADDR", fallback: "127.0.0.1:8080", help: "address of the API; port 0 takes a free one",
 			parse: address(&c.HTTPAddr)},
 		{name: "FORGERUN_ADMIN_ADDR", dev: "127.0.0.1:8081",
-			help: "address of metrics, health and dashboards; unset: 127.0.0.1 with port 8081 for api, 8082 for worker, 8083 for webhooks; " +
-				"a worker or webhooks process whose default is taken listens on a free port",
+			help: "address of metrics, health and dashboards; unset: 127.0.0.1 with port 8081 for api, 8082 for worker, 8083 for deliverer; " +
+				"a worker or deliverer whose default is taken listens on a free port",
 			parse: address(&c.AdminAddr)},
 		{name: "FORGERUN_PUBLIC_URL",
 			help: "base of links and problem types, which deliveries carry too; a path is one that a proxy takes off requests; " +
-				"unset: from the API's address. Required by webhooks, and by worker with an outcome stream", parse: publicURL(&c.PublicURL)},
+				"unset: from the API's address. Required by deliverer, and by worker with an outcome stream", parse: publicURL(&c.PublicURL)},
 		{name: "FORGERUN_ADMIN_TOKEN", help: "the operator's token, 16 characters at least, or several, as in ann:token,bob:token; " +
 			"unset: the admin address must be on loopback", secret: true, parse: tokens(&c.AdminToken)},
 		{name: "FORGERUN_ADMIN_READ_TOKEN", help: "the same for operators who may look at the admin address' pages and change nothing",
@@ -136,12 +136,12 @@ func (c *Config) deliveryVariables() []variable {
 		{name: "FORGERUN_WEBHOOK_BACKOFF_MAX", fallback: "1h", help: "longest wait before a retry of a delivery",
 			parse: duration(&c.WebhookBackoff.Max, time.Millisecond, 7*day)},
 		{name: "FORGERUN_WEBHOOK_CONCURRENCY", fallback: "50",
-			help: "deliveries at once in a webhooks process; one endpoint gets at most a fifth", parse: integer(&c.WebhookConcurrency, 1, 10_000)},
+			help: "deliveries at once in a deliverer; one endpoint gets at most a fifth", parse: integer(&c.WebhookConcurrency, 1, 10_000)},
 		{name: "FORGERUN_WEBHOOK_ALLOW_PRIVATE", fallback: "false", dev: "true",
 			help: "whether webhooks may have private and loopback addresses", parse: boolean(&c.WebhookAllowPrivate)},
 		{name: "FORGERUN_WEBHOOK_CHALLENGE", fallback: "false",
 			help: "whether receivers must say, asked with OPTIONS, that they want events before a webhook is registered, and callbacks need " +
-				"such a webhook; for api and webhooks alike, with FORGERUN_PUBLIC_URL", parse: boolean(&c.WebhookChallenge)},
+				"such a webhook; for api and deliverer alike, with FORGERUN_PUBLIC_URL", parse: boolean(&c.WebhookChallenge)},
 		{name: "FORGERUN_WEBHOOK_CLIENT_RATE", fallback: "6000", dev: "600000",
 			help:  "delivery attempts to one client's receivers per minute, over all processes; what is beyond waits; 0: no limit",
 			parse: integer(&c.WebhookClientRate, 0, 1_000_000_000)},

@@ -15,7 +15,7 @@ func TestConsoleOnABadDay(t *testing.T) {
 		"FORGERUN_WEBHOOK_BACKOFF_BASE": "24h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "24h", "FORGERUN_WEBHOOK_MAX_RETRIES": "1",
 	})
 	api := s.startLeader()
-	s.startWebhooks()
+	s.startDeliverer()
 	u := s.newUser(api)
 	s.operator(operatorsToken).expect(api, http.StatusOK, "POST", "/admin/v1/clients/"+u.id+"/name", `{"name":"Billing"}`)
 	receiver := u.receive(api, answering(http.StatusServiceUnavailable))

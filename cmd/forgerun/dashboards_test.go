@@ -55,7 +55,7 @@ func unplannedFailures() string {
 // that they ask for, or is recorded by a rule. What of this is no PromQL, promtool says.
 func TestDashboardsAndRulesUseMetricsThatExist(t *testing.T) {
 	s := newStack(t, hooks)
-	processes := []*proc{s.startLeader(), s.startWorker(), s.startWebhooks()}
+	processes := []*proc{s.startLeader(), s.startWorker(), s.startDeliverer()}
 	s.doSomeOfEverything(processes[0])
 	recorded := regexp.MustCompile(`record: (\S+)`).FindAllStringSubmatch(readText(t, filepath.Join(prometheusFolder, "recording.yml")), -1)
 	elsewhere := []string{"ALERTS", "up", "scrape_duration_seconds"} // Prometheus' own
@@ -245,9 +245,9 @@ func scalerQueries(t *testing.T) (queries []string) {
 			Triggers map[string]struct{ Query string }
 		}
 	}
-	var values struct{ Worker, Webhooks role }
+	var values struct{ Worker, Deliverer role }
 	require.NoError(t, yaml.Unmarshal([]byte(readText(t, chart+"values.yaml")), &values))
-	for _, r := range []role{values.Worker, values.Webhooks} {
+	for _, r := range []role{values.Worker, values.Deliverer} {
 		require.NotEmpty(t, r.Autoscaling.Triggers)
 		for _, trigger := range r.Autoscaling.Triggers {
 			queries = append(queries, trigger.Query)

@@ -68,7 +68,7 @@ func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	if err := repo.Migrate(ctx, cfg.DatabaseURL, -1); err != nil {
 		return err
 	}
-	show.progress("Starting the API, the worker and webhooks")
+	show.progress("Starting the API, the worker and the deliverer")
 	return p.serve(ctx, cfg, "dev", func(p *process, ctx context.Context) (<-chan error, error) { return p.startDev(ctx, show) })
 }
 
@@ -83,7 +83,7 @@ func (p *process) startDev(ctx context.Context, show screen) (<-chan error, erro
 	if _, err := p.startWorker(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := p.startWebhooks(ctx); err != nil {
+	if _, err := p.startDeliverer(ctx); err != nil {
 		return nil, err
 	}
 	a, err := p.startAPI(ctx)

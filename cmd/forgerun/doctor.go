@@ -16,7 +16,7 @@ import (
 )
 
 // doctorRoles are the roles that can be examined.
-var doctorRoles = []string{"api", "worker", "webhooks", "dev"}
+var doctorRoles = []string{"api", "worker", "deliverer", "dev"}
 
 func (p *program) doctorCommand() *cobra.Command {
 	asJSON := false

@@ -57,7 +57,7 @@ func (fs *configFindings) judgeExposure(role string, cfg Config) {
 			"set FORGERUN_OPEN_REGISTRATION=false and create clients with FORGERUN_ADMIN_TOKEN")
 		fs.judgeConsent(cfg)
 	}
-	if (role == "api" || role == "webhooks") && cfg.WebhookAllowPrivate {
+	if (role == "api" || role == "deliverer") && cfg.WebhookAllowPrivate {
 		fs.Warn("webhook targets", "clients may have this network's own addresses called, loopback too",
 			"set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted")
 	}
@@ -71,7 +71,7 @@ func (fs *configFindings) judgeConsent(cfg Config) {
 		return
 	}
 	fs.Warn(what, "not asked for: anyone who reaches the API may have events sent to receivers that never wanted them",
-		"set FORGERUN_WEBHOOK_CHALLENGE=true for api and webhooks processes, or FORGERUN_OPEN_REGISTRATION=false; "+
+		"set FORGERUN_WEBHOOK_CHALLENGE=true for api and deliverer processes, or FORGERUN_OPEN_REGISTRATION=false; "+
 			"FORGERUN_WEBHOOK_CLIENT_RATE bounds how much is sent")
 }
 
@@ -110,7 +110,7 @@ func (fs *configFindings) judgeTimes(role string, cfg Config) {
 }
 
 // judgeMasterKey concerns those who have one, or should: an api without one does
-// start, a webhooks process does not, and dev makes its own. The state is nil if
+// start, a deliverer does not, and dev makes its own. The state is nil if
 // it is not known.
 func (fs *configFindings) judgeMasterKey(role string, cfg Config, state *repo.State) {
 	const what = "master key"
@@ -131,7 +131,7 @@ func (fs *configFindings) judgeMasterKey(role string, cfg Config, state *repo.St
 	if state != nil && state.HasWebhooks {
 		found += " nor rotate the secrets of those that there are"
 	}
-	fs.Warn(what, found, "set FORGERUN_MASTER_KEY as for the webhooks role; if there is none yet: openssl rand -base64 32")
+	fs.Warn(what, found, "set FORGERUN_MASTER_KEY as for the deliverer; if there is none yet: openssl rand -base64 32")
 }
 
 // readKeys are signing keys that were read already.

@@ -23,7 +23,7 @@ import (
 
 // These tests need minutes, or root for a file system of their own: run them with "make test-all". One runs at a time.
 
-// trial is a stack under load: api, worker, webhooks, and a receiver of every event, which clients keep busy until the end.
+// trial is a stack under load: api, worker, deliverer, and a receiver of every event, which clients keep busy until the end.
 type trial struct {
 	*stack
 	u    *user
@@ -42,7 +42,7 @@ func newTrial(s *stack, own map[string]env) *trial {
 	r.u = s.newUser(r.api)
 	r.u.subscribe(r.api, r.hook.url, "job.succeeded")
 	s.startWorker(quickLease, env{"FORGERUN_WORKER_CONCURRENCY": "32"}, own["worker"])
-	s.start("webhooks", own["webhooks"])
+	s.start("deliverer", own["deliverer"])
 	r.load = r.u.startLoad(func() *proc { return r.api }, 1, func(key string) string {
 		return execute("SUCCESS_FAST", `"idempotency_key":"`+key+`"`)
 	})
@@ -200,7 +200,7 @@ func TestFaultDatabaseMaintenance(t *testing.T) {
 func TestFaultPartitions(t *testing.T) {
 	s := newStackOn(t, repotest.URL(t))
 	own, cuts := map[string]env{}, map[string]*relay{}
-	for _, role := range []string{"api", "worker", "webhooks"} {
+	for _, role := range []string{"api", "worker", "deliverer"} {
 		database, redis := newRelay(t, hostOf(t, s.databaseURL)), newRelay(t, hostOf(t, s.redis.URL()))
 		own[role] = env{
 			"FORGERUN_DATABASE_URL": database.through(t, s.databaseURL),

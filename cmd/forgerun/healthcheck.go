@@ -59,7 +59,7 @@ func (p *program) healthOf(cmdline string) (at string, ours bool) {
 	switch c.CommandPath() {
 	case "forgerun dev":
 		return askable("http", cmp.Or(p.getenv("FORGERUN_HTTP_ADDR"), "127.0.0.1:8080"), "/readyz"), true
-	case "forgerun api", "forgerun worker", "forgerun webhooks":
+	case "forgerun api", "forgerun worker", "forgerun deliverer":
 		return readiness(c, cmp.Or(p.getenv("FORGERUN_ADMIN_ADDR"), adminAddrs[c.Name()])), true
 	case "forgerun proxy": // only whether it listens: the faults of its connections are for its clients
 		return askable("tcp", c.Flag("listen").Value.String(), ""), true

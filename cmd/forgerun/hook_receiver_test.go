@@ -244,10 +244,10 @@ func (s *stack) awaitDeliveries() {
 	s.awaitCount("nothing pends", 0, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'`)
 }
 
-// startWebhooks starts a webhooks process and waits until it takes deliveries.
-func (s *stack) startWebhooks(environment ...env) *proc {
+// startDeliverer starts a deliverer and waits until it takes deliveries.
+func (s *stack) startDeliverer(environment ...env) *proc {
 	s.t.Helper()
-	p := s.start("webhooks", environment...)
+	p := s.start("deliverer", environment...)
 	p.logged("delivering")
 	return p
 }

@@ -160,7 +160,7 @@ var attacked = map[string][]string{
 	"simulate run":       {"--url", "URL", "steady", "--jobs", "1", "--duration", "1s"},
 	"simulate tour":      {"--url", "URL", "--kinds", "SUCCESS_FAST"},
 	"simulate scenarios": {steering}, "healthcheck": {"--url", "URL/" + "refused404"}, "doctor": {"api"}, "config": {"api"},
-	"dev": {steering}, "api": {steering}, "worker": {steering}, "webhooks": {steering}, "migrate": {steering}, "version": {steering},
+	"dev": {steering}, "api": {steering}, "worker": {steering}, "deliverer": {steering}, "migrate": {steering}, "version": {steering},
 	"rotate-signing-key": {steering}, "man": {}, "help": {steering},
 	"completion bash": {steering}, "completion zsh": {steering}, "completion fish": {steering}, "completion powershell": {steering},
 }
@@ -224,7 +224,7 @@ func leaves(c *cobra.Command) (paths []string) {
 		paths = append(paths, leaves(below)...)
 	}
 	path := strings.TrimPrefix(strings.TrimPrefix(c.CommandPath(), "forgerun"), " ")
-	if c.Runnable() && (len(paths) == 0 || path == "webhooks") {
+	if c.Runnable() && len(paths) == 0 {
 		paths = append(paths, path)
 	}
 	return paths

@@ -154,7 +154,7 @@ func TestWorkThatWasWrittenWhilePostgresClockWasAhead(t *testing.T) {
 
 	s.startAPI()
 	s.startWorker()
-	s.startWebhooks()
+	s.startDeliverer()
 	s.await("SUCCEEDED", ids...)
 	s.awaitDeliveries()
 	for _, id := range ids {

@@ -171,7 +171,7 @@ func TestDeliveriesCountForTheClient(t *testing.T) {
 		other.submit(api, many) // without a webhook
 	}
 	s.startWorker()
-	s.startWebhooks()
+	s.startDeliverer()
 	s.await("SUCCEEDED", accepted...)
 	s.awaitDeliveries()
 	require.Equal(t, 1000, s.count(`SELECT count(*) FROM deliveries WHERE state = 'DELIVERED'`))

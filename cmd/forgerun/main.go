@@ -1,4 +1,4 @@
-// Command forgerun is the job-execution service: API, worker, webhooks, and
+// Command forgerun is the job-execution service: API, worker, deliverer, and
 // everything in one process for development; and the command line of those who use and
 // operate it. It reads the configuration and joins the packages; it holds no rules of its own.
 package main
@@ -91,15 +91,14 @@ func (p *program) root() *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	webhooks := p.roleCommand("webhooks", "Delivers events to receivers; any number of processes. Below it: commands about webhooks",
-		(*process).startWebhooks)
 	api := func(p *process, ctx context.Context) (<-chan error, error) {
 		a, err := p.startAPI(ctx)
 		return a.failed, err
 	}
 	add(groupServe, p.devCommand(), p.roleCommand("api", "The HTTP API; any number of processes", api),
-		p.roleCommand("worker", "Executes jobs; any number of processes", (*process).startWorker), webhooks)
-	cli.Add(root, webhooks, &session.Session{
+		p.roleCommand("worker", "Executes jobs; any number of processes", (*process).startWorker),
+		p.roleCommand("deliverer", "Delivers events to receivers; any number of processes", (*process).startDeliverer))
+	cli.Add(root, &session.Session{
 		Getenv: p.getenv, Stdin: os.Stdin, Stdout: p.stdout, Stderr: p.stderr, Version: version,
 	})
 	root.AddGroup(&cobra.Group{ID: groupJudge, Title: "Test clients, and the service:"})

@@ -42,7 +42,7 @@ func (p *program) migrate(ctx context.Context, to int64) error {
 
 // configRoles are the roles whose configuration can be shown: those that read
 // any.
-var configRoles = []string{"api", "worker", "webhooks", "dev", "migrate", "rotate-signing-key"}
+var configRoles = []string{"api", "worker", "deliverer", "dev", "migrate", "rotate-signing-key"}
 
 // roleOf is the role that was named; api is the default.
 func roleOf(args []string) string {

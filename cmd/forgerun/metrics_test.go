@@ -24,7 +24,7 @@ import (
 func TestEveryRoleHasMetricsByDefault(t *testing.T) {
 	s := newStack(t)
 	unset := env{"FORGERUN_ADMIN_ADDR": ""}
-	for _, p := range []*proc{s.start("worker", unset), s.start("worker", unset), s.startWebhooks(unset), s.startWebhooks(unset)} {
+	for _, p := range []*proc{s.start("worker", unset), s.start("worker", unset), s.startDeliverer(unset), s.startDeliverer(unset)} {
 		status, body := p.admin("/metrics")
 		require.Equal(t, 200, status)
 		require.Contains(t, body, "log_lines_dropped_total")
@@ -85,7 +85,7 @@ var metricNames = []string{
 // Promise: contract 16
 func TestEveryProcessShowsEveryMetric(t *testing.T) {
 	s := newStack(t)
-	for _, p := range []*proc{s.startAPI(), s.startWorker(), s.startWebhooks()} {
+	for _, p := range []*proc{s.startAPI(), s.startWorker(), s.startDeliverer()} {
 		families := p.scrape()
 		for _, name := range metricNames {
 			require.NotEmpty(t, families[name].GetMetric(), "%s of %s", name, p.cmd.Args[1])

@@ -32,7 +32,7 @@ func unitFiles(t *testing.T) []string {
 	t.Helper()
 	units, err := filepath.Glob(packaging + "systemd/*.service")
 	require.NoError(t, err)
-	require.Len(t, units, 4, "api, worker, webhooks, migrate")
+	require.Len(t, units, 4, "api, worker, deliverer, migrate")
 	return units
 }
 

@@ -92,7 +92,7 @@ func TestPoolerInTransactionModeIsRefused(t *testing.T) {
 	s := newStack(t)
 	for _, mode := range []string{"transaction", "statement"} {
 		url := s.pooler(mode)
-		for _, role := range []string{"api", "worker", "webhooks"} {
+		for _, role := range []string{"api", "worker", "deliverer"} {
 			p := s.start(role, env{"FORGERUN_DATABASE_URL": url})
 			require.Equal(t, 1, p.exitCode(), "%s in mode %s", role, mode)
 			require.Contains(t, p.log.String(), "pool_mode = session")

@@ -150,7 +150,7 @@ func TestDeliveriesThatTheQueueLost(t *testing.T) {
 			r := lossy{t, s.rdb, "webhooks"}
 			r.awaitPending(1)
 			damage(r)
-			s.startWebhooks()
+			s.startDeliverer()
 			s.requireAllDelivered(received, ids)
 		})
 	}

@@ -97,7 +97,7 @@ func (p *process) queuesOf() []string {
 	switch p.role {
 	case "worker":
 		return []string{redisconn.Jobs}
-	case "webhooks":
+	case "deliverer":
 		return []string{redisconn.Webhooks}
 	}
 	return redisconn.Queues

@@ -22,12 +22,7 @@ func (p *program) roleCommand(role, short string, start startRole) *cobra.Comman
 	c := &cobra.Command{
 		Use: role, Short: short,
 		Long: short + ".\n\nConfigured by the environment: see 'forgerun config " + role + "'. SIGTERM drains it, a second one ends it at once.",
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 && c.HasAvailableSubCommands() {
-				return command.Unknown(c, args[0])
-			}
-			return command.Exactly(0)(c, args)
-		},
+		Args: command.Exactly(0),
 	}
 	port, admin := 0, 0
 	if role == "api" {

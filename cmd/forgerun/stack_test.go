@@ -156,7 +156,7 @@ func (s *stack) ctx() context.Context { return s.t.Context() }
 func (s *stack) start(role string, environment ...env) *proc {
 	s.t.Helper()
 	all := merge(s.env, merge(environment...))
-	if all["FORGERUN_PUBLIC_URL"] == "" && (role == "webhooks" || (role == "worker" && all["FORGERUN_OUTCOME_STREAM"] != "")) {
+	if all["FORGERUN_PUBLIC_URL"] == "" && (role == "deliverer" || (role == "worker" && all["FORGERUN_OUTCOME_STREAM"] != "")) {
 		all["FORGERUN_PUBLIC_URL"] = "http://forgerun.test"
 	}
 	p := startProc(s.t, all, s.knownSecrets, role)

@@ -11,13 +11,13 @@ import (
 
 // Whichever process dies once the clock was moved, and Redis with it: nothing is lost, and all goes on when it is back.
 func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
-	for _, role := range []string{"api", "worker", "webhooks"} {
+	for _, role := range []string{"api", "worker", "deliverer"} {
 		t.Run(role, func(t *testing.T) {
 			s := newStack(t, testBed, env{
 				"FORGERUN_WEBHOOK_BACKOFF_BASE": "2h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "2h", "FORGERUN_MAX_RUNTIME": "60m",
 				"FORGERUN_RATE_LIMIT_PER_MINUTE": "100000", "FORGERUN_RETENTION_JOBS": "8760h", // however often the clock is moved below
 			})
-			processes := map[string]*proc{"api": s.startLeader(), "worker": s.startWorker(), "webhooks": s.startWebhooks()}
+			processes := map[string]*proc{"api": s.startLeader(), "worker": s.startWorker(), "deliverer": s.startDeliverer()}
 			api := processes["api"]
 			u := s.newUser(api)
 			u.receive(api, failing(1), "job.succeeded")
@@ -41,9 +41,9 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 			case "worker":
 				s.expire(processes[role])
 				s.startWorker()
-			case "webhooks":
+			case "deliverer":
 				s.endClaims()
-				s.startWebhooks()
+				s.startDeliverer()
 			}
 			eventually(t, "all jobs end, and all deliveries", func() bool {
 				u.moveClock(api, `{"advance":"30m"}`) // backoffs pass
@@ -62,7 +62,7 @@ func TestProcessDiesAfterAMoveOfTheClock(t *testing.T) {
 func TestWhatStaysOnRealTime(t *testing.T) {
 	s := newStack(t, testBed, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "40", "FORGERUN_MAX_RUNTIME": "60m"})
 	api, worker := s.startLeader(), s.startWorker()
-	s.startWebhooks()
+	s.startDeliverer()
 	u := s.newUser(api)
 	hour := time.Now().Add(time.Hour)
 	a := u.expect(api, http.StatusOK, "POST", "/v1/testbed/clock", `{"advance":"80000h"}`) // nine years

@@ -190,12 +190,12 @@ func TestTraceOfAJob(t *testing.T) {
 
 	const submit = "api POST /v1/jobs > api submit job"
 	tree := c.requireTree(trace, append(attemptBelow(submit),
-		submit+" > api commit insert > sql", "api POST /v1/jobs > webhooks deliver event > webhooks commit record > sql")...)
+		submit+" > api commit insert > sql", "api POST /v1/jobs > deliverer deliver event > deliverer commit record > sql")...)
 	root := tree["api POST /v1/jobs"][0]
 	require.Equal(t, "00f067aa0ba902b7", root.parent, "the client's span is above all")
 	require.Equal(t, "SERVER", root.kind)
 	for path, kind := range map[string]string{submit + enqueued: "PRODUCER", submit + processed: "CONSUMER",
-		"api POST /v1/jobs > webhooks deliver event": "CLIENT"} {
+		"api POST /v1/jobs > deliverer deliver event": "CLIENT"} {
 		require.Len(t, tree[path], 1, path)
 		require.Equal(t, kind, tree[path][0].kind, path)
 		require.Equal(t, id, tree[path][0].attributes["forgerun.job_id"], path)
@@ -205,7 +205,7 @@ func TestTraceOfAJob(t *testing.T) {
 	require.Equal(t, "SUCCESS_FAST", run.attributes["forgerun.work_kind"])
 	require.Equal(t, "SUCCEEDED", run.attributes["forgerun.state"])
 	sent := r.await("the event", func(d received) bool { return d.job() == id })
-	deliver := tree["api POST /v1/jobs > webhooks deliver event"][0]
+	deliver := tree["api POST /v1/jobs > deliverer deliver event"][0]
 	require.Equal(t, "00-"+trace+"-"+deliver.id+"-01", sent.header.Get("Traceparent"), "the receiver can go on with the trace")
 	c.checkSpans(append(s.knownSecrets(), "planted-in-params"))
 	api.logged("job transition", `"action":"submit"`, `"trace_id":"`+trace+`"`)

@@ -91,7 +91,7 @@ func (i installation) all() []*proc { return []*proc{i.api, i.worker, i.hooks} }
 // install starts a process of each role.
 func (s *stack) install(r release) installation {
 	s.t.Helper()
-	i := installation{s.startOf(r, "api"), s.startOf(r, "worker"), s.startOf(r, "webhooks")}
+	i := installation{s.startOf(r, "api"), s.startOf(r, "worker"), s.startOf(r, "deliverer")}
 	i.api.waitAPI()
 	i.worker.logged("worker registered")
 	i.hooks.logged("delivering")
@@ -116,7 +116,7 @@ func (s *stack) migrate(r release, version int, arguments ...string) {
 	require.Contains(s.t, p.stdout.String(), fmt.Sprintf("The schema is at version %d.", version))
 }
 
-// awaitWork waits until each of the installations has ended jobs and the webhooks processes have delivered some.
+// awaitWork waits until each of the installations has ended jobs and the deliverers have delivered some.
 func (s *stack) awaitWork(what string, installations ...installation) {
 	s.t.Helper()
 	const enough = 100

@@ -98,7 +98,7 @@ func failing(times int) func(received, http.ResponseWriter, *http.Request) {
 // archive; and the counters are those of the attempts.
 func TestDashboardOfDeliveries(t *testing.T) {
 	s := newStack(t, hooks)
-	api, webhooks, u := s.startDelivering()
+	api, deliverer, u := s.startDelivering()
 	q := s.hookQueue()
 	dead, healing, fine := newReceiver(t, failing(1000)), newReceiver(t, failing(2)), newReceiver(t, nil)
 	hook := u.subscribe(api, dead.url, "job.succeeded")
@@ -126,14 +126,14 @@ func TestDashboardOfDeliveries(t *testing.T) {
 	}
 	require.Empty(t, q.waiting())
 
-	webhooks.stop()
+	deliverer.stop()
 	eventually(t, "it is forgotten", func() bool { servers, err := q.Servers(); return err == nil && len(servers) == 1 })
 	s.await("SUCCEEDED", u.submit(api, execute("WEBHOOK_SUCCESS")))
 	eventually(t, "a wake-up waits", func() bool {
 		pending, err := q.ListPendingTasks("webhooks")
 		return err == nil && len(pending) == 1 && string(pending[0].Payload) == `{"client":"`+u.id+`"}`
 	})
-	s.startWebhooks()
+	s.startDeliverer()
 	s.awaitDeliveries()
 	q.awaitCounts() // what was handled twice or for nothing would have been counted by now
 	s.checkInvariants()

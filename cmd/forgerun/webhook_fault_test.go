@@ -44,8 +44,8 @@ func (s *stack) awaitGone(role string) {
 		`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, "forgerun "+role)
 }
 
-// kill -9 of a webhooks process with deliveries on their way: another one sends them again, under the same ids.
-func TestKilledWebhooksProcess(t *testing.T) {
+// kill -9 of a deliverer with deliveries on their way: another one sends them again, under the same ids.
+func TestKilledDeliverer(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
 	api, victim, u := s.startDelivering()
 	hang, _ := hold()
@@ -55,11 +55,11 @@ func TestKilledWebhooksProcess(t *testing.T) {
 	eventually(t, "some are on their way", func() bool { return len(r.all()) > 0 })
 	require.NotZero(t, s.count(`SELECT count(*) FROM deliveries WHERE claimed_until IS NOT NULL`))
 	victim.kill()
-	s.awaitGone("webhooks")
+	s.awaitGone("deliverer")
 	s.endClaims()
 	inFlight := r.all()
 	r.behave(answering(http.StatusOK))
-	s.startWebhooks()
+	s.startDeliverer()
 	s.requireAllDelivered(r, ids)
 	for _, d := range inFlight {
 		again := r.await("the same once more", func(other received) bool { return other.id() == d.id() && other.nth > 1 })
@@ -69,7 +69,7 @@ func TestKilledWebhooksProcess(t *testing.T) {
 }
 
 // A paused process whose claims ran out changes nothing when it goes on.
-func TestPausedWebhooksProcess(t *testing.T) {
+func TestPausedDeliverer(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
 	api, paused, u := s.startDelivering()
 	hang, release := hold()
@@ -79,7 +79,7 @@ func TestPausedWebhooksProcess(t *testing.T) {
 	paused.pause()
 	s.endClaims()
 	r.behave(answering(http.StatusOK))
-	s.startWebhooks()
+	s.startDeliverer()
 	s.awaitDeliveries()
 	attempts := s.count(`SELECT attempts FROM deliveries`)
 	release()
@@ -90,22 +90,22 @@ func TestPausedWebhooksProcess(t *testing.T) {
 	s.checkInvariants()
 }
 
-func TestTerminatedWebhooksProcess(t *testing.T) {
+func TestTerminatedDeliverer(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
-	api, webhooks, u := s.startDelivering()
+	api, deliverer, u := s.startDelivering()
 	slow, release := hold()
 	r := u.receive(api, slow, "job.succeeded")
 	ids := u.submitMany(api, 3, execute("WEBHOOK_SUCCESS"))
 	s.await("SUCCEEDED", ids...)
 	r.await("the end", func(received) bool { return true })
-	webhooks.terminate()
-	webhooks.logged("stopping")
+	deliverer.terminate()
+	deliverer.logged("stopping")
 	release()
-	require.Zero(t, webhooks.exitCode())
+	require.Zero(t, deliverer.exitCode())
 	require.Equal(t, len(r.all()), s.count(`SELECT count(*) FROM deliveries WHERE state = 'DELIVERED'`),
 		"what was on its way was finished and recorded")
 	require.Zero(t, s.count(`SELECT count(*) FROM deliveries WHERE claimed_until IS NOT NULL`), "the rest was given back")
-	s.startWebhooks()
+	s.startDeliverer()
 	s.awaitDeliveries()
 	require.Len(t, r.all(), 3, "nothing was sent twice")
 	s.checkInvariants()
@@ -119,7 +119,7 @@ func TestFlushAllWithPendingDeliveries(t *testing.T) {
 	s.await("SUCCEEDED", ids...)
 	require.Equal(t, 50*len(life), s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING'`))
 	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
-	s.startWebhooks()
+	s.startDeliverer()
 	s.requireAllDelivered(r, ids)
 }
 
@@ -154,7 +154,7 @@ func TestPrivateAddressesAreNotCalled(t *testing.T) {
 	s := newStack(t, hooks)
 	api := s.startLeader() // allows private addresses: as if a name had pointed elsewhere then
 	s.startWorker()
-	s.startWebhooks(env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false"})
+	s.startDeliverer(env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false"})
 	u := s.newUser(api)
 	canary := u.receive(api, nil, "job.succeeded")
 	u.submitAndAwait(api, "SUCCEEDED", execute("WEBHOOK_SUCCESS", `"callback":"`+canary.url+`"`))

@@ -61,7 +61,7 @@ func TestRotation(t *testing.T) {
 		require.NoError(t, verifier.verify(t, got.captured(), secret, directory))
 	}
 	s.exec(`UPDATE signing_keys SET signs_from = now()`)
-	s.startWebhooks() // reads the keys anew
+	s.startDeliverer() // reads the keys anew
 	s.awaitDeliveries()
 	s.checkInvariants()
 }
@@ -82,7 +82,7 @@ func TestLeakedSigningKey(t *testing.T) {
 		return len(kids) == 1 && kids[0] != leaked[0]
 	})
 	r := u.receive(api, nil, "job.succeeded")
-	s.startWebhooks() // reads the keys anew; the one that runs does within 30 s
+	s.startDeliverer() // reads the keys anew; the one that runs does within 30 s
 	eventually(t, "the new key signs", func() bool {
 		id := u.submit(api, execute("WEBHOOK_SUCCESS"))
 		got := r.await("the end", func(d received) bool { return d.job() == id })
@@ -93,8 +93,8 @@ func TestLeakedSigningKey(t *testing.T) {
 // The keys of another master key cannot be used, and the process says so.
 func TestWrongMasterKey(t *testing.T) {
 	s := newStack(t)
-	s.startWebhooks()
-	for _, role := range []string{"webhooks", "api"} {
+	s.startDeliverer()
+	for _, role := range []string{"deliverer", "api"} {
 		p := s.start(role, env{"FORGERUN_MASTER_KEY": strings.Repeat("A", 43) + "="})
 		require.Equal(t, 1, p.exitCode(), role)
 		require.Contains(t, p.log.String(), "FORGERUN_MASTER_KEY")

@@ -19,7 +19,7 @@ func (s *stack) startDelivering(environment ...env) (api, hooks *proc, u *user) 
 	s.t.Helper()
 	api = s.startLeader(environment...)
 	s.startWorker(environment...)
-	hooks = s.startWebhooks(environment...)
+	hooks = s.startDeliverer(environment...)
 	return api, hooks, s.newUser(api)
 }
 

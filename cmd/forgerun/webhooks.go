@@ -98,8 +98,8 @@ const rateWait = 2 * time.Second
 // done when the sending is under way.
 const wakeUpHandlers = 8
 
-// startWebhooks waits until there is a key to sign with, and begins to deliver.
-func (p *process) startWebhooks(ctx context.Context) (failed <-chan error, err error) {
+// startDeliverer waits until there is a key to sign with, and begins to deliver.
+func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err error) {
 	vault, err := webhook.NewVault(p.cfg.MasterKey)
 	if err != nil {
 		return nil, fmt.Errorf("FORGERUN_MASTER_KEY: %w", err)

@@ -28,8 +28,8 @@ const (
 	GroupOperate = "operate"
 )
 
-// Add adds the commands to root, with their groups, and those about webhooks to the command of that name, which exists.
-func Add(root, webhooksCommand *cobra.Command, s *session.Session) {
+// Add adds the commands to root, with their groups.
+func Add(root *cobra.Command, s *session.Session) {
 	root.AddGroup(&cobra.Group{ID: GroupUse, Title: "Use the service:"}, &cobra.Group{ID: GroupOperate, Title: "Operate the service:"})
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
@@ -38,13 +38,9 @@ func Add(root, webhooksCommand *cobra.Command, s *session.Session) {
 			root.AddCommand(c)
 		}
 	}
-	add(GroupUse, jobs.Command(s), jobs.BatchCommand(s), schedules.Command(s), jobs.EventsCommand(s), testbed.Command(s),
-		jobs.KindsCommand(s), loginCommand(s), contextsCommand(s))
+	add(GroupUse, jobs.Command(s), jobs.BatchCommand(s), schedules.Command(s), jobs.EventsCommand(s), webhooks.Command(s),
+		testbed.Command(s), jobs.KindsCommand(s), loginCommand(s), contextsCommand(s))
 	add(GroupOperate, admin.Command(s), accounts.ClientsCommand(s), accounts.KeysCommand(s), openCommand(s))
-	for _, c := range webhooks.Commands(s) {
-		explained(s, c)
-		webhooksCommand.AddCommand(c)
-	}
 	root.AddCommand(topics()...)
 }
 

@@ -155,7 +155,7 @@ func (fs *Findings) judgeEncoding(i repo.Inspection) {
 // besidesPool is how many connections a process has beside its pool: a worker
 // for its lease, an api for notifications about keys, and each for the metric that says
 // whether Postgres is there.
-var besidesPool = map[string]int{"api": 2, "worker": 2, "webhooks": 1, "dev": 3}
+var besidesPool = map[string]int{"api": 2, "worker": 2, "deliverer": 1, "dev": 3}
 
 // leastProcesses is a process of each role.
 const leastProcesses = 3

@@ -31,7 +31,7 @@ type Kind struct {
 type injection func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
 
 var kinds = []Kind{
-	{"kill", "kill -9 of a process: worker, webhooks or api", ourProcesses, onProcess(kill)},
+	{"kill", "kill -9 of a process: worker, deliverer or api", ourProcesses, onProcess(kill)},
 	{"stop", "a process is paused for longer than its lease (SIGSTOP, SIGCONT)", ourProcesses, onProcess(pause)},
 	{"term", "a process is asked to end (SIGTERM) and started again", ourProcesses, onProcess(terminate)},
 	{"flush", "Redis loses everything (FLUSHALL)", ourServers, onServer("redis", sendRedis("FLUSHALL"), nil, atOnce)},

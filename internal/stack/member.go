@@ -199,7 +199,7 @@ func (m *member) awaitReady(ctx context.Context) error {
 func (s *Stack) members() []*member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Concat(s.apis, s.webhooks, s.workers)
+	return slices.Concat(s.apis, s.deliverers, s.workers)
 }
 
 // resize starts or drops processes until there are n of a role. The dropped ones still run.

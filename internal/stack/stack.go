@@ -2,7 +2,7 @@
 // that are done to them. "forgerun dev", the simulator, the benchmark and tests use it.
 //
 // StartPostgres, StartRedis and Temp run servers alone, StartProcess any program. Start runs a whole service: its stores, api,
-// webhooks and worker processes. What of it ends unexpectedly is started again, and Chaos does faults to it.
+// deliverer and worker processes. What of it ends unexpectedly is started again, and Chaos does faults to it.
 // Nothing here knows a schema, a queue or a job, and servers of others are left alone.
 //
 // What holds for every server:
@@ -62,7 +62,7 @@ type Stack struct {
 	mu       sync.Mutex
 	closed   bool
 	apis     []*member
-	webhooks []*member
+	deliverers []*member
 	workers  []*member
 	faulty   []*proxy // those that faults may be done to
 	scaling  Scaling
@@ -104,7 +104,7 @@ func (s *Stack) start(ctx context.Context) error {
 			return err
 		}
 		s.resize(&s.apis, "api", s.o.APIs)
-		s.resize(&s.webhooks, "webhooks", 1)
+		s.resize(&s.deliverers, "deliverer", 1)
 	}
 	s.resize(&s.workers, "worker", s.o.Workers)
 	err := awaitReady(ctx, s.members())
@@ -114,7 +114,7 @@ func (s *Stack) start(ctx context.Context) error {
 	return err
 }
 
-// prepare makes ready what api and webhooks need.
+// prepare makes ready what api and deliverer need.
 func (s *Stack) prepare(ctx context.Context) error {
 	if err := s.startServers(ctx); err != nil {
 		return err

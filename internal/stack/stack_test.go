@@ -48,7 +48,7 @@ func TestEachFaultOnRealServers(t *testing.T) {
 	require.NoError(t, s.servers.Redis.Do(ctx, "SET mine 1"))
 
 	kinds := map[string]bool{}
-	for seed := uint64(1); len(kinds) < 3; seed++ { // api, webhooks and worker
+	for seed := uint64(1); len(kinds) < 3; seed++ { // api, deliverer and worker
 		require.Less(t, seed, uint64(50), "%v", kinds)
 		f := strike(testContext(t), t, s, "kill", seed)
 		kinds[f.Target] = true
@@ -173,7 +173,7 @@ func TestCloseDuringFaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{s.Logs()}, left)
 	require.NoDirExists(t, s.servers.folder.dir)
-	for _, name := range []string{"api-1", "webhooks-1", "migrate", "postgres", "redis"} {
+	for _, name := range []string{"api-1", "deliverer-1", "migrate", "postgres", "redis"} {
 		require.FileExists(t, filepath.Join(s.Logs(), name+".log"))
 	}
 }

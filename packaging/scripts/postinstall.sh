@@ -19,7 +19,7 @@ chmod 0640 /etc/forgerun/forgerun.env
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
   # Only those that run; each runs the migration first.
-  systemctl try-restart 'forgerun-api.service' 'forgerun-webhooks.service' 'forgerun-worker@*.service' || true
+  systemctl try-restart 'forgerun-api.service' 'forgerun-deliverer.service' 'forgerun-worker@*.service' || true
 fi
 
 # dpkg: "configure" with the former version, or without; rpm: how many versions there are.
@@ -30,7 +30,7 @@ ForgeRun is installed; nothing runs yet.
   1. Fill in /etc/forgerun/forgerun.env
   2. Check it:   sudo systemd-run --quiet --pipe --wait --uid=forgerun \
                    --property=EnvironmentFile=/etc/forgerun/forgerun.env forgerun doctor
-  3. Start it:   sudo systemctl enable --now forgerun-api forgerun-webhooks forgerun-worker@1
+  3. Start it:   sudo systemctl enable --now forgerun-api forgerun-deliverer forgerun-worker@1
 
 To try it without any configuration, as an ordinary user: forgerun dev
 TEXT

@@ -82,7 +82,7 @@ func (r release) policies(t *testing.T) (in, out map[string]ways) {
 	return in, out
 }
 
-// Pods get where they must, and no further. Only webhooks, and an api that asks receivers for their consent, go out into the world.
+// Pods get where they must, and no further. Only a deliverer, and an api that asks receivers for their consent, go out into the world.
 func TestPoliciesOpenWhatARoleNeeds(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		in, out := r.policies(t)
@@ -93,15 +93,15 @@ func TestPoliciesOpenWhatARoleNeeds(t *testing.T) {
 		base := of[*networking.NetworkPolicy](r)[map[string]string{"hpa": "runner", "keda": "demo-forgerun"}[set]]
 		require.Equal(t, []networking.PolicyType{networking.PolicyTypeIngress, networking.PolicyTypeEgress}, base.Spec.PolicyTypes)
 		require.Empty(t, base.Spec.Ingress, "all is denied")
-		r.requireSelects(t, &base.Spec.PodSelector, "api", "worker", "webhooks", "migrate")
+		r.requireSelects(t, &base.Spec.PodSelector, "api", "worker", "deliverer", "migrate")
 		for role := range r.pods(t) {
-			listeners := map[string][]int{"api": {8080, 8081}, "worker": {8081}, "webhooks": {8081}}[role]
+			listeners := map[string][]int{"api": {8080, 8081}, "worker": {8081}, "deliverer": {8081}}[role]
 			require.ElementsMatch(t, listeners, portsOf(in[role]), role)
 			want := []int{53, 5432}
 			if role != "migrate" {
 				want = append(want, 6379, 4317, 4318)
 			}
-			toReceivers := role == "webhooks" || role == "api" && set == "keda"
+			toReceivers := role == "deliverer" || role == "api" && set == "keda"
 			if toReceivers {
 				want = append(want, 1) // to 65535
 			}

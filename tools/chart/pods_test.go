@@ -145,7 +145,7 @@ func TestRolesOwnValuesWin(t *testing.T) {
 	budgets := of[*policy.PodDisruptionBudget](r)
 	require.Equal(t, "25%", budgets["runner-api"].Spec.MaxUnavailable.String())
 	require.Equal(t, "1", budgets["runner-worker"].Spec.MaxUnavailable.String())
-	require.NotContains(t, budgets, "runner-webhooks")
+	require.NotContains(t, budgets, "runner-deliverer")
 	worker := r.pods(t)["worker"].Spec.Containers[0]
 	require.Equal(t, int64(1<<30), worker.Resources.Limits.Memory().Value())
 	require.Equal(t, "100m", worker.Resources.Requests.Cpu().String())

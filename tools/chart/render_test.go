@@ -37,7 +37,7 @@ const (
 	namespace = "jobs"
 )
 
-var roles = []string{"api", "worker", "webhooks"}
+var roles = []string{"api", "worker", "deliverer"}
 
 // sets are the values that each test renders: the chart's own, and those of testdata.
 var sets = []string{"default", "minimal", "hpa", "keda"}

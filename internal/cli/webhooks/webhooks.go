@@ -14,16 +14,14 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/session"
 )
 
-// Commands are those below "webhooks".
-func Commands(s *session.Session) []*cobra.Command {
-	all := []*cobra.Command{listenCommand(s), listCommand(s), deliveriesCommand(s),
+// Command is "webhooks", with those below it.
+func Command(s *session.Session) *cobra.Command {
+	c := s.ForClients(command.Group(&cobra.Command{Use: "webhooks", Short: "Receive, list, test and repeat deliveries to webhooks"}))
+	c.AddCommand(listenCommand(s), listCommand(s), deliveriesCommand(s),
 		command.New("test WEBHOOK", "Send a webhook.test event to a webhook", session.Show(s, deliveryView, (*client.Client).TestWebhook)),
 		redeliverCommand(s), replayCommand(s),
-		command.New("delete WEBHOOK", "Delete a webhook", session.Delete(s, (*client.Client).DeleteWebhook))}
-	for _, c := range all {
-		s.ForClients(c)
-	}
-	return all
+		command.New("delete WEBHOOK", "Delete a webhook", session.Delete(s, (*client.Client).DeleteWebhook)))
+	return c
 }
 
 var webhookView = output.NewView("webhook_id",
