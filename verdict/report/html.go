@@ -33,16 +33,14 @@ var pageTemplate = template.Must(template.New("verdict").Funcs(template.FuncMap{
 	"plural": plural, "tone": Tone,
 }).Parse(page))
 
-// maxRows is how many requests a page has in a table.
-const maxRows = 500
-
 // view is what the page shows.
 type view struct {
 	*verdict.Verdict
 	timeline
 	Entries      int
-	First        []verdict.Entry // of all
-	Breaking     []verdict.Entry // the first of those that broke rules
+	Shown        int  // of them, in First
+	First        rows // of all
+	Breaking     rows // the first of those that broke rules
 	MoreBreaking int
 }
 
@@ -52,12 +50,10 @@ func HTML(w io.Writer, v *verdict.Verdict) error {
 	var points []point
 	for e := range v.Journal() {
 		points = append(points, pointOf(&e))
-		if len(shown.First) < maxRows {
-			shown.First = append(shown.First, e)
+		if shown.First.add(&e) {
+			shown.Shown++
 		}
-		if len(e.Breaks) > 0 && len(shown.Breaking) < maxRows {
-			shown.Breaking = append(shown.Breaking, e)
-		} else if len(e.Breaks) > 0 {
+		if len(e.Breaks) > 0 && !shown.Breaking.add(&e) {
 			shown.MoreBreaking++
 		}
 	}

@@ -3,6 +3,8 @@ package report_test
 import (
 	"bytes"
 	"encoding/xml"
+	"html"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -120,6 +122,56 @@ func TestPageOfManyRequests(t *testing.T) {
 	require.Contains(t, many, "The first 500 of 50,000 requests")
 	require.Contains(t, many, `<a href="journal">`)
 	require.Less(t, len(many), 400_000)
+}
+
+// Requests that repeat the one before them are one row with their number. Another answer, fault or broken rule is another row, and so is
+// another job if something happened to it.
+func TestPageFoldsEqualRequests(t *testing.T) {
+	t.Parallel()
+	r := &verdict.Record{Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Log: &verdict.Log{},
+		Session: verdict.Session{ID: "s1", Rules: []string{"no-key-in-url"}}}
+	ask := func(times int, path, job string, change func(*verdict.Exchange)) {
+		for range times {
+			x := verdict.Exchange{Start: r.Now, End: r.Now, Method: "GET", Path: path, Job: job, Role: verdict.Read, Status: 200}
+			if change != nil {
+				change(&x)
+			}
+			r.Log.Add(&x)
+			r.Now = r.Now.Add(time.Second)
+		}
+	}
+	ask(60, "/v1/jobs/1", "1", nil)
+	ask(2, "/v1/jobs/1", "1", func(x *verdict.Exchange) { x.Status = 304 })
+	ask(2, "/v1/jobs/1", "1", func(x *verdict.Exchange) { x.Fault = &fault.Effect{Status: 503} })
+	ask(2, "/v1/jobs/1", "1", func(x *verdict.Exchange) { x.KeyInURL = true })
+	ask(1, "/v1/jobs/2", "2", func(x *verdict.Exchange) { x.KeyInURL = true })
+	ask(1, "/v1/jobs/1/report", "/jobs/1", nil)
+	ask(1, "/v1/jobs/2/report", "/jobs/2", func(x *verdict.Exchange) { x.Query = "a=1" })
+	ask(1, "/v1/jobs/3/report", "/jobs/3", func(x *verdict.Exchange) { x.Query = "a=1" })
+	ask(1, "/v1/jobs", "", nil)
+	r.Session.Recorded = 71
+	v := verdict.Of(r)
+	var page bytes.Buffer
+	require.NoError(t, report.HTML(&page, &v))
+	_, all, found := strings.Cut(page.String(), "All 71 requests")
+	require.True(t, found)
+	var rows []string
+	tags := regexp.MustCompile("<[^>]*>")
+	for _, line := range strings.Split(all, "\n") {
+		if strings.Contains(line, `<td class="num">`) {
+			rows = append(rows, strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(line, " "))), " "))
+		}
+	}
+	require.Equal(t, []string{
+		"1–60 12:00:00.000 to 12:00:59.000 60 × GET /v1/jobs/1 200",
+		"61–62 12:01:00.000 to 12:01:01.000 2 × GET /v1/jobs/1 304",
+		`63–64 12:01:02.000 to 12:01:03.000 2 × GET /v1/jobs/1 200 fault {"status":503}`,
+		"65–66 12:01:04.000 to 12:01:05.000 2 × GET /v1/jobs/1 200 no-key-in-url",
+		"67 12:01:06.000 GET /v1/jobs/2 200 no-key-in-url",
+		"68 12:01:07.000 GET /v1/jobs/1/report 200",
+		"69–70 12:01:08.000 to 12:01:09.000 2 × GET /v1/jobs/{job}/report?a=1 200",
+		"71 12:01:10.000 GET /v1/jobs 200",
+	}, rows)
 }
 
 // The journal has a line for each request, which is an entry as JSON.

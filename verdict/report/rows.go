@@ -1,0 +1,60 @@
+package report
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// maxRows is how many rows a table of requests has.
+const maxRows = 500
+
+// row is a request in a table, or a run of equal ones. Its entry is the first of them.
+type row struct {
+	verdict.Entry
+	Count  int
+	Last   int        // number of the last request
+	LastAt fault.Time // when that began
+}
+
+// rows are what a table of requests shows.
+type rows []row
+
+// add adds a request, and reports whether there was room. A request that only repeats the one before it is counted there.
+func (all *rows) add(e *verdict.Entry) bool {
+	if n := len(*all); n > 0 && (*all)[n-1].repeatedBy(e) {
+		last := &(*all)[n-1]
+		if last.Request != e.Request {
+			last.Request = withoutJob(e)
+		}
+		last.Count, last.Last, last.LastAt = last.Count+1, e.Number, e.At
+		return true
+	}
+	if len(*all) == maxRows {
+		return false
+	}
+	*all = append(*all, row{Entry: *e, Count: 1, Last: e.Number, LastAt: e.At})
+	return true
+}
+
+// repeatedBy reports whether a request follows those of the row at once and is equal to them. Its job may differ, unless a rule was
+// broken or a fault happened.
+func (r *row) repeatedBy(e *verdict.Entry) bool {
+	if e.Number != r.Last+1 || e.Answer != r.Answer || e.Fault != r.Fault || !slices.Equal(e.Breaks, r.Breaks) {
+		return false
+	}
+	return e.Request == r.Request || e.Fault == "" && len(e.Breaks) == 0 && withoutJob(e) == withoutJob(&r.Entry)
+}
+
+// withoutJob returns the request with {job} in place of the job's id in its path.
+func withoutJob(e *verdict.Entry) string {
+	id := e.Job[strings.LastIndexByte(e.Job, '/')+1:]
+	if id == "" {
+		return e.Request
+	}
+	path, query, asked := strings.Cut(e.Request, "?")
+	path = strings.TrimSuffix(strings.ReplaceAll(path+"/", "/"+id+"/", "/{job}/"), "/")
+	return path + either(asked, "?", "") + query
+}
