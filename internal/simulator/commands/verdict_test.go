@@ -197,7 +197,7 @@ func TestVerdictWithoutItsFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(kept, []byte("as before"), 0o600))
 		code, stdout, stderr := simulate(t, "verdict", "--url", service.url, flag, path, "--seeds", "2", "--profile", "overloaded", "--",
 			"sh", "-c", `cat "$1"; test ! -d "$0" || rmdir "$0"`, folder, kept)
-		require.Equal(t, exitUnusable, code)
+		require.Equal(t, exitDifferent, code, "the client failed")
 		require.Equal(t, 2, strings.Count(stdout, "as before"), "each run goes on: %s", stderr)
 		require.Contains(t, stdout, "The client waits.", "the verdict of both")
 		require.Contains(t, stderr, path)
