@@ -34,6 +34,8 @@ var mistakes = map[string]mistakeOf{
 	"backoff":              {style: "poll", profile: fault.Overloaded},
 	"retry-only-retryable": {style: "poll", profile: fault.FlakyNetwork},
 	"idempotency-key":      {style: "poll", profile: fault.Overloaded},
+	// The same mistake where answers are lost: there are two jobs.
+	"no-duplicates": {style: "poll", profile: fault.FlakyNetwork, also: []string{"idempotency-key", "one-job-per-intention"}},
 	// A correlation id stands for one body, too.
 	"same-body":             {style: "poll", profile: fault.FlakyNetwork, also: []string{"correlation-ids"}},
 	"one-job-per-intention": {style: "webhook", profile: fault.FlakyNetwork},

@@ -56,7 +56,7 @@ func TestVerdictPage(t *testing.T) {
 	_, err = chromedp.Call(c.ctx, log.Enable, cdp.Empty{})
 	require.NoError(t, err)
 	c.do(chromedp.Reload())
-	c.says("FAILED: 1 error")
+	c.says("FAILED: Your client can create duplicates: ")
 	c.says("No API key appears in a URL.")
 	require.Equal(t, []string{"Submissions over time", "Reads over time", "Lists over time"},
 		evaluate[[]string](c, `[...document.querySelectorAll("svg > title")].map(e => e.textContent)`))

@@ -6,7 +6,6 @@
 # not-retryable         it tries again what has failed for good
 # outcome-learned       it does not look what became of a job
 # same-body             one key for all that it submits
-# connection-reuse      each request has a connection of its own
 set -u
 
 ask() {
@@ -25,7 +24,4 @@ submit order-2 one SUCCESS_FAST
 submit order-3 three SUCCESS_FAST
 ask "/v1/jobs?state=FAILED&api_key=$FORGERUN_API_KEY"
 ask /v1/jobs --header 'Accept: text/csv'
-for limit in 1 2 3 4 5 6 7; do
-  ask "/v1/jobs?state=FAILED&limit=$limit"
-done
 sleep 6

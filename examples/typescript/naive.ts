@@ -1,7 +1,8 @@
 /**
  * Mistakes that people make, beside client.ts. Under the profile flaky-network, with seed 7, the verdict names each of them:
  *
- * idempotency-key, one-job-per-intention   a lost submission is sent again without a key, and makes a second job
+ * idempotency-key, no-duplicates,
+ * one-job-per-intention                    a lost submission is sent again without a key, and makes a second job
  * stream-resume                            a stream that broke is opened from the beginning, at once
  * retry-after, conditional-requests        it polls in a tight loop
  */

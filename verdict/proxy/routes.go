@@ -50,6 +50,9 @@ func (p *Proxy) routes() http.Handler {
 	})
 	at("POST sessions/{id}/end", func(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 		n, err := s.end(r.PathValue("id"))
+		if err == nil && p.socket != nil {
+			p.socket.Reopen() // what refuses connections ends with the session
+		}
 		return http.StatusOK, n, err
 	})
 	at("GET sessions/{id}/verdict", p.getVerdict)

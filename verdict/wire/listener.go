@@ -65,30 +65,41 @@ func (l *Listener) Refuse(d time.Duration) {
 		l.mu.Unlock()
 		return
 	}
-	l.opened = make(chan struct{})
+	opened := make(chan struct{})
+	l.opened = opened
 	_ = l.socket.Close()
 	l.mu.Unlock()
 	l.changed(false)
-	time.AfterFunc(d, l.open)
+	time.AfterFunc(d, func() { l.open(opened) })
 }
 
-// open opens the socket again, if it may have its address, or tries later.
-func (l *Listener) open() {
+// Reopen opens the socket before its time, if it is closed for a time.
+func (l *Listener) Reopen() {
 	l.mu.Lock()
-	closed := l.closed
+	opened := l.opened
 	l.mu.Unlock()
-	if closed {
+	if opened != nil {
+		l.open(opened)
+	}
+}
+
+// open opens the socket again, unless something else has, or tries later if its address is taken.
+func (l *Listener) open(opened chan struct{}) {
+	l.mu.Lock()
+	done := l.closed || l.opened != opened
+	l.mu.Unlock()
+	if done {
 		return
 	}
 	socket, err := net.Listen("tcp", l.Addr().String())
 	if err != nil {
-		time.AfterFunc(reopenPause, l.open)
+		time.AfterFunc(reopenPause, func() { l.open(opened) })
 		return
 	}
 	l.changed(true)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed || l.opened != opened {
 		_ = socket.Close()
 		return
 	}

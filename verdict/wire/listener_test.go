@@ -9,6 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A socket that is opened before its time stays open, and can be closed for a time again.
+func TestListenerIsReopened(t *testing.T) {
+	t.Parallel()
+	l, err := Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	l.Reopen()
+	for range 3 {
+		l.Refuse(time.Hour)
+		_, err = net.Dial("tcp", l.Addr().String())
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		l.Reopen()
+		c, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+	}
+}
+
 // Who waits for a connection while the socket is closed hears of the end.
 func TestListenerEndsWhileItRefuses(t *testing.T) {
 	t.Parallel()
@@ -25,7 +43,7 @@ func TestListenerEndsWhileItRefuses(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, <-accepted, net.ErrClosed)
-	l.open() // as it would have an hour later
+	l.open(nil) // as it would have an hour later
 	_, err = net.Dial("tcp", l.Addr().String())
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.ErrorIs(t, l.Close(), net.ErrClosed)

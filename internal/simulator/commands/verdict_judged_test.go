@@ -140,6 +140,6 @@ func TestCommandsFailureIsExplained(t *testing.T) {
 
 	code, stdout, stderr := simulate(t, "verdict", "--target", thumbnails(t), "--api", api, "--", "sh", "-c", order+"; exit 3")
 	require.Equal(t, exitUnusable, code, stdout)
-	require.Contains(t, stdout, "Your command failed (exit status 3). ForgeRun had changed none of its 3 requests.\n")
+	require.Contains(t, stdout, "Your command failed (exit status 3). ForgeRun had disturbed none of its 3 requests.\n")
 	require.Contains(t, stderr, "warning: without --profile or --faults nothing is disturbed")
 }

@@ -193,7 +193,10 @@ func explainFailure(failed error, sessions []shownSession, by string) string {
 	}
 	text := fmt.Sprintf("Your command failed (%s).", failed)
 	if first == nil {
-		return fmt.Sprintf("%s ForgeRun had changed none of its %d requests.", text, requests)
+		if by != "" {
+			by = " by " + by
+		}
+		return fmt.Sprintf("%s ForgeRun had disturbed none of its %d requests%s.", text, requests, by)
 	}
 	return fmt.Sprintf("%s ForgeRun had disturbed %d of %d requests by %s: %s. The first one: %s %s, answer: %s (fault %s).", text, faulty, requests,
 		by, strings.Join(kinds, ", "), time.Time(first.At).UTC().Format("15:04:05.000"), first.Request, first.Answer, first.Fault)

@@ -136,7 +136,7 @@ func (s *Summary) Why() string {
 		}
 	}
 	if unmet := s.unmet(); len(unmet) > 0 {
-		text += " These faults of the profiles did not happen: " + strings.Join(unmet, ", ") + "."
+		text += fmt.Sprintf(" %d of the profiles' faults did not happen.", len(unmet))
 	}
 	return text
 }

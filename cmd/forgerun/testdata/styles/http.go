@@ -57,7 +57,7 @@ func (a *api) do(ctx context.Context, r request) (answer, error) {
 		switch {
 		case mistaken("backoff"):
 			wait = 0
-		case mistaken("idempotency-key") && r.method == "POST":
+		case (mistaken("idempotency-key") || mistaken("no-duplicates")) && r.method == "POST":
 			r.header["Idempotency-Key"] = rand.Text()
 		case mistaken("same-body"):
 			alterBehavior(r)
