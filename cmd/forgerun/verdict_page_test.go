@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,6 +12,9 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/simulator/summary"
+	"github.com/forgerun/forgerun/verdict"
 )
 
 // The page of a verdict, from a session with faults and broken rules, is read in any window: nothing is fetched or refused, nothing is
@@ -36,12 +41,15 @@ func TestVerdictPage(t *testing.T) {
 	u.expect(api, http.StatusOK, "POST", path+"/end", "")
 	page := u.expect(api, http.StatusOK, "GET", path+"/verdict", "", "Accept", "text/html").body
 	require.NotContains(t, page, u.key)
+	var v verdict.Verdict
+	require.NoError(t, json.Unmarshal([]byte(u.expect(api, http.StatusOK, "GET", path+"/verdict", "").body), &v))
+	pages := map[string]string{"/": page, "/index": indexOf(t, v)}
 	served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/" {
+		if pages[r.URL.Path] == "" {
 			t.Errorf("the page fetches %s", r.URL)
 		}
 		w.Header().Set("Content-Type", "text/html")
-		_, _ = w.Write([]byte(page))
+		_, _ = w.Write([]byte(pages[r.URL.Path]))
 	}))
 	t.Cleanup(served.Close)
 
@@ -69,5 +77,40 @@ func TestVerdictPage(t *testing.T) {
 		c.seen("verdict-unfolded-" + at)
 		evaluate[[]bool](c, toggle)
 	})
+	for _, scheme := range []string{"light", "dark"} {
+		for name := range pages {
+			c.do(chromedp.Navigate(served.URL + name))
+			c.dress(390, scheme)
+			evaluate[[]bool](c, `[...document.querySelectorAll("details")].map(d => d.open = true)`)
+			c.seen("verdict-phone-" + scheme + strings.ReplaceAll(name, "/", "-"))
+			require.Empty(t, evaluate[[]string](c, brokenWords), "words that a line ends in the middle of, at %s", name)
+		}
+	}
 	c.noneWrong()
 }
+
+// indexOf is the page of two sessions with a verdict, one of which has a long name.
+func indexOf(t *testing.T, v verdict.Verdict) string {
+	t.Helper()
+	var all summary.Summary
+	all.Add("", v)
+	v.Label = "tests/test_orders.py::TestOrders::test_an_order_is_submitted_once[" + strings.Repeat("long-", 20) + "]"
+	all.Add("", v)
+	var index bytes.Buffer
+	require.NoError(t, all.Index(&index, []string{"1.html", "2.html"}))
+	return index.String()
+}
+
+// brokenWords are words of usual length, outside longer texts without a space, that are on two lines.
+const brokenWords = `(() => {
+	const found = [], walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+	for (let node; node = walker.nextNode();)
+		for (const text of node.data.matchAll(/\S+/g))
+			for (const word of text[0].length > 24 ? [] : text[0].matchAll(/[A-Za-z]{2,16}/g)) {
+				const range = document.createRange();
+				range.setStart(node, text.index + word.index);
+				range.setEnd(node, text.index + word.index + word[0].length);
+				if (new Set([...range.getClientRects()].map(r => r.top)).size > 1) found.push(word[0] + " of " + text[0]);
+			}
+	return found;
+})()`
