@@ -38,8 +38,8 @@ func duplicates(r *record, f *finding) {
 		if submits(x) {
 			again = next(submissions.resubmissions(scope{}, x), x)
 		}
-		if x.Body != "" && arrived[contentOf(x)] < 2 {
-			again = earliest(again, posts[contentOf(x)].next(x))
+		if equal := posts[contentOf(x)].next(x); x.Body != "" && arrived[contentOf(x)] < 2 && (equal == nil || sameOrder(x, equal)) {
+			again = earliest(again, equal)
 		}
 		for again != nil && !accepted(again) {
 			again = posts[contentOf(again)].next(again)
@@ -64,6 +64,9 @@ func duplicates(r *record, f *finding) {
 		}
 	})
 }
+
+// sameOrder reports whether two requests with equal bodies may be tries of one: other correlation ids say that they are not.
+func sameOrder(x, y *exchange) bool { return x.Correlation == "" || y.Correlation == "" || x.Correlation == y.Correlation }
 
 const oneOfThem = "One of the two: send the Idempotency-Key of the first try with the retry, or look for the job before sending it again."
 

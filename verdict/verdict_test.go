@@ -379,6 +379,11 @@ func TestStandards(t *testing.T) {
 			}
 			t.send(submit(1, bare, lost, created("a"))).send(submit(1, bare, created("b")))
 		}, []string{"no-duplicates"}},
+		"orders another one after giving up": {func(t *trace) {
+			t.send(submit(1, lost)).send(submit(1, func(x *verdict.Exchange) {
+				x.Key, x.Correlation, x.Made, x.Job = "other", "order-2", id(2), id(2)
+			}))
+		}, nil},
 		"repeats what the service knows again": {func(t *trace) { t.send(submit(1, lost)).send(submit(1)) }, nil},
 		"repeats what may be repeated":         {func(t *trace) { t.send(submit(1, bare, lost, put)).send(submit(1, bare, put)) }, nil},
 		"wants two":                            {func(t *trace) { t.send(submit(1, bare, lost)).send(submit(1, bare)).send(submit(1, bare)) }, nil},
