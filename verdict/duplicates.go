@@ -66,7 +66,9 @@ func duplicates(r *record, f *finding) {
 }
 
 // sameOrder reports whether two requests with equal bodies may be tries of one: other correlation ids say that they are not.
-func sameOrder(x, y *exchange) bool { return x.Correlation == "" || y.Correlation == "" || x.Correlation == y.Correlation }
+func sameOrder(x, y *exchange) bool {
+	return x.Correlation == "" || y.Correlation == "" || x.Correlation == y.Correlation
+}
 
 const oneOfThem = "One of the two: send the Idempotency-Key of the first try with the retry, or look for the job before sending it again."
 
