@@ -151,7 +151,7 @@ func answerText(x *exchange) string {
 	return strings.Join(parts, ", ")
 }
 
-// faultText is the effect as a rule would have it.
+// faultText says in words what a fault did, and the effect as a rule would have it: "answer lost after the work {...}".
 func faultText(e *fault.Effect) string {
 	if e == nil {
 		return ""
@@ -160,7 +160,7 @@ func faultText(e *fault.Effect) string {
 	if err != nil { // no effect that was read from JSON
 		return err.Error()
 	}
-	return string(text)
+	return strings.Join(e.Kinds(), ", ") + " " + string(text)
 }
 
 // after says how long it took, such as "after 1.2 s".

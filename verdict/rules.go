@@ -53,7 +53,7 @@ var rules = []rule{
 		quote: "After 429, 502 and 503 it must wait before it sends the same again: as long as Retry-After says, " +
 			"otherwise longer each time.",
 		standard: demand{Should, rfc9110 + "10.2.3", waitAsTold},
-		exercise: "Requests", profiles: []fault.Profile{fault.Overloaded, fault.MaintenanceWindow},
+		exercise: "Send requests", profiles: []fault.Profile{fault.Overloaded, fault.MaintenanceWindow},
 	},
 	{
 		id: "retry-only-retryable", title: "The client retries what may succeed, and does not repeat what was refused.",
@@ -61,7 +61,7 @@ var rules = []rule{
 		see:      client,
 		quote:    "It should repeat a submission that came to nothing, and should not repeat what was refused.",
 		standard: demand{Should, rfc9110 + "15.5.4", "The client SHOULD NOT automatically repeat the request with the same credentials."},
-		exercise: "Submissions that carry a key or a correlation id", profiles: []fault.Profile{fault.Overloaded},
+		exercise: "Submit jobs with a key or a correlation id", profiles: []fault.Profile{fault.Overloaded},
 	},
 	{
 		id: "idempotency-key", title: "A retry carries the Idempotency-Key of the first try.",
@@ -71,7 +71,7 @@ var rules = []rule{
 		standard: demand{Should, rfc9110 + "9.2.2", "A client SHOULD NOT automatically retry a request with a non-idempotent method unless it " +
 			"has some means to know that the request semantics are actually idempotent, regardless of the method, or some means to " +
 			"detect that the original request was never applied."},
-		exercise: "Submissions that carry a key or a correlation id", profiles: []fault.Profile{fault.FlakyNetwork, fault.Overloaded},
+		exercise: "Submit jobs with a key or a correlation id", profiles: []fault.Profile{fault.FlakyNetwork, fault.Overloaded},
 	},
 	{
 		id: "no-duplicates", title: "A retry never creates a second job.",
@@ -80,7 +80,7 @@ var rules = []rule{
 		quote: "A client SHOULD NOT automatically retry a request with a non-idempotent method unless it has some means to know that the " +
 			"request semantics are actually idempotent, regardless of the method, or some means to detect that the original request was " +
 			"never applied.",
-		exercise: "Submissions", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover},
+		exercise: "Submit jobs", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover},
 	},
 	{
 		id: "same-body", title: "The same Idempotency-Key comes with the same body.",
@@ -88,21 +88,21 @@ var rules = []rule{
 		see: keyRef + ".2",
 		quote: "The idempotency key that is supplied as part of every POST request MUST be unique and MUST NOT be reused " +
 			"with another request with a different request payload.",
-		exercise: "Submissions that carry keys", profiles: []fault.Profile{fault.FlakyNetwork, fault.Overloaded},
+		exercise: "Submit jobs with keys", profiles: []fault.Profile{fault.FlakyNetwork, fault.Overloaded},
 	},
 	{
 		id: "one-job-per-intention", title: "The client creates each intended job once.",
 		level: Must, check: once,
 		see:      client,
 		quote:    "It must have one Idempotency-Key for one intended job, and another one for another.",
-		exercise: "Submissions with an X-Correlation-ID for each intended job", profiles: []fault.Profile{fault.FlakyNetwork},
+		exercise: "Submit each job with an X-Correlation-ID of its own", profiles: []fault.Profile{fault.FlakyNetwork},
 	},
 	{
 		id: "lost-answer", title: "After losing an answer, the client checks whether the job exists.",
 		level: Must, check: foundOut,
 		see:      client,
 		quote:    "It must find out about a submission whose answer did not come.",
-		exercise: "Submissions", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover},
+		exercise: "Submit jobs", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover},
 	},
 	{
 		id: "outcome-learned", title: "The client learns how each job ended, within a minute.",
@@ -118,14 +118,14 @@ var rules = []rule{
 		quote: "It must resume a stream that ended where it ended, and not sooner than the stream's `retry` says.",
 		standard: demand{Must, html + "the-eventsource-interface", "If the EventSource object's last event ID string is not the empty string, " +
 			"then: [...] Set (`Last-Event-ID`, lastEventIDValue) in request's header list."},
-		exercise: "An event stream", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover, fault.MaintenanceWindow},
+		exercise: "Read an event stream", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover, fault.MaintenanceWindow},
 	},
 	{
 		id: "half-events", title: "A half-received event is ignored.",
 		level: Must, check: halved,
 		see:      html + "event-stream-interpretation",
 		quote:    "Once the end of the file is reached, any pending data must be discarded.",
-		exercise: "An event stream", profiles: []fault.Profile{fault.Failover},
+		exercise: "Read an event stream", profiles: []fault.Profile{fault.Failover},
 	},
 	{
 		id: "tolerant-reader", title: "Unknown fields, states and types do not stop the client.",
@@ -135,7 +135,7 @@ var rules = []rule{
 			"problem types to evolve and include additional information in the future.",
 		standard: demand{Should, draft + "4.3", `Clients that encounter an unrecognized status value SHOULD treat it as non-terminal ` +
 			`(equivalent to "PROCESSING") unless the value is documented by the API as terminal.`},
-		exercise: `The effects {"extensions": true}, {"job_status": "PONDERING"} or {"problem_type": "..."} on reads of a job`,
+		exercise: `Set one of the faults {"extensions": true}, {"job_status": "PONDERING"} and {"problem_type": "..."} for reads of a job`,
 	},
 	{
 		id: "deliveries-answered", title: "The receiver answers each webhook with 2xx in time.",
@@ -144,7 +144,7 @@ var rules = []rule{
 		quote: "It must answer a delivery with 2xx within ten seconds.",
 		standard: demand{Should, hooks + "delivery-success-and-failure", "A webhook delivery is considered successful if it was responded to " +
 			"with a `2xx` status code (status codes 200-299), and it is considered a failure in any other scenario."},
-		exercise: "Create a webhook, or give submissions a callback",
+		exercise: "Create a webhook, or submit a job with a callback",
 	},
 	{
 		id: "tampered-refused", title: "The receiver rejects forged and outdated webhooks.",
@@ -153,7 +153,7 @@ var rules = []rule{
 		quote: "It must not answer 2xx to a request whose signatures do not hold, or that is older than five minutes.",
 		standard: demand{Must, hooks + "webhook-headers-sending-metadata-to-consumers", "Signing with multiple keys, even compromised ones, " +
 			"doesn't diminish the security of the scheme, as the consumer still requires a valid signature."},
-		exercise: "A webhook or callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
+		exercise: "Create a webhook, or submit a job with a callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
 	},
 	{
 		id: "repeated-delivery", title: "The receiver answers a repeated webhook with 2xx.",
@@ -162,7 +162,7 @@ var rules = []rule{
 		quote: "It must answer 2xx to a delivery that it knows already.",
 		standard: demand{Should, hooks + "verifying-signatures", "Use the `webhook-id` header as an idempotency key to prevent accidentally " +
 			"processing the same webhook more than once (e.g. save the IDs in redis for 5 minutes)."},
-		exercise: "A webhook or callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
+		exercise: "Create a webhook, or submit a job with a callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
 	},
 	{
 		id: "not-retryable", title: "The client does not retry a job that failed permanently.",
@@ -170,14 +170,14 @@ var rules = []rule{
 		see:      client,
 		quote:    "It should not try a job again whose failure says that it is not retryable.",
 		standard: demand{Should, draft + "3.6", "A boolean indicating whether the client SHOULD retry the job submission with the same input."},
-		exercise: "A job whose failure says retryable: false, such as a CUSTOM one, and reading its outcome",
+		exercise: "Submit a job whose failure says retryable: false, such as a CUSTOM one, and read its outcome",
 	},
 	{
 		id: "key-renewal", title: "The client renews its API key before the key expires.",
 		level: Should, check: renewed,
 		see:      client,
 		quote:    "It should renew its key before it expires.",
-		exercise: "A session in which the key expires, as when the clock of the test bed is moved beyond its end",
+		exercise: "Let the key expire during the session: move the clock of the test bed (--advance)",
 	},
 	{
 		id: "no-key-in-url", title: "No API key appears in a URL.",
@@ -186,21 +186,21 @@ var rules = []rule{
 		quote: "It must not send its key in a URL.",
 		standard: demand{Should, "https://www.rfc-editor.org/rfc/rfc6750#section-5.3",
 			"Bearer tokens SHOULD NOT be passed in page URLs (for example, as query string parameters)."},
-		exercise: "Any request",
+		exercise: "Send any request",
 	},
 	{
 		id: "connection-reuse", title: "The client reuses connections.",
 		level: Should, check: reused,
 		see:      "https://www.rfc-editor.org/rfc/rfc9112#section-9.3",
 		quote:    "HTTP implementations SHOULD support persistent connections.",
-		exercise: "Ten requests, one after the other",
+		exercise: "Send ten requests, one after the other",
 	},
 	{
 		id: "time-outs", title: "The client stops waiting for an answer after 30 seconds.",
 		level: Should, check: timeouts,
 		see:      client,
 		quote:    "It should give up on an answer that has not come after 30 s, unless it asked to wait longer.",
-		exercise: `The effect {"delay": "40s"}`,
+		exercise: `Set the fault {"delay": "40s"}`,
 	},
 	{
 		id: "redirects", title: "The client follows a 308 with the same method and body.",
@@ -208,14 +208,14 @@ var rules = []rule{
 		see: rfc9110 + "15.4.9",
 		quote: "The 308 (Permanent Redirect) status code indicates that the target resource has been assigned a new " +
 			"permanent URI and any future references to this resource ought to use one of the enclosed URIs.",
-		exercise: `The effect {"moved": true}`,
+		exercise: `Set the fault {"moved": true}`,
 	},
 	{
 		id: "content-negotiation", title: "The client sends and accepts media types that the service has.",
 		level: Should, check: negotiated,
 		see:      client,
 		quote:    "It should send and accept media types that the service has.",
-		exercise: "Any request",
+		exercise: "Send any request",
 	},
 	{
 		id: "correlation-ids", title: "Each intended job has its own X-Correlation-ID.",

@@ -329,7 +329,7 @@ func TestFaultsAreCounted(t *testing.T) {
 	require.Empty(t, v.Faults)
 	for _, r := range v.Results {
 		if r.Rule == "backoff" {
-			require.Equal(t, "Requests, with the profile overloaded or maintenance-window.", r.Exercise)
+			require.Equal(t, "Send requests, with the profile overloaded or maintenance-window.", r.Exercise)
 		}
 	}
 	for _, r := range verdict.Of(&verdict.Record{Session: verdict.Session{Profile: fault.Overloaded, Rules: []string{"backoff"}}}).Results {

@@ -476,7 +476,7 @@ export interface components {
             connection?: number;
             /** @description What the client got. */
             answer: string;
-            /** @description The effect that was done to it, as JSON. */
+            /** @description What a fault did to it: in words, and the effect as JSON. */
             fault?: string;
         };
         /** @description A request of a session, or an attempt to deliver. */
@@ -495,7 +495,7 @@ export interface components {
             connection?: number;
             /** @description What the client got. */
             answer: string;
-            /** @description The effect that was done to it, as JSON. */
+            /** @description What a fault did to it: in words, and the effect as JSON. */
             fault?: string;
             /** @description The job that it was about, or that it made. */
             job?: string;

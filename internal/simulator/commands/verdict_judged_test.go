@@ -136,7 +136,7 @@ func TestCommandsFailureIsExplained(t *testing.T) {
 		strings.Replace(order, "curl -s \"$FORGERUN_URL/thumbnails/$id\"", "curl -sf \"$FORGERUN_URL/thumbnails/$id\"", 1))
 	require.Equal(t, exitUnusable, code, stdout)
 	require.Regexp(t, `PASSED: .*\n.*\nYour command failed \(exit status 22\). ForgeRun had disturbed 1 of 3 requests by \S+faults.json: 503. `+
-		`The first one: [0-9:.]+ GET /thumbnails/t1, answer: 503 \(fault {"status":503}\).\n`, stdout)
+		`The first one: [0-9:.]+ GET /thumbnails/t1, answer: 503; fault: 503 {"status":503}.\n`, stdout)
 
 	code, stdout, stderr := simulate(t, "verdict", "--target", thumbnails(t), "--api", api, "--", "sh", "-c", order+"; exit 3")
 	require.Equal(t, exitUnusable, code, stdout)

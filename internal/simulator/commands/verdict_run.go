@@ -198,7 +198,7 @@ func explainFailure(failed error, sessions []shownSession, by string) string {
 		}
 		return fmt.Sprintf("%s ForgeRun had disturbed none of its %d requests%s.", text, requests, by)
 	}
-	return fmt.Sprintf("%s ForgeRun had disturbed %d of %d requests by %s: %s. The first one: %s %s, answer: %s (fault %s).", text, faulty, requests,
+	return fmt.Sprintf("%s ForgeRun had disturbed %d of %d requests by %s: %s. The first one: %s %s, answer: %s; fault: %s.", text, faulty, requests,
 		by, strings.Join(kinds, ", "), time.Time(first.At).UTC().Format("15:04:05.000"), first.Request, first.Answer, first.Fault)
 }
 
