@@ -34,15 +34,16 @@ func duplicates(r *record, f *finding) {
 		if x.Method != http.MethodPost || x.Repeatable || x.Arrived() || !accepted(x) {
 			return
 		}
-		var again *exchange
+		var tries []group // which may be of the same submission
 		if submits(x) {
-			again = next(submissions.resubmissions(scope{}, x), x)
+			tries = submissions.resubmissions(scope{}, x)
 		}
-		if equal := posts[contentOf(x)].next(x); x.Body != "" && arrived[contentOf(x)] < 2 && (equal == nil || sameOrder(x, equal)) {
-			again = earliest(again, equal)
+		if x.Body != "" && arrived[contentOf(x)] < 2 {
+			tries = append(tries, posts[contentOf(x)])
 		}
-		for again != nil && !accepted(again) {
-			again = posts[contentOf(again)].next(again)
+		again := next(tries, x)
+		for again != nil && !(accepted(again) && sameOrder(x, again)) {
+			again = next(tries, again)
 		}
 		if again == nil {
 			return

@@ -46,7 +46,7 @@ func TestJournal(t *testing.T) {
 	require.Equal(t, "POST /v1/jobs", lines[0].Request)
 	require.Equal(t, []string{id(7), id(7), id(7)}, []string{lines[0].Job, lines[1].Job, lines[2].Job})
 	require.Equal(t, "none: TIMEOUT", lines[2].Answer)
-	require.Equal(t, `{"padding":9}`, lines[2].Fault)
+	require.Equal(t, `large delivery {"padding":9}`, lines[2].Fault)
 	require.Equal(t, []string{"deliveries-answered", "repeated-delivery"}, append(lines[2].Breaks, lines[3].Breaks...))
 	require.Equal(t, []string{}, lines[4].Breaks)
 	require.Equal(t, "a stream of 2 events", lines[5].Answer)

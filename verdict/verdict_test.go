@@ -333,7 +333,7 @@ func TestFaultsAreCounted(t *testing.T) {
 		}
 	}
 	for _, r := range verdict.Of(&verdict.Record{Session: verdict.Session{Profile: fault.Overloaded, Rules: []string{"backoff"}}}).Results {
-		require.Equal(t, "Requests.", r.Exercise, "of the profile that is there")
+		require.Equal(t, "Send requests.", r.Exercise, "of the profile that is there")
 	}
 }
 
