@@ -53,7 +53,7 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx) {
 			return
 		}
 		if _, err := conn.Write(head); err == nil {
-			_ = wire.Slowly(conn, body, e.SlowBytes)
+			_ = wire.Slowly(conn, body, e.SlowBytes, nil)
 		}
 	})
 }

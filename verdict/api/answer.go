@@ -108,16 +108,15 @@ func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id
 // link gives the address that Link headers (RFC 8288) name with one of the relations; nil for none.
 func (m *Message) link(relations ...string) *url.URL {
 	for _, header := range m.Header.Values("Link") {
-		for link := range strings.SplitSeq(header, ",") {
-			target, parameters, _ := strings.Cut(strings.TrimSpace(link), ">")
-			for parameter := range strings.SplitSeq(parameters, ";") {
+		for link := range wire.Links(header) {
+			for parameter := range strings.SplitSeq(link.Parameters, ";") {
 				name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
-				if !strings.EqualFold(name, "rel") {
+				if !strings.EqualFold(strings.TrimSpace(name), "rel") {
 					continue
 				}
-				for relation := range strings.FieldsSeq(strings.Trim(value, `"`)) {
+				for relation := range strings.FieldsSeq(strings.Trim(strings.TrimSpace(value), `"`)) {
 					if slices.Contains(relations, relation) {
-						return m.resolve(strings.TrimPrefix(target, "<"))
+						return m.resolve(link.Target)
 					}
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"strconv"
@@ -21,53 +22,92 @@ import (
 var errEnded = errors.New("a fault has ended the answer")
 
 // answer is an answer on its way to the client. It is disturbed, and looked into: JSON documents up to maxDocument, and event streams.
+// It hides that the connection can be flushed: a reverse proxy flushes what must not be sent.
 type answer struct {
 	http.ResponseWriter
 	proxy     *Proxy
 	in        *session
 	request   *http.Request
+	body      *requestBody
 	exchange  *verdict.Exchange
 	effect    *fault.Effect // nil: none
 	described bool          // its operation is
 
+	own      bool // the proxy made it, not the target
 	status   int
 	document bytes.Buffer // what has come of a JSON document
 	isJSON   bool         // it says so, or may be one: many servers do not say
-	held     bool         // the document is sent at the end, rewritten
+	held     http.Header  // of a document that is sent at the end, rewritten; nil: it is not
 	lost     bool         // nothing is sent
 	left     int          // bytes to send until the connection is cut; -1: all
+	rest     int          // bytes that have not come; -1: not known
+	last     []byte       // of the body, sent when the record is complete
 	ended    bool         // what comes of connections is settled: see disconnect
 	stream   *wire.Stream
 }
 
-// Unwrap lets http.ResponseController find what the connection can do.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
 // WriteHeader takes the head of the answer.
 func (a *answer) WriteHeader(status int) {
-	if status < http.StatusOK { // informational ones pass
-		a.ResponseWriter.WriteHeader(status)
+	if status < http.StatusOK {
+		a.interim(status)
 		return
 	}
 	a.disconnect()
 	a.status = status
 	h := a.Header()
+	if !a.own {
+		a.proxy.asSent(h, status, a.request)
+	}
+	a.rest = length(a.request.Method, status, h)
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	said := kind == "application/json" || strings.HasSuffix(kind, "+json")
 	a.isJSON = said || kind == "" || kind == "text/plain"
 	a.exchange.Status, a.exchange.ETag, a.exchange.RetryAfter = status, redact.Keep(h.Get("ETag")), retryAfter(h, time.Now())
 	e := a.effect
-	if kind == eventStream && status == http.StatusOK && a.request.Method != http.MethodHead {
+	switch streams := kind == eventStream && status == http.StatusOK && a.request.Method != http.MethodHead; {
+	case streams && e != nil && e.Close == fault.AfterCommit:
+		a.lost, a.exchange.Fault, a.exchange.Stream = true, e.OnStream(), &verdict.Part{Cut: true}
+	case streams:
 		a.begin()
-	} else if e != nil {
+	case e != nil:
 		a.disturb(e, h, said)
 	}
 	if e != nil && e.ContentType != "" {
 		h.Set("Content-Type", e.ContentType)
 	}
-	if !a.lost && !a.held {
+	if !a.lost && a.held == nil {
 		a.ResponseWriter.WriteHeader(status)
 	}
+}
+
+// interim passes on what comes before the answer, unless that is lost. A client that was asked for its body sends it all the same.
+func (a *answer) interim(status int) {
+	lost := a.effect != nil && a.effect.Close == fault.AfterCommit
+	if a.request.ProtoAtLeast(1, 1) && (status == http.StatusContinue || !lost) {
+		a.ResponseWriter.WriteHeader(status)
+	}
+	if status == http.StatusContinue {
+		a.body.ask()
+	}
+}
+
+// length returns how long the body of an answer is, -1 if that is not known.
+func length(method string, status int, h http.Header) int {
+	if method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified {
+		return 0
+	}
+	if n, err := strconv.Atoi(h.Get("Content-Length")); err == nil {
+		return n
+	}
+	return -1
+}
+
+// FlushError sends what may be sent so far. An answer that is complete goes once it is recorded: who has it finds the record.
+func (a *answer) FlushError() error {
+	if a.status == 0 || a.lost || a.held != nil || a.rest == 0 && a.left < 0 {
+		return nil
+	}
+	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
 // disconnect does what the effect wants of new connections, before anything of the answer is sent.
@@ -92,17 +132,14 @@ func (a *answer) disturb(e *fault.Effect, h http.Header, isJSON bool) {
 	case e.Close == fault.AfterCommit:
 		a.lost = true
 	case e.Close == fault.CloseMidBody:
-		a.left = 1
-		if length, err := strconv.Atoi(h.Get("Content-Length")); err == nil {
-			a.left = length / 2
-		}
-		a.lost = a.left == 0 || a.request.Method == http.MethodHead // an answer without a body has no middle
+		a.left = max(1, a.rest/2)
+		a.lost = a.rest == 0 || a.rest == 1 // an answer without a body has no middle
 	}
 	if isJSON && e.Rewrites() && !a.lost {
-		a.held = true
 		h.Del("Content-Length")
 		h.Del("ETag") // it is another representation
 		a.exchange.ETag = ""
+		a.held, a.rest = h.Clone(), -1
 	}
 }
 
@@ -116,6 +153,9 @@ func (a *answer) begin() {
 		if !e.OfStreams() && !e.Rewrites() && e.SlowBytes == 0 {
 			e = nil
 		}
+	}
+	if a.body.whole.Load() {
+		a.body.take(a.proxy.api, x)
 	}
 	begun := *x
 	begun.Stream, begun.End = &verdict.Part{Open: true}, time.Now().UTC()
@@ -152,19 +192,37 @@ func (a *answer) Write(b []byte) (int, error) {
 		a.document.Write(b)
 	} else if a.isJSON { // too large to look into, or to rewrite
 		a.isJSON = false
-		if a.held {
-			a.held = false
-			a.ResponseWriter.WriteHeader(a.status)
-			if err := a.send(a.document.Bytes()); err != nil {
+		if a.held != nil {
+			if err := a.release(a.document.Bytes()); err != nil {
 				return 0, err
 			}
 		}
 		a.document = bytes.Buffer{}
 	}
-	if a.lost || a.held {
+	if a.lost || a.held != nil {
 		return len(b), nil
 	}
-	return len(b), a.send(b)
+	n := len(b)
+	if a.rest -= min(n, max(a.rest, 0)); a.rest == 0 && n > 0 && a.left < 0 {
+		a.last = append(a.last, b[n-1])
+		b = b[:n-1]
+	}
+	return n, a.send(b)
+}
+
+// release sends what was held. What the target has said after it, its trailers, comes after it again.
+func (a *answer) release(document []byte) error {
+	h := a.Header()
+	after := h.Clone()
+	clear(h)
+	maps.Copy(h, a.held)
+	a.held = nil
+	if a.left >= 0 {
+		a.left = max(1, len(document)/2)
+	}
+	a.ResponseWriter.WriteHeader(a.status)
+	maps.Copy(h, after)
+	return a.send(document)
 }
 
 // send sends bytes of the body, slowly or until the cut if the effect says so.
@@ -178,19 +236,21 @@ func (a *answer) send(b []byte) error {
 	if a.effect != nil && a.effect.SlowBytes > 0 {
 		slow, to = a.effect.SlowBytes, flushing{a.ResponseWriter}
 	}
-	return wire.Slowly(to, b, slow)
+	err := wire.Slowly(to, b, slow, a.request.Context().Done())
+	if err != nil {
+		a.exchange.HungUp = true
+	}
+	return err
 }
 
 // finish sends what was held, records the exchange, and cuts the connection if a fault says so or the answer was ended already.
 func (a *answer) finish(panicked any) {
 	a.disconnect()
 	x := a.exchange
-	cut := panicked != nil || a.lost || a.left >= 0
-	if a.held && !cut {
-		document := wire.Rewrite(a.effect, a.document.Bytes())
-		a.ResponseWriter.WriteHeader(a.status)
-		_ = a.send(document)
+	if a.held != nil && panicked == nil {
+		_ = a.release(wire.Rewrite(a.effect, a.document.Bytes()))
 	}
+	cut := panicked != nil || a.lost || a.left >= 0 || a.status == 0
 	if a.stream != nil {
 		if panicked == nil {
 			_ = a.stream.Flush()
@@ -200,22 +260,26 @@ func (a *answer) finish(panicked any) {
 	} else if panicked != nil && !a.lost && a.left < 0 || a.request.Context().Err() != nil && x.Status == 0 {
 		x.HungUp = true // or the target did: the client has not got the answer as a whole
 	}
+	_ = a.FlushError()
+	a.body.end(a.proxy.api, x)
 	x.End = time.Now().UTC()
-	if x.Status != 0 && a.stream == nil {
+	if x.Status != 0 && x.Stream == nil {
 		a.proxy.sessions.answered(a.in, a.request, x, a.described, a.Header(), api.Decode(a.document.Bytes()))
 	}
-	a.proxy.sessions.record(a.in, x)
+	if !a.body.broken.Load() || x.Status != 0 { // the target has no request whose body did not come
+		a.proxy.sessions.record(a.in, x)
+	}
 	if panicked != nil && panicked != http.ErrAbortHandler { //nolint:errorlint // a value that was panicked with
 		panic(panicked)
 	}
 	if cut {
-		if !a.lost && (a.left >= 0 || x.Stream != nil) {
-			_ = http.NewResponseController(a.ResponseWriter).Flush()
-		}
 		if c, ok := a.request.Context().Value(connKey{}).(*connection); ok && a.effect != nil && a.effect.Reset {
 			wire.Reset(c.Conn)
 		}
 		panic(http.ErrAbortHandler)
+	}
+	if len(a.last) > 0 {
+		_, _ = a.ResponseWriter.Write(a.last)
 	}
 }
 

@@ -15,7 +15,7 @@ func (p *Proxy) AllowHosts(names ...string) { p.hosts = localhosts.ThisMachine(n
 
 // misdirected refuses a request for a host that is not this machine: a page may have its own name point here (DNS rebinding).
 func (p *Proxy) misdirected(w http.ResponseWriter, r *http.Request) bool {
-	if p.hosts(r.Host) {
+	if p.hosts(r.Host) || r.Host == "" && !r.ProtoAtLeast(1, 1) { // every browser sends a Host
 		return false
 	}
 	writeProblem(w, http.StatusMisdirectedRequest, fmt.Sprintf("This proxy is for the machine that it runs on, and the request is for the "+

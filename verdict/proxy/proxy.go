@@ -34,6 +34,8 @@ const (
 	probeTimeout  = 5 * time.Second
 	headerTimeout = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
+	idleTarget    = 4 * time.Second  // many servers close a connection that is idle for 5 s
+	flushInterval = time.Millisecond // for a part of an answer
 )
 
 // Proxy is the handler. Below Prefix it has routes of its own; all else goes to the target.
@@ -56,12 +58,14 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression, transport.Proxy = true, nil
 	transport.MaxIdleConnsPerHost = transport.MaxIdleConns
+	transport.IdleConnTimeout = idleTarget
+	transport.ExpectContinueTimeout = time.Nanosecond // a requestBody waits, for as long as the target takes
 	p := &Proxy{target: target, api: a, log: log, sessions: newSessions(a)}
 	p.sessions.probe = p.probe(transport)
 	p.AllowHosts()
 	p.own = p.routes()
 	p.forward = httputil.ReverseProxy{
-		Transport: transport, BufferPool: &buffers{}, Rewrite: p.rewrite, ModifyResponse: p.relocate, ErrorHandler: p.failed,
+		Transport: transport, BufferPool: &buffers{}, Rewrite: p.rewrite, ErrorHandler: p.failed, FlushInterval: flushInterval,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	return p
@@ -72,9 +76,9 @@ func (p *Proxy) Server() *http.Server {
 	var connections atomic.Uint64
 	s := &http.Server{
 		Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, Protocols: new(http.Protocols),
-		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, &connection{Conn: c, number: connections.Add(1)})
+			return context.WithValue(ctx, connKey{}, &connection{Conn: c, below: below(c), number: connections.Add(1)})
 		},
 	}
 	s.Protocols.SetHTTP1(true)
@@ -115,6 +119,7 @@ func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }
 // connection is one of a client.
 type connection struct {
 	net.Conn
+	below    *wire.Conn // nil: it is no listener's of ours
 	number   uint64
 	requests atomic.Int64
 	next     atomic.Pointer[fault.Effect] // what becomes of the next request; nil: nothing
@@ -122,17 +127,34 @@ type connection struct {
 
 type connKey struct{}
 
+// below returns the connection below TLS.
+func below(c net.Conn) *wire.Conn {
+	if secured, ok := c.(*tls.Conn); ok {
+		c = secured.NetConn()
+	}
+	ours, _ := c.(*wire.Conn)
+	return ours
+}
+
 // ServeHTTP answers a request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !p.open && p.misdirected(w, r):
+	case r.Method == http.MethodConnect:
+		writeProblem(w, http.StatusMethodNotAllowed, "This proxy is before one server: call it as that server.")
 	case strings.HasPrefix(r.URL.Path, Prefix):
 		p.control(w, r)
-	case r.Header.Get("Upgrade") != "" && r.ProtoMajor == 1: // to a protocol that is not looked into
-		p.forward.ServeHTTP(w, r)
+	case upgrades(r): // to a protocol that is not looked into
+		p.forward.ServeHTTP(&passing{w, p, r}, r)
 	default:
 		p.exchange(w, r)
 	}
+}
+
+// upgrades reports whether a request asks for another protocol than HTTP/2: a client that asks for that takes an answer by HTTP/1.1.
+func upgrades(r *http.Request) bool {
+	upgrade := r.Header.Get("Upgrade")
+	return upgrade != "" && !strings.EqualFold(upgrade, "h2c") && r.ProtoMajor == 1
 }
 
 // exchange passes a request on, with what a fault does to it, and records it.
@@ -144,31 +166,28 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := exchange(r)
-	hashed, err := p.known(r, x)
-	if err != nil {
-		return // the client is gone
-	}
 	role, job, described := p.sessions.operation(in, r)
 	x.Role, x.Job, x.Operation = role, job, string(role)
 	x.Repeatable = p.api.MayRepeat(role)
 	x.Fault = p.fault(in, x.Operation, r)
-	a := &answer{ResponseWriter: w, proxy: p, in: in, request: r, exchange: x, effect: x.Fault, described: described, left: -1}
-	defer func() {
-		hashed()
-		a.finish(recover())
-	}()
 	e := x.Fault
-	if e == nil {
-		p.forward.ServeHTTP(a, r)
-		return
+	a := &answer{
+		ResponseWriter: w, proxy: p, in: in, request: r, body: newBody(r), exchange: x, effect: e, described: described, left: -1, rest: -1,
 	}
-	if e.Wait() > 0 && !wait(r.Context(), e.Wait()) {
-		x.HungUp = true
+	defer func() { a.finish(recover()) }()
+	switch {
+	case e == nil:
+	case e.Replaces():
+		a.body.fetch(false) // the next try is compared with it
+		if e.Wait() == 0 || wait(r.Context(), e.Wait()) {
+			p.instead(a, r, e)
+		}
 		return
-	}
-	if e.Replaces() {
-		p.instead(a, r, e)
-		return
+	case e.Wait() > 0:
+		a.body.fetch(true)
+		if !wait(r.Context(), e.Wait()) {
+			return
+		}
 	}
 	p.forward.ServeHTTP(a, r)
 }
@@ -199,41 +218,13 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// rewrite makes the request to the target. A target without TLS, most likely one in development, is asked by the name that the client
-// has used, so that the addresses in its answers lead through the proxy. Answers are looked into, so they come uncompressed.
-func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
-	pr.SetURL(p.target)
-	pr.SetXForwarded()
-	if p.target.Scheme == "http" {
-		pr.Out.Host = pr.In.Host
-	}
-	pr.Out.Header.Set("Accept-Encoding", "identity")
-	pr.Out.Header.Del(sessionHeader)
-}
-
-// relocate makes addresses in headers that name the target lead through the proxy.
-func (p *Proxy) relocate(r *http.Response) error {
-	origin := p.origin(r.Request)
-	// A target that takes the Host of its requests for its own does not see that the proxy listens with TLS.
-	through := strings.NewReplacer(p.target.Scheme+"://"+p.target.Host, origin, "http://"+r.Request.Header.Get("X-Forwarded-Host"), origin)
-	for _, name := range []string{"Location", "Content-Location", "Operation-Location", "Azure-AsyncOperation", "Link"} {
-		for i, value := range r.Header.Values(name) {
-			r.Header[http.CanonicalHeaderKey(name)][i] = through.Replace(value)
-		}
-	}
-	return nil
-}
-
-// origin is where the client sees the proxy.
-func (p *Proxy) origin(out *http.Request) string {
-	return out.Header.Get("X-Forwarded-Proto") + "://" + out.Header.Get("X-Forwarded-Host")
-}
-
 // failed answers if the target does not, or the client is gone.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
-	if a, ok := w.(*answer); ok && r.Context().Err() != nil {
-		a.exchange.HungUp = true
-		panic(http.ErrAbortHandler)
+	if a, ok := w.(*answer); ok {
+		if a.exchange.HungUp = r.Context().Err() != nil || a.body.broken.Load(); a.exchange.HungUp {
+			panic(http.ErrAbortHandler)
+		}
+		a.own = true
 	}
 	if errors.Is(err, errEnded) {
 		panic(http.ErrAbortHandler)
@@ -263,7 +254,7 @@ func (p *Proxy) unreached(err error) string {
 
 // instead answers in the place of the target.
 func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
-	if e.Unanswered() {
+	if a.own = true; e.Unanswered() {
 		a.lost = true
 		return
 	}

@@ -4,15 +4,11 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"hash"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/api"
@@ -21,11 +17,10 @@ import (
 )
 
 const (
-	maxDocument = 1 << 20  // of a body that is looked into; a larger one passes, and is known by its hash alone
-	perJob      = 400      // bytes that a job takes in memory, besides its name
-	perText     = 100      // and an entry of a map
-	perAttempt  = 250      // and an attempt to deliver
-	maxProbe    = 16 << 10 // of the address and the credentials by which a job can be asked for at the end
+	perJob     = 400      // bytes that a job takes in memory, besides its name
+	perText    = 100      // and an entry of a map
+	perAttempt = 250      // and an attempt to deliver
+	maxProbe   = 16 << 10 // of the address and the credentials by which a job can be asked for at the end
 )
 
 // exchange begins the record of a request.
@@ -79,53 +74,6 @@ func sum(text []byte) string {
 	}
 	h := sha256.Sum256(text)
 	return hex.EncodeToString(h[:8])
-}
-
-// requestBody is a body on its way to the target, of which a hash is made.
-type requestBody struct {
-	io.ReadCloser
-	hash hash.Hash
-	read bool
-}
-
-func (b *requestBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.read = b.read || n > 0
-	b.hash.Write(p[:n])
-	return n, err
-}
-
-// known notes what the body of a request says. A small one is read at once; of a larger one the hash is noted at its end.
-func (p *Proxy) known(r *http.Request, x *verdict.Exchange) (done func(), err error) {
-	m := &api.Message{URL: r.URL, Header: r.Header}
-	defer func() {
-		x.Key, x.Correlation = sum([]byte(p.api.KeyOf(m))), redact.Keep(p.api.CorrelationOf(m))
-	}()
-	if r.Body == nil || r.Body == http.NoBody {
-		return func() {}, nil
-	}
-	if r.ContentLength < 0 || r.ContentLength > maxDocument {
-		body := &requestBody{ReadCloser: r.Body, hash: sha256.New()}
-		r.Body = body
-		return func() {
-			if body.read {
-				x.Body = hex.EncodeToString(body.hash.Sum(nil)[:8])
-			}
-		}, nil
-	}
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		return func() {}, err
-	}
-	r.Body = io.NopCloser(strings.NewReader(string(text)))
-	m.Body = api.Decode(text)
-	if m.Body != nil { // equal documents have equal hashes, whatever the order of members and the spacing
-		same := jsontext.Value(text).Clone()
-		_ = same.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // or stays as it is
-		text = same
-	}
-	x.Body = sum(text)
-	return func() {}, nil
 }
 
 // operation is what a request does, as far as that is known before its answer: by the description, by the addresses of jobs that

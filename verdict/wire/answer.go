@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,8 +20,11 @@ const (
 	stepLimit = time.Minute // for each of them
 )
 
-// Slowly writes so many bytes a second; all at once if that is 0.
-func Slowly(w io.Writer, b []byte, perSecond int) error {
+// ErrGone says that the reader has closed its connection.
+var ErrGone = errors.New("the reader has gone")
+
+// Slowly writes so many bytes a second, or all at once if that is 0. It stops when gone is closed.
+func Slowly(w io.Writer, b []byte, perSecond int, gone <-chan struct{}) error {
 	if perSecond == 0 {
 		_, err := w.Write(b)
 		return err
@@ -37,7 +41,11 @@ func Slowly(w io.Writer, b []byte, perSecond int) error {
 			return err
 		}
 		if b = b[n:]; len(b) > 0 {
-			time.Sleep(time.Duration(n) * time.Second / time.Duration(perSecond))
+			select {
+			case <-time.After(time.Duration(n) * time.Second / time.Duration(perSecond)):
+			case <-gone:
+				return ErrGone
+			}
 		}
 	}
 	return nil

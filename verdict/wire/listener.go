@@ -45,8 +45,11 @@ func (l *Listener) Accept() (net.Conn, error) {
 			l.mu.Unlock()
 		}
 		c, err := socket.Accept()
-		if err == nil || !l.again(socket) {
-			return c, err
+		if err == nil {
+			return &Conn{Conn: c}, nil
+		}
+		if !l.again(socket) {
+			return nil, err
 		}
 	}
 }
@@ -138,7 +141,7 @@ func (l *Listener) Close() error {
 
 // Reset ends a TCP connection by a reset, also below TLS: what was not taken yet is thrown away.
 func Reset(c net.Conn) {
-	if upper, ok := c.(interface{ NetConn() net.Conn }); ok {
+	for upper, ok := c.(interface{ NetConn() net.Conn }); ok; upper, ok = c.(interface{ NetConn() net.Conn }) {
 		c = upper.NetConn()
 	}
 	if tcp, ok := c.(interface{ SetLinger(sec int) error }); ok {

@@ -110,7 +110,7 @@ func (s *Stream) pass(block []byte) error {
 	case e.HalfEventAfter != nil && n >= *e.HalfEventAfter:
 		half := block[:len(block)/2]
 		s.ended(half)
-		_ = Slowly(s.To, half, e.SlowBytes)
+		_ = Slowly(s.To, half, e.SlowBytes, s.Closed)
 		return ErrEnded
 	}
 	block = s.rewritten(block)
@@ -125,7 +125,7 @@ func (s *Stream) pass(block []byte) error {
 
 // send writes a block, slowly if the effect says so, and notes it.
 func (s *Stream) send(block []byte) error {
-	if err := Slowly(s.To, block, s.Effect.SlowBytes); err != nil {
+	if err := Slowly(s.To, block, s.Effect.SlowBytes, s.Closed); err != nil {
 		return err
 	}
 	s.note(parse(block))

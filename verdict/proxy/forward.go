@@ -1,0 +1,164 @@
+package proxy
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+
+	"github.com/forgerun/forgerun/verdict/wire"
+)
+
+// rewrite makes the request to the target: what the client sent, but for hop-by-hop fields. A target without TLS, most likely one in
+// development, is asked by the name that the client has used, so that the addresses in its answers lead through the proxy. Answers are
+// looked into, so the target must not compress them.
+func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
+	in, out := pr.In, pr.Out
+	out.URL = p.targetOf(in)
+	if out.Host = ""; p.target.Scheme == "http" {
+		out.Host = in.Host
+	}
+	for _, name := range []string{"Forwarded", "X-Forwarded-For"} {
+		if all, ok := in.Header[name]; ok {
+			out.Header[name] = all
+		}
+	}
+	pr.SetXForwarded() // it adds to X-Forwarded-For
+	for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if all, ok := in.Header[name]; ok {
+			out.Header[name] = all
+		}
+	}
+	if out.Header.Get("Accept-Encoding") != "" {
+		out.Header.Set("Accept-Encoding", "identity")
+	}
+	out.Header.Del(sessionHeader)
+	if strings.EqualFold(out.Header.Get("Upgrade"), "h2c") {
+		out.Header.Del("Upgrade")
+		out.Header.Del("Connection")
+	}
+	if b, ok := in.Body.(*requestBody); ok {
+		out.Trailer = b.trailer
+		return
+	}
+	length, said := in.Header["Content-Length"]
+	switch posts := in.Method == http.MethodPost || in.Method == http.MethodPut || in.Method == http.MethodPatch; {
+	case said && !posts:
+		out.Header["content-length"] = length // net/http leaves out the name in its usual form
+	case !said && posts && in.ProtoMajor == 1: // net/http adds a length of 0 otherwise
+		out.ContentLength, out.TransferEncoding = -1, []string{"identity"}
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }
+		out.Body, _ = out.GetBody()
+	}
+}
+
+// targetOf returns where a request goes, exactly as the client wrote its path and query.
+func (p *Proxy) targetOf(in *http.Request) *url.URL {
+	to := *in.URL
+	to.Scheme, to.Host, to.User = p.target.Scheme, p.target.Host, nil
+	path, _, _ := strings.Cut(in.RequestURI, "?")
+	switch {
+	case in.URL.Host != "" && in.URL.Scheme == p.target.Scheme && in.URL.User == nil: // the absolute form, which servers take, too
+		to.Opaque = strings.TrimPrefix(path[len(in.URL.Scheme):], ":")
+	case in.URL.Host != "":
+	case !strings.HasPrefix(path, "//"): // in an Opaque that would begin an authority
+		to.Opaque = path
+	}
+	return &to
+}
+
+// passing is an answer that is not looked into.
+type passing struct {
+	http.ResponseWriter
+	proxy   *Proxy
+	request *http.Request
+}
+
+// Unwrap lets the connection be taken over.
+func (w *passing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader takes the head of the answer.
+func (w *passing) WriteHeader(status int) {
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		w.proxy.asSent(w.Header(), status, w.request)
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// asSent has net/http send the header of an answer as the target has sent it, but for addresses that name the target: they lead through
+// the proxy.
+func (p *Proxy) asSent(h http.Header, status int, in *http.Request) {
+	for _, name := range []string{"Date", "Content-Type"} { // it makes its own, if they are not known
+		if _, said := h[name]; !said {
+			h[name] = nil
+		}
+	}
+	if status == http.StatusNotModified || status == http.StatusNoContent { // it leaves out these names in their usual form
+		for _, name := range []string{"Content-Type", "Content-Length"} {
+			if all := h[name]; len(all) > 0 {
+				delete(h, name)
+				h[strings.ToLower(name)] = all
+			}
+		}
+		h["Content-Type"] = nil
+	}
+	for _, name := range []string{"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation"} {
+		for i, value := range h[name] {
+			h[name][i] = p.through(value, in)
+		}
+	}
+	for i, value := range h["Link"] {
+		h["Link"][i] = p.linksThrough(value, in)
+	}
+}
+
+// linksThrough has the links of a header lead through the proxy.
+func (p *Proxy) linksThrough(header string, in *http.Request) string {
+	var b strings.Builder
+	last := 0
+	for link := range wire.Links(header) {
+		b.WriteString(header[last:link.At])
+		b.WriteString(p.through(link.Target, in))
+		last = link.At + len(link.Target)
+	}
+	b.WriteString(header[last:])
+	return b.String()
+}
+
+// through returns the address at the proxy of one at the target; others stay as they are. A target that is asked by the name that the
+// client has used does not see that the proxy listens with TLS.
+func (p *Proxy) through(address string, in *http.Request) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil {
+		return address
+	}
+	scheme := "http"
+	if in.TLS != nil {
+		scheme = "https"
+	}
+	relative := u.Scheme == ""
+	if relative {
+		u.Scheme = p.target.Scheme
+	}
+	misled := p.target.Scheme == "http" && u.Scheme == "http" && strings.EqualFold(u.Host, in.Host)
+	if in.Host == "" || !misled && origin(u) != origin(p.target) {
+		return address
+	}
+	rest := address[strings.Index(address, "//")+2:]
+	rest = rest[strings.IndexFunc(rest+"/", func(c rune) bool { return strings.ContainsRune("/?#", c) }):]
+	if relative {
+		return "//" + in.Host + rest
+	}
+	return scheme + "://" + in.Host + rest
+}
+
+// origin is that of an address (RFC 6454).
+func origin(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[strings.ToLower(u.Scheme)]
+	}
+	return strings.ToLower(u.Scheme) + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}

@@ -1,0 +1,214 @@
+package proxy_test
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/proxy"
+)
+
+// accepted is what the targets below answer.
+const accepted = `{"accepted": true}`
+
+// targets answer a submission in each way in which a body can be framed.
+var targets = map[string]func(t *testing.T) (address string){
+	"length":             replying("Content-Length: 18\r\n\r\n" + accepted),
+	"length, in pieces":  replying("Content-Length: 18\r\n\r\n", accepted[:4], accepted[4:]),
+	"chunks":             replying("Transfer-Encoding: chunked\r\n\r\n12\r\n" + accepted + "\r\n0\r\n\r\n"),
+	"chunks, one by one": replying("Transfer-Encoding: chunked\r\n\r\n", "4\r\n"+accepted[:4]+"\r\n", "e\r\n"+accepted[4:]+"\r\n", "0\r\n\r\n"),
+	"trailers":           replying("Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n12\r\n"+accepted+"\r\n", "0\r\nX-Sum: 1\r\n\r\n"),
+	"trailers, unsaid":   replying("Transfer-Encoding: chunked\r\n\r\n12\r\n"+accepted+"\r\n", "0\r\nX-Sum: 1\r\n\r\n"),
+	"HTTP/1.0": func(t *testing.T) string {
+		return "http://" + rawTarget(t, func(c *wireEnd) {
+			c.request()
+			c.send("HTTP/1.0 202 Accepted\r\nContent-Type: application/json\r\nX-Own: 1\r\n\r\n" + accepted)
+		})
+	},
+	"after a hint": func(t *testing.T) string {
+		return "http://" + rawTarget(t, func(c *wireEnd) {
+			c.request()
+			c.send("HTTP/1.1 103 Early Hints\r\nX-Early: 1\r\n\r\n")
+			c.send("HTTP/1.1 202 Accepted\r\nContent-Type: application/json\r\nX-Own: 1\r\nContent-Length: 18\r\n\r\n" + accepted)
+		})
+	},
+	"HTTP/2": func(t *testing.T) string {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("X-Own", "1")
+			w.WriteHeader(http.StatusAccepted)
+			_ = http.NewResponseController(w).Flush()
+			_, _ = io.WriteString(w, accepted)
+		}))
+		s.EnableHTTP2 = true
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		return s.URL
+	},
+}
+
+func replying(pieces ...string) func(t *testing.T) string {
+	return func(t *testing.T) string {
+		return "http://" + rawTarget(t, func(c *wireEnd) {
+			c.request()
+			c.send("HTTP/1.1 202 Accepted\r\nContent-Type: application/json\r\nX-Own: 1\r\n")
+			for _, piece := range pieces {
+				c.send(piece)
+			}
+		})
+	}
+}
+
+// effects are all kinds, with what comes of the answer: its status, 0 if nothing may reach the client, and its body.
+var effects = map[string]struct {
+	effect fault.Effect
+	status int
+	body   string // "": is not compared
+}{
+	"none":              {fault.Effect{Delay: 1}, 202, accepted},
+	"lost":              {fault.Effect{Close: fault.AfterCommit}, 0, ""},
+	"lost by reset":     {fault.Effect{Close: fault.AfterCommit, Reset: true}, 0, ""},
+	"lost and slow":     {fault.Effect{Close: fault.AfterCommit, SlowBytes: 1 << 20}, 0, ""},
+	"lost and extended": {fault.Effect{Close: fault.AfterCommit, Extensions: true, ContentType: "text/odd"}, 0, ""},
+	"lost and refusing": {fault.Effect{Close: fault.AfterCommit, Refuse: 1}, 0, ""},
+	"before":            {fault.Effect{Close: fault.CloseBefore}, 0, ""},
+	"middle":            {fault.Effect{Close: fault.CloseMidBody}, 202, ""},
+	"middle, extended":  {fault.Effect{Close: fault.CloseMidBody, Extensions: true}, 202, ""},
+	"slow":              {fault.Effect{SlowBytes: 1 << 20}, 202, accepted},
+	"extensions":        {fault.Effect{Extensions: true}, 202, ""},
+	"omitted":           {fault.Effect{OmitOptional: true}, 202, `{"accepted":true}`},
+	"state":             {fault.Effect{JobStatus: "PONDERING"}, 202, `{"accepted":true}`},
+	"language":          {fault.Effect{Language: "de"}, 202, ""},
+	"problem type":      {fault.Effect{ProblemType: "urn:odd"}, 202, `{"accepted":true}`},
+	"another type":      {fault.Effect{ContentType: "text/odd"}, 202, accepted},
+	"next request":      {fault.Effect{NextRequest: fault.CloseBefore}, 202, accepted},
+	"for streams":       {fault.Effect{CutAfter: new(0), RepeatAfter: 1, CommentsOnly: true}, 202, accepted},
+	"refusing":          {fault.Effect{Refuse: 1}, 202, accepted},
+	"status":            {fault.Effect{Status: 503, RetryAfter: new(2)}, 503, ""},
+	"page":              {fault.Effect{HTML: true}, 502, ""},
+	"moved":             {fault.Effect{Moved: true}, 308, ""},
+}
+
+// However the target frames its answer, a fault does to it what it says. Of a lost answer nothing reaches the client.
+func TestEffectsByFraming(t *testing.T) {
+	t.Parallel()
+	for framing, target := range targets {
+		for name, e := range effects {
+			for _, version := range []int{1, 2} {
+				t.Run(fmt.Sprintf("%s/%s/HTTP %d", framing, name, version), func(t *testing.T) {
+					t.Parallel()
+					address := disturbing(t, target(t), e.effect)
+					if version == 2 {
+						byHTTP2(t, address, e.effect.Close, e.status, e.body)
+						return
+					}
+					c := dial(t, address)
+					c.send("POST /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+					got := c.all()
+					if e.status == 0 {
+						require.Empty(t, got)
+						return
+					}
+					if framing == "after a hint" && !e.effect.Replaces() {
+						require.Contains(t, got, "103 Early Hints\r\nX-Early: 1\r\n\r\n")
+						_, got, _ = strings.Cut(got, "\r\n\r\n")
+					}
+					require.True(t, strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", e.status)), got)
+					checkOf(t, e.effect, framing, got, e.body)
+				})
+			}
+		}
+	}
+}
+
+// checkOf compares an answer with what an effect leaves of it.
+func checkOf(t *testing.T, e fault.Effect, framing, got, body string) {
+	t.Helper()
+	head, _, _ := strings.Cut(got, "\r\n\r\n")
+	if !e.Replaces() {
+		want := "application/json"
+		if e.ContentType != "" {
+			want = e.ContentType
+		}
+		require.Equal(t, want, fields(head + "\r\n\r\n").Get("Content-Type"))
+		require.Equal(t, "1", fields(head + "\r\n\r\n").Get("X-Own"))
+		require.NotContains(t, head, "X-Sum: ")
+	}
+	end := endToEnd(got)
+	switch {
+	case e.Close == fault.CloseMidBody:
+		require.NotContains(t, got, "true}")
+		require.Contains(t, got, "{")
+	case e.Extensions:
+		require.Contains(t, end, "x_extension")
+	case body != "":
+		require.Contains(t, end, "\n\n"+body+"\n")
+	}
+	if strings.HasPrefix(framing, "trailers") && !e.Replaces() && e.Close == "" {
+		require.Contains(t, end, "X-Sum 0: 1")
+	}
+}
+
+// disturbing puts a proxy before a target whose certificate it trusts, with one rule for the first submission.
+func disturbing(t *testing.T, target string, e fault.Effect) (address string) {
+	t.Helper()
+	to, err := url.Parse(target)
+	require.NoError(t, err)
+	a, err := api.Parse(nil)
+	require.NoError(t, err)
+	p := proxy.New(to, a, slog.New(slog.DiscardHandler))
+	proxy.TrustAny(p)
+	server := p.Server()
+	l, err := p.Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	rules, err := json.Marshal([]fault.Rule{nth("submit", 1, e)})
+	require.NoError(t, err)
+	b := &bench{t: t, url: "http://" + l.Addr().String(), client: plain(t)}
+	b.own("PUT", "faults", string(rules), 200)
+	return l.Addr().String()
+}
+
+// byHTTP2 asks by HTTP/2 without TLS.
+func byHTTP2(t *testing.T, address string, end fault.Close, status int, body string) {
+	t.Helper()
+	transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(transport.CloseIdleConnections)
+	begun := false
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() { begun = true }})
+	r, err := http.NewRequestWithContext(ctx, "POST", "http://"+address+"/x", strings.NewReader("{}"))
+	require.NoError(t, err)
+	res, err := transport.RoundTrip(r)
+	if status == 0 {
+		require.Error(t, err)
+		require.False(t, begun)
+		return
+	}
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	require.Equal(t, 2, res.ProtoMajor)
+	require.Equal(t, status, res.StatusCode)
+	text, err := io.ReadAll(res.Body)
+	if end == fault.CloseMidBody {
+		require.Error(t, err)
+		return
+	}
+	require.NoError(t, err)
+	if body != "" {
+		require.Equal(t, body, string(text))
+	}
+}

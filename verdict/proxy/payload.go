@@ -1,0 +1,194 @@
+package proxy
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/forgerun/forgerun/verdict/api"
+)
+
+const (
+	maxDocument = 1 << 20 // of a body that is looked into; a larger one passes
+	maxUnpacked = 8 << 20 // of a compressed one
+	maxNested   = 3       // multipart bodies within each other
+)
+
+// payload notes what a body says. Equal payloads have equal sums, however they are framed, packed or ordered. A payload that cannot be
+// compared has none.
+type payload struct {
+	kind   string // media type
+	packed string // content coding
+	hash   hash.Hash
+	text   []byte // the first maxDocument bytes
+	size   int64
+	parts  *parts // nil unless it is multipart
+}
+
+func newPayload(h http.Header) *payload {
+	kind, parameters, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	p := &payload{kind: kind, packed: strings.ToLower(h.Get("Content-Encoding")), hash: sha256.New()}
+	if strings.HasPrefix(kind, "multipart/") && parameters["boundary"] != "" && p.packed == "" {
+		p.parts = newParts(parameters["boundary"])
+	}
+	return p
+}
+
+// note takes the next piece.
+func (p *payload) note(b []byte) {
+	p.size += int64(len(b))
+	if p.parts != nil {
+		_, _ = p.parts.Write(b) // it takes all
+		return
+	}
+	p.hash.Write(b)
+	p.text = append(p.text, b[:min(len(b), maxDocument-len(p.text))]...)
+}
+
+// end returns the sum of the payload, "" if it cannot be compared, and its document if that is JSON. It is called once.
+func (p *payload) end(whole bool) (same string, document any) {
+	if p.parts != nil {
+		return p.parts.end(whole), nil
+	}
+	if !whole || p.size == 0 {
+		return "", nil
+	}
+	fits := p.size <= maxDocument
+	text := p.text
+	switch p.packed {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		if text = unpacked(text); !fits || text == nil {
+			return "", nil
+		}
+	default: // it may be packed in another way each time
+		return "", nil
+	}
+	if fits {
+		if document = api.Decode(text); document != nil { // equal documents are equal, whatever the order of members and the spacing
+			alike := jsontext.Value(text).Clone()
+			_ = alike.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // or stays as it is
+			return sum(alike), document
+		}
+	}
+	switch {
+	case encrypted(p.kind), !fits && ordered(p.kind):
+		return "", nil
+	case p.kind == "application/x-www-form-urlencoded":
+		if form, err := url.ParseQuery(string(text)); err == nil {
+			text = []byte(form.Encode())
+		}
+		return sum(text), nil
+	case fits:
+		return sum(text), nil
+	}
+	return hex.EncodeToString(p.hash.Sum(nil)[:8]), nil
+}
+
+// ordered reports whether equal bodies of a media type may have their members in another order.
+func ordered(kind string) bool {
+	return kind == "" || strings.HasSuffix(kind, "json") || kind == "application/x-www-form-urlencoded" || strings.HasPrefix(kind, "multipart/")
+}
+
+// encrypted reports whether bodies of a media type are other ones each time.
+func encrypted(kind string) bool {
+	return strings.HasPrefix(kind, "application/jose") || strings.HasPrefix(kind, "application/pkcs7") || strings.HasSuffix(kind, "encrypted")
+}
+
+// unpacked returns what was compressed, nil if that is too much or damaged.
+func unpacked(packed []byte) []byte {
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxUnpacked+1))
+	if err != nil || len(text) > maxUnpacked {
+		return nil
+	}
+	return text
+}
+
+// parts are those of a multipart body, which has another boundary each time. They are read as they pass.
+type parts struct {
+	*io.PipeWriter
+	sum chan string
+}
+
+func newParts(boundary string) *parts {
+	from, to := io.Pipe()
+	p := &parts{to, make(chan string, 1)}
+	go func() { // until end
+		same, err := sumOfParts(from, boundary, 0)
+		if err != nil {
+			same = ""
+		}
+		if _, err = io.Copy(io.Discard, from); err != nil { // the client went
+			same = ""
+		}
+		p.sum <- same
+	}()
+	return p
+}
+
+func (p *parts) end(whole bool) string {
+	if whole {
+		_ = p.Close()
+	} else {
+		_ = p.CloseWithError(io.ErrUnexpectedEOF)
+	}
+	return <-p.sum
+}
+
+// sumOfParts returns the sum of the parts, in whatever order.
+func sumOfParts(body io.Reader, boundary string, depth int) (string, error) {
+	var all []string
+	for r := multipart.NewReader(body, boundary); ; {
+		part, err := r.NextRawPart()
+		if err == io.EOF { //nolint:errorlint // of a multipart.Reader
+			slices.Sort(all)
+			return sum([]byte(strings.Join(all, "\n"))), nil
+		}
+		if err != nil {
+			return "", err
+		}
+		one, err := sumOfPart(part, depth)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, one)
+	}
+}
+
+func sumOfPart(part *multipart.Part, depth int) (string, error) {
+	if part.Header.Get("Content-Id") != "" { // made anew each time, and other parts name it
+		return "", fmt.Errorf("parts name each other")
+	}
+	h := sha256.New()
+	kind, parameters, _ := mime.ParseMediaType(part.Header.Get("Content-Type"))
+	nested := strings.HasPrefix(kind, "multipart/") && parameters["boundary"] != "" && depth < maxNested
+	for _, name := range slices.Sorted(maps.Keys(part.Header)) {
+		if !nested || name != "Content-Type" {
+			_, _ = fmt.Fprintf(h, "%s: %q\n", name, part.Header[name]) // a hash takes all
+		}
+	}
+	if nested {
+		inner, err := sumOfParts(part, parameters["boundary"], depth+1)
+		_, _ = io.WriteString(h, kind+inner)
+		return hex.EncodeToString(h.Sum(nil)), err
+	}
+	_, err := io.Copy(h, part)
+	return hex.EncodeToString(h.Sum(nil)), err
+}

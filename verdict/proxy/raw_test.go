@@ -1,0 +1,409 @@
+package proxy_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/proxy"
+)
+
+// rawTarget is a server that is seen byte by byte. Each connection is served by handle and closed after it.
+func rawTarget(t *testing.T, handle func(c *wireEnd)) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				handle(&wireEnd{c, bufio.NewReader(c)})
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// before puts a proxy before a server and returns its address.
+func before(t *testing.T, target string) (address string) {
+	t.Helper()
+	to, err := url.Parse("http://" + target)
+	require.NoError(t, err)
+	a, err := api.Parse(nil)
+	require.NoError(t, err)
+	p := proxy.New(to, a, slog.New(slog.DiscardHandler))
+	server := p.Server()
+	l, err := p.Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return l.Addr().String()
+}
+
+// wireEnd is one end of a connection.
+type wireEnd struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func dial(t *testing.T, address string) *wireEnd {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return &wireEnd{c, bufio.NewReader(c)}
+}
+
+func (e *wireEnd) send(text string) { _, _ = io.WriteString(e, text) }
+
+// until reads up to and including what ends a part.
+func (e *wireEnd) until(end string) string {
+	var b strings.Builder
+	for !strings.HasSuffix(b.String(), end) {
+		c, err := e.r.ReadByte()
+		if err != nil {
+			break
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+func (e *wireEnd) all() string {
+	text, _ := io.ReadAll(e.r)
+	return string(text)
+}
+
+// request reads a request as it came.
+func (e *wireEnd) request() string {
+	head := e.until("\r\n\r\n")
+	h := fields(head)
+	switch {
+	case strings.Contains(h.Get("Transfer-Encoding"), "chunked"):
+		body, last := "", false
+		for { // lines of chunks, and of trailers after the last one
+			line := e.until("\n")
+			body += line
+			if last = last || line == "0\r\n"; line == "" || last && line == "\r\n" {
+				return head + body
+			}
+		}
+	case h.Get("Content-Length") != "":
+		var n int
+		_, _ = fmt.Sscan(h.Get("Content-Length"), &n)
+		body := make([]byte, n)
+		_, _ = io.ReadFull(e.r, body)
+		return head + string(body)
+	}
+	return head
+}
+
+func fields(head string) textproto.MIMEHeader {
+	_, lines, _ := strings.Cut(head, "\r\n")
+	h, _ := textproto.NewReader(bufio.NewReader(strings.NewReader(lines))).ReadMIMEHeader()
+	return h
+}
+
+// endToEnd is what is left of a message when all is taken from it that belongs to one hop: the version, the order of different names and
+// their case, the sizes of chunks, and hop-by-hop fields.
+func endToEnd(message string) string {
+	head, body, _ := strings.Cut(message, "\r\n\r\n")
+	if strings.HasPrefix(message, "HTTP/1.1 1") { // informational
+		return endToEnd(strings.TrimPrefix(head, "HTTP/1.1 ")) + endToEnd(body)
+	}
+	first, _, _ := strings.Cut(head, "\r\n")
+	first = strings.NewReplacer("HTTP/1.0", "", "HTTP/1.1", "").Replace(first)
+	h := fields(head + "\r\n\r\n")
+	chunked := h.Get("Transfer-Encoding") == "chunked"
+	if chunked && !strings.HasPrefix(message, "HTTP/") {
+		first += " in chunks"
+	}
+	lines := append([]string{first}, sorted(h)...)
+	if chunked {
+		r := bufio.NewReader(strings.NewReader(body))
+		text, err := io.ReadAll(httputil.NewChunkedReader(r))
+		if err != nil {
+			lines = append(lines, "error: "+err.Error())
+		}
+		trailers, _ := textproto.NewReader(r).ReadMIMEHeader()
+		return strings.Join(append(lines, "", string(text), strings.Join(sorted(trailers), "\n")), "\n")
+	}
+	return strings.Join(append(lines, "", body, ""), "\n")
+}
+
+func sorted(h textproto.MIMEHeader) (lines []string) {
+	for name, all := range h {
+		if slices.Contains([]string{"Connection", "Transfer-Encoding", "X-Forwarded-Host", "X-Forwarded-Proto", "Trailer"}, name) {
+			continue
+		}
+		for i, value := range all {
+			if name == "X-Forwarded-For" {
+				if value = strings.TrimSuffix(strings.TrimSuffix(value, "127.0.0.1"), ", "); value == "" {
+					continue
+				}
+			}
+			lines = append(lines, fmt.Sprintf("%s %d: %s", name, i, value))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// shapes are odd messages of real clients and servers. HOST is the address that the client asks.
+var shapes = map[string]struct{ request, answer string }{
+	"signed query":         {"GET /o?X-Sig=a%2Bb%2F;c=%zz&&b=+&a=&=&a=1&%3d HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
+	"empty query":          {"GET /o? HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
+	"query with addresses": {"GET /o?to=http://h:1/?a=1#b HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
+	"two slashes":          {"GET //x/../y//z/. HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
+	"escaped path":         {"GET /a%2Fb%20c/%7Ed|e\"f'()*[]/%c3%A4 HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
+	"colon in the path":    {"POST /v1/ops/1:cancel;v=1 HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0\r\n\r\n", ""},
+	"the server itself":    {"OPTIONS * HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
+	"absolute form":        {"GET http://HOST/x?a;b HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
+	"post of nothing":      {"POST /x HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
+	"post of length 0":     {"POST /x HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0\r\n\r\n", ""},
+	"delete of length 0":   {"DELETE /x HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0\r\n\r\n", ""},
+	"get of length 0":      {"GET /x HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0\r\n\r\n", ""},
+	"get with a body":      {"GET /x HTTP/1.1\r\nHost: HOST\r\nContent-Length: 3\r\n\r\nabc", ""},
+	"get in chunks":        {"GET /x HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", ""},
+	"body without a type":  {"POST /x HTTP/1.1\r\nHost: HOST\r\nContent-Length: 3\r\n\r\n{\"a", ""},
+	"no chunks":            {"PUT /x HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", ""},
+	"trailers": {"POST /x HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n" +
+		"0\r\nX-Sum: 1 2\r\n\r\n", ""},
+	"trailers unannounced": {"POST /x HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n" +
+		"0\r\nX-Sum: 1\r\nX-Other: 2\r\n\r\n", ""},
+	"odd fields": {"GET /x HTTP/1.1\r\nHost: HOST\r\nX-Empty:\r\nx-spaces:   a  b\tc  \r\nX-Twice: 2\r\nX-Twice: 1\r\nX_Under: 1\r\n" +
+		"Cookie: a=1; b=\"2\"\r\nCookie: c=3\r\nX-Latin: \xe4\r\nAuthorization: Basic YTpi\r\n\r\n", ""},
+	"forwarded": {"GET /x HTTP/1.1\r\nHost: HOST\r\nForwarded: for=1.2.3.4;proto=https\r\nX-Forwarded-For: 1.2.3.4, 5.6.7.8\r\n" +
+		"Via: 1.1 there\r\nX-Real-Ip: 1.2.3.4\r\n\r\n", ""},
+	"own method":    {"PURGE /x HTTP/1.1\r\nHost: HOST\r\nUser-Agent: x\r\nAccept: */*\r\n\r\n", ""},
+	"range":         {"GET /x HTTP/1.1\r\nHost: HOST\r\nRange: bytes=0-1\r\nIf-Range: \"a\"\r\nTe: trailers\r\n\r\n", "206 Partial Content\r\nContent-Range: bytes 0-1/9\r\nContent-Length: 2\r\n\r\nab"},
+	"HTTP/1.0":      {"GET /x HTTP/1.0\r\nHost: HOST\r\n\r\n", "200 OK\r\nContent-Length: 2\r\n\r\nab"},
+	"large":         {"PUT /x HTTP/1.1\r\nHost: HOST\r\nContent-Length: 3000000\r\n\r\n" + strings.Repeat("0123456789", 300_000), "200 OK\r\nContent-Length: 3000000\r\n\r\n" + strings.Repeat("9876543210", 300_000)},
+	"bare answer":   {"", "200 OK\r\nContent-Length: 15\r\n\r\n<html>no type</"},
+	"dated":         {"", "200 OK\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nServer: x/1\r\nServer: y\r\nX-Empty:\r\nContent-Length: 0\r\n\r\n"},
+	"cookies":       {"", "200 OK\r\nSet-Cookie: a=1; Path=/\r\nSet-Cookie: b=2\r\nSet-Cookie: a=3\r\nVary: a\r\nVary: b\r\nContent-Length: 0\r\n\r\n"},
+	"no content":    {"", "204 No Content\r\nETag: \"1\"\r\n\r\n"},
+	"not modified":  {"", "304 Not Modified\r\nETag: \"1\"\r\nContent-Type: text/x\r\nContent-Length: 17\r\n\r\n"},
+	"head":          {"HEAD /x HTTP/1.1\r\nHost: HOST\r\n\r\n", "200 OK\r\nContent-Type: text/x\r\nContent-Length: 17\r\n\r\n"},
+	"bare head":     {"HEAD /x HTTP/1.1\r\nHost: HOST\r\n\r\n", "200 OK\r\n\r\n"},
+	"in chunks":     {"", "200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
+	"empty chunks":  {"", "202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+	"with trailers": {"", "200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 1 2\r\n\r\n"},
+	"grpc trailers": {"", "200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 1 2\r\n\r\n"},
+	"early hints":   {"", "103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na"},
+	"compressed":    {"", "200 OK\r\nContent-Encoding: x\r\nContent-Length: 3\r\n\r\n\x00\x01\x02"},
+	"own status":    {"", "422 Unprocessable Entity\r\nContent-Type: a/b; c=\"d\"\r\nContent-Length: 3\r\n\r\nabc"},
+	"digest":        {"", "401 Unauthorized\r\nWWW-Authenticate: Digest a=\"b\", c=d\r\nWWW-Authenticate: Basic\r\nContent-Length: 0\r\n\r\n"},
+	"other addresses": {"", "302 Found\r\nLocation: http://TARGET0/p3?a=http://TARGET/x\r\nContent-Location: https://TARGET/x\r\n" +
+		"Operation-Location: /x?to=http://TARGET/y\r\nAzure-AsyncOperation: http://u@TARGET/x\r\nContent-Length: 0\r\n\r\n"},
+	"other links": {"", "200 OK\r\nLink: <http://TARGET0/a,b>; rel=\"next\"; title=\"a, <http://TARGET/>\", </c;d>;rel=prev\r\n" +
+		"Link: <?u=http://TARGET/>; rel=\"x y\"\r\nContent-Length: 0\r\n\r\n"},
+}
+
+// The proxy changes nothing that is meant for the other end.
+func TestMessagesPassAsTheyAre(t *testing.T) {
+	t.Parallel()
+	for name, s := range shapes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if s.request == "" {
+				s.request = "GET /x HTTP/1.1\r\nHost: HOST\r\n\r\n"
+			}
+			if s.answer == "" {
+				s.answer = "200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nab"
+			}
+			got := make(chan string, 1)
+			var answer string
+			target := rawTarget(t, func(c *wireEnd) {
+				got <- c.request()
+				c.send("HTTP/1.1 " + answer)
+			})
+			answer = strings.ReplaceAll(s.answer, "TARGET", target)
+			ask := func(address string) (received, answered string) {
+				c := dial(t, address)
+				first, rest, _ := strings.Cut(strings.ReplaceAll(s.request, "HOST", "localhost:1"), "\r\n")
+				c.send(first + "\r\nConnection: close\r\n" + rest)
+				answered = c.all()
+				return <-got, answered
+			}
+			directly, wanted := ask(target)
+			through, came := ask(before(t, target))
+			require.Equal(t, endToEnd(directly), endToEnd(through))
+			require.Equal(t, endToEnd("HTTP/1.1 "+answer), endToEnd(wanted))
+			require.Equal(t, endToEnd(wanted), endToEnd(came))
+		})
+	}
+}
+
+// Addresses of the target lead through the proxy, and no others.
+func TestAddressesOfTheTarget(t *testing.T) {
+	t.Parallel()
+	var fieldsOf func(target string) string
+	target := ""
+	target = rawTarget(t, func(c *wireEnd) {
+		c.request()
+		c.send("HTTP/1.1 201 Created\r\n" + fieldsOf(target) + "Content-Length: 0\r\nConnection: close\r\n\r\n")
+	})
+	for sent, want := range map[string]string{
+		"Location: http://TARGET/a?b=http://TARGET/c#d":                "http://PROXY/a?b=http://TARGET/c#d",
+		"Location: HTTP://TARGET?x;y=%zz":                              "http://PROXY?x;y=%zz",
+		"Location: //TARGET/a":                                         "//PROXY/a",
+		"Location: http://TARGET":                                      "http://PROXY",
+		"Location: http://TARGET.example/a":                            "http://TARGET.example/a",
+		"Location: /a//b":                                              "/a//b",
+		"Operation-Location: http://TARGET/a":                          "http://PROXY/a",
+		"Azure-AsyncOperation: http://TARGET/a":                        "http://PROXY/a",
+		`Link: <http://TARGET/a,b>; rel=next, <http://TARGET0/>;a=","`: `<http://PROXY/a,b>; rel=next, <http://TARGET0/>;a=","`,
+		`Link: </a>; anchor="http://TARGET/", <//TARGET/b>;rel=x`:      `</a>; anchor="http://TARGET/", <//PROXY/b>;rel=x`,
+	} {
+		proxied := before(t, target)
+		fieldsOf = func(target string) string { return strings.ReplaceAll(sent, "TARGET", target) + "\r\n" }
+		c := dial(t, proxied)
+		c.send("GET / HTTP/1.1\r\nHost: " + proxied + "\r\nConnection: close\r\n\r\n")
+		name, _, _ := strings.Cut(sent, ":")
+		require.Equal(t, strings.NewReplacer("TARGET", target, "PROXY", proxied).Replace(want), fields(c.all()).Get(name), sent)
+	}
+}
+
+// Each part of a message is passed on as soon as it is there.
+func TestNothingIsHeld(t *testing.T) {
+	t.Parallel()
+	step := make(chan string)
+	target := rawTarget(t, func(c *wireEnd) {
+		step <- c.until("\r\n\r\n")
+		step <- c.until("{")
+		c.send("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n")
+		<-step
+		c.send(`{"a"`)
+		<-step
+		c.send(`: 1}`)
+		step <- c.until("}")
+	})
+	c := dial(t, before(t, target))
+	c.send("POST /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 8\r\n\r\n")
+	require.Contains(t, <-step, "POST /x")
+	c.send("{")
+	require.Equal(t, "{", <-step)
+	require.Contains(t, c.until("\r\n\r\n"), "200 OK") // before the request is whole
+	step <- ""
+	require.Equal(t, `{"a"`, c.until(`"a"`))
+	step <- ""
+	c.send(`"b": 1}`)
+	require.Equal(t, `"b": 1}`, <-step)
+	require.Equal(t, ": 1}", c.all())
+}
+
+// The target alone decides whether a client sends a body that it holds back.
+func TestExpectations(t *testing.T) {
+	t.Parallel()
+	const ask = "POST /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
+	const done, refused = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n"
+	for name, s := range map[string]struct {
+		target func(c *wireEnd, step chan string)
+		client func(t *testing.T, c *wireEnd, step chan string)
+	}{
+		"asked": {func(c *wireEnd, step chan string) {
+			step <- c.until("\r\n\r\n")
+			<-step
+			c.send("HTTP/1.1 100 Continue\r\n\r\n")
+			step <- c.until("abc")
+			c.send(done)
+		}, func(t *testing.T, c *wireEnd, step chan string) {
+			require.Contains(t, <-step, "Expect: 100-continue")
+			step <- ""
+			require.Equal(t, "HTTP/1.1 100 Continue\r\n\r\n", c.until("\r\n\r\n"))
+			c.send("abc")
+			require.Equal(t, "abc", <-step)
+			require.Equal(t, endToEnd(done), endToEnd(c.all()))
+		}},
+		"refused": {func(c *wireEnd, step chan string) {
+			step <- c.until("\r\n\r\n")
+			c.send(refused)
+			step <- c.all()
+		}, func(t *testing.T, c *wireEnd, step chan string) {
+			<-step
+			require.Equal(t, endToEnd(refused), endToEnd(c.all()))
+			require.Empty(t, <-step)
+		}},
+		"sent unasked": {func(c *wireEnd, step chan string) {
+			step <- c.until("\r\n\r\n")
+			step <- c.until("abc")
+			c.send(done)
+		}, func(t *testing.T, c *wireEnd, step chan string) {
+			<-step
+			c.send("abc")
+			require.Equal(t, "abc", <-step)
+			require.Equal(t, endToEnd(done), endToEnd(c.all()))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			step := make(chan string)
+			target := rawTarget(t, func(c *wireEnd) { s.target(c, step) })
+			c := dial(t, before(t, target))
+			c.send(ask)
+			s.client(t, c, step)
+		})
+	}
+}
+
+// A refusal that comes before the body has been sent reaches the client.
+func TestEarlyAnswers(t *testing.T) {
+	t.Parallel()
+	const refusal = "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 0\r\n\r\n"
+	for _, framing := range []string{"Content-Length: 100", "Transfer-Encoding: chunked"} {
+		target := rawTarget(t, func(c *wireEnd) {
+			c.until("\r\n\r\n")
+			c.send(refusal)
+			c.all()
+		})
+		c := dial(t, before(t, target))
+		c.send("POST /x HTTP/1.1\r\nHost: localhost\r\n" + framing + "\r\n\r\n")
+		require.Equal(t, endToEnd(refusal), endToEnd(c.until("\r\n\r\n")))
+	}
+}
+
+// Clients that offer HTTP/2 are answered, judged and disturbed as others are. A tunnel is not for a reverse proxy.
+func TestOffersAndTunnels(t *testing.T) {
+	t.Parallel()
+	got := make(chan string, 1)
+	target := rawTarget(t, func(c *wireEnd) {
+		got <- c.request()
+		c.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	})
+	b := &bench{t: t, url: "http://" + before(t, target), client: plain(t)}
+	id := b.session("")
+	c := dial(t, strings.TrimPrefix(b.url, "http://"))
+	c.send("GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n")
+	require.Contains(t, c.until("\r\n\r\n"), "200 OK")
+	require.NotContains(t, strings.ToLower(<-got), "upgrade")
+	v, _ := b.verdict(id)
+	require.Equal(t, 1, v.Recorded)
+	c = dial(t, strings.TrimPrefix(b.url, "http://"))
+	c.send("CONNECT localhost:443 HTTP/1.1\r\nHost: localhost:443\r\n\r\n")
+	require.Contains(t, c.until("\r\n\r\n"), "405 Method Not Allowed")
+}
+
+func plain(t *testing.T) *http.Client {
+	t.Helper()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}

@@ -1,0 +1,68 @@
+package wire
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// askForBody is what net/http sends by itself before it reads the body of a request with "Expect: 100-continue".
+const askForBody = "HTTP/1.1 100 Continue\r\n\r\n"
+
+// Conn is a client's connection. It notices when the client sends something that nobody reads yet.
+type Conn struct {
+	net.Conn
+	mu    sync.Mutex // held by the one reader
+	first []byte     // read by Arrives, for the next Read
+	quiet atomic.Bool
+}
+
+// NetConn returns the connection below.
+func (c *Conn) NetConn() net.Conn { return c.Conn }
+
+// CloseWrite ends what is sent.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// Read returns what Arrives has read, then what comes.
+func (c *Conn) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.first) > 0 {
+		n := copy(p, c.first)
+		c.first = c.first[n:]
+		return n, nil
+	}
+	return c.Conn.Read(p)
+}
+
+// Arrives returns a channel that is closed when the client sends more, or the connection ends. It must be called while nobody reads.
+func (c *Conn) Arrives() <-chan struct{} {
+	arrived := make(chan struct{})
+	c.mu.Lock()
+	go func() {
+		defer close(arrived)
+		defer c.mu.Unlock()
+		if len(c.first) == 0 {
+			one := make([]byte, 1)
+			n, _ := c.Conn.Read(one) // the next Read finds the error again
+			c.first = one[:n]
+		}
+	}()
+	return arrived
+}
+
+// Unasked drops the next "100 Continue": the client sends its body without it.
+func (c *Conn) Unasked() { c.quiet.Store(true) }
+
+// Write writes all but a "100 Continue" that Unasked makes needless.
+func (c *Conn) Write(p []byte) (int, error) {
+	if c.quiet.Load() && string(p) == askForBody && c.quiet.CompareAndSwap(true, false) {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
