@@ -152,3 +152,20 @@ func TestTLSFails(t *testing.T) {
 		require.NoError(t, b.do("POST", "/things", `{}`).err)
 	}
 }
+
+// A client that closes in the middle of a slow answer has not got it, however small it is.
+func TestHangsUpInASlowAnswer(t *testing.T) {
+	t.Parallel()
+	for _, replaced := range []int{0, 503} {
+		b := newBench(t, "", things(location))
+		id := b.session("")
+		b.faults(nth("submit", 1, fault.Effect{SlowBytes: 1, Status: replaced}))
+		c := dial(t, strings.TrimPrefix(b.url, "http://"))
+		c.send("POST /things HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
+		c.until("\r\n\r\n")
+		c.until("{")
+		require.NoError(t, c.Close())
+		b.recorded(id, 1)
+		require.Contains(t, string(b.own("GET", "sessions/"+id+"/journal", "", 200)), "the client hung up")
+	}
+}

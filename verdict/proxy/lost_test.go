@@ -142,8 +142,8 @@ func checkOf(t *testing.T, e fault.Effect, framing, got, body string) {
 		if e.ContentType != "" {
 			want = e.ContentType
 		}
-		require.Equal(t, want, fields(head + "\r\n\r\n").Get("Content-Type"))
-		require.Equal(t, "1", fields(head + "\r\n\r\n").Get("X-Own"))
+		require.Equal(t, want, fields(head+"\r\n\r\n").Get("Content-Type"))
+		require.Equal(t, "1", fields(head+"\r\n\r\n").Get("X-Own"))
 		require.NotContains(t, head, "X-Sum: ")
 	}
 	end := endToEnd(got)

@@ -85,7 +85,7 @@ func (p *payload) end(whole bool) (same string, document any) {
 		}
 	}
 	switch {
-	case encrypted(p.kind), !fits && ordered(p.kind):
+	case encrypted(p.kind), !fits && ordered(p.kind), strings.HasPrefix(p.kind, "multipart/"): // without a boundary, or packed
 		return "", nil
 	case p.kind == "application/x-www-form-urlencoded":
 		if form, err := url.ParseQuery(string(text)); err == nil {
@@ -100,7 +100,7 @@ func (p *payload) end(whole bool) (same string, document any) {
 
 // ordered reports whether equal bodies of a media type may have their members in another order.
 func ordered(kind string) bool {
-	return kind == "" || strings.HasSuffix(kind, "json") || kind == "application/x-www-form-urlencoded" || strings.HasPrefix(kind, "multipart/")
+	return kind == "" || strings.HasSuffix(kind, "json") || kind == "application/x-www-form-urlencoded"
 }
 
 // encrypted reports whether bodies of a media type are other ones each time.

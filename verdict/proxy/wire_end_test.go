@@ -1,0 +1,127 @@
+package proxy_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/proxy"
+)
+
+// rawTarget is a server that is seen byte by byte. Each connection is served by handle and closed after it.
+func rawTarget(t *testing.T, handle func(c *wireEnd)) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				handle(&wireEnd{c, bufio.NewReader(c)})
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// before puts a proxy before a server and returns its address.
+func before(t *testing.T, target string) (address string) {
+	t.Helper()
+	to, err := url.Parse("http://" + target)
+	require.NoError(t, err)
+	a, err := api.Parse(nil)
+	require.NoError(t, err)
+	p := proxy.New(to, a, slog.New(slog.DiscardHandler))
+	server := p.Server()
+	l, err := p.Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return l.Addr().String()
+}
+
+// wireEnd is one end of a connection.
+type wireEnd struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func dial(t *testing.T, address string) *wireEnd {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return &wireEnd{c, bufio.NewReader(c)}
+}
+
+func (e *wireEnd) send(text string) { _, _ = io.WriteString(e, text) }
+
+// until reads up to and including what ends a part.
+func (e *wireEnd) until(end string) string {
+	var b strings.Builder
+	for !strings.HasSuffix(b.String(), end) {
+		c, err := e.r.ReadByte()
+		if err != nil {
+			break
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+func (e *wireEnd) all() string {
+	text, _ := io.ReadAll(e.r)
+	return string(text)
+}
+
+// request reads a request as it came.
+func (e *wireEnd) request() string {
+	head := e.until("\r\n\r\n")
+	h := fields(head)
+	switch {
+	case strings.Contains(h.Get("Transfer-Encoding"), "chunked"):
+		body, last := "", false
+		for { // lines of chunks, and of trailers after the last one
+			line := e.until("\n")
+			body += line
+			if last = last || line == "0\r\n"; line == "" || last && line == "\r\n" {
+				return head + body
+			}
+		}
+	case h.Get("Content-Length") != "":
+		var n int
+		_, _ = fmt.Sscan(h.Get("Content-Length"), &n)
+		body := make([]byte, n)
+		_, _ = io.ReadFull(e.r, body)
+		return head + string(body)
+	}
+	return head
+}
+
+func fields(head string) textproto.MIMEHeader {
+	_, lines, _ := strings.Cut(head, "\r\n")
+	h, _ := textproto.NewReader(bufio.NewReader(strings.NewReader(lines))).ReadMIMEHeader()
+	return h
+}
+
+func plain(t *testing.T) *http.Client {
+	t.Helper()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
