@@ -240,6 +240,9 @@ type countsView struct {
 	Refused   int `json:"refused"`
 }
 
+// open counts the items that have not ended.
+func (c *countsView) open() int { return c.Created + c.Queued + c.Assigned + c.Running }
+
 type batchOutcomeView struct {
 	Status      job.Status        `json:"status"`
 	Succeeded   int               `json:"succeeded"`

@@ -25,7 +25,6 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/redact"
 	"github.com/forgerun/forgerun/verdict/report"
-	"github.com/forgerun/forgerun/verdict/wire"
 )
 
 const sessionsPath = "/v1/testbed/sessions"
@@ -282,8 +281,8 @@ func (r *call) exchange() *verdict.Exchange {
 	}
 	if known(r.jobID) {
 		x.Job = r.jobID.String()
-	} else if known(r.batchID) {
-		x.Job = r.batchID.String()
+	} else if id := cmp.Or(r.batchID, r.bulkID); known(id) {
+		x.Job = id.String()
 	}
 	if r.failed != nil {
 		x.Code, x.Expired = string(r.failed.Code), r.failed.Code == job.CodeTokenExpired && r.fault == nil
@@ -293,32 +292,4 @@ func (r *call) exchange() *verdict.Exchange {
 	}
 	r.shown(x)
 	return x
-}
-
-// shown notes which jobs the answer shows, as the client sees them.
-func (r *call) shown(x *verdict.Exchange) {
-	body := r.Response().Body()
-	if (x.Operation == "getResult" || x.Operation == "getReport" && x.Query == "") && x.Status < 300 { // an attempt has ended, or the job
-		x.Final = []string{x.Job}
-		return
-	}
-	if x.Status >= 300 || !bytes.Contains(r.Response().Header.ContentType(), []byte("json")) {
-		return
-	}
-	if x.Role == verdict.Submit || x.Role == verdict.SubmitMany {
-		var made struct {
-			ID    job.ID `json:"job_id"`
-			Draft job.ID `json:"jobId"`
-			Batch job.ID `json:"batch_id"`
-		}
-		_ = json.Unmarshal(body, &made) // what is no receipt made nothing
-		x.Made = testbed.IDOf(cmp.Or(made.ID, made.Draft))
-		if x.Role == verdict.SubmitMany {
-			x.Made = testbed.IDOf(made.Batch)
-		}
-	}
-	if r.fault != nil && r.fault.Rewrites() {
-		body = wire.Rewrite(r.fault, body)
-	}
-	testbed.Shape.Jobs(body, x)
 }

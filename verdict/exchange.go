@@ -81,6 +81,8 @@ type Exchange struct {
 	Unreached  string   `json:"unreached,omitempty"` // why the target did not answer, such as "connection refused at 127.0.0.1:3000"
 	Final      []string `json:"final,omitempty"`     // jobs that were shown in a final state
 	Shown      []string `json:"shown,omitempty"`     // and in any other
+	Told       []string `json:"told,omitempty"`      // jobs in an unknown state, of which another member says that they have ended
+	More       bool     `json:"more,omitempty"`      // it has shown more jobs than these
 
 	Fault  *fault.Effect `json:"fault,omitempty"`
 	HungUp bool          `json:"hung_up,omitempty"` // the client did, while it was kept waiting
@@ -109,6 +111,8 @@ type Run struct {
 	State     string    // as people read it
 	Finished  time.Time // zero while it is not final
 	Permanent bool      // it failed, and its failure says that another try would not help
+	Batch     string    // id of its batch; empty: it has none
+	Groups    []string  // ids of its batch, and of the bulk operations that changed it or left it as it was: their end is its end
 }
 
 // Attempt is a request by which an event was delivered to a client of a session.

@@ -18,8 +18,8 @@ type record struct {
 
 	reads     map[target]group // that are no streams
 	told      map[string]spans // by job: deliveries and streams that told of it
-	open      map[string]spans // by job: streams without an end that may have told of it; "": of any
-	ends      map[string]ends  // by job
+	open      map[string]spans // by job: what may have told of it, such as streams without an end; "": of any
+	ends      map[string]ends  // by job, batch or bulk operation
 	disturbed map[attempt]disturbance
 }
 
@@ -73,10 +73,17 @@ func (r *record) index() {
 				r.told[id] = append(r.told[id], span{x.Start, x.End()})
 			}
 		}
-		if x.Arrived() {
-			for _, id := range x.Final {
-				r.ends[id] = append(r.ends[id], end{exchange: x})
-			}
+		if !x.Arrived() {
+			return
+		}
+		for _, id := range x.Final {
+			r.ends[id] = append(r.ends[id], end{exchange: x})
+		}
+		for _, id := range x.Told {
+			r.open[id] = append(r.open[id], span{x.Start, x.End()})
+		}
+		if x.More {
+			r.open[""] = append(r.open[""], span{x.Start, x.End()})
 		}
 	})
 	for i := range r.Attempts {
@@ -89,7 +96,7 @@ func (r *record) index() {
 	sortSpans(r.told)
 	sortSpans(r.open)
 	for _, all := range r.ends {
-		slices.SortStableFunc(all, func(x, y end) int { return x.at().Compare(y.at()) })
+		slices.SortStableFunc(all, func(x, y end) int { return x.until().Compare(y.until()) })
 	}
 }
 
@@ -183,21 +190,36 @@ type end struct {
 	attempt  *Attempt
 }
 
-func (e end) at() time.Time {
+// from is the first moment at which it may have shown that: a stream shows it at some moment while it is open.
+func (e end) from() time.Time {
+	if e.exchange != nil && e.exchange.Stream != nil {
+		return e.exchange.Start
+	}
+	return e.until()
+}
+
+// until is the last such moment.
+func (e end) until() time.Time {
 	if e.exchange != nil {
 		return e.exchange.End()
 	}
 	return e.attempt.At
 }
 
-// ends are sorted by their times.
+// ends are sorted by their last moments.
 type ends []end
 
-// since is the first at a moment or after it; false if there is none.
-func (all ends) since(moment time.Time) (end, bool) {
-	n := sort.Search(len(all), func(i int) bool { return !all[i].at().Before(moment) })
-	if n == len(all) {
-		return end{}, false
+// since returns the first end that was shown at a moment or after it, and when that was at the earliest. There may be none.
+func (all ends) since(moment time.Time) (first end, at time.Time) {
+	n := sort.Search(len(all), func(i int) bool { return !all[i].until().Before(moment) })
+	for _, e := range all[n:] {
+		from := e.from()
+		if from.Before(moment) {
+			from = moment
+		}
+		if first == (end{}) || from.Before(at) {
+			first, at = e, from
+		}
 	}
-	return all[n], true
+	return first, at
 }

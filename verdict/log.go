@@ -49,9 +49,11 @@ type answer struct {
 	Code, Job, Made string
 	Created         string
 	Unreached       string
-	Final, Shown    []string
+	Final           []string
+	Shown, Told     []string
 	Fault           *fault.Effect
 	Expired, HungUp bool
+	More            bool
 }
 
 // What parts of a Log take in memory besides their texts, in bytes, with their places in maps and slices.
@@ -80,7 +82,7 @@ func (l *Log) Add(x *Exchange) (bytes int) {
 			Delivery: x.Delivery, Number: x.Number, Event: x.Event,
 		}),
 	}
-	for _, jobs := range [][]string{x.Final, x.Shown} {
+	for _, jobs := range [][]string{x.Final, x.Shown, x.Told} {
 		for i := range jobs {
 			jobs[i] = l.text(jobs[i])
 		}
@@ -88,7 +90,7 @@ func (l *Log) Add(x *Exchange) (bytes int) {
 	k.answer = shared(l, l.answers, answerSize, &answer{
 		Status: x.Status, Code: x.Code, RetryAfter: x.RetryAfter, Job: l.text(x.Job), Made: l.text(x.Made), Final: x.Final, Shown: x.Shown,
 		Created: l.text(x.Created), Unreached: l.text(x.Unreached),
-		Fault: x.Fault, Expired: x.Expired, HungUp: x.HungUp,
+		Told: x.Told, More: x.More, Fault: x.Fault, Expired: x.Expired, HungUp: x.HungUp,
 	})
 	l.kept = append(l.kept, k)
 	l.bytes += keptSize

@@ -3,51 +3,106 @@ package verdict
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
-// learned gives how and when the client first saw a job final after a moment: read, streamed or delivered. It is nil if it never did.
+// learned returns how and when the client first saw a job, a batch or a bulk operation final at a moment or after it: read, streamed or
+// delivered. Both are zero if it never did.
 func (r *record) learned(id string, since time.Time) (first *exchange, at time.Time) {
-	e, ok := r.ends[id].since(since.Add(-Tolerance))
-	switch {
-	case !ok:
-		return nil, at
-	case e.attempt != nil:
-		return r.attempted(e.attempt), e.at()
+	e, at := r.ends[id].since(since.Add(-Tolerance))
+	if e.attempt != nil {
+		return r.attempted(e.attempt), at
 	}
-	return e.exchange, e.at()
+	return e.exchange, at
 }
 
-// outcome: what became of each job is learned soon. A job that the client does not know of is another rule's.
-func outcome(r *record, f *finding) {
+// ended returns how the client learned of a run's end, and how late: by the run itself, or by the end of a batch or bulk operation that it
+// is part of. A client that follows one of those has a minute from its end on; if that has not come, waiting is true.
+func (r *record) ended(run *Run) (first *exchange, late time.Duration, waiting bool) {
+	consider := func(id string, due time.Time) {
+		if x, at := r.learned(id, run.Finished); x != nil && (first == nil || at.Sub(due) < late) {
+			first, late = x, max(0, at.Sub(due))
+		}
+	}
+	consider(run.ID, run.Finished)
+	for _, id := range run.Groups {
+		due, over := r.Groups[id]
+		if waiting = waiting || !over; due.Before(run.Finished) {
+			due = run.Finished
+		}
+		consider(id, due)
+		consider(id+"/"+run.ID, due) // its item in a bulk operation
+	}
+	return first, late, waiting
+}
+
+// knownJobs returns the submissions by which the client knows of jobs.
+func (r *record) knownJobs() map[string]*exchange {
 	known := map[string]*exchange{}
 	r.each(func(x *exchange) {
 		if !submits(x) || !x.Arrived() || x.Made == "" {
 			return
 		}
-		for _, made := range append([]string{x.Made}, x.Shown...) {
+		for _, made := range slices.Concat([]string{x.Made}, x.Shown, x.Final) {
 			if known[made] == nil {
 				known[made] = x
 			}
 		}
 	})
-	for _, run := range r.Runs {
+	return known
+}
+
+// outcome checks that the client learns soon what became of each job that it knows of.
+func outcome(r *record, f *finding) {
+	known := r.knownJobs()
+	for i := range r.Runs {
+		run := &r.Runs[i]
 		x := known[run.ID]
-		if x == nil || run.Finished.IsZero() || !r.over(run.Finished) {
+		if x == nil || run.Finished.IsZero() || !r.over(run.Finished) || r.endedBefore(run.Finished) {
 			continue
 		}
-		y, at := r.learned(run.ID, run.Finished)
-		late := at.Sub(run.Finished)
-		if (y == nil || late > LearnWithin) && r.untold(run.ID, run.Finished, run.Finished.Add(LearnWithin)) {
+		y, late, waiting := r.ended(run)
+		ok := y != nil && late <= LearnWithin
+		if !ok && (waiting || r.Elsewhere || r.mayHaveLearned(run)) {
 			continue
 		}
-		found := fmt.Sprintf("The job is %s since %s, and nothing told the client.", run.State, run.Finished.UTC().Format(time.RFC3339))
+		found := run.text() + "; the client never read its end."
 		if y != nil {
-			found = "The client learned that the job has ended, " + after(max(0, late)) + "."
+			found = run.text() + "; the client learned that " + after(late) + "."
 		}
-		f.judge(y != nil && late <= LearnWithin, x, y, found,
-			"To read the job, follow its events, or take its webhook.")
+		f.judge(ok, x, y, found, fmt.Sprintf("Read %s, follow its events, or take its webhook until it has ended, within %.0f s of that.",
+			either(run.Batch == "", "the job", "the job or its batch"), LearnWithin.Seconds()))
 	}
+}
+
+// endedBefore reports whether the session ended before a moment.
+func (r *record) endedBefore(moment time.Time) bool {
+	return r.Session.EndedAt != nil && time.Time(*r.Session.EndedAt).Before(moment)
+}
+
+// mayHaveLearned reports whether something whose content is not known may have told the client of the run's end.
+func (r *record) mayHaveLearned(run *Run) bool {
+	return slices.ContainsFunc(append([]string{run.ID}, run.Groups...), func(id string) bool {
+		return r.untold(id, run.Finished.Add(-Tolerance), run.Finished.Add(LearnWithin))
+	})
+}
+
+// text tells how the run ended.
+func (run *Run) text() string {
+	return fmt.Sprintf("Job %s%s %s at %s", run.ID, either(run.Batch == "", "", " of batch "+run.Batch), endText(run.State),
+		run.Finished.UTC().Format(time.TimeOnly))
+}
+
+// endText is a verb for a final state: the state itself where it is one.
+func endText(state string) string {
+	switch strings.ToUpper(state) {
+	case "SUCCEEDED", "FAILED", "COMPLETED", "FINISHED", "EXPIRED":
+		return state
+	case "CANCELED", "CANCELLED", "ABORTED", "TERMINATED":
+		return "was " + state
+	}
+	return "ended (" + state + ")"
 }
 
 // unretried: what will not get better is not tried again.

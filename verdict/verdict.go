@@ -34,6 +34,7 @@ type Record struct {
 	API      fault.API
 	Log      *Log
 	Runs     []Run
+	Groups   map[string]time.Time // batches and bulk operations that have ended, and when
 	Attempts []Attempt            // of deliveries, in the order of their beginnings
 	Expiries map[string]time.Time // of the client's keys that have one
 	Now      time.Time
@@ -41,6 +42,8 @@ type Record struct {
 	Submits func(method, path string) bool
 	// Guess describes the API as far as the traffic tells; nil: nothing in it looks like a submission.
 	Guess *Guess
+	// Elsewhere: clients may also learn of ends where nothing is recorded.
+	Elsewhere bool
 	// Standards: the API is not ours. Rules ask for what their standards say, where that is less.
 	Standards bool
 }

@@ -102,7 +102,7 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	if err != nil {
 		return verdict.Verdict{}, err
 	}
-	r.API, r.Now = testbed.API, time.Now()
+	r.API, r.Now, r.Elsewhere = testbed.API, time.Now(), s.outcomeStream
 	v := verdict.Of(&r)
 	v.EndedAt = n.EndedAt // by the service's clock
 	return v, nil

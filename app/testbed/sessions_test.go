@@ -30,7 +30,7 @@ func TestRecordFailsForClientsWithASession(t *testing.T) {
 	t.Parallel()
 	with, without, ended := app.NewID(), app.NewID(), app.NewID()
 	store := &records{open: map[job.ID]bool{with: true, ended: true}}
-	s := New(store)
+	s := New(store, false)
 	record := func(client job.ID) error {
 		return s.Record(t.Context(), testbed.Scope{Client: client}, &verdict.Exchange{})
 	}
@@ -52,7 +52,7 @@ func TestRulesOfASessionStay(t *testing.T) {
 	t.Parallel()
 	of, ended := testbed.Scope{Client: app.NewID()}, fault.Time{}
 	store := &profiled{session: verdict.Session{Profile: fault.FlakyNetwork}}
-	s := New(store)
+	s := New(store, false)
 	changes := func() []error {
 		_, err := s.ReplaceFaults(t.Context(), of, 1, nil, "")
 		return []error{err, s.RemoveFaults(t.Context(), of), s.RemoveFault(t.Context(), of, app.NewID())}
@@ -87,7 +87,7 @@ func TestLabelsOfRequests(t *testing.T) {
 		{labels{unlabelled: true}, job.ID{}, 1, full},
 		{labels{unlabelled: true, ends: true}, job.ID{}, 1, ""},
 	} {
-		of, err := New(&test.store).Enter(t.Context(), client, "a", "r")
+		of, err := New(&test.store, false).Enter(t.Context(), client, "a", "r")
 		require.Equal(t, test.code != "", err != nil)
 		if err != nil {
 			require.Equal(t, test.code, job.CodeOf(err))

@@ -45,11 +45,13 @@ type Service struct {
 	store Store
 	open  sync.Map // clients whose last request without a label through this process was recorded
 	turns *fair.Semaphore[job.ID]
+
+	outcomeStream bool // clients may learn of ends from the outcome stream, where nothing is recorded
 }
 
 // New makes the use cases.
-func New(store Store) *Service {
-	return &Service{store: store, turns: fair.New[job.ID](verdictsAtOnce)}
+func New(store Store, outcomeStream bool) *Service {
+	return &Service{store: store, turns: fair.New[job.ID](verdictsAtOnce), outcomeStream: outcomeStream}
 }
 
 // ReplaceFaults gives a client's session rules instead of those that it has, and after them those of a profile, and lists them.

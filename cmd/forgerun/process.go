@@ -109,7 +109,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 		return nil, err
 	}
 	if p.cfg.TestBed {
-		p.testbed = testbed.New(p.store)
+		p.testbed = testbed.New(p.store, p.cfg.OutcomeStream != "")
 	}
 	p.subscribers = delivery.NewSubscribers(p.store, p.log)
 	p.notifier = delivery.NewNotifier(p.queue, p.subscribers)

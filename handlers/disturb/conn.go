@@ -58,7 +58,11 @@ func (s *Conn) Write(b []byte) (int, error) {
 func (s *Conn) note(data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.exchange != nil {
+	switch e := s.stream.Effect; {
+	case s.exchange == nil:
+	case e != nil && e.Rewrites():
+		testbed.Shape.Rewritten(e, data, s.exchange)
+	default:
 		testbed.Shape.Jobs(data, s.exchange)
 	}
 }

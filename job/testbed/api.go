@@ -36,9 +36,14 @@ var roles = map[string]verdict.Role{
 // RoleOf gives what an operation does for its client.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
-// Shape is how documents show jobs, in both vocabularies.
+// Shape is how documents show jobs, batches and bulk operations, in both vocabularies. An event or a delivery has the name of what
+// happened, whatever its own state is. The filter of a bulk operation names a batch and a state, and shows neither.
 var Shape = wire.Shape{
-	ID: []string{"job_id", "jobId"}, State: []string{"state", "jobStatus", "next_state"},
+	Things: []wire.Thing{
+		{ID: []string{"job_id", "jobId"}, State: []string{"event_name", "state", "jobStatus", "next_state"}},
+		{ID: []string{"batch_id"}, State: []string{"event_name", "status"}},
+		{ID: []string{"bulk_id", "bulkId"}, State: []string{"state"}},
+	},
 	Final: func(state any) bool {
 		text, _ := state.(string)
 		return slices.Contains(ends, text)
@@ -49,10 +54,20 @@ var Shape = wire.Shape{
 	},
 }
 
-// ends are the states of a job that has ended.
-var ends = []string{"SUCCEEDED", "FAILED", "CANCELED", "COMPLETED", "COMPLETED_WITH_ERRORS", "TIMED_OUT", "CANCELLED"}
+// ends are the states of a job, batch or bulk operation that has ended, and the events that say so.
+var ends = append([]string{
+	"SUCCEEDED", "FAILED", "CANCELED", "COMPLETED", "COMPLETED_WITH_ERRORS", "TIMED_OUT", "CANCELLED", "DONE", "ABORTED",
+}, Ends...)
 
-// IDOf gives an id as verdicts have it; the zero id is empty.
+// Ends are the events that tell of an end.
+var Ends = []string{
+	job.EventSucceeded, job.EventFailed, job.EventCanceled, job.EventRetriesExhausted, job.EventBatchCompleted, job.EventBulkCompleted,
+}
+
+// ItemOf returns the name that verdicts have for a job in a bulk operation.
+func ItemOf(bulk, id job.ID) string { return bulk.String() + "/" + id.String() }
+
+// IDOf returns an id as verdicts have it; the zero id is empty.
 func IDOf(id job.ID) string {
 	if id.IsZero() {
 		return ""

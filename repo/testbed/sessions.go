@@ -3,13 +3,11 @@ package testbed
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/repo/pg"
@@ -142,62 +140,4 @@ func (s *Store) logOf(ctx context.Context, client job.ID, session pgtype.UUID) (
 		read = len(rows)
 	}
 	return log, nil
-}
-
-// Recorded gives what a session has recorded, with the jobs that its requests made, the attempts to deliver
-// their events, and the keys of its client that expire. Its times are real ones, as the client's waits are.
-func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error) {
-	r := verdict.Record{Session: n, Expiries: map[string]time.Time{}}
-	moves, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[clock.Setting], statement("clockMoves"))
-	if err != nil {
-		return r, err
-	}
-	real := clock.Moves(moves).Real
-	if r.Log, err = s.logOf(ctx, client, uuidOf(n.ID)); err != nil {
-		return r, err
-	}
-	since, until := time.Time(n.CreatedAt), (*time.Time)(n.EndedAt)
-	if until != nil {
-		r.Session.EndedAt = new(fault.Time(real(*until)))
-	}
-	from := pg.FirstIDOf(since.Add(-pg.IDSkew))
-	labelled := pgtype.UUID{}
-	if n.Label != "" {
-		labelled = uuidOf(n.ID)
-	}
-	args := []any{pg.UUID(client), labelled, pg.UUID(from), since, until, verdict.MaxExchanges}
-	r.Runs, err = pg.Query(ctx, s.db, func(row pgx.CollectableRow) (run verdict.Run, err error) {
-		var id job.ID
-		var retryable bool
-		if err = pg.ScanRow(row, &id, &run.State, &run.Finished, &retryable); !run.Finished.IsZero() {
-			run.Finished = real(run.Finished)
-		}
-		run.ID, run.Permanent = id.String(), run.State == string(job.Failed) && !retryable
-		return run, err
-	}, statement("sessionJobs"), args...)
-	if err != nil {
-		return r, err
-	}
-	r.Attempts, err = pg.Query(ctx, s.db, func(row pgx.CollectableRow) (a verdict.Attempt, err error) {
-		var delivery, about job.ID
-		var took int64
-		err = row.Scan(&delivery, &about, &a.Number, &a.Event, &a.At, &took, &a.Status, &a.Error)
-		a.DeliveryID, a.JobID, a.Took = testbed.IDOf(delivery), testbed.IDOf(about), time.Duration(took)*time.Millisecond
-		a.At, a.GaveUp = real(a.At), a.Error == string(job.SendTimeout)
-		a.Final = slices.Contains([]string{job.EventSucceeded, job.EventFailed, job.EventCanceled}, a.Event)
-		return a, err
-	}, statement("sessionDeliveries"), args...)
-	if err != nil {
-		return r, err
-	}
-	slices.SortStableFunc(r.Attempts, func(x, y verdict.Attempt) int { return x.At.Compare(y.At) })
-	type key struct {
-		ID string
-		At time.Time
-	}
-	keys, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[key], statement("sessionKeys"), pg.UUID(client))
-	for _, k := range keys {
-		r.Expiries[k.ID] = real(k.At)
-	}
-	return r, err
 }

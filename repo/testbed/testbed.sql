@@ -191,9 +191,20 @@ FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @sinc
 ORDER BY client_id, job_id LIMIT @limit
 
 -- name: sessionJobs
--- Gives the jobs of a session. Locks nothing.
+-- Returns the jobs of a session, each with its batch and when that ended, found by primary key. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
-SELECT job_id, state, finished_at, failure_retryable {{jobsOfSession}}
+SELECT job_id, state, finished_at, failure_retryable, batch_id, (SELECT completed_at FROM batches b WHERE b.batch_id = jobs.batch_id)
+{{jobsOfSession}}
+
+-- name: sessionBulks
+-- Returns the jobs that a client's bulk operations since a moment have changed, or left as they were, and when each operation ended:
+-- operations along bulk_operations_client, jobs along the primary key of their items. What was tried again has another end. Locks nothing.
+-- Parameters: @client, @first, @limit
+SELECT b.bulk_id, b.finished_at, i.job_id
+FROM (SELECT bulk_id, finished_at, action FROM bulk_operations WHERE client_id = @client AND bulk_id >= @first) b
+CROSS JOIN LATERAL (SELECT job_id, result FROM bulk_items WHERE bulk_items.bulk_id = b.bulk_id OFFSET 0) i
+WHERE i.result <> 'PENDING' AND NOT (b.action = 'retry' AND i.result = 'SUCCEEDED')
+LIMIT @limit
 
 -- name: sessionKeys
 -- Gives the keys of a client that expire, along api_keys_client. Locks nothing.
@@ -201,12 +212,37 @@ SELECT job_id, state, finished_at, failure_retryable {{jobsOfSession}}
 SELECT key_id, expires_at FROM api_keys WHERE client_id = @client AND expires_at IS NOT NULL
 
 -- name: sessionDeliveries
--- Gives the attempts to deliver events of the jobs of a session: their deliveries along deliveries_job, and the attempts of each along
--- their primary key. Locks nothing.
+-- Returns the attempts to deliver events of the jobs of a session, along deliveries_job. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
-SELECT d.delivery_id, d.job_id, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '')
-FROM (SELECT job_id {{jobsOfSession}}) j
-CROSS JOIN LATERAL (SELECT delivery_id, job_id, event_name FROM deliveries WHERE deliveries.job_id = j.job_id OFFSET 0) d
+SELECT {{sessionAttempt}} FROM (SELECT job_id AS subject {{jobsOfSession}}) j
+CROSS JOIN LATERAL (SELECT delivery_id, event_name FROM deliveries WHERE deliveries.job_id = j.subject OFFSET 0) d
+{{sessionAttempts}}
+LIMIT @limit
+
+-- name: sessionGroupDeliveries
+-- Returns the attempts to deliver the ends of the batches and bulk operations of a session, which are made by requests as jobs are: their
+-- events along client_events_client, their deliveries along deliveries_once. Locks nothing.
+-- Parameters: @client, @session, @first, @since, @until, @limit
+SELECT {{sessionAttempt}} FROM (
+  SELECT event_id, coalesce(batch_id, (data->>'bulkId')::uuid) AS subject FROM client_events
+  WHERE client_id = @client AND event_id >= @first AND event_name IN ('batch.completed', 'bulk.completed') OFFSET 0
+) j
+CROSS JOIN LATERAL (
+  SELECT request_id, created_at FROM batches WHERE batches.batch_id = j.subject
+  UNION ALL SELECT request_id, created_at FROM bulk_operations WHERE bulk_operations.bulk_id = j.subject OFFSET 0
+) g
+CROSS JOIN LATERAL (SELECT delivery_id, event_name FROM deliveries WHERE deliveries.event_id = j.event_id AND url IS NULL OFFSET 0) d
+{{sessionAttempts}}
+WHERE g.created_at >= @since AND (@until::timestamptz IS NULL OR g.created_at <= @until)
+  AND (SELECT r.session_id FROM testbed_requests r WHERE r.client_id = @client AND r.request_id = g.request_id)
+    IS NOT DISTINCT FROM @session::uuid
+LIMIT @limit
+
+-- fragment: sessionAttempts
+-- The attempts of each delivery, along their primary key.
 CROSS JOIN LATERAL (SELECT number, started_at, duration_ms, status, error FROM delivery_attempts
   WHERE delivery_attempts.delivery_id = d.delivery_id OFFSET 0) a
-LIMIT @limit
+
+-- fragment: sessionAttempt
+-- An attempt to deliver, of whichever event.
+d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '')

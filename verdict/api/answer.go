@@ -216,8 +216,10 @@ func (a *API) isFinal(state string) bool {
 // Shape is how lists and events show jobs; job gives the one that an id names.
 func (a *API) Shape(job func(id string) (string, bool)) wire.Shape {
 	return wire.Shape{
-		ID:    members(a.Job.ID, "id", "job_id", "jobId", "name", "operationId"),
-		State: members(a.Job.State, "jobStatus", "state", "status", "done"),
+		Things: []wire.Thing{{
+			ID:    members(a.Job.ID, "id", "job_id", "jobId", "name", "operationId"),
+			State: members(a.Job.State, "jobStatus", "state", "status", "done"),
+		}},
 		Final: func(v any) bool { return a.state(v).Final },
 		Job:   job,
 	}

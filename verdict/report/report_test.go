@@ -165,7 +165,7 @@ func TestPageFoldsEqualRequests(t *testing.T) {
 	require.Equal(t, []string{
 		"1–60 12:00:00.000 to 12:00:59.000 60 × GET /v1/jobs/1 200",
 		"61–62 12:01:00.000 to 12:01:01.000 2 × GET /v1/jobs/1 304",
-		`63–64 12:01:02.000 to 12:01:03.000 2 × GET /v1/jobs/1 200 fault {"status":503}`,
+		`63–64 12:01:02.000 to 12:01:03.000 2 × GET /v1/jobs/1 200 fault 503 {"status":503}`,
 		"65–66 12:01:04.000 to 12:01:05.000 2 × GET /v1/jobs/1 200 no-key-in-url",
 		"67 12:01:06.000 GET /v1/jobs/2 200 no-key-in-url",
 		"68 12:01:07.000 GET /v1/jobs/1/report 200",

@@ -26,7 +26,7 @@ type Stream struct {
 	Effect   *fault.Effect     // nil: the stream is only noted
 	Resumed  bool              // the reader named the last event that it has
 	Position string            // name of events that only tell where to resume
-	Note     func(data []byte) // is given the data of each event that went out
+	Note     func(data []byte) // is given the data of each event that went out, before it was rewritten
 	Closed   <-chan struct{}   // ends a stream that was stalled
 
 	rest  []byte // of a block whose end has not come
@@ -113,7 +113,6 @@ func (s *Stream) pass(block []byte) error {
 		_ = Slowly(s.To, half, e.SlowBytes, s.Closed)
 		return ErrEnded
 	}
-	block = s.rewritten(block)
 	if err := s.send(block); err != nil {
 		return err
 	}
@@ -123,9 +122,9 @@ func (s *Stream) pass(block []byte) error {
 	return nil
 }
 
-// send writes a block, slowly if the effect says so, and notes it.
+// send rewrites and writes a block, slowly if the effect says so, and notes it.
 func (s *Stream) send(block []byte) error {
-	if err := Slowly(s.To, block, s.Effect.SlowBytes, s.Closed); err != nil {
+	if err := Slowly(s.To, s.rewritten(block), s.Effect.SlowBytes, s.Closed); err != nil {
 		return err
 	}
 	s.note(parse(block))
