@@ -20,12 +20,12 @@ func duplicates(r *record, f *finding) {
 		}
 	})
 	arrived := map[content]int{} // accepted ones whose answers the client has got: of two or more, each may be wanted
-	lookups := group{}           // by which a client may find out
+	lookups := group{}           // by which a client may find out: reads of jobs that it knows tell nothing
 	r.each(func(x *exchange) {
 		switch {
 		case x.Method == http.MethodPost && x.Arrived() && accepted(x):
 			arrived[contentOf(x)]++
-		case x.Method == http.MethodGet && x.Arrived() && x.Status < 500:
+		case x.Method == http.MethodGet && x.Arrived() && x.Status < 500 && x.Stream == nil && (x.Role != Read || x.Job == ""):
 			lookups = append(lookups, x)
 		}
 	})
