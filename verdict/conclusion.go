@@ -46,7 +46,7 @@ func (r *record) nothing(v *Verdict) string {
 			answered++
 		}
 		submitted = submitted || submits(x) && x.Made != ""
-		posted = posted || x.Method == http.MethodPost && x.Status >= 200 && x.Status < 300
+		posted = posted || x.Method == http.MethodPost && accepted(x)
 	})
 	tested := slices.ContainsFunc(v.Results, func(result Result) bool {
 		return result.Status != NotTested && (!slices.Contains(trivial, result.Rule) || !slices.ContainsFunc(r.Session.Rules, substantial))

@@ -25,7 +25,7 @@ func duplicates(r *record, f *finding) {
 		switch {
 		case x.Method == http.MethodPost && x.Arrived() && accepted(x):
 			arrived[contentOf(x)]++
-		case x.Method == http.MethodGet && x.Arrived() && x.Status < 500 && x.Stream == nil && (x.Role != Read || x.Job == ""):
+		case x.Method == http.MethodGet && x.Arrived() && x.Status < 500 && x.Stream == nil && x.Job == "":
 			lookups = append(lookups, x)
 		}
 	})
@@ -74,4 +74,7 @@ func sameOrder(x, y *exchange) bool {
 const oneOfThem = "One of the two: send the Idempotency-Key of the first try with the retry, or look for the job before sending it again."
 
 // accepted reports whether the service did what x asks for, whether or not the client got to know.
-func accepted(x *exchange) bool { return x.Made != "" || x.Status >= 200 && x.Status < 300 }
+func accepted(x *exchange) bool {
+	replaced := x.Fault != nil && x.Fault.Replaces() // its status is nobody's
+	return x.Made != "" || !replaced && x.Status >= 200 && x.Status < 300
+}
