@@ -237,7 +237,7 @@ func (v *verdictRun) serve(ctx context.Context) int {
 	}
 	defer p.stop()
 	v.url, v.control = p.url, p.control
-	_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %[1]s%sv1/testbed/sessions\n", p.url, redact.URL(v.target), proxy.Prefix)
+	_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %[1]s%[3]sv1/testbed/sessions\n", p.url, redact.URL(v.target), proxy.Prefix)
 	if host, port, err := net.SplitHostPort(v.listen); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
 		_, _ = fmt.Fprintf(v.Stdout, "From another machine or container: its name, with port %s or the one that is mapped to it\n", port)
 	}

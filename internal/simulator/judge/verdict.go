@@ -250,6 +250,9 @@ func RedactURL(text string) string {
 // secrets are API keys and secrets of webhooks, wherever they stand.
 var secrets = regexp.MustCompile(`\b(frk_|whsec_)[A-Za-z0-9_+/=-]+|\b(Bearer )\S+`)
 
+// prose is what sentences have in the place of a secret, as in "Bearer tokens SHOULD NOT be passed".
+var prose = regexp.MustCompile(`^Bearer (tokens?|authentication|credentials|scheme)\b`)
+
 // PrintableLines is Printable for each line of a text.
 func PrintableLines(text string) string {
 	var lines []string
@@ -266,5 +269,10 @@ func Printable(text string) string {
 			return r
 		}
 		return '?'
-	}, secrets.ReplaceAllString(text, "$1$2***"))
+	}, secrets.ReplaceAllStringFunc(text, func(found string) string {
+		if prose.MatchString(found) {
+			return found
+		}
+		return secrets.ReplaceAllString(found, "$1$2***")
+	}))
 }
