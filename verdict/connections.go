@@ -41,8 +41,8 @@ func renewed(r *record, f *finding) {
 // secret: no key is part of a URL.
 func secret(r *record, f *finding) {
 	r.each(func(x *exchange) {
-		f.judge(!x.KeyInURL, nil, x, either(x.KeyInURL, "The API key in the query of the URL.", "No key in the URL."),
-			"Authorization: Bearer; URLs are logged everywhere.")
+		f.judge(!x.KeyInURL, nil, x, either(x.KeyInURL, "The client sent its API key in the URL.", "The URL had no key."),
+			"Send the key in a header: URLs are logged everywhere.")
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"net/http"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/forgerun/forgerun/verdict/fault"
@@ -113,6 +114,27 @@ func (l *Log) Len() int {
 
 // Copy gives a Log with the exchanges so far, which can be judged while the other one grows.
 func (l *Log) Copy() *Log { return &Log{kept: l.kept[:len(l.kept):len(l.kept)]} }
+
+// FoundKey notes that a key has been in URLs. without reports whether one has it, and returns it without the key. Copies of the Log stay
+// as they are.
+func (l *Log) FoundKey(without func(path, query string) (shownPath, shownQuery string, found bool)) {
+	var changed []*kept
+	for i, k := range l.kept {
+		path, query, found := without(k.Path, k.Query)
+		if !found || k.KeyInURL {
+			continue
+		}
+		if changed == nil {
+			changed = slices.Clone(l.kept)
+		}
+		other, r := *k, *k.request
+		r.Path, r.Query, r.KeyInURL = path, query, true
+		other.request, changed[i] = &r, &other
+	}
+	if changed != nil {
+		l.kept = changed
+	}
+}
 
 // text gives the one copy of a text.
 func (l *Log) text(text string) string {

@@ -76,6 +76,13 @@ func (a *API) KeyOf(m *Message) string { return m.Text(a.Key...) }
 // CorrelationOf gives what names the intention of a request.
 func (a *API) CorrelationOf(m *Message) string { return m.Text(a.Correlation...) }
 
+// Names reports whether a header has the idempotency key or the correlation id of a request.
+func (a *API) Names(header string) bool {
+	return slices.ContainsFunc(slices.Concat(a.Key, a.Correlation), func(place string) bool {
+		return strings.EqualFold(place, headerPlace+header)
+	})
+}
+
 // addresses are the headers that name a job's address, the most exact first. Azure's older name is among them.
 var addresses = []string{"Operation-Location", "Azure-AsyncOperation", "Location", "Content-Location"}
 

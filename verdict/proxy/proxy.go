@@ -166,6 +166,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := exchange(r)
+	p.sessions.keyInURL(in, r, x)
 	role, job, described := p.sessions.operation(in, r)
 	x.Role, x.Job, x.Operation = role, job, string(role)
 	x.Repeatable = p.api.MayRepeat(role)

@@ -27,7 +27,7 @@ const (
 func exchange(r *http.Request) *verdict.Exchange {
 	h := r.Header
 	x := &verdict.Exchange{
-		Start: time.Now().UTC(), Method: redact.Keep(r.Method), Path: redact.KeepURL(r.URL.EscapedPath()),
+		Start: time.Now().UTC(), Method: redact.Keep(r.Method), Path: redact.KeepURL(r.URL.EscapedPath()), Query: redact.KeepQuery(r.URL.RawQuery),
 		Prefer: redact.Keep(values(h, "Prefer")), ContentType: redact.Keep(h.Get("Content-Type")), Accept: redact.Keep(values(h, "Accept")),
 		IfNoneMatch: redact.Keep(values(h, "If-None-Match")), LastEventID: redact.Keep(h.Get("Last-Event-ID")),
 		KeyID: sum([]byte(cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key"), h.Get("Api-Key")))), Trace: traceID(h.Get("Traceparent")),
@@ -38,23 +38,7 @@ func exchange(r *http.Request) *verdict.Exchange {
 	if c, ok := r.Context().Value(connKey{}).(*connection); ok {
 		x.Connection, x.Reused = c.number, c.requests.Add(1) > 1
 	}
-	if x.KeyInURL = tokenInURL(r); !x.KeyInURL {
-		x.Query = redact.KeepQuery(r.URL.RawQuery)
-	}
 	return x
-}
-
-// tokenInURL reports whether a bearer token is part of the URL (RFC 6750, section 2.3).
-func tokenInURL(r *http.Request) bool {
-	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	for name, all := range r.URL.Query() {
-		for _, value := range all {
-			if name == "access_token" || len(token) >= 16 && value == token {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // traceID is that of a traceparent (W3C Trace Context).

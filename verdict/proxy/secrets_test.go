@@ -102,7 +102,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	require.Contains(t, shown["journal"], "&limit=1")
 	require.Contains(t, shown["json"], "Bearer tokens SHOULD NOT be passed in page URLs", "the sentences of standards stay")
 	require.True(t, results["no-key-in-url"].Status.Broken())
-	require.Equal(t, 2, results["no-key-in-url"].Failures, "access_token, and the token under another name")
+	require.Equal(t, 9, results["no-key-in-url"].Failures, "the key of X-Api-Key, under any name, and the token under another one")
 	require.Positive(t, v.Recorded)
 }
 

@@ -1,0 +1,175 @@
+package proxy
+
+import (
+	"encoding/base64"
+	"hash/maphash"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/redact"
+)
+
+const (
+	maxKeys  = 1000 // of a session
+	minKey   = 8    // bytes of a key that is looked for, with a digit
+	plainKey = 16   // and without one: shorter ones may be words
+)
+
+var keySeed = maphash.MakeSeed()
+
+// keys are the credentials that clients have sent in headers, by their hashes.
+type keys struct {
+	hashes map[uint64]bool
+	sizes  []int
+}
+
+// add adds a key and reports whether it is new.
+func (k *keys) add(key string) bool {
+	hash := maphash.String(keySeed, key)
+	if k.hashes[hash] || len(k.hashes) == maxKeys {
+		return false
+	}
+	if k.hashes == nil {
+		k.hashes = map[uint64]bool{}
+	}
+	k.hashes[hash] = true
+	if !slices.Contains(k.sizes, len(key)) {
+		k.sizes = append(k.sizes, len(key))
+	}
+	return true
+}
+
+// in returns a key that is a part of a URL, however it is escaped; "" for none.
+func (k *keys) in(text string) string {
+	for _, form := range forms(text) {
+		for _, size := range k.sizes {
+			for at := 0; at+size <= len(form); at++ {
+				if at > 0 && alphanumeric(form[at-1]) || at+size < len(form) && alphanumeric(form[at+size]) { // within another word
+					continue
+				}
+				if part := form[at : at+size]; k.hashes[maphash.String(keySeed, part)] {
+					return part
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func alphanumeric(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+
+var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+
+// forms are a text as it is, and unescaped, once and twice.
+func forms(text string) []string {
+	all := []string{text}
+	for range 2 {
+		if !strings.ContainsAny(text, "%+") {
+			break
+		}
+		text = escape.ReplaceAllStringFunc(text, func(found string) string {
+			plain, err := url.PathUnescape(found)
+			if err != nil { // the expression finds no such
+				return found
+			}
+			return plain
+		})
+		all = append(all, text, strings.ReplaceAll(text, "+", " "))
+	}
+	return all
+}
+
+// keyInURL notes whether a key is part of the URL of a request (RFC 6750, section 2.3): one that a header of this request or of another
+// one of the session has. An address that the target has given is no mistake of the client.
+func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.open(in)
+	if n == nil {
+		return
+	}
+	for _, key := range s.keysOf(r.Header) {
+		if n.keys.add(key) {
+			n.bytes += perText
+			n.log.FoundKey(func(path, query string) (string, string, bool) { return without(key, path, query) })
+		}
+	}
+	if here := redact.KeepURL(r.URL.RequestURI()); n.jobs[here] != nil || n.results[here] != "" {
+		return
+	}
+	if found := n.keys.in(r.URL.RequestURI()); found != "" {
+		x.Path, x.Query, _ = without(found, x.Path, x.Query)
+		x.KeyInURL = true
+		return
+	}
+	x.KeyInURL = r.URL.RawQuery != "" && r.URL.Query().Has("access_token")
+}
+
+// without masks a key in a path and a query as they are kept, and reports whether one had it. In a query it may be masked already.
+func without(key, path, query string) (shownPath, shownQuery string, found bool) {
+	one := keys{}
+	one.add(key)
+	var masks []string
+	for _, form := range []string{key, url.QueryEscape(key), url.PathEscape(key)} {
+		found = found || strings.Contains(query, redact.Mask(form))
+		masks = append(masks, form, redact.Mask(key))
+	}
+	masked := strings.NewReplacer(masks...)
+	for _, part := range []*string{&path, &query} {
+		if one.in(*part) == "" {
+			continue
+		}
+		found = true
+		if *part = masked.Replace(*part); one.in(*part) != "" { // it was escaped in another way
+			*part = redact.Mask(key)
+		}
+	}
+	return path, query, found
+}
+
+// notKeys are names of headers that look like credentials and are none, or are not the client's alone, without punctuation.
+var notKeys = regexp.MustCompile(`cookie|csrf|xsrf|session|signature|hmac|^sig$|^sid$|^code$|page|continuation|next|idempotency|xamzsecurity`)
+
+// keysOf are the credentials in headers.
+func (s *sessions) keysOf(h http.Header) (all []string) {
+	for name, values := range h {
+		plain := strings.ToLower(strings.ReplaceAll(name, "-", ""))
+		if !redact.Secret(name) && plain != "xkey" || notKeys.MatchString(plain) || s.api.Names(name) {
+			continue
+		}
+		for _, value := range values {
+			if key := keyOf(value); len(key) >= plainKey || len(key) >= minKey && strings.ContainsAny(key, "0123456789") {
+				all = append(all, key)
+			}
+		}
+	}
+	return all
+}
+
+// keyOf is the key in the value of a header, "" for none: behind a scheme, or the password of Basic.
+func keyOf(value string) string {
+	scheme, key, credentials := strings.Cut(strings.TrimSpace(value), " ")
+	switch {
+	case !credentials:
+		return scheme
+	case strings.EqualFold(scheme, "Basic"):
+		text, err := base64.StdEncoding.DecodeString(strings.TrimSpace(key))
+		if err != nil {
+			return ""
+		}
+		user, password, _ := strings.Cut(string(text), ":")
+		if len(password) > 1 {
+			return password
+		}
+		return user // of APIs whose keys have no second part
+	}
+	key = strings.Trim(strings.TrimPrefix(strings.TrimSpace(key), "token="), `"`)
+	if strings.ContainsAny(key, ", ") { // a signature with parameters
+		return ""
+	}
+	return key
+}
