@@ -205,9 +205,10 @@ func (s *Server) record(r *call) {
 	s.keep(s.recordIn(r, who.ClientID), x)
 }
 
-// recorded reports whether the traffic of a route is recorded.
+// recorded reports whether the traffic of a route is recorded. Of the test bed's own that is a reset alone: it begins anew.
 func (s *Server) recorded(r *call) bool {
-	return s.deps.Testbed != nil && r.route.access != public && !strings.HasPrefix(r.route.path, "/v1/testbed/")
+	return s.deps.Testbed != nil && r.route.access != public &&
+		(!strings.HasPrefix(r.route.path, "/v1/testbed/") || r.route.path == resetPath)
 }
 
 // recordIn is the session in which a request of a client is recorded, zero if that cannot be found. A header that is wrong has its

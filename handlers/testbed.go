@@ -56,6 +56,7 @@ type Testbed interface {
 const (
 	faultsPath = "/v1/testbed/faults"
 	clockPath  = "/v1/testbed/clock"
+	resetPath  = "/v1/testbed/reset"
 )
 
 // testbedRoutes are those that only a test bed has.
@@ -67,7 +68,7 @@ func (s *Server) testbedRoutes() []route {
 		{fiber.MethodPut, faultsPath, client, "replace_faults", nil, asJSON, fiber.StatusOK, s.replaceFaults},
 		{get, faultsPath, client, "list_faults", nil, asJSON, fiber.StatusOK, s.listFaults},
 		{fiber.MethodDelete, faultsPath, client, "remove_faults", nil, asJSON, fiber.StatusNoContent, noBody(s.removeFaults)},
-		{fiber.MethodPost, "/v1/testbed/reset", client, "reset", nil, asJSON, fiber.StatusOK, s.once(noBody(s.reset))},
+		{fiber.MethodPost, resetPath, client, "reset", nil, asJSON, fiber.StatusOK, s.once(noBody(s.reset))},
 		{fiber.MethodPost, "/v1/testbed/fixtures", client, "make_fixtures", nil, asJSON, fiber.StatusCreated, s.makeFixtures},
 		{get, clockPath, client, "get_clock", nil, asJSON, fiber.StatusOK, s.getClock},
 		{fiber.MethodPost, clockPath, client, "move_clock", nil, asJSON, fiber.StatusOK, s.once(s.moveClock)},

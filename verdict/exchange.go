@@ -33,11 +33,12 @@ const (
 	Stream     Role = "stream"      // of events
 	Retry      Role = "retry"       // has a job tried again
 	Delivery   Role = "delivery"    // of an event, by the service to the client
+	Reset      Role = "reset"       // removes what the client has: from then on nothing is a repetition of what was before
 )
 
 var uses = map[Role]fault.Use{
 	Submit: fault.Submissions, SubmitMany: fault.Submissions, Read: fault.Lookups, ReadMany: fault.Lookups, List: fault.Lookups,
-	Outcome: fault.Outcomes, Stream: fault.Streams, Delivery: fault.Deliveries, Retry: fault.Others, "": fault.Others,
+	Outcome: fault.Outcomes, Stream: fault.Streams, Delivery: fault.Deliveries, Retry: fault.Others, Reset: fault.Others, "": fault.Others,
 }
 
 // Exchange is a request of a client in a session and what it got, or one that was sent to it. Neither keys nor bodies are kept.

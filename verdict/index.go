@@ -15,6 +15,7 @@ type record struct {
 	exchanges []exchange // in the order of their beginnings
 	sent      []exchange // of these, what was sent to the client as part of disturbed deliveries, or not sent
 	journal   *journal
+	runs      map[string]*Run // by their ids
 
 	reads     map[target]group // that are no streams
 	told      map[string]spans // by job: deliveries and streams that told of it
@@ -27,6 +28,7 @@ type record struct {
 type exchange struct {
 	*kept
 	place int // in the journal
+	era   int // resets before it
 }
 
 // target is what requests go to.
@@ -48,6 +50,11 @@ type disturbance struct {
 
 // index makes the indexes that several rules use.
 func (r *record) index() {
+	r.runs = map[string]*Run{}
+	for i := range r.Runs {
+		r.runs[r.Runs[i].ID] = &r.Runs[i]
+	}
+	r.countEras()
 	r.disturbed = map[attempt]disturbance{}
 	for i := range r.sent {
 		x := &r.sent[i]
@@ -98,6 +105,20 @@ func (r *record) index() {
 	for _, all := range r.ends {
 		slices.SortStableFunc(all, func(x, y end) int { return x.until().Compare(y.until()) })
 	}
+}
+
+// countEras counts for each exchange the resets that were over before it began.
+func (r *record) countEras() {
+	var resets []time.Time
+	r.each(func(x *exchange) {
+		if x.Role == Reset && x.Status/100 == 2 {
+			resets = append(resets, x.End())
+		}
+	})
+	slices.SortFunc(resets, time.Time.Compare)
+	r.each(func(x *exchange) {
+		x.era = sort.Search(len(resets), func(i int) bool { return resets[i].After(x.Start) })
+	})
 }
 
 // each calls f with each exchange.

@@ -94,3 +94,88 @@ func TestOutcomesOfGroups(t *testing.T) {
 	e := trace.result("outcome-learned").Evidence[0]
 	require.Equal(t, "Job job-7 of batch batch SUCCEEDED at 12:00:00; the client never read its end.", e.Found)
 }
+
+// again is another submission of an order, with a key of its own, which made another job.
+func again(of, n byte) verdict.Exchange {
+	return submit(of, func(x *verdict.Exchange) {
+		x.Key, x.Made, x.Job, x.Shown = "again "+id(n), id(n), id(n), []string{id(n)}
+	})
+}
+
+// failed ends the last run otherwise.
+func (t *trace) as(state string) *trace {
+	t.Runs[len(t.Runs)-1].State = state
+	return t
+}
+
+func (t *trace) reset() *trace {
+	return t.send(verdict.Exchange{Method: "POST", Path: "/v1/testbed/reset", Role: verdict.Reset, Status: 200, Reused: true})
+}
+
+// What was seen to fail may be ordered again, and a reset begins anew. What succeeded, or was not looked at, may not.
+func TestIntentions(t *testing.T) {
+	t.Parallel()
+	cancel := func(n byte, key string) verdict.Exchange {
+		return verdict.Exchange{Method: "POST", Path: "/v1/jobs/" + id(n) + "/cancel", Status: 200, Job: id(n), Key: key, Reused: true}
+	}
+	lostOne := submit(7, lost)
+	for name, c := range map[string]struct {
+		rule, status string
+		does         func(*trace)
+	}{
+		"orders again what failed": {"one-job-per-intention", "held", func(t *trace) {
+			t.send(submit(7)).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)).send(again(7, 8))
+		}},
+		"orders again what was canceled": {"one-job-per-intention", "not_exercised", func(t *trace) {
+			t.send(submit(7)).end(7).as("CANCELED").send(poll(7, final)).send(again(7, 8))
+		}},
+		"orders twice again": {"one-job-per-intention", "broken", func(t *trace) {
+			t.send(submit(7)).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)).send(again(7, 9))
+		}},
+		"repeats the first order later": {"one-job-per-intention", "held", func(t *trace) {
+			t.send(submit(7)).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)).send(submit(7))
+		}},
+		"orders again what succeeded": {"one-job-per-intention", "broken", func(t *trace) {
+			t.send(submit(7)).end(7).send(poll(7, final)).send(again(7, 8))
+		}},
+		"orders again without a look": {"one-job-per-intention", "broken", func(t *trace) {
+			t.send(submit(7)).end(7).as("FAILED").send(again(7, 8)).send(poll(7, final))
+		}},
+		"orders the same after a reset":   {"one-job-per-intention", "not_exercised", func(t *trace) { t.send(submit(7)).reset().send(again(7, 8)) }},
+		"has a key for two after a reset": {"one-job-per-intention", "not_exercised", func(t *trace) { t.send(submit(7)).reset().send(keyOf(8, 7)) }},
+		"has a key for two":               {"one-job-per-intention", "broken", func(t *trace) { t.send(submit(7)).send(keyOf(8, 7)) }},
+		"uses a key again after a reset": {"same-body", "not_exercised", func(t *trace) {
+			t.send(submit(7)).reset().send(submit(8, func(x *verdict.Exchange) { x.Key = "key 7" }))
+		}},
+		"uses an id again after a reset": {"correlation-ids", "held", func(t *trace) {
+			t.send(submit(7)).reset().send(submit(8, func(x *verdict.Exchange) { x.Correlation = "order-7" }))
+		}},
+		"uses an id again": {"correlation-ids", "broken", func(t *trace) {
+			t.send(submit(7)).send(submit(8, func(x *verdict.Exchange) { x.Correlation = "order-7" }))
+		}},
+		"finds what was lost and has failed": {"idempotency-key", "not_exercised", func(t *trace) { t.send(lostOne).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)) }},
+		"orders what was lost again":         {"idempotency-key", "broken", func(t *trace) { t.send(lostOne).end(7).as("FAILED").send(again(7, 8)) }},
+		"cancels three with one key": {"same-body", "broken", func(t *trace) {
+			t.each(3, func(n byte) { t.send(cancel(n, "one")) })
+		}},
+		"cancels one three times":      {"same-body", "not_exercised", func(t *trace) { t.each(3, func(byte) { t.send(cancel(1, "one")) }) }},
+		"cancels with its order's key": {"same-body", "not_exercised", func(t *trace) { t.send(submit(1)).send(cancel(1, "key 1")) }},
+		"cancels where a redirect leads": {"same-body", "not_exercised", func(t *trace) {
+			moved := cancel(1, "one")
+			moved.Status, moved.Path = 308, "/old"
+			t.send(moved).send(cancel(1, "one"))
+		}},
+		"orders at two places with one key": {"same-body", "broken", func(t *trace) {
+			t.send(submit(7)).send(submit(7, func(x *verdict.Exchange) { x.Path = "/v1/jobs/elsewhere" }))
+		}},
+	} {
+		trace := newTrace()
+		c.does(trace)
+		require.Equal(t, verdict.Status(c.status), trace.result(c.rule).Status, name)
+	}
+}
+
+// keyOf is an order with another one's key and body.
+func keyOf(n, other byte) verdict.Exchange {
+	return submit(other, func(x *verdict.Exchange) { x.Correlation = "order-" + id(n) })
+}

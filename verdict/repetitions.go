@@ -21,10 +21,11 @@ const (
 	sameBatch              // bodies of batches
 )
 
-// scope is where repetitions are looked for; empty: among all.
+// scope is where repetitions are looked for, besides the era; empty: among all.
 type scope struct {
 	target
 	keyID string
+	era   int
 }
 
 // repetitions indexes requests by the scope that they are in; false: they are no repetitions.
@@ -34,6 +35,7 @@ func (r *record) repetitions(in func(*exchange) (scope, bool)) repetitions {
 		if !ok {
 			return
 		}
+		s.era = x.era
 		add(sameness{scope: s})
 		if x.Key != "" {
 			add(sameness{s, sameKey, x.Key, ""})
@@ -56,6 +58,7 @@ func (r *record) submissions() repetitions {
 // intended are those that are to make what x was to make: they carry one correlation id and one body, as far as that was read, or are equal
 // batches.
 func (all repetitions) intended(s scope, x *exchange) []group {
+	s.era = x.era
 	switch {
 	case batch(x):
 		return []group{all[sameness{s, sameBatch, "", x.Body}]}
@@ -67,7 +70,9 @@ func (all repetitions) intended(s scope, x *exchange) []group {
 
 // resubmissions are those, and those with the same key.
 func (all repetitions) resubmissions(s scope, x *exchange) []group {
-	return append(all.intended(s, x), all[sameness{s, sameKey, x.Key, ""}])
+	groups := all.intended(s, x)
+	s.era = x.era
+	return append(groups, all[sameness{s, sameKey, x.Key, ""}])
 }
 
 // tries counts x and its resubmissions, up to one more than a client may give up after.
@@ -85,6 +90,7 @@ func (all repetitions) tries(x *exchange) int {
 
 // next is the first that does again what x was to do; nil if there is none.
 func (all repetitions) next(s scope, x *exchange) *exchange {
+	s.era = x.era
 	if x.Method == http.MethodGet || x.Method == http.MethodDelete || !submits(x) && x.Job != "" {
 		return all[sameness{scope: s}].next(x)
 	}
@@ -105,12 +111,15 @@ func (r *record) copies(among func(*exchange) bool) (next func(x *exchange) *exc
 	if !r.Standards {
 		return func(*exchange) *exchange { return nil }
 	}
-	type content struct{ method, path, body string }
+	type content struct {
+		era                int
+		method, path, body string
+	}
 	type correlated struct {
 		content
 		correlation string
 	}
-	of := func(x *exchange) content { return content{x.Method, x.Path, x.Body} }
+	of := func(x *exchange) content { return content{x.era, x.Method, x.Path, x.Body} }
 	accepted := map[content]int{}
 	r.each(func(x *exchange) {
 		if x.Arrived() && x.Status < 300 {

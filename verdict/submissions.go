@@ -2,7 +2,11 @@ package verdict
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
+	"time"
 )
 
 // failed reports whether a submission came to nothing for the client that it may try again.
@@ -12,13 +16,17 @@ func failed(x *exchange) bool {
 
 // retried: a submission that came to nothing is repeated, and only what may be repeated is.
 func retried(r *record, f *finding) {
-	refused, first := map[string]int{}, map[string]*exchange{}
-	refusals := r.repetitions(func(x *exchange) (scope, bool) { return scope{targetOf(x), x.KeyID}, refusal(x) })
+	type request struct {
+		era                       int
+		method, path, query, body string
+	}
+	refused, first := map[request]int{}, map[request]*exchange{}
+	refusals := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x), keyID: x.KeyID}, refusal(x) })
 	submissions, found := r.submissions(), r.finds()
 	r.each(func(x *exchange) {
 		if refusal(x) && (!r.Standards || x.Status == http.StatusForbidden) {
-			y := refusals.next(scope{targetOf(x), x.KeyID}, x)
-			at := x.Method + x.Path + "?" + x.Query + x.Body
+			y := refusals.next(scope{target: targetOf(x), keyID: x.KeyID}, x)
+			at := request{x.era, x.Method, x.Path, x.Query, x.Body}
 			if first[at] == nil {
 				first[at] = x
 			}
@@ -98,7 +106,7 @@ func keyed(r *record, f *finding) {
 			return
 		}
 		y := earliest(next(submissions.resubmissions(scope{}, x), x), copied(x))
-		if y == nil {
+		if y == nil || x.Made != "" && r.undone(x.Made, y.Start) {
 			return
 		}
 		same := x.Key != "" && x.Key == y.Key
@@ -110,63 +118,132 @@ func keyed(r *record, f *finding) {
 	})
 }
 
-// sameBody: a key stands for one request.
+// sameBody checks that a key stands for one request: one path, and one body. Submissions and other requests have keys of their own. Where
+// a redirect has led to another path, the request there is the same one.
 func sameBody(r *record, f *finding) {
-	type use struct{ method, path, key string }
+	type use struct {
+		era  int
+		role Role
+		key  string
+	}
 	first := map[use]*exchange{}
 	r.each(func(x *exchange) {
-		if x.Key == "" || x.Body == "" {
+		if x.Key == "" || safe(x) {
 			return
 		}
-		at := use{x.Method, x.Path, x.Key}
-		if first[at] == nil {
+		at := use{x.era, x.Role, x.Key}
+		before := first[at]
+		switch {
+		case before == nil || before.Arrived() && before.Status/100 == 3:
 			first[at] = x
-			return
+		case before.Method != x.Method || before.Path != x.Path:
+			f.fail(before, x, fmt.Sprintf("The client sent %s %s with the key of %s %s.", x.Method, x.Path, before.Method, before.Path),
+				"Make a key for each request. Send it again only with the same request.")
+		case before.Body != "" && x.Body != "":
+			same := before.Body == x.Body
+			f.judge(same, before, x, either(same, "The client sent the same body with the key.", "The client sent another body with a used key."),
+				"Make a key for each request. Send it again only with the same body.")
 		}
-		same := first[at].Body == x.Body
-		f.judge(same, first[at], x, either(same, "The same body.", "Another body with the same key."),
-			"A key of its own for each request, and the same body whenever the key comes again.")
 	})
 }
 
-// once: one intention makes one job.
-func once(r *record, f *finding) {
-	type want struct{ correlation, body string }
-	done := map[string]*exchange{} // keys of submissions that the client knows to be made
-	made, tries := map[want]map[string]bool{}, map[want]int{}
-	first := map[want]*exchange{}
-	var order []*exchange
-	r.each(func(x *exchange) {
-		if submits(x) && x.Key != "" {
-			if first := done[x.Key]; first != nil && first.Correlation != "" && x.Correlation != "" && x.Correlation != first.Correlation &&
-				x.Body == first.Body && x.Start.After(first.End()) {
-				f.fail(first, x, "The key of another intended job, "+first.Correlation+", which was made: this one is not.",
-					"A key of its own for each intended job.")
-				return
-			}
-			if x.Arrived() && x.Status < 300 && done[x.Key] == nil {
-				done[x.Key] = x
-			}
+// want is what the client wants one job for.
+type want struct {
+	era, round        int // a round ends when the client has seen the job fail, or was told that it was canceled
+	correlation, body string
+}
+
+// intentions are the wants of a session so far.
+type intentions struct {
+	*record
+	round map[want]int // by the want of round 0
+	home  map[string]want
+	made  map[want]map[string]bool
+	first map[want]*exchange
+	again map[want]*exchange // the second try
+	order []want
+}
+
+// note counts a submission for the want that it is about.
+func (in *intentions) note(x *exchange) {
+	base := want{era: x.era, correlation: x.Correlation, body: x.Body}
+	w := in.home[x.Made]
+	if base.round = w.round; w != base {
+		base.round = 0
+		w = base
+		w.round = in.round[base]
+		if made := in.made[w]; len(made) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(made)), func(id string) bool {
+			return !in.undone(id, x.Start)
+		}) {
+			in.round[base]++
+			w.round++
 		}
-		if !submits(x) || x.Correlation == "" {
+	}
+	switch {
+	case in.first[w] == nil:
+		in.first[w], in.made[w] = x, map[string]bool{}
+	case in.again[w] == nil:
+		in.again[w] = x
+		in.order = append(in.order, w)
+	}
+	if x.Made != "" {
+		in.home[x.Made], in.made[w][x.Made] = w, true
+	}
+}
+
+// undone reports whether the client had seen by a moment that a job, or a batch, has ended without success. Of one that was removed
+// nothing more is known.
+func (r *record) undone(id string, by time.Time) bool {
+	ends := r.ends[id]
+	if len(ends) == 0 || !ends[0].until().Before(by) {
+		return false
+	}
+	if run := r.runs[id]; run != nil {
+		return run.undone()
+	}
+	of := func(run Run) bool { return run.Batch == id }
+	return !slices.ContainsFunc(r.Runs, of) || slices.ContainsFunc(r.Runs, func(run Run) bool { return of(run) && run.undone() })
+}
+
+// successes are the names of final states that say so, in lower case.
+var successes = []string{"succeeded", "success", "successful", "completed", "complete", "done", "finished"}
+
+func (run *Run) undone() bool { return !slices.Contains(successes, strings.ToLower(run.State)) }
+
+// once checks that one intention makes one job. To order again what the client has seen fail is another intention.
+func once(r *record, f *finding) {
+	type use struct {
+		era int
+		key string
+	}
+	done := map[use]*exchange{} // keys of submissions that the client knows to be made
+	in := &intentions{
+		record: r, round: map[want]int{}, home: map[string]want{}, made: map[want]map[string]bool{}, first: map[want]*exchange{},
+		again: map[want]*exchange{},
+	}
+	r.each(func(x *exchange) {
+		if !submits(x) {
 			return
 		}
-		w := want{x.Correlation, x.Body}
-		if tries[w]++; tries[w] == 1 {
-			made[w], first[w] = map[string]bool{}, x
+		if at := (use{x.era, x.Key}); x.Key != "" {
+			if first := done[at]; first != nil && first.Correlation != "" && x.Correlation != "" && x.Correlation != first.Correlation &&
+				x.Body == first.Body && x.Start.After(first.End()) {
+				f.fail(first, x, "The client ordered "+x.Correlation+" with the key of "+first.Correlation+", so no job was made for it.",
+					"Make a key for each intended job.")
+				return
+			}
+			if x.Arrived() && x.Status < 300 && done[at] == nil {
+				done[at] = x
+			}
 		}
-		if tries[w] == 2 {
-			order = append(order, x)
-		}
-		if x.Made != "" {
-			made[w][x.Made] = true
+		if x.Correlation != "" {
+			in.note(x)
 		}
 	})
-	for _, x := range order {
-		w := want{x.Correlation, x.Body}
-		n := len(made[w])
-		f.judge(n <= 1, first[w], x, fmt.Sprintf("%d jobs for one correlation id and one body.", n),
-			"One job: its Idempotency-Key makes every repetition find it.")
+	for _, w := range in.order {
+		n := len(in.made[w])
+		f.judge(n <= 1, in.first[w], in.again[w], fmt.Sprintf("The client's requests with one correlation id and one body made %d jobs.", n),
+			"Send each repetition with the Idempotency-Key of the first try: it finds the job that was made.")
 	}
 }
 
@@ -209,12 +286,17 @@ func foundOut(r *record, f *finding) {
 
 // correlated: each submission has a correlation id, and each intention one of its own.
 func correlated(r *record, f *finding) {
-	owners := map[string]*exchange{}
+	type owner struct {
+		era         int
+		correlation string
+	}
+	owners := map[owner]*exchange{}
 	r.each(func(x *exchange) {
 		if !submits(x) || batch(x) { // whose items may have one each
 			return
 		}
-		switch other := owners[x.Correlation]; {
+		at := owner{x.era, x.Correlation}
+		switch other := owners[at]; {
 		case x.Correlation == "" && x.Trace != "":
 			f.hold(nil, x, "A traceparent.")
 		case x.Correlation == "":
@@ -222,7 +304,7 @@ func correlated(r *record, f *finding) {
 		case other != nil && other.Body != x.Body && x.Body != "":
 			f.fail(other, x, "The X-Correlation-ID of another submission.", "An X-Correlation-ID of its own for each intended job.")
 		default:
-			owners[x.Correlation] = x
+			owners[at] = x
 			f.hold(nil, x, "An X-Correlation-ID of its own.")
 		}
 	})

@@ -214,6 +214,11 @@ func idempotent(x *exchange) bool {
 	return x.Repeatable || slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}, x.Method)
 }
 
+// safe reports whether the request changes nothing, so that a key means nothing.
+func safe(x *exchange) bool {
+	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}, x.Method)
+}
+
 // submits reports whether x is to make a job.
 func submits(x *exchange) bool { return x.Role == Submit || batch(x) }
 

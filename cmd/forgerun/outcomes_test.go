@@ -285,3 +285,26 @@ func TestForgottenOutcomesAreNamed(t *testing.T) {
 	}
 	forgetting.Wait()
 }
+
+// A test that begins with a reset may use the names and keys of the one before, and what was seen to fail may be ordered again.
+func TestAnotherIntentionIsNoRepetition(t *testing.T) {
+	_, api, u := newWorking(t, withTestbed)
+	session := u.startSession(api, "")
+	ends := map[string]string{"SUCCESS_FAST": "SUCCEEDED", "FAIL_AFTER_RETRYABLE": "FAILED"}
+	named := func(kind, key string) string {
+		return u.submitAndAwait(api, ends[kind], execute(kind), "Idempotency-Key", key, "X-Correlation-ID", "order-1")
+	}
+	u.get(api, named("SUCCESS_FAST", "one"))
+	u.expect(api, http.StatusOK, "POST", "/v1/testbed/reset", "")
+	u.get(api, named("FAIL_AFTER_RETRYABLE", "one")) // another body with the key
+	u.get(api, named("FAIL_AFTER_RETRYABLE", "two"))
+	v, broken := u.verdict(api, session)
+	require.Empty(t, broken, "%+v", v)
+	require.Equal(t, 7, v.Recorded, "the reset is recorded")
+
+	session = u.startSession(api, "")
+	u.get(api, named("SUCCESS_FAST", "three"))
+	u.get(api, named("SUCCESS_FAST", "four"))
+	_, broken = u.verdict(api, session)
+	require.Equal(t, []string{"one-job-per-intention"}, slices.Collect(maps.Keys(broken)))
+}

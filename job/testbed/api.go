@@ -30,7 +30,7 @@ type Scope struct{ Client, Session job.ID }
 var roles = map[string]verdict.Role{
 	"submitJob": verdict.Submit, "submitBatch": verdict.SubmitMany, "getJob": verdict.Read, "listJobs": verdict.List,
 	"getBatch": verdict.ReadMany, "getResult": verdict.Outcome, "getReport": verdict.Outcome, "jobEvents": verdict.Stream,
-	"clientEvents": verdict.Stream, "retryJob": verdict.Retry, fault.Delivery: verdict.Delivery,
+	"clientEvents": verdict.Stream, "retryJob": verdict.Retry, "reset": verdict.Reset, fault.Delivery: verdict.Delivery,
 }
 
 // RoleOf gives what an operation does for its client.

@@ -29,6 +29,7 @@ type API struct {
 	Stream  []string `yaml:"stream,omitempty"`
 	List    []string `yaml:"list,omitempty"`
 	Retry   []string `yaml:"retry,omitempty"`
+	Reset   []string `yaml:"reset,omitempty"`
 	Job     Job      `yaml:"job,omitempty"`
 
 	Key         []string         `yaml:"key,omitempty"`         // where a request has its idempotency key
@@ -108,7 +109,7 @@ func Parse(text []byte) (*API, error) {
 		all  []string
 	}{
 		{verdict.Retry, a.Retry}, {verdict.Outcome, a.Outcome}, {verdict.Stream, a.Stream}, {verdict.Submit, a.Submit},
-		{verdict.Read, a.Read}, {verdict.List, a.List},
+		{verdict.Read, a.Read}, {verdict.List, a.List}, {verdict.Reset, a.Reset},
 	} {
 		for _, text := range of.all {
 			o, err := parseOperation(of.role, text)
