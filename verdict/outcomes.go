@@ -81,6 +81,15 @@ func (r *record) endedBefore(moment time.Time) bool {
 	return r.Session.EndedAt != nil && time.Time(*r.Session.EndedAt).Before(moment)
 }
 
+// unended reports whether a job, or a batch, is known not to have ended in the session.
+func (r *record) unended(id string) bool {
+	if run := r.runs[id]; run != nil {
+		return run.Finished.IsZero() || r.endedBefore(run.Finished)
+	}
+	end, over := r.Groups[id]
+	return (!over || r.endedBefore(end)) && slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Batch == id })
+}
+
 // mayHaveLearned reports whether something whose content is not known may have told the client of the run's end.
 func (r *record) mayHaveLearned(run *Run) bool {
 	return slices.ContainsFunc(append([]string{run.ID}, run.Groups...), func(id string) bool {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // result returns what a session has shown about one rule.
@@ -178,4 +179,33 @@ func TestIntentions(t *testing.T) {
 // keyOf is an order with another one's key and body.
 func keyOf(n, other byte) verdict.Exchange {
 	return submit(other, func(x *verdict.Exchange) { x.Correlation = "order-" + id(n) })
+}
+
+// A client may go by another member than a state that it does not know.
+func TestUnknownStates(t *testing.T) {
+	t.Parallel()
+	pondering := with(&fault.Effect{JobStatus: "PONDERING"})
+	told := func(x *verdict.Exchange) { x.Told = []string{x.Job} }
+	for name, c := range map[string]struct {
+		does   func(*trace)
+		status verdict.Status
+	}{
+		"stops":                            {func(t *trace) { t.send(poll(7, pondering)).end(7) }, verdict.Broken},
+		"goes on":                          {func(t *trace) { t.send(poll(7, pondering)).end(7).send(poll(7, final)) }, verdict.Held},
+		"goes on while it is unknown":      {func(t *trace) { t.send(poll(7, pondering)).send(poll(7)) }, verdict.Held},
+		"goes by another member":           {func(t *trace) { t.end(7).send(poll(7, pondering, told)) }, verdict.NotExercised},
+		"goes by it, and reads the result": {func(t *trace) { t.end(7).send(poll(7, pondering, told)).send(poll(7, final)) }, verdict.Held},
+		"stops, though the end is told":    {func(t *trace) { t.send(poll(7, pondering)).end(7).send(poll(8, told)) }, verdict.Broken},
+		"has no time":                      {func(t *trace) { t.send(poll(7, pondering)).wait(2 * time.Hour).end(7) }, verdict.NotExercised},
+		"goes by an event": {func(t *trace) {
+			t.send(poll(7, pondering)).end(7).deliver(7)
+			t.Attempts[0].Final = true
+		}, verdict.Held},
+	} {
+		trace := newTrace().send(submit(7))
+		c.does(trace)
+		require.Equal(t, c.status, trace.result("tolerant-reader").Status, name)
+	}
+	trace := newTrace().send(submit(7)).end(7).send(poll(7, pondering, told))
+	require.Equal(t, verdict.NotExercised, trace.result("outcome-learned").Status, "it may have learned the end")
 }

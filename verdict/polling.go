@@ -151,7 +151,8 @@ func backoff(r *record, f *finding) {
 	})
 }
 
-// tolerant: an answer or event with members, states or types that the client does not know does not stop it.
+// tolerant checks that an answer or event with members, states or types that the client does not know does not stop it. It cannot be told
+// from outside whether a client stopped because of an unknown state or because another member said that the job had ended.
 func tolerant(r *record, f *finding) {
 	for i := range r.exchanges {
 		x, later := &r.exchanges[i], r.exchanges[i+1:]
@@ -160,12 +161,14 @@ func tolerant(r *record, f *finding) {
 		}
 		for _, id := range x.Shown {
 			y, _ := r.learned(id, x.End())
-			if y == nil && r.untold(id, x.End(), r.Now) {
+			if y == nil && x.Job == id {
+				y = r.sameReads(x).next(x)
+			}
+			if y == nil && (slices.Contains(x.Told, id) || r.unended(id) || r.Elsewhere || r.untold(id, x.End(), r.Now)) {
 				continue
 			}
-			f.judge(y != nil, x, y, either(y != nil, "The client went on, and learned what became of the job.",
-				"The client learned nothing more of job "+id+"."),
-				"To ignore unknown members, to take an unknown state for one that is not final, and to go on.")
+			f.judge(y != nil, x, y, either(y != nil, "The client went on with the job.", "The client never looked at job "+id+" again."),
+				"Ignore unknown members. Take an unknown state for one that is not final, and go on.")
 		}
 		if len(x.Final) > 0 && len(later) > 0 {
 			f.hold(x, &later[0], "The client went on.")

@@ -308,3 +308,29 @@ func TestAnotherIntentionIsNoRepetition(t *testing.T) {
 	_, broken = u.verdict(api, session)
 	require.Equal(t, []string{"one-job-per-intention"}, slices.Collect(maps.Keys(broken)))
 }
+
+// A client that goes by the outcome, or by the name of an event, where the state is an unknown one is not blamed.
+func TestEndsMayBeToldOtherwise(t *testing.T) {
+	_, api, u := newWorking(t, withTestbed)
+	const pondering = `{"job_status":"PONDERING"}`
+	for _, ask := range []struct{ path, accept, tells string }{
+		{"", "application/json", `"outcome":"SUCCESS"`}, {"/events", "text/event-stream", "event: job-succeeded"},
+	} {
+		session := u.startSession(api, "")
+		path := u.orderAndAwait(api, "SUCCEEDED", good)
+		_, text, err := u.plainly(api, "GET", path+ask.path, "", "Accept", ask.accept, "ForgeRun-Fault", pondering)
+		require.NoError(t, err)
+		require.Contains(t, text, ask.tells)
+		require.Contains(t, text, "PONDERING")
+		_, broken := u.verdict(api, session)
+		require.Empty(t, broken, ask.accept)
+
+		session = u.startSession(api, "")
+		path = "/v1/jobs/" + u.order(api, later()).text("job_id")
+		_, _, err = u.plainly(api, "GET", path, "", "ForgeRun-Fault", pondering)
+		require.NoError(t, err)
+		u.orderBulk(api, "cancel")
+		_, broken = u.verdict(api, session)
+		require.ElementsMatch(t, []string{"tolerant-reader", "outcome-learned"}, slices.Collect(maps.Keys(broken)))
+	}
+}

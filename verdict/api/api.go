@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -183,6 +184,51 @@ func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
 		}
 	}
 	return "", "", false
+}
+
+// ReadPath returns the path at which a job is read whose submission had a path: that of a read operation, with the job's id, and the other
+// names as in the submission. It is empty if none can be made.
+func (a *API) ReadPath(submission, id string) string {
+	sent := strings.Split(strings.TrimPrefix(submission, "/"), "/")
+	names := map[string]string{"{id}": url.PathEscape(id), "{id...}": id}
+	for _, o := range a.operations {
+		if _, ok := o.match(sent); o.role != verdict.Submit || !ok {
+			continue
+		}
+		for i, name := range o.segments {
+			if strings.HasPrefix(name, "{") && strings.HasSuffix(name, "}") && names[name] == "" && i < len(sent) {
+				names[name] = sent[i]
+			}
+		}
+	}
+	for _, o := range a.operations {
+		if o.role != verdict.Read || o.method != http.MethodGet {
+			continue
+		}
+		if path := o.fill(names); path != "" {
+			return path
+		}
+	}
+	return ""
+}
+
+// fill makes a path that names a job; empty if a name has no value.
+func (o *operation) fill(names map[string]string) string {
+	path, named := "", false
+	for _, segment := range o.segments {
+		if name, suffix, ok := strings.Cut(segment, "}"); ok && strings.HasPrefix(name, "{") {
+			named = named || strings.HasPrefix(name, "{id")
+			if segment = names[name+"}"]; segment == "" {
+				return ""
+			}
+			segment += suffix
+		}
+		path += "/" + segment
+	}
+	if !named {
+		return ""
+	}
+	return path
 }
 
 // Is reports whether a request is of an operation that is written as in descriptions: a method and a path, such as GET /v1/orders/{id}.

@@ -61,7 +61,7 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	transport.IdleConnTimeout = idleTarget
 	transport.ExpectContinueTimeout = time.Nanosecond // a requestBody waits, for as long as the target takes
 	p := &Proxy{target: target, api: a, log: log, sessions: newSessions(a)}
-	p.sessions.probe = p.probe(transport)
+	p.sessions.probe, p.sessions.base = p.probe(transport), strings.TrimSuffix(target.Path, "/")
 	p.AllowHosts()
 	p.own = p.routes()
 	p.forward = httputil.ReverseProxy{

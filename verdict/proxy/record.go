@@ -70,7 +70,10 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 		n = &session{}
 	}
 	if role, id, ok := s.api.Match(r); ok {
-		id = redact.KeepURL(id)
+		plain, _ := url.PathUnescape(id) // as answers have it
+		if id = redact.KeepURL(id); n.jobs[id] == nil && n.jobs[redact.KeepURL(plain)] != nil {
+			id = redact.KeepURL(plain)
+		}
 		switch {
 		case n.jobs[id] != nil:
 			return role, id, true
@@ -155,7 +158,7 @@ func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, d
 		n.guesses.see(r, x, h, document)
 	}
 	if x.Role == verdict.Submit {
-		n.made(s.api, r, x, m, described)
+		n.made(s, r, x, m, described)
 	}
 	switch {
 	case x.Role == verdict.Read && x.Job != "":
@@ -177,10 +180,12 @@ func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, d
 }
 
 // made notes the job that a submission has made.
-func (n *session) made(a *api.API, r *http.Request, x *verdict.Exchange, m *api.Message, described bool) {
-	address, id := a.Made(m, x.Status, described)
+func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api.Message, described bool) {
+	address, id := s.api.Made(m, x.Status, described)
 	if address != nil {
 		id = address.RequestURI()
+	} else if path := s.api.ReadPath(r.URL.EscapedPath(), id); path != "" {
+		address, _ = url.Parse(s.base + path) // or it cannot be asked for
 	}
 	if id = redact.KeepURL(id); id == "" {
 		return
@@ -198,7 +203,7 @@ func (n *session) made(a *api.API, r *http.Request, x *verdict.Exchange, m *api.
 	if fresh && address != nil {
 		j.askAt(address, r.Header, &n.bytes)
 	}
-	if state := a.StateOf(m.Body); state.Known {
+	if state := s.api.StateOf(m.Body); state.Known {
 		j.became(state, time.Now())
 		wire.Show(x, j.ID, state.Final)
 	} else {

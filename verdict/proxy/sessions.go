@@ -30,6 +30,7 @@ var (
 // disturbs. They are in memory. What takes a session in which something happens takes one with a label, nil for that without.
 type sessions struct {
 	api   *api.API
+	base  string // path of the target, without a slash at its end
 	probe func(address *url.URL, as http.Header) (status int, h http.Header, document any)
 
 	mu       sync.Mutex

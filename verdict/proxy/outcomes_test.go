@@ -1,0 +1,111 @@
+package proxy_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+const orders = `
+submit: ["POST /v1/{shop}/orders"]
+read: ["GET /v1/{shop}/orders/{id}"]
+job: {id: [/order/id], state: [/order/phase], final: [shipped]}
+rules: [outcome-learned, stop-at-end, one-job-per-intention, lost-answer]
+reset: [POST /tests/reset]
+`
+
+// shop is an API that names its orders by ids alone. The first one is shipped when it is read so often.
+func shop(shipped int32) http.Handler {
+	var made, reads atomic.Int32
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.Method == http.MethodPost:
+			w.WriteHeader(http.StatusCreated)
+			_, _ = fmt.Fprintf(w, `{"order": {"id": "o %d", "phase": "new"}}`, made.Add(1))
+		case r.URL.Path != "/v1/north/orders/o 1" || r.Header.Get("Authorization") == "":
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			phase := "new"
+			if reads.Add(1) >= shipped {
+				phase = "shipped"
+			}
+			_, _ = io.WriteString(w, `{"order": {"id": "o 1", "phase": "`+phase+`"}}`)
+		}
+	})
+}
+
+// A job that is known by its id alone is asked for at the end of the session: a client that never read it is told so.
+func TestJobsWithIDsAloneAreAskedFor(t *testing.T) {
+	t.Parallel()
+	for reads, statuses := range map[int][2]verdict.Status{
+		0: {verdict.Broken, verdict.NotExercised}, 1: {verdict.Held, verdict.Broken}, 2: {verdict.Held, verdict.Held},
+	} {
+		for i, status := range statuses {
+			b := newBench(t, orders, shop(int32(i+1)))
+			id := b.session("")
+			require.NoError(t, b.do("POST", "/v1/north/orders", `{}`, "Authorization", "Bearer x").err)
+			for range reads {
+				require.NoError(t, b.do("GET", "/v1/north/orders/o%201", "", "Authorization", "Bearer x").err)
+			}
+			_, rules := b.verdict(id)
+			require.Equal(t, status, rules["outcome-learned"].Status, "%d reads of what is shipped at read %d", reads, i+1)
+		}
+	}
+}
+
+// The path at which a job is read is made of a description, if it tells enough.
+func TestReadPath(t *testing.T) {
+	t.Parallel()
+	for description, want := range map[string]string{
+		`{submit: [POST /v1/orders], read: ["GET /v1/orders/{id}"]}`:                                         "/v1/orders/a%2Fb",
+		`{submit: [POST /v1/orders], read: ["GET /v1/{id...}"]}`:                                             "/v1/a/b",
+		`{submit: ["POST /{v}/orders"], read: ["GET /{v}/orders/{id}:state"]}`:                               "/v1/orders/a%2Fb:state",
+		`{submit: [POST /v1/orders], read: ["GET /v1/{shop}/{id}", "HEAD /v1/{id}", "GET /v1/states/{id}"]}`: "/v1/states/a%2Fb",
+		`{submit: [POST /v1/orders], read: [GET /v1/orders]}`:                                                "",
+		`{submit: [POST /v1/orders]}`:                                                                        "",
+	} {
+		a, err := api.Parse([]byte(description))
+		require.NoError(t, err)
+		require.Equal(t, want, a.ReadPath("/v1/orders", "a/b"), description)
+	}
+}
+
+// A state that a fault has made unknown ends nothing for the client, and what else the answer says may have told it.
+func TestStatesThatAFaultHides(t *testing.T) {
+	t.Parallel()
+	for _, goesOn := range []bool{false, true} {
+		b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if r.Method == http.MethodPost {
+				w.Header().Set("Location", "/jobs/1")
+				w.WriteHeader(http.StatusAccepted)
+			}
+			_, _ = io.WriteString(w, `{"id": "1", "state": "`+map[string]string{"POST": "queued", "GET": "done"}[r.Method]+`", "result": 1}`)
+		}))
+		id := b.session(`{"rules":["outcome-learned","tolerant-reader","stop-at-end"]}`)
+		b.faults(fault.Rule{Match: fault.Match{Operation: "read", Nth: 1, Times: 4}, Effect: fault.Effect{JobStatus: "PONDERING"}})
+		require.NoError(t, b.do("POST", "/jobs", "{}").err)
+		a := b.do("GET", "/jobs/1", "")
+		require.True(t, strings.Contains(a.text, "PONDERING"), a.text)
+		if goesOn {
+			for range 4 {
+				require.NoError(t, b.do("GET", "/jobs/1", "").err)
+			}
+		}
+		_, rules := b.verdict(id)
+		want := map[bool]verdict.Status{false: verdict.NotExercised, true: verdict.Held}[goesOn]
+		for rule := range rules {
+			require.Equal(t, want, rules[rule].Status, "%s, %v", rule, goesOn)
+		}
+	}
+}
