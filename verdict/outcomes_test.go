@@ -124,49 +124,49 @@ func TestIntentions(t *testing.T) {
 		rule, status string
 		does         func(*trace)
 	}{
-		"orders again what failed": {"one-job-per-intention", "held", func(t *trace) {
+		"orders again what failed": {"one-job-per-intention", "ok", func(t *trace) {
 			t.send(submit(7)).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)).send(again(7, 8))
 		}},
-		"orders again what was canceled": {"one-job-per-intention", "not_exercised", func(t *trace) {
+		"orders again what was canceled": {"one-job-per-intention", "not_tested", func(t *trace) {
 			t.send(submit(7)).end(7).as("CANCELED").send(poll(7, final)).send(again(7, 8))
 		}},
-		"orders twice again": {"one-job-per-intention", "broken", func(t *trace) {
+		"orders twice again": {"one-job-per-intention", "fail", func(t *trace) {
 			t.send(submit(7)).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)).send(again(7, 9))
 		}},
-		"repeats the first order later": {"one-job-per-intention", "held", func(t *trace) {
+		"repeats the first order later": {"one-job-per-intention", "ok", func(t *trace) {
 			t.send(submit(7)).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)).send(submit(7))
 		}},
-		"orders again what succeeded": {"one-job-per-intention", "broken", func(t *trace) {
+		"orders again what succeeded": {"one-job-per-intention", "fail", func(t *trace) {
 			t.send(submit(7)).end(7).send(poll(7, final)).send(again(7, 8))
 		}},
-		"orders again without a look": {"one-job-per-intention", "broken", func(t *trace) {
+		"orders again without a look": {"one-job-per-intention", "fail", func(t *trace) {
 			t.send(submit(7)).end(7).as("FAILED").send(again(7, 8)).send(poll(7, final))
 		}},
-		"orders the same after a reset":   {"one-job-per-intention", "not_exercised", func(t *trace) { t.send(submit(7)).reset().send(again(7, 8)) }},
-		"has a key for two after a reset": {"one-job-per-intention", "not_exercised", func(t *trace) { t.send(submit(7)).reset().send(keyOf(8, 7)) }},
-		"has a key for two":               {"one-job-per-intention", "broken", func(t *trace) { t.send(submit(7)).send(keyOf(8, 7)) }},
-		"uses a key again after a reset": {"same-body", "not_exercised", func(t *trace) {
+		"orders the same after a reset":   {"one-job-per-intention", "not_tested", func(t *trace) { t.send(submit(7)).reset().send(again(7, 8)) }},
+		"has a key for two after a reset": {"one-job-per-intention", "not_tested", func(t *trace) { t.send(submit(7)).reset().send(keyOf(8, 7)) }},
+		"has a key for two":               {"one-job-per-intention", "fail", func(t *trace) { t.send(submit(7)).send(keyOf(8, 7)) }},
+		"uses a key again after a reset": {"same-body", "not_tested", func(t *trace) {
 			t.send(submit(7)).reset().send(submit(8, func(x *verdict.Exchange) { x.Key = "key 7" }))
 		}},
-		"uses an id again after a reset": {"correlation-ids", "held", func(t *trace) {
+		"uses an id again after a reset": {"correlation-ids", "ok", func(t *trace) {
 			t.send(submit(7)).reset().send(submit(8, func(x *verdict.Exchange) { x.Correlation = "order-7" }))
 		}},
-		"uses an id again": {"correlation-ids", "broken", func(t *trace) {
+		"uses an id again": {"correlation-ids", "warn", func(t *trace) {
 			t.send(submit(7)).send(submit(8, func(x *verdict.Exchange) { x.Correlation = "order-7" }))
 		}},
-		"finds what was lost and has failed": {"idempotency-key", "not_exercised", func(t *trace) { t.send(lostOne).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)) }},
-		"orders what was lost again":         {"idempotency-key", "broken", func(t *trace) { t.send(lostOne).end(7).as("FAILED").send(again(7, 8)) }},
-		"cancels three with one key": {"same-body", "broken", func(t *trace) {
+		"finds what was lost and has failed": {"idempotency-key", "not_tested", func(t *trace) { t.send(lostOne).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)) }},
+		"orders what was lost again":         {"idempotency-key", "fail", func(t *trace) { t.send(lostOne).end(7).as("FAILED").send(again(7, 8)) }},
+		"cancels three with one key": {"same-body", "fail", func(t *trace) {
 			t.each(3, func(n byte) { t.send(cancel(n, "one")) })
 		}},
-		"cancels one three times":      {"same-body", "not_exercised", func(t *trace) { t.each(3, func(byte) { t.send(cancel(1, "one")) }) }},
-		"cancels with its order's key": {"same-body", "not_exercised", func(t *trace) { t.send(submit(1)).send(cancel(1, "key 1")) }},
-		"cancels where a redirect leads": {"same-body", "not_exercised", func(t *trace) {
+		"cancels one three times":      {"same-body", "not_tested", func(t *trace) { t.each(3, func(byte) { t.send(cancel(1, "one")) }) }},
+		"cancels with its order's key": {"same-body", "not_tested", func(t *trace) { t.send(submit(1)).send(cancel(1, "key 1")) }},
+		"cancels where a redirect leads": {"same-body", "not_tested", func(t *trace) {
 			moved := cancel(1, "one")
 			moved.Status, moved.Path = 308, "/old"
 			t.send(moved).send(cancel(1, "one"))
 		}},
-		"orders at two places with one key": {"same-body", "broken", func(t *trace) {
+		"orders at two places with one key": {"same-body", "fail", func(t *trace) {
 			t.send(submit(7)).send(submit(7, func(x *verdict.Exchange) { x.Path = "/v1/jobs/elsewhere" }))
 		}},
 	} {
@@ -190,22 +190,22 @@ func TestUnknownStates(t *testing.T) {
 		does   func(*trace)
 		status verdict.Status
 	}{
-		"stops":                            {func(t *trace) { t.send(poll(7, pondering)).end(7) }, verdict.Broken},
-		"goes on":                          {func(t *trace) { t.send(poll(7, pondering)).end(7).send(poll(7, final)) }, verdict.Held},
-		"goes on while it is unknown":      {func(t *trace) { t.send(poll(7, pondering)).send(poll(7)) }, verdict.Held},
-		"goes by another member":           {func(t *trace) { t.end(7).send(poll(7, pondering, told)) }, verdict.NotExercised},
-		"goes by it, and reads the result": {func(t *trace) { t.end(7).send(poll(7, pondering, told)).send(poll(7, final)) }, verdict.Held},
-		"stops, though the end is told":    {func(t *trace) { t.send(poll(7, pondering)).end(7).send(poll(8, told)) }, verdict.Broken},
-		"has no time":                      {func(t *trace) { t.send(poll(7, pondering)).wait(2 * time.Hour).end(7) }, verdict.NotExercised},
+		"stops":                            {func(t *trace) { t.send(poll(7, pondering)).end(7) }, verdict.Fail},
+		"goes on":                          {func(t *trace) { t.send(poll(7, pondering)).end(7).send(poll(7, final)) }, verdict.OK},
+		"goes on while it is unknown":      {func(t *trace) { t.send(poll(7, pondering)).send(poll(7)) }, verdict.OK},
+		"goes by another member":           {func(t *trace) { t.end(7).send(poll(7, pondering, told)) }, verdict.NotTested},
+		"goes by it, and reads the result": {func(t *trace) { t.end(7).send(poll(7, pondering, told)).send(poll(7, final)) }, verdict.OK},
+		"stops, though the end is told":    {func(t *trace) { t.send(poll(7, pondering)).end(7).send(poll(8, told)) }, verdict.Fail},
+		"has no time":                      {func(t *trace) { t.send(poll(7, pondering)).wait(2 * time.Hour).end(7) }, verdict.NotTested},
 		"goes by an event": {func(t *trace) {
 			t.send(poll(7, pondering)).end(7).deliver(7)
 			t.Attempts[0].Final = true
-		}, verdict.Held},
+		}, verdict.OK},
 	} {
 		trace := newTrace().send(submit(7))
 		c.does(trace)
 		require.Equal(t, c.status, trace.result("tolerant-reader").Status, name)
 	}
 	trace := newTrace().send(submit(7)).end(7).send(poll(7, pondering, told))
-	require.Equal(t, verdict.NotExercised, trace.result("outcome-learned").Status, "it may have learned the end")
+	require.Equal(t, verdict.NotTested, trace.result("outcome-learned").Status, "it may have learned the end")
 }

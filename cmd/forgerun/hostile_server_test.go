@@ -97,9 +97,9 @@ func hostileAnswer(r *http.Request) string {
 	path := r.URL.Path
 	switch {
 	case strings.HasSuffix(path, "/verdict"):
-		return `{"session_id": $, "verdict": $, "profile": $, "label": $, "counts": {"held": 1, "broken": 1, "not_exercised": 1}, ` +
-			`"requests": 3, "faults": [{"of": $, "requests": 3, "fault": $, "times": 1}], "results": [` + hostileRule("broken") + `, ` +
-			hostileRule("held") + `, ` + hostileRule("not_exercised") + `]}`
+		return `{"session_id": $, "verdict": $, "profile": $, "label": $, "counts": {"ok": 1, "warn": 0, "fail": 1, "not_tested": 1}, ` +
+			`"requests": 3, "faults": [{"of": $, "requests": 3, "fault": $, "times": 1}], "results": [` + hostileRule("fail") + `, ` +
+			hostileRule("ok") + `, ` + hostileRule("not_tested") + `]}`
 	case strings.HasSuffix(path, "/faults"):
 		return `{"rules": [{"rule_id": $, "match": {"operation": $}, "effect": {"detail": $}, "seen": 1, "applied": 1}]}`
 	case strings.HasSuffix(path, "/clock"), strings.Contains(path, "/clock/"):

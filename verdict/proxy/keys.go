@@ -60,7 +60,9 @@ func (k *keys) in(text string) string {
 	return ""
 }
 
-func alphanumeric(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+func alphanumeric(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
 
 var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 

@@ -48,7 +48,7 @@ func shop(shipped int32) http.Handler {
 func TestJobsWithIDsAloneAreAskedFor(t *testing.T) {
 	t.Parallel()
 	for reads, statuses := range map[int][2]verdict.Status{
-		0: {verdict.Broken, verdict.NotExercised}, 1: {verdict.Held, verdict.Broken}, 2: {verdict.Held, verdict.Held},
+		0: {verdict.Fail, verdict.NotTested}, 1: {verdict.OK, verdict.Fail}, 2: {verdict.OK, verdict.OK},
 	} {
 		for i, status := range statuses {
 			b := newBench(t, orders, shop(int32(i+1)))
@@ -103,7 +103,7 @@ func TestStatesThatAFaultHides(t *testing.T) {
 			}
 		}
 		_, rules := b.verdict(id)
-		want := map[bool]verdict.Status{false: verdict.NotExercised, true: verdict.Held}[goesOn]
+		want := map[bool]verdict.Status{false: verdict.NotTested, true: verdict.OK}[goesOn]
 		for rule := range rules {
 			require.Equal(t, want, rules[rule].Status, "%s, %v", rule, goesOn)
 		}

@@ -51,7 +51,7 @@ type session struct {
 	jobs      map[string]*jobSeen // by what names them: an id, or an address
 	results   map[string]string   // addresses of results, with their jobs
 	keys      keys
-	submitted map[string]bool     // methods and paths that were answered with a job
+	submitted map[string]bool // methods and paths that were answered with a job
 	guesses   guesses
 }
 
