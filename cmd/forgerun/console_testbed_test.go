@@ -33,19 +33,19 @@ func TestConsoleOfATestbed(t *testing.T) {
 	c := newConsole(t, s, api)
 	c.everyLook(func(at string) {
 		c.open("sessions")
-		c.says("Wrong")
+		c.says("FAILED")
 		c.says("flaky-network")
 		c.says("RUNNING")
 		c.seen("sessions-" + at)
 		c.open("sessions/" + ended)
-		c.says("Rules were broken that say must.")
+		c.says("not tested: ")
 		c.says("answer lost after the work")
 		c.says("Another Idempotency-Key, or none.")
 		c.says("<i>order</i>") // as text
 		c.seen("session-ended-" + at)
 		c.open("sessions/" + running)
 		c.says("So far: the session runs.")
-		c.says("no such request")
+		c.says("never triggered")
 		c.seen("session-running-" + at)
 		c.open("faults")
 		c.says("close: after_commit")
@@ -59,7 +59,7 @@ func TestConsoleOfATestbed(t *testing.T) {
 		new Set([...document.querySelectorAll("main tbody a.id")].map(a => a.title)).size === 1`)
 	c.open("sessions/" + ended)
 	page := evaluate[string](c, `fetch("admin/v1/testbed/sessions/`+ended+`/verdict.html").then(r => r.text())`)
-	require.Regexp(t, `(?is)^<!doctype html>.*\bwrong\b`, page)
+	require.Regexp(t, `(?s)^<!doctype html>.*FAILED: `, page)
 	c.until("a link to the page", `!!document.querySelector('a[href$="/verdict.html"]')`)
 
 	// A request that comes is in the list, and in the verdict some seconds later.

@@ -97,7 +97,8 @@ func hostileAnswer(r *http.Request) string {
 	path := r.URL.Path
 	switch {
 	case strings.HasSuffix(path, "/verdict"):
-		return `{"session_id": $, "verdict": $, "profile": $, "label": $, "counts": {"ok": 1, "warn": 0, "fail": 1, "not_tested": 1}, ` +
+		return `{"session_id": $, "verdict": $, "why": $, "first": ` + hostileMoment + `, "guess": {"seen": $, "yaml": $}, ` +
+			`"profile": $, "label": $, "counts": {"ok": 1, "warn": 0, "fail": 1, "not_tested": 1}, ` +
 			`"requests": 3, "faults": [{"of": $, "requests": 3, "fault": $, "times": 1}], "results": [` + hostileRule("fail") + `, ` +
 			hostileRule("ok") + `, ` + hostileRule("not_tested") + `]}`
 	case strings.HasSuffix(path, "/faults"):
@@ -128,10 +129,12 @@ func hostileAnswer(r *http.Request) string {
 	return one + `, "keys": [{"key_id": $, "scope": $}], "changed": false, "replayed": true}`
 }
 
+const hostileMoment = `{"number": 1, "at": "2026-01-31T12:00:00Z", "request": $, "headers": [$], "answer": $, "fault": $}`
+
 func hostileRule(status string) string {
-	const moment = `{"number": 1, "at": "2026-01-31T12:00:00Z", "request": $, "headers": [$], "answer": $, "fault": $}`
-	return `{"rule": $, "title": $, "level": "must", "status": "` + status + `", "quote": $, "see": $, "times": 1, "failures": 1, ` +
-		`"evidence": [{"before": ` + moment + `, "request": ` + moment + `, "found": $, "expected": $, "times": 2}]}`
+	return `{"rule": $, "title": $, "level": "must", "status": "` + status + `", "quote": $, "see": $, "reason": $, "times": 1, "failures": 1, ` +
+		`"fix": {"text": $, "python": $, "typescript": $, "go": $}, "evidence": [{"before": ` + hostileMoment + `, "request": ` + hostileMoment +
+		`, "found": $, "expected": $, "times": 2}]}`
 }
 
 // attacked has the arguments of each command.
