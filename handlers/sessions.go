@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -186,11 +187,11 @@ func (r *call) noteBody(body []byte) {
 	}
 }
 
-// record records the request in its client's session, if that has one: before the answer is sent, so that who has it finds the
-// record.
-func (s *Server) record(r *call) {
+// record records the request in its client's session, if that has one: before the answer is sent, so that who has it finds the record.
+// Of an answer that is sent slowly it returns how to do so, once it is known whether the client has waited.
+func (s *Server) record(r *call) (later func(hungUp bool)) {
 	if r.streams || !s.recorded(r) {
-		return
+		return func(bool) {}
 	}
 	x := r.exchange()
 	who := cmp.Or(r.caller, r.claimed)
@@ -202,7 +203,15 @@ func (s *Server) record(r *call) {
 			}
 		}
 	}
-	s.keep(s.recordIn(r, who.ClientID), x)
+	of := s.recordIn(r, who.ClientID)
+	if r.fault != nil && r.fault.SlowBytes > 0 && r.fault.Close == "" {
+		return func(hungUp bool) {
+			x.HungUp = x.HungUp || hungUp
+			s.keep(of, x)
+		}
+	}
+	s.keep(of, x)
+	return func(bool) {}
 }
 
 // recorded reports whether the traffic of a route is recorded. Of the test bed's own that is a reset alone: it begins anew.
@@ -275,7 +284,9 @@ func (r *call) exchange() *verdict.Exchange {
 	if _, span := r.traceparent(); span.IsValid() {
 		x.Trace = span.TraceID().String()
 	}
-	if query := string(request.URI().QueryString()); strings.Contains(query, keyPrefix) {
+	query := string(request.URI().QueryString())
+	if plain, err := url.QueryUnescape(query); strings.Contains(query, keyPrefix) || err == nil && strings.Contains(plain, keyPrefix) ||
+		bytes.Contains(request.URI().Path(), []byte(keyPrefix)) {
 		x.KeyInURL = true
 	} else {
 		x.Query = kept(redact.KeepQuery, query)

@@ -264,8 +264,8 @@ func (s *Server) slow(r *call, d time.Duration) error {
 	return s.authenticateAgain(r)
 }
 
-// finishFault does what comes after the work.
-func (s *Server) finishFault(r *call) {
+// finishFault does what comes after the work. record is for an answer that is sent slowly.
+func (s *Server) finishFault(r *call, record func(hungUp bool)) {
 	if r.fault != nil && r.fault.Refuse > 0 {
 		s.refuseConnections(r)
 	}
@@ -273,7 +273,7 @@ func (s *Server) finishFault(r *call) {
 		if r.failed != nil {
 			r.setRetryAfter(r.fault)
 		}
-		disturb.Answer(s.limiter.Context(), r.fault, r.Context())
+		disturb.Answer(s.limiter.Context(), r.fault, r.Context(), record)
 	}
 	if r.slowFault == nil {
 		return

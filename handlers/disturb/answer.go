@@ -14,7 +14,8 @@ import (
 )
 
 // Answer does what the effect wants to an answer that is made: its document, its media type, and how it is sent, which ends with ctx.
-func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx) {
+// It calls sent when all of an answer but its end was sent, or the client has hung up before.
+func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent func(hungUp bool)) {
 	r := &c.Response
 	own := len(r.Header.Peek("Repr-Digest")) > 0 // what a job has produced, which is no document of the contract
 	if e.Rewrites() && !own && bytes.Contains(r.Header.ContentType(), []byte("json")) {
@@ -52,10 +53,28 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx) {
 		if head == nil {
 			return
 		}
-		if _, err := conn.Write(head); err == nil {
-			_ = wire.Slowly(conn, body, e.SlowBytes, nil)
+		last := max(0, len(body)-1)
+		gone, stop := whenGone(served)
+		_, err := conn.Write(head)
+		if err == nil {
+			err = wire.Slowly(conn, body[:last], e.SlowBytes, gone)
+		}
+		stop()
+		if sent(err != nil && ctx.Err() == nil); err == nil {
+			_, _ = conn.Write(body[last:])
 		}
 	})
+}
+
+// whenGone returns a channel that is closed when the client hangs up, until stop is called.
+func whenGone(c net.Conn) (gone <-chan struct{}, stop func()) {
+	closed := make(chan struct{})
+	if watched, ok := c.(interface {
+		WhenGone(gone func()) (stop func())
+	}); ok {
+		return closed, watched.WhenGone(func() { close(closed) })
+	}
+	return closed, func() {}
 }
 
 // discard makes the end of a connection a reset.

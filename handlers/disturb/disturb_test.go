@@ -30,7 +30,7 @@ func TestResultsStayAsTheyAre(t *testing.T) {
 		c.Response.Header.SetContentType("application/json")
 		c.Response.Header.Set(name, "sha-256=:x:")
 		c.Response.SetBodyString(`{"a":1}`)
-		Answer(t.Context(), &fault.Effect{Extensions: true}, &c)
+		Answer(t.Context(), &fault.Effect{Extensions: true}, &c, nil)
 		require.Equal(t, changes, string(c.Response.Body()) != `{"a":1}`, name)
 	}
 }
