@@ -117,6 +117,7 @@ func conditional(r *record, f *finding) {
 
 // backoff: whoever is told 429 or 503 comes again when told, or without being told not at once time after time.
 func backoff(r *record, f *finding) {
+	storms(r, f)
 	again := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, true })
 	copied := r.copies(func(*exchange) bool { return true })
 	hasty := map[string]int{} // consecutive repetitions at once

@@ -50,7 +50,7 @@ var rules = []rule{
 		id: "backoff", title: "The client waits after 429, 502 and 503 before it retries.",
 		level: Must, check: backoff,
 		see: client,
-		quote: "After 429, 502 and 503 it must wait before it sends the same again: as long as Retry-After says, " +
+		quote: "After no answer, 429 and 5xx it must wait before it sends the same again: as long as Retry-After says, " +
 			"otherwise longer each time.",
 		standard: demand{Should, rfc9110 + "10.2.3", waitAsTold},
 		exercise: "Send requests", profiles: []fault.Profile{fault.Overloaded, fault.MaintenanceWindow},

@@ -1,0 +1,92 @@
+package verdict
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// Bounds of a storm of repetitions.
+const (
+	AtOnce     = 50 * time.Millisecond // after a failure a repetition comes at once
+	StormAfter = 10                    // repetitions that came at once, each after the one before failed
+)
+
+// sameRequest is what requests have in common that are tries of one. Without a key or a correlation id all with one body may be.
+type sameRequest struct {
+	era                        int
+	method, path, query, keyID string
+	body, key, correlation     string
+}
+
+func sameRequestOf(x *exchange) sameRequest {
+	same := sameRequest{x.era, x.Method, x.Path, x.Query, x.KeyID, x.Body, x.Key, x.Correlation}
+	if x.Correlation != "" {
+		same.key = "" // which a client may wrongly make anew for each try
+	}
+	return same
+}
+
+// storm is a sequence of tries, each at once after the one before failed.
+type storm struct {
+	first, last *exchange
+	repetitions int
+}
+
+// storms blames requests that came again at once, time after time, though they failed and nothing said when to come again. Requests that
+// overlap are no sequence: several parts of a client may each send theirs.
+func storms(r *record, f *finding) {
+	open := map[sameRequest]*storm{}
+	var order []sameRequest
+	over := func(s *storm) {
+		if s.repetitions >= StormAfter {
+			f.fail(s.first, s.last, fmt.Sprintf("The client sent the same request %d times in %.1f s, each time at once after a failure.",
+				s.repetitions+1, s.last.Start.Sub(s.first.Start).Seconds()),
+				"Wait longer before each further try, and give up in the end. RFC 9110, section 9.2.2: A client SHOULD NOT automatically "+
+					"retry a failed automatic retry.")
+		}
+	}
+	r.each(func(x *exchange) {
+		at := sameRequestOf(x)
+		s := open[at]
+		switch {
+		case s == nil:
+			open[at] = &storm{first: x, last: x}
+			order = append(order, at)
+		case r.stormy(s.last) && atOnce(s.last, x):
+			s.last = x
+			s.repetitions++
+		default:
+			over(s)
+			*s = storm{first: x, last: x}
+		}
+	})
+	for _, at := range order {
+		over(open[at])
+	}
+}
+
+// stormy reports whether the request failed, and nothing said when it may come again.
+func (r *record) stormy(x *exchange) bool {
+	switch {
+	case x.Stream != nil || x.RetryAfter != nil:
+		return false
+	case !x.Arrived():
+		return true
+	case r.Standards && !safe(x) && x.Status != http.StatusUnauthorized:
+		return x.Status >= 400
+	case !r.Standards && slices.Contains([]int{429, 502, 503}, x.Status):
+		return false // fewer repetitions are too many already: see backoff
+	}
+	return x.Status == http.StatusTooManyRequests || x.Status >= 500
+}
+
+// atOnce reports whether y came at once after x. The client knows of an answer that did not come at some moment before x was over.
+func atOnce(x, y *exchange) bool {
+	from := x.End()
+	if !x.Arrived() {
+		from = x.Start
+	}
+	return y.Start.After(x.End()) && y.Start.Sub(from) < AtOnce
+}
