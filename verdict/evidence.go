@@ -18,7 +18,11 @@ type finding struct {
 	held, broken    []Evidence
 	ways            []string // of broken, by which equal ones are known
 	broke           []int    // places of what broke it
+	doubtful        string   // what could not be told, so that it is not said that the rule was kept; empty: nothing
 }
+
+// doubt notes that something may have broken the rule, which cannot be told from outside.
+func (f *finding) doubt(what string) { f.doubtful = what }
 
 // hold notes that the rule was kept once: by x, after what before had set as the expectation. Either may be nil.
 func (f *finding) hold(before, x *exchange, found string) {

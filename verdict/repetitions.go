@@ -57,22 +57,36 @@ func (r *record) submissions() repetitions {
 
 // intended are those that are to make what x was to make: they carry one correlation id and one body, as far as that was read, or are equal
 // batches.
-func (all repetitions) intended(s scope, x *exchange) []group {
+func (all repetitions) intended(s scope, x *exchange) []group { return all.of(samenesses(s, x)) }
+
+// samenesses are what requests have in common with x that are to make what x was to make.
+func samenesses(s scope, x *exchange) []sameness {
 	s.era = x.era
 	switch {
 	case batch(x):
-		return []group{all[sameness{s, sameBatch, "", x.Body}]}
+		return []sameness{{s, sameBatch, "", x.Body}}
 	case x.Body == "":
-		return []group{all[sameness{s, sameCorrelation, x.Correlation, ""}]}
+		return []sameness{{s, sameCorrelation, x.Correlation, ""}}
 	}
-	return []group{all[sameness{s, sameIntention, x.Correlation, x.Body}], all[sameness{s, sameIntention, x.Correlation, ""}]}
+	return []sameness{{s, sameIntention, x.Correlation, x.Body}, {s, sameIntention, x.Correlation, ""}}
 }
 
 // resubmissions are those, and those with the same key.
-func (all repetitions) resubmissions(s scope, x *exchange) []group {
-	groups := all.intended(s, x)
+func (all repetitions) resubmissions(s scope, x *exchange) []group { return all.of(resubmitted(s, x)) }
+
+// resubmitted is what these have in common with x.
+func resubmitted(s scope, x *exchange) []sameness {
+	same := samenesses(s, x)
 	s.era = x.era
-	return append(groups, all[sameness{s, sameKey, x.Key, ""}])
+	return append(same, sameness{s, sameKey, x.Key, ""})
+}
+
+func (all repetitions) of(same []sameness) []group {
+	groups := make([]group, len(same))
+	for i, s := range same {
+		groups[i] = all[s]
+	}
+	return groups
 }
 
 // tries counts x and its resubmissions, up to one more than a client may give up after.

@@ -9,89 +9,6 @@ import (
 	"time"
 )
 
-// failed reports whether a submission came to nothing for the client that it may try again.
-func failed(x *exchange) bool {
-	return !x.Arrived() || x.Status == 429 || x.Status >= 500
-}
-
-// retried: a submission that came to nothing is repeated, and only what may be repeated is.
-func retried(r *record, f *finding) {
-	type request struct {
-		era                       int
-		method, path, query, body string
-	}
-	refused, first := map[request]int{}, map[request]*exchange{}
-	refusals := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x), keyID: x.KeyID}, refusal(x) })
-	submissions, found := r.submissions(), r.finds()
-	r.each(func(x *exchange) {
-		if refusal(x) && (!r.Standards || x.Status == http.StatusForbidden) {
-			y := refusals.next(scope{target: targetOf(x), keyID: x.KeyID}, x)
-			at := request{x.era, x.Method, x.Path, x.Query, x.Body}
-			if first[at] == nil {
-				first[at] = x
-			}
-			if refused[at]++; y == nil {
-				f.judge(refused[at] <= MaxRereads, first[at], x, fmt.Sprintf("The refused request was sent %d times.", refused[at]),
-					"To correct the request: the same one is refused again.")
-			}
-			return
-		}
-		if r.Standards || !submits(x) || !failed(x) || x.Key == "" && x.Correlation == "" && !batch(x) || !r.over(x.End()) {
-			return
-		}
-		again := next(submissions.resubmissions(scope{}, x), x)
-		if again == nil && (submissions.tries(x) > MaxRereads || found(x)) {
-			return // given up, or found otherwise
-		}
-		f.judge(again != nil, x, again, either(again != nil, "It was tried again.", "It was not tried again."), "To try again.")
-	})
-}
-
-// refusal reports whether the answer says that the same request will not be better another time.
-func refusal(x *exchange) bool {
-	if !x.Arrived() || x.Stream != nil {
-		return false
-	}
-	switch x.Status {
-	case 400, 401, 403, 405, 406, 410, 413, 415, 422:
-		return true
-	}
-	return false
-}
-
-// finds gives what reports whether the client looked for its jobs later, or was told of the one that a submission made.
-func (r *record) finds() (found func(x *exchange) bool) {
-	made := map[string]bool{} // of submissions that came to nothing
-	var lists group
-	r.each(func(x *exchange) {
-		if submits(x) && failed(x) && x.Made != "" {
-			made[x.Made] = true
-		}
-		if x.Role == List && x.Status == http.StatusOK && x.Arrived() {
-			lists = append(lists, x)
-		}
-	})
-	shown := indexed(r, func(x *exchange, add func(string)) {
-		if x.Arrived() {
-			addAmong(made, add, x.Final, x.Shown)
-		}
-	})
-	return func(x *exchange) bool {
-		return x.Made != "" && r.untold(x.Made, x.Start, r.Now) || lists.next(x) != nil || shown[x.Made].next(x) != nil
-	}
-}
-
-// addAmong adds those ids of lists that are wanted.
-func addAmong(wanted map[string]bool, add func(string), lists ...[]string) {
-	for _, list := range lists {
-		for _, id := range list {
-			if wanted[id] {
-				add(id)
-			}
-		}
-	}
-}
-
 // keyed: a submission that is repeated carries the key that it had.
 func keyed(r *record, f *finding) {
 	submissions, copied := r.submissions(), r.copies(submits)
@@ -113,8 +30,9 @@ func keyed(r *record, f *finding) {
 		if z := reads.next(x); r.Standards && !same && z != nil && z.End().Before(y.Start) {
 			return // it may have found out whether the first one had an effect
 		}
-		f.judge(same, x, y, either(same, "The same Idempotency-Key.", "Another Idempotency-Key, or none."),
-			"The Idempotency-Key of the first try, so that one job is made at most.")
+		f.judge(same, x, y, either(same, "The client sent the submission again with its Idempotency-Key.",
+			"The client sent the submission again "+either(y.Key == "", "without an Idempotency-Key.", "with another Idempotency-Key.")),
+			"Send each repetition with the Idempotency-Key of the first try: then one job is made at most.")
 	})
 }
 
@@ -278,9 +196,9 @@ func foundOut(r *record, f *finding) {
 		if y == nil && r.untold(x.Made, x.Start, r.Now) {
 			return
 		}
-		f.judge(y != nil, x, y, either(y != nil, "The client found the job.",
-			"The client does not know of job "+x.Made+"."),
-			"To repeat the request with its key, or to look for the job.")
+		f.judge(y != nil, x, y, either(y != nil, "The client found out about job "+x.Made+".",
+			"The client never learned that job "+x.Made+" was made."),
+			"Send the request again with its key, or look for the job.")
 	})
 }
 
@@ -298,14 +216,14 @@ func correlated(r *record, f *finding) {
 		at := owner{x.era, x.Correlation}
 		switch other := owners[at]; {
 		case x.Correlation == "" && x.Trace != "":
-			f.hold(nil, x, "A traceparent.")
+			f.hold(nil, x, "The client sent a traceparent.")
 		case x.Correlation == "":
-			f.fail(nil, x, "No X-Correlation-ID.", "An X-Correlation-ID of its own for each intended job.")
+			f.fail(nil, x, "The client sent no X-Correlation-ID.", "Send an X-Correlation-ID with each submission.")
 		case other != nil && other.Body != x.Body && x.Body != "":
-			f.fail(other, x, "The X-Correlation-ID of another submission.", "An X-Correlation-ID of its own for each intended job.")
+			f.fail(other, x, "The client sent the X-Correlation-ID of another order.", "Make an X-Correlation-ID for each intended job.")
 		default:
 			owners[at] = x
-			f.hold(nil, x, "An X-Correlation-ID of its own.")
+			f.hold(nil, x, "The client sent an X-Correlation-ID.")
 		}
 	})
 }

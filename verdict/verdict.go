@@ -4,6 +4,7 @@
 package verdict
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -179,9 +180,9 @@ func (r rule) result(record *record) Result {
 	switch {
 	case f.failures > 0:
 		result.Status, result.Evidence = Fail.At(d.level), f.broken
-	case f.times == 0:
+	case f.times == 0, f.doubtful != "":
 		result.Status, result.Evidence, result.Exercise = NotTested, []Evidence{}, r.advice(record.Session.Profile)
-		result.Reason = record.untested(r.id)
+		result.Reason = cmp.Or(f.doubtful, record.untested(r.id))
 	}
 	return result
 }

@@ -1,0 +1,168 @@
+package verdict
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// failed reports whether a submission came to nothing, so that the client may try it again.
+func failed(x *exchange) bool {
+	return !x.Arrived() || x.Status == 429 || x.Status >= 500
+}
+
+// retried checks that a submission that came to nothing is repeated until it is made, and that what was refused is not.
+func retried(r *record, f *finding) {
+	repeatedRefusals(r, f)
+	if r.Standards {
+		return
+	}
+	o := ordersOf(r)
+	r.each(func(x *exchange) {
+		if !submits(x) || !failed(x) || x.Key == "" && x.Correlation == "" && !batch(x) || !r.over(x.End()) {
+			return
+		}
+		if again := next(o.submissions.resubmissions(scope{}, x), x); again != nil {
+			if o.settled(x) {
+				f.hold(x, again, "The client tried again until it had an answer.")
+			}
+			return // the last try is judged
+		}
+		o.givenUp(f, x)
+	})
+}
+
+// repeatedRefusals blames requests that were sent time after time though they were refused.
+func repeatedRefusals(r *record, f *finding) {
+	type request struct {
+		era                       int
+		method, path, query, body string
+	}
+	refused, first := map[request]int{}, map[request]*exchange{}
+	refusals := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x), keyID: x.KeyID}, refusal(x) })
+	r.each(func(x *exchange) {
+		if !refusal(x) || r.Standards && x.Status != http.StatusForbidden {
+			return
+		}
+		at := request{x.era, x.Method, x.Path, x.Query, x.Body}
+		if first[at] == nil {
+			first[at] = x
+		}
+		if refused[at]++; refusals.next(scope{target: targetOf(x), keyID: x.KeyID}, x) == nil {
+			f.judge(refused[at] <= MaxRereads, first[at], x,
+				fmt.Sprintf("The client sent the refused request %s.", times(refused[at])), "Correct the request: the same one is refused again.")
+		}
+	})
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// refusal reports whether the answer says that the same request will not be better another time.
+func refusal(x *exchange) bool {
+	if !x.Arrived() || x.Stream != nil {
+		return false
+	}
+	switch x.Status {
+	case 400, 401, 403, 405, 406, 410, 413, 415, 422:
+		return true
+	}
+	return false
+}
+
+// orders are the submissions of a session, as far as they tell what became of each.
+type orders struct {
+	*record
+	submissions repetitions
+	made        map[sameness]int // places of the last ones that did not come to nothing
+	found       func(*exchange) bool
+	patience    time.Duration // the longest time that the client has waited for an answer to one
+	retries     bool          // it has tried one again after an answer that refused it for now
+	last        int           // place of the client's last request
+}
+
+func ordersOf(r *record) *orders {
+	o := &orders{record: r, submissions: r.submissions(), made: map[sameness]int{}, found: r.finds()}
+	for same, g := range o.submissions {
+		for _, x := range g {
+			if !failed(x) {
+				o.made[same] = x.place
+			}
+		}
+	}
+	r.each(func(x *exchange) {
+		if o.last = x.place; !submits(x) || !x.Arrived() {
+			return
+		}
+		o.patience = max(o.patience, x.took)
+		o.retries = o.retries || failed(x) && next(o.submissions.resubmissions(scope{}, x), x) != nil
+	})
+	return o
+}
+
+// settled reports whether a later try has not come to nothing, or the client found the job otherwise after any of them.
+func (o *orders) settled(x *exchange) bool {
+	for _, same := range resubmitted(scope{}, x) {
+		if o.made[same] > x.place {
+			return true
+		}
+	}
+	return o.found(x)
+}
+
+// givenUp judges the last try of a submission. A client may give up after as many tries as it has to make, and one that tries nothing
+// again may say at once that nothing was ordered: whether it did is not seen.
+func (o *orders) givenUp(f *finding, x *exchange) {
+	tries := o.submissions.tries(x)
+	const expected = "Try again, for as long as the caller waits, and say in the end that nothing was ordered."
+	switch {
+	case o.found(x), tries == 1 && x.Arrived() && !o.retries:
+	case tries <= MaxRereads:
+		f.fail(x, nil, "The client gave the order up after "+map[int]string{1: "one try", 2: "two tries"}[tries]+".", expected)
+	case x.HungUp && x.took < o.patience && x.place < o.last: // one time-out for all tries has ended the last one
+		f.fail(x, nil, fmt.Sprintf("The client hung up on the last try after %.1f s, though it had waited %.1f s for another answer. "+
+			"It gave the order up.", x.took.Seconds(), o.patience.Seconds()), "Give each try a time-out of its own. "+expected)
+	default:
+		f.doubt("an order was given up after three tries or more")
+	}
+}
+
+// finds returns what reports whether the client was told of the job that a submission made, or looked for one of which it had no answer.
+func (r *record) finds() (found func(x *exchange) bool) {
+	made := map[string]bool{} // of submissions that came to nothing
+	var lists group
+	r.each(func(x *exchange) {
+		if submits(x) && failed(x) && x.Made != "" {
+			made[x.Made] = true
+		}
+		if x.Role == List && x.Status == http.StatusOK && x.Arrived() {
+			lists = append(lists, x)
+		}
+	})
+	shown := indexed(r, func(x *exchange, add func(string)) {
+		if x.Arrived() {
+			addAmong(made, add, x.Final, x.Shown, x.Told)
+		}
+	})
+	return func(x *exchange) bool {
+		if x.Made == "" {
+			return !x.Arrived() && lists.next(x) != nil
+		}
+		return r.untold(x.Made, x.Start, r.Now) || shown[x.Made].next(x) != nil
+	}
+}
+
+// addAmong adds those ids of lists that are wanted.
+func addAmong(wanted map[string]bool, add func(string), lists ...[]string) {
+	for _, list := range lists {
+		for _, id := range list {
+			if wanted[id] {
+				add(id)
+			}
+		}
+	}
+}

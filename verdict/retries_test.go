@@ -1,0 +1,74 @@
+package verdict_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// An order is judged by what became of it in the end, not by each try.
+func TestOrdersThatAreGivenUp(t *testing.T) {
+	t.Parallel()
+	reset := with(&fault.Effect{Close: fault.CloseBefore, Reset: true})
+	nothing := func(x *verdict.Exchange) { x.Made, x.Job, x.Shown = "", "", nil }
+	slow := with(&fault.Effect{Delay: fault.Duration(500 * time.Millisecond)})
+	hungUp := func(x *verdict.Exchange) {
+		nothing(x)
+		x.HungUp, x.Fault = true, &fault.Effect{Delay: fault.Duration(300 * time.Millisecond)}
+	}
+	tries := func(n byte, changes ...func(*verdict.Exchange)) func(*trace) {
+		return func(t *trace) {
+			for _, change := range changes {
+				t.wait(3 * time.Second).send(submit(n, change))
+			}
+		}
+	}
+	both := func(all ...func(*trace)) func(*trace) {
+		return func(t *trace) {
+			for _, does := range all {
+				does(t)
+			}
+		}
+	}
+	asks := func(x verdict.Exchange) func(*trace) { return func(t *trace) { t.wait(time.Second).send(x) } }
+	made := func(*verdict.Exchange) {}
+	persists := tries(8, unavailable, made)
+	for name, c := range map[string]struct {
+		does   func(*trace)
+		status verdict.Status
+	}{
+		"tries until it is made":                 {tries(7, unavailable, unavailable, reset, made), verdict.OK},
+		"tries until it is refused":              {tries(7, unavailable, func(x *verdict.Exchange) { nothing(x); x.Status = 422 }), verdict.OK},
+		"says at once that it is busy":           {both(tries(7, unavailable), tries(9, made)), verdict.NotTested},
+		"says so, and looks at a list":           {both(tries(7, unavailable), asks(list(9))), verdict.NotTested},
+		"drops one of two":                       {both(tries(7, unavailable), persists), verdict.Warn},
+		"drops one and looks at a list":          {both(persists, tries(7, unavailable), asks(list(9))), verdict.Warn},
+		"drops it after two tries":               {tries(7, unavailable, unavailable), verdict.Warn},
+		"drops it after three":                   {tries(7, unavailable, unavailable, unavailable), verdict.NotTested},
+		"drops it after three, and makes others": {both(tries(7, unavailable, unavailable, reset), persists), verdict.NotTested},
+		"has one time-out for three tries":       {both(tries(9, slow), tries(7, unavailable, unavailable, hungUp), tries(8, made)), verdict.Warn},
+		"ends while it waits":                    {both(tries(9, slow), tries(7, unavailable, unavailable, hungUp)), verdict.NotTested},
+		"has a time-out for each of three tries": {tries(7, hungUp, hungUp, hungUp), verdict.NotTested},
+		"never asks after a lost answer":         {tries(7, lost), verdict.Warn},
+		"never asks after a reset connection":    {tries(7, both2(reset, nothing)), verdict.Warn},
+		"looks whether it was made":              {both(tries(7, both2(reset, nothing)), asks(list(9))), verdict.NotTested},
+		"looks where it is not":                  {both(tries(7, lost), asks(list(9))), verdict.Warn},
+		"finds it in a list":                     {both(tries(7, lost), asks(list(7))), verdict.NotTested},
+	} {
+		trace := newTrace()
+		c.does(trace)
+		r := trace.result("retry-only-retryable")
+		require.Equal(t, c.status, r.Status, "%s: %+v", name, r)
+		if name == "drops it after three, and makes others" {
+			require.Equal(t, "an order was given up after three tries or more", r.Reason)
+		}
+	}
+}
+
+func both2(one, other func(*verdict.Exchange)) func(*verdict.Exchange) {
+	return func(x *verdict.Exchange) { one(x); other(x) }
+}
