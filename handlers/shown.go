@@ -67,7 +67,8 @@ func (r *call) tellsEnd(x *verdict.Exchange) bool {
 	case "getReport":
 		return x.Status < 300
 	case "getResult":
-		return x.Status < 300 || x.Status == fiber.StatusNotModified || x.Code == string(job.CodeResultNotFound) || x.Code == string(job.CodeResultGone)
+		return x.Status < 300 || x.Status == fiber.StatusNotModified || x.Code == string(job.CodeResultNotFound) ||
+			x.Code == string(job.CodeResultGone)
 	case "jobEvents":
 		return x.Status == fiber.StatusNoContent
 	case "retryJob":

@@ -126,7 +126,8 @@ var guides = map[string]guide{
 	}},
 	"time-outs": {"no answer was delayed by 30 s", Fix{
 		"Set a time-out for each request.",
-		`requests.get(url, timeout=20)`, `await fetch(url, { signal: AbortSignal.timeout(20_000) })`, `client := &http.Client{Timeout: 20 * time.Second}`,
+		`requests.get(url, timeout=20)`, `await fetch(url, { signal: AbortSignal.timeout(20_000) })`,
+		`client := &http.Client{Timeout: 20 * time.Second}`,
 	}},
 	"redirects": {"no redirect", Fix{
 		"Send the same method and body to the address in Location.",

@@ -386,8 +386,10 @@ func TestStandards(t *testing.T) {
 		}, nil},
 		"repeats what the service knows again": {func(t *trace) { t.send(submit(1, lost)).send(submit(1)) }, nil},
 		"repeats what may be repeated":         {func(t *trace) { t.send(submit(1, bare, lost, put)).send(submit(1, bare, put)) }, nil},
-		"wants two":                            {func(t *trace) { t.send(submit(1, bare, lost)).send(submit(1, bare)).send(submit(1, bare)) }, nil},
-		"looks whether it was made":            {func(t *trace) { t.send(submit(1, bare, lost)).send(list(1)).send(submit(1, bare)) }, nil},
+		"wants two": {func(t *trace) {
+			t.send(submit(1, bare, lost)).send(submit(1, bare)).send(submit(1, bare))
+		}, nil},
+		"looks whether it was made": {func(t *trace) { t.send(submit(1, bare, lost)).send(list(1)).send(submit(1, bare)) }, nil},
 		"repeats what was refused": {func(t *trace) {
 			t.send(submit(1, bare, unavailable)).wait(2 * time.Second).send(submit(1, bare))
 		}, nil},

@@ -132,7 +132,8 @@ func hostileAnswer(r *http.Request) string {
 const hostileMoment = `{"number": 1, "at": "2026-01-31T12:00:00Z", "request": $, "headers": [$], "answer": $, "fault": $}`
 
 func hostileRule(status string) string {
-	return `{"rule": $, "title": $, "level": "must", "status": "` + status + `", "quote": $, "see": $, "reason": $, "times": 1, "failures": 1, ` +
+	return `{"rule": $, "title": $, "level": "must", "status": "` + status + `", "quote": $, "see": $, ` +
+		`"reason": $, "times": 1, "failures": 1, ` +
 		`"fix": {"text": $, "python": $, "typescript": $, "go": $}, "evidence": [{"before": ` + hostileMoment + `, "request": ` + hostileMoment +
 		`, "found": $, "expected": $, "times": 2}]}`
 }

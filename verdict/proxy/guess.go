@@ -42,7 +42,8 @@ type guessed struct {
 }
 
 // idNames are the members that name what an answer is about, the most usual first.
-var idNames = []string{"id", "job_id", "jobId", "task_id", "taskId", "operation_id", "operationId", "request_id", "requestId", "uuid", "name"}
+var idNames = []string{"id", "job_id", "jobId", "task_id", "taskId", "operation_id", "operationId", "request_id", "requestId",
+	"uuid", "name"}
 
 // stateNames are the members that have a state.
 var stateNames = []string{"status", "state", "jobStatus", "job_status", "phase", "done"}
@@ -217,7 +218,8 @@ func (g *guesses) guess() *verdict.Guess {
 	name := "{" + o.place[strings.LastIndexAny(o.place, "/:")+1:] + "}"
 	return &verdict.Guess{
 		Seen: fmt.Sprintf("%s %s answered %d with %s", o.method, redact.KeepURL(o.path), o.status, name),
-		YAML: "# " + GuessHeader + "\n# Check it: final has the last state that was seen of each job. Delete operations that submit no job.\n" + string(text),
+		YAML: "# " + GuessHeader + "\n# Check it: final has the last state that was seen of each job. Delete operations that submit no job.\n" +
+			string(text),
 	}
 }
 

@@ -134,7 +134,8 @@ func without(key, path, query string) (shownPath, shownQuery string, found bool)
 }
 
 // notKeys are names of headers that look like credentials and are none, or are not the client's alone, without punctuation.
-var notKeys = regexp.MustCompile(`cookie|csrf|xsrf|session|signature|hmac|^sig$|^sid$|^code$|page|continuation|next|idempotency|xamzsecurity`)
+var notKeys = regexp.MustCompile(`cookie|csrf|xsrf|session|signature|hmac|` +
+	`^sig$|^sid$|^code$|page|continuation|next|idempotency|xamzsecurity`)
 
 // keysOf are the credentials in headers.
 func (s *sessions) keysOf(h http.Header) (all []string) {

@@ -27,7 +27,8 @@ const (
 func exchange(r *http.Request) *verdict.Exchange {
 	h := r.Header
 	x := &verdict.Exchange{
-		Start: time.Now().UTC(), Method: redact.Keep(r.Method), Path: redact.KeepURL(r.URL.EscapedPath()), Query: redact.KeepQuery(r.URL.RawQuery),
+		Start: time.Now().UTC(), Method: redact.Keep(r.Method), Path: redact.KeepURL(r.URL.EscapedPath()),
+		Query:  redact.KeepQuery(r.URL.RawQuery),
 		Prefer: redact.Keep(values(h, "Prefer")), ContentType: redact.Keep(h.Get("Content-Type")), Accept: redact.Keep(values(h, "Accept")),
 		IfNoneMatch: redact.Keep(values(h, "If-None-Match")), LastEventID: redact.Keep(h.Get("Last-Event-ID")),
 		KeyID: sum([]byte(cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key"), h.Get("Api-Key")))), Trace: traceID(h.Get("Traceparent")),

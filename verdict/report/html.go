@@ -97,7 +97,9 @@ func Tone(c verdict.Conclusion) string {
 
 // Mark is its sign.
 func (s *view) Mark() string {
-	return map[verdict.Conclusion]string{verdict.Passed: "✓", verdict.Warned: "!", verdict.Failed: "✗", verdict.NothingJudged: "–"}[s.Verdict.Verdict]
+	return map[verdict.Conclusion]string{
+		verdict.Passed: "✓", verdict.Warned: "!", verdict.Failed: "✗", verdict.NothingJudged: "–",
+	}[s.Verdict.Verdict]
 }
 
 func either(first bool, one, other string) string {

@@ -69,7 +69,8 @@ func TestServiceOfOurOwn(t *testing.T) {
 				got, stdout, stderr := simulate(t, append([]string{"verdict", "--url", address}, args...)...)
 				require.Equal(t, code, got, stderr)
 				require.Contains(t, stdout, "at "+address+"\n")
-				require.Contains(t, stdout, map[bool]string{true: "\nNOTHING JUDGED\n", false: "\nPASSED WITH WARNINGS: 1 warning\n"}[code == exitUnusable])
+				concluded := map[bool]string{true: "\nNOTHING JUDGED\n", false: "\nPASSED WITH WARNINGS: 1 warning\n"}
+				require.Contains(t, stdout, concluded[code == exitUnusable])
 			}
 		})
 	})

@@ -85,7 +85,8 @@ func (v *verdictRun) writePage(n shownSession, number int) error {
 	case 1:
 		v.first = n
 	}
-	page := bytes.ReplaceAll(n.page, []byte(`href="journal"`), []byte(`href="`+html.EscapeString(url.PathEscape(filepath.Base(journalOf(path))))+`"`))
+	link := html.EscapeString(url.PathEscape(filepath.Base(journalOf(path))))
+	page := bytes.ReplaceAll(n.page, []byte(`href="journal"`), []byte(`href="`+link+`"`))
 	return cmp.Or(v.writeFile(journalOf(path), n.journal), v.writeFile(path, page))
 }
 

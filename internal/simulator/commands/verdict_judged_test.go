@@ -38,7 +38,9 @@ func thumbnails(t *testing.T) string {
 }
 
 // order orders a thumbnail with curl, which tries again when the answer is lost, and reads it twice.
-const order = `id=$(curl -s --retry 2 --retry-all-errors --retry-delay 0 "$FORGERUN_URL/thumbnails" -d '{"of": "a.png"}' | sed 's/.*"id": "\([^"]*\)".*/\1/')
+const order = `
+id=$(curl -s --retry 2 --retry-all-errors --retry-delay 0 "$FORGERUN_URL/thumbnails" -d '{"of": "a.png"}' |
+  sed 's/.*"id": "\([^"]*\)".*/\1/')
 for n in 1 2; do curl -s "$FORGERUN_URL/thumbnails/$id" > /dev/null; done`
 
 // An API whose submissions are not recognised is described in a file, by which they are recognised.
@@ -51,7 +53,8 @@ func TestUnrecognisedAPIIsDescribed(t *testing.T) {
 	}
 	code, stdout := run()
 	require.Equal(t, exitUnusable, code, stdout)
-	require.Contains(t, stdout, "\nNOTHING JUDGED\nNo submission was recognised: POST /thumbnails answered 201 with {id}. Describe the API with --api.\n"+
+	require.Contains(t, stdout, "\nNOTHING JUDGED\nNo submission was recognised: POST /thumbnails answered 201 with {id}. "+
+		"Describe the API with --api.\n"+
 		"A description that fits what was seen is in forgerun-api.yaml: run again with --api forgerun-api.yaml.\n")
 	text, err := os.ReadFile(guessFile)
 	require.NoError(t, err)
@@ -113,7 +116,8 @@ func TestNothingJudged(t *testing.T) {
 func TestDuplicatesFail(t *testing.T) {
 	t.Chdir(t.TempDir())
 	faults := filepath.Join(t.TempDir(), "faults.json")
-	require.NoError(t, os.WriteFile(faults, []byte(`[{"match": {"operation": "POST /thumbnails", "nth": 1}, "effect": {"close": "after_commit"}}]`), 0o600))
+	const lost = `[{"match": {"operation": "POST /thumbnails", "nth": 1}, "effect": {"close": "after_commit"}}]`
+	require.NoError(t, os.WriteFile(faults, []byte(lost), 0o600))
 	code, stdout, _ := simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--", "sh", "-c", order)
 	require.Equal(t, exitDifferent, code, stdout)
 	require.Contains(t, stdout, "\nFAILED: Your client can create duplicates: 1 error")
@@ -129,13 +133,16 @@ func TestDuplicatesFail(t *testing.T) {
 func TestCommandsFailureIsExplained(t *testing.T) {
 	t.Parallel()
 	faults := filepath.Join(t.TempDir(), "faults.json")
-	require.NoError(t, os.WriteFile(faults, []byte(`[{"match": {"operation": "GET /thumbnails/{id}", "nth": 2}, "effect": {"status": 503}}]`), 0o600))
+	const busy = `[{"match": {"operation": "GET /thumbnails/{id}", "nth": 2}, "effect": {"status": 503}}]`
+	require.NoError(t, os.WriteFile(faults, []byte(busy), 0o600))
 	api := filepath.Join(t.TempDir(), "api.yaml")
-	require.NoError(t, os.WriteFile(api, []byte("submit: [POST /thumbnails]\nread: [\"GET /thumbnails/{id}\"]\njob: {id: [/id], state: [/phase], final: [drawn]}\n"), 0o600))
+	description := "submit: [POST /thumbnails]\nread: [\"GET /thumbnails/{id}\"]\njob: {id: [/id], state: [/phase], final: [drawn]}\n"
+	require.NoError(t, os.WriteFile(api, []byte(description), 0o600))
 	code, stdout, _ := simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--api", api, "--", "sh", "-c",
 		strings.Replace(order, "curl -s \"$FORGERUN_URL/thumbnails/$id\"", "curl -sf \"$FORGERUN_URL/thumbnails/$id\"", 1))
 	require.Equal(t, exitUnusable, code, stdout)
-	require.Regexp(t, `PASSED: .*\n.*\nYour command failed \(exit status 22\). ForgeRun had disturbed 1 of 3 requests by \S+faults.json: 503. `+
+	require.Regexp(t, `PASSED: .*\n.*\nYour command failed \(exit status 22\). `+
+		`ForgeRun had disturbed 1 of 3 requests by \S+faults.json: 503. `+
 		`The first one: [0-9:.]+ GET /thumbnails/t1, answer: 503; fault: 503 {"status":503}.\n`, stdout)
 
 	code, stdout, stderr := simulate(t, "verdict", "--target", thumbnails(t), "--api", api, "--", "sh", "-c", order+"; exit 3")

@@ -102,7 +102,8 @@ func TestSessionAsText(t *testing.T) {
 	require.Contains(t, shown, " FAIL   backoff")
 	require.Contains(t, shown, "(2 of 3 times)")
 	require.Regexp(t, `(?s)12:00:00.000  POST /first.*POST <script.*Another. \(2 times\)`, shown)
-	require.Regexp(t, `(?s)  -     not tested: no wait +time-outs\n  ok    stop-at-end .* FAIL   backoff`, shown, "what matters most is the end")
+	require.Regexp(t, `(?s)  -     not tested: no wait +time-outs\n  ok    stop-at-end .* FAIL   backoff`, shown,
+		"what matters most is the end")
 	require.Contains(t, shown, "FAILED: 1 error\n1 rule passed.\n")
 	require.Contains(t, shown, "  faults of 9 submissions:\n        2  429\n  faults of 0 event streams:\n    never  ")
 	require.NotContains(t, shown, "\x1b")

@@ -24,7 +24,7 @@ var texts = template.Must(template.New("session").Funcs(template.FuncMap{
 	"at":     func(t fault.Time) string { return time.Time(t).UTC().Format("15:04:05.000") },
 	"mark":   func(r verdict.Result) string { return marks[rank(r)].text },
 	"sorted": sorted, "untested": untested,
-	"table":  table,
+	"table": table,
 }).Parse(sessionText))
 
 // ranks are in the order of results: what matters most is read last, at the end of what was printed.
