@@ -11,7 +11,7 @@ import (
 var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation"}
 
 // maxReasons is how many reasons a sentence gives for rules that were not tested.
-const maxReasons = 6
+const maxReasons = 4
 
 // conclude sets what the verdict comes to, and why.
 func (r *record) conclude(v *Verdict) {
@@ -76,6 +76,14 @@ func (r *record) untested(rule string) string {
 	case "stream-resume", "half-events":
 		if !slices.ContainsFunc(r.exchanges, func(x exchange) bool { return x.Stream != nil }) {
 			return "no event stream"
+		}
+	case "idempotency-key", "retry-only-retryable", "one-job-per-intention":
+		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return submits(&x) && failed(&x) }) {
+			return "retries look like new orders"
+		}
+	case "no-duplicates":
+		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return submits(&x) && !x.Arrived() && accepted(&x) }) {
+			return "retries look like new orders"
 		}
 	case "tampered-refused", "repeated-delivery":
 		if len(r.Attempts) == 0 {
