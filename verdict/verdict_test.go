@@ -191,6 +191,9 @@ func TestRightClient(t *testing.T) {
 		require.NotEmpty(t, r.Evidence, r.Rule)
 		require.Empty(t, r.Exercise)
 	}
+	many := right()
+	many.Session.Recorded = 1_000
+	require.Regexp(t, `^26 rules passed\. 9\d\d of 1000 requests were not judged: the session had no room for them\.$`, many.judge().Why)
 	empty := newTrace().judge()
 	require.Equal(t, verdict.NothingJudged, empty.Verdict)
 	require.Equal(t, "No request came.", empty.Why)
