@@ -77,12 +77,17 @@ func (r *record) untested(rule string) string {
 		if !slices.ContainsFunc(r.exchanges, func(x exchange) bool { return x.Stream != nil }) {
 			return "no event stream"
 		}
-	case "idempotency-key", "retry-only-retryable", "one-job-per-intention":
-		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return submits(&x) && failed(&x) }) {
+	case "retry-only-retryable":
+		if r.Standards {
+			return "no 403"
+		}
+		fallthrough
+	case "idempotency-key", "one-job-per-intention":
+		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return failed(&x) && unnamed(&x) }) {
 			return "retries look like new orders"
 		}
 	case "no-duplicates":
-		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return submits(&x) && !x.Arrived() && accepted(&x) }) {
+		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return !x.Arrived() && accepted(&x) && unnamed(&x) }) {
 			return "retries look like new orders"
 		}
 	case "tampered-refused", "repeated-delivery":
@@ -92,6 +97,9 @@ func (r *record) untested(rule string) string {
 	}
 	return guides[rule].untested
 }
+
+// unnamed reports whether x is a submission by which retries cannot be told from other orders.
+func unnamed(x *exchange) bool { return submits(x) && x.Key == "" && x.Correlation == "" }
 
 // reasons returns why rules were not tested, each reason once.
 func reasons(results []Result) (all []string) {
