@@ -17,6 +17,7 @@ type Conn struct {
 	net.Conn
 	stream wire.Stream
 	close  func() error
+	turn   chan struct{} // holds a value while something is written and noted
 
 	mu       sync.Mutex
 	exchange *verdict.Exchange // nil: not recorded, or over
@@ -26,7 +27,7 @@ type Conn struct {
 // It calls done once, after the connection was closed.
 func NewConn(c net.Conn, e *fault.Effect, resumed bool, x *verdict.Exchange, done func()) *Conn {
 	closed := make(chan struct{})
-	s := &Conn{Conn: c, exchange: x, stream: wire.Stream{
+	s := &Conn{Conn: c, exchange: x, turn: make(chan struct{}, 1), stream: wire.Stream{
 		To: c, Effect: e, Resumed: resumed, Position: stream.PositionEvent, Closed: closed,
 	}}
 	s.stream.Note = s.note
@@ -44,6 +45,8 @@ func (s *Conn) Close() error { return s.close() }
 
 // Write writes what the effect leaves of b. It is called by one goroutine.
 func (s *Conn) Write(b []byte) (int, error) {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	n, err := s.stream.Write(b)
 	if errors.Is(err, wire.ErrEnded) {
 		if s.stream.Effect.Reset {
@@ -67,13 +70,16 @@ func (s *Conn) note(data []byte) {
 	}
 }
 
-// finish tells of the end of a stream that is recorded. Nothing is noted any more.
+// finish tells of the end of a stream that is recorded. Nothing is noted any more but what is being written: a client may have read that,
+// and hung up, before it is noted.
 func (s *Conn) finish(done func()) {
+	s.turn <- struct{}{}
 	part := s.stream.Part()
 	s.mu.Lock()
 	x := s.exchange
 	s.exchange = nil
 	s.mu.Unlock()
+	<-s.turn
 	if x != nil {
 		x.Stream = part
 		done()

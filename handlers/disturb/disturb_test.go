@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
@@ -57,4 +58,35 @@ func TestRecordsOfStreams(t *testing.T) {
 	<-done
 	require.Contains(t, string(<-got), "id: 2\nevent")
 	require.Equal(t, verdict.Part{Events: 1, IDs: []string{"1"}, Retry: 1234, Half: "2", Cut: true}, *x.Stream)
+}
+
+// hungUp is a connection whose client hangs up once it has read what is written, before the writer goes on.
+type hungUp struct {
+	net.Conn
+	conn *Conn
+}
+
+func (h *hungUp) Write(b []byte) (int, error) {
+	err := h.conn.Close()
+	synctest.Wait() // for whatever else goes on
+	return len(b), err
+}
+
+func (h *hungUp) Close() error { return nil }
+
+// What a client has read before it hung up is recorded.
+func TestLastEventBeforeAHangUpIsRecorded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const id = "01890000-0000-7000-8000-000000000001"
+		var x verdict.Exchange
+		done := make(chan struct{})
+		h := &hungUp{}
+		h.conn = NewConn(h, nil, false, &x, func() { close(done) })
+		_, err := h.conn.Write([]byte(`data: {"job_id": "` + id + `", "state": "SUCCEEDED"}` + "\n\n"))
+		require.NoError(t, err)
+		<-done
+		require.Equal(t, []string{id}, x.Final)
+		require.Equal(t, 1, x.Stream.Events)
+	})
 }
