@@ -90,6 +90,26 @@ func (r *record) unended(id string) bool {
 	return (!over || r.endedBefore(end)) && slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Batch == id })
 }
 
+// pollers returns what reports whether the client would have read a job again after x: it does so with a job that has not ended, nothing
+// tells it of the job otherwise, and it has sent other requests for longer than x told it to wait.
+func (r *record) pollers() func(x *exchange) bool {
+	polls := false
+	var last time.Time // when it sent one
+	r.each(func(x *exchange) {
+		if last = x.Start; !polls && x.Role == Read && x.Job != "" && slices.Contains(x.Shown, x.Job) {
+			y := r.sameReads(x).next(x)
+			polls = y != nil && !waits(y) && !r.hinted(x.Job, x, y)
+		}
+	})
+	return func(x *exchange) bool {
+		pause := time.Second
+		if x.RetryAfter != nil {
+			pause = max(pause, tells(x))
+		}
+		return polls && x.Role == Read && len(r.told[x.Job]) == 0 && last.Sub(x.End()) > 2*pause
+	}
+}
+
 // mayHaveLearned reports whether something whose content is not known may have told the client of the run's end.
 func (r *record) mayHaveLearned(run *Run) bool {
 	return slices.ContainsFunc(append([]string{run.ID}, run.Groups...), func(id string) bool {

@@ -197,6 +197,17 @@ func TestUnknownStates(t *testing.T) {
 		"goes by it, and reads the result": {func(t *trace) { t.end(7).send(poll(7, pondering, told)).send(poll(7, final)) }, verdict.OK},
 		"stops, though the end is told":    {func(t *trace) { t.send(poll(7, pondering)).end(7).send(poll(8, told)) }, verdict.Fail},
 		"has no time":                      {func(t *trace) { t.send(poll(7, pondering)).wait(2 * time.Hour).end(7) }, verdict.NotTested},
+		"polls others, and not what is unknown": {func(t *trace) {
+			t.send(poll(8)).send(poll(7, pondering)).each(4, func(byte) { t.wait(time.Second).send(poll(8)) })
+			t.wait(2 * time.Hour).end(7)
+		}, verdict.Fail},
+		"polls others, and has no time for it": {func(t *trace) {
+			t.send(poll(8)).wait(time.Second).send(poll(8)).send(poll(7, pondering)).wait(2 * time.Hour).end(7)
+		}, verdict.NotTested},
+		"polls others, and waits for an event of it": {func(t *trace) {
+			t.send(poll(8)).hear(7).send(poll(7, pondering)).each(4, func(byte) { t.wait(time.Second).send(poll(8)) })
+			t.wait(2 * time.Hour).end(7)
+		}, verdict.NotTested},
 		"goes by an event": {func(t *trace) {
 			t.send(poll(7, pondering)).end(7).deliver(7)
 			t.Attempts[0].Final = true

@@ -155,6 +155,7 @@ func backoff(r *record, f *finding) {
 // tolerant checks that an answer or event with members, states or types that the client does not know does not stop it. It cannot be told
 // from outside whether a client stopped because of an unknown state or because another member said that the job had ended.
 func tolerant(r *record, f *finding) {
+	polls := r.pollers()
 	for i := range r.exchanges {
 		x, later := &r.exchanges[i], r.exchanges[i+1:]
 		if x.Fault == nil || !x.Fault.Rewrites() || !x.Arrived() || x.Status >= 400 || !r.over(x.End()) {
@@ -165,7 +166,8 @@ func tolerant(r *record, f *finding) {
 			if y == nil && x.Job == id {
 				y = r.sameReads(x).next(x)
 			}
-			if y == nil && (slices.Contains(x.Told, id) || r.unended(id) || r.Elsewhere || r.untold(id, x.End(), r.Now)) {
+			unclear := slices.Contains(x.Told, id) || r.Elsewhere || r.untold(id, x.End(), r.Now) || r.unended(id) && !polls(x)
+			if y == nil && unclear {
 				continue
 			}
 			f.judge(y != nil, x, y, either(y != nil, "The client went on with the job.", "The client never looked at job "+id+" again."),
