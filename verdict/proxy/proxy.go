@@ -97,9 +97,9 @@ func (p *Proxy) Listen(address string) (net.Listener, error) {
 	p.socket, p.open = socket, beyondLoopback(socket)
 	socket.Changed = func(open bool) { p.server.SetKeepAlivesEnabled(open) }
 	if p.tls != nil {
-		return tls.NewListener(socket, p.tls.config()), nil
+		return tls.NewListener(wire.Watched{Listener: socket}, p.tls.config()), nil
 	}
-	return socket, nil
+	return wire.Watched{Listener: socket}, nil
 }
 
 // buffers are those through which bodies are copied.

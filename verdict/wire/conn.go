@@ -9,6 +9,18 @@ import (
 // askForBody is what net/http sends by itself before it reads the body of a request with "Expect: 100-continue".
 const askForBody = "HTTP/1.1 100 Continue\r\n\r\n"
 
+// Watched is a listener whose connections are each a Conn.
+type Watched struct{ net.Listener }
+
+// Accept waits for a connection.
+func (w Watched) Accept() (net.Conn, error) {
+	c, err := w.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{Conn: c}, nil
+}
+
 // Conn is a client's connection. It notices when the client sends something that nobody reads yet.
 type Conn struct {
 	net.Conn

@@ -45,11 +45,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 			l.mu.Unlock()
 		}
 		c, err := socket.Accept()
-		if err == nil {
-			return &Conn{Conn: c}, nil
-		}
-		if !l.again(socket) {
-			return nil, err
+		if err == nil || !l.again(socket) {
+			return c, err
 		}
 	}
 }
