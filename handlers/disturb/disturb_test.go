@@ -90,3 +90,23 @@ func TestLastEventBeforeAHangUpIsRecorded(t *testing.T) {
 		require.Equal(t, 1, x.Stream.Events)
 	})
 }
+
+// Of a stream whose answer is lost nothing is sent, not even its head.
+func TestLostStreams(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	got := make(chan []byte)
+	go func() {
+		var all bytes.Buffer
+		_, _ = all.ReadFrom(theirs)
+		got <- all.Bytes()
+	}()
+	var x verdict.Exchange
+	done := make(chan struct{})
+	s := NewConn(ours, (&fault.Effect{Close: fault.AfterCommit}).OnStream(), false, &x, func() { close(done) })
+	_, err := s.Write([]byte("HTTP/1.1 200 OK\r\n\r\nid: 1\ndata: {}\n\n"))
+	require.ErrorIs(t, err, net.ErrClosed)
+	<-done
+	require.Empty(t, <-got)
+	require.Equal(t, verdict.Part{Cut: true}, *x.Stream)
+}

@@ -150,17 +150,18 @@ func (e *Effect) OnNext() *Effect {
 	return &Effect{Close: e.NextRequest, Reset: e.Reset}
 }
 
-// OnStream gives the fault as it happens to an event stream: one whose answer is lost has no event, and one that is cut in the middle of
-// its body ends within the first.
+// OnStream returns the fault as it happens to an event stream: nothing of one whose answer is lost is sent, and one that is cut in the
+// middle of its body ends within the first event.
 func (e *Effect) OnStream() *Effect {
 	on := *e
-	on.Close = ""
 	switch e.Close {
 	case AfterCommit:
 		on.CutAfter = new(0)
+		return &on
 	case CloseMidBody:
 		on.HalfEventAfter = new(0)
 	}
+	on.Close = ""
 	return &on
 }
 

@@ -33,7 +33,7 @@ func (e *Effect) Kinds() (kinds []string) {
 	add(e.Moved, "308")
 	add(e.Delay > 0, "delay")
 	add(e.SlowBytes > 0, "slow answer")
-	add(e.CutAfter != nil, "stream cut"+reset)
+	add(e.CutAfter != nil && e.Close != AfterCommit, "stream cut"+reset)
 	add(e.HalfEventAfter != nil, "stream cut within an event"+reset)
 	add(e.StallAfter != nil, "stream stalled")
 	add(e.RepeatAfter > 0, "events repeated")

@@ -67,6 +67,7 @@ func (a *answer) WriteHeader(status int) {
 	switch streams := kind == eventStream && status == http.StatusOK && a.request.Method != http.MethodHead; {
 	case streams && e != nil && e.Close == fault.AfterCommit:
 		a.lost, a.exchange.Fault, a.exchange.Stream = true, e.OnStream(), &verdict.Part{Cut: true}
+		panic(http.ErrAbortHandler) // the target may never end it
 	case streams:
 		a.begin()
 	case e != nil:
@@ -198,6 +199,9 @@ func (a *answer) Write(b []byte) (int, error) {
 			}
 		}
 		a.document = bytes.Buffer{}
+	}
+	if (a.lost || a.left == 0) && !a.isJSON { // there is nothing more to learn, and it may never end
+		return 0, errEnded
 	}
 	if a.lost || a.held != nil {
 		return len(b), nil

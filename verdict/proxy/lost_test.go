@@ -212,3 +212,28 @@ func byHTTP2(t *testing.T, address string, end fault.Close, status int, body str
 		require.Equal(t, body, string(text))
 	}
 }
+
+// Nothing of an event stream reaches the client either, if the answer is lost.
+func TestLostStreams(t *testing.T) {
+	t.Parallel()
+	target := rawTarget(t, func(c *wireEnd) {
+		c.request()
+		c.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+		c.all()
+	})
+	for effect, want := range map[fault.Effect]string{{Close: fault.AfterCommit}: "", {CutAfter: new(0)}: "HTTP/1.1 200 OK"} {
+		address := before(t, target)
+		b := &bench{t: t, url: "http://" + address, client: plain(t)}
+		id := b.session("")
+		b.faults(fault.Rule{Match: fault.Match{Operation: "stream"}, Effect: effect})
+		c := dial(t, address)
+		c.send("GET /events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+		if want != "" {
+			require.Contains(t, c.until("\r\n\r\n"), want)
+			continue
+		}
+		require.Empty(t, c.all())
+		b.recorded(id, 1)
+		require.Contains(t, string(b.own("GET", "sessions/"+id+"/journal", "", 200)), "after_commit")
+	}
+}

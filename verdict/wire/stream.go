@@ -48,6 +48,10 @@ func (s *Stream) Part() *verdict.Part {
 // Write passes on what the effect leaves of b. It is called by one goroutine.
 func (s *Stream) Write(b []byte) (int, error) {
 	n := len(b)
+	if s.Effect != nil && s.Effect.Close == fault.AfterCommit { // not even the head is sent
+		s.ended(nil)
+		return 0, ErrEnded
+	}
 	if s.Effect == nil {
 		var err error
 		if n, err = s.To.Write(b); err != nil {
