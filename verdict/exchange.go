@@ -68,6 +68,7 @@ type Exchange struct {
 	Expired     bool   `json:"expired,omitempty"` // which was refused for its age
 	KeyInURL    bool   `json:"key_in_url,omitempty"`
 	Connection  uint64 `json:"connection,omitempty"`
+	Receiver    bool   `json:"receiver,omitempty"` // it may name where the client hears of what happens
 	OneShot     bool   `json:"one_shot,omitempty"` // of a program that makes one request and ends
 	Reused      bool   `json:"reused,omitempty"`   // its connection had served another request before
 

@@ -55,6 +55,9 @@ func (r *record) index() {
 		r.runs[r.Runs[i].ID] = &r.Runs[i]
 	}
 	r.countEras()
+	if r.Standards && len(r.Attempts) == 0 { // what the service sends to receivers may not pass here
+		r.each(func(x *exchange) { r.Elsewhere = r.Elsewhere || x.Receiver })
+	}
 	r.disturbed = map[attempt]disturbance{}
 	for i := range r.sent {
 		x := &r.sent[i]

@@ -40,7 +40,7 @@ type request struct {
 	Key, Body, Correlation, Trace, Prefer, ContentType, Accept string
 	LastEventID, KeyID, Delivery, Event                        string
 	Number                                                     int
-	Repeatable, KeyInURL, OneShot, Unsigned                    bool
+	Repeatable, KeyInURL, OneShot, Unsigned, Receiver          bool
 }
 
 // answer is what answers have in common that are alike.
@@ -80,6 +80,7 @@ func (l *Log) Add(x *Exchange) (bytes int) {
 			Method: x.Method, Path: x.Path, Query: x.Query, Operation: x.Operation, Role: x.Role, Repeatable: x.Repeatable,
 			Key: x.Key, Body: x.Body, Correlation: x.Correlation, Trace: x.Trace, Prefer: x.Prefer, ContentType: x.ContentType,
 			Accept: x.Accept, LastEventID: x.LastEventID, KeyID: x.KeyID, KeyInURL: x.KeyInURL, OneShot: x.OneShot,
+			Receiver: x.Receiver,
 			Delivery: x.Delivery, Number: x.Number, Event: x.Event,
 		}),
 	}

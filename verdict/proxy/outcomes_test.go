@@ -109,3 +109,28 @@ func TestStatesThatAFaultHides(t *testing.T) {
 		}
 	}
 }
+
+// A client that the target tells of its jobs, where the proxy does not see that, is not blamed for not asking.
+func TestClientsMayBeToldElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		path, body, query, header string
+		told                      bool
+	}{
+		"callback":               {"/v1/north/orders", `{"callback_url": "http://127.0.0.1:4000/c"}`, "", "", true},
+		"callback in a member":   {"/v1/north/orders", `{"notify": {"url": "https://example.com"}, "notifications": ["https://example.com"]}`, "", "", true},
+		"callback in the query":  {"/v1/north/orders", `{}`, "?webhook=http://127.0.0.1:4000/c", "", true},
+		"callback in a header":   {"/v1/north/orders", `{}`, "", "http://127.0.0.1:4000/c", true},
+		"webhook":                {"/webhooks", `{"url": "http://127.0.0.1:4000/c"}`, "", "", true},
+		"operation on many jobs": {"/v1/bulk", `{"action": "cancel"}`, "", "", true},
+		"another address":        {"/v1/north/orders", `{"image": "https://example.com/a.png", "callback": false}`, "", "", false},
+	} {
+		b := newBench(t, orders, shop(1))
+		id := b.session("")
+		require.NoError(t, b.do("POST", "/v1/north/orders", `{"n": 1}`, "Authorization", "Bearer x").err)
+		require.NoError(t, b.do("POST", c.path+c.query, c.body, "Content-Type", "application/json", "X-Callback-Url", c.header).err)
+		_, rules := b.verdict(id)
+		want := map[bool]verdict.Status{true: verdict.NotTested, false: verdict.Fail}[c.told]
+		require.Equal(t, want, rules["outcome-learned"].Status, name)
+	}
+}

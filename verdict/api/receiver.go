@@ -1,0 +1,55 @@
+package api
+
+import (
+	"slices"
+	"strings"
+)
+
+// hooks are parts of names that have to do with telling a client what has happened.
+var hooks = []string{"hook", "callback", "notif", "subscription"}
+
+// NamesReceiver reports whether a request tells the service where the client wants to hear of what happens: by a URL in a header, a member
+// or a parameter with such a name, or in a document that is sent to such a path. An operation on many jobs is told of as one thing, too.
+func NamesReceiver(m *Message) bool {
+	path := strings.ToLower(m.URL.Path)
+	if strings.HasSuffix(path, "/bulk") {
+		return true
+	}
+	for name, values := range m.Header {
+		if isHook(name) && slices.ContainsFunc(values, isURL) {
+			return true
+		}
+	}
+	for name, values := range m.URL.Query() {
+		if isHook(name) && slices.ContainsFunc(values, isURL) {
+			return true
+		}
+	}
+	return hasReceiver(m.Body, isHook(path))
+}
+
+func isHook(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(hooks, func(part string) bool { return strings.Contains(name, part) })
+}
+
+func isURL(text string) bool {
+	return strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://")
+}
+
+// hasReceiver reports whether a value has a URL, once a name around it has to do with telling.
+func hasReceiver(v any, named bool) bool {
+	switch v := v.(type) {
+	case string:
+		return named && isURL(v)
+	case []any:
+		return slices.ContainsFunc(v, func(item any) bool { return hasReceiver(item, named) })
+	case map[string]any:
+		for name, member := range v {
+			if hasReceiver(member, named || isHook(name)) {
+				return true
+			}
+		}
+	}
+	return false
+}
