@@ -258,11 +258,6 @@ func (s *Server) logUnrecorded(ctx context.Context, client job.ID, err error) {
 	}
 }
 
-// oneShot reports whether a request is by a program that is started for each: it cannot keep a connection.
-func oneShot(userAgent string) bool {
-	return strings.HasPrefix(userAgent, "curl/") || strings.HasPrefix(userAgent, "Wget/")
-}
-
 // kept is text as a record has it: without secrets, bounded, and such that a database can hold it.
 func kept(keep func(string) string, text string) string { return header.Clip(keep(text)) }
 
@@ -277,7 +272,7 @@ func (r *call) exchange() *verdict.Exchange {
 		Key:         sum([]byte(cmp.Or(r.list("Idempotency-Key"), r.bodyKey))), ContentType: kept(redact.Keep, r.Get(fiber.HeaderContentType)),
 		Accept: kept(redact.Keep, r.list(fiber.HeaderAccept)), IfNoneMatch: kept(redact.Keep, r.list(fiber.HeaderIfNoneMatch)),
 		LastEventID: kept(redact.Keep, r.list("Last-Event-ID")), KeyID: cmp.Or(r.caller, r.claimed).KeyID,
-		OneShot: oneShot(r.Get(fiber.HeaderUserAgent)), Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1,
+		Closes: r.Request().ConnectionClose(), Agent: kept(redact.Keep, r.Get(fiber.HeaderUserAgent)), Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1,
 		Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
 		Fault: r.fault, HungUp: r.hungUp,
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// answered: deliveries get 2xx in time.
+// answered checks that deliveries get 2xx in time.
 func answered(r *record, f *finding) {
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
@@ -21,39 +21,54 @@ func answered(r *record, f *finding) {
 			within = StandardAnswerWithin
 		}
 		ok := a.Error == "" && a.Took <= within
-		found := fmt.Sprintf("%d %s.", a.Status, after(a.Took))
-		if a.Error != "" {
-			found = fmt.Sprintf("%s %s.", a.Error, after(a.Took))
+		found := fmt.Sprintf("The client answered the delivery with %d %s.", a.Status, after(a.Took))
+		if a.Status == 0 {
+			found = fmt.Sprintf("The client did not answer the delivery: %s %s.", a.Error, after(a.Took))
 		}
 		f.judge(ok, nil, r.attempted(a), found,
-			fmt.Sprintf("2xx within %.0f s: take the event, and work on it afterwards.", within.Seconds()))
+			fmt.Sprintf("Answer 2xx within %.0f s: store the event, and work on it afterwards.", within.Seconds()))
 	}
 }
 
-// refused: what the service did not sign for this receiver and this moment gets no 2xx. One without an answer tells nothing.
+// refused checks that requests which the service did not sign for this receiver and this moment get no 2xx. One without an answer shows
+// nothing.
 func refused(r *record, f *finding) {
+	old, forged := false, false
 	for i := range r.sent {
-		if x := &r.sent[i]; x.Fault.Tamper != "" && x.Status != 0 {
-			f.judge(x.Status < 200 || x.Status > 299, nil, x, fmt.Sprintf("The client answered %d.", x.Status),
-				"A status such as 401: "+wrongWith[x.Fault.Tamper])
+		x := &r.sent[i]
+		if x.Fault.Tamper == "" || x.Status == 0 {
+			continue
 		}
+		ok, why := x.Status < 200 || x.Status > 299, wrongWith[x.Fault.Tamper]
+		f.judge(ok, nil, x, fmt.Sprintf("The client answered %d, although %s.", x.Status, why), "Answer with a status such as 401.")
+		old, forged = old || !ok && x.Fault.Tamper == fault.TamperTimestamp, forged || !ok && x.Fault.Tamper != fault.TamperTimestamp
+	}
+	if r.Standards && old {
+		f.cites = &demand{see: hooks + "verifying-signatures", quote: either(forged, validSignature+" [...] ", "") + freshTimestamp}
 	}
 }
+
+const (
+	validSignature = "Signing with multiple keys, even compromised ones, doesn't diminish the security of the scheme, as the consumer " +
+		"still requires a valid signature."
+	freshTimestamp = "Make sure to verify the `webhook-timestamp` header has a timestamp that is within some allowable tolerance of the " +
+		"current timestamp to prevent replay attacks."
+)
 
 var wrongWith = map[fault.Tamper]string{
-	fault.TamperBody:      "the body is not the one that was signed.",
-	fault.TamperSignature: "the signatures do not match.",
-	fault.TamperTimestamp: "it was signed an hour ago.",
-	fault.TamperKey:       "neither the key nor the secret is the service's.",
-	fault.TamperTarget:    "it was signed for another receiver.",
+	fault.TamperBody:      "the body is not the one that was signed",
+	fault.TamperSignature: "the signatures do not match",
+	fault.TamperTimestamp: "the request was signed an hour ago",
+	fault.TamperKey:       "neither the key nor the secret is the service's",
+	fault.TamperTarget:    "the request was signed for another receiver",
 }
 
-// repeated: a copy of what was answered with 2xx gets 2xx, too. One without an answer tells nothing.
+// repeated checks that a copy of what was answered with 2xx gets 2xx too. One without an answer shows nothing.
 func repeated(r *record, f *finding) {
 	for i := range r.sent {
 		if x := &r.sent[i]; x.Fault.Repeat > 0 && x.Status != 0 {
 			f.judge(200 <= x.Status && x.Status <= 299, nil, x, fmt.Sprintf("The client answered the copy with %d.", x.Status),
-				"2xx, as for the first one: it is known by its Webhook-Id, and nothing is done.")
+				"Answer 2xx, as to the first one: it has the same webhook-id, so there is nothing to do.")
 		}
 	}
 }

@@ -19,6 +19,7 @@ type finding struct {
 	ways            []string // of broken, by which equal ones are known
 	broke           []int    // places of what broke it
 	doubtful        string   // what could not be told, so that it is not said that the rule was kept; empty: nothing
+	cites           *demand  // what asks for it, if that depends on how it was broken; nil: what the rule cites
 }
 
 // doubt notes that something may have broken the rule, which cannot be told from outside.
@@ -136,10 +137,8 @@ func answerText(x *exchange) string {
 		return "none: the client hung up"
 	case x.Fault != nil && x.Fault.Drop:
 		return "none: it was not sent"
-	case x.Fault != nil && x.Fault.Close == fault.CloseNever:
-		return "none: the connection stayed open"
 	case x.Fault != nil && x.Fault.Close != "":
-		return "none: the connection was " + either(x.Fault.Reset, "reset", "closed") + " (" + string(x.Fault.Close) + ")"
+		return lostText(x)
 	case x.Stream != nil:
 		return fmt.Sprintf("a stream of %d events", x.Stream.Events)
 	case x.Status == 0:
@@ -153,6 +152,23 @@ func answerText(x *exchange) string {
 		parts = append(parts, "ETag: "+x.ETag)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// lostText tells how an answer was lost. How the connection ended depends on the protocol.
+func lostText(x *exchange) string {
+	by := either(x.Fault.Reset, ", by a reset", "")
+	switch x.Fault.Close {
+	case fault.CloseNever:
+		return "none: the request was neither answered nor closed"
+	case fault.CloseBefore:
+		return "none: the request was cut off before the work" + by
+	case fault.CloseMidBody:
+		return fmt.Sprintf("cut off: a %d of which only a part was sent%s", x.Status, by)
+	}
+	if x.Status == 0 {
+		return "none: the answer was lost after the work" + by
+	}
+	return fmt.Sprintf("none: a %d was lost after the work%s", x.Status, by)
 }
 
 // faultText says in words what a fault did, and the effect as a rule would have it: "answer lost after the work {...}".

@@ -69,14 +69,16 @@ type Exchange struct {
 	KeyInURL    bool   `json:"key_in_url,omitempty"`
 	Connection  uint64 `json:"connection,omitempty"`
 	Receiver    bool   `json:"receiver,omitempty"` // it may name where the client hears of what happens
-	OneShot     bool   `json:"one_shot,omitempty"` // of a program that makes one request and ends
 	Reused      bool   `json:"reused,omitempty"`   // its connection had served another request before
+	Closes      bool   `json:"closes,omitempty"`   // it asks to close its connection
+	Agent       string `json:"agent,omitempty"`    // its User-Agent
 
 	// Of the answer.
 	Status     int      `json:"status"`
 	Code       string   `json:"code,omitempty"`
 	RetryAfter *int     `json:"retry_after,omitempty"` // s
 	ETag       string   `json:"etag,omitempty"`
+	Location   string   `json:"location,omitempty"`  // path and query that it redirects to; a whole URL if that is another origin
 	Job        string   `json:"job,omitempty"`       // that the path names, or that was made
 	Made       string   `json:"made,omitempty"`      // of a submission, also if it is a repetition
 	Created    string   `json:"created,omitempty"`   // id or address in the answer to a POST, whether it is a job or not
@@ -102,7 +104,8 @@ type Part struct {
 	Open   bool     `json:"open,omitempty"` // this is the record of its beginning; another one, with equal Start, tells of its end
 	Events int      `json:"events"`
 	Cut    bool     `json:"cut,omitempty"`   // a fault has ended it, or silenced it
-	IDs    []string `json:"ids,omitempty"`   // of the events, without those before the last MaxShown
+	IDs    []string `json:"ids,omitempty"`   // of the events, without those before the last MaxShown; "" resets the last event ID
+	Late   int      `json:"late,omitempty"`  // last ids that the client may not have got: they came at the moment of the fault
 	Half   string   `json:"half,omitempty"`  // id of an event of which half came
 	Retry  int      `json:"retry,omitempty"` // ms that it told the client to wait before it is opened again
 }

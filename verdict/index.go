@@ -1,7 +1,6 @@
 package verdict
 
 import (
-	"net/http"
 	"slices"
 	"sort"
 	"time"
@@ -17,8 +16,8 @@ type record struct {
 	journal   *journal
 	runs      map[string]*Run // by their ids
 
-	reads     map[target]group // that are no streams
-	told      map[string]spans // by job: deliveries and streams that told of it
+	reads     map[place]group  // that are no streams
+	shared    map[uint64]bool  // connections that served several requests
 	open      map[string]spans // by job: what may have told of it, such as streams without an end; "": of any
 	ends      map[string]ends  // by job, batch or bulk operation
 	disturbed map[attempt]disturbance
@@ -68,20 +67,11 @@ func (r *record) index() {
 		}
 		r.disturbed[attempt{x.Delivery, x.Number}] = d
 	}
-	r.reads = indexed(r, func(x *exchange, add func(target)) {
-		if x.Method == http.MethodGet && x.Stream == nil {
-			add(targetOf(x))
-		}
-	})
-	r.told, r.open, r.ends = map[string]spans{}, map[string]spans{}, map[string]ends{}
+	r.indexReaders()
+	r.open, r.ends = map[string]spans{}, map[string]ends{}
 	r.each(func(x *exchange) {
 		if x.Stream != nil && x.Stream.Open {
 			r.open[x.Job] = append(r.open[x.Job], span{x.Start, x.End()})
-		}
-		if x.Stream != nil && x.Stream.Events > 0 {
-			for _, id := range slices.Concat([]string{x.Job}, x.Final, x.Shown) {
-				r.told[id] = append(r.told[id], span{x.Start, x.End()})
-			}
 		}
 		if !x.Arrived() {
 			return
@@ -98,12 +88,10 @@ func (r *record) index() {
 	})
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
-		r.told[a.JobID] = append(r.told[a.JobID], span{a.At, a.At.Add(a.Took)})
 		if a.Final && a.Error == "" {
 			r.ends[a.JobID] = append(r.ends[a.JobID], end{attempt: a})
 		}
 	}
-	sortSpans(r.told)
 	sortSpans(r.open)
 	for _, all := range r.ends {
 		slices.SortStableFunc(all, func(x, y end) int { return x.until().Compare(y.until()) })
@@ -169,14 +157,6 @@ func earliest(all ...*exchange) (first *exchange) {
 		}
 	}
 	return first
-}
-
-// sameReads are the reads of the same resource.
-func (r *record) sameReads(x *exchange) group {
-	if x.Stream != nil {
-		return nil
-	}
-	return r.reads[targetOf(x)]
 }
 
 // span is the time of an exchange.

@@ -38,9 +38,9 @@ type request struct {
 	Method, Path, Query, Operation                             string
 	Role                                                       Role
 	Key, Body, Correlation, Trace, Prefer, ContentType, Accept string
-	LastEventID, KeyID, Delivery, Event                        string
+	LastEventID, KeyID, Delivery, Event, Agent                 string
 	Number                                                     int
-	Repeatable, KeyInURL, OneShot, Unsigned, Receiver          bool
+	Repeatable, KeyInURL, Unsigned, Closes, Receiver           bool
 }
 
 // answer is what answers have in common that are alike.
@@ -49,6 +49,7 @@ type answer struct {
 	RetryAfter      *int
 	Code, Job, Made string
 	Created         string
+	Location        string
 	Unreached       string
 	Final           []string
 	Shown, Told     []string
@@ -79,7 +80,7 @@ func (l *Log) Add(x *Exchange) (bytes int) {
 		request: shared(l, l.requests, requestSize, &request{
 			Method: x.Method, Path: x.Path, Query: x.Query, Operation: x.Operation, Role: x.Role, Repeatable: x.Repeatable,
 			Key: x.Key, Body: x.Body, Correlation: x.Correlation, Trace: x.Trace, Prefer: x.Prefer, ContentType: x.ContentType,
-			Accept: x.Accept, LastEventID: x.LastEventID, KeyID: x.KeyID, KeyInURL: x.KeyInURL, OneShot: x.OneShot,
+			Accept: x.Accept, LastEventID: x.LastEventID, KeyID: x.KeyID, KeyInURL: x.KeyInURL, Agent: x.Agent, Closes: x.Closes,
 			Receiver: x.Receiver,
 			Delivery: x.Delivery, Number: x.Number, Event: x.Event,
 		}),
@@ -91,7 +92,7 @@ func (l *Log) Add(x *Exchange) (bytes int) {
 	}
 	k.answer = shared(l, l.answers, answerSize, &answer{
 		Status: x.Status, Code: x.Code, RetryAfter: x.RetryAfter, Job: l.text(x.Job), Made: l.text(x.Made), Final: x.Final, Shown: x.Shown,
-		Created: l.text(x.Created), Unreached: l.text(x.Unreached),
+		Created: l.text(x.Created), Unreached: l.text(x.Unreached), Location: l.text(x.Location),
 		Told: x.Told, More: x.More, Fault: x.Fault, Expired: x.Expired, HungUp: x.HungUp,
 	})
 	l.kept = append(l.kept, k)

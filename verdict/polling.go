@@ -1,20 +1,22 @@
 package verdict
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
-// retryAfter: a read that was told when to come again is not repeated earlier. One that found the job final was not a poll: the
-// client may have learned of its end otherwise.
+// retryAfter checks that a reader which was told when to come again does not poll sooner.
 func retryAfter(r *record, f *finding) {
 	firsts := indexed(r, func(x *exchange, add func(string)) {
 		if r.Standards && x.Role == Read {
 			add(x.Job)
 		}
 	})
+	readers, hints := newLoops(f), r.newHints()
 	r.each(func(x *exchange) {
 		began := r.Standards && submits(x) && x.Status == http.StatusAccepted // what it tells is about the first read of the job
 		if x.RetryAfter == nil || !x.Arrived() || x.Method != http.MethodGet && !began || len(x.Final) > 0 ||
@@ -25,31 +27,53 @@ func retryAfter(r *record, f *finding) {
 		if began {
 			y = earliest(y, firsts[x.Made].next(x))
 		}
-		if y == nil || waits(y) || r.hinted(x.Job, x, y) {
+		if y == nil || waits(y) {
 			return
 		}
 		if began && len(y.Final) > 0 {
-			return // it may have been waited for otherwise
+			return // the client may have waited for the end otherwise
 		}
 		told := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
-		waited := y.Start.Sub(x.End())
-		if waited < tells(x)-Tolerance && (len(y.Final) > 0 || !told) {
+		waited, job := y.Start.Sub(x.End()), cmp.Or(x.Job, x.Made)
+		found := fmt.Sprintf("The client read %s %s; Retry-After said %d s.", either(began, "the job", "the same again"), after(waited), *x.RetryAfter)
+		switch {
+		case waited >= tells(x)-Tolerance:
+			readers.right(r.readerOf(y), x, y, found)
+		case len(y.Final) > 0, !told, hints.use(x, y, job):
+			// The client may have learned of the end otherwise.
+		default:
+			readers.wrong(r.readerOf(y), r.crowded(x, y, tells(x)), mistake{x, y, found, fmt.Sprintf("Wait %d s.", *x.RetryAfter)})
+		}
+	})
+	if told := f.failures; hammered(r, f) && told == 0 {
+		f.cites = &demand{see: judging, quote: "A client should pause between polls even if nothing tells it how long."}
+	}
+}
+
+// hammered checks that a reader pauses between polls where no answer says how long, and reports whether one did not.
+func hammered(r *record, f *finding) (found bool) {
+	rows := map[place]int{} // reads without a pause
+	r.each(func(x *exchange) {
+		if x.RetryAfter != nil || !x.Arrived() || x.Status >= 400 || !slices.Contains([]Role{Read, ReadMany, List}, x.Role) {
 			return
 		}
-		f.judge(waited >= tells(x)-Tolerance, x, y, "The same again "+after(waited)+".",
-			fmt.Sprintf("To wait for the %d s that Retry-After says.", *x.RetryAfter))
+		y, at := r.sameReads(x).next(x), r.placeOf(x)
+		if y == nil || waits(y) || y.Start.Sub(x.Start) >= Pause {
+			rows[at] = 0
+			return
+		}
+		if rows[at]++; rows[at] == FewUnpaused {
+			found = true
+			f.fail(x, y, fmt.Sprintf("The client read the same again %d times in a row, each less than %d ms after the last.",
+				FewUnpaused, Pause.Milliseconds()), "Pause between polls, for example for 1 s.")
+		}
 	})
+	return found
 }
 
-// hinted reports whether the client may have heard of the job between two reads, by a delivery or on an event stream: the second one is
-// no poll then.
-func (r *record) hinted(id string, x, y *exchange) bool {
-	return id != "" && (r.told[id].overlap(x.Start, y.Start) || r.untold(id, x.Start, y.Start))
-}
-
-// listing: a list that shows jobs which have not ended is not asked for time after time.
+// listing checks that a list which shows unfinished jobs is not polled too often.
 func listing(r *record, f *finding) {
-	hasty := map[string]int{} // consecutive repetitions within ListEvery
+	readers, hints := newLoops(f), r.newHints()
 	r.each(func(x *exchange) {
 		if x.Role != List && x.Role != ReadMany || !x.Arrived() || x.Status != http.StatusOK || x.RetryAfter != nil || len(x.Shown) == 0 {
 			return
@@ -58,87 +82,175 @@ func listing(r *record, f *finding) {
 		if y == nil || waits(y) {
 			return
 		}
-		waited, at := y.Start.Sub(x.End()), x.Path+"?"+x.Query
-		if hasty[at]++; waited >= ListEvery-Tolerance || slices.ContainsFunc(x.Shown, func(id string) bool { return r.hinted(id, x, y) }) {
-			hasty[at] = 0
+		waited := y.Start.Sub(x.End())
+		found := "The client read the same list again " + after(waited) + "."
+		switch {
+		case waited >= ListEvery-Tolerance:
+			readers.right(r.readerOf(y), x, y, found)
+		case hints.use(x, y, x.Shown...):
+		default:
+			readers.wrong(r.readerOf(y), r.crowded(x, y, ListEvery),
+				mistake{x, y, found, fmt.Sprintf("Wait %.0f s before the same list is read again.", ListEvery.Seconds())})
 		}
-		f.judge(hasty[at] < FewLists, x, y, fmt.Sprintf("The same list again %s, %d times in a row.", after(waited), hasty[at]),
-			fmt.Sprintf("To wait for %.0f s.", ListEvery.Seconds()))
 	})
 }
 
-// stopAtEnd: a job that was seen final is not polled any more, unless it was retried.
+// tail is what a reader did after it saw a job final.
+type tail struct {
+	job       string
+	end, last *exchange
+	before    int // reads before that
+	gap       time.Duration
+	row, most int // reads at a steady pace: now, and at most
+}
+
+// add counts a read after the end. Visitors who open a page come at any time, a loop at a steady pace.
+func (t *tail) add(y *exchange) {
+	gap := y.Start.Sub(t.last.End())
+	steady := gap <= 3*t.gap+50*time.Millisecond && t.gap <= 3*gap+50*time.Millisecond
+	if t.last == t.end || steady && gap < LearnWithin {
+		t.row++
+	} else {
+		t.row = 1
+	}
+	t.gap, t.last, t.most = gap, y, max(t.most, t.row)
+}
+
+// stopAtEnd checks that a reader which saw a job final stops polling it, unless the job was retried.
 func stopAtEnd(r *record, f *finding) {
-	judged, retried := map[string]bool{}, map[string]int{}
-	r.each(func(x *exchange) {
+	retried := indexed(r, func(x *exchange, add func(string)) {
 		if x.Role == Retry {
-			retried[x.Job] = x.place
+			add(x.Job)
 		}
 	})
+	tails := map[place]*tail{}
+	var order []*tail
 	r.each(func(x *exchange) {
-		if x.Role != Read || !shows(x, x.Job) || judged[x.Job] {
+		if x.Role != Read || !x.Arrived() || x.Stream != nil {
 			return
 		}
-		judged[x.Job] = true
-		if retried[x.Job] > x.place {
-			return
+		at := r.placeOf(x)
+		t := tails[at]
+		if t == nil {
+			t = &tail{job: x.Job}
+			tails[at] = t
+			order = append(order, t)
 		}
-		again := 0
-		var last *exchange
-		for _, y := range r.sameReads(x).after(x) {
-			if shows(y, x.Job) || y.Status == http.StatusNotModified && y.Arrived() {
-				again, last = again+1, y
-			}
+		switch {
+		case t.end != nil && x.Start.After(t.end.End()) && (shows(x, t.job) || x.Status == http.StatusNotModified):
+			t.add(x)
+		case t.end == nil && shows(x, t.job):
+			t.end, t.last = x, x
+		case t.end == nil:
+			t.before++
 		}
-		f.judge(again <= MaxRereads, x, last, fmt.Sprintf("%d more reads of the finished job.", again), "To stop: a final state does not change.")
 	})
+	for _, t := range order {
+		if t.end == nil || retried[t.job].next(t.end) != nil {
+			continue
+		}
+		if t.most > MaxRereads && r.readerOf(t.end).connection == 0 && t.before == 0 {
+			continue // each of several visitors may have opened the finished job once
+		}
+		f.judge(t.most <= MaxRereads, t.end, t.last, fmt.Sprintf("The client read the finished job %d more times.", t.most),
+			"Stop: a final state does not change.")
+	}
 }
 
-// conditional: a poll of what was seen with an ETag names it. One that does not may come from elsewhere in the client.
+// conditional checks that polls name the newest ETag that the reader got. A single one without it may come from elsewhere in the client.
 func conditional(r *record, f *finding) {
-	stored := map[target]bool{} // a client that never says that it keeps an answer has none to update
+	type store struct {
+		target
+		keyID, accept, agent string
+	}
+	of := func(x *exchange) store { return store{targetOf(x), x.KeyID, x.Accept, x.Agent} }
+	stored := map[store]bool{} // a client that never says that it keeps an answer has none to update
 	r.each(func(x *exchange) {
 		if x.IfNoneMatch != "" {
-			stored[targetOf(x)] = true
+			stored[of(x)] = true
 		}
 	})
+	readers, hints := newLoops(f), r.newHints()
 	r.each(func(x *exchange) {
-		if x.Role != Read || !x.Arrived() || x.Disturbed() || x.ETag == "" || x.Status != 200 || len(x.Final) > 0 {
+		if x.Role != Read || !x.Arrived() || x.Disturbed() || x.ETag == "" || x.Status != 200 && x.Status != 304 || len(x.Final) > 0 {
 			return
 		}
 		y := r.sameReads(x).next(x)
-		if y == nil || waits(y) || r.hinted(x.Job, x, y) || len(y.Final) > 0 && y.IfNoneMatch == "" || r.Standards && !stored[targetOf(x)] {
+		if y == nil || waits(y) || len(y.Final) > 0 && y.IfNoneMatch == "" || r.Standards && !stored[of(y)] {
 			return
 		}
-		f.judge(y.IfNoneMatch != "", x, y, fmt.Sprintf("If-None-Match: %q.", y.IfNoneMatch),
-			"If-None-Match: "+x.ETag+", so that 304 can be the answer.")
+		found := either(y.IfNoneMatch == "", "The client read the job again without If-None-Match.",
+			"The client sent If-None-Match: "+y.IfNoneMatch+"; the newest ETag was "+x.ETag+".")
+		switch {
+		case strings.Contains(y.IfNoneMatch, strings.TrimPrefix(x.ETag, "W/")):
+			readers.right(r.readerOf(y), x, y, "The client sent the newest ETag: If-None-Match: "+y.IfNoneMatch+".")
+		case hints.use(x, y, x.Job):
+		default:
+			readers.wrong(r.readerOf(y), true, mistake{x, y, found, "Send If-None-Match: " + x.ETag + ", so that 304 can be the answer."})
+		}
 	})
 }
 
-// backoff: whoever is told 429 or 503 comes again when told, or without being told not at once time after time.
+// returns gives what finds the next request of the same reader for what x asked for. Another connection is the reader's own unless it
+// served reads of the same before.
+func (r *record) returns() func(x *exchange) *exchange {
+	type visit struct {
+		place
+		connection uint64
+	}
+	of := func(x *exchange) place {
+		return place{targetOf(x), reader{keyID: x.KeyID, accept: x.Accept, agent: x.Agent}}
+	}
+	first := map[visit]*exchange{}
+	all := indexed(r, func(x *exchange, add func(place)) {
+		if x.Method != http.MethodGet {
+			return
+		}
+		add(of(x))
+		if v := (visit{of(x), x.Connection}); first[v] == nil {
+			first[v] = x
+		}
+	})
+	return func(x *exchange) *exchange {
+		for _, y := range all[of(x)].after(x) {
+			if y.Connection == x.Connection || first[visit{of(y), y.Connection}].place > x.place {
+				return y
+			}
+		}
+		return nil
+	}
+}
+
+// backoff checks that a client which got 429, 502 or 503 waits as told, or else does not come back at once time after time.
 func backoff(r *record, f *finding) {
 	storms(r, f)
-	again := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, true })
+	again, returns := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, true }), r.returns()
 	copied := r.copies(func(*exchange) bool { return true })
-	hasty := map[string]int{} // consecutive repetitions at once
+	hasty, hints := map[string]int{}, r.newHints() // consecutive repetitions at once
 	r.each(func(x *exchange) {
 		if !x.Arrived() || x.Status != 429 && x.Status != 502 && x.Status != 503 {
 			return
 		}
-		y := again.next(scope{target: targetOf(x)}, x)
-		if submits(x) {
-			y = earliest(y, copied(x))
+		var y *exchange
+		switch {
+		case x.Method == http.MethodGet:
+			y = returns(x)
+		case submits(x):
+			y = earliest(again.next(scope{target: targetOf(x)}, x), copied(x))
+		default:
+			y = again.next(scope{target: targetOf(x)}, x)
 		}
 		if y == nil {
 			return
 		}
 		waited := y.Start.Sub(x.End())
 		if x.RetryAfter != nil {
-			if waited < tells(x)-Tolerance && r.hinted(x.Job, x, y) {
+			if waited < tells(x)-Tolerance && hints.use(x, y, x.Job) {
 				return
 			}
-			f.judge(waited >= tells(x)-Tolerance, x, y, "The same again "+after(waited)+".",
-				fmt.Sprintf("To wait for the %d s that Retry-After says.", *x.RetryAfter))
+			f.judge(waited >= tells(x)-Tolerance, x, y,
+				fmt.Sprintf("The client sent the same again %s; Retry-After said %d s.", after(waited), *x.RetryAfter),
+				fmt.Sprintf("Wait %d s.", *x.RetryAfter))
 			return
 		}
 		if r.Standards {
@@ -148,7 +260,8 @@ func backoff(r *record, f *finding) {
 		if hasty[at]++; waited >= 50*time.Millisecond {
 			hasty[at] = 0
 		}
-		f.judge(hasty[at] < 3, x, y, fmt.Sprintf("The same again %s, %d times in a row.", after(waited), hasty[at]), "To wait longer each time.")
+		f.judge(hasty[at] < 3, x, y, fmt.Sprintf("The client sent the same again %s, %d times in a row.", after(waited), hasty[at]),
+			"Wait longer each time.")
 	})
 }
 
@@ -187,6 +300,6 @@ func timeouts(r *record, f *finding) {
 		}
 		took := after(x.End().Sub(x.Start))
 		f.judge(x.HungUp, nil, x, either(x.HungUp, "The client gave up ", "The client had its answer ")+took+".",
-			fmt.Sprintf("A time-out of less than %.0f s.", WaitAtMost.Seconds()))
+			fmt.Sprintf("Give up on an answer that has not come after %.0f s.", WaitAtMost.Seconds()))
 	})
 }

@@ -9,6 +9,7 @@ const (
 	html    = "https://html.spec.whatwg.org/multipage/server-sent-events.html#"
 	hooks   = "https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md#"
 	draft   = "https://datatracker.ietf.org/doc/html/draft-ratnawat-httpapi-async-problem-details#section-"
+	judging = "https://github.com/forgerun/forgerun/blob/main/docs/reference/testbed.md#sessions-and-the-verdict"
 	client  = "https://github.com/forgerun/forgerun/blob/main/docs/reference/api.md#what-a-client-does"
 )
 
@@ -149,10 +150,9 @@ var rules = []rule{
 	{
 		id: "tampered-refused", title: "The receiver rejects forged and outdated webhooks.",
 		level: Must, check: refused,
-		see:   client,
-		quote: "It must not answer 2xx to a request whose signatures do not hold, or that is older than five minutes.",
-		standard: demand{Must, hooks + "webhook-headers-sending-metadata-to-consumers", "Signing with multiple keys, even compromised ones, " +
-			"doesn't diminish the security of the scheme, as the consumer still requires a valid signature."},
+		see:      client,
+		quote:    "It must not answer 2xx to a request whose signatures do not hold, or that is older than five minutes.",
+		standard: demand{Must, hooks + "webhook-headers-sending-metadata-to-consumers", validSignature},
 		exercise: "Create a webhook, or submit a job with a callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
 	},
 	{

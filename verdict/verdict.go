@@ -24,9 +24,12 @@ const (
 	MaxRereads           = 2                // of a job that was seen final
 	KeptFor              = 4 * time.Second  // idle connections are, by clients in common use
 	FewRequests          = 10               // that say nothing about connections
-	ListEvery            = time.Second      // at most, if a list is polled
-	FewLists             = 3                // that may come sooner than that
-	maxEvidence          = 5                // of a rule
+	FewUnkept            = 3                // new connections that a process for each request does not explain
+	Pause                = 50 * time.Millisecond
+	FewUnpaused          = 50          // reads without that pause
+	FollowWithin         = time.Second // of a redirect, HTTP libraries follow it
+	ListEvery            = time.Second // at most, if a list is polled
+	maxEvidence          = 5           // of a rule
 )
 
 // Record is what a session has recorded.
@@ -180,6 +183,9 @@ func (r rule) result(record *record) Result {
 	switch {
 	case f.failures > 0:
 		result.Status, result.Evidence = Fail.At(d.level), f.broken
+		if f.cites != nil {
+			result.See, result.Quote = f.cites.see, f.cites.quote
+		}
 	case f.times == 0, f.doubtful != "":
 		result.Status, result.Evidence, result.Exercise = NotTested, []Evidence{}, r.advice(record.Session.Profile)
 		result.Reason = cmp.Or(f.doubtful, record.untested(r.id))

@@ -219,7 +219,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 	}
 	for rule, breaks := range map[string]func(*trace){
 		"retry-after": func(t *trace) {
-			t.send(submit(7)).send(poll(7)).wait(200 * time.Millisecond).send(poll(7, conditional))
+			t.send(submit(7)).send(poll(7)).each(3, func(byte) { t.wait(200 * time.Millisecond).send(poll(7, conditional)) })
 		},
 		"list-polling": func(t *trace) {
 			t.send(submit(7)).each(4, func(byte) { t.send(list(7)) })
@@ -230,7 +230,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 			t.send(x).wait(time.Second).send(stream("e5"))
 		},
 		"stop-at-end":          func(t *trace) { again(t, poll(1, conditional, final), 4) },
-		"conditional-requests": func(t *trace) { t.send(submit(7)).send(poll(7)).wait(time.Second).send(poll(7)) },
+		"conditional-requests": func(t *trace) { again(t.send(submit(7)), poll(7), 4) },
 		"backoff":              func(t *trace) { t.send(submit(7, unavailable)).wait(time.Second).send(submit(7)) },
 		"retry-only-retryable": func(t *trace) {
 			again(t, submit(7, func(x *verdict.Exchange) {
@@ -282,7 +282,9 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		},
 		"time-outs": func(t *trace) { t.send(poll(7, with(&fault.Effect{Delay: fault.Duration(35e9)}))) },
 		"redirects": func(t *trace) {
-			t.send(poll(7, func(x *verdict.Exchange) { x.Status, x.Shown, x.RetryAfter, x.ETag = 308, nil, nil, "" }))
+			t.send(poll(7, with(&fault.Effect{Moved: true}), func(x *verdict.Exchange) {
+				x.Status, x.Shown, x.RetryAfter, x.ETag = 308, nil, nil, ""
+			}))
 		},
 		"content-negotiation": func(t *trace) {
 			t.send(poll(7, func(x *verdict.Exchange) { x.Status, x.Code, x.Accept = 406, "NOT_ACCEPTABLE", "text/csv" }))
@@ -402,7 +404,9 @@ func TestStandards(t *testing.T) {
 			t.each(5, func(byte) { t.send(poll(1, unavailable, again)) })
 		}, nil},
 		"reads what was accepted at once": {func(t *trace) {
-			t.send(submit(1, bare, func(x *verdict.Exchange) { x.RetryAfter = &one })).send(poll(1))
+			t.each(3, func(n byte) {
+				t.send(submit(n, bare, func(x *verdict.Exchange) { x.RetryAfter = &one })).send(poll(n))
+			})
 		}, []string{"retry-after"}},
 	} {
 		trace := newTrace()

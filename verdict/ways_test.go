@@ -69,7 +69,7 @@ func TestRightWays(t *testing.T) {
 		},
 		"is curl": func(t *trace) {
 			t.each(30, func(byte) {
-				t.wait(time.Second).send(poll(7, conditional, func(x *verdict.Exchange) { x.Reused, x.OneShot = false, true }))
+				t.wait(time.Second).send(poll(7, conditional, func(x *verdict.Exchange) { x.Reused, x.Agent = false, "curl/8.5.0" }))
 			})
 		},
 		"follows a stream that nothing has cut": func(t *trace) {
@@ -94,7 +94,7 @@ func TestWrongWays(t *testing.T) {
 		do   func(*trace)
 	}{
 		"polls what has not changed": {"retry-after", func(t *trace) {
-			t.send(submit(7)).send(poll(7, conditional, unchanged)).send(poll(7, conditional, unchanged))
+			t.send(submit(7)).each(4, func(byte) { t.send(poll(7, conditional, unchanged)) })
 		}},
 		"opens a stream sooner than told": {"stream-resume", func(t *trace) {
 			x := stream("e3", "e4")
@@ -116,7 +116,7 @@ func TestWrongWays(t *testing.T) {
 			missing := poll(7, func(x *verdict.Exchange) {
 				x.Role, x.Path, x.Status, x.Code, x.Shown = verdict.Outcome, x.Path+"/report", 404, "NOT_FINISHED", nil
 			})
-			t.send(submit(7)).send(missing).send(missing)
+			t.send(submit(7)).each(4, func(byte) { t.send(missing) })
 		}},
 		"goes on to ask whether a final job has changed": {"stop-at-end", func(t *trace) {
 			t.each(4, func(byte) {
@@ -205,9 +205,10 @@ func TestEvidenceIsAPair(t *testing.T) {
 func TestLostAnswersAreTold(t *testing.T) {
 	t.Parallel()
 	for answer, e := range map[string]fault.Effect{
-		"none: the connection was closed (after_commit)": {Close: fault.AfterCommit},
-		"none: the connection was reset (before)":        {Close: fault.CloseBefore, Reset: true},
-		"none: the connection stayed open":               {Close: fault.CloseNever},
+		"none: a 202 was lost after the work":                       {Close: fault.AfterCommit},
+		"none: the request was cut off before the work, by a reset": {Close: fault.CloseBefore, Reset: true},
+		"none: the request was neither answered nor closed":         {Close: fault.CloseNever},
+		"cut off: a 202 of which only a part was sent":              {Close: fault.CloseMidBody},
 	} {
 		trace := newTrace().send(submit(7, with(&e), func(x *verdict.Exchange) { x.Made, x.Job, x.Shown = "", "", nil }))
 		trace.wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "another" }))

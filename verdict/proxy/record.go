@@ -32,9 +32,7 @@ func exchange(r *http.Request) *verdict.Exchange {
 		Prefer: redact.Keep(values(h, "Prefer")), ContentType: redact.Keep(h.Get("Content-Type")), Accept: redact.Keep(values(h, "Accept")),
 		IfNoneMatch: redact.Keep(values(h, "If-None-Match")), LastEventID: redact.Keep(h.Get("Last-Event-ID")),
 		KeyID: sum([]byte(cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key"), h.Get("Api-Key")))), Trace: traceID(h.Get("Traceparent")),
-	}
-	for _, program := range []string{"curl/", "Wget/"} {
-		x.OneShot = x.OneShot || strings.HasPrefix(r.UserAgent(), program)
+		Agent: redact.Keep(r.UserAgent()), Closes: r.Close && r.ProtoMajor == 1,
 	}
 	if c, ok := r.Context().Value(connKey{}).(*connection); ok {
 		x.Connection, x.Reused = c.number, c.requests.Add(1) > 1
@@ -148,6 +146,7 @@ func (n *session) job(name string) *jobSeen {
 // answered notes what an answer of the target says of jobs, in the session and in the record of its exchange. made are those that the
 // client cannot know of if the answer is lost: the record has them all the same, as what took place.
 func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, described bool, h http.Header, document any) {
+	x.Location = location(r, x.Status, h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.open(in)
@@ -270,6 +269,21 @@ func credentials(h http.Header) http.Header {
 		}
 	}
 	return as
+}
+
+// location returns where a permanent redirect leads: path and query, or the whole URL if that is another origin.
+func location(r *http.Request, status int, h http.Header) string {
+	if status != http.StatusPermanentRedirect {
+		return ""
+	}
+	to, err := r.URL.Parse(h.Get("Location"))
+	switch {
+	case err != nil:
+		return ""
+	case to.Host != "" && to.Host != r.Host:
+		return redact.KeepURL(to.String())
+	}
+	return redact.KeepURL(to.EscapedPath()) + "?" + redact.KeepQuery(to.RawQuery)
 }
 
 // retryAfter reads Retry-After, in seconds or as a date; nil if there is none.

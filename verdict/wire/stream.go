@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
@@ -19,6 +20,11 @@ var ErrEnded = errors.New("a fault has ended the stream")
 
 // maxBlock bounds an event that is held until it is complete. A longer one passes as it is, and is not noted.
 const maxBlock = 1 << 20
+
+// unread is how long an event may wait for its reader.
+const unread = 50 * time.Millisecond
+
+func read(at time.Time) bool { return time.Since(at) >= unread }
 
 // Stream passes an event stream on, disturbs it, and notes which events went out. Comments pass as they are.
 type Stream struct {
@@ -32,8 +38,9 @@ type Stream struct {
 	rest  []byte // of a block whose end has not come
 	count int    // of events so far
 
-	mu   sync.Mutex
-	part verdict.Part
+	mu    sync.Mutex
+	part  verdict.Part
+	fresh []time.Time // when the last ids were written, as far as they may be unread
 }
 
 // Part tells what went out so far.
@@ -149,11 +156,12 @@ func (s *Stream) note(f fields) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.part.Retry = cmp.Or(f.retry, s.part.Retry)
-	if len(f.id) > 0 {
+	if f.hasID {
 		if len(s.part.IDs) == verdict.MaxShown {
 			s.part.IDs = slices.Delete(s.part.IDs, 0, 1)
 		}
 		s.part.IDs = append(s.part.IDs, redact.Keep(string(f.id)))
+		s.fresh = append(slices.DeleteFunc(s.fresh, read), time.Now())
 	}
 	if !s.isEvent(f) {
 		return
@@ -169,6 +177,9 @@ func (s *Stream) ended(half []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.part.Cut = true
+	if s.Effect.StallAfter == nil { // readers may discard what they have not read when a connection ends
+		s.part.Late = min(len(slices.DeleteFunc(s.fresh, read)), len(s.part.IDs))
+	}
 	if last := bytes.LastIndexAny(half, "\r\n"); last >= 0 {
 		s.part.Half = redact.Keep(string(parse(half[:last+1]).id))
 	}
@@ -182,6 +193,7 @@ func (s *Stream) isEvent(f fields) bool {
 type fields struct {
 	event   string
 	id      []byte
+	hasID   bool
 	data    []byte // if it is one line
 	hasData bool
 	retry   int // ms
@@ -195,7 +207,9 @@ func parse(block []byte) (f fields) {
 		case "event":
 			f.event = string(value)
 		case "id":
-			f.id = value
+			if bytes.IndexByte(value, 0) < 0 { // readers ignore an id with NUL
+				f.id, f.hasID = value, true
+			}
 		case "data":
 			if f.data = value; f.hasData {
 				f.data = nil

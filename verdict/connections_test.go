@@ -1,0 +1,124 @@
+package verdict_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// from says which program sends a request.
+func from(agent string) func(*verdict.Exchange) { return func(x *verdict.Exchange) { x.Agent = agent } }
+
+func reused(*verdict.Exchange)   {}
+func closes(x *verdict.Exchange) { x.Reused, x.Closes = false, true }
+
+// A process for each request cannot keep connections; a process that could and does not is wrong.
+func TestProcessesAndConnections(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		agent string
+		gap   time.Duration // between a request and the one before, besides 1 ms
+		does  func(*verdict.Exchange)
+		want  verdict.Status
+	}{
+		"a script that starts an interpreter each time": {"python-requests/2.32.3", 90 * time.Millisecond, alone, verdict.NotTested},
+		"a script that starts a program each time":      {"Go-http-client/1.1", 8 * time.Millisecond, alone, verdict.NotTested},
+		"a tool that is started each time":              {"HTTPie/3.2.2", 0, alone, verdict.NotTested},
+		"curl":                                          {"curl/8.5.0", 0, alone, verdict.NotTested},
+		"a process without a session":                   {"python-requests/2.32.3", 8 * time.Millisecond, alone, verdict.Warn},
+		"a process that closes each connection":         {"Go-http-client/1.1", time.Millisecond, alone, verdict.Warn},
+		"a process that asks to close each connection":  {"Go-http-client/1.1", 90 * time.Millisecond, closes, verdict.Warn},
+		"a script with a library that always closes":    {"Python-urllib/3.12", 90 * time.Millisecond, closes, verdict.NotTested},
+		"a process that keeps connections":              {"Go-http-client/1.1", time.Millisecond, reused, verdict.OK},
+	} {
+		trace := newTrace()
+		for n := range 15 {
+			trace.wait(c.gap).send(poll(7, from(c.agent), by(uint64(n+1), "k1"), c.does))
+		}
+		require.Equal(t, c.want, status(trace, "connection-reuse"), name)
+	}
+}
+
+func status(t *trace, rule string) verdict.Status {
+	for _, r := range t.judge().Results {
+		if r.Rule == rule {
+			return r.Status
+		}
+	}
+	return ""
+}
+
+// moved redirects a request by 308.
+func moved(to string) func(*verdict.Exchange) {
+	return func(x *verdict.Exchange) {
+		x.Status, x.Location, x.Made, x.Job, x.Shown, x.RetryAfter, x.ETag = 308, to, "", "", nil, nil, ""
+	}
+}
+
+func at(path string) func(*verdict.Exchange) { return func(x *verdict.Exchange) { x.Path = path } }
+func bare(x *verdict.Exchange)               { x.Key, x.Correlation = "", "" }
+
+func asGet(x *verdict.Exchange) { x.Method, x.Body, x.Role, x.Made = "GET", "", "", "" }
+
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	same := func(x *verdict.Exchange) { x.Body = "body" }
+	for name, c := range map[string]struct {
+		want verdict.Status
+		does func(*trace)
+	}{
+		"followed to another path": {verdict.OK, func(t *trace) { t.send(submit(1, moved("/v2/jobs?"))).send(submit(1, at("/v2/jobs"))) }},
+		"followed on the same path, by a fault": {verdict.OK, func(t *trace) {
+			t.send(submit(1, moved(""), with(&fault.Effect{Moved: true}))).send(submit(1))
+		}},
+		"to another query": {verdict.OK, func(t *trace) {
+			t.send(poll(1, moved("/v1/jobs/job-1?v=2"))).send(poll(1, func(x *verdict.Exchange) { x.Query = "v=2" }))
+		}},
+		"to another query, and sent to the old one": {verdict.Warn, func(t *trace) {
+			t.send(poll(1, moved("/v1/jobs/job-1?v=2"))).send(poll(1))
+		}},
+		"sent to the old path": {verdict.Warn, func(t *trace) { t.send(submit(1, moved("/v2/jobs?"))).send(submit(1)) }},
+		"not followed":         {verdict.Warn, func(t *trace) { t.send(submit(1, moved("/v2/jobs?"))).send(poll(2)) }},
+		"followed as GET":      {verdict.Warn, func(t *trace) { t.send(submit(1, moved("/v2/jobs?"))).send(submit(1, at("/v2/jobs"), asGet)) }},
+		"followed as GET, before an equal order": {verdict.Warn, func(t *trace) {
+			t.send(submit(1, same, bare, moved("/v1/jobs?"))).send(submit(1, same, bare, asGet)).send(submit(2, same, bare))
+		}},
+		"not followed, before an equal order with its own key": {verdict.Warn, func(t *trace) {
+			t.send(submit(1, same, moved("/v1/jobs?"))).send(submit(2, same))
+		}},
+		"not followed, and an equal order much later": {verdict.NotTested, func(t *trace) {
+			t.send(submit(1, same, bare, moved("/v1/jobs?"))).wait(time.Minute).send(submit(2, same, bare))
+		}},
+		"tried again later with its key": {verdict.OK, func(t *trace) {
+			t.send(submit(1, moved("/v1/jobs?"))).wait(time.Minute).send(submit(1))
+		}},
+		"two, of which one is followed": {verdict.Warn, func(t *trace) {
+			t.send(submit(1, same, bare, moved("/v2/jobs?"))).send(submit(2, same, bare, moved("/v2/jobs?")))
+			t.send(submit(2, same, bare, at("/v2/jobs")))
+		}},
+		"while another part of the client reads there": {verdict.OK, func(t *trace) {
+			t.send(submit(1, by(1, "k1"), moved("/v2/jobs?"))).send(poll(2, by(2, "k1"), at("/v2/jobs"))).send(submit(1, by(1, "k1"), at("/v2/jobs")))
+		}},
+		"to another origin": {verdict.NotTested, func(t *trace) { t.send(submit(1, moved("https://other.example/jobs"))) }},
+		"to nowhere":        {verdict.NotTested, func(t *trace) { t.send(submit(1, moved(""))) }},
+	} {
+		trace := newTrace()
+		c.does(trace)
+		require.Equal(t, c.want, status(trace, "redirects"), name)
+	}
+}
+
+// Many redirects that nobody follows take no more time than as many other requests.
+func TestManyRedirects(t *testing.T) {
+	t.Parallel()
+	trace := newTrace()
+	for n := range 20_000 {
+		trace.send(submit(1, moved("/v2/jobs?"), func(x *verdict.Exchange) { x.Key = fmt.Sprint(n % 2) }))
+	}
+	require.Equal(t, verdict.Warn, status(trace, "redirects"))
+}

@@ -1,0 +1,238 @@
+package verdict_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// by gives a request a connection and credentials.
+func by(connection uint64, key string) func(*verdict.Exchange) {
+	return func(x *verdict.Exchange) { x.Connection, x.KeyID = connection, key }
+}
+
+func alone(x *verdict.Exchange)     { x.Reused = false }
+func untold(x *verdict.Exchange)    { x.RetryAfter = nil }
+func tagged(x *verdict.Exchange)    { x.IfNoneMatch = x.ETag }
+func unchanged(x *verdict.Exchange) { x.Status, x.Shown, x.Final = 304, nil, nil }
+
+// accepting asks for a representation.
+func accepting(media string) func(*verdict.Exchange) {
+	return func(x *verdict.Exchange) { x.Accept = media }
+}
+
+// judgedBoth judges what a client does with our API and with any other one.
+func judgedBoth(t *testing.T, name string, does func(*trace), check func(v map[string]verdict.Result)) {
+	t.Helper()
+	for _, standards := range []bool{false, true} {
+		trace := newTrace()
+		trace.Standards = standards
+		if standards {
+			trace.Session.Rules = verdict.StandardIDs()
+		}
+		does(trace)
+		v := map[string]verdict.Result{}
+		for _, r := range trace.judge().Results {
+			v[r.Rule] = r
+		}
+		t.Log(name, standards)
+		check(v)
+	}
+}
+
+// Pollers are judged by their loops, not by a second look.
+func TestPollersThatAreRight(t *testing.T) {
+	t.Parallel()
+	for name, does := range map[string]func(*trace){
+		"read once for each delivery that waits in a queue": func(t *trace) {
+			t.send(submit(7)).send(poll(7)).each(5, func(byte) { t.deliver(7) })
+			t.each(5, func(byte) { t.send(poll(7)) })
+		},
+		"read once for each event of a stream that has ended": func(t *trace) {
+			events := stream("", "1", "2", "3", "4")
+			events.Shown = []string{id(7)}
+			t.send(submit(7)).send(poll(7)).send(events)
+			t.each(4, func(byte) { t.send(poll(7)) })
+		},
+		"look a second time before they poll": func(t *trace) {
+			t.send(submit(7)).send(poll(7)).send(poll(7)).wait(time.Second).send(poll(7, tagged)).wait(time.Second).send(poll(7, tagged))
+		},
+		"poll in two processes, over a connection each": func(t *trace) {
+			t.each(8, func(n byte) { t.wait(500 * time.Millisecond).send(poll(7, tagged, by(uint64(1+n%2), "k1"))) })
+		},
+		"poll in two tabs, over one connection": func(t *trace) {
+			t.each(8, func(n byte) {
+				t.wait(time.Duration(280+440*int(n%2)) * time.Millisecond).send(poll(7, tagged, by(1, "k1")))
+			})
+		},
+		"poll for two users": func(t *trace) {
+			t.each(8, func(n byte) { t.wait(500 * time.Millisecond).send(poll(7, tagged, by(1, fmt.Sprint("k", n%2)))) })
+		},
+		"poll two representations": func(t *trace) {
+			t.each(8, func(n byte) {
+				media := []string{"application/json", "application/problem+json"}[n%2]
+				t.wait(500 * time.Millisecond).send(poll(7, by(1, "k1"), accepting(media), func(x *verdict.Exchange) {
+					x.ETag = fmt.Sprintf("%q", media)
+				}, tagged))
+			})
+		},
+		"open a finished job, five of them once": func(t *trace) {
+			t.send(poll(7, by(1, "k1"))).wait(time.Second).send(poll(7, by(1, "k1"), final, tagged))
+			t.each(5, func(n byte) { t.send(poll(7, final, alone, by(uint64(2+n), "k1"))) })
+		},
+		"open a finished job at any time": func(t *trace) {
+			t.send(poll(7, by(1, "k1"))).wait(time.Second).send(poll(7, by(1, "k1"), final, tagged))
+			for _, ms := range []time.Duration{200, 3000, 50, 1700, 90} {
+				t.wait(ms * time.Millisecond).send(poll(7, final, tagged, by(1, "k1")))
+			}
+		},
+		"read a list once for each delivery": func(t *trace) {
+			t.send(submit(7)).send(list(7)).each(5, func(byte) { t.deliver(7) })
+			t.each(5, func(byte) { t.send(list(7)) })
+		},
+		"go on where another process was refused": func(t *trace) {
+			t.send(poll(7, tagged, by(1, "k1"))).send(poll(7, tagged, by(2, "k1")))
+			t.wait(time.Second).send(poll(7, unavailable, by(1, "k1"))).wait(200 * time.Millisecond).send(poll(7, tagged, by(2, "k1")))
+			t.wait(2 * time.Second).send(poll(7, tagged, by(1, "k1")))
+		},
+		"poll where nothing tells how long": func(t *trace) {
+			t.each(200, func(byte) { t.wait(100 * time.Millisecond).send(poll(7, tagged, untold)) })
+		},
+	} {
+		judgedBoth(t, name, does, func(v map[string]verdict.Result) {
+			for _, rule := range []string{"retry-after", "conditional-requests", "stop-at-end", "list-polling", "backoff"} {
+				require.NotContains(t, []verdict.Status{verdict.Warn, verdict.Fail}, v[rule].Status, "%s: %+v", name, v[rule])
+			}
+		})
+	}
+}
+
+func TestPollersThatAreWrong(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rule string
+		any  bool // a standard asks for it
+		does func(*trace)
+	}{
+		"come half the time too early": {"retry-after", true, func(t *trace) {
+			t.each(6, func(byte) { t.wait(500 * time.Millisecond).send(poll(7, tagged)) })
+		}},
+		"come at once, with a new connection each": {"retry-after", true, func(t *trace) {
+			t.each(6, func(n byte) { t.send(poll(7, tagged, alone, by(uint64(n), "k1"))) })
+		}},
+		"come at once, for one short job after the other": {"retry-after", true, func(t *trace) {
+			t.each(4, func(n byte) { t.send(poll(n)).send(poll(n, tagged)) })
+		}},
+		"come at any time, too early": {"retry-after", true, func(t *trace) {
+			for _, ms := range []time.Duration{100, 310, 150, 240, 120, 300} {
+				t.wait(ms * time.Millisecond).send(poll(7, tagged))
+			}
+		}},
+		"use up what they were told": {"retry-after", true, func(t *trace) {
+			t.send(poll(7)).deliver(7).deliver(7).each(8, func(byte) { t.send(poll(7, tagged)) })
+		}},
+		"hammer where nothing tells how long": {"retry-after", true, func(t *trace) {
+			t.each(100, func(byte) { t.send(poll(7, tagged, untold)) })
+		}},
+		"hammer a finished job": {"retry-after", true, func(t *trace) {
+			t.each(100, func(byte) { t.send(poll(7, tagged, untold, final)) })
+		}},
+		"send no ETag": {"conditional-requests", false, func(t *trace) {
+			t.each(5, func(byte) { t.wait(time.Second).send(poll(7)) })
+		}},
+		"send an old ETag for ever": {"conditional-requests", true, func(t *trace) {
+			t.each(5, func(n byte) {
+				t.wait(time.Second).send(poll(7, conditional, func(x *verdict.Exchange) { x.ETag = fmt.Sprintf("%q", fmt.Sprint(n+2)) }))
+			})
+		}},
+		"send an ETag once, and then none": {"conditional-requests", true, func(t *trace) {
+			t.send(poll(7)).wait(time.Second).send(poll(7, tagged, unchanged))
+			t.each(5, func(byte) { t.wait(time.Second).send(poll(7)) })
+		}},
+		"never stop": {"stop-at-end", false, func(t *trace) {
+			t.send(poll(7)).wait(time.Second).send(poll(7, final, tagged))
+			t.each(4, func(byte) { t.wait(time.Second).send(poll(7, final, tagged)) })
+		}},
+		"never stop, with a new connection each": {"stop-at-end", false, func(t *trace) {
+			t.send(poll(7, alone, by(1, "k1"))).wait(time.Second).send(poll(7, final, tagged, alone, by(2, "k1")))
+			t.each(4, func(n byte) { t.wait(time.Second).send(poll(7, final, tagged, alone, by(uint64(3+n), "k1"))) })
+		}},
+		"read a list in a loop": {"list-polling", false, func(t *trace) {
+			t.send(submit(7)).deliver(7).each(6, func(byte) { t.wait(300 * time.Millisecond).send(list(7)) })
+		}},
+		"come sooner than a refusal said, over a new connection": {"backoff", true, func(t *trace) {
+			t.send(poll(7, unavailable, by(1, "k1"))).wait(time.Second).send(poll(7, by(2, "k1")))
+		}},
+	} {
+		judgedBoth(t, name, c.does, func(v map[string]verdict.Result) {
+			if r, ok := v[c.rule]; ok && (c.any || len(v) == len(verdict.IDs())) {
+				require.Contains(t, []verdict.Status{verdict.Warn, verdict.Fail}, r.Status, "%s: %+v", name, r)
+			}
+		})
+	}
+}
+
+// A submission that was refused for now need not be sent again: nothing was ordered.
+func TestRefusedForNow(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{429, 503} {
+		trace := newTrace().send(submit(7, unavailable, func(x *verdict.Exchange) { x.Status = code }))
+		require.Equal(t, verdict.NotTested, status(trace, "retry-only-retryable"), code)
+	}
+}
+
+// The words say what happened.
+func TestWordsOfPolling(t *testing.T) {
+	t.Parallel()
+	trace := newTrace().each(5, func(byte) {})
+	trace.each(5, func(byte) { trace.wait(200 * time.Millisecond).send(poll(7, tagged)) })
+	for _, r := range trace.judge().Results {
+		if r.Rule == "retry-after" {
+			require.Equal(t, "The client read the same again after 0.2 s; Retry-After said 1 s.", r.Evidence[0].Found)
+			require.Equal(t, "Wait 1 s.", r.Evidence[0].Expected)
+			require.Equal(t, 4, r.Failures)
+		}
+	}
+	trace = newTrace()
+	trace.Standards, trace.Session.Rules = true, verdict.StandardIDs()
+	trace.each(100, func(byte) { trace.send(poll(7, untold)) })
+	for _, r := range trace.judge().Results {
+		if r.Rule == "retry-after" {
+			require.Equal(t, "The client read the same again 50 times in a row, each less than 50 ms after the last.", r.Evidence[0].Found)
+			require.Contains(t, r.See, "testbed.md")
+		}
+	}
+}
+
+// An old time stamp and a false signature have sentences of their own.
+func TestForgeriesAreCited(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		tampers []fault.Tamper
+		quotes  []string
+	}{
+		{[]fault.Tamper{fault.TamperTimestamp}, []string{"allowable tolerance"}},
+		{[]fault.Tamper{fault.TamperBody, fault.TamperKey}, []string{"valid signature"}},
+		{[]fault.Tamper{fault.TamperTarget, fault.TamperTimestamp}, []string{"valid signature", "allowable tolerance"}},
+	} {
+		trace := newTrace()
+		trace.Standards, trace.Session.Rules = true, []string{"tampered-refused"}
+		for _, tamper := range c.tampers {
+			trace.sent(fault.Effect{Tamper: tamper}, 204)
+		}
+		r := trace.judge().Results[0]
+		require.Equal(t, verdict.Fail, r.Status)
+		for _, sentence := range []string{"allowable tolerance", "valid signature"} {
+			if contains := fmt.Sprint(c.quotes); len(c.quotes) == 2 || contains == "["+sentence+"]" {
+				require.Contains(t, r.Quote, sentence)
+			} else {
+				require.NotContains(t, r.Quote, sentence)
+			}
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package verdict
+
+import (
+	"net/http"
+	"slices"
+	"sort"
+	"time"
+)
+
+// reader is a part of a client that reads, such as a process, a browser tab or a user. Two requests are from the same reader if nothing
+// about them says that they are not.
+type reader struct {
+	keyID, accept, agent string
+	connection           uint64 // 0: each request has its own connection, or the connection is not known
+}
+
+func (r *record) readerOf(x *exchange) reader {
+	who := reader{keyID: x.KeyID, accept: x.Accept, agent: x.Agent}
+	if r.shared[x.Connection] {
+		who.connection = x.Connection
+	}
+	return who
+}
+
+// place is what one reader reads.
+type place struct {
+	target
+	reader
+}
+
+func (r *record) placeOf(x *exchange) place { return place{targetOf(x), r.readerOf(x)} }
+
+// indexReaders finds the reads of each reader, and the connections that serve several requests.
+func (r *record) indexReaders() {
+	r.shared = map[uint64]bool{}
+	seen := map[uint64]bool{0: true}
+	r.each(func(x *exchange) {
+		if x.Connection != 0 && (seen[x.Connection] || x.Reused) {
+			r.shared[x.Connection] = true
+		}
+		seen[x.Connection] = true
+	})
+	r.reads = indexed(r, func(x *exchange, add func(place)) {
+		if x.Method == http.MethodGet && x.Stream == nil {
+			add(r.placeOf(x))
+		}
+	})
+}
+
+// sameReads are the reads of the same resource by the same reader.
+func (r *record) sameReads(x *exchange) group {
+	if x.Stream != nil {
+		return nil
+	}
+	return r.reads[r.placeOf(x)]
+}
+
+const (
+	loop  = 3 // mistakes in a row make a loop; fewer may be a second look by another part of the client
+	turns = 3 // readers that look like one, such as tabs of a browser that share a connection
+)
+
+// loops judges readers by what they do in a row.
+type loops struct {
+	*finding
+	rows map[reader]*row
+}
+
+// row is what a reader did wrong since it was last right.
+type row struct {
+	mistakes []mistake
+	gaps     []time.Duration
+	crowded  bool // too many reads to be those of several readers
+}
+
+type mistake struct {
+	before, x       *exchange
+	found, expected string
+}
+
+func newLoops(f *finding) *loops { return &loops{f, map[reader]*row{}} }
+
+// right notes that a reader kept the rule.
+func (l *loops) right(who reader, before, x *exchange, found string) {
+	delete(l.rows, who)
+	l.hold(before, x, found)
+}
+
+// wrong notes that a reader broke the rule. That counts once it is a loop. What looks like one reader may be several that take turns,
+// such as tabs of a browser, unless the reads are crowded or come at equal intervals.
+func (l *loops) wrong(who reader, crowded bool, m mistake) {
+	now := l.rows[who]
+	if now == nil {
+		now = &row{}
+		l.rows[who] = now
+	}
+	now.mistakes, now.crowded = append(now.mistakes, m), now.crowded || crowded
+	now.gaps = append(now.gaps, m.x.Start.Sub(m.before.End()))
+	if len(now.gaps) < loop || !now.crowded && !even(now.gaps[len(now.gaps)-loop:]) {
+		return
+	}
+	now.crowded = true
+	for _, m := range now.mistakes {
+		l.fail(m.before, m.x, m.found, m.expected)
+	}
+	now.mistakes = nil
+}
+
+// even reports whether gaps are about as long as each other.
+func even(gaps []time.Duration) bool {
+	least, most := slices.Min(gaps), slices.Max(gaps)
+	return most <= least+least/10+10*time.Millisecond
+}
+
+// crowded reports whether so many reads end with x and y, within the time that each reader should wait, that more than turns readers
+// would have to take turns.
+func (r *record) crowded(x, y *exchange, told time.Duration) bool {
+	all := r.sameReads(x)
+	i := sort.Search(len(all), func(i int) bool { return all[i].place >= x.place }) - (turns - 1)
+	return i >= 0 && y.Start.Sub(all[i].End()) < told-Tolerance
+}
+
+// hints are what told a client of jobs: deliveries, and events on streams. A read of each resource may use each hint once.
+type hints struct {
+	r    *record
+	told map[string]tellings // by job; "": of no job
+	used map[target]int
+}
+
+// tellings are the hints about one job, in the order of their times.
+type tellings []telling
+
+type telling struct {
+	at  time.Time
+	sum int // of hints up to this one
+}
+
+func (r *record) newHints() *hints {
+	h := &hints{r, map[string]tellings{}, map[target]int{}}
+	r.each(func(x *exchange) {
+		if x.Stream == nil || x.Stream.Events == 0 {
+			return
+		}
+		ids := slices.Concat([]string{x.Job}, x.Final, x.Shown)
+		slices.Sort(ids)
+		for _, id := range slices.Compact(ids) {
+			if id != "" {
+				h.told[id] = append(h.told[id], telling{x.Start, x.Stream.Events})
+			}
+		}
+	})
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		h.told[a.JobID] = append(h.told[a.JobID], telling{a.At, 1})
+	}
+	for _, all := range h.told {
+		slices.SortStableFunc(all, func(x, y telling) int { return x.at.Compare(y.at) })
+		for i := 1; i < len(all); i++ {
+			all[i].sum += all[i-1].sum
+		}
+	}
+	return h
+}
+
+// by is how many hints there were at a moment.
+func (all tellings) by(moment time.Time) int {
+	n := sort.Search(len(all), func(i int) bool { return all[i].at.After(moment) })
+	if n == 0 {
+		return 0
+	}
+	return all[n-1].sum
+}
+
+// use reports whether y, which comes after x, may have been caused by a hint about one of these jobs that no read of y's resource has
+// used, and uses it.
+func (h *hints) use(x, y *exchange, jobs ...string) bool {
+	total := h.told[""].by(y.Start)
+	for _, id := range jobs {
+		if id == "" {
+			continue
+		}
+		if h.r.untold(id, x.Start, y.Start) {
+			return true
+		}
+		total += h.told[id].by(y.Start)
+	}
+	if total <= h.used[targetOf(y)] {
+		return false
+	}
+	h.used[targetOf(y)]++
+	return true
+}
