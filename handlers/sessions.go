@@ -272,7 +272,8 @@ func (r *call) exchange() *verdict.Exchange {
 		Key:         sum([]byte(cmp.Or(r.list("Idempotency-Key"), r.bodyKey))), ContentType: kept(redact.Keep, r.Get(fiber.HeaderContentType)),
 		Accept: kept(redact.Keep, r.list(fiber.HeaderAccept)), IfNoneMatch: kept(redact.Keep, r.list(fiber.HeaderIfNoneMatch)),
 		LastEventID: kept(redact.Keep, r.list("Last-Event-ID")), KeyID: cmp.Or(r.caller, r.claimed).KeyID,
-		Closes: r.Request().ConnectionClose(), Agent: kept(redact.Keep, r.Get(fiber.HeaderUserAgent)), Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1,
+		Closes: r.Request().ConnectionClose(), Agent: kept(redact.Keep, r.Get(fiber.HeaderUserAgent)),
+		Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1,
 		Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
 		Fault: r.fault, HungUp: r.hungUp,
 	}

@@ -53,10 +53,10 @@ func secret(r *record, f *finding) {
 var oneShots = regexp.MustCompile(`^(curl|Wget|HTTPie|xh|hurl|lwp-request|fetch libfetch|aria2)/|PowerShell/`)
 
 // slow begin the User-Agent of programs that an interpreter or a virtual machine has to load.
-var slow = regexp.MustCompile(`(?i)^(python|node|undici|axios|got |ruby|faraday|java|apache-httpclient|okhttp|php|guzzle|perl|libwww)`)
+var slow = regexp.MustCompile(`(?i)^(python|node|deno|bun|undici|axios|got |ruby|faraday|java|apache-httpclient|okhttp|php|guzzle|perl)`)
 
 // closing begin the User-Agent of libraries that always ask to close the connection, also where a process makes one request and ends.
-var closing = regexp.MustCompile(`^(Python-urllib|PHP|http\.rb)/`)
+var closing = regexp.MustCompile(`^(Python-urllib|PHP|http\.rb|axios|node-fetch)/?`)
 
 // startup is less than a new process with a User-Agent takes from its start to its first request.
 func startup(agent string) time.Duration {
@@ -126,6 +126,26 @@ func reused(r *record, f *finding) {
 // sent is what a request and the one that follows its redirect have in common. A query is part of it if the path stays the same.
 type sent struct{ method, path, query, body, key, correlation, keyID, agent string }
 
+func (s sent) on(path, query string, samePath bool) sent {
+	if s.path = path; samePath {
+		s.query = "?" + query
+	}
+	return s
+}
+
+func sentBy(x *exchange) sent {
+	return sent{method: x.Method, path: x.Path, body: x.Body, key: x.Key, correlation: x.Correlation, keyID: x.KeyID, agent: x.Agent}
+}
+
+// redirected returns where a 308 led; false: elsewhere, or nowhere.
+func (x *exchange) redirected() (path, query string, ok bool) {
+	if x.Fault != nil && x.Fault.Moved {
+		return x.Path, x.Query, true
+	}
+	path, query, _ = strings.Cut(x.Location, "?")
+	return path, query, strings.HasPrefix(path, "/")
+}
+
 // followed checks that a request which was redirected by 308 is sent again, as it was, to the new address.
 func followed(r *record, f *finding) {
 	gets := indexed(r, func(x *exchange, add func(string)) {
@@ -134,43 +154,29 @@ func followed(r *record, f *finding) {
 		}
 	})
 	all := indexed(r, func(x *exchange, add func(sent)) {
-		s := sent{x.Method, x.Path, "", x.Body, x.Key, x.Correlation, x.KeyID, x.Agent}
-		add(s)
-		s.query = "?" + x.Query
-		add(s)
+		add(sentBy(x))
+		add(sentBy(x).on(x.Path, x.Query, true))
 	})
 	used := map[sent]int{} // how many of these have followed a redirect
 	r.each(func(x *exchange) {
-		if x.Status != http.StatusPermanentRedirect || !x.Arrived() || !r.over(x.End()) {
+		path, query, ok := x.redirected()
+		if x.Status != http.StatusPermanentRedirect || !x.Arrived() || !r.over(x.End()) || !ok {
 			return
 		}
-		path, query, _ := strings.Cut(x.Location, "?")
-		if x.Fault != nil && x.Fault.Moved {
-			path, query = x.Path, x.Query
-		}
-		if !strings.HasPrefix(path, "/") {
-			return // it leads elsewhere, or nowhere
-		}
 		const same = "Send the same request, with its method and body, to the address in Location."
-		s := sent{x.Method, path, "", x.Body, x.Key, x.Correlation, x.KeyID, x.Agent}
-		if path == x.Path {
-			s.query = "?" + query
-		}
+		s := sentBy(x).on(path, query, path == x.Path)
 		var y *exchange
-		later := all[s].after(x)
-		if n := max(used[s], len(all[s])-len(later)); n < len(all[s]) {
+		if n := max(used[s], len(all[s])-len(all[s].after(x))); n < len(all[s]) {
 			y, used[s] = all[s][n], n+1
 		}
 		for _, z := range gets[path].after(x) {
-			switch {
-			case z.Start.Sub(x.End()) >= FollowWithin, y != nil && y.place <= z.place:
-			case x.lostMethod(z):
+			if z.Start.Sub(x.End()) >= FollowWithin || y != nil && y.place <= z.place {
+				break
+			}
+			if x.lostMethod(z) {
 				f.fail(x, z, "The client followed the redirect with GET: the method and the body were lost.", same)
 				return
-			default:
-				continue
 			}
-			break
 		}
 		if y != nil && y.Start.Sub(x.End()) >= FollowWithin && x.Key == "" && x.Correlation == "" {
 			return // it may be another request that is equal
@@ -194,7 +200,8 @@ func negotiated(r *record, f *finding) {
 		if x.Disturbed() || x.Operation == "" {
 			return
 		}
-		f.judge(!slices.Contains([]int{406, 415}, x.Status), nil, x, fmt.Sprintf("The client sent Content-Type: %q and Accept: %q.", x.ContentType, x.Accept),
+		f.judge(!slices.Contains([]int{406, 415}, x.Status), nil, x,
+			fmt.Sprintf("The client sent Content-Type: %q and Accept: %q.", x.ContentType, x.Accept),
 			"Send Content-Type: application/json with a body, and an Accept header that allows the operation's answers and problem documents.")
 	})
 }

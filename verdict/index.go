@@ -16,10 +16,11 @@ type record struct {
 	journal   *journal
 	runs      map[string]*Run // by their ids
 
-	reads     map[place]group  // that are no streams
-	shared    map[uint64]bool  // connections that served several requests
-	open      map[string]spans // by job: what may have told of it, such as streams without an end; "": of any
-	ends      map[string]ends  // by job, batch or bulk operation
+	reads     map[place]group     // that are no streams
+	shared    map[uint64]bool     // connections that served several requests
+	told      map[string]tellings // hints by job; "": of no job
+	open      map[string]spans    // by job: what may have told of it, such as streams without an end; "": of any
+	ends      map[string]ends     // by job, batch or bulk operation
 	disturbed map[attempt]disturbance
 }
 
@@ -68,6 +69,7 @@ func (r *record) index() {
 		r.disturbed[attempt{x.Delivery, x.Number}] = d
 	}
 	r.indexReaders()
+	r.indexHints()
 	r.open, r.ends = map[string]spans{}, map[string]ends{}
 	r.each(func(x *exchange) {
 		if x.Stream != nil && x.Stream.Open {

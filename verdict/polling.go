@@ -35,7 +35,8 @@ func retryAfter(r *record, f *finding) {
 		}
 		told := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
 		waited, job := y.Start.Sub(x.End()), cmp.Or(x.Job, x.Made)
-		found := fmt.Sprintf("The client read %s %s; Retry-After said %d s.", either(began, "the job", "the same again"), after(waited), *x.RetryAfter)
+		found := fmt.Sprintf("The client read %s %s; Retry-After said %d s.",
+			either(began, "the job", "the same again"), after(waited), *x.RetryAfter)
 		switch {
 		case waited >= tells(x)-Tolerance:
 			readers.right(r.readerOf(y), x, y, found)

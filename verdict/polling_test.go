@@ -70,6 +70,11 @@ func TestPollersThatAreRight(t *testing.T) {
 				t.wait(time.Duration(280+440*int(n%2)) * time.Millisecond).send(poll(7, tagged, by(1, "k1")))
 			})
 		},
+		"poll in two processes, with a new connection each": func(t *trace) {
+			t.each(8, func(n byte) {
+				t.wait(time.Duration(280+440*int(n%2)) * time.Millisecond).send(poll(7, tagged, alone, by(uint64(n+1), "k1")))
+			})
+		},
 		"poll for two users": func(t *trace) {
 			t.each(8, func(n byte) { t.wait(500 * time.Millisecond).send(poll(7, tagged, by(1, fmt.Sprint("k", n%2)))) })
 		},

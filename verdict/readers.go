@@ -120,12 +120,13 @@ func (r *record) crowded(x, y *exchange, told time.Duration) bool {
 	return i >= 0 && y.Start.Sub(all[i].End()) < told-Tolerance
 }
 
-// hints are what told a client of jobs: deliveries, and events on streams. A read of each resource may use each hint once.
+// hints counts what told a client of jobs: deliveries, and events on streams. A read of each resource may use each hint once.
 type hints struct {
 	r    *record
-	told map[string]tellings // by job; "": of no job
 	used map[target]int
 }
+
+func (r *record) newHints() *hints { return &hints{r, map[target]int{}} }
 
 // tellings are the hints about one job, in the order of their times.
 type tellings []telling
@@ -135,8 +136,9 @@ type telling struct {
 	sum int // of hints up to this one
 }
 
-func (r *record) newHints() *hints {
-	h := &hints{r, map[string]tellings{}, map[target]int{}}
+// indexHints finds the hints about each job.
+func (r *record) indexHints() {
+	r.told = map[string]tellings{}
 	r.each(func(x *exchange) {
 		if x.Stream == nil || x.Stream.Events == 0 {
 			return
@@ -145,21 +147,20 @@ func (r *record) newHints() *hints {
 		slices.Sort(ids)
 		for _, id := range slices.Compact(ids) {
 			if id != "" {
-				h.told[id] = append(h.told[id], telling{x.Start, x.Stream.Events})
+				r.told[id] = append(r.told[id], telling{x.Start, x.Stream.Events})
 			}
 		}
 	})
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
-		h.told[a.JobID] = append(h.told[a.JobID], telling{a.At, 1})
+		r.told[a.JobID] = append(r.told[a.JobID], telling{a.At, 1})
 	}
-	for _, all := range h.told {
+	for _, all := range r.told {
 		slices.SortStableFunc(all, func(x, y telling) int { return x.at.Compare(y.at) })
 		for i := 1; i < len(all); i++ {
 			all[i].sum += all[i-1].sum
 		}
 	}
-	return h
 }
 
 // by is how many hints there were at a moment.
@@ -174,7 +175,7 @@ func (all tellings) by(moment time.Time) int {
 // use reports whether y, which comes after x, may have been caused by a hint about one of these jobs that no read of y's resource has
 // used, and uses it.
 func (h *hints) use(x, y *exchange, jobs ...string) bool {
-	total := h.told[""].by(y.Start)
+	total := h.r.told[""].by(y.Start)
 	for _, id := range jobs {
 		if id == "" {
 			continue
@@ -182,7 +183,7 @@ func (h *hints) use(x, y *exchange, jobs ...string) bool {
 		if h.r.untold(id, x.Start, y.Start) {
 			return true
 		}
-		total += h.told[id].by(y.Start)
+		total += h.r.told[id].by(y.Start)
 	}
 	if total <= h.used[targetOf(y)] {
 		return false
