@@ -93,12 +93,12 @@ func (r *record) unended(id string) bool {
 // pollers returns what reports whether the client would have read a job again after x: it does so with a job that has not ended, nothing
 // tells it of the job otherwise, and it has sent other requests for longer than x told it to wait.
 func (r *record) pollers() func(x *exchange) bool {
-	polls := false
+	polls, hints := false, r.newHints()
 	var last time.Time // when it sent one
 	r.each(func(x *exchange) {
 		if last = x.Start; !polls && x.Role == Read && x.Job != "" && slices.Contains(x.Shown, x.Job) {
 			y := r.sameReads(x).next(x)
-			polls = y != nil && !waits(y) && !r.hinted(x.Job, x, y)
+			polls = y != nil && !waits(y) && !hints.use(x, y, x.Job)
 		}
 	})
 	return func(x *exchange) bool {
