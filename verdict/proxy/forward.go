@@ -87,9 +87,8 @@ func (w *passing) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// asSent has net/http send the header of an answer as the target has sent it, but for addresses that name the target: they lead through
-// the proxy.
-func (p *Proxy) asSent(h http.Header, status int, in *http.Request) {
+// unchanged has net/http send the header of an answer as it came.
+func unchanged(h http.Header, status int) {
 	for _, name := range []string{"Date", "Content-Type"} { // it makes its own, if they are not known
 		if _, said := h[name]; !said {
 			h[name] = nil
@@ -104,6 +103,11 @@ func (p *Proxy) asSent(h http.Header, status int, in *http.Request) {
 		}
 		h["Content-Type"] = nil
 	}
+}
+
+// asSent has the header of an answer sent as it came, but for addresses that name the target: they lead through the proxy.
+func (p *Proxy) asSent(h http.Header, status int, in *http.Request) {
+	unchanged(h, status)
 	for _, name := range []string{"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation"} {
 		for i, value := range h[name] {
 			h[name][i] = p.through(value, in)

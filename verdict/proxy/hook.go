@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -35,8 +36,10 @@ type Hook struct {
 
 // Hook makes one before a receiver. With the secret by which the target signs, old and padded deliveries are signed, too.
 func (p *Proxy) Hook(receiver *url.URL, secret string) *Hook {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DisableCompression = true
 	return &Hook{proxy: p, receiver: receiver, secret: []byte(secret), client: http.Client{
-		CheckRedirect: unfollowed,
+		CheckRedirect: unfollowed, Transport: transport,
 	}}
 }
 
@@ -70,7 +73,12 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to := *h.receiver
 	to.RawQuery = cmp.Or(r.URL.RawQuery, to.RawQuery)
 	d := &delivery{method: r.Method, url: to.String(), header: r.Header.Clone(), body: body}
-	d.header.Del("Accept-Encoding")
+	for _, name := range []string{"Connection", "Keep-Alive", "Te", "Trailer", "Upgrade", "Expect"} { // they are about this connection
+		d.header.Del(name)
+	}
+	if _, said := d.header["User-Agent"]; !said {
+		d.header["User-Agent"] = []string{""} // or net/http sends its own
+	}
 	d.At = time.Now().UTC()
 	if d.Unsigned = !h.holds(d); d.Unsigned {
 		h.proxy.log.Warn("the signature of a delivery does not hold under FORGERUN_WEBHOOK_SECRET: it is passed on as it is")
@@ -126,9 +134,9 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 			h.proxy.sessions.sent(d, &fault.Effect{Repeat: 1}, h.extra(ctx, d))
 		}
 	}
-	for name, all := range header {
-		w.Header()[name] = all
-	}
+	maps.Copy(w.Header(), header)
+	w.Header().Del("Connection")
+	unchanged(w.Header(), status)
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }

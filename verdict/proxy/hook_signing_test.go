@@ -102,7 +102,8 @@ func TestSignaturesThatDoNotHoldStay(t *testing.T) {
 				defer server.Close()
 				hook := httptest.NewServer(p.Hook(must(url.Parse(receiver.URL)), secret))
 				defer hook.Close()
-				b := &bench{t, server.URL, http.DefaultClient}
+				client := plain(t) // servers that end close the connections of the default one
+				b := &bench{t, server.URL, client}
 				id := b.session("")
 				b.own("PUT", "faults", `[{"match": {"operation": "delivery"}, "effect":
 					{"padding": 100, "rotated_secret": true, "content_type": "application/x", "tamper": "timestamp"}}]`, 200)
@@ -111,7 +112,7 @@ func TestSignaturesThatDoNotHoldStay(t *testing.T) {
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, hook.URL, strings.NewReader(body))
 				require.NoError(t, err)
 				r.Header = sent.Clone()
-				res, err := http.DefaultClient.Do(r)
+				res, err := client.Do(r)
 				require.NoError(t, err)
 				require.NoError(t, res.Body.Close())
 				require.NotEmpty(t, all)

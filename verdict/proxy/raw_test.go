@@ -4,13 +4,19 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/textproto"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
 // endToEnd is what is left of a message when all is taken from it that belongs to one hop: the version, the order of different names and
@@ -291,4 +297,25 @@ func TestOffersAndTunnels(t *testing.T) {
 	c = dial(t, strings.TrimPrefix(b.url, "http://"))
 	c.send("CONNECT localhost:443 HTTP/1.1\r\nHost: localhost:443\r\n\r\n")
 	require.Contains(t, c.until("\r\n\r\n"), "405 Method Not Allowed")
+}
+
+// A delivery and its answer pass as they are, too.
+func TestDeliveriesPassAsTheyAre(t *testing.T) {
+	t.Parallel()
+	const delivery = "POST /hook?a;b=%zz HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\nX-Twice: 1\r\nX-Twice: 2\r\nContent-Length: 2\r\n\r\n{}"
+	for _, answer := range []string{"200 OK\r\nContent-Length: 5\r\n\r\n<html", "204 No Content\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n"} {
+		got := make(chan string, 1)
+		receiver := rawTarget(t, func(c *wireEnd) {
+			got <- c.request()
+			c.send("HTTP/1.1 " + answer)
+		})
+		a := must(api.Parse(nil))
+		p := proxy.New(must(url.Parse("http://127.0.0.1:1")), a, slog.New(slog.DiscardHandler))
+		hook := httptest.NewServer(p.Hook(must(url.Parse("http://"+receiver+"/hook")), ""))
+		t.Cleanup(hook.Close)
+		c := dial(t, strings.TrimPrefix(hook.URL, "http://"))
+		c.send(strings.ReplaceAll(delivery, "HOST", strings.TrimPrefix(hook.URL, "http://")))
+		require.Equal(t, endToEnd("HTTP/1.1 "+answer), endToEnd(c.all()))
+		require.Equal(t, endToEnd(strings.ReplaceAll(delivery, "HOST", receiver)), endToEnd(<-got))
+	}
 }

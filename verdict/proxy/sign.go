@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -197,7 +196,9 @@ func (h *Hook) dress(d *delivery, e *fault.Effect) {
 	if d.Unsigned {
 		return
 	}
-	d.header.Set("Content-Type", cmp.Or(e.ContentType, d.header.Get("Content-Type")))
+	if e.ContentType != "" {
+		d.header.Set("Content-Type", e.ContentType)
+	}
 	all := schemesOf(d.header)
 	private := slices.ContainsFunc(all, func(s *scheme) bool { return s.sign == nil })
 	if e.Padding > 0 && len(h.secret) > 0 && len(all) > 0 && !private {
