@@ -80,7 +80,7 @@ var waysToLearn = map[string]func(s *stack, api *proc, u *user){
 	"events": func(_ *stack, api *proc, u *user) { u.read(api, u.orderAndAwait(api, "SUCCEEDED", good)+"/events") },
 	"client events": func(_ *stack, api *proc, u *user) {
 		u.orderAndAwait(api, "FAILED", failing500)
-		u.read(api, "/v1/events")
+		u.readEvents(api, "job.failed")
 	},
 	"list by state": func(_ *stack, api *proc, u *user) {
 		u.orderAndAwait(api, "SUCCEEDED", good)
@@ -139,7 +139,10 @@ var waysToLearn = map[string]func(s *stack, api *proc, u *user){
 	"list by batch": func(_ *stack, api *proc, u *user) {
 		u.read(api, "/v1/jobs?batch_id="+strings.TrimPrefix(u.orderBatch(api, good), "/v1/batches/"))
 	},
-	"batch in events": func(_ *stack, api *proc, u *user) { u.orderBatch(api, good); u.read(api, "/v1/events") },
+	"batch in events": func(_ *stack, api *proc, u *user) {
+		u.orderBatch(api, good)
+		u.readEvents(api, "batch.completed")
+	},
 	"batch webhook": func(s *stack, api *proc, u *user) {
 		u.receive(api, nil, "batch.completed")
 		u.orderBatch(api, good)
@@ -212,6 +215,11 @@ func (s *stack) awaitDelivered(u *user, event string) {
 
 // read reads what is there.
 func (u *user) read(api *proc, path string) { u.expect(api, http.StatusOK, "GET", path, "") }
+
+// readEvents reads the client's events until one is among them: the list may trail while other transactions are open.
+func (u *user) readEvents(api *proc, event string) {
+	eventually(u.s.t, event+" is listed", func() bool { return strings.Contains(u.call(api, "GET", "/v1/events", "").body, event) })
+}
 
 // readAs reads an outcome document.
 func (u *user) readAs(api *proc, path string) {
