@@ -93,12 +93,12 @@ func (r *record) unended(id string) bool {
 // pollers returns what reports whether the client would have read a job again after x: it does so with a job that has not ended, nothing
 // tells it of the job otherwise, and it has sent other requests for longer than x told it to wait.
 func (r *record) pollers() func(x *exchange) bool {
-	polls, hints := false, r.newHints()
+	polls := false
 	var last time.Time // when it sent one
 	r.each(func(x *exchange) {
 		if last = x.Start; !polls && x.Role == Read && x.Job != "" && slices.Contains(x.Shown, x.Job) {
 			y := r.sameReads(x).next(x)
-			polls = y != nil && !waits(y) && !hints.use(x, y, x.Job)
+			polls = y != nil && !waits(y) && r.told[x.Job].by(y.Start) == 0 && !r.untold(x.Job, x.Start, y.Start)
 		}
 	})
 	return func(x *exchange) bool {

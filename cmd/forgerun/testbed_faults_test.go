@@ -240,8 +240,8 @@ func TestNaiveClientIsCaught(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, []string{
-		"idempotency-key", "no-duplicates", "one-job-per-intention", "backoff", "retry-after", "conditional-requests", "stop-at-end", "connection-reuse",
-		"no-key-in-url",
+		"idempotency-key", "one-job-per-intention", "backoff", "retry-after", "conditional-requests", "stop-at-end", "connection-reuse",
+		"no-key-in-url", "no-duplicates",
 	}, names, "%+v", v)
 	lines := strings.Split(strings.TrimSpace(u.expect(first, http.StatusOK, "GET", "/v1/testbed/sessions/"+session+"/journal", "").body), "\n")
 	require.Len(t, lines, v.Recorded)
