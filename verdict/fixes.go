@@ -8,7 +8,7 @@ type guide struct {
 
 // guides has one for each rule, by its id.
 var guides = map[string]guide{
-	"retry-after": {"no Retry-After on a read", Fix{
+	"retry-after": {"no polling with Retry-After", Fix{
 		"Sleep for the seconds in Retry-After before you read the job again.",
 		`time.sleep(int(response.headers.get("Retry-After", 1)))`,
 		`await sleep(1000 * Number(response.headers.get("Retry-After") ?? 1))`,
@@ -22,7 +22,7 @@ var guides = map[string]guide{
 		"Leave the polling loop when the job has a final state.",
 		`if job["state"] in FINAL: break`, `if (FINAL.has(job.state)) break`, `if final[job.State] { return job, nil }`,
 	}},
-	"conditional-requests": {"no ETag on a read", Fix{
+	"conditional-requests": {"no polling with an ETag", Fix{
 		"Keep the ETag of each answer, send it with the next read, and treat 304 as unchanged.",
 		`requests.get(url, headers={"If-None-Match": etag})`,
 		`await fetch(url, { headers: { "If-None-Match": etag } })`,

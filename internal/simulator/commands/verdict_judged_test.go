@@ -90,7 +90,7 @@ func TestNothingJudged(t *testing.T) {
 		"the target is down": {"http://" + down, `curl -s "$FORGERUN_URL/thumbnails" -d '{}'; curl -s "$FORGERUN_URL/thumbnails/1"; true`,
 			"The target never answered: connection refused at " + down + "."},
 		"no request":          {up, `true`, "No request came."},
-		"only a health check": {up, `curl -s "$FORGERUN_URL/healthz"`, "No rule about jobs was tested: no Retry-After on a read, "},
+		"only a health check": {up, `curl -s "$FORGERUN_URL/healthz"`, "No rule about jobs was tested: no polling with Retry-After, "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
