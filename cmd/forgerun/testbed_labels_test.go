@@ -89,3 +89,18 @@ func TestLabelledTestsAreJudgedApart(t *testing.T) {
 		require.Positive(t, v.Counts[verdict.OK]+len(broken))
 	}
 }
+
+// The end of a batch is told to the session in which it was submitted, and to no other.
+func TestBatchesAreOfTheSessionOfTheirRequest(t *testing.T) {
+	s, api, u := newDelivering(t, testBed)
+	u.receive(api, nil, "batch.completed")
+	main := u.startSession(api, `{"rules":["outcome-learned","deliveries-answered"]}`)
+	u.submitBatch(api, `{"jobs":[`+custom(`{}`)+`]}`, "ForgeRun-Session", "batch")
+	s.awaitDelivered(u, "batch.completed")
+	v, broken := u.verdict(api, main)
+	require.Empty(t, broken)
+	require.Zero(t, v.Counts[verdict.OK])
+	v, broken = u.verdict(api, u.labelled(api, "batch").ID)
+	require.Empty(t, broken)
+	require.Equal(t, 2, v.Counts[verdict.OK], "%+v", v.Results)
+}

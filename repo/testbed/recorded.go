@@ -42,8 +42,8 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 	}
 	from := pg.FirstIDOf(since.Add(-pg.IDSkew))
 	labelled := pgtype.UUID{}
-	if n.Label != "" {
-		labelled = uuidOf(n.ID)
+	if n.Label != "" { // its jobs are known by their requests, whatever the difference between the clocks of processes
+		labelled, since = uuidOf(n.ID), since.Add(-pg.IDSkew)
 	}
 	of.args = []any{pg.UUID(client), labelled, pg.UUID(from), since, until, verdict.MaxExchanges}
 	if r.Runs, err = of.runs(ctx, r.Groups); err != nil {
