@@ -99,19 +99,35 @@ func listing(r *record, f *finding) {
 // tail is what a reader did after it saw a job final.
 type tail struct {
 	job       string
-	end, last *exchange
-	before    int // reads before that
-	gap       time.Duration
-	row, most int // reads at a steady pace: now, and at most
+	end, last *exchange     // last: its last read so far
+	pace      time.Duration // the shortest time between two reads up to the end; 0: there was one
+	gap       time.Duration // before the last read
+	row, most int           // reads at a steady pace: now, and at most
 }
 
+// poll notes a read up to the end.
+func (t *tail) poll(y *exchange) {
+	if t.last != nil {
+		gap := max(1, y.Start.Sub(t.last.End()))
+		t.pace = cmp.Or(min(t.pace, gap), gap)
+	}
+	t.last = y
+}
+
+// visitors reports whether each of several parts of the client may have read the job once, over a connection of its own: they read it for
+// the first time, or much faster than the client polled before.
+func (t *tail) visitors() bool { return t.pace == 0 || t.gap < t.pace/3 }
+
 // add counts a read after the end. Visitors who open a page come at any time, a loop at a steady pace.
-func (t *tail) add(y *exchange) {
+// What was caused by a hint is no part of it.
+func (t *tail) add(y *exchange, hinted bool) {
 	gap := y.Start.Sub(t.last.End())
 	steady := gap <= 3*t.gap+50*time.Millisecond && t.gap <= 3*gap+50*time.Millisecond
-	if t.last == t.end || steady && gap < LearnWithin {
+	switch {
+	case hinted:
+	case t.last == t.end || steady && gap < LearnWithin:
 		t.row++
-	} else {
+	default:
 		t.row = 1
 	}
 	t.gap, t.last, t.most = gap, y, max(t.most, t.row)
@@ -124,7 +140,7 @@ func stopAtEnd(r *record, f *finding) {
 			add(x.Job)
 		}
 	})
-	tails := map[place]*tail{}
+	tails, hints := map[place]*tail{}, r.newHints()
 	var order []*tail
 	r.each(func(x *exchange) {
 		if x.Role != Read || !x.Arrived() || x.Stream != nil {
@@ -139,19 +155,19 @@ func stopAtEnd(r *record, f *finding) {
 		}
 		switch {
 		case t.end != nil && x.Start.After(t.end.End()) && (shows(x, t.job) || x.Status == http.StatusNotModified):
-			t.add(x)
-		case t.end == nil && shows(x, t.job):
-			t.end, t.last = x, x
+			t.add(x, hints.use(t.end, x, t.job))
 		case t.end == nil:
-			t.before++
+			if t.poll(x); shows(x, t.job) {
+				t.end = x
+			}
 		}
 	})
 	for _, t := range order {
 		if t.end == nil || retried[t.job].next(t.end) != nil {
 			continue
 		}
-		if t.most > MaxRereads && r.readerOf(t.end).connection == 0 && t.before == 0 {
-			continue // each of several visitors may have opened the finished job once
+		if t.most > MaxRereads && r.readerOf(t.end).connection == 0 && t.visitors() {
+			continue
 		}
 		f.judge(t.most <= MaxRereads, t.end, t.last, fmt.Sprintf("The client read the finished job %d more times.", t.most),
 			"Stop: a final state does not change.")

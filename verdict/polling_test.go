@@ -96,6 +96,14 @@ func TestPollersThatAreRight(t *testing.T) {
 				t.wait(ms * time.Millisecond).send(poll(7, final, tagged, by(1, "k1")))
 			}
 		},
+		"open a finished job over a new connection each, as the poller does": func(t *trace) {
+			t.send(poll(7, alone, by(1, "k1"))).wait(time.Second).send(poll(7, alone, by(2, "k1"), final, tagged)).wait(time.Second)
+			t.each(5, func(n byte) { t.send(poll(7, final, alone, by(uint64(3+n), "k1"))) })
+		},
+		"read a finished job once for each delivery that waited in a queue": func(t *trace) {
+			t.send(submit(7)).each(5, func(byte) { t.deliver(7) })
+			t.each(5, func(byte) { t.send(poll(7, final, tagged)) })
+		},
 		"read a list once for each delivery": func(t *trace) {
 			t.send(submit(7)).send(list(7)).each(5, func(byte) { t.deliver(7) })
 			t.each(5, func(byte) { t.send(list(7)) })
