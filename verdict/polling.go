@@ -187,6 +187,23 @@ func conditional(r *record, f *finding) {
 			stored[of(x)] = true
 		}
 	})
+	type version struct {
+		store
+		tag string
+	}
+	received := map[version][]time.Time{} // by any connection of the client
+	r.each(func(x *exchange) {
+		if x.Method == http.MethodGet && x.ETag != "" && x.Arrived() {
+			at := version{of(x), x.ETag}
+			received[at] = append(received[at], x.End())
+		}
+	})
+	// elsewhere reports whether the client got what y names over another connection, after x.
+	elsewhere := func(x, y *exchange) bool {
+		return slices.ContainsFunc(received[version{of(y), y.IfNoneMatch}], func(at time.Time) bool {
+			return !at.Before(x.End()) && at.Before(y.Start)
+		})
+	}
 	readers, hints := newLoops(f), r.newHints()
 	r.each(func(x *exchange) {
 		if x.Role != Read || !x.Arrived() || x.Disturbed() || x.ETag == "" || x.Status != 200 && x.Status != 304 || len(x.Final) > 0 {
@@ -199,7 +216,7 @@ func conditional(r *record, f *finding) {
 		found := either(y.IfNoneMatch == "", "The client read the job again without If-None-Match.",
 			"The client sent If-None-Match: "+y.IfNoneMatch+"; the newest ETag was "+x.ETag+".")
 		switch {
-		case strings.Contains(y.IfNoneMatch, strings.TrimPrefix(x.ETag, "W/")):
+		case strings.Contains(y.IfNoneMatch, strings.TrimPrefix(x.ETag, "W/")), y.IfNoneMatch != "" && elsewhere(x, y):
 			readers.right(r.readerOf(y), x, y, "The client sent the newest ETag: If-None-Match: "+y.IfNoneMatch+".")
 		case hints.use(x, y, x.Job):
 		default:

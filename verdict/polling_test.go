@@ -49,6 +49,16 @@ func judgedBoth(t *testing.T, name string, does func(*trace), check func(v map[s
 func TestPollersThatAreRight(t *testing.T) {
 	t.Parallel()
 	for name, does := range map[string]func(*trace){
+		"share ETags among their connections": func(t *trace) {
+			t.send(submit(7))
+			t.each(8, func(n byte) {
+				t.wait(time.Second).send(poll(7, by(uint64(1+n%2), "k1"), func(x *verdict.Exchange) {
+					if x.ETag = fmt.Sprintf("%q", fmt.Sprint(n+1)); n > 0 {
+						x.IfNoneMatch = fmt.Sprintf("%q", fmt.Sprint(n))
+					}
+				}))
+			})
+		},
 		"read once for each delivery that waits in a queue": func(t *trace) {
 			t.send(submit(7)).send(poll(7)).each(5, func(byte) { t.deliver(7) })
 			t.each(5, func(byte) { t.send(poll(7)) })
