@@ -54,17 +54,21 @@ func TestOutcomesOfGroups(t *testing.T) {
 		does   func(*trace)
 		status verdict.Status
 	}{
-		"reads the batch":                  {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch").see("batch") }, verdict.OK},
-		"reads it when the slow job ended": {func(t *trace) { t.end(7, "batch").wait(5*time.Minute).end(8, "batch").over("batch").see("batch") }, verdict.OK},
-		"reads it before its outcome":      {func(t *trace) { t.end(7, "batch").end(8, "batch").see("batch").over("batch") }, verdict.OK},
-		"reads it too late":                {func(t *trace) { t.end(7, "batch").over("batch").wait(2 * time.Minute).see("batch") }, verdict.Fail},
-		"reads it before the end":          {func(t *trace) { t.see("batch").wait(time.Second).end(7, "batch").over("batch") }, verdict.Fail},
-		"never reads it":                   {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch") }, verdict.Fail},
-		"ends before its batch":            {func(t *trace) { t.end(7, "batch") }, verdict.NotTested},
-		"reads one job of two":             {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch").send(poll(7, final)) }, verdict.Fail},
-		"reads a bulk operation":           {func(t *trace) { t.end(7, "batch", "bulk").over("bulk").see("bulk") }, verdict.OK},
-		"reads its item":                   {func(t *trace) { t.end(7, "batch", "bulk").over("bulk").see("bulk/" + id(7)) }, verdict.OK},
-		"reads another item":               {func(t *trace) { t.end(7, "bulk").over("bulk").see("bulk/" + id(8)) }, verdict.Fail},
+		"reads the batch": {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch").see("batch") }, verdict.OK},
+		"reads it when the slow job ended": {func(t *trace) {
+			t.end(7, "batch").wait(5*time.Minute).end(8, "batch").over("batch").see("batch")
+		}, verdict.OK},
+		"reads it before its outcome": {func(t *trace) { t.end(7, "batch").end(8, "batch").see("batch").over("batch") }, verdict.OK},
+		"reads it too late":           {func(t *trace) { t.end(7, "batch").over("batch").wait(2 * time.Minute).see("batch") }, verdict.Fail},
+		"reads it before the end":     {func(t *trace) { t.see("batch").wait(time.Second).end(7, "batch").over("batch") }, verdict.Fail},
+		"never reads it":              {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch") }, verdict.Fail},
+		"ends before its batch":       {func(t *trace) { t.end(7, "batch") }, verdict.NotTested},
+		"reads one job of two": {func(t *trace) {
+			t.end(7, "batch").end(8, "batch").over("batch").send(poll(7, final))
+		}, verdict.Fail},
+		"reads a bulk operation": {func(t *trace) { t.end(7, "batch", "bulk").over("bulk").see("bulk") }, verdict.OK},
+		"reads its item":         {func(t *trace) { t.end(7, "batch", "bulk").over("bulk").see("bulk/" + id(7)) }, verdict.OK},
+		"reads another item":     {func(t *trace) { t.end(7, "bulk").over("bulk").see("bulk/" + id(8)) }, verdict.Fail},
 		"has its webhook answered": {func(t *trace) {
 			t.end(7, "batch").over("batch").deliver(7)
 			a := &t.Attempts[len(t.Attempts)-1]
@@ -142,9 +146,15 @@ func TestIntentions(t *testing.T) {
 		"orders again without a look": {"one-job-per-intention", "fail", func(t *trace) {
 			t.send(submit(7)).end(7).as("FAILED").send(again(7, 8)).send(poll(7, final))
 		}},
-		"orders the same after a reset":   {"one-job-per-intention", "not_tested", func(t *trace) { t.send(submit(7)).reset().send(again(7, 8)) }},
-		"has a key for two after a reset": {"one-job-per-intention", "not_tested", func(t *trace) { t.send(submit(7)).reset().send(keyOf(8, 7)) }},
-		"has a key for two":               {"one-job-per-intention", "fail", func(t *trace) { t.send(submit(7)).send(keyOf(8, 7)) }},
+		"orders the same after a reset": {"one-job-per-intention", "not_tested", func(t *trace) {
+			t.send(submit(7)).reset().send(again(7,
+				8))
+		}},
+		"has a key for two after a reset": {"one-job-per-intention", "not_tested", func(t *trace) {
+			t.send(submit(7)).reset().send(keyOf(8,
+				7))
+		}},
+		"has a key for two": {"one-job-per-intention", "fail", func(t *trace) { t.send(submit(7)).send(keyOf(8, 7)) }},
 		"uses a key again after a reset": {"same-body", "not_tested", func(t *trace) {
 			t.send(submit(7)).reset().send(submit(8, func(x *verdict.Exchange) { x.Key = "key 7" }))
 		}},
@@ -154,8 +164,12 @@ func TestIntentions(t *testing.T) {
 		"uses an id again": {"correlation-ids", "warn", func(t *trace) {
 			t.send(submit(7)).send(submit(8, func(x *verdict.Exchange) { x.Correlation = "order-7" }))
 		}},
-		"finds what was lost and has failed": {"idempotency-key", "not_tested", func(t *trace) { t.send(lostOne).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)) }},
-		"orders what was lost again":         {"idempotency-key", "fail", func(t *trace) { t.send(lostOne).end(7).as("FAILED").send(again(7, 8)) }},
+		"finds what was lost and has failed": {"idempotency-key", "not_tested",
+			func(t *trace) { t.send(lostOne).end(7).as("FAILED").send(poll(7, final)).send(again(7, 8)) }},
+		"orders what was lost again": {"idempotency-key", "fail", func(t *trace) {
+			t.send(lostOne).end(7).as("FAILED").send(again(7,
+				8))
+		}},
 		"cancels three with one key": {"same-body", "fail", func(t *trace) {
 			t.each(3, func(n byte) { t.send(cancel(n, "one")) })
 		}},

@@ -41,10 +41,13 @@ func TestStorms(t *testing.T) {
 		"after 409":                    {many(submit(7, status(409))), true, false},
 		"after 404 of a read":          {many(poll(7, status(404))), false, false},
 		"after what succeeded":         {many(submit(7)), false, false},
-		"with pauses":                  {func(t *trace) { t.each(50, func(byte) { t.wait(100 * time.Millisecond).send(submit(7, status(500))) }) }, false, false},
-		"of four tries":                {func(t *trace) { t.each(4, func(byte) { t.send(submit(7, status(500))) }) }, false, false},
-		"of different orders":          {func(t *trace) { t.each(50, func(n byte) { t.send(submit(n, status(500))) }) }, false, false},
-		"of time-outs":                 {many(submit(7, with(&fault.Effect{Delay: fault.Duration(time.Second)}), func(x *verdict.Exchange) { x.HungUp = true })), false, false},
+		"with pauses": {func(t *trace) {
+			t.each(50, func(byte) { t.wait(100 * time.Millisecond).send(submit(7, status(500))) })
+		}, false, false},
+		"of four tries":       {func(t *trace) { t.each(4, func(byte) { t.send(submit(7, status(500))) }) }, false, false},
+		"of different orders": {func(t *trace) { t.each(50, func(n byte) { t.send(submit(n, status(500))) }) }, false, false},
+		"of time-outs": {many(submit(7, with(&fault.Effect{Delay: fault.Duration(time.Second)}),
+			func(x *verdict.Exchange) { x.HungUp = true })), false, false},
 		"at once by many parts": {func(t *trace) {
 			t.each(50, func(byte) {
 				t.send(submit(7, status(500), bare))

@@ -164,11 +164,11 @@ var waysToLearn = map[string]func(s *stack, api *proc, u *user){
 		u.order(api, later())
 		u.read(api, u.orderBulk(api, "cancel"))
 	},
-	"bulk cancel, by its items": func(s *stack, api *proc, u *user) {
+	"bulk cancel, by its items": func(_ *stack, api *proc, u *user) {
 		u.order(api, later())
 		u.read(api, u.orderBulk(api, "cancel")+"/items?result=SUCCEEDED")
 	},
-	"bulk cancel, in a list": func(s *stack, api *proc, u *user) {
+	"bulk cancel, in a list": func(_ *stack, api *proc, u *user) {
 		u.order(api, later())
 		u.orderBulk(api, "cancel")
 		u.read(api, "/v1/bulk")

@@ -114,7 +114,7 @@ func (b *requestBody) read(p []byte) (int, error) {
 		return n, err
 	}
 	b.noted.note(p[:n])
-	if err == io.EOF { //nolint:errorlint // a body returns it as it is
+	if err == io.EOF {
 		maps.Copy(b.trailer, b.request.Trailer)
 		b.whole.Store(true)
 	} else if err != nil {

@@ -25,12 +25,13 @@ const accepted = `{"accepted": true}`
 
 // targets answer a submission in each way in which a body can be framed.
 var targets = map[string]func(t *testing.T) (address string){
-	"length":             replying("Content-Length: 18\r\n\r\n" + accepted),
-	"length, in pieces":  replying("Content-Length: 18\r\n\r\n", accepted[:4], accepted[4:]),
-	"chunks":             replying("Transfer-Encoding: chunked\r\n\r\n12\r\n" + accepted + "\r\n0\r\n\r\n"),
-	"chunks, one by one": replying("Transfer-Encoding: chunked\r\n\r\n", "4\r\n"+accepted[:4]+"\r\n", "e\r\n"+accepted[4:]+"\r\n", "0\r\n\r\n"),
-	"trailers":           replying("Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n12\r\n"+accepted+"\r\n", "0\r\nX-Sum: 1\r\n\r\n"),
-	"trailers, unsaid":   replying("Transfer-Encoding: chunked\r\n\r\n12\r\n"+accepted+"\r\n", "0\r\nX-Sum: 1\r\n\r\n"),
+	"length":            replying("Content-Length: 18\r\n\r\n" + accepted),
+	"length, in pieces": replying("Content-Length: 18\r\n\r\n", accepted[:4], accepted[4:]),
+	"chunks":            replying("Transfer-Encoding: chunked\r\n\r\n12\r\n" + accepted + "\r\n0\r\n\r\n"),
+	"chunks, one by one": replying("Transfer-Encoding: chunked\r\n\r\n", "4\r\n"+accepted[:4]+"\r\n", "e\r\n"+accepted[4:]+"\r\n",
+		"0\r\n\r\n"),
+	"trailers":         replying("Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n12\r\n"+accepted+"\r\n", "0\r\nX-Sum: 1\r\n\r\n"),
+	"trailers, unsaid": replying("Transfer-Encoding: chunked\r\n\r\n12\r\n"+accepted+"\r\n", "0\r\nX-Sum: 1\r\n\r\n"),
 	"HTTP/1.0": func(t *testing.T) string {
 		return "http://" + rawTarget(t, func(c *wireEnd) {
 			c.request()

@@ -117,8 +117,9 @@ func TestClientsMayBeToldElsewhere(t *testing.T) {
 		path, body, query, header string
 		told                      bool
 	}{
-		"callback":               {"/v1/north/orders", `{"callback_url": "http://127.0.0.1:4000/c"}`, "", "", true},
-		"callback in a member":   {"/v1/north/orders", `{"notify": {"url": "https://example.com"}, "notifications": ["https://example.com"]}`, "", "", true},
+		"callback": {"/v1/north/orders", `{"callback_url": "http://127.0.0.1:4000/c"}`, "", "", true},
+		"callback in a member": {"/v1/north/orders", `{"notify": {"url": "https://example.com"}, "notifications": ["https://example.com"]}`,
+			"", "", true},
 		"callback in the query":  {"/v1/north/orders", `{}`, "?webhook=http://127.0.0.1:4000/c", "", true},
 		"callback in a header":   {"/v1/north/orders", `{}`, "", "http://127.0.0.1:4000/c", true},
 		"webhook":                {"/webhooks", `{"url": "http://127.0.0.1:4000/c"}`, "", "", true},

@@ -90,13 +90,17 @@ var shapes = map[string]struct{ request, answer string }{
 		"Cookie: a=1; b=\"2\"\r\nCookie: c=3\r\nX-Latin: \xe4\r\nAuthorization: Basic YTpi\r\n\r\n", ""},
 	"forwarded": {"GET /x HTTP/1.1\r\nHost: HOST\r\nForwarded: for=1.2.3.4;proto=https\r\nX-Forwarded-For: 1.2.3.4, 5.6.7.8\r\n" +
 		"Via: 1.1 there\r\nX-Real-Ip: 1.2.3.4\r\n\r\n", ""},
-	"own method":    {"PURGE /x HTTP/1.1\r\nHost: HOST\r\nUser-Agent: x\r\nAccept: */*\r\n\r\n", ""},
-	"range":         {"GET /x HTTP/1.1\r\nHost: HOST\r\nRange: bytes=0-1\r\nIf-Range: \"a\"\r\nTe: trailers\r\n\r\n", "206 Partial Content\r\nContent-Range: bytes 0-1/9\r\nContent-Length: 2\r\n\r\nab"},
-	"HTTP/1.0":      {"GET /x HTTP/1.0\r\nHost: HOST\r\n\r\n", "200 OK\r\nContent-Length: 2\r\n\r\nab"},
-	"large":         {"PUT /x HTTP/1.1\r\nHost: HOST\r\nContent-Length: 3000000\r\n\r\n" + strings.Repeat("0123456789", 300_000), "200 OK\r\nContent-Length: 3000000\r\n\r\n" + strings.Repeat("9876543210", 300_000)},
-	"bare answer":   {"", "200 OK\r\nContent-Length: 15\r\n\r\n<html>no type</"},
-	"dated":         {"", "200 OK\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nServer: x/1\r\nServer: y\r\nX-Empty:\r\nContent-Length: 0\r\n\r\n"},
-	"cookies":       {"", "200 OK\r\nSet-Cookie: a=1; Path=/\r\nSet-Cookie: b=2\r\nSet-Cookie: a=3\r\nVary: a\r\nVary: b\r\nContent-Length: 0\r\n\r\n"},
+	"own method": {"PURGE /x HTTP/1.1\r\nHost: HOST\r\nUser-Agent: x\r\nAccept: */*\r\n\r\n", ""},
+	"range": {"GET /x HTTP/1.1\r\nHost: HOST\r\nRange: bytes=0-1\r\nIf-Range: \"a\"\r\nTe: trailers\r\n\r\n",
+		"206 Partial Content\r\nContent-Range: bytes 0-1/9\r\nContent-Length: 2\r\n\r\nab"},
+	"HTTP/1.0": {"GET /x HTTP/1.0\r\nHost: HOST\r\n\r\n", "200 OK\r\nContent-Length: 2\r\n\r\nab"},
+	"large": {"PUT /x HTTP/1.1\r\nHost: HOST\r\nContent-Length: 3000000\r\n\r\n" + strings.Repeat("0123456789", 300_000),
+		"200 OK\r\nContent-Length: 3000000\r\n\r\n" + strings.Repeat("9876543210", 300_000)},
+	"bare answer": {"", "200 OK\r\nContent-Length: 15\r\n\r\n<html>no type</"},
+	"dated": {"", "200 OK\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nServer: x/1\r\n" +
+		"Server: y\r\nX-Empty:\r\nContent-Length: 0\r\n\r\n"},
+	"cookies": {"", "200 OK\r\nSet-Cookie: a=1; Path=/\r\nSet-Cookie: b=2\r\n" +
+		"Set-Cookie: a=3\r\nVary: a\r\nVary: b\r\nContent-Length: 0\r\n\r\n"},
 	"no content":    {"", "204 No Content\r\nETag: \"1\"\r\n\r\n"},
 	"not modified":  {"", "304 Not Modified\r\nETag: \"1\"\r\nContent-Type: text/x\r\nContent-Length: 17\r\n\r\n"},
 	"head":          {"HEAD /x HTTP/1.1\r\nHost: HOST\r\n\r\n", "200 OK\r\nContent-Type: text/x\r\nContent-Length: 17\r\n\r\n"},
@@ -211,7 +215,8 @@ func TestNothingIsHeld(t *testing.T) {
 // A delivery and its answer pass as they are, too.
 func TestDeliveriesPassAsTheyAre(t *testing.T) {
 	t.Parallel()
-	const delivery = "POST /hook?a;b=%zz HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\nX-Twice: 1\r\nX-Twice: 2\r\nContent-Length: 2\r\n\r\n{}"
+	const delivery = "POST /hook?a;b=%zz HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\n" +
+		"X-Twice: 1\r\nX-Twice: 2\r\nContent-Length: 2\r\n\r\n{}"
 	for _, answer := range []string{"200 OK\r\nContent-Length: 5\r\n\r\n<html", "204 No Content\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n"} {
 		got := make(chan string, 1)
 		receiver := rawTarget(t, func(c *wireEnd) {

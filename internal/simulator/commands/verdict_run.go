@@ -199,7 +199,8 @@ func explainFailure(failed error, sessions []shownSession, by string) string {
 		return fmt.Sprintf("%s ForgeRun had disturbed none of its %d requests%s.", text, requests, by)
 	}
 	return fmt.Sprintf("%s ForgeRun had disturbed %d of %d requests by %s: %s. The first one: %s %s, answer: %s; fault: %s.",
-		text, faulty, requests, by, strings.Join(kinds, ", "), time.Time(first.At).UTC().Format("15:04:05.000"), first.Request, first.Answer, first.Fault)
+		text, faulty, requests, by, strings.Join(kinds, ", "), time.Time(first.At).UTC().Format("15:04:05.000"), first.Request, first.Answer,
+		first.Fault)
 }
 
 // runCommand runs the command in a process group of its own, of which nothing is left afterwards. It gives how the command failed, and
