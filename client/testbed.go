@@ -126,6 +126,7 @@ type Verdict struct {
 	Judged  int            `json:"judged"`  // requests and deliveries that the rules looked at
 	Faulty  int            `json:"faulty"`  // requests and deliveries that a fault changed
 	First   *Moment        `json:"first"`   // the first of these; nil: there is none
+	Last    *Moment        `json:"last"`    // and the last
 	Guess   *VerdictGuess  `json:"guess"`   // nil, except from forgerun proxy
 	Faults  []FaultCount   `json:"faults"`
 	Results []RuleResult   `json:"results"`

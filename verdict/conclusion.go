@@ -10,6 +10,9 @@ import (
 // trivial are rules about any request: that a client kept them says little about it.
 var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation"}
 
+// likeOrders is why rules about retries were not tested of a client that sends neither keys nor correlation ids.
+const likeOrders = "retries look like new orders"
+
 // maxReasons is how many reasons a sentence gives for rules that were not tested.
 const maxReasons = 4
 
@@ -19,6 +22,9 @@ func (r *record) conclude(v *Verdict) {
 	v.Why = Sentence(v.Results)
 	if n := v.Recorded - v.Judged; n > 0 {
 		v.Why += fmt.Sprintf(" %d of %d requests were not judged: the session had no room for them.", n, v.Recorded)
+	}
+	if slices.ContainsFunc(v.Results, func(result Result) bool { return result.Reason == likeOrders }) {
+		v.Why += " Retries look like new orders: send an Idempotency-Key with each submission."
 	}
 	if n := unmet(v.Faults); n > 0 {
 		v.Why += fmt.Sprintf(" %d of the profile's faults did not happen.", n)
@@ -79,16 +85,16 @@ func (r *record) untested(rule string) string {
 		}
 	case "retry-only-retryable":
 		if r.Standards {
-			return "no 403"
+			return "no request was refused with 403"
 		}
 		fallthrough
 	case "idempotency-key", "one-job-per-intention":
 		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return failed(&x) && unnamed(&x) }) {
-			return "retries look like new orders"
+			return likeOrders
 		}
 	case "no-duplicates":
 		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return !x.Arrived() && accepted(&x) && unnamed(&x) }) {
-			return "retries look like new orders"
+			return likeOrders
 		}
 	case "tampered-refused", "repeated-delivery":
 		if len(r.Attempts) == 0 {

@@ -57,7 +57,7 @@ func duplicates(r *record, f *finding) {
 		case looked != nil && looked.End().Before(again.Start):
 			return // the client may have found out that there is none
 		case first != "" && second != "":
-			f.fail(x, again, fmt.Sprintf("The client sent the same submission twice, and the service created two things: %s and %s.", first, second),
+			f.fail(x, again, fmt.Sprintf("The client sent the same submission twice, and the service created two: %s and %s.", first, second),
 				oneOfThem)
 		case x.Status == http.StatusCreated && again.Status == http.StatusCreated:
 			f.fail(x, again, "The client sent the same submission twice, and the service answered 201 Created to both.",

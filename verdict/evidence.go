@@ -115,7 +115,7 @@ func headers(x *exchange) []string {
 	for _, h := range []struct{ name, value string }{
 		{"X-Correlation-ID", x.Correlation}, {"Prefer", x.Prefer}, {"If-None-Match", x.IfNoneMatch}, {"Last-Event-ID", x.LastEventID},
 		{"Idempotency-Key", hashed(x.Key)}, {"body", hashed(x.Body)},
-		{"signature", either(x.Unsigned, "does not hold", "")},
+		{"signature", either(x.Unsigned, "does not hold", "")}, {"URL", either(x.KeyInURL, "has a key", "")},
 	} {
 		if h.value != "" {
 			list = append(list, h.name+": "+h.value)

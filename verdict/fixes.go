@@ -8,7 +8,7 @@ type guide struct {
 
 // guides has one for each rule, by its id.
 var guides = map[string]guide{
-	"retry-after": {"no polling with Retry-After", Fix{
+	"retry-after": {"no job was polled with Retry-After", Fix{
 		"Sleep for the seconds in Retry-After before you read the job again.",
 		`time.sleep(int(response.headers.get("Retry-After", 1)))`,
 		`await sleep(1000 * Number(response.headers.get("Retry-After") ?? 1))`,
@@ -22,7 +22,7 @@ var guides = map[string]guide{
 		"Leave the polling loop when the job has a final state.",
 		`if job["state"] in FINAL: break`, `if (FINAL.has(job.state)) break`, `if final[job.State] { return job, nil }`,
 	}},
-	"conditional-requests": {"no polling with an ETag", Fix{
+	"conditional-requests": {"no job was polled with an ETag", Fix{
 		"Keep the ETag of each answer, send it with the next read, and treat 304 as unchanged.",
 		`requests.get(url, headers={"If-None-Match": etag})`,
 		`await fetch(url, { headers: { "If-None-Match": etag } })`,
@@ -31,7 +31,7 @@ var guides = map[string]guide{
 	"backoff": {"no 429 or 503", Fix{
 		"Wait for Retry-After; without it, double the wait after each failure and add jitter.",
 		`Retry(total=5, backoff_factor=1, backoff_jitter=1, status_forcelist=[429, 502, 503], allowed_methods=None)  # urllib3`,
-		`await sleep(retryAfter ?? 2 ** attempt * 1000 * (0.5 + Math.random()))`,
+		`await sleep(1000 * (retryAfter ?? 2 ** attempt * (0.5 + Math.random())))`,
 		`time.Sleep(max(retryAfter, time.Second<<attempt))`,
 	}},
 	"retry-only-retryable": {"no submission was refused or lost", Fix{
@@ -46,13 +46,13 @@ var guides = map[string]guide{
 		`const key = crypto.randomUUID() // before the loop; then headers: { "Idempotency-Key": key }`,
 		`key := uuid.NewString() // before the loop; then req.Header.Set("Idempotency-Key", key)`,
 	}},
-	"no-duplicates": {"no accepted submission lost its answer", Fix{
+	"no-duplicates": {"no answer to a submission was lost", Fix{
 		"Retry with the same Idempotency-Key. If the API has none, look for the order before you send it again.",
 		`requests.post(url, json=order, headers={"Idempotency-Key": order_key})  # the same key in every try`,
 		`await fetch(url, { method: "POST", body, headers: { "Idempotency-Key": orderKey } }) // the same key in every try`,
 		`req.Header.Set("Idempotency-Key", orderKey) // the same key in every try`,
 	}},
-	"same-body": {"no key was used again", Fix{
+	"same-body": {"no Idempotency-Key was used twice", Fix{
 		"Serialize the body once, retry with the same bytes, and make a new key for another order.",
 		`body = json.dumps(order)  # once, before the loop`,
 		`const body = JSON.stringify(order) // once, before the loop`,
@@ -84,7 +84,7 @@ var guides = map[string]guide{
 		`if line == "": handle(event); last_id = event.id`, `if (line === "") { handle(event); lastId = event.id }`,
 		`if line == "" { handle(event); lastID = event.ID }`,
 	}},
-	"tolerant-reader": {"no answer was changed", Fix{
+	"tolerant-reader": {"no unknown fields or states", Fix{
 		"Ignore fields that you do not know, and treat an unknown state as not final.",
 		`final = job["state"] in FINAL  # not: job["state"] != "RUNNING"`,
 		`const final = FINAL.has(job.state) // not: job.state !== "RUNNING"`,
@@ -110,15 +110,16 @@ var guides = map[string]guide{
 		"Read retryable in the failure before you try a job again.",
 		`if job["failure"]["retryable"]: retry(job)`, `if (job.failure.retryable) await retry(job)`, `if job.Failure.Retryable { retry(job) }`,
 	}},
-	"key-renewal": {"no key expired", Fix{
+	"key-renewal": {"no API key expired", Fix{
 		"Renew the key well before its expires_at.",
 		`if expires_at - now() < timedelta(hours=1): renew()`, `if (expiresAt - Date.now() < 3_600_000) await renew()`,
 		`if time.Until(expiresAt) < time.Hour { renew() }`,
 	}},
 	"no-key-in-url": {"no request", Fix{
-		"Send the key in the Authorization header; URLs end up in logs.",
-		`headers={"Authorization": f"Bearer {key}"}`, "headers: { Authorization: `Bearer ${key}` }",
-		`req.Header.Set("Authorization", "Bearer "+key)`,
+		"Send the key in the Authorization header (Bearer token); URLs end up in logs.",
+		`session.headers["Authorization"] = authorization  # not params={"key": key}`,
+		`await fetch(url, { headers: { Authorization: authorization } })`,
+		`req.Header.Set("Authorization", authorization)`,
 	}},
 	"connection-reuse": {"fewer than ten requests in a row", Fix{
 		"Use one HTTP client for all requests, and read each answer to its end.",

@@ -71,8 +71,9 @@ func newJournal(r *record) *journal {
 	return j
 }
 
-// faulty counts the lines that a fault changed, and returns the first of them.
-func (j *journal) faulty() (n int, first *Moment) {
+// faulty counts the lines that a fault changed, and returns the first and the last of them.
+func (j *journal) faulty() (n int, first, last *Moment) {
+	var latest *exchange
 	for _, l := range j.lines {
 		x := l.exchange
 		if x == nil {
@@ -84,8 +85,12 @@ func (j *journal) faulty() (n int, first *Moment) {
 		if n++; n == 1 {
 			first = moment(x)
 		}
+		latest = x
 	}
-	return n, first
+	if latest != nil {
+		last = moment(latest)
+	}
+	return n, first, last
 }
 
 // note keeps that a rule was broken at these places.
@@ -112,8 +117,10 @@ func (v *Verdict) Journal() iter.Seq[Entry] {
 
 // Edit has f change each request that the verdict shows, as evidence and in its journal.
 func (v *Verdict) Edit(f func(*Moment)) {
-	if v.First != nil {
-		f(v.First)
+	for _, m := range []*Moment{v.First, v.Last} {
+		if m != nil {
+			f(m)
+		}
 	}
 	for _, result := range v.Results {
 		for _, e := range result.Evidence {

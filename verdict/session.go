@@ -85,6 +85,7 @@ type Verdict struct {
 	Judged  int            `json:"judged"`          // requests and deliveries that the rules looked at
 	Faulty  int            `json:"faulty"`          // requests and deliveries that a fault changed
 	First   *Moment        `json:"first,omitempty"` // the first of these; nil: none
+	Last    *Moment        `json:"last,omitempty"`  // and the last
 	Faults  []fault.Count  `json:"faults"`          // by kind
 	Guess   *Guess         `json:"guess,omitempty"` // a description of the API, if no submission was recognised; else nil
 	Results []Result       `json:"results"`         // of each rule

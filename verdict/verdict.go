@@ -158,7 +158,7 @@ func of(r *record, faults []fault.Count) Verdict {
 	if r.Standards { // the proxy counts attempts to deliver among what it records
 		v.Judged += len(r.Attempts)
 	}
-	v.Faulty, v.First = r.journal.faulty()
+	v.Faulty, v.First, v.Last = r.journal.faulty()
 	for _, rule := range rules {
 		if !slices.Contains(r.Session.Rules, rule.id) {
 			continue

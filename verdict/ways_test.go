@@ -195,7 +195,7 @@ func TestEvidenceIsAPair(t *testing.T) {
 	for _, r := range trace.judge().Results {
 		if r.Status.Broken() {
 			require.Equal(t, "deliveries-answered", r.Rule)
-			require.Equal(t, `signature of another secret {"rotated_secret":true}`, r.Evidence[0].Request.Fault)
+			require.Equal(t, `signed with a second secret too {"rotated_secret":true}`, r.Evidence[0].Request.Fault)
 			require.Nil(t, r.Evidence[0].Before)
 		}
 	}

@@ -41,7 +41,7 @@ func (e *Effect) Kinds() (kinds []string) {
 	add(e.Drop, "delivery not sent")
 	add(e.Tamper != "", "forged delivery")
 	add(e.Repeat > 0, "delivery repeated")
-	add(e.RotatedSecret, "signature of another secret")
+	add(e.RotatedSecret, "signed with a second secret too")
 	add(e.Padding > 0, "large delivery")
 	add(e.Rewrites() || e.ContentType != "", "document changed")
 	return kinds

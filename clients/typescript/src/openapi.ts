@@ -377,6 +377,8 @@ export interface components {
             faulty: number;
             /** @description The first request or delivery that a fault changed; missing if there is none. */
             first?: components["schemas"]["Moment"];
+            /** @description The last one; missing if there is none. */
+            last?: components["schemas"]["Moment"];
             guess?: components["schemas"]["VerdictGuess"];
             /** @description The faults that happened, and those that the profile is about and that did not. */
             faults: components["schemas"]["FaultCount"][];

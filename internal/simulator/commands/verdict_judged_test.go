@@ -90,7 +90,7 @@ func TestNothingJudged(t *testing.T) {
 		"the target is down": {"http://" + down, `curl -s "$FORGERUN_URL/thumbnails" -d '{}'; curl -s "$FORGERUN_URL/thumbnails/1"; true`,
 			"The target never answered: connection refused at " + down + "."},
 		"no request":          {up, `true`, "No request came."},
-		"only a health check": {up, `curl -s "$FORGERUN_URL/healthz"`, "No rule about jobs was tested: no polling with Retry-After, "},
+		"only a health check": {up, `curl -s "$FORGERUN_URL/healthz"`, "No rule about jobs was tested: no job was polled with Retry-After, "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +121,7 @@ func TestDuplicatesFail(t *testing.T) {
 	code, stdout, _ := simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--", "sh", "-c", order)
 	require.Equal(t, exitDifferent, code, stdout)
 	require.Contains(t, stdout, "\nFAILED: Your client can create duplicates: 1 error")
-	require.Contains(t, stdout, " found:    The client sent the same submission twice, and the service created two things: t1 and t2.\n")
+	require.Contains(t, stdout, " found:    The client sent the same submission twice, and the service created two: t1 and t2.\n")
 	require.Contains(t, stdout, "\n          fix: Retry with the same Idempotency-Key.")
 
 	code, stdout, _ = simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--", "sh", "-c",

@@ -179,7 +179,7 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 func explainFailure(failed error, sessions []shownSession, by string) string {
 	requests, faulty := 0, 0
 	var kinds []string
-	var first *verdict.Moment
+	var first, last *verdict.Moment
 	for _, n := range sessions {
 		requests, faulty = requests+n.Recorded, faulty+n.Faulty
 		for _, f := range n.Verdict.Faults {
@@ -190,6 +190,9 @@ func explainFailure(failed error, sessions []shownSession, by string) string {
 		if n.First != nil && (first == nil || time.Time(n.First.At).Before(time.Time(first.At))) {
 			first = n.First
 		}
+		if n.Last != nil && (last == nil || time.Time(n.Last.At).After(time.Time(last.At))) {
+			last = n.Last
+		}
 	}
 	text := fmt.Sprintf("Your command failed (%s).", failed)
 	if first == nil {
@@ -198,9 +201,17 @@ func explainFailure(failed error, sessions []shownSession, by string) string {
 		}
 		return fmt.Sprintf("%s ForgeRun had disturbed none of its %d requests%s.", text, requests, by)
 	}
-	return fmt.Sprintf("%s ForgeRun had disturbed %d of %d requests by %s: %s. The first one: %s %s, answer: %s; fault: %s.",
-		text, faulty, requests, by, strings.Join(kinds, ", "), time.Time(first.At).UTC().Format("15:04:05.000"), first.Request, first.Answer,
-		first.Fault)
+	text = fmt.Sprintf("%s ForgeRun had disturbed %d of %d requests by %s: %s. The first one: %s.", text, faulty, requests, by,
+		strings.Join(kinds, ", "), inWords(first))
+	if faulty > 1 {
+		text += " The last one: " + inWords(last) + "."
+	}
+	return text
+}
+
+func inWords(m *verdict.Moment) string {
+	at := time.Time(m.At).UTC().Format("15:04:05.000")
+	return fmt.Sprintf("%s %s, answer: %s; fault: %s", at, m.Request, m.Answer, m.Fault)
 }
 
 // runCommand runs the command in a process group of its own, of which nothing is left afterwards. It gives how the command failed, and

@@ -317,7 +317,7 @@ func TestVerdictThatIsInterrupted(t *testing.T) {
 	code, stdout, stderr := simulateIn(ctx, "verdict", "--url", service.url, "--seeds", "9", "--profile", "overloaded", "--",
 		"sh", "-c", `touch "$0"; exec sleep 1000`, began)
 	require.Equal(t, exitInterrupted, code, stderr)
-	require.Contains(t, stdout, "FAILED: 1 error\nSo.\n")
+	require.Contains(t, stdout, "FAILED: 1 error\n  must    backoff: \nSo.\n")
 	require.Len(t, service.requests("POST /v1/testbed/sessions/1/end"), 1)
 	require.NotContains(t, stderr, "Run 2 of 9")
 }

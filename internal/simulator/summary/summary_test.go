@@ -25,11 +25,12 @@ func judged(profile fault.Profile, label string, backoff, timeOuts verdict.Statu
 		Verdict: verdict.Passed, Why: "1 rule passed.", Counts: map[verdict.Status]int{},
 		Faults: []fault.Count{{Fault: "429", Of: "submissions", Requests: 9, Times: 2}, {Fault: hostile, Of: "event streams", Times: met}},
 		Results: []verdict.Result{
-			{Rule: "backoff", Title: "The client waits.", Level: verdict.Must, Status: backoff, Times: 3, Failures: 2, Evidence: []verdict.Evidence{{
-				Found: "Another.", Expected: "The same.", Times: 2,
-				Before:  &verdict.Moment{At: began, Request: "POST /first", Answer: "202"},
-				Request: &verdict.Moment{At: began, Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile},
-			}}},
+			{Rule: "backoff", Title: "The client waits.", Level: verdict.Must, Status: backoff, Times: 3, Failures: 2, Fix: verdict.Fix{Text: "Wait."},
+				Evidence: []verdict.Evidence{{
+					Found: "Another.", Expected: "The same.", Times: 2,
+					Before:  &verdict.Moment{At: began, Request: "POST /first", Answer: "202"},
+					Request: &verdict.Moment{At: began, Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile},
+				}}},
 			{Rule: "time-outs", Title: "It gives up.", Level: verdict.Should, Status: timeOuts, Reason: "no wait"},
 		},
 	}
@@ -104,8 +105,8 @@ func TestSessionAsText(t *testing.T) {
 	require.Regexp(t, `(?s)12:00:00.000  POST /first.*POST <script.*Another. \(2 times\)`, shown)
 	require.Regexp(t, `(?s)  -     not tested: no wait +time-outs\n  ok    stop-at-end .* FAIL   backoff`, shown,
 		"what matters most is the end")
-	require.Contains(t, shown, "FAILED: 1 error\n1 rule passed.\n")
-	require.Contains(t, shown, "  faults of 9 submissions:\n        2  429\n  faults of 0 event streams:\n    never  ")
+	require.Contains(t, shown, "FAILED: 1 error\n  must    backoff: Wait.\n1 rule passed.\n")
+	require.Contains(t, shown, "  faults in 9 submissions:\n        2  429\n\n")
 	require.NotContains(t, shown, "\x1b")
 }
 
@@ -119,7 +120,7 @@ func TestSeveralSessions(t *testing.T) {
 	shown := text(t, s)
 	require.Regexp(t, `(?s) FAIL   backoff .*POST /first.*\n +in: overloaded, seed 7, test_a, and 1 more\n`, shown)
 	require.Regexp(t, `\nFAILED +overloaded +7 +test_a +12 +backoff +-\nFAILED .*\nPASSED +mine.yaml +7 +- +12 +- +-\n`, shown)
-	require.Contains(t, shown, "\nFAILED: 1 error in 3 sessions\n0 rules passed, 1 not tested: no wait.\n"+
+	require.Contains(t, shown, "\nFAILED: 1 error in 3 sessions\n  must    backoff: Wait.\n0 rules passed, 1 not tested: no wait.\n"+
 		"The rule time-outs is required, and was not tested: no wait.\n")
 	s.Page = "mine.html"
 	require.Contains(t, text(t, s), "\nAll of it is in mine.html.\n")

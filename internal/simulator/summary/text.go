@@ -134,6 +134,13 @@ func (s *Summary) Broken() (rules []Break) {
 	return slices.SortedStableFunc(slices.Values(rules), func(a, b Break) int { return rank(a.Result) - rank(b.Result) })
 }
 
+// ByWeight has the broken rules once more, those first that say must.
+func (s *Summary) ByWeight() []Break {
+	all := s.Broken()
+	slices.SortStableFunc(all, func(a, b Break) int { return rank(b.Result) - rank(a.Result) })
+	return all
+}
+
 // Having returns the rules that have a status in the session.
 func (n Session) Having(status verdict.Status) (rules []string) {
 	for _, r := range n.Results {

@@ -272,6 +272,7 @@ class Verdict(TypedDict):
     judged: int
     faulty: int
     first: NotRequired[Moment]
+    last: NotRequired[Moment]
     guess: NotRequired[VerdictGuess]
     faults: list[FaultCount]
     results: list[RuleResult]
