@@ -40,7 +40,7 @@ func TestConsoleOfATestbed(t *testing.T) {
 		c.open("sessions/" + ended)
 		c.says("not tested: ")
 		c.says("answer lost after the work")
-		c.says("Another Idempotency-Key, or none.")
+		c.says("The client sent the submission again with another Idempotency-Key.")
 		c.says("<i>order</i>") // as text
 		c.seen("session-ended-" + at)
 		c.open("sessions/" + running)

@@ -59,13 +59,13 @@ type Stack struct {
 	next        atomic.Uint64 // which api process gets the next connection
 	close       func() error
 
-	mu       sync.Mutex
-	closed   bool
-	apis     []*member
+	mu         sync.Mutex
+	closed     bool
+	apis       []*member
 	deliverers []*member
-	workers  []*member
-	faulty   []*proxy // those that faults may be done to
-	scaling  Scaling
+	workers    []*member
+	faulty     []*proxy // those that faults may be done to
+	scaling    Scaling
 }
 
 // Scaling is what Scale has done.

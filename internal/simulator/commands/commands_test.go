@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -10,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -31,8 +31,26 @@ func simulate(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return simulateIn(t.Context(), args...)
 }
 
+// output is what a program prints: its own text and that of its children, at the same time.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
 func simulateIn(ctx context.Context, args ...string) (code int, stdout, stderr string) {
-	var out, errOut bytes.Buffer
+	var out, errOut output
 	if !slices.Contains([]string{"demo", "proxy", "verdict"}, args[0]) {
 		args = append([]string{"simulate"}, args...)
 	}

@@ -25,8 +25,8 @@ func judged(profile fault.Profile, label string, backoff, timeOuts verdict.Statu
 		Verdict: verdict.Passed, Why: "1 rule passed.", Counts: map[verdict.Status]int{},
 		Faults: []fault.Count{{Fault: "429", Of: "submissions", Requests: 9, Times: 2}, {Fault: hostile, Of: "event streams", Times: met}},
 		Results: []verdict.Result{
-			{Rule: "backoff", Title: "The client waits.", Level: verdict.Must, Status: backoff, Times: 3, Failures: 2, Fix: verdict.Fix{Text: "Wait."},
-				Evidence: []verdict.Evidence{{
+			{Rule: "backoff", Title: "The client waits.", Level: verdict.Must, Status: backoff, Times: 3, Failures: 2,
+				Fix: verdict.Fix{Text: "Wait."}, Evidence: []verdict.Evidence{{
 					Found: "Another.", Expected: "The same.", Times: 2,
 					Before:  &verdict.Moment{At: began, Request: "POST /first", Answer: "202"},
 					Request: &verdict.Moment{At: began, Request: "POST " + hostile, Headers: []string{hostile}, Answer: hostile, Fault: hostile},
