@@ -93,8 +93,8 @@ func (r *record) untested(rule string) string {
 			return likeOrders
 		}
 	case "no-duplicates":
-		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return !x.Arrived() && accepted(&x) && unnamed(&x) }) {
-			return likeOrders
+		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return submits(&x) && !x.Arrived() && accepted(&x) }) {
+			return "no known retry of a lost submission was accepted"
 		}
 	case "tampered-refused", "repeated-delivery":
 		if len(r.Attempts) == 0 {

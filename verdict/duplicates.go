@@ -75,6 +75,6 @@ const oneOfThem = "One of the two: send the Idempotency-Key of the first try wit
 
 // accepted reports whether the service did what x asks for, whether or not the client got to know.
 func accepted(x *exchange) bool {
-	replaced := x.Fault != nil && x.Fault.Replaces() // its status is nobody's
+	replaced := x.Fault != nil && x.Fault.Replaces() // the status is not from the service
 	return x.Made != "" || !replaced && x.Status >= 200 && x.Status < 300
 }

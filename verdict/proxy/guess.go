@@ -35,7 +35,7 @@ type guessed struct {
 	method, path string // the path has {a} for segments that look like ids
 	status       int
 	place        string            // of the id: a JSON Pointer, or header:Location
-	read         string            // how what it created is read; empty: nobody has read any
+	read         string            // how what it created is read; empty: no request read it
 	state        string            // where answers to that have a state; empty: nowhere
 	latest       map[string]string // states of what it created, by id
 	passing      map[string]bool   // states that another one followed

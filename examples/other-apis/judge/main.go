@@ -108,7 +108,11 @@ func (c *client) run(forgerun, profile string, seed int, file string) (v verdict
 	if readErr != nil {
 		return v, false, fmt.Errorf("%w: %s", cmp.Or(err, readErr), said)
 	}
-	return v, err == nil, json.Unmarshal(text, &v)
+	var document struct{ Sessions []verdict.Verdict }
+	if err := json.Unmarshal(text, &document); err != nil || len(document.Sessions) != 1 {
+		return v, false, fmt.Errorf("%s is not the verdict of one session: %w", file, err)
+	}
+	return document.Sessions[0], err == nil, nil
 }
 
 // add counts what a run has shown.

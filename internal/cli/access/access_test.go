@@ -85,7 +85,7 @@ func TestDevThatHasEnded(t *testing.T) {
 	require.ErrorContains(t, err, "has ended")
 }
 
-// Contexts have keys: nobody else may read them, and no error quotes them.
+// The file of contexts is readable by its owner only, and errors do not quote its keys.
 func TestPermissionsOfContexts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

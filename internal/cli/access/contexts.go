@@ -74,7 +74,7 @@ func (p *Contexts) Path() string { return p.path }
 // Names are those of all contexts, sorted.
 func (p *Contexts) Names() []string { return slices.Sorted(maps.Keys(p.All)) }
 
-// Find gives the endpoint of a context.
+// Find returns the endpoint of a context.
 func (p *Contexts) Find(name string) (Endpoint, error) {
 	endpoint, ok := p.All[name]
 	if !ok {
