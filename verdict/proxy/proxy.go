@@ -272,9 +272,7 @@ func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
 		if status == 0 {
 			status = http.StatusBadGateway
 		}
-		h.Set("Content-Type", "text/html")
-		a.WriteHeader(status)
-		_, _ = a.Write(wire.Page(status))
+		writeWhole(a, "text/html", status, wire.Page(status))
 	default:
 		p.refuse(a, e)
 	}
@@ -294,9 +292,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, e *fault.Effect) {
 		writeProblem(w, status, "A fault of the test bed.")
 		return
 	}
-	w.Header().Set("Content-Type", d.ContentType)
-	w.WriteHeader(status)
-	_, _ = w.Write([]byte(d.Body))
+	writeWhole(w, d.ContentType, status, []byte(d.Body))
 }
 
 // probe reads the address of a job at the target.

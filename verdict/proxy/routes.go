@@ -261,7 +261,18 @@ func writeProblem(w http.ResponseWriter, status int, detail string) {
 }
 
 func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil { // no document of the proxy has what JSON cannot say
+		body, status = []byte("{}"), http.StatusInternalServerError
+	}
+	writeWhole(w, kind, status, append(body, '\n'))
+}
+
+// writeWhole answers with a length, so that an answer of the proxy's own is recorded before any of it is sent: a client that ends at its
+// status must not end the session first.
+func writeWhole(w http.ResponseWriter, kind string, status int, body []byte) {
 	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", itoa(len(body)))
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+	_, _ = w.Write(body) // the client may be gone
 }
