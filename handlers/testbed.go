@@ -216,9 +216,9 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 	switch {
 	case e.Unanswered():
 		return true, nil
-	case e.Moved:
+	case e.Moved != 0:
 		r.Set(fiber.HeaderLocation, s.links.At(string(r.Request().URI().RequestURI())))
-		r.Status(fiber.StatusPermanentRedirect)
+		r.Status(e.Moved)
 		return true, nil
 	case e.HTML:
 		r.Set(fiber.HeaderContentType, fiber.MIMETextHTML)

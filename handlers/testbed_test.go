@@ -188,7 +188,7 @@ func TestFaultsInsteadOfTheWork(t *testing.T) {
 		{fault.Effect{Status: 401}, 401, string(job.CodeInvalidCredentials), "Content-Type", "application/problem+json"},
 		{fault.Effect{Status: 410}, 410, string(job.CodeJobGone), "Content-Type", "application/problem+json"},
 		{fault.Effect{HTML: true}, 502, "<", "Content-Type", "text/html"},
-		{fault.Effect{Moved: true}, 308, "", "Location", "/v1/jobs"},
+		{fault.Effect{Moved: 308}, 308, "", "Location", "/v1/jobs"},
 	} {
 		w := newWorld(t)
 		w.testbed.effect, w.madeUp = &test.effect, true

@@ -139,7 +139,7 @@ func sentBy(x *exchange) sent {
 
 // redirected returns where a 308 led; false: elsewhere, or nowhere.
 func (x *exchange) redirected() (path, query string, ok bool) {
-	if x.Fault != nil && x.Fault.Moved {
+	if x.Fault != nil && x.Fault.Moved != 0 {
 		return x.Path, x.Query, true
 	}
 	path, query, _ = strings.Cut(x.Location, "?")

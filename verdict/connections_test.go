@@ -74,7 +74,7 @@ func TestRedirects(t *testing.T) {
 	}{
 		"followed to another path": {verdict.OK, func(t *trace) { t.send(submit(1, moved("/v2/jobs?"))).send(submit(1, at("/v2/jobs"))) }},
 		"followed on the same path, by a fault": {verdict.OK, func(t *trace) {
-			t.send(submit(1, moved(""), with(&fault.Effect{Moved: true}))).send(submit(1))
+			t.send(submit(1, moved(""), with(&fault.Effect{Moved: 308}))).send(submit(1))
 		}},
 		"to another query": {verdict.OK, func(t *trace) {
 			t.send(poll(1, moved("/v1/jobs/job-1?v=2"))).send(poll(1, func(x *verdict.Exchange) { x.Query = "v=2" }))

@@ -47,6 +47,7 @@ type Exchange struct {
 	End   time.Time `json:"end"`   // when its answer was made, or the stream was over
 
 	Method    string `json:"method"`
+	Host      string `json:"host,omitempty"` // that the client named, with its port
 	Path      string `json:"path"`
 	Query     string `json:"query,omitempty"`
 	Operation string `json:"operation,omitempty"` // as the API names it; empty: it has none such

@@ -136,7 +136,7 @@ func right() *trace {
 	t.send(poll(2, unavailable)).wait(2 * time.Second).send(poll(2)).wait(time.Second).send(poll(2, conditional, final))
 	t.send(submit(3)).wait(time.Second).send(poll(3, final)).send(submit(4)).wait(time.Second).send(poll(4, final))
 	t.send(poll(5, func(x *verdict.Exchange) {
-		x.Path, x.Operation, x.Role, x.Status, x.Fault = "/v1/limits", "", "", 308, &fault.Effect{Moved: true}
+		x.Path, x.Operation, x.Role, x.Status, x.Fault = "/v1/limits", "", "", 308, &fault.Effect{Moved: 308}
 	}))
 	t.send(poll(5, func(x *verdict.Exchange) { x.Path, x.Operation, x.Role = "/v1/limits", "", "" }))
 	cut := stream("", "e1", "e2")
@@ -282,7 +282,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		},
 		"time-outs": func(t *trace) { t.send(poll(7, with(&fault.Effect{Delay: fault.Duration(35e9)}))) },
 		"redirects": func(t *trace) {
-			t.send(poll(7, with(&fault.Effect{Moved: true}), func(x *verdict.Exchange) {
+			t.send(poll(7, with(&fault.Effect{Moved: 308}), func(x *verdict.Exchange) {
 				x.Status, x.Shown, x.RetryAfter, x.ETag = 308, nil, nil, ""
 			}))
 		},

@@ -101,7 +101,7 @@ func effectMembers(e *fault.Effect) []member {
 		{"code", optional, set(&e.Code, readCode)},
 		{"retry_after", optional, set(&e.RetryAfter, pointer(integer(0, fault.MaxRetry)))},
 		{"html", optional, set(&e.HTML, readBool)},
-		{"moved", optional, set(&e.Moved, readBool)},
+		{"moved", optional, set(&e.Moved, integer(303, 308))},
 		{"delay", optional, set(&e.Delay, lengthUpTo(fault.MaxDelay))},
 		{"close", optional, set(&e.Close, choice("moment", fault.Closes))},
 		{"next_request", optional, set(&e.NextRequest, choice("moment", fault.NextCloses))},
@@ -156,7 +156,7 @@ func checkEffect(d *decoder, e *fault.Effect, at, operation string) {
 		d.invalidAt(at+"/status", "The contract has no error with this status. With html it may be any from 400 to 599.")
 	case e.HTML && e.Code != "":
 		d.invalidAt(at+"/html", "A proxy's page has no code; leave one of both out.")
-	case e.Moved && (e.Status != 0 || e.Code != "" || e.HTML):
+	case e.Moved != 0 && (e.Status != 0 || e.Code != "" || e.HTML):
 		d.invalidAt(at+"/moved", "A redirection has its own status; leave one of both out.")
 	case e.RetryAfter != nil && e.Status == 0 && e.Code == "" && !e.HTML:
 		d.invalidAt(at+"/retry_after", "This needs status, code or html.")
@@ -164,7 +164,7 @@ func checkEffect(d *decoder, e *fault.Effect, at, operation string) {
 		d.invalidAt(at+"/reset", "This needs close, next_request: before, cut_after or half_event_after.")
 	case e.NextIsGone():
 		d.invalidAt(at+"/next_request", "With close, slow_bytes, refuse or an effect of streams there is no next request on the connection.")
-	case e.Unanswered() && (e.Status != 0 || e.Code != "" || e.HTML || e.Moved || e.SlowBytes > 0):
+	case e.Unanswered() && (e.Status != 0 || e.Code != "" || e.HTML || e.Moved != 0 || e.SlowBytes > 0):
 		d.invalidAt(at+"/close", "A request that is not answered has no such answer.")
 	}
 }

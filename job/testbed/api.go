@@ -19,8 +19,10 @@ var API = fault.API{
 		fault.Outcomes:    {"getResult", "getReport"},
 		fault.Streams:     {"jobEvents", "clientEvents"},
 	},
+	Lists:   []string{"listJobs", "getBatch"},
 	Full:    string(job.CodeQueueFull),
 	Limited: string(job.CodeRateLimited),
+	Expired: string(job.CodeTokenExpired),
 }
 
 // Scope is whose requests, jobs and deliveries something is about: a client's, of its session with a label, or with the zero session

@@ -168,7 +168,7 @@ func (a *API) RuleIDs() (ids []string) {
 }
 
 // Faults is what profiles need to know. Operations are named by what they do.
-var Faults = fault.API{Refuses: true, Operations: map[fault.Use][]string{
+var Faults = fault.API{Refuses: true, Lists: []string{string(verdict.List)}, Operations: map[fault.Use][]string{
 	fault.Submissions: {string(verdict.Submit)}, fault.Lookups: {string(verdict.Read), string(verdict.List)},
 	fault.Outcomes: {string(verdict.Outcome)}, fault.Streams: {string(verdict.Stream)},
 }}

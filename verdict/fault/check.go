@@ -30,6 +30,12 @@ func (r *Rule) Check() error {
 		{e.RetryAfter == nil || *e.RetryAfter >= 0 && *e.RetryAfter <= MaxRetry, "/effect/retry_after",
 			fmt.Sprint("this must be 0 to ", MaxRetry)},
 		{e.Delay >= 0 && time.Duration(e.Delay) <= MaxDelay, "/effect/delay", "this may be " + MaxDelay.String() + " at most"},
+		{e.RetryAfterAs == "" || slices.Contains(RetryAfters, e.RetryAfterAs), "/effect/retry_after_as",
+			fmt.Sprint("this must be one of ", RetryAfters)},
+		{e.Moved == 0 || slices.Contains(Moves, e.Moved), "/effect/moved", fmt.Sprint("this must be one of ", Moves)},
+		{!e.OtherHost || e.Moved != 0, "/effect/to_other_host", "this needs moved"},
+		{e.StreamRetry >= 0 && e.StreamRetry <= int(MaxDelay.Milliseconds()), "/effect/stream_retry",
+			fmt.Sprint("this must be 1 to ", MaxDelay.Milliseconds())},
 		{e.Close == "" || slices.Contains(Closes, e.Close), "/effect/close", fmt.Sprint("this must be one of ", Closes)},
 		{e.NextRequest == "" || slices.Contains(NextCloses, e.NextRequest), "/effect/next_request",
 			fmt.Sprint("this must be one of ", NextCloses)},
@@ -44,7 +50,7 @@ func (r *Rule) Check() error {
 		{m.Operation == Delivery || !e.OfDeliveries(), "/effect",
 			"drop, repeat, tamper, rotated_secret and padding are for the operation delivery"},
 		{m.Operation != Delivery || e.ContentType != "" || e.ForDeliveries(), "/effect",
-			"for deliveries there are drop, repeat, tamper, rotated_secret, padding and delay"},
+			"for deliveries there are drop, repeat, tamper, rotated_secret, padding, delay, extensions and job_status"},
 		{e.Tamper == "" || slices.Contains(Tampers, e.Tamper), "/effect/tamper", fmt.Sprint("this must be one of ", Tampers)},
 		{e.Repeat <= MaxCopies && e.Padding <= MaxPadding, "/effect",
 			fmt.Sprint("up to ", MaxCopies, " copies and ", MaxPadding, " bytes of padding")},
@@ -59,7 +65,8 @@ func (r *Rule) Check() error {
 
 // ResetsNothing reports whether it is to reset a connection that no other member ends.
 func (e *Effect) ResetsNothing() bool {
-	ends := e.Close != "" && e.Close != CloseNever || e.NextRequest == CloseBefore || e.CutAfter != nil || e.HalfEventAfter != nil
+	ends := e.Close != "" && e.Close != CloseNever && e.Close != CloseStall || e.NextRequest == CloseBefore || e.CutAfter != nil ||
+		e.HalfEventAfter != nil
 	return e.Reset && !ends
 }
 

@@ -41,5 +41,6 @@ func (e *Effect) OfDeliveries() bool {
 func (e *Effect) ForDeliveries() bool {
 	rest := *e
 	rest.Delay, rest.Drop, rest.Repeat, rest.Tamper, rest.RotatedSecret, rest.Padding = 0, false, 0, "", false, 0
+	rest.Extensions, rest.JobStatus = false, ""
 	return rest == Effect{}
 }

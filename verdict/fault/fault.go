@@ -3,9 +3,11 @@
 package fault
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -38,6 +40,7 @@ type Match struct {
 	For         Duration `json:"for,omitempty"`       // and for so long after it applied first
 	Every       int      `json:"every,omitempty"`     // each so many
 	Probability float64  `json:"probability,omitempty"`
+	Same        bool     `json:"same,omitempty"`  // once it has applied, only to requests like that one: see Subject
 	From        *Time    `json:"from,omitempty"`  // inclusive
 	Until       *Time    `json:"until,omitempty"` // exclusive
 }
@@ -45,16 +48,20 @@ type Match struct {
 // Effect is a fault. Members of different groups may be combined.
 type Effect struct {
 	// Instead of the answer: an error of the contract, with its own document, or a proxy's page.
-	Status     int    `json:"status,omitempty"`
-	Code       string `json:"code,omitempty"`
-	RetryAfter *int   `json:"retry_after,omitempty"` // s
-	HTML       bool   `json:"html,omitempty"`
-	Moved      bool   `json:"moved,omitempty"` // 308 to the same address
+	Status    int    `json:"status,omitempty"`
+	Code      string `json:"code,omitempty"`
+	HTML      bool   `json:"html,omitempty"`
+	Moved     int    `json:"moved,omitempty"`         // 303, 307 or 308 to the same address
+	OtherHost bool   `json:"to_other_host,omitempty"` // with Moved: to another name of the same machine, which is another origin
+
+	// Retry-After of the answer, whichever that is.
+	RetryAfter   *int       `json:"retry_after,omitempty"` // s
+	RetryAfterAs RetryAfter `json:"retry_after_as,omitempty"`
 
 	// Around the answer.
 	Delay       Duration `json:"delay,omitempty"` // before the work
 	Close       Close    `json:"close,omitempty"`
-	NextRequest Close    `json:"next_request,omitempty"` // CloseBefore or CloseNever, of the next request on the connection
+	NextRequest Close    `json:"next_request,omitempty"` // of the next request on the connection: see NextCloses
 	Reset       bool     `json:"reset,omitempty"`        // of TCP, where another member ends the connection
 	Refuse      Duration `json:"refuse,omitempty"`       // new connections of any client, from the answer on
 	TLS         TLS      `json:"tls,omitempty"`          // of the next connection, of any client; the present one ends
@@ -67,6 +74,8 @@ type Effect struct {
 	StallAfter     *int `json:"stall_after,omitempty"`
 	RepeatAfter    int  `json:"repeat_after_resume,omitempty"` // so many events come twice, where a stream was resumed
 	CommentsOnly   bool `json:"comments_only,omitempty"`
+	ExtraEvents    bool `json:"extra_events,omitempty"` // after each event one of an unknown type, whose id has a NUL
+	StreamRetry    int  `json:"stream_retry,omitempty"` // ms: the stream begins with this retry
 
 	// Of a delivery.
 	Drop          bool   `json:"drop,omitempty"`           // it is not sent, and tried again; with Delay after that
@@ -77,7 +86,10 @@ type Effect struct {
 
 	// In answers and events: what a client must take (draft sections 4.3 and F).
 	JobStatus    string `json:"job_status,omitempty"`
+	Unfinished   bool   `json:"unfinished,omitempty"` // a job that has ended is shown as if it had not
+	OtherEnd     bool   `json:"other_end,omitempty"`  // a job that has ended is shown in another final state that the API has
 	Extensions   bool   `json:"extensions,omitempty"`
+	NullOptional bool   `json:"null_optional,omitempty"` // optional members are null
 	OmitOptional bool   `json:"omit_optional,omitempty"`
 	ProblemType  string `json:"problem_type,omitempty"`
 	Language     string `json:"language,omitempty"`
@@ -92,13 +104,63 @@ const (
 	AfterCommit  Close = "after_commit" // it has, and the answer is lost
 	CloseMidBody Close = "mid_body"     // in the middle of the answer
 	CloseNever   Close = "never"        // the request has no effect and no answer, until the client hangs up, MaxDelay at most
+	CloseStall   Close = "stall"        // half of the answer comes, and then nothing, until the client hangs up, MaxDelay at most
+	CloseHalf    Close = "half"         // the service ends its side of the connection, and says so in no header
 )
 
-// Closes are all of them, NextCloses those of the next request on a connection.
+// Closes are those of a request, NextCloses those of the next request on its connection.
 var (
-	Closes     = []Close{CloseBefore, AfterCommit, CloseMidBody, CloseNever}
-	NextCloses = []Close{CloseBefore, CloseNever}
+	Closes     = []Close{CloseBefore, AfterCommit, CloseMidBody, CloseNever, CloseStall}
+	NextCloses = []Close{CloseBefore, CloseNever, CloseHalf}
 )
+
+// Moves are the statuses of redirections.
+var Moves = []int{303, 307, 308}
+
+// RetryAfter is how the header Retry-After is written.
+type RetryAfter string
+
+// The forms of it. Those that have a number have that of Effect.RetryAfter.
+const (
+	AsDate     RetryAfter = "date"      // an HTTP-date, so many seconds ahead
+	AsPast     RetryAfter = "past"      // an HTTP-date of an hour ago
+	AsMissing  RetryAfter = "missing"   // there is none
+	AsGarbage  RetryAfter = "garbage"   // no number and no date
+	AsFraction RetryAfter = "fraction"  // half a second more, which the grammar does not allow
+	AsNegative RetryAfter = "negative"  // -1
+	AsTwoLines RetryAfter = "two_lines" // in two lines, the second with one more
+)
+
+// RetryAfters are all forms.
+var RetryAfters = []RetryAfter{AsDate, AsPast, AsMissing, AsGarbage, AsFraction, AsNegative, AsTwoLines}
+
+// RetryAfterLines returns the lines of Retry-After that the answer has, if the fault sets them.
+func (e *Effect) RetryAfterLines(now time.Time) (lines []string, set bool) {
+	n := 1
+	if e.RetryAfter != nil {
+		n = *e.RetryAfter
+	}
+	switch e.RetryAfterAs {
+	case AsDate:
+		return []string{now.Add(time.Duration(n) * time.Second).UTC().Format(httpDate)}, true
+	case AsPast:
+		return []string{now.Add(-time.Hour).UTC().Format(httpDate)}, true
+	case AsMissing:
+		return nil, true
+	case AsGarbage:
+		return []string{"soon"}, true
+	case AsFraction:
+		return []string{strconv.Itoa(n) + ".5"}, true
+	case AsNegative:
+		return []string{"-1"}, true
+	case AsTwoLines:
+		return []string{strconv.Itoa(n), strconv.Itoa(n + 1)}, true
+	}
+	return []string{strconv.Itoa(n)}, e.RetryAfter != nil
+}
+
+// httpDate is the form of dates in headers (RFC 9110, section 5.6.7).
+const httpDate = "Mon, 02 Jan 2006 15:04:05 GMT"
 
 // TLS says what is wrong with a connection's TLS.
 type TLS string
@@ -118,7 +180,7 @@ var Languages = []string{"de", "fr"}
 
 // Replaces reports whether the fault is an answer of its own, so that the request has no effect.
 func (e *Effect) Replaces() bool {
-	return e.Status != 0 || e.Code != "" || e.HTML || e.Moved || e.Unanswered()
+	return e.Status != 0 || e.Code != "" || e.HTML || e.Moved != 0 || e.Unanswered()
 }
 
 // Unanswered reports whether the request has neither effect nor answer.
@@ -126,7 +188,8 @@ func (e *Effect) Unanswered() bool { return e.Close == CloseBefore || e.Close ==
 
 // OfStreams reports whether the fault is one of event streams.
 func (e *Effect) OfStreams() bool {
-	return e.CutAfter != nil || e.HalfEventAfter != nil || e.StallAfter != nil || e.RepeatAfter > 0 || e.CommentsOnly
+	return e.CutAfter != nil || e.HalfEventAfter != nil || e.StallAfter != nil || e.RepeatAfter > 0 || e.CommentsOnly ||
+		e.ExtraEvents || e.StreamRetry > 0
 }
 
 // Disconnects reports whether the connection ends with the answer.
@@ -140,6 +203,14 @@ func (e *Effect) Wait() time.Duration {
 		return MaxDelay
 	}
 	return time.Duration(e.Delay)
+}
+
+// Held is how long the client is kept waiting for the end of the answer, before the work or in the middle of the answer.
+func (e *Effect) Held() time.Duration {
+	if e.Close == CloseStall {
+		return time.Duration(e.Delay) + MaxDelay
+	}
+	return e.Wait()
 }
 
 // OnNext gives the fault as it happens to the next request on the connection; nil if nothing does.
@@ -160,6 +231,8 @@ func (e *Effect) OnStream() *Effect {
 		return &on
 	case CloseMidBody:
 		on.HalfEventAfter = new(0)
+	case CloseStall:
+		on.StallAfter = new(0)
 	}
 	on.Close = ""
 	return &on
@@ -167,7 +240,8 @@ func (e *Effect) OnStream() *Effect {
 
 // Rewrites reports whether the fault changes documents.
 func (e *Effect) Rewrites() bool {
-	return e.JobStatus != "" || e.Extensions || e.OmitOptional || e.ProblemType != "" || e.Language != ""
+	return e.JobStatus != "" || e.Unfinished || e.OtherEnd || e.Extensions || e.NullOptional || e.OmitOptional || e.ProblemType != "" ||
+		e.Language != ""
 }
 
 // Counted is a rule as it is kept, with how often it was about a request and how often it applied.
@@ -178,6 +252,7 @@ type Counted struct {
 	Seed     int64
 	Seen     int64
 	Applied  int64
+	Subject  string         // of Match.Same: what the first request was that it applied to
 	Age      *time.Duration // since it applied first; nil: it has not
 }
 
@@ -212,6 +287,18 @@ func (c *Counted) Applies() bool {
 	default:
 		return true
 	}
+}
+
+// Subject names what a request is about, for Match.Same: its method, its path, and its idempotency key or else its body.
+func Subject(method, path string, key, body []byte) string {
+	h := fnv.New128a()
+	for _, part := range [][]byte{[]byte(method), []byte(path), key} {
+		_, _ = h.Write(append(part, 0))
+	}
+	if len(key) == 0 {
+		_, _ = h.Write(body)
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // draw gives a number from 0 to 1, the same for the same arguments.

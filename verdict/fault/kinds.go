@@ -3,13 +3,14 @@ package fault
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Kinds names what the fault does, each in a few words.
 func (e *Effect) Kinds() (kinds []string) {
 	told := ""
-	if e.RetryAfter != nil {
-		told = " with Retry-After"
+	if e.RetryAfter != nil || e.RetryAfterAs != "" {
+		told = strings.TrimSuffix(" with Retry-After ("+string(e.RetryAfterAs)+")", " ()")
 	}
 	closed, reset := "closed", ""
 	if e.Reset {
@@ -24,13 +25,17 @@ func (e *Effect) Kinds() (kinds []string) {
 	add(e.Close == AfterCommit, "answer lost after the work"+reset)
 	add(e.Close == CloseMidBody, "answer cut in the middle"+reset)
 	add(e.Close == CloseNever, "no answer on an open connection")
-	add(e.NextRequest != "", "idle connection dead"+reset)
+	add(e.Close == CloseStall, "answer stalled in the middle")
+	add(e.NextRequest == CloseHalf, "connection closed after the answer")
+	add(e.NextRequest != "" && e.NextRequest != CloseHalf, "idle connection dead"+reset)
 	add(e.Refuse > 0, "connections refused")
 	add(e.TLS != "", "TLS failure")
 	add(e.HTML, "error page of a proxy")
 	add(e.Status != 0 && !e.HTML, fmt.Sprint(e.Status, told))
 	add(e.Status == 0 && e.Code != "", e.Code+told)
-	add(e.Moved, "308")
+	add(e.Moved != 0 && !e.OtherHost, fmt.Sprint(e.Moved))
+	add(e.Moved != 0 && e.OtherHost, fmt.Sprint(e.Moved, " to another host"))
+	add(told != "" && !e.Replaces(), "answer"+told)
 	add(e.Delay > 0, "delay")
 	add(e.SlowBytes > 0, "slow answer")
 	add(e.CutAfter != nil && e.Close != AfterCommit, "stream cut"+reset)
@@ -43,6 +48,8 @@ func (e *Effect) Kinds() (kinds []string) {
 	add(e.Repeat > 0, "delivery repeated")
 	add(e.RotatedSecret, "signed with a second secret too")
 	add(e.Padding > 0, "large delivery")
+	add(e.ExtraEvents, "unknown events")
+	add(e.StreamRetry > 0, "stream with a retry")
 	add(e.Rewrites() || e.ContentType != "", "document changed")
 	return kinds
 }

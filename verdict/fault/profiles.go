@@ -11,6 +11,7 @@ type Profile string
 
 // The profiles.
 const (
+	Default           Profile = "default"
 	FlakyNetwork      Profile = "flaky-network"
 	Overloaded        Profile = "overloaded"
 	MaintenanceWindow Profile = "maintenance-window"
@@ -18,16 +19,34 @@ const (
 	Failover          Profile = "failover"
 
 	DuplicateDeliveries Profile = "duplicate-deliveries"
+
+	OddRetryAfter    Profile = "odd-retry-after"
+	NewVersion       Profile = "new-version"
+	Credentials      Profile = "credentials"
+	Eventual         Profile = "eventual"
+	StaleConnections Profile = "stale-connections"
+	Moved            Profile = "moved"
+	Outage           Profile = "outage"
 )
 
 // Profiles are all profiles.
-var Profiles = []Profile{FlakyNetwork, Overloaded, MaintenanceWindow, SlowEverything, Failover, DuplicateDeliveries}
+var Profiles = []Profile{
+	Default, FlakyNetwork, Overloaded, MaintenanceWindow, SlowEverything, Failover, DuplicateDeliveries,
+	OddRetryAfter, NewVersion, Credentials, Eventual, StaleConnections, Moved, Outage,
+}
+
+// MayGiveUp reports whether the profile refuses something for good: a client that says so and fails is right.
+func (p Profile) MayGiveUp() bool {
+	return slices.Contains([]Profile{OddRetryAfter, NewVersion, Credentials, Eventual, Outage}, p)
+}
 
 // API is what profiles need to know of one.
 type API struct {
 	Operations map[Use][]string // that are used for something; none of Others and Deliveries
+	Lists      []string         // of the Lookups, those that show several jobs
 	Full       string           // the code of a 503 that says that no more jobs are taken
 	Limited    string           // the code of a 429
+	Expired    string           // the code of a 401 that says that the key has expired
 	Refuses    bool             // connections may be refused: nobody else's are, as they would be on a service of many clients
 }
 
@@ -47,74 +66,94 @@ func (a API) use(operation string) Use {
 	return Others
 }
 
+// plan draws the rules of a profile for an API.
+type plan struct {
+	API
+	*rand.Rand
+	submissions, lookups, reads, outcomes, streams []string
+}
+
+// plans are how the profiles draw their rules.
+var plans = map[Profile]func(*plan) []Rule{
+	Default: (*plan).short, FlakyNetwork: (*plan).flakyNetwork, Overloaded: (*plan).overloaded,
+	MaintenanceWindow: (*plan).maintenance, SlowEverything: (*plan).slow, Failover: (*plan).failover,
+	DuplicateDeliveries: (*plan).deliveries, OddRetryAfter: (*plan).oddRetryAfter, NewVersion: (*plan).newVersion,
+	Credentials: (*plan).credentials, Eventual: (*plan).eventual, StaleConnections: (*plan).staleConnections, Moved: (*plan).moved,
+	Outage: (*plan).outage,
+}
+
 // Rules gives the rules of a profile. Each fault that it is about comes at one of the first uses of its operation, whatever the seed,
 // which decides at which one. Further ones come as often as the probability says, or for as long as a window lasts, which begins with
 // the client's own requests.
 func (p Profile) Rules(api API, seed int64) []Rule {
-	submissions, lookups := api.Operations[Submissions], api.Operations[Lookups]
-	outcomes, streams := api.Operations[Outcomes], api.Operations[Streams]
-	d := deal{rand.New(rand.NewPCG(uint64(seed), 0))}
-	switch p {
-	case FlakyNetwork:
-		lost, cut := Effect{Close: AfterCommit}, Effect{CutAfter: new(2)}
-		refused, half := Effect{Close: CloseBefore, Reset: true}, Effect{Close: CloseMidBody}
-		return slices.Concat(
-			d.first(submissions, lost, refused), d.first(lookups, refused, half), d.first(outcomes, half), d.first(streams, cut),
-			random(streams, 0.3, cut), random(submissions, 0.08, lost),
-			random(all, 0.05, refused), random(all, 0.03, half), random(all, 0.05, Effect{Delay: Duration(time.Second)}))
-	case Overloaded:
-		full, limited := Effect{Status: 503, Code: api.Full, RetryAfter: new(1)}, Effect{Status: 429, Code: api.Limited, RetryAfter: new(2)}
-		return slices.Concat(d.first(submissions, full, limited), d.first(lookups, limited), d.first(outcomes, limited),
-			random(submissions, 0.15, full), random(all, 0.15, limited), random(all, 0.2, Effect{Delay: Duration(500 * time.Millisecond)}))
-	case MaintenanceWindow:
-		cut := Effect{CutAfter: new(1)}
-		return slices.Concat(d.first(streams, cut), random(streams, 0.5, cut), []Rule{
-			{Match{Nth: 3}, Effect{HTML: true, Status: 503}},
-			{Match{Nth: 2, Times: 2, For: Duration(8 * time.Second)}, Effect{Status: 503, RetryAfter: new(2)}},
-		})
-	case SlowEverything:
-		stall := Effect{StallAfter: new(2)}
-		return slices.Concat(d.first(streams, stall), random(streams, 0.2, stall),
-			[]Rule{{Match{}, Effect{Delay: Duration(700 * time.Millisecond), SlowBytes: 4 << 10}}})
-	case Failover:
-		half, down := Effect{HalfEventAfter: new(1)}, Effect{Close: CloseBefore, Reset: true}
-		if api.Refuses {
-			down.Refuse = Duration(2 * time.Second)
-		}
-		return slices.Concat(d.first(submissions, Effect{Close: AfterCommit}), d.first(streams, half), random(streams, 0.5, half), []Rule{
-			{Match{Nth: 2, Times: 1, For: Duration(2 * time.Second)}, down},
-			{Match{Nth: 2, Times: 2, For: Duration(4 * time.Second)}, Effect{Status: 503, RetryAfter: new(1)}},
-		})
-	case DuplicateDeliveries:
-		return d.deliveries()
-	default:
+	draw, ok := plans[p]
+	if !ok {
 		return nil
 	}
+	lookups := api.Operations[Lookups]
+	return draw(&plan{
+		API: api, Rand: rand.New(rand.NewPCG(uint64(seed), 0)),
+		submissions: api.Operations[Submissions], lookups: lookups, outcomes: api.Operations[Outcomes], streams: api.Operations[Streams],
+		reads: slices.DeleteFunc(slices.Clone(lookups), func(name string) bool { return slices.Contains(api.Lists, name) }),
+	})
 }
 
-// all are all operations but deliveries.
-var all = []string{""}
+// short has one fault of each kind that a client meets sooner or later, for half a minute at most.
+func (p *plan) short() []Rule {
+	lost, full := Effect{Close: AfterCommit}, Effect{Status: 503, Code: p.Full, RetryAfter: new(1)}
+	limited, refused := Effect{Status: 429, Code: p.Limited, RetryAfter: new(2)}, Effect{Close: CloseBefore, Reset: true}
+	odd := Effect{Unfinished: true, JobStatus: unknownState, Extensions: true}
+	return slices.Concat(p.first(p.submissions, lost, full), p.first(p.lookups, limited, refused, odd, Effect{Moved: 307}),
+		p.first(p.outcomes, Effect{Close: CloseMidBody}), p.first(p.streams, Effect{CutAfter: new(1)}),
+		p.first([]string{Delivery}, Effect{Tamper: TamperSignature, Repeat: 1}, Effect{Drop: true, Delay: Duration(time.Second)}))
+}
 
-// deal draws in which order faults come.
-type deal struct{ *rand.Rand }
+func (p *plan) flakyNetwork() []Rule {
+	lost, cut := Effect{Close: AfterCommit}, Effect{CutAfter: new(2)}
+	refused, half := Effect{Close: CloseBefore, Reset: true}, Effect{Close: CloseMidBody}
+	return slices.Concat(
+		p.first(p.submissions, lost, refused), p.first(p.lookups, refused, half), p.first(p.outcomes, half),
+		chain(p.streams, once(cut), once(Effect{CutAfter: new(0)})), random(p.streams, 0.3, cut), random(p.submissions, 0.08, lost),
+		random(all, 0.05, refused), random(all, 0.03, half), random(all, 0.05, Effect{Delay: Duration(time.Second)}))
+}
 
-// first gives each operation the effects at its first uses, in an order that is drawn.
-func (d deal) first(operations []string, effects ...Effect) (rules []Rule) {
-	for _, operation := range operations {
-		order := d.Perm(len(effects))
-		for n, e := range effects {
-			rules = append(rules, Rule{Match{Operation: operation, Nth: order[n] + 1}, e})
-		}
+func (p *plan) overloaded() []Rule {
+	full, limited := Effect{Status: 503, Code: p.Full, RetryAfter: new(1)}, Effect{Status: 429, Code: p.Limited, RetryAfter: new(2)}
+	return slices.Concat(p.first(p.submissions, full, limited), p.first(p.lookups, limited), p.first(p.outcomes, limited),
+		random(p.submissions, 0.15, full), random(all, 0.15, limited), random(all, 0.2, Effect{Delay: Duration(500 * time.Millisecond)}))
+}
+
+func (p *plan) maintenance() []Rule {
+	cut := Effect{CutAfter: new(1)}
+	return slices.Concat(p.first(p.streams, cut), random(p.streams, 0.5, cut), []Rule{
+		{Match{Nth: 3}, Effect{HTML: true, Status: 503}},
+		{Match{Nth: 2, Times: 2, For: Duration(8 * time.Second)}, Effect{Status: 503, RetryAfter: new(2)}},
+	})
+}
+
+func (p *plan) slow() []Rule {
+	stall := Effect{StallAfter: new(2)}
+	return slices.Concat(p.first(p.streams, stall), random(p.streams, 0.2, stall),
+		[]Rule{{Match{}, Effect{Delay: Duration(700 * time.Millisecond), SlowBytes: 4 << 10}}})
+}
+
+func (p *plan) failover() []Rule {
+	half, down := Effect{HalfEventAfter: new(1)}, Effect{Close: CloseBefore, Reset: true}
+	if p.Refuses {
+		down.Refuse = Duration(2 * time.Second)
 	}
-	return rules
+	return slices.Concat(p.first(p.submissions, Effect{Close: AfterCommit}), p.first(p.streams, half), random(p.streams, 0.5, half), []Rule{
+		{Match{Nth: 2, Times: 1, For: Duration(2 * time.Second)}, down},
+		{Match{Nth: 2, Times: 2, For: Duration(4 * time.Second)}, Effect{Status: 503, RetryAfter: new(1)}},
+	})
 }
 
 // deliveries disturbs the first three deliveries in each way, forges the next ones in the other ways, and disturbs half of the others.
-func (d deal) deliveries() []Rule {
+func (p *plan) deliveries() []Rule {
 	tampers, operation := slices.Clone(Tampers), []string{Delivery}
-	d.Shuffle(len(tampers), func(i, j int) { tampers[i], tampers[j] = tampers[j], tampers[i] })
+	p.Shuffle(len(tampers), func(i, j int) { tampers[i], tampers[j] = tampers[j], tampers[i] })
 	drop, late := Effect{Drop: true, Delay: Duration(time.Second)}, Effect{Delay: Duration(time.Second)}
-	rules := d.first(operation, drop, Effect{Tamper: tampers[0], Repeat: 1, RotatedSecret: true},
+	rules := p.first(operation, drop, Effect{Tamper: tampers[0], Repeat: 1, RotatedSecret: true},
 		Effect{Tamper: tampers[1], Repeat: 1, Padding: 512 << 10, Delay: late.Delay})
 	for n, t := range tampers[2:] {
 		rules = append(rules, Rule{Match{Operation: Delivery, Nth: 4 + n}, Effect{Tamper: t, Repeat: 1}})
@@ -124,11 +163,4 @@ func (d deal) deliveries() []Rule {
 	}
 	return slices.Concat(rules, random(operation, 0.1, drop), random(operation, 0.1, late),
 		random(operation, 0.1, Effect{RotatedSecret: true}), random(operation, 0.1, Effect{Repeat: 1}))
-}
-
-func random(operations []string, probability float64, e Effect) (rules []Rule) {
-	for _, operation := range operations {
-		rules = append(rules, Rule{Match{Operation: operation, Probability: probability}, e})
-	}
-	return rules
 }

@@ -99,7 +99,7 @@ var effects = map[string]struct {
 	"refusing":          {fault.Effect{Refuse: 1}, 202, accepted},
 	"status":            {fault.Effect{Status: 503, RetryAfter: new(2)}, 503, ""},
 	"page":              {fault.Effect{HTML: true}, 502, ""},
-	"moved":             {fault.Effect{Moved: true}, 308, ""},
+	"moved":             {fault.Effect{Moved: 308}, 308, ""},
 }
 
 // However the target frames its answer, a fault does to it what it says. Of a lost answer nothing reaches the client.

@@ -264,9 +264,9 @@ func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
 		h.Set("Retry-After", itoa(*e.RetryAfter))
 	}
 	switch {
-	case e.Moved:
+	case e.Moved != 0:
 		h.Set("Location", r.URL.RequestURI())
-		a.WriteHeader(http.StatusPermanentRedirect)
+		a.WriteHeader(e.Moved)
 	case e.HTML:
 		status := e.Status
 		if status == 0 {

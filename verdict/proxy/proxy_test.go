@@ -246,7 +246,7 @@ func TestFaults(t *testing.T) {
 			require.Equal(t, 502, a.StatusCode)
 			require.Contains(t, a.text, "<h1>502 Bad Gateway</h1>")
 		}},
-		"moved": {fault.Effect{Moved: true}, func(t *testing.T, a answer) {
+		"moved": {fault.Effect{Moved: 308}, func(t *testing.T, a answer) {
 			require.Equal(t, 308, a.StatusCode)
 			require.Equal(t, "/things", a.Header.Get("Location"))
 		}},

@@ -1,0 +1,145 @@
+package fault
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	unknownState = "PONDERING"
+	unknownType  = "https://example.com/problems/of-a-later-version"
+)
+
+// all are all operations but deliveries.
+var all = []string{""}
+
+// step is one of the faults that an operation meets one after the other.
+type step struct {
+	Effect
+	window Match // without its operation
+}
+
+// once is a step of one request, lasting one for a length of time, and stuck one of a request and its repetitions, so many in all.
+func once(e Effect) step { return step{e, Match{Times: 1}} }
+
+func lasting(d time.Duration, e Effect) step { return step{e, Match{Times: 1, For: Duration(d)}} }
+
+func stuck(times int, e Effect) step { return step{e, Match{Times: times, Same: true}} }
+
+// chain gives each operation the steps, one after the other: a step begins once those before it are over.
+func chain(operations []string, steps ...step) (rules []Rule) {
+	for _, operation := range operations {
+		for n, s := range steps {
+			m := s.window
+			m.Operation, m.Nth = operation, n+1
+			rules = append(rules, Rule{m, s.Effect})
+		}
+	}
+	return rules
+}
+
+// drawn gives steps of the same kind effects in an order that is drawn.
+func (p *plan) drawn(of func(Effect) step, effects ...Effect) (steps []step) {
+	for _, n := range p.Perm(len(effects)) {
+		steps = append(steps, of(effects[n]))
+	}
+	return steps
+}
+
+// first gives each operation the effects at its first uses, in an order that is drawn.
+func (p *plan) first(operations []string, effects ...Effect) (rules []Rule) {
+	for _, operation := range operations {
+		order := p.Perm(len(effects))
+		for n, e := range effects {
+			rules = append(rules, Rule{Match{Operation: operation, Nth: order[n] + 1}, e})
+		}
+	}
+	return rules
+}
+
+func always(operations []string, e Effect) (rules []Rule) {
+	for _, operation := range operations {
+		rules = append(rules, Rule{Match{Operation: operation}, e})
+	}
+	return rules
+}
+
+func random(operations []string, probability float64, e Effect) (rules []Rule) {
+	for _, operation := range operations {
+		rules = append(rules, Rule{Match{Operation: operation, Probability: probability}, e})
+	}
+	return rules
+}
+
+// oddRetryAfter refuses requests with odd forms of Retry-After. Those that say nothing last a second, in which a client that does not wait
+// comes back many times. Between them an answer shows the job unfinished, so that a client that has one job meets them all.
+func (p *plan) oddRetryAfter() []Rule {
+	refusal := func(status int, as RetryAfter, seconds int) Effect {
+		return Effect{Status: status, RetryAfterAs: as, RetryAfter: new(seconds)}
+	}
+	var silent []step
+	for _, n := range p.Perm(4) {
+		as := []RetryAfter{AsGarbage, AsNegative, AsFraction, AsMissing}[n]
+		silent = append(silent, lasting(time.Second, Effect{Status: 503, RetryAfterAs: as}))
+	}
+	seen := func(as RetryAfter, seconds int) step {
+		return once(Effect{Unfinished: true, RetryAfterAs: as, RetryAfter: new(seconds)})
+	}
+	read := chain(p.lookups, silent[0], seen(AsDate, 3), once(refusal(429, AsDate, 3)), seen("", 0),
+		once(refusal(429, "", 61)), seen("", 2), silent[1], seen(AsTwoLines, 1), once(refusal(503, AsPast, 0)), seen("", 1), silent[2])
+	return slices.Concat(read, chain(p.submissions, silent[3], once(Effect{RetryAfter: new(1)}), once(refusal(429, AsDate, 3)),
+		once(Effect{RetryAfterAs: AsDate, RetryAfter: new(2)}), once(refusal(503, "", 0))))
+}
+
+// newVersion is a service of a later version, whose documents have more than the client knows, and less.
+func (p *plan) newVersion() []Rule {
+	steps := p.drawn(once, Effect{Unfinished: true, JobStatus: unknownState}, Effect{Unfinished: true, Extensions: true, OmitOptional: true},
+		Effect{Unfinished: true, Extensions: true, NullOptional: true},
+		Effect{Status: 503, RetryAfter: new(1), ProblemType: unknownType, Extensions: true})
+	end := step{Effect{OtherEnd: true}, Match{Times: 3, For: Duration(15 * time.Second), Same: true}}
+	return slices.Concat(chain(p.lookups, append(steps, end)...), p.first(p.outcomes, Effect{Extensions: true, NullOptional: true}),
+		chain([]string{Delivery}, once(Effect{Extensions: true, JobStatus: unknownState})),
+		always([]string{Delivery}, Effect{Extensions: true}), always(p.streams, Effect{ExtraEvents: true, Extensions: true}), random(all, 0.3, Effect{Extensions: true}))
+}
+
+// credentials has a key refused once, a client told to slow down by 403, and at last a key refused for good where one job is read.
+func (p *plan) credentials() []Rule {
+	expired, secondary := Effect{Status: 401, Code: p.Expired}, Effect{Status: 403, RetryAfter: new(2)}
+	return slices.Concat(chain(p.lookups, once(expired), once(Effect{Unfinished: true}), once(secondary), stuck(40, expired)),
+		chain(p.submissions, once(Effect{RetryAfter: new(1)}), once(secondary)))
+}
+
+// eventual shows jobs later than it accepts them: not at once, or never.
+func (p *plan) eventual() []Rule {
+	missing, gone, behind := Effect{Status: 404}, Effect{Status: 410}, Effect{Unfinished: true}
+	lost := p.drawn(func(e Effect) step { return stuck(40, e) }, missing, gone)
+	read := chain(p.reads, slices.Concat([]step{stuck(2, missing), once(behind)}, lost)...)
+	return slices.Concat(read, chain(p.Lists, once(behind), once(behind)), chain(p.outcomes, once(missing)))
+}
+
+// staleConnections has connections that look good and are not, and answers that never end.
+func (p *plan) staleConnections() []Rule {
+	dead, half := Effect{NextRequest: CloseBefore, Reset: true}, Effect{NextRequest: CloseHalf}
+	return slices.Concat(p.first(p.submissions, dead, half),
+		p.first(p.lookups, dead, half, Effect{Close: CloseStall}, Effect{Close: CloseNever}),
+		p.first(p.outcomes, Effect{Close: CloseMidBody, Reset: true}),
+		chain(p.streams, once(Effect{StreamRetry: 10_000, CutAfter: new(1)})))
+}
+
+// moved redirects: to the same address in all ways that keep a request as it is, to another host, and in a circle for two seconds.
+func (p *plan) moved() []Rule {
+	temporary, permanent, other := Effect{Moved: 307}, Effect{Moved: 308}, Effect{Moved: 303}
+	kept, seen := p.drawn(once, temporary, permanent), p.drawn(once, temporary, permanent, other)
+	circle := step{temporary, Match{Times: 1, For: Duration(2 * time.Second), Same: true}}
+	return slices.Concat(chain(p.submissions, kept...),
+		chain(p.lookups, append(seen, once(Effect{Unfinished: true}), once(Effect{Moved: 307, OtherHost: true}), circle)...),
+		chain(p.outcomes, once(temporary)))
+}
+
+// outage has one order refused and another one unanswered for good, and reads that fail for a while.
+func (p *plan) outage() []Rule {
+	return slices.Concat(
+		chain(p.submissions, once(Effect{RetryAfter: new(1)}), stuck(15, Effect{Status: 500}),
+			stuck(15, Effect{Close: CloseBefore, Reset: true})),
+		chain(p.lookups, step{Effect{Status: 504}, Match{Times: 3, Same: true}}))
+}
