@@ -122,7 +122,7 @@ func TestBadUse(t *testing.T) {
 		"scenarios nothing":                                                `there is no ready-made scenario "nothing", only `,
 		"verdict --profile overloaded":                                     "there is no command to run",
 		"verdict --profil x -- true":                                       "unknown flag: --profil (forgerun verdict --help)",
-		"verdict --profiles all,slow -- true":                              `there is no profile "slow"; there are flaky-network, `,
+		"verdict --profiles all,slow -- true":                              `there is no profile "slow"; there are default, flaky-network, `,
 		"verdict --skip back-off -- true":                                  `there is no rule "back-off"; there are retry-after, `,
 		"verdict --require backoff --skip backoff -- x":                    "the rule backoff is required: it must be among --rules",
 		"verdict --rules backoff --skip backoff -- x":                      "--skip leaves no rule to judge",

@@ -26,13 +26,17 @@ gives the command FORGERUN_URL, FORGERUN_API_KEY and FORGERUN_CLIENT_ID, disturb
 what it does as the profile says, and prints which rules it kept and broke, with the
 evidence. What the command prints is passed on.
 
+Without --profile it is the profile "default": one fault of each kind, for half a
+minute at most. --profile none leaves the traffic as it is.
+
 With --target it starts a proxy before that server instead, and gives the command
 the proxy's address as FORGERUN_URL, and in the variables that --url-env names. What
 is a job there is found out by the standards (202 with Location and the like), and
 by --api, a ready-made description or a file. Nothing else is needed.
 
 With --profiles or --seeds the command runs once for each profile and seed, one after
-the other, each time as a new client. Requests with a header ForgeRun-Session, such as
+the other, each time as a new client. Under %s
+something is refused for good: the command may fail there. Requests with a header ForgeRun-Session, such as
 the name of a test, are judged apart from the others. Several sessions end in one
 table, one page that links theirs, and one JUnit file with a test suite for each.
 
@@ -83,7 +87,7 @@ func (p Program) verdictCommand() *cobra.Command {
 	v := &verdictRun{Program: p, proxied: proxied{listen: anyPort}}
 	c := &cobra.Command{
 		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Judge a client of yours",
-		Long:                  fmt.Sprintf(verdictHelp, strings.Join(profileNames(), ", ")),
+		Long:                  fmt.Sprintf(verdictHelp, strings.Join(refusing(), ", "), strings.Join(profileNames(), ", ")),
 		DisableFlagsInUseLine: true,
 		Example: `  forgerun verdict -- go test ./...
   forgerun verdict --profile flaky-network --seed 7 --html verdict.html -- pytest
@@ -107,7 +111,7 @@ func (p Program) verdictCommand() *cobra.Command {
 		},
 	}
 	groupFlags(c, v.serviceFlags(), v.targetFlags(), v.faultFlags(), v.ruleFlags(), v.fileFlags())
-	complete(c, profileNames(), "profile")
+	complete(c, append(profileNames(), noFaults), "profile")
 	complete(c, append(profileNames(), noFaults, allProfiles), "profiles")
 	complete(c, verdict.IDs(), "rules", "skip", "require", "warn")
 	return c
@@ -137,9 +141,9 @@ func (v *verdictRun) targetFlags() *pflag.FlagSet {
 
 func (v *verdictRun) faultFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("What happens to it", pflag.ContinueOnError)
-	f.StringVar(&v.profile, "profile", "", "`name` of the faults that are brought about; none without it")
+	f.StringVar(&v.profile, "profile", "", "`name` of the faults that are brought about (\"default\" without it); none: no faults")
 	f.StringSliceVar(&v.profiles, "profiles", nil, "`names` of profiles, separated by commas, to run the command under one after the other;\n"+
-		"none: no faults; all: none, and each profile")
+		"none: no faults; all: none, and each profile but default")
 	f.Int64Var(&v.seed, "seed", 1, "`number` that the faults are drawn by")
 	f.IntVar(&v.seeds, "seeds", 1, "`number` of runs under each profile, with the seeds from --seed on")
 	f.StringVar(&v.faults, "faults", "", "`file` with faults of your own, instead of a profile: the array of\n"+
@@ -212,7 +216,7 @@ func (v *verdictRun) check(f *pflag.FlagSet) error {
 func (v *verdictRun) checkNames() error {
 	names := profileNames()
 	for _, name := range append(slices.Clone(v.profiles), v.profile) {
-		if name != "" && !slices.Contains(append(names, noFaults, allProfiles), name) {
+		if name != "" && !slices.Contains(append(names, noFaults), name) && (name != allProfiles || name == v.profile) {
 			return fmt.Errorf("there is no profile %q; there are %s", name, strings.Join(names, ", "))
 		}
 	}
@@ -237,6 +241,16 @@ const (
 	noFaults    = "none"
 	allProfiles = "all"
 )
+
+// refusing are the names of profiles under which the command may fail.
+func refusing() (names []string) {
+	for _, p := range fault.Profiles {
+		if p.MayGiveUp() {
+			names = append(names, string(p))
+		}
+	}
+	return names
+}
 
 func profileNames() (names []string) {
 	for _, p := range fault.Profiles {

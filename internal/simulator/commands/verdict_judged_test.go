@@ -48,7 +48,8 @@ func TestUnrecognisedAPIIsDescribed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	target := thumbnails(t)
 	run := func(flags ...string) (code int, stdout string) {
-		code, stdout, _ = simulate(t, append(append([]string{"verdict", "--target", target}, flags...), "--", "sh", "-c", order)...)
+		flags = append([]string{"verdict", "--target", target, "--profile", "none"}, flags...)
+		code, stdout, _ = simulate(t, append(flags, "--", "sh", "-c", order)...)
 		return code, stdout
 	}
 	code, stdout := run()
@@ -145,8 +146,32 @@ func TestCommandsFailureIsExplained(t *testing.T) {
 		`ForgeRun had disturbed 1 of 3 requests by \S+faults.json: 503. `+
 		`The first one: [0-9:.]+ GET /thumbnails/t1, answer: 503; fault: 503 {"status":503}.\n`, stdout)
 
-	code, stdout, stderr := simulate(t, "verdict", "--target", thumbnails(t), "--api", api, "--", "sh", "-c", order+"; exit 3")
+	code, stdout, _ = simulate(t, "verdict", "--target", thumbnails(t), "--api", api, "--profile", "none", "--", "sh", "-c", order+"; exit 3")
 	require.Equal(t, exitUnusable, code, stdout)
 	require.Contains(t, stdout, "Your command failed (exit status 3). ForgeRun had disturbed none of its 3 requests.\n")
-	require.Contains(t, stderr, "warning: without --profile or --faults nothing is disturbed")
+}
+
+// Without a profile the command meets the default one. Under a profile that refuses something for good it may fail.
+func TestProfileOfARun(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		flags   []string
+		profile string
+		code    int
+		says    string
+	}{
+		"default": {nil, `{"profile":"default","seed":1}`, exitUnusable, "Your command failed (exit status 3)."},
+		"none":    {[]string{"--profile", "none"}, `{"seed":1}`, exitUnusable, "Your command failed (exit status 3)."},
+		"may fail": {[]string{"--profile", "outage"}, `{"profile":"outage","seed":1}`, exitOK,
+			" It may: this profile refuses something for good."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := testbedWith(t, "passed")
+			code, stdout, stderr := simulate(t, append(append([]string{"verdict", "--url", service.url}, c.flags...), "--", "sh", "-c", "exit 3")...)
+			require.Equal(t, c.code, code, stdout+stderr)
+			require.Contains(t, stdout, c.says)
+			require.Equal(t, c.profile, service.requests("POST /v1/testbed/sessions")[0])
+		})
+	}
 }

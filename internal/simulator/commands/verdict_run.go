@@ -18,6 +18,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/trial"
 	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/verdict/redact"
 )
 
@@ -35,11 +36,15 @@ type conditions struct {
 // series is what the command runs under, one after the other. Without faults there is nothing to be drawn.
 func (v *verdictRun) series() (all []conditions) {
 	profiles := v.profiles
-	if len(profiles) == 0 {
-		profiles = []string{v.profile}
-	}
-	if at := slices.Index(profiles, allProfiles); at >= 0 {
-		profiles = append([]string{noFaults}, profileNames()...)
+	switch {
+	case slices.Contains(profiles, allProfiles):
+		profiles = slices.DeleteFunc(append([]string{noFaults}, profileNames()...), func(name string) bool {
+			return name == string(fault.Default) // the others have all of it
+		})
+	case len(profiles) == 0 && v.faults != "":
+		profiles = []string{""}
+	case len(profiles) == 0:
+		profiles = []string{cmp.Or(v.profile, string(fault.Default))}
 	}
 	for _, profile := range profiles {
 		seeds := v.seeds
@@ -66,10 +71,6 @@ func (v *verdictRun) judgedRules(all []string) []string {
 func (v *verdictRun) run(ctx context.Context) int {
 	if _, err := exec.LookPath(v.command[0]); err != nil {
 		return v.Unusable(fmt.Errorf("NOTHING JUDGED: the command %q was not found: %w", v.command[0], errors.Unwrap(err)))
-	}
-	if v.target != "" && v.profile == "" && len(v.profiles) == 0 && v.faults == "" {
-		fmt.Fprintln(v.Stderr, "forgerun: warning: without --profile or --faults nothing is disturbed: "+
-			"retries, lost answers and time-outs are not tested (try --profile flaky-network)")
 	}
 	all := verdict.IDs()
 	if v.target != "" {
@@ -158,12 +159,16 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 		}
 	}
 	if failed != nil && !interrupted {
-		v.failed = true
-		by := v.faults
+		by, allowed := v.faults, fault.Profile(under.profile).MayGiveUp()
 		if under.profile != "" {
 			by = "the profile " + under.profile
 		}
-		shown.Notes = append(shown.Notes, explainFailure(failed, sessions, by))
+		note := explainFailure(failed, sessions, by)
+		if allowed {
+			note += " It may: this profile refuses something for good."
+		}
+		v.failed = v.failed || !allowed
+		shown.Notes = append(shown.Notes, note)
 	}
 	if requests == 0 && len(sessions) > 0 {
 		note := "Does the command use FORGERUN_URL and FORGERUN_API_KEY?"

@@ -326,7 +326,7 @@ func TestVerdictThatIsInterrupted(t *testing.T) {
 func TestVerdictWithAServiceOfItsOwn(t *testing.T) {
 	t.Parallel()
 	program := testkit.Program(t, "forgerun")
-	code, stdout, stderr := simulate(t, "verdict", "--forgerun", program, "--set", "FORGERUN_API_KEY_TTL=24h", "--advance", "25h", "--",
+	code, stdout, stderr := simulate(t, "verdict", "--forgerun", program, "--set", "FORGERUN_API_KEY_TTL=24h", "--advance", "25h", "--profile", "none", "--",
 		"sh", "-c", `while "$0" jobs list; do sleep 0.1; done`, program)
 	require.Equal(t, exitOK, code, stdout+stderr)
 	require.Contains(t, stdout, " WARN   key-renewal")
@@ -364,12 +364,12 @@ func TestVerdictOfAnotherAPI(t *testing.T) {
 	ask := `test "$API_URL" = "$FORGERUN_URL" && curl -s -X POST "$API_URL/things" -d 1 && curl -s "$API_URL/operations/1"`
 	html := filepath.Join(t.TempDir(), "v.html")
 	code, stdout, stderr := simulate(t, "verdict", "--target", target.URL, "--url-env", "API_URL", "--rules", "outcome-learned,no-key-in-url",
-		"--html", html, "--", "sh", "-c", ask)
+		"--profile", "none", "--html", html, "--", "sh", "-c", ask)
 	require.Equal(t, exitOK, code, stdout+stderr)
 	require.Contains(t, stdout, "PASSED: no errors, no warnings\n2 rules passed.\n")
 	require.FileExists(t, html)
 	authority := filepath.Join(t.TempDir(), "ca.pem")
-	code, stdout, stderr = simulate(t, "verdict", "--target", target.URL, "--tls", authority, "--", "sh", "-c",
+	code, stdout, stderr = simulate(t, "verdict", "--target", target.URL, "--profile", "none", "--tls", authority, "--", "sh", "-c",
 		`curl -sf --cacert "`+authority+`" "$FORGERUN_URL/things" -d 1 && ! curl -sf "$FORGERUN_URL"`)
 	require.Equal(t, exitOK, code, stdout+stderr)
 
