@@ -35,7 +35,7 @@ type Config struct {
 	URL string // base address, with or without /v1
 	Key string // API key; "" for public calls
 	// HTTP is the client whose Transport and Timeout are used; nil: one of its
-	// own. Redirects are not followed, cookies not kept.
+	// own. Redirects are followed to the same origin alone, cookies not kept.
 	HTTP      *http.Client
 	UserAgent string        // "": forgerun-go
 	Session   string        // label of the test bed's session that requests belong to; "": of the one without. See WithSession.
@@ -144,8 +144,7 @@ func (c *Client) setKey(key string) {
 }
 
 // transportOf gives the transport of single requests. An http.Client above it
-// would follow redirects, and one would carry the key to an address that the
-// program has not chosen.
+// would carry the key to other ports of a host, too.
 func transportOf(given *http.Client) http.RoundTripper {
 	if given != nil {
 		return cmp.Or(given.Transport, http.DefaultTransport)

@@ -176,7 +176,7 @@ func (r *request) refusal(a *answer) error {
 	}
 	reason := "it is not a problem document"
 	if a.status >= 300 && a.status <= 399 {
-		reason = "redirects are not followed"
+		reason = "it redirects to another origin, which must not get the key, or in a circle"
 	}
 	err := r.unexpected(a, reason)
 	err.RetryAfter = wait

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -246,7 +247,7 @@ func TestAnswersThatAreNotForgeRuns(t *testing.T) {
 		"a page":     {status: 404, kind: "text/html", body: "<html>"},
 		"not JSON":   {status: 200, kind: jsonType, body: `{"job_id":`},
 		"not a job":  {status: 200, kind: jsonType, body: `[]`},
-		"a redirect": {status: 307, header: map[string]string{"Location": "https://elsewhere.example/"}},
+		"a redirect": {status: 308, header: map[string]string{"Location": "https://elsewhere.example/"}},
 		"too large":  {status: 200, kind: jsonType, body: strings.Repeat(" ", 8<<20) + `{}`},
 		"an array":   {status: 400, kind: problemType, body: `[]`},
 	} {
@@ -260,15 +261,58 @@ func TestAnswersThatAreNotForgeRuns(t *testing.T) {
 	}
 }
 
-func TestRedirectsAreNotFollowed(t *testing.T) {
+func moved(status int, to string) reply {
+	return reply{status: status, header: map[string]string{"Location": to}}
+}
+
+// Redirects are followed with method, body and keys, but not to another origin, nor for ever.
+func TestRedirects(t *testing.T) {
 	t.Parallel()
+	s := serve(t, moved(307, "/v1/here"), moved(308, "/v1/there?a=1"), ok(`{"job_id":"j"}`))
+	require.Equal(t, "j", must(s.c.Submit(t.Context(), client.JobRequest{Type: client.Execute}))(t).JobID)
+	all := s.requests()
+	require.Len(t, all, 3)
+	require.Equal(t, "/v1/there a=1", all[2].path+" "+all[2].query)
+	require.Equal(t, all[0].body, all[2].body)
+	for _, name := range []string{"Authorization", "Idempotency-Key"} {
+		require.Equal(t, all[0].header.Get(name), all[2].header.Get(name))
+	}
+
 	elsewhere := serve(t, anything)
-	s := serve(t, reply{status: 302, header: map[string]string{"Location": elsewhere.url + "/v1/jobs/j"}})
-	require.ErrorContains(t, second(s.c.Job(t.Context(), "j")), "redirects are not followed")
-	for _, err := range s.c.Stream(t.Context(), client.StreamOptions{}) {
-		require.ErrorContains(t, err, "redirects are not followed")
+	for _, status := range []int{302, 303, 308} {
+		s = serveWith(t, client.Config{MaxTries: 1}, moved(status, elsewhere.url+"/v1/jobs/j"))
+		require.ErrorContains(t, second(s.c.Job(t.Context(), "j")), "another origin")
+		for _, err := range s.c.Stream(t.Context(), client.StreamOptions{}) {
+			require.ErrorContains(t, err, "another origin")
+			break
+		}
 	}
 	require.Empty(t, elsewhere.requests(), "it would have got the key")
+
+	circle := slices.Repeat([]reply{moved(307, "/v1/jobs/j")}, 11)
+	s = serve(t, append(circle, ok(`{"job_id":"j"}`))...)
+	require.Equal(t, "j", must(s.c.Job(t.Context(), "j"))(t).JobID)
+	require.Len(t, s.requests(), 12)
+}
+
+// A key that is refused once, a 403 that says when to come again, and a job that is not there yet are tried again.
+func TestRefusalsThatPass(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]reply{
+		"401": problem(401, "RFA_AUTH_TOKEN_EXPIRED"), "403": problem(403, "RFA_AUTH_FORBIDDEN").with("Retry-After", "2"),
+	} {
+		s := serve(t, first, ok(`{"job_id":"j"}`))
+		require.Equal(t, "j", must(s.c.Job(t.Context(), "j"))(t).JobID, name)
+	}
+	missing := problem(404, "RFA_JOB_NOT_FOUND")
+	s := serve(t, missing, missing, missing, ok(`{"job_id":"j","state":"SUCCEEDED"}`))
+	require.Equal(t, client.Succeeded, must(s.c.Wait(t.Context(), "j"))(t).State)
+	for code, tries := range map[string]int{"RFA_AUTH_TOKEN_EXPIRED": 2, "RFA_JOB_NOT_FOUND": 4} {
+		status := map[bool]int{true: 401, false: 404}[tries == 2]
+		s = serve(t, slices.Repeat([]reply{problem(status, code)}, 9)...)
+		require.Equal(t, code, second(s.c.Wait(t.Context(), "j")).(*client.Problem).Code)
+		require.Len(t, s.requests(), tries)
+	}
 }
 
 func TestACutBodyIsNoAnswer(t *testing.T) {

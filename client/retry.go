@@ -52,8 +52,8 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 		return 0, false
 	}
 	asked, passing := transient(err)
-	if !passing || asked > maxRetryAfter {
-		return 0, false
+	if passing = passing || try == 1 && statusOf(err) == http.StatusUnauthorized; !passing || asked > maxRetryAfter {
+		return 0, false // a key that is refused may be one that is not known everywhere yet
 	}
 	wait := c.backoff(firstWait, longestWait, try)
 	if asked > 0 {
@@ -83,22 +83,37 @@ func transient(err error) (asked time.Duration, passing bool) {
 	var lost *NoAnswerError
 	var problem *Problem
 	var foreign *UnexpectedError
-	status, code := 0, ""
+	code := ""
 	switch {
 	case errors.As(err, &lost):
 		return 0, true
 	case errors.As(err, &problem):
-		status, code, asked = problem.Status, problem.Code, problem.RetryAfter
+		code, asked = problem.Code, problem.RetryAfter
 	case errors.As(err, &foreign):
-		status, asked = foreign.Status, foreign.RetryAfter
+		asked = foreign.RetryAfter
 	}
-	switch status {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusGatewayTimeout:
+	switch statusOf(err) {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusFound, http.StatusTemporaryRedirect:
 		return asked, true
+	case http.StatusForbidden: // a limit, where it says when to come again
+		return asked, asked > 0
 	case http.StatusServiceUnavailable:
 		return asked, code != CodeConfigInvalid // only the operator can change that
 	}
 	return 0, false
+}
+
+// statusOf returns the status of the answer that an error is about, 0 for none.
+func statusOf(err error) int {
+	var problem *Problem
+	var foreign *UnexpectedError
+	switch {
+	case errors.As(err, &problem):
+		return problem.Status
+	case errors.As(err, &foreign):
+		return foreign.Status
+	}
+	return 0
 }
 
 // backoff is exponential with jitter: between a half and the whole of

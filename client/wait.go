@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"time"
 )
@@ -12,11 +13,13 @@ import (
 const (
 	firstPoll   = 500 * time.Millisecond
 	longestPoll = 5 * time.Second
+	earlyPolls  = 3 // that may find nothing yet
 )
 
 // Wait polls a job until it is final, in any state: the job's own failure is
 // not an error. It asks as often as the service advises, and goes on while the
-// service cannot be reached, so bound it by the context.
+// service cannot be reached, so bound it by the context. A job that is not
+// found is asked for three times more: it may be new.
 //
 // IfNoneMatch is not for Wait, which sends tags of its own: one that is given is
 // left out.
@@ -65,7 +68,8 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 		default:
 			// Retry-After of a 429 or 503 is about the question, not the job.
 			asked, passing := mayPass(err)
-			if !passing || ctx.Err() != nil {
+			early := statusOf(err) == http.StatusNotFound && polls <= earlyPolls
+			if !passing && !early || ctx.Err() != nil {
 				return nil, err
 			}
 			failures++

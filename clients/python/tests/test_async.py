@@ -53,12 +53,29 @@ class AsyncClientTest(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(ProblemError) as away:
                 await client.get("j")
             self.assertEqual((away.exception.retryable, away.exception.request_id), (True, "r1"))
-        for client, fake in self.clients(Reply(308, {"Location": "/elsewhere"}), problem(400, "RFA_JOB_VALIDATION_FAILED")):
+        for client, fake in self.clients(Reply(308, {"Location": "http://e.example/"}), problem(400, "RFA_JOB_VALIDATION_FAILED")):
             for _ in range(2):
                 with self.assertRaises(Exception) as refused:
                     await client.submit(EXECUTE)
                 self.assertFalse(getattr(refused.exception, "retryable"))
-            self.assertEqual(len(fake.got), 2, "redirects are not followed")
+            self.assertEqual(len(fake.got), 2)
+
+    async def test_redirects_are_followed_and_refusals_that_may_pass_tried_again(self) -> None:
+        moved = Reply(308, {"Location": "/v1/there?a=1"})
+        for client, fake in self.clients(Reply(307, {"Location": "/v1/here"}), moved, problem(401, "RFA_AUTH_TOKEN_EXPIRED"),
+                                         problem(403, "RFA_AUTH_FORBIDDEN", {"Retry-After": "2"}), RECEIPT):
+            self.assertEqual((await client.submit(EXECUTE))["job_id"], "j1")
+            self.assertEqual(fake.got[2].path, "/v1/there?a=1")
+            self.assertEqual({(sent.headers["Idempotency-Key"], sent.body) for sent in fake.got},
+                             {(fake.got[0].headers["Idempotency-Key"], fake.got[0].body)})
+            self.assertGreaterEqual(fake.waits[1], 2)
+        missing = problem(404, "RFA_JOB_NOT_FOUND")
+        for client, fake in self.clients(missing, missing, missing, ok({"job_id": "j", "state": "SUCCEEDED"})):
+            self.assertEqual((await client.wait("j"))["state"], "SUCCEEDED")
+        for client, fake in self.clients(missing):
+            with self.assertRaises(ProblemError):
+                await client.wait("j")
+            self.assertEqual(len(fake.got), 4)
 
     async def test_connections_are_used_again(self) -> None:
         for client, fake in self.clients(ok({"job_id": "j"})):

@@ -58,7 +58,7 @@ class ClientTest(unittest.TestCase):
             (problem(500, "RFA_INTERNAL"), ProblemError),
             (problem(503, "RFA_CONFIG_INVALID"), ProblemError),
             (problem(503, "RFA_STORAGE_UNAVAILABLE", {"Retry-After": "3600"}), ProblemError),
-            (Reply(308, {"Location": "/elsewhere"}), UnexpectedAnswerError),
+            (Reply(308, {"Location": "http://elsewhere.example/"}), UnexpectedAnswerError),
             (Reply(body="<p>"), UnexpectedAnswerError),
         ]
         for reply, expected in cases:

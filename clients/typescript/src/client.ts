@@ -1,5 +1,5 @@
 import { ForgeRunError, UnexpectedAnswerError } from "./errors.js";
-import { about, type Answer, backoff, type Call, type CallOptions, Http, type Options, passing, retryAfter } from "./http.js";
+import { about, type Answer, backoff, type Call, type CallOptions, Http, type Options, passing, retryAfter, statusOf } from "./http.js";
 import { follow, type StreamEvent, type StreamOptions } from "./stream.js";
 import * as t from "./types.js";
 
@@ -25,7 +25,8 @@ export interface Result {
 
 const longPoll = 20; // seconds for which the service may hold the answer to a poll back
 const defaultPoll = 1000; // ms between polls when the service names none
-const longestPoll = 60_000;
+const longestPoll = 3_600_000;
+const earlyPolls = 3; // that may find nothing yet
 
 /** A client of one ForgeRun service. Make one and keep it: connections are used again. */
 export class ForgeRun {
@@ -182,6 +183,7 @@ export class ForgeRun {
   /** Asks until the resource is final: with its tag, so that what is unchanged is a 304, and held back until it changes. */
   async #poll<T>(path: string, final: (resource: T) => boolean, options?: CallOptions): Promise<T> {
     let tag = "";
+    let seen = false;
     for (let failures = 0; ; ) {
       const call: Call = { method: "GET", path, holds: longPoll, headers: { Prefer: `wait=${longPoll}` } };
       if (tag) call.headers!["If-None-Match"] = tag;
@@ -190,12 +192,14 @@ export class ForgeRun {
       try {
         answer = await this.#http.send(call, options);
       } catch (error) {
-        const asked = passing(error, true);
+        const early = statusOf(error) === 404 && failures < earlyPolls && !seen ? 0 : undefined;
+        const asked = passing(error, true) ?? early;
         if (!(error instanceof ForgeRunError) || asked === undefined) throw error;
         await this.#http.sleep(Math.min(longestPoll, Math.max(asked, backoff(++failures))), options?.signal);
         continue;
       }
       failures = 0;
+      seen = true;
       let wait = retryAfter(answer.headers) ?? defaultPoll;
       if (answer.status === 304) {
         wait -= Date.now() - began; // the answer was held back meanwhile

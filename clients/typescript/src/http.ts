@@ -93,7 +93,7 @@ export class Http {
       try {
         return await this.#try(call, headers, body, tries, options.signal);
       } catch (error) {
-        const asked = passing(error);
+        const asked = passing(error) ?? (tries === 1 && statusOf(error) === 401 ? 0 : undefined); // a new key may not be known everywhere
         if (options.signal?.aborted || call.once || tries >= this.maxTries || asked === undefined || asked > longestAsked) throw error;
         const wait = Math.max(asked, backoff(tries)) + Math.random() * firstWait;
         this.retrying(error, wait);
@@ -125,8 +125,7 @@ export class Http {
 
   /** Sends one request, and gives its answer when that begins. */
   open(call: Call, headers: Record<string, string>, signal: AbortSignal, body?: string): Promise<Response> {
-    // A redirect would carry the key to an address that nobody has chosen.
-    const request: RequestInit = { method: call.method, headers, signal, redirect: "manual" };
+    const request: RequestInit = { method: call.method, headers, signal }; // fetch sends the key to no other origin
     if (body !== undefined) request.body = body;
     return this.#fetch(this.base + call.path, request);
   }
@@ -167,8 +166,7 @@ export function refusal(request: RequestInfo, response: { status: number; header
     }
     if (typeof document === "object" && document !== null) return new ProblemError(request, about(response), document as ProblemDocument);
   }
-  const redirect = response.status < 400;
-  return new UnexpectedAnswerError(request, about(response), redirect ? "redirects are not followed" : "it is not a problem document");
+  return new UnexpectedAnswerError(request, about(response), "it is not a problem document");
 }
 
 export function about(answer: { status: number; headers: Headers }): AnswerInfo {
@@ -191,7 +189,13 @@ export function retryAfter(headers: Headers): number | undefined {
 export function passing(error: unknown, lasting = false): number | undefined {
   if (error instanceof NoAnswerError) return 0;
   if (!(error instanceof ProblemError || error instanceof UnexpectedAnswerError)) return undefined;
-  return error.retryable || (lasting && error.status === 500) ? (error.retryAfter ?? 0) : undefined;
+  const limit = error.status === 403 && error.retryAfter !== undefined;
+  return error.retryable || limit || (lasting && error.status === 500) ? (error.retryAfter ?? 0) : undefined;
+}
+
+/** The status of the answer that an error is about. */
+export function statusOf(error: unknown): number | undefined {
+  return error instanceof ProblemError || error instanceof UnexpectedAnswerError ? error.status : undefined;
 }
 
 /** Between a half and the whole of 200 ms, doubled with each try, up to 10 s. */

@@ -49,7 +49,7 @@ test("what waiting does not mend is not repeated", async (t) => {
     [problem(409, "RFA_EXEC_IDEMPOTENCY_CONFLICT"), ProblemError],
     [problem(500, "RFA_INTERNAL"), ProblemError], [problem(503, "RFA_CONFIG_INVALID"), ProblemError],
     [problem(503, "RFA_STORAGE_UNAVAILABLE", { "Retry-After": "3600" }), ProblemError],
-    [{ status: 308, headers: { Location: "/elsewhere" } }, UnexpectedAnswerError], [{ body: "<p>" }, UnexpectedAnswerError],
+    [{ status: 300 }, UnexpectedAnswerError], [{ body: "<p>" }, UnexpectedAnswerError],
   ] as const) {
     const fake = await serve(t, reply);
     await assert.rejects(fake.client().submit(execute), of);
@@ -122,6 +122,28 @@ test("a stream that breaks is resumed after the last event, and repeats nothing"
   assert.ok(fake.waits[0]! >= 1500 && fake.waits[1]! >= 5000, `${fake.waits}`);
   const refused = await serve(t, problem(401, "RFA_AUTH_INVALID_CREDENTIALS"));
   await assert.rejects(refused.client().streamAll().next(), { code: "RFA_AUTH_INVALID_CREDENTIALS" });
+});
+
+test("redirects are followed, and refusals that may pass tried again", async (t) => {
+  const fake = await serve(t, { status: 307, headers: { Location: "/v1/here" } }, { status: 308, headers: { Location: "/v1/there" } },
+    problem(401, "RFA_AUTH_TOKEN_EXPIRED"), problem(403, "RFA_AUTH_FORBIDDEN", { "Retry-After": "2" }), ok({ job_id: "j" }));
+  await fake.client().submit({ type: "EXECUTE", work_kind: "SUCCESS_FAST" });
+  assert.equal(fake.got[2]?.path, "/v1/there");
+  for (const sent of fake.got) {
+    assert.equal(sent.body, fake.got[0]?.body);
+    assert.equal(sent.headers["idempotency-key"], fake.got[0]?.headers["idempotency-key"]);
+  }
+  assert.ok(fake.waits[1]! >= 2000, `${fake.waits}`);
+  const elsewhere = await serve(t, ok({ job_id: "j" }));
+  const away = await serve(t, { status: 307, headers: { Location: `${elsewhere.url.replace("127.0.0.1", "localhost")}/v1/jobs/j` } });
+  await away.client().get("j");
+  assert.equal(elsewhere.got[0]?.headers.authorization, undefined);
+  const missing = problem(404, "RFA_JOB_NOT_FOUND");
+  const early = await serve(t, missing, missing, missing, ok({ job_id: "j", state: "SUCCEEDED" }));
+  assert.equal((await early.client().wait("j")).state, "SUCCEEDED");
+  const never = await serve(t, missing);
+  await assert.rejects(never.client().wait("j"), { code: "RFA_JOB_NOT_FOUND" });
+  assert.equal(never.got.length, 4);
 });
 
 test("lists are read to their end", async (t) => {

@@ -12,7 +12,7 @@ import time
 import urllib.parse
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.message import Message
 from typing import Any, Protocol
 
@@ -23,7 +23,9 @@ LONGEST_WAIT = 10.0
 LONGEST_ASKED = 90.0  # a request is not repeated if it has to wait longer; a rate limit can say 61 s
 LONG_POLL = 20  # seconds for which the service may hold the answer to a poll back
 DEFAULT_POLL = 1.0  # seconds between polls when the service names none
-LONGEST_POLL = 60.0
+LONGEST_POLL = 3600.0
+EARLY_POLLS = 3  # that may find nothing yet
+MAX_REDIRECTS = 10  # that are followed in one try
 
 
 @dataclass
@@ -51,7 +53,7 @@ class Answer:
 
 @dataclass
 class Outgoing:
-    """One request as a transport sends it. Redirects are not followed: they would carry the key elsewhere."""
+    """One request as a transport sends it, which follows no redirect."""
 
     method: str
     target: str  # path and query
@@ -155,6 +157,8 @@ class Core:
                 return await self._try(call, outgoing, tries)
             except ForgeRunError as error:
                 asked = passing(error)
+                if tries == 1 and isinstance(error, AnswerError) and error.status == 401:
+                    asked = 0  # a new key may not be known everywhere
                 if call.once or tries >= self.max_tries or asked is None or asked > LONGEST_ASKED:
                     raise
                 wait = max(asked, backoff(tries)) + random.random() * FIRST_WAIT
@@ -168,7 +172,7 @@ class Core:
             until = min(until, call.deadline)
         request = self.info(call, tries)
         try:
-            incoming = await self.transport.open(outgoing, remaining(until))
+            incoming = await self.open(outgoing, until)
         except Lost as lost:
             raise no_answer(request, lost) from lost.__cause__
         try:
@@ -183,13 +187,28 @@ class Core:
             return Answer(incoming.status, incoming.headers, body)
         raise refusal(request, incoming.status, incoming.headers, body)
 
+    async def open(self, outgoing: Outgoing, until: float) -> Incoming:
+        """Sends a request, and again to where it is redirected at the same origin: another one would get the key."""
+        incoming = await self.transport.open(outgoing, remaining(until))
+        for _ in range(MAX_REDIRECTS):
+            kept = incoming.status in (307, 308) or outgoing.method == "GET" and incoming.status in (301, 302, 303)
+            base = self.address.origin + outgoing.target
+            to = urllib.parse.urlsplit(urllib.parse.urljoin(base, incoming.headers.get("Location", "")))
+            if not kept or f"{to.scheme}://{to.netloc}" != self.address.origin or "Location" not in incoming.headers:
+                break
+            await read(incoming, until)
+            await incoming.close()
+            outgoing = replace(outgoing, target=urllib.parse.urlunsplit(("", "", to.path, to.query, "")))
+            incoming = await self.transport.open(outgoing, remaining(until))
+        return incoming
+
     async def json(self, call: Call) -> Any:
         """Sends a request, and reads the JSON of its answer."""
         return self.parse(call, await self.send(call))
 
     async def poll(self, path: str, final: Callable[[Any], bool], deadline: float | None) -> Any:
         """Asks until the resource is final: with its tag, so that what is unchanged is a 304, and held back until it changes."""
-        tag, failures = "", 0
+        tag, failures, seen = "", 0, False
         while True:
             holds = LONG_POLL
             if deadline is not None:
@@ -203,13 +222,15 @@ class Core:
                 answer = await self.send(call)
             except ForgeRunError as error:
                 asked = passing(error, lasting=True)
+                if not seen and failures < EARLY_POLLS and isinstance(error, AnswerError) and error.status == 404:
+                    asked = 0
                 failures += 1
                 wait = min(LONGEST_POLL, max(asked or 0, backoff(failures)))
                 if asked is None or deadline is not None and time.monotonic() + wait > deadline:
                     raise
                 await self.retrying(error, wait)
                 continue
-            failures = 0
+            failures, seen = 0, True
             if answer.status != 304:
                 resource = self.parse(call, answer)
                 if final(resource):
@@ -296,7 +317,8 @@ def refusal(request: Request, status: int, headers: Message, body: bytes) -> Ans
             document = {}  # cut off: the status is known
         if isinstance(document, dict):
             return ProblemError(request, status, headers, retry_after(headers), document)
-    return unexpected(request, status, headers, "redirects are not followed" if status < 400 else "it is not a problem document")
+    elsewhere = "it redirects to another origin, which must not get the key, or in a circle"
+    return unexpected(request, status, headers, elsewhere if status < 400 else "it is not a problem document")
 
 
 def unexpected(request: Request, status: int, headers: Message, why: str) -> UnexpectedAnswerError:
@@ -320,9 +342,10 @@ def passing(error: ForgeRunError, lasting: bool = False) -> float | None:
 
     lasting is for those who outlast a failure of the service, a 500, too.
     """
-    if not error.retryable and not (lasting and isinstance(error, AnswerError) and error.status == 500):
-        return None
-    return (isinstance(error, AnswerError) and error.retry_after) or 0
+    if not isinstance(error, AnswerError):
+        return 0 if error.retryable else None
+    limit = error.status == 403 and error.retry_after is not None
+    return error.retry_after or 0 if error.retryable or limit or lasting and error.status == 500 else None
 
 
 def backoff(tries: int) -> float:

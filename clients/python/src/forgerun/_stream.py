@@ -88,7 +88,7 @@ class Follower:
             headers["Last-Event-ID"] = self._last
         outgoing = Outgoing(self._call.method, self._core.address.prefix + self._call.path, headers, fresh=True)
         try:
-            incoming = await self._core.transport.open(outgoing, self._limit())
+            incoming = await self._core.open(outgoing, time.monotonic() + self._limit())
             try:
                 if incoming.status == 204:
                     self._over = True

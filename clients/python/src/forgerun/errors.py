@@ -51,7 +51,7 @@ class AnswerError(ForgeRunError):
     def __init__(self, message: str, request: Request, status: int, headers: Message, retry_after: float | None) -> None:
         super().__init__(message, request)
         self.status = status
-        self.retryable = status in (429, 502, 503, 504)
+        self.retryable = status in (302, 307, 429, 502, 503, 504)
         #: The header Retry-After in seconds, if there is one.
         self.retry_after = retry_after
         #: To be told to the operator.
