@@ -20,7 +20,10 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-var profiles = []string{"flaky-network", "overloaded", "maintenance-window", "slow-everything", "failover"}
+var profiles = []string{
+	"flaky-network", "overloaded", "maintenance-window", "slow-everything", "failover", "odd-retry-after", "new-version", "credentials",
+	"eventual", "stale-connections", "moved", "outage",
+}
 
 const seeds = 3
 
@@ -108,11 +111,15 @@ func (c *client) run(forgerun, profile string, seed int, file string) (v verdict
 	if readErr != nil {
 		return v, false, fmt.Errorf("%w: %s", cmp.Or(err, readErr), said)
 	}
-	var document struct{ Sessions []verdict.Verdict }
+	var document struct {
+		Sessions []verdict.Verdict
+		Notes    []string
+	}
 	if err := json.Unmarshal(text, &document); err != nil || len(document.Sessions) != 1 {
 		return v, false, fmt.Errorf("%s is not the verdict of one session: %w", file, err)
 	}
-	return document.Sessions[0], err == nil, nil
+	failed := slices.ContainsFunc(document.Notes, func(note string) bool { return strings.HasPrefix(note, "Your command failed") })
+	return document.Sessions[0], !failed, nil
 }
 
 // add counts what a run has shown.
