@@ -9,6 +9,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/verdict/wire"
 )
@@ -19,7 +20,7 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent f
 	r := &c.Response
 	own := len(r.Header.Peek("Repr-Digest")) > 0 // what a job has produced, which is no document of the contract
 	if e.Rewrites() && !own && bytes.Contains(r.Header.ContentType(), []byte("json")) {
-		r.SetBody(wire.Rewrite(e, r.Body()))
+		r.SetBody(testbed.Shape.Rewrite(e, r.Body()))
 		r.Header.Del(fasthttp.HeaderETag) // it is another representation
 		if e.Language != "" {
 			r.Header.Set(fasthttp.HeaderContentLanguage, e.Language)

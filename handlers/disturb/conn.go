@@ -28,7 +28,7 @@ type Conn struct {
 func NewConn(c net.Conn, e *fault.Effect, resumed bool, x *verdict.Exchange, done func()) *Conn {
 	closed := make(chan struct{})
 	s := &Conn{Conn: c, exchange: x, turn: make(chan struct{}, 1), stream: wire.Stream{
-		To: c, Effect: e, Resumed: resumed, Position: stream.PositionEvent, Closed: closed,
+		To: c, Shape: &testbed.Shape, Effect: e, Resumed: resumed, Position: stream.PositionEvent, Closed: closed,
 	}}
 	s.stream.Note = s.note
 	s.close = sync.OnceValue(func() error {

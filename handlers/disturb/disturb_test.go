@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
 
+	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
-	"github.com/forgerun/forgerun/verdict/wire"
 )
 
 // The outcome document within a job is changed as one that stands alone is.
@@ -20,7 +20,7 @@ func TestFailuresWithinJobsAreChanged(t *testing.T) {
 	job := `{"state":"FAILED","failure":{"type":"https://x.example/a","title":"No","status":500,"jobStatus":"FAILED"}}`
 	require.JSONEq(t, `{"state":"PONDERING","language":"de",
 		"failure":{"type":"urn:odd","title":"Der Auftrag ist nicht gelungen","status":500,"jobStatus":"PONDERING","language":"de"}}`,
-		string(wire.Rewrite(&fault.Effect{JobStatus: "PONDERING", ProblemType: "urn:odd", Language: "de"}, []byte(job))))
+		string(testbed.Shape.Rewrite(&fault.Effect{JobStatus: "PONDERING", ProblemType: "urn:odd", Language: "de"}, []byte(job))))
 }
 
 // What a job has produced stays as it is, or its digest would not hold.

@@ -42,9 +42,19 @@ func RoleOf(operation string) verdict.Role { return roles[operation] }
 // happened, whatever its own state is. The filter of a bulk operation names a batch and a state, and shows neither.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
-		{ID: []string{"job_id", "jobId"}, State: []string{"event_name", "state", "jobStatus", "next_state"}},
-		{ID: []string{"batch_id"}, State: []string{"event_name", "status"}},
-		{ID: []string{"bulk_id", "bulkId"}, State: []string{"state"}},
+		{
+			ID: []string{"job_id"}, Event: "event_name", State: []string{"state", "jobStatus", "next_state"},
+			Open: "RUNNING", Ends: []string{"CANCELED", "FAILED"},
+		},
+		{
+			ID: []string{"jobId"}, Event: "event_name", State: []string{"jobStatus", "state", "next_state"},
+			Open: "PROCESSING", Ends: []string{"CANCELLED", "FAILED"},
+		},
+		{
+			ID: []string{"batch_id"}, Event: "event_name", State: []string{"status"},
+			Open: "PROCESSING", Ends: []string{"CANCELLED", "FAILED"},
+		},
+		{ID: []string{"bulk_id", "bulkId"}, State: []string{"state"}, Open: "RUNNING", Ends: []string{"ABORTED", "DONE"}},
 	},
 	Final: func(state any) bool {
 		text, _ := state.(string)

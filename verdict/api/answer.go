@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -220,27 +221,28 @@ func (a *API) isFinal(state string) bool {
 	return slices.ContainsFunc(finals, is)
 }
 
-// Shape is how lists and events show jobs; job gives the one that an id names.
-func (a *API) Shape(job func(id string) (string, bool)) wire.Shape {
+// Shape is how documents show jobs; job gives the one that an id names. Jobs that have ended may be shown in the open state.
+func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape {
 	return wire.Shape{
 		Things: []wire.Thing{{
-			ID:    members(a.Job.ID, "id", "job_id", "jobId", "name", "operationId"),
-			State: members(a.Job.State, "jobStatus", "state", "status", "done"),
+			ID:    members(a.Job.ID, "/id", "/job_id", "/jobId", "/name", "/operationId"),
+			State: members(a.Job.State, known...),
+			Open:  cmp.Or(open, "processing"), Ends: a.Job.Final,
 		}},
 		Final: func(v any) bool { return a.state(v).Final },
 		Job:   job,
 	}
 }
 
-// members are the names at the ends of JSON Pointers; the usual ones without any.
-func members(places []string, usual ...string) (names []string) {
+// members are the ends of JSON Pointers, the longest first: a list may have the object of which a pointer names a part.
+func members(places []string, usual ...string) (paths []string) {
+	if !slices.ContainsFunc(places, func(place string) bool { return strings.HasPrefix(place, "/") }) {
+		places = usual
+	}
 	for _, place := range places {
-		if strings.HasPrefix(place, "/") {
-			names = append(names, place[strings.LastIndexByte(place, '/')+1:])
+		for path, ok := strings.CutPrefix(place, "/"); ok; _, path, ok = strings.Cut(path, "/") {
+			paths = append(paths, path)
 		}
 	}
-	if len(names) == 0 {
-		return usual
-	}
-	return names
+	return paths
 }

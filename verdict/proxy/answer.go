@@ -162,7 +162,8 @@ func (a *answer) begin() {
 	begun.Stream, begun.End = &verdict.Part{Open: true}, time.Now().UTC()
 	a.proxy.sessions.record(a.in, &begun)
 	a.stream = &wire.Stream{
-		To: flushing{a.ResponseWriter}, Effect: e, Resumed: x.LastEventID != "", Closed: a.request.Context().Done(),
+		To: flushing{a.ResponseWriter}, Shape: a.proxy.sessions.shape(a.in), Effect: e,
+		Resumed: x.LastEventID != "", Closed: a.request.Context().Done(),
 		Note: func(data []byte) { a.proxy.sessions.heard(a.in, x, e, data) },
 	}
 }
@@ -251,9 +252,12 @@ func (a *answer) send(b []byte) error {
 func (a *answer) finish(panicked any) {
 	a.disconnect()
 	x := a.exchange
-	changed := a.held != nil
-	if changed && panicked == nil {
-		_ = a.release(wire.Rewrite(a.effect, a.document.Bytes()))
+	var rewritten []byte
+	if a.held != nil {
+		rewritten = a.proxy.sessions.shape(a.in).Rewrite(a.effect, a.document.Bytes())
+		if panicked == nil {
+			_ = a.release(rewritten)
+		}
 	}
 	cut := panicked != nil || a.lost || a.left >= 0 || a.status == 0
 	if a.stream != nil {
@@ -270,8 +274,8 @@ func (a *answer) finish(panicked any) {
 	x.End = time.Now().UTC()
 	if x.Status != 0 && x.Stream == nil {
 		a.proxy.sessions.answered(a.in, a.request, x, a.described, a.Header(), api.Decode(a.document.Bytes()))
-		if changed {
-			disguise(a.proxy.api, x, a.effect, a.document.Bytes())
+		if rewritten != nil {
+			a.proxy.sessions.disguise(a.in, x, a.effect, rewritten)
 		}
 	}
 	if !a.body.broken.Load() || x.Status != 0 { // the target has no request whose body did not come
@@ -288,52 +292,6 @@ func (a *answer) finish(panicked any) {
 	}
 	if len(a.last) > 0 {
 		_, _ = a.ResponseWriter.Write(a.last)
-	}
-}
-
-// heard notes what an event says of jobs, and what the reader sees of that once the effect has rewritten it.
-func (s *sessions) heard(in *session, x *verdict.Exchange, e *fault.Effect, data []byte) {
-	document := api.Decode(data)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.open(in)
-	if n == nil || document == nil {
-		return
-	}
-	var said verdict.Exchange
-	s.show(n, document, &said)
-	if state := s.api.StateOf(document); x.Job != "" && state.Known {
-		wire.Show(&said, x.Job, state.Final)
-	}
-	for _, job := range said.Final {
-		if j := n.jobs[job]; j != nil {
-			j.became(api.State{Known: true, Final: true, Name: "final"}, time.Now())
-		}
-	}
-	disguise(s.api, &said, e, data)
-	for _, job := range said.Final {
-		wire.Show(x, job, true)
-	}
-	for _, job := range said.Shown {
-		wire.Show(x, job, false)
-	}
-	for _, job := range said.Told {
-		wire.Tell(x, job)
-	}
-	x.More = x.More || said.More
-}
-
-// disguise notes that the effect has given a job which has ended an unknown state: the client is only told of the end by other members.
-func disguise(a *api.API, x *verdict.Exchange, e *fault.Effect, document []byte) {
-	if e == nil || e.JobStatus == "" || !a.StateOf(api.Decode(document)).Final ||
-		a.StateOf(api.Decode(wire.Rewrite(e, document))).Final {
-		return
-	}
-	ended := x.Final
-	x.Final = nil
-	for _, job := range ended {
-		wire.Show(x, job, false)
-		wire.Tell(x, job)
 	}
 }
 

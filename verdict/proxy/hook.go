@@ -183,20 +183,6 @@ func (s *sessions) sessionOf(document any) *session {
 	return nil
 }
 
-// show notes in x the jobs of a session that a document shows.
-func (s *sessions) show(n *session, document any, x *verdict.Exchange) {
-	shape := s.api.Shape(func(id string) (string, bool) {
-		if n.jobs[id] == nil {
-			id = redact.KeepURL(id)
-		}
-		if j := n.jobs[id]; j != nil {
-			return j.ID, true
-		}
-		return "", false
-	})
-	shape.Walk(document, x)
-}
-
 // delivered notes what a delivery says: its id, and the job that it is about.
 func (s *sessions) delivered(d *delivery, document any) {
 	m := &api.Message{URL: &url.URL{}, Header: d.header, Body: document}

@@ -204,6 +204,7 @@ func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api
 		j.askAt(address, r.Header, &n.bytes)
 	}
 	if state := s.api.StateOf(m.Body); state.Known {
+		n.passes(state)
 		j.became(state, time.Now())
 		wire.Show(x, j.ID, state.Final)
 	} else {
@@ -218,6 +219,7 @@ func (n *session) saw(a *api.API, name string, status int, h http.Header, docume
 		return false, false
 	}
 	state := a.StateOf(document)
+	n.passes(state)
 	switch {
 	case status == http.StatusSeeOther:
 		state = api.State{Known: true, Final: true, Name: "done"}
@@ -231,6 +233,13 @@ func (n *session) saw(a *api.API, name string, status int, h http.Header, docume
 	}
 	j.became(state, at)
 	return state.Final, state.Known
+}
+
+// passes notes a state that is not final.
+func (n *session) passes(s api.State) {
+	if s.Known && !s.Final {
+		n.passing = redact.Keep(s.Name)
+	}
 }
 
 // became notes a state, if the job has not ended.

@@ -53,6 +53,7 @@ type session struct {
 	keys      keys
 	submitted map[string]bool // methods and paths that were answered with a job
 	guesses   guesses
+	passing   string // state that a job had last while it had not ended
 }
 
 // jobSeen is a job that the target has told of.

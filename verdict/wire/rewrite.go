@@ -18,20 +18,45 @@ var texts = map[string]map[string]string{
 	"fr": {"title": "Le travail n'a pas abouti", "detail": "Le type du problème dit ce qui s'est passé."},
 }
 
-// Rewrite gives a document as the effect wants it. What is no JSON object stays as it is, and so do numbers of any size.
-func Rewrite(e *fault.Effect, document []byte) []byte {
+// Rewrite returns a document as the effect wants it. Numbers of any size stay as they are, and so does what is no JSON object or list.
+func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()
-	var d map[string]any
-	if decoder.Decode(&d) != nil || d == nil {
+	var v any
+	if decoder.Decode(&v) != nil {
 		return document
 	}
-	rewrite(e, d)
-	if failure, ok := d["failure"].(map[string]any); ok { // the outcome document within a job
-		rewrite(e, failure)
+	d, object := v.(map[string]any)
+	if _, list := v.([]any); !object && !list {
+		return document
 	}
-	if e.OmitOptional {
-		for _, name := range optional {
+	s.restate(e, v, true)
+	if object {
+		rewrite(e, d)
+		if failure, ok := d["failure"].(map[string]any); ok { // the outcome document within a job
+			if e.JobStatus != "" {
+				s.root(e, failure)
+			}
+			rewrite(e, failure)
+		}
+		around(e, d)
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if encoder.Encode(v) != nil {
+		return document
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}
+
+// around adds members to a document, and takes optional ones away.
+func around(e *fault.Effect, d map[string]any) {
+	for _, name := range optional {
+		if _, there := d[name]; there && e.NullOptional {
+			d[name] = nil
+		}
+		if e.OmitOptional {
 			delete(d, name)
 		}
 	}
@@ -39,21 +64,10 @@ func Rewrite(e *fault.Effect, document []byte) []byte {
 		d["x_extension"] = map[string]any{"list": []any{1, "two", nil}, "nested": map[string]any{"deep": true}}
 		d["xNumber"] = json.Number("12345678901234567890123")
 	}
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	if encoder.Encode(d) != nil {
-		return document
-	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 }
 
 // rewrite changes texts of a document that are there.
 func rewrite(e *fault.Effect, d map[string]any) {
-	if e.JobStatus != "" {
-		replace(d, "jobStatus", e.JobStatus)
-		replace(d, "state", e.JobStatus)
-	}
 	if _, problem := d["status"].(json.Number); problem && e.ProblemType != "" {
 		replace(d, "type", e.ProblemType)
 	}

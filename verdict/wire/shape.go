@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
@@ -10,13 +11,19 @@ import (
 
 // Shape says how documents of an API show jobs: by objects with an id and a state, at any depth.
 type Shape struct {
-	Things []Thing
+	Things []Thing                              // in the order in which an object is tried
 	Final  func(state any) bool                 // reports whether a state is final
 	Job    func(id string) (job string, _ bool) // returns the job that an id names, false for no job
 }
 
-// Thing is a kind of object with an id and a state. The first member that is there counts; an object is the first thing whose id it has.
-type Thing struct{ ID, State []string }
+// Thing is a kind of object with an id and a state. Members are named as in "status", or as in "properties/status" if they are nested.
+// The first one that is there counts; an object is the first thing whose id it has.
+type Thing struct {
+	ID, State []string
+	Event     string   // member with the name of an event, which counts before State and is never rewritten
+	Open      string   // state in which fault.Effect.Unfinished shows a thing that has ended
+	Ends      []string // final states from which fault.Effect.OtherEnd chooses
+}
 
 // Jobs notes the jobs that a document shows, with or without a final state. A client that sees an unknown state takes it for one that
 // is not final.
@@ -28,10 +35,10 @@ func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 }
 
 // Rewritten notes the jobs that a document shows once the effect has rewritten it. Jobs that have ended, and whose state is now an unknown
-// one, are told: other members still say so.
+// one, are told, unless no other member says so either.
 func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange) {
-	s.Jobs(Rewrite(e, document), x)
-	if e.JobStatus == "" {
+	s.Jobs(s.Rewrite(e, document), x)
+	if e.JobStatus == "" || e.Unfinished {
 		return
 	}
 	var truth verdict.Exchange
@@ -57,18 +64,41 @@ func (s *Shape) Walk(v any, x *verdict.Exchange) {
 }
 
 func (s *Shape) object(v map[string]any, x *verdict.Exchange) {
-	for _, thing := range s.Things {
-		id, ok := first(v, thing.ID).(string)
-		if !ok {
-			continue
-		}
-		if state := first(v, thing.State); state != nil {
-			if job, ok := s.Job(id); ok {
-				Show(x, job, s.Final(state))
-			}
-		}
+	thing, id := s.thing(v)
+	if thing == nil {
 		return
 	}
+	if state := thing.state(v); state != nil {
+		if job, ok := s.Job(id); ok {
+			Show(x, job, s.Final(state))
+		}
+	}
+}
+
+// thing returns the kind of an object, and its id; nil if it is none.
+func (s *Shape) thing(v map[string]any) (*Thing, string) {
+	for n := range s.Things {
+		if id, ok := first(v, s.Things[n].ID).(string); ok {
+			return &s.Things[n], id
+		}
+	}
+	return nil, ""
+}
+
+// state returns the state of a thing, nil if it has none.
+func (t *Thing) state(v map[string]any) any {
+	if name := t.event(v); name != nil {
+		return name
+	}
+	return first(v, t.State)
+}
+
+// event returns the name of an event, nil for a thing that is none.
+func (t *Thing) event(v map[string]any) any {
+	if t.Event == "" {
+		return nil
+	}
+	return v[t.Event]
 }
 
 // Show notes that an exchange has shown a job.
@@ -95,9 +125,21 @@ func Tell(x *verdict.Exchange, job string) {
 
 func first(object map[string]any, names []string) any {
 	for _, name := range names {
-		if v, ok := object[name]; ok && v != nil {
-			return v
+		if within, last := owner(object, name); within[last] != nil {
+			return within[last]
 		}
 	}
 	return nil
+}
+
+// owner returns the object that has a member, nil if there is none, and the member's last name.
+func owner(object map[string]any, path string) (within map[string]any, last string) {
+	for {
+		name, rest, nested := strings.Cut(path, "/")
+		if !nested {
+			return object, name
+		}
+		object, _ = object[name].(map[string]any)
+		path = rest
+	}
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strconv"
 	"sync"
@@ -29,6 +31,7 @@ func read(at time.Time) bool { return time.Since(at) >= unread }
 // Stream passes an event stream on, disturbs it, and notes which events went out. Comments pass as they are.
 type Stream struct {
 	To       io.Writer
+	Shape    *Shape            // of the documents; needed with Effect
 	Effect   *fault.Effect     // nil: the stream is only noted
 	Resumed  bool              // the reader named the last event that it has
 	Position string            // name of events that only tell where to resume
@@ -36,6 +39,7 @@ type Stream struct {
 	Closed   <-chan struct{}   // ends a stream that was stalled
 
 	rest  []byte // of a block whose end has not come
+	begun bool   // a block was passed on, other than the head of the answer
 	count int    // of events so far
 
 	mu    sync.Mutex
@@ -100,12 +104,20 @@ func (s *Stream) block(block []byte) error {
 	return nil
 }
 
-// pass writes a comment, the position, or an event.
+// pass writes a comment, the position, or an event, and before the first of them the time to wait.
 func (s *Stream) pass(block []byte) error {
+	e := s.Effect
+	if e.StreamRetry > 0 && !bytes.HasPrefix(block, []byte("HTTP/")) {
+		if block = withoutRetry(block); !s.begun {
+			s.begun = true
+			if err := s.send(fmt.Appendf(nil, "retry: %d\n\n", e.StreamRetry)); err != nil {
+				return err
+			}
+		}
+	}
 	if !s.isEvent(parse(block)) {
 		return s.send(block)
 	}
-	e := s.Effect
 	n := s.count // events before this one
 	s.count++
 	switch {
@@ -128,9 +140,35 @@ func (s *Stream) pass(block []byte) error {
 		return err
 	}
 	if s.Resumed && n < e.RepeatAfter {
-		return s.send(block)
+		if err := s.send(block); err != nil {
+			return err
+		}
+	}
+	if e.ExtraEvents { // which are no events to those who know the service
+		return Slowly(s.To, []byte("id: later\x00version\nevent: forgerun.later-version\ndata: {}\n\n"), e.SlowBytes, s.Closed)
 	}
 	return nil
+}
+
+// withoutRetry returns a block without its lines that say how long to wait; it is empty if there was nothing else.
+func withoutRetry(block []byte) []byte {
+	if parse(block).retry == 0 {
+		return block
+	}
+	var kept []byte
+	for line := range lines(block) {
+		if !bytes.HasPrefix(line, []byte("retry:")) {
+			kept = append(append(kept, line...), '\n')
+		}
+	}
+	if len(kept) > 0 {
+		kept = append(kept, '\n')
+	}
+	return kept
+}
+
+func lines(block []byte) iter.Seq[[]byte] {
+	return bytes.FieldsFuncSeq(block, func(r rune) bool { return r == '\n' || r == '\r' })
 }
 
 // send rewrites and writes a block, slowly if the effect says so, and notes it.
@@ -148,7 +186,7 @@ func (s *Stream) rewritten(block []byte) []byte {
 	if !s.Effect.Rewrites() || len(data) == 0 {
 		return block
 	}
-	return bytes.Replace(bytes.Clone(block), data, Rewrite(s.Effect, data), 1)
+	return bytes.Replace(bytes.Clone(block), data, s.Shape.Rewrite(s.Effect, data), 1)
 }
 
 // note notes an event that went out, or the time that the reader was told to wait.
@@ -200,7 +238,7 @@ type fields struct {
 }
 
 func parse(block []byte) (f fields) {
-	for line := range bytes.FieldsFuncSeq(block, func(r rune) bool { return r == '\n' || r == '\r' }) {
+	for line := range lines(block) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(name) {

@@ -1,0 +1,108 @@
+package proxy
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/redact"
+	"github.com/forgerun/forgerun/verdict/wire"
+)
+
+// heard notes what an event says of jobs, and what the reader sees of that once the effect has rewritten it.
+func (s *sessions) heard(in *session, x *verdict.Exchange, e *fault.Effect, data []byte) {
+	document := api.Decode(data)
+	if document == nil {
+		return
+	}
+	said := verdict.Exchange{Job: x.Job}
+	s.said(in, document, &said)
+	if e != nil && e.Rewrites() {
+		s.disguise(in, &said, e, s.shape(in).Rewrite(e, data))
+	}
+	for _, job := range said.Final {
+		wire.Show(x, job, true)
+	}
+	for _, job := range said.Shown {
+		wire.Show(x, job, false)
+	}
+	for _, job := range said.Told {
+		wire.Tell(x, job)
+	}
+	x.More = x.More || said.More
+}
+
+// said notes the jobs that an event of the target shows, one that belongs to a job among them, and which have ended.
+func (s *sessions) said(in *session, document any, x *verdict.Exchange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.open(in)
+	if n == nil {
+		return
+	}
+	s.show(n, document, x)
+	if state := s.api.StateOf(document); x.Job != "" && state.Known {
+		wire.Show(x, x.Job, state.Final)
+	}
+	for _, job := range x.Final {
+		if j := n.jobs[job]; j != nil {
+			j.became(api.State{Known: true, Final: true, Name: "final"}, time.Now())
+		}
+	}
+}
+
+// shape is how documents show the jobs of a session. The caller does not have the lock.
+func (s *sessions) shape(in *session) *wire.Shape {
+	locked := func(do func(n *session)) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if n := s.open(in); n != nil {
+			do(n)
+		}
+	}
+	passing := ""
+	locked(func(n *session) { passing = n.passing })
+	shape := s.api.Shape(passing, func(id string) (job string, ok bool) {
+		locked(func(n *session) { job, ok = n.known(id) })
+		return job, ok
+	})
+	return &shape
+}
+
+// disguise notes how the client sees jobs that have ended, once the effect has rewritten a document. Where that has an unknown state the
+// client is told of the end by other members, unless they say nothing either.
+func (s *sessions) disguise(in *session, x *verdict.Exchange, e *fault.Effect, rewritten []byte) {
+	var seen verdict.Exchange
+	document := api.Decode(rewritten)
+	s.shape(in).Walk(document, &seen)
+	if state := s.api.StateOf(document); x.Job != "" && state.Known {
+		wire.Show(&seen, x.Job, state.Final)
+	}
+	ended := x.Final
+	x.Final = nil
+	for _, job := range ended {
+		open := !slices.Contains(seen.Final, job) && slices.Contains(seen.Shown, job)
+		if wire.Show(x, job, !open); open && e.JobStatus != "" && !e.Unfinished {
+			wire.Tell(x, job)
+		}
+	}
+}
+
+// show notes in x the jobs of a session that a document shows.
+func (s *sessions) show(n *session, document any, x *verdict.Exchange) {
+	shape := s.api.Shape("", n.known)
+	shape.Walk(document, x)
+}
+
+// known returns the job that an id names, false for none.
+func (n *session) known(id string) (job string, ok bool) {
+	if n.jobs[id] == nil {
+		id = redact.KeepURL(id)
+	}
+	if j := n.jobs[id]; j != nil {
+		return j.ID, true
+	}
+	return "", false
+}

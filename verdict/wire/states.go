@@ -1,0 +1,170 @@
+package wire
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// restate changes the states of the things in a value, at any depth. The document itself need not have an id.
+func (s *Shape) restate(e *fault.Effect, v any, document bool) {
+	if e.JobStatus == "" && !e.Unfinished && !e.OtherEnd {
+		return
+	}
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			s.restate(e, item, false)
+		}
+	case map[string]any:
+		if document {
+			s.root(e, v)
+		} else if thing, id := s.thing(v); thing != nil {
+			if _, ok := s.Job(id); ok {
+				s.change(e, thing, v)
+			}
+		}
+		for name, member := range v {
+			if name != "failure" {
+				s.restate(e, member, false)
+			}
+		}
+	}
+}
+
+// root changes the states of a document that shows one thing, which may have no id.
+func (s *Shape) root(e *fault.Effect, d map[string]any) {
+	if thing, _ := s.thing(d); thing != nil {
+		s.change(e, thing, d)
+		return
+	}
+	for n := range s.Things {
+		if first(d, s.Things[n].State) != nil {
+			s.change(e, &s.Things[n], d)
+			return
+		}
+	}
+}
+
+// change changes the state of one thing, and its copies. An event whose name tells of an end stays as it is.
+func (s *Shape) change(e *fault.Effect, t *Thing, d map[string]any) {
+	if event := t.event(d); event != nil && s.Final(event) {
+		return
+	}
+	state := first(d, t.State)
+	final := s.Final(state)
+	for _, name := range t.State {
+		within, last := owner(d, name)
+		nested, isObject := within[last].(map[string]any)
+		switch {
+		case within[last] == nil || !isObject && within[last] != state:
+			continue
+		case final && e.Unfinished:
+			open(t, d)
+			open(t, within)
+			open(t, nested)
+		}
+		within[last] = s.changed(e, t, within[last], final)
+	}
+}
+
+// changed returns what becomes of a state: a word, a Boolean that says whether the job is done, or a Kubernetes status with conditions.
+func (s *Shape) changed(e *fault.Effect, t *Thing, state any, final bool) any {
+	switch v := state.(type) {
+	case string:
+		return word(e, t, v, final)
+	case bool:
+		return v && !e.Unfinished
+	case map[string]any:
+		conditions, _ := v["conditions"].([]any)
+		for _, item := range conditions {
+			c, _ := item.(map[string]any)
+			name, _ := c["type"].(string)
+			switch {
+			case c["status"] != "True" || !s.Final(name):
+			case e.Unfinished && e.JobStatus == "":
+				c["status"] = "False"
+			default:
+				c["type"] = word(e, t, name, true)
+			}
+		}
+	}
+	return state
+}
+
+func word(e *fault.Effect, t *Thing, state string, final bool) string {
+	switch {
+	case e.JobStatus != "":
+		return e.JobStatus
+	case final && e.Unfinished:
+		return t.Open
+	case final && e.OtherEnd:
+		for _, end := range t.Ends {
+			if !strings.EqualFold(end, state) {
+				return end
+			}
+		}
+	}
+	return state
+}
+
+// betrayals are members by which a thing tells of its end besides its state, without the case and the separators of their names.
+var betrayals = []string{
+	"finishedat", "completedat", "endedat", "failedat", "canceledat", "cancelledat", "succeededat", "expiredat", "expiresat", "endat",
+	"finishtime", "finishedtime", "completiontime", "completedtime", "endtime", "enddate", "enddatetime", "completeddatetime",
+	"finisheddatetime", "error", "errors", "errormessage", "errorcode", "failure", "failurereason", "result", "results", "resulturl",
+	"resulturi", "resultlink", "resultlocation", "resourcelocation", "output", "outputs", "outputurl", "outputfileid", "errorfileid",
+	"response", "outcome", "download", "downloadurl", "downloadlink", "report", "reporturl", "canretry", "exitcode",
+	"succeeded", "failed",
+}
+
+// open takes away what tells of an end: times become null, counts 0, what is true false, and the rest goes.
+func open(t *Thing, d map[string]any) {
+	for name, value := range d {
+		plain := strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
+		switch nested, isObject := value.(map[string]any); {
+		case isObject && plain == "links":
+			delete(nested, "retry")
+			open(t, nested)
+		case isObject && plain == "counts":
+			reopen(nested)
+		}
+		if !slices.Contains(betrayals, plain) || slices.ContainsFunc(t.State, func(path string) bool {
+			return path == name || strings.HasPrefix(path, name+"/")
+		}) {
+			continue
+		}
+		_, said := value.(bool)
+		_, counted := value.(json.Number)
+		switch {
+		case said:
+			d[name] = false
+		case counted && (plain == "succeeded" || plain == "failed"):
+			d[name] = json.Number("0")
+		case plain == "outcome" || strings.HasSuffix(plain, "at") || strings.HasSuffix(plain, "time") || strings.HasSuffix(plain, "date"):
+			d[name] = nil
+		default:
+			delete(d, name)
+		}
+	}
+}
+
+// reopen counts what has ended as running.
+func reopen(counts map[string]any) {
+	running, ok := counts["running"].(json.Number)
+	sum, _ := running.Int64()
+	if !ok {
+		return
+	}
+	for _, name := range []string{"succeeded", "failed", "canceled"} {
+		if count, ok := counts[name].(json.Number); ok {
+			n, _ := count.Int64()
+			sum += n
+			counts[name] = json.Number("0")
+		}
+	}
+	counts["running"] = json.Number(strconv.FormatInt(sum, 10))
+}
