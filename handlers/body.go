@@ -86,6 +86,7 @@ var smallBuffers = sync.Pool{New: func() any { return new([smallBody]byte) }}
 type incoming struct {
 	bytes []byte
 	whole bool
+	wrong error            // why it was not read to its end
 	small *[smallBody]byte // nil once it was too small
 	taken int              // of the memory for bodies
 	read  int              // bytes of a body that was dropped
@@ -101,12 +102,21 @@ func (r *call) readBody() ([]byte, error) {
 		r.noteBody(r.Request().Body())
 		return r.Request().Body(), nil
 	}
-	if in.whole {
-		return in.bytes, nil
+	if !in.whole && in.wrong == nil {
+		in.wrong = r.receiveBody(stream)
 	}
+	if in.wrong != nil {
+		return nil, in.wrong
+	}
+	return in.bytes, nil
+}
+
+// receiveBody reads the body as it arrives.
+func (r *call) receiveBody(stream io.Reader) error {
+	in := &r.incoming
 	declared, limit := r.Request().Header.ContentLength(), r.server.cfg.MaxBodyBytes // below 0: in chunks
 	if declared > limit {
-		return nil, readError(fasthttp.ErrBodyTooLarge)
+		return readError(fasthttp.ErrBodyTooLarge)
 	}
 	began := time.Now()
 	in.small = smallBuffers.Get().(*[smallBody]byte)
@@ -114,29 +124,27 @@ func (r *call) readBody() ([]byte, error) {
 	for !in.whole {
 		if len(in.bytes) == cap(in.bytes) {
 			if err := r.growBody(limit); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		n, err := stream.Read(in.bytes[len(in.bytes):cap(in.bytes)])
 		in.bytes = in.bytes[:len(in.bytes)+n]
 		switch {
 		case len(in.bytes) > limit:
-			return nil, readError(fasthttp.ErrBodyTooLarge)
+			return readError(fasthttp.ErrBodyTooLarge)
 		case errors.Is(err, io.EOF) && len(in.bytes) >= declared:
 			in.whole = true
 		case err != nil:
-			return nil, readError(refusal(r.Context(), err))
+			return readError(refusal(r.Context(), err))
 		}
 	}
 	r.noteBody(in.bytes)
 	r.waited += time.Since(began)
 	if time.Since(r.start) > time.Millisecond { // not for what came with the head
 		r.server.startTime(r)
-		if err := r.server.authenticateAgain(r); err != nil {
-			return nil, err
-		}
+		return r.server.authenticateAgain(r)
 	}
-	return in.bytes, nil
+	return nil
 }
 
 // growBody makes room for more of the body: one byte beyond the limit tells

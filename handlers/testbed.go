@@ -29,8 +29,8 @@ type Testbed interface {
 	Faults(ctx context.Context, of testbed.Scope) ([]fault.Counted, error)
 	RemoveFaults(ctx context.Context, of testbed.Scope) error
 	RemoveFault(ctx context.Context, of testbed.Scope, id job.ID) error
-	// Fault counts a request and gives what is to be done to it, nil for nothing.
-	Fault(ctx context.Context, of testbed.Scope, operation string) (*fault.Effect, error)
+	// Fault counts a request and returns what is to be done to it, nil for nothing.
+	Fault(ctx context.Context, of testbed.Scope, operation, subject string) (*fault.Effect, error)
 
 	// Reset removes what a client has, and gives the numbers of rows by table.
 	Reset(ctx context.Context, client job.ID) (map[string]int, error)
@@ -184,8 +184,18 @@ func (s *Server) findFault(r *call) error {
 		r.fault = &e
 		return nil
 	}
-	r.fault, err = s.deps.Testbed.Fault(r.ctx, of, r.route.operation())
+	r.fault, err = s.deps.Testbed.Fault(r.ctx, of, r.route.operation(), r.subject())
 	return err
+}
+
+// subject names what the request is about. Without a key it reads the body, unless that is announced as a large one, which may be
+// refused unread: then its length stands for it. The handler reports what is wrong with the body.
+func (r *call) subject() string {
+	key, body := r.Request().Header.Peek("Idempotency-Key"), r.Request().Header.Peek(fiber.HeaderContentLength)
+	if len(key) == 0 && r.Request().Header.ContentLength() <= smallBody {
+		body, _ = r.readBody()
+	}
+	return fault.Subject(r.Method(), string(r.Request().URI().Path()), key, body)
 }
 
 // inHeader says that it is the header which is wrong.

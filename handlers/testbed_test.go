@@ -72,7 +72,7 @@ func (f *fakeTestbed) RemoveFault(_ context.Context, of testbed.Scope, id job.ID
 	return nil
 }
 
-func (f *fakeTestbed) Fault(_ context.Context, of testbed.Scope, operation string) (*fault.Effect, error) {
+func (f *fakeTestbed) Fault(_ context.Context, of testbed.Scope, operation, _ string) (*fault.Effect, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.operated = append(f.operated, operation)

@@ -16,6 +16,7 @@ CREATE TABLE testbed_faults (
   seen       bigint NOT NULL DEFAULT 0,
   applied    bigint NOT NULL DEFAULT 0,
   first_at   timestamptz, -- when it had its effect first
+  subject    text, -- of the request that it had its effect on first, if it is about that one alone from then on
   PRIMARY KEY (client_id, session_id, position),
   CONSTRAINT testbed_faults_counted CHECK (applied BETWEEN 0 AND seen)
 ) WITH (fillfactor = 50);

@@ -35,7 +35,7 @@ func TestLabelledSessions(t *testing.T) {
 	main, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), 10))(t)
 	rule := fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: 1}
 	require.NoError(t, f.store.ReplaceFaults(f.ctx(), own, 7, []fault.Counted{rule}))
-	must(f.store.CountFaults(f.ctx(), own, "getJob"))(t)
+	must(f.store.CountFaults(f.ctx(), own, "getJob", ""))(t)
 	f.atOnce(8, func(int) error { return f.store.OpenLabelled(f.ctx(), f.client, newID(), "a", 10) })
 	a, b := f.label("a", ""), f.label("b", "")
 	require.NotEqual(t, a, b)
@@ -46,9 +46,9 @@ func TestLabelledSessions(t *testing.T) {
 	require.Equal(t, []verdict.Session{n}, list)
 
 	for range 2 {
-		must(f.store.CountFaults(f.ctx(), a, "getJob"))(t)
+		must(f.store.CountFaults(f.ctx(), a, "getJob", ""))(t)
 	}
-	require.NoError(t, f.store.FaultApplied(f.ctx(), a, rule))
+	require.True(t, must(f.store.FaultApplied(f.ctx(), a, rule))(t))
 	for of, seen := range map[testbed.Scope]int64{own: 1, a: 2, b: 0} {
 		c := must(f.store.Faults(f.ctx(), of))(t)[0]
 		require.Equal(t, []any{rule.Rule, int64(7), seen, c.Applied == 1}, []any{c.Rule, c.Seed, c.Seen, of == a})

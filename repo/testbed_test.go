@@ -2,6 +2,7 @@ package repo_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,7 +36,7 @@ func TestFaultsAreCounted(t *testing.T) {
 	const n = 40
 	found := make([][]fault.Counted, n)
 	f.atOnce(n, func(i int) (err error) {
-		found[i], err = f.store.CountFaults(f.ctx(), of(f.client), "submitJob")
+		found[i], err = f.store.CountFaults(f.ctx(), of(f.client), "submitJob", "")
 		return err
 	})
 	numbers := map[int64]bool{}
@@ -46,7 +47,7 @@ func TestFaultsAreCounted(t *testing.T) {
 		numbers[counted[0].Seen] = true
 	}
 	require.Len(t, numbers, n)
-	require.NoError(t, f.store.FaultApplied(f.ctx(), of(f.client), rules[0]))
+	require.True(t, must(f.store.FaultApplied(f.ctx(), of(f.client), rules[0]))(t))
 	list := must(f.store.Faults(f.ctx(), of(f.client)))(t)
 	require.Len(t, list, 3)
 	for i, want := range []int64{n, n, 0} {
@@ -70,10 +71,10 @@ func TestCountingTakesOneConnectionOfAClient(t *testing.T) {
 	unlock := f.lock(`SELECT FROM testbed_faults FOR UPDATE`)
 	var calls sync.WaitGroup
 	for range 2 * f.store.MaxConnections() {
-		calls.Go(func() { _, _ = f.store.CountFaults(f.ctx(), of(f.client), "submitJob") })
+		calls.Go(func() { _, _ = f.store.CountFaults(f.ctx(), of(f.client), "submitJob", "") })
 	}
 	f.awaitBlocked(1)
-	require.Empty(t, must(f.store.CountFaults(f.ctx(), of(newID()), "submitJob"))(t))
+	require.Empty(t, must(f.store.CountFaults(f.ctx(), of(newID()), "submitJob", ""))(t))
 	f.submit()
 	unlock()
 	calls.Wait()
@@ -91,13 +92,53 @@ func TestRulesThatCannotApplyAreNotCounted(t *testing.T) {
 		})
 	}
 	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, rules))
-	require.Len(t, must(f.store.CountFaults(f.ctx(), of(f.client), "submitJob"))(t), 2)
-	require.Len(t, must(f.store.CountFaults(f.ctx(), of(f.client), "submitJob"))(t), 1)
+	require.Len(t, must(f.store.CountFaults(f.ctx(), of(f.client), "submitJob", ""))(t), 2)
+	require.Len(t, must(f.store.CountFaults(f.ctx(), of(f.client), "submitJob", ""))(t), 1)
 	var seen []int64
 	for _, c := range must(f.store.Faults(f.ctx(), of(f.client)))(t) {
 		seen = append(seen, c.Seen)
 	}
 	require.Equal(t, []int64{2, 1, 0, 0, 0}, seen)
+}
+
+// A rule with "same" is about the request that it has applied to first, and about those like it, of whichever come first at once.
+func TestRulesStayWithTheirSubject(t *testing.T) {
+	f := setup(t, patient)
+	rule := func(n int, m fault.Match) fault.Counted {
+		return fault.Counted{Rule: fault.Rule{Match: m, Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: n}
+	}
+	rules := []fault.Counted{rule(1, fault.Match{Nth: 2, Times: 3, Same: true}), rule(2, fault.Match{Nth: 1, Times: 3})}
+	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, rules))
+	count := func(subject string) []fault.Counted {
+		return must(f.store.CountFaults(f.ctx(), of(f.client), "getJob", subject))(t)
+	}
+	require.False(t, count("a")[0].Applies())
+	const n = 8
+	subject := func(i int) string { return string(rune('a' + i)) }
+	found := make([][]fault.Counted, n)
+	f.atOnce(n, func(i int) (err error) {
+		found[i], err = f.store.CountFaults(f.ctx(), of(f.client), "getJob", subject(i))
+		return err
+	})
+	applied := make([]bool, n)
+	f.atOnce(n, func(i int) (err error) {
+		if !found[i][0].Applies() {
+			return errors.New("each may be the first")
+		}
+		applied[i], err = f.store.FaultApplied(f.ctx(), of(f.client), found[i][0])
+		return err
+	})
+	first := slices.Index(applied, true)
+	require.NotEqual(t, -1, first)
+	require.NotContains(t, applied[first+1:], true, "one was the first")
+	require.Len(t, count(subject(first)), 2)
+	require.Len(t, count("another"), 1)
+	require.True(t, must(f.store.FaultApplied(f.ctx(), of(f.client), count(subject(first))[0]))(t))
+	require.True(t, must(f.store.FaultApplied(f.ctx(), of(f.client), count("another")[0]))(t), "the other rule is about any")
+	kept := must(f.store.Faults(f.ctx(), of(f.client)))(t)
+	require.Equal(t, []int64{n + 3, 2, n + 5, 1}, []int64{kept[0].Seen, kept[0].Applied, kept[1].Seen, kept[1].Applied})
+	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, nil))
+	require.False(t, must(f.store.FaultApplied(f.ctx(), of(f.client), found[first][0]))(t), "it was removed")
 }
 
 // Of several that replace the rules at once one leaves its own.

@@ -19,9 +19,10 @@ type Store interface {
 	ReplaceFaults(ctx context.Context, of testbed.Scope, seed int64, rules []fault.Counted) error
 	RemoveFaults(ctx context.Context, of testbed.Scope, id job.ID) (int, error) // the zero id: all
 	Faults(ctx context.Context, of testbed.Scope) ([]fault.Counted, error)
-	CountFaults(ctx context.Context, of testbed.Scope, operation string) ([]fault.Counted, error)
+	CountFaults(ctx context.Context, of testbed.Scope, operation, subject string) ([]fault.Counted, error)
 	CountDelivery(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, []fault.Counted, error)
-	FaultApplied(ctx context.Context, of testbed.Scope, c fault.Counted) error
+	// FaultApplied counts that a rule applies; false if it does not: it was removed, or is about another subject by now.
+	FaultApplied(ctx context.Context, of testbed.Scope, c fault.Counted) (bool, error)
 
 	// StartSession begins a session unless the client has an open one with the label, or so many; it keeps no more.
 	StartSession(ctx context.Context, client job.ID, n verdict.Session, keep int) (verdict.Session, bool, error)
@@ -127,9 +128,10 @@ func (s *Service) RemoveFault(ctx context.Context, of testbed.Scope, id job.ID) 
 	return err
 }
 
-// Fault counts a request for the rules of its session and gives the effect of the first one that applies, nil for none.
-func (s *Service) Fault(ctx context.Context, of testbed.Scope, operation string) (*fault.Effect, error) {
-	rules, err := s.store.CountFaults(ctx, of, operation)
+// Fault counts a request for the rules of its session and returns the effect of the first one that applies, nil for none.
+// The subject is that of fault.Subject.
+func (s *Service) Fault(ctx context.Context, of testbed.Scope, operation, subject string) (*fault.Effect, error) {
+	rules, err := s.store.CountFaults(ctx, of, operation, subject)
 	if err != nil {
 		return nil, err
 	}
@@ -139,8 +141,11 @@ func (s *Service) Fault(ctx context.Context, of testbed.Scope, operation string)
 // apply gives the effect of the first rule that applies, and counts that.
 func (s *Service) apply(ctx context.Context, of testbed.Scope, rules []fault.Counted) (*fault.Effect, error) {
 	for _, r := range rules {
-		if r.Applies() {
-			return &r.Effect, s.store.FaultApplied(ctx, of, r)
+		if !r.Applies() {
+			continue
+		}
+		if applied, err := s.store.FaultApplied(ctx, of, r); applied || err != nil {
+			return &r.Effect, err
 		}
 	}
 	return nil, nil

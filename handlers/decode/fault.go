@@ -76,6 +76,7 @@ func readFaultMatch(d *decoder, m *fault.Match, operations []string) {
 		{"every", optional, set(&m.Every, integer(1, 1_000_000))},
 		{"probability", optional, set(&m.Probability, number(func(p float64) bool { return 0 < p && p <= 1 },
 			"This must be a number above 0, up to 1."))},
+		{"same", optional, set(&m.Same, readBool)},
 		{"from", optional, set(&m.From, moment)},
 		{"until", optional, set(&m.Until, moment)},
 	})

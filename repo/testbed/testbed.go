@@ -84,24 +84,24 @@ func (s *Store) Faults(ctx context.Context, of testbed.Scope) ([]fault.Counted, 
 
 // CountFaults counts a request of a client's session for the rules that are about it, and gives those in their order. The requests of
 // one client wait here for each other: they lock the same rows, and in the database each would wait on a connection.
-func (s *Store) CountFaults(ctx context.Context, of testbed.Scope, operation string) ([]fault.Counted, error) {
+func (s *Store) CountFaults(ctx context.Context, of testbed.Scope, operation, subject string) ([]fault.Counted, error) {
 	session := pgtype.UUID{Bytes: of.Session, Valid: true} // zero is that of the rules without one
-	_, rules, err := s.countFaults(ctx, of.Client, session, "", operation)
+	_, rules, err := s.countFaults(ctx, of.Client, session, "", operation, subject)
 	return rules, err
 }
 
 // CountDelivery counts an attempt to deliver likewise, and says to which session that belongs: the one of the request that made the
-// job or batch.
+// job or batch. The subject of a delivery is its job.
 func (s *Store) CountDelivery(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, []fault.Counted, error) {
 	request := p.RequestID
 	if b := p.Occurrence.Batch; b != nil {
 		request = b.RequestID
 	}
-	return s.countFaults(ctx, p.ClientID, pgtype.UUID{}, request, fault.Delivery)
+	return s.countFaults(ctx, p.ClientID, pgtype.UUID{}, request, fault.Delivery, testbed.IDOf(p.JobID))
 }
 
 func (s *Store) countFaults(
-	ctx context.Context, client job.ID, session pgtype.UUID, request, operation string,
+	ctx context.Context, client job.ID, session pgtype.UUID, request, operation, subject string,
 ) (of testbed.Scope, rules []fault.Counted, err error) {
 	of.Client = client
 	_, unlock, err := s.counting.Lock(ctx, client)
@@ -110,19 +110,24 @@ func (s *Store) countFaults(
 	}
 	defer unlock()
 	rules, err = pg.QueryAs(ctx, s.db, "testbed", func(row pgx.CollectableRow) (fault.Counted, error) {
-		return scanFaultWith(row, &of.Session) // all are of one
-	}, statement("countFaults"), pg.UUID(client), session, request, operation)
+		c, err := scanFaultWith(row, &of.Session) // all are of one
+		c.Subject = subject
+		return c, err
+	}, statement("countFaults"), pg.UUID(client), session, request, operation, subject)
 	return of, rules, err
 }
 
-// FaultApplied counts that a rule had its effect.
-func (s *Store) FaultApplied(ctx context.Context, of testbed.Scope, c fault.Counted) error {
+// FaultApplied counts that a rule has its effect on a request that CountFaults returned it for. It reports false if the rule was
+// removed since, or has applied to a request with another subject and is about that one alone.
+func (s *Store) FaultApplied(ctx context.Context, of testbed.Scope, c fault.Counted) (bool, error) {
 	_, unlock, err := s.counting.Lock(ctx, of.Client)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer unlock()
-	return s.db.Exec(ctx, "testbed", statement("applyFault"), pg.UUID(of.Client), pg.UUID(of.Session), c.Position, uuidOf(c.ID))
+	n, err := s.db.Change(ctx, "testbed", statement("applyFault"), pg.UUID(of.Client), pg.UUID(of.Session), c.Position, uuidOf(c.ID),
+		c.Subject)
+	return n > 0, err
 }
 
 // ExpireResult lets the result of a client's job expire now.

@@ -35,15 +35,16 @@ SELECT {{faultColumns}} FROM testbed_faults WHERE client_id = @client AND sessio
 -- name: countFaults
 -- Counts a request, or an attempt to deliver, for the rules that are about it and may still apply, and gives those in their order:
 -- requests that come together each get a number of their own. Finds the rules along the primary key, and locks them in that order.
--- With a null session it is that of the request, found by primary key. No row: there is no such rule.
--- Parameters: @client, @session, @request, @operation
+-- With a null session it is that of the request, found by primary key. Rules that have become about another subject do not count it.
+-- No row: there is no such rule.
+-- Parameters: @client, @session, @request, @operation, @subject
 WITH about AS MATERIALIZED (
   SELECT client_id, session_id, position FROM testbed_faults
   WHERE client_id = @client AND session_id = coalesce(@session::uuid, (SELECT r.session_id FROM testbed_requests r
       WHERE r.client_id = @client AND r.request_id = @request), '00000000-0000-0000-0000-000000000000')
     AND (operation = @operation OR operation IS NULL AND @operation <> 'delivery')
     AND (from_at IS NULL OR from_at <= clock_timestamp()) AND (until_at IS NULL OR until_at > clock_timestamp())
-    AND (nth IS NULL OR seen < nth)
+    AND (nth IS NULL OR seen < nth) AND (subject IS NULL OR subject = @subject)
   ORDER BY client_id, session_id, position FOR NO KEY UPDATE
 ), counted AS (
   UPDATE testbed_faults f SET seen = f.seen + 1 FROM about
@@ -53,10 +54,13 @@ WITH about AS MATERIALIZED (
 SELECT {{faultColumns}}, session_id FROM counted AS testbed_faults ORDER BY position
 
 -- name: applyFault
--- Counts that a rule had its effect. Finds it by primary key. No row: it was removed or replaced meanwhile.
--- Parameters: @client, @session, @position, @rule
-UPDATE testbed_faults SET applied = applied + 1, first_at = coalesce(first_at, clock_timestamp())
+-- Counts that a rule has its effect, and stores the subject that it is about from then on, if it is one with "same". Finds it by
+-- primary key. No row: it was removed or replaced meanwhile, or is about another subject.
+-- Parameters: @client, @session, @position, @rule, @subject
+UPDATE testbed_faults SET applied = applied + 1, first_at = coalesce(first_at, clock_timestamp()),
+  subject = CASE rule->'match'->>'same' WHEN 'true' THEN @subject END
 WHERE client_id = @client AND session_id = {{scope}} AND position = @position AND rule_id = @rule
+  AND (subject IS NULL OR subject = @subject)
 
 -- name: startSession
 -- Begins a session of a client, unless it has an open one with the label: then no row is given. A transaction that begins another one
