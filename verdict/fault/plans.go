@@ -27,11 +27,17 @@ func lasting(d time.Duration, e Effect) step { return step{e, Match{Times: 1, Fo
 func stuck(times int, e Effect) step { return step{e, Match{Times: times, Same: true}} }
 
 // chain gives each operation the steps, one after the other: a step begins once those before it are over.
-func chain(operations []string, steps ...step) (rules []Rule) {
+func chain(operations []string, steps ...step) []Rule { return chainFrom(1, operations, steps...) }
+
+// later is the first of the uses at which something may be refused for good: by then a client that has one job knows its end.
+const later = 7
+
+// chainFrom is a chain that begins with one of the uses.
+func chainFrom(nth int, operations []string, steps ...step) (rules []Rule) {
 	for _, operation := range operations {
 		for n, s := range steps {
 			m := s.window
-			m.Operation, m.Nth = operation, n+1
+			m.Operation, m.Nth = operation, nth+n
 			rules = append(rules, Rule{m, s.Effect})
 		}
 	}
@@ -97,7 +103,7 @@ func (p *plan) newVersion() []Rule {
 		Effect{Unfinished: true, Extensions: true, NullOptional: true},
 		Effect{Status: 503, RetryAfter: new(1), ProblemType: unknownType, Extensions: true})
 	end := step{Effect{OtherEnd: true}, Match{Times: 3, For: Duration(15 * time.Second), Same: true}}
-	return slices.Concat(chain(p.lookups, append(steps, end)...), p.first(p.outcomes, Effect{Extensions: true, NullOptional: true}),
+	return slices.Concat(chain(p.lookups, steps...), chainFrom(later, p.lookups, end), p.first(p.outcomes, Effect{Extensions: true, NullOptional: true}),
 		chain([]string{Delivery}, once(Effect{Extensions: true, JobStatus: unknownState})),
 		always([]string{Delivery}, Effect{Extensions: true}), always(p.streams, Effect{ExtraEvents: true, Extensions: true}), random(all, 0.3, Effect{Extensions: true}))
 }
@@ -105,7 +111,8 @@ func (p *plan) newVersion() []Rule {
 // credentials has a key refused once, a client told to slow down by 403, and at last a key refused for good where one job is read.
 func (p *plan) credentials() []Rule {
 	expired, secondary := Effect{Status: 401, Code: p.Expired}, Effect{Status: 403, RetryAfter: new(2)}
-	return slices.Concat(chain(p.lookups, once(expired), once(Effect{Unfinished: true}), once(secondary), stuck(40, expired)),
+	return slices.Concat(chain(p.lookups, once(expired), once(Effect{Unfinished: true}), once(secondary)),
+		chainFrom(later, p.reads, stuck(40, expired)),
 		chain(p.submissions, once(Effect{RetryAfter: new(1)}), once(secondary)))
 }
 
@@ -113,8 +120,8 @@ func (p *plan) credentials() []Rule {
 func (p *plan) eventual() []Rule {
 	missing, gone, behind := Effect{Status: 404}, Effect{Status: 410}, Effect{Unfinished: true}
 	lost := p.drawn(func(e Effect) step { return stuck(40, e) }, missing, gone)
-	read := chain(p.reads, slices.Concat([]step{stuck(2, missing), once(behind)}, lost)...)
-	return slices.Concat(read, chain(p.Lists, once(behind), once(behind)), chain(p.outcomes, once(missing)))
+	return slices.Concat(chain(p.reads, stuck(2, missing), once(behind)), chainFrom(later, p.reads, lost...), chain(p.Lists, once(behind), once(behind)), chain(p.outcomes, once(missing)),
+		chain(p.submissions, once(Effect{RetryAfter: new(2)})))
 }
 
 // staleConnections has connections that look good and are not, and answers that never end.
