@@ -102,9 +102,11 @@ func (s *Summary) Results() (all []verdict.Result) {
 	for _, n := range s.Sessions {
 		for _, r := range n.Results {
 			at := slices.IndexFunc(all, func(other verdict.Result) bool { return other.Rule == r.Rule })
-			if at < 0 {
+			switch {
+			case at < 0:
 				all = append(all, r)
-			} else if slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status) {
+			case slices.Index(worst, r.Status) > slices.Index(worst, all[at].Status), r.Status == all[at].Status &&
+				len(r.Exercise) < len(all[at].Exercise): // its profile could have tested the rule: it names no other one
 				all[at] = r
 			}
 		}

@@ -134,6 +134,11 @@ func (s *Summary) Broken() (rules []Break) {
 	return slices.SortedStableFunc(slices.Values(rules), func(a, b Break) int { return rank(a.Result) - rank(b.Result) })
 }
 
+// Untested are the rules that no session tested.
+func (s *Summary) Untested() []verdict.Result {
+	return slices.DeleteFunc(s.Results(), func(r verdict.Result) bool { return r.Status != verdict.NotTested })
+}
+
 // ByWeight has the broken rules once more, those first that say must.
 func (s *Summary) ByWeight() []Break {
 	all := s.Broken()
