@@ -35,7 +35,7 @@ type kept struct {
 
 // request is what requests have in common that are alike.
 type request struct {
-	Method, Path, Query, Operation                             string
+	Method, Host, Path, Query, Operation                       string
 	Role                                                       Role
 	Key, Body, Correlation, Trace, Prefer, ContentType, Accept string
 	LastEventID, KeyID, Delivery, Event, Agent                 string
@@ -78,7 +78,7 @@ func (l *Log) Add(x *Exchange) (bytes int) {
 		Start: x.Start, took: max(0, x.End.Sub(x.Start)), ETag: l.text(x.ETag), IfNoneMatch: l.text(x.IfNoneMatch),
 		Connection: x.Connection, Reused: x.Reused, Stream: x.Stream,
 		request: shared(l, l.requests, requestSize, &request{
-			Method: x.Method, Path: x.Path, Query: x.Query, Operation: x.Operation, Role: x.Role, Repeatable: x.Repeatable,
+			Method: x.Method, Host: x.Host, Path: x.Path, Query: x.Query, Operation: x.Operation, Role: x.Role, Repeatable: x.Repeatable,
 			Key: x.Key, Body: x.Body, Correlation: x.Correlation, Trace: x.Trace, Prefer: x.Prefer, ContentType: x.ContentType,
 			Accept: x.Accept, LastEventID: x.LastEventID, KeyID: x.KeyID, KeyInURL: x.KeyInURL, Agent: x.Agent, Closes: x.Closes,
 			Receiver: x.Receiver,
