@@ -85,10 +85,10 @@ func (r *record) untested(rule string) string {
 		}
 	case "retry-only-retryable":
 		if r.Standards {
-			return "no request was refused with 403"
+			return "no request was refused with 401, 403 or 410"
 		}
 		fallthrough
-	case "idempotency-key", "one-job-per-intention":
+	case "idempotency-key", "one-job-per-intention", "retry-budget":
 		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return failed(&x) && unnamed(&x) }) {
 			return likeOrders
 		}

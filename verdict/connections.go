@@ -3,11 +3,9 @@ package verdict
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 )
 
@@ -121,77 +119,6 @@ func reused(r *record, f *finding) {
 			fmt.Sprintf("%d of %d requests, one after the other, came over a new connection.", c.fresh, c.able),
 			"Keep connections open: each new one costs a handshake, two with TLS.")
 	}
-}
-
-// sent is what a request and the one that follows its redirect have in common. A query is part of it if the path stays the same.
-type sent struct{ method, path, query, body, key, correlation, keyID, agent string }
-
-func (s sent) on(path, query string, samePath bool) sent {
-	if s.path = path; samePath {
-		s.query = "?" + query
-	}
-	return s
-}
-
-func sentBy(x *exchange) sent {
-	return sent{method: x.Method, path: x.Path, body: x.Body, key: x.Key, correlation: x.Correlation, keyID: x.KeyID, agent: x.Agent}
-}
-
-// redirected returns where a 308 led; false: elsewhere, or nowhere.
-func (x *exchange) redirected() (path, query string, ok bool) {
-	if x.Fault != nil && x.Fault.Moved != 0 {
-		return x.Path, x.Query, true
-	}
-	path, query, _ = strings.Cut(x.Location, "?")
-	return path, query, strings.HasPrefix(path, "/")
-}
-
-// followed checks that a request which was redirected by 308 is sent again, as it was, to the new address.
-func followed(r *record, f *finding) {
-	gets := indexed(r, func(x *exchange, add func(string)) {
-		if x.Method == http.MethodGet || x.Method == http.MethodHead {
-			add(x.Path)
-		}
-	})
-	all := indexed(r, func(x *exchange, add func(sent)) {
-		add(sentBy(x))
-		add(sentBy(x).on(x.Path, x.Query, true))
-	})
-	used := map[sent]int{} // how many of these have followed a redirect
-	r.each(func(x *exchange) {
-		path, query, ok := x.redirected()
-		if x.Status != http.StatusPermanentRedirect || !x.Arrived() || !r.over(x.End()) || !ok {
-			return
-		}
-		const same = "Send the same request, with its method and body, to the address in Location."
-		s := sentBy(x).on(path, query, path == x.Path)
-		var y *exchange
-		if n := max(used[s], len(all[s])-len(all[s].after(x))); n < len(all[s]) {
-			y, used[s] = all[s][n], n+1
-		}
-		for _, z := range gets[path].after(x) {
-			if z.Start.Sub(x.End()) >= FollowWithin || y != nil && y.place <= z.place {
-				break
-			}
-			if x.lostMethod(z) {
-				f.fail(x, z, "The client followed the redirect with GET: the method and the body were lost.", same)
-				return
-			}
-		}
-		if y != nil && y.Start.Sub(x.End()) >= FollowWithin && x.Key == "" && x.Correlation == "" {
-			return // it may be another request that is equal
-		}
-		f.judge(y != nil, x, y, either(y != nil, "The client sent the request again, to the new address.",
-			"The client did not send the request again."), same)
-	})
-}
-
-// lostMethod reports whether z is x, which was redirected, without its method and body.
-func (x *exchange) lostMethod(z *exchange) bool {
-	if x.Method == http.MethodGet || x.Method == http.MethodHead || x.KeyID != z.KeyID || x.Agent != z.Agent {
-		return false
-	}
-	return x.Key != "" && x.Key == z.Key || x.Connection == z.Connection || !z.Reused // others have connections in use
 }
 
 // negotiated checks that the service has the media types that the client sends and accepts.

@@ -63,12 +63,20 @@ var wrongWith = map[fault.Tamper]string{
 	fault.TamperTarget:    "the request was signed for another receiver",
 }
 
-// repeated checks that a copy of what was answered with 2xx gets 2xx too. One without an answer shows nothing.
+// repeated checks that a copy of what was answered with 2xx gets 2xx too. One without an answer shows nothing, and so does 2xx where another
+// attempt of the delivery was refused: the receiver may have noted the id and lost the event.
 func repeated(r *record, f *finding) {
+	refused := map[string]bool{} // deliveries
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		refused[a.DeliveryID] = refused[a.DeliveryID] || a.Status != 0 && a.Status/100 != 2
+	}
 	for i := range r.sent {
-		if x := &r.sent[i]; x.Fault.Repeat > 0 && x.Status != 0 {
-			f.judge(200 <= x.Status && x.Status <= 299, nil, x, fmt.Sprintf("The client answered the copy with %d.", x.Status),
-				"Answer 2xx, as to the first one: it has the same webhook-id, so there is nothing to do.")
+		x := &r.sent[i]
+		if x.Fault.Repeat == 0 || x.Status == 0 || x.Status/100 == 2 && refused[x.Delivery] {
+			continue
 		}
+		f.judge(x.Status/100 == 2, nil, x, fmt.Sprintf("The client answered the copy with %d.", x.Status),
+			"Answer 2xx, as to the first one: it has the same webhook-id, so there is nothing to do.")
 	}
 }

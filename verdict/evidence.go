@@ -35,6 +35,15 @@ func (f *finding) hold(before, x *exchange, found string) {
 
 // fail notes that it was broken once, or once more in the same way.
 func (f *finding) fail(before, x *exchange, found, expected string) {
+	f.failBy(nil, before, x, found, expected)
+}
+
+// failBy does so by another sentence than the rule's own, nil for that. The rule cites it if it was broken in no other way.
+func (f *finding) failBy(cites *demand, before, x *exchange, found, expected string) {
+	if f.failures > 0 && f.cites != cites {
+		cites = nil
+	}
+	f.cites = cites
 	f.times++
 	f.failures++
 	if by := cmp.Or(x, before); by != nil {
@@ -60,8 +69,8 @@ func (f *finding) judge(ok bool, before, x *exchange, found, expected string) {
 	f.fail(before, x, found, expected)
 }
 
-// either is one of two texts.
-func either(first bool, one, other string) string {
+// either is one of two values, such as texts.
+func either[T any](first bool, one, other T) T {
 	if first {
 		return one
 	}
@@ -162,6 +171,10 @@ func lostText(x *exchange) string {
 		return "none: the request was neither answered nor closed"
 	case fault.CloseBefore:
 		return "none: the request was cut off before the work" + by
+	case fault.CloseHalf:
+		return "none: the service had ended its side of the connection"
+	case fault.CloseStall:
+		return fmt.Sprintf("stalled: a %d of which only a part came", x.Status)
 	case fault.CloseMidBody:
 		return fmt.Sprintf("cut off: a %d of which only a part was sent%s", x.Status, by)
 	}

@@ -34,6 +34,12 @@ var guides = map[string]guide{
 		`await sleep(1000 * (retryAfter ?? 2 ** attempt * (0.5 + Math.random())))`,
 		`time.Sleep(max(retryAfter, time.Second<<attempt))`,
 	}},
+	"retry-budget": {"no submission was given up after several tries", Fix{
+		"Count the tries of a request in one place, and give it up after ten at most. Switch off the retries of the layers below.",
+		`for attempt in range(5): ...  # and Retry(total=0) in the transport below`,
+		`for (let attempt = 0; attempt < 5; attempt++) { /* ... */ } // and retries: 0 in the library below`,
+		`for attempt := range 5 { /* ... */ } // and no retrying RoundTripper below`,
+	}},
 	"retry-only-retryable": {"no submission was refused or lost", Fix{
 		"Retry 429, 5xx and lost answers; do not retry other 4xx answers.",
 		`retry = response is None or response.status_code == 429 or response.status_code >= 500`,
@@ -101,7 +107,7 @@ var guides = map[string]guide{
 		`err := wh.Verify(body, r.Header) // standardwebhooks`,
 	}},
 	"repeated-delivery": {"no repeated webhooks", Fix{
-		"Store each Webhook-Id; answer 2xx to one that you know, without handling it again.",
+		"Store each Webhook-Id with its event, in one transaction; answer 2xx to one that you know, without handling it again.",
 		`if not store.add(headers["Webhook-Id"]): return "", 204`,
 		`if (!(await store.add(req.headers["webhook-id"]))) return res.sendStatus(204)`,
 		`if !store.Add(r.Header.Get("Webhook-Id")) { w.WriteHeader(http.StatusNoContent); return }`,
@@ -125,15 +131,21 @@ var guides = map[string]guide{
 		"Use one HTTP client for all requests, and read each answer to its end.",
 		`session = requests.Session()  # once`, `const agent = new Agent({ keepAlive: true }) // once`, `var client = &http.Client{} // once`,
 	}},
-	"time-outs": {"no answer was delayed by 30 s", Fix{
+	"time-outs": {"no answer took 30 s", Fix{
 		"Set a time-out for each request.",
 		`requests.get(url, timeout=20)`, `await fetch(url, { signal: AbortSignal.timeout(20_000) })`,
 		`client := &http.Client{Timeout: 20 * time.Second}`,
 	}},
 	"redirects": {"no redirect", Fix{
-		"Send the same method and body to the address in Location.",
-		`requests.post(url, data=body)  # follows 308 with method and body`, `await fetch(url, { redirect: "follow" })`,
+		"Send the same method and body to the address in Location, and stop after 20 redirects in a row.",
+		`requests.post(url, data=body)  # follows 307 and 308 with method and body`, `await fetch(url, { redirect: "follow" })`,
 		`req, _ := http.NewRequest("POST", url, bytes.NewReader(body)) // GetBody lets the client send it again`,
+	}},
+	"no-key-elsewhere": {"no redirect to another host", Fix{
+		"When you follow redirects yourself, drop the credentials if the host of Location is another one.",
+		`requests.get(url, headers={"Authorization": authorization})  # drops it where the host changes`,
+		`if (new URL(location, url).host !== new URL(url).host) headers.delete("Authorization")`,
+		`if req.URL.Host != via[0].URL.Host { req.Header.Del("Authorization") } // in CheckRedirect`,
 	}},
 	"content-negotiation": {"no request", Fix{
 		"Send bodies as application/json, and accept application/json and application/problem+json.",

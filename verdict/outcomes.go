@@ -2,9 +2,12 @@ package verdict
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // learned returns how and when the client first saw a job, a batch or a bulk operation final at a moment or after it: read, streamed or
@@ -55,7 +58,7 @@ func (r *record) knownJobs() map[string]*exchange {
 
 // outcome checks that the client learns soon what became of each job that it knows of.
 func outcome(r *record, f *finding) {
-	known := r.knownJobs()
+	known, gaveUp := r.knownJobs(), r.givesUp()
 	for i := range r.Runs {
 		run := &r.Runs[i]
 		x := known[run.ID]
@@ -67,6 +70,10 @@ func outcome(r *record, f *finding) {
 		if !ok && (waiting || r.Elsewhere || r.mayHaveLearned(run)) {
 			continue
 		}
+		if !ok && gaveUp(run) {
+			f.doubt("a job was given up after refusals that lasted")
+			continue
+		}
 		found := run.text() + "; the client never read its end."
 		if y != nil {
 			found = run.text() + "; the client learned that " + after(late) + "."
@@ -74,6 +81,45 @@ func outcome(r *record, f *finding) {
 		f.judge(ok, x, y, found, fmt.Sprintf("Read %s, follow its events, or take its webhook until it has ended, within %.0f s of that.",
 			either(run.Batch == "", "the job", "the job or its batch"), LearnWithin.Seconds()))
 	}
+}
+
+// givesUp returns what reports whether the client may have given a job up with an error: its last reads of the job, or the last requests
+// that it sent at all, came to nothing as if they never would.
+func (r *record) givesUp() func(run *Run) bool {
+	type ask struct {
+		era int
+		target
+		body, key string
+	}
+	vain := map[ask]int{}     // requests in a row that came to nothing
+	quit := map[string]bool{} // by job: whether the last one about it was of those
+	var last bool             // whether the last one of all was
+	r.each(func(x *exchange) {
+		if x.Stream != nil {
+			last, quit[x.Job] = false, false
+			return
+		}
+		at := ask{x.era, targetOf(x), x.Body, x.Key}
+		if vain[at]++; !inVain(x) {
+			vain[at] = 0
+		}
+		last = vain[at] >= MaxRereads || vain[at] == 1 && forGood(x)
+		quit[x.Job] = last
+	})
+	return func(run *Run) bool {
+		return last || slices.ContainsFunc(append([]string{run.ID, run.Batch}, run.Groups...), func(id string) bool { return id != "" && quit[id] })
+	}
+}
+
+// inVain reports whether the client got nothing of what it asked for. A result that is not found may come.
+func inVain(x *exchange) bool {
+	return failed(x) || slices.Contains([]int{401, 403, 410}, x.Status) || slices.Contains(fault.Moves, x.Status) ||
+		x.Status == http.StatusNotFound && (x.Role != Outcome || x.Disturbed())
+}
+
+// forGood reports whether a client may give up at once: by what the answer says, by how long it tells to wait, or as it leads elsewhere.
+func forGood(x *exchange) bool {
+	return x.Arrived() && (x.Status == http.StatusGone || x.RetryAfter != nil && tells(x) >= LearnWithin || x.otherHost() != "")
 }
 
 // endedBefore reports whether the session ended before a moment.

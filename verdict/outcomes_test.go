@@ -120,9 +120,7 @@ func (t *trace) reset() *trace {
 // What was seen to fail may be ordered again, and a reset begins anew. What succeeded, or was not looked at, may not.
 func TestIntentions(t *testing.T) {
 	t.Parallel()
-	cancel := func(n byte, key string) verdict.Exchange {
-		return verdict.Exchange{Method: "POST", Path: "/v1/jobs/" + id(n) + "/cancel", Status: 200, Job: id(n), Key: key, Reused: true}
-	}
+	cancel := func(n byte, key string) verdict.Exchange { return cancel(n, func(x *verdict.Exchange) { x.Key = key }) }
 	lostOne := submit(7, lost)
 	for name, c := range map[string]struct {
 		rule, status string

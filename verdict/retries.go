@@ -14,6 +14,8 @@ func failed(x *exchange) bool {
 // retried checks that a submission that came to nothing is repeated until it is made, and that what was refused is not.
 func retried(r *record, f *finding) {
 	repeatedRefusals(r, f)
+	neverFound(r, f)
+	keysInVain(r, f)
 	if r.Standards {
 		return
 	}
@@ -30,48 +32,6 @@ func retried(r *record, f *finding) {
 		}
 		o.givenUp(f, x)
 	})
-}
-
-// repeatedRefusals blames requests that were sent time after time though they were refused.
-func repeatedRefusals(r *record, f *finding) {
-	type request struct {
-		era                       int
-		method, path, query, body string
-	}
-	refused, first := map[request]int{}, map[request]*exchange{}
-	refusals := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x), keyID: x.KeyID}, refusal(x) })
-	r.each(func(x *exchange) {
-		if !refusal(x) || r.Standards && x.Status != http.StatusForbidden {
-			return
-		}
-		at := request{x.era, x.Method, x.Path, x.Query, x.Body}
-		if first[at] == nil {
-			first[at] = x
-		}
-		if refused[at]++; refusals.next(scope{target: targetOf(x), keyID: x.KeyID}, x) == nil {
-			f.judge(refused[at] <= MaxRereads, first[at], x,
-				fmt.Sprintf("The client sent the refused request %s.", times(refused[at])), "Correct the request: the same one is refused again.")
-		}
-	})
-}
-
-func times(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
-}
-
-// refusal reports whether the answer says that the same request will not be better another time.
-func refusal(x *exchange) bool {
-	if !x.Arrived() || x.Stream != nil {
-		return false
-	}
-	switch x.Status {
-	case 400, 401, 403, 405, 406, 410, 413, 415, 422:
-		return true
-	}
-	return false
 }
 
 // orders are the submissions of a session, as far as they tell what became of each.

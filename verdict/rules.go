@@ -37,6 +37,7 @@ var rules = []rule{
 		level: Should, check: stopAtEnd,
 		see:      client,
 		quote:    "It should stop asking once a job is final.",
+		standard: demand{Should, judging, "A client should stop polling a job that has ended."},
 		exercise: "Read a job until it is final",
 	},
 	{
@@ -48,13 +49,24 @@ var rules = []rule{
 		exercise: "Read a job that takes a while more than once",
 	},
 	{
-		id: "backoff", title: "The client waits after 429, 502 and 503 before it retries.",
+		id: "backoff", title: "The client waits before it retries.",
 		level: Must, check: backoff,
 		see: client,
 		quote: "After no answer, 429 and 5xx it must wait before it sends the same again: as long as Retry-After says, " +
 			"otherwise longer each time.",
 		standard: demand{Should, rfc9110 + "10.2.3", waitAsTold},
-		exercise: "Send requests", profiles: []fault.Profile{fault.Overloaded, fault.MaintenanceWindow},
+		exercise: "Send requests",
+		profiles: []fault.Profile{
+			fault.Default, fault.Overloaded, fault.MaintenanceWindow, fault.OddRetryAfter, fault.Credentials, fault.Outage,
+		},
+	},
+	{
+		id: "retry-budget", title: "The client gives up after ten tries.",
+		level: Should, check: budget,
+		see:      client,
+		quote:    "It should give a request up after ten tries.",
+		standard: demand{Should, rfc9110 + "9.2.2", "A client SHOULD NOT automatically retry a failed automatic retry."},
+		exercise: "Submit three jobs with a key or a correlation id", profiles: []fault.Profile{fault.Outage},
 	},
 	{
 		id: "retry-only-retryable", title: "The client retries what may succeed, and does not repeat what was refused.",
@@ -62,7 +74,8 @@ var rules = []rule{
 		see:      client,
 		quote:    "It should repeat a submission that came to nothing, and should not repeat what was refused.",
 		standard: demand{Should, rfc9110 + "15.5.4", "The client SHOULD NOT automatically repeat the request with the same credentials."},
-		exercise: "Submit jobs with a key or a correlation id", profiles: []fault.Profile{fault.Overloaded},
+		exercise: "Submit jobs with a key or a correlation id, and read them",
+		profiles: []fault.Profile{fault.Default, fault.Overloaded, fault.Credentials, fault.Eventual, fault.Outage},
 	},
 	{
 		id: "idempotency-key", title: "A retry carries the Idempotency-Key of the first try.",
@@ -72,7 +85,7 @@ var rules = []rule{
 		standard: demand{Should, rfc9110 + "9.2.2", "A client SHOULD NOT automatically retry a request with a non-idempotent method unless it " +
 			"has some means to know that the request semantics are actually idempotent, regardless of the method, or some means to " +
 			"detect that the original request was never applied."},
-		exercise: "Submit jobs with a key or a correlation id", profiles: []fault.Profile{fault.FlakyNetwork, fault.Overloaded},
+		exercise: "Submit jobs with a key or a correlation id", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork, fault.Overloaded, fault.StaleConnections},
 	},
 	{
 		id: "no-duplicates", title: "A retry never creates a second job.",
@@ -81,7 +94,7 @@ var rules = []rule{
 		quote: "A client SHOULD NOT automatically retry a request with a non-idempotent method unless it has some means to know that the " +
 			"request semantics are actually idempotent, regardless of the method, or some means to detect that the original request was " +
 			"never applied.",
-		exercise: "Submit jobs", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover},
+		exercise: "Submit jobs", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork, fault.Failover},
 	},
 	{
 		id: "same-body", title: "The same Idempotency-Key comes with the same body.",
@@ -89,27 +102,28 @@ var rules = []rule{
 		see: keyRef + ".2",
 		quote: "The idempotency key that is supplied as part of every POST request MUST be unique and MUST NOT be reused " +
 			"with another request with a different request payload.",
-		exercise: "Submit jobs with keys", profiles: []fault.Profile{fault.FlakyNetwork, fault.Overloaded},
+		exercise: "Submit jobs with keys", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork, fault.Overloaded},
 	},
 	{
 		id: "one-job-per-intention", title: "The client creates each intended job once.",
 		level: Must, check: once,
 		see:      client,
 		quote:    "It must have one Idempotency-Key for one intended job, and another one for another.",
-		exercise: "Submit each job with an X-Correlation-ID of its own", profiles: []fault.Profile{fault.FlakyNetwork},
+		exercise: "Submit each job with an X-Correlation-ID of its own", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork},
 	},
 	{
 		id: "lost-answer", title: "After losing an answer, the client checks whether the job exists.",
 		level: Must, check: foundOut,
 		see:      client,
 		quote:    "It must find out about a submission whose answer did not come.",
-		exercise: "Submit jobs", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover},
+		exercise: "Submit jobs", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork, fault.Failover},
 	},
 	{
 		id: "outcome-learned", title: "The client learns how each job ended, within a minute.",
 		level: Must, check: outcome,
 		see:      client,
 		quote:    "It must learn what became of each of its jobs, within a minute of its end.",
+		standard: demand{Should, judging, "A client should learn how each of its jobs ended, within a minute of its end."},
 		exercise: "Submit a job that ends",
 	},
 	{
@@ -119,7 +133,8 @@ var rules = []rule{
 		quote: "It must resume a stream that ended where it ended, and not sooner than the stream's `retry` says.",
 		standard: demand{Must, html + "the-eventsource-interface", "If the EventSource object's last event ID string is not the empty string, " +
 			"then: [...] Set (`Last-Event-ID`, lastEventIDValue) in request's header list."},
-		exercise: "Read an event stream", profiles: []fault.Profile{fault.FlakyNetwork, fault.Failover, fault.MaintenanceWindow},
+		exercise: "Read an event stream",
+		profiles: []fault.Profile{fault.Default, fault.FlakyNetwork, fault.Failover, fault.MaintenanceWindow, fault.StaleConnections},
 	},
 	{
 		id: "half-events", title: "A half-received event is ignored.",
@@ -136,7 +151,7 @@ var rules = []rule{
 			"problem types to evolve and include additional information in the future.",
 		standard: demand{Should, draft + "4.3", `Clients that encounter an unrecognized status value SHOULD treat it as non-terminal ` +
 			`(equivalent to "PROCESSING") unless the value is documented by the API as terminal.`},
-		exercise: `Set one of the faults {"extensions": true}, {"job_status": "PONDERING"} and {"problem_type": "..."} for reads of a job`,
+		exercise: "Read a job until it is final", profiles: []fault.Profile{fault.Default, fault.NewVersion},
 	},
 	{
 		id: "deliveries-answered", title: "The receiver answers each webhook with 2xx in time.",
@@ -153,7 +168,7 @@ var rules = []rule{
 		see:      client,
 		quote:    "It must not answer 2xx to a request whose signatures do not hold, or that is older than five minutes.",
 		standard: demand{Must, hooks + "webhook-headers-sending-metadata-to-consumers", validSignature},
-		exercise: "Create a webhook, or submit a job with a callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
+		exercise: "Create a webhook, or submit a job with a callback", profiles: []fault.Profile{fault.Default, fault.DuplicateDeliveries},
 	},
 	{
 		id: "repeated-delivery", title: "The receiver answers a repeated webhook with 2xx.",
@@ -162,7 +177,8 @@ var rules = []rule{
 		quote: "It must answer 2xx to a delivery that it knows already.",
 		standard: demand{Should, hooks + "verifying-signatures", "Use the `webhook-id` header as an idempotency key to prevent accidentally " +
 			"processing the same webhook more than once (e.g. save the IDs in redis for 5 minutes)."},
-		exercise: "Create a webhook, or submit a job with a callback", profiles: []fault.Profile{fault.DuplicateDeliveries},
+		exercise: "Create a webhook, or submit a job with a callback, and test yourself that each event is handled once: that cannot be seen",
+		profiles: []fault.Profile{fault.Default, fault.DuplicateDeliveries},
 	},
 	{
 		id: "not-retryable", title: "The client does not retry a job that failed permanently.",
@@ -200,15 +216,26 @@ var rules = []rule{
 		level: Should, check: timeouts,
 		see:      client,
 		quote:    "It should give up on an answer that has not come after 30 s, unless it asked to wait longer.",
-		exercise: `Set the fault {"delay": "40s"}`,
+		exercise: "Read a job until it is final", profiles: []fault.Profile{fault.StaleConnections},
 	},
 	{
-		id: "redirects", title: "The client follows a 308 with the same method and body.",
+		id: "redirects", title: "The client follows a redirect with the same method and body, and notices a circle.",
 		level: Should, check: followed,
 		see: rfc9110 + "15.4.9",
 		quote: "The 308 (Permanent Redirect) status code indicates that the target resource has been assigned a new " +
 			"permanent URI and any future references to this resource ought to use one of the enclosed URIs.",
-		exercise: `Set the fault {"moved": true}`,
+		exercise: "Submit jobs, and read them until they are final", profiles: []fault.Profile{fault.Default, fault.Moved},
+	},
+	{
+		id: "no-key-elsewhere", title: "The client does not send its key to another host.",
+		level: Must, check: keyElsewhere,
+		see:   client,
+		quote: "It must not send its key to another host that a redirect names.",
+		standard: demand{Should, rfc9110 + "15.4", "When automatically following a redirected request, the user agent SHOULD resend the original " +
+			"request message with the following modifications: [...] Consider removing header fields that were not automatically generated " +
+			"by the implementation (i.e., those present in the request because they were added by the calling context) where there are " +
+			"security implications; this includes but is not limited to Authorization and Cookie."},
+		exercise: "Read a job until it is final, with at least seven reads", profiles: []fault.Profile{fault.Moved},
 	},
 	{
 		id: "content-negotiation", title: "The client sends and accepts media types that the service has.",

@@ -3,7 +3,6 @@ package verdict
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 )
 
@@ -76,8 +75,6 @@ func (r *record) stormy(x *exchange) bool {
 		return true
 	case r.Standards && !safe(x) && x.Status != http.StatusUnauthorized:
 		return x.Status >= 400
-	case !r.Standards && slices.Contains([]int{429, 502, 503}, x.Status):
-		return false // fewer repetitions are too many already: see backoff
 	}
 	return x.Status == http.StatusTooManyRequests || x.Status >= 500
 }

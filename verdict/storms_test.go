@@ -44,7 +44,8 @@ func TestStorms(t *testing.T) {
 		"with pauses": {func(t *trace) {
 			t.each(50, func(byte) { t.wait(100 * time.Millisecond).send(submit(7, status(500))) })
 		}, false, false},
-		"of four tries":       {func(t *trace) { t.each(4, func(byte) { t.send(submit(7, status(500))) }) }, false, false},
+		"of four tries":       {func(t *trace) { t.each(4, func(byte) { t.send(submit(7, status(500))) }) }, false, true},
+		"of three tries":      {func(t *trace) { t.each(3, func(byte) { t.send(submit(7, status(500))) }) }, false, false},
 		"of different orders": {func(t *trace) { t.each(50, func(n byte) { t.send(submit(n, status(500))) }) }, false, false},
 		"of time-outs": {many(submit(7, with(&fault.Effect{Delay: fault.Duration(time.Second)}),
 			func(x *verdict.Exchange) { x.HungUp = true })), false, false},

@@ -151,6 +151,9 @@ func right() *trace {
 	t.wait(2 * time.Second).send(poll(5, func(x *verdict.Exchange) {
 		x.KeyID, x.Path, x.Operation, x.Role = "k2", "/v1/jobs", "list", verdict.List
 	}))
+	t.each(3, func(byte) { t.wait(2 * time.Second).send(cancel(4, unavailable)) })
+	at := func(x *verdict.Exchange) { x.Host = "a.example" }
+	t.wait(2 * time.Second).send(poll(4, final, at, leads("http://b.example/v1/jobs/job-4"))).wait(time.Second).send(poll(4, final, at))
 	for n := byte(1); n <= 4; n++ {
 		t.Runs = append(t.Runs, verdict.Run{ID: id(n), State: "SUCCEEDED", Finished: begin.Add(time.Second)})
 	}
@@ -160,6 +163,23 @@ func right() *trace {
 	})
 	t.sent(fault.Effect{Tamper: fault.TamperBody}, 401).sent(fault.Effect{Repeat: 1}, 204)
 	return t
+}
+
+// cancel asks to cancel a job.
+func cancel(n byte, change ...func(*verdict.Exchange)) verdict.Exchange {
+	x := verdict.Exchange{Method: "POST", Path: "/v1/jobs/" + id(n) + "/cancel", Status: 200, Job: id(n), Reused: true}
+	for _, c := range change {
+		c(&x)
+	}
+	return x
+}
+
+// leads redirects a request to another host.
+func leads(to string) func(*verdict.Exchange) {
+	return func(x *verdict.Exchange) {
+		x.Status, x.Location, x.Fault = 307, to, &fault.Effect{Moved: 307, OtherHost: true}
+		x.Shown, x.Final, x.RetryAfter, x.ETag = nil, nil, nil, ""
+	}
 }
 
 // sent adds a request that the service sent besides a delivery.
@@ -193,7 +213,7 @@ func TestRightClient(t *testing.T) {
 	}
 	many := right()
 	many.Session.Recorded = 1_000
-	require.Regexp(t, `^26 rules passed\. 9\d\d of 1000 requests were not judged: the session had no room for them\.$`, many.judge().Why)
+	require.Regexp(t, `^28 rules passed\. 9\d\d of 1000 requests were not judged: the session had no room for them\.$`, many.judge().Why)
 	empty := newTrace().judge()
 	require.Equal(t, verdict.NothingJudged, empty.Verdict)
 	require.Equal(t, "No request came.", empty.Why)
@@ -236,6 +256,10 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 			again(t, submit(7, func(x *verdict.Exchange) {
 				x.Status, x.Code, x.Made, x.Shown = 400, "INVALID", "", nil
 			}), 4)
+		},
+		"retry-budget": func(t *trace) { again(t.wait(time.Second), cancel(4, unavailable, untold), 11) },
+		"no-key-elsewhere": func(t *trace) {
+			t.wait(time.Second).send(poll(4, final, func(x *verdict.Exchange) { x.Host = "b.example" }))
 		},
 		"idempotency-key": func(t *trace) {
 			t.send(submit(7, unavailable)).wait(2 * time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "other" }))
@@ -304,7 +328,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		want := map[verdict.Level]verdict.Conclusion{verdict.Must: verdict.Failed, verdict.Should: verdict.Warned}
 		require.Equal(t, want[levels[rule]], v.Verdict, rule)
 	}
-	require.Len(t, verdict.IDs(), 26)
+	require.Len(t, verdict.IDs(), 28)
 }
 
 // The verdict tells which faults happened to which requests, and which of the profile did not.
@@ -334,7 +358,7 @@ func TestFaultsAreCounted(t *testing.T) {
 	require.Empty(t, v.Faults)
 	for _, r := range v.Results {
 		if r.Rule == "backoff" {
-			require.Equal(t, "Send requests, with the profile overloaded or maintenance-window.", r.Exercise)
+			require.Equal(t, "Send requests, with the profile default or overloaded or maintenance-window or odd-retry-after or credentials or outage.", r.Exercise)
 		}
 	}
 	for _, r := range verdict.Of(&verdict.Record{Session: verdict.Session{Profile: fault.Overloaded, Rules: []string{"backoff"}}}).Results {
@@ -418,7 +442,7 @@ func TestStandards(t *testing.T) {
 		require.Equal(t, slices.Contains(c.broken, "no-duplicates"), v.Verdict == verdict.Failed, name)
 	}
 	for _, r := range verdict.Rules(true) {
-		require.Equal(t, slices.Contains(verdict.StandardIDs(), r.ID), !strings.Contains(r.See, "forgerun"), r.ID)
+		require.Equal(t, slices.Contains(verdict.StandardIDs(), r.ID), !strings.HasSuffix(r.See, "api.md#what-a-client-does"), r.ID)
 	}
 }
 
@@ -439,5 +463,10 @@ func TestPagesHaveTheRules(t *testing.T) {
 			word = "should" // what was created twice is a fact: the rule fails
 		}
 		require.Regexp(t, "(?i)"+word, r.Quote)
+	}
+	for _, r := range verdict.Rules(true) {
+		if strings.Contains(r.See, "testbed.md") {
+			require.Contains(t, string(page), r.Quote)
+		}
 	}
 }

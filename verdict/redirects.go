@@ -1,0 +1,196 @@
+package verdict
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// Bounds of redirects in a row.
+const (
+	MaxHops = 50 // that clients in common use follow
+	FewHops = 3  // after which a client may take them for a circle
+)
+
+// sent is what a request and the one that follows its redirect have in common. A query is part of it if the path stays the same.
+type sent struct{ method, path, query, body, key, correlation, keyID, agent string }
+
+func (s sent) on(path, query string, samePath bool) sent {
+	if s.path = path; samePath {
+		s.query = "?" + query
+	}
+	return s
+}
+
+func sentBy(x *exchange) sent {
+	return sent{method: x.Method, path: x.Path, body: x.Body, key: x.Key, correlation: x.Correlation, keyID: x.KeyID, agent: x.Agent}
+}
+
+// redirected returns where a redirect led on the same host; false: elsewhere, or nowhere.
+func (x *exchange) redirected() (path, query string, ok bool) {
+	switch {
+	case !x.Arrived() || !slices.Contains(fault.Moves, x.Status) || x.otherHost() != "":
+		return "", "", false
+	case x.Fault != nil && x.Fault.Moved != 0:
+		return x.Path, x.Query, !x.Fault.OtherHost
+	}
+	path, query, _ = strings.Cut(x.Location, "?")
+	return path, query, strings.HasPrefix(path, "/")
+}
+
+// What asks for it, besides what the rule cites.
+var (
+	kept307 = demand{Should, rfc9110 + "15.4.8", "The 307 (Temporary Redirect) status code indicates that the target resource resides " +
+		"temporarily under a different URI and the user agent MUST NOT change the request method if it performs an automatic " +
+		"redirection to that URI."}
+	got303 = demand{Should, rfc9110 + "15.4.4", "A user agent can perform a retrieval request targeting that URI (a GET or HEAD request if " +
+		"using HTTP), which might also be redirected, and present the eventual result as an answer to the original request."}
+	noticed = demand{Should, rfc9110 + "15.4", `A client SHOULD detect and intervene in cyclical redirections (i.e., "infinite" ` +
+		"redirection loops)."}
+	movedBy = map[int]*demand{303: &got303, 307: &kept307}
+)
+
+// hops are redirects in a row, each followed at once.
+type hops struct {
+	first *exchange
+	n     int
+}
+
+// followed checks that a request which was redirected is sent again, as it was or after 303 with GET, to the new address, and that a circle
+// of redirects is noticed.
+func followed(r *record, f *finding) {
+	gets := indexed(r, func(x *exchange, add func(string)) {
+		if x.retrieves() {
+			add(x.Path)
+		}
+	})
+	all := indexed(r, func(x *exchange, add func(sent)) {
+		add(sentBy(x))
+		add(sentBy(x).on(x.Path, x.Query, true))
+	})
+	used := map[sent]int{} // how many of these have followed a redirect
+	rows := map[int]hops{} // by the place of what followed the last one
+	r.each(func(x *exchange) {
+		path, query, ok := x.redirected()
+		if !ok || !r.over(x.End()) {
+			return
+		}
+		s := sentBy(x).on(path, query, path == x.Path)
+		var y *exchange
+		if n := max(used[s], len(all[s])-len(all[s].after(x))); n < len(all[s]) {
+			y, used[s] = all[s][n], n+1
+		}
+		row := rows[x.place]
+		if y != nil && y.Start.Sub(x.End()) < AtOnce {
+			delete(rows, x.place)
+			if row.first == nil {
+				row.first = x
+			}
+			rows[y.place] = hops{row.first, row.n + 1}
+		}
+		x.follow(f, y, x.lostBy(gets[path], y), row.n)
+	})
+	r.each(func(x *exchange) {
+		if row := rows[x.place]; row.n > MaxHops {
+			f.failBy(&noticed, row.first, x, fmt.Sprintf("The client followed %d redirects in a row, all of one request.", row.n),
+				"Notice the circle: end with an error after 20 redirects, for example.")
+		}
+	})
+}
+
+// follow judges what followed the redirect x: y, which is the same request, and z, which is a GET instead; nil: there is none. It was the last
+// one of so many in a row.
+func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
+	const same = "Send the same request, with its method and body, to the address in Location."
+	in := y != nil && y.Start.Sub(x.End()) < FollowWithin
+	switch {
+	case x.Status == http.StatusSeeOther && !x.retrieves():
+		if z != nil {
+			f.hold(x, z, "The client read the address in Location with GET.")
+		} else if in {
+			f.failBy(&got303, x, y, fmt.Sprintf("The client followed 303 with %s, and sent the request a second time.", x.Method),
+				"Read the address in Location with GET.")
+		}
+	case z != nil:
+		f.failBy(movedBy[x.Status], x, z, "The client followed the redirect with GET: the method and the body were lost.", same)
+	case y == nil && (hops >= FewHops || x.Status == http.StatusSeeOther && !x.Disturbed()):
+		// It gave up on a circle, or 303 was all that it wanted to know.
+	case y == nil:
+		f.failBy(movedBy[x.Status], x, y, "The client did not send the request again.", same)
+	case !in && x.Key == "" && x.Correlation == "":
+		// It may be another request that is equal.
+	default:
+		f.hold(x, y, "The client sent the request again, to the new address.")
+	}
+}
+
+// lostBy returns the GET by which the redirect x was followed without its method and body, before y; nil: there is none.
+func (x *exchange) lostBy(gets group, y *exchange) *exchange {
+	for _, z := range gets.after(x) {
+		if z.Start.Sub(x.End()) >= FollowWithin || y != nil && y.place <= z.place {
+			break
+		}
+		if x.lostMethod(z) {
+			return z
+		}
+	}
+	return nil
+}
+
+func (x *exchange) retrieves() bool { return x.Method == http.MethodGet || x.Method == http.MethodHead }
+
+// lostMethod reports whether z is x, which was redirected, without its method and body.
+func (x *exchange) lostMethod(z *exchange) bool {
+	if x.retrieves() || x.KeyID != z.KeyID || x.Agent != z.Agent {
+		return false
+	}
+	return x.Key != "" && x.Key == z.Key || x.Connection == z.Connection || !z.Reused // others have connections in use
+}
+
+// otherHost returns the other host that an answer redirects to; empty: none.
+func (x *exchange) otherHost() string {
+	to, err := url.Parse(x.Location)
+	if err != nil || x.Host == "" || x.Status/100 != 3 || !x.Arrived() || strings.EqualFold(to.Host, x.Host) {
+		return ""
+	}
+	return strings.ToLower(to.Host)
+}
+
+// keyElsewhere checks that a client which is redirected to another host does not send its key there. A host that it has sent a key to before
+// is its own.
+func keyElsewhere(r *record, f *finding) {
+	own, home := map[string]bool{}, map[string]bool{} // hosts, and keys that the client sent them
+	led := map[string]*exchange{}                     // the first redirect to each other host
+	r.each(func(x *exchange) {
+		host := strings.ToLower(x.Host)
+		before := led[host]
+		if before == nil && x.KeyID != "" {
+			own[host], home[x.KeyID] = true, true
+		}
+		if to := x.otherHost(); to != "" && led[to] == nil && x.KeyID != "" && !own[to] {
+			led[to] = x
+		}
+		switch {
+		case before == nil || !x.Start.After(before.End()):
+		case home[x.KeyID]:
+			f.fail(before, x, "The client sent its key to "+x.Host+", where a redirect from "+before.Host+" led.",
+				"Leave the key out where a redirect leads to another host.")
+		case x.KeyID == "":
+			f.hold(before, x, "The client followed the redirect to another host without its key.")
+		}
+	})
+	asked := indexed(r, func(x *exchange, add func(string)) { add(strings.ToLower(x.Host)) })
+	r.each(func(x *exchange) {
+		to := x.otherHost()
+		if to == "" || led[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // of a host that is not ours nothing is seen
+			return
+		}
+		if y := asked[strings.ToLower(x.Host)].next(x); y != nil {
+			f.hold(x, y, "The client went on, and did not follow the redirect to another host.")
+		}
+	})
+}

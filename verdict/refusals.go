@@ -1,0 +1,214 @@
+package verdict
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+)
+
+// Bounds of trying what is refused.
+const (
+	MaxTries    = 10 // of a request that comes to nothing, or of a job that is not found
+	MaxRenewals = 3  // of a key that is refused all the same
+)
+
+// streak is a number of exchanges in a row that are alike.
+type streak struct {
+	first, last *exchange
+	n           int
+	ended       bool // another answer has ended it
+}
+
+// streaks are the streaks of a session, in the order of their beginnings.
+type streaks[K comparable] struct {
+	open map[K]*streak
+	all  []*streak
+}
+
+func newStreaks[K comparable]() *streaks[K] { return &streaks[K]{open: map[K]*streak{}} }
+
+func (s *streaks[K]) add(at K, x *exchange) {
+	now := s.open[at]
+	if now == nil {
+		now = &streak{first: x}
+		s.open[at] = now
+		s.all = append(s.all, now)
+	}
+	now.last = x
+	now.n++
+}
+
+func (s *streaks[K]) end(at K) {
+	if now := s.open[at]; now != nil {
+		now.ended = true
+		delete(s.open, at)
+	}
+}
+
+// What asks clients of any API to leave what was refused.
+var (
+	unauthorized = demand{Should, rfc9110 + "15.5.2", "If the 401 response contains the same challenge as the prior response, and the user " +
+		"agent has already attempted authentication at least once, then the user agent SHOULD present the enclosed representation to the " +
+		"user, since it usually contains relevant diagnostic information."}
+	gone = demand{Should, rfc9110 + "15.5.11", "The 410 (Gone) status code indicates that access to the target resource is no longer " +
+		"available at the origin server and that this condition is likely to be permanent."}
+	notFound       = demand{Should, client, "It should give up a job that stays 404 after ten reads."}
+	notFoundForAny = demand{Should, judging, "A client should give up a job that stays 404 after ten reads."}
+)
+
+// repeatedRefusals blames requests that were sent time after time with the same key though they were refused.
+func repeatedRefusals(r *record, f *finding) {
+	type request struct {
+		era                              int
+		method, path, query, body, keyID string
+	}
+	refused := newStreaks[request]()
+	r.each(func(x *exchange) {
+		at := request{x.era, x.Method, x.Path, x.Query, x.Body, x.KeyID}
+		switch {
+		case refusal(x) && (!r.Standards || slices.Contains([]int{401, 403, 410}, x.Status)):
+			refused.add(at, x)
+		case x.Arrived() && !failed(x):
+			refused.end(at)
+		}
+	})
+	for _, s := range refused.all {
+		found := fmt.Sprintf("The client sent the refused request %s.", times(s.n))
+		cites := either(r.Standards, map[int]*demand{401: &unauthorized, 410: &gone}, nil)[s.last.Status]
+		switch {
+		case s.n <= MaxRereads:
+			f.hold(s.first, s.last, found)
+		case s.last.Status == http.StatusUnauthorized:
+			f.failBy(cites, s.first, s.last, found,
+				"Try once more, with a new key if there is one. Then give up, and say that the key is refused.")
+		default:
+			f.failBy(cites, s.first, s.last, found, "Correct the request: the same one is refused again.")
+		}
+	}
+}
+
+// neverFound blames who reads a job time after time that a submission made and that is not found. A result that is not found may come.
+func neverFound(r *record, f *finding) {
+	known, missing := r.knownJobs(), newStreaks[place]()
+	r.each(func(x *exchange) {
+		if x.Role != Read && x.Role != Outcome || known[x.Job] == nil || !x.Arrived() {
+			return
+		}
+		switch at := r.placeOf(x); {
+		case x.Status == http.StatusNotFound && (x.Role == Read || x.Disturbed()):
+			missing.add(at, x)
+		case !failed(x):
+			missing.end(at)
+		}
+	})
+	for _, s := range missing.all {
+		switch {
+		case s.n > MaxTries:
+			f.failBy(either(r.Standards, &notFoundForAny, &notFound), s.first, s.last,
+				fmt.Sprintf("The client read the job %d times in a row, and it was not found.", s.n),
+				fmt.Sprintf("Read again, as a job may be visible late. Give it up after %d reads, and say so.", MaxTries))
+		case s.ended || s.n > MaxRereads:
+			f.hold(s.first, s.last, fmt.Sprintf("The client read a job that was not found %s.", times(s.n)))
+		}
+	}
+}
+
+// renewals are the operations of ours that make a new key.
+var renewals = []string{"createKey", "renewKey"}
+
+// keysInVain blames who asks for one new key after the other while the same request is refused with each.
+func keysInVain(r *record, f *finding) {
+	type row struct {
+		first   *exchange
+		seen, n int
+	}
+	rows, made := map[target]*row{}, 0
+	r.each(func(x *exchange) {
+		at := targetOf(x)
+		w := rows[at]
+		switch {
+		case !x.Arrived():
+		case slices.Contains(renewals, x.Operation):
+			made++
+		case x.Status != http.StatusUnauthorized:
+			delete(rows, at)
+		case w == nil:
+			rows[at] = &row{first: x, seen: made}
+		case made > w.seen:
+			if w.seen, w.n = made, w.n+1; w.n == MaxRenewals+1 {
+				f.fail(w.first, x, fmt.Sprintf("The client asked for a new key %d times in a row, and the request was refused with each.", w.n),
+					"Renew the key once. If the request is refused all the same, give up, and say so.")
+			}
+		}
+	})
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// refusal reports whether the answer says that the same request will not be better another time. 403 with Retry-After limits a rate.
+func refusal(x *exchange) bool {
+	if !x.Arrived() || x.Stream != nil {
+		return false
+	}
+	switch x.Status {
+	case http.StatusForbidden:
+		return x.RetryAfter == nil
+	case 400, 401, 405, 406, 410, 413, 415, 422:
+		return true
+	}
+	return false
+}
+
+// effort is what requests have in common that are tries of one thing that the client wants.
+type effort struct {
+	era                                       int
+	method, path, query, key, correlate, body string
+}
+
+// effortOf returns what x is a try of. Of requests that tell nothing apart, each may be wanted.
+func (r *record) effortOf(x *exchange) (at effort, ok bool) {
+	at = effort{era: x.era, method: x.Method, path: x.Path, query: x.Query}
+	switch {
+	case safe(x) || x.Stream != nil || x.Role == Reset:
+		return at, false
+	case x.Key != "" && (r.Standards || x.Correlation == "" || batch(x)):
+		at.key = x.Key
+	case x.Correlation != "" && !batch(x): // a client may wrongly make a key for each try
+		at.correlate, at.body = x.Correlation, x.Body
+	case batch(x) && x.Body != "", !submits(x) && x.Job != "":
+		at.body = x.Body
+	default:
+		return at, false
+	}
+	return at, true
+}
+
+// budget checks that a request which comes to nothing time after time is given up. Reads are left out: a poller may go on for long.
+func budget(r *record, f *finding) {
+	efforts := newStreaks[effort]()
+	r.each(func(x *exchange) {
+		at, ok := r.effortOf(x)
+		switch {
+		case !ok:
+		case failed(x):
+			efforts.add(at, x)
+		default:
+			efforts.end(at)
+		}
+	})
+	for _, s := range efforts.all {
+		switch {
+		case s.n > MaxTries:
+			f.fail(s.first, s.last, fmt.Sprintf("The client sent the same request %d times in a row, and none came to anything.", s.n),
+				fmt.Sprintf("Give a request up after %d tries, and say so. Let one part of the client retry: "+
+					"retries inside retries multiply.", MaxTries))
+		case s.n > 1 && !s.ended && r.over(s.last.End()):
+			f.hold(s.first, s.last, fmt.Sprintf("The client gave the request up after %d tries.", s.n))
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package verdict
+
+import (
+	"fmt"
+	"slices"
+)
+
+// tolerant checks that an answer or event with members, states or types that the client does not know does not stop it. It cannot be told
+// from outside whether a client stopped because of an unknown state or because another member said that the job had ended.
+func tolerant(r *record, f *finding) {
+	t := &tolerance{record: r, finding: f, polls: r.pollers(), quits: r.quits()}
+	for i := range r.exchanges {
+		x := &r.exchanges[i]
+		if x.Fault == nil || !x.Fault.Rewrites() && !x.Fault.ExtraEvents || !x.Arrived() || !r.over(x.End()) {
+			continue
+		}
+		if x.Status >= 400 {
+			t.error(x)
+			continue
+		}
+		for _, id := range x.Shown {
+			t.shown(x, id)
+		}
+		if len(x.Final) > 0 && i+1 < len(r.exchanges) {
+			f.hold(x, &r.exchanges[i+1], "The client went on.")
+		}
+	}
+	t.deliveries()
+}
+
+// tolerance judges what a client did after documents that it does not know all of.
+type tolerance struct {
+	*record
+	*finding
+	polls func(*exchange) bool
+	quits bool // it gives up reads that fail, whatever the error says
+}
+
+// shown judges what came after a job was shown.
+func (t *tolerance) shown(x *exchange, id string) {
+	shows := x.Job == id || x.Role == List || x.Role == ReadMany
+	if x.Job != id && t.runs[id] == nil && x.Role == List {
+		return // it may be nothing to the client
+	}
+	y, _ := t.learned(id, x.End())
+	if y == nil && shows {
+		y = t.sameReads(x).next(x)
+	}
+	unclear := slices.Contains(x.Told, id) || t.unclear(x, id)
+	if y == nil && unclear {
+		return
+	}
+	t.judge(y != nil, x, y, either(y != nil, "The client went on with the job.", "The client never looked at job "+id+" again."),
+		"Ignore unknown members. Take an unknown state for one that is not final, and go on.")
+}
+
+// unclear reports whether nothing need have come after x about a job, as far as can be told.
+func (t *tolerance) unclear(x *exchange, id string) bool {
+	return t.Elsewhere || t.untold(id, x.End(), t.Now) || t.unended(id) && !t.polls(x)
+}
+
+// error judges what came after a read of a job that failed for now, with an error of an unknown type.
+func (t *tolerance) error(x *exchange) {
+	if x.Role != Read || x.Job == "" || !failed(x) {
+		return
+	}
+	y, _ := t.learned(x.Job, x.End())
+	if y == nil {
+		y = t.sameReads(x).next(x)
+	}
+	if y == nil && (t.quits || t.unclear(x, x.Job)) {
+		return
+	}
+	t.judge(y != nil, x, y, either(y != nil, "The client read the job again.", "The client never looked at job "+x.Job+" again."),
+		"Go by the status of an error whose type you do not know.")
+}
+
+// quits reports whether the client has never come back to some read of a job that failed with an error of a known type.
+func (r *record) quits() (quits bool) {
+	r.each(func(x *exchange) {
+		quits = quits || x.Role == Read && failed(x) && !(x.Fault != nil && x.Fault.Rewrites()) && r.sameReads(x).next(x) == nil
+	})
+	return quits
+}
+
+// deliveries judges the answers to deliveries with more than the receiver knows. One without an answer shows nothing.
+func (t *tolerance) deliveries() {
+	for i := range t.Attempts {
+		a := &t.Attempts[i]
+		d := t.disturbed[attempt{a.DeliveryID, a.Number}]
+		if d.effect == nil || !d.effect.Rewrites() || d.dropped || a.Status == 0 || a.Unsigned {
+			continue
+		}
+		t.judge(200 <= a.Status && a.Status <= 299, nil, t.attempted(a), fmt.Sprintf("The client answered the delivery with %d.", a.Status),
+			"Ignore members and states of a delivery that you do not know, and answer 2xx.")
+	}
+}
