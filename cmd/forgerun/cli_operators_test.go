@@ -157,7 +157,7 @@ func TestContexts(t *testing.T) {
 		require.Equal(t, "one\ntwo\n:4\n", sh.ok(slices.Concat([]string{"__complete"}, args, []string{""})...), args)
 	}
 	for _, args := range [][]string{{"verdict", "--profile", ""}, {"proxy", "--profile", ""}, {"testbed", "faults", "set", ""}} {
-		require.Regexp(t, "^flaky-network\noverloaded\n(.*\n)+:4\n$", sh.ok(append([]string{"__complete"}, args...)...), args)
+		require.Regexp(t, "^default\nflaky-network\n(.*\n)+:4\n$", sh.ok(append([]string{"__complete"}, args...)...), args)
 	}
 	sh.exits(command.WrongUsage, "unknown flag: --profile (forgerun jobs list --help)", "jobs", "list", "--profile", "one")
 	sh.exits(command.WrongUsage, "unknown flag: --context (forgerun verdict --help)", "verdict", "--context", "one", "--", "true")
