@@ -36,7 +36,7 @@ var mayImport = []packageRule{
 	{"verdict/api", []string{"verdict", "verdict/fault", "verdict/wire"}},
 	{"verdict/proxy", []string{"verdict", "verdict/api", "verdict/fault", "verdict/redact", "verdict/report", "verdict/wire",
 		"internal/localhosts", "examples/other-apis/apis test"}},
-	{"verdict/wire", []string{"verdict", "verdict/fault", "verdict/redact"}},
+	{"verdict/wire", []string{"verdict", "verdict/fault", "verdict/redact", "job/testbed test", "verdict/api test"}},
 	{"verdict/report", []string{"internal/junit", "verdict", "verdict/fault"}},
 	{"migrations", nil},
 	{"internal/telemetry", nil},
