@@ -164,7 +164,7 @@ func (s *Server) getResult(r *call) error {
 		return err
 	}
 	tag := `"` + hex.EncodeToString(result.SHA256[:]) + `"`
-	if header.MatchesETag(r.list(fiber.HeaderIfNoneMatch), tag) {
+	if r.unchanged(tag) {
 		s.cacheResult(r, tag, result.ExpiresAt)
 		r.Status(fiber.StatusNotModified)
 		return nil

@@ -8,7 +8,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/decode"
-	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/view"
@@ -89,7 +88,7 @@ func (s *Server) getBatch(r *call) error {
 		return err
 	}
 	s.batchHeaders(r, b)
-	if header.MatchesETag(r.list(fiber.HeaderIfNoneMatch), batchTag(r, b)) {
+	if r.unchanged(batchTag(r, b)) {
 		r.Status(fiber.StatusNotModified)
 		return nil
 	}
@@ -107,6 +106,11 @@ func (s *Server) cancelBatch(r *call) error {
 
 // sendBatch answers with the batch, in the view that the client prefers.
 func (s *Server) sendBatch(r *call, b *job.Batch) error {
+	if r.wantsDocument() && r.unfinished() {
+		open := *b
+		open.Outcome = nil
+		b = &open
+	}
 	if b.Outcome != nil {
 		r.inLanguage(b.Language)
 	}
@@ -122,8 +126,8 @@ func (s *Server) batchHeaders(r *call, b *job.Batch) {
 	r.Vary(fiber.HeaderAccept)
 	r.relate(job.BatchPath(b.ID)+"/jobs", s.relation("batch-jobs"))
 	switch {
-	case b.Outcome != nil:
-	case b.Counts[job.Queued]+b.Counts[job.Assigned]+b.Counts[job.Running] > 0:
+	case b.Outcome != nil && !r.unfinished():
+	case b.Outcome != nil || b.Counts[job.Queued]+b.Counts[job.Assigned]+b.Counts[job.Running] > 0:
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(batchPoll))
 	default:
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(scheduledBatchPoll))

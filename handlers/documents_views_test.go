@@ -222,7 +222,7 @@ func without(list []string, some ...string) []string {
 // finer are the values of which a sentence of the document says more than their schemas can.
 var finer = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|operation|cursor|advance|for|delay|refuse)$|^cursor$|` +
 	`/result/body$|` + // its bytes count
-	`^/jobs/0/(progress|problem|result)$|/effect/(status|retry_after|reset)$`) // not with each other member
+	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // not with each other member
 
 // TestRequestsAreAsDocumented sends values at the edges of what the document allows for each parameter and member: what it allows
 // is not refused, and what it does not is, with its place.

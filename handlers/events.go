@@ -151,6 +151,7 @@ func (s *Server) hijack(r *call, c *conn.Conn, st *stream.Stream) {
 		if r.fault = e.OnStream(); e.ContentType != "" {
 			r.Set(fiber.HeaderContentType, e.ContentType)
 		}
+		r.setRetryAfter()
 	}
 	r.Response().Header.SetConnectionClose()
 	st.Head = append(append([]byte(nil), r.Response().Header.Header()...), st.Head...)

@@ -184,7 +184,7 @@ func (s *Server) getJob(r *call) error {
 		j = cmp.Or(later, first)
 	}
 	prefs.report(r)
-	if header.MatchesETag(known, s.jobTag(r, j)) {
+	if r.unchanged(s.jobTag(r, j)) {
 		s.jobHeaders(r, j)
 		r.Status(fiber.StatusNotModified)
 		return nil
@@ -195,11 +195,15 @@ func (s *Server) getJob(r *call) error {
 // sendJob answers with the job, in the view that the client prefers.
 func (s *Server) sendJob(r *call, j *job.Job) error {
 	s.jobHeaders(r, j)
-	if j.State == job.Failed {
+	attempt := j.CurrentAttempt()
+	if r.unfinished() && j.State.Final() {
+		attempt = job.Attempt{Number: j.Attempt, State: job.Running}
+	}
+	if attempt.State == job.Failed {
 		r.inLanguage(j.Language)
 	}
 	if r.wantsDocument() {
-		document := s.links.Document(j.Origin(), j.CurrentAttempt())
+		document := s.links.Document(j.Origin(), attempt)
 		return r.send(fiber.StatusOK, mediaOf(document), document)
 	}
 	v := s.jobViewOf(j, s.deps.Clock())
@@ -214,12 +218,12 @@ func (s *Server) jobHeaders(r *call, j *job.Job) {
 	r.Set(fiber.HeaderETag, s.jobTag(r, j))
 	r.Vary(fiber.HeaderAccept)
 	switch {
-	case !j.State.Final():
+	case !j.State.Final() || r.unfinished():
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.pollAfter(j)))
 	case j.State == job.Failed && j.Failure != nil && j.Failure.Retryable && j.Failure.RetryAfter > 0:
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(j.Failure.RetryAfter))
 	}
-	if hasResult(j, s.deps.Clock()) {
+	if hasResult(j, s.deps.Clock()) && !r.unfinished() {
 		r.relate(resultPath(j.ID), s.relation("job-result"))
 	}
 }

@@ -43,7 +43,7 @@ func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
 	r.endSpan()
 	s.metrics.observe(r, took-r.waited)
 	s.logAccess(r, took)
-	s.finishFault(r, s.record(r))
+	s.finish(r)
 }
 
 // requestID takes the client's own id if it is a UUID, and makes one

@@ -169,6 +169,6 @@ func TestDocumentsBelowAPath(t *testing.T) {
 	require.Contains(t, w.send("GET", "/docs", "").text, "curl &#39;"+below+"/v1/jobs")
 	require.Contains(t, w.send("GET", "/v1/job", "").text, "Did you mean "+below+"/v1/jobs?")
 	w.madeUp = true // no document has this answer
-	moved := w.send("GET", "/v1/jobs?limit=7", "", "ForgeRun-Fault", `{"moved":true}`)
+	moved := w.send("GET", "/v1/jobs?limit=7", "", "ForgeRun-Fault", `{"moved":308}`)
 	require.Equal(t, below+"/v1/jobs?limit=7", moved.Header.Get("Location"))
 }

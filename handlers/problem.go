@@ -109,6 +109,11 @@ func (s *Server) logFailure(r *call, p *problem.Document, err error) {
 // Conditions are If-Match and If-None-Match (RFC 9110, section 13). No resource has a Last-Modified, so those about times are
 // ignored, as sections 13.1.3 and 13.1.4 say.
 
+// unchanged reports whether the client has the representation with this tag. What a fault rewrites is another one.
+func (r *call) unchanged(tag string) bool {
+	return (r.fault == nil || !r.fault.Rewrites()) && header.MatchesETag(r.list(fiber.HeaderIfNoneMatch), tag)
+}
+
 func (r *call) has(name string) bool { return len(r.Request().Header.PeekAll(name)) > 0 }
 
 // shownBy gives for the path of each change the route that shows what the change is about: that of the same path, or of the nearest one

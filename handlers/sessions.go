@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/verdict/redact"
 	"github.com/forgerun/forgerun/verdict/report"
 )
@@ -204,9 +204,11 @@ func (s *Server) record(r *call) (later func(hungUp bool)) {
 		}
 	}
 	of := s.recordIn(r, who.ClientID)
-	if r.fault != nil && r.fault.SlowBytes > 0 && r.fault.Close == "" {
+	if r.fault != nil && sentLater(r.fault) {
 		return func(hungUp bool) {
-			x.HungUp = x.HungUp || hungUp
+			if x.HungUp = x.HungUp || hungUp; r.fault.Close == fault.CloseStall {
+				x.End = time.Now().UTC()
+			}
 			s.keep(of, x)
 		}
 	}
@@ -265,7 +267,8 @@ func kept(keep func(string) string, text string) string { return header.Clip(kee
 func (r *call) exchange() *verdict.Exchange {
 	request, answer, operation := r.Request(), r.Response(), r.route.operation()
 	x := &verdict.Exchange{
-		Start: r.start.UTC(), End: time.Now().UTC(), Method: r.Method(), Path: kept(redact.KeepURL, string(request.URI().Path())),
+		Start: r.start.UTC(), End: time.Now().UTC(), Method: r.Method(),
+		Host: kept(redact.Keep, string(request.Header.Host())), Path: kept(redact.KeepURL, string(request.URI().Path())),
 		Operation: operation, Role: testbed.RoleOf(operation), Body: r.bodySum,
 		Correlation: kept(redact.Keep, cmp.Or(r.list("X-Correlation-ID"), r.bodyCorrelation)),
 		Prefer:      kept(redact.Keep, r.list("Prefer")),
@@ -275,7 +278,7 @@ func (r *call) exchange() *verdict.Exchange {
 		Closes: r.Request().ConnectionClose(), Agent: kept(redact.Keep, r.Get(fiber.HeaderUserAgent)),
 		Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1,
 		Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
-		Fault: r.fault, HungUp: r.hungUp,
+		RetryAfter: r.toldToWait(), Fault: r.fault, HungUp: r.hungUp,
 	}
 	if _, span := r.traceparent(); span.IsValid() {
 		x.Trace = span.TraceID().String()
@@ -295,8 +298,8 @@ func (r *call) exchange() *verdict.Exchange {
 	if r.failed != nil {
 		x.Code, x.Expired = string(r.failed.Code), r.failed.Code == job.CodeTokenExpired && r.fault == nil
 	}
-	if n, err := strconv.Atoi(string(answer.Header.Peek(fiber.HeaderRetryAfter))); err == nil {
-		x.RetryAfter = &n
+	if r.fault != nil && r.fault.Moved != 0 && x.Status == r.fault.Moved {
+		x.Location = strings.TrimSuffix(r.elsewhere()+x.Path+"?"+x.Query, "?")
 	}
 	r.shown(x)
 	return x

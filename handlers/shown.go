@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/disturb"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict"
@@ -22,7 +23,11 @@ func (r *call) shown(x *verdict.Exchange) {
 	if x.Status >= 300 || !bytes.Contains(r.Response().Header.ContentType(), []byte("json")) {
 		return
 	}
-	body := r.Response().Body()
+	document := r.Response().Body()
+	body := document
+	if disturb.Rewrites(r.fault, r.Response()) {
+		body = testbed.Shape.Rewrite(r.fault, document)
+	}
 	var v struct {
 		ID     job.ID `json:"job_id"`
 		Draft  job.ID `json:"jobId"`
@@ -51,8 +56,8 @@ func (r *call) shown(x *verdict.Exchange) {
 			}
 		}
 	}
-	if r.fault != nil && r.fault.Rewrites() {
-		testbed.Shape.Rewritten(r.fault, body, x)
+	if disturb.Rewrites(r.fault, r.Response()) {
+		testbed.Shape.Rewritten(r.fault, document, x)
 		return
 	}
 	testbed.Shape.Jobs(body, x)

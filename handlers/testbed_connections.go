@@ -14,14 +14,18 @@ type nextFault struct {
 	effect *fault.Effect
 }
 
-// leftFault gives what an earlier request on the connection has left for this one.
-func (r *call) leftFault() *fault.Effect {
+// leftFault returns what an earlier request on the connection has left for this one. A connection whose one side has ended is dead for
+// each request; what else is left is for one of the same client that is not about the test bed itself.
+func (r *call) leftFault(ofTestbed bool) *fault.Effect {
 	c, ok := r.Context().Conn().(*conn.Conn)
 	if !ok {
 		return nil
 	}
 	left, ok := c.Next.(nextFault)
-	if !ok || left.client != r.caller.ClientID {
+	if ok && left.effect.Close == fault.CloseHalf {
+		return &fault.Effect{Close: fault.CloseBefore}
+	}
+	if !ok || ofTestbed || left.client != r.caller.ClientID {
 		return nil
 	}
 	c.Next = nil
@@ -33,6 +37,7 @@ func (r *call) leaveFault() {
 	c, ok := r.Context().Conn().(*conn.Conn)
 	if next := r.fault.OnNext(); ok && next != nil {
 		c.Next = nextFault{r.caller.ClientID, next}
+		c.EndsAfter.Store(next.Close == fault.CloseHalf)
 	}
 }
 

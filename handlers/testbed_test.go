@@ -33,6 +33,7 @@ type fakeTestbed struct {
 
 	mu       sync.Mutex
 	operated []string
+	subjects []string
 	entered  []string        // labels, with the requests that make something
 	scopes   []testbed.Scope // of requests that were counted or recorded
 }
@@ -72,9 +73,10 @@ func (f *fakeTestbed) RemoveFault(_ context.Context, of testbed.Scope, id job.ID
 	return nil
 }
 
-func (f *fakeTestbed) Fault(_ context.Context, of testbed.Scope, operation, _ string) (*fault.Effect, error) {
+func (f *fakeTestbed) Fault(_ context.Context, of testbed.Scope, operation, subject string) (*fault.Effect, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.subjects = append(f.subjects, subject)
 	f.operated = append(f.operated, operation)
 	f.scopes = append(f.scopes, of)
 	return f.effect, nil
@@ -152,8 +154,11 @@ func TestWrongRulesAreRefused(t *testing.T) {
 		effect(`"status":418`): "/0/effect/status", effect(`"status":503,"code":"RFA_INTERNAL"`): "/0/effect/status",
 		effect(`"code":"RFA_NONE"`): "/0/effect/code", effect(`"delay":"2 s"`): "/0/effect/delay", effect(`"delay":"61s"`): "/0/effect/delay",
 		effect(`"close":"later"`): "/0/effect/close", effect(`"close":"before","status":503`): "/0/effect/close",
-		effect(`"retry_after":1`): "/0/effect/retry_after", effect(`"html":true,"code":"RFA_INTERNAL"`): "/0/effect/html",
-		effect(`"moved":true,"status":503`): "/0/effect/moved", effect(`"slow_bytes":0`): "/0/effect/slow_bytes",
+		effect(`"retry_after_as":"odd"`): "/0/effect/retry_after_as", effect(`"close":"before","retry_after":1`): "/0/effect/close",
+		effect(`"moved":301`): "/0/effect/moved", effect(`"moved":304`): "/0/effect/moved", effect(`"to_other_host":true`): "/0/effect/to_other_host",
+		effect(`"stream_retry":0`): "/0/effect/stream_retry", effect(`"close":"half"`): "/0/effect/close",
+		effect(`"html":true,"code":"RFA_INTERNAL"`): "/0/effect/html",
+		effect(`"moved":308,"status":503`):          "/0/effect/moved", effect(`"slow_bytes":0`): "/0/effect/slow_bytes",
 		effect(`"content_type":"a\nb"`): "/0/effect/content_type", effect(`"cut_after":-1`): "/0/effect/cut_after",
 		effect(`"next_request":"mid_body"`): "/0/effect/next_request", effect(`"next_request":"never","refuse":"1s"`): "/0/effect/next_request",
 		effect(`"reset":true`): "/0/effect/reset", effect(`"refuse":"11s"`): "/0/effect/refuse", effect(`"tls":"expired"`): "/0/effect/tls",

@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// SendChanged sends a delivery as a test bed's rule says: padded, with one more signature, or with something wrong that its
-// receiver must find. It takes no longer than Send.
+// SendChanged sends a delivery as a test bed's rule says: padded, with another document, with one more signature, or with something
+// wrong that its receiver must find. It takes no longer than Send.
 func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) job.Sent {
 	return s.send(ctx, p, e)
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // Media types of messages.
@@ -58,11 +60,14 @@ type emittedDocument struct {
 // plainDocument is a document of nothing that failed: it has no members of its own to write, and is written as it stands.
 type plainDocument job.Document
 
-// render makes the message of an occurrence.
-func render(links job.Links, o *job.Occurrence, mode job.ContentMode) (message, error) {
+// render makes the message of an occurrence, whose document an effect may change.
+func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fault.Effect) (message, error) {
 	mediaType, language, data, err := content(links, o)
 	if err != nil {
 		return message{}, err
+	}
+	if changed.Rewrites() {
+		data = testbed.Shape.Rewrite(&changed, data)
 	}
 	e := cloudEvent{
 		SpecVersion: "1.0", ID: o.ID.String(), Type: o.Name, Source: links.PublicURL + "/v1", Subject: subject(o),

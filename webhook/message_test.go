@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 const mimeProblem = "application/problem+json"
@@ -134,8 +135,8 @@ func requireEnglish(t *testing.T, document map[string]any, language string) {
 // requireStable renders twice and wants the same bytes.
 func requireStable(t *testing.T, o job.Occurrence, mode job.ContentMode) message {
 	t.Helper()
-	first := must(render(links, &o, mode))(t)
-	second := must(render(links, &o, mode))(t)
+	first := must(render(links, &o, mode, fault.Effect{}))(t)
+	second := must(render(links, &o, mode, fault.Effect{}))(t)
 	require.Equal(t, first, second)
 	require.NotContains(t, string(first.body), "\n")
 	return first
@@ -232,7 +233,7 @@ func TestOccurrencesWithoutAMessage(t *testing.T) {
 		"data that is no JSON":              {Event: job.Event{Name: job.EventWebhookTest, Data: []byte(`{`)}},
 	} {
 		for _, mode := range []job.ContentMode{job.ContentBinary, job.ContentStructured} {
-			_, err := render(links, &o, mode)
+			_, err := render(links, &o, mode, fault.Effect{})
 			require.Error(t, err, name)
 		}
 	}

@@ -120,7 +120,7 @@ func (s *Sender) internal(ctx context.Context, p job.ClaimedDelivery, err error)
 func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url.URL, now time.Time, e fault.Effect) (
 	*http.Request, error,
 ) {
-	m, err := render(s.links, &p.Occurrence, p.Target.ContentMode)
+	m, err := render(s.links, &p.Occurrence, p.Target.ContentMode, e)
 	if err != nil {
 		return nil, err
 	}

@@ -157,7 +157,9 @@ func TestTamperedRequestsHaveNoValidSignature(t *testing.T) {
 func TestChangedDeliveriesAreValid(t *testing.T) {
 	t.Parallel()
 	const padding = 100_000
-	for _, e := range []fault.Effect{{}, {Repeat: 1}, {RotatedSecret: true}, {Padding: padding}} {
+	for _, e := range []fault.Effect{
+		{}, {Repeat: 1}, {RotatedSecret: true}, {Padding: padding}, {Extensions: true, JobStatus: "PONDERING"},
+	} {
 		c, secret, public := sendChanged(t, e)
 		require.NoError(t, verifyStandard(secret, c.body, c.header), "%+v", e)
 		_, err := c.verify(public, time.Now())
@@ -171,6 +173,9 @@ func TestChangedDeliveriesAreValid(t *testing.T) {
 		}
 		require.Len(t, signatures, 1)
 		require.Equal(t, e.Padding > 0, len(c.body) > padding)
+		for _, text := range []string{`"jobStatus":"PONDERING"`, `"x_extension"`} {
+			require.Equal(t, e.Extensions, strings.Contains(string(c.body), text))
+		}
 	}
 }
 

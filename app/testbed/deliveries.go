@@ -49,7 +49,8 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	if e.Tamper != "" {
 		d.besides(ctx, of, p, fault.Effect{Tamper: e.Tamper}, 1)
 	}
-	changed, began := fault.Effect{RotatedSecret: e.RotatedSecret, Padding: e.Padding, Delay: e.Delay}, time.Now()
+	changed, began := *e, time.Now()
+	changed.Tamper, changed.Repeat = "", 0 // which come besides
 	sent := d.sender.SendChanged(ctx, p, changed)
 	if changed != (fault.Effect{}) {
 		d.record(ctx, of, p, changed, began, sent)

@@ -100,7 +100,7 @@ var mayImport = []packageRule{
 	{"tasks/consumer/batch", []string{"job", "internal/clock", "tasks/redisconn", "tasks/notify", "tasks/queue test", "tasks/redistest test"}},
 	{"tasks/ratelimit", []string{"job", "tasks/redisconn", "tasks/redistest test"}},
 	{"tasks/redistest", []string{"job", "internal/stack", "internal/testkit", "tasks/redisconn"}}, // for tests
-	{"webhook", []string{"job", "verdict/fault", "internal/telemetry", "client test"}},
+	{"webhook", []string{"job", "job/testbed", "verdict/fault", "internal/telemetry", "client test"}},
 	{"internal/work", []string{"job"}},
 	{"repo", []string{"job", "migrations", "internal/clock", "internal/telemetry", "repo/pg", "repo/clients", "repo/jobs",
 		"repo/deliveries", "repo/maintenance", "repo/operator", "repo/testbed",

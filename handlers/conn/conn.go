@@ -23,6 +23,8 @@ type Conn struct {
 	OnClose atomic.Pointer[func()]
 	// Next is for who serves requests, to tell of the next one.
 	Next any
+	// EndsAfter ends what is sent once the answer is, while reading goes on.
+	EndsAfter atomic.Bool
 
 	listener *Listener
 	used     atomic.Bool // something was read
@@ -90,6 +92,9 @@ func (c *Conn) Read(b []byte) (int, error) {
 	if c.answered.CompareAndSwap(true, false) {
 		c.idle()
 		c.bounded = false
+		if c.EndsAfter.Load() {
+			c.closeWrite()
+		}
 	}
 	if err := c.Refused(); err != nil {
 		return 0, err
@@ -160,13 +165,17 @@ func (c *Conn) Close() error {
 		(*f)()
 	}
 	if limit := c.drain.Swap(nil); limit != nil {
-		if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
-		}
+		c.closeWrite()
 		_ = c.SetReadDeadline(time.Now().Add(limit.time))
 		_, _ = io.CopyN(io.Discard, c.Conn, limit.bytes)
 	}
 	return c.Conn.Close()
+}
+
+func (c *Conn) closeWrite() {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
 }
 
 // Discard makes Close throw away what the client has not taken, instead of

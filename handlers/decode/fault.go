@@ -102,7 +102,9 @@ func effectMembers(e *fault.Effect) []member {
 		{"code", optional, set(&e.Code, readCode)},
 		{"retry_after", optional, set(&e.RetryAfter, pointer(integer(0, fault.MaxRetry)))},
 		{"html", optional, set(&e.HTML, readBool)},
+		{"retry_after_as", optional, set(&e.RetryAfterAs, choice("form", fault.RetryAfters))},
 		{"moved", optional, set(&e.Moved, integer(303, 308))},
+		{"to_other_host", optional, set(&e.OtherHost, readBool)},
 		{"delay", optional, set(&e.Delay, lengthUpTo(fault.MaxDelay))},
 		{"close", optional, set(&e.Close, choice("moment", fault.Closes))},
 		{"next_request", optional, set(&e.NextRequest, choice("moment", fault.NextCloses))},
@@ -118,13 +120,18 @@ func effectMembers(e *fault.Effect) []member {
 		{"stall_after", optional, set(&e.StallAfter, events)},
 		{"repeat_after_resume", optional, set(&e.RepeatAfter, integer(1, fault.MaxEvents))},
 		{"comments_only", optional, set(&e.CommentsOnly, readBool)},
+		{"extra_events", optional, set(&e.ExtraEvents, readBool)},
+		{"stream_retry", optional, set(&e.StreamRetry, integer(1, int(fault.MaxDelay.Milliseconds())))},
 		{"drop", optional, set(&e.Drop, readBool)},
 		{"repeat", optional, set(&e.Repeat, integer(1, fault.MaxCopies))},
 		{"tamper", optional, set(&e.Tamper, choice("kind of tampering", fault.Tampers))},
 		{"rotated_secret", optional, set(&e.RotatedSecret, readBool)},
 		{"padding", optional, set(&e.Padding, integer(1, fault.MaxPadding))},
 		{"job_status", optional, set(&e.JobStatus, shortText)},
+		{"unfinished", optional, set(&e.Unfinished, readBool)},
+		{"other_end", optional, set(&e.OtherEnd, readBool)},
 		{"extensions", optional, set(&e.Extensions, readBool)},
+		{"null_optional", optional, set(&e.NullOptional, readBool)},
 		{"omit_optional", optional, set(&e.OmitOptional, readBool)},
 		{"problem_type", optional, set(&e.ProblemType, word(isHeaderText, "This must be a URI."))},
 		{"language", optional, set(&e.Language, choice("language", fault.Languages))},
@@ -159,13 +166,16 @@ func checkEffect(d *decoder, e *fault.Effect, at, operation string) {
 		d.invalidAt(at+"/html", "A proxy's page has no code; leave one of both out.")
 	case e.Moved != 0 && (e.Status != 0 || e.Code != "" || e.HTML):
 		d.invalidAt(at+"/moved", "A redirection has its own status; leave one of both out.")
-	case e.RetryAfter != nil && e.Status == 0 && e.Code == "" && !e.HTML:
-		d.invalidAt(at+"/retry_after", "This needs status, code or html.")
+	case e.Moved != 0 && !slices.Contains(fault.Moves, e.Moved):
+		d.invalidAt(at+"/moved", fmt.Sprintf("This must be one of %v.", fault.Moves))
+	case e.OtherHost && e.Moved == 0:
+		d.invalidAt(at+"/to_other_host", "This needs moved.")
 	case e.ResetsNothing():
 		d.invalidAt(at+"/reset", "This needs close, next_request: before, cut_after or half_event_after.")
 	case e.NextIsGone():
 		d.invalidAt(at+"/next_request", "With close, slow_bytes, refuse or an effect of streams there is no next request on the connection.")
-	case e.Unanswered() && (e.Status != 0 || e.Code != "" || e.HTML || e.Moved != 0 || e.SlowBytes > 0):
+	case e.Unanswered() && (e.Status != 0 || e.Code != "" || e.HTML || e.Moved != 0 || e.SlowBytes > 0 || e.RetryAfter != nil ||
+		e.RetryAfterAs != ""):
 		d.invalidAt(at+"/close", "A request that is not answered has no such answer.")
 	}
 }
@@ -175,7 +185,7 @@ func checkDeliveryEffect(d *decoder, e *fault.Effect, at, operation string) {
 	case operation != fault.Delivery:
 		d.invalidAt(at, "The effects drop, repeat, tamper, rotated_secret and padding are for rules whose operation is delivery.")
 	case !e.ForDeliveries():
-		d.invalidAt(at, "For deliveries there are drop, repeat, tamper, rotated_secret, padding and delay.")
+		d.invalidAt(at, "For deliveries there are drop, repeat, tamper, rotated_secret, padding, delay, extensions and job_status.")
 	case e.Drop && (*e != fault.Effect{Drop: true, Delay: e.Delay}):
 		d.invalidAt(at+"/drop", "A delivery that is not sent has no other effect than delay.")
 	case !e.Drop && time.Duration(e.Delay) > fault.MaxDeliveryDelay:

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -14,14 +15,17 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
+// Rewrites reports whether the effect changes an answer's document. What a job has produced is no document of the contract.
+func Rewrites(e *fault.Effect, r *fasthttp.Response) bool {
+	return e != nil && e.Rewrites() && len(r.Header.Peek("Repr-Digest")) == 0 && bytes.Contains(r.Header.ContentType(), []byte("json"))
+}
+
 // Answer does what the effect wants to an answer that is made: its document, its media type, and how it is sent, which ends with ctx.
 // It calls sent when all of an answer but its end was sent, or the client has hung up before.
 func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent func(hungUp bool)) {
 	r := &c.Response
-	own := len(r.Header.Peek("Repr-Digest")) > 0 // what a job has produced, which is no document of the contract
-	if e.Rewrites() && !own && bytes.Contains(r.Header.ContentType(), []byte("json")) {
+	if Rewrites(e, r) {
 		r.SetBody(testbed.Shape.Rewrite(e, r.Body()))
-		r.Header.Del(fasthttp.HeaderETag) // it is another representation
 		if e.Language != "" {
 			r.Header.Set(fasthttp.HeaderContentLanguage, e.Language)
 		}
@@ -33,9 +37,10 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent f
 		return
 	}
 	var head, body []byte
-	if e.Close == "" || e.Close == fault.CloseMidBody {
+	stalls := e.Close == fault.CloseStall
+	if e.Close == "" || e.Close == fault.CloseMidBody || stalls {
 		head, body = message(r)
-		if e.Close == fault.CloseMidBody {
+		if e.Close != "" {
 			body = body[:len(body)/2]
 		}
 	}
@@ -54,17 +59,34 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent f
 		if head == nil {
 			return
 		}
-		last := max(0, len(body)-1)
+		last := len(body)
+		if !stalls { // whoever has all of it finds the record
+			last = max(0, last-1)
+		}
 		gone, stop := whenGone(served)
 		_, err := conn.Write(head)
 		if err == nil {
 			err = wire.Slowly(conn, body[:last], e.SlowBytes, gone)
+		}
+		if err == nil && stalls {
+			err = silence(ctx, gone)
 		}
 		stop()
 		if sent(err != nil && ctx.Err() == nil); err == nil {
 			_, _ = conn.Write(body[last:])
 		}
 	})
+}
+
+// silence waits until the client hangs up, which it reports as an error, for fault.MaxDelay, or until ctx ends.
+func silence(ctx context.Context, gone <-chan struct{}) error {
+	select {
+	case <-gone:
+		return wire.ErrGone
+	case <-time.After(fault.MaxDelay):
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // whenGone returns a channel that is closed when the client hangs up, until stop is called.

@@ -53,7 +53,7 @@ func TestOperatorsStartSessions(t *testing.T) {
 	require.Equal(t, 400, wrong.StatusCode)
 	require.Contains(t, wrong.text, `"pointer":"/session/profile"`)
 	require.Equal(t, 200, w.send(changeToken, "POST", "/admin/v1/testbed/sessions/"+anID.String()+"/end", "").StatusCode)
-	require.Contains(t, w.get("/admin/v1/catalogue").text, `"profiles":["flaky-network","overloaded"`)
+	require.Contains(t, w.get("/admin/v1/catalogue").text, `"profiles":["default","flaky-network","overloaded"`)
 }
 
 func (b testbeds) OwnedVerdict(context.Context, job.ID) (testbed.OwnedVerdict, error) {

@@ -269,7 +269,7 @@ export interface components {
              * @description The profile of faults to begin.
              * @enum {string|null}
              */
-            profile?: "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries" | null;
+            profile?: "default" | "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries" | "odd-retry-after" | "new-version" | "credentials" | "eventual" | "stale-connections" | "moved" | "outage" | null;
             /**
              * @description What its faults are drawn by.
              * @default 1
@@ -311,7 +311,7 @@ export interface components {
              * @description The profile whose faults it brought about.
              * @enum {string}
              */
-            profile?: "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries";
+            profile?: "default" | "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries" | "odd-retry-after" | "new-version" | "credentials" | "eventual" | "stale-connections" | "moved" | "outage";
             /** @description What the profile's faults are drawn by. */
             seed: number;
             /** @description The rules that are judged. */
@@ -342,7 +342,7 @@ export interface components {
              * @description The profile whose faults it brought about.
              * @enum {string}
              */
-            profile?: "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries";
+            profile?: "default" | "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries" | "odd-retry-after" | "new-version" | "credentials" | "eventual" | "stale-connections" | "moved" | "outage";
             /** @description What the profile's faults are drawn by. */
             seed: number;
             /** @description The rules that are judged. */
@@ -560,7 +560,7 @@ export interface components {
              * @description The name of the set.
              * @enum {string|null}
              */
-            profile?: "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries" | null;
+            profile?: "default" | "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries" | "odd-retry-after" | "new-version" | "credentials" | "eventual" | "stale-connections" | "moved" | "outage" | null;
             /**
              * @description What `probability` is drawn by.
              * @default 1
@@ -595,6 +595,8 @@ export interface components {
             every?: number | null;
             /** @description The share of them, drawn by the seed. */
             probability?: number | null;
+            /** @description Once the rule has applied, only requests like that one: of the same method, path and idempotency key, or body if there is no key; or deliveries of the same job. */
+            same?: boolean | null;
             /** @description Requests at this moment or later. */
             from?: components["schemas"]["UtcTime"] | null;
             /** @description Requests before this moment. */
@@ -609,27 +611,43 @@ export interface components {
             status?: number | null;
             /** @description An error of the contract. */
             code?: components["schemas"]["Code"] | null;
-            /** @description `Retry-After` of that, in seconds. */
+            /** @description `Retry-After` of the answer, whichever that is, in seconds. */
             retry_after?: number | null;
+            /**
+             * @description How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all (`missing`),
+             *     as neither number nor date (`garbage`), with a `fraction`, `negative`, or in `two_lines`, the second with one second more.
+             *     A number that is needed is 1 without `retry_after`.
+             * @enum {string|null}
+             */
+            retry_after_as?: "date" | "past" | "missing" | "garbage" | "fraction" | "negative" | "two_lines" | null;
             /** @description The page of a proxy instead of a problem document; 502 without a status. */
             html?: boolean | null;
-            /** @description 308 to the same address. */
-            moved?: boolean | null;
+            /**
+             * @description A redirection with this status, to the same address.
+             * @enum {integer|null}
+             */
+            moved?: 303 | 307 | 308 | null;
+            /**
+             * @description `moved` leads to another name of the same machine, which is another origin: `localhost` for a request to 127.0.0.1 or ::1,
+             *     127.0.0.1 for one to `localhost`. A request to any other name is moved to the same address.
+             */
+            to_other_host?: boolean | null;
             /** @description A wait before the work, as in 250ms or 1.5s; 60s at most. */
             delay?: components["schemas"]["Span"];
             /**
              * @description The connection is closed: `before` the work, so that it has no effect; `after_commit`, so that the answer is lost; or
              *     in the middle of the answer, `mid_body`. With `never` the request has neither effect nor answer, and the connection stays open
-             *     until the client hangs up, a minute at most.
+             *     until the client hangs up, a minute at most. With `stall` the same happens in the middle of the answer.
              * @enum {string|null}
              */
-            close?: "before" | "after_commit" | "mid_body" | "never" | null;
+            close?: "before" | "after_commit" | "mid_body" | "never" | "stall" | null;
             /**
              * @description The answer comes, and the connection is dead afterwards: the next request of the client on it has no effect, and is closed
-             *     as it comes (`before`) or `never` answered.
+             *     as it comes (`before`) or `never` answered. With `half` the service ends its side of the connection after the answer, which no
+             *     header announces.
              * @enum {string|null}
              */
-            next_request?: "before" | "never" | null;
+            next_request?: "before" | "never" | "half" | null;
             /** @description What ends the connection is a reset of TCP (RST) instead of an orderly end. */
             reset?: boolean | null;
             /** @description From the answer on the process that gave it refuses new connections of all clients, 10s at most, and others end when they are idle. */
@@ -650,6 +668,10 @@ export interface components {
             repeat_after_resume?: number | null;
             /** @description Comments instead of events. */
             comments_only?: boolean | null;
+            /** @description After each event of a stream comes one of an unknown type, whose id has a NUL. */
+            extra_events?: boolean | null;
+            /** @description A stream begins with this `retry`, in milliseconds. */
+            stream_retry?: number | null;
             /** @description An attempt to deliver is lost, and made again after its backoff, or after `delay` if that is longer. */
             drop?: boolean | null;
             /** @description Copies of a delivery that was answered with 2xx. */
@@ -666,8 +688,14 @@ export interface components {
             padding?: number | null;
             /** @description `jobStatus` of documents and `state` of jobs. */
             job_status?: string | null;
+            /** @description A job that has ended is shown as if it had not. */
+            unfinished?: boolean | null;
+            /** @description A job that has ended is shown in another final state. */
+            other_end?: boolean | null;
             /** @description Members that nobody knows. */
             extensions?: boolean | null;
+            /** @description Members that may be missing are null. */
+            null_optional?: boolean | null;
             /** @description Members that may be missing are. */
             omit_optional?: boolean | null;
             /** @description `type` of problem documents. */

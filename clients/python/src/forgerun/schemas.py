@@ -207,7 +207,7 @@ class SessionRequest(TypedDict):
     """What a session is to be like."""
 
     label: NotRequired[str | None]
-    profile: NotRequired[Literal['flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries', None]]
+    profile: NotRequired[Literal['default', 'flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries', 'odd-retry-after', 'new-version', 'credentials', 'eventual', 'stale-connections', 'moved', 'outage', None]]
     seed: NotRequired[int | None]
     rules: NotRequired[list[VerdictRule] | None]
 
@@ -231,7 +231,7 @@ class Session(TypedDict):
 
     session_id: str
     label: NotRequired[str]
-    profile: NotRequired[Literal['flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries']]
+    profile: NotRequired[Literal['default', 'flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries', 'odd-retry-after', 'new-version', 'credentials', 'eventual', 'stale-connections', 'moved', 'outage']]
     seed: int
     rules: list[VerdictRule]
     created_at: Time
@@ -260,7 +260,7 @@ class Verdict(TypedDict):
 
     session_id: str
     label: NotRequired[str]
-    profile: NotRequired[Literal['flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries']]
+    profile: NotRequired[Literal['default', 'flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries', 'odd-retry-after', 'new-version', 'credentials', 'eventual', 'stale-connections', 'moved', 'outage']]
     seed: int
     rules: list[VerdictRule]
     created_at: Time
@@ -405,7 +405,7 @@ FaultRules: TypeAlias = "list[FaultRule]"
 class FaultProfile(TypedDict):
     """A production-like set of rules, and rules of one's own before them."""
 
-    profile: NotRequired[Literal['flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries', None]]
+    profile: NotRequired[Literal['default', 'flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries', 'odd-retry-after', 'new-version', 'credentials', 'eventual', 'stale-connections', 'moved', 'outage', None]]
     seed: NotRequired[int | None]
     rules: NotRequired[FaultRules | None]
 
@@ -426,6 +426,7 @@ FaultMatch = TypedDict(
         "for": "NotRequired[Span]",
         "every": "NotRequired[int | None]",
         "probability": "NotRequired[float | None]",
+        "same": "NotRequired[bool | None]",
         "from": "NotRequired[UtcTime | None]",
         "until": "NotRequired[UtcTime | None]",
     },
@@ -438,11 +439,13 @@ class FaultEffect(TypedDict):
     status: NotRequired[int | None]
     code: NotRequired[Code | None]
     retry_after: NotRequired[int | None]
+    retry_after_as: NotRequired[Literal['date', 'past', 'missing', 'garbage', 'fraction', 'negative', 'two_lines', None]]
     html: NotRequired[bool | None]
-    moved: NotRequired[bool | None]
+    moved: NotRequired[Literal[303, 307, 308, None]]
+    to_other_host: NotRequired[bool | None]
     delay: NotRequired[Span]
-    close: NotRequired[Literal['before', 'after_commit', 'mid_body', 'never', None]]
-    next_request: NotRequired[Literal['before', 'never', None]]
+    close: NotRequired[Literal['before', 'after_commit', 'mid_body', 'never', 'stall', None]]
+    next_request: NotRequired[Literal['before', 'never', 'half', None]]
     reset: NotRequired[bool | None]
     refuse: NotRequired[Span]
     tls: NotRequired[None]
@@ -453,13 +456,18 @@ class FaultEffect(TypedDict):
     stall_after: NotRequired[int | None]
     repeat_after_resume: NotRequired[int | None]
     comments_only: NotRequired[bool | None]
+    extra_events: NotRequired[bool | None]
+    stream_retry: NotRequired[int | None]
     drop: NotRequired[bool | None]
     repeat: NotRequired[int | None]
     tamper: NotRequired[Literal['body', 'signature', 'timestamp', 'key', 'target', None]]
     rotated_secret: NotRequired[bool | None]
     padding: NotRequired[int | None]
     job_status: NotRequired[str | None]
+    unfinished: NotRequired[bool | None]
+    other_end: NotRequired[bool | None]
     extensions: NotRequired[bool | None]
+    null_optional: NotRequired[bool | None]
     omit_optional: NotRequired[bool | None]
     problem_type: NotRequired[str | None]
     language: NotRequired[Literal['de', 'fr', None]]
