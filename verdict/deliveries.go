@@ -63,8 +63,8 @@ var wrongWith = map[fault.Tamper]string{
 	fault.TamperTarget:    "the request was signed for another receiver",
 }
 
-// repeated checks that a copy of what was answered with 2xx gets 2xx too. One without an answer shows nothing, and so does 2xx where another
-// attempt of the delivery was refused: the receiver may have noted the id and lost the event.
+// repeated checks that a copy of a delivery that was answered with 2xx gets 2xx too. A copy without an answer shows nothing. Nor does 2xx
+// where another attempt was refused: the receiver may have noted the id and lost the event.
 func repeated(r *record, f *finding) {
 	refused := map[string]bool{} // deliveries
 	for i := range r.Attempts {

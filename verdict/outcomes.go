@@ -107,7 +107,7 @@ func (r *record) givesUp() func(run *Run) bool {
 		quit[x.Job] = last
 	})
 	return func(run *Run) bool {
-		return last || slices.ContainsFunc(append([]string{run.ID, run.Batch}, run.Groups...), func(id string) bool { return id != "" && quit[id] })
+		return last || quit[run.ID] || slices.ContainsFunc(run.Groups, func(id string) bool { return quit[id] })
 	}
 }
 

@@ -102,8 +102,8 @@ func followed(r *record, f *finding) {
 	})
 }
 
-// follow judges what followed the redirect x: y, which is the same request, and z, which is a GET instead; nil: there is none. It was the last
-// one of so many in a row.
+// follow judges what came after the redirect x: y is the same request, z a GET instead of it; either may be nil. Before x the client
+// has followed so many redirects in a row.
 func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	const same = "Send the same request, with its method and body, to the address in Location."
 	in := y != nil && y.Start.Sub(x.End()) < FollowWithin
@@ -160,8 +160,8 @@ func (x *exchange) otherHost() string {
 	return strings.ToLower(to.Host)
 }
 
-// keyElsewhere checks that a client which is redirected to another host does not send its key there. A host that it has sent a key to before
-// is its own.
+// keyElsewhere checks that a client which is redirected to another host does not send its key there. Hosts that it sent a key to before
+// are its own.
 func keyElsewhere(r *record, f *finding) {
 	own, home := map[string]bool{}, map[string]bool{} // hosts, and keys that the client sent them
 	led := map[string]*exchange{}                     // the first redirect to each other host

@@ -38,16 +38,14 @@ type tolerance struct {
 
 // shown judges what came after a job was shown.
 func (t *tolerance) shown(x *exchange, id string) {
-	shows := x.Job == id || x.Role == List || x.Role == ReadMany
-	if x.Job != id && t.runs[id] == nil && x.Role == List {
+	if x.Role == List && t.runs[id] == nil {
 		return // it may be nothing to the client
 	}
 	y, _ := t.learned(id, x.End())
-	if y == nil && shows {
+	if y == nil && (x.Job == id || x.Role == List || x.Role == ReadMany) {
 		y = t.sameReads(x).next(x)
 	}
-	unclear := slices.Contains(x.Told, id) || t.unclear(x, id)
-	if y == nil && unclear {
+	if y == nil && (slices.Contains(x.Told, id) || t.unclear(x, id)) {
 		return
 	}
 	t.judge(y != nil, x, y, either(y != nil, "The client went on with the job.", "The client never looked at job "+id+" again."),

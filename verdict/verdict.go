@@ -87,7 +87,8 @@ func (r rule) advice(p fault.Profile) string {
 	for i, name := range r.profiles {
 		names[i] = string(name)
 	}
-	return r.exercise + ", with the profile " + strings.Join(names, " or ") + "."
+	last := len(names) - 1
+	return r.exercise + ", with the profile " + strings.TrimPrefix(strings.Join(names[:last], ", ")+" or ", " or ") + names[last] + "."
 }
 
 // IDs are those of all rules, in their order.

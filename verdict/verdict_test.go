@@ -358,7 +358,8 @@ func TestFaultsAreCounted(t *testing.T) {
 	require.Empty(t, v.Faults)
 	for _, r := range v.Results {
 		if r.Rule == "backoff" {
-			require.Equal(t, "Send requests, with the profile default or overloaded or maintenance-window or odd-retry-after or credentials or outage.", r.Exercise)
+			require.Equal(t, "Send requests, with the profile default, overloaded, maintenance-window, odd-retry-after, credentials or outage.",
+				r.Exercise)
 		}
 	}
 	for _, r := range verdict.Of(&verdict.Record{Session: verdict.Session{Profile: fault.Overloaded, Rules: []string{"backoff"}}}).Results {

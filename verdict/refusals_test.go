@@ -1,0 +1,290 @@
+package verdict_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// refused is an answer of a fault that shows nothing.
+func refused(status int) func(*verdict.Exchange) {
+	return func(x *verdict.Exchange) {
+		x.Status, x.Fault = status, &fault.Effect{Status: status}
+		x.Made, x.Shown, x.Final, x.RetryAfter, x.ETag = "", nil, nil, nil, ""
+		if x.Role == verdict.Submit {
+			x.Job = ""
+		}
+	}
+}
+
+// unasked has no answer, as its connection was reset before the work.
+func unasked(x *verdict.Exchange) {
+	refused(0)(x)
+	x.Fault = &fault.Effect{Close: fault.CloseBefore, Reset: true}
+}
+
+func within(seconds int) func(*verdict.Exchange) {
+	return func(x *verdict.Exchange) { x.RetryAfter = &seconds }
+}
+
+// every sends a request so many times, with a pause before each.
+func (t *trace) every(pause time.Duration, times int, x verdict.Exchange) *trace {
+	return t.each(times, func(byte) { t.wait(pause).send(x) })
+}
+
+func renew() verdict.Exchange {
+	return verdict.Exchange{Method: "POST", Path: "/v1/clients/c/keys/renew", Operation: "renewKey", Status: 201, Reused: true}
+}
+
+// does is a client, and what a rule says of it: with ours, and with any other API.
+type does struct {
+	ours, any verdict.Status
+	does      func(*trace)
+}
+
+type clients map[string]does
+
+// outcomes checks what a rule says of each client.
+func outcomes(t *testing.T, rule string, clients clients) {
+	t.Helper()
+	for name, c := range clients {
+		for standards, want := range map[bool]verdict.Status{false: c.ours, true: c.any} {
+			trace := newTrace()
+			trace.Standards, trace.Session.Rules = standards, []string{rule}
+			c.does(trace)
+			r := trace.judge().Results[0]
+			require.Equal(t, want, r.Status, "%s, any API: %v: %+v", name, standards, r)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
+	outcomes(t, "retry-only-retryable", clients{
+		"tries once more after 401": {ok, ok, func(t *trace) { t.every(time.Second, 2, poll(7, refused(401))) }},
+		"tries again and again":     {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(401))) }},
+		"tries with a new key": {ok, ok, func(t *trace) {
+			t.send(poll(7, refused(401))).send(renew()).send(poll(7, refused(401), by(1, "k2"))).send(poll(7, refused(401), by(1, "k2")))
+		}},
+		"is refused twice, and later twice again": {ok, ok, func(t *trace) {
+			t.each(2, func(byte) { t.every(time.Second, 2, poll(7, refused(401))).wait(time.Second).send(poll(7)) })
+		}},
+		"is refused where an outage is": {warn, warn, func(t *trace) {
+			t.each(3, func(byte) {
+				t.wait(time.Second).send(poll(7, refused(401))).wait(time.Second).send(poll(7, refused(503)))
+			})
+		}},
+		"goes on with what is gone":      {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(410))) }},
+		"looks twice at what is gone":    {ok, ok, func(t *trace) { t.every(time.Second, 2, poll(7, refused(410))) }},
+		"goes on with what is forbidden": {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(403))) }},
+		"is told to slow down by 403":    {not, not, func(t *trace) { t.every(2*time.Second, 9, poll(7, refused(403), within(2))) }},
+		"is refused with 400":            {warn, not, func(t *trace) { t.every(time.Second, 3, poll(7, refused(400))) }},
+
+		"reads a job that is late": {ok, ok, func(t *trace) {
+			t.send(submit(7)).every(time.Second, 3, poll(7, refused(404))).send(poll(7))
+		}},
+		"gives up what stays away":      {ok, ok, func(t *trace) { t.send(submit(7)).every(time.Second, 10, poll(7, refused(404))) }},
+		"polls what stays away":         {warn, warn, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, refused(404))) }},
+		"gives up after a second look":  {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 2, poll(7, refused(404))) }},
+		"polls what it did not submit":  {not, not, func(t *trace) { t.every(time.Second, 11, poll(7, refused(404))) }},
+		"polls a result that is not in": {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, result(404))) }},
+		"polls a result that is kept back": {warn, warn, func(t *trace) {
+			t.send(submit(7)).every(time.Second, 11, poll(7, result(404), refused(404)))
+		}},
+		"opens it eleven times in tabs": {not, not, func(t *trace) {
+			t.send(submit(7))
+			for n := range uint64(11) {
+				t.send(poll(7, by(n+1, "k1"))).wait(time.Second).send(poll(8, by(n+1, "k1"), refused(404)))
+			}
+		}},
+
+		"asks for one key after the other": {warn, not, func(t *trace) {
+			for n := range 5 {
+				t.wait(time.Second).send(poll(7, by(1, fmt.Sprint("k", n)), refused(401))).send(renew())
+			}
+		}},
+		"asks for three": {ok, ok, func(t *trace) {
+			for n := range 4 {
+				t.wait(time.Second).send(poll(7, by(1, fmt.Sprint("k", n)), refused(401))).send(renew())
+			}
+		}},
+		"asks for a key each day": {ok, ok, func(t *trace) {
+			for n := range 9 {
+				t.wait(time.Second).send(poll(7, by(1, fmt.Sprint("k", n)), refused(401))).send(renew())
+				t.send(poll(7, by(1, fmt.Sprint("k", n+1))))
+			}
+		}},
+	})
+}
+
+// result makes a read one of a result.
+func result(status int) func(*verdict.Exchange) {
+	return func(x *verdict.Exchange) {
+		x.Role, x.Operation, x.Path, x.Status = verdict.Outcome, "result", x.Path+"/result", status
+		x.Shown, x.RetryAfter, x.ETag = nil, nil, ""
+	}
+}
+
+// The sentence that is cited is about what the client did.
+func TestRefusalsAreCited(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		standards bool
+		does      func(*trace)
+		see       string
+		found     string
+	}{
+		{true, func(t *trace) { t.every(time.Second, 4, poll(7, refused(401))) }, "15.5.2", "The client sent the refused request 4 times."},
+		{true, func(t *trace) { t.every(time.Second, 4, poll(7, refused(410))) }, "15.5.11", "The client sent the refused request 4 times."},
+		{true, func(t *trace) { t.every(time.Second, 4, poll(7, refused(403))) }, "15.5.4", "The client sent the refused request 4 times."},
+		{true, func(t *trace) {
+			t.every(time.Second, 4, poll(7, refused(401))).every(time.Second, 4, poll(8, refused(403)))
+		}, "15.5.4", "The client sent the refused request 4 times."},
+		{true, func(t *trace) { t.send(submit(7)).every(time.Second, 40, poll(7, refused(404))) }, "testbed.md",
+			"The client read the job 40 times in a row, and it was not found."},
+		{false, func(t *trace) { t.send(submit(7)).every(time.Second, 40, poll(7, refused(404))) }, "api.md",
+			"The client read the job 40 times in a row, and it was not found."},
+		{false, func(t *trace) { t.every(time.Second, 4, poll(7, refused(401))) }, "api.md", "The client sent the refused request 4 times."},
+	} {
+		trace := newTrace()
+		trace.Standards = c.standards
+		c.does(trace)
+		r := trace.result("retry-only-retryable")
+		require.Contains(t, r.See, c.see)
+		require.Equal(t, c.found, r.Evidence[0].Found)
+	}
+}
+
+// A request is given up after ten tries. What may be several requests, and reads, are not counted.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
+	plain := func(x *verdict.Exchange) { bare(x) }
+	many := func(x *verdict.Exchange) {
+		x.Role, x.Path, x.Key, x.Correlation = verdict.SubmitMany, "/v1/jobs/batch", "", ""
+	}
+	outcomes(t, "retry-budget", clients{
+		"gives up after five tries":  {ok, ok, func(t *trace) { t.every(time.Second, 5, submit(7, refused(500))) }},
+		"gives up after ten":         {ok, ok, func(t *trace) { t.every(time.Second, 10, submit(7, refused(500))) }},
+		"gives up after eleven":      {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, refused(500))) }},
+		"never gives up":             {warn, warn, func(t *trace) { t.every(time.Minute, 15, submit(7, unasked)) }},
+		"succeeds in the end":        {not, not, func(t *trace) { t.every(time.Second, 9, submit(7, refused(500))).send(submit(7)) }},
+		"succeeds after eleven":      {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, refused(500))).send(submit(7)) }},
+		"is refused in the end":      {not, not, func(t *trace) { t.every(time.Second, 9, submit(7, unasked)).send(submit(7, refused(422))) }},
+		"tries once":                 {not, not, func(t *trace) { t.send(submit(7, refused(500))) }},
+		"is told to wait each time":  {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, refused(429), within(1))) }},
+		"makes a key for each try":   {warn, not, func(t *trace) { t.each(11, func(n byte) { t.send(submit(7, refused(500), keyed(n))) }) }},
+		"orders twelve, once each":   {not, not, func(t *trace) { t.each(12, func(n byte) { t.send(submit(n, refused(500))) }) }},
+		"orders twelve equal things": {not, not, func(t *trace) { t.every(time.Second, 12, submit(7, plain, refused(500))) }},
+		"sends a batch again":        {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, many, refused(500))) }},
+		"cancels a job":              {warn, warn, func(t *trace) { t.every(time.Second, 11, cancel(7, refused(503))) }},
+		"cancels twelve jobs":        {not, not, func(t *trace) { t.each(12, func(n byte) { t.send(cancel(n, refused(503))) }) }},
+		"polls in an outage":         {not, not, func(t *trace) { t.every(time.Second, 60, poll(7, refused(503))) }},
+		"has two jobs of six tries": {ok, ok, func(t *trace) {
+			t.each(2, func(n byte) { t.every(time.Second, 6, submit(n, refused(500))) })
+		}},
+	})
+	trace := newTrace().every(time.Second, 15, submit(7, refused(500)))
+	r := trace.result("retry-budget")
+	require.Equal(t, "The client sent the same request 15 times in a row, and none came to anything.", r.Evidence[0].Found)
+	trace.Standards = true
+	require.Contains(t, trace.result("retry-budget").See, "9.2.2")
+}
+
+func keyed(n byte) func(*verdict.Exchange) {
+	return func(x *verdict.Exchange) { x.Key = fmt.Sprint("try ", n) }
+}
+
+// What says how long to wait is heeded each time, whatever status it comes with. Where nothing says so, a client waits longer each time.
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
+	once := func(x verdict.Exchange, wait time.Duration) func(*trace) {
+		return func(t *trace) { t.send(x).wait(wait).send(x) }
+	}
+	storm := func(times int, x verdict.Exchange) func(*trace) { return func(t *trace) { t.every(0, times, x) } }
+	all := clients{
+		"comes at once after 403 that says 2 s": {fail, warn, once(poll(7, refused(403), within(2)), time.Second)},
+		"waits after 403":                       {ok, ok, once(poll(7, refused(403), within(2)), 2*time.Second)},
+		"caps 61 s":                             {fail, warn, once(poll(7, refused(429), within(61)), 2*time.Second)},
+		"caps 61 s of a submission":             {fail, warn, once(submit(7, refused(503), within(61)), 10*time.Second)},
+		"waits 61 s":                            {ok, ok, once(submit(7, refused(503), within(61)), 61*time.Second)},
+		"gives up when it is told 61 s":         {not, not, func(t *trace) { t.send(poll(7, refused(429), within(61))) }},
+		"goes by the first value alone": {fail, warn, func(t *trace) {
+			t.send(poll(7, refused(429), within(1))).wait(time.Second).send(poll(7)).wait(time.Second)
+			t.send(poll(7, refused(429), within(3))).wait(time.Second).send(poll(7))
+		}},
+		"goes by each value": {ok, ok, func(t *trace) {
+			t.send(poll(7, refused(429), within(1))).wait(time.Second).send(poll(7)).wait(time.Second)
+			t.send(poll(7, refused(429), within(3))).wait(3 * time.Second).send(poll(7))
+		}},
+		"comes at once when it may": {ok, ok, once(submit(7, refused(503), within(0)), 0)},
+		"fails at once three times, with successes between": {ok, not, func(t *trace) {
+			t.each(4, func(byte) { t.send(poll(7, unasked)).send(poll(7)).wait(time.Second) })
+		}},
+		"is cut off by time-outs of its own": {ok, not, func(t *trace) {
+			slow := func(x *verdict.Exchange) { x.HungUp, x.Fault = true, &fault.Effect{Delay: fault.Duration(20e9)} }
+			t.every(0, 9, poll(7, slow))
+		}},
+	}
+	for name, x := range map[string]verdict.Exchange{
+		"a read after 500": poll(7, refused(500)), "a submission after 500": submit(7, refused(500)),
+		"a read after 504": poll(7, refused(504)), "a submission after 504": submit(7, refused(504)),
+		"a read after 503 with garbage": poll(7, refused(503)), "a submission after 503 with garbage": submit(7, refused(503)),
+		"a read without an answer": poll(7, unasked), "a submission without an answer": submit(7, unasked),
+		"a submission whose answer is lost": submit(7, lost),
+	} {
+		all["repeats "+name+" three times at once"] = does{fail, not, storm(4, x)}
+		all["repeats "+name+" ten times at once"] = does{fail, warn, storm(11, x)}
+		all["repeats "+name+" after a moment"] = does{ok, not, func(t *trace) { t.every(100*time.Millisecond, 11, x) }}
+		all["repeats "+name+" twice at once"] = does{ok, not, storm(3, x)}
+	}
+	outcomes(t, "backoff", all)
+}
+
+// A long wait that a job's answers ask for is no less than a short one, and 0 says nothing.
+func TestOddWaits(t *testing.T) {
+	t.Parallel()
+	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
+	reads := func(pause time.Duration, told ...int) func(*trace) {
+		return func(t *trace) {
+			for _, seconds := range told {
+				t.send(poll(7, tagged, within(seconds))).wait(pause)
+			}
+			t.send(poll(7, tagged, untold))
+		}
+	}
+	outcomes(t, "retry-after", clients{
+		"caps 61 s":                   {warn, warn, reads(2*time.Second, 61, 61, 61)},
+		"waits 61 s":                  {ok, ok, reads(61*time.Second, 61, 61, 61)},
+		"gives up":                    {not, not, func(t *trace) { t.send(poll(7, within(61))) }},
+		"waits half a second, always": {warn, warn, reads(500*time.Millisecond, 3, 0, 2, 1)},
+		"comes at once when it may":   {not, not, reads(time.Millisecond, 0, 0, 0)},
+		"caps what accepted says": {not, warn, func(t *trace) {
+			t.each(3, func(n byte) { t.send(submit(n, within(61))).wait(2 * time.Second).send(poll(n)) })
+		}},
+	})
+}
+
+// An answer that begins and does not end is given up, like one that does not come.
+func TestStalledAnswers(t *testing.T) {
+	t.Parallel()
+	const ok, warn = verdict.OK, verdict.Warn
+	stalled := poll(7, with(&fault.Effect{Close: fault.CloseStall}))
+	outcomes(t, "time-outs", clients{
+		"hangs up": {ok, ok, func(t *trace) {
+			x := stalled
+			x.HungUp = true
+			t.send(x)
+		}},
+		"waits for ever": {warn, warn, func(t *trace) { t.send(stalled) }},
+	})
+	trace := newTrace().send(stalled)
+	require.Equal(t, "stalled: a 200 of which only a part came", trace.result("time-outs").Evidence[0].Request.Answer)
+}

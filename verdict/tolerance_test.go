@@ -1,0 +1,227 @@
+package verdict_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// follow is a job's stream, on which the client sees what it shows.
+func follow(n byte, e fault.Effect, change ...func(*verdict.Exchange)) verdict.Exchange {
+	x := stream("", "e1", "e2")
+	x.Path, x.Job, x.Shown, x.Fault = "/v1/jobs/"+id(n)+"/events", id(n), []string{id(n)}, &e
+	for _, c := range change {
+		c(&x)
+	}
+	return x
+}
+
+// rewritten adds an attempt to deliver with more than the receiver knows.
+func (t *trace) rewritten(number, status int, e fault.Effect) *trace {
+	t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: number, Status: status, Fault: &e})
+	t.Attempts = append(t.Attempts, verdict.Attempt{
+		DeliveryID: id(9), JobID: id(7), Number: number, Event: "job.running", At: t.now, Status: status,
+		Error: map[bool]string{true: "HTTP_4XX"}[status/100 != 2],
+	})
+	return t
+}
+
+// What a client does not know does not stop it, wherever it comes.
+func TestUnknownThings(t *testing.T) {
+	t.Parallel()
+	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
+	odd := fault.Effect{Status: 503, ProblemType: "https://example.com/later", Extensions: true}
+	strange := poll(7, refused(503), within(1), with(&odd))
+	events := fault.Effect{ExtraEvents: true}
+	sees := func(x verdict.Exchange, goesOn bool) func(*trace) {
+		return func(t *trace) {
+			t.send(submit(7)).send(x).wait(time.Second)
+			if t.end(7); goesOn {
+				t.send(poll(7, final))
+			}
+		}
+	}
+	all := clients{
+		"gives up at an unknown error": {fail, warn, sees(strange, false)},
+		"goes on after it":             {ok, ok, sees(strange, true)},
+		"gives up at any error": {not, not, func(t *trace) {
+			t.send(submit(7)).send(submit(8)).send(poll(8, refused(503))).send(strange).wait(time.Second).end(7).end(8)
+		}},
+		"has no time after it": {not, not, func(t *trace) { t.send(submit(7)).send(strange).wait(2 * time.Hour).end(7) }},
+		"knows an error": {not, not, func(t *trace) {
+			t.send(submit(7)).send(poll(7, refused(404), with(&fault.Effect{Status: 404, Extensions: true}))).end(7)
+		}},
+		"crashes at an unknown event":    {fail, warn, sees(follow(7, events), false)},
+		"reads the job after the stream": {ok, ok, sees(follow(7, events), true)},
+		"hears the end on the stream":    {ok, ok, sees(follow(7, events, func(x *verdict.Exchange) { x.Final = x.Shown }), false)},
+		"resumes, and hears the end": {ok, ok, func(t *trace) {
+			t.send(submit(7)).send(follow(7, events)).wait(time.Second).end(7)
+			t.send(follow(7, events, func(x *verdict.Exchange) { x.Final = []string{x.Job} }))
+		}},
+		"takes a list with more": {ok, ok, func(t *trace) {
+			x := list(7)
+			x.Fault = &fault.Effect{Extensions: true}
+			t.send(submit(7)).send(x).wait(time.Second).end(7).send(poll(7, final))
+		}},
+		"stops at a list with more": {fail, warn, func(t *trace) {
+			x := list(7)
+			x.Fault = &fault.Effect{Extensions: true}
+			t.send(submit(7)).send(x).wait(time.Second).end(7)
+		}},
+		"lists what it did not order": {not, not, func(t *trace) {
+			x := list(8)
+			x.Fault = &fault.Effect{Extensions: true}
+			t.send(submit(7)).send(x).wait(time.Second).send(poll(7)).end(7)
+		}},
+		"takes a delivery with more": {ok, ok, func(t *trace) { t.rewritten(1, 204, fault.Effect{Extensions: true}) }},
+		"refuses an unknown state":   {fail, warn, func(t *trace) { t.rewritten(1, 400, fault.Effect{JobStatus: "PONDERING"}) }},
+		"has no answer to it":        {not, not, func(t *trace) { t.rewritten(1, 0, fault.Effect{Extensions: true}) }},
+		"refuses a delivery without": {not, not, func(t *trace) { t.rewritten(1, 400, fault.Effect{RotatedSecret: true}) }},
+	}
+	for name, e := range map[string]fault.Effect{
+		"an unknown state": {Unfinished: true, JobStatus: "PONDERING"}, "null": {Unfinished: true, NullOptional: true},
+		"less": {Unfinished: true, OmitOptional: true, Extensions: true}, "an unknown type": {ProblemType: "https://example.com/later"},
+	} {
+		all["stops at "+name] = does{fail, warn, sees(poll(7, with(&e)), false)}
+		all["goes on after "+name] = does{ok, ok, sees(poll(7, with(&e)), true)}
+	}
+	outcomes(t, "tolerant-reader", all)
+}
+
+// A client that does not know a final state goes on. One that does stops, and a job that goes on after all may be read on.
+func TestOtherEnds(t *testing.T) {
+	t.Parallel()
+	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
+	other := poll(7, final, with(&fault.Effect{OtherEnd: true}))
+	outcomes(t, "stop-at-end", clients{
+		"stops":              {ok, ok, func(t *trace) { t.send(poll(7)).wait(time.Second).send(other) }},
+		"looks again, twice": {ok, ok, func(t *trace) { t.send(poll(7)).every(time.Second, 3, other) }},
+		"reads on":           {warn, warn, func(t *trace) { t.send(poll(7)).every(time.Second, 4, other) }},
+		"reads on, less often": {warn, warn, func(t *trace) {
+			t.send(poll(7))
+			for _, s := range []time.Duration{1, 2, 4, 8} {
+				t.wait(s * time.Second).send(other)
+			}
+		}},
+		"reads on to the end that it knows": {warn, warn, func(t *trace) {
+			t.send(poll(7)).every(time.Second, 3, other).every(time.Second, 1, poll(7, final))
+		}},
+		"reads a job that goes on after all": {ok, ok, func(t *trace) {
+			t.send(poll(7)).every(time.Second, 2, poll(7, final)).every(time.Second, 5, poll(7)).every(time.Second, 3, poll(7, final))
+		}},
+		"does not read": {not, not, func(t *trace) { t.send(submit(7)) }},
+	})
+	trace := newTrace().send(poll(7)).every(time.Second, 4, other)
+	trace.Standards = true
+	r := trace.result("stop-at-end")
+	require.Contains(t, r.See, "testbed.md")
+	require.Equal(t, "A client should stop polling a job that has ended.", r.Quote)
+}
+
+// A client that has given a job up after refusals that lasted may have said so. One that gives up at the first is wrong.
+func TestJobsThatAreGivenUp(t *testing.T) {
+	t.Parallel()
+	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
+	ends := func(x ...verdict.Exchange) func(*trace) {
+		return func(t *trace) {
+			t.send(submit(7))
+			for _, x := range x {
+				t.wait(time.Second).send(x)
+			}
+			t.end(7)
+		}
+	}
+	other := func(t *trace) { t.wait(time.Second).send(submit(8)).end(8).wait(time.Second).send(poll(8, final)) }
+	gone, key, late, none, busy := poll(7, refused(410)), poll(7, refused(401)), poll(7, refused(404)), poll(7, unasked), poll(7, refused(503))
+	long := poll(7, refused(429), within(61))
+	all := clients{
+		"at one 401, while its key works":     {fail, warn, ends(poll(7), key)},
+		"at one 404":                          {fail, warn, ends(late)},
+		"at one 503":                          {fail, warn, ends(poll(7), busy)},
+		"at one lost connection":              {fail, warn, ends(poll(7), none)},
+		"after 401 twice":                     {not, not, ends(poll(7), key, key)},
+		"after 401 twice, with two keys":      {not, not, ends(poll(7), key, renew(), poll(7, refused(401), by(1, "k2")))},
+		"after 404 ten times":                 {not, not, ends(late, late, late, late, late, late, late, late, late, late)},
+		"at 410":                              {not, not, ends(poll(7), gone)},
+		"after no answer twice":               {not, not, ends(poll(7), none, none)},
+		"after 503 three times":               {not, not, ends(poll(7), busy, busy, busy)},
+		"when it is told to wait 61 s":        {not, not, ends(poll(7), long)},
+		"where another host is named":         {not, not, ends(poll(7, on("a.example"), leads("http://b.example/")))},
+		"after a circle":                      {not, not, ends(poll(7, byFault(307)), poll(7, byFault(307)), poll(7, byFault(307)))},
+		"at a report that is not there":       {fail, warn, ends(poll(7, result(404)), poll(7, result(404)))},
+		"after 401 twice, and then an answer": {fail, warn, ends(key, key, poll(7))},
+		"and goes on with another":            {not, not, func(t *trace) { ends(gone)(t); other(t) }},
+		"but it is another that it leaves": {fail, warn, func(t *trace) {
+			t.send(submit(9)).end(9)
+			ends(gone)(t)
+			other(t)
+		}},
+		"and ends, with others": {not, not, func(t *trace) {
+			t.send(submit(9)).end(9)
+			ends(key, key)(t)
+		}},
+		"with an order that is refused": {not, not, func(t *trace) { ends(poll(7))(t); t.every(time.Second, 3, submit(8, refused(500))) }},
+		"and reads it after all":        {ok, ok, func(t *trace) { ends(key, key)(t); t.send(poll(7, final)) }},
+	}
+	outcomes(t, "outcome-learned", all)
+	trace := newTrace()
+	ends(poll(7), key)(trace)
+	trace.Standards = true
+	r := trace.result("outcome-learned")
+	require.Contains(t, r.See, "testbed.md")
+	require.Equal(t, "A client should learn how each of its jobs ended, within a minute of its end.", r.Quote)
+	trace = newTrace()
+	ends(key, key)(trace)
+	require.Equal(t, "a job was given up after refusals that lasted", trace.result("outcome-learned").Reason)
+}
+
+// A copy shows that a receiver knows an event only if each attempt was answered with 2xx.
+func TestCopies(t *testing.T) {
+	t.Parallel()
+	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
+	copies := func(status int, attempts ...int) func(*trace) {
+		return func(t *trace) {
+			for i, status := range attempts {
+				t.Attempts = append(t.Attempts, verdict.Attempt{DeliveryID: id(9), Number: i + 1, At: t.now, Status: status})
+			}
+			t.sent(fault.Effect{Repeat: 1}, status)
+		}
+	}
+	outcomes(t, "repeated-delivery", clients{
+		"knows it":                          {ok, ok, copies(204, 200)},
+		"refuses a copy":                    {fail, warn, copies(409, 200)},
+		"refused an attempt, and a copy":    {fail, warn, copies(500, 500, 200)},
+		"refused an attempt, and no copy":   {not, not, copies(204, 500, 200)},
+		"had no time for the first attempt": {ok, ok, copies(204, 0, 200)},
+		"does not answer the copy":          {not, not, copies(0, 200)},
+	})
+}
+
+// The id of the last event is kept for as long as no other comes, and the wait that a stream asks for is kept too.
+func TestStreamsThatAreCutTwice(t *testing.T) {
+	t.Parallel()
+	const ok, fail = verdict.OK, verdict.Fail
+	first, empty := cut(stream("", "1", "2")), cut(stream("2"))
+	slow := cut(stream("", "1"))
+	slow.Stream.Retry = 10_000
+	then := func(wait time.Duration, all ...verdict.Exchange) func(*trace) {
+		return func(t *trace) {
+			for _, x := range all {
+				t.send(x).wait(wait)
+			}
+		}
+	}
+	outcomes(t, "stream-resume", clients{
+		"names it again":             {ok, ok, then(time.Second, first, empty, stream("2", "3"))},
+		"has forgotten it":           {fail, fail, then(time.Second, first, empty, stream(""))},
+		"has forgotten it after two": {fail, fail, then(time.Second, first, empty, empty, stream(""))},
+		"names an older one":         {fail, fail, then(time.Second, first, empty, stream("1"))},
+		"waits for 10 s":             {ok, ok, then(10*time.Second, slow, stream("1"))},
+		"comes after its own second": {fail, fail, then(time.Second, slow, stream("1"))},
+		"waits again as it was told": {ok, ok, then(10*time.Second, slow, cut(stream("1", "2")), stream("2"))},
+	})
+}
