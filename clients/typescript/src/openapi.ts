@@ -282,7 +282,7 @@ export interface components {
          * @description The id of a rule. docs/reference/testbed.md explains each.
          * @enum {string}
          */
-        VerdictRule: "retry-after" | "list-polling" | "stop-at-end" | "conditional-requests" | "backoff" | "retry-only-retryable" | "idempotency-key" | "no-duplicates" | "same-body" | "one-job-per-intention" | "lost-answer" | "outcome-learned" | "stream-resume" | "half-events" | "tolerant-reader" | "deliveries-answered" | "tampered-refused" | "repeated-delivery" | "not-retryable" | "key-renewal" | "no-key-in-url" | "connection-reuse" | "time-outs" | "redirects" | "content-negotiation" | "correlation-ids";
+        VerdictRule: "retry-after" | "list-polling" | "stop-at-end" | "conditional-requests" | "backoff" | "retry-budget" | "retry-only-retryable" | "idempotency-key" | "no-duplicates" | "same-body" | "one-job-per-intention" | "lost-answer" | "outcome-learned" | "stream-resume" | "half-events" | "tolerant-reader" | "deliveries-answered" | "tampered-refused" | "repeated-delivery" | "not-retryable" | "key-renewal" | "no-key-in-url" | "connection-reuse" | "time-outs" | "redirects" | "no-key-elsewhere" | "content-negotiation" | "correlation-ids";
         /** @description Where things are. */
         Root: {
             /** @description The name of this program. */

@@ -212,7 +212,7 @@ class SessionRequest(TypedDict):
     rules: NotRequired[list[VerdictRule] | None]
 
 
-VerdictRule: TypeAlias = "Literal['retry-after', 'list-polling', 'stop-at-end', 'conditional-requests', 'backoff', 'retry-only-retryable', 'idempotency-key', 'no-duplicates', 'same-body', 'one-job-per-intention', 'lost-answer', 'outcome-learned', 'stream-resume', 'half-events', 'tolerant-reader', 'deliveries-answered', 'tampered-refused', 'repeated-delivery', 'not-retryable', 'key-renewal', 'no-key-in-url', 'connection-reuse', 'time-outs', 'redirects', 'content-negotiation', 'correlation-ids']"
+VerdictRule: TypeAlias = "Literal['retry-after', 'list-polling', 'stop-at-end', 'conditional-requests', 'backoff', 'retry-budget', 'retry-only-retryable', 'idempotency-key', 'no-duplicates', 'same-body', 'one-job-per-intention', 'lost-answer', 'outcome-learned', 'stream-resume', 'half-events', 'tolerant-reader', 'deliveries-answered', 'tampered-refused', 'repeated-delivery', 'not-retryable', 'key-renewal', 'no-key-in-url', 'connection-reuse', 'time-outs', 'redirects', 'no-key-elsewhere', 'content-negotiation', 'correlation-ids']"
 
 
 class Root(TypedDict):
