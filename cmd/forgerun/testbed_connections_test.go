@@ -50,6 +50,7 @@ func TestConnectionsEnd(t *testing.T) {
 		{`{"next_request": "before", "reset": true}`, nil, syscall.ECONNRESET, 1},
 		{`{"next_request": "never"}`, nil, context.DeadlineExceeded, 1},
 		{`{"close": "never"}`, context.DeadlineExceeded, nil, 1},
+		{`{"close": "stall"}`, context.DeadlineExceeded, nil, 2},
 	} {
 		before, effect := jobs(), c.effect
 		for _, want := range []error{c.first, c.second, nil} {

@@ -127,6 +127,8 @@ func TestFaultsOfStreams(t *testing.T) {
 		"half an event":    {`{"half_event_after":1}`, "", 1, func(text string) { require.NotContains(t, text[len(text)-3:], "\n\n") }},
 		"repeated":         {`{"repeat_after_resume":2}`, "2", all - 2 + 2, nil},
 		"comments only":    {`{"comments_only":true}`, "", 0, func(text string) { require.Equal(t, all, strings.Count(text, ":\n\n")) }},
+		"unknown events":   {`{"extra_events":true}`, "", 2 * all, func(text string) { require.Equal(t, all, strings.Count(text, "\x00")) }},
+		"another retry":    {`{"stream_retry":9000}`, "", all, func(text string) { require.Contains(t, text, "retry: 9000\n") }},
 		"unknown statuses": {`{"job_status":"PONDERING"}`, "", all, func(text string) { require.Contains(t, text, `"PONDERING"`) }},
 	} {
 		_, text, err := u.plainly(api, "GET", "/v1/jobs/"+id+"/events", "", "Accept", "text/event-stream", "Last-Event-ID", test.lastID,
@@ -148,15 +150,95 @@ func TestFaultsOfStreams(t *testing.T) {
 		}
 	}
 
-	stalled := u.stream(api, "/v1/jobs/"+id+"/events", "", "ForgeRun-Fault", `{"stall_after":1}`)
-	first, ok := stalled.next()
-	require.True(t, ok)
-	require.Equal(t, "job-created", first.event)
-	select {
-	case f, open := <-stalled.frames:
-		require.Fail(t, "a stalled stream sends nothing and stays open", "%+v, open: %v", f, open)
-	case <-time.After(500 * time.Millisecond):
+	for effect, events := range map[string]int{`{"stall_after":1}`: 1, `{"close":"stall"}`: 0} {
+		stalled := u.stream(api, "/v1/jobs/"+id+"/events", "", "ForgeRun-Fault", effect)
+		for range events {
+			first, ok := stalled.next()
+			require.True(t, ok)
+			require.Equal(t, "job-created", first.event)
+		}
+		select {
+		case f, open := <-stalled.frames:
+			require.Fail(t, "a stalled stream sends nothing and stays open", "%+v, open: %v", f, open)
+		case <-time.After(500 * time.Millisecond):
+		}
 	}
+}
+
+// A rule with "same" disturbs one request and its repetitions, on each process: one with a key, one known by its body, and one read.
+func TestFaultsOfOneRequest(t *testing.T) {
+	s := newStack(t, withTestbed)
+	first, second := s.startLeader(), s.startAPI()
+	u := s.newUser(first)
+	u.disturb(first, `[{"match":{"operation":"submitJob","nth":1,"times":2,"same":true},"effect":{"status":500}},
+		{"match":{"operation":"submitJob","nth":2,"times":2,"same":true},"effect":{"close":"before"}},
+		{"match":{"operation":"getJob","nth":1,"times":2,"same":true},"effect":{"status":404}}]`)
+	submit := func(api *proc, body string, headers ...string) int {
+		r, _, err := u.plainly(api, "POST", "/v1/jobs", body, headers...)
+		if err != nil {
+			require.ErrorIs(t, err, io.EOF)
+			return 0
+		}
+		return r.StatusCode
+	}
+	keyless, other, key := execute("SUCCESS_FAST"), execute("SUCCESS_SLOW"), []string{"Idempotency-Key", "one"}
+	require.Equal(t, 500, submit(first, keyless))
+	require.Equal(t, 0, submit(second, keyless, key...), "it is another order")
+	require.Equal(t, 202, submit(first, other))
+	require.Equal(t, 500, submit(second, keyless))
+	require.Equal(t, 0, submit(first, other, key...), "the key counts")
+	require.Equal(t, 202, submit(first, keyless))
+	require.Equal(t, 202, submit(second, keyless, key...))
+	ids := []string{u.submit(first, other), u.submit(first, other)}
+	for _, want := range []struct{ job, status int }{{0, 404}, {1, 200}, {0, 404}, {0, 200}} {
+		r, _, err := u.plainly(second, "GET", "/v1/jobs/"+ids[want.job], "")
+		require.NoError(t, err)
+		require.Equal(t, want.status, r.StatusCode)
+	}
+	kept := u.call(second, "GET", "/v1/testbed/faults", "").value("data").([]any)
+	for i, seen := range []int{3, 4, 3} { // all until it applied, and then its own
+		rule := kept[i].(map[string]any)
+		require.InDelta(t, 2, rule["applied"], 0, "%v", rule)
+		require.InDelta(t, seen, rule["seen"], 0, "%v", rule)
+	}
+}
+
+// The journal tells of what a client was shown, and where it was sent.
+func TestJournalOfNewFaults(t *testing.T) {
+	_, api, u := newWorking(t, withTestbed)
+	session := u.startSession(api, "")
+	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))
+	read := func(effect string) (*http.Response, string) {
+		r, text, err := u.plainly(api, "GET", "/v1/jobs/"+id, "", "ForgeRun-Fault", effect)
+		require.NoError(t, err)
+		return r, text
+	}
+	_, text := read(`{"unfinished":true,"null_optional":true}`)
+	require.Contains(t, text, `"state":"RUNNING"`)
+	_, text = read(`{"other_end":true}`)
+	require.Contains(t, text, `"state":"CANCELED"`)
+	_, text = read(`{"status":403,"retry_after":2}`)
+	require.Contains(t, text, "RFA_AUTH_FORBIDDEN")
+	r, _ := read(`{"moved":307,"to_other_host":true}`)
+	to := r.Header.Get("Location")
+	require.Equal(t, "http://localhost:"+api.url[strings.LastIndexByte(api.url, ':')+1:]+"/v1/jobs/"+id, to)
+	for key, status := range map[string]int{"": 401, u.key: 200} {
+		request, err := http.NewRequestWithContext(u.s.ctx(), "GET", to, nil)
+		require.NoError(t, err)
+		request.Header.Set("Authorization", "Bearer "+key)
+		r, err = http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		require.NoError(t, r.Body.Close())
+		require.Equal(t, status, r.StatusCode)
+	}
+	_, _ = u.verdict(api, session)
+	journal := u.expect(api, http.StatusOK, "GET", "/v1/testbed/sessions/"+session+"/journal", "").body
+	for _, told := range []string{`\"unfinished\":true`, `\"other_end\":true`, `307 to another host`, "403 with Retry-After"} {
+		require.Contains(t, journal, told)
+	}
+	require.Equal(t, []string{`shown ["` + id + `"]`, `final ["` + id + `"]`, "", "to " + to}, u.s.texts(`SELECT concat_ws(' ',
+		'final ' || (exchange->>'final'), 'shown ' || (exchange->>'shown'), 'told ' || (exchange->>'told'), 'to ' || (exchange->>'location'))
+		FROM testbed_exchanges WHERE client_id = $1 AND exchange->>'fault' IS NOT NULL ORDER BY number`, u.id))
 }
 
 // startSession has a client's traffic judged.

@@ -146,7 +146,7 @@ const deliveryFaults = `[{"match":{"operation":"delivery","nth":1},"effect":{"ta
 	{"match":{"operation":"delivery","nth":6},"effect":{"rotated_secret":true}},
 	{"match":{"operation":"delivery","nth":7},"effect":{"drop":true}},
 	{"match":{"operation":"delivery","nth":8},"effect":{"repeat":2}},
-	{"match":{"operation":"delivery","nth":9},"effect":{"padding":300000}},
+	{"match":{"operation":"delivery","nth":9},"effect":{"padding":300000,"extensions":true,"job_status":"PONDERING"}},
 	{"match":{"operation":"delivery","nth":10},"effect":{"delay":"100ms"}}]`
 
 // deliverTen has ten jobs' ends delivered to a new client's webhook with all faults, and gives the verdict.
@@ -194,6 +194,8 @@ func TestDisturbedDeliveries(t *testing.T) {
 		ids[d.id()]++
 		if len(d.body) > 300_000 {
 			padded++
+			require.Contains(t, string(d.body), `"jobStatus":"PONDERING"`)
+			require.Contains(t, string(d.body), `"x_extension"`)
 		}
 	}
 	require.Len(t, ids, 10, "forged requests carry ids of deliveries")
@@ -258,6 +260,7 @@ func TestFaultsOfDeliveriesAreChecked(t *testing.T) {
 		`{"match":{"operation":"delivery"},"effect":{"repeat":6}}`:               "/0/effect/repeat",
 		`{"match":{"operation":"delivery"},"effect":{"repeat":1,"cut_after":1}}`: "/0/effect",
 		`{"match":{"operation":"delivery"},"effect":{"padding":5000000}}`:        "/0/effect/padding",
+		`{"match":{"operation":"delivery"},"effect":{"unfinished":true}}`:        "/0/effect",
 	} {
 		a := u.call(api, "PUT", "/v1/testbed/faults", "["+rule+"]")
 		a.requireProblem(t, 400, "RFA_JOB_VALIDATION_FAILED")
