@@ -220,7 +220,7 @@ func TestClientLibrariesAreRight(t *testing.T) {
 					t.Run(fmt.Sprintf("%s/%d", profile, seed), func(t *testing.T) {
 						parallelIfMany(t)
 						said, v, broken, err := s.runJudged(t, api, program, profile, seed)
-						require.NoError(t, err, said)
+						requireEnded(t, profile, said, err)
 						require.Empty(t, broken, said)
 						report.add(language, profile, v)
 						learned := slices.ContainsFunc(v.Results, func(r verdict.Result) bool {

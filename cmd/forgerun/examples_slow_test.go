@@ -158,7 +158,7 @@ func TestExampleClientsAreRight(t *testing.T) {
 						t.Skip(e.missing)
 					}
 					said, v, broken, err := s.runJudged(t, api, e.right, profile, seed)
-					require.NoError(t, err, said)
+					requireEnded(t, profile, said, err)
 					require.Empty(t, broken, said)
 					report.add(language, profile, v)
 				})

@@ -7,6 +7,7 @@ It submits a few jobs, waits until each has ended, and prints how. Answers that 
 that break are survived; docs/reference/testbed.md says how to bring them about.
 """
 
+import email.utils
 import http.client
 import json
 import os
@@ -16,59 +17,90 @@ import time
 import urllib.parse
 import uuid
 
-TRIES = 20
-TIMEOUT = 20  # seconds for one answer
+TRIES = 10
+TIMEOUT = 10  # seconds for one answer
+REDIRECTS = 10
 FINAL = {"SUCCEEDED", "FAILED", "CANCELED"}  # any other state, known or not, is not final
+
+
+class GaveUp(Exception):
+    """What was asked for did not come to be. The message says why."""
+
+
+def retry_after(head):
+    """Seconds that an answer has the client wait: the longest that it says as a number or a date; None if it says neither."""
+    told = []
+    for text in head.get_all("Retry-After") or []:
+        if text.isdecimal():
+            told.append(float(text))
+        elif at := email.utils.parsedate_tz(text):
+            told.append(max(0.0, email.utils.mktime_tz(at) - time.time()))
+    return max(told, default=None)
 
 
 class Client:
     def __init__(self, url, key):
-        self.base = urllib.parse.urlsplit(url)
+        self.url = url
         self.key = key
-        self.connection = None
+        self.connections = {}  # by scheme, host and port
 
-    def once(self, method, path, body, headers):
-        """One try over the connection that is kept."""
-        if self.connection is None:
-            kind = http.client.HTTPSConnection if self.base.scheme == "https" else http.client.HTTPConnection
-            self.connection = kind(self.base.netloc, timeout=TIMEOUT)
-        headers = {"Authorization": "Bearer " + self.key, "Accept": "application/json, application/problem+json", **headers}
+    def once(self, method, url, body, headers):
+        """One try over the connection that is kept. The key is for one host, wherever a redirect leads."""
+        at = urllib.parse.urlsplit(url)
+        if (at.scheme, at.netloc) not in self.connections:
+            kind = http.client.HTTPSConnection if at.scheme == "https" else http.client.HTTPConnection
+            self.connections[at.scheme, at.netloc] = kind(at.netloc, timeout=TIMEOUT)
+        connection = self.connections[at.scheme, at.netloc]
+        headers = {"Accept": "application/json, application/problem+json", **headers}
+        if at.hostname == urllib.parse.urlsplit(self.url).hostname:
+            headers["Authorization"] = "Bearer " + self.key
         if body is not None:
             headers["Content-Type"] = "application/json"
-        self.connection.request(method, path, body, headers)
-        answer = self.connection.getresponse()
+        connection.request(method, at.path + ("?" + at.query if at.query else ""), body, headers)
+        answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
+
+    def follow(self, method, url, body, headers):
+        """One try, which follows redirects: 307 and 308 with the same method and body, 303 with GET."""
+        for _ in range(REDIRECTS):
+            status, head, data = self.once(method, url, body, headers)
+            if status not in (303, 307, 308):
+                return status, head, data
+            url = urllib.parse.urljoin(url, head["Location"])
+            if status == 303:
+                method, body = "GET", None
+        raise GaveUp(f"{REDIRECTS} redirects in a row")
 
     def request(self, method, path, body=None, headers=None):
         """Repeats a request until it has an answer that counts. One that changes something carries an Idempotency-Key."""
         text = None if body is None else json.dumps(body)
+        refused = False
         for n in range(TRIES):
-            wait = min(10, 0.25 * 2**n) * random.uniform(0.5, 1)
+            wait = min(2, 0.25 * 2**n) * random.uniform(0.5, 1)
             try:
-                status, head, data = self.once(method, path, text, headers or {})
-            except (OSError, http.client.HTTPException) as err:  # the answer is lost, the work may be done
-                print(f"{method} {path}: {err or type(err).__name__}, again in {wait:.1f} s", file=sys.stderr)
-                self.connection.close()
-                self.connection = None
+                status, head, data = self.follow(method, self.url + path, text, headers or {})
+            except (OSError, http.client.HTTPException, GaveUp) as err:  # the answer is lost, the work may be done
+                what = err or type(err).__name__
+                while self.connections:
+                    self.connections.popitem()[1].close()
+            else:
+                what, told = status, retry_after(head)
+                passes = status in (404, 429, 500, 502, 503, 504) or status == 403 and told is not None
+                if not passes and (status != 401 or refused):
+                    return status, head, data
+                refused = refused or status == 401
+                wait = max(wait, told or 0)
+            if n + 1 < TRIES:
+                print(f"{method} {path}: {what}, again in {wait:.1f} s", file=sys.stderr)
                 time.sleep(wait)
-                continue
-            if status == 308:
-                path = head["Location"]
-                continue
-            if status in (429, 502, 503, 504):
-                wait = max(wait, float(head.get("Retry-After", 0)))
-                print(f"{method} {path}: {status}, again in {wait:.1f} s", file=sys.stderr)
-                time.sleep(wait)
-                continue
-            return status, head, data
-        raise RuntimeError(f"{method} {path}: no answer after {TRIES} tries")
+        raise GaveUp(f"{method} {path}: {what} after {TRIES} tries")
 
     def submit(self, job, correlation):
         """Submits a job once, however often the request is sent: the key and the body stay the same."""
         headers = {"Idempotency-Key": str(uuid.uuid4()), "X-Correlation-ID": correlation}
         status, _, data = self.request("POST", "/v1/jobs", job, headers)
         if status not in (200, 202):
-            raise RuntimeError(f"the job was refused with {status}: {data.decode(errors='replace')}")
+            raise GaveUp(f"the job was refused with {status}: {data.decode(errors='replace')}")
         return json.loads(data)["job_id"]
 
     def wait(self, job_id):
@@ -82,18 +114,25 @@ class Client:
                     return job
                 tag = head.get("ETag")
             elif status != 304:
-                raise RuntimeError(f"the job cannot be read: {status} {data.decode(errors='replace')}")
-            time.sleep(float(head.get("Retry-After", 1)))
+                raise GaveUp(f"the job cannot be read: {status} {data.decode(errors='replace')}")
+            told = retry_after(head)
+            time.sleep(1 if told is None else told)
 
 
 def main():
     client = Client(os.environ["FORGERUN_URL"], os.environ["FORGERUN_API_KEY"])
-    run = uuid.uuid4()
+    run, gave_up = uuid.uuid4(), False
     for n, kind in enumerate(["SUCCESS_FAST", "FAIL_IMMEDIATE", "SUCCESS_FAST", "SUCCESS_FAST"]):
-        job_id = client.submit({"type": "EXECUTE", "work_kind": kind}, f"{run}-{n}")
-        job = client.wait(job_id)
+        try:
+            job_id = client.submit({"type": "EXECUTE", "work_kind": kind}, f"{run}-{n}")
+            job = client.wait(job_id)
+        except GaveUp as err:  # of this order; the others go on
+            print(f"order {n}: {err}", file=sys.stderr)
+            gave_up = True
+            continue
         failure = job.get("failure") or {}  # `retryable: false` there: it is not tried again
         print(job_id, kind, job["state"], failure.get("title", ""))
+    sys.exit(gave_up)
 
 
 if __name__ == "__main__":

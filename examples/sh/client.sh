@@ -3,21 +3,48 @@
 #
 #     FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... sh client.sh
 #
-# curl's --retry waits as Retry-After says, or longer each time, and repeats the same request: same key, same body.
+# curl's --retry waits as Retry-After says, or two seconds, and repeats the same request: same key, same body. Where a redirect leads to
+# another host it does not send the key.
 set -eu
 
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
-# ask PATH [OPTION...]: the body goes to $out; status, Retry-After and ETag are said, a line each.
+# ask PATH [OPTION...]: the body goes to $out, and status, Retry-After and ETag to $said, a line each.
 ask() {
-  path=$1
+  path=$1 try=1 refused=''
   shift
-  printf 'header = "Authorization: Bearer %s"\n' "$FORGERUN_API_KEY" |
-    curl --config - --silent --show-error --location --output "$out" \
-      --write-out '%{http_code}\n%header{retry-after}\n%header{etag}\n' \
-      --retry 20 --retry-all-errors --retry-connrefused --connect-timeout 5 --max-time 40 \
-      --header 'Accept: application/json, application/problem+json' "$@" "$FORGERUN_URL$path"
+  while :; do
+    said=$(printf 'header = "Authorization: Bearer %s"\n' "$FORGERUN_API_KEY" |
+      curl --config - --silent --show-error --location --max-redirs 10 --output "$out" \
+        --write-out '%{http_code}\n%header{retry-after}\n%header{etag}\n' \
+        --retry 9 --retry-delay 2 --retry-all-errors --retry-connrefused --connect-timeout 5 --max-time 15 \
+        --header 'Accept: application/json, application/problem+json' "$@" "$FORGERUN_URL$path") || return 1
+    case $said in # those that curl does not take for passing
+      401*) [ -z "$refused" ] || return 0 && refused=1 ;;
+      403*) [ -n "$(told)" ] || return 0 ;;
+      404*) ;;
+      *) return 0 ;;
+    esac
+    [ "$try" -lt 10 ] || return 0
+    try=$((try + 1))
+    pause
+  done
+}
+
+# told: the seconds that Retry-After of the last answer says, as a number or a date; nothing if it says neither.
+told() {
+  text=$(printf '%s\n' "$said" | sed -n 2p)
+  case $text in
+    ???,\ *GMT) at=$(date -d "$text" +%s) && echo $((at > $(date +%s) ? at - $(date +%s) + 1 : 0)) ;;
+    '' | *[!0-9]*) ;;
+    *) echo "$text" ;;
+  esac
+}
+
+pause() {
+  seconds=$(told)
+  sleep "${seconds:-1}"
 }
 
 # member NAME: the first string of that name in the body.
@@ -25,19 +52,19 @@ member() { grep -o "\"$1\": *\"[^\"]*\"" "$out" | head -n 1 | sed 's/.*: *"\(.*\
 
 # submit KIND CORRELATION: says the id of the job.
 submit() {
-  said=$(ask /v1/jobs --header 'Content-Type: application/json' --header "X-Correlation-ID: $2" \
-    --header "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)" --data "{\"type\": \"EXECUTE\", \"work_kind\": \"$1\"}")
+  ask /v1/jobs --header 'Content-Type: application/json' --header "X-Correlation-ID: $2" \
+    --header "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)" --data "{\"type\": \"EXECUTE\", \"work_kind\": \"$1\"}" || return 1
   case $said in
     202* | 200*) member job_id ;;
     *) echo "the job was refused: $(cat "$out")" >&2 && return 1 ;;
   esac
 }
 
-# finish ID: waits until the job is final, and says its state. The service keeps the answer back until then, or for ten seconds.
+# finish ID: waits until the job is final, and says its state. The service keeps the answer back until then, or for five seconds.
 finish() {
   tag=''
   while :; do
-    said=$(ask "/v1/jobs/$1" --header 'Prefer: wait=10' --header "If-None-Match: $tag")
+    ask "/v1/jobs/$1" --header 'Prefer: wait=5' --header "If-None-Match: $tag" || return 1
     case $said in
       200*)
         state=$(member state)
@@ -49,15 +76,18 @@ finish() {
       304*) ;;
       *) echo "the job cannot be read: $(cat "$out")" >&2 && return 1 ;;
     esac
-    pause=$(printf '%s\n' "$said" | sed -n 2p)
-    sleep "${pause:-1}"
+    pause
   done
 }
 
-n=0
+n=0 gave_up=0
 for kind in SUCCESS_FAST FAIL_IMMEDIATE; do
   [ "$n" -eq 0 ] || sleep 3
   n=$((n + 1))
-  id=$(submit "$kind" "order-$$-$n")
-  echo "$id $kind $(finish "$id")"
+  if id=$(submit "$kind" "order-$$-$n") && state=$(finish "$id"); then
+    echo "$id $kind $state"
+  else
+    gave_up=1 # this order; the others go on
+  fi
 done
+exit "$gave_up"

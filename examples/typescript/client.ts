@@ -11,12 +11,20 @@ declare const process: { env: Record<string, string | undefined>; exit(code: num
 
 const base = process.env.FORGERUN_URL ?? "http://127.0.0.1:8080";
 const key = process.env.FORGERUN_API_KEY ?? "";
-const tries = 20;
-const timeout = 20_000; // ms, for one answer
+const tries = 10;
+const timeout = 10_000; // ms, for one answer
 const silence = 25_000; // ms, after which a stream is taken as broken
 const final = new Set(["SUCCEEDED", "FAILED", "CANCELED"]); // any other state, known or not, is not final
 
 const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Milliseconds that an answer has the client wait, as its Retry-After says by a number or a date; undefined if it says neither. */
+function retryAfter(headers: Headers): number | undefined {
+  const text = headers.get("Retry-After") ?? "";
+  if (/^\d+(, *\d+)*$/.test(text)) return 1000 * Math.max(...text.split(",").map(Number)); // several lines are joined
+  if (/^[A-Z][a-z]{2}, .* GMT$/.test(text)) return Math.max(0, Date.parse(text) - Date.now());
+  return undefined;
+}
 
 interface Answer {
   status: number;
@@ -24,10 +32,15 @@ interface Answer {
   text: string;
 }
 
-/** Repeats a request until it has an answer that counts. One that changes something carries an Idempotency-Key. */
+/**
+ * Repeats a request until it has an answer that counts. One that changes something carries an Idempotency-Key. fetch follows redirects, and
+ * does not send the key to another host.
+ */
 async function request(method: string, path: string, headers: Record<string, string> = {}, body?: string): Promise<Answer> {
+  let refused = false;
+  let what: unknown;
   for (let n = 0; n < tries; n++) {
-    let wait = Math.min(10_000, 250 * 2 ** n) * (0.5 + Math.random() / 2);
+    let wait = Math.min(2000, 250 * 2 ** n) * (0.5 + Math.random() / 2);
     try {
       const answer = await fetch(base + path, {
         method,
@@ -41,15 +54,20 @@ async function request(method: string, path: string, headers: Record<string, str
         },
       });
       const text = await answer.text();
-      if (![429, 502, 503, 504].includes(answer.status)) return { status: answer.status, headers: answer.headers, text };
-      wait = Math.max(wait, 1000 * Number(answer.headers.get("Retry-After") ?? 0));
-      console.error(`${method} ${path}: ${answer.status}, again in ${wait} ms`);
+      const told = retryAfter(answer.headers);
+      const passes = [404, 429, 500, 502, 503, 504].includes(answer.status) || (answer.status === 403 && told !== undefined);
+      if (!passes && (answer.status !== 401 || refused)) return { status: answer.status, headers: answer.headers, text };
+      refused ||= answer.status === 401;
+      wait = Math.max(wait, told ?? 0);
+      what = answer.status;
     } catch (err) {
-      console.error(`${method} ${path}: ${err}, again in ${wait} ms`); // the answer is lost, the work may be done
+      what = err; // the answer is lost, the work may be done
     }
+    if (n + 1 === tries) break;
+    console.error(`${method} ${path}: ${what}, again in ${wait} ms`);
     await sleep(wait);
   }
-  throw new Error(`${method} ${path}: no answer after ${tries} tries`);
+  throw new Error(`${method} ${path}: ${what} after ${tries} tries`);
 }
 
 /** Submits a job once, however often the request is sent: the key and the body stay the same. */
@@ -72,7 +90,7 @@ async function wait(id: string): Promise<string> {
     } else if (answer.status !== 304) {
       throw new Error(`the job cannot be read: ${answer.status} ${answer.text}`);
     }
-    await sleep(1000 * Number(answer.headers.get("Retry-After") ?? 1));
+    await sleep(retryAfter(answer.headers) ?? 1000);
   }
 }
 
@@ -97,7 +115,7 @@ async function follow(id: string): Promise<string[]> {
         }
       } else {
         await answer.text();
-        await sleep(1000 * Number(answer.headers.get("Retry-After") ?? 1));
+        await sleep(retryAfter(answer.headers) ?? 1000);
       }
     } catch (err) {
       console.error(`events: ${err}, again after ${last || "the beginning"}`);
@@ -121,7 +139,8 @@ async function* events(body: ReadableStream<Uint8Array>, abort: AbortController)
       const lines = rest.slice(0, end).split("\n");
       rest = rest.slice(end + 2);
       const field = (name: string) => lines.find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2) ?? "";
-      if (field("id") || field("retry")) yield [field("event"), field("id"), field("retry")]; // others are comments
+      const id = field("id").includes("\0") ? "" : field("id");
+      if (id || field("retry")) yield [field("event"), id, field("retry")]; // others are comments, or of no version that is known
     }
   }
 }
@@ -129,11 +148,18 @@ async function* events(body: ReadableStream<Uint8Array>, abort: AbortController)
 async function main() {
   const run = crypto.randomUUID();
   let id = "";
+  let gaveUp = false;
   for (const [n, kind] of ["SUCCESS_FAST", "FAIL_IMMEDIATE", "SUCCESS_FAST", "SUCCESS_FAST"].entries()) {
-    id = await submit({ type: "EXECUTE", work_kind: kind }, `${run}-${n}`);
-    console.log(id, kind, await wait(id));
+    try {
+      id = await submit({ type: "EXECUTE", work_kind: kind }, `${run}-${n}`);
+      console.log(id, kind, await wait(id));
+    } catch (err) {
+      console.error(`order ${n}:`, err); // the others go on
+      gaveUp = true;
+    }
   }
   console.log((await follow(id)).join(" "));
+  process.exit(gaveUp ? 1 : 0);
 }
 
 main().catch((err) => {

@@ -31,7 +31,7 @@ func main() {
 
 func run(ctx context.Context) error {
 	// The library waits as it is told, tries again what may be tried, and repeats a submission with its key.
-	c, err := client.New(client.Config{URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 20})
+	c, err := client.New(client.Config{URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 8, Timeout: 10 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -41,22 +41,25 @@ func run(ctx context.Context) error {
 	}
 	defer stop()
 	var ids []string
+	var gaveUp []error
 	for n, kind := range []string{
 		client.KindSuccessFast, client.KindFailImmediate, client.KindSuccessFast, client.KindSuccessFast,
 	} {
 		accepted, err := c.Submit(ctx, client.JobRequest{Type: client.Execute, WorkKind: kind},
 			client.CorrelationID(fmt.Sprintf("order-%d-%d", os.Getpid(), n)))
 		if err != nil {
-			return err
+			gaveUp = append(gaveUp, err) // the other orders go on
+			continue
 		}
 		j, err := c.Wait(ctx, accepted.JobID)
 		if err != nil {
-			return err
+			gaveUp = append(gaveUp, err)
+			continue
 		}
 		fmt.Println(j.JobID, kind, j.State)
 		ids = append(ids, j.JobID)
 	}
-	return taken.await(ctx, ids)
+	return errors.Join(append(gaveUp, taken.await(ctx, ids))...)
 }
 
 // ends are the jobs of which a delivery told that they have ended.

@@ -6,28 +6,42 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"time"
 )
 
 // batch submits all jobs in one request, reads the batch until it is complete, then the list of its jobs, and each job that the
-// service tries again until it has ended.
+// service tries again until it has ended. It does not wait long for the next try.
 func batch(ctx context.Context, a *api) ([]*intention, error) {
+	a.longest = 30 * time.Second
 	jobs := intentions(6)
 	id, next, err := a.submitBatch(ctx, jobs)
 	if err != nil {
 		return nil, err
 	}
+	err = a.complete(ctx, id, next)
+	if err == nil {
+		err = a.learnFromList(ctx, "/v1/batches/"+id+"/jobs", jobs)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err) // each job is read instead
+	}
+	return jobs, a.awaitAll(ctx, jobs)
+}
+
+// complete reads a batch until it is complete.
+func (a *api) complete(ctx context.Context, id string, next time.Time) error {
 	header := map[string]string{}
 	for complete := false; !complete; {
 		if err := pause(ctx, time.Until(next)+jitter(50*time.Millisecond)); err != nil {
-			return nil, err
+			return err
 		}
 		var b struct {
 			CompletedAt string `json:"completed_at"`
 		}
-		got, err := a.call(ctx, request{method: "GET", path: "/v1/batches/" + id, header: header}, &b, http.StatusOK, http.StatusNotModified)
+		got, err := a.call(ctx, request{method: "GET", path: "/v1/batches/" + id, header: header, expected: true}, &b, http.StatusOK, http.StatusNotModified)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if got.status == http.StatusOK {
 			header["If-None-Match"] = got.header.Get("ETag")
@@ -35,15 +49,7 @@ func batch(ctx context.Context, a *api) ([]*intention, error) {
 		}
 		next = time.Now().Add(got.again(time.Second))
 	}
-	if err := a.learnFromList(ctx, "/v1/batches/"+id+"/jobs", jobs); err != nil {
-		return nil, err
-	}
-	for _, in := range open(jobs) {
-		if err := a.await(ctx, in); err != nil {
-			return nil, err
-		}
-	}
-	return jobs, nil
+	return nil
 }
 
 func (a *api) submitBatch(ctx context.Context, jobs []*intention) (id string, next time.Time, err error) {

@@ -25,24 +25,22 @@ func tell(name string, data []byte) (notice, error) {
 	if err := json.Unmarshal(data, &document); err != nil {
 		return notice{}, err
 	}
-	return notice{strings.ReplaceAll(name, "-", "."), document.OutcomeOf + document.EventOf, document.Retryable}, nil
+	return notice{eventName(name), document.OutcomeOf + document.EventOf, document.Retryable}, nil
+}
+
+func eventName(name string) string { return strings.ReplaceAll(name, "-", ".") }
+
+// ends are the states that events tell of; any other event is left alone.
+var ends = map[string]string{
+	"job.succeeded": "SUCCEEDED", "job.canceled": "CANCELED", "job.retries_exhausted": "FAILED", "job.failed": "FAILED",
 }
 
 // endOf is the state in which a job has ended if this was told of it. The service may try a job that has failed again.
 func (t notice) endOf(in *intention) string {
-	switch t.event {
-	case "job.succeeded":
-		return "SUCCEEDED"
-	case "job.canceled":
-		return "CANCELED"
-	case "job.retries_exhausted":
-		return "FAILED"
-	case "job.failed":
-		if !in.Retried || !t.retryable {
-			return "FAILED"
-		}
+	if t.event == "job.failed" && in.Retried && t.retryable {
+		return ""
 	}
-	return ""
+	return ends[t.event]
 }
 
 // inbox keeps what was told, in its order: also what is told of a job before the answer to its submission has come.

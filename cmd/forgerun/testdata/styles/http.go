@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	answerLimit = 30 * time.Second // for an answer that the request did not ask to be held back
+	answerLimit = 10 * time.Second // for an answer that the request did not ask to be held back
 	maxAnswer   = 4 << 20
-	maxTries    = 12
+	maxTries    = 10
 )
 
 // api is the service with a key for it.
 type api struct {
 	url, key string
 	http     *http.Client
+	longest  time.Duration // that it waits for the next try; 0: as long as it is told
 }
 
 type request struct {
@@ -32,6 +33,7 @@ type request struct {
 	body         any           // JSON
 	wait         time.Duration // for how long the answer may be held back
 	raw          bool          // the answer need not be JSON
+	expected     bool          // 404 means that the service does not show it yet
 }
 
 type answer struct {
@@ -42,18 +44,22 @@ type answer struct {
 
 // do sends a request until it has an answer that is not about a moment's trouble. What was lost, or came in part, is sent again.
 func (a *api) do(ctx context.Context, r request) (answer, error) {
-	for try := 0; ; try++ {
+	refused := 0 // how often the key was
+	for try := 1; ; try++ {
 		got, err := a.once(ctx, r)
-		if err == nil && !passing(got.status) {
+		if err == nil && got.status == http.StatusUnauthorized {
+			refused++
+		}
+		if err == nil && !got.passing(r) && (got.status != http.StatusUnauthorized || refused > 1) {
 			return got, nil
 		}
 		if err == nil {
 			err = fmt.Errorf("%d", got.status)
 		}
-		if try == maxTries || ctx.Err() != nil || mistaken("lost-answer") && r.method == "POST" {
-			return answer{}, fmt.Errorf("%s %s: %w", r.method, r.path, err)
+		wait := max(got.again(0), backoff(try-1))
+		if try == maxTries || ctx.Err() != nil || a.longest > 0 && wait > a.longest || mistaken("lost-answer") && r.method == "POST" {
+			return answer{}, fmt.Errorf("%s %s: gave up after %d tries: %w", r.method, r.path, try, err)
 		}
-		wait := got.again(backoff(try))
 		switch {
 		case mistaken("backoff"):
 			wait = 0
@@ -152,30 +158,39 @@ func (a *api) call(ctx context.Context, r request, into any, statuses ...int) (a
 }
 
 // passing reports whether an answer is about trouble that passes.
-func passing(status int) bool {
-	switch status {
+func (got answer) passing(r request) bool {
+	switch got.status {
 	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
 		http.StatusGatewayTimeout:
 		return true
+	case http.StatusForbidden:
+		return got.header.Get("Retry-After") != ""
+	case http.StatusNotFound:
+		return r.expected
 	}
 	return false
 }
 
-// again is how long to wait before the next request: as Retry-After says, or otherwise as given.
+// again is how long to wait before the next request: as the longest Retry-After says, or otherwise as given.
 func (got answer) again(otherwise time.Duration) time.Duration {
-	text := strings.TrimSpace(got.header.Get("Retry-After"))
-	if seconds, err := strconv.Atoi(text); err == nil && seconds >= 0 {
-		return time.Duration(seconds) * time.Second
+	told := time.Duration(-1)
+	for _, text := range got.header.Values("Retry-After") {
+		text = strings.TrimSpace(text)
+		if seconds, err := strconv.Atoi(text); err == nil {
+			told = max(told, time.Duration(seconds)*time.Second)
+		} else if at, err := http.ParseTime(text); err == nil {
+			told = max(told, time.Until(at), 0)
+		}
 	}
-	if at, err := http.ParseTime(text); err == nil {
-		return max(time.Until(at), 0)
+	if told < 0 {
+		return otherwise
 	}
-	return otherwise
+	return told
 }
 
-// backoff is longer for each try: up to twice a quarter of a second, then up to twice half a second, and so on.
+// backoff doubles from a quarter of a second to two seconds, each with up to half of it more.
 func backoff(try int) time.Duration {
-	return jitter(250 * time.Millisecond << min(try, 5))
+	return jitter(250 * time.Millisecond << min(try, 3))
 }
 
 // jitter is a duration, or up to half of it more.

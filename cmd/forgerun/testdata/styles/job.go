@@ -80,11 +80,11 @@ func (a *api) submit(ctx context.Context, in *intention, wait time.Duration) err
 		in.Ended = in.Ends
 		return nil
 	}
-	if err != nil {
-		return err
+	if err == nil && j.ID == "" {
+		err = fmt.Errorf("a submission was answered without an id: %s", got.body)
 	}
-	if j.ID == "" {
-		return fmt.Errorf("a submission was answered without an id: %s", got.body)
+	if err != nil {
+		return in.giveUp(ctx, err)
 	}
 	in.ID, in.Next = j.ID, time.Now().Add(got.again(0))
 	in.learn(j)
@@ -100,16 +100,22 @@ func (a *api) submitAll(ctx context.Context, jobs []*intention) error {
 	return nil
 }
 
+// giveUp leaves a job alone, and says why in the end: the others go on. It returns an error if all are to end.
+func (in *intention) giveUp(ctx context.Context, err error) error {
+	in.Ended = "given up: " + err.Error()
+	return ctx.Err()
+}
+
 // read reads a job once, and reports whether it has ended.
 func (a *api) read(ctx context.Context, in *intention, wait time.Duration) (ended bool, err error) {
-	r := request{method: "GET", path: "/v1/jobs/" + in.ID, wait: wait, header: map[string]string{}}
+	r := request{method: "GET", path: "/v1/jobs/" + in.ID, wait: wait, header: map[string]string{}, expected: true}
 	if in.etag != "" && !mistaken("conditional-requests") {
 		r.header["If-None-Match"] = in.etag
 	}
 	var j job
 	got, err := a.call(ctx, r, &j, http.StatusOK, http.StatusNotModified)
 	if err != nil {
-		return false, err
+		return true, in.giveUp(ctx, err)
 	}
 	in.Next = time.Now().Add(got.again(time.Second))
 	if got.status == http.StatusNotModified {
@@ -126,6 +132,15 @@ func (a *api) await(ctx context.Context, in *intention) error {
 			return err
 		}
 		if _, err := a.read(ctx, in, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *api) awaitAll(ctx context.Context, jobs []*intention) error {
+	for _, in := range open(jobs) {
+		if err := a.await(ctx, in); err != nil {
 			return err
 		}
 	}

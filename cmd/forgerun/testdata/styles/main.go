@@ -54,10 +54,14 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	var wrong []error
 	for _, in := range jobs {
 		if in.Ended != in.Ends {
-			return fmt.Errorf("job %s ended as %q, not as %s", in.ID, in.Ended, in.Ends)
+			wrong = append(wrong, fmt.Errorf("job %s ended as %q, not as %s", in.ID, in.Ended, in.Ends))
 		}
+	}
+	if len(wrong) > 0 {
+		return errors.Join(wrong...)
 	}
 	fmt.Printf("%d jobs ended as intended\n", len(jobs))
 	return nil

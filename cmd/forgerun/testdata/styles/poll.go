@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"time"
 )
@@ -17,7 +19,7 @@ func longPoll(ctx context.Context, a *api) ([]*intention, error) {
 	for _, in := range jobs {
 		for in.Ended == "" {
 			asked := time.Now()
-			ended, err := a.read(ctx, in, 20*time.Second)
+			ended, err := a.read(ctx, in, 10*time.Second)
 			if err != nil {
 				return nil, err
 			}
@@ -75,7 +77,7 @@ func (a *api) learnFromList(ctx context.Context, path string, jobs []*intention)
 			query.Set("cursor", cursor)
 		}
 		var p page
-		if _, err := a.call(ctx, request{method: "GET", path: path + "?" + query.Encode()}, &p, http.StatusOK); err != nil {
+		if _, err := a.call(ctx, request{method: "GET", path: path + "?" + query.Encode(), expected: true}, &p, http.StatusOK); err != nil {
 			return err
 		}
 		for _, j := range p.Data {
@@ -106,7 +108,8 @@ func list(ctx context.Context, a *api) ([]*intention, error) {
 			return nil, err
 		}
 		if err := a.learnFromList(ctx, "/v1/jobs", jobs); err != nil {
-			return nil, err
+			fmt.Fprintln(os.Stderr, err)
+			return jobs, a.awaitAll(ctx, jobs)
 		}
 	}
 	return jobs, nil

@@ -103,7 +103,7 @@ func (s *stream) connect(ctx context.Context) (again time.Duration, err error) {
 	defer func() { _ = response.Body.Close() }()
 	got := answer{status: response.StatusCode, header: response.Header}
 	switch {
-	case passing(got.status):
+	case got.passing(r):
 		return got.again(s.wait), nil
 	case got.status != http.StatusOK || !strings.HasPrefix(got.header.Get("Content-Type"), "text/event-stream"):
 		return 0, fmt.Errorf("the stream was answered with %d %s", got.status, got.header.Get("Content-Type"))
@@ -129,7 +129,9 @@ func (s *stream) readEvents(body io.Reader, heard func()) error {
 		value = strings.TrimPrefix(value, " ")
 		switch field {
 		case "id":
-			id = value
+			if !strings.Contains(value, "\x00") {
+				id = value
+			}
 		case "event":
 			name = value
 		case "data":
@@ -151,7 +153,7 @@ func (s *stream) readEvents(body io.Reader, heard func()) error {
 }
 
 func (s *stream) dispatch(id, name, data string) error {
-	if data != "" {
+	if _, known := ends[eventName(name)]; known && data != "" {
 		t, err := tell(name, []byte(data))
 		if err != nil {
 			return errors.Join(errors.New("an event is not JSON"), err)

@@ -46,12 +46,15 @@ func (a *api) runOne(ctx context.Context, in *intention, wait time.Duration) err
 	if err := a.await(ctx, in); err != nil || in.Ended != "SUCCEEDED" {
 		return err
 	}
-	result := request{method: "GET", path: "/v1/jobs/" + in.ID + "/result", header: map[string]string{"Accept": "*/*"}, raw: true}
+	result := request{method: "GET", path: "/v1/jobs/" + in.ID + "/result", header: map[string]string{"Accept": "*/*"}, raw: true, expected: true}
 	got, err := a.call(ctx, result, nil, http.StatusOK)
 	if err == nil && string(got.body) != in.Correlation {
 		err = fmt.Errorf("job %s has the result %q", in.ID, got.body)
 	}
-	return err
+	if err != nil {
+		return in.giveUp(ctx, err)
+	}
+	return nil
 }
 
 // twoProcesses has another process submit the jobs, which hands each one over as a line of JSON, and awaits their ends.
