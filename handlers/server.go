@@ -242,12 +242,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.cancel()
 	s.mu.Lock()
 	s.stopped = true
-	if s.listener != nil {
+	s.mu.Unlock()
+	s.limiter.Close()
+	err := s.app.ShutdownWithContext(ctx) // answers say that their connections end before it closes the listener
+	s.mu.Lock()
+	if s.listener != nil { // which Serve may have taken meanwhile
 		_ = s.listener.Close()
 	}
 	s.mu.Unlock()
-	s.limiter.Close()
-	return errors.Join(s.app.ShutdownWithContext(ctx), s.limiter.Wait(ctx))
+	return errors.Join(err, s.limiter.Wait(ctx))
 }
 
 // Test answers one request without a network.
