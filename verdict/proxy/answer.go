@@ -38,6 +38,7 @@ type answer struct {
 	document bytes.Buffer // what has come of a JSON document
 	isJSON   bool         // it says so, or may be one: many servers do not say
 	held     http.Header  // of a document that is sent at the end, rewritten; nil: it is not
+	earlier  *pending     // answer in the place of this one; nil: none
 	lost     bool         // nothing is sent
 	left     int          // bytes to send until the connection is cut; -1: all
 	rest     int          // bytes that have not come; -1: not known
@@ -58,6 +59,7 @@ func (a *answer) WriteHeader(status int) {
 	if !a.own {
 		a.proxy.asSent(h, status, a.request)
 	}
+	a.retryAfter(h)
 	a.rest = length(a.request.Method, status, h)
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	said := kind == "application/json" || strings.HasSuffix(kind, "+json")
@@ -73,11 +75,27 @@ func (a *answer) WriteHeader(status int) {
 	case e != nil:
 		a.disturb(e, h, said)
 	}
+	if p := a.pending(); p != nil && !a.lost && (status == http.StatusSeeOther || !said) {
+		a.instead(p)
+	}
 	if e != nil && e.ContentType != "" {
 		h.Set("Content-Type", e.ContentType)
 	}
 	if !a.lost && a.held == nil {
 		a.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// retryAfter sets when the client is to come again, if the effect says so.
+func (a *answer) retryAfter(h http.Header) {
+	if a.effect == nil {
+		return
+	}
+	if lines, set := a.effect.RetryAfterLines(time.Now()); set {
+		delete(h, "Retry-After")
+		if len(lines) > 0 {
+			h["Retry-After"] = lines
+		}
 	}
 }
 
@@ -132,7 +150,7 @@ func (a *answer) disturb(e *fault.Effect, h http.Header, isJSON bool) {
 	switch {
 	case e.Close == fault.AfterCommit:
 		a.lost = true
-	case e.Close == fault.CloseMidBody:
+	case e.Close == fault.CloseMidBody, e.Close == fault.CloseStall:
 		a.left = max(1, a.rest/2)
 		a.lost = a.rest == 0 || a.rest == 1 // an answer without a body has no middle
 	}
@@ -254,7 +272,14 @@ func (a *answer) finish(panicked any) {
 	x := a.exchange
 	var rewritten []byte
 	if a.held != nil {
-		rewritten = a.proxy.sessions.shape(a.in).Rewrite(a.effect, a.document.Bytes())
+		document := a.document.Bytes()
+		if p := a.pending(); p != nil && !a.proxy.api.StateOf(api.Decode(document)).Known {
+			a.instead(p)
+		}
+		if a.earlier != nil {
+			document = a.earlier.body
+		}
+		rewritten = a.proxy.sessions.shape(a.in).Rewrite(a.effect, document)
 		if panicked == nil {
 			_ = a.release(rewritten)
 		}
@@ -271,13 +296,20 @@ func (a *answer) finish(panicked any) {
 	}
 	_ = a.FlushError()
 	a.body.end(a.proxy.api, x)
-	x.End = time.Now().UTC()
 	if x.Status != 0 && x.Stream == nil {
-		a.proxy.sessions.answered(a.in, a.request, x, a.described, a.Header(), api.Decode(a.document.Bytes()))
+		a.proxy.sessions.answered(a.in, a.request, x, a.described, a.Header(), a.document.Bytes())
 		if rewritten != nil {
 			a.proxy.sessions.disguise(a.in, x, a.effect, rewritten)
 		}
+		if p := a.earlier; p != nil {
+			x.Status, x.RetryAfter, x.ETag, x.Location, x.Final = p.status, retryAfter(p.header, time.Now()), "", "", nil
+			wire.Show(x, x.Job, false)
+		}
 	}
+	if a.left >= 0 && a.effect != nil && a.effect.Close == fault.CloseStall {
+		x.HungUp = !wait(a.request.Context(), fault.MaxDelay)
+	}
+	x.End = time.Now().UTC()
 	if !a.body.broken.Load() || x.Status != 0 { // the target has no request whose body did not come
 		a.proxy.sessions.record(a.in, x)
 	}

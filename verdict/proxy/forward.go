@@ -105,10 +105,13 @@ func unchanged(h http.Header, status int) {
 	}
 }
 
+// addressed are the headers that have an address.
+var addressed = []string{"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation"}
+
 // asSent has the header of an answer sent as it came, but for addresses that name the target: they lead through the proxy.
 func (p *Proxy) asSent(h http.Header, status int, in *http.Request) {
 	unchanged(h, status)
-	for _, name := range []string{"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation"} {
+	for _, name := range addressed {
 		for i, value := range h[name] {
 			h[name][i] = p.through(value, in)
 		}

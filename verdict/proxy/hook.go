@@ -85,7 +85,9 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	document := api.Decode(body)
 	d.in = h.proxy.sessions.sessionOf(document)
-	e := h.proxy.sessions.fault(d.in, fault.Delivery, nil)
+	e := h.proxy.sessions.fault(d.in, fault.Delivery, nil, func() string {
+		return fault.Subject(d.method, d.url, []byte(d.header.Get("Webhook-Id")), body)
+	})
 	h.proxy.sessions.delivered(d, document)
 	if e == nil {
 		e = &fault.Effect{}
@@ -111,7 +113,7 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 		}
 	}
 	forge()
-	h.dress(d, e)
+	seen := h.dress(d, e)
 	d.At = time.Now().UTC()
 	status, header, body, err := h.send(ctx, d, hookTimeout)
 	d.Took = time.Since(d.At)
@@ -128,6 +130,9 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 		d.Error = "STATUS"
 	}
 	h.proxy.sessions.attempted(d)
+	if seen.Rewrites() {
+		h.proxy.sessions.sent(d, seen, d.Status)
+	}
 	if ok {
 		forge()
 		for range e.Repeat {

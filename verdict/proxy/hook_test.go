@@ -20,6 +20,7 @@ import (
 
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
@@ -146,3 +147,54 @@ func deliver(t *testing.T, receiver string, sign func(http.Header, string)) verd
 	v, _ := b.verdict(id)
 	return v
 }
+
+// A delivery of a later version is signed as the sender signs. What only the sender can sign stays as it is, and did not happen.
+func TestDeliveriesOfALaterVersion(t *testing.T) {
+	t.Parallel()
+	for name, way := range signing {
+		for _, known := range []string{secret, ""} {
+			var got string
+			holds := false
+			receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				text, _ := io.ReadAll(r.Body)
+				got, holds = string(text), way.holds(r.Header, string(text))
+			}))
+			t.Cleanup(receiver.Close)
+			p := proxy.New(must(url.Parse("http://127.0.0.1:1")), must(api.Parse(nil)), slog.New(slog.DiscardHandler))
+			server, hook := httptest.NewServer(p), httptest.NewServer(p.Hook(must(url.Parse(receiver.URL+"/hook")), known))
+			t.Cleanup(server.Close)
+			t.Cleanup(hook.Close)
+			b := &bench{t, server.URL, http.DefaultClient}
+			id := b.session("")
+			b.faults(nth(fault.Delivery, 1, fault.Effect{JobStatus: "PONDERING", Extensions: true}),
+				nth(fault.Delivery, 2, fault.Effect{JobStatus: "PONDERING"}), nth(fault.Delivery, 3, fault.Effect{JobStatus: "PONDERING"}))
+			send := func(body string) string {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, hook.URL+"/hook", strings.NewReader(body))
+				require.NoError(t, err)
+				r.Header.Set("Webhook-Id", "m"+sum(body))
+				way.sign(r.Header, body)
+				res, err := http.DefaultClient.Do(r)
+				require.NoError(t, err)
+				require.NoError(t, res.Body.Close())
+				require.True(t, holds, name)
+				return got
+			}
+			changed := known != "" && name != "RFC 9421"
+			body := `{"type": "thing.done", "status": "running"}`
+			for n, given := range []string{body, body + " ", `{"type": "thing.done"}`, body} {
+				switch got := send(given); {
+				case !changed || n > 1:
+					require.Equal(t, given, got, name)
+				case n == 0:
+					require.Contains(t, got, `"status":"PONDERING","type":"thing.done","xNumber":`)
+				default:
+					require.JSONEq(t, `{"type": "thing.done", "status": "PONDERING"}`, got)
+				}
+			}
+			journal := string(b.own("GET", "sessions/"+id+"/journal", "", 200))
+			require.Equal(t, map[bool]int{true: 2}[changed], strings.Count(journal, "document changed"), journal)
+		}
+	}
+}
+
+func sum(text string) string { return hex.EncodeToString(sign(nil, text))[:8] }

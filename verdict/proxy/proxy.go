@@ -4,7 +4,6 @@ package proxy
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -14,7 +13,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,8 +30,6 @@ const sessionHeader = "ForgeRun-Session"
 // Limits of the proxy's own requests and connections.
 const (
 	probeTimeout  = 5 * time.Second
-	headerTimeout = 30 * time.Second
-	idleTimeout   = 2 * time.Minute
 	idleTarget    = 4 * time.Second  // many servers close a connection that is idle for 5 s
 	flushInterval = time.Millisecond // for a part of an answer
 )
@@ -51,6 +47,7 @@ type Proxy struct {
 	tls      *secure // nil: it listens without TLS
 	hosts    func(host string) bool
 	open     bool // other machines may reach the listener, by any name
+	moves    moves
 }
 
 // New makes a proxy before a target.
@@ -71,37 +68,6 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	return p
 }
 
-// Server serves the proxy by HTTP/1.1 and HTTP/2.
-func (p *Proxy) Server() *http.Server {
-	var connections atomic.Uint64
-	s := &http.Server{
-		Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, Protocols: new(http.Protocols),
-		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, &connection{Conn: c, below: below(c), number: connections.Add(1)})
-		},
-	}
-	s.Protocols.SetHTTP1(true)
-	s.Protocols.SetHTTP2(true)
-	s.Protocols.SetUnencryptedHTTP2(true)
-	p.server = s
-	return s
-}
-
-// Listen opens the socket of the server. While connections are refused the others end as soon as they are idle.
-func (p *Proxy) Listen(address string) (net.Listener, error) {
-	socket, err := wire.Listen(address)
-	if err != nil {
-		return nil, err
-	}
-	p.socket, p.open = socket, beyondLoopback(socket)
-	socket.Changed = func(open bool) { p.server.SetKeepAlivesEnabled(open) }
-	if p.tls != nil {
-		return tls.NewListener(wire.Watched{Listener: socket}, p.tls.config()), nil
-	}
-	return wire.Watched{Listener: socket}, nil
-}
-
 // buffers are those through which bodies are copied.
 type buffers struct{ pool sync.Pool }
 
@@ -115,26 +81,6 @@ func (b *buffers) Get() []byte {
 
 // Put takes one back.
 func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }
-
-// connection is one of a client.
-type connection struct {
-	net.Conn
-	below    *wire.Conn // nil: it is no listener's of ours
-	number   uint64
-	requests atomic.Int64
-	next     atomic.Pointer[fault.Effect] // what becomes of the next request; nil: nothing
-}
-
-type connKey struct{}
-
-// below returns the connection below TLS.
-func below(c net.Conn) *wire.Conn {
-	if secured, ok := c.(*tls.Conn); ok {
-		c = secured.NetConn()
-	}
-	ours, _ := c.(*wire.Conn)
-	return ours
-}
 
 // ServeHTTP answers a request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -167,13 +113,15 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	}
 	x := exchange(r)
 	p.sessions.keyInURL(in, r, x)
+	p.moves.restore(r)
 	role, job, described := p.sessions.operation(in, r)
 	x.Role, x.Job, x.Operation = role, job, string(role)
 	x.Repeatable = p.api.MayRepeat(role)
-	x.Fault = p.fault(in, x.Operation, r)
+	body := newBody(r)
+	x.Fault = p.fault(in, x.Operation, r, body)
 	e := x.Fault
 	a := &answer{
-		ResponseWriter: w, proxy: p, in: in, request: r, body: newBody(r), exchange: x, effect: e, described: described, left: -1, rest: -1,
+		ResponseWriter: w, proxy: p, in: in, request: r, body: body, exchange: x, effect: e, described: described, left: -1, rest: -1,
 	}
 	defer func() { a.finish(recover()) }()
 	switch {
@@ -190,23 +138,11 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if e != nil && e.Rewrites() { // "not modified" would hide it
+		r.Header.Del("If-None-Match")
+		r.Header.Del("If-Modified-Since")
+	}
 	p.forward.ServeHTTP(a, r)
-}
-
-// fault gives what is to be done to a request: what an earlier one has left on its connection, or what the rules say.
-func (p *Proxy) fault(in *session, operation string, r *http.Request) *fault.Effect {
-	c, ok := r.Context().Value(connKey{}).(*connection)
-	if !ok {
-		return p.sessions.fault(in, operation, r)
-	}
-	if left := c.next.Swap(nil); left != nil {
-		return left
-	}
-	e := p.sessions.fault(in, operation, r)
-	if e != nil {
-		c.next.Store(e.OnNext())
-	}
-	return e
 }
 
 // wait reports whether the time has passed and the client is still there.
@@ -259,13 +195,13 @@ func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
 		a.lost = true
 		return
 	}
-	h := a.Header()
-	if e.RetryAfter != nil {
-		h.Set("Retry-After", itoa(*e.RetryAfter))
-	}
 	switch {
 	case e.Moved != 0:
-		h.Set("Location", r.URL.RequestURI())
+		to := r.URL.RequestURI()
+		if other := otherName(r.Host); other != "" && e.OtherHost {
+			to = p.moves.to(r, other)
+		}
+		a.Header().Set("Location", to)
 		a.WriteHeader(e.Moved)
 	case e.HTML:
 		status := e.Status

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -27,7 +28,7 @@ const (
 func exchange(r *http.Request) *verdict.Exchange {
 	h := r.Header
 	x := &verdict.Exchange{
-		Start: time.Now().UTC(), Method: redact.Keep(r.Method), Path: redact.KeepURL(r.URL.EscapedPath()),
+		Start: time.Now().UTC(), Method: redact.Keep(r.Method), Host: redact.Keep(r.Host), Path: redact.KeepURL(r.URL.EscapedPath()),
 		Query:  redact.KeepQuery(r.URL.RawQuery),
 		Prefer: redact.Keep(values(h, "Prefer")), ContentType: redact.Keep(h.Get("Content-Type")), Accept: redact.Keep(values(h, "Accept")),
 		IfNoneMatch: redact.Keep(values(h, "If-None-Match")), LastEventID: redact.Keep(h.Get("Last-Event-ID")),
@@ -145,7 +146,8 @@ func (n *session) job(name string) *jobSeen {
 
 // answered notes what an answer of the target says of jobs, in the session and in the record of its exchange. made are those that the
 // client cannot know of if the answer is lost: the record has them all the same, as what took place.
-func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, described bool, h http.Header, document any) {
+func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, described bool, h http.Header, body []byte) {
+	document := api.Decode(body)
 	x.Location = location(r, x.Status, h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,6 +167,7 @@ func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, d
 		if final, known := n.saw(s.api, x.Job, x.Status, h, document, time.Now()); known {
 			wire.Show(x, x.Job, final)
 		}
+		n.pend(x, h, body)
 		if address := m.Result(x.Status); address != nil && len(n.results) < verdict.MaxExchanges && n.spare() {
 			result := redact.KeepURL(address.RequestURI())
 			if n.results[result] == "" {
@@ -280,9 +283,9 @@ func credentials(h http.Header) http.Header {
 	return as
 }
 
-// location returns where a permanent redirect leads: path and query, or the whole URL if that is another origin.
+// location returns where a redirect leads: path and query, or the whole URL if that is another origin.
 func location(r *http.Request, status int, h http.Header) string {
-	if status != http.StatusPermanentRedirect {
+	if status < 301 || status > 308 || h.Get("Location") == "" {
 		return ""
 	}
 	to, err := r.URL.Parse(h.Get("Location"))
@@ -295,14 +298,21 @@ func location(r *http.Request, status int, h http.Header) string {
 	return redact.KeepURL(to.EscapedPath()) + "?" + redact.KeepQuery(to.RawQuery)
 }
 
-// retryAfter reads Retry-After, in seconds or as a date; nil if there is none.
+// retryAfter reads Retry-After, in seconds or as a date; nil if there is none, or several, or one that is neither.
 func retryAfter(h http.Header, now time.Time) *int {
-	text := h.Get("Retry-After")
-	if n, err := strconv.Atoi(text); err == nil && n >= 0 {
-		return &n
+	all := h.Values("Retry-After")
+	if len(all) != 1 {
+		return nil
 	}
-	if at, err := http.ParseTime(text); err == nil {
-		return new(max(0, int(at.Sub(now).Seconds())))
+	if text := all[0]; text != "" && strings.Trim(text, "0123456789") == "" {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil { // too large a number
+			n = math.MaxInt32
+		}
+		return new(int(n))
+	}
+	if at, err := http.ParseTime(all[0]); err == nil {
+		return new(int(min(max(0, at.Sub(now).Seconds()), math.MaxInt32)))
 	}
 	return nil
 }

@@ -30,17 +30,24 @@ func (r *rules) again() rules {
 	same := rules{slices.Clone(r.list), map[string]time.Time{}}
 	for i := range same.list {
 		c := &same.list[i]
-		c.Seen, c.Applied, c.Age = 0, 0, nil
+		c.Seen, c.Applied, c.Subject, c.Age = 0, 0, "", nil
 	}
 	return same
 }
 
+// asks reports whether a rule needs to know what a request is about, or without one a delivery.
+func (r *rules) asks(operation string, request *http.Request) bool {
+	return slices.ContainsFunc(r.list, func(c fault.Counted) bool {
+		return c.Match.Same && about(&c.Match, operation, request, time.Now())
+	})
+}
+
 // count counts a request, or without one a delivery, and gives what is to be done to it, nil for nothing.
-func (r *rules) count(operation string, request *http.Request) (effect *fault.Effect) {
+func (r *rules) count(operation string, request *http.Request, subject string) (effect *fault.Effect) {
 	now := time.Now()
 	for i := range r.list {
 		c := &r.list[i]
-		if !about(&c.Match, operation, request, now) {
+		if !about(&c.Match, operation, request, now) || c.Match.Same && c.Applied > 0 && c.Subject != subject {
 			continue
 		}
 		c.Seen++
@@ -51,7 +58,7 @@ func (r *rules) count(operation string, request *http.Request) (effect *fault.Ef
 			continue
 		}
 		if c.Applied++; c.Applied == 1 {
-			r.began[c.ID] = now
+			r.began[c.ID], c.Subject = now, subject
 		}
 		effect = &c.Effect
 	}
@@ -91,9 +98,33 @@ func (s *sessions) faults(in *session) []fault.Counted {
 	return slices.Clone(s.rulesOf(in).list)
 }
 
-// fault counts a request of a session, or without one a delivery, and gives what is to be done to it, nil for nothing.
-func (s *sessions) fault(in *session, operation string, r *http.Request) *fault.Effect {
+// fault counts a request of a session, or without one a delivery, and gives what is to be done to it, nil for nothing. It calls subject,
+// which may read the body, only if a rule stays with one subject.
+func (s *sessions) fault(in *session, operation string, r *http.Request, subject func() string) *fault.Effect {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.rulesOf(in).count(operation, r)
+	about := ""
+	if s.rulesOf(in).asks(operation, r) {
+		s.mu.Unlock()
+		about = subject()
+		s.mu.Lock()
+	}
+	return s.rulesOf(in).count(operation, r, about)
+}
+
+// subject names what a request is about. A body is read only where nothing else tells.
+func (p *Proxy) subject(r *http.Request, b *requestBody) string {
+	path, m := r.URL.EscapedPath(), &api.Message{URL: r.URL, Header: r.Header}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		path = r.URL.RequestURI()
+	}
+	var body []byte
+	key := p.api.KeyOf(m)
+	if key == "" && b.noted != nil {
+		b.fetch(true)
+		body = b.ahead
+		m.Body = api.Decode(body)
+		key = p.api.KeyOf(m)
+	}
+	return fault.Subject(r.Method, path, []byte(key), body)
 }

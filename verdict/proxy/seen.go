@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bytes"
+	"net/http"
 	"slices"
 	"time"
 
@@ -105,4 +107,54 @@ func (n *session) known(id string) (job string, ok bool) {
 		return j.ID, true
 	}
 	return "", false
+}
+
+// pending is an answer that says by its status that a job has not ended.
+type pending struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// pend notes such an answer, unless it is large. The caller has the lock.
+func (n *session) pend(x *verdict.Exchange, h http.Header, body []byte) {
+	j := n.jobs[x.Job]
+	if j == nil || x.Status != http.StatusAccepted || len(body) > maxProbe || !n.spare() {
+		return
+	}
+	if j.pending != nil {
+		n.bytes -= len(j.pending.body)
+	}
+	j.pending = &pending{x.Status, http.Header{}, bytes.Clone(body)}
+	n.bytes += len(body)
+	for _, name := range append([]string{"Content-Type", "Retry-After"}, addressed...) {
+		if all, said := h[name]; said {
+			j.pending.header[name] = all
+		}
+	}
+	if x.Fault != nil && (x.Fault.RetryAfter != nil || x.Fault.RetryAfterAs != "") { // the target did not say it
+		j.pending.header.Del("Retry-After")
+	}
+}
+
+// pending returns the answer that shows a job unfinished where the API tells of the end by its status alone, nil if there is none.
+func (a *answer) pending() (p *pending) {
+	x, s := a.exchange, a.proxy.sessions
+	ends := a.status == http.StatusSeeOther || a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted
+	if a.effect == nil || !a.effect.Unfinished || a.own || x.Role != verdict.Read || x.Method != http.MethodGet || !ends {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.open(a.in); n != nil && n.jobs[x.Job] != nil {
+		p = n.jobs[x.Job].pending
+	}
+	return p
+}
+
+// instead has an earlier answer sent at the end, with Retry-After as the effect wants it.
+func (a *answer) instead(p *pending) {
+	a.earlier = &pending{p.status, p.header.Clone(), p.body}
+	a.retryAfter(a.earlier.header)
+	a.status, a.held, a.rest, a.isJSON = p.status, a.earlier.header, -1, false
 }

@@ -62,6 +62,7 @@ type jobSeen struct {
 	address *url.URL
 	as      http.Header // credentials of its submission
 	waited  bool        // it was answered with 202
+	pending *pending    // the last such answer, unless that is large
 }
 
 func newSessions(a *api.API) *sessions { return &sessions{api: a, labelled: map[string]*session{}} }

@@ -190,27 +190,47 @@ func altered(header string) string {
 	})
 }
 
-// dress changes a delivery without making it wrong: its media type, its size, and a signature of an unknown secret besides. One whose
-// signature does not hold stays as it is: signing it anew would have the receiver believe it.
-func (h *Hook) dress(d *delivery, e *fault.Effect) {
+// dress changes a delivery without making it wrong: its media type, its size, its document, and a signature of an unknown secret besides.
+// One whose signature does not hold stays as it is: signing it anew would have the receiver believe it. It returns what it did to the
+// document, which stays as it is if it cannot be signed anew.
+func (h *Hook) dress(d *delivery, e *fault.Effect) (seen *fault.Effect) {
+	seen = &fault.Effect{}
 	if d.Unsigned {
-		return
+		return seen
 	}
 	if e.ContentType != "" {
 		d.header.Set("Content-Type", e.ContentType)
 	}
-	all := schemesOf(d.header)
-	private := slices.ContainsFunc(all, func(s *scheme) bool { return s.sign == nil })
-	if e.Padding > 0 && len(h.secret) > 0 && len(all) > 0 && !private {
-		body := append(bytes.Clone(d.body), bytes.Repeat([]byte(" "), e.Padding)...)
-		for _, s := range all {
-			at, _ := h.signedAt(s, d) // as old as it was
-			s.sign(d.header, body, at, h.key(s))
+	if e.Rewrites() {
+		as := &fault.Effect{Extensions: e.Extensions, JobStatus: e.JobStatus}
+		shape := h.proxy.sessions.shape(d.in)
+		body := shape.Rewrite(as, d.body)
+		if !bytes.Equal(body, shape.Rewrite(&fault.Effect{}, d.body)) && h.resign(d, body) {
+			seen = as
 		}
-		d.body = body
+	}
+	if e.Padding > 0 {
+		h.resign(d, append(bytes.Clone(d.body), bytes.Repeat([]byte(" "), e.Padding)...))
 	}
 	if e.RotatedSecret && d.header.Get("Webhook-Signature") != "" {
 		other := mac([]byte(rand.Text()), "", d.body)
 		d.header.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(other)+" "+d.header.Get("Webhook-Signature"))
 	}
+	return seen
+}
+
+// resign gives a delivery another body, signed as the one that it had, or reports that this cannot be done.
+func (h *Hook) resign(d *delivery, body []byte) bool {
+	all := schemesOf(d.header)
+	unknown := len(all) > 0 && len(h.secret) == 0 || d.header.Get("Content-Digest") != "" ||
+		slices.ContainsFunc(all, func(s *scheme) bool { return s.sign == nil })
+	if unknown {
+		return false
+	}
+	for _, s := range all {
+		at, _ := h.signedAt(s, d) // as old as it was
+		s.sign(d.header, body, at, h.key(s))
+	}
+	d.body = body
+	return true
 }

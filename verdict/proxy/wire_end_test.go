@@ -61,13 +61,15 @@ type wireEnd struct {
 	r *bufio.Reader
 }
 
-func dial(t *testing.T, address string) *wireEnd {
+func dial(t testing.TB, address string) *wireEnd {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	return &wireEnd{c, bufio.NewReader(c)}
+	return over(c)
 }
+
+func over(c net.Conn) *wireEnd { return &wireEnd{c, bufio.NewReader(c)} }
 
 func (e *wireEnd) send(text string) { _, _ = io.WriteString(e, text) }
 

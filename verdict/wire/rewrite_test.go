@@ -82,8 +82,8 @@ func TestStatesAreRewritten(t *testing.T) {
 		// Other APIs: a document about one job, lists, wrapped objects, nested states, Booleans, conditions.
 		{&batches, open, `{"id":"a","status":"completed","completed_at":7,"expires_at":9,"output_file_id":"f","request_counts":{"a":1}}`,
 			`{"id":"a","status":"in_progress","completed_at":null,"expires_at":null,"request_counts":{"a":1}}`},
-		{&batches, other, `{"id":"a","status":"completed"}`, `{"id":"a","status":"failed"}`},
-		{&batches, other, `{"id":"a","status":"failed"}`, `{"id":"a","status":"completed"}`},
+		{&batches, other, `{"id":"a","status":"completed"}`, `{"id":"a","status":"expired"}`},
+		{&batches, other, `{"id":"a","status":"expired"}`, `{"id":"a","status":"cancelled"}`},
 		{&batches, open, `{"data":[{"id":"` + one + `","status":"failed","error":{}},{"id":"` + two + `","status":"failed"}]}`,
 			`{"data":[{"id":"` + one + `","status":"in_progress"},{"id":"` + two + `","status":"failed"}]}`},
 		{&batches, odd, `[{"id":"` + one + `","status":"completed"}]`, `[{"id":"` + one + `","status":"PONDERING"}]`},

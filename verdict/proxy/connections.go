@@ -1,0 +1,129 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/wire"
+)
+
+// Limits of clients' connections.
+const (
+	headerTimeout = 30 * time.Second
+	idleTimeout   = 2 * time.Minute
+	halfTimeout   = 10 * time.Second // for a request on a connection of which the proxy has ended its side
+)
+
+// Server serves the proxy by HTTP/1.1 and HTTP/2.
+func (p *Proxy) Server() *http.Server {
+	var connections atomic.Uint64
+	var open sync.Map // of connections
+	s := &http.Server{
+		Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, Protocols: new(http.Protocols),
+		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			ours := &connection{Conn: c, below: below(c), number: connections.Add(1)}
+			open.Store(c, ours)
+			return context.WithValue(ctx, connKey{}, ours)
+		},
+		ConnState: func(c net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateIdle:
+				if ours, ok := open.Load(c); ok && ours.(*connection).half.Swap(false) {
+					ours.(*connection).end()
+				}
+			case http.StateClosed, http.StateHijacked:
+				open.Delete(c)
+			case http.StateNew, http.StateActive:
+			}
+		},
+	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetHTTP2(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	p.server = s
+	return s
+}
+
+// Listen opens the socket of the server. While connections are refused the others end as soon as they are idle.
+func (p *Proxy) Listen(address string) (net.Listener, error) {
+	socket, err := wire.Listen(address)
+	if err != nil {
+		return nil, err
+	}
+	p.socket, p.open = socket, beyondLoopback(socket)
+	socket.Changed = func(open bool) { p.server.SetKeepAlivesEnabled(open) }
+	if p.tls != nil {
+		return tls.NewListener(wire.Watched{Listener: socket}, p.tls.config()), nil
+	}
+	return wire.Watched{Listener: socket}, nil
+}
+
+// connection is one of a client.
+type connection struct {
+	net.Conn
+	below    *wire.Conn // nil: it is no listener's of ours
+	number   uint64
+	requests atomic.Int64
+	next     atomic.Pointer[fault.Effect] // what becomes of the next request; nil: nothing
+	half     atomic.Bool                  // the proxy's side ends after the answer
+}
+
+// end ends the proxy's side of a connection, and the other one if no request comes.
+func (c *connection) end() {
+	if secured, ok := c.Conn.(*tls.Conn); ok {
+		_ = secured.CloseWrite()
+	}
+	if c.below != nil {
+		_ = c.below.CloseWrite()
+	}
+	time.AfterFunc(halfTimeout, func() { _ = c.Close() })
+}
+
+type connKey struct{}
+
+// below returns the connection below TLS.
+func below(c net.Conn) *wire.Conn {
+	if secured, ok := c.(*tls.Conn); ok {
+		c = secured.NetConn()
+	}
+	ours, _ := c.(*wire.Conn)
+	return ours
+}
+
+// fault gives what is to be done to a request: what an earlier one has left on its connection, or what the rules say.
+func (p *Proxy) fault(in *session, operation string, r *http.Request, body *requestBody) *fault.Effect {
+	subject := func() string { return p.subject(r, body) }
+	c, ok := r.Context().Value(connKey{}).(*connection)
+	if !ok {
+		return p.sessions.fault(in, operation, r, subject)
+	}
+	if left := c.next.Swap(nil); left != nil {
+		return left
+	}
+	e := p.sessions.fault(in, operation, r, subject)
+	if e == nil || e.NextRequest == "" {
+		return e
+	}
+	next := e.OnNext()
+	if e.NextRequest == fault.CloseHalf {
+		if r.ProtoMajor != 1 { // a connection of several streams has no half that ends
+			if rest := *e; rest != (fault.Effect{NextRequest: fault.CloseHalf}) {
+				rest.NextRequest = ""
+				return &rest
+			}
+			return nil
+		}
+		next = &fault.Effect{Close: fault.CloseBefore}
+		c.half.Store(true)
+	}
+	c.next.Store(next)
+	return e
+}

@@ -1,0 +1,213 @@
+package proxy_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// ending is an API whose jobs are done at the second read. How it says so, done writes.
+func ending(done func(w http.ResponseWriter)) http.Handler {
+	var reads atomic.Int64
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /things", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/operations/1")
+		w.WriteHeader(http.StatusAccepted)
+	})
+	mux.HandleFunc("GET /operations/1", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("ETag", `"1"`)
+		if reads.Add(1) > 1 {
+			done(w)
+			return
+		}
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, `{"progress": 40, "status": "cooking"}`)
+	})
+	return mux
+}
+
+// A job that has ended is shown unfinished, however the API tells the end. The client that reads on is right, and so is one that stops
+// at another end that the API has.
+func TestEndsAreHidden(t *testing.T) {
+	t.Parallel()
+	body := func(status int, kind, text string) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", kind)
+			w.Header().Set("Location", "/results/1")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, text)
+		}
+	}
+	open, other := fault.Effect{Unfinished: true}, fault.Effect{OtherEnd: true}
+	described := "\njob: {state: [/status], final: [done, gone]}"
+	for name, c := range map[string]struct {
+		api          string
+		done         func(http.ResponseWriter)
+		e            fault.Effect
+		status       int
+		want, result string // what the client gets under the fault, and then
+	}{
+		"by a state": {"", body(200, "application/json", `{"status": "done", "result": 7}`), open, 200,
+			`{"status":"cooking"}`, `{"status": "done", "result": 7}`},
+		"by an unknown state": {"", body(200, "application/json", `{"status": "done", "result": 7}`),
+			fault.Effect{Unfinished: true, JobStatus: "PONDERING", Extensions: false}, 200,
+			`{"status":"PONDERING"}`, `{"status": "done", "result": 7}`},
+		"by another end": {described, body(200, "application/json", `{"status": "done", "result": 7}`), other, 200,
+			`{"result":7,"status":"gone"}`, `{"status": "done", "result": 7}`},
+		"by no described end": {"", body(200, "application/json", `{"status": "done"}`), other, 200,
+			`{"status":"done"}`, `{"status": "done"}`},
+		"by 200": {"", body(200, "application/json", `{"total": 3}`), open, 202, `{"progress":40,"status":"cooking"}`, `{"total": 3}`},
+		"by 200 and an unknown state": {"", body(200, "application/json", `[1]`), fault.Effect{Unfinished: true, JobStatus: "PONDERING"}, 202,
+			`{"progress":40,"status":"PONDERING"}`, `[1]`},
+		"by 200 with a table": {"", body(200, "text/csv", "a,b\n"), open, 202, `{"progress":40,"status":"cooking"}`, "a,b\n"},
+		"by 303":              {"", body(303, "text/html", "There."), open, 202, `{"progress":40,"status":"cooking"}`, "There."},
+	} {
+		for _, version := range []int{1, 2} {
+			t.Run(fmt.Sprint(name, version), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, "rules: [stop-at-end, outcome-learned]"+c.api, ending(c.done))
+				if version == 2 {
+					b.client = &http.Client{Transport: cleartext(t), CheckRedirect: b.client.CheckRedirect}
+				}
+				id := b.session("")
+				b.faults(fault.Rule{Match: fault.Match{Operation: "read", Nth: 2, Times: 2}, Effect: c.e})
+				require.Equal(t, 202, b.do("POST", "/things", `{}`).StatusCode)
+				require.Equal(t, 202, b.do("GET", "/operations/1", "").StatusCode)
+				for range 2 {
+					a := b.do("GET", "/operations/1", "")
+					require.NoError(t, a.err)
+					require.Equal(t, c.status, a.StatusCode)
+					require.Equal(t, c.want, a.text)
+					require.Empty(t, a.Header.Get("ETag"))
+					if c.status == 202 {
+						require.Equal(t, "application/json", a.Header.Get("Content-Type"))
+						require.Equal(t, "1", a.Header.Get("Retry-After"))
+						require.Empty(t, a.Header.Get("Location"))
+					}
+					if c.e.OtherEnd {
+						break
+					}
+				}
+				if !c.e.OtherEnd {
+					a := b.do("GET", "/operations/1", "")
+					require.Equal(t, c.result, a.text)
+				}
+				_, rules := b.verdict(id)
+				require.Equal(t, verdict.OK, rules["stop-at-end"].Status, "%+v", rules["stop-at-end"])
+				require.Equal(t, verdict.OK, rules["outcome-learned"].Status, "%+v", rules["outcome-learned"])
+			})
+		}
+	}
+}
+
+// Where no unfinished answer was seen, nothing is changed.
+func TestEndsThatCannotBeHidden(t *testing.T) {
+	t.Parallel()
+	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.Header().Set("Location", "/operations/1")
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "text/csv")
+		_, _ = io.WriteString(w, "a,b\n")
+	})
+	b := newBench(t, "", target)
+	b.session("")
+	b.faults(fault.Rule{Match: fault.Match{Operation: "read"}, Effect: fault.Effect{Unfinished: true}})
+	b.do("POST", "/things", `{}`)
+	a := b.do("GET", "/operations/1", "")
+	require.Equal(t, 200, a.StatusCode)
+	require.Equal(t, "a,b\n", a.text)
+}
+
+// "Not modified" hides no change: the target is not told which answer the client has.
+func TestChangesAreNotHidden(t *testing.T) {
+	t.Parallel()
+	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("ETag", `"1"`)
+		if r.Header.Get("If-None-Match") != "" || r.Header.Get("If-Modified-Since") != "" {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		_, _ = io.WriteString(w, `{"status": "done", "labels": [1]}`)
+	})
+	for text, e := range map[string]fault.Effect{
+		`{"labels":[1],"status":"processing"}`: {Unfinished: true}, `{"labels":null,"status":"done"}`: {NullOptional: true},
+		"": {RetryAfterAs: fault.AsDate},
+	} {
+		b := newBench(t, "", target)
+		b.faults(nth("GET /{any}", 1, e))
+		for _, want := range []string{text, ""} {
+			a := b.do("GET", "/x", "", "If-None-Match", `"1"`, "If-Modified-Since", "Tue, 01 Jan 2030 00:00:00 GMT")
+			require.Equal(t, want, a.text)
+			require.Equal(t, want == "", a.StatusCode == http.StatusNotModified)
+		}
+	}
+}
+
+// A list shows the jobs of the session as the fault says, and what is not known to be a job as it is.
+func TestListsAreRewritten(t *testing.T) {
+	t.Parallel()
+	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodPost {
+			_, _ = io.WriteString(w, `{"id": "batch_1", "status": "validating"}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"data": [{"id": "batch_1", "status": "completed", "output_file_id": "f"},
+			{"id": "b", "status": "completed"}]}`)
+	})
+	b := newBench(t, "openai", target)
+	b.session("")
+	b.do("POST", "/v1/batches", `{}`)
+	b.faults(nth("list", 1, fault.Effect{Unfinished: true}), nth("list", 2, fault.Effect{OtherEnd: true}))
+	require.JSONEq(t, `{"data": [{"id": "batch_1", "status": "validating"}, {"id": "b", "status": "completed"}]}`,
+		b.do("GET", "/v1/batches", "").text)
+	require.JSONEq(t, `{"data": [{"id": "batch_1", "status": "expired", "output_file_id": "f"}, {"id": "b", "status": "completed"}]}`,
+		b.do("GET", "/v1/batches", "").text)
+}
+
+// Streams of a later version have more events, and may tell the client to wait for long.
+func TestStreamsOfALaterVersion(t *testing.T) {
+	t.Parallel()
+	const all = "id: 1\r\ndata: {\"n\": 1}\r\n\r\n"
+	for name, c := range map[string]struct {
+		e    fault.Effect
+		want string
+	}{
+		"extra events": {fault.Effect{ExtraEvents: true}, all + "id: later\x00version\nevent: forgerun.later-version\ndata: {}\n\n"},
+		"retry":        {fault.Effect{StreamRetry: 10_000}, "retry: 10000\n\n" + all},
+		"members":      {fault.Effect{Extensions: true}, "id: 1\r\ndata: {\"n\":1,\"xNumber\""},
+	} {
+		for _, version := range []string{"1.0", "1.1", "2"} {
+			b := newBench(t, "", http.HandlerFunc(events))
+			b.faults(nth("stream", 1, c.e))
+			got := ""
+			if version == "2" {
+				b.client = &http.Client{Transport: cleartext(t)}
+				got = b.do("GET", "/events", "", "Accept", "text/event-stream").text
+			} else {
+				d := dial(t, b.url[len("http://"):])
+				d.send("GET /events HTTP/" + version + "\r\nHost: localhost\r\nAccept: text/event-stream\r\nConnection: close\r\n\r\n")
+				head, body, _ := strings.Cut(d.all(), "\r\n\r\n")
+				if strings.Contains(head, "chunked") {
+					_, body, _ = strings.Cut(endToEnd(head+"\r\n\r\n"+body), "\n\n")
+				}
+				got = body
+			}
+			require.True(t, strings.HasPrefix(got, c.want), "%s %s: %q", name, version, got)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package proxy
+
+import (
+	"maps"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict/redact"
+)
+
+// Limits of the redirects that are remembered.
+const (
+	moveLasts = time.Minute
+	maxMoves  = 1000
+)
+
+// moves are redirects of the proxy's own to another name of this machine, which is another origin. Clients should not send their
+// credentials there, so a read that comes without them gets those of the redirected request, as if the address were a signed one.
+type moves struct {
+	mu  sync.Mutex
+	all map[string]move // by host and path
+}
+
+type move struct {
+	as    http.Header // credentials
+	until time.Time
+}
+
+// otherName returns another name by which a client reaches the same port of this machine; empty if it did not come by loopback.
+func otherName(host string) string {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name, port = host, ""
+	}
+	other := map[string]string{"127.0.0.1": "localhost", "::1": "localhost", "[::1]": "localhost", "localhost": "127.0.0.1"}[name]
+	if other == "" || port == "" {
+		return other
+	}
+	return net.JoinHostPort(other, port)
+}
+
+// to returns the address of the request at another host, and remembers its credentials.
+func (m *moves) to(r *http.Request, host string) string {
+	as, size := http.Header{}, len(r.URL.RequestURI())
+	for name, all := range r.Header {
+		if redact.Secret(name) {
+			as[name] = all
+			size += len(strings.Join(all, ""))
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(m.all, func(_ string, old move) bool { return now.After(old.until) })
+	if m.all == nil {
+		m.all = map[string]move{}
+	}
+	if len(as) > 0 && len(m.all) < maxMoves && size <= maxProbe {
+		m.all[host+r.URL.RequestURI()] = move{as, now.Add(moveLasts)}
+	}
+	scheme := "http://"
+	if r.TLS != nil {
+		scheme = "https://"
+	}
+	return scheme + host + r.URL.RequestURI()
+}
+
+// restore gives a read without credentials those of a redirect that led there.
+func (m *moves) restore(r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return
+	}
+	m.mu.Lock()
+	from, ok := m.all[r.Host+r.URL.RequestURI()]
+	m.mu.Unlock()
+	if !ok || time.Now().After(from.until) {
+		return
+	}
+	for name := range r.Header {
+		if redact.Secret(name) {
+			return
+		}
+	}
+	maps.Copy(r.Header, from.as)
+}

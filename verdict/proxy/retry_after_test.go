@@ -1,0 +1,181 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/proxy"
+)
+
+// Retry-After is as the fault says, on whichever answer, and what the target says goes.
+func TestRetryAfterIsSet(t *testing.T) {
+	t.Parallel()
+	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "7")
+		if r.URL.Path == "/events" {
+			events(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"id": "1", "status": "done"}`))
+	})
+	for form, want := range map[fault.RetryAfter][]string{
+		"": {"3"}, fault.AsMissing: nil, fault.AsGarbage: {"soon"}, fault.AsFraction: {"3.5"}, fault.AsNegative: {"-1"},
+		fault.AsTwoLines: {"3", "4"}, fault.AsDate: {"date"}, fault.AsPast: {"date"},
+	} {
+		for name, e := range map[string]fault.Effect{
+			"as it is": {}, "rewritten": {Extensions: true, Unfinished: true}, "refused": {Status: 429}, "a page": {HTML: true},
+			"moved": {Moved: 307}, "cut": {Close: fault.CloseMidBody}, "a stream": {ExtraEvents: true},
+		} {
+			for _, version := range []string{"1.0", "1.1", "2"} {
+				t.Run(fmt.Sprintf("%s/%s/%s", form, name, version), func(t *testing.T) {
+					t.Parallel()
+					b := newBench(t, "", target)
+					e.RetryAfter, e.RetryAfterAs = new(3), form
+					b.faults(nth("GET /{any}", 1, e))
+					path := "/x"
+					if name == "a stream" {
+						path = "/events"
+					}
+					got := b.headerBy(version, path)["Retry-After"]
+					if form == fault.AsDate || form == fault.AsPast {
+						require.Len(t, got, 1)
+						_, err := http.ParseTime(got[0])
+						require.NoError(t, err)
+						return
+					}
+					require.Equal(t, want, got)
+				})
+			}
+		}
+	}
+}
+
+// headerBy returns the header of an answer by a version of HTTP.
+func (b *bench) headerBy(version, path string) http.Header {
+	b.t.Helper()
+	if version == "2" {
+		b.client = &http.Client{Transport: cleartext(b.t), CheckRedirect: b.client.CheckRedirect}
+		a := b.do("GET", path, "")
+		require.NotNil(b.t, a.Response, a.err)
+		return a.Header
+	}
+	c := dial(b.t, b.url[len("http://"):])
+	c.send("GET " + path + " HTTP/" + version + "\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	return http.Header(fields(c.until("\r\n\r\n")))
+}
+
+// cleartext is HTTP/2 without TLS.
+func cleartext(t testing.TB) *http.Transport {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+// What is recorded of Retry-After is what a right client understands.
+func TestRetryAfterIsRecorded(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		lines []string
+		want  *int
+	}{
+		{nil, nil}, {[]string{""}, nil}, {[]string{"0"}, new(0)}, {[]string{"61"}, new(61)}, {[]string{"007"}, new(7)},
+		{[]string{"-1"}, nil}, {[]string{"+1"}, nil}, {[]string{"1.5"}, nil}, {[]string{"1e3"}, nil}, {[]string{"soon"}, nil},
+		{[]string{"1", "2"}, nil}, {[]string{"1", "1"}, nil}, {[]string{"1, 2"}, nil}, {[]string{"1 s"}, nil},
+		{[]string{"99999999999999999999"}, new(math.MaxInt32)},
+		{[]string{now.Add(90 * time.Second).Format(http.TimeFormat)}, new(90)}, {[]string{now.Add(-time.Hour).Format(http.TimeFormat)}, new(0)},
+		{[]string{now.Add(time.Minute).Format(time.ANSIC)}, new(60)}, {[]string{"Tue, 01 Jan 2030 00:00:00"}, nil},
+		{[]string{"Fri, 31 Dec 9999 23:59:59 GMT"}, new(math.MaxInt32)},
+	} {
+		h := http.Header{"Retry-After": c.lines}
+		require.Equal(t, c.want, proxy.RetryAfterOf(h, now), "%q", c.lines)
+	}
+	for _, form := range append(fault.RetryAfters, "") {
+		lines, _ := (&fault.Effect{RetryAfter: new(3), RetryAfterAs: form}).RetryAfterLines(now)
+		want := map[fault.RetryAfter]*int{"": new(3), fault.AsDate: new(3), fault.AsPast: new(0)}[form]
+		require.Equal(t, want, proxy.RetryAfterOf(http.Header{"Retry-After": lines}, now), form)
+	}
+}
+
+// A rule about the same request stays with the first one that it applied to.
+func TestRulesStayWithARequest(t *testing.T) {
+	t.Parallel()
+	type request struct{ method, path, body, key string }
+	for name, c := range map[string]struct {
+		first, same, other request
+	}{
+		"reads": {
+			request{"GET", "/operations/1", "", ""}, request{"GET", "/operations/1", "", ""}, request{"GET", "/operations/2", "", ""},
+		},
+		"queries": {
+			request{"GET", "/operations/1?a=1", "", ""}, request{"GET", "/operations/1?a=1", "", ""},
+			request{"GET", "/operations/1?a=2", "", ""},
+		},
+		"bodies": {
+			request{"POST", "/things", `{"a":1}`, ""}, request{"POST", "/things?try=2", `{"a":1}`, ""}, request{"POST", "/things", `{"a":2}`, ""},
+		},
+		"keys": {
+			request{"POST", "/things", `{"a":1}`, "k"}, request{"POST", "/things", `{"a":3}`, "k"}, request{"POST", "/things", `{"a":1}`, "l"},
+		},
+		"key in the body": {
+			request{"POST", "/things", `{"key":"k","n":1}`, ""}, request{"POST", "/things", `{"key":"k","n":2}`, ""},
+			request{"POST", "/things", `{"key":"l","n":1}`, ""},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, `key: ["header:Idempotency-Key", /key]`, things(location))
+			b.faults(fault.Rule{Match: fault.Match{Nth: 1, Times: 2, Same: true}, Effect: fault.Effect{Status: 503}})
+			send := func(r request) int {
+				var headers []string
+				if r.key != "" {
+					headers = []string{"Idempotency-Key", r.key}
+				}
+				a := b.do(r.method, r.path, r.body, headers...)
+				require.NoError(t, a.err)
+				if a.StatusCode == 202 && r.method == "POST" { // the target has the body that was read before
+					require.JSONEq(t, accepted, a.text)
+				}
+				return a.StatusCode
+			}
+			require.Equal(t, 503, send(c.first))
+			require.NotEqual(t, 503, send(c.other))
+			require.Equal(t, 503, send(c.same))
+			require.NotEqual(t, 503, send(c.same))
+			var list struct {
+				Data []fault.View `json:"data"`
+			}
+			require.NoError(t, json.Unmarshal(b.own("GET", "faults", "", 200), &list))
+			require.EqualValues(t, 3, list.Data[0].Seen)
+			require.EqualValues(t, 2, list.Data[0].Applied)
+		})
+	}
+}
+
+// A body that was read for a rule reaches the target as a whole.
+func TestBodiesPassThatRulesRead(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, 3 << 20} {
+		b := newBench(t, "", things(location))
+		b.faults(fault.Rule{Match: fault.Match{Nth: 9, Times: 2, Same: true}, Effect: fault.Effect{Status: 503}})
+		body := string(make([]byte, size))
+		for _, version := range []int{1, 2} {
+			if version == 2 {
+				b.client = &http.Client{Transport: cleartext(t)}
+			}
+			a := b.do("POST", "/echo", body)
+			require.NoError(t, a.err)
+			require.Equal(t, version, a.ProtoMajor)
+			require.True(t, a.text == body)
+		}
+	}
+}

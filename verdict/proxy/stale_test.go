@@ -1,0 +1,134 @@
+package proxy_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/proxy"
+)
+
+// Half of an answer comes, and no more until the client hangs up, which is recorded.
+func TestAnswersStall(t *testing.T) {
+	t.Parallel()
+	for framing, target := range targets {
+		for _, e := range []fault.Effect{{Close: fault.CloseStall}, {Close: fault.CloseStall, Extensions: true}} {
+			for _, version := range []string{"1.0", "1.1", "2"} {
+				t.Run(fmt.Sprint(framing, e.Extensions, version), func(t *testing.T) {
+					t.Parallel()
+					address := disturbing(t, target(t), e)
+					b := &bench{t: t, url: "http://" + address, client: plain(t)}
+					id := b.session("")
+					if version == "2" {
+						r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+address+"/x", strings.NewReader("{}"))
+						require.NoError(t, err)
+						res, err := cleartext(t).RoundTrip(r)
+						require.NoError(t, err)
+						require.Equal(t, 202, res.StatusCode)
+						one := make([]byte, 1)
+						_, err = io.ReadFull(res.Body, one)
+						require.NoError(t, err)
+						require.Equal(t, "{", string(one))
+						require.NoError(t, res.Body.Close()) // resets the stream
+					} else {
+						c := dial(t, address)
+						c.send("POST /x HTTP/" + version + "\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
+						got := c.until("{")
+						require.Contains(t, got, " 202 Accepted\r\n")
+						require.NoError(t, c.Conn.(interface{ CloseWrite() error }).CloseWrite()) // and listens on
+						require.NotContains(t, got+c.all(), "true}")
+					}
+					b.recorded(id, 1)
+					require.Contains(t, string(b.own("GET", "sessions/"+id+"/journal", "", 200)), "the client hung up")
+				})
+			}
+		}
+	}
+}
+
+// An answer without a body never comes, though the target has done the work. A stream is silent from its first event on.
+func TestAnswersWithoutAMiddleStall(t *testing.T) {
+	t.Parallel()
+	var worked atomic.Int64
+	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if worked.Add(1); r.URL.Path == "/events" {
+			events(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	b := newBench(t, "", target)
+	id := b.session("")
+	for n, want := range []string{"", "HTTP/1.1 200 OK"} {
+		b.faults(nth("GET /{any}", 1, fault.Effect{Close: fault.CloseStall}))
+		c := dial(t, b.url[len("http://"):])
+		c.send("GET /" + []string{"x", "events"}[n] + " HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if want != "" {
+			require.Contains(t, c.until("\r\n\r\n"), want)
+		}
+		require.Eventually(t, func() bool { return worked.Load() == int64(n)+1 }, time.Minute, 10*time.Millisecond)
+		require.NoError(t, c.Conn.(interface{ CloseWrite() error }).CloseWrite())
+		require.NotContains(t, c.all(), "data")
+		b.recorded(id, n+1)
+	}
+}
+
+// The proxy ends its side of the connection after an answer that does not say so. A request that comes all the same has no effect.
+func TestHalfClosedConnections(t *testing.T) {
+	t.Parallel()
+	for _, secure := range []bool{false, true} {
+		var asked atomic.Int64
+		target := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			_, _ = io.WriteString(w, "whole")
+		})
+		var config *tls.Config
+		b := newBenchBy(t, "", target, func(p *proxy.Proxy) *tls.Config {
+			if secure {
+				authority, err := p.UseTLS("")
+				require.NoError(t, err)
+				trusted := x509.NewCertPool()
+				require.True(t, trusted.AppendCertsFromPEM(authority))
+				config = &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12, ServerName: "localhost"}
+			}
+			return config
+		})
+		id := b.session("")
+		b.faults(nth("GET /{any}", 1, fault.Effect{NextRequest: fault.CloseHalf}))
+		c := dial(t, strings.TrimPrefix(strings.TrimPrefix(b.url, "http://"), "https://"))
+		if secure {
+			by1 := config.Clone() // the client below has HTTP/2 added
+			by1.NextProtos = nil
+			c = over(tls.Client(c.Conn, by1))
+		}
+		const get = "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"
+		c.send(get)
+		got := c.all() // to the end of the proxy's side
+		require.True(t, strings.HasSuffix(got, "\r\n\r\nwhole"), got)
+		require.NotContains(t, got, "Connection: close")
+		c.send(get)
+		b.recorded(id, 2)
+		require.EqualValues(t, 1, asked.Load())
+
+		b.faults(nth("GET /{any}", 1, fault.Effect{NextRequest: fault.CloseHalf}))
+		for range 3 { // of a client in common use
+			require.Equal(t, "whole", b.do("GET", "/x", "").text)
+		}
+		b.faults(nth("GET /{any}", 1, fault.Effect{NextRequest: fault.CloseHalf}))
+		if !secure { // several streams share a connection, which stays
+			b.client = &http.Client{Transport: cleartext(t)}
+			for range 3 {
+				require.Equal(t, 2, b.do("GET", "/x", "").ProtoMajor)
+			}
+		}
+	}
+}
