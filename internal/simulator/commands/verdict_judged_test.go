@@ -142,7 +142,7 @@ func TestCommandsFailureIsExplained(t *testing.T) {
 	code, stdout, _ := simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--api", api, "--", "sh", "-c",
 		strings.Replace(order, "curl -s \"$FORGERUN_URL/thumbnails/$id\"", "curl -sf \"$FORGERUN_URL/thumbnails/$id\"", 1))
 	require.Equal(t, exitUnusable, code, stdout)
-	require.Regexp(t, `PASSED: .*\n.*\nYour command failed \(exit status 22\). `+
+	require.Regexp(t, `PASSED WITH WARNINGS: 1 warning\n  should  outcome-learned: .*\n.*\nYour command failed \(exit status 22\). `+
 		`ForgeRun had disturbed 1 of 3 requests by \S+faults.json: 503. `+
 		`The first one: [0-9:.]+ GET /thumbnails/t1, answer: 503; fault: 503 {"status":503}.\n`, stdout)
 
