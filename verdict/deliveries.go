@@ -64,16 +64,18 @@ var wrongWith = map[fault.Tamper]string{
 }
 
 // repeated checks that a copy of a delivery that was answered with 2xx gets 2xx too. A copy without an answer shows nothing. Nor does 2xx
-// where another attempt was refused: the receiver may have noted the id and lost the event.
+// where another attempt came to nothing: the receiver may have noted the id and lost the event.
 func repeated(r *record, f *finding) {
-	refused := map[string]bool{} // deliveries
+	vain := map[string]bool{} // deliveries
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
-		refused[a.DeliveryID] = refused[a.DeliveryID] || a.Status != 0 && a.Status/100 != 2
+		if a.Status/100 != 2 && !r.disturbed[attempt{a.DeliveryID, a.Number}].dropped {
+			vain[a.DeliveryID] = true
+		}
 	}
 	for i := range r.sent {
 		x := &r.sent[i]
-		if x.Fault.Repeat == 0 || x.Status == 0 || x.Status/100 == 2 && refused[x.Delivery] {
+		if x.Fault.Repeat == 0 || x.Status == 0 || x.Status/100 == 2 && vain[x.Delivery] {
 			continue
 		}
 		f.judge(x.Status/100 == 2, nil, x, fmt.Sprintf("The client answered the copy with %d.", x.Status),

@@ -157,8 +157,8 @@ func stopAtEnd(r *record, f *finding) {
 			order = append(order, t)
 		}
 		switch {
-		case t.end != nil && x.Start.After(t.end.End()) && slices.Contains(x.Shown, t.job): // it has not ended after all
-			*t = tail{job: t.job}
+		case t.end != nil && t.most <= MaxRereads && x.Start.After(t.end.End()) && slices.Contains(x.Shown, t.job):
+			*t = tail{job: t.job} // it has not ended after all
 			t.poll(x)
 		case t.end != nil && x.Start.After(t.end.End()) && (shows(x, t.job) || x.Status == http.StatusNotModified):
 			t.add(x, hints.use(t.end, x, t.job))

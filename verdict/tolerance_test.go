@@ -113,6 +113,9 @@ func TestOtherEnds(t *testing.T) {
 		"reads a job that goes on after all": {ok, ok, func(t *trace) {
 			t.send(poll(7)).every(time.Second, 2, poll(7, final)).every(time.Second, 5, poll(7)).every(time.Second, 3, poll(7, final))
 		}},
+		"reads on, and it goes on after all": {warn, warn, func(t *trace) {
+			t.send(poll(7)).every(time.Second, 5, poll(7, final)).every(time.Second, 2, poll(7)).every(time.Second, 1, poll(7, final))
+		}},
 		"does not read": {not, not, func(t *trace) { t.send(submit(7)) }},
 	})
 	trace := newTrace().send(poll(7)).every(time.Second, 4, other)
@@ -196,8 +199,12 @@ func TestCopies(t *testing.T) {
 		"refuses a copy":                    {fail, warn, copies(409, 200)},
 		"refused an attempt, and a copy":    {fail, warn, copies(500, 500, 200)},
 		"refused an attempt, and no copy":   {not, not, copies(204, 500, 200)},
-		"had no time for the first attempt": {ok, ok, copies(204, 0, 200)},
-		"does not answer the copy":          {not, not, copies(0, 200)},
+		"had no time for the first attempt": {not, not, copies(204, 0, 200)},
+		"did not get the first attempt": {ok, ok, func(t *trace) {
+			t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: 1, Fault: &fault.Effect{Drop: true}})
+			copies(204, 0, 200)(t)
+		}},
+		"does not answer the copy": {not, not, copies(0, 200)},
 	})
 }
 
