@@ -107,7 +107,8 @@ var guides = map[string]guide{
 		`err := wh.Verify(body, r.Header) // standardwebhooks`,
 	}},
 	"repeated-delivery": {"no repeated webhooks", Fix{
-		"Store each Webhook-Id with its event, in one transaction; answer 2xx to one that you know, without handling it again.",
+		"Store each Webhook-Id with its event, in one transaction; answer 2xx to one that you know, without handling it again. " +
+			"Only your own tests can tell whether each event is handled.",
 		`if not store.add(headers["Webhook-Id"]): return "", 204`,
 		`if (!(await store.add(req.headers["webhook-id"]))) return res.sendStatus(204)`,
 		`if !store.Add(r.Header.Get("Webhook-Id")) { w.WriteHeader(http.StatusNoContent); return }`,

@@ -3,6 +3,8 @@ package verdict
 import (
 	"fmt"
 	"slices"
+
+	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // tolerant checks that an answer or event with members, states or types that the client does not know does not stop it. It cannot be told
@@ -11,7 +13,7 @@ func tolerant(r *record, f *finding) {
 	t := &tolerance{record: r, finding: f, polls: r.pollers(), quits: r.quits()}
 	for i := range r.exchanges {
 		x := &r.exchanges[i]
-		if x.Fault == nil || !x.Fault.Rewrites() && !x.Fault.ExtraEvents || !x.Arrived() || !r.over(x.End()) {
+		if x.Fault == nil || !strange(x.Fault) || !x.Arrived() || !r.over(x.End()) {
 			continue
 		}
 		if x.Status >= 400 {
@@ -26,6 +28,13 @@ func tolerant(r *record, f *finding) {
 		}
 	}
 	t.deliveries()
+}
+
+// strange reports whether the client may not know all that it got. States that the API has are no news.
+func strange(e *fault.Effect) bool {
+	unknown := *e
+	unknown.Unfinished, unknown.OtherEnd = false, false
+	return unknown.Rewrites() || unknown.ExtraEvents
 }
 
 // tolerance judges what a client did after documents that it does not know all of.
@@ -76,7 +85,7 @@ func (t *tolerance) error(x *exchange) {
 // quits reports whether the client has never come back to some read of a job that failed with an error of a known type.
 func (r *record) quits() (quits bool) {
 	r.each(func(x *exchange) {
-		quits = quits || x.Role == Read && failed(x) && !(x.Fault != nil && x.Fault.Rewrites()) && r.sameReads(x).next(x) == nil
+		quits = quits || x.Role == Read && failed(x) && !(x.Fault != nil && strange(x.Fault)) && r.sameReads(x).next(x) == nil
 	})
 	return quits
 }
@@ -86,7 +95,7 @@ func (t *tolerance) deliveries() {
 	for i := range t.Attempts {
 		a := &t.Attempts[i]
 		d := t.disturbed[attempt{a.DeliveryID, a.Number}]
-		if d.effect == nil || !d.effect.Rewrites() || d.dropped || a.Status == 0 || a.Unsigned {
+		if d.effect == nil || !strange(d.effect) || d.dropped || a.Status == 0 || a.Unsigned {
 			continue
 		}
 		t.judge(200 <= a.Status && a.Status <= 299, nil, t.attempted(a), fmt.Sprintf("The client answered the delivery with %d.", a.Status),

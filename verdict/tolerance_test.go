@@ -1,6 +1,8 @@
 package verdict_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +64,8 @@ func TestUnknownThings(t *testing.T) {
 			t.send(submit(7)).send(follow(7, events)).wait(time.Second).end(7)
 			t.send(follow(7, events, func(x *verdict.Exchange) { x.Final = []string{x.Job} }))
 		}},
+		"stops where nothing is unknown": {not, not, sees(poll(7, with(&fault.Effect{Unfinished: true})), false)},
+		"sees another end":               {not, not, sees(poll(7, final, with(&fault.Effect{OtherEnd: true})), true)},
 		"takes a list with more": {ok, ok, func(t *trace) {
 			x := list(7)
 			x.Fault = &fault.Effect{Extensions: true}
@@ -231,4 +235,28 @@ func TestStreamsThatAreCutTwice(t *testing.T) {
 		"comes after its own second": {fail, fail, then(time.Second, slow, stream("1"))},
 		"waits again as it was told": {ok, ok, then(10*time.Second, slow, cut(stream("1", "2")), stream("2"))},
 	})
+}
+
+// A rule says to choose just those profiles that bring about what it is about.
+func TestProfilesOfRules(t *testing.T) {
+	t.Parallel()
+	exercise := map[string]string{}
+	for _, r := range verdict.Rules(false) {
+		exercise[r.ID] = strings.NewReplacer(",", " ", ".", " ").Replace(r.Exercise)
+	}
+	for rule, kinds := range map[string][]string{
+		"redirects":         {"303", "307", "308"},
+		"no-key-elsewhere":  {"307 to another host"},
+		"time-outs":         {"answer stalled in the middle", "no answer on an open connection"},
+		"half-events":       {"stream cut within an event"},
+		"tampered-refused":  {"forged delivery"},
+		"repeated-delivery": {"delivery repeated"},
+		"no-duplicates":     {"answer lost after the work"},
+		"lost-answer":       {"answer lost after the work"},
+	} {
+		for _, p := range fault.Profiles {
+			brings := slices.ContainsFunc(p.About(ours), func(c fault.Count) bool { return slices.Contains(kinds, c.Fault) })
+			require.Equal(t, brings, slices.Contains(strings.Fields(exercise[rule]), string(p)), "%s and %s", rule, p)
+		}
+	}
 }
