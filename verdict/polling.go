@@ -199,7 +199,7 @@ func conditional(r *record, f *finding) {
 	}
 	received := map[version][]time.Time{} // by any connection of the client
 	r.each(func(x *exchange) {
-		if x.Method == http.MethodGet && x.ETag != "" && x.Arrived() {
+		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // an answer may have none
 			at := version{of(x), x.ETag}
 			received[at] = append(received[at], x.End())
 		}
@@ -222,8 +222,10 @@ func conditional(r *record, f *finding) {
 		found := either(y.IfNoneMatch == "", "The client read the job again without If-None-Match.",
 			"The client sent If-None-Match: "+y.IfNoneMatch+"; the newest ETag was "+x.ETag+".")
 		switch {
-		case strings.Contains(y.IfNoneMatch, strings.TrimPrefix(x.ETag, "W/")), y.IfNoneMatch != "" && elsewhere(x, y):
-			readers.right(r.readerOf(y), x, y, "The client sent the newest ETag: If-None-Match: "+y.IfNoneMatch+".")
+		case strings.Contains(y.IfNoneMatch, strings.TrimPrefix(x.ETag, "W/")), elsewhere(x, y):
+			if y.IfNoneMatch != "" {
+				readers.right(r.readerOf(y), x, y, "The client sent the newest ETag: If-None-Match: "+y.IfNoneMatch+".")
+			}
 		case hints.use(x, y, x.Job):
 		default:
 			readers.wrong(r.readerOf(y), true, mistake{x, y, found, "Send If-None-Match: " + x.ETag + ", so that 304 can be the answer."})
@@ -284,7 +286,7 @@ func backoff(r *record, f *finding) {
 		default:
 			y = again.next(scope{target: targetOf(x)}, x)
 		}
-		if y == nil {
+		if y == nil || resent(x, y) {
 			return
 		}
 		waited := y.Start.Sub(x.End())

@@ -43,9 +43,17 @@ func (r *record) indexReaders() {
 	r.reads = indexed(r, func(x *exchange, add func(place)) {
 		if x.Method == http.MethodGet && x.Stream == nil {
 			add(r.placeOf(x))
+			add(r.ofKey(x))
 		}
 	})
 }
+
+// ofKey is where all reads of a resource are that were made with one key, by whichever reader.
+func (r *record) ofKey(x *exchange) place {
+	return place{targetOf(x), reader{keyID: x.KeyID, agent: anyAgent}}
+}
+
+const anyAgent = "\x00" // no User-Agent
 
 // sameReads are the reads of the same resource by the same reader.
 func (r *record) sameReads(x *exchange) group {

@@ -65,6 +65,9 @@ func repeatedRefusals(r *record, f *finding) {
 	refused := newStreaks[request]()
 	r.each(func(x *exchange) {
 		at := request{x.era, x.Method, x.Path, x.Query, x.Body, x.KeyID}
+		if x.Body == "" { // it may not have been read
+			at.body = x.Key + " " + x.Correlation
+		}
 		switch {
 		case refusal(x) && (!r.Standards || slices.Contains([]int{401, 403, 410}, x.Status)):
 			refused.add(at, x)
@@ -204,6 +207,9 @@ func budget(r *record, f *finding) {
 		switch {
 		case !ok:
 		case failed(x):
+			if now := efforts.open[at]; now != nil && resent(now.last, x) {
+				now.n--
+			}
 			efforts.add(at, x)
 		default:
 			efforts.end(at)

@@ -53,6 +53,8 @@ func storms(r *record, f *finding) {
 		case s == nil:
 			open[at] = &storm{first: x, last: x}
 			order = append(order, at)
+		case resent(s.last, x):
+			s.last = x
 		case r.stormy(s.last) && atOnce(s.last, x):
 			s.last = x
 			s.repetitions++
@@ -77,6 +79,12 @@ func (r *record) stormy(x *exchange) bool {
 		return x.Status >= 400
 	}
 	return x.Status == http.StatusTooManyRequests || x.Status >= 500
+}
+
+// resent reports whether it may be the client's HTTP library that sent y: many send a request again whose kept connection was closed
+// before an answer came.
+func resent(x, y *exchange) bool {
+	return !x.Arrived() && x.Reused && x.Connection != y.Connection && atOnce(x, y)
 }
 
 // atOnce reports whether y came at once after x. The client knows of an answer that did not come at some moment before x was over.

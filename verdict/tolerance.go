@@ -52,7 +52,7 @@ func (t *tolerance) shown(x *exchange, id string) {
 	}
 	y, _ := t.learned(id, x.End())
 	if y == nil && (x.Job == id || x.Role == List || x.Role == ReadMany) {
-		y = t.sameReads(x).next(x)
+		y = t.reads[t.ofKey(x)].next(x)
 	}
 	if y == nil && (slices.Contains(x.Told, id) || t.unclear(x, id)) {
 		return
@@ -73,7 +73,7 @@ func (t *tolerance) error(x *exchange) {
 	}
 	y, _ := t.learned(x.Job, x.End())
 	if y == nil {
-		y = t.sameReads(x).next(x)
+		y = t.reads[t.ofKey(x)].next(x)
 	}
 	if y == nil && (t.quits || t.unclear(x, x.Job)) {
 		return
@@ -85,7 +85,7 @@ func (t *tolerance) error(x *exchange) {
 // quits reports whether the client has never come back to some read of a job that failed with an error of a known type.
 func (r *record) quits() (quits bool) {
 	r.each(func(x *exchange) {
-		quits = quits || x.Role == Read && failed(x) && !(x.Fault != nil && strange(x.Fault)) && r.sameReads(x).next(x) == nil
+		quits = quits || x.Role == Read && failed(x) && !(x.Fault != nil && strange(x.Fault)) && r.reads[r.ofKey(x)].next(x) == nil
 	})
 	return quits
 }
