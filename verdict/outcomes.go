@@ -21,11 +21,20 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 }
 
 // ended returns how the client learned of a run's end, and how late: by the run itself, or by the end of a batch or bulk operation that it
-// is part of. A client that follows one of those has a minute from its end on; if that has not come, waiting is true.
-func (r *record) ended(run *Run) (first *exchange, late time.Duration, waiting bool) {
+// is part of. A client that follows one of those has a minute from its end on; if that has not come, waiting is true. The times in which it
+// could not ask do not count.
+func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
-		if x, at := r.learned(id, run.Finished); x != nil && (first == nil || at.Sub(due) < late) {
-			first, late = x, max(0, at.Sub(due))
+		x, at := r.learned(id, run.Finished)
+		if x == nil {
+			return
+		}
+		took := max(0, at.Sub(due))
+		if took > LearnWithin {
+			took -= kept.within(due, at)
+		}
+		if first == nil || took < late {
+			first, late = x, took
 		}
 	}
 	consider(run.ID, run.Finished)
@@ -58,14 +67,14 @@ func (r *record) knownJobs() map[string]*exchange {
 
 // outcome checks that the client learns soon what became of each job that it knows of.
 func outcome(r *record, f *finding) {
-	known, gaveUp := r.knownJobs(), r.givesUp()
+	known, gaveUp, kept := r.knownJobs(), r.givesUp(), r.keptWaiting()
 	for i := range r.Runs {
 		run := &r.Runs[i]
 		x := known[run.ID]
 		if x == nil || run.Finished.IsZero() || !r.over(run.Finished) || r.endedBefore(run.Finished) {
 			continue
 		}
-		y, late, waiting := r.ended(run)
+		y, late, waiting := r.ended(run, kept)
 		ok := y != nil && late <= LearnWithin
 		if !ok && (waiting || r.Elsewhere || r.mayHaveLearned(run)) {
 			continue
@@ -109,6 +118,38 @@ func (r *record) givesUp() func(run *Run) bool {
 	return func(run *Run) bool {
 		return last || quit[run.ID] || slices.ContainsFunc(run.Groups, func(id string) bool { return quit[id] })
 	}
+}
+
+// keptWaiting returns the times in which a client that asks for one thing after the other could not ask: refusals told it to wait, or a fault
+// kept it waiting, for as long as it should.
+func (r *record) keptWaiting() (all spans) {
+	r.each(func(x *exchange) {
+		switch refused := failed(x) || x.Status == http.StatusForbidden; {
+		case refused && x.Arrived() && x.RetryAfter != nil:
+			all = append(all, span{x.Start, x.End().Add(tells(x))})
+		case x.Fault != nil && x.Fault.Held() > 0:
+			all = append(all, span{x.Start, x.Start.Add(min(x.took, WaitAtMost))})
+		}
+	})
+	return all
+}
+
+// within is how much of the time between two moments the spans cover, which are sorted by their beginnings.
+func (s spans) within(since, until time.Time) (sum time.Duration) {
+	for _, one := range s {
+		from, to := one.from, one.until
+		if from.Before(since) {
+			from = since
+		}
+		if to.After(until) {
+			to = until
+		}
+		if to.After(from) {
+			sum += to.Sub(from)
+			since = to
+		}
+	}
+	return sum
 }
 
 // inVain reports whether the client got nothing of what it asked for. A result that is not found may come.

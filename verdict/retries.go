@@ -3,6 +3,7 @@ package verdict
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -24,13 +25,13 @@ func retried(r *record, f *finding) {
 		if !submits(x) || !failed(x) || x.Key == "" && x.Correlation == "" && !batch(x) || !r.over(x.End()) {
 			return
 		}
-		if again := next(o.submissions.resubmissions(scope{}, x), x); again != nil {
-			if o.settled(x) {
-				f.hold(x, again, "The client tried again until it had an answer.")
-			}
-			return // the last try is judged
+		tries := o.submissions.resubmissions(scope{}, x)
+		switch again := next(tries, x); {
+		case again != nil && o.settled(x):
+			f.hold(x, again, "The client tried again until it had an answer.")
+		case again == nil && !slices.ContainsFunc(tries, func(g group) bool { return len(g) > 0 && g[len(g)-1].place > x.place }):
+			o.givenUp(f, x) // it is the last try, and none is under way at the same moment
 		}
-		o.givenUp(f, x)
 	})
 }
 

@@ -58,7 +58,12 @@ func TestOrdersThatAreGivenUp(t *testing.T) {
 		"never asks after a reset connection":    {tries(7, both2(reset, nothing)), verdict.Warn},
 		"looks whether it was made":              {both(tries(7, both2(reset, nothing)), asks(list(9))), verdict.NotTested},
 		"looks where it is not":                  {both(tries(7, lost), asks(list(9))), verdict.Warn},
-		"finds it in a list":                     {both(tries(7, lost), asks(list(7))), verdict.NotTested},
+		"tries again before the end is noted": {func(t *trace) {
+			tries(7, both2(reset, nothing))(t)
+			t.Exchanges[0].End = t.now.Add(20 * time.Millisecond)
+			t.send(submit(7))
+		}, verdict.NotTested},
+		"finds it in a list": {both(tries(7, lost), asks(list(7))), verdict.NotTested},
 	} {
 		trace := newTrace()
 		c.does(trace)

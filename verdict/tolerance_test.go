@@ -172,7 +172,33 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 			ends(key, key)(t)
 		}},
 		"with an order that is refused": {not, not, func(t *trace) { ends(poll(7))(t); t.every(time.Second, 3, submit(8, refused(500))) }},
-		"and reads it after all":        {ok, ok, func(t *trace) { ends(key, key)(t); t.send(poll(7, final)) }},
+		"and is late, as it was told to wait": {ok, ok, func(t *trace) {
+			t.send(submit(7)).send(submit(8)).end(7).end(8).send(poll(7, refused(429), within(61))).wait(61 * time.Second)
+			t.send(poll(7, final)).send(poll(8, final))
+		}},
+		"and is later than that": {fail, warn, func(t *trace) {
+			t.send(submit(7)).end(7).send(poll(7, refused(429), within(61))).wait(122 * time.Second).send(poll(7, final))
+		}},
+		"and is late, as answers did not come": {ok, ok, func(t *trace) {
+			t.send(submit(7)).end(7)
+			for range 2 {
+				t.send(poll(7, with(&fault.Effect{Close: fault.CloseNever}), func(x *verdict.Exchange) { x.HungUp = true }))
+				t.wait(30 * time.Second)
+				t.Exchanges[len(t.Exchanges)-1].End = t.now
+				t.wait(time.Second)
+			}
+			t.send(poll(7, final))
+		}},
+		"and is late, as it waits for ever": {fail, warn, func(t *trace) {
+			t.send(submit(7)).end(7)
+			for range 3 {
+				t.send(poll(7, with(&fault.Effect{Close: fault.CloseNever})))
+				t.wait(time.Minute)
+				t.Exchanges[len(t.Exchanges)-1].End = t.now
+			}
+			t.send(poll(7, final))
+		}},
+		"and reads it after all": {ok, ok, func(t *trace) { ends(key, key)(t); t.send(poll(7, final)) }},
 	}
 	outcomes(t, "outcome-learned", all)
 	trace := newTrace()
