@@ -3,86 +3,126 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
-	"maps"
+	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
-	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/verdict"
+	described "github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/proxy"
 )
-
-// mistakeOf is a style in which a rule is broken, under a profile that shows it, and the rules that are broken with it.
-type mistakeOf struct {
-	style   string
-	profile fault.Profile // none: the client asks for the fault itself, or no fault is needed
-	also    []string
-}
-
-// mistakes has one for each rule; that of key-renewal is to know nothing of it.
-var mistakes = map[string]mistakeOf{
-	"retry-after":          {style: "poll", profile: fault.FlakyNetwork},
-	"list-polling":         {style: "list", profile: fault.FlakyNetwork},
-	"stop-at-end":          {style: "poll", profile: fault.FlakyNetwork},
-	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork},
-	"backoff":              {style: "poll", profile: fault.Overloaded},
-	"retry-only-retryable": {style: "poll", profile: fault.FlakyNetwork},
-	"idempotency-key":      {style: "poll", profile: fault.Overloaded},
-	// The same mistake where answers are lost: there are two jobs.
-	"no-duplicates": {style: "poll", profile: fault.FlakyNetwork, also: []string{"idempotency-key", "one-job-per-intention"}},
-	// A correlation id stands for one body, too.
-	"same-body":             {style: "poll", profile: fault.FlakyNetwork, also: []string{"correlation-ids"}},
-	"one-job-per-intention": {style: "webhook", profile: fault.FlakyNetwork},
-	// Who forgets a submission does not try it again.
-	"lost-answer":     {style: "poll", profile: fault.FlakyNetwork, also: []string{"retry-only-retryable"}},
-	"outcome-learned": {style: "poll", profile: fault.FlakyNetwork},
-	"stream-resume":   {style: "hint-and-read", profile: fault.FlakyNetwork},
-	"half-events":     {style: "hint-and-read", profile: fault.Failover},
-	// What it does not look at again may end.
-	"tolerant-reader":     {style: "poll", also: []string{"outcome-learned"}},
-	"deliveries-answered": {style: "hint-and-read", profile: fault.FlakyNetwork},
-	"tampered-refused":    {style: "webhook", profile: fault.DuplicateDeliveries},
-	"repeated-delivery":   {style: "webhook", profile: fault.DuplicateDeliveries},
-	"not-retryable":       {style: "poll", profile: fault.FlakyNetwork},
-	"no-key-in-url":       {style: "poll", profile: fault.FlakyNetwork},
-	"connection-reuse":    {style: "poll", profile: fault.Overloaded},
-	"time-outs":           {style: "poll"},
-	"redirects":           {style: "poll"},
-	"content-negotiation": {style: "poll", profile: fault.Overloaded},
-	"correlation-ids":     {style: "poll", profile: fault.FlakyNetwork},
-}
 
 // Jobs take long enough to be polled more than once, and none waits for another.
 var longJobs = env{"FORGERUN_TIME_SCALE": "4", "FORGERUN_WORKER_CONCURRENCY": "300"}
 
-// TestMistakesAreCaught: a client that breaks one rule, and is right otherwise, hears of that rule and of no other, whatever the seed.
+// TestMistakesAreCaught: each mistake is found by its rule, whatever the seed. A client that breaks one rule, and is right otherwise, hears
+// of no other. The right twins are those of TestRightStylesAreNotBlamed.
 func TestMistakesAreCaught(t *testing.T) {
-	rules := append(slices.Collect(maps.Keys(mistakes)), "key-renewal")
-	require.ElementsMatch(t, verdict.IDs(), rules)
 	s, api, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
 	for seed := 1; seed <= seeds(); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			parallelIfMany(t)
 			var all sync.WaitGroup
-			for rule, m := range mistakes {
+			for name, m := range mistakes {
 				all.Go(func() {
-					t.Run(rule, func(t *testing.T) {
-						command := append([]string{"env", "STYLES_MISTAKE=" + rule}, styles[m.style]...)
-						said, _, broken, _ := s.runJudged(t, api, command, m.profile, seed)
-						requireCaught(t, rule, m.also, broken, said)
+					t.Run(name, func(t *testing.T) {
+						command := append([]string{"env", "STYLES_MISTAKE=" + name}, styles[m.style]...)
+						said, v, broken, _ := s.runJudged(t, api, command, m.profile, seed)
+						if m.rule == "" {
+							requireCaught(t, name, m.also, broken, said)
+						}
+						require.Contains(t, broken, ruleOf(name), "%s\n%+v", said, v)
 					})
 				})
 			}
 			all.Wait()
 		})
 	}
+}
+
+// The proxy finds the mistakes too where it knows nothing of the API, which is ours, and blames no right twin.
+func TestProxyCatchesMistakes(t *testing.T) {
+	s, service, _ := newDelivering(t, withTestbed, longJobs)
+	styles := clientStyles(t)
+	judge := func(t *testing.T, name, style string, profile fault.Profile, seed int) (said string, broken map[string]verdict.Result, err error) {
+		t.Helper()
+		return s.runProxied(t, service, append([]string{"env", "STYLES_MISTAKE=" + name}, styles[style]...), profile, seed)
+	}
+	for seed := 1; seed <= seeds(); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			parallelIfMany(t)
+			var all sync.WaitGroup
+			for name, m := range mistakes {
+				if m.own {
+					continue
+				}
+				all.Go(func() {
+					t.Run(name, func(t *testing.T) {
+						said, broken, _ := judge(t, name, m.style, m.profile, seed)
+						require.Contains(t, broken, ruleOf(name), "%s\n%+v", said, broken)
+					})
+				})
+			}
+			for _, profile := range fault.Profiles {
+				for style := range styles {
+					all.Go(func() {
+						t.Run(string(profile)+"/"+style, func(t *testing.T) {
+							said, broken, err := judge(t, "", style, profile, seed)
+							requireEnded(t, profile, said, err)
+							require.Empty(t, broken, said)
+						})
+					})
+				}
+			}
+			all.Wait()
+		})
+	}
+}
+
+// runProxied is runJudged for a proxy between the client and the service.
+func (s *stack) runProxied(t *testing.T, service *proc, command []string, profile fault.Profile, seed int) (
+	said string, broken map[string]verdict.Result, ended error,
+) {
+	t.Helper()
+	target, err := url.Parse(service.url)
+	require.NoError(t, err)
+	unknown, err := described.Parse([]byte("rules: [outcome-learned, stop-at-end, tolerant-reader, time-outs]"))
+	require.NoError(t, err)
+	p := proxy.New(target, unknown, slog.New(slog.DiscardHandler))
+	listener, err := p.Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	server := p.Server()
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	base := "http://" + listener.Addr().String()
+	ask := func(method, path, body string, into any) {
+		request, err := http.NewRequestWithContext(s.ctx(), method, base+"/-/forgerun/v1/testbed/sessions"+path, strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		answer, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		defer func() { _ = answer.Body.Close() }()
+		require.Equal(t, 2, answer.StatusCode/100)
+		require.NoError(t, json.NewDecoder(answer.Body).Decode(into))
+	}
+	var session verdict.Session
+	ask("POST", "", fmt.Sprintf(`{"profile":%q,"seed":%d}`, profile, seed), &session)
+	said, ended = s.newUser(service).run(t, base, command)
+	ask("POST", "/"+session.ID+"/end", "", &session)
+	var v verdict.Verdict
+	ask("GET", "/"+session.ID+"/verdict", "", &v)
+	return said, brokenIn(v), ended
 }
 
 func requireCaught(t *testing.T, rule string, also []string, broken map[string]verdict.Result, said string) {

@@ -261,13 +261,17 @@ func (u *user) verdict(api *proc, session string) (v verdict.Verdict, broken map
 	u.call(api, "GET", path+"/verdict", "", "Accept", "text/csv").requireProblem(u.s.t, 406, "RFA_REQUEST_NOT_ACCEPTABLE")
 	a := u.expect(api, http.StatusOK, "GET", path+"/verdict", "")
 	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &v))
-	broken = map[string]verdict.Result{}
+	return v, brokenIn(v)
+}
+
+func brokenIn(v verdict.Verdict) map[string]verdict.Result {
+	broken := map[string]verdict.Result{}
 	for _, r := range v.Results {
 		if r.Status.Broken() {
 			broken[r.Rule] = r
 		}
 	}
-	return v, broken
+	return broken
 }
 
 // A client with the mistakes that people make hears of each of them, whichever process it talks to.
@@ -357,14 +361,21 @@ func (s *stack) runJudged(t *testing.T, api *proc, command []string, profile fau
 		body = `{"profile":"` + string(profile) + `","seed":` + strconv.Itoa(seed) + `}`
 	}
 	session := u.startSession(api, body)
+	said, ended = u.run(t, api.url, command)
+	v, broken = u.verdict(api, session)
+	return said, v, broken, ended
+}
+
+// run runs a command as a client of a service, or of a proxy before it.
+func (u *user) run(t *testing.T, url string, command []string) (said string, ended error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	run := exec.CommandContext(ctx, command[0], command[1:]...)
-	run.Env = append(os.Environ(), "FORGERUN_URL="+api.url, "FORGERUN_API_KEY="+u.key)
+	run.Env = append(os.Environ(), "FORGERUN_URL="+url, "FORGERUN_API_KEY="+u.key, "FORGERUN_CLIENT_ID="+u.id)
 	run.WaitDelay = time.Second
 	out, err := run.CombinedOutput()
-	v, broken = u.verdict(api, session)
-	return string(out), v, broken, err
+	return string(out), err
 }
 
 // The example in Go, which uses the client library, is right. All examples and libraries are judged under all profiles with -tags slow.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -112,7 +113,8 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // take keeps what a delivery tells, unless it came before.
 func (h *hook) take(w http.ResponseWriter, header http.Header, body []byte) {
 	event, err := h.event(header, body)
-	if err != nil {
+	if err != nil || mistaken("unknown-state-of-a-delivery-is-refused") && bytes.Contains(body, []byte("PONDERING")) {
+		err = errors.Join(err, errors.New("the delivery cannot be read"))
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}

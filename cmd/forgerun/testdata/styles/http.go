@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -46,28 +45,27 @@ type answer struct {
 func (a *api) do(ctx context.Context, r request) (answer, error) {
 	refused := 0 // how often the key was
 	for try := 1; ; try++ {
-		got, err := a.once(ctx, r)
+		send := a.once
+		if mistaken("retries-inside-retries") {
+			send = a.onceAndAgain
+		}
+		got, err := send(ctx, r)
 		if err == nil && got.status == http.StatusUnauthorized {
 			refused++
 		}
-		if err == nil && !got.passing(r) && (got.status != http.StatusUnauthorized || refused > 1) {
+		again := got.passing(r) || got.status == http.StatusUnauthorized && refused == 1
+		if err == nil && !insists(got, again) {
 			return got, nil
 		}
 		if err == nil {
 			err = fmt.Errorf("%d", got.status)
 		}
-		wait := max(got.again(0), backoff(try-1))
-		if try == maxTries || ctx.Err() != nil || a.longest > 0 && wait > a.longest || mistaken("lost-answer") && r.method == "POST" {
+		wait := hurried(got, try, max(got.again(0), backoff(try-1)))
+		if try >= maxTries && !endless() || ctx.Err() != nil || a.longest > 0 && wait > a.longest ||
+			mistaken("lost-answer") && r.method == "POST" {
 			return answer{}, fmt.Errorf("%s %s: gave up after %d tries: %w", r.method, r.path, try, err)
 		}
-		switch {
-		case mistaken("backoff"):
-			wait = 0
-		case (mistaken("idempotency-key") || mistaken("no-duplicates")) && r.method == "POST":
-			r.header["Idempotency-Key"] = rand.Text()
-		case mistaken("same-body"):
-			alterBehavior(r)
-		}
+		a.change(ctx, r, got)
 		if err := pause(ctx, wait); err != nil {
 			return answer{}, err
 		}
@@ -76,11 +74,7 @@ func (a *api) do(ctx context.Context, r request) (answer, error) {
 
 // once sends a request once; redirects are followed.
 func (a *api) once(ctx context.Context, r request) (answer, error) {
-	limit := answerLimit + r.wait
-	if mistaken("time-outs") {
-		limit = time.Hour
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, mistakenLimit(answerLimit+r.wait))
 	defer cancel()
 	req, err := a.request(ctx, r)
 	if err != nil {
@@ -136,6 +130,9 @@ func (a *api) request(ctx context.Context, r request) (*http.Request, error) {
 	if mistaken("correlation-ids") {
 		req.Header.Del("X-Correlation-ID")
 	}
+	if mistaken("no-idempotency-key") {
+		req.Header.Del("Idempotency-Key")
+	}
 	return req, nil
 }
 
@@ -154,7 +151,7 @@ func (a *api) call(ctx context.Context, r request, into any, statuses ...int) (a
 		}
 		return got, json.Unmarshal(got.body, into)
 	}
-	return answer{}, fmt.Errorf("%s %s: %d %s", r.method, r.path, got.status, got.body)
+	return got, fmt.Errorf("%s %s: %d %s", r.method, r.path, got.status, got.body)
 }
 
 // passing reports whether an answer is about trouble that passes.
@@ -185,7 +182,7 @@ func (got answer) again(otherwise time.Duration) time.Duration {
 	if told < 0 {
 		return otherwise
 	}
-	return told
+	return misread(told)
 }
 
 // backoff doubles from a quarter of a second to two seconds, each with up to half of it more.

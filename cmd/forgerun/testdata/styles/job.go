@@ -61,8 +61,7 @@ type job struct {
 func (in *intention) learn(j job) (ended bool) {
 	switch {
 	case j.State == "FAILED" && in.Retried && j.CanRetry:
-	case mistaken("tolerant-reader") && j.State == "PONDERING":
-		in.Ended = in.Ends
+	case in.misjudged(j.State):
 	case j.State == "SUCCEEDED", j.State == "FAILED", j.State == "CANCELED":
 		in.Ended = j.State
 	}
@@ -114,6 +113,13 @@ func (a *api) read(ctx context.Context, in *intention, wait time.Duration) (ende
 	}
 	var j job
 	got, err := a.call(ctx, r, &j, http.StatusOK, http.StatusNotModified)
+	if err == nil && got.status == http.StatusOK {
+		err = unreadable(got.body)
+	}
+	if err != nil && got.status == http.StatusNotFound && mistaken("404-is-ordered-again") {
+		in.Key = rand.Text()
+		return false, a.submit(ctx, in, 0)
+	}
 	if err != nil {
 		return true, in.giveUp(ctx, err)
 	}

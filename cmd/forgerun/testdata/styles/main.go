@@ -39,16 +39,17 @@ func run(args []string) error {
 	if a.url == "" || a.key == "" {
 		return errors.New("FORGERUN_URL and FORGERUN_API_KEY are needed")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 150*time.Second)
+	limit := 150 * time.Second
+	if !mistaken("") && slices.Contains(args, "stream") {
+		limit = 25 * time.Second // what it has missed does not come
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if len(args) == 1 && args[0] == submitter {
 		return submitAndTell(ctx, a, os.Stdout)
 	}
 	if len(args) != 1 || styles[args[0]] == nil {
 		return fmt.Errorf("usage: styles NAME, one of %v", slices.Sorted(maps.Keys(styles)))
-	}
-	if err := a.disturb(ctx); err != nil {
-		return err
 	}
 	jobs, err := styles[args[0]](ctx, a)
 	if err != nil {

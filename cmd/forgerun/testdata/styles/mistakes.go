@@ -1,44 +1,173 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"net/http"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 )
 
-// mistaken reports whether the client is to break a rule of the verdict, named by STYLES_MISTAKE: where a style would do what the rule
-// asks for, it does something else that people do. Without the variable all is right.
-func mistaken(rule string) bool { return os.Getenv("STYLES_MISTAKE") == rule }
-
-// disturbances are faults that no profile has, for rules that need them.
-var disturbances = map[string]map[string]any{
-	"tolerant-reader": disturbance("getJob", 2, map[string]any{"job_status": "PONDERING"}),
-	"time-outs":       disturbance("getJob", 1, map[string]any{"delay": "35s"}),
-	"redirects":       disturbance("submitJob", 1, map[string]any{"moved": true}),
-}
-
-func disturbance(operation string, nth int, effect map[string]any) map[string]any {
-	return map[string]any{"match": map[string]any{"operation": operation, "nth": nth}, "effect": effect}
-}
-
-func (a *api) disturb(ctx context.Context) error {
-	rule := disturbances[os.Getenv("STYLES_MISTAKE")]
-	if rule == nil {
-		return nil
-	}
-	_, err := a.call(ctx, request{method: "PUT", path: "/v1/testbed/faults", body: []any{rule}}, nil, http.StatusOK)
-	return err
-}
+// mistaken reports whether the client is to make one of these mistakes, named by STYLES_MISTAKE: where a style would do what is right, it
+// does something else that people do. Without the variable all is right.
+func mistaken(names ...string) bool { return slices.Contains(names, os.Getenv("STYLES_MISTAKE")) }
 
 func newClient() *http.Client {
 	switch {
 	case mistaken("connection-reuse"):
 		return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	case mistaken("no-time-out-of-bodies"):
+		return &http.Client{Transport: &http.Transport{ResponseHeaderTimeout: answerLimit}}
 	case mistaken("redirects"):
 		return &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	return &http.Client{}
+	return &http.Client{CheckRedirect: redirected}
+}
+
+// redirected may change the request that follows a redirect.
+func redirected(next *http.Request, before []*http.Request) error {
+	asGet := strings.TrimSuffix(os.Getenv("STYLES_MISTAKE"), "-as-get")
+	switch {
+	case asGet == strconv.Itoa(next.Response.StatusCode):
+		next.Method, next.Body, next.GetBody, next.ContentLength = "GET", nil, nil, 0
+	case mistaken("key-to-another-host"):
+		next.Header.Set("Authorization", before[0].Header.Get("Authorization"))
+	case mistaken("redirects-without-limit"):
+		time.Sleep(5 * time.Millisecond)
+		return nil
+	}
+	if len(before) >= 10 {
+		return errors.New("ten redirects in a row")
+	}
+	return nil
+}
+
+// mistakenLimit is how long the client waits for an answer.
+func mistakenLimit(limit time.Duration) time.Duration {
+	if mistaken("time-outs", "no-time-out-of-bodies") {
+		return time.Hour
+	}
+	return limit
+}
+
+// insists reports whether the client sends a request again after an answer, which a right one does or does not.
+func insists(got answer, right bool) bool {
+	switch {
+	case mistaken("endless-401") && got.status == 401, mistaken("endless-404") && got.status == 404,
+		mistaken("endless-410") && got.status == 410, mistaken("renewal-storm") && got.status == 401:
+		return true
+	case mistaken("401-is-the-end") && got.status == 401, mistaken("404-is-the-end", "404-is-ordered-again") && got.status == 404,
+		mistaken("unknown-problem-is-the-end") && bytes.Contains(got.body, []byte("of-a-later-version")):
+		return false
+	}
+	return right
+}
+
+// endless reports whether nothing bounds the tries.
+func endless() bool {
+	return mistaken("endless-401", "endless-404", "endless-410", "renewal-storm", "date-is-no-wait", "garbage-is-no-wait",
+		"missing-is-no-wait", "odd-number-is-no-wait")
+}
+
+// hurried is how long the client waits for the next try, where a right one waits as long as it says.
+func hurried(got answer, try int, right time.Duration) time.Duration {
+	text, told, own := got.header.Get("Retry-After"), got.again(-1), backoff(try-1)
+	_, noNumber := strconv.ParseFloat(text, 64)
+	_, noDate := http.ParseTime(text)
+	switch {
+	case mistaken("backoff"),
+		mistaken("date-is-no-wait") && noDate == nil,
+		mistaken("garbage-is-no-wait") && text != "" && noNumber != nil && noDate != nil,
+		mistaken("missing-is-no-wait") && text == "" && got.status != 0,
+		mistaken("odd-number-is-no-wait") && noNumber == nil && told < 0,
+		mistaken("403-at-once") && got.status == 403,
+		mistaken("server-error-at-once") && (got.status == 500 || got.status == 504):
+		return 0
+	case mistaken("endless-401", "endless-404", "endless-410", "renewal-storm"):
+		return 60 * time.Millisecond
+	case mistaken("large-retry-after-ignored") && told > time.Minute:
+		return own
+	case mistaken("shorter-wait-wins") && told >= 0:
+		return min(told, own)
+	case mistaken("first-retry-after-kept", "retry-after-capped") && told >= 0:
+		return told
+	}
+	return right
+}
+
+var firstTold time.Duration // by the first Retry-After
+
+// misread is what the client makes of the wait that it is told.
+func misread(told time.Duration) time.Duration {
+	switch {
+	case mistaken("retry-after-capped"):
+		return min(told, 2*time.Second)
+	case mistaken("first-retry-after-kept") && firstTold > 0:
+		return firstTold
+	case firstTold == 0:
+		firstTold = told
+	}
+	return told
+}
+
+// change changes what is sent at the next try.
+func (a *api) change(ctx context.Context, r request, got answer) {
+	switch {
+	case mistaken("idempotency-key", "no-duplicates") && r.method == "POST":
+		r.header["Idempotency-Key"] = rand.Text()
+	case mistaken("same-body"):
+		alterBehavior(r)
+	case mistaken("renewal-storm") && got.status == 401:
+		var renewed struct {
+			Key string `json:"api_key"`
+		}
+		renew := request{method: "POST", path: "/v1/clients/" + os.Getenv("FORGERUN_CLIENT_ID") + "/keys/renew"}
+		if _, err := a.call(ctx, renew, &renewed, http.StatusOK); err == nil {
+			a.key = renewed.Key
+		}
+	}
+}
+
+// onceAndAgain tries a request three times, below what tries it again.
+func (a *api) onceAndAgain(ctx context.Context, r request) (got answer, err error) {
+	for try := range 3 {
+		if got, err = a.once(ctx, r); err == nil && !got.passing(r) || pause(ctx, backoff(try)) != nil {
+			break
+		}
+	}
+	return got, err
+}
+
+// unreadable is the error of a parser that takes no document of a job but those that it knows; nil without one.
+func unreadable(body []byte) error {
+	known := bytes.Contains(body, []byte(`"correlation_id"`))
+	null := bytes.Contains(bytes.ReplaceAll(body, []byte(" "), nil), []byte(`"correlation_id":null`))
+	if mistaken("unknown-member-is-an-error") && bytes.Contains(body, []byte(`"x_extension"`)) ||
+		mistaken("null-is-an-error") && null || mistaken("missing-member-is-an-error") && !known {
+		return errors.New("the job cannot be read")
+	}
+	return nil
+}
+
+// states are those that jobs have.
+var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED", "RETRYING", "SCHEDULED", "PAUSED"}
+
+// misjudged takes a state for something else, and reports whether it did.
+func (in *intention) misjudged(state string) bool {
+	switch {
+	case mistaken("unknown-state-is-the-end") && !slices.Contains(states, state):
+		in.Ended = in.Ends
+	case mistaken("unknown-state-is-a-failure") && !slices.Contains(states, state):
+		in.Ended = "FAILED"
+	default:
+		return mistaken("one-state-is-the-end") && state != in.Ends
+	}
+	return true
 }
 
 // alterBehavior makes the body of a submission another one.
@@ -50,9 +179,8 @@ func alterBehavior(r request) {
 
 // insist submits a job that is refused, four times.
 func insist(ctx context.Context, a *api) {
-	in := &intention{Key: rand.Text(), Correlation: "order-" + rand.Text(), Body: map[string]any{"type": "NOTHING"}}
 	for range 4 {
-		_ = a.submit(ctx, in, 0)
+		_ = a.submit(ctx, &intention{Key: rand.Text(), Correlation: "order-" + rand.Text(), Body: map[string]any{"type": "NOTHING"}}, 0)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -58,6 +59,8 @@ type stream struct {
 	into       *inbox
 	lastID     string
 	positioned chan struct{} // closed once there is a last id
+	first      sync.Once
+	told       bool          // of an end
 	wait       time.Duration // before it connects again, as the stream says
 }
 
@@ -108,7 +111,12 @@ func (s *stream) connect(ctx context.Context) (again time.Duration, err error) {
 	case got.status != http.StatusOK || !strings.HasPrefix(got.header.Get("Content-Type"), "text/event-stream"):
 		return 0, fmt.Errorf("the stream was answered with %d %s", got.status, got.header.Get("Content-Type"))
 	}
-	return 0, s.readEvents(response.Body, func() { alarm.Reset(silence) })
+	before := s.lastID
+	err = s.readEvents(response.Body, func() { alarm.Reset(silence) })
+	if mistaken("stream-id-forgotten") && s.lastID == before {
+		s.lastID = ""
+	}
+	return 0, err
 }
 
 // readEvents reads frames until the stream ends. What is left of one that did not come as a whole is not taken.
@@ -137,7 +145,7 @@ func (s *stream) readEvents(body io.Reader, heard func()) error {
 		case "data":
 			data += value
 		case "retry":
-			if ms, err := strconv.Atoi(value); err == nil {
+			if ms, err := strconv.Atoi(value); err == nil && !mistaken("retry-of-streams-ignored") {
 				s.wait = time.Duration(ms) * time.Millisecond
 			}
 		case "":
@@ -159,13 +167,14 @@ func (s *stream) dispatch(id, name, data string) error {
 			return errors.Join(errors.New("an event is not JSON"), err)
 		}
 		s.into.add(t)
+		s.told = true
+	} else if s.told && strings.Contains(id+name, "later") && mistaken("unknown-event-ends-the-stream") {
+		return errors.New("an event of an unknown type")
 	}
 	if id == "" {
 		return nil
 	}
-	if s.lastID == "" {
-		close(s.positioned)
-	}
+	s.first.Do(func() { close(s.positioned) })
 	s.lastID = id
 	return nil
 }

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// mistake is one that a style makes if STYLES_MISTAKE has its name (testdata/styles), and how it is found.
+type mistake struct {
+	rule    string // "": the one of its name; then no other one is broken but those of also
+	style   string
+	profile fault.Profile // that shows it; "": none is needed
+	also    []string
+	own     bool // of the service: the proxy, which knows nothing of the API, cannot tell
+}
+
+// mistakes are those that the test bed is proven by. docs/reference/testbed.md lists them.
+var mistakes = map[string]mistake{
+	"retry-after":          {style: "poll", profile: fault.FlakyNetwork},
+	"list-polling":         {style: "list", profile: fault.FlakyNetwork, own: true},
+	"stop-at-end":          {style: "poll", profile: fault.FlakyNetwork},
+	"conditional-requests": {style: "poll", profile: fault.FlakyNetwork, own: true}, // who never sends a tag keeps no answers
+	"backoff":              {style: "poll", profile: fault.Overloaded},
+	"retry-only-retryable": {style: "poll", profile: fault.FlakyNetwork, own: true},
+	"idempotency-key":      {style: "poll", profile: fault.Overloaded, own: true},
+	// The same mistake where answers are lost: there are two jobs.
+	"no-duplicates": {style: "poll", profile: fault.FlakyNetwork, also: []string{"idempotency-key", "one-job-per-intention"}},
+	// A correlation id stands for one body, too.
+	"same-body":             {style: "poll", profile: fault.FlakyNetwork, also: []string{"correlation-ids"}},
+	"one-job-per-intention": {style: "webhook", profile: fault.FlakyNetwork, own: true},
+	// Who forgets a submission does not try it again.
+	"lost-answer":         {style: "poll", profile: fault.FlakyNetwork, also: []string{"retry-only-retryable"}, own: true},
+	"outcome-learned":     {style: "poll", profile: fault.FlakyNetwork},
+	"stream-resume":       {style: "hint-and-read", profile: fault.FlakyNetwork, own: true},
+	"half-events":         {style: "hint-and-read", profile: fault.Failover, own: true},
+	"deliveries-answered": {style: "hint-and-read", profile: fault.FlakyNetwork, own: true},
+	"tampered-refused":    {style: "webhook", profile: fault.DuplicateDeliveries, own: true},
+	"repeated-delivery":   {style: "webhook", profile: fault.DuplicateDeliveries, own: true},
+	"not-retryable":       {style: "poll", profile: fault.FlakyNetwork, own: true},
+	"no-key-in-url":       {style: "poll", profile: fault.FlakyNetwork, also: []string{"retry-only-retryable"}},
+	"connection-reuse":    {style: "poll", profile: fault.Overloaded},
+	"time-outs":           {style: "poll", profile: fault.StaleConnections, also: []string{"outcome-learned"}},
+	"redirects":           {style: "poll", profile: fault.Moved, also: []string{"retry-only-retryable", "outcome-learned"}},
+	"content-negotiation": {style: "poll", profile: fault.Overloaded, also: []string{"retry-only-retryable"}, own: true},
+	"correlation-ids":     {style: "poll", profile: fault.FlakyNetwork, own: true},
+
+	"date-is-no-wait":           {rule: "backoff", style: "poll", profile: fault.OddRetryAfter},
+	"garbage-is-no-wait":        {rule: "backoff", style: "poll", profile: fault.OddRetryAfter},
+	"missing-is-no-wait":        {rule: "backoff", style: "poll", profile: fault.OddRetryAfter},
+	"odd-number-is-no-wait":     {rule: "backoff", style: "poll", profile: fault.OddRetryAfter},
+	"first-retry-after-kept":    {rule: "backoff", style: "poll", profile: fault.OddRetryAfter},
+	"retry-after-capped":        {rule: "backoff", style: "poll", profile: fault.OddRetryAfter},
+	"large-retry-after-ignored": {rule: "backoff", style: "poll", profile: fault.OddRetryAfter},
+	"shorter-wait-wins":         {rule: "backoff", style: "poll", profile: fault.OddRetryAfter},
+
+	"unknown-member-is-an-error":             {rule: "tolerant-reader", style: "poll", profile: fault.NewVersion},
+	"null-is-an-error":                       {rule: "tolerant-reader", style: "poll", profile: fault.NewVersion},
+	"missing-member-is-an-error":             {rule: "tolerant-reader", style: "poll", profile: fault.NewVersion},
+	"unknown-state-is-the-end":               {rule: "tolerant-reader", style: "poll", profile: fault.NewVersion},
+	"unknown-state-is-a-failure":             {rule: "tolerant-reader", style: "poll", profile: fault.NewVersion},
+	"unknown-problem-is-the-end":             {rule: "tolerant-reader", style: "poll", profile: fault.NewVersion},
+	"one-state-is-the-end":                   {rule: "stop-at-end", style: "poll", profile: fault.NewVersion},
+	"unknown-state-of-a-delivery-is-refused": {rule: "deliveries-answered", style: "webhook", profile: fault.NewVersion, own: true},
+	"unknown-event-ends-the-stream":          {rule: "outcome-learned", style: "stream", profile: fault.NewVersion, own: true},
+
+	"401-is-the-end": {rule: "outcome-learned", style: "poll", profile: fault.Credentials},
+	"endless-401":    {rule: "retry-only-retryable", style: "poll", profile: fault.Credentials},
+	"renewal-storm":  {rule: "retry-only-retryable", style: "poll", profile: fault.Credentials, own: true},
+	"403-at-once":    {rule: "backoff", style: "poll", profile: fault.Credentials},
+
+	"404-is-the-end":       {rule: "outcome-learned", style: "poll", profile: fault.Eventual},
+	"404-is-ordered-again": {rule: "one-job-per-intention", style: "poll", profile: fault.Eventual, own: true},
+	"endless-404":          {rule: "retry-only-retryable", style: "poll", profile: fault.Eventual},
+	"endless-410":          {rule: "retry-only-retryable", style: "poll", profile: fault.Eventual},
+
+	"no-idempotency-key":       {rule: "idempotency-key", style: "poll", profile: fault.StaleConnections},
+	"no-time-out-of-bodies":    {rule: "time-outs", style: "poll", profile: fault.StaleConnections},
+	"retry-of-streams-ignored": {rule: "stream-resume", style: "stream", profile: fault.StaleConnections, own: true},
+	"stream-id-forgotten":      {rule: "stream-resume", style: "stream", profile: fault.FlakyNetwork, own: true},
+
+	"307-as-get":              {rule: "redirects", style: "poll", profile: fault.Moved},
+	"308-as-get":              {rule: "redirects", style: "poll", profile: fault.Moved},
+	"redirects-without-limit": {rule: "redirects", style: "poll", profile: fault.Moved},
+	"key-to-another-host":     {rule: "no-key-elsewhere", style: "poll", profile: fault.Moved},
+
+	"retries-inside-retries": {rule: "retry-budget", style: "poll", profile: fault.Outage},
+	"server-error-at-once":   {rule: "backoff", style: "poll", profile: fault.Outage},
+}
+
+// ruleOf is the rule that finds a mistake.
+func ruleOf(name string) string {
+	if rule := mistakes[name].rule; rule != "" {
+		return rule
+	}
+	return name
+}
+
+// Each rule has a mistake; that of key-renewal is to know nothing of it.
+func TestEachRuleHasAMistake(t *testing.T) {
+	t.Parallel()
+	rules := map[string]bool{"key-renewal": true}
+	for name := range mistakes {
+		rules[ruleOf(name)] = true
+	}
+	require.ElementsMatch(t, verdict.IDs(), slices.Collect(maps.Keys(rules)))
+}
