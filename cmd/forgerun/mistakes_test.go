@@ -2,7 +2,9 @@ package main
 
 import (
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -109,4 +111,23 @@ func TestEachRuleHasAMistake(t *testing.T) {
 		rules[ruleOf(name)] = true
 	}
 	require.ElementsMatch(t, verdict.IDs(), slices.Collect(maps.Keys(rules)))
+}
+
+var mistakeRow = regexp.MustCompile("(?m)^\\| [^|]+ \\| `([^`]+)` \\| `([^`]+)` \\| `([^`]+)` \\| (\\[.+\\]\\(https://.+\\) )?\\|$")
+
+// The page has a row for each mistake, with the profile and the rule by which it is proven, and for most the report that it is known from.
+func TestMistakesAreDocumented(t *testing.T) {
+	t.Parallel()
+	_, table, _ := strings.Cut(readText(t, "../../docs/reference/testbed.md"), "\n## Mistakes that are found\n")
+	known, rows := 0, mistakeRow.FindAllStringSubmatch(table, -1)
+	require.Len(t, rows, len(mistakes))
+	for _, row := range rows {
+		m, ok := mistakes[row[1]]
+		require.True(t, ok, row[1])
+		require.Equal(t, []string{string(m.profile), ruleOf(row[1])}, row[2:4], row[1])
+		if row[4] != "" {
+			known++
+		}
+	}
+	require.GreaterOrEqual(t, known, 30)
 }
