@@ -157,6 +157,20 @@ func TestChangesAreNotHidden(t *testing.T) {
 	}
 }
 
+// A body with a digest stays as it is, or that would not hold.
+func TestDigestsHold(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"Repr-Digest", "Content-Digest", "Digest", "Content-MD5", "X-Other"} {
+		b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set(name, "sha-256=:x:")
+			_, _ = io.WriteString(w, `{"a": 1}`)
+		}))
+		b.faults(fault.Rule{Effect: fault.Effect{Extensions: true}})
+		require.Equal(t, name == "X-Other", b.do("GET", "/x", "").text != `{"a": 1}`, name)
+	}
+}
+
 // A list shows the jobs of the session as the fault says, and what is not known to be a job as it is.
 func TestListsAreRewritten(t *testing.T) {
 	t.Parallel()
