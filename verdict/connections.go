@@ -85,7 +85,7 @@ func (c *caller) add(x *exchange) {
 			}
 		}
 	}
-	if f := x.Fault; f != nil && f.Disconnects() || x.HungUp || x.Status >= 400 && x.Code == "" {
+	if f := x.Fault; f != nil && (f.Disconnects() || f.NextRequest != "" || f.OtherHost) || x.HungUp || x.Status >= 400 && x.Code == "" {
 		c.gone++ // these faults close the connection, and so may what is no answer of the service's own
 	}
 	if x.End().After(c.until) {

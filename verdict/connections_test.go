@@ -44,6 +44,19 @@ func TestProcessesAndConnections(t *testing.T) {
 	}
 }
 
+// A connection that dies idle, or a request at another host, is no choice of the client.
+func TestConnectionsThatDie(t *testing.T) {
+	t.Parallel()
+	for name, e := range map[string]fault.Effect{
+		"half closed": {NextRequest: fault.CloseHalf}, "reset": {NextRequest: fault.CloseBefore, Reset: true},
+		"elsewhere": {Moved: 307, OtherHost: true},
+	} {
+		trace := newTrace()
+		trace.each(15, func(n byte) { trace.send(poll(7, by(uint64(n+1), "k1"), alone, with(&e))) })
+		require.Equal(t, verdict.OK, status(trace, "connection-reuse"), name)
+	}
+}
+
 func status(t *trace, rule string) verdict.Status {
 	for _, r := range t.judge().Results {
 		if r.Rule == rule {

@@ -78,3 +78,39 @@ func TestOrdersThatAreGivenUp(t *testing.T) {
 func both2(one, other func(*verdict.Exchange)) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { one(x); other(x) }
 }
+
+// A client that has given an order up, as nothing came of it, is blamed by no rule. One that makes another order of it is.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
+	anew := func(x *verdict.Exchange) { x.Key = "anew" }
+	for name, c := range map[string]struct {
+		does func(*trace)
+		want map[string]verdict.Status
+	}{
+		"gives up after 500": {func(t *trace) { t.every(2*time.Second, 5, submit(7, refused(500))) }, map[string]verdict.Status{
+			"retry-budget": ok, "idempotency-key": ok, "backoff": ok, "retry-only-retryable": not, "one-job-per-intention": not,
+			"lost-answer": not, "outcome-learned": not, "no-duplicates": not,
+		}},
+		"gives up where nothing answers": {func(t *trace) { t.every(2*time.Second, 3, submit(7, unasked)) }, map[string]verdict.Status{
+			"retry-budget": ok, "idempotency-key": ok, "backoff": ok, "retry-only-retryable": not, "one-job-per-intention": not,
+			"lost-answer": not, "outcome-learned": not, "no-duplicates": not,
+		}},
+		"gives up at once where nothing answers": {func(t *trace) { t.send(submit(7, unasked)) }, map[string]verdict.Status{
+			"retry-only-retryable": warn, "retry-budget": not,
+		}},
+		"retries inside retries": {func(t *trace) {
+			t.each(3, func(byte) { t.every(2*time.Second, 5, submit(7, refused(500))).wait(5 * time.Second) })
+		}, map[string]verdict.Status{"retry-budget": warn, "idempotency-key": ok, "backoff": ok}},
+		"orders anew": {func(t *trace) {
+			t.every(2*time.Second, 5, submit(7, refused(500))).wait(5 * time.Second).send(submit(7, anew))
+		}, map[string]verdict.Status{"idempotency-key": fail, "one-job-per-intention": ok, "retry-budget": not}},
+	} {
+		trace := newTrace()
+		c.does(trace)
+		for rule, want := range c.want {
+			r := trace.result(rule)
+			require.Equal(t, want, r.Status, "%s, %s: %+v", name, rule, r)
+		}
+	}
+}

@@ -160,6 +160,9 @@ func once(r *record, f *finding) {
 	})
 	for _, w := range in.order {
 		n := len(in.made[w])
+		if n == 0 {
+			continue // each try came to nothing
+		}
 		f.judge(n <= 1, in.first[w], in.again[w], fmt.Sprintf("The client's requests with one correlation id and one body made %d jobs.", n),
 			"Send each repetition with the Idempotency-Key of the first try: it finds the job that was made.")
 	}
