@@ -150,6 +150,9 @@ func TestFaultsOfStreams(t *testing.T) {
 		}
 	}
 
+	r, _, err := u.plainly(api, "GET", "/v1/jobs/"+id+"/events", "", "Accept", "text/event-stream", "ForgeRun-Fault", `{"retry_after":7}`)
+	require.NoError(t, err)
+	require.Equal(t, []string{"text/event-stream", "7"}, []string{r.Header.Get("Content-Type"), r.Header.Get("Retry-After")})
 	for effect, events := range map[string]int{`{"stall_after":1}`: 1, `{"close":"stall"}`: 0} {
 		stalled := u.stream(api, "/v1/jobs/"+id+"/events", "", "ForgeRun-Fault", effect)
 		for range events {
@@ -217,6 +220,10 @@ func TestJournalOfNewFaults(t *testing.T) {
 	require.Contains(t, text, `"state":"RUNNING"`)
 	_, text = read(`{"other_end":true}`)
 	require.Contains(t, text, `"state":"CANCELED"`)
+	_, text, err := u.plainly(api, "GET", "/v1/jobs", "", "ForgeRun-Fault", `{"unfinished":true,"job_status":"PONDERING"}`)
+	require.NoError(t, err)
+	require.Contains(t, text, `"state":"PONDERING"`)
+	require.Contains(t, text, `"finished_at":null`)
 	_, text = read(`{"status":403,"retry_after":2}`)
 	require.Contains(t, text, "RFA_AUTH_FORBIDDEN")
 	r, _ := read(`{"moved":307,"to_other_host":true}`)
@@ -236,8 +243,9 @@ func TestJournalOfNewFaults(t *testing.T) {
 	for _, told := range []string{`\"unfinished\":true`, `\"other_end\":true`, `307 to another host`, "403 with Retry-After"} {
 		require.Contains(t, journal, told)
 	}
-	require.Equal(t, []string{`shown ["` + id + `"]`, `final ["` + id + `"]`, "", "to " + to}, u.s.texts(`SELECT concat_ws(' ',
-		'final ' || (exchange->>'final'), 'shown ' || (exchange->>'shown'), 'told ' || (exchange->>'told'), 'to ' || (exchange->>'location'))
+	shown, final := `shown ["`+id+`"]`, `final ["`+id+`"]`
+	require.Equal(t, []string{shown, final, shown, "", "to " + to}, u.s.texts(`SELECT concat_ws(' ', 'final ' || (exchange->>'final'),
+		'shown ' || (exchange->>'shown'), 'told ' || (exchange->>'told'), 'to ' || (exchange->>'location'))
 		FROM testbed_exchanges WHERE client_id = $1 AND exchange->>'fault' IS NOT NULL ORDER BY number`, u.id))
 }
 
