@@ -72,6 +72,11 @@ func TestRefusals(t *testing.T) {
 		"tries with a new key": {ok, ok, func(t *trace) {
 			t.send(poll(7, refused(401))).send(renew()).send(poll(7, refused(401), by(1, "k2"))).send(poll(7, refused(401), by(1, "k2")))
 		}},
+		"orders several things that are refused": {ok, not, func(t *trace) {
+			for _, key := range []string{"a", "b", "c", "d"} {
+				t.send(submit(7, refused(400), func(x *verdict.Exchange) { x.Body, x.Key, x.Correlation = "", key, key }))
+			}
+		}},
 		"is refused twice, and later twice again": {ok, ok, func(t *trace) {
 			t.each(2, func(byte) { t.every(time.Second, 2, poll(7, refused(401))).wait(time.Second).send(poll(7)) })
 		}},
@@ -170,6 +175,11 @@ func TestBudget(t *testing.T) {
 		x.Role, x.Path, x.Key, x.Correlation = verdict.SubmitMany, "/v1/jobs/batch", "", ""
 	}
 	outcomes(t, "retry-budget", clients{
+		"tries six times with a library that sends each once more": {ok, ok, func(t *trace) {
+			for n := range uint64(6) {
+				t.wait(time.Second).send(submit(7, unasked, by(2*n+1, "k1"))).send(submit(7, unasked, alone, by(2*n+2, "k1")))
+			}
+		}},
 		"gives up after five tries":  {ok, ok, func(t *trace) { t.every(time.Second, 5, submit(7, refused(500))) }},
 		"gives up after ten":         {ok, ok, func(t *trace) { t.every(time.Second, 10, submit(7, refused(500))) }},
 		"gives up after eleven":      {warn, warn, func(t *trace) { t.every(time.Second, 11, submit(7, refused(500))) }},
@@ -245,6 +255,11 @@ func TestBackoff(t *testing.T) {
 		all["repeats "+name+" after a moment"] = does{ok, not, func(t *trace) { t.every(100*time.Millisecond, 11, x) }}
 		all["repeats "+name+" twice at once"] = does{ok, not, storm(3, x)}
 	}
+	all["has a library that sends it again over each of its connections"] = does{not, not, func(t *trace) {
+		for n := range uint64(12) {
+			t.send(submit(7, unasked, by(n+1, "k1")))
+		}
+	}}
 	outcomes(t, "backoff", all)
 }
 
