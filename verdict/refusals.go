@@ -69,7 +69,7 @@ func repeatedRefusals(r *record, f *finding) {
 			at.body = x.Key + " " + x.Correlation
 		}
 		switch {
-		case refusal(x) && (!r.Standards || slices.Contains([]int{401, 403, 410}, x.Status)):
+		case refusal(x) && (!r.Standards || x.Status == 401 && x.KeyID != "" || x.Status == 403 || x.Status == 410):
 			refused.add(at, x)
 		case x.Arrived() && !failed(x):
 			refused.end(at)

@@ -69,6 +69,7 @@ func TestRefusals(t *testing.T) {
 	outcomes(t, "retry-only-retryable", clients{
 		"tries once more after 401": {ok, ok, func(t *trace) { t.every(time.Second, 2, poll(7, refused(401))) }},
 		"tries again and again":     {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(401))) }},
+		"asks without a key":        {warn, not, func(t *trace) { t.each(3, func(byte) { t.keyless(poll(7, refused(401))) }) }},
 		"tries with a new key": {ok, ok, func(t *trace) {
 			t.send(poll(7, refused(401))).send(renew()).send(poll(7, refused(401), by(1, "k2"))).send(poll(7, refused(401), by(1, "k2")))
 		}},
