@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -160,11 +161,11 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 	case e.Unanswered():
 		return true, nil
 	case e.Moved != 0:
-		to := string(r.Request().URI().RequestURI())
+		path := string(r.Request().URI().RequestURI())
+		to := s.links.At(path)
 		if other := r.elsewhere(); other != "" {
-			to = other + to
-		} else {
-			to = s.links.At(to)
+			public, _ := url.Parse(s.cfg.PublicURL) // which is one
+			to = other + public.EscapedPath() + path
 		}
 		r.Set(fiber.HeaderLocation, to)
 		r.Status(e.Moved)

@@ -171,4 +171,9 @@ func TestDocumentsBelowAPath(t *testing.T) {
 	w.madeUp = true // no document has this answer
 	moved := w.send("GET", "/v1/jobs?limit=7", "", "ForgeRun-Fault", `{"moved":308}`)
 	require.Equal(t, below+"/v1/jobs?limit=7", moved.Header.Get("Location"))
+	w.start()
+	head := strings.Replace(w.request("GET", "/v1/jobs?limit=7", "Accept", "", headerFault, `{"moved":307,"to_other_host":true}`),
+		"Host: x", "Host: localhost:80", 1)
+	moved, _ = w.raw(head)
+	require.Equal(t, "http://127.0.0.1:80/forge/v1/jobs?limit=7", moved.Header.Get("Location"))
 }
