@@ -141,6 +141,32 @@ func TestRulesStayWithTheirSubject(t *testing.T) {
 	require.False(t, must(f.store.FaultApplied(f.ctx(), of(f.client), found[first][0]))(t), "it was removed")
 }
 
+// Of requests that come at once, no more have an effect than a window allows.
+func TestWindowsAreNotExceeded(t *testing.T) {
+	f := setup(t, patient)
+	const n = 8
+	for wanted, m := range map[int]fault.Match{
+		3: {Nth: 1, Times: 3}, 1: {Nth: 1, Times: 1, Same: true}, n: {Nth: 1, Times: 1, For: fault.Duration(time.Minute)},
+	} {
+		rule := fault.Counted{Rule: fault.Rule{Match: m, Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: 1}
+		require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, []fault.Counted{rule}))
+		found := make([]fault.Counted, n)
+		for i := range found {
+			found[i] = must(f.store.CountFaults(f.ctx(), of(f.client), "getJob", "a"))(t)[0]
+			require.True(t, found[i].Applies())
+		}
+		var applied atomic.Int64
+		f.atOnce(n, func(i int) error {
+			ok, err := f.store.FaultApplied(f.ctx(), of(f.client), found[i])
+			if ok {
+				applied.Add(1)
+			}
+			return err
+		})
+		require.EqualValues(t, wanted, applied.Load())
+	}
+}
+
 // Of several that replace the rules at once one leaves its own.
 func TestFaultsAreReplacedAsAWhole(t *testing.T) {
 	f := setup(t, patient)

@@ -21,7 +21,7 @@ type Store interface {
 	Faults(ctx context.Context, of testbed.Scope) ([]fault.Counted, error)
 	CountFaults(ctx context.Context, of testbed.Scope, operation, subject string) ([]fault.Counted, error)
 	CountDelivery(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, []fault.Counted, error)
-	// FaultApplied counts that a rule applies; false if it does not: it was removed, or is about another subject by now.
+	// FaultApplied counts that a rule applies. It reports false if the rule was removed since, or is about no such request any more.
 	FaultApplied(ctx context.Context, of testbed.Scope, c fault.Counted) (bool, error)
 
 	// StartSession begins a session unless the client has an open one with the label, or so many; it keeps no more.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -118,15 +119,19 @@ func (s *Store) countFaults(
 }
 
 // FaultApplied counts that a rule has its effect on a request that CountFaults returned it for. It reports false if the rule was
-// removed since, or has applied to a request with another subject and is about that one alone.
+// removed since, or has applied to other requests since, and is about no more of them, or of other subjects.
 func (s *Store) FaultApplied(ctx context.Context, of testbed.Scope, c fault.Counted) (bool, error) {
 	_, unlock, err := s.counting.Lock(ctx, of.Client)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
+	most := 0
+	if c.Match.Window() {
+		most = max(1, c.Match.Times)
+	}
 	n, err := s.db.Change(ctx, "testbed", statement("applyFault"), pg.UUID(of.Client), pg.UUID(of.Session), c.Position, uuidOf(c.ID),
-		c.Subject)
+		c.Subject, most, time.Duration(c.Match.For))
 	return n > 0, err
 }
 

@@ -55,12 +55,14 @@ SELECT {{faultColumns}}, session_id FROM counted AS testbed_faults ORDER BY posi
 
 -- name: applyFault
 -- Counts that a rule has its effect, and stores the subject that it is about from then on, if it is one with "same". Finds it by
--- primary key. No row: it was removed or replaced meanwhile, or is about another subject.
--- Parameters: @client, @session, @position, @rule, @subject
+-- primary key. No row: it was removed or replaced meanwhile, is about another subject, or its window is over: it has applied @most times,
+-- unless @most is 0, and @lasting has passed.
+-- Parameters: @client, @session, @position, @rule, @subject, @most, @lasting
 UPDATE testbed_faults SET applied = applied + 1, first_at = coalesce(first_at, clock_timestamp()),
   subject = CASE rule->'match'->>'same' WHEN 'true' THEN @subject END
 WHERE client_id = @client AND session_id = {{scope}} AND position = @position AND rule_id = @rule
   AND (subject IS NULL OR subject = @subject)
+  AND (@most = 0 OR applied < @most OR first_at > clock_timestamp() - @lasting::interval)
 
 -- name: startSession
 -- Begins a session of a client, unless it has an open one with the label: then no row is given. A transaction that begins another one
