@@ -46,7 +46,7 @@ var mistakes = map[string]mistake{
 	"repeated-delivery":   {style: "webhook", profile: fault.DuplicateDeliveries, own: true},
 	"not-retryable":       {style: "poll", profile: fault.FlakyNetwork, own: true},
 	"no-key-in-url":       {style: "poll", profile: fault.FlakyNetwork, also: []string{"retry-only-retryable"}},
-	"connection-reuse":    {style: "poll", profile: fault.Overloaded},
+	"connection-reuse":    {style: "poll", profile: fault.Overloaded, own: true}, // errors of the API may have ended the connections
 	"time-outs":           {style: "poll", profile: fault.StaleConnections, also: []string{"outcome-learned"}},
 	"redirects":           {style: "poll", profile: fault.Moved, also: []string{"retry-only-retryable", "outcome-learned"}},
 	"content-negotiation": {style: "poll", profile: fault.Overloaded, also: []string{"retry-only-retryable"}, own: true},
@@ -67,7 +67,7 @@ var mistakes = map[string]mistake{
 	"unknown-state-is-the-end":               {rule: "tolerant-reader", style: "poll", profile: fault.NewVersion},
 	"unknown-state-is-a-failure":             {rule: "tolerant-reader", style: "poll", profile: fault.NewVersion},
 	"unknown-problem-is-the-end":             {rule: "tolerant-reader", style: "poll", profile: fault.NewVersion},
-	"one-state-is-the-end":                   {rule: "stop-at-end", style: "poll", profile: fault.NewVersion},
+	"one-state-is-the-end":                   {rule: "stop-at-end", style: "poll", profile: fault.NewVersion, own: true},
 	"unknown-state-of-a-delivery-is-refused": {rule: "deliveries-answered", style: "webhook", profile: fault.NewVersion, own: true},
 	"unknown-event-ends-the-stream":          {rule: "outcome-learned", style: "stream", profile: fault.NewVersion, own: true},
 

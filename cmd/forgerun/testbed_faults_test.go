@@ -374,9 +374,14 @@ func (s *stack) runJudged(t *testing.T, api *proc, command []string, profile fau
 	return said, v, broken, ended
 }
 
+// crowd has room for as many clients as may run at once: a client that is in a hurry must be able to.
+var crowd = make(chan struct{}, 40)
+
 // run runs a command as a client of a service, or of a proxy before it.
 func (u *user) run(t *testing.T, url string, command []string) (said string, ended error) {
 	t.Helper()
+	crowd <- struct{}{}
+	defer func() { <-crowd }()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	run := exec.CommandContext(ctx, command[0], command[1:]...)

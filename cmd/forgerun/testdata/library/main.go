@@ -32,7 +32,7 @@ func main() {
 
 func run(ctx context.Context) error {
 	c, err := client.New(client.Config{
-		URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 20,
+		URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 8, Timeout: 10 * time.Second,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
@@ -44,31 +44,36 @@ func run(ctx context.Context) error {
 	}
 	correlate := func(name string) string { return fmt.Sprintf("go-%d-%s", os.Getpid(), name) }
 	var ids []string
+	var gaveUp []error // what was refused for good does not end the rest
 	for n, kind := range []string{client.KindSuccessFast, client.KindFailImmediate, client.KindSuccessFast, client.KindSuccessFast} {
-		request := client.JobRequest{Type: client.Execute, WorkKind: kind}
-		accepted, err := c.Submit(ctx, request, client.CorrelationID(correlate(fmt.Sprint(n))))
-		if err != nil {
-			return err
+		id, err := one(ctx, c, n, kind, correlate)
+		gaveUp = append(gaveUp, err)
+		if id != "" {
+			ids = append(ids, id)
 		}
-		var held []client.Option
-		if n%2 == 1 {
-			held = append(held, client.PreferWait(20*time.Second))
-		}
-		job, err := c.Wait(ctx, accepted.JobID, held...)
-		if err != nil {
-			return err
-		}
-		fmt.Println(job.JobID, kind, job.State)
-		ids = append(ids, job.JobID)
 	}
-	if err := read(ctx, c, ids[len(ids)-1]); err != nil {
-		return err
-	}
+	gaveUp = append(gaveUp, read(ctx, c, ids[len(ids)-1]))
 	inBatch, err := batch(ctx, c, correlate)
+	return errors.Join(append(gaveUp, err, hook.await(ctx, append(ids, inBatch...)))...)
+}
+
+// one submits a job and waits for its end. It gives the id of a job that was made.
+func one(ctx context.Context, c *client.Client, n int, kind string, correlate func(string) string) (string, error) {
+	request := client.JobRequest{Type: client.Execute, WorkKind: kind}
+	accepted, err := c.Submit(ctx, request, client.CorrelationID(correlate(fmt.Sprint(n))))
 	if err != nil {
-		return err
+		return "", err
 	}
-	return hook.await(ctx, append(ids, inBatch...))
+	var held []client.Option
+	if n%2 == 1 {
+		held = append(held, client.PreferWait(10*time.Second))
+	}
+	job, err := c.Wait(ctx, accepted.JobID, held...)
+	if err != nil {
+		return accepted.JobID, err
+	}
+	fmt.Println(job.JobID, kind, job.State)
+	return job.JobID, nil
 }
 
 // read looks at all that there is of a job.

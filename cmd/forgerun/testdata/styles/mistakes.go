@@ -38,7 +38,6 @@ func redirected(next *http.Request, before []*http.Request) error {
 	case mistaken("key-to-another-host"):
 		next.Header.Set("Authorization", before[0].Header.Get("Authorization"))
 	case mistaken("redirects-without-limit"):
-		time.Sleep(5 * time.Millisecond)
 		return nil
 	}
 	if len(before) >= 10 {
@@ -71,7 +70,7 @@ func insists(got answer, right bool) bool {
 // endless reports whether nothing bounds the tries.
 func endless() bool {
 	return mistaken("endless-401", "endless-404", "endless-410", "renewal-storm", "date-is-no-wait", "garbage-is-no-wait",
-		"missing-is-no-wait", "odd-number-is-no-wait")
+		"missing-is-no-wait", "odd-number-is-no-wait", "server-error-at-once")
 }
 
 // hurried is how long the client waits for the next try, where a right one waits as long as it says.
@@ -184,14 +183,21 @@ func insist(ctx context.Context, a *api) {
 	}
 }
 
-// dwell does more than it should about jobs that have ended.
+// dwell does more than it should about jobs that have ended, or what shows that the client went on.
 func dwell(ctx context.Context, a *api, jobs []*intention) error {
+	if !mistaken("") { // nothing is said of jobs that have not ended, whether they were given up or not
+		if err := pause(ctx, 6*time.Second); err != nil {
+			return err
+		}
+	}
 	var all []request
 	for _, in := range jobs {
 		switch {
 		case mistaken("stop-at-end"):
 			read := request{method: "GET", path: "/v1/jobs/" + in.ID}
 			all = append(all, read, read, read, read, read)
+		case mistaken("401-is-the-end", "404-is-the-end") && in.Ended == "SUCCEEDED":
+			all = append(all, request{method: "GET", path: "/v1/jobs/" + in.ID + "/result", raw: true})
 		case mistaken("not-retryable") && in.Ended == "FAILED":
 			all = append(all, request{method: "POST", path: "/v1/jobs/" + in.ID + "/retry"})
 		}
