@@ -31,7 +31,7 @@ func main() {
 
 func run(ctx context.Context) error {
 	// The library waits as it is told, tries again what may be tried, and repeats a submission with its key.
-	c, err := client.New(client.Config{URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 8, Timeout: 10 * time.Second})
+	c, err := client.New(client.Config{URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 10, Timeout: 10 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -51,13 +51,13 @@ func run(ctx context.Context) error {
 			gaveUp = append(gaveUp, err) // the other orders go on
 			continue
 		}
+		ids = append(ids, accepted.JobID)
 		j, err := c.Wait(ctx, accepted.JobID)
 		if err != nil {
 			gaveUp = append(gaveUp, err)
 			continue
 		}
 		fmt.Println(j.JobID, kind, j.State)
-		ids = append(ids, j.JobID)
 	}
 	return errors.Join(append(gaveUp, taken.await(ctx, ids))...)
 }

@@ -32,7 +32,7 @@ func main() {
 
 func run(ctx context.Context) error {
 	c, err := client.New(client.Config{
-		URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 8, Timeout: 10 * time.Second,
+		URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 10, Timeout: 10 * time.Second,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
