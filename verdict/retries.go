@@ -27,8 +27,10 @@ func retried(r *record, f *finding) {
 		}
 		tries := o.submissions.resubmissions(scope{}, x)
 		switch again := next(tries, x); {
-		case again != nil && o.settled(x):
-			f.hold(x, again, "The client tried again until it had an answer.")
+		case o.settled(x):
+			if again != nil {
+				f.hold(x, again, "The client tried again until it had an answer.")
+			}
 		case again == nil && !slices.ContainsFunc(tries, func(g group) bool { return len(g) > 0 && g[len(g)-1].place > x.place }):
 			o.givenUp(f, x) // it is the last try, and none is under way at the same moment
 		}
@@ -39,7 +41,7 @@ func retried(r *record, f *finding) {
 type orders struct {
 	*record
 	submissions repetitions
-	made        map[sameness]int // places of the last ones that did not come to nothing
+	made        map[sameness]time.Time // when the last ones were over that did not come to nothing
 	found       func(*exchange) bool
 	patience    time.Duration // the longest time that the client has waited for an answer to one
 	retries     bool          // it has tried one again after an answer that refused it for now
@@ -47,11 +49,13 @@ type orders struct {
 }
 
 func ordersOf(r *record) *orders {
-	o := &orders{record: r, submissions: r.submissions(), made: map[sameness]int{}, found: r.finds()}
+	o := &orders{record: r, submissions: r.submissions(), made: map[sameness]time.Time{}, found: r.finds()}
 	for same, g := range o.submissions {
 		for _, x := range g {
 			if !failed(x) {
-				o.made[same] = x.place
+				if x.End().After(o.made[same]) {
+					o.made[same] = x.End()
+				}
 			}
 		}
 	}
@@ -65,10 +69,10 @@ func ordersOf(r *record) *orders {
 	return o
 }
 
-// settled reports whether a later try has not come to nothing, or the client found the job otherwise after any of them.
+// settled reports whether another try, later or at the same moment, has not come to nothing, or the client found the job otherwise after any of them.
 func (o *orders) settled(x *exchange) bool {
 	for _, same := range resubmitted(scope{}, x) {
-		if o.made[same] > x.place {
+		if o.made[same].After(x.Start) {
 			return true
 		}
 	}

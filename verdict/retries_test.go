@@ -63,6 +63,13 @@ func TestOrdersThatAreGivenUp(t *testing.T) {
 			t.Exchanges[0].End = t.now.Add(20 * time.Millisecond)
 			t.send(submit(7))
 		}, verdict.NotTested},
+		"tries again before the first try is read": {func(t *trace) {
+			t.send(submit(7))
+			began := t.Exchanges[0].Start
+			tries(7, both2(reset, nothing))(t)
+			t.Exchanges[1].Start = began.Add(time.Millisecond / 10)
+			t.Exchanges[0].End = began.Add(20 * time.Millisecond)
+		}, verdict.NotTested},
 		"finds it in a list": {both(tries(7, lost), asks(list(7))), verdict.NotTested},
 	} {
 		trace := newTrace()
