@@ -30,7 +30,7 @@ func faults(r *record) []fault.Count {
 			counts[at].Times++
 		}
 	}
-	for _, sure := range r.Session.Profile.About(r.API) {
+	for _, sure := range r.Session.Profile.About(r.API, r.Session.Seed) {
 		met := slices.ContainsFunc(counts, func(c fault.Count) bool { return c.Fault == sure.Fault && c.Of == sure.Of })
 		if !met && (sure.Of != fault.AnyRequest || anyhow[sure.Fault] == 0) {
 			counts = append(counts, sure)

@@ -285,7 +285,7 @@ func TestProfilesOfRules(t *testing.T) {
 		"lost-answer":       {"answer lost after the work"},
 	} {
 		for _, p := range fault.Profiles {
-			brings := slices.ContainsFunc(p.About(ours), func(c fault.Count) bool { return slices.Contains(kinds, c.Fault) })
+			brings := slices.ContainsFunc(p.About(ours, 1), func(c fault.Count) bool { return slices.Contains(kinds, c.Fault) })
 			require.Equal(t, brings, slices.Contains(strings.Fields(exercise[rule]), string(p)), "%s and %s", rule, p)
 		}
 	}

@@ -80,8 +80,8 @@ type Count struct {
 }
 
 // About gives the kinds of faults that the profile is sure to bring about where their operations are used, without counts.
-func (p Profile) About(api API) (about []Count) {
-	for _, r := range p.Rules(api, 0) {
+func (p Profile) About(api API, seed int64) (about []Count) {
+	for _, r := range p.Rules(api, seed) {
 		if r.Match.Probability > 0 {
 			continue
 		}
