@@ -47,8 +47,8 @@ type tolerance struct {
 
 // shown judges what came after a job was shown.
 func (t *tolerance) shown(x *exchange, id string) {
-	if x.Role == List && t.runs[id] == nil {
-		return // it may be nothing to the client
+	if x.Role == List && t.runs[id] == nil || t.knew(id, x) {
+		return // it may be nothing to the client, or no news
 	}
 	y, _ := t.learned(id, x.End())
 	if y == nil && (x.Job == id || x.Role == List || x.Role == ReadMany) {
@@ -59,6 +59,18 @@ func (t *tolerance) shown(x *exchange, id string) {
 	}
 	t.judge(y != nil, x, y, either(y != nil, "The client went on with the job.", "The client never looked at job "+id+" again."),
 		"Ignore unknown members. Take an unknown state for one that is not final, and go on.")
+}
+
+// knew reports whether the client had learned of a job's end before x was over: by the job itself, or by what it is part of.
+func (t *tolerance) knew(id string, x *exchange) bool {
+	of := []string{id}
+	if run := t.runs[id]; run != nil {
+		of = append(append(of, run.Batch), run.Groups...)
+	}
+	return slices.ContainsFunc(of, func(id string) bool {
+		all := t.ends[id]
+		return id != "" && len(all) > 0 && all[0].until().Before(x.End())
+	})
 }
 
 // unclear reports whether nothing need have come after x about a job, as far as can be told.

@@ -54,6 +54,10 @@ func TestUnknownThings(t *testing.T) {
 			t.send(submit(7)).send(poll(8, by(2, "k1"))).send(strange).wait(time.Second)
 			t.send(poll(7, refused(404), by(2, "k1"))).send(poll(7, refused(404), by(2, "k1"))).end(7)
 		}},
+		"is shown an end as open": {not, not, func(t *trace) {
+			t.send(submit(7)).wait(time.Second).end(7)
+			t.send(poll(7, final)).send(poll(7, with(&fault.Effect{Unfinished: true, JobStatus: "PONDERING"})))
+		}},
 		"gives up at any error": {not, not, func(t *trace) {
 			t.send(submit(7)).send(submit(8)).send(poll(8, refused(503))).send(strange).wait(time.Second).end(7).end(8)
 		}},
