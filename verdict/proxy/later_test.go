@@ -63,7 +63,7 @@ func TestEndsAreHidden(t *testing.T) {
 			fault.Effect{Unfinished: true, JobStatus: "PONDERING", Extensions: false}, 200,
 			`{"status":"PONDERING"}`, `{"status": "done", "result": 7}`},
 		"by another end": {described, body(200, "application/json", `{"status": "done", "result": 7}`), other, 200,
-			`{"result":7,"status":"gone"}`, `{"status": "done", "result": 7}`},
+			`{"status":"gone","result":7}`, `{"status": "done", "result": 7}`},
 		"by no described end": {"", body(200, "application/json", `{"status": "done"}`), other, 200,
 			`{"status":"done"}`, `{"status": "done"}`},
 		"by 200": {"", body(200, "application/json", `{"total": 3}`), open, 202, `{"progress":40,"status":"cooking"}`, `{"total": 3}`},
@@ -144,7 +144,7 @@ func TestChangesAreNotHidden(t *testing.T) {
 		_, _ = io.WriteString(w, `{"status": "done", "labels": [1]}`)
 	})
 	for text, e := range map[string]fault.Effect{
-		`{"labels":[1],"status":"processing"}`: {Unfinished: true}, `{"labels":null,"status":"done"}`: {NullOptional: true},
+		`{"status":"processing","labels":[1]}`: {Unfinished: true}, `{"status":"done","labels":null}`: {NullOptional: true},
 		"": {RetryAfterAs: fault.AsDate},
 	} {
 		b := newBench(t, "", target)
@@ -191,6 +191,35 @@ func TestListsAreRewritten(t *testing.T) {
 		b.do("GET", "/v1/batches", "").text)
 	require.JSONEq(t, `{"data": [{"id": "batch_1", "status": "expired", "output_file_id": "f"}, {"id": "b", "status": "completed"}]}`,
 		b.do("GET", "/v1/batches", "").text)
+}
+
+// A list and an event name a job by the end of its address, unless several have it.
+func TestJobsAreNamedByTheEndsOfTheirAddresses(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]verdict.Status{"0190-abcdef": verdict.OK, "7": verdict.Warn} {
+		target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if r.Method == http.MethodPost {
+				w.Header().Set("Location", r.URL.Path+"/"+id+"?v=1")
+				w.WriteHeader(http.StatusAccepted)
+				return
+			}
+			_, _ = fmt.Fprintf(w, `{"data": [{"id": %q, "status": "done"}], "status": "done"}`, id)
+		})
+		for _, submissions := range [][]string{{"/a"}, {"/a", "/b"}} {
+			b := newBench(t, "rules: [outcome-learned]", target)
+			session := b.session("")
+			for _, path := range submissions {
+				b.do("POST", path, `{}`)
+			}
+			b.do("GET", "/list", "")
+			_, rules := b.verdict(session)
+			if len(submissions) > 1 {
+				want = verdict.Warn
+			}
+			require.Equal(t, want, rules["outcome-learned"].Status, id)
+		}
+	}
 }
 
 // Streams of a later version have more events, and may tell the client to wait for long.

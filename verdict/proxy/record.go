@@ -21,6 +21,7 @@ const (
 	perJob     = 400      // bytes that a job takes in memory, besides its name
 	perText    = 100      // and an entry of a map
 	perAttempt = 250      // and an attempt to deliver
+	minID      = 8        // characters of an id by which lists and events may name a job whose address ends with it
 	maxProbe   = 16 << 10 // of the address and the credentials by which a job can be asked for at the end
 )
 
@@ -140,6 +141,14 @@ func (n *session) job(name string) *jobSeen {
 		}
 		n.jobs[name] = &jobSeen{Run: verdict.Run{ID: name}}
 		n.bytes += perJob + len(name)
+		path, _, _ := strings.Cut(name, "?")
+		if end := path[strings.LastIndexByte(path, '/')+1:]; end != name && len(end) >= minID {
+			_, several := n.ends[end]
+			if n.ends[end] = name; several {
+				n.ends[end] = ""
+			}
+			n.bytes += perText
+		}
 	}
 	return n.jobs[name]
 }

@@ -98,10 +98,13 @@ func (s *sessions) show(n *session, document any, x *verdict.Exchange) {
 	shape.Walk(document, x)
 }
 
-// known returns the job that an id names, false for none.
+// known returns the job that an id names, or the end of its address, false for none.
 func (n *session) known(id string) (job string, ok bool) {
 	if n.jobs[id] == nil {
 		id = redact.KeepURL(id)
+	}
+	if n.jobs[id] == nil {
+		id = n.ends[id]
 	}
 	if j := n.jobs[id]; j != nil {
 		return j.ID, true

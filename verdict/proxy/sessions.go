@@ -53,7 +53,8 @@ type session struct {
 	keys      keys
 	submitted map[string]bool // methods and paths that were answered with a job
 	guesses   guesses
-	passing   string // state that a job had last while it had not ended
+	ends      map[string]string // last segments of addresses of jobs, with those jobs; "": several have it
+	passing   string            // state that a job had last while it had not ended
 }
 
 // jobSeen is a job that the target has told of.
@@ -107,7 +108,7 @@ func (s *sessions) begin(n verdict.Session) (*session, error) {
 	n.ID, n.CreatedAt = uuid.Must(uuid.NewV7()).String(), fault.Time(time.Now())
 	began := &session{
 		Session: n, log: &verdict.Log{}, jobs: map[string]*jobSeen{}, tries: map[string]int{}, results: map[string]string{},
-		submitted: map[string]bool{},
+		submitted: map[string]bool{}, ends: map[string]string{},
 	}
 	s.all = append(s.all, began)
 	if n.Label == "" {

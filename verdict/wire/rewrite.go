@@ -41,13 +41,11 @@ func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 		}
 		around(e, d)
 	}
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	if encoder.Encode(v) != nil {
+	out, err := encoded(v, document)
+	if err != nil {
 		return document
 	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+	return out
 }
 
 // around adds members to a document, and takes optional ones away.

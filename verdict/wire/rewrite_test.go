@@ -117,6 +117,28 @@ func TestStatesAreRewritten(t *testing.T) {
 	}
 }
 
+// Members keep their order: simple readers take the first one of a name.
+func TestMembersKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		e           fault.Effect
+		given, want string
+	}{
+		{odd, `{"z":1e400, "state":"A", "b":{"y":[{"q":1,"a":{}}, []],"x":"<"}}`,
+			`{"z":1e400,"state":"PONDERING","b":{"y":[{"q":1,"a":{}},[]],"x":"<"}}`},
+		{open, `{"z":{"a":[1]},"state":"FAILED","failure":{"a":[{}]},"a":1}`, `{"z":{"a":[1]},"state":"RUNNING","a":1}`},
+		{fault.Effect{NullOptional: true}, `{"z":1,"progress":{"a":[2]},"a":[]}`, `{"z":1,"progress":null,"a":[]}`},
+		{odd, `{"a":1,"state":"A","a":2}`, `{"a":2,"state":"PONDERING"}`},
+		{fault.Effect{OmitOptional: true}, `{"labels":[1]}`, `{}`},
+		{odd, `[]`, `[]`},
+	} {
+		require.Equal(t, c.want, string(testbed.Shape.Rewrite(&c.e, []byte(c.given))))
+	}
+	deep := strings.Repeat(`{"state":[`, 4000) + strings.Repeat(" ", 1<<20) + strings.Repeat("]}", 4000)
+	got := len(testbed.Shape.Rewrite(&fault.Effect{Extensions: true}, []byte(`{"a":`+deep+`}`)))
+	require.True(t, got > 4000*12 && got < 1<<20, got)
+}
+
 // A client that cannot see the end is not told of it; one that sees an unknown state beside other members is.
 func TestRecordsOfRewrittenDocuments(t *testing.T) {
 	t.Parallel()

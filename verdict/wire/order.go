@@ -1,0 +1,133 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// encoded writes a document whose members have the order that they had in the original. New ones come last.
+func encoded(v any, original []byte) ([]byte, error) {
+	o := ordered{from: json.NewDecoder(bytes.NewReader(original))}
+	o.from.UseNumber()
+	err := o.value(v)
+	return o.out.Bytes(), err
+}
+
+type ordered struct {
+	from *json.Decoder
+	out  bytes.Buffer
+}
+
+// value writes a value in the place of the next one of the original.
+func (o *ordered) value(v any) error {
+	token, err := o.from.Token()
+	if err != nil {
+		return err
+	}
+	object, isObject := v.(map[string]any)
+	list, isList := v.([]any)
+	switch delim, _ := token.(json.Delim); {
+	case delim == '{' && isObject:
+		return o.object(object)
+	case delim == '[' && isList:
+		return o.list(list)
+	case delim != 0:
+		err = o.skip(1)
+	}
+	if err == nil {
+		err = o.plain(v)
+	}
+	return err
+}
+
+func (o *ordered) object(v map[string]any) error {
+	rest := maps.Clone(v)
+	between := byte('{')
+	name := func(text string) error {
+		o.out.WriteByte(between)
+		between = ','
+		err := o.plain(text)
+		o.out.WriteByte(':')
+		return err
+	}
+	for o.from.More() {
+		token, err := o.from.Token()
+		if err != nil {
+			return err
+		}
+		text, _ := token.(string)
+		value, kept := rest[text]
+		if !kept {
+			if err = o.skip(0); err != nil {
+				return err
+			}
+			continue
+		}
+		delete(rest, text) // of equal names one is enough
+		if err = name(text); err == nil {
+			err = o.value(value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, text := range slices.Sorted(maps.Keys(rest)) {
+		if err := name(text); err != nil {
+			return err
+		}
+		if err := o.plain(rest[text]); err != nil {
+			return err
+		}
+	}
+	if between == '{' {
+		o.out.WriteByte('{')
+	}
+	o.out.WriteByte('}')
+	_, err := o.from.Token()
+	return err
+}
+
+// list writes a list, which has as many items as the original.
+func (o *ordered) list(v []any) error {
+	o.out.WriteByte('[')
+	for i, item := range v {
+		if i > 0 {
+			o.out.WriteByte(',')
+		}
+		if err := o.value(item); err != nil {
+			return err
+		}
+	}
+	o.out.WriteByte(']')
+	_, err := o.from.Token()
+	return err
+}
+
+// skip passes over the next value, or the rest of so many that have begun.
+func (o *ordered) skip(depth int) error {
+	for {
+		token, err := o.from.Token()
+		if err != nil {
+			return err
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if depth == 0 {
+			return nil
+		}
+	}
+}
+
+func (o *ordered) plain(v any) error {
+	encoder := json.NewEncoder(&o.out)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	o.out.Truncate(o.out.Len() - min(1, o.out.Len())) // its line feed
+	return err
+}
