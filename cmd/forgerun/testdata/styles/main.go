@@ -40,8 +40,8 @@ func run(args []string) error {
 		return errors.New("FORGERUN_URL and FORGERUN_API_KEY are needed")
 	}
 	limit := 150 * time.Second
-	if !mistaken("") && slices.Contains(args, "stream") {
-		limit = 25 * time.Second // what it has missed does not come
+	if !mistaken("") && (slices.Contains(args, "stream") || slices.Contains(args, "webhook")) {
+		limit = 30 * time.Second // what it has missed does not come
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
