@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import uuid
+from collections.abc import Iterator
 
-from forgerun import Client
+from forgerun import Client, ForgeRunError
 from forgerun.schemas import BatchItemRequest, WorkKind
 
 from .receiver import Receiver
@@ -28,28 +30,46 @@ def items(run: str) -> list[BatchItemRequest]:
     return [{"type": "EXECUTE", "work_kind": "SUCCESS_FAST", "correlation_id": f"{run}-item-{n}"} for n in range(3)]
 
 
+class Parts:
+    """Does the parts of the work. What the service refuses for good is given up, and does not end the rest."""
+
+    failed = False
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (ForgeRunError, TimeoutError, AssertionError) as error:
+            print(f"{name}: {error!r}", file=sys.stderr)
+            self.failed = True
+
+
 def main() -> None:
-    client = Client(os.environ["FORGERUN_URL"], os.environ["FORGERUN_API_KEY"], max_tries=20, on_retry=retrying)
+    client = Client(os.environ["FORGERUN_URL"], os.environ["FORGERUN_API_KEY"], timeout=10, on_retry=retrying)
     hook = Receiver()
     issued = client.create_webhook({"url": hook.url, "events": ["job.succeeded", "job.failed"]})
     hook.trust(issued, client if HAS_KEYS else None)
-    run = str(uuid.uuid4())
-    ids = []
+    run, work = str(uuid.uuid4()), Parts()
+    ids: list[str] = []
     for n, kind in enumerate(KINDS):
-        receipt = client.submit({"type": "EXECUTE", "work_kind": kind}, correlation_id=f"{run}-{n}")
-        job = client.wait(receipt["job_id"], timeout=PATIENCE)
-        print(job["job_id"], kind, job["state"])
-        ids.append(job["job_id"])
-    names = [event.name for event in client.stream(ids[-1], timeout=PATIENCE, silence=20) if event.id]
-    assert names == NAMES, names
-    assert client.report(ids[-1])["outcome"] == "SUCCESS"
-    assert len(client.result(ids[-1]).data) == 4096
-    batch_id = client.submit_batch(items(run))["batch_id"]
-    assert client.wait_batch(batch_id, timeout=PATIENCE)["status"] == "COMPLETED"
-    listed = [job["job_id"] for job in client.jobs(batch_id=batch_id, limit=2)]
-    assert len(listed) == 3, listed
-    hook.ended(ids + listed, timeout=60)
+        with work.part(f"order {n}"):
+            ids.append(client.submit({"type": "EXECUTE", "work_kind": kind}, correlation_id=f"{run}-{n}")["job_id"])
+            job = client.wait(ids[-1], timeout=PATIENCE)
+            print(job["job_id"], kind, job["state"])
+    with work.part("events and result"):
+        names = [event.name for event in client.stream(ids[-1], timeout=PATIENCE, silence=20) if event.id]
+        assert names == NAMES, names
+        assert client.report(ids[-1])["outcome"] == "SUCCESS"
+        assert len(client.result(ids[-1]).data) == 4096
+    with work.part("batch"):
+        batch_id = client.submit_batch(items(run))["batch_id"]
+        assert client.wait_batch(batch_id, timeout=PATIENCE)["status"] == "COMPLETED"
+        listed = [job["job_id"] for job in client.jobs(batch_id=batch_id, limit=2)]
+        assert len(listed) == 3, listed
+        ids += listed
+    hook.ended(ids, timeout=60)
     hook.close()
+    sys.exit(work.failed)
 
 
 if __name__ == "__main__":
