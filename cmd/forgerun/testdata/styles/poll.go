@@ -38,7 +38,10 @@ func longPoll(ctx context.Context, a *api) ([]*intention, error) {
 func poll(ctx context.Context, a *api) ([]*intention, error) {
 	jobs := intentions(6)
 	if mistaken("conditional-requests") {
-		jobs = intentions(18) // it counts only if it comes in a row, which a reset ends
+		jobs = intentions(12)
+		for _, in := range jobs { // it counts only if it comes in a row, which a reset ends
+			in.Body["params"].(map[string]any)["behavior"].(map[string]any)["duration"] = "2s"
+		}
 	}
 	if err := a.submitAll(ctx, jobs); err != nil {
 		return nil, err
