@@ -85,7 +85,7 @@ func followed(r *record, f *finding) {
 			y, used[s] = all[s][n], n+1
 		}
 		row := rows[x.place]
-		if y != nil && y.Start.Sub(x.End()) < AtOnce {
+		if y != nil && y.Start.Sub(x.End()) < FollowWithin {
 			delete(rows, x.place)
 			if row.first == nil {
 				row.first = x

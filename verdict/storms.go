@@ -84,7 +84,7 @@ func (r *record) stormy(x *exchange) bool {
 // resent reports whether it may be the client's HTTP library that sent y: many send a request again whose kept connection was closed
 // before an answer came.
 func resent(x, y *exchange) bool {
-	return !x.Arrived() && x.Reused && x.Connection != y.Connection && atOnce(x, y)
+	return !x.Arrived() && x.Reused && x.Connection != y.Connection && y.Start.Sub(x.End()) < FollowWithin
 }
 
 // atOnce reports whether y came at once after x. The client knows of an answer that did not come at some moment before x was over.

@@ -45,11 +45,11 @@ var mistakes = map[string]mistake{
 	"tampered-refused":    {style: "webhook", profile: fault.DuplicateDeliveries, own: true},
 	"repeated-delivery":   {style: "webhook", profile: fault.DuplicateDeliveries, own: true},
 	"not-retryable":       {style: "poll", profile: fault.FlakyNetwork, own: true},
-	"no-key-in-url":       {style: "poll", profile: fault.FlakyNetwork, also: []string{"retry-only-retryable"}},
+	"no-key-in-url":       {style: "poll", profile: fault.FlakyNetwork},
 	"connection-reuse":    {style: "poll", profile: fault.Overloaded, own: true}, // errors of the API may have ended the connections
 	"time-outs":           {style: "poll", profile: fault.StaleConnections, also: []string{"outcome-learned"}},
 	"redirects":           {style: "poll", profile: fault.Moved, also: []string{"retry-only-retryable", "outcome-learned"}},
-	"content-negotiation": {style: "poll", profile: fault.Overloaded, also: []string{"retry-only-retryable"}, own: true},
+	"content-negotiation": {style: "poll", profile: fault.Overloaded, own: true},
 	"correlation-ids":     {style: "poll", profile: fault.FlakyNetwork, own: true},
 
 	"date-is-no-wait":           {rule: "backoff", style: "poll", profile: fault.OddRetryAfter},

@@ -91,9 +91,9 @@ func (p *plan) oddRetryAfter() []Rule {
 	seen := func(as RetryAfter, seconds int) step {
 		return once(Effect{Unfinished: true, RetryAfterAs: as, RetryAfter: new(seconds)})
 	}
-	read := chain(p.lookups, silent[0], seen(AsDate, 3), once(refusal(429, AsDate, 3)), seen("", 0),
+	read := chain(p.reads, silent[0], seen(AsDate, 3), once(refusal(429, AsDate, 3)), seen("", 0),
 		once(refusal(429, "", 61)), seen("", 2), silent[1], seen(AsTwoLines, 1), once(refusal(503, AsPast, 0)), seen("", 1), silent[2])
-	return slices.Concat(read, chain(p.submissions, silent[3], once(Effect{RetryAfter: new(1)}), once(refusal(429, AsDate, 3)),
+	return slices.Concat(read, chain(p.Lists, silent[1], seen(AsDate, 2), once(refusal(429, AsDate, 3))), chain(p.submissions, silent[3], once(Effect{RetryAfter: new(1)}), once(refusal(429, AsDate, 3)),
 		once(Effect{RetryAfterAs: AsDate, RetryAfter: new(2)}), once(refusal(503, "", 0))))
 }
 
@@ -128,7 +128,7 @@ func (p *plan) eventual() []Rule {
 func (p *plan) staleConnections() []Rule {
 	dead, half := Effect{NextRequest: CloseBefore, Reset: true}, Effect{NextRequest: CloseHalf}
 	return slices.Concat(p.first(p.submissions, dead, half),
-		p.first(p.lookups, dead, half, Effect{Close: CloseStall}, Effect{Close: CloseNever}),
+		p.first(p.reads, dead, half, Effect{Close: CloseStall}, Effect{Close: CloseNever}), p.first(p.Lists, dead, half),
 		p.first(p.outcomes, Effect{Close: CloseMidBody, Reset: true}),
 		chain(p.streams, once(Effect{StreamRetry: 10_000, CutAfter: new(1)})))
 }

@@ -102,7 +102,8 @@ func judge(forgerun string, parallel int) error {
 func (c *client) run(forgerun, profile string, seed int, file string) (v verdict.Verdict, finished bool, err error) {
 	server := httptest.NewServer(apis.Handler())
 	defer server.Close()
-	arguments := []string{"verdict", "--target", server.URL, "--profile", profile, "--seed", fmt.Sprint(seed), "--json-file", file}
+	arguments := []string{"verdict", "--target", server.URL, "--profile", profile, "--seed", fmt.Sprint(seed), "--json-file", file,
+		"--time-limit", "3m"}
 	if c.API != "" {
 		arguments = append(arguments, "--api", c.API)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -70,6 +71,7 @@ type verdictRun struct {
 	seeds           int
 	faults          string // file
 	advance         advance
+	limit           time.Duration // of a run of the command; 0: none
 	rules, skip     []string
 	policy          summary.Policy
 	json            bool // on standard output, which the command does not get then
@@ -148,6 +150,7 @@ func (v *verdictRun) faultFlags() *pflag.FlagSet {
 	f.IntVar(&v.seeds, "seeds", 1, "`number` of runs under each profile, with the seeds from --seed on")
 	f.StringVar(&v.faults, "faults", "", "`file` with faults of your own, instead of a profile: the array of\n"+
 		"PUT /v1/testbed/faults, in JSON or YAML")
+	f.DurationVar(&v.limit, "time-limit", 0, "`duration` after which a run of the command is ended and has failed, such as 5m; none without it")
 	f.Var(&v.advance, "advance", "`duration` by which the service's clock moves once the command has asked something;\n"+
 		"with an interval, as in 1h/1s, again each second until the command ends")
 	return f
@@ -195,6 +198,7 @@ func (v *verdictRun) check(f *pflag.FlagSet) error {
 		{len(v.profiles) > 0 && v.profile != "", "--profile is for one run, --profiles for several: give one of them"},
 		{v.faults != "" && (v.profile != "" || len(v.profiles) > 0), "--faults are instead of a profile"},
 		{v.seeds < 1, "--seeds must be 1 at least"},
+		{v.limit < 0, "--time-limit must be 0 at least"},
 	} {
 		if c.wrong {
 			return errors.New(c.why)

@@ -175,3 +175,14 @@ func TestProfileOfARun(t *testing.T) {
 		})
 	}
 }
+
+// A command that waits for ever is ended, and what it did is judged.
+func TestTimeLimit(t *testing.T) {
+	t.Parallel()
+	service := testbedWith(t, "passed")
+	code, stdout, stderr := simulate(t, "verdict", "--url", service.url, "--time-limit", "100ms", "--", "sleep", "600")
+	require.Equal(t, exitUnusable, code, stdout+stderr)
+	require.Contains(t, stdout, "PASSED: ")
+	require.Contains(t, stdout, "Your command failed (it was ended after 100ms).")
+	require.Len(t, service.requests("POST /v1/testbed/sessions/1/end"), 1)
+}

@@ -222,6 +222,11 @@ func inWords(m *verdict.Moment) string {
 // runCommand runs the command in a process group of its own, of which nothing is left afterwards. It gives how the command failed, and
 // why the clock could not be moved meanwhile.
 func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err error) {
+	if v.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, v.limit, fmt.Errorf("it was ended after %v", v.limit))
+		defer cancel()
+	}
 	command := exec.CommandContext(ctx, v.command[0], v.command[1:]...)
 	command.Env = append(os.Environ(), "FORGERUN_URL="+v.url, "FORGERUN_API_KEY="+as.key)
 	if as.id != "" {
@@ -249,7 +254,9 @@ func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err er
 			moved <- v.advance.run(moving, as.Client, as.session)
 		}
 	}()
-	failed = command.Run()
+	if failed = command.Run(); failed != nil && ctx.Err() != nil {
+		failed = context.Cause(ctx)
+	}
 	stop()
 	if command.Process != nil {
 		_ = stack.SignalGroup(command.Process.Pid, syscall.SIGKILL) // the group may be empty
