@@ -310,7 +310,9 @@ func TestRefusalsThatPass(t *testing.T) {
 	for code, tries := range map[string]int{"RFA_AUTH_TOKEN_EXPIRED": 2, "RFA_JOB_NOT_FOUND": 4} {
 		status := map[bool]int{true: 401, false: 404}[tries == 2]
 		s = serve(t, slices.Repeat([]reply{problem(status, code)}, 9)...)
-		require.Equal(t, code, second(s.c.Wait(t.Context(), "j")).(*client.Problem).Code)
+		var p *client.Problem
+		require.ErrorAs(t, second(s.c.Wait(t.Context(), "j")), &p)
+		require.Equal(t, code, p.Code)
 		require.Len(t, s.requests(), tries)
 	}
 }

@@ -120,8 +120,8 @@ func (r *record) givesUp() func(run *Run) bool {
 	}
 }
 
-// keptWaiting returns the times in which a client that asks for one thing after the other could not ask: refusals told it to wait, or a fault
-// kept it waiting, for as long as it should.
+// keptWaiting returns the times in which a client that asks for one thing after the other could not ask: refusals told it to wait, or a
+// fault kept it waiting, for as long as it should.
 func (r *record) keptWaiting() (all spans) {
 	r.each(func(x *exchange) {
 		switch refused := failed(x) || x.Status == http.StatusForbidden; {

@@ -61,7 +61,7 @@ func TestPollersThatAreRight(t *testing.T) {
 		},
 		"read over two connections, of which one has got an answer without an ETag": func(t *trace) {
 			t.send(submit(7))
-			t.each(5, func(n byte) {
+			t.each(5, func(byte) {
 				t.wait(time.Second).send(poll(7, by(1, "k1"))).wait(time.Second)
 				t.send(poll(7, by(2, "k1"), func(x *verdict.Exchange) { x.ETag, x.IfNoneMatch = "", `"1"` }))
 			})

@@ -24,8 +24,7 @@ const (
 // scope is where repetitions are looked for, besides the era; empty: among all.
 type scope struct {
 	target
-	keyID string
-	era   int
+	era int
 }
 
 // repetitions indexes requests by the scope that they are in; false: they are no repetitions.

@@ -69,7 +69,8 @@ func ordersOf(r *record) *orders {
 	return o
 }
 
-// settled reports whether another try, later or at the same moment, has not come to nothing, or the client found the job otherwise after any of them.
+// settled reports whether another try, later or at the same moment, has not come to nothing, or the client found the job otherwise after
+// any of them.
 func (o *orders) settled(x *exchange) bool {
 	for _, same := range resubmitted(scope{}, x) {
 		if o.made[same].After(x.Start) {

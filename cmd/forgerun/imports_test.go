@@ -142,7 +142,6 @@ var mayImport = []packageRule{
 	// The command line of those who use and operate the service, an outside client too.
 	{"internal/cli/term", nil},
 	{"internal/cli/command", nil},
-	{"internal/cli/testbed", []string{"client", "internal/cli/...", "verdict/fault"}},
 	{"internal/cli/...", []string{"client", "internal/cli/..."}},
 
 	{"internal/simulator/summary", []string{"internal/cli/term", "internal/junit", "internal/simulator/judge", "verdict", "verdict/fault",

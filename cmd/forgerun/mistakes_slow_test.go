@@ -55,7 +55,9 @@ func TestMistakesAreCaught(t *testing.T) {
 func TestProxyCatchesMistakes(t *testing.T) {
 	s, service, _ := newDelivering(t, withTestbed, longJobs)
 	styles := clientStyles(t)
-	judge := func(t *testing.T, name, style string, profile fault.Profile, seed int) (said string, broken map[string]verdict.Result, err error) {
+	judge := func(t *testing.T, name, style string, profile fault.Profile, seed int) (
+		said string, broken map[string]verdict.Result, err error,
+	) {
 		t.Helper()
 		return s.runProxied(t, service, append([]string{"env", "STYLES_MISTAKE=" + name}, styles[style]...), profile, seed)
 	}

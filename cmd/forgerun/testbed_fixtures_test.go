@@ -194,8 +194,8 @@ func TestDisturbedDeliveries(t *testing.T) {
 		ids[d.id()]++
 		if len(d.body) > 300_000 {
 			padded++
-			require.Contains(t, string(d.body), `"jobStatus":"PONDERING"`)
-			require.Contains(t, string(d.body), `"x_extension"`)
+			require.Contains(t, d.body, `"jobStatus":"PONDERING"`)
+			require.Contains(t, d.body, `"x_extension"`)
 		}
 	}
 	require.Len(t, ids, 10, "forged requests carry ids of deliveries")

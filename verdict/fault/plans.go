@@ -93,8 +93,9 @@ func (p *plan) oddRetryAfter() []Rule {
 	}
 	read := chain(p.reads, silent[0], seen(AsDate, 3), once(refusal(429, AsDate, 3)), seen("", 0),
 		once(refusal(429, "", 61)), seen("", 2), silent[1], seen(AsTwoLines, 1), once(refusal(503, AsPast, 0)), seen("", 1), silent[2])
-	return slices.Concat(read, chain(p.Lists, silent[1], seen(AsDate, 2), once(refusal(429, AsDate, 3))), chain(p.submissions, silent[3], once(Effect{RetryAfter: new(1)}), once(refusal(429, AsDate, 3)),
-		once(Effect{RetryAfterAs: AsDate, RetryAfter: new(2)}), once(refusal(503, "", 0))))
+	return slices.Concat(read, chain(p.Lists, silent[1], seen(AsDate, 2), once(refusal(429, AsDate, 3))),
+		chain(p.submissions, silent[3], once(Effect{RetryAfter: new(1)}), once(refusal(429, AsDate, 3)),
+			once(Effect{RetryAfterAs: AsDate, RetryAfter: new(2)}), once(refusal(503, "", 0))))
 }
 
 // newVersion is a service of a later version, whose documents have more than the client knows, and less.
@@ -103,9 +104,11 @@ func (p *plan) newVersion() []Rule {
 		Effect{Unfinished: true, Extensions: true, NullOptional: true},
 		Effect{Status: 503, RetryAfter: new(1), ProblemType: unknownType, Extensions: true})
 	end := step{Effect{OtherEnd: true}, Match{Times: 3, For: Duration(15 * time.Second), Same: true}}
-	return slices.Concat(chain(p.lookups, steps...), chainFrom(later, p.lookups, end), p.first(p.outcomes, Effect{Extensions: true, NullOptional: true}),
+	return slices.Concat(chain(p.lookups, steps...), chainFrom(later, p.lookups, end),
+		p.first(p.outcomes, Effect{Extensions: true, NullOptional: true}),
 		chain([]string{Delivery}, once(Effect{Extensions: true, JobStatus: unknownState})),
-		always([]string{Delivery}, Effect{Extensions: true}), always(p.streams, Effect{ExtraEvents: true, Extensions: true}), random(all, 0.3, Effect{Extensions: true}))
+		always([]string{Delivery}, Effect{Extensions: true}), always(p.streams, Effect{ExtraEvents: true, Extensions: true}),
+		random(all, 0.3, Effect{Extensions: true}))
 }
 
 // credentials has a key refused once, a client told to slow down by 403, and at last a key refused for good where one job is read.
@@ -120,7 +123,8 @@ func (p *plan) credentials() []Rule {
 func (p *plan) eventual() []Rule {
 	missing, gone, behind := Effect{Status: 404}, Effect{Status: 410}, Effect{Unfinished: true}
 	lost := p.drawn(func(e Effect) step { return stuck(40, e) }, missing, gone)
-	return slices.Concat(chain(p.reads, stuck(2, missing), once(behind)), chainFrom(later, p.reads, lost...), chain(p.Lists, once(behind), once(behind)), chain(p.outcomes, once(missing)),
+	return slices.Concat(chain(p.reads, stuck(2, missing), once(behind)), chainFrom(later, p.reads, lost...),
+		chain(p.Lists, once(behind), once(behind)), chain(p.outcomes, once(missing)),
 		chain(p.submissions, once(Effect{RetryAfter: new(2)})))
 }
 

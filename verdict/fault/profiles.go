@@ -120,7 +120,8 @@ func (p *plan) flakyNetwork() []Rule {
 func (p *plan) overloaded() []Rule {
 	full, limited := Effect{Status: 503, Code: p.Full, RetryAfter: new(1)}, Effect{Status: 429, Code: p.Limited, RetryAfter: new(2)}
 	return slices.Concat(p.first(p.submissions, full, limited), p.first(p.lookups, limited), p.first(p.outcomes, limited),
-		p.first(p.streams, limited), random(p.submissions, 0.15, full), random(all, 0.15, limited), random(all, 0.2, Effect{Delay: Duration(500 * time.Millisecond)}))
+		p.first(p.streams, limited), random(p.submissions, 0.15, full), random(all, 0.15, limited),
+		random(all, 0.2, Effect{Delay: Duration(500 * time.Millisecond)}))
 }
 
 func (p *plan) maintenance() []Rule {

@@ -31,7 +31,9 @@ func main() {
 
 func run(ctx context.Context) error {
 	// The library waits as it is told, tries again what may be tried, and repeats a submission with its key.
-	c, err := client.New(client.Config{URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 10, Timeout: 10 * time.Second})
+	c, err := client.New(client.Config{
+		URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 10, Timeout: 10 * time.Second,
+	})
 	if err != nil {
 		return err
 	}

@@ -16,16 +16,13 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 	"github.com/forgerun/forgerun/internal/cli/session"
 	"github.com/forgerun/forgerun/internal/cli/term"
-	"github.com/forgerun/forgerun/verdict/fault"
 )
 
 // profiles are the sets of faults that have names.
-var profiles = func() (names []string) {
-	for _, p := range fault.Profiles {
-		names = append(names, string(p))
-	}
-	return names
-}()
+var profiles = []string{
+	"default", "flaky-network", "overloaded", "maintenance-window", "slow-everything", "failover", "duplicate-deliveries",
+	"odd-retry-after", "new-version", "credentials", "eventual", "stale-connections", "moved", "outage",
+}
 
 // Command is "testbed" with those below it.
 func Command(s *session.Session) *cobra.Command {

@@ -150,7 +150,7 @@ func (v *verdictRun) faultFlags() *pflag.FlagSet {
 	f.IntVar(&v.seeds, "seeds", 1, "`number` of runs under each profile, with the seeds from --seed on")
 	f.StringVar(&v.faults, "faults", "", "`file` with faults of your own, instead of a profile: the array of\n"+
 		"PUT /v1/testbed/faults, in JSON or YAML")
-	f.DurationVar(&v.limit, "time-limit", 0, "`duration` after which a run of the command is ended and has failed, such as 5m; none without it")
+	f.DurationVar(&v.limit, "time-limit", 0, "`duration` after which a run of the command is ended and has failed; none without it")
 	f.Var(&v.advance, "advance", "`duration` by which the service's clock moves once the command has asked something;\n"+
 		"with an interval, as in 1h/1s, again each second until the command ends")
 	return f

@@ -326,8 +326,8 @@ func TestVerdictThatIsInterrupted(t *testing.T) {
 func TestVerdictWithAServiceOfItsOwn(t *testing.T) {
 	t.Parallel()
 	program := testkit.Program(t, "forgerun")
-	code, stdout, stderr := simulate(t, "verdict", "--forgerun", program, "--set", "FORGERUN_API_KEY_TTL=24h", "--advance", "25h", "--profile", "none", "--",
-		"sh", "-c", `while "$0" jobs list; do sleep 0.1; done`, program)
+	code, stdout, stderr := simulate(t, "verdict", "--forgerun", program, "--set", "FORGERUN_API_KEY_TTL=24h", "--advance", "25h",
+		"--profile", "none", "--", "sh", "-c", `while "$0" jobs list; do sleep 0.1; done`, program)
 	require.Equal(t, exitOK, code, stdout+stderr)
 	require.Contains(t, stdout, " WARN   key-renewal")
 	for setting, want := range map[string]string{
