@@ -58,7 +58,8 @@ func retryAfter(r *record, f *finding) {
 func hammered(r *record, f *finding) (found bool) {
 	rows := map[place]int{} // reads without a pause
 	r.each(func(x *exchange) {
-		if x.RetryAfter != nil || !x.Arrived() || x.Status >= 400 || !slices.Contains([]Role{Read, ReadMany, List}, x.Role) {
+		shows := x.Arrived() && (x.Status < 300 || x.Status == http.StatusNotModified)
+		if x.RetryAfter != nil || !shows || !slices.Contains([]Role{Read, ReadMany, List}, x.Role) {
 			return
 		}
 		y, at := r.sameReads(x).next(x), r.placeOf(x)

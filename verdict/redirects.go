@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -54,10 +55,11 @@ var (
 	movedBy = map[int]*demand{303: &got303, 307: &kept307}
 )
 
-// hops are redirects in a row, each followed at once.
+// hops are redirects in a row, each of them followed.
 type hops struct {
 	first *exchange
 	n     int
+	burst int // of these, the last ones, each followed at once
 }
 
 // followed checks that a request which was redirected is sent again, as it was or after 303 with GET, to the new address, and that a circle
@@ -87,16 +89,17 @@ func followed(r *record, f *finding) {
 		row := rows[x.place]
 		if y != nil && y.Start.Sub(x.End()) < FollowWithin {
 			delete(rows, x.place)
-			if row.first == nil {
-				row.first = x
+			next := hops{cmp.Or(row.first, x), row.n + 1, row.burst + 1}
+			if y.Start.Sub(x.End()) >= AtOnce && row.burst < MaxHops { // it may have given up, and begun anew
+				next.first, next.burst = y, 0
 			}
-			rows[y.place] = hops{row.first, row.n + 1}
+			rows[y.place] = next
 		}
 		x.follow(f, y, x.lostBy(gets[path], y), row.n)
 	})
 	r.each(func(x *exchange) {
-		if row := rows[x.place]; row.n > MaxHops {
-			f.failBy(&noticed, row.first, x, fmt.Sprintf("The client followed %d redirects in a row, all of one request.", row.n),
+		if row := rows[x.place]; row.burst > MaxHops {
+			f.failBy(&noticed, row.first, x, fmt.Sprintf("The client followed %d redirects in a row, all of one request.", row.burst),
 				"Notice the circle: end with an error after 20 redirects, for example.")
 		}
 	})

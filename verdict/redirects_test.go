@@ -52,6 +52,9 @@ func TestKindsOfRedirects(t *testing.T) {
 		"gives up after fifty":      {ok, ok, circle(51)},
 		"does not notice a circle":  {warn, warn, circle(52)},
 		"goes round until it ends":  {warn, warn, func(t *trace) { circle(200)(t); t.send(poll(7)) }},
+		"tries a circle five times, soon after each other": {ok, ok, func(t *trace) {
+			t.each(5, func(byte) { circle(20)(t); t.wait(300 * time.Millisecond) })
+		}},
 		"tries a circle five times": {ok, ok, func(t *trace) {
 			t.each(5, func(byte) { circle(20)(t); t.wait(time.Second) })
 		}},

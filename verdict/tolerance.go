@@ -10,7 +10,7 @@ import (
 // tolerant checks that an answer or event with members, states or types that the client does not know does not stop it. It cannot be told
 // from outside whether a client stopped because of an unknown state or because another member said that the job had ended.
 func tolerant(r *record, f *finding) {
-	t := &tolerance{record: r, finding: f, polls: r.pollers(), quits: r.quits()}
+	t := &tolerance{record: r, finding: f, polls: r.pollers(), retries: r.retriesReads()}
 	for i := range r.exchanges {
 		x := &r.exchanges[i]
 		if x.Fault == nil || !strange(x.Fault) || !x.Arrived() || !r.over(x.End()) {
@@ -41,8 +41,8 @@ func strange(e *fault.Effect) bool {
 type tolerance struct {
 	*record
 	*finding
-	polls func(*exchange) bool
-	quits bool // it gives up reads that fail, whatever the error says
+	polls   func(*exchange) bool
+	retries bool // it comes back to reads that fail with an error that it knows
 }
 
 // shown judges what came after a job was shown.
@@ -87,19 +87,24 @@ func (t *tolerance) error(x *exchange) {
 	if y == nil {
 		y = t.reads[t.ofKey(x)].next(x)
 	}
-	if y == nil && (t.quits || t.unclear(x, x.Job)) {
+	if y == nil && (!t.retries || t.unclear(x, x.Job)) {
 		return
 	}
 	t.judge(y != nil, x, y, either(y != nil, "The client read the job again.", "The client never looked at job "+x.Job+" again."),
 		"Go by the status of an error whose type you do not know.")
 }
 
-// quits reports whether the client has never come back to some read of a job that failed with an error of a known type.
-func (r *record) quits() (quits bool) {
+// retriesReads reports whether the client has come back to each read of a job that failed with an error of a known type, and to one at
+// least.
+func (r *record) retriesReads() bool {
+	came, left := false, false
 	r.each(func(x *exchange) {
-		quits = quits || x.Role == Read && failed(x) && !(x.Fault != nil && strange(x.Fault)) && r.reads[r.ofKey(x)].next(x) == nil
+		if x.Role == Read && failed(x) && !(x.Fault != nil && strange(x.Fault)) {
+			again := r.reads[r.ofKey(x)].next(x) != nil
+			came, left = came || again, left || !again
+		}
 	})
-	return quits
+	return came && !left
 }
 
 // deliveries judges the answers to deliveries with more than the receiver knows. One without an answer shows nothing.

@@ -48,8 +48,11 @@ func TestUnknownThings(t *testing.T) {
 		}
 	}
 	all := clients{
-		"gives up at an unknown error": {fail, warn, sees(strange, false)},
-		"goes on after it":             {ok, ok, sees(strange, true)},
+		"gives up at an unknown error": {fail, warn, func(t *trace) {
+			t.send(submit(7)).send(poll(7, refused(503))).wait(time.Second).send(strange).wait(time.Second).end(7)
+		}},
+		"may repeat no read that fails": {not, not, sees(strange, false)},
+		"goes on after it":              {ok, ok, sees(strange, true)},
 		"goes on over another connection, and finds nothing": {ok, ok, func(t *trace) {
 			t.send(submit(7)).send(poll(8, by(2, "k1"))).send(strange).wait(time.Second)
 			t.send(poll(7, refused(404), by(2, "k1"))).send(poll(7, refused(404), by(2, "k1"))).end(7)

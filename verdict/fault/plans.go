@@ -104,7 +104,8 @@ func (p *plan) newVersion() []Rule {
 		Effect{Unfinished: true, Extensions: true, NullOptional: true},
 		Effect{Status: 503, RetryAfter: new(1), ProblemType: unknownType, Extensions: true})
 	end := step{Effect{OtherEnd: true}, Match{Times: 3, For: Duration(15 * time.Second), Same: true}}
-	return slices.Concat(chain(p.lookups, steps...), chainFrom(later, p.lookups, end),
+	known := once(Effect{Status: 503, RetryAfter: new(1)}) // without it nobody knows whether the client repeats such reads at all
+	return slices.Concat(chain(p.lookups, append([]step{known}, steps...)...), chainFrom(later, p.lookups, end),
 		p.first(p.outcomes, Effect{Extensions: true, NullOptional: true}),
 		chain([]string{Delivery}, once(Effect{Extensions: true, JobStatus: unknownState})),
 		always([]string{Delivery}, Effect{Extensions: true}), always(p.streams, Effect{ExtraEvents: true, Extensions: true}),

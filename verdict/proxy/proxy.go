@@ -202,6 +202,7 @@ func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
 			to = p.moves.to(r, other)
 		}
 		a.Header().Set("Location", to)
+		a.Header().Set("Content-Length", "0") // it is recorded before any of it is sent
 		a.WriteHeader(e.Moved)
 	case e.HTML:
 		status := e.Status

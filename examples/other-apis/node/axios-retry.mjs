@@ -1,7 +1,7 @@
 // https://github.com/softonic/axios-retry#usage
 import axios from "axios";
 import axiosRetry from "axios-retry";
-import { each, pause, url } from "./each.mjs";
+import { each, ends, pause, url } from "./each.mjs";
 
 axiosRetry(axios, { retries: 3 });
 
@@ -11,6 +11,6 @@ await each(async (name) => {
   do {
     await pause(job.headers["retry-after"]);
     job = await axios.get(made.headers.location);
-  } while (job.data.status === "running");
+  } while (!ends.has(job.data.status));
   return job.data.status;
 });

@@ -6,6 +6,9 @@ export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 /** The time that an answer asks for before the next request, or a second. */
 export const pause = (retryAfter) => sleep(1000 * (Number(retryAfter) || 1));
 
+/** The states in which a job has ended. */
+export const ends = new Set(["succeeded", "failed", "canceled"]);
+
 export async function each(run) {
   for (const name of ["first", "second"]) {
     try {

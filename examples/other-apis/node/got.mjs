@@ -1,6 +1,6 @@
 // https://github.com/sindresorhus/got#take-a-peek
 import got from "got";
-import { each, pause, url } from "./each.mjs";
+import { each, ends, pause, url } from "./each.mjs";
 
 await each(async (name) => {
   const made = await got.post(`${url}/jobs`, { json: { name }, responseType: "json" });
@@ -8,6 +8,6 @@ await each(async (name) => {
   do {
     await pause(job.headers["retry-after"]);
     job = await got(made.headers.location, { responseType: "json" });
-  } while (job.body.status === "running");
+  } while (!ends.has(job.body.status));
   return job.body.status;
 });

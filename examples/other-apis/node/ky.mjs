@@ -1,6 +1,6 @@
 // https://github.com/sindresorhus/ky#usage
 import ky from "ky";
-import { each, pause, url } from "./each.mjs";
+import { each, ends, pause, url } from "./each.mjs";
 
 await each(async (name) => {
   const made = await ky.post(`${url}/jobs`, { json: { name } });
@@ -10,6 +10,6 @@ await each(async (name) => {
     await pause(job.headers.get("retry-after"));
     job = await ky(made.headers.get("location"));
     ({ status } = await job.json());
-  } while (status === "running");
+  } while (!ends.has(status));
   return status;
 });

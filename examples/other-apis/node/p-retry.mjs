@@ -1,6 +1,6 @@
 // https://github.com/sindresorhus/p-retry#usage
 import pRetry, { AbortError } from "p-retry";
-import { each, pause, url } from "./each.mjs";
+import { each, ends, pause, url } from "./each.mjs";
 
 async function run(address, options) {
   const response = await fetch(address, options);
@@ -21,6 +21,6 @@ await each(async (name) => {
   do {
     await pause(job.headers.get("retry-after"));
     job = await pRetry(() => run(made.headers.get("location")), { retries: 5 });
-  } while (job.body.status === "running");
+  } while (!ends.has(job.body.status));
   return job.body.status;
 });

@@ -7,7 +7,7 @@ const stripe = new Stripe("key", { host: hostname, port, protocol: "http" });
 
 await each(async (name) => {
   let payout = await stripe.payouts.create({ amount: 1100, currency: "usd", description: name });
-  while (["pending", "in_transit"].includes(payout.status)) {
+  while (!["paid", "failed", "canceled"].includes(payout.status)) {
     await sleep(1000);
     payout = await stripe.payouts.retrieve(payout.id);
   }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -33,7 +34,7 @@ func run(client *retryablehttp.Client, name string) (string, error) {
 		return "", err
 	}
 	location := res.Header.Get("Location")
-	for status == "running" {
+	for !slices.Contains([]string{"succeeded", "failed", "canceled"}, status) {
 		wait, _ := strconv.Atoi(res.Header.Get("Retry-After"))
 		time.Sleep(max(time.Second, time.Duration(wait)*time.Second))
 		res, err = client.Get(location)
