@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/forgerun/forgerun/verdict/fault"
 )
@@ -15,6 +16,8 @@ import (
 const (
 	MaxHops = 50 // that clients in common use follow
 	FewHops = 3  // after which a client may take them for a circle
+	// HopWithin is the longest time of one that is followed; a client that gives up and begins anew takes longer.
+	HopWithin = 200 * time.Millisecond
 )
 
 // sent is what a request and the one that follows its redirect have in common. A query is part of it if the path stays the same.
@@ -90,7 +93,7 @@ func followed(r *record, f *finding) {
 		if y != nil && y.Start.Sub(x.End()) < FollowWithin {
 			delete(rows, x.place)
 			next := hops{cmp.Or(row.first, x), row.n + 1, row.burst + 1}
-			if y.Start.Sub(x.End()) >= AtOnce && row.burst < MaxHops { // it may have given up, and begun anew
+			if y.Start.Sub(x.End()) >= HopWithin && row.burst < MaxHops { // it may have given up, and begun anew
 				next.first, next.burst = y, 0
 			}
 			rows[y.place] = next
