@@ -11,6 +11,11 @@ import (
 // from outside whether a client stopped because of an unknown state or because another member said that the job had ended.
 func tolerant(r *record, f *finding) {
 	t := &tolerance{record: r, finding: f, polls: r.pollers(), retries: r.retriesReads()}
+	t.asked = indexed(r, func(x *exchange, add func(string)) {
+		if x.Job != "" && !submits(x) {
+			add(x.Job)
+		}
+	})
 	for i := range r.exchanges {
 		x := &r.exchanges[i]
 		if x.Fault == nil || !strange(x.Fault) || !x.Arrived() || !r.over(x.End()) {
@@ -42,7 +47,8 @@ type tolerance struct {
 	*record
 	*finding
 	polls   func(*exchange) bool
-	retries bool // it comes back to reads that fail with an error that it knows
+	asked   map[string]group // requests about each job
+	retries bool             // it comes back to reads that fail with an error that it knows
 }
 
 // shown judges what came after a job was shown.
@@ -51,6 +57,9 @@ func (t *tolerance) shown(x *exchange, id string) {
 		return // it may be nothing to the client, or no news
 	}
 	y, _ := t.learned(id, x.End())
+	if y == nil && submits(x) {
+		y = t.asked[id].next(x)
+	}
 	if y == nil && (x.Job == id || x.Role == List || x.Role == ReadMany) {
 		y = t.reads[t.ofKey(x)].next(x)
 	}

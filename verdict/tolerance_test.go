@@ -57,6 +57,11 @@ func TestUnknownThings(t *testing.T) {
 			t.send(submit(7)).send(poll(8, by(2, "k1"))).send(strange).wait(time.Second)
 			t.send(poll(7, refused(404), by(2, "k1"))).send(poll(7, refused(404), by(2, "k1"))).end(7)
 		}},
+		"reads a job that was strange when it was made, in vain": {ok, ok, func(t *trace) {
+			made := submit(7, with(&fault.Effect{Extensions: true}))
+			made.Shown = []string{id(7)}
+			t.send(made).send(poll(7, refused(503))).wait(time.Second).end(7)
+		}},
 		"is shown an end as open": {not, not, func(t *trace) {
 			t.send(submit(7)).wait(time.Second).end(7)
 			t.send(poll(7, final)).send(poll(7, with(&fault.Effect{Unfinished: true, JobStatus: "PONDERING"})))
