@@ -84,6 +84,9 @@ func (a *answer) WriteHeader(status int) {
 	if !a.lost && a.held == nil {
 		a.ResponseWriter.WriteHeader(status)
 	}
+	if a.stream != nil { // its first event may be withheld
+		_ = http.NewResponseController(a.ResponseWriter).Flush()
+	}
 }
 
 // retryAfter sets when the client is to come again, if the effect says so.

@@ -37,7 +37,7 @@ func TestRetryAfterIsSet(t *testing.T) {
 			for _, version := range []string{"1.0", "1.1", "2"} {
 				t.Run(fmt.Sprintf("%s/%s/%s", form, name, version), func(t *testing.T) {
 					t.Parallel()
-					b := newBench(t, "", target)
+					b, e := newBench(t, "", target), e
 					e.RetryAfter, e.RetryAfterAs = new(3), form
 					b.faults(nth("GET /{any}", 1, e))
 					path := "/x"
