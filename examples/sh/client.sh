@@ -3,8 +3,8 @@
 #
 #     FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... sh client.sh
 #
-# curl's --retry waits as Retry-After says, or two seconds, and repeats the same request: same key, same body. Where a redirect leads to
-# another host it does not send the key.
+# curl's --retry waits as Retry-After says, or two seconds, and repeats the same request: same key, same body. Some versions wait for ever
+# if that is a date in the past, so all tries have a limit. Where a redirect leads to another host curl does not send the key.
 set -eu
 
 out=$(mktemp)
@@ -18,7 +18,7 @@ ask() {
     said=$(printf 'header = "Authorization: Bearer %s"\n' "$FORGERUN_API_KEY" |
       curl --config - --silent --show-error --location --max-redirs 10 --output "$out" \
         --write-out '%{http_code}\n%header{retry-after}\n%header{etag}\n' \
-        --retry 9 --retry-delay 2 --retry-all-errors --retry-connrefused --connect-timeout 5 --max-time 15 \
+        --retry 9 --retry-delay 2 --retry-max-time 120 --retry-all-errors --retry-connrefused --connect-timeout 5 --max-time 15 \
         --header 'Accept: application/json, application/problem+json' "$@" "$FORGERUN_URL$path") || return 1
     case $said in # those that curl does not take for passing
       401*) [ -z "$refused" ] || return 0 && refused=1 ;;
@@ -62,7 +62,7 @@ submit() {
 
 # finish ID: waits until the job is final, and says its state. The service keeps the answer back until then, or for five seconds.
 finish() {
-  tag=''
+  tag='' vain=0
   while :; do
     ask "/v1/jobs/$1" --header 'Prefer: wait=5' --header "If-None-Match: $tag" || return 1
     case $said in
@@ -74,6 +74,10 @@ finish() {
         tag=$(printf '%s\n' "$said" | sed -n 3p)
         ;;
       304*) ;;
+      5*) # curl has not waited: Retry-After was too long for it, or in the past
+        vain=$((vain + 1))
+        [ "$vain" -lt 3 ] || return 1
+        ;;
       *) echo "the job cannot be read: $(cat "$out")" >&2 && return 1 ;;
     esac
     pause
