@@ -243,7 +243,7 @@ func sentLater(e *fault.Effect) bool {
 	return e.SlowBytes > 0 && e.Close == "" || e.Close == fault.CloseStall
 }
 
-// setRetryAfter replaces Retry-After of the answer by that of the fault, if it has one.
+// setRetryAfter sets the Retry-After that the fault asks for, if any.
 func (r *call) setRetryAfter() {
 	lines, set := r.fault.RetryAfterLines(time.Now())
 	if !set {

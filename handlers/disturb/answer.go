@@ -60,7 +60,7 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent f
 			return
 		}
 		last := len(body)
-		if !stalls { // whoever has all of it finds the record
+		if !stalls { // a client that has all of it finds the record
 			last = max(0, last-1)
 		}
 		gone, stop := whenGone(served)

@@ -26,7 +26,7 @@ func lasting(d time.Duration, e Effect) step { return step{e, Match{Times: 1, Fo
 
 func stuck(times int, e Effect) step { return step{e, Match{Times: times, Same: true}} }
 
-// chain gives each operation the steps, one after the other: a step begins once those before it are over.
+// chain returns rules by which each operation meets the steps one after the other.
 func chain(operations []string, steps ...step) []Rule { return chainFrom(1, operations, steps...) }
 
 // later is the first of the uses at which something may be refused for good: by then a client that has one job knows its end.

@@ -39,7 +39,8 @@ func (a *api) complete(ctx context.Context, id string, next time.Time) error {
 		var b struct {
 			CompletedAt string `json:"completed_at"`
 		}
-		got, err := a.call(ctx, request{method: "GET", path: "/v1/batches/" + id, header: header, expected: true}, &b, http.StatusOK, http.StatusNotModified)
+		read := request{method: "GET", path: "/v1/batches/" + id, header: header, expected: true}
+		got, err := a.call(ctx, read, &b, http.StatusOK, http.StatusNotModified)
 		if err != nil {
 			return err
 		}

@@ -46,7 +46,9 @@ func (a *api) runOne(ctx context.Context, in *intention, wait time.Duration) err
 	if err := a.await(ctx, in); err != nil || in.Ended != "SUCCEEDED" {
 		return err
 	}
-	result := request{method: "GET", path: "/v1/jobs/" + in.ID + "/result", header: map[string]string{"Accept": "*/*"}, raw: true, expected: true}
+	result := request{
+		method: "GET", path: "/v1/jobs/" + in.ID + "/result", header: map[string]string{"Accept": "*/*"}, raw: true, expected: true,
+	}
 	got, err := a.call(ctx, result, nil, http.StatusOK)
 	if err == nil && string(got.body) != in.Correlation {
 		err = fmt.Errorf("job %s has the result %q", in.ID, got.body)
