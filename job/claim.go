@@ -29,9 +29,11 @@ type Task struct {
 // What became of a task that was handled, where nil does not say it all. Any other error says that the infrastructure failed, and
 // the task is handled again.
 
-// TaskFailed is of a task whose work was done and failed, and that is recorded: the queue counts it as failed, and keeps it for a
-// while with the text.
-type TaskFailed struct{ Text string }
+// TaskFailed is of a task whose work was done and failed, and that is recorded: the queue counts it as failed.
+type TaskFailed struct {
+	Text  string
+	Again time.Duration // it is handled again after so long; 0: never, and it is kept for a while with the text
+}
 
 func (e *TaskFailed) Error() string { return e.Text }
 
@@ -42,6 +44,14 @@ func (e *TaskEarly) Error() string { return "the task's time has not come" }
 
 // ErrTaskStale is of a task with which there is nothing to do any more: it is forgotten, and not counted.
 var ErrTaskStale = errors.New("there is nothing to do for the task any more")
+
+// DeliveryTask says that a delivery may be due: "look at delivery D". It decides nothing.
+type DeliveryTask struct {
+	ID       ID
+	ClientID ID
+	Endpoint ID
+	At       time.Time // not before this; zero: at once
+}
 
 // Dispatched is what became of a task that was offered to the queue.
 type Dispatched int
