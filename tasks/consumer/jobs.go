@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/hibiken/asynq"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -18,14 +19,21 @@ import (
 // NewJobs makes a consumer of tasks that point at jobs. It hands each task to handle and the id of each canceled job to canceled,
 // which must return quickly.
 //
-// handle returns nil once the task is done with: Redis forgets the task about 2 ms later. The errors of package job about a handled
-// task say that the attempt failed, that its time has not come, or that there was nothing to do. Any other error means that the
-// infrastructure failed; the task is run again after 1 to 10 seconds. The context ends when Redis has been away for
-// half a minute or queue.Config.MaxTaskTime is over; asynq then hands the task to another consumer while handle still runs, which
-// is no reason to stop. When the task names a span, the context is of one below it; the task's own TraceParent stays empty.
+// handle returns nil once the task is done with: asynq forgets the task. The errors of package job about a handled task say that
+// the attempt failed, that its time has not come, or that there was nothing to do. Any other error means that the infrastructure
+// failed; the task is run again after 1 to 10 seconds. The context ends when Redis has been away for half a minute or
+// queue.Config.MaxTaskTime is over; asynq then hands the task to another consumer while handle still runs, which is no reason to
+// stop. When the task names a span, the context is of one below it; the task's own TraceParent stays empty.
 func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Consumer {
-	c := newConsumer(r, cfg, redisconn.Jobs, traced(r.Tracer, handler(r, queue.JobTask, r.Metrics.Handled, queue.ParseTask, handle)))
-	c.messages[notify.CancelChannel] = func(message string) { notify.ReceiveCancel(r, message, canceled) }
+	onTime := func(ctx context.Context, t job.Task) error {
+		// asynq keeps whole seconds. A task that comes earlier than that was sent on purpose: storage knows when the job is due.
+		if left := t.RunAt.Sub(cfg.Clock.Now()); left > 0 && left < time.Second {
+			return &job.TaskEarly{Wait: cfg.Clock.Wait(left)}
+		}
+		return handle(ctx, t)
+	}
+	c := newConsumer(r, cfg, redisconn.Jobs, traced(r.Tracer, handler(r, queue.JobTask, r.Metrics.Handled, queue.ParseTask, onTime)))
+	c.canceled = func(message string) { notify.ReceiveCancel(r, message, canceled) }
 	return c
 }
 
@@ -50,7 +58,7 @@ func traced(tracer trace.Tracer, handle asynq.HandlerFunc) asynq.HandlerFunc {
 			}
 			telemetry.End(span, nil)
 		}()
-		if task, err := queue.ParseTask(string(t.Payload())); err == nil {
+		if task, err := queue.ParseTask(t.Payload()); err == nil {
 			span.SetAttributes(queue.TaskAttributes(task, semconv.MessagingOperationTypeProcess)...)
 		}
 		return handle(spanned, t)

@@ -25,7 +25,7 @@ func (p pacer) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (p pacer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if isFailure(err) {
+		if isOutage(err) {
 			p.redis.Metrics.Errors.WithLabelValues("work").Inc()
 			redisconn.Pause(ctx, pacePause, p.stop)
 		}
@@ -37,9 +37,9 @@ func (p pacer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-// isFailure distinguishes failures of Redis from answers that asynq expects: an empty queue, an unknown script, a task that is
+// isOutage distinguishes failures of Redis from answers that asynq expects: an empty queue, an unknown script, a task that is
 // gone. asynq also repeats commands whose context is over.
-func isFailure(err error) bool {
+func isOutage(err error) bool {
 	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, context.Canceled) {
 		return false
 	}

@@ -37,9 +37,6 @@ type Inspection struct {
 	Place   string // the hosts of the address
 	Servers []ServerFacts
 
-	Epoch      int64  // the sentinel, 0 if there is none
-	EpochRunID string // of the server that the sentinel belongs to
-
 	Paused []string          // queues that somebody paused, in asynq's way
 	Wrong  map[string]string // keys of the queues that hold another type than asynq's, which is the value
 }
@@ -77,16 +74,6 @@ func Inspect(ctx context.Context, address string) (Inspection, error) {
 	if err := i.readServers(ctx, r.Client); err != nil {
 		return i, obstacle(err)
 	}
-	holder, err := r.Holder(ctx, epochKey)
-	if err != nil {
-		return i, obstacle(err)
-	}
-	sentinel, err := holder.Get(ctx, epochKey).Result()
-	if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "LOADING") {
-		return i, obstacle(err)
-	}
-	i.Epoch, _ = strconv.ParseInt(sentinel, 10, 64) // anything else is not ours
-	i.EpochRunID = infoField(holder.Info(ctx, "server").Val(), "run_id")
 	i.Wrong, _ = wrongTypes(ctx, r.Client) // unknown where TYPE is not allowed
 	if i.Paused, err = pausedQueues(ctx, r.Client); err != nil && !redis.HasErrorPrefix(err, "LOADING") {
 		return i, obstacle(err)

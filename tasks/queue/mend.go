@@ -9,12 +9,8 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// namesKey is where asynq's inspectors look for the names of queues.
-const namesKey = "asynq:queues"
-
 // Mend removes keys of the queues that hold another type than asynq's: every script that needs them would fail until somebody does.
-// It also tells asynq's inspectors of the queues, which asynq does once a process. The tasks that are missing then are found by
-// Missing and WakeDeliveries.
+// The tasks that are missing then are made by Ensure and EnsureDeliveries.
 func (q *Queue) Mend(ctx context.Context) error {
 	damaged, err := wrongTypes(ctx, q.redis.Client)
 	for key, holds := range damaged {
@@ -24,18 +20,14 @@ func (q *Queue) Mend(ctx context.Context) error {
 				"action", "repair_queue", "key", key, "type", holds)
 		}
 	}
-	if err == nil {
-		err = addQueues(ctx, q.redis.Client).Err()
-	}
 	return q.redis.Failed("mend", err)
 }
 
 // wrongTypes returns the type of each key of the queues that holds another one than asynq's.
 func wrongTypes(ctx context.Context, client redis.UniversalClient) (map[string]string, error) {
-	want := map[string]string{namesKey: "set", "asynq:servers": "zset", "asynq:workers": "zset"}
+	want := map[string]string{"asynq:queues": "set", "asynq:servers": "zset", "asynq:workers": "zset"}
 	for _, queue := range redisconn.Queues {
-		counts, _ := redisconn.CountKeys(queue, time.Now())
-		for _, key := range counts {
+		for _, key := range redisconn.CountKeys(queue, time.Now()) {
 			want[key] = "string"
 		}
 		for _, name := range []string{"pending", "active"} {

@@ -2,11 +2,11 @@ package queue
 
 import (
 	"context"
-	_ "embed"
+	"errors"
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/hibiken/asynq"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/notify"
@@ -14,27 +14,28 @@ import (
 )
 
 const (
-	maxRemovals   = 4096 // that may wait
-	removeBatch   = 100
-	removePending = 1000 // of more pending tasks none is searched for
+	maxRemovals = 4096 // that may wait
+	removeBatch = 100
 	// removeAgain is after how long a task that was not there is removed once more: it may have been on its way.
 	removeAgain = time.Second
 )
 
-//go:embed remove.lua
-var removeSource string
-
-var removeScript = redis.NewScript(removeSource)
-
-// removal is of a task of a job that is not wanted any more.
+// removal is of a task that is not wanted any more.
 type removal struct {
-	id    string
-	again bool // it was not there before
+	queue, id string
+	again     bool // it was not there before
 }
 
 // Remove takes the task out of the queue, unless somebody has it, best effort, non-blocking. One that stays is found stale by who
 // takes it.
-func (q *Queue) Remove(t job.Task) { q.removals.Add(removal{id: TaskName(t)}) }
+func (q *Queue) Remove(t job.Task) { q.removals.Add(removal{queue: redisconn.Jobs, id: TaskName(t)}) }
+
+// RemoveDeliveries does the same for the tasks of deliveries.
+func (q *Queue) RemoveDeliveries(ids ...job.ID) {
+	for _, id := range ids {
+		q.removals.Add(removal{queue: redisconn.Webhooks, id: id.String()})
+	}
+}
 
 func (q *Queue) newRemovals() *notify.Sender[removal] {
 	return notify.NewSender(notify.SenderConfig[removal]{
@@ -44,43 +45,40 @@ func (q *Queue) newRemovals() *notify.Sender[removal] {
 }
 
 func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {
-	ids := make([]string, len(removals))
-	for i, r := range removals {
-		ids[i] = r.id
-	}
-	missing, err := q.removeTasks(ctx, redisconn.Jobs, ids)
-	if missing > 0 {
-		q.removeLater(removals)
-	}
-	return q.redis.Failed("remove", err)
-}
-
-// removeTasks removes those of the tasks that nobody has, and gives how many were not there.
-func (q *Queue) removeTasks(ctx context.Context, queue string, ids []string) (missing int, err error) {
-	for chunk := range slices.Chunk(ids, removeBatch) {
-		args := []any{redisconn.QueueKey(queue, ""), removePending}
-		for _, id := range chunk {
-			args = append(args, id)
-		}
-		n, err := removeScript.Run(ctx, q.redis.Client, []string{redisconn.QueueKey(queue, "pending")}, args...).Int()
+	var missing []removal
+	for _, r := range removals {
+		gone, err := q.remove(ctx, r)
 		if err != nil {
-			return missing, err
+			return q.redis.Failed("remove", err)
 		}
-		missing += n
+		if gone && !r.again {
+			missing = append(missing, removal{r.queue, r.id, true})
+		}
 	}
-	return missing, nil
+	if len(missing) > 0 { // what waits when the process ends is left to who takes it
+		missing = slices.Clip(missing)
+		time.AfterFunc(removeAgain, func() {
+			for _, r := range missing {
+				q.removals.Add(r)
+			}
+		})
+	}
+	return nil
 }
 
-// removeLater removes tasks once more, those that are gone with them. What waits when the process ends is left to who takes it.
-func (q *Queue) removeLater(removals []removal) {
-	again := slices.Clone(removals)
-	again = slices.DeleteFunc(again, func(r removal) bool { return r.again })
-	if len(again) == 0 {
-		return
-	}
-	time.AfterFunc(removeAgain, func() {
-		for _, r := range again {
-			q.removals.Add(removal{id: r.id, again: true})
+// remove reports whether the task was not there. A pending one stays in a long list: Redis would search all of it, and who takes the
+// task finds nothing to do.
+func (q *Queue) remove(ctx context.Context, r removal) (gone bool, err error) {
+	if q.Condition().Long {
+		if info, err := q.inspector.GetTaskInfo(r.queue, r.id); err == nil && info.State == asynq.TaskStatePending {
+			return false, nil
 		}
-	})
+	}
+	switch err := q.inspector.DeleteTask(r.queue, r.id); {
+	case err == nil:
+		return false, nil
+	case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+		return true, nil
+	}
+	return false, q.redis.Ping(ctx) // somebody has the task, unless Redis is away
 }

@@ -2,7 +2,9 @@ package queue
 
 import (
 	"context"
+	"errors"
 
+	"github.com/hibiken/asynq"
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
@@ -13,31 +15,27 @@ import (
 )
 
 // TraceHeader is the header of a task with the span to go on from, as in W3C
-// Trace Context. A task without one is as good as any other: one of an older
-// version has none, nor has one of a job that is not traced.
+// Trace Context. A task without one is as good as any other.
 const TraceHeader = "traceparent"
 
 // MaxTraceparent is twice what the present version of W3C Trace Context needs.
 // A writer to Redis can write longer ones.
 const MaxTraceparent = 110
 
-// trace begins a span for each task that has one to go on from, and has the worker go on from the new one. What it returns ends
-// them: that the queue has the task already is an answer and no failure of the span, and so is that it has no room.
-func (q *Queue) trace(ctx context.Context, ts []job.Task) (end func(error)) {
-	spans := make([]trace.Span, len(ts))
-	for i := range ts {
-		within, span := telemetry.Continue(ctx, q.redis.Tracer, ts[i].TraceParent, telemetry.SpanEnqueue,
-			trace.WithSpanKind(trace.SpanKindProducer))
-		if span.IsRecording() {
-			span.SetAttributes(TaskAttributes(ts[i], semconv.MessagingOperationTypeSend)...)
-			ts[i].TraceParent = telemetry.Traceparent(within)
-		}
-		spans[i] = span
+// trace begins a span of the task, and returns what the worker goes on from. end ends it: that the queue has the task already is an
+// answer and no failure of the span.
+func (q *Queue) trace(ctx context.Context, h hint) (traceparent string, end func(error)) {
+	within, span := telemetry.Continue(ctx, q.redis.Tracer, h.traceparent, telemetry.SpanEnqueue, trace.WithSpanKind(trace.SpanKindProducer))
+	traceparent = h.traceparent
+	if span.IsRecording() {
+		span.SetAttributes(TaskAttributes(h.of, semconv.MessagingOperationTypeSend)...)
+		traceparent = telemetry.Traceparent(within)
 	}
-	return func(err error) {
-		for _, span := range spans {
-			telemetry.End(span, err)
+	return traceparent, func(err error) {
+		if errors.Is(err, asynq.ErrTaskIDConflict) {
+			err = nil
 		}
+		telemetry.End(span, err)
 	}
 }
 

@@ -3,8 +3,10 @@ package queue
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/forgerun/forgerun/tasks/redisconn"
@@ -12,10 +14,14 @@ import (
 
 const watchInterval = time.Second
 
-// Condition is what an operator has to change in Redis.
+// longQueue is how many pending tasks are many: none is searched for among them.
+const longQueue = 1000
+
+// Condition is what an operator has to change in Redis, and whether many tasks wait.
 type Condition struct {
 	Paused []string // queues that somebody paused, in asynq's way
 	Evicts string   // the maxmemory-policy by which Redis evicts keys when it is full; "" if it does not
+	Long   bool     // some queue has many pending tasks
 }
 
 // Condition returns what Watch found last.
@@ -31,15 +37,32 @@ func (q *Queue) Watch(ctx context.Context) {
 	ticks := time.NewTicker(watchInterval)
 	defer ticks.Stop()
 	for {
-		if paused, err := pausedQueues(ctx, q.redis.Client); err == nil {
-			q.condition.Store(&Condition{paused, evicts(q.redis.Client.Info(ctx, "memory").Val())})
-		}
+		q.look(ctx)
 		select {
 		case <-ticks.C:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// look also notices that Redis was emptied.
+func (q *Queue) look(ctx context.Context) {
+	paused, err := pausedQueues(ctx, q.redis.Client)
+	if err != nil {
+		return
+	}
+	c := Condition{Paused: paused, Evicts: evicts(q.redis.Client.Info(ctx, "memory").Val())}
+	for _, name := range redisconn.Queues {
+		info, err := q.inspector.GetQueueInfo(name)
+		switch {
+		case errors.Is(err, asynq.ErrQueueNotFound):
+			q.connect()
+		case err == nil && info.Pending > longQueue:
+			c.Long = true
+		}
+	}
+	q.condition.Store(&c)
 }
 
 // evicts returns the policy by which Redis evicts keys, "" if it never does or does not tell.
@@ -63,3 +86,15 @@ func pausedQueues(ctx context.Context, client redis.UniversalClient) (paused []s
 	}
 	return paused, nil
 }
+
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// isWrongType reports whether a key holds another type than ours has.
+func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }

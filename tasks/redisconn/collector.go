@@ -2,8 +2,10 @@ package redisconn
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 )
@@ -27,33 +29,31 @@ func (c serverCollector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect asks for everything in one exchange, so that it waits for Redis once.
+// Collect asks for the queues only while Redis answers, so that it waits for it once. A queue that has had no task yet is empty.
 func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, n int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), labels...)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	var ping *redis.StatusCmd
-	depths := map[string]map[string]*redis.IntCmd{}
-	_, err := c.redis.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		ping = p.Ping(ctx)
-		for _, queue := range Queues {
-			depths[queue] = askDepth(ctx, p, queue)
-		}
-		return nil
-	})
-	_ = c.redis.Failed("depth", err)
 	up := int64(0)
-	if ping.Err() == nil {
+	if c.redis.Failed("depth", c.redis.Client.Ping(ctx).Err()) == nil {
 		up = 1
 	}
 	gauge(upDesc, up)
-	for queue, states := range depths {
-		for state, n := range states {
-			if n.Err() == nil {
-				gauge(depthDesc, n.Val(), queue, state)
-			}
+	for _, queue := range Queues {
+		if up == 0 {
+			break
+		}
+		info, err := c.redis.Inspector.GetQueueInfo(queue)
+		if errors.Is(err, asynq.ErrQueueNotFound) {
+			info, err = &asynq.QueueInfo{}, nil
+		}
+		if c.redis.Failed("depth", err) != nil {
+			continue
+		}
+		for state, n := range Depth(info) {
+			gauge(depthDesc, int64(n), queue, state)
 		}
 	}
 	if total, idle, timeouts, ok := c.redis.connections(up == 1); ok {

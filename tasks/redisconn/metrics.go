@@ -14,32 +14,30 @@ const (
 	ResultSkipped  = "skipped"  // Redis is known not to work
 	ResultConflict = "conflict" // a task of that name is there already
 	ResultPresent  = "present"
-	ResultUsed     = "used"    // the task's id, by a task that is not going to run
-	ResultNoRoom   = "no_room" // for a task whose time comes later than that of all others
-	ResultStale    = "stale"   // there was nothing to do
-	ResultEarly    = "early"   // the task is handled again at its time
+	ResultStale    = "stale" // there was nothing to do
+	ResultEarly    = "early" // the task is handled again at its time
 	ResultReceived = "received"
 	ResultBad      = "malformed"
 )
 
 var operations = []string{
-	"ping", "enqueue", "dispatch", "probe", "epoch", "publish", "depth", "work", "limit",
-	"notify", "progress", "listen", "wake", "append", "register", "remove", "ready", "mend",
+	"ping", "enqueue", "ensure", "publish", "depth", "work", "limit",
+	"notify", "progress", "listen", "append", "remove", "ready", "mend",
 }
 
 // Metrics are of everything that is done with a Redis. They are made with it, so each series is shown from the start.
 type Metrics struct {
-	Errors        *prometheus.CounterVec
-	Enqueued      *prometheus.CounterVec
-	Dispatched    *prometheus.CounterVec
-	Signals       *prometheus.CounterVec
-	Notifications *prometheus.CounterVec
-	Handled       *prometheus.CounterVec
-	WakeUps       *prometheus.CounterVec
-	Woken         *prometheus.CounterVec
-	Grants        *prometheus.CounterVec
-	Buffered      prometheus.Gauge
-	Alone         prometheus.Gauge
+	Errors             *prometheus.CounterVec
+	Enqueued           *prometheus.CounterVec
+	Ensured            *prometheus.CounterVec
+	Signals            *prometheus.CounterVec
+	Notifications      *prometheus.CounterVec
+	Handled            *prometheus.CounterVec
+	DeliveriesEnqueued *prometheus.CounterVec
+	DeliveriesHandled  *prometheus.CounterVec
+	Grants             *prometheus.CounterVec
+	Buffered           prometheus.Gauge
+	Alone              prometheus.Gauge
 }
 
 func newMetrics(registry prometheus.Registerer) *Metrics {
@@ -50,18 +48,18 @@ func newMetrics(registry prometheus.Registerer) *Metrics {
 	return &Metrics{
 		Errors: in.Counters("redis_errors_total", "Failed operations on Redis.", []string{"operation"}, operations...),
 		Enqueued: results("tasks_enqueued_total", "Tasks that were to be enqueued right after a commit.",
-			ResultOK, ResultConflict, ResultNoRoom, ResultFailed, ResultDropped, ResultSkipped),
-		Dispatched: results("tasks_dispatched_total", "Tasks that the relay handed to the queue.",
-			ResultOK, ResultPresent, ResultUsed, ResultNoRoom, ResultFailed),
+			ResultOK, ResultConflict, ResultFailed, ResultDropped, ResultSkipped),
+		Ensured: results("tasks_ensured_total", "Jobs and deliveries for whose task the relay looked: ok if it made one, or had one run.",
+			ResultOK, ResultPresent, ResultFailed),
 		Signals: results("cancel_signals_total", "Cancel signals to and from other processes.",
 			ResultOK, ResultFailed, ResultDropped, ResultSkipped, ResultReceived, ResultBad),
 		Notifications: results("notifications_total", "Notifications for watchers of jobs, to and from other processes.",
 			ResultOK, ResultFailed, ResultDropped, ResultSkipped, ResultReceived, ResultBad),
 		Handled: results("tasks_handled_total", "Tasks that workers took from the queue.",
 			ResultOK, ResultStale, ResultEarly, ResultFailed, ResultBad),
-		WakeUps: results("delivery_wake_ups_total", "Tasks that say that a client may have something to deliver, for the queue.",
-			ResultOK, ResultPresent, ResultUsed, ResultFailed, ResultDropped, ResultSkipped),
-		Woken: results("delivery_wake_ups_handled_total", "Tasks that delivery workers took from the queue.",
+		DeliveriesEnqueued: results("delivery_tasks_enqueued_total", "Tasks of deliveries that were to be enqueued right after a commit.",
+			ResultOK, ResultConflict, ResultFailed, ResultDropped, ResultSkipped),
+		DeliveriesHandled: results("delivery_tasks_handled_total", "Tasks that delivery workers took from the queue.",
 			ResultOK, ResultStale, ResultEarly, ResultFailed, ResultBad),
 		Grants:   results("rate_limit_grants_total", "Exchanges with the shared rate limit.", ResultOK, ResultFailed),
 		Buffered: in.Gauge("tasks_enqueue_buffer", "Tasks that wait in this process to be enqueued."),

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -37,13 +38,15 @@ type Options struct {
 
 // Redis is the connection that queue, consumers, notifications, limiter and dashboard share.
 type Redis struct {
-	Client  redis.UniversalClient
-	Timeout time.Duration
-	Log     *slog.Logger
-	Tracer  trace.Tracer
-	Metrics *Metrics
-	address *redis.UniversalOptions
-	close   func() error
+	Client redis.UniversalClient
+	// Inspector is asynq's view of the queues. Its calls last no longer than Timeout for each exchange.
+	Inspector *asynq.Inspector
+	Timeout   time.Duration
+	Log       *slog.Logger
+	Tracer    trace.Tracer
+	Metrics   *Metrics
+	address   *redis.UniversalOptions
+	close     func() error
 
 	mu      sync.Mutex
 	clients []redis.UniversalClient // all that were made, for their statistics
@@ -62,6 +65,7 @@ func Connect(address string, o Options) (*Redis, error) {
 	routeGoRedisLog(o.Logger)
 	r := &Redis{address: parsed, Timeout: Default(o.Timeout, time.Second), Log: o.Logger, Tracer: o.Tracer}
 	r.Client = r.NewClient(r.ClientOptions(r.Timeout, poolSize))
+	r.Inspector = asynq.NewInspectorFromRedisClient(r.Client)
 	r.Metrics = newMetrics(o.Registry)
 	telemetry.In(o.Registry).Register(serverCollector{r})
 	r.close = sync.OnceValue(r.Client.Close)
@@ -103,14 +107,6 @@ func (r *Redis) MakeRedisClient() any { return r.Client }
 
 // Addrs are the hosts, or the socket, of the address.
 func (r *Redis) Addrs() []string { return r.address.Addrs }
-
-// Holder gives the client of the server that holds the key.
-func (r *Redis) Holder(ctx context.Context, key string) (redis.UniversalClient, error) {
-	if cluster, ok := r.Client.(*redis.ClusterClient); ok {
-		return cluster.MasterForKey(ctx, key)
-	}
-	return r.Client, nil
-}
 
 // Ping checks that Redis answers, within ctx and Options.Timeout.
 func (r *Redis) Ping(ctx context.Context) error {

@@ -1,0 +1,201 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+const (
+	listPage = 1000 // pending tasks that one exchange reads
+	maxPages = 20   // that one call reads: of a longer list the rest is not known
+	// maxAgain is how many tasks there may be of one name beside the first.
+	maxAgain = 8
+	// stuckPending is for how long a task may say that it is pending and not be found, and stuckActive be active while nobody has
+	// claimed what it points at: asynq itself notices after a minute or two that a worker was killed.
+	stuckPending = 2 * time.Second
+	stuckActive  = 10 * time.Second
+	// sightingsKept is for how long a task that was not seen again is remembered.
+	sightingsKept = time.Minute
+)
+
+// Ensure makes sure that each of the jobs, which are due and which nobody has claimed, has a task that is going to be run, and returns
+// for how many it made one or had one run. Those whose time lies ahead are given a task if they have none. With an error some may
+// have got theirs; all can be given again.
+func (q *Queue) Ensure(ctx context.Context, ts []job.Task) (made int, err error) {
+	hints := make([]hint, len(ts))
+	for i, t := range ts {
+		hints[i] = jobHint(t)
+	}
+	return q.ensure(ctx, redisconn.Jobs, 3*time.Second, hints)
+}
+
+// EnsureDeliveries does the same for deliveries. One whose endpoint is busy may wait for half a minute.
+func (q *Queue) EnsureDeliveries(ctx context.Context, ts []job.DeliveryTask) (made int, err error) {
+	hints := make([]hint, len(ts))
+	for i, t := range ts {
+		hints[i] = deliveryHint(t)
+	}
+	return q.ensure(ctx, redisconn.Webhooks, 35*time.Second, hints)
+}
+
+// ensure leaves a task that comes within patience as it is.
+func (q *Queue) ensure(ctx context.Context, name string, patience time.Duration, hints []hint) (made int, err error) {
+	look := look{queue: q, name: name, patience: patience, listed: map[string]bool{}}
+	if err = look.page(); err == nil {
+		made, err = look.ensureAll(ctx, hints)
+	}
+	if err != nil {
+		q.redis.Metrics.Ensured.WithLabelValues(redisconn.ResultFailed).Add(float64(len(hints)))
+		return made, q.redis.Failed("ensure", err)
+	}
+	q.redis.Metrics.Ensured.WithLabelValues(redisconn.ResultOK).Add(float64(made))
+	q.redis.Metrics.Ensured.WithLabelValues(redisconn.ResultPresent).Add(float64(len(hints) - made))
+	return made, nil
+}
+
+// look is what one call has seen of a queue.
+type look struct {
+	queue    *Queue
+	name     string
+	patience time.Duration
+	listed   map[string]bool // pending tasks, by the first of their names
+	pages    int             // so many were read
+	ended    bool            // and these were all
+}
+
+// page reads on in the list of pending tasks, from those that are taken next.
+func (l *look) page() error {
+	l.pages++
+	tasks, err := l.queue.inspector.ListPendingTasks(l.name, asynq.PageSize(listPage), asynq.Page(l.pages))
+	if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
+		return err
+	}
+	for _, t := range tasks {
+		name, _, _ := strings.Cut(t.ID, againMark)
+		l.listed[name] = true
+	}
+	l.ended = len(tasks) < listPage
+	return nil
+}
+
+// isListed reports whether the task is among the pending ones, or may be in the rest of a long list.
+func (l *look) isListed(h hint) (bool, error) {
+	for !l.listed[h.id] && !l.ended && l.pages < maxPages {
+		if err := l.page(); err != nil {
+			return false, err
+		}
+	}
+	return l.listed[h.id] || !l.ended, nil
+}
+
+func (l *look) ensureAll(ctx context.Context, hints []hint) (made int, err error) {
+	now := l.queue.clock.Now()
+	for _, h := range hints {
+		if ctx.Err() != nil {
+			return made, ctx.Err()
+		}
+		if l.listed[h.id] {
+			continue
+		}
+		done, err := l.ensureOne(ctx, h, h.at.After(now))
+		if err != nil {
+			return made, err
+		}
+		if done {
+			made++
+		}
+	}
+	return made, nil
+}
+
+// ensureOne gives what the hint points at a task under the first name that is free, unless a task is going to be run.
+func (l *look) ensureOne(ctx context.Context, h hint, ahead bool) (made bool, err error) {
+	for n := range 1 + maxAgain {
+		err := l.queue.put(ctx, h, n)
+		if !errors.Is(err, asynq.ErrTaskIDConflict) {
+			return err == nil, err
+		}
+		if ahead {
+			return false, nil
+		}
+		if waits, run, err := l.judge(ctx, h, h.name(n)); waits || run || err != nil {
+			return run, err
+		}
+	}
+	return false, nil
+}
+
+// judge reports whether the task of a name waits to be run, or is made to run now. Otherwise it is of no use: its worker is gone, or
+// the lists of the queue have lost it.
+func (l *look) judge(ctx context.Context, h hint, id string) (waits, run bool, err error) {
+	info, err := l.queue.inspector.GetTaskInfo(l.name, id)
+	if err != nil { // it is gone, or damaged, unless Redis is away
+		return false, false, l.queue.redis.Ping(ctx)
+	}
+	switch info.State {
+	case asynq.TaskStateActive:
+		return !l.queue.sightings.seenFor(id+" active", stuckActive), false, nil
+	case asynq.TaskStatePending:
+		if !l.queue.sightings.seenFor(id+" pending", stuckPending) {
+			return true, false, nil
+		}
+		waits, err = l.isListed(h)
+		return waits, false, err
+	case asynq.TaskStateCompleted:
+		if l.queue.inspector.DeleteTask(l.name, id) != nil {
+			return false, false, l.queue.redis.Ping(ctx)
+		}
+		err = l.queue.put(ctx, h, 0)
+		return false, err == nil, err
+	case asynq.TaskStateScheduled, asynq.TaskStateRetry:
+		if at := info.NextProcessAt; !at.IsZero() && time.Until(at) < l.patience {
+			return true, false, nil
+		}
+	}
+	if l.queue.inspector.RunTask(l.name, id) != nil { // no set has it
+		return false, false, l.queue.redis.Ping(ctx)
+	}
+	return false, true, nil
+}
+
+// sightings remembers since when tasks were seen in a state that ought not to last.
+type sightings struct {
+	mu   sync.Mutex
+	of   map[string]sighting
+	tidy time.Time
+}
+
+type sighting struct{ first, last time.Time }
+
+// seenFor reports whether this was seen at least so long ago, and again and again since.
+func (s *sightings) seenFor(what string, d time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if s.of == nil {
+		s.of = map[string]sighting{}
+	}
+	if now.Sub(s.tidy) > sightingsKept {
+		for other, seen := range s.of {
+			if now.Sub(seen.last) > sightingsKept {
+				delete(s.of, other)
+			}
+		}
+		s.tidy = now
+	}
+	seen := s.of[what]
+	if seen.first.IsZero() || now.Sub(seen.last) > sightingsKept {
+		seen.first = now
+	}
+	seen.last = now
+	s.of[what] = seen
+	return now.Sub(seen.first) >= d
+}
