@@ -32,12 +32,13 @@ type Task struct {
 // TaskFailed is of a task whose work was done and failed, and that is recorded: the queue counts it as failed.
 type TaskFailed struct {
 	Text  string
-	Again time.Duration // it is handled again after so long; 0: never, and it is kept for a while with the text
+	// Again is after how long it is handled again, by the machine's clock; 0: never, and it is kept for a while with the text.
+	Again time.Duration
 }
 
 func (e *TaskFailed) Error() string { return e.Text }
 
-// TaskEarly is of a task whose time comes after Wait: it is handled again then, and is not counted now.
+// TaskEarly is of a task whose time comes after Wait, by the machine's clock: it is handled again then, and is not counted now.
 type TaskEarly struct{ Wait time.Duration }
 
 func (e *TaskEarly) Error() string { return "the task's time has not come" }

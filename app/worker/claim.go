@@ -95,11 +95,16 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 		case !not.StillWaiting:
 			return job.ID{}, nil, w.dropTask("stale")
 		case not.Wait > 0:
-			return job.ID{}, nil, &job.TaskEarly{Wait: not.Wait}
+			if wait := w.cfg.Clock.Wait(not.Wait); wait > soon || !app.Sleep(ctx, wait) {
+				return job.ID{}, nil, &job.TaskEarly{Wait: wait}
+			}
 		}
 	}
 	return job.ID{}, nil, errors.Join(failed, errBusy)
 }
+
+// soon is for how long a slot waits for the time of a job: the queue would offer it later than that.
+const soon = 50 * time.Millisecond
 
 // dropTask counts a task with which there is nothing to do.
 func (w *Worker) dropTask(reason string) error {

@@ -38,6 +38,8 @@ type Config struct {
 	Network                     Network
 	Tracing                     Tracing
 	WorkerConcurrency           int
+	TaskCheckInterval           time.Duration
+	DelayedTaskCheckInterval    time.Duration
 	TimeScale                   float64
 	MaxRuntime                  time.Duration
 	LeaseTimeout                time.Duration

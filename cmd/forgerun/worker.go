@@ -20,9 +20,7 @@ func (p *process) startWorker(ctx context.Context) (failed <-chan error, err err
 		Limit: limit, Backoff: p.cfg.Backoff, Clock: p.clock,
 	}, p.store, leases, p.notifier, p.completer, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
 	p.worker.Store(w)
-	fetching := consumer.NewJobs(p.redis, consumer.Config{
-		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace, Clock: p.due,
-	}, w.Handle, w.Canceled)
+	fetching := consumer.NewJobs(p.redis, p.consumer(p.cfg.WorkerConcurrency), w.Handle, w.Canceled)
 	return nil, p.parts.Start(ctx,
 		lifecycle.Close("worker leases", leases.Close),
 		p.loop("worker", w.Run),
@@ -41,6 +39,14 @@ func (p *process) startWorker(ctx context.Context) (failed <-chan error, err err
 			},
 		},
 	)
+}
+
+// consumer is of a consumer that handles so many tasks at once.
+func (p *process) consumer(concurrency int) consumer.Config {
+	return consumer.Config{
+		Concurrency: concurrency, ShutdownTimeout: closeGrace, Clock: p.due,
+		TaskCheckInterval: p.cfg.TaskCheckInterval, DelayedTaskCheckInterval: p.cfg.DelayedTaskCheckInterval,
+	}
 }
 
 // stopped gives the last step of a stop a time of its own: the grace may be used up.
