@@ -140,14 +140,14 @@ var jobCorruptions = []corruption{
 	{"jobs_submitted_total is 15, the rows say 18", measured, 0, func(w *world) { w.run.Collected.Measured[0].Metric = 15 }, true},
 	{"job_queue_depth is 1, the rows say 0", measured, 0, func(w *world) { w.run.Collected.Measured[1].Metric = 1 }, true},
 	{"and its job does not exist", tasked, 99, func(w *world) {
-		w.add(history.Fact{Kind: history.QueuedTask, At: w.end(), Job: jobName(99), Task: &history.Task{Queue: "jobs", ID: "job-0099:1:0"}})
+		w.add(history.Fact{Kind: history.QueuedTask, At: w.end(), Job: jobName(99), Task: &history.Task{Queue: "jobs", ID: "job-0099:1"}})
 	}, true},
 	{"task odd: it cannot be read", tasked, 0, func(w *world) {
 		w.add(history.Fact{Kind: history.QueuedTask, At: w.end(), Note: "it cannot be read", Task: &history.Task{Queue: "jobs", ID: "odd"}})
 	}, true},
 	{"and its job is SUCCEEDED at attempt 1", tasked, plainJob, func(w *world) {
 		f := w.fact(history.QueuedTask, plainJob)
-		f.Task = &history.Task{Queue: "jobs", ID: "job-0001:1:0", State: "archived", Attempt: 1}
+		f.Task = &history.Task{Queue: "jobs", ID: "job-0001:1", State: "archived", Attempt: 1}
 		w.add(f)
 	}, true},
 	{"and its job is CREATED at attempt 1", tasked, waitingJob, func(w *world) {

@@ -154,7 +154,7 @@ func soundWorld() *world {
 	w.add(history.Fact{At: w.start, Kind: history.Submitted, Ticket: w.last, Submission: refused})
 	w.batchCompleted()
 	task := w.fact(history.QueuedTask, waitingJob)
-	task.Task = &history.Task{Queue: "jobs", ID: jobName(waitingJob) + ":1:0", State: "scheduled", Attempt: 1}
+	task.Task = &history.Task{Queue: "jobs", ID: jobName(waitingJob) + ":1", State: "scheduled", Attempt: 1}
 	w.add(task)
 	w.run.Counters = true
 	w.run.Collected.Measured = []Measure{{Name: "jobs_submitted_total", Metric: 18, Rows: 18, Counter: true}, {Name: "job_queue_depth"}}

@@ -23,8 +23,8 @@ const (
 )
 
 // The asynq queues of the service: tasks of the first are named
-// {job}:{attempt}:{dispatch}, of the second after clients, or, of those that show
-// a delivery, {endpoint}:{delivery}:{attempt}.
+// {job}:{attempt}, with a third part if the attempt was queued more than once, of the second after deliveries. What follows
+// a slash counts tasks of the same name.
 const (
 	jobQueue     = "jobs"
 	webhookQueue = "webhooks"
@@ -72,7 +72,8 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 				return nil, err
 			}
 			t := history.Task{Queue: queue, ID: strings.TrimPrefix(scan.Val(), prefix), State: state}
-			if parts := strings.Split(t.ID, ":"); queue == jobQueue && len(parts) == 3 {
+			name, _, _ := strings.Cut(t.ID, "/")
+			if parts := strings.Split(name, ":"); queue == jobQueue && len(parts) > 1 {
 				t.Attempt, _ = strconv.Atoi(parts[1])
 			}
 			if !showsDelivery(t) {
@@ -89,19 +90,18 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 	return found, nil
 }
 
-// showsDelivery reports whether a task shows a delivery that waits or was given
-// up. Such tasks may stay: when the time of one comes and nothing is due, it does
-// nothing. One whose process died is active until asynq gives it to another one, a
-// minute later or two.
+// showsDelivery reports whether a task is of a delivery that waits for its next attempt, or whose process died: it is active until
+// asynq gives it to another one, a minute later or two. Such tasks may stay: when the time of one comes and nothing is due, it does
+// nothing.
 func showsDelivery(t history.Task) bool {
-	return t.Queue == webhookQueue && strings.Count(t.ID, ":") > 1 && slices.Contains([]string{"scheduled", archived, "active"}, t.State)
+	return t.Queue == webhookQueue && slices.Contains([]string{"scheduled", "retry", "active"}, t.State)
 }
 
 // addTasks adds what is left over, but not what belongs to other runs.
 func (c *collector) addTasks(ctx context.Context, left map[string]history.Task) error {
-	var subjects []string // the jobs and clients that tasks are named after
+	var subjects []string // the jobs and deliveries that tasks are named after
 	for _, t := range left {
-		subject, _, _ := strings.Cut(t.ID, ":")
+		subject := subjectOf(t)
 		subjects = append(subjects, subject)
 	}
 	ours, err := c.ownTasks(ctx, subjects)
@@ -109,7 +109,7 @@ func (c *collector) addTasks(ctx context.Context, left map[string]history.Task) 
 		return err
 	}
 	for _, t := range left {
-		subject, _, _ := strings.Cut(t.ID, ":")
+		subject := subjectOf(t)
 		mine, exists := ours[subject]
 		if exists && !mine {
 			continue
@@ -118,14 +118,17 @@ func (c *collector) addTasks(ctx context.Context, left map[string]history.Task) 
 		if t.Queue == jobQueue {
 			f.Job = subject
 		} else if !exists && c.DatabaseURL != "" {
-			f.Note = "there is no client of that name"
+			f.Note = "there is no delivery of that name"
 		}
 		c.add(f)
 	}
 	return nil
 }
 
-// ownTasks says whether jobs and clients are of the run, by name; others and, without
+// subjectOf is the job or delivery that a task is named after.
+func subjectOf(t history.Task) string { return strings.FieldsFunc(t.ID+":", func(r rune) bool { return r == ':' || r == '/' })[0] }
+
+// ownTasks says whether jobs and deliveries are of the run, by name; others and, without
 // the database, all are missing.
 func (c *collector) ownTasks(ctx context.Context, names []string) (map[string]bool, error) {
 	ours := map[string]bool{}
@@ -134,7 +137,7 @@ func (c *collector) ownTasks(ctx context.Context, names []string) (map[string]bo
 	}
 	return ours, connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
 		rows, _ := conn.Query(ctx, `SELECT j.job_id::text, coalesce(`+ofRun+`, false) FROM jobs j WHERE job_id::text = ANY (@names)
-			UNION ALL SELECT client_id::text, client_id = ANY (@clients::uuid[]) FROM clients WHERE client_id::text = ANY (@names)`,
+			UNION ALL SELECT delivery_id::text, client_id = ANY (@clients::uuid[]) FROM deliveries WHERE delivery_id::text = ANY (@names)`,
 			pgx.NamedArgs{"clients": c.clientIDs, "tickets": c.Run + ".", "names": names}) // the next line returns its error
 		var name string
 		var mine bool
