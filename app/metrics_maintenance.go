@@ -31,7 +31,7 @@ const (
 
 // MaintenanceTasks are what the maintenance does again and again.
 var MaintenanceTasks = []string{
-	"leader", "scheduler", "relay", "probe", "rescuer", "batch_completer", "cleaner", "deliveries", "orphans", "outcomes", "backlog",
+	"leader", "scheduler", "relay", "rescuer", "batch_completer", "cleaner", "deliveries", "orphans", "outcomes", "backlog",
 	"clock", "pauses", "history", "bulk", "erasures", "schedules",
 }
 
@@ -47,19 +47,18 @@ var VitalTasks = []string{"scheduler", "relay", "rescuer", "deliveries"}
 
 // maintenanceMetrics count what the leader does, and what it has counted.
 type maintenanceMetrics struct {
-	Leading                         prometheus.Gauge
-	blocked                         *prometheus.GaugeVec
-	MaintenanceErrors               *prometheus.CounterVec
-	rounds                          *prometheus.HistogramVec
-	SucceededAt                     *prometheus.GaugeVec
-	Repaired, DeliveriesRepaired    *prometheus.CounterVec
-	LeasesExpired                   *prometheus.CounterVec
-	EpochsRaised, OutcomesPublished prometheus.Counter
-	ClockSteps                      *prometheus.CounterVec
-	DueTimes                        *prometheus.CounterVec
-	RunLateness                     prometheus.Histogram
-	WindowClosed                    prometheus.Gauge
-	Backlog                         backlogGauges
+	Leading                      prometheus.Gauge
+	blocked                      *prometheus.GaugeVec
+	MaintenanceErrors            *prometheus.CounterVec
+	rounds                       *prometheus.HistogramVec
+	SucceededAt                  *prometheus.GaugeVec
+	Repaired, DeliveriesRepaired *prometheus.CounterVec
+	LeasesExpired                *prometheus.CounterVec
+	OutcomesPublished            prometheus.Counter
+	ClockSteps                   *prometheus.CounterVec
+	DueTimes                     *prometheus.CounterVec
+	RunLateness                  prometheus.Histogram
+	Backlog                      backlogGauges
 }
 
 func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
@@ -74,20 +73,17 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 		SucceededAt: in.Gauges("maintenance_last_success_timestamp_seconds",
 			"Unix time of this process' latest round that did not fail; 0: never.", task, MaintenanceTasks...),
 		Repaired: in.Counters("maintenance_jobs_total", "Jobs, and batches by the completer, that maintenance moved on.", by,
-			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed", "batch_completer", RepairStranded, Resumed),
+			"scheduler", "relay", "rescuer_requeued", "rescuer_failed", "batch_completer", RepairStranded, Resumed),
 		DeliveriesRepaired: in.Counters("maintenance_deliveries_total",
 			"Deliveries whose claim was ended, whose webhook is gone, whose task was made or whose time was wrong, and clients woken for again.", by,
 			RepairReclaimed, RepairOrphaned, RepairWoken, RepairScheduled, RepairStranded),
 		LeasesExpired: in.Counters("leases_expired_total", "Jobs that lost their worker, by the state in which they were.",
 			[]string{"state"}, string(job.Assigned), string(job.Running)),
-		EpochsRaised: in.Counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),
 		ClockSteps: in.Counters("clock_steps_total", "Times that a clock was found to have been set, by the maintenance's leader.",
 			[]string{"clock"}, PostgresClock, ProcessClock),
 		DueTimes: in.Counters("schedule_due_times_total", "Due times of schedules that passed, by what became of them.", []string{"result"},
 			DueRun, DueMissed, DueSkipped),
-		RunLateness: in.Histogram("schedule_run_lateness_seconds", "Time from the due time of a run and its jitter to its job.", telemetry.Quick),
-		WindowClosed: in.Gauge("dispatch_window_closed",
-			"1 while new jobs wait in storage until the relay gives them to the queue; 0: they are enqueued at once."),
+		RunLateness:       in.Histogram("schedule_run_lateness_seconds", "Time from the due time of a run and its jitter to its job.", telemetry.Quick),
 		OutcomesPublished: in.Counter("outcomes_published_total", "Outcomes appended to the outcome stream, repetitions included."),
 		Backlog:           newBacklogGauges(in),
 	}
@@ -135,7 +131,6 @@ func (m *maintenanceMetrics) Counted(c job.Backlog) {
 type backlogGauges struct {
 	Jobs                       *prometheus.GaugeVec
 	queueDepth, oldestDue      prometheus.Gauge
-	epoch                      prometheus.Gauge
 	workers, slots             prometheus.Gauge
 	deliveries, oldestDelivery prometheus.Gauge
 	webhooksDisabled           prometheus.Gauge
@@ -155,7 +150,6 @@ func newBacklogGauges(in telemetry.Factory) backlogGauges {
 		Jobs:             in.Gauges("jobs_current", "Jobs in a state."+note, []string{"state"}, states...),
 		queueDepth:       in.Gauge("job_queue_depth", "Jobs in QUEUED."+note),
 		oldestDue:        in.Gauge("job_oldest_due_seconds", "For how long the job that waits longest could have run."+note),
-		epoch:            in.Gauge("dispatch_epoch", "Number of the dispatch: rises when the queue was emptied or replaced."+note),
 		workers:          in.Gauge("workers_alive", "Workers whose lease has not ended."+note),
 		slots:            in.Gauge("workers_slots", "Jobs that the living workers can hold at once."+note),
 		deliveries:       in.Gauge("webhook_deliveries_pending", "Deliveries that are pending."+note),
@@ -171,7 +165,6 @@ func (g *backlogGauges) show(c job.Backlog) {
 	}
 	g.queueDepth.Set(float64(c.Jobs[job.Queued]))
 	g.oldestDue.Set(c.OldestDue.Seconds())
-	g.epoch.Set(float64(c.Epoch))
 	g.workers.Set(float64(c.Workers))
 	g.slots.Set(float64(c.Slots))
 	g.deliveries.Set(float64(c.Deliveries))

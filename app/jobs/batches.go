@@ -56,7 +56,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	for i := range sub.Jobs {
 		sub.Jobs[i].Lease = room.leased()
 	}
-	sub.Committed = s.dispatchAll(ctx, sub.Jobs)
+	sub.Committed = s.enqueueAll(ctx, sub.Jobs)
 	b, replayed, err = s.deps.Batches.InsertBatch(ctx, sub)
 	room.end(ctx, err == nil && !replayed, err)
 	switch {
@@ -79,11 +79,11 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	return b, false, nil
 }
 
-// dispatchAll dispatches the first attempts of jobs, in their order.
-func (s *Service) dispatchAll(ctx context.Context, jobs []job.Job) func() {
+// enqueueAll returns a function that enqueues the first attempts of jobs, in their order.
+func (s *Service) enqueueAll(ctx context.Context, jobs []job.Job) func() {
 	return func() {
 		for i := range jobs {
-			s.dispatch(firstTask(ctx, &jobs[i]))
+			s.deps.Queue.Enqueue(firstTask(ctx, &jobs[i]))
 		}
 	}
 }

@@ -236,44 +236,6 @@ func TestCountsOfManyJobsAreFewUnlessTheyMatter(t *testing.T) {
 	}
 }
 
-func TestWindow(t *testing.T) {
-	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
-		window := NewWindow(10, w.Store, w.Metrics, w.Logger)
-		require.False(t, window.admit(), "nobody knows what waits")
-		require.NoError(t, window.Count(t.Context()))
-		require.NoError(t, window.Count(t.Context())) // the one above is in it
-
-		var tasks []job.Task
-		for _, step := range []struct {
-			due  int
-			open bool
-		}{{0, true}, {9, true}, {11, false}, {9, false}, {6, false}, {5, true}, {9, true}, {12, false}, {0, true}} {
-			for len(tasks) < step.due {
-				tasks = append(tasks, w.Add())
-			}
-			for len(tasks) > step.due {
-				w.Store.Change(tasks[0].JobID, inState(job.Succeeded))
-				tasks = tasks[1:]
-			}
-			require.NoError(t, window.Count(t.Context()))
-			require.Equal(t, step.open, window.admit(), "%d jobs", step.due)
-			require.Equal(t, !step.open, w.Metric(w.Metrics.WindowClosed) == 1)
-			require.NoError(t, window.Count(t.Context()))
-		}
-
-		s.deps.Window = NewWindow(3, w.Store, w.Metrics, w.Logger)
-		require.NoError(t, s.deps.Window.Count(t.Context()))
-		var ids, sent []job.ID
-		for range 6 {
-			ids = append(ids, w.submit(s).JobID)
-		}
-		for _, task := range w.Queue.Sent() {
-			sent = append(sent, task.JobID)
-		}
-		require.Equal(t, ids[:3], sent, "what is accepted here counts at once; the others are the relay's")
-	})
-}
-
 // Two processes never exceed the limit together, although the answers of storage are lost and a process stands still.
 //
 // Promise: contract 17

@@ -74,7 +74,7 @@ func (s *Service) retried(ctx context.Context, j *job.Job, change job.Change) {
 	s.deps.Metrics.Entered(job.Queued, j.WorkKind)
 	app.LogTransition(ctx, s.deps.Log, "retry", j, job.Failed, job.Queued, slog.Int("attempt", change.Attempt))
 	app.Publish(s.deps.Queue, j, app.NotificationOf(j))
-	s.dispatch(app.TracedTask(ctx, job.Task{
+	s.deps.Queue.Enqueue(app.TracedTask(ctx, job.Task{
 		JobID: j.ID, Attempt: change.Attempt, RunAt: change.RunAt, TraceParent: j.TraceParent,
 		ClientID: j.ClientID, WorkKind: j.WorkKind, Reason: reasonOf(j.Failure),
 	}))

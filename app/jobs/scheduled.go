@@ -38,11 +38,8 @@ func (x *Scheduled) Check(ctx context.Context, r job.Request) ([]job.Violation, 
 	return slices.Concat(x.s.check(r, now), x.s.checkNow(r, now, proven)), nil
 }
 
-// Freshen begins a round, and counts the due jobs if it is time to.
-func (x *Scheduled) Freshen(ctx context.Context) error {
-	x.proven = map[job.ID]origins{}
-	return x.s.deps.Window.countIfOld(ctx)
-}
+// Begin begins a round.
+func (x *Scheduled) Begin() { x.proven = map[job.ID]origins{} }
 
 // Prepare makes the job of a run, which is to be stored by the caller, and takes room
 // for it. done says whether it was, with storage's error; an error is why it must not be.
@@ -86,9 +83,9 @@ func (x *Scheduled) prepare(
 	return j, func(stored bool, err error) { room.end(ctx, stored, err) }, nil
 }
 
-// Stored dispatches jobs that were stored, and tells of them.
+// Stored enqueues jobs that were stored, and publishes them.
 func (x *Scheduled) Stored(ctx context.Context, stored []job.Job) {
-	x.s.dispatchAll(ctx, stored)()
+	x.s.enqueueAll(ctx, stored)()
 	for i := range stored {
 		x.s.accepted(ctx, &stored[i], job.Queued)
 		app.Publish(x.s.deps.Queue, &stored[i], app.NotificationOf(&stored[i]))

@@ -1,5 +1,5 @@
 // Package jobs holds the use cases of a client's jobs and batches: submit, cancel,
-// retry, delete, read and wait; with admission, capacity and the dispatch window.
+// retry, delete, read and wait; with admission and capacity.
 package jobs
 
 import (
@@ -49,7 +49,7 @@ type Pauses interface{ Now() job.Pauses }
 type Receivers interface{ Webhooks(client job.ID) int }
 
 // Deps is what a Service works with; all but Targets, Proofs, Capacity, Storage, Receivers,
-// Pauses, Window and Hub are required.
+// Pauses and Hub are required.
 type Deps struct {
 	Jobs      JobStore
 	Reader    ReadStore
@@ -62,7 +62,6 @@ type Deps struct {
 	Storage   Storage     // nil: any amount
 	Receivers Receivers   // nil: clients have no webhooks
 	Pauses    Pauses      // nil: nothing is stopped
-	Window    *Window     // nil: always open
 	Hub       *events.Hub // nil: no request waits
 	Completer *batches.Completer
 	Metrics   *app.Metrics
@@ -181,7 +180,7 @@ func (s *Service) insert(ctx context.Context, r job.Request, j job.Job) (job.Rec
 	app.Describe(trace.SpanFromContext(ctx), &j, 1)
 	task := firstTask(ctx, &j)
 	receipt, err := s.deps.Jobs.InsertJob(ctx, job.Submission{
-		Job: j, IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash, Committed: func(job.Receipt) { s.dispatch(task) },
+		Job: j, IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash, Committed: func(job.Receipt) { s.deps.Queue.Enqueue(task) },
 	})
 	if err != nil {
 		return job.Receipt{}, err
@@ -210,15 +209,6 @@ func (s *Service) accepted(ctx context.Context, j *job.Job, state job.State) {
 func firstTask(ctx context.Context, j *job.Job) job.Task {
 	return app.TracedTask(ctx, job.Task{JobID: j.ID, Attempt: 1, RunAt: deref(j.ExecutionAt), TraceParent: j.TraceParent,
 		ClientID: j.ClientID, WorkKind: j.WorkKind})
-}
-
-// dispatch hands a task to the queue if its time is to come, or if it overtakes
-// nothing; the relay finds the others, and those that the queue loses or has no
-// room for.
-func (s *Service) dispatch(t job.Task) {
-	if t.RunAt.After(s.cfg.Clock()) || s.deps.Window.admit() {
-		s.deps.Queue.Enqueue(t)
-	}
 }
 
 // Cancel stops a job that is not final; a final one stays as it is (section 14).

@@ -302,14 +302,3 @@ func (s *fakeStore) LiveWorkers(ctx context.Context) (int, error) {
 		return n, nil
 	})
 }
-
-func (s *fakeStore) CountDue(ctx context.Context, limit int) (int, error) {
-	return apptest.Call(ctx, s.Store, "CountDue", func() (n int, err error) {
-		for _, r := range s.Rows {
-			if n < limit && r.State.Waiting() && !r.RunAt.After(time.Now()) {
-				n++
-			}
-		}
-		return n, nil
-	})
-}

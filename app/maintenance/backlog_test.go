@@ -14,8 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Whoever is due at the same second is queued by several statements at once, and none of them waits for the log. The relay gives way
-// to the lanes for as long as they are at work.
+// Whoever is due at the same second is queued by several statements at once, and none of them waits for the log.
 func TestManyDueJobsAreQueuedInLanesAndPublishedAfterwards(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldMaint) {
 		const due = (schedulerLanes + 1) * schedulerBatch
@@ -23,9 +22,8 @@ func TestManyDueJobsAreQueuedInLanesAndPublishedAfterwards(t *testing.T) {
 			w.AddDeferred(-time.Hour)
 		}
 		m := w.maintenance()
-		var calls, now, most atomic.Int64
+		var now, most atomic.Int64
 		w.Store.Hook("QueueDue", apptest.Hook{Before: func(context.Context) error {
-			require.Equal(t, calls.Add(1) > 1, m.deps.Relay.givesWay.Load())
 			require.Empty(t, w.Queue.Notifications(), "told of while some wait")
 			most.Store(max(most.Load(), now.Add(1)))
 			time.Sleep(100 * time.Millisecond)
@@ -36,7 +34,6 @@ func TestManyDueJobsAreQueuedInLanesAndPublishedAfterwards(t *testing.T) {
 		require.EqualValues(t, schedulerLanes, most.Load())
 		require.Equal(t, due, len(w.Queue.Notifications()))
 		require.Equal(t, float64(due), w.repaired("scheduler"))
-		require.False(t, m.deps.Relay.givesWay.Load())
 	})
 }
 
@@ -57,7 +54,6 @@ func TestNotificationsOfQueuedJobsDespiteAFailure(t *testing.T) {
 		require.ErrorIs(t, m.schedule(t.Context(), always), apptest.ErrStorage)
 		require.Equal(t, w.repaired("scheduler"), float64(len(w.Queue.Notifications())))
 		require.Positive(t, w.repaired("scheduler"))
-		require.False(t, m.deps.Relay.givesWay.Load())
 	})
 }
 
@@ -65,7 +61,7 @@ func TestNotificationsOfQueuedJobsDespiteAFailure(t *testing.T) {
 func someBacklog() job.Backlog {
 	return job.Backlog{
 		Jobs:      map[job.State]int{job.Created: 1, job.Queued: 2, job.Assigned: 3, job.Running: 4},
-		OldestDue: 5 * time.Second, Epoch: 6, Workers: 7, Slots: 8,
+		OldestDue: 5 * time.Second, Workers: 7, Slots: 8,
 		Deliveries: 9, OldestDelivery: 10 * time.Second, DisabledWebhooks: 11,
 	}
 }
@@ -77,7 +73,7 @@ func (w *worldMaint) shown() map[string]float64 {
 		shown[string(s)] = w.Metric(w.Metrics.Backlog.Jobs.WithLabelValues(string(s)))
 	}
 	for _, name := range []string{
-		"job_queue_depth", "job_oldest_due_seconds", "dispatch_epoch", "workers_alive", "workers_slots",
+		"job_queue_depth", "job_oldest_due_seconds", "workers_alive", "workers_slots",
 		"webhook_deliveries_pending", "webhook_oldest_pending_seconds", "webhooks_disabled_current",
 	} {
 		shown[name] = w.Sum(name)
@@ -86,7 +82,7 @@ func (w *worldMaint) shown() map[string]float64 {
 }
 
 var counted = map[string]float64{
-	"CREATED": 1, "QUEUED": 2, "ASSIGNED": 3, "RUNNING": 4, "job_queue_depth": 2, "job_oldest_due_seconds": 5, "dispatch_epoch": 6,
+	"CREATED": 1, "QUEUED": 2, "ASSIGNED": 3, "RUNNING": 4, "job_queue_depth": 2, "job_oldest_due_seconds": 5,
 	"workers_alive": 7, "workers_slots": 8, "webhook_deliveries_pending": 9, "webhook_oldest_pending_seconds": 10,
 	"webhooks_disabled_current": 11,
 }
@@ -127,7 +123,6 @@ func TestTheLeaderTakesTheBacklog(t *testing.T) {
 		apptest.Pass(2 * backlogMemory)
 		require.InDelta(t, float64(time.Now().Unix()), w.Sum("backlog_timestamp_seconds"), backlogInterval.Seconds())
 		require.Equal(t, 1.0, w.Sum("jobs_current"), "a state without jobs is 0 again")
-		require.Zero(t, w.Sum("dispatch_epoch"))
 	})
 }
 
@@ -221,7 +216,7 @@ func (s *asideStore) add(n int) {
 func TestPausedJobsAreLookedAtAfterAChange(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldMaint) {
 		store := &asideStore{}
-		sweep := &pauseSweep{store: store, relay: NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger)}
+		sweep := &pauseSweep{store: store, relay: NewRelay(w.Store, w.Queue, w.Metrics)}
 		looks := func() int {
 			before := store.looks
 			require.NoError(t, sweep.round(t.Context(), always))
@@ -242,27 +237,16 @@ func TestPausedJobsAreLookedAtAfterAChange(t *testing.T) {
 	})
 }
 
-// A few jobs are enqueued at once; of many, the relay enqueues what there is room for, from the oldest on.
+// However many they are, in one round.
 func TestResumedJobsAreEnqueued(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldMaint) {
 		store := &asideStore{}
-		relay := NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger)
-		sweep := &pauseSweep{store: store, relay: relay}
-		store.add(3)
-		require.NoError(t, sweep.round(t.Context(), always))
-		require.EqualValues(t, 3, w.Metric(w.Metrics.Repaired.WithLabelValues(app.Resumed)))
-		require.False(t, relay.again.Load())
-
-		store.pauses = job.Pauses{{ID: app.NewID()}}
+		sweep := &pauseSweep{store: store, relay: NewRelay(w.Store, w.Queue, w.Metrics)}
 		store.add(2*pauseBatch + 1)
 		require.NoError(t, sweep.round(t.Context(), always))
-		require.Empty(t, store.tasks, "all in one round")
-		require.EqualValues(t, 3+pauseBatch, w.Metric(w.Metrics.Repaired.WithLabelValues(app.Resumed)))
-		require.True(t, relay.again.Load())
-		relay.watermark = job.QueueCursor{RunAt: time.Now()}
-		require.NoError(t, relay.fillDue(t.Context(), func() bool { return false }))
-		require.Zero(t, relay.passed(), "the walk starts over")
-		require.False(t, relay.again.Load())
+		require.Empty(t, store.tasks)
+		require.Len(t, w.Queue.tasks, 2*pauseBatch+1)
+		require.EqualValues(t, 2*pauseBatch+1, w.repaired(app.Resumed))
 	})
 }
 
@@ -284,7 +268,7 @@ func (s *throttled) ResumeThrottled(_ context.Context, most, _, limit int) ([]jo
 // In one round, however many they are; without a limit those of a limit that there was before.
 func TestThrottledJobsAreDispatched(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldMaint) {
-		store, relay := &throttled{}, NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger)
+		store, relay := &throttled{}, NewRelay(w.Store, w.Queue, w.Metrics)
 		for range throttleBatch + 1 {
 			store.tasks = append(store.tasks, job.Task{JobID: app.NewID(), Attempt: 1, Dispatch: 1})
 		}

@@ -50,8 +50,7 @@ type BacklogStore interface {
 // Cadence of the maintenance.
 const (
 	SchedulerInterval = 200 * time.Millisecond
-	relayInterval     = 500 * time.Millisecond
-	probeInterval     = 2 * time.Second
+	relayInterval     = time.Second
 	RescuerInterval   = time.Second
 	completerInterval = 3 * time.Second
 	cleanerInterval   = 30 * time.Second
@@ -143,12 +142,11 @@ func (m *Maintenance) Leading() bool {
 func (m *Maintenance) newTasks() []*task {
 	all := []*task{
 		{name: "scheduler", interval: SchedulerInterval, vital: true, run: m.schedule},
-		{name: "relay", interval: relayInterval, vital: true, run: m.deps.Relay.round},
-		{name: "probe", interval: probeInterval, run: m.deps.Relay.probe},
+		{name: "relay", interval: relayInterval, vital: true, wake: m.deps.Relay.Clock.Changed, run: m.deps.Relay.round},
 		{name: "rescuer", interval: RescuerInterval, vital: true, run: m.rescue},
 		{name: "batch_completer", interval: completerInterval, run: m.completeBatches},
 		{name: "cleaner", interval: cleanerInterval, run: m.clean},
-		{name: "backlog", interval: backlogInterval, trigger: m.elected, run: m.count},
+		{name: "backlog", interval: backlogInterval, wake: func() <-chan struct{} { return m.elected }, run: m.count},
 		{name: "deliveries", interval: deliveryInterval, vital: true, run: m.deps.Deliveries.Round},
 		{name: "orphans", interval: orphanInterval, run: m.deps.Deliveries.FailOrphans},
 	}
@@ -172,7 +170,7 @@ func (m *Maintenance) newTasks() []*task {
 		all = append(all, &task{name: "erasures", interval: erasureInterval, run: m.deps.Erasures.Round})
 	}
 	if m.deps.Schedules != nil {
-		all = append(all, &task{name: "schedules", interval: SchedulerInterval, trigger: m.deps.Schedules.Due(), run: m.deps.Schedules.Round})
+		all = append(all, &task{name: "schedules", interval: SchedulerInterval, wake: m.deps.Schedules.Due, run: m.deps.Schedules.Round})
 	}
 	if m.deps.Publisher != nil {
 		all = append(all, &task{name: "outcomes", interval: publisherInterval, run: m.deps.Publisher.round})

@@ -17,15 +17,14 @@ type OutboxStore interface {
 	RepublishOutcomes(ctx context.Context) (n int, err error)
 	// RemovePublished removes outcomes that were published for longer than minAge.
 	RemovePublished(ctx context.Context, minAge time.Duration) error
-	// Epoch rises when the queue's server was emptied or replaced.
-	Epoch(ctx context.Context) (epoch int64, redisRunID string, err error)
 }
 
-// OutcomeStream takes entries of a stream, in their order.
+// OutcomeStream appends entries to a stream, in their order.
 type OutcomeStream interface {
-	AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) error
-	// Epoch gives what the stream's server knows, as RelayQueue's does.
-	Epoch(ctx context.Context) (epoch int64, runID string, err error)
+	// AppendOutcomes returns the ids of the entry before the new ones, "" for none, and of the last one.
+	AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) (before, last string, err error)
+	// LastOutcome returns the id of the stream's last entry, "" for none.
+	LastOutcome(ctx context.Context, stream string) (last string, err error)
 }
 
 // streamLength is about how many entries the stream keeps.
@@ -43,13 +42,17 @@ const (
 	// stream's server lives: when it dies it may lose what it was given last.
 	publishedKept   = time.Minute
 	removalInterval = 10 * time.Second
+	// unknownEntry is not the id of an entry.
+	unknownEntry = "unknown"
 )
 
 // Publisher appends the outcome document of every attempt to a stream, at least
-// once (section 8). An outcome is marked only after the stream has it. It stays
-// until the stream's server is seen alive a minute later; what is still there is
-// appended again when that server has been emptied or replaced, and when this
-// process begins to lead: the leader before may have died over just that.
+// once (section 8). An outcome is marked only after the stream has it, and stays in
+// storage until the stream is seen to have it a minute later.
+//
+// The outcomes in storage are appended again when the stream ends with another entry than
+// this process appended last: Redis was emptied, or has lost its latest writes, or
+// another process led meanwhile, which may have died before it noticed.
 type Publisher struct {
 	cfg     PublisherConfig
 	store   OutboxStore
@@ -58,27 +61,28 @@ type Publisher struct {
 	log     *slog.Logger
 
 	// The leader's loop's own.
-	epoch    int64                // for which the stream was repaired
+	last     string               // the id of the entry that the stream should end with
 	appended []job.OutcomeMessage // the stream has them, and storage does not know
 	removed  time.Time            // when those published for long were removed last
 }
 
 // NewPublisher makes a publisher; Maintenance runs it.
 func NewPublisher(cfg PublisherConfig, store OutboxStore, stream OutcomeStream, m *app.Metrics, log *slog.Logger) *Publisher {
-	return &Publisher{cfg: cfg, store: store, stream: stream, metrics: m, log: log}
+	return &Publisher{cfg: cfg, store: store, stream: stream, metrics: m, log: log, last: unknownEntry}
 }
 
 // round publishes what waits, the oldest first, for as long as this process
 // leads.
 func (p *Publisher) round(ctx context.Context, leading func() bool) error {
-	epoch, server, err := p.store.Epoch(ctx)
+	asked := time.Now()
+	last, err := p.stream.LastOutcome(ctx, p.cfg.Stream)
 	if err != nil {
 		return err
 	}
-	if err := p.repair(ctx, epoch); err != nil {
+	if err := p.repair(ctx, last); err != nil {
 		return err
 	}
-	if err := p.remove(ctx, epoch, server); err != nil {
+	if err := p.remove(ctx, asked); err != nil {
 		return err
 	}
 	for leading() {
@@ -99,33 +103,28 @@ func (p *Publisher) round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// repair has the recent outcomes published again in a new epoch.
-func (p *Publisher) repair(ctx context.Context, epoch int64) error {
-	if epoch == p.epoch {
+// repair has the recent outcomes published again if the stream ends with another entry.
+func (p *Publisher) repair(ctx context.Context, last string) error {
+	if last == p.last {
 		return nil
 	}
-	p.appended = nil // perhaps the stream does not have them any more
+	p.appended = nil // the stream may have lost them
 	n, err := p.store.RepublishOutcomes(ctx)
 	if err != nil {
 		return err
 	}
-	p.epoch = epoch
+	p.last = last
 	if n > 0 {
-		p.log.InfoContext(ctx, "recent outcomes are appended to the stream again", "action", "republish_outcomes", "outcomes", n, "epoch", epoch)
+		p.log.InfoContext(ctx, "recent outcomes are appended to the stream again", "action", "republish_outcomes", "outcomes", n)
 	}
 	return nil
 }
 
-// remove removes what was published a minute before the stream's server was seen
-// alive, and the same one. While it is away everything stays, for repair.
-func (p *Publisher) remove(ctx context.Context, epoch int64, server string) error {
-	if time.Since(p.removed) < removalInterval {
+// remove removes what was published a minute before the stream was seen to have it.
+// While Redis is away everything stays, for repair.
+func (p *Publisher) remove(ctx context.Context, asked time.Time) error {
+	if asked.Sub(p.removed) < removalInterval {
 		return nil
-	}
-	asked := time.Now()
-	sentinel, found, err := p.stream.Epoch(ctx)
-	if err != nil || sentinel != epoch || found != server {
-		return err
 	}
 	if err := p.store.RemovePublished(ctx, publishedKept+time.Since(asked)); err != nil {
 		return err
@@ -149,11 +148,27 @@ func (p *Publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 		}
 		entries = append(entries, job.StreamEntry{Key: m.JobID.String(), ContentType: mediaType, Language: document.Language, Value: body})
 	}
-	if err := p.stream.AppendOutcomes(ctx, p.cfg.Stream, streamLength, entries); err != nil {
+	if err := p.append(ctx, entries); err != nil {
 		return err
 	}
 	p.metrics.OutcomesPublished.Add(float64(len(entries)))
 	p.appended = messages
+	return nil
+}
+
+// append appends entries. If others than expected come before them, the next round repairs the stream.
+func (p *Publisher) append(ctx context.Context, entries []job.StreamEntry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	before, last, err := p.stream.AppendOutcomes(ctx, p.cfg.Stream, streamLength, entries)
+	if err != nil {
+		return err
+	}
+	if before != p.last {
+		last = unknownEntry
+	}
+	p.last = last
 	return nil
 }
 

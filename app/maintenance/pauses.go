@@ -53,24 +53,17 @@ func (s *pauseSweep) round(ctx context.Context, leading func() bool) error {
 	return s.sweep(ctx, leading)
 }
 
-// sweep walks over all jobs that were put aside. The first to be resumed are enqueued at once; of more, the relay enqueues what
-// the window has room for.
+// sweep walks over all jobs that were put aside, and enqueues those that go on.
 func (s *pauseSweep) sweep(ctx context.Context, leading func() bool) error {
-	for after, resumed := (job.ID{}), 0; leading(); {
+	for after := (job.ID{}); leading(); {
 		tasks, last, err := s.store.ResumePaused(ctx, after, pauseBatch)
 		if err != nil {
 			return err
 		}
-		switch {
-		case len(tasks) > 0 && resumed == 0:
-			_, err = s.relay.relay(ctx, tasks, app.Resumed)
-		case len(tasks) > 0:
-			s.relay.startOver()
-		}
-		if err != nil {
+		if _, err := s.relay.ensure(ctx, tasks, app.Resumed); err != nil {
 			return err
 		}
-		if resumed += len(tasks); last.IsZero() {
+		if last.IsZero() {
 			s.swept = time.Now()
 			return nil
 		}

@@ -8,27 +8,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/job"
 )
 
 func always() bool { return true }
 
-// testWindow is a few batches.
-const testWindow = 4 * relayBatch
-
-// relaying makes a relay whose queue knows the epoch.
-func relaying(t *testing.T) (*worldMaint, *Relay) {
-	w := newWorldMaint(t)
-	return w, NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger)
-}
-
-// relays runs a test of such a relay.
+// relays runs a test of a relay.
 func relays(t *testing.T, f func(t *testing.T, w *worldMaint, r *Relay)) {
 	t.Helper()
-	apptest.Bubble(t, func(t *testing.T) {
-		w, r := relaying(t)
-		f(t, w, r)
-	})
+	bubble(t, func(t *testing.T, w *worldMaint) { f(t, w, NewRelay(w.Store, w.Queue, w.Metrics)) })
 }
 
 // old is a job that has been waiting for a while.
@@ -36,39 +25,7 @@ func old(age time.Duration) func(*apptest.Row) {
 	return func(r *apptest.Row) { r.RunAt, r.UpdatedAt = r.RunAt.Add(-age), r.UpdatedAt.Add(-age) }
 }
 
-func (w *worldMaint) round(r *Relay) {
-	w.T.Helper()
-	require.NoError(w.T, r.round(context.Background(), always))
-}
-
-// inQueue asserts that a job's current task waits in the queue.
-func (w *worldMaint) inQueue(tasks ...job.Task) {
-	w.T.Helper()
-	for _, t := range tasks {
-		r := w.Store.RowOf(t.JobID)
-		require.Equal(w.T, "pending", w.Queue.state(apptest.TaskOf(&r)))
-	}
-}
-
-func (w *worldMaint) probe(r *Relay) {
-	w.T.Helper()
-	require.NoError(w.T, r.probe(context.Background(), nil))
-}
-
-// repaired is how many jobs the relay, or its probe, dispatched.
-func (w *worldMaint) repaired(by string) float64 {
-	return w.Metric(w.Metrics.Repaired.WithLabelValues(by))
-}
-
-// pending counts the tasks that the queue has.
-func (w *worldMaint) pending() int {
-	w.T.Helper()
-	depth := apptest.Must(w.Queue.Depth(context.Background()))(w.T)
-	return int(depth["pending"])
-}
-
-// backlog adds jobs that have been waiting for a minute and more, the oldest
-// first.
+// backlog adds jobs that have been waiting for a minute and more, the oldest first.
 func (w *worldMaint) backlog(n int) []job.Task {
 	tasks := make([]job.Task, n)
 	for i := range tasks {
@@ -77,136 +34,99 @@ func (w *worldMaint) backlog(n int) []job.Task {
 	return tasks
 }
 
-// While the window is closed nobody but the relay enqueues, so nobody else is
-// about to; as soon as others do, the young jobs are left to them.
-func TestRelayTakesYoungJobsWhileItIsAlone(t *testing.T) {
+// round returns the batches that one round of the relay looked at.
+func (w *worldMaint) round(r *Relay) [][]job.Task {
+	w.T.Helper()
+	w.Queue.ensured = nil
+	require.NoError(w.T, r.round(context.Background(), always))
+	return w.Queue.ensured
+}
+
+func (w *worldMaint) repaired(by string) float64 {
+	return w.Metric(w.Metrics.Repaired.WithLabelValues(by))
+}
+
+func TestRelayEnqueuesTheOldestFirst(t *testing.T) {
 	relays(t, func(t *testing.T, w *worldMaint, r *Relay) {
-		w.backlog(1)
-		w.round(r)
-		young := w.Add()
-		w.round(r)
-		w.inQueue(young)
-		w.round(r)
-		w.round(r)
-		younger := w.Add()
+		const n = 2*relayBatch + 7
+		tasks := w.backlog(n)
+		require.Equal(t, [][]job.Task{tasks[:relayBatch], tasks[relayBatch : 2*relayBatch], tasks[2*relayBatch:]}, w.round(r),
+			"a batch that lacked tasks is followed at once by the next")
+		require.EqualValues(t, n, w.repaired("relay"))
+
+		require.Equal(t, [][]job.Task{tasks[:relayBatch]}, w.round(r), "the oldest have their tasks: the round ends")
+		delete(w.Queue.tasks, tasks[n-1].JobID)
+		delete(w.Queue.tasks, tasks[1].JobID)
+		require.Equal(t, [][]job.Task{tasks[:relayBatch], tasks[relayBatch : 2*relayBatch]}, w.round(r))
+		for _, task := range tasks[:2*relayBatch] {
+			w.Store.Change(task.JobID, func(r *apptest.Row) { r.State = job.Assigned })
+		}
+		require.Equal(t, [][]job.Task{tasks[2*relayBatch:]}, w.round(r), "a lost task further back, now among the oldest")
+		require.EqualValues(t, n+2, w.repaired("relay"))
+	})
+}
+
+// The process that stored a young job is about to enqueue it. Where the clock was moved, jobs may not age.
+func TestRelayLeavesYoungJobs(t *testing.T) {
+	relays(t, func(t *testing.T, w *worldMaint, r *Relay) {
+		task := w.Add()
 		apptest.Pass(time.Millisecond)
-		w.round(r)
-		require.Empty(t, w.Queue.state(younger), "whoever added it is about to enqueue it")
-		require.True(t, r.watermark.RunAt.Before(young.RunAt), "what is committed late may come before it")
+		require.Empty(t, w.round(r))
 		apptest.Pass(relayMinAge)
-		w.round(r)
-		w.inQueue(younger)
+		require.Equal(t, [][]job.Task{{task}}, w.round(r))
+
+		r.Clock = clock.New()
+		r.Clock.Set(clock.Setting{Number: 1, Real: time.Now(), Time: time.Now(), Rate: 1}, 0)
+		young := w.Add()
+		apptest.Pass(time.Millisecond)
+		require.Equal(t, [][]job.Task{{task, young}}, w.round(r))
 	})
 }
 
-func TestRelayGivesSoonDueJobsHalfOfTheWindow(t *testing.T) {
+func TestRelayChecksTheJobsThatAreDueSoon(t *testing.T) {
 	relays(t, func(t *testing.T, w *worldMaint, r *Relay) {
-		const n = testWindow
-		tasks := make([]job.Task, n)
-		for i := range tasks {
-			tasks[i] = w.AddDeferred(10*time.Second + time.Duration(i)*time.Millisecond)
+		for range 2 {
+			w.AddDeferred(relayAhead + time.Second)
 		}
-		for range 5 {
-			w.round(r)
+		soon := make([]job.Task, (aheadBatches+1)*relayBatch)
+		for i := range soon {
+			soon[i] = w.AddDeferred(time.Second + time.Duration(i)*time.Microsecond)
 		}
-		require.Equal(t, tasks[:n/2], w.Queue.offered)
-		due := w.Add(old(time.Minute))
-		w.round(r)
-		w.inQueue(due)
-		apptest.Pass(30 * time.Second)
-		w.round(r)
-		w.inQueue(tasks...)
+		require.Len(t, w.round(r), aheadBatches, "a round ends")
+		w.Queue.tasks[soon[0].JobID] = false
+		require.Equal(t, soon[:relayBatch], w.round(r)[0])
+		require.True(t, w.Queue.tasks[soon[0].JobID])
 	})
 }
 
-// Jobs whose time will come are looked at once; the probe finds those whose task is missing all the same, and each round those
-// that come next.
-func TestRelayLooksAheadOnce(t *testing.T) {
+// A round ends with the leadership, and with the first error.
+func TestRelayStops(t *testing.T) {
+	relays(t, func(t *testing.T, w *worldMaint, r *Relay) {
+		w.backlog(3 * relayBatch)
+		batches := 2
+		require.NoError(t, r.round(context.Background(), func() bool { batches--; return batches >= 0 }))
+		require.Len(t, w.Queue.ensured, 2)
+		w.Store.Hook("Waiting", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
+		require.ErrorIs(t, r.round(context.Background(), always), apptest.ErrStorage)
+		w.Queue.Err = apptest.ErrQueue
+		require.ErrorIs(t, r.round(context.Background(), always), apptest.ErrQueue)
+	})
+}
+
+// A job that became due because the clock was moved gets its task at once.
+func TestAMoveOfTheClockStartsARound(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldMaint) {
-		r := NewRelay(w.Store, w.Queue, 4*testWindow, w.Metrics, w.Logger)
-		for i := range 2 * relayBatch {
-			w.AddDeferred(30*time.Second + time.Duration(i)*time.Millisecond)
+		m := w.maintenance()
+		for _, task := range m.tasks {
+			if task.name == "relay" {
+				task.interval = time.Hour
+			}
 		}
-		w.round(r)
-		offered := len(w.Queue.offered)
-		require.Equal(t, 2*relayBatch, offered)
-		lost, later := w.AddDeferred(20*time.Second), w.AddDeferred(30*time.Second+(relayBatch+10)*time.Millisecond)
-		w.round(r)
-		require.Len(t, w.Queue.offered, offered)
-		w.probe(r)
-		w.inQueue(lost)
-		require.Empty(t, w.Queue.state(later), "one batch at a time")
-		w.probe(r)
-		w.inQueue(later)
-		late := w.AddDeferred(10 * time.Second)
-		apptest.Pass(6 * time.Second)
-		w.round(r)
-		w.inQueue(late)
+		w.Background(m.Run)
+		apptest.Pass(time.Second)
+		require.Zero(t, w.Store.Count("Waiting"))
+		m.deps.Relay.Clock.Set(clock.Setting{Number: 1, Real: time.Now(), Time: time.Now(), Rate: 1}, 0)
+		apptest.Pass(time.Millisecond)
+		require.NotZero(t, w.Store.Count("Waiting"))
 	})
-}
-
-func TestEpochIsRaisedWhenTheQueueLosesItsTasks(t *testing.T) {
-	for name, lose := range map[string]func(*fakeQueue){
-		"flushed":     func(q *fakeQueue) { q.flush() },
-		"restarted":   func(q *fakeQueue) { q.Change(func() { clear(q.tasks); q.runID = "another" }) },
-		"rolled back": func(q *fakeQueue) { q.Change(func() { clear(q.tasks); q.sentinel-- }) },
-	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			w, r := relaying(t)
-			tasks := []job.Task{w.Add(old(time.Hour)), w.Add(old(time.Minute)), w.Add(old(time.Second))}
-			running := w.Add(apptest.HeldByTheDead(job.Running))
-			w.round(r)
-			lose(w.Queue)
-			w.round(r)
-			w.inQueue(tasks...)
-			require.Equal(t, job.Running, w.Store.RowOf(running.JobID).State)
-			require.Equal(t, int64(2), w.Store.epoch)
-			require.Equal(t, int64(2), w.Queue.sentinel)
-			require.Equal(t, w.Queue.runID, w.Store.runID)
-			for range 10 {
-				w.round(r)
-			}
-			require.Equal(t, 1.0, w.Metric(w.Metrics.EpochsRaised), "once")
-			if name == "restarted" {
-				require.Empty(t, w.Log.Lines(t, map[string]any{"level": "WARN", "action": "dispatch"}), "a restart is nothing to worry about")
-			}
-		})
-	}
-}
-
-func TestEpochHealsAfterACrashBetweenItsTwoSteps(t *testing.T) {
-	for name, crash := range map[string]func(*worldMaint){
-		"sentinel not set": func(w *worldMaint) {
-			failed := false
-			w.Queue.onSetEpoch = func() error {
-				if !failed {
-					failed = true
-					return apptest.ErrQueue
-				}
-				return nil
-			}
-		},
-		"epoch not raised": func(w *worldMaint) {
-			w.Store.Hook("RaiseEpoch", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		},
-		"answer lost after raising": func(w *worldMaint) {
-			w.Store.Hook("RaiseEpoch", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)})
-		},
-	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			w, r := relaying(t)
-			task := w.Add(old(time.Hour))
-			w.round(r)
-			w.Queue.flush()
-			crash(w)
-			require.Error(t, r.round(context.Background(), always))
-			r = NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger)
-			w.round(r)
-			w.inQueue(task)
-			require.Equal(t, w.Store.epoch, w.Queue.sentinel)
-			raised := w.Store.epoch
-			w.round(r)
-			require.Equal(t, raised, w.Store.epoch)
-		})
-	}
 }

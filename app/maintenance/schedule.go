@@ -56,8 +56,7 @@ func (m *Maintenance) Schedule(ctx context.Context) error {
 	return m.schedule(ctx, always)
 }
 
-// queueDue queues jobs, and answers with them in batches, also when it fails. There
-// may be more of them. While there are many, the relay gives way.
+// queueDue queues jobs, and returns them in batches, also when it fails. more reports whether some may be left.
 func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due [][]job.Job, more bool, err error) {
 	if !leading() {
 		return nil, false, nil
@@ -67,8 +66,6 @@ func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due []
 	if err != nil || len(first) < schedulerBatch {
 		return due, false, err
 	}
-	m.deps.Relay.givesWay.Store(true)
-	defer m.deps.Relay.givesWay.Store(false)
 	var mu sync.Mutex // of due and more
 	var lanes errgroup.Group
 	for range schedulerLanes {

@@ -17,14 +17,21 @@ const blockedAfter = 5 * time.Second
 type task struct {
 	name     string
 	interval time.Duration
-	trigger  <-chan struct{} // has a round begun at once; nil for none
-	vital    bool            // without it jobs or deliveries stop: who cannot do it should not lead
+	wake     func() <-chan struct{} // its channel starts a round at once; nil for none
+	vital    bool                   // without it jobs or deliveries stop: who cannot do it should not lead
 	run      func(ctx context.Context, leading func() bool) error
 
 	mu      sync.Mutex
 	sign    time.Time // when the round that is under way began, or got on last; zero between rounds
 	failing time.Time // when that was of the first of the rounds that failed since one went well; zero if the last one did
 	blocked bool      // what judge found last
+}
+
+func (t *task) waking() <-chan struct{} {
+	if t.wake == nil {
+		return nil
+	}
+	return t.wake()
 }
 
 // gotOn notes that a round has begun, or done a part of its work.
@@ -72,10 +79,11 @@ func since(then, now time.Time) time.Duration {
 	return now.Sub(then)
 }
 
-// repeat runs a task at its interval while this process leads, and when its
-// trigger says so. A vital one whose last round failed is tried on without the lead.
+// repeat runs a task at its interval while this process leads, and when the task is
+// woken. A vital one whose last round failed is tried on without the lead.
 func (m *Maintenance) repeat(ctx context.Context, t *task) {
-	for m.awaitLead(ctx, t) && app.Rest(ctx, t.interval, t.trigger) {
+	for wake := t.waking(); m.awaitLead(ctx, t) && app.Rest(ctx, t.interval, wake); {
+		wake = t.waking() // before the round: what happens during it starts the next one
 		if !m.Leading() && !t.tries() {
 			continue
 		}

@@ -11,8 +11,8 @@ import (
 
 // ThrottleStore is what jobs that wait for others of their client need of storage.
 type ThrottleStore interface {
-	// ResumeThrottled makes some of them due, in the order of their creation: as many of each client as it may have, at
-	// most limit in all, and answers with their tasks. Those that it made due before are among the looked oldest.
+	// ResumeThrottled makes at most limit of them due, in the order of their creation: as many of each client as it may have. It
+	// returns their tasks. Jobs that it made due before count if they are among the looked oldest.
 	ResumeThrottled(ctx context.Context, most, looked, limit int) ([]job.Task, error)
 }
 
@@ -20,6 +20,7 @@ const (
 	throttleInterval     = 250 * time.Millisecond
 	throttleIntervalIdle = 5 * time.Second // where no limit is set: one may have been before
 	throttleBatch        = 1000
+	throttleLook         = 20_000
 )
 
 // Throttle is the limit of the jobs of one client that workers hold at once.
@@ -35,12 +36,11 @@ func (t Throttle) task(relay *Relay) *task {
 	}
 	return &task{name: "throttle", interval: interval, run: func(ctx context.Context, leading func() bool) error {
 		for leading() {
-			tasks, err := t.Store.ResumeThrottled(ctx, most, relay.window, throttleBatch)
+			tasks, err := t.Store.ResumeThrottled(ctx, most, throttleLook, throttleBatch)
 			if err != nil || len(tasks) == 0 {
 				return err
 			}
-			// What is not enqueued now the probe finds.
-			if _, err := relay.relay(ctx, tasks, app.Resumed); err != nil || len(tasks) < throttleBatch {
+			if _, err := relay.ensure(ctx, tasks, app.Resumed); err != nil || len(tasks) < throttleBatch {
 				return err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -28,7 +29,7 @@ func newWorldMaint(t testing.TB) *worldMaint {
 	w := &worldMaint{World: apptest.NewWorld(t)}
 	w.Clock = &fakeClock{store: w.World.Store}
 	w.History = &fakeHistory{store: w.World.Store, written: map[time.Time]int{}}
-	w.Store, w.Queue = &fakeStore{Store: w.World.Store, epoch: 1}, newFakeQueue(w.World.Queue)
+	w.Store, w.Queue = &fakeStore{Store: w.World.Store}, newFakeQueue(w.World.Queue)
 	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 	return w
 }
@@ -46,11 +47,13 @@ func (w *worldMaint) lead() (m *Maintenance, stop func()) {
 }
 
 func (w *worldMaint) maintenance() *Maintenance {
+	relay := NewRelay(w.Store, w.Queue, w.Metrics)
+	relay.Clock = clock.New()
 	return New(Deps{
 		Store: w.Store, Claims: w.Store, Backlog: w.Store, Clock: w.Clock, History: w.History, Bulk: noBulk{},
 		Erasures: noBulk{}, Schedules: noBulk{}, Pauses: &asideStore{},
 		Queue:      w.Queue,
-		Relay:      NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
+		Relay:      relay,
 		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
 		Publisher: NewPublisher(PublisherConfig{Stream: testStream, PublicURL: "https://run.example"}, w.Store, w.Queue,
 			w.Metrics, w.Logger),
@@ -75,8 +78,6 @@ type fakeStore struct {
 	*apptest.Store
 	leader      job.ID
 	leaderUntil time.Time
-	epoch       int64
-	runID       string
 	outbox      []*outboxRow
 	backlog     job.Backlog
 	cleanings   int // how often Clean says that there is more
@@ -202,25 +203,6 @@ func (s *fakeStore) QueueDue(ctx context.Context, limit int) ([]job.Job, error) 
 	})
 }
 
-func (s *fakeStore) Epoch(ctx context.Context) (int64, string, error) {
-	var epoch int64
-	var runID string
-	err := apptest.Do(ctx, s.Store, "Epoch", func() error {
-		epoch, runID = s.epoch, s.runID
-		return nil
-	})
-	return epoch, runID, err
-}
-
-func (s *fakeStore) RaiseEpoch(ctx context.Context, current int64, runID string) error {
-	return apptest.Do(ctx, s.Store, "RaiseEpoch", func() error {
-		if s.epoch == current {
-			s.epoch, s.runID = current+1, runID
-		}
-		return nil
-	})
-}
-
 func (s *fakeStore) Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error) {
 	return apptest.Call(ctx, s.Store, "Waiting", func() (tasks []job.Task, err error) {
 		for _, r := range s.Rows {
@@ -231,26 +213,4 @@ func (s *fakeStore) Waiting(ctx context.Context, after job.QueueCursor, ahead ti
 		slices.SortFunc(tasks, func(a, b job.Task) int { return a.Cursor().Compare(b.Cursor()) })
 		return tasks[:min(limit, len(tasks))], nil
 	})
-}
-
-func (s *fakeStore) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error) {
-	return apptest.Call(ctx, s.Store, "Redispatch", func() ([]job.Task, error) {
-		var renamed []job.Task
-		for _, t := range tasks {
-			if r := s.waiting(t); r != nil && !r.Locked {
-				r.Dispatch++
-				renamed = append(renamed, apptest.TaskOf(r))
-			}
-		}
-		return renamed, nil
-	})
-}
-
-// waiting gives the row that a task still names.
-func (s *fakeStore) waiting(t job.Task) *apptest.Row {
-	r := s.Rows[t.JobID]
-	if r == nil || !r.State.Waiting() || r.Attempt != t.Attempt || r.Dispatch != t.Dispatch {
-		return nil
-	}
-	return r
 }

@@ -22,7 +22,7 @@ type DueStore interface {
 
 // Runs are the jobs of runs: see jobs.Scheduled.
 type Runs interface {
-	Freshen(ctx context.Context) error
+	Begin()
 	Prepare(ctx context.Context, schedule job.ID, r job.Request) (j job.Job, done func(stored bool, err error), err error)
 	Stored(ctx context.Context, stored []job.Job)
 }
@@ -95,9 +95,7 @@ func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 	if err != nil || len(due) == 0 {
 		return false, err
 	}
-	if err := r.runs.Freshen(ctx); err != nil {
-		return false, err
-	}
+	r.runs.Begin()
 	part := r.prepare(ctx, due)
 	n, err := r.commit(ctx, part)
 	if err != nil && ctx.Err() == nil && !unavailable(err) {

@@ -30,9 +30,9 @@ type api struct {
 	failed  chan error
 }
 
-// windowWait is how long a start waits to know whether many jobs wait, and which processes there are: the first
-// submissions would be left to the relay, and without Redis have the whole rate limit.
-const windowWait = time.Second
+// countingWait limits how long a start waits to learn which processes there are: without Redis, the first submissions would have
+// the whole rate limit.
+const countingWait = time.Second
 
 // registrationWindow is how long after a client's creation its first key may
 // be made without credentials.
@@ -49,10 +49,9 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 	})
 	server := handlers.New(p.serverConfig(), p.serverDeps(a, hub, limiter))
 
-	counting, cancel := context.WithTimeout(ctx, windowWait)
+	counting, cancel := context.WithTimeout(ctx, countingWait)
 	defer cancel()
-	_ = p.window.Count(counting) // Run logs what is wrong
-	_ = p.capacity.Renew(counting)
+	_ = p.capacity.Renew(counting) // Run logs what is wrong
 	telemetry.In(p.registry).GaugeFunc("api_processes", "Processes that take submissions, as this one knows.", func() float64 {
 		return float64(p.capacity.Processes())
 	})
@@ -60,7 +59,6 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 		lifecycle.Part{Name: "notifications", Start: begin(func() { notifications.Start(hub.Received, hub.Resumed) }), Stop: notifications.Stop},
 		p.loop("hub", hub.Run),
 		p.loop("capacity", p.capacity.Run),
-		p.loop("dispatch window", p.window.Run),
 		p.loop("keys", a.clients.WatchKeys),
 		lifecycle.Part{Name: "rate limit", Start: begin(limiter.Start), Stop: limiter.Stop, Grace: closeGrace},
 		lifecycle.Part{
@@ -137,7 +135,7 @@ type testbedCases struct {
 // serverDeps joins the use cases with what answers HTTP.
 func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter) handlers.Deps {
 	service := p.newJobs(jobs.Deps{
-		Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: allPauses{p}, Window: p.window, Hub: hub,
+		Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: allPauses{p}, Hub: hub,
 	})
 	webhooks := p.newWebhooks(a.failed)
 	var faults handlers.Testbed

@@ -54,7 +54,6 @@ type Config struct {
 	MaxScheduleAhead            time.Duration
 	ClientMaxSchedules          int
 	ClientDailyStorage          int // MiB
-	DispatchWindow              int
 	JobTypes                    []job.Type
 	WorkKinds                   []job.Kind
 	TestBed                     bool

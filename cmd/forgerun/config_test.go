@@ -55,7 +55,6 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_MAX_SCHEDULE_AHEAD":      {"1s", "a year"},
 		"FORGERUN_CLIENT_MAX_SCHEDULES":    {"-1", "100001", "many"},
 		"FORGERUN_CLIENT_DAILY_STORAGE":    {"-1", "1GiB"},
-		"FORGERUN_DISPATCH_WINDOW":         {"0", "-1", "10000001", "1e3"},
 		"FORGERUN_JOB_TYPES":               {"NONE", "EXECUTE,"},
 		"FORGERUN_WORK_KINDS":              {"success_fast", "ALL"},
 		"FORGERUN_TESTBED":                 {"perhaps"},

@@ -108,9 +108,6 @@ func (c *Config) limitVariables() []variable {
 			help: "MiB that one client's jobs bring in a day (UTC), of params and results beyond 16 KiB, emitted events and answers of " +
 				"receivers beyond 1 KiB: 429; 0: any",
 			parse: integer(&c.ClientDailyStorage, 0, 1<<40/job.WeightUnit)},
-		{name: "FORGERUN_DISPATCH_WINDOW", fallback: "50000",
-			help:  "about how many jobs that come next live in Redis, and half as many whose time will come; the others wait in Postgres alone",
-			parse: integer(&c.DispatchWindow, 1, 10_000_000)},
 		{name: "FORGERUN_JOB_TYPES", fallback: "all", help: "allowed job types, separated by commas", parse: subset(&c.JobTypes, job.Types)},
 		{name: "FORGERUN_WORK_KINDS", fallback: "all", help: "allowed work kinds, separated by commas", parse: subset(&c.WorkKinds, job.Kinds())},
 		{name: "FORGERUN_TESTBED", fallback: "false", dev: "true",

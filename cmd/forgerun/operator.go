@@ -25,7 +25,7 @@ func (p *process) newOperatorAPI() *operator.API {
 	service := p.newJobs(jobs.Deps{})
 	return operator.New(operator.Config{
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.requestTimeout(), Mask: p.cfg.MaskParams, TraceURL: p.cfg.TraceURL,
-		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive, Window: p.cfg.DispatchWindow},
+		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive},
 		MaxPayload: handlers.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{
 		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Bulk: bulk.New(p.store, p.store, nil, p.log),

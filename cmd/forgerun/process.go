@@ -55,7 +55,6 @@ type process struct {
 	notifier  *delivery.Notifier // the queue of whatever writes events
 	completer *batches.Completer
 	capacity  *jobs.Capacity // its lease is kept by the API's loop; bulk operations and schedules take one when they need it
-	window    *jobs.Window   // likewise
 	storage   *ratelimit.Limiter
 
 	connections *conn.Metrics // of all listeners
@@ -119,7 +118,6 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 		Of: "storage", PerDay: p.cfg.ClientDailyStorage << 20 / job.WeightUnit, Processes: p.capacity.Processes,
 	})
 	p.pauses = pauses.NewWatch(p.store)
-	p.window = jobs.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
 	p.maintenance = p.newMaintenance()
 	parts := []lifecycle.Part{p.adminPart(), lifecycle.Close("store", p.store.Close)}
 	if p.clock != nil {
@@ -160,7 +158,7 @@ func (p *process) connect() (err error) {
 	if cfg.TestBed {
 		p.clock, taskTime = p.due, unlimitedTaskTime
 	}
-	p.queue = queue.New(p.redis, queue.Config{MaxTaskTime: taskTime, Scheduled: (cfg.DispatchWindow + 1) / 2, Clock: p.due})
+	p.queue = queue.New(p.redis, queue.Config{MaxTaskTime: taskTime, Clock: p.due})
 	p.store, err = repo.Open(repo.Config{
 		URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun " + p.role,
 		RetentionJobs: cfg.RetentionJobs, ClientMaxHeld: p.cfg.ClientMaxRunning,
@@ -233,7 +231,7 @@ func (p *process) limited(l net.Listener, name string, total func() int) *conn.L
 // newMaintenance makes the repairs that one of all processes does.
 func (p *process) newMaintenance() *maintenance.Maintenance {
 	leaders := p.newLeadersJobs()
-	relay := maintenance.NewRelay(p.store, p.queue, p.cfg.DispatchWindow, p.metrics, p.log)
+	relay := maintenance.NewRelay(p.store, p.queue, p.metrics)
 	deliveries := delivery.NewRelay(p.store, p.queue, p.metrics, p.log)
 	relay.Clock, deliveries.Clock = p.due, p.due
 	d := maintenance.Deps{
@@ -258,7 +256,7 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 // newLeadersJobs makes the use cases of clients by which bulk operations and erasures change
 // jobs and schedules submit them, without those parts of them that only requests need.
 func (p *process) newLeadersJobs() *jobs.Service {
-	return p.newJobs(jobs.Deps{Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: p.pauses, Window: p.window})
+	return p.newJobs(jobs.Deps{Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: p.pauses})
 }
 
 // newJobs makes the use cases of jobs, with what only some of their callers need.
