@@ -202,7 +202,7 @@ func lateCommits(api *proc) float64 { return api.metric("submissions_out_of_orde
 // it takes what is committed, and does not wait for what is not.
 func notEnqueued(api *proc) float64 {
 	all := api.scrape()
-	total := sum(all, "tasks_dispatched_total", "result", "ok")
+	total := sum(all, "tasks_ensured_total", "result", "ok")
 	for _, result := range []string{"failed", "dropped", "skipped"} {
 		total += sum(all, "tasks_enqueued_total", "result", result)
 	}

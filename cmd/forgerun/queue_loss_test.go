@@ -31,7 +31,6 @@ var rareLosses = map[string]func(r lossy){
 	"counters are lists":      func(r lossy) { r.do("RPUSH", r.key("processed"), "x"); r.do("RPUSH", r.key("failed"), "x") },
 	"list and names are lost": func(r lossy) { r.do("DEL", r.key("pending"), "asynq:queues") },
 	"names are a string":      func(r lossy) { r.do("SET", "asynq:queues", "x") },
-	"epoch is a list":         func(r lossy) { r.do("DEL", "forgerun:epoch"); r.do("RPUSH", "forgerun:epoch", "x") },
 	"tasks without state":     func(r lossy) { r.each(lostJobs, func(key string) { r.do("HDEL", key, "state") }) },
 	"list and half of the tasks": func(r lossy) {
 		r.do("DEL", r.key("pending"))
