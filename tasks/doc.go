@@ -2,9 +2,8 @@
 //
 //   - redisconn: the connection that all share, its health, logs and metrics
 //   - queue: what goes into the asynq queues, and what is there
-//   - consumer: what comes out of them; consumer/batch takes and removes many
-//     tasks in one exchange
-//   - notify: events, progress, cancel signals and wake-ups by pub/sub
+//   - consumer: what comes out of them
+//   - notify: events, progress and cancel signals by pub/sub
 //   - ratelimit: counts requests for the rate limit
 //
 // No asynq or Redis type leaves them, and they know nothing of Postgres or HTTP,

@@ -1,5 +1,5 @@
 // Package notify sends messages between processes through Redis, other than
-// tasks: events and progress of jobs, cancel signals, and wake-ups of consumers.
+// tasks: events and progress of jobs, and cancel signals.
 // One kind of sender sends all of it, one kind of subscriber receives it.
 //
 // Notifications are best effort: what cannot be sent is counted and dropped, and those who depend on it also poll.
@@ -24,8 +24,6 @@ type SenderConfig[T any] struct {
 	Send func(ctx context.Context, items []T) error
 	// Pause is the rest after a Send that left less than a batch.
 	Pause time.Duration
-	// Retry, if not 0, is after how long a failed Send is repeated with the same items, until Stop or until it returns nil.
-	Retry time.Duration
 	// Circuit: nil if Send is to be tried whatever became of the one before.
 	Circuit *redisconn.Circuit
 	// Results counts items that are dropped or skipped; may be nil.
@@ -66,9 +64,6 @@ func (s *Sender[T]) Add(item T) bool {
 	s.count(redisconn.ResultDropped, 1)
 	return false
 }
-
-// Len is how many items wait.
-func (s *Sender[T]) Len() int { return len(s.items) }
 
 // Start begins to send. It may be called again.
 func (s *Sender[T]) Start() {
@@ -130,23 +125,17 @@ func (s *Sender[T]) taken() {
 }
 
 func (s *Sender[T]) send(batch []T) {
-	for {
-		switch {
-		case closed(s.abort):
-			s.count(redisconn.ResultDropped, len(batch))
-			return
-		case s.cfg.Circuit != nil && !s.cfg.Circuit.Allow():
-			s.count(redisconn.ResultSkipped, len(batch))
-			return
-		}
-		err := s.cfg.Send(context.Background(), batch)
-		if s.cfg.Circuit != nil {
-			s.cfg.Circuit.Report(err)
-		}
-		if err == nil || s.cfg.Retry == 0 || closed(s.stopping) {
-			return
-		}
-		redisconn.Pause(context.Background(), s.cfg.Retry, s.stopping)
+	switch {
+	case closed(s.abort):
+		s.count(redisconn.ResultDropped, len(batch))
+		return
+	case s.cfg.Circuit != nil && !s.cfg.Circuit.Allow():
+		s.count(redisconn.ResultSkipped, len(batch))
+		return
+	}
+	err := s.cfg.Send(context.Background(), batch)
+	if s.cfg.Circuit != nil {
+		s.cfg.Circuit.Report(err)
 	}
 }
 

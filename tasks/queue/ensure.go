@@ -75,7 +75,10 @@ type look struct {
 func (l *look) page() error {
 	l.pages++
 	tasks, err := l.queue.inspector.ListPendingTasks(l.name, asynq.PageSize(listPage), asynq.Page(l.pages))
-	if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
+	switch {
+	case errors.Is(err, asynq.ErrQueueNotFound): // it is empty, or Redis was emptied and other processes went on
+		l.queue.connect()
+	case err != nil:
 		return err
 	}
 	for _, t := range tasks {

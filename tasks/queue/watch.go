@@ -54,7 +54,7 @@ func (q *Queue) look(ctx context.Context) {
 	}
 	c := Condition{Paused: paused, Evicts: evicts(q.redis.Client.Info(ctx, "memory").Val())}
 	for _, name := range redisconn.Queues {
-		info, err := q.inspector.GetQueueInfo(name)
+		info, err := q.redis.QueueInfo(name)
 		switch {
 		case errors.Is(err, asynq.ErrQueueNotFound):
 			q.connect()

@@ -3,6 +3,7 @@ package redisconn
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -45,11 +46,9 @@ func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 		if up == 0 {
 			break
 		}
-		info, err := c.redis.Inspector.GetQueueInfo(queue)
-		if errors.Is(err, asynq.ErrQueueNotFound) {
-			info, err = &asynq.QueueInfo{}, nil
-		}
-		if c.redis.Failed("depth", err) != nil {
+		info, err := c.redis.QueueInfo(queue)
+		if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
+			_ = c.redis.Failed("depth", err)
 			continue
 		}
 		for state, n := range Depth(info) {
@@ -61,6 +60,18 @@ func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(connectionsDesc, idle, "idle")
 		out <- prometheus.MustNewConstMetric(timeoutsDesc, prometheus.CounterValue, float64(timeouts))
 	}
+}
+
+// QueueInfo is what asynq tells of a queue. With asynq.ErrQueueNotFound the queue is empty: asynq's own call hides that error.
+func (r *Redis) QueueInfo(name string) (*asynq.QueueInfo, error) {
+	known, err := r.Inspector.Queues()
+	if err == nil && !slices.Contains(known, name) {
+		return &asynq.QueueInfo{}, asynq.ErrQueueNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.Inspector.GetQueueInfo(name)
 }
 
 // connections adds up the pools of all clients. Those of a cluster may first ask it for its nodes, for longer than a scrape

@@ -7,6 +7,7 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -19,8 +20,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -147,6 +148,15 @@ func IDs(n int) []job.ID {
 	return ids
 }
 
+// Deliveries are n tasks of deliveries, each to an endpoint of its own.
+func Deliveries(n int) []job.DeliveryTask {
+	ts := make([]job.DeliveryTask, n)
+	for i := range ts {
+		ts[i] = job.DeliveryTask{ID: Task().JobID, ClientID: Task().JobID, Endpoint: Task().JobID}
+	}
+	return ts
+}
+
 // Eventually waits for the condition.
 func Eventually(t testing.TB, condition func() bool, what ...any) {
 	t.Helper()
@@ -175,26 +185,12 @@ func Start[T interface {
 	return s
 }
 
-// Dispatch wants tasks to be enqueued that are not in the queue.
-func Dispatch(t testing.TB, q interface {
-	Dispatch(ctx context.Context, tasks []job.Task) ([]job.Dispatched, error)
+// Ensure wants all of the tasks to be made.
+func Ensure(t testing.TB, q interface {
+	Ensure(ctx context.Context, ts []job.Task) (made int, err error)
 }, ts ...job.Task) {
 	t.Helper()
-	answers, err := q.Dispatch(t.Context(), ts)
-	require.NoError(t, err)
-	for _, a := range answers {
-		require.Equal(t, job.TaskEnqueued, a)
-	}
-}
-
-// Epoch reads the epoch of a queue, and which Redis has it.
-func Epoch(t testing.TB, q interface {
-	Epoch(ctx context.Context) (int64, string, error)
-}) (int64, string) {
-	t.Helper()
-	epoch, runID, err := q.Epoch(t.Context())
-	require.NoError(t, err)
-	return epoch, runID
+	require.Equal(t, len(ts), Must(q.Ensure(t.Context(), ts))(t))
 }
 
 // Must gives the value of a call that has to succeed: Must(f())(t).
@@ -272,7 +268,7 @@ func Gauge(t testing.TB, g prometheus.Gatherer, name string) float64 {
 // StateOf is the asynq state of a task in a queue, "" if there is no such task.
 func StateOf(t testing.TB, r *redisconn.Redis, queue, id string) string {
 	t.Helper()
-	state, err := r.Client.HGet(context.Background(), redisconn.TaskKey(queue, id), "state").Result()
+	state, err := r.Client.HGet(context.Background(), redisconn.QueueKey(queue, "t:"+id), "state").Result()
 	if err != nil {
 		require.ErrorIs(t, err, redis.Nil)
 	}
@@ -282,24 +278,19 @@ func StateOf(t testing.TB, r *redisconn.Redis, queue, id string) string {
 // JobState is the state of a job's task in Redis, "" for none.
 func JobState(t testing.TB, r *redisconn.Redis, task job.Task) string {
 	t.Helper()
-	return StateOf(t, r, redisconn.Jobs, fmt.Sprintf("%s:%d:%d", task.JobID, task.Attempt, task.Dispatch))
+	name := fmt.Sprintf("%s:%d", task.JobID, task.Attempt)
+	if task.Dispatch > 0 {
+		name += fmt.Sprint(":", task.Dispatch)
+	}
+	return StateOf(t, r, redisconn.Jobs, name)
 }
 
-// DeliveryStates are the asynq states of a client's delivery tasks, of which there are three at most, without missing ones at the
-// end.
-func DeliveryStates(t testing.TB, r *redisconn.Redis, client job.ID) []string {
+// Info is what asynq's inspector tells of a queue, nothing if it does not know the queue.
+func Info(t testing.TB, r *redisconn.Redis, queue string) *asynq.QueueInfo {
 	t.Helper()
-	states := []string{}
-	for _, suffix := range []string{"", ":1", ":2", ":3"} {
-		states = append(states, StateOf(t, r, redisconn.Webhooks, client.String()+suffix))
+	info, err := r.QueueInfo(queue)
+	if !errors.Is(err, asynq.ErrQueueNotFound) {
+		require.NoError(t, err)
 	}
-	for len(states) > 0 && states[len(states)-1] == "" {
-		states = states[:len(states)-1]
-	}
-	return states
-}
-
-// WakeUps is how many wake-ups of deliveries had the result.
-func WakeUps(r *redisconn.Redis, result string) float64 {
-	return testutil.ToFloat64(r.Metrics.WakeUps.WithLabelValues(result))
+	return info
 }
