@@ -63,7 +63,7 @@ func TestMonitorChangesNothing(t *testing.T) {
 	r, request := newMonitor(t)
 	q := New(r, Config{})
 	task := redistest.Task()
-	redistest.Dispatch(t, q, task)
+	redistest.Ensure(t, q, task)
 	one := "/queues/jobs/pending_tasks/" + TaskName(task)
 	for _, path := range []string{
 		"/queues/jobs", "/queues/jobs:pause", one, one + ":archive", one + ":cancel", "/queues/jobs/pending_tasks:delete_all",

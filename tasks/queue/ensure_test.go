@@ -1,0 +1,279 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+	"github.com/forgerun/forgerun/tasks/redistest"
+)
+
+// move puts a pending task where asynq has the tasks of another state. One that waits for its time waits for so long.
+func move(t testing.TB, r *redisconn.Redis, queue, name, state string, wait time.Duration) {
+	t.Helper()
+	ctx, at := t.Context(), redis.Z{Score: float64(time.Now().Add(wait).Unix()), Member: name}
+	require.NoError(t, r.Client.LRem(ctx, redisconn.QueueKey(queue, "pending"), 0, name).Err())
+	require.NoError(t, r.Client.HSet(ctx, redisconn.QueueKey(queue, "t:"+name), "state", state).Err())
+	set := state
+	if state == "active" {
+		require.NoError(t, r.Client.LPush(ctx, redisconn.QueueKey(queue, "active"), name).Err())
+		set = "lease"
+	}
+	require.NoError(t, r.Client.ZAdd(ctx, redisconn.QueueKey(queue, set), at).Err())
+}
+
+// sawEarlier has the queue have seen everything for so much longer.
+func (q *Queue) sawEarlier(d time.Duration) {
+	for what, seen := range q.sightings.of {
+		seen.first = seen.first.Add(-d)
+		q.sightings.of[what] = seen
+	}
+}
+
+// requireRuns checks which tasks of the queue asynq runs, and in which order.
+func requireRuns(t *testing.T, r *redisconn.Redis, queue string, want ...string) {
+	t.Helper()
+	ran := make(chan string, 10_000)
+	s := asynq.NewServerFromRedisClient(r.Client, asynq.Config{
+		Queues: map[string]int{queue: 1}, Concurrency: 1, TaskCheckInterval: time.Millisecond, Logger: redisconn.NewAsynqLog(r.Log),
+	})
+	require.NoError(t, s.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		ran <- id
+		return nil
+	})))
+	defer s.Shutdown()
+	last := New(r, Config{})
+	marker := redistest.Task()
+	h := jobHint(marker)
+	h.queue = queue
+	require.NoError(t, last.put(t.Context(), h, 0))
+	got := []string{}
+	for id := redistest.Receive(t, ran, "a task"); id != h.id; id = redistest.Receive(t, ran, "a task") {
+		got = append(got, id)
+	}
+	require.Equal(t, append([]string{}, want...), got)
+}
+
+func TestEnsureByState(t *testing.T) {
+	t.Parallel()
+	type world struct {
+		*redisconn.Redis
+		*testing.T
+		name, key string // of the task, which is pending
+	}
+	pending := redisconn.QueueKey(redisconn.Jobs, "pending")
+	move := func(w world, state string, wait time.Duration) { move(w.T, w.Redis, redisconn.Jobs, w.name, state, wait) }
+	for name, c := range map[string]struct {
+		prepare      func(w world)
+		after        time.Duration // between the first look and the second
+		first, later int           // how many tasks these two make
+		runs         []string      // which names of the task run afterwards
+	}{
+		"gone":          {func(w world) { w.Client.FlushDB(w.Context()) }, stuckActive, 1, 0, []string{""}},
+		"pending":       {func(world) {}, stuckActive, 0, 0, []string{""}},
+		"active":        {func(w world) { move(w, "active", time.Minute) }, stuckActive - time.Second, 0, 0, nil},
+		"active, stuck": {func(w world) { move(w, "active", time.Minute) }, stuckActive, 0, 1, []string{"/1"}},
+		"too late":      {func(w world) { move(w, "scheduled", time.Hour) }, 0, 1, 0, []string{""}},
+		"soon again":    {func(w world) { move(w, "retry", 2*time.Second) }, 0, 0, 0, nil},
+		"later again":   {func(w world) { move(w, "retry", time.Minute) }, 0, 1, 0, []string{""}},
+		"archived":      {func(w world) { move(w, "archived", 0) }, 0, 1, 0, []string{""}},
+		"completed":     {func(w world) { move(w, "completed", time.Hour) }, 0, 1, 0, []string{""}},
+		"the list is gone": {
+			func(w world) { w.Client.Del(w.Context(), pending) }, stuckPending, 0, 1, []string{"/1"},
+		},
+		"not in the list": {
+			func(w world) { w.Client.LRem(w.Context(), pending, 0, w.name) }, stuckPending, 0, 1, []string{"/1"},
+		},
+		"lost for a moment": {
+			func(w world) { w.Client.Del(w.Context(), pending) }, stuckPending - time.Second, 0, 0, nil,
+		},
+		"not in its set": {func(w world) {
+			move(w, "scheduled", time.Hour)
+			w.Client.Del(w.Context(), redisconn.QueueKey(redisconn.Jobs, "scheduled"))
+		}, 0, 1, 0, []string{"/1"}},
+		"completed, not in its set": {func(w world) {
+			move(w, "completed", time.Hour)
+			w.Client.Del(w.Context(), redisconn.QueueKey(redisconn.Jobs, "completed"))
+		}, 0, 1, 0, []string{"/1"}},
+		"without a message": {
+			func(w world) { w.Client.HDel(w.Context(), w.key, "msg") }, stuckPending, 0, 1, []string{"/1"},
+		},
+		"without a state": {
+			func(w world) { w.Client.HDel(w.Context(), w.key, "state"); w.Client.Del(w.Context(), pending) }, 0, 1, 0, []string{"/1"},
+		},
+		"of another type": {func(w world) {
+			w.Client.Set(w.Context(), w.key, "x", 0)
+			w.Client.Del(w.Context(), pending)
+		}, 0, 1, 0, []string{"/1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := redistest.DB(t)
+			q := New(r, Config{})
+			ts := redistest.Tasks(1)
+			redistest.Ensure(t, q, ts...)
+			w := world{r, t, TaskName(ts[0]), redisconn.QueueKey(redisconn.Jobs, "t:"+TaskName(ts[0]))}
+			c.prepare(w)
+			require.Equal(t, c.first, redistest.Must(q.Ensure(t.Context(), ts))(t))
+			q.sawEarlier(c.after)
+			require.Equal(t, c.later, redistest.Must(q.Ensure(t.Context(), ts))(t))
+			for range 3 {
+				require.Zero(t, redistest.Must(q.Ensure(t.Context(), ts))(t), "once is enough")
+			}
+			var want []string
+			for _, suffix := range c.runs {
+				want = append(want, w.name+suffix)
+			}
+			requireRuns(t, r, redisconn.Jobs, want...)
+		})
+	}
+}
+
+func TestEnsureAfterTheListHeldAnotherType(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	q := New(r, Config{})
+	ts := redistest.Tasks(20)
+	redistest.Ensure(t, q, ts...)
+	require.NoError(t, r.Client.Set(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), "x", 0).Err())
+	_, err := q.Ensure(t.Context(), ts)
+	require.ErrorContains(t, err, "WRONGTYPE")
+	require.NoError(t, q.Mend(t.Context()))
+	require.Zero(t, redistest.Must(q.Ensure(t.Context(), ts))(t))
+	q.sawEarlier(stuckPending)
+	redistest.Ensure(t, q, ts...)
+	var want []string
+	for _, task := range ts {
+		want = append(want, TaskName(task)+"/1")
+	}
+	requireRuns(t, r, redisconn.Jobs, want...)
+}
+
+// The workers of each task die as soon as they have it.
+func TestEnsureStopsAtSomeNames(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	q := New(r, Config{})
+	task, made := redistest.Task(), 0
+	for range maxAgain + 5 {
+		made += redistest.Must(q.Ensure(t.Context(), []job.Task{task}))(t)
+		for _, name := range r.Client.LRange(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 0, -1).Val() {
+			move(t, r, redisconn.Jobs, name, "active", time.Minute)
+		}
+		require.Zero(t, redistest.Must(q.Ensure(t.Context(), []job.Task{task}))(t))
+		q.sawEarlier(stuckActive)
+	}
+	require.Equal(t, 1+maxAgain, made)
+	require.Equal(t, made, redistest.Info(t, r, redisconn.Jobs).Active)
+}
+
+func TestEnsureAheadOfTime(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	q := New(r, Config{})
+	task := redistest.Task()
+	task.RunAt = time.Now().Add(time.Hour)
+	redistest.Ensure(t, q, task)
+	for range 3 {
+		require.Zero(t, redistest.Must(q.Ensure(t.Context(), []job.Task{task}))(t))
+		q.sawEarlier(stuckActive)
+	}
+	require.Equal(t, "scheduled", redistest.JobState(t, r, task))
+	require.Equal(t, 1, redistest.Info(t, r, redisconn.Jobs).Size)
+}
+
+// Redis was emptied while 3,000 jobs, more than one page of the list, were waiting.
+func TestEnsureAfterFlush(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	q := New(r, Config{})
+	ts := redistest.Tasks(3 * listPage)
+	var want []string
+	for _, task := range ts {
+		want = append(want, TaskName(task))
+	}
+	redistest.Ensure(t, q, ts...)
+	require.Zero(t, redistest.Must(q.Ensure(t.Context(), ts))(t))
+	q.sawEarlier(stuckActive)
+	require.Zero(t, redistest.Must(q.Ensure(t.Context(), ts))(t), "the end of a long list is read")
+	require.NoError(t, r.Client.FlushDB(t.Context()).Err())
+	redistest.Ensure(t, q, ts...)
+	slices.Reverse(want) // asynq takes from the end
+	require.Equal(t, want, r.Client.LRange(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 0, -1).Val())
+}
+
+// After Redis was emptied other processes go on enqueueing, and asynq's inspector does not know their queue.
+func TestEnsureWhileTheQueueIsUnknown(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	q, other := New(r, Config{}), New(r, Config{})
+	redistest.Ensure(t, q, redistest.Task())
+	redistest.Ensure(t, other, redistest.Task())
+	require.NoError(t, r.Client.FlushDB(t.Context()).Err())
+	ts := redistest.Tasks(2)
+	require.NoError(t, other.put(t.Context(), jobHint(ts[0]), 0))
+	require.Zero(t, r.Client.Exists(t.Context(), "asynq:queues").Val())
+	require.Equal(t, 1, redistest.Must(q.Ensure(t.Context(), ts))(t))
+	requireRuns(t, r, redisconn.Jobs, TaskName(ts[0]), TaskName(ts[1]))
+}
+
+func TestEnsureWhileRedisIsOutOfMemory(t *testing.T) {
+	t.Parallel()
+	r := redistest.Connect(t, redistest.Own(t).URL())
+	q := New(r, Config{})
+	ts := redistest.Tasks(10)
+	redistest.Ensure(t, q, ts[:5]...)
+	move(t, r, redisconn.Jobs, TaskName(ts[0]), "archived", 0)
+	require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	made, err := q.Ensure(t.Context(), ts)
+	require.ErrorContains(t, err, "OOM")
+	require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	again := redistest.Must(q.Ensure(t.Context(), ts))(t)
+	require.Equal(t, 6, made+again)
+	require.Equal(t, 10, redistest.Info(t, r, redisconn.Jobs).Pending)
+}
+
+func TestEnsureDeliveries(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	q := New(r, Config{})
+	ts := redistest.Deliveries(6)
+	gone, pending, soon, late, archived, ahead := 0, 1, 2, 3, 4, 5
+	ts[ahead].At = time.Now().Add(time.Hour)
+	require.Equal(t, 6, redistest.Must(q.EnsureDeliveries(t.Context(), ts))(t))
+	move := func(i int, state string, wait time.Duration) { move(t, r, redisconn.Webhooks, ts[i].ID.String(), state, wait) }
+	require.NoError(t, r.Inspector.DeleteTask(redisconn.Webhooks, ts[gone].ID.String()))
+	move(soon, "retry", 30*time.Second) // its endpoint is busy
+	move(late, "retry", time.Hour)
+	move(archived, "archived", 0)
+	require.Equal(t, 3, redistest.Must(q.EnsureDeliveries(t.Context(), ts))(t))
+	require.Zero(t, redistest.Must(q.EnsureDeliveries(t.Context(), ts))(t))
+	requireRuns(t, r, redisconn.Webhooks,
+		ts[pending].ID.String(), ts[gone].ID.String(), ts[late].ID.String(), ts[archived].ID.String())
+	require.Zero(t, redistest.Info(t, r, redisconn.Jobs).Size)
+	require.Equal(t, "retry", redistest.StateOf(t, r, redisconn.Webhooks, ts[soon].ID.String()))
+	require.Equal(t, "scheduled", redistest.StateOf(t, r, redisconn.Webhooks, ts[ahead].ID.String()))
+	require.False(t, strings.Contains(strings.Join(r.Client.Keys(t.Context(), "*").Val(), " "), againMark))
+}
+
+// A state that was not seen for a while begins anew.
+func TestSightings(t *testing.T) {
+	t.Parallel()
+	var s sightings
+	require.False(t, s.seenFor("a", time.Minute))
+	require.True(t, s.seenFor("a", 0))
+	s.of["a"] = sighting{first: time.Now().Add(-time.Hour), last: time.Now().Add(-sightingsKept - time.Second)}
+	s.of["b"] = s.of["a"]
+	s.tidy = time.Time{}
+	require.False(t, s.seenFor("a", time.Minute))
+	require.NotContains(t, s.of, "b", "memory is bounded")
+}
