@@ -246,8 +246,6 @@ type Backlog struct {
 	// OldestDue is for how long the job that waits longest could have run: its
 	// time has come and no worker has taken it. 0 if none waits.
 	OldestDue time.Duration
-	// Epoch of the dispatch.
-	Epoch int64
 
 	Workers int // whose lease has not ended
 	Slots   int // jobs that these can hold at once

@@ -25,7 +25,6 @@ CREATE TABLE jobs (
   worker_id      uuid,
   lease_expiries int NOT NULL DEFAULT 0,
   dispatch       int NOT NULL DEFAULT 0,
-  dispatch_epoch bigint,
 
   created_at     timestamptz NOT NULL,
   updated_at     timestamptz NOT NULL,

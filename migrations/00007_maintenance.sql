@@ -1,12 +1,10 @@
 -- +goose Up
 
--- One row: who leads, the dispatch epoch, and the key that signs the cursors of lists, alike in all processes.
+-- One row: who leads, and the key that signs the cursors of lists, alike in all processes.
 CREATE TABLE maintenance_state (
   only_row          boolean PRIMARY KEY DEFAULT true CONSTRAINT maintenance_state_one_row CHECK (only_row),
   leader_id         uuid,
   leader_expires_at timestamptz NOT NULL DEFAULT '-infinity',
-  epoch             bigint NOT NULL DEFAULT 1,
-  redis_run_id      text NOT NULL DEFAULT '',
   cursor_key        bytea NOT NULL DEFAULT sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))
 );
 INSERT INTO maintenance_state DEFAULT VALUES;

@@ -182,7 +182,6 @@ func TestAdminBatchesAndSystem(t *testing.T) {
 	require.Equal(t, leader, s.Leader.LeaderID)
 	require.Equal(t, []int{7, 1, 1, 2, 1, 1}, []int{s.Backlog.Queued.Count, s.Backlog.Scheduled.Count, s.Backlog.Held.Count,
 		s.Backlog.Deliveries.Count, s.WorkersAlive, s.Slots})
-	require.Equal(t, 7, *s.DispatchWindow.Used)
 	require.NotNil(t, s.Backlog.OldestRunAt)
 	require.NotNil(t, s.Backlog.OldestDeliveryAt)
 	require.Equal(t, one[int](f, `SELECT max(version_id)::int FROM goose_db_version`), s.SchemaVersion)

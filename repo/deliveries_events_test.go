@@ -192,9 +192,6 @@ func TestTracesGoOnWithTheirJobs(t *testing.T) {
 		for name, tell := range map[string]func(id job.ID) string{
 			"waiting":  func(id job.ID) string { return ofTask(f.waitingJobs(job.QueueCursor{}, 0, 100), id) },
 			"released": func(id job.ID) string { return ofTask(f.release(f.assigned(id, 1)), id) },
-			"redispatched": func(id job.ID) string {
-				return ofTask(must(f.store.Redispatch(f.ctx(), []job.Task{{JobID: id, Attempt: 1}}))(t), id)
-			},
 			"retried by itself": func(id job.ID) string {
 				return f.finish(withRetry(failure(f.claim(id, 1), job.FailedOnce), time.Second)).Next.TraceParent
 			},

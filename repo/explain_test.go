@@ -274,7 +274,7 @@ func requirePlansInTime(t *testing.T, f *fixture) {
 		lines := explainAs(t, conn, "COSTS OFF", generic, repo.Statements[name], plans[name].args)
 		return strings.ReplaceAll(strings.Join(lines, "\n"), "pg_catalog.", "")
 	}
-	for _, name := range []string{"queueDue", "waitingJobs", "countDue", "cleanJobs", "dueClients", "claimDeliveries", "step", "insertJobs"} {
+	for _, name := range []string{"queueDue", "waitingJobs", "cleanJobs", "dueClients", "claimDeliveries", "step", "insertJobs"} {
 		require.Equal(t, text(plain, name), text(conn, name), name)
 	}
 	require.Contains(t, text(conn, "queueDue"), "execution_at <= now()")
@@ -283,7 +283,7 @@ func requirePlansInTime(t *testing.T, f *fixture) {
 		move(t, s, m)
 		for _, found := range []struct{ name, index, condition string }{
 			{"queueDue", "jobs_scheduled", "execution_at <= "}, {"waitingJobs", "jobs_waiting", "run_at <= "},
-			{"cleanJobs", "jobs_ended", "finished_at <= "}, {"countDue", "jobs_waiting", "run_at <= "},
+			{"cleanJobs", "jobs_ended", "finished_at <= "},
 			{"cleanResults", "results_expiry", "expires_at <= "}, {"cleanIdempotencyKeys", "idempotency_keys_expiry", "expires_at <= "},
 		} {
 			uses := false
@@ -296,8 +296,8 @@ func requirePlansInTime(t *testing.T, f *fixture) {
 	}
 }
 
-// A step of a job moves it to other indexes with one new version of its row; the relay's renaming and a start touch no
-// indexed column, and leave all indexes alone.
+// A step of a job moves it to other indexes with one new version of its row. A start touches no indexed column, and leaves all indexes
+// alone.
 func TestUpdatesInPlace(t *testing.T) {
 	f := setup(t)
 	const n = 20
@@ -306,14 +306,12 @@ func TestUpdatesInPlace(t *testing.T) {
 		claims = append(claims, f.assigned(f.submit(), 1))
 	}
 	waiting := f.submit()
-	ids := []string{waiting.String()}
 	f.exec(`VACUUM jobs`) // as autovacuum does: it makes room on the pages
 	for _, test := range []struct {
 		name      string
 		args      []any
 		all, kept int
 	}{
-		{"redispatchJobs", []any{ids, []int{1}, []int{0}}, 1, 1},
 		{"step", f.stepArguments(job.Assigned, job.ClaimID{JobID: waiting, Attempt: 1}), 1, 0},
 		{"cancelJobs", f.cancelArguments(waiting), 1, 0},
 		{"step", f.stepArguments(job.Running, claims...), n, n},

@@ -76,9 +76,7 @@ type State struct {
 	OldestDue            time.Duration // for how long the job has been due that waits longest; 0: none waits
 	Moving               bool          // a job was started, or ended by itself, within the last minute
 	HasLeader            bool
-	LeaderOpen           bool  // whoever leads cannot do all of it, and nobody takes over
-	Epoch                int64 // of the dispatch
-	RedisRunID           string
+	LeaderOpen           bool             // whoever leads cannot do all of it, and nobody takes over
 	HasWebhooks          bool             // any that is not deleted
 	Ahead                bool             // workers or waiting jobs were written in the future: Postgres' clock was ahead of what it is
 	SigningKeys          []job.SigningKey // that are published: id, public and encrypted private part
@@ -195,7 +193,7 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	}
 	var s State
 	err := tx.QueryRow(ctx, statement("inspectState")).Scan(&s.Workers, &s.Slots, &s.Held, &s.OldestDue, &s.Moving,
-		&s.HasLeader, &s.LeaderOpen, &s.Epoch, &s.RedisRunID, &s.HasWebhooks, &s.Ahead)
+		&s.HasLeader, &s.LeaderOpen, &s.HasWebhooks, &s.Ahead)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ SELECT w.alive, w.slots, w.held,
   EXISTS (SELECT FROM jobs WHERE finished_at > now() - interval '1 minute' AND state <> 'CANCELED')
     OR EXISTS (SELECT FROM jobs WHERE worker_id IS NOT NULL AND started_at > now() - interval '1 minute'),
   m.leader_expires_at > pg_catalog.clock_timestamp() - interval '3 seconds',
-  m.leader_expires_at BETWEEN pg_catalog.clock_timestamp() - interval '3 seconds' AND pg_catalog.clock_timestamp(), m.epoch, m.redis_run_id,
+  m.leader_expires_at BETWEEN pg_catalog.clock_timestamp() - interval '3 seconds' AND pg_catalog.clock_timestamp(),
   EXISTS (SELECT FROM webhooks WHERE deleted_at IS NULL),
   EXISTS (SELECT FROM workers WHERE heartbeat_at > pg_catalog.clock_timestamp() + interval '1 s')
     OR NOT EXISTS (SELECT FROM testbed_clock) AND EXISTS (SELECT FROM (SELECT run_at, queued_at FROM jobs

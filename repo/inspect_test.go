@@ -42,7 +42,7 @@ func TestInspectDurableServer(t *testing.T) {
 	require.Empty(t, i.MissingPrivileges)
 	require.Positive(t, i.RoundTrip)
 	require.Less(t, i.ClockOffset.Abs(), i.RoundTrip/2+time.Millisecond, "it is the same clock")
-	require.Equal(t, &repo.State{Epoch: 1, SigningKeys: []job.SigningKey{}}, i.State)
+	require.Equal(t, &repo.State{SigningKeys: []job.SigningKey{}}, i.State)
 	require.Equal(t, "forgerun", i.User)
 	require.True(t, strings.HasSuffix(i.Place, "/forgerun"), i.Place)
 }
@@ -55,7 +55,7 @@ func TestInspectState(t *testing.T) {
 		require.NotNil(t, i.State)
 		return *i.State
 	}
-	require.Equal(t, repo.State{Workers: 1, Slots: 1, Epoch: 1, SigningKeys: []job.SigningKey{}}, inspect())
+	require.Equal(t, repo.State{Workers: 1, Slots: 1, SigningKeys: []job.SigningKey{}}, inspect())
 
 	f.newWorker()
 	f.subscribe("*")
@@ -63,11 +63,10 @@ func TestInspectState(t *testing.T) {
 	keys := []job.SigningKey{{KID: "kid", Public: make([]byte, 32), Sealed: []byte("sealed")}}
 	require.NoError(t, f.store.AddSigningKey(f.ctx(), keys[0], true, 0, 0))
 	require.True(t, must(f.store.Lead(f.ctx(), newID(), time.Hour, 0))(t))
-	require.NoError(t, f.store.RaiseEpoch(f.ctx(), 1, "run"))
 	state := inspect()
 	require.InDelta(t, 5*time.Minute, state.OldestDue, float64(time.Minute))
 	state.OldestDue = 0
-	require.Equal(t, repo.State{Workers: 2, Slots: 2, HasLeader: true, Epoch: 2, RedisRunID: "run", HasWebhooks: true, SigningKeys: keys},
+	require.Equal(t, repo.State{Workers: 2, Slots: 2, HasLeader: true, HasWebhooks: true, SigningKeys: keys},
 		state)
 
 	ran := f.at(job.Running)
@@ -83,7 +82,7 @@ func TestInspectState(t *testing.T) {
 	require.Equal(t, []bool{true, true}, []bool{state.HasLeader, state.LeaderOpen})
 	f.exec(`UPDATE maintenance_state SET leader_expires_at = '-infinity'`)
 	f.exec(`DELETE FROM jobs WHERE state = 'QUEUED'`)
-	require.Equal(t, repo.State{Workers: 1, Slots: 1, Epoch: 2, RedisRunID: "run", SigningKeys: keys}, inspect(), "nobody counts who is gone")
+	require.Equal(t, repo.State{Workers: 1, Slots: 1, SigningKeys: keys}, inspect(), "nobody counts who is gone")
 }
 
 func TestInspectSchema(t *testing.T) {

@@ -131,7 +131,7 @@ func (f *fixture) requireRetried(id job.ID, wait time.Duration) {
 	require.Nil(f.t, j.Failure)
 	require.Nil(f.t, j.StartedAt)
 	require.Nil(f.t, j.FinishedAt)
-	require.True(f.t, one[bool](f, `SELECT dispatch = 0 AND dispatch_epoch IS NULL AND worker_id IS NULL AND queued_at = updated_at
+	require.True(f.t, one[bool](f, `SELECT dispatch = 0 AND worker_id IS NULL AND queued_at = updated_at
 		AND num_nulls(failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail) = 6
 		FROM jobs WHERE job_id = $1`, id.String()))
 }
@@ -140,7 +140,7 @@ func (f *fixture) requireRetried(id job.ID, wait time.Duration) {
 func TestFinishWithAutomaticRetry(t *testing.T) {
 	f := setup(t)
 	l := f.run()
-	f.exec(`UPDATE jobs SET dispatch = 3, dispatch_epoch = 1 WHERE job_id = $1`, l.JobID.String())
+	f.exec(`UPDATE jobs SET dispatch = 3 WHERE job_id = $1`, l.JobID.String())
 	end := withRetry(failure(l, job.FailedOnce), 90*time.Second)
 	done := f.finish(end)
 	f.requireRetried(l.JobID, 90*time.Second)

@@ -17,7 +17,7 @@ import (
 func TestReleaseGivesClaimedJobsBack(t *testing.T) {
 	f := setup(t)
 	now, later := f.assigned(f.submit(), 1), f.assigned(f.submit(), 1)
-	f.exec(`UPDATE jobs SET dispatch_epoch = 1, dispatch = 4`)
+	f.exec(`UPDATE jobs SET dispatch = 4`)
 	others := stale(f, func() job.ClaimID { return f.assigned(f.submit(), 1) })
 	others["running"] = f.run()
 	before := map[string]string{}
@@ -38,7 +38,7 @@ func TestReleaseGivesClaimedJobsBack(t *testing.T) {
 		j := f.job(l.JobID)
 		require.Equal(t, job.Queued, j.State)
 		require.Equal(t, j.UpdatedAt.Add(waits[i]), j.RunAt)
-		require.True(t, one[bool](f, `SELECT worker_id IS NULL AND assigned_at IS NULL AND dispatch_epoch IS NULL AND lease_expiries = 1
+		require.True(t, one[bool](f, `SELECT worker_id IS NULL AND assigned_at IS NULL AND lease_expiries = 1
 			AND fence = 1 FROM jobs WHERE job_id = $1`, l.JobID.String()))
 		last := f.log(l.JobID)[3]
 		require.Equal(t, []string{job.EventLeaseExpired, "ASSIGNED", "QUEUED"}, []string{last.Name, last.Prev, last.Next})

@@ -292,7 +292,7 @@ func TestCancelsOfOneFlush(t *testing.T) {
 func TestRetryQueuesTheNextAttempt(t *testing.T) {
 	f := setup(t)
 	id := f.at(job.Failed)
-	f.exec(`UPDATE jobs SET dispatch = 3, dispatch_epoch = 1 WHERE job_id = $1`, id.String())
+	f.exec(`UPDATE jobs SET dispatch = 3 WHERE job_id = $1`, id.String())
 	failed := f.job(id)
 	change := must(f.store.Retry(f.ctx(), f.client, id, 1, time.Minute, ""))(t)
 	f.requireRetried(id, time.Minute)

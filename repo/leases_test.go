@@ -137,40 +137,6 @@ func TestWaitingJobsInOrder(t *testing.T) {
 	require.ElementsMatch(t, ids, taskIDs(f.walkWaiting(0, 1)), "jobs of equal times")
 }
 
-func TestRedispatchLeavesJobsThatWentOn(t *testing.T) {
-	f := setup(t)
-	gone := []job.Task{{JobID: newID(), Attempt: 1}, {JobID: f.retrying(0).JobID, Attempt: 1}}
-	for _, s := range []job.State{job.Assigned, job.Running, job.Succeeded, job.Failed, job.Canceled} {
-		gone = append(gone, job.Task{JobID: f.at(s), Attempt: 1})
-	}
-	renamed := f.submit()
-	f.exec(`UPDATE jobs SET dispatch = 1 WHERE job_id = $1`, renamed.String())
-	gone = append(gone, job.Task{JobID: renamed, Attempt: 1, Dispatch: 0})
-
-	const rows = `SELECT jsonb_agg(to_jsonb(j) ORDER BY job_id)::text FROM jobs j`
-	before := one[string](f, rows)
-	require.Empty(t, must(f.store.Redispatch(f.ctx(), gone))(t))
-	require.Equal(t, before, one[string](f, rows))
-}
-
-func TestRedispatchRaisesTheName(t *testing.T) {
-	f := setup(t)
-	tasks := f.waiting(20*time.Second, 19*time.Second)
-	epoch, _ := must2(f.store.Epoch(f.ctx()))(t)
-	log := f.names(tasks[0].JobID)
-	for n := 1; n <= 2; n++ {
-		renamed := must(f.store.Redispatch(f.ctx(), tasks[:1]))(t)
-		tasks[0].Dispatch = n
-		require.Equal(t, tasks[:1], renamed)
-		require.Equal(t, tasks, f.waitingJobs(job.QueueCursor{}, 0, 10))
-		require.Equal(t, epoch, one[int64](f, `SELECT dispatch_epoch FROM jobs WHERE job_id = $1`, tasks[0].JobID.String()),
-			"when its task was lost last")
-	}
-	require.True(t, one[bool](f, `SELECT dispatch_epoch IS NULL FROM jobs WHERE job_id = $1`, tasks[1].JobID.String()))
-	require.Equal(t, log, f.names(tasks[0].JobID), "how often it is dispatched is nobody else's business")
-	require.True(t, one[bool](f, `SELECT updated_at = created_at FROM jobs WHERE job_id = $1`, tasks[0].JobID.String()))
-}
-
 func (f *fixture) leases() *jobs.Leases {
 	l := f.store.NewLeases()
 	f.t.Cleanup(l.Close)

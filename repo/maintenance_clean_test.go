@@ -153,9 +153,6 @@ func TestMaintenanceSkipsLockedJobs(t *testing.T) {
 		do     func() int
 	}{
 		"queue due": {func() job.ID { return f.submit(deferred(-time.Minute)) }, func() int { return len(f.queueDue(10)) }},
-		"redispatch": {func() job.ID { return f.submit() }, func() int {
-			return len(must(f.store.Redispatch(f.ctx(), f.waitingJobs(job.QueueCursor{}, 0, 10)))(t))
-		}},
 		"clean": {func() job.ID { id := f.at(job.Canceled); f.age(id, 2*month); return id }, func() int {
 			before := f.countJobs()
 			f.clean(1)

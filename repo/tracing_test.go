@@ -222,7 +222,6 @@ func TestNoSpansWithoutARequest(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"renew":     func() error { return errOf(leases.Renew(f.ctx(), f.worker, time.Hour)) },
 		"lead":      func() error { return errOf(f.store.Lead(f.ctx(), newID(), time.Hour, 0)) },
-		"epoch":     func() error { return errOf(f.store.Epoch(f.ctx())) },
 		"orphans":   func() error { return errOf(f.store.Orphans(f.ctx(), 10)) },
 		"waiting":   func() error { return errOf(f.store.Waiting(f.ctx(), job.QueueCursor{}, 0, 10)) },
 		"queue due": func() error { return errOf(f.store.QueueDue(f.ctx(), 10)) },

@@ -48,7 +48,7 @@ type ProgressReader interface {
 
 // Limits are shown beside what clients and the service use of them; 0 for no limit.
 type Limits struct {
-	ClientRunning, ClientActive, Window int
+	ClientRunning, ClientActive int
 }
 
 // TraceIDMark stands for the id in the address of a trace.

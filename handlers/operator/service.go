@@ -34,8 +34,7 @@ func (a *API) getSystem(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	system.Version, system.DispatchWindow.Limit = a.cfg.Version, view.OrNull(a.cfg.Limits.Window)
-	system.TestBed = a.deps.Testbed != nil
+	system.Version, system.TestBed = a.cfg.Version, a.deps.Testbed != nil
 	return ok(system, nil)
 }
 

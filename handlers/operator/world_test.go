@@ -44,7 +44,7 @@ func newWorld(t *testing.T, change ...func(*operator.Config, *operator.Deps)) *w
 	require.NoError(t, err)
 	cfg := operator.Config{
 		PublicURL: "http://x.test", Version: "v1", Timeout: time.Minute, Mask: mask, MaxPayload: 1000,
-		Limits:    operator.Limits{ClientActive: 5, Window: 7},
+		Limits:    operator.Limits{ClientActive: 5},
 		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute},
 	}
 	deps := operator.Deps{

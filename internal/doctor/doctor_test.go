@@ -179,35 +179,24 @@ func TestDoctorJudgesTheOthers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		state repo.State
-		redis queue.Inspection
 		level Severity
 		words []string
 	}{
-		{repo.State{Workers: 2, Slots: 8, HasLeader: true, Epoch: 3, RedisRunID: "a"}, queue.Inspection{Epoch: 3, EpochRunID: "a"}, Healthy,
-			[]string{"2 alive, room for 8", "3 in both"}},
-		{repo.State{Workers: 2, HasLeader: true, Epoch: 3, RedisRunID: "a"}, queue.Inspection{Epoch: 3, EpochRunID: "b"}, Warning,
-			[]string{"started again"}},
-		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, queue.Inspection{}, Warning, []string{"emptied"}},
-		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 2}, Warning, []string{"2 in Redis, 3 in Postgres"}},
-		{repo.State{Workers: 2, HasLeader: true, LeaderOpen: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Warning,
-			[]string{"maintenance_blocked", "takes over by itself"}},
-		{repo.State{Workers: 2, HasLeader: true, Epoch: 3, Ahead: true}, queue.Inspection{Epoch: 3}, Warning,
-			[]string{"Postgres clock steps", "was set back", "slewed"}},
-		{repo.State{HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Warning, []string{"jobs would wait"}},
-		{repo.State{HasLeader: true, Epoch: 3, OldestDue: time.Second}, queue.Inspection{Epoch: 3}, Warning,
-			[]string{"and jobs wait, one for 1s"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Warning,
+		{repo.State{Workers: 2, Slots: 8, HasLeader: true}, Healthy, []string{"2 alive, room for 8"}},
+		{repo.State{Workers: 2, HasLeader: true, LeaderOpen: true}, Warning, []string{"maintenance_blocked", "takes over by itself"}},
+		{repo.State{Workers: 2, HasLeader: true, Ahead: true}, Warning, []string{"Postgres clock steps", "was set back", "slewed"}},
+		{repo.State{HasLeader: true}, Warning, []string{"jobs would wait"}},
+		{repo.State{HasLeader: true, OldestDue: time.Second}, Warning, []string{"and jobs wait, one for 1s"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true}, Warning,
 			[]string{"due for 3m0s", "0 of it taken", "none was started"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Held: 4, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Healthy,
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Held: 4, HasLeader: true}, Healthy,
 			[]string{"due for 3m0s", "4 of it taken"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Moving: true, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3},
-			Healthy, []string{"due for 3m0s"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: time.Minute, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Healthy, nil},
-		{repo.State{Workers: 1, Epoch: 3}, queue.Inspection{Epoch: 3}, Warning, []string{"leader: none"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Moving: true, HasLeader: true}, Healthy, []string{"due for 3m0s"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: time.Minute, HasLeader: true}, Healthy, nil},
+		{repo.State{Workers: 1}, Warning, []string{"leader: none"}},
 	} {
 		var fs Findings
 		fs.judgeState(c.state)
-		fs.judgeEpoch(c.state, c.redis)
 		only(t, fs, c.level, c.words...)
 	}
 }

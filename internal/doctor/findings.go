@@ -196,14 +196,9 @@ func (fs *Findings) judgeObstacle(store, address, variable string, err error, kn
 	}
 }
 
-// JudgeService judges which processes of the service are there, and whether the
-// stores agree.
+// JudgeService judges which processes of the service are there.
 func (fs *Findings) JudgeService(s *Stores) {
-	if s.postgres.State == nil {
-		return
-	}
-	fs.judgeState(*s.postgres.State)
-	if s.redisErr == nil && len(s.redis.Servers) > 0 {
-		fs.judgeEpoch(*s.postgres.State, s.redis)
+	if s.postgres.State != nil {
+		fs.judgeState(*s.postgres.State)
 	}
 }

@@ -206,7 +206,7 @@ func (fs *Findings) judgeSteps(ahead bool) {
 }
 
 // longDue is for how long a job may be due before it is reported: a task
-// that Redis lost is dispatched again sooner.
+// that Redis lost is enqueued again sooner.
 const longDue = time.Minute
 
 func (fs *Findings) judgeWorkers(s repo.State) {

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/tasks/queue"
 )
 
@@ -74,7 +73,7 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 	}
 }
 
-// judgeAppendOnly only ever warns: what Redis loses is dispatched anew from
+// judgeAppendOnly only ever warns: what Redis loses is enqueued again from
 // Postgres, apart from entries of the outcome stream that are older than a
 // minute.
 func (fs *Findings) judgeAppendOnly(name string, s queue.ServerFacts) {
@@ -83,7 +82,7 @@ func (fs *Findings) judgeAppendOnly(name string, s queue.ServerFacts) {
 	case s.AppendOnly == "":
 		fs.OK(what, "not told by this server, so not checked")
 	case s.AppendOnly == "0":
-		fs.Warn(what, "appendonly is no: a restart loses the queue, which is then dispatched anew, and the outcome stream for good",
+		fs.Warn(what, "appendonly is no: a restart loses the queue, which is then filled again, and the outcome stream for good",
 			"CONFIG SET appendonly yes, and the same in redis.conf")
 	case s.AppendFsync == "":
 		fs.OK(what, "appendonly is yes; appendfsync is not known, since this server forbids CONFIG")
@@ -119,24 +118,6 @@ func (fs *Findings) judgeMemory(name string, s queue.ServerFacts) {
 			"raise maxmemory, or find what else is in there (redis-cli --bigkeys)")
 	default:
 		fs.OK(what, fmt.Sprintf("%s of %d MiB", used, s.MaxMemory>>20))
-	}
-}
-
-// judgeEpoch compares what both stores say of the dispatch. Any difference is
-// the leader's to repair.
-func (fs *Findings) judgeEpoch(s repo.State, i queue.Inspection) {
-	const what, advice = "dispatch epoch",
-		"nothing while a process runs: the leader dispatches everything anew within seconds; otherwise start one"
-	switch {
-	case i.Epoch == 0:
-		fs.Warn(what, fmt.Sprintf("Redis does not know it (Postgres: %d): it is new or was emptied", s.Epoch), advice)
-	case i.Epoch != s.Epoch:
-		fs.Warn(what, fmt.Sprintf("%d in Redis, %d in Postgres: Redis went back in time, or another ForgeRun uses it", i.Epoch, s.Epoch),
-			advice+", and give each ForgeRun a Redis database of its own")
-	case s.RedisRunID != "" && i.EpochRunID != "" && i.EpochRunID != s.RedisRunID:
-		fs.Warn(what, fmt.Sprintf("%d, but Redis was started again since", s.Epoch), advice)
-	default:
-		fs.OK(what, fmt.Sprintf("%d in both stores", s.Epoch))
 	}
 }
 

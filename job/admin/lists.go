@@ -178,16 +178,14 @@ type Batch struct {
 
 // System is the service as a whole.
 type System struct {
-	Version        string   `json:"version"`
-	Time           job.Time `json:"time"`
-	SchemaVersion  int      `json:"schema_version"`
-	TestBed        bool     `json:"test_bed"`
-	Leader         *Leader  `json:"leader"`
-	Epoch          int64    `json:"epoch"`
-	DispatchWindow Usage    `json:"dispatch_window"`
-	WorkersAlive   int      `json:"workers_alive"`
-	Slots          int      `json:"slots"`
-	Backlog        Backlog  `json:"backlog"`
+	Version       string   `json:"version"`
+	Time          job.Time `json:"time"`
+	SchemaVersion int      `json:"schema_version"`
+	TestBed       bool     `json:"test_bed"`
+	Leader        *Leader  `json:"leader"`
+	WorkersAlive  int      `json:"workers_alive"`
+	Slots         int      `json:"slots"`
+	Backlog       Backlog  `json:"backlog"`
 }
 
 // Leader is the process that leads.

@@ -66,7 +66,7 @@ WITH {{leased}}, input AS MATERIALIZED (
     outcome = NULL, finished_at = NULL, started_at = NULL,
     failure_reason = NULL, failure_code = NULL, failure_retryable = NULL, failure_retry_after = NULL,
     failure_stage = NULL, failure_detail = NULL,
-    run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at, dispatch = 0, dispatch_epoch = NULL,
+    run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at, dispatch = 0,
       traceparent = coalesce(s.traceparent, jobs.traceparent),
     event_seq = s.event_seq + 1, event_tx = s.tx
   FROM stamped s WHERE jobs.job_id = s.job_id

@@ -60,8 +60,7 @@ WITH input AS MATERIALIZED (
     failure_detail = CASE WHEN NOT s.retried THEN s.detail END,
     attempt = s.number + s.retried::int,
     run_at = coalesce(s.at + s.retry_wait, jobs.run_at),
-    dispatch = CASE WHEN s.retried THEN 0 ELSE jobs.dispatch END,
-    dispatch_epoch = CASE WHEN NOT s.retried THEN jobs.dispatch_epoch END
+    dispatch = CASE WHEN s.retried THEN 0 ELSE jobs.dispatch END
   FROM stamped s WHERE jobs.job_id = s.job_id
   RETURNING s.next, s.job_id, s.client_id, jobs.batch_id, jobs.work_kind, coalesce(jobs.traceparent, ''),
     s.at, {{durationMS}}, s.at + s.retry_wait, s.prev = 'CREATED', jobs.fence, jobs.queued_at, {{steppedColumns}}
@@ -173,7 +172,7 @@ WITH RECURSIVE clients AS (
       LIMIT greatest(p.free, 0) FOR NO KEY UPDATE SKIP LOCKED) t
   LIMIT @limit
 )
-UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1, dispatch_epoch = NULL FROM chosen c WHERE jobs.job_id = c.job_id
+UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1 FROM chosen c WHERE jobs.job_id = c.job_id
 RETURNING {{taskColumns}}
 
 -- name: putJobsAside

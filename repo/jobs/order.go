@@ -8,7 +8,7 @@ import (
 )
 
 // maxHandOverWait is for how long a flush that ended waits for one before it. The
-// relay dispatches jobs that are older than this, so longer would keep no order.
+// relay enqueues jobs that are older than this, so longer would keep no order.
 const maxHandOverWait = time.Second
 
 // order keeps the flushes of new jobs of this process in order (section 12): their

@@ -50,5 +50,5 @@ WITH free AS MATERIALIZED (
   SELECT job_id FROM jobs WHERE job_id = ANY (@ids::uuid[]) AND state = 'QUEUED' AND run_at >= {{pausedUntil}} AND run_at < {{throttledUntil}}
   ORDER BY job_id FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1, dispatch_epoch = NULL FROM free f WHERE jobs.job_id = f.job_id
+UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1 FROM free f WHERE jobs.job_id = f.job_id
 RETURNING {{taskColumns}}

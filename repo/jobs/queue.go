@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo/pg"
@@ -42,21 +41,10 @@ func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, ahead time.D
 	return pg.Query(ctx, s.db, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), ahead, limit)
 }
 
-// ResumeThrottled makes throttled jobs due again, at most limit: as many of each client as fit beside what it holds, so
-// that it holds no more than most. Among the looked oldest jobs that are due, it sees
-// which it resumed before. It answers with the tasks to dispatch.
+// ResumeThrottled makes at most limit throttled jobs due again, and returns their tasks. Each client gets as many as fit beside the
+// jobs that it holds, below most. Jobs that were resumed before count if they are among the looked oldest that are due.
 func (s *Store) ResumeThrottled(ctx context.Context, most, looked, limit int) ([]job.Task, error) {
 	return pg.QueryAs(ctx, s.db, "resume throttled", scanTask, statement("resumeThrottled"), most, looked, limit)
-}
-
-// Redispatch raises the dispatch count of tasks whose id is used, and
-// answers with the tasks to enqueue instead. A job that went on meanwhile has
-// none.
-func (s *Store) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error) {
-	return pg.Query(ctx, s.db, scanTask, statement("redispatchJobs"),
-		pg.Column(tasks, func(t job.Task) pgtype.UUID { return pg.UUID(t.JobID) }),
-		pg.Column(tasks, func(t job.Task) int { return t.Attempt }),
-		pg.Column(tasks, func(t job.Task) int { return t.Dispatch }))
 }
 
 // AnyDue reports whether a job is still CREATED whose time has come.

@@ -35,19 +35,3 @@ SELECT job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(cal
 SELECT {{taskColumns}} FROM jobs
 WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > (@after_time, @after_job) AND run_at <= now() + @ahead::interval
 ORDER BY run_at, job_id LIMIT @limit
-
--- name: redispatchJobs
--- Raises the dispatch count of waiting jobs. Locks the jobs in job_id order, skips those that another transaction has
--- locked. Finds them by primary key: the guard is on their state, because one that names the columns of the index
--- jobs_waiting can lead the planner to walk that index instead. Touches no indexed column. dispatch_epoch is the epoch
--- in which the job's task was lost last. No row: the job went on meanwhile.
--- Parameters: @ids, @attempts, @dispatches
-WITH waiting AS MATERIALIZED (
-  SELECT j.job_id FROM jobs j JOIN unnest(@ids::uuid[], @attempts::int[], @dispatches::int[]) AS t(id, attempt,
-    dispatch) ON j.job_id = t.id
-  WHERE j.attempt = t.attempt AND j.dispatch = t.dispatch AND j.state IN ('CREATED', 'QUEUED')
-  ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
-)
-UPDATE jobs SET dispatch = dispatch + 1, dispatch_epoch = (SELECT epoch FROM maintenance_state) FROM waiting w
-  WHERE jobs.job_id = w.job_id
-RETURNING {{taskColumns}}

@@ -31,7 +31,7 @@ WITH input AS MATERIALIZED (
   ORDER BY j.job_id FOR NO KEY UPDATE OF j
 ), {{stamped}}, changed AS (
   UPDATE jobs SET state = 'QUEUED', worker_id = NULL, assigned_at = NULL, run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at,
-    lease_expiries = lease_expiries + 1, dispatch = dispatch + 1, dispatch_epoch = NULL,
+    lease_expiries = lease_expiries + 1, dispatch = dispatch + 1,
     event_seq = s.event_seq + 1, event_tx = s.tx
   FROM stamped s WHERE jobs.job_id = s.job_id
   RETURNING {{taskColumns}}

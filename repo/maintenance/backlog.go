@@ -24,12 +24,6 @@ func (s *Store) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]jo
 		limit+1, few)
 }
 
-// CountDue counts the jobs that wait and are due, but no further than limit. It
-// reads the index jobs_waiting.
-func (s *Store) CountDue(ctx context.Context, limit int) (int, error) {
-	return pg.QueryValue[int](ctx, s.db, statement("countDue"), limit)
-}
-
 // LiveWorkers counts workers whose lease has not ended.
 func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
 	return pg.QueryValue[int](ctx, s.db,
@@ -43,7 +37,7 @@ func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
 func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (b job.Backlog, err error) {
 		var created, waiting, assigned, running int
-		err = row.Scan(&created, &waiting, &assigned, &running, &b.OldestDue, &b.Epoch, &b.Workers, &b.Slots,
+		err = row.Scan(&created, &waiting, &assigned, &running, &b.OldestDue, &b.Workers, &b.Slots,
 			&b.Deliveries, &b.OldestDelivery, &b.DisabledWebhooks)
 		b.Jobs = map[job.State]int{job.Created: created, job.Queued: max(0, waiting-created), job.Assigned: assigned, job.Running: running}
 		return b, err

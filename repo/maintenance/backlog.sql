@@ -18,11 +18,6 @@ SELECT client_id, count(*)::int, count(queued_at)::int FROM (
   (SELECT client_id, NULL FROM jobs WHERE worker_id IS NOT NULL LIMIT @limit)
 ) unfinished GROUP BY client_id HAVING count(*) > @few
 
--- name: countDue
--- Counts waiting jobs that are due by the index jobs_waiting.
--- Parameters: @limit
-SELECT count(*)::int FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() LIMIT @limit) due
-
 -- name: readBacklog
 -- Counts jobs by the indexes jobs_scheduled, jobs_waiting and jobs_held, deliveries by deliveries_waiting and
 -- deliveries_claimed, and webhooks by webhooks_client. Locks nothing. Where there may be a million rows, the index
@@ -32,7 +27,7 @@ SELECT count(*)::int FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished
 SELECT created.n, waiting.n, held.assigned, held.running,
   coalesce((SELECT now() - run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() ORDER BY run_at, job_id
     LIMIT 1), '0'),
-  (SELECT epoch FROM maintenance_state), alive.n, alive.slots,
+  alive.n, alive.slots,
   least(unsent.n + sending.n, @limit), coalesce((SELECT now() - min(next_attempt_at) FROM walk WHERE next_attempt_at <= now()), '0'),
     hooks.disabled
 FROM

@@ -30,22 +30,3 @@ func (s *Store) Resign(ctx context.Context, holder job.ID) error {
 	return s.db.Exec(ctx, "resign", `UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity' WHERE leader_id = $1`,
 		pg.UUID(holder))
 }
-
-// Epoch reads the dispatch epoch and the run id of the Redis server that it
-// was opened for.
-func (s *Store) Epoch(ctx context.Context) (epoch int64, redisRunID string, err error) {
-	ctx, cancel := s.db.Bound(ctx)
-	defer cancel()
-	err = s.db.Pool.QueryRow(ctx, `SELECT epoch, redis_run_id FROM maintenance_state`).Scan(&epoch, &redisRunID)
-	if err != nil {
-		return 0, "", s.db.Failed("epoch", err)
-	}
-	return epoch, redisRunID, nil
-}
-
-// RaiseEpoch opens a new dispatch epoch: every waiting job will be dispatched
-// anew. It does nothing if the epoch is not current any more.
-func (s *Store) RaiseEpoch(ctx context.Context, current int64, redisRunID string) error {
-	return s.db.Exec(ctx, "raise epoch", `UPDATE maintenance_state SET epoch = epoch + 1, redis_run_id = $2 WHERE epoch = $1`, current,
-		redisRunID)
-}

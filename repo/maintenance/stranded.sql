@@ -22,7 +22,7 @@ WITH looked AS MATERIALIZED (
   WHERE j.state = 'QUEUED' AND j.queued_at > now() AND j.run_at = j.queued_at + s.wait AND j.run_at IS DISTINCT FROM j.execution_at
   ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
 ), moved AS (
-  UPDATE jobs SET run_at = r.due, dispatch = dispatch + 1, dispatch_epoch = NULL FROM ready r WHERE jobs.job_id = r.job_id RETURNING 1
+  UPDATE jobs SET run_at = r.due, dispatch = dispatch + 1 FROM ready r WHERE jobs.job_id = r.job_id RETURNING 1
 )
 SELECT run_at, job_id, (SELECT count(*)::int FROM looked), (SELECT count(*)::int FROM moved) FROM looked
 ORDER BY run_at DESC, job_id DESC LIMIT 1

@@ -204,8 +204,7 @@ SELECT to_json(r) FROM (
   SELECT clock_timestamp() AS time, (SELECT max(version_id) FROM goose_db_version WHERE is_applied) AS schema_version,
     CASE WHEN leader_id IS NOT NULL AND leader_expires_at > pg_catalog.now()
       THEN json_build_object('leader_id', leader_id, 'expires_at', leader_expires_at) END AS leader,
-    epoch, alive.n AS workers_alive, alive.slots,
-    json_build_object('used', due.n) AS dispatch_window,
+    alive.n AS workers_alive, alive.slots,
     json_build_object(
       'queued', json_build_object('count', least(greatest(waiting.n - created.n, 0), @most), 'more', waiting.n > @most),
       'scheduled', json_build_object('count', least(created.n, @most), 'more', created.n > @most),
@@ -218,7 +217,6 @@ SELECT to_json(r) FROM (
   FROM maintenance_state,
     (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL LIMIT @most + 1) j) created,
     (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @most + 1) j) waiting,
-    (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() LIMIT @most + 1) j) due,
     (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @most + 1) j) held,
     (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers
       WHERE state = 'ALIVE' AND expires_at > pg_catalog.now()) alive,

@@ -21,7 +21,7 @@ var (
 	single  = []string{
 		"read", "batch", "complete", "delete", "clean", "release", "schedule", "resume throttled", "resume paused", "pause",
 		"mark dead", "end stranded leases", "headroom", "heartbeat", "reclaim",
-		"redeliver", "publish", "idempotency", "use key", "audit", "lead", "resign", "epoch", "raise epoch", "webhook",
+		"redeliver", "publish", "idempotency", "use key", "audit", "lead", "resign", "webhook",
 		"insert client", "name client", "change keys",
 		"signing key", "history", "bulk", "schedules", "gather", "erase", "testbed", "emit", "session",
 	}

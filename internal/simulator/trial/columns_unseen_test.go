@@ -14,7 +14,7 @@ var unseenColumns = []struct {
 	}},
 	{"No row of such a run has a value: nothing is traced, revoked, deleted, disabled or proven, and nothing waits at its end", []string{
 		"api_keys.revoked_at", "api_keys.replaced_by", "api_keys.issued_by", "api_keys.made_by", "batches.correlation_id",
-		"client_events.webhook_id", "deliveries.claimed_until", "deliveries.traceparent", "jobs.dispatch_epoch", "jobs.traceparent",
+		"client_events.webhook_id", "deliveries.claimed_until", "deliveries.traceparent", "jobs.traceparent",
 		"outcome_outbox.job_id", "outcome_outbox.attempt", "outcome_outbox.finished_at", "outcome_outbox.published_at",
 		"signing_keys.retires_at", "tombstones.job_id", "tombstones.client_id", "tombstones.expired_at",
 		"tombstones.state", "tombstones.attempt", "tombstones.run_at", "tombstones.started_at", "tombstones.finished_at",
@@ -44,9 +44,8 @@ var unseenColumns = []struct {
 	}},
 	{"The service's own account of work that is under way, which ends with the run", []string{
 		"deliveries.resent_at", "deliveries.dispatch", "events.called_back", "jobs.dispatch", "jobs.run_at",
-		"maintenance_state.leader_id", "maintenance_state.leader_expires_at", "maintenance_state.epoch",
-		"maintenance_state.redis_run_id", "maintenance_state.cursor_key", "webhooks.consecutive_failures", "workers.worker_id",
-		"workers.name", "workers.concurrency", "workers.started_at", "workers.heartbeat_at", "workers.expires_at",
+		"maintenance_state.leader_id", "maintenance_state.leader_expires_at", "maintenance_state.cursor_key",
+		"webhooks.consecutive_failures", "workers.worker_id", "workers.name", "workers.concurrency", "workers.started_at", "workers.heartbeat_at", "workers.expires_at",
 		"goose_db_version.id", "goose_db_version.version_id", "goose_db_version.is_applied",
 	}},
 	{"Secrets and signing keys: receivers checked with them during the run", []string{
