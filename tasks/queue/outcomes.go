@@ -15,22 +15,46 @@ const (
 	maxAppendBytes = 1 << 20
 )
 
-// AppendOutcomes appends the entries to the Redis stream, in order, and trims it to about maxLen entries (0: not at all). An entry
-// has the fields "key", "content-type", "content-language" if its value has texts, and "value". With an error some of the entries
-// may have been appended; appending all of them again repeats those and keeps the order.
-func (q *Queue) AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) error {
-	for len(entries) > 0 {
-		n := portion(entries)
-		err := q.appendEntries(ctx, stream, maxLen, entries[:n])
-		if isWrongType(err) {
-			err = fmt.Errorf("the key %q is in use and holds no stream: %w", stream, err)
-		}
-		if err != nil {
-			return q.redis.Failed("append", err)
-		}
-		entries = entries[n:]
+// LastOutcome returns the id of the stream's last entry, "" for none.
+func (q *Queue) LastOutcome(ctx context.Context, stream string) (last string, err error) {
+	entries, err := q.redis.Client.XRevRangeN(ctx, stream, "+", "-", 1).Result()
+	if err != nil {
+		return "", q.redis.Failed("append", ofStream(stream, err))
 	}
-	return nil
+	return lastOf(entries), nil
+}
+
+// AppendOutcomes appends the entries to the Redis stream, in order, and trims it to about maxLen entries (0: not at all). An entry
+// has the fields "key", "content-type", "content-language" if its value has texts, and "value". It returns the ids of the entry
+// before the new ones, "" for none, and of the last one; entries of others in between are returned as the one before. With an error
+// some of the entries may have been appended; appending all of them again repeats those and keeps the order.
+func (q *Queue) AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) (before, last string, err error) {
+	for first := true; len(entries) > 0; first = false {
+		n := portion(entries)
+		found, appended, err := q.appendEntries(ctx, stream, maxLen, entries[:n])
+		if err != nil {
+			return "", "", q.redis.Failed("append", ofStream(stream, err))
+		}
+		if first || found != last {
+			before = found
+		}
+		entries, last = entries[n:], appended
+	}
+	return before, last, nil
+}
+
+func ofStream(stream string, err error) error {
+	if isWrongType(err) {
+		return fmt.Errorf("the key %q is in use and holds no stream: %w", stream, err)
+	}
+	return err
+}
+
+func lastOf(entries []redis.XMessage) string {
+	if len(entries) == 0 {
+		return ""
+	}
+	return entries[0].ID
 }
 
 // portion is how many of the entries one round trip appends, at least one.
@@ -45,16 +69,24 @@ func portion(entries []job.StreamEntry) int {
 	return len(entries)
 }
 
-func (q *Queue) appendEntries(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) error {
-	_, err := q.redis.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+func (q *Queue) appendEntries(
+	ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry,
+) (before, last string, err error) {
+	var found *redis.XMessageSliceCmd
+	var appended *redis.StringCmd
+	_, err = q.redis.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		found = p.XRevRangeN(ctx, stream, "+", "-", 1)
 		for _, e := range entries {
 			values := []any{"key", e.Key, "content-type", e.ContentType}
 			if e.Language != "" {
 				values = append(values, "content-language", e.Language)
 			}
-			p.XAdd(ctx, &redis.XAddArgs{Stream: stream, MaxLen: maxLen, Approx: true, Values: append(values, "value", e.Value)})
+			appended = p.XAdd(ctx, &redis.XAddArgs{Stream: stream, MaxLen: maxLen, Approx: true, Values: append(values, "value", e.Value)})
 		}
 		return nil
 	})
-	return err
+	if err != nil {
+		return "", "", err
+	}
+	return lastOf(found.Val()), appended.Val(), nil
 }

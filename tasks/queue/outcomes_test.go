@@ -45,16 +45,29 @@ func streamOf(t testing.TB, r *redisconn.Redis, stream string) []job.StreamEntry
 	return entries
 }
 
+func appended(t *testing.T, q *Queue, maxLen int64, entries []job.StreamEntry) error {
+	t.Helper()
+	_, _, err := q.AppendOutcomes(t.Context(), "outcomes", maxLen, entries)
+	return err
+}
+
 func TestAppendOutcomes(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
 	q := New(r, Config{})
-	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 10, nil))
+	require.NoError(t, appended(t, q, 10, nil))
 	require.Empty(t, streamOf(t, r, "outcomes"))
 	entries := newEntries(2*maxAppend+7, 3) // bytes that are no text, too
-	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 0, entries))
-	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 1_000_000, entries))
+	require.NoError(t, appended(t, q, 0, entries))
+	require.NoError(t, appended(t, q, 1_000_000, entries))
 	require.Equal(t, append(entries, entries...), streamOf(t, r, "outcomes"), "in order, and not trimmed")
+	last := redistest.Must(q.LastOutcome(t.Context(), "outcomes"))(t)
+	before, after, err := q.AppendOutcomes(t.Context(), "outcomes", 0, newEntries(maxAppend+1, 1))
+	require.NoError(t, err)
+	require.Equal(t, last, before)
+	require.Equal(t, redistest.Must(q.LastOutcome(t.Context(), "outcomes"))(t), after)
+	require.NoError(t, r.Client.Del(t.Context(), "outcomes").Err())
+	require.Empty(t, redistest.Must(q.LastOutcome(t.Context(), "outcomes"))(t))
 }
 
 func TestOutcomesAreTrimmed(t *testing.T) {
@@ -62,7 +75,7 @@ func TestOutcomesAreTrimmed(t *testing.T) {
 	r := redistest.DB(t)
 	q := New(r, Config{})
 	entries := newEntries(5000, 10)
-	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 1000, entries))
+	require.NoError(t, appended(t, q, 1000, entries))
 	kept := streamOf(t, r, "outcomes")
 	require.GreaterOrEqual(t, len(kept), 1000)
 	require.Less(t, len(kept), 1000+200, "whole blocks, of a hundred entries by default")
@@ -73,7 +86,7 @@ func TestOutcomesNeedAStream(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
 	require.NoError(t, r.Client.Set(t.Context(), "outcomes", "x", 0).Err())
-	err := New(r, Config{}).AppendOutcomes(t.Context(), "outcomes", 10, newEntries(3, 1))
+	err := appended(t, New(r, Config{}), 10, newEntries(3, 1))
 	require.ErrorContains(t, err, `the key "outcomes" is in use and holds no stream: WRONGTYPE`)
 	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("append")))
 }
@@ -84,9 +97,9 @@ func TestOutcomesWhileRedisIsOutOfMemory(t *testing.T) {
 	q := New(r, Config{})
 	entries := newEntries(3, 1)
 	require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	require.ErrorContains(t, q.AppendOutcomes(t.Context(), "outcomes", 10, entries), "OOM")
+	require.ErrorContains(t, appended(t, q, 10, entries), "OOM")
 	require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "0").Err())
-	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 10, entries))
+	require.NoError(t, appended(t, q, 10, entries))
 	require.Equal(t, entries, streamOf(t, r, "outcomes"))
 }
 
