@@ -38,6 +38,7 @@ type experiment struct {
 var all = []experiment{
 	{"throughput", "submission with the workers stopped, and the whole path", experiments.Throughput},
 	{"idle", "single jobs when there is nothing to do, and what waiting for them costs", experiments.Idle},
+	{"deliveries", "webhook deliveries to one endpoint and to 50, also while 20 of them hang", experiments.Deliveries},
 	{"peers", "the same jobs, a backlog of them too, through River and asynq alone", experiments.Peers},
 	{"table", "the service with many finished jobs in its tables", experiments.LargeTable},
 }

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	idleJobs = 500
+	idleJobs = 300
 	// idleWindow is how long nothing is done while the CPU time is taken.
 	idleWindow = 10 * time.Second
 )
@@ -24,15 +24,16 @@ const (
 // idle is what one program did in one round.
 type idle struct {
 	starts *hdrhistogram.Histogram // from a request to RUNNING
-	cpu    float64                 // of the worker and on its behalf, in percent of a core
+	worker float64                 // CPU of the process alone, in percent of a core
+	cpu    float64                 // of the worker and on its behalf
 }
 
 func (i idle) p50() float64 { return loadgen.Quantile(i.starts, 50) }
 func (i idle) p99() float64 { return loadgen.Quantile(i.starts, 99) }
 
 func (i idle) String() string {
-	return fmt.Sprintf("%d single jobs RUNNING after p50 %.2f ms, p99 %.2f ms; at rest a worker takes %.2f %% of a core",
-		idleJobs, i.p50(), i.p99(), i.cpu)
+	return fmt.Sprintf("%d single jobs RUNNING after p50 %.2f ms, p99 %.2f ms; at rest a worker takes %.2f %% of a core, "+
+		"with Postgres and Redis %.2f %%", idleJobs, i.p50(), i.p99(), i.worker, i.cpu)
 }
 
 // Idle measures how soon a single job runs when there is nothing else to do, and
@@ -45,6 +46,7 @@ func Idle(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 	return []figures.Figure{
 		figures.New("Submit to RUNNING at rest, p50, ms", got, idle.p50),
 		figures.New("Submit to RUNNING at rest, p99, ms", got, idle.p99),
+		figures.New("CPU of an idle worker, % of a core", got, func(i idle) float64 { return i.worker }),
 		figures.New("CPU of an idle worker and on its behalf, % of a core", got, func(i idle) float64 { return i.cpu }),
 	}, nil
 }
@@ -54,7 +56,8 @@ func measureIdle(ctx context.Context, l *lab.Lab, s lab.Service) (i idle, err er
 		err := sys.WithWorker(ctx, func(worker *stack.Process) (err error) {
 			lab.Pause(ctx, lab.Quiet)
 			if i.starts, err = startsOneByOne(ctx, sys, idleJobs); err == nil {
-				i.cpu = l.AtRest(ctx, idleWindow, sys, worker).CoreShare()
+				used := l.AtRest(ctx, idleWindow, sys, worker)
+				i.worker, i.cpu = 100*used.Worker/used.Took, used.CoreShare()
 			}
 			return err
 		})
@@ -66,8 +69,8 @@ func measureIdle(ctx context.Context, l *lab.Lab, s lab.Service) (i idle, err er
 	return i, err
 }
 
-// startsOneByOne submits single jobs with random gaps, long enough for the one
-// before to be over, and gives the times from a request to the start of its job.
+// startsOneByOne submits single jobs with random gaps and returns the times from a request to the start of its job.
+// A gap is longer than a worker waits between two looks at the queue, so one job is over before the next.
 func startsOneByOne(ctx context.Context, sys lab.System, n int) (*hdrhistogram.Histogram, error) {
 	client := loadgen.NewClient(1)
 	defer client.CloseIdleConnections()
@@ -75,7 +78,7 @@ func startsOneByOne(ctx context.Context, sys lab.System, n int) (*hdrhistogram.H
 	sent := make([]time.Time, n)
 	began := time.Now()
 	for i := range sent {
-		if !stack.Sleep(ctx, time.Duration(5+rand.IntN(10))*time.Millisecond) {
+		if !stack.Sleep(ctx, time.Duration(30+rand.IntN(20))*time.Millisecond) {
 			return nil, ctx.Err()
 		}
 		sent[i] = time.Now()

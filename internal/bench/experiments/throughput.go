@@ -1,5 +1,5 @@
-// Package experiments measures the service: its throughput, what a single job waits for,
-// the same jobs through other systems, and a table with many rows.
+// Package experiments measures the service: its throughput, what a single job waits for, webhook
+// deliveries, the same jobs through other systems, and a table with many rows.
 package experiments
 
 import (

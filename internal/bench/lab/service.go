@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
 	"github.com/forgerun/forgerun/internal/stack"
 )
@@ -20,11 +21,12 @@ const (
 	stopGrace   = 2 * time.Minute
 )
 
-// System is what is measured: an API, and a worker that can be started later.
+// System is what is measured: an API, and processes that can be started later.
 type System struct {
 	loadgen.Target
 	DB      *Database
 	API     *stack.Process
+	url     string
 	command stack.Command
 }
 
@@ -44,6 +46,7 @@ func (l *Lab) Serve(ctx context.Context, d *Database, s Service, use func(System
 			"FORGERUN_PUBLIC_URL=http://127.0.0.1", "FORGERUN_OPEN_REGISTRATION=true",
 			"FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_CLIENT_MAX_ACTIVE=1000000000", "FORGERUN_TIME_SCALE=0",
 			"FORGERUN_WORKER_CONCURRENCY="+strconv.Itoa(s.Slots),
+			"FORGERUN_WEBHOOK_ALLOW_PRIVATE=true", "FORGERUN_WEBHOOK_CLIENT_RATE=1000000000", "FORGERUN_WEBHOOK_TIMEOUT=2s",
 			"FORGERUN_MASTER_KEY="+base64.StdEncoding.EncodeToString(make([]byte, 32))),
 	}}
 	if err := stack.RunProcess(ctx, sys.role("migrate")); err != nil {
@@ -58,23 +61,43 @@ func (l *Lab) Serve(ctx context.Context, d *Database, s Service, use func(System
 	if err != nil {
 		return err
 	}
-	url := "http://" + address
+	sys.url = "http://" + address
 	if d.Key == "" {
-		if _, d.Key, err = stack.Register(ctx, url); err != nil {
+		if _, d.Key, err = stack.Register(ctx, sys.url); err != nil {
 			return err
 		}
 	}
-	sys.Target = loadgen.Target{URL: url + "/v1/jobs", Key: d.Key}
+	sys.Target = loadgen.Target{URL: sys.url + "/v1/jobs", Key: d.Key}
 	return use(sys)
+}
+
+// Subscribe registers a client and a webhook for each URL, which gets all events. It returns where the client submits jobs.
+func (s System) Subscribe(ctx context.Context, urls ...string) (loadgen.Target, error) {
+	_, key, err := stack.Register(ctx, s.url)
+	if err != nil {
+		return loadgen.Target{}, err
+	}
+	c, err := client.New(client.Config{URL: s.url, Key: key})
+	for _, url := range urls {
+		if err == nil {
+			_, err = c.CreateWebhook(ctx, client.WebhookRequest{URL: url, Events: []string{"*"}})
+		}
+	}
+	return loadgen.Target{URL: s.URL, Key: key}, err
 }
 
 // WithWorker runs a worker process while it is used.
 func (s System) WithWorker(ctx context.Context, use func(*stack.Process) error) error {
-	worker, err := s.start(ctx, "worker", "")
+	return s.WithRole(ctx, "worker", use)
+}
+
+// WithRole runs a worker or a deliverer process while it is used.
+func (s System) WithRole(ctx context.Context, role string, use func(*stack.Process) error) error {
+	p, err := s.start(ctx, role, "")
 	if err == nil {
-		err = use(worker)
+		err = use(p)
 	}
-	return errors.Join(err, worker.Stop(stopGrace))
+	return errors.Join(err, p.Stop(stopGrace))
 }
 
 // role is the command of a process of the service, which has a log of its own.

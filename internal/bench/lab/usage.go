@@ -152,3 +152,6 @@ func (l *Lab) ServersCPU() float64 {
 	p := readProcesses()
 	return p.tree(l.Servers.Postgres.PID()) + p.tree(l.Servers.Redis.PID())
 }
+
+// ProcessCPU returns the CPU time of a process so far, in seconds.
+func ProcessCPU(p *stack.Process) float64 { return readProcesses().tree(p.PID()) }
