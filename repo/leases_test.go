@@ -88,7 +88,7 @@ func (f *fixture) waitingJobs(after job.QueueCursor, ahead time.Duration, limit 
 	return must(f.store.Waiting(f.ctx(), after, ahead, limit))(f.t)
 }
 
-// taskOf is the task that names a job's present attempt, if it was never dispatched anew.
+// taskOf is the task that names a job's present attempt, if it never returned to QUEUED.
 func (f *fixture) taskOf(id job.ID) job.Task {
 	j := f.job(id)
 	return job.Task{JobID: id, Attempt: j.Attempt, RunAt: j.RunAt, ClientID: j.ClientID, WorkKind: j.WorkKind}
