@@ -119,9 +119,19 @@ func (l *look) ensureAll(ctx context.Context, hints []hint) (made int, err error
 	return made, nil
 }
 
+// finding is what is to be done about a task that is there.
+type finding int
+
+const (
+	waits finding = iota // it is going to be run
+	made                 // it was made to run now
+	freed                // it was removed: nobody would have got it
+	taken                // its worker seems to be gone, and nobody else can have it
+)
+
 // ensureOne gives what the hint points at a task under the first name that is free, unless a task is going to be run.
-func (l *look) ensureOne(ctx context.Context, h hint, ahead bool) (made bool, err error) {
-	for n := range 1 + maxAgain {
+func (l *look) ensureOne(ctx context.Context, h hint, ahead bool) (bool, error) {
+	for n, tries := 0, 0; n <= maxAgain && tries <= 2*maxAgain; tries++ {
 		err := l.queue.put(ctx, h, n)
 		if !errors.Is(err, asynq.ErrTaskIDConflict) {
 			return err == nil, err
@@ -129,44 +139,47 @@ func (l *look) ensureOne(ctx context.Context, h hint, ahead bool) (made bool, er
 		if ahead {
 			return false, nil
 		}
-		if waits, run, err := l.judge(ctx, h, h.name(n)); waits || run || err != nil {
-			return run, err
+		found, err := l.judge(ctx, h, h.name(n))
+		switch {
+		case err != nil || found == waits:
+			return false, err
+		case found == made:
+			return true, nil
+		case found == taken:
+			n++
 		}
 	}
 	return false, nil
 }
 
-// judge reports whether the task of a name waits to be run, or is made to run now. Otherwise it is of no use: its worker is gone, or
-// the lists of the queue have lost it.
-func (l *look) judge(ctx context.Context, h hint, id string) (waits, run bool, err error) {
+// judge looks at the task of a name.
+func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 	info, err := l.queue.inspector.GetTaskInfo(l.name, id)
 	if err != nil { // it is gone, or damaged, unless Redis is away
-		return false, false, l.queue.redis.Ping(ctx)
+		return freed, l.queue.discard(ctx, l.name, id)
 	}
 	switch info.State {
 	case asynq.TaskStateActive:
-		return !l.queue.sightings.seenFor(id+" active", stuckActive), false, nil
+		if l.queue.sightings.seenFor(id+" active", stuckActive) {
+			return taken, nil
+		}
+		return waits, nil
 	case asynq.TaskStatePending:
 		if !l.queue.sightings.seenFor(id+" pending", stuckPending) {
-			return true, false, nil
+			return waits, nil
 		}
-		waits, err = l.isListed(h)
-		return waits, false, err
-	case asynq.TaskStateCompleted:
-		if l.queue.inspector.DeleteTask(l.name, id) != nil {
-			return false, false, l.queue.redis.Ping(ctx)
+		if listed, err := l.isListed(h); listed || err != nil {
+			return waits, err
 		}
-		err = l.queue.put(ctx, h, 0)
-		return false, err == nil, err
-	case asynq.TaskStateScheduled, asynq.TaskStateRetry:
+	case asynq.TaskStateScheduled, asynq.TaskStateRetry, asynq.TaskStateArchived:
 		if at := info.NextProcessAt; !at.IsZero() && time.Until(at) < l.patience {
-			return true, false, nil
+			return waits, nil
+		}
+		if l.queue.inspector.RunTask(l.name, id) == nil {
+			return made, nil
 		}
 	}
-	if l.queue.inspector.RunTask(l.name, id) != nil { // no set has it
-		return false, false, l.queue.redis.Ping(ctx)
-	}
-	return false, true, nil
+	return freed, l.queue.discard(ctx, l.name, id)
 }
 
 // sightings remembers since when tasks were seen in a state that ought not to last.

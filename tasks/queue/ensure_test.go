@@ -71,7 +71,9 @@ func TestEnsureByState(t *testing.T) {
 		name, key string // of the task, which is pending
 	}
 	pending := redisconn.QueueKey(redisconn.Jobs, "pending")
-	move := func(w world, state string, wait time.Duration) { move(w.T, w.Redis, redisconn.Jobs, w.name, state, wait) }
+	move := func(w world, state string, wait time.Duration) {
+		move(w.T, w.Redis, redisconn.Jobs, w.name, state, wait)
+	}
 	for name, c := range map[string]struct {
 		prepare      func(w world)
 		after        time.Duration // between the first look and the second
@@ -250,7 +252,9 @@ func TestEnsureDeliveries(t *testing.T) {
 	gone, pending, soon, late, archived, ahead := 0, 1, 2, 3, 4, 5
 	ts[ahead].At = time.Now().Add(time.Hour)
 	require.Equal(t, 6, redistest.Must(q.EnsureDeliveries(t.Context(), ts))(t))
-	move := func(i int, state string, wait time.Duration) { move(t, r, redisconn.Webhooks, ts[i].ID.String(), state, wait) }
+	move := func(i int, state string, wait time.Duration) {
+		move(t, r, redisconn.Webhooks, ts[i].ID.String(), state, wait)
+	}
 	require.NoError(t, r.Inspector.DeleteTask(redisconn.Webhooks, ts[gone].ID.String()))
 	move(soon, "retry", 30*time.Second) // its endpoint is busy
 	move(late, "retry", time.Hour)

@@ -2,8 +2,10 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/forgerun/forgerun/tasks/redisconn"
@@ -51,4 +53,18 @@ func wrongTypes(ctx context.Context, client redis.UniversalClient) (map[string]s
 		}
 	}
 	return wrong, err
+}
+
+// discard removes a task that nobody has, also one that asynq cannot remove: its list has lost it, or it cannot be read.
+func (q *Queue) discard(ctx context.Context, queue, id string) error {
+	err := q.inspector.DeleteTask(queue, id)
+	if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+		return nil
+	}
+	_, err = q.redis.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.LRem(ctx, redisconn.QueueKey(queue, "pending"), 0, id)
+		p.Del(ctx, redisconn.QueueKey(queue, "t:"+id))
+		return nil
+	})
+	return err
 }
