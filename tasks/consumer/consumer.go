@@ -74,7 +74,8 @@ type Consumer struct {
 	server   *asynq.Server // that fetches; nil while held, and before Start
 	held     []*asynq.Server
 	quiet    bool
-	quieting sync.WaitGroup // servers that are told to fetch no more, or end
+	quieting sync.WaitGroup // servers that are told to fetch no more
+	ending   sync.WaitGroup // servers that wait for their handlers and end
 }
 
 func newConsumer(r *redisconn.Redis, cfg Config, name string, handle asynq.HandlerFunc) *Consumer {
@@ -207,7 +208,7 @@ func (c *Consumer) Hold(on bool) {
 		c.stopFetching()
 	case c.server == nil:
 		for _, s := range c.held {
-			c.quieting.Go(s.Shutdown)
+			c.ending.Go(s.Shutdown)
 		}
 		c.held = nil
 		if err := c.serve(); err != nil {
@@ -265,14 +266,13 @@ func (c *Consumer) shutDown() {
 		c.redis.Log.Warn("Redis does not answer; its connections are cut to stop")
 		c.cut()
 	})
-	var ending sync.WaitGroup
 	for _, s := range c.held { // Quiet was called: no other goroutine changes it
-		ending.Go(s.Shutdown)
+		c.ending.Go(s.Shutdown)
 	}
 	if c.subscriber != nil {
-		ending.Go(func() { _ = c.subscriber.Stop(context.Background()) })
+		c.ending.Go(func() { _ = c.subscriber.Stop(context.Background()) })
 	}
-	ending.Wait()
+	c.ending.Wait()
 	c.quieting.Wait()
 	cut.Stop()
 	_ = c.client.Close()

@@ -24,6 +24,9 @@ func (p pacer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (p pacer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		if errors.Is(ctx.Err(), context.Canceled) { // asynq cancels it itself before it tries again to record how a task ended
+			ctx = context.WithoutCancel(ctx)
+		}
 		err := next(ctx, cmd)
 		if isOutage(err) {
 			p.redis.Metrics.Errors.WithLabelValues("work").Inc()
@@ -38,7 +41,7 @@ func (p pacer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 }
 
 // isOutage distinguishes failures of Redis from answers that asynq expects: an empty queue, an unknown script, a task that is
-// gone. asynq also repeats commands whose context is over.
+// gone.
 func isOutage(err error) bool {
 	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, context.Canceled) {
 		return false
