@@ -21,17 +21,23 @@ import (
 // collector is a handler that remembers what it got.
 type collector struct {
 	mu  sync.Mutex
-	got map[job.Task]int
+	got map[job.ID]int
 }
 
 func (c *collector) handle(_ context.Context, t job.Task) error {
+	c.add(t.JobID)
+	return nil
+}
+
+// add returns how often it got the id, this time included.
+func (c *collector) add(id job.ID) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.got == nil {
-		c.got = map[job.Task]int{}
+		c.got = map[job.ID]int{}
 	}
-	c.got[t]++
-	return nil
+	c.got[id]++
+	return c.got[id]
 }
 
 func (c *collector) count() int {
@@ -43,37 +49,42 @@ func (c *collector) count() int {
 func (c *collector) has(t job.Task) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.got[t] > 0
+	return c.got[t.JobID] > 0
+}
+
+// enqueue puts tasks into the queue that are not there yet.
+func enqueue(t testing.TB, r *redisconn.Redis, ts ...job.Task) {
+	t.Helper()
+	redistest.Ensure(t, queue.New(r, queue.Config{}), ts...)
 }
 
 func TestWorkersHandleEachTaskOnce(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
-	q := queue.New(r, queue.Config{})
 	ts := redistest.Tasks(500)
-	redistest.Dispatch(t, q, ts...)
+	enqueue(t, r, ts...)
+	delivery := redistest.Deliveries(1)
+	require.Equal(t, 1, redistest.Must(queue.New(r, queue.Config{}).EnsureDeliveries(t.Context(), delivery))(t))
 	var c collector
-	startWorkers(t, r, Config{Concurrency: 20, Servers: 3}, c.handle)
-	redistest.Eventually(t, func() bool { return c.count() == len(ts) })
-	for _, task := range ts {
-		require.Equal(t, 1, c.got[task])
+	for range 3 {
+		startWorkers(t, r, Config{Concurrency: 7}, c.handle)
 	}
-	// A finished task leaves nothing behind but statistics.
-	redistest.Eventually(t, func() bool {
-		depth, err := q.Depth(t.Context())
-		return err == nil && depth["pending"]+depth["active"]+depth["completed"]+depth["archived"] == 0
-	})
-	require.Empty(t, redistest.JobState(t, r, ts[0]))
+	redistest.Eventually(t, func() bool { return redistest.Info(t, r, redisconn.Jobs).Size == 0 }, "a handled task leaves nothing")
+	for _, task := range ts {
+		require.Equal(t, 1, c.got[task.JobID])
+	}
+	require.Equal(t, 500, redistest.Info(t, r, redisconn.Jobs).Processed)
 	require.Equal(t, 500., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)))
+	require.Equal(t, 1, redistest.Info(t, r, redisconn.Webhooks).Pending, "the other queue is left alone")
 }
 
 func TestWorkersKeepToTheirConcurrency(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
-	redistest.Dispatch(t, queue.New(r, queue.Config{}), redistest.Tasks(50)...)
+	enqueue(t, r, redistest.Tasks(50)...)
 	var now, most, done atomic.Int32
 	full := make(chan struct{})
-	startWorkers(t, r, Config{Concurrency: 5, Servers: 2}, func(context.Context, job.Task) error {
+	startWorkers(t, r, Config{Concurrency: 5}, func(context.Context, job.Task) error {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
@@ -89,88 +100,111 @@ func TestWorkersKeepToTheirConcurrency(t *testing.T) {
 	require.Equal(t, int32(5), most.Load())
 }
 
-func TestWorkersRunAFailedTaskAgain(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	task := redistest.Task()
-	redistest.Dispatch(t, queue.New(r, queue.Config{}), task)
-	var tries atomic.Int32
-	startWorkers(t, r, Config{DelayedTaskCheckInterval: 20 * time.Millisecond}, func(_ context.Context, got job.Task) error {
-		if got != task {
-			return errors.New("another task")
-		}
-		if tries.Add(1) < 2 {
-			return errors.New("no database")
-		}
-		return nil
-	})
-	redistest.Eventually(t, func() bool { return tries.Load() == 2 && redistest.JobState(t, r, task) == "" })
-	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultFailed)))
-}
-
 func TestRetryDelay(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, time.Second, retryDelay(0, nil, nil))
-	require.Equal(t, 3*time.Second, retryDelay(2, nil, nil))
-	require.Equal(t, 10*time.Second, retryDelay(500, nil, nil))
+	broken := errors.New("no database")
+	require.Equal(t, time.Second, retryDelay(0, broken, nil))
+	require.Equal(t, 3*time.Second, retryDelay(2, broken, nil))
+	require.Equal(t, 10*time.Second, retryDelay(500, broken, nil))
+	require.Equal(t, time.Minute, retryDelay(500, &job.TaskEarly{Wait: time.Minute}, nil))
+	require.Equal(t, time.Minute, retryDelay(500, &job.TaskFailed{Again: time.Minute}, nil))
+	require.Equal(t, longestWait, retryDelay(0, &job.TaskEarly{Wait: 1<<63 - 1}, nil), "the clock is frozen")
 }
 
-// How a task ends is what the dashboard counts and keeps.
+// asynq counts and keeps tasks by how they ended; the dashboard shows that.
 // Promise: patterns Dead Letter
 func TestWorkersTellHowATaskEnded(t *testing.T) {
 	t.Parallel()
+	for name, connect := range map[string]func(testing.TB) *redisconn.Redis{"Redis": redistest.DB, "miniredis": redistest.Mini} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := connect(t)
+			ts := redistest.Tasks(6)
+			first := map[job.ID]error{ // what the handler returns when the task comes for the first time
+				ts[0].JobID: nil,
+				ts[1].JobID: job.ErrTaskStale,
+				ts[2].JobID: &job.TaskFailed{Text: "RFA_INTERNAL: it broke"},
+				ts[3].JobID: &job.TaskFailed{Text: "HTTP_5XX", Again: time.Millisecond},
+				ts[4].JobID: &job.TaskEarly{Wait: time.Millisecond},
+				ts[5].JobID: errors.New("no database"),
+			}
+			enqueue(t, r, ts...)
+			var c collector
+			startWorkers(t, r, Config{Concurrency: 4, DelayedTaskCheckInterval: 10 * time.Millisecond}, func(_ context.Context, task job.Task) error {
+				if c.add(task.JobID) == 1 {
+					return first[task.JobID]
+				}
+				return nil
+			})
+			redistest.Eventually(t, func() bool {
+				info := redistest.Info(t, r, redisconn.Jobs)
+				return info.Size == 1 && info.Archived == 1
+			}, "only the failed one is kept")
+			for i, times := range []int{1, 1, 1, 2, 2, 2} {
+				require.Equal(t, times, c.got[ts[i].JobID], i)
+			}
+			info := redistest.Info(t, r, redisconn.Jobs)
+			require.Equal(t, []int{8, 3}, []int{info.Processed, info.Failed}, "the early one is counted once")
+			kept := redistest.Must(r.Inspector.ListArchivedTasks(redisconn.Jobs))(t)
+			require.Equal(t, queue.TaskName(ts[2]), kept[0].ID)
+			require.Equal(t, "RFA_INTERNAL: it broke", kept[0].LastErr)
+			for result, n := range map[string]float64{
+				redisconn.ResultOK: 6, redisconn.ResultStale: 1, redisconn.ResultEarly: 1, redisconn.ResultFailed: 1,
+			} {
+				require.Equal(t, n, testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(result)), result)
+			}
+		})
+	}
+}
+
+// asynq keeps whole seconds and brings tasks up to a second early. The handler gets none of these before its time, but does get a
+// task that somebody had run long before.
+func TestWorkersHoldEarlyTasksBack(t *testing.T) {
+	t.Parallel()
 	r := redistest.DB(t)
-	ts := redistest.Tasks(4)
-	done, failed, stale, early := ts[0], ts[1], ts[2], ts[3]
-	var came atomic.Int32
-	startWorkers(t, r, Config{Concurrency: 4}, func(_ context.Context, task job.Task) error {
-		switch {
-		case task == failed:
-			return &job.TaskFailed{Text: "RFA_INTERNAL: it broke"}
-		case task == stale:
-			return job.ErrTaskStale
-		case task == early && came.Add(1) == 1:
-			return &job.TaskEarly{Wait: time.Millisecond}
+	due, came := map[job.ID]time.Time{}, make(chan job.ID, 10)
+	startWorkers(t, r, Config{DelayedTaskCheckInterval: 10 * time.Millisecond}, func(_ context.Context, task job.Task) error {
+		if time.Now().Before(task.RunAt) && task.RunAt.Sub(time.Now()) < time.Second {
+			return errors.New("too early") // its id does not come
 		}
+		came <- task.JobID
 		return nil
 	})
-	redistest.Dispatch(t, queue.New(r, queue.Config{}), done, failed, stale, early)
-	redistest.Eventually(t, func() bool {
-		n, _ := r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "processed")).Int()
-		return n == 3 && came.Load() == 2 && redistest.JobState(t, r, stale) == ""
-	})
-	require.Equal(t, "1", r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "failed")).Val())
-	kept := redistest.Must(inspector(r).ListArchivedTasks(redisconn.Jobs))(t)
-	require.Len(t, kept, 1)
-	require.Equal(t, queue.TaskName(failed), kept[0].ID)
-	require.Equal(t, "RFA_INTERNAL: it broke", kept[0].LastErr)
-	for result, n := range map[string]float64{
-		redisconn.ResultOK: 3, redisconn.ResultStale: 1, redisconn.ResultEarly: 1, redisconn.ResultFailed: 0,
-	} {
-		redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(result)) == n }, result)
+	ts := redistest.Tasks(4)
+	for i, after := range []time.Duration{300 * time.Millisecond, 600 * time.Millisecond, 900 * time.Millisecond, time.Hour} {
+		ts[i].RunAt = time.Now().Add(after)
+		due[ts[i].JobID] = ts[i].RunAt
 	}
+	enqueue(t, r, ts...)
+	require.NoError(t, r.Inspector.RunTask(redisconn.Jobs, queue.TaskName(ts[3])))
+	for range due {
+		id := redistest.Receive(t, came, "a task")
+		require.Contains(t, due, id)
+		delete(due, id)
+	}
+	require.Zero(t, testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultFailed)), "none came too early")
 }
 
 func TestWorkersArchiveWhatTheyCannotRead(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
 	client := asynq.NewClientFromRedisClient(r.Client)
-	good := redistest.Task()
+	good, name := redistest.Task(), redistest.Task().JobID.String()
 	for _, task := range []*asynq.Task{
 		asynq.NewTask(queue.JobTask, []byte("nonsense")),
 		asynq.NewTask(queue.JobTask, nil),
-		asynq.NewTask("other", payloadOf(good)),
+		asynq.NewTask("other", []byte(`{"job":"`+name+`","attempt":1}`)),
 	} {
 		redistest.Must(client.Enqueue(task, asynq.Queue(redisconn.Jobs), asynq.MaxRetry(queue.MaxRetry)))(t)
 	}
-	redistest.Dispatch(t, queue.New(r, queue.Config{}), good)
+	enqueue(t, r, good)
 	var c collector
 	startWorkers(t, r, Config{}, c.handle)
-	redistest.Eventually(t, func() bool { return c.has(good) })
 	redistest.Eventually(t, func() bool {
-		depth, err := r.Depth(t.Context(), redisconn.Jobs)
-		return err == nil && depth["archived"] == 3 && depth["active"] == 0
+		info := redistest.Info(t, r, redisconn.Jobs)
+		return info.Archived == 3 && info.Size == 3
 	})
+	require.True(t, c.has(good))
 	require.Equal(t, 1, c.count())
 	require.Equal(t, 3., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultBad)))
 }
@@ -179,17 +213,46 @@ func TestWorkersArchiveWhatTheyCannotRead(t *testing.T) {
 func startHeld(t *testing.T, r *redisconn.Redis, cfg Config) (w *Consumer, task job.Task, release func()) {
 	t.Helper()
 	task = redistest.Task()
-	redistest.Dispatch(t, queue.New(r, queue.Config{}), task)
+	enqueue(t, r, task)
 	started, released := make(chan struct{}), make(chan struct{})
-	w = startWorkers(t, r, cfg, func(context.Context, job.Task) error {
-		close(started)
-		<-released
+	w = startWorkers(t, r, cfg, func(_ context.Context, got job.Task) error {
+		if got == task {
+			close(started)
+			<-released
+		}
 		return nil
 	})
 	release = sync.OnceFunc(func() { close(released) })
 	t.Cleanup(release) // before the workers' end
 	redistest.Receive(t, started, "the handler")
 	return w, task, release
+}
+
+// Hold stops fetching but no handler, and another server fetches afterwards.
+func TestWorkersHold(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	w, task, release := startHeld(t, r, Config{Concurrency: 2})
+	for round := range 3 {
+		w.Hold(true)
+		w.Hold(true)
+		w.quieting.Wait()
+		later := redistest.Task()
+		enqueue(t, r, later)
+		if round == 1 { // after another server went on
+			require.Equal(t, "active", redistest.JobState(t, r, task))
+			release()
+			redistest.Eventually(t, func() bool { return redistest.JobState(t, r, task) == "" }, "its handler went on")
+		}
+		require.Equal(t, "pending", redistest.JobState(t, r, later))
+		w.Hold(false)
+		w.Hold(false)
+		redistest.Eventually(t, func() bool { return redistest.JobState(t, r, later) == "" })
+	}
+	w.Hold(true)
+	requireStops(t, w)
+	w.Hold(false)
+	require.Nil(t, w.server, "it was stopped")
 }
 
 func TestWorkersStopWaitsForHandlers(t *testing.T) {
@@ -199,7 +262,7 @@ func TestWorkersStopWaitsForHandlers(t *testing.T) {
 	w.Quiet()
 	w.Quiet()
 	late := redistest.Task()
-	redistest.Dispatch(t, queue.New(r, queue.Config{}), late)
+	enqueue(t, r, late)
 	var stops sync.WaitGroup
 	for range 3 {
 		stops.Go(func() { _ = w.Stop(context.Background()) })
@@ -221,34 +284,21 @@ func TestWorkersPutBackWhatDoesNotEnd(t *testing.T) {
 	require.Equal(t, "pending", redistest.JobState(t, r, task))
 }
 
-func TestHandledTasksAreRemovedOnceRedisIsBack(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	r := redistest.ConnectHanging(t, server.URL())
-	_, task, release := startHeld(t, r, Config{})
-	require.NoError(t, server.Stop())
-	release()
-	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)) == 1 })
-	require.NoError(t, server.Start(t.Context()))
-	redistest.Eventually(t, func() bool { return redistest.JobState(t, r, task) == "" })
-}
-
 func TestWorkersStopBeforeStart(t *testing.T) {
 	t.Parallel()
 	w := NewJobs(redistest.Mini(t), Config{}, func(context.Context, job.Task) error { return nil }, func(job.ID) {})
+	w.Hold(true)
+	w.Hold(false)
 	w.Quiet()
-	_ = w.Stop(context.Background())
-	_ = w.Stop(context.Background())
+	requireStops(t, w)
+	requireStops(t, w)
 	require.NoError(t, w.Start(t.Context()))
-	require.Empty(t, w.servers)
+	require.Nil(t, w.server)
 }
 
 func requireStops(t *testing.T, w *Consumer) {
 	t.Helper()
-	stopped := make(chan struct{})
-	go func() {
-		_ = w.Stop(context.Background())
-		close(stopped)
-	}()
-	redistest.Receive(t, stopped, "Stop")
+	ctx, cancel := context.WithTimeout(context.Background(), redistest.Within)
+	defer cancel()
+	require.NoError(t, w.Stop(ctx))
 }

@@ -43,9 +43,9 @@ func connectTraced(t *testing.T, url string) (*redisconn.Redis, *tracetest.InMem
 // headerOf is the traceparent of a task in the queue.
 func headerOf(t *testing.T, r *redisconn.Redis, task job.Task) string {
 	t.Helper()
-	info := redistest.Must(inspector(r).GetTaskInfo(redisconn.Jobs, queue.TaskName(task)))(t)
+	info := redistest.Must(r.Inspector.GetTaskInfo(redisconn.Jobs, queue.TaskName(task)))(t)
 	require.Equal(t, queue.JobTask, info.Type)
-	read := redistest.Must(queue.ParseTask(string(info.Payload)))(t)
+	read := redistest.Must(queue.ParseTask(info.Payload))(t)
 	require.Equal(t, queue.TaskName(task), queue.TaskName(read), "the same with or without a trace")
 	return info.Headers[queue.TraceHeader]
 }
@@ -75,40 +75,32 @@ func process(t *testing.T, r *redisconn.Redis, n int, result error) map[job.ID]c
 
 func TestTraceGoesThroughTheQueue(t *testing.T) {
 	t.Parallel()
-	for name, enqueue := range map[string]func(*testing.T, *queue.Queue, job.Task){
-		"enqueue":  func(_ *testing.T, q *queue.Queue, task job.Task) { q.Enqueue(task) },
-		"dispatch": func(t *testing.T, q *queue.Queue, task job.Task) { redistest.Dispatch(t, q, task) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := redistest.URL(t)
-			api, sent := connectTraced(t, url)
-			q := redistest.Start(t, queue.New(api, queue.Config{}))
-			task := redistest.Task()
-			task.Attempt, task.TraceParent = 3, someParent
-			enqueue(t, q, task)
-			redistest.Eventually(t, func() bool { return len(sent.GetSpans()) == 1 })
-			producer := sent.GetSpans()[0]
-			require.Equal(t, telemetry.SpanEnqueue, producer.Name)
-			require.Equal(t, trace.SpanKindProducer, producer.SpanKind)
-			require.Equal(t, someTrace, producer.SpanContext.TraceID().String())
-			require.Equal(t, someSpan, producer.Parent.SpanID().String())
-			requireTaskAttributes(t, producer, task, "send")
-			require.Equal(t, "00-"+someTrace+"-"+producer.SpanContext.SpanID().String()+"-01", headerOf(t, api, task))
+	url := redistest.URL(t)
+	api, sent := connectTraced(t, url)
+	q := redistest.Start(t, queue.New(api, queue.Config{}))
+	task := redistest.Task()
+	task.Attempt, task.TraceParent = 3, someParent
+	q.Enqueue(task)
+	redistest.Eventually(t, func() bool { return len(sent.GetSpans()) == 1 })
+	producer := sent.GetSpans()[0]
+	require.Equal(t, telemetry.SpanEnqueue, producer.Name)
+	require.Equal(t, trace.SpanKindProducer, producer.SpanKind)
+	require.Equal(t, someTrace, producer.SpanContext.TraceID().String())
+	require.Equal(t, someSpan, producer.Parent.SpanID().String())
+	requireTaskAttributes(t, producer, task, "send")
+	require.Equal(t, "00-"+someTrace+"-"+producer.SpanContext.SpanID().String()+"-01", headerOf(t, api, task))
 
-			worker, got := connectTraced(t, url)
-			ctx := process(t, worker, 1, nil)[task.JobID]
-			consumer := got.GetSpans()[0]
-			require.Equal(t, telemetry.SpanProcess, consumer.Name)
-			require.Equal(t, trace.SpanKindConsumer, consumer.SpanKind)
-			require.Equal(t, producer.SpanContext.SpanID(), consumer.Parent.SpanID())
-			require.True(t, consumer.Parent.IsRemote())
-			require.Equal(t, consumer.SpanContext, trace.SpanContextFromContext(ctx))
-			require.Equal(t, codes.Unset, consumer.Status.Code)
-			requireTaskAttributes(t, consumer, task, "process")
-			require.Len(t, got.GetSpans(), 1)
-		})
-	}
+	worker, got := connectTraced(t, url)
+	ctx := process(t, worker, 1, nil)[task.JobID]
+	consumer := got.GetSpans()[0]
+	require.Equal(t, telemetry.SpanProcess, consumer.Name)
+	require.Equal(t, trace.SpanKindConsumer, consumer.SpanKind)
+	require.Equal(t, producer.SpanContext.SpanID(), consumer.Parent.SpanID())
+	require.True(t, consumer.Parent.IsRemote())
+	require.Equal(t, consumer.SpanContext, trace.SpanContextFromContext(ctx))
+	require.Equal(t, codes.Unset, consumer.Status.Code)
+	requireTaskAttributes(t, consumer, task, "process")
+	require.Len(t, got.GetSpans(), 1)
 }
 
 func requireTaskAttributes(t *testing.T, span tracetest.SpanStub, task job.Task, operation string) {
@@ -136,7 +128,7 @@ func TestTraceGoesThroughWhoDoesNotTrace(t *testing.T) {
 	} {
 		task := redistest.Task()
 		task.TraceParent = traceparent
-		redistest.Dispatch(t, q, task)
+		redistest.Ensure(t, q, task)
 		require.Equal(t, want, headerOf(t, r, task))
 	}
 	for _, ctx := range process(t, r, 5, nil) {

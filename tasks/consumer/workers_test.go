@@ -2,12 +2,10 @@ package consumer
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
@@ -21,9 +19,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// Short forms of clients.
-var anna, bert = job.ID{15: 0xa}, job.ID{15: 0xb}
-
 func startWorkers(t testing.TB, r *redisconn.Redis, cfg Config, handle func(context.Context, job.Task) error) *Consumer {
 	t.Helper()
 	w := NewJobs(r, cfg, handle, func(job.ID) {})
@@ -31,16 +26,6 @@ func startWorkers(t testing.TB, r *redisconn.Redis, cfg Config, handle func(cont
 	t.Cleanup(func() { _ = w.Stop(context.Background()) })
 	return w
 }
-
-// payloadOf is a task as the queue writes it.
-func payloadOf(task job.Task) []byte {
-	return fmt.Appendf(nil, `{"job":%q,"attempt":%d}`, task.JobID, task.Attempt)
-}
-
-func inspector(r *redisconn.Redis) *asynq.Inspector { return asynq.NewInspector(r) }
-
-// deliveryNames is how many delivery tasks of a client there can be in Redis.
-const deliveryNames = 3
 
 // listen starts workers that hand over the ids of cancelled jobs, and waits
 // until they listen.
@@ -114,13 +99,11 @@ func TestWorkersStartWithoutRedis(t *testing.T) {
 // requireWorks waits until a new task is handled.
 func requireWorks(t *testing.T, r *redisconn.Redis, c *collector) {
 	t.Helper()
-	q := queue.New(r, queue.Config{})
-	task := redistest.Task()
+	q, ts := queue.New(r, queue.Config{}), redistest.Tasks(1)
 	redistest.Eventually(t, func() bool {
-		_, err := q.Dispatch(t.Context(), []job.Task{task})
-		return err == nil
+		_, err := q.Ensure(t.Context(), ts)
+		return err == nil && c.has(ts[0])
 	})
-	redistest.Eventually(t, func() bool { return c.has(task) })
 }
 
 func TestWorkersSurviveRedis(t *testing.T) {
@@ -180,98 +163,14 @@ func TestWorkersStopWhileRedisHangs(t *testing.T) {
 				require.NoError(t, server.Pause())
 			}
 			var c collector
-			w := startWorkers(t, r, Config{ShutdownTimeout: 50 * time.Millisecond, Servers: 2, Concurrency: 2}, c.handle)
+			w := startWorkers(t, r, Config{ShutdownTimeout: 50 * time.Millisecond, Concurrency: 2}, c.handle)
 			if !hangsFirst {
 				requireWorks(t, r, &c)
+				w.Hold(true)
+				w.Hold(false)
 				require.NoError(t, server.Pause())
 			}
 			requireStops(t, w)
 		})
 	}
-}
-
-// never is a TaskCheckInterval with which only a wake-up brings tasks.
-const never = time.Hour
-
-// startListening starts workers that no wake-up misses.
-func startListening(t *testing.T, r *redisconn.Redis, cfg Config, handle func(context.Context, job.Task) error) (w *Consumer) {
-	t.Helper()
-	listening(t, r, redisconn.Jobs, func() { w = startWorkers(t, r, cfg, handle) })
-	return w
-}
-
-// listening starts a consumer and waits until it hears the wake-ups of the queue.
-func listening(t *testing.T, r *redisconn.Redis, name string, start func()) {
-	t.Helper()
-	channel := notify.WakeUpChannel(name)
-	before := r.Client.PubSubNumSub(t.Context(), channel).Val()[channel] // databases share channels
-	start()
-	redistest.Eventually(t, func() bool { return r.Client.PubSubNumSub(t.Context(), channel).Val()[channel] > before })
-}
-
-func TestIdleWorkersAreWoken(t *testing.T) {
-	t.Parallel()
-	r := redistest.Connect(t, redistest.Own(t).URL())
-	var c collector
-	w := startListening(t, r, Config{TaskCheckInterval: never, Concurrency: 4, Servers: 2}, c.handle)
-	q := redistest.Start(t, queue.New(r, queue.Config{}))
-	for range 5 {
-		redistest.Eventually(t, func() bool { return w.broker.Idle() }, "idle")
-		task := redistest.Task()
-		q.Enqueue(task)
-		redistest.Eventually(t, func() bool { return c.has(task) })
-	}
-}
-
-func TestABurstIsHandledToItsEnd(t *testing.T) {
-	t.Parallel()
-	r := redistest.Connect(t, redistest.Own(t).URL())
-	var c collector
-	startListening(t, r, Config{TaskCheckInterval: never, Concurrency: 7, Servers: 3}, c.handle)
-	q := redistest.Start(t, queue.New(r, queue.Config{}))
-	for range 10 {
-		before := c.count()
-		for _, task := range redistest.Tasks(200) {
-			q.Enqueue(task)
-		}
-		redistest.Eventually(t, func() bool { return c.count() == before+200 })
-	}
-}
-
-// Consumers are told of a scheduled task whose time comes soon, also of one that comes before those that they wait for. They move
-// it and wake the others at its time, to the millisecond.
-func TestWorkersTakeTasksAtTheirTime(t *testing.T) {
-	t.Parallel()
-	r := redistest.Connect(t, redistest.Own(t).URL())
-	q := redistest.Start(t, queue.New(r, queue.Config{}))
-	came := make(chan job.Task, 10)
-	startListening(t, r, Config{TaskCheckInterval: never, DelayedTaskCheckInterval: never}, func(_ context.Context, task job.Task) error {
-		came <- task
-		return nil
-	})
-	began, due := time.Now(), map[job.ID]time.Time{}
-	for _, after := range []time.Duration{450 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond} {
-		task := redistest.Task()
-		task.RunAt = began.Add(after)
-		due[task.JobID] = task.RunAt
-		redistest.Dispatch(t, q, task)
-	}
-	for range due {
-		task := redistest.Receive(t, came, "a task")
-		require.False(t, time.Now().Before(due[task.JobID]), "never early")
-	}
-}
-
-func TestWorkersThatWaitForTasksStopAtOnce(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	var c collector
-	w := startWorkers(t, r, Config{TaskCheckInterval: never, Concurrency: 6, Servers: 3}, c.handle)
-	redistest.Eventually(t, func() bool { return w.broker.Idle() })
-	w.Quiet()
-	w.quieting.Wait()
-	task := redistest.Task()
-	redistest.Dispatch(t, queue.New(r, queue.Config{}), task)
-	requireStops(t, w)
-	require.Equal(t, "pending", redistest.JobState(t, r, task))
 }
