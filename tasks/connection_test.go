@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
@@ -27,24 +28,26 @@ func requireAllWorks(t *testing.T, url string) {
 	r := redistest.Connect(t, url)
 	q := redistest.Start(t, queue.New(r, queue.Config{}))
 	redistest.Eventually(t, func() bool { return q.Ping(ctx) == nil })
-	require.NoError(t, q.SetEpoch(ctx, 4))
-	epoch, runID := redistest.Epoch(t, q)
-	require.Equal(t, int64(4), epoch)
-	for range 20 {
-		_, again := redistest.Epoch(t, q)
-		require.Equal(t, runID, again, "always of the same server")
-	}
-
-	ts := redistest.Tasks(300)
-	redistest.Dispatch(t, q, ts...)
-	missing := redistest.Must(q.Missing(ctx, ts))(t)
-	require.Empty(t, missing)
-	depth := redistest.Must(q.Depth(ctx))(t)
-	require.Equal(t, int64(300), depth["pending"])
-	q.Enqueue(redistest.Task())
-	handled, canceled := startJobs(t, r, consumer.Config{Concurrency: 4, Servers: 2})
-	for range 301 {
-		redistest.Receive(t, handled, "a task")
+	ts, deliveries := redistest.Tasks(300), redistest.Deliveries(100)
+	redistest.Ensure(t, q, ts[:299]...)
+	require.Equal(t, 99, redistest.Must(q.EnsureDeliveries(ctx, deliveries[:99]))(t))
+	q.Enqueue(ts[299])
+	q.EnqueueDelivery(deliveries[99])
+	redistest.Eventually(t, func() bool { return redistest.Info(t, r, redisconn.Jobs).Pending == len(ts) })
+	require.Zero(t, redistest.Must(q.Ensure(ctx, ts))(t), "all are there")
+	require.NoError(t, q.Mend(ctx))
+	handled, canceled := startJobs(t, r)
+	requireEach(t, ts, handled)
+	delivered := make(chan job.DeliveryTask, 1000)
+	c := consumer.NewDeliveries(r, consumer.Config{Concurrency: 4}, func(_ context.Context, task job.DeliveryTask) error {
+		delivered <- task
+		return nil
+	})
+	require.NoError(t, c.Start(ctx))
+	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	requireEach(t, deliveries, delivered)
+	for _, name := range redisconn.Queues {
+		redistest.Eventually(t, func() bool { return redistest.Info(t, r, name).Size == 0 }, "nothing is left in ", name)
 	}
 	requireSignals(t, q, canceled)
 	clients := redistest.IDs(20)
@@ -60,7 +63,7 @@ func requireAllWorks(t *testing.T, url string) {
 			return p != nil && *p == want
 		})
 	}
-	requireDeliveriesWork(t, r, q)
+	requireStreamWorks(t, r, q)
 	now := time.Now()
 	l := ratelimit.New(r, ratelimit.Config{PerMinute: 50, Wait: redistest.Within, Clock: func() time.Time { return now }})
 	t.Cleanup(func() { _ = l.Stop(context.Background()) })
@@ -72,20 +75,20 @@ func requireAllWorks(t *testing.T, url string) {
 	require.Zero(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("work")))
 }
 
-// requireDeliveriesWork uses the queue of delivery tasks and the outcome stream.
-func requireDeliveriesWork(t *testing.T, r *redisconn.Redis, q *queue.Queue) {
+// requireEach receives each of the tasks once, in any order.
+func requireEach[T any](t *testing.T, ts []T, came <-chan T) {
 	t.Helper()
-	clients := redistest.IDs(100)
-	require.NoError(t, q.WakeDeliveries(t.Context(), clients[:50]))
-	handled := startDeliveries(t, r, consumer.Config{Concurrency: 4, Servers: 2})
-	for _, client := range clients[50:] {
-		q.WakeDelivery(client)
+	var got []T
+	for range ts {
+		got = append(got, redistest.Receive(t, came, "a task"))
 	}
-	var got []job.ID
-	for range clients {
-		got = append(got, redistest.Receive(t, handled, "a client"))
-	}
-	require.ElementsMatch(t, clients, got)
+	require.ElementsMatch(t, ts, got)
+	require.Empty(t, came)
+}
+
+// requireStreamWorks uses the outcome stream.
+func requireStreamWorks(t *testing.T, r *redisconn.Redis, q *queue.Queue) {
+	t.Helper()
 	entries := []job.StreamEntry{{Key: "a", ContentType: "b", Value: []byte("c")}, {Key: "d", ContentType: "e", Value: []byte{0}}}
 	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 1000, entries))
 	messages := redistest.Must(r.Client.XRange(t.Context(), "outcomes", "-", "+").Result())(t)
@@ -194,51 +197,43 @@ func TestWorkersStopWhileASubscriptionHangs(t *testing.T) {
 	require.NoError(t, c.Stop(ctx))
 }
 
-func TestDepthsOfBothQueues(t *testing.T) {
-	t.Parallel()
-	r, registry := redistest.ConnectCounted(t, redistest.MiniURL(t), redistest.Within)
-	q := queue.New(r, queue.Config{})
-	redistest.Dispatch(t, q, redistest.Tasks(3)...)
-	require.NoError(t, q.WakeDeliveries(t.Context(), redistest.IDs(2)))
-	want := map[[2]string]float64{{redisconn.Jobs, "pending"}: 3, {redisconn.Webhooks, "pending"}: 2}
-	families := redistest.Must(registry.Gather())(t)
-	for _, f := range families {
-		if f.GetName() != "asynq_queue_tasks" {
-			continue
-		}
-		require.Len(t, f.GetMetric(), 12)
-		for _, m := range f.GetMetric() {
-			labels := [2]string{m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue()}
-			require.Equal(t, want[labels], m.GetGauge().GetValue(), labels)
-		}
-	}
-}
-
-func TestMetricsAreThereFromTheStart(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	t.Parallel()
 	r, registry := redistest.ConnectCounted(t, redistest.URL(t), redistest.Within)
 	want := map[string]int{
-		"redis_errors_total": 18, "tasks_enqueued_total": 6, "tasks_dispatched_total": 5,
+		"redis_errors_total": 14, "tasks_enqueued_total": 5, "tasks_ensured_total": 3,
 		"tasks_handled_total": 5, "cancel_signals_total": 6, "notifications_total": 6, "rate_limit_grants_total": 2,
-		"delivery_wake_ups_total": 6, "delivery_wake_ups_handled_total": 5,
+		"delivery_tasks_enqueued_total": 5, "delivery_tasks_handled_total": 5,
 		"tasks_enqueue_buffer": 1, "rate_limit_alone": 1, "asynq_queue_tasks": 12,
 		"redis_up": 1, "redis_connections": 2, "redis_pool_timeouts_total": 1,
 	}
 	redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
-	require.Equal(t, want, redistest.SeriesOf(t, registry))
-	// Using them adds no series.
+	require.Equal(t, want, redistest.SeriesOf(t, registry), "each series is there from the start")
+	require.Zero(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("depth")), "a queue without tasks is no error")
 	q := redistest.Start(t, queue.New(r, queue.Config{}))
 	for _, task := range redistest.Tasks(50) {
 		q.Enqueue(task)
 		q.SignalCancel(task.JobID)
-		q.WakeDelivery(task.JobID)
+		q.EnqueueDelivery(job.DeliveryTask{ID: task.JobID})
 		q.Publish(job.Notification{JobID: task.JobID, Attempt: 1, Progress: &job.Progress{}})
 		_ = q.Progress(t.Context(), task.JobID, 1)
 	}
-	redistest.Dispatch(t, q, redistest.Tasks(50)...)
-	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultOK)) == 50 })
-	redistest.Eventually(t, func() bool {
-		return testutil.ToFloat64(r.Metrics.Notifications.WithLabelValues(redisconn.ResultOK)) == 50
-	})
-	require.Equal(t, want, redistest.SeriesOf(t, registry))
+	redistest.Ensure(t, q, redistest.Tasks(20)...)
+	ok := redisconn.ResultOK
+	for _, counter := range []*prometheus.CounterVec{
+		r.Metrics.Enqueued, r.Metrics.DeliveriesEnqueued, r.Metrics.Notifications, r.Metrics.Signals,
+	} {
+		redistest.Eventually(t, func() bool { return testutil.ToFloat64(counter.WithLabelValues(ok)) == 50 })
+	}
+	require.Equal(t, 20., testutil.ToFloat64(r.Metrics.Ensured.WithLabelValues(ok)))
+	require.Equal(t, want, redistest.SeriesOf(t, registry), "using them adds none")
+	depths := map[[2]string]float64{{redisconn.Jobs, "pending"}: 70, {redisconn.Webhooks, "pending"}: 50}
+	for _, f := range redistest.Must(registry.Gather())(t) {
+		if f.GetName() == "asynq_queue_tasks" {
+			for _, m := range f.GetMetric() {
+				labels := [2]string{m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue()}
+				require.Equal(t, depths[labels], m.GetGauge().GetValue(), labels)
+			}
+		}
+	}
 }

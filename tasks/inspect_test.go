@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/tasks/queue"
@@ -45,15 +45,7 @@ func TestInspectRedis(t *testing.T) {
 	require.Positive(t, s.Used)
 	require.Positive(t, s.RoundTrip)
 	require.Less(t, s.ClockOffset.Abs(), s.RoundTrip/2+time.Millisecond, "it is the same clock")
-	require.Zero(t, i.Epoch)
 	require.Zero(t, r.Client.DBSize(t.Context()).Val(), "nothing is written")
-
-	require.NoError(t, redistest.Start(t, queue.New(r, queue.Config{})).SetEpoch(t.Context(), 9))
-	i = inspect(t, server.URL())
-	require.Equal(t, int64(9), i.Epoch)
-	require.Equal(t, s.RunID, i.EpochRunID)
-	require.NoError(t, r.Client.Set(t.Context(), "forgerun:epoch", "of somebody else", 0).Err())
-	require.Zero(t, inspect(t, server.URL()).Epoch)
 }
 
 func TestInspectPausedQueues(t *testing.T) {
@@ -61,7 +53,7 @@ func TestInspectPausedQueues(t *testing.T) {
 	server := redistest.Own(t)
 	r := redistest.Connect(t, server.URL())
 	require.Empty(t, inspect(t, server.URL()).Paused)
-	require.NoError(t, asynq.NewInspector(r).PauseQueue("jobs"))
+	require.NoError(t, r.Inspector.PauseQueue("jobs"))
 	require.Equal(t, []string{"jobs"}, inspect(t, server.URL()).Paused)
 	require.NoError(t, r.Client.SAdd(t.Context(), "asynq:{webhooks}:paused", "of another kind").Err())
 	require.Equal(t, []string{"jobs", "webhooks"}, inspect(t, server.URL()).Paused)
@@ -73,7 +65,7 @@ func TestInspectKeysOfAnotherType(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
 	r := redistest.Connect(t, server.URL())
-	require.NoError(t, queue.New(r, queue.Config{}).SetEpoch(t.Context(), 1))
+	redistest.Ensure(t, queue.New(r, queue.Config{}), redistest.Task())
 	require.Empty(t, inspect(t, server.URL()).Wrong)
 	require.NoError(t, r.Client.Set(t.Context(), "asynq:{webhooks}:pending", "x", 0).Err())
 	require.Equal(t, map[string]string{"asynq:{webhooks}:pending": "string"}, inspect(t, server.URL()).Wrong)
@@ -102,13 +94,11 @@ func TestInspectCluster(t *testing.T) {
 	require.NoError(t, node.Client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
 	address := fmt.Sprint("redis-cluster://127.0.0.1:", server.Port())
 	redistest.Eventually(t, func() bool {
-		return redistest.Connect(t, address).Client.Set(t.Context(), "forgerun:epoch", 5, 0).Err() == nil
+		return redistest.Connect(t, address).Client.Get(t.Context(), "x").Err() == redis.Nil
 	})
 	i := inspect(t, address)
 	require.Len(t, i.Servers, 1)
 	require.Equal(t, "1", i.Servers[0].AppendOnly)
-	require.Equal(t, int64(5), i.Epoch)
-	require.Equal(t, i.Servers[0].RunID, i.EpochRunID)
 }
 
 func TestInspectRedisObstacles(t *testing.T) {

@@ -156,10 +156,10 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // startJobs gives each task that is handled, and the id of each job that is
 // canceled.
-func startJobs(t *testing.T, r *redisconn.Redis, cfg consumer.Config) (<-chan job.Task, <-chan job.ID) {
+func startJobs(t *testing.T, r *redisconn.Redis) (<-chan job.Task, <-chan job.ID) {
 	t.Helper()
 	handled, canceled := make(chan job.Task, 10_000), make(chan job.ID, 10_000)
-	c := consumer.NewJobs(r, cfg, func(_ context.Context, task job.Task) error {
+	c := consumer.NewJobs(r, consumer.Config{Concurrency: 4}, func(_ context.Context, task job.Task) error {
 		handled <- task
 		return nil
 	}, func(id job.ID) { canceled <- id })
@@ -181,19 +181,6 @@ func requireSignals(t *testing.T, q *queue.Queue, canceled <-chan job.ID) {
 			return false
 		}
 	})
-}
-
-// startDeliveries gives the client of each delivery task that is handled.
-func startDeliveries(t *testing.T, r *redisconn.Redis, cfg consumer.Config) <-chan job.ID {
-	t.Helper()
-	handled := make(chan job.ID, 10_000)
-	c := consumer.NewDeliveries(r, cfg, func(_ context.Context, client job.ID) error {
-		handled <- client
-		return nil
-	}, nil)
-	require.NoError(t, c.Start(t.Context()))
-	t.Cleanup(func() { _ = c.Stop(context.Background()) })
-	return handled
 }
 
 // hear waits until the clients are heard, and gives their notifications.

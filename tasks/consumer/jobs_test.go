@@ -130,7 +130,8 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 			}
 			enqueue(t, r, ts...)
 			var c collector
-			startWorkers(t, r, Config{Concurrency: 4, DelayedTaskCheckInterval: 10 * time.Millisecond}, func(_ context.Context, task job.Task) error {
+			cfg := Config{Concurrency: 4, DelayedTaskCheckInterval: 10 * time.Millisecond}
+			startWorkers(t, r, cfg, func(_ context.Context, task job.Task) error {
 				if c.add(task.JobID) == 1 {
 					return first[task.JobID]
 				}
