@@ -90,10 +90,10 @@ func TestEnsureByState(t *testing.T) {
 		"archived":      {func(w world) { move(w, "archived", 0) }, 0, 1, 0, []string{""}},
 		"completed":     {func(w world) { move(w, "completed", time.Hour) }, 0, 1, 0, []string{""}},
 		"the list is gone": {
-			func(w world) { w.Client.Del(w.Context(), pending) }, stuckPending, 0, 1, []string{"/1"},
+			func(w world) { w.Client.Del(w.Context(), pending) }, stuckPending, 0, 1, []string{""},
 		},
 		"not in the list": {
-			func(w world) { w.Client.LRem(w.Context(), pending, 0, w.name) }, stuckPending, 0, 1, []string{"/1"},
+			func(w world) { w.Client.LRem(w.Context(), pending, 0, w.name) }, stuckPending, 0, 1, []string{""},
 		},
 		"lost for a moment": {
 			func(w world) { w.Client.Del(w.Context(), pending) }, stuckPending - time.Second, 0, 0, nil,
@@ -101,21 +101,21 @@ func TestEnsureByState(t *testing.T) {
 		"not in its set": {func(w world) {
 			move(w, "scheduled", time.Hour)
 			w.Client.Del(w.Context(), redisconn.QueueKey(redisconn.Jobs, "scheduled"))
-		}, 0, 1, 0, []string{"/1"}},
+		}, 0, 1, 0, []string{""}},
 		"completed, not in its set": {func(w world) {
 			move(w, "completed", time.Hour)
 			w.Client.Del(w.Context(), redisconn.QueueKey(redisconn.Jobs, "completed"))
-		}, 0, 1, 0, []string{"/1"}},
+		}, 0, 1, 0, []string{""}},
 		"without a message": {
-			func(w world) { w.Client.HDel(w.Context(), w.key, "msg") }, stuckPending, 0, 1, []string{"/1"},
+			func(w world) { w.Client.HDel(w.Context(), w.key, "msg") }, stuckPending, 0, 1, []string{""},
 		},
 		"without a state": {
-			func(w world) { w.Client.HDel(w.Context(), w.key, "state"); w.Client.Del(w.Context(), pending) }, 0, 1, 0, []string{"/1"},
+			func(w world) { w.Client.HDel(w.Context(), w.key, "state"); w.Client.Del(w.Context(), pending) }, 0, 1, 0, []string{""},
 		},
 		"of another type": {func(w world) {
 			w.Client.Set(w.Context(), w.key, "x", 0)
 			w.Client.Del(w.Context(), pending)
-		}, 0, 1, 0, []string{"/1"}},
+		}, 0, 1, 0, []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,7 +155,7 @@ func TestEnsureAfterTheListHeldAnotherType(t *testing.T) {
 	redistest.Ensure(t, q, ts...)
 	var want []string
 	for _, task := range ts {
-		want = append(want, TaskName(task)+"/1")
+		want = append(want, TaskName(task))
 	}
 	requireRuns(t, r, redisconn.Jobs, want...)
 }
