@@ -65,7 +65,7 @@ func (c *Config) serviceVariables() []variable {
 			parse: oneOf(&c.LogFormat, "json", "text", shortFormat)},
 		{name: "FORGERUN_WORKER_CONCURRENCY", fallback: "1", dev: "100", help: "jobs at once in a worker process",
 			parse: integer(&c.WorkerConcurrency, 1, 100_000)},
-		{name: "FORGERUN_TASK_CHECK_INTERVAL", fallback: "25ms", help: "how often an idle worker or deliverer asks Redis for tasks",
+		{name: "FORGERUN_TASK_CHECK_INTERVAL", fallback: "40ms", help: "how often an idle worker or deliverer asks Redis for tasks",
 			parse: duration(&c.TaskCheckInterval, time.Millisecond, 5*time.Second)},
 		{name: "FORGERUN_DELAYED_TASK_CHECK_INTERVAL", fallback: "250ms",
 			help:  "how often a worker or deliverer looks for tasks in Redis whose time has come",

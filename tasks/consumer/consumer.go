@@ -25,7 +25,7 @@ import (
 type Config struct {
 	// Concurrency is how many tasks are handled at once. Default 1.
 	Concurrency int
-	// TaskCheckInterval is how often an idle consumer looks for tasks. Default 25 ms.
+	// TaskCheckInterval is how often an idle consumer looks for tasks. Default 40 ms.
 	TaskCheckInterval time.Duration
 	// DelayedTaskCheckInterval is how often a consumer looks for tasks whose time has come. Default 250 ms.
 	DelayedTaskCheckInterval time.Duration
@@ -37,7 +37,7 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	c.Concurrency = redisconn.Default(c.Concurrency, 1)
-	c.TaskCheckInterval = redisconn.Default(c.TaskCheckInterval, 25*time.Millisecond)
+	c.TaskCheckInterval = redisconn.Default(c.TaskCheckInterval, 40*time.Millisecond)
 	c.DelayedTaskCheckInterval = redisconn.Default(c.DelayedTaskCheckInterval, 250*time.Millisecond)
 	c.ShutdownTimeout = redisconn.Default(c.ShutdownTimeout, 35*time.Second)
 }

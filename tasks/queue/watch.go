@@ -12,7 +12,10 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-const watchInterval = time.Second
+const (
+	watchInterval = time.Second
+	queuesEvery   = 5 // of these: asynq asks for the length of a queue in three exchanges
+)
 
 // longQueue is how many pending tasks are many: none is searched for among them.
 const longQueue = 1000
@@ -36,8 +39,8 @@ func (q *Queue) Condition() Condition {
 func (q *Queue) Watch(ctx context.Context) {
 	ticks := time.NewTicker(watchInterval)
 	defer ticks.Stop()
-	for {
-		q.look(ctx)
+	for n := 0; ; n++ {
+		q.look(ctx, n%queuesEvery == 0)
 		select {
 		case <-ticks.C:
 		case <-ctx.Done():
@@ -46,14 +49,17 @@ func (q *Queue) Watch(ctx context.Context) {
 	}
 }
 
-// look also notices that Redis was emptied.
-func (q *Queue) look(ctx context.Context) {
+// look also notices that Redis was emptied, when it looks at the queues.
+func (q *Queue) look(ctx context.Context, queues bool) {
 	paused, err := pausedQueues(ctx, q.redis.Client)
 	if err != nil {
 		return
 	}
-	c := Condition{Paused: paused, Evicts: evicts(q.redis.Client.Info(ctx, "memory").Val())}
+	c := Condition{Paused: paused, Evicts: evicts(q.redis.Client.Info(ctx, "memory").Val()), Long: q.Condition().Long && !queues}
 	for _, name := range redisconn.Queues {
+		if !queues {
+			break
+		}
 		info, err := q.redis.QueueInfo(name)
 		switch {
 		case errors.Is(err, asynq.ErrQueueNotFound):
