@@ -201,6 +201,6 @@ type ErasureStep struct {
 	Erasure    *Erasure // as it is after it
 	Progress   bool     // false: something must happen elsewhere before it goes on
 	Unfinished []ID     // jobs that must be canceled
-	Endpoints  []ID     // webhooks that are no more
 	Tasks      []Task   // of jobs that are no more
+	Deliveries []ID     // that are no more, and may have a task
 }

@@ -71,7 +71,7 @@ CREATE TABLE deliveries (
 -- Each row is written a few times and then only read, and every change moves it to
 -- another index: the indexes' dead entries must go long before a fifth of the table has changed.
 WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_insert_scale_factor = 0.05);
-CREATE INDEX deliveries_waiting ON deliveries (client_id, endpoint_id, next_attempt_at, job_id, seq)
+CREATE INDEX deliveries_waiting ON deliveries (client_id, endpoint_id, next_attempt_at)
   WHERE state = 'PENDING' AND claimed_until IS NULL;
 CREATE INDEX deliveries_claimed ON deliveries (claimed_until) WHERE claimed_until IS NOT NULL;
 CREATE INDEX deliveries_webhook ON deliveries (webhook_id, delivery_id) WHERE webhook_id IS NOT NULL;

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 )
@@ -82,60 +83,57 @@ func TestCallbackEndpoints(t *testing.T) {
 	require.NotEqual(t, endpoint("http://cb.test"), one[string](f, `SELECT callback_endpoint(gen_random_uuid(), 'http://cb.test')::text`))
 }
 
-// Whoever claims learns whether to ask again.
-func TestClaimsTellOfMore(t *testing.T) {
+// Whoever claims learns when to ask again, and whether.
+func TestClaimsTellWhenToAskAgain(t *testing.T) {
 	f := setup(t)
-	hook := f.subscribe(job.EventEmitted)
-	expect := func(n, want int, wantMore bool, why string) {
-		claim := must(f.store.ClaimDeliveries(f.ctx(), f.client, hook, n, time.Hour))(t)
-		require.Len(t, claim.Deliveries, want, why)
-		require.Equal(t, wantMore, claim.More, why)
+	hook := f.subscribe(job.EventCreated)
+	f.submit()
+	id := one[job.ID](f, `SELECT delivery_id FROM deliveries`)
+	expect := func(claimed bool, least, most time.Duration, why string) {
+		t.Helper()
+		d, wait := must2(f.store.ClaimDelivery(f.ctx(), id, time.Hour))(t)
+		require.Equal(t, claimed, d != nil, why)
+		require.True(t, least <= wait && wait <= most, "%s: %v", why, wait)
 	}
-	emit := func(n, bytes int) {
-		for range n {
-			end := success(f.run())
-			end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(fmt.Sprintf(`"%0*d"`, bytes, 1))}
-			f.finish(end)
-		}
+	again := func(next string) {
+		f.exec(`UPDATE deliveries SET claimed_until = NULL, next_attempt_at = clock_timestamp() + $1::interval`, next)
 	}
-	expect(3, 0, false, "nothing is due")
-	emit(4, 1)
-	expect(3, 3, true, "it got what it asked for")
-	expect(3, 1, false, "that was all")
-	emit(2, 1)
-	unlock := f.lock(`SELECT FROM deliveries WHERE delivery_id = (SELECT delivery_id FROM deliveries
-		WHERE claimed_until IS NULL LIMIT 1) FOR UPDATE`)
-	expect(3, 1, true, "somebody else has one")
-	expect(3, 0, true, "and has it still")
+	again("1 hour")
+	expect(false, time.Hour-testkit.Patience, time.Hour, "it is not due")
+	again("0")
+	unlock := f.lock(`SELECT FROM deliveries FOR UPDATE`)
+	expect(false, time.Millisecond, time.Second, "somebody else has it")
 	unlock()
-	expect(3, 1, false, "there it is")
-	emit(6, 250<<10)
-	expect(10, 4, true, "the data is too much")
-	expect(10, 2, false, "the rest")
-	f.exec(`UPDATE deliveries SET claimed_until = NULL, next_attempt_at = now() + interval '1 hour'`)
-	expect(3, 0, false, "nothing is due yet")
-	f.exec(`UPDATE deliveries SET next_attempt_at = now()`)
+	expect(true, 0, 0, "it is due")
+	expect(false, 0, 0, "it is being sent")
+	again("0")
 	f.patch(hook, enabled(false))
-	expect(3, 0, false, "it is disabled")
+	expect(false, 0, 0, "it is disabled")
+	f.patch(hook, enabled(true))
+	f.record(delivered(*f.claimDelivery(id)))
+	expect(false, 0, 0, "it is settled")
+	f.exec(`DELETE FROM deliveries`)
+	expect(false, 0, 0, "it is gone")
+
+	f.submit()
+	id = one[job.ID](f, `SELECT delivery_id FROM deliveries`)
+	again("900 ms")
+	testkit.Eventually(t, "Postgres' clock comes to it", func() bool { return f.claimDelivery(id) != nil })
 }
 
-// A client with very many receivers in backoff has the others looked at still.
-func TestDueEndpointsOfAClientWithVeryMany(t *testing.T) {
+// One statement reads a bounded amount of data; what is beyond it is asked for again.
+func TestClaimsReadBoundedData(t *testing.T) {
 	f := setup(t)
-	insert := func(endpoint, due string, rows int) {
-		f.insert("deliveries", rows, columns{"client_id": quoted(f.client), "url": "'http://x.test'", "endpoint_id": `(` + endpoint + `)::uuid`,
-			"next_attempt_at": "now() + interval '" + due + "'"})
+	f.subscribe(job.EventEmitted)
+	const n = 40
+	for range n {
+		end := success(f.run())
+		end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(fmt.Sprintf(`"%0*d"`, 250<<10, 1))}
+		f.finish(end)
 	}
-	insert(`'00000000-0000-0000-0000-' || lpad(to_hex(i), 12, '0')`, "1 hour", 9998)
-	insert(`'00000000-0000-0000-0000-100000000000'`, "0", 2)
-	insert(`'ffffffff-0000-0000-0000-000000000000'`, "0", 1)
-	require.Len(t, f.endpoints(), 2)
-	insert(`'00000000-0000-0000-0001-' || lpad(to_hex(i), 12, '0')`, "1 hour", 2)
-	require.Less(t, f.reads("deliveries", repo.Statements["dueEndpoints"], quoted(f.client)+`, '`+nobody+`', 1000, 10000`), 50_000,
-		"each is looked up")
-	found := f.endpoints()
-	require.Len(t, found, 2)
-	require.Equal(t, "ffffffff-0000-0000-0000-000000000000", found[1].String())
+	all := each(f.ids(`SELECT delivery_id FROM deliveries`), job.ID.String)
+	f.exec(repo.Statements["claimDeliveries"], all, slices.Repeat([]time.Duration{time.Hour}, n))
+	require.Equal(t, 8<<20/(256<<10), f.count(`deliveries WHERE claimed_until IS NOT NULL`))
 }
 
 func TestClaimedBatchCompletion(t *testing.T) {
@@ -155,11 +153,12 @@ func TestClaimsAndReleases(t *testing.T) {
 	f := setup(t)
 	hook, first := f.claimed(2)
 	f.submit()
-	require.NoError(t, f.store.ReleaseDeliveries(f.ctx(), first[:1]))
+	release := func() { require.NoError(t, f.store.ReleaseDelivery(f.ctx(), first[0].ID, first[0].Fence)) }
+	release()
 	again := f.claimAll(hook, 2)
 	require.Equal(t, []any{first[0].ID, 2}, []any{again[0].ID, again[0].Fence}, "it is due as it was")
-	require.NoError(t, f.store.ReleaseDeliveries(f.ctx(), first[:1]), "this claim is not current any more")
-	require.Empty(t, f.claimAll(hook, 2))
+	release()
+	require.Empty(t, f.claimAll(hook, 2), "that claim was not current any more")
 
 	reclaim := func() int { return must(f.store.ReclaimDeliveries(f.ctx(), 2))(t) }
 	require.Zero(t, reclaim())
@@ -182,9 +181,9 @@ func TestOrphansAreFailed(t *testing.T) {
 	require.Empty(t, f.claimAll(gone, 10))
 	total := 0
 	for range 12 { // endpoint by endpoint, two at a time
-		n := must(f.store.FailOrphans(f.ctx(), 1, 2))(t)
-		require.LessOrEqual(t, n, 2)
-		total += n
+		failed := must(f.store.FailOrphans(f.ctx(), 1, 2))(t)
+		require.LessOrEqual(t, len(failed), 2)
+		total += f.count(`deliveries WHERE state = 'FAILED' AND delivery_id = ANY ($1::uuid[])`, each(failed, job.ID.String))
 	}
 	require.Equal(t, 7, total)
 	for e, n := range map[job.SendError]int{job.SendDisabled: 3, job.SendDeleted: 4} {
@@ -219,33 +218,67 @@ func TestOrphansKeepTheirError(t *testing.T) {
 	f.checkInvariants()
 }
 
-func TestDueClients(t *testing.T) {
+func TestDueDeliveries(t *testing.T) {
 	f := setup(t)
-	var clients []job.ID
-	for range 3 {
-		f.client = newID()
-		clients = append(clients, f.client)
-		f.subscribe("*")
-		f.subscribe("*")
-		f.submit()
+	hooks := []job.ID{f.subscribe(job.EventCreated), f.subscribe(job.EventCreated), f.subscribe(job.EventCreated)}
+	f.submitted(5)
+	find := func(minAge, ahead time.Duration) int {
+		found, _ := f.dueDeliveries(100, 50, 100, minAge, ahead)
+		return len(found)
 	}
-	due := func(age time.Duration, look int) (found []job.ID, calls int) {
-		return walk(f, func(at job.EndpointKey) ([]job.ID, job.EndpointKey) {
-			return must2(f.store.DueClients(f.ctx(), at, age, look))(t)
-		})
+	require.Equal(t, []int{15, 0}, []int{find(0, 0), find(time.Hour, 0)})
+	next, first := map[job.ID]time.Time{}, map[job.ID][]job.ID{}
+	for _, hook := range hooks {
+		for i, p := range f.claimAll(hook, 5) {
+			first[hook] = slices.Insert(first[hook], 0, p.ID)
+			next[p.ID] = *f.record(refused(p, time.Duration(5-i)*time.Minute)).NextAttemptAt
+		}
 	}
-	found, _ := due(0, 100)
-	require.ElementsMatch(t, clients, found, "each once")
-	found, calls := due(0, 4)
-	require.ElementsMatch(t, clients, found)
-	require.Equal(t, 2, calls)
-	found, _ = due(time.Hour, 4)
-	require.Empty(t, found)
-	for _, hook := range f.hooks() {
-		f.patch(hook, enabled(false))
+	require.Equal(t, []int{0, 15}, []int{find(0, 0), find(time.Hour, time.Hour)}, "those that were tried have no other to look for them")
+	for _, page := range []struct{ look, limit, calls int }{{100, 100, 1}, {2, 100, 2}, {100, 4, 3}} {
+		found, calls := f.dueDeliveries(page.look, 3, page.limit, 0, time.Hour)
+		seen := map[job.ID][]job.ID{}
+		for _, d := range found {
+			require.Equal(t, f.client, d.ClientID)
+			require.True(t, next[d.ID].Equal(d.At))
+			if !slices.Contains(seen[d.Endpoint], d.ID) {
+				seen[d.Endpoint] = append(seen[d.Endpoint], d.ID)
+			}
+		}
+		for _, hook := range hooks {
+			require.Equal(t, first[hook][:3], seen[hook], "the first ones, and of each endpoint no more: %+v", page)
+		}
+		require.GreaterOrEqual(t, calls, page.calls)
 	}
-	found, _ = due(0, 100)
-	require.ElementsMatch(t, clients[:2], found)
+	f.patch(hooks[0], enabled(false))
+	require.Equal(t, 10, find(0, time.Hour), "not of one that is disabled")
+}
+
+// The writers of events hear of the deliveries that these have.
+func TestNewDeliveries(t *testing.T) {
+	f := setup(t)
+	hook := f.subscribe(job.EventCreated, job.EventBatchCompleted)
+	id := f.submit(calledBack)
+	b := f.insertBatch(f.batch(1))
+	batched := b.Items[0].JobID
+	f.cancel(batched)
+	f.completeBatches(b.ID)
+	_, stranger := f.another()
+	found := func(jobs, clients []job.ID) (all []job.DeliveryTask) {
+		return must(f.store.NewDeliveries(f.ctx(), jobs, clients))(t)
+	}
+	require.Empty(t, found(nil, nil))
+	require.Empty(t, found([]job.ID{stranger}, []job.ID{newID()}))
+	of := f.count(`deliveries WHERE job_id = $1`, id.String())
+	require.Len(t, found([]job.ID{id}, nil), of, "of the webhook and the callback")
+	require.Len(t, found([]job.ID{id, batched}, nil), of+1)
+	own := found(nil, []job.ID{f.client})
+	require.Len(t, own, 1)
+	require.Equal(t, []job.ID{f.client, hook}, []job.ID{own[0].ClientID, own[0].Endpoint})
+	require.Equal(t, job.EventBatchCompleted, f.claimDelivery(own[0].ID).EventName)
+	require.Empty(t, found(nil, []job.ID{f.client}), "it is being sent")
+	f.record(refused(f.claimAll(hook, 1)[0], 0))
+	require.Len(t, found([]job.ID{id, batched}, nil), of, "one was tried")
 }
 
 // hooks are the client's webhooks.
@@ -278,9 +311,10 @@ func TestBacklogsAreNotRead(t *testing.T) {
 			"next_attempt_at": "now() - interval '1 minute'"})
 	}
 	const none = `'` + nobody + `', `
-	for name, args := range map[string]string{"dueEndpoints": quoted(f.client) + `, ` + none + `1000, 10000`,
-		"dueClients": none + none + `1000, '1 s'`, "failOrphans": none + none + `1000, 500`} {
-		require.Less(t, f.reads("deliveries", repo.Statements[name], args), 20, name)
+	for name, args := range map[string]string{
+		"dueDeliveries": none + none + `1000, 5, '1 s', '5 s', 2000`, "failOrphans": none + none + `1000, 500`,
+	} {
+		require.Less(t, f.reads("deliveries", repo.Statements[name], args), 40, name)
 	}
 	require.ElementsMatch(t, []job.ID{busy, idle}, f.endpoints())
 	f.patch(busy, enabled(false))

@@ -7,84 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 )
-
-// waitingDeliveries walks over all deliveries that wait for another attempt.
-func (f *fixture) waitingDeliveries(look, perEndpoint, limit int) (found []job.Delivery, calls int) {
-	return walk(f, func(at job.EndpointKey) ([]job.Delivery, job.EndpointKey) {
-		some, last := must2(f.store.WaitingDeliveries(f.ctx(), at, look, perEndpoint, limit, time.Second))(f.t)
-		require.LessOrEqual(f.t, len(some), limit)
-		return some, last
-	})
-}
-
-func TestWaitingDeliveries(t *testing.T) {
-	f := setup(t)
-	hooks := []job.ID{f.subscribe(job.EventCreated), f.subscribe(job.EventCreated), f.subscribe(job.EventCreated)}
-	f.submitted(5)
-	found, _ := f.waitingDeliveries(100, 3, 100)
-	require.Empty(t, found, "none was tried yet")
-	next, first := map[job.ID]time.Time{}, map[job.ID][]job.ID{}
-	for _, hook := range hooks {
-		for i, p := range f.claimAll(hook, 5) {
-			first[hook] = slices.Insert(first[hook], 0, p.ID)
-			next[p.ID] = *f.record(refused(p, time.Duration(5-i)*time.Minute)).NextAttemptAt
-			stored := one[time.Time](f, `SELECT next_attempt_at FROM deliveries WHERE delivery_id = $1`, p.ID.String())
-			require.True(t, stored.Equal(next[p.ID]))
-		}
-	}
-	for _, page := range []struct{ look, limit, calls int }{{100, 100, 1}, {2, 100, 2}, {100, 4, 3}} {
-		found, calls := f.waitingDeliveries(page.look, 3, page.limit)
-		seen := map[job.ID][]job.Delivery{}
-		for _, d := range found {
-			require.Equal(t, []any{1, job.DeliveryPending, f.client}, []any{d.Attempts, d.State, d.ClientID})
-			require.True(t, next[d.ID].Equal(*d.NextAttemptAt))
-			require.NotEmpty(t, d.LastError)
-			if !slices.ContainsFunc(seen[d.Endpoint], func(other job.Delivery) bool { return other.ID == d.ID }) {
-				seen[d.Endpoint] = append(seen[d.Endpoint], d)
-			}
-		}
-		for _, hook := range hooks {
-			ids := each(seen[hook], func(d job.Delivery) job.ID { return d.ID })
-			require.Equal(t, first[hook][:3], ids, "the first ones, and of each endpoint no more: %+v", page)
-		}
-		require.GreaterOrEqual(t, calls, page.calls)
-	}
-	f.patch(hooks[0], enabled(false))
-	found, _ = f.waitingDeliveries(100, 3, 100)
-	require.Len(t, found, 6, "not of one that is disabled")
-
-	f.exec(`UPDATE deliveries SET next_attempt_at = now() - interval '1 min' WHERE attempts > 0`)
-	found, _ = f.waitingDeliveries(100, 3, 100)
-	require.Empty(t, found, "whoever looks for what is due finds these")
-}
-
-// Whoever claims too early learns how long to wait.
-func TestClaimsTellWhenTheNextOneIsDue(t *testing.T) {
-	f := setup(t)
-	hook := f.subscribe(job.EventCreated)
-	claim := func() job.DeliveryClaim {
-		return must(f.store.ClaimDeliveries(f.ctx(), f.client, hook, 10, time.Hour))(t)
-	}
-	f.submitted(2)
-	first := claim()
-	require.Len(t, first.Deliveries, 2)
-	require.Zero(t, first.Next)
-	f.record(refused(first.Deliveries[0], time.Hour))
-	require.Equal(t, job.DeliveryClaim{Deliveries: nil}, claim(), "nothing is due soon")
-	f.record(refused(first.Deliveries[1], time.Hour))
-	const soon = 900 * time.Millisecond
-	testkit.Eventually(t, "a claim comes before the delivery is due", func() bool {
-		f.exec(`UPDATE deliveries SET next_attempt_at = clock_timestamp() + $2::interval, claimed_until = NULL WHERE delivery_id = $1`,
-			first.Deliveries[1].ID.String(), soon)
-		early := claim()
-		return len(early.Deliveries) == 0 && early.Next > 0 && early.Next <= soon
-	})
-	testkit.Eventually(t, "Postgres' clock comes to it", func() bool { return len(claim().Deliveries) == 1 })
-}
 
 // another makes a client that submits what the options say, and gives its job.
 func (f *fixture) another(opts ...func(*job.Submission)) (client, id job.ID) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -287,25 +288,29 @@ func (c *deliveryChaos) step(s *repo.Store, r *rand.Rand, hook job.ID) error {
 
 // send claims deliveries and records results of them, or gives them back.
 func (c *deliveryChaos) send(s *repo.Store, r *rand.Rand, hook job.ID) error {
-	claim, err := s.ClaimDeliveries(c.f.ctx(), c.f.client, hook, 1+r.IntN(5), time.Duration(r.IntN(50))*time.Millisecond)
-	claimed := claim.Deliveries
-	errs := make([]error, len(claimed))
-	lucky := r.IntN(4) == 0
-	inParallel(len(claimed), func(i int) {
-		p := claimed[i]
-		if _, twice := c.claimed.LoadOrStore([2]any{p.ID, p.Fence}, true); twice || p.Endpoint != hook {
-			errs[i] = fmt.Errorf("%+v was given to two, or to another endpoint", p)
+	due, _, err := s.DueDeliveries(c.f.ctx(), job.EndpointKey{}, 10, 1+r.IntN(5), 100, 0, 0)
+	due = slices.DeleteFunc(due, func(t job.DeliveryTask) bool { return t.Endpoint != hook })
+	errs := make([]error, len(due))
+	lucky, hold := r.IntN(4) == 0, time.Duration(r.IntN(50))*time.Millisecond
+	inParallel(len(due), func(i int) {
+		p, _, err := s.ClaimDelivery(c.f.ctx(), due[i].ID, hold)
+		if err != nil || p == nil {
+			errs[i] = err
+			return
+		}
+		if _, twice := c.claimed.LoadOrStore([2]any{p.ID, p.Fence}, true); twice {
+			errs[i] = fmt.Errorf("%+v was given to two", p)
 			return
 		}
 		switch {
 		case i%4 == 0 && lucky:
-			errs[i] = errOf(s.RecordDelivery(c.f.ctx(), delivered(p)))
+			errs[i] = errOf(s.RecordDelivery(c.f.ctx(), delivered(*p)))
 		case i%4 == 1:
-			errs[i] = errOf(s.RecordDelivery(c.f.ctx(), refused(p, 0)))
+			errs[i] = errOf(s.RecordDelivery(c.f.ctx(), refused(*p, 0)))
 		case i%4 == 3:
-			errs[i] = s.ReleaseDeliveries(c.f.ctx(), claimed)
+			errs[i] = s.ReleaseDelivery(c.f.ctx(), p.ID, p.Fence)
 		default:
-			errs[i] = errOf(s.RecordDelivery(c.f.ctx(), givenUp(p)))
+			errs[i] = errOf(s.RecordDelivery(c.f.ctx(), givenUp(*p)))
 		}
 		errs[i] = unexpected(errs[i])
 	})

@@ -9,15 +9,33 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
-// claimAll claims what is due for an endpoint, at most n.
-func (f *fixture) claimAll(endpoint job.ID, n int) []job.ClaimedDelivery {
-	return must(f.store.ClaimDeliveries(f.ctx(), f.client, endpoint, n, time.Hour))(f.t).Deliveries
+// claimAll claims what is due for an endpoint, at most n, what is due first at the beginning.
+func (f *fixture) claimAll(endpoint job.ID, n int) (claimed []job.ClaimedDelivery) {
+	for _, id := range f.ids(`SELECT delivery_id FROM deliveries WHERE client_id = $1 AND endpoint_id = $2 AND state = 'PENDING'
+		AND claimed_until IS NULL ORDER BY next_attempt_at, job_id, seq LIMIT $3`, f.client.String(), endpoint.String(), n) {
+		if d := f.claimDelivery(id); d != nil {
+			claimed = append(claimed, *d)
+		}
+	}
+	return claimed
+}
+
+// ids are what a query finds.
+func (f *fixture) ids(sql string, args ...any) []job.ID {
+	return must(pgx.CollectRows(must(f.db.Query(f.ctx(), sql, args...))(f.t), pgx.RowTo[job.ID]))(f.t)
+}
+
+// claimDelivery claims a delivery for long; nil: it was not claimed.
+func (f *fixture) claimDelivery(id job.ID) *job.ClaimedDelivery {
+	d, _ := must2(f.store.ClaimDelivery(f.ctx(), id, time.Hour))(f.t)
+	return d
 }
 
 // claimed gives a webhook n deliveries, each of a job's creation, and claims them.
@@ -27,7 +45,25 @@ func (f *fixture) claimed(n int) (hook job.ID, claimed []job.ClaimedDelivery) {
 	return hook, f.claimAll(hook, n)
 }
 
-func (f *fixture) endpoints() []job.ID { return must(f.store.DueEndpoints(f.ctx(), f.client))(f.t) }
+// dueDeliveries walks over the deliveries that are due, or will be within ahead.
+func (f *fixture) dueDeliveries(look, perEndpoint, limit int, minAge, ahead time.Duration) (found []job.DeliveryTask, calls int) {
+	return walk(f, func(at job.EndpointKey) ([]job.DeliveryTask, job.EndpointKey) {
+		some, last := must2(f.store.DueDeliveries(f.ctx(), at, look, perEndpoint, limit, minAge, ahead))(f.t)
+		require.LessOrEqual(f.t, len(some), limit)
+		return some, last
+	})
+}
+
+// endpoints are those of the client with something due.
+func (f *fixture) endpoints() (found []job.ID) {
+	due, _ := f.dueDeliveries(100, 1, 100, 0, 0)
+	for _, t := range due {
+		if t.ClientID == f.client {
+			found = append(found, t.Endpoint)
+		}
+	}
+	return found
+}
 
 // delivered is what a receiver's 200 makes of a claimed delivery.
 func delivered(p job.ClaimedDelivery) job.DeliveryResult {

@@ -274,7 +274,7 @@ func requirePlansInTime(t *testing.T, f *fixture) {
 		lines := explainAs(t, conn, "COSTS OFF", generic, repo.Statements[name], plans[name].args)
 		return strings.ReplaceAll(strings.Join(lines, "\n"), "pg_catalog.", "")
 	}
-	for _, name := range []string{"queueDue", "waitingJobs", "cleanJobs", "dueClients", "claimDeliveries", "step", "insertJobs"} {
+	for _, name := range []string{"queueDue", "waitingJobs", "cleanJobs", "dueDeliveries", "claimDeliveries", "step", "insertJobs"} {
 		require.Equal(t, text(plain, name), text(conn, name), name)
 	}
 	require.Contains(t, text(conn, "queueDue"), "execution_at <= now()")

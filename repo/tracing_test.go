@@ -149,7 +149,8 @@ func TestSpansOfEachOperation(t *testing.T) {
 		{"retry", "UPDATE", func(ctx context.Context) error { return errOf(f.store.Retry(ctx, f.client, id, 1, 0, oneTrace)) }},
 		{"cancel", "UPDATE", func(ctx context.Context) error { return errOf(f.store.Cancel(ctx, f.client, id)) }},
 		{"pickup", "DELETE", func(ctx context.Context) error {
-			return errOf(f.store.ClaimDeliveries(ctx, f.client, hook, 0, time.Hour))
+			_, _, err := f.store.ClaimDelivery(ctx, newID(), time.Hour)
+			return err
 		}},
 		{"record", "INSERT", func(ctx context.Context) error {
 			return errOf(f.store.RecordDelivery(ctx, delivered(f.claimAll(hook, 1)[0])))
@@ -217,7 +218,7 @@ func TestNoSpansWithoutARequest(t *testing.T) {
 	spans := newTraces()
 	f := setup(t, spans.store)
 	leases := f.leases()
-	hook := f.subscribe("*")
+	f.subscribe("*")
 	held := f.run(traced(oneTrace))
 	for name, call := range map[string]func() error{
 		"renew":     func() error { return errOf(leases.Renew(f.ctx(), f.worker, time.Hour)) },
@@ -227,7 +228,7 @@ func TestNoSpansWithoutARequest(t *testing.T) {
 		"queue due": func() error { return errOf(f.store.QueueDue(f.ctx(), 10)) },
 		"backlog":   func() error { return errOf(f.store.Backlog(f.ctx(), 10)) },
 		"clean":     func() error { return errOf(f.store.Clean(f.ctx(), 10)) },
-		"claims":    func() error { return errOf(f.store.ClaimDeliveries(f.ctx(), f.client, hook, 10, time.Hour)) },
+		"claims":    func() error { return errOf(f.store.NewDeliveries(f.ctx(), []job.ID{held.JobID}, nil)) },
 		"finish":    func() error { return errOf(f.store.Finish(f.ctx(), success(held))) },
 		"scrape":    func() error { return errOf(f.registry.Gather()) },
 	} {

@@ -70,7 +70,7 @@ type Canceler interface {
 // Tasks are the tasks of jobs and deliveries in the queue.
 type Tasks interface {
 	Remove(t job.Task)
-	DropDeliveries(endpoint job.ID)
+	RemoveDeliveries(ids ...job.ID)
 }
 
 // roundTime bounds what one round does for one erasure, so that each has its turn.
@@ -125,9 +125,7 @@ func (r *Runner) advance(ctx context.Context, leading func() bool, id job.ID) er
 		if err != nil || step.Erasure == nil {
 			return err
 		}
-		for _, endpoint := range step.Endpoints {
-			r.tasks.DropDeliveries(endpoint)
-		}
+		r.tasks.RemoveDeliveries(step.Deliveries...)
 		for _, t := range step.Tasks { // once more: the relay may have dispatched the job while it was canceled
 			r.tasks.Remove(t)
 		}

@@ -44,7 +44,7 @@ func (f *fake) Cancel(_ context.Context, _, id job.ID) (job.Change, error) {
 
 func (f *fake) Remove(t job.Task) { f.removed = append(f.removed, t) }
 
-func (f *fake) DropDeliveries(endpoint job.ID) { f.dropped = append(f.dropped, endpoint) }
+func (f *fake) RemoveDeliveries(ids ...job.ID) { f.dropped = append(f.dropped, ids...) }
 
 func (f *fake) round(t *testing.T, leading func() bool) error {
 	t.Helper()
@@ -68,7 +68,7 @@ func TestRunnerCancelsWhatStepsFindAndGoesOn(t *testing.T) {
 		e := f.open[0]
 		a, b, hook := app.NewID(), app.NewID(), app.NewID()
 		f.steps[e.ID] = []job.ErasureStep{
-			{Erasure: e, Progress: true, Endpoints: []job.ID{hook}},
+			{Erasure: e, Progress: true, Deliveries: []job.ID{hook}},
 			{Erasure: e, Progress: true, Unfinished: []job.ID{a, b}},
 			{Erasure: e, Progress: true, Tasks: []job.Task{{JobID: a}}},
 			{Erasure: e}, // it must wait

@@ -21,7 +21,7 @@ type Canceler interface {
 // Tasks are the tasks of jobs and deliveries in the queue.
 type Tasks interface {
 	Remove(t job.Task)
-	DropDeliveries(endpoint job.ID)
+	RemoveDeliveries(ids ...job.ID)
 }
 
 const (
@@ -66,9 +66,7 @@ func (s *Resetter) Reset(ctx context.Context, client job.ID) (map[string]int, er
 // follow tells others what a step has removed, and cancels jobs. One that is gone, or has ended, is as it should be.
 func (s *Resetter) follow(ctx context.Context, client job.ID, step job.ErasureStep) error {
 	app.AfterCommit(ctx, func() {
-		for _, endpoint := range step.Endpoints {
-			s.tasks.DropDeliveries(endpoint)
-		}
+		s.tasks.RemoveDeliveries(step.Deliveries...)
 		for _, t := range step.Tasks {
 			s.tasks.Remove(t)
 		}

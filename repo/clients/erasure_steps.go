@@ -134,7 +134,7 @@ func (e *erasing) stop(ctx context.Context) (bool, error) {
 	e.Erasure.Remaining = map[string]int{}
 	_, err := e.tx.Exec(ctx, statement("stopErasedBulks"), pg.UUID(e.Erasure.ClientID))
 	if err == nil {
-		e.Endpoints, err = pg.RowsIn(ctx, e.tx, pg.RowToID, statement("stopErasedWebhooks"), pg.UUID(e.Erasure.ClientID))
+		_, err = e.tx.Exec(ctx, statement("stopErasedWebhooks"), pg.UUID(e.Erasure.ClientID))
 	}
 	return true, err
 }
@@ -177,10 +177,12 @@ func (e *erasing) findUnfinished(ctx context.Context) (bool, error) {
 // deliveries removes deliveries that a statement chooses, and gives how many.
 func (e *erasing) deliveries(ctx context.Context, sql string, args ...any) (int, error) {
 	var ids [][16]byte
+	var tasks []job.ID
 	var attempts, left int
-	if err := e.tx.QueryRow(ctx, sql, args...).Scan(&ids, &attempts); err != nil {
+	if err := e.tx.QueryRow(ctx, sql, args...).Scan(&ids, &tasks, &attempts); err != nil {
 		return 0, err
 	}
+	e.Deliveries = append(e.Deliveries, tasks...)
 	if err := e.tx.QueryRow(ctx, statement("countErasedAttempts"), ids).Scan(&left); err != nil {
 		return 0, err
 	}

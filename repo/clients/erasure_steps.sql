@@ -37,7 +37,6 @@ WITH locked AS MATERIALIZED (
 )
 UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets = '{}', old_secrets_until = '{}'
 FROM (VALUES (clock_timestamp())) AS v(at) WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM locked))
-RETURNING webhook_id
 
 -- name: lookErasedJobs
 -- Looks at so many jobs of a client along the index jobs_client, behind a position, and says which are not final. Those lose their
@@ -66,20 +65,22 @@ SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id 
 SELECT EXISTS (SELECT FROM jobs WHERE client_id = @client)
 
 -- fragment: removeDeliveries
--- Ends a statement that has chosen deliveries as old: removes them with their attempts, and gives the ids and the number of attempts.
+-- Ends a statement that has chosen deliveries as old: removes them with their attempts. Gives the ids, those of them
+-- that may have a task, and the number of attempts.
 no_attempts AS (
   DELETE FROM delivery_attempts WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING 1
 ), no_deliveries AS (
-  DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING delivery_id
+  DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING delivery_id, state
 )
-SELECT ARRAY(SELECT delivery_id FROM no_deliveries), (SELECT count(*)::int FROM no_attempts)
+SELECT ARRAY(SELECT delivery_id FROM no_deliveries), ARRAY(SELECT delivery_id FROM no_deliveries WHERE state <> 'DELIVERED'),
+  (SELECT count(*)::int FROM no_attempts)
 
 -- name: eraseWaitingDeliveries
 -- Removes deliveries of a client that wait, along the index deliveries_waiting. Skips what another transaction has locked.
 -- Parameters: @client, @limit
 WITH old AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE client_id = @client AND state = 'PENDING' AND claimed_until IS NULL
-  ORDER BY client_id, endpoint_id, next_attempt_at, job_id, seq LIMIT @limit FOR UPDATE SKIP LOCKED
+  ORDER BY client_id, endpoint_id, next_attempt_at LIMIT @limit FOR UPDATE SKIP LOCKED
 ), {{removeDeliveries}}
 
 -- name: eraseDeliveries

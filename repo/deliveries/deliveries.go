@@ -84,40 +84,6 @@ func (s *Store) owns(ctx context.Context, client job.ID, o job.DeliveryOwner) er
 	return err
 }
 
-// WaitingDeliveries gives deliveries that wait for another attempt, due from
-// overdue ago on: of each endpoint the first perEndpoint, and at most limit. It
-// looks at so many endpoints with waiting deliveries after the given one, and
-// answers where to go on: with the zero endpoint when there are no more. limit is
-// more than perEndpoint.
-func (s *Store) WaitingDeliveries(ctx context.Context, after job.EndpointKey, look, perEndpoint, limit int, overdue time.Duration) (
-	deliveries []job.Delivery, last job.EndpointKey, err error,
-) {
-	type seen struct {
-		at    job.EndpointKey
-		last  bool
-		found job.Delivery // zero for an endpoint that has none
-	}
-	rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r seen, err error) {
-		return r, scanDelivery(row, &r.found, []any{&r.last, &r.at.Client, &r.at.Endpoint})
-	}, statement("waitingDeliveries"), [16]byte(after.Client), [16]byte(after.Endpoint), look, perEndpoint, overdue, limit)
-	if err != nil {
-		return nil, job.EndpointKey{}, err
-	}
-	for _, r := range rows {
-		if !r.found.ID.IsZero() {
-			deliveries = append(deliveries, r.found)
-		}
-		if r.last {
-			last = r.at
-		}
-	}
-	if len(rows) == limit { // the last endpoint may have more: the next call begins with it
-		first := slices.IndexFunc(rows, func(r seen) bool { return r.at == rows[limit-1].at })
-		last = rows[first-1].at
-	}
-	return deliveries, last, nil
-}
-
 // MaxAttemptsKept bounds the log of one delivery; a client may have it sent
 // again and again.
 const MaxAttemptsKept = 100

@@ -22,18 +22,6 @@ deliveries.delivery_id = @delivery AND deliveries.client_id = @client
   AND CASE WHEN @webhook::uuid IS NULL THEN deliveries.job_id = @job::uuid ELSE deliveries.webhook_id = @webhook
     AND EXISTS (SELECT FROM webhooks WHERE webhook_id = @webhook AND deleted_at IS NULL) END
 
--- name: waitingDeliveries
--- Walks from endpoint to endpoint, and gives of each the first that wait for their next attempt, from a moment ago on.
--- Reads the index deliveries_waiting; locks nothing. The last endpoint that it looks at is in the answer in any case, if
--- there may be more.
--- Parameters: @after_client, @after_endpoint, @looked, @per_endpoint, @overdue, @limit
-{{walkEndpoints}}
-SELECT walk.n = @looked, walk.client_id, walk.endpoint_id, {{deliveryColumns}} FROM walk LEFT JOIN LATERAL (
-  SELECT * FROM deliveries WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id AND {{waiting}}
-    AND deliveries.next_attempt_at > now() - @overdue::interval AND {{endpointEnabled}}
-  ORDER BY client_id, endpoint_id, next_attempt_at LIMIT @per_endpoint) deliveries ON deliveries.attempts > 0
-WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
-
 -- name: readDelivery
 -- Reads a delivery and its latest attempts in one snapshot, in no order. It yields one row at least.
 -- Parameters: @delivery, @client, @webhook, @job, @max_attempts

@@ -2,7 +2,6 @@ package deliveries
 
 import (
 	"context"
-	"crypto/rand"
 	"slices"
 	"time"
 
@@ -13,152 +12,118 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Bounds of DueEndpoints: how many endpoints it gives, and how many it looks at.
-const (
-	maxEndpoints       = 1000
-	MaxLookedEndpoints = 10_000
-)
+// MaxLookedEndpoints is how many endpoints a statement looks at that counts for operators.
+const MaxLookedEndpoints = 10_000
 
-// DueEndpoints gives endpoints of a client that have something due which
-// no worker is sending: at most 1,000, of the first 10,000 by id that have
-// something waiting. If a client has more of these, it looks at 10,000 from a
-// random id on as well, so that calls that are repeated come to all. Disabled
-// and deleted webhooks are left out.
-func (s *Store) DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error) {
-	due, cut, err := s.lookForDue(ctx, client, job.ID{}, maxEndpoints)
-	if err != nil || !cut {
-		return due, err
-	}
-	var from job.ID
-	_, _ = rand.Read(from[:]) // never fails
-	others, _, err := s.lookForDue(ctx, client, from, maxEndpoints-len(due))
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range others {
-		if !slices.Contains(due, id) {
-			due = append(due, id)
-		}
-	}
-	return due, nil
+// NewDeliveries finds deliveries that wait for their first attempt: the latest of each of the jobs, and of the events that the
+// clients have beside those of jobs.
+func (s *Store) NewDeliveries(ctx context.Context, jobs, clients []job.ID) ([]job.DeliveryTask, error) {
+	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (t job.DeliveryTask, err error) {
+		return t, row.Scan(&t.ID, &t.ClientID, &t.Endpoint)
+	}, statement("newDeliveries"), pg.Column(jobs, pg.UUID), pg.Column(clients, pg.UUID))
 }
 
-// lookForDue walks a client's endpoints after the given one, and reports
-// whether it stopped because it has looked at so many.
-func (s *Store) lookForDue(ctx context.Context, client, after job.ID, limit int) (due []job.ID, cut bool, err error) {
-	type seen struct {
-		ID        job.ID
-		Due, Last bool
-	}
-	endpoints, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[seen], statement("dueEndpoints"),
-		pg.UUID(client), [16]byte(after), limit, MaxLookedEndpoints)
-	for _, e := range endpoints {
-		if e.Due {
-			due = append(due, e.ID)
-		}
-		cut = cut || e.Last
-	}
-	return due, cut, err
-}
-
-// DueClients looks at so many endpoints with waiting deliveries after the given
-// one, and gives the clients of those that have had something due for minAge.
-// It answers with the last endpoint that it looked at, or with the zero one when
-// there are no more.
-func (s *Store) DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration, look int) (
-	clients []job.ID, last job.EndpointKey, err error,
+// DueDeliveries finds deliveries that wait and are due, or will be so soon: of each endpoint the first perEndpoint, and at most
+// limit. Those that were not tried yet are left out while they are younger than minAge. It looks at so many endpoints with waiting
+// deliveries after the given one, and returns where to go on: the zero endpoint when there are no more. limit is more than
+// perEndpoint.
+func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, perEndpoint, limit int, minAge, ahead time.Duration) (
+	due []job.DeliveryTask, last job.EndpointKey, err error,
 ) {
 	type seen struct {
-		job.EndpointKey
-		Due, Last bool
+		Last   bool
+		Client job.ID
+		At     job.ID
+		ID     job.ID // zero for an endpoint that has none
+		Due    *time.Time
 	}
-	endpoints, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[seen], statement("dueClients"),
-		[16]byte(after.Client), [16]byte(after.Endpoint), look, minAge)
-	for _, e := range endpoints {
-		if e.Due && (len(clients) == 0 || clients[len(clients)-1] != e.Client) {
-			clients = append(clients, e.Client)
+	rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r seen, err error) {
+		return r, pg.ScanRow(row, &r.Last, &r.Client, &r.At, &r.ID, &r.Due)
+	}, statement("dueDeliveries"), [16]byte(after.Client), [16]byte(after.Endpoint), look, perEndpoint, minAge, ahead, limit)
+	if err != nil {
+		return nil, job.EndpointKey{}, err
+	}
+	for _, r := range rows {
+		if !r.ID.IsZero() {
+			due = append(due, job.DeliveryTask{ID: r.ID, ClientID: r.Client, Endpoint: r.At, At: *r.Due})
 		}
-		if e.Last {
-			last = e.EndpointKey
+		if r.Last {
+			last = job.EndpointKey{Client: r.Client, Endpoint: r.At}
 		}
 	}
-	return clients, last, err
+	if len(rows) == limit { // the last endpoint may have more: the next call begins with it
+		end := rows[limit-1]
+		first := slices.IndexFunc(rows, func(r seen) bool { return r.Client == end.Client && r.At == end.At })
+		last = job.EndpointKey{Client: rows[first-1].Client, Endpoint: rows[first-1].At}
+	}
+	return due, last, nil
 }
 
-// Bounds of the data of events that is read at once, in bytes: a
-// delivery worker holds it until they are sent. What reaches a bound is still taken.
-const (
-	maxClaimBytes  = 1 << 20 // for one endpoint
-	maxPickupBytes = 8 << 20 // for all that share a statement
-)
+// maxClaimBytes bounds the data of events that one statement reads, in bytes: a delivery worker holds it until it is sent. What
+// reaches the bound is still taken.
+const maxClaimBytes = 8 << 20
 
-// pickup asks for deliveries of an endpoint.
-type pickup struct {
-	client, endpoint job.ID
-	n                int
-	hold             time.Duration
+// asked is a delivery that somebody wants to claim.
+type asked struct {
+	id   job.ID
+	hold time.Duration
 }
 
-// ClaimDeliveries takes at most n due deliveries of an endpoint, for the given
-// time, in the order in which they are due, those of one moment by job and
-// seq, with all that it takes to send them. It takes fewer if their events have
-// much data, and none of a disabled or deleted webhook. There may be more, since
-// it has taken n, or not all that it saw.
-func (s *Store) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (job.DeliveryClaim, error) {
-	return s.pickups.Do(ctx, pickup{client, endpoint, n, hold})
+// ClaimDelivery claims a delivery that is due for the given time, with all that it takes to send it. One that cannot be claimed yet
+// is nil, with how long to wait before it is asked for again. With no wait there is nothing to claim: it is settled, being sent, gone,
+// or of a webhook that is disabled or deleted.
+func (s *Store) ClaimDelivery(ctx context.Context, id job.ID, hold time.Duration) (*job.ClaimedDelivery, time.Duration, error) {
+	c, err := s.claims.Do(ctx, asked{id, hold})
+	return c.delivery, c.wait, err
 }
 
-func (s *Store) pickUp(ctx context.Context, db pg.Conn, asked []pickup) ([]pg.Answer[job.DeliveryClaim], error) {
+func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []asked) ([]pg.Answer[claim], error) {
 	rows, err := pg.RowsIn(ctx, db, scanClaimed, statement("claimDeliveries"),
-		pg.Column(asked, func(p pickup) pgtype.UUID { return pg.UUID(p.client) }),
-		pg.Column(asked, func(p pickup) pgtype.UUID { return pg.UUID(p.endpoint) }),
-		pg.Column(asked, func(p pickup) int { return p.n }),
-		pg.Column(asked, func(p pickup) time.Duration { return p.hold }))
+		pg.Column(all, func(a asked) pgtype.UUID { return pg.UUID(a.id) }), pg.Column(all, func(a asked) time.Duration { return a.hold }))
 	if err != nil {
 		return nil, err
 	}
-	// What is claimed stays so, whether the batches can be read or not: such
-	// deliveries are due again when the claim has ended.
+	// What is claimed stays so, whether the batches can be read or not: such deliveries are due again when the claim has ended.
 	batches, err := s.endedBatches(ctx, pg.Column(rows, func(c claimed) job.ID { return c.batch }))
-	answers := make([]pg.Answer[job.DeliveryClaim], len(asked))
-	taken := make([]int, len(asked))
+	answers := make([]pg.Answer[claim], len(all))
 	for _, c := range rows {
 		a := &answers[c.asked]
-		if !c.ID.IsZero() {
-			taken[c.asked]++
-		}
-		a.Value.More, a.Value.Next = c.seen >= asked[c.asked].n || taken[c.asked] < c.seen, c.next
-		if c.ID.IsZero() {
+		a.Value.wait = c.wait
+		switch {
+		case c.ID.IsZero():
 			continue
-		}
-		if !c.batch.IsZero() {
-			if err != nil {
-				a.Err = err
-				continue
-			}
+		case !c.batch.IsZero() && err != nil:
+			a.Err = err
+			continue
+		case !c.batch.IsZero():
 			if c.Occurrence.Batch = batches[c.batch]; c.Occurrence.Batch == nil {
 				continue // removed since; events go before their batches
 			}
 		}
-		a.Value.Deliveries = append(a.Value.Deliveries, c.ClaimedDelivery)
+		a.Value.delivery = &c.ClaimedDelivery
 	}
 	return answers, nil
 }
 
-// claimed is a row of claimDeliveries: a delivery for the pickup at that index,
-// or none.
+// claim is what became of a claim: see ClaimDelivery.
+type claim struct {
+	delivery *job.ClaimedDelivery
+	wait     time.Duration
+}
+
+// claimed is a row of claimDeliveries: of what was asked for at that index.
 type claimed struct {
 	job.ClaimedDelivery
-	asked, seen int
-	next        time.Duration
-	batch       job.ID
+	asked int
+	wait  time.Duration
+	batch job.ID
 }
 
 func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
 	var e eventScanner
 	var secrets secretScanner
 	t := job.Target{ContentMode: job.ContentBinary}
-	err = scanDelivery(row, &c.Delivery, []any{&c.asked, &c.seen, &c.next}, append([]any{
+	err = scanDelivery(row, &c.Delivery, []any{&c.asked, &c.wait}, append([]any{
 		&c.Fence, &c.RequestID, &c.TraceParent, &c.batch, &e.Webhook,
 		&t.URL, &t.ContentMode, &t.Failures, &secrets.current, &secrets.old, &secrets.until}, e.columns()...)...)
 	if err != nil || c.ID.IsZero() {
@@ -173,12 +138,9 @@ func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
 	return c, nil
 }
 
-// ReleaseDeliveries gives claims back: the deliveries are due as they were.
-// Claims that are not current are skipped.
-func (s *Store) ReleaseDeliveries(ctx context.Context, claimed []job.ClaimedDelivery) error {
-	return s.db.Exec(ctx, "release", statement("releaseDeliveries"),
-		pg.Column(claimed, func(d job.ClaimedDelivery) pgtype.UUID { return pg.UUID(d.ID) }),
-		pg.Column(claimed, func(d job.ClaimedDelivery) int { return d.Fence }))
+// ReleaseDelivery gives a claim back: the delivery is due as it was. A claim that is not current is left alone.
+func (s *Store) ReleaseDelivery(ctx context.Context, id job.ID, fence int) error {
+	return s.db.Exec(ctx, "release", statement("releaseDelivery"), pg.UUID(id), fence)
 }
 
 // ReclaimDeliveries ends at most limit claims whose time is over, and gives
@@ -292,18 +254,21 @@ func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKe
 	return w.EndpointKey
 }
 
-// FailOrphans gives up waiting deliveries whose webhook was disabled or deleted,
-// at most limit of them, and gives their number. Each call looks at so many
-// endpoints with waiting deliveries, from where the call before ended; after the
-// last one it begins again.
-func (s *Store) FailOrphans(ctx context.Context, look, limit int) (n int, err error) {
+// FailOrphans gives up waiting deliveries whose webhook was disabled or deleted, at most limit of them, and returns their ids. Each
+// call looks at so many endpoints with waiting deliveries, from where the call before ended; after the last one it begins again.
+func (s *Store) FailOrphans(ctx context.Context, look, limit int) ([]job.ID, error) {
 	s.orphans.Lock()
 	defer s.orphans.Unlock()
 	from := s.orphans.At
-	found, err := pg.QueryOne(ctx, s.db, nil, pgx.RowToStructByPos[EndpointWalk], statement("failOrphans"),
+	type found struct {
+		job.EndpointKey // the last one that it looked at
+		Looked          int
+		Failed          []job.ID
+	}
+	f, err := pg.QueryOne(ctx, s.db, nil, pgx.RowToStructByPos[found], statement("failOrphans"),
 		[16]byte(from.Client), [16]byte(from.Endpoint), look, limit)
 	if err == nil {
-		s.orphans.At = found.Next(from, look, limit)
+		s.orphans.At = EndpointWalk{f.EndpointKey, f.Looked, len(f.Failed)}.Next(from, look, limit)
 	}
-	return found.Changed, err
+	return f.Failed, err
 }

@@ -19,35 +19,27 @@ WITH RECURSIVE walk AS (
   WHERE n < @looked
 )
 
--- name: dueEndpoints
--- Goes from endpoint to endpoint of a client in the index deliveries_waiting. The first entry of each is what is due
--- first: the others are not looked at. It gives the last endpoint in any case, if there may be more. Locks nothing.
--- Parameters: @client, @after, @limit, @looked
-WITH RECURSIVE walk AS (
-  SELECT @after::uuid AS endpoint_id, NULL::timestamptz AS next_attempt_at, 0 AS n
-  UNION ALL
-  SELECT d.endpoint_id, d.next_attempt_at, n + 1 FROM walk CROSS JOIN LATERAL (
-    SELECT endpoint_id, next_attempt_at FROM deliveries
-    WHERE client_id = @client AND endpoint_id > walk.endpoint_id AND {{waiting}}
-    ORDER BY client_id, endpoint_id, next_attempt_at LIMIT 1) d
-  WHERE n < @looked
-), judged AS (
-  SELECT endpoint_id, n, next_attempt_at <= now() AND {{endpointEnabled}} AS due FROM walk WHERE n > 0
-)
-SELECT endpoint_id, due, n = @looked FROM judged WHERE due OR n = @looked LIMIT @limit
+-- fragment: stillWaiting
+-- Guards waiting deliveries d that are found by primary key. It does not name the columns as the index
+-- deliveries_waiting does: that can lead the planner to walk the index instead.
+num_nonnulls(d.claimed_until, d.settled_at) = 0
 
--- name: dueClients
--- Gives endpoints with deliveries that have been due for @min_age, and the last endpoint in any case, if there may be
--- more. Reads the index deliveries_waiting; locks nothing.
--- Parameters: @after_client, @after_endpoint, @looked, @min_age
-{{walkEndpoints}}, judged AS (
-  SELECT client_id, endpoint_id, n, next_attempt_at <= now() - @min_age::interval AND {{endpointEnabled}} AS due FROM walk WHERE n > 0
-)
-SELECT client_id, endpoint_id, due, n = @looked FROM judged WHERE due OR n = @looked ORDER BY n
+-- name: newDeliveries
+-- Finds deliveries that wait for their first attempt: those of jobs, among the latest 100 of each, by the index
+-- deliveries_job; those of the latest 20 of clients' own events, by client_events_client and deliveries_once. Locks nothing.
+-- Parameters: @jobs, @clients
+SELECT d.delivery_id, d.client_id, d.endpoint_id FROM unnest(@jobs::uuid[]) AS i(id) CROSS JOIN LATERAL (
+  SELECT * FROM deliveries WHERE job_id = i.id ORDER BY job_id DESC, delivery_id DESC LIMIT 100) d
+WHERE {{stillWaiting}} AND d.attempts = 0
+UNION ALL
+SELECT d.delivery_id, d.client_id, d.endpoint_id FROM unnest(@clients::uuid[]) AS i(id) CROSS JOIN LATERAL (
+  SELECT event_id FROM client_events WHERE client_id = i.id ORDER BY tx DESC, event_id DESC LIMIT 20) e
+CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE event_id = e.event_id AND url IS NULL OFFSET 0) d
+WHERE {{stillWaiting}} AND d.attempts = 0
 
 -- name: claimDeliveries
--- Claims due deliveries of endpoints, in the order in which they are due. Finds them by the index deliveries_waiting,
--- skips those that another transaction has locked, and so never waits.
+-- Claims deliveries, found by primary key, that are due and whose webhook is enabled. Skips those that another
+-- transaction has locked, and so never waits.
 --
 -- A delivery and its event are written together, and removed together. Should there be one without its event all the
 -- same, it is removed here: nothing could be sent.
@@ -56,27 +48,16 @@ SELECT client_id, endpoint_id, due, n = @looked FROM judged WHERE due OR n = @lo
 -- what is not taken is not unpacked. Small events come first, so that the large ones of one client do not keep the
 -- others' waiting.
 --
--- Each endpoint that is asked for is in the answer, with or without a delivery. seen counts what is due, locked
--- or not, up to the number that is asked for. next is how long until another one is due, if that is within a second.
--- Parameters: @clients, @endpoints, @counts, @holds
-WITH input AS MATERIALIZED (
-  SELECT i.*, (SELECT count(*)::int FROM (SELECT FROM deliveries
-      WHERE client_id = i.client_id AND endpoint_id = i.endpoint_id AND {{waiting}} AND next_attempt_at <= now()
-      ORDER BY client_id, endpoint_id, next_attempt_at, job_id, seq LIMIT i.n) first) AS seen,
-    (SELECT greatest(next_attempt_at - clock_timestamp(), '1 ms') FROM deliveries
-      WHERE client_id = i.client_id AND endpoint_id = i.endpoint_id AND {{waiting}}
-        AND next_attempt_at > now() AND next_attempt_at <= now() + interval '1 s'
-      ORDER BY client_id, endpoint_id, next_attempt_at LIMIT 1) AS next
-  FROM unnest(@clients::uuid[], @endpoints::uuid[], @counts::int[], @holds::interval[]) WITH ORDINALITY
-    AS i(client_id, endpoint_id, n, hold, asked) WHERE {{endpointEnabled}}
-), due AS MATERIALIZED (
-  SELECT d.*, i.asked, i.hold, row_number() OVER (PARTITION BY i.client_id, i.endpoint_id ORDER BY next_attempt_at, job_id, seq) AS nth
-  FROM input i CROSS JOIN LATERAL (
-    SELECT delivery_id, client_id, endpoint_id, next_attempt_at, job_id, seq, event_id FROM deliveries
-    WHERE client_id = i.client_id AND endpoint_id = i.endpoint_id AND {{waiting}} AND next_attempt_at <= now()
-    ORDER BY client_id, endpoint_id, next_attempt_at, job_id, seq LIMIT i.n FOR NO KEY UPDATE SKIP LOCKED) d
+-- Each delivery that is asked for is in the answer. One that is not claimed has a wait if it is worth to ask again: until
+-- it is due, or a moment if it was locked, or there was too much data.
+-- Parameters: @ids, @holds
+WITH due AS MATERIALIZED (
+  SELECT d.delivery_id, d.job_id, d.seq, d.event_id, i.hold
+  FROM unnest(@ids::uuid[], @holds::interval[]) AS i(id, hold) JOIN deliveries d ON d.delivery_id = i.id
+  WHERE {{stillWaiting}} AND d.next_attempt_at <= now() AND {{endpointEnabled}}
+  FOR NO KEY UPDATE OF d SKIP LOCKED
 ), found AS MATERIALIZED (
-  SELECT due.delivery_id, client_id, endpoint_id, asked, hold, nth, e.*,
+  SELECT due.delivery_id, hold, e.*,
     CASE WHEN pg_column_compression(data) IS NULL THEN pg_column_size(data)
       ELSE greatest(pg_column_size(data), least(128 * pg_column_size(data), 262144)) END
       + CASE WHEN batch_id IS NULL THEN 0 ELSE {{batchBytes}} END AS bytes
@@ -88,36 +69,32 @@ WITH input AS MATERIALIZED (
       FROM client_events WHERE client_events.event_id = due.event_id AND due.job_id IS NULL
     LIMIT 1) e ON true
 ), measured AS MATERIALIZED (
-  SELECT *, sum(bytes) OVER (PARTITION BY client_id, endpoint_id ORDER BY nth) - bytes AS before,
-    sum(bytes) OVER (ORDER BY nth, bytes, delivery_id) - bytes AS before_all FROM found WHERE bytes IS NOT NULL
+  SELECT *, sum(bytes) OVER (ORDER BY bytes, delivery_id) - bytes AS before FROM found WHERE bytes IS NOT NULL
 ), lost AS (
   DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM found WHERE bytes IS NULL))
 ), claimed AS (
   UPDATE deliveries SET dispatch = dispatch + 1, claimed_until = pg_catalog.clock_timestamp() + m.hold FROM measured m
-  WHERE deliveries.delivery_id = m.delivery_id AND m.before < {{maxClaimBytes}} AND m.before_all < {{maxPickupBytes}}
-  RETURNING deliveries.*, m.asked, m.nth, m.prev_state, m.next_state, m.attempt, m.occurred_at, m.data, m.batch_id, m.about
+  WHERE deliveries.delivery_id = m.delivery_id AND m.before < {{maxClaimBytes}}
+  RETURNING deliveries.*, m.prev_state, m.next_state, m.attempt, m.occurred_at, m.data, m.batch_id, m.about
 )
-SELECT i.asked::int - 1, i.seen, i.next, {{claimedColumns}}, e.dispatch, coalesce(j.request_id, ''), coalesce(e.traceparent, ''), e.batch_id,
+SELECT i.asked::int - 1, CASE WHEN e.delivery_id IS NULL THEN (SELECT greatest(d.next_attempt_at - clock_timestamp(), '20 ms')
+    FROM deliveries d WHERE d.delivery_id = i.id AND {{stillWaiting}} AND {{endpointEnabled}}) END,
+  {{claimedColumns}}, e.dispatch, coalesce(j.request_id, ''), coalesce(e.traceparent, ''), e.batch_id,
   e.about, w.url, w.content_mode, w.consecutive_failures,
   w.secret, w.old_secrets, w.old_secrets_until, {{eventColumns}}
-FROM input i LEFT JOIN claimed e ON e.asked = i.asked LEFT JOIN jobs j ON j.job_id = e.job_id
+FROM unnest(@ids) WITH ORDINALITY AS i(id, asked) LEFT JOIN claimed e ON e.delivery_id = i.id LEFT JOIN jobs j ON j.job_id = e.job_id
 {{ofAttempt}}
-LEFT JOIN LATERAL (SELECT * FROM webhooks WHERE webhook_id = e.webhook_id LIMIT 1) w ON true ORDER BY e.nth
+LEFT JOIN LATERAL (SELECT * FROM webhooks WHERE webhook_id = e.webhook_id LIMIT 1) w ON true
 
 -- fragment: stillClaimed
 -- Guards claimed deliveries d that are found by primary key. It does not name the column as the index
 -- deliveries_claimed does: that can lead the planner to walk the index instead.
 num_nonnulls(d.claimed_until) = 1
 
--- name: releaseDeliveries
--- Gives claims back. Locks the deliveries in order of their ids, found by primary key. A claim that is not current is
--- skipped.
--- Parameters: @ids, @fences
-WITH held AS MATERIALIZED (
-  SELECT d.delivery_id FROM deliveries d JOIN unnest(@ids::uuid[], @fences::int[]) AS i(id, fence) ON d.delivery_id = i.id
-  WHERE {{stillClaimed}} AND d.dispatch = i.fence ORDER BY d.delivery_id FOR NO KEY UPDATE OF d
-)
-UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM held))
+-- name: releaseDelivery
+-- Gives a claim back, if it is current. Locks the delivery, found by primary key.
+-- Parameters: @delivery, @fence
+UPDATE deliveries d SET claimed_until = NULL WHERE d.delivery_id = @delivery AND {{stillClaimed}} AND d.dispatch = @fence
 
 -- name: reclaimDeliveries
 -- Ends claims whose time is over. Walks the index deliveries_claimed; skips deliveries that another transaction has
@@ -196,10 +173,18 @@ WITH input AS MATERIALIZED (
 SELECT s.delivery_id, s.number, CASE s.next WHEN 'PENDING' THEN s.at + s.wait END, s.webhook_id, s.failed IS NOT NULL AND NOT s.ours,
   (SELECT reason FROM judged j WHERE j.webhook_id = s.webhook_id) FROM stamped s
 
--- fragment: stillWaiting
--- Guards waiting deliveries d that are found by primary key. It does not name the columns as the index
--- deliveries_waiting does: that can lead the planner to walk the index instead.
-num_nonnulls(d.claimed_until, d.settled_at) = 0
+-- name: dueDeliveries
+-- Walks from endpoint to endpoint, and finds of each the first that wait and are due, or will be within @ahead. Those that
+-- were not tried yet are left out for @min_age: their writer gives them to the queue. Reads the index deliveries_waiting;
+-- locks nothing. The last endpoint that it looks at is in the answer in any case, if there may be more.
+-- Parameters: @after_client, @after_endpoint, @looked, @per_endpoint, @min_age, @ahead, @limit
+{{walkEndpoints}}
+SELECT walk.n = @looked, walk.client_id, walk.endpoint_id, delivery_id, d.next_attempt_at FROM walk LEFT JOIN LATERAL (
+  SELECT delivery_id, next_attempt_at FROM deliveries
+  WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id AND {{waiting}} AND next_attempt_at <= now() + @ahead::interval
+    AND (attempts > 0 OR next_attempt_at <= now() - @min_age::interval) AND {{endpointEnabled}}
+  ORDER BY client_id, endpoint_id, next_attempt_at LIMIT @per_endpoint) d ON true
+WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
 
 -- name: failOrphans
 -- Gives up waiting deliveries of webhooks that were disabled or deleted. A delivery that was tried keeps its error.
@@ -222,6 +207,6 @@ num_nonnulls(d.claimed_until, d.settled_at) = 0
   UPDATE deliveries SET state = 'FAILED', next_attempt_at = NULL, settled_at = clock_timestamp(),
     last_error = coalesce(last_error, CASE WHEN l.deleted_at IS NULL THEN 'WEBHOOK_DISABLED' ELSE 'WEBHOOK_DELETED' END)
   FROM locked l WHERE deliveries.delivery_id = l.delivery_id
-  RETURNING 1
+  RETURNING deliveries.delivery_id
 )
-SELECT client_id, endpoint_id, n, (SELECT count(*)::int FROM failed) FROM walk ORDER BY n DESC LIMIT 1
+SELECT client_id, endpoint_id, n, ARRAY(SELECT delivery_id FROM failed) FROM walk ORDER BY n DESC LIMIT 1

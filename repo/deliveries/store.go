@@ -18,7 +18,7 @@ var files embed.FS
 var statement, variant = pg.Statements(files, map[string]string{
 	"claimedColumns":  strings.ReplaceAll(deliveryColumns, "deliveries.", "e."),
 	"deliveryColumns": deliveryColumns, "eventColumns": eventColumns, "webhookColumns": webhookColumns,
-	"batchBytes": strconv.Itoa(batchBytes), "maxClaimBytes": strconv.Itoa(maxClaimBytes), "maxPickupBytes": strconv.Itoa(maxPickupBytes),
+	"batchBytes": strconv.Itoa(batchBytes), "maxClaimBytes": strconv.Itoa(maxClaimBytes),
 })
 
 // Store stores webhooks and deliveries.
@@ -27,7 +27,7 @@ type Store struct {
 	jobs   *jobs.Store
 	limits WebhookLimits
 
-	pickups *pg.Batcher[pickup, job.DeliveryClaim]
+	claims  *pg.Batcher[asked, claim]
 	records *pg.Batcher[job.DeliveryResult, job.Recorded]
 
 	newHooks pg.KeyedMutex[job.ID]    // of clients for whom a webhook is being inserted
@@ -37,9 +37,9 @@ type Store struct {
 // New makes a Store.
 func New(db *pg.DB, j *jobs.Store, limits WebhookLimits) *Store {
 	s := &Store{db: db, jobs: j, limits: limits.orDefault()}
-	s.pickups = pg.NewBatcher("pickup", db, s.pickUp, func(p pickup) string { return pg.KeyOf(p.client) + pg.KeyOf(p.endpoint) }, nil)
+	s.claims = pg.NewBatcher("pickup", db, s.claimDeliveries, func(a asked) string { return pg.KeyOf(a.id) }, nil)
 	s.records = pg.NewBatcher("record", db, s.recordDeliveries,
 		func(r job.DeliveryResult) string { return pg.KeyOf(r.DeliveryID) }, resultBytes)
-	db.Start(s.pickups, s.records)
+	db.Start(s.claims, s.records)
 	return s
 }
