@@ -132,14 +132,16 @@ func TestTasksOfDeliveriesThatWait(t *testing.T) {
 	lost, kept := newReceiver(t, failing(1000)), newReceiver(t, failing(1000))
 	hook := u.subscribe(api, lost.url, "job.succeeded")
 	u.submitMany(api, 5, execute("WEBHOOK_SUCCESS"))
+	const attempts = `SELECT count(*) FROM delivery_attempts`
+	s.awaitCount("all were tried once", 5, attempts)
 	eventually(t, "all wait", func() bool { return len(q.waiting()) == 5 })
 	deliveries := q.waiting()
 	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
 
 	second := u.subscribe(api, kept.url, "job.succeeded")
 	u.submitMany(api, 5, execute("WEBHOOK_SUCCESS"))
-	eventually(t, "new ones wait, too", func() bool { return len(q.waiting()) == 10 })
-	require.Equal(t, 15, s.count(`SELECT count(*) FROM delivery_attempts`), "those that were lost wait on")
+	s.awaitCount("new ones were tried, too", 15, attempts)
+	eventually(t, "and wait", func() bool { return len(q.waiting()) == 10 })
 	lost.behave(answering(http.StatusNoContent))
 	for id := range deliveries {
 		u.expect(api, http.StatusAccepted, "POST", "/v1/webhooks/"+hook.id+"/deliveries/"+id+"/redeliver", "")
@@ -147,6 +149,7 @@ func TestTasksOfDeliveriesThatWait(t *testing.T) {
 			return s.text(`SELECT state FROM deliveries WHERE delivery_id = $1`, id) == "DELIVERED"
 		})
 	}
+	require.Equal(t, 20, s.count(attempts), "nothing comes early because of a flush")
 
 	u.expect(api, http.StatusOK, "PATCH", "/v1/webhooks/"+hook.id, `{"enabled":false}`)
 	eventually(t, "nothing waits for a disabled webhook", func() bool { return len(q.waiting()) == 5 })

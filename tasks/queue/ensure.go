@@ -15,7 +15,7 @@ import (
 
 const (
 	listPage = 1000 // pending tasks that one exchange reads
-	maxPages = 20   // that one call reads: of a longer list the rest is not known
+	maxPages = 5   // that one call reads: of a longer list the rest is not known
 	// maxAgain is how many tasks there may be of one name beside the first.
 	maxAgain = 8
 	// stuckPending is for how long a task may say that it is pending and not be found, and stuckActive be active while nobody has
@@ -78,6 +78,8 @@ func (l *look) page() error {
 	switch {
 	case errors.Is(err, asynq.ErrQueueNotFound): // it is empty, or Redis was emptied and other processes went on
 		l.queue.connect()
+	case err != nil && strings.Contains(err.Error(), "WRONGTYPE"):
+		tasks = nil // one task cannot be read, so it counts as if none could: it is found among those that have one
 	case err != nil:
 		return err
 	}
