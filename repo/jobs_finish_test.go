@@ -146,9 +146,6 @@ func TestFinishWithAutomaticRetry(t *testing.T) {
 	f.requireRetried(l.JobID, 90*time.Second)
 	require.Equal(t, job.Queued, done.State)
 	require.Equal(t, &job.Task{JobID: l.JobID, Attempt: 2, RunAt: f.job(l.JobID).RunAt}, done.Next)
-	waiting := f.taskOf(l.JobID)
-	waiting.Reason = job.FailedOnce
-	require.Equal(t, []job.Task{waiting}, f.waitingJobs(job.QueueCursor{}, time.Hour, 10), "its task says why the attempt before failed")
 
 	r := f.report(l.JobID, 0)
 	require.Equal(t, 1, r.Number)
@@ -158,6 +155,11 @@ func TestFinishWithAutomaticRetry(t *testing.T) {
 	c, not := f.tryClaim(l.JobID, 2)
 	require.Nil(t, c)
 	require.True(t, not.StillWaiting, "not before its backoff is over")
+	require.Empty(t, f.waitingJobs(job.QueueCursor{}, 0, 10))
+	f.exec(`UPDATE jobs SET run_at = now() WHERE job_id = $1`, l.JobID.String())
+	waiting := f.taskOf(l.JobID)
+	waiting.Reason = job.FailedOnce
+	require.Equal(t, []job.Task{waiting}, f.waitingJobs(job.QueueCursor{}, 0, 10), "its task says why the attempt before failed")
 }
 
 // Promise: contract 5a

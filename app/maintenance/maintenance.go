@@ -50,7 +50,7 @@ type BacklogStore interface {
 // Cadence of the maintenance.
 const (
 	SchedulerInterval = 200 * time.Millisecond
-	relayInterval     = time.Second
+	relayInterval     = 500 * time.Millisecond // a deferred job without a task starts within a second all the same
 	RescuerInterval   = time.Second
 	completerInterval = 3 * time.Second
 	cleanerInterval   = 30 * time.Second

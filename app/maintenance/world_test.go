@@ -203,10 +203,11 @@ func (s *fakeStore) QueueDue(ctx context.Context, limit int) ([]job.Job, error) 
 	})
 }
 
-func (s *fakeStore) Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error) {
+func (s *fakeStore) Waiting(ctx context.Context, after job.QueueCursor, age time.Duration, limit int) ([]job.Task, error) {
 	return apptest.Call(ctx, s.Store, "Waiting", func() (tasks []job.Task, err error) {
 		for _, r := range s.Rows {
-			if t := apptest.TaskOf(r); r.State.Waiting() && !r.RunAt.After(time.Now().Add(ahead)) && t.Cursor().Compare(after) > 0 {
+			due, old := !r.RunAt.After(time.Now()), !r.CreatedAt.After(time.Now().Add(-age))
+			if t := apptest.TaskOf(r); r.State.Waiting() && due && old && t.Cursor().Compare(after) > 0 {
 				tasks = append(tasks, t)
 			}
 		}

@@ -34,11 +34,10 @@ func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	}, text, limit, pg.EventIDs(limit))
 }
 
-// Waiting finds at most limit waiting jobs after the given cursor whose time
-// comes within ahead, in order of their time; with a negative ahead those whose
-// time came so long ago.
-func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error) {
-	return pg.Query(ctx, s.db, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), ahead, limit)
+// Waiting returns at most limit due jobs after the cursor that no worker has claimed, ordered by time. It leaves out jobs that were
+// stored within age.
+func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, age time.Duration, limit int) ([]job.Task, error) {
+	return pg.Query(ctx, s.db, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), age, limit)
 }
 
 // ResumeThrottled makes at most limit throttled jobs due again, and returns their tasks. Each client gets as many as fit beside the

@@ -29,9 +29,10 @@ SELECT job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(cal
   execution_at, at FROM stamped
 
 -- name: waitingJobs
--- Walks the index jobs_waiting from a cursor to the end of the time, and reads no job that it does not give. Locks
--- nothing.
--- Parameters: @after_time, @after_job, @ahead, @limit
+-- Walks the index jobs_waiting from a cursor to the present time. Of the jobs that it reads, it skips those that were stored
+-- within @age. Locks nothing.
+-- Parameters: @after_time, @after_job, @age, @limit
 SELECT {{taskColumns}} FROM jobs
-WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > (@after_time, @after_job) AND run_at <= now() + @ahead::interval
+WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > (@after_time, @after_job) AND run_at <= now()
+  AND created_at <= now() - @age::interval
 ORDER BY run_at, job_id LIMIT @limit
