@@ -1,8 +1,6 @@
 package job
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -31,7 +29,7 @@ type Task struct {
 
 // TaskFailed is of a task whose work was done and failed, and that is recorded: the queue counts it as failed.
 type TaskFailed struct {
-	Text  string
+	Text string
 	// Again is after how long it is handled again, by the machine's clock; 0: never, and it is kept for a while with the text.
 	Again time.Duration
 }
@@ -53,17 +51,6 @@ type DeliveryTask struct {
 	Endpoint ID
 	At       time.Time // not before this; zero: at once
 }
-
-// Dispatched is what became of a task that was offered to the queue.
-type Dispatched int
-
-// The answers of the queue.
-const (
-	TaskEnqueued Dispatched = iota // it is in the queue now
-	TaskPresent                    // the same task already waits there
-	TaskIDUsed                     // its name is taken by a finished or running task: raise Dispatch
-	TaskRefused                    // its time comes after that of all tasks for which there is room
-)
 
 // ClaimID names one claim of one attempt. Every write of the holder carries it;
 // the fence rises with each claim, so an old holder's writes change nothing.
@@ -184,11 +171,6 @@ type QueueCursor struct {
 
 // Cursor is the position of a task's job.
 func (t Task) Cursor() QueueCursor { return QueueCursor{RunAt: t.RunAt, JobID: t.JobID} }
-
-// Compare orders waiting jobs by their time, then by their id.
-func (c QueueCursor) Compare(d QueueCursor) int {
-	return cmp.Or(c.RunAt.Compare(d.RunAt), bytes.Compare(c.JobID[:], d.JobID[:]))
-}
 
 // Load is how much there is to do.
 type Load struct {

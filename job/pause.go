@@ -101,6 +101,3 @@ var PausedUntil = time.Date(2199, time.January, 1, 0, 0, 0, 0, time.UTC)
 func (j *Job) Paused() bool {
 	return j.State == Queued && !j.RunAt.Before(PausedUntil) && j.RunAt.Before(ThrottledUntil)
 }
-
-// Aside reports whether the task's job was put aside, because of a pause or because its client runs as many as it may.
-func (t Task) Aside() bool { return !t.RunAt.Before(PausedUntil) }

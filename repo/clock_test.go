@@ -57,7 +57,7 @@ func TestJobsOfAClockThatWasAheadAreDueAgain(t *testing.T) {
 		f.assigned(id, 1)
 	}
 	require.Equal(t, each(instant, job.ID.String), one[[]string](f, `SELECT array_agg(job_id::text ORDER BY run_at) FROM jobs
-		WHERE dispatch = 1 AND attempt = 1`), "in their order, and a task for the old time is another")
+		WHERE dispatch = 0 AND state = 'ASSIGNED'`), "in their order, with the tasks that they had")
 }
 
 func TestDeliveriesOfAClockThatWasAheadAreDueAgain(t *testing.T) {

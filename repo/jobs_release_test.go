@@ -109,7 +109,7 @@ func taskIDs(tasks []job.Task) []job.ID {
 }
 
 func (f *fixture) resume(most int) []job.ID {
-	return taskIDs(must(f.store.ResumeThrottled(f.ctx(), most, 1000, 1000))(f.t))
+	return taskIDs(must(f.store.ResumeThrottled(f.ctx(), most, 1000))(f.t))
 }
 
 // claimMany claims jobs at once, through several stores, and gives those that were claimed, in their order; the others are throttled.

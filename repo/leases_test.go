@@ -127,6 +127,8 @@ func TestWaitingJobsInOrder(t *testing.T) {
 	require.Empty(t, f.waitingJobs(job.QueueCursor{}, time.Minute, 10), "they were stored just now")
 	f.exec(`UPDATE jobs SET created_at = created_at - interval '1 minute' WHERE job_id = $1`, tasks[1].JobID.String())
 	require.Equal(t, tasks[1:2], f.waitingJobs(job.QueueCursor{}, 30*time.Second, 10))
+	f.exec(`UPDATE jobs SET created_at = created_at + interval '1 hour' WHERE job_id = $1`, tasks[2].JobID.String())
+	require.Equal(t, tasks[1:], f.waitingJobs(job.QueueCursor{}, 30*time.Second, 10), "the clock was set back")
 	require.Equal(t, tasks, f.walkWaiting(2), "page by page")
 
 	f.exec(`DELETE FROM jobs`)

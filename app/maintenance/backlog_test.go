@@ -257,7 +257,7 @@ type throttled struct {
 	most  int
 }
 
-func (s *throttled) ResumeThrottled(_ context.Context, most, _, limit int) ([]job.Task, error) {
+func (s *throttled) ResumeThrottled(_ context.Context, most, limit int) ([]job.Task, error) {
 	s.most, s.calls = most, s.calls+1
 	n := min(limit, len(s.tasks))
 	resumed := s.tasks[:n]

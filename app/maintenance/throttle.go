@@ -12,15 +12,14 @@ import (
 // ThrottleStore is what jobs that wait for others of their client need of storage.
 type ThrottleStore interface {
 	// ResumeThrottled makes at most limit of them due, in the order of their creation: as many of each client as it may have. It
-	// returns their tasks. Jobs that it made due before count if they are among the looked oldest.
-	ResumeThrottled(ctx context.Context, most, looked, limit int) ([]job.Task, error)
+	// returns their tasks.
+	ResumeThrottled(ctx context.Context, most, limit int) ([]job.Task, error)
 }
 
 const (
 	throttleInterval     = 250 * time.Millisecond
 	throttleIntervalIdle = 5 * time.Second // where no limit is set: one may have been before
 	throttleBatch        = 1000
-	throttleLook         = 20_000
 )
 
 // Throttle is the limit of the jobs of one client that workers hold at once.
@@ -36,7 +35,7 @@ func (t Throttle) task(relay *Relay) *task {
 	}
 	return &task{name: "throttle", interval: interval, run: func(ctx context.Context, leading func() bool) error {
 		for leading() {
-			tasks, err := t.Store.ResumeThrottled(ctx, most, throttleLook, throttleBatch)
+			tasks, err := t.Store.ResumeThrottled(ctx, most, throttleBatch)
 			if err != nil || len(tasks) == 0 {
 				return err
 			}

@@ -1,6 +1,8 @@
 package maintenance
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -207,11 +209,16 @@ func (s *fakeStore) Waiting(ctx context.Context, after job.QueueCursor, age time
 	return apptest.Call(ctx, s.Store, "Waiting", func() (tasks []job.Task, err error) {
 		for _, r := range s.Rows {
 			due, old := !r.RunAt.After(time.Now()), !r.CreatedAt.After(time.Now().Add(-age))
-			if t := apptest.TaskOf(r); r.State.Waiting() && due && old && t.Cursor().Compare(after) > 0 {
+			if t := apptest.TaskOf(r); r.State.Waiting() && due && old && compare(t.Cursor(), after) > 0 {
 				tasks = append(tasks, t)
 			}
 		}
-		slices.SortFunc(tasks, func(a, b job.Task) int { return a.Cursor().Compare(b.Cursor()) })
+		slices.SortFunc(tasks, func(a, b job.Task) int { return compare(a.Cursor(), b.Cursor()) })
 		return tasks[:min(limit, len(tasks))], nil
 	})
+}
+
+// compare orders jobs by their time, then by their id.
+func compare(a, b job.QueueCursor) int {
+	return cmp.Or(a.RunAt.Compare(b.RunAt), bytes.Compare(a.JobID[:], b.JobID[:]))
 }

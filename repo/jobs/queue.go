@@ -40,10 +40,13 @@ func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, age time.Dur
 	return pg.Query(ctx, s.db, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), age, limit)
 }
 
+// sweepLook is among how many of the oldest jobs that are due ResumeThrottled looks for those that were resumed before.
+const sweepLook = 20_000
+
 // ResumeThrottled makes at most limit throttled jobs due again, and returns their tasks. Each client gets as many as fit beside the
-// jobs that it holds, below most. Jobs that were resumed before count if they are among the looked oldest that are due.
-func (s *Store) ResumeThrottled(ctx context.Context, most, looked, limit int) ([]job.Task, error) {
-	return pg.QueryAs(ctx, s.db, "resume throttled", scanTask, statement("resumeThrottled"), most, looked, limit)
+// jobs that it holds, below most.
+func (s *Store) ResumeThrottled(ctx context.Context, most, limit int) ([]job.Task, error) {
+	return pg.QueryAs(ctx, s.db, "resume throttled", scanTask, statement("resumeThrottled"), most, sweepLook, limit)
 }
 
 // AnyDue reports whether a job is still CREATED whose time has come.

@@ -30,9 +30,9 @@ SELECT job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(cal
 
 -- name: waitingJobs
 -- Walks the index jobs_waiting from a cursor to the present time. Of the jobs that it reads, it skips those that were stored
--- within @age. Locks nothing.
+-- within @age; not those of the future, which were stored before the clock was set back. Locks nothing.
 -- Parameters: @after_time, @after_job, @age, @limit
 SELECT {{taskColumns}} FROM jobs
 WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > (@after_time, @after_job) AND run_at <= now()
-  AND created_at <= now() - @age::interval
+  AND (created_at <= now() - @age::interval OR created_at >= now() + @age::interval)
 ORDER BY run_at, job_id LIMIT @limit

@@ -6,8 +6,8 @@
 --
 -- Walks the index jobs_waiting through the jobs whose time will come, a part of them at a time, and looks at the rows of
 -- those alone that were queued in the future. Locks what it moves, found by primary key, in job_id order, and skips what
--- another transaction has locked; nobody can claim a job before its time. A job's number of dispatches is raised: Redis
--- may have a task of it for the old time. The order stays. A time that the client asked for stays, too.
+-- another transaction has locked; nobody can claim a job before its time. Redis may have a task of it for the old time, which the
+-- relay runs once the job is due. The order stays. A time that the client asked for stays, too.
 -- Parameters: @after_time, @after_job, @limit
 WITH looked AS MATERIALIZED (
   SELECT run_at, job_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL
@@ -22,7 +22,7 @@ WITH looked AS MATERIALIZED (
   WHERE j.state = 'QUEUED' AND j.queued_at > now() AND j.run_at = j.queued_at + s.wait AND j.run_at IS DISTINCT FROM j.execution_at
   ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
 ), moved AS (
-  UPDATE jobs SET run_at = r.due, dispatch = dispatch + 1 FROM ready r WHERE jobs.job_id = r.job_id RETURNING 1
+  UPDATE jobs SET run_at = r.due FROM ready r WHERE jobs.job_id = r.job_id RETURNING 1
 )
 SELECT run_at, job_id, (SELECT count(*)::int FROM looked), (SELECT count(*)::int FROM moved) FROM looked
 ORDER BY run_at DESC, job_id DESC LIMIT 1
