@@ -7,8 +7,8 @@ import (
 )
 
 // Task says that a job's attempt may be due: "look at job J, attempt N".
-// It decides nothing. Dispatch counts how often the attempt was handed to the
-// queue anew, so that each hand-over has a name of its own.
+// It decides nothing. Dispatch counts how often the attempt returned to QUEUED:
+// each time it gets a task with an id of its own.
 type Task struct {
 	JobID    ID
 	Attempt  int

@@ -126,7 +126,7 @@ func (r *Runner) advance(ctx context.Context, leading func() bool, id job.ID) er
 			return err
 		}
 		r.tasks.RemoveDeliveries(step.Deliveries...)
-		for _, t := range step.Tasks { // once more: the relay may have dispatched the job while it was canceled
+		for _, t := range step.Tasks { // once more: the relay may have enqueued the job while it was canceled
 			r.tasks.Remove(t)
 		}
 		if err := r.cancel(ctx, step); err != nil {

@@ -69,7 +69,7 @@ const (
 )
 
 // Maintenance repairs what crashes leave behind: it queues jobs whose time has
-// come, dispatches what the queue lost, gives back jobs of dead workers, completes
+// come, enqueues what the queue lost, gives back jobs of dead workers, completes
 // batches that were not completed, wakes workers for due deliveries, publishes
 // outcomes, removes what is past its retention, and counts what there is. It runs
 // in every process, but works only in the one that holds the leader's lease. All

@@ -54,7 +54,7 @@ func claimColumns(claims []job.ClaimID) (ids []pgtype.UUID, attempts []int, fenc
 
 // Release gives claimed jobs that never started back to the queue
 // (section 12: ASSIGNED -> QUEUED when the lease expired), each to run again
-// after its wait. It answers with the tasks to dispatch; a claim that is no
+// after its wait. It returns the tasks to enqueue; a claim that is no
 // longer current is skipped.
 func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error) {
 	ids, attempts, fences := claimColumns(claims)
