@@ -36,15 +36,15 @@ func requireAllWorks(t *testing.T, url string) {
 	redistest.Eventually(t, func() bool { return redistest.Info(t, r, redisconn.Jobs).Pending == len(ts) })
 	require.Zero(t, redistest.Must(q.Ensure(ctx, ts))(t), "all are there")
 	require.NoError(t, q.Mend(ctx))
-	handled, canceled := startJobs(t, r)
+	handled, canceled, delivered := make(chan job.Task, 1000), make(chan job.ID, 10_000), make(chan job.DeliveryTask, 1000)
+	for _, c := range []*consumer.Consumer{
+		consumer.NewJobs(r, consumer.Config{Concurrency: 4}, handInto(handled), func(id job.ID) { canceled <- id }),
+		consumer.NewDeliveries(r, consumer.Config{Concurrency: 4}, handInto(delivered)),
+	} {
+		require.NoError(t, c.Start(ctx))
+		t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	}
 	requireEach(t, ts, handled)
-	delivered := make(chan job.DeliveryTask, 1000)
-	c := consumer.NewDeliveries(r, consumer.Config{Concurrency: 4}, func(_ context.Context, task job.DeliveryTask) error {
-		delivered <- task
-		return nil
-	})
-	require.NoError(t, c.Start(ctx))
-	t.Cleanup(func() { _ = c.Stop(context.Background()) })
 	requireEach(t, deliveries, delivered)
 	for _, name := range redisconn.Queues {
 		redistest.Eventually(t, func() bool { return redistest.Info(t, r, name).Size == 0 }, "nothing is left in ", name)
@@ -63,7 +63,11 @@ func requireAllWorks(t *testing.T, url string) {
 			return p != nil && *p == want
 		})
 	}
-	requireStreamWorks(t, r, q)
+	entries := []job.StreamEntry{{Key: "a", ContentType: "b", Value: []byte("c")}, {Key: "d", ContentType: "e", Value: []byte{0}}}
+	before, last, err := q.AppendOutcomes(ctx, "outcomes", 1000, entries)
+	require.NoError(t, err)
+	require.Empty(t, before)
+	require.Equal(t, last, redistest.Must(q.LastOutcome(ctx, "outcomes"))(t))
 	now := time.Now()
 	l := ratelimit.New(r, ratelimit.Config{PerMinute: 50, Wait: redistest.Within, Clock: func() time.Time { return now }})
 	t.Cleanup(func() { _ = l.Stop(context.Background()) })
@@ -75,6 +79,13 @@ func requireAllWorks(t *testing.T, url string) {
 	require.Zero(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("work")))
 }
 
+func handInto[T any](ch chan<- T) func(context.Context, T) error {
+	return func(_ context.Context, task T) error {
+		ch <- task
+		return nil
+	}
+}
+
 // requireEach receives each of the tasks once, in any order.
 func requireEach[T any](t *testing.T, ts []T, came <-chan T) {
 	t.Helper()
@@ -84,19 +95,6 @@ func requireEach[T any](t *testing.T, ts []T, came <-chan T) {
 	}
 	require.ElementsMatch(t, ts, got)
 	require.Empty(t, came)
-}
-
-// requireStreamWorks uses the outcome stream.
-func requireStreamWorks(t *testing.T, r *redisconn.Redis, q *queue.Queue) {
-	t.Helper()
-	entries := []job.StreamEntry{{Key: "a", ContentType: "b", Value: []byte("c")}, {Key: "d", ContentType: "e", Value: []byte{0}}}
-	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 1000, entries))
-	messages := redistest.Must(r.Client.XRange(t.Context(), "outcomes", "-", "+").Result())(t)
-	for i, m := range messages {
-		want := map[string]any{"key": entries[i].Key, "content-type": entries[i].ContentType, "value": string(entries[i].Value)}
-		require.Equal(t, want, m.Values)
-	}
-	require.Len(t, messages, len(entries))
 }
 
 func TestMiniredis(t *testing.T) {

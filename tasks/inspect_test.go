@@ -45,30 +45,16 @@ func TestInspectRedis(t *testing.T) {
 	require.Positive(t, s.Used)
 	require.Positive(t, s.RoundTrip)
 	require.Less(t, s.ClockOffset.Abs(), s.RoundTrip/2+time.Millisecond, "it is the same clock")
+	require.Empty(t, i.Paused)
+	require.Empty(t, i.Wrong)
 	require.Zero(t, r.Client.DBSize(t.Context()).Val(), "nothing is written")
-}
 
-func TestInspectPausedQueues(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	r := redistest.Connect(t, server.URL())
-	require.Empty(t, inspect(t, server.URL()).Paused)
 	require.NoError(t, r.Inspector.PauseQueue("jobs"))
-	require.Equal(t, []string{"jobs"}, inspect(t, server.URL()).Paused)
 	require.NoError(t, r.Client.SAdd(t.Context(), "asynq:{webhooks}:paused", "of another kind").Err())
-	require.Equal(t, []string{"jobs", "webhooks"}, inspect(t, server.URL()).Paused)
-	require.NoError(t, r.Client.Del(t.Context(), "asynq:{jobs}:paused").Err())
-	require.Equal(t, []string{"webhooks"}, inspect(t, server.URL()).Paused)
-}
-
-func TestInspectKeysOfAnotherType(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	r := redistest.Connect(t, server.URL())
-	redistest.Ensure(t, queue.New(r, queue.Config{}), redistest.Task())
-	require.Empty(t, inspect(t, server.URL()).Wrong)
 	require.NoError(t, r.Client.Set(t.Context(), "asynq:{webhooks}:pending", "x", 0).Err())
-	require.Equal(t, map[string]string{"asynq:{webhooks}:pending": "string"}, inspect(t, server.URL()).Wrong)
+	i = inspect(t, server.URL())
+	require.Equal(t, []string{"jobs", "webhooks"}, i.Paused)
+	require.Equal(t, map[string]string{"asynq:{webhooks}:pending": "string"}, i.Wrong)
 }
 
 // A provider's user may use neither CONFIG nor TIME.

@@ -21,7 +21,6 @@ import (
 
 	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/tasks/consumer"
 	"github.com/forgerun/forgerun/tasks/notify"
 	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/redisconn"
@@ -48,8 +47,7 @@ func startRedis(t *testing.T, settings map[string]string) (server *stack.Redis, 
 	return nil, ""
 }
 
-// startSentinel starts a sentinel that watches the server as "main". Somebody
-// else may take a port between choosing and using it; then it takes another.
+// startSentinel starts a sentinel that watches the server as "main". When another program takes its port first it tries the next.
 func startSentinel(t *testing.T, monitored int) string {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
@@ -102,8 +100,7 @@ func tlsProxy(t *testing.T, target string) string {
 	return l.Addr().String()
 }
 
-// proxy stands between a client and the Redis on a port. What a connection
-// sends after a piece that pass refuses is not forwarded, that piece included.
+// proxy forwards what a client sends to the Redis on a port, for each connection until pass refuses a piece.
 func proxy(t *testing.T, port int, pass func(sent []byte) bool) (url string) {
 	t.Helper()
 	l := redistest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -153,20 +150,6 @@ func forward(ctx context.Context, from net.Conn, target string, pass func([]byte
 }
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
-
-// startJobs gives each task that is handled, and the id of each job that is
-// canceled.
-func startJobs(t *testing.T, r *redisconn.Redis) (<-chan job.Task, <-chan job.ID) {
-	t.Helper()
-	handled, canceled := make(chan job.Task, 10_000), make(chan job.ID, 10_000)
-	c := consumer.NewJobs(r, consumer.Config{Concurrency: 4}, func(_ context.Context, task job.Task) error {
-		handled <- task
-		return nil
-	}, func(id job.ID) { canceled <- id })
-	require.NoError(t, c.Start(t.Context()))
-	t.Cleanup(func() { _ = c.Stop(context.Background()) })
-	return handled, canceled
-}
 
 // requireSignals signals until a signal comes through.
 func requireSignals(t *testing.T, q *queue.Queue, canceled <-chan job.ID) {

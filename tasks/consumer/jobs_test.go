@@ -58,6 +58,7 @@ func enqueue(t testing.TB, r *redisconn.Redis, ts ...job.Task) {
 	redistest.Ensure(t, queue.New(r, queue.Config{}), ts...)
 }
 
+// Three workers handle each task once, as many at once as each may.
 func TestWorkersHandleEachTaskOnce(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -66,38 +67,31 @@ func TestWorkersHandleEachTaskOnce(t *testing.T) {
 	delivery := redistest.Deliveries(1)
 	require.Equal(t, 1, redistest.Must(queue.New(r, queue.Config{}).EnsureDeliveries(t.Context(), delivery))(t))
 	var c collector
+	var begun atomic.Int32
+	var tooMany atomic.Bool
+	full := make(chan struct{})
 	for range 3 {
-		startWorkers(t, r, Config{Concurrency: 7}, c.handle)
+		var now atomic.Int32
+		startWorkers(t, r, Config{Concurrency: 7}, func(ctx context.Context, task job.Task) error {
+			if now.Add(1) > 7 {
+				tooMany.Store(true)
+			}
+			defer now.Add(-1)
+			if begun.Add(1) == 3*7 {
+				close(full) // each of the three has seven
+			}
+			<-full
+			return c.handle(ctx, task)
+		})
 	}
 	redistest.Eventually(t, func() bool { return redistest.Info(t, r, redisconn.Jobs).Size == 0 }, "a handled task leaves nothing")
 	for _, task := range ts {
 		require.Equal(t, 1, c.got[task.JobID])
 	}
+	require.False(t, tooMany.Load())
 	require.Equal(t, 500, redistest.Info(t, r, redisconn.Jobs).Processed)
 	require.Equal(t, 500., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)))
 	require.Equal(t, 1, redistest.Info(t, r, redisconn.Webhooks).Pending, "the other queue is left alone")
-}
-
-func TestWorkersKeepToTheirConcurrency(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	enqueue(t, r, redistest.Tasks(50)...)
-	var now, most, done atomic.Int32
-	full := make(chan struct{})
-	startWorkers(t, r, Config{Concurrency: 5}, func(context.Context, job.Task) error {
-		n := now.Add(1)
-		defer now.Add(-1)
-		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
-		}
-		if n == 5 && done.Load() == 0 {
-			close(full)
-		}
-		<-full
-		done.Add(1)
-		return nil
-	})
-	redistest.Eventually(t, func() bool { return done.Load() == 50 })
-	require.Equal(t, int32(5), most.Load())
 }
 
 func TestRetryDelay(t *testing.T) {
@@ -129,6 +123,8 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 				ts[5].JobID: errors.New("no database"),
 			}
 			enqueue(t, r, ts...)
+			nonsense := asynq.NewTask(queue.JobTask, []byte("nonsense"))
+			redistest.Must(asynq.NewClientFromRedisClient(r.Client).Enqueue(nonsense, asynq.Queue(redisconn.Jobs)))(t)
 			var c collector
 			cfg := Config{Concurrency: 4, DelayedTaskCheckInterval: 10 * time.Millisecond}
 			startWorkers(t, r, cfg, func(_ context.Context, task job.Task) error {
@@ -139,18 +135,18 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 			})
 			redistest.Eventually(t, func() bool {
 				info := redistest.Info(t, r, redisconn.Jobs)
-				return info.Size == 1 && info.Archived == 1
-			}, "only the failed one is kept")
+				return info.Size == 2 && info.Archived == 2
+			}, "only the failed one and what cannot be read are kept")
 			for i, times := range []int{1, 1, 1, 2, 2, 2} {
 				require.Equal(t, times, c.got[ts[i].JobID], i)
 			}
 			info := redistest.Info(t, r, redisconn.Jobs)
-			require.Equal(t, []int{8, 3}, []int{info.Processed, info.Failed}, "the early one is counted once")
+			require.Equal(t, []int{9, 4}, []int{info.Processed, info.Failed}, "the early one is counted once")
 			kept := redistest.Must(r.Inspector.ListArchivedTasks(redisconn.Jobs))(t)
-			require.Equal(t, queue.TaskName(ts[2]), kept[0].ID)
-			require.Equal(t, "RFA_INTERNAL: it broke", kept[0].LastErr)
+			texts := map[string]string{kept[0].ID: kept[0].LastErr, kept[1].ID: kept[1].LastErr}
+			require.Equal(t, "RFA_INTERNAL: it broke", texts[queue.TaskName(ts[2])])
 			for result, n := range map[string]float64{
-				redisconn.ResultOK: 6, redisconn.ResultStale: 1, redisconn.ResultEarly: 1, redisconn.ResultFailed: 1,
+				redisconn.ResultOK: 6, redisconn.ResultStale: 1, redisconn.ResultEarly: 1, redisconn.ResultFailed: 1, redisconn.ResultBad: 1,
 			} {
 				require.Equal(t, n, testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(result)), result)
 			}
@@ -184,30 +180,6 @@ func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 		delete(due, id)
 	}
 	require.Zero(t, testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultFailed)), "none came too early")
-}
-
-func TestWorkersArchiveWhatTheyCannotRead(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	client := asynq.NewClientFromRedisClient(r.Client)
-	good, name := redistest.Task(), redistest.Task().JobID.String()
-	for _, task := range []*asynq.Task{
-		asynq.NewTask(queue.JobTask, []byte("nonsense")),
-		asynq.NewTask(queue.JobTask, nil),
-		asynq.NewTask("other", []byte(`{"job":"`+name+`","attempt":1}`)),
-	} {
-		redistest.Must(client.Enqueue(task, asynq.Queue(redisconn.Jobs), asynq.MaxRetry(queue.MaxRetry)))(t)
-	}
-	enqueue(t, r, good)
-	var c collector
-	startWorkers(t, r, Config{}, c.handle)
-	redistest.Eventually(t, func() bool {
-		info := redistest.Info(t, r, redisconn.Jobs)
-		return info.Archived == 3 && info.Size == 3
-	})
-	require.True(t, c.has(good))
-	require.Equal(t, 1, c.count())
-	require.Equal(t, 3., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultBad)))
 }
 
 // startHeld starts workers whose handler has a task until release.

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -45,31 +46,21 @@ func headerOf(t *testing.T, r *redisconn.Redis, task job.Task) string {
 	t.Helper()
 	info := redistest.Must(r.Inspector.GetTaskInfo(redisconn.Jobs, queue.TaskName(task)))(t)
 	require.Equal(t, queue.JobTask, info.Type)
-	read := redistest.Must(queue.ParseTask(info.Payload))(t)
-	require.Equal(t, queue.TaskName(task), queue.TaskName(read), "the same with or without a trace")
 	return info.Headers[queue.TraceHeader]
 }
 
-// process handles everything that is in the queue and gives the context of
-// each handler, by job.
-func process(t *testing.T, r *redisconn.Redis, n int, result error) map[job.ID]context.Context {
+// process handles n tasks with the result, and returns the handlers' contexts.
+func process(t *testing.T, r *redisconn.Redis, n int, result error) (contexts []context.Context) {
 	t.Helper()
-	type handled struct {
-		ctx  context.Context
-		task job.Task
-	}
-	seen := make(chan handled, n)
-	w := startWorkers(t, r, Config{}, func(ctx context.Context, task job.Task) error {
-		seen <- handled{ctx, task}
+	seen := make(chan context.Context, n)
+	w := startWorkers(t, r, Config{}, func(ctx context.Context, _ job.Task) error {
+		seen <- ctx
 		return result
 	})
-	contexts := map[job.ID]context.Context{}
 	for range n {
-		h := redistest.Receive(t, seen, "a task")
-		require.Empty(t, h.task.TraceParent)
-		contexts[h.task.JobID] = h.ctx
+		contexts = append(contexts, redistest.Receive(t, seen, "a task"))
 	}
-	_ = w.Stop(context.Background())
+	requireStops(t, w)
 	return contexts
 }
 
@@ -91,16 +82,21 @@ func TestTraceGoesThroughTheQueue(t *testing.T) {
 	require.Equal(t, "00-"+someTrace+"-"+producer.SpanContext.SpanID().String()+"-01", headerOf(t, api, task))
 
 	worker, got := connectTraced(t, url)
-	ctx := process(t, worker, 1, nil)[task.JobID]
+	ctx := process(t, worker, 1, &job.TaskFailed{Text: "RFA_INTERNAL: it broke"})[0]
 	consumer := got.GetSpans()[0]
 	require.Equal(t, telemetry.SpanProcess, consumer.Name)
 	require.Equal(t, trace.SpanKindConsumer, consumer.SpanKind)
 	require.Equal(t, producer.SpanContext.SpanID(), consumer.Parent.SpanID())
 	require.True(t, consumer.Parent.IsRemote())
 	require.Equal(t, consumer.SpanContext, trace.SpanContextFromContext(ctx))
-	require.Equal(t, codes.Unset, consumer.Status.Code)
+	require.Equal(t, codes.Unset, consumer.Status.Code, "the task is done with")
 	requireTaskAttributes(t, consumer, task, "process")
 	require.Len(t, got.GetSpans(), 1)
+
+	task.Attempt++
+	q.Enqueue(task)
+	process(t, worker, 1, errors.New("no database"))
+	require.Equal(t, codes.Error, got.GetSpans()[1].Status.Code)
 }
 
 func requireTaskAttributes(t *testing.T, span tracetest.SpanStub, task job.Task, operation string) {
@@ -116,8 +112,7 @@ func requireTaskAttributes(t *testing.T, span tracetest.SpanStub, task job.Task,
 	}, got)
 }
 
-// A process that does not trace hands on what it was given; the one that takes
-// the task may trace.
+// A process that does not trace hands on what it was given; the one that takes the task may trace.
 func TestTraceGoesThroughWhoDoesNotTrace(t *testing.T) {
 	t.Parallel()
 	url := redistest.MiniURL(t)

@@ -27,73 +27,33 @@ func startWorkers(t testing.TB, r *redisconn.Redis, cfg Config, handle func(cont
 	return w
 }
 
-// listen starts workers that hand over the ids of cancelled jobs, and waits
-// until they listen.
-func listen(t *testing.T, r *redisconn.Redis, q *queue.Queue) <-chan job.ID {
-	t.Helper()
-	received := make(chan job.ID, 10000)
-	w := NewJobs(r, Config{}, func(context.Context, job.Task) error { return nil }, func(id job.ID) { received <- id })
-	require.NoError(t, w.Start(t.Context()))
-	t.Cleanup(func() { _ = w.Stop(context.Background()) })
-	requireSignals(t, q, received)
-	return received
-}
-
-// requireSignals signals until a signal comes through, and drains the channel.
-func requireSignals(t *testing.T, q *queue.Queue, received <-chan job.ID) {
-	t.Helper()
-	last := redistest.Task().JobID
-	redistest.Eventually(t, func() bool {
-		q.SignalCancel(last)
-		select {
-		case id := <-received:
-			return id == last
-		default:
-			return false
-		}
-	})
-	marker := redistest.Task().JobID
-	q.SignalCancel(marker)
-	for redistest.Receive(t, received, "the last signal") != marker {
-	}
-}
-
-func TestCancelSignal(t *testing.T) {
+func TestCancelSignals(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t) // channels are shared by all databases of a server
 	sender, receiver := redistest.Connect(t, server.URL()), redistest.Connect(t, server.URL())
 	q := redistest.Start(t, queue.New(sender, queue.Config{}))
-	received := listen(t, receiver, q)
-	also := listen(t, receiver, q)
-
+	received := []chan job.ID{make(chan job.ID, 1000), make(chan job.ID, 1000)}
+	for _, ch := range received {
+		w := NewJobs(receiver, Config{}, func(context.Context, job.Task) error { return nil }, func(id job.ID) { ch <- id })
+		require.NoError(t, w.Start(t.Context()))
+		t.Cleanup(func() { _ = w.Stop(context.Background()) })
+	}
+	redistest.Eventually(t, func() bool {
+		return sender.Client.PubSubNumSub(t.Context(), notify.CancelChannel).Val()[notify.CancelChannel] == 2
+	})
 	for _, nonsense := range []string{"", "x", "0190f3a4-7d6e-7c55-8a2b-3d1f5e6a7b8", "{}"} {
 		require.NoError(t, sender.Client.Publish(t.Context(), notify.CancelChannel, nonsense).Err())
 	}
-	var ids []job.ID
-	for _, task := range redistest.Tasks(1000) {
-		ids = append(ids, task.JobID)
-		q.SignalCancel(task.JobID)
+	ids := redistest.IDs(1000)
+	for _, id := range ids {
+		q.SignalCancel(id)
 	}
-	for _, ch := range []<-chan job.ID{received, also} {
-		for redistest.Receive(t, ch, "the first signal") != ids[0] {
-		}
-		for _, id := range ids[1:] {
+	for _, ch := range received {
+		for _, id := range ids {
 			require.Equal(t, id, redistest.Receive(t, ch, "a signal"))
 		}
 	}
 	require.Equal(t, 8., testutil.ToFloat64(receiver.Metrics.Signals.WithLabelValues(redisconn.ResultBad)))
-}
-
-func TestWorkersStartWithoutRedis(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	require.NoError(t, server.Stop())
-	r := redistest.Connect(t, server.URL())
-	var c collector
-	startWorkers(t, r, Config{}, c.handle)
-	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("work")) > 0 })
-	require.NoError(t, server.Start(t.Context()))
-	requireWorks(t, r, &c)
 }
 
 // requireWorks waits until a new task is handled.
@@ -109,6 +69,7 @@ func requireWorks(t *testing.T, r *redisconn.Redis, c *collector) {
 func TestWorkersSurviveRedis(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func(*testing.T, *redisconn.Redis, *stack.Redis){
+		"away at the start": nil,
 		"kill": func(t *testing.T, r *redisconn.Redis, server *stack.Redis) {
 			require.NoError(t, server.Kill())
 			requirePaced(t, r)
@@ -133,9 +94,17 @@ func TestWorkersSurviveRedis(t *testing.T) {
 			server := redistest.Own(t)
 			r := redistest.ConnectHanging(t, server.URL())
 			var c collector
+			if fault == nil {
+				require.NoError(t, server.Stop())
+			}
 			startWorkers(t, r, Config{Concurrency: 2}, c.handle)
-			requireWorks(t, r, &c)
-			fault(t, r, server)
+			if fault == nil {
+				requirePaced(t, r)
+				require.NoError(t, server.Start(t.Context()))
+			} else {
+				requireWorks(t, r, &c)
+				fault(t, r, server)
+			}
 			requireWorks(t, r, &c)
 		})
 	}

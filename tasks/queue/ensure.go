@@ -15,7 +15,7 @@ import (
 
 const (
 	listPage = 1000 // pending tasks that one exchange reads
-	maxPages = 5   // that one call reads: of a longer list the rest is not known
+	maxPages = 5    // that one call reads: of a longer list the rest is not known
 	// maxAgain is how many tasks there may be of one name beside the first.
 	maxAgain = 8
 	// stuckPending is for how long a task may say that it is pending and not be found, and stuckActive be active while nobody has

@@ -116,6 +116,7 @@ func TestEnsureByState(t *testing.T) {
 			w.Client.Set(w.Context(), w.key, "x", 0)
 			w.Client.Del(w.Context(), pending)
 		}, 0, 1, 0, []string{""}},
+		"of another type in the list": {func(w world) { w.Client.Set(w.Context(), w.key, "x", 0) }, 0, 1, 0, []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,24 +141,6 @@ func TestEnsureByState(t *testing.T) {
 	}
 }
 
-func TestEnsureAfterTheListHeldAnotherType(t *testing.T) {
-	t.Parallel()
-	r := redistest.DB(t)
-	q := New(r, Config{})
-	ts := redistest.Tasks(20)
-	redistest.Ensure(t, q, ts...)
-	require.NoError(t, r.Client.Set(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), "x", 0).Err())
-	require.NoError(t, q.Mend(t.Context()))
-	require.Zero(t, redistest.Must(q.Ensure(t.Context(), ts))(t))
-	q.sawEarlier(stuckPending)
-	redistest.Ensure(t, q, ts...)
-	var want []string
-	for _, task := range ts {
-		want = append(want, TaskName(task))
-	}
-	requireRuns(t, r, redisconn.Jobs, want...)
-}
-
 // The workers of each task die as soon as they have it.
 func TestEnsureStopsAtSomeNames(t *testing.T) {
 	t.Parallel()
@@ -174,21 +157,6 @@ func TestEnsureStopsAtSomeNames(t *testing.T) {
 	}
 	require.Equal(t, 1+maxAgain, made)
 	require.Equal(t, made, redistest.Info(t, r, redisconn.Jobs).Active)
-}
-
-func TestEnsureAheadOfTime(t *testing.T) {
-	t.Parallel()
-	r := redistest.DB(t)
-	q := New(r, Config{})
-	task := redistest.Task()
-	task.RunAt = time.Now().Add(time.Hour)
-	redistest.Ensure(t, q, task)
-	for range 3 {
-		require.Zero(t, redistest.Must(q.Ensure(t.Context(), []job.Task{task}))(t))
-		q.sawEarlier(stuckActive)
-	}
-	require.Equal(t, "scheduled", redistest.JobState(t, r, task))
-	require.Equal(t, 1, redistest.Info(t, r, redisconn.Jobs).Size)
 }
 
 // Redis was emptied while 3,000 jobs, more than one page of the list, were waiting.

@@ -56,7 +56,6 @@ func TestAppendOutcomes(t *testing.T) {
 	r := redistest.Mini(t)
 	q := New(r, Config{})
 	require.NoError(t, appended(t, q, 10, nil))
-	require.Empty(t, streamOf(t, r, "outcomes"))
 	entries := newEntries(2*maxAppend+7, 3) // bytes that are no text, too
 	require.NoError(t, appended(t, q, 0, entries))
 	require.NoError(t, appended(t, q, 1_000_000, entries))
@@ -89,18 +88,6 @@ func TestOutcomesNeedAStream(t *testing.T) {
 	err := appended(t, New(r, Config{}), 10, newEntries(3, 1))
 	require.ErrorContains(t, err, `the key "outcomes" is in use and holds no stream: WRONGTYPE`)
 	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("append")))
-}
-
-func TestOutcomesWhileRedisIsOutOfMemory(t *testing.T) {
-	t.Parallel()
-	r := redistest.Connect(t, redistest.Own(t).URL())
-	q := New(r, Config{})
-	entries := newEntries(3, 1)
-	require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	require.ErrorContains(t, appended(t, q, 10, entries), "OOM")
-	require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "0").Err())
-	require.NoError(t, appended(t, q, 10, entries))
-	require.Equal(t, entries, streamOf(t, r, "outcomes"))
 }
 
 func TestPortionsAreBounded(t *testing.T) {

@@ -65,14 +65,3 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
-
-// Valkey says which Redis it is compatible with, and its own version elsewhere.
-func TestReadInfoOfValkey(t *testing.T) {
-	t.Parallel()
-	var s ServerFacts
-	s.readInfo("# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.3\r\nrun_id:abc\r\n" +
-		"# Persistence\r\naof_enabled:1\r\n# Memory\r\nused_memory:7\r\nmaxmemory:9\r\n")
-	require.Equal(t, ServerFacts{
-		Product: "valkey", Version: "7.2.4", Release: "8.1.3", RunID: "abc", AppendOnly: "1", Used: 7, MaxMemory: 9,
-	}, s)
-}

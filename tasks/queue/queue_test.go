@@ -76,14 +76,18 @@ func TestEnqueueNeverWaits(t *testing.T) {
 	for range maxDeliveries + 3 {
 		q.EnqueueDelivery(job.DeliveryTask{})
 	}
-	for range maxRemovals + 3 {
+	for range 4096 + 3 {
 		q.SignalCancel(job.ID{1})
 		q.Remove(job.Task{})
+	}
+	for range 16384 + 3 {
+		q.Publish(job.Notification{})
 	}
 	require.Equal(t, 15., counted(r.Metrics.Enqueued, redisconn.ResultDropped))
 	require.Equal(t, 10., testutil.ToFloat64(r.Metrics.Buffered))
 	require.Equal(t, 3., counted(r.Metrics.DeliveriesEnqueued, redisconn.ResultDropped))
 	require.Equal(t, 3., counted(r.Metrics.Signals, redisconn.ResultDropped))
+	require.Equal(t, 3., counted(r.Metrics.Notifications, redisconn.ResultDropped))
 }
 
 // Tasks are sent in the order of Enqueue, also by Stop, and also after Redis has forgotten asynq's scripts.
@@ -102,6 +106,8 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 	}
 	for _, task := range deliveries {
 		q.EnqueueDelivery(task)
+		q.Publish(job.Notification{ClientID: task.ID, JobID: task.ID})
+		q.SignalCancel(task.ID)
 	}
 	require.NoError(t, q.Stop(t.Context()))
 	require.NoError(t, q.Stop(t.Context()))
@@ -112,6 +118,8 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 	slices.Reverse(want) // asynq takes from the end
 	require.Equal(t, want, r.Client.LRange(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 0, -1).Val())
 	require.Equal(t, len(deliveries), redistest.Info(t, r, redisconn.Webhooks).Pending)
+	require.Equal(t, 50., counted(r.Metrics.Notifications, redisconn.ResultOK))
+	require.Equal(t, 50., counted(r.Metrics.Signals, redisconn.ResultOK))
 
 	q.Enqueue(redistest.Task())
 	q.EnqueueDelivery(redistest.Deliveries(1)[0])
@@ -170,55 +178,38 @@ func TestNothingWaitsForRedis(t *testing.T) {
 	}
 }
 
-// A task for later is scheduled for the moment at which the machine's clock shows that its time has come.
+// A task waits until the machine's clock shows that its time has come.
 func TestTasksWaitForTheirTime(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
 	for name, c := range map[string]struct {
-		set   *clock.Setting // from now on; nil: the clock was never moved
-		ahead time.Duration  // of Postgres' clock to the machine's
-		due   time.Duration  // after now in the service's time
-		want  time.Duration  // after now by the machine's clock; 0: pending
+		number int64 // of moves of the clock
+		rate   float64
+		ahead  time.Duration // of Postgres' clock to the machine's
+		due    time.Duration // after now in the service's time
+		want   time.Duration // after now by the machine's clock
 	}{
-		"the machine's clock":   {nil, 0, hour, hour},
-		"due":                   {nil, 0, -hour, 0},
-		"Postgres is ahead":     {&clock.Setting{}, 10 * time.Minute, hour, hour},
-		"advanced":              {&clock.Setting{Number: 1, Rate: 1}, 0, hour, hour},
-		"sixty times as fast":   {&clock.Setting{Number: 1, Rate: 60}, 0, hour, time.Minute},
-		"half as fast":          {&clock.Setting{Number: 1, Rate: 0.5}, 10 * time.Minute, hour, 2 * hour},
-		"frozen":                {&clock.Setting{Number: 1}, 0, time.Second, farAhead},
-		"frozen after its time": {&clock.Setting{Number: 1}, 0, -time.Second, 0},
+		"never moved":         {0, 0, 0, hour, hour},
+		"Postgres is ahead":   {0, 0, 10 * time.Minute, hour, hour},
+		"advanced":            {1, 1, 0, hour, hour},
+		"sixty times as fast": {1, 60, 0, hour, time.Minute},
+		"half as fast":        {1, 0.5, 10 * time.Minute, hour, 2 * hour},
+		"frozen":              {1, 0, 0, time.Second, farAhead},
+		"frozen, due before":  {1, 0, 0, -time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := redistest.Mini(t)
-			var of *clock.Clock
-			if c.set != nil {
-				of = clock.New()
-				c.set.Real = time.Now().Add(c.ahead)
-				c.set.Time = c.set.Real.Add(1000 * hour)
-				of.Set(*c.set, c.ahead)
-			}
-			q := New(r, Config{Clock: of})
-			task, delivery := redistest.Task(), redistest.Deliveries(1)[0]
-			task.RunAt = of.Now().Add(c.due)
-			delivery.At = task.RunAt
-			before := time.Now()
-			require.NoError(t, q.put(t.Context(), jobHint(task), 0))
-			require.NoError(t, q.put(t.Context(), deliveryHint(delivery), 0))
-			after := time.Now()
-			for queue, id := range map[string]string{redisconn.Jobs: TaskName(task), redisconn.Webhooks: delivery.ID.String()} {
-				info := redistest.Must(r.Inspector.GetTaskInfo(queue, id))(t)
-				if c.want == 0 {
-					require.Equal(t, asynq.TaskStatePending, info.State)
-					continue
-				}
-				require.Equal(t, asynq.TaskStateScheduled, info.State)
-				slack := time.Second + after.Sub(before) // asynq keeps whole seconds
-				require.WithinRange(t, info.NextProcessAt, before.Add(c.want-slack), after.Add(c.want))
-			}
+			now := time.Now()
+			of := clock.New()
+			of.Set(clock.Setting{Number: c.number, Rate: c.rate, Real: now.Add(c.ahead), Time: now.Add(1000 * hour)}, c.ahead)
+			q := New(redistest.Mini(t), Config{Clock: of})
+			due := of.Now().Add(c.due)
+			require.WithinRange(t, q.processAt(due), now.Add(c.want-time.Microsecond), time.Now().Add(c.want))
 		})
 	}
+	q := New(redistest.Mini(t), Config{})
+	require.WithinDuration(t, time.Now().Add(hour), q.processAt(time.Now().Add(hour)), time.Minute, "without a clock")
+	require.True(t, q.processAt(time.Time{}).IsZero(), "at once")
 }
 
 // Watch registers the queues anew with asynq after Redis was emptied: the dashboard and the inspector find none otherwise.
@@ -262,6 +253,8 @@ func TestMendRemovesKeysOfAnotherType(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
 	q := New(r, Config{})
+	ts := redistest.Tasks(20)
+	redistest.Ensure(t, q, ts...)
 	damaged := []string{"asynq:queues"}
 	for _, name := range []string{"pending", "active", "lease", "scheduled", "retry", "archived", "completed"} {
 		damaged = append(damaged, redisconn.QueueKey(redisconn.Jobs, name))
@@ -273,12 +266,14 @@ func TestMendRemovesKeysOfAnotherType(t *testing.T) {
 		require.NoError(t, r.Client.SAdd(t.Context(), key, "x").Err())
 		damaged = append(damaged, key)
 	}
-	_, err := q.Ensure(t.Context(), redistest.Tasks(1))
+	_, err := q.Ensure(t.Context(), ts)
 	require.ErrorContains(t, err, "WRONGTYPE")
 	require.NoError(t, q.Mend(t.Context()))
 	require.Zero(t, r.Client.Exists(t.Context(), damaged...).Val())
 	require.Equal(t, int64(1), r.Client.Exists(t.Context(), redisconn.QueueKey(redisconn.Jobs, "paused")).Val(), "any type pauses")
-	redistest.Ensure(t, q, redistest.Task())
+	made := redistest.Must(q.Ensure(t.Context(), ts))(t)
+	q.sawEarlier(stuckPending)
+	require.Equal(t, len(ts), made+redistest.Must(q.Ensure(t.Context(), ts))(t))
 }
 
 func TestRemove(t *testing.T) {
@@ -305,4 +300,15 @@ func TestRemove(t *testing.T) {
 	require.Equal(t, "active", redistest.JobState(t, r, active))
 	require.Equal(t, 1, redistest.Info(t, r, redisconn.Jobs).Size)
 	require.Zero(t, redistest.Info(t, r, redisconn.Webhooks).Size)
+}
+
+// Valkey says which Redis it is compatible with, and its own version elsewhere.
+func TestReadInfoOfValkey(t *testing.T) {
+	t.Parallel()
+	var s ServerFacts
+	s.readInfo("# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.3\r\nrun_id:abc\r\n" +
+		"# Persistence\r\naof_enabled:1\r\n# Memory\r\nused_memory:7\r\nmaxmemory:9\r\n")
+	require.Equal(t, ServerFacts{
+		Product: "valkey", Version: "7.2.4", Release: "8.1.3", RunID: "abc", AppendOnly: "1", Used: 7, MaxMemory: 9,
+	}, s)
 }

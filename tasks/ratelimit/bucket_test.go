@@ -17,27 +17,6 @@ func at(taken, available, used int) answer {
 	return answer{taken: taken, available: available, slot: 7, day: dayOf(noon), dayLeft: 12 * time.Hour, used: used}
 }
 
-func TestBucketAlone(t *testing.T) {
-	t.Parallel()
-	b := newBucket(newRates(5, 0), noon)
-	const whole = minute + slotWidth
-	for left := 4; left >= 0; left-- {
-		require.Equal(t, passed, b.take(noon, 1, 1))
-		want := job.Allowance{OK: true, Policy: "minute", Limit: 5, Remaining: left, Reset: whole}
-		require.Empty(t, cmp.Diff(want, b.allowance(noon, 1, passed, 1)))
-	}
-	require.Equal(t, tooFast, b.take(noon, 1, 1))
-	require.Empty(t, cmp.Diff(
-		job.Allowance{Policy: "minute", Limit: 5, Reset: whole, RetryAfter: whole}, b.allowance(noon, 1, tooFast, 1)))
-	next := noon.Add(whole - time.Microsecond)
-	require.Equal(t, tooFast, b.take(next, 1, 1))
-	require.Equal(t, time.Microsecond, b.allowance(next, 1, tooFast, 1).RetryAfter)
-	for range 5 {
-		require.Equal(t, passed, b.take(noon.Add(whole), 1, 1))
-	}
-	require.Equal(t, tooFast, b.take(noon.Add(whole), 1, 1))
-}
-
 func TestBucketAloneByDay(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(100, 3), noon)

@@ -15,8 +15,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// Without Redis each process applies the limit by itself. Nobody waits, save
-// the few requests that find out.
+// Without Redis each process applies the limit by itself. Only the few requests that find out wait.
 func TestLimiterWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
@@ -41,9 +40,11 @@ func TestLimiterWithoutRedis(t *testing.T) {
 			require.Equal(t, 100, hammer(t, client, a))
 			require.Equal(t, 100, hammer(t, client, b))
 			require.True(t, a.circuit.IsOpen())
+			refused := a.Allow(t.Context(), client)
+			require.Positive(t, refused.RetryAfter)
+			require.LessOrEqual(t, refused.RetryAfter, minute+slotWidth)
 			require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Alone))
-			// The first exchange of each, and a probe. A Redis that hangs executes all
-			// that later, and must not count again what is owed.
+			// The first exchange of each, and a probe. A Redis that hangs executes them later, and must not count again what is owed.
 			redistest.Eventually(t, func() bool {
 				a.Allow(t.Context(), client)
 				return testutil.ToFloat64(r.Metrics.Grants.WithLabelValues(redisconn.ResultFailed)) >= 3

@@ -201,20 +201,6 @@ func TestUnusedTokensComeBackWithinASecond(t *testing.T) {
 	require.True(t, a.Allow(t.Context(), client).OK, "and goes on alone")
 }
 
-// What a process took and did not live to use counts for as long as it could have used it, and a minute.
-func TestTokensOfAProcessThatDies(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	client := redistest.Task().JobID
-	dies, lives := w.process(Config{PerMinute: 6000}, 0), w.process(Config{PerMinute: 6000}, 0)
-	require.True(t, dies.Allow(t.Context(), client).OK)
-	require.Equal(t, 5900, hammer(t, client, lives))
-	w.advance(minute)
-	require.Zero(t, hammer(t, client, lives))
-	w.advance(whole - minute)
-	require.Equal(t, 6000, hammer(t, client, lives))
-}
-
 func TestLimiterForgetsIdleClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

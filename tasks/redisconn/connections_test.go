@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/stack"
-	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
@@ -18,24 +17,15 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 func TestScrapeWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
-		begin, end func(*testing.T, *redisconn.Redis, *stack.Redis)
+		begin, end func(*testing.T, *stack.Redis)
 	}{
 		"stopped": {
-			func(t *testing.T, _ *redisconn.Redis, s *stack.Redis) { require.NoError(t, s.Stop()) },
-			func(t *testing.T, _ *redisconn.Redis, s *stack.Redis) { require.NoError(t, s.Start(t.Context())) },
+			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Stop()) },
+			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Start(t.Context())) },
 		},
 		"hangs": {
-			func(t *testing.T, _ *redisconn.Redis, s *stack.Redis) { require.NoError(t, s.Pause()) },
-			func(t *testing.T, _ *redisconn.Redis, s *stack.Redis) { require.NoError(t, s.Resume()) },
-		},
-		"answers nobody": {
-			func(t *testing.T, r *redisconn.Redis, _ *stack.Redis) {
-				require.NoError(t, r.Client.Do(t.Context(), "CLIENT", "PAUSE", "3600000", "ALL").Err())
-			},
-			func(t *testing.T, _ *redisconn.Redis, s *stack.Redis) {
-				require.NoError(t, s.Stop())
-				require.NoError(t, s.Start(t.Context()))
-			},
+			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Pause()) },
+			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Resume()) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +33,7 @@ func TestScrapeWithoutRedis(t *testing.T) {
 			server := redistest.Own(t)
 			r, registry := redistest.ConnectCounted(t, server.URL(), redistest.Within)
 			redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
-			fault.begin(t, r, server)
+			fault.begin(t, server)
 			for range 2 { // it does not wait for the end of the fault
 				series := redistest.SeriesOf(t, registry)
 				require.NotContains(t, series, "asynq_queue_tasks")
@@ -53,7 +43,7 @@ func TestScrapeWithoutRedis(t *testing.T) {
 			}
 			require.Zero(t, redistest.Gauge(t, registry, "redis_up"))
 			require.Positive(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("depth")))
-			fault.end(t, r, server)
+			fault.end(t, server)
 			redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
 			require.Equal(t, 12, redistest.SeriesOf(t, registry)["asynq_queue_tasks"])
 		})
