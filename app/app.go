@@ -28,9 +28,9 @@ type Queue interface {
 	// Publish notifies watchers of what was committed, or of how far a job has
 	// come; best effort, non-blocking.
 	Publish(job.Notification)
-	// WakeDelivery wakes the delivery workers, best effort, non-blocking: a client
-	// may have something to deliver.
-	WakeDelivery(client job.ID)
+	// Deliver says that events of a job were recorded that may have deliveries, or with the zero job events of the client alone;
+	// best effort, non-blocking.
+	Deliver(client, jobID job.ID)
 }
 
 // NotificationOf says that an event of j was recorded.
@@ -38,17 +38,13 @@ func NotificationOf(j *job.Job) job.Notification {
 	return job.Notification{ClientID: j.ClientID, JobID: j.ID}
 }
 
-// Publish sends a notification about j to its watchers, and wakes the delivery
-// workers if it has a callback. For webhooks, delivery.Notifier wakes them.
+// Publish sends a notification about j to its watchers, and has its callback delivered to. For webhooks, delivery.Notifier does that.
 func Publish(q Queue, j *job.Job, n job.Notification) {
 	q.Publish(n)
 	if j.Callback != "" {
-		q.WakeDelivery(j.ClientID)
+		q.Deliver(j.ClientID, j.ID)
 	}
 }
-
-// HasCallback reports whether j has a callback.
-func HasCallback(j job.Job) bool { return j.Callback != "" }
 
 // Clock gives the time.
 type Clock func() time.Time

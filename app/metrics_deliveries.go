@@ -23,7 +23,7 @@ const (
 type deliveryMetrics struct {
 	Deliveries, DeliveryFailures *prometheus.CounterVec
 	sendTime, deliveryLatency    prometheus.Histogram
-	Dispatchers, Sends           prometheus.Gauge
+	Endpoints, Sends             prometheus.Gauge
 	WebhooksDisabled             *prometheus.CounterVec
 }
 
@@ -36,8 +36,8 @@ func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
 		sendTime: in.Histogram("webhook_send_seconds", "Time that an attempt to deliver took.", telemetry.Long),
 		deliveryLatency: in.Histogram("webhook_latency_seconds", "Time from an event to its delivery, where the first attempt succeeded.",
 			telemetry.Long),
-		Dispatchers: in.Gauge("webhook_endpoints_active", "Endpoints that this process delivers to at the moment."),
-		Sends:       in.Gauge("webhook_sends_in_flight", "Attempts to deliver that are under way in this process."),
+		Endpoints: in.Gauge("webhook_endpoints_active", "Endpoints that this process delivers to at the moment."),
+		Sends:     in.Gauge("webhook_sends_in_flight", "Attempts to deliver that are under way in this process."),
 		WebhooksDisabled: in.Counters("webhook_disabled_total", "Webhooks that the server disabled.", []string{"reason"},
 			string(job.DisabledGone), string(job.DisabledFailing)),
 	}

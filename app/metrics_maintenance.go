@@ -13,8 +13,7 @@ import (
 const (
 	RepairReclaimed = "reclaimed"
 	RepairOrphaned  = "orphaned"
-	RepairWoken     = "woken"
-	RepairScheduled = "scheduled"
+	RepairEnqueued  = "enqueued"
 )
 
 // RepairStranded is what was written while Postgres' clock was ahead, jobs and deliveries.
@@ -75,8 +74,8 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 		Repaired: in.Counters("maintenance_jobs_total", "Jobs, and batches by the completer, that maintenance moved on.", by,
 			"scheduler", "relay", "rescuer_requeued", "rescuer_failed", "batch_completer", RepairStranded, Resumed),
 		DeliveriesRepaired: in.Counters("maintenance_deliveries_total",
-			"Deliveries whose claim was ended, whose webhook is gone, whose task was made or whose time was wrong, and clients woken for again.", by,
-			RepairReclaimed, RepairOrphaned, RepairWoken, RepairScheduled, RepairStranded),
+			"Deliveries whose claim was ended, whose webhook is gone, whose task was made or whose time was wrong.", by,
+			RepairReclaimed, RepairOrphaned, RepairEnqueued, RepairStranded),
 		LeasesExpired: in.Counters("leases_expired_total", "Jobs that lost their worker, by the state in which they were.",
 			[]string{"state"}, string(job.Assigned), string(job.Running)),
 		ClockSteps: in.Counters("clock_steps_total", "Times that a clock was found to have been set, by the maintenance's leader.",

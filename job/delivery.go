@@ -121,14 +121,6 @@ type ClaimedDelivery struct {
 	TraceParent string // of the event's job when it happened; "" for none
 }
 
-// After gives the delivery as it is after a recorded attempt.
-func (d *ClaimedDelivery) After(r DeliveryResult, recorded Recorded) Delivery {
-	after := d.Delivery
-	after.State, after.Attempts, after.NextAttemptAt, after.ClaimedUntil = r.State, recorded.Number, recorded.NextAttemptAt, nil
-	after.LastStatus, after.LastError, after.LastReason = r.Sent.Attempt.Status, r.Sent.Attempt.Error, r.Sent.Attempt.Reason
-	return after
-}
-
 // Target is where and how a delivery is sent.
 type Target struct {
 	URL         string
@@ -146,7 +138,6 @@ type Sent struct {
 // DeliveryResult is what is stored of one attempt.
 type DeliveryResult struct {
 	DeliveryID ID
-	Endpoint   ID
 	Fence      int
 	Sent       Sent
 	State      DeliveryState  // after it
@@ -156,16 +147,8 @@ type DeliveryResult struct {
 
 // Recorded is storage's answer to a DeliveryResult.
 type Recorded struct {
-	Number        int            // of the attempt, from 1
-	NextAttemptAt *time.Time     // nil unless the delivery is PENDING
-	Disabled      DisabledReason // why the webhook was disabled because of it, "" if it was not
-}
-
-// DeliveryClaim is storage's answer to a claim of deliveries.
-type DeliveryClaim struct {
-	Deliveries []ClaimedDelivery
-	More       bool          // there may be further due ones
-	Next       time.Duration // until the next one is due, if that is within a second; otherwise 0
+	Number   int            // of the attempt, from 1
+	Disabled DisabledReason // why the webhook was disabled because of it, "" if it was not
 }
 
 // EndpointKey is a place in the order of endpoints. The zero place comes
@@ -173,10 +156,6 @@ type DeliveryClaim struct {
 type EndpointKey struct {
 	Client, Endpoint ID
 }
-
-// MaxWaitingTasks is how many deliveries of one endpoint that wait for another attempt
-// are given to the queue when it lost them: those that come first.
-const MaxWaitingTasks = 10
 
 // DeliveryPolicy decides what follows an attempt.
 type DeliveryPolicy struct {

@@ -231,7 +231,8 @@ func TestDueDeliveries(t *testing.T) {
 	for _, hook := range hooks {
 		for i, p := range f.claimAll(hook, 5) {
 			first[hook] = slices.Insert(first[hook], 0, p.ID)
-			next[p.ID] = *f.record(refused(p, time.Duration(5-i)*time.Minute)).NextAttemptAt
+			f.record(refused(p, time.Duration(5-i)*time.Minute))
+			next[p.ID] = one[time.Time](f, `SELECT next_attempt_at FROM deliveries WHERE delivery_id = $1`, p.ID.String())
 		}
 	}
 	require.Equal(t, []int{0, 15}, []int{find(0, 0), find(time.Hour, time.Hour)}, "those that were tried have no other to look for them")

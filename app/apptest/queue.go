@@ -43,15 +43,14 @@ type Queue struct {
 	enqueued  []job.Task
 	signals   []job.ID
 	published []job.Notification
-	woken     []job.ID                    // clients, in order
+	delivered []job.ID                    // jobs, in order
 	progress  map[job.ID]job.Notification // the latest of each job
-	Wakes     chan struct{}               // holds a token while Woken has something to give
 	Err       error
 }
 
 // NewQueue makes an empty queue.
 func NewQueue() *Queue {
-	return &Queue{progress: map[job.ID]job.Notification{}, Wakes: make(chan struct{}, 1)}
+	return &Queue{progress: map[job.ID]job.Notification{}}
 }
 
 // Change changes the queue under its lock.
@@ -74,29 +73,14 @@ func (q *Queue) Publish(n job.Notification) {
 	})
 }
 
-func (q *Queue) WakeDelivery(client job.ID) { q.Change(func() { q.wake(client) }) }
-
-func (q *Queue) WakeDeliveries(_ context.Context, clients []job.ID) (err error) {
-	q.Change(func() {
-		if err = q.Err; err == nil {
-			q.wake(clients...)
-		}
-	})
-	return err
+func (q *Queue) Deliver(_, jobID job.ID) {
+	q.Change(func() { q.delivered = append(q.delivered, jobID) })
 }
 
-func (q *Queue) wake(clients ...job.ID) {
-	q.woken = append(q.woken, clients...)
-	select {
-	case q.Wakes <- struct{}{}:
-	default:
-	}
-}
-
-// Woken gives the clients for which workers were woken since the last call.
-func (q *Queue) Woken() (clients []job.ID) {
-	q.Change(func() { clients, q.woken = q.woken, nil })
-	return clients
+// Delivered gives the jobs of which events were to be delivered since the last call, zero for those of no job.
+func (q *Queue) Delivered() (jobs []job.ID) {
+	q.Change(func() { jobs, q.delivered = q.delivered, nil })
+	return jobs
 }
 
 // Notifications gives what was published since the last call.

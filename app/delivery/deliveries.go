@@ -36,24 +36,28 @@ func (s *Webhooks) Test(ctx context.Context, client, id job.ID) (*job.Delivery, 
 	}
 	app.AfterCommit(ctx, func() {
 		s.deps.Queue.Publish(job.Notification{ClientID: client}) // it is an event of the client's stream, too
-		s.deps.Queue.WakeDelivery(client)
+		s.deps.Queue.EnqueueDelivery(taskOf(d))
 	})
 	return d, nil
 }
 
-// Redeliver sends a delivery once more, now.
+func taskOf(d *job.Delivery) job.DeliveryTask {
+	return job.DeliveryTask{ID: d.ID, ClientID: d.ClientID, Endpoint: d.Endpoint}
+}
+
+// Redeliver sends a delivery once more, now. If a task of it is waiting, the relay has that run.
 func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
 	d, err := s.deps.Deliveries.Redeliver(ctx, client, owner, id)
 	if err != nil {
 		return nil, err
 	}
-	app.AfterCommit(ctx, func() { s.deps.Queue.WakeDelivery(client) })
+	app.AfterCommit(ctx, func() { s.deps.Queue.EnqueueDelivery(taskOf(d)) })
 	return d, nil
 }
 
 // RedeliverFailed sends once more what was given up since a moment.
 func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
-	return s.resend(ctx, client, since, func() (job.Replay, error) {
+	return s.resend(since, func() (job.Replay, error) {
 		return s.deps.Deliveries.RedeliverFailed(ctx, client, id, since, replayBatch)
 	})
 }
@@ -62,20 +66,16 @@ func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since
 // the webhook asks for and that have no delivery to it. It goes on after a
 // position that an earlier one gave; the zero position begins.
 func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
-	return s.resend(ctx, client, since, func() (job.Replay, error) {
+	return s.resend(since, func() (job.Replay, error) {
 		return s.deps.Deliveries.ReplayEvents(ctx, client, id, since, after, replayBatch)
 	})
 }
 
 // resend does one step, however much there is: requests that go on with it are
-// admitted, counted and answered one by one. A repeated request makes nothing twice.
-func (s *Webhooks) resend(ctx context.Context, client job.ID, since time.Time, step func() (job.Replay, error)) (job.Replay, error) {
+// admitted, counted and answered one by one. A repeated request makes nothing twice. The relay makes the tasks.
+func (s *Webhooks) resend(since time.Time, step func() (job.Replay, error)) (job.Replay, error) {
 	if since.After(s.deps.Clock()) {
 		return job.Replay{}, job.Invalid(job.Violation{Pointer: "/since", Detail: "The time must not be in the future."})
 	}
-	r, err := step()
-	if r.Queued > 0 { // also before an error
-		app.AfterCommit(ctx, func() { s.deps.Queue.WakeDelivery(client) })
-	}
-	return r, err
+	return step()
 }

@@ -1,10 +1,9 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -60,48 +59,6 @@ func (fakeSecrets) Reveal(webhook job.ID, sealed []byte) (string, error) {
 		return "", errors.New("sealed for another webhook")
 	}
 	return secret, nil
-}
-
-// sharedRand is a source of random numbers for several goroutines.
-type sharedRand struct {
-	mu sync.Mutex
-	r  *rand.Rand
-}
-
-func (l *sharedRand) n(n int) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.r.IntN(n)
-}
-
-// DueClients gives all that have something due, in their order.
-func (s *fakeStore) DueClients(ctx context.Context, _ job.EndpointKey, minAge time.Duration, _ int) (
-	clients []job.ID, last job.EndpointKey, err error,
-) {
-	err = apptest.Do(ctx, s.Store, "DueClients", func() error {
-		for _, r := range s.deliveries {
-			if r.due(minAge) && !slices.Contains(clients, r.ClientID) {
-				clients = append(clients, r.ClientID)
-			}
-		}
-		return nil
-	})
-	return clients, last, err
-}
-
-// WaitingDeliveries looks at all endpoints at once.
-func (s *fakeStore) WaitingDeliveries(ctx context.Context, _ job.EndpointKey, _, _, _ int, overdue time.Duration) (
-	waiting []job.Delivery, last job.EndpointKey, err error,
-) {
-	err = apptest.Do(ctx, s.Store, "WaitingDeliveries", func() error {
-		for _, r := range s.deliveries {
-			if r.State == job.DeliveryPending && r.ClaimedUntil == nil && r.Attempts > 0 && !r.due(overdue) {
-				waiting = append(waiting, r.Delivery)
-			}
-		}
-		return nil
-	})
-	return waiting, last, err
 }
 
 // fakeSender sends by a function, and counts.
@@ -258,53 +215,165 @@ func (s *fakeStore) Subscribers(ctx context.Context) ([]job.ID, error) {
 	})
 }
 
-// fakeQueue adds the tasks of deliveries to the shared queue.
+// fakeQueue adds the tasks of deliveries to the shared queue, as asynq has them.
 type fakeQueue struct {
 	*apptest.Queue
-	attempted []job.Delivery          // as they were after each attempt, in order
-	waiting   map[job.ID]job.Delivery // those that have a task
+	tasks   map[job.ID]*fakeTask
+	order   []*fakeTask // those that no worker has, by their time
+	ended   map[job.ID]error
+	removed []job.ID
+	changed chan struct{} // holds a token after a change
 }
 
-// Attempted notes an attempt to deliver, and that a delivery waits for its next one.
-func (q *fakeQueue) Attempted(d job.Delivery) {
-	q.Change(func() {
-		q.attempted = append(q.attempted, d)
-		delete(q.waiting, d.ID)
-		if d.State == job.DeliveryPending {
-			q.waiting[d.ID] = d
-		}
-	})
+type fakeTask struct {
+	job.DeliveryTask
+	active, gone bool
 }
 
-// DropDeliveries forgets what waits for an endpoint.
-func (q *fakeQueue) DropDeliveries(endpoint job.ID) {
-	q.Change(func() {
-		maps.DeleteFunc(q.waiting, func(_ job.ID, d job.Delivery) bool { return d.Endpoint == endpoint })
-	})
+func newFakeQueue(q *apptest.Queue) *fakeQueue {
+	return &fakeQueue{Queue: q, tasks: map[job.ID]*fakeTask{}, ended: map[job.ID]error{}, changed: make(chan struct{}, 1)}
 }
 
-// ScheduleDeliveries makes tasks of those that have none.
-func (q *fakeQueue) ScheduleDeliveries(_ context.Context, waiting []job.Delivery) (n int, err error) {
-	q.Change(func() {
-		before := len(q.waiting)
-		for _, d := range waiting {
-			if q.Err == nil {
-				q.waiting[d.ID] = d
+// update changes the tasks, and has them looked at.
+func (q *fakeQueue) update(f func()) {
+	q.Change(f)
+	select {
+	case q.changed <- struct{}{}:
+	default:
+	}
+}
+
+// EnqueueDelivery makes a task if there is none.
+func (q *fakeQueue) EnqueueDelivery(t job.DeliveryTask) { q.update(func() { q.add(t) }) }
+
+func (q *fakeQueue) add(t job.DeliveryTask) (made int) {
+	if q.tasks[t.ID] == nil {
+		made = 1
+		q.tasks[t.ID] = &fakeTask{DeliveryTask: t}
+		q.push(q.tasks[t.ID])
+	}
+	return made
+}
+
+// push puts a task behind those whose time is the same or earlier.
+func (q *fakeQueue) push(t *fakeTask) {
+	i, _ := slices.BinarySearchFunc(q.order, t.At, func(other *fakeTask, at time.Time) int { return cmp.Or(other.At.Compare(at), -1) })
+	q.order = slices.Insert(q.order, i, t)
+}
+
+// EnsureDeliveries makes the tasks that are missing.
+func (q *fakeQueue) EnsureDeliveries(_ context.Context, ts []job.DeliveryTask) (made int, err error) {
+	q.update(func() {
+		for _, t := range ts {
+			if err = q.Err; err == nil {
+				made += q.add(t)
 			}
 		}
-		n, err = len(q.waiting)-before, q.Err
 	})
-	return n, err
+	return made, err
 }
 
-// attempts gives the deliveries as they were after each attempt since the last call.
-func (q *fakeQueue) attempts() (attempted []job.Delivery) {
-	q.Change(func() { attempted, q.attempted = q.attempted, nil })
-	return attempted
+// RemoveDeliveries removes tasks.
+func (q *fakeQueue) RemoveDeliveries(ids ...job.ID) {
+	q.update(func() {
+		q.removed = append(q.removed, ids...)
+		for _, id := range ids {
+			q.end(id)
+		}
+	})
 }
 
-// waitingNow gives the deliveries that have a task, in any order.
-func (q *fakeQueue) waitingNow() (waiting []job.Delivery) {
-	q.Change(func() { waiting = slices.Collect(maps.Values(q.waiting)) })
-	return waiting
+func (q *fakeQueue) end(id job.ID) {
+	if t := q.tasks[id]; t != nil {
+		t.gone = true
+		delete(q.tasks, id)
+	}
+}
+
+// flush loses all tasks that no worker has.
+func (q *fakeQueue) flush() {
+	q.update(func() {
+		for id, t := range q.tasks {
+			if !t.active {
+				q.end(id)
+			}
+		}
+	})
+}
+
+// waiting gives the deliveries that have a task which no worker has.
+func (q *fakeQueue) waiting() (n int) {
+	q.Change(func() {
+		for _, t := range q.tasks {
+			if !t.active {
+				n++
+			}
+		}
+	})
+	return n
+}
+
+// next takes the first task whose time has come, and tells how long until there is one.
+func (q *fakeQueue) next() (t *fakeTask, wait time.Duration) {
+	wait = time.Hour
+	q.Change(func() {
+		for len(q.order) > 0 && t == nil {
+			first := q.order[0]
+			if wait = time.Until(first.At); wait > 0 {
+				return
+			}
+			q.order = q.order[1:]
+			if !first.gone {
+				first.active, t = true, first
+			}
+		}
+	})
+	return t, wait
+}
+
+// run hands tasks to a handler, at most so many at once, as an asynq server does.
+func (q *fakeQueue) run(ctx context.Context, concurrency int, handle func(context.Context, job.DeliveryTask) error) {
+	var handling sync.WaitGroup
+	defer handling.Wait()
+	slots := make(chan struct{}, concurrency)
+	for ctx.Err() == nil {
+		t, wait := q.next()
+		if t == nil {
+			app.Rest(ctx, wait, q.changed)
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		handling.Go(func() {
+			err := handle(ctx, t.DeliveryTask)
+			<-slots
+			q.update(func() { q.handled(t, err) })
+		})
+	}
+}
+
+// handled does with a task what asynq does.
+func (q *fakeQueue) handled(t *fakeTask, err error) {
+	var early *job.TaskEarly
+	var failed *job.TaskFailed
+	again := time.Second
+	switch {
+	case err == nil, errors.Is(err, job.ErrTaskStale):
+		again = 0
+	case errors.As(err, &early):
+		again = max(early.Wait, 1)
+	case errors.As(err, &failed):
+		again = failed.Again
+	}
+	q.ended[t.ID] = err
+	t.active = false
+	t.At = time.Now().Add(again).Truncate(time.Second)
+	if again == 0 {
+		q.end(t.ID)
+	} else if !t.gone {
+		q.push(t)
+	}
 }

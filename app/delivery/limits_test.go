@@ -63,7 +63,7 @@ func TestLargeAnswersCount(t *testing.T) {
 		w.worker.cfg.Storage = storage
 		kept := 0
 		for range 5 {
-			d := w.Store.delivery(w.attempted(time.Second))
+			d := w.Store.delivery(w.attempted())
 			require.Equal(t, job.DeliveryDelivered, d.State)
 			if a := d.Results[0].Sent.Attempt; !a.Truncated {
 				require.Len(t, a.Body, len(large))
@@ -79,37 +79,28 @@ func TestLargeAnswersCount(t *testing.T) {
 func TestDeliveriesOverTheRateWait(t *testing.T) {
 	sending(t, answers(200, 10*time.Millisecond), func(t *testing.T, w *sendingWorld) {
 		rate := w.limit(5)
-		var ids []job.ID
-		for range 17 {
-			ids = append(ids, w.Store.deliver(apptest.ClientA, endpointA))
-		}
-		w.hinting()
-		var claims atomic.Int32
-		w.Store.Hook("ClaimDeliveries", apptest.Hook{Before: func(context.Context) error { claims.Add(1); return nil }})
-		w.wake(apptest.ClientA)
+		w.working()
+		w.delivers(17, apptest.ClientA, endpointA)
 		apptest.Pass(30 * time.Second)
 		require.Len(t, w.sender.begun(), 5)
-		w.Store.deliver(apptest.ClientB, endpointB)
-		w.Queue.WakeDelivery(apptest.ClientB)
+		w.delivers(1, apptest.ClientB, endpointB)
 		apptest.Pass(time.Second)
 		require.Len(t, w.sender.begun(), 6, "of the other client at once")
-		for _, id := range ids {
-			d := w.Store.delivery(id)
-			require.Equal(t, d.State == job.DeliveryDelivered, d.Attempts == 1, "no attempt is used up")
-			require.Nil(t, d.ClaimedUntil, "nothing is held meanwhile")
-		}
-		apptest.Pass(40 * time.Second)
-		require.Len(t, w.sender.begun(), 11)
-		apptest.Pass(2 * time.Minute)
+		w.Store.Update(func() {
+			for _, r := range w.Store.deliveries {
+				require.Equal(t, r.State == job.DeliveryDelivered, r.Attempts == 1, "no attempt is used up")
+				require.Nil(t, r.ClaimedUntil, "nothing is held meanwhile")
+			}
+		})
+		apptest.Pass(5 * time.Minute)
 		require.Len(t, w.sender.begun(), 18)
-		for _, id := range ids {
-			require.Equal(t, job.DeliveryDelivered, w.Store.delivery(id).State)
-			require.Equal(t, 1, w.Store.delivery(id).Attempts)
-		}
-		require.Less(t, claims.Load(), int32(60), "in three minutes")
-		require.Less(t, rate.asked, 200)
-		apptest.Pass(time.Minute)
-		require.Zero(t, w.running())
+		w.Store.Update(func() {
+			for _, r := range w.Store.deliveries {
+				require.Equal(t, []any{job.DeliveryDelivered, 1}, []any{r.State, r.Attempts})
+			}
+		})
+		require.Less(t, w.Store.Count("ClaimDelivery"), 250)
+		require.Less(t, rate.asked, 250)
 	})
 }
 
@@ -142,8 +133,7 @@ func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
 				}
 			}
 		}
-		w.hinting()
-		w.wake(apptest.ClientA, apptest.ClientB)
+		w.working()
 		apptest.Pass(10 * time.Minute)
 		require.Len(t, w.sender.begun(), 2*4*30)
 		require.Len(t, most, 4, "two origins of two clients")

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,14 +26,13 @@ func TestClaimsThatHaveEndedAreReleased(t *testing.T) {
 			w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.ClaimedUntil = &past })
 		}
 		held := w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.ClaimedUntil = &future })
-		apptest.Pass(dueMinAge)
+		apptest.Pass(time.Millisecond)
 		require.NoError(t, r.Round(context.Background(), steadyLead))
 		_, claimed := w.Store.inState(job.DeliveryPending)
 		require.Equal(t, 1, claimed)
 		require.NotNil(t, w.Store.delivery(held).ClaimedUntil)
 		require.Equal(t, 3, w.Store.Count("ReclaimDeliveries"))
 		require.Equal(t, float64(2*reclaimBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("reclaimed")))
-		require.Equal(t, []job.ID{apptest.ClientA}, w.Queue.Woken())
 	})
 }
 
@@ -50,37 +48,44 @@ func TestDeliveriesOfDisabledWebhooksAreGivenUp(t *testing.T) {
 		require.NoError(t, r.FailOrphans(context.Background(), func() bool { led++; return led <= 1 }))
 		n, _ := w.Store.inState(job.DeliveryFailed)
 		require.Equal(t, orphanBatch, n, "no more than one statement without the lead")
-		w.lead()
-		apptest.Pass(leadOrphanInterval + time.Second)
+		require.NoError(t, r.FailOrphans(context.Background(), steadyLead))
 		n, _ = w.Store.inState(job.DeliveryPending)
 		require.Equal(t, 1, n)
 		require.Equal(t, float64(orphanBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("orphaned")))
+		require.Len(t, w.Queue.removed, orphanBatch+1, "their tasks go too")
 	})
 }
 
-// As long as something is due its client is woken, but at once by whoever wrote the event. One round looks at a part of the
-// endpoints; the cursor stays until they are woken.
-func TestRelayWakesWorkersForWhatIsDue(t *testing.T) {
+// What is due has a task again at once, however much there is; new deliveries get theirs from their writers; retries have theirs
+// before they are due. One look is about a part of the endpoints; the cursor stays while the queue is away.
+func TestRelayMakesLostTasks(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w, r := newTestRelay(t)
 		pages := &paged{fakeStore: w.Store}
 		r.store = pages
-		w.Store.deliver(apptest.ClientA, endpointA)
-		round := func(want error, woken ...job.ID) {
+		w.Store.deliverMany(mostDue, apptest.ClientA, endpointA)
+		for _, wait := range []time.Duration{dueAhead - time.Second, time.Hour} {
+			w.Store.deliver(apptest.ClientA, endpointB, func(r *deliveryRow) {
+				at := time.Now().Add(wait)
+				r.Attempts, r.NextAttemptAt = 1, &at
+			})
+		}
+		round := func(want error, tasks int) {
 			t.Helper()
 			require.ErrorIs(t, r.Round(context.Background(), steadyLead), want)
-			require.Equal(t, woken, w.Queue.Woken())
+			require.Equal(t, tasks, w.Queue.waiting())
 		}
-		round(nil)
+		round(nil, 1)
 		apptest.Pass(dueMinAge)
-		round(nil, apptest.ClientA)
-		round(nil, apptest.ClientA)
-		require.Equal(t, 2.0, w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("woken")))
+		round(nil, mostDue+1)
+		require.Equal(t, float64(mostDue+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("enqueued")))
+		w.Queue.flush()
 		w.Queue.Change(func() { w.Queue.Err = apptest.ErrQueue })
-		round(apptest.ErrQueue)
+		looks := len(pages.after)
+		round(apptest.ErrQueue, 0)
 		w.Queue.Change(func() { w.Queue.Err = nil })
-		round(nil, apptest.ClientA)
-		require.Equal(t, []byte{0, 1, 2, 3, 3}, pages.after)
+		round(nil, mostDue+1)
+		require.Equal(t, pages.after[looks], pages.after[looks+1])
 	})
 }
 
@@ -90,103 +95,12 @@ type paged struct {
 	after []byte // which each look was to go on
 }
 
-func (s *paged) DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration, look int) ([]job.ID, job.EndpointKey, error) {
+func (s *paged) DueDeliveries(ctx context.Context, after job.EndpointKey, look, per, limit int, minAge, ahead time.Duration) (
+	[]job.DeliveryTask, job.EndpointKey, error,
+) {
 	s.after = append(s.after, after.Client[0])
-	clients, _, err := s.fakeStore.DueClients(ctx, after, minAge, look)
-	return clients, job.EndpointKey{Client: job.ID{after.Client[0] + 1}}, err
-}
-
-// The relay gives the queue what it lost.
-func TestRelaySchedulesWhatWaits(t *testing.T) {
-	sending(t, answers(500, 0), func(t *testing.T, w *sendingWorld) {
-		for _, wait := range []time.Duration{time.Hour, 2 * time.Second} {
-			w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) {
-				at := time.Now().Add(wait)
-				r.Attempts, r.NextAttemptAt = 1, &at
-			})
-		}
-		w.punctual(0)
-		w.lead()
-		apptest.Pass(time.Second)
-		require.Len(t, w.Queue.waitingNow(), 2)
-		require.Equal(t, 2.0, w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("scheduled")))
-		w.Queue.Change(func() { clear(w.Queue.waiting) })
-		apptest.Pass(1500 * time.Millisecond)
-		require.Len(t, w.Queue.waitingNow(), 2)
-		require.Len(t, w.Queue.attempts(), 1, "on time")
-		w.Queue.Change(func() { w.Queue.Err = apptest.ErrQueue })
-		require.ErrorIs(t, NewRelay(w.Store, w.Queue, w.Metrics, w.Logger).Round(t.Context(), steadyLead), apptest.ErrQueue)
-	})
-}
-
-// punctual begins attempts by the tasks alone: each so much before its time by storage's clock.
-func (w *sendingWorld) punctual(early time.Duration) {
-	w.Background(func(ctx context.Context) {
-		var handling sync.WaitGroup
-		defer handling.Wait()
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		begun := map[job.ID]int{}
-		for ctx.Err() == nil {
-			for _, d := range w.Queue.waitingNow() {
-				if begun[d.ID] < d.Attempts && time.Until(*d.NextAttemptAt) <= early {
-					begun[d.ID] = d.Attempts
-					at := job.EndpointKey{Client: d.ClientID, Endpoint: d.Endpoint}
-					handling.Go(func() { _ = w.current().Try(ctx, at) })
-				}
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-			}
-		}
-	})
-}
-
-// The task of a delivery begins its next attempt on time, also if the clocks of
-// who brings it and of storage differ.
-func TestTasksBeginAttempts(t *testing.T) {
-	for name, early := range map[string]time.Duration{"punctual": 0, "early": 300 * time.Millisecond} {
-		apptest.Run(t, name, func(t *testing.T) {
-			w := newSendingWorld(t, answers(500, 0))
-			id := w.Store.deliver(apptest.ClientA, endpointA)
-			w.punctual(early)
-			w.wake(apptest.ClientA)
-			apptest.Pass(10 * time.Minute)
-			d := w.Store.delivery(id)
-			require.Equal(t, job.DeliveryFailed, d.State)
-			attempts := w.Queue.attempts()
-			require.Len(t, attempts, 1+testDeliveryPolicy.MaxRetries)
-			for i, a := range attempts {
-				require.Equal(t, []any{id, i + 1, job.SendServerError, 500}, []any{a.ID, a.Attempts, a.LastError, a.LastStatus})
-				if i == len(attempts)-1 {
-					require.Equal(t, []any{job.DeliveryFailed, (*time.Time)(nil)}, []any{a.State, a.NextAttemptAt})
-					break
-				}
-				require.Equal(t, job.DeliveryPending, a.State)
-				late := d.Results[i+1].Sent.Attempt.StartedAt.Sub(*a.NextAttemptAt)
-				require.GreaterOrEqual(t, late, time.Duration(0), "never before its time")
-				require.LessOrEqual(t, late, 60*time.Millisecond)
-			}
-			require.Empty(t, w.Queue.waitingNow())
-			require.Zero(t, w.running())
-		})
-	}
-}
-
-// What waits for a webhook leaves the queue when nothing is sent there any more.
-func TestTasksOfAnEndpointAreDropped(t *testing.T) {
-	registering(t, func(t *testing.T, h *webhookWorld) {
-		disabled, deleted, at, off := h.w.subscribe(apptest.ClientA).ID, h.w.subscribe(apptest.ClientA).ID, time.Now().Add(time.Hour), false
-		for _, endpoint := range []job.ID{disabled, deleted, endpointB} {
-			h.w.Queue.Attempted(job.Delivery{ID: endpoint, Endpoint: endpoint, State: job.DeliveryPending, NextAttemptAt: &at})
-		}
-		require.NoError(t, second(h.Update(context.Background(), apptest.ClientA, disabled, job.WebhookPatch{Enabled: &off})))
-		require.NoError(t, h.Unregister(context.Background(), apptest.ClientA, deleted))
-		waiting := h.w.Queue.waitingNow()
-		require.Len(t, waiting, 1)
-		require.Equal(t, endpointB, waiting[0].Endpoint)
-	})
+	due, _, err := s.fakeStore.DueDeliveries(ctx, after, look, per, limit, minAge, ahead)
+	return due, job.EndpointKey{Client: job.ID{after.Client[0] + 1}}, err
 }
 
 func TestSubscribersAreKnownWithinASecond(t *testing.T) {
@@ -229,18 +143,45 @@ func TestASubscriberThatIsAddedDuringAReadingStays(t *testing.T) {
 	})
 }
 
-func TestEventsOfSubscribersWakeTheWorkers(t *testing.T) {
+// Events of clients with webhooks, and of jobs with a callback, have their deliveries enqueued, each once, together and without the
+// writer waiting; while storage is away they are left to the relay.
+func TestNewDeliveriesHaveTheirTasks(t *testing.T) {
 	bubble(t, func(t *testing.T, w *worldDelivery) {
 		s := NewSubscribers(w.Store, w.Logger)
-		n := NewNotifier(w.Queue, s)
+		n := NewNotifier(w.Queue, s, w.Store, w.Logger)
+		w.Background(n.Run)
 		s.Add(apptest.ClientA)
-		a, b := job.Notification{ClientID: apptest.ClientA, JobID: app.NewID()}, job.Notification{ClientID: apptest.ClientB, JobID: app.NewID()}
+		written := func(client job.ID) job.Notification {
+			id := app.NewID()
+			w.Store.deliver(client, endpointA, func(r *deliveryRow) { r.JobID = id })
+			return job.Notification{ClientID: client, JobID: id}
+		}
+		a, b, c := written(apptest.ClientA), written(apptest.ClientB), written(apptest.ClientB)
 		n.Publish(a)
 		n.Publish(b)
+		n.Deliver(c.ClientID, c.JobID)
+		apptest.Pass(feedPause)
 		require.Equal(t, []job.Notification{a, b}, w.Queue.Notifications())
-		require.Equal(t, []job.ID{apptest.ClientA}, w.Queue.Woken())
-		a.Progress = &job.Progress{Percentage: 1}
-		n.Publish(a)
-		require.Empty(t, w.Queue.Woken(), "progress is delivered to nobody")
+		require.Equal(t, 2, w.Queue.waiting())
+		looks := w.Store.Count("NewDeliveries")
+		w.Queue.flush()
+		progress := a
+		progress.Progress = &job.Progress{Percentage: 1}
+		n.Publish(progress)
+		apptest.Pass(feedPause)
+		require.Equal(t, looks, w.Store.Count("NewDeliveries"), "progress is delivered to nobody")
+		for range 100 {
+			n.Publish(a)
+		}
+		apptest.Pass(10 * feedPause)
+		require.LessOrEqual(t, w.Store.Count("NewDeliveries"), looks+2)
+		require.Zero(t, w.Queue.waiting(), "it was enqueued before")
+		w.Store.Hook("NewDeliveries", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
+		for range 3 {
+			n.Publish(written(apptest.ClientA))
+			apptest.Pass(feedPause)
+		}
+		require.Equal(t, 1, w.Queue.waiting())
+		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN"}), 1)
 	})
 }

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,92 +23,111 @@ const (
 	recordPause = 100 * time.Millisecond // doubled each time
 )
 
-// deliver sends a delivery and records what became of it, or gives it back. The
-// dispatcher gets the result before it is recorded: storage delays no send.
-func (c *Worker) deliver(h held, results chan<- result) {
-	line := lineOf(h.ClaimedDelivery)
-	sent, span, err := c.attempt(h)
+// deliver sends a delivery and records what became of it, or gives it back. It reports whether it was sent.
+func (w *Worker) deliver(h held) (sent bool, err error) {
+	result, span, err := w.attempt(h)
 	if err != nil {
-		c.release(h)
-		results <- result{line: line, rest: restOf(err)}
-		return
+		w.release(h)
+		return false, w.again(h.at, err)
 	}
-	results <- result{line: line, sent: true, error: sent.Attempt.Error}
-	c.record(trace.ContextWithSpan(c.storing, span), h, sent)
-	span.End()
-	<-c.unrecorded
+	switch result.Attempt.Error {
+	case "":
+		w.admission.learn(h.at, answering)
+	case job.SendInternal: // it says nothing about the endpoint
+	default:
+		w.admission.learn(h.at, failing)
+	}
+	defer span.End()
+	return true, w.record(trace.ContextWithSpan(w.storing, span), h, result)
 }
 
 // These end an attempt before it began: nothing is recorded of it.
-var errTooLate = errors.New("too little is left of the claim")
+var (
+	errStopping = errors.New("the delivery worker is stopping")
+	errTooLate  = errors.New("too little is left of the claim")
+	errBusy     = errors.New("no send slot came free")
+)
 
 // overRate is the same for a client that has used up its attempts for now.
 type overRate struct{ wait time.Duration }
 
 func (overRate) Error() string { return "the client's deliveries per minute are used up" }
 
-// Bounds of how long the deliveries of an endpoint rest: other processes give
+// Bounds of how long the deliveries of a client rest: other processes give
 // attempts back that they do not use.
 const (
 	minRest = 100 * time.Millisecond
 	maxRest = 10 * time.Second
 )
 
-// restOf gives for how long nothing is sent to the endpoint, 0 if nothing says so.
-func restOf(err error) time.Duration {
-	if over, ok := errors.AsType[overRate](err); ok {
-		return min(max(over.wait, minRest), maxRest)
+// again says when a task is to come again whose delivery was not sent.
+func (w *Worker) again(at job.EndpointKey, err error) error {
+	over, limited := errors.AsType[overRate](err)
+	switch {
+	case limited:
+		w.admission.rest(at.Client, min(max(over.wait, minRest), maxRest))
+		return &job.TaskEarly{Wait: max(minBusy, over.wait)}
+	case errors.Is(err, errBusy):
+		return &job.TaskEarly{Wait: w.admission.putOff(at)}
 	}
-	return 0
+	return &job.TaskEarly{}
 }
 
-// attempt sends a delivery when it gets a send slot. With a result it keeps a token of
-// unrecorded, and a span that covers the recording too. With an error there is
-// nothing to record. Waiting for an origin takes no send slot.
-func (c *Worker) attempt(h held) (sent job.Sent, span trace.Span, err error) {
+// attempt sends a delivery when it gets a send slot. With a result it gives a span that covers the recording too. With an error there
+// is nothing to record. Waiting for an endpoint or an origin takes no send slot.
+func (w *Worker) attempt(h held) (job.Sent, trace.Span, error) {
+	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
+	defer cancel()
+	if !w.admission.answers(h.at) {
+		endpoint := originKey{h.ClientID, h.Endpoint.String()}
+		if !w.cautious.enter(endpoint, waiting.Done()) {
+			return job.Sent{}, nil, w.gaveUp()
+		}
+		defer w.cautious.leave(endpoint)
+	}
 	origin := originOf(h.ClaimedDelivery)
-	if !c.origins.enter(origin, c.quit) {
-		return job.Sent{}, nil, errStopping
+	if !w.origins.enter(origin, waiting.Done()) {
+		return job.Sent{}, nil, w.gaveUp()
 	}
-	defer c.origins.leave(origin)
-	if !c.sendSlots.Acquire(h.ClientID, c.quit) {
-		return job.Sent{}, nil, errStopping
+	defer w.origins.leave(origin)
+	if !w.sendSlots.Acquire(h.ClientID, waiting.Done()) {
+		return job.Sent{}, nil, w.gaveUp()
 	}
-	defer c.sendSlots.Release(h.ClientID)
-	select {
-	case c.unrecorded <- struct{}{}:
-	case <-c.quit:
-		return job.Sent{}, nil, errStopping
+	defer w.sendSlots.Release(h.ClientID)
+	return w.sendInTime(h)
+}
+
+// gaveUp is why a wait for a slot ended.
+func (w *Worker) gaveUp() error {
+	if w.open.Err() != nil {
+		return errStopping
 	}
-	if sent, span, err = c.sendInTime(h); err != nil {
-		<-c.unrecorded
-	}
-	return sent, span, err
+	return errBusy
 }
 
 // sendInTime sends a delivery if its claim lasts long enough and its client may
 // have an attempt now. It fails too if the worker's end cut the send off.
-func (c *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, err error) {
+func (w *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, err error) {
 	switch {
-	case c.stopped():
+	case w.open.Err() != nil:
 		return job.Sent{}, nil, errStopping
-	case time.Until(h.until) < c.cfg.Timeout+sendMargin:
+	case time.Until(h.until) < w.cfg.Timeout+sendMargin:
 		return job.Sent{}, nil, errTooLate
 	}
-	if c.cfg.Rate != nil {
-		if a := c.cfg.Rate.Allow(c.sending, h.ClientID); !a.OK {
+	if w.cfg.Rate != nil {
+		if a := w.cfg.Rate.Allow(w.sending, h.ClientID); !a.OK {
 			return job.Sent{}, nil, overRate{a.RetryAfter}
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.sending, c.cfg.Timeout+sendGrace)
+	ctx, cancel := context.WithTimeout(w.sending, w.cfg.Timeout+sendGrace)
 	defer cancel()
-	ctx, span = telemetry.Continue(ctx, c.cfg.Tracer, h.TraceParent, telemetry.SpanDeliver, trace.WithSpanKind(trace.SpanKindClient))
+	ctx, span = telemetry.Continue(ctx, w.cfg.Tracer, h.TraceParent, telemetry.SpanDeliver, trace.WithSpanKind(trace.SpanKindClient))
 	describeDelivery(span, h.ClaimedDelivery)
-	sent = c.send(ctx, h.ClaimedDelivery)
+	sent = w.send(ctx, h.ClaimedDelivery)
 	describeSent(span, sent.Attempt)
 	// What was cut off here did not fail there. It may have arrived all the same:
 	// then it arrives twice.
-	if sent.Attempt.Error != "" && c.sending.Err() != nil {
+	if sent.Attempt.Error != "" && w.sending.Err() != nil {
 		telemetry.End(span, errStopping)
 		return job.Sent{}, nil, errStopping
 	}
@@ -115,41 +135,40 @@ func (c *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, err error) 
 }
 
 // send calls the sender; a panic becomes a failed attempt.
-func (c *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent) {
-	c.metrics.Sends.Inc()
+func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent) {
+	w.metrics.Sends.Inc()
 	began := time.Now()
 	defer func() {
 		if cause := recover(); cause != nil {
-			c.log.ErrorContext(ctx, "sending a delivery crashed", append(aboutDelivery(p), "error_code", string(job.SendInternal),
+			w.log.ErrorContext(ctx, "sending a delivery crashed", append(aboutDelivery(p), "error_code", string(job.SendInternal),
 				"error_message", fmt.Sprintf("panic: %v\n%s", cause, debug.Stack()))...)
 			sent = job.Sent{Attempt: job.DeliveryAttempt{StartedAt: began, Duration: time.Since(began), Error: job.SendInternal}}
 		}
-		c.metrics.Sends.Dec()
-		c.metrics.Sent(ctx, p, sent.Attempt, time.Since(began))
+		w.metrics.Sends.Dec()
+		w.metrics.Sent(ctx, p, sent.Attempt, time.Since(began))
 	}()
-	return c.sender.Send(ctx, p)
+	return w.sender.Send(ctx, p)
 }
 
-// record writes a result, as long as its claim lasts. A write whose answer was
-// lost finds its own work done and comes back as stale. What cannot be recorded
-// is sent again when the claim has ended.
-func (c *Worker) record(ctx context.Context, h held, sent job.Sent) {
-	if c.cfg.Clock.Moved() { // what is recorded lies between events of the same clock
-		sent.Attempt.StartedAt = c.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
+// record writes a result, as long as its claim lasts, and returns what the task is to hear. A write whose answer was
+// lost finds its own work done and comes back as stale. What cannot be recorded is sent again when the claim has ended.
+func (w *Worker) record(ctx context.Context, h held, sent job.Sent) error {
+	if w.cfg.Clock.Moved() { // what is recorded lies between events of the same clock
+		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
 	}
-	c.weigh(ctx, h.ClientID, &sent.Attempt)
-	r := c.judge(h.ClaimedDelivery, sent)
+	w.weigh(ctx, h.ClientID, &sent.Attempt)
+	r := w.judge(h.ClaimedDelivery, sent)
 	for try := 0; ; {
-		recorded, err := c.store.RecordDelivery(ctx, r)
+		recorded, err := w.store.RecordDelivery(ctx, r)
 		switch {
 		case err == nil:
-			c.reportRecorded(ctx, h.ClaimedDelivery, r, recorded)
-			return
+			w.reportRecorded(ctx, h.ClaimedDelivery, r, recorded)
+			return w.taskEnd(r)
 		case errors.Is(err, job.ErrStale):
-			c.metrics.FencedWrites.WithLabelValues("deliver").Inc()
-			c.log.InfoContext(ctx, "a late write changed nothing", append(aboutDelivery(h.ClaimedDelivery), "fence", h.Fence,
+			w.metrics.FencedWrites.WithLabelValues("deliver").Inc()
+			w.log.InfoContext(ctx, "a late write changed nothing", append(aboutDelivery(h.ClaimedDelivery), "fence", h.Fence,
 				"status", sent.Attempt.Status, "error_code", string(sent.Attempt.Error))...)
-			return
+			return job.ErrTaskStale
 		case app.Refused(err) && (len(r.Sent.Attempt.Header) > 0 || len(r.Sent.Attempt.Body) > 0):
 			// Better an attempt without the answer than a delivery without an end.
 			forgetAnswer(&r.Sent.Attempt)
@@ -157,16 +176,29 @@ func (c *Worker) record(ctx context.Context, h held, sent job.Sent) {
 		}
 		wait := recordPause << try
 		if try++; try == recordTries || time.Until(h.until) < wait || !app.Sleep(ctx, wait) {
-			c.log.WarnContext(ctx, "an attempt to deliver is not recorded", append(aboutDelivery(h.ClaimedDelivery), "status", sent.Attempt.Status,
+			w.log.WarnContext(ctx, "an attempt to deliver is not recorded", append(aboutDelivery(h.ClaimedDelivery), "status", sent.Attempt.Status,
 				app.ErrorFields(err))...)
-			return
+			return err
 		}
 	}
 }
 
+// taskEnd says how the task of a recorded attempt ends.
+func (w *Worker) taskEnd(r job.DeliveryResult) error {
+	if r.State == job.DeliveryDelivered {
+		return nil
+	}
+	a := r.Sent.Attempt
+	failed := &job.TaskFailed{Text: string(a.Error) + ": " + cmp.Or(a.Reason, a.Error.Text())}
+	if r.State == job.DeliveryPending {
+		failed.Again = max(w.cfg.Clock.Wait(r.Wait), time.Millisecond)
+	}
+	return failed
+}
+
 // weigh counts what a receiver has answered, and leaves it out where the client has no room for it today.
-func (c *Worker) weigh(ctx context.Context, client job.ID, a *job.DeliveryAttempt) {
-	if weight := a.Weight(); weight > 0 && c.cfg.Storage != nil && !c.cfg.Storage.AllowUnits(ctx, client, weight).OK {
+func (w *Worker) weigh(ctx context.Context, client job.ID, a *job.DeliveryAttempt) {
+	if weight := a.Weight(); weight > 0 && w.cfg.Storage != nil && !w.cfg.Storage.AllowUnits(ctx, client, weight).OK {
 		forgetAnswer(a)
 	}
 }
@@ -176,9 +208,9 @@ func forgetAnswer(a *job.DeliveryAttempt) {
 }
 
 // judge decides what follows an attempt.
-func (c *Worker) judge(p job.ClaimedDelivery, sent job.Sent) job.DeliveryResult {
-	r := job.DeliveryResult{DeliveryID: p.Delivery.ID, Endpoint: p.Endpoint, Fence: p.Fence, Sent: sent}
-	r.State, r.Wait = c.cfg.Policy.Next(&p.Delivery, sent, rand.Float64())
+func (w *Worker) judge(p job.ClaimedDelivery, sent job.Sent) job.DeliveryResult {
+	r := job.DeliveryResult{DeliveryID: p.Delivery.ID, Fence: p.Fence, Sent: sent}
+	r.State, r.Wait = w.cfg.Policy.Next(&p.Delivery, sent, rand.Float64())
 	if sent.Attempt.Error == job.SendGone && !p.WebhookID.IsZero() {
 		r.Disable = job.DisabledGone
 	}
@@ -186,30 +218,23 @@ func (c *Worker) judge(p job.ClaimedDelivery, sent job.Sent) job.DeliveryResult 
 }
 
 // reportRecorded logs and counts what was committed. If the webhook was disabled,
-// it notifies those who watch and wakes the client's other webhooks.
-func (c *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
-	c.metrics.Delivered(p, r)
-	c.logAttempt(ctx, p, r, recorded.Number)
-	c.tasks.Attempted(p.After(r, recorded))
+// it tells those who watch, and the client's other webhooks.
+func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
+	w.metrics.Delivered(p, r)
+	w.logAttempt(ctx, p, r, recorded.Number)
 	if recorded.Disabled == "" {
 		return
 	}
-	c.tasks.DropDeliveries(p.Endpoint)
-	c.metrics.WebhooksDisabled.WithLabelValues(string(recorded.Disabled)).Inc()
-	c.log.WarnContext(ctx, "webhook disabled", "action", "disable_webhook", "client_id", p.ClientID.String(), "webhook_id",
+	w.metrics.WebhooksDisabled.WithLabelValues(string(recorded.Disabled)).Inc()
+	w.log.WarnContext(ctx, "webhook disabled", "action", "disable_webhook", "client_id", p.ClientID.String(), "webhook_id",
 		p.WebhookID.String(), "reason", string(recorded.Disabled))
-	c.queue.Publish(job.Notification{ClientID: p.ClientID})
+	w.queue.Publish(job.Notification{ClientID: p.ClientID})
 }
 
-// release gives claims back. What fails is released when the claim has ended.
-func (c *Worker) release(unused ...held) {
-	deliveries := make([]job.ClaimedDelivery, len(unused))
-	for i, h := range unused {
-		deliveries[i] = h.ClaimedDelivery
-	}
-	if err := c.store.ReleaseDeliveries(c.storing, deliveries); err != nil {
-		c.log.WarnContext(c.storing, "cannot give deliveries back", "action", "deliver", "client_id", unused[0].ClientID.String(),
-			"deliveries", len(deliveries), app.ErrorFields(err))
+// release gives a claim back. What fails is released when the claim has ended.
+func (w *Worker) release(h held) {
+	if err := w.store.ReleaseDelivery(w.storing, h.ID, h.Fence); err != nil {
+		w.log.WarnContext(w.storing, "cannot give a delivery back", append(aboutDelivery(h.ClaimedDelivery), app.ErrorFields(err))...)
 	}
 }
 
@@ -249,8 +274,8 @@ func hostOf(address string) string {
 }
 
 // logAttempt writes the one line of an attempt (section 16).
-func (c *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, number int) {
-	if !c.log.Enabled(ctx, slog.LevelInfo) {
+func (w *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, number int) {
+	if !w.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
 	a := r.Sent.Attempt
@@ -263,5 +288,5 @@ func (c *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.De
 	if r.State == job.DeliveryPending {
 		attrs = append(attrs, slog.Int64("wait_ms", r.Wait.Milliseconds()))
 	}
-	c.log.InfoContext(ctx, "delivery attempt", attrs...)
+	w.log.InfoContext(ctx, "delivery attempt", attrs...)
 }

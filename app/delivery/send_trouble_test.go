@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
@@ -23,8 +22,8 @@ func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
 		within    time.Duration
 		sends     int
 	}{
-		"the claim's":     {"ClaimDeliveries", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)}, hold + 3*time.Second, 1},
-		"the claim fails": {"ClaimDeliveries", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)}, 2 * time.Second, 1},
+		"the claim's":     {"ClaimDelivery", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)}, hold + 3*time.Second, 1},
+		"the claim fails": {"ClaimDelivery", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)}, 2 * time.Second, 1},
 		"the record's":    {"RecordDelivery", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)}, time.Second, 1},
 		"the record fails for seconds": {"RecordDelivery", apptest.Hook{Before: apptest.Fails(recordTries-1, apptest.ErrStorage)},
 			5 * time.Second, 1},
@@ -33,9 +32,10 @@ func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			w := newSendingWorld(t, answers(200, 0))
-			w.hinting()
 			w.Store.Hook(c.operation, c.hook)
-			id := w.attempted(c.within)
+			id := w.Store.deliver(apptest.ClientA, endpointA)
+			w.working()
+			apptest.Pass(c.within)
 			d := w.Store.delivery(id)
 			require.Equal(t, job.DeliveryDelivered, d.State)
 			require.Len(t, d.Results, 1)
@@ -46,9 +46,12 @@ func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
 
 func TestALateResultChangesNothing(t *testing.T) {
 	sending(t, answers(200, time.Second), func(t *testing.T, w *sendingWorld) {
-		id := w.attempted(0)
+		id := w.Store.deliver(apptest.ClientA, endpointA)
+		handled := make(chan error, 1)
+		go func() { handled <- w.handle(id) }()
+		synctest.Wait()
 		w.Store.Update(func() { w.Store.row(id).Fence++ })
-		apptest.Pass(2 * time.Second)
+		require.ErrorIs(t, <-handled, job.ErrTaskStale)
 		require.Empty(t, w.Store.delivery(id).Results)
 		require.Equal(t, 1, w.Store.Count("RecordDelivery"), "and is not repeated")
 		require.Equal(t, 1.0, w.Metric(w.Metrics.FencedWrites.WithLabelValues("deliver")))
@@ -63,8 +66,7 @@ func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Fails(1, &job.Error{Code: job.CodeInternal,
 			Detail: "invalid byte sequence"})})
-		w.wake(apptest.ClientA)
-		synctest.Wait()
+		require.NoError(t, w.handle(id))
 		d := w.Store.delivery(id)
 		require.Equal(t, job.DeliveryDelivered, d.State)
 		require.Empty(t, d.Results[0].Sent.Attempt.Body)
@@ -76,79 +78,20 @@ func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
 func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
 	sending(t, answers(200, 0), func(t *testing.T, w *sendingWorld) {
 		id := w.Store.deliver(apptest.ClientA, endpointA)
-		late := make(chan struct{})
-		w.Store.Hook("ClaimDeliveries", apptest.Hook{After: func(context.Context) error { <-late; return nil }})
-		w.wake(apptest.ClientA)
-		apptest.Pass(holdMargin - sendMargin + time.Millisecond)
-		require.Equal(t, 1, w.Store.Count("ClaimDeliveries"))
-		close(late)
-		synctest.Wait()
-		require.Equal(t, 1, w.Store.Count("ReleaseDeliveries"))
-		d := w.Store.delivery(id)
-		require.Len(t, d.Results, 1, "claimed again, at once")
-		require.Equal(t, 2, d.Results[0].Fence)
+		w.Store.Hook("ClaimDelivery", apptest.Hook{After: apptest.Slow(holdMargin - sendMargin + time.Millisecond)})
+		require.Equal(t, &job.TaskEarly{}, w.handle(id))
+		require.Equal(t, 1, w.Store.Count("ReleaseDelivery"))
+		w.Store.Hook("ClaimDelivery", apptest.Hook{})
+		require.NoError(t, w.handle(id))
+		require.Equal(t, 2, w.Store.delivery(id).Results[0].Fence)
 		require.Len(t, w.sender.begun(), 1)
-	})
-}
-
-// What waits behind a receiver that is slow is given back for others in time.
-func TestWhatWaitsTooLongIsGivenBack(t *testing.T) {
-	sending(t, hanging, func(t *testing.T, w *sendingWorld) {
-		first := app.NewID()
-		for seq := 1; seq <= 4; seq++ {
-			w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.JobID, r.Seq = first, seq })
-		}
-		w.wake(apptest.ClientA)
-		apptest.Pass(2*testTimeout + time.Second)
-		require.GreaterOrEqual(t, w.Store.Count("ReleaseDeliveries"), 1)
-		apptest.Pass(3 * testTimeout)
-		for _, r := range w.Store.deliveries {
-			require.NotEmpty(t, r.Results)
-		}
-		require.Zero(t, w.Metric(w.Metrics.FencedWrites.WithLabelValues("deliver")))
-	})
-}
-
-// Others, or this process later, may send it in time.
-func TestWhatAnEndpointThatBeginsToFailCannotTakeIsGivenBack(t *testing.T) {
-	sending(t, answers(410, time.Second), func(t *testing.T, w *sendingWorld) {
-		w.Store.deliverMany(20, apptest.ClientA, endpointA)
-		w.wake(apptest.ClientA)
-		apptest.Pass(500 * time.Millisecond)
-		_, claimed := w.Store.inState(job.DeliveryPending)
-		require.Equal(t, heldRounds, claimed)
-		apptest.Pass(2 * time.Second)
-		_, claimed = w.Store.inState(job.DeliveryPending)
-		require.LessOrEqual(t, claimed, 2)
-		apptest.Pass(time.Minute)
-		require.LessOrEqual(t, len(w.sender.begun()), 2+2, "it is gone")
-	})
-}
-
-// Results that storage does not take hold up the sending in the end: otherwise
-// everything would be sent again and again.
-func TestUnrecordedResultsAreBounded(t *testing.T) {
-	sending(t, answers(200, 0), func(t *testing.T, w *sendingWorld) {
-		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Hangs})
-		clients := []job.ID{apptest.ClientA, apptest.ClientB}
-		for i := range 10 {
-			w.Store.deliverMany(20, clients[i%2], job.ID{1, byte(i)})
-		}
-		w.wake(clients...)
-		apptest.Pass(5 * time.Second)
-		require.Len(t, w.sender.begun(), 10*unrecordedShare)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		began := time.Now()
-		w.worker.Stop(ctx)
-		require.LessOrEqual(t, time.Since(began), time.Second+cutGrace)
 	})
 }
 
 // Stopping waits for sends, for as long as it may; what it cuts off did not fail, and what waits is given back: somebody else
 // sends it.
 func TestStopping(t *testing.T) {
-	late := func(w *sendingWorld) { w.Store.Hook("ClaimDeliveries", apptest.Hook{After: apptest.Slow(time.Second)}) }
+	late := func(w *sendingWorld) { w.Store.Hook("ClaimDelivery", apptest.Hook{After: apptest.Slow(time.Second)}) }
 	for name, c := range map[string]struct {
 		takes       time.Duration // each send
 		change      func(*sendingWorld)
@@ -157,16 +100,15 @@ func TestStopping(t *testing.T) {
 		held        int // when it begins
 		delivered   int
 	}{
-		"waits for sends":            {3 * time.Second, func(*sendingWorld) {}, time.Second, 10 * time.Second, 2 * time.Second, heldRounds, 1},
-		"cuts off what is too long":  {8 * time.Second, func(*sendingWorld) {}, time.Second, 2 * time.Second, 2 * time.Second, heldRounds, 0},
-		"gives a late claim back":    {0, late, 0, time.Minute, time.Second, heldRounds, 0},
-		"does not wait for the rate": {0, func(w *sendingWorld) { w.limit(1) }, time.Second, time.Minute, 0, 0, 1},
+		"waits for sends":           {3 * time.Second, func(*sendingWorld) {}, time.Second, 10 * time.Second, 2 * time.Second, unknownRoom, 1},
+		"cuts off what is too long": {8 * time.Second, func(*sendingWorld) {}, time.Second, 2 * time.Second, 2 * time.Second, unknownRoom, 0},
+		"gives a late claim back":   {0, late, 0, time.Minute, time.Second, unknownRoom, 0},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			w := newSendingWorld(t, answers(200, c.takes))
-			w.Store.deliverMany(20, apptest.ClientA, endpointA)
 			c.change(w)
-			w.wake(apptest.ClientA)
+			w.Background(func(ctx context.Context) { w.Queue.run(ctx, HandlersOf(10), w.worker.Handle) })
+			w.delivers(20, apptest.ClientA, endpointA)
 			apptest.Pass(c.runs)
 			_, held := w.Store.inState(job.DeliveryPending)
 			require.Equal(t, c.held, held, "one is sent, the others wait")
@@ -181,22 +123,16 @@ func TestStopping(t *testing.T) {
 }
 
 func TestStoppingWhileEverythingHangs(t *testing.T) {
-	for _, operation := range []string{"ClaimDeliveries", "RecordDelivery", "ReleaseDeliveries", "DueEndpoints"} {
+	for _, operation := range []string{"ClaimDelivery", "RecordDelivery", "ReleaseDelivery"} {
 		apptest.Run(t, operation, func(t *testing.T) {
 			w := newSendingWorld(t, answers(200, 100*time.Millisecond))
-			w.Store.deliverMany(20, apptest.ClientA, endpointA)
 			w.Store.Hook(operation, apptest.Hook{Before: apptest.Hangs})
-			ctx, cancel := context.WithCancel(context.Background())
-			handled := make(chan error, 1)
-			go func() { handled <- w.worker.Handle(ctx, apptest.ClientA) }()
+			w.Background(func(ctx context.Context) { w.Queue.run(ctx, HandlersOf(10), w.worker.Handle) })
+			w.delivers(20, apptest.ClientA, endpointA)
 			apptest.Pass(50 * time.Millisecond)
 			began := time.Now()
 			w.stop(w.worker, time.Second)
 			require.LessOrEqual(t, time.Since(began), time.Second+cutGrace)
-			cancel()
-			if err := <-handled; err != nil {
-				require.ErrorIs(t, err, context.Canceled)
-			}
 		})
 	}
 }
@@ -226,7 +162,7 @@ func TestTheLineOfADelivery(t *testing.T) {
 			span.End()
 			return nil
 		}})
-		id := w.attempted(2*time.Second, withTrace(w.Traceparent()))
+		id := w.attempted(withTrace(w.Traceparent()))
 		span, traceID := w.Span("deliver event"), w.Span("request").SpanContext.TraceID().String()
 		require.Equal(t, apptest.TraceparentOf(span), sent)
 		w.RequireBelow(w.Span("record"), span)
@@ -242,7 +178,7 @@ func TestTheLineOfADelivery(t *testing.T) {
 		require.Equal(t, []string{traceID}, w.Exemplars("webhook_send_seconds"))
 
 		apptest.Pass(10 * time.Second)
-		w.wake(apptest.ClientA)
+		go func() { _ = w.handle(id) }()
 		apptest.Pass(time.Second)
 		w.stop(w.worker, 0)
 		cut := w.SpansNamed("deliver event")[1]

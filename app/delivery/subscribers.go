@@ -20,7 +20,7 @@ type SubscriberStore interface {
 const subscribersInterval = time.Second
 
 // Subscribers knows how many enabled webhooks each client has, as of a moment ago:
-// clients without one need no wake-up, and what a submission costs depends on it.
+// clients without one have nothing to deliver, and what a submission costs depends on it.
 type Subscribers struct {
 	store SubscriberStore
 	log   *slog.Logger
@@ -54,7 +54,7 @@ func (s *Subscribers) Add(client job.ID) {
 }
 
 // Run keeps the set current until ctx ends. While storage fails it stays as it
-// was: a wake-up too many costs little.
+// was: to look for deliveries that are not there costs little.
 func (s *Subscribers) Run(ctx context.Context) {
 	app.Repeat(ctx, subscribersInterval, s.log, "cannot read who has webhooks; the relay finds what has to be delivered", "deliver", s.read)
 }
@@ -78,25 +78,4 @@ func (s *Subscribers) read(ctx context.Context) error {
 	}
 	s.known = known
 	return nil
-}
-
-// Notifier is the queue of processes that write events: publishing an event also
-// wakes the delivery workers if the client has webhooks. Everything else goes to
-// the queue as it is. All of it is best effort; for a client without webhooks,
-// waking costs one look into a map.
-type Notifier struct {
-	app.Queue
-	subscribers *Subscribers
-}
-
-// NewNotifier makes a notifier on top of the queue.
-func NewNotifier(q app.Queue, s *Subscribers) *Notifier { return &Notifier{q, s} }
-
-// Publish notifies watchers, and wakes the delivery workers for an event of a
-// client with webhooks. Progress is no event, and is not delivered.
-func (n *Notifier) Publish(event job.Notification) {
-	n.Queue.Publish(event)
-	if event.Progress == nil && n.subscribers.Has(event.ClientID) {
-		n.WakeDelivery(event.ClientID)
-	}
 }

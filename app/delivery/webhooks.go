@@ -48,8 +48,7 @@ type WebhooksDeps struct {
 	Secrets     WebhookSecrets
 	Targets     app.Targets
 	Challenge   Challenge
-	Queue       app.Queue
-	Tasks       Tasks
+	Queue       Tasks
 	Subscribers *Subscribers
 	Clock       app.Clock // time.Now if nil
 	Metrics     *app.Metrics
@@ -145,9 +144,6 @@ func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookP
 	}
 	if w.Disabled == nil {
 		s.deps.Subscribers.Add(client)
-		s.deps.Queue.WakeDelivery(client) // what was waiting when it was disabled, if that is not over yet
-	} else {
-		s.deps.Tasks.DropDeliveries(id)
 	}
 	s.logChange(ctx, "webhook changed", "update_webhook", client, id, slog.Bool("enabled", w.Disabled == nil))
 	return w, nil
@@ -158,7 +154,6 @@ func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
 	if err := s.deps.Store.DeleteWebhook(ctx, client, id); err != nil {
 		return err
 	}
-	s.deps.Tasks.DropDeliveries(id)
 	s.logChange(ctx, "webhook deleted", "delete_webhook", client, id)
 	return nil
 }

@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -22,7 +21,7 @@ type worldDelivery struct {
 
 func newWorldDelivery(t testing.TB) *worldDelivery {
 	w := apptest.NewWorld(t)
-	return &worldDelivery{w, newFakeStore(w.Store), &fakeQueue{Queue: w.Queue, waiting: map[job.ID]job.Delivery{}}}
+	return &worldDelivery{w, newFakeStore(w.Store), newFakeQueue(w.Queue)}
 }
 
 // bubble runs a test in a world of its own.
@@ -38,35 +37,12 @@ func (w *worldDelivery) subscribe(client job.ID) *webhookRow {
 	return r
 }
 
-// lead repairs deliveries until the test ends, as the leader of the maintenance
-// does.
-func (w *worldDelivery) lead() {
-	relay := NewRelay(w.Store, w.Queue, w.Metrics, w.Logger)
-	repeat := func(interval time.Duration, round func(context.Context, func() bool) error) {
-		w.Background(func(ctx context.Context) {
-			for app.Sleep(ctx, interval) {
-				if err := round(ctx, steadyLead); err != nil && ctx.Err() == nil {
-					w.Metrics.MaintenanceErrors.WithLabelValues("deliveries").Inc()
-				}
-			}
-		})
-	}
-	repeat(500*time.Millisecond, relay.Round)
-	repeat(leadOrphanInterval, relay.FailOrphans)
-}
-
-// leadOrphanInterval is that of the leader's look for orphaned deliveries.
-const leadOrphanInterval = 3 * time.Second
-
-func steadyLead() bool { return true }
-
 // fakeStore adds deliveries and webhooks to the shared store.
 type fakeStore struct {
 	*apptest.Store
 	WebhookReader
 	deliveries []*deliveryRow
 	webhooks   map[job.ID]*webhookRow
-	short      func(n int) int // how many of n due deliveries a claim gives
 }
 
 func newFakeStore(s *apptest.Store) *fakeStore {
@@ -146,48 +122,58 @@ func (r *deliveryRow) due(age time.Duration) bool {
 	return r.State == job.DeliveryPending && r.ClaimedUntil == nil && !r.NextAttemptAt.After(time.Now().Add(-age))
 }
 
-func (s *fakeStore) DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error) {
-	return apptest.Call(ctx, s.Store, "DueEndpoints", func() (endpoints []job.ID, err error) {
-		for _, r := range s.deliveries {
-			if r.ClientID == client && r.due(0) && !slices.Contains(endpoints, r.Endpoint) {
-				endpoints = append(endpoints, r.Endpoint)
-			}
+func (s *fakeStore) ClaimDelivery(ctx context.Context, id job.ID, hold time.Duration) (
+	claimed *job.ClaimedDelivery, wait time.Duration, err error,
+) {
+	err = apptest.Do(ctx, s.Store, "ClaimDelivery", func() error {
+		r := s.row(id)
+		if r == nil || r.State != job.DeliveryPending || r.ClaimedUntil != nil || s.endpointOf(r.Endpoint).Disabled != nil {
+			return nil
 		}
-		return endpoints, nil
+		if wait = time.Until(*r.NextAttemptAt); wait > 0 {
+			return nil
+		}
+		wait = 0
+		until := time.Now().Add(hold)
+		r.ClaimedUntil = &until
+		r.Fence++
+		url := cmp.Or(r.URL, "https://"+r.Endpoint.String()+".receiver.example/secret?token=1")
+		target := job.Target{URL: url, Failures: s.endpointOf(r.Endpoint).Failures}
+		claimed = &job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.Fence, TraceParent: r.Traceparent, Target: target}
+		return nil
 	})
+	if err != nil {
+		claimed = nil
+	}
+	return claimed, wait, err
 }
 
-func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (job.DeliveryClaim, error) {
-	return apptest.Call(ctx, s.Store, "ClaimDeliveries", func() (c job.DeliveryClaim, err error) {
-		var due []*deliveryRow
+// DueDeliveries looks at all endpoints at once.
+func (s *fakeStore) DueDeliveries(ctx context.Context, _ job.EndpointKey, _, perEndpoint, _ int, minAge, ahead time.Duration) (
+	due []job.DeliveryTask, last job.EndpointKey, err error,
+) {
+	err = apptest.Do(ctx, s.Store, "DueDeliveries", func() error {
+		of := map[job.ID]int{}
 		for _, r := range s.deliveries {
-			switch {
-			case r.ClientID != client || r.Endpoint != endpoint || s.endpointOf(endpoint).Disabled != nil:
-			case r.due(0):
-				due = append(due, r)
-			case r.due(-time.Second) && (c.Next == 0 || time.Until(*r.NextAttemptAt) < c.Next):
-				c.Next = time.Until(*r.NextAttemptAt)
+			if of[r.Endpoint] < perEndpoint && r.due(-ahead) && (r.Attempts > 0 || r.due(minAge)) && s.endpointOf(r.Endpoint).Disabled == nil {
+				of[r.Endpoint]++
+				due = append(due, job.DeliveryTask{ID: r.ID, ClientID: r.ClientID, Endpoint: r.Endpoint, At: *r.NextAttemptAt})
 			}
 		}
-		slices.SortStableFunc(due, func(a, b *deliveryRow) int {
-			return cmp.Or(a.NextAttemptAt.Compare(*b.NextAttemptAt), bytes.Compare(a.JobID[:], b.JobID[:]), cmp.Compare(a.Seq, b.Seq))
-		})
-		some := min(n, len(due))
-		if s.short != nil {
-			some = s.short(some)
+		return nil
+	})
+	return due, last, err
+}
+
+// NewDeliveries finds those of jobs alone.
+func (s *fakeStore) NewDeliveries(ctx context.Context, jobs, _ []job.ID) ([]job.DeliveryTask, error) {
+	return apptest.Call(ctx, s.Store, "NewDeliveries", func() (found []job.DeliveryTask, err error) {
+		for _, r := range s.deliveries {
+			if slices.Contains(jobs, r.JobID) && r.Attempts == 0 && r.due(0) {
+				found = append(found, taskOf(&r.Delivery))
+			}
 		}
-		c.More = some == n || some < len(due)
-		for _, r := range due[:some] {
-			until := time.Now().Add(hold)
-			r.ClaimedUntil = &until
-			r.Fence++
-			url := cmp.Or(r.URL, "https://"+endpoint.String()+".receiver.example/secret?token=1")
-			target := job.Target{URL: url, Failures: s.endpointOf(endpoint).Failures}
-			c.Deliveries = append(c.Deliveries, job.ClaimedDelivery{
-				Delivery: r.Delivery, Fence: r.Fence, TraceParent: r.Traceparent, Target: target,
-			})
-		}
-		return c, nil
+		return found, nil
 	})
 }
 
@@ -225,16 +211,14 @@ func (s *fakeStore) RecordDelivery(ctx context.Context, d job.DeliveryResult) (j
 			e.Disabled = &job.Disabled{At: time.Now(), Reason: d.Disable}
 		}
 		r.LastStatus, r.LastError = d.Sent.Attempt.Status, d.Sent.Attempt.Error
-		return job.Recorded{Number: r.Attempts, NextAttemptAt: r.NextAttemptAt, Disabled: d.Disable}, nil
+		return job.Recorded{Number: r.Attempts, Disabled: d.Disable}, nil
 	})
 }
 
-func (s *fakeStore) ReleaseDeliveries(ctx context.Context, deliveries []job.ClaimedDelivery) error {
-	return apptest.Do(ctx, s.Store, "ReleaseDeliveries", func() error {
-		for _, p := range deliveries {
-			if r := s.claimedRow(p.Delivery.ID, p.Fence); r != nil {
-				r.ClaimedUntil = nil
-			}
+func (s *fakeStore) ReleaseDelivery(ctx context.Context, id job.ID, fence int) error {
+	return apptest.Do(ctx, s.Store, "ReleaseDelivery", func() error {
+		if r := s.claimedRow(id, fence); r != nil {
+			r.ClaimedUntil = nil
 		}
 		return nil
 	})
@@ -252,14 +236,14 @@ func (s *fakeStore) ReclaimDeliveries(ctx context.Context, limit int) (int, erro
 	})
 }
 
-func (s *fakeStore) FailOrphans(ctx context.Context, _, limit int) (int, error) {
-	return apptest.Call(ctx, s.Store, "FailOrphans", func() (n int, err error) {
+func (s *fakeStore) FailOrphans(ctx context.Context, _, limit int) ([]job.ID, error) {
+	return apptest.Call(ctx, s.Store, "FailOrphans", func() (failed []job.ID, err error) {
 		for _, r := range s.deliveries {
-			if n < limit && r.State == job.DeliveryPending && s.endpointOf(r.Endpoint).Disabled != nil {
+			if len(failed) < limit && r.State == job.DeliveryPending && s.endpointOf(r.Endpoint).Disabled != nil {
 				r.State, r.LastError = job.DeliveryFailed, job.SendDisabled
-				n++
+				failed = append(failed, r.ID)
 			}
 		}
-		return n, nil
+		return failed, nil
 	})
 }

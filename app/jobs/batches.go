@@ -70,8 +70,10 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 		s.accepted(ctx, &sub.Jobs[i], stateAtAcceptance(&sub.Jobs[i]))
 	}
 	s.deps.Queue.Publish(job.Notification{ClientID: r.ClientID}) // no client can watch one of the jobs yet
-	if slices.ContainsFunc(sub.Jobs, app.HasCallback) {
-		s.deps.Queue.WakeDelivery(r.ClientID)
+	for _, j := range sub.Jobs {
+		if s.receivers(r.ClientID, j.Callback) > 0 {
+			s.deps.Queue.Deliver(r.ClientID, j.ID)
+		}
 	}
 	if len(sub.Jobs) == 0 {
 		s.deps.Completer.Touch(sub.Batch.ID)

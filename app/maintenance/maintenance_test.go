@@ -16,7 +16,7 @@ import (
 
 // tasksOf is what a leader asks storage for again and again.
 var tasksOf = []string{
-	"QueueDue", "Waiting", "Orphans", "Clean", "ReclaimDeliveries", "DueClients", "WaitingDeliveries", "FailOrphans", "UnpublishedOutcomes",
+	"QueueDue", "Waiting", "Orphans", "Clean", "ReclaimDeliveries", "DueDeliveries", "FailOrphans", "UnpublishedOutcomes",
 }
 
 // counts is how often each of them was asked.
@@ -132,7 +132,7 @@ func TestDeferredJobsAreQueuedInTime(t *testing.T) {
 		require.Equal(t, job.Queued, w.Store.RowOf(task.JobID).State)
 		require.Equal(t, []float64{2, 2}, []float64{w.Metric(w.Metrics.Repaired.WithLabelValues("scheduler")), w.Sum("jobs_queued_total")})
 		require.InDelta(t, 3600, w.Sum("job_schedule_lateness_seconds"), 2*SchedulerInterval.Seconds())
-		require.Equal(t, []job.ID{apptest.ClientA}, w.Queue.Woken(), "it has a callback")
+		require.Equal(t, []job.ID{missed.JobID}, w.Queue.Delivered(), "it has a callback")
 	})
 }
 

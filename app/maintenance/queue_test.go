@@ -46,7 +46,9 @@ func (q *fakeQueue) Mend(context.Context) (err error) {
 	return err
 }
 
-func (*fakeQueue) ScheduleDeliveries(context.Context, []job.Delivery) (int, error) { return 0, nil }
+func (*fakeQueue) EnsureDeliveries(context.Context, []job.DeliveryTask) (int, error) { return 0, nil }
+
+func (*fakeQueue) RemoveDeliveries(...job.ID) {}
 
 func (q *fakeQueue) LastOutcome(_ context.Context, stream string) (last string, err error) {
 	q.Change(func() { last, err = q.last(), q.Err })

@@ -158,20 +158,14 @@ func (s *fakeStore) ReclaimDeliveries(ctx context.Context, _ int) (int, error) {
 	return apptest.Call(ctx, s.Store, "ReclaimDeliveries", func() (int, error) { return 0, nil })
 }
 
-func (s *fakeStore) FailOrphans(ctx context.Context, _, _ int) (int, error) {
-	return apptest.Call(ctx, s.Store, "FailOrphans", func() (int, error) { return 0, nil })
+func (s *fakeStore) FailOrphans(ctx context.Context, _, _ int) ([]job.ID, error) {
+	return apptest.Call(ctx, s.Store, "FailOrphans", func() ([]job.ID, error) { return nil, nil })
 }
 
-func (s *fakeStore) DueClients(ctx context.Context, _ job.EndpointKey, _ time.Duration, _ int) ([]job.ID, job.EndpointKey, error) {
-	_, err := apptest.Call(ctx, s.Store, "DueClients", func() (int, error) { return 0, nil })
-	return nil, job.EndpointKey{}, err
-}
-
-func (s *fakeStore) WaitingDeliveries(ctx context.Context, _ job.EndpointKey, _, _, _ int, _ time.Duration) (
-	[]job.Delivery, job.EndpointKey, error,
+func (s *fakeStore) DueDeliveries(ctx context.Context, _ job.EndpointKey, _, _, _ int, _, _ time.Duration) (
+	due []job.DeliveryTask, last job.EndpointKey, err error,
 ) {
-	_, err := apptest.Call(ctx, s.Store, "WaitingDeliveries", func() (int, error) { return 0, nil })
-	return nil, job.EndpointKey{}, err
+	return nil, last, apptest.Do(ctx, s.Store, "DueDeliveries", func() error { return nil })
 }
 
 func (s *fakeStore) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {

@@ -25,7 +25,7 @@ type Store interface {
 
 // Rescuer gives back jobs whose holder is gone: claimed ones return to the
 // queue, running ones fail, retryable (section 14). It does not know which of
-// them have a callback, so it wakes the delivery workers for each client: rescues are rare.
+// them have a callback, so it has deliveries of each looked for: rescues are rare.
 type Rescuer struct {
 	Store     Store
 	Queue     app.Queue
@@ -97,7 +97,7 @@ func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, be
 	r.Metrics.Entered(job.Queued, h.WorkKind)
 	r.transition(ctx, "requeue", h, job.Assigned, job.Queued)
 	r.Queue.Publish(job.Notification{ClientID: h.ClientID, JobID: h.JobID})
-	r.Queue.WakeDelivery(h.ClientID)
+	r.Queue.Deliver(h.ClientID, h.JobID)
 	app.Enqueue(ctx, r.Queue, t)
 }
 
@@ -141,7 +141,7 @@ func (r *Rescuer) reportFailed(ctx context.Context, h job.Held, f job.Finish, do
 	r.Metrics.Finished(ctx, f, h.WorkKind, done)
 	r.transition(ctx, "fail", h, job.Running, job.Failed, app.FailureAttrs(f.Failure)...)
 	r.Queue.Publish(done.Notification())
-	r.Queue.WakeDelivery(h.ClientID)
+	r.Queue.Deliver(h.ClientID, h.JobID)
 	for _, t := range done.Resumed {
 		r.Queue.Enqueue(t)
 	}

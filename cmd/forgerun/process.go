@@ -111,7 +111,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 		p.testbed = testbed.New(p.store, p.cfg.OutcomeStream != "")
 	}
 	p.subscribers = delivery.NewSubscribers(p.store, p.log)
-	p.notifier = delivery.NewNotifier(p.queue, p.subscribers)
+	p.notifier = delivery.NewNotifier(p.queue, p.subscribers, p.store, p.log)
 	p.completer = batches.NewCompleter(p.store, p.notifier, p.metrics, p.log)
 	p.capacity = jobs.NewCapacity(p.cfg.limits(), p.store, p.log)
 	p.storage = ratelimit.New(p.redis, ratelimit.Config{
@@ -130,6 +130,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 		lifecycle.Part{Name: "queue", Start: begin(p.queue.Start), Stop: p.queue.Stop, Grace: closeGrace},
 		lifecycle.Part{Name: "storage limit", Start: begin(p.storage.Start), Stop: p.storage.Stop, Grace: closeGrace},
 		p.loop("subscribers", p.subscribers.Run),
+		p.loop("new deliveries", p.notifier.Run),
 		p.loop("pauses", p.pauses.Run),
 		p.loop("condition of Redis", p.queue.Watch),
 		p.loop("batch completer", p.completer.Run),

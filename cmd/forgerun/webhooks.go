@@ -56,7 +56,7 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 // webhooksDeps are what those use cases need without clients' requests.
 func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	return delivery.WebhooksDeps{
-		Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue, Tasks: p.queue,
+		Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue,
 		Subscribers: p.subscribers, Metrics: p.metrics, Log: p.log,
 	}
 }
@@ -94,10 +94,6 @@ func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 // counts alone.
 const rateWait = 2 * time.Second
 
-// wakeUpHandlers is how many wake-ups a process handles at once. A handler is
-// done when the sending is under way.
-const wakeUpHandlers = 8
-
 // startDeliverer waits until there is a key to sign with, and begins to deliver.
 func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err error) {
 	vault, err := webhook.NewVault(p.cfg.MasterKey)
@@ -122,10 +118,11 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 	w := delivery.NewWorker(delivery.WorkerConfig{
 		Concurrency: p.cfg.WebhookConcurrency, Timeout: limit, Rate: rate, Storage: p.storage, Tracer: p.tracer,
 		Clock: p.clock, Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
-	}, p.store, sends, p.notifier, p.queue, p.metrics, p.log)
+	}, p.store, sends, p.notifier, p.metrics, p.log)
 	fetching := consumer.NewDeliveries(p.redis, consumer.Config{
-		Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace, Clock: p.due,
-	}, w.Handle, w.Try)
+		Concurrency: delivery.HandlersOf(p.cfg.WebhookConcurrency), ShutdownTimeout: closeGrace, Clock: p.due,
+		TaskCheckInterval: p.cfg.TaskCheckInterval, DelayedTaskCheckInterval: p.cfg.DelayedTaskCheckInterval,
+	}, w.Handle)
 	err = p.parts.Start(ctx,
 		p.loop("signing keys", keys.Run),
 		lifecycle.Close("sender", sender.Close),
@@ -133,7 +130,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 		lifecycle.Part{
 			Name: "delivery consumer", Grace: limit + closeGrace,
 			Start: func(context.Context) error { return fetching.Start(context.Background()) },
-			// It takes no more wake-ups; what is being sent ends, and the rest is given back.
+			// It takes no more tasks; what is being sent ends, and the rest is given back.
 			Stop: func(ctx context.Context) error {
 				fetching.Quiet()
 				w.Stop(ctx)

@@ -199,13 +199,12 @@ func (s *Store) recordDeliveries(ctx context.Context, db pg.Conn, results []job.
 func collectRecorded(rows pgx.Rows, err error, results []job.DeliveryResult) ([]pg.Answer[job.Recorded], error) {
 	type line struct {
 		number  int
-		next    *time.Time
 		webhook job.ID
 		failed  bool
 		reason  *job.DisabledReason
 	}
 	written, err := pg.CollectByID(rows, err, func(l *line) []any {
-		return []any{&l.number, &l.next, &l.webhook, &l.failed, &l.reason}
+		return []any{&l.number, &l.webhook, &l.failed, &l.reason}
 	})
 	if err != nil {
 		return nil, err
@@ -218,7 +217,7 @@ func collectRecorded(rows pgx.Rows, err error, results []job.DeliveryResult) ([]
 			answers[i].Err = job.ErrStale
 			continue
 		}
-		answers[i].Value.Number, answers[i].Value.NextAttemptAt = l.number, l.next
+		answers[i].Value.Number = l.number
 		reason := pg.Deref(l.reason)
 		if reason != "" && !reported[l.webhook] && l.failed && (r.Disable == reason || reason == job.DisabledFailing) {
 			answers[i].Value.Disabled, reported[l.webhook] = reason, true

@@ -170,7 +170,7 @@ WITH input AS MATERIALIZED (
     'disabledAt', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
   FROM judged WHERE reason IS NOT NULL
 )
-SELECT s.delivery_id, s.number, CASE s.next WHEN 'PENDING' THEN s.at + s.wait END, s.webhook_id, s.failed IS NOT NULL AND NOT s.ours,
+SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL AND NOT s.ours,
   (SELECT reason FROM judged j WHERE j.webhook_id = s.webhook_id) FROM stamped s
 
 -- name: dueDeliveries

@@ -1,0 +1,213 @@
+package delivery
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+const (
+	// maxAhead is for how long the tasks that an endpoint has here are to keep it busy: asynq brings back those that were put off at
+	// whole seconds.
+	maxAhead = 2 * time.Second
+	// unknownRoom is how many tasks an endpoint has here before its first answer. They are sent one at a time.
+	unknownRoom = 4
+	// Bounds of how long a task is put off. The relay leaves tasks that come within this time alone.
+	minBusy = time.Second
+	maxBusy = 30 * time.Second
+	// knownEndpoints is how many endpoints are remembered that have no task here.
+	knownEndpoints = 10_000
+	// paceWeight is the part of an endpoint's pace that comes from its latest delivery: one of so many.
+	paceWeight = 16
+)
+
+// admission limits how many tasks of an endpoint and of a client are handled at once, so that those that wait for a slow receiver
+// leave handlers to the others. It puts off the tasks that are over the limit, and spreads their return over the time that sending
+// takes.
+type admission struct {
+	handlers int // tasks at once
+	limit    int // sends at once to an endpoint that answers
+	active   prometheus.Gauge
+
+	mu        sync.Mutex
+	held      int
+	clients   map[job.ID]*clientTasks
+	endpoints map[job.EndpointKey]*endpointTasks
+}
+
+type clientTasks struct {
+	held int
+	rest time.Time // nothing is sent before
+}
+
+// endpointTasks is what is known of an endpoint and its tasks.
+type endpointTasks struct {
+	held   int
+	since  time.Time // when the latest one was sent, or the first one came
+	health health
+	pace   time.Duration // between the ends of two while there are some, on average
+	next   time.Time     // when the latest task that was put off comes back
+}
+
+// health is how the latest attempt to send ended.
+type health int
+
+const (
+	unknown health = iota
+	answering
+	failing
+)
+
+func newAdmission(handlers, limit int, active prometheus.Gauge) *admission {
+	return &admission{
+		handlers: handlers, limit: limit, active: active,
+		clients: map[job.ID]*clientTasks{}, endpoints: map[job.EndpointKey]*endpointTasks{},
+	}
+}
+
+// enter admits a task, or returns for how long it is put off. leave follows an admission.
+func (a *admission) enter(at job.EndpointKey) (busy time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c, e := a.client(at.Client), a.endpoint(at)
+	now := time.Now()
+	switch {
+	case c.rest.After(now):
+		return e.putOff(now, c.rest.Sub(now))
+	// An endpoint may have fewer than its client may still take, and a client fewer than are free.
+	case e.held >= min(a.most(e), a.handlers-a.held-c.held):
+		return e.putOff(now, e.pace)
+	}
+	if e.held == 0 {
+		a.active.Inc()
+		e.since = now
+	}
+	a.held++
+	c.held++
+	e.held++
+	return 0
+}
+
+// most is how many tasks an endpoint may have here.
+func (a *admission) most(e *endpointTasks) int {
+	switch e.health {
+	case failing:
+		return 1
+	case unknown:
+		return unknownRoom
+	}
+	if e.pace == 0 {
+		return a.handlers
+	}
+	return max(2*a.limit, int(maxAhead/e.pace))
+}
+
+// leave ends the handling of a task.
+func (a *admission) leave(at job.EndpointKey, sent bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c, e := a.client(at.Client), a.endpoint(at)
+	now := time.Now()
+	if sent {
+		if pace := now.Sub(e.since); e.pace == 0 {
+			e.pace = pace
+		} else {
+			e.pace += (pace - e.pace) / paceWeight
+		}
+		e.since = now
+	}
+	a.held--
+	c.held--
+	if e.held--; e.held == 0 {
+		a.active.Dec()
+	}
+	if c.held == 0 && c.rest.Before(now) {
+		delete(a.clients, at.Client)
+	}
+}
+
+// putOff reserves a time for a task to come back, so long after the one before it. It is a little less than sending takes: better some
+// come in vain than the endpoint waits for them.
+func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration {
+	if e.next.Before(now) {
+		e.next = now
+	}
+	e.next = e.next.Add(max(after*3/4, time.Millisecond))
+	wait := e.next.Sub(now)
+	if wait > maxBusy {
+		e.next = now.Add(maxBusy)
+		wait = maxBusy/2 + rand.N(maxBusy/2)
+	}
+	return max(wait, minBusy)
+}
+
+// putOff reserves a time for a task that was admitted and could not be sent.
+func (a *admission) putOff(at job.EndpointKey) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.endpoint(at)
+	return e.putOff(time.Now(), e.pace)
+}
+
+// rest has nothing sent to a client for a while.
+func (a *admission) rest(client job.ID, d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.client(client).rest = time.Now().Add(d)
+}
+
+// learn notes how an endpoint is.
+func (a *admission) learn(at job.EndpointKey, h health) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.endpoint(at).health = h
+}
+
+// answers reports whether the latest attempt to send to the endpoint succeeded.
+func (a *admission) answers(at job.EndpointKey) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.endpoint(at).health == answering
+}
+
+// client returns what is known of a client, under the lock.
+func (a *admission) client(id job.ID) *clientTasks {
+	c := a.clients[id]
+	if c == nil {
+		c = &clientTasks{}
+		a.clients[id] = c
+	}
+	return c
+}
+
+// endpoint returns what is known of an endpoint, under the lock.
+func (a *admission) endpoint(at job.EndpointKey) *endpointTasks {
+	e := a.endpoints[at]
+	if e == nil {
+		a.forget()
+		e = &endpointTasks{}
+		a.endpoints[at] = e
+	}
+	return e
+}
+
+// forget drops what has no task here, when that is much.
+func (a *admission) forget() {
+	if len(a.endpoints) < knownEndpoints {
+		return
+	}
+	for at, e := range a.endpoints {
+		if e.held == 0 {
+			delete(a.endpoints, at)
+		}
+	}
+	for id, c := range a.clients {
+		if c.held == 0 && c.rest.Before(time.Now()) {
+			delete(a.clients, id)
+		}
+	}
+}
